@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// A bucket lets so many snapshots pass in a stretch of time, and at first as
-// many at once. A nil bucket lets all pass.
+// A bucket is a token bucket: it allows size recordings in each interval, all at once if it
+// is full. A nil bucket allows all.
 type bucket struct {
 	size   float64
-	every  time.Duration // in which it fills
+	every  time.Duration // in which an empty one fills
 	tokens float64
 	last   time.Time
 }
@@ -22,12 +22,11 @@ func newBucket(n int, every time.Duration, now time.Time) *bucket {
 	return &bucket{size: float64(n), every: every, tokens: float64(n), last: now}
 }
 
-// jitter is by how much requests that end at the same time on several Ps may come out
-// of order.
+// Requests that end at the same time on several Ps may arrive out of order by jitter.
 const jitter = time.Minute
 
-// has reports whether one may pass, of those who may not have all while half is
-// left. A clock that goes back gives nothing.
+// has reports whether a token is available: of all tokens, or of those above the reserved
+// half. A clock that is set back adds none.
 func (b *bucket) has(now time.Time, all bool) bool {
 	if b == nil {
 		return true
@@ -50,7 +49,7 @@ func (b *bucket) fill(now time.Time) {
 	}
 }
 
-// wait returns how long after it was last filled one may pass.
+// wait returns the time from the last fill to the next token.
 func (b *bucket) wait() time.Duration {
 	return time.Duration(max(0, 1-b.tokens) * float64(b.every) / b.size)
 }
@@ -61,9 +60,8 @@ func (b *bucket) take() {
 	}
 }
 
-// recall takes in those that passed before, in an earlier process: one that crashes
-// and is started repeatedly has no full bucket each time. What a clock that went
-// back says to come yet, passed just now.
+// recall takes the tokens that an earlier process took. A time in the future, from before
+// the clock was set back, counts as now.
 func (b *bucket) recall(passed []time.Time, now time.Time) {
 	if b == nil || len(passed) == 0 {
 		return

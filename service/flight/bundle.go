@@ -4,22 +4,25 @@ import (
 	"archive/zip"
 	"encoding/json"
 	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
-// A recording is a zip with the trace and its metadata: the format is
-// docs/bundle.md's. The tool's own writer of it is internal/capture/bundle; this is a
-// small copy, because a service may depend on the standard library alone.
+// A recording is a zip of the trace and its metadata (docs/bundle.md). The tool has its
+// own writer, internal/capture/bundle: a service may import the standard library only.
 const (
 	bundleSchema = "whylate.bundle/v1"
 	bundleTrace  = "trace"
 	bundleMeta   = "meta.json"
 )
 
-// meta is meta.json. Fields that the tool knows have its names; flight is what
-// only recordings of this package have.
+// meta is meta.json. Only recordings of this package have Flight.
 type meta struct {
 	Schema       string     `json:"schema"`
 	URL          string     `json:"url"`
@@ -36,21 +39,19 @@ type meta struct {
 
 type flightMeta struct {
 	Reason Trigger `json:"reason"`
-	// Also names other triggers that it holds, at most seven: the longest of each kind
-	// and route. Held counts all of them by kind.
+	// Also names at most seven other triggers that the recording holds: the longest of
+	// each kind and route. Held counts all triggers by kind.
 	Also []Trigger       `json:"also,omitempty"`
 	Held map[Kind]uint64 `json:"held,omitempty"`
-	// Missed counts the triggers since the recording before that no recording holds,
-	// because there were too many.
+	// Missed counts the triggers since the recording before that no recording holds.
 	Missed map[Kind]uint64 `json:"missed,omitempty"`
-	// Service says which program it was, and where it ran.
+	// Service identifies the process, see describe.
 	Service map[string]string `json:"service"`
-	// SnapshotNS is how long the runtime took to hand the trace out.
+	// SnapshotNS is how long the runtime took to write the trace.
 	SnapshotNS int64 `json:"snapshot_ns"`
 }
 
-// writeBundle writes a recording; trace writes the trace, m is completed by
-// what that told.
+// writeBundle writes a recording. trace writes its trace; m is completed from that.
 func writeBundle(w io.Writer, m *meta, trace func(io.Writer) error) error {
 	z := zip.NewWriter(w)
 	e, err := z.CreateHeader(&zip.FileHeader{Name: bundleTrace, Method: zip.Store, Modified: m.Start})
@@ -101,4 +102,56 @@ func (h *header) version() string {
 		}
 	}
 	return ""
+}
+
+// describe returns what identifies this process: its build information,
+// OpenTelemetry's resource variables, and Kubernetes' downward API under its usual
+// names.
+func describe(env func(string) string) map[string]string {
+	out := map[string]string{"go": runtime.Version(), "gomaxprocs": strconv.Itoa(runtime.GOMAXPROCS(0)), "pid": strconv.Itoa(os.Getpid())}
+	put := func(key, value string) {
+		if value != "" {
+			out[key] = clip(value)
+		}
+	}
+	if b, ok := debug.ReadBuildInfo(); ok {
+		put("module", b.Main.Path)
+		put("version", b.Main.Version)
+		for _, s := range b.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				put("revision", s.Value)
+			case "vcs.modified":
+				put("modified", s.Value)
+			}
+		}
+	}
+	for _, pair := range strings.Split(env("OTEL_RESOURCE_ATTRIBUTES"), ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		switch key {
+		case "service.name", "service.version", "service.namespace", "service.instance.id", "deployment.environment.name", "k8s.pod.name", "k8s.node.name", "k8s.namespace.name", "host.name":
+			if ok {
+				put(key, value)
+			}
+		}
+	}
+	put("service.name", env("OTEL_SERVICE_NAME"))
+	for _, v := range [][2]string{{"k8s.pod.name", "POD_NAME"}, {"k8s.node.name", "NODE_NAME"}, {"k8s.namespace.name", "POD_NAMESPACE"}} {
+		if out[v[0]] == "" {
+			put(v[0], env(v[1]))
+		}
+	}
+	if out["host.name"] == "" {
+		name, _ := os.Hostname()
+		put("host.name", name)
+	}
+	return out
+}
+
+// clip bounds texts that the program does not choose itself.
+func clip(s string) string {
+	if len(s) > 300 {
+		s = s[:300]
+	}
+	return strings.ToValidUTF8(s, "?")
 }

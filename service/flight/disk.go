@@ -45,10 +45,9 @@ type file struct {
 	mod  time.Time
 }
 
-// surplus returns what must go so that the files take no more than budget
-// bytes: the oldest first, but of each kind the newest stays. The file latest is
-// the newest, whatever a clock that has jumped says of it: what seems to be newer is
-// of before the clock went back, and older than all that was written since.
+// surplus returns the files to delete so that the rest take no more than budget bytes: the
+// oldest first, but the newest of each kind stays. latest is the newest even if other files
+// have later times: those were written before the clock was set back.
 func surplus(files []file, budget int64, latest string) []file {
 	files = slices.Clone(files)
 	now := time.Time{}
@@ -102,9 +101,8 @@ func list(dir string) ([]file, error) {
 	return out, nil
 }
 
-// tidy keeps the directory within its budget and returns what its files take;
-// latest is the file that was written last, if one was. Somebody else may tidy the
-// same directory.
+// tidy keeps the directory within its budget and returns the size of its files. latest is
+// the file written last, if any. Another process may tidy the directory at the same time.
 func tidy(dir string, budget int64, latest string) (kept int64, err error) {
 	files, err := list(dir)
 	if err != nil {
@@ -114,7 +112,7 @@ func tidy(dir string, budget int64, latest string) (kept int64, err error) {
 		kept += f.size
 	}
 	for _, f := range surplus(files, budget, latest) {
-		if err := os.Remove(filepath.Join(dir, f.name)); err != nil && !isNotExist(err) {
+		if err := os.Remove(filepath.Join(dir, f.name)); err != nil && !os.IsNotExist(err) {
 			return kept, err
 		}
 		kept -= f.size
@@ -122,12 +120,12 @@ func tidy(dir string, budget int64, latest string) (kept int64, err error) {
 	return kept, nil
 }
 
-// loaded is when this process began, about, for where there are no locks: a half
-// written file of an older process may have its number, which is 1 in every container.
+// loaded is about when this process started. Where files cannot be locked, it separates a
+// part file of an earlier process with the same pid, which is 1 in every container.
 var loaded = time.Now()
 
-// makeRoom lets half of what the directory's recordings take go, as tidy does, and
-// reports whether that was anything.
+// makeRoom deletes half of the directory's recordings by size, as tidy does, and reports
+// whether it deleted any.
 func makeRoom(dir string) bool {
 	all, err := tidy(dir, math.MaxInt64, "")
 	if err != nil {
@@ -137,10 +135,9 @@ func makeRoom(dir string) bool {
 	return left < all
 }
 
-// removeParts removes what a process that was killed left half written: a writer
-// holds the lock of its file. Where there are no locks, what another process that
-// lives is writing stays, unless it is old, and what another recorder of this process
-// does.
+// removeParts deletes part files that a killed process left. A writer holds the lock of its
+// file. Where files cannot be locked, a part of this process or of one that is alive stays
+// until it is old.
 func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
 	const old = 10 * time.Minute
 	entries, err := os.ReadDir(dir)
@@ -174,7 +171,7 @@ func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
 	}
 }
 
-// claim takes the lock of a file that somebody else may be writing.
+// claim takes the lock of a file that another process may be writing.
 func claim(name string) (f *os.File, mine, known bool) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -187,17 +184,14 @@ func claim(name string) (f *os.File, mine, known bool) {
 	return f, mine, known
 }
 
-// alive reports whether a process exists, as far as /proc tells; where it does
-// not, all do.
+// alive reports whether a process exists. Without /proc it returns true.
 func alive(pid int) bool {
 	if _, err := os.Stat("/proc/self"); err != nil {
 		return true
 	}
 	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
-	return !isNotExist(err)
+	return !os.IsNotExist(err)
 }
-
-func isNotExist(err error) bool { return err != nil && os.IsNotExist(err) }
 
 // atomically writes a file under another name and renames it when it is whole.
 // Nothing of it is left if that fails.

@@ -170,7 +170,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		}
 		var b bytes.Buffer
 		a := &asked{trigger: Trigger{Kind: KindAsked}, to: &b, done: make(chan struct{})}
-		if err := r.request(t.Context(), a); err != nil || a.err != nil || b.Len() == 0 {
+		if _, err := r.request(t.Context(), a); err != nil || a.err != nil || b.Len() == 0 {
 			t.Errorf("a snapshot by GET: %v, %v", err, a.err)
 		}
 		readOnly(false)

@@ -2,25 +2,27 @@ package flight
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/cputime"
+	"github.com/whylate/whylate/service/internal/quantity"
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
-// What the recorder costs is known in three steps, each better than the one
-// before: by how often goroutines begin to run, which the runtime counts
-// anyway; by the bytes that such a beginning was seen to write, of which the
-// recorder is asked now and then; and, where it is off for a part of the time, by the
-// CPU time that the service takes with and without it.
+// The recorder's cost is estimated in three ways, each better than the one before: from
+// how often goroutines start to run, which the runtime counts anyway; from the bytes that
+// a start was measured to write; and, once the recorder runs part-time, from the CPU time
+// that the service takes with and without it.
 const (
-	// byteCost is the CPU time that a byte of events costs, the tracer's part and the
-	// stacks' that most events carry; docs/flight.md says how it was measured.
+	// byteCost is the CPU time of a byte of events, with the stacks that most events carry
+	// (docs/internals/flight.md).
 	byteCost = 15e-9 // seconds
-	// startBytes are written for each beginning, as long as nobody has counted: a start,
-	// a stop, a wake.
+	// startBytes is what a goroutine's start, stop and wake write, until it was measured.
 	startBytes = 17
-	// The CPU time seen may correct the estimate by so much.
+	// mostFactor bounds how far measured CPU time may correct the estimate.
 	mostFactor = 4
 )
 
@@ -31,28 +33,28 @@ const (
 	costByCPU    = "CPU time with and without"
 )
 
-// A governor decides whether the recorder may run: all the time within its
-// budget; above it for the part of the time that costs as much as the budget; not
-// at all where that would be too little to meet anything.
+// A governor decides whether the recorder may run: all the time if that is within the
+// budget, else the part of the time that costs as much as the budget, and not at all if
+// that part is too short to record a slow moment.
 type governor struct {
 	budget float64       // share of the CPUs; none if not positive
-	on     time.Duration // for how long it runs at least, where it is off now and then
+	on     time.Duration // the shortest time that it runs, if it runs part-time
 
 	cost     float64 // share of the CPUs if it runs all the time
 	perStart float64 // bytes
-	factor   float64 // CPU time seen by estimated
+	factor   float64 // CPU time measured, divided by estimated
 	how      string
 
 	share float64 // of the time that it runs
 	over  time.Duration
 	runs  bool
-	phase time.Duration // for how long it has run, or has not
+	phase time.Duration // how long runs has been what it is
 
-	seen [2]usage  // of this phase and the one before, without their first seconds
-	saw  []float64 // CPU seconds a start that the last cycles have shown
+	seen [2]usage  // in this phase and the one before, without their first seconds
+	saw  []float64 // CPU seconds per start, measured in the last cycles
 }
 
-// usage is what a stretch of time took.
+// usage is what the process used in an interval.
 type usage struct{ cpu, starts float64 }
 
 const (
@@ -62,15 +64,14 @@ const (
 	leastOn  = 0.05             // of the time, or not at all
 	cycles   = 7                // whose median counts
 
-	leastStarts = 1000 // to be told from
+	leastStarts = 1000 // fewer say nothing
 )
 
 func newGovernor(budget float64, minAge time.Duration) governor {
 	return governor{budget: budget, on: minAge + 5*time.Second, perStart: startBytes, factor: 1, how: costByStarts, share: 1, runs: true}
 }
 
-// wrote takes in that so many bytes were seen to be written while goroutines began
-// to run so many times.
+// wrote notes that this many bytes were written while goroutines started this often.
 func (g *governor) wrote(bytes, starts float64) {
 	if starts < leastStarts {
 		return
@@ -84,13 +85,12 @@ func (g *governor) wrote(bytes, starts float64) {
 	g.perStart = per
 }
 
-// startCost is the CPU time of one beginning, in seconds.
+// startCost is the CPU time of one start, in seconds.
 func (g *governor) startCost() float64 { return g.perStart * byteCost * g.factor }
 
-// decide takes in the time since the last call, in which goroutines began to run so
-// many times on so many Ps and the process took so much CPU time, and reports
-// whether the recorder may run. Starts are known while it is off, too. cpu is
-// negative where it is not known.
+// decide notes the time since the last call with its starts, Ps and CPU time, and
+// reports whether the recorder may run. Starts are known while it is off, too. cpu is
+// negative if unknown.
 func (g *governor) decide(took time.Duration, starts float64, procs int, cpu time.Duration) bool {
 	if took <= 0 {
 		return g.runs
@@ -129,7 +129,7 @@ func (g *governor) decide(took time.Duration, starts float64, procs int, cpu tim
 	return g.runs
 }
 
-// divide finds the part of the time in which it runs.
+// divide sets the part of the time that it runs.
 func (g *governor) divide() {
 	if g.share = g.budget / g.cost; g.share >= 1 {
 		g.share = again // the next phase decides
@@ -169,7 +169,83 @@ func (g *governor) compare() {
 	g.how = costByCPU
 }
 
-// A counter counts the bytes of the generations after one.
+// govern starts and stops the runtime's flight recorder as the budget allows.
+func (r *Recorder) govern(n int, s reading) {
+	cpu := time.Duration(-1)
+	if spent, ok := cputime.Process(); ok {
+		cpu, r.spent = spent-r.spent, spent
+	}
+	r.countBytes(n, s)
+	if r.gov.decide(s.took, s.starts, runtime.GOMAXPROCS(0), cpu) {
+		r.begin()
+	} else {
+		if r.rt.enabled() {
+			r.end("") // State.Why is set below
+		}
+		r.count = nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := &r.gov
+	r.state.Cost, r.state.CostFrom, r.state.Duty = g.cost, g.how, g.share
+	if g.runs {
+		return
+	}
+	r.state.Off += s.took
+	r.state.Why = fmt.Sprintf("paused: it would cost about %s of the CPUs, more than %s", quantity.Share(g.cost), quantity.Share(r.opts.Budget))
+	if g.share > 0 {
+		r.state.Why += fmt.Sprintf(", so it runs %s of the time", quantity.Percent(g.share))
+	}
+}
+
+// The recorder's bytes are counted for countFor seconds of each countEvery; the first
+// time comes sooner. To read them costs as much as the end of a generation, of which
+// there is one a second anyway.
+const (
+	countFor   = 3
+	countEvery = 60
+)
+
+// counting is a count of the recorder's bytes that has begun.
+type counting struct {
+	after  uint64 // generation
+	at     time.Time
+	starts float64 // of goroutines since then
+}
+
+// countBytes measures what a goroutine's start writes, for the governor.
+func (r *Recorder) countBytes(n int, s reading) {
+	if !r.rt.enabled() {
+		return
+	}
+	if c := r.count; c == nil {
+		if s.starts > leastStarts/countFor && (n%countEvery == 2 || r.gov.how == costByStarts && n%10 == 2) {
+			if c, ok := r.readRing(counter{}); ok {
+				r.count = &counting{after: c.last, at: time.Now()}
+			}
+		}
+		return
+	}
+	r.count.starts += s.starts
+	if n%10 != 2+countFor {
+		return
+	}
+	if c, ok := r.readRing(counter{after: r.count.after}); ok {
+		r.gov.wrote(c.rate(), r.count.starts)
+		r.mu.Lock()
+		r.state.BytesPerSecond = c.rate() / time.Since(r.count.at).Seconds()
+		r.mu.Unlock()
+	}
+	r.count = nil
+}
+
+func (r *Recorder) readRing(c counter) (counter, bool) {
+	c.head = tracebatch.HeaderLen
+	_, err := r.rt.writeTo(&c)
+	return c, err == nil
+}
+
+// A counter counts the bytes of the generations after the one given.
 type counter struct {
 	after, last uint64 // generations
 	gens        uint64
@@ -206,8 +282,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// rate returns the bytes since the generation after which was counted. Of those
-// that the recorder has let go meanwhile it takes as much.
+// rate returns the bytes written since generation after. Generations that the ring has
+// dropped meanwhile count as the mean of the others.
 func (c *counter) rate() float64 {
 	if c.gens == 0 || c.last <= c.after {
 		return 0

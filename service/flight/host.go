@@ -3,6 +3,7 @@ package flight
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"os"
 	"runtime"
 	"runtime/trace"
@@ -10,11 +11,11 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/cputime"
 )
 
-// The kernel's counters are written into the trace as user logs: the message
-// is a line of host.jsonl (docs/bundle.md) without its clocks, which the
-// event has itself. Readers: internal/explain.
+// The kernel's counters are written into the trace as user logs. The message is a line of
+// host.jsonl (docs/bundle.md) without clocks: the event has a time. internal/explain reads it.
 const (
 	hostStart  = "whylate.host/1 start"
 	hostSample = "whylate.host/1 sample"
@@ -22,25 +23,24 @@ const (
 	hostEvery  = 50 * time.Millisecond
 	startEvery = 20 // samples: the trace forgets what is old
 
-	// ownBudget is the share of the CPUs that samples may take by their thread's
-	// clock: half of our part, because to wake for one costs about as much again. A
-	// process of very many threads is looked at less often. guessedSample is what one takes
-	// where a thread's CPU time is not known.
+	// ownBudget is the share of the CPUs that samples may take by their thread's clock. It
+	// is half of what they may cost, since waking up costs about as much again. A process
+	// with many threads is sampled less often. guessedSample is a sample's CPU time if the
+	// thread's clock cannot be read.
 	ownBudget     = 0.0015
 	hostSeldom    = 2 * time.Second
 	guessedSample = 100 * time.Microsecond
 
-	// A process whose threads used less than idleShare of a CPU since the last
-	// sample, and wanted no more, is looked at each idleEvery: to wake for it costs more
-	// than all else that it does.
+	// A process that used, or waited for, less than idleShare of a CPU since the last sample
+	// is sampled every idleEvery: waking up costs more than all its own work.
 	idleShare = 0.01
 	idleEvery = 200 * time.Millisecond
 )
 
-// A pace says when the next sample is taken.
+// A pace decides when the next sample is taken.
 type pace struct{ mean time.Duration }
 
-// next takes in what a sample has cost, and whether the process is idle.
+// next returns the time to the next sample, given what the last one cost.
 func (p *pace) next(cost time.Duration, procs int, idle bool) time.Duration {
 	if p.mean == 0 {
 		p.mean = cost
@@ -114,7 +114,32 @@ type hostLine struct {
 	Facts      *facts `json:"facts,omitempty"`
 }
 
-// A hostLogger writes samples while somebody traces. Its buffers are kept.
+// logHost writes the kernel's counters into the trace.
+func (r *Recorder) logHost() {
+	defer r.done.Done()
+	h := newHostLogger(r.facts)
+	if h == nil {
+		return
+	}
+	defer h.close()
+	var pace pace
+	for wait := hostEvery; r.sleep(wait); {
+		// cputime.Thread reads the clock of the thread that calls it.
+		runtime.LockOSThread()
+		before, known := cputime.Thread()
+		h.log()
+		after, _ := cputime.Thread()
+		runtime.UnlockOSThread()
+		if !known {
+			before, after = 0, guessedSample
+		}
+		procs := runtime.GOMAXPROCS(0)
+		wait = pace.next(after-before, procs, h.idle)
+		r.ownCost.Store(math.Float64bits(pace.cost(wait, procs)))
+	}
+}
+
+// A hostLogger writes samples while a trace is recorded. It reuses its buffers.
 type hostLogger struct {
 	cpu     *cgroup.Sampler
 	threads *threads

@@ -10,16 +10,16 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// A moment is a trigger as it comes: its text is made of those alone that are
-// named in a recording.
+// A moment is a trigger before its text is made, which only those have that a recording
+// names.
 type moment struct {
 	kind   Kind
 	at     time.Time // its end
 	took   time.Duration
-	name   string // of a request
+	name   string // name, status and limit belong to a request
 	status string
 	limit  time.Duration
-	text   string // of others than requests
+	text   string // for all other kinds
 }
 
 func (m *moment) trigger(hide *redact.Options) Trigger {
@@ -38,8 +38,7 @@ func (m *moment) trigger(hide *redact.Options) Trigger {
 
 func ofRequest(k Kind) bool { return k == KindSlow || k == KindUnusual }
 
-// A class is of kinds that are one storm: after a recording of one of them the
-// next of its class is Options.Gap away.
+// A class is the kinds that share Options.Gap, because one fault causes all of them.
 type class int
 
 const (
@@ -65,46 +64,41 @@ func classOf(k Kind) class {
 	return classRequests
 }
 
-// mostNamed is how many triggers a recording names; the others are counted.
+// mostNamed is how many triggers a recording names. The others are only counted.
 const mostNamed = 8
 
-// A plan says when the next snapshot is taken and for which triggers. It reads no
+// A plan decides when to take the next snapshot, and for which triggers. It reads no
 // clock.
 //
-// What is slow seldom comes alone: a lock held for long makes a dozen requests
-// late, a neighbour's freeze may come just before it. So a snapshot waits for the
-// tail of the last trigger and then until those requests have ended that had
-// begun, as long as the ring still holds the first trigger's beginning; one
-// snapshot serves all that it holds. And what comes too soon after another
-// recording of its class gets its own after the gap, if the ring still holds it then.
+// One fault makes many requests slow: those that wait for a lock, for example. So a
+// snapshot waits for the tail after the last trigger, and then for the requests that have
+// begun, as long as the ring holds the first trigger's beginning. One snapshot serves all
+// triggers. A trigger within the gap after a recording of its class gets a recording when
+// the gap ends, if the ring still holds it then.
 type plan struct {
 	tail, gap, minAge time.Duration
 	reach             time.Duration // how far back the ring reaches
 
-	kept    [classesAll]time.Time     // when the last recording of a class was
-	longest [classesAll]time.Duration // that it holds
-	heard   [classesAll]time.Time     // and its last trigger
+	kept    [classesAll]time.Time     // when the last recording of a class was taken
+	longest [classesAll]time.Duration // the longest moment in it
+	heard   [classesAll]time.Time     // when a class was last triggered
 	waiting []moment                  // the longest of each kind and route, at most mostNamed
-	counts  map[Kind]uint64           // of all that wait
-	from    time.Time                 // where the first of them began
-	due     time.Time                 // not before
-	last    time.Time                 // of the triggers
-	settled time.Time                 // since when nothing more came
+	counts  map[Kind]uint64           // of all triggers that wait
+	from    time.Time                 // when the earliest of them began
+	due     time.Time                 // when the first tail begins
+	last    time.Time                 // when the last trigger came
+	settled time.Time                 // when the last tail ended
 }
 
-// margin is what a snapshot's begin may be late by.
-const margin = 500 * time.Millisecond
+const (
+	margin    = 500 * time.Millisecond // by how much a snapshot may start late
+	mostTails = 5                      // how often further triggers start the tail again
+	openEvery = 25 * time.Millisecond  // how often open requests are counted
 
-// mostTails is how often a tail begins again.
-const mostTails = 5
-
-// farWorse is by how much something must be longer than all that the last recording
-// of its class holds to have its own without a gap: what was kept was small beside
-// it. What grows and grows costs one recording for each such factor.
-const farWorse = 4
-
-// openEvery is how often those that are open are looked at.
-const openEvery = 25 * time.Millisecond
+	// A moment that lasts farWorse times as long as all in the last recording of its class
+	// needs no gap.
+	farWorse = 4
+)
 
 // add takes a trigger, and reports whether a recording will hold it.
 func (p *plan) add(m moment, now time.Time) bool {
@@ -115,7 +109,7 @@ func (p *plan) add(m moment, now time.Time) bool {
 		switch {
 		case p.longest[c] > 0 && m.took >= farWorse*p.longest[c]:
 		case len(p.waiting) == 0 && now.Sub(heard) < mostTails*p.tail:
-			return false // what was kept goes on
+			return false // the last recording holds this fault's beginning
 		default:
 			due = kept.Add(p.gap)
 		}
@@ -125,7 +119,7 @@ func (p *plan) add(m moment, now time.Time) bool {
 		due = earlier(due, p.due)
 	}
 	if due.After(now) && due.Add(p.tail+margin).Sub(from) > p.reach {
-		return false // gone until then
+		return false // the ring will not hold it by then
 	}
 	if len(p.waiting) == 0 {
 		p.from, p.counts = from, make(map[Kind]uint64)
@@ -141,7 +135,7 @@ func (p *plan) add(m moment, now time.Time) bool {
 	case len(p.waiting) < mostNamed:
 		p.waiting = append(p.waiting, m)
 	default:
-		// The shortest of them gives way, but one of each kind stays.
+		// It replaces the shortest, but one of each kind stays.
 		of := make(map[Kind]int)
 		for _, w := range p.waiting {
 			of[w.kind]++
@@ -166,9 +160,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// step says for how long nothing is to be done, and whether then, or now if that is
-// 0, the snapshot is to be taken. It is negative if nothing waits. Open says how
-// many requests have not ended that began between two moments.
+// step returns when to call it again, 0 if the snapshot is due now, and a negative value if
+// no trigger waits. open counts the running requests that began between two times.
 func (p *plan) step(now time.Time, open func(from, to time.Time) int) time.Duration {
 	if len(p.waiting) == 0 {
 		return -1
@@ -176,7 +169,7 @@ func (p *plan) step(now time.Time, open func(from, to time.Time) int) time.Durat
 	if wait := p.due.Sub(now); wait > 0 {
 		return wait
 	}
-	// What the ring would lose is not waited for, but a tail there is.
+	// The ring must not lose the beginning, but a short tail is always recorded.
 	tail := min(p.tail, p.reach/4)
 	begun := p.due
 	latest := earlier(begun.Add(max(p.minAge/2, tail)), p.from.Add(p.reach-margin))
@@ -196,10 +189,9 @@ func (p *plan) step(now time.Time, open func(from, to time.Time) int) time.Durat
 	return 0
 }
 
-// take returns the triggers that a snapshot that is taken now holds: why it is
-// kept, what else it names, and all of them by kind.
+// take returns and forgets the triggers for a snapshot that is taken now: the reason, the
+// others that are named, and the number of each kind. Requests come first.
 func (p *plan) take(now time.Time) (why moment, also []moment, counts map[Kind]uint64) {
-	// People wait for requests.
 	slices.SortStableFunc(p.waiting, func(a, b moment) int {
 		if a, b := ofRequest(a.kind), ofRequest(b.kind); a != b {
 			return btoi(b) - btoi(a)
@@ -218,7 +210,7 @@ func (p *plan) take(now time.Time) (why moment, also []moment, counts map[Kind]u
 	return why, also, counts
 }
 
-// drop forgets what waits, and returns how many of each kind that was.
+// drop forgets the waiting triggers, and returns the number of each kind.
 func (p *plan) drop() map[Kind]uint64 {
 	counts := p.counts
 	p.waiting, p.counts, p.settled = nil, nil, time.Time{}

@@ -466,19 +466,19 @@ func TestWorseThanTheLast(t *testing.T) {
 // TestSignals tests each bound on what a second shows: at it there is no trigger, above it there is one.
 func TestSignals(t *testing.T) {
 	opts := Options{Latency: 10 * ms, Goroutines: 1000, GC: 0.2, Share: 0.5}
-	at := signals{late: 10 * ms, goroutines: 1000, gc: 0.2, took: time.Second}
+	at := reading{late: 10 * ms, goroutines: 1000, gc: 0.2, took: time.Second}
 	for kind, c := range map[Kind]struct {
-		above      signals
+		above      reading
 		seen, slow uint64
 	}{
-		KindLatency:    {signals{late: 10*ms + 1}, 0, 0},
-		KindGoroutines: {signals{goroutines: 1001}, 0, 0},
-		KindGC:         {signals{gc: 0.201}, 0, 0},
-		KindMany:       {signals{}, 20, 10},
+		KindLatency:    {reading{late: 10*ms + 1}, 0, 0},
+		KindGoroutines: {reading{goroutines: 1001}, 0, 0},
+		KindGC:         {reading{gc: 0.201}, 0, 0},
+		KindMany:       {reading{}, 20, 10},
 	} {
 		play(t, opts, func(s *scene) {
 			s.r.opts.Slow = time.Hour
-			second := func(is signals, seen, slow uint64) map[Kind]uint64 {
+			second := func(is reading, seen, slow uint64) map[Kind]uint64 {
 				s.r.mu.Lock()
 				s.r.seen, s.r.slow = seen, slow
 				s.r.mu.Unlock()
@@ -496,7 +496,7 @@ func TestSignals(t *testing.T) {
 			if got := second(c.above, c.seen, c.slow); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
 				t.Errorf("above the bound of %s: %v", kind, got)
 			}
-			if got := second(signals{took: time.Second}, 0, 0); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
+			if got := second(reading{took: time.Second}, 0, 0); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
 				t.Errorf("a second later: %v", got)
 			}
 		})

@@ -248,14 +248,14 @@ func TestSlowReaders(t *testing.T) {
 	r := start(t, Options{Dir: t.TempDir()})
 	began, let := make(chan bool), make(chan bool)
 	var wg sync.WaitGroup
-	for range maxHanding {
+	for range mostFetches {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			r.ServeHTTP(slowReader{httptest.NewRecorder(), began, let}, httptest.NewRequest("GET", "/", nil))
 		}()
 	}
-	for range maxHanding {
+	for range mostFetches {
 		<-began
 	}
 	get := func() int {

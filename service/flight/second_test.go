@@ -44,19 +44,19 @@ func TestSecond(t *testing.T) {
 	base := Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20, Share: 0.5, Latency: time.Millisecond, Goroutines: 100, GC: 0.25}
 	for name, c := range map[string]struct {
 		change     func(*Options)
-		s          signals
+		s          reading
 		seen, slow uint64
 		want       []Kind
 	}{
-		"nothing":             {nil, signals{}, 100, 0, nil},
-		"at each bound":       {nil, signals{late: time.Millisecond, goroutines: 100, gc: 0.25}, 20, 9, nil},
-		"beyond each":         {nil, signals{late: time.Millisecond + 1, goroutines: 101, gc: 0.2501}, 20, 10, []Kind{KindGC, KindGoroutines, KindLatency, KindMany}},
-		"just half":           {nil, signals{}, 20, 10, []Kind{KindMany}},
-		"less than half":      {nil, signals{}, 21, 10, nil},
-		"half, of too few":    {nil, signals{}, 18, 9, nil},
-		"without bounds":      {func(o *Options) { o.Share, o.Latency, o.Goroutines, o.GC = 0, 0, 0, 0 }, signals{late: time.Hour, goroutines: 1e6, gc: 1}, 20, 20, nil},
-		"of each alone":       {func(o *Options) { o.Latency, o.GC = 0, 0 }, signals{late: time.Hour, goroutines: 101, gc: 1}, 0, 0, []Kind{KindGoroutines}},
-		"the collector alone": {func(o *Options) { o.Goroutines, o.Share = 0, 0 }, signals{goroutines: 1e6, gc: 0.3}, 20, 20, []Kind{KindGC}},
+		"nothing":             {nil, reading{}, 100, 0, nil},
+		"at each bound":       {nil, reading{late: time.Millisecond, goroutines: 100, gc: 0.25}, 20, 9, nil},
+		"beyond each":         {nil, reading{late: time.Millisecond + 1, goroutines: 101, gc: 0.2501}, 20, 10, []Kind{KindGC, KindGoroutines, KindLatency, KindMany}},
+		"just half":           {nil, reading{}, 20, 10, []Kind{KindMany}},
+		"less than half":      {nil, reading{}, 21, 10, nil},
+		"half, of too few":    {nil, reading{}, 18, 9, nil},
+		"without bounds":      {func(o *Options) { o.Share, o.Latency, o.Goroutines, o.GC = 0, 0, 0, 0 }, reading{late: time.Hour, goroutines: 1e6, gc: 1}, 20, 20, nil},
+		"of each alone":       {func(o *Options) { o.Latency, o.GC = 0, 0 }, reading{late: time.Hour, goroutines: 101, gc: 1}, 0, 0, []Kind{KindGoroutines}},
+		"the collector alone": {func(o *Options) { o.Goroutines, o.Share = 0, 0 }, reading{goroutines: 1e6, gc: 0.3}, 20, 20, []Kind{KindGC}},
 	} {
 		o := base
 		if c.change != nil {
@@ -82,12 +82,12 @@ func TestSecond(t *testing.T) {
 // TestReach: the ring holds as long as was asked for, or as much as it may at the rate that is written.
 func TestReach(t *testing.T) {
 	r := still(Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20})
-	r.second(1, signals{starts: (1 << 20) / startBytes, took: time.Second}) // the mean takes a fifth of it
+	r.second(1, reading{starts: (1 << 20) / startBytes, took: time.Second}) // the mean takes a fifth of it
 	if d := r.plan.reach - 5*time.Second; d < -10*time.Millisecond || d > 10*time.Millisecond || r.state.Reach != r.plan.reach {
 		t.Errorf("it reaches %v back", r.plan.reach)
 	}
 	for n := range 100 {
-		r.second(n, signals{took: time.Second})
+		r.second(n, reading{took: time.Second})
 	}
 	if r.plan.reach != 10*time.Second {
 		t.Errorf("when it is calm it reaches %v back", r.plan.reach)

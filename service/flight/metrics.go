@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The runtime's own numbers, looked at once a second.
+// The runtime's metrics that are read once a second.
 const (
 	metricLatency    = "/sched/latencies:seconds"
 	metricGoroutines = "/sched/goroutines:goroutines"
@@ -14,39 +14,34 @@ const (
 	metricIdle       = "/cpu/classes/idle:cpu-seconds"
 )
 
-// signals are what one second has shown.
-type signals struct {
+// A reading is what the metrics show about the time since the reading before.
+type reading struct {
 	goroutines uint64
-	// late is the time that a hundredth of goroutines waited longer than to run.
-	late time.Duration
-	// gc is garbage collection's share of the CPU time that was used.
-	gc float64
-	// starts is how many times a goroutine began to run since the reading before,
-	// about, and took how long that is.
-	starts float64
-	took   time.Duration
+	late       time.Duration // p99 of goroutines' waits for a P
+	gc         float64       // garbage collection's share of the CPU time used
+	starts     float64       // about how often a goroutine began to run
+	took       time.Duration // the time since the reading before
 }
 
-type signalReader struct {
+type metricsReader struct {
 	samples []metrics.Sample
-	counts  []uint64 // of latencies, before
+	counts  []uint64 // of latencies, at the reading before
 	gc, cpu float64
 	last    time.Time
 }
 
-func newSignalReader() *signalReader {
-	r := new(signalReader)
+func newMetricsReader() *metricsReader {
+	r := new(metricsReader)
 	for _, name := range []string{metricLatency, metricGoroutines, metricGC, metricCPU, metricIdle} {
 		r.samples = append(r.samples, metrics.Sample{Name: name})
 	}
 	return r
 }
 
-// tracked is of how many of its turns the runtime measures one
-// (runtime.gTrackingPeriod).
+// The runtime measures the wait of one goroutine in tracked (runtime.gTrackingPeriod).
 const tracked = 8
 
-func (r *signalReader) read(now time.Time) (s signals) {
+func (r *metricsReader) read(now time.Time) (s reading) {
 	metrics.Read(r.samples)
 	if v := r.samples[1].Value; v.Kind() == metrics.KindUint64 {
 		s.goroutines = v.Uint64()
@@ -78,8 +73,8 @@ func (r *signalReader) read(now time.Time) (s signals) {
 	return s
 }
 
-// quantile returns the lower bound of the bucket in which a quantile lies; 0
-// with fewer than a hundred.
+// quantile returns the lower bound of the quantile's bucket; 0 for fewer than a hundred
+// values.
 func quantile(bounds []float64, counts []uint64, total uint64, q float64) time.Duration {
 	if total < 100 {
 		return 0

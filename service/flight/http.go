@@ -1,0 +1,92 @@
+package flight
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/whylate/whylate/service/internal/origin"
+)
+
+const (
+	postsPerMinute = 10
+	// A client that reads slowly keeps its whole recording in memory.
+	mostFetches = 4
+)
+
+// ServeHTTP answers GET with a recording of the last seconds, and GET with the query
+// parameter "state" with the State as JSON. POST keeps a recording as Capture does, with
+// the form value "reason", at most ten times a minute.
+//
+// The recorder registers itself on no mux. A recording reveals much about a service:
+// serve it only where you would serve net/http/pprof.
+func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	switch {
+	case q.Method == http.MethodGet && q.URL.Query().Has("state"):
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(r.State()) // the client is gone
+	case q.Method == http.MethodGet:
+		r.serveGet(w, q)
+	case q.Method == http.MethodPost:
+		r.servePost(w, q)
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		http.Error(w, "GET or POST", http.StatusMethodNotAllowed)
+	}
+}
+
+func (r *Recorder) serveGet(w http.ResponseWriter, q *http.Request) {
+	if r.fetches.Add(1) > mostFetches {
+		r.fetches.Add(-1)
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "several requests already fetch one", http.StatusServiceUnavailable)
+		return
+	}
+	defer r.fetches.Add(-1)
+	var b bytes.Buffer
+	a := &asked{trigger: Trigger{Kind: KindAsked, Text: "requested over HTTP", At: time.Now()}, to: &b, done: make(chan struct{})}
+	name, err := r.request(q.Context(), a)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/vnd.whylate.recording+zip")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	_, _ = w.Write(b.Bytes()) // the client is gone
+}
+
+func (r *Recorder) servePost(w http.ResponseWriter, q *http.Request) {
+	if origin.Other(q) {
+		http.Error(w, "keeping a recording from another site's page is not allowed", http.StatusForbidden)
+		return
+	}
+	if wait := r.takePost(time.Now()); wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		http.Error(w, "too many recordings were requested", http.StatusTooManyRequests)
+		return
+	}
+	q.Body = http.MaxBytesReader(w, q.Body, 4<<10)
+	name, err := r.Capture(q.Context(), cmp.Or(clip(q.FormValue("reason")), "requested over HTTP"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, name)
+}
+
+// takePost takes one of postsPerMinute, or returns how long to wait for it.
+func (r *Recorder) takePost(now time.Time) (wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.posts.has(now, true) {
+		return r.posts.wait()
+	}
+	r.posts.take()
+	return 0
+}

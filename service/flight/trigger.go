@@ -1,0 +1,138 @@
+package flight
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/whylate/whylate/service/internal/quantity"
+	"github.com/whylate/whylate/service/mark"
+	"github.com/whylate/whylate/service/probe"
+)
+
+// A Kind says what made a recording worth keeping.
+type Kind string
+
+// The kinds of trigger.
+const (
+	KindSlow       Kind = "slow"       // a request took longer than Options.Slow
+	KindUnusual    Kind = "unusual"    // a request took much longer than its route usually does
+	KindMany       Kind = "many"       // a large share of requests was slow
+	KindFreeze     Kind = "freeze"     // the kernel did not run the process
+	KindLatency    Kind = "latency"    // goroutines waited long for a P
+	KindGoroutines Kind = "goroutines" // the process has too many goroutines
+	KindGC         Kind = "gc"         // garbage collection took a large share of the CPU time
+	KindAsked      Kind = "asked"      // Capture, a POST or a signal asked for it
+)
+
+// Kinds returns all kinds of trigger.
+func Kinds() []Kind {
+	return []Kind{KindSlow, KindUnusual, KindMany, KindFreeze, KindLatency, KindGoroutines, KindGC, KindAsked}
+}
+
+// A Trigger is why a recording was kept.
+type Trigger struct {
+	Kind Kind   `json:"kind"`
+	Text string `json:"text"` // for people
+	// Route, Status and TookNS, its duration, are set if the trigger was a request.
+	Route  string    `json:"route,omitempty"`
+	Status string    `json:"status,omitempty"`
+	TookNS int64     `json:"took_ns,omitempty"`
+	At     time.Time `json:"at"` // when it ended
+}
+
+// ended judges a marked request. It runs on the request's goroutine.
+func (r *Recorder) ended(e mark.Ended) {
+	slow := r.opts.Slow > 0 && e.Took > r.opts.Slow
+	unusual := false
+	limit := r.opts.Slow
+	if r.opts.Factor > 0 {
+		if rt := r.routes.of(e.Name); rt != nil {
+			if unusual = rt.add(e.Took); unusual && !slow {
+				limit = time.Duration(rt.limit.Load())
+			}
+		}
+	}
+	if !slow && !unusual && r.opts.Share == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen++
+	if !slow && !unusual {
+		return
+	}
+	r.slow++
+	kind := KindSlow
+	if !slow {
+		kind = KindUnusual
+	}
+	at := e.Began.Add(e.Took)
+	if e.Began.IsZero() {
+		at = time.Now()
+	}
+	r.fire(moment{kind: kind, at: at, took: e.Took, name: e.Name, status: e.Status, limit: limit})
+}
+
+// OnFreeze keeps a recording of a freeze of at least Options.Freeze. Set it as
+// probe.Options.OnFreeze.
+func (r *Recorder) OnFreeze(f probe.Freeze) {
+	if f.Likely < r.opts.Freeze {
+		return
+	}
+	text := fmt.Sprintf("the kernel did not run the process for about %v", f.Likely.Round(time.Millisecond))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fire(moment{kind: KindFreeze, at: time.Now(), took: f.Likely, text: text})
+}
+
+// judge compares one second's requests and metrics with the options, with r.mu held.
+func (r *Recorder) judge(s reading) {
+	const enough = 10 // slow requests, before their share means anything
+	now, o := time.Now(), &r.opts
+	if o.Share > 0 && r.slow >= enough && float64(r.slow) >= o.Share*float64(r.seen) {
+		r.fire(moment{kind: KindMany, at: now, text: fmt.Sprintf("%d of %d requests in one second were slow", r.slow, r.seen)})
+	}
+	r.seen, r.slow = 0, 0
+	if o.Latency > 0 && s.late > o.Latency {
+		r.fire(moment{kind: KindLatency, at: now, took: s.late, text: fmt.Sprintf("one in a hundred goroutines waited at least %v for a P, longer than %v", s.late, o.Latency)})
+	}
+	if o.Goroutines > 0 && s.goroutines > uint64(o.Goroutines) {
+		r.fire(moment{kind: KindGoroutines, at: now, text: fmt.Sprintf("the process has %d goroutines, more than %d", s.goroutines, o.Goroutines)})
+	}
+	if o.GC > 0 && s.gc > o.GC {
+		r.fire(moment{kind: KindGC, at: now, text: fmt.Sprintf("garbage collection took %s of the CPU time, more than %s", quantity.Percent(s.gc), quantity.Percent(o.GC))})
+	}
+}
+
+// fire adds a trigger to the plan, or counts it as missed, with r.mu held.
+func (r *Recorder) fire(m moment) {
+	r.state.Triggers[m.kind]++
+	waited, due := len(r.plan.waiting) > 0, r.plan.due
+	if !r.state.Recording || !waited && !r.free(m.kind, m.at) || !r.plan.add(m, m.at) {
+		r.lose(map[Kind]uint64{m.kind: 1})
+		return
+	}
+	if !waited || r.plan.due != due {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// free reports whether PerHour and PerDay allow another recording, with r.mu held.
+// Half of both is reserved for requests: a machine whose other processes freeze this
+// one all day must not use up the recordings of slow requests.
+func (r *Recorder) free(k Kind, now time.Time) bool {
+	all := classOf(k) == classRequests
+	hour, day := r.hour.has(now, all), r.day.has(now, all)
+	return hour && day
+}
+
+// lose counts triggers that no recording holds, with r.mu held.
+func (r *Recorder) lose(counts map[Kind]uint64) {
+	for k, n := range counts {
+		r.missed[k] += n
+		r.state.Missed[k] += n
+	}
+}
