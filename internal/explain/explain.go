@@ -473,7 +473,7 @@ func (e *engine) inHerds(rep *report.Report, stats *process.Stats) func(group, s
 func (e *engine) rows(sp *spell.Speller) []report.Group {
 	out := []report.Group{}
 	rows := e.groups.Rows(sp, e.selected)
-	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byTimer(e.groups.Key(r.Of)) })
+	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byItself(e.groups.Key(r.Of)) })
 	e.unawaited = map[string]bool{}
 	for i := range rows {
 		e.unawaited[rows[i].ID] = rows[i].Kind == report.KindLoop && e.work.byTimer(e.groups.Key(rows[i].Of))

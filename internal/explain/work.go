@@ -79,6 +79,13 @@ func (f *found) byTimer(k path.GroupKey) bool {
 	return w != nil && w.ByTimer
 }
 
+// byItself reports whether the process does a group's work without being asked: a timer begins it, or jobs have no client, and no data from the network, at
+// their beginning or at that of the work that begins them.
+func (f *found) byItself(k path.GroupKey) bool {
+	w := f.works[workKey{k.Kind, k.Name}]
+	return w != nil && (w.ByTimer || k.Kind == request.Goroutine && !w.Outside)
+}
+
 // mostStarts bounds the functions that are offered where no requests were found.
 const mostStarts = 50
 

@@ -274,8 +274,9 @@ type Work struct {
 	Root  tracefmt.StringID // the function with which the goroutines began
 	Role  Role
 	Count int // about: where much of it serves requests, only a part is looked at
-	// ByTimer says that a timer began most of it.
-	ByTimer bool
+	// ByTimer says that a timer began most of it; Outside that a client, or data from the network, is seen at its beginning, or at that of
+	// the work that began it.
+	ByTimer, Outside bool
 }
 
 // Works returns all work, by name. Through says how many
@@ -291,7 +292,7 @@ func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 				called = []originKey{k}
 			}
 			for _, k := range called {
-				out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total / len(called), f.byTimer(o)})
+				out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total / len(called), f.byTimer(o), f.outside(o, nil)})
 			}
 		}
 	}
@@ -313,6 +314,23 @@ func (f *Finder) byTimer(o *origin) bool {
 		}
 	}
 	return 2*timer > o.n
+}
+
+// outside reports whether a client, or data from the network, began any of some work, or of the work that began it.
+func (f *Finder) outside(o *origin, seen []*origin) bool {
+	if o.serving > 0 || o.network > 0 {
+		return true
+	}
+	if slices.Contains(seen, o) {
+		return false
+	}
+	seen = append(seen, o)
+	for _, by := range f.work.origins {
+		if o.by[by.root] > 0 && f.outside(by, seen) {
+			return true
+		}
+	}
+	return false
 }
 
 // roles returns what the work of each function is to the requests of the
