@@ -85,6 +85,7 @@ type waitStat struct {
 	// served says that a client may ask here for the next thing. It does not before it has its answer, so this ends the turn however
 	// many other waits lie in it.
 	served bool
+	asks   bool // others, where a library's loop calls the service
 	rank   int
 	around int // see waitPlace
 	depth  int
@@ -273,7 +274,7 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		c.loops = true
 		w := r.waits[p.bare]
 		if w == nil {
-			w = &waitStat{around: p.around, depth: p.depth}
+			w = &waitStat{around: p.around, depth: p.depth, asks: p.asks && p.called}
 			r.waits[p.bare] = w
 		}
 		if w.rank == 0 { // of one that had begun before the trace the reason is not known
@@ -472,7 +473,10 @@ func (r *root) choose() {
 	var cs, busy []cand
 	for id, w := range r.waits {
 		switch {
-		case w.count < scale.Few || w.count*4 < top && !w.served || w.rank == 0 || 2*w.own >= w.count:
+		case w.count < scale.Few || w.count*4 < top && !w.served || 2*w.own >= w.count:
+		case w.asks:
+			busy = append(busy, cand{id, w}) // a library that always has work called what asks others
+		case w.rank == 0:
 		case w.delays && 2*w.timer > w.count:
 			busy = append(busy, cand{id, w}) // a library made it wait: a limiter, a backoff
 		default:

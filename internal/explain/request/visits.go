@@ -181,6 +181,7 @@ type waitPlace struct {
 	library   bool // that lets it wait, called by the service
 	delays    bool // and is not asked for the next thing to do
 	lock      bool // a Mutex
+	called    bool // by a library's loop
 	// sleeps says that a sleep here is no pause between two turns.
 	sleeps bool
 	pauses bool // and that it is the loop's own
@@ -234,7 +235,8 @@ func (l *loops) placeOf(f *Finder, id tracefmt.StackID) waitPlace {
 		// Where a library's loop calls the service, what that does is work.
 		outer := f.syms.Frame(frames[len(frames)-1])
 		p.pauses = own && p.around == 1 && !p.library
-		p.sleeps = own && !n.owned(outer) && !n.fn(outer.Func).std || p.around >= deepSleep
+		p.called = own && !n.owned(outer) && !n.fn(outer.Func).std
+		p.sleeps = p.called || p.around >= deepSleep
 	}
 	return p
 }
