@@ -1,0 +1,67 @@
+package report
+
+import "slices"
+
+// A Finding is a fault that a rule found.
+type Finding struct {
+	ID         string     `json:"id"`
+	Code       RuleCode   `json:"code"`
+	Severity   Severity   `json:"severity"`
+	Title      string     `json:"title"`
+	Cause      CauseName  `json:"cause"` // or a family, or empty
+	Site       *Site      `json:"site"`
+	Group      string     `json:"group"`
+	Share      float64    `json:"share"`
+	Confidence float64    `json:"confidence"`
+	Evidence   []Evidence `json:"evidence"`
+	Fix        string     `json:"fix"`
+	Predicted  *Predicted `json:"predicted"`
+	Ignored    string     `json:"ignored,omitempty"` // the reason of the option that ignores it
+	// AskedBy are groups of the same process whose requests wait for this group's over the network, and so for the fault, too.
+	AskedBy []AskedBy `json:"asked_by,omitempty"`
+	// Decided holds the numbers that decided Severity; nil for facts, which are always info.
+	Decided *Decided `json:"decided,omitempty"`
+	// Queue is what requests queue for, if that is the fault.
+	Queue *Queue `json:"queue,omitempty"`
+}
+
+// A Queue is what requests wait for until others ahead of them have finished.
+type Queue struct {
+	For string `json:"for"` // "a Mutex", "a connection of a database/sql pool"
+	// At are the waits in the queue. Of a path with several only the first counts.
+	At []Via `json:"at"`
+	// OwnNS is how long a request's own turn takes, on average, if the wait contains it, else 0.
+	OwnNS int64 `json:"own_ns,omitempty"`
+}
+
+// Has reports whether v is a wait in the queue, from wherever the waiting dependency was called.
+func (q *Queue) Has(v *Via) bool {
+	return slices.ContainsFunc(q.At, func(at Via) bool {
+		return v.Wait == at.Wait && v.Call == at.Call && v.Site.LineKey() == at.Site.LineKey()
+	})
+}
+
+// An AskedBy is a group whose requests wait for those of a finding's group, with the time that they lose to the fault.
+type AskedBy struct {
+	Group     string     `json:"group"` // id
+	Name      string     `json:"name"`
+	Share     float64    `json:"share"`   // of their time
+	EachNS    int64      `json:"each_ns"` // per request, on average
+	Predicted *Predicted `json:"predicted"`
+}
+
+// Decided is what the fix would win for some requests, and how much of it the severity requires.
+type Decided struct {
+	By         DecidedBy `json:"by"`
+	Share      float64   `json:"share"` // of their time
+	LeastShare float64   `json:"least_share"`
+	NS         int64     `json:"ns"` // per request, on average
+	LeastNS    int64     `json:"least_ns"`
+}
+
+// Evidence is one fact behind a finding.
+type Evidence struct {
+	Text  string  `json:"text"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}

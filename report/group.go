@@ -1,0 +1,216 @@
+package report
+
+// SampleNS is the CPU time between two CPU samples: runtime/pprof takes 100 per second of CPU time.
+const SampleNS = 10e6
+
+// A Group is requests of one kind.
+type Group struct {
+	ID        string  `json:"id"`
+	Name      string  `json:"name"`
+	Named     bool    `json:"named"`
+	Kind      Kind    `json:"kind"`
+	Role      Role    `json:"role,omitempty"` // groups are sorted by it, then by time
+	Entry     *Site   `json:"entry"`
+	Count     int     `json:"count"`
+	Streaming bool    `json:"streaming"`
+	Open      Open    `json:"open"`
+	LatencyNS Latency `json:"latency_ns"`
+	// Histogram holds [upper bound in ns, count] for each bucket that is not empty.
+	Histogram [][2]int64 `json:"histogram"`
+	// HistogramCauses holds the ns of each cause in the buckets of Histogram, in the same order.
+	HistogramCauses map[CauseName][]int64 `json:"histogram_causes,omitempty"`
+	// Blocks summarise intervals of at least 250 ms, from which confidence intervals are computed.
+	Blocks []Block `json:"blocks"`
+	// Peer is the group that answers these requests' waits for the network; nil if none does, or the evidence is too weak.
+	Peer *Peer `json:"peer,omitempty"`
+	// Of is what kind of work marked requests are: http, grpc, job, message.
+	Of string `json:"of,omitempty"`
+	// Statuses counts the statuses of marked requests: "2xx", "DeadlineExceeded".
+	Statuses map[string]int `json:"statuses,omitempty"`
+	// BeforeNS is the time between a request's arrival at the process and its mark: reading its headers, and waiting for a
+	// P. It is not part of LatencyNS.
+	BeforeNS     *Quantiles `json:"before_ns,omitempty"`
+	ReadyToRunNS Quantiles  `json:"ready_to_run_ns"`
+	PollGapNS    Quantiles  `json:"poll_gap_ns"`
+	Bands        []Band     `json:"bands"`
+	Slowest      []Request  `json:"slowest"`
+	// Typical is a request near the median, for comparison. It is chosen from a sample that does not depend on latency.
+	Typical      *Request `json:"typical,omitempty"`
+	TotalNS      int64    `json:"total_ns"`
+	CutAtStart   int      `json:"cut_at_start,omitempty"` // requests that began before the trace
+	UnresolvedNS int64    `json:"unresolved_ns,omitempty"`
+}
+
+// Open are requests that were still running at the end of the trace.
+type Open struct {
+	Count    int   `json:"count"`
+	OldestNS int64 `json:"oldest_ns"`
+	Site     *Site `json:"site"` // where the oldest one was
+	// Waits are the places at which they wait, by total time.
+	Waits []OpenWait `json:"waits,omitempty"`
+}
+
+// An OpenWait is a place at which requests wait at the end of the trace.
+type OpenWait struct {
+	Cause CauseName `json:"cause"`
+	Site  *Site     `json:"site"`
+	Via   []Via     `json:"via"`
+	// Kind and Call are as in Cause.
+	Kind     string `json:"kind,omitempty"`
+	Call     string `json:"call,omitempty"`
+	Count    int    `json:"count"`
+	OldestNS int64  `json:"oldest_ns"`
+	// StuckNS is how long each has been in this wait, the longest first, at most twenty.
+	StuckNS []int64 `json:"stuck_ns"`
+	AgesNS  []int64 `json:"ages_ns"` // how long ago each began, the longest first, at most twenty
+}
+
+// TotalNS is the sum of StuckNS.
+func (w *OpenWait) TotalNS() (ns int64) {
+	for _, one := range w.StuckNS {
+		ns += one
+	}
+	return ns
+}
+
+// Latency holds the percentiles of a group's latency. One for which there are too few requests is null.
+type Latency struct {
+	Mean *int64 `json:"mean"`
+	P50  *int64 `json:"p50"`
+	P90  *int64 `json:"p90"`
+	P99  *int64 `json:"p99"`
+	P999 *int64 `json:"p999"`
+	Max  *int64 `json:"max"`
+}
+
+// Quantiles holds three points of a distribution.
+type Quantiles struct {
+	P50 *int64 `json:"p50"`
+	P99 *int64 `json:"p99"`
+	Max *int64 `json:"max"`
+}
+
+// A Block summarises the requests that ended in one interval of the trace.
+type Block struct {
+	StartNS    int64               `json:"start_ns"`
+	DurationNS int64               `json:"duration_ns"`
+	Count      int                 `json:"count"`
+	TotalNS    int64               `json:"total_ns"`
+	Histogram  [][2]int64          `json:"histogram"`
+	Causes     map[CauseName]int64 `json:"causes"` // ns by cause
+}
+
+// A Band is the requests of a group with a latency in [FromNS, ToNS).
+type Band struct {
+	Band   BandName `json:"band"`
+	FromNS int64    `json:"from_ns"`
+	ToNS   int64    `json:"to_ns"`
+	Count  int      `json:"count"`
+	Causes []Cause  `json:"causes"`
+}
+
+// A Cause is time of a band with the same cause, place and chain of waits.
+type Cause struct {
+	Cause    CauseName `json:"cause"`
+	Site     *Site     `json:"site"`
+	SiteFrom string    `json:"site_from,omitempty"`
+	Via      []Via     `json:"via"`
+	// Routes lists the chains of waits if there are several. Via is the first.
+	Routes       []Route `json:"routes,omitempty"`
+	RanMeanwhile []Share `json:"ran_meanwhile,omitempty"`
+	TotalNS      int64   `json:"total_ns"`
+	Share        float64 `json:"share"`
+	// ShareError is half the 95 % confidence interval of Share, rounded to 0.0001. It is 0 if all requests of the band were
+	// followed.
+	ShareError float64 `json:"share_error,omitempty"`
+	Requests   int     `json:"requests"`
+	// Samples counts the CPU samples in running time. Each represents 10 ms of a CPU. The rest of TotalNS is assumed to be
+	// similar, or the thread had no CPU.
+	Samples int `json:"samples,omitempty"`
+	// Kind is the kind of a stop of the world (cause stw), the direction of a network wait, or InC for a system call.
+	Kind string `json:"kind,omitempty"`
+	// Call is the standard library's function that explains a wait or a system call: time.Sleep, os.(*File).Sync.
+	Call string `json:"call,omitempty"`
+}
+
+// InC is the Kind of a call of C code. A trace shows it as a system call; only the stack differs.
+const InC = "C"
+
+// A Route is one of several chains of waits that led to a cause.
+type Route struct {
+	Via     []Via `json:"via"`
+	TotalNS int64 `json:"total_ns"`
+}
+
+// A Via is one wait on the way from the request to the goroutine that spent the time.
+type Via struct {
+	Wait WaitKind `json:"wait"`
+	Site *Site    `json:"site"`
+	Call string   `json:"call,omitempty"` // see Cause.Call
+}
+
+// A Share is a site's share of something, 0..1.
+type Share struct {
+	Site  *Site   `json:"site"`
+	Share float64 `json:"share"`
+}
+
+// A Peer is a group whose requests answer what another group waits for, in the same process or in one that was recorded at
+// the same time.
+type Peer struct {
+	// Recording is the name of the other process's recording; "" for the same process.
+	Recording string `json:"recording,omitempty"`
+	Group     string `json:"group"` // id
+	Name      string `json:"name"`
+	// Also names further groups that answer these waits. The fields below count them as well.
+	Also []string `json:"also,omitempty"`
+	// Joined reports whether paths continue into the requests that answer, so that causes show what these spent their time on.
+	Joined bool `json:"joined,omitempty"`
+	// AsLong reports whether Held and ByChance count only requests that lasted as long as the wait, within 10 %.
+	AsLong bool `json:"as_long,omitempty"`
+	// Of Waits for the network, Held contain one request of the group. If the waits are moved in time, ByChance of them do.
+	Waits    int     `json:"waits"`
+	Held     int     `json:"held"`
+	ByChance float64 `json:"by_chance"`
+	// WaitNS is the mean length of a wait, and ServedNS how much of it the request in it took.
+	WaitNS   int64 `json:"wait_ns"`
+	ServedNS int64 `json:"served_ns"`
+	// Spent says, if the group is in another recording, what its requests spent the most time on, with the share.
+	Spent      string  `json:"spent,omitempty"`
+	Confidence float64 `json:"confidence"`
+	// ThereNS is the mean time from the beginning of a wait to that of the request in it; for up to UnseenNS of it the request
+	// may have been unread at its server. BackNS is the mean time from the request's end to that of the wait; for LateNS of it
+	// the data was there, but the goroutine had no P or no P polled. Those that need one clock are nil for two machines.
+	ThereNS  *int64 `json:"there_ns,omitempty"`
+	UnseenNS *int64 `json:"unseen_ns,omitempty"`
+	BackNS   *int64 `json:"back_ns,omitempty"`
+	LateNS   int64  `json:"late_ns,omitempty"`
+}
+
+// A Moment is a short interval in which many of a group's slowest requests begin, usually for one reason.
+type Moment struct {
+	Group   string `json:"group"` // id
+	StartNS int64  `json:"start_ns"`
+	EndNS   int64  `json:"end_ns"`   // when the last of them begins
+	UntilNS int64  `json:"until_ns"` // when the last of them ended
+	// Slow of the group's Of slowest requests begin in it.
+	Slow        int     `json:"slow"`
+	Of          int     `json:"of"`
+	ShareOfSlow float64 `json:"share_of_slow"`
+	// Cause is what most of them spent most of their time on, CauseShare the share of these requests.
+	Cause      CauseName `json:"cause"`
+	CauseShare float64   `json:"cause_share"`
+	// With is what the process did in it.
+	With []MomentEvent `json:"with"`
+	Text string        `json:"text"`
+}
+
+// A MomentEvent is an event of the whole process in a Moment.
+type MomentEvent struct {
+	Kind       MomentKind `json:"kind"`
+	StartNS    int64      `json:"start_ns"`
+	DurationNS int64      `json:"duration_ns"`
+	Count      int        `json:"count"` // of ranges, or of a herd's goroutines
+	Site       *Site      `json:"site"`  // of a herd
+	Text       string     `json:"text"`
+}

@@ -1,0 +1,63 @@
+package report
+
+// A Request is one request in full.
+type Request struct {
+	ID        string `json:"id"`
+	StartNS   int64  `json:"start_ns"`
+	LatencyNS int64  `json:"latency_ns"`
+	Goroutine uint64 `json:"goroutine"`
+	// Status is a marked request's status. The ids are a tracing system's, in hexadecimal: the request's own trace and span,
+	// and the caller's span. A Datadog id is decimal.
+	Status        string    `json:"status,omitempty"`
+	TraceID       string    `json:"trace_id,omitempty"`
+	SpanID        string    `json:"span_id,omitempty"`
+	ParentSpanID  string    `json:"parent_span_id,omitempty"`
+	DatadogSpanID string    `json:"datadog_span_id,omitempty"`
+	Segments      []Segment `json:"segments"`
+	Wakes         []Wake    `json:"wakes,omitempty"`
+	Lanes         []Lane    `json:"lanes,omitempty"`
+}
+
+// A Segment is an interval of a request's critical path with one cause.
+type Segment struct {
+	StartNS    int64     `json:"start_ns"`
+	DurationNS int64     `json:"duration_ns"`
+	Goroutine  uint64    `json:"goroutine"`
+	Cause      CauseName `json:"cause"`
+	Site       *Site     `json:"site"`
+	Via        []Via     `json:"via"`
+	Kind       string    `json:"kind,omitempty"`
+	// Joined is set if this segment replaces several short ones, because there were too many. Cause is then CauseOther unless
+	// all have one cause, and Goroutine is the one with most of the time.
+	Joined *Joined `json:"joined,omitempty"`
+}
+
+// Joined says which segments one replaces.
+type Joined struct {
+	Count  int                 `json:"count"`
+	Causes map[CauseName]int64 `json:"causes"` // ns by cause; they add up to the segment's duration
+}
+
+// A Wake is an edge of a slow request's path: From made To runnable.
+type Wake struct {
+	TimeNS int64  `json:"time_ns"`
+	From   uint64 `json:"from"` // 0: a timer, the poller, or unknown
+	To     uint64 `json:"to"`
+	Site   *Site  `json:"site"` // where From was
+}
+
+// A Lane is a goroutine on a request's critical path.
+type Lane struct {
+	Goroutine uint64     `json:"goroutine"`
+	Name      string     `json:"name"` // its start function
+	Spans     []LaneSpan `json:"spans"`
+}
+
+// A LaneSpan is an interval in which a lane's goroutine has one state.
+type LaneSpan struct {
+	StartNS    int64  `json:"start_ns"`
+	DurationNS int64  `json:"duration_ns"`
+	State      string `json:"state"`
+	Reason     string `json:"reason,omitempty"`
+	Site       *Site  `json:"site"`
+}
