@@ -34,36 +34,42 @@ func TestEverythingByKeyboard(t *testing.T) {
 	browser := chromium(t)
 	for name, r := range map[string]*report.Report{"orders": orders(t), "tso": sample(t, "tso"), "none": sample(t, "none")} {
 		p := open(t, browser, r, 1280, false, "")
-		all := ask[[]string](p, stops)
-		reached := map[int]bool{}
-		for range len(all) + 5 {
-			p.press("\t")
-			at := ask[struct {
-				Stop int
-				Seen bool
-				What string
-			}](p, focused)
-			if at.Stop < 0 {
-				continue // the browser's own frame
-			}
-			if reached[at.Stop] {
-				break
-			}
-			reached[at.Stop] = true
-			if !at.Seen {
-				t.Errorf("%s: one does not see that %s has the focus", name, all[at.Stop])
-			}
-		}
-		for i, what := range all {
-			if !reached[i] {
-				t.Errorf("%s: the tab key does not reach %s", name, what)
-			}
-		}
-		if len(all) < 12 {
+		if all := p.tabs(name); len(all) < 12 {
 			t.Errorf("%s: only %d things can be used: %q", name, len(all), all)
 		}
 		p.close()
 	}
+}
+
+// tabs goes through a page by the tab key, and returns what can be used there.
+func (p *tab) tabs(name string) []string {
+	p.t.Helper()
+	all := ask[[]string](p, stops)
+	reached := map[int]bool{}
+	for range len(all) + 5 {
+		p.press("\t")
+		at := ask[struct {
+			Stop int
+			Seen bool
+			What string
+		}](p, focused)
+		if at.Stop < 0 {
+			continue // the browser's own frame
+		}
+		if reached[at.Stop] {
+			break
+		}
+		reached[at.Stop] = true
+		if !at.Seen {
+			p.t.Errorf("%s: one does not see that %s has the focus", name, all[at.Stop])
+		}
+	}
+	for i, what := range all {
+		if !reached[i] {
+			p.t.Errorf("%s: the tab key does not reach %s", name, what)
+		}
+	}
+	return all
 }
 
 // TestDocumentedKeys presses every key that the page's own list names: each

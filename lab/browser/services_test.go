@@ -123,17 +123,23 @@ func (p *tab) checkContrast() {
 
 func (p *tab) checkLayout(width int) {
 	p.t.Helper()
-	if w := ask[int](p, `document.documentElement.scrollWidth`); w > width {
-		p.t.Errorf("at %d pixels, the page is %d pixels wide", width, w)
-	}
-	for _, text := range ask[[]string](p, overflowing) {
-		p.t.Errorf("at %d pixels, runs out of its box: %s", width, text)
-	}
+	p.checkWidth(width)
 	for _, text := range ask[[]string](p, `[...document.querySelectorAll('#verdict p')].filter(e => !e.checkVisibility({ visibilityProperty: true })).map(e => e.textContent)`) {
 		p.t.Errorf("at %d pixels, nobody sees: %s", width, text)
 	}
 	if got := ask[int](p, `document.scripts.length`); got != 3 {
 		p.t.Errorf("the page has %d scripts, want its own 3", got)
+	}
+}
+
+// checkWidth holds a page to its width, and texts to their boxes.
+func (p *tab) checkWidth(width int) {
+	p.t.Helper()
+	if w := ask[int](p, `document.documentElement.scrollWidth`); w > width {
+		p.t.Errorf("at %d pixels, the page is %d pixels wide", width, w)
+	}
+	for _, text := range ask[[]string](p, overflowing) {
+		p.t.Errorf("at %d pixels, runs out of its box: %s", width, text)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -44,7 +45,17 @@ func demo(ctx context.Context, c *config) error {
 			c := exec.CommandContext(ctx, self, demoService, name, address, filepath.Join(dir, name))
 			c.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+name, "OTEL_RESOURCE_ATTRIBUTES=service.version="+version, "POD_NAME="+name+"-"+version, "DEMO_VERSION="+version)
 			c.Stderr = os.Stderr
-			if err := c.Run(); err != nil && ctx.Err() == nil {
+			out, err := c.StdoutPipe()
+			if err == nil {
+				err = c.Start()
+			}
+			if err == nil {
+				if in := bufio.NewScanner(out); in.Scan() {
+					visit(ctx, in.Text())
+				}
+				err = c.Wait()
+			}
+			if err != nil && ctx.Err() == nil {
 				fmt.Fprintln(os.Stderr, "whylate-fleet:", name, version, "ended:", err)
 			}
 		}
@@ -77,7 +88,25 @@ func demo(ctx context.Context, c *config) error {
 	})
 }
 
-// runService serves requests, sends itself some, and sends what its flight recorder keeps to the fleet.
+// visit asks a service as six clients do, until ctx ends.
+func visit(ctx context.Context, url string) {
+	var clients sync.WaitGroup
+	client := wire.Client(wire.Usual())
+	for range 6 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if res, err := client.Get(url); err == nil {
+					_, _ = io.Copy(io.Discard, res.Body)
+					_ = res.Body.Close()
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// runService serves requests at an address that it prints, and sends what its flight recorder keeps to the fleet.
 func runService(ctx context.Context, name, fleet, dir string) error {
 	rec, err := flight.Start(flight.Options{
 		Dir: filepath.Join(dir, "spool-"+os.Getenv("DEMO_VERSION")), Slow: time.Millisecond, MinAge: 2 * time.Second, Gap: 10 * time.Second, PerHour: -1, PerDay: -1, Budget: -1,
@@ -98,22 +127,9 @@ func runService(ctx context.Context, name, fleet, dir string) error {
 		return err
 	}
 	h := &http.Server{Handler: mark.Handler(m), ReadHeaderTimeout: time.Second}
-	var clients sync.WaitGroup
-	client := wire.Client(wire.Usual())
-	for range 6 {
-		clients.Go(func() {
-			for ctx.Err() == nil {
-				if res, err := client.Get("http://" + l.Addr().String() + "/" + name); err == nil {
-					_, _ = io.Copy(io.Discard, res.Body)
-					_ = res.Body.Close()
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-		})
-	}
+	fmt.Printf("http://%s/%s\n", l.Addr(), name)
 	go func() {
 		<-ctx.Done()
-		clients.Wait()
 		_ = h.Close()
 	}()
 	_ = h.Serve(l)

@@ -22,6 +22,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/output/difftext"
+	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
 
@@ -29,15 +30,16 @@ import (
 var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"took":  took,
-	"clock": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-	"won":   func(perSecond float64) string { return took(int64(perSecond * 60e9)) },
-	"rate":  func(perSecond float64) string { return fmt.Sprintf("%.3g", perSecond) },
-	"short": func(s string) string { return s[:min(len(s), 8)] },
-	"both": func(v *view, list []store.Problem) any {
+	"took":   took,
+	"clock":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+	"won":    func(perSecond float64) string { return took(int64(perSecond * 60e9)) },
+	"rate":   func(perSecond float64) string { return fmt.Sprintf("%.3g", perSecond) },
+	"short":  func(s string) string { return s[:min(len(s), 8)] },
+	"minute": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
+	"both": func(v *view, list any) any {
 		return struct {
 			V    *view
-			List []store.Problem
+			List any
 		}{v, list}
 	},
 	"before": func(list []store.Version, i int) *store.Version { // lists have the newest of an environment first
@@ -73,6 +75,7 @@ type view struct {
 	question
 	Range  store.Range
 	Path   string
+	asked  url.Values
 	Host   string
 	Title  string
 	States map[string]int64
@@ -81,6 +84,15 @@ type view struct {
 
 // Spans are the ranges that a page offers.
 func (v *view) Spans() []string { return []string{"1h", "24h", "168h", "720h"} }
+
+// Since is the address of this page from another time on.
+func (v *view) Since(from string) string {
+	var more []string
+	for name := range v.asked {
+		more = append(more, name, v.asked.Get(name))
+	}
+	return v.Link(v.Path, append(more, "from", from)...)
+}
 
 // Link is the address of a path with this page's environment and time, and more values.
 func (v *view) Link(path string, more ...string) string {
@@ -112,18 +124,20 @@ func (s *Server) pages(m *http.ServeMux) {
 		v.Data, err = s.Store.Moments(ctx, v.Range, r.FormValue("trace"), 100)
 		return err
 	}))
+	m.HandleFunc("GET /finding/{problem}", s.page("finding.html", s.finding))
 	m.HandleFunc("GET /compare", s.page("compare.html", s.comparison))
+	m.HandleFunc("GET /compare/report", s.comparisonPage)
 	m.HandleFunc("GET /recordings/{id}", s.page("recording.html", s.recording))
 	m.HandleFunc("GET /recordings/{id}/report", s.reportPage)
 	m.HandleFunc("GET /recordings/{id}/raw", s.file)
 }
 
-var errNone = errors.New("there is no such page")
+var errNone = errors.New("there is no such recording, or no such finding in this time")
 
 // page answers with a template, filled by a function.
 func (s *Server) page(name string, fill func(context.Context, *view, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		v := &view{question: question{r.FormValue("service"), r.FormValue("environment"), r.FormValue("from"), r.FormValue("to")}, Path: r.URL.Path, Host: r.Host}
+		v := &view{question: question{r.FormValue("service"), r.FormValue("environment"), r.FormValue("from"), r.FormValue("to")}, Path: r.URL.Path, asked: r.URL.Query(), Host: r.Host}
 		if p := r.PathValue("service"); p != "" {
 			v.Service = p
 		}
@@ -139,7 +153,7 @@ func (s *Server) page(name string, fill func(context.Context, *view, *http.Reque
 		var out bytes.Buffer
 		switch {
 		case errors.Is(err, errNone):
-			http.Error(w, "there is no such recording", http.StatusNotFound)
+			http.Error(w, err.Error(), http.StatusNotFound)
 			return
 		case errors.As(err, &status):
 			http.Error(w, status.Error(), status.GetStatus())
@@ -196,12 +210,17 @@ func (s *Server) service(ctx context.Context, v *view, _ *http.Request) error {
 		}
 	}
 	data.Versions = versions
-	step := stepOf(v.Range)
-	points, err := s.Store.Series(ctx, v.Range, step)
+	shown := v.Range // of what is known only, in finer steps
+	shown.From = v.Range.To
+	for _, x := range versions {
+		shown.From = latest(v.Range.From, earliest(shown.From, x.First))
+	}
+	step := stepOf(shown)
+	points, err := s.Store.Series(ctx, shown, step)
 	if err != nil {
 		return err
 	}
-	data.Chart = draw(points, versions, v.Range, step)
+	data.Chart = draw(points, versions, shown, step)
 	pods, err := s.pods(ctx, v.Range)
 	if err != nil {
 		return err
@@ -210,6 +229,41 @@ func (s *Server) service(ctx context.Context, v *view, _ *http.Request) error {
 	data.Pods = pods[:min(len(pods), 20)]
 	data.Moments, err = s.Store.Moments(ctx, v.Range, "", 20)
 	v.Data = &data
+	return err
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func (s *Server) finding(ctx context.Context, v *view, r *http.Request) error {
+	p, sightings, err := s.Store.Finding(ctx, v.Range, r.PathValue("problem"))
+	if p == nil && err == nil {
+		err = errNone
+	}
+	if err != nil {
+		return err
+	}
+	in := v.Range
+	in.Service, in.Environment = p.Service, p.Environment
+	moments, err := s.Store.Moments(ctx, in, "", 1000)
+	moments = slices.DeleteFunc(moments, func(m store.Moment) bool { return m.Group != p.Group || !slices.Contains(p.Versions, m.Version) })
+	v.Title = p.Title
+	v.Data = struct {
+		store.Problem
+		Sightings []store.Sighting
+		Moments   []store.Moment
+	}{*p, sightings, moments[:min(len(moments), 10)]}
 	return err
 }
 
@@ -286,9 +340,32 @@ func (s *Server) reportPage(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = f.Close()
 	rep, err := s.report(r.Context(), id(r))
+	s.writeReport(w, rep, err, html.Options{Command: "whylate explain " + id(r)[:12] + ".whylate"})
+}
+
+// comparisonPage answers with the page that whylate diff --html writes.
+func (s *Server) comparisonPage(w http.ResponseWriter, r *http.Request) {
+	of := func(version string) (*report.Report, error) {
+		return s.version(r.Context(), r.FormValue("service"), r.FormValue(version), r.FormValue("environment"))
+	}
+	before, err := of("old")
+	var now *report.Report
+	if err == nil {
+		now, err = of("new")
+	}
+	s.writeReport(w, now, err, html.Options{Before: before, Judged: true})
+}
+
+func (s *Server) writeReport(w http.ResponseWriter, rep *report.Report, err error, opts html.Options) {
+	opts.Rules = rules()
 	var out bytes.Buffer
 	if err == nil {
-		err = html.Write(&out, rep, html.Options{Command: "whylate explain " + id(r)[:12] + ".whylate", Rules: rules()})
+		err = html.Write(&out, rep, opts)
+	}
+	var status huma.StatusError
+	if errors.As(err, &status) {
+		http.Error(w, status.Error(), status.GetStatus())
+		return
 	}
 	if err != nil {
 		s.fail(w, err)

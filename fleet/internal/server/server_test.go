@@ -313,7 +313,12 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
+	problems, _, err := s.Store.Overview(t.Context(), store.Range{From: time.Now().Add(-time.Hour), To: time.Now()})
+	if err != nil || len(problems) != 1 {
+		t.Fatal(problems, err)
+	}
 	for _, path := range []string{"/", "/service/shop", "/service/shop?from=24h", "/moments?service=shop", "/recordings/" + id, "/recordings/" + id + "/report",
+		"/finding/" + problems[0].Problem, "/compare/report?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E",
 		"/compare?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E"} {
 		w := ask(h, "GET", path, "")
 		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<script>alert") || w.Header().Get("Content-Security-Policy") == "" {
@@ -327,7 +332,8 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("the file: %d %q", w.Code, w.Body)
 	}
 	for path, status := range map[string]int{"/?from=x": 400, "/?to=x": 400, "/?from=-1h": 400, "/v1/findings?from=x": 422, "/v1/pods": 422, "/v1/recordings/" + strings.Repeat("a", 32): 404,
-		"/v1/report?service=shop&version=v9": 404, "/compare?service=shop&old=v8&new=v9": 404, "/v1/recordings/x": 422} {
+		"/v1/report?service=shop&version=v9": 404, "/compare?service=shop&old=v8&new=v9": 404, "/compare/report?service=shop&old=v1&new=v9": 404,
+		"/finding/x": 404, "/finding/" + problems[0].Problem + "?to=2020-01-01T00:00:00Z": 404, "/v1/recordings/x": 422} {
 		if w := ask(h, "GET", path, ""); w.Code != status {
 			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, status)
 		}

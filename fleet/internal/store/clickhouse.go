@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	_ "embed" // of the tables
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -86,6 +88,66 @@ func writeClickHouse(ctx context.Context, db *sql.DB, id string, before, now *co
 		})
 		if err != nil {
 			return fmt.Errorf("ClickHouse: writing %.8s: %w", t.into, err)
+		}
+	}
+	return nil
+}
+
+const (
+	rollEvery = 10 * time.Second
+	rollSkew  = time.Minute // by which clocks of workers may differ
+)
+
+// Roll adds up rows of ClickHouse by hour and by day, for pages of all services: those of services and hours of which rows were written
+// since the last time. It sums the rows themselves, each recording's once, and puts the sums in place of those before: to do it
+// twice, or on two machines, changes nothing, and what a killed worker left undone the next does. SQLite's sums are kept as rows are written.
+func (s *Store) Roll(ctx context.Context, now time.Time) error {
+	if s.click == nil {
+		return nil
+	}
+	var last int64
+	if err := s.click.QueryRowContext(ctx, `SELECT max(written) FROM seen_days`).Scan(&last); err != nil || now.UnixNano()-last < int64(rollEvery) {
+		return err
+	}
+	type changed struct {
+		service string
+		hour    int64
+	}
+	list, err := collect(ctx, s.click, func(scan func(...any) error) (c changed, err error) {
+		return c, scan(&c.service, &c.hour)
+	}, `SELECT DISTINCT service, intDiv(toInt64(substring(oldest, 1, 19)), 3600000000000) * 3600 AS hour FROM seen_rows WHERE written>?`, last-int64(rollSkew))
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	hours, days := make(map[int64][]any), make(map[int64][]any)
+	for _, c := range list {
+		today := c.hour / 86400 * 86400
+		hours[c.hour] = append(hours[c.hour], c.service)
+		if !slices.Contains(days[today], any(c.service)) {
+			days[today] = append(days[today], c.service)
+		}
+	}
+	for _, q := range []struct {
+		of       map[int64][]any
+		seconds  int64
+		into, by string
+	}{
+		{hours, 3600, `INSERT INTO sums_hours (hour, service, version, environment, cause, bucket, n, ns, written)
+			SELECT intDiv(minute, 3600) * 3600 AS hour, service, version, environment, cause, bucket, sum(n), sum(ns), `, `FROM sums_rows FINAL WHERE minute>=? AND minute<? AND service IN (?*)
+			GROUP BY hour, service, version, environment, cause, bucket`},
+		{days, 86400, `INSERT INTO sums_days (day, service, version, environment, cause, bucket, n, ns, written)
+			SELECT intDiv(hour, 86400) * 86400 AS day, service, version, environment, cause, bucket, sum(n), sum(ns), `, `FROM sums_hours FINAL WHERE hour>=? AND hour<? AND service IN (?*)
+			GROUP BY day, service, version, environment, cause, bucket`},
+		{days, 86400, `INSERT INTO seen_days (day, service, version, environment, problem, n, requests, ns, oldest, newest, pods, written)
+			SELECT day, service, version, environment, problem, sum(n), sum(requests), sum(ns), minIf(oldest, n>0), maxIf(newest, n>0), toInt64(uniqExactIf(pod, n>0)), `,
+			`FROM seen_rows FINAL WHERE day>=? AND day<? AND service IN (?*) GROUP BY day, service, version, environment, problem`},
+	} {
+		for begin, services := range q.of {
+			_, err := s.click.ExecContext(ctx, q.into+strconv.FormatInt(now.UnixNano(), 10)+" "+strings.Replace(q.by, "?*", "?"+strings.Repeat(",?", len(services)-1), 1),
+				append([]any{begin, begin + q.seconds}, services...)...)
+			if err != nil {
+				return fmt.Errorf("ClickHouse: adding up: %w", err)
+			}
 		}
 	}
 	return nil

@@ -57,6 +57,14 @@ func TestClickHouse(t *testing.T) {
 				finish(t, s, fmt.Sprint(i), l, of(1+i%5))
 			}
 		}
+		for range 2 { // what was added up twice counts once
+			if err := s.Roll(t.Context(), time.Now().Add(2*rollEvery)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := byDay(t, s), recount(t, s); !reflect.DeepEqual(got, want) {
+			t.Errorf("by day %v, want %v", got, want)
+		}
 		var out []any
 		add := func(v any, err error) {
 			t.Helper()

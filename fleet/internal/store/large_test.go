@@ -24,7 +24,8 @@ func TestTenMillion(t *testing.T) {
 	now := time.Now()
 	begin := now.Add(-14 * day).Truncate(time.Minute)
 	for _, q := range []string{
-		`CREATE TEMP TABLE x AS WITH RECURSIVE x(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM x WHERE i<9999) SELECT i FROM x`,
+		`CREATE TEMP TABLE x (i INTEGER PRIMARY KEY)`,
+		`INSERT INTO x WITH RECURSIVE x(i) AS (SELECT 0 UNION ALL SELECT i+1 FROM x WHERE i<9999) SELECT i FROM x`,
 		`CREATE TEMP TABLE causes AS SELECT column1 k, column2 cause FROM (VALUES (0,''),(1,'cpu'),(2,'sched'),(3,'network'),(4,'lock'))`,
 		// A service has 50 pods, and 5 groups in each.
 		`INSERT INTO series (id, service, version, environment, pod, node, grp) SELECT i+1, 'service'||(i/250), 'v'||(i%250/125), 'prod', 'pod-7d9f8b6c5d-'||(i/5), 'node-'||(i%97), 'GET /group/'||(i%5) FROM x`,
@@ -33,10 +34,14 @@ func TestTenMillion(t *testing.T) {
 		`INSERT INTO points SELECT s.id, ` + itoa(begin.Unix()) + `+60*(1000*m.i+s.id%1000), c.cause, 1000000*(1+b.i), 3, 1000000*(1+b.i) FROM series s CROSS JOIN x m CROSS JOIN causes c CROSS JOIN x b WHERE s.id<=10000 AND m.i<20 AND b.i<10`,
 		`INSERT INTO daypoints SELECT d.id, p.minute/86400*86400 m, p.cause, p.bucket, sum(p.n), sum(p.ns) FROM series s CROSS JOIN points p ON p.series=s.id
 			JOIN series d ON d.service=s.service AND d.version=s.version AND d.environment='prod' AND d.pod='' AND d.node='' AND d.grp='' GROUP BY 1,2,3,4`,
-		// Each pod sends every day, and has 5 findings.
-		`INSERT INTO seen SELECT (` + itoa(begin.Unix()) + `/86400+d.i)*86400, s.service, s.version, s.environment, s.pod, s.node, iif(p.i=0, '', substr('0000'||s.service||p.i, -16)), 24, 2400, 240000000000/(1+p.i),
-			printf('%019d', (` + itoa(begin.Unix()) + `+86400*d.i)*1000000000)||printf('%032d', s.id), printf('%019d', (` + itoa(begin.Unix()) + `+86400*d.i+80000)*1000000000)||printf('%032d', s.id)
+		// Each pod sends every day, and has 5 findings; all pods of a version have the same.
+		`INSERT INTO seen_pods SELECT (` + itoa(begin.Unix()) + `/86400+d.i)*86400, s.service, s.version, s.environment, iif(p.i=0, '', substr('0000'||s.service||p.i, -16)), s.pod, 24
 			FROM series s, x d, x p WHERE s.id<=10000 AND s.id%5=0 AND d.i<14 AND p.i<6`,
+		`INSERT INTO seen SELECT day, service, version, environment, problem, sum(n), 100*sum(n), sum(n)*10000000000, printf('%019d', day*1000000000)||printf('%032d', 1),
+			printf('%019d', (day+80000)*1000000000)||printf('%032d', 1), count(*) FROM seen_pods GROUP BY day, service, version, environment, problem`,
+		// A recording an hour of each pod.
+		`INSERT INTO recordings (id, service, version, environment, pod, node, received, bytes, state, tries, lease, error, raw, class, counted)
+			SELECT printf('%032x', 10000*x.i+y.i), 'service'||(x.i%40), 'v1', 'prod', 'pod', 'node', (` + itoa(begin.Unix()) + `+120*x.i)*1000000000, 200000, 'done', 1, 0, '', 1, '', zeroblob(200) FROM x, x y WHERE y.i<67`,
 		`INSERT INTO problems SELECT DISTINCT problem, service, environment, 'GET /group/1', 'WL2001', 'lock', 'main.x (x.go:1)', 'high', 'requests queue for a Mutex', 'release it', 1 FROM seen WHERE problem<>''`,
 		`INSERT INTO slow SELECT printf('%032d', x.i), 'r'||y.i, 'service'||(x.i%40), 'v1', 'prod', 'pod', 'node', 'GET /group/1', (` + itoa(begin.Unix()) + `+120*x.i)*1000000000, 1000000*(x.i%100), 'lock', 'main.x (x.go:1)', '' FROM x, x y WHERE y.i<20`,
 	} {
@@ -45,7 +50,7 @@ func TestTenMillion(t *testing.T) {
 		}
 	}
 	var points, dayPoints, seen int
-	if err := s.r.QueryRow(`SELECT (SELECT count(*) FROM points), (SELECT count(*) FROM daypoints), (SELECT count(*) FROM seen)`).Scan(&points, &dayPoints, &seen); err != nil {
+	if err := s.r.QueryRow(`SELECT (SELECT count(*) FROM points), (SELECT count(*) FROM daypoints), (SELECT count(*) FROM seen_pods)`).Scan(&points, &dayPoints, &seen); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(file)
@@ -54,16 +59,25 @@ func TestTenMillion(t *testing.T) {
 	}
 	t.Logf("%d sums, %d by day, %d findings; %.1f bytes a sum", points, dayPoints, seen, float64(info.Size())/float64(points))
 	all := Range{From: now.Add(-7 * day), To: now}
+	start := func(in Range) error { // all that the page asks
+		_, _, err := s.Overview(t.Context(), in)
+		if err == nil {
+			_, err = s.States(t.Context())
+		}
+		if err == nil {
+			_, err = s.Poisoned(t.Context(), 10)
+		}
+		return err
+	}
 	one := all
 	one.Service = "service7"
 	for _, q := range []struct {
 		what string
 		ask  func() error
 	}{
-		{"start page", func() error { _, _, err := s.Overview(t.Context(), all); return err }},
+		{"start page", func() error { return start(all) }},
 		{"start page of 30 days", func() error {
-			_, _, err := s.Overview(t.Context(), Range{From: now.Add(-30 * day), To: now})
-			return err
+			return start(Range{From: now.Add(-30 * day), To: now})
 		}},
 		{"a service's findings", func() error { _, _, err := s.Overview(t.Context(), one); return err }},
 		{"a service over time", func() error { _, err := s.Series(t.Context(), one, 6*time.Hour); return err }},

@@ -40,7 +40,7 @@ type Version struct {
 	First       time.Time `json:"first"`
 	Last        time.Time `json:"last"`
 	Replaced    bool      `json:"replaced" doc:"a newer version sends, and this one has not for 5 minutes"`
-	Pods        int64     `json:"pods"`
+	Pods        int64     `json:"pods" doc:"that sent recordings, on the day when most did"`
 	Recordings  int64     `json:"recordings"`
 	RecordedNS  int64     `json:"recorded_ns"`
 	Requests    int64     `json:"requests"`
@@ -65,7 +65,7 @@ type Problem struct {
 	Last        time.Time `json:"last"`
 	Versions    []string  `json:"versions" doc:"the oldest first"`
 	Gone        bool      `json:"gone" doc:"all of these versions are replaced"`
-	Pods        int64     `json:"pods"`
+	Pods        int64     `json:"pods" doc:"that have it, on the day when most did"`
 	Recordings  int64     `json:"recordings"`
 	// WinPerSecond is the time that a fix would win a second: requests a second times predicted gain.
 	WinPerSecond  float64 `json:"win_per_second" doc:"seconds that requests would wait less, in each second, by all pods together"`
@@ -92,10 +92,11 @@ type seenRow struct {
 // versions are last.
 func (s *Store) Overview(ctx context.Context, in Range) (problems []Problem, versions []Version, err error) {
 	where, args := in.where("day", day)
+	// Pods that replace each other do not run at the same time: those of the day with most are the factor, not all of a week.
 	found, err := collect(ctx, s.q, func(scan func(...any) error) (r seenRow, err error) {
 		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.n, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
 		return r, err
-	}, `SELECT service, environment, version, problem, sum(n), sum(requests), sum(ns), min(oldest), max(newest), count(DISTINCT pod) FROM seen
+	}, `SELECT service, environment, version, problem, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM seen
 		WHERE `+where+` GROUP BY service, environment, version, problem`, args...)
 	if err != nil {
 		return nil, nil, err
@@ -131,6 +132,45 @@ func (s *Store) Overview(ctx context.Context, in Range) (problems []Problem, ver
 		return nil, nil, err
 	}
 	return problems, versions, nil
+}
+
+// A Sighting is what is known of a finding in one version.
+type Sighting struct {
+	Version                    string
+	First, Last                time.Time
+	Oldest, Newest             string // recordings
+	Pods, Recordings, Requests int64
+	GainNS                     int64 // a request
+}
+
+// Finding returns a problem of a range, nil if it has not been seen, and where it was, the newest version first.
+func (s *Store) Finding(ctx context.Context, in Range, problem string) (*Problem, []Sighting, error) {
+	one := []Problem{{Problem: problem}}
+	if err := s.describe(ctx, one); err != nil || one[0].Code == "" {
+		return nil, nil, err
+	}
+	where, args := in.where("day", day)
+	list, err := collect(ctx, s.q, func(scan func(...any) error) (v Sighting, err error) {
+		var oldest, newest string
+		var ns int64
+		err = scan(&one[0].Service, &one[0].Environment, &v.Version, &v.Recordings, &v.Requests, &ns, &oldest, &newest, &v.Pods)
+		v.First, v.Oldest = stamp(oldest)
+		v.Last, v.Newest = stamp(newest)
+		v.GainNS = ns / max(1, v.Requests)
+		return v, err
+	}, `SELECT service, environment, version, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM seen
+		WHERE problem=? AND `+where+` GROUP BY service, environment, version ORDER BY min(oldest) DESC`, append([]any{problem}, args...)...)
+	if err != nil || len(list) == 0 {
+		return nil, nil, err
+	}
+	in.Service, in.Environment = one[0].Service, one[0].Environment
+	all, _, err := s.Overview(ctx, in)
+	for i := range all {
+		if all[i].Problem == problem {
+			one[0] = all[i]
+		}
+	}
+	return &one[0], list, err
 }
 
 // maxProblems bounds a list of them.

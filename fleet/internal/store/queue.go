@@ -121,6 +121,6 @@ func (s lite) States(ctx context.Context) (map[string]int64, error) {
 		err = scan(&state, &n)
 		out[state] = n
 		return struct{}{}, err
-	}, `SELECT state, count(*) FROM recordings GROUP BY state`)
+	}, `SELECT state, n FROM states WHERE n>0`)
 	return out, err
 }

@@ -77,7 +77,7 @@ func (s lite) Forget(ctx context.Context, now, before time.Time) error {
 		}
 	}
 	for _, q := range []map[string][]any{
-		{`DELETE FROM seen WHERE day<?`: {before.Truncate(day).Unix()}},
+		{`DELETE FROM seen WHERE day<?`: {before.Truncate(day).Unix()}, `DELETE FROM seen_pods WHERE day<?`: {before.Truncate(day).Unix()}},
 		{`DELETE FROM slow WHERE moment<?`: {before.UnixNano()}},
 		{`DELETE FROM problems WHERE updated<?`: {before.UnixNano()}},
 		{`DELETE FROM recordings WHERE raw=0 AND received<?`: {before.UnixNano()}},
@@ -101,6 +101,9 @@ func (s lite) Forget(ctx context.Context, now, before time.Time) error {
 	}{
 		{`ALTER TABLE sums_rows DELETE WHERE minute<?`, before.Unix()},
 		{`ALTER TABLE seen_rows DELETE WHERE day<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE sums_hours DELETE WHERE hour<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE sums_days DELETE WHERE day<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE seen_days DELETE WHERE day<?`, before.Truncate(day).Unix()},
 		{`ALTER TABLE slow_rows DELETE WHERE moment<?`, before.UnixNano()},
 		{`ALTER TABLE problems_rows DELETE WHERE updated<?`, before.UnixNano()},
 	} {

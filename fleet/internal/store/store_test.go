@@ -65,7 +65,7 @@ func TestQueue(t *testing.T) {
 			"add": func(rt *rapid.T) {
 				id := fmt.Sprintf("%032x", rapid.IntRange(0, 9).Draw(rt, "id"))
 				now = now.Add(time.Second)
-				must(s.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: "v" + id[31:]}, Received: now}))
+				must(s.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: fmt.Sprint("v", id[31]%2), Pod: fmt.Sprint("p", id[31]%3)}, Received: now}))
 				if model[id] == nil {
 					model[id] = &entry{id: id, received: now, state: Waiting}
 				}
@@ -173,9 +173,57 @@ func TestQueue(t *testing.T) {
 						rt.Fatalf("%s: %d, want %d", q, got, total)
 					}
 				}
+				if got, want := byDay(rt, s), recount(rt, s); !reflect.DeepEqual(got, want) {
+					rt.Fatalf("by day %v, want %v", got, want)
+				}
 			},
 		})
 	})
+}
+
+// byDay is what the store has of each day, version and problem: recordings, requests, ns and pods.
+func byDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
+	out := make(map[string][4]int64)
+	_, err := collect(context.Background(), s.q, func(scan func(...any) error) (_ struct{}, err error) {
+		var day int64
+		var service, version, environment, problem string
+		var v [4]int64
+		err = scan(&day, &service, &version, &environment, &problem, &v[0], &v[1], &v[2], &v[3])
+		out[fmt.Sprint(day, service, version, environment, problem)] = v
+		return struct{}{}, err
+	}, `SELECT day, service, version, environment, problem, n, requests, ns, pods FROM seen`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// recount is the same, of each recording alone, counted one by one.
+func recount(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
+	out, pods := make(map[string][4]int64), make(map[string]bool)
+	blobs, err := collect(context.Background(), s.r, func(scan func(...any) error) (b []byte, err error) { return b, scan(&b) }, `SELECT counted FROM recordings`)
+	for _, b := range blobs {
+		c, e := unpack(b)
+		if e != nil {
+			t.Fatal(e)
+		}
+		if c == nil {
+			continue
+		}
+		c.Rows.Each(func(*rows.Sum) {}, func(problem string, n, requests, ns int64) {
+			key := fmt.Sprint(c.Rows.At.Truncate(day).Unix(), c.Service, c.Version, c.Environment, problem)
+			v := out[key]
+			if !pods[key+" "+c.Pod] {
+				pods[key+" "+c.Pod] = true
+				v[3]++
+			}
+			out[key] = [4]int64{v[0] + n, v[1] + requests, v[2] + ns, v[3]}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // finish explains a recording of its own.

@@ -182,11 +182,12 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 	for _, q := range []string{
 		`INSERT INTO points VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ns=ns+excluded.ns`,
 		`INSERT INTO daypoints VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ns=ns+excluded.ns`,
-		`INSERT INTO seen VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, requests=requests+excluded.requests, ns=ns+excluded.ns,
-			oldest=min(oldest, excluded.oldest), newest=max(newest, excluded.newest)`,
+		`INSERT INTO seen VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, requests=requests+excluded.requests, ns=ns+excluded.ns,
+			oldest=min(oldest, excluded.oldest), newest=max(newest, excluded.newest), pods=pods+excluded.pods`,
 		`INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET severity=excluded.severity, title=excluded.title, fix=excluded.fix, updated=excluded.updated
 			WHERE excluded.updated>=updated`,
 		`INSERT INTO slow VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
+		`INSERT INTO seen_pods VALUES (?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n RETURNING n`,
 	} {
 		s, err := tx.PrepareContext(ctx, q)
 		if err != nil {
@@ -208,9 +209,17 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 			err = exec(1, ids[""], r.At.Truncate(day).Unix(), s.Cause, s.Bucket, times*s.N, times*s.NS)
 		}
 	}, func(problem string, n, requests, ns int64) {
+		var has, pods int64 // recordings of the pod with the problem, on this day
+		today := r.At.Truncate(day).Unix()
+		if err == nil {
+			err = stmts[5].QueryRowContext(ctx, today, l.Service, l.Version, l.Environment, problem, l.Pod, times*n).Scan(&has)
+		}
+		if has-times*n == 0 || has == 0 { // the pod's first, or its last is taken away
+			pods = times
+		}
 		if err == nil {
 			at := fmt.Sprintf("%019d", r.At.UnixNano()) + id
-			err = exec(2, r.At.Truncate(day).Unix(), l.Service, l.Version, l.Environment, l.Pod, l.Node, problem, times*n, times*requests, times*ns, at, at)
+			err = exec(2, today, l.Service, l.Version, l.Environment, problem, times*n, times*requests, times*ns, at, at, pods)
 		}
 	})
 	if err != nil {
@@ -220,8 +229,10 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 		if _, err := tx.ExecContext(ctx, `DELETE FROM slow WHERE recording=?`, id); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM seen WHERE n=0 AND day=? AND service=?`, r.At.Truncate(day).Unix(), l.Service); err != nil {
-			return err
+		for _, table := range []string{"seen", "seen_pods"} {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE n=0 AND day=? AND service=?`, r.At.Truncate(day).Unix(), l.Service); err != nil {
+				return err
+			}
 		}
 		return nil
 	}

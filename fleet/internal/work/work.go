@@ -62,6 +62,14 @@ func (w *Worker) Run(ctx context.Context) {
 			}
 		})
 	}
+	all.Go(func() {
+		for ctx.Err() == nil {
+			if err := w.Store.Roll(ctx, time.Now()); err != nil && ctx.Err() == nil {
+				w.Log.Error("adding up", "error", err)
+			}
+			pause(ctx, 5*time.Second)
+		}
+	})
 	all.Wait()
 }
 

@@ -1,0 +1,249 @@
+package browser
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/trace"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// fleetProgram builds whylate-fleet.
+func fleetProgram(t *testing.T) string {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), "whylate-fleet")
+	if out, err := exec.Command("go", "build", "-o", exe, "../../fleet/cmd/whylate-fleet").CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	return exe
+}
+
+// startFleet runs the program until the test ends, and returns the lines that it writes.
+func startFleet(t *testing.T, exe string, args ...string) *bufio.Scanner {
+	t.Helper()
+	c := exec.Command(exe, args...)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stderr = c.Stdout // its log has the address of one that is no demo
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Signal(os.Interrupt)
+		_, _ = io.Copy(io.Discard, out)
+		_ = c.Wait()
+	})
+	return bufio.NewScanner(out)
+}
+
+// after returns what follows a text in the first line that has it, up to a space.
+func after(t *testing.T, in *bufio.Scanner, text string) string {
+	t.Helper()
+	for in.Scan() {
+		if _, rest, ok := strings.Cut(in.Text(), text); ok {
+			rest, _, _ = strings.Cut(rest+" ", " ")
+			return strings.TrimSuffix(rest, ".")
+		}
+	}
+	t.Fatalf("it ended without %q: %v", text, in.Err())
+	return ""
+}
+
+type fleetFinding struct {
+	Problem, Service, Code, Title, Site string
+	Versions                            []string
+	Win                                 float64 `json:"win_per_second"`
+}
+
+func fleetFindings(t *testing.T, at, query string) (out []fleetFinding) {
+	t.Helper()
+	res, err := http.Get(at + "/v1/findings" + query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(res.Body).Decode(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// look opens a page of the fleet.
+func lookAt(t *testing.T, browser context.Context, origin, path string, width int, dark bool) *tab {
+	t.Helper()
+	p := load(t, browser, origin+path, "footer", func(u string) bool { return strings.HasPrefix(u, origin+"/") || strings.HasPrefix(u, "data:") }, width, dark)
+	p.settle()
+	return p
+}
+
+// follow clicks on what a selector finds first, and returns the path that one gets to.
+func (p *tab) follow(selector, ready string) string {
+	p.t.Helper()
+	from := ask[string](p, `location.href`)
+	p.do(chromedp.Click(chromedp.CSS(selector)))
+	p.await(fmt.Sprintf(`location.href !== %q && document.readyState === 'complete' && document.querySelector(%q)`, from, ready))
+	p.settle()
+	return ask[string](p, `location.pathname`)
+}
+
+// TestFleetDemo: the bad deploy is first on the start page within a minute, with version, cause, line and gain; three clicks lead to
+// the recording. Each page on the way can be read and used by anybody, wide and narrow, in light and dark.
+func TestFleetDemo(t *testing.T) {
+	browser := chromium(t)
+	in := startFleet(t, fleetProgram(t), "-listen", "127.0.0.1:0", "demo")
+	origin := after(t, in, "The fleet is at ")
+	after(t, in, "Checkout v2 is deployed")
+	begin := time.Now()
+	go func() { // its log must not fill the pipe
+		for in.Scan() {
+		}
+	}()
+	bad := func() bool {
+		f := fleetFindings(t, origin, "")
+		return len(f) > 0 && f[0].Service == "checkout" && slices.Contains(f[0].Versions, "v2") && f[0].Code == "WL2002" && strings.Contains(f[0].Site, "demo.go:") && f[0].Win > 0
+	}
+	for !bad() {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("the bad deploy is not first after %v: %+v", time.Since(begin), fleetFindings(t, origin, ""))
+		}
+		time.Sleep(time.Second)
+	}
+	t.Logf("the bad deploy was first after %v", time.Since(begin).Round(time.Second))
+
+	p := lookAt(t, browser, origin, "/?from=24h", 1280, false)
+	for _, want := range []string{"checkout", "v2", "Mutex", "demo.go:", "each minute"} {
+		if got := ask[string](p, `document.querySelector('table tr:nth-child(2)').innerText`); !strings.Contains(got, want) {
+			t.Errorf("the first finding says %q, without %q", got, want)
+		}
+	}
+	paths := []string{"/?from=24h"}
+	for i, click := range []struct{ selector, to string }{
+		{`a[href^="/service/"]`, "/service/checkout"},
+		{`a.title`, "/finding/"},
+		{`main a[href^="/recordings/"]`, "/recordings/"},
+	} {
+		if got := p.follow(click.selector, "footer"); !strings.HasPrefix(got, click.to) {
+			t.Fatalf("click %d leads to %s", i+1, got)
+		}
+		paths = append(paths, ask[string](p, `location.pathname + location.search`))
+	}
+	if got := ask[string](p, `document.body.innerText`); !strings.Contains(got, "whylate view") || !strings.Contains(got, "checkout") {
+		t.Errorf("the recording's page says %q", got)
+	}
+	res, err := http.Get(origin + ask[string](p, `document.querySelector('main a[href$="/raw"]').getAttribute('href')`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		t.Errorf("the file: %s", res.Status)
+	}
+	if got := p.follow(`main a[href*="/report"]`, "html[data-ready=true]"); !strings.HasSuffix(got, "/report") {
+		t.Errorf("the report is at %s", got)
+	}
+	p.close()
+	// Two versions side by side, as text and with distributions.
+	p = lookAt(t, browser, origin, paths[1], 1280, false)
+	p.follow(`a[href^="/compare"]`, "footer")
+	if got := ask[string](p, `document.querySelector('pre').innerText`); !strings.Contains(got, "v1") || !strings.Contains(got, "v2") || !strings.Contains(got, "GET /checkout") {
+		t.Errorf("side by side: %q", got)
+	}
+	paths = append(paths, ask[string](p, `location.pathname + location.search`), "/moments?from=24h&service=checkout")
+	p.follow(`main a[href^="/compare/report"]`, "html[data-ready=true]")
+	p.close()
+	checkFleet(t, browser, origin, "demo", paths)
+}
+
+// checkFleet looks at pages of a fleet that were asked for the last 24 hours.
+func checkFleet(t *testing.T, browser context.Context, origin, name string, paths []string) {
+	t.Helper()
+	axe, err := os.ReadFile(filepath.FromSlash(axeFile))
+	if err != nil {
+		t.Log("no axe-core here (npm install --prefix artefacts axe-core@4)")
+	}
+	for i, path := range paths {
+		for _, width := range []int{390, 1280} {
+			for _, dark := range []bool{false, true} {
+				p := lookAt(t, browser, origin, path, width, dark)
+				p.checkWidth(width)
+				if len(axe) > 0 {
+					p.axe(string(axe), fmt.Sprint(path, " ", width, " dark ", dark))
+				}
+				if !dark || i == 0 {
+					p.shot(fmt.Sprintf("fleet-%s-%d-%d-dark-%v", name, i, width, dark))
+				}
+				if width == 1280 && !dark {
+					if lost := ask[[]string](p, `[...document.querySelectorAll('main a[href^="/"]')].map(a => new URL(a.href)).filter(u => !u.pathname.startsWith('/v1/') && !/\/(raw|report)$/.test(u.pathname) && u.searchParams.get('from') !== '24h').map(u => u.href)`); len(lost) > 0 {
+						t.Errorf("%s: links forget the time: %q", path, lost)
+					}
+					p.tabs(path)
+				}
+				p.close()
+			}
+		}
+	}
+}
+
+// TestFleetHostile: names out of recordings and headers are texts on all pages; they run nowhere and break no page.
+func TestFleetHostile(t *testing.T) {
+	browser := chromium(t)
+	const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>{{.}}` + "\u202e"
+	dir := filepath.Join(t.TempDir(), "fleet")
+	exe := fleetProgram(t)
+	token, err := exec.Command(exe, "-dir", dir, "token", "shop").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := after(t, startFleet(t, exe, "-dir", dir, "-listen", "127.0.0.1:0", "serve"), "address=")
+	for _, version := range []string{"v1", evil} {
+		var trc bytes.Buffer
+		if err := trace.Start(&trc); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 60 {
+			ctx, task := trace.NewTask(context.Background(), evil)
+			trace.WithRegion(ctx, evil, func() { time.Sleep(time.Duration(1+i%3*20) * time.Millisecond) })
+			task.End()
+		}
+		trace.Stop()
+		q, err := http.NewRequest("POST", origin+"/v1/recordings", bytes.NewReader(trc.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		for _, name := range []string{"Version", "Environment", "Pod", "Node"} {
+			q.Header.Set("Whylate-"+name, version)
+		}
+		res, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusAccepted {
+			t.Fatal(res.Status)
+		}
+	}
+	var found []fleetFinding
+	for begin := time.Now(); len(found) == 0; time.Sleep(100 * time.Millisecond) {
+		if found = fleetFindings(t, origin, ""); time.Since(begin) > patience {
+			t.Fatal("nothing was found")
+		}
+	}
+	paths := []string{"/?from=24h", "/service/shop?from=24h", "/finding/" + found[0].Problem + "?from=24h", "/moments?from=24h&trace=" + url.QueryEscape(evil), "/moments?from=24h&service=" + url.QueryEscape(evil)}
+	checkFleet(t, browser, origin, "hostile", paths)
+}
