@@ -135,9 +135,9 @@ func (s *Store) Roll(ctx context.Context, now time.Time) error {
 		{hours, 3600, `INSERT INTO sums_hours (hour, service, version, environment, cause, bucket, n, ns, written)
 			SELECT intDiv(minute, 3600) * 3600 AS hour, service, version, environment, cause, bucket, sum(n), sum(ns), `, `FROM sums_rows FINAL WHERE minute>=? AND minute<? AND service IN (?*)
 			GROUP BY hour, service, version, environment, cause, bucket`},
-		{days, 86400, `INSERT INTO sums_days (day, service, version, environment, cause, bucket, n, ns, written)
-			SELECT intDiv(hour, 86400) * 86400 AS day, service, version, environment, cause, bucket, sum(n), sum(ns), `, `FROM sums_hours FINAL WHERE hour>=? AND hour<? AND service IN (?*)
-			GROUP BY day, service, version, environment, cause, bucket`},
+		{days, 86400, `INSERT INTO sums_days (minute, service, version, environment, cause, bucket, n, ns, written)
+			SELECT intDiv(hour, 86400) * 86400 AS minute, service, version, environment, cause, bucket, sum(n), sum(ns), `, `FROM sums_hours FINAL WHERE hour>=? AND hour<? AND service IN (?*)
+			GROUP BY minute, service, version, environment, cause, bucket`},
 		{days, 86400, `INSERT INTO seen_days (day, service, version, environment, problem, n, requests, ns, oldest, newest, pods, written)
 			SELECT day, service, version, environment, problem, sum(n), sum(requests), sum(ns), minIf(oldest, n>0), maxIf(newest, n>0), toInt64(uniqExactIf(pod, n>0)), `,
 			`FROM seen_rows FINAL WHERE day>=? AND day<? AND service IN (?*) GROUP BY day, service, version, environment, problem`},

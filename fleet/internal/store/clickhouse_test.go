@@ -1,11 +1,15 @@
 package store
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,10 +24,37 @@ func clickHouse(t *testing.T) string {
 	return enginetest.ClickHouse(t).Address
 }
 
+// TestClickHouseToday asks the engine of today's ClickHouse, chdb, which knows no clusters, users or replicas, by its HTTP protocol.
+func TestClickHouseToday(t *testing.T) {
+	python := os.Getenv("WHYLATE_CHDB")
+	if python == "" {
+		t.Skip("WHYLATE_CHDB names no Python that has chdb (pip install chdb; .ci/full does)")
+	}
+	c := exec.Command(python, "testdata/today.py", t.TempDir())
+	c.Stderr = t.Output()
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	port, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameAnswers(t, "http://127.0.0.1:"+strings.TrimSpace(port)+"/default")
+}
+
 // TestClickHouse: both engines give the same answers to all questions, after the same recordings, of which some were written
 // twice, and some explained again with another outcome.
-func TestClickHouse(t *testing.T) {
-	address := clickHouse(t)
+func TestClickHouse(t *testing.T) { sameAnswers(t, clickHouse(t)) }
+
+func sameAnswers(t *testing.T, address string) {
 	at := time.Now().Add(-3 * time.Hour).Truncate(time.Second)
 	in := Range{From: at.Add(-time.Hour), To: time.Now(), Service: "a"}
 	answers := func(clickhouse string) []any {

@@ -126,7 +126,7 @@ func TestHundredMillion(t *testing.T) {
 			1000000*(1 + intDiv(number%150, 15)), 3, 1000000, 1 FROM system.numbers LIMIT 100000000`,
 		`INSERT INTO seen_rows (recording, service, version, environment, pod, node, problem, day, n, requests, ns, oldest, newest, written) SELECT lower(hex(MD5(toString(intDiv(number, 3) AS r)))) AS recording, ` + labels + `,
 			if(number%3=0, '', concat(service, '-', toString((number + r)%5))), intDiv(` + begin + ` + 3600*intDiv(r, 2000), 86400)*86400, 1, 100, 10000000000,
-			concat('0', toString((` + begin + ` + 3600*intDiv(r, 2000) + 60*(r%60))*1000000000), recording) AS stamp, stamp, 1 FROM system.numbers LIMIT 2000000`,
+			concat(toString((` + begin + ` + 3600*intDiv(r, 2000) + 60*(r%60))*1000000000), recording) AS stamp, stamp, 1 FROM system.numbers LIMIT 2000000`,
 		`INSERT INTO problems_rows (problem, service, environment, grp, code, cause, site, severity, title, fix, updated) SELECT concat('service', toString(intDiv(number, 5)), '-', toString(number%5)) AS problem,
 			concat('service', toString(intDiv(number, 5))), 'prod', 'GET /group/1', 'WL2001', 'lock', 'main.x (x.go:1)', 'high', 'requests queue for a Mutex', 'release it', 1 FROM system.numbers LIMIT 200`,
 	} {

@@ -96,8 +96,8 @@ func (s *Store) Overview(ctx context.Context, in Range) (problems []Problem, ver
 	found, err := collect(ctx, s.q, func(scan func(...any) error) (r seenRow, err error) {
 		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.n, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
 		return r, err
-	}, `SELECT service, environment, version, problem, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM seen
-		WHERE `+where+` GROUP BY service, environment, version, problem`, args...)
+	}, `SELECT service, environment, version, problem, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
+		WHERE n>0 AND `+where+` GROUP BY service, environment, version, problem`, args...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -158,8 +158,8 @@ func (s *Store) Finding(ctx context.Context, in Range, problem string) (*Problem
 		v.Last, v.Newest = stamp(newest)
 		v.GainNS = ns / max(1, v.Requests)
 		return v, err
-	}, `SELECT service, environment, version, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM seen
-		WHERE problem=? AND `+where+` GROUP BY service, environment, version ORDER BY min(oldest) DESC`, append([]any{problem}, args...)...)
+	}, `SELECT service, environment, version, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
+		WHERE n>0 AND problem=? AND `+where+` GROUP BY service, environment, version ORDER BY min(oldest) DESC`, append([]any{problem}, args...)...)
 	if err != nil || len(list) == 0 {
 		return nil, nil, err
 	}
@@ -247,7 +247,7 @@ func (s *Store) describe(ctx context.Context, list []Problem) error {
 			to.Group, to.Code, to.Cause, to.Site, to.Severity, to.Title, to.Fix = p.Group, p.Code, p.Cause, p.Site, p.Severity, p.Title, p.Fix
 		}
 		return struct{}{}, err
-	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM problems WHERE problem IN (?`+strings.Repeat(",?", len(ids)-1)+`)`, ids...)
+	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM `+s.from("problems")+` WHERE problem IN (?`+strings.Repeat(",?", len(ids)-1)+`)`, ids...)
 	return err
 }
 
@@ -266,7 +266,7 @@ func (s *Store) quantiles(ctx context.Context, in Range, version func(service, e
 			}
 		}
 		return struct{}{}, err
-	}, `SELECT service, environment, version, bucket, sum(n) FROM days WHERE cause='' AND `+where+` GROUP BY service, environment, version, bucket ORDER BY bucket`, args...)
+	}, `SELECT service, environment, version, bucket, sum(n) FROM `+s.from("days")+` WHERE cause='' AND `+where+` GROUP BY service, environment, version, bucket ORDER BY bucket`, args...)
 	for v, buckets := range of {
 		upto := int64(0)
 		for _, b := range buckets {
@@ -303,11 +303,20 @@ func (s *Store) Series(ctx context.Context, in Range, step time.Duration) ([]Poi
 		err = scan(&at, &p.Version, &p.Cause, &p.Requests, &p.NS)
 		p.Start = time.Unix(at*int64(step/time.Second), 0)
 		return p, err
-	}, `SELECT `+s.div("minute")+` AS at, version, cause, sum(n), sum(ns) FROM `+from+` WHERE `+where+` GROUP BY at, version, cause ORDER BY at, version, cause`,
+	}, `SELECT `+s.div("minute")+` AS at, version, cause, sum(n), sum(ns) FROM `+s.from(from)+` WHERE `+where+` GROUP BY at, version, cause ORDER BY at, version, cause`,
 		append([]any{int64(step / time.Second)}, args...)...)
 }
 
-// div is a division of whole numbers, the one thing that both engines do not write alike.
+// from names the rows that count. ClickHouse leaves out with FINAL what newer rows replaced; in a view, 18.16 would read all rows
+// whatever the question is about.
+func (s *databases) from(table string) string {
+	if s.click != nil {
+		return map[string]string{"sums": "sums_rows", "days": "sums_days", "seen": "seen_days", "slow": "slow_rows", "problems": "problems_rows"}[table] + " FINAL"
+	}
+	return table
+}
+
+// div is a division of whole numbers, which both engines write differently.
 func (s *databases) div(column string) string {
 	if s.click != nil {
 		return "intDiv(" + column + ", ?)"
@@ -348,7 +357,7 @@ func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
 			out[i].NS[cause] += ns
 		}
 		return struct{}{}, nil
-	}, `SELECT pod, node, version, cause, sum(n), sum(ns) FROM sums WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
+	}, `SELECT pod, node, version, cause, sum(n), sum(ns) FROM `+s.from("sums")+` WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
 	return out, err
 }
 
@@ -382,7 +391,7 @@ func (s *Store) Moments(ctx context.Context, in Range, trace string, most int) (
 		err = scan(&m.Recording, &m.Request, &m.Service, &m.Environment, &m.Version, &m.Pod, &m.Node, &m.Group, &at, &m.NS, &m.Cause, &m.Site, &m.Trace)
 		m.At = time.Unix(0, at)
 		return m, err
-	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM slow WHERE `+q+` ORDER BY ns DESC LIMIT `+strconv.Itoa(most), args...)
+	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM `+s.from("slow")+` WHERE ns>0 AND `+q+` ORDER BY ns DESC LIMIT `+strconv.Itoa(most), args...)
 }
 
 // EachSum calls a function with what all recordings together sum up to.
@@ -394,6 +403,6 @@ func (s *Store) EachSum(ctx context.Context, each func(group, cause string, buck
 			each(group, cause, bucket, n, ns)
 		}
 		return struct{}{}, err
-	}, `SELECT grp, cause, bucket, sum(n), sum(ns) FROM sums GROUP BY grp, cause, bucket`)
+	}, `SELECT grp, cause, bucket, sum(n), sum(ns) FROM `+s.from("sums")+` GROUP BY grp, cause, bucket`)
 	return err
 }

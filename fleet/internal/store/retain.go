@@ -102,7 +102,7 @@ func (s lite) Forget(ctx context.Context, now, before time.Time) error {
 		{`ALTER TABLE sums_rows DELETE WHERE minute<?`, before.Unix()},
 		{`ALTER TABLE seen_rows DELETE WHERE day<?`, before.Truncate(day).Unix()},
 		{`ALTER TABLE sums_hours DELETE WHERE hour<?`, before.Truncate(day).Unix()},
-		{`ALTER TABLE sums_days DELETE WHERE day<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE sums_days DELETE WHERE minute<?`, before.Truncate(day).Unix()},
 		{`ALTER TABLE seen_days DELETE WHERE day<?`, before.Truncate(day).Unix()},
 		{`ALTER TABLE slow_rows DELETE WHERE moment<?`, before.UnixNano()},
 		{`ALTER TABLE problems_rows DELETE WHERE updated<?`, before.UnixNano()},

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/experiment/freeport"
+	"github.com/whylate/whylate/internal/testing/testfull"
+)
+
+// What is multiplied: a flight recorder keeps at most 48 recordings a day unless told otherwise, and the fleet keeps files for 14
+// days and rows for 90. Prices are those of AWS in us-east-1: of an m7g.large (0.0816 USD an hour for two CPUs) as lists quoted it
+// on 2026-06-17, of gp3, S3 Standard and its PUTs as they have been for years.
+const (
+	aDay, rawDays, rowDays                     = 48, 14, 90
+	cpuMonth, diskGB, objectGB, perPut         = 0.0816 / 2 * 730, 0.08, 0.023, 0.005 / 1000
+	clickHouseRow                              = 13.0 // bytes of a sum: TestHundredMillion says how many
+	senders, copies                            = 8, 3
+	kB                                 float64 = 1000
+)
+
+// TestCost measures what recordings of real servers cost in processes of their own, ingest, work and query, and multiplies it:
+// go test -run TestCost -v ./cmd/whylate-fleet writes the tables of docs/fleet.md.
+func TestCost(t *testing.T) {
+	testfull.Need(t, "two minutes, and a free machine for its figures")
+	if _, err := exec.LookPath("xz"); err != nil {
+		t.Skip("no xz here (Debian: apt-get install xz-utils)")
+	}
+	files, err := filepath.Glob("../../../lab/recordings/field/*.whylate.xz")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	var bodies [][]byte
+	var bytesOf float64
+	for _, f := range files {
+		out, err := exec.Command("xz", "-dc", f).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint32(copies) {
+			// What follows a zip is no part of it, and makes other bytes of the same recording.
+			bodies = append(bodies, binary.BigEndian.AppendUint32(slices.Clone(out), i))
+		}
+		bytesOf += float64(len(out)) / float64(len(files))
+	}
+	dir := t.TempDir()
+	st, err := (&config{dir: dir}).open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if err := st.AddToken(t.Context(), "token", store.Send, "shop", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	run := func(target string, workers int) (string, *os.Process) {
+		port, err := freeport.Find(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(os.Args[0], "-dir", dir, "-listen", "127.0.0.1:"+port[0], "-target", target, "-workers", strconv.Itoa(workers), "-max-recordings", "1000000", "-max-bytes", "1TB", "serve")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		})
+		url := "http://127.0.0.1:" + port[0]
+		for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+			if res, err := http.Get(url + "/readyz"); err == nil {
+				_ = res.Body.Close()
+				return url, c.Process
+			}
+			if time.Since(begin) > time.Minute {
+				t.Fatal("it does not answer")
+			}
+		}
+	}
+
+	url, ingest := run("ingest", 1)
+	var took []time.Duration
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	next := make(chan []byte)
+	begin := time.Now()
+	for range senders {
+		all.Go(func() {
+			for body := range next {
+				begin := time.Now()
+				_, status := post(url, body)
+				mu.Lock()
+				took = append(took, time.Since(begin))
+				mu.Unlock()
+				if status != http.StatusAccepted {
+					t.Errorf("refused: %d", status)
+				}
+			}
+		})
+	}
+	for _, body := range bodies {
+		next <- body
+	}
+	close(next)
+	all.Wait()
+	n := float64(len(bodies))
+	perSecond := n / time.Since(begin).Seconds()
+	slices.Sort(took)
+	ingestCPU := cpuOf(t, ingest.Pid) / n
+
+	// The same recordings are explained by one, two and four workers.
+	var explainCPU, explainMemory float64
+	var growth []string
+	for _, workers := range []int{1, 2, 4} {
+		if workers > 1 {
+			if _, err := st.Again(t.Context(), "", time.Unix(0, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin := time.Now()
+		var processes []*os.Process
+		for range workers {
+			_, p := run("work", 1)
+			processes = append(processes, p)
+		}
+		for {
+			states, err := st.States(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if states[store.Waiting]+states[store.Working] == 0 {
+				if states[store.Done] != int64(n) {
+					t.Fatal(states)
+				}
+				break
+			}
+			time.Sleep(100 * time.Millisecond) // the test's own time limit ends it
+		}
+		growth = append(growth, fmt.Sprintf("%d: %.1f/s", workers, n/time.Since(begin).Seconds()))
+		if workers == 1 {
+			explainCPU, explainMemory = cpuOf(t, processes[0].Pid)/n, memoryOf(t, processes[0].Pid)
+		}
+		for _, p := range processes {
+			_ = p.Kill()
+		}
+	}
+	url, query := run("query", 1)
+	for range 20 {
+		for _, path := range []string{"/", "/service/shop"} {
+			res, err := http.Get(url + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+		}
+	}
+	var sums float64
+	if err := st.EachSum(t.Context(), func(string, string, int64, int64, int64) { sums++ }); err != nil {
+		t.Fatal(err)
+	}
+	copyOf := filepath.Join(t.TempDir(), "copy.db")
+	if err := st.Backup(t.Context(), copyOf); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(copyOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reports float64
+	if err := filepath.WalkDir(filepath.Join(dir, "raw"), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && strings.Contains(d.Name(), "report") {
+			var i fs.FileInfo
+			if i, err = d.Info(); err == nil {
+				reports += float64(i.Size()) / n
+			}
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	sumsOf := sums / float64(len(files)) // copies add to the same
+	storeOf := float64(info.Size()) / n
+
+	var out bytes.Buffer
+	row := func(what, format string, v ...any) {
+		fmt.Fprintf(&out, "| %s | "+format+" |\n", append([]any{what}, v...)...)
+	}
+	fmt.Fprintf(&out, "\n| measured, %d recordings of real servers, %.0f kB each | |\n|---|---|\n", len(bodies), bytesOf/kB)
+	row("ingest", "%.0f recordings/s; an answer takes %v in the middle, %v at the 99th percentile", perSecond, took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond))
+	row("CPU of ingest, and of explaining", "%.1f ms and %.0f ms a recording: %.0f explained a second and core", ingestCPU*1e3, explainCPU*1e3, 1/explainCPU)
+	row("workers, each a process with one child", "%s", strings.Join(growth, "; "))
+	row("a recording in files", "%.0f kB, its report %.0f kB", bytesOf/kB, reports/kB)
+	row("a recording in SQLite", "%.1f kB: %.0f sums, and what it was counted as", storeOf/kB, sumsOf)
+	row("memory at most", "ingest %.0f MB, work %.0f MB and its children, query %.0f MB", memoryOf(t, ingest.Pid), explainMemory, memoryOf(t, query.Pid))
+	fmt.Fprintf(&out, "\n| multiplied, %d recordings a pod and day | 100 pods | 1,000 | 10,000 |\n|---|---|---|---|\n", aDay)
+	each := func(what, format string, f func(pods float64) float64) {
+		row(what, format+" | "+format+" | "+format, f(100), f(1000), f(10000))
+	}
+	cpus := func(pods float64) float64 { return pods * aDay / 86400 * (ingestCPU + explainCPU) }
+	objects := func(pods float64) float64 { return pods * aDay * rawDays * (bytesOf + reports) / 1e9 }
+	lite := func(pods float64) float64 { return pods * aDay * rowDays * storeOf / 1e9 }
+	click := func(pods float64) float64 { return pods * aDay * rowDays * sumsOf * clickHouseRow / 1e9 }
+	each("recordings a second", "%.2f", func(pods float64) float64 { return pods * aDay / 86400 })
+	each("network, MB/s", "%.2f", func(pods float64) float64 { return pods * aDay / 86400 * bytesOf / 1e6 })
+	each("CPUs, busy", "%.2f", cpus)
+	each(fmt.Sprintf("recordings and reports of %d days, GB", rawDays), "%.0f", objects)
+	each(fmt.Sprintf("rows of %d days in SQLite, GB", rowDays), "%.1f", lite)
+	each(fmt.Sprintf("rows of %d days in ClickHouse, GB", rowDays), "%.1f", click)
+	each("USD a month: CPUs twice those busy, two at least", "%.0f", func(pods float64) float64 { return max(2, 2*cpus(pods)) * cpuMonth })
+	each("USD a month: files in S3", "%.0f", func(pods float64) float64 { return objects(pods)*objectGB + 2*pods*aDay*30.4*perPut })
+	each("USD a month: rows on disk, of ClickHouse", "%.0f", func(pods float64) float64 { return click(pods) * diskGB })
+	t.Log(out.String())
+}
+
+// cpuOf is the seconds that a process and those of its children that ended have computed.
+func cpuOf(t *testing.T, pid int) (seconds float64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	for _, ticks := range f[11:15] {
+		v, err := strconv.ParseFloat(ticks, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seconds += v / 100
+	}
+	return seconds
+}
+
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// memoryOf is the MB that a process had resident at most.
+func memoryOf(t *testing.T, pid int) float64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	m := highWater.FindSubmatch(text)
+	if err != nil || m == nil {
+		t.Fatal(err, string(text))
+	}
+	v, err := strconv.ParseFloat(string(m[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v * 1024 / 1e6
+}
