@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -170,10 +171,7 @@ func pollTrace(t *testing.T, conns int, polls []poll, by newsFrom) []byte {
 		last = e.at
 		e.f(last + us/10)
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // A refused phrase is a row of the first table in docs/internals/style.md.
@@ -24,10 +26,7 @@ type refused struct {
 // refusals reads the table, so that the page and the check cannot differ.
 func refusals(t *testing.T) (all []refused) {
 	t.Helper()
-	page, err := os.ReadFile("docs/internals/style.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Have(os.ReadFile("docs/internals/style.md"))(t)
 	row := regexp.MustCompile("(?m)^\\| `(.+)` \\| (.+) \\| (all|users) \\|$")
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		phrase := strings.ReplaceAll(m[1], `\|`, "|") // as Markdown needs it in a table

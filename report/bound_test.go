@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestBound: no more than the bound is read, and what is as long as that is read whole.
 func TestBound(t *testing.T) {
 	var b bytes.Buffer
-	if err := WriteJSON(&b, &Report{Schema: Schema}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteJSON(&b, &Report{Schema: Schema}))
 	for most, want := range map[int]string{b.Len(): "", b.Len() + 1: "", b.Len() - 1: "longer than"} {
 		_, err := readJSON(bytes.NewReader(b.Bytes()), int64(most))
 		if want == "" && err != nil && strings.Contains(err.Error(), "longer than") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestOtherVersions builds a service that uses all of these packages with the oldest Go that they are for and with
@@ -17,14 +19,8 @@ func TestOtherVersions(t *testing.T) {
 	if os.Getenv("WHYLATE_FULL") != "1" {
 		t.Skip("fetches Go toolchains: only with WHYLATE_FULL=1 (.ci/full)")
 	}
-	here, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("testdata/all.go.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Have(filepath.Abs("."))(t)
+	source := must.Have(os.ReadFile("testdata/all.go.txt"))(t)
 	for version, says := range map[string]string{
 		"go1.24.0": "recorder false built with a Go version before 1.25, which has no flight recorder",
 		"go1.27.4": "recorder true",
@@ -35,9 +31,7 @@ func TestOtherVersions(t *testing.T) {
 				"go.mod":  "module example.com/svc\n\ngo 1.24\n\nrequire github.com/whylate/whylate/service v0.0.0\n\nreplace github.com/whylate/whylate/service => " + here + "\n",
 				"main.go": string(source),
 			} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestHugePages: where the heap grows, the kernel was asked for huge pages. It fails if the runtime takes the advice back.
@@ -13,10 +15,7 @@ func TestHugePages(t *testing.T) {
 		t.Skip("a kernel without huge pages:", err)
 	}
 	useHugePages()
-	data, err := os.ReadFile("/proc/self/smaps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(os.ReadFile("/proc/self/smaps"))(t)
 	size, advised := 0, 0 // kB
 	for line := range bytes.Lines(data) {
 		if _, err := fmt.Sscanf(string(line), "Size: %d kB", &size); err == nil {

@@ -37,30 +37,18 @@ func TestInterruptSignal(t *testing.T) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.WaitDelay = time.Minute
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	defer cmd.Process.Kill()
 	// Far more empty members of a gzip file than a pipe holds stand before the trace: when Write returns, the process
 	// has read some of them, and so is ready for the signal. How much of the trace it has read by then is its affair.
 	var member, zipped bytes.Buffer
-	if err := gzip.NewWriter(&member).Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, gzip.NewWriter(&member).Close())
 	zipped.Write(bytes.Repeat(member.Bytes(), 1<<20/member.Len()))
 	z := gzip.NewWriter(&zipped)
-	if _, err := z.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stdin.Write(zipped.Bytes()); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(z.Write(data))(t)
+	must.Do(t, z.Close())
+	must.Have(stdin.Write(zipped.Bytes()))(t)
+	must.Do(t, cmd.Process.Signal(os.Interrupt))
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != ExitInterrupted {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/flight"
@@ -83,10 +84,7 @@ func TestHostLog(t *testing.T) {
 	if h.reader(nil, 0) != nil {
 		t.Error("there are samples without a clock")
 	}
-	got, err := io.ReadAll(h.reader(s, 1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Have(io.ReadAll(h.reader(s, 1000)))(t)
 	want := `{"mono_ns":5100,"wall_ns":7000000200,"kind":"start"}
 {"mono_ns":5100,"wall_ns":7000000200,"kind":"sample"}
 {"mono_ns":4900,"wall_ns":7000000000,"kind":"sample","run_ns":3}

@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"github.com/whylate/whylate/internal/explain/pass"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -32,9 +33,7 @@ func TestIndexHoldsNoEngine(t *testing.T) {
 		if known == nil && s != nil {
 			return s
 		}
-		if _, err := e.finish(context.Background(), cut); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(e.finish(context.Background(), cut))(t)
 		return nil
 	}
 	s := reading(nil)
@@ -43,10 +42,7 @@ func TestIndexHoldsNoEngine(t *testing.T) {
 	}
 	opts.reset()
 	reading(s)
-	tr, err := inspect.Open(opts.Index, bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Have(inspect.Open(opts.Index, bytes.NewReader(data), int64(len(data))))(t)
 	for range 3 {
 		runtime.GC()
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/report"
@@ -20,14 +21,8 @@ import (
 func TestReadOnce(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
 	text := func(r io.Reader, again func() (io.ReadCloser, error)) (*report.Report, string) {
-		rep, err := Explain(context.Background(), r, Options{Again: again})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := json.Marshal(rep)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep := must.Have(Explain(context.Background(), r, Options{Again: again}))(t)
+		b := must.Have(json.Marshal(rep))(t)
 		return rep, string(b)
 	}
 	joined := func(rep *report.Report) bool {
@@ -58,14 +53,8 @@ func TestSpare(t *testing.T) {
 		t.Errorf("it is guessed that requests wait for this process: %v; they do: %v", e.spare.now, e.itself() != nil)
 	}
 	text := func(guessYes bool) string {
-		rep, err := Explain(context.Background(), bytes.NewReader(data), Options{guessYes: guessYes})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := json.Marshal(rep)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{guessYes: guessYes}))(t)
+		b := must.Have(json.Marshal(rep))(t)
 		return string(b)
 	}
 	data = testprog.Service(t, "lock-chain").Trace
@@ -107,10 +96,7 @@ func TestKeepsSoMuch(t *testing.T) {
 // at the socket because too few requests are left to know whose it is.
 func TestPartOfATrace(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
-	rep, err := Explain(context.Background(), bytes.NewReader(data), Options{To: 60 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{To: 60 * time.Millisecond}))(t)
 	for i := range rep.Groups {
 		if g := &rep.Groups[i]; g.Count >= 20 {
 			t.Fatalf("%s has %d requests: enough to know by themselves", g.Name, g.Count)

@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -61,14 +62,9 @@ func TestReplayOfAPart(t *testing.T) {
 	data := testprog.Trace(t, "generations")
 	gens := func(from, to time.Duration) (int, int64) {
 		var kept explain.Kept
-		rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, From: from, To: to})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, From: from, To: to}))(t)
 		a := adder{t: t, count: map[string]int{}, total: map[string]int64{}, causes: map[[2]string]int64{}}
-		if err := kept.Replay(context.Background(), bytes.NewReader(data), &a); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, kept.Replay(context.Background(), bytes.NewReader(data), &a))
 		for _, g := range rep.Groups {
 			if a.count[g.ID] != g.Count || a.total[g.ID] != g.TotalNS {
 				t.Errorf("from %d to %d: %s: %d requests of %d ns, want %d of %d", from, to, g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
@@ -96,19 +92,14 @@ func TestReplayIsTheReport(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			data := testprog.Trace(t, program)
 			var kept explain.Kept
-			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, Slowest: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, Slowest: 2}))(t)
 			a := adder{t: t, count: map[string]int{}, total: map[string]int64{}, causes: map[[2]string]int64{}, full: map[string]report.Request{}, wanted: map[string]bool{}}
 			for _, g := range rep.Groups {
 				for _, q := range g.Slowest {
 					a.wanted[q.ID] = true
 				}
 			}
-			if err := kept.Replay(context.Background(), bytes.NewReader(data), &a); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, kept.Replay(context.Background(), bytes.NewReader(data), &a))
 			for _, g := range rep.Groups {
 				if a.count[g.ID] != g.Count || a.total[g.ID] != g.TotalNS {
 					t.Errorf("%s: %d requests of %d ns, want %d of %d", g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/validate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -15,16 +16,10 @@ import (
 // TestValidate holds whole passes over the reference reader's test traces to
 // every rule of package validate.
 func TestValidate(t *testing.T) {
-	traces, err := refdata.Traces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traces := must.Have(refdata.Traces())(t)
 	explained := 0
 	for _, tr := range traces {
-		data, err := tracetext.Assemble(tr.Text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(tracetext.Assemble(tr.Text))(t)
 		for _, opts := range []Options{{}, {Request: regexp.MustCompile(`.`), Workers: 3}} {
 			opts.Validate = new(validate.Checks)
 			switch _, err := Explain(context.Background(), bytes.NewReader(data), opts); {

@@ -142,9 +142,7 @@ func writeProxy(t *testing.T, dir, module, version string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, z.Close())
 	write(t, filepath.Join(at, version+".zip"), buf.String())
 }
 

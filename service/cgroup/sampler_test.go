@@ -276,10 +276,7 @@ func TestSampleGivesUp(t *testing.T) {
 	f := readFixture(t, "testdata/systemd-slices.txtar")
 	const own = "sys/fs/cgroup/shop.slice/shop-api.slice/api.service/"
 	f.files[own+"cpu.stat.local"] = &fstest.MapFile{Data: []byte("throttled_usec 1\n")}
-	s, err := NewSampler(Options{FS: f.files})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(NewSampler(Options{FS: f.files}))(t)
 	defer s.Close()
 	r := new(restless)
 	s.cpu[0].stat, s.cpu[0].controlled = r, true

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/internal/cputime"
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 )
 
@@ -60,9 +61,7 @@ func TestCostFigures(t *testing.T) {
 			fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 10 * time.Second, MaxBytes: 10 << 20})
 			switch mode {
 			case "runtime":
-				if err := fr.Start(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, fr.Start())
 			case "recorder":
 				h = mark.Handler(mux)
 				var err error
@@ -227,9 +226,7 @@ func TestCostByTurns(t *testing.T) {
 				switch mode {
 				case theirs:
 					fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 10 * time.Second, MaxBytes: 10 << 20})
-					if err := fr.Start(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, fr.Start())
 					stop = fr.Stop
 				case ours, storm:
 					h = mark.Handler(mux)
@@ -237,10 +234,7 @@ func TestCostByTurns(t *testing.T) {
 					if mode == storm {
 						opts.Slow = 1
 					}
-					r, err := Start(opts)
-					if err != nil {
-						t.Fatal(err)
-					}
+					r := must.Have(Start(opts))(t)
 					// Its one recording is in neither.
 					r.ended(mark.Ended{Name: "first", Took: 2 * time.Hour})
 					until(t, "the storm's recording", func() bool { return r.State().Kept == 1 })

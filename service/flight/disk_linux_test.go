@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 const mountedDir = "WHYLATE_TEST_FLIGHT_MOUNT"
@@ -27,10 +29,7 @@ func ownMounts(t *testing.T, f func(t *testing.T, dir string)) {
 		f(t, dir)
 		return
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Have(os.Executable())(t)
 	// Its own time limit: a test that is ended does not end its children.
 	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), mountedDir+"="+t.TempDir())
@@ -64,9 +63,7 @@ func disk(t *testing.T, dir, options string) (readOnly func(is bool)) {
 		if is {
 			flags |= syscall.MS_RDONLY
 		}
-		if err := syscall.Mount("", dir, "", flags, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Mount("", dir, "", flags, ""))
 	}
 }
 
@@ -84,9 +81,7 @@ func TestNoMoreFiles(t *testing.T) {
 		r := start(t, Options{Dir: dir, NoHost: true, MinAge: time.Second})
 		capture := func() error { _, err := r.Capture(context.Background(), "x"); return err }
 		for range 20 {
-			if err := capture(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, capture())
 		}
 		fill := func() (names []string) {
 			for i := 0; ; i++ {
@@ -103,9 +98,7 @@ func TestNoMoreFiles(t *testing.T) {
 		}
 		for range 5 { // the oldest give way, down to two
 			fill()
-			if err := capture(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, capture())
 		}
 		files, err := list(dir)
 		if err != nil || len(files) != 2 {
@@ -113,9 +106,7 @@ func TestNoMoreFiles(t *testing.T) {
 		}
 		for _, f := range files {
 			if f.name != r.State().Last {
-				if err := os.Remove(filepath.Join(dir, f.name)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Remove(filepath.Join(dir, f.name)))
 			}
 		}
 		fill()
@@ -128,9 +119,7 @@ func TestNoMoreFiles(t *testing.T) {
 		if files, _ := list(dir); len(files) == 0 {
 			t.Error("the newest recording is gone")
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(dir))
 		fill()
 		if capture() == nil {
 			t.Error("it was kept where no folder can be made")
@@ -157,9 +146,7 @@ func TestReadOnlyDisk(t *testing.T) {
 			put(t, dir, n, strings.Repeat("x", 1000))
 		}
 		half := filepath.Join(dir, fileName(time.Unix(1, 0), KindSlow, 1, 9)+partInfix+"1")
-		if err := os.WriteFile(half, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(half, nil, 0o600))
 		readOnly(true)
 		r := start(t, Options{Dir: dir, NoHost: true, MinAge: time.Second, MaxDisk: 2000})
 		if _, err := r.Capture(context.Background(), "x"); err == nil {
@@ -200,10 +187,7 @@ func TestReadOnlySpool(t *testing.T) {
 			}
 		}))
 		defer srv.Close()
-		up, err := newUploader(dir, UploadOptions{URL: srv.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
+		up := must.Have(newUploader(dir, UploadOptions{URL: srv.URL}))(t)
 		for range 4 {
 			pass(up)
 		}
@@ -277,9 +261,7 @@ func onSmallDisk(t *testing.T, dir string) {
 	if files, _ := list(dir); len(files) == 0 {
 		t.Error("the newest recording is gone")
 	}
-	if err := os.Remove(filepath.Join(dir, "other")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filepath.Join(dir, "other")))
 	if _, err := r.Capture(context.Background(), "x"); err != nil {
 		t.Errorf("when there is room again: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestHostLogger tests that the counters of threads are written where no cgroup can be read, those of the
@@ -31,9 +32,7 @@ func TestHostLogger(t *testing.T) {
 			continue
 		}
 		var b bytes.Buffer
-		if err := trace.Start(&b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, trace.Start(&b))
 		h.log()
 		trace.Stop()
 		h.close()

@@ -22,6 +22,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 )
 
@@ -148,13 +149,8 @@ func TestFolderIsGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "flight")
 	r := start(t, Options{Dir: dir})
 	for range 2 {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
-		name, err := r.Capture(context.Background(), "x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(dir))
+		name := must.Have(r.Capture(context.Background(), "x"))(t)
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || len(entries(t, data)) != 2 {
 			t.Errorf("%s: %v", name, err)
@@ -168,10 +164,7 @@ func TestFolderIsGone(t *testing.T) {
 func TestHostileNames(t *testing.T) {
 	const own = "WHYLATE_TEST_FLIGHT_NAMES"
 	if os.Getenv(own) == "" { // names are a process's, once and for all
-		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
+		self := must.Have(os.Executable())(t)
 		cmd := exec.Command(self, "-test.run=^TestHostileNames$")
 		cmd.Env = append(os.Environ(), own+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -209,15 +202,10 @@ func TestHostileNames(t *testing.T) {
 	if routes > maxRoutes {
 		t.Errorf("%d routes are followed", routes)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, r.State().Last))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(os.ReadFile(filepath.Join(dir, r.State().Last)))(t)
 	parts := entries(t, data)
 	var m meta
-	if err := json.Unmarshal(parts["meta.json"], &m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
 	for _, bad := range []string{"\x1b[31m", "\u009b", `\u001b`, `\u009b`, `\u0000`} {
 		if bytes.Contains(parts["meta.json"], []byte(bad)) || bad != "\x1b[31m" && bytes.Contains(parts["trace"], []byte("/"+bad)) {
 			t.Errorf("%q is in it", bad)
@@ -239,12 +227,8 @@ func TestRestart(t *testing.T) {
 	put := func(kind Kind, n int, ago time.Duration, suffix string) string {
 		name := fileName(now.Add(-ago), kind, 1, n) + suffix
 		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, make([]byte, 1000), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(p, now, now.Add(-ago)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(p, make([]byte, 1000), 0o600))
+		must.Do(t, os.Chtimes(p, now, now.Add(-ago)))
 		return name
 	}
 	old := put(KindSlow, 1, 10*time.Minute, "")
@@ -315,9 +299,7 @@ func TestChildInheritsNothing(t *testing.T) {
 		during = child()
 		return nil
 	}})
-	if _, err := r.Capture(context.Background(), "x"); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(r.Capture(context.Background(), "x"))(t)
 	if !slices.Equal(before, during) {
 		t.Errorf("beside a recorder a child has %q, else %q", during, before)
 	}

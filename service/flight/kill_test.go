@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 const killedDir = "WHYLATE_TEST_FLIGHT_DIR"
@@ -48,10 +50,7 @@ func TestKilled(t *testing.T) {
 	} else if testing.Short() {
 		t.Skip("starts processes and kills them")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Have(os.Executable())(t)
 	dir := t.TempDir()
 	parts := 0
 	for range kills {
@@ -59,9 +58,7 @@ func TestKilled(t *testing.T) {
 		cmd := exec.Command(self)
 		cmd.Env = append(os.Environ(), killedDir+"="+dir)
 		cmd.Stdout, cmd.Stderr = &out, &complaints
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		time.Sleep(30*time.Millisecond + rand.N(60*time.Millisecond)) // the instant of the kill, no wait for something
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -71,10 +68,7 @@ func TestKilled(t *testing.T) {
 		if left := strings.TrimSpace(out.String()); left != "" && left != "0" {
 			t.Errorf("a start has left %s half written files", left)
 		}
-		files, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := must.Have(os.ReadDir(dir))(t)
 		halves := 0
 		for _, f := range files {
 			name := filepath.Join(dir, f.Name())

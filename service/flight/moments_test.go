@@ -17,6 +17,7 @@ import (
 
 	"encoding/json"
 
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/probe"
 )
@@ -552,10 +553,7 @@ func TestDay(t *testing.T) {
 	const disk = 40 << 10
 	synctest.Test(t, func(t *testing.T) {
 		ring := new(madeRing)
-		r, err := startWith(Options{Dir: dir, MaxDisk: disk, Budget: -1, NoHost: true, Gap: time.Minute}, ring)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Have(startWith(Options{Dir: dir, MaxDisk: disk, Budget: -1, NoHost: true, Gap: time.Minute}, ring))(t)
 		defer r.Stop()
 		routes := []string{"GET /", "GET /items/{id}", "POST /order", "GET /search"}
 		faults, named, early := 0, 0, uint64(0)
@@ -604,9 +602,7 @@ func TestDay(t *testing.T) {
 				}
 				if m.Flight.Reason.Route == "POST /order" && m.Flight.Reason.Status == "5xx" && m.Flight.Reason.TookNS == int64(time.Duration(700+faults)*ms) {
 					named++
-					if err := os.Rename(filepath.Join(dir, f.name), filepath.Join(dir, f.name+".seen")); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, os.Rename(filepath.Join(dir, f.name), filepath.Join(dir, f.name+".seen")))
 				}
 			}
 			if err != nil || total > disk {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
@@ -150,31 +151,19 @@ func TestParts(t *testing.T) {
 		"notes.txt": time.Hour, "other.part-7": time.Hour, whole + ".part-x": time.Hour,
 	} {
 		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(p, now, now.Add(-age)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(p, []byte("x"), 0o600))
+		must.Do(t, os.Chtimes(p, now, now.Add(-age)))
 	}
 	left := func() (out []string) {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := must.Have(os.ReadDir(dir))(t)
 		for _, e := range entries {
 			out = append(out, strings.TrimPrefix(e.Name(), whole))
 		}
 		return out
 	}
 	// One that is being written: of a container in which the writer is number 1, as here.
-	writing, err := create(filepath.Join(dir, whole+".part-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(writing.Name(), now, now.Add(-time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	writing := must.Have(create(filepath.Join(dir, whole+".part-1")))(t)
+	must.Do(t, os.Chtimes(writing.Name(), now, now.Add(-time.Hour)))
 	_, locks := lock(writing)
 	nobody := func(int) bool { return false }
 	removeParts(dir, 1, nobody, now)
@@ -193,9 +182,7 @@ func TestParts(t *testing.T) {
 func TestTidyTwice(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 300 {
-		if err := os.WriteFile(filepath.Join(dir, fileName(time.Unix(int64(i), 0), KindSlow, 7, i)), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, fileName(time.Unix(int64(i), 0), KindSlow, 7, i)), []byte("x"), 0o600))
 	}
 	var all sync.WaitGroup
 	for range 4 {

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/redact"
 )
@@ -42,10 +43,7 @@ func start(t *testing.T, opts Options) *Recorder {
 		t.Skip("a trace is being recorded already")
 	}
 	opts.Budget = -1 // the tests of others may keep the machine busy
-	r, err := Start(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(Start(opts))(t)
 	t.Cleanup(r.Stop)
 	if s := r.State(); !s.Recording || s.Unwatched {
 		t.Fatalf("it does not record: %+v", s)
@@ -108,9 +106,7 @@ func TestSlowRequest(t *testing.T) {
 		}
 	}
 	var m meta
-	if err := json.Unmarshal(parts["meta.json"], &m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
 	// On a busy machine one of the storm may take longer.
 	named := append([]Trigger{m.Flight.Reason}, m.Flight.Also...)
 	i := slices.IndexFunc(named, func(t Trigger) bool { return t.Route == "slow one" })
@@ -132,9 +128,7 @@ func TestSlowRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	m = meta{}
-	if err := json.Unmarshal(entries(t, data)["meta.json"], &m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(entries(t, data)["meta.json"], &m))
 	if m.Flight.Reason.Text != "to see" || m.Flight.Reason.Kind != KindAsked || m.Flight.Missed[KindSlow] == 0 {
 		t.Errorf("the metadata is %+v", m)
 	}
@@ -286,10 +280,7 @@ func TestRedacted(t *testing.T) {
 		return nil
 	})
 	until(t, "a recording", func() bool { return r.State().Kept == 1 })
-	data, err := os.ReadFile(filepath.Join(dir, r.State().Last))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(os.ReadFile(filepath.Join(dir, r.State().Last)))(t)
 	for _, gone := range []string{"secret", "0af7651916cd43dd", "b7ad6b7169203331", "recorder_test.go"} {
 		if bytes.Contains(data, []byte(gone)) {
 			t.Errorf("%q is left", gone)
@@ -297,9 +288,7 @@ func TestRedacted(t *testing.T) {
 	}
 	parts := entries(t, data)
 	var m meta
-	if err := json.Unmarshal(parts["meta.json"], &m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
 	// The file says of the request what the trace calls it.
 	if name := m.Flight.Reason.Route; !strings.HasPrefix(name, "#") || !strings.Contains(m.Flight.Reason.Text, name) || !bytes.Contains(parts["trace"], []byte("whylate.mark/1 end message ok "+name)) {
 		t.Errorf("it was kept because of %+v", m.Flight.Reason)
@@ -313,10 +302,7 @@ func TestRedacted(t *testing.T) {
 // and goes on when the first has stopped.
 func TestBeside(t *testing.T) {
 	first := start(t, Options{Dir: t.TempDir()})
-	second, err := Start(Options{Dir: t.TempDir(), Budget: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := must.Have(Start(Options{Dir: t.TempDir(), Budget: -1}))(t)
 	defer second.Stop()
 	if s := second.State(); s.Recording || !s.Unwatched || !strings.Contains(s.Why, "already") {
 		t.Errorf("the second's state is %+v", s)
@@ -341,9 +327,7 @@ func TestBeside(t *testing.T) {
 // are told and do no harm.
 func TestNowhere(t *testing.T) {
 	blocked := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(blocked, nil, 0o600))
 	r := start(t, Options{Dir: blocked})
 	if _, err := r.Capture(context.Background(), "x"); err == nil {
 		t.Error("kept in a folder that is none")
@@ -397,14 +381,9 @@ func TestStorm(t *testing.T) {
 		t.Errorf("a trigger too many allocates %v times", n)
 	}
 	s := r.State()
-	data, err := os.ReadFile(filepath.Join(r.opts.Dir, s.Last))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(os.ReadFile(filepath.Join(r.opts.Dir, s.Last)))(t)
 	var m meta
-	if err := json.Unmarshal(entries(t, data)["meta.json"], &m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(entries(t, data)["meta.json"], &m))
 	held := m.Flight.Held[KindSlow]
 	if s.Kept != 1 || s.Triggers[KindSlow] != 20*each+101 || held == 0 || s.Missed[KindSlow] != 20*each+101-held || s.Missed[KindSlow] < 100 {
 		t.Errorf("of %d triggers it kept %d, which holds %d, and missed %d", s.Triggers[KindSlow], s.Kept, held, s.Missed[KindSlow])
@@ -443,9 +422,7 @@ func TestBesideOthers(t *testing.T) {
 		t.Skip("a trace is being recorded already")
 	}
 	other := trace.NewFlightRecorder(trace.FlightRecorderConfig{})
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Start())
 	r, err := Start(Options{Dir: t.TempDir(), Budget: -1})
 	if err != nil {
 		other.Stop()
@@ -459,9 +436,7 @@ func TestBesideOthers(t *testing.T) {
 		t.Errorf("beside another one the state is %+v", s)
 	}
 	until(t, "it records", func() bool { return r.State().Recording })
-	if err := pprof.StartCPUProfile(io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pprof.StartCPUProfile(io.Discard))
 	defer pprof.StopCPUProfile()
 	if exe, err := exec.LookPath("true"); err == nil {
 		if err := exec.Command(exe).Run(); err != nil {

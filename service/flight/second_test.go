@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/mark"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/redact"
@@ -171,9 +172,7 @@ func TestFire(t *testing.T) {
 // TestFill: the ends of options, and what is taken where nothing is said.
 func TestFill(t *testing.T) {
 	var o Options
-	if err := o.fill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.fill())
 	const want = "268435456 4 10ms 50ms 200ms 1m0s 6 48 10s 10485760 0.02"
 	if got := fmt.Sprint(o.MaxDisk, o.Factor, o.Least, o.Freeze, o.Tail, o.Gap, o.PerHour, o.PerDay, o.MinAge, o.MaxBytes, o.Budget); got != want || !strings.HasSuffix(o.Dir, "whylate-flight") {
 		t.Errorf("%s, %s", got, o.Dir)

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestSignal keeps a recording for a signal, and leaves signals alone after Stop.
 func TestSignal(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir, Signals: []os.Signal{syscall.SIGUSR1}})
-	if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
 	until(t, "a recording", func() bool { return r.State().Kept == 1 })
 	if s := r.State(); kindOf(s.Last) != KindAsked {
 		t.Errorf("kept is %s", s.Last)

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestThreads holds the sums, with files that stay open, to those of files opened again, while threads come
@@ -116,10 +118,7 @@ func TestThreadRead(t *testing.T) {
 	if b, err := os.ReadFile(path(own)); err != nil || len(b) == 0 {
 		t.Skip("no schedstat")
 	}
-	closed, err := os.Open(path(own))
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := must.Have(os.Open(path(own)))(t)
 	closed.Close()
 	for name, x := range map[string]*thread{"no file": {}, "a closed file": {file: closed}} {
 		if v, ok := kept.read(own, x); !ok || x.file != nil || v[0] < 0 {

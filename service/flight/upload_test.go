@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // A receiver is a collector as docs/flight.md describes it, for reference.
@@ -67,21 +69,14 @@ func put(t *testing.T, dir string, n int, text string) string {
 	t.Helper()
 	at := time.Unix(int64(1000+n), 0)
 	name := fileName(at, KindSlow, 1, n)
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	must.Do(t, os.Chtimes(filepath.Join(dir, name), at, at))
 	return name
 }
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
-	files, err := list(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Have(list(dir))(t)
 	var out []string
 	for _, f := range files {
 		out = append(out, f.name)
@@ -97,12 +92,8 @@ func TestUpload(t *testing.T) {
 	defer srv.Close()
 	dir, etc := t.TempDir(), t.TempDir()
 	ca, token := filepath.Join(etc, "ca.pem"), filepath.Join(etc, "token")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(token, []byte("old\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600))
+	must.Do(t, os.WriteFile(token, []byte("old\n"), 0o600))
 	first, second := put(t, dir, 1, strings.Repeat("first", 1000)), put(t, dir, 2, "second")
 	opts := UploadOptions{URL: srv.URL, TokenFile: token, CAFile: ca}
 	up, err := NewUploader(dir, opts)
@@ -113,9 +104,7 @@ func TestUpload(t *testing.T) {
 	if s := up.State(); !strings.Contains(s.LastError, "401") || s.Sent != 0 {
 		t.Errorf("with the old token: %+v", s)
 	}
-	if err := os.WriteFile(token, []byte("new\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(token, []byte("new\n"), 0o600))
 	await(t, func() bool { return up.State().Sent == 2 })
 	up.Stop()
 	if !slices.Equal(slices.Sorted(slices.Values(r.names)), []string{first, second}) { // the one without a failure comes first
@@ -151,9 +140,7 @@ func sender(t *testing.T, url string, texts ...string) (up *Uploader, names []st
 	t.Helper()
 	dir := t.TempDir()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("t"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(token, []byte("t"), 0o600))
 	for i, text := range texts {
 		names = append(names, put(t, dir, i, text))
 	}
@@ -284,9 +271,7 @@ func TestUploadHeld(t *testing.T) {
 		}
 	}
 	expect("all forbidden", UploadState{Failed: 2, Waiting: 2, Held: 2}, 2)
-	if err := os.WriteFile(up.opts.TokenFile, []byte("other"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(up.opts.TokenFile, []byte("other"), 0o600))
 	expect("another token", UploadState{Failed: 4, Waiting: 2, Held: 2}, 4)
 	forbidden["-1-1."] = false
 	put(t, up.dir, 2, "c")

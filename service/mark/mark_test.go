@@ -19,6 +19,7 @@ import (
 
 	"github.com/whylate/whylate/service/internal/cputime"
 	"github.com/whylate/whylate/service/internal/markname"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // TestIdle tests that a mark allocates nothing while nobody traces.
@@ -50,9 +51,7 @@ func traced(t *testing.T, f func()) string {
 		t.Skip("a trace is being recorded already")
 	}
 	var b bytes.Buffer
-	if err := trace.Start(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, trace.Start(&b))
 	f()
 	trace.Stop()
 	return b.String()
@@ -199,9 +198,7 @@ func TestWriter(t *testing.T) {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
 	}
-	if err := trace.Start(io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, trace.Start(io.Discard))
 	defer trace.Stop()
 	has := func(w http.ResponseWriter) string {
 		_, f := w.(http.Flusher)
@@ -236,10 +233,7 @@ func TestWriter(t *testing.T) {
 			paths = append(paths, "/hijacked")
 		}
 		for _, path := range paths {
-			res, err := srv.Client().Get(srv.URL + path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := must.Have(srv.Client().Get(srv.URL + path))(t)
 			if _, err := io.Copy(io.Discard, res.Body); err != nil {
 				t.Errorf("%s: %v", path, err)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/quotatest"
 )
 
@@ -93,10 +94,7 @@ func ownCPU() time.Duration {
 
 func spawn(t *testing.T, g *quotatest.Group, mode string) (c child, others float64) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Have(os.Executable())(t)
 	cmd := g.Command(exe)
 	cmd.Env = append(os.Environ(), childVariable+"="+mode, fmt.Sprint("GOMAXPROCS=", min(2, runtime.NumCPU())))
 	var out, errs bytes.Buffer

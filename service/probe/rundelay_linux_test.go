@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // The sum over all threads lies between two sums made with the ordinary file
@@ -22,10 +24,7 @@ func TestRunDelayAgreesWithProc(t *testing.T) {
 			if err != nil {
 				t.Skip("no schedstat: ", err)
 			}
-			n, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Have(strconv.ParseInt(strings.Fields(string(b))[1], 10, 64))(t)
 			total += time.Duration(n)
 		}
 		return total

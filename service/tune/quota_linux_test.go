@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/quotatest"
 )
 
@@ -23,15 +24,11 @@ func TestFollowsARealQuota(t *testing.T) {
 	if r := next(); r.Procs != 1 || r.Event.Action != ActionSet || r.Event.To != 1 {
 		t.Errorf("parent quota of 0.7 CPUs: %+v", r)
 	}
-	if err := parent.Limit(1.3); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, parent.Limit(1.3))
 	if r := next(); r.Procs != 2 || r.Event.To != 2 {
 		t.Errorf("parent quota of 1.3 CPUs: %+v", r)
 	}
-	if err := parent.Limit(0.2); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, parent.Limit(0.2))
 	if r := next(); r.Procs != 1 || r.Event.Action != ActionSet {
 		t.Errorf("parent quota of 0.2 CPUs: %+v", r)
 	}
@@ -125,24 +122,13 @@ func TestBesideRealNeighbours(t *testing.T) {
 // as a channel, and a function that ends it.
 func children(t *testing.T, g *quotatest.Group, mode string) (next func() report, reports <-chan report, end func() (wait func())) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Have(os.Executable())(t)
 	cmd := g.Command(exe)
 	cmd.Env = append(os.Environ(), childVariable+"="+mode)
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin := must.Have(cmd.StdinPipe())(t)
+	stdout := must.Have(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	waited := false
 	t.Cleanup(func() {
 		if !waited {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/must"
 )
 
 // A service whose live heap nearly fills its memory limit, on the real
@@ -26,10 +27,7 @@ func TestTheGuardOnTheRealRuntime(t *testing.T) {
 	if os.Getenv("WHYLATE_FULL") != "1" {
 		t.Skip("makes the collector crawl for some seconds: only with WHYLATE_FULL=1 (.ci/full)")
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Have(os.Executable())(t)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), childVariable+"=thrash", "GOGC=", "GOMEMLIMIT=")
 	var out, errs bytes.Buffer
@@ -112,20 +110,11 @@ func TestHowManyWait(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs for two seconds")
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Have(os.Executable())(t)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), childVariable+"=waits")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	waiting, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Have(cmd.Output())(t)
+	waiting := must.Have(strconv.ParseFloat(strings.TrimSpace(string(out)), 64))(t)
 	if t.Logf("%.2f wait on average", waiting); waiting < 1.5 || waiting > 6 {
 		t.Errorf("%.2f wait on average, want about 3", waiting)
 	}

@@ -8,18 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestModeIsKept: a file that is replaced keeps its permissions, whatever the umask leaves of them for a new one.
 func TestModeIsKept(t *testing.T) {
 	for _, mode := range []os.FileMode{0o777, 0o600, 0o666} {
 		name := filepath.Join(t.TempDir(), "x")
-		if err := errors.Join(os.WriteFile(name, []byte("old"), 0o600), os.Chmod(name, mode)); err != nil {
-			t.Fatal(err)
-		}
-		if err := WriteTo(name, func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.WriteFile(name, []byte("old"), 0o600), os.Chmod(name, mode)))
+		must.Do(t, WriteTo(name, func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }))
 		info, err := os.Stat(name)
 		data, rerr := os.ReadFile(name)
 		if err != nil || rerr != nil || info.Mode().Perm() != mode || string(data) != "new" {
@@ -49,15 +47,10 @@ func TestAllUnfinished(t *testing.T) {
 	dir := t.TempDir()
 	var open []*File
 	for _, name := range []string{"a", "b", "c", "kept"} {
-		f, err := Create(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Have(Create(filepath.Join(dir, name)))(t)
 		open = append(open, f)
 	}
-	if err := open[3].Commit(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, open[3].Commit())
 	RemoveUnfinished()
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 || left[0].Name() != "kept" {

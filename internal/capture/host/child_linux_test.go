@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 )
 
@@ -116,9 +117,7 @@ func start(t testing.TB, g *cpugroup.Group, what string) (cmd *exec.Cmd, line st
 // still.
 func halt(t testing.TB, g *cpugroup.Group, cmd *exec.Cmd) (periods, lost int64) {
 	t.Helper()
-	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
 	same := 0
 	for range 400 {
 		p, l := testchild.Throttled(t, g)
@@ -138,9 +137,7 @@ func halt(t testing.TB, g *cpugroup.Group, cmd *exec.Cmd) (periods, lost int64) 
 // stopAll stops a process and returns when none of its threads runs any more.
 func stopAll(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
-	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
 	for range 1000 {
 		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", cmd.Process.Pid))
 		if err != nil || len(stats) == 0 {

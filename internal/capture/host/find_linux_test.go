@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 	"testing/fstest"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func TestListenersByPort(t *testing.T) {
@@ -55,14 +57,9 @@ func TestAcceptorOfASharedPort(t *testing.T) {
 	}
 	seen := map[int]bool{}
 	for range 40 {
-		c, err := net.Dial("tcp", line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Have(net.Dial("tcp", line))(t)
 		var says int
-		if _, err := fmt.Fscanln(c, &says); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(fmt.Fscanln(c, &says))(t)
 		local, remote := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
 		got, err := Acceptor(local, remote)
 		if err != nil || !slices.Equal(got.PIDs, []int{says}) {

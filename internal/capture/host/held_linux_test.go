@@ -4,6 +4,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestIsFrozen reads what the kernel writes of a cgroup's freezer, of both versions.
@@ -19,10 +21,7 @@ func TestIsFrozen(t *testing.T) {
 // kept of a process that sleeps.
 func TestHeld(t *testing.T) {
 	cmd, _ := start(t, nil, "pair")
-	s, err := Start(Options{PID: cmd.Process.Pid, Interval: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(Start(Options{PID: cmd.Process.Pid, Interval: time.Millisecond}))(t)
 	time.Sleep(50 * time.Millisecond) // samples of a process that sleeps
 	from, _ := clocks()
 	stopAll(t, cmd)

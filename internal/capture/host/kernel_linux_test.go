@@ -10,6 +10,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/explain/hostjoin"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -21,10 +22,7 @@ func summarize(t *testing.T, s *host.Samples) *report.Host {
 	t.Helper()
 	first, last := &s.Points[0], &s.Points[len(s.Points)-1]
 	snapshot := &tracefmt.ClockSnapshot{Mono: uint64(first.Mono), UnixSec: uint64(first.Wall / 1e9), UnixNsec: uint64(first.Wall % 1e9)}
-	h, err := hostjoin.Summarize(s, hostjoin.Window{Start: first.Mono, End: last.Mono, Snapshot: snapshot, At: first.Mono}, &report.Report{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Have(hostjoin.Summarize(s, hostjoin.Window{Start: first.Mono, End: last.Mono, Snapshot: snapshot, At: first.Mono}, &report.Report{}))(t)
 	return h
 }
 
@@ -40,10 +38,7 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 			}
 			cmd, _ := host.StartChild(t, in, "busy 4")
 			fromPeriods, from := host.HaltChild(t, limited, cmd)
-			s, err := host.Start(host.Options{PID: cmd.Process.Pid})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Have(host.Start(host.Options{PID: cmd.Process.Pid}))(t)
 			cmd.Process.Signal(syscall.SIGCONT)
 			time.Sleep(1500 * time.Millisecond) // the length of the measurement
 			toPeriods, to := host.HaltChild(t, limited, cmd)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestNeedless: segments that had arrived are sent again where their acknowledgements get lost; the other end's kernel
@@ -16,26 +18,15 @@ func TestNeedless(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the kernel to send again")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Have(net.Dial("tcp", l.Addr().String()))(t)
 	defer c.Close()
-	s, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(l.Accept())(t)
 	defer s.Close()
 	// No data comes to the sender: all that the filter sees are acknowledgements.
 	filter(t, c, &unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0}})
-	if _, err := io.WriteString(c, "arrives at once"); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(io.WriteString(c, "arrives at once"))(t)
 	d, err := openDiag("")
 	if err != nil {
 		t.Skip(err)
@@ -67,10 +58,7 @@ func TestNeedless(t *testing.T) {
 
 func filter(t *testing.T, c net.Conn, prog *unix.SockFprog) {
 	t.Helper()
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Have(c.(*net.TCPConn).SyscallConn())(t)
 	var serr error
 	if err := raw.Control(func(fd uintptr) {
 		if prog == nil {

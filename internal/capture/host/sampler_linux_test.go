@@ -12,15 +12,13 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // taken samples a process for a while and reads the samples back.
 func taken(t *testing.T, pid int, d time.Duration) (*Samples, *Recording) {
 	t.Helper()
-	s, err := Start(Options{PID: pid})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(Start(Options{PID: pid}))(t)
 	time.Sleep(d) // the length of the measurement
 	return readBack(t, s.Stop())
 }
@@ -38,10 +36,7 @@ func readBack(t *testing.T, rec *Recording) (*Samples, *Recording) {
 // when it has ended.
 func TestCPUTimeIsTheProcesss(t *testing.T) {
 	cmd, _ := start(t, nil, "busy 1")
-	s, err := Start(Options{PID: cmd.Process.Pid})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(Start(Options{PID: cmd.Process.Pid}))(t)
 	time.Sleep(700 * time.Millisecond) // the length of the measurement
 	stopAll(t, cmd)
 	samples, _ := readBack(t, s.Stop()) // the last sample is taken now
@@ -61,10 +56,7 @@ func TestCPUTimeIsTheProcesss(t *testing.T) {
 // A process that ends meanwhile is told as such, with what there was until then.
 func TestEndedMeanwhile(t *testing.T) {
 	cmd, _ := start(t, nil, "busy 1")
-	s, err := Start(Options{PID: cmd.Process.Pid})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(Start(Options{PID: cmd.Process.Pid}))(t)
 	cmd.Process.Kill()
 	cmd.Wait()
 	samples, rec := readBack(t, s.Stop())

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // Tests against servers in this process that imitate what pprof, and what stands before it, may answer.
@@ -155,10 +157,7 @@ func TestShortTrace(t *testing.T) {
 // HTTP/1.0 cannot tell an end from a cut: before its time it counts as cut.
 func TestOldProtocolCut(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	go func() {
 		for {
@@ -241,14 +240,9 @@ func TestWriteTimeoutOfOlderGo(t *testing.T) {
 		}), func(t *testing.T, target string, opt Options) {
 			begun = make(chan struct{})
 			opt.NoCPU = false
-			str, err := Open(context.Background(), target, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			str := must.Have(Open(context.Background(), target, opt))(t)
 			defer str.Close()
-			if _, err := io.Copy(io.Discard, str); err != nil {
-				t.Fatal(err)
-			}
+			must.Have(io.Copy(io.Discard, str))(t)
 			if cpu, _ := str.Profiles(); len(cpu) == 0 || len(str.Result().Warnings) != 0 {
 				t.Errorf("profile of %d bytes, warnings %v", len(cpu), str.Result().Warnings)
 			}
@@ -263,10 +257,7 @@ func TestWhyCutNamesADurationThatFits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := newClient(t.Context(), end, nil, quick())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Have(newClient(t.Context(), end, nil, quick()))(t)
 	str := &Stream{c: c, ctx: context.Background(), seconds: 10}
 	for last, want := range map[time.Duration]string{
 		5900 * time.Millisecond:  "-d 5s would fit",
@@ -415,14 +406,9 @@ func TestSidesFailAlone(t *testing.T) {
 					}
 					inner.ServeHTTP(w, r)
 				}))
-				str, err := Open(context.Background(), s.URL, Options{Duration: time.Second, Proxy: "none"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				str := must.Have(Open(context.Background(), s.URL, Options{Duration: time.Second, Proxy: "none"}))(t)
 				defer str.Close()
-				if _, err := io.Copy(io.Discard, str); err != nil {
-					t.Fatal(err)
-				}
+				must.Have(io.Copy(io.Discard, str))(t)
 				cpu, allocs := str.Profiles()
 				str.Profiles() // again must not warn again
 				code := WarnCPU

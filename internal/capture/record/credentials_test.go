@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // guarded lets requests through that ok accepts.
@@ -74,9 +76,7 @@ func TestCredentialsAreSent(t *testing.T) {
 func TestHeaderParsing(t *testing.T) {
 	h := http.Header{}
 	lines := HeaderLines("# comment\n\n  X-A:  one two \r\nX-A:two\nEmpty:\n")
-	if err := AddHeaders(h, "headers.txt", lines); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, AddHeaders(h, "headers.txt", lines))
 	if fmt.Sprint(h) != "map[Empty:[] X-A:[one two two]]" && fmt.Sprint(h["X-A"]) != "[one two two]" {
 		t.Errorf("%v", h)
 	}
@@ -91,9 +91,7 @@ func TestHeaderParsing(t *testing.T) {
 
 func TestSecretFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(name, []byte("t0ken\r\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte("t0ken\r\n"), 0o600))
 	if s, err := SecretFile(name, nil); err != nil || s != "t0ken" {
 		t.Errorf("%q, %v", s, err)
 	}
@@ -201,10 +199,7 @@ func TestTrusted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to, err := url.Parse(c.to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		to := must.Have(url.Parse(c.to))(t)
 		if got := (&client{end: end}).trusted(to); got != c.want {
 			t.Errorf("from %s to %s: %v", c.from, c.to, got)
 		}

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 func TestParseEndpoint(t *testing.T) {
@@ -90,10 +92,7 @@ func TestRedact(t *testing.T) {
 		"http://tok@svc/#frag":                  "http://xxxxx@svc/",
 		"mailto:jo":                             "mailto:xxxxx",
 	} {
-		u, err := url.Parse(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := must.Have(url.Parse(in))(t)
 		if got := Redact(u); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}

@@ -14,19 +14,15 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestSaveFlight fetches a recording of a flight recorder, and what is none.
 func TestSaveFlight(t *testing.T) {
 	var b bytes.Buffer
-	w, err := bundle.NewWriter(&b, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Have(bundle.NewWriter(&b, time.Now()))(t)
 	w.Write([]byte("go 1.26 trace\x00\x00\x00"))
-	if err := w.Close(bundle.Meta{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close(bundle.Meta{}))
 	mux := http.NewServeMux()
 	whole := func(w http.ResponseWriter, _ *http.Request) { w.Write(b.Bytes()) }
 	mux.HandleFunc("/debug/flight", whole)

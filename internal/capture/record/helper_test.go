@@ -23,6 +23,8 @@ import (
 	"time"
 
 	xtrace "golang.org/x/exp/trace"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // A process has one execution tracer and one CPU profiler, so each test that records for real does so from a process of
@@ -166,28 +168,14 @@ func start(t testing.TB, s service) *process {
 	if testing.Short() {
 		t.Skip("records a service for seconds")
 	}
-	conf, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	conf := must.Have(json.Marshal(s))(t)
+	exe := must.Have(os.Executable())(t)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), serviceEnv+"="+string(conf))
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin := must.Have(cmd.StdinPipe())(t)
+	stdout := must.Have(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	p := &process{cmd: cmd}
 	t.Cleanup(func() {
 		stdin.Close()

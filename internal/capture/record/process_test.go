@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
@@ -24,23 +25,14 @@ func TestBundleOfARealService(t *testing.T) {
 	p := start(t, service{Burn: true})
 	name := filepath.Join(t.TempDir(), "x.whylate")
 	var tee bytes.Buffer
-	r, err := Save(context.Background(), p.addr, Options{Duration: 1500 * time.Millisecond, Proxy: "none"}, name, "v9", &tee)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := bundle.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(Save(context.Background(), p.addr, Options{Duration: 1500 * time.Millisecond, Proxy: "none"}, name, "v9", &tee))(t)
+	f := must.Have(bundle.Open(name))(t)
 	defer f.Close()
 	tr, _, err := f.Trace()
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := io.ReadAll(tr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(io.ReadAll(tr))(t)
 	if !bytes.Equal(data, tee.Bytes()) {
 		t.Errorf("the tee got %d bytes, the file %d", tee.Len(), len(data))
 	}
@@ -82,10 +74,7 @@ func TestBundleOfARealService(t *testing.T) {
 		t.Errorf("result says %d bytes, the trace has %d", r.Bytes, len(data))
 	}
 	// Order as the service saw it: the profile covers the trace.
-	resp, err := http.Get("http://" + p.addr + "/log")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Have(http.Get("http://" + p.addr + "/log"))(t)
 	defer resp.Body.Close()
 	logged, _ := io.ReadAll(resp.Body)
 	log := string(logged)
@@ -123,14 +112,8 @@ func TestBareTraceFile(t *testing.T) {
 	p := start(t, service{Burn: true, Prefix: "/prefix"})
 	name := filepath.Join(t.TempDir(), "x.trace")
 	opt := Options{Duration: time.Second, Proxy: "none"}
-	r, err := Save(context.Background(), "http://"+p.addr+"/prefix/", opt, name, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(Save(context.Background(), "http://"+p.addr+"/prefix/", opt, name, "", nil))(t)
+	data := must.Have(os.ReadFile(name))(t)
 	if c := readTrace(data); c.err != nil || c.samples == 0 {
 		t.Errorf("%d events, %d samples, error %v", c.events, c.samples, c.err)
 	}
@@ -223,9 +206,7 @@ func TestServiceKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := io.ReadFull(s, make([]byte, 1000)); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(io.ReadFull(s, make([]byte, 1000)))(t)
 	p.cmd.Process.Kill()
 	_, err = io.Copy(io.Discard, s)
 	wantKind(t, err, Cut, "the trace was cut", "no longer answers")
@@ -293,10 +274,7 @@ func TestSeveralAtOnce(t *testing.T) {
 	a, b := start(t, service{}), start(t, service{})
 	dir := t.TempDir()
 	targets := []string{a.addr, "http://" + b.addr, "127.0.0.1:1"}
-	names, err := FileNames(filepath.Join(dir, "x.trace"), targets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Have(FileNames(filepath.Join(dir, "x.trace"), targets))(t)
 	jobs := make([]Job, len(targets))
 	for i := range targets {
 		jobs[i] = Job{Target: targets[i], Name: names[i], Options: quick()}
@@ -306,10 +284,7 @@ func TestSeveralAtOnce(t *testing.T) {
 		if out[i].Err != nil {
 			t.Fatal(out[i].Err)
 		}
-		data, err := os.ReadFile(names[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(os.ReadFile(names[i]))(t)
 		if c := readTrace(data); c.err != nil {
 			t.Error(c.err)
 		}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // clientEnv makes this program a client, for tests of what a process reads from its environment once.
@@ -159,23 +161,15 @@ func TestProxies(t *testing.T) {
 		p := startProxy(t, host(plain), "jo:env-secret")
 		run := func(target, proxy string) map[string]any {
 			t.Helper()
-			exe, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
+			exe := must.Have(os.Executable())(t)
 			cmd := exec.Command(exe)
 			cmd.Env = append(os.Environ(), clientEnv+"="+target, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=direct.example", "no_proxy=direct.example")
-			out, err := cmd.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Have(cmd.Output())(t)
 			if bytes.Contains(out, []byte("env-secret")) {
 				t.Errorf("the proxy's password is in %s", out)
 			}
 			var m map[string]any
-			if err := json.Unmarshal(out, &m); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(out, &m))
 			return m
 		}
 		if out := run("http://svc.example", "http://jo:env-secret@"+host(p.Server)); out["bytes"] != float64(len(canned())) {

@@ -20,6 +20,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // pki is an authority with a server's and a client's certificate.
@@ -59,18 +61,13 @@ func newPKI(t testing.TB) *pki {
 func (p *pki) write(t testing.TB, name, kind string, der []byte) string {
 	t.Helper()
 	name = filepath.Join(p.dir, name)
-	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	return name
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Have(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return key
 }
 
@@ -79,14 +76,8 @@ func authority(t testing.TB, name string) (*x509.Certificate, *ecdsa.PrivateKey)
 	key := newKey(t)
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Have(x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key))(t)
+	parsed := must.Have(x509.ParseCertificate(der))(t)
 	return parsed, key
 }
 
@@ -98,14 +89,8 @@ func (p *pki) issue(t testing.TB, name string, change func(*x509.Certificate), c
 	if change != nil {
 		change(c)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, c, ca, &key.PublicKey, caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must.Have(x509.CreateCertificate(rand.Reader, c, ca, &key.PublicKey, caKey))(t)
+	keyDER := must.Have(x509.MarshalECPrivateKey(key))(t)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
 		p.write(t, name+".pem", "CERTIFICATE", der), p.write(t, name+".key", "EC PRIVATE KEY", keyDER)
 }

@@ -20,19 +20,15 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	hostsamples "github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // savedTo records target into a bundle and opens it.
 func savedTo(t *testing.T, target string, opt Options) *bundle.File {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "x"+BundleExt)
-	if _, err := Save(context.Background(), target, opt, name, "test", nil); err != nil {
-		t.Fatal(err)
-	}
-	b, err := bundle.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Have(Save(context.Background(), target, opt, name, "test", nil))(t)
+	b := must.Have(bundle.Open(name))(t)
 	t.Cleanup(func() { b.Close() })
 	return b
 }
@@ -51,10 +47,7 @@ func TestSamplesOfTheServiceByPort(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v; warnings %v", err, b.Meta().Warnings)
 	}
-	s, err := hostsamples.Read(strings.NewReader(string(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(hostsamples.Read(strings.NewReader(string(data))))(t)
 	if h := b.Meta().Host; s.PID != p.cmd.Process.Pid || h == nil || h.PID != s.PID || h.Kernel == "" || h.Go == "" || b.Meta().Go != h.Go {
 		t.Errorf("samples of process %d, want %d; metadata %+v", s.PID, p.cmd.Process.Pid, b.Meta())
 	}
@@ -79,10 +72,7 @@ func TestNoSamplesWhereNotWanted(t *testing.T) {
 func TestNoSamplesOfAProxy(t *testing.T) {
 	t.Parallel()
 	p := start(t, service{})
-	behind, err := url.Parse("http://" + p.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	behind := must.Have(url.Parse("http://" + p.addr))(t)
 	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }, FlushInterval: -1})
 	defer proxy.Close()
 	b := savedTo(t, proxy.URL, quickest())
@@ -133,15 +123,9 @@ func TestServiceEndsWhileSampled(t *testing.T) {
 	if _, err := Save(context.Background(), p.addr, opt, name, "test", nil); err == nil {
 		t.Error("the recording is whole")
 	}
-	b, err := bundle.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(bundle.Open(name))(t)
 	defer b.Close()
-	data, err := b.HostSamples()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.HostSamples())(t)
 	if _, err := hostsamples.Read(strings.NewReader(string(data))); err != nil {
 		t.Error(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/rewrite"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/redact"
@@ -28,10 +29,7 @@ import (
 func long(t *testing.T) map[string][]byte {
 	out := map[string][]byte{}
 	read := func(name, path string) {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(os.ReadFile(path))(t)
 		out[name] = data
 	}
 	services := testprog.Services(t)
@@ -63,10 +61,7 @@ func source(t *testing.T, data []byte) *rewrite.Source {
 	if !bundle.IsZip(data) {
 		return &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}
 	}
-	b, err := bundle.New(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(bundle.New(bytes.NewReader(data), int64(len(data))))(t)
 	r, _, err := b.Trace()
 	if err != nil {
 		t.Fatal(err)
@@ -77,10 +72,7 @@ func source(t *testing.T, data []byte) *rewrite.Source {
 
 func traceOf(t *testing.T, data []byte) []byte {
 	t.Helper()
-	all, err := io.ReadAll(source(t, data).Trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Have(io.ReadAll(source(t, data).Trace))(t)
 	return all
 }
 
@@ -103,10 +95,7 @@ func accepted(t *testing.T, name string, data []byte) (events int) {
 
 func explain(t *testing.T, data []byte) *report.Report {
 	t.Helper()
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(traceOf(t, data)), whylate.Options{Slowest: 1 << 20, Exact: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(traceOf(t, data)), whylate.Options{Slowest: 1 << 20, Exact: true}))(t)
 	return rep
 }
 
@@ -124,10 +113,7 @@ func requests(t *testing.T, rep *report.Report, shift int64) map[[2]int64]told {
 				segments[k].StartNS += shift
 				fmt.Fprintln(&causes, segments[k].StartNS, segments[k].DurationNS, segments[k].Goroutine, segments[k].Cause)
 			}
-			text, err := json.Marshal([]any{rep.Groups[i].Name, q.LatencyNS, segments})
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Have(json.Marshal([]any{rep.Groups[i].Name, q.LatencyNS, segments}))(t)
 			out[[2]int64{q.StartNS + shift, int64(q.Goroutine)}] = told{causes.String(), string(text)}
 		}
 	}
@@ -185,22 +171,14 @@ func TestCut(t *testing.T) {
 // TestCutBundle keeps what was recorded beside the trace, of the part's time.
 func TestCutBundle(t *testing.T) {
 	dir, _ := testprog.Corpus(t)
-	data, err := os.ReadFile(testprog.FieldRecording(t, dir, "sql-pool"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(os.ReadFile(testprog.FieldRecording(t, dir, "sql-pool")))(t)
 	var out bytes.Buffer
-	if _, err := rewrite.Cut(&out, source(t, data), 0, time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(rewrite.Cut(&out, source(t, data), 0, time.Hour))(t)
 	was, is := source(t, data).Bundle, source(t, out.Bytes()).Bundle
 	if _, err := is.CPUProfile(); err == nil {
 		t.Error("the CPU profile of the whole time is left")
 	}
-	old, err := was.HostSamples()
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Have(was.HostSamples())(t)
 	kept, err := is.HostSamples()
 	if err != nil || bytes.Count(kept, []byte("\n")) < bytes.Count(old, []byte("\n"))/2 {
 		t.Errorf("%d of %d lines of host samples: %v", bytes.Count(kept, []byte("\n")), bytes.Count(old, []byte("\n")), err)
@@ -230,10 +208,7 @@ func TestCutOutside(t *testing.T) {
 func texts(t *testing.T, data []byte) map[string]bool {
 	out := map[string]bool{}
 	var stays strings.Builder // functions' names, of which a text may be a part
-	r, err := trace.NewReader(bytes.NewReader(traceOf(t, data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(trace.NewReader(bytes.NewReader(traceOf(t, data))))(t)
 	for {
 		e, err := r.ReadEvent()
 		if err != nil {
@@ -333,10 +308,7 @@ func everything(t *testing.T, data []byte) []byte {
 	}
 	b := source(t, data).Bundle
 	host, _ := b.HostSamples()
-	meta, err := json.Marshal(b.Meta())
-	if err != nil {
-		t.Fatal(err)
-	}
+	meta := must.Have(json.Marshal(b.Meta()))(t)
 	return slices.Concat(traceOf(t, data), host, meta)
 }
 
@@ -346,9 +318,7 @@ func TestRedactKeeps(t *testing.T) {
 	names := func(allow func(string) bool, key string) []string {
 		var out bytes.Buffer
 		o := redact.Options{Logs: redact.Hash, Tasks: redact.Hash, Allow: allow, Key: []byte(key)}
-		if err := rewrite.Redact(&out, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}, o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rewrite.Redact(&out, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}, o))
 		return slices.Sorted(maps.Keys(texts(t, out.Bytes())))
 	}
 	one, same, other := names(nil, "0123456789abcdef"), names(nil, "0123456789abcdef"), names(nil, "fedcba9876543210")
@@ -367,12 +337,8 @@ func TestRedactService(t *testing.T) {
 	if err == nil {
 		_, err = w.Write(testprog.Trace(t, "http1"))
 	}
-	if err := errors.Join(err, w.Close(bundle.Meta{Service: map[string]string{"k8s.pod.name": "shop-secret-1"}})); err != nil {
-		t.Fatal(err)
-	}
-	if err := rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, w.Close(bundle.Meta{Service: map[string]string{"k8s.pod.name": "shop-secret-1"}})))
+	must.Do(t, rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{}))
 	if !bytes.Contains(made.Bytes(), []byte("shop-secret-1")) || bytes.Contains(out.Bytes(), []byte("shop-secret-1")) {
 		t.Error("the pod's name is there")
 	}

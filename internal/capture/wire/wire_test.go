@@ -12,6 +12,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/wire"
 	"github.com/whylate/whylate/internal/testing/endless"
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // enough is what a client may allocate, live and garbage, for one answer: a head takes some times its bytes while it grows.
@@ -91,10 +92,7 @@ func TestAll(t *testing.T) {
 
 // TestNoRedirects: headers may be credentials of one host.
 func TestNoRedirects(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
 			t.Errorf("%s was asked for", r.URL)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestReadStat reads the counters of both versions; a file that tells no throttled time is an error, not a group that was never
@@ -17,9 +19,7 @@ func TestReadStat(t *testing.T) {
 		"": {},
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "cpu.stat"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, "cpu.stat"), []byte(text), 0o600))
 		got, err := ReadStat(dir)
 		if (err == nil) != (want != Stat{}) || err == nil && got != want {
 			t.Errorf("%q: %+v, %v", text, got, err)

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestHTTP sends real requests: what the server counts is what the result says, over the protocol and with the
@@ -62,10 +64,7 @@ func TestHTTP(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			conns.Store(0)
 			served.Store(0)
-			r, err := Run(context.Background(), Options{Targets: targets, Phases: []Phase{{300, 300, 500 * time.Millisecond}}, Pace: c.pace, HTTP: c.http, Seed: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Have(Run(context.Background(), Options{Targets: targets, Phases: []Phase{{300, 300, 500 * time.Millisecond}}, Pace: c.pace, HTTP: c.http, Seed: 1}))(t)
 			if r.Requests != served.Load() || r.Requests < 80 || r.Status[200]+r.Status[418] != r.Requests || r.Errors != r.Status[418] || r.Errors == 0 {
 				t.Errorf("%d served: %+v", served.Load(), r)
 			}
@@ -78,10 +77,7 @@ func TestHTTP(t *testing.T) {
 		})
 	}
 	t.Run("nobody there", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 		l.Close()
 		r, err := Run(context.Background(), Options{Targets: []Target{{URL: "http://" + l.Addr().String()}}, Phases: []Phase{{100, 100, 100 * time.Millisecond}}})
 		if err != nil || r.Valid || len(r.Reasons) != 1 || r.Reasons[0].Text != "connection refused" {
@@ -92,9 +88,7 @@ func TestHTTP(t *testing.T) {
 
 func TestReadTargets(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "b.json"), []byte("{}"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "b.json"), []byte("{}"), 0o666))
 	got, err := ReadTargets(strings.NewReader("# mix\n\n3 GET http://127.0.0.1:1/a?x=1\n/b\nPOST /c @b.json\n\tContent-Type: application/json\n  X: y: z\n"), "http://127.0.0.1:2/base", dir)
 	if err != nil || len(got) != 3 {
 		t.Fatalf("%+v, %v", got, err)
@@ -135,17 +129,11 @@ func TestHTTP1Connections(t *testing.T) {
 	send := func(t *testing.T, target Target, o Options) *Result {
 		t.Helper()
 		o.Targets, o.Phases = []Target{target}, []Phase{{100, 100, 300 * time.Millisecond}}
-		r, err := Run(context.Background(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Have(Run(context.Background(), o))(t)
 		return r
 	}
 	t.Run("closed while idle", func(t *testing.T) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Have(net.Listen("tcp", "127.0.0.1:0"))(t)
 		defer l.Close()
 		var conns atomic.Int64
 		go func() {

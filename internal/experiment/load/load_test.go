@@ -15,6 +15,8 @@ import (
 	"time"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // A model answers requests by the bubble's clock and keeps a log of its own.
@@ -68,10 +70,7 @@ func run(t *testing.T, o Options, serve func(m *model, since time.Duration) erro
 
 func phases(t *testing.T, rate string, d time.Duration) []Phase {
 	t.Helper()
-	p, err := ParseRate(rate, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Have(ParseRate(rate, d))(t)
 	return p
 }
 
@@ -232,10 +231,7 @@ func TestWarmup(t *testing.T) {
 		}
 		return nil
 	})
-	s, err := NewSchedule(phases(t, "100", 5*time.Second), Poisson, 4, []int{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(NewSchedule(phases(t, "100", 5*time.Second), Poisson, 4, []int{1}))(t)
 	if int(r.Requests) != s.Len() || len(m.log) < s.Len()+60 || r.Intended.Max > 1e6 {
 		t.Errorf("%d requests of %d recorded, %d served, max %v", r.Requests, s.Len(), len(m.log), time.Duration(r.Intended.Max))
 	}
@@ -277,10 +273,7 @@ func TestPhasesAndTargets(t *testing.T) {
 			time.Sleep(d)
 			return Answer{Status: 200}
 		}
-		r, err := Run(context.Background(), Options{Targets: []Target{{URL: "http://x/a", Weight: 3}, {URL: "http://x/b"}}, Phases: phases(t, "100,300", 10*time.Second), Send: send})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Have(Run(context.Background(), Options{Targets: []Target{{URL: "http://x/a", Weight: 3}, {URL: "http://x/b"}}, Phases: phases(t, "100,300", 10*time.Second), Send: send}))(t)
 		if len(r.Phases) != 2 || len(r.Targets) != 2 {
 			t.Fatalf("%+v", r)
 		}
@@ -300,10 +293,7 @@ func TestSchedule(t *testing.T) {
 	for _, rate := range []string{"50", "10..90", "90..10", "20,80", "50..50,50"} {
 		for _, arrivals := range []Arrivals{Constant, Poisson} {
 			p := phases(t, rate, d)
-			s, err := NewSchedule(p, arrivals, 7, []int{1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Have(NewSchedule(p, arrivals, 7, []int{1}))(t)
 			spread := 1.0
 			if arrivals == Poisson {
 				spread = 200 // five standard deviations of a number of some 1250
@@ -389,9 +379,7 @@ func TestViews(t *testing.T) {
 		return nil
 	})
 	var b bytes.Buffer
-	if err := WriteHDR(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteHDR(&b, r))
 	h, err := hdr.NewHistogramLogReader(&b).NextIntervalHistogram()
 	if err != nil || h == nil {
 		t.Fatal(h, err)
@@ -400,16 +388,12 @@ func TestViews(t *testing.T) {
 		t.Errorf("the log holds %d requests with a p99 of %d", h.TotalCount(), h.ValueAtPercentile(99))
 	}
 	b.Reset()
-	if err := WriteBench(&b, r, "/a b"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteBench(&b, r, "/a b"))
 	if want := fmt.Sprintf("BenchmarkLoad/path=/a_b/rate=%.4g %d %d p50-ns ", r.AskedPerS, r.Requests, r.Intended.P50); !strings.HasPrefix(b.String(), want) || strings.Count(b.String(), "\n") != 1 {
 		t.Errorf("%q does not begin with %q", b.String(), want)
 	}
 	b.Reset()
-	if err := WriteText(&b, r, "http://model/\x1b[2J"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteText(&b, r, "http://model/\x1b[2J"))
 	for _, want := range []string{"p99.9", "latency from the intended start", "99.219%"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -36,9 +37,7 @@ func TestFew(t *testing.T) {
 			Sample: []*profile.Sample{{Location: []*profile.Location{l}, Value: []int64{c.objects, c.objects * c.size}}},
 		}
 		var buf bytes.Buffer
-		if err := p.Write(&buf); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Write(&buf))
 		if _, err := Read(&buf, nil); !errors.Is(err, c.want) {
 			t.Errorf("%d objects of %d bytes: %v, want %v", c.objects, c.size, err, c.want)
 		}
@@ -68,9 +67,7 @@ func TestRead(t *testing.T) {
 		},
 	}
 	var buf bytes.Buffer
-	if err := p.Write(&buf); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Write(&buf))
 	got, err := Read(&buf, func(s report.Site) report.Site {
 		s.File = strings.TrimPrefix(s.File, "/src/")
 		return s
@@ -105,13 +102,8 @@ func TestReadReal(t *testing.T) {
 	runtime.GC() // the profile is of the last cycle
 	runtime.GC()
 	var buf bytes.Buffer
-	if err := pprof.Lookup("allocs").WriteTo(&buf, 0); err != nil {
-		t.Fatal(err)
-	}
-	p, err := Read(&buf, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pprof.Lookup("allocs").WriteTo(&buf, 0))
+	p := must.Have(Read(&buf, nil))(t)
 	if len(p.Sites) == 0 || !strings.HasSuffix(p.Sites[0].Site.Func, "allocs.hoard") || p.Sites[0].Bytes < 48<<20 {
 		t.Errorf("the profile begins with %+v", p.Sites[:min(len(p.Sites), 3)])
 	}
@@ -128,12 +120,8 @@ func TestReadBad(t *testing.T) {
 	}
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
-	if _, err := z.Write(make([]byte, 2<<20)); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(z.Write(make([]byte, 2<<20)))(t)
+	must.Do(t, z.Close())
 	if _, err := unzip(bomb.Bytes(), 1<<20); err == nil || !strings.Contains(err.Error(), "1 MiB") {
 		t.Errorf("what unpacks to more than it may: %v", err)
 	}
@@ -142,9 +130,7 @@ func TestReadBad(t *testing.T) {
 	}
 	var buf bytes.Buffer
 	cpu := &profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "nanoseconds"}}}
-	if err := cpu.Write(&buf); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cpu.Write(&buf))
 	if _, err := Read(&buf, nil); err == nil || !strings.Contains(err.Error(), "alloc_space") {
 		t.Errorf("a CPU profile: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -52,10 +53,7 @@ func funcsOf(s trace.Stack) []string {
 
 func naiveRead(t *testing.T, data []byte) *naiveTrace {
 	t.Helper()
-	r, err := trace.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	n := &naiveTrace{spans: map[int64][]naiveSpan{}}
 	cur := map[int64]*naiveSpan{}
 	assist, stop := map[int64]bool{}, map[int64]bool{}

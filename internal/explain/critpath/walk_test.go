@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -800,10 +801,7 @@ func TestCyclesOfWakers(t *testing.T) {
 		m.Block(at+10, "chan receive", recvStack...)
 		m.Start(at+10, 1)
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	win, syms := timelinetest.Window(t, data)
 	w := New(win, syms)
 	for g := uint64(1); g <= n; g++ {

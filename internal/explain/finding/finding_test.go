@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -105,10 +106,7 @@ WL2* poll.go:12 by design
 WL1* gen.Map[...] generic
 WL3001 * we know
 `
-	all, err := ReadIgnores(strings.NewReader(file), "known")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Have(ReadIgnores(strings.NewReader(file), "known"))(t)
 	for _, c := range []struct {
 		code, fn, file string
 		line           int

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/findings.md")
@@ -13,14 +15,9 @@ func TestPage(t *testing.T) {
 	file := filepath.Join("..", "..", "..", "docs", "findings.md")
 	got := Page(All())
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Have(os.ReadFile(file))(t)
 	if got != string(want) {
 		t.Errorf("%s is not what the rules say: go test ./internal/explain/finding -update", file)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -104,10 +105,7 @@ func TestSilences(t *testing.T) {
 	for _, name := range []string{"preempt", "gcstress", "http1", "generations", "cpusamples", "iterpull"} {
 		t.Run(name, func(t *testing.T) {
 			data := testprog.Trace(t, name)
-			rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 			dec := timeline.NewDecoder(rd, 2)
 			defer dec.Close()
 			var gens []*timeline.Gen

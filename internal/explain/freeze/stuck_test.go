@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -87,10 +88,7 @@ func (c *pause) trace(t *testing.T, n int, pauses func(int) bool) []byte {
 		}
 		at = refill - c.until*bit(pauses(k)) + lag
 	}
-	data, err := s.b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(s.b.Bytes())(t)
 	return data
 }
 

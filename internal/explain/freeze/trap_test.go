@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -110,10 +111,7 @@ func resting(b *tracetext.Builder, n int) (all []*tracetext.Thread, procs []int)
 
 func notOwn(t *testing.T, b *tracetext.Builder) {
 	t.Helper()
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	d, v := detect(t, data)
 	if v.Verdict == Own || v.LostCPUNS != 0 {
 		t.Errorf("%s: %s", v.Verdict, v.How)
@@ -137,10 +135,7 @@ func TestIdle(t *testing.T) {
 		th.Start(at+1000, 1)
 		th.Block(at+300_000, "select", "runtime.selectgo", "main.tick")
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	if _, v := detect(t, data); v.Verdict != Unknown {
 		t.Errorf("%s: %s", v.Verdict, v.How)
 	}

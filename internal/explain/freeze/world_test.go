@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -79,10 +80,7 @@ func (w *world) trace(t *testing.T, seed uint64) []byte {
 		stop(threads[i], at)
 		next[i] = at + 1000 + w.gap(rnd)
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
 )
@@ -55,14 +56,8 @@ func TestSamplesOfOtherRequests(t *testing.T) {
 				request(length*ms, s.fn, "main.compute")
 			}
 		}
-		data, err := b.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
-		rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(b.Bytes())(t)
+		rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{}))(t)
 		for _, g := range rep.Groups {
 			if g.Named {
 				continue

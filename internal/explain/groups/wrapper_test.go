@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -51,14 +52,8 @@ func TestSwitchBehindWrappers(t *testing.T) {
 		}
 	}
 	m.Block(at, "select", "runtime.selectgo", conn)
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{}))(t)
 	got := map[string]int{}
 	for _, g := range rep.Groups {
 		got[g.Name] = g.Count
@@ -129,14 +124,8 @@ func TestFewBehindWrappers(t *testing.T) {
 			next()
 			wait(append([]string{"main.snapshot"}, c.stacks[0][1:]...)...)
 		}
-		data, err := b.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
-		rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(b.Bytes())(t)
+		rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{}))(t)
 		got, open := map[string]int{}, 0
 		for _, g := range rep.Groups {
 			got[g.Name] = g.Count

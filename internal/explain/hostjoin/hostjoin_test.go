@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -57,17 +58,11 @@ func window(from, to int64) Window {
 
 func summarize(t *testing.T, x *text, w Window, rep *report.Report) *report.Host {
 	t.Helper()
-	s, err := host.Read(bytes.NewReader(x.b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(host.Read(bytes.NewReader(x.b.Bytes())))(t)
 	if rep == nil {
 		rep = &report.Report{}
 	}
-	h, err := Summarize(s, w, rep)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Have(Summarize(s, w, rep))(t)
 	return h
 }
 
@@ -222,10 +217,7 @@ func TestClocks(t *testing.T) {
 	}
 	w = window(0, 50)
 	w.Snapshot = nil // Go before 1.25
-	s, err := host.Read(bytes.NewReader(x.b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(host.Read(bytes.NewReader(x.b.Bytes())))(t)
 	if _, err := Summarize(s, w, &report.Report{}); !errors.Is(err, host.ErrFormat) {
 		t.Errorf("without any clock: %v", err)
 	}
@@ -234,10 +226,7 @@ func TestClocks(t *testing.T) {
 	if h := summarize(t, &x, w, nil); h.Clock != "asked" || h.FromNS != 0 || *h.Lost.CPUNS != 40*ms {
 		t.Errorf("clock %s, from %d, cpu %d", h.Clock, h.FromNS, *h.Lost.CPUNS)
 	}
-	s, err = host.Read(bytes.NewReader(x.b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = must.Have(host.Read(bytes.NewReader(x.b.Bytes())))(t)
 	if _, err := Summarize(s, window(60, 90), &report.Report{}); err == nil || !strings.Contains(err.Error(), "of the trace's time") {
 		t.Errorf("another time: %v", err)
 	}

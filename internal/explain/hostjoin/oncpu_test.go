@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -21,10 +22,7 @@ func TestThreads(t *testing.T) {
 			}
 		})
 	}
-	s, err := host.Read(bytes.NewReader(x.b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Have(host.Read(bytes.NewReader(x.b.Bytes())))(t)
 	w := window(0, 10)
 	threads := NewThreads(s, w)
 	for m, show := range map[uint64]int64{7: 15 * ms, 8: 9 * ms} {

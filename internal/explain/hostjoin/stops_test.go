@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/explain/stops"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -36,10 +37,7 @@ func TestStops(t *testing.T) {
 				}
 			})
 		}
-		s, err := host.Read(bytes.NewReader(x.b.Bytes()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Have(host.Read(bytes.NewReader(x.b.Bytes())))(t)
 		return s
 	}
 	rep := &report.Report{}

@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -47,10 +48,7 @@ func TestGlance(t *testing.T) {
 	walked, enough := 0, 0
 	glance := func(name string, trace io.Reader) {
 		t.Run(name, func(t *testing.T) {
-			rd, err := tracefmt.NewReader(trace, tracefmt.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rd := must.Have(tracefmt.NewReader(trace, tracefmt.Options{}))(t)
 			g := &glancing{T: t}
 			p := pass.New(pass.Options{Workers: 1})
 			p.Sums = []pass.Sum{g}
@@ -69,10 +67,7 @@ func TestGlance(t *testing.T) {
 		if testing.Short() && i%5 != 0 {
 			continue
 		}
-		f, err := bundle.Open(testprog.FieldRecording(t, dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Have(bundle.Open(testprog.FieldRecording(t, dir, name)))(t)
 		trace, _, err := f.Trace()
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/groups"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -42,27 +43,19 @@ func workers(t *testing.T, n int) []byte {
 		m.Block(at+1700, "chan receive", "runtime.chanrecv1", "main.loop")
 		at += 3000
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 
 // TestLookups: what a stack or a text says is found out once, not for each span that has it.
 func TestLookups(t *testing.T) {
 	of := func(n int) (lookups, requests int64) {
-		rd, err := tracefmt.NewReader(bytes.NewReader(workers(t, n)), tracefmt.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rd := must.Have(tracefmt.NewReader(bytes.NewReader(workers(t, n)), tracefmt.Options{}))(t)
 		p := pass.New(pass.Options{Workers: 1})
 		p.Sums = []pass.Sum{groups.New(), queues.New()}
 		var looked atomic.Int64
 		p.Symbols.Looked = &looked
-		if err := p.Run(t.Context(), rd); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Run(t.Context(), rd))
 		return looked.Load(), p.Requests
 	}
 	few, n := of(300)

@@ -17,6 +17,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -75,10 +76,7 @@ func shopOf(t *testing.T, generations int, fill func(m, o *tracetext.Thread, at 
 		}
 		at = fill(m, o, at)
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 
@@ -89,16 +87,11 @@ func run(t *testing.T, data []byte, opts pass.Options, sums []pass.Sum, listener
 
 func runMatching(t *testing.T, data []byte, match *regexp.Regexp, opts pass.Options, sums []pass.Sum, listeners ...pass.Listener) *pass.Pass {
 	t.Helper()
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 	opts.Match = match.MatchString
 	p := pass.New(opts)
 	p.Sums, p.Listeners = sums, listeners
-	if err := p.Run(t.Context(), rd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Run(t.Context(), rd))
 	return p
 }
 
@@ -146,10 +139,7 @@ func TestWeight(t *testing.T) {
 				}
 			}
 		}
-		out, err := json.MarshalIndent([]any{rows, q.Turns(sp, nil), q.Hubs(sp)}, "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Have(json.MarshalIndent([]any{rows, q.Turns(sp, nil), q.Hubs(sp)}, "", " "))(t)
 		return string(out)
 	}
 	one, three := sums(3, 1), sums(1, 3)

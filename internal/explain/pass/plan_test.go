@@ -16,6 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -216,10 +217,7 @@ func compareBands(t *testing.T, name string, exact, some *report.Band, told *wit
 
 func text(t *testing.T, v any) string {
 	t.Helper()
-	out, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Have(json.Marshal(v))(t)
 	return string(out)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -394,10 +395,7 @@ func parse(t *testing.T, texts []string) []Change {
 	t.Helper()
 	var out []Change
 	for _, s := range texts {
-		c, err := Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Have(Parse(s))(t)
 		out = append(out, c)
 	}
 	return out

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // TestSettingsAreRead: a setting is no site, and is written as it was asked about.
@@ -88,10 +90,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		f := facts()
 		c.set(f)
-		change, err := Parse(c.text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		change := must.Have(Parse(c.text))(t)
 		m := &Model{facts: f}
 		_, note, err := m.Resolve(change.Setting)
 		var r *Refusal

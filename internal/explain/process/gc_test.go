@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -114,10 +115,7 @@ func TestWorkers(t *testing.T) {
 // label, and each that goes on from such a one after it was made to stop. What a worker runs before its first mark phase,
 // or after it was woken to end, has no label and is not marking.
 func workersRan(t *testing.T, data []byte) (ns, runs int64) {
-	r, err := trace.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	type worker struct {
 		since         trace.Time
 		running, mark bool

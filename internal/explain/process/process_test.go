@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -55,10 +56,7 @@ func crowded(t *testing.T) []byte {
 	for i := range int64(5) {
 		b.Sample(80*ms+i*ms, work, 0, "runtime.futex:1", "runtime.findRunnable:2", "runtime.schedule:3", "runtime.mcall:4")
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 
@@ -121,10 +119,7 @@ func TestPartOfMany(t *testing.T) {
 		th.Start(at+300_000, 2)
 		th.Block(at+400_000, "sleep", "time.Sleep:1", "main.short:2")
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	all, some := take(t, data, 1), NewCollector()
 	some.enough = all.Events / 20
 	part := takeWith(t, data, 1, some)
@@ -172,10 +167,7 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 			work.Block(at+5000, "network", "internal/poll.runtime_pollWait:351", "main.serve:7")
 		}
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	win, found := timelinetest.Window(t, data)
 	syms := found.Snapshot()
 	for _, known := range []bool{true, false} {
@@ -230,10 +222,7 @@ func TestHerdInWaves(t *testing.T) {
 		timers.Unblock(at+40*ms+int64(g)*1000, 1+g)
 		run(at+40*ms+100_000+int64(g)*20_000, g)
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	c := take(t, data, 1)
 	if len(c.Herds) != 1 || c.Herds[0].Times != 2 || c.Herds[0].Most != 3*wave || c.Herds[0].WithinNS != 4*ms+(wave-1)*1000 || c.Herds[0].LateNS != 5*ms+(wave-1)*19_000 {
 		t.Errorf("the herds are %+v", c.Herds)
@@ -249,10 +238,7 @@ func TestHeapWithoutBound(t *testing.T) {
 	m.HeapAlloc(1000, math.MaxUint64)
 	m.HeapGoal(2000, math.MaxUint64)
 	m.Block(3000, "sleep", "time.Sleep", "main.end")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	c := NewCollector()
 	syms := timelinetest.Each(t, data, 1, c.Add).Snapshot()
 	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 	"github.com/whylate/whylate/report"
@@ -16,14 +17,8 @@ import (
 
 func explain(t *testing.T, b *tracetext.Builder, opts whylate.Options) *report.Report {
 	t.Helper()
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), opts))(t)
 	schematest.Report(t, rep)
 	return rep
 }

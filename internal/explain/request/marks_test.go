@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -57,10 +58,7 @@ func readLog(t *testing.T, facts map[string]int64) map[string]*served {
 // less, each under its route's name, and with its latency.
 func holdToLog(t *testing.T, trace []byte, facts map[string]int64) {
 	t.Helper()
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{}))(t)
 	routes := readLog(t, facts)
 	// The clients run in the same process.
 	rep.Groups = slices.DeleteFunc(rep.Groups, func(g report.Group) bool { return g.Role == report.RoleBackground })
@@ -120,9 +118,7 @@ func TestMarksEqualServerLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	var facts testprog.Facts
-	if err := json.Unmarshal(text, &facts); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &facts))
 	holdToLog(t, trace, facts.Facts)
 
 	// By an id that its client sent, one request is found.
@@ -162,10 +158,7 @@ func TestMarksLive(t *testing.T) {
 	testfull.Need(t, "to build and run a program")
 	trace, facts := testprog.Record(t, "marked")
 	routes := readLog(t, facts.Facts)
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{}))(t)
 	// Between the log's clock and the mark's a busy machine may do anything, so only numbers are held to it.
 	marked := 0
 	for i := range rep.Groups {

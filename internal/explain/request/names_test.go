@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -79,10 +80,7 @@ func TestNamesOfHTTPHandlers(t *testing.T) {
 // handlersOf names the stacks of the first n system calls of goroutine 1.
 func handlersOf(t *testing.T, b *tracetext.Builder, n int) []string {
 	t.Helper()
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	win, syms := timelinetest.Window(t, data)
 	namer := NewNamer(syms)
 	var out []string
@@ -117,10 +115,7 @@ func TestObservers(t *testing.T) {
 		m.SyscallEnd(int64(100*i + 150))
 	}
 	m.Block(1000, "forever", "main.end")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	win, syms := timelinetest.Window(t, data)
 	namer := NewNamer(syms)
 	n := 0
@@ -182,10 +177,7 @@ func TestNamesAfterHome(t *testing.T) {
 	m.Syscall(100, "os.read", at("example.com/svc/api.list"), at("example.com/svc/api.(*Server).ServeHTTP"), "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")
 	m.SyscallEnd(150)
 	m.Block(200, "forever", "main.main@/go/pkg/mod/example.com/svc@v1.2.3/main.go:3")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	win, syms := timelinetest.Window(t, data)
 	namer := NewNamer(syms)
 	var stack tracefmt.StackID

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -67,12 +68,8 @@ func TestLength(t *testing.T) {
 	write := func(name string) {
 		t.Helper()
 		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must.Do(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	write("github.com/!big/x@v1.0.0/sub/x.go")
 	write("github.com/!big/secret.go")

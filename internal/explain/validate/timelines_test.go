@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -16,16 +17,10 @@ import (
 // TestReferenceTraces holds the timelines of the reference reader's own test
 // traces, odd ones of a few events, to the rules.
 func TestReferenceTraces(t *testing.T) {
-	traces, err := refdata.Traces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traces := must.Have(refdata.Traces())(t)
 	var spans, runs int64
 	for _, tr := range traces {
-		data, err := tracetext.Assemble(tr.Text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(tracetext.Assemble(tr.Text))(t)
 		v := timelines(t, data)
 		if err := v.Err(); err != nil {
 			t.Errorf("%s: %v", tr.Name, err)
@@ -40,10 +35,7 @@ func TestReferenceTraces(t *testing.T) {
 // timelines validates a trace up to its end or first damage.
 func timelines(t *testing.T, data []byte) *Timelines {
 	t.Helper()
-	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 	d := timeline.NewDecoder(rd, 2)
 	defer d.Close()
 	v, win := new(Timelines), new(timeline.Window)

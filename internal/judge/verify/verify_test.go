@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
 
@@ -123,14 +124,10 @@ func TestLedger(t *testing.T) {
 	unmade := Reports(recording("e", 50*time.Millisecond, 2000, finding(11)), recording("f", 50*time.Millisecond, 2001, finding(11))).Verdicts
 	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
 	for _, v := range [][]Verdict{kept, short, unmade, kept} {
-		if _, err := Add(one, v); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(Add(one, v))(t)
 	}
 	for _, v := range [][]Verdict{unmade, kept} {
-		if _, err := Add(two, v); err != nil {
-			t.Fatal(err)
-		}
+		must.Have(Add(two, v))(t)
 	}
 	a, _ := os.ReadFile(one)
 	b, _ := os.ReadFile(two)
@@ -148,9 +145,7 @@ func TestLedger(t *testing.T) {
 	if sum.Verdicts != 3 || sum.Judged != 2 || sum.Kept != 1 || sum.Short != 1 || sum.MedianError == nil || *sum.MedianError < 0.2 || *sum.MedianError > 0.6 {
 		t.Errorf("%+v", sum)
 	}
-	if err := os.WriteFile(one, []byte("{}\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(one, []byte("{}\n"), 0o666))
 	if _, err := Read(one); err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("%v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/judge/watch"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -18,10 +19,7 @@ import (
 // explained is the report about a recording.
 func explained(t *testing.T, name string) *report.Report {
 	t.Helper()
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(testprog.Service(t, name).Trace), whylate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Service(t, name).Trace), whylate.Options{}))(t)
 	return rep
 }
 

@@ -165,10 +165,7 @@ func TestSendRetries(t *testing.T) {
 	}
 	// An endpoint that took some and closes its connections is asked again.
 	reset := newReceiver(t, plainHTTP, ok, answer{status: -1}, answer{status: -1}, ok)
-	client, err := export.NewClient(reset.URL, "json", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Have(export.NewClient(reset.URL, "json", nil, nil))(t)
 	defer client.Close()
 	client.Wait = func(context.Context, time.Duration) error { return nil }
 	for range 2 {
@@ -182,10 +179,7 @@ func TestSendRetries(t *testing.T) {
 	// Who is interrupted does not wait.
 	srv := newReceiver(t, plainHTTP, answer{status: 429, retryAfter: "30"})
 	ctx, stop := context.WithCancel(context.Background())
-	client, err = export.NewClient(srv.URL, "json", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client = must.Have(export.NewClient(srv.URL, "json", nil, nil))(t)
 	time.AfterFunc(10*time.Millisecond, stop)
 	if err := client.Send(ctx, []byte("{}"), 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: error %v", err)
@@ -197,10 +191,7 @@ func TestSendRefused(t *testing.T) {
 	ok := answer{status: 200, body: "{}"}
 	for _, refused := range []answer{{status: 400, body: "\x08\x03\x12\x07bad \"x\"", contentType: "application/x-protobuf"}, {status: 413, body: `bad "x"`}, {status: 422, body: `bad "x"`}, {status: 500, body: `bad "x"`}} {
 		srv := newReceiver(t, plainHTTP, ok, refused, refused, ok)
-		c, err := export.NewClient(srv.URL, "json", nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Have(export.NewClient(srv.URL, "json", nil, nil))(t)
 		for range 4 {
 			if err := c.Send(context.Background(), []byte("{}"), 10); err != nil {
 				t.Fatalf("status %d: %v", refused.status, err)

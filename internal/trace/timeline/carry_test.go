@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -56,10 +57,7 @@ func bystanders(t *testing.T) []byte {
 		}
 		b.NextGeneration(at)
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 

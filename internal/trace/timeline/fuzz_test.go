@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -220,10 +221,7 @@ func numbers(b []byte) (out []uint64) {
 }
 
 func TestSeedsAreRead(t *testing.T) {
-	seeds, err := refdata.Seeds()
-	if err != nil {
-		t.Fatal(err)
-	}
+	seeds := must.Have(refdata.Seeds())(t)
 	for name, data := range seeds {
 		in := decodeAll(data, 2)
 		if in.d == nil && !strings.Contains(fmt.Sprint(in.err), "old format") {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -92,17 +93,11 @@ func TestInterrupted(t *testing.T) {
 	m := b.Thread()
 	m.Was(1)
 	m.Block(1000, "sleep", "time.Sleep", "main.work")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	decoder := func(r io.Reader) *Decoder {
-		rd, err := tracefmt.NewReader(r, tracefmt.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rd := must.Have(tracefmt.NewReader(r, tracefmt.Options{}))(t)
 		d := NewDecoder(rd, 1)
 		t.Cleanup(d.Close)
 		return d
@@ -115,9 +110,7 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("once interrupted, it goes on: %v, %v", g, err)
 	}
 	d = decoder(bytes.NewReader(data))
-	if _, err := d.NextContext(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Have(d.NextContext(context.Background()))(t)
 	for _, ctx := range []context.Context{context.Background(), over} {
 		if _, err := d.NextContext(ctx); !errors.Is(err, io.EOF) {
 			t.Errorf("at the end: %v, want %v", err, io.EOF)

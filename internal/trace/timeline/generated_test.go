@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/casegen"
 )
 
@@ -13,18 +14,10 @@ var update = flag.Bool("update", false, "rewrite chain.go")
 
 // TestGenerated holds chain.go against its template and the event table.
 func TestGenerated(t *testing.T) {
-	template, err := os.ReadFile("chain.go.in")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := casegen.Generate(template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := must.Have(os.ReadFile("chain.go.in"))(t)
+	want := must.Have(casegen.Generate(template))(t)
 	if *update {
-		if err := os.WriteFile("chain.go", want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile("chain.go", want, 0o644))
 	}
 	if got, err := os.ReadFile("chain.go"); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("chain.go is not what chain.go.in and the event table make of it (%v): run this test with -update", err)

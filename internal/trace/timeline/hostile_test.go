@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -25,10 +26,7 @@ func TestSpreadGoroutineIDs(t *testing.T) {
 		}
 	}
 	fmt.Fprintf(&b, "EventBatch gen=1 m=%d time=5 size=auto\nFrequency freq=1000000000\n", tracefmt.NoM)
-	data, err := tracetext.Assemble([]byte(b.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(tracetext.Assemble([]byte(b.String())))(t)
 	checkAgainstReference(t, data)
 	in := decodeAll(data, 2)
 	g := in.gens[0]
@@ -62,10 +60,7 @@ func TestRunsWithoutEnd(t *testing.T) {
 		}
 	}
 	fmt.Fprintf(&b, "EventBatch gen=1 m=%d time=5 size=auto\nFrequency freq=1000000000\nEventBatch gen=2 m=1 time=6 size=0\nEventBatch gen=2 m=1 time=6 size=auto\nFrequency freq=1\n", tracefmt.NoM)
-	data, err := tracetext.Assemble([]byte(b.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(tracetext.Assemble([]byte(b.String())))(t)
 	in := decodeAll(data, 1)
 	if len(in.gens) == 0 {
 		t.Fatal(in.err)
@@ -83,10 +78,7 @@ func TestRunsWithoutEnd(t *testing.T) {
 func TestCloseWhileReading(t *testing.T) {
 	pr, pw := io.Pipe()
 	go pw.Write(tracetext.Header(26))
-	rd, err := tracefmt.NewReader(pr, tracefmt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rd := must.Have(tracefmt.NewReader(pr, tracefmt.Options{}))(t)
 	dec := NewDecoder(rd, 2)
 	dec.Close()
 	dec.Close() // twice does no harm
@@ -112,10 +104,7 @@ func TestSeveralFlaws(t *testing.T) {
 		{lives + end, "a part of goroutine 61's life is missing"},
 		{procs + end, "the status of P 61 is missing"},
 	} {
-		data, err := tracetext.Assemble([]byte(c.text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(tracetext.Assemble([]byte(c.text)))(t)
 		for _, workers := range []int{1, 2, 3, 8} {
 			if in := decodeAll(data, workers); in.err == nil || !strings.HasSuffix(in.err.Error(), c.want) {
 				t.Errorf("%d workers: %v; want %q", workers, in.err, c.want)
@@ -133,10 +122,7 @@ func TestUnknownTypes(t *testing.T) {
 		fmt.Fprintf(&b, "EventBatch gen=1 m=%d time=5 size=auto\nGoStatus dt=1 g=%d m=%d gstatus=4\n", k, k+1, tracefmt.NoM)
 	}
 	fmt.Fprintf(&b, "EventBatch gen=1 m=%d time=5 size=auto\nFrequency freq=1000000000\n", tracefmt.NoM)
-	data, err := tracetext.Assemble([]byte(b.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(tracetext.Assemble([]byte(b.String())))(t)
 	// The types are put in place of the status events' own.
 	n := byte(0)
 	for i := 16; i+1 < len(data); i++ {

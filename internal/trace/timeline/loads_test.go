@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/exp/trace"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -78,10 +79,7 @@ func checkLoads(t *testing.T, gens []*Gen, step int64) int {
 // loadOfReference adds up the states that the reference reader tells.
 func loadOfReference(t *testing.T, data []byte) (sum Load) {
 	t.Helper()
-	rd, err := trace.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rd := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	type state struct {
 		s     trace.GoState
 		since trace.Time
@@ -215,16 +213,10 @@ func TestLoadsUntil(t *testing.T) {
 // TestLoadsOfReferenceTraces goes over the traces of Go's own tests, of every
 // version.
 func TestLoadsOfReferenceTraces(t *testing.T) {
-	traces, err := refdata.Traces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traces := must.Have(refdata.Traces())(t)
 	n := 0
 	for _, tr := range traces {
-		data, err := tracetext.Assemble(tr.Text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Have(tracetext.Assemble(tr.Text))(t)
 		if in := decodeAll(data, 2); in.err == nil && tr.Fails == "" {
 			n += checkLoads(t, in.gens, 1e4)
 		}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -54,10 +55,7 @@ func longRuns(t *testing.T) *decoded {
 		}
 		at += 600
 	}
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	checkAgainstReference(t, data)
 	return decodeAll(data, 2)
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -44,16 +45,10 @@ func checkAgainstReference(t *testing.T, data []byte) {
 }
 
 func TestOracleReferenceTraces(t *testing.T) {
-	traces, err := refdata.Traces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traces := must.Have(refdata.Traces())(t)
 	for _, tr := range traces {
 		t.Run(tr.Name, func(t *testing.T) {
-			data, err := tracetext.Assemble(tr.Text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Have(tracetext.Assemble(tr.Text))(t)
 			if tr.Fails != "" {
 				t.Skip("the reference reader rejects it")
 			}

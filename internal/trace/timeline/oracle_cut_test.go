@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
@@ -48,10 +49,7 @@ func cutOffsets(data []byte, n int) []int {
 // must say that something is missing.
 func checkReaderCuts(t *testing.T, data []byte) {
 	t.Helper()
-	chunks, err := tracetext.Split(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	chunks := must.Have(tracetext.Split(data))(t)
 	var ends []int
 	for _, c := range chunks {
 		if c.Type == tracefmt.EvEndOfGeneration {
@@ -135,20 +133,14 @@ func checkCuts(t *testing.T, data []byte, offsets []int) {
 }
 
 func TestCutReferenceTraces(t *testing.T) {
-	traces, err := refdata.Traces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	traces := must.Have(refdata.Traces())(t)
 	for _, tr := range traces {
 		t.Run(tr.Name, func(t *testing.T) {
 			t.Parallel()
 			if tr.Fails != "" || testing.Short() {
 				return
 			}
-			data, err := tracetext.Assemble(tr.Text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Have(tracetext.Assemble(tr.Text))(t)
 			n := 1000
 			if len(data) > 3000 {
 				n = 60

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -70,10 +71,7 @@ func (s story) trace(t *testing.T) []byte {
 	b.Sample(1040, th[0], 1, s.sampleLine)
 	th[0].Stop(s.stopAt, "preempted", "main.loop:2")
 	th[0].ProcStop(1600)
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	return data
 }
 

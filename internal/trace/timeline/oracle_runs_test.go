@@ -8,16 +8,15 @@ import (
 	"testing"
 
 	"golang.org/x/exp/trace"
+
+	"github.com/whylate/whylate/internal/testing/must"
 )
 
 // refRuns returns, for each goroutine, the Ps on which the reference reader
 // says its runs were, in order; NoP for none.
 func refRuns(t *testing.T, data []byte) map[uint64][]uint32 {
 	t.Helper()
-	rd, err := trace.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rd := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	out := make(map[uint64][]uint32)
 	for {
 		ev, err := rd.ReadEvent()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
@@ -53,10 +54,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			other.Start(at+71, g)
 			other.Block(at+80, "chan receive", "main.wait:1")
 		}
-		s, err := b.Text()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Have(b.Text())(t)
 		return s
 	}
 	// each puts f's numbers in place of those that follow a name.
@@ -66,10 +64,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			for m[k-1] >= '0' && m[k-1] <= '9' {
 				k--
 			}
-			n, err := strconv.ParseUint(m[k:], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Have(strconv.ParseUint(m[k:], 10, 64))(t)
 			return m[:k] + strconv.FormatUint(f(n), 10)
 		})
 	}
@@ -95,10 +90,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		}), false, []tracefmt.EventType{tracefmt.EvGoBlock, tracefmt.EvGoUnblock}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			data, err := tracetext.Assemble([]byte(tt.text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Have(tracetext.Assemble([]byte(tt.text)))(t)
 			stk := newStacks()
 			ref, in := reference(data, stk, 1<<30), decodeAll(data, 2)
 			if ref.err != nil || in.err != nil {

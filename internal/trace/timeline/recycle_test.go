@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -13,10 +14,7 @@ import (
 func TestMemoryGoesRound(t *testing.T) {
 	data := testprog.Trace(t, "http1-profile")
 	decoder := func() *Decoder {
-		rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 		d := NewDecoder(rd, 2)
 		d.Classify = classify(d.Symbols)
 		t.Cleanup(d.Close)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
@@ -169,10 +170,7 @@ func TestFirstGoroutineGoesOn(t *testing.T) {
 		}
 	}
 	m.Stop(at, "preempted", "main.work")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	in := decodeAll(data, 1)
 	if in.err != nil || len(in.gens) != 3 {
 		t.Fatalf("%d generations: %v", len(in.gens), in.err)
@@ -209,10 +207,7 @@ func TestChildren(t *testing.T) {
 		}
 	}
 	m.Stop(at, "preempted", "main.work")
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	in := decodeAll(data, 1)
 	if in.err != nil || len(in.gens) != gens {
 		t.Fatalf("%d generations: %v", len(in.gens), in.err)
@@ -267,10 +262,7 @@ func TestOneAssist(t *testing.T) {
 	end := at
 	m.AssistEnd(at)
 	waits(20)
-	data, err := b.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(b.Bytes())(t)
 	in := decodeAll(data, 1)
 	if in.err != nil || len(in.gens) != 2 {
 		t.Fatalf("%d generations: %v", len(in.gens), in.err)

@@ -356,10 +356,7 @@ func TestLargeGenerations(t *testing.T) {
 			in := again(c.batch, c.bytes/len(c.batch))
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			rd, err := tracefmt.NewReader(in, tracefmt.Options{MaxGeneration: int(c.max)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rd := must.Have(tracefmt.NewReader(in, tracefmt.Options{MaxGeneration: int(c.max)}))(t)
 			g, err := rd.Next()
 			runtime.ReadMemStats(&after)
 			if n := after.TotalAlloc - before.TotalAlloc; n > c.allowed {

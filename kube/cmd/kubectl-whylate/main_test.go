@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/kube/internal/kubetest"
 )
@@ -54,13 +55,9 @@ func TestInterrupt(t *testing.T) {
 	cmd.Env = append(os.Environ(), "KUBECTL_WHYLATE_TEST=1", "TMPDIR="+dir)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	<-sent
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != cli.ExitInterrupted {
 		t.Errorf("exit status %d:\n%s", code, said.String())
