@@ -1,0 +1,145 @@
+package cgroup
+
+import (
+	"fmt"
+	"path"
+
+	"github.com/whylate/whylate/service/internal/quantity"
+)
+
+func (f *finder) readMemory(m *Memory) {
+	m.Hierarchy = f.locate("memory")
+	m.MaxLevel, m.HighLevel = -1, -1
+	m.Levels, m.Bounds = []MemoryLevel{}, []MemoryBound{}
+	for _, lv := range m.levels {
+		m.Levels = append(m.Levels, f.memoryLevel(m.Version, lv))
+	}
+	hier := int64(0)
+	if m.Version == V1 && len(m.Levels) > 0 {
+		b, _, _ := f.text(m.Levels[0].Dir, "memory.stat")
+		hier = hierarchical(b)
+	}
+	m.complete = hier > 0
+	for i, l := range m.Levels {
+		// If use_hierarchy is off, ancestors do not bind, and the kernel leaves them out of its minimum.
+		loose := l.Depth > 0 && l.Limited && l.Max < hier
+		if l.Limited && !loose && (m.MaxLevel < 0 || l.Max < m.Max) {
+			m.Max, m.MaxLevel = l.Max, i
+		}
+		if l.High > 0 && (m.HighLevel < 0 || l.High < m.High) {
+			m.High, m.HighLevel = l.High, i
+		}
+		if l.HasSwap && (!m.HasSwap || l.Swap < m.Swap) {
+			m.Swap, m.HasSwap = l.Swap, true
+		}
+		b := MemoryBound{Kind: BoundMax, File: l.File, Text: l.Text, Depth: l.Depth, Bytes: l.Max, Limited: l.Limited}
+		switch {
+		case l.Err != "":
+			b.Why = "not usable: " + l.Err
+		case l.Missing:
+			b.Why = m.missing(l.Level)
+		case !l.Limited:
+			b.Why = "no limit"
+		case loose:
+			b.Why = "does not bind: memory.use_hierarchy is off below it"
+		}
+		m.Bounds = append(m.Bounds, b)
+	}
+	if m.complete && hier < noLimit {
+		m.Hierarchical = hier
+		m.Bounds = append(m.Bounds, MemoryBound{
+			Kind: BoundHierarchical, File: path.Join(m.Levels[0].Dir, "memory.stat"),
+			Text: fmt.Sprintf("hierarchical_memory_limit %d", hier), Depth: -1, Bytes: hier, Limited: true,
+		})
+		if m.MaxLevel < 0 || hier < m.Max {
+			m.Max, m.MaxLevel = hier, -1
+		}
+	}
+	const name = "/proc/meminfo"
+	if b, err := readFile(f.src, name, maxSmall); err == nil {
+		if n, ok := meminfoTotal(b); ok {
+			m.Total = n
+			m.Bounds = append(m.Bounds, MemoryBound{Kind: BoundTotal, File: name, Text: "MemTotal", Depth: -1, Bytes: n, Limited: true})
+		}
+	}
+	m.judge()
+	m.see()
+}
+
+// hierarchical returns v1's minimum over all ancestors that bind, visible or not, from memory.stat. noLimit or more means that
+// there is no limit, 0 that the file has no line for it.
+func hierarchical(stat []byte) (n int64) {
+	for k, v := range keyed(stat) {
+		if string(k) == "hierarchical_memory_limit" {
+			n = v
+		}
+	}
+	return n
+}
+
+// memoryLevel reads the memory files of a group.
+func (f *finder) memoryLevel(v Version, lv Level) MemoryLevel {
+	l := MemoryLevel{Level: lv}
+	hard := "memory.max"
+	if v == V1 {
+		hard = "memory.limit_in_bytes"
+		l.Soft, _ = f.memory(l.Dir, "memory.soft_limit_in_bytes")
+		l.MemSwap, _ = f.memory(l.Dir, "memory.memsw.limit_in_bytes")
+	} else {
+		l.High, _ = f.memory(l.Dir, "memory.high")
+		l.Swap, l.HasSwap = f.memory(l.Dir, "memory.swap.max")
+	}
+	l.File = path.Join(l.Dir, hard)
+	f.setting(l.File, &l.Text, &l.Err, &l.Missing, &l.problem, func(b []byte) (err error) { l.Max, l.Limited, err = parseMemory(b); return err })
+	return l
+}
+
+// memory reads an optional file with a memory limit.
+func (f *finder) memory(dir, name string) (n int64, limited bool) {
+	b, ok, err := f.text(dir, name)
+	if !ok || err != nil {
+		return 0, false
+	}
+	n, limited, err = parseMemory(b)
+	if err != nil {
+		f.note("memory: %s: %q is %v", path.Join(dir, name), clip(string(b)), err)
+		return 0, false
+	}
+	return n, limited
+}
+
+func (m *Memory) judge() {
+	win := -1
+	for i, b := range m.Bounds {
+		if b.Limited && b.Why == "" && (win < 0 || b.Bytes < m.Bounds[win].Bytes) {
+			win = i
+		}
+	}
+	if win < 0 {
+		return
+	}
+	w := &m.Bounds[win]
+	w.Won = true
+	m.Effective = w.Bytes
+	switch {
+	case w.Kind == BoundHierarchical:
+		w.Why = "the tightest: limit of an ancestor that is not visible from here"
+	case w.Kind == BoundTotal:
+		w.Why = "all memory of the machine: nothing is tighter"
+	case w.Depth > 0:
+		w.Why = fmt.Sprintf("the tightest: limit of an ancestor, %d up", w.Depth)
+	default:
+		w.Why = "the tightest: limit of the process's own group"
+	}
+	for i := range m.Bounds {
+		b := &m.Bounds[i]
+		if i == win || b.Why != "" {
+			continue
+		}
+		if b.Bytes == w.Bytes {
+			b.Why = "the same"
+		} else {
+			b.Why = fmt.Sprintf("looser: %s against %s", quantity.Binary(b.Bytes), quantity.Binary(w.Bytes))
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package cgroup
+
+import "time"
+
+// Tightest is the part of Limits that is cheap to read repeatedly, to follow a changing limit.
+type Tightest struct {
+	// Quota is the tightest visible quota in CPUs, and QuotaDepth its level; 0 and -1 without one.
+	Quota      float64
+	QuotaDepth int
+	// Period is that quota's period.
+	Period time.Duration
+	// OwnQuota is the quota of the process's own group, in CPUs, which is the only one that the Go
+	// runtime reads; 0 without one.
+	OwnQuota float64
+	// Memory is the tightest hard limit in bytes, and MemoryDepth its level; 0 and -1 without one.
+	// If v1's limit of a hidden ancestor is the tightest, MemoryDepth is -1 and Memory is that
+	// limit.
+	Memory      int64
+	MemoryDepth int
+	// High is the tightest v2 memory.high in bytes, above which the kernel slows allocations down,
+	// and HighDepth its level; 0 and -1 without one.
+	High      int64
+	HighDepth int
+	// Unread counts the limit files that NewSampler could read and that cannot be read now. Their
+	// limits are not included here, but most likely still apply.
+	Unread int
+}
+
+// SampleLimits reads the limits into b. It fails only if no limit file can be read. It does not
+// allocate.
+func (s *Sampler) SampleLimits(b *Tightest) error {
+	*b = Tightest{QuotaDepth: -1, MemoryDepth: -1, HighDepth: -1}
+	any := false
+	for i := range s.cpu {
+		c := &s.cpu[i]
+		q, p, ok := s.quota(c)
+		if !ok {
+			if c.quota != nil {
+				b.Unread++
+			}
+			continue
+		}
+		any = true
+		cpus := ratio(q, p)
+		if c.Depth == 0 {
+			b.OwnQuota = cpus
+		}
+		if cpus > 0 && (b.QuotaDepth < 0 || cpus < b.Quota) {
+			b.Quota, b.Period, b.QuotaDepth = cpus, p, c.Depth
+		}
+	}
+	hier := int64(0) // v1: the minimum over all groups that bind, visible or not
+	if s.memVersion == V1 {
+		if hier = hierarchical(s.read(s.charged.stat)); hier == 0 && s.charged.stat != nil {
+			b.Unread++
+		}
+	}
+	limit := func(h handle) (n int64, limited, ok bool) {
+		if h == nil {
+			return 0, false, false
+		}
+		n, limited, err := parseMemory(s.read(h))
+		if err != nil {
+			b.Unread++
+		}
+		return n, limited, err == nil
+	}
+	for i := range s.memory {
+		m := &s.memory[i]
+		n, limited, ok := limit(m.max)
+		any = any || ok
+		loose := m.Depth > 0 && n < hier // use_hierarchy is off
+		if limited && ok && !loose && (b.MemoryDepth < 0 || n < b.Memory) {
+			b.Memory, b.MemoryDepth = n, m.Depth
+		}
+		if n, limited, ok = limit(m.high); limited && ok && n > 0 && (b.HighDepth < 0 || n < b.High) {
+			b.High, b.HighDepth = n, m.Depth
+		}
+	}
+	if hier > 0 && hier < noLimit && (b.MemoryDepth < 0 || hier < b.Memory) {
+		b.Memory, b.MemoryDepth = hier, -1
+	}
+	b.Unread = max(0, b.Unread-s.unread)
+	if !any {
+		return errNothing
+	}
+	return nil
+}
+
+func (s *Sampler) quota(c *samplerCPU) (q, p time.Duration, ok bool) {
+	text := s.read(c.quota)
+	if text == nil {
+		return 0, 0, false
+	}
+	var err error
+	if s.version == V2 {
+		q, p, err = parseCPUMax(text)
+		return q, p, err == nil
+	}
+	if q, err = parseQuota(text); err != nil {
+		return 0, 0, false
+	}
+	if text = s.read(c.period); text == nil {
+		return 0, 0, q == 0
+	}
+	if p, err = parsePeriod(text); err != nil {
+		return 0, 0, q == 0
+	}
+	return q, p, true
+}
