@@ -27,14 +27,14 @@ import (
 )
 
 type config struct {
-	dir, listen, target, clickhouse, s3 string
-	cert, key                           string
-	plain                               bool
-	workers                             int
-	bounds                              server.Bounds
-	keep                                work.Keep
-	drain, expires, since               time.Duration
-	service, logs                       string
+	dir, listen, target, clickhouse, kafka, s3 string
+	cert, key                                  string
+	plain                                      bool
+	workers                                    int
+	bounds                                     server.Bounds
+	keep                                       work.Keep
+	drain, expires, since                      time.Duration
+	service, logs                              string
 
 	webhook, secrets, public, scrape string
 	store, otlp                      string
@@ -51,8 +51,9 @@ func flagsOf(c *config) *flag.FlagSet {
 	f.String("config", "", "`file` with flags, a line each without its dash")
 	f.StringVar(&c.dir, "dir", "whylate-fleet", "`directory` for the store and the recordings; it is made")
 	f.StringVar(&c.listen, "listen", "127.0.0.1:4319", "`address` to serve on; others than loopback need TLS, and readers a token")
-	f.StringVar(&c.target, "target", "all", "`part` to run: all, or ingest, work, query or scrape, in several processes on one directory")
+	f.StringVar(&c.target, "target", "all", "`part` to run: all, or ingest, work, query or scrape, in several processes on one directory, or anywhere with -kafka")
 	f.StringVar(&c.clickhouse, "clickhouse", "", "`address` of a ClickHouse that keeps the rows, as clickhouse://user:password@host:9000/database; SQLite if empty")
+	f.StringVar(&c.kafka, "kafka", "", "`address` of the Kafka topic with what waits, as kafka://user:password@host:9092,host:9092/topic?tls=true&sasl=scram-sha-512&partitions=12; it needs -s3 and -clickhouse. SQLite if empty")
 	f.StringVar(&c.s3, "s3", "", "`address` of S3-compatible storage for recordings and reports, as s3://bucket/prefix?endpoint=https://host:9000&region=name; the directory if empty. Keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or of the machine's role")
 	f.StringVar(&c.cert, "tls-cert", "", "`file` with the certificate, read again for each connection")
 	f.StringVar(&c.key, "tls-key", "", "`file` with its key")
@@ -61,7 +62,7 @@ func flagsOf(c *config) *flag.FlagSet {
 	f.IntVar(&c.workers, "workers", runtime.NumCPU(), "`number` of recordings explained at the same time, each with one CPU and up to 2 GiB")
 	f.IntVar(&c.bounds.Recordings, "max-recordings", 600, "`number` of recordings a minute from each service")
 	size(f, &c.bounds.Bytes, "max-bytes", 2<<30, "a minute from each service, unpacked")
-	f.IntVar(&c.bounds.Queued, "max-queued", 5000, "`number` of recordings of each service that may wait to be explained")
+	f.IntVar(&c.bounds.Queued, "max-queued", 5000, "`number` of recordings of each service that may wait to be explained; with -kafka, of all together")
 	size(f, &c.bounds.Room, "min-free", 512<<20, "left free on the disk: what comes then is refused")
 	f.DurationVar(&c.keep.RawAge, "keep-raw", 14*24*time.Hour, "how long recordings are kept")
 	size(f, &c.keep.RawBytes, "keep-raw-bytes", 20<<30, "of recordings that are kept; the only one of a service, cause and hour goes last")
@@ -123,6 +124,8 @@ func (c *config) check() error {
 	bad(!slices.Contains(targets, c.target), "-target=%s is none of %s", c.target, strings.Join(targets, ", "))
 	bad(c.logs != "text" && c.logs != "json", "-log=%s is neither text nor json", c.logs)
 	bad((c.cert == "") != (c.key == ""), "-tls-cert and -tls-key need each other")
+	bad(c.kafka != "" && (c.s3 == "" || c.clickhouse == ""), "-kafka needs -s3 and -clickhouse: several machines share no directory")
+	bad(c.kafka != "" && c.webhook != "", "-webhook needs SQLite, which keeps what is still to be sent: with -kafka, alert by Prometheus' rules")
 	_, _, err := net.SplitHostPort(c.listen)
 	bad(err != nil, "-listen=%s is no address such as 127.0.0.1:4319", c.listen)
 	bad(c.workers < 1, "-workers=%d: there must be at least one", c.workers)
@@ -154,14 +157,29 @@ func (c *config) check() error {
 	return errors.Join(all...)
 }
 
-func (c *config) open(ctx context.Context) (*store.Store, error) {
+// open opens the ledger that is configured, for a part: what only takes recordings in goes on without ClickHouse.
+func (c *config) open(ctx context.Context, serves bool) (*store.Store, error) {
 	for _, dir := range []string{filepath.Join(c.dir, "raw"), os.TempDir()} { // an empty volume has neither
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
 	}
-	return store.Open(ctx, filepath.Join(c.dir, "fleet.db"), c.clickhouse)
+	if c.kafka == "" {
+		return store.Open(ctx, filepath.Join(c.dir, "fleet.db"), c.clickhouse)
+	}
+	files, err := raw.OpenS3(ctx, c.s3, raw.Dir(filepath.Join(c.dir, "raw")))
+	if err != nil {
+		return nil, err
+	}
+	clickhouse := c.clickhouse
+	if c.takes() {
+		clickhouse = ""
+	}
+	return store.OpenShared(ctx, c.kafka, clickhouse, files, serves && (c.target == "all" || c.target == "work"))
 }
+
+// takes reports whether the part only takes recordings in: it needs no rows.
+func (c *config) takes() bool { return c.target == "ingest" || c.target == "scrape" }
 
 // files opens the place for recordings and reports.
 func (c *config) files(ctx context.Context) (raw.Store, error) {

@@ -65,7 +65,8 @@ func TestConfig(t *testing.T) {
 		"-target=x": "-target", "-log=x": "-log", "-tls-cert=x": "-tls-key", "-listen=x": "-listen", "-workers=0": "-workers", "-max-recordings=0": "-max-recordings",
 		"-keep-raw=0": "-keep-raw", "-keep-raw-bytes=x": "keep-raw-bytes", "-keep-rows=1h": "-keep-rows", "-drain=-1s": "-drain", "-unknown": "unknown",
 		"-config=" + file("unknown 1"): "unknown", "-config=" + file("max-bytes many"): "max-bytes", "-config=/none": "none",
-		"-webhook=ftp://x": "-webhook", "-webhook=https://x": "-webhook-secrets", "-public=x": "-public", "-allow-private=10.0.0.1": "range",
+		"-kafka=kafka://x/y": "-s3",
+		"-webhook=ftp://x":   "-webhook", "-webhook=https://x": "-webhook-secrets", "-public=x": "-public", "-allow-private=10.0.0.1": "range",
 		"-store=x": "-store", "-store=otlp": "-otlp", "-otlp=collector": "-otlp", "-scrape=/none": "-scrape", "-target=scrape": "-scrape", "-scrape-budget=1s": "-scrape-budget", "-scrape-share=2": "-scrape-share",
 	} {
 		if _, _, err := parse([]string{args}); err == nil || !strings.Contains(err.Error(), says) {

@@ -58,7 +58,7 @@ func TestCost(t *testing.T) {
 		bytesOf += float64(len(out)) / float64(len(files))
 	}
 	dir := t.TempDir()
-	st, err := (&config{dir: dir}).open(t.Context())
+	st, err := (&config{dir: dir}).open(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

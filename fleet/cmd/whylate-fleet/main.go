@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string) error {
 		return demo(ctx, c)
 	case (verb == "token" || verb == "reader" || verb == "revoke" || verb == "backup") && len(rest) == 2 && name != "",
 		(verb == "tokens" || verb == "backfill") && len(rest) == 1:
-		st, err := c.open(ctx)
+		st, err := c.open(ctx, false)
 		if err != nil {
 			return err
 		}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"archive/zip"
 	"bufio"
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -73,7 +76,7 @@ func record(t *testing.T, requests int) []byte {
 func TestKilled(t *testing.T) {
 	const files, requests = 4, 30
 	dir := t.TempDir()
-	st, err := (&config{dir: dir}).open(t.Context())
+	st, err := (&config{dir: dir}).open(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,4 +137,57 @@ func TestKilled(t *testing.T) {
 	if err != nil || len(v) != 1 || v[0].Requests != files*requests {
 		t.Errorf("%+v %v, want %d requests", v, err, files*requests)
 	}
+}
+
+// recording is a .whylate file with a trace.
+func recording(t *testing.T, trace []byte, pod string, n int) []byte {
+	return recordingOf(t, trace, "shop", pod, n)
+}
+
+func recordingOf(t *testing.T, trace []byte, service, pod string, n int) []byte {
+	var out bytes.Buffer
+	z := zip.NewWriter(&out)
+	meta, err := json.Marshal(map[string]any{"schema": "whylate.recording/v1", "url": fmt.Sprint("test ", n),
+		"flight": map[string]any{"reason": map[string]string{"kind": "slow"}, "service": map[string]string{"service.name": service, "service.version": "v1", "k8s.pod.name": pod}}})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, e := range []struct {
+		name string
+		body []byte
+	}{{"trace", trace}, {"meta.json", meta}} {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: e.name, Method: zip.Store})
+		if err == nil {
+			_, err = w.Write(e.body)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Error(err)
+	}
+	return out.Bytes()
+}
+
+// post sends a recording; 0 is no answer.
+func post(url string, body []byte) (id string, status int) { return postAs(url, "token", body) }
+
+func postAs(url, token string, body []byte) (id string, status int) {
+	q, err := http.NewRequest("POST", url+"/v1/recordings", bytes.NewReader(body))
+	if err != nil {
+		return "", 0
+	}
+	q.Header.Set("Authorization", "Bearer "+token)
+	res, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return "", 0
+	}
+	defer res.Body.Close()
+	var got struct{ ID string }
+	data, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode == http.StatusAccepted && json.Unmarshal(data, &got) != nil {
+		return "", 0
+	}
+	return got.ID, res.StatusCode
 }

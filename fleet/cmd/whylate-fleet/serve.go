@@ -24,7 +24,7 @@ import (
 
 // serve runs the parts of the target in this process until ctx ends. ready, if not nil, is told the address.
 func serve(ctx context.Context, c *config, ready func(address string, st *store.Store) error) error {
-	st, err := c.open(ctx)
+	st, err := c.open(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,11 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 	if c.logs == "json" {
 		handler = slog.NewJSONHandler(os.Stderr, nil)
 	}
-	log, m := slog.New(handler), metrics.New(st)
+	log, known := slog.New(handler), st
+	if c.kafka != "" && c.takes() {
+		known = nil // it has no ClickHouse to ask
+	}
+	m := metrics.New(known)
 	s := &server.Server{Store: st, Raw: files, Log: log, Metrics: m, Bounds: c.bounds, Loopback: loopback,
 		Ingest: c.target == "all" || c.target == "ingest", Query: c.target == "all" || c.target == "query"}
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,

@@ -67,6 +67,9 @@ func (e *Engine) begin() *Engine {
 	return e
 }
 
+// Port is a port of this machine that is free now.
+func Port(t testing.TB) string { return ports(t, 1)[0] }
+
 func ports(t testing.TB, n int) []string {
 	t.Helper()
 	port, err := freeport.Find(n)

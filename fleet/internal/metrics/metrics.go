@@ -30,7 +30,7 @@ type Metrics struct {
 	registry   *prometheus.Registry
 }
 
-// New registers everything. What is in the store is asked at each scrape.
+// New registers everything. What is in the store, if there is one to ask, is asked at each scrape.
 func New(st *store.Store) *Metrics {
 	m := &Metrics{
 		Received: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_received_total",
@@ -73,7 +73,10 @@ func New(st *store.Store) *Metrics {
 		m.Exported.WithLabelValues(o)
 	}
 	m.registry.MustRegister(m.Exported, m.Webhooks, m.Scraped, m.Traced, m.Received, m.Bytes, m.Ingest, m.Explained, m.Explaining, m.Dropped, m.Folded, m.Denied,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &known{st: st})
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if st != nil {
+		m.registry.MustRegister(&known{st: st})
+	}
 	return m
 }
 

@@ -122,7 +122,7 @@ func (c *checked) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.sum.Write(p[:n])
 	if err == io.EOF && hex.EncodeToString(c.sum.Sum(nil)[:sha256.Size/2]) != c.id {
-		err = fmt.Errorf("the file %s has another content than was sent", c.id)
+		err = fmt.Errorf("the file %s has another content than was sent: %w", c.id, fs.ErrInvalid)
 	}
 	return n, err
 }

@@ -186,7 +186,7 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, h h
 	if err := describe(&rec, f, h); err != nil {
 		return "", err
 	}
-	if known, err := s.Store.Recording(ctx, rec.ID); known != nil || err != nil {
+	if known, err := s.Store.Known(ctx, rec.ID); known || err != nil {
 		return rec.ID, err // its file was durable before it was known
 	}
 	// From here on, who sends may go: what is half done would be sent again.

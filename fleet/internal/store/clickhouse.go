@@ -39,55 +39,98 @@ func openClickHouse(ctx context.Context, address string) (*sql.DB, error) {
 // writeClickHouse writes the rows of a recording. A row has the key of what it counts and of the recording, and the newest row of a
 // key counts. What the recording counted before and does not count now is written again as nothing.
 func writeClickHouse(ctx context.Context, db *sql.DB, id string, before, now *counted) error {
+	var b block
 	written := time.Now().UnixNano()
-	l, r := &now.Labels, &now.Rows
-	var sums, seen, problems, slow [][]any
-	add := func(l *rows.Labels, r *rows.Rows, times int64) {
-		r.Each(func(s *rows.Sum) {
-			sums = append(sums, []any{l.Service, l.Version, l.Environment, l.Pod, l.Node, s.Group, r.At.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, times * s.N, times * s.NS, id, written})
-		}, func(problem string, n, requests, ns int64) {
-			at := fmt.Sprintf("%019d", r.At.UnixNano()) + id
-			seen = append(seen, []any{r.At.Truncate(day).Unix(), l.Service, l.Version, l.Environment, l.Pod, l.Node, problem, times * n, times * requests, times * ns, at, at, id, written})
-		})
-		for _, q := range r.Slow {
-			slow = append(slow, []any{id, q.Request, l.Service, l.Version, l.Environment, l.Pod, l.Node, q.Group, q.At.UnixNano(), times * q.NS, q.Cause, q.Site, q.Trace, written})
-		}
-	}
 	if before != nil {
-		add(&before.Labels, &before.Rows, 0)
+		b.add(id, before, 0, written)
 		written++ // the rows of now replace these
 	}
-	add(l, r, 1)
-	for _, f := range r.Findings {
-		problems = append(problems, []any{f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.At.UnixNano()})
+	b.add(id, now, 1, written)
+	return b.insert(ctx, db)
+}
+
+// A block is rows that are written together.
+type block struct{ sums, seen, problems, slow, series [][]any }
+
+// add adds the rows of a recording; with times=0 as nothing.
+func (b *block) add(id string, c *counted, times, written int64) {
+	l, r := &c.Labels, &c.Rows
+	r.Each(func(s *rows.Sum) {
+		b.sums = append(b.sums, []any{l.Service, l.Version, l.Environment, l.Pod, l.Node, s.Group, r.At.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, times * s.N, times * s.NS, id, written})
+	}, func(problem string, n, requests, ns int64) {
+		at := fmt.Sprintf("%019d", r.At.UnixNano()) + id
+		b.seen = append(b.seen, []any{r.At.Truncate(day).Unix(), l.Service, l.Version, l.Environment, l.Pod, l.Node, problem, times * n, times * requests, times * ns, at, at, id, written})
+	})
+	for _, q := range r.Slow {
+		b.slow = append(b.slow, []any{id, q.Request, l.Service, l.Version, l.Environment, l.Pod, l.Node, q.Group, q.At.UnixNano(), times * q.NS, q.Cause, q.Site, q.Trace, written})
 	}
+	for _, f := range r.Findings {
+		if times != 0 {
+			b.problems = append(b.problems, []any{f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.At.UnixNano()})
+		}
+	}
+}
+
+func (b *block) insert(ctx context.Context, db *sql.DB) error {
 	for _, t := range []struct {
 		into string
 		rows [][]any
 	}{
-		{"sums_rows (service, version, environment, pod, node, grp, minute, cause, bucket, n, ns, recording, written)", sums},
-		{"seen_rows (day, service, version, environment, pod, node, problem, n, requests, ns, oldest, newest, recording, written)", seen},
-		{"problems_rows (problem, service, environment, grp, code, cause, site, severity, title, fix, updated)", problems},
-		{"slow_rows (recording, request, service, version, environment, pod, node, grp, moment, ns, cause, site, trace, written)", slow},
+		{"series_rows (service, version, environment, pod, node, grp, day)", b.series},
+		{"sums_rows (service, version, environment, pod, node, grp, minute, cause, bucket, n, ns, recording, written)", b.sums},
+		{"seen_rows (day, service, version, environment, pod, node, problem, n, requests, ns, oldest, newest, recording, written)", b.seen},
+		{"problems_rows (problem, service, environment, grp, code, cause, site, severity, title, fix, updated)", b.problems},
+		{"slow_rows (recording, request, service, version, environment, pod, node, grp, moment, ns, cause, site, trace, written)", b.slow},
 	} {
-		if len(t.rows) == 0 {
-			continue
+		if err := insertRows(ctx, db, t.into, t.rows); err != nil {
+			return err
 		}
-		err := within(ctx, db, func(tx *sql.Tx) error { // one block: all rows or none
-			stmt, err := tx.PrepareContext(ctx, "INSERT INTO "+t.into)
-			if err != nil {
+	}
+	return nil
+}
+
+// insertRows inserts rows as one block: all or none.
+func insertRows(ctx context.Context, db *sql.DB, into string, list [][]any) error {
+	if len(list) == 0 {
+		return nil
+	}
+	err := within(ctx, db, func(tx *sql.Tx) error {
+		stmt, err := tx.PrepareContext(ctx, "INSERT INTO "+into)
+		if err != nil {
+			return err
+		}
+		defer stmt.Close()
+		for _, row := range list {
+			if _, err := stmt.ExecContext(ctx, row...); err != nil {
 				return err
 			}
-			defer stmt.Close()
-			for _, row := range t.rows {
-				if _, err := stmt.ExecContext(ctx, row...); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("ClickHouse: writing %.8s: %w", t.into, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("ClickHouse: writing %.10s: %w", into, err)
+	}
+	return nil
+}
+
+// forgetClickHouse removes rows from before a time.
+func forgetClickHouse(ctx context.Context, db *sql.DB, before time.Time) error {
+	for _, q := range []struct {
+		sql string
+		arg int64
+	}{
+		{`ALTER TABLE sums_rows DELETE WHERE minute<?`, before.Unix()},
+		{`ALTER TABLE seen_rows DELETE WHERE day<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE sums_hours DELETE WHERE hour<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE sums_days DELETE WHERE minute<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE seen_days DELETE WHERE day<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE slow_rows DELETE WHERE moment<?`, before.UnixNano()},
+		{`ALTER TABLE recordings_rows DELETE WHERE received<?`, before.UnixNano()},
+		{`ALTER TABLE series_rows DELETE WHERE day<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE problems_rows DELETE WHERE updated<?`, before.UnixNano()},
+	} {
+		if _, err := db.ExecContext(ctx, q.sql, q.arg); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -45,6 +45,11 @@ func (s lite) Add(ctx context.Context, r Recording) error {
 	return err
 }
 
+func (s lite) Known(ctx context.Context, id string) (bool, error) {
+	r, err := s.Recording(ctx, id)
+	return r != nil, err
+}
+
 func (s lite) Recording(ctx context.Context, id string) (*Recording, error) {
 	return one(scanRecording(s.r.QueryRowContext(ctx, `SELECT `+recordingColumns+` FROM recordings WHERE id=?`, id).Scan))
 }
@@ -80,6 +85,8 @@ func (s lite) Claim(ctx context.Context, now time.Time, lease time.Duration) (*R
 		SELECT id FROM recordings WHERE state IN ('waiting','working') AND (state='waiting' OR lease<?) ORDER BY received LIMIT 1)
 		RETURNING `+recordingColumns, now.Add(lease).UnixNano(), now.UnixNano()).Scan))
 }
+
+func (s lite) Depth() int { return 1 }
 
 func (s lite) Renew(ctx context.Context, r *Recording, until time.Time) (bool, error) {
 	res, err := s.w.ExecContext(ctx, `UPDATE recordings SET lease=? WHERE id=? AND tries=? AND state='working'`, until.UnixNano(), r.ID, r.Tries)

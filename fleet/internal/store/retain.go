@@ -95,26 +95,10 @@ func (s lite) Forget(ctx context.Context, now, before time.Time) error {
 	if s.click == nil {
 		return nil
 	}
-	for _, q := range []struct {
-		sql string
-		arg int64
-	}{
-		{`ALTER TABLE sums_rows DELETE WHERE minute<?`, before.Unix()},
-		{`ALTER TABLE seen_rows DELETE WHERE day<?`, before.Truncate(day).Unix()},
-		{`ALTER TABLE sums_hours DELETE WHERE hour<?`, before.Truncate(day).Unix()},
-		{`ALTER TABLE sums_days DELETE WHERE minute<?`, before.Truncate(day).Unix()},
-		{`ALTER TABLE seen_days DELETE WHERE day<?`, before.Truncate(day).Unix()},
-		{`ALTER TABLE slow_rows DELETE WHERE moment<?`, before.UnixNano()},
-		{`ALTER TABLE problems_rows DELETE WHERE updated<?`, before.UnixNano()},
-	} {
-		if _, err := s.click.ExecContext(ctx, q.sql, q.arg); err != nil {
-			return err
-		}
-	}
-	return nil
+	return forgetClickHouse(ctx, s.click, before)
 }
 
-func (s lite) Has(ctx context.Context, id string) (has bool, err error) {
+func (s lite) Has(ctx context.Context, id string, _, _ time.Duration) (has bool, err error) {
 	err = s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE id=? AND raw=1)`, id).Scan(&has)
 	return has, err
 }

@@ -48,10 +48,14 @@ type Ledger interface {
 
 	// Add puts a recording into the queue. When it returns without error, that is durable. One that is known already stays as it is.
 	Add(ctx context.Context, r Recording) error
+	// Known reports whether a recording need not be added again.
+	Known(ctx context.Context, id string) (bool, error)
 	// Queued is how many recordings of a service still are to be explained.
 	Queued(ctx context.Context, service string) (int, error)
 	// Claim takes the next recording that waits, also one whose worker's lease has ended; nil if there is none.
 	Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error)
+	// Depth is how many recordings a worker has to hold for each that it explains, because rows are written for many at once.
+	Depth() int
 	// Renew lengthens the lease of a claim. It reports whether the claim still holds: another worker has it if not.
 	Renew(ctx context.Context, r *Recording, until time.Time) (bool, error)
 	// Finish writes the rows of a recording in place of those it had, and takes it off the queue. Folded says that the service has too
@@ -76,8 +80,8 @@ type Ledger interface {
 	// Drop takes recordings out whose files are no longer kept: those older than maxAge, then, until all have at most maxBytes, the
 	// oldest; but those that are the only one of their service, cause and hour last. What waits stays. The files are the caller's.
 	Drop(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) ([]Dropped, error)
-	// Has reports whether a file of a recording is to be kept.
-	Has(ctx context.Context, id string) (bool, error)
+	// Has reports whether a file of a recording, of an age, is to be kept.
+	Has(ctx context.Context, id string, age, keep time.Duration) (bool, error)
 	// Forget removes rows from before a time, what is known of recordings without a file, and tokens that expired.
 	Forget(ctx context.Context, now, before time.Time) error
 	// Backup copies the store to a file that is not there yet, while it is in use.
@@ -136,6 +140,9 @@ func migrate(ctx context.Context, db *sql.DB) error {
 // Close closes the database.
 func (s *Store) Close() error {
 	var all []error
+	if shared, ok := s.Ledger.(*shared); ok {
+		all = append(all, shared.close())
+	}
 	for _, db := range []*sql.DB{s.w, s.r, s.click} {
 		if db != nil {
 			all = append(all, db.Close())
@@ -146,7 +153,16 @@ func (s *Store) Close() error {
 
 // Ping asks whether the databases answer.
 func (s *Store) Ping(ctx context.Context) error {
-	return errors.Join(s.r.PingContext(ctx), s.q.PingContext(ctx))
+	var all []error
+	if shared, ok := s.Ledger.(*shared); ok {
+		all = append(all, shared.ping(ctx))
+	}
+	for _, db := range []*sql.DB{s.r, s.q} {
+		if db != nil {
+			all = append(all, db.PingContext(ctx))
+		}
+	}
+	return errors.Join(all...)
 }
 
 // What a token is for.

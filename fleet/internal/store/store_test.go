@@ -300,7 +300,7 @@ func TestRetention(t *testing.T) {
 	if list, err := s.Drop(t.Context(), now, 24*time.Hour, 250); len(list) != 0 || err != nil {
 		t.Errorf("again: %v %v", list, err)
 	}
-	if has, err := s.Has(t.Context(), "waits"); !has || err != nil {
+	if has, err := s.Has(t.Context(), "waits", 0, 0); !has || err != nil {
 		t.Error("what waits is gone", err)
 	}
 	if err := s.Forget(t.Context(), now, now.Add(-24*time.Hour)); err != nil {

@@ -25,6 +25,11 @@ type counted struct {
 	Rows rows.Rows
 }
 
+// class is what of one recording is kept longest.
+func (c *counted) class() string {
+	return c.Service + " " + c.Rows.Cause + " " + c.Rows.At.UTC().Format("2006010215")
+}
+
 // Finish writes the rows of a recording in place of those it had, and takes it off the queue. In SQLite that is one transaction: a
 // worker that is killed before leaves nothing. In ClickHouse the rows come first, and the same rows again replace themselves. A
 // worker whose claim is another's by now writes nothing. Folded says that the service has too many series.
@@ -45,11 +50,11 @@ func (s lite) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded 
 		if before, err = unpack(blob); err != nil {
 			return err
 		}
-		if ids, folded, err = fold(ctx, tx, &now); err != nil || s.click != nil {
+		if ids, folded, err = foldSQLite(ctx, tx, &now); err != nil || s.click != nil {
 			return err
 		}
 		if before != nil {
-			old, _, err := fold(ctx, tx, before)
+			old, _, err := foldSQLite(ctx, tx, before)
 			if err == nil {
 				err = addSQLite(ctx, tx, r.ID, old, before, -1)
 			}
@@ -81,7 +86,7 @@ func (s lite) done(ctx context.Context, tx *sql.Tx, r *Recording, c *counted) er
 	if err != nil {
 		return err
 	}
-	class := r.Service + " " + c.Rows.Cause + " " + c.Rows.At.UTC().Format("2006010215")
+	class := c.class()
 	_, err = tx.ExecContext(ctx, `UPDATE recordings SET state='done', error='', counted=?,
 		class=iif(EXISTS (SELECT 1 FROM recordings o WHERE o.class=? AND o.id<>?), '', ?) WHERE id=? AND tries=? AND state='working'`, blob, class, r.ID, class, r.ID, r.Tries)
 	return err
@@ -111,10 +116,8 @@ func unpack(blob []byte) (*counted, error) {
 	return c, nil
 }
 
-// fold finds the series of all groups, and of the service's days under the name "" without pod and node. Where the service has too
-// many, it changes labels and groups that are new to (other).
-func fold(ctx context.Context, tx *sql.Tx, c *counted) (ids map[string]int64, folded bool, err error) {
-	l := &c.Labels
+// foldSQLite folds into the table of series.
+func foldSQLite(ctx context.Context, tx *sql.Tx, c *counted) (ids map[string]int64, folded bool, err error) {
 	find := func(l *rows.Labels, group string) (id int64, err error) {
 		err = tx.QueryRowContext(ctx, `SELECT id FROM series WHERE service=? AND version=? AND environment=? AND pod=? AND node=? AND grp=?`,
 			l.Service, l.Version, l.Environment, l.Pod, l.Node, group).Scan(&id)
@@ -132,9 +135,16 @@ func fold(ctx context.Context, tx *sql.Tx, c *counted) (ids map[string]int64, fo
 		return id, err
 	}
 	var n int
-	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM series WHERE service=?`, l.Service).Scan(&n); err != nil {
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM series WHERE service=?`, c.Service).Scan(&n); err != nil {
 		return nil, false, err
 	}
+	return fold(c, n, find, insert)
+}
+
+// fold finds the series of all groups, and of the service's days under the name "" without pod and node. Where the service has too
+// many, n, it changes labels and groups that are new to (other).
+func fold(c *counted, n int, find, insert func(l *rows.Labels, group string) (id int64, err error)) (ids map[string]int64, folded bool, err error) {
+	l := &c.Labels
 	// The series of a recording's own pod are found by the group "", which has no points.
 	if own, err := find(l, ""); err != nil {
 		return nil, false, err

@@ -54,7 +54,7 @@ func (w *Worker) RetainOnce(ctx context.Context, k Keep, now time.Time, all bool
 		if now.Sub(changed) < orphan {
 			return nil
 		}
-		if has, err := w.Store.Has(ctx, raw.ID(name)); has || err != nil {
+		if has, err := w.Store.Has(ctx, raw.ID(name), now.Sub(changed), k.RawAge); has || err != nil {
 			return err
 		}
 		w.Metrics.Dropped.WithLabelValues("orphan").Inc()

@@ -44,12 +44,15 @@ type Worker struct {
 	// Export, if not nil, gets the rows of each recording before they are kept; with ExportOnly they are not kept.
 	Export     func(ctx context.Context, id string, l rows.Labels, r *rows.Rows) error
 	ExportOnly bool
+
+	children chan struct{}
 }
 
 // Run explains what waits in the queue until ctx ends.
 func (w *Worker) Run(ctx context.Context) {
 	var all sync.WaitGroup
-	for range w.Number {
+	w.children = make(chan struct{}, w.Number)
+	for range w.Number * w.Store.Depth() {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				found, err := w.once(ctx)
@@ -102,7 +105,15 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 	if r.Tries > deaths {
 		return true, fail(true, errors.New("its workers died"))
 	}
-	body, err := w.explain(ctx, r)
+	path, release, err := w.Raw.Local(ctx, r.ID)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid) { // no fault of the recording's
+		return true, errors.Join(fmt.Errorf("its file: %w", err), w.Store.Release(context.WithoutCancel(ctx), r))
+	}
+	var body []byte
+	if err == nil {
+		body, err = w.explain(ctx, r, path)
+		release()
+	}
 	if ctx.Err() != nil {
 		return true, w.Store.Release(context.WithoutCancel(ctx), r)
 	}
@@ -139,14 +150,7 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 }
 
 // explain runs the verb, and holds the claim meanwhile.
-func (w *Worker) explain(ctx context.Context, r *store.Recording) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	path, release, err := w.Raw.Local(ctx, r.ID)
-	if err != nil {
-		return nil, fmt.Errorf("its file: %w", err)
-	}
-	defer release()
+func (w *Worker) explain(ctx context.Context, r *store.Recording, path string) ([]byte, error) {
 	var renewing sync.WaitGroup
 	defer renewing.Wait()
 	ctx, end := context.WithCancel(ctx)
@@ -159,7 +163,11 @@ func (w *Worker) explain(ctx context.Context, r *store.Recording) ([]byte, error
 			}
 		}
 	})
-	return Verb(ctx, "explain", "--json", "--max-memory=512MB", path)
+	w.children <- struct{}{} // others meanwhile get files and write rows
+	defer func() { <-w.children }()
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return Verb(limited, "explain", "--json", "--max-memory=512MB", path)
 }
 
 // export hands rows on, unless the recording has a report already: its rows were, and sums elsewhere cannot be replaced.

@@ -48,7 +48,7 @@ func worker(t *testing.T) *Worker {
 	if err := os.Mkdir(files, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return &Worker{Store: st, Raw: raw.Dir(files), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Number: 1}
+	return &Worker{Store: st, Raw: raw.Dir(files), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Number: 1, children: make(chan struct{}, 1)}
 }
 
 func add(t *testing.T, w *Worker, id string, body []byte) string {

@@ -29,3 +29,12 @@ CREATE TABLE IF NOT EXISTS slow_rows (
 	cause String, site String, trace String, written Int64
 ) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(intDiv(moment, 1000000000))))
 	ORDER BY (service, moment, recording, request);
+-- What the ledger of several machines keeps of recordings; counted is what is in the sums, to be taken away when it is explained again.
+CREATE TABLE IF NOT EXISTS recordings_rows (
+	id String, service String, version String, environment String, pod String, node String, received Int64, bytes Int64, state String, tries Int32,
+	error String, raw Int8, class String, counted String, written Int64
+) ENGINE = ReplacingMergeTree(written) ORDER BY id SETTINGS index_granularity = 128;
+CREATE VIEW IF NOT EXISTS recordings AS SELECT id, service, version, environment, pod, node, received, bytes, state, tries, error, raw, class
+	FROM recordings_rows FINAL;
+CREATE TABLE IF NOT EXISTS series_rows (service String, version String, environment String, pod String, node String, grp String, day Int64)
+	ENGINE = ReplacingMergeTree(day) ORDER BY (service, version, environment, pod, node, grp);

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/raw"
+)
+
+func (s *shared) AddToken(ctx context.Context, token, scope, name string, expires time.Time) error {
+	return s.tokens.add(ctx, hash(token), Token{scope, name, time.Now(), expires})
+}
+
+func (s *shared) Revoke(ctx context.Context, scope, name string) (n int64, err error) {
+	all, err := s.tokens.list(ctx, 0)
+	for _, t := range all {
+		if t.Scope == scope && t.Name == name && err == nil {
+			err = s.tokens.files.Remove(ctx, t.file)
+			n++
+		}
+	}
+	return n, err
+}
+
+func (s *shared) TokenName(ctx context.Context, token, scope string, now time.Time) (string, error) {
+	all, err := s.tokens.list(ctx, fresh)
+	if t, ok := all[hash(token)]; ok && t.Scope == scope && t.Expires.After(now) {
+		return t.Name, err
+	}
+	return "", err
+}
+
+func (s *shared) Tokens(ctx context.Context) (out []Token, err error) {
+	all, err := s.tokens.list(ctx, 0)
+	for _, t := range all {
+		out = append(out, t.Token)
+	}
+	slices.SortFunc(out, func(a, b Token) int { return strings.Compare(a.Scope+" "+a.Name, b.Scope+" "+b.Name) })
+	return out, err
+}
+
+// tokens are in the names of empty files, so that one listing has them all: hash.scope.made.expires.name.
+type tokens struct {
+	files *raw.S3
+	mu    sync.Mutex
+	read  time.Time
+	all   map[string]fileToken
+}
+
+type fileToken struct {
+	Token
+	file string
+}
+
+// fresh is for how long a listing counts: a token that is revoked ends so much later.
+const fresh = 5 * time.Second
+
+func (t *tokens) add(ctx context.Context, hash string, token Token) error {
+	f, err := t.files.Create()
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	return t.files.Keep(ctx, f, fmt.Sprintf("%s.%s.%d.%d.%s", hash, token.Scope, token.Made.Unix(), token.Expires.Unix(), base64.RawURLEncoding.EncodeToString([]byte(token.Name))))
+}
+
+func (t *tokens) list(ctx context.Context, age time.Duration) (map[string]fileToken, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.read) < age {
+		return t.all, nil
+	}
+	all, now := make(map[string]fileToken), time.Now()
+	err := t.files.List(ctx, func(file string, _ time.Time) error {
+		p := strings.Split(file, ".")
+		if len(p) != 5 {
+			return nil
+		}
+		made, err := strconv.ParseInt(p[2], 10, 64)
+		expires, err2 := strconv.ParseInt(p[3], 10, 64)
+		name, err3 := base64.RawURLEncoding.DecodeString(p[4])
+		if errors.Join(err, err2, err3) == nil {
+			all[p[0]] = fileToken{Token{p[1], string(name), time.Unix(made, 0), time.Unix(expires, 0)}, file}
+		}
+		return nil
+	})
+	if err == nil {
+		t.all, t.read = all, now
+	}
+	return all, err
+}
+
+func (t *tokens) expire(ctx context.Context, now time.Time) error {
+	all, err := t.list(ctx, 0)
+	for _, token := range all {
+		if token.Expires.Before(now) && err == nil {
+			err = t.files.Remove(ctx, token.file)
+		}
+	}
+	return err
+}

@@ -1,0 +1,48 @@
+package plugin
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// TestManifests: Kubernetes' own types have each field of the fleet's manifests, as kustomize puts them together. Which files, the environment says.
+func TestManifests(t *testing.T) {
+	pattern := os.Getenv("WHYLATE_MANIFESTS")
+	if pattern == "" {
+		t.Skip("WHYLATE_MANIFESTS names no files: .ci/full programs makes them")
+	}
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatal(pattern, err)
+	}
+	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(data))); ; n++ {
+			text := make([]byte, len(data)+1)
+			size, err := documents.Read(text)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(file, err)
+			}
+			if _, _, err := strict.Decode(text[:size], nil, nil); err != nil {
+				t.Errorf("%s: %v\n%s", file, err, text[:size])
+			}
+		}
+		t.Logf("%s: %d objects", filepath.Base(file), n)
+	}
+}
