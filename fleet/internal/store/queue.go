@@ -121,6 +121,11 @@ func (s lite) Again(ctx context.Context, service string, from time.Time) (int64,
 }
 
 func (s lite) States(ctx context.Context) (map[string]int64, error) {
+	return s.count(ctx, `SELECT state, n FROM states WHERE n>0`)
+}
+
+// count asks for numbers of recordings by state.
+func (s lite) count(ctx context.Context, query string) (map[string]int64, error) {
 	out := make(map[string]int64)
 	_, err := collect(ctx, s.r, func(scan func(...any) error) (_ struct{}, err error) {
 		var state string
@@ -128,6 +133,6 @@ func (s lite) States(ctx context.Context) (map[string]int64, error) {
 		err = scan(&state, &n)
 		out[state] = n
 		return struct{}{}, err
-	}, `SELECT state, n FROM states WHERE n>0`)
+	}, query)
 	return out, err
 }
