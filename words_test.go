@@ -39,7 +39,7 @@ func TestSentenceAndFinding(t *testing.T) {
 // TestInARow: ten questions from one line are told, with what one would win; one that takes as long, or two from two lines, are a slow
 // peer's.
 func TestInARow(t *testing.T) {
-	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
+	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "fan-out": "requests wait for the last of 4 answers, for which they ask in parallel, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
 		rep := explainService(t, name)
 		f := &rep.Findings[0]
 		if !strings.HasPrefix(f.Title, want) || f.Predicted == nil {

@@ -51,6 +51,23 @@ var fromHeld = []entry{
 		truth: testprog.FieldTruth{Group: `fasthttp|till`, Cause: `network`, Site: `fasthttp|main\.\(\*till\)`, Own: `main\.\(\*till\)\.(ask|pay|handle)`, Code: "WL2002", CountWithin: 0.1, P50Within: 0.15, WhyNot: few},
 	},
 	{
+		name: "connect-parallel", program: "quoter", about: "another service is asked six times at once, and takes 20 ms for each",
+		loads: []stream{{kind: "POST Quote", rate: 25, targets: func(s *server) []load.Target {
+			return []load.Target{{URL: "http://127.0.0.1:" + s.ports[0] + "/shop.v1.Quotes/Quote", Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`"far"`)}}
+		}}},
+		truth: testprog.FieldTruth{Group: `quote`, MustNot: `in parallel; or`, CountWithin: 0.1, WhyNot: few},
+	},
+	{
+		name: "fasthttp-calls", program: "till", fault: "calls", about: "a bank is called eighteen times by net/rpc for each request, one call after the other",
+		loads: []stream{{kind: "GET /pay", rate: 25, get: "/pay"}},
+		truth: testprog.FieldTruth{Group: `till`, Cause: `network`, Site: `net/rpc|main\.\(\*till\)`, Own: `main\.\(\*till\)\.booked`, Code: "WL2005", MustSay: `one after the other`, CountWithin: 0.1, WhyNot: few},
+	},
+	{
+		name: "fasthttp-places", program: "till", fault: "places", about: "two connections to a bank, which takes 6 ms, for all requests",
+		loads: []stream{{kind: "GET /pay", rate: 200, get: "/pay"}},
+		truth: testprog.FieldTruth{Group: `till`, Cause: `network`, Site: `fasthttp|main\.\(\*till\)`, Own: `main\.\(\*till\)\.ask`, Code: "WL2003", CountWithin: 0.1, WhyNot: few},
+	},
+	{
 		name: "cache-sweep", program: "memo", fault: "sweep", about: "a cache that speaks a text protocol is locked for 15 ms every 60 ms, while what is old is written to somewhere", seconds: 2,
 		loads: []stream{{kind: "command", child: clients}},
 		truth: testprog.FieldTruth{Group: `memo|main`, Cause: `sleep`, Site: `main\.(spill|\(\*memo\)\.sweep)`, Own: `main\.(spill|\(\*memo\)\.(sweep|get|set))`, Code: "WL2002", CountWithin: 0.1, P99Within: 0.15},

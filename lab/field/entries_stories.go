@@ -48,7 +48,6 @@ var armEntries = []armEntry{
 	{"healthcheck", "counters as metrics", checker, goNet, "ten thousand checks begin at once; more Ps than CPUs", "burst", 0, 2},
 	{"healthcheck", "GOGC 200", checker, goNet, "ten thousand checks begin at once; more Ps than CPUs; GOGC=200", "burst", 0, 2},
 	{"healthcheck", "GOGC 500", checker, goNet, "ten thousand checks begin at once; more Ps than CPUs; GOGC=500", "burst", 0, 2},
-	{"healthcheck", "GOGC 1000", checker, goNet, "ten thousand checks begin at once; more Ps than CPUs; GOGC=1000", "burst", 0, 2},
 	{"healthcheck", "Ps by the quota", checker, goNet, "ten thousand checks begin at once; as many Ps as the quota has CPUs; GOGC=500", "burst", 0, 2},
 	{"healthcheck", "after", checker, goNet, "ten thousand checks, spread over the three seconds", "", 0, 1},
 }

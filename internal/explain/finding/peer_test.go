@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/report"
 )
 
@@ -87,6 +88,31 @@ func TestSentLate(t *testing.T) {
 		}
 		if is != tt.want {
 			t.Errorf("%s: severity %q, want %q: %+v", what, is, tt.want, got)
+		}
+	}
+}
+
+// TestAtOnce: what is asked at once is not to be asked in parallel, also where each answer ends a wait of its own. If no answer is far slower than the
+// others, nothing is promised, and it is low.
+func TestAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		asks  queues.Asks
+		want  report.Severity
+		title string
+		fix   string
+	}{
+		{"one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9}, report.SeverityHigh, "wait for a peer's answer", "ask the peer less often"},
+		{"in a row", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
+		{"at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8}, report.SeverityLow, "last of 6 answers", "nothing here"},
+		{"one of them is far slower", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
+	} {
+		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
+			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
+		c.asks.Site = siteOf("main.ask")
+		got := Find(&Input{Report: r, Asks: map[string][]queues.Asks{"a": {c.asks}}}, []Rule{peerRule()})
+		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.title) || !strings.HasPrefix(got[0].Fix, c.fix) && !strings.HasSuffix(got[0].Fix, c.fix) {
+			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
 }

@@ -517,3 +517,36 @@ func TestTickersBesideJobs(t *testing.T) {
 		t.Errorf("%q", names(rep))
 	}
 }
+
+// TestJobsOfTheProcess: jobs that no client, and no data from the network, is seen to begin are what the process does by itself, beside the requests
+// of a server. Those of a goroutine that reads what comes are asked for.
+func TestJobsOfTheProcess(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		b := tracetext.New(26)
+		th, other, poller := b.Thread(), b.Thread(), b.Spare()
+		b.Waiting(3)
+		b.Waiting(7)
+		idle(th, poller, 1*ms, 7)
+		const schedule, job = "example.com/lib.(*scheduler).run", "example.com/shop.(*archive).pack"
+		wait := []string{"select", "runtime.selectgo", schedule}
+		if asked {
+			wait = []string{"network", "internal/poll.(*FD).Read", "net.(*conn).Read", schedule}
+		}
+		at := int64(2 * ms)
+		for i := range 120 {
+			poller.Unblock(at, 3)
+			th.Start(at+us, 3)
+			th.Create(at+2*us, uint64(1000+i), job, schedule)
+			th.Block(at+3*us, wait[0], wait[1:]...)
+			other.Start(at+4*us, uint64(1000+i))
+			other.Destroy(at + 800*us)
+			scrape(th, poller, at+900*us, 7, "example.com/shop.(*server).balance")
+			at += ms
+		}
+		rep := explain(t, b, whylate.Options{})
+		pack := find(rep, job)
+		if pack == nil || (pack.Role == report.RoleRequests) != asked {
+			t.Errorf("asked %v: %q", asked, names(rep))
+		}
+	}
+}

@@ -1,5 +1,6 @@
 // Quoter answers RPCs of connectrpc.com/connect: it asks another service for
-// the prices of six items at the same time, by an errgroup.
+// the prices of six items at the same time, by an errgroup. Those from far
+// away take 20 ms.
 //
 // Faults: limit (the errgroup's limit is one, so that they are asked for one
 // after the other, 3 ms each).
@@ -11,6 +12,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +33,7 @@ func (q *quoter) quote(ctx context.Context, r *connect.Request[wrapperspb.String
 	var sum atomic.Int64
 	for i := range 6 {
 		g.Go(func() error {
-			n, err := q.price(ctx, i)
+			n, err := q.price(ctx, r.Msg.GetValue(), i)
 			sum.Add(int64(n))
 			return err
 		})
@@ -42,9 +44,9 @@ func (q *quoter) quote(ctx context.Context, r *connect.Request[wrapperspb.String
 	return connect.NewResponse(wrapperspb.String(fmt.Sprint(r.Msg.GetValue(), " ", sum.Load()))), nil
 }
 
-// price asks for the price of an item.
-func (q *quoter) price(ctx context.Context, item int) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, "GET", fmt.Sprint("http://", *run.Peer, "/price?item=", item), nil)
+// price asks for the price of an item from somewhere.
+func (q *quoter) price(ctx context.Context, from string, item int) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, "GET", fmt.Sprint("http://", *run.Peer, "/price?item=", item, "&from=", url.QueryEscape(from)), nil)
 	if err != nil {
 		return 0, err
 	}
@@ -60,7 +62,10 @@ func (q *quoter) price(ctx context.Context, item int) (int, error) {
 func main() {
 	run.Parse("limit")
 	if *run.AsPeer {
-		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		log.Fatal(http.ListenAndServe(*run.Listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.FormValue("from") == "far" {
+				time.Sleep(17 * time.Millisecond)
+			}
 			time.Sleep(3 * time.Millisecond)
 			io.WriteString(w, "12")
 		})))
