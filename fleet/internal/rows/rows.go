@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/report"
@@ -190,10 +191,10 @@ func siteOf(s *report.Site) string {
 	return Text(fmt.Sprintf("%s (%s:%d)", s.Func, path.Base(s.File), s.Line), 1024)
 }
 
-// Text bounds a text and drops what is no text.
+// Text bounds a text and drops what is no text, also what turns the direction of the texts that follow it on a page.
 func Text(s string, most int) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if r < ' ' || r == 0x7f || unicode.Is(unicode.Bidi_Control, r) {
 			return -1
 		}
 		return r

@@ -65,3 +65,10 @@ func TestAdd(t *testing.T) {
 		t.Errorf("%d of %d requests, %d of %d ns, %d groups, %+v", n, count, ns, time1, len(groups), r.At)
 	}
 }
+
+// TestText: what is no text of one line and direction is left out.
+func TestText(t *testing.T) {
+	if got := Text("a\nb\x00\xff\u202ec\u2066d-und-mehr", 14); got != "abcd-" {
+		t.Errorf("%q", got)
+	}
+}
