@@ -116,7 +116,7 @@ func TestWellKnownLines(t *testing.T) {
 			does[c.Site.Does] = true
 		}
 	}
-	for _, want := range []string{"reading the request", "taking up the next request", "finishing the answer"} {
+	for _, want := range []string{"reading the request", "beginning the next request", "finishing the answer"} {
 		if !does[want] {
 			t.Errorf("nothing is told as %q: %v", want, does)
 		}

@@ -255,8 +255,8 @@ func newExplain(s *streams) *cobra.Command {
 screen; --full adds the evidence, causes by latency band, the slowest request step by step, and the runtime.
 
 TRACE is a file: a trace, also gzipped, a recording (x.whylate), or a report that --json wrote. A dash reads standard input.
-For a URL, it records the service and reads the recording while it arrives; "whylate record" keeps it. Where the service runs a
-flight recorder, it explains what that holds instead, at once: see below.
+For a URL, it records the service and reads the recording while it arrives; "whylate record" keeps it. If the service runs a
+flight recorder, it explains that recorder's last seconds instead, without waiting: see below.
 
 The exit status is 0 if there is an answer, also for the complete seconds of a cut trace; 2 for wrong use; 3 if nothing could be
 read, reached or written, or nothing matches --group, --request, --trace-id or --from; 130 if interrupted, after a report on

@@ -37,7 +37,7 @@ still has the finding and nothing got faster, the change was not made: the verdi
 
 Verdicts are added to a ledger, ` + defaultLedger + ` unless --ledger names another, a line each: keep it in the service's
 repository (with "` + defaultLedger + ` merge=union" in .gitattributes, it merges by itself). At the end it prints how
-right the predictions were on this service. "whylate check --ledger" fails if a fixed finding is back.
+accurate predictions have been on this service. "whylate check --ledger" fails if a fixed finding is back.
 
 The exit status is 0 for any verdict; 2 for wrong use; 3 if nothing could be read or written.`,
 		Example: `  whylate verify before.whylate after.whylate

@@ -83,7 +83,7 @@ endpoints, including those of this program, are left out.
 
 Keys: e explains the last look in full, s saves its recording, d compares it with the one before, ? lists the others, q quits.
 
-Where there is no terminal, or with --plain, every look is a block of lines, with the findings that appeared or went; with
+Without a terminal, or with --plain, every look is a block of lines, with the findings that appeared or disappeared; with
 --json it is one line of JSON (docs/watch.md). It runs until it is interrupted, or for --looks. If a service cannot be
 reached, restarts, or is being traced by another program, watch says so and tries again.
 

@@ -88,7 +88,7 @@ func Add(name string, verdicts []Verdict) ([]Verdict, error) {
 	return all, f.Commit()
 }
 
-// Accuracy is how right the predictions were on a service.
+// Accuracy is how accurate predictions have been on a service.
 type Accuracy struct {
 	Verdicts int `json:"verdicts"`
 	Judged   int `json:"judged"` // of which there is evidence

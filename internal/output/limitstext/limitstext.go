@@ -184,7 +184,7 @@ func choices(p printf, cs []limits.Choice) {
 	for _, c := range cs {
 		if c.Knob != knob {
 			knob = c.Knob
-			p("\n%s, by whom\n", knob)
+			p("\n%s chosen by\n", knob)
 		}
 		mark, value := " ", "-"
 		if c.InForce {

@@ -22,7 +22,7 @@ var doing = map[string]map[string]string{
 		"net/http.(*connReader).startBackgroundRead": "watching whether the client hangs up",
 		"net/http.serverHandler.ServeHTTP":           "in the handler",
 		"net/http.(*response).finishRequest":         "finishing the answer",
-		"bufio.(*Reader).Peek":                       "taking up the next request",
+		"bufio.(*Reader).Peek":                       "beginning the next request",
 		"net/http.(*conn).setState":                  "between two requests",
 		"net/http.(*conn).close":                     "closing the connection",
 	},
