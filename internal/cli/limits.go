@@ -17,8 +17,8 @@ func newLimits() *cobra.Command {
 		Short: "Show what a process may use, and which file limits it",
 		Long: `Shows how much CPU and memory a process may use, which file of which group sets the limit and why the others do not; what the
 Go runtime, automaxprocs, automemlimit and whylate's own packages choose from it; and the traps, where one of them assumes another
-limit than the one that applies. A star marks the limit that applies and the choice in
-force.
+limit than the one that applies. A star marks the limit that applies and
+the choice in force.
 
 Without --pid it shows what a Go program started from here would get: inside a container, the container's limits. With --pid it
 also reads the program's Go version, GODEBUG defaults, linked modules and environment; that needs the same user or root. It

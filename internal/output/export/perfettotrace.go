@@ -24,19 +24,18 @@ const SmallTrace = 1_000_000
 // in memory that does not grow with it:
 //
 //   - a track for each P, with what ran on it;
-//   - a track for each goroutine, with its states and where it was, and flows
-//     from what woke it;
+//   - a track for each goroutine, with its states and places, and flows from what
+//     woke it;
 //   - requests by group, their segments below each;
 //   - GC mark phases, stops of the world, freezes, heap, goal, GOMAXPROCS, and
 //     how many goroutines ran, were ready to run and were in system calls.
 //
-// Of a large trace only the goroutines of the report's slow requests have
-// tracks and only those requests have segments, unless all are asked for.
+// In a large trace only the report's slow requests have segments, and only their
+// goroutines have tracks, unless all are requested.
 //
-// Of a part of the trace's time, what goes over its borders is cut there, so
-// that a viewer, which shows all of a file at first, shows that part and not
-// the hours that somebody has been waiting. Requests are those of the report,
-// which end in it, and whole: the time they took is what the file is about.
+// If only a part of the time is written, slices are cut at its borders, because a
+// viewer first shows all of a file: it must not show hours of one wait. Requests
+// are those that end in the part, and they are not cut: their length matters.
 type PerfettoTrace struct {
 	p        *packets
 	rep      *report.Report
@@ -88,8 +87,8 @@ func NewPerfettoTrace(w io.Writer, r *report.Report, o Options) *PerfettoTrace {
 	return t
 }
 
-// events is the number of events that are written about: of a part of the
-// trace its share, as if they came evenly.
+// events is about how many events the written part of the trace has, as if they
+// were spread evenly.
 func (t *PerfettoTrace) events() int64 {
 	in := &t.rep.Input
 	if !t.part() || in.DurationNS <= 0 {
@@ -99,11 +98,11 @@ func (t *PerfettoTrace) events() int64 {
 	return int64(float64(in.Events) * float64(length) / float64(in.DurationNS))
 }
 
-// part tells whether not all of the trace's time is written.
+// part reports whether only a part of the trace's time is written.
 func (t *PerfettoTrace) part() bool { return t.from > 0 || t.to != math.MaxInt64 }
 
-// clip cuts a stretch of time to the part that is written. It is false for one
-// that lies outside.
+// clip cuts an interval to the part that is written. It is false for one that lies
+// outside.
 func (t *PerfettoTrace) clip(from, to int64) (int64, int64, bool) {
 	if from >= t.to || to < t.from || to == t.from && from < to {
 		return 0, 0, false
@@ -111,7 +110,7 @@ func (t *PerfettoTrace) clip(from, to int64) (int64, int64, bool) {
 	return max(from, t.from), min(to, t.to), true
 }
 
-// slice writes what of a stretch of time is to be written.
+// slice writes an interval, cut to the part that is written.
 func (t *PerfettoTrace) slice(from, length int64, track uint64, category, name string, notes ...note) {
 	if from, to, ok := t.clip(from, from+length); ok {
 		t.p.slice(from, to-from, track, category, name, notes...)
@@ -147,7 +146,7 @@ func (t *PerfettoTrace) Chosen() string {
 	return what + fmt.Sprintf(": only the %d goroutines of the %d slow requests of the report have tracks, and only these requests have segments; --all writes everything", len(t.tracked), len(t.full))
 }
 
-// about says on a track's description what the file holds.
+// about returns a track's description, which says what the file holds.
 func (t *PerfettoTrace) about() string {
 	if !t.part() {
 		return t.Chosen()
@@ -233,8 +232,8 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 }
 
 // forget drops the tracks of goroutines that are in neither of the last two
-// generations: nothing can be woken by them any more. One whose state is still
-// open stays: a damaged trace may say nothing of it though it lives.
+// generations: they can wake nothing any more. One whose state is still open
+// stays, since a damaged trace may lack events of a live goroutine.
 func (t *PerfettoTrace) forget() {
 	maps.DeleteFunc(t.shown, func(id uint64, _ *shownTrack) bool {
 		_, now := t.names[id]
@@ -244,7 +243,7 @@ func (t *PerfettoTrace) forget() {
 	})
 }
 
-// gap ends what is under way before a part of the trace that is not known.
+// gap ends open slices before a part of the trace that is missing.
 func (t *PerfettoTrace) gap() {
 	n := len(t.win.Gens)
 	if n == 0 {
@@ -253,7 +252,7 @@ func (t *PerfettoTrace) gap() {
 	end := t.win.Gens[n-1].End
 	t.states(t.win.Gens[n-1], end)
 	t.loads(t.win.Gens[n-1], end)
-	// What is open still is what this generation, though it should, says nothing of.
+	// What is still open lacks events that this generation should have.
 	end = min(end, t.last())
 	for _, g := range slices.Sorted(maps.Keys(t.open)) {
 		t.p.end(end-t.start, t.shown[g].id)
@@ -274,11 +273,11 @@ func (t *PerfettoTrace) last() int64 {
 	return t.start + t.to
 }
 
-// Enough tells whether everything that lies in the part of the time that is
-// asked for has been given but for its requests.
+// Enough reports whether all generations of the requested part have been given.
+// Its requests may be missing.
 func (t *PerfettoTrace) Enough() bool {
-	// What a goroutine did until now is written when the next generation comes.
-	// A run goes on until its thread is heard of again.
+	// A goroutine's states are written when the next generation comes, and a run
+	// lasts until its thread's next event.
 	n := len(t.win.Gens)
 	return n > 0 && t.win.Gens[n-1].Base >= t.last() && !t.runs.OpenBefore(t.last())
 }
@@ -317,7 +316,7 @@ func (t *PerfettoTrace) nameAll(g *timeline.Gen) {
 				return
 			}
 		}
-		// Alive before the trace: the outermost function it is seen in.
+		// It started before the trace: take the outermost function seen.
 		win := timeline.Window{Gens: []*timeline.Gen{g}}
 		t.spans = win.Spans(id, g.Base, g.End, t.spans[:0])
 		for i := range t.spans {
@@ -340,7 +339,7 @@ func (t *PerfettoTrace) name(g uint64) string {
 }
 
 // writeRuns writes the runs of batch on the Ps' tracks. A P's runs come from
-// several threads; where their clocks disagree, the later one begins later.
+// several threads. If their clocks disagree, overlaps are cut.
 func (t *PerfettoTrace) writeRuns() {
 	slices.SortFunc(t.batch, func(a, b timeline.Run) int {
 		return cmp.Or(cmp.Compare(a.P, b.P), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.M, b.M))
@@ -410,7 +409,7 @@ func (t *PerfettoTrace) state(id uint64, from, until int64, i int) {
 	goesOn := i+1 < len(t.spans) && t.spans[i+1].How == timeline.HowPoint
 	if begun := s.Start < from || s.How == timeline.HowPoint; !begun || !t.open[id] {
 		track := t.show(id)
-		// Where clocks of two threads disagree, a goroutine's next state may begin
+		// If the clocks of two threads disagree, a goroutine's next state may begin
 		// before its last one ends.
 		at := max(max(s.Start, from)-t.start, track.end)
 		if s.Start >= from {
@@ -494,8 +493,8 @@ func (t *PerfettoTrace) runtime(g *timeline.Gen) {
 	}
 }
 
-// count writes a counter's value. Where only a part of the time is written,
-// it begins with the value that was there before.
+// count writes a counter's value. If only a part of the time is written, the
+// counter begins with the value from before.
 func (t *PerfettoTrace) count(track uint64, v value) {
 	switch {
 	case v.at < t.from:
@@ -545,7 +544,7 @@ func (t *PerfettoTrace) marking(from, to int64) {
 	t.slice(from-t.start, to-from, gcTrack, "runtime", "GC mark")
 }
 
-// stop writes a stop of the world. Several may be wished for at once.
+// stop writes a stop of the world. Several may be requested at the same time.
 func (t *PerfettoTrace) stop(from, to int64, kind tracefmt.StringID) {
 	if _, _, ok := t.clip(from-t.start, to-t.start); !ok {
 		return
@@ -594,7 +593,7 @@ func (t *PerfettoTrace) row(l *lanes, from, to int64, describe func(k int) track
 	return l.tracks[k]
 }
 
-// lanes share out what overlaps in time over as few rows as there are at once.
+// lanes put overlapping intervals on different rows, as few as possible.
 type lanes struct {
 	id     uint64
 	tracks []uint64
@@ -620,8 +619,8 @@ func (h *laneHeap) Pop() any {
 	return last
 }
 
-// take returns a row that is free from from on, and takes it until to; the
-// number of rows so far is a new one.
+// take reserves a row until to that is free at from. It returns the number of rows
+// so far if it adds one.
 func (l *lanes) take(from, to int64) int {
 	if len(l.free) > 0 && l.free[0].end <= from {
 		no := l.free[0].no
