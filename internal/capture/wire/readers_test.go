@@ -20,6 +20,7 @@ var readers = map[string]string{
 	"internal/experiment/load/http.go net.Dialer":                "for a transport of wire.Client",
 	"internal/capture/record/client.go net.Dialer":               "for a transport of wire.Transport",
 	"internal/experiment/sweep/service_linux.go net.DialTimeout": "asks whether somebody listens and reads nothing",
+	"fleet/internal/enginetest/enginetest.go net.DialTimeout":    "asks whether an engine of a test listens and reads nothing",
 	"fleet/internal/outgoing/outgoing.go net.Dialer":             "for a transport of wire.Client",
 	"kube/internal/kubetest/kubelet.go net.Dial":                 "stands for a kubelet in tests: what comes is passed on",
 	"internal/experiment/demo/service.go net.Dial":               "the demo's own service, in its own process",
