@@ -11,7 +11,6 @@ import (
 	"io"
 	"math"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/answers"
@@ -327,13 +326,4 @@ func (p *Pass) named(id *request.Identity) bool {
 		return true
 	}
 	return id != nil && (trace == [16]byte{} || id.Trace == trace) && (span == [8]byte{} || id.Span == span || id.Parent == span)
-}
-
-// order brings requests into the order in which they are walked.
-func (p *Pass) order(reqs []request.Request) {
-	if p.opts.InOrder {
-		slices.SortStableFunc(reqs, request.Compare)
-		return
-	}
-	byTime(reqs)
 }

@@ -2,6 +2,7 @@ package pass
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -36,7 +37,6 @@ func (p *Pass) walk(reqs []request.Request) {
 	for _, s := range p.Sums {
 		s.Begin(reqs)
 	}
-	p.order(reqs)
 	sampled := false
 	if p.opts.ExactFirst > 0 && len(reqs) >= leastPlanned {
 		var until int64
@@ -44,6 +44,7 @@ func (p *Pass) walk(reqs []request.Request) {
 			p.plan.make(p, reqs, until)
 		}
 	}
+	order := p.order(reqs, sampled)
 	var next, added, glanced atomic.Int64
 	var wg sync.WaitGroup
 	for i := range p.workers {
@@ -52,12 +53,12 @@ func (p *Pass) walk(reqs []request.Request) {
 			n, not := 0, 0
 			for {
 				i := int(next.Add(walkChunk)) - walkChunk
-				if i >= len(reqs) {
+				if i >= len(order) {
 					added.Add(int64(n))
 					glanced.Add(int64(not))
 					return
 				}
-				for k := i; k < min(i+walkChunk, len(reqs)); k++ {
+				for _, k := range order[i:min(i+walkChunk, len(order))] {
 					r := &reqs[k]
 					if r.Part != request.Whole || !p.wanted(r) {
 						continue
@@ -90,8 +91,8 @@ func (p *Pass) walk(reqs []request.Request) {
 	}
 	wg.Wait()
 	w := &p.workers[0]
-	for k := 0; k < len(reqs) && parts > 0; k++ {
-		r := &reqs[k]
+	for i := 0; i < len(order) && parts > 0; i++ {
+		r := &reqs[order[i]]
 		if r.Part == request.Whole {
 			continue
 		}
@@ -143,33 +144,35 @@ func ends(reqs []request.Request) (first, last int64) {
 	return first, last
 }
 
-// byTime brings requests roughly into the order of their ends.
-// They come goroutine by goroutine, but what
-// happened at one time lies together in memory, so that in this order each
-// record is fetched once for all requests that need it and not once for each:
-// an eighth of explain's time (bench/README.md).
-func byTime(reqs []request.Request) {
+// order returns the order in which requests are walked, roughly that of their ends. They come goroutine by goroutine, but what
+// happened at one time lies together in memory, so that in this order each record is fetched once for all requests that need it
+// and not once for each: an eighth of explain's time (bench/README.md). Those that were glanced at come last, as they are.
+func (p *Pass) order(reqs []request.Request, sampled bool) []int32 {
 	first, last := ends(reqs)
-	// Counted, and each swapped to its place: about four requests to a slot.
+	// Counted: about four requests to a slot.
 	slots := len(reqs)/4 + 1
 	width := (last-first)/int64(slots) + 1
-	slot := func(r *request.Request) int64 { return (r.End - first) / width }
-	to := make([]int32, slots)
-	for i := range reqs {
-		to[slot(&reqs[i])]++
-	}
-	next, n := make([]int32, slots), int32(0)
-	for s := range to {
-		next[s] = n
-		n += to[s]
-		to[s] = n
-	}
-	for s := range to {
-		for next[s] < to[s] {
-			r := &reqs[next[s]]
-			k := slot(r)
-			*r, reqs[next[k]] = reqs[next[k]], *r
-			next[k]++
+	slot := func(k int) int {
+		if sampled && p.plan.weights[k] == 0 {
+			return slots
 		}
+		return int((reqs[k].End - first) / width)
 	}
+	next := make([]int32, slots+2)
+	for k := range reqs {
+		next[slot(k)+1]++
+	}
+	for s := range slots {
+		next[s+1] += next[s]
+	}
+	order := make([]int32, len(reqs))
+	for k := range reqs {
+		s := slot(k)
+		order[next[s]] = int32(k)
+		next[s]++
+	}
+	if p.opts.InOrder {
+		slices.SortStableFunc(order, func(a, b int32) int { return request.Compare(reqs[a], reqs[b]) })
+	}
+	return order
 }

@@ -118,9 +118,6 @@ func (f *Finder) connMarks(g *timeline.Gen, work []connWork) {
 		}
 		f.outs[worker] = out
 	})
-	if len(f.out) == 0 {
-		f.out, f.outs[0] = f.outs[0], f.out
-	}
 	for k, out := range f.outs {
 		f.out = append(f.out, out...)
 		f.outs[k] = out[:0]

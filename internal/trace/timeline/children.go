@@ -24,7 +24,9 @@ const sortChildren = 8
 // A child is a goroutine and about when it was born.
 type child struct{ when, d uint32 }
 
-func (c *childIndex) reset() { *c = childIndex{} }
+func (c *childIndex) reset() {
+	*c = childIndex{children: c.children[:0], childBase: c.childBase[:0], childAsked: c.childAsked[:0]}
+}
 
 // Children calls f for every goroutine that goroutine id created in [from, to),
 // in order of time, until it returns false.
@@ -99,32 +101,31 @@ func (g *Gen) sortByBirth(list []child) {
 
 // buildChildren divides the births by creator.
 func (g *Gen) buildChildren() {
-	n := uint32(len(g.ids.ids))
-	base := make([]uint32, n+1)
-	type birth struct {
-		by uint32
-		child
-	}
-	var births []birth
-	for d := uint32(1); d < n; d++ {
-		// The record is not read where there is a start function: such a goroutine was created here.
-		if s := g.firstSlot(d); s != nil && s.own < n && (g.starts[d] != 0 || isBirth(g.record(s.rec))) {
-			births = append(births, birth{s.own, child{s.when, d}})
-			base[s.own+1]++
+	n := len(g.ids.ids)
+	base := slices.Grow(g.childBase[:0], n+1)[:n+1]
+	clear(base)
+	births := func(yield func(s *slot, d uint32)) {
+		for d := range uint32(n) {
+			// The record is not read where there is a start function: such a goroutine was created here.
+			if s := g.firstSlot(d); s != nil && s.own < uint32(n) && (g.starts[d] != 0 || isBirth(g.record(s.rec))) {
+				yield(s, d)
+			}
 		}
 	}
+	births(func(s *slot, _ uint32) { base[s.own+1]++ })
 	for by := range n {
 		base[by+1] += base[by]
 	}
-	g.children = make([]child, len(births))
-	for i := range births {
-		b := &births[i]
-		g.children[base[b.by]] = b.child
-		base[b.by]++
-	}
+	g.children = slices.Grow(g.children[:0], int(base[n]))[:base[n]]
+	births(func(s *slot, d uint32) {
+		g.children[base[s.own]] = child{s.when, d}
+		base[s.own]++
+	})
 	copy(base[1:], base) // each has moved on to where the next one's begin
 	base[0] = 0
-	g.childBase, g.childAsked = base, make([]uint8, n)
+	g.childAsked = slices.Grow(g.childAsked[:0], n)[:n]
+	clear(g.childAsked)
+	g.childBase = base
 }
 
 // bornAt returns when a goroutine of children was born.
