@@ -8,16 +8,15 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Graph is what the end of a request depended on, so that it can be timed
-// again with parts of it made shorter. The critical path alone does not do for
-// that: where it gets shorter, something that went on beside it comes to be
-// the last.
+// A Graph is what the end of a request depends on. It can be timed again with
+// some parts shorter. The critical path alone is not enough for that: if it gets
+// shorter, work that ran in parallel may become the last to end.
 //
-// A node happens when all that it depends on has: at the latest of the node
-// Before it on its goroutine plus the steps between, and of its Edges. With
-// every step as long as it was, each node happens when it did.
+// A node happens when all that it depends on has happened: the node Before it on
+// its goroutine plus the steps between, and its Edges. With every step as long as
+// in the trace, each node happens when it did in the trace.
 //
-// What a wait depends on is told in two ways.
+// What a wait depends on is found in two ways.
 //
 //   - A goroutine that the request started, or that works on what the request
 //     handed to it, is followed back to that instant: it ran beside the
@@ -31,13 +30,13 @@ type Graph struct {
 	Steps []GraphStep
 }
 
-// A Node is an instant of a goroutine.
+// A Node is an instant in a goroutine's life.
 type Node struct {
 	Time   int64
 	G      uint64
 	Before int32 // the node from which Steps lead here, -1 for none
 	// Steps[FirstStep:LastStep] and Edges[FirstEdge:LastEdge] of the graph.
-	// Without Before and Edges the node is fixed where it is.
+	// A node without Before and Edges does not move.
 	FirstStep, LastStep int32
 	FirstEdge, LastEdge int32
 }
@@ -45,23 +44,23 @@ type Node struct {
 // An Edge is a node that must have happened.
 type Edge struct {
 	From int32
-	// Soft says that nothing in the trace shows it: a goroutine that the waiter
-	// had started, and that had ended before, may have been waited for.
+	// Soft reports that the trace does not show the edge: the waiter had started
+	// this goroutine, which ended before, and may have waited for it.
 	Soft bool
 }
 
 // A GraphStep is a step of a graph.
 type GraphStep struct {
 	Step
-	// Whole is the length of the whole wait, timer's period or system call of
-	// which the step is a part; 0 where that is not known.
+	// Whole is the length of the wait, timer's period or system call that the step
+	// is a part of; 0 if unknown.
 	Whole int64
-	// Others says that it was work for somebody else.
+	// Others reports that it was work for another request.
 	Others bool
-	// Result says that, of work for others, the end was what the request waited
-	// for: what was done last may have been for the request itself.
+	// Result reports, for work for others, that the request waited for its end, so
+	// that the last part may have been for the request itself.
 	Result bool
-	// Ticker says that a timer ended it that serves everybody alike.
+	// Ticker reports that a ticker ended it, which does not depend on the request.
 	Ticker bool
 }
 
@@ -77,7 +76,7 @@ const (
 	maxPeriod   = 10e9 // of a ticker
 )
 
-// A piece is a stretch of a goroutine's life that belongs to a graph.
+// A piece is an interval of a goroutine's life that belongs to a graph.
 type piece struct {
 	g      uint64
 	lo, hi int64
@@ -85,7 +84,7 @@ type piece struct {
 	// that is taken to come after that.
 	anchorG uint64
 	anchorT int64
-	// waitStack is where the wait stands that made it part of the graph.
+	// waitStack is the stack of the wait that made it part of the graph.
 	waitStack tracefmt.StackID
 	result    bool
 	hooked    bool // followed back to what it had from the request
@@ -140,7 +139,7 @@ func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 		for p := b.pieces[i]; p.scanned < p.hi && !b.failed; {
 			b.scan(p)
 		}
-		// Pieces before may have grown.
+		// Earlier pieces may have grown.
 		for j := 0; j < i && !b.failed; j++ {
 			for p := b.pieces[j]; p.scanned < p.hi && !b.failed; {
 				b.scan(p)
@@ -301,7 +300,7 @@ func (b *grapher) wait(p *piece, f *frame, s *timeline.Span, start int64, hi *in
 	p.items = append(p.items, it)
 }
 
-// isKnown reports whether anything is known of a goroutine at t.
+// isKnown reports whether the trace shows a goroutine at t.
 func (b *grapher) isKnown(g uint64, t int64) bool {
 	win := b.w.win
 	for i := win.At(t); i >= max(win.At(t)-1, 0); i-- {
@@ -353,7 +352,7 @@ func (b *grapher) beginning(p *piece, f *frame, hi *int64) {
 		return
 	}
 	if first.Peer == 0 {
-		// Nobody: a timer's function.
+		// A timer's function, which no goroutine created.
 		st := Step{G: p.g, Kind: Sleep, How: timeline.HowCreated, Stack: b.w.win.StartOf(p.g, first.Start), Via: -1}
 		if p.waitStack != 0 && b.w.bits(st.Stack)&foreign == 0 {
 			st.Stack = p.waitStack
@@ -521,10 +520,9 @@ func (b *grapher) add(n *piece) {
 	b.pieces = append(b.pieces, n)
 }
 
-// siblings adds what else had to be done when a wait of piece p ended:
-// goroutines that its own goroutine, or the one that made the waker, had
-// started and that had ended by then. For a WaitGroup that is what it is for;
-// for other waits it may be so.
+// siblings adds what else a wait of piece p may have waited for: goroutines that
+// its own goroutine, or the waker's creator, had started, and that had ended by
+// then. A WaitGroup certainly waits for them, other waits possibly.
 func (b *grapher) siblings(p *piece, it *item, hooked bool) {
 	maker, since := p.g, p.lo
 	for _, q := range b.pieces {
@@ -670,7 +668,7 @@ func (b *grapher) nodeAt(g uint64, t int64) int32 {
 	return int32(b.base[i] + j)
 }
 
-// edges joins the nodes.
+// edges connects the nodes.
 func (b *grapher) edges() bool {
 	into := make([][]Edge, len(b.g.Nodes))
 	for _, l := range b.links {
@@ -714,9 +712,8 @@ func (b *grapher) edges() bool {
 	return true
 }
 
-// order puts the nodes into an order of dependence, the end last, and drops
-// those that it does not depend on. It reports false if they depend on each
-// other in a circle.
+// order sorts the nodes by dependence, the end last, and drops those that the end
+// does not depend on. It reports false for a cycle.
 func (b *grapher) order() bool {
 	end := int32(b.base[0] + len(b.cuts[0]) - 1)
 	const seen, done = -2, -1
