@@ -19,8 +19,8 @@ import (
 const usage = `usage: whylate-mcp [flags]
 
 Serves whylate to an assistant by the Model Context Protocol: over standard input and output, or with -http over HTTP.
-It reads recordings below the directories that -root names, and records the services that -url names; nothing leaves
-this machine.
+It reads recordings below the directories that -root names, records the services that -url names, and asks the fleet
+that -fleet names, with the reader's token of WHYLATE_FLEET_TOKEN; nothing else leaves this machine.
 
 `
 
@@ -52,6 +52,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags.Func("root", "`directory` whose recordings and sources may be read; may be repeated (default: the current directory)", appendTo(&c.Roots))
 	flags.Func("url", "`address` of a service that may be recorded, such as http://localhost:6060; may be repeated (default: none)", appendTo(&c.URLs))
+	flags.StringVar(&c.Fleet, "fleet", os.Getenv("WHYLATE_FLEET"), "`address` of a fleet that may be asked, such as https://fleet.example.com (default: WHYLATE_FLEET, or none)")
+	c.FleetToken = os.Getenv("WHYLATE_FLEET_TOKEN")
 	flags.StringVar(&c.Recordings, "recordings", "", "`directory` that new recordings go to (default: one in the user's cache directory)")
 	flags.Int64Var(&c.MaxFile, "max-file", 512<<20, "size in `bytes` of the largest recording that is read")
 	flags.DurationVar(&c.MaxRecord, "max-record", 30*time.Second, "longest `duration` of a recording")

@@ -39,7 +39,12 @@ func newAllowed(c Config) (*allowed, error) {
 		}
 		a.urls = append(a.urls, u)
 	}
-	if len(a.urls) > 0 {
+	if c.Fleet != "" {
+		if _, err := parseURL(c.Fleet); err != nil || !isURL(c.Fleet) {
+			return nil, fmt.Errorf("-fleet %s is no address such as https://fleet.example.com", c.Fleet)
+		}
+	}
+	if len(a.urls) > 0 || c.Fleet != "" {
 		a.recordings = c.Recordings
 		if a.recordings == "" {
 			cache, err := os.UserCacheDir()

@@ -23,6 +23,8 @@ type Config struct {
 	URLs []string
 	// Recordings is the directory that new recordings go to; "" means one in the user's cache directory.
 	Recordings string
+	// Fleet is the address of a fleet that is asked with FleetToken; "" means none.
+	Fleet, FleetToken string
 	// MaxFile bounds the size in bytes of a file, MaxRecord the length of a recording, Timeout what one answer takes besides.
 	MaxFile            int64
 	MaxRecord, Timeout time.Duration

@@ -42,6 +42,9 @@ func (s *Server) addTools() {
 		"Reads the CPU and memory limits of a Go process on this machine, or of one that would be started here, with the files that set them, and the traps between them.",
 		s.limitsTool)
 	s.addRecord()
+	if s.config.Fleet != "" {
+		s.addFleet()
+	}
 }
 
 // add adds a tool that changes nothing and reaches nothing outside of this machine.

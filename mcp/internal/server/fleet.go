@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/capture/wire"
+	"github.com/whylate/whylate/internal/output/words"
+)
+
+// maxRanked is how many findings of a fleet are in an answer.
+const maxRanked = 20
+
+// addFleet adds the tools that ask a fleet (docs/fleet.md), whose address and token are the operator's.
+func (s *Server) addFleet() {
+	add(s, "fleet", "What costs most, in all services?",
+		"Ranks the findings of all services of the fleet, or of one, by the time that a fix would win. Ask this first when it is not known which service or recording to look at.",
+		s.fleetTool)
+	add(s, "fleet_recording", "A recording of the fleet, explained",
+		"Fetches a recording by the id that the tool fleet names, and explains it as the tool explain does; its file can then be passed to the other tools.",
+		s.fleetRecordingTool)
+}
+
+type fleetIn struct {
+	Service     string `json:"service,omitempty" jsonschema:"name of a service (default: all)"`
+	Environment string `json:"environment,omitempty" jsonschema:"such as production (default: all)"`
+	From        string `json:"from,omitempty" jsonschema:"a duration before now such as 24h, or a time (default: 168h)"`
+}
+
+// A Ranking is what was found in a fleet.
+type Ranking struct {
+	Findings []Ranked `json:"findings" jsonschema:"the one whose fix would win most first"`
+	More     int      `json:"more_findings,omitempty" jsonschema:"findings that were left out here; name a service"`
+}
+
+// A Ranked is a finding over all recordings of a service.
+type Ranked struct {
+	Service     string   `json:"service"`
+	Environment string   `json:"environment,omitempty"`
+	Versions    []string `json:"versions" jsonschema:"that have it, the oldest first"`
+	Replaced    bool     `json:"replaced,omitempty" jsonschema:"none of these versions is served any more"`
+	Group       string   `json:"group"`
+	Code        string   `json:"code"`
+	Severity    string   `json:"severity"`
+	Title       string   `json:"title"`
+	Site        string   `json:"site,omitempty"`
+	Fix         string   `json:"fix,omitempty"`
+	Wins        string   `json:"wins" jsonschema:"time that requests would wait less in each second, by all pods together"`
+	Each        string   `json:"each" jsonschema:"time that one request would win on average"`
+	Pods        int      `json:"pods"`
+	First       string   `json:"first"`
+	Last        string   `json:"last"`
+	Recording   string   `json:"recording" jsonschema:"id of the newest; pass it to the tool fleet_recording"`
+}
+
+func (s *Server) fleetTool(ctx context.Context, in fleetIn) (*Ranking, error) {
+	q := make(url.Values)
+	for name, value := range map[string]string{"service": in.Service, "environment": in.Environment, "from": in.From} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	body, err := s.askFleet(ctx, "/v1/findings?"+q.Encode())
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	data, err := wire.All(body, maxOutput)
+	if err != nil {
+		return nil, fmt.Errorf("reading the fleet's answer: %w", err)
+	}
+	var found []struct {
+		Service, Environment, Group, Code, Severity, Title, Site, Fix, Recording string
+		Versions                                                                 []string
+		Gone                                                                     bool
+		First, Last                                                              time.Time
+		Pods                                                                     int
+		Win                                                                      float64 `json:"win_per_second"`
+		Gain                                                                     int64   `json:"gain_ns"`
+	}
+	if err := json.Unmarshal(data, &found); err != nil {
+		return nil, fmt.Errorf("reading the fleet's answer: %w", err)
+	}
+	out := &Ranking{Findings: []Ranked{}}
+	for _, f := range found[:min(len(found), maxRanked)] {
+		r := Ranked{Service: cut(f.Service, maxName), Environment: cut(f.Environment, maxName), Versions: []string{}, Replaced: f.Gone, Group: cut(f.Group, maxName), Code: cut(f.Code, maxName),
+			Severity: cut(f.Severity, maxName), Title: cut(f.Title, maxText), Site: cut(f.Site, 2*maxName), Fix: cut(f.Fix, maxText), Wins: words.Brief(int64(f.Win * 1e9)), Each: words.Brief(f.Gain),
+			Pods: f.Pods, First: f.First.UTC().Format(time.RFC3339), Last: f.Last.UTC().Format(time.RFC3339), Recording: cut(f.Recording, maxName)}
+		for _, v := range f.Versions[max(0, len(f.Versions)-4):] {
+			r.Versions = append(r.Versions, cut(v, maxName))
+		}
+		out.Findings = append(out.Findings, r)
+	}
+	for size(out) > maxAnswer && len(out.Findings) > 1 {
+		out.Findings = out.Findings[:len(out.Findings)-1]
+	}
+	out.More = len(found) - len(out.Findings)
+	return out, nil
+}
+
+type fleetRecordingIn struct {
+	Recording string `json:"recording" jsonschema:"id of a recording, from the tool fleet"`
+}
+
+// A Fetched is a recording of the fleet in short, and where it lies now.
+type Fetched struct {
+	File string `json:"file" jsonschema:"pass it to what_if, diff and verify"`
+	*Explanation
+}
+
+var recordingID = regexp.MustCompile("^[0-9a-f]{32}$")
+
+func (s *Server) fleetRecordingTool(ctx context.Context, in fleetRecordingIn) (*Fetched, error) {
+	if !recordingID.MatchString(in.Recording) { // it becomes the name of a file
+		return nil, fmt.Errorf("%q is no id of a recording: call the tool fleet and pass its \"recording\"", in.Recording)
+	}
+	file := filepath.Join(s.allow.recordings, in.Recording+".whylate")
+	if _, err := os.Stat(file); err != nil {
+		if err := s.fetch(ctx, in.Recording, file); err != nil {
+			return nil, err
+		}
+	}
+	k, err := s.explain(ctx, file, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Fetched{file, explanation(k.id, k.report)}, nil
+}
+
+// fetch writes a recording of the fleet to a file, whole or not at all.
+func (s *Server) fetch(ctx context.Context, id, file string) error {
+	body, err := s.askFleet(ctx, "/recordings/"+id+"/raw")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	f, err := os.CreateTemp(s.allow.recordings, "fleet-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	n, err := io.Copy(f, io.LimitReader(body, s.config.MaxFile+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("fetching the recording: %w", err)
+	case n > s.config.MaxFile:
+		return fmt.Errorf("the recording has more than the %d bytes that this server reads: start whylate-mcp with a larger -max-file", s.config.MaxFile)
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
+
+// askFleet sends a question. Its errors say what the fleet answered, never the token.
+func (s *Server) askFleet(ctx context.Context, path string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(s.config.Fleet, "/")+path, nil)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if s.config.FleetToken != "" {
+		r.Header.Set("Authorization", "Bearer "+s.config.FleetToken)
+	}
+	res, err := wire.Client(wire.Usual()).Do(r)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("asking the fleet: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		defer cancel()
+		defer res.Body.Close()
+		said, _ := wire.First(res.Body, 300)
+		return nil, fmt.Errorf("the fleet answered %s: %s", res.Status, cut(strings.TrimSpace(string(said)), maxText))
+	}
+	return &fleetBody{res.Body, cancel}, nil
+}
+
+// A fleetBody ends its request when it is closed.
+type fleetBody struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b *fleetBody) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}

@@ -1,0 +1,145 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
+)
+
+// TestFleet asks a real fleet, in a process of its own, for what it makes of a recording with a known fault.
+func TestFleet(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and starts a fleet")
+	}
+	corpus, _ := testprog.Corpus(t)
+	recording, err := os.ReadFile(testprog.FieldRecording(t, corpus, "chi-lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "whylate-fleet")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./cmd/whylate-fleet") // as the gate builds it: testprog would, without cgo, from nothing
+	build.Dir = "../../../fleet"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	token, err := exec.Command(program, "-dir", dir, "token", "shop").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fleet := exec.Command(program, "-dir", dir, "-listen", "127.0.0.1:0", "-workers", "1", "serve")
+	said, err := fleet.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fleet.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fleet.Process.Kill(); _ = fleet.Wait() })
+	address := ""
+	for in := bufio.NewScanner(said); address == "" && in.Scan(); {
+		_, address, _ = strings.Cut(in.Text(), "address=")
+	}
+	go func() { _, _ = io.Copy(io.Discard, said) }()
+	q, err := http.NewRequestWithContext(t.Context(), "POST", address+"/v1/recordings", bytes.NewReader(recording))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	q.Header.Set("Whylate-Version", "v7")
+	res, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var got struct{ ID string }
+	if err := json.NewDecoder(res.Body).Decode(&got); err != nil || res.StatusCode != http.StatusAccepted {
+		t.Fatal(res.Status, err)
+	}
+	s := connect(t, Config{Fleet: address, Recordings: filepath.Join(t.TempDir(), "new"), Roots: []string{t.TempDir()}}, "")
+	var r *Ranking
+	for r = answer[Ranking](t, s, "fleet", map[string]any{"service": "shop"}); len(r.Findings) == 0; { // the time limit of all tests ends it
+		time.Sleep(100 * time.Millisecond)
+		r = answer[Ranking](t, s, "fleet", map[string]any{"service": "shop"})
+	}
+	if f := r.Findings[0]; f.Code != "WL2002" || f.Service != "shop" || f.Versions[0] != "v7" || f.Recording != got.ID || f.Wins == "" || !strings.Contains(f.Site, "main.") {
+		t.Errorf("%+v", f)
+	}
+	e := answer[Fetched](t, s, "fleet_recording", map[string]any{"recording": got.ID})
+	if len(e.Findings) == 0 || e.Findings[0].Code != "WL2002" {
+		t.Errorf("%+v", e)
+	}
+	if text, failed := ask(t, s, "request", map[string]any{"report": e.Report}); failed {
+		t.Error(text)
+	}
+	if text, failed := ask(t, s, "diff", map[string]any{"before": e.File, "after": e.File}); failed {
+		t.Error(text)
+	}
+	if text, failed := ask(t, s, "fleet_recording", map[string]any{"recording": strings.Repeat("0", 32)}); !failed || !strings.Contains(text, "404") {
+		t.Error(text)
+	}
+}
+
+// TestHostileFleet: what a fleet answers is text and bounded, a name does not lead to a file, and its token goes nowhere else.
+func TestHostileFleet(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("asked elsewhere, with %q", r.Header.Get("Authorization"))
+	}))
+	defer elsewhere.Close()
+	id := strings.Repeat("a", 32)
+	fleet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer secret":
+			t.Errorf("%s with %q", r.URL, r.Header.Get("Authorization"))
+		case r.FormValue("service") == "none":
+			http.Error(w, "no valid token\x1b[31m"+strings.Repeat("x", 10000), http.StatusUnauthorized)
+		case r.FormValue("service") == "away":
+			http.Redirect(w, r, elsewhere.URL, http.StatusFound)
+		case r.FormValue("service") == "text":
+			_, _ = io.WriteString(w, "<html>")
+		case r.URL.Path == "/v1/findings":
+			_, _ = io.WriteString(w, "[")
+			for i := range 1000 {
+				fmt.Fprintf(w, `%s{"service": "shop", "title": "\u001b[31m%s", "versions": ["a", "b\u202e", "c", "d", "e"], "win_per_second": 1e300}`, []string{"", ","}[min(i, 1)], strings.Repeat("x", 5000))
+			}
+			_, _ = io.WriteString(w, "]")
+		default:
+			_, _ = w.Write(make([]byte, 2<<20))
+		}
+	}))
+	defer fleet.Close()
+	dir := filepath.Join(t.TempDir(), "new")
+	s := connect(t, Config{Fleet: fleet.URL, FleetToken: "secret", Recordings: dir, Roots: []string{t.TempDir()}, MaxFile: 1 << 20}, "")
+	text, failed := ask(t, s, "fleet", nil)
+	var r Ranking
+	if err := json.Unmarshal([]byte(text), &r); err != nil || failed || len(text) > maxAnswer || len(r.Findings) == 0 || r.More+len(r.Findings) != 1000 || len(r.Findings[0].Versions) != 4 {
+		t.Errorf("%d bytes, %v, %d findings", len(text), err, len(r.Findings))
+	}
+	for _, c := range []struct{ tool, name, value, want string }{
+		{"fleet", "service", "none", "401"}, {"fleet", "service", "away", "302"}, {"fleet", "service", "text", "reading the fleet's answer"},
+		{"fleet_recording", "recording", "../../x", "is no id"}, {"fleet_recording", "recording", id, "more than the"},
+	} {
+		text, failed := ask(t, s, c.tool, map[string]any{c.name: c.value})
+		if !failed || !strings.Contains(text, c.want) || strings.Contains(text, "secret") || len(text) > 2000 {
+			t.Errorf("%s %s: %s, want %q", c.tool, c.value, text, c.want)
+		}
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
+		t.Errorf("%v is left, %v", list, err)
+	}
+	if _, err := New(Config{Fleet: "fleet.example.com"}); err == nil {
+		t.Error("a name is no address")
+	}
+}
