@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -194,5 +195,53 @@ func TestRetainOnce(t *testing.T) {
 	}
 	if _, err := w.Raw.Open(t.Context(), id); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestFolded: a service whose recordings bring two million names of groups has no more series than others, which the metric says.
+func TestFolded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 20,000 series, and starts a process")
+	}
+	w := worker(t)
+	const each, all = 10_000, 2_000_000
+	for n := 0; n < all; n += each {
+		id := fmt.Sprintf("%032x", n+1)
+		if err := w.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: fmt.Sprint(n)}, Received: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := w.Store.Claim(t.Context(), time.Now(), time.Minute)
+		if err != nil || r == nil {
+			t.Fatal(r, err)
+		}
+		rep := &report.Report{Groups: make([]report.Group, each)}
+		for i := range rep.Groups {
+			rep.Groups[i] = report.Group{Name: fmt.Sprint("g", n+i), Count: 1, TotalNS: 10, Histogram: [][2]int64{{10, 1}}}
+		}
+		if _, err := w.Store.Finish(t.Context(), r, rows.Of(r.Labels, r.Received, rep)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups, requests := make(map[string]bool), int64(0)
+	if err := w.Store.EachSum(t.Context(), func(group, cause string, _, n, _ int64) {
+		groups[group] = true
+		requests += n
+	}); err != nil || len(groups) > store.MaxSeries || requests != all {
+		t.Errorf("%d groups, %d requests, %v", len(groups), requests, err)
+	}
+	var body bytes.Buffer
+	if err := trace.Start(&body); err != nil {
+		t.Skip("somebody traces the test:", err)
+	}
+	trace.Stop()
+	id := strings.Repeat("f", 32)
+	if err := os.WriteFile(filepath.Join(string(w.Raw.(raw.Dir)), id), body.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: "new"}, Received: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.once(t.Context()); err != nil || testutil.ToFloat64(w.Metrics.Folded) != 1 {
+		t.Errorf("%v folded, %v", testutil.ToFloat64(w.Metrics.Folded), err)
 	}
 }
