@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	_ "github.com/prometheus/prometheus/discovery/kubernetes" // here, so that the packages are built and tested without client-go
+
 	"github.com/whylate/whylate/fleet/internal/metrics"
 	"github.com/whylate/whylate/fleet/internal/notify"
 	"github.com/whylate/whylate/fleet/internal/otlp"
