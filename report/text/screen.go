@@ -79,7 +79,9 @@ func (p *page) screen() {
 			p.codes(head, others)
 		})
 	}
+	note := -1 // its block
 	if n := len(p.r.Input.Warnings); n > 0 {
+		note = len(blocks)
 		add(3, false, func(p *page) {
 			p.line()
 			w := p.r.Input.Warnings[0]
@@ -112,8 +114,15 @@ func (p *page) screen() {
 			p.out.Write(blocks[i].text)
 		}
 	}
+	var without []string
 	if hidden > 0 {
-		p.line(left(dim, "left out", indent), span{dim, words.Count(hidden, "finding", "findings") + " of high or medium severity"})
+		without = append(without, words.Count(hidden, "finding", "findings")+" of high or medium severity")
+	}
+	if note >= 0 && !shown[note] {
+		without = append(without, "note"+p.marks())
+	}
+	if len(without) > 0 {
+		p.line(left(dim, "left out", indent), span{dim, strings.Join(without, " and ")})
 	}
 	p.out.Write(last)
 }

@@ -138,8 +138,20 @@ func TestMegabyteNames(t *testing.T) {
 // TestOneScreen: an answer is read at once, not scrolled.
 func TestOneScreen(t *testing.T) {
 	for _, sample := range []string{"pubsub", "tso"} {
-		if n := strings.Count(render(t, read(t, sample), text.Options{Width: 100, Command: "whylate explain x"}), "\n"); n > 24 {
-			t.Errorf("%s takes %d lines", sample, n)
+		for _, w := range []int{40, 60, 100} { // the narrower, the less there is room for
+			r := read(t, sample)
+			r.Input.Warnings = []report.Warning{{Text: "something is missing"}}
+			for range 3 { // more than a screen has room for
+				long := strings.Repeat("what takes long ", 20)
+				r.Findings = append(r.Findings, report.Finding{Severity: report.SeverityHigh, Title: long, Group: r.Groups[0].ID, Fix: long + "."})
+			}
+			screen := render(t, r, text.Options{Width: w, Command: "whylate explain x"})
+			if n := strings.Count(screen, "\n"); n > 24 && w == 100 {
+				t.Errorf("%s takes %d lines", sample, n)
+			}
+			if !strings.Contains(screen, "note¹") {
+				t.Errorf("%d columns: the mark's note is neither shown nor said to be left out:\n%s", w, screen)
+			}
 		}
 	}
 }

@@ -175,3 +175,13 @@ func TestRequestHeaders(t *testing.T) {
 		}
 	}
 }
+
+// TestWithin: a program may have taken arguments out of os.Args; another program has others, or has more.
+func TestWithin(t *testing.T) {
+	const all = "/app\x00serve\x00-v\x00"
+	for said, want := range map[string]bool{all: true, "/app\x00-v\x00": true, "/app": true, "serve\x00-v": true, "/proxy\x00serve": false, "-v\x00/app": false, "/app\x00-v\x00-v": false, "/app\x00-x": false} {
+		if got := within(said, all); got != want {
+			t.Errorf("%q: %v", said, got)
+		}
+	}
+}
