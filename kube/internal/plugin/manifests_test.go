@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -39,8 +40,13 @@ func TestManifests(t *testing.T) {
 			if err != nil {
 				t.Fatal(file, err)
 			}
-			if _, _, err := strict.Decode(text[:size], nil, nil); err != nil {
+			object, _, err := strict.Decode(text[:size], nil, nil)
+			if err != nil {
 				t.Errorf("%s: %v\n%s", file, err, text[:size])
+			}
+			// Evictions fail where two budgets are for the same pods.
+			if budget, ok := object.(*policyv1.PodDisruptionBudget); ok && budget.Spec.Selector.MatchLabels["app.kubernetes.io/component"] == "" {
+				t.Errorf("%s: the budget %s is for pods of all roles", file, budget.Name)
 			}
 		}
 		t.Logf("%s: %d objects", filepath.Base(file), n)
