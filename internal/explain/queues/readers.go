@@ -86,15 +86,15 @@ func (p *part) gave(g uint64, from, to int64) bool {
 }
 
 // gives reports whether a stack from which somebody was woken, or started, is that of a hand-over: not of a lock that is given
-// back, nor of what net/http does for each request.
+// back, nor of an answer to the client, nor of what net/http does for each request, such as to read its body and, in HTTP/2, tell the connection's goroutine.
 func (p *part) gives(stack tracefmt.StackID) bool {
 	syms := p.stage.Syms
 	for _, fr := range syms.Stack(stack) {
-		if fn := syms.String(syms.Frame(fr).Func); stdlib.IsMutex(fn) || strings.HasPrefix(fn, "net/http.(*connReader).") {
+		if fn := syms.String(syms.Frame(fr).Func); stdlib.IsMutex(fn) || strings.HasPrefix(fn, "net/http.(*connReader).") || strings.Contains(fn, "http2") && strings.HasSuffix(fn, "equestBody).Read") {
 			return false
 		}
 	}
-	return true
+	return !p.answers(stack)
 }
 
 func (ts *turns) mergeReaders(o *turns) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -173,14 +174,17 @@ func (n *Namer) Of(id tracefmt.StackID) *Handler {
 }
 
 // owned reports whether a frame's code is the service's own: not the standard
-// library's, and not a dependency's, whose files lie under a path with a
-// version or in a vendor directory. A service that was itself built as a
+// library's, not generated, and not a dependency's, whose files lie under a path
+// with a version or in a vendor directory. A service that was itself built as a
 // versioned module owns what lies where its main function does.
 func (n *Namer) owned(f tracefmt.Frame) bool {
 	if n.fn(f.Func).std {
 		return false
 	}
 	file := n.syms.String(f.File)
+	if modules.Generated(file) {
+		return false
+	}
 	if n.home != "" {
 		return strings.HasPrefix(file, n.home)
 	}

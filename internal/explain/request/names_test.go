@@ -55,6 +55,9 @@ var namedStacks = []struct {
 	{"a vendored router", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "github.com/gorilla/mux.(*Router).ServeHTTP@/home/u/shop/vendor/github.com/gorilla/mux/mux.go:212"), "main.slow"},
 	{"only the standard library", join("internal/poll.(*FD).Read", "net/http/httputil.(*ReverseProxy).ServeHTTP"), "net/http/httputil.(*ReverseProxy).ServeHTTP"},
 	{"a handler of the standard library's", join("fmt.Fprintln", "net/http.NotFound", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "net/http.NotFound"},
+	{"connect", join("time.Sleep", "shop/api.(*Cart).Add", lib("connectrpc.com/connect.NewUnaryHandler[...].func1", "connectrpc.com/connect.(*Handler).ServeHTTP"), "shop/pb/pbconnect.NewCartHandler.func1@/home/u/shop/pb/pbconnect/cart.connect.go:140", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "shop/api.(*Cart).Add"},
+	{"twirp", join("time.Sleep", "main.(*offers).Best", "shop/pb.(*offersServer).serveBestJSON@/home/u/shop/pb/offers.twirp.go:140", "shop/pb.(*offersServer).ServeHTTP@/home/u/shop/pb/offers.twirp.go:99", "net/http.(*ServeMux).ServeHTTP"), "main.(*offers).Best"},
+	{"only what is generated", join("internal/poll.(*FD).Read", lib("connectrpc.com/connect.(*Handler).ServeHTTP"), "shop/pb/pbconnect.NewCartHandler.func1@/home/u/shop/pb/pbconnect/cart.connect.go:140", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "shop/pb/pbconnect.NewCartHandler.func1"},
 	{"no handler yet", nil, ""},
 	{"the mux looks for the handler", join("net/http.(*routingNode).match", "net/http.(*ServeMux).findHandler", "net/http.(*ServeMux).ServeHTTP"), ""},
 }

@@ -3,6 +3,7 @@
 package modules
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -128,6 +129,14 @@ func longest(pkg string, list []Module) (m Module) {
 	}
 	return m
 }
+
+// Generated reports whether a file is named as generators name theirs: protoc's for Go and gRPC, for its gateway and for
+// go-micro, connect's, twirp's and oapi-codegen's. Such code hands requests on, as a library's does, wherever it lies.
+func Generated(file string) bool {
+	return slices.ContainsFunc(generated, func(end string) bool { return strings.HasSuffix(file, end) })
+}
+
+var generated = []string{".pb.go", ".pb.gw.go", ".pb.micro.go", ".connect.go", ".twirp.go", ".gen.go"}
 
 // Owns reports whether a function, named as the runtime does, is the service's own.
 func (s *Set) Owns(fn, file string) bool {

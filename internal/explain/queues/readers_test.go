@@ -1,0 +1,41 @@
+package queues
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// TestGives: to read a request's body, to answer it and to give a lock back hands nothing over, so that who only waits besides is a reader of
+// news, over HTTP/2 as well.
+func TestGives(t *testing.T) {
+	all := tracefmt.NewSymbols()
+	stack := func(fns ...string) tracefmt.StackID {
+		var frames []tracefmt.FrameText
+		for _, fn := range fns {
+			frames = append(frames, tracefmt.FrameText{Func: fn})
+		}
+		return all.AddStack(frames...)
+	}
+	cases := []struct {
+		stack tracefmt.StackID
+		want  bool
+	}{
+		{stack("runtime.chansend1", "main.(*queue).push", "main.(*hub).poll"), true},
+		{stack("sync.(*Mutex).Unlock", "main.(*hub).poll"), false},
+		{stack("net/http.(*connReader).startBackgroundRead", "net/http.(*conn).serve"), false},
+		{stack("runtime.selectgo", "net/http.(*http2serverConn).noteBodyReadFromHandler", "net/http.(*http2requestBody).Read", "main.(*hub).poll"), false},
+		{stack("runtime.selectgo", "golang.org/x/net/http2.(*serverConn).noteBodyReadFromHandler", "golang.org/x/net/http2.(*requestBody).Read", "main.(*hub).poll"), false},
+		{stack("runtime.selectgo", "net/http.(*http2serverConn).writeDataFromHandler", "net/http.(*http2responseWriter).Flush", "main.(*hub).watch"), false},
+		{stack("runtime.selectgo", "net/http.(*http2clientStream).writeRequest", "main.(*hub).poll"), true},
+	}
+	syms := all.Snapshot()
+	p := &part{stage: path.New(&timeline.Window{}, &syms, path.Options{})}
+	for i, c := range cases {
+		if got := p.gives(c.stack); got != c.want {
+			t.Errorf("stack %d: %t, want %t", i, got, c.want)
+		}
+	}
+}
