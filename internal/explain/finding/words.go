@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -30,7 +31,7 @@ func line(s *report.Site) string {
 	if s.Does != "" {
 		does = ", " + s.Does
 	}
-	return fmt.Sprintf("%s (%s:%d%s)", path.Base(s.Func), path.Base(s.File), s.Line, does)
+	return fmt.Sprintf("%s (%s:%d%s)", words.FuncName(s.Func), path.Base(s.File), s.Line, does)
 }
 
 // onWhose says on whose goroutine a cause is, and by which waits the request

@@ -267,11 +267,10 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 			continue
 		}
 		p := l.waitPlace(f, v.stack)
-		if r.idle != 0 {
-			c.loops = c.loops || r.idle == p.bare
+		c.loops = c.loops || r.idle == 0 || r.idle == p.bare
+		if r.idle != 0 && r.rests == nil {
 			continue
 		}
-		c.loops = true
 		w := r.waits[p.bare]
 		if w == nil {
 			w = &waitStat{around: p.around, depth: p.depth, asks: p.asks && p.called}
@@ -293,6 +292,9 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		}
 		w.count++
 		w.total += v.end - max(v.start, g.Base)
+		if r.idle != 0 { // a busy one's first rest may come late
+			r.rests[p.bare] = w.rests()
+		}
 	}
 }
 
@@ -452,6 +454,9 @@ func forgetGone[V any](of map[uint64]V, g *timeline.Gen) {
 	maps.DeleteFunc(of, func(id uint64, _ V) bool { return !g.Knows(id) })
 }
 
+// rests reports whether a goroutine that nearly always has work waits there for more.
+func (w *waitStat) rests() bool { return w.rank == idleMost && !w.delays && 2*w.own < w.count }
+
 // choose takes the idle wait: the most likely kind of wait, then the one
 // nearest to the function that loops, then the longest.
 func (r *root) choose() {
@@ -487,9 +492,7 @@ func (r *root) choose() {
 		cs, r.busy = busy, true
 		r.rests = make(map[tracefmt.StackID]bool)
 		for id, w := range r.waits {
-			if w.rank == idleMost && !w.delays && 2*w.own < w.count {
-				r.rests[id] = true
-			}
+			r.rests[id] = w.rests()
 		}
 	}
 	if len(cs) == 0 {

@@ -66,3 +66,33 @@ func TestTurnOfAServer(t *testing.T) {
 		})
 	}
 }
+
+// A goroutine that always has work begins its turns with a wait in them; when it rests for the first time, later on, that ends a turn as well, and is
+// no part of what anybody waits for.
+func TestFirstRestOfABusyOne(t *testing.T) {
+	b := tracetext.New(26)
+	th := b.Thread()
+	const loop = "github.com/nats-io/nats%2ego.(*Conn).waitForMsgs@/mod/github.com/nats-io/nats.go@v1.48.0/nats.go:3819"
+	ask := []string{"runtime.chanrecv1", "net/http.(*Client).Get", "main.(*ledger).post", "main.(*ledger).charge", loop}
+	th.Create(1000, 7, loop)
+	now := int64(1000)
+	wait := func(ns int64, reason string, stack ...string) {
+		th.Start(now+1e3, 7)
+		th.Block(now+2e3, reason, stack...)
+		now += ns
+		th.Unblock(now, 7)
+	}
+	const turns, ms = 20, int64(1e6)
+	for range turns {
+		wait(10*ms, "chan receive", ask...)
+	}
+	b.NextGeneration(now)
+	for range turns {
+		wait(10*ms, "chan receive", ask...)
+		wait(500*ms, "sync.(*Cond).Wait", "sync.(*Cond).Wait", loop)
+	}
+	rep := explain(t, b, whylate.Options{})
+	if len(rep.Groups) != 1 || rep.Groups[0].Count < 2*turns-2 || *rep.Groups[0].LatencyNS.Max > 11*ms {
+		t.Errorf("%+v", rep.Groups)
+	}
+}
