@@ -195,3 +195,21 @@ func TestCheckOfAQueue(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowestAreSums: where the slowest hundredth is known as sums alone, what of it was a queue is not: faster ones of that sort do not matter.
+func TestSlowestAreSums(t *testing.T) {
+	for _, c := range []struct {
+		sums [3]bool // of the requests of 1, 50 and 100 ms
+		want bool
+	}{{[3]bool{}, false}, {[3]bool{true, true, false}, false}, {[3]bool{false, false, true}, true}} {
+		var s series
+		for i, ns := range []int64{1e6, 50e6, 100e6} {
+			w := &weighted{&Graph{Latency: ns, sums: c.sums[i]}, 10}
+			s.of = append(s.of, &timed{weighted: w})
+			s.was = append(s.was, point{float64(ns), w.weight})
+		}
+		if got := s.slowestAreSums(); got != c.want {
+			t.Errorf("sums %v: %t, want %t", c.sums, got, c.want)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 // A Graph is one request of the sample: what its end depended on, with the
 // cause and site of every part.
 type Graph struct {
+	sums    bool // a chain of sums: for whom was done what it waited for is not known
 	Latency int64
 	Start   int64
 	G       uint64
@@ -271,6 +272,7 @@ func (b *Builder) chain(out *Graph, segs []cause.Segment) {
 	}
 	last.lastPart = int32(len(out.parts))
 	last.before = 0
+	out.sums = true
 	out.nodes = []node{{before: -1}, last}
 }
 

@@ -186,6 +186,9 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	for i := range all {
 		of.add(&all[i])
 	}
+	if t.queues() && of.slowestAreSums() {
+		return nil
+	}
 	set := t.hasSettings()
 	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(&of, 0.5, g.p50, set), P99NS: estimate(&of, 0.99, g.p99, set)}
 	if !set {
@@ -202,6 +205,22 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 		out.MaxNS, out.WasMaxNS = &e, g.max
 	}
 	return out
+}
+
+// slowestAreSums reports whether the slowest hundredth of the requests are for the larger part known as sums alone: who queued for so long that
+// a graph of it would be too large. What of that was a queue is not known then, and nothing is promised of it.
+func (s *series) slowestAreSums() bool {
+	var sums, all float64
+	least := quantile(s.was, 0.99)
+	for _, r := range s.of {
+		if float64(r.Latency) < least {
+			continue
+		}
+		if all += r.weight; r.sums {
+			sums += r.weight
+		}
+	}
+	return sums >= scale.Half*all
 }
 
 // unmoved is what is predicted of settings that change nothing.

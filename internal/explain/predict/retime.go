@@ -57,6 +57,11 @@ func (t *trial) meets(g *group) bool {
 	return false
 }
 
+// queues reports whether a change is about what requests queue for.
+func (t *trial) queues() bool {
+	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.Cause == Queue })
+}
+
 func (c *trialChange) meets(g *group) bool {
 	if e := c.effect; e != nil && (e.procs && e.waits[high] > 0 || e.gc && e.cycles[high] > 1) {
 		return true
