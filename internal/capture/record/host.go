@@ -192,7 +192,7 @@ func checkFirst(ctx context.Context, end Endpoint, inURL *Login, opt Options, pi
 
 // check compares what the service says its command line is with that of the
 // process that listens: behind a proxy, or a port that is forwarded, they
-// differ. A program may have taken some out of os.Args, as many do with a verb.
+// differ. A program may have taken its verb out of os.Args.
 // Services that do not tell are believed.
 func (c *client) check(ctx context.Context, pid int) string {
 	ctx, cancel := context.WithTimeout(ctx, checkPatience)
@@ -215,23 +215,24 @@ func (c *client) check(ctx context.Context, pid int) string {
 		return ""
 	}
 	own, ok := hostsamples.CommandLine(pid)
-	if !ok || within(string(b), own) {
+	if !ok || withoutVerb(string(b), own) {
 		return ""
 	}
 	return fmt.Sprintf("the process that listens on this port (%d, %s) is not the one that answers: a proxy, or a port that is forwarded; name the service's process with --pid", pid, clean(hostsamples.Name(pid), 40))
 }
 
-// within reports whether a command line's arguments are all among another's, in its order. NUL stands between arguments.
-func within(some, all string) bool {
-	rest := strings.Split(all, "\x00")
-	for arg := range strings.SplitSeq(some, "\x00") {
-		i := slices.Index(rest, arg)
-		if i < 0 {
-			return false
-		}
-		rest = rest[i+1:]
+// withoutVerb reports whether a command line is another one, or that without one argument that is no flag. NUL stands between arguments.
+func withoutVerb(some, all string) bool {
+	if some == all {
+		return true
 	}
-	return true
+	args := strings.Split(all, "\x00")
+	for i, arg := range args {
+		if !strings.HasPrefix(arg, "-") && some == strings.Join(slices.Delete(slices.Clone(args), i, i+1), "\x00") {
+			return true
+		}
+	}
+	return false
 }
 
 // ends returns both ends of the trace's connection.
