@@ -122,7 +122,7 @@ type Verdict struct {
 	Changes []predict.Change
 }
 
-// Find runs rules and returns their findings, those whose fix would win most first.
+// Find runs rules and returns their findings, in the order of inOrder.
 func Find(in *Input, rules []Rule) []report.Finding {
 	var all []Verdict
 	for i := range rules {

@@ -163,7 +163,7 @@ func explained(in *Input, all []Verdict) []Verdict {
 				v.Evidence = append(v.Evidence, report.Evidence{Text: e.why})
 			}
 			if e.whole && rank(v.Severity) == rank(e.by.Severity) {
-				e.by.Won.TotalNS = max(e.by.Won.TotalNS, v.Won.TotalNS+1)
+				e.by.Won.TotalNS, e.by.Won.SlowNS = max(e.by.Won.TotalNS, v.Won.TotalNS+1), max(e.by.Won.SlowNS, v.Won.SlowNS)
 			}
 		}
 	}
@@ -186,7 +186,15 @@ func (w Won) times(part float64) Won {
 	return w
 }
 
-// inOrder sorts verdicts, the loudest first, and of one severity the weightiest. A busy machine comes before all of its severity, which it
+// bySlow compares loud verdicts by what the slow requests lose, of which the first sentence speaks.
+func bySlow(a, b *Verdict) int {
+	if !a.Severity.Loud() {
+		return 0
+	}
+	return cmp.Compare(b.Won.SlowNS, a.Won.SlowNS)
+}
+
+// inOrder sorts verdicts, the loudest first, and of one severity the weightiest: of loud ones by what the slow requests lose. A busy machine comes before all of its severity, which it
 // makes look worse, but for one that is more by far: where requests compute for far longer than others had the CPUs, it is a fact beside that.
 func inOrder(all []Verdict) {
 	for i := range all {
@@ -198,7 +206,7 @@ func inOrder(all []Verdict) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), bySlow(&a, &b), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
 	})
 	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleBusyMachine })
 	if at < 0 {
