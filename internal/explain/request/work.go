@@ -284,7 +284,7 @@ type Work struct {
 // with a function.
 func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 	var out []Work
-	roles := f.roles(through)
+	roles, outside := f.roles(through), f.outside()
 	for k, o := range f.work.origins {
 		if o.total > 0 {
 			called := o.called
@@ -292,7 +292,7 @@ func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 				called = []originKey{k}
 			}
 			for _, k := range called {
-				out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total / len(called), f.byTimer(o), f.outside(o, nil)})
+				out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total / len(called), f.byTimer(o), outside[o]})
 			}
 		}
 	}
@@ -316,21 +316,26 @@ func (f *Finder) byTimer(o *origin) bool {
 	return 2*timer > o.n
 }
 
-// outside reports whether a client, or data from the network, began any of some work, or of the work that began it.
-func (f *Finder) outside(o *origin, seen []*origin) bool {
-	if o.serving > 0 || o.network > 0 {
-		return true
-	}
-	if slices.Contains(seen, o) {
-		return false
-	}
-	seen = append(seen, o)
-	for _, by := range f.work.origins {
-		if o.by[by.root] > 0 && f.outside(by, seen) {
-			return true
+// outside returns the work of which a client, or data from the network, began some, or some of the work that began it.
+func (f *Finder) outside() map[*origin]bool {
+	out := make(map[*origin]bool)
+	roots := make(map[tracefmt.StringID]bool) // of such work
+	for more := true; more; {
+		more = false
+		for _, o := range f.work.origins {
+			if out[o] {
+				continue
+			}
+			out[o] = o.serving > 0 || o.network > 0
+			for fn, n := range o.by {
+				out[o] = out[o] || n > 0 && roots[fn]
+			}
+			if out[o] {
+				roots[o.root], more = true, true
+			}
 		}
 	}
-	return false
+	return out
 }
 
 // roles returns what the work of each function is to the requests of the
