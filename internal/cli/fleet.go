@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -36,36 +35,13 @@ func openFleet(ctx context.Context, name string) (io.ReadCloser, error) {
 	if base == "" {
 		base = usualFleet
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+"/v1/report?"+url.Values{"service": {service}, "version": {version}}.Encode(), nil)
-	if err != nil {
-		cancel()
+	address := strings.TrimSuffix(base, "/") + "/v1/report?" + url.Values{"service": {service}, "version": {version}}.Encode()
+	if _, err := url.Parse(address); err != nil {
 		return nil, fmt.Errorf("%s: %w", envFleet, err)
 	}
-	if token := os.Getenv(envFleetToken); token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	res, err := wire.Client(wire.Usual()).Do(r)
+	body, err := wire.AskFleet(ctx, address, os.Getenv(envFleetToken), 2*time.Minute)
 	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("%s: asking the fleet: %w", name, err)
-	}
-	body := &fleetBody{res.Body, cancel}
-	if res.StatusCode != http.StatusOK {
-		defer body.Close()
-		said, _ := wire.First(res.Body, 300)
-		return nil, fmt.Errorf("%s: the fleet answered %s: %s", name, res.Status, strings.TrimSpace(string(said)))
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return body, nil
-}
-
-// A fleetBody ends its request when it is closed.
-type fleetBody struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-func (b *fleetBody) Close() error {
-	defer b.cancel()
-	return b.ReadCloser.Close()
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -162,38 +161,7 @@ func (s *Server) fetch(ctx context.Context, id, file string) error {
 	return os.Rename(f.Name(), file)
 }
 
-// askFleet sends a question. Its errors say what the fleet answered, never the token.
+// askFleet sends a question.
 func (s *Server) askFleet(ctx context.Context, path string) (io.ReadCloser, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(s.config.Fleet, "/")+path, nil)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	if s.config.FleetToken != "" {
-		r.Header.Set("Authorization", "Bearer "+s.config.FleetToken)
-	}
-	res, err := wire.Client(wire.Usual()).Do(r)
-	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("asking the fleet: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		defer cancel()
-		defer res.Body.Close()
-		said, _ := wire.First(res.Body, 300)
-		return nil, fmt.Errorf("the fleet answered %s: %s", res.Status, cut(strings.TrimSpace(string(said)), maxText))
-	}
-	return &fleetBody{res.Body, cancel}, nil
-}
-
-// A fleetBody ends its request when it is closed.
-type fleetBody struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-func (b *fleetBody) Close() error {
-	defer b.cancel()
-	return b.ReadCloser.Close()
+	return wire.AskFleet(ctx, strings.TrimSuffix(s.config.Fleet, "/")+path, s.config.FleetToken, s.config.Timeout)
 }

@@ -1,0 +1,49 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/whylate/whylate/internal/output/termtext"
+)
+
+// AskFleet sends a question to a fleet, with a reader's token if there is one. Closing the answer ends the request. Errors say what the
+// fleet answered, never the token.
+func AskFleet(ctx context.Context, address, token string, patience time.Duration) (io.ReadCloser, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := Client(Usual()).Do(r)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("asking the fleet: %w", err)
+	}
+	body := &fleetBody{res.Body, cancel}
+	if res.StatusCode != http.StatusOK {
+		defer body.Close()
+		said, _ := First(res.Body, 300)
+		return nil, fmt.Errorf("the fleet answered %s: %s", res.Status, termtext.Head(strings.TrimSpace(string(said)), 700))
+	}
+	return body, nil
+}
+
+// A fleetBody ends its request when it is closed.
+type fleetBody struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b *fleetBody) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}
