@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"net/http"
@@ -17,10 +16,8 @@ import (
 	"github.com/whylate/whylate/fleet/internal/enginetest"
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
-	"github.com/whylate/whylate/fleet/internal/work"
 	"github.com/whylate/whylate/internal/testing/testfull"
 	"github.com/whylate/whylate/internal/testing/testprog"
-	"github.com/whylate/whylate/report"
 )
 
 var (
@@ -57,24 +54,10 @@ func TestFleet(t *testing.T) {
 		}
 	}
 	names := []string{"pubsub", "cpu-hogs", "slow-reader", "queue-worker", "jobs", "open-queue"}
-	traces, alone := make([][]byte, len(names)), make([]*rows.Rows, len(names))
+	traces, kinds := make([][]byte, len(names)), make([]*rows.Rows, len(names))
 	for i, name := range names {
 		traces[i] = testprog.Service(t, name).Trace
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, traces[i], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out, err := work.Verb(t.Context(), "explain", "--json", file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rep, err := report.ReadJSON(bytes.NewReader(out))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if alone[i] = rows.Of(rows.Labels{}, time.Now(), rep); len(alone[i].Sums) == 0 {
-			t.Fatal(name, "has no requests")
-		}
+		kinds[i] = alone(t, traces[i])
 	}
 
 	// The roles, each with the port that its predecessor had.
@@ -190,27 +173,7 @@ func TestFleet(t *testing.T) {
 	if len(sent) != *recordings || states[store.Done] != int64(len(sent)) || states[store.Poison] != 0 {
 		t.Errorf("%d of %d were accepted; states %v", len(sent), *recordings, states)
 	}
-	type key struct {
-		group, cause string
-		bucket       int64
-	}
-	want := make(map[key][2]int64)
-	for _, kind := range sent {
-		for _, s := range alone[kind].Sums {
-			k := key{s.Group, s.Cause, s.Bucket}
-			want[k] = [2]int64{want[k][0] + s.N, want[k][1] + s.NS}
-		}
-	}
-	got := 0
-	err = st.EachSum(t.Context(), func(group, cause string, bucket, n, ns int64) {
-		if k := (key{group, cause, bucket}); want[k] != [2]int64{n, ns} {
-			t.Errorf("%+v: %d requests, %d ns, want %v", k, n, ns, want[k])
-		}
-		got++
-	})
-	if err != nil || got != len(want) {
-		t.Errorf("%d sums, want %d, %v", got, len(want), err)
-	}
+	nothingLost(t, st, sent, kinds)
 	files, err := c.files(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -22,7 +21,6 @@ import (
 	"github.com/whylate/whylate/fleet/internal/work"
 	"github.com/whylate/whylate/internal/experiment/freeport"
 	"github.com/whylate/whylate/internal/testing/testfull"
-	"github.com/whylate/whylate/report"
 )
 
 // TestNothingLost: a hundred pods send recordings while ingest and work are killed (-9) in turn, and the disk fills. Each 202 is
@@ -44,22 +42,10 @@ func TestNothingLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	var traces [kinds][]byte
-	var alone [kinds]*rows.Rows
+	var explained [kinds]*rows.Rows
 	for i := range traces {
 		traces[i] = record(t, 20+i)
-		file := filepath.Join(t.TempDir(), "trace")
-		if err := os.WriteFile(file, traces[i], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out, err := work.Verb(t.Context(), "explain", "--json", file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rep, err := report.ReadJSON(bytes.NewReader(out))
-		if err != nil {
-			t.Fatal(err)
-		}
-		alone[i] = rows.Of(rows.Labels{Service: "shop"}, time.Now(), rep)
+		explained[i] = alone(t, traces[i])
 	}
 	port, err := freeport.Find(3)
 	if err != nil {
@@ -151,30 +137,12 @@ func TestNothingLost(t *testing.T) {
 	if err != nil || states[store.Done] != int64(len(sent)) || len(states) != 1 || len(sent) != pods*each {
 		t.Errorf("states %v, %v; %d were accepted", states, err, len(sent))
 	}
-	type key struct {
-		group, cause string
-		bucket       int64
-	}
-	want := make(map[key][2]int64)
-	for id, kind := range sent {
+	for id := range sent {
 		if r, err := st.Recording(t.Context(), id); err != nil || r == nil || r.State != store.Done {
 			t.Errorf("%s: %+v %v", id, r, err)
 		}
-		for _, s := range alone[kind].Sums {
-			k := key{s.Group, s.Cause, s.Bucket}
-			want[k] = [2]int64{want[k][0] + s.N, want[k][1] + s.NS}
-		}
 	}
-	got := 0
-	err = st.EachSum(t.Context(), func(group, cause string, bucket, n, ns int64) {
-		if k := (key{group, cause, bucket}); want[k] != [2]int64{n, ns} {
-			t.Errorf("%+v: %d requests, %d ns, want %v", k, n, ns, want[k])
-		}
-		got++
-	})
-	if err != nil || got != len(want) {
-		t.Errorf("%d sums, want %d, %v", got, len(want), err)
-	}
+	nothingLost(t, st, sent, explained[:])
 	// Files are those of the recordings, and their reports.
 	w := &work.Worker{Store: st, Raw: raw.Dir(filepath.Join(dir, "raw")), Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(st)}
 	if err := w.RetainOnce(t.Context(), work.Keep{RawAge: 100 * time.Hour, RawBytes: 1 << 60, Rows: 100 * time.Hour}, time.Now().Add(2*time.Hour), true); err != nil {
