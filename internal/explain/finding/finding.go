@@ -69,6 +69,8 @@ type Input struct {
 	// Accepts says that the process accepts connections for a protocol that is not known: whether a goroutine reads from its client or
 	// from a peer is not known then.
 	Accepts bool
+	// Elsewhere says that no socket of the process led to itself.
+	Elsewhere bool
 	// Hubs are goroutines for which requests of others waited while they were
 	// late to run, those that held up the most time first.
 	Hubs []queues.Hub
@@ -115,6 +117,8 @@ type Verdict struct {
 	Severe report.Severity
 	// Most is the loudest that it may be; "" if what it would win decides alone.
 	Most report.Severity
+	// Usual is the loudest that it may be by what all requests spend alike; "" if that is as good as what slow ones lose.
+	Usual report.Severity
 	// Fact marks what is worth knowing but no fault: its severity is info whatever it costs.
 	Fact bool
 	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site; empty, that the fix is

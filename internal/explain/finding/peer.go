@@ -30,7 +30,8 @@ func peerRule() Rule {
 				"one after the other, at least three on average, asked for with the same stack, are reported as sequential calls: each after a write, or each " +
 				"in a wait of its own where other goroutines write and read. Where another goroutine reads the answers and ran late, the sender may have run " +
 				"as late, and that time is not the peer's. An answer needs time: for its severity three times as much must be lost as elsewhere, and where at " +
-				"least half of the requests wait for it, only what slow requests wait beyond the mean of all waiting requests counts. Where a peer does not " +
+				"least half of the requests wait for it, only what slow requests wait beyond the mean of all waiting requests counts. Where slow requests wait about as long as all others, " +
+				"severity is low: nothing in the trace says that the peer could be faster. Where a peer does not " +
 				"read a loop's own writes, severity is low: requests that wait for the loop have a finding of their own. Far slower requests that were open " +
 				"at the same time count once: a peer that stopped for a moment, perhaps because it shares the CPUs, is not slow.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
@@ -165,6 +166,9 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 		}, append(own, callEvidence(c, top)...)...),
 		Fix: fix,
 	}}
+	if what == "a peer's answer" && cl.g.Peer == nil && row == nil && !(atOnce && asks.LastNS >= scale.Far*asks.BesideNS) && cl.g.Tail().Band != report.BandAll {
+		v.Usual = report.SeverityLow // slow requests wait for as long as all: nothing says that the peer could be faster
+	}
 	switch {
 	case row != nil:
 		cl.sayInRow(&v, top, row)

@@ -77,9 +77,9 @@ func TestSentLate(t *testing.T) {
 		want   report.Severity
 	}{
 		"a reader that is late for as long as it waits": {[]report.Cause{at("network", 6e6, waited), at("sched", 3e6, waited), at("sched-poll", 4e6, waited)}, ""},
-		"a reader that is hardly late":                  {[]report.Cause{at("network", 8e6, waited), at("sched", 1e5, waited)}, report.SeverityHigh},
-		"the request's own wait":                        {[]report.Cause{at("network", 8e6, nil), at("sched", 6e6, nil)}, report.SeverityHigh},
-		"others that are late elsewhere":                {[]report.Cause{at("network", 8e6, waited), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: waited}}, report.SeverityHigh},
+		"a reader that is hardly late":                  {[]report.Cause{at("network", 8e6, waited), at("sched", 1e5, waited)}, report.SeverityLow},
+		"the request's own wait":                        {[]report.Cause{at("network", 8e6, nil), at("sched", 6e6, nil)}, report.SeverityLow},
+		"others that are late elsewhere":                {[]report.Cause{at("network", 8e6, waited), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: waited}}, report.SeverityLow},
 	} {
 		got := Find(input(process.Stats{}, groupWith(tt.causes...)), []Rule{peerRule()})
 		is := report.Severity("")

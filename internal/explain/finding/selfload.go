@@ -13,14 +13,18 @@ func selfLoadRule() Rule {
 			Means: "A load generator or test client runs in the same process as the server. It uses the server's Ps and CPU, wakes with it, and allocates on its " +
 				"heap. Latencies and waits for Ps are those of both together; the server alone may behave differently.",
 			Measured: "Goroutines that belong to no server and do nothing for its requests called an HTTP or gRPC client about as often as the process served HTTP " +
-				"or gRPC requests. Calls by handlers, and by goroutines that they start or give work to, are the requests' own.",
-			Wrong: "A service that calls others in the background at the same rate as it is called, and never lets a request wait for it, looks the same.",
+				"or gRPC requests. Calls by handlers, and by goroutines that they start or give work to, are the requests' own. " +
+				"Where the recording has the process's sockets and none leads to itself, nothing is reported.",
+			Wrong: "A service that calls others in the background at the same rate as it is called, and never lets a request wait for it, looks the same in a trace alone.",
 		},
 		Run: selfLoad,
 	}
 }
 
 func selfLoad(in *Input) []Verdict {
+	if in.Elsewhere {
+		return nil
+	}
 	served := in.Report.Input.Observer
 	for i := range in.Report.Groups {
 		if g := &in.Report.Groups[i]; g.Kind.Protocol() != "" {

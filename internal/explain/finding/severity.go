@@ -97,7 +97,7 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 			not   bool
 		}{
 			{report.DecidedBySlow, v.Won.Slow(), least(v.Won.Slow()), false},
-			{report.DecidedByAll, v.Won.All, times * t.All, v.Won.All.Few},
+			{report.DecidedByAll, v.Won.All, times * t.All, v.Won.All.Few || v.Usual != "" && rank(t.Severity) < rank(v.Usual)},
 			{report.DecidedByBeside, v.Won.Beside, least(v.Won.Beside), false},
 		} {
 			if !d.not && d.lost.Share >= t.Share && d.lost.NS >= d.least {

@@ -225,6 +225,9 @@ func (s *Sum) Waiting() []path.GroupID { return slices.Sorted(maps.Keys(s.waits)
 // Where these are fewer than the waits that a peer needs, there is none here.
 func (s *Sum) Elsewhere(unsure int) { s.refuted = unsure < scale.Enough }
 
+// Refuted reports whether the process's sockets say that it does not ask itself.
+func (s *Sum) Refuted() bool { return s.refuted }
+
 // Of returns the group that serves what requests of a group wait for; ok is
 // false where there is none, or too little tells.
 func (s *Sum) Of(id path.GroupID) (Peer, bool) {

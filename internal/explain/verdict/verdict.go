@@ -260,7 +260,7 @@ func sums(b *report.Band, list []*report.Queue, line *report.Queue) []report.Ver
 		if c.Share < scale.Speck || c.TotalNS <= 0 {
 			continue
 		}
-		both[who{cause: c.Cause, kind: c.Kind}] += c.TotalNS
+		both[bothOf(&c)] += c.TotalNS
 		places(&c, list)
 		c.Words = Words(&c)
 		out = append(out, c)
@@ -269,7 +269,7 @@ func sums(b *report.Band, list []*report.Queue, line *report.Queue) []report.Ver
 	first := 0
 	for i := range out {
 		c, f := &out[i], &out[first]
-		mine, most := both[who{cause: c.Cause, kind: c.Kind}], both[who{cause: f.Cause, kind: f.Kind}]
+		mine, most := both[bothOf(c)], both[bothOf(f)]
 		if last(c.Cause) == 0 && (mine > most || mine == most && line != nil && c.Queue == line && f.Queue != line) {
 			first = i
 		}
@@ -280,6 +280,14 @@ func sums(b *report.Band, list []*report.Queue, line *report.Queue) []report.Ver
 		out[0] = c
 	}
 	return out
+}
+
+// bothOf is what a queue for something and one's own time at it have in common. Stops of the world are one, whoever stopped it.
+func bothOf(c *report.VerdictCause) who {
+	if c.Cause == report.CauseSTW {
+		return who{cause: c.Cause}
+	}
+	return who{cause: c.Cause, kind: c.Kind}
 }
 
 // largest orders causes, the largest first; what is left of all others is the last.
