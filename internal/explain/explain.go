@@ -273,7 +273,8 @@ func (o *Options) name() string {
 
 // An engine makes one report.
 type engine struct {
-	unawaited map[string]bool // groups of turns that loops begin by their own pauses, by id
+	unawaited map[string]bool    // groups of turns that loops begin by their own pauses, by id
+	queued    map[string]float64 // which part of a group's turns found their work there, by id
 	opts      Options
 	pass      *pass.Pass
 	groups    *groups.Sum
@@ -413,7 +414,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.servedTo(rep)
 	in, rules := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Places: e.queues.Places(sp), Readers: e.queues.Readers(sp), Streams: e.queues.Streams(sp), Holder: e.holder(sp), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf, Polls: e.model.Polls,
-		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Serves: e.work.serves(sp), Asks: e.asks(rep, sp), Accepts: e.pass.Finder.Accepts(), Elsewhere: e.peers.Refuted(), Unawaited: func(group string) bool { return e.unawaited[group] },
+		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Serves: e.work.serves(sp), Asks: e.asks(rep, sp), Accepts: e.pass.Finder.Accepts(), Queued: e.queued, Elsewhere: e.peers.Refuted(), Unawaited: func(group string) bool { return e.unawaited[group] },
 	}, finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)
@@ -474,8 +475,9 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 	out := []report.Group{}
 	rows := e.groups.Rows(sp, e.selected)
 	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byItself(e.groups.Key(r.Of)) })
-	e.unawaited = map[string]bool{}
+	e.unawaited, e.queued = map[string]bool{}, map[string]float64{}
 	for i := range rows {
+		e.queued[rows[i].ID] = e.work.queued(e.groups.Key(rows[i].Of))
 		e.unawaited[rows[i].ID] = rows[i].Kind == report.KindLoop && e.work.byTimer(e.groups.Key(rows[i].Of))
 	}
 	e.serves(rows)

@@ -86,6 +86,14 @@ func (f *found) byItself(k path.GroupKey) bool {
 	return w != nil && (w.ByTimer || k.Kind == request.Goroutine && !w.Outside)
 }
 
+// queued returns for which part of a group's turns the work lay there when the turn before ended.
+func (f *found) queued(k path.GroupKey) float64 {
+	if w := f.works[workKey{k.Kind, k.Name}]; w != nil {
+		return w.Queued
+	}
+	return 0
+}
+
 // mostStarts bounds the functions that are offered where no requests were found.
 const mostStarts = 50
 

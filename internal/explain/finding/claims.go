@@ -477,6 +477,9 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		return owner{code: code, leaf: l}
 	case "network":
 		code = report.RuleSlowPeer
+		if cl.in.Queued[cl.g.ID] >= scale.Half {
+			return backlog
+		}
 		if isFile(c.Call) {
 			code = report.RuleBlockingSyscall
 		} else if c.Kind == "inbound" {

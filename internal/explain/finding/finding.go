@@ -71,6 +71,8 @@ type Input struct {
 	Accepts bool
 	// Elsewhere says that no socket of the process led to itself.
 	Elsewhere bool
+	// Queued says, by a group's id, for which part of the turns of a library's loop the work lay there already when the turn before ended.
+	Queued map[string]float64
 	// Hubs are goroutines for which requests of others waited while they were
 	// late to run, those that held up the most time first.
 	Hubs []queues.Hub

@@ -28,7 +28,8 @@ func peerRule() Rule {
 				"finding names that group. Where that is certain, by the order in which both begin and end and by the process's sockets, paths continue in " +
 				"that group's requests: their waits are reported there, and only the way there and back is reported here. Answers that a request waits for " +
 				"one after the other, at least three on average, asked for with the same stack, are reported as sequential calls: each after a write, or each " +
-				"in a wait of its own where other goroutines write and read. Where another goroutine reads the answers and ran late, the sender may have run " +
+				"in a wait of its own where other goroutines write and read. Where most of the time passed in waits after which the goroutine read nothing " +
+				"(what has arrived is read at once), a deadline ended them, or the connection was closed: the peer does not answer, and all of the wait counts. Where another goroutine reads the answers and ran late, the sender may have run " +
 				"as late, and that time is not the peer's. An answer needs time: for its severity three times as much must be lost as elsewhere, and where at " +
 				"least half of the requests wait for it, only what slow requests wait beyond the mean of all waiting requests counts. Where slow requests wait about as long as all others, " +
 				"severity is low: nothing in the trace says that the peer could be faster. Where a peer does not " +
@@ -58,7 +59,8 @@ func peerRule() Rule {
 	}
 }
 
-// peerVerdict returns what is said of a claim, and whether that is how often requests ask, which was counted, and not how long answers take.
+// peerVerdict returns what is said of a claim, and whether that was seen whoever has the CPUs: how often requests ask, or that nobody answers. For how long
+// answers take was not.
 func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	top := &c.parts[0]
 	what, fix := "a peer's answer", "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow"
@@ -170,12 +172,28 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 		v.Usual = report.SeverityLow // slow requests wait for as long as all: nothing says that the peer could be faster
 	}
 	switch {
+	case what != "a peer's answer" || cl.g.Peer != nil:
+	case asks != nil && 2*asks.UnansweredNS >= asks.NS && asks.Unanswered >= scale.Few:
+		sayUnanswered(&v, asks)
+		v.Won = c.won // none of it is what an answer takes
+		return v, true
 	case row != nil:
 		cl.sayInRow(&v, top, row)
-	case atOnce && cl.g.Peer == nil && !either && what == "a peer's answer":
+		return v, true
+	case atOnce:
 		sayAtOnce(&v, asks)
 	}
-	return v, row != nil
+	return v, false
+}
+
+// sayUnanswered says of waits that mostly ended without an answer what ended them.
+func sayUnanswered(v *Verdict, a *queues.Asks) {
+	v.Title = fmt.Sprintf("requests wait for a peer that does not answer, until a deadline passes, at %s", place(v.Site))
+	v.Fix = "make that deadline shorter, or do not ask again for a while who did not answer (a circuit breaker), and find out why the peer does not answer"
+	v.Evidence = append([]report.Evidence{
+		{Text: "waits after which nothing was read: a deadline had passed, or the connection was closed", Value: float64(a.Unanswered), Unit: "count"},
+		{Text: "mean length of them", Value: float64(a.UnansweredNS) / float64(a.Unanswered), Unit: "ns"},
+	}, v.Evidence...)
 }
 
 // sayAtOnce says of what requests ask all at once that the slowest answer decides. Where none is far slower than the others, the peers take that long:

@@ -105,6 +105,8 @@ func TestAtOnce(t *testing.T) {
 		{"one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9}, report.SeverityHigh, "wait for a peer's answer", "ask the peer less often"},
 		{"in a row", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
 		{"at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8}, report.SeverityLow, "last of 6 answers", "nothing here"},
+		{"no answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
+		{"one without an answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityHigh, "wait for a peer's answer", "ask the peer less often"},
 		{"one of them is far slower", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,

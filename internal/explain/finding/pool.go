@@ -29,7 +29,8 @@ func poolRule() Rule {
 				"an errgroup with a limit.",
 			Measured: "A wait for a channel, a select or a Cond is a queue if the goroutine on its other side is serving another request, or if it serves requests " +
 				"one at a time while others wait: in a slice of each second, the rule counts the requests' paths that lie on one goroutine at the same " +
-				"instant. It is also a queue if those who end waits had waited there themselves in the same request, as a holder does that returns its place, " +
+				"instant. Messages queue for a library's loop that calls the service where, for at least half of them, it did not wait before the next one, as long as it " +
+				"asks peers no more often than messages come in; for how long they lay there is not in a trace. It is also a queue if those who end waits had waited there themselves in the same request, as a holder does that returns its place, " +
 				"whatever the place is made of; or if a goroutine that was working for another one ends the wait and then works for the one that waited. The " +
 				"number of places follows from how many requests held one at the same time while others waited; so does the time for which one is held. " +
 				"Little's law (L = lambda W) gives the rest: the number of waiters (requests per second times the mean wait), the number of places in use " +
@@ -45,9 +46,12 @@ func poolRule() Rule {
 		Run: func(in *Input) []Verdict {
 			var out []Verdict
 			claimsBy(in, report.RulePoolTooSmall, func(cl *claims, c *claim) {
-				if top := topPart(cl, c.parts); c.via == (viaKey{}) || cl.pace(top) != 0 {
+				switch top := topPart(cl, c.parts); {
+				case c.owner == backlog:
+					out = append(out, backlogVerdict(cl, c, top))
+				case c.via == viaKey{} || cl.pace(top) != 0:
 					out = append(out, limiterVerdict(cl, c, top))
-				} else {
+				default:
 					out = append(out, poolVerdict(cl, c))
 				}
 			})
@@ -233,6 +237,25 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	f.Queue = cl.queueOf(c, kind.place())
 	f.Queue.OwnNS = turnNS
 	return Verdict{Won: won, Finding: f, Changes: cl.halfOf(top.Cause)}
+}
+
+// backlog owns what turns of a library's loop ask peers for where most of them find their work there: the next messages queue meanwhile.
+var backlog = owner{code: report.RulePoolTooSmall}
+
+// backlogVerdict is for messages that a library's loop takes from its queue one after another. A trace does not show when a message came, so that for how
+// long it lay there is not said, and no gain.
+func backlogVerdict(cl *claims, c *claim, top *part) Verdict {
+	queued, turn := cl.in.Queued[cl.g.ID], cl.g.TotalNS/int64(max(cl.g.Count, 1))
+	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: report.Finding{
+		Title: fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", cl.g.Name, doing(top.Cause, top.via)),
+		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Evidence: []report.Evidence{
+			{Text: "share of the messages that lay there already when the one before was done (for how long is not in the trace)", Value: queued, Unit: "share"},
+			{Text: "mean time for one message", Value: float64(turn), Unit: "ns"},
+			{Text: "mean time of it, per slow message, spent so", Value: float64(c.won.SlowNS), Unit: "ns"},
+		},
+		Fix: fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, of which there are only so many at a time, or subscribe several times as a group; or make the work at %s shorter", place(users(top.Cause, top.via))),
+	}}
 }
 
 // queueOf returns the line in which requests stand by a claim.

@@ -24,6 +24,8 @@ type Asks struct {
 	// Legs counts the goroutines that requests started for this, all at once, where the last one that was done let the request go on. LastNS is for how
 	// long that one lived, BesideNS that of the others, on average of each request.
 	Legs, LastNS, BesideNS int64
+	// Unanswered counts the waits after which nothing was read: a deadline ended them, or somebody closed the connection. UnansweredNS is their time.
+	Unanswered, UnansweredNS int64
 }
 
 // askKey is a place at which requests of a group wait for answers.
@@ -33,7 +35,10 @@ type askKey struct {
 	via   tracefmt.FrameID
 }
 
-type askSum struct{ requests, calls, ns, longest, legs, last, beside int64 }
+type askSum struct {
+	requests, calls, ns, longest, legs, last, beside int64
+	unanswered, unansweredNS                         int64
+}
 
 // calls are what a request asks with one stack on one goroutine.
 type calls struct {
@@ -45,7 +50,9 @@ type calls struct {
 	ns        int64
 	last      int64 // ns of the last
 	longest   int64
-	askSum    // of the legs
+	// Those after which nothing was read.
+	unread, unreadNS int64
+	askSum           // of the legs
 }
 
 // addAsks takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
@@ -88,6 +95,9 @@ func (p *part) addAsks(w *path.Walked) {
 			if c.wait < 0 && wrote >= 0 {
 				p.wrote = slices.Delete(p.wrote, wrote, wrote+1)
 			}
+			if unread(p, w.Steps[i:]) {
+				at.unread, at.unreadNS = at.unread+1, at.unreadNS+st.End-st.Start
+			}
 			at.ns += st.End - st.Start
 			at.last += st.End - st.Start
 			at.longest = max(at.longest, at.last)
@@ -105,8 +115,20 @@ func (p *part) addAsks(w *path.Walked) {
 			s = new(askSum)
 			p.asks[k] = s
 		}
-		s.add(&askSum{w.Weight, c.n * w.Weight, c.ns * w.Weight, c.longest * w.Weight, c.legs * w.Weight, c.askSum.last * w.Weight, c.beside * w.Weight})
+		s.add(&askSum{w.Weight, c.n * w.Weight, c.ns * w.Weight, c.longest * w.Weight, c.legs * w.Weight, c.askSum.last * w.Weight, c.beside * w.Weight, c.unread * w.Weight, c.unreadNS * w.Weight})
 	}
+}
+
+// unread reports whether a goroutine that waited for the network, in the first of some steps, did something else then than to read: what is there is read at
+// once, but who is told that a deadline has passed, or that the connection is closed, does not try.
+func unread(p *part, steps []critpath.Step) bool {
+	for i := range steps {
+		if st := &steps[i]; i > 0 && st.G == steps[0].G && st.Kind != critpath.CPU && st.Kind != critpath.Runnable {
+			fn := p.stage.Sites.Socket(st.Stack)
+			return st.Kind == critpath.Syscall && fn != 0 && !strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).read")
+		}
+	}
+	return false
 }
 
 // legs looks for the goroutines that a request started and that lived at once until it went on at a time: one of them was the last, others were started
@@ -170,6 +192,8 @@ func (s *askSum) add(o *askSum) {
 	s.legs += o.legs
 	s.last += o.last
 	s.beside += o.beside
+	s.unanswered += o.unanswered
+	s.unansweredNS += o.unansweredNS
 }
 
 // mergeAsks adds up what all workers have seen, by the groups of the report.
@@ -192,7 +216,7 @@ func (s *Sum) Asks(sp *spell.Speller, group path.GroupID) []Asks {
 	var out []Asks
 	for k, o := range s.parts[0].asks {
 		if k.group == group {
-			out = append(out, Asks{Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest, Legs: o.legs, LastNS: o.last, BesideNS: o.beside})
+			out = append(out, Asks{Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest, Legs: o.legs, LastNS: o.last, BesideNS: o.beside, Unanswered: o.unanswered, UnansweredNS: o.unansweredNS})
 		}
 	}
 	slices.SortFunc(out, func(a, b Asks) int {

@@ -34,6 +34,7 @@ type loops struct {
 	byBare   map[string]tracefmt.StackID
 	now      looping
 	outer    []tracefmt.FrameID // scratch
+	spans    []timeline.Span    // scratch
 	// ended are turns of the current generation.
 	ended chunks[turned]
 	// accepts says that the process accepts connections which no known server serves; scanned is how many stacks were looked at for that.
@@ -96,6 +97,7 @@ type turn struct {
 	last  int64            // when the last idle wait seen began
 	count int              // turns so far
 	from  tracefmt.StackID // of a busy one: the wait that it begins with
+	by    uint64           // ... and who ended its last rest
 	inner
 }
 
@@ -278,6 +280,9 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		}
 		if w.rank == 0 { // of one that had begun before the trace the reason is not known
 			w.rank, w.delays = l.idleRank(f, v)
+			if w.asks = w.asks || p.called && w.delays && f.reason(v.reason) == reasonNetwork; w.asks {
+				w.rank = 0
+			}
 			w.served = w.rank == idleMost && f.reason(v.reason) == reasonNetwork
 		}
 		if v.waker == 0 && f.reason(v.reason) != reasonNetwork {
@@ -305,6 +310,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 	t := l.turns[id]
 	var o *origin
 	var first visit // a wait that had begun before the trace
+	next, rested := 0, 0
 	l.begin(f, c)
 	for v := range l.visits(c) {
 		if v.stack == 0 {
@@ -325,6 +331,10 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 					o = l.origin(f, g, id, t.from)
 				}
 				l.end(f, id, t, v.start, t.from, r, o)
+				if v.waker != 0 {
+					t.by = v.waker
+				}
+				rested++
 				t.start, t.inner = 0, inner{}
 			default:
 				t.see(l, f, v)
@@ -355,6 +365,9 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 		}
 		if t.start != 0 {
 			l.end(f, id, t, v.start, v.stack, r, o)
+			if r.busy && l.waitPlace(f, v.stack).called {
+				next++
+			}
 		}
 		t.start, t.inner = 0, inner{}
 		switch {
@@ -366,6 +379,26 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 			l.begun(f, o, v)
 		}
 	}
+	if next+rested > 0 && t.by != 0 {
+		o.next += next
+		o.rested += rested
+		o.arrived += l.arrived(f, g, t.by)
+	}
+}
+
+// arrived counts how often a goroutine came by with something in a generation: after a wait for it.
+func (l *loops) arrived(f *Finder, g *timeline.Gen, id uint64) (n int) {
+	l.spans = f.win.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) {
+		for i := range spans {
+			switch s := &spans[i]; f.reason(s.Reason) {
+			case reasonNetwork, reasonReceive, reasonCond:
+				if s.State == timeline.Waiting && s.Woken {
+					n++
+				}
+			}
+		}
+	})
+	return n
 }
 
 // origin returns the facts about the goroutines that loop where one does, which waits at a stack there.

@@ -1,10 +1,13 @@
 package request_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
 )
 
 // A goroutine of the standard library that comes back to a wait repeatedly
@@ -94,5 +97,54 @@ func TestFirstRestOfABusyOne(t *testing.T) {
 	rep := explain(t, b, whylate.Options{})
 	if len(rep.Groups) != 1 || rep.Groups[0].Count < 2*turns-2 || *rep.Groups[0].LatencyNS.Max > 11*ms {
 		t.Errorf("%+v", rep.Groups)
+	}
+}
+
+// Messages queue where a library's loop has the next one as soon as it is done: as many turns as messages came in. Where it asks several times for one
+// message, it is not known whether any did.
+func TestQueuedMessages(t *testing.T) {
+	const loop = "github.com/nats-io/nats%2ego.(*Conn).waitForMsgs@/mod/github.com/nats-io/nats.go@v1.48.0/nats.go:3819"
+	ask := []string{"net.(*conn).Read", "github.com/redis/go-redis/v9.(*Client).Process@/mod/github.com/redis/go-redis/v9@v9.7.0/redis.go:9", "main.(*ledger).charge", loop}
+	read := []string{"net.(*conn).Read", "github.com/nats-io/nats%2ego.(*natsReader).Read@/mod/github.com/nats-io/nats.go@v1.48.0/nats.go:2451"}
+	const ms = int64(1e6)
+	for name, c := range map[string]struct {
+		asks int // for each message
+		want bool
+	}{"one": {1, true}, "several": {5, false}} {
+		t.Run(name, func(t *testing.T) {
+			b := tracetext.New(26)
+			th, in := b.Thread(), b.Thread()
+			th.Create(1000, 7, loop)
+			in.Create(1100, 8, read[1])
+			b.IdleProc() // it polls the network
+			now := int64(2000)
+			for burst := range 8 {
+				for message := range 5 {
+					in.Start(now+1e3, 8)
+					if message == 0 && burst > 0 {
+						in.Unblock(now+2e3, 7)
+					}
+					in.Block(now+3e3, "network", read...)
+					in.Unblock(now+4e3, 8)
+					now += 10e3
+				}
+				for range 5 * c.asks {
+					th.Start(now+1e3, 7)
+					th.Block(now+2e3, "network", ask...)
+					now += 10 * ms
+					th.Unblock(now, 7)
+				}
+				th.Start(now+1e3, 7)
+				th.Block(now+2e3, "sync.(*Cond).Wait", "sync.(*Cond).Wait", loop)
+				now += 50 * ms
+			}
+			rep := explain(t, b, whylate.Options{})
+			queued := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
+				return f.Code == report.RulePoolTooSmall && f.Severity == report.SeverityHigh && strings.HasPrefix(f.Title, "messages queue for main.(*ledger).charge")
+			})
+			if len(rep.Groups) != 1 || rep.Groups[0].Count != 40*c.asks || queued != c.want {
+				t.Errorf("queued: %t, groups %+v, findings %+v", queued, rep.Groups, rep.Findings)
+			}
+		})
 	}
 }

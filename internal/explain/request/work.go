@@ -46,14 +46,17 @@ type origin struct {
 	network int   // by data from the network, or by nobody known
 	timer   int   // by a timer
 	by      map[tracefmt.StringID]int
-	own     bool              // the service's own code was seen in it
-	waited  int               // of serving: the handler was seen to wait then
-	left    int               // ... or to go on
-	settled bool              // it serves; it is only counted
-	root    tracefmt.StringID // the function with which the goroutines began
-	kind    Kind
-	awaited bool        // jobs that are a library's way to wait: none of them is handed out
-	called  []originKey // the groups of those that are called otherwise
+	own     bool // the service's own code was seen in it
+	waited  int  // of serving: the handler was seen to wait then
+	left    int  // ... or to go on
+	// next counts the turns in which a library's loop had work already when the one before ended, rested those after which it waited for more; arrived is
+	// how often who hands it over came by meanwhile.
+	next, rested, arrived int
+	settled               bool              // it serves; it is only counted
+	root                  tracefmt.StringID // the function with which the goroutines began
+	kind                  Kind
+	awaited               bool        // jobs that are a library's way to wait: none of them is handed out
+	called                []originKey // the groups of those that are called otherwise
 }
 
 // Bounds on how many turns are looked at before something is settled.
@@ -277,6 +280,9 @@ type Work struct {
 	// ByTimer says that a timer began most of it; Outside that a client, or data from the network, is seen at its beginning, or at that of
 	// the work that began it.
 	ByTimer, Outside bool
+	// Queued is the part of its turns for which the work lay there already when the turn before ended: a library's loop hands it to the service, and its
+	// goroutine was seen to wait for more at other times.
+	Queued float64
 }
 
 // Works returns all work, by name. Through says how many
@@ -292,7 +298,7 @@ func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 				called = []originKey{k}
 			}
 			for _, k := range called {
-				out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total / len(called), f.byTimer(o), outside[o]})
+				out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total / len(called), f.byTimer(o), outside[o], o.queued()})
 			}
 		}
 	}
@@ -300,6 +306,14 @@ func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 		return cmp.Or(cmp.Compare(f.syms.String(a.Name), f.syms.String(b.Name)), cmp.Compare(a.Kind, b.Kind))
 	})
 	return out
+}
+
+// queued returns Work.Queued. Where turns are more than what was handed over, one piece of work may be several of them: then it is not known.
+func (o *origin) queued() float64 {
+	if o.rested == 0 || 2*(o.next+o.rested) > 3*o.arrived {
+		return 0
+	}
+	return float64(o.next) / float64(o.next+o.rested)
 }
 
 // byTimer reports whether timers began most of some work, or the work that began
