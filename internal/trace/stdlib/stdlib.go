@@ -3,9 +3,24 @@
 // proves nothing.
 package stdlib
 
-import "strings"
+import (
+	_ "embed"
+	"strings"
+)
 
-//go:generate go run gen.go
+//go:generate sh -c "go list std | grep -v ^vendor/ >packages.txt"
+
+//go:embed packages.txt
+var list string
+
+// packages are the import paths of "go list std" (go1.26).
+var packages = func() map[string]bool {
+	of := map[string]bool{}
+	for p := range strings.Lines(list) {
+		of[strings.TrimSpace(p)] = true
+	}
+	return of
+}()
 
 // Package returns the import path of the package that a function, named as
 // the runtime does, belongs to: "net/http" for "net/http.(*conn).serve".
