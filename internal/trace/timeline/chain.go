@@ -1,5 +1,3 @@
-// Code generated from chain.go.in by internal/trace/timeline/casegen (go test ./internal/trace/timeline -run Generated -update); DO NOT EDIT.
-
 package timeline
 
 import (
@@ -20,10 +18,10 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 		flags  = w.flags
 		nStack = uint64(len(flags))
 		events int64
+		num    [8]uint64 // an event's arguments; those that it has not are 0
 		// Times are multiples of 1<<unit ns, and up to near they fit into records.
-		unit   = w.layout.unit
-		create = w.layout.stack[tracefmt.EvGoCreate] & 31
-		near   = min(int64(timeMax), int64(tickMost)<<unit-1)
+		unit = w.layout.unit
+		near = min(int64(timeMax), int64(tickMost)<<unit-1)
 		// The piece that is the run, and what a network wait is called.
 		run     *piece
 		network = w.gen.networkLocal
@@ -60,17 +58,8 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				i = end
 				break
 			}
-			i++
-			var dt, x, y, z, u uint64
-			if c := data[i]; c < 0x80 {
-				dt = uint64(c)
-				i++
-			} else if d := data[i+1]; d < 0x80 {
-				dt = uint64(c&0x7f) | uint64(d)<<7
-				i += 2
-			} else {
-				dt, i = uvarintLong(data, i)
-			}
+			i = readNumbers(&num, data, i+1, int(args)-1)
+			dt, x, y, z, u := num[0], num[1], num[2], num[3], num[4]
 			if dt != 0 {
 				if sc.Whole != 0 && dt < tracefmt.ExactUnits {
 					t += int64(dt * sc.Whole)
@@ -97,135 +86,41 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 			}
 			a := uint64(t)>>(unit&63)<<tickShift | uint64(typ)<<kindShift
 			at := ref(slabID | n)
-			switch tracefmt.EventType(typ) {
+			switch ev := tracefmt.EventType(typ); ev {
 			case tracefmt.EvGoStart:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
 				cur, curSeq = w.dense(x), uint32(y)
 				run = w.piece(cur, uint32(y), at, 0, t)
-				if uint64(cur)>>payloadBits|far == 0 {
-					words[n] = a | uint64(cur)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
-				}
+				words[n] = w.record(a, far, t, uint64(cur), 0)
 				n++
 			case tracefmt.EvGoUnblock:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					z = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					z = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					z, i = uvarintLong(data, i)
-				}
 				g := w.dense(x)
 				w.piece(g, uint32(y), at, cur, t)
 				if cur == 0 {
 					w.nobody = append(w.nobody, nobodyWake{t, g, uint32(y), curP == noProc})
 				} else if z < nStack && flags[z] != 0 {
-					w.flagged(cur, flags[z], tracefmt.EventType(typ), t, run, uint32(z))
+					w.flagged(cur, flags[z], ev, t, run, uint32(z))
 				}
 				if curP != noProc {
-					if z>>payloadBits|far == 0 {
-						words[n] = a | uint64(z)
-					} else {
-						words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(z))
-					}
-					n++
+					words[n] = w.record(a, far, t, 0, z)
 				} else {
 					words[n] = w.putWide(kind(typ), t, auxNoP, 0, uint32(z))
-					n++
 				}
+				n++
 			case tracefmt.EvGoBlock, tracefmt.EvGoStop:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
 				if cur == 0 {
 					w.orphans++
 					break
 				}
 				if y < nStack && flags[y] != 0 {
-					w.flagged(cur, flags[y], tracefmt.EventType(typ), t, run, uint32(y))
+					w.flagged(cur, flags[y], ev, t, run, uint32(y))
 				}
-				if uint64(x)>>(payloadBits-reasonStack)|y>>reasonStack|far == 0 {
-					words[n] = a | uint64(uint64(x)<<reasonStack|y)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(x), uint32(y))
-				}
+				words[n] = w.record(a, far, t, x, y)
 				n++
-				if x == network && tracefmt.EventType(typ) == tracefmt.EvGoBlock {
+				if x == network && ev == tracefmt.EvGoBlock {
 					run.owner |= netBlock
 				}
 				cur = 0
 			case tracefmt.EvGoSyscallBegin:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
 				if cur == 0 {
 					w.orphans++
 					break
@@ -234,116 +129,30 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					pSeq = uint32(x)
 				}
 				if y < nStack && flags[y] != 0 {
-					w.flagged(cur, flags[y], tracefmt.EventType(typ), t, run, uint32(y))
+					w.flagged(cur, flags[y], ev, t, run, uint32(y))
 				}
-				if y>>payloadBits|far == 0 {
-					words[n] = a | uint64(y)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
-				}
+				words[n] = w.record(a, far, t, 0, y)
 				n++
-			case tracefmt.EvGoSyscallEnd:
+			case tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy:
 				if cur == 0 {
 					w.orphans++
 					break
 				}
-				if uint64(cur)>>payloadBits|far == 0 {
-					words[n] = a | uint64(cur)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
-				}
+				words[n] = w.record(a, far, t, uint64(cur), 0)
 				n++
-			case tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy:
-				if cur == 0 {
-					w.orphans++
-					break
+				if ev != tracefmt.EvGoSyscallEnd {
+					cur = 0
 				}
-				if uint64(cur)>>payloadBits|far == 0 {
-					words[n] = a | uint64(cur)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
-				}
-				n++
-				cur = 0
 			case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					z = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					z = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					z, i = uvarintLong(data, i)
-				}
 				g := w.dense(x)
 				w.piece(g, 0, at, cur, t)
 				w.starts = append(w.starts, goStart{g, uint32(y)})
 				if z < nStack && flags[z] != 0 && cur != 0 {
-					w.flagged(cur, flags[z], tracefmt.EventType(typ), t, run, uint32(z))
+					w.flagged(cur, flags[z], ev, t, run, uint32(z))
 				}
-				if uint64(g)>>(payloadBits-create)|z>>create|far == 0 {
-					words[n] = a | uint64(uint64(g)<<create|z)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(g), uint32(z))
-				}
+				words[n] = w.record(a, far, t, uint64(g), z)
 				n++
 			case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					z = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					z = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					z, i = uvarintLong(data, i)
-				}
-				if args > 5 {
-					if c := data[i]; c < 0x80 {
-						u = uint64(c)
-						i++
-					} else if d := data[i+1]; d < 0x80 {
-						u = uint64(c&0x7f) | uint64(d)<<7
-						i += 2
-					} else {
-						u, i = uvarintLong(data, i)
-					}
-				}
 				g := w.dense(x)
 				aux := z & auxStatus
 				if z == tracefmt.GoRunning || z == tracefmt.GoSyscall && y == m {
@@ -360,33 +169,16 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				}
 				n++
 			case tracefmt.EvGoCreateSyscall:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
 				cur, curSeq = w.dense(x), 0
 				run = w.piece(cur, 0, at, 0, t)
-				if uint64(cur)>>payloadBits|far == 0 {
-					words[n] = a | uint64(cur)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
-				}
+				words[n] = w.record(a, far, t, uint64(cur), 0)
 				n++
 			case tracefmt.EvGoDestroySyscall:
 				if cur == 0 {
 					w.orphans++
 					break
 				}
-				if uint64(cur)>>payloadBits|far == 0 {
-					words[n] = a | uint64(cur)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
-				}
+				words[n] = w.record(a, far, t, uint64(cur), 0)
 				n++
 				cur = 0
 				if curP != noProc {
@@ -395,63 +187,19 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 					w.holds = append(w.holds, hold{ref(slabID | n), noProc})
 				}
 			case tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
 				g := w.dense(x)
 				if cur == 0 {
 					w.orphans++
 				} else {
-					if uint64(g)>>payloadBits|far == 0 {
-						words[n] = a | uint64(g)
-					} else {
-						words[n] = w.putWide(kind(typ), t, 0, uint32(g), uint32(0))
-					}
+					words[n] = w.record(a, far, t, uint64(g), 0)
 					n++
 				}
 				run = w.piece(g, uint32(y), ref(slabID|n), 0, t)
-				typ, a = byte(kindSwitched), uint64(t)>>(unit&63)<<tickShift|uint64(kindSwitched)<<kindShift
-				if uint64(cur)>>payloadBits|far == 0 {
-					words[n] = a | uint64(cur)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(cur), uint32(0))
-				}
+				a = uint64(t)>>(unit&63)<<tickShift | uint64(kindSwitched)<<kindShift
+				words[n] = w.record(a, far, t, uint64(cur), 0)
 				n++
 				cur, curSeq = g, uint32(y)
 			case tracefmt.EvProcStart:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
 				curP, pSeq = uint32(x), uint32(y)
 				w.procs = append(w.procs, procEvent{t, curP, pSeq, procStart, m})
 				w.holds = append(w.holds, hold{at, curP})
@@ -464,57 +212,12 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				curP = noProc
 				w.holds = append(w.holds, hold{at, noProc})
 			case tracefmt.EvProcSteal:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					z = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					z = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					z, i = uvarintLong(data, i)
-				}
 				w.procs = append(w.procs, procEvent{t, uint32(x), uint32(y), procSteal, m})
 				if z == m && uint32(x) == curP {
 					curP = noProc // stolen from itself: acts like a stop
 					w.holds = append(w.holds, hold{at, noProc})
 				}
 			case tracefmt.EvProcStatus:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
 				ev := procEvent{t, uint32(x), 0, procStatus + uint8(y&7), m}
 				if y == tracefmt.ProcRunning || y == tracefmt.ProcSyscall {
 					curP, pSeq = uint32(x), 0
@@ -522,283 +225,44 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				}
 				w.procs = append(w.procs, ev)
 			case tracefmt.EvHeapAlloc, tracefmt.EvHeapGoal:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				w.heap = append(w.heap, HeapPoint{Time: base + t, Bytes: x, Goal: tracefmt.EventType(typ) == tracefmt.EvHeapGoal})
+				w.heap = append(w.heap, HeapPoint{Time: base + t, Bytes: x, Goal: ev == tracefmt.EvHeapGoal})
 			case tracefmt.EvUserTaskBegin, tracefmt.EvUserTaskEnd, tracefmt.EvUserRegionBegin, tracefmt.EvUserRegionEnd, tracefmt.EvUserLog:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
-				if args > 4 {
-					if c := data[i]; c < 0x80 {
-						z = uint64(c)
-						i++
-					} else if d := data[i+1]; d < 0x80 {
-						z = uint64(c&0x7f) | uint64(d)<<7
-						i += 2
-					} else {
-						z, i = uvarintLong(data, i)
-					}
-				}
-				if args > 5 {
-					if c := data[i]; c < 0x80 {
-						u = uint64(c)
-						i++
-					} else if d := data[i+1]; d < 0x80 {
-						u = uint64(c&0x7f) | uint64(d)<<7
-						i += 2
-					} else {
-						u, i = uvarintLong(data, i)
-					}
-				}
-				w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: at, typ: tracefmt.EventType(typ), arg: [3]uint64{x, y, z}})
-				k := userStack(tracefmt.EventType(typ), y, z, u)
-				if k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
-					w.tell(run, uint32(k), t)
-				}
-				if k>>payloadBits|far == 0 {
-					words[n] = a | uint64(k)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(k))
-				}
+				w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: at, typ: ev, arg: [3]uint64{x, y, z}})
+				k := userStack(ev, y, z, u)
+				w.tellIf(cur, run, k, t)
+				words[n] = w.record(a, far, t, 0, k)
 				n++
-			case tracefmt.EvSTWBegin:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
-				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
-				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
-				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
-					w.tell(run, uint32(k), t)
-				}
-				if y>>payloadBits|far == 0 {
-					words[n] = a | uint64(y)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
-				}
+			case tracefmt.EvSTWBegin, tracefmt.EvSTWEnd:
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: ev})
+				w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, y})
+				w.tellIf(cur, run, y, t)
+				words[n] = w.record(a, far, t, 0, y)
 				n++
-			case tracefmt.EvSTWEnd:
-				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
-				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, 0})
-				if far == 0 {
-					words[n] = a
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(0))
-				}
+			case tracefmt.EvProcsChange, tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd:
+				w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, y})
+				w.tellIf(cur, run, y, t)
+				words[n] = w.record(a, far, t, 0, y)
 				n++
-			case tracefmt.EvProcsChange:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
-				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
-				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
-					w.tell(run, uint32(k), t)
-				}
-				if y>>payloadBits|far == 0 {
-					words[n] = a | uint64(y)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
-				}
-				n++
-			case tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if args > 3 {
-					if c := data[i]; c < 0x80 {
-						y = uint64(c)
-						i++
-					} else if d := data[i+1]; d < 0x80 {
-						y = uint64(c&0x7f) | uint64(d)<<7
-						i += 2
-					} else {
-						y, i = uvarintLong(data, i)
-					}
-				}
-				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, y})
-				if k := y; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
-					w.tell(run, uint32(k), t)
-				}
-				if y>>payloadBits|far == 0 {
-					words[n] = a | uint64(y)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(y))
-				}
-				n++
-			case tracefmt.EvGCMarkAssistBegin:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
-				if k := x; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
-					w.tell(run, uint32(k), t)
-				}
-				if x>>payloadBits|far == 0 {
-					words[n] = a | uint64(x)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(x))
-				}
-				n++
-			case tracefmt.EvGCMarkAssistEnd:
-				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: tracefmt.EventType(typ)})
-				if far == 0 {
-					words[n] = a
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(0))
-				}
+			case tracefmt.EvGCMarkAssistBegin, tracefmt.EvGCMarkAssistEnd:
+				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: ev})
+				w.tellIf(cur, run, x, t)
+				words[n] = w.record(a, far, t, 0, x)
 				n++
 			case tracefmt.EvGCMarkAssistActive:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
 				g := w.dense(x)
-				w.extra = append(w.extra, extraEvent{t, g, at, tracefmt.EventType(typ), x, 0})
-				if uint64(g)>>payloadBits|far == 0 {
-					words[n] = a | uint64(g)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(g), uint32(0))
-				}
+				w.extra = append(w.extra, extraEvent{t, g, at, ev, x, 0})
+				words[n] = w.record(a, far, t, uint64(g), 0)
 				n++
 			case tracefmt.EvGCSweepBegin:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if k := x; k < nStack && flags[k]&FlagTelling != 0 && cur != 0 {
-					w.tell(run, uint32(k), t)
-				}
-				if x>>payloadBits|far == 0 {
-					words[n] = a | uint64(x)
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(x))
-				}
+				w.tellIf(cur, run, x, t)
+				words[n] = w.record(a, far, t, 0, x)
 				n++
 			case tracefmt.EvGCSweepEnd:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				if c := data[i]; c < 0x80 {
-					y = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					y = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					y, i = uvarintLong(data, i)
-				}
-				if far == 0 {
-					words[n] = a
-				} else {
-					words[n] = w.putWide(kind(typ), t, 0, uint32(0), uint32(0))
-				}
+				words[n] = w.record(a, far, t, 0, 0)
 				n++
 				w.gen.swept.Add(x)
-				_ = y // of the swept bytes, those that were reclaimed
 			case tracefmt.EvGoLabel:
-				if c := data[i]; c < 0x80 {
-					x = uint64(c)
-					i++
-				} else if d := data[i+1]; d < 0x80 {
-					x = uint64(c&0x7f) | uint64(d)<<7
-					i += 2
-				} else {
-					x, i = uvarintLong(data, i)
-				}
-				w.extra = append(w.extra, extraEvent{t, cur, at, tracefmt.EventType(typ), x, 0})
-			default:
-				for range args - 2 {
-					if c := data[i]; c < 0x80 {
-						x = uint64(c)
-						i++
-					} else if d := data[i+1]; d < 0x80 {
-						x = uint64(c&0x7f) | uint64(d)<<7
-						i += 2
-					} else {
-						x, i = uvarintLong(data, i)
-					}
-					_ = x // nobody asks
-				}
+				w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, 0})
 			}
 		}
 		w.n = n

@@ -123,6 +123,17 @@ func (r record) status() uint32 {
 // link returns where a stream goes on.
 func (r record) link() ref { return ref(r.word >> tickShift) }
 
+// record makes an event's record, as the layout has it. Its time and kind are in word already, unless far is not 0: then the time
+// does not fit.
+func (w *worker) record(word, far uint64, t int64, peer, stack uint64) uint64 {
+	k := record{word: word}.kind()
+	bits := w.layout.stack[k&kindMask] & 31
+	if peer>>(payloadBits-bits)|stack>>bits|far == 0 {
+		return word | peer<<bits | stack
+	}
+	return w.putWide(k, t, 0, uint32(peer), uint32(stack))
+}
+
 // putWide keeps in the slab's list what does not fit into a record, and returns the record.
 func (w *worker) putWide(k kind, t int64, aux, peer, stack uint32) uint64 {
 	s := w.slab

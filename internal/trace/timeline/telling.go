@@ -29,6 +29,13 @@ func (w *worker) flagged(g uint32, flags uint8, kind tracefmt.EventType, t int64
 	}
 }
 
+// tellIf is tell where a goroutine runs and the stack is a telling one.
+func (w *worker) tellIf(g uint32, run *piece, stack uint64, t int64) {
+	if g != 0 && stack < uint64(len(w.flags)) && w.flags[stack]&FlagTelling != 0 {
+		w.tell(run, uint32(stack), t)
+	}
+}
+
 // tell takes note of an event of a run with a telling stack.
 func (w *worker) tell(run *piece, stack uint32, t int64) {
 	if run.owner&telling == 0 {

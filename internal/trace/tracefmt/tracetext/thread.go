@@ -2,9 +2,6 @@ package tracetext
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// ID returns the thread's id in the trace.
-func (th *Thread) ID() uint64 { return th.id }
-
 // Proc returns the number of the P that the thread holds, -1 for none.
 func (th *Thread) Proc() int { return th.p }
 
@@ -49,22 +46,16 @@ func (th *Thread) bind(id uint64, g *goroutine) {
 }
 
 // Was tells that goroutine id has run on the thread since before the trace.
-func (th *Thread) Was(id uint64) { th.was(id, tracefmt.GoRunning) }
-
-// WasInSyscall tells that goroutine id has been in a system call on the thread
-// since before the trace.
-func (th *Thread) WasInSyscall(id uint64) { th.was(id, tracefmt.GoSyscall) }
-
-func (th *Thread) was(id, status uint64) {
+func (th *Thread) Was(id uint64) {
 	b := th.b
 	if b.gen != 1 || b.gs[id] != nil || th.g != 0 {
 		b.fail("goroutine %d cannot have been on thread %d before the trace", id, th.id)
 		return
 	}
-	g := &goroutine{status: status}
+	g := &goroutine{status: tracefmt.GoRunning}
 	b.gs[id] = g
 	th.bind(id, g)
-	th.event(b.start, "GoStatus", id, th.id, status)
+	th.event(b.start, "GoStatus", id, th.id, g.status)
 }
 
 // Create makes goroutine id, which begins at the function start, at the place
