@@ -36,31 +36,6 @@ func newCheck(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags] TRACE|REPORT|-",
 		Short: "Check a recording against budgets, for CI",
-		Long: `Reads a trace, also gzipped, a recording (x.whylate), or a report that "whylate explain --json" wrote, and checks it against
-budgets, findings, and an earlier report. Each violation is one line on standard output.
-
-A budget is a list of limits: mean, p50, p90, p99, p99.9 and max take a duration (p99=50ms); a cause, such as sleep or lock,
-takes its largest allowed share of the time of all requests (sleep=10%), or of one band (p99-max:sleep=20%). The
-families gc (assists, waits for the collector, its stops of the world) and sched (sched, sched-wake, sched-poll) stand for all
-their causes. Limits hold for every group of requests, or with group=NAME for one: its name as "whylate explain" shows it, its
-full name, or its id. If you name a group, a percentile that is not known because of too few requests is also a
-violation, and so is a missing group. Without a name, a group with too few requests keeps a limit if none took longer.
-
---baseline compares with an earlier trace or report, as "whylate diff" does: a group is a violation if its mean, p50, p90 or p99
-grew by more than --tolerance, and the whole 99% interval of the growth lies beyond it. The baseline may be
-fleet://SERVICE@VERSION, as an input of "whylate diff" may.
-
---ledger reads the verdicts of "whylate verify": a finding that the latest verdict calls fixed, and that is back, is a violation.
-
-GitHub shows the lines of --format github beside a change, and the file of --format sarif under code scanning. Files in the
-current directory have names relative to it. docs/ci.md has a workflow.
-
-The exit status is 0 if there is no violation; 1 if there is; 2 for wrong use; 3 when nothing could be read or written.`,
-		Example: `  whylate check --budget p99=50ms x.trace
-  whylate check --budget 'group=main.handleX,p99=20ms,sched=5%' --budget 'p99-max:gc=20%' x.whylate
-  whylate check --fail-on high x.json
-  whylate check --baseline main.json --tolerance 10% x.trace
-  whylate check --budget p99=50ms --format sarif -o whylate.sarif x.trace`,
 		Args: cobra.MatchAll(exactly(1, "name one trace or report, or - for standard input, got {n}"), func(cmd *cobra.Command, args []string) error {
 			if c.baseline != "" {
 				args = []string{c.baseline, args[0]}

@@ -22,14 +22,6 @@ const (
 	envToken    = "WHYLATE_TOKEN"
 )
 
-// connectHelp is the part of a verb's help about reaching a service.
-const connectHelp = `URL is the service's address: a base URL, host:port, .../debug/pprof, or the full path of the trace handler.
-
-Credentials can stand in the URL, in flags, in files (--header-file, --password-file, --token-file; - is standard input), or
-in the environment: WHYLATE_HEADERS (one 'Name: value' per line), WHYLATE_PASSWORD (for --user), WHYLATE_TOKEN. They go only to
-the URL's own host, never to the target of a redirect elsewhere, and appear in no output. Proxies are taken from
-HTTP_PROXY, HTTPS_PROXY and NO_PROXY unless --proxy names one.`
-
 type dialKey struct{}
 
 // WithDial makes verbs that run with the context reach services by dial.

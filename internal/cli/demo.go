@@ -42,18 +42,7 @@ func newDemo(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show whylate on a small service with known faults",
-		Long: `Starts a small HTTP service on the loopback network as a separate process, loads it, records it over HTTP and explains
-the recording. The service has three faults: a sleep on another goroutine than the handler's, a lock held across a slow write,
-and CPU hogs that keep a batching goroutine from running. At the end it says which of them were found.
-
-With --flight the service records itself: it runs with service/flight, which keeps the seconds around a request that took longer
-than 60 ms, and the demo explains that recording.
-
-It takes about ten seconds and needs no network and no arguments. The exit status is 0 if all faults were found, else 3.`,
-		Example: `  whylate demo
-  whylate demo --flight -o demo.whylate
-  whylate demo -o demo.trace && whylate explain --group price demo.trace`,
-		Args: noArgs,
+		Args:  noArgs,
 		RunE: verb(func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()

@@ -31,28 +31,7 @@ func newDiff(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [flags] OLD NEW",
 		Short: "Say what got slower or faster, and why",
-		Long: `Compares two recordings and says, for each group of requests that both have, how its latencies changed and which causes, with
-source lines, make the change; then which groups appeared or vanished.
-
-OLD and NEW are traces, also gzipped, recordings (x.whylate), or reports that "whylate explain --json" wrote. One of them may
-be a dash, standard input.
-
-` + fleetHelp + `
-
-A number changed only if there is evidence: a 99% interval around the difference, from resampling intervals of 250 ms and
-more of both recordings, must exclude zero. Otherwise the column shows ~. Intervals need 1.5 s of requests on both sides,
-better 10 s. They cover how much latency varies within the two recordings, not how much it differs from one start of
-the service to the next: for small differences, compare several pairs.
-
-The exit status is 0 whether or not something changed ("whylate check --baseline" is for scripts); 2 for wrong use; 3 when
-nothing could be read or written.`,
-		Example: `  whylate diff before.trace after.trace
-  whylate diff --full before.json after.whylate     # every group, every cause
-  whylate diff --html page.html before.trace after.trace
-  whylate diff --group checkout before.trace after.trace
-  whylate diff fleet://checkout@v1 fleet://checkout@v2
-  whylate diff --json old.json new.json | jq '.groups[] | select(.changed) | {name, p99, causes: .causes[:3]}'`,
-		Args: cobra.MatchAll(exactly(2, "name two traces or reports, got {n}"), twoInputs),
+		Args:  cobra.MatchAll(exactly(2, "name two traces or reports, got {n}"), twoInputs),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err

@@ -251,52 +251,7 @@ func newExplain(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [flags] TRACE|URL|-",
 		Short: "Say why requests were late",
-		Long: `Reads a Go execution trace and says why its requests were late, with source lines, and what to change. The answer fits one
-screen; --full adds the evidence, causes by latency band, the slowest request step by step, and the runtime.
-
-TRACE is a file: a trace, also gzipped, a recording (x.whylate), or a report that --json wrote. A dash reads standard input.
-For a URL, it records the service and reads the recording while it arrives; "whylate record" keeps it. If the service runs a
-flight recorder, it explains that recorder's last seconds instead, without waiting: see below.
-
-The exit status is 0 if there is an answer, also for the complete seconds of a cut trace; 2 for wrong use; 3 if nothing could be
-read, reached or written, or nothing matches --group, --request, --trace-id or --from; 130 if interrupted, after a report on
-what was read until then.
-
---what-if 'SITE=VALUE' predicts what a change would win. SITE is a function's name or the end of one,
-or file.go:line, as the report shows them; CAUSE@SITE means only that cause there, and queue@SITE the
-time in which other requests were served there first, which more workers would save. VALUE is the new
-length of each single sleep, tick, call or computation at the site: a time, a percentage of the
-current length, or gone. GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=4 and quota=1.5 (CPUs) ask what that setting
-would do; what a trace does not show is refused with the reason. Several changes apply together.
-docs/predict.md explains the method, its assumptions, and its accuracy.
-
---peer server.whylate client.whylate compares two recordings of the same time: which requests of the server lie in
-the waits of the client, how long they were served, and how much time passed before and after, on which side.
-
---slo p99=20ms searches, for each group that misses the goal, the fewest changes that are predicted to reach it: up to three
-causes that take most of its slow requests' time, each removed, or halved if that is enough. It says so if none reaches it.
-
-For a URL:
-
-` + flightHelp + `
-
-` + connectHelp,
-		Example: `  whylate explain http://localhost:6060               # record 10 s of a running service and explain it
-  whylate explain x.trace                             # an existing trace
-  whylate explain -d 5s http://localhost:6060         # the next 5 s, also where a flight recorder holds the last ones
-  whylate explain --trace-id 4bf92f3577b34da6a3ce929d0e0e4736 x.whylate # the requests of one trace of a tracing system
-  whylate explain --full x.trace                      # with all tables
-  whylate explain --group checkout x.trace            # one group of requests, in full
-  whylate explain --band p99-max --slowest 3 x.trace  # what makes the slowest ones slow
-  whylate explain --request 'main\.work$' x.trace     # every call of main.work is a request
-  whylate explain --what-if 'fetchOffsets=5ms' x.trace # what a shorter sleep there would win
-  whylate explain --what-if GOGC=400 x.trace          # what fewer garbage collections would win
-  whylate explain --peer server.whylate client.whylate # both sides of a call, recorded at the same time
-  whylate explain --from 2s --to 3s x.trace           # requests that end in the trace's third second
-  curl -s 'http://svc:6060/debug/pprof/trace?seconds=5' | whylate explain -
-  whylate explain --html x.html x.trace               # also write a page with charts
-  whylate explain --json x.trace | jq '.groups[0].bands[-1].causes[0]'`,
-		Args: cobra.MatchAll(atLeast(1, "name a trace, a URL, or - for standard input"), exactly(1, "one trace at a time, got {n} arguments")),
+		Args:  cobra.MatchAll(atLeast(1, "name a trace, a URL, or - for standard input"), exactly(1, "one trace at a time, got {n} arguments")),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp

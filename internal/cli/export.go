@@ -18,40 +18,13 @@ func newExport(s *streams) *cobra.Command {
 		options export.Options
 	)
 	var names []string
-	var list strings.Builder
 	for _, f := range export.Formats() {
 		names = append(names, f.Name)
-		list.WriteString("\n  " + f.Name + strings.Repeat(" ", 10-len(f.Name)) + f.Short)
 	}
 	cmd := &cobra.Command{
 		Use:   "export --to FORMAT [flags] TRACE|REPORT|-",
 		Short: "Write the results in formats of other tools",
-		Long: `Explains a trace, or reads a report that "whylate explain --json" wrote, and writes it in another format:
-` + list.String() + `
-
-pprof, csv and perfetto contain all requests; otlp and jsonl the slow ones that a report has in full (--slowest sets how many
-per group), or all with --all. A Perfetto trace of more than a million events shows the goroutines and segments of the
-slow requests only, unless --all is given. All of these read the trace twice; a trace from a pipe is kept in a temporary
-file for that time. An existing report has its slow requests only.
-
---since and --until write only a part of the trace, as --from and --to of "whylate explain" do: requests that end in
-it. A Perfetto trace shows what the goroutines and the runtime did in that time, cut at its limits, and these requests
-in full. If that part is small enough, it is shown in full without --all. The trace is still read from its start, and once to
-its end.
-
-With --to otlp, the output may be the URL of an OTLP/HTTP endpoint such as http://localhost:4318/v1/traces: the spans are
-sent there instead, in messages of about 1 MB; if the endpoint is busy, they are sent again later. Requests become part of the
-traces of a tracer that wrote its ids into the trace: see docs/export.md.`,
-		Example: `  whylate export --to pprof -o late.pb.gz x.trace && go tool pprof -http : late.pb.gz
-  whylate export --to pprof -o late.pb.gz x.trace && go tool pprof -top -sample_index p99-max late.pb.gz
-  whylate export --to pprof -o new.pb.gz new.trace && go tool pprof -top -diff_base late.pb.gz new.pb.gz
-  whylate export --to perfetto -o x.perfetto x.trace                   # open it at ui.perfetto.dev
-  whylate export --to perfetto --since 2s --until 2500ms -o x.perfetto x.trace
-  whylate export --to otlp -o http://localhost:4318/v1/traces x.trace
-  whylate export --to otlp --all --encoding protobuf --cacert ca.pem -H 'X-Key: k' -o https://otel:4318/v1/traces x.trace
-  whylate export --to csv --rows requests -o requests.csv x.trace      # a row for each request
-  whylate export --to csv x.json > x.csv`,
-		Args: exactly(1, "name one trace or report, or - for standard input"),
+		Args:  exactly(1, "name one trace or report, or - for standard input"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err

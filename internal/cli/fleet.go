@@ -22,9 +22,6 @@ const (
 	usualFleet    = "http://127.0.0.1:4319"
 )
 
-const fleetHelp = `An input may also be fleet://SERVICE@VERSION: the newest reports of that version in a fleet (docs/fleet.md), as one.
-WHYLATE_FLEET is the fleet's address (` + usualFleet + ` if empty), WHYLATE_FLEET_TOKEN a reader's token.`
-
 // openFleet asks the fleet for the report that a name means.
 func openFleet(ctx context.Context, name string) (io.ReadCloser, error) {
 	service, version, ok := strings.Cut(strings.TrimPrefix(name, fleetScheme), "@")

@@ -14,11 +14,6 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// flightHelp is the part of a verb's help about URLs at which a flight recorder may be served.
-const flightHelp = `Where the URL has no path, or the path /debug/flight, and the service serves a flight recorder there (service/flight), whylate
-fetches what it holds: the last seconds instead of the next ones. -d, --no-cpu, --no-host and --pid ask for a trace instead, as
-does a path of net/http/pprof.`
-
 // askFlight is how long a service that may have no flight recorder is waited for.
 const askFlight = 3 * time.Second
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"embed"
 	"fmt"
 	"io"
 	"slices"
@@ -10,8 +11,34 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/output/termtext"
 )
+
+//go:embed help
+var helpTexts embed.FS
+
+// helpText returns the text of that name, "" if there is none.
+func helpText(name string) string {
+	b, _ := helpTexts.ReadFile("help/" + name + ".txt")
+	return strings.TrimRight(string(b), "\n")
+}
+
+// addHelp gives a command and its verbs the texts of their names. {connect} in one stands for what several say.
+func addHelp(root *cobra.Command) {
+	var formats []string
+	for _, f := range export.Formats() {
+		formats = append(formats, "  "+termtext.Pad(f.Name, 10)+f.Short)
+	}
+	parts := strings.NewReplacer("{connect}", helpText("connect"), "{flight}", helpText("flight"), "{formats}", strings.Join(formats, "\n"),
+		"{severities}", reflow("Severity is the same for all rules. "+finding.Severities, 120))
+	for _, c := range append(root.Commands(), root) {
+		if text := helpText(c.Name()); text != "" {
+			c.Long, c.Example, _ = strings.Cut(parts.Replace(text), "\n\nExamples:\n\n")
+		}
+	}
+}
 
 // Widths of help: as wide as the terminal, within what reads well.
 const (

@@ -15,18 +15,7 @@ func newLimits() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits [flags]",
 		Short: "Show what a process may use, and which file limits it",
-		Long: `Shows how much CPU and memory a process may use, which file of which group sets the limit and why the others do not; what the
-Go runtime, automaxprocs, automemlimit and whylate's own packages choose from it; and the traps, where one of them assumes another
-limit than the one that applies. A star marks the limit that applies and
-the choice in force.
-
-Without --pid it shows what a Go program started from here would get: inside a container, the container's limits. With --pid it
-also reads the program's Go version, GODEBUG defaults, linked modules and environment; that needs the same user or root. It
-works on Linux; docs/limits.md explains every trap.`,
-		Example: `  whylate limits                      # what a program started here may use
-  whylate limits --pid $(pidof api)   # and what that one does with it
-  whylate limits --json | jq .traps`,
-		Args: noArgs,
+		Args:  noArgs,
 		RunE: verb(func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("pid") && pid <= 0 {
 				return usage(cmd, "--pid %d: a process id is a positive number", pid)

@@ -53,10 +53,6 @@ func (l *loadFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&l.remote, "allow-remote", false, "allow other hosts: you confirm that you may load them")
 }
 
-// targetsHelp explains --targets.
-const targetsHelp = `--targets FILE holds lines "[WEIGHT] [METHOD] URL [@BODYFILE]", where URL may be a path below the given URL; indented lines
-after it are its headers. Each request goes to one of the targets, by weight.`
-
 // options makes the options of a run against a URL. Pace and schedule are the caller's.
 func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, error) {
 	o := load.Options{
@@ -157,29 +153,7 @@ func newLoad(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load [flags] URL",
 		Short: "Send requests at a steady rate and measure latency honestly",
-		Long: `Sends requests to a service at times that are fixed before the run, without waiting for earlier answers, and measures latency
-from the time at which each request should have started. So a stall of the service counts for all requests that it would have
-delayed. The result also has the service time, from the real start of a request, and the lateness of the generator itself.
-
---rate takes requests a second: 500, a ramp 100..1000, or steps 100,200,400, each for an equal part of the duration.
-
---closed N makes a closed loop of N clients instead, each waiting for its answer before the next request; without --rate, as fast
-as the service answers. It measures the capacity of a service; its latencies hide stalls, and the result says so.
-
-Every run is checked: the achieved rate, lateness, the generator's own CPU and throttling, errors, and the first half compared
-with the second. A failed check is printed with advice; "valid" says whether the figures can be used.
-
-` + targetsHelp + `
-
-Only this machine's loopback addresses are loaded, unless --allow-remote is given. The exit status is 0 if the run was made,
-also if it is invalid; 2 for wrong use; 3 if no request was answered; 130 if interrupted, after a partial result.`,
-		Example: `  whylate load --rate 500 -d 10s http://127.0.0.1:8080/work
-  whylate load --rate 500 -d 10s --json http://127.0.0.1:8080/work | jq .intended
-  whylate load --rate 100..2000 -d 1m --http2 http://127.0.0.1:8080/     # a ramp
-  whylate load --rate 200 --targets mix.txt http://127.0.0.1:8080        # several targets
-  whylate load --closed 64 -d 10s http://127.0.0.1:8080/                 # how many requests a second at most
-  whylate load --rate 500 --bench http://127.0.0.1:8080/ >>new.txt; benchstat old.txt new.txt`,
-		Args: exactly(1, "name one URL, got {n}"),
+		Args:  exactly(1, "name one URL, got {n}"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if rate == "" && l.closed == 0 {
 				return usage(cmd, "set the requests per second with --rate")

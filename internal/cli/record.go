@@ -37,32 +37,7 @@ func newRecord(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record [flags] URL...",
 		Short: "Record a trace of a running service",
-		Long: `Fetches an execution trace from a service that serves net/http/pprof. At the same time it takes a CPU profile, so that the
-trace has CPU samples, and the allocation profile. Several URLs, such as the replicas of a service, are recorded at the same
-time, each into its own file. With --explain it also explains the traces while they arrive: a report for each, and for several
-a summary that compares them.
-
-A file x.whylate has the trace, the profiles and their origin (see docs/bundle.md); a file with any other name has the bare trace
-as the runtime wrote it.
-
-If the service runs on this host, x.whylate also gets samples of the kernel's counters: throttling by CPU quotas, waits for a
-CPU, memory, and segments that the network lost (see docs/host.md). The process is found by the URL's port, which may need
-the rights of the service's user or of root; --pid names it, --no-host leaves the samples out.
-
-` + connectHelp + `
-
-The exit status is 0 if every recording is complete, or cut but usable; 2 for wrong use; 3 if a recording failed; 130 if it was
-interrupted: what arrived by then is kept.`,
-		Example: `  whylate record http://localhost:6060                              # 10 s into a file named by host and time
-  whylate record -d 5s -o x.whylate svc:6060                        # with the profiles beside the trace
-  whylate record -d 5s -o x.trace https://svc/debug/pprof/trace     # the bare trace, for any tool
-  whylate record -o x.whylate replica-1:6060 replica-2:6060         # x-replica-1_6060.whylate and x-replica-2_6060.whylate
-  whylate record --explain replica-1:6060 replica-2:6060            # and say why each of them was late
-  WHYLATE_TOKEN=$(cat token) whylate record --cacert ca.pem https://svc
-  whylate record --pid 4242 -o x.whylate svc:6060                   # with host samples of a process in a container
-  whylate record --flight -o x.whylate svc:6060                     # the last seconds, of service/flight's recorder
-  whylate record -o - svc:6060 | gzip > x.trace.gz`,
-		Args: atLeast(1, "name at least one URL"),
+		Args:  atLeast(1, "name at least one URL"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			options, err := conn.options(cmd)
 			if err != nil {

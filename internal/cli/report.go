@@ -20,13 +20,7 @@ func newReport(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report [flags] REPORT|-",
 		Short: "Show a report from its JSON",
-		Long: `Reads a report that "whylate explain --json" wrote and shows it again: as text, or with --html as a page. The page is one
-file that needs no network: you can open it from disk, send it, and keep it; it has the report's JSON to copy.`,
-		Example: `  whylate explain --json x.trace > x.json
-  whylate report x.json
-  whylate report x.json --html x.html
-  whylate report new.json --html x.html --before old.json  # with what has grown and shrunk`,
-		Args: exactly(1, "name one report, or - for standard input"),
+		Args:  exactly(1, "name one report, or - for standard input"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err

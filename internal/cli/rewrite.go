@@ -21,16 +21,7 @@ func newCut(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cut [flags] IN OUT",
 		Short: "Write a part of a recording as a new recording",
-		Long: `Writes the part of a trace from --from to --to as a shorter trace, which every reader of traces can read. For a recording
-(x.whylate), it also cuts what was recorded together with the trace.
-
-A trace consists of generations of about a second, which can be read separately. The part keeps all generations that overlap the
-time, so up to a second more at both ends; the output says what was kept. Requests within the part are explained as before;
-requests that cross its ends are cut, as at the ends of any trace.`,
-		Example: `  whylate cut --from 12s --to 14s incident.whylate part.whylate
-  whylate cut --to 1s x.trace - | go tool trace /dev/stdin
-  whylate cut --from 12s --to 14s incident.whylate part.whylate && whylate redact part.whylate share.whylate`,
-		Args: cobra.ExactArgs(2),
+		Args:  cobra.ExactArgs(2),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			switch {
 			case from < 0 || to < 0:
@@ -71,19 +62,7 @@ func newRedact(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redact [flags] IN OUT",
 		Short: "Hide the texts of a recording before you share it",
-		Long: `Writes a trace or a recording (x.whylate) again with its texts hidden, as the flight recorder does before a recording leaves
-its process: names of tasks, regions and marked requests, user logs, ids of a tracing system, and directories of source files.
-Of a recording also addresses, the URL, names of control groups, labels of profiles, and what the service reported about itself.
-
-Each text becomes a keyed hash: equal texts stay equal, so that groups stay separate. The key is new each time unless --key-file
-gives one; with the same key, two recordings can be compared ("whylate diff").
-
-Times, numbers, and names of functions and of modules stay: without them a recording is useless. If you must hide those as
-well, you cannot share a recording.`,
-		Example: `  whylate redact incident.whylate share.whylate
-  whylate redact --keep '^(checkout|search)$' incident.whylate share.whylate   # these names may be seen
-  whylate redact --drop x.trace share.trace                                  # no hashes either`,
-		Args: cobra.ExactArgs(2),
+		Args:  cobra.ExactArgs(2),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			mode := redact.Hash
 			o.Files = redact.Trim

@@ -8,21 +8,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const exitStatusHelp = `Exit status: 0 done, also for a cut trace with at least one complete second; 1 a check found violations; 2 wrong use; 3 nothing
-could be analysed, reached or written; 130 interrupted, after a report on what was read until then.`
-
 // newRoot builds the whole command.
 func newRoot(s *streams) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "whylate",
-		Short: "Why is this Go service late?",
-		Long: `Whylate reads a Go execution trace, finds the requests in it without any instrumentation, follows each one's critical
-path across goroutines, and gives every nanosecond of its latency one cause with a source line.
-
-` + exitStatusHelp,
-		Example: `  whylate explain http://localhost:6060     # record a running service and explain it
-  whylate explain x.trace                   # explain an existing trace
-  whylate demo                              # see it work on a service with known faults`,
+		Use:           "whylate",
+		Short:         "Why is this Go service late?",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       versionLine(),
@@ -71,6 +61,7 @@ path across goroutines, and gives every nanosecond of its latency one cause with
 	)
 	root.SetOut(s.out)
 	addCompletion(root)
+	addHelp(root)
 	return root
 }
 

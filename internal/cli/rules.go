@@ -17,21 +17,6 @@ func newRules(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rules [flags] [CODE...]",
 		Short: "Explain what findings mean",
-		Long: `Lists the rules that make findings, or explains the ones you name: what a finding means, how it is measured, an
-example before and after the fix, and when it is wrong.
-
-` + strings.TrimSpace(reflow("Severity is the same for all rules. "+finding.Severities, 120)) + `
-
-You can set the limits of high, medium and low: "whylate explain --thresholds FILE", with lines such as "high share=20% slow=50ms"
-(share of the time, and of each request on average: all, slow ones, or a few); each finding states the numbers behind its
-severity.
-
-A finding that is known and does not matter is ignored with a reason: "whylate explain --ignore FILE" and "whylate check --ignore
-FILE" read lines of the form CODE SITE REASON. CODE may contain * (WL2*). SITE is a pattern of a function, a file or a file:line,
-with or without its directories, or * for any. The report keeps ignored findings, with the reason.`,
-		Example: `  whylate rules
-  whylate rules WL2001
-  echo 'WL2001 backoff.(*Retrier).wait the pause is intended' >known; whylate explain --ignore known x.trace`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var codes []string
 			for _, r := range finding.All() {

@@ -40,35 +40,6 @@ func newSweep(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sweep [flags] --url URL -- COMMAND [ARGUMENTS]",
 		Short: "Try settings on your own service, in real limits, under load",
-		Long: `Starts a service repeatedly with different settings, inside a real CPU and memory limit, loads it as "whylate load" does,
-and says which setting is best for what, with intervals.
-
-Each flag with a list is an axis, and each combination of values is an arm. Every run starts the service again; the runs of
-all arms are made in random order; each begins with a warm-up that is not measured. An interval is over the runs of its arm, so
-many short runs say more than a few long ones.
-
---quota and --memory need root, or on cgroup v2 a cgroup that is delegated to you (--cgroup). Without either, GOMAXPROCS,
-GOGC, GOMEMLIMIT and the choice of CPUs still apply. The load generator runs outside of the limit, and on separate CPUs if
-there are enough.
-
-{port} in the command and the URL is replaced by a free port, and {instance} by the number of an instance; --instances needs
-{port}. The limits are split between instances, and the load goes to all.
-
-After each run a short trace of the service is recorded and explained, if it serves net/http/pprof, so that each arm has its
-causes. GODEBUG=gctrace=1 is set, which counts collections.
-
---json FILE is rewritten after each run, so no measurement is lost. --resume FILE continues with that file:
-a run that is in it is not repeated. You can interrupt a sweep at any time; the service and all processes that it started
-end with it.
-
-The exit status is 0 if there is a result, also if runs of some arms failed; 2 for wrong use; 3 if no run gave figures, or the
-result could not be written; 130 if interrupted, after a result on the finished runs.`,
-		Example: `  whylate sweep --gomaxprocs 1,2,8 --quota 0.5 --rate 200 --runs 3 -d 2s --url http://127.0.0.1:8080/work --json out.json \
-    -- ./server -addr 127.0.0.1:8080
-  whylate sweep --gogc 50,100,200,400,800 --memory 512MiB --rate 500 --url http://127.0.0.1:{port}/ \
-    -- ./server -addr 127.0.0.1:{port}
-  whylate sweep --gomaxprocs 1,2,4 --load-share 50%,85% --slo p99=20ms --url http://127.0.0.1:8080/ -- ./server
-  whylate sweep --env POOL=4,16,64 --rate 200,1000 --resume pools.json --url http://127.0.0.1:8080/ -- ./server`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) == 0 || at != 0 {
 				return usage(cmd, "write the service's command after --, and nothing else before it but flags")

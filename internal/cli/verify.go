@@ -25,25 +25,7 @@ func newVerify(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [flags] BEFORE AFTER",
 		Short: "Check whether predictions came true",
-		Long: `Takes a recording from before a change and one from after it, and says for each finding of the first that predicted a gain
-what it promised, what the change brought, and whether that may be chance.
-
-BEFORE and AFTER are traces, also gzipped, recordings (x.whylate), or reports that "whylate explain --json" wrote. Both should be
-of the same load and at least 10 s long.
-
-A promise is kept if it lies within the 99% interval of the difference between the recordings and "no change" does not. It is
-short if the interval lies above the promise, better if below, and chance if "no change" lies within the interval. If AFTER
-still has the finding and nothing got faster, the change was not made: the verdict is unmade.
-
-Verdicts are added to a ledger, ` + defaultLedger + ` unless --ledger names another, a line each: keep it in the service's
-repository (with "` + defaultLedger + ` merge=union" in .gitattributes, it merges by itself). At the end it prints how
-accurate predictions have been on this service. "whylate check --ledger" fails if a fixed finding is back.
-
-The exit status is 0 for any verdict; 2 for wrong use; 3 if nothing could be read or written.`,
-		Example: `  whylate verify before.whylate after.whylate
-  whylate verify --ledger perf/ledger.jsonl before.json after.json
-  whylate verify --no-ledger --json before.trace after.trace | jq '.verdicts[] | {title, judgement}'`,
-		Args: cobra.MatchAll(exactly(2, "name two traces or reports, got {n}"), twoInputs),
+		Args:  cobra.MatchAll(exactly(2, "name two traces or reports, got {n}"), twoInputs),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err

@@ -80,11 +80,7 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show which build this is",
-		Long: `Prints the version, the revision of the source and its date, the Go version, and the version of every module in the
-binary: what a bug report needs.`,
-		Example: `  whylate version
-  whylate version --json`,
-		Args: noArgs,
+		Args:  noArgs,
 		RunE: verb(func(cmd *cobra.Command, _ []string) error {
 			b := readBuild()
 			if asJSON {

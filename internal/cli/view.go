@@ -46,27 +46,7 @@ func newView(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "view [flags] TRACE|URL|-",
 		Short: "Open a trace in the browser: every request, every timeline",
-		Long: `Explains a trace and serves the page that "explain --html" writes on this machine, with what a file is too small for: a table of
-all requests, by time, latency, cause, group or function, each with its critical path; and the full timelines of goroutines and
-Ps, from the whole trace down to single events.
-
-TRACE is a file: a trace, also gzipped, or a recording (x.whylate). A dash reads standard input. A URL is recorded
-first. Anything but a plain trace in a file is unpacked to a temporary file, which is removed at the end.
-
-The address is printed to standard output, and works at once: until the trace is read, the page shows the progress. If the source
-is a URL, the page can ask for a new recording. Only this machine can reach the page, unless --allow-remote is given. Stop it
-with an interrupt (Ctrl-C); the exit status is 0.
-
-For a URL:
-
-` + flightHelp + `
-
-` + connectHelp,
-		Example: `  whylate view x.trace
-  whylate view --open x.whylate                      # and open the browser
-  whylate view --listen 127.0.0.1:8080 x.trace
-  whylate view http://localhost:6060                 # record 10 s first`,
-		Args: exactly(1, "name one trace, a URL, or - for standard input"),
+		Args:  exactly(1, "name one trace, a URL, or - for standard input"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			if err := v.check(cmd); err != nil {
 				return err

@@ -73,29 +73,6 @@ func newWatch(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [flags] URL...",
 		Short: "Watch running services during an incident",
-		Long: `Records a service repeatedly, and shows on one screen what its slow requests spend their time on: groups with p50, p99 and
-a bar of causes, findings as they appear and go, and latency over time. Several services are shown side by side.
-
-Each look is a second of trace, or, where the service serves a flight recorder (service/flight), a snapshot of what that holds,
-which costs less. The cost of a look decides how often it looks: the share of the service's CPUs that tracing takes, over the
-time from look to look, stays below --budget. The screen shows that estimate; docs/watch.md explains it. Requests of profiling
-endpoints, including those of this program, are left out.
-
-Keys: e explains the last look in full, s saves its recording, d compares it with the one before, ? lists the others, q quits.
-
-Without a terminal, or with --plain, every look is a block of lines, with the findings that appeared or disappeared; with
---json it is one line of JSON (docs/watch.md). It runs until it is interrupted, or for --looks. If a service cannot be
-reached, restarts, or is being traced by another program, watch says so and tries again.
-
-The exit status is 0, also after an interrupt; 2 for wrong use; 3 when no look at any service gave an answer.
-
-` + connectHelp,
-		Example: `  whylate watch localhost:6060
-  whylate watch replica-1:6060 replica-2:6060          # side by side; tab, or 1 and 2, choose one
-  whylate watch --budget 0.5% svc:6060                 # look less often
-  whylate watch --window 3s --every 15s svc:6060       # three seconds of trace, four times a minute
-  whylate watch --plain svc:6060 | tee incident.log
-  whylate watch --json --looks 1 svc:6060 | jq '.groups[0] | {name, p99_ns, causes}'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
