@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -109,7 +110,7 @@ func visit(ctx context.Context, url string) {
 // runService serves requests at an address that it prints, and sends what its flight recorder keeps to the fleet.
 func runService(ctx context.Context, name, fleet, dir string) error {
 	rec, err := flight.Start(flight.Options{
-		Dir: filepath.Join(dir, "spool-"+os.Getenv("DEMO_VERSION")), Slow: time.Millisecond, MinAge: 2 * time.Second, Gap: 10 * time.Second, PerHour: -1, PerDay: -1, Budget: -1,
+		Dir: filepath.Join(dir, "spool-"+os.Getenv("DEMO_VERSION")), Slow: 50 * time.Microsecond, MinAge: 2 * time.Second, Gap: 10 * time.Second, PerHour: -1, PerDay: -1, Budget: -1,
 		Upload: &flight.UploadOptions{URL: fleet, TokenFile: filepath.Join(dir, "token")},
 	})
 	if err != nil {
@@ -136,19 +137,18 @@ func runService(ctx context.Context, name, fleet, dir string) error {
 	return nil
 }
 
-// A stock is what the services ask; the bad deploy asks it with the lock held.
+// A stock is what the services ask. They know it; the bad deploy asks another service for it, with the lock held.
 type stock struct {
 	mu     sync.Mutex
 	locked bool
+	page   [64 << 10]byte
 }
 
 func (s *stock) reserve() {
 	if s.locked {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		time.Sleep(4 * time.Millisecond) // as long as another service takes
 	}
-	ask()
+	sha256.Sum256(s.page[:])
 }
-
-// ask takes the time that a fast service of others takes.
-func ask() { time.Sleep(4 * time.Millisecond) }
