@@ -39,6 +39,7 @@ func (e *Engine) Start() {
 	defer log.Close()
 	e.running = e.command()
 	e.running.Stdout, e.running.Stderr = log, log
+	e.running.Dir = filepath.Dir(e.log) // the test's own may be gone by the time that it is started again
 	if err := e.running.Start(); err != nil {
 		e.t.Fatal(err)
 	}
