@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	_ "embed" // of the tables
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,39 +35,34 @@ func openClickHouse(ctx context.Context, address string) (*sql.DB, error) {
 	return db, nil
 }
 
-// writeClickHouse writes the rows of a recording. A row has the key of what it counts and of the recording, and the newest row of a
-// key counts. What the recording counted before and does not count now is written again as nothing.
-func writeClickHouse(ctx context.Context, db *sql.DB, id string, before, now *counted) error {
-	var b block
-	written := time.Now().UnixNano()
-	if before != nil {
-		b.add(id, before, 0, written)
-		written++ // the rows of now replace these
+// A block is recordings that are written together.
+type block struct{ explained, problems, series [][]any }
+
+// add adds the rows of a recording, whose newest count.
+func (b *block) add(rec *Recording, c *counted, written int64) {
+	l, r := &c.Labels, &c.Rows
+	var problems []string
+	var requests, ns []int64
+	r.Each(func(*rows.Sum) {}, func(problem string, _, q, t int64) {
+		problems, requests, ns = append(problems, problem), append(requests, q), append(ns, t)
+	})
+	b.explained = append(b.explained, []any{l.Service, rec.Received.UnixNano(), rec.ID, l.Version, l.Environment, l.Pod, l.Node, r.At.Truncate(time.Minute).Unix(), stampOf(r.At, rec.ID), written,
+		column(r.Sums, func(s *rows.Sum) string { return s.Group }), column(r.Sums, func(s *rows.Sum) string { return s.Cause }), column(r.Sums, func(s *rows.Sum) int64 { return s.Bucket }),
+		column(r.Sums, func(s *rows.Sum) int64 { return s.N }), column(r.Sums, func(s *rows.Sum) int64 { return s.NS }), problems, requests, ns,
+		column(r.Slow, func(s *rows.Slow) string { return s.Request }), column(r.Slow, func(s *rows.Slow) string { return s.Group }), column(r.Slow, func(s *rows.Slow) int64 { return s.At.UnixNano() }),
+		column(r.Slow, func(s *rows.Slow) int64 { return s.NS }), column(r.Slow, func(s *rows.Slow) string { return s.Cause }), column(r.Slow, func(s *rows.Slow) string { return s.Site }),
+		column(r.Slow, func(s *rows.Slow) string { return s.Trace })})
+	for _, f := range r.Findings {
+		b.problems = append(b.problems, []any{f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.At.UnixNano()})
 	}
-	b.add(id, now, 1, written)
-	return b.insert(ctx, db)
 }
 
-// A block is rows that are written together.
-type block struct{ sums, seen, problems, slow, series [][]any }
-
-// add adds the rows of a recording; with times=0 as nothing.
-func (b *block) add(id string, c *counted, times, written int64) {
-	l, r := &c.Labels, &c.Rows
-	r.Each(func(s *rows.Sum) {
-		b.sums = append(b.sums, []any{l.Service, l.Version, l.Environment, l.Pod, l.Node, s.Group, r.At.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, times * s.N, times * s.NS, id, written})
-	}, func(problem string, n, requests, ns int64) {
-		at := fmt.Sprintf("%019d", r.At.UnixNano()) + id
-		b.seen = append(b.seen, []any{r.At.Truncate(day).Unix(), l.Service, l.Version, l.Environment, l.Pod, l.Node, problem, times * n, times * requests, times * ns, at, at, id, written})
-	})
-	for _, q := range r.Slow {
-		b.slow = append(b.slow, []any{id, q.Request, l.Service, l.Version, l.Environment, l.Pod, l.Node, q.Group, q.At.UnixNano(), times * q.NS, q.Cause, q.Site, q.Trace, written})
+func column[T, V any](list []T, of func(*T) V) []V {
+	out := make([]V, len(list))
+	for i := range list {
+		out[i] = of(&list[i])
 	}
-	for _, f := range r.Findings {
-		if times != 0 {
-			b.problems = append(b.problems, []any{f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.At.UnixNano()})
-		}
-	}
+	return out
 }
 
 func (b *block) insert(ctx context.Context, db *sql.DB) error {
@@ -77,10 +71,9 @@ func (b *block) insert(ctx context.Context, db *sql.DB) error {
 		rows [][]any
 	}{
 		{"series_rows (service, version, environment, pod, node, grp, day)", b.series},
-		{"sums_rows (service, version, environment, pod, node, grp, minute, cause, bucket, n, ns, recording, written)", b.sums},
-		{"seen_rows (day, service, version, environment, pod, node, problem, n, requests, ns, oldest, newest, recording, written)", b.seen},
 		{"problems_rows (problem, service, environment, grp, code, cause, site, severity, title, fix, updated)", b.problems},
-		{"slow_rows (recording, request, service, version, environment, pod, node, grp, moment, ns, cause, site, trace, written)", b.slow},
+		{"explained_rows (service, received, recording, version, environment, pod, node, minute, stamp, written, sums.grp, sums.cause, sums.bucket, sums.n, sums.ns, " +
+			"found.problem, found.requests, found.ns, slow.request, slow.grp, slow.moment, slow.ns, slow.cause, slow.site, slow.trace)", b.explained},
 	} {
 		if err := insertRows(ctx, db, t.into, t.rows); err != nil {
 			return err
@@ -115,19 +108,20 @@ func insertRows(ctx context.Context, db *sql.DB, into string, list [][]any) erro
 
 // forgetClickHouse removes rows from before a time.
 func forgetClickHouse(ctx context.Context, db *sql.DB, before time.Time) error {
+	today := before.Truncate(day).Unix()
 	for _, q := range []struct {
 		sql string
 		arg int64
 	}{
-		{`ALTER TABLE sums_rows DELETE WHERE minute<?`, before.Unix()},
-		{`ALTER TABLE seen_rows DELETE WHERE day<?`, before.Truncate(day).Unix()},
-		{`ALTER TABLE sums_hours DELETE WHERE hour<?`, before.Truncate(day).Unix()},
-		{`ALTER TABLE sums_days DELETE WHERE minute<?`, before.Truncate(day).Unix()},
-		{`ALTER TABLE seen_days DELETE WHERE day<?`, before.Truncate(day).Unix()},
-		{`ALTER TABLE slow_rows DELETE WHERE moment<?`, before.UnixNano()},
+		{`ALTER TABLE explained_rows DELETE WHERE minute<?`, before.Unix()},
+		{`ALTER TABLE hours_rows DELETE WHERE hour<?`, today},
+		{`ALTER TABLE days_rows DELETE WHERE minute<?`, today},
+		{`ALTER TABLE found_rows DELETE WHERE day<?`, today},
 		{`ALTER TABLE recordings_rows DELETE WHERE received<?`, before.UnixNano()},
-		{`ALTER TABLE series_rows DELETE WHERE day<?`, before.Truncate(day).Unix()},
+		{`ALTER TABLE series_rows DELETE WHERE day<?`, today},
 		{`ALTER TABLE problems_rows DELETE WHERE updated<?`, before.UnixNano()},
+		{`ALTER TABLE told_rows DELETE WHERE moment<?`, before.UnixNano()},
+		{`ALTER TABLE outbox_rows DELETE WHERE made<?`, before.Add(-7 * day).UnixNano()}, // tried for three days
 	} {
 		if _, err := db.ExecContext(ctx, q.sql, q.arg); err != nil {
 			return err
@@ -149,49 +143,71 @@ func (s *Store) Roll(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	var last int64
-	if err := s.click.QueryRowContext(ctx, `SELECT max(written) FROM seen_days`).Scan(&last); err != nil || now.UnixNano()-last < int64(rollEvery) {
+	if err := s.click.QueryRowContext(ctx, `SELECT max(written) FROM found_rows`).Scan(&last); err != nil || now.UnixNano()-last < int64(rollEvery) {
 		return err
 	}
-	type changed struct {
-		service string
-		hour    int64
-	}
-	list, err := collect(ctx, s.click, func(scan func(...any) error) (c changed, err error) {
-		return c, scan(&c.service, &c.hour)
-	}, `SELECT DISTINCT service, intDiv(toInt64(substring(oldest, 1, 19)), 3600000000000) * 3600 AS hour FROM seen_rows WHERE written>?`, last-int64(rollSkew))
-	if err != nil || len(list) == 0 {
+	hours, err := s.changed(ctx, last-int64(rollSkew), 3600)
+	if err != nil {
 		return err
 	}
-	hours, days := make(map[int64][]any), make(map[int64][]any)
-	for _, c := range list {
-		today := c.hour / 86400 * 86400
-		hours[c.hour] = append(hours[c.hour], c.service)
-		if !slices.Contains(days[today], any(c.service)) {
-			days[today] = append(days[today], c.service)
-		}
+	days, err := s.changed(ctx, last-int64(rollSkew), 86400)
+	if err != nil {
+		return err
 	}
+	const (
+		names = `sums.version, sums.environment, sums.cause, sums.bucket, sums.n, sums.ns`
+		sums  = `groupArray(version), groupArray(environment), groupArray(cause), groupArray(bucket), groupArray(sum_n), groupArray(sum_ns)
+			FROM (SELECT service, version, environment, cause, bucket, sum(n) AS sum_n, sum(ns) AS sum_ns FROM `
+		within = ` AND service IN ({services}) GROUP BY service, version, environment, cause, bucket) GROUP BY service`
+	)
 	for _, q := range []struct {
-		of       map[int64][]any
-		seconds  int64
-		into, by string
+		of      map[int64]*part
+		seconds int64
+		sql     string
 	}{
-		{hours, 3600, `INSERT INTO sums_hours (hour, service, version, environment, cause, bucket, n, ns, written)
-			SELECT intDiv(minute, 3600) * 3600 AS hour, service, version, environment, cause, bucket, sum(n), sum(ns), `, `FROM sums_rows FINAL WHERE minute>=? AND minute<? AND service IN (?*)
-			GROUP BY hour, service, version, environment, cause, bucket`},
-		{days, 86400, `INSERT INTO sums_days (minute, service, version, environment, cause, bucket, n, ns, written)
-			SELECT intDiv(hour, 86400) * 86400 AS minute, service, version, environment, cause, bucket, sum(n), sum(ns), `, `FROM sums_hours FINAL WHERE hour>=? AND hour<? AND service IN (?*)
-			GROUP BY minute, service, version, environment, cause, bucket`},
-		{days, 86400, `INSERT INTO seen_days (day, service, version, environment, problem, n, requests, ns, oldest, newest, pods, written)
-			SELECT day, service, version, environment, problem, sum(n), sum(requests), sum(ns), minIf(oldest, n>0), maxIf(newest, n>0), toInt64(uniqExactIf(pod, n>0)), `,
-			`FROM seen_rows FINAL WHERE day>=? AND day<? AND service IN (?*) GROUP BY day, service, version, environment, problem`},
+		{hours, 3600, `INSERT INTO hours_rows (service, hour, written, ` + names + `) SELECT service, toInt64({begin}), toInt64({now}), ` + sums + s.from("sums") +
+			` WHERE received>={begin}*1000000000 AND received<={until} AND minute>={begin} AND minute<{end}` + within},
+		{days, 86400, `INSERT INTO days_rows (service, minute, written, ` + names + `) SELECT service, toInt64({begin}), toInt64({now}), ` + sums + s.from("hours") +
+			` WHERE hour>={begin} AND hour<{end}` + within},
+		{days, 86400, `INSERT INTO found_rows (service, day, written, found.version, found.environment, found.problem, found.n, found.requests, found.ns, found.oldest, found.newest, found.pods)
+			SELECT service, toInt64({begin}), toInt64({now}), groupArray(version), groupArray(environment), groupArray(problem), groupArray(sum_n), groupArray(sum_requests), groupArray(sum_ns),
+				groupArray(oldest), groupArray(newest), groupArray(pods) FROM (SELECT service, version, environment, problem, toInt64(count()) AS sum_n, sum(requests) AS sum_requests, sum(ns) AS sum_ns,
+				min(stamp) AS oldest, max(stamp) AS newest, toInt64(uniqExact(pod)) AS pods FROM ` + s.from("found") + ` WHERE received>={begin}*1000000000 AND received<={until} AND minute>={begin} AND minute<{end}
+				AND service IN ({services}) GROUP BY service, version, environment, problem) GROUP BY service`},
 	} {
-		for begin, services := range q.of {
-			_, err := s.click.ExecContext(ctx, q.into+strconv.FormatInt(now.UnixNano(), 10)+" "+strings.Replace(q.by, "?*", "?"+strings.Repeat(",?", len(services)-1), 1),
-				append([]any{begin, begin + q.seconds}, services...)...)
-			if err != nil {
+		for begin, p := range q.of {
+			sql := strings.NewReplacer("{begin}", itoa(begin), "{end}", itoa(begin+q.seconds), "{until}", itoa(p.until), "{now}", itoa(now.UnixNano()),
+				"{services}", "?"+strings.Repeat(",?", len(p.services)-1)).Replace(q.sql)
+			if _, err := s.click.ExecContext(ctx, sql, p.services...); err != nil {
 				return fmt.Errorf("ClickHouse: adding up: %w", err)
 			}
 		}
 	}
 	return nil
 }
+
+// A part is of an hour or day which services there are, and when the last of their recordings was received: rows are found by that.
+type part struct {
+	services []any
+	until    int64
+}
+
+// changed returns the parts of which rows were written after a time, by when they begin.
+func (s *Store) changed(ctx context.Context, after, seconds int64) (map[int64]*part, error) {
+	out := make(map[int64]*part)
+	_, err := collect(ctx, s.click, func(scan func(...any) error) (_ struct{}, err error) {
+		var service string
+		var begin, until int64
+		if err = scan(&service, &begin, &until); err == nil {
+			if out[begin] == nil {
+				out[begin] = new(part)
+			}
+			p := out[begin]
+			p.services, p.until = append(p.services, service), max(p.until, until)
+		}
+		return struct{}{}, err
+	}, `SELECT service, intDiv(minute, ?) * ? AS begin, max(received) FROM explained_rows GROUP BY service, begin HAVING max(written)>?`, seconds, seconds, after)
+	return out, err
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

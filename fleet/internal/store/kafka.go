@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -26,7 +28,8 @@ type topic struct {
 	admin  *kadm.Client
 	name   string
 
-	polling sync.Mutex // one polls at a time
+	first   atomic.Bool // whether the first partition is this member's
+	polling sync.Mutex  // one polls at a time
 	mu      sync.Mutex
 	waits   []*flight           // read and not taken
 	parts   map[int32][]*flight // of each partition that is this member's: what is not committed, in order
@@ -42,9 +45,10 @@ type message struct {
 type flight struct {
 	message
 	record     *kgo.Record
-	done, lost bool // lost: the partition is another member's
-	mine       bool // its tries are counted here, not in what is known of it
-	before     known
+	done, lost bool  // lost: the partition is another member's
+	mine       bool  // its tries are counted here, not in what is known of it
+	written    int64 // what is written of it later than that replaces what was written before
+	class      string
 	twins      []*flight // the same recording, sent at the same time
 }
 
@@ -106,7 +110,12 @@ func openTopic(ctx context.Context, address string, consume bool) (*topic, error
 	if consume {
 		opts = append(opts, kgo.ConsumerGroup(group), kgo.ConsumeTopics(t.name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(session),
 			kgo.FetchMaxPartitionBytes(64<<10), kgo.AutoCommitMarks(), kgo.AutoCommitInterval(time.Second),
-			kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { t.lose(p[t.name]) }), // what an earlier turn left
+			kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, p map[string][]int32) {
+				t.lose(p[t.name]) // what an earlier turn left
+				if slices.Contains(p[t.name], 0) {
+					t.first.Store(true)
+				}
+			}),
 			kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { t.lose(p[t.name]) }),
 			kgo.OnPartitionsRevoked(func(ctx context.Context, c *kgo.Client, p map[string][]int32) {
 				_ = c.CommitMarkedOffsets(ctx) // what is not committed is explained again
@@ -201,6 +210,9 @@ func (t *topic) finish(f *flight) {
 
 // lose forgets partitions. Another member gets what is not committed of them.
 func (t *topic) lose(partitions []int32) {
+	if slices.Contains(partitions, 0) {
+		t.first.Store(false)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range partitions {

@@ -4,8 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -100,13 +98,13 @@ func ask(t *testing.T, s *Store, now time.Time) {
 		}
 		slices.Sort(took)
 		t.Logf("%s: %v", q.what, took[3].Round(time.Millisecond))
-		if strings.HasPrefix(q.what, "start page") && took[0] > 300*time.Millisecond || s.click == nil && took[0] > 300*time.Millisecond {
+		if took[0] > 300*time.Millisecond {
 			t.Errorf("%s took %v at least", q.what, took[0])
 		}
 	}
 }
 
-// TestHundredMillion: the same of a hundred million rows in ClickHouse, those of 667,000 recordings with 150 sums and three findings each.
+// TestHundredMillion: the same of a hundred million sums in ClickHouse, those of 667,000 recordings with 150 sums and two findings each.
 func TestHundredMillion(t *testing.T) {
 	address := clickHouse(t)
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "fleet.db"), address)
@@ -116,17 +114,15 @@ func TestHundredMillion(t *testing.T) {
 	defer s.Close()
 	now := time.Now()
 	begin := itoa(now.Add(-14 * day).Truncate(time.Hour).Unix())
-	const labels = `concat('service', toString(intDiv(r%2000, 50))) AS service, concat('v', toString(intDiv(r%50, 25))) AS version, 'prod' AS environment,
-		concat('pod-7d9f8b6c5d-', toString(r%2000)) AS pod, concat('node-', toString(r%97)) AS node`
 	at := time.Now()
 	for _, q := range []string{
-		// A recording an hour of each of 2,000 pods; 3 groups, 5 causes, 10 buckets.
-		`INSERT INTO sums_rows (recording, service, version, environment, pod, node, grp, minute, cause, bucket, n, ns, written) SELECT lower(hex(MD5(toString(intDiv(number, 150) AS r)))), ` + labels + `,
-			concat('GET /group/', toString(number%3)), ` + begin + ` + 3600*intDiv(r, 2000) + 60*(r%60), arrayElement(['', 'cpu', 'sched', 'network', 'lock'], toInt64(1 + intDiv(number, 3)%5)),
-			1000000*(1 + intDiv(number%150, 15)), 3, 1000000, 1 FROM system.numbers LIMIT 100000000`,
-		`INSERT INTO seen_rows (recording, service, version, environment, pod, node, problem, day, n, requests, ns, oldest, newest, written) SELECT lower(hex(MD5(toString(intDiv(number, 3) AS r)))) AS recording, ` + labels + `,
-			if(number%3=0, '', concat(service, '-', toString((number + r)%5))), intDiv(` + begin + ` + 3600*intDiv(r, 2000), 86400)*86400, 1, 100, 10000000000,
-			concat(toString((` + begin + ` + 3600*intDiv(r, 2000) + 60*(r%60))*1000000000), recording) AS stamp, stamp, 1 FROM system.numbers LIMIT 2000000`,
+		// A recording an hour of each of 2,000 pods; 3 groups, 5 causes, 10 buckets, 2 findings.
+		`INSERT INTO explained_rows (recording, service, version, environment, pod, node, received, minute, stamp, written, sums.grp, sums.cause, sums.bucket, sums.n, sums.ns, found.problem, found.requests, found.ns)
+			SELECT lower(hex(MD5(toString(number)))) AS recording, concat('service', toString(intDiv(number%2000, 50))) AS service, concat('v', toString(intDiv(number%50, 25))), 'prod',
+			concat('pod-7d9f8b6c5d-', toString(number%2000)), concat('node-', toString(number%97)), minute*1000000000 AS received, ` + begin + ` + 3600*intDiv(number, 2000) + 60*(number%60) AS minute,
+			concat(toString(received), recording), 1, arrayMap(x->concat('GET /group/', toString(x%3)), range(150)), arrayMap(x->arrayElement(['', 'cpu', 'sched', 'network', 'lock'], toInt64(1 + intDiv(x, 3)%5)), range(150)),
+			arrayMap(x->toInt64(1000000*(1 + intDiv(x, 15))), range(150)), arrayMap(x->toInt64(3), range(150)), arrayMap(x->toInt64(1000000), range(150)),
+			arrayMap(x->if(x=0, '', concat(service, '-', toString((number + x)%5))), range(3)), arrayMap(x->toInt64(100), range(3)), arrayMap(x->toInt64(10000000000), range(3)) FROM system.numbers LIMIT 666667`,
 		`INSERT INTO problems_rows (problem, service, environment, grp, code, cause, site, severity, title, fix, updated) SELECT concat('service', toString(intDiv(number, 5)), '-', toString(number%5)) AS problem,
 			concat('service', toString(intDiv(number, 5))), 'prod', 'GET /group/1', 'WL2001', 'lock', 'main.x (x.go:1)', 'high', 'requests queue for a Mutex', 'release it', 1 FROM system.numbers LIMIT 200`,
 	} {
@@ -151,10 +147,8 @@ func TestHundredMillion(t *testing.T) {
 	}
 	ask(t, s, now)
 	var rowsOf, bytes uint64
-	if err := s.click.QueryRow(`SELECT sum(rows), sum(bytes_on_disk) FROM system.parts WHERE active AND table='sums_rows'`).Scan(&rowsOf, &bytes); err != nil {
+	if err := s.click.QueryRow(`SELECT sum(rows), sum(bytes_on_disk) FROM system.parts WHERE active AND table='explained_rows'`).Scan(&rowsOf, &bytes); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d sums, %.1f bytes each", rowsOf, float64(bytes)/float64(rowsOf))
+	t.Logf("%d recordings, %.1f bytes a sum", rowsOf, float64(bytes)/float64(rowsOf)/150)
 }
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }

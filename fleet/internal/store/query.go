@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,15 +16,21 @@ type Range struct {
 	Service, Environment string
 }
 
-// where returns the condition of a range over a column of seconds.
-func (r *Range) where(column string, unit time.Duration) (string, []any) {
-	q := column + ">=? AND " + column + "<?"
-	args := []any{r.From.Truncate(unit).Unix(), r.To.Unix()}
-	if r.Service != "" {
-		q, args = q+" AND service=?", append(args, r.Service)
+// where returns the condition of a range over the rows of a table, in whole units of time.
+func (s *databases) where(table string, in Range, unit time.Duration) (string, []any) {
+	column, from := map[string]string{"seen": "day"}[table], in.From.Truncate(unit).Unix()
+	if column == "" {
+		column = "minute"
 	}
-	if r.Environment != "" {
-		q, args = q+" AND environment=?", append(args, r.Environment)
+	q, args := column+">=? AND "+column+"<?", []any{from, in.To.Unix()}
+	if s.click != nil && table == "sums" { // by its key: a recording is received after it begins
+		q, args = q+" AND received>=?", append(args, from*int64(time.Second))
+	}
+	if in.Service != "" {
+		q, args = q+" AND service=?", append(args, in.Service)
+	}
+	if in.Environment != "" {
+		q, args = q+" AND environment=?", append(args, in.Environment)
 	}
 	return q, args
 }
@@ -74,7 +81,10 @@ type Problem struct {
 	Recording     string  `json:"recording" doc:"the newest"`
 }
 
-// stamp takes apart a time and an id.
+// stampOf is a time and an id, in the order of time.
+func stampOf(at time.Time, id string) string { return fmt.Sprintf("%019d", at.UnixNano()) + id }
+
+// stamp takes them apart.
 func stamp(s string) (time.Time, string) {
 	if len(s) < 19 {
 		return time.Time{}, ""
@@ -91,13 +101,13 @@ type seenRow struct {
 // Overview returns what was found and the versions in a range. The problems come first whose fix would win most; those of replaced
 // versions are last.
 func (s *Store) Overview(ctx context.Context, in Range) (problems []Problem, versions []Version, err error) {
-	where, args := in.where("day", day)
+	where, args := s.where("seen", in, day)
 	// Pods that replace each other do not run at the same time: those of the day with most are the factor, not all of a week.
 	found, err := collect(ctx, s.q, func(scan func(...any) error) (r seenRow, err error) {
 		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.n, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
 		return r, err
 	}, `SELECT service, environment, version, problem, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
-		WHERE n>0 AND `+where+` GROUP BY service, environment, version, problem`, args...)
+		WHERE `+where+` GROUP BY service, environment, version, problem`, args...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -149,7 +159,7 @@ func (s *Store) Finding(ctx context.Context, in Range, problem string) (*Problem
 	if err := s.describe(ctx, one); err != nil || one[0].Code == "" {
 		return nil, nil, err
 	}
-	where, args := in.where("day", day)
+	where, args := s.where("seen", in, day)
 	list, err := collect(ctx, s.q, func(scan func(...any) error) (v Sighting, err error) {
 		var oldest, newest string
 		var ns int64
@@ -159,7 +169,7 @@ func (s *Store) Finding(ctx context.Context, in Range, problem string) (*Problem
 		v.GainNS = ns / max(1, v.Requests)
 		return v, err
 	}, `SELECT service, environment, version, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
-		WHERE n>0 AND problem=? AND `+where+` GROUP BY service, environment, version ORDER BY min(oldest) DESC`, append([]any{problem}, args...)...)
+		WHERE problem=? AND `+where+` GROUP BY service, environment, version ORDER BY min(oldest) DESC`, append([]any{problem}, args...)...)
 	if err != nil || len(list) == 0 {
 		return nil, nil, err
 	}
@@ -253,7 +263,7 @@ func (s *Store) describe(ctx context.Context, list []Problem) error {
 
 // quantiles adds to versions how long requests took.
 func (s *Store) quantiles(ctx context.Context, in Range, version func(service, environment, version string) *Version) error {
-	where, args := in.where("minute", day)
+	where, args := s.where("days", in, day)
 	type bucket struct{ upper, n int64 }
 	of := make(map[*Version][]bucket)
 	_, err := collect(ctx, s.q, func(scan func(...any) error) (_ struct{}, err error) {
@@ -293,11 +303,11 @@ type Point struct {
 
 // Series returns what requests of a service spent their time on, over time, by version.
 func (s *Store) Series(ctx context.Context, in Range, step time.Duration) ([]Point, error) {
-	from, where, args := "sums", "", []any(nil)
+	from := "sums"
 	if step >= day {
 		from = "days"
 	}
-	where, args = in.where("minute", step)
+	where, args := s.where(from, in, step)
 	return collect(ctx, s.q, func(scan func(...any) error) (p Point, err error) {
 		var at int64
 		err = scan(&at, &p.Version, &p.Cause, &p.Requests, &p.NS)
@@ -310,10 +320,21 @@ func (s *Store) Series(ctx context.Context, in Range, step time.Duration) ([]Poi
 // from names the rows that count. ClickHouse leaves out with FINAL what newer rows replaced; in a view, 18.16 would read all rows
 // whatever the question is about.
 func (s *databases) from(table string) string {
-	if s.click != nil {
-		return map[string]string{"sums": "sums_rows", "days": "sums_days", "seen": "seen_days", "slow": "slow_rows", "problems": "problems_rows"}[table] + " FINAL"
+	if s.click == nil {
+		return table
 	}
-	return table
+	const sums = `sums.version AS version, sums.environment AS environment, sums.cause AS cause, sums.bucket AS bucket, sums.n AS n, sums.ns AS ns`
+	return map[string]string{
+		"problems": `problems_rows FINAL`,
+		"sums":     `explained_rows FINAL ARRAY JOIN sums.grp AS grp, sums.cause AS cause, sums.bucket AS bucket, sums.n AS n, sums.ns AS ns`,
+		"found":    `explained_rows FINAL ARRAY JOIN found.problem AS problem, found.requests AS requests, found.ns AS ns`,
+		"slow": `explained_rows FINAL ARRAY JOIN slow.request AS request, slow.grp AS grp, slow.moment AS moment, slow.ns AS ns, slow.cause AS cause, slow.site AS site,
+			slow.trace AS trace`,
+		"hours": `hours_rows FINAL ARRAY JOIN ` + sums,
+		"days":  `days_rows FINAL ARRAY JOIN ` + sums,
+		"seen": `found_rows FINAL ARRAY JOIN found.version AS version, found.environment AS environment, found.problem AS problem, found.n AS n, found.requests AS requests,
+			found.ns AS ns, found.oldest AS oldest, found.newest AS newest, found.pods AS pods`,
+	}[table]
 }
 
 // div is a division of whole numbers, which both engines write differently.
@@ -335,7 +356,7 @@ type Pod struct {
 
 // Pods returns the pods of a service.
 func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
-	where, args := in.where("minute", time.Minute)
+	where, args := s.where("sums", in, time.Minute)
 	type key struct{ pod, node, version string }
 	at := make(map[key]int)
 	var out []Pod
@@ -381,6 +402,9 @@ type Moment struct {
 // Moments returns the slowest requests of a range, or those of a trace.
 func (s *Store) Moments(ctx context.Context, in Range, trace string, most int) ([]Moment, error) {
 	q, args := "moment>=? AND moment<?", []any{in.From.UnixNano(), in.To.UnixNano()}
+	if s.click != nil { // by its key: no recording is as long as that
+		q, args = q+" AND received>=?", append(args, in.From.Add(-time.Hour).UnixNano())
+	}
 	for _, c := range []struct{ column, value string }{{"service", in.Service}, {"environment", in.Environment}, {"trace", trace}} {
 		if c.value != "" {
 			q, args = q+" AND "+c.column+"=?", append(args, c.value)
@@ -391,7 +415,7 @@ func (s *Store) Moments(ctx context.Context, in Range, trace string, most int) (
 		err = scan(&m.Recording, &m.Request, &m.Service, &m.Environment, &m.Version, &m.Pod, &m.Node, &m.Group, &at, &m.NS, &m.Cause, &m.Site, &m.Trace)
 		m.At = time.Unix(0, at)
 		return m, err
-	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM `+s.from("slow")+` WHERE ns>0 AND `+q+` ORDER BY ns DESC LIMIT `+strconv.Itoa(most), args...)
+	}, `SELECT recording, request, service, environment, version, pod, node, grp, moment, ns, cause, site, trace FROM `+s.from("slow")+` WHERE `+q+` ORDER BY ns DESC LIMIT `+strconv.Itoa(most), args...)
 }
 
 // EachSum calls a function with what all recordings together sum up to.

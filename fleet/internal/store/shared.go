@@ -35,17 +35,17 @@ type shared struct {
 type facts interface {
 	// known returns what there is of recordings.
 	known(ctx context.Context, ids []string) (map[string]known, error)
-	// claim says who are worked on.
-	claim(ctx context.Context, flights []*flight) error
-	// finish writes rows and outcomes. Half of it may be written when it fails; then it is called again, also by another worker.
-	finish(ctx context.Context, outcomes []*outcome) error
+	// rows writes what recordings count, in place of what they counted before. Half of it may be written when it fails; then it is
+	// called again, also by another worker, at the same time as well.
+	rows(ctx context.Context, outcomes []*outcome) error
+	// states writes what becomes of recordings.
+	states(ctx context.Context, flights []*flight) error
 }
 
 type known struct {
 	state   string
 	tries   int
 	written int64
-	counted *counted // what was, or was about to be, added to the sums
 }
 
 // An outcome is what a flight came to.
@@ -148,6 +148,7 @@ func (s *shared) Claim(ctx context.Context, _ time.Time, _ time.Duration) (*Reco
 	if len(ids) == 0 {
 		return nil, nil
 	}
+	asked := time.Now().UnixNano()
 	all, err := s.facts.known(ctx, ids)
 	if err != nil {
 		s.topic.back(list...)
@@ -172,7 +173,8 @@ func (s *shared) Claim(ctx context.Context, _ time.Time, _ time.Duration) (*Reco
 			s.topic.back(list[i:]...)
 			break
 		}
-		f.before, f.State, f.mine = k, Working, true
+		// A claim that comes late must not replace what another worker writes after this one has asked.
+		f.written, f.State, f.mine = max(asked, k.written+1), Working, true
 		f.Tries++
 		s.flights[f.ID] = f
 		claims = append(claims, f)
@@ -185,7 +187,7 @@ func (s *shared) Claim(ctx context.Context, _ time.Time, _ time.Duration) (*Reco
 	if len(claims) == 0 {
 		return nil, nil
 	}
-	if err := s.facts.claim(ctx, claims); err != nil {
+	if err := s.facts.states(ctx, claims); err != nil {
 		for _, f := range claims {
 			s.release(f)
 		}
@@ -319,7 +321,13 @@ func (s *shared) flush(ctx context.Context) {
 			if len(batch) == 0 {
 				break
 			}
-			err := s.facts.finish(ctx, batch)
+			for _, e := range batch {
+				e.written = max(time.Now().UnixNano(), e.written+1) // also where another machine's clock was ahead
+			}
+			err := s.facts.rows(ctx, batch)
+			if err == nil {
+				err = s.facts.states(ctx, column(batch, func(e **outcome) *flight { return (*e).flight }))
+			}
 			if err == nil {
 				break
 			}
@@ -413,12 +421,12 @@ func (s *shared) Drop(ctx context.Context, now time.Time, maxAge time.Duration, 
 		}
 		total -= r.Bytes
 		r.Raw = false
-		out, gone = append(out, d), append(gone, &flight{message: message{Recording: r}})
+		out, gone = append(out, d), append(gone, &flight{message: message{Recording: r}, written: time.Now().UnixNano()})
 	}
 	if len(gone) == 0 {
 		return nil, s.topic.trim(ctx)
 	}
-	return out, writeRecordings(ctx, s.click, gone, func(f *flight) (string, int64, *counted) { return f.State, f.after(), nil })
+	return out, s.facts.states(ctx, gone)
 }
 
 func number(is bool) int {

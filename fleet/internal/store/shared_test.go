@@ -21,22 +21,17 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// memory are facts in a map, of which a call may fail at its start or half way.
+// memory are facts in maps, in which what is written last counts.
 type memory struct {
-	mu   sync.Mutex
-	of   map[string]known
-	rows map[string]map[int64]int64 // by recording and bucket
-	fail func() int                 // 0 is well, 1 at the start, 2 after what will be counted is written
+	mu      sync.Mutex
+	of      map[string]known
+	said    map[string]*counted // by recording, as it is the key of what ClickHouse keeps
+	written map[string]int64    // of said
 }
-
-var errDown = errors.New("the database is down")
 
 func (m *memory) known(_ context.Context, ids []string) (map[string]known, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.fail() == 1 {
-		return nil, errDown
-	}
 	out := make(map[string]known)
 	for _, id := range ids {
 		if k, ok := m.of[id]; ok {
@@ -46,50 +41,95 @@ func (m *memory) known(_ context.Context, ids []string) (map[string]known, error
 	return out, nil
 }
 
-func (m *memory) claim(_ context.Context, flights []*flight) error {
+func (m *memory) states(_ context.Context, flights []*flight) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.fail() == 1 {
-		return errDown
-	}
 	for _, f := range flights {
-		m.of[f.ID] = known{state: Working, tries: f.Tries, counted: f.before.counted}
+		if f.written >= m.of[f.ID].written {
+			m.of[f.ID] = known{f.State, f.Tries, f.written}
+		}
 	}
 	return nil
 }
 
-func (m *memory) finish(_ context.Context, outcomes []*outcome) error {
+func (m *memory) rows(_ context.Context, outcomes []*outcome) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	how := m.fail()
-	if how == 1 {
-		return errDown
-	}
 	for _, o := range outcomes {
-		k := known{state: o.State, tries: o.Tries, counted: o.before.counted}
-		if o.now != nil {
-			if o.before.counted != nil {
-				for _, s := range o.before.counted.Rows.Sums {
-					delete(m.rows[o.ID], s.Bucket)
-				}
-			}
-			o.before.counted, k.counted = o.now, o.now
-			if m.rows[o.ID] == nil {
-				m.rows[o.ID] = make(map[int64]int64)
-			}
-			for _, s := range o.now.Rows.Sums {
-				m.rows[o.ID][s.Bucket] = s.N
-			}
+		if o.now != nil && o.written >= m.written[o.ID] {
+			m.said[o.ID], m.written[o.ID] = o.now, o.written
 		}
-		if how == 2 {
-			k.state = Working
-		}
-		m.of[o.ID] = k
-	}
-	if how == 2 {
-		return errDown
 	}
 	return nil
+}
+
+func (m *memory) each(_ context.Context, sum func(group, cause string, bucket, n, ns int64)) error {
+	for _, c := range m.said {
+		for _, s := range c.Rows.Sums {
+			sum(s.Group, s.Cause, s.Bucket, s.N, s.NS)
+		}
+	}
+	return nil
+}
+
+// unsure are facts that may not answer, may have done what they do not answer to, and may do it late, when other workers have written.
+type unsure struct {
+	facts
+	mu     sync.Mutex
+	chance *rand.Rand // nil: all is well
+	late   []func() error
+}
+
+var errDown = errors.New("the database is down")
+
+func (u *unsure) call(f func() error) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.chance != nil {
+		switch u.chance.IntN(24) {
+		case 0:
+			return errDown
+		case 1:
+			return errors.Join(f(), errDown)
+		case 2:
+			u.late = append(u.late, f)
+			return errDown
+		}
+	}
+	return f()
+}
+
+func (u *unsure) known(ctx context.Context, ids []string) (out map[string]known, err error) {
+	return out, u.call(func() error { out, err = u.facts.known(ctx, ids); return err })
+}
+
+func (u *unsure) states(ctx context.Context, flights []*flight) error {
+	sent := column(flights, func(f **flight) *flight { g := **f; return &g }) // as it is now, whenever it comes
+	return u.call(func() error { return u.facts.states(ctx, sent) })
+}
+
+func (u *unsure) rows(ctx context.Context, outcomes []*outcome) error {
+	sent := column(outcomes, func(e **outcome) *outcome {
+		f, o := *(*e).flight, **e
+		o.flight = &f
+		return &o
+	})
+	return u.call(func() error { return u.facts.rows(ctx, sent) })
+}
+
+// settle does what is late.
+func (u *unsure) settle(well bool) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var all []error
+	for _, f := range u.late {
+		all = append(all, f())
+	}
+	u.late = nil
+	if well {
+		u.chance = nil
+	}
+	return errors.Join(all...)
 }
 
 // member is a worker's ledger.
@@ -113,31 +153,27 @@ func (s *shared) die() {
 }
 
 // sharedQueue has workers of a consumer group do what chance says: take recordings, finish, fail or release them, die, lose what they
-// have committed, and meet a database that is down. In the end, each recording that was added is done or poison and counts as its last
-// explanation says, and nothing waits.
-func sharedQueue(t *testing.T, address string, seed uint64, steps int) {
+// have committed, and meet a database that is down or late. In the end, each recording that was added is done or poison and counts as one
+// of its explanations says, whole, and nothing waits.
+func sharedQueue(t *testing.T, address string, f facts, each func(context.Context, func(group, cause string, bucket, n, ns int64)) error, seed uint64, steps int) {
 	r := rand.New(rand.NewPCG(seed, 0))
-	var failing sync.Mutex
-	fails := rand.New(rand.NewPCG(seed, 1))
-	well := false
-	m := &memory{of: make(map[string]known), rows: make(map[string]map[int64]int64), fail: func() int {
-		failing.Lock()
-		defer failing.Unlock()
-		if n := fails.IntN(20); !well && n < 3 {
-			return n
-		}
-		return 0
-	}}
+	m := &unsure{facts: f, chance: rand.New(rand.NewPCG(seed, 1))}
 	workers := []*shared{member(t, address, m), member(t, address, m)}
 	claims := make([][]*Recording, len(workers))
-	added, last, poison := make(map[string]bool), make(map[string]int64), make(map[string]bool)
+	added, explained, poison := make(map[string]bool), make(map[string][]map[int64]int64), make(map[string]bool)
 	ctx := t.Context()
 	finish := func(w *shared, c *Recording) {
-		bucket, n := int64(1+r.IntN(3)), int64(1+r.IntN(5)) // another program finds something else
-		if _, err := w.Finish(ctx, c, &rows.Rows{At: time.Now(), Cause: "cpu", Sums: []rows.Sum{{Group: "GET /", Bucket: bucket, N: n}}}); err != nil {
+		is, list := make(map[int64]int64), []rows.Sum(nil)
+		for range 2 { // another program finds something else
+			is[int64(1+r.IntN(4))] = int64(1 + r.IntN(100))
+		}
+		for bucket, n := range is {
+			list = append(list, rows.Sum{Group: c.ID, Bucket: bucket, N: n})
+		}
+		explained[c.ID] = append(explained[c.ID], is)
+		if _, err := w.Finish(ctx, c, &rows.Rows{At: c.Received, Cause: "cpu", Sums: list}); err != nil {
 			t.Fatal(err)
 		}
-		last[c.ID] = n
 	}
 	for range steps {
 		i := r.IntN(len(workers))
@@ -149,7 +185,7 @@ func sharedQueue(t *testing.T, address string, seed uint64, steps int) {
 		drop := func() { claims[i] = slices.DeleteFunc(claims[i], func(o *Recording) bool { return o == c }) }
 		switch what := r.IntN(20); {
 		case what < 6:
-			id := fmt.Sprintf("%032x", r.IntN(40))
+			id := fmt.Sprintf("%032x", 1000*int(seed)+r.IntN(40))
 			if err := w.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
@@ -189,6 +225,10 @@ func sharedQueue(t *testing.T, address string, seed uint64, steps int) {
 			for i := range workers {
 				workers[i], claims[i] = member(t, address, m), nil
 			}
+		case what == 15 && r.IntN(2) == 0:
+			if err := m.settle(false); err != nil {
+				t.Fatal(err)
+			}
 		case c == nil:
 		case what == 15:
 			if err := w.Release(ctx, c); err != nil {
@@ -207,9 +247,9 @@ func sharedQueue(t *testing.T, address string, seed uint64, steps int) {
 			drop()
 		}
 	}
-	failing.Lock()
-	well = true
-	failing.Unlock()
+	if err := m.settle(true); err != nil {
+		t.Fatal(err)
+	}
 	for _, w := range workers {
 		w.die()
 	}
@@ -228,22 +268,25 @@ func sharedQueue(t *testing.T, address string, seed uint64, steps int) {
 			t.Fatal(err)
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.of) != len(added) {
-		t.Errorf("seed %d: %d recordings are known, want %d", seed, len(m.of), len(added))
+	all, err := m.known(ctx, slices.Collect(maps.Keys(added)))
+	counts := make(map[string]map[int64]int64)
+	if err == nil {
+		err = each(ctx, func(id, _ string, bucket, n, _ int64) {
+			if counts[id] == nil {
+				counts[id] = make(map[int64]int64)
+			}
+			counts[id][bucket] += n
+		})
 	}
-	for id, k := range m.of {
-		var n int64
-		for _, more := range m.rows[id] {
-			n += more
-		}
-		switch {
-		case k.state == Poison && poison[id]:
-		case k.state != Done:
+	if err != nil || len(all) != len(added) {
+		t.Errorf("seed %d: %d recordings are known, want %d, %v", seed, len(all), len(added), err)
+	}
+	for id, k := range all {
+		if k.state != Done && (k.state != Poison || !poison[id]) {
 			t.Errorf("seed %d: %s is %s", seed, id, k.state)
-		case n != k.counted.Rows.Sums[0].N || last[id] == 0 || len(m.rows[id]) != 1:
-			t.Errorf("seed %d: %s counts %v, explained as %+v", seed, id, m.rows[id], k.counted)
+		}
+		if k.state == Done && !slices.ContainsFunc(explained[id], func(e map[int64]int64) bool { return maps.Equal(e, counts[id]) }) {
+			t.Errorf("seed %d: %s counts %v, and was explained as %v", seed, id, counts[id], explained[id])
 		}
 	}
 }
@@ -259,17 +302,24 @@ func TestSharedQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sharedQueue(t, "kafka://"+c.ListenAddrs()[0]+"/whylate?partitions=3", seed, 150)
+		m := &memory{of: make(map[string]known), said: make(map[string]*counted), written: make(map[string]int64)}
+		sharedQueue(t, "kafka://"+c.ListenAddrs()[0]+"/whylate?partitions=3", m, m.each, seed, 150)
 		c.Close()
 	}
 }
 
-// TestSharedQueueKafka is the same on a real Kafka, a topic a time.
+// TestSharedQueueKafka is the same on a real Kafka, a topic a time, and a real ClickHouse.
 func TestSharedQueueKafka(t *testing.T) {
-	testfull.Need(t, "Kafka")
+	testfull.Need(t, "Kafka and ClickHouse")
 	e := enginetest.Kafka(t)
+	db, err := openClickHouse(t.Context(), enginetest.ClickHouse(t).Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	d := &databases{click: db, q: db, r: db}
 	for seed := range uint64(3) {
-		sharedQueue(t, fmt.Sprint(e.Address[:len(e.Address)-len("?partitions=4")], seed, "?partitions=3"), 100+seed, 150)
+		sharedQueue(t, fmt.Sprint(e.Address[:len(e.Address)-len("?partitions=4")], seed, "?partitions=3"), &clickFacts{db: db}, (&Store{d, lite{d}}).EachSum, 100+seed, 150)
 	}
 }
 

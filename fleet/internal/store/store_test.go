@@ -191,7 +191,7 @@ func byDay(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 		err = scan(&day, &service, &version, &environment, &problem, &v[0], &v[1], &v[2], &v[3])
 		out[fmt.Sprint(day, service, version, environment, problem)] = v
 		return struct{}{}, err
-	}, `SELECT day, service, version, environment, problem, n, requests, ns, pods FROM `+s.from("seen")+` WHERE n>0`)
+	}, `SELECT day, service, version, environment, problem, n, requests, ns, pods FROM `+s.from("seen"))
 	if err != nil {
 		t.Fatal(err)
 	}

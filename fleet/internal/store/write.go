@@ -31,12 +31,10 @@ func (c *counted) class() string {
 }
 
 // Finish writes the rows of a recording in place of those it had, and takes it off the queue. In SQLite that is one transaction: a
-// worker that is killed before leaves nothing. In ClickHouse the rows come first, and the same rows again replace themselves. A
+// worker that is killed before leaves nothing. In ClickHouse the rows come first, and those of the next try replace them. A
 // worker whose claim is another's by now writes nothing. Folded says that the service has too many series.
 func (s lite) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded bool, err error) {
 	now := counted{r.Labels, *add}
-	var before *counted
-	var ids map[string]int64
 	err = within(ctx, s.w, func(tx *sql.Tx) error {
 		var held bool
 		var blob []byte
@@ -47,10 +45,12 @@ func (s lite) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded 
 		if err != nil {
 			return err
 		}
-		if before, err = unpack(blob); err != nil {
+		before, err := unpack(blob)
+		if err != nil {
 			return err
 		}
-		if ids, folded, err = foldSQLite(ctx, tx, &now); err != nil || s.click != nil {
+		ids, fold, err := foldSQLite(ctx, tx, &now)
+		if folded = fold; err != nil || s.click != nil {
 			return err
 		}
 		if before != nil {
@@ -73,7 +73,9 @@ func (s lite) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded 
 	if err != nil || s.click == nil {
 		return folded, err
 	}
-	if err := writeClickHouse(ctx, s.click, r.ID, before, &now); err != nil {
+	var b block
+	b.add(r, &now, time.Now().UnixNano())
+	if err := b.insert(ctx, s.click); err != nil {
 		return folded, err
 	}
 	return folded, within(ctx, s.w, func(tx *sql.Tx) error { return s.done(ctx, tx, r, &now) })
@@ -228,7 +230,7 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 			pods = times
 		}
 		if err == nil {
-			at := fmt.Sprintf("%019d", r.At.UnixNano()) + id
+			at := stampOf(r.At, id)
 			err = exec(2, today, l.Service, l.Version, l.Environment, problem, times*n, times*requests, times*ns, at, at, pods)
 		}
 	})

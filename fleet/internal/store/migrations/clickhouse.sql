@@ -1,40 +1,39 @@
--- The tables of SQLite, a row a recording: rows of one key replace each other, so writing twice counts once. Written in the
--- dialect that 18.16 knows, too. All of it is run at each start, so a change is a statement that may be run again: goose cannot keep
--- its versions in 18.16, whose protocol takes no values inside of a statement. Tables of hours and days are kept by Store.Roll.
-CREATE TABLE IF NOT EXISTS sums_rows (
-	service String, version String, environment String, pod String, node String, grp String, minute Int64, cause String, bucket Int64, n Int64, ns Int64,
-	recording String, written Int64
-) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(minute)))
-	ORDER BY (service, minute, version, environment, pod, node, grp, cause, bucket, recording);
-CREATE TABLE IF NOT EXISTS sums_hours (
-	service String, hour Int64, version String, environment String, cause String, bucket Int64, n Int64, ns Int64, written Int64
-) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(hour))) ORDER BY (service, hour, version, environment, cause, bucket);
-CREATE TABLE IF NOT EXISTS sums_days (
-	service String, minute Int64, version String, environment String, cause String, bucket Int64, n Int64, ns Int64, written Int64
-) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(minute))) ORDER BY (service, minute, version, environment, cause, bucket);
-CREATE TABLE IF NOT EXISTS seen_rows (
-	day Int64, service String, version String, environment String, pod String, node String, problem String, n Int64, requests Int64, ns Int64,
-	oldest String, newest String, recording String, written Int64
-) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(day)))
-	ORDER BY (service, day, problem, version, environment, pod, node, recording);
-CREATE TABLE IF NOT EXISTS seen_days (
-	day Int64, service String, version String, environment String, problem String, n Int64, requests Int64, ns Int64, oldest String, newest String, pods Int64, written Int64
-) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(day))) ORDER BY (day, service, version, environment, problem);
+-- The tables of SQLite, a row a recording with all that it counts: written again, by another worker or program, it replaces itself as a
+-- whole, since its key is known before it is explained. The newest row counts. Sums by hour and day, kept by Store.Roll, are a row
+-- a service for the same reason. Written in the dialect that 18.16 knows, too. All of it is run at each start, so a change is a statement that
+-- may be run again: goose cannot keep its versions in 18.16, whose protocol takes no values inside of a statement.
+CREATE TABLE IF NOT EXISTS explained_rows (
+	service String, received Int64, recording String, version String, environment String, pod String, node String, minute Int64, stamp String,
+	sums Nested (grp String, cause String, bucket Int64, n Int64, ns Int64),
+	found Nested (problem String, requests Int64, ns Int64),
+	slow Nested (request String, grp String, moment Int64, ns Int64, cause String, site String, trace String), written Int64
+) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(intDiv(received, 1000000000))))
+	ORDER BY (service, received, recording) SETTINGS index_granularity = 256;
+CREATE TABLE IF NOT EXISTS hours_rows (
+	service String, hour Int64, sums Nested (version String, environment String, cause String, bucket Int64, n Int64, ns Int64), written Int64
+) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(hour))) ORDER BY (service, hour) SETTINGS index_granularity = 256;
+CREATE TABLE IF NOT EXISTS days_rows (
+	service String, minute Int64, sums Nested (version String, environment String, cause String, bucket Int64, n Int64, ns Int64), written Int64
+) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(minute))) ORDER BY (service, minute) SETTINGS index_granularity = 256;
+CREATE TABLE IF NOT EXISTS found_rows (
+	service String, day Int64, found Nested (version String, environment String, problem String, n Int64, requests Int64, ns Int64, oldest String, newest String,
+	pods Int64), written Int64
+) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(day))) ORDER BY (service, day) SETTINGS index_granularity = 256;
 CREATE TABLE IF NOT EXISTS problems_rows (
 	problem String, service String, environment String, grp String, code String, cause String, site String, severity String, title String, fix String,
 	updated Int64
 ) ENGINE = ReplacingMergeTree(updated) ORDER BY problem;
-CREATE TABLE IF NOT EXISTS slow_rows (
-	recording String, request String, service String, version String, environment String, pod String, node String, grp String, moment Int64, ns Int64,
-	cause String, site String, trace String, written Int64
-) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(intDiv(moment, 1000000000))))
-	ORDER BY (service, moment, recording, request);
--- What the ledger of several machines keeps of recordings; counted is what is in the sums, to be taken away when it is explained again.
+-- What the ledger of several machines keeps of recordings.
 CREATE TABLE IF NOT EXISTS recordings_rows (
 	id String, service String, version String, environment String, pod String, node String, received Int64, bytes Int64, state String, tries Int32,
-	error String, raw Int8, class String, counted String, written Int64
+	error String, raw Int8, class String, written Int64
 ) ENGINE = ReplacingMergeTree(written) ORDER BY id SETTINGS index_granularity = 128;
 CREATE VIEW IF NOT EXISTS recordings AS SELECT id, service, version, environment, pod, node, received, bytes, state, tries, error, raw, class
 	FROM recordings_rows FINAL;
 CREATE TABLE IF NOT EXISTS series_rows (service String, version String, environment String, pod String, node String, grp String, day Int64)
 	ENGINE = ReplacingMergeTree(day) ORDER BY (service, version, environment, pod, node, grp);
+-- What webhooks have said, and what waits to be delivered: see internal/notify.
+CREATE TABLE IF NOT EXISTS told_rows (what String, state String, moment Int64, written Int64) ENGINE = ReplacingMergeTree(written) ORDER BY what;
+CREATE VIEW IF NOT EXISTS told AS SELECT what, state, moment FROM told_rows FINAL;
+CREATE TABLE IF NOT EXISTS outbox_rows (id String, body String, made Int64, due Int64, tries Int32, written Int64) ENGINE = ReplacingMergeTree(written) ORDER BY id;
+CREATE VIEW IF NOT EXISTS outbox AS SELECT id, body, made, due, tries, written FROM outbox_rows FINAL WHERE due>=0;
