@@ -125,7 +125,7 @@ func (c *config) check() error {
 	bad(c.logs != "text" && c.logs != "json", "-log=%s is neither text nor json", c.logs)
 	bad((c.cert == "") != (c.key == ""), "-tls-cert and -tls-key need each other")
 	bad(c.kafka != "" && (c.s3 == "" || c.clickhouse == ""), "-kafka needs -s3 and -clickhouse: several machines share no directory")
-	bad(c.kafka != "" && c.webhook != "", "-webhook needs SQLite, which keeps what is still to be sent: with -kafka, alert by Prometheus' rules")
+	bad(c.webhook != "" && c.target == "work" && c.public == "", "-webhook needs -public with -target=work, which serves no pages")
 	_, _, err := net.SplitHostPort(c.listen)
 	bad(err != nil, "-listen=%s is no address such as 127.0.0.1:4319", c.listen)
 	bad(c.workers < 1, "-workers=%d: there must be at least one", c.workers)

@@ -82,14 +82,17 @@ type Group struct {
 func (n *Notifier) Run(ctx context.Context) {
 	send, next := n.sender(), time.Time{}
 	for ctx.Err() == nil {
-		now := time.Now()
-		if !now.Before(next) {
+		now, more, err := time.Now(), false, error(nil)
+		notifies := n.Store.Notifies()
+		if notifies && !now.Before(next) {
 			next = now.Add(every)
 			if err := n.Look(ctx, now); err != nil && ctx.Err() == nil {
 				n.Log.Error("looking for what webhooks have to say", "error", err)
 			}
 		}
-		more, err := send.one(ctx, now)
+		if notifies {
+			more, err = send.one(ctx, now)
+		}
 		if err != nil && ctx.Err() == nil {
 			n.Log.Error("webhooks", "error", err)
 		}
@@ -115,35 +118,42 @@ func (n *Notifier) Look(ctx context.Context, now time.Time) error {
 	if waiting, err := n.Store.Unsent(ctx); err != nil || waiting >= unsent {
 		return err
 	}
-	before, err := n.Store.Told(ctx, "")
-	if err != nil {
-		return err
-	}
 	problems, versions, err := n.Store.Overview(ctx, store.Range{From: now.Add(-look), To: now.Add(time.Minute)})
 	if err != nil {
 		return err
 	}
+	asked := []string{""}
+	for _, p := range problems {
+		asked = append(asked, finding(&p))
+	}
+	for i := range versions {
+		if old := replaced(versions, i); old != nil {
+			asked = append(asked, version(&versions[i], old))
+		}
+	}
+	told, err := n.Store.Told(ctx, asked)
+	if err != nil {
+		return err
+	}
+	last, began := told[""]
 	marks := map[string]store.Mark{"": {State: seen, At: now}}
 	var out []store.Message
 	for _, p := range problems {
-		what, version := "finding "+p.Problem, p.Versions[len(p.Versions)-1]
-		was, err := n.Store.Told(ctx, what)
-		if err != nil {
-			return err
-		}
+		what, version := finding(&p), p.Versions[len(p.Versions)-1]
+		was, known := told[what]
 		is := store.Mark{State: seen, At: p.Last}
 		kind, at := "", time.Time{}
 		switch {
 		case p.Gone:
 			is.State = gone
-		case before == nil:
-		case was == nil:
+		case !began:
+		case !known:
 			kind, at = "finding.new", p.First
 		// A finding that others than this look have seen meanwhile has not come back.
-		case was.State == gone, p.Last.Sub(was.At) > away && now.Sub(before.At) < away:
+		case was.State == gone, p.Last.Sub(was.At) > away && now.Sub(last.At) < away:
 			kind, at = "finding.back", was.At
 		}
-		if was != nil && *was == is {
+		if known && was == is {
 			continue
 		}
 		marks[what] = is
@@ -153,39 +163,48 @@ func (n *Notifier) Look(ctx context.Context, now time.Time) error {
 		}
 	}
 	for i := range versions {
-		if i+1 == len(versions) || versions[i+1].Service != versions[i].Service || versions[i+1].Environment != versions[i].Environment ||
-			i > 0 && versions[i-1].Service == versions[i].Service && versions[i-1].Environment == versions[i].Environment {
-			continue // no newest one, or the only one
-		}
-		if err := n.judge(ctx, now, before == nil, &versions[i], &versions[i+1], marks, &out); err != nil {
-			return err
+		if old := replaced(versions, i); old != nil {
+			n.judge(ctx, now, !began, &versions[i], old, told, marks, &out)
 		}
 	}
 	return n.Store.Tell(ctx, marks, out)
 }
 
+// finding and version are the names by which it is kept what was said.
+func finding(p *store.Problem) string { return "finding " + p.Problem }
+
+func version(v, old *store.Version) string {
+	return strings.Join([]string{"version", v.Service, v.Environment, v.Version, old.Version}, "\x00")
+}
+
+// replaced is the version before versions[i], if that is the newest of its service and environment.
+func replaced(versions []store.Version, i int) *store.Version {
+	same := func(j int) bool {
+		return j >= 0 && j < len(versions) && versions[j].Service == versions[i].Service && versions[j].Environment == versions[i].Environment
+	}
+	if same(i-1) || !same(i+1) {
+		return nil
+	}
+	return &versions[i+1]
+}
+
 // judge compares the newest version of a service with the one before: when it has enough recordings, and each time that they have
 // doubled, until it is known to be slower.
-func (n *Notifier) judge(ctx context.Context, now time.Time, first bool, v, old *store.Version, marks map[string]store.Mark, out *[]store.Message) error {
-	what := strings.Join([]string{"version", v.Service, v.Environment, v.Version, old.Version}, "\x00")
-	was, err := n.Store.Told(ctx, what)
-	if err != nil || v.Recordings < enough || old.Recordings < enough {
-		return err
-	}
-	if was != nil {
-		if judged, _ := strconv.ParseInt(was.State, 10, 64); was.State == slower || v.Recordings < 2*judged {
-			return nil
-		}
+func (n *Notifier) judge(ctx context.Context, now time.Time, first bool, v, old *store.Version, told, marks map[string]store.Mark, out *[]store.Message) {
+	what := version(v, old)
+	was := told[what].State
+	if judged, _ := strconv.ParseInt(was, 10, 64); v.Recordings < enough || old.Recordings < enough || was == slower || v.Recordings < 2*judged {
+		return
 	}
 	marks[what] = store.Mark{State: strconv.FormatInt(v.Recordings, 10), At: now}
 	if first {
 		marks[what] = store.Mark{State: slower, At: now}
-		return nil
+		return
 	}
 	d, err := n.Compare(ctx, v.Service, v.Environment, old.Version, v.Version)
 	if err != nil { // reports that are no longer kept, most likely: it is judged when there are more
 		n.Log.Warn("a version could not be compared", "service", v.Service, "version", v.Version, "before", old.Version, "error", err)
-		return nil
+		return
 	}
 	r := Regression{Service: v.Service, Environment: v.Environment, Version: v.Version, Before: old.Version,
 		URL: n.page("/compare", "service", v.Service, "environment", v.Environment, "old", old.Version, "new", v.Version)}
@@ -212,7 +231,6 @@ func (n *Notifier) judge(ctx context.Context, now time.Time, first bool, v, old 
 		marks[what] = store.Mark{State: slower, At: now}
 		*out = append(*out, message(Event{"version.slower", now, r}, what))
 	}
-	return nil
 }
 
 // worse reports whether there is evidence that a latency rose.

@@ -310,7 +310,7 @@ func TestBounded(t *testing.T) {
 	if got := n.all(t, r, now); len(got) > 0 {
 		t.Error(got)
 	}
-	if err := n.Store.Sent(t.Context(), "msg_0"); err != nil {
+	if err := n.Store.Sent(t.Context(), &list[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.all(t, r, now); fmt.Sprint(got) != "[finding.new new v1]" {

@@ -82,11 +82,11 @@ func (s *sender) one(ctx context.Context, now time.Time) (found bool, err error)
 	if err != nil && m.Tries >= tries {
 		s.Metrics.Webhooks.WithLabelValues("given-up").Inc()
 		s.Log.Error("a webhook was given up", "id", m.ID, "event", string(m.Body), "error", err)
-		return true, s.Store.Sent(ctx, m.ID)
+		return true, s.Store.Sent(ctx, m)
 	}
 	s.Metrics.Webhooks.WithLabelValues(outcome).Inc()
 	if err == nil {
-		return true, s.Store.Sent(ctx, m.ID)
+		return true, s.Store.Sent(ctx, m)
 	}
 	wait := min(5*time.Second<<(2*(m.Tries-1)), longest)
 	if wait <= 0 {
@@ -94,7 +94,7 @@ func (s *sender) one(ctx context.Context, now time.Time) (found bool, err error)
 	}
 	wait += rand.N(wait / 4) // receivers that come back are not asked by all at once
 	s.Log.Warn("a webhook was not delivered", "id", m.ID, "try", m.Tries, "again", wait.Round(time.Second), "error", err)
-	return true, s.Store.Redeliver(ctx, m.ID, now.Add(wait))
+	return true, s.Store.Redeliver(ctx, m, now.Add(wait))
 }
 
 func (s *sender) post(ctx context.Context, id string, body []byte, now time.Time) error {

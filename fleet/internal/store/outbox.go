@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 )
 
@@ -15,26 +16,43 @@ type Mark struct {
 
 // A Message is an event that waits to be delivered.
 type Message struct {
-	ID    string
-	Body  []byte
-	Made  time.Time
-	Tries int
+	ID      string
+	Body    []byte
+	Made    time.Time
+	Tries   int
+	written int64 // what is written later replaces it
 }
 
-// Told returns what was said of something, nil if nothing was.
-func (s *Store) Told(ctx context.Context, what string) (*Mark, error) {
-	var m Mark
-	var at int64
-	err := s.r.QueryRowContext(ctx, `SELECT state, moment FROM told WHERE what=?`, what).Scan(&m.State, &at)
-	if errors.Is(err, sql.ErrNoRows) {
+// Told returns what was said of things, of those of which something was.
+func (s *Store) Told(ctx context.Context, what []string) (map[string]Mark, error) {
+	if len(what) == 0 {
 		return nil, nil
 	}
-	m.At = time.Unix(0, at)
-	return &m, err
+	out, args := make(map[string]Mark), make([]any, len(what))
+	for i, w := range what {
+		args[i] = w
+	}
+	_, err := collect(ctx, s.r, func(scan func(...any) error) (_ struct{}, err error) {
+		var w string
+		var m Mark
+		var at int64
+		err = scan(&w, &m.State, &at)
+		m.At = time.Unix(0, at)
+		out[w] = m
+		return struct{}{}, err
+	}, `SELECT what, state, moment FROM told WHERE what IN (?`+strings.Repeat(",?", len(what)-1)+`)`, args...)
+	return out, err
 }
 
-// Tell marks what is said, and puts messages into the outbox, where each id is once: both or neither.
-func (s *Store) Tell(ctx context.Context, marks map[string]Mark, messages []Message) error {
+// Unsent is how many messages wait to be delivered.
+func (s *Store) Unsent(ctx context.Context) (n int, err error) {
+	err = s.r.QueryRowContext(ctx, `SELECT count(*) FROM outbox`).Scan(&n)
+	return n, err
+}
+
+func (s lite) Notifies() bool { return true }
+
+func (s lite) Tell(ctx context.Context, marks map[string]Mark, messages []Message) error {
 	return within(ctx, s.w, func(tx *sql.Tx) error {
 		for what, m := range marks {
 			if _, err := tx.ExecContext(ctx, `INSERT INTO told VALUES (?,?,?) ON CONFLICT DO UPDATE SET state=excluded.state, moment=excluded.moment`, what, m.State, m.At.UnixNano()); err != nil {
@@ -50,14 +68,7 @@ func (s *Store) Tell(ctx context.Context, marks map[string]Mark, messages []Mess
 	})
 }
 
-// Unsent is how many messages wait to be delivered.
-func (s *Store) Unsent(ctx context.Context) (n int, err error) {
-	err = s.r.QueryRowContext(ctx, `SELECT count(*) FROM outbox`).Scan(&n)
-	return n, err
-}
-
-// Due takes the message that is to be delivered next, and hides it until a time; nil if there is none.
-func (s *Store) Due(ctx context.Context, now, until time.Time) (*Message, error) {
+func (s lite) Due(ctx context.Context, now, until time.Time) (*Message, error) {
 	var any bool
 	if err := s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM outbox WHERE due<=?)`, now.UnixNano()).Scan(&any); !any || err != nil {
 		return nil, err
@@ -73,14 +84,61 @@ func (s *Store) Due(ctx context.Context, now, until time.Time) (*Message, error)
 	return &m, err
 }
 
-// Redeliver delivers a message again at a time.
-func (s *Store) Redeliver(ctx context.Context, id string, at time.Time) error {
-	_, err := s.w.ExecContext(ctx, `UPDATE outbox SET due=? WHERE id=?`, at.UnixNano(), id)
+func (s lite) Redeliver(ctx context.Context, m *Message, at time.Time) error {
+	_, err := s.w.ExecContext(ctx, `UPDATE outbox SET due=? WHERE id=?`, at.UnixNano(), m.ID)
 	return err
 }
 
-// Sent takes a message out.
-func (s *Store) Sent(ctx context.Context, id string) error {
-	_, err := s.w.ExecContext(ctx, `DELETE FROM outbox WHERE id=?`, id)
+func (s lite) Sent(ctx context.Context, m *Message) error {
+	_, err := s.w.ExecContext(ctx, `DELETE FROM outbox WHERE id=?`, m.ID)
 	return err
+}
+
+// Notifies is true for the worker that has the first partition: so one does it, and when it is gone, another.
+func (s *shared) Notifies() bool { return s.topic.first.Load() }
+
+// Tell writes messages first: a worker that dies in between leaves the next one to say the same, with the same ids.
+func (s *shared) Tell(ctx context.Context, marks map[string]Mark, messages []Message) error {
+	for i := range messages {
+		if err := s.put(ctx, &messages[i], messages[i].Made.UnixNano()); err != nil {
+			return err
+		}
+	}
+	var list [][]any
+	for what, m := range marks {
+		list = append(list, []any{what, m.State, m.At.UnixNano(), time.Now().UnixNano()})
+	}
+	return insertRows(ctx, s.click, "told_rows (what, state, moment, written)", list)
+}
+
+func (s *shared) Due(ctx context.Context, now, until time.Time) (*Message, error) {
+	var m Message
+	var body string
+	var made int64
+	err := s.click.QueryRowContext(ctx, `SELECT id, body, made, tries, written FROM outbox WHERE due<=? ORDER BY due LIMIT 1`, now.UnixNano()).Scan(&m.ID, &body, &made, &m.Tries, &m.written)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.Body, m.Made = []byte(body), time.Unix(0, made)
+	m.Tries++
+	return &m, s.put(ctx, &m, until.UnixNano())
+}
+
+func (s *shared) Redeliver(ctx context.Context, m *Message, at time.Time) error {
+	return s.put(ctx, m, at.UnixNano())
+}
+
+func (s *shared) Sent(ctx context.Context, m *Message) error {
+	m.Body = nil
+	return s.put(ctx, m, sent)
+}
+
+const sent = -1 // in place of when a message is due
+
+func (s *shared) put(ctx context.Context, m *Message, due int64) error {
+	m.written = max(time.Now().UnixNano(), m.written+1)
+	return insertRows(ctx, s.click, "outbox_rows (id, body, made, due, tries, written)", [][]any{{m.ID, string(m.Body), m.Made.UnixNano(), due, int32(m.Tries), m.written}})
 }

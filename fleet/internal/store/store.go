@@ -77,6 +77,17 @@ type Ledger interface {
 	// States counts recordings by what became of them.
 	States(ctx context.Context) (map[string]int64, error)
 
+	// Notifies reports whether this process is the one that sends webhooks.
+	Notifies() bool
+	// Tell marks what is said, and puts messages into the outbox, where each id is once. Where it fails, it may be called again.
+	Tell(ctx context.Context, marks map[string]Mark, messages []Message) error
+	// Due takes the message that is to be delivered next, and hides it until a time; nil if there is none.
+	Due(ctx context.Context, now, until time.Time) (*Message, error)
+	// Redeliver delivers a message again at a time.
+	Redeliver(ctx context.Context, m *Message, at time.Time) error
+	// Sent takes a message out.
+	Sent(ctx context.Context, m *Message) error
+
 	// Drop takes recordings out whose files are no longer kept: those older than maxAge, then, until all have at most maxBytes, the
 	// oldest; but those that are the only one of their service, cause and hour last. What waits stays. The files are the caller's.
 	Drop(ctx context.Context, now time.Time, maxAge time.Duration, maxBytes int64) ([]Dropped, error)

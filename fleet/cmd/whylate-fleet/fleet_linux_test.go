@@ -1,0 +1,377 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/pprof"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/enginetest"
+	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/rows"
+	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/service/mark"
+)
+
+var (
+	recordings = flag.Int("recordings", 2000, "TestFleet: recordings that pods send")
+	pods       = flag.Int("pods", 1000, "TestFleet: pods")
+	outage     = flag.Duration("outage", 10*time.Second, "TestFleet: how long Kafka and ClickHouse are stopped")
+	life       = flag.Duration("life", 5*time.Second, "TestFleet: how long it is until the next process is killed")
+	calm       = flag.Bool("calm", false, "TestFleet: kill nothing, to measure")
+)
+
+// A fleet is the engines of a test, and roles over them, each a process of its own.
+type fleet struct {
+	t                   *testing.T
+	kafka, click, minio *enginetest.Engine
+	dir                 string
+	st                  *store.Store
+	files               raw.Store
+	port                map[string]string // by name of a role, which it keeps when it is started again
+	running             map[string]*exec.Cmd
+}
+
+func newFleet(t *testing.T, services ...string) *fleet {
+	t.Helper()
+	testfull.Need(t, "Kafka, ClickHouse and MinIO, and minutes")
+	f := &fleet{t: t, kafka: enginetest.Kafka(t), click: enginetest.ClickHouse(t), minio: enginetest.MinIO(t), dir: t.TempDir(), port: make(map[string]string), running: make(map[string]*exec.Cmd)}
+	c, _, err := parse(f.args("admin"))
+	if err == nil {
+		f.st, err = c.open(t.Context(), false)
+	}
+	if err == nil {
+		t.Cleanup(func() { _ = f.st.Close() })
+		f.files, err = c.files(t.Context())
+	}
+	for _, s := range services {
+		if err == nil {
+			err = f.st.AddToken(t.Context(), "token-"+s, store.Send, s, time.Now().Add(24*time.Hour))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for name := range f.running {
+			f.kill(name)
+			if said, err := os.ReadFile(f.log(name)); t.Failed() && err == nil {
+				t.Logf("%s:\n%s", name, said[max(0, len(said)-3000):])
+			}
+		}
+	})
+	return f
+}
+
+func (f *fleet) args(name string) []string {
+	return []string{"-dir", filepath.Join(f.dir, name), "-kafka", f.kafka.Address, "-clickhouse", f.click.Address, "-s3", f.minio.Address}
+}
+
+func (f *fleet) log(name string) string { return filepath.Join(f.dir, name+".log") }
+
+func (f *fleet) url(name string) string { return "http://127.0.0.1:" + f.port[name] }
+
+// run starts a role; its name is the role's, and may have a digit.
+func (f *fleet) run(name string, more ...string) {
+	f.t.Helper()
+	if f.port[name] == "" {
+		f.port[name] = enginetest.Port(f.t)
+	}
+	log, err := os.OpenFile(f.log(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer log.Close()
+	p := exec.Command(os.Args[0], slices.Concat(f.args(name), []string{"-target", strings.TrimRight(name, "0123456789"), "-listen", "127.0.0.1:" + f.port[name],
+		"-max-recordings", "1000000", "-max-bytes", "1TiB", "-max-queued", "1000000000"}, more, []string{"serve"})...)
+	p.Stderr = log
+	if err := p.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	f.running[name] = p
+}
+
+func (f *fleet) kill(name string) {
+	_ = f.running[name].Process.Kill()
+	_ = f.running[name].Wait()
+}
+
+// wait waits until at most so many recordings are to be explained, as long as it takes: the test has a limit.
+func (f *fleet) wait(most int64) (states map[string]int64) {
+	f.t.Helper()
+	for last := time.Now(); ; time.Sleep(200 * time.Millisecond) {
+		states, err := f.st.States(f.t.Context())
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if states[store.Waiting]+states[store.Working] <= most {
+			return states
+		}
+		if time.Since(last) > 30*time.Second {
+			last = time.Now()
+			f.t.Log(states)
+		}
+	}
+}
+
+// small returns traces of a few kB of services of lab/truth.
+func small(t *testing.T) (traces [][]byte) {
+	for _, name := range []string{"pubsub", "cpu-hogs", "slow-reader", "queue-worker", "jobs", "open-queue"} {
+		traces = append(traces, testprog.Service(t, name).Trace)
+	}
+	return traces
+}
+
+// TestFleet: many pods send recordings to a fleet in roles over Kafka, ClickHouse and S3, while each role is killed (-9) in turn, and
+// each engine as well. Each 202 is one recording that is explained, its rows count once, and all sums are those of explaining each
+// recording alone.
+func TestFleet(t *testing.T) {
+	services := []string{"cart", "catalog", "checkout", "shop"}
+	f := newFleet(t, services...)
+	traces := small(t)
+	kinds := make([]*rows.Rows, len(traces))
+	for i, trace := range traces {
+		kinds[i] = alone(t, trace)
+	}
+	parts := []string{"ingest", "work", "query", "work2"}
+	run := func(name string) { f.run(name, "-workers", "2") }
+	for _, name := range parts {
+		run(name)
+	}
+
+	var mu sync.Mutex
+	sent := make(map[string]int) // id to kind
+	var took []time.Duration
+	var again, failed atomic.Int64
+	var senders sync.WaitGroup
+	url, slots := f.url("ingest"), make(chan struct{}, 16)
+	begin := time.Now()
+	for pod := range *pods {
+		senders.Go(func() {
+			for n := pod; n < *recordings; n += *pods {
+				kind, service := n%len(kinds), services[pod%len(services)]
+				body := recordingOf(t, traces[kind], service, fmt.Sprint("pod-", pod), n)
+				for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) { // as long as it takes: the test has a limit
+					slots <- struct{}{}
+					from := time.Now()
+					id, status := postAs(url, "token-"+service, body)
+					d := time.Since(from)
+					<-slots
+					if status == http.StatusAccepted {
+						mu.Lock()
+						sent[id], took = kind, append(took, d)
+						mu.Unlock()
+						break
+					}
+					failed.Add(1)
+					time.Sleep(wait)
+				}
+				if n%20 == 0 {
+					if _, status := postAs(url, "token-"+service, body); status == http.StatusAccepted {
+						again.Add(1)
+					}
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { senders.Wait(); close(done) }()
+	ended := func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+	kills := 0
+	for round := 0; !*calm && (round < 8 || !ended()); round++ {
+		time.Sleep(*life)
+		i := round % (len(parts) + 1)
+		if i < len(parts) {
+			f.kill(parts[i])
+			run(parts[i])
+			kills++
+			continue
+		}
+		engine := []*enginetest.Engine{f.kafka, f.click, f.minio}[round/(len(parts)+1)%3]
+		engine.Kill()
+		time.Sleep(*outage)
+		engine.Start()
+	}
+	<-done
+	accepted := time.Since(begin)
+	states := f.wait(0)
+	slices.Sort(took)
+	t.Logf("%d recordings of %d pods accepted in %v, explained after %v; %d kills; %d answers were no 202, %d were sent twice; an answer took %v in the median, %v at the 99th percentile",
+		len(sent), *pods, accepted.Round(time.Second), time.Since(begin).Round(time.Second), kills, failed.Load(), again.Load(), took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond))
+	for _, name := range parts {
+		t.Logf("%s: %.0f MB of memory at most, since it was started last", name, memoryOf(t, f.running[name].Process.Pid))
+		f.kill(name)
+	}
+
+	if len(sent) != *recordings || states[store.Done] != int64(len(sent)) || states[store.Poison] != 0 {
+		t.Errorf("%d of %d were accepted; states %v", len(sent), *recordings, states)
+	}
+	nothingLost(t, f.st, sent, kinds)
+	kept := 0
+	if err := f.files.List(t.Context(), func(string, time.Time) error { kept++; return nil }); err != nil || kept != 2*len(sent) {
+		t.Errorf("%d files of %d recordings, %v", kept, len(sent), err)
+	}
+}
+
+// TestGrowth: one, two and four workers over a topic of four partitions explain the same recordings. It says how many a second, and
+// for how much CPU; on a machine that others use it shows no growth.
+func TestGrowth(t *testing.T) {
+	f := newFleet(t, "shop")
+	f.run("ingest")
+	traces := small(t)
+	const n = 600
+	for i := range n {
+		body := recordingOf(t, traces[i%len(traces)], "shop", fmt.Sprint("pod-", i%50), i)
+		for status := 0; status != http.StatusAccepted; {
+			_, status = postAs(f.url("ingest"), "token-shop", body)
+		}
+	}
+	f.kill("ingest")
+	for _, workers := range []int{1, 2, 4} {
+		if workers > 1 {
+			if again, err := f.st.Again(t.Context(), "", time.Unix(0, 0)); again != n || err != nil {
+				t.Fatal(again, err)
+			}
+		}
+		for i := range workers {
+			f.run(fmt.Sprint("work", i), "-workers", "1")
+		}
+		f.wait(n * 9 / 10) // all have joined, and have their partitions
+		begin, from := time.Now(), float64(0)
+		cpu := func() (sum float64) {
+			for i := range workers {
+				sum += cpuOf(t, f.running[fmt.Sprint("work", i)].Process.Pid)
+			}
+			return sum
+		}
+		from = cpu()
+		f.wait(n / 10)
+		took := time.Since(begin)
+		t.Logf("%d workers: %.1f explained a second, %.0f ms of CPU each", workers, n*0.8/took.Seconds(), (cpu()-from)/n/0.8*1e3)
+		states := f.wait(0)
+		for i := range workers {
+			name := fmt.Sprint("work", i)
+			t.Logf("%s: %.0f MB of memory at most", name, memoryOf(t, f.running[name].Process.Pid))
+			f.kill(name)
+		}
+		if states[store.Done] != n {
+			t.Errorf("%d workers: %v", workers, states)
+		}
+	}
+}
+
+// TestScrapedAndNotified: over real engines, one role takes traces of a service with a lock, others explain them, and one of those says
+// so by webhook. It is killed while the receiver has its message and has not answered: the next one delivers the same.
+func TestScrapedAndNotified(t *testing.T) {
+	f := newFleet(t)
+	var mu sync.Mutex
+	of := make(map[string]map[string]int) // problem, id, how often
+	asked := make(chan struct{})
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var e struct {
+			Type string
+			Data struct{ Problem, Service, Version string }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&e); err != nil || e.Type != "finding.new" || e.Data.Service != "checkout" || e.Data.Version != "v2" {
+			t.Errorf("%+v %v", e, err)
+		}
+		mu.Lock()
+		if of[e.Data.Problem] == nil {
+			of[e.Data.Problem] = make(map[string]int)
+		}
+		of[e.Data.Problem][r.Header.Get("webhook-id")]++
+		first := len(of) == 1 && of[e.Data.Problem][r.Header.Get("webhook-id")] == 1
+		mu.Unlock()
+		if first {
+			close(asked)
+			<-r.Context().Done() // of the killed worker
+		}
+	}))
+	defer receiver.Close()
+	m := http.NewServeMux()
+	stock := &stock{locked: true}
+	m.HandleFunc("GET /checkout", func(http.ResponseWriter, *http.Request) { stock.reserve() })
+	m.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	service := httptest.NewServer(mark.Handler(m))
+	defer service.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var visiting sync.WaitGroup
+	visiting.Go(func() { visit(ctx, service.URL+"/checkout") })
+	defer visiting.Wait()
+	defer cancel()
+
+	secrets, config := filepath.Join(f.dir, "secrets"), filepath.Join(f.dir, "scrape.yaml")
+	for file, text := range map[string]string{secrets: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", config: fmt.Sprintf(
+		"scrape_configs: [{job_name: checkout, static_configs: [{targets: [%q], labels: {version: v2, pod: checkout-1}}]}]\n", service.Listener.Addr())} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	workers := []string{"work1", "work2"}
+	work := func() {
+		for _, name := range workers {
+			f.run(name, "-webhook", receiver.URL, "-webhook-secrets", secrets, "-allow-private", "127.0.0.0/8", "-public", "https://fleet.example.com")
+		}
+	}
+	work()
+	for told := map[string]store.Mark(nil); len(told) == 0; time.Sleep(200 * time.Millisecond) { // what is there at first is not new
+		var err error
+		if told, err = f.st.Told(t.Context(), []string{""}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.run("scrape", "-scrape", config, "-scrape-length", "1s", "-scrape-budget", "10m", "-allow-private", "127.0.0.0/8")
+	<-asked
+	for _, name := range workers {
+		f.kill(name)
+	}
+	f.kill("scrape")
+	work()
+	f.wait(0)
+	for left := 1; left > 0; time.Sleep(200 * time.Millisecond) {
+		var err error
+		if left, err = f.st.Unsent(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	problems, _, err := f.st.Overview(t.Context(), store.Range{From: time.Now().Add(-time.Hour), To: time.Now()})
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil || len(problems) == 0 || len(of) == 0 || len(of) > len(problems) {
+		t.Errorf("%d findings, %d of them were said, %v", len(problems), len(of), err)
+	}
+	again := 0
+	for problem, ids := range of {
+		if len(ids) != 1 {
+			t.Errorf("%s was said as %v", problem, ids)
+		}
+		for _, n := range ids {
+			again += n - 1
+		}
+	}
+	if again == 0 {
+		t.Error("what the killed worker was delivering was not delivered again")
+	}
+	t.Log(len(problems), "findings:", of)
+}
