@@ -14,9 +14,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// writeComparable puts reports of three versions of one service into a directory: before.json, after.json, whose handler
+// addComparable adds reports of three versions of one service: before.json, after.json, whose handler
 // sleeps 5 ms longer and has a finding, and again.json, which is as before.
-func writeComparable(dir string) error {
+func addComparable(files map[string][]byte) error {
 	for _, v := range []struct {
 		name  string
 		seed  uint64
@@ -26,9 +26,7 @@ func writeComparable(dir string) error {
 		if err := report.WriteJSON(&out, shopReport(v.name, v.seed, v.sleep)); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, v.name+".json"), out.Bytes(), 0o644); err != nil {
-			return err
-		}
+		files[v.name+".json"] = out.Bytes()
 	}
 	return nil
 }

@@ -47,7 +47,11 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("TERM", "xterm")
-			return writeInputs(env.WorkDir)
+			files, err := inputs()
+			for name, b := range files {
+				err = errors.Join(err, os.WriteFile(filepath.Join(env.WorkDir, name), b, 0o644))
+			}
+			return errors.Join(err, os.Mkdir(filepath.Join(env.WorkDir, "folder"), 0o755))
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			// status N COMMAND ARGS...: the command ends with this exit status.
@@ -125,11 +129,11 @@ func scriptSlow(w http.ResponseWriter, _ *http.Request) {
 //go:noinline
 func scriptSleep() { time.Sleep(20 * time.Millisecond) }
 
-// writeInputs puts the inputs of the scripts into a directory.
-func writeInputs(dir string) error {
+// inputs are those of the scripts, by name: made once for all of them.
+var inputs = sync.OnceValues(func() (map[string][]byte, error) {
 	data, err := aTrace()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	gz := func(b []byte) []byte {
 		var out bytes.Buffer
@@ -140,16 +144,16 @@ func writeInputs(dir string) error {
 	}
 	var profile, text bytes.Buffer
 	if err := errors.Join(pprof.Lookup("heap").WriteTo(&profile, 0), pprof.Lookup("goroutine").WriteTo(&text, 1)); err != nil {
-		return err
+		return nil, err
 	}
 	var rec bytes.Buffer
 	w, err := bundle.NewWriter(&rec, time.Now())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w.Write(data)
 	if err := w.Close(bundle.Meta{URL: "http://svc", Warnings: []bundle.Warning{{Code: "rounded", Text: "recording 2s instead of 1.3s"}}}); err != nil {
-		return err
+		return nil, err
 	}
 	// Bytes of no structure, the same every time.
 	random := make([]byte, 4096)
@@ -159,32 +163,21 @@ func writeInputs(dir string) error {
 		x ^= x << 5
 		random[i] = byte(x)
 	}
-	for name, b := range map[string][]byte{
+	files := map[string][]byte{
 		"x.trace": data, "x.trace.gz": gz(data), "x.whylate": rec.Bytes(), "stub.trace": data[:100],
 		"cut.trace":    data[:len(data)-40], // in the last generation, however short it is
 		"cut.trace.gz": gz(data)[:1<<10], "empty.trace": {}, "heap.pprof": profile.Bytes(), "goroutines.txt": text.Bytes(), "random.bin": random,
 		"old.trace": []byte("go 1.19 trace\x00\x00\x00" + string(random)), "future.trace": []byte("go 3.1 trace\x00\x00\x00\x00" + string(random)),
 		"page.html": []byte("<!DOCTYPE html>\n<html><body>Sign in</body></html>\n"), "other.json": []byte("{\"a\": 1}\n"),
 		"cut.whylate": rec.Bytes()[:4<<10], // in the first generation, which has more than that
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			return err
-		}
 	}
 	for _, name := range []string{"pubsub", "tso", "hostile", "none"} {
-		b, err := os.ReadFile(filepath.Join("..", "..", "report", "testdata", name+".json"))
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, name+".json"), b, 0o644); err != nil {
-			return err
+		if files[name+".json"], err = os.ReadFile(filepath.Join("..", "..", "report", "testdata", name+".json")); err != nil {
+			return nil, err
 		}
 	}
-	if err := writeComparable(dir); err != nil {
-		return err
-	}
-	return os.Mkdir(filepath.Join(dir, "folder"), 0o755)
-}
+	return files, addComparable(files)
+})
 
 // stuck gives its bytes and then blocks until it is closed, like a pipe whose writer is alive.
 type stuck struct {

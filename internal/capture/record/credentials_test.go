@@ -341,6 +341,8 @@ func TestNothingLeaks(t *testing.T) {
 				opt := quick()
 				opt.NoCPU, opt.NoAllocs = false, false
 				opt.Header = http.Header{"X-Key": {header}}
+				// The kernel's samples know nothing of what is sent: those of the trace that is kept are enough.
+				opt.NoHost = name != "good"
 				switch way {
 				case 0:
 					opt.Token = token

@@ -48,7 +48,11 @@ func fill(v reflect.Value, rnd *rand.Rand) {
 // encoding/json, for every field that requests and segments have.
 func TestRowsByHand(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 5000 {
+	n := 5000
+	if testing.Short() {
+		n = 500
+	}
+	for range n {
 		var q report.Request
 		var s report.Segment
 		fill(reflect.ValueOf(&q).Elem(), rnd)

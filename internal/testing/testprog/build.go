@@ -12,11 +12,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
+
+// Explaining hundreds of recordings is mostly garbage, and a fifth of the tests' time was its collection. GOGC is heeded.
+func init() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+}
 
 // builds remembers what this test process has built: every test of a process
 // shall share one build, and tests share nothing but packages.

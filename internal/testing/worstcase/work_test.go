@@ -65,6 +65,9 @@ func TestWorkIsLinear(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			n := 4000
+			if testing.Short() {
+				n = 1000
+			}
 			some, one := work(t, build(t, s.make, n))
 			more, two := work(t, build(t, s.make, 2*n))
 			t.Logf("%d and %d requests, work %d and %d: %.2f times", some, more, one, two, float64(two)/float64(one))

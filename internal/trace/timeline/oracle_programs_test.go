@@ -9,6 +9,10 @@ import (
 // TestOraclePrograms compares traces of real programs with what the reference
 // reader says of them.
 func TestOraclePrograms(t *testing.T) {
+	cuts := 10
+	if testing.Short() {
+		cuts = 3
+	}
 	for i, p := range testprog.Programs() {
 		if testing.Short() && (i%5 != 0 || i == 0) {
 			continue // -short is quick: it is the same code
@@ -18,7 +22,7 @@ func TestOraclePrograms(t *testing.T) {
 			data := testprog.Trace(t, p.Name)
 			checkAgainstReference(t, data)
 			checkReaderCuts(t, data)
-			checkCuts(t, data, cutOffsets(data, 10))
+			checkCuts(t, data, cutOffsets(data, cuts))
 		})
 	}
 }

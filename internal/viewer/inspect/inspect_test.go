@@ -33,20 +33,26 @@ func opened(t *testing.T, data []byte, limits inspect.Limits) (*report.Report, *
 var traces = []string{"http1-long", "generations", "locks", "grpc", "tasks", "gcstress", "iterpull", "flight"}
 
 // busy is a trace of an HTTP server over more than one generation.
-func busy(t *testing.T) []byte {
-	t.Helper()
-	recordOnce.Do(func() { recordedTrace = testprog.Trace(t, "http1-long") })
-	if recordedTrace == nil {
-		t.Skip("the trace could not be made: see the first test that wanted it")
-	}
-	return recordedTrace
+func busy(t *testing.T) []byte { return testprog.Trace(t, "http1-long") }
+
+var shared sync.Map // inspect.Limits -> func() *busyTrace
+
+type busyTrace struct {
+	rep *report.Report
+	tr  *inspect.Trace
 }
 
-// The one trace that most tests ask about, recorded once.
-var (
-	recordOnce    sync.Once
-	recordedTrace []byte
-)
+// openedBusy opens it once for all tests with the same limits, which only ask.
+func openedBusy(t *testing.T, limits inspect.Limits) (*report.Report, *inspect.Trace) {
+	t.Helper()
+	data := busy(t)
+	open, _ := shared.LoadOrStore(limits, sync.OnceValue(func() *busyTrace {
+		rep, tr := opened(t, data, limits)
+		return &busyTrace{rep, tr}
+	}))
+	b := open.(func() *busyTrace)()
+	return b.rep, b.tr
+}
 
 // TestAsExplained holds every answer about requests to the report: the same
 // requests, with the same ids, segments, lanes and sums, whether generations
@@ -176,6 +182,9 @@ func TestStrips(t *testing.T) {
 	for _, name := range traces[:3] {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && name == "http1-long" {
+				t.Skip("takes seconds")
+			}
 			data := testprog.Trace(t, name)
 			win, _ := timelinetest.Window(t, data)
 			rep, tr := opened(t, data, inspect.Limits{Generations: 1})
@@ -266,6 +275,9 @@ func TestRan(t *testing.T) {
 	for _, name := range traces[:3] {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && name == "http1-long" {
+				t.Skip("takes seconds")
+			}
 			data := testprog.Trace(t, name)
 			win, _ := timelinetest.Window(t, data)
 			rep, tr := opened(t, data, inspect.Limits{})
@@ -358,7 +370,7 @@ func TestSearch(t *testing.T) {
 // TestTouched holds the search for requests by function to their own segments:
 // where a segment's site or a wait on its way is in the function, it is found.
 func TestTouched(t *testing.T) {
-	rep, tr := opened(t, busy(t), inspect.Limits{Generations: 1})
+	rep, tr := openedBusy(t, inspect.Limits{Generations: 1})
 	want, fn := map[string]bool{}, ""
 	for _, g := range rep.Groups {
 		for _, r := range g.Slowest {
@@ -400,7 +412,7 @@ func TestTouched(t *testing.T) {
 
 // TestOrder checks filters and orders row by row.
 func TestOrder(t *testing.T) {
-	_, tr := opened(t, busy(t), inspect.Limits{})
+	_, tr := openedBusy(t, inspect.Limits{})
 	every := all(t, tr, inspect.Query{})
 	share := func(r inspect.Row, cause string) int64 {
 		for _, c := range r.Causes {
@@ -476,14 +488,13 @@ func TestOrder(t *testing.T) {
 
 // TestLimits holds an index to its limits: the slowest requests stay.
 func TestLimits(t *testing.T) {
-	data := busy(t)
-	_, whole := opened(t, data, inspect.Limits{})
+	_, whole := openedBusy(t, inspect.Limits{})
 	every := all(t, whole, inspect.Query{Sort: "latency", Descending: true})
 	const most = 200
 	if len(every) < 2*most {
 		t.Fatalf("only %d requests", len(every))
 	}
-	_, few := opened(t, data, inspect.Limits{Requests: most, Goroutines: 10})
+	_, few := opened(t, busy(t), inspect.Limits{Requests: most, Goroutines: 10})
 	f := few.Facts()
 	if f.Requests > most || f.Requests < most/4 || f.RequestsSeen != len(every) || f.Goroutines != 10 || f.AtLeastNS == 0 {
 		t.Errorf("%+v", f)
@@ -500,7 +511,7 @@ func TestLimits(t *testing.T) {
 
 // TestTogether asks many questions at once; the race detector listens.
 func TestTogether(t *testing.T) {
-	rep, tr := opened(t, busy(t), inspect.Limits{Generations: 1})
+	rep, tr := openedBusy(t, inspect.Limits{Generations: 1})
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for i := range 4 {
