@@ -40,11 +40,16 @@ func (s *Sites) Socket(id tracefmt.StackID) tracefmt.StringID { return s.sock.of
 func (s *Sites) findSocket(id tracefmt.StackID) tracefmt.StringID {
 	for _, f := range s.syms.Stack(id) {
 		fn := s.syms.Frame(f).Func
-		if name := s.syms.String(fn); strings.HasPrefix(name, "net.(*netFD).") || strings.HasPrefix(name, "net.(*rawConn).") {
+		if IsSocket(s.syms.String(fn)) {
 			return fn
 		}
 	}
 	return 0
+}
+
+// IsSocket reports whether a function of the standard library reads or writes a socket.
+func IsSocket(fn string) bool {
+	return strings.HasPrefix(fn, "net.(*netFD).") || strings.HasPrefix(fn, "net.(*rawConn).")
 }
 
 // C returns the function through which a stack is in C code, 0 if it is not: a trace shows calls of C as system calls.

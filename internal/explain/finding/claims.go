@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/verdict"
@@ -143,7 +144,7 @@ func (cl *claims) findQueues() {
 				if isNews(&k, p) {
 					break
 				}
-				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || k.call == sqlPool || isPool(p) || c.Cause == report.CauseNetwork && isCrew(p) || t != nil && isQueue(t, c, v) {
+				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || poolsOfStd[k.call].only || isPool(p) || c.Cause == report.CauseNetwork && isCrew(p) || t != nil && isQueue(t, c, v) {
 					yes[k] += r.TotalNS
 				}
 				break
@@ -198,12 +199,6 @@ func isHandOver(wait report.WaitKind) bool {
 	return wait == report.WaitChan || wait == report.WaitChanSend || wait == report.WaitSelect || wait == report.WaitCond
 }
 
-// Functions of the standard library in which a request waits for a free place.
-const (
-	sqlPool  = "database/sql.(*DB).conn"
-	httpPool = "net/http.(*Transport).getConn"
-)
-
 // isQueue reports whether requests that wait at v queue for turns at c: the
 // goroutines there are other requests' own, or serve one request at a time
 // while others wait. One that serves all who wait at once is none, and nor is
@@ -215,7 +210,7 @@ func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	if t.Taken > 0.5 {
 		return true
 	}
-	if c.Cause == report.CauseNetwork && t.Asked < scale.NearlyAll && v.Wait != "chan send" && v.Call != sqlPool && v.Call != httpPool {
+	if c.Cause == report.CauseNetwork && t.Asked < scale.NearlyAll && v.Wait != "chan send" && !isPoolOfStd(v.Call) {
 		return false
 	}
 	return t.Waiting >= 1.3 && t.Waiting >= 1.2*t.Together
@@ -247,7 +242,7 @@ func isCrew(p *queues.Places) bool {
 // isNews reports whether requests wait for what other requests have to say (a long poll, a subscription): those end many waits
 // and never waited there themselves. Of a pool's places some are held by who has waited.
 func isNews(k *viaKey, p *queues.Places) bool {
-	return k.call != sqlPool && k.call != httpPool && p != nil && p.Ended >= scale.Enough && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
+	return !isPoolOfStd(k.call) && p != nil && p.Ended >= scale.Enough && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
 }
 
 // places returns the facts about those who ended the waits at a line.
@@ -487,7 +482,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		}
 		return owner{code: code, leaf: l}
 	case "syscall":
-		if strings.HasPrefix(c.Call, "net.(*netFD).") || strings.HasPrefix(c.Call, "net.(*rawConn).") {
+		if cause.IsSocket(c.Call) {
 			return owner{} // it never blocks: its thread was held up
 		}
 		return owner{code: report.RuleBlockingSyscall, leaf: l}

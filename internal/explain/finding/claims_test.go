@@ -310,7 +310,7 @@ func TestPoolSize(t *testing.T) {
 		}
 	}
 	// A pool of connections is no goroutine: on how many of these somebody had one is not how many there are.
-	conns := []report.Via{{Wait: "select", Call: sqlPool, Site: site("use@4")}}
+	conns := []report.Via{{Wait: "select", Call: "database/sql.(*DB).conn", Site: site("use@4")}}
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "network", Site: site("use@5"), Waiting: 2.7, Together: 1, Servers: 8, Most: 8, ServiceNS: 10e6, Served: 100}}}
 	for _, v := range poolRule().Run(in) {

@@ -21,7 +21,8 @@ func convoyRule() Rule {
 				"of the wait, so causes reached through a wait of kind lock or once are what the holders did. The site of the finding is where the holders " +
 				"spent most of that time; the evidence lists the lines that waited for the lock. Only waits count: a lock that was free leaves no trace. Time " +
 				"that a request spends at that site while it holds the lock itself is part of the share. Confidence is 0.95 where the trace shows all that " +
-				"holders did, and lower by the part that it does not show (lock leaves).",
+				"holders did, and lower by the part that it does not show (lock leaves). What a dependency does with its own lock held is one finding, from whichever " +
+				"line it was called.",
 			Before: "j.mu.Lock()\ndefer j.mu.Unlock()\nj.f.Write(rec)\nj.f.Sync()",
 			After:  "j.mu.Lock()\nj.f.Write(rec)\nj.mu.Unlock()\nj.syncOnceForAll() // one Sync for all records written since the last one",
 			Wrong: "Where the work must be done by one goroutine at a time, it can only become shorter. Where the holder computes and all Ps are busy, the lock " +
@@ -40,13 +41,35 @@ func convoyRule() Rule {
 	}
 }
 
-// holderOf says what a holder does at a cause: where it computes is of one piece.
-func holderOf(c *report.Cause) leaf {
+// holderOf says what a holder does at a cause: where it computes is of one piece, and what a dependency does with its own lock held, nil if it is none, is
+// so from wherever it was called.
+func holderOf(c *report.Cause, via []report.Via, lock *report.Site) leaf {
 	l := leafOf(c)
-	if c.Cause == report.CauseCPU {
+	switch {
+	case c.Cause == report.CauseCPU:
 		l.site = report.SiteKey{}
+	case isDependencys(users(c, via), lock):
+		l.site = users(c, via).LineKey()
 	}
 	return l
+}
+
+// isDependencys reports whether what is done at a site is a dependency's own doing, which has taken a lock: the service's code called that dependency, and
+// was not called by it.
+func isDependencys(s, lock *report.Site) bool {
+	return lock != nil && s != nil && s.Module != "" && (s.CalledFrom == nil || strings.HasPrefix(s.CalledFrom.Calls, lock.Module))
+}
+
+// lockOf returns where a dependency takes the lock that a claim is about, nil if it is the service's own code that does.
+func lockOf(c *claim) *report.Site {
+	for i := range c.parts {
+		for k := range c.parts[i].via {
+			if v := &c.parts[i].via[k]; keyOfVia(v) == c.via && v.Site.Module != "" {
+				return v.Site
+			}
+		}
+	}
+	return nil
 }
 
 // byHolder divides what belongs to a lock by what its holders do, as far as that matters: who takes one of two things out
@@ -54,12 +77,13 @@ func holderOf(c *report.Cause) leaf {
 func byHolder(cl *claims, c *claim) []*claim {
 	sums, all := map[leaf]int64{}, int64(0)
 	var order []leaf
+	lock := lockOf(c)
 	for i := range c.said() {
 		p := &c.said()[i]
 		if _, ok := cl.contended(p.via); !ok {
 			continue
 		}
-		l := holderOf(p.Cause)
+		l := holderOf(p.Cause, p.via, lock)
 		if _, ok := sums[l]; !ok {
 			order = append(order, l)
 		}
@@ -78,19 +102,21 @@ func byHolder(cl *claims, c *claim) []*claim {
 	}
 	out := make([]*claim, 0, len(order))
 	for i, l := range order {
-		mine := func(c *report.Cause) bool {
-			h := holderOf(c)
+		mine := func(c *report.Cause, via []report.Via) bool {
+			h := holderOf(c, via, lock)
 			return h == l || i == 0 && !slices.Contains(order, h)
 		}
 		h := &claim{owner: c.owner}
 		for _, list := range []struct{ from, to *[]part }{{&c.parts, &h.parts}, {&c.slow, &h.slow}} {
 			for _, p := range *list.from {
-				if mine(p.Cause) {
+				if mine(p.Cause, p.via) {
 					*list.to = append(*list.to, p)
 				}
 			}
 		}
-		h.share, h.won = weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool { return mine(cause) && cl.of(cause, via) == c.owner })
+		h.share, h.won = weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool {
+			return mine(cause, via) && cl.of(cause, via) == c.owner
+		})
 		if len(h.parts) > 0 {
 			out = append(out, h)
 		}
@@ -162,6 +188,8 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		f.Fix = "do not sync with the lock held: let one goroutine sync once for all requests that arrived since its last sync (group commit)"
 	case top.Cause.Cause == report.CauseNetwork && isFile(top.Cause.Call) && strings.Contains(top.Cause.Call, "Write"):
 		f.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow, and all writers queue: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(f.Site))
+	case isDependencys(f.Site, lockOf(c)):
+		f.Fix = fmt.Sprintf("have the library do that in the background, or once for several calls, if it can, or call it less often: the lock is its own (%s)", lockOf(c).Module)
 	default:
 		f.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", place(f.Site))
 	}

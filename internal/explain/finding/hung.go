@@ -154,8 +154,8 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the request " + at + ", which stopped there before the first of them, by", Value: float64(before), Unit: "ns"}}, v.Evidence...)
 			v.Fix = "look first at the request " + at + "; else " + v.Fix
 		}
-	case w.Call == sqlPool:
-		v.Fix = "find what keeps the pool's connections: rows that are not closed, transactions that are not ended, queries without a deadline; give each query the request's context"
+	case poolsOfStd[w.Call].kept != "":
+		v.Fix = poolsOfStd[w.Call].kept
 	}
 	return v, true
 }
@@ -204,7 +204,7 @@ func isPlace(w *report.OpenWait) bool {
 	if w.Cause == report.CauseLock {
 		return !strings.Contains(w.Call, "Cond)")
 	}
-	return w.Call == sqlPool || w.Call == httpPool || w.Site != nil && strings.HasPrefix(w.Site.Func, "golang.org/x/sync/semaphore.")
+	return isPoolOfStd(w.Call) || w.Site != nil && strings.HasPrefix(w.Site.Func, "golang.org/x/sync/semaphore.")
 }
 
 // isMutex reports whether a wait is for a lock that somebody has.
@@ -218,8 +218,8 @@ func standing(c *report.Cause, site *report.Site) string {
 	switch {
 	case c.Cause == report.CauseCPU:
 		return "computing in " + place(site)
-	case c.Call == sqlPool:
-		return "waiting for a connection of a database/sql pool" + at
+	case poolsOfStd[c.Call].only:
+		return "waiting for " + poolsOfStd[c.Call].place + at
 	case c.Cause == report.CauseLock && strings.Contains(c.Call, "WaitGroup"):
 		return "waiting for a WaitGroup" + at
 	case c.Cause == report.CauseLock && strings.Contains(c.Call, "Cond)"):

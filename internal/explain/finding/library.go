@@ -17,6 +17,27 @@ type library struct {
 	wait     string // sets what it waits for on purpose
 }
 
+// A poolOfStd is a pool of the standard library, and what a user of it can do.
+type poolOfStd struct {
+	place, larger string
+	only          bool   // who waits there waits for a place, and does not open one
+	unused        string // where places are held without being used
+	kept          string // where none comes back
+}
+
+// poolsOfStd are found by the function in which a request waits for a place.
+var poolsOfStd = map[string]poolOfStd{
+	"database/sql.(*DB).conn": {
+		place: "a connection of a database/sql pool", larger: "raise SetMaxOpenConns (and SetMaxIdleConns with it)", only: true,
+		unused: "if the limit is higher already (DB.Stats), connections are held without being used: close each Rows, Tx and Conn",
+		kept:   "find what keeps the pool's connections: rows that are not closed, transactions that are not ended, queries without a deadline; give each query the request's context",
+	},
+	"net/http.(*Transport).getConn": {place: "a connection of an http.Transport", larger: "raise MaxConnsPerHost (and MaxIdleConnsPerHost with it)"},
+}
+
+// isPoolOfStd reports whether a call waits for a place of a pool of the standard library.
+func isPoolOfStd(call string) bool { return poolsOfStd[call].place != "" }
+
 // libraries are looked through in order: what is built on others comes before these.
 var libraries = []library{
 	{ // v5.11

@@ -147,12 +147,13 @@ func explained(in *Input, all []Verdict) []Verdict {
 				if less < scale.Half {
 					v.Evidence = append(v.Evidence, report.Evidence{Text: e.why})
 				}
-				if v.Severity.Loud() {
+				if v.Severity.Loud() && v.Code != report.RuleForcedGC {
 					v.Severity, v.Decided = report.SeverityLow, nil
 				}
 				continue
 			}
-			if e.by == nil || !e.whole && !e.quieter && before > scale.Far*e.by.Won.TotalNS {
+			if v.Code == report.RuleForcedGC || // code forces it whoever has the CPUs: what is left of it counts
+				e.by == nil || !e.whole && !e.quieter && before > scale.Far*e.by.Won.TotalNS {
 				continue
 			}
 			louder := rank(v.Severity) < rank(e.by.Severity)

@@ -3,6 +3,7 @@ package finding
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/report"
 )
 
@@ -19,6 +20,29 @@ func TestLoudOrder(t *testing.T) {
 		}
 		if inOrder(all); all[0].Code != c.first {
 			t.Errorf("%s: %s comes first", c.severity, all[0].Code)
+		}
+	}
+}
+
+// TestForcedOnABusyMachine: others that have the CPUs make a collection longer, but code forces it on any machine: what is left of it decides. One that
+// the heap's growth begins may be late because of them.
+func TestForcedOnABusyMachine(t *testing.T) {
+	for cause, want := range map[report.CauseName]report.Severity{report.CauseGCWait: report.SeverityHigh, report.CauseGCAssist: report.SeverityLow} {
+		in := input(process.Stats{}, groupWith(report.Cause{Cause: cause, Site: siteOf("main.free"), Call: "runtime.GC", TotalNS: 40e6}, report.Cause{Cause: report.CauseSched, Site: siteOf("main.free"), TotalNS: 5e6}))
+		code := report.RuleForcedGC
+		if cause == report.CauseGCAssist {
+			code = report.RuleMarkAssist
+		}
+		all := []Verdict{
+			{Won: Won{All: Lost{Share: 0.9, NS: 40e6}, TotalNS: 40e8}, Finding: report.Finding{Code: code, Cause: cause, Severity: report.SeverityHigh}},
+			{Won: Won{All: Lost{Share: 0.2, NS: 8e6}, TotalNS: 30e8}, Finding: report.Finding{Code: report.RuleBusyMachine, Cause: report.CauseSched, Severity: report.SeverityMedium}},
+		}
+		busy, cpu, delay := int64(10e9), int64(3e9), int64(8e9)
+		in.Report.Host = &report.Host{ToNS: 10e9, Facts: report.HostFacts{CPUs: 2, Parallelism: 2}, Lost: report.Lost{BusyNS: &busy, CPUNS: &cpu, RunDelayNS: &delay, LongDelayNS: &delay}}
+		in.Process.Procs = 2
+		got := explained(in, all)
+		if len(got) != 2 || got[0].Severity != want {
+			t.Errorf("%s: %+v", cause, got)
 		}
 	}
 }

@@ -168,9 +168,6 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 		}, append(own, callEvidence(c, top)...)...),
 		Fix: fix,
 	}}
-	if what == "a peer's answer" && cl.g.Peer == nil && row == nil && !(atOnce && asks.LastNS >= scale.Far*asks.BesideNS) && cl.g.Tail().Band != report.BandAll {
-		v.Usual = report.SeverityLow // slow requests wait for as long as all: nothing says that the peer could be faster
-	}
 	switch {
 	case what != "a peer's answer" || cl.g.Peer != nil:
 	case asks != nil && 2*asks.UnansweredNS >= asks.NS && asks.Unanswered >= scale.Few:
@@ -182,6 +179,8 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 		return v, true
 	case atOnce:
 		sayAtOnce(&v, asks)
+	case cl.g.Tail().Band != report.BandAll:
+		v.Usual = report.SeverityLow // slow requests wait for as long as all: nothing says that the peer could be faster
 	}
 	return v, false
 }

@@ -112,7 +112,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	for i := range top.via {
 		// A library's pool may stand on a semaphore, a Cond or a channel, none of which its user has.
 		if v := &top.via[i]; keyOfVia(v) == c.via {
-			if l := libraryAt(v.Site); l != nil && l.pool != "" && c.via.call != sqlPool && c.via.call != httpPool {
+			if l := libraryAt(v.Site); l != nil && l.pool != "" && !isPoolOfStd(c.via.call) {
 				kind = poolKind{"a connection of " + l.name, "it", l.pool}
 			}
 			break
@@ -141,7 +141,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	// the least that helps.
 	l.size = max(l.size, 2)
 	// Who serves what is done with a semaphore's place is not the place itself.
-	serves, bursts := t != nil && t.Taken <= 0.5 && known == nil && c.via.call != sqlPool && c.via.call != httpPool, false
+	serves, bursts := t != nil && t.Taken <= 0.5 && known == nil && !isPoolOfStd(c.via.call), false
 	if isSemaphore(&c.via) && known == nil && (t == nil || serves) {
 		serves, bursts = false, true
 	}
@@ -202,8 +202,8 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	default:
 		f.Fix += fmt.Sprintf(", or find out why its holders wait so long at %s", place(f.Site))
 	}
-	if counted && c.via.call == sqlPool {
-		f.Fix += "; if the limit is higher already (DB.Stats), connections are held without being used: close each Rows, Tx and Conn"
+	if p := poolsOfStd[c.via.call]; counted && p.unused != "" {
+		f.Fix += "; " + p.unused
 	}
 	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == "time.Sleep" && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
 		f.Fix += "; if the pause is an intended limit, reject the excess immediately"
@@ -374,11 +374,9 @@ func (k *poolKind) place() string {
 
 // poolOf names the pool of those who wait; known is nil where nothing is known of its places.
 func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
-	switch {
-	case k.call == sqlPool:
-		return poolKind{"a connection of a database/sql pool", "it", "raise SetMaxOpenConns (and SetMaxIdleConns with it)"}
-	case k.call == httpPool:
-		return poolKind{"a connection of an http.Transport", "it", "raise MaxConnsPerHost (and MaxIdleConnsPerHost with it)"}
+	switch p, std := poolsOfStd[k.call]; {
+	case std:
+		return poolKind{p.place, "it", p.larger}
 	case isSemaphore(k) && known != nil && known.Most == 1:
 		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", "give the semaphore a larger weight"}
 	case isSemaphore(k) && known != nil && known.Most > 1:
