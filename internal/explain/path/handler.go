@@ -128,7 +128,9 @@ func (s *Stage) timedOut(r *request.Request) {
 		born, ok := s.asides[g.Base]
 		if !ok {
 			born = make(map[uint64][]timeline.Birth)
-			for _, b := range g.Births(isAside, nil) {
+			all := g.Births(isAside, nil)
+			timeline.SortBirths(all)
+			for _, b := range all {
 				born[b.By] = append(born[b.By], b)
 			}
 			s.asides[g.Base] = born

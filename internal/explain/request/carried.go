@@ -11,9 +11,8 @@ import (
 // one after another, each for what it has read, and the service's own code runs in them. Where handlers of requests start such
 // goroutines, these are part of the requests.
 type carrier struct {
-	yes    bool
-	looked int             // in this generation, while it is not known
-	by     map[uint64]bool // who has started some in this generation, by goroutine
+	yes bool
+	by  map[uint64]bool // who has started some in this generation, by goroutine
 }
 
 // mayCarry reports whether goroutines that a function of the standard library was started in are to be looked at.
@@ -27,18 +26,16 @@ func (j *jobs) mayCarry(f *Finder, start tracefmt.StackID) bool {
 		}
 		j.carriers[fn] = c
 	}
-	return c != nil && (c.yes || c.looked < fewLooked)
+	return c != nil
 }
 
-// carried takes note of a goroutine that was started with a function of the standard library, if it may be a request's.
+// carried takes note of a goroutine that was started with a function of the standard library, by none that serves what a protocol shows, if
+// it may be a request's.
 func (j *jobs) carried(f *Finder, g *timeline.Gen, b *timeline.Birth) {
 	c := j.carriers[f.syms.Frame(f.syms.Stack(b.Start)[0]).Func]
 	again := c.by[b.By]
 	c.by[b.By] = true
-	if !c.yes {
-		c.looked++
-	}
-	if b.By == 0 || f.servesNow(b.By, b.Stack) || f.annotatedAt(b.By, b.Time) || !c.yes && !(again && f.reads(g, b.By, b.Time)) {
+	if f.annotatedAt(b.By, b.Time) || !c.yes && !(again && f.reads(g, b.By, b.Time)) {
 		return
 	}
 	delete(j.lives, b.By) // who reads requests is none

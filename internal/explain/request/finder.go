@@ -343,7 +343,7 @@ func (f *Finder) handling(id tracefmt.StackID) Kind {
 // births follows goroutines that serve one stream each.
 func (f *Finder) births(g *timeline.Gen) {
 	f.newborn = f.newborn[:0]
-	f.born = g.AnyBirths(f.servesStream, f.born[:0])
+	f.born = g.Births(f.servesStream, f.born[:0])
 	for _, b := range f.born {
 		f.newborn = append(f.newborn, newborn{birth: b, kind: f.starts[b.Start]})
 	}

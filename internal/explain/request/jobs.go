@@ -97,7 +97,6 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 	for _, c := range j.carriers {
 		if c != nil {
 			clear(c.by)
-			c.looked = 0
 		}
 	}
 	j.mains = 0
@@ -107,7 +106,11 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 	for _, s := range j.fns {
 		s.looked = 0
 	}
-	f.born = g.Births(f.isJob, f.born)
+	// What a server's goroutines start for themselves, net/http one for each request, is left out before all are put in order.
+	f.born = slices.DeleteFunc(g.Births(f.isJob, f.born[:0]), func(b timeline.Birth) bool {
+		return f.stackInfo(b.Start).role != roleFree && (b.By == 0 || f.servesNow(b.By, b.Stack))
+	})
+	timeline.SortBirths(f.born)
 	for _, b := range f.born {
 		if f.stackInfo(b.Start).role != roleFree {
 			j.carried(f, g, &b)

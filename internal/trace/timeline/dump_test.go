@@ -54,7 +54,9 @@ func dump(w io.Writer, in *decoded) {
 			fmt.Fprintln(w, "poll", t, last, ok, g.Idle(g.Base, t))
 		}
 		g.EachRun(math.MinInt64/2, math.MaxInt64, func(r Run) { fmt.Fprintln(w, "run", r) })
-		fmt.Fprintln(w, g.Births(func(tracefmt.StackID) bool { return true }, nil))
+		births := g.Births(func(tracefmt.StackID) bool { return true }, nil)
+		SortBirths(births)
+		fmt.Fprintln(w, births)
 	}
 	win := Window{Gens: in.gens}
 	var buf []Span

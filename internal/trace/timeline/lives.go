@@ -16,16 +16,13 @@ type Birth struct {
 	Stack tracefmt.StackID // the creator's stack
 }
 
-// Births returns, in out if that is large enough, the goroutines created in this generation whose start
-// function's stack is wanted, by time.
-func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Birth {
-	out = g.AnyBirths(wanted, out[:0])
-	slices.SortFunc(out, func(a, b Birth) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
-	return out
+// SortBirths puts births in order of time.
+func SortBirths(list []Birth) {
+	slices.SortFunc(list, func(a, b Birth) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
 }
 
-// AnyBirths appends to out what Births returns, in no order.
-func (g *Gen) AnyBirths(wanted func(start tracefmt.StackID) bool, out []Birth) []Birth {
+// Births appends to out the goroutines created in this generation whose start function's stack is wanted, in no order.
+func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Birth {
 	for d := 1; d < len(g.starts); d++ {
 		if g.starts[d] == 0 {
 			continue
