@@ -106,16 +106,19 @@ func (s *Sum) settlePlaces() {
 		ts.hands = append(ts.hands, p.turns.hands...)
 		p.turns.hands = p.turns.hands[:0]
 	}
-	list := ts.hands
+	list := make([]*handOver, len(ts.hands)) // they are moved often
+	for i := range list {
+		list[i] = &ts.hands[i]
+	}
 	findDone(list)
-	slices.SortFunc(list, func(a, b handOver) int {
+	slices.SortFunc(list, func(a, b *handOver) int {
 		if a.key != b.key {
 			return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), cmp.Compare(a.key.site, b.key.site))
 		}
-		return a.compareEnds(&b)
+		return a.compareEnds(b)
 	})
 	// One wait is on the paths of all who wait behind it.
-	list = slices.CompactFunc(list, func(a, b handOver) bool { return a.key == b.key && a.g == b.g && a.to == b.to })
+	list = slices.CompactFunc(list, func(a, b *handOver) bool { return a.key == b.key && a.g == b.g && a.to == b.to })
 	for i := 0; i < len(list); {
 		j := i
 		for j < len(list) && list[j].key == list[i].key {
@@ -145,15 +148,14 @@ func (h *handOver) compareEnds(o *handOver) int {
 }
 
 // findDone finds when each of those who end waits had last ended somebody else's.
-func findDone(list []handOver) {
-	slices.SortFunc(list, func(a, b handOver) int {
+func findDone(list []*handOver) {
+	slices.SortFunc(list, func(a, b *handOver) int {
 		if a.by != b.by {
 			return cmp.Compare(a.by, b.by)
 		}
-		return a.compareEnds(&b)
+		return a.compareEnds(b)
 	})
-	for i := range list {
-		h := &list[i]
+	for i, h := range list {
 		if h.served == 0 {
 			continue
 		}
@@ -171,7 +173,7 @@ type stretch struct{ from, to int64 }
 
 // busySince returns since when somebody waited at all times, for the end of each wait. Then nobody had a place without having
 // waited for it, and whoever gave one back is seen to have.
-func busySince(list []handOver) []int64 {
+func busySince(list []*handOver) []int64 {
 	at := make([]int, len(list))
 	for i := range at {
 		at[i] = i
@@ -180,7 +182,7 @@ func busySince(list []handOver) []int64 {
 	since := make([]int64, len(list))
 	var from, to int64
 	for k, i := range at {
-		if h := &list[i]; k == 0 || h.from >= to {
+		if h := list[i]; k == 0 || h.from >= to {
 			from, to = h.from, h.to
 		} else {
 			to = max(to, h.to)
@@ -192,10 +194,9 @@ func busySince(list []handOver) []int64 {
 
 // workers returns the goroutines that ended the waits of several at different times. Whoever starts a worker because a place is free starts
 // it for all: it goes on with what others ask for.
-func workers(list []handOver) map[uint64]bool {
+func workers(list []*handOver) map[uint64]bool {
 	of, crew := map[uint64]*handOver{}, map[uint64]bool{}
-	for i := range list {
-		h := &list[i]
+	for _, h := range list {
 		if last := of[h.by]; last != nil && last.g != h.g && h.to-last.to > scale.Turn {
 			crew[h.by] = true
 		}
@@ -205,7 +206,7 @@ func workers(list []handOver) map[uint64]bool {
 }
 
 // add adds the waits at one place, in the order in which they ended.
-func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
+func (s *placeSum) add(list []*handOver, requests map[uint64]struct{}) {
 	type got struct {
 		from, at int64 // when it came to wait for a place, and when it was given
 		end      int64 // of the request that it was for: by then it is given back, or by what was started
@@ -217,8 +218,7 @@ func (s *placeSum) add(list []handOver, requests map[uint64]struct{}) {
 	inside := map[uint64][]stretch{}                                    // of those who start goroutines and wait for these: what each held
 	free := map[uint64]int64{}                                          // when a worker was done with the last one's work
 	since, crew := busySince(list), workers(list)
-	for i := range list {
-		h := &list[i]
+	for i, h := range list {
 		child := h.parent == h.g && !crew[h.by]
 		waits = append(waits, stretch{h.from, h.to})
 		s.ended++

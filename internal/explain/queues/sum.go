@@ -1,6 +1,9 @@
 package queues
 
 import (
+	"maps"
+	"sync"
+
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
@@ -11,6 +14,8 @@ type Sum struct {
 	span   int64 // length of all slices of time in which turns were looked at
 	looked int   // about how many requests ended in them
 	hubs   map[uint64]*hub
+	// settling is what goes on while requests of the next generation are found: it needs nothing of the window.
+	settling sync.WaitGroup
 }
 
 // New returns a Sum to which nothing was added.
@@ -25,13 +30,17 @@ func (s *Sum) Part(stage *path.Stage) path.Adder {
 
 // End implements pass.Sum.
 func (s *Sum) End() {
-	s.settle()
-	s.settlePlaces()
+	for _, p := range s.parts[1:] {
+		maps.Copy(s.parts[0].turns.gs, p.turns.gs)
+	}
+	s.settling.Go(s.settle)
+	s.settling.Go(s.settlePlaces)
 	s.joinLates()
 }
 
 // Merge brings together what all workers added.
 func (s *Sum) Merge(ts []path.Translation) {
+	s.settling.Wait()
 	s.mergeAsks(ts)
 	for _, p := range s.parts[1:] {
 		s.parts[0].turns.merge(&p.turns)

@@ -105,6 +105,7 @@ type turns struct {
 
 // Begin implements pass.Sum.
 func (s *Sum) Begin(reqs []request.Request) {
+	s.settling.Wait()
 	from, to := int64(math.MaxInt64), int64(0)
 	for i := range reqs {
 		if r := &reqs[i]; r.Part == request.Whole && !r.Open {
@@ -265,9 +266,6 @@ func (s *Sum) settle() {
 	ts := &s.parts[0].turns
 	for _, p := range s.parts[1:] {
 		ts.list = append(ts.list, p.turns.list...)
-		for g := range p.turns.gs {
-			ts.gs[g] = struct{}{}
-		}
 		p.turns.list = p.turns.list[:0]
 	}
 	list := ts.inOrder()
