@@ -25,15 +25,15 @@ func helpText(name string) string {
 	return strings.TrimRight(string(b), "\n")
 }
 
-// addHelp gives a command and its verbs the texts of their names. {connect} in one stands for what several say.
-func addHelp(root *cobra.Command) {
+// addHelp gives commands the texts of their names. {connect} in one stands for what several say.
+func addHelp(commands ...*cobra.Command) {
 	var formats []string
 	for _, f := range export.Formats() {
 		formats = append(formats, "  "+termtext.Pad(f.Name, 10)+f.Short)
 	}
 	parts := strings.NewReplacer("{connect}", helpText("connect"), "{flight}", helpText("flight"), "{formats}", strings.Join(formats, "\n"),
 		"{severities}", reflow("Severity is the same for all rules. "+finding.Severities, 120))
-	for _, c := range append(root.Commands(), root) {
+	for _, c := range commands {
 		if text := helpText(c.Name()); text != "" {
 			c.Long, c.Example, _ = strings.Cut(parts.Replace(text), "\n\nExamples:\n\n")
 		}

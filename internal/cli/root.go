@@ -36,7 +36,7 @@ func newRoot(s *streams) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd, width(cmd.OutOrStdout())) })
-	root.AddCommand(
+	verbs := []*cobra.Command{
 		newExplain(s),
 		newRecord(s),
 		newReport(s),
@@ -58,10 +58,10 @@ func newRoot(s *streams) *cobra.Command {
 		newDocs(),
 		newVersion(),
 		newGlossary(),
-	)
+	}
+	root.AddCommand(verbs...) // root.Commands would put them in order of their names, and so what is suggested
 	root.SetOut(s.out)
-	addCompletion(root)
-	addHelp(root)
+	addHelp(append(verbs, root, addCompletion(root))...)
 	return root
 }
 
