@@ -11,6 +11,7 @@
 package inspect
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -36,19 +37,6 @@ type Limits struct {
 	// Generations is the memory in bytes for decoded generations, usually 64 MiB: four of a busy server's.
 	// What one question needs may go beyond it.
 	Generations int64
-}
-
-func (l Limits) orUsual() Limits {
-	if l.Requests <= 0 {
-		l.Requests = 4 << 20
-	}
-	if l.Goroutines <= 0 {
-		l.Goroutines = 4 << 20
-	}
-	if l.Generations <= 0 {
-		l.Generations = 64 << 20
-	}
-	return l
 }
 
 // An Index is what one pass over a trace notes for later questions. Explain
@@ -89,7 +77,9 @@ type genInfo struct {
 
 // NewIndex returns an empty Index.
 func NewIndex(limits Limits) *Index {
-	x := &Index{limits: limits.orUsual(), keep: make(map[int]*timeline.Gen)}
+	x := &Index{keep: make(map[int]*timeline.Gen), limits: Limits{
+		cmp.Or(limits.Requests, 4<<20), cmp.Or(limits.Goroutines, 4<<20), cmp.Or(limits.Generations, 64<<20),
+	}}
 	x.carry.init()
 	x.gos.init()
 	x.reqs.init()

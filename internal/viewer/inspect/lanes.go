@@ -146,9 +146,10 @@ func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 	return nil
 }
 
-// pieces adds what lanes show in [from, to), on the trace's clock.
+// pieces adds what lanes show in [from, to), on the trace's clock, without places if sites is nil.
 func (t *Trace) pieces(ctx context.Context, win *timeline.Window, from, to int64, strips []Strip, sites *siteCache) error {
 	procs := make(map[uint64]*Strip)
+	var spans []timeline.Span
 	for i := range strips {
 		s := &strips[i]
 		if s.Lane.Proc {
@@ -158,9 +159,9 @@ func (t *Trace) pieces(ctx context.Context, win *timeline.Window, from, to int64
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		sites.spans = win.Spans(s.Lane.ID, from, to, sites.spans[:0])
-		for k := range sites.spans {
-			if p, ok := sites.piece(&sites.spans[k], from, to); ok {
+		spans = win.Spans(s.Lane.ID, from, to, spans[:0])
+		for k := range spans {
+			if p, ok := sites.cut(&spans[k], from, to); ok {
 				s.add(p, t.start)
 			}
 		}
@@ -209,7 +210,7 @@ func (s *Strip) add(p Piece, start int64) {
 func (s *Strip) sumUp(out *Strips, buckets int) {
 	s.Sums = newSums(buckets)
 	for _, p := range s.Pieces {
-		spread(s.Sums[p.State], out.From, out.BucketNS, max(p.From, out.From), min(p.To, out.To), 1)
+		spread(s.Sums[p.State], out.From, out.BucketNS, max(p.From, out.From), min(p.To, out.To))
 	}
 	s.Pieces = nil
 }
@@ -224,14 +225,14 @@ func newSums(buckets int) *[States][]int64 {
 }
 
 // spread adds [a, b) to the buckets that it lies in.
-func spread(sums []int64, from, width, a, b, weight int64) {
+func spread(sums []int64, from, width, a, b int64) {
 	for a < b {
 		k := (a - from) / width
 		if k >= int64(len(sums)) {
 			return
 		}
 		end := min(b, from+(k+1)*width)
-		sums[k] += (end - a) * weight
+		sums[k] += end - a
 		a = end
 	}
 }

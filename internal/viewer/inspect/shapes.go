@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -14,13 +13,13 @@ import (
 // walk every event repeatedly.
 type shape struct {
 	first int64 // number of the first cell, from the trace's start
-	cells [States][]uint32
+	cells [States][]int64
 }
 
 func (s *shape) size() int64 {
 	n := int64(96)
 	for _, c := range s.cells {
-		n += int64(cap(c)) * 4
+		n += int64(cap(c)) * 8
 	}
 	return n
 }
@@ -36,10 +35,10 @@ func (s *shape) addTo(sums *[States][]int64, out *Strips) {
 			a := (s.first + int64(i)) * coarse
 			b := a + coarse
 			if lo := (a - out.From) / out.BucketNS; a >= out.From && b <= out.To && lo == (b-1-out.From)/out.BucketNS {
-				sums[k][lo] += int64(ns)
+				sums[k][lo] += ns
 				continue
 			}
-			spreadPart(sums[k], out, a, b, int64(ns))
+			spreadPart(sums[k], out, a, b, ns)
 		}
 	}
 }
@@ -79,51 +78,45 @@ func (t *Trace) hasShapes(gen int, lanes []Lane) bool {
 // shapesOf returns the shapes of lanes in a generation.
 func (t *Trace) shapesOf(ctx context.Context, gen int, lanes []Lane) ([]*shape, error) {
 	out := make([]*shape, len(lanes))
-	var win *timeline.Window
-	var spans []timeline.Span
-	var procs map[uint64]*shape
 	from, to := t.extent(gen)
+	var fresh []Strip
+	var places []int // of fresh, in out
 	for i, l := range lanes {
-		key := shapeKey{int32(gen), l.Proc, l.ID}
 		var ok bool
-		if out[i], ok = t.shapes.get(key); ok {
+		if out[i], ok = t.shapes.get(shapeKey{int32(gen), l.Proc, l.ID}); ok {
 			continue
 		}
-		if !l.Proc && !t.lives(l.ID, from, to) {
-			out[i] = &shape{}
-			continue
+		if out[i] = new(shape); l.Proc || t.lives(l.ID, from, to) {
+			fresh, places = append(fresh, Strip{Lane: l}), append(places, i)
 		}
-		if win == nil {
-			var err error
-			if win, err = t.window(ctx, max(gen-1, 0), min(gen+1, len(t.x.gens)-1)); err != nil {
-				return nil, err
-			}
-		}
-		if l.Proc {
-			if procs == nil {
-				procs = t.procShapes(win, gen)
-			}
-			if out[i] = procs[l.ID]; out[i] == nil {
-				out[i] = &shape{}
-			}
-			t.shapes.put(key, out[i])
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		s := newShape(from, to)
-		spans = win.Spans(l.ID, from+t.start, to+t.start, spans[:0])
-		for k := range spans {
-			if st, ok := stateOf(spans[k].State); ok {
-				s.add(st, max(spans[k].Start, from+t.start)-t.start, min(spans[k].End-t.start, to))
-			}
-		}
-		s.trim()
-		out[i] = s
-		t.shapes.put(key, s)
+	}
+	if len(fresh) == 0 {
+		return out, nil
+	}
+	win, err := t.window(ctx, max(gen-1, 0), min(gen+1, len(t.x.gens)-1))
+	if err != nil {
+		return nil, err
+	}
+	if err := t.pieces(ctx, win, from+t.start, to+t.start, fresh, nil); err != nil {
+		return nil, err
+	}
+	for k := range fresh {
+		l := fresh[k].Lane
+		out[places[k]].of(fresh[k].Pieces, from, to)
+		t.shapes.put(shapeKey{int32(gen), l.Proc, l.ID}, out[places[k]])
 	}
 	return out, nil
+}
+
+// of fills a shape with pieces; states that never were have no cells.
+func (s *shape) of(pieces []Piece, from, to int64) {
+	s.first = from / coarse
+	for _, p := range pieces {
+		if s.cells[p.State] == nil {
+			s.cells[p.State] = make([]int64, (to-1)/coarse-s.first+1)
+		}
+		spread(s.cells[p.State], s.first*coarse, coarse, max(p.From, from), min(p.To, to))
+	}
 }
 
 // lives reports whether a goroutine may have been alive in [from, to).
@@ -135,53 +128,6 @@ func (t *Trace) lives(id uint64, from, to int64) bool {
 	g := &t.x.gos
 	born := g.born(row)
 	return (born == 0 || born-t.start < to) && g.last(row)-t.start >= from
-}
-
-func newShape(from, to int64) *shape {
-	s := &shape{first: from / coarse}
-	n := (to-1)/coarse - s.first + 1
-	for k := range s.cells {
-		s.cells[k] = make([]uint32, n)
-	}
-	return s
-}
-
-func (s *shape) add(st State, a, b int64) {
-	for a < b {
-		k := a / coarse
-		end := min(b, (k+1)*coarse)
-		if i := k - s.first; i >= 0 && i < int64(len(s.cells[st])) {
-			s.cells[st][i] += uint32(end - a)
-		}
-		a = end
-	}
-}
-
-// trim drops states that never were.
-func (s *shape) trim() {
-	for k, cells := range s.cells {
-		if !slices.ContainsFunc(cells, func(ns uint32) bool { return ns != 0 }) {
-			s.cells[k] = nil
-		}
-	}
-}
-
-// procShapes returns the shapes of all Ps in a generation.
-func (t *Trace) procShapes(win *timeline.Window, gen int) map[uint64]*shape {
-	from, to := t.extent(gen)
-	out := make(map[uint64]*shape)
-	for p := range uint64(t.x.procs) {
-		out[p] = newShape(from, to)
-	}
-	win.EachRun(from+t.start, to+t.start, func(r timeline.Run) {
-		if s := out[uint64(r.P)]; s != nil {
-			s.add(StateRunning, r.From-t.start, r.To-t.start)
-		}
-	})
-	for _, s := range out {
-		s.trim()
-	}
-	return out
 }
 
 func stateOf(s timeline.State) (State, bool) {
@@ -202,7 +148,6 @@ func stateOf(s timeline.State) (State, bool) {
 type siteCache struct {
 	t     *Trace
 	sites *cause.Sites
-	spans []timeline.Span
 }
 
 func newSiteCache(t *Trace) *siteCache {
@@ -222,23 +167,21 @@ func (c *siteCache) done() {
 	}
 }
 
-func (c *siteCache) of(id tracefmt.StackID) tracefmt.FrameID { return c.sites.Of(id) }
-
-// piece makes a lane's piece of a span.
-func (c *siteCache) piece(s *timeline.Span, from, to int64) (Piece, bool) {
-	return c.cut(s, from, to, true)
+// of returns the frame of a stack, 0 without a cache.
+func (c *siteCache) of(id tracefmt.StackID) tracefmt.FrameID {
+	if c == nil {
+		return 0
+	}
+	return c.sites.Of(id)
 }
 
-// cut is piece, with its place or without.
-func (c *siteCache) cut(s *timeline.Span, from, to int64, site bool) (Piece, bool) {
+// cut makes a lane's piece of a span, without its place if there is no cache.
+func (c *siteCache) cut(s *timeline.Span, from, to int64) (Piece, bool) {
 	st, ok := stateOf(s.State)
 	if !ok {
 		return Piece{}, false
 	}
-	p := Piece{From: max(s.Start, from), To: min(s.End, to), State: st}
-	if site {
-		p.Site = c.of(s.Stack)
-	}
+	p := Piece{From: max(s.Start, from), To: min(s.End, to), State: st, Site: c.of(s.Stack)}
 	if st != StateRunning {
 		p.Reason = s.Reason
 	}

@@ -73,17 +73,21 @@ func (t *Trace) each(ctx context.Context, from, to int64, ids []uint64, start fu
 		for range min(cap(t.work), len(wanted)/chunk+1) {
 			f := start()
 			wg.Go(func() {
-				cache := newSiteCache(t)
-				defer cache.done()
+				var cache *siteCache
+				if sites {
+					cache = newSiteCache(t)
+					defer cache.done()
+				}
+				var spans []timeline.Span
 				for ctx.Err() == nil {
 					k := int(next.Add(1)-1) * chunk
 					if k >= len(wanted) {
 						return
 					}
 					for _, id := range wanted[k:min(k+chunk, len(wanted))] {
-						cache.spans = win.Spans(id, a+t.start, b+t.start, cache.spans[:0])
-						for s := range cache.spans {
-							if p, ok := cache.cut(&cache.spans[s], a+t.start, b+t.start, sites); ok {
+						spans = win.Spans(id, a+t.start, b+t.start, spans[:0])
+						for s := range spans {
+							if p, ok := cache.cut(&spans[s], a+t.start, b+t.start); ok {
 								f(id, p)
 							}
 						}
