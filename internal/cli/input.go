@@ -366,7 +366,7 @@ func openURL(ctx context.Context, target string, opt record.Options) (*input, *r
 		return nil
 	}}
 	if watch != nil {
-		in.host = watch.Reader()
+		in.host = &later{get: watch.Data}
 	}
 	return in, s, nil
 }

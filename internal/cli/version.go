@@ -55,6 +55,9 @@ func readBuild() build {
 	return b
 }
 
+// Version is that of the module that this program is built from, "(devel)" outside of a tagged one.
+func Version() string { return readBuild().Version }
+
 // versionLine is the version in one line, such as "whylate v0.3.0 (revision 1a2b3c, 2026-11-21T04:00:00Z)".
 func versionLine() string { return readBuild().line() }
 

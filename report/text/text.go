@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,11 +141,7 @@ func (p *page) header() {
 		about = append(about, "cut short")
 	}
 	rest := " · " + strings.Join(about, " · ")
-	name := in.Name
-	name = cmp.Or(name, "trace")
-	marks := p.marks()
-	name = termtext.Middle(name, p.width-12)
-	p.paragraph(span{}, 0, span{bold, name}, span{yellow, marks}, span{dim, rest})
+	p.paragraph(span{}, 0, span{bold, termtext.Middle(cmp.Or(in.Name, "trace"), p.width-12)}, span{yellow, p.marks()}, span{dim, rest})
 	if at := names.Pod(p.r); at != "" {
 		p.paragraph(span{}, 0, span{plain, termtext.Head(at, maxWarning)})
 	}
@@ -431,12 +428,5 @@ func pattern(name string) string {
 	if len(name) > 60 {
 		name = name[len(name)-60:]
 	}
-	var b strings.Builder
-	for _, r := range name {
-		if strings.ContainsRune(`\.+*?()|[]{}^$`, r) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
-	}
-	return termtext.Escape(b.String()) + "$"
+	return termtext.Escape(regexp.QuoteMeta(name)) + "$"
 }

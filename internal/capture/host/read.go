@@ -2,6 +2,7 @@ package host
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -166,16 +167,9 @@ func readLine(in *bufio.Reader, most int) (b []byte, n int, long bool, err error
 			return nil, n, true, nil
 		}
 		if err != bufio.ErrBufferFull {
-			return trimEnd(b), n, long, err
+			return bytes.TrimRight(b, "\r\n"), n, long, err
 		}
 	}
-}
-
-func trimEnd(b []byte) []byte {
-	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == '\r') {
-		b = b[:len(b)-1]
-	}
-	return b
 }
 
 // sane refuses numbers that no kernel gives, which sums could overflow with.

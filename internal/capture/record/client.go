@@ -44,17 +44,14 @@ func newClient(ctx context.Context, end Endpoint, inURL *Login, opt Options) (*c
 	for k, v := range opt.Header {
 		c.header[http.CanonicalHeaderKey(k)] = v
 	}
-	login := opt.Login
-	if login == nil {
-		login = inURL
-	}
+	login := cmp.Or(opt.Login, inURL)
 	var ways []string
 	if c.header.Get("Authorization") != "" {
 		ways = append(ways, "an Authorization header")
 	}
 	if login != nil {
 		ways = append(ways, "a user and password")
-		c.header.Set("Authorization", basic(login))
+		(&http.Request{Header: c.header}).SetBasicAuth(login.User, login.Password)
 	}
 	if opt.Token != "" {
 		ways = append(ways, "a token")
@@ -85,7 +82,7 @@ func newClient(ctx context.Context, end Endpoint, inURL *Login, opt Options) (*c
 		}
 		return present(info)
 	}
-	if c.hasTLSFiles() && end.base.Scheme != "https" {
+	if opt.TLS != (TLSFiles{}) && end.base.Scheme != "https" {
 		return bad("TLS options are given, but the URL is http://: write https://", nil)
 	}
 	proxy := http.ProxyFromEnvironment
@@ -126,18 +123,6 @@ func newClient(ctx context.Context, end Endpoint, inURL *Login, opt Options) (*c
 	c.http = wire.Client(c.transport)
 	c.http.Transport, c.http.CheckRedirect = (*roundTripper)(c), c.checkRedirect
 	return c, nil
-}
-
-func (c *client) hasTLSFiles() bool {
-	t := c.opt.TLS
-	return t.CACert != "" || t.Cert != "" || t.Key != "" || t.ServerName != "" || t.Insecure
-}
-
-// basic writes the header for a login (RFC 7617).
-func basic(l *Login) string {
-	r := http.Request{Header: http.Header{}}
-	r.SetBasicAuth(l.User, l.Password)
-	return r.Header.Get("Authorization")
 }
 
 func parseProxy(s string) (*url.URL, error) {

@@ -3,7 +3,6 @@ package record
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -38,34 +37,28 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 	}
 	defer c.transport.CloseIdleConnections()
 	u := flightURL(target, end.Trace(0))
-	failed := func(kind Kind, text string, do error) (int64, error) {
-		e := &Error{Kind: kind, Op: opFlight, URL: c.address(u), Text: text}
-		if do != nil {
-			e.Do = do.Error()
-		}
-		return 0, e
+	failed := func(kind Kind, text, do string) (int64, error) {
+		return 0, &Error{Kind: kind, Op: opFlight, URL: c.address(u), Text: text, Do: do}
 	}
 	resp, err := c.get(ctx, u)
 	if err != nil {
 		return 0, c.describeRequest(ctx, opFlight, c.address(u), err)
 	}
 	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case http.StatusOK:
-	case http.StatusNotFound:
-		return failed(NotFound, "there is no flight recorder", errors.New("serve a *flight.Recorder of service/flight there, or name its path in the URL"))
-	case http.StatusServiceUnavailable:
-		if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
-			return failed(Empty, "its flight recorder is empty", errors.New(c.secrets.foreign(c.body(resp), 200)))
-		}
-		return 0, c.statusError(opFlight, resp, 0)
+	const serve = "serve a *flight.Recorder of service/flight there, or name its path in the URL"
+	switch {
+	case resp.StatusCode == http.StatusOK:
+	case resp.StatusCode == http.StatusNotFound:
+		return failed(NotFound, "there is no flight recorder", serve)
+	case resp.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"):
+		return failed(Empty, "its flight recorder is empty", c.secrets.foreign(c.body(resp), 200))
 	default:
 		return 0, c.statusError(opFlight, resp, 0)
 	}
 	head := make([]byte, bundle.MagicLen)
 	n, err := io.ReadFull(resp.Body, head)
 	if err != nil || !bundle.Magic(head[:n]) {
-		return failed(NotATrace, "the answer is not a recording", errors.New("serve a *flight.Recorder of service/flight there, or name its path in the URL"))
+		return failed(NotATrace, "the answer is not a recording", serve)
 	}
 	most := int64(maxFlight)
 	if opt.MaxBytes > 0 {
@@ -85,7 +78,7 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return failed(Cut, "it was cut", plain(err))
+		return failed(Cut, "it was cut", plain(err).Error())
 	}
 	if f != nil {
 		if err := f.Commit(); err != nil {

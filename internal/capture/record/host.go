@@ -3,7 +3,6 @@ package record
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -157,23 +156,12 @@ func (w *Watch) Finish() (*hostsamples.Recording, []bundle.Warning) {
 	return w.rec, w.warnings
 }
 
-// Reader gives host.jsonl to one who reads after the trace has ended: the first
-// Read ends sampling.
-func (w *Watch) Reader() io.Reader { return &watchReader{w: w} }
-
-type watchReader struct {
-	w *Watch
-	r *strings.Reader
-}
-
-func (r *watchReader) Read(p []byte) (int, error) {
-	if r.r == nil {
-		r.r = strings.NewReader("")
-		if rec, _ := r.w.Finish(); rec != nil {
-			r.r = strings.NewReader(string(rec.Data))
-		}
+// Data ends sampling and returns host.jsonl.
+func (w *Watch) Data() []byte {
+	if rec, _ := w.Finish(); rec != nil {
+		return rec.Data
 	}
-	return r.r.Read(p)
+	return nil
 }
 
 // checkPatience bounds how long a recording waits for the answer to check.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -79,9 +80,7 @@ const DefaultDuration = 10 * time.Second
 const maxDuration = 24 * time.Hour
 
 func (o *Options) setDefaults() error {
-	if o.Duration == 0 {
-		o.Duration = DefaultDuration
-	}
+	o.Duration, o.UserAgent = cmp.Or(o.Duration, DefaultDuration), cmp.Or(o.UserAgent, "whylate")
 	if o.Duration < 0 || o.Duration > maxDuration {
 		return &Error{Kind: Usage, Op: "recording", Text: fmt.Sprintf("a duration of %v is not possible", o.Duration), Do: "give one from 1s to 24h with -d"}
 	}
@@ -90,9 +89,6 @@ func (o *Options) setDefaults() error {
 	}
 	if o.Grace <= 0 {
 		o.Grace = 15 * time.Second
-	}
-	if o.UserAgent == "" {
-		o.UserAgent = "whylate"
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -136,7 +137,7 @@ func TestProxies(t *testing.T) {
 			opt.Proxy = "http://jo:wr0ng-word@" + host(p.Server)
 			_, _, err := record(t, target, opt)
 			wantKind(t, err, Unauthorized, "407", "proxy")
-			if strings.Contains(err.Error(), "wr0ng-word") || strings.Contains(err.Error(), basic(&Login{"jo", "wr0ng-word"})) {
+			if strings.Contains(err.Error(), "wr0ng-word") || strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte("jo:wr0ng-word"))) {
 				t.Errorf("the password is in %q", err)
 			}
 		}

@@ -1,11 +1,13 @@
 package record
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -133,18 +135,8 @@ func newSecrets(header http.Header, login *Login, query url.Values, proxy *url.U
 		password, _ := proxy.User.Password()
 		pair(proxy.User.Username(), password)
 	}
-	list := make(secrets, 0, len(seen))
-	for s := range seen {
-		list = append(list, s)
-	}
 	// Longest first, so that a part does not spoil the whole.
-	sort.Slice(list, func(i, j int) bool {
-		if len(list[i]) != len(list[j]) {
-			return len(list[i]) > len(list[j])
-		}
-		return list[i] < list[j]
-	})
-	return list
+	return slices.SortedFunc(maps.Keys(seen), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 }
 
 // shortSecret is the length below which replacing a secret in a text would tell where in it the secret was.
@@ -153,14 +145,9 @@ const shortSecret = 4
 // foreign prepares text that came from a server for a message: secrets masked, fit for one line. If a secret too short
 // to be masked occurs in it, nothing is quoted at all.
 func (s secrets) foreign(text string, limit int) string {
-	for _, secret := range s {
-		if len(secret) < shortSecret {
-			if strings.Contains(text, secret) {
-				return ""
-			}
-			continue
-		}
-		text = strings.ReplaceAll(text, secret, mask)
+	text = s.scrub(text)
+	if slices.ContainsFunc(s, func(secret string) bool { return len(secret) < shortSecret && strings.Contains(text, secret) }) {
+		return ""
 	}
 	return clean(text, limit)
 }

@@ -1,9 +1,9 @@
 package record
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -174,16 +174,12 @@ func TestSamplesOfTheAcceptor(t *testing.T) {
 	}
 }
 
-// The lazily read samples of a live explanation.
-func TestWatchReader(t *testing.T) {
+// The samples of a live explanation.
+func TestWatchData(t *testing.T) {
 	t.Parallel()
 	s := serveHandler(t, http.NotFoundHandler())
 	w := WatchHost(t.Context(), s.URL, Options{Proxy: "none"})
-	data, err := io.ReadAll(w.Reader())
-	if err != nil || len(data) == 0 {
-		t.Fatalf("%d bytes, %v", len(data), err)
-	}
-	if _, err := hostsamples.Read(strings.NewReader(string(data))); err != nil {
+	if _, err := hostsamples.Read(bytes.NewReader(w.Data())); err != nil {
 		t.Error(err)
 	}
 	if WatchHost(t.Context(), "http://192.0.2.1:6060", Options{}) != nil {

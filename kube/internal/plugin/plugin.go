@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -177,7 +176,7 @@ func connect(config clientcmd.ClientConfig) (*cluster, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	rc.UserAgent = "kubectl-whylate/" + version()
+	rc.UserAgent = "kubectl-whylate/" + cli.Version()
 	namespace, _, err := config.Namespace()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
@@ -196,14 +195,6 @@ func connect(config clientcmd.ClientConfig) (*cluster, error) {
 		return nil, fmt.Errorf("using the kubeconfig: %w", err)
 	}
 	return &cluster{core, apps, &forwarder{rc, core.RESTClient()}, namespace}, nil
-}
-
-// version is that of the module, as far as the build knows.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }
 
 // A run is one run of the command.
@@ -304,7 +295,7 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 	opt := record.Options{
 		Duration: time.Duration(r.seconds) * time.Second, NoCPU: r.cpu, NoHost: true, Proxy: "none", MaxBytes: maxRecording,
 		Header: http.Header{"Host": {host}}, // services may refuse names that they do not know
-		Dial:   t.dial, Service: a.Service, Gone: t.gone, UserAgent: "kubectl-whylate/" + version(),
+		Dial:   t.dial, Service: a.Service, Gone: t.gone, UserAgent: "kubectl-whylate/" + cli.Version(),
 	}
 	if t.flight {
 		size, err := record.SaveFlight(ctx, t.url(t.port)+t.path, opt, name, nil)
@@ -316,7 +307,7 @@ func (r *run) record(ctx context.Context, t *target) *answer {
 		return a
 	}
 	r.say("pod %s: port %d, recording %d s", a.Pod, t.port, r.seconds)
-	res, err := record.Save(ctx, t.url(t.port)+t.path, opt, name, version(), nil)
+	res, err := record.Save(ctx, t.url(t.port)+t.path, opt, name, cli.Version(), nil)
 	if res == nil {
 		return failed(err)
 	}

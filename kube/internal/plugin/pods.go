@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	apps "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,34 +113,21 @@ func (c *cluster) named(ctx context.Context, arg string) ([]corev1.Pod, error) {
 		return []corev1.Pod{*p}, nil
 	case "deployment", "deployments", "deploy":
 		kind = "deployments"
-		d, e := c.apps.Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err = e; err == nil {
-			selector = d.Spec.Selector
-		}
+		selector, err = owner(ctx, name, c.apps.Deployments(c.namespace).Get, func(d *apps.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
 	case "statefulset", "statefulsets", "sts":
 		kind = "statefulsets"
-		s, e := c.apps.StatefulSets(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err = e; err == nil {
-			selector = s.Spec.Selector
-		}
+		selector, err = owner(ctx, name, c.apps.StatefulSets(c.namespace).Get, func(s *apps.StatefulSet) *metav1.LabelSelector { return s.Spec.Selector })
 	case "daemonset", "daemonsets", "ds":
 		kind = "daemonsets"
-		d, e := c.apps.DaemonSets(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err = e; err == nil {
-			selector = d.Spec.Selector
-		}
+		selector, err = owner(ctx, name, c.apps.DaemonSets(c.namespace).Get, func(d *apps.DaemonSet) *metav1.LabelSelector { return d.Spec.Selector })
 	case "replicaset", "replicasets", "rs":
 		kind = "replicasets"
-		r, e := c.apps.ReplicaSets(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err = e; err == nil {
-			selector = r.Spec.Selector
-		}
+		selector, err = owner(ctx, name, c.apps.ReplicaSets(c.namespace).Get, func(r *apps.ReplicaSet) *metav1.LabelSelector { return r.Spec.Selector })
 	case "service", "services", "svc":
 		kind = "services"
-		s, e := c.core.Services(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err = e; err == nil {
-			selector = &metav1.LabelSelector{MatchLabels: s.Spec.Selector}
-		}
+		selector, err = owner(ctx, name, c.core.Services(c.namespace).Get, func(s *corev1.Service) *metav1.LabelSelector {
+			return &metav1.LabelSelector{MatchLabels: s.Spec.Selector}
+		})
 	default:
 		return nil, wrongUse("%q: write POD, or pod/, deployment/, statefulset/, daemonset/, replicaset/ or service/ and a name", arg)
 	}
@@ -155,6 +143,15 @@ func (c *cluster) named(ctx context.Context, arg string) ([]corev1.Pod, error) {
 		err = fmt.Errorf("%s has no pods: kubectl describe %s -n %s says why", arg, arg, c.namespace)
 	}
 	return pods, err
+}
+
+// owner returns by which labels a named object selects its pods.
+func owner[T any](ctx context.Context, name string, get func(context.Context, string, metav1.GetOptions) (T, error), of func(T) *metav1.LabelSelector) (*metav1.LabelSelector, error) {
+	o, err := get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return of(o), nil
 }
 
 func (c *cluster) list(ctx context.Context, selector string) ([]corev1.Pod, error) {

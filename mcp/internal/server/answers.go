@@ -121,9 +121,7 @@ func explanation(id string, r *report.Report) *Explanation {
 		g := &r.Groups[i]
 		e.Groups = append(e.Groups, Group{g.ID, cut(g.Name, maxName), string(g.Kind), g.Count, g.Open.Count, words.Maybe(g.LatencyNS.P50), words.Maybe(g.LatencyNS.P99), words.Maybe(g.LatencyNS.Max)})
 	}
-	for _, w := range r.Input.Warnings[:min(len(r.Input.Warnings), maxWarnings)] {
-		e.Warnings = append(e.Warnings, cut(w.Text, maxText))
-	}
+	e.Warnings = warnings(r.Input.Warnings)
 	for size(e) > maxAnswer {
 		switch {
 		case len(e.Groups) > 3:

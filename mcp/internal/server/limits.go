@@ -2,13 +2,33 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/whylate/whylate/internal/limits"
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-func (s *Server) limits(ctx context.Context, args []string) (*Limits, error) {
+type limitsIn struct {
+	PID int `json:"pid,omitempty" jsonschema:"a process of this machine (default: one that would be started here)"`
+}
+
+// Limits is what a process may use.
+type Limits struct {
+	CPU    string   `json:"cpu"`
+	Memory string   `json:"memory"`
+	Traps  []string `json:"traps" jsonschema:"differences between what limits the process and what tools will assume"`
+}
+
+func (s *Server) limitsTool(ctx context.Context, in limitsIn) (*Limits, error) {
+	args := []string{"limits", "--json"}
+	if in.PID < 0 {
+		return nil, errors.New("a process id is positive")
+	}
+	if in.PID > 0 {
+		args = append(args, "--pid="+strconv.Itoa(in.PID))
+	}
 	var a limits.Answer
 	if err := s.verbs.run(ctx, 0, &a, args...); err != nil {
 		return nil, err

@@ -29,8 +29,6 @@ type kept struct {
 	report *report.Report
 }
 
-func newReports() *reports { return new(reports) }
-
 func (r *reports) add(k kept) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,10 +68,6 @@ func (s *Server) explain(ctx context.Context, source string, args []string) (kep
 	if k, err := s.reports.get(id); err == nil {
 		return k, nil
 	}
-	return s.explainAs(ctx, id, path, args)
-}
-
-func (s *Server) explainAs(ctx context.Context, id, path string, args []string) (kept, error) {
 	rep := new(report.Report)
 	if err := s.verbs.run(ctx, 0, rep, slices.Concat([]string{"explain", "--json", "--max-memory", childMemory}, args, []string{"--", path})...); err != nil {
 		return kept{}, err

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/whylate/whylate/internal/cli"
 )
 
 // Config says what a Server may touch.
@@ -49,9 +51,9 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: c, allow: allow, reports: newReports()}
+	s := &Server{config: c, allow: allow, reports: new(reports)}
 	s.verbs = verbs{timeout: c.Timeout, slots: make(chan struct{}, 1)}
-	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "whylate", Title: "Why is this Go service late?", Version: version()},
+	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "whylate", Title: "Why is this Go service late?", Version: cli.Version()},
 		&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
 	s.addTools()
 	s.addResources()

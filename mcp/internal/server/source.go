@@ -93,14 +93,13 @@ func (a *allowed) find(ctx context.Context, name string) (path, note string, err
 	parts := strings.Split(strings.Trim(filepath.ToSlash(name), "/"), "/")
 	base := parts[len(parts)-1]
 	best, same, seen := 0, 0, 0
-	stop := errors.New("enough")
 	for _, root := range a.roots {
-		err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return nil // a directory that cannot be read holds no source of ours
 			}
 			if seen++; seen > maxFiles || ctx.Err() != nil {
-				return stop
+				return filepath.SkipAll
 			}
 			if d.IsDir() {
 				if n := d.Name(); p != root && (strings.HasPrefix(n, ".") || n == "node_modules") || strings.Count(p[len(root):], string(filepath.Separator)) > maxDepth {
@@ -119,9 +118,6 @@ func (a *allowed) find(ctx context.Context, name string) (path, note string, err
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, stop) {
-			return "", "", err
-		}
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -328,26 +327,4 @@ func (s *Server) rulesTool(ctx context.Context, in rulesIn) (*Rules, error) {
 		}
 	}
 	return out, nil
-}
-
-type limitsIn struct {
-	PID int `json:"pid,omitempty" jsonschema:"a process of this machine (default: one that would be started here)"`
-}
-
-// Limits is what a process may use.
-type Limits struct {
-	CPU    string   `json:"cpu"`
-	Memory string   `json:"memory"`
-	Traps  []string `json:"traps" jsonschema:"differences between what limits the process and what tools will assume"`
-}
-
-func (s *Server) limitsTool(ctx context.Context, in limitsIn) (*Limits, error) {
-	args := []string{"limits", "--json"}
-	if in.PID < 0 {
-		return nil, fmt.Errorf("a process id is positive")
-	}
-	if in.PID > 0 {
-		args = append(args, "--pid="+strconv.Itoa(in.PID))
-	}
-	return s.limits(ctx, args)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -91,12 +90,4 @@ func (b *bounded) Write(p []byte) (int, error) {
 		return n, errors.New("too much output")
 	}
 	return len(p), nil
-}
-
-// version is that of the module, as far as the build knows.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }
