@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"os"
@@ -69,9 +70,7 @@ func start(o Options, getenv func(string) string) *Service {
 		t = &opts
 	}
 	opts := *t
-	if opts.Logger == nil {
-		opts.Logger = o.Logger
-	}
+	opts.Logger = cmp.Or(opts.Logger, o.Logger)
 	rec, probing := withFlight(&o)
 	return &Service{tuner: tune.Start(opts), probe: probe.Start(probing), flight: rec}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,10 +29,7 @@ func openFleet(ctx context.Context, name string) (io.ReadCloser, error) {
 	if !ok || service == "" {
 		return nil, fmt.Errorf("%s: name a service and a version: fleet://SERVICE@VERSION", name)
 	}
-	base := os.Getenv(envFleet)
-	if base == "" {
-		base = usualFleet
-	}
+	base := cmp.Or(os.Getenv(envFleet), usualFleet)
 	address := strings.TrimSuffix(base, "/") + "/v1/report?" + url.Values{"service": {service}, "version": {version}}.Encode()
 	if _, err := url.Parse(address); err != nil {
 		return nil, fmt.Errorf("%s: %w", envFleet, err)

@@ -52,8 +52,7 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 	columns = cmp.Or(columns, widestHelp)
 	columns = min(max(columns, narrowest), widestHelp)
 	var b strings.Builder
-	text := c.Long
-	text = cmp.Or(text, c.Short)
+	text := cmp.Or(c.Long, c.Short)
 	for _, p := range strings.Split(text, "\n\n") {
 		switch {
 		case strings.HasPrefix(p, "\t"): // a command to type, in cobra's own texts

@@ -38,8 +38,7 @@ func newRules(s *streams) *cobra.Command {
 			case len(args) == 0:
 				return listRules(s.out, rules)
 			}
-			columns := width(s.out)
-			columns = cmp.Or(columns, widestHelp)
+			columns := cmp.Or(width(s.out), widestHelp)
 			for i := range rules {
 				if err := explainRule(s.out, &rules[i], i == 0, min(max(columns, narrowest), widestHelp)); err != nil {
 					return err

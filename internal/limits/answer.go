@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -85,9 +86,7 @@ func Judge(f *Facts) *Answer {
 	}
 	a.Warnings = append(a.Warnings, f.Limits.Notes...)
 	j := judge{Facts: f, a: a, l: f.Limits, in: f.Inside}
-	if j.in == nil {
-		j.in = j.l
-	}
+	j.in = cmp.Or(j.in, j.l)
 	j.procs()
 	j.memory()
 	j.traps()

@@ -207,10 +207,7 @@ func (p *page) starts() {
 	p.line(span{plain, "These functions ran; each command explains one:"})
 	for i := range list[:min(len(list), maxStarts)] {
 		s := &list[i]
-		ask := s.Inner
-		if ask == nil {
-			ask = s.Site
-		}
+		ask := cmp.Or(s.Inner, s.Site)
 		if ask == nil {
 			continue
 		}

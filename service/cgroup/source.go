@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -73,10 +74,7 @@ func readFile(src source, name string, limit int) ([]byte, error) {
 type fsSource struct{ fsys fs.FS }
 
 func (s fsSource) name(name string) (string, error) {
-	p := strings.TrimPrefix(path.Clean(name), "/")
-	if p == "" {
-		p = "."
-	}
+	p := cmp.Or(strings.TrimPrefix(path.Clean(name), "/"), ".")
 	if !fs.ValidPath(p) {
 		return "", &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}

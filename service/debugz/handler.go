@@ -26,6 +26,7 @@
 package debugz
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -243,10 +244,7 @@ func (p *page) text(out io.Writer) {
 		fmt.Fprintf(w, "throttled\t%s (%s): own %v, ancestor %v, in %d of %d periods\n", t.Throttled.Verdict, t.Throttled.How, t.Throttled.Own, t.Throttled.Ancestor, t.Throttled.ThrottledPeriods, t.Throttled.Periods)
 		for _, e := range t.Events {
 			fmt.Fprintf(w, "%s\t%s\n", e.Time.UTC().Format(time.RFC3339), e)
-			source := e.Source
-			if source == "" {
-				source = "missing"
-			}
+			source := cmp.Or(e.Source, "missing")
 			fmt.Fprintf(w, "\tby %s; to undo: %s\n", source, e.Undo)
 		}
 	}

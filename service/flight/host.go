@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
@@ -42,9 +43,7 @@ type pace struct{ mean time.Duration }
 
 // next returns the time to the next sample, given what the last one cost.
 func (p *pace) next(cost time.Duration, procs int, idle bool) time.Duration {
-	if p.mean == 0 {
-		p.mean = cost
-	}
+	p.mean = cmp.Or(p.mean, cost)
 	p.mean += (cost - p.mean) / 8
 	every := hostEvery
 	if idle {

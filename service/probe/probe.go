@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"runtime"
 	"sync"
 	"time"
@@ -155,13 +156,9 @@ func Start(opts Options) *Probe {
 }
 
 func newProbe(opts Options) *Probe {
-	if opts.Interval == 0 {
-		opts.Interval = 10 * time.Millisecond
-	}
+	opts.Interval = cmp.Or(opts.Interval, 10*time.Millisecond)
 	opts.Interval = max(opts.Interval, time.Millisecond)
-	if opts.IdleInterval == 0 {
-		opts.IdleInterval = 250 * time.Millisecond
-	}
+	opts.IdleInterval = cmp.Or(opts.IdleInterval, 250*time.Millisecond)
 	opts.IdleInterval = max(opts.IdleInterval, opts.Interval)
 	if opts.Threshold <= 0 {
 		opts.Threshold = 5 * time.Millisecond
@@ -264,10 +261,7 @@ func (p *Probe) tick(interval time.Duration) (Freeze, bool) {
 		return Freeze{}, false
 	}
 
-	cpus := min(s.rate, t.procs)
-	if cpus == 0 {
-		cpus = t.procs
-	}
+	cpus := cmp.Or(min(s.rate, t.procs), t.procs)
 	f := Freeze{
 		Start: end.Add(-lost.likely), End: end,
 		Least: lost.least, Likely: lost.likely, Most: lost.most,

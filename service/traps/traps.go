@@ -5,6 +5,7 @@
 package traps
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -120,9 +121,7 @@ func Find(f Facts) []Trap {
 	if j.l == nil {
 		j.l = &cgroup.Limits{CPU: cgroup.CPU{QuotaLevel: -1}, Memory: cgroup.Memory{MaxLevel: -1, HighLevel: -1}}
 	}
-	if j.in == nil {
-		j.in = j.l
-	}
+	j.in = cmp.Or(j.in, j.l)
 	if c := &j.l.CPU; len(c.Levels) > 0 && c.Levels[0].Depth == 0 {
 		j.own = c.Levels[0].CPUs
 	}
@@ -273,10 +272,7 @@ func (j *judge) rounding() {
 		j.add(FractionalQuota, Low, "use whole CPUs, 2 or more, where latency matters",
 			"the quota of %s is rounded up to %d: with all of them busy every period of %s ends in a freeze of %s", quantity.CPUs(quota), procs, period, freeze.Round(100*time.Microsecond))
 	}
-	numCPU := j.NumCPU
-	if numCPU == 0 {
-		numCPU = c.Parallelism
-	}
+	numCPU := cmp.Or(j.NumCPU, c.Parallelism)
 	if c.Quota > 0 && numCPU > 1 && float64(numCPU) >= 2*c.Quota {
 		j.add(NumCPUFrozen, Info, "size pools by runtime.GOMAXPROCS(0), or by whylate's service/pool",
 			"runtime.NumCPU() says %d for the life of the process, the quota is %s: pools of that size are too large", numCPU, quantity.CPUs(c.Quota))

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"math"
 	"runtime/metrics"
 	"time"
@@ -253,9 +254,7 @@ func (r *reader) read(in *inputs, numCPU int) {
 	}
 	in.limits = r.limits
 	in.cpus = r.limits.CPU.Parallelism
-	if in.cpus == 0 {
-		in.cpus = numCPU
-	}
+	in.cpus = cmp.Or(in.cpus, numCPU)
 	in.cpu, in.cpuOK = cputime.Process()
 	in.rt = readGo(r.samples)
 }

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -101,9 +102,7 @@ func wholeMiB(n int64) int64 {
 func memoryFor(in memoryInput) (limit int64, reason string) {
 	ceiling := in.ceiling()
 	if ceiling == noMemoryLimit {
-		if in.absent == "" {
-			in.absent = "no memory limit is visible"
-		}
+		in.absent = cmp.Or(in.absent, "no memory limit is visible")
 		return noMemoryLimit, in.absent
 	}
 	byMax := in

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -99,10 +100,7 @@ func procsFor(in procsInput) (n int, reason string) {
 func unbounded(in procsInput) (n int, reason string) {
 	cpus := max(1, in.cpus)
 	if !(in.quota > 0) {
-		absent := in.absent
-		if absent == "" {
-			absent = "no CPU quota is visible"
-		}
+		absent := cmp.Or(in.absent, "no CPU quota is visible")
 		return cpus, fmt.Sprintf("%s; %s in the affinity mask", absent, countText(cpus, "CPU"))
 	}
 	// A quota is written in microseconds: 3 CPUs may come as 2.9999 or
@@ -124,9 +122,7 @@ func unbounded(in procsInput) (n int, reason string) {
 		return cpus, fmt.Sprintf("a CPU quota of %s is more than the %s in the affinity mask", cpusText(in.quota), countText(cpus, "CPU"))
 	}
 	how := map[Policy]string{PolicyFloor: "rounded down, at least 1", PolicyRound: "rounded to the nearest, at least 1"}[in.policy]
-	if how == "" {
-		how = "rounded up"
-	}
+	how = cmp.Or(how, "rounded up")
 	if in.rounding != nil {
 		how = "rounded by the program's own function"
 	}

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -198,9 +199,7 @@ func newTuner(opts Options, k knobs, env environment) *Tuner {
 	if usual {
 		opts.MemoryRatio = usualRatio
 	}
-	if opts.Interval == 0 {
-		opts.Interval = time.Second
-	}
+	opts.Interval = cmp.Or(opts.Interval, time.Second)
 	opts.Interval = max(opts.Interval, 10*time.Millisecond)
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()

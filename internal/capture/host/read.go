@@ -3,6 +3,7 @@ package host
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -365,9 +366,7 @@ func (s *Samples) addItself(l *Line) {
 		}
 	}
 	if l.All || l.Own != nil {
-		if it.First == 0 {
-			it.First = l.MonoNS
-		}
+		it.First = cmp.Or(it.First, l.MonoNS)
 		it.Last = l.MonoNS
 	}
 }

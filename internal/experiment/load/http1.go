@@ -2,6 +2,7 @@ package load
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -99,9 +100,7 @@ func (h *http1Sender) take(ctx context.Context, t *http1Target) (c *http1Conn, r
 	}
 	if t.scheme == "https" {
 		config := h.tls.Clone()
-		if config.ServerName == "" {
-			config.ServerName = t.host
-		}
+		config.ServerName = cmp.Or(config.ServerName, t.host)
 		secure := tls.Client(conn, config)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			conn.Close()

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,18 +53,10 @@ type Answer struct {
 }
 
 func (o *Options) check() error {
-	if o.MaxInFlight == 0 {
-		o.MaxInFlight = 4096
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
-	}
-	if o.Pace == "" {
-		o.Pace = PaceTimer
-	}
-	if o.Arrivals == "" {
-		o.Arrivals = Poisson
-	}
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, 4096)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Pace = cmp.Or(o.Pace, PaceTimer)
+	o.Arrivals = cmp.Or(o.Arrivals, Poisson)
 	if o.CPUs == 0 {
 		o.CPUs = runtime.NumCPU()
 	}

@@ -136,8 +136,7 @@ func newResult(o *Options, arms []Settings) *Result {
 
 func redactedLoad(o *Options) string {
 	t := o.Load.Targets[0]
-	text := t.Method
-	text = cmp.Or(text, "GET")
+	text := cmp.Or(t.Method, "GET")
 	text += " " + strings.SplitN(t.URL, "?", 2)[0]
 	if at := strings.LastIndex(text, "@"); at >= 0 { // a password never reaches a result
 		text = text[:strings.Index(text, "://")+3] + text[at+1:]

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"encoding/hex"
 	"hash/fnv"
 	"math"
@@ -95,12 +96,8 @@ func (r *Result) note(code, text string) {
 }
 
 func (r *Result) add(v Violation) {
-	if v.Code == "" {
-		v.Code = v.Kind
-	}
-	if v.Severity == "" {
-		v.Severity = report.SeverityHigh
-	}
+	v.Code = cmp.Or(v.Code, v.Kind)
+	v.Severity = cmp.Or(v.Severity, report.SeverityHigh)
 	r.Violations = append(r.Violations, v)
 }
 

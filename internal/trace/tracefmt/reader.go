@@ -471,9 +471,7 @@ func (r *Reader) Next() (*Generation, error) {
 	}
 	g.Data = r.buf[:r.pos]
 	if g.Num == 0 {
-		if fail == nil {
-			fail = io.EOF
-		}
+		fail = cmp.Or(fail, io.EOF)
 		return nil, fail
 	}
 	whole := g.Skipped || g.Freq != 0 && (r.minor < 25 || g.HasSnapshot)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,9 +45,7 @@ func (s *Server) addRecord() {
 		if err != nil {
 			return nil, nil, err
 		}
-		if in.Seconds == 0 {
-			in.Seconds = 5
-		}
+		in.Seconds = cmp.Or(in.Seconds, 5)
 		d := time.Duration(in.Seconds * float64(time.Second)).Round(time.Second)
 		if !(in.Seconds >= 1) || d > s.config.MaxRecord {
 			return nil, nil, fmt.Errorf("a recording takes from 1 to %.0f seconds", s.config.MaxRecord.Seconds())

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -214,10 +215,7 @@ func (s *Server) diffTool(ctx context.Context, in pairIn) (*Comparison, error) {
 			continue
 		}
 		for _, row := range g.Causes[:min(len(g.Causes), 4)] {
-			site := row.NewSite
-			if site == nil {
-				site = row.OldSite
-			}
+			site := cmp.Or(row.NewSite, row.OldSite)
 			c.Causes = append(c.Causes, fmt.Sprintf("%s of each request: %s → %s, %s", row.Cause, words.Brief(row.OldNS), words.Brief(row.NewNS), place(site)))
 		}
 		out.Changed = append(out.Changed, c)
