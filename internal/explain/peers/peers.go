@@ -64,7 +64,7 @@ func (s *Sum) Begin([]request.Request) {}
 // what.
 func (s *Sum) End() {
 	until := s.upTo()
-	for _, list := range []func(*part) []grouped{func(p *part) []grouped { return p.waits }, func(p *part) []grouped { return p.served }} {
+	for _, list := range []func(*part) []grouped{waiting, serving} {
 		var starts []int64
 		for _, p := range s.parts {
 			for _, g := range list(p) {
@@ -103,6 +103,9 @@ type part struct {
 	isSent        map[tracefmt.StackID]bool
 }
 
+func waiting(p *part) []grouped { return p.waits }
+func serving(p *part) []grouped { return p.served }
+
 // Add implements pass.Adder.
 func (p *part) Add(w *path.Walked) {
 	if w.Form == path.Glanced || w.Weight != 1 {
@@ -137,9 +140,9 @@ func (s *Sum) Likely() bool {
 	now := Sum{refuted: s.refuted, waits: make(map[path.GroupID][]answers.Span), served: make(map[path.GroupID][]answers.Span)}
 	ids := make(map[path.GroupKey]path.GroupID) // workers number groups each for themselves
 	until := s.upTo()
-	for _, p := range s.parts {
-		collect := func(to map[path.GroupID][]answers.Span, from []grouped) {
-			for _, g := range from {
+	collect := func(to map[path.GroupID][]answers.Span, list func(*part) []grouped) {
+		for _, p := range s.parts {
+			for _, g := range list(p) {
 				if g.Start >= until {
 					continue
 				}
@@ -152,14 +155,14 @@ func (s *Sum) Likely() bool {
 				to[id] = append(to[id], g.Span)
 			}
 		}
-		collect(now.waits, p.waits)
-		collect(now.served, p.served)
-	}
-	for _, m := range []map[path.GroupID][]answers.Span{now.waits, now.served} {
-		for _, list := range m {
-			answers.Sort(list)
+		for _, l := range to {
+			answers.Sort(l)
 		}
 	}
+	if collect(now.waits, waiting); len(now.waits) == 0 {
+		return false
+	}
+	collect(now.served, serving)
 	for _, id := range now.Waiting() {
 		if p, ok := now.Of(id); ok && p.Sure {
 			return true
