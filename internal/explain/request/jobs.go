@@ -217,7 +217,9 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 			continue
 		}
 		for _, r := range e.held {
-			dropped[r.G] = true
+			if f.loops.turns[r.G] != nil {
+				dropped[r.G] = true
+			}
 		}
 		switch {
 		case l.carrier != nil || l.own:
@@ -229,7 +231,7 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 			e.origin.called = addOnce(e.origin.called, k)
 		}
 		f.out = append(f.out, e.held...)
-		e.held = nil
+		e.held = e.held[:0]
 	}
 	if len(dropped) > 0 {
 		// Their lives are the unit, not what they did repeatedly.

@@ -135,7 +135,7 @@ func (l *loops) settle(f *Finder) {
 			w.idle++
 		}
 	}
-	f.out = slices.Grow(f.out, l.ended.n)
+	f.out = slices.Grow(f.out, l.ended.n+min(l.ended.n, len(f.born))) // jobs come behind the turns
 	for t := range l.ended.part(0, l.ended.n) {
 		switch {
 		case t.root.busy:
