@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	_ "embed" // of the tables
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +48,17 @@ func (b *block) add(rec *Recording, c *counted, written int64) {
 	r.Each(func(*rows.Sum) {}, func(problem string, _, q, t int64) {
 		problems, requests, ns = append(problems, problem), append(requests, q), append(ns, t)
 	})
+	costs := make(map[string]*rows.Sum)
+	for _, s := range r.Sums {
+		if costs[s.Cause] == nil {
+			costs[s.Cause] = &rows.Sum{Cause: s.Cause}
+		}
+		costs[s.Cause].N += s.N
+		costs[s.Cause].NS += s.NS
+	}
+	each := slices.Collect(maps.Values(costs))
 	b.explained = append(b.explained, []any{l.Service, rec.Received.UnixNano(), rec.ID, l.Version, l.Environment, l.Pod, l.Node, r.At.Truncate(time.Minute).Unix(), stampOf(r.At, rec.ID), written,
+		column(each, func(s **rows.Sum) string { return (*s).Cause }), column(each, func(s **rows.Sum) int64 { return (*s).N }), column(each, func(s **rows.Sum) int64 { return (*s).NS }),
 		column(r.Sums, func(s *rows.Sum) string { return s.Group }), column(r.Sums, func(s *rows.Sum) string { return s.Cause }), column(r.Sums, func(s *rows.Sum) int64 { return s.Bucket }),
 		column(r.Sums, func(s *rows.Sum) int64 { return s.N }), column(r.Sums, func(s *rows.Sum) int64 { return s.NS }), problems, requests, ns,
 		column(r.Slow, func(s *rows.Slow) string { return s.Request }), column(r.Slow, func(s *rows.Slow) string { return s.Group }), column(r.Slow, func(s *rows.Slow) int64 { return s.At.UnixNano() }),
@@ -72,7 +84,7 @@ func (b *block) insert(ctx context.Context, db *sql.DB) error {
 	}{
 		{"series_rows (service, version, environment, pod, node, grp, day)", b.series},
 		{"problems_rows (problem, service, environment, grp, code, cause, site, severity, title, fix, updated)", b.problems},
-		{"explained_rows (service, received, recording, version, environment, pod, node, minute, stamp, written, sums.grp, sums.cause, sums.bucket, sums.n, sums.ns, " +
+		{"explained_rows (service, received, recording, version, environment, pod, node, minute, stamp, written, costs.cause, costs.n, costs.ns, sums.grp, sums.cause, sums.bucket, sums.n, sums.ns, " +
 			"found.problem, found.requests, found.ns, slow.request, slow.grp, slow.moment, slow.ns, slow.cause, slow.site, slow.trace)", b.explained},
 	} {
 		if err := insertRows(ctx, db, t.into, t.rows); err != nil {

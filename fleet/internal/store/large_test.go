@@ -117,10 +117,10 @@ func TestHundredMillion(t *testing.T) {
 	at := time.Now()
 	for _, q := range []string{
 		// A recording an hour of each of 2,000 pods; 3 groups, 5 causes, 10 buckets, 2 findings.
-		`INSERT INTO explained_rows (recording, service, version, environment, pod, node, received, minute, stamp, written, sums.grp, sums.cause, sums.bucket, sums.n, sums.ns, found.problem, found.requests, found.ns)
+		`INSERT INTO explained_rows (recording, service, version, environment, pod, node, received, minute, stamp, written, costs.cause, costs.n, costs.ns, sums.grp, sums.cause, sums.bucket, sums.n, sums.ns, found.problem, found.requests, found.ns)
 			SELECT lower(hex(MD5(toString(number)))) AS recording, concat('service', toString(intDiv(number%2000, 50))) AS service, concat('v', toString(intDiv(number%50, 25))), 'prod',
 			concat('pod-7d9f8b6c5d-', toString(number%2000)), concat('node-', toString(number%97)), minute*1000000000 AS received, ` + begin + ` + 3600*intDiv(number, 2000) + 60*(number%60) AS minute,
-			concat(toString(received), recording), 1, arrayMap(x->concat('GET /group/', toString(x%3)), range(150)), arrayMap(x->arrayElement(['', 'cpu', 'sched', 'network', 'lock'], toInt64(1 + intDiv(x, 3)%5)), range(150)),
+			concat(toString(received), recording), 1, ['', 'cpu', 'sched', 'network', 'lock'], arrayMap(x->toInt64(90), range(5)), arrayMap(x->toInt64(30000000), range(5)), arrayMap(x->concat('GET /group/', toString(x%3)), range(150)), arrayMap(x->arrayElement(['', 'cpu', 'sched', 'network', 'lock'], toInt64(1 + intDiv(x, 3)%5)), range(150)),
 			arrayMap(x->toInt64(1000000*(1 + intDiv(x, 15))), range(150)), arrayMap(x->toInt64(3), range(150)), arrayMap(x->toInt64(1000000), range(150)),
 			arrayMap(x->if(x=0, '', concat(service, '-', toString((number + x)%5))), range(3)), arrayMap(x->toInt64(100), range(3)), arrayMap(x->toInt64(10000000000), range(3)) FROM system.numbers LIMIT 666667`,
 		`INSERT INTO problems_rows (problem, service, environment, grp, code, cause, site, severity, title, fix, updated) SELECT concat('service', toString(intDiv(number, 5)), '-', toString(number%5)) AS problem,

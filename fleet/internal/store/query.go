@@ -23,7 +23,7 @@ func (s *databases) where(table string, in Range, unit time.Duration) (string, [
 		column = "minute"
 	}
 	q, args := column+">=? AND "+column+"<?", []any{from, in.To.Unix()}
-	if s.click != nil && table == "sums" { // by its key: a recording is received after it begins
+	if s.click != nil && (table == "sums" || table == "costs") { // by its key: a recording is received after it begins
 		q, args = q+" AND received>=?", append(args, from*int64(time.Second))
 	}
 	if in.Service != "" {
@@ -303,7 +303,7 @@ type Point struct {
 
 // Series returns what requests of a service spent their time on, over time, by version.
 func (s *Store) Series(ctx context.Context, in Range, step time.Duration) ([]Point, error) {
-	from := "sums"
+	from := "costs"
 	if step >= day {
 		from = "days"
 	}
@@ -317,16 +317,17 @@ func (s *Store) Series(ctx context.Context, in Range, step time.Duration) ([]Poi
 		append([]any{int64(step / time.Second)}, args...)...)
 }
 
-// from names the rows that count. ClickHouse leaves out with FINAL what newer rows replaced; in a view, 18.16 would read all rows
+// from names the rows that count: costs are sums of all groups and buckets. ClickHouse leaves out with FINAL what newer rows replaced; in a view, 18.16 would read all rows
 // whatever the question is about.
 func (s *databases) from(table string) string {
 	if s.click == nil {
-		return table
+		return strings.Replace(table, "costs", "sums", 1)
 	}
 	const sums = `sums.version AS version, sums.environment AS environment, sums.cause AS cause, sums.bucket AS bucket, sums.n AS n, sums.ns AS ns`
 	return map[string]string{
 		"problems": `problems_rows FINAL`,
 		"sums":     `explained_rows FINAL ARRAY JOIN sums.grp AS grp, sums.cause AS cause, sums.bucket AS bucket, sums.n AS n, sums.ns AS ns`,
+		"costs":    `explained_rows FINAL ARRAY JOIN costs.cause AS cause, costs.n AS n, costs.ns AS ns`,
 		"found":    `explained_rows FINAL ARRAY JOIN found.problem AS problem, found.requests AS requests, found.ns AS ns`,
 		"slow": `explained_rows FINAL ARRAY JOIN slow.request AS request, slow.grp AS grp, slow.moment AS moment, slow.ns AS ns, slow.cause AS cause, slow.site AS site,
 			slow.trace AS trace`,
@@ -356,7 +357,7 @@ type Pod struct {
 
 // Pods returns the pods of a service.
 func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
-	where, args := s.where("sums", in, time.Minute)
+	where, args := s.where("costs", in, time.Minute)
 	type key struct{ pod, node, version string }
 	at := make(map[key]int)
 	var out []Pod
@@ -378,7 +379,7 @@ func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
 			out[i].NS[cause] += ns
 		}
 		return struct{}{}, nil
-	}, `SELECT pod, node, version, cause, sum(n), sum(ns) FROM `+s.from("sums")+` WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
+	}, `SELECT pod, node, version, cause, sum(n), sum(ns) FROM `+s.from("costs")+` WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
 	return out, err
 }
 

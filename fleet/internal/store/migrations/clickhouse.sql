@@ -5,10 +5,11 @@
 CREATE TABLE IF NOT EXISTS explained_rows (
 	service String, received Int64, recording String, version String, environment String, pod String, node String, minute Int64, stamp String,
 	sums Nested (grp String, cause String, bucket Int64, n Int64, ns Int64),
+	costs Nested (cause String, n Int64, ns Int64), -- sums of all groups and buckets, for the pages of a service
 	found Nested (problem String, requests Int64, ns Int64),
 	slow Nested (request String, grp String, moment Int64, ns Int64, cause String, site String, trace String), written Int64
 ) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(intDiv(received, 1000000000))))
-	ORDER BY (service, received, recording) SETTINGS index_granularity = 256;
+	ORDER BY (service, received, recording) SETTINGS index_granularity = 128;
 CREATE TABLE IF NOT EXISTS hours_rows (
 	service String, hour Int64, sums Nested (version String, environment String, cause String, bucket Int64, n Int64, ns Int64), written Int64
 ) ENGINE = ReplacingMergeTree(written) PARTITION BY toYYYYMM(toDate(toDateTime(hour))) ORDER BY (service, hour) SETTINGS index_granularity = 256;
