@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/hex"
@@ -48,12 +49,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 		}
 		return nil
 	},
-	"or": func(s, other string) string {
-		if s == "" {
-			return other
-		}
-		return s
-	},
+	"or": cmp.Or[string],
 }).ParseFS(files, "pages/*.html"))
 
 // took writes a duration with three digits.
@@ -132,7 +128,7 @@ func (s *Server) pages(m *http.ServeMux) {
 	m.HandleFunc("GET /recordings/{id}/raw", s.file)
 }
 
-var errNone = errors.New("there is no such recording, or no such finding in this time")
+var errNone = huma.Error404NotFound("there is no such recording, or no such finding in this time")
 
 // page answers with a template, filled by a function.
 func (s *Server) page(name string, fill func(context.Context, *view, *http.Request) error) http.HandlerFunc {
@@ -152,9 +148,6 @@ func (s *Server) page(name string, fill func(context.Context, *view, *http.Reque
 		var status huma.StatusError
 		var out bytes.Buffer
 		switch {
-		case errors.Is(err, errNone):
-			http.Error(w, err.Error(), http.StatusNotFound)
-			return
 		case errors.As(err, &status):
 			http.Error(w, status.Error(), status.GetStatus())
 			return
@@ -176,16 +169,22 @@ func (s *Server) start(ctx context.Context, v *view, _ *http.Request) error {
 		return err
 	}
 	poison, err := s.Store.Poisoned(ctx, 10)
-	open := slices.IndexFunc(problems, func(p store.Problem) bool { return p.Gone })
-	if open < 0 {
-		open = len(problems)
-	}
+	open, gone := split(problems)
 	v.Data = struct {
 		Open, Gone []store.Problem
 		Versions   []store.Version
 		Poison     []store.Recording
-	}{problems[:open], problems[open:], versions, poison}
+	}{open, gone, versions, poison}
 	return err
+}
+
+// split separates findings of versions that were replaced, which are last.
+func split(problems []store.Problem) (open, gone []store.Problem) {
+	n := slices.IndexFunc(problems, func(p store.Problem) bool { return p.Gone })
+	if n < 0 {
+		n = len(problems)
+	}
+	return problems[:n], problems[n:]
 }
 
 func (s *Server) service(ctx context.Context, v *view, _ *http.Request) error {
@@ -202,18 +201,14 @@ func (s *Server) service(ctx context.Context, v *view, _ *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range problems {
-		if p.Gone {
-			data.Gone = append(data.Gone, p)
-		} else {
-			data.Open = append(data.Open, p)
-		}
-	}
+	data.Open, data.Gone = split(problems)
 	data.Versions = versions
-	shown := v.Range // of what is known only, in finer steps
-	shown.From = v.Range.To
-	for _, x := range versions {
-		shown.From = latest(v.Range.From, earliest(shown.From, x.First))
+	shown := v.Range
+	if len(versions) > 0 { // of what is known only, in finer steps
+		first := slices.MinFunc(versions, func(a, b store.Version) int { return a.First.Compare(b.First) }).First
+		if first.After(shown.From) {
+			shown.From = first
+		}
 	}
 	step := stepOf(shown)
 	points, err := s.Store.Series(ctx, shown, step)
@@ -230,20 +225,6 @@ func (s *Server) service(ctx context.Context, v *view, _ *http.Request) error {
 	data.Moments, err = s.Store.Moments(ctx, v.Range, "", 20)
 	v.Data = &data
 	return err
-}
-
-func earliest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 func (s *Server) finding(ctx context.Context, v *view, r *http.Request) error {
