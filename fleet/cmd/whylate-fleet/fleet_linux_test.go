@@ -32,6 +32,7 @@ var (
 	pods       = flag.Int("pods", 1000, "TestFleet: pods")
 	outage     = flag.Duration("outage", 10*time.Second, "TestFleet: how long Kafka and ClickHouse are stopped")
 	life       = flag.Duration("life", 5*time.Second, "TestFleet: how long it is until the next process is killed")
+	growth     = flag.Int("growth", 600, "TestGrowth: recordings that are explained three times")
 	calm       = flag.Bool("calm", false, "TestFleet: kill nothing, to measure")
 )
 
@@ -240,7 +241,7 @@ func TestGrowth(t *testing.T) {
 	f := newFleet(t, "shop")
 	f.run("ingest")
 	traces := small(t)
-	const n = 600
+	n := *growth
 	for i := range n {
 		body := recordingOf(t, traces[i%len(traces)], "shop", fmt.Sprint("pod-", i%50), i)
 		for status := 0; status != http.StatusAccepted; {
@@ -250,32 +251,32 @@ func TestGrowth(t *testing.T) {
 	f.kill("ingest")
 	for _, workers := range []int{1, 2, 4} {
 		if workers > 1 {
-			if again, err := f.st.Again(t.Context(), "", time.Unix(0, 0)); again != n || err != nil {
+			if again, err := f.st.Again(t.Context(), "", time.Unix(0, 0)); again != int64(n) || err != nil {
 				t.Fatal(again, err)
 			}
 		}
 		for i := range workers {
 			f.run(fmt.Sprint("work", i), "-workers", "1")
 		}
-		f.wait(n * 9 / 10) // all have joined, and have their partitions
-		begin, from := time.Now(), float64(0)
+		f.wait(int64(n * 9 / 10)) // all have joined, and have their partitions
+		begin := time.Now()
 		cpu := func() (sum float64) {
 			for i := range workers {
 				sum += cpuOf(t, f.running[fmt.Sprint("work", i)].Process.Pid)
 			}
 			return sum
 		}
-		from = cpu()
-		f.wait(n / 10)
+		from := cpu()
+		f.wait(int64(n / 10))
 		took := time.Since(begin)
-		t.Logf("%d workers: %.1f explained a second, %.0f ms of CPU each", workers, n*0.8/took.Seconds(), (cpu()-from)/n/0.8*1e3)
+		t.Logf("%d workers: %.1f explained a second, %.0f ms of CPU each", workers, float64(n)*0.8/took.Seconds(), (cpu()-from)/float64(n)/0.8*1e3)
 		states := f.wait(0)
 		for i := range workers {
 			name := fmt.Sprint("work", i)
 			t.Logf("%s: %.0f MB of memory at most", name, memoryOf(t, f.running[name].Process.Pid))
 			f.kill(name)
 		}
-		if states[store.Done] != n {
+		if states[store.Done] != int64(n) {
 			t.Errorf("%d workers: %v", workers, states)
 		}
 	}
