@@ -38,15 +38,14 @@ func fill(v reflect.Value, rnd *rand.Rand) {
 		for i := range v.NumField() {
 			fill(v.Field(i), rnd)
 		}
-	case reflect.Map: // of joined segments, which are not written by hand
+	case reflect.Map: // of joined segments, which have no row
 	default:
 		panic("a field of a new kind: " + v.Type().String())
 	}
 }
 
-// TestRowsByHand holds lines that are written by hand to those of
-// encoding/json, for every field that requests and segments have.
-func TestRowsByHand(t *testing.T) {
+// TestRows holds the types of rows to every field that requests and segments have.
+func TestRows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	n := 5000
 	if testing.Short() {
@@ -67,12 +66,15 @@ func TestRowsByHand(t *testing.T) {
 		slow.line("request", q, map[string]any{"group_id": g.ID, "group": g.Name})
 		slow.line("segment", s, map[string]any{"request_id": q.ID})
 		must.Do(t, slow.Close(0))
-		var row jsonRow
-		row.request(&g, &q)
-		got := string(row)
-		row.segment(q.ID, &s)
-		if got += string(row); got != want.String() {
-			t.Fatalf("by hand\n%sby encoding/json\n%s", got, want.Bytes())
+		var got bytes.Buffer
+		fast := newLines(&got, &report.Report{})
+		must.Do(t, fast.buf.Flush())
+		got.Reset()
+		fast.write(rowOfRequest(&g, &q))
+		fast.write(rowOfSegment(q.ID, &s))
+		must.Do(t, fast.Close(0))
+		if got.String() != want.String() {
+			t.Fatalf("as rows\n%sfield by field\n%s", got.Bytes(), want.Bytes())
 		}
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/whylate/whylate/internal/trace/timeline"
-	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -43,6 +41,7 @@ const (
 // a message a line, as files of the collector have it; as protocol buffers one
 // after the other, which together are one message.
 type Spans struct {
+	requestsOnly
 	make  *spanMaker
 	emit  func(body []byte, spans int) error
 	all   bool
@@ -86,9 +85,6 @@ func (s *Spans) FromReport(r *report.Report) error {
 	}
 	return s.Close(0)
 }
-
-// Generation implements Sink.
-func (s *Spans) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
 
 // Request implements Sink.
 func (s *Spans) Request(q *Request) error {

@@ -21,6 +21,11 @@ type Sink interface {
 	Close(end int64) error
 }
 
+// requestsOnly is a part of a Sink that has no use for generations.
+type requestsOnly struct{}
+
+func (requestsOnly) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
+
 // KeepGenerations is how many generations a Sink may hold on to, the one just
 // given among them.
 const KeepGenerations = 3

@@ -13,8 +13,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/output/jsontext"
 	"github.com/whylate/whylate/internal/output/termtext"
-	"github.com/whylate/whylate/internal/trace/timeline"
-	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -73,6 +71,7 @@ func plain(s string) string {
 
 // requestTable writes a row for each request.
 type requestTable struct {
+	requestsOnly
 	buf *bufio.Writer
 	out *csv.Writer
 	row []string
@@ -91,9 +90,6 @@ func newRequestTable(w io.Writer) *requestTable {
 	t.out.Write(head) // an error stays in the writer
 	return t
 }
-
-// Generation implements Sink.
-func (t *requestTable) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
 
 // Request implements Sink.
 func (t *requestTable) Request(q *Request) error {
@@ -135,9 +131,9 @@ func JSONL(w io.Writer, r *report.Report) error {
 
 // lines writes lines of JSON. The first error stays.
 type lines struct {
+	requestsOnly
 	buf *bufio.Writer
 	err error
-	row jsonRow // reused
 	// detail is what the report holds of a request beyond its segments.
 	detail map[string]*report.Request
 }
@@ -189,29 +185,25 @@ func (l *lines) line(typ string, v any, more map[string]any) {
 	for k, v := range more {
 		put(k, v)
 	}
-	data, err := json.Marshal(obj)
+	l.write(obj)
+}
+
+// write writes a line.
+func (l *lines) write(v any) {
+	data, err := json.Marshal(v)
 	if l.err = cmp.Or(l.err, err); l.err == nil {
 		_, l.err = l.buf.Write(append(jsontext.Escape(data), '\n'))
 	}
 }
 
-// write writes the line in row.
-func (l *lines) write() {
-	if l.err == nil {
-		_, l.err = l.buf.Write(l.row)
-	}
-}
-
 func (l *lines) request(g *report.Group, q *report.Request) {
 	of := map[string]any{"request_id": q.ID}
-	l.row.request(g, q)
-	l.write()
+	l.write(rowOfRequest(g, q))
 	for k := range q.Segments {
 		if s := &q.Segments[k]; s.Joined != nil {
 			l.line("segment", s, of)
 		} else {
-			l.row.segment(q.ID, s)
-			l.write()
+			l.write(rowOfSegment(q.ID, s))
 		}
 	}
 	for k := range q.Wakes {
@@ -227,9 +219,6 @@ func (l *lines) request(g *report.Group, q *report.Request) {
 		}
 	}
 }
-
-// Generation implements Sink.
-func (l *lines) Generation(*timeline.Gen, *tracefmt.Symbols, bool) error { return nil }
 
 // Request implements Sink.
 func (l *lines) Request(q *Request) error {
