@@ -16,6 +16,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,9 +79,7 @@ const (
 )
 
 // variables of the environment that are looked at.
-func variables() []string {
-	return []string{"GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GODEBUG", "AUTOMEMLIMIT"}
-}
+var variables = []string{"GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GODEBUG", "AUTOMEMLIMIT"}
 
 // Gather looks at a process. It fails only for a process that does not
 // exist; everything else that cannot be seen is a warning.
@@ -104,7 +103,7 @@ func Gather(pid int) (*Facts, error) {
 		s.Close()
 	}
 	if pid == 0 {
-		for _, k := range variables() {
+		for _, k := range variables {
 			if v, ok := os.LookupEnv(k); ok {
 				f.Env[k] = v
 			}
@@ -144,15 +143,8 @@ func environment(b []byte) map[string]string {
 	env := map[string]string{}
 	for _, kv := range bytes.Split(b, []byte{0}) {
 		k, v, ok := strings.Cut(string(kv), "=")
-		if !ok {
-			continue
-		}
-		for _, want := range variables() {
-			if k == want {
-				if _, dup := env[k]; !dup { // the first one counts, as in the runtime
-					env[k] = v
-				}
-			}
+		if _, dup := env[k]; ok && !dup && slices.Contains(variables, k) { // the first one counts, as in the runtime
+			env[k] = v
 		}
 	}
 	return env

@@ -1,7 +1,6 @@
 package tune
 
 import (
-	"fmt"
 	"math"
 	"time"
 )
@@ -82,15 +81,11 @@ func (t *Tuner) lookAtMemory(second bool) {
 	e := Event{Knob: KnobGOMEMLIMIT, From: current, To: current, Source: t.now.memorySource()}
 	e.Undo = undo(KnobGOMEMLIMIT)
 	if t.env.memory != "" {
-		e.Action, e.Source, e.Undo = ActionKeep, "environment variable GOMEMLIMIT", "remove GOMEMLIMIT from the environment"
-		e.Reason = "set by hand to " + t.env.memory
-		t.tell(m, e)
+		t.keep(m, e, "environment variable GOMEMLIMIT", "set by hand to "+t.env.memory, "remove GOMEMLIMIT from the environment")
 		return
 	}
 	if m.foreign {
-		e.Action, e.Source, e.Undo = ActionKeep, "the program", "remove the call of debug.SetMemoryLimit, or the import that makes it"
-		e.Reason = fmt.Sprintf("other code set the limit to %s", bytesText(current))
-		t.tell(m, e)
+		t.keep(m, e, "the program", "other code set the limit to "+bytesText(current), "remove the call of debug.SetMemoryLimit, or the import that makes it")
 		return
 	}
 	in := t.memoryInput()
@@ -234,11 +229,9 @@ func (t *Tuner) applyGOGC(d gcDecision) {
 	switch {
 	case t.opts.GC == ModeOff:
 	case t.env.gogc != "":
-		e.To, e.Action, e.Source, e.Reason, e.Undo = current, ActionKeep, "environment variable GOGC", "set by hand to "+t.env.gogc, "remove GOGC from the environment"
-		t.tell(g, e)
+		t.keep(g, e, "environment variable GOGC", "set by hand to "+t.env.gogc, "remove GOGC from the environment")
 	case g.foreign:
-		e.To, e.Action, e.Source, e.Reason, e.Undo = current, ActionKeep, "the program", fmt.Sprintf("other code set GOGC to %s", valueText(KnobGOGC, current)), "remove the call of debug.SetGCPercent"
-		t.tell(g, e)
+		t.keep(g, e, "the program", "other code set GOGC to "+valueText(KnobGOGC, current), "remove the call of debug.SetGCPercent")
 	case e.To == current:
 	case t.opts.GC == ModeObserve:
 		e.Action = ActionWouldSet

@@ -342,10 +342,7 @@ func (t *Tuner) lookAtProcs() {
 	want := int64(n)
 
 	if t.env.procs != "" {
-		e.Action, e.Source = ActionKeep, "environment variable GOMAXPROCS"
-		e.Reason = fmt.Sprintf("set by hand to %s; policy %s would be %d: %s", t.env.procs, t.opts.Policy, want, reason)
-		e.Undo = "remove GOMAXPROCS from the environment"
-		t.tell(p, e)
+		t.keep(p, e, "environment variable GOMAXPROCS", fmt.Sprintf("set by hand to %s; policy %s would be %d: %s", t.env.procs, t.opts.Policy, want, reason), "remove GOMAXPROCS from the environment")
 		return
 	}
 	own := int64(t.runtimeChoice())
@@ -353,16 +350,14 @@ func (t *Tuner) lookAtProcs() {
 		p.foreign = true
 	}
 	if p.foreign {
-		e.Action, e.Source = ActionKeep, "the program"
-		e.Reason = fmt.Sprintf("other code called runtime.GOMAXPROCS(%d); policy %s would be %d: %s", current, t.opts.Policy, want, reason)
-		e.Undo = "remove that call, or the import that makes it (go.uber.org/automaxprocs, say)"
 		if p.differs++; want == t.overruled {
 			p.differs = 0
 		} else if t.overruled == 0 || p.differs >= patience {
 			// Told again when it begins to cost something else.
 			t.overruled, p.differs, p.spoke = want, 0, false
 		}
-		t.tell(p, e)
+		t.keep(p, e, "the program", fmt.Sprintf("other code called runtime.GOMAXPROCS(%d); policy %s would be %d: %s", current, t.opts.Policy, want, reason),
+			"remove that call, or the import that makes it (go.uber.org/automaxprocs, say)")
 		return
 	}
 	if t.opts.Policy == PolicyLatency {
@@ -477,6 +472,12 @@ func (t *Tuner) latencyWindow(current int) latencyWindow {
 
 // keptEvents is how many events State returns.
 const keptEvents = 32
+
+// keep tells that a knob is left as it is, because of what another one chose.
+func (t *Tuner) keep(k *knobState, e Event, source, reason, undo string) {
+	e.To, e.Action, e.Source, e.Reason, e.Undo = e.From, ActionKeep, source, reason, undo
+	t.tell(k, e)
+}
 
 // tell notes an event unless it says the same as the knob's last.
 func (t *Tuner) tell(k *knobState, e Event) {

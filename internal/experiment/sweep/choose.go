@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -35,15 +36,11 @@ type Advice struct {
 // choose finds the best arms. An arm with failed runs, or without valid ones, is not chosen as long as there is another.
 func (r *Result) choose() {
 	r.Best, r.Ties, r.ByLoad, r.Recommended = map[string]int{}, map[string][]int{}, map[string]map[string]int{}, nil
-	var loads []string
+	loads := r.loads()
 	highest, most := "", -1.0
 	for i := range r.Arms {
-		l := loadOf(r.Arms[i].settings)
-		if !slices.Contains(loads, l) {
-			loads = append(loads, l)
-		}
 		if p := r.Arms[i].PerS; p != nil && p.Est > most {
-			highest, most = l, p.Est
+			highest, most = loadOf(r.Arms[i].settings), p.Est
 		}
 	}
 	// The highest rate asked for, which the service may not have reached.
@@ -65,6 +62,16 @@ func (r *Result) choose() {
 	}
 	r.advise()
 	r.Knee = r.knee()
+}
+
+// loads returns the loads of the arms, in their order.
+func (r *Result) loads() (loads []string) {
+	for i := range r.Arms {
+		if l := loadOf(r.Arms[i].settings); !slices.Contains(loads, l) {
+			loads = append(loads, l)
+		}
+	}
+	return loads
 }
 
 func (r *Result) bestOf(load string) (map[string]int, map[string][]int) {
@@ -217,20 +224,12 @@ func sloText(slo []Target) string {
 	return strings.Join(parts, ",")
 }
 
-// title words the name of a figure.
-func title(name string) string {
-	switch name {
-	case "p999_ns":
-		return "p99.9"
-	case "per_s":
-		return "throughput"
-	case "cpu_ns_per_request":
-		return "CPU per request"
-	case "memory_peak_bytes":
-		return "memory"
-	}
-	return strings.TrimSuffix(name, "_ns")
+// titles are figures in words, where cutting the unit off their names does not make some.
+var titles = map[string]string{
+	"p999_ns": "p99.9", "per_s": "throughput", "cpu_ns_per_request": "CPU per request", "memory_peak_bytes": "memory", "throttled_ns": "throttled", "gc_cpu_ns": "collector",
 }
+
+func title(name string) string { return cmp.Or(titles[name], strings.TrimSuffix(name, "_ns")) }
 
 // A Knee is the value of GOGC from which on a higher one wins little: of the collector's CPU time that is saved between
 // the smallest and the largest value, it and smaller ones saved the most for the memory that they cost.

@@ -59,13 +59,21 @@ func WriteHTML(w io.Writer, r *Result) error {
 	if err != nil {
 		return fmt.Errorf("the page's template: %w", err)
 	}
+	var arms []string
+	name := "" // of the recommended one
+	for i := range r.Arms {
+		arms = append(arms, r.Arms[i].settings.String())
+		if r.Recommended != nil && r.Recommended.Arm == i {
+			name = arms[i]
+		}
+	}
 	var table strings.Builder
 	if err := WriteText(&table, r); err != nil {
 		return err
 	}
 	err = t.Execute(w, map[string]any{
 		"Style": template.CSS(html.Style()), "Command": strings.Join(r.Command, " "), "Load": r.Load, "Text": table.String(), "Plots": r.plots(),
-		"Arms": r.armNames(), "Advice": r.Recommended, "Name": r.adviceName(),
+		"Arms": arms, "Advice": r.Recommended, "Name": name,
 	})
 	if err != nil {
 		return fmt.Errorf("writing the page: %w", err)
@@ -73,27 +81,13 @@ func WriteHTML(w io.Writer, r *Result) error {
 	return nil
 }
 
-func (r *Result) armNames() (out []string) {
-	for i := range r.Arms {
-		out = append(out, r.Arms[i].settings.String())
-	}
-	return out
-}
-
-func (r *Result) adviceName() string {
-	if r.Recommended == nil {
-		return ""
-	}
-	return r.Arms[r.Recommended.Arm].settings.String()
-}
-
 // plots draws what there are figures for.
 func (r *Result) plots() []plot {
 	var out []plot
-	byArm := func(title, note string, format func(float64) string, logarithmic bool, names ...string) {
+	byArm := func(heading, note string, format func(float64) string, logarithmic bool, names ...string) {
 		var all []series
 		for k, name := range names {
-			s := series{Name: titleOf(name), Color: colors[k]}
+			s := series{Name: title(name), Color: colors[k]}
 			for i := range r.Arms {
 				if f := r.figure(i, name); f != nil {
 					s.Points = append(s.Points, newPoint(float64(i+1)+0.12*(float64(k)-float64(len(names)-1)/2), f, r.Arms[i].settings.String()+": "+format(f.Est)))
@@ -103,7 +97,7 @@ func (r *Result) plots() []plot {
 				all = append(all, s)
 			}
 		}
-		p := plot{Title: title, Note: note, XTitle: "arm, as numbered above"}
+		p := plot{Title: heading, Note: note, XTitle: "arm, as numbered above"}
 		var ticks []float64
 		for i := range r.Arms {
 			ticks = append(ticks, float64(i+1))
@@ -172,16 +166,6 @@ func (r *Result) byRate() (plot, bool) {
 		}
 	}
 	return p, ok
-}
-
-func titleOf(name string) string {
-	switch name {
-	case "throttled_ns":
-		return "throttled"
-	case "gc_cpu_ns":
-		return "collector"
-	}
-	return title(name)
 }
 
 func newPoint(x float64, f *Figure, label string) point {

@@ -42,12 +42,7 @@ var columns = []column{
 func WriteText(w io.Writer, r *Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s; %s measured a run after %s of warm-up, runs in random order\n", termtext.Escape(strings.Join(r.Command, " ")), termtext.Escape(r.Load), words.Duration(r.Measure), words.Duration(r.Warmup))
-	var loads []string
-	for i := range r.Arms {
-		if l := loadOf(r.Arms[i].settings); !slices.Contains(loads, l) {
-			loads = append(loads, l)
-		}
-	}
+	loads := r.loads()
 	for _, l := range loads {
 		r.table(&b, l, len(loads) > 1)
 	}

@@ -91,10 +91,7 @@ func cpu(p printf, l *cgroup.Limits) {
 			p("    burst at %s: %s more in a period, from unused quota\n", level(lv.Depth), lv.Burst)
 		}
 	}
-	unseen(p, c.Sight, c.Seen)
-	if c.Hidden {
-		p("    groups further up are not visible\n")
-	}
+	unseen(p, c.Sight, c.Seen, c.Hidden)
 }
 
 func memory(p printf, l *cgroup.Limits) {
@@ -124,17 +121,17 @@ func memory(p printf, l *cgroup.Limits) {
 	if m.HasSwap {
 		p("    swap: at most %s\n", words.Binary(m.Swap))
 	}
-	unseen(p, m.Sight, m.Seen)
-	if m.Hidden {
-		p("    groups further up are not visible\n")
-	}
+	unseen(p, m.Sight, m.Seen, m.Hidden)
 }
 
 // unseen says why no limit was found, where neither the table nor the notes do.
-func unseen(p printf, sight cgroup.Sight, seen string) {
+func unseen(p printf, sight cgroup.Sight, seen string, hidden bool) {
 	switch sight {
 	case cgroup.SightUnreadable, cgroup.SightMalformed, cgroup.SightCovered:
 		p("    %s\n", esc(seen))
+	}
+	if hidden {
+		p("    groups further up are not visible\n")
 	}
 }
 
@@ -152,12 +149,10 @@ func row(won bool, what, file, text, why string) [3]string {
 	}
 	said := esc(file)
 	if text != "" {
-		said += "  " + quoted(text)
+		said += `  "` + esc(text) + `"`
 	}
 	return [3]string{mark + " " + what, said, esc(why)}
 }
-
-func quoted(s string) string { return `"` + esc(s) + `"` }
 
 // table writes rows whose second column may be long: the reason stands on a
 // line of its own then.
