@@ -46,21 +46,15 @@ func newDemo(s *streams) *cobra.Command {
 		RunE: verb(func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
+			var (
+				rep   *report.Report
+				route string
+				seen  map[string]demo.Result
+				err   error
+			)
 			if fly {
-				rep, route, err := flightDemo(ctx, s, keep)
-				if cmd.Context().Err() != nil {
-					return &statusError{ExitInterrupted, errors.New("interrupted")}
-				}
-				if err != nil {
-					return err
-				}
-				if err := text.Write(s.out, rep, text.Options{Width: width(s.out), Color: color.on(s.out, os.Getenv)}); err != nil {
-					return err
-				}
-				return writeFlightStory(s.out, rep, route, keep)
-			}
-			rep, seen, err := runDemo(ctx, s, keep)
-			if err == nil && demo.Missed(demo.Judge(rep)) > 0 {
+				rep, route, err = flightDemo(ctx, s, keep)
+			} else if rep, seen, err = runDemo(ctx, s, keep); err == nil && demo.Missed(demo.Judge(rep)) > 0 {
 				// The faults are about CPUs; on a machine that has none to spare, others' load can hide one for a while.
 				fmt.Fprintln(s.err, "whylate: not all faults were found, perhaps because this machine is busy: trying again")
 				rep, seen, err = runDemo(ctx, s, keep)
@@ -71,9 +65,11 @@ func newDemo(s *streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			colored := color.on(s.out, os.Getenv)
-			if err := text.Write(s.out, rep, text.Options{Width: width(s.out), Color: colored}); err != nil {
+			if err := text.Write(s.out, rep, text.Options{Width: width(s.out), Color: color.on(s.out, os.Getenv)}); err != nil {
 				return err
+			}
+			if fly {
+				return writeFlightStory(s.out, rep, route, keep)
 			}
 			return writeVerdicts(s.out, demo.Judge(rep), seen)
 		}),

@@ -29,7 +29,7 @@ func WriteText(w io.Writer, r *Result, target string) error {
 	fmt.Fprintf(&b, ", answered %.5g/s\n\n", r.AchievedPerS)
 	rows := [][]string{{"", "p50", "p90", "p99", "p99.9", "max"}}
 	add := func(name string, p Percentiles) {
-		rows = append(rows, []string{name, words.Duration(p.P50), words.Duration(p.P90), words.Duration(p.P99), words.Duration(p.P999), words.Duration(p.Max)})
+		rows = append(rows, []string{termtext.Escape(name), words.Duration(p.P50), words.Duration(p.P90), words.Duration(p.P99), words.Duration(p.P999), words.Duration(p.Max)})
 	}
 	add("latency from the intended start", r.Intended)
 	add("service time", r.Service)
@@ -44,7 +44,7 @@ func WriteText(w io.Writer, r *Result, target string) error {
 	for _, t := range r.Targets {
 		add(fmt.Sprintf("%s (%d)", t.Name, t.Requests), t.Intended)
 	}
-	table(&b, rows)
+	b.WriteString(termtext.Table("  ", rows, 1))
 	r.spectrum(&b)
 	if len(r.Reasons) > 0 {
 		b.WriteString("\nWhy requests failed:\n")
@@ -63,26 +63,6 @@ func WriteText(w io.Writer, r *Result, target string) error {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	return nil
-}
-
-// table writes rows with the first column to the left and the others to the right.
-func table(b *strings.Builder, rows [][]string) {
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], termtext.Width(termtext.Escape(cell)))
-		}
-	}
-	for _, row := range rows {
-		b.WriteString("  " + termtext.Pad(termtext.Escape(row[0]), widths[0]))
-		for i, cell := range row[1:] {
-			b.WriteString("  " + termtext.PadLeft(cell, widths[i+1]))
-		}
-		b.WriteByte('\n')
-	}
 }
 
 // spectrum draws the latency at percentiles that halve the rest each, as long as ten requests lie beyond.

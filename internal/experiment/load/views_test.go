@@ -1,24 +1,10 @@
 package load
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
-
-// TestTable tests that columns stand under each other, the first one to the left and the others to the right.
-func TestTable(t *testing.T) {
-	var b strings.Builder
-	table(&b, [][]string{{"route", "p50", "p99"}, {"GET /items/{id}", "1ms", "1.25ms"}, {"/", "900µs", "3ms"}})
-	want := "" +
-		"  route              p50     p99\n" +
-		"  GET /items/{id}    1ms  1.25ms\n" +
-		"  /                900µs     3ms\n"
-	if b.String() != want {
-		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
-	}
-}
 
 // TestProgress tests that progress is told ten times a second, up to the whole, and no more after the end.
 func TestProgress(t *testing.T) {

@@ -120,25 +120,7 @@ func (r *Result) table(b *strings.Builder, load string, several bool) {
 		}
 		rows = append(rows, row)
 	}
-	widths := make([]int, len(head))
-	for _, row := range rows {
-		for i, c := range row {
-			widths[i] = max(widths[i], termtext.Width(c))
-		}
-	}
-	for _, row := range rows {
-		for i, c := range row {
-			if i > 0 {
-				b.WriteString("  ")
-			}
-			if i < left {
-				b.WriteString(termtext.Pad(c, widths[i]))
-			} else {
-				b.WriteString(termtext.PadLeft(c, widths[i]))
-			}
-		}
-		b.WriteByte('\n')
-	}
+	b.WriteString(termtext.Table("", rows, left))
 	for _, a := range arms {
 		for _, e := range a.Errors {
 			fmt.Fprintf(b, "%s: %s\n", termtext.Escape(a.settings.String()), termtext.Escape(e))

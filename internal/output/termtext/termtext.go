@@ -219,3 +219,25 @@ func PadLeft(s string, columns int) string {
 	}
 	return s
 }
+
+// Table returns rows of safe text as lines that begin with indent, in columns of which the first ones are aligned to the left and the
+// others to the right.
+func Table(indent string, rows [][]string, left int) string {
+	var widths []int
+	for _, row := range rows {
+		widths = append(widths, make([]int, max(0, len(row)-len(widths)))...)
+		for i, cell := range row {
+			widths[i] = max(widths[i], Width(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		for i, cell := range row {
+			if row[i] = PadLeft(cell, widths[i]); i < left {
+				row[i] = Pad(cell, widths[i])
+			}
+		}
+		b.WriteString(indent + strings.Join(row, "  ") + "\n")
+	}
+	return b.String()
+}

@@ -109,3 +109,15 @@ func TestMegabytesAreCutInNoTime(t *testing.T) {
 		t.Errorf("%v allocations for one cut", n)
 	}
 }
+
+// TestTable tests that columns stand under each other, the first one to the left and the others to the right.
+func TestTable(t *testing.T) {
+	got := Table("  ", [][]string{{"route", "p50", "p99"}, {"GET /items/{id}", "1ms", "1.25ms"}, {"/", "900µs", "3ms"}}, 1)
+	want := "" +
+		"  route              p50     p99\n" +
+		"  GET /items/{id}    1ms  1.25ms\n" +
+		"  /                900µs     3ms\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

@@ -27,9 +27,6 @@ func Runtime() bool {
 	return on("containermaxprocs", built, env) && on("updatemaxprocs", built, env)
 }
 
-// Since125 reports whether the program was built with Go 1.25 or later.
-func Since125() bool { return since125 }
-
 // on reports whether a setting that is 1 by default is still so: later entries
 // win, the environment over what was built in.
 func on(key string, lists ...string) bool {

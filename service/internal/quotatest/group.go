@@ -175,12 +175,6 @@ func (g *Group) Stat(t testing.TB) (periods, throttled int64, lost time.Duration
 	return periods, throttled, lost
 }
 
-// HasLocal reports whether this kernel counts throttling by ancestors.
-func (g *Group) HasLocal() bool {
-	_, err := os.Stat(filepath.Join(g.Dir, "cpu.stat.local"))
-	return err == nil
-}
-
 func enable(dir, controller string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
 }
