@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,12 +80,7 @@ func newRedact(s *streams) *cobra.Command {
 				allowed = append(allowed, re)
 			}
 			o.Allow = func(text string) bool {
-				for _, re := range allowed {
-					if re.MatchString(text) {
-						return true
-					}
-				}
-				return false
+				return slices.ContainsFunc(allowed, func(re *regexp.Regexp) bool { return re.MatchString(text) })
 			}
 			if keyFile != "" {
 				key, err := waitFor(cmd.Context(), keyFile, func() ([]byte, error) { return os.ReadFile(keyFile) })

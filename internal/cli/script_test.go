@@ -27,6 +27,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
 )
@@ -288,9 +289,9 @@ func TestParseSize(t *testing.T) {
 		"300MB": 300e6, "300mb": 300e6, "1.5GiB": 3 << 29, "268435456": 268435456, "64k": 64000, "2 GB": 2e9, "1B": 1, "1TiB": 1 << 40,
 		"": 0, "MB": 0, "-1": 0, "0": 0, "12XB": 0, "NaN": 0, "1e999": 0, "Inf": 0, "9999999999TB": 0, "1.2.3M": 0,
 	} {
-		got, err := parseSize(in)
+		got, err := words.ParseBytes(in)
 		if got != want || (err == nil) != (want > 0) {
-			t.Errorf("parseSize(%q) = %d, %v, want %d", in, got, err, want)
+			t.Errorf("ParseBytes(%q) = %d, %v, want %d", in, got, err, want)
 		}
 	}
 }

@@ -3,13 +3,13 @@ package sweep
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/output/words"
 )
 
 // Names of settings in arms. Others are environment variables.
@@ -130,7 +130,7 @@ func check(name, v string) error {
 			return bad("a percentage such as 100, or off")
 		}
 	case GOMEMLIMIT, Memory:
-		if _, err := parseBytes(v); err != nil {
+		if _, err := words.ParseBytes(v); err != nil {
 			return bad("a size such as 512MiB")
 		}
 	case Quota:
@@ -163,23 +163,4 @@ func parseShare(v string) (float64, error) {
 		return 0, errors.New("no percentage")
 	}
 	return p / 100, nil
-}
-
-// parseBytes reads sizes as GOMEMLIMIT does, and whole numbers of bytes with decimal units.
-func parseBytes(s string) (int64, error) {
-	for _, u := range []struct {
-		suffix string
-		bytes  float64
-	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}, {"", 1}} {
-		number, ok := strings.CutSuffix(s, u.suffix)
-		if !ok {
-			continue
-		}
-		v, err := strconv.ParseFloat(number, 64)
-		if err != nil || !(v*u.bytes >= 1) || v*u.bytes > math.MaxInt64/2 {
-			return 0, fmt.Errorf("the size %q", s)
-		}
-		return int64(v * u.bytes), nil
-	}
-	return 0, fmt.Errorf("the size %q", s)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/whylate/whylate/internal/experiment/guard"
 	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -303,7 +304,7 @@ func TestValues(t *testing.T) {
 		t.Error("a name that is none is taken")
 	}
 	for text, want := range map[string]int64{"1TiB": 1 << 40, "1GiB": 1 << 30, "1MiB": 1 << 20, "1KiB": 1 << 10, "2GB": 2e9, "2MB": 2e6, "2kB": 2e3, "2B": 2, "2": 2} {
-		if got, err := parseBytes(text); got != want || err != nil {
+		if got, err := words.ParseBytes(text); got != want || err != nil {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/whylate/whylate/internal/experiment/freeport"
 	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -295,7 +296,7 @@ func (s *sweeper) up(ctx context.Context, arm Settings) (*up, error) {
 	quota, _ := strconv.ParseFloat(arm.Get(Quota), 64)
 	memory := int64(0)
 	if v := arm.Get(Memory); v != "" {
-		memory, _ = parseBytes(v)
+		memory, _ = words.ParseBytes(v)
 	}
 	if !s.canGroup {
 		quota, memory = 0, 0

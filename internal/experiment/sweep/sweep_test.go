@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -49,7 +50,7 @@ func TestArms(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]int64{"512MiB": 512 << 20, "1.5GiB": 3 << 29, "7": 7, "20MB": 20e6, "3B": 3} {
-		if got, err := parseBytes(s); got != want || err != nil {
+		if got, err := words.ParseBytes(s); got != want || err != nil {
 			t.Errorf("%s is %d bytes, %v", s, got, err)
 		}
 	}

@@ -16,6 +16,7 @@
 package words
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -256,4 +257,20 @@ func CPUs(n float64) string {
 		return "1 CPU"
 	}
 	return strconv.FormatFloat(n, 'g', 4, 64) + " CPUs"
+}
+
+// units are what ParseBytes knows, without the B.
+var units = map[string]float64{"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+
+// ParseBytes reads a size in bytes with a decimal (kB, MB, GB, TB) or binary unit (KiB, MiB, ...); a unit without its B
+// is taken as well, and letters may be of either case. Bare K, M, G are decimal as well.
+func ParseBytes(s string) (int64, error) {
+	text := strings.TrimSpace(s)
+	end := strings.LastIndexAny(text, "0123456789.") + 1
+	v, err := strconv.ParseFloat(text[:end], 64)
+	unit, ok := units[strings.TrimSuffix(strings.ToLower(strings.TrimSpace(text[end:])), "b")]
+	if v *= unit; err != nil || !ok || !(v >= 1) || v > math.MaxInt64/2 {
+		return 0, fmt.Errorf("%q is not a size: write it as 300MB, 1.5GiB or 268435456", s)
+	}
+	return int64(v), nil
 }
