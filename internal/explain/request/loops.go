@@ -96,6 +96,7 @@ type turn struct {
 	start int64            // 0: idle, or not known
 	last  int64            // when the last idle wait seen began
 	count int              // turns so far
+	begin visit            // the idle wait that ended
 	from  tracefmt.StackID // of a busy one: the wait that it begins with
 	by    uint64           // ... and who ended its last rest
 	inner
@@ -361,7 +362,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 		if t.start != 0 && t.start == first.end {
 			first.reason = v.reason // as with where it waited
 			l.begun(f, o, &first)
-			first.end = 0
+			t.begin, first.end = first, 0
 		}
 		if t.start != 0 {
 			l.end(f, id, t, v.start, v.stack, r, o)
@@ -374,7 +375,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 		case r.busy:
 			t.start, t.from = v.start, v.stack
 		case v.woken:
-			t.start, t.idle = v.end, v.stack
+			t.start, t.begin, t.idle = v.end, *v, v.stack
 			t.waker = f.stackInfo(v.wakerStack).acting
 			l.begun(f, o, v)
 		}
@@ -417,11 +418,14 @@ func (l *loops) end(f *Finder, id uint64, t *turn, at int64, entry tracefmt.Stac
 	}
 	t.count++
 	frame := l.rootFrame(f, entry)
-	if r.served && t.own != 0 && l.waitPlace(f, entry).own < 0 { // a library's loop calls what each client asks for
+	if t.own != 0 && l.waitPlace(f, entry).own < 0 { // a library's loop calls what it has been given, another function each time
+		if of := f.origin(Loop, f.syms.Frame(t.own).Func, f.stackInfo(entry).root); of != o {
+			if of.own = true; t.begin.end == t.start {
+				l.begun(f, of, &t.begin)
+			}
+			o = of
+		}
 		frame = t.own
-		o = f.origin(Loop, f.syms.Frame(frame).Func, f.stackInfo(entry).root)
-		o.own = true
-		o.network++
 	}
 	*l.ended.add() = turned{start: t.start, end: at, g: id, entry: entry, frame: frame, root: r, origin: o, inner: t.inner}
 }

@@ -1,6 +1,7 @@
 package request_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -146,5 +147,37 @@ func TestQueuedMessages(t *testing.T) {
 				t.Errorf("queued: %t, groups %+v, findings %+v", queued, rep.Groups, rep.Findings)
 			}
 		})
+	}
+}
+
+// A library's worker runs what it is given: each turn is of the function that it ran, and not of the first one that the goroutine was seen to run.
+func TestWorkerOfSeveralFunctions(t *testing.T) {
+	const loop = "github.com/pkg/sftp.(*RequestServer).packetWorker@/mod/github.com/pkg/sftp@v1.13.9/request-server.go:120"
+	b := tracetext.New(26)
+	th := b.Thread()
+	th.Create(1000, 7, loop)
+	now := int64(1000)
+	wait := func(ns int64, reason string, stack ...string) {
+		th.Start(now+1e3, 7)
+		th.Block(now+2e3, reason, stack...)
+		now += ns
+		th.Unblock(now, 7)
+	}
+	const turns, ms = 20, int64(1e6)
+	for i := range turns {
+		wait(ms, "chan receive", "runtime.chanrecv1", loop)
+		serve := []string{"main.(*vault).write", loop}
+		if i%2 == 0 {
+			serve = []string{"main.(*vault).read", loop}
+		}
+		wait(5*ms, "sync", append([]string{"sync.(*Mutex).Lock"}, serve...)...)
+	}
+	wait(ms, "chan receive", "runtime.chanrecv1", loop)
+	got := map[string]int{}
+	for _, g := range explain(t, b, whylate.Options{}).Groups {
+		got[g.Name] = g.Count
+	}
+	if want := map[string]int{"main.(*vault).read": turns / 2, "main.(*vault).write": turns / 2}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
