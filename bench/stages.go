@@ -41,7 +41,7 @@ var stages = []struct {
 
 // A budget is what one run of the command took, by stage.
 type budget struct {
-	CPU, Wall  []float64 // by stage, in seconds
+	CPU, Wall  []float64 // by stage, in seconds; beside other work samples are lost, and only the proportions hold
 	Second     float64   // seconds of CPU in a second reading, if there was one
 	All        float64   // seconds of wall
 	Busy       float64   // part of the cores' time
