@@ -8,9 +8,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Graph is what the end of a request depends on. It can be timed again with
-// some parts shorter. The critical path alone is not enough for that: if it gets
-// shorter, work that ran in parallel may become the last to end.
+// A Graph is what the end of a request depends on. Predictions compute its times
+// again with some parts shorter. The critical path alone is not enough for that:
+// if it gets shorter, work that ran in parallel may become the last to end.
 //
 // A node happens when all that it depends on has happened: the node Before it on
 // its goroutine plus the steps between, and its Edges. With every step as long as
@@ -21,8 +21,8 @@ import (
 //   - A goroutine that the request started, or that works on what the request
 //     handed to it, is followed back to that instant: it ran beside the
 //     request's own.
-//   - Of anybody else (who holds a lock, a worker that is still busy with
-//     something before) what it did during the wait is taken to come after the
+//   - For any other goroutine (one that holds a lock, a worker still busy with an
+//     earlier job), what it did during the wait is assumed to come after the
 //     wait began, as on the critical path. Its steps are marked Others.
 type Graph struct {
 	Nodes []Node // each stands after those it depends on; the last is the end
@@ -45,26 +45,26 @@ type Node struct {
 type Edge struct {
 	From int32
 	// Soft reports that the trace does not show the edge: the waiter had started
-	// this goroutine, which ended before, and may have waited for it.
+	// this goroutine, which ended earlier, and may have waited for it.
 	Soft bool
 }
 
 // A GraphStep is a step of a graph.
 type GraphStep struct {
 	Step
-	// Whole is the length of the wait, timer's period or system call that the step
-	// is a part of; 0 if unknown.
+	// Whole is the length of the wait, of the timer's period or of the system call
+	// that the step is a part of; 0 if unknown.
 	Whole int64
-	// Others reports that it was work for another request.
+	// Others reports that it was other requests' work.
 	Others bool
-	// Result reports, for work for others, that the request waited for its end, so
-	// that the last part may have been for the request itself.
+	// Result reports, for Others, that the request waited for the end of that work,
+	// so that its last part may have been for the request itself.
 	Result bool
-	// Ticker reports that a ticker ended it, which does not depend on the request.
+	// Ticker reports that it ended with a ticker's tick, whose time does not depend on the request.
 	Ticker bool
 }
 
-// Bounds of one graph. A request that needs more has none.
+// Bounds of one graph. A request that exceeds them has no graph.
 const (
 	maxPieces   = 64
 	maxItems    = 1500
@@ -80,18 +80,18 @@ const (
 type piece struct {
 	g      uint64
 	lo, hi int64
-	// anchorG and anchorT are the waiter, and the beginning of its wait, for one
-	// that is taken to come after that.
+	// anchorG and anchorT are the waiter and the beginning of its wait, for a
+	// piece assumed to come after that.
 	anchorG uint64
 	anchorT int64
 	// waitStack is the stack of the wait that made it part of the graph.
 	waitStack tracefmt.StackID
 	result    bool
-	hooked    bool // followed back to what it had from the request
+	hooked    bool // followed back to what it got from the request
 	bornBy    uint64
 	items     []item
-	scanned   int64    // up to here its waits are followed
-	answers   []Answer // of the request whose work it is, asked for at so many levels
+	scanned   int64    // its waits have been followed up to here
+	answers   []Answer // of the request that it works for; level is how many requests lie between it and the graph's
 	level     int
 }
 
@@ -102,7 +102,7 @@ type item struct {
 	waker  uint64
 	wait   Wait
 	ticker bool
-	asked  *Answer // of a wait for one: who it is
+	asked  *Answer // of a wait for an answer: the request that gives it
 }
 
 type link struct {
@@ -126,8 +126,8 @@ type grapher struct {
 	lookAround []timeline.Span
 }
 
-// Graph returns the graph of what goroutine g was doing from from to to, or
-// nil if it would be too large or does not hold together. It stays valid.
+// Graph returns the graph of what goroutine g was doing in [from, to), or nil if
+// it would be too large or is inconsistent. Later calls do not change it.
 func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 	w.steps, w.spans, w.frames, w.Vias = w.steps[:0], w.spans[:0], w.frames[:0], w.Vias[:0]
 	own := w.Own
@@ -165,14 +165,14 @@ func (b *grapher) isMember(g uint64, t int64) bool {
 	return false
 }
 
-// scan lists what the piece consists of, and sees that what its waits depend
-// on is there.
+// scan lists the leaves and waits of a piece, and adds what its waits depend on
+// to the graph.
 func (b *grapher) scan(p *piece) {
 	known := p.scanned
 	p.scanned = p.hi
 	b.life(p)
 	if b.failed {
-		return // what the waits depend on would be asked for nothing, and there may be any number of them
+		return // the graph is too large already, and the waits may be arbitrarily many
 	}
 	for i := range p.items {
 		it := &p.items[i]
@@ -270,7 +270,7 @@ func (b *grapher) wait(p *piece, f *frame, s *timeline.Span, start int64, hi *in
 	if answer != nil {
 		b.answer(p, answer, &v, start, hi, whole)
 		if start < *hi {
-			f.idx++ // what is left of it is looked at again: the way there
+			f.idx++ // the rest of it is read again: the way there
 			return
 		}
 	}
@@ -311,9 +311,10 @@ func (b *grapher) isKnown(g uint64, t int64) bool {
 	return false
 }
 
-// period returns the time between the timer that ended s and the one before
-// that ended a wait at the same place of the same goroutine with others in
-// between: a ticker's period. Otherwise it is how long s was, and false.
+// period returns a ticker's period: the time between the timer that ended s and
+// the previous timer that ended a wait of the same goroutine at the same place,
+// if it waited elsewhere in between. Otherwise it returns the length of s, and
+// false.
 func (b *grapher) period(g uint64, s *timeline.Span) (int64, bool) {
 	w := b.w
 	length := wholeOf(s)
@@ -341,7 +342,7 @@ func (b *grapher) period(g uint64, s *timeline.Span) (int64, bool) {
 	return length, false
 }
 
-// beginning deals with the time of a piece before its goroutine's first span.
+// beginning handles the time of a piece before its goroutine's first span.
 func (b *grapher) beginning(p *piece, f *frame, hi *int64) {
 	first := timeline.Span{}
 	if f.n > 0 {
@@ -366,8 +367,8 @@ func (b *grapher) beginning(p *piece, f *frame, hi *int64) {
 	p.items = append(p.items, it)
 }
 
-// need sees that what the waker did until it ended a wait of piece p is in the
-// graph, and reports whether that was followed back to the request.
+// need adds what the waker did until it ended a wait of piece p to the graph,
+// and reports whether that was followed back to the request.
 func (b *grapher) need(waker uint64, p *piece, it *item) bool {
 	ws, we := it.step.Start, it.step.End
 	if waker == b.root {
@@ -381,12 +382,12 @@ func (b *grapher) need(waker uint64, p *piece, it *item) bool {
 	return false
 }
 
-// brings reports whether who ends such a wait has done what it was for, rather
-// than made room.
+// brings reports whether the waker that ends such a wait hands over a result,
+// rather than frees a place.
 func brings(w Wait) bool { return w != WaitLock && w != WaitOnce && w != WaitSend }
 
 // hook finds the instant at which goroutine g began what it did until we: when
-// a member of the request created it, or woke it, or had something from it.
+// a member of the request created or woke it, or when it woke a member itself.
 func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (lo int64, bornBy uint64, ok bool) {
 	best := int64(-1)
 	for _, q := range b.pieces {
@@ -407,9 +408,9 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 		}
 	}
 	if wait == WaitLock || wait == WaitOnce {
-		return 0, 0, false // who had it before, and from whom, says nothing of whose work it was
+		return 0, 0, false // the order of a lock's holders does not say for which request they worked
 	}
-	// It let a member go on: from then on it works on what it had from that.
+	// It woke a member: from then on it works on what it got from that.
 	for i := range b.links {
 		if l := &b.links[i]; l.fromG == g && !l.soft && l.from < we && l.from <= ws+maxFutile && l.from > best && b.isMember(l.toG, l.to) {
 			best = l.from
@@ -430,8 +431,8 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 			b.links = append(b.links, link{fromG: by, from: at, toG: g, to: at})
 			return at, 0, true
 		}
-		// It was idle meanwhile, until somebody else came: whatever the request
-		// wanted of it then, it would have done earlier, had that come earlier.
+		// It was idle until a goroutine that is not the request's woke it. If the
+		// request had asked earlier, it would have begun earlier.
 		return 0, 0, false
 	}
 	if at, ok := b.asked(g, p, best, ws); ok {
@@ -441,9 +442,9 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 	return best, 0, best >= 0
 }
 
-// asked returns the beginning of the last run in [from, to) in which the waiter of piece p gave anybody anything or made a system
-// call, if goroutine g was waiting for the network then: what comes was asked for there, not when g brought what came before.
-// Else who pauses between two tries could not be predicted to try earlier.
+// asked returns the beginning of the last run in [from, to) in which the waiter of piece p woke or started a goroutine or made a
+// system call, if goroutine g was waiting for the network then: the request for this answer was sent there, not when g brought
+// the answer before. Otherwise predictions could not move a retry that comes after a pause.
 func (b *grapher) asked(g uint64, p *piece, from, to int64) (int64, bool) {
 	if from < 0 || !p.hooked {
 		return 0, false
@@ -474,8 +475,8 @@ func (b *grapher) asked(g uint64, p *piece, from, to int64) (int64, bool) {
 	return 0, false
 }
 
-// wokenBy returns the last instant in [from, to) at which goroutine g was let
-// go on by another, or, with 0 for that, by a client.
+// wokenBy returns the last instant in [from, to) at which another goroutine woke
+// goroutine g, or, with 0 for that goroutine, a client did.
 func (b *grapher) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
 	w := b.w
 	w.push(g, from, to, -1, false)
@@ -497,14 +498,14 @@ func (b *grapher) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
 	return -1, 0
 }
 
-// add puts a piece into the graph, or makes one that is there longer.
+// add puts a piece into the graph, or extends one that is already there.
 func (b *grapher) add(n *piece) {
 	for _, q := range b.pieces {
 		if q.g != n.g || n.lo > q.hi || q.lo > n.hi || q.hi == n.lo || n.hi == q.lo {
 			continue
 		}
 		if n.lo < q.lo {
-			// It has to be looked through from its new beginning.
+			// It has to be scanned again from its new beginning.
 			q.lo, q.anchorG, q.anchorT, q.hooked, q.bornBy = n.lo, n.anchorG, n.anchorT, n.hooked, n.bornBy
 			q.scanned = min(q.scanned, n.lo)
 		}
@@ -521,8 +522,8 @@ func (b *grapher) add(n *piece) {
 }
 
 // siblings adds what else a wait of piece p may have waited for: goroutines that
-// its own goroutine, or the waker's creator, had started, and that had ended by
-// then. A WaitGroup certainly waits for them, other waits possibly.
+// its own goroutine or the waker's creator had started, and that had ended by
+// then. A WaitGroup certainly waits for them, other waits perhaps.
 func (b *grapher) siblings(p *piece, it *item, hooked bool) {
 	maker, since := p.g, p.lo
 	for _, q := range b.pieces {
@@ -587,7 +588,7 @@ func (b *grapher) assemble() *Graph {
 	return b.g
 }
 
-// pieceAt returns the piece of a goroutine that has a node at t, best the one
+// pieceAt returns a goroutine's piece that has a node at t, preferably the one
 // that ends there.
 func (b *grapher) pieceAt(g uint64, t int64) int {
 	found := -1
@@ -599,7 +600,7 @@ func (b *grapher) pieceAt(g uint64, t int64) int {
 	return found
 }
 
-// cut finds the instants of each piece that others refer to.
+// cut finds the instants in each piece that other pieces refer to.
 func (b *grapher) cut() {
 	b.cuts = make([][]int64, len(b.pieces))
 	at := func(g uint64, t int64) {
@@ -712,7 +713,7 @@ func (b *grapher) edges() bool {
 	return true
 }
 
-// order sorts the nodes by dependence, the end last, and drops those that the end
+// order sorts the nodes topologically, the end last, and drops those that the end
 // does not depend on. It reports false for a cycle.
 func (b *grapher) order() bool {
 	end := int32(b.base[0] + len(b.cuts[0]) - 1)
@@ -766,7 +767,7 @@ func (b *grapher) order() bool {
 	return true
 }
 
-// holds reports whether, with nothing changed, every node happens when it did.
+// holds reports whether every node happens when it did in the trace if nothing is changed.
 func (g *Graph) holds() bool {
 	at := make([]int64, len(g.Nodes))
 	for i := range g.Nodes {

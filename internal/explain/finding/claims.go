@@ -14,44 +14,45 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// One fault shows in several ways: a call under a lock is a slow call for the
-// one who holds it, and a wait for the lock for all others. So that it is
-// reported once, every way to every cause of a group belongs to one rule:
+// One fault has several symptoms: a slow call under a lock is a slow call for
+// the goroutine that holds the lock, and a wait for the lock for all others. So
+// that it is reported once, every way to every cause of a group belongs to one
+// rule:
 //
-//   - what the collector, the scheduler or the kernel took is not a wait: WL1,
-//     WL3 and WL4 have it, however it was reached;
-//   - behind a lock or a sync.Once it is a lock convoy (WL2002), whatever the
+//   - time of the collector, the scheduler or the kernel is not a wait: it
+//     belongs to WL1, WL3 and WL4, whatever led there;
+//   - time behind a lock or a sync.Once is a lock convoy (WL2002), whatever the
 //     holder did;
-//   - behind a channel, select or Cond for whose other side requests queue it
-//     is a pool that is too small (WL2003);
-//   - what a request spends at the same site without having queued belongs to
-//     that convoy or pool as well, unless the queue is the smaller part by far
-//     (see isMuch): then all of it belongs to the rule of the site;
-//   - the lock of an os.File or a log.Logger is no lock of the service's: what is
-//     behind it belongs to the rule of its cause;
-//   - where a goroutine that serves many is woken by one of them now and then, the way leads to why that one did not
-//     come earlier: its client, who rested. That is part of the sleep that ends the same wait (a batcher's interval),
-//     if there is one, and else belongs to no rule;
-//   - what the handler of a WebSocket waits for until its client says more belongs to no rule;
-//   - who ends a long poll with news is not late with them (see findPatience);
-//   - what paces a stream, a sleep, a timer or a limiter, holds nobody up (see streams);
-//   - the rest belongs to the rule of the cause: sleep (WL2001, WL2004),
+//   - time behind a channel, select or Cond at which requests queue for the other
+//     side is a pool that is too small (WL2003);
+//   - time at the same site without a queue before it belongs to that convoy or
+//     pool as well, unless the queue is by far the smaller part (see isMuch): then
+//     all of it belongs to the rule of the site;
+//   - the lock of an os.File or a log.Logger is not the service's own: time behind
+//     it belongs to the rule of its cause;
+//   - a goroutine that serves many requests is at times woken by one of them. The way then leads to the reason why that
+//     request did not come earlier: its client was idle. If a sleep also ends that wait (a batcher's interval), the time
+//     belongs to the sleep, otherwise to no rule;
+//   - the wait of a WebSocket's handler for its client's next message belongs to no rule;
+//   - the goroutine that ends a long poll with news is not late (see findPatience);
+//   - a sleep, timer or limiter that paces a stream delays no request (see streams);
+//   - the rest belongs to the rule of its cause: sleep (WL2001, WL2004),
 //     network (WL2005, WL2006), syscall (WL2007).
 
-// A viaKey is a wait as reports name it.
+// A viaKey identifies a wait as reports name it.
 type viaKey struct {
 	wait report.WaitKind
 	call string
 	site report.SiteKey
 }
 
-// keyOfVia leaves aside from where a dependency was called: its lock, or its pool, is one for all.
+// keyOfVia ignores where a dependency was called from: all callers share its lock or pool.
 func keyOfVia(v *report.Via) viaKey {
 	return viaKey{wait: v.Wait, call: v.Call, site: v.Site.LineKey()}
 }
 
-// A leaf is a cause at a site: at the line of the service's own that led to a dependency's, because what that line asks
-// for waits at several places of the dependency, and there is one thing to change.
+// A leaf is a cause at a site. In a dependency, the site is the service's own line that called it, because one such call may
+// wait at several places of the dependency, and there is one thing to change.
 type leaf struct {
 	cause report.CauseName
 	site  report.SiteKey
@@ -60,7 +61,7 @@ type leaf struct {
 func leafOf(c *report.Cause) leaf {
 	l := leaf{cause: c.Cause, site: c.Site.Own().Key()}
 	if c.Cause == report.CauseSleep && c.Site != nil && c.Site.CalledFrom == nil && c.Site.Module != "" {
-		l.site = report.SiteKey{Func: c.Site.Module} // its timers: nobody can change one without the others
+		l.site = report.SiteKey{Func: c.Site.Module} // a module's timers are changed together
 	}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
 		l.cause = "inbound"
@@ -68,31 +69,31 @@ func leafOf(c *report.Cause) leaf {
 	return l
 }
 
-// An owner is the rule, and its one finding, that a way to a cause belongs to.
+// An owner is the rule and the one finding that a way to a cause belongs to.
 type owner struct {
 	code report.RuleCode
 	via  viaKey // of a convoy or a pool
-	leaf leaf   // of all others
+	leaf leaf   // of all other findings
 }
 
-// claims says which owner the ways to the causes of a group have.
+// claims decides which owner each way to a cause of a group has.
 type claims struct {
 	in    *Input
 	g     *report.Group
-	queue map[viaKey]bool              // waits for channels, selects, Conds that are queues
-	lead  map[viaKey]leaf              // what is mostly done behind a contended wait
+	queue map[viaKey]bool              // waits at channels, selects and Conds that are queues
+	lead  map[viaKey]leaf              // what takes most of the time behind a contended wait
 	own   map[leaf]viaKey              // sites whose own time belongs to a contended wait
-	slack map[viaKey]bool              // contended waits that are not worth it
-	alias map[viaKey]viaKey            // contended waits for one and the same site are one fault
+	slack map[viaKey]bool              // contended waits too short to be the fault
+	alias map[viaKey]viaKey            // contended waits for the same site are one fault
 	fixed map[report.SiteKey]bool      // sleeps of a dependency that every request meets
 	sleep map[viaKey]*part             // the heaviest sleep behind the outermost wait
 	polls map[report.SiteKey]*longPoll // where requests wait on purpose
-	// served says that the groups of this process that requests wait for over the network are judged themselves: what
-	// happens there is their fault, and their finding.
+	// served says that the groups of this process for which requests wait over the network have findings of their own: what
+	// happens there is found there.
 	served bool
 }
 
-// routesOf returns the ways that lead to a cause.
+// routesOf returns the ways to a cause.
 func routesOf(c *report.Cause) []report.Route {
 	if len(c.Routes) > 0 {
 		return c.Routes
@@ -129,7 +130,7 @@ func (cl *claims) findFixed() {
 	}
 }
 
-// findQueues decides by what most of the time behind a wait was.
+// findQueues decides which waits are queues, by what most of the time behind each was.
 func (cl *claims) findQueues() {
 	yes, all := map[viaKey]int64{}, map[viaKey]int64{}
 	cl.each(func(c *report.Cause, r *report.Route) {
@@ -138,7 +139,7 @@ func (cl *claims) findQueues() {
 				k := keyOfVia(v)
 				p := cl.in.places(&k)
 				if isOwnWork(p) && !isFanOut(&k, p) {
-					continue // what it started itself may stand in line
+					continue // goroutines that the request started may queue elsewhere
 				}
 				all[k] += r.TotalNS
 				if isNews(&k, p) {
@@ -159,8 +160,8 @@ func (cl *claims) findQueues() {
 // each calls f for every way to every cause that rules about waits may claim.
 func (cl *claims) each(f func(c *report.Cause, r *report.Route)) { cl.eachOf(cl.g.All(), f) }
 
-// eachOf calls f for every way to a cause of a band that rules about waiting may claim. Of what was asked for over the
-// network in this process, ways are told from where that begins, if at all.
+// eachOf calls f for every way to a cause of a band that rules about waiting may claim. For requests sent over the
+// network within this process, ways begin where the answering request begins, or are left out if that has its own findings.
 func (cl *claims) eachOf(b *report.Band, f func(c *report.Cause, r *report.Route)) {
 	eachRoute(b, func(c *report.Cause, r *report.Route) {
 		inner, asked := verdict.Beyond(r.Via)
@@ -201,8 +202,8 @@ func isHandOver(wait report.WaitKind) bool {
 
 // isQueue reports whether requests that wait at v queue for turns at c: the
 // goroutines there are other requests' own, or serve one request at a time
-// while others wait. One that serves all who wait at once is none, and nor is
-// one that reads the answers of a connection that many share; who asks for each answer itself does one after the other.
+// while others wait. A goroutine that serves all waiters at once has no queue, nor has one that reads the answers of a
+// connection that many share, unless it also sends each request itself: then it serves them one after the other.
 func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	if t.Served < scale.Few || t.Together > 1.5 {
 		return false
@@ -216,8 +217,8 @@ func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	return t.Waiting >= 1.3 && t.Waiting >= 1.2*t.Together
 }
 
-// isFanOut reports whether a request waits for a place among the goroutines that it may start at a time: they are its
-// own, a goroutine for each piece of work, and no other request's turns.
+// isFanOut reports whether a request waits because it may start only so many goroutines at a time: they are its own, one for
+// each piece of work, and not other requests' turns.
 func isFanOut(k *viaKey, p *queues.Places) bool {
 	if k.wait == report.WaitChanSend && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
 		return true
@@ -225,27 +226,27 @@ func isFanOut(k *viaKey, p *queues.Places) bool {
 	return isOwnWork(p) && k.wait == report.WaitChanSend && p.Most > 1 && p.Each < 2
 }
 
-// isOwnWork reports whether what ends the waits are goroutines that those who wait have started themselves.
+// isOwnWork reports whether the waits are ended by goroutines that the waiters started themselves.
 func isOwnWork(p *queues.Places) bool { return p != nil && p.Children > 0.5 }
 
-// isPool reports whether requests wait for a place that others give back.
+// isPool reports whether requests wait for a place that other requests free.
 func isPool(p *queues.Places) bool {
 	return p != nil && p.Ended >= scale.Few && p.Mutual >= scale.Much && p.Together <= 1.5
 }
 
-// isCrew reports whether requests wait for a worker that is free, who then does what they give it. It decides where that one
-// waits for the network: others' answers come the same way to who reads them all (see isQueue).
+// isCrew reports whether requests wait for a free worker, which then does what they hand to it. It decides if that worker
+// waits for the network: a goroutine that reads all answers of a shared connection looks the same otherwise (see isQueue).
 func isCrew(p *queues.Places) bool {
 	return p != nil && p.Ended >= scale.Few && p.Serving > 0.5 && p.Together <= 1.5
 }
 
-// isNews reports whether requests wait for what other requests have to say (a long poll, a subscription): those end many waits
-// and never waited there themselves. Of a pool's places some are held by who has waited.
+// isNews reports whether requests wait for news from other requests (a long poll, a subscription): those end many waits and
+// never waited there themselves. In a pool, some of those who hold a place have waited for it.
 func isNews(k *viaKey, p *queues.Places) bool {
 	return !isPoolOfStd(k.call) && p != nil && p.Ended >= scale.Enough && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
 }
 
-// places returns the facts about those who ended the waits at a line.
+// places returns the facts about the goroutines that ended the waits at a line.
 func (in *Input) places(k *viaKey) *queues.Places {
 	for i := range in.Places {
 		if p := &in.Places[i]; p.Wait == k.wait && p.Site.LineKey() == k.site {
@@ -255,13 +256,13 @@ func (in *Input) places(k *viaKey) *queues.Places {
 	return nil
 }
 
-// isSemaphore reports whether a request waits for a place of a semaphore: whoever has one gives it back, so that all who wait
-// there queue, whatever the others do meanwhile and on which goroutine.
+// isSemaphore reports whether a request waits for a place of a semaphore. Every holder frees its place, so all waiters queue,
+// whatever the holders do meanwhile and on which goroutine.
 func isSemaphore(k *viaKey) bool {
 	return k.wait == report.WaitSelect && k.site.Func == "golang.org/x/sync/semaphore.(*Weighted).Acquire"
 }
 
-// turns returns the facts about those who waited for others at a cause.
+// turns returns the facts about requests that waited for others at a cause.
 func (in *Input) turns(c *report.Cause, via []report.Via) *queues.Turns {
 	site := c.Site
 	if c.Cause == report.CauseCPU {
@@ -278,8 +279,8 @@ func (in *Input) turns(c *report.Cause, via []report.Via) *queues.Turns {
 	return nil
 }
 
-// findLeads finds what is done behind each contended wait, and what of the
-// time at that site without waiting belongs to it.
+// findLeads finds what takes most of the time behind each contended wait, and
+// whether time at that site without a wait belongs to the same fault.
 func (cl *claims) findLeads() {
 	behind, own := map[viaKey]map[leaf]int64{}, map[leaf]int64{}
 	cl.each(func(c *report.Cause, r *report.Route) {
@@ -305,7 +306,7 @@ func (cl *claims) findLeads() {
 		return ns
 	}
 	slices.SortFunc(keys, func(a, b viaKey) int { return cmp.Or(cmp.Compare(total(b), total(a)), compareVia(a, b)) })
-	waited := map[leaf]int64{} // at a site, by all who queued for it
+	waited := map[leaf]int64{} // at a site, by all requests that queued for it
 	for _, k := range keys {
 		lead := topLeaf(behind[k])
 		cl.lead[k] = lead
@@ -326,16 +327,16 @@ func (cl *claims) findLeads() {
 	}
 }
 
-// A split is the time at a site: of those who queued for it, and of those who did not.
+// A split is the time at a site: of requests that queued for it, and of those that did not.
 type split struct{ queued, own int64 }
 
-// isMuch reports whether requests spent so much in a queue that it is the fault, and not what they queued for.
+// isMuch reports whether requests spent so much time in a queue that the queue is the fault, not what they queued for.
 func isMuch(waited, own int64) bool {
 	return waited > 0 && float64(waited) >= scale.Much*float64(waited+own)
 }
 
-// slow returns what the slow requests spent at each site: a queue is what makes a request slow whose own turn is as long
-// as everybody's.
+// slow returns what the slow requests spent at each site: if a request's own turn is as long as all others', the queue is
+// what makes it slow.
 func (cl *claims) slow() map[leaf]split {
 	of := map[leaf]split{}
 	if b := cl.g.Tail(); b.Band != report.BandAll && b.Count >= scale.Few {
@@ -352,8 +353,8 @@ func (cl *claims) slow() map[leaf]split {
 	return of
 }
 
-// others returns what requests of all groups spent at a site: those who queue for a lock may be others than those who
-// hold it.
+// others returns what requests of all groups spent at a site: the group that queues for a lock need not be the one that
+// holds it.
 func (cl *claims) others(l leaf) split {
 	if cl.in.atSites == nil {
 		cl.in.atSites = map[leaf]split{}
@@ -364,7 +365,7 @@ func (cl *claims) others(l leaf) split {
 			}
 			eachRoute(g.All(), func(c *report.Cause, r *report.Route) {
 				if _, asked := verdict.Beyond(r.Via); asked > 0 {
-					return // they are told by the group that serves them
+					return // the group that serves them has that time
 				}
 				t := cl.in.atSites[leafOf(c)]
 				if slices.ContainsFunc(r.Via, func(v report.Via) bool { k := keyOfVia(&v); return isLock(&k) }) {
@@ -394,7 +395,7 @@ func topLeaf(of map[leaf]int64) leaf {
 	return best
 }
 
-// contended returns the first wait of a way that is contended.
+// contended returns the first contended wait of a way.
 func (cl *claims) contended(via []report.Via) (viaKey, bool) {
 	for i := range via {
 		k := keyOfVia(&via[i])
@@ -406,10 +407,10 @@ func (cl *claims) contended(via []report.Via) (viaKey, bool) {
 }
 
 // isLock reports whether a wait is for a lock that the service chose to take.
-// An os.File's own, and that of a log.Logger, only keep what is written in order:
-// the fault is where they write to. A handler of log/slog, as a core of another
-// library, is the service's choice, and its lock with it. A wait that had begun
-// before the trace, of which neither kind nor place is known, is no lock.
+// The locks of an os.File and a log.Logger only keep writes in order: the fault
+// is where they write to. A handler of log/slog, or another library's, is the
+// service's choice, and so is its lock. A wait that began before the trace, whose
+// kind and place are unknown, is not a lock.
 func isLock(k *viaKey) bool {
 	return k.site.Func != "" && (k.wait == report.WaitOnce || k.wait == report.WaitLock && !isFile(k.call) && !isLogger(k.call))
 }
@@ -466,7 +467,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		switch {
 		case verdict.KindOf(c) == verdict.Limiter:
 			code = report.RulePoolTooSmall
-		case len(via) > 0 && cl.flush(c) != nil: // what a request's own goroutine does at intervals, it begins itself
+		case len(via) > 0 && cl.flush(c) != nil: // without via, the request's own goroutine sleeps, and began that itself
 			code = report.RuleFlushInterval
 		}
 		return owner{code: code, leaf: l}
@@ -483,7 +484,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		return owner{code: code, leaf: l}
 	case "syscall":
 		if cause.IsSocket(c.Call) {
-			return owner{} // it never blocks: its thread was held up
+			return owner{} // the call never blocks: its thread did not get a CPU
 		}
 		return owner{code: report.RuleBlockingSyscall, leaf: l}
 	}
@@ -495,7 +496,7 @@ func isOthersRest(c *report.Cause, via []report.Via) bool {
 	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && c.Site.Func == "net/http.(*conn).serve"
 }
 
-// isNextMessage reports whether a WebSocket's handler waits for what its client says next: nobody waits for that.
+// isNextMessage reports whether a WebSocket's handler waits for its client's next message: that delays no request.
 func isNextMessage(c *report.Cause) bool {
 	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && c.Site != nil && strings.Contains(c.Site.Func, "websocket.") && strings.Contains(strings.ToLower(c.Site.Func), "read")
 }
@@ -521,16 +522,16 @@ func ownerOf(k viaKey) owner {
 // waits for one it is a pipe, a terminal or a device.
 func isFile(call string) bool { return strings.HasPrefix(call, "os.(*File).") }
 
-// A claim is what one owner has of a group.
+// A claim is one owner's part of a group.
 type claim struct {
 	owner
 	share float64 // of the group's time
 	won   Won
-	parts []part // of all requests, by time, the most first
-	slow  []part // of the slow ones alone
+	parts []part // of all requests, the longest first
+	slow  []part // of the slow requests alone
 }
 
-// slowPart returns the part of slow requests that has the same cause, nil if there is none.
+// slowPart returns the slow requests' part with the same leaf, nil if there is none.
 func (c *claim) slowPart(p *part) *part {
 	for i := range c.slow {
 		if s := &c.slow[i]; leafOf(s.Cause) == leafOf(p.Cause) {
@@ -540,7 +541,7 @@ func (c *claim) slowPart(p *part) *part {
 	return nil
 }
 
-// met is the evidence of how many of the slow requests, of which the mean beside it is, met a part.
+// met is the evidence of how many slow requests met a part: the mean beside it is over the same requests.
 func (cl *claims) met(c *claim, p *part, what string) report.Evidence {
 	e := report.Evidence{Text: "requests that " + what, Value: float64(p.Requests), Unit: "count"}
 	if b := cl.g.Tail(); b.Band != report.BandAll {
@@ -559,8 +560,7 @@ type part struct {
 	ns  int64
 }
 
-// claimsBy returns what the findings of a rule have of each group's causes,
-// the weightiest first.
+// claimsBy calls f with each claim of a rule, group by group.
 func claimsBy(in *Input, code report.RuleCode, f func(cl *claims, c *claim)) {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
@@ -596,7 +596,7 @@ func claimsBy(in *Input, code report.RuleCode, f func(cl *claims, c *claim)) {
 	}
 }
 
-// weighWays is Weigh for some of the ways that lead to a cause.
+// weighWays is Weigh for some of the ways to a cause.
 func weighWays(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, won Won) {
 	return weighPart(g, func(c *report.Cause) float64 {
 		mine, all := onRoutes(c, match)
@@ -620,8 +620,8 @@ func onRoutes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (ma
 	return matching, all
 }
 
-// users returns the site nearest to a cause that is not the standard library's:
-// its own, or that of the wait that led there.
+// users returns the site nearest to a cause that is not in the standard library:
+// the cause's own, or that of a wait that led there.
 func users(c *report.Cause, via []report.Via) *report.Site {
 	if c.Site != nil && !isStd(c.Site) {
 		return c.Site
@@ -636,8 +636,8 @@ func users(c *report.Cause, via []report.Via) *report.Site {
 
 func isStd(s *report.Site) bool { return !strings.HasPrefix(s.Func, "main.") && stdlib.Is(s.Func) }
 
-// oneFault says of a finding about what holders do, on their own behalf, that others queue for them meanwhile: both go
-// away with one fix. Of a loop's turns, for which nobody waits but by that queue, it is told quietly.
+// oneFault adds to a finding about what holders do that other requests queue behind them meanwhile: one fix removes both.
+// If the holders are turns of a loop, for which requests wait only through that queue, the finding becomes info.
 func oneFault(in *Input, all []Verdict) {
 	for i := range all {
 		v := &all[i]

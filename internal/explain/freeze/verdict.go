@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Verdicts of a bare trace (the contract's words). That it was an ancestor's
-// limit, only the kernel's counters can tell.
+// Verdicts of a bare trace (the contract's words). Only the kernel's counters
+// can say that it was an ancestor's limit.
 const (
 	Own = "own"
 	// Ancestor is never a bare trace's verdict.
@@ -27,9 +27,9 @@ type Verdict struct {
 	Confidence float64
 	R          float64 // Rayleigh's, of N ends of silences at the period
 	N          int
-	// Suspect is how many silences may have been freezes where that is not sure:
-	// too few to tell, or such as a timer of the service's own could make. A quota
-	// cannot be excluded then.
+	// Suspect is how many silences may have been freezes, without certainty: they
+	// are too few, or a timer of the service's own could make them. A quota cannot
+	// be excluded then.
 	Suspect   int
 	by        lock
 	single    [256]bool
@@ -45,13 +45,13 @@ func (v *Verdict) Stretches() [][2]int64 { return v.stretches }
 // Bounds for saying that there was no sign of throttling.
 const (
 	enoughNS = 2e9   // a trace must hold so many periods
-	turns    = 21e6  // what code is silent by itself
+	turns    = 21e6  // code without events is silent for so long
 	turning  = 8e6   // silences shorter than that are the kernel's turns between threads
 	littleOf = 0.002 // share of the trace
 	mostlyOf = 0.8
 )
 
-// Verdict decides. The Detector may be fed on.
+// Verdict decides on what was fed so far. More may be fed later.
 func (d *Detector) Verdict() Verdict {
 	var v Verdict
 	v.single[Held] = true
@@ -65,7 +65,7 @@ func (d *Detector) Verdict() Verdict {
 		v.Verdict, v.Confidence, v.How = None, 1, "measured by the kernel"
 		return v
 	case Own, Ancestor:
-		// That there were freezes is known; which silences they are is asked.
+		// It is known that there were freezes; the question is which silences they are.
 		if l := d.known(); l.score >= knownScore && !(final.sure() && final.period == l.period) {
 			final = l
 		}
@@ -101,8 +101,8 @@ func (d *Detector) Verdict() Verdict {
 	case float64(d.idle) > mostlyOf*float64(length):
 		v.How = "the process was idle: too little ran for a limit to show"
 	case long == 0 && float64(odd) <= littleOf*float64(length):
-		// None is for what was measured. A throttled CPU of several, or a freeze while
-		// all are in system calls, leaves no silence.
+		// Only measurements allow None: if one CPU of several is throttled, or all
+		// threads are in system calls during a freeze, there is no silence.
 		v.How = "no sign of throttling: the threads never fell silent together for longer than running code does by itself; the kernel's counters would show it"
 	case long == 0:
 		v.How = fmt.Sprintf("short silences while goroutines ran, %s in total, in step with no clock", millis(odd))
@@ -112,9 +112,9 @@ func (d *Detector) Verdict() Verdict {
 	return v
 }
 
-// few returns how many silences there are that are longer than code is silent by
-// itself, if they are too few to show a clock, and all end at one phase of the
-// usual one; 0 otherwise. One alone is at any phase.
+// few returns how many silences are longer than turns, if they are too few to
+// show a period and all end at one phase of the usual one; 0 otherwise. A single
+// one fits any phase.
 func (d *Detector) few() int {
 	var ends []int64
 	for i := range d.kept {
@@ -157,7 +157,7 @@ func (d *Detector) own(v *Verdict, l lock) {
 }
 
 // cpus is how many CPUs the process had at most at once: as Known says, or
-// GOMAXPROCS, unless all through the trace far fewer threads resumed together.
+// GOMAXPROCS, unless far fewer threads resumed together throughout the trace.
 func (d *Detector) cpus() int {
 	procs := max(d.procs, 1)
 	if d.Known.CPUs > 0 {
@@ -173,7 +173,7 @@ func (d *Detector) cpus() int {
 		return procs
 	}
 	slices.Sort(prompt)
-	// The highest that came about in one of eight.
+	// The highest number that at least one of eight freezes shows.
 	if seen := max(prompt[len(prompt)-1-len(prompt)/8], 2); 2*seen <= procs {
 		return seen
 	}

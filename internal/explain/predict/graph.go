@@ -15,7 +15,7 @@ import (
 // A Graph is one request of the sample: what its end depended on, with the
 // cause and site of every part.
 type Graph struct {
-	sums    bool // a chain of sums: for whom was done what it waited for is not known
+	sums    bool // a chain of sums, which does not know for which request the work was done that it waited for
 	Latency int64
 	Start   int64
 	G       uint64
@@ -37,24 +37,24 @@ type node struct {
 	firstEdge, lastEdge int32
 }
 
-// A part is time with one cause.
+// A part is an interval with one cause.
 type part struct {
 	place
 	ns int64
 	// whole is the length of the wait, timer's period or system call of which it
 	// is a part; at least ns.
 	whole int64
-	// late is by how much a sleep was longer than others at the place.
+	// late is by how much a sleep was longer than others at the same place.
 	late int64
-	// run counts the computations of the graph from 1: running time of one
-	// goroutine, whatever took its P in between. 0 for anything else.
+	// run numbers the graph's computations from 1: the running time of one
+	// goroutine, also if it lost its P in between. 0 for anything else.
 	run    int32
-	others bool  // work for somebody else that the request waited for
+	others bool  // other requests' work that this one waited for
 	result bool  // of that, it may have been for the request: see critpath.GraphStep
-	ticker bool  // the wait for a timer that serves everybody alike
+	ticker bool  // the wait for a ticker, which is the same for all requests
 	row    int32 // of a sleep: which of the graph's rows it is in, from 1
 	held   bool  // of a sleep: another one of its row follows
-	// mix[firstMix:lastMix] of the graph: what ran meanwhile, of a wait for a P.
+	// mix[firstMix:lastMix] of the graph: for a wait for a P, what ran meanwhile.
 	firstMix, lastMix int32
 	key               int32   // in the model's places
 	marked            float32 // the part of it that lies in mark phases
@@ -62,13 +62,13 @@ type part struct {
 	code cause.Code
 }
 
-// A place is what a change can be about.
+// A place is what a change can address.
 type place struct {
 	cause cause.Cause
 	site  tracefmt.FrameID
 	stack tracefmt.StackID // of running time, if one was seen
-	// near says that the stack is that of an event beside it: what it calls may
-	// have run.
+	// near says that the stack is that of a neighbouring event: a function that it
+	// calls may have run.
 	near bool
 }
 
@@ -79,16 +79,16 @@ type share struct {
 	key int32
 }
 
-// Bounds of what is kept and looked at.
+// Bounds of what is kept and read.
 const (
 	maxParts  = 1500  // of a graph; one with more is kept as sums
-	mixWindow = 200e3 // how much of it is looked at
+	mixWindow = 200e3 // how much of a wait is read
 	maxMixes  = 2     // a graph
 )
 
 // A Builder makes graphs. One goroutine may use it at a time.
 type Builder struct {
-	// Split, if not nil, cuts segments at the borders of what may be freezes. It
+	// Split, if not nil, cuts segments at the borders of possible freezes. It
 	// may return its argument; its result is valid until the next call.
 	Split func([]cause.Segment) []cause.Segment
 
@@ -97,7 +97,7 @@ type Builder struct {
 	win    *timeline.Window
 	syms   *tracefmt.Symbols
 
-	runs  map[uint64]int32 // by goroutine: the computation that goes on
+	runs  map[uint64]int32 // by goroutine: the computation in progress
 	ran   int32
 	mixes int
 	one   []critpath.Step
@@ -108,9 +108,9 @@ func NewBuilder(win *timeline.Window, syms *tracefmt.Symbols) *Builder {
 	return &Builder{walker: critpath.New(win, syms), class: cause.New(win, syms), win: win, syms: syms, runs: make(map[uint64]int32), one: make([]critpath.Step, 1)}
 }
 
-// Build returns the graph of what goroutine g did from from to to. segs is the
-// request's critical path, for the case that the graph is too large: then it
-// is a chain of sums, in which nothing goes on beside anything else.
+// Build returns the graph of what goroutine g did in [from, to). segs is the
+// request's critical path, for graphs that would be too large: the result is
+// then a chain of sums, in which nothing runs in parallel.
 func (b *Builder) Build(g uint64, from, to int64, segs []cause.Segment) *Graph {
 	out := &Graph{Latency: to - from, Start: from, G: g}
 	b.mixes = maxMixes
@@ -122,7 +122,7 @@ func (b *Builder) Build(g uint64, from, to int64, segs []cause.Segment) *Graph {
 	return out
 }
 
-// Chain returns the graph of a request of which only the path is known.
+// Chain returns the graph of a request if only its path is known.
 func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
 	out := &Graph{Latency: to - from, Start: from, G: g}
 	b.chain(out, segs)
@@ -203,8 +203,8 @@ func (b *Builder) rows(out *Graph, parts []part, n *critpath.Node) {
 	out.addRows(parts, start, b.gives(n.G))
 }
 
-// gives returns what reports whether goroutine g gave anybody anything in [from, to): woke somebody, but for the next one at a
-// lock, or started a goroutine.
+// gives returns a function that reports whether goroutine g handed work over in [from, to): started a goroutine, or woke one
+// that was not waiting for a lock.
 func (b *Builder) gives(g uint64) func(from, to int64) bool {
 	return func(from, to int64) bool {
 		gave := false
@@ -217,9 +217,9 @@ func (b *Builder) gives(g uint64) func(from, to int64) bool {
 	}
 }
 
-// handsOver reports whether an event that ended running time woke somebody:
-// what comes after it is another piece of work. Of the calls that do, the
-// innermost one is the runtime's or package sync's.
+// handsOver reports whether an event that ended running time woke a goroutine:
+// what comes after it is another piece of work. The innermost frame of such a
+// call is the runtime's or package sync's.
 func (b *Builder) handsOver(stack tracefmt.StackID) bool {
 	frames := b.syms.Stack(stack)
 	if len(frames) == 0 {

@@ -17,19 +17,19 @@ import (
 
 // What is worth saying.
 const (
-	maxGroups = 3 // groups that are spoken of
+	maxGroups = 3 // groups with a verdict
 
-	maxCauses, leastCause          = 3, 0.10 // causes that are spoken of, of the first group
-	maxFurtherCauses, leastFurther = 2, 0.20 // and of the others
+	maxCauses, leastCause          = 3, 0.10 // causes that are mentioned, for the first group
+	maxFurtherCauses, leastFurther = 2, 0.20 // and for the others
 	maxSites                       = 5       // places of a cause that are kept
-	maxSaidSites                   = 3       // and those that are spoken of
+	maxSaidSites                   = 3       // and those that are mentioned
 	wholly                         = 0.995
 )
 
-// Of returns the verdict on a report: of the groups with the most latency, in the report's order.
+// Of returns the verdicts on the groups with the most latency, in the report's order.
 func Of(r *report.Report) []report.Verdict { return OfBand(r, "") }
 
-// OfBand is Of for the named band, where a group has it, instead of the one that speaks for the slow requests.
+// OfBand is Of for the named band, if a group has it, instead of the band that represents its slow requests.
 func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 	out := []report.Verdict{}
 	var all int64
@@ -41,7 +41,7 @@ func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		if g.Role != report.RoleRequests {
-			break // nobody waits for it
+			break // no request waits for its latency
 		}
 		if len(out) == maxGroups {
 			break
@@ -56,14 +56,14 @@ func OfBand(r *report.Report, band report.BandName) []report.Verdict {
 	return out
 }
 
-// Causes are what the requests of a band of a group spent their time on: summed up by who works, in the order in which they are told.
+// Causes returns what the requests of a band spent their time on: summed by who works, in the order in which they are mentioned.
 func Causes(r *report.Report, g *report.Group, b *report.Band) []report.VerdictCause {
 	list, first := queues(r, g)
 	return spreadLast(withoutCPU(sums(b, list, first), r, b))
 }
 
-// hung reports whether requests of a group that had not ended hang: whether a finding above low says so. One that waits for what may
-// come at any time is as usual.
+// hung reports whether requests of a group hang that were still running at the end of the trace: whether a finding above low says
+// so. A request that waits for an event that may come at any time is normal.
 func hung(r *report.Report, g *report.Group) bool {
 	return slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
 		return f.Code == report.RuleHung && f.Group == g.ID && f.Severity.Loud()
@@ -94,7 +94,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 		}
 	}
 	for i := range v.Causes {
-		// What leads to the place is not said of a peer that is told already.
+		// If the peer is named already, the way to the place is left out.
 		if c := &v.Causes[i]; g.Peer != nil && c.Cause == report.CauseNetwork && c.Kind == "outbound" && c.Queue == nil {
 			of := names.PeerNames(g.Peer)
 			switch {
@@ -149,7 +149,7 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	return v
 }
 
-// asks names what answers requests of a group where they ask, what answers those, and so on, so many times.
+// asks follows the groups that answer a group's requests that many times, and names the last one.
 func asks(r *report.Report, g *report.Group, times int) string {
 	of := ""
 	for ; times > 0 && g != nil && g.Peer.Followed(); times-- {
@@ -159,7 +159,7 @@ func asks(r *report.Report, g *report.Group, times int) string {
 	return of
 }
 
-// held says that the process did not run for some time, and whom that hit.
+// held says that the process did not run for some time, and how many requests that hit.
 func held(r *report.Report) string {
 	s := r.Runtime.Stops
 	if s == nil || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == report.RuleStopped && f.Severity.Loud() }) {
@@ -172,7 +172,7 @@ func held(r *report.Report) string {
 	return text + ": " + words.Count(s.After, "request", "requests") + " that arrived in that time waited before latency begins, " + words.Number(int64(s.During)) + " were in progress"
 }
 
-// wide is the room for a place where no line bounds it.
+// wide is the most columns for a place in text without line limits.
 const wide = 160
 
 // lead says which requests a band holds, and how late they were.
@@ -187,7 +187,7 @@ func lead(g *report.Group, b *report.Band) (lead, latency string) {
 	case b.Count == 1:
 		lead = "One request of"
 	case b.Band == report.Band99 && b.Count*20 > g.Count:
-		lead = "The slowest requests of" // as slow as each other, they are more than a hundredth
+		lead = "The slowest requests of" // equally slow ones can be more than a hundredth
 	default:
 		lead = Which(b.Band) + " of"
 	}
@@ -209,7 +209,7 @@ func Which(band report.BandName) string {
 	return "Requests"
 }
 
-// Range says from which latency to which the requests of a band took.
+// Range says between which latencies the requests of a band lie.
 func Range(g *report.Group, b *report.Band) string {
 	last := b.ToNS
 	if m := g.LatencyNS.Max; m != nil && *m < last {
@@ -232,9 +232,9 @@ func Range(g *report.Group, b *report.Band) string {
 	return "(" + words.Duration(b.FromNS) + " to " + words.Duration(last) + ")"
 }
 
-// sums adds up a band's time by who works, and each sum by place; the largest first, what closes a sum last. Time that requests
-// stand in line while others do something, and their own time at the same, are apart, but it is both together that come first; of
-// these two, the line if the first finding is about it.
+// sums adds up a band's time by who works, and each sum by place; the largest first, the rest of a sum last. Time in a queue for
+// something and a request's own time at it are separate causes, but both together decide what comes first; of the two, the queue
+// comes first if the first finding is about it.
 func sums(b *report.Band, list []*report.Queue, line *report.Queue) []report.VerdictCause {
 	var of [][]piece
 	for _, p := range pieces(b, list) {
@@ -282,7 +282,8 @@ func sums(b *report.Band, list []*report.Queue, line *report.Queue) []report.Ver
 	return out
 }
 
-// bothOf is what a queue for something and one's own time at it have in common. Stops of the world are one, whoever stopped it.
+// bothOf is what a queue for something and a request's own time at it have in common. All stops of the world are one, whatever
+// stopped it.
 func bothOf(c *report.VerdictCause) who {
 	if c.Cause == report.CauseSTW {
 		return who{cause: c.Cause}
@@ -290,7 +291,7 @@ func bothOf(c *report.VerdictCause) who {
 	return who{cause: c.Cause, kind: c.Kind}
 }
 
-// largest orders causes, the largest first; what is left of all others is the last.
+// largest orders causes, the largest first; the sum of all others comes last.
 func largest(a, b report.VerdictCause) int {
 	return cmp.Or(last(a.Cause)-last(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
 }
@@ -302,10 +303,10 @@ func last(c report.CauseName) int {
 	return 0
 }
 
-// A placed is what is added up of one place.
+// A placed is the sum for one place.
 type placed struct {
 	site   report.VerdictSite
-	near   int64 // ns of it whose line is only inferred
+	near   int64 // ns whose line is only inferred
 	routes []report.Route
 }
 
@@ -374,7 +375,7 @@ func (p *placed) addRoutes(routes []report.Route) {
 	}
 }
 
-// way picks the chain of waits by which the most time came, and its part.
+// way picks the chain of waits with the most time, and its share.
 func (p *placed) way() {
 	var all, most int64
 	for i := range p.routes {
@@ -389,7 +390,7 @@ func (p *placed) way() {
 	}
 }
 
-// causeWords says a cause in words, and what leads to its place.
+// causeWords returns a cause in words, and the preposition before its place.
 func causeWords(cause report.CauseName) (text, at string) {
 	switch cause {
 	case report.CauseCPU:
@@ -426,13 +427,13 @@ func causeWords(cause report.CauseName) (text, at string) {
 	return "on " + termtext.Head(cause, 20), ", at "
 }
 
-// A Look says how a piece of a sentence is to be shown.
+// A Look says how to show a piece of a sentence.
 type Look uint8
 
 // Looks.
 const (
 	Plain  Look = iota
-	Strong      // what it is about
+	Strong      // the subject
 	Function
 	Position // a file and line
 	Aside
@@ -444,7 +445,7 @@ type Piece struct {
 	Text string
 }
 
-// Join returns a sentence without its looks.
+// Join returns a sentence as plain text.
 func Join(pieces []Piece) string {
 	var b strings.Builder
 	for _, p := range pieces {
@@ -453,8 +454,8 @@ func Join(pieces []Piece) string {
 	return b.String()
 }
 
-// Spell says what a cause's time was spent on: its words, its place or, where there are several, the largest of them with
-// their shares, what ran meanwhile, and by which waits. Each place takes at most room columns.
+// Spell says what a cause's time was spent on: the cause in words, its place or, if there are several, the largest ones with
+// their shares, what ran meanwhile, and which waits led there. Each place takes at most room columns.
 func Spell(c *report.VerdictCause, room int) []Piece {
 	out := []Piece{{Strong, c.Words}}
 	say := func(look Look, text string) { out = append(out, Piece{look, text}) }
@@ -526,7 +527,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 			continue
 		}
 		if i > 0 && said > 0 && !one && s.Site.CalledFrom != nil && s.Site.LineKey() == c.Sites[i-1].Site.LineKey() {
-			say(Plain, lead+words.PercentOr0(s.Share)+" there") // by another line of the service's own
+			say(Plain, lead+words.PercentOr0(s.Share)+" there") // called from another line of the service's own
 		} else {
 			place(s.Site, lead+words.PercentOr0(s.Share)+strings.TrimPrefix(at, ","))
 		}
@@ -539,7 +540,7 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 		}
 		said, lead = said+1, ", "
 		if i := strings.LastIndexByte(strings.TrimSuffix(at, " "), ' '); i > 0 {
-			at = at[i:] // "allocating in" is said once
+			at = at[i:] // write "allocating in" once
 		}
 	}
 	if one {
@@ -548,19 +549,19 @@ func Spell(c *report.VerdictCause, room int) []Piece {
 	return out
 }
 
-// worthSaying reports whether a place beside the first is spoken of. Lines that are only inferred of runs too short for a
-// sample are many and say little, unless one has a good part.
+// worthSaying reports whether a place after the first is mentioned. Lines that are only inferred, for runs too short for a
+// sample, are many and say little, unless one of them has a large share.
 func worthSaying(s *report.VerdictSite) bool {
 	return s.Share >= scale.Little && (!s.Inferred || s.Share >= scale.Some)
 }
 
-// isScattered reports whether places of a cause are left unsaid because they are only inferred, and the first has little of it
+// isScattered reports whether places of a cause are left out because they are only inferred, while the first has a small share
 // itself.
 func isScattered(c *report.VerdictCause) bool {
 	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= scale.Little && !worthSaying(&c.Sites[1])
 }
 
-// oneCaller reports whether all places that are spoken of were called from one and the same line.
+// oneCaller reports whether all places that are mentioned were called from the same line.
 func oneCaller(sites []report.VerdictSite) bool {
 	n := 0
 	for i := range sites {
@@ -579,7 +580,7 @@ func oneCaller(sites []report.VerdictSite) bool {
 	return n > 1
 }
 
-// inferred says of a line that nothing was seen to run there: events around a short run name it.
+// inferred marks a line that no sample shows: the events around a short run suggest it.
 func inferred(s *report.VerdictSite, say func(Look, string)) {
 	if s.Inferred && s.Site != nil {
 		say(Aside, " (inferred)")
@@ -596,8 +597,7 @@ func ranMeanwhile(c *report.VerdictCause, say func(Look, string), place func(*re
 	}
 }
 
-// way says which wait leads to a place. Where the line of the service's own is told, and it is that wait's, it is not told
-// twice.
+// way says which wait leads to a place. If that is at the service's own line that was just named, the line is not repeated.
 func way(s *report.VerdictSite, open, end string, told bool, say func(Look, string), place func(*report.Site, string)) {
 	if len(s.Via) == 0 || s.ViaPart < scale.Much {
 		return

@@ -39,21 +39,21 @@ const SmallTrace = 1_000_000
 type PerfettoTrace struct {
 	p        *packets
 	rep      *report.Report
-	from, to int64 // the part that is written, since the trace's start
+	from, to int64 // the part that is written, from the trace's start
 
 	syms  *tracefmt.Symbols
 	sites *cause.Sites
 	texts map[tracefmt.FrameID]string
 	start int64 // of the trace, on its clock
-	any   bool  // a generation came
+	any   bool  // at least one generation was given
 
 	tracked map[uint64]bool // goroutines with tracks; nil for all
 	full    map[string]bool // requests with segments; nil for all
 
-	win   timeline.Window        // the last generations, neighbours
+	win   timeline.Window        // the last generations
 	names map[uint64]string      // start functions of the last generation's goroutines
 	older map[uint64]string      // and of those of the one before
-	open  map[uint64]bool        // by goroutine with a track: a slice is under way
+	open  map[uint64]bool        // by goroutine with a track: a slice is open
 	shown map[uint64]*shownTrack // by goroutine
 	spans []timeline.Span
 
@@ -101,8 +101,8 @@ func (t *PerfettoTrace) events() int64 {
 // part reports whether only a part of the trace's time is written.
 func (t *PerfettoTrace) part() bool { return t.from > 0 || t.to != math.MaxInt64 }
 
-// clip cuts an interval to the part that is written. It is false for one that lies
-// outside.
+// clip cuts an interval to the part that is written. It returns false if nothing is
+// left.
 func (t *PerfettoTrace) clip(from, to int64) (int64, int64, bool) {
 	if from >= t.to || to < t.from || to == t.from && from < to {
 		return 0, 0, false
@@ -134,7 +134,7 @@ func (t *PerfettoTrace) choose() {
 	}
 }
 
-// Chosen says in one line what is left out, empty if nothing.
+// Chosen says in one line what is left out; it is empty if nothing is.
 func (t *PerfettoTrace) Chosen() string {
 	if t.tracked == nil {
 		return ""
@@ -232,8 +232,8 @@ func (t *PerfettoTrace) Generation(g *timeline.Gen, syms *tracefmt.Symbols, join
 }
 
 // forget drops the tracks of goroutines that are in neither of the last two
-// generations: they can wake nothing any more. One whose state is still open
-// stays, since a damaged trace may lack events of a live goroutine.
+// generations: they can no longer wake anything. A track whose state is still
+// open stays, since a damaged trace may lack events of a live goroutine.
 func (t *PerfettoTrace) forget() {
 	maps.DeleteFunc(t.shown, func(id uint64, _ *shownTrack) bool {
 		_, now := t.names[id]
@@ -252,7 +252,7 @@ func (t *PerfettoTrace) gap() {
 	end := t.win.Gens[n-1].End
 	t.states(t.win.Gens[n-1], end)
 	t.loads(t.win.Gens[n-1], end)
-	// What is still open lacks events that this generation should have.
+	// A slice that is still open lacks the event that should have ended it here.
 	end = min(end, t.last())
 	for _, g := range slices.Sorted(maps.Keys(t.open)) {
 		t.p.end(end-t.start, t.shown[g].id)
@@ -265,7 +265,7 @@ func (t *PerfettoTrace) gap() {
 	t.win = timeline.Window{}
 }
 
-// last is the first instant after what is written, on the trace's clock.
+// last is the end of the part that is written, on the trace's clock.
 func (t *PerfettoTrace) last() int64 {
 	if t.to == math.MaxInt64 {
 		return t.to
@@ -276,7 +276,7 @@ func (t *PerfettoTrace) last() int64 {
 // Enough reports whether all generations of the requested part have been given.
 // Its requests may be missing.
 func (t *PerfettoTrace) Enough() bool {
-	// A goroutine's states are written when the next generation comes, and a run
+	// A goroutine's states are written once the next generation is given, and a run
 	// lasts until its thread's next event.
 	n := len(t.win.Gens)
 	return n > 0 && t.win.Gens[n-1].Base >= t.last() && !t.runs.OpenBefore(t.last())
@@ -371,8 +371,8 @@ func (t *PerfettoTrace) writeRuns() {
 	}
 }
 
-// states writes the states of the goroutines of g, the last generation but
-// one, from its base until the next one's.
+// states writes the states of the goroutines of g, the generation before the
+// last, from its base to the last one's.
 func (t *PerfettoTrace) states(g *timeline.Gen, until int64) {
 	first, last := max(g.Base, t.start+t.from), t.last()
 	if first >= last {
@@ -511,8 +511,8 @@ func (t *PerfettoTrace) count(track uint64, v value) {
 	t.p.count(track, v)
 }
 
-// carried writes the value that a counter has when the part that is written
-// begins.
+// carried writes the value that a counter has at the beginning of the part that
+// is written.
 func (t *PerfettoTrace) carried(track uint64) {
 	if v, ok := t.before[track]; ok {
 		v.at = t.from
@@ -581,7 +581,7 @@ func (t *PerfettoTrace) Request(q *Request) error {
 	return nil
 }
 
-// row returns the track of a row of lanes that is free in [from, to). A new one gets the description of its number.
+// row returns the track of a row of lanes that is free in [from, to). A new row is described by its number.
 func (t *PerfettoTrace) row(l *lanes, from, to int64, describe func(k int) track) uint64 {
 	k := l.take(from, to)
 	if k == len(l.tracks) {
@@ -593,7 +593,7 @@ func (t *PerfettoTrace) row(l *lanes, from, to int64, describe func(k int) track
 	return l.tracks[k]
 }
 
-// lanes put overlapping intervals on different rows, as few as possible.
+// lanes puts overlapping intervals on different rows, as few as possible.
 type lanes struct {
 	id     uint64
 	tracks []uint64
@@ -619,8 +619,8 @@ func (h *laneHeap) Pop() any {
 	return last
 }
 
-// take reserves a row until to that is free at from. It returns the number of rows
-// so far if it adds one.
+// take reserves a row that is free at from, until to. If it adds a row, its number is
+// the number of rows before.
 func (l *lanes) take(from, to int64) int {
 	if len(l.free) > 0 && l.free[0].end <= from {
 		no := l.free[0].no

@@ -30,15 +30,15 @@ type How uint8
 // Beginnings of spans.
 const (
 	HowUnknown      How = iota
-	HowStatus           // in this state since before the trace, or lost
-	HowCreated          // born
-	HowStarted          // took a P
-	HowBlocked          // waits, by its own act
+	HowStatus           // already in this state when the trace began, or the beginning was lost
+	HowCreated          // created
+	HowStarted          // got a P
+	HowBlocked          // blocked itself
 	HowSwitched         // a coroutine switch
 	HowUnblocked        // woken
 	HowStopped          // yielded or preempted
 	HowSyscall          // entered the kernel, or C
-	HowSyscallEnded     // came back with its P, or without one (then runnable)
+	HowSyscallEnded     // returned with its P, or without one (then runnable)
 	HowPoint            // a running span cut at an event with a stack
 	HowDestroyed
 )
@@ -53,14 +53,14 @@ type Span struct {
 	Start, End int64
 	State      State
 	How        How
-	// Reason is why it waits or stopped, the trace's own word.
+	// Reason is why it waits or stopped, in the trace's own words.
 	Reason tracefmt.StringID
 	// Stack is where a wait, system call or stop began; for a running span the
 	// stack of the event that ended it; for a runnable span where it was before
 	// (the wait's, the system call's, its own), or where it was created.
 	Stack tracefmt.StackID
 	// Waker ended this wait, or, for a runnable span, the wait before it; 0 for
-	// the poller, a timer, or nobody known.
+	// the poller, a timer, or an unknown waker.
 	Waker uint64
 	// WakerStack is the waker's stack at the wake.
 	WakerStack tracefmt.StackID
@@ -74,29 +74,29 @@ type Span struct {
 	Assist bool
 	// InSTW says that the goroutine itself was stopping the world.
 	InSTW bool
-	// Preempted says that a running span ended because the goroutine was made
-	// to stop: Stack is then where it really was.
+	// Preempted says that a running span ended because the goroutine was
+	// preempted: Stack is then where it really was.
 	Preempted bool
-	// Died is set on a span that ended by the goroutine's death.
+	// Died is set on a span that ended because the goroutine ended.
 	Died bool
 }
 
-// A Window is a row of neighbouring generations, oldest first.
+// A Window is a sequence of consecutive generations, oldest first.
 type Window struct {
 	Gens []*Gen
 	// carry is what goroutines were doing when the first of Gens began, as far
-	// as generations that are gone could tell; nil for nothing.
+	// as the dropped generations show it; nil if nothing is known.
 	carry *Carry
-	spare *Carry // memory of the one before
+	spare *Carry // the previous one, whose memory is reused
 	// carried, if not nil, takes carry's place.
 	carried func(id uint64) (Span, bool)
-	// Passed counts, if not nil, the events that questions went through: for tests of how costs grow.
+	// Passed counts, if not nil, the events that queries visited: for tests of how costs grow.
 	Passed *atomic.Int64
 }
 
-// DropFirst takes the oldest generation out of the window and returns it. Of
-// the goroutines that the next one finds in the middle of something, what
-// that is, since when and where, is kept.
+// DropFirst takes the oldest generation out of the window and returns it. For
+// goroutines whose state lasts into the next generation, the window keeps that
+// state, when it began and where.
 func (w *Window) DropFirst() *Gen {
 	first := w.Gens[0]
 	if len(w.Gens) == 1 {
@@ -144,12 +144,12 @@ func (w *Window) Start() int64 {
 	return w.Gens[0].Base
 }
 
-// generations overlap: a thread's events of one generation may carry times
+// overlap bounds by how much generations overlap: a thread's events of one generation may carry times
 // after the base of the next (1.1 ms were seen; the bound is generous because
 // its only price is a lookup).
 const overlap = 20e6
 
-// genAt returns the last generation that begins not after t, by its base. No
+// genAt returns the last generation whose base is at or before t. No
 // event of a generation lies before its base, but those of the generation
 // before may lie after it.
 func (w *Window) genAt(t int64) int {
@@ -161,34 +161,34 @@ func (w *Window) genAt(t int64) int {
 }
 
 // Spans appends to buf the spans of a goroutine that overlap [from, to), in
-// order, and returns it. Spans are whole: the first may begin before from, the
-// last may end after to; one that is not over at the window's end ends there,
+// order, and returns it. Spans are not cut: the first may begin before from, the
+// last may end after to; a span still open at the window's end ends there,
 // not Woken. Nothing is appended for a goroutine that the window does not know.
 func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
 	return w.appendSpans(id, expander{from: from, to: to, buf: buf})
 }
 
-// SpansCoarse is Spans with less detail where very much happens in one run (from about a thousand events on): in its middle
-// a few parts of equal numbers of events are told, each as one span of each kind of time (state and stack), in the order in which
-// the kinds first came, as long as all of that kind in the part were together. So all times add up to the same by stack, but
-// within such a part not by order, and what is left when the sixteen most frequent kinds of a part are told has no stack.
-// What that costs does not grow with the number of events.
+// SpansCoarse is Spans with less detail for long runs, of about a thousand events or more. The middle of such a run is divided
+// into a few parts with equal numbers of events. A part has one span for each kind of time (state and stack), as long as all
+// time of that kind in the part, in the order in which the kinds first appear. So times still add up by stack, but their order
+// within a part is lost, and time beyond the sixteen most frequent kinds of a part has no stack.
+// The cost does not grow with the number of events.
 func (w *Window) SpansCoarse(id uint64, from, to int64, buf []Span) []Span {
 	return w.appendSpans(id, expander{from: from, to: to, buf: buf, coarse: true, had: len(buf)})
 }
 
-// EachSpans calls f with what Spans returns, part by part, so that a whole life needs no room. Buf is
-// memory for the parts, and what it has become is returned.
+// EachSpans calls f with the spans that Spans would return, in batches, so that a goroutine's whole life need not fit in
+// memory. Batches use buf, which is returned, perhaps grown.
 func (w *Window) EachSpans(id uint64, from, to int64, buf []Span, f func([]Span)) []Span {
 	buf = w.appendSpans(id, expander{from: from, to: to, buf: buf[:0], sink: f})
 	f(buf)
 	return buf
 }
 
-// sinkEvery is after how many spans EachSpans calls its function.
+// sinkEvery is how many spans EachSpans gathers for a call.
 const sinkEvery = 256
 
-// pour gives away all spans but the one that is not over.
+// pour passes all spans to the sink but the open one.
 func (e *expander) pour() {
 	n := len(e.buf)
 	if e.open {
@@ -207,16 +207,16 @@ func (w *Window) appendSpans(id uint64, e expander) []Span {
 	}
 	i := w.genAt(from)
 	if g := w.Gens[i]; from > g.Base {
-		// Enough of the goroutine's life in this generation lies before from:
-		// nothing more needs to be known.
+		// This generation alone shows what the goroutine was doing at from:
+		// earlier ones need not be read.
 		if d := g.ids.lookup(id); d != 0 {
 			if k, ok := g.entry(d, from-g.Base, 6); ok {
 				return w.spansFrom(i, id, d, k, e)
 			}
 		}
 	}
-	// Find the generation in which the span that holds from begins, and what it
-	// repeats of the one before.
+	// Find the generation in which the span that contains from begins, and the
+	// span before, from which it repeats fields.
 	for i > 0 {
 		g := w.Gens[i]
 		if d := g.ids.lookup(id); d != 0 && g.secondChange(d) <= from {
@@ -248,7 +248,7 @@ func (w *Window) appendSpans(id uint64, e expander) []Span {
 }
 
 // spansFrom is Spans for a goroutine whose piece at slot k of generation i
-// begins before what is wanted.
+// begins before the wanted time.
 func (w *Window) spansFrom(i int, id uint64, d, k uint32, e expander) []Span {
 	g := w.Gens[i]
 	e.assist, e.assistStack, e.stw = w.inside(i, d, k-g.base[d])
@@ -275,11 +275,11 @@ func (e *expander) done(w *Window) []Span {
 	return e.buf
 }
 
-// secondChange returns the time of the second event in the generation by which
-// the goroutine's state changes. From then on what can be said of it does not
-// depend on the generation before; a runnable span after the first still
-// repeats what the wait before it was. It gives up after a while: to look into
-// the generation before is never wrong.
+// secondChange returns the time of the goroutine's second change of state in the
+// generation. From then on its spans do not depend on the generation before;
+// after the first change, a runnable span still repeats fields of the wait
+// before it. It gives up after many events, because reading the generation
+// before as well is never wrong.
 func (g *Gen) secondChange(d uint32) int64 {
 	n, passed := 0, 0
 	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
@@ -310,8 +310,8 @@ func (g *Gen) secondChange(d uint32) int64 {
 	return math.MaxInt64
 }
 
-// staysBound reports whether a goroutine stays on its thread over an event
-// that changes its state.
+// staysBound reports whether a goroutine stays on its thread when an event
+// changes its state.
 func staysBound(r record) bool {
 	t := tracefmt.EventType(r.kind())
 	return t == tracefmt.EvGoSyscallBegin || t == tracefmt.EvGoSyscallEnd
@@ -338,32 +338,31 @@ func changesState(r record) bool {
 type expander struct {
 	from, to int64
 	buf      []Span
-	// The span whose end is still to come stands at the end of buf already, at
-	// cur, so that it need not be moved; nothing of it may be changed once it
-	// is not open any more.
+	// The open span is already the last one in buf, at cur, so that it need not
+	// be moved. It must not be changed once it is closed.
 	cur    *Span
 	open   bool
 	before func(id uint64) (Span, bool) // see Window; nil for nothing
 	sink   func([]Span)                 // see Window.EachSpans; nil for none
 	coarse bool                         // see Window.SpansCoarse
 	had    int                          // the length of buf at first
-	passed int                          // events of runs gone through
-	// marking takes marks of the run that is gone through, if not nil.
+	passed int                          // events of runs visited
+	// marking, if not nil, takes marks of the run being read.
 	marking *longRun
-	// state that lasts over spans
+	// What outlasts a span.
 	assist, stw bool
 	assistStack tracefmt.StackID // where the assist began
 }
 
-// expand goes through a goroutine's pieces in generation i of the window and
-// reports whether the end of the wanted time was passed.
+// expand reads a goroutine's pieces in generation i of the window and reports
+// whether it reached the end of the wanted time.
 func (e *expander) expand(w *Window, i int, d uint32) bool {
 	g := w.Gens[i]
 	lo, hi := g.base[d], g.base[d+1]
 	if !e.open {
 		if e.from > g.Base {
-			// The last piece that begins not after from says what it was doing
-			// then.
+			// The last piece that begins at or before from says what it was
+			// doing then.
 			if k, ok := g.entry(d, e.from-g.Base, 3); ok {
 				lo = k
 			}
@@ -373,7 +372,7 @@ func (e *expander) expand(w *Window, i int, d uint32) bool {
 	return e.pieces(g, d, lo, hi)
 }
 
-// pieces goes through the pieces at slots[lo:hi] of goroutine d.
+// pieces reads the pieces at slots[lo:hi] of goroutine d; it reports what expand does.
 func (e *expander) pieces(g *Gen, d, lo, hi uint32) bool {
 	for ; lo < hi; lo++ {
 		s := g.slots[lo]
@@ -448,10 +447,10 @@ func (e *expander) pieces(g *Gen, d, lo, hi uint32) bool {
 	return false
 }
 
-// run goes through the events of a run and reports whether the end of the
-// wanted time was passed.
+// run reads the events of a run and reports whether it reached the end of the
+// wanted time.
 func (e *expander) run(g *Gen, at ref) bool {
-	var key longKey // of the run, as it began
+	var key longKey // the run and the state in which it began
 	if e.open {
 		key = longKey{at, e.cur.State, e.assist, e.stw, e.assistStack}
 	}
@@ -479,7 +478,7 @@ func (e *expander) run(g *Gen, at ref) bool {
 			case e.marking != nil:
 				e.marking.mark(e, before, last)
 			case passed == markEvery && !skimmed && opened >= e.from && how == HowStarted && len(e.buf)-e.had > coarseSpans:
-				// Enough was told in full of the runs before: this one is begun again.
+				// The runs before already have enough spans in full detail: start this run again, with less.
 				skimmed = true
 				e.buf = append(e.buf[:start-1], Span{Start: opened, State: key.state, How: how, Assist: key.assist, InSTW: key.stw})
 				e.cur, e.assist, e.stw, e.assistStack = &e.buf[start-1], key.assist, key.stw, key.assistStack
@@ -494,7 +493,7 @@ func (e *expander) run(g *Gen, at ref) bool {
 			}
 			if next != before {
 				before = next
-				passed-- // to a mark, as this is
+				passed-- // before is at a mark again
 				continue
 			}
 		}
@@ -593,8 +592,8 @@ func statusState(status uint32) State {
 	return Unknown
 }
 
-// begin begins a span. It is filled in where it stands: one that is put together
-// and then copied makes the copy wait for its fields to be stored.
+// begin begins a span. It is filled in place: a copy of a fresh struct would
+// stall until the stores to its fields are done.
 func (e *expander) begin(t int64, state State, how How) *Span {
 	e.buf = append(e.buf, Span{})
 	s := &e.buf[len(e.buf)-1]
@@ -603,8 +602,7 @@ func (e *expander) begin(t int64, state State, how How) *Span {
 	return s
 }
 
-// close ends the open span at t. A span that times make negative gets length
-// zero.
+// close ends the open span at t, or with length zero if t is before its start.
 func (e *expander) close(t int64) {
 	if !e.open {
 		return
@@ -624,7 +622,7 @@ func (e *expander) drop() {
 	}
 }
 
-// cut closes a running span and gives it the stack of what ends it.
+// cut closes a running span with the stack of the event that ends it.
 func (e *expander) cut(t int64, stack tracefmt.StackID) {
 	if e.open && e.cur.State == Running {
 		e.cur.Stack = stack
@@ -651,7 +649,7 @@ func (e *expander) finish(end int64) {
 // At returns the index of the generation in which time t lies.
 func (w *Window) At(t int64) int { return w.genAt(t) }
 
-// StartOf returns the start function's stack of a goroutine born at time t, 0
+// StartOf returns the start function's stack of a goroutine created at time t, 0
 // if it is not known.
 func (w *Window) StartOf(id uint64, t int64) tracefmt.StackID {
 	if len(w.Gens) == 0 {
