@@ -75,7 +75,7 @@ func newDemo(s *streams) *cobra.Command {
 		}),
 	}
 	color.add(cmd)
-	cmd.Flags().BoolVar(&fly, "flight", false, "let the service keep the recording of a slow request, and explain that")
+	cmd.Flags().BoolVar(&fly, "flight", false, "let the service record itself when a request is slow, and explain that recording")
 	cmd.Flags().StringVarP(&keep, "output", "o", "", "keep the trace in this file")
 	return cmd
 }
@@ -152,7 +152,7 @@ func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[
 func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Report, route string, err error) {
 	dir, err := os.MkdirTemp("", "whylate-demo-")
 	if err != nil {
-		return nil, "", fmt.Errorf("making a folder for the demo: %w", err)
+		return nil, "", fmt.Errorf("creating a directory for the demo: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	url, stop, err := startService(ctx, dir)
@@ -201,10 +201,10 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 	return rep, route, nil
 }
 
-// writeFlightStory says what has happened, and how to have it at home.
+// writeFlightStory says what happened, and how to do the same in one's own service.
 func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nWhat happened: nobody recorded this. The service keeps its last seconds in memory and wrote them to a file because\n%s.\n", termtext.Head(rep.Input.Reason, 200))
+	fmt.Fprintf(&b, "\nWhat happened: no recording was started. The service keeps its last seconds in memory and wrote them to a file because\n%s.\n", termtext.Head(rep.Input.Reason, 200))
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		if route == "" || g.Name != route || len(g.Slowest) == 0 {
@@ -226,13 +226,13 @@ func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error
 		}
 	}
 	if keep == "" {
-		fmt.Fprintln(&b, "With -o demo.whylate the file is kept; open it with whylate view.")
+		fmt.Fprintln(&b, "To keep the file, use -o demo.whylate; open it with whylate view.")
 	} else {
 		fmt.Fprintf(&b, "The file is kept: whylate view %s\n", words.ShellQuote(keep))
 	}
 	fmt.Fprintln(&b, "Your own service does the same with flight.Start and mark.Handler: docs/flight.md.")
 	if _, err := io.WriteString(w, b.String()); err != nil {
-		return fmt.Errorf("writing what happened: %w", err)
+		return fmt.Errorf("writing the demo's summary: %w", err)
 	}
 	return nil
 }
@@ -332,7 +332,7 @@ func writeVerdicts(w io.Writer, verdicts []demo.Verdict, seen map[string]demo.Re
 		return fmt.Errorf("writing the verdict: %w", err)
 	}
 	if missed > 0 {
-		return fmt.Errorf("%d of %d known faults were not found: is this machine very busy?", missed, len(verdicts))
+		return fmt.Errorf("%d of %d known faults were not found, perhaps because this machine is busy", missed, len(verdicts))
 	}
 	return nil
 }

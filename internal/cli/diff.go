@@ -90,8 +90,8 @@ func twoInputs(cmd *cobra.Command, args []string) error {
 // addReadFlags adds the flags of verbs that read traces or reports to do something with them.
 func (e *explanation) addReadFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&e.request, "request", "", "in traces, take the calls of functions that match this regular expression as requests")
-	f.StringArrayVar(&e.pathMap, "path-map", nil, "write file names that begin with OLD with NEW instead (OLD=NEW; may be repeated)")
+	f.StringVar(&e.request, "request", "", "in traces, treat each call of a function that matches this regular expression as a request")
+	f.StringArrayVar(&e.pathMap, "path-map", nil, "in file names, replace OLD at the beginning with NEW (OLD=NEW; may be repeated)")
 	f.Var(&e.maxMemory, "max-memory", "largest memory for a trace, such as 300MB; a second of it that needs more is left out")
 }
 

@@ -70,9 +70,9 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	e.addPart(cmd, "from", "to", "leave out requests that end before this time of the trace (also --since)", "leave out requests that end after this time of the trace (also --until)")
 	f := cmd.Flags()
 	e.addIgnore(cmd)
-	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, as p99=20ms,p50=5ms")
+	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, such as p99=20ms,p50=5ms")
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with a change, SITE=VALUE or a setting such as GOGC=400 (may be repeated): see below")
-	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: its side is reported as well")
+	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: it is reported as well")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.addLength(cmd)
 	f.BoolVar(&e.exact, "exact", false, "follow every request; otherwise, from 50,000 on, the slowest tenth and a sample of the others are followed")
@@ -105,20 +105,20 @@ func (e *explanation) addPart(cmd *cobra.Command, from, to, fromText, toText str
 
 // addIgnore adds the flag of verbs that show or judge findings.
 func (e *explanation) addIgnore(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&e.ignore, "ignore", "", "a `file` of findings that are known: lines CODE SITE REASON (see \"whylate rules --help\")")
+	cmd.Flags().StringVar(&e.ignore, "ignore", "", "a `file` of known findings: lines CODE SITE REASON (see \"whylate rules --help\")")
 }
 
 // addTraceFlags adds the flags that all verbs have that read a trace.
 func (e *explanation) addTraceFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&e.request, "request", "", "take the calls of functions that match this regular expression as requests")
+	f.StringVar(&e.request, "request", "", "treat each call of a function that matches this regular expression as a request")
 	f.StringVar(&e.traceID, "trace-id", "", "report only requests of this trace, or span, of a tracing system: an `id` of 32 or 16 hexadecimal digits, or a traceparent header")
 	f.BoolVar(&e.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
-	f.StringArrayVar(&e.modules, "module", nil, "code of this module, or package, is the service's own (may be repeated): a dependency's lines are shown with the service's line that called them")
+	f.StringArrayVar(&e.modules, "module", nil, "treat this module or package as the service's own code (may be repeated); a dependency's lines are shown with the service's line that called them")
 	f.StringVar(&e.thresholds, "thresholds", "", "a `file` with the limits of each severity: lines SEVERITY share=20% all=2ms slow=10ms few=100ms")
 	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular expression, all in full")
-	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (1 in the text, 3 in JSON, unless given)")
-	f.StringArrayVar(&e.pathMap, "path-map", nil, "write file names that begin with OLD with NEW instead (OLD=NEW; may be repeated)")
+	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text, 3 in JSON)")
+	f.StringArrayVar(&e.pathMap, "path-map", nil, "in file names, replace OLD at the beginning with NEW (OLD=NEW; may be repeated)")
 	f.Var(&e.maxMemory, "max-memory", "largest memory to use, such as 300MB; a second of the trace that needs more is left out")
 }
 
@@ -198,7 +198,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			name, value, ok := strings.Cut(strings.TrimSpace(goal), "=")
 			d, err := time.ParseDuration(value)
 			if !ok || err != nil || d <= 0 || name != "p50" && name != "p99" {
-				return usage(cmd, "--slo %q: write p50 or p99 and a time, as p99=20ms; other percentiles cannot be predicted", goal)
+				return usage(cmd, "--slo %q: write p50 or p99 and a time, such as p99=20ms; other percentiles cannot be predicted", goal)
 			}
 			e.given.Goals = append(e.given.Goals, explain.Goal{Percentile: name, Most: d})
 		}

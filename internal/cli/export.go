@@ -76,7 +76,7 @@ func newExport(s *streams) *cobra.Command {
 		}),
 	}
 	e.addTraceFlags(cmd)
-	e.addPart(cmd, "since", "until", "write only what is from this time of the trace on (also --from)", "write only what is before this time of the trace")
+	e.addPart(cmd, "since", "until", "write only the part of the trace from this time on (also --from)", "write only the part of the trace until this time")
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "the format: "+strings.Join(names, ", "))
 	f.StringVarP(&e.output, "output", "o", "", "write to this file, compressed if its name ends in .gz; with --to otlp, also the URL of an OTLP/HTTP endpoint")

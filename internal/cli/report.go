@@ -40,7 +40,7 @@ func newReport(s *streams) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (1 in the text unless given)")
+	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text)")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	f.StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON, one in .html for a page")
 	e.addLength(cmd)
@@ -77,7 +77,7 @@ func (e *explanation) checkEditor(cmd *cobra.Command) error {
 	}
 	switch scheme {
 	case "javascript", "data", "vbscript", "blob":
-		return usage(cmd, "--editor %q: this is no address of an editor", e.editor)
+		return usage(cmd, "--editor %q: this is not the address of an editor", e.editor)
 	}
 	return nil
 }

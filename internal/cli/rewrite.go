@@ -48,8 +48,8 @@ func newCut(s *streams) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.DurationVar(&from, "from", 0, "keep what is from this time of the trace on")
-	f.DurationVar(&to, "to", 0, "keep what is before this time of the trace (default: its end)")
+	f.DurationVar(&from, "from", 0, "keep the trace from this time on")
+	f.DurationVar(&to, "to", 0, "keep the trace until this time (default: its end)")
 	return cmd
 }
 
@@ -96,7 +96,7 @@ func newRedact(s *streams) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&keep, "keep", nil, "texts that match this regular `expression` stay as they are (may be repeated)")
+	f.StringArrayVar(&keep, "keep", nil, "do not hide texts that match this regular `expression` (may be repeated)")
 	f.BoolVar(&drop, "drop", false, "leave texts out instead of hashing them")
 	f.StringVar(&keyFile, "key-file", "", "make hashes with the key in this `file`")
 	f.StringVar(&o.Main, "main", "", "the import `path` of the main package, for names of its files")
@@ -114,7 +114,7 @@ func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Wri
 		return fmt.Errorf("%s is a report, not a recording", in.name)
 	}
 	if to == from && to != "-" {
-		return usage(cmd, "name another file to write to than %s", from)
+		return usage(cmd, "IN and OUT are both %s: write to another file", from)
 	}
 	bar := s.bar()
 	defer bar.Clear()

@@ -42,7 +42,7 @@ func newSweep(s *streams) *cobra.Command {
 		Short: "Try settings on your own service, in real limits, under load",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) == 0 || at != 0 {
-				return usage(cmd, "write the service's command after --, and nothing else before it but flags")
+				return usage(cmd, "write the service's command after --, and only flags before it")
 			}
 			return nil
 		},
@@ -112,24 +112,24 @@ func newSweep(s *streams) *cobra.Command {
 	}
 	f := cmd.Flags()
 	for i, text := range []string{
-		"values of GOMAXPROCS, as 1,2,4", "values of GOGC, as 50,100,200 or off", "values of GOMEMLIMIT, as 400MiB,900MiB",
-		"CPU `quotas`, as 0.5,1,2", "memory `limits`, as 256MiB,512MiB", "`numbers` of instances that share the limits, as 1,2",
-		"requests per `second`, as 200,1000; a value may be a ramp, 100..500", "`shares` of the service's capacity, as 50%,85%; the capacity is measured first",
+		"values of GOMAXPROCS, such as 1,2,4", "values of GOGC, such as 50,100,200 or off", "values of GOMEMLIMIT, such as 400MiB,900MiB",
+		"CPU `quotas`, such as 0.5,1,2", "memory `limits`, such as 256MiB,512MiB", "`numbers` of instances that share the limits, such as 1,2",
+		"requests per `second`, such as 200,1000; a value may be a ramp, 100..500", "`shares` of the service's capacity, such as 50%,85%; the capacity is measured first",
 	} {
 		f.StringVar(&axes[i], names[i], "", text)
 	}
 	f.StringArrayVar(&env, "env", nil, "an environment variable's values, `NAME=V1,V2` (may be repeated)")
-	f.StringVar(&url, "url", "", "where the service answers")
+	f.StringVar(&url, "url", "", "the service's URL")
 	f.StringVar(&ready, "ready", "", "a `URL` that answers once the service is ready (default: that of --url)")
-	f.DurationVar(&readyTimeout, "ready-timeout", 30*time.Second, "longest time for a start")
+	f.DurationVar(&readyTimeout, "ready-timeout", 30*time.Second, "longest time for the service to start")
 	f.StringVar(&pprof, "pprof", "", "`URL` of the service's profiling handlers (default: those beside --url)")
 	f.IntVar(&runs, "runs", 10, "runs of each arm")
 	f.DurationVarP(&duration, "duration", "d", 10*time.Second, "how long each run is measured")
-	f.DurationVar(&warmup, "warmup", time.Second, "load before that, not measured")
+	f.DurationVar(&warmup, "warmup", time.Second, "warm-up before each run, not measured")
 	f.DurationVar(&trace, "trace", time.Second, "record a trace of this length after each run; 0 for none")
-	f.StringVar(&slo, "slo", "", "goals, as p99=20ms: find the cheapest arm that meets them")
+	f.StringVar(&slo, "slo", "", "goals, such as p99=20ms: find the cheapest arm that meets them")
 	f.StringVar(&group, "cgroup", "", "make the runs' cgroups in this `directory`, which is delegated to you")
-	f.StringVar(&cpus, "cpus", "", "pin the service to these CPUs, as 0-2,5")
+	f.StringVar(&cpus, "cpus", "", "pin the service to these CPUs, such as 0-2,5")
 	f.StringVar(&loadCPUs, "load-cpus", "", "pin the load generator to these CPUs")
 	f.StringVar(&jsonFile, "json", "", "write the result to this `file` as JSON, again after each run")
 	f.StringVar(&htmlFile, "html", "", "write the result to this `file` as a page with plots")
@@ -175,7 +175,7 @@ func runSweep(cmd *cobra.Command, s *streams, to sweepOutput) error {
 	bar.Clear()
 	if res == nil {
 		if cmd.Context().Err() != nil {
-			return &statusError{ExitInterrupted, errors.New("interrupted before a run was finished")}
+			return &statusError{ExitInterrupted, errors.New("interrupted before the first run was finished")}
 		}
 		return err
 	}
@@ -193,7 +193,7 @@ func runSweep(cmd *cobra.Command, s *streams, to sweepOutput) error {
 	case err != nil:
 		return err
 	case !slices.ContainsFunc(res.Arms, func(a sweep.Arm) bool { return a.Runs > 0 }):
-		return &statusError{ExitFailed, errors.New("no run gave figures")}
+		return &statusError{ExitFailed, errors.New("no run could be measured")}
 	}
 	return nil
 }

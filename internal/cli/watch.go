@@ -78,7 +78,7 @@ func newWatch(s *streams) *cobra.Command {
 			case len(args) == 0:
 				return usage(cmd, "name at least one URL")
 			case len(args) > maxWatched:
-				return usage(cmd, "watch shows at most %d services at once, and %d were named: name those that are late, or start a watch for each %[1]d", maxWatched, len(args))
+				return usage(cmd, "watch shows at most %d services at once, but you named %d: name those that are late, or start one watch for every %d", maxWatched, len(args), maxWatched)
 			}
 			return nil
 		},
@@ -99,10 +99,10 @@ func newWatch(s *streams) *cobra.Command {
 	f.BoolVar(&v.plain, "plain", false, "write lines also on a terminal")
 	f.BoolVar(&v.json, "json", false, "write a line of JSON for every look")
 	f.BoolVar(&v.trace, "trace", false, "take traces also where the service serves a flight recorder")
-	f.StringVar(&v.request, "request", "", "take the calls of functions that match this regular expression as requests")
+	f.StringVar(&v.request, "request", "", "treat each call of a function that matches this regular expression as a request")
 	f.StringVar(&v.group, "group", "", "show only groups whose name matches this regular expression")
 	f.BoolVar(&v.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
-	f.StringArrayVar(&v.modules, "module", nil, "code of this module, or package, is the service's own (may be repeated)")
+	f.StringArrayVar(&v.modules, "module", nil, "treat this module or package as the service's own code (may be repeated)")
 	f.StringVar(&v.thresholds, "thresholds", "", "a `file` with the limits of each severity (see \"whylate explain --help\")")
 	v.addIgnore(cmd)
 	v.color.add(cmd)
@@ -455,7 +455,7 @@ func (v *watching) lines(ctx context.Context, s *streams, list []*watched, event
 				return nil // whoever read has enough
 			}
 			if err != nil {
-				return fmt.Errorf("writing what was seen: %w", err)
+				return fmt.Errorf("writing the looks: %w", err)
 			}
 			if e.done {
 				left--

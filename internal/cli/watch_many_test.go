@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/testing/must"
@@ -41,8 +40,8 @@ func TestWatchTooMany(t *testing.T) {
 	status := Run(context.Background(), args, nil, io.Discard, &errs)
 	runtime.ReadMemStats(&after)
 	listener.Close()
-	want := fmt.Sprintf("whylate: watch shows at most %d services at once, and %d were named: name those that are late", maxWatched, many)
-	if status != ExitUsage || !strings.HasPrefix(errs.String(), want) {
+	want := fmt.Sprintf("whylate: watch shows at most %d services at once, but you named %d: name those that are late, or start one watch for every %[1]d; see `whylate watch --help`\n", maxWatched, many)
+	if status != ExitUsage || errs.String() != want {
 		t.Errorf("exit status %d, standard error %.300q", status, errs.String())
 	}
 	if got := after.TotalAlloc - before.TotalAlloc; got > most {

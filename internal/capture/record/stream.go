@@ -220,7 +220,7 @@ const headerLen = 16
 func (s *Stream) checkHeader() *Error {
 	r, err := decoded(s.resp)
 	if err != nil {
-		return s.notATrace(s.c.secrets.foreign(err.Error(), 200), "switch the compression of this path off in the service or the proxy before it")
+		return s.notATrace(s.c.secrets.foreign(err.Error(), 200), "turn off compression of this path in the service or in the proxy before it")
 	}
 	buf := bufio.NewReaderSize(r, 128<<10)
 	head, err := buf.Peek(headerLen)
@@ -379,7 +379,7 @@ func (s *Stream) end(err error) error {
 	switch {
 	case without != nil:
 		e.Text = fmt.Sprintf("the trace of %v was abandoned: %s", s.res.Window, without.text)
-		e.Do = "what arrived until then is kept; check what answers at this address"
+		e.Do = "what arrived before that is kept; check what serves this address"
 	case e.Kind == Interrupted:
 		e.Text = "interrupted " + after
 		s.warn(WarnStopped, "the trace was "+e.Text)

@@ -59,25 +59,25 @@ const help = `e  explain the last look in full
 s  save the last recording to a file in this directory
 d  compare the last look with the one before, and the last three looks
    with those before them
-tab, 1 to 9  the next service, or that one, where several are watched
+tab, 1 to 9  the next service, or the one with that number
 q, Ctrl-C  quit
 
-In a text: arrows, space, b, g and G move; q, Esc and Enter close it.
+While a text is shown: arrows, space, b, g and G move; q, Esc and Enter close it.
 
 Each look is a short trace of the service (or what its flight recorder
 holds). p50 and p99 are of the last look. If it has fewer than a hundred
-requests, earlier looks of up to a minute are added; with a sign ≤ there
-are still fewer, and the number is the slowest request.
+requests, earlier looks of up to a minute are added. With ≤ there are
+still fewer, and the number is the latency of the slowest request.
 The bar is what the slow requests of the last look spent their time on,
 the words name the largest part and its place. The line below has one
 column per look, in the colour of the largest part.
 
-A finding is new, or shows its age, or is gone; "3 of 5" says in how
-many looks since its first it was seen.
+A finding is new, or shows its age, or is gone; "3 of 5" means that it was
+seen in 3 of the 5 looks since it first appeared.
 
 The cost is an estimate: 100 ns for each event of the trace, over the
-time from look to look, as a share of the CPUs available to the service.
-Looks become rarer to stay within the budget.`
+time between looks, as a share of the CPUs available to the service.
+whylate looks less often to stay within the budget.`
 
 // Key does what a key asks for, or returns what the program is to do.
 func (a *App) Key(k Key) Action {

@@ -197,7 +197,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 			add(line().add(red, t))
 		}
 		if p.ReportAt != nil {
-			add(line().add(dim, "below: of "+seconds(now.Sub(*p.ReportAt))+" ago"))
+			add(line().add(dim, "below: the look "+seconds(now.Sub(*p.ReportAt))+" ago"))
 		}
 	}
 	if p.Looks == 0 {
@@ -215,7 +215,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	free := lines - len(out)
 	if len(groups) == 0 {
 		add(line())
-		for _, t := range breakText("No requests were found in the last look: there is no load, or it is too short (--window).", columns, 2) {
+		for _, t := range breakText("No requests were found in the last look: there is no load, or the look is too short (--window).", columns, 2) {
 			add(line().add(plain, t))
 		}
 	}
@@ -319,7 +319,7 @@ func (a *App) groups(list []watch.Group, more, columns int) []string {
 	}
 	head.right(dim, "p50", 9).right(dim, "p99", 9)
 	if !two {
-		head.add(dim, "  what the slow ones spent their time on")
+		head.add(dim, "  what the slow requests spent their time on")
 	}
 	out = append(out, head.String())
 	for i := range list {

@@ -89,7 +89,7 @@ func TestTargetFields(t *testing.T) {
 	must.Do(t, os.WriteFile(filepath.Join(dir, "b"), []byte("body"), 0o600))
 	for line, want := range map[string]string{
 		"http://h/x": "GET http://h/x 1 ", "1 http://h/": "GET http://h/ 1 ", "1000000 PUT http://h/": "PUT http://h/ 1000000 ", "http://h/ @b": "POST http://h/ 1 body", "PATCH /y @" + filepath.Join(dir, "b"): "PATCH http://base/y 1 body",
-		"1000001 http://h/": "a weight of 1000001: give 1 to 1000000", "-1 http://h/": "a weight of -1: give 1 to 1000000", "GET GET http://h/": "write [WEIGHT] [METHOD] URL [@BODYFILE]", "7": "write [WEIGHT] [METHOD] URL [@BODYFILE]", "/%zz": "the path /%zz cannot be read",
+		"1000001 http://h/": "a weight of 1000001: give 1 to 1000000", "-1 http://h/": "a weight of -1: give 1 to 1000000", "GET GET http://h/": "write [WEIGHT] [METHOD] URL [@BODYFILE]", "7": "write [WEIGHT] [METHOD] URL [@BODYFILE]", "/%zz": "the path /%zz is not valid",
 	} {
 		target, err := parseTarget(strings.Fields(line), "http://base/", dir)
 		got := fmt.Sprintf("%s %s %d %s", target.method(), target.URL, target.Weight, target.Body)
@@ -100,7 +100,7 @@ func TestTargetFields(t *testing.T) {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
-	if _, err := parseTarget([]string{"/x"}, "http://%zz", dir); err == nil || !strings.Contains(err.Error(), "the service's URL cannot be read") {
+	if _, err := parseTarget([]string{"/x"}, "http://%zz", dir); err == nil || !strings.Contains(err.Error(), "the service's URL is not valid") {
 		t.Errorf("a base that is none: %v", err)
 	}
 	for n, ok := range map[int]bool{maxTargets: true, maxTargets + 1: false} {

@@ -68,7 +68,7 @@ func ParseRate(s string, d time.Duration) ([]Phase, error) {
 func parseRate(s string) (float64, error) {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(v > 0) || v > MaxRate {
-		return 0, fmt.Errorf("rate %q: write requests a second, more than 0 and at most %d, as 500, a ramp 100..1000, or steps 100,200,400", s, MaxRate)
+		return 0, fmt.Errorf("rate %q: write requests a second, more than 0 and at most %d, such as 500, a ramp 100..1000, or steps 100,200,400", s, MaxRate)
 	}
 	return v, nil
 }

@@ -140,11 +140,11 @@ func parseTarget(fields []string, base, dir string) (t Target, err error) {
 		}
 		u, err := url.Parse(base)
 		if err != nil {
-			return t, errors.New("the service's URL cannot be read")
+			return t, errors.New("the service's URL is not valid")
 		}
 		rel, err := u.Parse(t.URL)
 		if err != nil {
-			return t, fmt.Errorf("the path %s cannot be read", t.URL)
+			return t, fmt.Errorf("the path %s is not valid", t.URL)
 		}
 		t.URL = rel.String()
 	}

@@ -24,7 +24,7 @@ func WriteText(w io.Writer, r *Result, target string) error {
 		fmt.Fprintf(&b, ", %d not sent", r.Dropped)
 	}
 	if r.AskedPerS > 0 {
-		fmt.Fprintf(&b, "; asked for %.5g/s", r.AskedPerS)
+		fmt.Fprintf(&b, "; target %.5g/s", r.AskedPerS)
 	}
 	fmt.Fprintf(&b, ", answered %.5g/s\n\n", r.AchievedPerS)
 	rows := [][]string{{"", "p50", "p90", "p99", "p99.9", "max"}}

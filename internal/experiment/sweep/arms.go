@@ -123,7 +123,7 @@ func check(name, v string) error {
 	switch name {
 	case GOMAXPROCS:
 		if n, err := strconv.Atoi(v); err != nil || n < 1 || n > 10000 {
-			return bad("a whole number from 1, as 1,2,4")
+			return bad("a whole number from 1, such as 1,2,4")
 		}
 	case GOGC:
 		if n, err := strconv.Atoi(v); v != "off" && (err != nil || n < 1) {
@@ -135,7 +135,7 @@ func check(name, v string) error {
 		}
 	case Quota:
 		if q, err := strconv.ParseFloat(v, 64); err != nil || !(q >= 0.01) || q > 10000 {
-			return bad("CPUs from 0.01, as 0.5,1,2")
+			return bad("CPUs from 0.01, such as 0.5,1,2")
 		}
 	case Instances:
 		if n, err := strconv.Atoi(v); err != nil || n < 1 || n > 100 {
@@ -147,7 +147,7 @@ func check(name, v string) error {
 		}
 	case LoadShare:
 		if _, err := parseShare(v); err != nil {
-			return bad("a percentage of the service's capacity, as 50%,85%")
+			return bad("a percentage of the service's capacity, such as 50%,85%")
 		}
 	default:
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(v, "\x00") {

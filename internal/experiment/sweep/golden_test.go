@@ -234,7 +234,7 @@ func TestReady(t *testing.T) {
 		if (err == nil) != ok {
 			t.Errorf("%d: %v", code, err)
 		}
-		if want := fmt.Sprintf("the service was not ready within 1ns: %d %s; it said: no configuration; is --url right", code, http.StatusText(code)); !ok && !strings.HasPrefix(err.Error(), want) {
+		if want := fmt.Sprintf("the service was not ready within 1ns: %d %s; its last output: no configuration; is --url right", code, http.StatusText(code)); !ok && !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -267,7 +267,7 @@ func TestTail(t *testing.T) {
 		o.add(fmt.Sprint("line ", i))
 	}
 	o.add("gc 1 @1s 0%: 0+0+0 ms clock, 1+2/3/4+5 ms cpu, 4->5->2 MB")
-	if o.tail() != "; it said: line 2 / line 3 / line 4 / line 5 / line 6" || !o.gc || o.gcs != 1 || o.gcCPU != 11e6 {
+	if o.tail() != "; its last output: line 2 / line 3 / line 4 / line 5 / line 6" || !o.gc || o.gcs != 1 || o.gcCPU != 11e6 {
 		t.Errorf("%s, %+v", o.tail(), &o)
 	}
 	var blank output

@@ -120,7 +120,7 @@ func TestDo(t *testing.T) {
 	saved := 0
 	o.Save = func(r *Result) error { saved = len(r.Measurements); return nil }
 	r := must.Have(Do(context.Background(), o))(t)
-	want := map[string]string{"die": "the service ended before it was ready (exit status 1); it said: no configuration", "hang": "was not ready within 1.5s", "dies-later": "the service ended during the run (exit status 7)"}
+	want := map[string]string{"die": "the service ended before it was ready (exit status 1); its last output: no configuration", "hang": "was not ready within 1.5s", "dies-later": "the service ended during the run (exit status 7)"}
 	for _, a := range r.Arms {
 		mode := a.Settings["MODE"]
 		switch {
@@ -347,7 +347,7 @@ func TestParseGC(t *testing.T) {
 	for _, line := range []string{"a", strings.Repeat("x", 8<<10), "last \x1b[2J words"} {
 		o.add(line)
 	}
-	if tail := o.tail(); !strings.HasPrefix(tail, "; it said: a / xxx") || strings.Contains(tail, "\x1b") || len(tail) > 400 {
+	if tail := o.tail(); !strings.HasPrefix(tail, "; its last output: a / xxx") || strings.Contains(tail, "\x1b") || len(tail) > 400 {
 		t.Errorf("%q", tail)
 	}
 }

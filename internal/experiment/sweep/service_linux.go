@@ -151,7 +151,7 @@ func (o *output) tail() string {
 	if text == "" {
 		return ""
 	}
-	return "; it said: " + termtext.Head(text, 300)
+	return "; its last output: " + termtext.Head(text, 300)
 }
 
 // parseGC reads a line of GODEBUG=gctrace=1 and returns the collection's CPU time in ns, without that of idle Ps (package

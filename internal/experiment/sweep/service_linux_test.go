@@ -72,9 +72,9 @@ func TestAlive(t *testing.T) {
 		group  bool
 		want   string
 	}{
-		{"", false, "(exit status 3); it said: no room left"},
-		{"oom 3\noom_kill 0\n", true, "(exit status 3); it said"},
-		{"oom_kill 2\n", true, "(exit status 3, out of memory); it said"},
+		{"", false, "(exit status 3); its last output: no room left"},
+		{"oom 3\noom_kill 0\n", true, "(exit status 3); its last output"},
+		{"oom_kill 2\n", true, "(exit status 3, out of memory); its last output"},
 	} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, "memory.events"), []byte(c.events), 0o600))
 		if ended.group = nil; c.group {

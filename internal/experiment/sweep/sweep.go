@@ -70,7 +70,7 @@ func ParseSLO(s string) ([]Target, error) {
 		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
 		d, err := time.ParseDuration(value)
 		if _, known := percentileFigures[name]; !ok || !known || err != nil || d <= 0 {
-			return nil, fmt.Errorf("the goal %q: write p50, p90, p99, p99.9 or max and a time, as p99=20ms", part)
+			return nil, fmt.Errorf("the goal %q: write p50, p90, p99, p99.9 or max and a time, such as p99=20ms", part)
 		}
 		out = append(out, Target{name, d})
 	}

@@ -147,9 +147,9 @@ func (s *sweeper) prepare() (restore func(), err error) {
 		}
 	}
 	if n, err := cpugroup.RemoveLeft(owner, s.above); err != nil {
-		s.noteOnce("left", "removing what an earlier sweep left: %v", err)
+		s.noteOnce("left", "removing the cgroups of an earlier sweep: %v", err)
 	} else if n > 0 {
-		s.note(fmt.Sprintf("removed %d cgroups that an earlier sweep left", n))
+		s.note(fmt.Sprintf("removed %d cgroups of an earlier sweep", n))
 	}
 	quota, procs, memory := 0.0, 0, false
 	for _, a := range s.arms {
@@ -317,7 +317,7 @@ func (s *sweeper) up(ctx context.Context, arm Settings) (*up, error) {
 		}
 		for deadline := time.Now().Add(5 * time.Second); port == "" && inUse(s.o.Load.Targets[0].URL); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) || ctx.Err() != nil {
-				return u, fmt.Errorf("a process still listens at %s: the previous run left it", redacted(s.o.Load.Targets[0].URL))
+				return u, fmt.Errorf("a process of the previous run still listens at %s", redacted(s.o.Load.Targets[0].URL))
 			}
 		}
 		in, err := s.start(args, environment(s.o.Env, arm), quota/float64(n), memory/int64(n))

@@ -101,24 +101,24 @@ func TestLimits(t *testing.T) {
 		want   []string // kind and the beginning of the text
 	}{
 		{"group=g1,p99=60ms", nil},
-		{"group=g1,p99=59ms", []string{"budget shop.handle: p99 is 60.0ms, the budget is 59.0ms; 50% of that time is sleep at main.backoff main.go:30"}},
-		{"group=shop.handle,max=1s,mean=9ms", []string{"budget shop.handle: mean is 10.0ms, the budget is 9.00ms"}},
+		{"group=g1,p99=59ms", []string{"budget shop.handle: p99 is 60.0ms, over the budget of 59.0ms; 50% of that time is sleep at main.backoff main.go:30"}},
+		{"group=shop.handle,max=1s,mean=9ms", []string{"budget shop.handle: mean is 10.0ms, over the budget of 9.00ms"}},
 		{"group=github.com/acme/shop.handle,p90=1s", nil},
 		{"p50=5ms", []string{"budget shop.handle: p50 is 9.00ms"}},
 		{"p99=1s", nil}, // main.rare is not known to keep it: one of its requests has been open for 3 s
-		{"group=main.rare,p99=1s", []string{"unknown main.rare: p99 is not known from 7 requests, it needs about 100: record longer, or under more load; 1 are still running, the oldest for 3.00s"}},
-		{"group=main.rare,p99=10s", []string{"unknown main.rare: p99 is not known from 7 requests"}}, // named, so it has to be known
-		{"group=main.idle,mean=1s", []string{"unknown main.idle: mean is not known from 0 requests"}},
+		{"group=main.rare,p99=1s", []string{"unknown main.rare: p99 cannot be known from 7 requests, it needs about 100: record longer, or under more load; 1 are still running, the oldest for 3.00s"}},
+		{"group=main.rare,p99=10s", []string{"unknown main.rare: p99 cannot be known from 7 requests"}}, // named, so it has to be known
+		{"group=main.idle,mean=1s", []string{"unknown main.idle: mean cannot be known from 0 requests"}},
 		{"group=nosuch,p99=1s", []string{"no-group p99 of nosuch cannot be checked: no group has that name; the groups are shop.handle, main.rare, main.idle"}},
 		{"group=g1,sched=30%", nil}, // a sum of floats, and at most is at most
-		{"group=g1,sched=29.9%", []string{"budget shop.handle: sched has 30% of the time of all requests, the budget is 29.9%; most of it is sched at main.render main.go:20"}},
+		{"group=g1,sched=29.9%", []string{"budget shop.handle: sched takes 30% of the time of all requests, over the budget of 29.9%; most of it is sched at main.render main.go:20"}},
 		{"group=g1,sched-wake=10%,sched-poll=0%", nil},
 		{"group=g1,gc=10%", nil},
-		{"group=g1,gc=9%", []string{"budget shop.handle: gc has 10% of the time of all requests, the budget is 9%; most of it is gc-assist"}},
-		{"group=g1,stw=7%", []string{"budget shop.handle: stw has 8% of the time of all requests, the budget is 7%; most of it is stw (ReadMemStats)"}},
+		{"group=g1,gc=9%", []string{"budget shop.handle: gc takes 10% of the time of all requests, over the budget of 9%; most of it is gc-assist"}},
+		{"group=g1,stw=7%", []string{"budget shop.handle: stw takes 8% of the time of all requests, over the budget of 7%; most of it is stw (ReadMemStats)"}},
 		{"group=g1,p99-max:sched=0%,p99-max:sleep=50%", nil},
-		{"group=g1,p90-99:sched=1%", []string{"unknown shop.handle: the share of sched is not known: no requests in band p90-99"}},
-		{"group=g2,p50-90:sched=1%", []string{"unknown main.rare: the share of sched is not known"}},
+		{"group=g1,p90-99:sched=1%", []string{"unknown shop.handle: the share of sched is unknown: none of "}},
+		{"group=g2,p50-90:sched=1%", []string{"unknown main.rare: the share of sched is unknown"}},
 	} {
 		limits := must.Have(Parse(c.budget))(t)
 		r := Check(sample(), Rules{Limits: limits})
@@ -245,11 +245,11 @@ func TestGrowth(t *testing.T) {
 		at        string
 	}{
 		{"nothing", same, same, 0.05, "", ""},
-		{"the whole interval beyond the tolerance", change(10e6, 12e6, 1.1e6, 3e6), same, 0.1, "s: slower than the baseline: mean 12.0ms, was 10.0ms (+20%); most by sleep at main.f f.go:3, +2.00ms a request", "main.f"},
+		{"the whole interval beyond the tolerance", change(10e6, 12e6, 1.1e6, 3e6), same, 0.1, "s: slower than the baseline: mean 12.0ms, was 10.0ms (+20%); mostly by sleep at main.f f.go:3, +2.00ms a request", "main.f"},
 		{"the interval reaches into the tolerance", change(10e6, 12e6, 0.9e6, 3e6), same, 0.1, "", ""},
 		{"no tolerance", change(10e6, 12e6, 0.9e6, 3e6), same, 0, "s: slower than the baseline: mean", "main.f"},
 		{"faster", change(10e6, 5e6, -6e6, -4e6), change(10e6, 5e6, -6e6, -4e6), 0, "", ""},
-		{"only the slowest", same, change(10e6, 80e6, 60e6, 80e6), 0.1, "s: slower than the baseline: p99 80.0ms, was 10.0ms (+700%); most by syscall at main.flush g.go:9", "main.flush"},
+		{"only the slowest", same, change(10e6, 80e6, 60e6, 80e6), 0.1, "s: slower than the baseline: p99 80.0ms, was 10.0ms (+700%); mostly by syscall at main.flush g.go:9", "main.flush"},
 		{"twentyfold", change(10e6, 200e6, 180e6, 200e6), change(1e6, 30e6, 20e6, 30e6), 0.1, "s: slower than the baseline: mean 200ms, was 10.0ms (x20), p99 30.0ms, was 1.00ms (x30)", "main.f"},
 	} {
 		r := &Result{}

@@ -18,7 +18,7 @@ const (
 	// placeWidth bounds a place in a sentence.
 	placeWidth = 100
 
-	backText = "; whylate verify called it fixed before"
+	backText = "; whylate verify had called it fixed"
 )
 
 func cutText(rep *report.Report) string {
@@ -26,14 +26,14 @@ func cutText(rep *report.Report) string {
 }
 
 func noRequestsText(g *report.Group, l *Limit) string {
-	return fmt.Sprintf("%s: %s is not compared with it, no request has ended; %d were in progress", words.FuncName(g.Name), l.Metric(), g.Open.Count)
+	return fmt.Sprintf("%s: %s cannot be checked: no request ended within the trace; %d were still running", words.FuncName(g.Name), l.Metric(), g.Open.Count)
 }
 
 func noGroupText(rep *report.Report, l *Limit) string {
 	if l.Group == "" {
 		return fmt.Sprintf("%s cannot be checked: %s has no requests", l.Metric(), rep.Input.Name)
 	}
-	return fmt.Sprintf("%s of %s cannot be checked: no group has that name; the groups are %s", l.Metric(), l.Group, groupNames(rep))
+	return fmt.Sprintf("%s of %s cannot be checked: no group has that name; %s", l.Metric(), l.Group, groupNames(rep))
 }
 
 func groupNames(rep *report.Report) string {
@@ -43,16 +43,16 @@ func groupNames(rep *report.Report) string {
 	}
 	switch {
 	case len(names) == 0:
-		return "none at all"
+		return "there are no groups"
 	case len(names) > maxNames:
-		return strings.Join(names[:maxNames], ", ") + fmt.Sprintf(" and %d more", len(names)-maxNames)
+		return "the groups are " + strings.Join(names[:maxNames], ", ") + fmt.Sprintf(" and %d more", len(names)-maxNames)
 	}
-	return strings.Join(names, ", ")
+	return "the groups are " + strings.Join(names, ", ")
 }
 
 // fewText says that a latency is not known, for which need requests are needed.
 func fewText(g *report.Group, l *Limit, need int) string {
-	s := fmt.Sprintf("%s: %s is not known from %s, it needs about %s: record longer, or under more load", words.FuncName(g.Name), l.Stat,
+	s := fmt.Sprintf("%s: %s cannot be known from %s, it needs about %s: record longer, or under more load", words.FuncName(g.Name), l.Stat,
 		words.Count(g.Count, "request", "requests"), words.Number(int64(need)))
 	if g.Open.Count > 0 {
 		s += fmt.Sprintf("; %d are still running, the oldest for %s", g.Open.Count, words.Duration(g.Open.OldestNS))
@@ -62,7 +62,7 @@ func fewText(g *report.Group, l *Limit, need int) string {
 
 // latencyText says that a latency is over its budget, mostly by a cause if that is not nil.
 func latencyText(g *report.Group, l *Limit, ns int64, by *report.Cause) string {
-	s := fmt.Sprintf("%s: %s is %s, the budget is %s", words.FuncName(g.Name), l.Stat, words.Duration(ns), words.Duration(l.NS))
+	s := fmt.Sprintf("%s: %s is %s, over the budget of %s", words.FuncName(g.Name), l.Stat, words.Duration(ns), words.Duration(l.NS))
 	if by != nil {
 		s += fmt.Sprintf("; %s of that time is %s", words.Share(by.Share), causeText(by.Cause, by.Kind, by.Site))
 	}
@@ -70,7 +70,7 @@ func latencyText(g *report.Group, l *Limit, ns int64, by *report.Cause) string {
 }
 
 func noBandText(g *report.Group, l *Limit) string {
-	return fmt.Sprintf("%s: the share of %s is not known: no requests in band %s of %s", words.FuncName(g.Name), l.Cause, l.Band, words.Count(g.Count, "request", "requests"))
+	return fmt.Sprintf("%s: the share of %s is unknown: none of %[4]s lies in band %[3]s", words.FuncName(g.Name), l.Cause, l.Band, words.Count(g.Count, "request", "requests"))
 }
 
 // shareText says that a cause's share is over its budget, mostly by a row of it if that is not nil.
@@ -79,7 +79,7 @@ func shareText(g *report.Group, l *Limit, share float64, by *report.Cause) strin
 	if l.Band == report.BandAll {
 		band = "all requests"
 	}
-	s := fmt.Sprintf("%s: %s has %s of the time of %s, the budget is %s", words.FuncName(g.Name), l.Cause, words.Share(share), band, words.Share(l.Share))
+	s := fmt.Sprintf("%s: %s takes %s of the time of %s, over the budget of %s", words.FuncName(g.Name), l.Cause, words.Share(share), band, words.Share(l.Share))
 	if by != nil {
 		s += "; most of it is " + causeText(by.Cause, by.Kind, by.Site)
 	}
@@ -113,7 +113,7 @@ func findingText(group string, f *report.Finding) string {
 }
 
 func vanishedText(group string, rep *report.Report) string {
-	return fmt.Sprintf("%s is in the baseline and not in %s: it was not compared", words.FuncName(group), rep.Input.Name)
+	return fmt.Sprintf("%s is in the baseline but not in %s: it was not compared", words.FuncName(group), rep.Input.Name)
 }
 
 func appearedText(group string) string {
@@ -132,7 +132,7 @@ func growthText(g *compare.Group, grown []grownBy, most *compare.Row) string {
 	}
 	s := fmt.Sprintf("%s: slower than the baseline: %s", words.FuncName(g.Name), strings.Join(said, ", "))
 	if most != nil {
-		s += fmt.Sprintf("; most by %s, +%s a request", causeText(most.Cause, most.Kind, most.Site()), words.Duration(most.DeltaNS))
+		s += fmt.Sprintf("; mostly by %s, +%s a request", causeText(most.Cause, most.Kind, most.Site()), words.Duration(most.DeltaNS))
 	}
 	return s
 }

@@ -76,9 +76,9 @@ func TestVerdictText(t *testing.T) {
 		was  int64
 		want string
 	}{
-		{Kept, &got, 9, "promised 7ns of p99, got 5ns"}, {Better, &got, 9, "promised 7ns of p99, got 5ns: more than promised"}, {Short, &got, 9, "promised 7ns of p99, got 5ns: less than promised, and not by chance"},
-		{Chance, &slower, 9, "promised 7ns of p99, got 3ns slower: that may be chance, record for longer"}, {Unmade, &got, 9, "promised 7ns of p99: the finding still stands, so the change is not in this recording"},
-		{Unknown, nil, 9, "promised 7ns of p99: too few requests on one side to judge it"}, {Unknown, nil, 0, "no promise can be measured: there were too few requests"},
+		{Kept, &got, 9, "p99: promised 7ns less, measured 5ns less"}, {Better, &got, 9, "p99: promised 7ns less, measured 5ns less; a larger change than promised"}, {Short, &got, 9, "p99: promised 7ns less, measured 5ns less; a smaller change than promised, and not by chance"},
+		{Chance, &slower, 9, "p99: promised 7ns less, measured 3ns more; that may be chance: record for longer"}, {Unmade, &got, 9, "p99: promised 7ns less; the finding is still there, so this recording does not have the change"},
+		{Unknown, nil, 9, "p99: promised 7ns less; one of the recordings has too few requests to judge it"}, {Unknown, nil, 0, "too few requests to measure what was promised"},
 	} {
 		v := Verdict{Judgement: c.j, Got: c.got, WasNS: c.was, Metric: "p99"}
 		v.Promised.Est = -7

@@ -187,31 +187,31 @@ func idOf(parts ...string) string {
 
 // Text says a verdict in a sentence. duration writes ns.
 func (v *Verdict) Text(duration func(int64) string) string {
-	gain := func(ns int64) string {
+	change := func(ns int64) string {
 		if ns > 0 {
-			return duration(ns) + " slower"
+			return duration(ns) + " more"
 		}
-		return duration(-ns)
+		return duration(-ns) + " less"
 	}
-	promised := fmt.Sprintf("promised %s of %s", gain(v.Promised.Est), v.Metric)
+	promised := fmt.Sprintf("%s: promised %s", v.Metric, change(v.Promised.Est))
 	got := ""
 	if v.Got != nil {
-		got = ", got " + gain(*v.Got)
+		got = ", measured " + change(*v.Got)
 	}
 	switch v.Judgement {
 	case Kept:
 		return promised + got
 	case Better:
-		return promised + got + ": more than promised"
+		return promised + got + "; a larger change than promised"
 	case Short:
-		return promised + got + ": less than promised, and not by chance"
+		return promised + got + "; a smaller change than promised, and not by chance"
 	case Chance:
-		return promised + got + ": that may be chance, record for longer"
+		return promised + got + "; that may be chance: record for longer"
 	case Unmade:
-		return promised + ": the finding still stands, so the change is not in this recording"
+		return promised + "; the finding is still there, so this recording does not have the change"
 	}
 	if v.WasNS == 0 {
-		return "no promise can be measured: there were too few requests"
+		return "too few requests to measure what was promised"
 	}
-	return promised + ": too few requests on one side to judge it"
+	return promised + "; one of the recordings has too few requests to judge it"
 }

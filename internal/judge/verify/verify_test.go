@@ -95,7 +95,7 @@ func TestReports(t *testing.T) {
 		if v.Judgement != c.want || v.Metric != c.metric || v.Group != "main.handle" || v.ID == "" {
 			t.Errorf("%s: %s by %s: %+v", c.name, v.Judgement, v.Metric, v)
 		}
-		if text := v.Text(func(ns int64) string { return fmt.Sprint(ns/1e6, "ms") }); c.name == "kept" && !strings.HasPrefix(text, "promised 44ms of p99, got 4") || text == "" {
+		if text := v.Text(func(ns int64) string { return fmt.Sprint(ns/1e6, "ms") }); c.name == "kept" && !strings.HasPrefix(text, "p99: promised 44ms less, measured 4") || text == "" {
 			t.Errorf("%s: %q", c.name, text)
 		}
 	}

@@ -256,9 +256,9 @@ func (p *page) rows(what string, rows []compare.Row, limit int, evidence bool, c
 		case where == "" && r.Kind != "":
 			where = termtext.Head(r.Kind, room)
 		case where == "" && r.Cause == report.CauseOther:
-			where = "all that is not listed"
+			where = "all other places"
 		case where == "":
-			where = "no place known"
+			where = "place unknown"
 		}
 		delta := r.DeltaNS
 		p.line("  " + p.tinted(termtext.PadLeft(change, changeColumn), counts(r), &delta) + "  " + termtext.Pad(termtext.Head(r.Cause, 10), 11) +
