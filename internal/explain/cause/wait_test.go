@@ -41,9 +41,7 @@ func TestWaitForP(t *testing.T) {
 		"very often, over a border": {idle: often(60), border: 4050, want: []stretch{{idle, 0, 60 * 30}, {busy, 0, 8500 - 60*30}}, most: 2*maxStretches + 2},
 	} {
 		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
-			m, n := b.Thread(), b.Thread()
-			m.Was(1)
-			n.Was(2)
+			m, n := b.Thread(1), b.Thread(2)
 			p := n.Proc()
 			for i, x := range c.idle {
 				if c.border != 0 && x[0] > c.border && (i == 0 || c.idle[i-1][0] < c.border) {

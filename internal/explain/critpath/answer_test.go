@@ -66,8 +66,7 @@ var answered = []struct {
 430-500 g1 cpu main.end
 `},
 	{"an answer that waits for another one", func(b *tracetext.Builder) {
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
+		m, n, o := b.Thread(1), b.Thread(), b.Thread()
 		m.Block(120, "network", readLoop...)
 		n.Was(3)
 		n.Block(150, "network", readLoop...)
@@ -100,11 +99,7 @@ var answered = []struct {
 // asked is a request whose reader is woken for somebody else while it is
 // answered, by one who waits for a lock then.
 func asked(b *tracetext.Builder) {
-	m, n, o, r := b.Thread(), b.Thread(), b.Thread(), b.Thread()
-	m.Was(1)
-	r.Was(2)
-	n.Was(3)
-	o.Was(4)
+	m, n, o, r := b.Thread(1), b.Thread(3), b.Thread(4), b.Thread(2)
 	r.Block(20, "network", readLoop...)
 	o.Block(110, "sleep", "time.Sleep", "main.hold")
 	m.Block(120, "select", header...)
@@ -174,10 +169,7 @@ func TestAnswersInACircle(t *testing.T) {
 		{{1, 100}: {{2, 0, 900}, {3, 0, 900}}, {2, 0}: {{3, 0, 900}}, {3, 0}: {{2, 0, 900}, {1, 0, 900}}, {1, 0}: {{3, 0, 900}}},
 	} {
 		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
-			m, n, o := b.Thread(), b.Thread(), b.Thread()
-			m.Was(1)
-			n.Was(2)
-			o.Was(3)
+			m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 			m.Block(110, "network", readLoop...)
 			n.Block(120, "network", readLoop...)
 			o.Block(120, "network", readLoop...)

@@ -68,8 +68,7 @@ var graphs = []struct {
 }{
 	{"basic", 100, 400, func(b *tracetext.Builder) {
 		// Runs, sleeps, wants a P, runs, is in the kernel, runs.
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
+		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "sleep", "time.Sleep", "main.work")
 		n.Unblock(200, 1)
 		m.Start(210, 1)
@@ -86,9 +85,7 @@ var graphs = []struct {
 `},
 	{"waker followed only within the wait", 100, 400, func(b *tracetext.Builder) {
 		// The holder has slept for long when the request comes to the lock.
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		n.Block(20, "sleep", "time.Sleep", "main.hold")
 		m.Block(200, "sync", lockStack...)
 		m.Unblock(300, 2)
@@ -110,10 +107,7 @@ var graphs = []struct {
 		// it to 1: from 100 on it was with 3, not with 2's client.
 		want := []string{"runtime.selectgo", "database/sql.(*DB).conn", "database/sql.(*DB).QueryContext", "main.query"}
 		give := []string{"runtime.chansend", "database/sql.(*DB).putConnDBLocked", "database/sql.(*Rows).Close", "main.query"}
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
-		o.Was(3)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(20, "network", pollRead...)
 		o.Block(50, "network", pollRead...)
 		m.Block(110, "select", want...)
@@ -142,8 +136,7 @@ var graphs = []struct {
 	{"self wake: its own thread runs the timer it waits for", 100, 300, func(b *tracetext.Builder) {
 		// The wake stands right behind the goroutine's own events, but it is
 		// nobody's: there is no one to follow.
-		m := b.Thread()
-		m.Was(2)
+		m := b.Thread(2)
 		b.Waiting(1)
 		m.Block(90, "sync", lockStack...)
 		m.Unblock(95, 1)
@@ -160,8 +153,7 @@ var graphs = []struct {
 `},
 	{"a handler's WebSocket waits for its client, a client's for a peer", 100, 500, func(b *tracetext.Builder) {
 		read := []string{"internal/poll.(*FD).Read", "bufio.(*Reader).Peek", "github.com/gorilla/websocket.(*Conn).read", "github.com/gorilla/websocket.(*Conn).ReadMessage"}
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
+		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "network", slices.Concat(read, []string{"main.chat", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"})...)
 		n.Unblock(250, 1)
 		m.Start(260, 1)
@@ -179,8 +171,7 @@ var graphs = []struct {
 410-500 g1 cpu main.end
 `},
 	{"who waits to be asked waits for no peer", 100, 300, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
+		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "network", "internal/poll.(*FD).Accept", "net.(*netFD).accept", "net/http.(*Server).Serve")
 		n.Unblock(250, 1)
 		m.Start(260, 1)
@@ -192,8 +183,7 @@ var graphs = []struct {
 260-300 g1 cpu main.end
 `},
 	{"missing waker of a lock", 100, 300, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
+		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "sync", lockStack...)
 		n.Unblock(250, 1)
 		m.Start(260, 1)
@@ -205,9 +195,7 @@ var graphs = []struct {
 260-300 g1 cpu main.end
 `},
 	{"false waker: the world restarts and the network is polled", 100, 300, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "network", pollRead...)
 		n.Unblock(250, 1, restart...)
 		m.Start(260, 1)
@@ -219,9 +207,7 @@ var graphs = []struct {
 260-300 g1 cpu main.end
 `},
 	{"true waker of a network wait: a deadline moved by another", 100, 300, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "network", pollRead...)
 		n.Unblock(250, 1, deadline...)
 		m.Start(260, 1)
@@ -233,10 +219,7 @@ var graphs = []struct {
 260-300 g1 cpu main.end
 `},
 	{"nested: the holder waits for a lock itself", 100, 500, func(b *tracetext.Builder) {
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
-		o.Was(3)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		m.Block(150, "sync", "sync.(*Mutex).Lock", "main.a")
 		n.Block(200, "sync", "sync.(*Mutex).Lock", "main.b")
 		o.Syscall(210, "syscall.fsync", "main.sync")
@@ -258,9 +241,7 @@ var graphs = []struct {
 410-500 g1 cpu main.end
 `},
 	{"embedded: the waker's own wait lies wholly inside", 100, 500, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "chan receive", recvStack...)
 		n.Block(200, "network", pollRead...)
 		n.Unblock(300, 2)
@@ -277,8 +258,7 @@ var graphs = []struct {
 `},
 	{"mutual: each waits for the other in turn", 100, 500, func(b *tracetext.Builder) {
 		// Ping-pong over two channels, on one thread.
-		m := b.Thread()
-		m.Was(1)
+		m := b.Thread(1)
 		b.Waiting(2)
 		m.Unblock(120, 2, sendStack...)
 		m.Block(150, "chan receive", recvStack...)
@@ -308,10 +288,7 @@ var graphs = []struct {
 `},
 	{"barging: woken, lost, blocked again", 100, 500, func(b *tracetext.Builder) {
 		// Goroutine 2 unlocks at 200, goroutine 3 takes the lock before 1 runs.
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
-		o.Was(3)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		m.Block(150, "sync", lockStack...)
 		n.Unblock(200, 1, unlockStack...)
 		m.Start(205, 1)
@@ -331,9 +308,7 @@ var graphs = []struct {
 	{"hand-off of a starving lock", 100, 400, func(b *tracetext.Builder) {
 		// In starvation mode Unlock yields to the waiter: the unlocker's stop says
 		// "preempted". Its time afterwards is no part of the request.
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "sync", lockStack...)
 		m.ProcStop(160)
 		n.Unblock(250, 1, unlockStack...)
@@ -355,8 +330,7 @@ var graphs = []struct {
 390-400 g1 cpu main.end
 `},
 	{"fan-in: only the last Done counts", 100, 500, func(b *tracetext.Builder) {
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
+		m, n, o := b.Thread(1), b.Thread(), b.Thread()
 		m.Create(110, 2, "main.part", "main.fan")
 		m.Create(120, 3, "main.part", "main.fan")
 		m.Block(130, "sync", waitGrpStack...)
@@ -386,9 +360,7 @@ var graphs = []struct {
 420-500 g1 cpu main.end
 `},
 	{"creator: born within the wait, of a third", 100, 400, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "chan receive", recvStack...)
 		n.Create(250, 3, "main.born", "main.mother")
 		n.Block(260, "forever", "main.after")
@@ -405,8 +377,7 @@ var graphs = []struct {
 300-400 g1 cpu main.end
 `},
 	{"AfterFunc: born of nobody", 100, 400, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
+		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "chan receive", recvStack...)
 		n.Create(250, 3, "main.alarm")
 		n.Start(270, 3)
@@ -422,8 +393,7 @@ var graphs = []struct {
 300-400 g1 cpu main.end
 `},
 	{"AfterFunc of the standard library: the wait for it is the place", 100, 400, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
+		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "select", "runtime.selectgo", "main.await")
 		n.Create(250, 3, "context.WithDeadlineCause.func2")
 		n.Start(270, 3)
@@ -440,9 +410,7 @@ var graphs = []struct {
 `},
 	{"singleflight: the follower has the leader's reason", 100, 500, func(b *tracetext.Builder) {
 		// The leader began before the request, and works for itself.
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		n.Block(50, "network", pollRead...)
 		m.Block(200, "sync", "sync.(*WaitGroup).Wait", "golang.org/x/sync/singleflight.(*Group).Do", "main.get")
 		n.Unblock(300, 2)
@@ -459,9 +427,7 @@ var graphs = []struct {
 420-500 g1 cpu main.end
 `},
 	{"generation border: in a wait, and in the waker's", 100, 2000, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		m.Block(200, "sync", lockStack...)
 		n.Block(300, "sleep", "time.Sleep", "main.hold")
 		b.NextGeneration(1000)
@@ -506,8 +472,7 @@ var graphs = []struct {
 		// The same as above, but one P gets to look before sysmon does. At 90,500
 		// somebody is woken after so short a gap that it tells nothing: a P that
 		// steals has looked before.
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
+		m, n := b.Thread(1), b.Thread()
 		n.ProcStop(10)
 		b.Runnable(7)
 		b.Runnable(8)
@@ -579,8 +544,7 @@ var graphs = []struct {
 19000000-20000000 g1 cpu main.end
 `},
 	{"coroutine switch", 100, 400, func(b *tracetext.Builder) {
-		m := b.Thread()
-		m.Was(1)
+		m := b.Thread(1)
 		m.CreateBlocked(120, 2, "main.seq", "iter.Pull", "main.pull")
 		m.Switch(150, 2)
 		m.Block(200, "sleep", "time.Sleep", "main.seq")
@@ -598,9 +562,7 @@ var graphs = []struct {
 350-400 g1 cpu main.end
 `},
 	{"assist with waits inside: each instant once", 100, 500, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		m.AssistBegin(150, "runtime.mallocgc", "main.alloc")
 		m.Block(200, "GC mark assist wait for work", "runtime.gcAssistAlloc", "runtime.mallocgc", "main.alloc")
 		n.Unblock(300, 1, "runtime.gcFlushBgCredit", "runtime.gcBgMarkWorker")
@@ -622,9 +584,7 @@ var graphs = []struct {
 450-500 g1 cpu main.end
 `},
 	{"semaphores of the runtime are no locks", 100, 500, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "sync", "runtime.semacquire", "runtime.gcStart", "runtime.mallocgc", "main.alloc")
 		n.Unblock(250, 1, "runtime.gcStart", "main.other")
 		m.Start(250, 1)
@@ -640,9 +600,7 @@ var graphs = []struct {
 400-500 g1 cpu main.end
 `},
 	{"open wait at the window's end", 100, 900, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
+		m, n := b.Thread(1), b.Thread(2)
 		m.Block(200, "chan receive", recvStack...)
 		n.Block(900, "forever", "main.end")
 	}, `
@@ -667,10 +625,7 @@ var graphs = []struct {
 	{"a Broadcast for nothing", 100, 600, func(b *tracetext.Builder) {
 		// Goroutine 2 is another request that came at 300 and told the workers;
 		// goroutine 3 is the worker.
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
-		o.Was(3)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(10, "network", pollRead...)
 		o.Syscall(20, "syscall.wait4", "main.child")
 		m.Block(200, "sync.(*Cond).Wait", condStack...)
@@ -692,10 +647,7 @@ var graphs = []struct {
 `},
 	{"a batch: who came later held nobody up, a timer did", 100, 600, func(b *tracetext.Builder) {
 		// Goroutine 1 is the request, 3 the batcher, 2 another request that came at 300 and added its own.
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
-		o.Was(3)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(10, "network", pollRead...)
 		o.Block(90, "select", "runtime.selectgo", "main.flush")
 		m.Block(200, "chan receive", "runtime.chanrecv1", "main.add")
@@ -718,10 +670,7 @@ var graphs = []struct {
 520-600 g1 cpu main.end
 `},
 	{"a Signal means one", 100, 600, func(b *tracetext.Builder) {
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
-		o.Was(3)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Syscall(20, "syscall.read", "main.first")
 		m.Block(200, "sync.(*Cond).Wait", condStack...)
 		n.SyscallEnd(300)

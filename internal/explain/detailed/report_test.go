@@ -121,9 +121,7 @@ func TestJoinedSegmentsHaveAPlaceInCommon(t *testing.T) {
 // them. It fails if of a request that waited from its beginning to its end the own goroutine is not shown.
 func TestLanes(t *testing.T) {
 	win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(9)
+		m, n := b.Thread(1), b.Thread(9)
 		n.Create(50, 2, "main.helper", "main.start")
 		m.Block(100, "chan receive", "runtime.chanrecv1", "main.handle")
 		n.Block(110, "sleep", "time.Sleep", "main.other")

@@ -19,8 +19,7 @@ import (
 func TestSwitchBehindWrappers(t *testing.T) {
 	const run, conn = "net/http.(*http2serverConn).runHandler", "net/http.(*http2serverConn).serve"
 	b := tracetext.New(26)
-	m, o := b.Thread(), b.Thread()
-	m.Was(11)
+	m, o := b.Thread(11), b.Thread()
 	at, g := int64(1000), uint64(100)
 	serve := func(ns int64, waits ...[]string) {
 		m.Create(at, g, run, "net/http.(*http2serverConn).processHeaders", conn)

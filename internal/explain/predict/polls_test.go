@@ -18,9 +18,7 @@ func pausing(t *testing.T, counts []int, between func(m, n, o *tracetext.Thread,
 	for i, count := range counts {
 		end := int64(200+1100*count) * us
 		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
-			m, n, o := b.Thread(), b.Thread(), b.Thread()
-			m.Was(1)
-			o.Was(2)
+			m, n, o := b.Thread(1), b.Thread(), b.Thread(2)
 			o.Block(50*us, "chan receive", recv("main.reader")...)
 			at := int64(200 * us)
 			for range count {

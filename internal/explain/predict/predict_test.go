@@ -39,8 +39,7 @@ var graphs = []struct {
 }{
 	{"plain sleep", 10400, func(b *tracetext.Builder) {
 		// 100 computing, 10 ms asleep, 200 computing.
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
+		m, n := b.Thread(1), b.Thread()
 		m.Block(200*us, "sleep", "time.Sleep", "main.nap", "main.handle")
 		n.Unblock(10200*us, 1)
 		m.Start(10200*us, 1)
@@ -55,8 +54,7 @@ var graphs = []struct {
 	}},
 	{"two siblings: the next-latest decides", 11000, func(b *tracetext.Builder) {
 		// Both start at 200; one sleeps until 10000, the other until 7000.
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
+		m, n, o := b.Thread(1), b.Thread(), b.Thread()
 		m.Create(200*us, 2, "main.a", "main.fan")
 		m.Create(200*us, 3, "main.b", "main.fan")
 		m.Block(300*us, "sync", "sync.(*WaitGroup).Wait", "main.fan")
@@ -81,8 +79,7 @@ var graphs = []struct {
 	}},
 	{"the waiter's own work beside a goroutine's", 12000, func(b *tracetext.Builder) {
 		// It computes from 200 to 8000 while its goroutine sleeps until 10000.
-		m, n := b.Thread(), b.Thread()
-		m.Was(1)
+		m, n := b.Thread(1), b.Thread()
 		m.Create(200*us, 2, "main.a", "main.fork")
 		n.Start(200*us, 2)
 		n.Block(200*us, "sleep", "time.Sleep", "main.nap", "main.a")
@@ -100,8 +97,7 @@ var graphs = []struct {
 	}},
 	{"nested joins", 12000, func(b *tracetext.Builder) {
 		// 1 waits for 2, which waits for 3 and 4.
-		m, n, o, q := b.Thread(), b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
+		m, n, o, q := b.Thread(1), b.Thread(), b.Thread(), b.Thread()
 		m.Create(200*us, 2, "main.two", "main.handle")
 		m.Block(200*us, "chan receive", recv("main.handle")...)
 		n.Start(200*us, 2)
@@ -131,10 +127,7 @@ var graphs = []struct {
 	{"lock chain: others hold it, the site is theirs as well", 21000, func(b *tracetext.Builder) {
 		// 2 has the lock from 0 to 4000, 3 from then to 12000, 1 to 20000, each
 		// asleep with it.
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
-		o.Was(3)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(50*us, "sleep", "time.Sleep", "main.hold")
 		o.Block(60*us, "sync", "sync.(*Mutex).Lock", "main.lock")
 		m.Block(1000*us, "sync", "sync.(*Mutex).Lock", "main.lock")
@@ -164,10 +157,7 @@ var graphs = []struct {
 	{"lock chain: a small part of what holders do", 21000, func(b *tracetext.Builder) {
 		// As above, but for the last tenth of the time with the lock they sleep
 		// somewhere else.
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
-		o.Was(3)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(50*us, "sleep", "time.Sleep", "main.hold")
 		o.Block(60*us, "sync", "sync.(*Mutex).Lock", "main.lock")
 		m.Block(1000*us, "sync", "sync.(*Mutex).Lock", "main.lock")
@@ -198,8 +188,7 @@ var graphs = []struct {
 	}},
 	{"pipeline: stages that worked for others before", 20000, func(b *tracetext.Builder) {
 		// 2 takes the job at 2000, works 3000, hands it to 3, which works 10000.
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
+		m, n, o := b.Thread(1), b.Thread(), b.Thread()
 		b.Waiting(2)
 		b.Waiting(3)
 		m.Unblock(2000*us, 2, "runtime.chansend1", "main.submit")
@@ -221,8 +210,7 @@ var graphs = []struct {
 	}},
 	{"a goroutine's goroutines: one answers, another was started before it", 7000, func(b *tracetext.Builder) {
 		// 1 starts 2, which tells that it is ready and starts 3 and then 4, which answers.
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
+		m, n, o := b.Thread(1), b.Thread(), b.Thread()
 		m.Create(200*us, 2, "main.two", "main.handle")
 		m.Block(200*us, "chan receive", recv("main.handle")...)
 		n.Start(200*us, 2)
@@ -271,10 +259,7 @@ var graphs = []struct {
 		// The hub let 1 go on at 1000; 1 computes until 9000 and puts something
 		// into the hub's channel, which shows nowhere: the hub was up by then, for
 		// another one. It answers at 10000.
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		n.Was(2)
-		o.Was(3)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		m.Block(200*us, "chan receive", recv("main.handle")...)
 		n.Unblock(1000*us, 1, "runtime.chansend1", "main.hub")
 		n.Block(1100*us, "select", "runtime.selectgo", "main.hub")
@@ -295,10 +280,7 @@ var graphs = []struct {
 		// The batcher's ticks come at 0 and 50000; 1 tells it at 10000, another
 		// one at 20000.
 		flush := []string{"runtime.selectgo", "main.flush"}
-		m, n, o := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		o.Was(3)
-		n.Was(2)
+		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(0, "select", flush...)
 		n.Unblock(1*us, 2)
 		n.Start(1*us, 2)
@@ -337,9 +319,7 @@ var graphs = []struct {
 // answer, for which it writes at a time in us.
 func tries(second int64) func(b *tracetext.Builder) {
 	return func(b *tracetext.Builder) {
-		m, n, r := b.Thread(), b.Thread(), b.Thread()
-		m.Was(1)
-		r.Was(2)
+		m, n, r := b.Thread(1), b.Thread(), b.Thread(2)
 		rests := func(at int64) { r.Block(at*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.read") }
 		write := func(at int64) {
 			m.Syscall(at*us, "syscall.write", "main.ask")

@@ -233,8 +233,7 @@ func TestHerdInWaves(t *testing.T) {
 // very large. It fails if a report says that the heap is below nothing.
 func TestHeapWithoutBound(t *testing.T) {
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	m.HeapAlloc(1000, math.MaxUint64)
 	m.HeapGoal(2000, math.MaxUint64)
 	m.Block(3000, "sleep", "time.Sleep", "main.end")

@@ -204,8 +204,7 @@ func TestManyGenerations(t *testing.T) {
 // its first sign on a stack to its last.
 func TestRequestByName(t *testing.T) {
 	b := tracetext.New(26)
-	m, o := b.Thread(), b.Thread()
-	m.Was(1)
+	m, o := b.Thread(1), b.Thread()
 	at := int64(1000)
 	const n = 6
 	for range n {
@@ -238,8 +237,7 @@ func TestRequestByName(t *testing.T) {
 // follow each other with no event between against one long call.
 func TestRequestByNameIsOneGroup(t *testing.T) {
 	b := tracetext.New(26)
-	m, o := b.Thread(), b.Thread()
-	m.Was(1)
+	m, o := b.Thread(1), b.Thread()
 	at := int64(1000)
 	wait := func(stack ...string) {
 		m.Block(at, "sleep", append([]string{"time.Sleep"}, stack...)...)
@@ -271,8 +269,7 @@ func TestRequestByNameIsOneGroup(t *testing.T) {
 // the report says that calls may be several.
 func TestCallsAfterEachOther(t *testing.T) {
 	b := tracetext.New(26)
-	m, o := b.Thread(), b.Thread()
-	m.Was(1)
+	m, o := b.Thread(1), b.Thread()
 	at := int64(1000)
 	for i := range 30 {
 		if i%10 == 0 {
@@ -302,8 +299,7 @@ func TestCallsAfterEachOther(t *testing.T) {
 func TestTimedOut(t *testing.T) {
 	const run, timeout = "net/http.(*http2serverConn).runHandler", "net/http.(*timeoutHandler).ServeHTTP"
 	b := tracetext.New(26)
-	m, o := b.Thread(), b.Thread()
-	m.Was(11)
+	m, o := b.Thread(11), b.Thread()
 	at := int64(1000)
 	const n = 12
 	for i := range n {

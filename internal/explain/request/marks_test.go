@@ -326,8 +326,7 @@ func TestIdentityOverGenerations(t *testing.T) {
 		want    string
 	}{{0, id}, {1, id}, {15, id}, {16, id}, {17, ""}} { // identities are kept for sixteen
 		b := tracetext.New(26)
-		m, n := b.Thread(), b.Thread()
-		m.Was(7)
+		m, n := b.Thread(7), b.Thread()
 		m.TaskBegin(1000, 1, 0, "import", "main.work")
 		m.Log(1100, 1, "trace_id", id, "main.work")
 		m.Block(1200, "sleep", "time.Sleep", "main.work")

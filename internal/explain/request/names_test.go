@@ -64,8 +64,7 @@ var namedStacks = []struct {
 
 func TestNamesOfHTTPHandlers(t *testing.T) {
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	at := int64(100)
 	for _, c := range namedStacks {
 		m.Syscall(at, join(c.stack, "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")...)
@@ -107,8 +106,7 @@ func handlersOf(t *testing.T, b *tracetext.Builder, n int) []string {
 func TestObservers(t *testing.T) {
 	const flight = "github.com/whylate/whylate/service/flight."
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	stacks := []struct {
 		fn   string
 		want bool
@@ -154,8 +152,7 @@ func TestNamesOfGRPCMethods(t *testing.T) {
 		{"in the adapter", join("time.Sleep", "main.unary.func1", newer), "main.unary.func1"},
 	}
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	at := int64(100)
 	for _, c := range cases {
 		m.Syscall(at, c.stack...)
@@ -175,8 +172,7 @@ func TestNamesOfGRPCMethods(t *testing.T) {
 func TestNamesAfterHome(t *testing.T) {
 	at := func(fn string) string { return fn + "@/go/pkg/mod/example.com/svc@v1.2.3/file.go:7" }
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	m.Syscall(100, "os.read", at("example.com/svc/api.list"), at("example.com/svc/api.(*Server).ServeHTTP"), "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")
 	m.SyscallEnd(150)
 	m.Block(200, "forever", "main.main@/go/pkg/mod/example.com/svc@v1.2.3/main.go:3")

@@ -17,8 +17,7 @@ import (
 // stays open until the end.
 func TestSilentGoroutine(t *testing.T) {
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	m.Create(100, 77, "main.lost", "main.main")
 	at := int64(1000)
 	for range 5 {

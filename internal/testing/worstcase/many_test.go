@@ -255,8 +255,7 @@ func samples(b *tracetext.Builder, n int) {
 // collections: n garbage collections, each with two stops of the world, while one request runs after the other.
 func collections(b *tracetext.Builder, n int) {
 	m, at := begin(b)
-	gc := b.Thread()
-	gc.Was(2)
+	gc := b.Thread(2)
 	for range n {
 		m.RegionBegin(at, 0, "order", "runtime/trace.WithRegion", "main.work:7")
 		gc.StopWorld(at+10, "GC sweep termination", "runtime.gcStart")
@@ -303,8 +302,7 @@ func generations(b *tracetext.Builder, n int) {
 
 // waiting: n goroutines that wait from before the trace until after it, over four generations, beside a few requests.
 func waiting(b *tracetext.Builder, n int) {
-	m := b.Thread()
-	m.Was(main)
+	m := b.Thread(main)
 	for i := range n {
 		b.Waiting(uint64(first + i))
 	}

@@ -90,8 +90,7 @@ func (r *stalled) Read(p []byte) (int, error) {
 // was read to its end is then said to be cut short, or if an interrupt waits for a peer that sends nothing.
 func TestInterrupted(t *testing.T) {
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	m.Block(1000, "sleep", "time.Sleep", "main.work")
 	data := must.Have(b.Bytes())(t)
 	over, cancel := context.WithCancel(context.Background())

@@ -15,8 +15,7 @@ import (
 func longRuns(t *testing.T) *decoded {
 	t.Helper()
 	b := tracetext.New(26)
-	m, o := b.Thread(), b.Thread()
-	m.Was(1)
+	m, o := b.Thread(1), b.Thread()
 	rnd := rand.New(rand.NewPCG(7, 8))
 	at, id := int64(1000), uint64(100)
 	for run := range 6 {

@@ -17,9 +17,7 @@ import (
 func TestRecordsThatDoNotFit(t *testing.T) {
 	text := func(last int64, goroutines int) string {
 		b := tracetext.New(26)
-		th, other := b.Thread(), b.Thread()
-		th.Was(1)
-		other.Was(2)
+		th, other := b.Thread(1), b.Thread(2)
 		for i := range 100 { // as many reasons, and more stacks than fit beside a goroutine
 			g, at := uint64(10+i), int64(1000+100*i)
 			b.Waiting(g)

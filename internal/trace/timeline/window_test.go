@@ -155,8 +155,7 @@ func checkSliding(t *testing.T, in *decoded) {
 // asks from the middle of the generation before.
 func TestFirstGoroutineGoesOn(t *testing.T) {
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	at := int64(1000)
 	for gen := range 3 {
 		if gen > 0 {
@@ -188,8 +187,7 @@ func TestFirstGoroutineGoesOn(t *testing.T) {
 // asked for: who looks for a few of a server's million must not be shown all of them.
 func TestChildren(t *testing.T) {
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	at := int64(1000)
 	const perGen, gens = 3, 3
 	for gen := range gens {

@@ -22,8 +22,7 @@ import (
 func sample(t testing.TB, minor, n int) []byte {
 	t.Helper()
 	b := tracetext.New(minor)
-	th := b.Thread()
-	th.Was(1)
+	th := b.Thread(1)
 	for k := range n {
 		if k > 0 {
 			b.NextGeneration(int64(k) * 1e6)

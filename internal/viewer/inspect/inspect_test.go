@@ -552,8 +552,7 @@ func TestTogether(t *testing.T) {
 // that decodes as many as are looked at together, which does not show as long as all of them are still in memory.
 func TestTileDecodesWhatItTouches(t *testing.T) {
 	b := tracetext.New(26)
-	m := b.Thread()
-	m.Was(1)
+	m := b.Thread(1)
 	at, ends := int64(1000), []int64{}
 	for range 24 {
 		for range 50 {

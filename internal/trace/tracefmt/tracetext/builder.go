@@ -157,13 +157,17 @@ func (b *Builder) holder(p int) *Thread {
 }
 
 // Thread adds a thread that has held P number len(threads) since before the
-// trace and runs nothing. It must be called before the second generation.
-func (b *Builder) Thread() *Thread {
+// trace, and has run the goroutine given, if one is: see Was. It must be called
+// before the second generation.
+func (b *Builder) Thread(runs ...uint64) *Thread {
 	p := len(b.ps)
 	th := b.Spare()
 	th.p = p
 	b.ps[p] = &proc{status: tracefmt.ProcRunning}
 	th.event(b.start, "ProcStatus", uint64(p), tracefmt.ProcRunning)
+	for _, g := range runs {
+		th.Was(g)
+	}
 	return th
 }
 

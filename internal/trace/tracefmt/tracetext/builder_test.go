@@ -125,8 +125,7 @@ func TestReferenceReaderAcceptsEverything(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	b := tracetext.New(26)
-	th := b.Thread()
-	th.Was(1)
+	th := b.Thread(1)
 	th.Block(12345, "sleep")
 	data := must.Have(b.Bytes())(t)
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
