@@ -315,6 +315,10 @@ func (cl *claims) findLeads() {
 	slow := cl.slow()
 	for _, k := range keys {
 		lead := cl.lead[k]
+		if cl.in.siblings(&k) && float64(own[lead]) >= scale.Some*float64(own[lead]+waited[lead]) {
+			cl.slack[k] = true // the request waits for that without the lock, too: it guards a result for which all of its goroutines wait
+			continue
+		}
 		if t := cl.others(lead); !isMuch(waited[lead], own[lead]) && !isMuch(slow[lead].queued, slow[lead].own) && !(isLock(&k) && isMuch(t.queued, t.own)) {
 			cl.slack[k] = true
 			continue
@@ -413,6 +417,11 @@ func (cl *claims) contended(via []report.Via) (viaKey, bool) {
 // kind and place are unknown, is not a lock.
 func isLock(k *viaKey) bool {
 	return k.site.Func != "" && (k.wait == report.WaitOnce || k.wait == report.WaitLock && !isFile(k.call) && !isLogger(k.call))
+}
+
+// siblings reports whether those who hold a lock work for the same request as those who wait for it.
+func (in *Input) siblings(k *viaKey) bool {
+	return isLock(k) && slices.ContainsFunc(in.Siblings, func(s queues.Siblings) bool { return s.Part >= scale.Most && s.Site.LineKey() == k.site })
 }
 
 func isLogger(call string) bool {

@@ -64,6 +64,8 @@ type Input struct {
 	Holder func(locks string, least int64) (at *report.Site, reason string, ns int64)
 	// Streams says of requests that wait at a line repeatedly whether they write to their clients between.
 	Streams []queues.Stream
+	// Siblings says of requests that wait for a lock at a line how much of that goroutines of the same request ended.
+	Siblings []queues.Siblings
 	// Asks says, by a group's id, how often its requests asked a peer from one line.
 	Asks map[string][]queues.Asks
 	// Accepts says that the process accepts connections for a protocol that is not known: whether a goroutine reads from its client or

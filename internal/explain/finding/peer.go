@@ -31,8 +31,8 @@ func peerRule() Rule {
 				"in a wait of its own where other goroutines write and read. Where most of the time passed in waits after which the goroutine read nothing " +
 				"(what has arrived is read at once), a deadline ended them, or the connection was closed: the peer does not answer, and all of the wait counts. Where another goroutine reads the answers and ran late, the sender may have run " +
 				"as late, and that time is not the peer's. An answer needs time: for its severity three times as much must be lost as elsewhere, and where at " +
-				"least half of the requests wait for it, only what slow requests wait beyond the mean of all waiting requests counts. Where slow requests wait about as long as all others, " +
-				"severity is low: nothing in the trace says that the peer could be faster. Where a peer does not " +
+				"least half of the requests wait for it, only what slow requests wait beyond the mean of all waiting requests counts. Where slow requests wait about as long as all others " +
+				"(of at least 20), severity is low: nothing in the trace says that the peer could be faster. Where a peer does not " +
 				"read a loop's own writes, severity is low: requests that wait for the loop have a finding of their own. Far slower requests that were open " +
 				"at the same time count once: a peer that stopped for a moment, perhaps because it shares the CPUs, is not slow.",
 			Before: "for _, id := range ids {\n\tv, err := c.Get(ctx, id)",
@@ -169,17 +169,17 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 		Fix: fix,
 	}}
 	switch {
-	case what != "a peer's answer" || cl.g.Peer != nil:
-	case asks != nil && 2*asks.UnansweredNS >= asks.NS && asks.Unanswered >= scale.Few:
+	case !strings.HasPrefix(what, "a peer's answer"):
+	case cl.g.Peer == nil && asks != nil && 2*asks.UnansweredNS >= asks.NS && asks.Unanswered >= scale.Few:
 		sayUnanswered(&v, asks)
 		v.Won = c.won // none of it is what an answer takes
 		return v, true
 	case row != nil:
 		cl.sayInRow(&v, top, row)
 		return v, true
-	case atOnce:
+	case atOnce && cl.g.Peer == nil:
 		sayAtOnce(&v, asks)
-	case cl.g.Tail().Band != report.BandAll:
+	case cl.g.Count >= scale.Enough:
 		v.Usual = report.SeverityLow // slow requests wait for as long as all: nothing says that the peer could be faster
 	}
 	return v, false

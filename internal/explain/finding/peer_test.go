@@ -19,10 +19,10 @@ func TestOwnPeer(t *testing.T) {
 		want report.Severity
 		fix  string
 	}{
-		{"another process", nil, report.SeverityHigh, "ask the peer less often"},
+		{"another process", nil, report.SeverityLow, "ask the peer less often"},
 		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report (90% of its slow requests' time is syscall at main.sync"},
 		{"this process, but the way there took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
-		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityHigh, "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow. The process's sockets show whether the peer is this process itself"},
+		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow. The process's sockets show whether the peer is this process itself"},
 	} {
 		band := func(name report.CauseName, of *report.Site, share float64) []report.Band {
 			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: of, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}
@@ -49,7 +49,7 @@ func TestUnread(t *testing.T) {
 	}{
 		{report.KindHTTP1, "net.(*conn).Write", report.SeverityHigh, "a peer to read what is sent"},
 		{report.KindLoop, "net.(*conn).Write", report.SeverityLow, "a peer to read what is sent"},
-		{report.KindLoop, "net.(*conn).Read", report.SeverityHigh, "a peer's answer"},
+		{report.KindLoop, "net.(*conn).Read", report.SeverityLow, "a peer's answer"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.write", Kind: c.kind, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: c.call, Site: siteOf("main.write"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
@@ -102,11 +102,11 @@ func TestAtOnce(t *testing.T) {
 		title string
 		fix   string
 	}{
-		{"one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9}, report.SeverityHigh, "wait for a peer's answer", "ask the peer less often"},
+		{"one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "ask the peer less often"},
 		{"in a row", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
 		{"at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8}, report.SeverityLow, "last of 6 answers", "nothing here"},
 		{"no answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
-		{"one without an answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityHigh, "wait for a peer's answer", "ask the peer less often"},
+		{"one without an answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "ask the peer less often"},
 		{"one of them is far slower", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,

@@ -47,6 +47,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 		s.parts[0].turns.mergePlaces(&p.turns)
 		s.parts[0].turns.mergeReaders(&p.turns)
 		s.parts[0].turns.mergeStreams(&p.turns)
+		s.parts[0].turns.mergeSiblings(&p.turns)
 	}
 	s.parts = s.parts[:1]
 }
@@ -71,6 +72,7 @@ func (p *part) Add(w *path.Walked) {
 		p.addPlaces(w)
 		p.addReader(w)
 		p.addStream(w)
+		p.addSiblings(w)
 		p.addAsks(w)
 	}
 }

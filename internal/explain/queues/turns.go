@@ -94,6 +94,7 @@ type turns struct {
 	placeSums map[placeKey]*placeSum
 	readers   map[tracefmt.FrameID]*readerSum // by where they wait
 	streams   map[tracefmt.FrameID]streamSum  // by where they sleep
+	siblings  map[tracefmt.FrameID]siblingSum // by where they wait for a lock
 
 	// Of inOrder: numbers of keys, the turns' ones, where each key's places end.
 	keys    map[turnKey]int32

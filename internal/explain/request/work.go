@@ -352,6 +352,85 @@ func (f *Finder) outside() map[*origin]bool {
 	return out
 }
 
+// A cycle is the jobs of functions that begin each other, or themselves, as what descends a tree does.
+type cycle struct {
+	of   []*origin
+	from map[tracefmt.StringID]bool
+}
+
+// cycles returns the cycle that a function belongs to.
+func (f *Finder) cycles() map[tracefmt.StringID]*cycle {
+	begin := make(map[tracefmt.StringID]map[tracefmt.StringID]bool) // who began the jobs of a function
+	for _, o := range f.work.origins {
+		for fn, n := range o.by {
+			if o.kind == Goroutine && n > 0 {
+				if begin[o.root] == nil {
+					begin[o.root] = make(map[tracefmt.StringID]bool)
+				}
+				begin[o.root][fn] = true
+			}
+		}
+	}
+	before := func(fn tracefmt.StringID) map[tracefmt.StringID]bool { // and those, and so on
+		all, list := make(map[tracefmt.StringID]bool), []tracefmt.StringID{fn}
+		for len(list) > 0 {
+			last := list[len(list)-1]
+			list = list[:len(list)-1]
+			for by := range begin[last] {
+				if !all[by] {
+					all[by] = true
+					list = append(list, by)
+				}
+			}
+		}
+		return all
+	}
+	out, ancestors := make(map[tracefmt.StringID]*cycle), make(map[tracefmt.StringID]map[tracefmt.StringID]bool)
+	for fn := range begin {
+		ancestors[fn] = before(fn)
+	}
+	for fn, all := range ancestors {
+		if !all[fn] || out[fn] != nil {
+			continue
+		}
+		c := &cycle{from: make(map[tracefmt.StringID]bool)}
+		for by := range all {
+			if ancestors[by][fn] {
+				c.from[by], out[by] = true, c
+			}
+		}
+		for _, o := range f.work.origins {
+			if o.kind == Goroutine && c.from[o.root] {
+				c.of = append(c.of, o)
+			}
+		}
+	}
+	return out
+}
+
+// inner returns how many jobs the cycle began.
+func (c *cycle) inner(o *origin) (n int) {
+	for fn, by := range o.by {
+		if c.from[fn] {
+			n += by
+		}
+	}
+	return n
+}
+
+// begun returns how many jobs of the cycle others began, and how many of these were for requests.
+func (c *cycle) begun(serves map[tracefmt.StringID]bool) (serving, all int) {
+	for _, o := range c.of {
+		serving, all = serving+o.serving, all+o.n-c.inner(o)
+		for fn, n := range o.by {
+			if serves[fn] && !c.from[fn] {
+				serving += n
+			}
+		}
+	}
+	return serving, all
+}
+
 // roles returns what the work of each function is to the requests of the
 // process, by kind and name of its group.
 func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey]Role {
@@ -368,6 +447,7 @@ func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey
 			}
 		}
 	}
+	cycles := f.cycles()
 	for {
 		free := make(map[tracefmt.StringID]bool)
 		for k, o := range f.work.origins {
@@ -383,6 +463,9 @@ func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey
 				if serves[fn] && fn != o.root {
 					sum += n
 				}
+			}
+			if c := cycles[o.root]; c != nil && sum == 0 && c.inner(o) == o.n {
+				sum, rest = c.begun(serves) // nor does what functions begin that begin each other: it is what the first of them are
 			}
 			switch {
 			case o.kind == Loop && isBenchmark(f.syms.String(o.root)) && o.own:
