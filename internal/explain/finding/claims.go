@@ -214,7 +214,8 @@ func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	if c.Cause == report.CauseNetwork && t.Asked < scale.NearlyAll && v.Wait != "chan send" && !isPoolOfStd(v.Call) {
 		return false
 	}
-	return t.Waiting >= 1.3 && t.Waiting >= 1.2*t.Together
+	waiting := t.Waiting * (1 - t.Locked) // who came through a lock queues there
+	return waiting >= 1.3 && waiting >= 1.2*t.Together
 }
 
 // isFanOut reports whether a request waits because it may start only so many goroutines at a time: they are its own, one for

@@ -92,6 +92,8 @@ func TestWaits(t *testing.T) {
 	flush.PeriodNS, flush.PartNS, flush.Early = 50e6, 25e6, 0.5
 	perJob := turns("sleep", "job@9", 0, 1, 1)
 	perJob.PeriodNS, perJob.PartNS, perJob.Served, perJob.Servers = 20e6, 20e6, 100, 1
+	behind := turns("sleep", "work@5", 0, 2.7, 1)
+	behind.Locked = 2. / 3
 	asker := turns("network", "read@5", 0, 3, 1)
 	asker.Asked = 1
 	for _, c := range []struct {
@@ -126,6 +128,8 @@ func TestWaits(t *testing.T) {
 			[]queues.Turns{turns("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
 		{"workers too few", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
 			[]queues.Turns{turns("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+		{"whom the holder of a lock waits for", []report.Cause{{Cause: "sleep", Site: site("work@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock in@3", "chan ask@4"), TotalNS: ms(2000)}, {Via: via("chan ask@4"), TotalNS: ms(1000)}}}},
+			[]queues.Turns{behind}, []string{"WL2002 work@5 1.00"}},
 		{"one worker that computes", []report.Cause{{Cause: "cpu", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
 			[]queues.Turns{turns("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
 		{"a goroutine for each", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
@@ -501,6 +505,26 @@ func TestQueueOfOthers(t *testing.T) {
 		last := found[len(found)-1].Evidence
 		if says := strings.HasPrefix(last[len(last)-1].Text, "one fault with WL2002"); says != c.says {
 			t.Errorf("%s: one fault %v, want %v: %+v", c.name, says, c.says, last)
+		}
+	}
+}
+
+// TestResultOfOneRequest: where goroutines of one request wait for a result, one of them inside of the lock that guards it, the request waits for that
+// result. Where that is met behind the lock alone, it is the lock's.
+func TestResultOfOneRequest(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		without, part float64
+		want          string
+	}{
+		{"a result", 300, 1, "WL2001 tick@9 1.00"},
+		{"of others", 300, 0.5, "WL2002 tick@9 1.00"},
+		{"behind the lock alone", 0, 1, "WL2002 tick@9 1.00"},
+	} {
+		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("tick@9"), TotalNS: ms(1000), Requests: 100, Share: 1, Routes: []report.Route{{Via: via("lock get@1 sync.(*Mutex).Lock", "chan load@2"), TotalNS: ms(1000 - int64(c.without))}, {Via: via("chan load@2"), TotalNS: ms(int64(c.without))}}})
+		found := Find(&Input{Report: rep, Process: &process.Stats{}, Siblings: []queues.Siblings{{Site: site("get@1"), Part: c.part}}}, waitRules("WL2"))
+		if got := told(found); !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
 }

@@ -17,7 +17,9 @@ import (
 // siblingSum adds up the waits for a lock at one line, and of those what a goroutine of the same request ended.
 type siblingSum struct{ ns, siblings int64 }
 
-func (s siblingSum) plus(o siblingSum) siblingSum { return siblingSum{s.ns + o.ns, s.siblings + o.siblings} }
+func (s siblingSum) plus(o siblingSum) siblingSum {
+	return siblingSum{s.ns + o.ns, s.siblings + o.siblings}
+}
 
 // addSiblings takes note of who gave the locks back that a request waited for.
 func (p *part) addSiblings(w *path.Walked) {

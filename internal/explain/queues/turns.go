@@ -52,6 +52,7 @@ type turn struct {
 	last       bool // the request's last one on g at key: its own turn
 	weight     int64
 	asked      bool // g itself wrote what is answered in it
+	locked     bool // reached through a lock, before anything that others hand over
 }
 
 // turnSum adds up the turns of one key.
@@ -59,6 +60,7 @@ type turnSum struct {
 	waited  int64 // sum of turns
 	busy    int64 // the same, each instant of a goroutine once
 	taken   int64 // of waited: on goroutines that were serving other requests
+	locked  int64 // of waited: behind a lock, whose holder alone has the turn
 	served  int64 // requests, each with the last of its turns
 	asked   int64 // of them, those for which the goroutine asked a peer itself
 	ends    int64 // instants at which those ended: less than served if several end at once
@@ -169,7 +171,7 @@ func (p *part) addTurns(w *path.Walked) {
 		if len(ts.list)-first >= turnsPieces {
 			break // the last ones are its own turns
 		}
-		ts.list = append(ts.list, turn{key: key(s), asked: waits[s.Via].Parent >= 0 && p.roundTrips(waits[s.Via].Stack), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
+		ts.list = append(ts.list, turn{key: key(s), asked: waits[s.Via].Parent >= 0 && p.roundTrips(waits[s.Via].Stack), locked: behindLock(waits, s.Via), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
 	}
 	slices.Reverse(ts.list[first:])
 	mine := ts.list[first:]
@@ -185,6 +187,19 @@ func (p *part) addTurns(w *path.Walked) {
 			}
 		}
 	}
+}
+
+// behindLock reports whether what a request waits for is reached through a lock, before anything that others hand over.
+func behindLock(waits []critpath.Via, i int32) (lock bool) {
+	for ; i >= 0; i = waits[i].Parent {
+		switch waits[i].Wait {
+		case critpath.WaitLock, critpath.WaitOnce:
+			lock = true
+		case critpath.WaitChan, critpath.WaitSend, critpath.WaitSelect, critpath.WaitCond:
+			lock = false
+		}
+	}
+	return lock
 }
 
 // asked reports whether a goroutine that waits for an answer has written to a connection since the answer before: then it asks for one
@@ -357,6 +372,9 @@ func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
 		if taken {
 			s.taken += d
 		}
+		if a.locked {
+			s.locked += d
+		}
 		s.busy += max(0, a.end-max(a.start, until))
 		until = max(until, a.end)
 		if a.last {
@@ -384,6 +402,7 @@ func (ts *turns) merge(o *turns) {
 		m.waited += s.waited
 		m.busy += s.busy
 		m.taken += s.taken
+		m.locked += s.locked
 		m.served += s.served
 		m.asked += s.asked
 		m.most = max(m.most, s.most)
@@ -415,6 +434,8 @@ type Turns struct {
 	// Taken is the part of the time on goroutines that were serving other
 	// requests.
 	Taken float64
+	// Locked is the part of the time that requests came to through a lock: they queue for that.
+	Locked float64
 	// Asked is the part of the requests that waited for the network for which the goroutine itself had written since the answer before.
 	Asked float64
 	// Servers counts the goroutines waited for, up to 1024, Most those at once: workers may end, and others be started in their stead.
@@ -461,7 +482,7 @@ func (s *Sum) Turns(sp *spell.Speller, kinds func(request.Kind) bool) []Turns {
 		r := Turns{
 			Cause: k.cause.String(), Site: sp.Site(k.site), Servers: len(sum.servers), Most: sum.most, Served: int(sum.served),
 			Waiting: float64(sum.waited) / float64(max(sum.busy, 1)), Together: float64(sum.served) / float64(sum.ends),
-			Taken: float64(sum.taken) / float64(sum.waited), Asked: float64(sum.asked) / float64(sum.served), ServiceNS: sum.busy / sum.ends, Sleeps: int(sum.spans),
+			Taken: float64(sum.taken) / float64(sum.waited), Locked: float64(sum.locked) / float64(sum.waited), Asked: float64(sum.asked) / float64(sum.served), ServiceNS: sum.busy / sum.ends, Sleeps: int(sum.spans),
 		}
 		r.PeriodNS = period(sum.marks)
 		if s.span > 0 {

@@ -37,19 +37,21 @@ func crowd(workers int, list []turn, gs ...uint64) []Turns {
 func TestTurns(t *testing.T) {
 	key := turnKey{kind: request.HTTP1, cause: cause.Sleep}
 	const ms = 1_000_000
-	var worker, batch, own, slots, heirs []turn
+	var worker, batch, own, slots, heirs, holder []turn
 	for i := range int64(20) {
 		at := i * 10 * ms
 		// One worker, 10 ms each: everybody waits through the turns of two others, then his own.
-		worker = append(worker, turn{key, 7, at, at + 20*ms, false, 1, false}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1, false})
+		worker = append(worker, turn{key, 7, at, at + 20*ms, false, 1, false, false}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false})
 		// A batcher that answers three at once.
-		batch = append(batch, turn{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false})
+		batch = append(batch, turn{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false})
 		// A goroutine for each.
-		own = append(own, turn{key, 100 + uint64(i), at, at + 30*ms, true, 1, false})
+		own = append(own, turn{key, 100 + uint64(i), at, at + 30*ms, true, 1, false, false})
 		// Two workers, of which each ends after a turn, and another is started in its stead.
-		heirs = append(heirs, turn{key, 200 + uint64(i), at, at + 20*ms, true, 1, false})
+		heirs = append(heirs, turn{key, 200 + uint64(i), at, at + 20*ms, true, 1, false, false})
+		// Who holds a lock waits for this goroutine, and two others for the lock.
+		holder = append(holder, turn{key, 7, at, at + 20*ms, false, 1, false, true}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false})
 		// A slot: the holder is another request.
-		slots = append(slots, turn{key, uint64(i%4 + 1), at, at + 10*ms, true, 1, false})
+		slots = append(slots, turn{key, uint64(i%4 + 1), at, at + 10*ms, true, 1, false, false})
 	}
 	for _, c := range []struct {
 		name                     string
@@ -59,12 +61,14 @@ func TestTurns(t *testing.T) {
 		servers, most            int
 		service                  int64
 		period                   int64
+		locked                   float64
 	}{
-		{"worker", worker, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms},
-		{"batch", batch, nil, 600.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms},
-		{"own", own, nil, 1, 1, 0, 20, 3, 30 * ms, 0},
-		{"heirs", heirs, nil, 1, 1, 0, 20, 2, 20 * ms, 0},
-		{"slots", slots, []uint64{1, 2, 3, 4}, 1, 1, 1, 4, 4, 10 * ms, 40 * ms},
+		{"worker", worker, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 0},
+		{"holder", holder, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 2.0 / 3},
+		{"batch", batch, nil, 600.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
+		{"own", own, nil, 1, 1, 0, 20, 3, 30 * ms, 0, 0},
+		{"heirs", heirs, nil, 1, 1, 0, 20, 2, 20 * ms, 0, 0},
+		{"slots", slots, []uint64{1, 2, 3, 4}, 1, 1, 1, 4, 4, 10 * ms, 40 * ms, 0},
 	} {
 		got := crowd(1, c.list, c.gs...)
 		if len(got) != 1 {
@@ -72,7 +76,7 @@ func TestTurns(t *testing.T) {
 		}
 		r := got[0]
 		near := func(a, b float64) bool { return a > b*0.999-1e-9 && a < b*1.001+1e-9 }
-		if !near(r.Waiting, c.waiting) || !near(r.Together, c.together) || r.Taken != c.taken || r.Servers != c.servers || r.Most != c.most || r.ServiceNS != c.service || r.PeriodNS != c.period {
+		if !near(r.Waiting, c.waiting) || !near(r.Together, c.together) || r.Taken != c.taken || r.Servers != c.servers || r.Most != c.most || r.ServiceNS != c.service || !near(r.Locked, c.locked) || r.PeriodNS != c.period {
 			t.Errorf("%s: %+v, want %+v", c.name, r, c)
 		}
 		shuffled := append([]turn(nil), c.list...)

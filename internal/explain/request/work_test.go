@@ -550,3 +550,61 @@ func TestJobsOfTheProcess(t *testing.T) {
 		}
 	}
 }
+
+// TestJobsThatBeginEachOther: what descends a tree starts goroutines that start others with the same functions. It is a part of the request that began the
+// first of them, and requests of its own where a goroutine that reads what comes began it.
+func TestJobsThatBeginEachOther(t *testing.T) {
+	const serve, field, list, read = "net/http.(*conn).serve:2074", "example.com/graph.field", "example.com/graph.list", "example.com/shop.(*feed).read"
+	for _, served := range []bool{false, true} {
+		b := tracetext.New(26)
+		th, poller := b.Thread(), b.Spare()
+		b.Waiting(3)
+		b.Waiting(7)
+		idle(th, poller, 1*ms, 7)
+		at := int64(2 * ms)
+		for i := range uint64(120) {
+			job := 1000 + 10*i
+			scrape(th, poller, at, 7, "example.com/shop.version")
+			at += 200 * us
+			if served {
+				poller.Unblock(at, 7)
+				th.Start(at+us, 7)
+				th.Create(at+2*us, job+9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+				th.Create(at+3*us, job, field, "example.com/shop.query", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+				th.Block(at+4*us, "chan receive", "runtime.chanrecv1", "example.com/shop.query", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+			} else {
+				poller.Unblock(at, 3)
+				th.Start(at+us, 3)
+				th.Create(at+2*us, job, field, read)
+				th.Block(at+3*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", read)
+			}
+			for k := range uint64(8) { // field, list, field, list, ...
+				start, next := field, list
+				if k%2 == 1 {
+					start, next = list, field
+				}
+				th.Start(at+10*us, job+k)
+				if k < 7 {
+					th.Create(at+11*us, job+k+1, next, start)
+				}
+				th.Block(at+12*us, "sleep", "time.Sleep", "example.com/shop.(*order).customer", start)
+				poller.Unblock(at+100*us, job+k)
+				th.Start(at+101*us, job+k)
+				if served && k == 7 {
+					th.Unblock(at+102*us, 7, start)
+				}
+				th.Destroy(at + 103*us)
+				at += 200 * us
+			}
+			if served {
+				th.Start(at, 7)
+				th.Block(at+10*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			}
+			at += ms
+		}
+		rep := explain(t, b, whylate.Options{})
+		if got := slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindGoroutine }); got == served {
+			t.Errorf("for a request %v: %q", served, names(rep))
+		}
+	}
+}
