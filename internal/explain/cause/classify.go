@@ -89,7 +89,7 @@ func (c *Classifier) step(st *critpath.Step) {
 		s.Kind = c.Sites.C(st.Stack)
 	case critpath.Sleep:
 		s.Code, s.Site, s.Call = Code(Sleep), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
-		if st.Timer != 0 {
+		if st.Timer != 0 && !c.Sites.isPool(s.Call) {
 			s.Call = c.Sites.entry(st.Timer)
 		}
 	case critpath.Network:

@@ -260,7 +260,14 @@ func (in *Input) places(k *viaKey) *queues.Places {
 // isSemaphore reports whether a request waits for a place of a semaphore. Every holder frees its place, so all waiters queue,
 // whatever the holders do meanwhile and on which goroutine.
 func isSemaphore(k *viaKey) bool {
-	return k.wait == report.WaitSelect && k.site.Func == "golang.org/x/sync/semaphore.(*Weighted).Acquire"
+	return k.wait == report.WaitSelect && k.site.Func == acquire
+}
+
+const acquire = "golang.org/x/sync/semaphore.(*Weighted).Acquire"
+
+// inVain reports whether a request waits for a place until its own deadline ends that: nobody gave one back.
+func inVain(c *report.Cause) bool {
+	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == acquire || c.Call == sqlPool)
 }
 
 // turns returns the facts about requests that waited for others at a cause.
@@ -475,7 +482,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		}
 		code = report.RuleSleep
 		switch {
-		case verdict.KindOf(c) == verdict.Limiter:
+		case verdict.KindOf(c) == verdict.Limiter, inVain(c):
 			code = report.RulePoolTooSmall
 		case len(via) > 0 && cl.flush(c) != nil: // without via, the request's own goroutine sleeps, and began that itself
 			code = report.RuleFlushInterval

@@ -41,7 +41,7 @@ func isPoolOfStd(call string) bool { return poolsOfStd[call].place != "" }
 // libraries are looked through in order: what is built on others comes before these.
 var libraries = []library{
 	{ // v5.11
-		prefixes: []string{"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v4", "github.com/jackc/puddle"},
+		prefixes: []string{"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v4"},
 		name:     "pgx", pool: "raise MaxConns of pgxpool's Config (pool_max_conns in its URL; the number of CPUs, or 4, unless set)",
 		peer: "send several statements at once (SendBatch), ask for less, or check how the server runs it (EXPLAIN ANALYZE)",
 	},

@@ -118,3 +118,20 @@ func TestAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestInVain: who waits for a place until its own deadline queues for a pool of which nobody gives one back. A deadline elsewhere ends another wait.
+func TestInVain(t *testing.T) {
+	for _, c := range []struct {
+		fn, call string
+		want     string
+	}{
+		{"golang.org/x/sync/semaphore.(*Weighted).Acquire", "context.WithDeadlineCause.func2", "WL2003 requests wait for a golang.org/x/sync/semaphore until their own deadline"},
+		{"main.query", "database/sql.(*DB).conn", "WL2003 requests wait for a connection of a database/sql pool until their own deadline"},
+		{"main.ask", "context.WithDeadlineCause.func2", "WL2001 requests wait while their own goroutine waits for a context's deadline"},
+	} {
+		got := Find(input(process.Stats{}, groupWith(report.Cause{Cause: "sleep", Call: c.call, Site: siteOf(c.fn), TotalNS: 20e6})), []Rule{poolRule(), sleepRule()})
+		if len(got) != 1 || !strings.HasPrefix(string(got[0].Code)+" "+got[0].Title, c.want) {
+			t.Errorf("%s in %s: %+v", c.call, c.fn, got)
+		}
+	}
+}

@@ -31,7 +31,7 @@ func poolRule() Rule {
 				"one at a time while others wait: in a slice of each second, the rule counts the requests' paths that lie on one goroutine at the same " +
 				"instant. Messages queue for a library's loop that calls the service where, for at least half of them, it did not wait before the next one, as long as it " +
 				"asks peers no more often than messages come in; for how long they lay there is not in a trace. It is also a queue if those who end waits had waited there themselves in the same request, as a holder does that returns its place, " +
-				"whatever the place is made of; or if a goroutine that was working for another one ends the wait and then works for the one that waited. The " +
+				"whatever the place is made of; if a request waits for a semaphore, or for a connection of database/sql, until its own deadline; or if a goroutine that was working for another one ends the wait and then works for the one that waited. The " +
 				"number of places follows from how many requests held one at the same time while others waited; so does the time for which one is held. " +
 				"Little's law (L = lambda W) gives the rest: the number of waiters (requests per second times the mean wait), the number of places in use " +
 				"(requests per second times the mean time in a place), and a sufficient size: enough for the same load at 70 % use, but no fewer than those " +
@@ -49,6 +49,8 @@ func poolRule() Rule {
 				switch top := topPart(cl, c.parts); {
 				case c.owner == backlog:
 					out = append(out, backlogVerdict(cl, c, top))
+				case inVain(top.Cause):
+					out = append(out, inVainVerdict(cl, c, top))
 				case c.via == viaKey{} || cl.pace(top) != 0:
 					out = append(out, limiterVerdict(cl, c, top))
 				default:
@@ -407,6 +409,23 @@ func (cl *claims) pace(top *part) int64 {
 		return t.PeriodNS
 	}
 	return 0
+}
+
+// inVainVerdict promises nothing: who has the places, and for how long, is not known.
+func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
+	name := poolOf(&viaKey{wait: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
+	if l := libraryAt(top.Site); l != nil && l.pool != "" {
+		name = "a connection of " + l.name
+	}
+	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: report.Finding{
+		Title: "requests wait for " + name + " until their own deadline, at " + place(users(top.Cause, top.via)),
+		Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Evidence: []report.Evidence{
+			{Text: "requests whose wait a deadline ended", Value: float64(top.Requests), Unit: "count"},
+			{Text: "mean wait of each", Value: float64(top.TotalNS) / float64(max(top.Requests, 1)), Unit: "ns"},
+		},
+		Fix: "find out who keeps the places: give each back on every way out, also after an error (defer), and hold it for less time; a shorter deadline only limits the damage",
+	}}
 }
 
 // limiterVerdict promises nothing: how fast it lets requests go on is as it is meant to be.

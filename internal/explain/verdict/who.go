@@ -27,7 +27,7 @@ func KindOf(c *report.Cause) string {
 		switch {
 		case c.Site != nil && (strings.HasPrefix(c.Site.Func, "golang.org/x/time/rate.") || strings.HasPrefix(c.Site.Func, "go.uber.org/ratelimit.")):
 			return Limiter
-		case strings.HasPrefix(c.Call, "context."), strings.HasPrefix(c.Call, "net/http."):
+		case strings.HasPrefix(c.Call, "context."), strings.HasPrefix(c.Call, "net/http."), strings.HasPrefix(c.Call, "database/sql."):
 			return Deadline
 		case c.Call != "" && c.Call != "time.Sleep":
 			return Timer
