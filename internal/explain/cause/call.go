@@ -34,7 +34,9 @@ func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 }
 
 // isPool reports whether a call waits for a free place of a pool: that says more than which timer's function ends the wait.
-func (s *Sites) isPool(call tracefmt.StringID) bool { return s.syms.String(call) == "database/sql.(*DB).conn" }
+func (s *Sites) isPool(call tracefmt.StringID) bool {
+	return s.syms.String(call) == "database/sql.(*DB).conn"
+}
 
 // Socket returns the function in which a stack reads or writes a socket, 0 if
 // it does not. Such a system call never blocks: the poller waits for it.

@@ -267,7 +267,7 @@ const acquire = "golang.org/x/sync/semaphore.(*Weighted).Acquire"
 
 // inVain reports whether a request waits for a place until its own deadline ends that: nobody gave one back.
 func inVain(c *report.Cause) bool {
-	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == acquire || c.Call == sqlPool)
+	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == acquire || poolsOfStd[c.Call].only)
 }
 
 // turns returns the facts about requests that waited for others at a cause.

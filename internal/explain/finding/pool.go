@@ -417,6 +417,10 @@ func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
 	if l := libraryAt(top.Site); l != nil && l.pool != "" {
 		name = "a connection of " + l.name
 	}
+	fix := "find out who keeps the places: give each back on every way out, also after an error (defer), and hold it for less time; a shorter deadline only limits the damage"
+	if p := poolsOfStd[top.Call]; p.kept != "" {
+		fix = p.kept
+	}
 	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: report.Finding{
 		Title: "requests wait for " + name + " until their own deadline, at " + place(users(top.Cause, top.via)),
 		Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
@@ -424,7 +428,7 @@ func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
 			{Text: "requests whose wait a deadline ended", Value: float64(top.Requests), Unit: "count"},
 			{Text: "mean wait of each", Value: float64(top.TotalNS) / float64(max(top.Requests, 1)), Unit: "ns"},
 		},
-		Fix: "find out who keeps the places: give each back on every way out, also after an error (defer), and hold it for less time; a shorter deadline only limits the damage",
+		Fix: fix,
 	}}
 }
 
