@@ -93,7 +93,7 @@ type IDs struct {
 type numbering[K comparable, ID ~int32] struct {
 	keys   []K
 	ids    map[K]ID
-	recent [256]recent[K, ID]
+	recent [1024]recent[K, ID]
 }
 
 type recent[K comparable, ID ~int32] struct {
@@ -103,8 +103,8 @@ type recent[K comparable, ID ~int32] struct {
 }
 
 // id returns the id of a key, a new one if it has none. hash is any number that tells keys apart.
-func (n *numbering[K, ID]) id(k K, hash uint8) ID {
-	near := &n.recent[hash]
+func (n *numbering[K, ID]) id(k K, hash uint32) ID {
+	near := &n.recent[hash%uint32(len(n.recent))]
 	if near.ok && near.key == k {
 		return near.id
 	}
@@ -151,7 +151,7 @@ func (x *IDs) LastSite(id ChainID) tracefmt.FrameID { return x.chains[id].Site }
 
 func (x *IDs) cause(k CauseKey) CauseID {
 	h := (uint64(k.Site)<<32 | uint64(uint32(k.Chain))<<8 | uint64(k.Code)<<2 | uint64(k.From) | uint64(k.Run)<<5) * 0x9e3779b97f4a7c15
-	return x.causes.id(k, uint8(h>>56))
+	return x.causes.id(k, uint32(h>>54))
 }
 
 // chain numbers a chain; the same wait twice in a row counts once, and chains
@@ -175,7 +175,7 @@ func (x *IDs) chain(k viaKey) ChainID {
 }
 
 // ID returns the id of a group, a new one if it has none.
-func (x *IDs) ID(k GroupKey) GroupID { return x.groups.id(k, uint8(k.Name)) }
+func (x *IDs) ID(k GroupKey) GroupID { return x.groups.id(k, uint32(k.Name)) }
 
 // A Translation gives, for ids of one Stage, those of another.
 type Translation struct {
