@@ -158,8 +158,12 @@ func (p *page) short(head span, f *report.Finding) {
 		do := []span{{plain, p.sentence(f.Fix)}}
 		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hang, within(do, room, findingLines-1-linesOf(title, room))...)
 	}
+	label := "gain"
+	if f.Predicted == nil {
+		label = "cost" // what is lost there is known, not what of it a fix would win
+	}
 	gain := append(p.wins(f, true), span{dim, termtext.Head(f.Code, 12)})
-	p.paragraph(span{dim, strings.Repeat(" ", indent) + "gain"}, hang, within(gain, room, 1)...)
+	p.paragraph(span{dim, strings.Repeat(" ", indent) + label}, hang, within(gain, room, 1)...)
 }
 
 // codes says the first of the findings of less weight by its title, the others by their codes.

@@ -156,6 +156,21 @@ func TestOneScreen(t *testing.T) {
 	}
 }
 
+// TestNothingWon: where nothing is predicted, the share of a finding is what it costs, and no gain.
+func TestNothingWon(t *testing.T) {
+	for _, won := range []bool{true, false} {
+		r := read(t, "tso")
+		r.Findings = r.Findings[:1]
+		if !won {
+			r.Findings[0].Predicted = nil
+		}
+		screen := render(t, r, text.Options{Width: 100})
+		if strings.Contains(screen, " gain ") != won || strings.Contains(screen, " cost ") == won {
+			t.Errorf("with a prediction, %v:\n%s", won, screen)
+		}
+	}
+}
+
 // TestVerdictFirst: the first cause of slowest requests, with its line, stands in the first lines.
 func TestVerdictFirst(t *testing.T) {
 	for sample, want := range map[string][]string{
