@@ -28,6 +28,8 @@ const (
 	foreign          // code that is not the standard library's
 	webSocket        // a connection that a library of WebSockets has taken over
 	anyPlace         // waits for a place of a pool that is handed to any of those who wait
+	answers          // a handler copies something into its answer, which it may have to wait for ...
+	sendsFile        // ... unless that is a file
 )
 
 func bitsOf(fn string) bits {
@@ -74,6 +76,8 @@ var exact = map[string]bits{
 	"sync.(*WaitGroup).Wait":           waitGroup, // what a goroutine of Go does has (*WaitGroup).Go.func1 on its stack
 	"net/http.(*conn).serve":           connSide,
 	"net/http.serverHandler.ServeHTTP": handlerSide,
+	"net/http.(*response).ReadFrom":    answers,
+	"net.sendFile":                     sendsFile,
 	"database/sql.(*DB).conn":          anyPlace, // connRequestSet.TakeRandom, and a map's order before
 	"runtime.gcStart":                  gcSem | restarts,
 	"runtime.gcMarkDone":               gcSem,
@@ -118,7 +122,7 @@ func (w *Walker) bits(id tracefmt.StackID) bits {
 		}
 		b |= w.fns[fn]
 	}
-	if b&(connSide|handlerSide) == connSide || b&handlerSide != 0 && b&webSocket != 0 {
+	if b&(connSide|handlerSide) == connSide || b&handlerSide != 0 && b&webSocket != 0 || b&answers != 0 && b&sendsFile != 0 {
 		b |= inbound // handshakes, headers, responses
 	}
 	w.cache[id] = b

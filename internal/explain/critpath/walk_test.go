@@ -170,6 +170,24 @@ var graphs = []struct {
 400-410 g1 runnable internal/poll.(*FD).Read
 410-500 g1 cpu main.end
 `},
+	{"a handler that sends a file waits for its client, one that copies an answer for who gives that", 100, 500, func(b *tracetext.Builder) {
+		m, n := b.Thread(1), b.Thread()
+		m.Block(150, "network", "internal/poll.(*FD).RawRead", "net.sendFile", "net.(*TCPConn).ReadFrom", "net/http.(*response).ReadFrom", "main.get", "net/http.serverHandler.ServeHTTP")
+		n.Unblock(250, 1)
+		m.Start(260, 1)
+		m.Block(300, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "net/http.(*response).ReadFrom", "main.pass", "net/http.serverHandler.ServeHTTP")
+		n.Unblock(400, 1)
+		m.Start(410, 1)
+		m.Block(500, "forever", "main.end")
+	}, `
+100-150 g1 cpu internal/poll.(*FD).RawRead
+150-250 g1 network internal/poll.(*FD).RawRead inbound
+250-260 g1 runnable internal/poll.(*FD).RawRead
+260-300 g1 cpu internal/poll.(*FD).Read
+300-400 g1 network internal/poll.(*FD).Read
+400-410 g1 runnable internal/poll.(*FD).Read
+410-500 g1 cpu main.end
+`},
 	{"who waits to be asked waits for no peer", 100, 300, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "network", "internal/poll.(*FD).Accept", "net.(*netFD).accept", "net/http.(*Server).Serve")
