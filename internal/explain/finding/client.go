@@ -16,7 +16,8 @@ func clientRule() Rule {
 				"it, is slow to take it. The service itself is not late.",
 			Measured: "The request's goroutine waits in the network poller for the connection on which the request arrived (cause network, kind inbound): in Read " +
 				"of the body, in Write of the response, or in a TLS handshake. In HTTP/2 the connection's reader waits for the client, and the request waits " +
-				"for that reader: in a select in Write, until the client enlarges the flow-control window. Confidence is 0.95.",
+				"for that reader: in a select in Write, until the client enlarges the flow-control window. Confidence is 0.95. Severity is low at most: nobody but " +
+				"the client waits for it, and others that wait for what the request holds meanwhile have findings of their own.",
 			Before: "io.Copy(w, report) // a handler that holds a lock or a connection meanwhile",
 			After:  "read what is needed first, release what others need, then write; set ReadTimeout and WriteTimeout",
 			Wrong:  "For intentionally large uploads and downloads, and for streams.",
@@ -48,7 +49,7 @@ func clientVerdict(cl *claims, c *claim) Verdict {
 		f.Title = "the server waits for its client's part of a TLS handshake"
 		f.Fix = "let clients keep connections and resume sessions (keep-alives on, session tickets enabled): each handshake takes one or two round trips before its first request"
 	}
-	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
+	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause), Most: report.SeverityLow} // nobody but the client itself waits for it
 }
 
 // isWindow reports whether a way leads from a Write of an HTTP/2 handler to its connection's reader: the write waits for
