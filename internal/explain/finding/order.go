@@ -187,16 +187,9 @@ func (w Won) times(part float64) Won {
 	return w
 }
 
-// bySlow compares loud verdicts by what the slow requests lose, of which the first sentence speaks.
-func bySlow(a, b *Verdict) int {
-	if !a.Severity.Loud() {
-		return 0
-	}
-	return cmp.Compare(b.Won.SlowNS, a.Won.SlowNS)
-}
-
-// inOrder sorts verdicts, the loudest first, and of one severity the weightiest: of loud ones by what the slow requests lose. A busy machine comes before all of its severity, which it
-// makes look worse, but for one that is more by far: where requests compute for far longer than others had the CPUs, it is a fact beside that.
+// inOrder sorts verdicts, the loudest first, and of one severity the weightiest: by what the slow requests lose, of which the first sentence speaks. A busy machine comes before
+// what it makes look worse, but for one that is more by far: where requests compute for far longer than others had the CPUs, it is a fact beside that.
+// The service's own waits are what they are on any machine.
 func inOrder(all []Verdict) {
 	for i := range all {
 		m := &all[i]
@@ -207,7 +200,7 @@ func inOrder(all []Verdict) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), bySlow(&a, &b), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.SlowNS, a.Won.SlowNS), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
 	})
 	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleBusyMachine })
 	if at < 0 {
@@ -215,8 +208,14 @@ func inOrder(all []Verdict) {
 	}
 	m := all[at]
 	to := at
-	for to > 0 && all[to-1].Severity == m.Severity && all[to-1].Won.TotalNS <= scale.Far*m.Won.TotalNS {
-		to--
+	for ; to > 0; to-- {
+		v, most := &all[to-1], m.Won.TotalNS
+		if isScheduling(v.Code) || isCollector(v.Code) {
+			most *= scale.Far
+		}
+		if v.Severity != m.Severity || v.Won.TotalNS > most {
+			break
+		}
 	}
 	copy(all[to+1:at+1], all[to:at])
 	all[to] = m

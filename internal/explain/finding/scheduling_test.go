@@ -452,12 +452,16 @@ func TestQuotaBeforeTheMachine(t *testing.T) {
 // requests lose more by far. It would catch an order by severity alone, or by time alone.
 func TestMachineFirst(t *testing.T) {
 	for _, c := range []struct {
+		code report.RuleCode
 		own  int64 // against 10 of the machine
 		want report.RuleCode
-	}{{29, report.RuleBusyMachine}, {31, report.RulePsTaken}} {
+	}{
+		{report.RulePsTaken, 29, report.RuleBusyMachine}, {report.RulePsTaken, 31, report.RulePsTaken},
+		{report.RuleLockConvoy, 9, report.RuleBusyMachine}, {report.RuleLockConvoy, 11, report.RuleLockConvoy}, // it is no longer for the machine
+	} {
 		all := []Verdict{
 			{Finding: report.Finding{Code: "WL2001", Severity: report.SeverityHigh}},
-			{Finding: report.Finding{Code: report.RulePsTaken, Severity: report.SeverityMedium}, Won: Won{TotalNS: c.own}},
+			{Finding: report.Finding{Code: c.code, Severity: report.SeverityMedium}, Won: Won{TotalNS: c.own}},
 			{Finding: report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityMedium}, Won: Won{TotalNS: 10}},
 		}
 		if inOrder(all); all[0].Code != "WL2001" || all[1].Code != c.want {
