@@ -442,11 +442,11 @@ func limiterVerdict(cl *claims, c *claim, top *part) Verdict {
 			{Text: "mean wait for it", Value: l.waitNS, Unit: "ns"},
 			{Text: "mean number waiting (rate x wait)", Value: l.waiting, Unit: "count"},
 		},
-		Fix: fmt.Sprintf("more requests arrive than it lets through: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate above %s/s and what else asks for tokens", words.Figure(l.rate)),
+		Fix: "requests come faster than it lets them through, if only in bursts: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate or its burst",
 	}
 	if every := cl.pace(top); every != 0 {
 		f.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(every), place(f.Site))
-		f.Fix = "more requests arrive than that lets through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"
+		f.Fix = "requests come faster than that lets them through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"
 	}
 	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: f}
 }
