@@ -37,7 +37,7 @@ type config struct {
 	service, logs                              string
 
 	webhook, secrets, public, scrape string
-	store, otlp                      string
+	store, otlp, pyroscope           string
 	allowed                          outgoing.Allowed
 	length, budget                   time.Duration
 	share                            float64
@@ -71,6 +71,7 @@ func flagsOf(c *config) *flag.FlagSet {
 	f.StringVar(&c.service, "service", "", "backfill: `name` of the service; all if empty")
 	f.DurationVar(&c.since, "since", 14*24*time.Hour, "backfill: recordings of so long")
 	f.StringVar(&c.otlp, "otlp", "", "`address` of an OpenTelemetry Collector's OTLP receiver for HTTP, such as http://collector:4318, that sums and findings are sent to; none if empty")
+	f.StringVar(&c.pyroscope, "pyroscope", "", "`address` of a Pyroscope, such as http://pyroscope:4040, that a profile of each recording's critical paths is sent to; none if empty")
 	f.StringVar(&c.store, "store", "rows", "`kind` of store for sums and findings: rows, in SQLite or ClickHouse, or otlp, at the collector only: then pages and answers know recordings and reports alone")
 	f.StringVar(&c.webhook, "webhook", "", "`address` that webhooks are sent to, about new findings, findings that came back, and slower versions; none if empty")
 	f.StringVar(&c.secrets, "webhook-secrets", "", "`file` with the receiver's keys, a line each: whsec_ and base64")
@@ -132,7 +133,7 @@ func (c *config) check() error {
 	bad(c.bounds.Recordings < 1 || c.bounds.Bytes < 1 || c.bounds.Queued < 1, "-max-recordings, -max-bytes and -max-queued must be at least 1")
 	bad(c.keep.RawAge <= 0 || c.keep.Rows < 24*time.Hour || c.keep.RawBytes < 1, "-keep-raw and -keep-raw-bytes must be more than 0, -keep-rows at least 24h")
 	bad(c.expires <= 0 || c.since <= 0 || c.drain < 0, "-expires and -since must be more than 0, -drain not less")
-	for name, address := range map[string]string{"-webhook": c.webhook, "-public": c.public, "-otlp": c.otlp} {
+	for name, address := range map[string]string{"-webhook": c.webhook, "-public": c.public, "-otlp": c.otlp, "-pyroscope": c.pyroscope} {
 		u, err := url.Parse(address)
 		bad(address != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"), "%s=%s is no address such as https://host/path", name, address)
 	}

@@ -71,12 +71,20 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 	defer cancel()
 	if c.target == "all" || c.target == "work" {
 		w := &work.Worker{Store: st, Raw: files, Log: log, Metrics: m, Number: c.workers}
+		count := func(outcome string) { m.Exported.WithLabelValues(outcome).Inc() }
 		if c.otlp != "" {
-			e, err := otlp.New(c.otlp, os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"), log, func(outcome string) { m.Exported.WithLabelValues(outcome).Inc() })
+			e, err := otlp.New(c.otlp, os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"), log, count)
 			if err != nil {
 				return err
 			}
-			w.Export, w.ExportOnly = e.Send, c.store == "otlp"
+			w.Export, w.ExportOnly = append(w.Export, e.Send), c.store == "otlp"
+		}
+		if c.pyroscope != "" {
+			e, err := otlp.New(c.pyroscope, os.Getenv("PYROSCOPE_HEADERS"), log, count)
+			if err != nil {
+				return err
+			}
+			w.Export = append(w.Export, e.Profile)
 		}
 		parts.Go(func() { w.Run(ctx) })
 		parts.Go(func() { w.Retain(ctx, c.keep) })

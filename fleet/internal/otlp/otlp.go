@@ -1,5 +1,5 @@
 // Package otlp sends what a recording adds up to as OTLP metrics, and its findings as OTLP logs, to an OpenTelemetry Collector
-// (https://opentelemetry.io/docs/specs/otlp), for those who want no further database.
+// (https://opentelemetry.io/docs/specs/otlp), for those who want no further database, and profiles of it to Pyroscope.
 package otlp
 
 import (
@@ -25,11 +25,12 @@ import (
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/capture/wire"
+	"github.com/whylate/whylate/report"
 )
 
-// An Exporter sends to one collector.
+// An Exporter sends to one collector, or one Pyroscope.
 type Exporter struct {
-	URL     string // of its OTLP receiver for HTTP, as in http://collector:4318
+	URL     string // of an OTLP receiver for HTTP, as in http://collector:4318, or of Pyroscope
 	Log     *slog.Logger
 	Count   func(outcome string) // sent, failed, refused, partial
 	Headers http.Header
@@ -55,15 +56,15 @@ func New(url, headers string, log *slog.Logger, count func(string)) (*Exporter, 
 }
 
 // Send sends a recording. It returns an error if the collector has not taken it and may later; what it refuses for good is logged.
-func (e *Exporter) Send(ctx context.Context, id string, l rows.Labels, r *rows.Rows) error {
+func (e *Exporter) Send(ctx context.Context, id string, l rows.Labels, r *rows.Rows, _ *report.Report) error {
 	from := from(l)
 	scope := &common.InstrumentationScope{Name: "github.com/whylate/whylate/fleet"}
-	err := e.post(ctx, id, "/v1/metrics", &metrics.MetricsData{ResourceMetrics: []*metrics.ResourceMetrics{{Resource: from,
+	err := e.message(ctx, id, "/v1/metrics", &metrics.MetricsData{ResourceMetrics: []*metrics.ResourceMetrics{{Resource: from,
 		ScopeMetrics: []*metrics.ScopeMetrics{{Scope: scope, Metrics: sums(r)}}}}})
 	if err != nil || len(r.Findings) == 0 {
 		return err
 	}
-	return e.post(ctx, id, "/v1/logs", &logs.LogsData{ResourceLogs: []*logs.ResourceLogs{{Resource: from,
+	return e.message(ctx, id, "/v1/logs", &logs.LogsData{ResourceLogs: []*logs.ResourceLogs{{Resource: from,
 		ScopeLogs: []*logs.ScopeLogs{{Scope: scope, LogRecords: records(id, r)}}}}})
 }
 
@@ -159,17 +160,21 @@ func records(id string, r *rows.Rows) (out []*logs.LogRecord) {
 }
 
 // errRefused says that sending the same again is of no use.
-var errRefused = errors.New("the collector refuses it")
+var errRefused = errors.New("the receiver refuses it")
 
-// post sends a message, and for some seconds tries again.
-func (e *Exporter) post(ctx context.Context, id, path string, m proto.Message) error {
+func (e *Exporter) message(ctx context.Context, id, path string, m proto.Message) error {
 	body, err := proto.Marshal(m)
 	if err != nil {
 		return err
 	}
+	return e.post(ctx, id, path, "application/x-protobuf", body)
+}
+
+// post sends a body, and for some seconds tries again.
+func (e *Exporter) post(ctx context.Context, id, path, kind string, body []byte) (err error) {
 	wait := e.Wait
 	for range 3 {
-		if err = e.once(ctx, id, path, body); err == nil || errors.Is(err, errRefused) {
+		if err = e.once(ctx, id, path, kind, body); err == nil || errors.Is(err, errRefused) {
 			break
 		}
 		select {
@@ -184,7 +189,7 @@ func (e *Exporter) post(ctx context.Context, id, path string, m proto.Message) e
 		e.Count("sent")
 	case errors.Is(err, errRefused):
 		e.Count("refused")
-		e.Log.Error("OTLP", "recording", id, "path", path, "error", err)
+		e.Log.Error("export", "recording", id, "path", path, "error", err)
 		return nil
 	default:
 		e.Count("failed")
@@ -192,7 +197,7 @@ func (e *Exporter) post(ctx context.Context, id, path string, m proto.Message) e
 	return err
 }
 
-func (e *Exporter) once(ctx context.Context, id, path string, body []byte) error {
+func (e *Exporter) once(ctx context.Context, id, path, kind string, body []byte) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+path, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -200,7 +205,7 @@ func (e *Exporter) once(ctx context.Context, id, path string, body []byte) error
 	for name, values := range e.Headers {
 		r.Header[name] = slices.Clone(values)
 	}
-	r.Header.Set("Content-Type", "application/x-protobuf")
+	r.Header.Set("Content-Type", kind)
 	res, err := e.Client.Do(r)
 	if err != nil {
 		return err
@@ -211,13 +216,13 @@ func (e *Exporter) once(ctx context.Context, id, path string, body []byte) error
 	case res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %s", errRefused, res.Status)
 	case res.StatusCode/100 != 2:
-		return fmt.Errorf("the collector answers %s", res.Status)
+		return fmt.Errorf("the receiver answers %s", res.Status)
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	}
-	if n, why := rejected(said); n > 0 {
+	if n, why := rejected(said); n > 0 && kind == "application/x-protobuf" {
 		e.Count("partial")
-		e.Log.Error("OTLP: the collector rejects a part", "recording", id, "path", path, "rejected", n, "error", why)
+		e.Log.Error("export: the collector rejects a part", "recording", id, "path", path, "rejected", n, "error", why)
 	}
 	return nil
 }

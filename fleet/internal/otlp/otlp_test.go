@@ -150,7 +150,7 @@ func (r *receiver) same(t *testing.T) {
 func TestSend(t *testing.T) {
 	r := receive(t)
 	e, counts := exporter(t, r.URL)
-	if err := e.Send(t.Context(), "id", labels, sample); err != nil {
+	if err := e.Send(t.Context(), "id", labels, sample, nil); err != nil {
 		t.Fatal(err)
 	}
 	r.same(t)
@@ -180,14 +180,14 @@ func TestFailures(t *testing.T) {
 		{"no message", []func(http.ResponseWriter){func(w http.ResponseWriter) { _, _ = io.WriteString(w, "\x0a\xff\xff\xff") }}, true, map[string]int{"sent": 2}},
 	} {
 		e, counts := exporter(t, receive(t, c.answers...).URL)
-		if err := e.Send(t.Context(), "id", labels, sample); (err == nil) != c.ok || fmt.Sprint(counts) != fmt.Sprint(c.counts) {
+		if err := e.Send(t.Context(), "id", labels, sample, nil); (err == nil) != c.ok || fmt.Sprint(counts) != fmt.Sprint(c.counts) {
 			t.Errorf("%s: %v, %v", c.what, err, counts)
 		}
 	}
 	e, _ := exporter(t, "http://127.0.0.1:1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := e.Send(ctx, "id", labels, sample); err == nil {
+	if err := e.Send(ctx, "id", labels, sample, nil); err == nil {
 		t.Error("nobody listens")
 	}
 }
@@ -198,7 +198,7 @@ func TestCollector(t *testing.T) {
 	r := receive(t)
 	c := enginetest.Collector(t, r.URL)
 	e, counts := exporter(t, c.Address)
-	if err := e.Send(t.Context(), "id", labels, sample); err != nil || counts["sent"] != 2 || counts["partial"] != 0 {
+	if err := e.Send(t.Context(), "id", labels, sample, nil); err != nil || counts["sent"] != 2 || counts["partial"] != 0 {
 		t.Fatal(err, counts)
 	}
 	<-r.came

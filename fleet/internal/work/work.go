@@ -41,8 +41,8 @@ type Worker struct {
 	Log     *slog.Logger
 	Metrics *metrics.Metrics
 	Number  int // of children at the same time, each with one CPU
-	// Export, if not nil, gets the rows of each recording before they are kept; with ExportOnly they are not kept.
-	Export     func(ctx context.Context, id string, l rows.Labels, r *rows.Rows) error
+	// Export gets the rows and the report of each recording before they are kept; with ExportOnly the rows are not kept.
+	Export     []func(ctx context.Context, id string, l rows.Labels, r *rows.Rows, rep *report.Report) error
 	ExportOnly bool
 
 	children chan struct{}
@@ -127,7 +127,7 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 	rep.Input.Name = r.ID[:12] + ".whylate" // not where the file lies here
 	var folded bool
 	add := rows.Of(r.Labels, r.Received, rep)
-	if err = w.export(ctx, r, add); err == nil {
+	if err = w.export(ctx, r, add, rep); err == nil {
 		err = w.keep(ctx, r.ID, rep)
 	}
 	if w.ExportOnly {
@@ -171,8 +171,8 @@ func (w *Worker) explain(ctx context.Context, r *store.Recording, path string) (
 }
 
 // export hands rows on, unless the recording has a report already: its rows were, and sums elsewhere cannot be replaced.
-func (w *Worker) export(ctx context.Context, r *store.Recording, add *rows.Rows) error {
-	if w.Export == nil {
+func (w *Worker) export(ctx context.Context, r *store.Recording, add *rows.Rows, rep *report.Report) error {
+	if len(w.Export) == 0 {
 		return nil
 	}
 	f, err := w.Raw.Open(ctx, raw.Report(r.ID))
@@ -182,7 +182,12 @@ func (w *Worker) export(ctx context.Context, r *store.Recording, add *rows.Rows)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return w.Export(ctx, r.ID, r.Labels, add)
+	for _, send := range w.Export {
+		if err := send(ctx, r.ID, r.Labels, add, rep); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keep keeps the report of a recording beside it.

@@ -126,7 +126,7 @@ func TestExport(t *testing.T) {
 	trace.Stop()
 	id := add(t, w, "a", body.Bytes())
 	fails, exported := 1, 0
-	w.ExportOnly, w.Export = true, func(_ context.Context, of string, l rows.Labels, r *rows.Rows) error {
+	w.ExportOnly, w.Export = true, []func(context.Context, string, rows.Labels, *rows.Rows, *report.Report) error{func(_ context.Context, of string, l rows.Labels, r *rows.Rows, _ *report.Report) error {
 		if fails--; fails >= 0 {
 			return errors.New("the collector is down")
 		}
@@ -134,7 +134,7 @@ func TestExport(t *testing.T) {
 			t.Error(of, l, r)
 		}
 		return nil
-	}
+	}}
 	if _, err := w.once(t.Context()); err == nil {
 		t.Error("a failure is no error")
 	}
