@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 // receiver is an OTLP/HTTP endpoint that answers as it is told.
 type receiver struct {
 	*httptest.Server
+	mu      sync.Mutex // a request that is cut off is sent again while the server still ends it
 	bodies  [][]byte
 	header  http.Header
 	answers []answer // one for each request; the last one for all that follow
@@ -43,6 +45,8 @@ func newReceiver(t *testing.T, start func(*httptest.Server), answers ...answer) 
 	r := &receiver{answers: answers}
 	r.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.bodies, r.header = append(r.bodies, body), req.Header
 		if req.URL.Path == "/moved" {
 			http.Redirect(w, req, "/v1/traces", http.StatusTemporaryRedirect)
