@@ -55,13 +55,19 @@ func (p *page) screen() {
 	}
 	weighty, others := p.byWeight()
 	head = span{bold, "change"}
+	faults := 0
 	for i, f := range weighty {
-		add(2*i+i%2, true, func(p *page) {
+		// A busy machine is no fault of the service: beside one, it has no advice, and does not take its room.
+		fault := f.Code != report.RuleBusyMachine || len(weighty) == 1
+		add(2*faults+faults%2, true, func(p *page) {
 			if i == 0 {
 				p.line()
 			}
-			p.short(head, f)
+			p.short(head, f, fault)
 		})
+		if fault {
+			faults++
+		}
 		head = span{}
 	}
 	if len(others) > 0 {
@@ -137,8 +143,8 @@ func (p *page) aside(write func(*page)) []byte {
 	return b.Bytes()
 }
 
-// short says in at most four lines what is wrong, where, what to do, and what that would win.
-func (p *page) short(head span, f *report.Finding) {
+// short says in at most four lines what is wrong, where, and, if asked to advise, what to do and what that would win.
+func (p *page) short(head span, f *report.Finding, advise bool) {
 	st := yellow
 	if f.Severity == report.SeverityHigh {
 		st = boldRed
@@ -153,7 +159,13 @@ func (p *page) short(head span, f *report.Finding) {
 		title = append(append(title, span{plain, ", at "}), at...)
 	}
 	title = within(title, room, 2)
+	if !advise {
+		title = append(title, span{dim, " (" + termtext.Head(f.Code, 12) + ")"})
+	}
 	p.runningText([]span{left(head.style, head.text, indent), left(st, "["+termtext.Head(f.Severity, 6)+"]", hang-indent)}, hang, title)
+	if !advise {
+		return
+	}
 	if f.Fix != "" {
 		do := []span{{plain, p.sentence(f.Fix)}}
 		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hang, within(do, room, findingLines-1-linesOf(title, room))...)

@@ -171,6 +171,21 @@ func TestNothingWon(t *testing.T) {
 	}
 }
 
+// TestFaultsBesideABusyMachine: that the machine is busy takes no room from a fault's advice, however many verdicts there are, and has its own alone.
+func TestFaultsBesideABusyMachine(t *testing.T) {
+	r := read(t, "tso")
+	r.Input.Warnings = []report.Warning{{Text: "something is missing"}}
+	machine := report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityHigh, Title: "other processes use the CPUs", Fix: "reserve CPUs"}
+	fault := report.Finding{Code: report.RuleLockConvoy, Severity: report.SeverityHigh, Title: "requests queue", Fix: "release it first", Group: r.Groups[0].ID}
+	for n, list := range [][]report.Finding{{machine}, {machine, fault}} {
+		r.Findings = list
+		screen := render(t, r, text.Options{Width: 60})
+		if strings.Contains(screen, "reserve CPUs") != (n == 0) || strings.Contains(screen, "release it first") != (n == 1) || !strings.Contains(screen, "WL1009") {
+			t.Errorf("%d faults:\n%s", n, screen)
+		}
+	}
+}
+
 // TestVerdictFirst: the first cause of slowest requests, with its line, stands in the first lines.
 func TestVerdictFirst(t *testing.T) {
 	for sample, want := range map[string][]string{
