@@ -232,7 +232,7 @@ func (cl *claims) asks(p *part) *queues.Asks {
 	}
 	list := cl.in.Asks[cl.g.ID]
 	i := slices.IndexFunc(list, func(a queues.Asks) bool {
-		return a.Site.LineKey() == p.Site.LineKey() && (a.Via == nil) == (via == nil) && a.Via.LineKey() == via.LineKey()
+		return a.Site.Meets(p.Site) && (a.Via == nil) == (via == nil) && a.Via.Meets(via)
 	})
 	if i < 0 {
 		return nil

@@ -119,6 +119,28 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
+// TestAskedElsewhere: a library reads for all who call it in one line of its own. That one caller asks in a row is not said of another, which asks once.
+func TestAskedElsewhere(t *testing.T) {
+	from := func(line int) *report.Site {
+		return &report.Site{Func: "dep.org/db.read", Line: 3, Module: "dep.org/db", CalledFrom: &report.Caller{Func: "main.page", File: "/src/main.go", Line: line, Calls: "dep.org/db.Query"}}
+	}
+	g := report.Group{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100}}}
+	var asks []queues.Asks
+	for line, calls := range []int64{600, 100} {
+		g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: from(line), TotalNS: 1e9, Share: 0.45, Requests: 100})
+		asks = append(asks, queues.Asks{Site: from(line), Requests: 100, Calls: calls, NS: 1e9, LongestNS: 5e8})
+	}
+	got := Find(&Input{Report: &report.Report{Groups: []report.Group{g}}, Asks: map[string][]queues.Asks{"a": asks}}, []Rule{peerRule()})
+	if len(got) != 2 {
+		t.Fatalf("%d findings: %+v", len(got), got)
+	}
+	for i := range got {
+		if inRow := strings.Contains(got[i].Title, "one after the other"); inRow != (got[i].Site.CalledFrom.Line == 0) {
+			t.Errorf("from line %d: %s", got[i].Site.CalledFrom.Line, got[i].Title)
+		}
+	}
+}
+
 // TestInVain: who waits for a place until its own deadline queues for a pool of which nobody gives one back. A deadline elsewhere ends another wait.
 func TestInVain(t *testing.T) {
 	for _, c := range []struct {
