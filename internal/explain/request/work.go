@@ -2,6 +2,7 @@ package request
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -371,38 +372,42 @@ func (f *Finder) cycles() map[tracefmt.StringID]*cycle {
 			}
 		}
 	}
-	before := func(fn tracefmt.StringID) map[tracefmt.StringID]bool { // and those, and so on
-		all, list := make(map[tracefmt.StringID]bool), []tracefmt.StringID{fn}
-		for len(list) > 0 {
-			last := list[len(list)-1]
-			list = list[:len(list)-1]
-			for by := range begin[last] {
-				if !all[by] {
-					all[by] = true
-					list = append(list, by)
-				}
+	// The strongly connected components of that graph (Tarjan, 1972): time and room grow with what began what, however long the chains are.
+	out, number := make(map[tracefmt.StringID]*cycle), make(map[tracefmt.StringID]int)
+	var open []tracefmt.StringID
+	var visit func(tracefmt.StringID) int
+	visit = func(fn tracefmt.StringID) int {
+		n, at := len(number)+1, len(open)
+		number[fn], open = n, append(open, fn)
+		low := n
+		for by := range begin[fn] {
+			if k, seen := number[by]; seen {
+				low = min(low, k)
+			} else {
+				low = min(low, visit(by))
 			}
 		}
-		return all
-	}
-	out, ancestors := make(map[tracefmt.StringID]*cycle), make(map[tracefmt.StringID]map[tracefmt.StringID]bool)
-	for fn := range begin {
-		ancestors[fn] = before(fn)
-	}
-	for fn, all := range ancestors {
-		if !all[fn] || out[fn] != nil {
-			continue
+		if low < n {
+			return low
 		}
 		c := &cycle{from: make(map[tracefmt.StringID]bool)}
-		for by := range all {
-			if ancestors[by][fn] {
-				c.from[by], out[by] = true, c
+		for _, of := range open[at:] {
+			number[of], c.from[of] = math.MaxInt, true // it is closed
+			if len(open) > at+1 || begin[fn][fn] {
+				out[of] = c
 			}
 		}
-		for _, o := range f.work.origins {
-			if o.kind == Goroutine && c.from[o.root] {
-				c.of = append(c.of, o)
-			}
+		open = open[:at]
+		return math.MaxInt
+	}
+	for fn := range begin {
+		if number[fn] == 0 {
+			visit(fn)
+		}
+	}
+	for _, o := range f.work.origins {
+		if c := out[o.root]; c != nil && o.kind == Goroutine {
+			c.of = append(c.of, o)
 		}
 	}
 	return out
