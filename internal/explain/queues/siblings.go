@@ -7,7 +7,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
-	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
 
@@ -37,11 +36,7 @@ func (p *part) addSiblings(w *path.Walked) {
 		if p.startedBy(w.Req, v.Waker, v.To) {
 			sum.siblings = sum.ns
 		}
-		if ts.siblings == nil {
-			ts.siblings = map[tracefmt.FrameID]siblingSum{}
-		}
-		site := p.stage.Sites.Of(v.Stack)
-		ts.siblings[site] = ts.siblings[site].plus(sum)
+		addSum(&ts.siblings, p.stage.Sites.Of(v.Stack), sum, siblingSum.plus)
 	}
 }
 
@@ -61,15 +56,6 @@ func (p *part) startedBy(r *request.Request, g uint64, t int64) bool {
 		g, t = b.By, b.Time
 	}
 	return false
-}
-
-func (ts *turns) mergeSiblings(o *turns) {
-	for k, s := range o.siblings {
-		if ts.siblings == nil {
-			ts.siblings = map[tracefmt.FrameID]siblingSum{}
-		}
-		ts.siblings[k] = ts.siblings[k].plus(s)
-	}
 }
 
 // Siblings says which part of the time that requests waited for a lock at a line was ended by goroutines of the same request, in the slices of

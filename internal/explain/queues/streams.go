@@ -85,10 +85,7 @@ func (p *part) addStream(w *path.Walked) {
 	if n < scale.Several || 2*total <= r.End-r.Start {
 		return
 	}
-	if ts.streams == nil {
-		ts.streams = map[tracefmt.FrameID]streamSum{}
-	}
-	ts.streams[site] = ts.streams[site].plus(sum)
+	addSum(&ts.streams, site, sum, streamSum.plus)
 }
 
 func (s streamSum) plus(o streamSum) streamSum { return streamSum{s.gaps + o.gaps, s.wrote + o.wrote} }
@@ -127,15 +124,6 @@ func (p *part) answers(stack tracefmt.StackID) bool {
 		}
 	}
 	return false
-}
-
-func (ts *turns) mergeStreams(o *turns) {
-	for k, s := range o.streams {
-		if ts.streams == nil {
-			ts.streams = map[tracefmt.FrameID]streamSum{}
-		}
-		ts.streams[k] = ts.streams[k].plus(s)
-	}
 }
 
 // Stream sums up the requests that spent most of their time in waits at a line, several times each, in the slices of time that were looked at.

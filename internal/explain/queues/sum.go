@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // A Sum adds up turns and late runs. It implements pass.Sum.
@@ -46,10 +47,22 @@ func (s *Sum) Merge(ts []path.Translation) {
 		s.parts[0].turns.merge(&p.turns)
 		s.parts[0].turns.mergePlaces(&p.turns)
 		s.parts[0].turns.mergeReaders(&p.turns)
-		s.parts[0].turns.mergeStreams(&p.turns)
-		s.parts[0].turns.mergeSiblings(&p.turns)
+		for k, o := range p.turns.streams {
+			addSum(&s.parts[0].turns.streams, k, o, streamSum.plus)
+		}
+		for k, o := range p.turns.siblings {
+			addSum(&s.parts[0].turns.siblings, k, o, siblingSum.plus)
+		}
 	}
 	s.parts = s.parts[:1]
+}
+
+// addSum adds to the sum of a key, in a map that is made when there is something to add.
+func addSum[S any](to *map[tracefmt.FrameID]S, k tracefmt.FrameID, s S, plus func(S, S) S) {
+	if *to == nil {
+		*to = make(map[tracefmt.FrameID]S)
+	}
+	(*to)[k] = plus((*to)[k], s)
 }
 
 // A part is one worker's.
