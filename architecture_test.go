@@ -65,6 +65,27 @@ func TestJudgesDoNotPrint(t *testing.T) {
 	}
 }
 
+// TestTheEngineLinksNoHTTP: who imports the public API gets no HTTP client or server with it, nor has a test of one stage to link them.
+func TestTheEngineLinksNoHTTP(t *testing.T) {
+	imports := must.Have(importsOf("."))(t)
+	seen := map[string]bool{}
+	var look func(pkg string)
+	look = func(pkg string) {
+		for _, i := range imports[pkg] {
+			if i == "net/http" {
+				t.Errorf("%s imports net/http", pkg)
+			}
+			if !seen[i] {
+				seen[i] = true
+				look(i)
+			}
+		}
+	}
+	if look(module); len(seen) < 40 {
+		t.Errorf("only %d packages are imported", len(seen))
+	}
+}
+
 // picture returns the place in which each package stands.
 func picture(file string) (map[string]int, error) {
 	data, err := os.ReadFile(file)

@@ -18,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/output/otlphttp"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/report"
@@ -171,12 +172,12 @@ func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
 			return err
 		}
 	}
-	c, err := export.NewClient(endpoint, x.encoding, x.headers, conf)
+	c, err := otlphttp.NewClient(endpoint, x.encoding, x.headers, conf)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	err = x.spans(s, rep, export.ToEndpoint(x.ctx, c))
+	err = x.spans(s, rep, func(body []byte, n int) error { return c.Send(x.ctx, body, n) })
 	if c.Retries > 0 {
 		fmt.Fprintf(s.err, "whylate: the endpoint was busy: %d messages were sent again\n", c.Retries)
 	}

@@ -1,7 +1,6 @@
 package export
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -145,11 +144,6 @@ func ToWriter(w io.Writer) func([]byte, int) error {
 		}
 		return nil
 	}
-}
-
-// ToEndpoint is what NewSpans emits to for an OTLP/HTTP endpoint.
-func ToEndpoint(ctx context.Context, c *Client) func([]byte, int) error {
-	return func(body []byte, spans int) error { return c.Send(ctx, body, spans) }
 }
 
 func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

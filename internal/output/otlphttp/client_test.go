@@ -1,18 +1,17 @@
-package export_test
+package otlphttp_test
 
 import (
 	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/output/otlphttp"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -71,11 +71,18 @@ func newReceiver(t *testing.T, start func(*httptest.Server), answers ...answer) 
 	return r
 }
 
+// sample is a report with requests in full.
+func sample(t *testing.T) *report.Report {
+	t.Helper()
+	data := must.Have(os.ReadFile("../../../report/testdata/pubsub.json"))(t)
+	return must.Have(report.ReadJSON(bytes.NewReader(data)))(t)
+}
+
 func plainHTTP(s *httptest.Server) { s.Start() }
 
 // sendAll sends a report's requests and returns the waits before retries.
-func sendAll(url, encoding string, r *report.Report, conf *tls.Config) (*export.Client, []time.Duration, error) {
-	c, err := export.NewClient(url, encoding, []string{"X-Key: hidden"}, conf)
+func sendAll(url, encoding string, r *report.Report, conf *tls.Config) (*otlphttp.Client, []time.Duration, error) {
+	c, err := otlphttp.NewClient(url, encoding, []string{"X-Key: hidden"}, conf)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,7 +92,7 @@ func sendAll(url, encoding string, r *report.Report, conf *tls.Config) (*export.
 		waits = append(waits, d)
 		return nil
 	}
-	s, err := export.NewSpans(r, encoding, true, export.ToEndpoint(context.Background(), c))
+	s, err := export.NewSpans(r, encoding, true, func(body []byte, spans int) error { return c.Send(context.Background(), body, spans) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,13 +101,15 @@ func sendAll(url, encoding string, r *report.Report, conf *tls.Config) (*export.
 }
 
 func TestSendOTLP(t *testing.T) {
-	r := reports(t)["pubsub.json"]
+	r := sample(t)
 	srv := newReceiver(t, plainHTTP, answer{status: 200, body: "{}"})
 	url := strings.Replace(srv.URL, "http://", "http://user:secret@", 1)
 	if _, _, err := sendAll(url+"/v1/traces", "json", r, nil); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(bytes.Join(srv.bodies, nil), write(t, export.OTLP, r)) || srv.header.Get("X-Key") != "hidden" || srv.header.Get("Content-Type") != "application/json" {
+	var written bytes.Buffer
+	must.Do(t, export.OTLP(&written, r))
+	if !bytes.Equal(bytes.Join(srv.bodies, nil), written.Bytes()) || srv.header.Get("X-Key") != "hidden" || srv.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%d bodies arrived, with %v", len(srv.bodies), srv.header)
 	}
 	if _, _, err := sendAll(url+"/v1/traces", "protobuf", r, nil); err != nil {
@@ -131,7 +140,7 @@ func TestSendOTLP(t *testing.T) {
 		t.Errorf("nobody listens: error %v", err)
 	}
 	for _, bad := range []string{"localhost:4318", "ftp://x/", "http://"} {
-		if _, err := export.NewClient(bad, "json", nil, nil); err == nil {
+		if _, err := otlphttp.NewClient(bad, "json", nil, nil); err == nil {
 			t.Errorf("%q is taken as an endpoint", bad)
 		}
 	}
@@ -139,7 +148,7 @@ func TestSendOTLP(t *testing.T) {
 
 // TestSendRetries tests when messages are sent again, and after how long.
 func TestSendRetries(t *testing.T) {
-	r := reports(t)["pubsub.json"]
+	r := sample(t)
 	ok := answer{status: 200, body: "{}"}
 	date := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	for _, c := range []struct {
@@ -169,7 +178,7 @@ func TestSendRetries(t *testing.T) {
 	}
 	// An endpoint that took some and closes its connections is asked again.
 	reset := newReceiver(t, plainHTTP, ok, answer{status: -1}, answer{status: -1}, ok)
-	client := must.Have(export.NewClient(reset.URL, "json", nil, nil))(t)
+	client := must.Have(otlphttp.NewClient(reset.URL, "json", nil, nil))(t)
 	defer client.Close()
 	client.Wait = func(context.Context, time.Duration) error { return nil }
 	for range 2 {
@@ -183,7 +192,7 @@ func TestSendRetries(t *testing.T) {
 	// Who is interrupted does not wait.
 	srv := newReceiver(t, plainHTTP, answer{status: 429, retryAfter: "30"})
 	ctx, stop := context.WithCancel(context.Background())
-	client = must.Have(export.NewClient(srv.URL, "json", nil, nil))(t)
+	client = must.Have(otlphttp.NewClient(srv.URL, "json", nil, nil))(t)
 	time.AfterFunc(10*time.Millisecond, stop)
 	if err := client.Send(ctx, []byte("{}"), 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: error %v", err)
@@ -195,7 +204,7 @@ func TestSendRefused(t *testing.T) {
 	ok := answer{status: 200, body: "{}"}
 	for _, refused := range []answer{{status: 400, body: "\x08\x03\x12\x07bad \"x\"", contentType: "application/x-protobuf"}, {status: 413, body: `bad "x"`}, {status: 422, body: `bad "x"`}, {status: 500, body: `bad "x"`}} {
 		srv := newReceiver(t, plainHTTP, ok, refused, refused, ok)
-		c := must.Have(export.NewClient(srv.URL, "json", nil, nil))(t)
+		c := must.Have(otlphttp.NewClient(srv.URL, "json", nil, nil))(t)
 		for range 4 {
 			if err := c.Send(context.Background(), []byte("{}"), 10); err != nil {
 				t.Fatalf("status %d: %v", refused.status, err)
@@ -210,7 +219,7 @@ func TestSendRefused(t *testing.T) {
 
 // TestSendPartialSuccess tests what becomes of spans that an endpoint rejects.
 func TestSendPartialSuccess(t *testing.T) {
-	r := reports(t)["pubsub.json"]
+	r := sample(t)
 	for _, c := range []struct {
 		name     string
 		answer   answer
@@ -236,7 +245,7 @@ func TestSendPartialSuccess(t *testing.T) {
 
 // TestSendTLS tests an own authority and a client's certificate.
 func TestSendTLS(t *testing.T) {
-	r := reports(t)["pubsub.json"]
+	r := sample(t)
 	srv := newReceiver(t, func(s *httptest.Server) {
 		s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 		s.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are the test
@@ -254,131 +263,7 @@ func TestSendTLS(t *testing.T) {
 	if _, _, err := sendAll(srv.URL, "json", r, &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{own}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := export.NewClient("http://x/", "json", nil, &tls.Config{}); err == nil {
+	if _, err := otlphttp.NewClient("http://x/", "json", nil, &tls.Config{}); err == nil {
 		t.Error("TLS for http://")
-	}
-}
-
-// readSpan is a span as JSON and protocol buffers have it.
-type readSpan struct {
-	trace, id, parent, name string
-	kind                    int
-	start, end              int64
-	attributes              map[string]string
-}
-
-func spansOfJSON(t *testing.T, data []byte) (out []readSpan) {
-	t.Helper()
-	dec := json.NewDecoder(bytes.NewReader(data))
-	for {
-		var doc struct {
-			ResourceSpans []struct {
-				ScopeSpans []struct {
-					Spans []struct {
-						TraceID, SpanID, ParentSpanID, Name string
-						Kind                                int
-						StartTimeUnixNano, EndTimeUnixNano  int64 `json:",string"`
-						Attributes                          []struct {
-							Key   string
-							Value struct {
-								StringValue, IntValue *string
-							}
-						}
-					}
-				}
-			}
-		}
-		if err := dec.Decode(&doc); err == io.EOF {
-			return out
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range doc.ResourceSpans[0].ScopeSpans[0].Spans {
-			x := readSpan{s.TraceID, s.SpanID, s.ParentSpanID, s.Name, s.Kind, s.StartTimeUnixNano, s.EndTimeUnixNano, map[string]string{}}
-			for _, a := range s.Attributes {
-				if a.Value.StringValue != nil {
-					x.attributes[a.Key] = *a.Value.StringValue
-				} else {
-					x.attributes[a.Key] = *a.Value.IntValue
-				}
-			}
-			out = append(out, x)
-		}
-	}
-}
-
-func spansOfProtobuf(t *testing.T, data []byte) (out []readSpan) {
-	t.Helper()
-	request := must.Have(readSchema(t, "testdata/otlp.schema").decode("ExportTraceServiceRequest", data))(t)
-	for _, from := range request["resource_spans"] {
-		for _, scope := range from.(decoded)["scope_spans"] {
-			for _, raw := range scope.(decoded)["spans"] {
-				s := raw.(decoded)
-				x := readSpan{
-					hex.EncodeToString([]byte(s.text("trace_id"))), hex.EncodeToString([]byte(s.text("span_id"))), hex.EncodeToString([]byte(s.text("parent_span_id"))), s.text("name"),
-					int(s.uint("kind")), int64(s.uint("start_time_unix_nano")), int64(s.uint("end_time_unix_nano")), map[string]string{},
-				}
-				for _, a := range s["attributes"] {
-					v := a.(decoded).msg("value")
-					x.attributes[a.(decoded).text("key")] = v.text("string_value")
-					if v.has("int_value") {
-						x.attributes[a.(decoded).text("key")] = strconv.FormatInt(int64(v.uint("int_value")), 10)
-					}
-				}
-				out = append(out, x)
-			}
-		}
-	}
-	return out
-}
-
-// TestOTLPEncodingsAgree reads both encodings back.
-func TestOTLPEncodingsAgree(t *testing.T) {
-	for name, r := range reports(t) {
-		if r.Input.Start == nil {
-			continue
-		}
-		var out [2]bytes.Buffer
-		for i, enc := range []string{"json", "protobuf"} {
-			s := must.Have(export.NewSpans(r, enc, true, export.ToWriter(&out[i])))(t)
-			must.Do(t, s.FromReport(r))
-		}
-		a, b := spansOfJSON(t, out[0].Bytes()), spansOfProtobuf(t, out[1].Bytes())
-		if len(a) == 0 && len(r.Groups) > 0 || fmt.Sprint(a) != fmt.Sprint(b) {
-			t.Errorf("%s: %d spans as JSON, %d as protocol buffers, or not the same", name, len(a), len(b))
-		}
-	}
-}
-
-// TestOTLPBatches tests that messages are bounded, and nothing is lost between
-// them.
-func TestOTLPBatches(t *testing.T) {
-	now := time.Now()
-	r := &report.Report{Input: report.Input{Name: "x", Start: &now}}
-	g := report.Group{ID: "g", Name: "g", Kind: "task"}
-	for i := range 5 {
-		q := report.Request{ID: fmt.Sprint(i), LatencyNS: 3000}
-		for k := range 1500 {
-			q.Segments = append(q.Segments, report.Segment{StartNS: int64(2 * k), DurationNS: 2, Cause: "cpu", Site: &report.Site{Func: strings.Repeat("f", 900)}})
-		}
-		g.Slowest = append(g.Slowest, q)
-	}
-	r.Groups = []report.Group{g}
-	for _, enc := range []string{"json", "protobuf"} {
-		total, messages := 0, 0
-		s, err := export.NewSpans(r, enc, true, func(body []byte, spans int) error {
-			total += spans
-			messages++
-			if len(body) > 3<<20 || spans > 2000 {
-				t.Errorf("a message of %d bytes, %d spans", len(body), spans)
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.FromReport(r); err != nil || total != 5*1501 || messages < 5 {
-			t.Errorf("%d spans in %d messages, error %v", total, messages, err)
-		}
 	}
 }

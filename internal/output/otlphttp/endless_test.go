@@ -1,10 +1,11 @@
-package export_test
+package otlphttp_test
 
 import (
 	"context"
 	"testing"
 
 	"github.com/whylate/whylate/internal/output/export"
+	"github.com/whylate/whylate/internal/output/otlphttp"
 	"github.com/whylate/whylate/internal/testing/endless"
 	"github.com/whylate/whylate/internal/testing/must"
 )
@@ -16,7 +17,7 @@ func TestEndlessHeads(t *testing.T) {
 	}
 	for _, kind := range endless.Heads() {
 		t.Run(kind, func(t *testing.T) {
-			c := must.Have(export.NewClient(endless.Serve(t, kind), export.EncodingJSON, nil, nil))(t)
+			c := must.Have(otlphttp.NewClient(endless.Serve(t, kind), export.EncodingJSON, nil, nil))(t)
 			defer c.Close()
 			if n := endless.Allocated(func() {
 				if c.Send(context.Background(), []byte("{}"), 1) == nil {

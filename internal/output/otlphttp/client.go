@@ -1,9 +1,12 @@
-package export
+// Package otlphttp sends spans to an OTLP/HTTP endpoint. It is apart from package export, so that an engine which replays a
+// trace for an export links no HTTP client.
+package otlphttp
 
 import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/wire"
+	"github.com/whylate/whylate/internal/output/export"
 )
 
 // Bounds of sending one message.
@@ -55,7 +59,7 @@ func NewClient(endpoint, encoding string, headers []string, conf *tls.Config) (*
 	if conf != nil && u.Scheme != "https" {
 		return nil, errors.New("sending spans: TLS options are given, but the URL is http://: write https://")
 	}
-	c := &Client{endpoint: endpoint, shown: u.Scheme + "://" + u.Host + u.Path, header: http.Header{}, protobuf: encoding == EncodingProtobuf}
+	c := &Client{endpoint: endpoint, shown: u.Scheme + "://" + u.Host + u.Path, header: http.Header{}, protobuf: encoding == export.EncodingProtobuf}
 	c.header.Set("Content-Type", "application/json")
 	if c.protobuf {
 		c.header.Set("Content-Type", "application/x-protobuf")
@@ -240,4 +244,46 @@ func varintField(b []byte, number uint64) (value uint64, ok bool) {
 		}
 	})
 	return value, ok
+}
+
+// eachField calls f for the fields of a protocol buffer that somebody else
+// wrote, as far as it can be read: with their value, or with the bytes of those
+// that have a length.
+func eachField(b []byte, f func(number, value uint64, raw []byte)) {
+	for len(b) > 0 {
+		key, n := binary.Uvarint(b)
+		if n <= 0 {
+			return
+		}
+		b = b[n:]
+		var v uint64
+		switch key & 7 {
+		case 0, 2:
+			if v, n = binary.Uvarint(b); n <= 0 {
+				return
+			}
+			b = b[n:]
+			if key&7 == 2 {
+				if v > uint64(len(b)) {
+					return
+				}
+				f(key>>3, 0, b[:v:v])
+				b = b[v:]
+				continue
+			}
+		case 1:
+			if len(b) < 8 {
+				return
+			}
+			v, b = binary.LittleEndian.Uint64(b), b[8:]
+		case 5:
+			if len(b) < 4 {
+				return
+			}
+			v, b = uint64(binary.LittleEndian.Uint32(b)), b[4:]
+		default:
+			return
+		}
+		f(key>>3, v, nil)
+	}
 }
