@@ -355,17 +355,21 @@ func TestPlacesOrNews(t *testing.T) {
 		turns  queues.Turns
 		places queues.Places
 		title  string // of a pool's finding; "": there is none
+		alone  bool   // its advice begins with who holds it
 	}{
-		{"others hold it", taken, of(queues.Places{Mutual: 0.8, Others: 1, Most: 3, Waiting: 5, HeldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)"},
-		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)"},
-		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while it sleeps at main.use (main.go:5)"},
-		{"news", taken, of(queues.Places{Others: 1}), ""},
-		{"own goroutines", taken, of(queues.Places{Children: 1, Each: 1}), ""},
+		{"others hold it", taken, of(queues.Places{Mutual: 0.8, Others: 1, Most: 3, Waiting: 5, HeldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", false},
+		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", true},
+		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while it sleeps at main.use (main.go:5)", false},
+		{"news", taken, of(queues.Places{Others: 1}), "", false},
+		{"own goroutines", taken, of(queues.Places{Children: 1, Each: 1}), "", false},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		title := ""
 		for _, v := range poolRule().Run(&Input{Report: rep, Turns: []queues.Turns{c.turns}, Places: []queues.Places{c.places}}) {
 			title = v.Title
+			if got := strings.HasPrefix(v.Fix, "hold it for less time: do the work at main.use (main.go:5) before taking it"); got != c.alone {
+				t.Errorf("%s: %s", c.name, v.Fix)
+			}
 		}
 		if title != c.title {
 			t.Errorf("%s: %q, want %q", c.name, title, c.title)

@@ -115,7 +115,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		// A library's pool may stand on a semaphore, a Cond or a channel, none of which its user has.
 		if v := &top.via[i]; keyOfVia(v) == c.via {
 			if l := libraryAt(v.Site); l != nil && l.pool != "" && !isPoolOfStd(c.via.call) {
-				kind = poolKind{"a connection of " + l.name, "it", l.pool}
+				kind = poolKind{name: "a connection of " + l.name, who: "it", fix: l.pool}
 			}
 			break
 		}
@@ -209,6 +209,9 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	}
 	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == "time.Sleep" && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
 		f.Fix += "; if the pause is an intended limit, reject the excess immediately"
+	}
+	if kind.alone {
+		f.Fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(f.Site), f.Fix)
 	}
 	if bursts {
 		f.Fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", place(f.Site), words.Brief(int64(l.placeNS)), kind.fix, l.inUse)
@@ -356,7 +359,10 @@ func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int
 }
 
 // A poolKind is what sort of place is waited for, and what makes it larger.
-type poolKind struct{ name, who, fix string }
+type poolKind struct {
+	name, who, fix string
+	alone          bool // its holder is the only one, and gives it back itself, as a lock's: it may guard data, which more places would not
+}
 
 const heldByOthers = "a place that other requests hold"
 
@@ -376,27 +382,28 @@ func (k *poolKind) place() string {
 
 // poolOf names the pool of those who wait; known is nil where nothing is known of its places.
 func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
+	const morePlaces, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
 	switch p, std := poolsOfStd[k.call]; {
 	case std:
-		return poolKind{p.place, "it", p.larger}
+		return poolKind{name: p.place, who: "it", fix: p.larger}
 	case isSemaphore(k) && known != nil && known.Most == 1:
-		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", "give the semaphore a larger weight"}
+		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", moreWeight, true}
 	case isSemaphore(k) && known != nil && known.Most > 1:
-		return poolKind{fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", known.Most), "its holder", "give the semaphore a larger weight"}
+		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", known.Most), who: "its holder", fix: moreWeight}
 	case strings.HasPrefix(k.site.Func, "golang.org/x/sync/semaphore."):
-		return poolKind{"a golang.org/x/sync/semaphore", "it", "give the semaphore a larger weight"}
+		return poolKind{name: "a golang.org/x/sync/semaphore", who: "it", fix: moreWeight}
 	case known != nil && known.Most == 1:
-		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", "give the semaphore or pool more places"}
+		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", morePlaces, isPool(known)}
 	case known != nil && known.Most > 1:
-		return poolKind{fmt.Sprintf("one of %d places at %s,", known.Most, place(k.site.Site())), "its holder", "give the semaphore or pool more places"}
+		return poolKind{name: fmt.Sprintf("one of %d places at %s,", known.Most, place(k.site.Site())), who: "its holder", fix: morePlaces}
 	case t != nil && t.Taken > 0.5 || known != nil:
-		return poolKind{heldByOthers, "it", "give the semaphore or pool more places"}
+		return poolKind{name: heldByOthers, who: "it", fix: morePlaces}
 	case t != nil && t.Most > 1 && t.Served >= 5*t.Most:
-		return poolKind{fmt.Sprintf("one of %d worker goroutines", t.Most), "it", "let more goroutines serve the queue"}
+		return poolKind{name: fmt.Sprintf("one of %d worker goroutines", t.Most), who: "it", fix: moreGoroutines}
 	case t != nil && t.Most == 1:
-		return poolKind{"the only goroutine that serves it", "it", "let more goroutines serve the queue"}
+		return poolKind{name: "the only goroutine that serves it", who: "it", fix: moreGoroutines}
 	}
-	return poolKind{"a worker goroutine", "it", "let more goroutines serve the queue"}
+	return poolKind{name: "a worker goroutine", who: "it", fix: moreGoroutines}
 }
 
 // pace returns the interval at which a ticker lets requests go on one after the other: a limit that somebody chose, as a rate
