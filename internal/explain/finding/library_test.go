@@ -54,3 +54,18 @@ func TestLibraries(t *testing.T) {
 		}
 	}
 }
+
+// TestLibrarysPause: who uses a library that pauses before it tries again can neither wait for an event there nor change its lines.
+func TestLibrarysPause(t *testing.T) {
+	at := site("github.com/cenkalti/backoff/v5.Retry@133")
+	at.Module = "github.com/cenkalti/backoff/v5"
+	for _, c := range []struct {
+		at          *report.Site
+		says, never string
+	}{{at, "find out why the first try fails", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
+		found := Find(&Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.at, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, waitRules("WL2001"))
+		if len(found) != 1 || !strings.Contains(found[0].Fix, c.says) || strings.Contains(found[0].Fix, c.never) {
+			t.Errorf("%s: %+v", c.at.Func, found)
+		}
+	}
+}
