@@ -10,8 +10,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -367,8 +369,12 @@ func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 	if rep, ok := answers.Load(file); ok && len(flags) == 0 {
 		return rep.(*report.Report)
 	}
+	args := []string{"explain", "--json", file}
+	if testing.Short() {
+		args = append(args, "--slowest", "0") // half of the JSON, and no part of what is judged
+	}
 	var out, says bytes.Buffer
-	if status := cli.Run(t.Context(), append([]string{"explain", "--json", file}, flags...), strings.NewReader(""), &out, &says); status != 0 {
+	if status := cli.Run(t.Context(), append(args, flags...), strings.NewReader(""), &out, &says); status != 0 {
 		t.Fatalf("explaining %s: status %d: %s", file, status, says.Bytes())
 	}
 	rep := must.Have(report.ReadJSON(&out))(t)
@@ -377,6 +383,23 @@ func explainFile(t testing.TB, file string, flags ...string) *report.Report {
 		answers.Store(file, rep)
 	}
 	return rep
+}
+
+// TestSlowestIsOnlyShown: what is found does not depend on how many of the slowest requests are shown, though rules read these.
+func TestSlowestIsOnlyShown(t *testing.T) {
+	file := testprog.Recording(t, "field/tso-lost.whylate")
+	want := explainFile(t, file, "--slowest", "3").Findings
+	for _, n := range []int{0, 1} {
+		rep := explainFile(t, file, "--slowest", strconv.Itoa(n))
+		if len(want) == 0 || !reflect.DeepEqual(rep.Findings, want) {
+			t.Errorf("--slowest %d: %d findings, usually %d, or not the same", n, len(rep.Findings), len(want))
+		}
+		for _, g := range rep.Groups {
+			if len(g.Slowest) > n || n == 0 && g.Typical != nil {
+				t.Errorf("--slowest %d: %s has %d", n, g.Name, len(g.Slowest))
+			}
+		}
+	}
 }
 
 // A fieldPage is docs/internals/accuracy.md's table and totals; what stands before them is written by hand.

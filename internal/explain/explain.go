@@ -133,9 +133,11 @@ const bytesPerRaw = 8
 // Explain reads ahead from another goroutine; it returns without waiting for
 // a Read that is under way.
 func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, error) {
-	if opts.Slowest == 0 {
-		opts.Slowest = 3
+	shown := opts.Slowest
+	if shown == 0 {
+		shown = judgedSlowest
 	}
+	opts.Slowest = max(shown, judgedSlowest)
 	if opts.Modules == nil {
 		opts.Modules = modules.New(modules.Options{})
 	}
@@ -192,8 +194,21 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 			}
 		}
 	}
-	return e.finish(ctx, cut)
+	rep, err := e.finish(ctx, cut)
+	if rep != nil {
+		for i := range rep.Groups {
+			g := &rep.Groups[i]
+			if g.Slowest = g.Slowest[:min(len(g.Slowest), max(shown, 0))]; shown < 0 {
+				g.Typical = nil
+			}
+		}
+	}
+	return rep, err
 }
+
+// judgedSlowest is how many of a group's slowest requests rules read, so that what is found does not depend on how many are
+// shown; it is also how many are shown if nothing is said.
+const judgedSlowest = 3
 
 // read reads a trace to its end. What it knows of requests that wait for others
 // of the same process joins their paths; it is nil at first. sparing says when it
