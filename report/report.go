@@ -133,4 +133,6 @@ type Caller struct {
 	Line int    `json:"line"`
 	// Calls is the function that the line calls on the way to the site; empty if the line waits for it instead.
 	Calls string `json:"calls,omitempty"`
+	// Apart says that the line calls nothing of that code: it waits for what another goroutine does there, or has started that.
+	Apart bool `json:"apart,omitempty"`
 }

@@ -285,7 +285,7 @@ const (
 	shortTitle = 120
 )
 
-var called = regexp.MustCompile(` \([^ ()]+:[0-9]+\), called from `)
+var called = regexp.MustCompile(` \([^ ()]+:[0-9]+\), (called|reached) from `)
 
 // inShort leaves out of a long title the line of a dependency whose caller is told, rather than cut it in the middle of one: the
 // service's own line is what its reader can change.
@@ -293,7 +293,7 @@ func inShort(title string) string {
 	if termtext.Width(title) <= shortTitle || len(title) > 10*longTitle {
 		return title
 	}
-	return called.ReplaceAllString(title, ", called from ")
+	return called.ReplaceAllString(title, ", $1 from ")
 }
 
 // folded lists findings of less weight by their titles.

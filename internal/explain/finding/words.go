@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -17,7 +18,7 @@ func place(s *report.Site) string {
 	}
 	text := line(s)
 	if s.CalledFrom != nil {
-		text += ", called from " + place(s.CalledFrom.Site())
+		text += ", " + names.Lead(s.CalledFrom) + place(s.CalledFrom.Site())
 	}
 	return text
 }

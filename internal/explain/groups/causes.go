@@ -172,10 +172,11 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 			at = line
 		}
 		rc := report.Cause{
-			Cause: spell.Cause(rk.cause), Site: w.sp.SiteFor(at.site, at.own), SiteFrom: from.String(),
+			Cause: spell.Cause(rk.cause), SiteFrom: from.String(),
 			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), Samples: int(m.samples), RanMeanwhile: w.ranMeanwhile(g, m.ids, in), Kind: w.sp.Kind(rk.cause, rk.kind, rk.inbound), Call: m.call(w.sp),
 		}
 		rc.Via, rc.Routes = w.routes(m.byVia)
+		rc.Site = w.sp.SiteFor(at.site, at.own, rc.Via)
 		if total > 0 {
 			rc.Share, rc.ShareError = float64(m.ns)/float64(total), shareError(m.variance, total)
 		}

@@ -105,12 +105,13 @@ func (w writer) openWaits(os opens, by tracefmt.FrameID) []report.OpenWait {
 	var out []report.OpenWait
 	for at, o := range merged {
 		wait := report.OpenWait{
-			Cause: spell.Cause(at.cause), Site: w.sp.SiteFor(at.site, at.own), Call: w.sp.Syms.String(at.call), Via: []report.Via{}, Kind: w.sp.Kind(at.cause, at.kind, at.inbound),
+			Cause: spell.Cause(at.cause), Call: w.sp.Syms.String(at.call), Via: []report.Via{}, Kind: w.sp.Kind(at.cause, at.kind, at.inbound),
 			Count: int(o.count), OldestNS: w.sp.End - o.oldest, StuckNS: o.stuck, AgesNS: o.ages,
 		}
 		if via := w.sp.Vias(w.stage.IDs.Chain(w.stage.IDs.Cause(ids[at]).Chain)); len(via) > 0 {
 			wait.Via = via
 		}
+		wait.Site = w.sp.SiteFor(at.site, at.own, wait.Via)
 		out = append(out, wait)
 	}
 	slices.SortFunc(out, func(a, b report.OpenWait) int {

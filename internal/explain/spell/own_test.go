@@ -30,39 +30,41 @@ func TestOwn(t *testing.T) {
 	cause.NewPlacer(syms, set).Place()
 	sp := &Speller{Syms: syms, Sites: cause.NewSites(syms), Modules: set}
 	for _, c := range []struct {
-		site string
-		vias []string
-		by   string
-		want string // its function
+		site  string
+		vias  []string
+		by    string
+		want  string // its function
+		apart bool   // it does not call what the site is in
 	}{
-		{"loop", []string{"trip"}, "", "shop.org/s.stock"},
-		{"dep", []string{"trip"}, "", "shop.org/s.stock"},
-		{"loop", []string{"trip", "serve"}, "", "shop.org/s.stock"},
-		{"loop", []string{"trip", "do"}, "", "shop.org/s.work"},
-		{"loop", []string{"own", "dep"}, "", "shop.org/s.stock"},
-		{"loop", []string{"serve"}, "", ""},
-		{"loop", nil, "", ""},
-		{"own", []string{"do"}, "", ""},
-		{"do", []string{"trip"}, "", "shop.org/s.work"},
-		{"dep", []string{"dep"}, "started", "shop.org/s.handle"},
-		{"dep", []string{"trip"}, "started", "shop.org/s.stock"},
-		{"own", nil, "started", ""},
-		{"dep", nil, "dep", ""},
+		{"loop", []string{"trip"}, "", "shop.org/s.stock", false},
+		{"dep", []string{"trip"}, "", "shop.org/s.stock", true},
+		{"loop", []string{"trip", "serve"}, "", "shop.org/s.stock", false},
+		{"loop", []string{"trip", "do"}, "", "shop.org/s.work", true},
+		{"loop", []string{"own", "dep"}, "", "shop.org/s.stock", true},
+		{"loop", []string{"serve"}, "", "", false},
+		{"loop", nil, "", "", false},
+		{"own", []string{"do"}, "", "", false},
+		{"do", []string{"trip"}, "", "shop.org/s.work", false},
+		{"dep", []string{"dep"}, "started", "shop.org/s.handle", true},
+		{"dep", []string{"trip"}, "started", "shop.org/s.stock", true},
+		{"own", nil, "started", "", false},
+		{"dep", nil, "dep", "", false},
 	} {
 		var vias []path.Via
 		for _, v := range c.vias {
-			vias = append(vias, path.Via{Site: sp.Sites.Of(stacks[v])})
+			vias = append(vias, path.Via{Site: sp.Sites.Of(stacks[v]), Call: sp.Sites.Call(stacks[v])})
 		}
 		by := tracefmt.FrameID(0)
 		if c.by != "" {
 			by = syms.Stack(stacks[c.by])[0]
 		}
-		got := ""
-		if own := sp.Own(sp.Sites.Of(stacks[c.site]), vias, by); own != 0 {
-			got = syms.String(syms.Frame(own).Func)
+		got, apart := "", false
+		site := sp.Sites.Of(stacks[c.site])
+		if from := sp.SiteFor(site, sp.Own(site, vias, by), sp.Vias(vias)).CalledFrom; from != nil {
+			got, apart = from.Func, from.Apart
 		}
-		if got != c.want {
-			t.Errorf("%s by %v: %q, want %q", c.site, c.vias, got, c.want)
+		if got != c.want || apart != c.apart {
+			t.Errorf("%s by %v: %q (apart: %v), want %q (%v)", c.site, c.vias, got, apart, c.want, c.apart)
 		}
 	}
 }

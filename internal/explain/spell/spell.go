@@ -37,10 +37,12 @@ type Speller struct {
 }
 
 // Site spells a frame out; nil for none.
-func (s *Speller) Site(f tracefmt.FrameID) *report.Site { return s.SiteFor(f, s.Syms.Frame(f).Caller) }
+func (s *Speller) Site(f tracefmt.FrameID) *report.Site {
+	return s.SiteFor(f, s.Syms.Frame(f).Caller, nil)
+}
 
-// SiteFor spells a frame out that another one, if not 0, led to.
-func (s *Speller) SiteFor(f, own tracefmt.FrameID) *report.Site {
+// SiteFor spells a frame out that another one, if not 0, led to, by a chain of waits.
+func (s *Speller) SiteFor(f, own tracefmt.FrameID, vias []report.Via) *report.Site {
 	if f == 0 {
 		return nil
 	}
@@ -62,7 +64,20 @@ func (s *Speller) SiteFor(f, own tracefmt.FrameID) *report.Site {
 		m := s.Modules.Of(fn, file)
 		out.Module, out.Version = m.Path, m.Version
 	}
+	if c := out.CalledFrom; c != nil && s.Syms.Frame(f).Caller == 0 {
+		c.Apart = !slices.ContainsFunc(vias, func(v report.Via) bool { return v.Site.Own().LineKey() == c.Site().LineKey() && callsInto(&v, out) })
+	}
 	return out
+}
+
+// callsInto reports whether who waits does so in a call of the library that a site is in, as who asks a client whose other goroutine reads the answer. The
+// standard library's packages are one.
+func callsInto(v *report.Via, site *report.Site) bool {
+	if site.Module != "" {
+		return v.Site.Module == site.Module
+	}
+	p := stdlib.Package(v.Call)
+	return p != "" && p != "runtime" && p != "sync"
 }
 
 // Own returns the line of the service's own that led to a site: the one it was called from, else that of the last wait
@@ -125,9 +140,10 @@ func (s *Speller) Vias(vs []path.Via) []report.Via {
 // Segment spells a settled segment out, with the chain of waits that led to it; by is as for Own.
 func (s *Speller) Segment(g *cause.Segment, vias []path.Via, by tracefmt.FrameID) report.Segment {
 	seg := report.Segment{
-		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Site: s.SiteFor(g.Site, s.Own(g.Site, vias, by)), Via: s.Vias(vias),
+		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Via: s.Vias(vias),
 		Kind: s.Kind(g.Code.Cause(), g.Kind, g.Inbound),
 	}
+	seg.Site = s.SiteFor(g.Site, s.Own(g.Site, vias, by), seg.Via)
 	return seg
 }
 

@@ -561,7 +561,7 @@ func isScattered(c *report.VerdictCause) bool {
 	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= scale.Little && !worthSaying(&c.Sites[1])
 }
 
-// oneCaller reports whether all places that are mentioned were called from the same line.
+// oneCaller reports whether the same line led to all places that are mentioned, and in the same way.
 func oneCaller(sites []report.VerdictSite) bool {
 	n := 0
 	for i := range sites {
@@ -572,7 +572,7 @@ func oneCaller(sites []report.VerdictSite) bool {
 		if s.Site == nil {
 			continue
 		}
-		if from := s.Site.Key().From; from.Func == "" || from != sites[0].Site.Key().From {
+		if from := s.Site.Key().From; from.Func == "" || from != sites[0].Site.Key().From || names.Lead(s.Site.CalledFrom) != names.Lead(sites[0].Site.CalledFrom) {
 			return false
 		}
 		n++

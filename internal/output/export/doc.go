@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/report"
 )
 
@@ -98,7 +99,7 @@ func siteText(s *report.Site) string {
 		text += " (" + s.Does + ")"
 	}
 	if s.CalledFrom != nil {
-		text += " called from " + siteText(s.CalledFrom.Site())
+		text += " " + names.Lead(s.CalledFrom) + siteText(s.CalledFrom.Site())
 	}
 	return text
 }

@@ -20,6 +20,8 @@ func fill(v reflect.Value, rnd *rand.Rand) {
 		v.SetString(texts[rnd.IntN(len(texts))])
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(rnd.Uint64()) >> rnd.IntN(64))
+	case reflect.Bool:
+		v.SetBool(rnd.IntN(2) == 0)
 	case reflect.Uint64:
 		v.SetUint(rnd.Uint64() >> rnd.IntN(64))
 	case reflect.Pointer:

@@ -95,13 +95,21 @@ func Place(s *report.Site, max int) string {
 	return fn + pos
 }
 
-// CalledFrom says in at most max columns from which line of the service's own code a dependency was called: what comes
+// Lead is what comes before the line of the service's own code that led to a dependency's.
+func Lead(c *report.Caller) string {
+	if c.Apart {
+		return "reached from "
+	}
+	return "called from "
+}
+
+// CalledFrom says in at most max columns which line of the service's own code led to a dependency's: what comes
 // before, the function, and the file's name with the line, all "" where that is not known.
 func CalledFrom(s *report.Site, max int) (lead, fn, pos string) {
 	if s == nil || s.CalledFrom == nil {
 		return "", "", ""
 	}
-	lead = "called from "
+	lead = Lead(s.CalledFrom)
 	fn, pos = Parts(s.CalledFrom.Site(), max-len(lead))
 	return lead, fn, pos
 }

@@ -174,7 +174,7 @@ func place(s *report.Site) string {
 	}
 	text := fmt.Sprintf("%s (%s:%d)", s.Func, s.File, s.Line)
 	if c := s.CalledFrom; c != nil {
-		text += fmt.Sprintf(", called from %s (%s:%d)", c.Func, c.File, c.Line)
+		text += fmt.Sprintf(", %s%s (%s:%d)", names.Lead(c), c.Func, c.File, c.Line)
 	}
 	return cut(text, 2*maxName)
 }

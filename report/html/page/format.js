@@ -108,10 +108,13 @@ export function place(site) {
   return [site.does ? clean(`${site.func.replace(/^((?:[^/]*\/)*[^./]*)\..*$/, '$1')}, ${site.does}`) : site.func ? middle(shortFunc(site.func), 120) : '', middle(position(site), 60)].filter(Boolean).join(' ');
 }
 
+// lead is what comes before the line of the service's own that led to a dependency's: package names has the same.
+export function lead(caller) { return caller.apart ? 'reached from ' : 'called from '; }
+
 // siteText is a site in full.
 export function siteText(site) {
   if (!site) return '';
-  return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '') + (site.module ? ` (${brief(site.module, 200)}${site.version ? ' ' + brief(site.version, 80) : ''})` : '') + (site.called_from ? `, called from ${siteText(site.called_from)}` : '') + (site.does ? `: ${brief(site.does, 80)}` : '');
+  return brief(site.func, 600) + (site.file ? ` ${brief(site.file, 400)}:${site.line}` : '') + (site.module ? ` (${brief(site.module, 200)}${site.version ? ' ' + brief(site.version, 80) : ''})` : '') + (site.called_from ? `, ${lead(site.called_from)}${siteText(site.called_from)}` : '') + (site.does ? `: ${brief(site.does, 80)}` : '');
 }
 
 // rough is a duration in two digits: a prediction knows no more.

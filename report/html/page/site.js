@@ -1,7 +1,7 @@
 // A place of the code as a button, and what can be done with it.
 
 import { h, replace, copyText } from './dom.js';
-import { place, siteText, clean } from './format.js';
+import { place, siteText, clean, lead } from './format.js';
 import { about_, goVersion } from './model.js';
 import { editorURL, sourceURL } from './places.js';
 
@@ -28,5 +28,5 @@ export function siteButton(site, text) {
 export function siteNode(site) {
   if (!site) return null;
   const at = siteButton(site);
-  return site.called_from ? [at, h('span', { class: 'dim' }, ' called from '), siteButton(site.called_from)] : at;
+  return site.called_from ? [at, h('span', { class: 'dim' }, ' ' + lead(site.called_from)), siteButton(site.called_from)] : at;
 }
