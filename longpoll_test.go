@@ -28,6 +28,37 @@ const (
 	aWorker
 )
 
+// An event is what happens at a time of a trace that is written.
+type event struct {
+	at int64
+	f  func(at int64)
+}
+
+// play writes what happens, one event at a time: each takes less than 30 us. The P rests in between, so that somebody looks at the network. What
+// happens may add events.
+func play(th *tracetext.Thread, events *[]event) {
+	const us = 1_000
+	last, p := int64(0), th.Proc()
+	for len(*events) > 0 {
+		k := 0
+		for i := range *events {
+			if (*events)[i].at < (*events)[k].at {
+				k = i
+			}
+		}
+		e := (*events)[k]
+		*events = append((*events)[:k], (*events)[k+1:]...)
+		if last > 0 {
+			th.ProcStop(last + 29*us)
+		}
+		if e.at = max(e.at, last+30*us); last > 0 {
+			th.ProcStart(e.at, p)
+		}
+		last = e.at
+		e.f(last + us/10)
+	}
+}
+
 // pollTrace writes polls on connections of their own, one after the other in each,
 // beside a handler that takes 200 us of sleep in a hundred requests.
 func pollTrace(t *testing.T, conns int, polls []poll, by newsFrom) []byte {
@@ -36,10 +67,6 @@ func pollTrace(t *testing.T, conns int, polls []poll, by newsFrom) []byte {
 	const serve = "net/http.(*conn).serve:2074"
 	b := tracetext.New(26)
 	th, poller := b.Thread(), b.Spare()
-	type event struct {
-		at int64
-		f  func(at int64)
-	}
 	var events []event
 	at := func(t int64, f func(at int64)) { events = append(events, event{t, f}) }
 	idle := func(at int64) {
@@ -150,27 +177,7 @@ func pollTrace(t *testing.T, conns int, polls []poll, by newsFrom) []byte {
 			idle(t + 20*us)
 		})
 	}
-	// One event at a time: each takes less than 30 us. The P rests in between, so that
-	// somebody looks at the network.
-	last, p := int64(0), th.Proc()
-	for len(events) > 0 {
-		k := 0
-		for i := range events {
-			if events[i].at < events[k].at {
-				k = i
-			}
-		}
-		e := events[k]
-		events = append(events[:k], events[k+1:]...)
-		if last > 0 {
-			th.ProcStop(last + 29*us)
-		}
-		if e.at = max(e.at, last+30*us); last > 0 {
-			th.ProcStart(e.at, p)
-		}
-		last = e.at
-		e.f(last + us/10)
-	}
+	play(th, &events)
 	data := must.Have(b.Bytes())(t)
 	return data
 }

@@ -205,7 +205,13 @@ func isHandOver(wait report.WaitKind) bool {
 // while others wait. A goroutine that serves all waiters at once has no queue, nor has one that reads the answers of a
 // connection that many share, unless it also sends each request itself: then it serves them one after the other.
 func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
-	if t.Served < scale.Few || t.Together > 1.5 {
+	if t.Served < scale.Few {
+		return false
+	}
+	if asksInPassing(t, c) {
+		return true
+	}
+	if t.Together > 1.5 {
 		return false
 	}
 	if t.Taken > 0.5 {
@@ -216,6 +222,12 @@ func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	}
 	waiting := t.Waiting * (1 - t.Locked) // who came through a lock queues there
 	return waiting >= 1.3 && waiting >= 1.2*t.Together
+}
+
+// asksInPassing reports whether a goroutine asks a peer while others wait for it for whom it does not ask: they queue, however many it serves when
+// it has the answer. Who asks for all that lies there lets those who come later wait for its next answer.
+func asksInPassing(t *queues.Turns, c *report.Cause) bool {
+	return c.Cause == report.CauseNetwork && t.Asked >= scale.NearlyAll && t.Ahead >= scale.Much
 }
 
 // isFanOut reports whether a request waits because it may start only so many goroutines at a time: they are its own, one for

@@ -126,7 +126,10 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	if known != nil && known.HeldNS > 0 {
 		place1 = float64(known.HeldNS)
 	} else if known == nil && t != nil && t.Taken <= 0.5 && ownNS == 0 {
-		place1, turnNS = float64(t.ServiceNS), t.ServiceNS
+		if place1 = float64(t.ServiceNS); asksInPassing(t, top.Cause) {
+			place1 /= t.Together // of all that it serves after one answer
+		}
+		turnNS = int64(place1)
 		queuedNS = max(0, queuedNS-int64(place1*float64(requests)))
 	}
 	does, divided := doing(top.Cause, top.via), false
@@ -192,7 +195,9 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	if !bursts && counted {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "places sufficient at this load", Value: float64(l.size), Unit: "count"})
 	}
-	f.Fix = kind.fix
+	if f.Fix = kind.fix; serves && asksInPassing(t, top.Cause) {
+		f.Fix = "have it ask on another goroutine, and go on with what comes meanwhile; or let more goroutines serve the queue"
+	}
 	if counted {
 		f.Fix += fmt.Sprintf(": about %d are enough for this load", l.size)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -14,6 +15,9 @@ import (
 
 // Who waits for work that is done for it has given that to somebody: it sent something, ended somebody's wait, or started a
 // goroutine. Who reads news has not: it only waits, until there is some or its time is up, and is late with nothing.
+//
+// What is left behind a lock for somebody who comes for it at intervals is not seen. But he takes what lies there, works for it, and then
+// wakes who left it: who comes while he works is too late for that turn, and has the next one. News is for all who wait when there is some.
 
 // readerSum adds up the requests that wait at one line for most of their time.
 type readerSum struct {
@@ -21,6 +25,13 @@ type readerSum struct {
 	gave    int64 // of them, those that had given somebody something in the same request
 	news    int64 // of them, those whose wait somebody ended
 	started int64 // of those, by a goroutine that the request had started
+	missed  int64 // came while who ends the waits was at work for others, whom he woke then, and were woken a turn later
+	turns   int64 // had another number of turns than those who left something: none that they came to in time, or several
+}
+
+func (s *readerSum) plus(o *readerSum) {
+	s.waits, s.gave, s.news, s.started = s.waits+o.waits, s.gave+o.gave, s.news+o.news, s.started+o.started
+	s.missed, s.turns = s.missed+o.missed, s.turns+o.turns
 }
 
 // addReader takes note of what a request did before the wait that took most of its time.
@@ -31,7 +42,7 @@ func (p *part) addReader(w *path.Walked) {
 	}
 	var site tracefmt.FrameID
 	var from, to int64
-	waker := uint64(0)
+	waker, of := uint64(0), int32(-1)
 	for i := range w.Segments {
 		if s := &w.Segments[i]; s.G == r.G && s.Via < 0 && s.Code.Cause() == cause.Sleep && s.End-s.Start > to-from {
 			site, from, to = s.Site, s.Start, s.End
@@ -40,7 +51,7 @@ func (p *part) addReader(w *path.Walked) {
 	waits := w.Waits()
 	for i := range waits {
 		if v := &waits[i]; v.G == r.G && v.Parent < 0 && min(v.To, r.End)-max(v.From, r.Start) > to-from {
-			site, from, to, waker = p.stage.Sites.Of(v.Stack), max(v.From, r.Start), min(v.To, r.End), v.Waker
+			site, from, to, waker, of = p.stage.Sites.Of(v.Stack), max(v.From, r.Start), min(v.To, r.End), v.Waker, int32(i)
 		}
 	}
 	if 2*(to-from) <= r.End-r.Start {
@@ -60,9 +71,57 @@ func (p *part) addReader(w *path.Walked) {
 	}
 	if b, born := p.stage.Win.Born(waker, to); waker != 0 && !(born && b.By == 0) { // that is a timer's function
 		sum.news++
+		p.addBatch(sum, w, of, from, to)
 		if born && b.By == r.G && b.Time >= r.Start {
 			sum.started++
 		}
+	}
+}
+
+// addBatch takes note of the turns, from one sleep to the next, of the goroutine that ended a request's wait: which one that was at when the
+// request came, and how many sleeps it waited through.
+func (p *part) addBatch(sum *readerSum, w *path.Walked, of int32, from, to int64) {
+	waits := w.Waits()
+	by, atWork, sleeps := waits[of].Waker, false, 0
+	var slept, woken int64 // when the first sleep began, when the last one ended
+	for i, first := 0, true; i < len(w.Segments); i++ {
+		s := &w.Segments[i]
+		if s.Via < 0 || outermost(waits, s.Via) != of {
+			continue
+		}
+		c := s.Code.Cause()
+		if first {
+			first, atWork = false, c == cause.Network || c == cause.Syscall
+		}
+		if s.G != by || c != cause.Sleep {
+			continue
+		}
+		if sleeps == 0 {
+			slept = s.Start
+		}
+		if s.Start != woken {
+			sleeps++
+		}
+		woken = s.End
+	}
+	if sleeps > 1 || sleeps == 0 && atWork {
+		sum.turns++
+	}
+	if sleeps != 1 || !atWork {
+		return
+	}
+	var how tracefmt.StackID
+	p.stage.Win.Woke(by, to, to+1, func(_ uint64, stack tracefmt.StackID) bool {
+		how = stack
+		return false
+	})
+	others := false
+	p.stage.Win.Woke(by, from, slept, func(_ uint64, stack tracefmt.StackID) bool {
+		others = stack == how
+		return !others
+	})
+	if others && how != 0 {
+		sum.missed++
 	}
 }
 
@@ -100,7 +159,7 @@ func (p *part) gives(stack tracefmt.StackID) bool {
 func (ts *turns) mergeReaders(o *turns) {
 	for k, s := range o.readers {
 		if m := ts.readers[k]; m != nil {
-			m.waits, m.gave, m.news, m.started = m.waits+s.waits, m.gave+s.gave, m.news+s.news, m.started+s.started
+			m.plus(s)
 			continue
 		}
 		if ts.readers == nil {
@@ -118,6 +177,9 @@ type Readers struct {
 	// and Started that of a goroutine which the request itself had started.
 	Waits               int
 	Gave, News, Started float64
+	// Batch says that those who came while the one who ends the waits was at work had to wait for its next turn: what they wait for is
+	// done for those who were there before it began.
+	Batch bool
 }
 
 // Readers returns these sums. Merge must have been called.
@@ -125,7 +187,7 @@ func (s *Sum) Readers(sp *spell.Speller) []Readers {
 	var out []Readers
 	for k, r := range s.parts[0].turns.readers {
 		n := float64(r.waits)
-		out = append(out, Readers{sp.Site(k), int(r.waits), float64(r.gave) / n, float64(r.news) / n, float64(r.started) / n})
+		out = append(out, Readers{sp.Site(k), int(r.waits), float64(r.gave) / n, float64(r.news) / n, float64(r.started) / n, r.missed >= scale.Several && float64(r.missed) >= scale.Far*float64(r.turns)})
 	}
 	slices.SortFunc(out, func(a, b Readers) int { return a.Site.Compare(b.Site) })
 	return out

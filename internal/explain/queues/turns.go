@@ -53,6 +53,7 @@ type turn struct {
 	weight     int64
 	asked      bool // g itself wrote what is answered in it
 	locked     bool // reached through a lock, before anything that others hand over
+	ahead      bool // g was at it already when the request began to wait for g
 }
 
 // turnSum adds up the turns of one key.
@@ -63,6 +64,7 @@ type turnSum struct {
 	locked  int64 // of waited: behind a lock, whose holder alone has the turn
 	served  int64 // requests, each with the last of its turns
 	asked   int64 // of them, those for which the goroutine asked a peer itself
+	ahead   int64 // of them, those for which nothing was begun: what the goroutine did when they came was for others
 	ends    int64 // instants at which those ended: less than served if several end at once
 	servers map[uint64]struct{}
 	most    int // of them at once, from the first turn to the last
@@ -164,14 +166,15 @@ func (p *part) addTurns(w *path.Walked) {
 		if s.Via < 0 || s.G == r.G || !hasTurns(s.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(s)) {
 			continue // or the request that is served in its stead has the turn
 		}
+		ahead := s.Start <= waits[outermost(waits, s.Via)].From
 		if n := len(ts.list); n > first && ts.list[n-1].g == s.G && ts.list[n-1].key == key(s) && ts.list[n-1].start == s.End {
-			ts.list[n-1].start = s.Start
+			ts.list[n-1].start, ts.list[n-1].ahead = s.Start, ahead
 			continue
 		}
 		if len(ts.list)-first >= turnsPieces {
 			break // the last ones are its own turns
 		}
-		ts.list = append(ts.list, turn{key: key(s), asked: waits[s.Via].Parent >= 0 && p.roundTrips(waits[s.Via].Stack), locked: behindLock(waits, s.Via), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
+		ts.list = append(ts.list, turn{key: key(s), asked: waits[s.Via].Parent >= 0 && p.roundTrips(waits[s.Via].Stack), ahead: ahead, locked: behindLock(waits, s.Via), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
 	}
 	slices.Reverse(ts.list[first:])
 	mine := ts.list[first:]
@@ -200,6 +203,14 @@ func behindLock(waits []critpath.Via, i int32) (lock bool) {
 		}
 	}
 	return lock
+}
+
+// outermost returns the wait of the request's own that leads to another one.
+func outermost(waits []critpath.Via, i int32) int32 {
+	for waits[i].Parent >= 0 {
+		i = waits[i].Parent
+	}
+	return i
 }
 
 // asked reports whether a goroutine that waits for an answer has written to a connection since the answer before: then it asks for one
@@ -363,7 +374,7 @@ func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
 	if len(s.servers) < serversMost {
 		s.servers[list[0].g] = struct{}{}
 	}
-	var ends []int64
+	var own []*turn
 	until := int64(0)
 	for i := range list {
 		a := &list[i]
@@ -378,21 +389,28 @@ func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
 		s.busy += max(0, a.end-max(a.start, until))
 		until = max(until, a.end)
 		if a.last {
-			s.served += a.weight
-			if a.asked {
-				s.asked += a.weight
-			}
-			ends = append(ends, a.end)
+			own = append(own, a)
 		}
 	}
-	slices.Sort(ends)
-	for i, e := range ends {
-		if i == 0 || e-ends[i-1] > scale.Turn {
-			s.ends++
-			if len(s.marks) < marksMost {
-				s.marks = append(s.marks, mark{list[0].g, e})
+	slices.SortFunc(own, func(a, b *turn) int { return cmp.Compare(a.end, b.end) })
+	for i := 0; i < len(own); {
+		served, asked, k := int64(0), false, i
+		for ; k < len(own) && (k == i || own[k].end-own[k-1].end <= scale.Turn); k++ {
+			a := own[k]
+			served += a.weight
+			asked = asked || a.asked // who came later did not see it
+			if a.ahead {
+				s.ahead += a.weight
 			}
 		}
+		if s.served += served; asked {
+			s.asked += served
+		}
+		s.ends++
+		if len(s.marks) < marksMost {
+			s.marks = append(s.marks, mark{list[0].g, own[i].end})
+		}
+		i = k
 	}
 }
 
@@ -405,6 +423,7 @@ func (ts *turns) merge(o *turns) {
 		m.locked += s.locked
 		m.served += s.served
 		m.asked += s.asked
+		m.ahead += s.ahead
 		m.most = max(m.most, s.most)
 		m.ends += s.ends
 		m.marks = append(m.marks, s.marks...)
@@ -438,6 +457,8 @@ type Turns struct {
 	Locked float64
 	// Asked is the part of the requests that waited for the network for which the goroutine itself had written since the answer before.
 	Asked float64
+	// Ahead is the part of the requests that came when the goroutine was already at what they then waited for last: it was not for them.
+	Ahead float64
 	// Servers counts the goroutines waited for, up to 1024, Most those at once: workers may end, and others be started in their stead.
 	Servers, Most int
 	// ServiceNS is for how long a goroutine was busy with one of them, or with
@@ -482,7 +503,7 @@ func (s *Sum) Turns(sp *spell.Speller, kinds func(request.Kind) bool) []Turns {
 		r := Turns{
 			Cause: k.cause.String(), Site: sp.Site(k.site), Servers: len(sum.servers), Most: sum.most, Served: int(sum.served),
 			Waiting: float64(sum.waited) / float64(max(sum.busy, 1)), Together: float64(sum.served) / float64(sum.ends),
-			Taken: float64(sum.taken) / float64(sum.waited), Locked: float64(sum.locked) / float64(sum.waited), Asked: float64(sum.asked) / float64(sum.served), ServiceNS: sum.busy / sum.ends, Sleeps: int(sum.spans),
+			Taken: float64(sum.taken) / float64(sum.waited), Locked: float64(sum.locked) / float64(sum.waited), Asked: float64(sum.asked) / float64(sum.served), Ahead: float64(sum.ahead) / float64(sum.served), ServiceNS: sum.busy / sum.ends, Sleeps: int(sum.spans),
 		}
 		r.PeriodNS = period(sum.marks)
 		if s.span > 0 {

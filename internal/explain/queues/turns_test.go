@@ -37,21 +37,23 @@ func crowd(workers int, list []turn, gs ...uint64) []Turns {
 func TestTurns(t *testing.T) {
 	key := turnKey{kind: request.HTTP1, cause: cause.Sleep}
 	const ms = 1_000_000
-	var worker, batch, own, slots, heirs, holder []turn
+	var worker, batch, own, slots, heirs, holder, owner []turn
 	for i := range int64(20) {
 		at := i * 10 * ms
 		// One worker, 10 ms each: everybody waits through the turns of two others, then his own.
-		worker = append(worker, turn{key, 7, at, at + 20*ms, false, 1, false, false}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false})
+		worker = append(worker, turn{key, 7, at, at + 20*ms, false, 1, false, false, false}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false, false})
 		// A batcher that answers three at once.
-		batch = append(batch, turn{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false})
+		batch = append(batch, turn{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, false})
 		// A goroutine for each.
-		own = append(own, turn{key, 100 + uint64(i), at, at + 30*ms, true, 1, false, false})
+		own = append(own, turn{key, 100 + uint64(i), at, at + 30*ms, true, 1, false, false, false})
 		// Two workers, of which each ends after a turn, and another is started in its stead.
-		heirs = append(heirs, turn{key, 200 + uint64(i), at, at + 20*ms, true, 1, false, false})
+		heirs = append(heirs, turn{key, 200 + uint64(i), at, at + 20*ms, true, 1, false, false, false})
 		// Who holds a lock waits for this goroutine, and two others for the lock.
-		holder = append(holder, turn{key, 7, at, at + 20*ms, false, 1, false, true}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false})
+		// An owner of state that asks a peer for one of three, and answers the others then.
+		owner = append(owner, turn{key, 7, at, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, i%3 > 0})
+		holder = append(holder, turn{key, 7, at, at + 20*ms, false, 1, false, true, false}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false, false})
 		// A slot: the holder is another request.
-		slots = append(slots, turn{key, uint64(i%4 + 1), at, at + 10*ms, true, 1, false, false})
+		slots = append(slots, turn{key, uint64(i%4 + 1), at, at + 10*ms, true, 1, false, false, false})
 	}
 	for _, c := range []struct {
 		name                     string
@@ -66,6 +68,7 @@ func TestTurns(t *testing.T) {
 		{"worker", worker, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 0},
 		{"holder", holder, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 2.0 / 3},
 		{"batch", batch, nil, 600.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
+		{"owner", owner, nil, 410.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
 		{"own", own, nil, 1, 1, 0, 20, 3, 30 * ms, 0, 0},
 		{"heirs", heirs, nil, 1, 1, 0, 20, 2, 20 * ms, 0, 0},
 		{"slots", slots, []uint64{1, 2, 3, 4}, 1, 1, 1, 4, 4, 10 * ms, 40 * ms, 0},
@@ -78,6 +81,9 @@ func TestTurns(t *testing.T) {
 		near := func(a, b float64) bool { return a > b*0.999-1e-9 && a < b*1.001+1e-9 }
 		if !near(r.Waiting, c.waiting) || !near(r.Together, c.together) || r.Taken != c.taken || r.Servers != c.servers || r.Most != c.most || r.ServiceNS != c.service || !near(r.Locked, c.locked) || r.PeriodNS != c.period {
 			t.Errorf("%s: %+v, want %+v", c.name, r, c)
+		}
+		if asks := c.name == "owner"; asks != (r.Asked == 1) || asks != (r.Ahead > 0.6) {
+			t.Errorf("%s: asked %v, ahead %v", c.name, r.Asked, r.Ahead)
 		}
 		shuffled := append([]turn(nil), c.list...)
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
