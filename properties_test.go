@@ -52,7 +52,7 @@ func TestPropertiesOfReferenceTraces(t *testing.T) {
 	}
 }
 
-// everything asks for every request in full.
+// everything asks for every request in full, with Exact, which follows them all.
 const everything = math.MaxInt32
 
 func checkProperties(t *testing.T, data []byte) {
@@ -95,7 +95,7 @@ func checkConsistent(t *testing.T, data []byte, request *regexp.Regexp, damaged 
 // returns nil where there is nothing to explain.
 func explainAll(t *testing.T, data []byte, pattern string) *report.Report {
 	t.Helper()
-	opts := whylate.Options{Slowest: everything}
+	opts := whylate.Options{Slowest: everything, Exact: true}
 	if pattern != "" {
 		opts.Request = regexp.MustCompile(pattern)
 	}
@@ -228,7 +228,7 @@ func cutsOf(data []byte) []int {
 
 func checkCut(t *testing.T, data []byte) {
 	t.Helper()
-	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Slowest: everything})
+	rep, err := whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{Slowest: everything, Exact: true})
 	switch {
 	case err != nil && rep != nil:
 		t.Errorf("cut after %d bytes: both a report and an error: %v", len(data), err)

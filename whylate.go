@@ -33,7 +33,7 @@ type Options struct {
 	// NoMarks leaves the marks of service/mark aside: requests are found as if
 	// the service had none.
 	NoMarks bool
-	// Exact walks every request. Otherwise, from about 50,000 requests on, of those
+	// Exact walks every request. Otherwise, from about 5,000 requests on, of those
 	// that are not among the slowest tenth of their group only some are walked, with
 	// weights (report.Sampled).
 	Exact bool

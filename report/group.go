@@ -120,7 +120,7 @@ type Cause struct {
 	RanMeanwhile []Share `json:"ran_meanwhile,omitempty"`
 	TotalNS      int64   `json:"total_ns"`
 	Share        float64 `json:"share"`
-	// ShareError is half the 95 % confidence interval of Share, rounded to 0.0001. It is 0 if all requests of the band were
+	// ShareError is half the 95 % confidence interval of Share, rounded up to 0.0001. It is 0 if all requests of the band were
 	// followed.
 	ShareError float64 `json:"share_error,omitempty"`
 	Requests   int     `json:"requests"`

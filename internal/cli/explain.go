@@ -75,7 +75,7 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: it is reported as well")
 	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.addLength(cmd)
-	f.BoolVar(&e.exact, "exact", false, "follow every request; otherwise, from 50,000 on, the slowest tenth and a sample of the others are followed")
+	f.BoolVar(&e.exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
 	e.color.add(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
 }

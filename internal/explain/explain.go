@@ -115,8 +115,8 @@ type Options struct {
 // could be read: there is nothing to report.
 var ErrNothing = errors.New("nothing in it can be analysed")
 
-// exactFirst is from how many requests on only some of those that are not slow are walked. Fewer cost a tenth of a second.
-const exactFirst = 50_000
+// exactFirst is from how many requests on only some of those that are not slow are followed.
+const exactFirst = 5_000
 
 // bytesPerRaw is what a generation needs in memory for each of its bytes:
 // records of 8 bytes for events of 5.2 bytes, their places, and the bytes

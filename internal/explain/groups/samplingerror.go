@@ -62,8 +62,9 @@ func stratum(bucket int32) int32 {
 	return loglinear.Bucket(loglinear.Least(bucket, coarseBits), path.StratumBits)
 }
 
-// shareError is half of the interval that has a share 95 times of a hundred, to a hundredth of a percent: it is an estimate,
-// and the last bits of a variance depend on the order in which workers added to it.
+// shareError is half of the interval that has a share 95 times of a hundred, rounded up to a hundredth of a percent, as rounding
+// down has many a small share outside. The last bits of a variance depend on the order in which workers added to it, so a
+// hundredth of that is none.
 func shareError(variance float64, total int64) float64 {
-	return math.Round(1.96*math.Sqrt(variance)/float64(total)*1e4) / 1e4
+	return math.Ceil(1.96*math.Sqrt(variance)/float64(total)*1e4-0.01) / 1e4
 }

@@ -47,6 +47,7 @@ type item struct {
 	latency int64
 	cell    int32 // -1: it is walked itself; at first its group, as the worker numbers it
 	marked  bool  // the collector marked meanwhile
+	whole   bool  // all requests of its group are walked
 }
 
 // A cellOf is a stratum: a group's requests of like latency.
@@ -68,6 +69,7 @@ type groupOf struct {
 	n, slower int32
 	marked    int32                 // of those that are not walked one and all
 	exact     int32                 // latencies from this bucket on are walked one and all
+	whole     bool                  // all are
 	cells     [latencyBuckets]int32 // by bucket: its cell and one; 0: none
 	before    *latencies            // with those of this generation
 }
@@ -172,12 +174,12 @@ func (pl *plan) glance(p *Pass, reqs []request.Request, needs func(*request.Requ
 		wg.Go(func() {
 			for k := g.from; k < g.to; k++ {
 				r := &reqs[k]
-				pl.items[k].cell = -1
+				pl.items[k] = item{cell: -1}
 				if !p.wanted(r) || needs(r) {
 					continue
 				}
 				if pl.glances[k] = g.stage.Glance(r); pl.glances[k].Enough {
-					pl.items[k] = item{chance(r), r.End - r.Start, int32(g.stage.IDs.ID(pl.glances[k].Group)), pl.marked(r)}
+					pl.items[k] = item{chance: chance(r), latency: r.End - r.Start, cell: int32(g.stage.IDs.ID(pl.glances[k].Group)), marked: pl.marked(r)}
 				}
 			}
 		})
@@ -247,8 +249,9 @@ func (pl *plan) findSlow() {
 	for _, i := range order {
 		c := &pl.cells[i]
 		g := &pl.all[c.group]
+		g.whole = g.n <= small || g.before.n <= smallInAll
 		switch slower := float64(g.slower) / float64(g.n); {
-		case g.n <= small || g.before.n <= smallInAll || slower < exactPart:
+		case g.whole || slower < exactPart:
 			g.exact = c.bucket
 		case slower < upperPart:
 			c.wanted = max(fewest, c.n/oneInUpper)
@@ -299,6 +302,7 @@ func (pl *plan) choose() {
 		}
 		c := &pl.cells[it.cell]
 		g := &pl.all[c.group]
+		it.whole = g.whole
 		if it.marked && g.fewMarked() {
 			it.cell = -1
 			continue

@@ -73,7 +73,7 @@ func (p *Pass) walk(reqs []request.Request) {
 					default:
 						walked := w.stage.Walk(r)
 						walked.Weight = int64(p.plan.weights[k])
-						walked.Others, walked.Sparse = walked.Weight-1, true
+						walked.Others, walked.Sparse = walked.Weight-1, !p.plan.items[k].whole
 						w.add(walked)
 					}
 				}

@@ -43,8 +43,8 @@ type Walked struct {
 	// Weight is how many requests this one stands for. Counts and times are added
 	// up multiplied by it. Others of them are given as well, Glanced.
 	Weight, Others int64
-	// Sparse says that not all requests that ended in the same generation were
-	// walked: those that a Sum needs were, see pass.Chooser.
+	// Sparse says that not all requests of its group that ended in the same
+	// generation were walked: those that a Sum needs were, see pass.Chooser.
 	Sparse bool
 	// Start is when the request began, From where its path begins: later than
 	// Start for an open request that began before what is left of the trace.

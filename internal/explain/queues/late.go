@@ -16,13 +16,12 @@ import (
 // bounded: with very many of them every second is forgotten, then three of four, and so on, by the run itself, so that
 // all requests that waited for a run that is kept are counted, and the choice does not depend on the workers.
 //
-// Where not all requests were walked, only those of the slice that turns are of count, for as many as there are.
+// Of a group of which not all requests were walked, only those of the slice that turns are of count, for as many as there are.
 type lates struct {
-	runs   map[lateKey]*lateRun
-	mask   uint64
-	sparse bool
-	times  int64            // how many times the slice's requests all of the generation's are; of the first part
-	most   map[uint64]int64 // how late a goroutine was at most beyond the slice
+	runs  map[lateKey]*lateRun
+	mask  uint64
+	times int64            // how many times the slice's requests all of the generation's are; of the first part
+	most  map[uint64]int64 // how late a goroutine was at most beyond the slice
 }
 
 // A lateKey names a run that began late: goroutine and beginning.
@@ -37,6 +36,7 @@ type lateRun struct {
 	stack    tracefmt.StackID
 	requests int64
 	ns       int64 // that requests waited, all together
+	whole    bool  // a request of a group that was walked whole did
 }
 
 // maxLates bounds the runs kept of one generation, minLate is from when on a run counts as late.
@@ -78,7 +78,6 @@ func (l *lates) at(k lateKey) *lateRun {
 // addLates takes note of other goroutines' late runs on a request's path.
 func (p *part) addLates(w *path.Walked) {
 	steps := w.Steps
-	p.late.sparse = p.late.sparse || w.Sparse
 	beyond := w.Sparse && w.Req.End >= p.turns.until
 	for i := range steps {
 		s := &steps[i]
@@ -102,6 +101,7 @@ func (p *part) addLates(w *path.Walked) {
 			continue
 		}
 		if run := p.late.at(lateKey{s.G, s.End}); run != nil {
+			run.whole = run.whole || !w.Sparse
 			run.requests += w.Counted()
 			run.ns += w.Counted() * (s.End - ready)
 			run.ready = min(run.ready, ready)
@@ -133,19 +133,19 @@ func (s *Sum) joinLates() {
 	all := &s.parts[0].late
 	for _, p := range s.parts[1:] {
 		l := &p.late
-		all.sparse = all.sparse || l.sparse
 		for g, ns := range l.most {
 			if all.most == nil {
 				all.most = make(map[uint64]int64)
 			}
 			all.most[g] = max(all.most[g], ns)
 		}
-		l.most, l.sparse = nil, false
+		l.most = nil
 		all.mask = max(all.mask, l.mask)
 		for k, run := range l.runs {
 			if o := all.runs[k]; o != nil {
 				o.requests += run.requests
 				o.ns += run.ns
+				o.whole = o.whole || run.whole
 				o.ready, o.gap, o.stack = min(o.ready, run.ready), max(o.gap, run.gap), max(o.stack, run.stack)
 			} else {
 				if all.runs == nil {
@@ -159,14 +159,10 @@ func (s *Sum) joinLates() {
 	maps.DeleteFunc(all.runs, func(k lateKey, _ *lateRun) bool { return !all.keeps(k) })
 	all.thin()
 	s.addHubs(all)
-	all.runs, all.mask, all.most, all.sparse = nil, 0, nil, false
+	all.runs, all.mask, all.most = nil, 0, nil
 }
 
 func (s *Sum) addHubs(all *lates) {
-	weight := int64(all.mask + 1)
-	if all.sparse {
-		weight *= all.times
-	}
 	type late struct {
 		lateKey
 		*lateRun
@@ -190,7 +186,10 @@ func (s *Sum) addHubs(all *lates) {
 			h = &hub{sites: make(map[tracefmt.StackID]int64), ran: make(map[tracefmt.FrameID]int64)}
 			s.hubs[k.g] = h
 		}
-		late := k.at - run.ready
+		late, weight := k.at-run.ready, int64(all.mask+1)
+		if !run.whole {
+			weight *= all.times
+		}
 		h.late += weight
 		h.heldUp += weight * run.requests
 		h.lateNS += weight * late

@@ -30,8 +30,8 @@ import (
 // them.
 const (
 	turnsMost   = 2000
-	turnsLater  = 1000
-	turnsKnown  = 20_000
+	turnsLater  = 500
+	turnsKnown  = 6_000
 	turnsPieces = 32
 )
 
