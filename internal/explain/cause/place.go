@@ -2,6 +2,7 @@ package cause
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/stdlib"
@@ -18,6 +19,7 @@ type Placer struct {
 	frame tracefmt.FrameID // the first that was not looked at
 	stack tracefmt.StackID
 	owns  []int8 // by frame: 1 its own, -1 not, 0 not asked
+	named []int8 // by function, likewise: whether it opens a connection, by its name
 	begun bool
 }
 
@@ -40,6 +42,9 @@ func (p *Placer) Place() {
 	}
 	for ; int(p.stack) < p.syms.Stacks(); p.stack++ {
 		f := p.sites.find(p.stack)
+		if p.opens(p.stack) {
+			p.syms.SetOpens(p.stack)
+		}
 		if from, calls := p.caller(p.stack); from != 0 {
 			place := p.syms.Called(f, from)
 			p.syms.SetPlace(p.stack, place)
@@ -111,6 +116,42 @@ func (p *Placer) caller(id tracefmt.StackID) (own tracefmt.FrameID, calls tracef
 		return 0, 0
 	}
 	return 0, 0
+}
+
+// opens reports whether a library, within the innermost own frame of a stack, opens a connection: whether one of its functions is called so. That
+// includes what the protocol says to begin with.
+func (p *Placer) opens(id tracefmt.StackID) bool {
+	for _, f := range p.syms.Stack(id) {
+		fn := p.syms.Frame(f).Func
+		for int(fn) >= len(p.named) {
+			p.named = append(p.named, 0)
+		}
+		if p.named[fn] == 0 {
+			p.named[fn] = -1
+			if opensConnection(p.syms.String(fn)) {
+				p.named[fn] = 1
+			}
+		}
+		if p.named[fn] == 1 || p.own(f) {
+			return !p.own(f)
+		}
+	}
+	return false
+}
+
+// opensConnection reports whether a function's name, without its package and type, begins with the word dial, connect or handshake: so libraries call
+// what opens a connection (net.(*Dialer).DialContext, pgconn.ConnectConfig, tls.(*Conn).HandshakeContext).
+func opensConnection(fn string) bool {
+	if i := strings.IndexByte(fn, '['); i >= 0 {
+		fn = fn[:i]
+	}
+	fn = fn[strings.LastIndexByte(fn, '.')+1:]
+	for _, word := range []string{"dial", "connect", "handshake"} {
+		if n := len(word); len(fn) >= n && strings.EqualFold(fn[:n], word) && (len(fn) == n || fn[n] < 'a' || fn[n] > 'z') {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *Placer) own(f tracefmt.FrameID) bool {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestCaller: a site in a dependency has the innermost own line above it, and none has one that is own itself, or that no
-// own code led to. It would catch the handler named instead of the helper that called, and one place for two callers.
+// own code led to. Within the own line, what is called so opens a connection. It would catch the handler named instead of the helper that called, and one place for two callers.
 func TestCaller(t *testing.T) {
 	const pgx = "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec@/m/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go:9"
 	const pool = "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query@/m/github.com/jackc/pgx/v5@v5.5.0/pgxpool/pool.go:3"
@@ -16,11 +16,16 @@ func TestCaller(t *testing.T) {
 		name       string
 		stack      []frame
 		site, from string
+		opens      bool
 	}{
-		{"a dependency", []frame{std("net.(*conn).Read"), dep(pgx), dep(pool), own("example.org/shop/store.Load"), own("example.org/shop.Serve"), std("net/http.(*conn).serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load"},
-		{"its own", []frame{std("time.Sleep"), own("example.org/shop/store.Load"), dep(pool), own("example.org/shop.Serve")}, "example.org/shop/store.Load", ""},
-		{"a dependency's goroutine", []frame{std("net.(*conn).Read"), dep(pgx)}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", ""},
-		{"the library between", []frame{dep(pgx), std("database/sql.(*DB).query"), own("example.org/shop/store.Load.func1")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load.func1"},
+		{"a dependency", []frame{std("net.(*conn).Read"), dep(pgx), dep(pool), own("example.org/shop/store.Load"), own("example.org/shop.Serve"), std("net/http.(*conn).serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load", false},
+		{"its own", []frame{std("time.Sleep"), own("example.org/shop/store.Load"), dep(pool), own("example.org/shop.Serve")}, "example.org/shop/store.Load", "", false},
+		{"a dependency's goroutine", []frame{std("net.(*conn).Read"), dep(pgx)}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "", false},
+		{"the library between", []frame{dep(pgx), std("database/sql.(*DB).query"), own("example.org/shop/store.Load.func1")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load.func1", false},
+		{"a dependency that connects", []frame{std("net.(*conn).Read"), dep(pgx), dep("github.com/jackc/pgx/v5/pgconn.ConnectConfig@/m/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go:9"), own("example.org/shop.Serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Serve", true},
+		{"the library that dials", []frame{std("net.(*netFD).connect"), std("net.(*Dialer).DialContext"), std("net/http.(*Transport).dialConn")}, "net/http.(*Transport).dialConn", "", true},
+		{"who serves what is called so", []frame{std("net.(*conn).Read"), dep(pgx), own("example.org/shop.Connect"), dep("example.com/x.Connected@/m/example.com/x@v1.0.0/x.go:9"), dep("example.com/x.Dial@/m/example.com/x@v1.0.0/x.go:9")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Connect", false},
+		{"what only begins like it", []frame{std("net.(*conn).Read"), dep("example.com/x.connected[...]@/m/example.com/x@v1.0.0/x.go:9"), dep("connect.dev/dial.Get[go.shape.interface { x.Dial }]@/m/connect.dev/dial@v1.0.0/x.go:9")}, "example.com/x.connected[...]", "", false},
 	} {
 		syms := tracefmt.NewSymbols()
 		var text []tracefmt.FrameText
@@ -32,6 +37,9 @@ func TestCaller(t *testing.T) {
 		f := syms.Frame(NewSites(syms).Of(id))
 		if site, from := syms.String(f.Func), syms.String(syms.Frame(f.Caller).Func); site != c.site || from != c.from {
 			t.Errorf("%s: %s called from %q, want %s from %q", c.name, site, from, c.site, c.from)
+		}
+		if syms.Opens(id) != c.opens {
+			t.Errorf("%s: it opens a connection: %v", c.name, !c.opens)
 		}
 	}
 }

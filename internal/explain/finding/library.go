@@ -21,6 +21,7 @@ type library struct {
 type poolOfStd struct {
 	place, larger string
 	only          bool   // who waits there waits for a place, and does not open one
+	keep          string // has it keep open what it has opened
 	unused        string // where places are held without being used
 	kept          string // where none comes back
 }
@@ -29,11 +30,14 @@ type poolOfStd struct {
 var poolsOfStd = map[string]poolOfStd{
 	"database/sql.(*DB).conn": {
 		place: "a connection of a database/sql pool", larger: "raise SetMaxOpenConns (and SetMaxIdleConns with it)", only: true,
+		keep:   "raise SetMaxIdleConns (2 unless set)",
 		unused: "if the limit is higher already (DB.Stats), connections are held without being used: close each Rows, Tx and Conn",
 		kept:   "find what keeps the pool's connections: rows that are not closed, transactions that are not ended, queries without a deadline; give each query the request's context",
 	},
-	"net/http.(*Transport).getConn": {place: "a connection of an http.Transport", larger: "raise MaxConnsPerHost (and MaxIdleConnsPerHost with it)"},
+	"net/http.(*Transport).getConn": {place: "a connection of an http.Transport", larger: "raise MaxConnsPerHost (and MaxIdleConnsPerHost with it)", keep: keepHTTP},
 }
+
+const keepHTTP = "read answers to their end, and raise MaxIdleConnsPerHost (2 unless set)"
 
 // isPoolOfStd reports whether a call waits for a place of a pool of the standard library.
 func isPoolOfStd(call string) bool { return poolsOfStd[call].place != "" }

@@ -73,7 +73,7 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	case isWrite(call):
 		what, fix = "a peer to read what is sent", "find out why the peer reads slowly; send less, limit the write (SetWriteDeadline), or give a slow reader a separate queue that may overflow"
 	case strings.HasPrefix(call, "net.(*Dialer)."), strings.Contains(call, "dial"):
-		what, fix = "a connection to be opened", "reuse connections (read answers to their end, raise MaxIdleConnsPerHost)"
+		what, fix = "a connection to be opened", "reuse connections ("+keepHTTP+")"
 	case strings.HasPrefix(call, "crypto/tls."):
 		what, fix = "a TLS handshake", "reuse connections, or resume sessions (ClientSessionCache)"
 	}
@@ -174,6 +174,11 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 		sayUnanswered(&v, asks)
 		v.Won = c.won // none of it is what an answer takes
 		return v, true
+	case cl.g.Peer == nil && !either && asks != nil && asks.OpeningNS > 0 && float64(asks.OpeningNS) >= scale.Much*float64(asks.WaitedNS):
+		if atOnce {
+			sayAtOnce(&v, asks)
+		}
+		return v, cl.sayOpens(&v, c, asks)
 	case row != nil:
 		cl.sayInRow(&v, top, row)
 		return v, true
@@ -195,6 +200,34 @@ func sayUnanswered(v *Verdict, a *queues.Asks) {
 	}, v.Evidence...)
 }
 
+// sayOpens says that a part of the wait is the opening of connections, which others that are kept would save. That is so on any machine, and its time counts
+// in full, if most requests do it; it reports so.
+func (cl *claims) sayOpens(v *Verdict, c *claim, a *queues.Asks) bool {
+	part := float64(a.OpeningNS) / float64(a.WaitedNS)
+	v.Title = strings.Replace(v.Title, "requests wait for ", fmt.Sprintf("requests open connections (%s of this wait), then wait for ", words.Percent(part)), 1)
+	keep := poolsOfStd[a.OpenedIn].keep
+	if keep == "" {
+		keep = "have the pool keep more of them, or share one client"
+	}
+	rest := v.Fix
+	v.Fix = keep + ", so that connections stay open for later requests"
+	v.Evidence = append([]report.Evidence{
+		{Text: "part of the wait in which connections are opened", Value: part, Unit: "share"},
+		{Text: "requests that open one", Value: float64(a.Opening), Unit: "count"},
+	}, v.Evidence...)
+	if part < scale.Half {
+		v.Fix += "; of the rest, " + rest
+	}
+	v.Share *= part
+	if a.Opening < scale.Enough || float64(a.Opening) < scale.Half*float64(cl.g.Count) {
+		v.Usual = report.SeverityLow
+		return false
+	}
+	v.Won, v.Most, v.Changes = c.won.times(part), "", []predict.Change{}
+	v.Won.Times = scale.Far
+	return true
+}
+
 // sayAtOnce says of what requests ask all at once that the slowest answer decides. Where none is far slower than the others, the peers take that long:
 // it is not for the service to change.
 func sayAtOnce(v *Verdict, a *queues.Asks) {
@@ -208,7 +241,8 @@ func sayAtOnce(v *Verdict, a *queues.Asks) {
 	v.Title = fmt.Sprintf("requests wait for the last of %s answers, for which they ask in parallel, at %s", times, place(v.Site))
 	v.Fix = "find out why that peer is slow, or answer without it after a deadline"
 	if a.LastNS < scale.Far*a.BesideNS {
-		v.Fix = "nothing here, unless the peers are slower than they should be: the questions already run in parallel, and no answer is far slower than the others"
+		v.Fix = fmt.Sprintf("nothing here, unless the peers are slower than they should be: the questions already run in parallel, the last answer takes %s, and the others %s on average",
+			words.Brief(a.LastNS/a.Requests), words.Brief(a.BesideNS/a.Requests))
 		v.Most, v.Changes = report.SeverityLow, []predict.Change{}
 	}
 }

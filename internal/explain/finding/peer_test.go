@@ -104,7 +104,11 @@ func TestAtOnce(t *testing.T) {
 	}{
 		{"one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "ask the peer less often"},
 		{"in a row", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
-		{"at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8}, report.SeverityLow, "last of 6 answers", "nothing here"},
+		{"at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8}, report.SeverityLow, "last of 6 answers", "20ms, and the others 15ms on average"},
+		{"opens connections", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 5e8, WaitedNS: 2e9, OpeningNS: 12e8, Opening: 100, OpenedIn: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
+		{"opens some, at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8, WaitedNS: 2e9, OpeningNS: 5e8, Opening: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the last of 6 answers", "have the pool keep more of them"},
+		{"few open one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, WaitedNS: 2e9, OpeningNS: 12e8, Opening: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},
+		{"opens next to none", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, WaitedNS: 2e9, OpeningNS: 3e8, Opening: 100}, report.SeverityLow, "wait for a peer's answer", "ask the peer less often"},
 		{"no answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
 		{"one without an answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "ask the peer less often"},
 		{"one of them is far slower", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},

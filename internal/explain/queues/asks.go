@@ -26,6 +26,10 @@ type Asks struct {
 	Legs, LastNS, BesideNS int64
 	// Unanswered counts the waits after which nothing was read: a deadline ended them, or somebody closed the connection. UnansweredNS is their time.
 	Unanswered, UnansweredNS int64
+	// WaitedNS is the time of all answers there, with whatever stack, and OpeningNS the part of it in which a connection was opened, by Opening requests.
+	// OpenedIn is the standard library's function in which that took longest, "" if none shows.
+	WaitedNS, OpeningNS, Opening int64
+	OpenedIn                     string
 }
 
 // askKey is a place at which requests of a group wait for answers.
@@ -38,6 +42,22 @@ type askKey struct {
 type askSum struct {
 	requests, calls, ns, longest, legs, last, beside int64
 	unanswered, unansweredNS                         int64
+	waited                                           int64
+	opened                                           openings
+}
+
+// openings are the openings of connections among what requests wait for.
+type openings struct {
+	ns, requests int64
+	longest      int64
+	in           tracefmt.StringID // of the longest one
+}
+
+func (o *openings) add(more openings) {
+	o.ns, o.requests = o.ns+more.ns, o.requests+more.requests
+	if more.longest > o.longest || more.longest == o.longest && more.in < o.in {
+		o.longest, o.in = more.longest, more.in
+	}
 }
 
 // calls are what a request asks with one stack on one goroutine.
@@ -52,17 +72,17 @@ type calls struct {
 	longest   int64
 	// Those after which nothing was read.
 	unread, unreadNS int64
+	opened           openings
 	askSum           // of the legs
 }
 
 // addAsks takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
 // since the last answer, or, where others write and read for it, where it waits again.
-func (p *part) addAsks(w *path.Walked) {
+func (p *part) addAsks(w *path.Walked, waits []critpath.Via) {
 	if w.Req.End >= p.turns.until {
 		return
 	}
 	p.calls, p.wrote = p.calls[:0], p.wrote[:0]
-	waits := w.Waits()
 	for i := range w.Steps {
 		st := &w.Steps[i]
 		switch {
@@ -98,6 +118,9 @@ func (p *part) addAsks(w *path.Walked) {
 			if unread(p, w.Steps[i:]) {
 				at.unread, at.unreadNS = at.unread+1, at.unreadNS+st.End-st.Start
 			}
+			if p.stage.Syms.Opens(st.Stack) {
+				at.opened.add(openings{ns: st.End - st.Start, longest: st.End - st.Start, in: p.stage.Sites.Call(st.Stack)})
+			}
 			at.ns += st.End - st.Start
 			at.last += st.End - st.Start
 			at.longest = max(at.longest, at.last)
@@ -106,7 +129,8 @@ func (p *part) addAsks(w *path.Walked) {
 	slices.SortStableFunc(p.calls, func(a, b calls) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(b.ns, a.ns)) })
 	for i := range p.calls {
 		c := &p.calls[i]
-		if slices.ContainsFunc(p.calls[:i], func(o calls) bool { return o.site == c.site && o.via == c.via }) {
+		same := func(o calls) bool { return o.site == c.site && o.via == c.via }
+		if slices.ContainsFunc(p.calls[:i], same) {
 			continue // another stack of the same places asks more often
 		}
 		k := askKey{w.Group, c.site, c.via}
@@ -115,7 +139,20 @@ func (p *part) addAsks(w *path.Walked) {
 			s = new(askSum)
 			p.asks[k] = s
 		}
-		s.add(&askSum{w.Weight, c.n * w.Weight, c.ns * w.Weight, c.longest * w.Weight, c.legs * w.Weight, c.askSum.last * w.Weight, c.beside * w.Weight, c.unread * w.Weight, c.unreadNS * w.Weight})
+		of := askSum{
+			requests: w.Weight, calls: c.n * w.Weight, ns: c.ns * w.Weight, longest: c.longest * w.Weight, legs: c.legs * w.Weight, last: c.askSum.last * w.Weight, beside: c.beside * w.Weight,
+			unanswered: c.unread * w.Weight, unansweredNS: c.unreadNS * w.Weight,
+		}
+		for _, o := range p.calls[i:] {
+			if same(o) {
+				of.waited += o.ns * w.Weight
+				of.opened.add(o.opened)
+			}
+		}
+		if of.opened.ns > 0 {
+			of.opened.ns, of.opened.requests = of.opened.ns*w.Weight, w.Weight
+		}
+		s.add(&of)
 	}
 }
 
@@ -194,6 +231,8 @@ func (s *askSum) add(o *askSum) {
 	s.beside += o.beside
 	s.unanswered += o.unanswered
 	s.unansweredNS += o.unansweredNS
+	s.waited += o.waited
+	s.opened.add(o.opened)
 }
 
 // mergeAsks adds up what all workers have seen, by the groups of the report.
@@ -216,7 +255,8 @@ func (s *Sum) Asks(sp *spell.Speller, group path.GroupID) []Asks {
 	var out []Asks
 	for k, o := range s.parts[0].asks {
 		if k.group == group {
-			out = append(out, Asks{Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest, Legs: o.legs, LastNS: o.last, BesideNS: o.beside, Unanswered: o.unanswered, UnansweredNS: o.unansweredNS})
+			out = append(out, Asks{Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest, Legs: o.legs, LastNS: o.last, BesideNS: o.beside, Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
+				WaitedNS: o.waited, OpeningNS: o.opened.ns, Opening: o.opened.requests, OpenedIn: sp.Syms.String(o.opened.in)})
 		}
 	}
 	slices.SortFunc(out, func(a, b Asks) int {

@@ -3,8 +3,12 @@ package queues
 import (
 	"testing"
 
+	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
+	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -38,5 +42,33 @@ func TestUnread(t *testing.T) {
 		if got := unread(p, c.steps); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// TestOpened: with whatever stack a request waits at a line, what libraries call so there opens a connection.
+func TestOpened(t *testing.T) {
+	all := tracefmt.NewSymbols()
+	stack := func(fns ...string) tracefmt.StackID {
+		text := []tracefmt.FrameText{{Func: "net.(*conn).Read"}, {Func: "dep.org/db.read", File: "dep.org/db@v1.0.0/db.go", Line: 7}}
+		for _, fn := range fns {
+			text = append(text, tracefmt.FrameText{Func: fn, File: "dep.org/db@v1.0.0/db.go", Line: 9})
+		}
+		return all.AddStack(append(text, tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 3})...)
+	}
+	query, opens := stack("dep.org/db.(*Conn).Query"), stack("dep.org/db.(*Connector).Connect", "database/sql.(*DB).conn")
+	cause.NewPlacer(all, modules.New(modules.Options{})).Place()
+	syms := all.Snapshot()
+	sum := New()
+	p := sum.Part(path.New(&timeline.Window{}, &syms, path.Options{})).(*part)
+	p.turns.until = 100
+	for range 3 {
+		p.addAsks(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: []critpath.Step{
+			{Kind: critpath.Network, G: 7, Stack: query, Start: 0, End: 10, Via: -1}, {Kind: critpath.Network, G: 7, Stack: opens, Start: 10, End: 16, Via: -1}, {Kind: critpath.Network, G: 7, Stack: query, Start: 16, End: 20, Via: -1},
+		}}, nil)
+	}
+	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}
+	got := sum.Asks(sp, 0)
+	if len(got) != 1 || got[0].WaitedNS != 120 || got[0].OpeningNS != 36 || got[0].Opening != 6 || got[0].OpenedIn != "database/sql.(*DB).conn" {
+		t.Errorf("three requests that stand for two each, and open a connection for 6 of 20 ns: %+v", got)
 	}
 }

@@ -86,6 +86,6 @@ func (p *part) Add(w *path.Walked) {
 		p.addReader(w)
 		p.addStream(w)
 		p.addSiblings(w)
-		p.addAsks(w)
+		p.addAsks(w, w.Waits())
 	}
 }

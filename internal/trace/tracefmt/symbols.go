@@ -49,6 +49,7 @@ type Symbols struct {
 	stkIdx  []uint32 // open addressing over stacks
 	stkHash []uint32
 	places  []FrameID // by stack
+	opens   []bool    // by stack
 	callees map[FrameID]StringID
 	key     hashKey
 	methods *methodIndex
@@ -121,6 +122,17 @@ func (s *Symbols) Place(id StackID) FrameID {
 	}
 	return 0
 }
+
+// SetOpens has Opens report that a stack is in the opening of a connection. It is called before anybody asks.
+func (s *Symbols) SetOpens(id StackID) {
+	for int(id) >= len(s.opens) {
+		s.opens = append(s.opens, false)
+	}
+	s.opens[id] = true
+}
+
+// Opens reports what SetOpens said of a stack.
+func (s *Symbols) Opens(id StackID) bool { return int(id) < len(s.opens) && s.opens[id] }
 
 // SetCallee has Callee return fn for a frame. Nobody may read the symbols, or a snapshot of them, meanwhile.
 func (s *Symbols) SetCallee(f FrameID, fn StringID) { s.callees[f] = fn }
