@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -89,9 +90,9 @@ func (e *engine) facts(rep *report.Report, stats *process.Stats) {
 				taken += float64(c.TotalNS)
 			case report.CauseGCWait, report.CauseSTW, report.CauseOther:
 				taken += float64(c.TotalNS)
-			case report.CauseSched: // while mark workers ran
+			case report.CauseSched: // while others marked
 				for _, r := range c.RanMeanwhile {
-					if r.Site != nil && r.Site.Func == "runtime.gcBgMarkWorker" {
+					if r.Site != nil && stdlib.Marks(r.Site.Func) {
 						taken += r.Share * float64(c.TotalNS)
 					}
 				}

@@ -12,18 +12,18 @@ import (
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
 // What the collector takes of requests shows in four ways: they help to mark (gc-assist), they wait for a phase
-// (gc-wait), they wait for a P on which a mark worker runs (sched, with the worker among what ran meanwhile), and the
+// (gc-wait), they wait for a P that marking takes (sched, with a worker or a helper among what ran meanwhile), and the
 // world is stopped at both ends of a cycle (stw). All of it is one fault where a setting would do away with most
 // cycles: then WL3004 has it. What code forces (runtime.GC) is WL3005's. Otherwise the larger part of a group's time
 // decides between WL3001, if it is the requests' own work and waiting, and WL3002, if it is the workers' on the Ps; the
 // stops are WL3003's.
 
 const (
-	worker   = "runtime.gcBgMarkWorker"
 	forcedGC = "runtime.GC"
 )
 
@@ -38,7 +38,7 @@ func gcPart(c *report.Cause) float64 {
 	case "stw":
 		return one(isGCStop(c.Kind))
 	case "sched":
-		return workersPart(c)
+		return marksPart(c)
 	}
 	return 0
 }
@@ -46,17 +46,24 @@ func gcPart(c *report.Cause) float64 {
 // isGCStop reports whether the world is stopped for a collection.
 func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 
-// workersPart returns the share of mark workers in the time that ran while requests waited for a P.
-func workersPart(c *report.Cause) float64 {
+// workersPart and helpersPart return the share of mark workers, and of goroutines that help to mark, in the time that ran while requests waited
+// for a P.
+func workersPart(c *report.Cause) float64 { return marked(c, stdlib.MarkWorker) }
+func helpersPart(c *report.Cause) float64 { return marked(c, stdlib.MarkHelp) }
+
+// marksPart is both: what the collector took of the Ps that requests waited for.
+func marksPart(c *report.Cause) float64 { return workersPart(c) + helpersPart(c) }
+
+func marked(c *report.Cause, fn string) (part float64) {
 	if c.Cause != report.CauseSched {
 		return 0
 	}
 	for _, r := range c.RanMeanwhile {
-		if r.Site != nil && r.Site.Func == worker {
-			return r.Share
+		if r.Site != nil && r.Site.Func == fn {
+			part += r.Share
 		}
 	}
-	return 0
+	return part
 }
 
 // isForcedWait reports whether a wait for the collector is one that code asked for.
@@ -183,7 +190,7 @@ func frequentRule() Rule {
 				"L, or under 64 MiB with 10 or more cycles per second; where marking takes at least 5 % of the time; and where the advice would save 30 % of " +
 				"the cycles. It does not report less than 10 % of a group's time. Where the goal is no higher than the live heap (within 3 %) after most " +
 				"collections, the live heap fills a memory limit, and the advice says so. The share is what requests spent helping to mark, waiting for the " +
-				"collector, and waiting for a P while mark workers ran. Sites come from the recording's allocation profile if it has at least ten samples " +
+				"collector, and waiting for a P while others marked. Sites come from the recording's allocation profile if it has at least ten samples " +
 				"(about 5 MB), else from where assists happened: that shows who pays, not who allocates. Where GOGC has its usual value and one place has at " +
 				"least half of the profile's bytes, the advice names that place first. Confidence is 0.9, or 0.75 without a profile.",
 			Before: "GOGC=10",
@@ -270,6 +277,7 @@ func partsEvidence(g *report.Group) []report.Evidence {
 		{"spent in the collector's stops of the world", func(c *report.Cause) float64 { return one(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
 		{"spent waiting for the collector", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
 		{"spent waiting for a P while mark workers ran", workersPart},
+		{"spent waiting for a P while others helped to mark", helpersPart},
 	} {
 		if share, _ := weighPart(g, w.part); share >= 0.01 {
 			out = append(out, report.Evidence{Text: w.text, Value: share, Unit: "share"})
@@ -358,9 +366,9 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 	return sums[0].site, out
 }
 
-// assistPart is 1 for what requests do and wait for themselves while the collector is at work.
+// assistPart is what requests do and wait for themselves while the collector is at work, or wait for others to have done.
 func assistPart(c *report.Cause) float64 {
-	return one(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c))
+	return one(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + helpersPart(c)
 }
 
 func assistsAndWorkers(c *report.Cause) float64 { return assistPart(c) + workersPart(c) }

@@ -58,7 +58,7 @@ func hubsOf(in *Input, g *report.Group) []*hubClaim {
 			if !isSched(c) || claimedBy(out, c) != nil || !claim.has(c) {
 				return 0
 			}
-			return 1 - workersPart(c)
+			return 1 - marksPart(c)
 		})
 		if claim.share > 0 {
 			out = append(out, claim)

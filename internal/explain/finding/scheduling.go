@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -51,7 +52,7 @@ func queueOf(in *Input, g *report.Group) *queue {
 		if !isSched(c) || claimedBy(q.hubs, c) != nil {
 			return 0
 		}
-		return 1 - workersPart(c)
+		return 1 - marksPart(c)
 	})
 	if q.takers = takers(in.Process, g); len(q.takers) == 0 {
 		return q
@@ -112,7 +113,7 @@ func takers(c *process.Stats, g *report.Group) []taker {
 			continue
 		}
 		for _, r := range cause.RanMeanwhile {
-			if r.Site == nil || r.Site.Func == worker {
+			if r.Site == nil || stdlib.Marks(r.Site.Func) {
 				continue
 			}
 			ns := r.Share * float64(cause.TotalNS)

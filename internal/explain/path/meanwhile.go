@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/request"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -31,8 +32,32 @@ func (s *Stage) EachRanMeanwhile(from, to int64, me uint64, f func(site tracefmt
 		if r.G == me {
 			return
 		}
-		f(s.whatRan(g, &r), (min(r.To, to)-max(r.From, from))*weight)
+		left := min(r.To, to) - max(r.From, from)
+		s.spans = s.Win.SpansCoarse(r.G, max(r.From, from), min(r.To, to), s.spans[:0])
+		for i := range s.spans {
+			sp := &s.spans[i]
+			if frame := s.assists(sp); frame != 0 {
+				f(frame, (sp.End-sp.Start)*weight)
+				left -= sp.End - sp.Start
+			}
+		}
+		if left > 0 {
+			f(s.whatRan(g, &r), left*weight)
+		}
 	})
+}
+
+// assists returns the frame of the runtime in which a goroutine helps to mark, 0 if it does not: its P is the collector's then.
+func (s *Stage) assists(sp *timeline.Span) tracefmt.FrameID {
+	if !sp.Assist || sp.State != timeline.Running {
+		return 0
+	}
+	for _, fr := range s.Syms.Stack(sp.Stack) {
+		if s.Syms.String(s.Syms.Frame(fr).Func) == stdlib.MarkHelp {
+			return fr
+		}
+	}
+	return 0
 }
 
 // Bounds of looking for what a run was, around it, in ns.

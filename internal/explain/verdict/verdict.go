@@ -12,6 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
 
@@ -588,12 +589,21 @@ func inferred(s *report.VerdictSite, say func(Look, string)) {
 }
 
 func ranMeanwhile(c *report.VerdictCause, say func(Look, string), place func(*report.Site, string)) {
+	marked := 0.0
 	for i := range c.RanMeanwhile {
-		if s := &c.RanMeanwhile[i]; s.Site != nil && s.Share >= scale.Some {
+		if s := &c.RanMeanwhile[i]; s.Site != nil && stdlib.Marks(s.Site.Func) {
+			marked += s.Share
+		}
+	}
+	for i := range c.RanMeanwhile {
+		if s := &c.RanMeanwhile[i]; s.Site != nil && s.Share >= max(scale.Some, marked) {
 			place(s.Site, " while ")
 			say(Plain, " ran ("+words.Percent(s.Share)+" of that)")
 			return
 		}
+	}
+	if marked >= scale.Some {
+		say(Plain, " while the garbage collector marked ("+words.Percent(marked)+" of that)")
 	}
 }
 

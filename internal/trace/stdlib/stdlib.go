@@ -76,3 +76,12 @@ func PassesOn(fn string) bool {
 	}
 	return Package(fn) == mark
 }
+
+// The runtime's functions that mark for the garbage collector: a worker, and a goroutine that helps it.
+const (
+	MarkWorker = "runtime.gcBgMarkWorker"
+	MarkHelp   = "runtime.gcAssistAlloc"
+)
+
+// Marks reports whether a function is one of them.
+func Marks(fn string) bool { return fn == MarkWorker || fn == MarkHelp }
