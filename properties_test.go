@@ -23,8 +23,8 @@ import (
 )
 
 func TestProperties(t *testing.T) {
-	// -short is quick: a server, CPU samples, timers, the flight recorder's trace and calls of C, none of them long.
-	short := []string{"http1-close", "cpusamples", "timers", "snapshot", "cgo-calls"}
+	// -short is quick: a server, CPU samples, timers, a short trace of the flight recorder and calls of C, none of them long.
+	short := []string{"http1-close", "cpusamples", "timers", "flight", "cgo-calls"}
 	for _, p := range testprog.Programs() {
 		if testing.Short() && !slices.Contains(short, p.Name) {
 			continue

@@ -92,24 +92,21 @@ func TestAllRequestsAddUp(t *testing.T) {
 	}
 	for _, program := range programs {
 		data := testprog.Trace(t, program)
+		e := explainPart(t, data, 0, 0)
 		t.Run(program+"/csv", func(t *testing.T) {
-			out, rep := replayed(t, data, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
-			readTable(t, out).check(t, rep)
+			readTable(t, e.give(t, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))).check(t, e.rep)
 		})
 		t.Run(program+"/otlp", func(t *testing.T) {
-			var rep *report.Report
-			out, _ := replayed(t, data, func(w io.Writer, r *report.Report) export.Sink {
-				if rep = r; r.Input.Start == nil {
-					t.Skip("this Go version's traces do not know the time of day")
-				}
-				s := must.Have(export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w)))(t)
-				return s
+			if e.rep.Input.Start == nil {
+				t.Skip("this Go version's traces do not know the time of day")
+			}
+			out := e.give(t, func(w io.Writer, r *report.Report) export.Sink {
+				return must.Have(export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w)))(t)
 			})
-			totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, rep)
+			totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, e.rep)
 		})
 		t.Run(program+"/jsonl", func(t *testing.T) {
-			out, rep := replayed(t, data, sinkOf(t, "jsonl", export.Options{All: true}))
-			readLines(t, out).check(t, rep)
+			readLines(t, e.give(t, sinkOf(t, "jsonl", export.Options{All: true}))).check(t, e.rep)
 		})
 	}
 }

@@ -19,15 +19,34 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// explained is a part of a trace's time, explained once and read again for each sink.
+type explained struct {
+	data []byte
+	rep  *report.Report
+	kept explain.Kept
+}
+
+func explainPart(t *testing.T, data []byte, from, to int64) *explained {
+	t.Helper()
+	e := &explained{data: data}
+	e.rep = must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Keep: &e.kept}))(t)
+	return e
+}
+
+// give gives the part to a sink made from its report.
+func (e *explained) give(t *testing.T, make func(io.Writer, *report.Report) export.Sink) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	must.Do(t, e.kept.Replay(context.Background(), bytes.NewReader(e.data), make(&out, e.rep)))
+	return out.Bytes()
+}
+
 // part explains a part of a trace's time and gives it to a sink made from its
 // report.
 func part(t *testing.T, data []byte, from, to int64, make func(io.Writer, *report.Report) export.Sink) ([]byte, *report.Report) {
 	t.Helper()
-	var kept explain.Kept
-	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Keep: &kept}))(t)
-	var out bytes.Buffer
-	must.Do(t, kept.Replay(context.Background(), bytes.NewReader(data), make(&out, rep)))
-	return out.Bytes(), rep
+	e := explainPart(t, data, from, to)
+	return e.give(t, make), e.rep
 }
 
 // parts are parts of a trace that lasts for that long: inside, at its ends,
@@ -95,22 +114,20 @@ func TestPartsAddUp(t *testing.T) {
 	out, all := replayed(t, data, sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
 	number := len(readTable(t, out).ids)
 	for _, x := range parts(all.Input.DurationNS) {
-		out, rep := part(t, data, x[0], x[1], sinkOf(t, "csv", export.Options{Rows: export.RowRequests}))
-		table := readTable(t, out)
-		table.check(t, rep)
+		e := explainPart(t, data, x[0], x[1])
+		table := readTable(t, e.give(t, sinkOf(t, "csv", export.Options{Rows: export.RowRequests})))
+		table.check(t, e.rep)
 		if n := len(table.ids); x[1]-x[0] > all.Input.DurationNS/10 && n == 0 && x[0] < all.Input.DurationNS || n >= number {
 			t.Errorf("from %d to %d: %d of %d requests", x[0], x[1], n, number)
 		}
-		out, rep = part(t, data, x[0], x[1], sinkOf(t, "jsonl", export.Options{All: true}))
-		readLines(t, out).check(t, rep)
-		if rep.Input.Start == nil {
+		readLines(t, e.give(t, sinkOf(t, "jsonl", export.Options{All: true}))).check(t, e.rep)
+		if e.rep.Input.Start == nil {
 			continue
 		}
-		out, rep = part(t, data, x[0], x[1], func(w io.Writer, r *report.Report) export.Sink {
-			s := must.Have(export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w)))(t)
-			return s
+		out := e.give(t, func(w io.Writer, r *report.Report) export.Sink {
+			return must.Have(export.NewSpans(r, export.EncodingProtobuf, true, export.ToWriter(w)))(t)
 		})
-		totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, rep)
+		totalsOfSpans(t, spansOfProtobuf(t, out)).check(t, e.rep)
 	}
 }
 
