@@ -60,11 +60,6 @@ func Gone(cause report.CauseName, site string) Change {
 	return Change{Cause: cause, Site: site, Relative: true}
 }
 
-// To makes every instance take d at most.
-func To(cause report.CauseName, site string, d time.Duration) Change {
-	return Change{Cause: cause, Site: site, To: d}
-}
-
 // Queue is the Cause of changes to the time that requests wait for others who
 // are served before them.
 const Queue = "queue"
