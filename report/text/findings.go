@@ -49,7 +49,20 @@ func (p *page) byWeight() (weighty, others []*report.Finding) {
 			others = append(others, f)
 		}
 	}
+	if len(weighty) == 1 && weighty[0].Code == report.RuleBusyMachine {
+		if i := slices.IndexFunc(others, p.saidFirst); i >= 0 {
+			weighty = []*report.Finding{others[i], weighty[0]}
+			others = slices.Delete(others, i, i+1)
+		}
+	}
 	return weighty, others
+}
+
+// saidFirst reports whether a quiet finding is what the first sentence speaks of: beside other processes, which are no fault of the service, that is
+// what its authors can change.
+func (p *page) saidFirst(f *report.Finding) bool {
+	v := p.verdicts()
+	return f.Severity == report.SeverityLow && len(v) > 0 && v[0].Group == f.Group && len(v[0].Causes) > 0 && v[0].Causes[0].Cause == f.Cause
 }
 
 // finding says in a few lines what is wrong, the evidence, what to do, and what that would win.

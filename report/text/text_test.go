@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
@@ -182,6 +183,25 @@ func TestFaultsBesideABusyMachine(t *testing.T) {
 		screen := render(t, r, text.Options{Width: 60})
 		if strings.Contains(screen, "reserve CPUs") != (n == 0) || strings.Contains(screen, "release it first") != (n == 1) || !strings.Contains(screen, "WL1009") {
 			t.Errorf("%d faults:\n%s", n, screen)
+		}
+	}
+	// Also before a quiet one, if it is what the first sentence speaks of.
+	r.Verdict = verdict.Of(r)
+	said := r.Verdict[0].Causes[0].Cause
+	for _, c := range []struct {
+		of    report.Finding
+		first bool
+	}{
+		{report.Finding{Severity: report.SeverityLow, Cause: said, Group: r.Verdict[0].Group}, true},
+		{report.Finding{Severity: report.SeverityInfo, Cause: said, Group: r.Verdict[0].Group}, false},
+		{report.Finding{Severity: report.SeverityLow, Cause: report.CauseSleep, Group: r.Verdict[0].Group}, false},
+		{report.Finding{Severity: report.SeverityLow, Cause: said, Group: "another"}, false},
+	} {
+		c.of.Code, c.of.Title, c.of.Fix = report.RuleComputes, "handle computes", "make it cheaper"
+		r.Findings = []report.Finding{machine, {Code: report.RuleSlowPeer, Severity: report.SeverityLow, Title: "requests wait"}, c.of}
+		screen := render(t, r, text.Options{Width: 100})
+		if at := strings.Index(screen, "make it cheaper"); (at >= 0 && at < strings.Index(screen, "other processes")) != c.first || strings.Contains(screen, "reserve CPUs") == c.first {
+			t.Errorf("%+v:\n%s", c.of, screen)
 		}
 	}
 }

@@ -1,8 +1,9 @@
 package finding
 
 import (
-	"fmt"
-
+	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/report"
 )
 
@@ -13,8 +14,8 @@ func computeRule() Rule {
 		Doc: Doc{
 			Means: "The request spends its time running code on its critical path, not waiting. That is a service's job, so by itself it is a fact and no fault. " +
 				"It is a fault where slow requests are slow because they compute much more than a typical one.",
-			Measured: "Cause cpu on the critical path, outside of locks and queues, by the function that ran. It is a finding above info only if slow requests take " +
-				"at least twice the median, computing makes up at least half of the difference, and CPU samples of 10 ms each cover at least half of that " +
+			Measured: "Cause cpu on the critical path, outside of locks and queues, by the function that ran. Where CPU samples show that slow requests spend more on the service's own code than on anything else, and several ms of " +
+				"it, with what others had of the CPU taken off, it is low. It is a finding above that only if slow requests take at least twice the median, computing makes up at least half of the difference, and CPU samples of 10 ms each cover at least half of that " +
 				"computing: a thread that the kernel does not run looks the same but is not sampled.",
 			Before: "for _, r := range rows { out = append(out, re.FindAllString(r, -1)...) } // some tenants have 100 times the rows",
 			After:  "for _, r := range rows[:min(len(rows), page)] { ... }",
@@ -43,20 +44,27 @@ func computes(in *Input) []Verdict {
 			continue
 		}
 		site, most, inferred := (*report.Site)(nil), int64(0), false
-		byFunc := map[string]int64{}
+		byFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
 		for k := range g.All().Causes {
 			if c := &g.All().Causes[k]; mine(c) && c.Site != nil {
-				byFunc[c.Site.Func] += c.TotalNS
-				if ns := byFunc[c.Site.Func]; ns > most {
-					site, most, inferred = c.Site, ns, c.SiteFrom == "bracket"
+				fn := c.Site.Own().Func // what a dependency computes is the doing of the line that calls it
+				if heaviest[fn] == nil {
+					heaviest[fn] = c
+				}
+				if byFunc[fn] += c.TotalNS; byFunc[fn] > most {
+					site, most, inferred = heaviest[fn].Site, byFunc[fn], heaviest[fn].SiteFrom == "bracket"
 				}
 			}
 		}
 		if site == nil {
 			continue
 		}
+		what, computes := short(site.Func), " computes"
+		if c := site.CalledFrom; c != nil {
+			what, computes = what+", "+names.Lead(c)+short(c.Func), ", computes"
+		}
 		v := Verdict{Won: won, Finding: report.Finding{
-			Title: fmt.Sprintf("%s computes", short(site.Func)), Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
+			Title: what + computes, Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
 			Evidence: []report.Evidence{{Text: "mean computing per slow request", Value: float64(won.SlowNS), Unit: "ns"}},
 			Fix:      "make it cheaper (whylate export --to pprof shows where), limit what one request may ask for, or compute it in advance",
 		}}
@@ -68,14 +76,19 @@ func computes(in *Input) []Verdict {
 			v.Evidence = append(v.Evidence, report.Evidence{Text: "share of the bytes allocated at " + in.allocating(), Value: part1(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), Unit: "share"})
 		}
 		if extra, ok := computesMore(g, mine); ok {
-			v.Title = fmt.Sprintf("slow requests compute more than others, in %s", short(site.Func))
+			v.Title = "slow requests compute more than others, in " + what
 			v.Won.SlowNS = extra.ns
 			v.Won.SlowShare, v.Won.All, v.Won.Beside = extra.share, Lost{}, Lost{}
 			v.Evidence = append(v.Evidence,
 				report.Evidence{Text: "more than a typical request, by", Value: float64(extra.ns), Unit: "ns"},
 				report.Evidence{Text: "share of the slow requests' computing that CPU samples cover", Value: extra.sampled, Unit: "share"})
-		} else if v.Fact = true; share < 0.5 || 10*g.TotalNS < total {
+		} else if share < 0.5 || 10*g.TotalNS < total {
 			continue // neither what makes it slow nor what the service mostly does
+		} else if top := verdict.Causes(in.Report, g, g.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampled(g.Tail(), mine) < scale.Half || site.Own().Module != "" || isStd(site.Own()) || in.Unawaited != nil && in.Unawaited(g.ID) {
+			v.Fact = true
+		} else {
+			// It may be what the service is for; but slow requests were seen to spend more on code of its own than on anything else.
+			v.Most, v.Least, v.Won.All, v.Won.Beside, v.Won.Times = report.SeverityLow, report.SeverityInfo, Lost{}, Lost{}, scale.Several
 		}
 		out = append(out, v)
 	}
@@ -100,26 +113,33 @@ func computesMore(g *report.Group, mine func(*report.Cause) bool) (extra, bool) 
 	if slow == g.All() || slow.Count == 0 || g.LatencyNS.P50 == nil || g.Count == 0 {
 		return extra{}, false
 	}
-	sum := func(b *report.Band) (cpu, sampled, all int64) {
+	sum := func(b *report.Band) (cpu, all int64) {
 		for i := range b.Causes {
 			c := &b.Causes[i]
 			all += c.TotalNS
 			if mine(c) {
 				cpu += c.TotalNS
-				sampled += int64(c.Samples) * report.SampleNS
 			}
 		}
-		return cpu, sampled, all
+		return cpu, all
 	}
-	cpu, sampled, all := sum(slow)
-	allCPU, _, _ := sum(g.All())
+	cpu, all := sum(slow)
+	allCPU, _ := sum(g.All())
 	latency := all / int64(slow.Count)
-	e := extra{ns: cpu/int64(slow.Count) - allCPU/int64(g.Count)}
+	e := extra{ns: cpu/int64(slow.Count) - allCPU/int64(g.Count), sampled: sampled(slow, mine)}
 	if all > 0 {
 		e.share = float64(e.ns) / float64(latency)
 	}
-	if cpu > 0 {
-		e.sampled = min(float64(sampled)/float64(cpu), 1)
-	}
 	return e, latency >= 2**g.LatencyNS.P50 && 2*e.ns >= latency-*g.LatencyNS.P50 && e.sampled >= 0.5
+}
+
+// sampled returns for which share of a band's computing CPU samples stand.
+func sampled(b *report.Band, mine func(*report.Cause) bool) float64 {
+	var cpu, samples int64
+	for i := range b.Causes {
+		if c := &b.Causes[i]; mine(c) {
+			cpu, samples = cpu+c.TotalNS, samples+int64(c.Samples)
+		}
+	}
+	return part1(samples*report.SampleNS, cpu)
 }

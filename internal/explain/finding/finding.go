@@ -119,8 +119,8 @@ type Verdict struct {
 	Won Won
 	// Severe is a severity that does not follow from what requests that ended would win; "" if it does.
 	Severe report.Severity
-	// Most is the loudest that it may be; "" if what it would win decides alone.
-	Most report.Severity
+	// Most is the loudest that it may be, and Least what it is if it would win next to nothing; "" if what it would win decides alone.
+	Most, Least report.Severity
 	// Usual is the loudest that it may be by what all requests spend alike; "" if that is as good as what slow ones lose.
 	Usual report.Severity
 	// Fact marks what is worth knowing but no fault: its severity is info whatever it costs.

@@ -29,7 +29,8 @@ func peerRule() Rule {
 				"that group's requests: their waits are reported there, and only the way there and back is reported here. Answers that a request waits for " +
 				"one after the other, at least three on average, asked for with the same stack, are reported as sequential calls: each after a write, or each " +
 				"in a wait of its own where other goroutines write and read. Where most of the time passed in waits after which the goroutine read nothing " +
-				"(what has arrived is read at once), a deadline ended them, or the connection was closed: the peer does not answer, and all of the wait counts. Where another goroutine reads the answers and ran late, the sender may have run " +
+				"(what has arrived is read at once), a deadline ended them, or the connection was closed: the peer does not answer, and all of the wait counts. " +
+				"Where at least a fifth of the wait lies within a library's function whose name begins with dial, connect or handshake, requests open connections; if at least half of them do, that part counts in full. Where another goroutine reads the answers and ran late, the sender may have run " +
 				"as late, and that time is not the peer's. An answer needs time: for its severity three times as much must be lost as elsewhere, and where at " +
 				"least half of the requests wait for it, only what slow requests wait beyond the mean of all waiting requests counts. Where slow requests wait about as long as all others " +
 				"(of at least 20), severity is low: nothing in the trace says that the peer could be faster. Where a peer does not " +

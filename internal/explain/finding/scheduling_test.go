@@ -289,24 +289,60 @@ func TestComputes(t *testing.T) {
 		}
 		return g
 	}
-	for _, c := range []struct {
-		name  string
-		g     report.Group
-		fault bool
-		fact  bool
-	}{
-		{"two and a half times as long", longer(2.5), true, false},
-		{"half as long again", longer(1.5), false, true},
-		{"slow ones compute more, by samples", heavy("sample", 0.9), true, false},
-		{"slow ones run longer, but nobody saw them on a CPU", heavy("bracket", 0), false, true},
-		{"slow ones run longer, each with a sample in it, but samples stand for a tenth of it", heavy("sample", 0.1), false, true},
-		{"all compute", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 9e6}), false, true},
-		{"little", groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: 1e6}), false, false},
-	} {
-		faults, facts, _ := found(input(process.Stats{BusyNS: 4e9}, c.g))
-		if slices.Contains(faults, "WL1008") != c.fault || slices.Contains(facts, "WL1008") != c.fact {
-			t.Errorf("%s: %v, facts %v", c.name, faults, facts)
+	at := func(s *report.Site, seen float64) report.Group {
+		g := longer(1.5)
+		for i := range g.Bands {
+			c := &g.Bands[i].Causes[0]
+			c.Site, c.Samples = s, int(float64(c.Samples)*seen)
 		}
+		return g
+	}
+	others := siteOf("dep.org/x.Do")
+	others.Module, others.CalledFrom = "dep.org/x", &report.Caller{Func: "main.parse", File: "/src/x.go", Line: 9, Calls: "dep.org/x.Do"}
+	alone := siteOf("dep.org/x.Do")
+	alone.Module = "dep.org/x"
+	all := func(ns int64) report.Group {
+		return groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: ns})
+	}
+	for _, c := range []struct {
+		name string
+		g    report.Group
+		want report.Severity
+	}{
+		{"two and a half times as long", longer(2.5), report.SeverityHigh},
+		{"half as long again", longer(1.5), report.SeverityLow},
+		{"half as long again, in a library that it calls", at(others, 1), report.SeverityLow},
+		{"in a library's goroutine", at(alone, 1), report.SeverityInfo},
+		{"in the standard library", at(siteOf("net/http.(*conn).serve"), 1), report.SeverityInfo},
+		{"half as long again, seen for a tenth of it", at(siteOf("main.parse"), 0.1), report.SeverityInfo},
+		{"slow ones compute more, by samples", heavy("sample", 0.9), report.SeverityHigh},
+		{"slow ones run longer, but nobody saw them on a CPU", heavy("bracket", 0), report.SeverityInfo},
+		{"slow ones run longer, each with a sample in it, but samples stand for a tenth of it", heavy("sample", 0.1), report.SeverityInfo},
+		{"all compute", all(9e6), report.SeverityInfo},
+		{"little", all(1e6), ""},
+	} {
+		_, _, list := found(input(process.Stats{BusyNS: 4e9}, c.g))
+		got := report.Severity("")
+		for i := range list {
+			if f := &list[i]; f.Code == report.RuleComputes {
+				if got = f.Severity; f.Site.CalledFrom != nil && f.Title != "x.Do, called from main.parse, computes" {
+					t.Errorf("%s: %s", c.name, f.Title)
+				}
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	// What is no request's latency is a fact, and so is what takes less than a few ms.
+	in := input(process.Stats{BusyNS: 4e9}, longer(1.5))
+	in.Unawaited = func(string) bool { return true }
+	if _, facts, _ := found(in); !slices.Contains(facts, "WL1008") {
+		t.Errorf("turns for which nobody waits: %v", facts)
+	}
+	brief := longer(0.19)
+	if _, facts, _ := found(input(process.Stats{BusyNS: 4e9}, brief)); !slices.Contains(facts, "WL1008") {
+		t.Errorf("1.9 ms: %v", facts)
 	}
 }
 

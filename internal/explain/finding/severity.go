@@ -105,7 +105,7 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 			}
 		}
 	}
-	return "", nil
+	return v.Least, nil
 }
 
 func rank(s report.Severity) int { return slices.Index(report.Severities(), s) }
