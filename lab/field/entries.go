@@ -124,7 +124,7 @@ var entries = []entry{
 	{
 		name: "caddy-file", program: "caddy", about: "a small file, served as it is", arguments: caddyFile,
 		loads: []stream{{kind: "GET /", rate: 200, get: "/small.txt"}},
-		truth: testprog.FieldTruth{Group: `caddy|show no handler`, WhyNot: loopback},
+		truth: testprog.FieldTruth{Group: `caddy|unseen HTTP`, WhyNot: loopback},
 	},
 	{
 		name: "nats-sync-always", program: "nats", about: "every message is on the disk before it is acknowledged (sync_interval: always)", fault: "sync always", arguments: natsConfig("jetstream {\n store_dir: DATA\n sync_interval: always\n}"), prepare: createStream,

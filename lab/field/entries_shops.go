@@ -233,7 +233,7 @@ var shopEntries = []entry{
 	{
 		name: "flight-healthy", program: "flight", about: "a flight recorder's snapshot of a service whose report holds no lock", warm: 4 * time.Second,
 		loads: []stream{{kind: "GET /order", asked: true}, {kind: "orders", rate: 25, get: "/order"}},
-		truth: testprog.FieldTruth{Group: `order|http1 requests`, WhyNot: unseen},
+		truth: testprog.FieldTruth{Group: `order|unseen HTTP`, WhyNot: unseen},
 	},
 	{
 		name: "chi-lock", program: "chi", fault: "lock", about: "a price list is locked for 3 ms while an order is saved; one handler behind middleware switches by path",
@@ -258,7 +258,7 @@ var shopEntries = []entry{
 	{
 		name: "quota-pool", program: "quotes", fault: "slots", about: "a semaphore of eight places on a quota of half a CPU uses the quota up before half of the period is over", quota: 0.5, seconds: 2,
 		loads: []stream{{kind: "GET /quote", rate: 100, get: "/quote"}},
-		truth: testprog.FieldTruth{Group: `quote|http1 requests`, Cause: `throttle`, Code: "WL4001", WhyNot: unseen},
+		truth: testprog.FieldTruth{Group: `quote|unseen HTTP`, Cause: `throttle`, Code: "WL4001", WhyNot: unseen},
 	},
 }
 

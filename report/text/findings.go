@@ -185,9 +185,9 @@ func (p *page) wins(f *report.Finding, short bool) []span {
 			if short {
 				says = strings.Replace(says, "that time were ", "", 1)
 			}
-			if g, none := p.r.Group(f.Group), 0; g != nil && g.Named && g.Kind.IsCall() {
-				if none, _ = p.r.ShowNoHandler(); none > 0 { // fast ones of this handler may be among those
-					says += ", for these " + words.Number(int64(g.Count))
+			if g := p.r.Group(f.Group); g != nil && g.Named && g.Kind.IsCall() {
+				if none, all := p.r.ShowNoHandler(); none > 0 { // fast ones of this handler may be among the others
+					says += ", for " + words.Number(int64(g.Count)) + " of all " + words.Number(int64(all))
 				}
 			}
 			spans = append(spans, span{plain, p.sentence(says) + ": "})

@@ -56,6 +56,27 @@ func TestNextNamesOneGroup(t *testing.T) {
 	}
 }
 
+// Where many requests show no handler, a prediction says of how many of all it speaks: percentiles of the others are not in it.
+func TestGainSaysOfHowMany(t *testing.T) {
+	p := func(ns int64) *int64 { return &ns }
+	group := func(name string, named bool, count int) report.Group {
+		return report.Group{ID: name, Name: name, Named: named, Kind: report.KindHTTP1, Count: count, TotalNS: 1e9, LatencyNS: report.Latency{P50: p(3e7), P99: p(5e7)}, Bands: []report.Band{{Band: report.BandAll, Count: count}}}
+	}
+	f := report.Finding{Code: "WL2001", Severity: report.SeverityHigh, Group: "main.add", Title: "it waits", Predicted: &report.Predicted{Change: "sleep@main.add:7=50%"}}
+	for _, c := range []struct {
+		groups []report.Group
+		says   bool
+	}{
+		{[]report.Group{group("main.add", true, 447), group("unseen HTTP/1 handlers", false, 113)}, true},
+		{[]report.Group{group("main.add", true, 447)}, false},
+	} {
+		out := render(t, &report.Report{Groups: c.groups, Findings: []report.Finding{f}}, text.Options{Width: 120})
+		if strings.Contains(out, "for 447 of all 560: p50") != c.says {
+			t.Errorf("%d groups: %s", len(c.groups), out)
+		}
+	}
+}
+
 // A trace's header is the same in Go 1.23 and 1.24; what the recording says of the program counts more.
 func TestGoVersion(t *testing.T) {
 	for _, c := range []struct{ header, built, want string }{

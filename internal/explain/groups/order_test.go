@@ -24,7 +24,7 @@ func TestIsMonitoring(t *testing.T) {
 		"main.(*board).show":                                              false,
 		"main.main.func2":                                                 false,
 		"health":                                                          false, // a task's name
-		"(http1 requests that show no handler)":                           false,
+		"unseen HTTP/1 handlers":                                          false,
 	} {
 		if got := isMonitoring(name); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
@@ -54,8 +54,8 @@ func TestOrder(t *testing.T) {
 			[]g{{"dns.serve", request.Goroutine, 1000, 30 * ms, false}, {"promhttp.serve", request.HTTP1, 10, 90 * ms, false}},
 			[]string{"dns.serve", "", "promhttp.serve", "monitoring"}},
 		"a checker whose probes show no handler": {
-			[]g{{"main.check", request.Loop, 20000, 90_000 * ms, true}, {"(http1 requests that show no handler)", request.HTTP1, 10, 9 * ms, false}},
-			[]string{"main.check", "", "(http1 requests that show no handler)", "monitoring"}},
+			[]g{{"main.check", request.Loop, 20000, 90_000 * ms, true}, {"unseen HTTP/1 handlers", request.HTTP1, 10, 9 * ms, false}},
+			[]string{"main.check", "", "unseen HTTP/1 handlers", "monitoring"}},
 		"a queue's consumer beside a server": {
 			[]g{{"main.serve", request.HTTP1, 1000, 900 * ms, false}, {"main.consume", request.Loop, 1000, 1500 * ms, false}},
 			[]string{"main.consume", "", "main.serve", ""}},

@@ -196,7 +196,7 @@ func (w writer) title(g *group) (kind, name string, named bool) {
 		name = w.sp.Syms.String(w.sp.Syms.Frame(g.entry).Func)
 	}
 	if !named {
-		name = "(" + kind + " requests that show no handler)"
+		name = "unseen " + report.Kind(kind).Protocol() + " handlers"
 	}
 	return kind, name, named
 }

@@ -57,7 +57,7 @@ func TestSwitchBehindWrappers(t *testing.T) {
 	for _, g := range rep.Groups {
 		got[g.Name] = g.Count
 	}
-	want := map[string]int{"main.list": n, "main.order": n, "main.page": n, "(http2 requests that show no handler)": 2}
+	want := map[string]int{"main.list": n, "main.order": n, "main.page": n, "unseen HTTP/2 handlers": 2}
 	if !maps.Equal(got, want) {
 		t.Errorf("the groups are %v, want %v", got, want)
 	}
