@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/whylate/whylate/internal/explain/loglinear"
 )
@@ -24,6 +25,35 @@ const (
 type Sample struct {
 	strata  [maxStrata]*stratum
 	pending []*Graph // wanted, to be built by Fill
+	rivals  *rivals  // nil: no other sample is merged with it
+}
+
+// rivals are the smallest keys by stratum in all samples of one group, those of other workers included: graphs with larger ones
+// need not be built.
+type rivals struct {
+	mu   sync.Mutex
+	keys [maxStrata][]uint64
+}
+
+func (r *rivals) add(stratum int, key uint64) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, _ := slices.BinarySearch(r.keys[stratum], key)
+	keys := slices.Insert(r.keys[stratum], k, key)
+	r.keys[stratum] = keys[:min(len(keys), perStratum)]
+}
+
+func (r *rivals) beat(stratum int, key uint64) bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys := r.keys[stratum]
+	return len(keys) == perStratum && keys[perStratum-1] < key
 }
 
 type stratum struct {
@@ -60,7 +90,7 @@ func (s *Sample) Want(start, end int64, g uint64, weight int64) bool {
 // Fill builds the graphs of the requests that were wanted and still are.
 func (s *Sample) Fill(build func(start, end int64, g uint64) *Graph) {
 	for _, w := range s.pending {
-		if w.unbuilt {
+		if w.unbuilt && !s.rivals.beat(stratumOf(w.Latency), w.key()) {
 			*w = *build(w.Start, w.Start+w.Latency, w.G)
 		}
 	}
@@ -82,7 +112,11 @@ func (s *Sample) Count(start, end int64, g uint64, weight int64) bool {
 }
 
 // Add adds the graph of a request that was counted.
-func (s *Sample) Add(g *Graph) { s.strata[stratumOf(g.Latency)].add(g) }
+func (s *Sample) Add(g *Graph) {
+	i := stratumOf(g.Latency)
+	s.strata[i].add(g)
+	s.rivals.add(i, g.key())
+}
 
 func (st *stratum) add(g *Graph) {
 	st.kept = append(st.kept, g)

@@ -1,6 +1,8 @@
 package predict
 
 import (
+	"sync"
+
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
@@ -8,18 +10,30 @@ import (
 
 // Samples keeps a Sample of each group's requests. It implements pass.Sum.
 type Samples struct {
-	parts []*sampler
-	all   []*Sample // by path.GroupID
+	parts  []*sampler
+	all    []*Sample // by path.GroupID
+	mu     sync.Mutex
+	rivals map[path.GroupKey]*rivals
 }
 
 // NewSamples returns Samples to which nothing was added.
-func NewSamples() *Samples { return new(Samples) }
+func NewSamples() *Samples { return &Samples{rivals: make(map[path.GroupKey]*rivals)} }
+
+// rivalsOf returns those of a group, for a worker that sees it for the first time.
+func (s *Samples) rivalsOf(g path.GroupKey) *rivals {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rivals[g] == nil {
+		s.rivals[g] = new(rivals)
+	}
+	return s.rivals[g]
+}
 
 // Part implements pass.Sum.
 func (s *Samples) Part(stage *path.Stage) path.Adder {
 	b := NewBuilder(stage.Win, stage.Syms)
 	b.walker.Answers = stage.Answers()
-	p := &sampler{stage: stage, builder: b}
+	p := &sampler{all: s, stage: stage, builder: b}
 	b.Split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&p.cut, segs) }
 	s.parts = append(s.parts, p)
 	return p
@@ -53,6 +67,7 @@ func (s *Samples) Of(id path.GroupID) *Sample {
 
 // A sampler is one worker's part of Samples.
 type sampler struct {
+	all     *Samples
 	stage   *path.Stage
 	builder *Builder
 	groups  []*Sample // by path.GroupID
@@ -70,7 +85,7 @@ func (p *sampler) Add(w *path.Walked) {
 	}
 	s := p.groups[w.Group]
 	if s == nil {
-		s = new(Sample)
+		s = &Sample{rivals: p.all.rivalsOf(p.stage.IDs.Group(w.Group))}
 		p.groups[w.Group] = s
 	}
 	if w.Form == path.Joint {
