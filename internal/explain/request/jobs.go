@@ -2,6 +2,7 @@ package request
 
 import (
 	"maps"
+	"math/bits"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/scale"
@@ -76,14 +77,31 @@ type entry struct {
 type started struct {
 	n, parts int // parts of other work
 	// AllParts says that all of many were: then only a few are looked at in each
-	// generation, looked counts them.
+	// generation: those with a hash of no bits in mask, by how many were born in the one before.
 	allParts bool
-	looked   int
+	born     int
+	mask     uint64
 	origin   *origin
 }
 
-// fewLooked is how many goroutines of a function all of whose are parts are looked at in a generation.
+// fewLooked is about how many goroutines of a function all of whose are parts are looked at in a generation.
 const fewLooked = 32
+
+// begin begins a generation.
+func (s *started) begin() { s.mask, s.born = 1<<bits.Len(uint(s.born/fewLooked))-1, 0 }
+
+// spares reports whether a goroutine is one of so many that it is only counted. Which ones are does not depend on the order in which
+// they are found.
+func (s *started) spares(g uint64) bool {
+	if s == nil {
+		return false
+	}
+	if s.born++; !s.allParts || g*0x9e3779b97f4a7c15>>32&s.mask == 0 {
+		return false
+	}
+	s.origin.total++
+	return true
+}
 
 // begin takes note of the goroutines that were created in a generation.
 func (j *jobs) begin(f *Finder, g *timeline.Gen) {
@@ -104,11 +122,14 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		f.mainLife(g)
 	}
 	for _, s := range j.fns {
-		s.looked = 0
+		s.begin()
 	}
 	// What a server's goroutines start for themselves, net/http one for each request, is left out before all are put in order.
 	f.born = slices.DeleteFunc(g.Births(f.isJob, f.born[:0]), func(b timeline.Birth) bool {
-		return f.stackInfo(b.Start).role != roleFree && (b.By == 0 || f.servesNow(b.By, b.Stack))
+		if f.stackInfo(b.Start).role != roleFree {
+			return b.By == 0 || f.servesNow(b.By, b.Stack)
+		}
+		return j.fns[f.syms.Frame(f.syms.Stack(b.Start)[0]).Func].spares(b.G)
 	})
 	timeline.SortBirths(f.born)
 	for _, b := range f.born {
@@ -372,14 +393,6 @@ func (f *Finder) isJob(start tracefmt.StackID) bool {
 	case roleRuntime:
 		return f.jobs.mayCarry(f, start)
 	case roleServes:
-		return false
-	}
-	e := f.jobs.fns[f.syms.Frame(frames[0]).Func]
-	if e == nil || !e.allParts {
-		return true
-	}
-	if e.looked++; e.looked > fewLooked {
-		e.origin.total++
 		return false
 	}
 	return true
