@@ -492,7 +492,10 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byItself(e.groups.Key(r.Of)) })
 	e.unawaited, e.queued = map[string]bool{}, map[string]float64{}
 	for i := range rows {
-		e.queued[rows[i].ID] = e.work.queued(e.groups.Key(rows[i].Of))
+		key := e.groups.Key(rows[i].Of)
+		if e.queued[rows[i].ID] = e.work.queued(key); key.Kind == request.WebSocket {
+			e.queued[rows[i].ID] = e.pass.Finder.QueuedMessages(key.Name)
+		}
 		e.unawaited[rows[i].ID] = rows[i].Kind == report.KindLoop && e.work.byTimer(e.groups.Key(rows[i].Of))
 	}
 	e.serves(rows)

@@ -502,7 +502,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		return owner{code: code, leaf: l}
 	case "network":
 		code = report.RuleSlowPeer
-		if cl.in.Queued[cl.g.ID] >= scale.Half {
+		if cl.in.Queued[cl.g.ID] >= scale.Half && c.Kind != "inbound" {
 			return backlog
 		}
 		if isFile(c.Call) {

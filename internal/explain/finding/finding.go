@@ -73,7 +73,8 @@ type Input struct {
 	Accepts bool
 	// Elsewhere says that no socket of the process led to itself.
 	Elsewhere bool
-	// Queued says, by a group's id, for which part of the turns of a library's loop the work lay there already when the turn before ended.
+	// Queued says, by a group's id, for which part of the turns of a library's loop the work lay there already when the turn before ended, and of messages
+	// on WebSockets for which part of the time in which they were handled the next one lay there at the end.
 	Queued map[string]float64
 	// Hubs are goroutines for which requests of others waited while they were
 	// late to run, those that held up the most time first.

@@ -256,15 +256,19 @@ var backlog = owner{code: report.RulePoolTooSmall}
 // long it lay there is not said, and no gain.
 func backlogVerdict(cl *claims, c *claim, top *part) Verdict {
 	queued, turn := cl.in.Queued[cl.g.ID], cl.g.TotalNS/int64(max(cl.g.Count, 1))
+	found, also := "share of the messages that lay there already when the one before was done (for how long is not in the trace)", ", or subscribe several times as a group"
+	if cl.g.Kind == report.KindWebSocket {
+		found, also = "share of the time in messages at whose end the next one lay unread in its connection (for how long is not in the trace)", ""
+	}
 	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: report.Finding{
 		Title: fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", cl.g.Name, doing(top.Cause, top.via)),
 		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			{Text: "share of the messages that lay there already when the one before was done (for how long is not in the trace)", Value: queued, Unit: "share"},
+			{Text: found, Value: queued, Unit: "share"},
 			{Text: "mean time for one message", Value: float64(turn), Unit: "ns"},
 			{Text: "mean time of it, per slow message, spent so", Value: float64(c.won.SlowNS), Unit: "ns"},
 		},
-		Fix: fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, of which there are only so many at a time, or subscribe several times as a group; or make the work at %s shorter", place(users(top.Cause, top.via))),
+		Fix: fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, of which there are only so many at a time%s; or make the work at %s shorter", also, place(users(top.Cause, top.via))),
 	}}
 }
 

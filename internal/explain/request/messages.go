@@ -28,7 +28,11 @@ type messages struct {
 	stacks   []int8                                // by stack: 0 not known, 1 reads messages, -1 does not
 	names    map[tracefmt.FrameID]tracefmt.FrameID // by the caller of the library: what its messages are called by
 	spans    []timeline.Span
+	handled  map[tracefmt.FrameID]handled // by the caller of the library
 }
+
+// handled is for how long messages were handled, and for how long those at whose end the next one lay there.
+type handled struct{ ns, queued int64 }
 
 // A reader is a goroutine that reads messages.
 type reader struct {
@@ -72,7 +76,7 @@ func (ms *messages) reads(f *Finder, id tracefmt.StackID) bool {
 func (ms *messages) add(f *Finder, g *timeline.Gen) {
 	if ms.readers == nil {
 		ms.readers = make(map[uint64]*reader)
-		ms.ordinary = make(map[uint64]bool)
+		ms.ordinary, ms.handled = make(map[uint64]bool), make(map[tracefmt.FrameID]handled)
 		ms.names = make(map[tracefmt.FrameID]tracefmt.FrameID)
 	}
 	forgetGone(ms.ordinary, g)
@@ -135,6 +139,11 @@ func (ms *messages) follow(f *Finder, id uint64, r *reader) {
 		switch message := ms.reads(f, s.Stack); {
 		case !message:
 			if r.read != 0 && s.State != timeline.Runnable {
+				if r.phase == readActive && r.caller != 0 {
+					h := ms.handled[r.caller]
+					h.queued += r.read - r.start
+					ms.handled[r.caller] = h
+				}
 				ms.end(f, id, r, r.read) // the read had data
 				r.begin(r.read, false)
 			}
@@ -169,6 +178,9 @@ func (ms *messages) end(f *Finder, id uint64, r *reader, t int64) {
 		return
 	}
 	r.count++
+	h := ms.handled[r.caller]
+	h.ns += t - r.start
+	ms.handled[r.caller] = h
 	if len(f.marks) > 0 && f.marked(&f.out, id, &r.open, t) || len(f.done) > 0 && f.fills(id, r.start, t) {
 		return
 	}
@@ -196,6 +208,22 @@ func (ms *messages) eachOpen(f *Finder, visit func(*open, Request)) {
 			visit(&r.open, r.request(id, ms))
 		}
 	}
+}
+
+// QueuedMessages returns for which part of the time in which messages were handled, which a function of this name reads, the next one lay there at
+// the end: it had waited for its turn.
+func (f *Finder) QueuedMessages(name tracefmt.StringID) float64 {
+	var all handled
+	for caller, h := range f.messages.handled {
+		root := caller
+		if called := f.messages.names[root]; called != 0 {
+			root = called
+		}
+		if f.syms.Frame(root).Func == name {
+			all.ns, all.queued = all.ns+h.ns, all.queued+h.queued
+		}
+	}
+	return float64(all.queued) / float64(max(all.ns, 1))
 }
 
 // caller returns the frame that called the library to read a message: the

@@ -189,3 +189,61 @@ func TestWebSocketOfAPeer(t *testing.T) {
 		t.Errorf("groups: %q", names(rep))
 	}
 }
+
+// TestMessagesQueue: where the next message lies there when one is done, it has queued behind it in its connection, and the call that the goroutine
+// makes for each is what they queue for. Where the goroutine rests between them, the call is a slow peer's at most.
+func TestMessagesQueue(t *testing.T) {
+	lib := webSockets[0]
+	for _, c := range []struct {
+		name  string
+		there int // of four, how many lie there when the one before is done
+		queue bool
+	}{
+		{"three of four", 3, true}, {"none", 0, false},
+	} {
+		b := tracetext.New(26)
+		th, poller := b.Thread(), b.Spare()
+		p := th.Proc()
+		rest := func(at int64, stack []string) { // and nobody else runs, so that the network is polled
+			th.Block(at, "network", inHandler(fdRead, stack)...)
+			th.ProcStop(at + us)
+		}
+		wake := func(at int64) {
+			th.ProcStart(at, p)
+			poller.Unblock(at+us, 5)
+			th.Start(at+2*us, 5)
+		}
+		b.Waiting(5)
+		poller.Unblock(10*us, 5)
+		th.Start(11*us, 5)
+		rest(12*us, lib.next)
+		at := int64(1 * ms)
+		read := func() {
+			th.Syscall(at, inHandler([]string{"syscall.read"}, fdRead, lib.next)...)
+			th.SyscallEnd(at + 2*us)
+		}
+		for i := range 80 {
+			if i%4 == 0 || i%4 > c.there {
+				wake(at - 10*us)
+			}
+			read()
+			rest(at+5*us, []string{"example.com/chat.(*room).ask"})
+			at += 20 * ms
+			wake(at)
+			th.Syscall(at+10*us, inHandler([]string{"syscall.write", "net.(*conn).Write"}, []string{"example.com/chat.(*room).broadcast"})...)
+			th.SyscallEnd(at + 20*us)
+			at += 30 * us
+			if next := (i + 1) % 4; next == 0 || next > c.there {
+				rest(at, lib.next)
+				at += 10 * ms
+			}
+		}
+		rep := explain(t, b, whylate.Options{})
+		queue := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
+			return f.Code == report.RulePoolTooSmall && f.Severity.Loud() && f.Site != nil && f.Site.Func == "example.com/chat.(*room).ask"
+		})
+		if queue != c.queue {
+			t.Errorf("%s: it queues: %t; found: %+v", c.name, queue, rep.Findings)
+		}
+	}
+}
