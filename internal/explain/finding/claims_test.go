@@ -377,6 +377,33 @@ func TestPlacesOrNews(t *testing.T) {
 	}
 }
 
+// TestUnderTheLock: the call that is to be made without the lock is that of the function that takes it, not the line calls below it where the holder waits,
+// nor what a library's own lock holds. What the standard library calls there is not said of the service's line.
+func TestUnderTheLock(t *testing.T) {
+	read := report.Cause{Cause: "network", Kind: "outbound", Site: &report.Site{Func: "net/http.(*persistConn).readLoop", Line: 2330}, Call: "bufio.(*Reader).Peek", TotalNS: ms(4000)}
+	dep := site("dep.org/x.(*Pool).Get@7")
+	dep.Module = "dep.org/x"
+	for _, c := range []struct {
+		first string
+		line  *report.Site
+		says  string
+	}{
+		{"lock get@2 sync.(*Mutex).Lock", site("get@5"), "move main.get (main.go:5) out of the lock"},
+		{"lock get@2 sync.(*Mutex).Lock", dep, "move main.check (main.go:9) out of the lock"},
+		{"lock get@3 sync.(*Mutex).Lock", site("get@5"), "move main.check (main.go:9) out of the lock"},
+		{"chan get@2", site("get@5"), "do the work at main.get (main.go:5) before taking it"},
+	} {
+		read.Via = via(c.first, "select check@9 net/http.(*persistConn).roundTrip")
+		got := Find(&Input{
+			Report: oneGroup(read), Process: &process.Stats{}, Under: []queues.Under{{Wait: site("get@2"), Site: read.Site, Line: c.line}},
+			Places: []queues.Places{{Wait: "chan", Site: site("get@2"), Ended: 80, Together: 1, Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}},
+		}, waitRules("WL2"))
+		if len(got) != 1 || !strings.Contains(got[0].Fix, c.says) || !strings.HasSuffix(got[0].Title, "waits for the network at main.check (main.go:9)") {
+			t.Errorf("%s, %s: %+v", c.first, c.line.Func, got)
+		}
+	}
+}
+
 // TestOnePopulation: of a lock that quick holders compute under, and for which slow requests wait behind one that sleeps, the
 // title, the shares and the counts are those of the slow requests of which the mean beside them is.
 func TestOnePopulation(t *testing.T) {

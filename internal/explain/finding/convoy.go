@@ -191,10 +191,21 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 	case isDependencys(f.Site, lockOf(c)):
 		f.Fix = fmt.Sprintf("have the library do that in the background, or once for several calls, if it can, or call it less often: the lock is its own (%s)", lockOf(c).Module)
 	default:
-		f.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", place(f.Site))
+		f.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", place(cl.workOf(c, top)))
 	}
 	f.Queue = cl.queueOf(c, lockKind(&c.via))
 	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
+}
+
+// workOf returns the line of the service's own that works while a lock or a place is held, for who could do that at another time: the call in the function
+// that has taken it, if that was seen, else where the holder is.
+func (cl *claims) workOf(c *claim, top *part) *report.Site {
+	for i := range cl.in.Under {
+		if u := &cl.in.Under[i]; u.Wait.LineKey() == c.via.site && u.Site.Meets(top.Site) && u.Line.Module == "" && !isStd(u.Line) {
+			return u.Line
+		}
+	}
+	return users(top.Cause, top.via)
 }
 
 // behindReader reports whether a way leads from an RWMutex's reader to a writer that waits for it too. Whom that writer

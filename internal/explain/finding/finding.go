@@ -66,6 +66,8 @@ type Input struct {
 	Streams []queues.Stream
 	// Siblings says of requests that wait for a lock at a line how much of that goroutines of the same request ended.
 	Siblings []queues.Siblings
+	// Under says below which line of the function that took a lock or a place its holders are while others wait.
+	Under []queues.Under
 	// Asks says, by a group's id, how often its requests asked a peer from one line.
 	Asks map[string][]queues.Asks
 	// Accepts says that the process accepts connections for a protocol that is not known: whether a goroutine reads from its client or

@@ -216,7 +216,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		f.Fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
 	if kind.alone {
-		f.Fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(f.Site), f.Fix)
+		f.Fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(cl.workOf(c, top)), f.Fix)
 	}
 	if bursts {
 		f.Fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", place(f.Site), words.Brief(int64(l.placeNS)), kind.fix, l.inUse)

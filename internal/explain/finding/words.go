@@ -66,6 +66,9 @@ func inCall(call string) string {
 func doing(c *report.Cause, via []report.Via) string {
 	at := place(users(c, via))
 	call := inCall(c.Call)
+	if users(c, via) != c.Site {
+		call = "" // of the standard library's line, not of the place that is named
+	}
 	if call != "" {
 		call = " in " + call
 	}

@@ -24,7 +24,7 @@ func New() *Sum { return &Sum{hubs: make(map[uint64]*hub)} }
 
 // Part implements pass.Sum.
 func (s *Sum) Part(stage *path.Stage) path.Adder {
-	p := &part{stage: stage, turns: turns{gs: make(map[uint64]struct{})}, asks: make(map[askKey]*askSum)}
+	p := &part{stage: stage, turns: turns{gs: make(map[uint64]struct{})}, asks: make(map[askKey]*askSum), under: make(map[underKey]map[tracefmt.FrameID]int64), partings: make(map[[2]tracefmt.StackID]tracefmt.FrameID)}
 	s.parts = append(s.parts, p)
 	return p
 }
@@ -44,6 +44,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 	s.settling.Wait()
 	s.mergeAsks(ts)
 	for _, p := range s.parts[1:] {
+		s.parts[0].mergeUnder(p)
 		s.parts[0].turns.merge(&p.turns)
 		s.parts[0].turns.mergePlaces(&p.turns)
 		s.parts[0].turns.mergeReaders(&p.turns)
@@ -73,8 +74,11 @@ type part struct {
 	spans []timeline.Span
 	own   []ownWait
 	asks  map[askKey]*askSum
-	calls []calls  // of one request
-	wrote []uint64 // goroutines that wrote to a connection since they read an answer
+	calls []calls // of one request
+	under map[underKey]map[tracefmt.FrameID]int64
+	// partings holds what parting has found, by the two stacks.
+	partings map[[2]tracefmt.StackID]tracefmt.FrameID
+	wrote    []uint64 // goroutines that wrote to a connection since they read an answer
 }
 
 // Add implements pass.Adder.
@@ -87,5 +91,6 @@ func (p *part) Add(w *path.Walked) {
 		p.addStream(w)
 		p.addSiblings(w)
 		p.addAsks(w, w.Waits())
+		p.addUnder(w, w.Waits())
 	}
 }
