@@ -60,9 +60,6 @@ type leaf struct {
 
 func leafOf(c *report.Cause) leaf {
 	l := leaf{cause: c.Cause, site: c.Site.Own().Key()}
-	if c.Cause == report.CauseSleep && c.Site != nil && c.Site.CalledFrom == nil && c.Site.Module != "" {
-		l.site = report.SiteKey{Func: c.Site.Module} // a module's timers are changed together
-	}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
 		l.cause = "inbound"
 	}
@@ -145,7 +142,7 @@ func (cl *claims) findQueues() {
 				if isNews(&k, p) {
 					break
 				}
-				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || poolsOfStd[k.call].only || isPool(p) || c.Cause == report.CauseNetwork && isCrew(p) || t != nil && isQueue(t, c, v) {
+				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || poolsOfStd[k.call].only || isPool(p) || t != nil && isQueue(t, c, v) {
 					yes[k] += r.TotalNS
 				}
 				break
@@ -217,7 +214,7 @@ func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	if t.Taken > 0.5 {
 		return true
 	}
-	if c.Cause == report.CauseNetwork && t.Asked < scale.NearlyAll && v.Wait != "chan send" && !isPoolOfStd(v.Call) {
+	if c.Cause == report.CauseNetwork && t.Asked < scale.NearlyAll && !isPoolOfStd(v.Call) {
 		return false
 	}
 	waiting := t.Waiting * (1 - t.Locked) // who came through a lock queues there
@@ -275,7 +272,10 @@ func isSemaphore(k *viaKey) bool {
 	return k.wait == report.WaitSelect && k.site.Func == acquire
 }
 
-const acquire = "golang.org/x/sync/semaphore.(*Weighted).Acquire"
+const (
+	semaphores = "golang.org/x/sync/semaphore."
+	acquire    = semaphores + "(*Weighted).Acquire"
+)
 
 // inVain reports whether a request waits for a place until its own deadline ends that: nobody gave one back.
 func inVain(c *report.Cause) bool {

@@ -3,9 +3,9 @@ package finding
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
@@ -71,12 +71,7 @@ func hubsOf(in *Input, g *report.Group) []*hubClaim {
 // servesRequests reports whether goroutines with this start function are requests' own: one that is late with a lock in its hand
 // is no hub.
 func (in *Input) servesRequests(start string) bool {
-	for _, name := range []string{"net/http.(*conn).serve", "erverConn).runHandler", "grpc.(*Server).serveStreams", "grpc.(*Server).serverWorker"} {
-		if strings.Contains(start, name) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
+	return request.Serves(start) || slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
 		return (g.Kind == report.KindGoroutine || g.Kind == report.KindLoop) && g.Entry != nil && g.Entry.Func == start
 	})
 }

@@ -204,7 +204,7 @@ func isPlace(w *report.OpenWait) bool {
 	if w.Cause == report.CauseLock {
 		return !strings.Contains(w.Call, "Cond)")
 	}
-	return isPoolOfStd(w.Call) || w.Site != nil && strings.HasPrefix(w.Site.Func, "golang.org/x/sync/semaphore.")
+	return isPoolOfStd(w.Call) || w.Site != nil && strings.HasPrefix(w.Site.Func, semaphores)
 }
 
 // isMutex reports whether a wait is for a lock that somebody has.

@@ -399,7 +399,7 @@ func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
 		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", moreWeight, true}
 	case isSemaphore(k) && known != nil && known.Most > 1:
 		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", known.Most), who: "its holder", fix: moreWeight}
-	case strings.HasPrefix(k.site.Func, "golang.org/x/sync/semaphore."):
+	case strings.HasPrefix(k.site.Func, semaphores):
 		return poolKind{name: "a golang.org/x/sync/semaphore", who: "it", fix: moreWeight}
 	case known != nil && known.Most == 1:
 		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", morePlaces, isPool(known)}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -59,7 +60,7 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 		}
 	}
 	switch {
-	case strings.HasPrefix(top.Call, "context."), strings.HasPrefix(top.Call, "net/http."):
+	case verdict.KindOf(top.Cause) == verdict.Deadline:
 		f.Fix = "find out why the awaited answer does not come; a shorter deadline only limits the damage"
 	case top.Site != nil && top.Site.Module != "":
 		f.Fix = "if this is a pause before a retry, find out why the first try fails; the library's options set its length"
