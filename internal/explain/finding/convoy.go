@@ -177,7 +177,7 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		f.Fix = fmt.Sprintf("hold the lock for less time at %s, although it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(f.Site))
 	case c.via.wait == "once":
 		f.Fix = "initialise before the first request arrives, or let requests that do not need it continue without it"
-	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, "RWMutex).Lock"):
+	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, writeLock):
 		// Readers and writers hold a writer up alike, and its wait does not tell them apart.
 		f.Fix = fmt.Sprintf("hold the lock for less time at %s: a writer builds the new state outside of the lock and takes the lock, or swaps an atomic.Pointer, only to put it in place; a reader takes a copy, or reads in parts", place(f.Site))
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, "RWMutex"):
@@ -212,7 +212,7 @@ func (cl *claims) workOf(c *claim, top *part) *report.Site {
 // waits for reads: had another writer had the lock, its unlocking would have let the readers go first.
 func behindReader(via []report.Via) bool {
 	for i := 1; i < len(via); i++ {
-		if strings.Contains(via[i-1].Call, "RWMutex).RLock") && strings.Contains(via[i].Call, "RWMutex).Lock") {
+		if strings.Contains(via[i-1].Call, readLock) && strings.Contains(via[i].Call, writeLock) {
 			return true
 		}
 	}
@@ -272,7 +272,7 @@ func lockKind(k *viaKey) string {
 	switch {
 	case k.wait == "once":
 		return "a sync.Once"
-	case strings.Contains(k.call, "RWMutex).RLock"):
+	case strings.Contains(k.call, readLock):
 		return "an RWMutex (to read)"
 	case strings.Contains(k.call, "RWMutex"):
 		return "an RWMutex (to write)"

@@ -39,7 +39,7 @@ func (cl *claims) flush(c *report.Cause) *queues.Turns {
 		return nil
 	}
 	underWay := t.Early >= 0.5
-	if c.Call != "time.Sleep" {
+	if c.Call != pause {
 		underWay = underWay || t.Together >= 1.5 || float64(t.PartNS) < 0.95*float64(t.PeriodNS)
 	}
 	if !underWay {

@@ -91,7 +91,7 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	case !stands: // it goes on, as a stream does
 		severe, confidence = report.SeverityLow, 0.6
 	case isPlace(w): // nobody waits for that on purpose
-	case w.Call == "runtime.selectgo" || w.Cause == report.CauseSleep:
+	case w.Call == inSelect || w.Cause == report.CauseSleep:
 		severe, confidence = report.SeverityLow, 0.5
 	case w.Cause == report.CauseChan:
 		severe, confidence = report.SeverityMedium, 0.7
@@ -100,7 +100,7 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	}
 	if !known && confidence < 0.95 {
 		switch {
-		case w.Call == "runtime.selectgo" || w.Cause == report.CauseSleep || readsOn(w):
+		case w.Call == inSelect || w.Cause == report.CauseSleep || readsOn(w):
 			severe, confidence, v.Fact = "", 0.4, true // a stream, or a long poll
 		default:
 			confidence = 0.6 // nothing but what it waits for can end it, not even a client that gives up
@@ -226,7 +226,7 @@ func standing(c *report.Cause, site *report.Site) string {
 		return "waiting for a Cond" + at
 	case c.Cause == report.CauseLock:
 		return "waiting for a lock" + at
-	case c.Call == "runtime.selectgo":
+	case c.Call == inSelect:
 		return "waiting in a select" + at
 	case c.Cause == report.CauseChan:
 		return "waiting on a channel" + at

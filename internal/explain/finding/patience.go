@@ -66,7 +66,7 @@ func (cl *claims) findPatience() {
 	cl.each(func(c *report.Cause, r *report.Route) {
 		switch {
 		case c.Site == nil:
-		case len(r.Via) == 0 && c.Cause == report.CauseSleep && (c.Call == "runtime.selectgo" || strings.HasPrefix(c.Call, "context.")):
+		case len(r.Via) == 0 && c.Cause == report.CauseSleep && (c.Call == inSelect || strings.HasPrefix(c.Call, "context.")):
 			p := at(c.Site)
 			p.over = c
 			own[p] += r.TotalNS

@@ -212,7 +212,7 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 	if p := poolsOfStd[c.via.call]; counted && p.unused != "" {
 		f.Fix += "; " + p.unused
 	}
-	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == "time.Sleep" && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
+	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == pause && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
 		f.Fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
 	if kind.alone {
@@ -418,7 +418,7 @@ func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
 // pace returns the interval at which a ticker lets requests go on one after the other: a limit that somebody chose, as a rate
 // limiter's, and not a goroutine that is busy with them. It is 0 for others.
 func (cl *claims) pace(top *part) int64 {
-	if top.Cause.Cause != report.CauseSleep || top.Call == "time.Sleep" {
+	if top.Cause.Cause != report.CauseSleep || top.Call == pause {
 		return 0
 	}
 	if t := cl.in.turns(top.Cause, top.via); t != nil && t.Taken <= 0.5 {

@@ -64,7 +64,7 @@ func sleepVerdict(cl *claims, c *claim) Verdict {
 		f.Fix = "find out why the awaited answer does not come; a shorter deadline only limits the damage"
 	case top.Site != nil && top.Site.Module != "":
 		f.Fix = "if this is a pause before a retry, find out why the first try fails; the library's options set its length"
-	case top.Call == "time.Sleep":
+	case top.Call == pause:
 		f.Fix = "block on a channel or sync.Cond instead of polling, or make the pause shorter"
 	default:
 		f.Fix = "make the timer's or ticker's interval shorter, or also wait for the event itself; before a retry, find out why the first try fails"

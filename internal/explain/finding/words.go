@@ -52,11 +52,19 @@ func onWhose(via []report.Via) string {
 	return s
 }
 
+// Calls that rules ask for.
+const (
+	pause     = "time.Sleep"
+	inSelect  = "runtime.selectgo"
+	readLock  = "RWMutex).RLock"
+	writeLock = "RWMutex).Lock"
+)
+
 // inCall names the library function that a wait was in, and nothing for those
 // that every wait of a sort is in.
 func inCall(call string) string {
 	switch call {
-	case "", "runtime.selectgo", "runtime.chanrecv1", "runtime.chanrecv2", "runtime.chansend1", "sync.(*Cond).Wait":
+	case "", inSelect, "runtime.chanrecv1", "runtime.chanrecv2", "runtime.chansend1", "sync.(*Cond).Wait":
 		return ""
 	}
 	return call

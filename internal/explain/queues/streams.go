@@ -112,14 +112,13 @@ func (p *part) answers(stack tracefmt.StackID) bool {
 	for _, fr := range p.stage.Syms.Stack(stack) {
 		fn := p.stage.Syms.String(p.stage.Syms.Frame(fr).Func)
 		for _, of := range []string{
-			"net/http.(*response).", "net/http.(*http2responseWriter).", "net/http/internal/http2.(*responseWriter).",
-			"golang.org/x/net/http2.(*responseWriter).", "google.golang.org/grpc.(*serverStream).Send",
+			"net/http.(*response).", "google.golang.org/grpc.(*serverStream).Send",
 		} {
 			if strings.HasPrefix(fn, of) {
 				return true
 			}
 		}
-		if strings.Contains(fn, "websocket.(*Conn).Write") {
+		if strings.Contains(fn, "websocket.(*Conn).Write") || strings.Contains(fn, "http2") && strings.Contains(fn, "esponseWriter).") {
 			return true
 		}
 	}
