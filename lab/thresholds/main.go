@@ -8,7 +8,8 @@
 // A threshold is a named constant of a package below internal/explain, tests aside, with a number as its value, that a comparison (<, <=,
 // >, >=), min or max of that package has as an operand, by itself or inside of an arithmetic expression. One whose name begins with max, or
 // whose value is a power of two (1 << n), bounds memory or work; the others decide what is believed, and these are tried. -count says besides
-// how many comparisons have a number as it stands in place of a name: other than 0, 1 and 2, which separate none, one and several.
+// how many comparisons have a number as it stands in place of a name: other than 0, 1 and 2, which separate none, one and several; and at how many places the
+// packages that decide what is believed name a function, type or package of others.
 //
 // With -n, the thresholds are spread evenly over all of them in the order of their names. The files stay as they are: go test is given the
 // changed one by -overlay. An answer has changed if TestField or TestTruth fails for its recording: a judged part of it became wrong, or
@@ -82,9 +83,13 @@ func run(count, list bool, only string, n int, out string, timeout time.Duration
 	if err != nil {
 		return err
 	}
+	special, err := names("internal/explain")
+	if err != nil {
+		return err
+	}
 	named := len(all)
 	all = slices.DeleteFunc(all, func(t threshold) bool { return t.bounds() })
-	fmt.Printf("%d thresholds decide what is believed; %d more bound memory or work; %d comparisons have a number as it stands\n", len(all), named-len(all), bare)
+	fmt.Printf("%d thresholds decide what is believed; %d more bound memory or work; %d comparisons have a number as it stands; %d places name code of others\n", len(all), named-len(all), bare, special)
 	all = slices.DeleteFunc(all, func(t threshold) bool { return !match.MatchString(t.name) })
 	if n > 0 && n < len(all) {
 		for i := range n {

@@ -94,3 +94,26 @@ func TestThresholds(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
+
+// TestNames: what names code of others is counted, in conditions and in tables; texts, and names in documentation and imports, are not.
+func TestNames(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "finding"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	src := `package finding
+
+import "net/http"
+
+var rule = Rule{Doc: Doc{Before: "db.SetMaxOpenConns(2)"}, Name: "pool-too-small"}
+var known = []string{"database/sql.", "Mutex).Lock"}
+
+func is(fn string) bool { return fn == "net/http.(*conn).serve" || fn == "main. is a text" || fn == "websocket" }
+`
+	if err := os.WriteFile(filepath.Join(dir, "finding", "a.go"), []byte(src), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := names(dir); n != 3 || err != nil {
+		t.Errorf("%d places, %v; want 3", n, err)
+	}
+}
