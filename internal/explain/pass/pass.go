@@ -190,7 +190,6 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	walked := make(chan struct{}, 1)
 	walked <- struct{}{}
 	oldest := int64(0)
-	var marked *timeline.Gen // its marks are of no use any more
 	for {
 		next := <-decoded
 		g := next.g
@@ -202,10 +201,6 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 		}
 		<-walked
 		p.drop(oldest)
-		if marked != nil {
-			dec.DropMarks(marked)
-			marked = nil
-		}
 		if g == nil {
 			p.Window = timeline.Window{} // skipped: what was before cannot be joined
 			gap = true
@@ -226,7 +221,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 		p.Window.Gens = append(p.Window.Gens, g)
 		reqs := p.Finder.Add(g)
 		if !p.KeepMarks {
-			marked = g
+			dec.DropMarks(g)
 		}
 		oldest = p.Finder.Oldest()
 		afterGap := gap

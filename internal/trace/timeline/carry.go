@@ -1,7 +1,5 @@
 package timeline
 
-import "slices"
-
 // A Carry says what goroutines were doing when a generation began in their midst: since when, and where. Of a million
 // goroutines that wait only since when differs, so the rest of their spans is held once.
 type Carry struct {
@@ -19,8 +17,8 @@ func (c *Carry) reset(g *Gen, after *Carry) {
 	}
 	n := len(g.ids.ids)
 	c.gen = g
-	c.start = slices.Grow(c.start[:0], n)[:n]
-	c.form = slices.Grow(c.form[:0], n)[:n]
+	c.start = sized(c.start, n)
+	c.form = sized(c.form, n)
 	clear(c.form)
 	c.forms = c.forms[:0]
 	if c.formOf == nil {

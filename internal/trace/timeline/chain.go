@@ -96,7 +96,7 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 				g := w.dense(x)
 				w.piece(g, uint32(y), at, cur, t)
 				if cur == 0 {
-					w.nobody = append(w.nobody, nobodyWake{t, g, uint32(y), curP == noProc})
+					w.nobody = append(w.nobody, nobodyWake{t, g, uint32(y)})
 				} else if z < nStack && flags[z] != 0 {
 					w.flagged(cur, flags[z], ev, t, run, uint32(z))
 				}

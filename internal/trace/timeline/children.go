@@ -102,7 +102,7 @@ func (g *Gen) sortByBirth(list []child) {
 // buildChildren divides the births by creator.
 func (g *Gen) buildChildren() {
 	n := len(g.ids.ids)
-	base := slices.Grow(g.childBase[:0], n+1)[:n+1]
+	base := sized(g.childBase, n+1)
 	clear(base)
 	births := func(yield func(s *slot, d uint32)) {
 		for d := range uint32(n) {
@@ -116,14 +116,14 @@ func (g *Gen) buildChildren() {
 	for by := range n {
 		base[by+1] += base[by]
 	}
-	g.children = slices.Grow(g.children[:0], int(base[n]))[:base[n]]
+	g.children = sized(g.children, int(base[n]))
 	births(func(s *slot, d uint32) {
 		g.children[base[s.own]] = child{s.when, d}
 		base[s.own]++
 	})
 	copy(base[1:], base) // each has moved on to where the next one's begin
 	base[0] = 0
-	g.childAsked = slices.Grow(g.childAsked[:0], n)[:n]
+	g.childAsked = sized(g.childAsked, n)
 	clear(g.childAsked)
 	g.childBase = base
 }

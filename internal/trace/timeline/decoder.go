@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Decoder turns the generations of a trace into Gens. It reads one
-// generation ahead and decodes with several workers; what it returns does not
+// A Decoder turns the generations of a trace into Gens. It reads the next one
+// when it has decoded one, with several workers; what it returns does not
 // depend on their number.
 type Decoder struct {
 	Symbols *tracefmt.Symbols
@@ -31,8 +31,8 @@ type Decoder struct {
 	local   []uint8 // by local stack
 	first   bool
 	heads   []markHead
-	marks   []Mark // memory of a generation's
 	ahead   chan readResult
+	decoded chan struct{} // what was taken from ahead is not needed any more
 	quit    chan struct{}
 	done    error
 	chains  chainIndex
@@ -58,8 +58,8 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 	d := newDecoder(workers)
 	d.Symbols = tracefmt.NewSymbols()
 	d.rd, d.first = rd, true
-	// Without a place in it: while one generation is decoded one is read, and not another behind that.
-	d.ahead, d.quit = make(chan readResult), make(chan struct{})
+	// Bytes take as much room as a third of what is made of them, and to read them takes a fiftieth of the time.
+	d.ahead, d.decoded, d.quit = make(chan readResult), make(chan struct{}, 1), make(chan struct{})
 	go func() {
 		for {
 			g, err := rd.Next()
@@ -69,6 +69,11 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 				return
 			}
 			if err != nil {
+				return
+			}
+			select {
+			case <-d.decoded:
+			case <-d.quit:
 				return
 			}
 		}
@@ -125,7 +130,10 @@ func (d *Decoder) take(res readResult, ok bool) (*Gen, error) {
 		d.done = res.err
 		return nil, res.err
 	}
-	defer res.gen.Release()
+	defer func() {
+		res.gen.Release()
+		d.decoded <- struct{}{}
+	}()
 	if res.gen.Skipped {
 		d.first = false
 		d.skips++
@@ -148,9 +156,12 @@ func (d *Decoder) Recycle(g *Gen) {
 	d.spare = append(d.spare, g)
 }
 
-// DropMarks takes the memory of a generation's marks for the next one. They must not be asked for again; EachMarked finds none.
+// DropMarks takes the memory of a generation's marks for the next one, which may be decoded meanwhile. They must not be asked for again;
+// EachMarked finds none.
 func (d *Decoder) DropMarks(g *Gen) {
-	d.marks, g.Marks = g.Marks, nil
+	d.pool.mu.Lock()
+	defer d.pool.mu.Unlock()
+	d.pool.marks, g.Marks = g.Marks, nil
 	g.markBase = g.markBase[:0]
 }
 
@@ -211,7 +222,7 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 		d.Recycle(g)
 		return nil, fmt.Errorf("generation %d: an event runs over the end of its batch", src.Num)
 	}
-	g.told = slices.Grow(g.told[:0], len(d.workers))[:len(d.workers)]
+	g.told = sized(g.told, len(d.workers))
 	for _, w := range d.workers {
 		g.told[w.id], w.told = w.told, nil
 		g.Events += w.events
@@ -293,7 +304,7 @@ func (d *Decoder) UnknownType() (uint8, bool) { return d.badType, d.Unknown > 0 
 
 func copyLocal(dst *localMap, src *tracefmt.Local) {
 	n := src.Len()
-	dst.dense = slices.Grow(dst.dense[:0], n)[:n]
+	dst.dense = sized(dst.dense, n)
 	for i := range n {
 		dst.dense[i] = src.Get(uint64(i))
 	}
@@ -392,7 +403,7 @@ func (c *chainIndex) build(src *tracefmt.Generation) {
 		ch.from, n = n, n+ch.to
 		ch.to = ch.from
 	}
-	c.batches = slices.Grow(c.batches[:0], int(n))[:n]
+	c.batches = sized(c.batches, int(n))
 	for i := range src.Batches {
 		ch := &c.chains[c.byM[src.Batches[i].M]]
 		c.batches[ch.to] = int32(i)
@@ -412,7 +423,7 @@ type found struct {
 // exclude each other say the same time or number.
 func (d *Decoder) order() {
 	n := len(d.chains.chains)
-	d.streams = slices.Grow(d.streams[:0], n)[:n]
+	d.streams = sized(d.streams, n)
 	for _, w := range d.workers {
 		for k, from := range w.chains {
 			to := w.streamStart(0)
@@ -427,8 +438,8 @@ func (d *Decoder) order() {
 // place brings the pieces of each goroutine into order.
 func (d *Decoder) place(g *Gen) {
 	n := len(g.ids.ids)
-	g.base = slices.Grow(g.base[:0], n+1)[:n+1]
-	g.starts = slices.Grow(g.starts[:0], n)[:n]
+	g.base = sized(g.base, n+1)
+	g.starts = sized(g.starts, n)
 	clear(g.starts)
 	total := uint32(0)
 	var odd []uint32 // goroutines whose pieces are not numbered 0..count-1
@@ -447,7 +458,7 @@ func (d *Decoder) place(g *Gen) {
 		}
 	}
 	g.base[n] = total
-	g.slots = slices.Grow(g.slots[:0], int(total))[:total]
+	g.slots = sized(g.slots, int(total))
 	isOdd := func(i uint32) bool { _, ok := slices.BinarySearch(odd, i); return ok }
 	d.parallel(func(w *worker) {
 		// Two workers never write one slot, except where a goroutine has a

@@ -11,8 +11,13 @@ import (
 // gather brings what the workers found beside the pieces into order of time
 // and resolves ids.
 func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
-	g.streams = slices.Grow(g.streams[:0], len(d.chains.chains))[:len(d.chains.chains)]
+	g.streams = sized(g.streams, len(d.chains.chains))
 	var extra []extraEvent
+	nobody, procs := 0, 0
+	for _, w := range d.workers {
+		nobody, procs = nobody+len(w.nobody), procs+len(w.procs)
+	}
+	g.nobody, g.procs = sized(g.nobody, nobody)[:0], sized(g.procs, procs)[:0]
 	for no, st := range d.streams {
 		w, from, to := st.w, &st.from, &st.to
 		g.Heap = append(g.Heap, w.heap[from.heap:to.heap]...)
@@ -133,7 +138,7 @@ func (g *Gen) resolveUser(e *UserEvent) {
 // few of one goroutine put in order.
 func (d *Decoder) gatherMarks(g *Gen) {
 	n := len(g.ids.ids)
-	g.markBase = slices.Grow(g.markBase[:0], n+1)[:n+1]
+	g.markBase = sized(g.markBase, n+1)
 	clear(g.markBase)
 	total := 0
 	for _, st := range d.streams {
@@ -149,9 +154,11 @@ func (d *Decoder) gatherMarks(g *Gen) {
 		sum += c
 	}
 	if cap(g.Marks) == 0 {
-		g.Marks, d.marks = d.marks, nil
+		d.pool.mu.Lock()
+		g.Marks, d.pool.marks = d.pool.marks, nil
+		d.pool.mu.Unlock()
 	}
-	g.Marks = slices.Grow(g.Marks[:0], total)[:total]
+	g.Marks = sized(g.Marks, total)
 	d.mergeMarks(g)
 	// markBase[i] is now the end of i's marks, which is the start of i+1's.
 	copy(g.markBase[1:], g.markBase)

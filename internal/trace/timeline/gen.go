@@ -262,6 +262,7 @@ type slabPool struct {
 	mu     sync.Mutex
 	spare  []*slab
 	pieces []*[pieceChunk]piece
+	marks  []Mark // memory of a generation's
 }
 
 // takePieces returns room for more pieces.

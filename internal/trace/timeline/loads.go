@@ -3,7 +3,6 @@ package timeline
 import (
 	"math"
 	"math/bits"
-	"slices"
 	"sync"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -133,7 +132,7 @@ func (g *Gen) countMoves() {
 func (m *moves) count(g *Gen, step, late int64, most int) {
 	m.step, m.lead, m.late = step, g.Base%step, late
 	n := int((late + m.lead + step - 1) / step)
-	m.bins = slices.Grow(m.bins[:0], n)[:n]
+	m.bins = sized(m.bins, n)
 	clear(m.bins)
 	for _, s := range g.streams {
 		if s.index[0] < s.index[1] {

@@ -13,7 +13,6 @@ import (
 type nobodyWake struct {
 	t      int64
 	g, seq uint32
-	noP    bool
 }
 
 // nobodyWakes are those that no goroutine made, and what is made of them when it is

@@ -54,7 +54,7 @@ func (d *Decoder) gatherRanges(g *Gen) {
 	for i := range len(at) - 1 {
 		at[i+1] += at[i]
 	}
-	g.ranges = slices.Grow(g.ranges[:0], total)[:total]
+	g.ranges = sized(g.ranges, total)
 	for _, st := range d.streams {
 		list := st.w.ranges[st.from.ranges:st.to.ranges]
 		for i := range list {
