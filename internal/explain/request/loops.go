@@ -35,8 +35,10 @@ type loops struct {
 	now      looping
 	outer    []tracefmt.FrameID // scratch
 	spans    []timeline.Span    // scratch
-	// ended are turns of the current generation.
+	// ended are turns of the current generation of which it is not known what they are before all others are.
 	ended chunks[turned]
+	// expected is how many idle waits there are in the current generation, and so turns, at most.
+	expected int
 	// accepts says that the process accepts connections which no known server serves; scanned is how many stacks were looked at for that.
 	accepts bool
 	scanned int
@@ -109,7 +111,7 @@ func (l *loops) idleRank(f *Finder, v *visit) (rank int, delays bool) {
 	if p.asks {
 		return 0, false
 	}
-	switch f.reason(v.reason) {
+	switch v.reason {
 	case reasonNetwork:
 		if p.library && (p.around > 0 || !l.accepts) || p.writes {
 			return 1, p.delays // a client's wait for an answer, more often than not
@@ -178,6 +180,7 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 		l.paths = make(map[uint64][]tracefmt.FrameID)
 		l.after = make(map[tracefmt.StringID]map[tracefmt.StringID]bool)
 	}
+	l.expected = 0
 	l.forget(g)
 	l.listens(f.syms)
 	ids := l.candidates(f, g)
@@ -193,9 +196,12 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 	}
 	for _, r := range l.roots {
 		if r != nil && r.idle == 0 {
-			r.choose()
+			if r.choose(); r.idle != 0 {
+				l.expected += r.waits[r.idle].count
+			}
 		}
 	}
+	f.out = slices.Grow(f.out, l.expected+min(l.expected, len(f.born))) // jobs come behind the turns
 	for i := range ids {
 		if ids[i].loops {
 			l.follow(f, g, &ids[i])
@@ -203,7 +209,7 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 	}
 	l.settle(f)
 	for _, x := range l.visitors {
-		x.visits.n = 0
+		x.places.n, x.waits.n = 0, 0
 	}
 }
 
@@ -212,8 +218,8 @@ type candidate struct {
 	id     uint64
 	pieces int
 	loops  bool // it waits somewhere where work may be waited for
-	// by is who looked at it, and found visits from:to.
-	by, from, to int
+	// by is who looked at it, and found places from:to and waits from there on.
+	by, from, to, waits int
 }
 
 // candidates returns the goroutines that may loop, in order: those that came
@@ -271,6 +277,9 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		}
 		p := l.waitPlace(f, v.stack)
 		c.loops = c.loops || r.idle == 0 || r.idle == p.bare
+		if r.idle == p.bare {
+			l.expected++
+		}
 		if r.idle != 0 && r.rests == nil {
 			continue
 		}
@@ -281,12 +290,12 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		}
 		if w.rank == 0 { // of one that had begun before the trace the reason is not known
 			w.rank, w.delays = l.idleRank(f, v)
-			if w.asks = w.asks || p.called && w.delays && f.reason(v.reason) == reasonNetwork; w.asks {
+			if w.asks = w.asks || p.called && w.delays && v.reason == reasonNetwork; w.asks {
 				w.rank = 0
 			}
-			w.served = w.rank == idleMost && f.reason(v.reason) == reasonNetwork
+			w.served = w.rank == idleMost && v.reason == reasonNetwork
 		}
-		if v.waker == 0 && f.reason(v.reason) != reasonNetwork {
+		if v.waker == 0 && v.reason != reasonNetwork {
 			w.timer++
 		}
 		if b, ok := g.BirthOf(v.waker); ok && b.By == c.id && !f.stackInfo(v.stack).next {
@@ -427,7 +436,7 @@ func (l *loops) end(f *Finder, id uint64, t *turn, at int64, entry tracefmt.Stac
 		}
 		frame = t.own
 	}
-	*l.ended.add() = turned{start: t.start, end: at, g: id, entry: entry, frame: frame, root: r, origin: o, inner: t.inner}
+	l.over(f, turned{start: t.start, end: at, g: id, entry: entry, frame: frame, root: r, origin: o, inner: t.inner})
 }
 
 // idle reports whether a goroutine waits for work, and the facts about the
@@ -443,7 +452,7 @@ func (l *loops) idle(f *Finder, v *visit) (*root, bool) {
 // begun notes the waker of an idle wait.
 func (l *loops) begun(f *Finder, o *origin, v *visit) {
 	switch {
-	case f.reason(v.reason) == reasonNetwork:
+	case v.reason == reasonNetwork:
 		o.network++
 	case v.waker == 0:
 		o.timer++

@@ -69,7 +69,7 @@ func (in *inner) see(l *loops, f *Finder, v *visit) {
 			in.again = false
 		}
 	case timeline.Waiting:
-		switch f.reason(v.reason) {
+		switch v.reason {
 		case reasonOther, reasonSync:
 			return // it may, or may not, have to wait there
 		}
@@ -113,35 +113,38 @@ type wakes struct {
 	idle   int // others
 }
 
-// settle hands out the turns that ended in a generation, as pieces of work.
+// over hands out a turn that has ended, as soon as it is known what pieces of work it is.
+func (l *loops) over(f *Finder, t turned) {
+	if t.root.busy {
+		l.hand(f, &t, t.start, t.end, 0) // no wake began it
+		return
+	}
+	t.cycle = l.cycle(f, &t)
+	t.root.cycles.add(t.cycle, len(t.waits))
+	if t.root.wakers == nil {
+		t.root.wakers = make(map[tracefmt.StringID]*wakes)
+	}
+	w := t.root.wakers[t.waker]
+	if w == nil {
+		w = &wakes{}
+		t.root.wakers[t.waker] = w
+	}
+	if t.worked {
+		w.worked++
+	} else {
+		w.idle++
+	}
+	if t.cycle == "" && (t.worked || t.waker == 0) {
+		l.hand(f, &t, t.start, t.end, t.start)
+	} else {
+		*l.ended.add() = t
+	}
+}
+
+// settle hands out the other turns that ended in a generation, as pieces of work.
 func (l *loops) settle(f *Finder) {
 	for t := range l.ended.part(0, l.ended.n) {
-		if t.root.busy {
-			continue
-		}
-		t.cycle = l.cycle(f, t)
-		t.root.cycles.add(t.cycle, len(t.waits))
-		if t.root.wakers == nil {
-			t.root.wakers = make(map[tracefmt.StringID]*wakes)
-		}
-		w := t.root.wakers[t.waker]
-		if w == nil {
-			w = &wakes{}
-			t.root.wakers[t.waker] = w
-		}
-		if t.worked {
-			w.worked++
-		} else {
-			w.idle++
-		}
-	}
-	f.out = slices.Grow(f.out, l.ended.n+min(l.ended.n, len(f.born))) // jobs come behind the turns
-	for t := range l.ended.part(0, l.ended.n) {
-		switch {
-		case t.root.busy:
-			l.hand(f, t, t.start, t.end, 0) // no wake began it
-		case !t.worked && t.root.idles(t.waker):
-		default:
+		if t.worked || !t.root.idles(t.waker) {
 			l.pieces(f, t)
 		}
 	}

@@ -12,22 +12,32 @@ import (
 
 // A visit is a place where a goroutine that may loop came by: what loops are
 // found by of its spans. All waits and system calls are kept, of the rest
-// between two of them each stack once.
+// between two waits each stack once, the wait's own before them included.
 type visit struct {
-	start, end int64
+	place
+	wait // if it is one
+}
+
+type place struct {
+	start   int64
+	stack   tracefmt.StackID
+	state   timeline.State
+	reason  reason
+	woken   bool
+	created bool // the stack is the creator's
+}
+
+type wait struct {
+	end        int64
 	waker      uint64
-	stack      tracefmt.StackID
 	wakerStack tracefmt.StackID
-	reason     tracefmt.StringID
-	state      timeline.State
-	woken      bool
-	created    bool // the stack is the creator's
 }
 
 // A visitor finds the visits of one goroutine after the other.
 type visitor struct {
 	spans  []timeline.Span
-	visits chunks[visit]
+	places chunks[place]
+	waits  chunks[wait]
 	// Of the goroutine, since its last wait: whether it was seen to run, and the stacks seen last.
 	running bool
 	stacks  [4]tracefmt.StackID // of those that are the creator's the complement
@@ -37,7 +47,7 @@ type visitor struct {
 
 func (x *visitor) begin() { x.first, x.running, x.stacks = true, false, [4]tracefmt.StackID{} }
 
-func (x *visitor) add(spans []timeline.Span) {
+func (x *visitor) add(f *Finder, spans []timeline.Span) {
 	for i := range spans {
 		s := &spans[i]
 		first := x.first
@@ -60,11 +70,10 @@ func (x *visitor) add(spans []timeline.Span) {
 			x.n++
 			x.stacks[x.n%len(x.stacks)] = stack
 		}
-		*x.visits.add() = visit{
-			start: s.Start, end: s.End, waker: s.Waker, stack: s.Stack, wakerStack: s.WakerStack, reason: s.Reason, state: s.State, woken: s.Woken, created: created,
-		}
+		*x.places.add() = place{s.Start, s.Stack, s.State, f.reason(s.Reason), s.Woken, created}
 		if waits {
-			x.running, x.stacks = false, [4]tracefmt.StackID{}
+			*x.waits.add() = wait{s.End, s.Waker, s.WakerStack}
+			x.running, x.stacks, x.n = false, [4]tracefmt.StackID{s.Stack}, 0
 		}
 	}
 }
@@ -79,17 +88,30 @@ func (l *loops) look(f *Finder, g *timeline.Gen, ids []candidate) {
 		x := l.visitors[worker]
 		for i := from; i < to; i++ {
 			c := &ids[i]
-			c.by, c.from = worker, x.visits.n
+			c.by, c.from, c.waits = worker, x.places.n, x.waits.n
 			x.begin()
-			x.spans = f.win.EachSpans(c.id, g.Base, g.End+1, x.spans, x.add)
-			c.to = x.visits.n
+			x.spans = f.win.EachSpans(c.id, g.Base, g.End+1, x.spans, func(spans []timeline.Span) { x.add(f, spans) })
+			c.to = x.places.n
 		}
 	})
 }
 
 // visits yields those of a candidate.
 func (l *loops) visits(c *candidate) iter.Seq[*visit] {
-	return l.visitors[c.by].visits.part(c.from, c.to)
+	return func(yield func(*visit) bool) {
+		x, waits := l.visitors[c.by], c.waits
+		var v visit
+		for p := range x.places.part(c.from, c.to) {
+			v.place, v.wait = *p, wait{}
+			if p.state == timeline.Waiting {
+				v.wait = *x.waits.at(waits)
+				waits++
+			}
+			if !yield(&v) {
+				return
+			}
+		}
+	}
 }
 
 // chunks is a list that need not be copied as it grows.
@@ -107,14 +129,16 @@ func (c *chunks[T]) add() *T {
 		c.list = append(c.list, new([chunk]T))
 	}
 	c.n++
-	return &c.list[at][(c.n-1)%chunk]
+	return c.at(c.n - 1)
 }
+
+func (c *chunks[T]) at(i int) *T { return &c.list[i/chunk][i%chunk] }
 
 // part yields numbers from to end of the list.
 func (c *chunks[T]) part(from, end int) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for i := from; i < end; i++ {
-			if !yield(&c.list[i/chunk][i%chunk]) {
+			if !yield(c.at(i)) {
 				return
 			}
 		}
