@@ -194,14 +194,15 @@ func (x *Index) Dropped(g *timeline.Gen, carry *timeline.Carry) bool {
 	return x.take(at, g)
 }
 
-// take keeps a decoded generation if there is room.
+// take keeps a decoded generation, as long as there is room for all: the first few of many are not asked for more than others, and
+// the rows of the others need the room.
 func (x *Index) take(at int, g *timeline.Gen) bool {
-	size := g.Size()
-	if x.kept+size > x.limits.Generations {
+	x.kept += g.Size()
+	if x.kept > x.limits.Generations {
+		clear(x.keep)
 		return false
 	}
 	x.keep[at] = g
-	x.kept += size
 	return true
 }
 
