@@ -79,7 +79,7 @@ type root struct {
 
 type waitStat struct {
 	count int
-	total int64
+	total int64 // ns; says nothing of a benchmark, whose system calls count too: their visits have no end
 	// delays says that the service's own code called a library that let it wait;
 	// timer is how often a timer ended that.
 	delays bool
