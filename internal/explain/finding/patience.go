@@ -97,7 +97,7 @@ func (cl *claims) findPatience() {
 			least = 1 - scale.Little
 		}
 		r := cl.in.readers(p.site)
-		if r == nil || r.Batch || p.inLine && p.over == nil || r.Gave > scale.Some || r.Started > scale.Some || float64(own[p]+p.news) < scale.NearlyAll*float64(g.TotalNS) || float64(rest[p]) < least*float64(p.news) {
+		if r == nil || r.Batch || p.inLine && p.over == nil || r.Gave > scale.Some || float64(own[p]+p.news) < scale.NearlyAll*float64(g.TotalNS) || float64(rest[p]) < least*float64(p.news) {
 			continue
 		}
 		if r.News == 0 {

@@ -21,16 +21,15 @@ import (
 
 // readerSum adds up the requests that wait at one line for most of their time.
 type readerSum struct {
-	waits   int64
-	gave    int64 // of them, those that had given somebody something in the same request
-	news    int64 // of them, those whose wait somebody ended
-	started int64 // of those, by a goroutine that the request had started
-	missed  int64 // came while who ends the waits was at work for others, whom he woke then, and were woken a turn later
-	turns   int64 // had another number of turns than those who left something: none that they came to in time, or several
+	waits  int64
+	gave   int64 // of them, those that had given somebody something in the same request
+	news   int64 // of them, those whose wait somebody ended
+	missed int64 // came while who ends the waits was at work for others, whom he woke then, and were woken a turn later
+	turns  int64 // had another number of turns than those who left something: none that they came to in time, or several
 }
 
 func (s *readerSum) plus(o *readerSum) {
-	s.waits, s.gave, s.news, s.started = s.waits+o.waits, s.gave+o.gave, s.news+o.news, s.started+o.started
+	s.waits, s.gave, s.news = s.waits+o.waits, s.gave+o.gave, s.news+o.news
 	s.missed, s.turns = s.missed+o.missed, s.turns+o.turns
 }
 
@@ -72,9 +71,6 @@ func (p *part) addReader(w *path.Walked) {
 	if b, born := p.stage.Win.Born(waker, to); waker != 0 && !(born && b.By == 0) { // that is a timer's function
 		sum.news++
 		p.addBatch(sum, w, of, from, to)
-		if born && b.By == r.G && b.Time >= r.Start {
-			sum.started++
-		}
 	}
 }
 
@@ -173,10 +169,9 @@ func (ts *turns) mergeReaders(o *turns) {
 // looked at.
 type Readers struct {
 	Site *report.Site
-	// Waits counts them; Gave is the part that had given somebody something before; News the part whose wait somebody ended,
-	// and Started that of a goroutine which the request itself had started.
-	Waits               int
-	Gave, News, Started float64
+	// Waits counts them; Gave is the part that had given somebody something before, News the part whose wait somebody ended.
+	Waits      int
+	Gave, News float64
 	// Batch says that those who came while the one who ends the waits was at work had to wait for its next turn: what they wait for is
 	// done for those who were there before it began.
 	Batch bool
@@ -187,7 +182,7 @@ func (s *Sum) Readers(sp *spell.Speller) []Readers {
 	var out []Readers
 	for k, r := range s.parts[0].turns.readers {
 		n := float64(r.waits)
-		out = append(out, Readers{sp.Site(k), int(r.waits), float64(r.gave) / n, float64(r.news) / n, float64(r.started) / n, r.missed >= scale.Several && float64(r.missed) >= scale.Far*float64(r.turns)})
+		out = append(out, Readers{sp.Site(k), int(r.waits), float64(r.gave) / n, float64(r.news) / n, r.missed >= scale.Several && float64(r.missed) >= scale.Far*float64(r.turns)})
 	}
 	slices.SortFunc(out, func(a, b Readers) int { return a.Site.Compare(b.Site) })
 	return out
