@@ -18,7 +18,8 @@ func flushRule() Rule {
 				"that polls for work. On average a request waits half the interval, at worst all of it.",
 			Measured: "The requests' paths lead to a sleep on a goroutine that many requests share, and the sleep ends at instants that are a fixed time, or a " +
 				"multiple of it, apart (four of five distances within 10 %). The sleep had begun before the request arrived, or ends for several requests at " +
-				"once. Requests that were seen to hand over nothing before they wait may be long polls: those are left to WL2001. Confidence is 0.9.",
+				"once. Requests that were seen to hand over nothing before they wait may be long polls: those are left to WL2001, unless the ones that arrive " +
+				"while a run is under way wait for the next run, as in a batch. Confidence is 0.9.",
 			Before: "case <-ticker.C: // every 50 ms\n\tflush(batch)",
 			After:  "case rec := <-in:\n\tbatch = append(batch, rec)\n\tif len(in) == 0 { // no other record is waiting to be added\n\t\tflush(batch)\n\t}",
 			Wrong:  "Where the interval is required (a report each second), or saves more than the wait costs, such as a sync to disk for each record.",
