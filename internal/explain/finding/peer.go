@@ -292,8 +292,14 @@ func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 	if cl.in.Predict == nil {
 		return
 	}
+	// A wait of the reader of a shared connection is for no line in particular.
+	part := 1.0
+	if len(top.via) > 0 {
+		part = cl.lineOf(top.Site)
+	}
 	predicted := func(scale float64, says string) *report.Predicted {
-		p := cl.in.Predict(cl.g.ID, []predict.Change{{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: scale}})
+		scale = 1 - (1-scale)*part
+		p := cl.in.Predict(cl.g.ID, []predict.Change{{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: scale, Own: true}})
 		if p != nil {
 			p.Says = says
 		}
@@ -303,6 +309,22 @@ func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 	if p := predicted(float64(row.LongestNS)/float64(row.NS), ""); p != nil {
 		v.Evidence = append(v.Evidence, report.Evidence{Text: "if all were asked in parallel, each answer as long as the longest: p50", Value: float64(p.P50NS.Est), Unit: "ns"})
 	}
+}
+
+// lineOf returns which part of the group's waits for the network at a place are for the line that it is called from.
+func (cl *claims) lineOf(s *report.Site) float64 {
+	var line, all float64
+	for i := range cl.g.Bands[0].Causes {
+		if c := &cl.g.Bands[0].Causes[i]; c.Cause == report.CauseNetwork && c.Site != nil && c.Site.LineKey() == s.LineKey() {
+			if all += c.Share; c.Site.Meets(s) {
+				line += c.Share
+			}
+		}
+	}
+	if line == 0 {
+		return 1
+	}
+	return line / all
 }
 
 // isWrite reports whether a call writes to a connection: it waits where the other end does not read.

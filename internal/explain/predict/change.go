@@ -29,6 +29,8 @@ type Change struct {
 	To       time.Duration
 	Scale    float64
 	Relative bool
+	// Own says that all of it is done for the request itself, whoever does it: no queue of others gets shorter.
+	Own bool
 	// Setting, if it has a name, is what is asked about instead of a cause: a
 	// value of GOGC, GOMEMLIMIT, GOMAXPROCS or of the CPU quota.
 	Setting Setting

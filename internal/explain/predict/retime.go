@@ -90,7 +90,7 @@ func (c *trialChange) look(g *Graph) {
 			continue
 		}
 		c.runs[p.run] += w
-		if largest = max(largest, w); p.others {
+		if largest = max(largest, w); p.others && !c.Own {
 			others += w
 		} else {
 			own += w
@@ -125,7 +125,7 @@ func (c *trialChange) lastResult(g *Graph, least float64) *part {
 // isOwn reports whether a part is work for the request.
 func (c *trialChange) isOwn(p *part) bool {
 	l := c.last
-	return !p.others || l == p || l != nil && (p.run > 0 && p.run == l.run || p.run == 0 && p.key == l.key && p.whole == l.whole && p.whole > p.ns)
+	return !p.others || c.Own || l == p || l != nil && (p.run > 0 && p.run == l.run || p.run == 0 && p.key == l.key && p.whole == l.whole && p.whole > p.ns)
 }
 
 // survey looks how all requests of a group meet the changes.
