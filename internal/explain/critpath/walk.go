@@ -143,6 +143,8 @@ type Walker struct {
 	// Answers, if not nil, returns which requests of this process a request waits
 	// for over the network, by its goroutine and its start.
 	Answers func(g uint64, start int64) []Answer
+	// Clients, if not nil, says of more waits for the network that a client of the process ends them.
+	Clients func(wait tracefmt.StackID) bool
 
 	win     *timeline.Window
 	syms    *tracefmt.Symbols
@@ -447,7 +449,7 @@ func (w *Walker) judge(f *frame, s *timeline.Span, hi int64) verdict {
 	case reasonForever:
 		st.Kind = Chan
 	case reasonNetwork:
-		st.Kind, st.Inbound = Network, b&inbound != 0
+		st.Kind, st.Inbound = Network, b&inbound != 0 || w.Clients != nil && w.Clients(s.Stack)
 		if ended && s.Waker != 0 && w.bits(s.WakerStack)&(inPoll|restarts) == inPoll {
 			v.wait = WaitPoll
 		} else if ended && s.Waker == 0 {

@@ -271,6 +271,7 @@ func (p *Pass) employ() {
 		p.answers.Keep = p.opts.KeepAnswers
 		p.opts.Path.Answers = p.answers.Of
 	}
+	p.opts.Path.Clients = p.Finder.Clients()
 	for range n {
 		w := worker{stage: path.New(&p.Window, &p.Symbols, p.opts.Path)}
 		for _, s := range p.Sums {

@@ -119,7 +119,12 @@ type Options struct {
 	// Answers, if not nil, says for which requests of the process another one
 	// waits: the path goes on in them. See critpath.Walker.
 	Answers func(g uint64, start int64) []critpath.Answer
+	// Clients, if not nil, says of more waits for the network that a client of the process ends them.
+	Clients func(wait tracefmt.StackID) bool
 }
+
+// Clients returns the option of that name.
+func (s *Stage) Clients() func(wait tracefmt.StackID) bool { return s.opts.Clients }
 
 // Answers returns the option of that name.
 func (s *Stage) Answers() func(g uint64, start int64) []critpath.Answer { return s.opts.Answers }
@@ -170,7 +175,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 		asides: make(map[int64]map[uint64][]timeline.Birth),
 	}
 	s.Sites = s.class.Sites
-	s.walker.Answers = opts.Answers
+	s.walker.Answers, s.walker.Clients = opts.Answers, opts.Clients
 	s.walker.Own = func(id tracefmt.StackID) { s.named(s.namer.Of(id), id) }
 	return s
 }

@@ -78,6 +78,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 		markKeys: make(map[tracefmt.StringID]markKey),
 		ids:      newIdentities(),
 		work:     newWork(syms),
+		loops:    loops{clients: make(map[tracefmt.StackID]bool)},
 	}
 	if opts.Match != nil {
 		f.funcs = newFuncs(opts.Match)

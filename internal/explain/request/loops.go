@@ -15,7 +15,8 @@ import (
 // loops finds workers: goroutines that come back to the same idle wait
 // repeatedly. A turn, from the wake to the next such wait, is one request.
 type loops struct {
-	roots map[tracefmt.StringID]*root
+	clients map[tracefmt.StackID]bool // waits for what a client asks next
+	roots   map[tracefmt.StringID]*root
 	// Under which functions goroutines wait: what all wait stacks of one have
 	// in common, outermost first; and, by function, which functions follow it
 	// there. One that is followed by several only launches goroutines, as
@@ -75,6 +76,8 @@ type root struct {
 	cycles cycles
 	wakers map[tracefmt.StringID]*wakes // by the function that ended idle waits
 	served bool                         // see waitStat, of the idle wait
+	// handed counts the turns that were handed out, asked those that a client's words began.
+	handed, asked int
 }
 
 type waitStat struct {
@@ -171,6 +174,13 @@ func AsksForNext(fn string) bool {
 	return false
 }
 
+// Clients returns whether a wait for the network is one for what a client of the process asks next, by a protocol of its own. What is returned
+// holds nothing else of the finder, and is not to be called beside Add.
+func (f *Finder) Clients() func(wait tracefmt.StackID) bool {
+	known := f.loops.clients
+	return func(wait tracefmt.StackID) bool { return known[wait] }
+}
+
 func (l *loops) add(f *Finder, g *timeline.Gen) {
 	if l.roots == nil {
 		l.roots = make(map[tracefmt.StringID]*root)
@@ -208,6 +218,11 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 		}
 	}
 	l.settle(f)
+	for _, r := range l.roots {
+		if r != nil && 2*r.asked > r.handed {
+			l.clients[r.idle] = true
+		}
+	}
 	for _, x := range l.visitors {
 		x.places.n, x.waits.n = 0, 0
 	}

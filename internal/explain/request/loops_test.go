@@ -71,6 +71,59 @@ func TestTurnOfAServer(t *testing.T) {
 	}
 }
 
+// A turn that waits for another connection's goroutine, which waited for its client's next words before, waits for that client and for no peer. It
+// fails if an idle wait of a protocol of the process's own is told as one for an answer.
+func TestTurnThatWaitsForAnotherClient(t *testing.T) {
+	const us = 1000
+	b := tracetext.New(26)
+	th, other := b.Thread(), b.Thread()
+	const loop = "main.(*server).serve:9"
+	read := []string{"net.(*conn).Read", "bufio.(*Reader).ReadString", loop}
+	other.Create(500, 99, "main.main")
+	other.Start(600, 99)
+	other.Block(700, "network", "net.(*TCPListener).Accept", "main.main")
+	th.Create(1*us, 7, loop)
+	th.Create(2*us, 8, loop)
+	wakes := func(at, g int64) {
+		th.Unblock(at, uint64(g))
+		th.Start(at+10*us, uint64(g))
+	}
+	answers := func(at int64) {
+		th.Syscall(at, "syscall.write", "net.(*conn).Write", "main.(*server).answer", loop)
+		th.SyscallEnd(at + 10*us)
+		th.Block(at+20*us, "network", read...)
+	}
+	for g := range int64(2) {
+		th.Start(10*us+g*40*us, uint64(7+g))
+		th.Block(30*us+g*40*us, "network", read...)
+	}
+	for k := range int64(12) {
+		at := 1000*us + k*20_000*us
+		wakes(at, 7) // its client asks, and it waits until another one comes
+		th.Block(at+100*us, "chan receive", "main.(*server).join", loop)
+		other.Unblock(at+9_970*us, 99) // the network is polled
+		other.Start(at+9_980*us, 99)
+		other.Block(at+9_990*us, "network", "net.(*TCPListener).Accept", "main.main")
+		wakes(at+10_000*us, 8)
+		th.Unblock(at+10_050*us, 7, "main.(*server).join", loop)
+		answers(at + 10_100*us)
+		th.Start(at+10_200*us, 7)
+		answers(at + 10_300*us)
+	}
+	rep := explain(t, b, whylate.Options{})
+	for i := range rep.Groups {
+		for _, c := range rep.Groups[i].Bands[0].Causes {
+			if c.Cause == "network" && c.Share > 0.1 {
+				if c.Kind != "inbound" || len(c.Via) == 0 {
+					t.Errorf("%+v", c)
+				}
+				return
+			}
+		}
+	}
+	t.Errorf("no wait for the network: %+v", rep.Groups)
+}
+
 // A goroutine that always has work begins its turns with a wait in them; when it rests for the first time, later on, that ends a turn as well, and is
 // no part of what anybody waits for.
 func TestFirstRestOfABusyOne(t *testing.T) {
