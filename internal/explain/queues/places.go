@@ -28,9 +28,20 @@ type placeKey struct {
 	site tracefmt.FrameID
 }
 
+// A line is one of the source.
+type line struct {
+	fn, file tracefmt.StringID
+	n        uint32
+}
+
+func (l line) compare(o line) int {
+	return cmp.Or(cmp.Compare(l.fn, o.fn), cmp.Compare(l.file, o.file), cmp.Compare(l.n, o.n))
+}
+
 // A handOver is the end of a wait for a place, or for what looks like one.
 type handOver struct {
 	key      placeKey
+	line     line   // of key.site, wherever that was called from
 	g        uint64 // who waited, from when to when
 	from, to int64
 	end      int64  // of the request that it was for
@@ -68,6 +79,8 @@ func (p *part) addPlaces(w *path.Walked) {
 			}
 		}
 		h := handOver{key: placeKey{v.Wait, p.stage.Sites.Of(v.Stack)}, g: v.G, from: v.From, to: v.To, end: w.Req.End, by: v.Waker}
+		at := p.stage.Syms.Frame(h.key.site)
+		h.line = line{at.Func, at.File, at.Line}
 		if b, ok := p.stage.Win.Born(v.Waker, v.To); ok {
 			h.parent, h.born = b.By, b.Time
 		}
@@ -112,30 +125,53 @@ func (s *Sum) settlePlaces() {
 	}
 	findDone(list)
 	slices.SortFunc(list, func(a, b *handOver) int {
-		if a.key != b.key {
-			return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), cmp.Compare(a.key.site, b.key.site))
-		}
-		return a.compareEnds(b)
+		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), a.line.compare(b.line), cmp.Compare(a.key.site, b.key.site), a.compareEnds(b))
 	})
 	// One wait is on the paths of all who wait behind it.
 	list = slices.CompactFunc(list, func(a, b *handOver) bool { return a.key == b.key && a.g == b.g && a.to == b.to })
-	for i := 0; i < len(list); {
-		j := i
-		for j < len(list) && list[j].key == list[i].key {
-			j++
-		}
-		if ts.placeSums == nil {
-			ts.placeSums = map[placeKey]*placeSum{}
-		}
-		sum := ts.placeSums[list[i].key]
-		if sum == nil {
-			sum = &placeSum{}
-			ts.placeSums[list[i].key] = sum
-		}
-		sum.add(list[i:j], ts.gs)
-		i = j
+	for of := range chunked(list, func(a, b *handOver) bool { return a.key.wait == b.key.wait && a.line == b.line }) {
+		ts.addPool(of)
 	}
 	ts.hands = ts.hands[:0]
+}
+
+// chunked yields the runs of a list whose members are alike.
+func chunked(list []*handOver, alike func(a, b *handOver) bool) func(func([]*handOver) bool) {
+	return func(yield func([]*handOver) bool) {
+		for i, j := 0, 0; i < len(list); i = j {
+			for j = i + 1; j < len(list) && alike(list[i], list[j]); j++ {
+			}
+			if !yield(list[i:j]) {
+				return
+			}
+		}
+	}
+}
+
+// addPool adds the waits at one line, from wherever it is called. Those who call it from different lines have one pool if they end each other's
+// waits: then its places are those of all.
+func (ts *turns) addPool(list []*handOver) {
+	if ts.placeSums == nil {
+		ts.placeSums = map[placeKey]*placeSum{}
+	}
+	sums, mutual := map[placeKey]*placeSum{}, int64(0)
+	for of := range chunked(list, func(a, b *handOver) bool { return a.key == b.key }) {
+		sum := new(placeSum)
+		sum.add(of, ts.gs)
+		sums[of[0].key], mutual = sum, mutual+sum.mutual
+	}
+	if len(sums) > 1 {
+		all := new(placeSum)
+		slices.SortFunc(list, (*handOver).compareEnds)
+		if all.add(list, ts.gs); all.mutual > mutual {
+			for _, sum := range sums {
+				sum.most, sum.heldNS, sum.held = all.most, all.heldNS, all.held
+			}
+		}
+	}
+	for k, sum := range sums {
+		ts.mergePlace(k, sum)
+	}
 }
 
 // compareEnds orders waits by their ends, and those of one end by all else that tells them apart: one wait is seen by several requests, and which of
@@ -303,29 +339,33 @@ func atOnce(list []stretch) int {
 
 func (ts *turns) mergePlaces(o *turns) {
 	for k, s := range o.placeSums {
-		m := ts.placeSums[k]
-		if m == nil {
-			if ts.placeSums == nil {
-				ts.placeSums = map[placeKey]*placeSum{}
-			}
-			ts.placeSums[k] = s
-			continue
-		}
-		m.ended += s.ended
-		m.instants += s.instants
-		m.mutual += s.mutual
-		m.later += s.later
-		m.children += s.children
-		m.givers += s.givers
-		m.others += s.others
-		m.most, m.waiting = max(m.most, s.most), max(m.waiting, s.waiting)
-		m.heldNS += s.heldNS
-		m.held += s.held
-		m.serving += s.serving
-		m.mixed += s.mixed
-		m.servedNS += s.servedNS
-		m.restNS += s.restNS
+		ts.mergePlace(k, s)
 	}
+}
+
+func (ts *turns) mergePlace(k placeKey, s *placeSum) {
+	m := ts.placeSums[k]
+	if m == nil {
+		if ts.placeSums == nil {
+			ts.placeSums = map[placeKey]*placeSum{}
+		}
+		ts.placeSums[k] = s
+		return
+	}
+	m.ended += s.ended
+	m.instants += s.instants
+	m.mutual += s.mutual
+	m.later += s.later
+	m.children += s.children
+	m.givers += s.givers
+	m.others += s.others
+	m.most, m.waiting = max(m.most, s.most), max(m.waiting, s.waiting)
+	m.heldNS += s.heldNS
+	m.held += s.held
+	m.serving += s.serving
+	m.mixed += s.mixed
+	m.servedNS += s.servedNS
+	m.restNS += s.restNS
 }
 
 // Places sums up the waits at one line that other goroutines ended, in the slices of time that were looked at.
