@@ -1,6 +1,7 @@
 package queues
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -158,5 +159,44 @@ func TestSeenTwice(t *testing.T) {
 				t.Errorf("%+v and %+v: %d one way, %d the other", seen[i], seen[k], got, -want)
 			}
 		}
+	}
+}
+
+// TestPoolOfSeveralCallers: a library's line that is called from two places has one pool if those who call it end each other's waits, and else
+// two. It would catch a pool of three of which either caller is told two.
+func TestPoolOfSeveralCallers(t *testing.T) {
+	most := func(list []handOver) map[tracefmt.FrameID]int {
+		var all []*handOver
+		for i := range list {
+			all = append(all, &list[i])
+		}
+		slices.SortFunc(all, func(a, b *handOver) int {
+			return cmp.Or(cmp.Compare(a.key.site, b.key.site), a.compareEnds(b))
+		})
+		var ts turns
+		ts.addPool(all)
+		out := make(map[tracefmt.FrameID]int)
+		for k, s := range ts.placeSums {
+			out[k.site] = s.most
+		}
+		return out
+	}
+	one := pool(300, 3, 10, 40, 0)
+	for i := range one {
+		one[i].key.site = tracefmt.FrameID(1 + one[i].g%2)
+	}
+	if got := most(one); got[1] != 3 || got[2] != 3 {
+		t.Errorf("one pool of 3: %v", got)
+	}
+	two := pool(300, 2, 10, 40, 0)
+	for i := range two {
+		two[i].key.site = 1
+	}
+	for _, h := range pool(300, 3, 10, 40, 0) {
+		h.key.site, h.g, h.by = 2, h.g+1000, h.by+1000
+		two = append(two, h)
+	}
+	if got := most(two); got[1] != 2 || got[2] != 3 {
+		t.Errorf("pools of 2 and 3: %v", got)
 	}
 }
