@@ -2,6 +2,7 @@ package queues
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
@@ -136,7 +137,7 @@ func (s *Sum) settlePlaces() {
 }
 
 // chunked yields the runs of a list whose members are alike.
-func chunked(list []*handOver, alike func(a, b *handOver) bool) func(func([]*handOver) bool) {
+func chunked(list []*handOver, alike func(a, b *handOver) bool) iter.Seq[[]*handOver] {
 	return func(yield func([]*handOver) bool) {
 		for i, j := 0, 0; i < len(list); i = j {
 			for j = i + 1; j < len(list) && alike(list[i], list[j]); j++ {
@@ -151,9 +152,6 @@ func chunked(list []*handOver, alike func(a, b *handOver) bool) func(func([]*han
 // addPool adds the waits at one line, from wherever it is called. Those who call it from different lines have one pool if they end each other's
 // waits: then its places are those of all.
 func (ts *turns) addPool(list []*handOver) {
-	if ts.placeSums == nil {
-		ts.placeSums = map[placeKey]*placeSum{}
-	}
 	sums, mutual := map[placeKey]*placeSum{}, int64(0)
 	for of := range chunked(list, func(a, b *handOver) bool { return a.key == b.key }) {
 		sum := new(placeSum)

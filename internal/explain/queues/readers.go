@@ -28,9 +28,8 @@ type readerSum struct {
 	turns  int64 // had another number of turns than those who left something: none that they came to in time, or several
 }
 
-func (s *readerSum) plus(o *readerSum) {
-	s.waits, s.gave, s.news = s.waits+o.waits, s.gave+o.gave, s.news+o.news
-	s.missed, s.turns = s.missed+o.missed, s.turns+o.turns
+func (s readerSum) plus(o readerSum) readerSum {
+	return readerSum{s.waits + o.waits, s.gave + o.gave, s.news + o.news, s.missed + o.missed, s.turns + o.turns}
 }
 
 // addReader takes note of what a request did before the wait that took most of its time.
@@ -56,22 +55,15 @@ func (p *part) addReader(w *path.Walked) {
 	if 2*(to-from) <= r.End-r.Start {
 		return
 	}
-	if ts.readers == nil {
-		ts.readers = map[tracefmt.FrameID]*readerSum{}
-	}
-	sum := ts.readers[site]
-	if sum == nil {
-		sum = &readerSum{}
-		ts.readers[site] = sum
-	}
-	sum.waits++
+	sum := readerSum{waits: 1}
 	if p.gave(r.G, r.Start, from) {
 		sum.gave++
 	}
 	if b, born := p.stage.Win.Born(waker, to); waker != 0 && !(born && b.By == 0) { // that is a timer's function
 		sum.news++
-		p.addBatch(sum, w, of, from, to)
+		p.addBatch(&sum, w, of, from, to)
 	}
+	addSum(&ts.readers, site, sum, readerSum.plus)
 }
 
 // addBatch takes note of the turns, from one sleep to the next, of the goroutine that ended a request's wait: which one that was at when the
@@ -150,19 +142,6 @@ func (p *part) gives(stack tracefmt.StackID) bool {
 		}
 	}
 	return !p.answers(stack)
-}
-
-func (ts *turns) mergeReaders(o *turns) {
-	for k, s := range o.readers {
-		if m := ts.readers[k]; m != nil {
-			m.plus(s)
-			continue
-		}
-		if ts.readers == nil {
-			ts.readers = map[tracefmt.FrameID]*readerSum{}
-		}
-		ts.readers[k] = s
-	}
 }
 
 // Readers sums up the requests that spent most of their time in one wait of their own at a line, in the slices of time that were

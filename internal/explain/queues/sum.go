@@ -47,7 +47,9 @@ func (s *Sum) Merge(ts []path.Translation) {
 		s.parts[0].mergeUnder(p)
 		s.parts[0].turns.merge(&p.turns)
 		s.parts[0].turns.mergePlaces(&p.turns)
-		s.parts[0].turns.mergeReaders(&p.turns)
+		for k, o := range p.turns.readers {
+			addSum(&s.parts[0].turns.readers, k, o, readerSum.plus)
+		}
 		for k, o := range p.turns.streams {
 			addSum(&s.parts[0].turns.streams, k, o, streamSum.plus)
 		}

@@ -96,7 +96,7 @@ type turns struct {
 
 	hands     []handOver
 	placeSums map[placeKey]*placeSum
-	readers   map[tracefmt.FrameID]*readerSum // by where they wait
+	readers   map[tracefmt.FrameID]readerSum  // by where they wait
 	streams   map[tracefmt.FrameID]streamSum  // by where they sleep
 	siblings  map[tracefmt.FrameID]siblingSum // by where they wait for a lock
 
