@@ -126,10 +126,11 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 	}
 	// What a server's goroutines start for themselves, net/http one for each request, is left out before all are put in order.
 	f.born = slices.DeleteFunc(g.Births(f.isJob, f.born[:0]), func(b timeline.Birth) bool {
-		if f.stackInfo(b.Start).role != roleFree {
+		start := f.stackInfo(b.Start)
+		if start.role != roleFree {
 			return b.By == 0 || f.servesNow(b.By, b.Stack)
 		}
-		return j.fns[f.syms.Frame(f.syms.Stack(b.Start)[0]).Func].spares(b.G)
+		return j.fns[start.root].spares(b.G)
 	})
 	timeline.SortBirths(f.born)
 	for _, b := range f.born {
