@@ -123,11 +123,11 @@ type Options struct {
 	Clients func(wait tracefmt.StackID) bool
 }
 
-// Clients returns the option of that name.
-func (s *Stage) Clients() func(wait tracefmt.StackID) bool { return s.opts.Clients }
+// Tell gives a walker what is known beside the trace's events.
+func (o *Options) Tell(w *critpath.Walker) { w.Answers, w.Clients = o.Answers, o.Clients }
 
-// Answers returns the option of that name.
-func (s *Stage) Answers() func(g uint64, start int64) []critpath.Answer { return s.opts.Answers }
+// Tell gives a further walker what the stage's own one knows.
+func (s *Stage) Tell(w *critpath.Walker) { s.opts.Tell(w) }
 
 // A Stage walks requests of a window. One goroutine may use it at a time.
 type Stage struct {
@@ -175,7 +175,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 		asides: make(map[int64]map[uint64][]timeline.Birth),
 	}
 	s.Sites = s.class.Sites
-	s.walker.Answers, s.walker.Clients = opts.Answers, opts.Clients
+	opts.Tell(s.walker)
 	s.walker.Own = func(id tracefmt.StackID) { s.named(s.namer.Of(id), id) }
 	return s
 }

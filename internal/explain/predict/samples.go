@@ -32,7 +32,7 @@ func (s *Samples) rivalsOf(g path.GroupKey) *rivals {
 // Part implements pass.Sum.
 func (s *Samples) Part(stage *path.Stage) path.Adder {
 	b := NewBuilder(stage.Win, stage.Syms)
-	b.walker.Answers, b.walker.Clients = stage.Answers(), stage.Clients()
+	stage.Tell(b.walker)
 	p := &sampler{all: s, stage: stage, builder: b}
 	b.Split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&p.cut, segs) }
 	s.parts = append(s.parts, p)

@@ -146,7 +146,7 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits [
 	var wg sync.WaitGroup
 	for range cap(t.work) {
 		wg.Go(func() {
-			w := newToucher(win, &t.x.syms, wanted, t.x.walk.Answers)
+			w := newToucher(win, &t.x.syms, wanted, &t.x.walk)
 			for ctx.Err() == nil {
 				k := int(next.Add(1)) - 1
 				if k*chunk >= hi {

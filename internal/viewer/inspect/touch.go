@@ -5,6 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -20,9 +21,9 @@ type toucher struct {
 	own    bool   // a stack of the request's own goroutine was a wanted one
 }
 
-func newToucher(win *timeline.Window, syms *tracefmt.Symbols, wanted []bool, answers func(uint64, int64) []critpath.Answer) *toucher {
+func newToucher(win *timeline.Window, syms *tracefmt.Symbols, wanted []bool, known *path.Options) *toucher {
 	t := &toucher{win: win, walker: critpath.New(win, syms), class: cause.New(win, syms), wanted: wanted}
-	t.walker.Answers = answers
+	known.Tell(t.walker)
 	t.walker.Own = func(id tracefmt.StackID) { t.own = t.own || t.is(id) }
 	return t
 }
