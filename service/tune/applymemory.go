@@ -11,7 +11,7 @@ func (t *Tuner) lookAfterCollection() {
 	t.mu.Lock()
 	defer t.unlockAndTell()
 	t.read.readAfterCollection(&t.now)
-	t.now.rt = t.knobs.observe(t.now.rt)
+	t.now.rt = t.runtime.observe(t.now.rt)
 	t.measureGC()
 	t.lookAtMemoryAndGC(false)
 }
@@ -25,7 +25,7 @@ func (t *Tuner) lookAtMemoryAndGC(second bool) {
 	}
 	t.noteForeign()
 	d := t.gc.step(t.gcWindow())
-	t.raised = t.opts.GC == ModeApply && t.env.gogc == "" && !t.gogc.foreign && d.gogc > t.gc.base && t.gc.base > 0
+	t.raised = t.opts.GC == ModeApply && t.gogc.env == "" && !t.gogc.foreign && d.gogc > t.gc.base && t.gc.base > 0
 	t.tellGuard(d)
 	if int64(d.gogc) >= int64(t.now.rt.gogc) {
 		t.lookAtMemory(second)
@@ -38,14 +38,8 @@ func (t *Tuner) lookAtMemoryAndGC(second bool) {
 
 // noteForeign notes that other code set a limit or GOGC.
 func (t *Tuner) noteForeign() {
-	m, g := &t.memory, &t.gogc
-	limit, gogc := t.now.rt.memoryLimit, int64(t.now.rt.gogc)
-	if m.changed && limit != m.set || !m.changed && limit != m.initial || m.initial != noMemoryLimit {
-		m.foreign = true
-	}
-	if g.changed && gogc != g.set || !g.changed && gogc != g.initial {
-		g.foreign = true
-	}
+	t.memory.foreign = t.memory.foreign || t.memory.moved() || t.memory.initial != noMemoryLimit
+	t.gogc.foreign = t.gogc.foreign || t.gogc.moved()
 }
 
 // memoryInput is what memoryFor needs now.
@@ -77,15 +71,8 @@ func (t *Tuner) lookAtMemory(second bool) {
 	if t.opts.Memory == ModeOff && !t.raised && !m.changed {
 		return
 	}
-	current := t.now.rt.memoryLimit
-	e := Event{Knob: KnobGOMEMLIMIT, From: current, To: current, Source: t.now.memorySource()}
-	e.Undo = undo(KnobGOMEMLIMIT)
-	if t.env.memory != "" {
-		t.keep(m, e, "environment variable GOMEMLIMIT", "set by hand to "+t.env.memory, "remove GOMEMLIMIT from the environment")
-		return
-	}
-	if m.foreign {
-		t.keep(m, e, "the program", "other code set the limit to "+bytesText(current), "remove the call of debug.SetMemoryLimit, or the import that makes it")
+	e := m.event(t.now.memorySource())
+	if t.yield(m, e, "") {
 		return
 	}
 	in := t.memoryInput()
@@ -94,8 +81,7 @@ func (t *Tuner) lookAtMemory(second bool) {
 		apply = true
 	}
 	if !apply && m.changed {
-		t.knobs.setMemory(m.initial)
-		t.now.rt.memoryLimit, m.changed = m.initial, false
+		m.giveBack()
 		e.Action, e.To, e.Reason = ActionRestore, m.initial, "GOGC is no longer raised, and GOMEMLIMIT is only observed"
 		t.tell(m, e)
 		return
@@ -115,21 +101,13 @@ func (t *Tuner) lookAtMemory(second bool) {
 		}
 	}
 	e.To, e.Reason = want, reason
-	switch {
-	case want == current:
-		e.Action = ActionKeep
-	case !apply:
-		e.Action = ActionWouldSet
-	default:
-		e.Action = ActionSet
+	if apply && want != e.From {
+		t.settled = 0
 		if t.opts.Memory != ModeApply {
 			e.Reason += ", for as long as GOGC is raised or the heap is too large without it"
 		}
-		t.knobs.setMemory(want)
-		t.now.rt.memoryLimit = want
-		m.set, m.changed, t.settled = want, true, 0
 	}
-	t.tell(m, e)
+	t.act(m, e, apply)
 }
 
 // outgrown reports whether the heap would go beyond the limit if GOGC alone
@@ -179,7 +157,7 @@ func (t *Tuner) gcWindow() gcWindow {
 		w.elapsed = t.now.at.Sub(t.gcAt)
 		t.gcCycles, t.gcAt = s.cycles, t.now.at
 	}
-	if !t.memory.foreign && t.env.memory == "" {
+	if !t.memory.foreign && t.memory.env == "" {
 		in := t.memoryInput()
 		in.target = 0
 		w.safe = in.ceiling() != noMemoryLimit
@@ -212,40 +190,29 @@ func (t *Tuner) tellGuard(d gcDecision) {
 		return
 	}
 	t.alarmed = t.now.at
-	e := Event{Knob: KnobGOGC, Action: ActionAlarm, From: int64(t.now.rt.gogc), To: int64(t.now.rt.gogc), Source: "runtime/metrics and the memory limit"}
+	e := t.gogc.event("runtime/metrics and the memory limit")
+	e.Action = ActionAlarm
 	e.Reason = d.reason
 	if d.relax {
 		e.Reason += "; GOMEMLIMIT no longer accounts for memory outside of Go"
 	}
 	e.Undo = "a larger memory limit, or a smaller live heap"
-	t.tell(&knobState{}, e)
+	t.tell(&knob{}, e)
 }
 
 func (t *Tuner) applyGOGC(d gcDecision) {
-	g := &t.gogc
-	current := int64(t.now.rt.gogc)
-	e := Event{Knob: KnobGOGC, From: current, To: int64(d.gogc), Source: "runtime/metrics and the memory limit", Reason: d.reason}
-	e.Undo = undo(KnobGOGC)
-	switch {
-	case t.opts.GC == ModeOff:
-	case t.env.gogc != "":
-		t.keep(g, e, "environment variable GOGC", "set by hand to "+t.env.gogc, "remove GOGC from the environment")
-	case g.foreign:
-		t.keep(g, e, "the program", "other code set GOGC to "+valueText(KnobGOGC, current), "remove the call of debug.SetGCPercent")
-	case e.To == current:
-	case t.opts.GC == ModeObserve:
-		e.Action = ActionWouldSet
-		// Nothing follows, so the wish moves about: told again when it moved by
-		// a fifth.
-		if g.spoke && g.told.Action == ActionWouldSet && math.Abs(float64(e.To-g.told.To)) < 0.2*float64(g.told.To) {
-			return
-		}
-		t.tell(g, e)
-	default:
-		e.Action = ActionSet
-		t.knobs.setGOGC(d.gogc)
-		t.now.rt.gogc = d.gogc
-		g.set, g.changed = e.To, true
-		t.tell(g, e)
+	if t.opts.GC == ModeOff {
+		return
 	}
+	g := &t.gogc
+	e := g.event("runtime/metrics and the memory limit")
+	e.To, e.Reason = int64(d.gogc), d.reason
+	if t.yield(g, e, "") || e.To == e.From {
+		return
+	}
+	// In observe mode nothing follows, so the wish moves about: told again when it moved by a fifth.
+	if t.opts.GC == ModeObserve && g.spoke && g.told.Action == ActionWouldSet && math.Abs(float64(e.To-g.told.To)) < 0.2*float64(g.told.To) {
+		return
+	}
+	t.act(g, e, t.opts.GC == ModeApply)
 }

@@ -51,9 +51,6 @@ type Event struct {
 	Undo string `json:"undo"`
 }
 
-// undo is what keeps a decision about a knob from being made.
-func undo(k Knob) string { return string(k) + " in the environment sets another value" }
-
 // Value is To in the knob's own notation.
 func (e Event) Value() string { return valueText(e.Knob, e.To) }
 

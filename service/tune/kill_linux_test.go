@@ -56,7 +56,7 @@ func endure(l load) lived {
 	var r lived
 	var mu sync.Mutex
 	r.Limit = noMemoryLimit
-	k := runtimeKnobs()
+	k := theRuntime()
 	if l.NoLimit {
 		set := int64(noMemoryLimit)
 		k.setMemory = func(n int64) { set = n }

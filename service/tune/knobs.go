@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -9,8 +10,8 @@ import (
 	"github.com/whylate/whylate/service/internal/aware"
 )
 
-// knobs are the runtime's settings; tests have others.
-type knobs struct {
+// goRuntime is the part of the runtime that holds the settings; tests have another one.
+type goRuntime struct {
 	setProcs    func(int)
 	procs       func() int
 	setMemory   func(int64)
@@ -25,8 +26,8 @@ type knobs struct {
 	aware bool
 }
 
-func runtimeKnobs() knobs {
-	return knobs{
+func theRuntime() goRuntime {
+	return goRuntime{
 		setProcs:    func(n int) { runtime.GOMAXPROCS(n) },
 		procs:       func() int { return runtime.GOMAXPROCS(0) },
 		setMemory:   func(n int64) { debug.SetMemoryLimit(n) },
@@ -50,4 +51,117 @@ func readEnvironment() environment {
 		}
 	}
 	return e
+}
+
+// A knob is one of the three settings, and what this tuner and others did about it.
+type knob struct {
+	name Knob
+	// env is its value in the environment, which wins; "" is none.
+	env string
+	get func() int64
+	put func(int64)
+	// called says what other code did to set a value, and remove what undoes that.
+	called, remove string
+
+	// initial is the value found at the start.
+	initial int64
+	// set is the value this tuner set last; valid if changed.
+	set     int64
+	changed bool
+	// foreign says that other code set a value after the start: it wins.
+	foreign bool
+	// differs counts the looks in a row at which another value was wanted.
+	differs int
+	// told is the last event.
+	told  Event
+	spoke bool
+}
+
+// makeKnobs connects the three knobs with the runtime. What was read at the last look is kept up to date.
+func (t *Tuner) makeKnobs(env environment) {
+	t.procs = knob{
+		name: KnobGOMAXPROCS, env: env.procs,
+		get:    func() int64 { return int64(t.runtime.procs()) },
+		put:    func(n int64) { t.runtime.setProcs(int(n)) },
+		called: "other code called runtime.GOMAXPROCS(%s)", remove: "remove that call, or the import that makes it (go.uber.org/automaxprocs, say)",
+	}
+	t.memory = knob{
+		name: KnobGOMEMLIMIT, env: env.memory,
+		get:    func() int64 { return t.now.rt.memoryLimit },
+		put:    func(n int64) { t.runtime.setMemory(n); t.now.rt.memoryLimit = n },
+		called: "other code set the limit to %s", remove: "remove the call of debug.SetMemoryLimit, or the import that makes it",
+	}
+	t.gogc = knob{
+		name: KnobGOGC, env: env.gogc,
+		get:    func() int64 { return int64(t.now.rt.gogc) },
+		put:    func(n int64) { t.runtime.setGOGC(int(n)); t.now.rt.gogc = int(n) },
+		called: "other code set GOGC to %s", remove: "remove the call of debug.SetGCPercent",
+	}
+}
+
+// event begins an event that leaves the knob as it is.
+func (k *knob) event(source string) Event {
+	v := k.get()
+	return Event{Knob: k.name, From: v, To: v, Source: source, Undo: string(k.name) + " in the environment sets another value"}
+}
+
+// moved reports whether a value is in force that this tuner has neither found nor set.
+func (k *knob) moved() bool {
+	if k.changed {
+		return k.get() != k.set
+	}
+	return k.get() != k.initial
+}
+
+// giveBack sets the value found at the start.
+func (k *knob) giveBack() {
+	k.put(k.initial)
+	k.changed = false
+}
+
+// by says who set the knob; unusual is that its value is not the runtime's.
+func (k *knob) by(unusual bool) string {
+	switch {
+	case k.env != "":
+		return "environment"
+	case k.foreign:
+		return "program"
+	case k.changed:
+		return "whylate"
+	case unusual:
+		return "program"
+	}
+	return "runtime"
+}
+
+// yield leaves a knob as it is if the environment or other code has set it, and reports whether that is so. wish says what
+// would be set otherwise.
+func (t *Tuner) yield(k *knob, e Event, wish string) bool {
+	switch {
+	case k.env != "":
+		e.Source, e.Reason, e.Undo = "environment variable "+string(k.name), "set by hand to "+k.env, "remove "+string(k.name)+" from the environment"
+	case k.foreign:
+		e.Source, e.Reason, e.Undo = "the program", fmt.Sprintf(k.called, valueText(k.name, e.From)), k.remove
+	default:
+		return false
+	}
+	e.To, e.Action = e.From, ActionKeep
+	e.Reason += wish
+	t.tell(k, e)
+	return true
+}
+
+// act sets a knob to what the event decided on. If apply is false, it only says so.
+func (t *Tuner) act(k *knob, e Event, apply bool) {
+	switch {
+	case e.To == e.From:
+		e.Action = ActionKeep
+	case !apply:
+		e.Action = ActionWouldSet
+	default:
+		e.Action = ActionSet
+		k.put(e.To)
+		k.set, k.changed = e.To, true
+	}
+	t.tell(k, e)
 }

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
+	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/internal/quantity"
 )
 
@@ -27,18 +29,13 @@ const (
 	PolicyLatency
 )
 
+var policyNames = []string{"ceil", "floor", "round", "latency"}
+
 func (p Policy) String() string {
-	switch p {
-	case PolicyCeil:
-		return "ceil"
-	case PolicyFloor:
-		return "floor"
-	case PolicyRound:
-		return "round"
-	case PolicyLatency:
-		return "latency"
+	if p < 0 || int(p) >= len(policyNames) {
+		return "policy " + strconv.Itoa(int(p))
 	}
-	return "policy " + strconv.Itoa(int(p))
+	return policyNames[p]
 }
 
 // MarshalText makes the policy readable in JSON; an unknown one is an error.
@@ -58,10 +55,8 @@ func (p *Policy) UnmarshalText(b []byte) (err error) {
 
 // ParsePolicy is the reverse of Policy.String.
 func ParsePolicy(s string) (Policy, error) {
-	for _, p := range []Policy{PolicyCeil, PolicyFloor, PolicyRound, PolicyLatency} {
-		if s == p.String() {
-			return p, nil
-		}
+	if i := slices.Index(policyNames, s); i >= 0 {
+		return Policy(i), nil
 	}
 	return 0, fmt.Errorf("GOMAXPROCS policy %q: use ceil, floor, round or latency", s)
 }
@@ -107,45 +102,28 @@ func unbounded(in procsInput) (n int, reason string) {
 	// 3.00001 of an odd period. A hundredth of a CPU is no reason for a P.
 	const grain = 0.01
 	var want float64
+	var how string
 	switch {
 	case in.rounding != nil:
-		want = float64(in.rounding(in.quota))
+		want, how = float64(in.rounding(in.quota)), "rounded by the program's own function"
 	case in.policy == PolicyFloor:
-		want = math.Floor(in.quota + grain)
+		want, how = math.Floor(in.quota+grain), "rounded down, at least 1"
 	case in.policy == PolicyRound:
-		want = math.Floor(in.quota + 0.5 + grain)
+		want, how = math.Floor(in.quota+0.5+grain), "rounded to the nearest, at least 1"
 	default:
-		want = math.Ceil(in.quota - grain)
+		want, how = math.Ceil(in.quota-grain), "rounded up"
 	}
 	want = max(1, want)
 	if want > float64(cpus) {
-		return cpus, fmt.Sprintf("a CPU quota of %s is more than the %s in the affinity mask", cpusText(in.quota), countText(cpus, "CPU"))
+		return cpus, fmt.Sprintf("a CPU quota of %s is more than the %s in the affinity mask", quantity.CPUs(in.quota), countText(cpus, "CPU"))
 	}
-	how := map[Policy]string{PolicyFloor: "rounded down, at least 1", PolicyRound: "rounded to the nearest, at least 1"}[in.policy]
-	how = cmp.Or(how, "rounded up")
-	if in.rounding != nil {
-		how = "rounded by the program's own function"
-	}
-	return int(want), fmt.Sprintf("a CPU quota of %s, %s", cpusText(in.quota), how)
+	return int(want), fmt.Sprintf("a CPU quota of %s, %s", quantity.CPUs(in.quota), how)
 }
 
-// runtimeDefault is what the runtime of Go 1.25 and later picks (see
-// cgroup.CPU.RuntimeDefault), by the own group's quota.
+// runtimeDefault is what the runtime of Go 1.25 and later picks, by the own group's quota.
 func runtimeDefault(ownQuota float64, cpus int) int {
-	cpus = max(1, cpus)
-	if ownQuota > 0 {
-		if want := max(2, math.Ceil(ownQuota)); want < float64(cpus) {
-			return int(want)
-		}
-	}
-	return cpus
-}
-
-func cpusText(cpus float64) string {
-	if cpus == 1 {
-		return "1 CPU"
-	}
-	return strconv.FormatFloat(cpus, 'g', 4, 64) + " CPUs"
+	c := cgroup.CPU{Parallelism: max(1, cpus), RuntimeQuota: ownQuota}
+	return c.RuntimeDefault()
 }
 
 func countText(n int, what string) string {
@@ -257,14 +235,14 @@ func (s *latencyState) step(w latencyWindow) (n int, reason string) {
 		return w.current - 1, fmt.Sprintf("throttled in %s of the periods for %d samples in a row; fewer Ps use up the quota more slowly", quantity.Percent(share), windowsToAct)
 	case s.up >= windowsToAct*s.patience && w.current < high:
 		s.down, s.up, s.rest, s.raised = 0, 0, windowsToRest, true
-		return w.current + 1, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling", w.runnable, cpusText(w.used), cpusText(w.quota))
+		return w.current + 1, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling", w.runnable, quantity.CPUs(w.used), quantity.CPUs(w.quota))
 	}
 	return w.current, ""
 }
 
 func limitText(w latencyWindow) string {
 	if w.quota > 0 {
-		return "a CPU quota of " + cpusText(w.quota)
+		return "a CPU quota of " + quantity.CPUs(w.quota)
 	}
 	return countText(w.cpus, "CPU")
 }
@@ -329,7 +307,7 @@ func (s *crowdedState) step(w latencyWindow, low, high int) (n int, why string) 
 			s.stay = leastCrowded
 		}
 		s.raised, s.up, s.down, s.left, s.rest = true, 0, 0, 0, s.stay
-		return high, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling: other processes keep %s from the rest", w.runnable, cpusText(w.used), cpusText(w.quota), countText(low, "P"))
+		return high, fmt.Sprintf("%.1f goroutines waited for a P on average while %s of %s were used, without throttling: other processes keep %s from the rest", w.runnable, quantity.CPUs(w.used), quantity.CPUs(w.quota), countText(low, "P"))
 	}
 	if s.rest > 0 {
 		s.rest--

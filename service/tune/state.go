@@ -87,7 +87,7 @@ func (t *Tuner) State() State {
 		Affinity:   in.cpus,
 		HostCPUs:   in.limits.CPU.Online,
 		CPUSource:  in.cpuSource(),
-		GOMAXPROCS: t.knobs.procs(),
+		GOMAXPROCS: t.runtime.procs(),
 		ProcsMode:  t.opts.Procs,
 		Policy:     t.opts.Policy,
 
@@ -130,23 +130,8 @@ func (t *Tuner) State() State {
 			s.EffectiveGOGC = max(0, e)
 		}
 	}
-	s.ProcsBy = t.procs.by(t.env.procs, s.GOMAXPROCS != t.runtimeChoice() && s.GOMAXPROCS != runtime.NumCPU())
-	s.MemoryBy = t.memory.by(t.env.memory, s.GOMEMLIMIT != noMemoryLimit)
-	s.GOGCBy = t.gogc.by(t.env.gogc, s.GOGC != 100)
+	s.ProcsBy = t.procs.by(s.GOMAXPROCS != t.runtimeChoice() && s.GOMAXPROCS != runtime.NumCPU())
+	s.MemoryBy = t.memory.by(s.GOMEMLIMIT != noMemoryLimit)
+	s.GOGCBy = t.gogc.by(s.GOGC != 100)
 	return s
-}
-
-// by says who set a knob; unusual is that its value is not the runtime's.
-func (k *knobState) by(env string, unusual bool) string {
-	switch {
-	case env != "":
-		return "environment"
-	case k.foreign:
-		return "program"
-	case k.changed:
-		return "whylate"
-	case unusual:
-		return "program"
-	}
-	return "runtime"
 }

@@ -40,8 +40,8 @@ type fake struct {
 	gogc     []int
 }
 
-func (f *fake) knobs() knobs {
-	return knobs{
+func (f *fake) runtime() goRuntime {
+	return goRuntime{
 		setProcs: func(n int) { f.procs = n; f.procSets = append(f.procSets, n) },
 		procs:    func() int { return f.procs },
 		defaultProc: func() bool {
@@ -75,7 +75,7 @@ func start(f *fake, fsys fstest.MapFS, env environment, o Options) (*Tuner, *rec
 	o.OnEvent = func(e Event) { r.events = append(r.events, e) }
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.Cgroup = cgroup.Options{FS: fsys}
-	t := newTuner(o, f.knobs(), env)
+	t := newTuner(o, f.runtime(), env)
 	close(t.done) // no goroutine: the test looks
 	t.look()
 	return t, r
@@ -270,7 +270,7 @@ func TestLogsEveryEvent(t *testing.T) {
 	var buf bytes.Buffer
 	f := &fake{procs: 8}
 	o := Options{Procs: ModeApply, Logger: slog.New(slog.NewTextHandler(&buf, nil)), Cgroup: cgroup.Options{FS: machine("max 100000", "150000 100000")}, Memory: ModeOff, GC: ModeOff}
-	tuner := newTuner(o, f.knobs(), environment{})
+	tuner := newTuner(o, f.runtime(), environment{})
 	close(tuner.done)
 	tuner.look()
 	tuner.Stop()
@@ -295,7 +295,7 @@ func TestLookingStopsNothing(t *testing.T) {
 		return n
 	}
 	o := Options{Logger: slog.New(slog.DiscardHandler)}
-	tuner := newTuner(o, runtimeKnobs(), environment{})
+	tuner := newTuner(o, theRuntime(), environment{})
 	close(tuner.done)
 	tuner.look()
 	before := pauses()
@@ -307,7 +307,7 @@ func TestLookingStopsNothing(t *testing.T) {
 		t.Errorf("100 looks stopped the world %d times", n)
 	}
 	// The counter must be able to say otherwise.
-	k := runtimeKnobs()
+	k := theRuntime()
 	n := k.procs()
 	k.setProcs(n + 1)
 	k.setProcs(n)
@@ -341,7 +341,7 @@ func TestStateInACallback(t *testing.T) {
 		Procs: ModeApply, Memory: ModeOff, GC: ModeOff, Logger: slog.New(slog.DiscardHandler),
 		Cgroup:  cgroup.Options{FS: machine("max 100000", "150000 100000")},
 		OnEvent: func(Event) { got = append(got, tuner.State().GOMAXPROCS) },
-	}, f.knobs(), environment{})
+	}, f.runtime(), environment{})
 	close(tuner.done)
 	tuner.look()
 	tuner.Stop()
@@ -376,8 +376,8 @@ func (s *simulated) goal() int64 {
 	return goal
 }
 
-func (s *simulated) knobs() knobs {
-	k := s.fake.knobs()
+func (s *simulated) runtime() goRuntime {
+	k := s.fake.runtime()
 	k.setMemory = func(n int64) { s.limit = n; s.log = append(s.log, "limit "+bytesText(n)) }
 	k.setGOGC = func(n int) { s.percent = n; s.log = append(s.log, fmt.Sprint("GOGC ", n)) }
 	k.observe = func(g goStats) goStats {
@@ -407,17 +407,17 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 		var tuner *Tuner
 		events := &recorder{}
 		tuner = newTuner(Options{Procs: ModeOff, Memory: mode, GC: ModeApply, Logger: slog.New(slog.DiscardHandler),
-			Cgroup: cgroup.Options{FS: fsys}, OnEvent: func(e Event) { events.events = append(events.events, e) }}, s.knobs(), environment{})
+			Cgroup: cgroup.Options{FS: fsys}, OnEvent: func(e Event) { events.events = append(events.events, e) }}, s.runtime(), environment{})
 		close(tuner.done)
 		// Not even between the two steps of one look.
-		setGOGC, setMemory := tuner.knobs.setGOGC, tuner.knobs.setMemory
+		setGOGC, setMemory := tuner.runtime.setGOGC, tuner.runtime.setMemory
 		bounded := func() {
 			if s.percent > 100 && s.limit == noMemoryLimit {
 				t.Errorf("%v: GOGC %d without a limit: %q", mode, s.percent, s.log)
 			}
 		}
-		tuner.knobs.setGOGC = func(n int) { setGOGC(n); bounded() }
-		tuner.knobs.setMemory = func(n int64) { setMemory(n); bounded() }
+		tuner.runtime.setGOGC = func(n int) { setGOGC(n); bounded() }
+		tuner.runtime.setMemory = func(n int64) { setMemory(n); bounded() }
 		for range 30 {
 			// The share is measured over time on the clock, which this test has not.
 			tuner.gcShare = 0.3
@@ -453,7 +453,7 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 	s := &simulated{fake: fake{procs: 8}, live: 60 * mib, limit: noMemoryLimit, percent: 100}
 	fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
-	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeOff, GC: ModeApply, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeOff, GC: ModeApply, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
 	close(tuner.done)
 	defer tuner.Stop()
 	for range 30 {
@@ -483,7 +483,7 @@ func TestALimitRisesWhenSettled(t *testing.T) {
 		fsys["sys/fs/cgroup/pod/app/memory.current"] = &fstest.MapFile{Data: fmt.Append(nil, n*mib+s.goal()+4*mib)}
 	}
 	other(500)
-	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
 	close(tuner.done)
 	defer tuner.Stop()
 	tuner.look()
@@ -550,7 +550,7 @@ func TestGOGCStaysDownWithoutABound(t *testing.T) {
 	for limit, raised := range map[int64]bool{noMemoryLimit: false, 600 * mib: false, 512 * mib: false, 400 * mib: true} {
 		s := &simulated{fake: fake{procs: 8}, live: 60 * mib, limit: limit, percent: 100}
 		tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeApply, Logger: slog.New(slog.DiscardHandler),
-			Cgroup: cgroup.Options{FS: withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")}}, s.knobs(), environment{memory: "by hand"})
+			Cgroup: cgroup.Options{FS: withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")}}, s.runtime(), environment{memory: "by hand"})
 		close(tuner.done)
 		for range 30 {
 			tuner.gcShare = 0.3
@@ -599,7 +599,7 @@ func TestPageCacheIsNotOtherMemory(t *testing.T) {
 		s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
 		fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "550502400\n") // 525 MiB, of which Go has 24
 		fsys["sys/fs/cgroup/pod/app/memory.stat"] = &fstest.MapFile{Data: []byte(stat)}
-		tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+		tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
 		close(tuner.done)
 		tuner.look()
 		if got := s.limit / mib; got < want-1 || got > want+1 {
@@ -623,7 +623,7 @@ func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
 	}
 	fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "524288000\n") // 500 MiB
 	fsys["sys/fs/cgroup/pod/app/memory.stat"] = &fstest.MapFile{Data: []byte("inactive_file 0\n")}
-	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
 	close(tuner.done)
 	tuner.look()
 	readings = []int64{500 * mib, 100 * mib} // before the counters, and ever after
@@ -642,7 +642,7 @@ func TestSiblingsUnderTheParentsLimit(t *testing.T) {
 	fsys["sys/fs/cgroup/pod/memory.max"] = &fstest.MapFile{Data: []byte("1073741824\n")}
 	fsys["sys/fs/cgroup/pod/memory.current"] = &fstest.MapFile{Data: []byte("445644800\n")} // 425 MiB
 	fsys["sys/fs/cgroup/pod/memory.stat"] = &fstest.MapFile{Data: []byte("active_file 0\n")}
-	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
 	close(tuner.done)
 	tuner.look()
 	if got := s.limit / mib; got < 519 || got > 521 {
@@ -659,7 +659,7 @@ func TestTheProgramsOwnMemoryLimit(t *testing.T) {
 	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
 	limit, source := int64(400*mib), "the machine"
 	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, MemoryReserve: 50 * mib, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fstest.MapFS{}},
-		MemoryLimit: func() (int64, string) { return limit, source }}, s.knobs(), environment{})
+		MemoryLimit: func() (int64, string) { return limit, source }}, s.runtime(), environment{})
 	close(tuner.done)
 	tuner.look()
 	if st := tuner.State(); s.limit != 310*mib || st.MemoryLimit != limit || st.MemorySource != source {
@@ -779,7 +779,7 @@ func TestLimitsThatVanish(t *testing.T) {
 			return f
 		}
 		fsys := whole()
-		tuner := newTuner(Options{Procs: ModeApply, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.knobs(), environment{})
+		tuner := newTuner(Options{Procs: ModeApply, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
 		close(tuner.done)
 		tuner.look()
 		limit := s.limit
@@ -833,7 +833,7 @@ func TestToldOnce(t *testing.T) {
 		{ActionKeep, ActionSet, 2, "a", true},
 		{ActionSet, ActionRestore, 2, "a", true},
 	} {
-		var k knobState
+		var k knob
 		tuner.mu.Lock()
 		tuner.tell(&k, Event{Action: c.first, To: 2, Source: "a"})
 		n := len(tuner.pending)

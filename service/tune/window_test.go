@@ -35,7 +35,7 @@ func TestWindowOfMemory(t *testing.T) {
 		if c.provided > 0 {
 			in.provided, in.providedBy = c.provided, "the program"
 		}
-		tuner.env.memory = "set"
+		tuner.memory.env = "set"
 		if c.byHand > 0 {
 			in.rt.memoryLimit = c.byHand
 		}
@@ -49,7 +49,7 @@ func TestWindowOfMemory(t *testing.T) {
 // look begins.
 func TestWindowOfCycles(t *testing.T) {
 	tuner := &Tuner{}
-	tuner.env.memory = "set"
+	tuner.memory.env = "set"
 	for i, c := range []struct {
 		at, cycles  uint64
 		want        uint64
