@@ -13,6 +13,7 @@ import (
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/internal/cputime"
+	"github.com/whylate/whylate/service/internal/schedstat"
 )
 
 // The kernel's counters are written into the trace as user logs. The message is a line of
@@ -36,6 +37,8 @@ const (
 	// is sampled every idleEvery: waking up costs more than all its own work.
 	idleShare = 0.01
 	idleEvery = 200 * time.Millisecond
+
+	openThreads = 64 // files of threads that stay open
 )
 
 // A pace decides when the next sample is taken.
@@ -141,12 +144,12 @@ func (r *Recorder) logHost() {
 // A hostLogger writes samples while a trace is recorded. It reuses its buffers.
 type hostLogger struct {
 	cpu     *cgroup.Sampler
-	threads *threads
+	threads *schedstat.Reader
 	start   string
 	text    []byte
 	n       int
-	at      time.Time // of the last sample
-	wanted  int64     // ns that threads ran, or wanted to, until then
+	at      time.Time     // of the last sample
+	wanted  time.Duration // that threads ran, or wanted to, until then
 	idle    bool
 }
 
@@ -155,11 +158,11 @@ func newHostLogger(f *facts) *hostLogger {
 	if err != nil {
 		cpu = nil
 	}
-	return hostLoggerOf(f, cpu, newThreads())
+	return hostLoggerOf(f, cpu, schedstat.New(openThreads))
 }
 
 // hostLoggerOf logs what there is of the two, nil if there is none.
-func hostLoggerOf(f *facts, cpu *cgroup.Sampler, threads *threads) *hostLogger {
+func hostLoggerOf(f *facts, cpu *cgroup.Sampler, threads *schedstat.Reader) *hostLogger {
 	h := &hostLogger{cpu: cpu, threads: threads}
 	if h.cpu == nil && h.threads == nil {
 		return nil
@@ -184,7 +187,7 @@ func (h *hostLogger) close() {
 	if h.cpu != nil {
 		_ = h.cpu.Close()
 	}
-	h.threads.close()
+	h.threads.Close()
 }
 
 // log writes one sample.
@@ -221,12 +224,12 @@ func (h *hostLogger) log() {
 		}
 	}
 	h.idle = false
-	if run, delay, n, ok := h.threads.sum(); ok {
+	if run, delay, n, ok := h.threads.Read(); ok {
 		now := time.Now()
 		h.idle = h.wanted > 0 && float64(run+delay-h.wanted) < idleShare*float64(now.Sub(h.at))
 		h.wanted, h.at = run+delay, now
-		field("run_ns", run)
-		field("run_delay_ns", delay)
+		field("run_ns", int64(run))
+		field("run_delay_ns", int64(delay))
 		field("threads", int64(n))
 	}
 	h.text = append(b, '}')

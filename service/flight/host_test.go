@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/internal/must"
+	"github.com/whylate/whylate/service/internal/schedstat"
 )
 
 // TestHostLogger tests that the counters of threads are written where no cgroup can be read, those of the
@@ -23,9 +24,9 @@ func TestHostLogger(t *testing.T) {
 	if h := hostLoggerOf(&facts{}, nil, nil); h != nil {
 		t.Error("there is a logger of nothing")
 	}
-	for what, h := range map[string]*hostLogger{"threads": hostLoggerOf(&facts{}, nil, newThreads()), "cgroup": hostLoggerOf(&facts{}, cpu, nil)} {
+	for what, h := range map[string]*hostLogger{"threads": hostLoggerOf(&facts{}, nil, schedstat.New(openThreads)), "cgroup": hostLoggerOf(&facts{}, cpu, nil)} {
 		if h == nil {
-			if what == "threads" && newThreads() == nil {
+			if what == "threads" && schedstat.New(openThreads) == nil {
 				continue // no /proc here
 			}
 			t.Errorf("%s alone are not logged", what)

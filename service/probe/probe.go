@@ -97,7 +97,7 @@ type Snapshot struct {
 	// in which no quota held them back. Unsplit is the same in the other
 	// seconds, less the throttled time: more threads than CPUs can wait behind
 	// one quota, so it may be the quota's, or neighbours'. Both are summed over
-	// threads, and threads that ended are not in them.
+	// threads; what a thread waited between the last reading and its end is in neither.
 	RunQueue, Unsplit time.Duration
 	// Steal is what the hypervisor took from the whole machine, summed over
 	// CPUs.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/schedstat"
 )
 
 const (
@@ -49,7 +50,7 @@ type state struct {
 	nextLook time.Duration
 	nextMove time.Duration
 
-	threads   *threads
+	threads   *schedstat.Reader
 	delay     time.Duration
 	delayOK   bool
 	nextDelay time.Duration
@@ -66,7 +67,7 @@ func (s *state) open(opts Options) {
 	s.nextMove = movedEvery
 	s.openSampler()
 	if opts.Cgroup.PID == 0 && opts.Cgroup.FS == nil {
-		s.threads = newThreads()
+		s.threads = schedstat.New(0)
 		s.stolen = newStolen()
 	}
 	s.look(&opts, 0)
@@ -94,7 +95,7 @@ func (s *state) close() {
 		s.sampler.Close()
 		s.sampler = nil
 	}
-	s.threads.close()
+	s.threads.Close()
 	s.stolen.close()
 }
 
@@ -225,7 +226,7 @@ func (s *state) lookAtBounds() {
 
 func (s *state) lookAtThreads(now time.Duration) {
 	s.nextDelay = now + lookEvery
-	if delay, n, ok := s.threads.runDelay(); ok {
+	if _, delay, n, ok := s.threads.Read(); ok {
 		s.nextDelay = now + lookEvery*time.Duration(1+n/threadsPerSecond)
 		s.snap.Has |= HasRunQueue
 		if s.delayOK {
@@ -244,7 +245,7 @@ func (s *state) lookAtThreads(now time.Duration) {
 }
 
 // split gives a window's run delay to the run queue if no quota held the
-// process back in it. A negative one says that threads ended.
+// process back in it. Neither grows by less than nothing.
 func (s *state) split(delay time.Duration) {
 	quota := s.unsplit.Own + s.unsplit.Ancestor
 	if s.unsplit.Verdict == cgroup.VerdictNone && quota == 0 {
