@@ -39,7 +39,7 @@ func TestCut(t *testing.T) {
 					t.Errorf("generation %d of those from %d on is another", i, from)
 				}
 			}
-			first, last := samples.Points[0].Mono, samples.Points[len(samples.Points)-1].Mono
+			first, last := samples.Points[0].MonoNS, samples.Points[len(samples.Points)-1].MonoNS
 			if d := at[from] - first; d < 0 && from > 0 || d > beside {
 				t.Errorf("from %d: samples begin %d ns before it", from, d)
 			}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +15,7 @@ import (
 // TestSane: each number of a line may be as large as any kernel's, and no number that is less than none, or larger, is taken.
 func TestSane(t *testing.T) {
 	one := func(change func(l *Line)) bool {
-		l := Line{Kind: KindSample, MonoNS: 1}
+		l := Line{Kind: KindSample, Sample: Sample{MonoNS: 1}}
 		change(&l)
 		return sane(&l)
 	}
@@ -28,24 +27,24 @@ func TestSane(t *testing.T) {
 			}
 		}
 	}
-	for i, f := range slices.Collect(fields(Line{})) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Line]()) {
 		if f.Type == reflect.TypeFor[*int64]() {
-			limits(f.Name, maxCounter, func(l *Line, v int64) { reflect.ValueOf(l).Elem().Field(i).Set(reflect.ValueOf(&v)) })
+			limits(f.Name, maxCounter, func(l *Line, v int64) { reflect.ValueOf(l).Elem().FieldByIndex(f.Index).Set(reflect.ValueOf(&v)) })
 		}
 	}
-	for i, f := range slices.Collect(fields(Level{})) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Level]()) {
 		if f.Type.Kind() == reflect.Int64 {
 			limits("a level's "+f.Name, maxCounter, func(l *Line, v int64) {
 				l.Levels = make([]Level, 2)
-				reflect.ValueOf(&l.Levels[1]).Elem().Field(i).SetInt(v)
+				reflect.ValueOf(&l.Levels[1]).Elem().FieldByIndex(f.Index).SetInt(v)
 			})
 		}
 	}
-	for i, f := range slices.Collect(fields(Socket{})) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Socket]()) {
 		if f.Type.Kind() == reflect.Int64 && f.Name != "UnackedSegs" { // which nothing adds up
 			limits("a socket's "+f.Name, maxCounter, func(l *Line, v int64) {
 				l.Sockets = make([]Socket, 2)
-				reflect.ValueOf(&l.Sockets[1]).Elem().Field(i).SetInt(v)
+				reflect.ValueOf(&l.Sockets[1]).Elem().FieldByIndex(f.Index).SetInt(v)
 			})
 		}
 	}
@@ -68,58 +67,45 @@ func TestSane(t *testing.T) {
 	}
 }
 
-// fields are those of a struct, by number.
-func fields(v any) func(func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range reflect.TypeOf(v).NumField() {
-			if !yield(reflect.TypeOf(v).Field(i)) {
-				return
-			}
-		}
-	}
-}
-
 // read reads lines behind a start.
 func read(t *testing.T, lines ...Line) *Samples {
 	t.Helper()
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	must.Do(t, enc.Encode(Line{Kind: KindStart, Schema: Schema, MonoNS: 1}))
+	must.Do(t, enc.Encode(Line{Kind: KindStart, Schema: Schema, Sample: Sample{MonoNS: 1}}))
 	for i := range lines {
 		must.Do(t, enc.Encode(&lines[i]))
 	}
-	must.Do(t, enc.Encode(Line{Kind: KindSample, MonoNS: 1 << 40}))
+	must.Do(t, enc.Encode(Line{Kind: KindSample, Sample: Sample{MonoNS: 1 << 40}}))
 	return must.Have(Read(&b))(t)
 }
 
-// TestTickRoundTrip: each counter of a sample is written and read under a name of its own, and what was not read stays absent.
-func TestTickRoundTrip(t *testing.T) {
-	tick := newTick()
-	v := reflect.ValueOf(&tick).Elem()
+// TestSampleRoundTrip: each counter of a sample is written and read under a name of its own, and what was not read stays absent.
+func TestSampleRoundTrip(t *testing.T) {
+	all := Sample{MonoNS: 5, WallNS: 6, Group: 7, AncestorsComplete: true, Threads: 8, Unseen: 9, Held: HeldTraced, Waited: []Waited{{1, 2, 3}}, Levels: []Level{{1, "g", 2, 3, 4}}}
+	v := reflect.ValueOf(&all).Elem()
 	for i := range v.NumField() {
-		if v.Field(i).Kind() == reflect.Int64 && v.Field(i).Int() == Absent {
-			v.Field(i).SetInt(int64(1000 + i))
+		if v.Field(i).Type() == reflect.TypeFor[*int64]() {
+			v.Field(i).Set(reflect.ValueOf(p(int64(1000 + i))))
+		}
+		if v.Field(i).IsZero() {
+			t.Errorf("%s is not tried", v.Type().Field(i).Name)
 		}
 	}
-	tick.Mono, tick.Wall, tick.Group, tick.Complete, tick.Threads, tick.Unseen, tick.Held, tick.Waited = 5, 6, 7, true, 8, 9, HeldTraced, []Waited{{1, 2, 3}}
-	none := newTick()
-	none.Mono = 4
-	s := read(t, none.line(), tick.line())
-	if !reflect.DeepEqual(s.Points[1], tick) {
-		t.Errorf("%+v\nwas written as %+v", s.Points[1], tick)
-	}
-	if none.Waited = []Waited(nil); len(s.Points) != 3 || fmt.Sprint(s.Points[0]) != fmt.Sprint(none) {
-		t.Errorf("%+v\nwas written as %+v", s.Points[0], none)
+	none := Sample{MonoNS: 4}
+	s := read(t, Line{Kind: KindSample, Sample: none}, Line{Kind: KindSample, Sample: all})
+	if len(s.Points) != 3 || !reflect.DeepEqual(s.Points[:2], []Sample{none, all}) {
+		t.Errorf("%+v\nand %+v\nwere written as %+v", none, all, s.Points)
 	}
 }
 
 // TestSeconds: a second's figures are those of the line; how many levels are kept is bounded, and their names' length.
 func TestSeconds(t *testing.T) {
-	l := Line{Kind: KindSecond, MonoNS: 7, Group: 2, MemoryBytes: p(1), StealNS: p(2), MachineNS: p(3), PressureNS: p(4)}
+	l := Line{Kind: KindSecond, Sample: Sample{MonoNS: 7, Group: 2, MemoryBytes: p(1), StealNS: p(2), MachineNS: p(3), PressureNS: p(4)}}
 	for i := range 40 {
 		l.Levels = append(l.Levels, Level{i, strings.Repeat("g", maxText+i), 5, 6, 7})
 	}
-	s := read(t, l, Line{Kind: KindSecond, MonoNS: 8})
+	s := read(t, l, Line{Kind: KindSecond, Sample: Sample{MonoNS: 8}})
 	if len(s.Seconds) != 2 {
 		t.Fatalf("%+v", s.Seconds)
 	}
@@ -127,10 +113,10 @@ func TestSeconds(t *testing.T) {
 	if len(got.Levels) != 32 || got.Levels[0].Group != strings.Repeat("g", maxText) || got.Levels[1].Group != strings.Repeat("g", maxText)+"..." || got.Levels[31].Depth != 31 {
 		t.Errorf("%d levels, %v", len(got.Levels), got.Levels[1])
 	}
-	if got.Levels = nil; !reflect.DeepEqual(got, Second{Mono: 7, Group: 2, Memory: 1, Steal: 2, Machine: 3, Pressure: 4}) {
+	if got.Levels = nil; !reflect.DeepEqual(got, Sample{MonoNS: 7, Group: 2, MemoryBytes: p(1), StealNS: p(2), MachineNS: p(3), PressureNS: p(4)}) {
 		t.Errorf("%+v", got)
 	}
-	if got := s.Seconds[1]; got.Memory != Absent || got.Steal != Absent || got.Machine != Absent || got.Pressure != Absent {
+	if got := s.Seconds[1]; !reflect.DeepEqual(got, Sample{MonoNS: 8}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -145,7 +131,7 @@ func TestConnections(t *testing.T) {
 				sockets[i].Local = "10.0.0.1:81"
 			}
 		}
-		return Line{Kind: KindSockets, MonoNS: mono, SinceNS: mono - 1, Count: len(sockets), Sockets: sockets}
+		return Line{Kind: KindSockets, Sample: Sample{MonoNS: mono}, SinceNS: mono - 1, Count: len(sockets), Sockets: sockets}
 	}
 	s := read(t,
 		look(10, Socket{Retransmitted: 5, OutOfOrder: 3, Needless: 2}),
@@ -153,7 +139,7 @@ func TestConnections(t *testing.T) {
 		look(30, Socket{Retransmitted: 7, OutOfOrder: 4, Needless: 3}),
 		look(40, Socket{Retransmitted: 1, OutOfOrder: 0, Needless: 0}),
 		look(50, Socket{Retransmitted: 1, OutOfOrder: 0, Needless: 9}),
-		Line{Kind: KindSockets, MonoNS: 60, Sockets: []Socket{{Local: "nowhere", Remote: "10.0.0.2:9"}}})
+		Line{Kind: KindSockets, Sample: Sample{MonoNS: 60}, Sockets: []Socket{{Local: "nowhere", Remote: "10.0.0.2:9"}}})
 	if len(s.Connections) != 2 || s.Most != 2 || s.Looks != 6 || len(s.Warnings) != 1 || !strings.HasPrefix(s.Warnings[0].Text, "1 damaged") {
 		t.Fatalf("%d connections, %d at most, %d looks, %v", len(s.Connections), s.Most, s.Looks, s.Warnings)
 	}
@@ -183,13 +169,13 @@ func TestItself(t *testing.T) {
 		lines []Line
 		want  Itself
 	}{
-		"counted":       {[]Line{{MonoNS: 5, Own: new(2), Unsure: 1}, {MonoNS: 6, Own: new(1), Unsure: 2}, {MonoNS: 7}}, Itself{First: 5, Last: 6, Own: 2, Unsure: 3}},
-		"not counted":   {[]Line{{MonoNS: 5}}, Itself{}},
-		"listed":        {[]Line{{MonoNS: 5, All: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, Itself{First: 5, Last: 5, Own: 2}},
-		"others' end":   {[]Line{{MonoNS: 5, All: true, Sockets: []Socket{ends(a, b, false), ends(b, a, true)}}}, Itself{First: 5, Last: 5}},
-		"new meanwhile": {[]Line{{MonoNS: 5, All: true, Sockets: []Socket{ends(a, b, false)}}, {MonoNS: 9, All: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, Itself{First: 5, Last: 9, Own: 2, Unsure: 1}},
-		"no address":    {[]Line{{MonoNS: 5, All: true, Sockets: []Socket{ends("x", b, false)}}}, Itself{First: 5, Last: 5, Unsure: 1}},
-		"bounded":       {[]Line{{MonoNS: 5, Own: new(0), Unsure: maxConnections}, {MonoNS: 6, Own: new(0), Unsure: 9}}, Itself{First: 5, Last: 6, Unsure: maxConnections}},
+		"counted":       {[]Line{{Sample: Sample{MonoNS: 5}, Own: new(2), Unsure: 1}, {Sample: Sample{MonoNS: 6}, Own: new(1), Unsure: 2}, {Sample: Sample{MonoNS: 7}}}, Itself{First: 5, Last: 6, Own: 2, Unsure: 3}},
+		"not counted":   {[]Line{{Sample: Sample{MonoNS: 5}}}, Itself{}},
+		"listed":        {[]Line{{Sample: Sample{MonoNS: 5}, All: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, Itself{First: 5, Last: 5, Own: 2}},
+		"others' end":   {[]Line{{Sample: Sample{MonoNS: 5}, All: true, Sockets: []Socket{ends(a, b, false), ends(b, a, true)}}}, Itself{First: 5, Last: 5}},
+		"new meanwhile": {[]Line{{Sample: Sample{MonoNS: 5}, All: true, Sockets: []Socket{ends(a, b, false)}}, {Sample: Sample{MonoNS: 9}, All: true, Sockets: []Socket{ends(a, b, false), ends(b, a, false)}}}, Itself{First: 5, Last: 9, Own: 2, Unsure: 1}},
+		"no address":    {[]Line{{Sample: Sample{MonoNS: 5}, All: true, Sockets: []Socket{ends("x", b, false)}}}, Itself{First: 5, Last: 5, Unsure: 1}},
+		"bounded":       {[]Line{{Sample: Sample{MonoNS: 5}, Own: new(0), Unsure: maxConnections}, {Sample: Sample{MonoNS: 6}, Own: new(0), Unsure: 9}}, Itself{First: 5, Last: 6, Unsure: maxConnections}},
 	} {
 		for i := range c.lines {
 			c.lines[i].Kind = KindSockets
@@ -212,9 +198,9 @@ func TestReaderKeeps(t *testing.T) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for _, l := range []Line{
-		{Kind: KindStart, Schema: Schema, MonoNS: 1, PID: 7, IntervalNS: 8, States: true, Facts: &bundle.Host{Kernel: long, Go: "go1.26"}},
-		{Kind: KindSample, MonoNS: 2, Waited: waited}, {Kind: KindSample, MonoNS: 2, Threads: 3},
-		{Kind: KindTrace, MonoNS: 3, WallNS: 4}, {Kind: KindEnd, MonoNS: 5, CostNS: 6, Warnings: warnings},
+		{Kind: KindStart, Schema: Schema, Sample: Sample{MonoNS: 1}, PID: 7, IntervalNS: 8, States: true, Facts: &bundle.Host{Kernel: long, Go: "go1.26"}},
+		{Kind: KindSample, Sample: Sample{MonoNS: 2, Waited: waited}}, {Kind: KindSample, Sample: Sample{MonoNS: 2, Threads: 3}},
+		{Kind: KindTrace, Sample: Sample{MonoNS: 3, WallNS: 4}}, {Kind: KindEnd, Sample: Sample{MonoNS: 5}, CostNS: 6, Warnings: warnings},
 	} {
 		must.Do(t, enc.Encode(l))
 	}
@@ -225,7 +211,7 @@ func TestReaderKeeps(t *testing.T) {
 	if len(s.Warnings) != 50 || len(s.Warnings[0].Code) > maxText+3 || len(s.Points) != 1 || len(s.Points[0].Waited) != maxWaited {
 		t.Errorf("%d warnings, %d samples", len(s.Warnings), len(s.Points))
 	}
-	if s.Traced == nil || s.Traced.Mono != 3 || s.Traced.Wall != 4 {
+	if s.Traced == nil || s.Traced.MonoNS != 3 || s.Traced.WallNS != 4 {
 		t.Errorf("%+v", s.Traced)
 	}
 }
@@ -242,24 +228,26 @@ func TestLineBounds(t *testing.T) {
 	}
 }
 
-// TestLogSeconds: of a long recording's seconds neighbours are left out, evenly, and no other line.
+// TestLogSeconds: of a long recording's seconds neighbours are left out, evenly, but never the newest, and no other line.
 func TestLogSeconds(t *testing.T) {
-	var l log
-	l.lines = append(l.lines, Line{Kind: KindMark, MonoNS: 1})
-	for i := range 3 * maxSeconds {
-		l.second(Line{Kind: KindSecond, MonoNS: int64(i)})
-	}
-	last, n := int64(-1), 0
-	for _, x := range l.lines {
-		if x.Kind == KindSecond {
-			if gap := x.MonoNS - last; n > 0 && (gap < int64(l.secondsAre) || gap >= 2*int64(l.secondsAre)) {
-				t.Fatalf("from %d to %d, one of %d is kept", last, x.MonoNS, l.secondsAre)
-			}
-			last = x.MonoNS
-			n++
+	l := log{others: []Line{{Kind: KindMark, Sample: Sample{MonoNS: 1}}}}
+	const n = 3*maxSeconds + 1
+	for i := range n {
+		l.seconds.add(Sample{MonoNS: int64(i)}, maxSeconds)
+		if kept := l.seconds.kept; kept[len(kept)-1].MonoNS != int64(i) {
+			t.Fatalf("the newest of %d is %d", i+1, kept[len(kept)-1].MonoNS)
 		}
 	}
-	if l.lines[0].Kind != KindMark || n != l.seconds || n < maxSeconds/2 || n >= maxSeconds || l.secondsAre != 4 {
-		t.Errorf("%d seconds are kept, %d are counted, one of %d", n, l.seconds, l.secondsAre)
+	kept, every := l.seconds.kept, int64(l.seconds.every)
+	for i := 1; i < len(kept)-1; i++ {
+		if gap := kept[i].MonoNS - kept[i-1].MonoNS; gap < every/2 || gap > every {
+			t.Fatalf("from %d to %d, one of %d is kept", kept[i-1].MonoNS, kept[i].MonoNS, every)
+		}
+	}
+	if len(kept) < maxSeconds/2 || len(kept) >= maxSeconds || every != 4 {
+		t.Errorf("%d seconds are kept, one of %d", len(kept), every)
+	}
+	if got := bytes.Count(l.encode(Line{}, Line{}), []byte("\n")); got != len(kept)+3 {
+		t.Errorf("%d lines", got)
 	}
 }

@@ -17,13 +17,9 @@ const (
 )
 
 // A Line is one line of host.jsonl: which fields are there depends on Kind.
-// Counters that could not be read are absent, which is not the same as 0.
 type Line struct {
 	Kind string `json:"kind"`
-	// MonoNS is CLOCK_MONOTONIC, WallNS is time since 1970, both of the
-	// recording side.
-	MonoNS int64 `json:"mono_ns"`
-	WallNS int64 `json:"wall_ns"`
+	Sample
 
 	// Start.
 	Schema     string       `json:"schema,omitempty"`
@@ -33,8 +29,35 @@ type Line struct {
 	// States says that samples have the process's state where that is none in which it may run.
 	States bool `json:"states,omitempty"`
 
-	// Sample. Group counts the groups the process was in: counters of two
-	// groups must not be compared.
+	// Sockets. Count is how many the process has, of which Sockets lists those
+	// that have sent again or got out of order since SinceNS, when they were
+	// looked at before; All says that it lists the others, too.
+	Count   int      `json:"count,omitempty"`
+	SinceNS int64    `json:"since_ns,omitempty"`
+	All     bool     `json:"all,omitempty"`
+	Sockets []Socket `json:"sockets,omitempty"`
+	// Own counts those of Count whose other end is the process's as well, Unsure connections of which that may have been so:
+	// they were opened and closed between two looks, and had one end at an address that the process listens on, which
+	// Listens gives.
+	Own     *int     `json:"own,omitempty"`
+	Unsure  int      `json:"unsure,omitempty"`
+	Listens []string `json:"listens,omitempty"`
+
+	// Mark and end.
+	Text     string           `json:"text,omitempty"`
+	CostNS   int64            `json:"cost_ns,omitempty"` // CPU time of sampling
+	Late     int              `json:"late,omitempty"`    // samples that came more than an interval late
+	Warnings []bundle.Warning `json:"warnings,omitempty"`
+}
+
+// A Sample is what was read at one time. A counter that could not be read is nil, which is not the same as 0.
+type Sample struct {
+	// MonoNS is CLOCK_MONOTONIC, WallNS is time since 1970, both of the
+	// recording side.
+	MonoNS int64 `json:"mono_ns"`
+	WallNS int64 `json:"wall_ns"`
+
+	// Group counts the groups the process was in: counters of two groups must not be compared.
 	Group             int    `json:"group,omitempty"`
 	Periods           *int64 `json:"periods,omitempty"`
 	ThrottledPeriods  *int64 `json:"throttled_periods,omitempty"`
@@ -60,7 +83,7 @@ type Line struct {
 	// Waited are the threads that waited for a CPU for a millisecond and more since the sample before.
 	Waited []Waited `json:"waited,omitempty"`
 
-	// Second.
+	// Lines of KindSecond alone have the rest.
 	Levels            []Level `json:"levels,omitempty"`
 	MemoryBytes       *int64  `json:"memory_bytes,omitempty"`
 	InactiveFileBytes *int64  `json:"inactive_file_bytes,omitempty"`
@@ -68,26 +91,6 @@ type Line struct {
 	StealNS           *int64  `json:"steal_ns,omitempty"`
 	MachineNS         *int64  `json:"machine_ns,omitempty"`  // CPU time that all processes of the machine had
 	PressureNS        *int64  `json:"pressure_ns,omitempty"` // time in which any of them waited for a CPU (PSI)
-
-	// Sockets. Count is how many the process has, of which Sockets lists those
-	// that have sent again or got out of order since SinceNS, when they were
-	// looked at before; All says that it lists the others, too.
-	Count   int      `json:"count,omitempty"`
-	SinceNS int64    `json:"since_ns,omitempty"`
-	All     bool     `json:"all,omitempty"`
-	Sockets []Socket `json:"sockets,omitempty"`
-	// Own counts those of Count whose other end is the process's as well, Unsure connections of which that may have been so:
-	// they were opened and closed between two looks, and had one end at an address that the process listens on, which
-	// Listens gives.
-	Own     *int     `json:"own,omitempty"`
-	Unsure  int      `json:"unsure,omitempty"`
-	Listens []string `json:"listens,omitempty"`
-
-	// Mark and end.
-	Text     string           `json:"text,omitempty"`
-	CostNS   int64            `json:"cost_ns,omitempty"` // CPU time of sampling
-	Late     int              `json:"late,omitempty"`    // samples that came more than an interval late
-	Warnings []bundle.Warning `json:"warnings,omitempty"`
 }
 
 // Waited is a thread's number, how long it was runnable without running, and how long it ran.

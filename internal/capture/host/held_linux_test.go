@@ -36,11 +36,11 @@ func TestHeld(t *testing.T) {
 	held, free := 0, 0
 	for _, p := range samples.Points {
 		switch {
-		case p.Mono < from:
+		case p.MonoNS < from:
 			if free++; p.Held != "" {
 				t.Errorf("held by %q while it slept", p.Held)
 			}
-		case p.Mono > at:
+		case p.MonoNS > at:
 			if held++; p.Held != HeldStopped {
 				t.Errorf("held by %q while it was stopped", p.Held)
 			}

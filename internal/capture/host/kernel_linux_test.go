@@ -21,8 +21,8 @@ import (
 func summarize(t *testing.T, s *host.Samples) *report.Host {
 	t.Helper()
 	first, last := &s.Points[0], &s.Points[len(s.Points)-1]
-	snapshot := &tracefmt.ClockSnapshot{Mono: uint64(first.Mono), UnixSec: uint64(first.Wall / 1e9), UnixNsec: uint64(first.Wall % 1e9)}
-	h := must.Have(hostjoin.Summarize(s, hostjoin.Window{Start: first.Mono, End: last.Mono, Snapshot: snapshot, At: first.Mono}, &report.Report{}))(t)
+	snapshot := &tracefmt.ClockSnapshot{Mono: uint64(first.MonoNS), UnixSec: uint64(first.WallNS / 1e9), UnixNsec: uint64(first.WallNS % 1e9)}
+	h := must.Have(hostjoin.Summarize(s, hostjoin.Window{Start: first.MonoNS, End: last.MonoNS, Snapshot: snapshot, At: first.MonoNS}, &report.Report{}))(t)
 	return h
 }
 
@@ -46,8 +46,8 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 			h := summarize(t, samples)
 			got, periods := h.Quota.OwnNS, h.Quota.ThrottledPeriods
 			if where == "ancestor" {
-				got = samples.Points[len(samples.Points)-1].Ancestor - samples.Points[0].Ancestor
-				periods = samples.Points[len(samples.Points)-1].AncestorPeriods - samples.Points[0].AncestorPeriods
+				got = *samples.Points[len(samples.Points)-1].AncestorNS - *samples.Points[0].AncestorNS
+				periods = *samples.Points[len(samples.Points)-1].AncestorPeriods - *samples.Points[0].AncestorPeriods
 			}
 			if got != to-from || periods != toPeriods-fromPeriods || to == from {
 				t.Errorf("throttled %d ns in %d periods by the samples, %d ns in %d by the kernel", got, periods, to-from, toPeriods-fromPeriods)

@@ -299,16 +299,16 @@ func TestSamplerOfItself(t *testing.T) {
 	}
 	got, _ := readBack(t, rec)
 	first, last := got.Points[0], got.Points[len(got.Points)-1]
-	if first.User+first.System < 0 || last.User+last.System > last.Mono || first.Threads < 2 || first.Rss < 1<<20 || first.Minor < 1 || first.Major < 0 || first.Retransmitted == Absent {
+	if *first.UserNS+*first.SystemNS < 0 || *last.UserNS+*last.SystemNS > last.MonoNS || first.Threads < 2 || *first.RSSBytes < 1<<20 || *first.MinorFaults < 1 || *first.MajorFaults < 0 || first.Retransmitted == nil {
 		t.Errorf("%+v", first)
 	}
-	if schedstat(t) && (first.Run <= 0 || last.Run < first.Run || last.Delay < first.Delay || last.Run > int64(runtime.NumCPU()+1)*last.Mono) {
+	if schedstat(t) && (*first.RunNS <= 0 || *last.RunNS < *first.RunNS || *last.RunDelayNS < *first.RunDelayNS || *last.RunNS > int64(runtime.NumCPU()+1)*last.MonoNS) {
 		t.Errorf("%+v to %+v", first, last)
 	}
-	if got.Traced == nil || got.Traced.Wall < asked.UnixNano()-int64(time.Second) || got.Traced.Wall > asked.UnixNano()+int64(time.Second) || got.Traced.Mono > first.Mono {
+	if got.Traced == nil || got.Traced.WallNS < asked.UnixNano()-int64(time.Second) || got.Traced.WallNS > asked.UnixNano()+int64(time.Second) || got.Traced.MonoNS > first.MonoNS {
 		t.Errorf("asked at %d, it says %+v", asked.UnixNano(), got.Traced)
 	}
-	if len(got.Seconds) < 2 || got.Seconds[0].Machine == Absent || got.Seconds[0].Machine <= 0 || got.CostNS <= 0 || time.Duration(got.CostNS) != rec.Cost || got.PID != os.Getpid() || got.IntervalNS != int64(time.Millisecond) || !got.States {
+	if len(got.Seconds) < 2 || got.Seconds[0].MachineNS == nil || *got.Seconds[0].MachineNS <= 0 || got.CostNS <= 0 || time.Duration(got.CostNS) != rec.Cost || got.PID != os.Getpid() || got.IntervalNS != int64(time.Millisecond) || !got.States {
 		t.Errorf("%d seconds, %+v", len(got.Seconds), got)
 	}
 	if got.Looks < 2 || got.Itself.First == 0 || got.Itself.Last <= got.Itself.First {

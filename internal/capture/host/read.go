@@ -24,6 +24,7 @@ const (
 	maxEvents      = 1 << 14
 	maxText        = 300
 	maxWaited      = 256     // threads of a sample
+	maxLevels      = 32      // groups of a second
 	maxCounter     = 1 << 60 // 36 years in ns
 )
 
@@ -38,15 +39,14 @@ type Samples struct {
 	Warnings   []bundle.Warning
 	CostNS     int64
 
-	Points      []Tick
-	wide        int // neighbours that were left out, for a bound on memory
-	Seconds     []Second
+	Points      []Sample // of KindSample
+	Seconds     []Sample // of KindSecond
 	Connections map[Ends]*Connection
 	Events      []Event
-	Most        int   // most connections at a time
-	Looks       int   // lists of sockets
-	Traced      *Tick // when the trace was asked for
-	States      bool  // samples tell when no thread might run
+	Most        int     // most connections at a time
+	Looks       int     // lists of sockets
+	Traced      *Sample // when the trace was asked for
+	States      bool    // samples tell when no thread might run
 	Itself      Itself
 }
 
@@ -58,15 +58,6 @@ type Itself struct {
 	Own, Unsure int
 
 	listed map[Ends]bool // by the first look
-}
-
-// second is what is sampled more rarely.
-type Second struct {
-	Mono              int64
-	Group             int
-	Levels            []Level
-	Memory, Steal     int64
-	Machine, Pressure int64
 }
 
 // A connection is what became of one socket over all lists.
@@ -239,31 +230,29 @@ func clip(s string) string {
 
 // add takes a line; it reports false for one that makes no sense.
 func (s *Samples) add(l *Line) bool {
+	l.Waited = l.Waited[:min(len(l.Waited), maxWaited)]
+	l.Levels = l.Levels[:min(len(l.Levels), maxLevels)]
+	for i := range l.Levels {
+		l.Levels[i].Group = clip(l.Levels[i].Group)
+	}
 	switch l.Kind {
 	case KindSample:
-		t := l.tick()
-		if n := len(s.Points); n > 0 && t.Mono <= s.Points[n-1].Mono {
-			return t.Mono == s.Points[n-1].Mono // time does not go back
+		if n := len(s.Points); n > 0 && l.MonoNS <= s.Points[n-1].MonoNS {
+			return l.MonoNS == s.Points[n-1].MonoNS // time does not go back
 		}
-		s.Points = append(s.Points, t)
+		s.Points = append(s.Points, l.Sample)
 		if len(s.Points) == maxPoints {
 			s.Points = thin(s.Points)
-			s.wide++
 		}
 	case KindSecond:
-		v := Second{Mono: l.MonoNS, Group: l.Group, Memory: value(l.MemoryBytes), Steal: value(l.StealNS), Machine: value(l.MachineNS), Pressure: value(l.PressureNS)}
-		v.Levels = l.Levels[:min(len(l.Levels), 32)]
-		for i := range v.Levels {
-			v.Levels[i].Group = clip(v.Levels[i].Group)
-		}
-		s.Seconds = append(s.Seconds, v)
+		s.Seconds = append(s.Seconds, l.Sample)
 		if len(s.Seconds) == maxSeconds*2 {
 			s.Seconds = thin(s.Seconds)
 		}
 	case KindSockets:
 		return s.addSockets(l)
 	case KindTrace:
-		s.Traced = &Tick{Mono: l.MonoNS, Wall: l.WallNS}
+		s.Traced = &l.Sample
 	case KindEnd:
 		s.CostNS = l.CostNS
 		for _, w := range l.Warnings[:min(len(l.Warnings), 50)] {
@@ -271,24 +260,6 @@ func (s *Samples) add(l *Line) bool {
 		}
 	}
 	return true
-}
-
-func value(v *int64) int64 {
-	if v == nil {
-		return Absent
-	}
-	return *v
-}
-
-func (l *Line) tick() Tick {
-	return Tick{
-		Mono: l.MonoNS, Wall: l.WallNS, Group: l.Group,
-		Periods: value(l.Periods), ThrottledPeriods: value(l.ThrottledPeriods), Throttled: value(l.ThrottledNS), Local: value(l.LocalNS),
-		AncestorPeriods: value(l.AncestorPeriods), Ancestor: value(l.AncestorNS), Complete: l.AncestorsComplete,
-		Usage: value(l.UsageNS), User: value(l.UserNS), System: value(l.SystemNS), Run: value(l.RunNS), Delay: value(l.RunDelayNS), Threads: l.Threads,
-		Rss: value(l.RSSBytes), Minor: value(l.MinorFaults), Major: value(l.MajorFaults), Retransmitted: value(l.Retransmitted), Unseen: l.Unseen,
-		Held: l.Held, Waited: l.Waited[:min(len(l.Waited), maxWaited)],
-	}
 }
 
 func (s *Samples) addSockets(l *Line) bool {

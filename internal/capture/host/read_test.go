@@ -17,13 +17,11 @@ func p(v int64) *int64 { return &v }
 func TestDamagedRecordings(t *testing.T) {
 	var l log
 	for i := range int64(10) {
-		x := newTick()
-		x.Mono, x.Wall = at(i)
-		x.Run = i * ms
-		l.add(&x)
+		mono, wall := at(i)
+		l.samples.add(Sample{MonoNS: mono, WallNS: wall, RunNS: p(i * ms)}, maxSamples)
 	}
 	mono, wall := at(10)
-	good := string(l.encode(Line{Kind: KindStart, Schema: Schema, PID: 7, MonoNS: 1e9, WallNS: 1000e9}, Line{Kind: KindEnd, MonoNS: mono, WallNS: wall}))
+	good := string(l.encode(Line{Kind: KindStart, Schema: Schema, PID: 7, Sample: Sample{MonoNS: 1e9, WallNS: 1000e9}}, Line{Kind: KindEnd, Sample: Sample{MonoNS: mono, WallNS: wall}}))
 	lines := strings.SplitAfter(good, "\n")
 	for _, c := range []struct {
 		name, text, want string
@@ -86,12 +84,11 @@ func (e *endlessly) Read(p []byte) (int, error) {
 func TestEndlessLines(t *testing.T) {
 	var l log
 	for i := range int64(2) {
-		x := newTick()
-		x.Mono, x.Wall = at(i)
-		l.add(&x)
+		mono, wall := at(i)
+		l.samples.add(Sample{MonoNS: mono, WallNS: wall}, maxSamples)
 	}
 	mono, wall := at(2)
-	good := string(l.encode(Line{Kind: KindStart, Schema: Schema, PID: 7, MonoNS: 1e9, WallNS: 1000e9}, Line{Kind: KindEnd, MonoNS: mono, WallNS: wall}))
+	good := string(l.encode(Line{Kind: KindStart, Schema: Schema, PID: 7, Sample: Sample{MonoNS: 1e9, WallNS: 1000e9}}, Line{Kind: KindEnd, Sample: Sample{MonoNS: mono, WallNS: wall}}))
 	for name, text := range map[string]string{"blank lines": strings.Repeat("\n", 1000), "lines": "{}\n", "one line": strings.Repeat("x", 1000)} {
 		in := &counted{Reader: io.MultiReader(strings.NewReader(good), &endlessly{text: text})}
 		s, err := Read(in)
@@ -114,34 +111,33 @@ func TestLongRecording(t *testing.T) {
 	for i := range int64(3 * maxPoints) {
 		mono, wall := at(i)
 		last = mono
-		s.add(&Line{Kind: KindSample, MonoNS: mono, WallNS: wall, ThrottledNS: p(i), Periods: p(i)})
+		s.add(&Line{Kind: KindSample, Sample: Sample{MonoNS: mono, WallNS: wall, ThrottledNS: p(i), Periods: p(i)}})
 		if i%100 == 0 {
-			s.add(&Line{Kind: KindSecond, MonoNS: mono, WallNS: wall})
-			s.add(&Line{Kind: KindSockets, MonoNS: mono, WallNS: wall, Sockets: []Socket{{Local: fmt.Sprintf("127.0.0.1:%d", i%60000+1), Remote: fmt.Sprintf("10.0.%d.%d:1", i/60000, i%250), Retransmitted: i}}})
+			s.add(&Line{Kind: KindSecond, Sample: Sample{MonoNS: mono, WallNS: wall}})
+			s.add(&Line{Kind: KindSockets, Sample: Sample{MonoNS: mono, WallNS: wall}, Sockets: []Socket{{Local: fmt.Sprintf("127.0.0.1:%d", i%60000+1), Remote: fmt.Sprintf("10.0.%d.%d:1", i/60000, i%250), Retransmitted: i}}})
 		}
 	}
 	if len(s.Points) > maxPoints || len(s.Seconds) > 2*maxSeconds || len(s.Connections) > maxConnections || len(s.Events) > maxEvents {
 		t.Errorf("%d points, %d seconds, %d connections, %d events", len(s.Points), len(s.Seconds), len(s.Connections), len(s.Events))
 	}
-	if got := s.Points[len(s.Points)-1].Throttled - s.Points[0].Throttled; got != 3*int64(maxPoints)-1 || s.Points[len(s.Points)-1].Mono != last {
+	if got := *s.Points[len(s.Points)-1].ThrottledNS - *s.Points[0].ThrottledNS; got != 3*int64(maxPoints)-1 || s.Points[len(s.Points)-1].MonoNS != last {
 		t.Errorf("the counters' growth is %d, want %d", got, 3*maxPoints-1)
 	}
 }
 
 // The writer thins long recordings in the same way: sums stay.
 func TestLogKeepsSums(t *testing.T) {
-	var l log
-	n := 3*maxTicks + 17
+	var l series
+	n := 3*maxSamples + 17
 	for i := range n {
-		x := newTick()
-		x.Mono, x.Throttled = int64(i+1), int64(i)
-		l.add(&x)
+		l.add(Sample{MonoNS: int64(i + 1), ThrottledNS: p(int64(i))}, maxSamples)
 	}
-	if len(l.ticks) > maxTicks || l.ticks[0].Throttled != 0 || l.ticks[len(l.ticks)-1].Throttled != int64(n-1) {
-		t.Errorf("%d samples from %d to %d, want 0 to %d", len(l.ticks), l.ticks[0].Throttled, l.ticks[len(l.ticks)-1].Throttled, n-1)
+	first, last := *l.kept[0].ThrottledNS, *l.kept[len(l.kept)-1].ThrottledNS
+	if len(l.kept) > maxSamples || first != 0 || last != int64(n-1) {
+		t.Errorf("%d samples from %d to %d, want 0 to %d", len(l.kept), first, last, n-1)
 	}
-	for i := 1; i < len(l.ticks); i++ {
-		if l.ticks[i].Mono <= l.ticks[i-1].Mono {
+	for i := 1; i < len(l.kept); i++ {
+		if l.kept[i].MonoNS <= l.kept[i-1].MonoNS {
 			t.Fatalf("sample %d is not after the one before", i)
 		}
 	}

@@ -37,7 +37,7 @@ type Sampler struct {
 
 	log      log
 	asked    time.Time
-	last     Tick
+	last     Sample
 	late     int
 	ended    bool
 	warnings []bundle.Warning
@@ -102,7 +102,6 @@ func Start(opts Options) (*Sampler, error) {
 		s.warn(WarnSockets, "the TCP sockets were not sampled: "+why(err))
 	}
 	s.freezer = openFreezer(s.pid)
-	s.last = newTick()
 	s.start = Line{Kind: KindStart, Schema: Schema, PID: s.pid, IntervalNS: int64(s.interval), Facts: s.facts, States: true}
 	s.start.MonoNS, s.start.WallNS = clocks()
 	first := make(chan struct{})
@@ -147,13 +146,13 @@ func (s *Sampler) run(first chan struct{}) {
 	next, _ := clocks()
 	for n := 0; ; n++ {
 		mono, wall := clocks()
-		gap := mono - s.last.Mono
+		gap := mono - s.last.MonoNS
 		if n > 0 && gap > 2*int64(s.interval) {
 			s.late++
 		}
 		again := mono-second >= int64(time.Second)
 		if n > 0 && again {
-			s.follow(mono)
+			s.follow()
 		}
 		s.sample(mono, wall)
 		if again {
@@ -232,60 +231,59 @@ func (s *Sampler) readStat() (procStat, bool) {
 }
 
 func (s *Sampler) sample(mono, wall int64) {
-	t := newTick()
-	t.Mono, t.Wall, t.Group = mono, wall, s.groups
 	st, ok := s.readStat()
 	if !ok {
 		s.end(mono, wall)
 		return
 	}
-	t.User, t.System, t.Threads = st.user*tickNS, st.system*tickNS, int(st.threads)
-	t.Rss, t.Minor, t.Major = st.rss*s.page, st.minor, st.major
-	t.Held = heldBy(st.state)
-	if t.Held == "" && s.freezer >= 0 && isFrozen(s.read(s.freezer)) {
-		t.Held = HeldFrozen
+	x := Sample{
+		MonoNS: mono, WallNS: wall, Group: s.groups, UserNS: new(st.user * tickNS), SystemNS: new(st.system * tickNS), Threads: int(st.threads),
+		RSSBytes: new(st.rss * s.page), MinorFaults: new(st.minor), MajorFaults: new(st.major), Held: heldBy(st.state),
 	}
-	s.sampleGroup(&t)
-	s.sampleThreads(&t)
+	if x.Held == "" && s.freezer >= 0 && isFrozen(s.read(s.freezer)) {
+		x.Held = HeldFrozen
+	}
+	s.sampleGroup(&x)
+	s.sampleThreads(&x)
 	if s.snmp >= 0 {
 		if n, ok := parseRetransmitted(s.read(s.snmp)); ok {
-			t.Retransmitted, t.Unseen = n, s.last.Unseen
-			if s.last.Retransmitted != Absent && n != s.last.Retransmitted && !s.sockets(mono, wall, false) {
-				t.Unseen += n - s.last.Retransmitted
+			x.Retransmitted, x.Unseen = &n, s.last.Unseen
+			if before := s.last.Retransmitted; before != nil && n != *before && !s.sockets(mono, wall, false) {
+				x.Unseen += n - *before
 			}
 		}
 	}
-	s.last = t
+	s.last = x
 	s.samples++
-	s.log.add(&t)
+	s.log.samples.add(x, maxSamples)
 }
 
-func (s *Sampler) sampleGroup(t *Tick) {
+func (s *Sampler) sampleGroup(x *Sample) {
 	var c cgroup.Stat
 	if s.group == nil || s.group.Sample(&c) != nil {
 		return
 	}
 	if c.Has&cgroup.HasUsage != 0 {
-		t.Usage = int64(c.Usage)
+		x.UsageNS = new(int64(c.Usage))
 	}
 	if c.Has&cgroup.HasBandwidth != 0 {
-		t.Periods, t.ThrottledPeriods, t.Throttled = c.Periods, c.ThrottledPeriods, int64(c.Throttled)
+		x.Periods, x.ThrottledPeriods, x.ThrottledNS = new(c.Periods), new(c.ThrottledPeriods), new(int64(c.Throttled))
 	}
 	if c.Has&cgroup.HasLocal != 0 {
-		t.Local = int64(c.Local)
+		x.LocalNS = new(int64(c.Local))
 	}
-	t.AncestorPeriods, t.Ancestor = c.AncestorThrottledPeriods, int64(c.AncestorThrottled)
-	t.Complete = c.Has&cgroup.HasAncestors != 0
+	x.AncestorPeriods, x.AncestorNS = new(c.AncestorThrottledPeriods), new(int64(c.AncestorThrottled))
+	x.AncestorsComplete = c.Has&cgroup.HasAncestors != 0
 }
 
 // maxThreadShare is the share of a CPU that reading the threads may take.
 const maxThreadShare = 100
 
-func (s *Sampler) sampleThreads(t *Tick) {
-	if s.threads == nil || t.Mono < s.threadsNext {
+func (s *Sampler) sampleThreads(x *Sample) {
+	if s.threads == nil || x.MonoNS < s.threadsNext {
 		return
 	}
-	run, delay, err := s.threads.read(t.Threads)
+	run, delay, err := s.threads.read(x.Threads)
 	if err != nil {
 		if s.samples == 0 {
 			s.warn(WarnHost, "the run queue's delay was not sampled: "+err.Error())
@@ -294,13 +292,13 @@ func (s *Sampler) sampleThreads(t *Tick) {
 		}
 		return
 	}
-	t.Run, t.Delay, t.Waited = run, delay, s.threads.waited
+	x.RunNS, x.RunDelayNS, x.Waited = &run, &delay, s.threads.waited
 	now, _ := clocks()
-	s.threadsNext = t.Mono + maxThreadShare*(now-t.Mono) - int64(s.interval)/2
+	s.threadsNext = x.MonoNS + maxThreadShare*(now-x.MonoNS) - int64(s.interval)/2
 }
 
 // follow notices that the process was moved to another group.
-func (s *Sampler) follow(int64) {
+func (s *Sampler) follow() {
 	if s.group == nil || !s.group.Moved() {
 		return
 	}
@@ -320,28 +318,28 @@ func (s *Sampler) everySecond(mono, wall int64) {
 	if s.ended {
 		return
 	}
-	l := Line{Kind: KindSecond, MonoNS: mono, WallNS: wall, Group: s.groups}
+	x := Sample{MonoNS: mono, WallNS: wall, Group: s.groups}
 	if s.group != nil {
 		s.levels = s.group.SampleLevels(s.levels[:0])
 		for _, v := range s.levels {
-			l.Levels = append(l.Levels, Level{v.Depth, v.Group, v.Periods, v.ThrottledPeriods, int64(v.Throttled)})
+			x.Levels = append(x.Levels, Level{v.Depth, v.Group, v.Periods, v.ThrottledPeriods, int64(v.Throttled)})
 		}
 		var m cgroup.MemoryStat
 		if s.group.SampleMemory(&m) == nil {
-			l.MemoryBytes, l.InactiveFileBytes, l.OOMKills = &m.Current, &m.InactiveFile, &m.OOMKills
+			x.MemoryBytes, x.InactiveFileBytes, x.OOMKills = &m.Current, &m.InactiveFile, &m.OOMKills
 		}
 	}
 	if s.machine >= 0 {
 		if machine, steal, ok := parseMachine(s.read(s.machine)); ok {
-			l.MachineNS, l.StealNS = &machine, &steal
+			x.MachineNS, x.StealNS = &machine, &steal
 		}
 	}
 	if s.pressure >= 0 {
 		if n, ok := parsePressure(s.read(s.pressure)); ok {
-			l.PressureNS = &n
+			x.PressureNS = &n
 		}
 	}
-	s.log.second(l)
+	s.log.seconds.add(x, maxSeconds)
 	s.sockets(mono, wall, false)
 }
 
@@ -360,7 +358,7 @@ func (s *Sampler) sockets(mono, wall int64, final bool) (looked bool) {
 	if l != nil {
 		l.MonoNS, l.WallNS = mono, wall
 		s.log.sockets += len(l.Sockets)
-		s.log.lines = append(s.log.lines, *l)
+		s.log.others = append(s.log.others, *l)
 	}
 	return looked
 }
@@ -369,7 +367,7 @@ func (s *Sampler) end(mono, wall int64) {
 	s.ended = true
 	text := fmt.Sprintf("process %d ended after %v of sampling", s.pid, time.Duration(mono-s.start.MonoNS).Round(time.Millisecond))
 	s.warn(WarnEnded, text)
-	s.log.lines = append(s.log.lines, Line{Kind: KindMark, MonoNS: mono, WallNS: wall, Text: text})
+	s.log.others = append(s.log.others, Line{Kind: KindMark, Sample: Sample{MonoNS: mono, WallNS: wall}, Text: text})
 }
 
 // Stop takes a last sample and returns the recording. It may be called again,
@@ -401,11 +399,11 @@ func (s *Sampler) Stop() *Recording {
 	r := &Recording{Facts: s.facts, Warnings: s.warnings, Samples: s.samples, Cost: s.cost}
 	if s.samples > 0 {
 		end := Line{Kind: KindEnd, CostNS: int64(s.cost), Late: s.late, Warnings: s.warnings}
-		end.MonoNS, end.WallNS = s.last.Mono, s.last.Wall
+		end.MonoNS, end.WallNS = s.last.MonoNS, s.last.WallNS
 		if !s.asked.IsZero() {
 			mono, wall := clocks()
 			ago := int64(time.Since(s.asked))
-			s.log.lines = append(s.log.lines, Line{Kind: KindTrace, MonoNS: mono - ago, WallNS: wall - ago})
+			s.log.others = append(s.log.others, Line{Kind: KindTrace, Sample: Sample{MonoNS: mono - ago, WallNS: wall - ago}})
 		}
 		r.Data = s.log.encode(s.start, end)
 	}

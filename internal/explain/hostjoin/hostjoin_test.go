@@ -222,7 +222,7 @@ func TestClocks(t *testing.T) {
 		t.Errorf("without any clock: %v", err)
 	}
 	mono, wall := at(10)
-	x.line(host.Line{Kind: host.KindTrace, MonoNS: mono, WallNS: wall})
+	x.line(host.Line{Kind: host.KindTrace, Sample: host.Sample{MonoNS: mono, WallNS: wall}})
 	if h := summarize(t, &x, w, nil); h.Clock != "asked" || h.FromNS != 0 || *h.Lost.CPUNS != 40*ms {
 		t.Errorf("clock %s, from %d, cpu %d", h.Clock, h.FromNS, *h.Lost.CPUNS)
 	}
@@ -243,10 +243,10 @@ func FuzzRead(f *testing.F) {
 		})
 	}
 	mono, wall := at(5)
-	x.line(host.Line{Kind: host.KindSecond, MonoNS: mono, WallNS: wall, StealNS: p(1), MemoryBytes: p(2), Levels: []host.Level{{Depth: 0, Group: "/a", Periods: 1, ThrottledPeriods: 1, ThrottledNS: 1}}})
-	x.line(host.Line{Kind: host.KindSockets, MonoNS: mono, WallNS: wall, All: true, Count: 1, Sockets: []host.Socket{{Local: "127.0.0.1:1", Remote: "[::1]:2", Retransmitted: 3, OutOfOrder: 1, RTTNS: 5}}})
-	x.line(host.Line{Kind: host.KindTrace, MonoNS: mono, WallNS: wall})
-	x.line(host.Line{Kind: host.KindEnd, MonoNS: mono, WallNS: wall, Warnings: []bundle.Warning{{Code: "a", Text: "b"}}})
+	x.line(host.Line{Kind: host.KindSecond, Sample: host.Sample{MonoNS: mono, WallNS: wall, StealNS: p(1), MemoryBytes: p(2), Levels: []host.Level{{Depth: 0, Group: "/a", Periods: 1, ThrottledPeriods: 1, ThrottledNS: 1}}}})
+	x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: mono, WallNS: wall}, All: true, Count: 1, Sockets: []host.Socket{{Local: "127.0.0.1:1", Remote: "[::1]:2", Retransmitted: 3, OutOfOrder: 1, RTTNS: 5}}})
+	x.line(host.Line{Kind: host.KindTrace, Sample: host.Sample{MonoNS: mono, WallNS: wall}})
+	x.line(host.Line{Kind: host.KindEnd, Sample: host.Sample{MonoNS: mono, WallNS: wall}, Warnings: []bundle.Warning{{Code: "a", Text: "b"}}})
 	f.Add(x.b.Bytes())
 	rep := &report.Report{Input: report.Input{DurationNS: 1e9}, Runtime: report.Runtime{Series: &report.Series{StepNS: 1e7, Running: [][2]int64{{0, 1000}}}},
 		Groups: []report.Group{{ID: "g", Bands: []report.Band{{Band: "all", Count: 20, Causes: []report.Cause{{Cause: "network", Share: 1}}}},
@@ -306,12 +306,12 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 	} {
 		var x text
 		x.begin()
-		x.line(host.Line{Kind: host.KindSockets, MonoNS: 1e9, WallNS: 1000e9, All: true})
+		x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: 1e9, WallNS: 1000e9}, All: true})
 		for i := range int64(10) {
 			x.sample(i, func(l *host.Line) { l.RunNS, l.Retransmitted = p(i*ms), p(0) })
 			if int(i) >= 2 && int(i)-2 < len(c.looks) {
 				mono, wall := at(i)
-				x.line(host.Line{Kind: host.KindSockets, MonoNS: mono, WallNS: wall, SinceNS: mono - 20*ms, Count: 1, Sockets: c.looks[i-2]})
+				x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: mono, WallNS: wall}, SinceNS: mono - 20*ms, Count: 1, Sockets: c.looks[i-2]})
 			}
 		}
 		n := summarize(t, &x, window(0, 9), network("outbound")).Network
@@ -338,7 +338,7 @@ func TestLateSample(t *testing.T) {
 		{100, 0, 800},   // left out
 		{910, 950, 950}, // the connections were looked at since
 	} {
-		s := &host.Samples{IntervalNS: 20 * ms, Points: []host.Tick{{Mono: c.before * ms}, {Mono: 1000 * ms}, {Mono: 1020 * ms}}}
+		s := &host.Samples{IntervalNS: 20 * ms, Points: []host.Sample{{MonoNS: c.before * ms}, {MonoNS: 1000 * ms}, {MonoNS: 1020 * ms}}}
 		if got := before(s, &host.Event{Since: c.since * ms, Mono: 1000 * ms}); got != c.want*ms {
 			t.Errorf("%+v: from %d ms", c, got/ms)
 		}

@@ -22,7 +22,7 @@ func LimitsOf(s *host.Samples, w Window) (l Limits, ok bool) {
 		return l, false
 	}
 	v := view{s: s, offset: offset, start: w.Start}
-	v.from, v.to = max(w.Start, s.Points[0].Mono+offset), min(w.End, s.Points[len(s.Points)-1].Mono+offset)
+	v.from, v.to = max(w.Start, s.Points[0].MonoNS+offset), min(w.End, s.Points[len(s.Points)-1].MonoNS+offset)
 	if v.to <= v.from {
 		return l, false
 	}

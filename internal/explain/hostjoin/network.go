@@ -28,7 +28,7 @@ const maxGapShare = 0.1
 func (v *view) network(h *report.Host, rep *report.Report) {
 	n := &h.Network
 	n.Sockets, n.Requests, n.Evidence = []report.HostSocket{}, []report.HostWait{}, []report.Evidence{}
-	n.AllRetransmitted = v.sum(func(t *host.Tick) int64 { return t.Retransmitted }, false)
+	n.AllRetransmitted = v.sum(v.s.Points, func(x *host.Sample) *int64 { return x.Retransmitted }, false)
 	n.Connections = v.s.Most
 	var events []host.Event
 	for _, e := range v.s.Events {
@@ -227,8 +227,8 @@ func (v *view) waits(n *report.HostNetwork, events []host.Event, rep *report.Rep
 func before(s *host.Samples, e *host.Event) int64 {
 	interval := max(s.IntervalNS, 1)
 	from := e.Mono - 2*interval
-	if i, _ := slices.BinarySearchFunc(s.Points, e.Mono, func(t host.Tick, at int64) int { return cmp.Compare(t.Mono, at) }); i > 0 {
-		from = min(from, max(s.Points[i-1].Mono, e.Mono-mostBefore*interval))
+	if i, _ := slices.BinarySearchFunc(s.Points, e.Mono, func(x host.Sample, at int64) int { return cmp.Compare(x.MonoNS, at) }); i > 0 {
+		from = min(from, max(s.Points[i-1].MonoNS, e.Mono-mostBefore*interval))
 	}
 	return max(e.Since, from)
 }

@@ -31,18 +31,18 @@ func NewThreads(s *host.Samples, w Window) (t Threads) {
 		return t
 	}
 	t.of = make(map[uint64][]waited)
-	last := int64(host.Absent)
+	last := (*host.Sample)(nil)
 	for i := range s.Points {
 		p := &s.Points[i]
-		if p.Run == host.Absent {
+		if p.RunNS == nil {
 			continue
 		}
 		for _, x := range p.Waited {
-			if last != host.Absent {
-				t.of[uint64(x[0])] = append(t.of[uint64(x[0])], waited{from: last + offset, to: p.Mono + offset, delay: x[1], ran: x[2]})
+			if last != nil {
+				t.of[uint64(x[0])] = append(t.of[uint64(x[0])], waited{from: last.MonoNS + offset, to: p.MonoNS + offset, delay: x[1], ran: x[2]})
 			}
 		}
-		last = p.Mono
+		last = p
 	}
 	return t
 }

@@ -51,11 +51,11 @@ func Held(s *host.Samples, w Window) (out [][2]int64) {
 		if s.Points[i].Held == "" {
 			continue
 		}
-		from := s.Points[max(i-1, 0)].Mono
+		from := s.Points[max(i-1, 0)].MonoNS
 		for i+1 < len(s.Points) && s.Points[i].Held != "" {
 			i++
 		}
-		out = append(out, [2]int64{from + offset, s.Points[i].Mono + offset})
+		out = append(out, [2]int64{from + offset, s.Points[i].MonoNS + offset})
 	}
 	return out
 }

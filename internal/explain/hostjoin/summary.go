@@ -38,15 +38,15 @@ func join(s *host.Samples, w Window) (offset int64, clock string, ok bool) {
 		if s.Traced == nil {
 			return 0, "", false
 		}
-		return w.Start - s.Traced.Mono, clockAsked, true
+		return w.Start - s.Traced.MonoNS, clockAsked, true
 	}
 	mono := int64(min(w.Snapshot.Mono, 1<<62))
 	wall := time.Unix(int64(min(w.Snapshot.UnixSec, 1<<33)), int64(min(w.Snapshot.UnixNsec, 1e9))).UnixNano()
 	p := &s.Points[0]
-	if d := (p.Wall - p.Mono) - (wall - mono); mono > 0 && d < int64(sameMachine) && d > -int64(sameMachine) {
+	if d := (p.WallNS - p.MonoNS) - (wall - mono); mono > 0 && d < int64(sameMachine) && d > -int64(sameMachine) {
 		return w.At - mono, clockMonotonic, true
 	}
-	return w.At - wall + (p.Wall - p.Mono), clockWall, true
+	return w.At - wall + (p.WallNS - p.MonoNS), clockWall, true
 }
 
 // Summarize says what the samples tell about the time of a trace. Rep is its
@@ -57,7 +57,7 @@ func Summarize(s *host.Samples, w Window, rep *report.Report) (*report.Host, err
 		return nil, fmt.Errorf("%w that can be joined with the trace: it has no clock of its own (Go before 1.25), and they do not say when it was asked for", host.ErrFormat)
 	}
 	v := view{s: s, offset: offset, start: w.Start}
-	first, last := s.Points[0].Mono+offset, s.Points[len(s.Points)-1].Mono+offset
+	first, last := s.Points[0].MonoNS+offset, s.Points[len(s.Points)-1].MonoNS+offset
 	v.from, v.to = max(w.Start, first), min(w.End, last)
 	if v.to <= v.from {
 		return nil, fmt.Errorf("%w of the trace's time: they begin %v after its start and end %v after it", host.ErrFormat,
@@ -120,28 +120,28 @@ func (d *step) part(from, to int64) int64 {
 
 // steps calls f for each step of a counter that touches the view. Counters that
 // are of a group mean nothing across a change of the group.
-func (v *view) steps(of func(*host.Tick) int64, ofGroup bool, f func(step)) (any bool) {
-	var last *host.Tick
-	for i := range v.s.Points {
-		p := &v.s.Points[i]
-		if of(p) == host.Absent {
+func (v *view) steps(samples []host.Sample, of func(*host.Sample) *int64, ofGroup bool, f func(step)) (any bool) {
+	var last *host.Sample
+	for i := range samples {
+		x := &samples[i]
+		if of(x) == nil {
 			continue
 		}
-		if last != nil && (!ofGroup || p.Group == last.Group) && of(p) >= of(last) {
-			if d := (step{last.Mono + v.offset, p.Mono + v.offset, of(p) - of(last)}); d.to > v.from && d.from < v.to {
+		if last != nil && (!ofGroup || x.Group == last.Group) && *of(x) >= *of(last) {
+			if d := (step{last.MonoNS + v.offset, x.MonoNS + v.offset, *of(x) - *of(last)}); d.to > v.from && d.from < v.to {
 				any = true
 				f(d)
 			}
 		}
-		last = p
+		last = x
 	}
 	return any
 }
 
 // sum is how much a counter grew in the view; nil if it was not read.
-func (v *view) sum(of func(*host.Tick) int64, ofGroup bool) *int64 {
+func (v *view) sum(samples []host.Sample, of func(*host.Sample) *int64, ofGroup bool) *int64 {
 	total := int64(0)
-	if !v.steps(of, ofGroup, func(d step) { total += d.part(v.from, v.to) }) {
+	if !v.steps(samples, of, ofGroup, func(d step) { total += d.part(v.from, v.to) }) {
 		return nil
 	}
 	return &total
@@ -151,7 +151,7 @@ func (v *view) sum(of func(*host.Tick) int64, ofGroup bool) *int64 {
 func (v *view) longDelay() *int64 {
 	total := int64(0)
 	for i := range v.s.Points {
-		if p := &v.s.Points[i]; p.Mono+v.offset > v.from && p.Mono+v.offset <= v.to {
+		if p := &v.s.Points[i]; p.MonoNS+v.offset > v.from && p.MonoNS+v.offset <= v.to {
 			for _, x := range p.Waited {
 				total += x[1]
 			}
@@ -165,28 +165,36 @@ func (v *view) longDelay() *int64 {
 
 // around are the samples that enclose the view, of one group; the group's
 // counters between them are what quotas did.
-func (v *view) around() (from, to *host.Tick) {
+func (v *view) around() (from, to *host.Sample) {
 	points := v.s.Points
-	a, _ := slices.BinarySearchFunc(points, v.from-v.offset+1, func(p host.Tick, t int64) int { return cmp.Compare(p.Mono, t) })
-	b, _ := slices.BinarySearchFunc(points, v.to-v.offset, func(p host.Tick, t int64) int { return cmp.Compare(p.Mono, t) })
+	a, _ := slices.BinarySearchFunc(points, v.from-v.offset+1, func(x host.Sample, t int64) int { return cmp.Compare(x.MonoNS, t) })
+	b, _ := slices.BinarySearchFunc(points, v.to-v.offset, func(x host.Sample, t int64) int { return cmp.Compare(x.MonoNS, t) })
 	return &points[max(a-1, 0)], &points[min(b, len(points)-1)]
 }
 
-func stat(t *host.Tick) *cgroup.Stat {
+func stat(x *host.Sample) *cgroup.Stat {
 	c := &cgroup.Stat{}
-	if t.Periods != host.Absent && t.Throttled != host.Absent {
+	if x.Periods != nil && x.ThrottledNS != nil {
 		c.Has |= cgroup.HasBandwidth
-		c.Periods, c.ThrottledPeriods, c.Throttled = t.Periods, max(0, t.ThrottledPeriods), time.Duration(t.Throttled)
+		c.Periods, c.ThrottledPeriods, c.Throttled = *x.Periods, known(x.ThrottledPeriods), time.Duration(*x.ThrottledNS)
 	}
-	if t.Local != host.Absent {
+	if x.LocalNS != nil {
 		c.Has |= cgroup.HasLocal
-		c.Local = time.Duration(t.Local)
+		c.Local = time.Duration(*x.LocalNS)
 	}
-	if t.Complete {
+	if x.AncestorsComplete {
 		c.Has |= cgroup.HasAncestors
 	}
-	c.AncestorThrottled, c.AncestorThrottledPeriods = time.Duration(max(0, t.Ancestor)), max(0, t.AncestorPeriods)
+	c.AncestorThrottled, c.AncestorThrottledPeriods = time.Duration(known(x.AncestorNS)), known(x.AncestorPeriods)
 	return c
+}
+
+// known is a counter, 0 if it was not read.
+func known(counter *int64) int64 {
+	if counter == nil {
+		return 0
+	}
+	return *counter
 }
 
 // quota compares the counters at both ends of the view.
@@ -229,49 +237,44 @@ func (v *view) throttledGroup(verdict cgroup.Verdict) string {
 }
 
 // held is the counter of the time for which quotas held the group back.
-func held(t *host.Tick) int64 {
+func held(x *host.Sample) *int64 {
 	switch {
-	case t.Local != host.Absent:
-		return t.Local
-	case t.Throttled != host.Absent:
-		return t.Throttled + max(0, t.Ancestor)
+	case x.LocalNS != nil:
+		return x.LocalNS
+	case x.ThrottledNS != nil:
+		return new(*x.ThrottledNS + known(x.AncestorNS))
 	}
-	return host.Absent
+	return nil
 }
 
-func delayed(t *host.Tick) int64 { return t.Delay }
+func delayed(x *host.Sample) *int64 { return x.RunDelayNS }
 
-// cpu is the CPU time of the process: to the ns where the kernel tells it by
-// thread, else in ticks of 10 ms.
-func cpu(t *host.Tick) int64 {
-	if t.Run != host.Absent {
-		return t.Run
-	}
-	return host.Absent
-}
+// cpu is the CPU time of the process, to the ns, where the kernel has it by thread.
+func cpu(x *host.Sample) *int64 { return x.RunNS }
 
-func ticks(t *host.Tick) int64 {
-	if t.User == host.Absent || t.System == host.Absent {
-		return host.Absent
+// ticks is the CPU time of the process in ticks of 10 ms.
+func ticks(x *host.Sample) *int64 {
+	if x.UserNS == nil || x.SystemNS == nil {
+		return nil
 	}
-	return t.User + t.System
+	return new(*x.UserNS + *x.SystemNS)
 }
 
 // lost splits the time for which threads did not run although they wanted to.
 func (v *view) lost(h *report.Host, rep *report.Report) {
 	l := &h.Lost
-	l.RunDelayNS = v.sum(delayed, false)
-	if l.CPUNS = v.sum(cpu, false); l.CPUNS == nil {
-		l.CPUNS = v.sum(ticks, false)
+	l.RunDelayNS = v.sum(v.s.Points, delayed, false)
+	if l.CPUNS = v.sum(v.s.Points, cpu, false); l.CPUNS == nil {
+		l.CPUNS = v.sum(v.s.Points, ticks, false)
 	}
 	l.LongDelayNS = v.longDelay()
-	l.QuotaNS = v.sum(held, true)
+	l.QuotaNS = v.sum(v.s.Points, held, true)
 	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
 		l.QuotaNS = nil // the own quota held nothing back; what those above did cannot be seen
 	}
-	l.StealNS = v.rare(func(x *host.Second) int64 { return x.Steal })
-	l.MachineNS = v.rare(func(x *host.Second) int64 { return x.Machine })
-	l.PressureNS = v.rare(func(x *host.Second) int64 { return x.Pressure })
+	l.StealNS = v.sum(v.s.Seconds, func(x *host.Sample) *int64 { return x.StealNS }, false)
+	l.MachineNS = v.sum(v.s.Seconds, func(x *host.Sample) *int64 { return x.MachineNS }, false)
+	l.PressureNS = v.sum(v.s.Seconds, func(x *host.Sample) *int64 { return x.PressureNS }, false)
 	if b, ok := busy(rep, v.from-v.start, v.to-v.start); ok {
 		l.BusyNS = &b
 	}
@@ -302,9 +305,9 @@ func (v *view) split() (queue, unsplit int64, free []step) {
 		held int64
 	}
 	var slots []slot
-	v.steps(delayed, false, func(d step) { slots = append(slots, slot{step: d}) })
+	v.steps(v.s.Points, delayed, false, func(d step) { slots = append(slots, slot{step: d}) })
 	k := 0
-	v.steps(held, true, func(d step) {
+	v.steps(v.s.Points, held, true, func(d step) {
 		for k < len(slots)-1 && slots[k].to < d.to {
 			k++
 		}
@@ -349,10 +352,10 @@ func (v *view) split() (queue, unsplit int64, free []step) {
 func (v *view) offCPU(rep *report.Report, free []step) (off int64) {
 	used := make([]int64, len(free))
 	of, first := cpu, 0
-	if v.sum(cpu, false) == nil {
+	if v.sum(v.s.Points, cpu, false) == nil {
 		of = ticks
 	}
-	v.steps(of, false, func(d step) {
+	v.steps(v.s.Points, of, false, func(d step) {
 		for first < len(free) && free[first].to <= d.from {
 			first++
 		}
@@ -365,31 +368,6 @@ func (v *view) offCPU(rep *report.Report, free []step) (off int64) {
 		off += max(0, min(ran-used[i], d.grown))
 	}
 	return off
-}
-
-// rare is how much a counter grew in the view that is read once a second; nil if it
-// was not.
-func (v *view) rare(of func(*host.Second) int64) *int64 {
-	var last *host.Second
-	total, any := int64(0), false
-	for i := range v.s.Seconds {
-		x := &v.s.Seconds[i]
-		if of(x) == host.Absent {
-			continue
-		}
-		if last != nil && of(x) >= of(last) {
-			d := step{last.Mono + v.offset, x.Mono + v.offset, of(x) - of(last)}
-			if d.to > v.from && d.from < v.to {
-				any = true
-				total += d.part(v.from, v.to)
-			}
-		}
-		last = x
-	}
-	if !any {
-		return nil
-	}
-	return &total
 }
 
 // busy is how long goroutines ran in a part of the trace, by its series.
@@ -414,13 +392,13 @@ func busy(rep *report.Report, from, to int64) (int64, bool) {
 
 func (v *view) memory(h *report.Host) {
 	for i := range v.s.Points {
-		if p := &v.s.Points[i]; v.within(p.Mono) {
-			h.Memory.RSSMaxBytes = max(h.Memory.RSSMaxBytes, p.Rss)
+		if p := &v.s.Points[i]; v.within(p.MonoNS) {
+			h.Memory.RSSMaxBytes = max(h.Memory.RSSMaxBytes, known(p.RSSBytes))
 		}
 	}
 	for i := range v.s.Seconds {
-		if x := &v.s.Seconds[i]; v.within(x.Mono) {
-			h.Memory.GroupMaxBytes = max(h.Memory.GroupMaxBytes, x.Memory)
+		if x := &v.s.Seconds[i]; v.within(x.MonoNS) {
+			h.Memory.GroupMaxBytes = max(h.Memory.GroupMaxBytes, known(x.MemoryBytes))
 		}
 	}
 }
@@ -431,10 +409,10 @@ func (v *view) within(mono int64) bool { return mono+v.offset >= v.from && mono+
 const maxSeries = 500
 
 func (v *view) series(out *report.HostSeries) {
-	grown := func(of func(*host.Tick) int64, ofGroup bool) [][2]int64 {
+	grown := func(of func(*host.Sample) *int64, ofGroup bool) [][2]int64 {
 		width := max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1)
 		list := [][2]int64{}
-		v.steps(of, ofGroup, func(d step) {
+		v.steps(v.s.Points, of, ofGroup, func(d step) {
 			n := d.part(v.from, v.to)
 			at := min(d.to, v.to) - v.start
 			if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
@@ -468,15 +446,15 @@ func (v *view) rss() [][2]int64 {
 	list := [][2]int64{}
 	for i := range v.s.Points {
 		p := &v.s.Points[i]
-		if p.Rss == host.Absent || !v.within(p.Mono) {
+		if p.RSSBytes == nil || !v.within(p.MonoNS) {
 			continue
 		}
-		at := p.Mono + v.offset - v.start
+		at := p.MonoNS + v.offset - v.start
 		if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
-			list[k][1] = max(list[k][1], p.Rss)
+			list[k][1] = max(list[k][1], *p.RSSBytes)
 			continue
 		}
-		list = append(list, [2]int64{at, p.Rss})
+		list = append(list, [2]int64{at, *p.RSSBytes})
 	}
 	return list
 }
