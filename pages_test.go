@@ -36,6 +36,26 @@ func TestLinks(t *testing.T) {
 	}))
 }
 
+// TestReaders: each page for users says in its first line who reads it, and those that one reads from top to bottom, all but the
+// generated ones, the file format's and what is Chinese, are together below 120 kB. Measurements belong into docs/internals.
+func TestReaders(t *testing.T) {
+	size := 0
+	for _, path := range must.Have(filepath.Glob("docs/*.md"))(t) {
+		text := string(must.Have(os.ReadFile(path))(t))
+		if lines := strings.SplitN(text, "\n", 4); len(lines) < 4 || !strings.HasPrefix(lines[2], "For ") && filepath.Base(path) != "findings.zh-CN.md" {
+			t.Errorf("%s: the first line under the title does not say whom it is for", path)
+		}
+		switch strings.TrimSuffix(filepath.Base(path), ".md") {
+		case "findings", "findings.zh-CN", "glossary", "fleet-flags", "bundle", "versions":
+		default:
+			size += len(text)
+		}
+	}
+	if size > 120<<10 {
+		t.Errorf("pages for users have %d bytes together", size)
+	}
+}
+
 // TestChinese: the Chinese README has every command of the English one, but for those of what it leaves out.
 func TestChinese(t *testing.T) {
 	english, chinese := string(must.Have(os.ReadFile("README.md"))(t)), string(must.Have(os.ReadFile("README.zh-CN.md"))(t))

@@ -45,7 +45,7 @@ type config struct {
 
 var targets = []string{"all", "ingest", "work", "query", "scrape"}
 
-// flagsOf returns the flags of a configuration. They are its reference: docs/fleet.md lists them, by a test.
+// flagsOf returns the flags of a configuration. They are its reference: docs/fleet-flags.md lists them, by a test.
 func flagsOf(c *config) *flag.FlagSet {
 	f := flag.NewFlagSet("whylate-fleet", flag.ContinueOnError)
 	f.String("config", "", "`file` with flags, a line each without its dash")

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the reference of docs/fleet.md")
+var update = flag.Bool("update", false, "write the reference of docs/fleet-flags.md")
 
 // TestReference: the documentation lists all flags.
 func TestReference(t *testing.T) {
-	const file, begin, end = "../../../docs/fleet.md", "-update -->\n", "<!-- end -->"
+	const file, begin, end = "../../../docs/fleet-flags.md", "-update -->\n", "<!-- end -->"
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestReference(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if string(data) != want {
-		t.Error("docs/fleet.md is not as the flags are: go test ./cmd/whylate-fleet -run Reference -update")
+		t.Error("docs/fleet-flags.md is not as the flags are: go test ./cmd/whylate-fleet -run Reference -update")
 	}
 }
 
