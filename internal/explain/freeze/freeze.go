@@ -13,8 +13,10 @@ package freeze
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/report"
 )
 
 // Class says which decision a candidate falls under: see Detector.Candidates.
@@ -84,7 +86,7 @@ type Known struct {
 	CPUs     int   // that the process could use at once; 0: not known
 	PeriodNS int64 // of its quota; 0: not known, or there is none
 	// Verdict is own, ancestor or none if that was measured for all of the trace.
-	Verdict string
+	Verdict report.ThrottleVerdict
 }
 
 func (s *silence) length() int64 { return s.End - s.Start }
@@ -277,15 +279,7 @@ func (d *Detector) Any(from, to int64) bool {
 
 // firstAfter returns the index of the first candidate that ends at t or later.
 func (d *Detector) firstAfter(t int64) int {
-	lo, hi := 0, len(d.may)
-	for lo < hi {
-		if mid := (lo + hi) / 2; d.may[mid].End < t {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	return sort.Search(len(d.may), func(i int) bool { return d.may[i].End >= t })
 }
 
 // Candidates calls f for each candidate that overlaps [from, to) or ends within

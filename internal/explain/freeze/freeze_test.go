@@ -16,35 +16,35 @@ func TestVerdicts(t *testing.T) {
 	tests := []struct {
 		name  string
 		world world
-		want  []string // any of these
+		want  verdicts // any of these
 		// period is the one that must be found with own, lost how much CPU time was
 		// really held back, 0: not compared.
 		period int64
 	}{
-		{"a quota of a third, 2 threads that compute", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon}, []string{Own}, 100 * ms},
-		{"a quota of a third, used up like clockwork", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 100*ms, 30*ms, 50_000, 1), lag: soon}, []string{Own}, 100 * ms},
-		{"a quota of a third, a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon}, []string{Own}, 100 * ms},
-		{"a quota nearly enough, a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 85*ms, 6*ms, 1), lag: soon}, []string{Own}, 100 * ms},
-		{"a quota seldom used up", world{threads: 4, length: 8000 * ms, gap: talk, talkative: true, held: quota(8000*ms, 100*ms, 50*ms, 20*ms, 0.2), lag: soon}, []string{Own}, 100 * ms},
-		{"a period of 50 ms", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 50*ms, 20*ms, 4*ms, 1), lag: soon}, []string{Own}, 50 * ms},
-		{"a period of 50 ms, code that computes", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 50*ms, 12*ms, 3*ms, 1), lag: soon}, []string{Own}, 50 * ms},
-		{"a period of 250 ms", world{threads: 4, length: 9000 * ms, gap: talk, talkative: true, held: quota(9000*ms, 250*ms, 120*ms, 20*ms, 1), lag: soon}, []string{Own}, 250 * ms},
-		{"a period of 20 ms", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 20*ms, 8*ms, 2*ms, 1), lag: sometimes(20_000, 300_000)}, []string{Own}, 20 * ms},
-		{"a single P", world{threads: 1, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 100*ms, 40*ms, 8*ms, 1), lag: soon}, []string{Own}, 100 * ms},
+		{"a quota of a third, 2 threads that compute", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon}, verdicts{own}, 100 * ms},
+		{"a quota of a third, used up like clockwork", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 100*ms, 30*ms, 50_000, 1), lag: soon}, verdicts{own}, 100 * ms},
+		{"a quota of a third, a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon}, verdicts{own}, 100 * ms},
+		{"a quota nearly enough, a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 85*ms, 6*ms, 1), lag: soon}, verdicts{own}, 100 * ms},
+		{"a quota seldom used up", world{threads: 4, length: 8000 * ms, gap: talk, talkative: true, held: quota(8000*ms, 100*ms, 50*ms, 20*ms, 0.2), lag: soon}, verdicts{own}, 100 * ms},
+		{"a period of 50 ms", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 50*ms, 20*ms, 4*ms, 1), lag: soon}, verdicts{own}, 50 * ms},
+		{"a period of 50 ms, code that computes", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 50*ms, 12*ms, 3*ms, 1), lag: soon}, verdicts{own}, 50 * ms},
+		{"a period of 250 ms", world{threads: 4, length: 9000 * ms, gap: talk, talkative: true, held: quota(9000*ms, 250*ms, 120*ms, 20*ms, 1), lag: soon}, verdicts{own}, 250 * ms},
+		{"a period of 20 ms", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 20*ms, 8*ms, 2*ms, 1), lag: sometimes(20_000, 300_000)}, verdicts{own}, 20 * ms},
+		{"a single P", world{threads: 1, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 100*ms, 40*ms, 8*ms, 1), lag: soon}, verdicts{own}, 100 * ms},
 		{"generations end in freezes", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon,
-			borders: []int64{700 * ms, 1500 * ms, 2210 * ms, 2950 * ms, 3390 * ms, 4170 * ms}}, []string{Own}, 100 * ms},
+			borders: []int64{700 * ms, 1500 * ms, 2210 * ms, 2950 * ms, 3390 * ms, 4170 * ms}}, verdicts{own}, 100 * ms},
 
-		{"a healthy server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true}, []string{Unknown}, 0},
-		{"code that computes", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor}, []string{Unknown}, 0},
-		{"code that computes alone", world{threads: 1, length: 3000 * ms, gap: turnsOfMonitor}, []string{Unknown}, 0},
-		{"a short trace", world{threads: 4, length: 900 * ms, gap: talk, talkative: true}, []string{Unknown}, 0},
-		{"neighbours and a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: anyhow(3000*ms, 30*ms, 3*ms, 60*ms), lag: soon}, []string{Unknown}, 0},
-		{"neighbours and code that computes", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: anyhow(3000*ms, 30*ms, 3*ms, 60*ms), lag: soon}, []string{Unknown}, 0},
-		{"neighbours with turns of 4 ms", world{threads: 2, length: 3000 * ms, gap: talk, talkative: true, held: onTicks(anyhow(3000*ms, 20*ms, 4*ms, 40*ms)), lag: sometimes(20_000, 60_000)}, []string{Unknown}, 0},
-		{"neighbours with a quota of their own", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: mirrored(quota(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: soon}, []string{Unknown}, 0},
-		{"neighbours with a quota of their own and a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: mirrored(quota(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: soon}, []string{Unknown}, 0},
+		{"a healthy server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true}, verdicts{unknown}, 0},
+		{"code that computes", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor}, verdicts{unknown}, 0},
+		{"code that computes alone", world{threads: 1, length: 3000 * ms, gap: turnsOfMonitor}, verdicts{unknown}, 0},
+		{"a short trace", world{threads: 4, length: 900 * ms, gap: talk, talkative: true}, verdicts{unknown}, 0},
+		{"neighbours and a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: anyhow(3000*ms, 30*ms, 3*ms, 60*ms), lag: soon}, verdicts{unknown}, 0},
+		{"neighbours and code that computes", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: anyhow(3000*ms, 30*ms, 3*ms, 60*ms), lag: soon}, verdicts{unknown}, 0},
+		{"neighbours with turns of 4 ms", world{threads: 2, length: 3000 * ms, gap: talk, talkative: true, held: onTicks(anyhow(3000*ms, 20*ms, 4*ms, 40*ms)), lag: sometimes(20_000, 60_000)}, verdicts{unknown}, 0},
+		{"neighbours with a quota of their own", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: mirrored(quota(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: soon}, verdicts{unknown}, 0},
+		{"neighbours with a quota of their own and a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: mirrored(quota(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: soon}, verdicts{unknown}, 0},
 		{"a quota and neighbours", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true,
-			held: both(quota(3000*ms, 100*ms, 40*ms, 15*ms, 0.5), anyhow(3000*ms, 40*ms, 5*ms, 50*ms)), lag: sometimes(20_000, 8*ms)}, []string{Own, Unknown}, 0},
+			held: both(quota(3000*ms, 100*ms, 40*ms, 15*ms, 0.5), anyhow(3000*ms, 40*ms, 5*ms, 50*ms)), lag: sometimes(20_000, 8*ms)}, verdicts{own, unknown}, 0},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,9 +58,9 @@ func TestVerdicts(t *testing.T) {
 				if !slices.Contains(c.want, v.Verdict) || c.period != 0 && v.PeriodNS != c.period {
 					t.Errorf("seed %d: %s, period %s (score %.1f, %d of %d of at least %s): %s", seed, v.Verdict, millis(v.PeriodNS), v.by.score, v.by.k, v.by.n, millis(v.by.least), v.How)
 				}
-				if v.Verdict == Own && c.period != 0 {
+				if v.Verdict == own && c.period != 0 {
 					c.world.compare(t, d, &v, seed)
-				} else if v.Verdict != Own && (v.LostCPUNS != 0 || v.LostWallNS != 0 || len(v.Stretches()) != 0) {
+				} else if v.Verdict != own && (v.LostCPUNS != 0 || v.LostWallNS != 0 || len(v.Stretches()) != 0) {
 					t.Errorf("seed %d: %s, but %d freezes", seed, v.Verdict, len(v.Stretches()))
 				}
 			}
@@ -132,18 +132,18 @@ func TestKnown(t *testing.T) {
 	}}
 	data := seldom.trace(t, 1)
 	d, v := detect(t, data)
-	if v.Verdict != Unknown || v.LostCPUNS != 0 {
+	if v.Verdict != unknown || v.LostCPUNS != 0 {
 		t.Errorf("three freezes, alone: %s: %s", v.Verdict, v.How)
 	}
-	d.Known = Known{CPUs: 2, PeriodNS: 100e6, Verdict: Own}
-	if v = d.Verdict(); v.Verdict != Own || v.Freezes != 3 || v.CPUs != 2 || v.LostCPUNS < 150*ms || v.LostCPUNS > 220*ms {
+	d.Known = Known{CPUs: 2, PeriodNS: 100e6, Verdict: own}
+	if v = d.Verdict(); v.Verdict != own || v.Freezes != 3 || v.CPUs != 2 || v.LostCPUNS < 150*ms || v.LostCPUNS > 220*ms {
 		t.Errorf("three freezes, known: %s, %d freezes of %d CPUs, lost %s: %s", v.Verdict, v.Freezes, v.CPUs, millis(v.LostCPUNS), v.How)
 	}
 	often := world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon}
 	d, _ = detect(t, often.trace(t, 1))
-	d.Known = Known{Verdict: None}
+	d.Known = Known{Verdict: none}
 	v = d.Verdict()
-	if v.Verdict != None || v.LostWallNS != 0 {
+	if v.Verdict != none || v.LostWallNS != 0 {
 		t.Errorf("measured none: %s: %s", v.Verdict, v.How)
 	}
 	d.Candidates(0, math.MaxInt64, func(c Candidate) {
@@ -175,7 +175,7 @@ func TestFewFreezes(t *testing.T) {
 		{"one alone", at(1158 * ms), 0},
 	} {
 		w := world{threads: 2, length: 4000 * ms, gap: sometimes(100_000, 2_500_000), talkative: true, held: c.held, lag: sometimes(20_000, 900_000)}
-		if _, v := detect(t, w.trace(t, 1)); v.Suspect != c.want || v.Verdict != Unknown || v.LostWallNS != 0 {
+		if _, v := detect(t, w.trace(t, 1)); v.Suspect != c.want || v.Verdict != unknown || v.LostWallNS != 0 {
 			t.Errorf("%s: %d suspect, want %d: %s: %s", c.name, v.Suspect, c.want, v.Verdict, v.How)
 		}
 	}

@@ -79,13 +79,7 @@ func (d *Detector) find(all bool) (best lock) {
 
 // ofLength looks at silences of a length at least.
 func (d *Detector) ofLength(shortest int64, all bool) (best lock) {
-	var ends, lengths []int64
-	for i := len(d.kept) - 1; i >= 0 && len(ends) < maxEnds; i-- {
-		if s := &d.kept[i]; s.Resumed > 0 && s.length() >= shortest {
-			ends = append(ends, s.End)
-			lengths = append(lengths, s.length())
-		}
-	}
+	ends, lengths := d.ends(shortest)
 	if len(ends) < leastEnds {
 		return best
 	}
@@ -115,6 +109,17 @@ func (d *Detector) ofLength(shortest int64, all bool) (best lock) {
 	return best
 }
 
+// ends returns when the last silences of a length at least ended, and their lengths, the last one first.
+func (d *Detector) ends(shortest int64) (ends, lengths []int64) {
+	for i := len(d.kept) - 1; i >= 0 && len(ends) < maxEnds; i-- {
+		if s := &d.kept[i]; s.Resumed > 0 && s.length() >= shortest {
+			ends = append(ends, s.End)
+			lengths = append(lengths, s.length())
+		}
+	}
+	return ends, lengths
+}
+
 // known finds the phase of a quota whose period is known, and that it held the
 // process back: there is nothing to doubt then.
 func (d *Detector) known() (best lock) {
@@ -123,12 +128,7 @@ func (d *Detector) known() (best lock) {
 		period = defaultPeriod
 	}
 	for _, shortest := range []int64{22e6, 12e6, 5e6, 3e6} {
-		var ends []int64
-		for i := len(d.kept) - 1; i >= 0 && len(ends) < maxEnds; i-- {
-			if s := &d.kept[i]; s.Resumed > 0 && s.length() >= shortest {
-				ends = append(ends, s.End)
-			}
-		}
+		ends, _ := d.ends(shortest)
 		if len(ends) < 2 {
 			continue
 		}

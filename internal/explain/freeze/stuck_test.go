@@ -124,7 +124,7 @@ func TestStuck(t *testing.T) {
 	none := pause{name: "idle", from: 60 * ms}
 	third := func(k int) bool { return k%3 == 2 }
 	_, idle := detect(t, none.trace(t, 30, third))
-	if idle.Verdict != Own || idle.PeriodNS != 100*ms || idle.Freezes != 20 {
+	if idle.Verdict != own || idle.PeriodNS != 100*ms || idle.Freezes != 20 {
 		t.Fatalf("idle: %s, %d freezes: %s", idle.Verdict, idle.Freezes, idle.How)
 	}
 	for _, c := range []pause{
@@ -161,7 +161,7 @@ func TestStuck(t *testing.T) {
 			if c.want {
 				want, lost = 30, lost+10*c.from
 			}
-			if v.Verdict != Own || v.Freezes != want {
+			if v.Verdict != own || v.Freezes != want {
 				t.Errorf("%s, %d freezes, want %d: %s", v.Verdict, v.Freezes, want, v.How)
 			}
 			if v.N != 20 || v.by.k != idle.by.k || v.PeriodNS != idle.PeriodNS {
@@ -180,7 +180,7 @@ func TestStuck(t *testing.T) {
 				t.Errorf("%d candidates were freezes, want %d", n, want)
 			}
 			// By themselves they decide nothing.
-			if _, v := detect(t, c.trace(t, 30, func(int) bool { return true })); v.Verdict != Unknown || v.LostCPUNS != 0 || len(v.Stretches()) != 0 {
+			if _, v := detect(t, c.trace(t, 30, func(int) bool { return true })); v.Verdict != unknown || v.LostCPUNS != 0 || len(v.Stretches()) != 0 {
 				t.Errorf("alone: %s, %d freezes: %s", v.Verdict, len(v.Stretches()), v.How)
 			}
 		})

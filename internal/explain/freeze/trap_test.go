@@ -113,7 +113,7 @@ func notOwn(t *testing.T, b *tracetext.Builder) {
 	t.Helper()
 	data := must.Have(b.Bytes())(t)
 	d, v := detect(t, data)
-	if v.Verdict == Own || v.LostCPUNS != 0 {
+	if v.Verdict == own || v.LostCPUNS != 0 {
 		t.Errorf("%s: %s", v.Verdict, v.How)
 	}
 	d.Candidates(0, 1<<62, func(c Candidate) {
@@ -136,7 +136,7 @@ func TestIdle(t *testing.T) {
 		th.Block(at+300_000, "select", "runtime.selectgo", "main.tick")
 	}
 	data := must.Have(b.Bytes())(t)
-	if _, v := detect(t, data); v.Verdict != Unknown {
+	if _, v := detect(t, data); v.Verdict != unknown {
 		t.Errorf("%s: %s", v.Verdict, v.How)
 	}
 }

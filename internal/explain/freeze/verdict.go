@@ -3,34 +3,13 @@ package freeze
 import (
 	"fmt"
 	"slices"
+
+	"github.com/whylate/whylate/report"
 )
 
-// Verdicts of a bare trace (the contract's words). Only the kernel's counters
-// can say that it was an ancestor's limit.
-const (
-	Own = "own"
-	// Ancestor is never a bare trace's verdict.
-	Ancestor = "ancestor"
-	None     = "none"
-	Unknown  = "unknown"
-)
-
-// A Verdict is what a whole trace says.
+// A Verdict is what a whole trace says. Only the kernel's counters can say that it was an ancestor's quota, or none at all.
 type Verdict struct {
-	Verdict    string
-	How        string
-	PeriodNS   int64
-	Freezes    int
-	LostWallNS int64 // the union of the freezes
-	LostCPUNS  int64 // each freeze times the CPUs it held
-	CPUs       int   // at most so many of them at once
-	Confidence float64
-	R          float64 // Rayleigh's, of N ends of silences at the period
-	N          int
-	// Suspect is how many silences may have been freezes, without certainty: they
-	// are too few, or a timer of the service's own could make them. A quota cannot
-	// be excluded then.
-	Suspect   int
+	report.Throttle
 	by        lock
 	single    [256]bool
 	stretches [][2]int64
@@ -61,10 +40,10 @@ func (d *Detector) Verdict() Verdict {
 		final = d.now
 	}
 	switch d.Known.Verdict {
-	case None:
-		v.Verdict, v.Confidence, v.How = None, 1, "measured by the kernel"
+	case report.ThrottleNone:
+		v.Verdict, v.Confidence, v.How = report.ThrottleNone, 1, "measured by the kernel"
 		return v
-	case Own, Ancestor:
+	case report.ThrottleOwn, report.ThrottleAncestor:
 		// It is known that there were freezes; the question is which silences they are.
 		if l := d.known(); l.score >= knownScore && !(final.sure() && final.period == l.period) {
 			final = l
@@ -75,7 +54,7 @@ func (d *Detector) Verdict() Verdict {
 		d.own(&v, final)
 		return v
 	}
-	v.Verdict = Unknown
+	v.Verdict = report.ThrottleUnknown
 	var odd int64
 	long := 0
 	for i := range d.kept {
@@ -101,7 +80,7 @@ func (d *Detector) Verdict() Verdict {
 	case float64(d.idle) > mostlyOf*float64(length):
 		v.How = "the process was idle: too little ran for a limit to show"
 	case long == 0 && float64(odd) <= littleOf*float64(length):
-		// Only measurements allow None: if one CPU of several is throttled, or all
+		// Only measurements allow to say that there was none: if one CPU of several is throttled, or all
 		// threads are in system calls during a freeze, there is no silence.
 		v.How = "no sign of throttling: the threads never fell silent together for longer than running code does by itself; the kernel's counters would show it"
 	case long == 0:
@@ -116,12 +95,7 @@ func (d *Detector) Verdict() Verdict {
 // show a period and all end at one phase of the usual one; 0 otherwise. A single
 // one fits any phase.
 func (d *Detector) few() int {
-	var ends []int64
-	for i := range d.kept {
-		if s := &d.kept[i]; s.Resumed > 0 && s.length() >= longFreeze {
-			ends = append(ends, s.End)
-		}
-	}
+	ends, _ := d.ends(longFreeze)
 	if len(ends) < 2 || len(ends) >= leastEnds {
 		return 0
 	}
@@ -132,7 +106,7 @@ func (d *Detector) few() int {
 }
 
 func (d *Detector) own(v *Verdict, l lock) {
-	v.Verdict, v.by, v.PeriodNS = Own, l, l.period
+	v.Verdict, v.by, v.PeriodNS = report.ThrottleOwn, l, l.period
 	v.CPUs = d.cpus()
 	age := d.age(&l)
 	for i := range d.kept {

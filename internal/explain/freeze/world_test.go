@@ -7,9 +7,14 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
 )
 
 const ms = int64(1e6)
+
+const own, none, unknown = report.ThrottleOwn, report.ThrottleNone, report.ThrottleUnknown
+
+type verdicts = []report.ThrottleVerdict
 
 // A world is a process of a few threads, each with a goroutine that computes.
 type world struct {

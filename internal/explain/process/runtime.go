@@ -56,14 +56,11 @@ func (c *Collector) Clock() (s *tracefmt.ClockSnapshot, at int64) {
 func (c *Collector) Runtime(sp *spell.Speller, froze *freeze.Verdict) report.Runtime {
 	s := &c.runtime
 	r := report.Runtime{
-		GC:    report.GC{Cycles: c.gc.cycles, MarkNS: c.gc.mark, HeapMaxBytes: int64(min(s.heapMax, 1<<62)), GoalMaxBytes: int64(min(s.goalMax, 1<<62))},
-		Sched: report.Sched{Goroutines: s.goroutines},
-		Throttle: report.Throttle{
-			Verdict: report.ThrottleVerdict(froze.Verdict), How: froze.How, PeriodNS: froze.PeriodNS, LostWallNS: froze.LostWallNS, LostCPUNS: froze.LostCPUNS,
-			Confidence: froze.Confidence, R: froze.R, N: froze.N, Freezes: froze.Freezes, CPUs: froze.CPUs, Suspect: froze.Suspect,
-		},
-		STW:    c.stops(sp.Syms),
-		Series: s.series.report(sp.Start, sp.End),
+		GC:       report.GC{Cycles: c.gc.cycles, MarkNS: c.gc.mark, HeapMaxBytes: int64(min(s.heapMax, 1<<62)), GoalMaxBytes: int64(min(s.goalMax, 1<<62))},
+		Sched:    report.Sched{Goroutines: s.goroutines},
+		Throttle: froze.Throttle,
+		STW:      c.stops(sp.Syms),
+		Series:   s.series.report(sp.Start, sp.End),
 	}
 	if s.series.spanNS > 0 {
 		r.Sched.PsIdle = float64(s.series.idleNS) / float64(s.series.spanNS)

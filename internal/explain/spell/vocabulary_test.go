@@ -6,7 +6,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
-	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/report"
 )
@@ -31,7 +30,6 @@ func TestVocabulary(t *testing.T) {
 		}
 	}
 	same(t, "kinds of group", kinds, report.Kinds())
-	same(t, "verdicts", []report.ThrottleVerdict{freeze.Own, freeze.Ancestor, freeze.None, freeze.Unknown}, report.ThrottleVerdicts())
 }
 
 func same[S ~string](t *testing.T, what string, a, b []S) {
