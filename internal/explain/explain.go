@@ -107,7 +107,7 @@ type Options struct {
 	// Validate, if not nil, checks the pass and the report. It must be new.
 	Validate *validate.Checks
 
-	guessYes bool        // see spare; for tests of wrong guesses
+	guessYes bool        // see guess; for tests of wrong guesses
 	host     hostSamples // what Host holds, once that was read
 }
 
@@ -150,7 +150,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	part := sure && opts.isPart()
 	if part {
 		// Which groups wait for which does not depend on what is asked about.
-		whole, _, err := read(ctx, r, opts.whole(), nil, spareAll)
+		whole, _, err := read(ctx, r, opts.whole(), nil, alwaysAgain)
 		if err != nil {
 			return nil, err
 		}
@@ -162,13 +162,13 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		defer next.Close()
 		r = next
 	}
-	guess := spareNone
+	guess := notAgain
 	if sure && !part && opts.Index == nil && opts.Validate == nil && opts.Keep == nil {
-		guess = spareLikely
+		guess = perhapsAgain
 		if opts.Again != nil {
 			// What this reading leaves out, the next one adds up: the trace is opened for it first.
 			if next, err := again(); err != nil {
-				guess = spareNone
+				guess = notAgain
 			} else {
 				defer next.Close()
 				again = func() (io.ReadCloser, error) { return next, nil }
@@ -179,15 +179,15 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	if err != nil {
 		return nil, err
 	}
-	if s := e.itself(); (s != nil || e.spare.now) && !part && ctx.Err() == nil {
+	if s := e.itself(); (s != nil || e.pass.LeftOut()) && !part && ctx.Err() == nil {
 		// Only now it is known that requests wait for others of this process, or that they do not though it seemed so.
-		if r, err := again(); err != nil && e.spare.now {
+		if r, err := again(); err != nil && e.pass.LeftOut() {
 			return nil, fmt.Errorf("%s: reading it again: %w", opts.name(), err)
 		} else if err != nil {
 			e.unfollowed = err
 		} else {
 			opts.reset()
-			e, cut, err = read(ctx, r, opts, s, spareNone)
+			e, cut, err = read(ctx, r, opts, s, notAgain)
 			r.Close()
 			if err != nil {
 				return nil, err
@@ -211,9 +211,9 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 const judgedSlowest = 3
 
 // read reads a trace to its end. What it knows of requests that wait for others
-// of the same process joins their paths; it is nil at first. sparing says when it
-// leaves out what a further reading will add up.
-func read(ctx context.Context, r io.Reader, opts Options, s *itself, sparing sparing) (e *engine, cut, err error) {
+// of the same process joins their paths; it is nil at first. next says whether the trace is read again
+// afterwards: much is left to that reading then.
+func read(ctx context.Context, r io.Reader, opts Options, s *itself, next nextReading) (e *engine, cut, err error) {
 	e = &engine{
 		opts: opts, freezes: new(freeze.Detector), groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), known: s,
 	}
@@ -229,16 +229,16 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, sparing spa
 	if !opts.Exact && opts.Keep == nil && opts.Index == nil {
 		of.ExactFirst = exactFirst
 	}
-	samples, queues, moments := pass.Sum(e.samples), pass.Sum(e.queues), pass.Sum(e.moments)
-	if sparing != spareNone {
-		samples, queues, moments = e.spare.sum(samples), e.spare.sum(queues), e.spare.sum(moments)
-	}
-	if e.spare.now = sparing == spareAll; sparing == spareLikely {
+	if next == perhapsAgain {
 		of.Added = e.guess
 	}
 	p := pass.New(of)
 	e.process.See(&p.Window)
-	p.Sums = []pass.Sum{e.groups, e.slowest, samples, queues, e.peers, moments, e.stops}
+	p.Sums = []pass.Sum{e.groups, e.slowest, e.peers, e.stops}
+	p.Spare = []pass.Sum{e.samples, e.queues, e.moments}
+	if next == alwaysAgain {
+		p.LeaveOut()
+	}
 	p.Listeners = []pass.Listener{freezeListener{e.freezes, &e.threads, opts.host.samples}, &e.hosts, e.process}
 	if opts.Index != nil {
 		p.Sums = append(p.Sums, opts.Index)
@@ -309,7 +309,6 @@ type engine struct {
 	ts        []path.Translation
 	became    []path.GroupID // see groups.Sum.Merge
 	known     *itself        // nil in the first reading
-	spare     spare
 	// walks is how many generations' requests were added, while that is guessed by.
 	walks int
 	// unfollowed is why paths that lead to this process were not followed, though it is known that they do.
@@ -338,12 +337,6 @@ func (f freezeListener) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) 
 	f.threads.Add(g)
 	f.Add(g)
 }
-
-// Walked implements pass.Listener.
-func (freezeListener) Walked() {}
-
-// Dropped implements pass.Listener.
-func (freezeListener) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
 
 // finish makes the report when the trace was read; cut says why not to its end.
 func (e *engine) finish(ctx context.Context, cut error) (*report.Report, error) {

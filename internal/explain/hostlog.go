@@ -33,12 +33,6 @@ type hostLine struct {
 	text string
 }
 
-// Walked implements pass.Listener.
-func (*hostLog) Walked() {}
-
-// Dropped implements pass.Listener.
-func (*hostLog) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
-
 // Decoded implements pass.Listener.
 func (h *hostLog) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 	if h.bytes > maxHostLog {

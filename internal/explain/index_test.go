@@ -24,7 +24,7 @@ func TestIndexHoldsNoEngine(t *testing.T) {
 	var passes []weak.Pointer[pass.Pass]
 	var decoders []weak.Pointer[timeline.Decoder]
 	reading := func(known *itself) *itself {
-		e, cut, err := read(context.Background(), bytes.NewReader(data), opts, known, spareNone)
+		e, cut, err := read(context.Background(), bytes.NewReader(data), opts, known, notAgain)
 		if err != nil {
 			t.Fatal(err)
 		}

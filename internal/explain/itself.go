@@ -58,6 +58,26 @@ func (e *engine) itself() *itself {
 	return out
 }
 
+// nextReading says whether a trace will be read again. Of the first reading of a trace whose requests wait for others of the same
+// process, only the groups, the peers and the slowest requests are of use: graphs for predictions alone take a sixth of the CPU of
+// both readings.
+type nextReading uint8
+
+const (
+	notAgain nextReading = iota
+	perhapsAgain
+	alwaysAgain
+)
+
+// guess is asked after each walk whether the trace will be read again, and answers after the 1st, 2nd, 4th ... generation. If it proves
+// wrong, the trace is read again all the same, for what was left out.
+func (e *engine) guess() {
+	e.walks++
+	if !e.pass.LeftOut() && e.walks&(e.walks-1) == 0 && (e.opts.guessYes || e.peers.Likely()) {
+		e.pass.LeaveOut()
+	}
+}
+
 // text is what a group is known by in another reading of the trace.
 func (e *engine) text(id path.GroupID) string {
 	return e.pass.Stages[0].IDs.Group(id).Text(&e.pass.Symbols)

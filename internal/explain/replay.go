@@ -82,7 +82,7 @@ func (k *Kept) Replay(ctx context.Context, r io.Reader, sink export.Sink) error 
 }
 
 // A replay gives requests to a sink, one after the other. It implements
-// pass.Sum, as the only part of itself, and pass.Listener.
+// pass.Sum, as the only part of itself, and pass.Listener, with all that these may ask for.
 type replay struct {
 	kept   *Kept
 	sink   export.Sink
@@ -104,13 +104,10 @@ func (p *replay) Part(stage *path.Stage) path.Adder {
 	return p
 }
 
-// Begin implements pass.Sum.
+// Begin implements pass.Beginner.
 func (p *replay) Begin([]request.Request) {
 	p.sp = spell.Speller{Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: p.kept.opts.PathMap, Modules: p.kept.opts.Modules, Settled: p.kept.walk.Settled}
 }
-
-// End implements pass.Sum.
-func (p *replay) End() {}
 
 // Add implements path.Adder.
 func (p *replay) Add(w *path.Walked) {
@@ -160,7 +157,7 @@ func (p *replay) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 // errEnough ends a second reading that need not go on.
 var errEnough = errors.New("all that is wanted was read")
 
-// Walked implements pass.Listener. It ends the reading when all that lies before
+// Walked implements pass.Waiter. It ends the reading when all that lies before
 // Options.To was given. That is not yet so when a generation begins after it: a
 // request may be known for one only later, so they are counted.
 func (p *replay) Walked() {
@@ -173,7 +170,7 @@ func (p *replay) Walked() {
 	}
 }
 
-// Dropped implements pass.Listener. It keeps a generation as long as the sink may
+// Dropped implements pass.Keeper. It keeps a generation as long as the sink may
 // need it.
 func (p *replay) Dropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	p.dropped = append(p.dropped, g)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/report"
@@ -29,12 +28,6 @@ func (s *Sum) Part(stage *path.Stage) path.Adder {
 	s.parts = append(s.parts, k)
 	return k
 }
-
-// Begin implements pass.Sum.
-func (s *Sum) Begin([]request.Request) {}
-
-// End implements pass.Sum.
-func (s *Sum) End() {}
 
 // Merge brings together what all workers kept, by the groups of the report.
 func (s *Sum) Merge(ts []path.Translation) {

@@ -7,7 +7,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
@@ -303,8 +302,5 @@ func (s *Sum) Part(stage *path.Stage) path.Adder {
 	return t
 }
 
-// Begin implements pass.Sum.
-func (s *Sum) Begin([]request.Request) {}
-
-// End implements pass.Sum: now it is known which requests of the generation were the slow ones.
+// End implements pass.Ender: now it is known which requests of the generation were the slow ones.
 func (s *Sum) End() { lookAtSlow(s.parts) }

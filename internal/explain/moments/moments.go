@@ -8,7 +8,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/scale"
 )
 
@@ -52,12 +51,6 @@ func (s *Sum) Part(stage *path.Stage) path.Adder {
 	s.parts = append(s.parts, p)
 	return p
 }
-
-// Begin implements pass.Sum.
-func (s *Sum) Begin([]request.Request) {}
-
-// End implements pass.Sum.
-func (s *Sum) End() {}
 
 // Merge brings together what all workers kept, by the groups and causes of the report.
 func (s *Sum) Merge(ts []path.Translation) {

@@ -8,7 +8,6 @@ import (
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -22,8 +21,6 @@ type glancing struct {
 }
 
 func (g *glancing) Part(s *path.Stage) path.Adder { g.stage = s; return g }
-func (*glancing) Begin([]request.Request)         {}
-func (*glancing) End()                            {}
 
 func (g *glancing) Add(w *path.Walked) {
 	r := w.Req

@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/answers"
@@ -23,14 +24,22 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Sum is something that is added up over requests, by several workers.
+// A Sum is something that is added up over requests, by several workers. It may be a Beginner, an Ender and a Chooser as well.
 type Sum interface {
 	// Part returns a new part, for a worker whose requests stage walks. One
 	// goroutine at a time adds to a part. If the part is a Flusher, it is flushed.
 	Part(stage *path.Stage) path.Adder
+}
+
+// A Beginner is a Sum that needs to know which requests are added next.
+type Beginner interface {
 	// Begin is called before requests of one more generation are added.
 	Begin(reqs []request.Request)
-	// End is called when all of them were added, by one goroutine.
+}
+
+// An Ender is a Sum that has work to do after each generation.
+type Ender interface {
+	// End is called when all requests of a generation were added, by one goroutine.
 	End()
 }
 
@@ -42,17 +51,24 @@ type Flusher interface {
 	Flush()
 }
 
-// A Listener is told how a pass goes on. Its methods are called one after the
-// other. What it does in the background of Decoded must be over when Walked
-// returns.
+// A Listener is told how a pass goes on. It may be a Waiter and a Keeper as well. Its methods are called one after the other.
 type Listener interface {
 	// Decoded is called with every generation, before any request that ended in it
 	// is added. gap says that what was before it could not be read. The symbols
-	// are valid until Walked.
+	// are valid until the requests were added.
 	Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool)
+}
+
+// A Waiter is a Listener that works while requests are added. What it does in the background of Decoded must be over when Walked
+// returns.
+type Waiter interface {
 	// Walked is called when the requests of the generation that was decoded last
 	// were added, and again, at the end, after those that were still open.
 	Walked()
+}
+
+// A Keeper is a Listener that may keep generations.
+type Keeper interface {
 	// Dropped is called when the window no longer begins with g but with the
 	// generation after it, of which carry says what was before. It reports whether
 	// the listener keeps g for itself; else g is used again.
@@ -108,8 +124,9 @@ type Options struct {
 
 // A Pass is one reading of a trace.
 type Pass struct {
-	Sums      []Sum
-	Listeners []Listener
+	// Sums are what is added up; Spare are further ones, until LeaveOut is called.
+	Sums, Spare []Sum
+	Listeners   []Listener
 	// KeepMarks lets listeners ask generations for their marks, which otherwise only the Finder does.
 	KeepMarks bool
 
@@ -132,15 +149,15 @@ type Pass struct {
 	Requests, Glanced int64
 
 	opts    Options
+	leftOut bool
 	plan    plan
 	workers []worker
 	answers *answers.Finder // nil without a plan
 }
 
 type worker struct {
-	stage    *path.Stage
-	adders   []path.Adder
-	flushers []Flusher
+	stage  *path.Stage
+	adders []path.Adder // by sum, without those that are left out
 }
 
 // New returns a Pass that was not run yet.
@@ -231,9 +248,6 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 				l.Decoded(g, &p.Symbols, afterGap)
 			}
 			p.walk(reqs)
-			for _, l := range p.Listeners {
-				l.Walked()
-			}
 			walked <- struct{}{}
 		}()
 		if p.opts.Progress != nil {
@@ -244,9 +258,6 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	p.Symbols = dec.Symbols.Snapshot()
 	if p.Generations > 0 {
 		p.walk(p.Finder.Finish(p.End))
-		for _, l := range p.Listeners {
-			l.Walked()
-		}
 	}
 	return cut
 }
@@ -274,17 +285,31 @@ func (p *Pass) employ() {
 	p.opts.Path.Clients = p.Finder.Clients()
 	for range n {
 		w := worker{stage: path.New(&p.Window, &p.Symbols, p.opts.Path)}
-		for _, s := range p.Sums {
-			a := s.Part(w.stage)
-			w.adders = append(w.adders, a)
-			if f, ok := a.(Flusher); ok {
-				w.flushers = append(w.flushers, f)
-			}
+		for _, s := range p.all() {
+			w.adders = append(w.adders, s.Part(w.stage))
 		}
 		p.workers = append(p.workers, w)
 		p.Stages = append(p.Stages, w.stage)
 	}
+	if p.leftOut {
+		p.LeaveOut()
+	}
 }
+
+// all returns the sums, Spare last.
+func (p *Pass) all() []Sum { return slices.Concat(p.Sums, p.Spare) }
+
+// LeaveOut ends the adding to Spare: the trace will be read again for these. It may be called before Run, and from Options.Added.
+// Which requests are walked does not depend on it: they still begin with each generation, and choose.
+func (p *Pass) LeaveOut() {
+	p.leftOut = true
+	for i := range p.workers {
+		p.workers[i].adders = p.workers[i].adders[:len(p.Sums)]
+	}
+}
+
+// LeftOut reports whether LeaveOut was called.
+func (p *Pass) LeftOut() bool { return p.leftOut }
 
 // drop forgets generations that no open request can need.
 func (p *Pass) drop(oldest int64) {
@@ -292,7 +317,9 @@ func (p *Pass) drop(oldest int64) {
 		g := p.Window.DropFirst()
 		kept := false
 		for _, l := range p.Listeners {
-			kept = l.Dropped(g, p.Window.Carry()) || kept
+			if l, ok := l.(Keeper); ok {
+				kept = l.Dropped(g, p.Window.Carry()) || kept
+			}
 		}
 		if !kept {
 			p.Decoder.Recycle(g)

@@ -116,6 +116,14 @@ type weighing struct {
 
 func (w *weighted) Part(s *path.Stage) path.Adder { return weighing{w.Sum.Part(s), w} }
 
+func (w *weighted) Begin(reqs []request.Request) {
+	if b, ok := w.Sum.(pass.Beginner); ok {
+		b.Begin(reqs)
+	}
+}
+
+func (w *weighted) End() { w.Sum.(pass.Ender).End() }
+
 func (w weighing) Add(r *path.Walked) {
 	c := *r
 	c.Weight = int64(w.of.weight)

@@ -136,7 +136,7 @@ func (pl *plan) marked(r *request.Request) bool {
 // needs returns whether a request is to be walked itself.
 func (p *Pass) needs(until int64) func(r *request.Request) bool {
 	var list []Chooser
-	for _, s := range p.Sums {
+	for _, s := range p.all() {
 		if c, ok := s.(Chooser); ok {
 			list = append(list, c)
 		}

@@ -72,8 +72,6 @@ type tally struct {
 	walked, glanced, needed, lacked int64
 }
 
-func (y *tally) Begin([]request.Request)       {}
-func (y *tally) End()                          {}
 func (y *tally) Needs(r *request.Request) bool { return r.G == 8 && r.End%7 == 0 }
 
 func (y *tally) Part(s *path.Stage) path.Adder { return &tallying{y, s} }
@@ -332,8 +330,6 @@ type marking struct {
 func (m *marking) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, _ bool) {
 	m.phases.Each(g, func(from, to int64) { m.at = append(m.at, [2]int64{from, to}) })
 }
-func (m *marking) Walked()                                     {}
-func (m *marking) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
 
 // latencies takes note of how long requests took, all and those that were not walked. It is for one worker.
 type latencies struct {
@@ -351,7 +347,6 @@ type glancedAt struct {
 }
 
 func (l *latencies) Begin([]request.Request) { l.gen++ }
-func (l *latencies) End()                    {}
 
 func (l *latencies) Part(s *path.Stage) path.Adder {
 	l.stage = s

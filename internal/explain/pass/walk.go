@@ -13,12 +13,20 @@ import (
 // walkChunk is how many requests a worker takes at a time.
 const walkChunk = 64
 
-// walk walks requests and has them added up, in parallel. Parts of long requests
-// must meet in one stage: they are few, and go to the first.
+// walk walks the requests of a generation and has them added up.
 func (p *Pass) walk(reqs []request.Request) {
-	if len(reqs) == 0 {
-		return
+	if len(reqs) > 0 {
+		p.walkAll(reqs)
 	}
+	for _, l := range p.Listeners {
+		if l, ok := l.(Waiter); ok {
+			l.Walked()
+		}
+	}
+}
+
+// walkAll walks in parallel. Parts of long requests must meet in one stage: they are few, and go to the first.
+func (p *Pass) walkAll(reqs []request.Request) {
 	served, parts := 0, 0
 	for i := range reqs {
 		if reqs[i].Kind.Served() {
@@ -34,8 +42,10 @@ func (p *Pass) walk(reqs []request.Request) {
 	for i := range p.workers {
 		p.workers[i].stage.Begin(served, len(reqs)-served)
 	}
-	for _, s := range p.Sums {
-		s.Begin(reqs)
+	for _, s := range p.all() {
+		if s, ok := s.(Beginner); ok {
+			s.Begin(reqs)
+		}
 	}
 	sampled := false
 	if p.opts.ExactFirst > 0 && len(reqs) >= leastPlanned {
@@ -105,8 +115,10 @@ func (p *Pass) walk(reqs []request.Request) {
 		}
 	}
 	w.flush()
-	for _, s := range p.Sums {
-		s.End()
+	for _, s := range p.all()[:len(p.workers[0].adders)] {
+		if s, ok := s.(Ender); ok {
+			s.End()
+		}
 	}
 }
 
@@ -117,8 +129,10 @@ func (w *worker) add(walked *path.Walked) {
 }
 
 func (w *worker) flush() {
-	for _, f := range w.flushers {
-		f.Flush()
+	for _, a := range w.adders {
+		if f, ok := a.(Flusher); ok {
+			f.Flush()
+		}
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -57,10 +56,7 @@ func (s *Sum) Part(stage *path.Stage) path.Adder {
 	return p
 }
 
-// Begin implements pass.Sum.
-func (s *Sum) Begin([]request.Request) {}
-
-// End implements pass.Sum: it forgets what is too many, by what all workers kept, so that it does not depend on who saw
+// End implements pass.Ender: it forgets what is too many, by what all workers kept, so that it does not depend on who saw
 // what.
 func (s *Sum) End() {
 	until := s.upTo()

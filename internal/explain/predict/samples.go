@@ -5,7 +5,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 )
 
 // Samples keeps a Sample of each group's requests. It implements pass.Sum.
@@ -38,12 +37,6 @@ func (s *Samples) Part(stage *path.Stage) path.Adder {
 	s.parts = append(s.parts, p)
 	return p
 }
-
-// Begin implements pass.Sum.
-func (s *Samples) Begin([]request.Request) {}
-
-// End implements pass.Sum.
-func (s *Samples) End() {}
 
 // Merge brings together what all workers kept, by the groups of the report.
 func (s *Samples) Merge(ts []path.Translation) {

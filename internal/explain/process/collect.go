@@ -80,11 +80,8 @@ func (c *Collector) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 	c.beside.Go(func() { c.Add(g) })
 }
 
-// Walked implements pass.Listener.
+// Walked implements pass.Waiter.
 func (c *Collector) Walked() { c.beside.Wait() }
-
-// Dropped implements pass.Listener.
-func (c *Collector) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
 
 // Add adds a generation up. One goroutine may call it at a time; what it reads of a generation others may read too.
 func (c *Collector) Add(g *timeline.Gen) {

@@ -29,7 +29,7 @@ func (s *Sum) Part(stage *path.Stage) path.Adder {
 	return p
 }
 
-// End implements pass.Sum.
+// End implements pass.Ender.
 func (s *Sum) End() {
 	for _, p := range s.parts[1:] {
 		maps.Copy(s.parts[0].turns.gs, p.turns.gs)

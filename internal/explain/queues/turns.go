@@ -108,7 +108,7 @@ type turns struct {
 	ordered []turn
 }
 
-// Begin implements pass.Sum.
+// Begin implements pass.Beginner.
 func (s *Sum) Begin(reqs []request.Request) {
 	s.settling.Wait()
 	from, to := int64(math.MaxInt64), int64(0)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/scale"
 )
 
@@ -45,12 +44,6 @@ func (s *Sum) Part(*path.Stage) path.Adder {
 	s.parts = append(s.parts, p)
 	return p
 }
-
-// Begin implements pass.Sum.
-func (s *Sum) Begin([]request.Request) {}
-
-// End implements pass.Sum.
-func (s *Sum) End() {}
 
 // Add implements pass.Adder.
 func (p *part) Add(w *path.Walked) {

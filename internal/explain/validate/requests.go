@@ -3,9 +3,7 @@ package validate
 import (
 	"sync"
 
-	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/report"
 )
 
@@ -32,14 +30,6 @@ func (v *Requests) Part(*path.Stage) path.Adder {
 	v.parts = append(v.parts, p)
 	return p
 }
-
-// Begin implements pass.Sum.
-func (v *Requests) Begin([]request.Request) {}
-
-// End implements pass.Sum.
-func (v *Requests) End() {}
-
-var _ pass.Sum = (*Requests)(nil)
 
 // A requestPart is one worker's part.
 type requestPart struct {

@@ -37,12 +37,6 @@ func (c *Checks) Decoded(_ *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	}
 }
 
-// Walked implements pass.Listener.
-func (c *Checks) Walked() {}
-
-// Dropped implements pass.Listener.
-func (c *Checks) Dropped(*timeline.Gen, *timeline.Carry) bool { return false }
-
 // Report checks the report that was made of the pass; all says that no groups
 // were left out by name. It is called once, last.
 func (c *Checks) Report(rep *report.Report, all bool) {

@@ -19,7 +19,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/pass"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -114,12 +113,6 @@ func (x *Index) Part(stage *path.Stage) path.Adder {
 	return b
 }
 
-// Begin implements pass.Sum.
-func (x *Index) Begin([]request.Request) {}
-
-// End implements pass.Sum.
-func (x *Index) End() {}
-
 // Add implements pass.Adder.
 func (b *buffer) Add(w *path.Walked) {
 	if w.Observer || w.Form != path.Whole && w.Form != path.Joint {
@@ -160,7 +153,7 @@ func (x *Index) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 
 func (x *Index) ran(r timeline.Run) { x.gos.addRun(&r) }
 
-// Walked implements pass.Listener. It moves the requests that were added since
+// Walked implements pass.Waiter. It moves the requests that were added since
 // the last call into the columns, in an order that does not depend on how the
 // work was divided; the generation decoded last was the window's last.
 func (x *Index) Walked() {
