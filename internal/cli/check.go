@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,26 +11,27 @@ import (
 	"github.com/whylate/whylate/internal/judge/budget"
 	"github.com/whylate/whylate/internal/judge/verify"
 	"github.com/whylate/whylate/internal/output/violations"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
 var (
 	checkFormats = []string{"text", "json", "sarif", "github"}
-	failLevels   = strs([]report.Severity{report.SeverityHigh, report.SeverityMedium, report.SeverityLow})
+	failLevels   = []report.Severity{report.SeverityHigh, report.SeverityMedium, report.SeverityLow}
 )
 
 // checking holds the flags of check.
 type checking struct {
 	explanation
 	budgets           []string
-	failOn            string
+	failOn            report.Severity
 	baseline          string
 	tolerance, format string
 	ledger            string
 }
 
 func newCheck(s *streams) *cobra.Command {
-	var c checking
+	c := checking{format: "text"}
 	cmd := &cobra.Command{
 		Use:   "check [flags] TRACE|REPORT|-",
 		Short: "Check a recording against budgets, for CI",
@@ -46,22 +45,20 @@ func newCheck(s *streams) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&c.budgets, "budget", nil, "limits to check: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20%; may be repeated")
-	f.StringVar(&c.failOn, "fail-on", "", "findings of this severity and worse are violations: "+strings.Join(failLevels, ", "))
+	choose(cmd, &c.failOn, "fail-on", "findings of this severity and worse are violations: "+words.List(failLevels), failLevels...)
 	f.StringVar(&c.baseline, "baseline", "", "a trace or report to compare with: being slower is a violation")
 	f.StringVar(&c.ledger, "ledger", "", "a `file` of whylate verify: a finding that it calls fixed is a violation")
 	f.StringVar(&c.tolerance, "tolerance", "5%", "how much slower than the baseline is allowed")
-	f.StringVar(&c.format, "format", "text", "format of violations: "+strings.Join(checkFormats, ", "))
+	choose(cmd, &c.format, "format", "format of violations: "+words.List(checkFormats), checkFormats...)
 	f.StringVarP(&c.output, "output", "o", "", "write to this file instead")
 	c.addReadFlags(cmd)
 	c.addIgnore(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(failLevels, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(checkFormats, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // rules reads the flags, all but the baseline's file.
 func (c *checking) rules(cmd *cobra.Command) (budget.Rules, error) {
-	rules := budget.Rules{FailOn: report.Severity(c.failOn)}
+	rules := budget.Rules{FailOn: c.failOn}
 	for _, b := range c.budgets {
 		limits, err := budget.Parse(b)
 		if err != nil {
@@ -75,10 +72,6 @@ func (c *checking) rules(cmd *cobra.Command) (budget.Rules, error) {
 		return rules, usage(cmd, "--tolerance: %v", err)
 	case cmd.Flags().Changed("tolerance") && c.baseline == "":
 		return rules, usage(cmd, "--tolerance needs --baseline")
-	case cmd.Flags().Changed("fail-on") && !slices.Contains(failLevels, c.failOn):
-		return rules, usage(cmd, "--fail-on %q: use one of %s", c.failOn, strings.Join(failLevels, ", "))
-	case !slices.Contains(checkFormats, c.format):
-		return rules, usage(cmd, "--format %q: use one of %s", c.format, strings.Join(checkFormats, ", "))
 	case len(rules.Limits) == 0 && c.failOn == "" && c.baseline == "" && c.ledger == "":
 		return rules, usage(cmd, "say what to check: give --budget, --fail-on, --baseline or --ledger")
 	}

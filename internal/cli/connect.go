@@ -53,13 +53,18 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 	f.StringVarP(&c.user, "user", "u", "", "send this user, or USER:PASSWORD, as basic authentication")
 	f.StringVar(&c.password, "password-file", "", "read the password for --user from this file")
 	f.StringVar(&c.token, "token-file", "", "send the token in this file as a bearer token")
-	f.StringVar(&c.tls.CACert, "cacert", "", "trust the authorities in this PEM file instead of the system's")
-	f.StringVar(&c.tls.Cert, "cert", "", "present the client certificate in this PEM file")
-	f.StringVar(&c.tls.Key, "key", "", "its key")
-	f.StringVar(&c.tls.ServerName, "server-name", "", "expect this name in the server's certificate")
-	f.BoolVar(&c.tls.Insecure, "insecure", false, "do not verify the server's certificate")
+	addTLS(f, &c.tls, "server")
 	f.StringVar(&c.proxy, "proxy", "", "use this proxy (http, https, socks5 URL), or none")
 	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "longest time to connect, and to wait for data after the recording's end")
+}
+
+// addTLS adds the flags of verbs that may reach a server, or what they call it, by TLS.
+func addTLS(f *pflag.FlagSet, t *record.TLSFiles, server string) {
+	f.StringVar(&t.CACert, "cacert", "", "trust the authorities in this PEM file instead of the system's")
+	f.StringVar(&t.Cert, "cert", "", "present the client certificate in this PEM file")
+	f.StringVar(&t.Key, "key", "", "its key")
+	f.StringVar(&t.ServerName, "server-name", "", "expect this name in the "+server+"'s certificate")
+	f.BoolVar(&t.Insecure, "insecure", false, "do not verify the "+server+"'s certificate")
 }
 
 // options reads the files and variables and returns a function that gives the options for one target.

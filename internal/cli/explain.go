@@ -8,7 +8,6 @@ import (
 	"io"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +42,7 @@ type explanation struct {
 	modules        []string
 	slowest        int
 	slowestGiven   bool // 0 is a number, too
-	band           string
+	band           report.BandName
 	from, to       time.Duration
 	part           [2]string // the flags of from and to
 	pathMap        []string
@@ -73,15 +72,15 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, such as p99=20ms,p50=5ms")
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with a change, SITE=VALUE or a setting such as GOGC=400 (may be repeated): see below")
 	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: it is reported as well")
-	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	e.addLength(cmd)
 	f.BoolVar(&e.exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
 	e.color.add(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // addLength adds the flags that say how much a report says as text.
 func (e *explanation) addLength(cmd *cobra.Command) {
+	bands := report.BandNames()
+	choose(cmd, &e.band, "band", "show one latency band in detail: "+words.List(bands), bands...)
 	cmd.Flags().BoolVar(&e.full, "full", false, "also show evidence, causes by latency band, the slowest request, and the runtime")
 	cmd.Flags().BoolVar(&e.summary, "summary", false, "print one line")
 }
@@ -122,8 +121,6 @@ func (e *explanation) addTraceFlags(cmd *cobra.Command) {
 	f.Var(&e.maxMemory, "max-memory", "largest memory to use, such as 300MB; a second of the trace that needs more is left out")
 }
 
-var bands = strs(report.BandNames())
-
 // check refuses values that make no sense, before anything is read or recorded.
 func (e *explanation) check(cmd *cobra.Command) error {
 	e.slowestGiven = cmd.Flags().Changed("slowest")
@@ -131,8 +128,6 @@ func (e *explanation) check(cmd *cobra.Command) error {
 		return err
 	}
 	switch {
-	case e.band != "" && !slices.Contains(bands, e.band):
-		return usage(cmd, "--band %q: use one of %s", e.band, strings.Join(bands, ", "))
 	case e.before != "" && e.page == "" && !isPage(e.output):
 		return usage(cmd, "--before is for pages: name one with --html")
 	case e.editor != "" && e.page == "" && !isPage(e.output) && cmd.Name() != "view":
@@ -487,7 +482,7 @@ func (e *explanation) again(cmd *cobra.Command, arg string) string {
 		return ""
 	}
 	command := []string{cmd.CommandPath()}
-	for _, f := range []struct{ name, value string }{{"request", e.request}, {"trace-id", e.traceID}, {"group", e.group}, {"band", e.band}} {
+	for _, f := range []struct{ name, value string }{{"request", e.request}, {"trace-id", e.traceID}, {"group", e.group}, {"band", string(e.band)}} {
 		if f.value != "" {
 			command = append(command, "--"+f.name, words.ShellQuote(f.value))
 		}
@@ -524,7 +519,7 @@ func (e *explanation) write(ctx context.Context, s *streams, again string, rep *
 			return err
 		}
 		return text.Write(w, rep, text.Options{
-			Width: columns, Color: color, Full: e.full || e.slowestGiven, Every: e.group != "", Band: report.BandName(e.band), Slowest: e.slowestOr(1), Command: again,
+			Width: columns, Color: color, Full: e.full || e.slowestGiven, Every: e.group != "", Band: e.band, Slowest: e.slowestOr(1), Command: again,
 		})
 	}
 	return e.writeTo(s, to)

@@ -14,8 +14,8 @@ func newExport(s *streams) *cobra.Command {
 	var (
 		e       explanation
 		to      string
-		as      exportAs
-		options export.Options
+		as      = exportAs{encoding: export.EncodingJSON}
+		options = export.Options{Rows: export.RowCauses}
 	)
 	var names []string
 	for _, f := range export.Formats() {
@@ -45,12 +45,8 @@ func newExport(s *streams) *cobra.Command {
 				return usage(cmd, "only --to otlp can be sent to a URL")
 			case options.All && to != "perfetto" && to != "otlp" && to != "jsonl":
 				return usage(cmd, "--all is for perfetto, otlp and jsonl: pprof holds all requests anyway, csv with --rows requests")
-			case options.Rows != export.RowCauses && options.Rows != export.RowRequests:
-				return usage(cmd, "--rows %q: use %s or %s", options.Rows, export.RowCauses, export.RowRequests)
 			case cmd.Flags().Changed("rows") && to != "csv":
 				return usage(cmd, "--rows is for --to csv")
-			case as.encoding != export.EncodingJSON && as.encoding != export.EncodingProtobuf:
-				return usage(cmd, "--encoding %q: use %s or %s", as.encoding, export.EncodingJSON, export.EncodingProtobuf)
 			case cmd.Flags().Changed("encoding") && to != "otlp":
 				return usage(cmd, "--encoding is for --to otlp")
 			case as.service != "" && to != "otlp":
@@ -81,17 +77,11 @@ func newExport(s *streams) *cobra.Command {
 	f.StringVar(&to, "to", "", "the format: "+strings.Join(names, ", "))
 	f.StringVarP(&e.output, "output", "o", "", "write to this file, compressed if its name ends in .gz; with --to otlp, also the URL of an OTLP/HTTP endpoint")
 	f.StringArrayVarP(&as.headers, "header", "H", nil, "send this header to the endpoint (NAME: VALUE; may be repeated)")
-	f.StringVar(&as.encoding, "encoding", export.EncodingJSON, "how spans are encoded: json or protobuf")
+	choose(cmd, &as.encoding, "encoding", "how spans are encoded: json or protobuf", export.EncodingJSON, export.EncodingProtobuf)
 	f.StringVar(&as.service, "service", "", "the service's name in spans (service.name); the input's name unless given")
-	f.StringVar(&as.tls.CACert, "cacert", "", "trust the authorities in this PEM file instead of the system's")
-	f.StringVar(&as.tls.Cert, "cert", "", "present the client certificate in this PEM file")
-	f.StringVar(&as.tls.Key, "key", "", "its key")
-	f.StringVar(&as.tls.ServerName, "server-name", "", "expect this name in the endpoint's certificate")
-	f.BoolVar(&as.tls.Insecure, "insecure", false, "do not verify the endpoint's certificate")
-	_ = cmd.RegisterFlagCompletionFunc("encoding", cobra.FixedCompletions([]string{export.EncodingJSON, export.EncodingProtobuf}, cobra.ShellCompDirectiveNoFileComp))
+	addTLS(f, &as.tls, "endpoint")
 	f.BoolVar(&options.All, "all", false, "write every request of the trace, and with perfetto every goroutine, not only the slow ones")
-	f.StringVar(&options.Rows, "rows", export.RowCauses, "what the rows of csv are: causes (of every band of every group) or requests (all of them)")
-	_ = cmd.RegisterFlagCompletionFunc("rows", cobra.FixedCompletions([]string{export.RowCauses, export.RowRequests}, cobra.ShellCompDirectiveNoFileComp))
+	choose(cmd, &options.Rows, "rows", "what the rows of csv are: causes (of every band of every group) or requests (all of them)", export.RowCauses, export.RowRequests)
 	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	usual(cmd, "to", "output", "all", "rows", "since", "until", "group", "request", "slowest", "encoding", "header", "service")
 	return cmd

@@ -41,12 +41,10 @@ func newReport(s *streams) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text)")
-	f.StringVar(&e.band, "band", "", "show one latency band in detail: "+strings.Join(bands, ", "))
 	f.StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON, one in .html for a page")
 	e.addLength(cmd)
 	e.addPage(cmd)
 	e.color.add(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("band", cobra.FixedCompletions(bands, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -81,6 +81,9 @@ func flagError(cmd *cobra.Command, err error) error {
 			return usage(cmd, "%v; did you mean --%s?", err, strings.Join(near, " or --"))
 		}
 	}
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok && strings.HasPrefix(invalid.Unwrap().Error(), "use one of ") {
+		return usage(cmd, "--%s %q: %v", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
+	}
 	return usage(cmd, "%v", err)
 }
 

@@ -176,12 +176,3 @@ const maxErrorLine = 2000
 func oneLine(msg string) string {
 	return termtext.Head(strings.Join(strings.Fields(msg), " "), maxErrorLine)
 }
-
-// strs returns names as plain strings, for flags and completions.
-func strs[S ~string](names []S) []string {
-	out := make([]string, len(names))
-	for i, n := range names {
-		out[i] = string(n)
-	}
-	return out
-}

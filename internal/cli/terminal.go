@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -15,21 +14,10 @@ import (
 // colorFlag is the value of --color.
 type colorFlag string
 
-func (f *colorFlag) Type() string   { return "when" }
-func (f *colorFlag) String() string { return string(*f) }
-func (f *colorFlag) Set(s string) error {
-	switch s {
-	case "auto", "always", "never":
-		*f = colorFlag(s)
-		return nil
-	}
-	return fmt.Errorf("%q is not auto, always or never", s)
-}
-
 func (f *colorFlag) add(cmd *cobra.Command) {
 	*f = "auto"
-	cmd.Flags().Var(f, "color", "colours: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never")
-	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
+	c := &choice[colorFlag]{f, []colorFlag{"auto", "always", "never"}, "when"}
+	addChoice(cmd, c, "color", "colours: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never")
 }
 
 // on decides whether what goes to w is coloured.

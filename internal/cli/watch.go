@@ -13,8 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -42,27 +40,6 @@ type watching struct {
 	looks  int
 	plain  bool
 	trace  bool
-}
-
-// percentFlag is a share: 2%, or 0.02.
-type percentFlag float64
-
-func (p *percentFlag) Type() string   { return "share" }
-func (p *percentFlag) String() string { return fmt.Sprintf("%g%%", 100*float64(*p)) }
-func (p *percentFlag) Set(s string) error {
-	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if err != nil {
-		return fmt.Errorf("%q is not a share: write 2%%", s)
-	}
-	if percent {
-		v /= 100
-	}
-	if !(v > 0 && v <= 1) {
-		return fmt.Errorf("%q is not between 0%% and 100%%", s)
-	}
-	*p = percentFlag(v)
-	return nil
 }
 
 // maxWatched is how many services are watched at once: more do not fit a screen.
