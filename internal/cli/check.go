@@ -103,7 +103,7 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 		fmt.Fprintf(s.err, "whylate: note: %s\n", oneLine(n.Text))
 	}
 	root, _ := os.Getwd() // without it, files are named as they are
-	if err := c.writeTo(s, func(w io.Writer, _ bool, _ int) error {
+	if err := s.writeTo(c.output, func(w io.Writer) error {
 		switch c.format {
 		case "json":
 			return writeJSON(w, res)

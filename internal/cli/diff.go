@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -52,9 +50,8 @@ func newDiff(s *streams) *cobra.Command {
 					return err
 				}
 			}
-			asJSON := e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
 			return e.writeTo(s, func(w io.Writer, color bool, columns int) error {
-				if asJSON {
+				if e.asJSON() {
 					return writeJSON(w, d)
 				}
 				return difftext.Write(w, d, difftext.Options{Width: columns, Color: color, Full: full})
@@ -163,9 +160,6 @@ func (e *explanation) readReport(cmd *cobra.Command, s *streams, arg string) (*r
 
 func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *streams, bar *progress.Bar, arg string) (*report.Report, error) {
 	in, err := s.openInput(ctx, arg)
-	if cmd.Context().Err() != nil {
-		return nil, interruptedReading(arg)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -175,9 +169,7 @@ func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *strea
 		if cmd.Flags().Changed("request") {
 			return nil, usage(cmd, "--request needs the trace: %s is a report", in.name)
 		}
-		if rep, err = report.ReadJSON(in); err != nil {
-			err = fmt.Errorf("%s: %w", in.name, err)
-		} else {
+		if rep, err = in.readReport(ctx); err == nil {
 			e.mapPaths(rep)
 		}
 	} else {
@@ -226,16 +218,4 @@ func (e *explanation) mapPaths(rep *report.Report) {
 	for i := range rep.Findings {
 		apply(rep.Findings[i].Site)
 	}
-}
-
-func interruptedReading(name string) error {
-	return &statusError{ExitInterrupted, errors.New("interrupted while reading " + name)}
-}
-
-// writeTo calls write for standard output, or for a file that is either whole or not there.
-func (e *explanation) writeTo(s *streams, write func(w io.Writer, color bool, columns int) error) error {
-	if e.output == "" || e.output == "-" {
-		return write(s.out, e.color.on(s.out, os.Getenv), width(s.out))
-	}
-	return atomicfile.WriteTo(e.output, func(w io.Writer) error { return write(w, e.color == "always", 0) })
 }

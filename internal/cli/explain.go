@@ -151,9 +151,11 @@ func (e *explanation) check(cmd *cobra.Command) error {
 func namePattern(pattern string) (*regexp.Regexp, error) {
 	match, err := regexp.Compile(pattern)
 	if err != nil && strings.Contains(pattern, "(*") {
-		if name, again := regexp.Compile(regexp.QuoteMeta(strings.TrimSuffix(pattern, "$")) + pattern[len(strings.TrimSuffix(pattern, "$")):]); again == nil {
-			return name, nil
+		name, ends := strings.CutSuffix(pattern, "$")
+		if name = regexp.QuoteMeta(name); ends {
+			name += "$"
 		}
+		return regexp.Compile(name)
 	}
 	return match, err
 }
@@ -303,7 +305,7 @@ func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error
 	if e.peer == "-" && arg == "-" {
 		return usage(cmd, "only one input can be standard input")
 	}
-	in, err := s.openTrace(cmd.Context(), e.peer)
+	in, err := s.openInput(cmd.Context(), e.peer)
 	if err != nil {
 		return err
 	}
@@ -318,7 +320,7 @@ func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error
 
 // runFile explains a file or standard input.
 func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error {
-	in, err := s.openTrace(cmd.Context(), arg)
+	in, err := s.openInput(cmd.Context(), arg)
 	if err != nil {
 		return err
 	}
@@ -340,12 +342,9 @@ func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error
 			return usage(cmd, "--%s needs the trace: %s is a report", flag, in.name)
 		}
 	}
-	rep, err := report.ReadJSON(in)
-	switch {
-	case err != nil && cmd.Context().Err() != nil:
-		return interruptedReading(in.name)
-	case err != nil:
-		return fmt.Errorf("%s: %w", in.name, err)
+	rep, err := in.readReport(cmd.Context())
+	if err != nil {
+		return err
 	}
 	finding.Mark(rep.Findings, e.ignored)
 	return e.write(cmd.Context(), s, "", rep)
@@ -460,18 +459,6 @@ func notThere(rep *report.Report) error {
 	return nil
 }
 
-// openTrace opens the input of a verb that is worth nothing without all of it.
-func (s *streams) openTrace(ctx context.Context, arg string) (*input, error) {
-	in, err := s.openInput(ctx, arg)
-	if ctx.Err() != nil {
-		if err == nil {
-			in.Close()
-		}
-		return nil, interruptedEarly()
-	}
-	return in, err
-}
-
 func interruptedEarly() error {
 	return &statusError{ExitInterrupted, errors.New("interrupted before a whole second of the trace was read")}
 }
@@ -509,9 +496,8 @@ func (e *explanation) write(ctx context.Context, s *streams, again string, rep *
 	if !e.json && isPage(e.output) {
 		return e.writePage(ctx, s, e.output, again, rep)
 	}
-	asJSON := e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
-	to := func(w io.Writer, color bool, columns int) error {
-		if asJSON {
+	return e.writeTo(s, func(w io.Writer, color bool, columns int) error {
+		if e.asJSON() {
 			return report.WriteJSON(w, rep)
 		}
 		if e.summary {
@@ -521,6 +507,10 @@ func (e *explanation) write(ctx context.Context, s *streams, again string, rep *
 		return text.Write(w, rep, text.Options{
 			Width: columns, Color: color, Full: e.full || e.slowestGiven, Every: e.group != "", Band: e.band, Slowest: e.slowestOr(1), Command: again,
 		})
-	}
-	return e.writeTo(s, to)
+	})
+}
+
+// asJSON reports whether JSON is asked for, by flag or by the output's name.
+func (e *explanation) asJSON() bool {
+	return e.json || strings.EqualFold(filepath.Ext(e.output), ".json")
 }

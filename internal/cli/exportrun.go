@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/output/export"
@@ -41,7 +40,7 @@ type exportAs struct {
 
 // run explains a trace or reads a report, and writes it.
 func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg string) error {
-	in, err := s.openTrace(cmd.Context(), arg)
+	in, err := s.openInput(cmd.Context(), arg)
 	if err != nil {
 		return err
 	}
@@ -92,10 +91,7 @@ func (x *exportAs) write(s *streams, output string, rep *report.Report) error {
 	if isEndpoint(output) {
 		return x.send(s, output, rep)
 	}
-	if output == "" || output == "-" {
-		return x.writeTo(s, s.out, rep)
-	}
-	return atomicfile.WriteTo(output, func(w io.Writer) error {
+	return s.writeTo(output, func(w io.Writer) error {
 		if !strings.HasSuffix(output, ".gz") || x.format.Name == "pprof" { // a profile is compressed already
 			return x.writeTo(s, w, rep)
 		}

@@ -90,6 +90,9 @@ func warn(rep *report.Report, warnings []bundle.Warning) {
 func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err error) {
 	in := &input{name: arg}
 	defer func() {
+		if ctx.Err() != nil {
+			err = interruptedReading(in.name)
+		}
 		if err != nil {
 			in.Close()
 		}
@@ -196,6 +199,22 @@ func openWhile(ctx context.Context, name string) (*os.File, error) {
 		return openFile(name)
 	}
 	return waitFor(ctx, name, func() (*os.File, error) { return openFile(name) })
+}
+
+// readReport reads the report that an input holds.
+func (in *input) readReport(ctx context.Context) (*report.Report, error) {
+	rep, err := report.ReadJSON(in)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, interruptedReading(in.name)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", in.name, err)
+	}
+	return rep, nil
+}
+
+func interruptedReading(name string) error {
+	return &statusError{ExitInterrupted, errors.New("interrupted while reading " + name)}
 }
 
 // waitFor returns what get makes of the named file, or ends with ctx: opening and reading a named pipe, as shells make one of <(...), waits

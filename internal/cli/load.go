@@ -199,8 +199,7 @@ func newLoad(s *streams) *cobra.Command {
 					return err
 				}
 			}
-			e := explanation{output: output}
-			if err := e.writeTo(s, func(w io.Writer, _ bool, _ int) error {
+			if err := s.writeTo(output, func(w io.Writer) error {
 				switch {
 				case asJSON:
 					return writeJSON(w, res)

@@ -130,16 +130,10 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	if r.explain != nil {
 		adjust, restore := holdMemory(0)
 		defer restore()
-		var mu sync.Mutex
-		locked := func(int64) {
-			mu.Lock()
-			defer mu.Unlock()
-			adjust()
-		}
 		for i := range jobs {
 			samples := new(bytes.Buffer) // written before the trace's end is told, read after it
 			jobs[i].Options.HostTo = samples
-			jobs[i].Tee, answers[i] = explainWhile(cmd.Context(), whylate.Options{Name: names[i], Host: samples, Progress: locked})
+			jobs[i].Tee, answers[i] = explainWhile(cmd.Context(), whylate.Options{Name: names[i], Host: samples, Progress: func(int64) { adjust() }})
 		}
 	}
 	version := readBuild().Version

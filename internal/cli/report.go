@@ -26,10 +26,7 @@ func newReport(s *streams) *cobra.Command {
 				return err
 			}
 			in, err := s.openInput(cmd.Context(), args[0])
-			switch {
-			case err != nil && cmd.Context().Err() != nil:
-				return interruptedReading(args[0])
-			case err != nil:
+			if err != nil {
 				return err
 			}
 			defer in.Close()
@@ -92,24 +89,14 @@ func (e *explanation) readBefore(ctx context.Context, s *streams) (*report.Repor
 		return nil, nil
 	}
 	in, err := s.openInput(ctx, e.before)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, interruptedReading(e.before)
-	case err != nil:
+	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
 	if !in.isReport {
 		return nil, fmt.Errorf("%s is not a report in JSON: `whylate explain --json` makes one from a trace", in.name)
 	}
-	rep, err := report.ReadJSON(in)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, interruptedReading(in.name)
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", in.name, err)
-	}
-	return rep, nil
+	return in.readReport(ctx)
 }
 
 // writePage writes the report as a page to a file that is either whole or not there.

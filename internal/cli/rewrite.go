@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/capture/rewrite"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/service/redact"
@@ -105,7 +104,7 @@ func newRedact(s *streams) *cobra.Command {
 
 // rewrite opens a recording and writes another one from it, whole or not at all.
 func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Writer, *rewrite.Source) error) error {
-	in, err := s.openTrace(cmd.Context(), from)
+	in, err := s.openInput(cmd.Context(), from)
 	if err != nil {
 		return err
 	}
@@ -119,27 +118,17 @@ func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Wri
 	bar := s.bar()
 	defer bar.Clear()
 	src := &rewrite.Source{Name: in.name, Trace: &interruptible{ctx: cmd.Context(), r: progress.NewReader(in.Reader, bar, in.name, in.size)}, Bundle: in.bundle}
-	if to == "-" {
-		if width(s.out) > 0 {
-			return usage(cmd, "a recording cannot be shown on a terminal: name a file")
-		}
-		out := bufio.NewWriter(s.out)
+	switch {
+	case to == "":
+		return usage(cmd, "the name of OUT is empty")
+	case to == "-" && width(s.out) > 0:
+		return usage(cmd, "a recording cannot be shown on a terminal: name a file")
+	}
+	return s.writeTo(to, func(w io.Writer) error {
+		out := bufio.NewWriterSize(w, 1<<20)
 		if err := write(out, src); err != nil {
 			return err
 		}
 		return out.Flush()
-	}
-	f, err := atomicfile.Create(to)
-	if err != nil {
-		return err
-	}
-	defer f.Discard()
-	out := bufio.NewWriterSize(f, 1<<20)
-	if err := write(out, src); err != nil {
-		return err
-	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
-	return f.Commit()
+	})
 }

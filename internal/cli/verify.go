@@ -43,7 +43,7 @@ func newVerify(s *streams) *cobra.Command {
 				}
 				res.Ledger = verify.Sum(all)
 			}
-			return e.writeTo(s, func(w io.Writer, _ bool, _ int) error {
+			return s.writeTo(e.output, func(w io.Writer) error {
 				if e.json {
 					return writeJSON(w, res)
 				}

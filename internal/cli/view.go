@@ -99,9 +99,6 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	}
 	in, warnings, err := v.input(cmd, s, arg, conn, served)
 	if err != nil {
-		if ctx.Err() != nil {
-			return interruptedEarly()
-		}
 		return err
 	}
 	// What is shown is replaced by a new recording, and closed then.
@@ -267,7 +264,7 @@ func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, i
 	}
 	// What is no trace is not unpacked, nor what follows damage: a small file may hold any number of bytes. So this reads by the
 	// reader's own rules, and keeps no generation in memory.
-	kept := &keeping{from: &untilDone{ctx, src}, to: tmp}
+	kept := &keeping{from: &interruptible{ctx: ctx, r: src}, to: tmp}
 	trace, err := tracefmt.NewReader(kept, tracefmt.Options{MaxGeneration: readSize})
 	if err == nil {
 		for err == nil {
@@ -305,19 +302,6 @@ func (k *keeping) Read(p []byte) (int, error) {
 		k.err = err
 	}
 	return n, err
-}
-
-// untilDone reads until its context ends.
-type untilDone struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u *untilDone) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
 }
 
 // servingGC is the garbage collector's pace while a trace is served: most of
