@@ -25,7 +25,7 @@ func helpText(name string) string {
 	return strings.TrimRight(string(b), "\n")
 }
 
-// addHelp gives commands the texts of their names. {connect} in one stands for what several say.
+// addHelp gives commands the texts of their names, and --help-all. {connect} in one stands for what several say.
 func addHelp(commands ...*cobra.Command) {
 	var formats []string
 	for _, f := range export.Formats() {
@@ -34,6 +34,7 @@ func addHelp(commands ...*cobra.Command) {
 	parts := strings.NewReplacer("{connect}", helpText("connect"), "{flight}", helpText("flight"), "{formats}", strings.Join(formats, "\n"),
 		"{severities}", reflow("Severity is the same for all rules. "+finding.Severities, 120))
 	for _, c := range commands {
+		addHelpAll(c)
 		if text := helpText(c.Name()); text != "" {
 			c.Long, c.Example, _ = strings.Cut(parts.Replace(text), "\n\nExamples:\n\n")
 		}
@@ -94,9 +95,15 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 
 // usual says which flags the help of a verb with many of them shows. The others stand under --help-all.
 func usual(c *cobra.Command, names ...string) {
-	c.Flags().Var(new(helpAll), "help-all", "help for "+c.Name()+", with all flags")
-	c.Flags().Lookup("help-all").NoOptDefVal = "true"
 	c.Annotations = map[string]string{"usual": strings.Join(append(names, "help", "help-all"), " ")}
+}
+
+// addHelpAll adds --help-all. Every command knows it, but help names it only where it shows more.
+func addHelpAll(c *cobra.Command) {
+	all := c.Flags().VarPF(new(helpAll), "help-all", "", "help for "+c.Name()+", with all flags")
+	all.NoOptDefVal = "true"
+	_, more := c.Annotations["usual"]
+	all.Hidden = !more
 }
 
 // helpAll is the value of --help-all, which asks for help like --help does.

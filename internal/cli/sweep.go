@@ -23,20 +23,32 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
+// sweepAxes are the flags that list values of a setting.
+var sweepAxes = []struct{ name, usage string }{
+	{sweep.GOMAXPROCS, "values of GOMAXPROCS, such as 1,2,4"},
+	{sweep.GOGC, "values of GOGC, such as 50,100,200 or off"},
+	{sweep.GOMEMLIMIT, "values of GOMEMLIMIT, such as 400MiB,900MiB"},
+	{sweep.Quota, "CPU `quotas`, such as 0.5,1,2"},
+	{sweep.Memory, "memory `limits`, such as 256MiB,512MiB"},
+	{sweep.Instances, "`numbers` of instances that share the limits, such as 1,2"},
+	// The load's axes are the last: they make tables of their own.
+	{sweep.Rate, "requests per `second`, such as 200,1000; a value may be a ramp, 100..500"},
+	{sweep.LoadShare, "`shares` of the service's capacity, such as 50%,85%; the capacity is measured first"},
+}
+
+// sweeping holds the flags of sweep.
+type sweeping struct {
+	sweep.Options
+	load                   loadFlags
+	axes                   []string // values, as in sweepAxes
+	env                    []string
+	url, slo               string
+	cpus, loadCPUs         string
+	jsonFile, html, resume string
+}
+
 func newSweep(s *streams) *cobra.Command {
-	var (
-		l                          loadFlags
-		o                          sweep.Options
-		axes                       [8]string
-		env                        []string
-		url, slo, cpus, loadCPUs   string
-		jsonFile, htmlFile, resume string
-		duration, warmup, trace    time.Duration
-		runs                       int
-		names                      = [8]string{sweep.GOMAXPROCS, sweep.GOGC, sweep.GOMEMLIMIT, sweep.Quota, sweep.Memory, sweep.Instances, sweep.Rate, sweep.LoadShare}
-		pprof, ready, group        string
-		readyTimeout               time.Duration
-	)
+	v := sweeping{axes: make([]string, len(sweepAxes))}
 	cmd := &cobra.Command{
 		Use:   "sweep [flags] --url URL -- COMMAND [ARGUMENTS]",
 		Short: "Try settings on your own service, in real limits, under load",
@@ -47,118 +59,104 @@ func newSweep(s *streams) *cobra.Command {
 			return nil
 		},
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
-			o.Command, o.Env, o.Runs, o.Measure, o.Warmup, o.Trace = args, os.Environ(), runs, duration, warmup, trace
-			o.Pprof, o.Ready, o.Group, o.ReadyTimeout, o.Seed = pprof, ready, group, readyTimeout, l.seed
-			for i, values := range axes {
-				if values != "" {
-					o.Axes = append(o.Axes, sweep.Axis{Name: names[i], Values: list(values)})
-				}
-			}
-			// The load's axes are the last: they make tables of their own.
-			var own []sweep.Axis
-			for _, e := range env {
-				name, values, ok := strings.Cut(e, "=")
-				if !ok || name == "" {
-					return usage(cmd, "--env %q: write NAME=V1,V2", e)
-				}
-				own = append(own, sweep.Axis{Name: name, Values: list(values)})
-			}
-			o.Axes = slices.Concat(own, o.Axes)
-			if url == "" {
-				return usage(cmd, "give the service's address with --url")
-			}
-			filled := strings.NewReplacer("{port}", "1", "{instance}", "0").Replace(url)
-			load, err := l.options(cmd, filled)
-			if err != nil {
+			if err := v.read(cmd, args); err != nil {
 				return err
 			}
-			for i := range load.Targets {
-				if load.Targets[i].URL == filled {
-					load.Targets[i].URL = url
-				}
-			}
-			o.Load = load
-			if o.Pace = l.paceFor(true); l.pace == "auto" {
-				o.PaceShared = l.paceFor(false)
-			} else {
-				o.PaceShared = o.Pace
-			}
-			if slo != "" {
-				if o.SLO, err = sweep.ParseSLO(slo); err != nil {
-					return usage(cmd, "%v", err)
-				}
-			}
-			for flag, to := range map[string]*[]int{cpus: &o.CPUs, loadCPUs: &o.LoadCPUs} {
-				if flag != "" {
-					if *to, err = parseCPUs(flag); err != nil {
-						return usage(cmd, "%v", err)
-					}
-				}
-			}
-			if _, err := exec.LookPath(args[0]); err != nil && !strings.Contains(args[0], "{") {
-				return usage(cmd, "the command %s: %v", args[0], errors.Unwrap(err))
-			}
-			if err := o.Check(); err != nil {
-				return usage(cmd, "%v", err)
-			}
-			if resume != "" {
-				if err := resumeFrom(cmd.Context(), &o, resume); err != nil {
+			if v.resume != "" {
+				if err := resumeFrom(cmd.Context(), &v.Options, v.resume); err != nil {
 					return err
 				}
-				jsonFile = cmp.Or(jsonFile, resume)
+				v.jsonFile = cmp.Or(v.jsonFile, v.resume)
 			}
-			return runSweep(cmd, s, sweepOutput{&o, jsonFile, htmlFile})
+			return v.run(cmd, s)
 		}),
 	}
 	f := cmd.Flags()
-	for i, text := range []string{
-		"values of GOMAXPROCS, such as 1,2,4", "values of GOGC, such as 50,100,200 or off", "values of GOMEMLIMIT, such as 400MiB,900MiB",
-		"CPU `quotas`, such as 0.5,1,2", "memory `limits`, such as 256MiB,512MiB", "`numbers` of instances that share the limits, such as 1,2",
-		"requests per `second`, such as 200,1000; a value may be a ramp, 100..500", "`shares` of the service's capacity, such as 50%,85%; the capacity is measured first",
-	} {
-		f.StringVar(&axes[i], names[i], "", text)
+	for i, a := range sweepAxes {
+		f.StringVar(&v.axes[i], a.name, "", a.usage)
 	}
-	f.StringArrayVar(&env, "env", nil, "an environment variable's values, `NAME=V1,V2` (may be repeated)")
-	f.StringVar(&url, "url", "", "the service's URL")
-	f.StringVar(&ready, "ready", "", "a `URL` that answers once the service is ready (default: that of --url)")
-	f.DurationVar(&readyTimeout, "ready-timeout", 30*time.Second, "longest time for the service to start")
-	f.StringVar(&pprof, "pprof", "", "`URL` of the service's profiling handlers (default: those beside --url)")
-	f.IntVar(&runs, "runs", 10, "runs of each arm")
-	f.DurationVarP(&duration, "duration", "d", 10*time.Second, "how long each run is measured")
-	f.DurationVar(&warmup, "warmup", time.Second, "warm-up before each run, not measured")
-	f.DurationVar(&trace, "trace", time.Second, "record a trace of this length after each run; 0 for none")
-	f.StringVar(&slo, "slo", "", "goals, such as p99=20ms: find the cheapest arm that meets them")
-	f.StringVar(&group, "cgroup", "", "make the runs' cgroups in this `directory`, which is delegated to you")
-	f.StringVar(&cpus, "cpus", "", "pin the service to these CPUs, such as 0-2,5")
-	f.StringVar(&loadCPUs, "load-cpus", "", "pin the load generator to these CPUs")
-	f.StringVar(&jsonFile, "json", "", "write the result to this `file` as JSON, again after each run")
-	f.StringVar(&htmlFile, "html", "", "write the result to this `file` as a page with plots")
-	f.StringVar(&resume, "resume", "", "continue with this `file` of --json, and write to it")
-	l.add(f)
+	f.StringArrayVar(&v.env, "env", nil, "an environment variable's values, `NAME=V1,V2` (may be repeated)")
+	f.StringVar(&v.url, "url", "", "the service's URL")
+	f.StringVar(&v.Ready, "ready", "", "a `URL` that answers once the service is ready (default: that of --url)")
+	f.DurationVar(&v.ReadyTimeout, "ready-timeout", 30*time.Second, "longest time for the service to start")
+	f.StringVar(&v.Pprof, "pprof", "", "`URL` of the service's profiling handlers (default: those beside --url)")
+	f.IntVar(&v.Runs, "runs", 10, "runs of each arm")
+	f.DurationVarP(&v.Measure, "duration", "d", 10*time.Second, "how long each run is measured")
+	f.DurationVar(&v.Warmup, "warmup", time.Second, "warm-up before each run, not measured")
+	f.DurationVar(&v.Trace, "trace", time.Second, "record a trace of this length after each run; 0 for none")
+	f.StringVar(&v.slo, "slo", "", "goals, such as p99=20ms: find the cheapest arm that meets them")
+	f.StringVar(&v.Group, "cgroup", "", "make the runs' cgroups in this `directory`, which is delegated to you")
+	f.StringVar(&v.cpus, "cpus", "", "pin the service to these CPUs, such as 0-2,5")
+	f.StringVar(&v.loadCPUs, "load-cpus", "", "pin the load generator to these CPUs")
+	f.StringVar(&v.jsonFile, "json", "", "write the result to this `file` as JSON, again after each run")
+	f.StringVar(&v.html, "html", "", "write the result to this `file` as a page with plots")
+	f.StringVar(&v.resume, "resume", "", "continue with this `file` of --json, and write to it")
+	v.load.add(f)
 	f.Lookup("seed").Usage = "seed of the order of runs and of the arrivals"
 	usual(cmd, "url", "rate", "load-share", "gomaxprocs", "gogc", "gomemlimit", "quota", "memory", "env", "runs", "duration", "slo", "json", "html", "resume")
 	return cmd
 }
 
-// sweepOutput is where the result goes.
-type sweepOutput struct {
-	o              *sweep.Options
-	jsonFile, html string
+// read makes the options of the flags that are not options themselves.
+func (v *sweeping) read(cmd *cobra.Command, args []string) (err error) {
+	v.Command, v.Env, v.Seed = args, os.Environ(), v.load.seed
+	for _, e := range v.env {
+		name, values, ok := strings.Cut(e, "=")
+		if !ok || name == "" {
+			return usage(cmd, "--env %q: write NAME=V1,V2", e)
+		}
+		v.Axes = append(v.Axes, sweep.Axis{Name: name, Values: list(values)})
+	}
+	for i, values := range v.axes {
+		if values != "" {
+			v.Axes = append(v.Axes, sweep.Axis{Name: sweepAxes[i].name, Values: list(values)})
+		}
+	}
+	if v.url == "" {
+		return usage(cmd, "give the service's address with --url")
+	}
+	filled := strings.NewReplacer("{port}", "1", "{instance}", "0").Replace(v.url)
+	if v.Load, err = v.load.options(cmd, filled); err != nil {
+		return err
+	}
+	for i := range v.Load.Targets {
+		if v.Load.Targets[i].URL == filled {
+			v.Load.Targets[i].URL = v.url
+		}
+	}
+	v.Pace, v.PaceShared = v.load.paceFor(true), v.load.paceFor(false)
+	if v.slo != "" {
+		if v.SLO, err = sweep.ParseSLO(v.slo); err != nil {
+			return usage(cmd, "%v", err)
+		}
+	}
+	if v.CPUs, err = parseCPUs(v.cpus); err != nil {
+		return usage(cmd, "%v", err)
+	}
+	if v.LoadCPUs, err = parseCPUs(v.loadCPUs); err != nil {
+		return usage(cmd, "%v", err)
+	}
+	if _, err := exec.LookPath(args[0]); err != nil && !strings.Contains(args[0], "{") {
+		return usage(cmd, "the command %s: %v", args[0], errors.Unwrap(err))
+	}
+	if err := v.Check(); err != nil {
+		return usage(cmd, "%v", err)
+	}
+	return nil
 }
 
-func runSweep(cmd *cobra.Command, s *streams, to sweepOutput) error {
-	o := to.o
+func (v *sweeping) run(cmd *cobra.Command, s *streams) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program, to start it as the service's guard: %w", err)
 	}
-	o.Guard = func() *exec.Cmd { return exec.Command(self, "sweep-guard") }
+	v.Guard = func() *exec.Cmd { return exec.Command(self, "sweep-guard") }
 	bar := s.bar()
-	o.Note = func(text string) {
+	v.Note = func(text string) {
 		bar.Clear()
 		fmt.Fprintf(s.err, "whylate: %s\n", oneLine(text))
 	}
-	o.Progress = func(p sweep.Progress) {
+	v.Progress = func(p sweep.Progress) {
 		line := fmt.Sprintf("run %d of %d, %v left: %s", p.Done+1, p.Total, p.Left.Round(time.Second), termtext.Escape(p.Arm.String()))
 		if bar != nil {
 			bar.Set(progress.State{Note: line})
@@ -166,12 +164,12 @@ func runSweep(cmd *cobra.Command, s *streams, to sweepOutput) error {
 			fmt.Fprintln(s.err, line)
 		}
 	}
-	if to.jsonFile != "" {
-		o.Save = func(r *sweep.Result) error {
-			return atomicfile.WriteTo(to.jsonFile, func(w io.Writer) error { return writeJSON(w, r) })
+	if v.jsonFile != "" {
+		v.Save = func(r *sweep.Result) error {
+			return atomicfile.WriteTo(v.jsonFile, func(w io.Writer) error { return writeJSON(w, r) })
 		}
 	}
-	res, err := sweep.Do(cmd.Context(), *o)
+	res, err := sweep.Do(cmd.Context(), v.Options)
 	bar.Clear()
 	if res == nil {
 		if cmd.Context().Err() != nil {
@@ -182,8 +180,8 @@ func runSweep(cmd *cobra.Command, s *streams, to sweepOutput) error {
 	if e := sweep.WriteText(s.out, res); e != nil {
 		return e
 	}
-	if to.html != "" {
-		if e := atomicfile.WriteTo(to.html, func(w io.Writer) error { return sweep.WriteHTML(w, res) }); e != nil {
+	if v.html != "" {
+		if e := atomicfile.WriteTo(v.html, func(w io.Writer) error { return sweep.WriteHTML(w, res) }); e != nil {
 			return e
 		}
 	}
@@ -239,8 +237,11 @@ func list(s string) []string {
 	return parts
 }
 
-// parseCPUs reads a list of CPUs: 0-2,5.
+// parseCPUs reads a list of CPUs: 0-2,5. Of an empty one it makes none.
 func parseCPUs(s string) ([]int, error) {
+	if s == "" {
+		return nil, nil
+	}
 	var cpus []int
 	for _, part := range list(s) {
 		from, to, ok := strings.Cut(part, "-")
