@@ -13,17 +13,21 @@ func (f *finder) readCPU(c *CPU) {
 	c.QuotaLevel = -1
 	c.Levels, c.Bounds = []CPULevel{}, []CPUBound{} // [] rather than null in JSON
 	for _, lv := range c.levels {
-		c.Levels = append(c.Levels, f.cpuLevel(c.Version, lv))
+		l, file := f.cpuLevel(c.Version, lv)
+		c.Levels, c.files = append(c.Levels, l), append(c.files, file)
+		c.Bounds = append(c.Bounds, CPUBound{Kind: BoundQuota, File: l.File, Text: l.Text, Depth: l.Depth, CPUs: l.CPUs, Why: c.unlimited(file, l.CPUs > 0)})
 	}
 	if dir := f.runtimeDir(); dir != "" {
-		c.RuntimeQuota = f.cpuLevel(c.Version, Level{Dir: dir}).CPUs
+		l, _ := f.cpuLevel(c.Version, Level{Dir: dir})
+		c.RuntimeQuota = l.CPUs
 	}
-	for _, l := range c.Levels {
-		c.Bounds = append(c.Bounds, c.quotaBound(&l))
-	}
-	for _, b := range []CPUBound{f.readCpuset(c), f.readAffinity(c), f.readOnline(c)} {
-		if b.Kind != "" {
-			c.Bounds = append(c.Bounds, b)
+	for _, x := range []struct {
+		bound CPUBound
+		n     *int
+	}{{f.cpuset(c), &c.Cpuset}, {f.affinity(), &c.Affinity}, {f.online(), &c.Online}} {
+		if x.bound.Kind != "" {
+			*x.n = int(x.bound.CPUs)
+			c.Bounds = append(c.Bounds, x.bound)
 		}
 	}
 	c.Parallelism = cmp.Or(c.Affinity, c.Cpuset, c.Online)
@@ -33,33 +37,31 @@ func (f *finder) readCPU(c *CPU) {
 
 // cpuLevel reads the CPU files of a group. A missing one is no error: v2's root and groups in which the controller is not
 // enabled have none, nor has v1 without CONFIG_CFS_BANDWIDTH.
-func (f *finder) cpuLevel(v Version, lv Level) CPULevel {
-	l := CPULevel{Level: lv}
-	quota, burst, weight := "cpu.max", "cpu.max.burst", "cpu.weight"
+func (f *finder) cpuLevel(v Version, lv Level) (CPULevel, limitFile) {
+	l, names := CPULevel{Level: lv}, cpuFiles[v]
 	parse := func(b []byte) (err error) { l.Quota, l.Period, err = parseCPUMax(b); return err }
 	if v == V1 {
-		quota, burst, weight = "cpu.cfs_quota_us", "cpu.cfs_burst_us", "cpu.shares"
 		parse = func(b []byte) (err error) { l.Quota, err = parseQuota(b); return err }
 	}
-	l.File = path.Join(l.Dir, quota)
-	f.setting(l.File, &l.Text, &l.Err, &l.Missing, &l.problem, parse)
+	file := f.limitFile(lv, names.quota, parse)
 	if v == V1 {
-		if b, ok, err := f.text(l.Dir, "cpu.cfs_period_us"); err != nil {
-			l.Err = joinReason(l.Err, "period: "+reason(err))
-		} else if ok {
-			if l.Period, err = parsePeriod(b); err != nil {
-				l.Err = joinReason(l.Err, "period: "+err.Error())
-			}
+		b, ok, err := f.text(l.Dir, names.period)
+		if ok {
+			l.Period, err = parsePeriod(b)
+		}
+		if err != nil {
+			file.err = joinReason(file.err, "period: "+reason(err))
 		}
 		if l.Quota > 0 && l.Period == 0 {
-			l.Err = joinReason(l.Err, "a quota without a readable period")
-			l.Quota, l.problem = 0, SightUnreadable
+			file.err = joinReason(file.err, "a quota without a readable period")
+			l.Quota, file.problem = 0, SightUnreadable
 		}
 	}
 	l.CPUs = ratio(l.Quota, l.Period)
-	l.Burst = micros(f.number(l.Dir, burst))
-	l.Weight = f.number(l.Dir, weight)
-	return l
+	l.Burst = micros(f.number(l.Dir, names.burst))
+	l.Weight = f.number(l.Dir, names.weight)
+	l.File, l.Text, l.Missing, l.Err = file.name, file.text, file.missing, file.err
+	return l, file
 }
 
 func ratio(quota, period time.Duration) float64 {
@@ -69,22 +71,15 @@ func ratio(quota, period time.Duration) float64 {
 	return float64(quota) / float64(period)
 }
 
-func (c *CPU) quotaBound(l *CPULevel) CPUBound {
-	b := CPUBound{Kind: BoundQuota, File: l.File, Text: l.Text, Depth: l.Depth, CPUs: l.CPUs}
-	switch {
-	case l.Err != "":
-		b.Why = "not usable: " + l.Err
-	case l.Missing:
-		b.Why = c.missing(l.Level)
-	case l.CPUs == 0:
-		b.Why = "no limit"
-	}
-	return b
+// listBound is the bound by a list of CPUs, and how many it has.
+func listBound(kind, file, list string) (b CPUBound, n int, err error) {
+	n, err = parseCPUList(list)
+	return CPUBound{Kind: kind, File: file, Text: clip(list), Depth: -1, CPUs: float64(n)}, n, err
 }
 
-// readCpuset reads the group's CPU set. v2 has the file only where the controller is enabled: the set of the nearest ancestor
-// with one applies.
-func (f *finder) readCpuset(c *CPU) CPUBound {
+// cpuset reads the group's CPU set. v2 has the file only where the controller is enabled: the set of the nearest ancestor with one
+// applies.
+func (f *finder) cpuset(c *CPU) CPUBound {
 	c.CpusetHierarchy = f.locateQuietly("cpuset")
 	names := []string{"cpuset.cpus.effective"}
 	if c.CpusetHierarchy.Version == V1 {
@@ -92,57 +87,58 @@ func (f *finder) readCpuset(c *CPU) CPUBound {
 	}
 	for _, lv := range c.CpusetHierarchy.levels {
 		for _, name := range names {
-			b, ok, err := f.text(lv.Dir, name)
+			text, ok, err := f.text(lv.Dir, name)
 			if err != nil {
 				f.note("cpuset: %v", err)
 			}
 			if !ok {
 				continue
 			}
-			n, err := parseCPUList(string(b))
+			file := path.Join(lv.Dir, name)
+			b, n, err := listBound(BoundCpuset, file, string(text))
 			if err != nil {
-				f.note("cpuset: %s: %v", path.Join(lv.Dir, name), err)
-				continue
+				f.note("cpuset: %s: %v", file, err)
+			} else if n > 0 { // else v1: not set up, so the group cannot hold processes
+				return b
 			}
-			if n == 0 {
-				continue // v1: not set up, so the group cannot hold processes
-			}
-			c.Cpuset = n
-			return CPUBound{Kind: BoundCpuset, File: path.Join(lv.Dir, name), Text: clip(string(b)), Depth: -1, CPUs: float64(n)}
 		}
 	}
 	return CPUBound{}
 }
 
-// readAffinity reads the process's affinity mask.
-func (f *finder) readAffinity(c *CPU) (bound CPUBound) {
+// affinity reads the process's affinity mask.
+func (f *finder) affinity() CPUBound {
 	const field = "Cpus_allowed_list"
 	name := f.proc + "/status"
-	if b, err := readFile(f.src, name, maxSmall); err != nil {
+	text, err := readFile(f.src, name, maxSmall)
+	if err != nil {
 		f.note("affinity: %v", err)
-	} else if v, ok := statusField(b, field); ok {
-		if n, err := parseCPUList(v); err != nil || n == 0 {
-			f.note("affinity: %s: %s %q is not a list of CPUs", name, field, clip(v))
-		} else {
-			c.Affinity = n
-			bound = CPUBound{Kind: BoundAffinity, File: name, Text: clip(v), Depth: -1, CPUs: float64(n)}
-		}
 	}
-	return bound
+	list, ok := statusField(text, field)
+	if !ok {
+		return CPUBound{}
+	}
+	b, n, err := listBound(BoundAffinity, name, list)
+	if err != nil || n == 0 {
+		f.note("affinity: %s: %s %q is not a list of CPUs", name, field, b.Text)
+		return CPUBound{}
+	}
+	return b
 }
 
-// readOnline reads the machine's CPUs.
-func (f *finder) readOnline(c *CPU) (bound CPUBound) {
+// online reads the machine's CPUs.
+func (f *finder) online() CPUBound {
 	const name = "/sys/devices/system/cpu/online"
-	if b, err := readFile(f.src, name, maxSmall); err == nil {
-		if n, err := parseCPUList(string(b)); err == nil && n > 0 {
-			c.Online = n
-			bound = CPUBound{Kind: BoundOnline, File: name, Text: clip(string(b)), Depth: -1, CPUs: float64(n)}
-		} else {
-			f.note("CPUs online: %s: %q is not a list of CPUs", name, clip(string(b)))
-		}
+	text, err := readFile(f.src, name, maxSmall)
+	if err != nil {
+		return CPUBound{}
 	}
-	return bound
+	b, n, err := listBound(BoundOnline, name, string(text))
+	if err != nil || n == 0 {
+		f.note("CPUs online: %s: %q is not a list of CPUs", name, b.Text)
+		return CPUBound{}
+	}
+	return b
 }
 
 // judge picks the tightest quota and the tightest bound, and says of each bound why it is or is

@@ -107,8 +107,6 @@ type CPULevel struct {
 	Missing bool `json:"missing,omitempty"`
 	// Err is why the file cannot be used.
 	Err string `json:"error,omitempty"`
-
-	problem Sight
 }
 
 // CPUBound is one limit on how many CPUs the process may use.
@@ -180,8 +178,6 @@ type MemoryLevel struct {
 	// Missing reports that the memory controller is not enabled in this group.
 	Missing bool   `json:"missing,omitempty"`
 	Err     string `json:"error,omitempty"`
-
-	problem Sight
 }
 
 // MemoryBound is one limit on the process's memory.
@@ -197,57 +193,89 @@ type MemoryBound struct {
 	Why     string `json:"why"`
 }
 
+// cpuNames and memoryNames are the kernel's names of a group's files; "" is what a version does not have.
+type (
+	cpuNames    struct{ quota, period, burst, weight string }
+	memoryNames struct{ max, high, soft, swapMax, memswMax, current, swap, events, failures string }
+)
+
+var cpuFiles = map[Version]cpuNames{
+	V1: {quota: "cpu.cfs_quota_us", period: "cpu.cfs_period_us", burst: "cpu.cfs_burst_us", weight: "cpu.shares"},
+	V2: {quota: "cpu.max", burst: "cpu.max.burst", weight: "cpu.weight"},
+}
+
+var memoryFiles = map[Version]memoryNames{
+	V1: {
+		max: "memory.limit_in_bytes", soft: "memory.soft_limit_in_bytes", memswMax: "memory.memsw.limit_in_bytes",
+		current: "memory.usage_in_bytes", events: "memory.oom_control", failures: "memory.failcnt",
+	},
+	V2: {
+		max: "memory.max", high: "memory.high", swapMax: "memory.swap.max",
+		current: "memory.current", swap: "memory.swap.current", events: "memory.events",
+	},
+}
+
+// A limitFile is the file with a level's limit, and what became of reading it.
+type limitFile struct {
+	name, text string
+	depth      int // of the level
+	missing    bool
+	err        string
+	problem    Sight
+}
+
+// limitFile reads and parses the file with a level's limit.
+func (f *finder) limitFile(l Level, name string, parse func([]byte) error) limitFile {
+	file := limitFile{name: path.Join(l.Dir, name), depth: l.Depth}
+	b, ok, err := f.text(l.Dir, name)
+	switch {
+	case err != nil:
+		file.err, file.problem = reason(err), SightUnreadable
+	case !ok:
+		file.missing = true
+	default:
+		file.text = clip(string(b))
+		if err := parse(b); err != nil {
+			file.err, file.problem = err.Error(), SightMalformed
+		}
+	}
+	return file
+}
+
+// unlimited says why a file limits nothing; "" if it does.
+func (h *Hierarchy) unlimited(file limitFile, limited bool) string {
+	switch {
+	case file.err != "":
+		return "not usable: " + file.err
+	case file.missing && h.Version != V2:
+		return "no such file"
+	case file.missing && !h.Hidden && file.depth == h.levels[len(h.levels)-1].Depth:
+		return "no such file: the root group has no limits"
+	case file.missing:
+		return "no such file: the " + h.Controller + " controller is not enabled in this group"
+	case !limited:
+		return "no limit"
+	}
+	return ""
+}
+
 // text reads a small file. A missing file is no error: ok is false.
 func (f *finder) text(dir, name string) (b []byte, ok bool, err error) {
-	b, err = readFile(f.src, path.Join(dir, name), maxSmall)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, false, nil
-		}
-		return nil, false, err
+	if name == "" {
+		return nil, false, nil
 	}
-	return b, true, nil
+	b, err = readFile(f.src, path.Join(dir, name), maxSmall)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	return b, err == nil, err
 }
 
 // number reads an optional file with one number; 0 if there is none.
 func (f *finder) number(dir, name string) int64 {
-	b, ok, err := f.text(dir, name)
-	if !ok || err != nil {
-		return 0
-	}
-	n, err := parseNumber(b)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
-}
-
-// setting reads and parses the file with a level's limit. It sets text, or problem and sight, or
-// missing.
-func (f *finder) setting(name string, text, problem *string, missing *bool, sight *Sight, parse func([]byte) error) {
-	b, ok, err := f.text("", name)
-	switch {
-	case err != nil:
-		*problem, *sight = reason(err), SightUnreadable
-	case !ok:
-		*missing = true
-	default:
-		*text = clip(string(b))
-		if err := parse(b); err != nil {
-			*problem, *sight = err.Error(), SightMalformed
-		}
-	}
-}
-
-// missing says why a group has no limit file.
-func (h *Hierarchy) missing(l Level) string {
-	switch {
-	case h.Version == V2 && !h.Hidden && l.Depth == h.levels[len(h.levels)-1].Depth:
-		return "no such file: the root group has no limits"
-	case h.Version == V2:
-		return "no such file: the " + h.Controller + " controller is not enabled in this group"
-	}
-	return "no such file"
+	b, _, _ := f.text(dir, name)
+	n, _ := parseNumber(b)
+	return max(0, n)
 }
 
 // locateQuietly is locate without notes.

@@ -75,6 +75,7 @@ type Hierarchy struct {
 	Hidden bool `json:"hidden"`
 
 	levels []Level
+	files  []limitFile // one for each level
 	// problem is why there are no levels, in the words of why.
 	problem Sight
 	why     string

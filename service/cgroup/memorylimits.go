@@ -12,7 +12,8 @@ func (f *finder) readMemory(m *Memory) {
 	m.MaxLevel, m.HighLevel = -1, -1
 	m.Levels, m.Bounds = []MemoryLevel{}, []MemoryBound{}
 	for _, lv := range m.levels {
-		m.Levels = append(m.Levels, f.memoryLevel(m.Version, lv))
+		l, file := f.memoryLevel(m.Version, lv)
+		m.Levels, m.files = append(m.Levels, l), append(m.files, file)
 	}
 	hier := int64(0)
 	if m.Version == V1 && len(m.Levels) > 0 {
@@ -32,15 +33,8 @@ func (f *finder) readMemory(m *Memory) {
 		if l.HasSwap && (!m.HasSwap || l.Swap < m.Swap) {
 			m.Swap, m.HasSwap = l.Swap, true
 		}
-		b := MemoryBound{Kind: BoundMax, File: l.File, Text: l.Text, Depth: l.Depth, Bytes: l.Max, Limited: l.Limited}
-		switch {
-		case l.Err != "":
-			b.Why = "not usable: " + l.Err
-		case l.Missing:
-			b.Why = m.missing(l.Level)
-		case !l.Limited:
-			b.Why = "no limit"
-		case loose:
+		b := MemoryBound{Kind: BoundMax, File: l.File, Text: l.Text, Depth: l.Depth, Bytes: l.Max, Limited: l.Limited, Why: m.unlimited(m.files[i], l.Limited)}
+		if loose {
 			b.Why = "does not bind: memory.use_hierarchy is off below it"
 		}
 		m.Bounds = append(m.Bounds, b)
@@ -78,20 +72,15 @@ func hierarchical(stat []byte) (n int64) {
 }
 
 // memoryLevel reads the memory files of a group.
-func (f *finder) memoryLevel(v Version, lv Level) MemoryLevel {
-	l := MemoryLevel{Level: lv}
-	hard := "memory.max"
-	if v == V1 {
-		hard = "memory.limit_in_bytes"
-		l.Soft, _ = f.memory(l.Dir, "memory.soft_limit_in_bytes")
-		l.MemSwap, _ = f.memory(l.Dir, "memory.memsw.limit_in_bytes")
-	} else {
-		l.High, _ = f.memory(l.Dir, "memory.high")
-		l.Swap, l.HasSwap = f.memory(l.Dir, "memory.swap.max")
-	}
-	l.File = path.Join(l.Dir, hard)
-	f.setting(l.File, &l.Text, &l.Err, &l.Missing, &l.problem, func(b []byte) (err error) { l.Max, l.Limited, err = parseMemory(b); return err })
-	return l
+func (f *finder) memoryLevel(v Version, lv Level) (MemoryLevel, limitFile) {
+	l, names := MemoryLevel{Level: lv}, memoryFiles[v]
+	file := f.limitFile(lv, names.max, func(b []byte) (err error) { l.Max, l.Limited, err = parseMemory(b); return err })
+	l.File, l.Text, l.Missing, l.Err = file.name, file.text, file.missing, file.err
+	l.High, _ = f.memory(l.Dir, names.high)
+	l.Soft, _ = f.memory(l.Dir, names.soft)
+	l.Swap, l.HasSwap = f.memory(l.Dir, names.swapMax)
+	l.MemSwap, _ = f.memory(l.Dir, names.memswMax)
+	return l, file
 }
 
 // memory reads an optional file with a memory limit.

@@ -72,15 +72,11 @@ func NewSampler(opts Options) (*Sampler, error) {
 	if len(cpu.levels) > maxSampled {
 		cpu.levels, s.hidden = cpu.levels[:maxSampled], true
 	}
+	names := cpuFiles[cpu.Version]
 	for _, lv := range cpu.levels {
-		c := samplerCPU{Level: lv, stat: s.try(lv.Dir, "cpu.stat")}
-		quota := "cpu.max"
-		if cpu.Version == V1 {
-			quota = "cpu.cfs_quota_us"
-			c.period = s.try(lv.Dir, "cpu.cfs_period_us")
-		}
+		c := samplerCPU{Level: lv, stat: s.try(lv.Dir, "cpu.stat"), period: s.try(lv.Dir, names.period)}
 		var err error
-		c.quota, err = s.src.open(path.Join(lv.Dir, quota))
+		c.quota, err = s.src.open(path.Join(lv.Dir, names.quota))
 		c.controlled = err == nil || !errors.Is(err, fs.ErrNotExist) || bytes.Contains(s.read(c.stat), []byte("nr_periods"))
 		// If v2's cpu controller is not enabled here, tasks are scheduled as those of the nearest
 		// ancestor in which it is.
@@ -100,13 +96,8 @@ func NewSampler(opts Options) (*Sampler, error) {
 	s.memVersion = mem.Version
 	mem.levels = mem.levels[:min(len(mem.levels), maxSampled)]
 	for i, lv := range mem.levels {
-		m := samplerMemory{Level: lv}
-		if mem.Version == V1 {
-			m.max = s.try(lv.Dir, "memory.limit_in_bytes")
-		} else {
-			m.max, m.high = s.try(lv.Dir, "memory.max"), s.try(lv.Dir, "memory.high")
-		}
-		s.memory = append(s.memory, m)
+		names := memoryFiles[mem.Version]
+		s.memory = append(s.memory, samplerMemory{Level: lv, max: s.try(lv.Dir, names.max), high: s.try(lv.Dir, names.high)})
 		// If v2's memory controller is not enabled here, memory is charged to the nearest ancestor
 		// in which it is.
 		if s.charged.current == nil && (mem.Version == V2 || i == 0) {
@@ -131,17 +122,13 @@ func NewSampler(opts Options) (*Sampler, error) {
 }
 
 func (s *Sampler) openCharge(lv Level) samplerCharge {
-	c := samplerCharge{depth: lv.Depth}
-	if s.memVersion == V1 {
-		c.current, c.events = s.try(lv.Dir, "memory.usage_in_bytes"), s.try(lv.Dir, "memory.oom_control")
-		c.failures = s.try(lv.Dir, "memory.failcnt")
-	} else {
-		if c.current = s.try(lv.Dir, "memory.current"); c.current == nil {
-			return c
-		}
-		c.events, c.swap = s.try(lv.Dir, "memory.events"), s.try(lv.Dir, "memory.swap.current")
+	names := memoryFiles[s.memVersion]
+	c := samplerCharge{depth: lv.Depth, current: s.try(lv.Dir, names.current)}
+	if c.current == nil && s.memVersion == V2 {
+		return c
 	}
-	c.stat = s.try(lv.Dir, "memory.stat")
+	c.stat, c.swap = s.try(lv.Dir, "memory.stat"), s.try(lv.Dir, names.swap)
+	c.events, c.failures = s.try(lv.Dir, names.events), s.try(lv.Dir, names.failures)
 	return c
 }
 
@@ -162,7 +149,11 @@ func (s *Sampler) openPressure(cpu, mem Hierarchy) {
 	}
 }
 
+// try opens a file; nil if that fails, or if name is "".
 func (s *Sampler) try(dir, name string) handle {
+	if name == "" {
+		return nil
+	}
 	h, err := s.src.open(path.Join(dir, name))
 	if err != nil {
 		return nil

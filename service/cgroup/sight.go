@@ -27,34 +27,26 @@ const (
 	SightAbsent Sight = "absent"
 )
 
-// levelSight is what sight needs to know of one level.
-type levelSight struct {
-	depth     int
-	file, err string
-	text      string
-	problem   Sight
-}
-
 // sight judges a search that found no limit: what cannot be read weighs more
 // than what is out of sight, and both more than an honest none. what is "CPU
 // quota" or "memory limit".
-func (h *Hierarchy) sight(what string, levels []levelSight) (Sight, string) {
+func (h *Hierarchy) sight(what string) (Sight, string) {
 	if h.problem != "" {
 		return h.problem, fmt.Sprintf("no %s can be seen: %s", what, h.why)
 	}
 	for _, want := range []Sight{SightMalformed, SightUnreadable} {
-		for _, l := range levels {
+		for _, l := range h.files {
 			if l.problem != want {
 				continue
 			}
 			if want == SightMalformed {
-				return want, fmt.Sprintf("the %s is malformed: %s (%q)", what, l.file, l.text)
+				return want, fmt.Sprintf("the %s is malformed: %s (%q)", what, l.name, l.text)
 			}
-			return want, fmt.Sprintf("the %s cannot be read: %s: %s", what, l.file, l.err)
+			return want, fmt.Sprintf("the %s cannot be read: %s: %s", what, l.name, l.err)
 		}
 	}
 	switch {
-	case len(levels) > 0 && levels[0].depth > 0:
+	case len(h.levels) > 0 && h.levels[0].Depth > 0:
 		return SightHidden, fmt.Sprintf("no visible group has a %s; the process's own group is not visible under %s", what, clip(h.MountPoint))
 	case h.Hidden:
 		return SightHidden, fmt.Sprintf("no visible group has a %s; groups above are not visible from here", what)
@@ -67,11 +59,7 @@ func (c *CPU) see() {
 		c.Sight, c.Seen = SightFound, "a CPU quota was found"
 		return
 	}
-	var levels []levelSight
-	for _, l := range c.Levels {
-		levels = append(levels, levelSight{l.Depth, l.File, l.Err, l.Text, l.problem})
-	}
-	c.Sight, c.Seen = c.sight("CPU quota", levels)
+	c.Sight, c.Seen = c.sight("CPU quota")
 }
 
 func (m *Memory) see() {
@@ -82,11 +70,7 @@ func (m *Memory) see() {
 		}
 		return
 	}
-	var levels []levelSight
-	for _, l := range m.Levels {
-		levels = append(levels, levelSight{l.Depth, l.File, l.Err, l.Text, l.problem})
-	}
-	m.Sight, m.Seen = m.sight("memory limit", levels)
+	m.Sight, m.Seen = m.sight("memory limit")
 	if m.Sight == SightHidden && m.complete {
 		m.Sight, m.Seen = SightNone, "no group has a memory limit, including invisible ones (hierarchical_memory_limit)"
 	}

@@ -89,22 +89,14 @@ func (s *Sampler) SampleLimits(b *Tightest) error {
 
 func (s *Sampler) quota(c *samplerCPU) (q, p time.Duration, ok bool) {
 	text := s.read(c.quota)
-	if text == nil {
-		return 0, 0, false
-	}
-	var err error
 	if s.version == V2 {
-		q, p, err = parseCPUMax(text)
+		q, p, err := parseCPUMax(text)
 		return q, p, err == nil
 	}
-	if q, err = parseQuota(text); err != nil {
+	q, err := parseQuota(text)
+	if err != nil {
 		return 0, 0, false
 	}
-	if text = s.read(c.period); text == nil {
-		return 0, 0, q == 0
-	}
-	if p, err = parsePeriod(text); err != nil {
-		return 0, 0, q == 0
-	}
-	return q, p, true
+	p, err = parsePeriod(s.read(c.period))
+	return q, p, err == nil || q == 0
 }

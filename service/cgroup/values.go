@@ -39,45 +39,23 @@ func keyed(b []byte) iter.Seq2[[]byte, int64] {
 
 var errFormat = errors.New("not in the kernel's format")
 
-// parseInt reads a decimal number without allocating. It rejects what does
-// not fit.
+// parseInt reads a decimal number, without allocating if it is one. It rejects what does not fit.
 func parseInt(b []byte) (int64, bool) {
-	neg := false
-	if len(b) > 0 && b[0] == '-' {
-		neg = true
-		b = b[1:]
+	if len(b) == 0 || b[0] == '+' {
+		return 0, false // of an absent file, or not of the kernel
 	}
-	if len(b) == 0 {
-		return 0, false
-	}
-	var n int64
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		d := int64(c - '0')
-		if n > (math.MaxInt64-d)/10 {
-			return 0, false
-		}
-		n = n*10 + d
-	}
-	if neg {
-		n = -n
-	}
-	return n, true
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	return n, err == nil
 }
 
 // parseCount is parseInt for the kernel's unsigned 64-bit counters: what does
 // not fit a signed number is held at its maximum (v1 writes 2^64-1 for "no
 // limit" in some kernels).
 func parseCount(b []byte) (int64, bool) {
-	if n, ok := parseInt(b); ok {
-		return n, true
+	if n, err := strconv.ParseUint(string(b), 10, 64); err == nil {
+		return int64(min(n, math.MaxInt64)), true
 	}
-	if _, err := strconv.ParseUint(string(b), 10, 64); err == nil {
-		return math.MaxInt64, true
-	}
-	return 0, false
+	return parseInt(b)
 }
 
 // micros converts, holding at the maximum what would overflow.
