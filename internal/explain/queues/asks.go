@@ -39,12 +39,17 @@ type askKey struct {
 	via   tracefmt.FrameID
 }
 
+// An askSum adds up what is asked at one place. Times are in ns.
 type askSum struct {
-	requests, calls, ns, longest, legs, last, beside int64
-	unanswered, unansweredNS                         int64
-	waited                                           int64
-	opened                                           openings
+	requests, calls, ns, longest int64
+	unanswered, unansweredNS     int64 // those after which nothing was read
+	waited                       int64
+	legs                         legs
+	opened                       openings
 }
+
+// legs are the goroutines that a request started for what it asks.
+type legs struct{ n, last, beside int64 }
 
 // openings are the openings of connections among what requests wait for.
 type openings struct {
@@ -53,8 +58,23 @@ type openings struct {
 	in           tracefmt.StringID // of the longest one
 }
 
-func (o *openings) add(more openings) {
-	o.ns, o.requests = o.ns+more.ns, o.requests+more.requests
+// add adds so many of another one.
+func (s *askSum) add(o *askSum, times int64) {
+	s.requests += o.requests * times
+	s.calls += o.calls * times
+	s.ns += o.ns * times
+	s.longest += o.longest * times
+	s.unanswered += o.unanswered * times
+	s.unansweredNS += o.unansweredNS * times
+	s.waited += o.waited * times
+	s.legs.n += o.legs.n * times
+	s.legs.last += o.legs.last * times
+	s.legs.beside += o.legs.beside * times
+	s.opened.add(&o.opened, times)
+}
+
+func (o *openings) add(more *openings, times int64) {
+	o.ns, o.requests = o.ns+more.ns*times, o.requests+more.requests*times
 	if more.longest > o.longest || more.longest == o.longest && more.in < o.in {
 		o.longest, o.in = more.longest, more.in
 	}
@@ -66,22 +86,13 @@ type calls struct {
 	stack     tracefmt.StackID
 	g         uint64
 	wait      int32 // the last one of the request's for it, -1: its own goroutine waits for the network
-	n         int64
-	ns        int64
 	last      int64 // ns of the last
-	longest   int64
-	// Those after which nothing was read.
-	unread, unreadNS int64
-	opened           openings
-	askSum           // of the legs
+	askSum
 }
 
 // addAsks takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
 // since the last answer, or, where others write and read for it, where it waits again.
 func (p *part) addAsks(w *path.Walked, waits []critpath.Via) {
-	if w.Req.End >= p.turns.until {
-		return
-	}
 	p.calls, p.wrote = p.calls[:0], p.wrote[:0]
 	for i := range w.Steps {
 		st := &w.Steps[i]
@@ -106,53 +117,46 @@ func (p *part) addAsks(w *path.Walked, waits []critpath.Via) {
 			}
 			at := &p.calls[k]
 			wrote := slices.Index(p.wrote, c.g)
-			if at.n == 0 || c.wait >= 0 && c.wait != at.wait || c.wait < 0 && wrote >= 0 {
-				at.n, at.last, at.wait = at.n+1, 0, c.wait
-				if c.wait >= 0 && at.n <= placePieces {
-					at.askSum = p.legs(w, waits[c.wait].Waker, waits[c.wait].To)
+			if at.calls == 0 || c.wait >= 0 && c.wait != at.wait || c.wait < 0 && wrote >= 0 {
+				at.calls, at.last, at.wait = at.calls+1, 0, c.wait
+				if c.wait >= 0 && at.calls <= placePieces {
+					at.legs = p.legs(w, waits[c.wait].Waker, waits[c.wait].To)
 				}
 			}
 			if c.wait < 0 && wrote >= 0 {
 				p.wrote = slices.Delete(p.wrote, wrote, wrote+1)
 			}
+			ns := st.End - st.Start
 			if unread(p, w.Steps[i:]) {
-				at.unread, at.unreadNS = at.unread+1, at.unreadNS+st.End-st.Start
+				at.unanswered, at.unansweredNS = at.unanswered+1, at.unansweredNS+ns
 			}
 			if p.stage.Syms.Opens(st.Stack) {
-				at.opened.add(openings{ns: st.End - st.Start, longest: st.End - st.Start, in: p.stage.Sites.Call(st.Stack)})
+				at.opened.add(&openings{ns: ns, longest: ns, in: p.stage.Sites.Call(st.Stack)}, 1)
 			}
-			at.ns += st.End - st.Start
-			at.last += st.End - st.Start
+			at.ns += ns
+			at.last += ns
 			at.longest = max(at.longest, at.last)
 		}
 	}
-	slices.SortStableFunc(p.calls, func(a, b calls) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(b.ns, a.ns)) })
+	slices.SortStableFunc(p.calls, func(a, b calls) int { return cmp.Or(cmp.Compare(b.calls, a.calls), cmp.Compare(b.ns, a.ns)) })
 	for i := range p.calls {
 		c := &p.calls[i]
 		same := func(o calls) bool { return o.site == c.site && o.via == c.via }
 		if slices.ContainsFunc(p.calls[:i], same) {
 			continue // another stack of the same places asks more often
 		}
-		k := askKey{w.Group, c.site, c.via}
-		s := p.asks[k]
-		if s == nil {
-			s = new(askSum)
-			p.asks[k] = s
-		}
-		of := askSum{
-			requests: w.Weight, calls: c.n * w.Weight, ns: c.ns * w.Weight, longest: c.longest * w.Weight, legs: c.legs * w.Weight, last: c.askSum.last * w.Weight, beside: c.beside * w.Weight,
-			unanswered: c.unread * w.Weight, unansweredNS: c.unreadNS * w.Weight,
-		}
+		sum := c.askSum
+		sum.requests, sum.opened = 1, openings{}
 		for _, o := range p.calls[i:] {
 			if same(o) {
-				of.waited += o.ns * w.Weight
-				of.opened.add(o.opened)
+				sum.waited += o.ns
+				sum.opened.add(&o.opened, 1)
 			}
 		}
-		if of.opened.ns > 0 {
-			of.opened.ns, of.opened.requests = of.opened.ns*w.Weight, w.Weight
+		if sum.opened.ns > 0 {
+			sum.opened.requests = 1
 		}
-		s.add(&of)
+		sumOf(p.asks, askKey{w.Group, c.site, c.via}).add(&sum, w.Weight)
 	}
 }
 
@@ -170,7 +174,7 @@ func unread(p *part, steps []critpath.Step) bool {
 
 // legs looks for the goroutines that a request started and that lived at once until it went on at a time: one of them was the last, others were started
 // for the same, or had ended by then.
-func (p *part) legs(w *path.Walked, last uint64, at int64) (s askSum) {
+func (p *part) legs(w *path.Walked, last uint64, at int64) (s legs) {
 	win := p.stage.Win
 	own, ok := win.Born(last, at)
 	if !ok || own.By != w.Req.G || own.Time < w.Req.Start {
@@ -190,19 +194,19 @@ func (p *part) legs(w *path.Walked, last uint64, at int64) (s askSum) {
 			return true
 		}
 		if born >= first {
-			s = askSum{} // one after the other
+			s = legs{} // one after the other
 			return false
 		}
-		s.legs++
+		s.n++
 		s.beside += done - born
 		first = min(first, done)
 		return true
 	})
-	if s.legs < 2 {
-		return askSum{}
+	if s.n < 2 {
+		return legs{}
 	}
 	s.last = at - own.Time
-	s.beside = max(0, s.beside-s.last) / (s.legs - 1)
+	s.beside = max(0, s.beside-s.last) / (s.n - 1)
 	return s
 }
 
@@ -221,30 +225,13 @@ func (p *part) writes(stack tracefmt.StackID) bool {
 	return fn != 0 && strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).write")
 }
 
-func (s *askSum) add(o *askSum) {
-	s.requests += o.requests
-	s.calls += o.calls
-	s.ns += o.ns
-	s.longest += o.longest
-	s.legs += o.legs
-	s.last += o.last
-	s.beside += o.beside
-	s.unanswered += o.unanswered
-	s.unansweredNS += o.unansweredNS
-	s.waited += o.waited
-	s.opened.add(o.opened)
-}
-
 // mergeAsks adds up what all workers have seen, by the groups of the report.
 func (s *Sum) mergeAsks(ts []path.Translation) {
 	all := make(map[askKey]*askSum)
 	for i, p := range s.parts {
 		for k, o := range p.asks {
 			k.group = ts[i].Groups[k.group]
-			if all[k] == nil {
-				all[k] = new(askSum)
-			}
-			all[k].add(o)
+			sumOf(all, k).add(o, 1)
 		}
 	}
 	s.parts[0].asks = all
@@ -255,8 +242,11 @@ func (s *Sum) Asks(sp *spell.Speller, group path.GroupID) []Asks {
 	var out []Asks
 	for k, o := range s.parts[0].asks {
 		if k.group == group {
-			out = append(out, Asks{Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest, Legs: o.legs, LastNS: o.last, BesideNS: o.beside, Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
-				WaitedNS: o.waited, OpeningNS: o.opened.ns, Opening: o.opened.requests, OpenedIn: sp.Syms.String(o.opened.in)})
+			out = append(out, Asks{
+				Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest,
+				Legs: o.legs.n, LastNS: o.legs.last, BesideNS: o.legs.beside, Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
+				WaitedNS: o.waited, OpeningNS: o.opened.ns, Opening: o.opened.requests, OpenedIn: sp.Syms.String(o.opened.in),
+			})
 		}
 	}
 	slices.SortFunc(out, func(a, b Asks) int {

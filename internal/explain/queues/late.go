@@ -18,7 +18,7 @@ import (
 //
 // Of a group of which not all requests were walked, only those of the slice that turns are of count, for as many as there are.
 type lates struct {
-	runs  map[lateKey]*lateRun
+	runs  map[lateKey]lateRun
 	mask  uint64
 	times int64            // how many times the slice's requests all of the generation's are; of the first part
 	most  map[uint64]int64 // how late a goroutine was at most beyond the slice
@@ -39,6 +39,13 @@ type lateRun struct {
 	whole    bool  // a request of a group that was walked whole did
 }
 
+func (r lateRun) plus(o lateRun) lateRun {
+	if r == (lateRun{}) {
+		return o
+	}
+	return lateRun{min(r.ready, o.ready), max(r.gap, o.gap), max(r.stack, o.stack), r.requests + o.requests, r.ns + o.ns, r.whole || o.whole}
+}
+
 // maxLates bounds the runs kept of one generation, minLate is from when on a run counts as late.
 const (
 	maxLates = 2048
@@ -53,32 +60,14 @@ func (l *lates) keeps(k lateKey) bool {
 func (l *lates) thin() {
 	for len(l.runs) > maxLates {
 		l.mask = l.mask<<1 | 1
-		maps.DeleteFunc(l.runs, func(k lateKey, _ *lateRun) bool { return !l.keeps(k) })
+		maps.DeleteFunc(l.runs, func(k lateKey, _ lateRun) bool { return !l.keeps(k) })
 	}
-}
-
-func (l *lates) at(k lateKey) *lateRun {
-	if !l.keeps(k) {
-		return nil
-	}
-	run := l.runs[k]
-	if run == nil {
-		if l.runs == nil {
-			l.runs = make(map[lateKey]*lateRun)
-		}
-		run = &lateRun{ready: k.at}
-		l.runs[k] = run
-		if l.thin(); !l.keeps(k) {
-			return nil
-		}
-	}
-	return run
 }
 
 // addLates takes note of other goroutines' late runs on a request's path.
 func (p *part) addLates(w *path.Walked) {
 	steps := w.Steps
-	beyond := w.Sparse && w.Req.End >= p.turns.until
+	beyond := w.Sparse && w.Req.End >= p.until
 	for i := range steps {
 		s := &steps[i]
 		if s.Kind != critpath.Runnable || s.G == w.Req.G {
@@ -94,19 +83,13 @@ func (p *part) addLates(w *path.Walked) {
 			continue
 		}
 		if beyond {
-			if p.late.most == nil {
-				p.late.most = make(map[uint64]int64)
-			}
 			p.late.most[s.G] = max(p.late.most[s.G], s.End-ready)
 			continue
 		}
-		if run := p.late.at(lateKey{s.G, s.End}); run != nil {
-			run.whole = run.whole || !w.Sparse
-			run.requests += w.Counted()
-			run.ns += w.Counted() * (s.End - ready)
-			run.ready = min(run.ready, ready)
-			run.gap = max(run.gap, gap)
-			run.stack = max(run.stack, s.Stack)
+		if k := (lateKey{s.G, s.End}); p.late.keeps(k) {
+			n := w.Counted()
+			p.late.runs[k] = p.late.runs[k].plus(lateRun{ready: ready, gap: gap, stack: s.Stack, requests: n, ns: n * (s.End - ready), whole: !w.Sparse})
+			p.late.thin()
 		}
 	}
 }
@@ -132,40 +115,27 @@ const (
 func (s *Sum) joinLates() {
 	all := &s.parts[0].late
 	for _, p := range s.parts[1:] {
-		l := &p.late
-		for g, ns := range l.most {
-			if all.most == nil {
-				all.most = make(map[uint64]int64)
-			}
-			all.most[g] = max(all.most[g], ns)
-		}
-		l.most = nil
-		all.mask = max(all.mask, l.mask)
-		for k, run := range l.runs {
-			if o := all.runs[k]; o != nil {
-				o.requests += run.requests
-				o.ns += run.ns
-				o.whole = o.whole || run.whole
-				o.ready, o.gap, o.stack = min(o.ready, run.ready), max(o.gap, run.gap), max(o.stack, run.stack)
-			} else {
-				if all.runs == nil {
-					all.runs = make(map[lateKey]*lateRun)
-				}
-				all.runs[k] = run
-			}
-		}
-		l.runs, l.mask = nil, 0
+		all.mask = max(all.mask, p.late.mask)
+		addSums(all.runs, p.late.runs, lateRun.plus)
+		addSums(all.most, p.late.most, func(a, b int64) int64 { return max(a, b) })
+		p.late.reset()
 	}
-	maps.DeleteFunc(all.runs, func(k lateKey, _ *lateRun) bool { return !all.keeps(k) })
+	maps.DeleteFunc(all.runs, func(k lateKey, _ lateRun) bool { return !all.keeps(k) })
 	all.thin()
 	s.addHubs(all)
-	all.runs, all.mask, all.most = nil, 0, nil
+	all.reset()
+}
+
+func (l *lates) reset() {
+	clear(l.runs)
+	clear(l.most)
+	l.mask = 0
 }
 
 func (s *Sum) addHubs(all *lates) {
 	type late struct {
 		lateKey
-		*lateRun
+		lateRun
 	}
 	runs := make([]late, 0, len(all.runs))
 	for k, run := range all.runs {
@@ -175,9 +145,6 @@ func (s *Sum) addHubs(all *lates) {
 	slices.SortFunc(runs, func(a, b late) int {
 		return cmp.Or(cmp.Compare(b.ns, a.ns), cmp.Compare(a.at, b.at), cmp.Compare(a.g, b.g))
 	})
-	if s.hubs == nil {
-		s.hubs = make(map[uint64]*hub)
-	}
 	looked := 0
 	for _, l := range runs {
 		k, run := l.lateKey, l.lateRun
@@ -211,33 +178,17 @@ func (s *Sum) addHubs(all *lates) {
 		}
 	}
 	if len(s.hubs) > maxHubs {
-		ids := s.hubsByWeight()
-		for _, id := range ids[maxHubs/2:] {
+		for _, id := range s.hubsByWeight()[maxHubs/2:] {
 			delete(s.hubs, id)
 		}
 	}
 }
 
+// hubsByWeight returns the goroutines, those that held up most first.
 func (s *Sum) hubsByWeight() []uint64 {
-	type weighed struct {
-		ns int64
-		g  uint64
-	}
-	list := make([]weighed, 0, len(s.hubs))
-	for g, h := range s.hubs {
-		list = append(list, weighed{h.ns, g})
-	}
-	slices.SortFunc(list, func(a, b weighed) int {
-		if a.ns != b.ns {
-			return cmp.Compare(b.ns, a.ns)
-		}
-		return cmp.Compare(a.g, b.g)
+	return slices.SortedFunc(maps.Keys(s.hubs), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(s.hubs[b].ns, s.hubs[a].ns), cmp.Compare(a, b))
 	})
-	out := make([]uint64, 0, len(list))
-	for _, w := range list {
-		out = append(out, w.g)
-	}
-	return out
 }
 
 // shownHubs is how many hubs are listed.
@@ -264,10 +215,8 @@ type Hub struct {
 // Hubs returns the goroutines whose late runs held up the most time of others' requests.
 func (s *Sum) Hubs(sp *spell.Speller) []Hub {
 	var out []Hub
-	for _, id := range s.hubsByWeight() {
-		if len(out) == shownHubs {
-			break
-		}
+	byWeight := s.hubsByWeight()
+	for _, id := range byWeight[:min(len(byWeight), shownHubs)] {
 		h := s.hubs[id]
 		c := Hub{
 			G: id, Start: sp.StartOf(h.start), Late: h.late, HeldUp: h.heldUp, LateNS: h.lateNS, GapNS: h.gapNS, MaxNS: h.maxNS, HeldUpNS: h.ns,

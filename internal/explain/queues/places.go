@@ -2,7 +2,7 @@ package queues
 
 import (
 	"cmp"
-	"iter"
+	"maps"
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
@@ -58,8 +58,7 @@ const placePieces = 32
 
 // addPlaces takes note of the waits of a request that others ended, its own and those behind them.
 func (p *part) addPlaces(w *path.Walked) {
-	ts := &p.turns
-	if w.Req.End >= ts.until || w.Req.Kind == request.Loop && !w.Req.Asked || w.Req.Kind == request.Main {
+	if w.Req.Kind == request.Loop && !w.Req.Asked || w.Req.Kind == request.Main {
 		return // those that hand on what they are given wait in a row, and at one line
 	}
 	n := 0
@@ -90,7 +89,7 @@ func (p *part) addPlaces(w *path.Walked) {
 				h.served = o.To
 			}
 		}
-		ts.hands = append(ts.hands, h)
+		p.hands = append(p.hands, h)
 	}
 }
 
@@ -115,14 +114,11 @@ type placeSum struct {
 
 // settlePlaces brings together what all workers saw of a generation.
 func (s *Sum) settlePlaces() {
-	ts := &s.parts[0].turns
-	for _, p := range s.parts[1:] {
-		ts.hands = append(ts.hands, p.turns.hands...)
-		p.turns.hands = p.turns.hands[:0]
-	}
-	list := make([]*handOver, len(ts.hands)) // they are moved often
-	for i := range list {
-		list[i] = &ts.hands[i]
+	var list []*handOver // they are moved often
+	for _, p := range s.parts {
+		for i := range p.hands {
+			list = append(list, &p.hands[i])
+		}
 	}
 	findDone(list)
 	slices.SortFunc(list, func(a, b *handOver) int {
@@ -131,44 +127,30 @@ func (s *Sum) settlePlaces() {
 	// One wait is on the paths of all who wait behind it.
 	list = slices.CompactFunc(list, func(a, b *handOver) bool { return a.key == b.key && a.g == b.g && a.to == b.to })
 	for of := range chunked(list, func(a, b *handOver) bool { return a.key.wait == b.key.wait && a.line == b.line }) {
-		ts.addPool(of)
-	}
-	ts.hands = ts.hands[:0]
-}
-
-// chunked yields the runs of a list whose members are alike.
-func chunked(list []*handOver, alike func(a, b *handOver) bool) iter.Seq[[]*handOver] {
-	return func(yield func([]*handOver) bool) {
-		for i, j := 0, 0; i < len(list); i = j {
-			for j = i + 1; j < len(list) && alike(list[i], list[j]); j++ {
-			}
-			if !yield(list[i:j]) {
-				return
-			}
-		}
+		s.addPool(of)
 	}
 }
 
 // addPool adds the waits at one line, from wherever it is called. Those who call it from different lines have one pool if they end each other's
 // waits: then its places are those of all.
-func (ts *turns) addPool(list []*handOver) {
+func (s *Sum) addPool(list []*handOver) {
 	sums, mutual := map[placeKey]*placeSum{}, int64(0)
 	for of := range chunked(list, func(a, b *handOver) bool { return a.key == b.key }) {
 		sum := new(placeSum)
-		sum.add(of, ts.gs)
+		sum.add(of, s.serving)
 		sums[of[0].key], mutual = sum, mutual+sum.mutual
 	}
 	if len(sums) > 1 {
 		all := new(placeSum)
 		slices.SortFunc(list, (*handOver).compareEnds)
-		if all.add(list, ts.gs); all.mutual > mutual {
+		if all.add(list, s.serving); all.mutual > mutual {
 			for _, sum := range sums {
 				sum.most, sum.heldNS, sum.held = all.most, all.heldNS, all.held
 			}
 		}
 	}
 	for k, sum := range sums {
-		ts.mergePlace(k, sum)
+		sumOf(s.places, k).merge(sum)
 	}
 }
 
@@ -335,21 +317,7 @@ func atOnce(list []stretch) int {
 	return most
 }
 
-func (ts *turns) mergePlaces(o *turns) {
-	for k, s := range o.placeSums {
-		ts.mergePlace(k, s)
-	}
-}
-
-func (ts *turns) mergePlace(k placeKey, s *placeSum) {
-	m := ts.placeSums[k]
-	if m == nil {
-		if ts.placeSums == nil {
-			ts.placeSums = map[placeKey]*placeSum{}
-		}
-		ts.placeSums[k] = s
-		return
-	}
+func (m *placeSum) merge(s *placeSum) {
 	m.ended += s.ended
 	m.instants += s.instants
 	m.mutual += s.mutual
@@ -390,17 +358,12 @@ type Places struct {
 
 // Places returns the sums of all waits that others ended. Merge must have been called.
 func (s *Sum) Places(sp *spell.Speller) []Places {
-	ts := &s.parts[0].turns
-	keys := make([]placeKey, 0, len(ts.placeSums))
-	for k := range ts.placeSums {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b placeKey) int {
-		return cmp.Or(cmp.Compare(ts.placeSums[b].ended, ts.placeSums[a].ended), cmp.Compare(a.wait, b.wait), sp.CompareFrames(a.site, b.site))
+	keys := slices.SortedFunc(maps.Keys(s.places), func(a, b placeKey) int {
+		return cmp.Or(cmp.Compare(s.places[b].ended, s.places[a].ended), cmp.Compare(a.wait, b.wait), sp.CompareFrames(a.site, b.site))
 	})
 	var out []Places
 	for _, k := range keys {
-		sum := ts.placeSums[k]
+		sum := s.places[k]
 		r := Places{Wait: report.WaitKind(k.wait.String()), Site: sp.Site(k.site), Ended: int(sum.ended),
 			Together: float64(sum.ended) / float64(max(sum.instants, 1)), Most: sum.most, Waiting: sum.waiting,
 			Children: float64(sum.children) / float64(sum.ended), Others: float64(sum.others) / float64(sum.ended)}

@@ -24,11 +24,11 @@ func placesOf(workers int, list []handOver, serving ...uint64) []Places {
 	}
 	sum.Begin(nil)
 	for i, h := range list {
-		ts := &sum.parts[i%workers].turns
-		ts.hands = append(ts.hands, h)
+		p := sum.parts[i%workers]
+		p.hands = append(p.hands, h)
 	}
 	for _, g := range serving {
-		sum.parts[0].turns.gs[g] = struct{}{}
+		sum.parts[0].serving[g] = struct{}{}
 	}
 	sum.End()
 	sum.Merge(make([]path.Translation, len(sum.parts)))
@@ -173,10 +173,10 @@ func TestPoolOfSeveralCallers(t *testing.T) {
 		slices.SortFunc(all, func(a, b *handOver) int {
 			return cmp.Or(cmp.Compare(a.key.site, b.key.site), a.compareEnds(b))
 		})
-		var ts turns
-		ts.addPool(all)
+		sum := New()
+		sum.addPool(all)
 		out := make(map[tracefmt.FrameID]int)
-		for k, s := range ts.placeSums {
+		for k, s := range sum.places {
 			out[k.site] = s.most
 		}
 		return out

@@ -32,49 +32,66 @@ func (s readerSum) plus(o readerSum) readerSum {
 	return readerSum{s.waits + o.waits, s.gave + o.gave, s.news + o.news, s.missed + o.missed, s.turns + o.turns}
 }
 
-// addReader takes note of what a request did before the wait that took most of its time.
-func (p *part) addReader(w *path.Walked) {
-	r, ts := w.Req, &p.turns
-	if r.End >= ts.until || !r.Served() {
-		return
-	}
-	var site tracefmt.FrameID
-	var from, to int64
-	waker, of := uint64(0), int32(-1)
+// An ownWait is a sleep of a request's own goroutine, or its wait for what another one does.
+type ownWait struct {
+	site     tracefmt.FrameID
+	from, to int64
+	of       int32 // number of the wait, -1: a sleep
+}
+
+// ownWaits returns those of a request. It is valid until the next call.
+func (p *part) ownWaits(w *path.Walked) []ownWait {
+	r, list := w.Req, p.own[:0]
 	for i := range w.Segments {
-		if s := &w.Segments[i]; s.G == r.G && s.Via < 0 && s.Code.Cause() == cause.Sleep && s.End-s.Start > to-from {
-			site, from, to = s.Site, s.Start, s.End
+		if s := &w.Segments[i]; s.G == r.G && s.Via < 0 && s.Code.Cause() == cause.Sleep {
+			list = append(list, ownWait{s.Site, s.Start, s.End, -1})
 		}
 	}
 	waits := w.Waits()
 	for i := range waits {
-		if v := &waits[i]; v.G == r.G && v.Parent < 0 && min(v.To, r.End)-max(v.From, r.Start) > to-from {
-			site, from, to, waker, of = p.stage.Sites.Of(v.Stack), max(v.From, r.Start), min(v.To, r.End), v.Waker, int32(i)
+		if v := &waits[i]; v.G == r.G && v.Parent < 0 {
+			list = append(list, ownWait{p.stage.Sites.Of(v.Stack), max(v.From, r.Start), min(v.To, r.End), int32(i)})
 		}
 	}
-	if 2*(to-from) <= r.End-r.Start {
+	p.own = list
+	return list
+}
+
+// addReader takes note of what a request did before the wait that took most of its time.
+func (p *part) addReader(w *path.Walked, own []ownWait) {
+	r := w.Req
+	var most ownWait
+	for _, x := range own {
+		if x.to-x.from > most.to-most.from {
+			most = x
+		}
+	}
+	if 2*(most.to-most.from) <= r.End-r.Start {
 		return
 	}
 	sum := readerSum{waits: 1}
-	if p.gave(r.G, r.Start, from) {
+	if p.gave(r.G, r.Start, most.from) {
 		sum.gave++
 	}
-	if b, born := p.stage.Win.Born(waker, to); waker != 0 && !(born && b.By == 0) { // that is a timer's function
-		sum.news++
-		p.addBatch(&sum, w, of, from, to)
+	if most.of >= 0 {
+		waker := w.Waits()[most.of].Waker
+		if b, born := p.stage.Win.Born(waker, most.to); waker != 0 && !(born && b.By == 0) { // that is a timer's function
+			sum.news++
+			p.addBatch(&sum, w, most)
+		}
 	}
-	addSum(&ts.readers, site, sum, readerSum.plus)
+	p.readers[most.site] = p.readers[most.site].plus(sum)
 }
 
 // addBatch takes note of the turns, from one sleep to the next, of the goroutine that ended a request's wait: which one that was at when the
 // request came, and how many sleeps it waited through.
-func (p *part) addBatch(sum *readerSum, w *path.Walked, of int32, from, to int64) {
+func (p *part) addBatch(sum *readerSum, w *path.Walked, own ownWait) {
 	waits := w.Waits()
-	by, atWork, sleeps := waits[of].Waker, false, 0
+	by, atWork, sleeps := waits[own.of].Waker, false, 0
 	var slept, woken int64 // when the first sleep began, when the last one ended
 	for i, first := 0, true; i < len(w.Segments); i++ {
 		s := &w.Segments[i]
-		if s.Via < 0 || outermost(waits, s.Via) != of {
+		if s.Via < 0 || outermost(waits, s.Via) != own.of {
 			continue
 		}
 		c := s.Code.Cause()
@@ -99,12 +116,12 @@ func (p *part) addBatch(sum *readerSum, w *path.Walked, of int32, from, to int64
 		return
 	}
 	var how tracefmt.StackID
-	p.stage.Win.Woke(by, to, to+1, func(_ uint64, stack tracefmt.StackID) bool {
+	p.stage.Win.Woke(by, own.to, own.to+1, func(_ uint64, stack tracefmt.StackID) bool {
 		how = stack
 		return false
 	})
 	others := false
-	p.stage.Win.Woke(by, from, slept, func(_ uint64, stack tracefmt.StackID) bool {
+	p.stage.Win.Woke(by, own.from, slept, func(_ uint64, stack tracefmt.StackID) bool {
 		others = stack == how
 		return !others
 	})
@@ -159,7 +176,7 @@ type Readers struct {
 // Readers returns these sums. Merge must have been called.
 func (s *Sum) Readers(sp *spell.Speller) []Readers {
 	var out []Readers
-	for k, r := range s.parts[0].turns.readers {
+	for k, r := range s.parts[0].readers {
 		n := float64(r.waits)
 		out = append(out, Readers{sp.Site(k), int(r.waits), float64(r.gave) / n, float64(r.news) / n, r.missed >= scale.Several && float64(r.missed) >= scale.Far*float64(r.turns)})
 	}

@@ -22,21 +22,17 @@ func (s siblingSum) plus(o siblingSum) siblingSum {
 
 // addSiblings takes note of who gave the locks back that a request waited for.
 func (p *part) addSiblings(w *path.Walked) {
-	ts := &p.turns
-	if w.Req.End >= ts.until || !w.Req.Served() {
-		return
-	}
 	waits := w.Waits()
 	for i := range waits {
 		v := &waits[i]
 		if v.Wait != critpath.WaitLock && v.Wait != critpath.WaitOnce || v.Waker == 0 {
 			continue
 		}
-		sum := siblingSum{ns: v.To - v.From}
+		site, sum := p.stage.Sites.Of(v.Stack), siblingSum{ns: v.To - v.From}
 		if p.startedBy(w.Req, v.Waker, v.To) {
 			sum.siblings = sum.ns
 		}
-		addSum(&ts.siblings, p.stage.Sites.Of(v.Stack), sum, siblingSum.plus)
+		p.siblings[site] = p.siblings[site].plus(sum)
 	}
 }
 
@@ -68,7 +64,7 @@ type Siblings struct {
 // Siblings returns these sums. Merge must have been called.
 func (s *Sum) Siblings(sp *spell.Speller) []Siblings {
 	var out []Siblings
-	for k, r := range s.parts[0].turns.siblings {
+	for k, r := range s.parts[0].siblings {
 		if r.siblings > 0 {
 			out = append(out, Siblings{sp.Site(k), float64(r.siblings) / float64(r.ns)})
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/scale"
@@ -27,35 +26,16 @@ type streamSum struct {
 	wrote int64 // of them, those in which it wrote to its client
 }
 
-// An ownWait is a sleep of a request's own goroutine, or its wait for what another one hands over.
-type ownWait struct {
-	site     tracefmt.FrameID
-	from, to int64
-}
-
 // addStream takes note of whether a request that waits repeatedly at a line writes to its client meanwhile.
-func (p *part) addStream(w *path.Walked) {
-	r, ts := w.Req, &p.turns
-	if r.End >= ts.until || !r.Served() {
-		return
-	}
-	list, at := p.own[:0], map[tracefmt.FrameID]int64{}
-	add := func(site tracefmt.FrameID, from, to int64) {
-		list = append(list, ownWait{site, from, to})
-		at[site] += to - from
-	}
-	for i := range w.Segments {
-		if s := &w.Segments[i]; s.G == r.G && s.Via < 0 && s.Code.Cause() == cause.Sleep {
-			add(s.Site, s.Start, s.End)
-		}
-	}
+func (p *part) addStream(w *path.Walked, own []ownWait) {
 	waits := w.Waits()
-	for i := range waits {
-		if v := &waits[i]; v.G == r.G && v.Parent < 0 && (v.Wait == critpath.WaitChan || v.Wait == critpath.WaitSelect || v.Wait == critpath.WaitCond) {
-			add(p.stage.Sites.Of(v.Stack), max(v.From, r.Start), min(v.To, r.End))
-		}
+	list := slices.DeleteFunc(own, func(x ownWait) bool {
+		return x.of >= 0 && !slices.Contains([]critpath.Wait{critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond}, waits[x.of].Wait)
+	})
+	at := map[tracefmt.FrameID]int64{}
+	for _, x := range list {
+		at[x.site] += x.to - x.from
 	}
-	p.own = list
 	slices.SortFunc(list, func(a, b ownWait) int { return cmp.Compare(a.from, b.from) })
 	var site tracefmt.FrameID
 	total := int64(0)
@@ -76,16 +56,16 @@ func (p *part) addStream(w *path.Walked) {
 		}
 		if n > 0 && n < streamMost {
 			sum.gaps++
-			if p.wroteAnswer(r.G, last, x.from) {
+			if p.wroteAnswer(w.Req.G, last, x.from) {
 				sum.wrote++
 			}
 		}
 		n, last = n+1, x.to
 	}
-	if n < scale.Several || 2*total <= r.End-r.Start {
+	if n < scale.Several || 2*total <= w.Req.End-w.Req.Start {
 		return
 	}
-	addSum(&ts.streams, site, sum, streamSum.plus)
+	p.streams[site] = p.streams[site].plus(sum)
 }
 
 func (s streamSum) plus(o streamSum) streamSum { return streamSum{s.gaps + o.gaps, s.wrote + o.wrote} }
@@ -136,7 +116,7 @@ type Stream struct {
 // Streams returns these sums. Merge must have been called.
 func (s *Sum) Streams(sp *spell.Speller) []Stream {
 	var out []Stream
-	for k, r := range s.parts[0].turns.streams {
+	for k, r := range s.parts[0].streams {
 		out = append(out, Stream{sp.Site(k), float64(r.wrote) / float64(r.gaps)})
 	}
 	slices.SortFunc(out, func(a, b Stream) int { return a.Site.Compare(b.Site) })

@@ -1,10 +1,8 @@
-// Package queues adds up what requests waited for on other goroutines, and
-// whether others waited for those at the same time: turns, and goroutines that
-// run late while many wait for them.
 package queues
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
@@ -22,18 +20,10 @@ import (
 // A request's path shows that it waited for another goroutine, not whether
 // others waited for that one at the same time, each for a turn of its own. That
 // is what turns tell: in a slice of every generation, which requests were on
-// which goroutine's time, and when. A slice holds so few requests that it costs
-// next to nothing.
+// which goroutine's time, and when.
 
-// turnsMost bounds about how many requests of a generation are looked at, or
-// turnsLater once turnsKnown were, and turnsPieces how many stretches of one of
-// them.
-const (
-	turnsMost   = 2000
-	turnsLater  = 500
-	turnsKnown  = 6_000
-	turnsPieces = 32
-)
+// turnsPieces bounds how many stretches of one request are looked at.
+const turnsPieces = 32
 
 // turnKey is where a goroutine is that requests of a kind wait for. Where it
 // computes is seen now and then only, so for running time site is where it is
@@ -70,12 +60,19 @@ type turnSum struct {
 	most    int // of them at once, from the first turn to the last
 
 	marks []mark
+}
 
-	spans   int64 // sleeps looked up in full
+// A sleepSum adds up the sleeps, of the turns of one key, that were looked up in full.
+type sleepSum struct {
+	n       int64
 	early   int64 // of them, under way when the request came to them
-	spanNS  int64 // their lengths
-	spanSq  int64 // in us
-	shortNS int64 // the parts that requests waited through
+	ns      int64 // their lengths
+	squares int64 // in us
+	partNS  int64 // the parts that requests waited through
+}
+
+func (s sleepSum) plus(o sleepSum) sleepSum {
+	return sleepSum{s.n + o.n, s.early + o.early, s.ns + o.ns, s.squares + o.squares, s.partNS + o.partNS}
 }
 
 // A mark is an instant at which turns on a goroutine ended.
@@ -87,72 +84,11 @@ type mark struct {
 // marksMost bounds the marks kept of one key: enough to see a period.
 const marksMost = 512
 
-// turns are the turns that one worker has seen.
-type turns struct {
-	until int64 // requests that end before belong to the slice
-	list  []turn
-	gs    map[uint64]struct{} // goroutines of the slice's requests
-	sums  map[turnKey]*turnSum
-
-	hands     []handOver
-	placeSums map[placeKey]*placeSum
-	readers   map[tracefmt.FrameID]readerSum  // by where they wait
-	streams   map[tracefmt.FrameID]streamSum  // by where they sleep
-	siblings  map[tracefmt.FrameID]siblingSum // by where they wait for a lock
-
-	// Of inOrder: numbers of keys, the turns' ones, where each key's places end.
-	keys    map[turnKey]int32
-	ofKey   []int32
-	ends    []int32
-	places  []place
-	ordered []turn
-}
-
-// Begin implements pass.Beginner.
-func (s *Sum) Begin(reqs []request.Request) {
-	s.settling.Wait()
-	from, to := int64(math.MaxInt64), int64(0)
-	for i := range reqs {
-		if r := &reqs[i]; r.Part == request.Whole && !r.Open {
-			from, to = min(from, r.End), max(to, r.End)
-		}
-	}
-	until := int64(math.MaxInt64)
-	s.parts[0].late.times = 1
-	most := turnsMost
-	if s.looked >= turnsKnown {
-		most = turnsLater
-	}
-	s.looked += min(len(reqs), most)
-	if len(reqs) > most {
-		s.parts[0].late.times = int64((len(reqs) + most/2) / most)
-		until = from + int64(float64(to-from)*float64(most)/float64(len(reqs)))
-		to = until
-	}
-	if to > from {
-		s.span += to - from
-	}
-	for _, p := range s.parts {
-		p.turns.until = until
-		p.turns.list, p.turns.hands = p.turns.list[:0], p.turns.hands[:0]
-		clear(p.turns.gs)
-	}
-}
-
-// Needs implements pass.Chooser: who was at work at once, and how many waited for one late run, is seen only where all
-// requests are.
-func (s *Sum) Needs(r *request.Request) bool {
-	return len(s.parts) > 0 && r.End < s.parts[0].turns.until
-}
-
 // addTurns takes note of where the request's path was on other goroutines.
 func (p *part) addTurns(w *path.Walked) {
-	r, ts := w.Req, &p.turns
-	if r.End >= ts.until {
-		return
-	}
+	r := w.Req
 	if r.Served() { // its goroutine belongs to one request at a time, not to all that wait for it
-		ts.gs[r.G] = struct{}{}
+		p.serving[r.G] = struct{}{}
 	}
 	key := func(s *cause.Segment) turnKey {
 		if c := s.Code.Cause(); c != cause.CPU {
@@ -160,24 +96,27 @@ func (p *part) addTurns(w *path.Walked) {
 		}
 		return turnKey{r.Kind, cause.CPU, p.stage.IDs.LastSite(w.ChainOf(s))}
 	}
-	first, waits := len(ts.list), w.Waits()
+	first, waits := len(p.turns), w.Waits()
 	for i := len(w.Segments) - 1; i >= 0; i-- {
 		s := &w.Segments[i]
 		if s.Via < 0 || s.G == r.G || !hasTurns(s.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(s)) {
 			continue // or the request that is served in its stead has the turn
 		}
 		ahead := s.Start <= waits[outermost(waits, s.Via)].From
-		if n := len(ts.list); n > first && ts.list[n-1].g == s.G && ts.list[n-1].key == key(s) && ts.list[n-1].start == s.End {
-			ts.list[n-1].start, ts.list[n-1].ahead = s.Start, ahead
+		if n := len(p.turns); n > first && p.turns[n-1].g == s.G && p.turns[n-1].key == key(s) && p.turns[n-1].start == s.End {
+			p.turns[n-1].start, p.turns[n-1].ahead = s.Start, ahead
 			continue
 		}
-		if len(ts.list)-first >= turnsPieces {
+		if len(p.turns)-first >= turnsPieces {
 			break // the last ones are its own turns
 		}
-		ts.list = append(ts.list, turn{key: key(s), asked: waits[s.Via].Parent >= 0 && p.roundTrips(waits[s.Via].Stack), ahead: ahead, locked: behindLock(waits, s.Via), g: s.G, start: s.Start, end: s.End, weight: w.Counted()})
+		p.turns = append(p.turns, turn{
+			key: key(s), g: s.G, start: s.Start, end: s.End, weight: w.Counted(),
+			asked: waits[s.Via].Parent >= 0 && p.roundTrips(waits[s.Via].Stack), ahead: ahead, locked: behindLock(waits, s.Via),
+		})
 	}
-	slices.Reverse(ts.list[first:])
-	mine := ts.list[first:]
+	mine := p.turns[first:]
+	slices.Reverse(mine)
 	for i := range mine {
 		a := &mine[i]
 		a.last = !slices.ContainsFunc(mine[i+1:], func(b turn) bool { return b.key == a.key })
@@ -259,125 +198,59 @@ func (p *part) addSleep(a *turn) {
 		if s.State != timeline.Waiting || s.How == timeline.HowStatus || s.Start > a.start || s.End < a.end {
 			continue
 		}
-		sum := p.turns.at(a.key)
 		d := s.End - s.Start
-		sum.spans += a.weight
-		if s.Start < a.start {
-			sum.early += a.weight
-		}
-		sum.spanNS += a.weight * d
 		us := min(d, 60e9) / 1000
-		sum.spanSq += a.weight * us * us
-		sum.shortNS += a.weight * (a.end - a.start)
-	}
-}
-
-func (ts *turns) at(k turnKey) *turnSum {
-	s := ts.sums[k]
-	if s == nil {
-		if ts.sums == nil {
-			ts.sums = make(map[turnKey]*turnSum)
+		sum := sleepSum{n: a.weight, ns: a.weight * d, squares: a.weight * us * us, partNS: a.weight * (a.end - a.start)}
+		if s.Start < a.start {
+			sum.early = a.weight
 		}
-		s = &turnSum{servers: make(map[uint64]struct{})}
-		ts.sums[k] = s
+		p.sleeps[a.key] = p.sleeps[a.key].plus(sum)
 	}
-	return s
 }
 
 // serversMost bounds the goroutines that are distinguished.
 const serversMost = 1024
 
-// settle brings together what all workers saw of a generation's turns. The
+// settleTurns brings together what all workers saw of a generation's turns. The
 // result does not depend on who saw what.
-func (s *Sum) settle() {
-	ts := &s.parts[0].turns
-	for _, p := range s.parts[1:] {
-		ts.list = append(ts.list, p.turns.list...)
-		p.turns.list = p.turns.list[:0]
-	}
-	list := ts.inOrder()
-	var serve []stretch
-	for i := 0; i < len(list); {
-		j, until := i, int64(0)
-		for j < len(list) && list[j].key == list[i].key && list[j].g == list[i].g {
-			until = max(until, list[j].end)
-			j++
+func (s *Sum) settleTurns() {
+	byKey := make(map[turnKey][]*turn)
+	for _, p := range s.parts {
+		for i := range p.turns {
+			a := &p.turns[i]
+			byKey[a.key] = append(byKey[a.key], a)
 		}
-		sum := ts.at(list[i].key)
-		sum.add(list[i:j], ts.gs)
-		if serve = append(serve, stretch{list[i].start, until}); j == len(list) || list[j].key != list[i].key {
-			sum.most, serve = max(sum.most, atOnce(serve)), serve[:0]
-		}
-		i = j
 	}
-	ts.list = ts.list[:0]
-}
-
-// A place is where a turn stands in the list, with what it is sorted by: less
-// to move than the turn itself.
-type place struct {
-	g     uint64
-	start int64
-	at    int32
-}
-
-// inOrder returns the turns key by key, those of one by goroutine and time.
-func (ts *turns) inOrder() []turn {
-	clear(ts.keys)
-	if ts.keys == nil {
-		ts.keys = make(map[turnKey]int32)
-	}
-	ts.ofKey, ts.ends = ts.ofKey[:0], ts.ends[:0]
-	for i := range ts.list {
-		k, ok := ts.keys[ts.list[i].key]
-		if !ok {
-			k = int32(len(ts.keys))
-			ts.keys[ts.list[i].key] = k
-			ts.ends = append(ts.ends, 0)
-		}
-		ts.ofKey = append(ts.ofKey, k)
-		ts.ends[k]++
-	}
-	n := int32(0)
-	for k := range ts.ends {
-		n, ts.ends[k] = n+ts.ends[k], n
-	}
-	ts.places = slices.Grow(ts.places[:0], len(ts.list))[:len(ts.list)]
-	for i, k := range ts.ofKey {
-		a := &ts.list[i]
-		ts.places[ts.ends[k]] = place{a.g, a.start, int32(i)}
-		ts.ends[k]++
-	}
-	from := int32(0)
-	for _, to := range ts.ends {
-		slices.SortFunc(ts.places[from:to], func(a, b place) int {
+	for key, list := range byKey {
+		slices.SortFunc(list, func(a, b *turn) int {
 			switch {
 			case a.g != b.g:
 				return cmp.Compare(a.g, b.g)
 			case a.start != b.start:
 				return cmp.Compare(a.start, b.start)
 			}
-			return cmp.Compare(ts.list[a.at].end, ts.list[b.at].end)
+			return cmp.Compare(a.end, b.end)
 		})
-		from = to
+		sum := sumOf(s.turns, key)
+		var busy []stretch // each goroutine, from its first turn to its last
+		for of := range chunked(list, func(a, b *turn) bool { return a.g == b.g }) {
+			busy = append(busy, stretch{of[0].start, sum.add(of, s.serving)})
+		}
+		sum.most = max(sum.most, atOnce(busy))
 	}
-	ts.ordered = ts.ordered[:0]
-	for i := range ts.places {
-		ts.ordered = append(ts.ordered, ts.list[ts.places[i].at])
-	}
-	return ts.ordered
 }
 
-// add adds the turns on one goroutine, in order of their beginning.
-func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
+// add adds the turns on one goroutine, in order of their beginning, and returns when the last one ended.
+func (s *turnSum) add(list []*turn, requests map[uint64]struct{}) (until int64) {
 	_, taken := requests[list[0].g]
+	if s.servers == nil {
+		s.servers = make(map[uint64]struct{})
+	}
 	if len(s.servers) < serversMost {
 		s.servers[list[0].g] = struct{}{}
 	}
 	var own []*turn
-	until := int64(0)
-	for i := range list {
-		a := &list[i]
+	for _, a := range list {
 		d := a.weight * (a.end - a.start)
 		s.waited += d
 		if taken {
@@ -412,32 +285,7 @@ func (s *turnSum) add(list []turn, requests map[uint64]struct{}) {
 		}
 		i = k
 	}
-}
-
-func (ts *turns) merge(o *turns) {
-	for k, s := range o.sums {
-		m := ts.at(k)
-		m.waited += s.waited
-		m.busy += s.busy
-		m.taken += s.taken
-		m.locked += s.locked
-		m.served += s.served
-		m.asked += s.asked
-		m.ahead += s.ahead
-		m.most = max(m.most, s.most)
-		m.ends += s.ends
-		m.marks = append(m.marks, s.marks...)
-		m.spans += s.spans
-		m.early += s.early
-		m.spanNS += s.spanNS
-		m.spanSq += s.spanSq
-		m.shortNS += s.shortNS
-		for g := range s.servers {
-			if len(m.servers) < serversMost {
-				m.servers[g] = struct{}{}
-			}
-		}
-	}
+	return until
 }
 
 // Turns sums up what requests waited for on other goroutines, at one site and
@@ -486,34 +334,30 @@ type Turns struct {
 // Turns returns the sums of all turns of requests of some kinds, nil for all,
 // those with the most waiting first. Merge must have been called.
 func (s *Sum) Turns(sp *spell.Speller, kinds func(request.Kind) bool) []Turns {
-	ts := &s.parts[0].turns
-	keys := make([]turnKey, 0, len(ts.sums))
-	for k := range ts.sums {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b turnKey) int {
-		return cmp.Or(cmp.Compare(ts.sums[b].waited, ts.sums[a].waited), cmp.Compare(a.kind, b.kind), cmp.Compare(a.cause, b.cause), sp.CompareFrames(a.site, b.site))
+	keys := slices.SortedFunc(maps.Keys(s.turns), func(a, b turnKey) int {
+		return cmp.Or(cmp.Compare(s.turns[b].waited, s.turns[a].waited), cmp.Compare(a.kind, b.kind), cmp.Compare(a.cause, b.cause), sp.CompareFrames(a.site, b.site))
 	})
 	var out []Turns
 	for _, k := range keys {
-		sum := ts.sums[k]
+		sum := s.turns[k]
 		if sum.waited == 0 || sum.ends == 0 || kinds != nil && !kinds(k.kind) {
 			continue
 		}
 		r := Turns{
 			Cause: k.cause.String(), Site: sp.Site(k.site), Servers: len(sum.servers), Most: sum.most, Served: int(sum.served),
 			Waiting: float64(sum.waited) / float64(max(sum.busy, 1)), Together: float64(sum.served) / float64(sum.ends),
-			Taken: float64(sum.taken) / float64(sum.waited), Locked: float64(sum.locked) / float64(sum.waited), Asked: float64(sum.asked) / float64(sum.served), Ahead: float64(sum.ahead) / float64(sum.served), ServiceNS: sum.busy / sum.ends, Sleeps: int(sum.spans),
+			Taken: float64(sum.taken) / float64(sum.waited), Locked: float64(sum.locked) / float64(sum.waited),
+			Asked: float64(sum.asked) / float64(sum.served), Ahead: float64(sum.ahead) / float64(sum.served),
+			ServiceNS: sum.busy / sum.ends, PeriodNS: period(sum.marks),
 		}
-		r.PeriodNS = period(sum.marks)
 		if s.span > 0 {
 			r.Busy, r.Rate = float64(sum.busy)/float64(s.span), float64(sum.served)/float64(s.span)*1e9
 		}
-		if sum.spans > 0 {
-			mean := float64(sum.spanNS) / float64(sum.spans)
-			r.Early = float64(sum.early) / float64(sum.spans)
-			r.SleepNS, r.PartNS = int64(mean), sum.shortNS/sum.spans
-			r.SpreadNS = int64(1000 * math.Sqrt(max(0, float64(sum.spanSq)/float64(sum.spans)-mean*mean/1e6)))
+		if sleeps := s.parts[0].sleeps[k]; sleeps.n > 0 {
+			mean := float64(sleeps.ns) / float64(sleeps.n)
+			r.Sleeps, r.Early = int(sleeps.n), float64(sleeps.early)/float64(sleeps.n)
+			r.SleepNS, r.PartNS = int64(mean), sleeps.partNS/sleeps.n
+			r.SpreadNS = int64(1000 * math.Sqrt(max(0, float64(sleeps.squares)/float64(sleeps.n)-mean*mean/1e6)))
 		}
 		out = append(out, r)
 	}

@@ -23,11 +23,11 @@ func crowd(workers int, list []turn, gs ...uint64) []Turns {
 	sum.Begin(nil)
 	sum.span = 1e9
 	for i, a := range list {
-		ts := &sum.parts[i%workers].turns
-		ts.list = append(ts.list, a)
+		p := sum.parts[i%workers]
+		p.turns = append(p.turns, a)
 	}
 	for i, g := range gs {
-		sum.parts[i%workers].turns.gs[g] = struct{}{}
+		sum.parts[i%workers].serving[g] = struct{}{}
 	}
 	sum.End()
 	sum.Merge(make([]path.Translation, len(sum.parts)))
@@ -136,9 +136,9 @@ func TestSlices(t *testing.T) {
 				n++
 			}
 		}
-		want := turnsMost
-		if gen >= turnsKnown/turnsMost {
-			want = turnsLater
+		want := sliceMost
+		if gen >= sliceKnown/sliceMost {
+			want = sliceLater
 		}
 		if times := int(sum.parts[0].late.times); n < want-1 || n > want+1 || times != len(reqs)/want {
 			t.Errorf("generation %d: %d of %d requests, which stand for %d times as many; want %d", gen, n, len(reqs), times, want)

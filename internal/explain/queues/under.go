@@ -15,14 +15,11 @@ import (
 // Who holds a lock, or a place, has taken it in a function whose later line works with it held, however many calls below that is. It is the innermost
 // function that the stacks of one who waits for it and of its holder have in common, where both are at different lines of it.
 
-// underKey is where a lock is waited for, and where its holder is meanwhile.
-type underKey struct{ wait, site tracefmt.FrameID }
+// underKey is where a lock is waited for, where its holder is meanwhile, and the line that this one works below.
+type underKey struct{ wait, site, line tracefmt.FrameID }
 
 // addUnder takes note of the lines that holders work below.
 func (p *part) addUnder(w *path.Walked, waits []critpath.Via) {
-	if w.Req.End >= p.turns.until {
-		return
-	}
 	for i := range w.Steps {
 		st := &w.Steps[i]
 		if st.Via < 0 || st.Kind == critpath.CPU || st.Kind == critpath.Runnable {
@@ -33,11 +30,7 @@ func (p *part) addUnder(w *path.Walked, waits []critpath.Via) {
 			x := &waits[v]
 			if g == x.Waker {
 				if line := p.parting(x.Stack, stack); line != 0 {
-					k := underKey{p.stage.Sites.Of(x.Stack), p.stage.Sites.Of(st.Stack)}
-					if p.under[k] == nil {
-						p.under[k] = make(map[tracefmt.FrameID]int64)
-					}
-					p.under[k][line] += (st.End - st.Start) * w.Weight
+					p.under[underKey{p.stage.Sites.Of(x.Stack), p.stage.Sites.Of(st.Stack), line}] += (st.End - st.Start) * w.Weight
 				}
 			}
 			g, stack = x.G, x.Stack
@@ -70,19 +63,6 @@ func (p *part) parting(waiter, holder tracefmt.StackID) tracefmt.FrameID {
 	return line
 }
 
-// mergeUnder adds up what another worker has seen.
-func (p *part) mergeUnder(o *part) {
-	for k, lines := range o.under {
-		if p.under[k] == nil {
-			p.under[k] = lines
-			continue
-		}
-		for line, ns := range lines {
-			p.under[k][line] += ns
-		}
-	}
-}
-
 // Under says below which line of the function that has taken a lock or a place its holders mostly are, while others wait for it.
 type Under struct {
 	Wait, Site *report.Site // where others wait, and where the holders are
@@ -91,16 +71,14 @@ type Under struct {
 
 // Under returns the lines of all waits. Merge must have been called.
 func (s *Sum) Under(sp *spell.Speller) []Under {
+	all := make(map[underKey]int64) // with any line
+	for k, ns := range s.parts[0].under {
+		all[underKey{wait: k.wait, site: k.site}] += ns
+	}
 	var out []Under
-	for k, lines := range s.parts[0].under {
-		all, most, line := int64(0), int64(0), tracefmt.FrameID(0)
-		for l, ns := range lines {
-			if all += ns; ns > most {
-				line, most = l, ns
-			}
-		}
-		if float64(most) > scale.Half*float64(all) {
-			out = append(out, Under{sp.Site(k.wait), sp.Site(k.site), sp.Site(line)})
+	for k, ns := range s.parts[0].under {
+		if float64(ns) > scale.Half*float64(all[underKey{wait: k.wait, site: k.site}]) {
+			out = append(out, Under{sp.Site(k.wait), sp.Site(k.site), sp.Site(k.line)})
 		}
 	}
 	slices.SortFunc(out, func(a, b Under) int {
