@@ -123,7 +123,7 @@ func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[
 		return nil, nil, ctx.Err()
 	}
 	bar := newRecordBar(s.bar(), []string{url})
-	in, _, err := openURL(ctx, url, record.Options{Duration: demoRecords, NoCPU: true, NoAllocs: true, Proxy: "none", Progress: bar.of(0)})
+	in, err := openURL(ctx, url, record.Options{Duration: demoRecords, NoCPU: true, NoAllocs: true, Proxy: "none", Progress: bar.of(0)})
 	if err != nil {
 		bar.clear()
 		return nil, nil, err

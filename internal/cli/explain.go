@@ -361,7 +361,7 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 	}
 	bar := newRecordBar(s.bar(), []string{target})
 	opt.Progress = bar.of(0)
-	in, stream, err := openURL(cmd.Context(), target, opt)
+	in, err := openURL(cmd.Context(), target, opt)
 	if err != nil {
 		bar.clear()
 		return recordError(err)
@@ -370,9 +370,7 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 	rep, err := e.explain(cmd.Context(), in)
 	in.Close()
 	bar.clear()
-	if rep != nil {
-		warn(rep, append(stream.Result().Warnings, in.hostWarnings...))
-	}
+	in.warnOfRecording(rep)
 	return e.finish(cmd, s, in.name, rep, err)
 }
 

@@ -35,9 +35,10 @@ type input struct {
 	bundle *bundle.Bundle
 	host   io.Reader // host samples, nil if there are none
 	allocs io.Reader // an allocation profile of the same time, nil if there is none
-	// hostWarnings are known when the input is closed.
-	hostWarnings []bundle.Warning
-	closers      []func() error
+	// recordWarnings returns those of a recording that is made while it is read, nil for all else. Some are known only when the input is
+	// closed.
+	recordWarnings func() []bundle.Warning
+	closers        []func() error
 }
 
 // Close releases what the input holds.
@@ -75,6 +76,13 @@ func (in *input) addWarnings(rep *report.Report) {
 		rep.Input.Reason = f.Why()
 	}
 	warn(rep, in.meta.Warnings)
+}
+
+// warnOfRecording adds what a recording that was made for the report warns of.
+func (in *input) warnOfRecording(rep *report.Report) {
+	if in.recordWarnings != nil && rep != nil {
+		warn(rep, in.recordWarnings())
+	}
 }
 
 func warn(rep *report.Report, warnings []bundle.Warning) {
@@ -368,24 +376,26 @@ func isURL(arg string) bool {
 }
 
 // openURL begins a recording and returns its trace as an input, decoded while it arrives.
-func openURL(ctx context.Context, target string, opt record.Options) (*input, *record.Stream, error) {
+func openURL(ctx context.Context, target string, opt record.Options) (*input, error) {
 	watch := record.WatchHost(ctx, target, opt)
 	s, err := record.Open(ctx, target, opt)
 	if err != nil {
 		watch.Finish()
-		return nil, nil, err
+		return nil, err
 	}
 	watch.Opened(s)
 	in := &input{Reader: s, name: s.Result().URL}
 	if !opt.NoAllocs {
 		in.allocs = &later{get: s.Allocs}
 	}
+	var ofHost []bundle.Warning
 	in.closers = []func() error{s.Close, func() error {
-		_, in.hostWarnings = watch.Finish()
+		_, ofHost = watch.Finish()
 		return nil
 	}}
+	in.recordWarnings = func() []bundle.Warning { return append(s.Result().Warnings, ofHost...) }
 	if watch != nil {
 		in.host = &later{get: watch.Data}
 	}
-	return in, s, nil
+	return in, nil
 }

@@ -22,7 +22,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/viewer/inspect"
@@ -97,7 +96,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	if served.Server, err = view.New(opts); err != nil {
 		return err
 	}
-	in, warnings, err := v.input(cmd, s, arg, conn, served)
+	in, err := v.input(cmd, s, arg, conn, served)
 	if err != nil {
 		return err
 	}
@@ -113,7 +112,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	defer listener.Close()
 	stop, failed := v.serve(ctx, s, listener, served)
 	defer stop()
-	if err := v.read(ctx, served, in, warnings); err != nil {
+	if err := v.read(ctx, served, in); err != nil {
 		if ctx.Err() == nil {
 			served.Fail(err)
 			return err
@@ -132,9 +131,9 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 		}
 		debug.SetGCPercent(usual)
 		served.begin(s.bar())
-		next, warnings, err := v.input(cmd, s, arg, conn, served)
+		next, err := v.input(cmd, s, arg, conn, served)
 		if err == nil {
-			if err = v.read(ctx, served, next, warnings); err != nil {
+			if err = v.read(ctx, served, next); err != nil {
 				next.Close()
 			}
 		}
@@ -175,7 +174,7 @@ func (s *served) begin(terminal *progress.Bar) {
 }
 
 // read explains a trace and shows it.
-func (v *viewing) read(ctx context.Context, served *served, in *input, warnings func() []bundle.Warning) error {
+func (v *viewing) read(ctx context.Context, served *served, in *input) error {
 	bar := served.bar
 	defer bar.Clear()
 	unpacking := bar
@@ -192,7 +191,7 @@ func (v *viewing) read(ctx context.Context, served *served, in *input, warnings 
 	if err = cmp.Or(ctx.Err(), err); err != nil {
 		return err
 	}
-	warn(rep, warnings())
+	in.warnOfRecording(rep)
 	trace, err := inspect.Open(v.index, plain, size)
 	if err != nil {
 		return fmt.Errorf("%s: %w", in.name, err)
@@ -215,31 +214,28 @@ func (v *viewing) take(arg string) (net.Listener, error) {
 	return net.Listen("tcp", v.listen)
 }
 
-// input opens what the argument names; warnings tells what a recording made
-// for it warns of, once it is read.
-func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connection, served *served) (in *input, warnings func() []bundle.Warning, err error) {
-	none := func() []bundle.Warning { return nil }
+// input opens what the argument names.
+func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connection, served *served) (*input, error) {
 	if !isURL(arg) {
-		in, err = s.openInput(cmd.Context(), arg)
-		return in, none, err
+		return s.openInput(cmd.Context(), arg)
 	}
 	opt, err := conn.optionsFor(cmd, arg)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if in, err := s.openFlight(cmd, arg, opt); err != nil || in != nil {
-		return in, none, err
+		return in, err
 	}
 	opt.NoAllocs = true
 	bar := newRecordBar(served.bar, []string{arg})
 	opt.Progress = bar.of(0)
-	in, stream, err := openURL(cmd.Context(), arg, opt)
+	in, err := openURL(cmd.Context(), arg, opt)
 	if err != nil {
 		bar.clear()
-		return nil, nil, recordError(err)
+		return nil, recordError(err)
 	}
 	in.closers = append(in.closers, func() error { bar.clear(); return nil })
-	return in, func() []bundle.Warning { return stream.Result().Warnings }, nil
+	return in, nil
 }
 
 // unpacked returns the bytes of a trace in a form in which any part of it can

@@ -158,14 +158,17 @@ func (o *Options) beforeOf(r *report.Report) any {
 //go:embed page live waiting
 var sources embed.FS
 
-// Style returns the style sheet, for other pages that are to look the same.
-func Style() string {
-	b, err := sources.ReadFile("page/style.css")
+// embedded returns a file of the sources.
+func embedded(name string) []byte {
+	b, err := sources.ReadFile(name)
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // the name is wrong
 	}
-	return string(b)
+	return b
 }
+
+// Style returns the style sheet, for other pages that are to look the same.
+func Style() string { return string(embedded("page/style.css")) }
 
 // modules are the page's scripts, each after those that it imports from.
 var modules = [...]string{
@@ -180,6 +183,13 @@ var live = [...]string{"ask", "picked", "allrequests", "tiles", "paint", "area",
 // Write writes r as a page to w. Names in r stay text, whatever characters
 // they hold. It fails if a number of r is not finite or if writing fails.
 func Write(w io.Writer, r *report.Report, opts Options) error {
+	if err := write(w, r, opts); err != nil {
+		return fmt.Errorf("writing a report as HTML: %w", err)
+	}
+	return nil
+}
+
+func write(w io.Writer, r *report.Report, opts Options) error {
 	if r.Verdict == nil && len(r.Groups) > 0 { // of an earlier version
 		with := *r
 		with.Verdict = verdict.Of(r)
@@ -187,7 +197,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	}
 	compact, err := report.CompactJSON(r)
 	if err != nil {
-		return fmt.Errorf("writing a report as HTML: %w", err)
+		return err
 	}
 	var data bytes.Buffer
 	// <, >, & and the line separators become \u escapes: JSON has them in
@@ -197,65 +207,36 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 	if data.Len() > plainSize {
 		packed, err := pack(compact)
 		if err != nil {
-			return fmt.Errorf("writing a report as HTML: %w", err)
+			return err
 		}
 		data, dataType = *bytes.NewBuffer(packed), packedType
 	}
 	about, err := opts.about(r)
 	if err != nil {
-		return fmt.Errorf("writing a report as HTML: %w", err)
+		return err
 	}
-	script, err := joined("page", modules[:])
-	if err != nil {
-		return fmt.Errorf("writing a report as HTML: %w", err)
-	}
-	style, err := sources.ReadFile("page/style.css")
-	if err != nil {
-		return fmt.Errorf("writing a report as HTML: %w", err)
-	}
-	connect := ""
+	script, style, connect := joined("page", modules[:]...), embedded("page/style.css"), ""
 	if opts.Live {
 		connect = "; connect-src 'self'"
-		sheet, err := sources.ReadFile("live/live.css")
-		if err != nil {
-			return fmt.Errorf("writing a report as HTML: %w", err)
-		}
-		style = append(style, sheet...)
-		more, err := joined("live", live[:])
-		if err != nil {
-			return fmt.Errorf("writing a report as HTML: %w", err)
-		}
+		style = slices.Concat(style, embedded("live/live.css"))
 		// A block of its own: its names are not the page's.
-		script = slices.Concat(script, []byte("{\n"), more, []byte("}\n"))
+		script = slices.Concat(script, []byte("{\n"), joined("live", live[:]...), []byte("}\n"))
 	}
 	parts := map[string][]byte{"style": style, "script": script, "report": data.Bytes(), "about": about, "type": []byte(dataType)}
-	if err := fill(w, "page/page.html", connect, parts); err != nil {
-		return fmt.Errorf("writing a report as HTML: %w", err)
-	}
-	return nil
+	return fill(w, "page/page.html", connect, parts)
 }
 
 // Waiting writes the page that a server shows while it reads a trace: it asks
 // api/reading, and loads itself again when that is done.
 func Waiting(w io.Writer) error {
-	script, err := joined("waiting", []string{"waiting"})
-	if err != nil {
-		return err
-	}
-	style, err := sources.ReadFile("page/style.css")
-	if err != nil {
-		return err
-	}
-	return fill(w, "waiting/waiting.html", "; connect-src 'self'", map[string][]byte{"style": style, "script": script})
+	parts := map[string][]byte{"style": embedded("page/style.css"), "script": joined("waiting", "waiting")}
+	return fill(w, "waiting/waiting.html", "; connect-src 'self'", parts)
 }
 
 // fill writes a page: its parts where the frame has their names, and a policy
 // that allows this script and style only, and what more says.
 func fill(w io.Writer, frameFile, more string, parts map[string][]byte) error {
-	frame, err := sources.ReadFile(frameFile)
-	if err != nil {
-		return err
-	}
+	frame := embedded(frameFile)
 	parts["policy"] = []byte("default-src 'none'; script-src " + source(parts["script"]) + "; style-src " + source(parts["style"]) + "; base-uri 'none'; form-action 'none'" + more)
 	for {
 		at := placeholder.FindSubmatchIndex(frame)
@@ -304,21 +285,17 @@ func source(text []byte) string {
 
 // joined makes one module of all: an element's module cannot import from
 // another element's, and one from disk may not import from files either.
-func joined(dir string, names []string) ([]byte, error) {
+func joined(dir string, names ...string) []byte {
 	var out bytes.Buffer
 	for _, m := range names {
-		text, err := sources.ReadFile(dir + "/" + m + ".js")
-		if err != nil {
-			return nil, err
-		}
 		fmt.Fprintf(&out, "\n// %s.js\n", m)
-		for line := range bytes.Lines(text) {
+		for line := range bytes.Lines(embedded(dir + "/" + m + ".js")) {
 			if !imports.Match(line) {
 				out.Write(bytes.TrimPrefix(line, []byte("export ")))
 			}
 		}
 	}
-	return out.Bytes(), nil
+	return out.Bytes()
 }
 
 // imports is a line of a module that names what it takes from another.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -91,14 +92,14 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 	for i := range list {
 		s := &list[i]
 		spans := []span{{dim, "  +" + termtext.PadLeft(u.Format(s.start-r.StartNS), startWidth) + " "}, {plain, bar(s, r, barWidth)}, right(plain, u.Format(s.duration), durWidth+1), {plain, "  "}}
-		spans[1].style = causeStyle(s.seg.Cause)
+		spans[1].style = names.CauseStyle(s.seg.Cause)
 		if s.parts > 1 {
 			spans[1].style = dim
 			spans = append(spans, span{dim, termtext.Head(strconv.Itoa(s.parts)+" short ones: "+words.List(s.causes), p.width-widthOf(spans))})
 			p.line(spans...)
 			continue
 		}
-		spans = append(spans, left(causeStyle(s.seg.Cause), causeName(s.seg.Cause), causeColumn-1))
+		spans = append(spans, left(names.CauseStyle(s.seg.Cause), causeName(s.seg.Cause), causeColumn-1))
 		if s.seg.Kind != "" {
 			spans = append(spans, span{plain, termtext.Head(s.seg.Kind, 20) + " "})
 		}

@@ -67,10 +67,7 @@ func (p *page) saidFirst(f *report.Finding) bool {
 
 // finding says in a few lines what is wrong, the evidence, what to do, and what that would win.
 func (p *page) finding(head span, f *report.Finding) {
-	st := yellow
-	if f.Severity == report.SeverityHigh {
-		st = boldRed
-	}
+	st := names.SeverityStyle(f.Severity)
 	title := []span{{st, "[" + termtext.Head(f.Severity, 10) + "]"}, {plain, " "}, {bold, p.sentence(f.Title)}}
 	if len(p.r.Groups) > 1 {
 		title = append(title, p.groupsOf(f)...)

@@ -29,11 +29,7 @@ type row struct {
 
 // addRoutes adds the ways of a cause to the row's.
 func (r *row) addRoutes(c *report.Cause) {
-	routes := c.Routes
-	if len(routes) == 0 {
-		routes = []report.Route{{Via: c.Via, TotalNS: c.TotalNS}}
-	}
-	for _, add := range routes {
+	for _, add := range c.AllRoutes() {
 		at := slices.IndexFunc(r.routes, func(have report.Route) bool { return slices.EqualFunc(have.Via, add.Via, sameVia) })
 		if at < 0 {
 			r.routes = append(r.routes, add)
@@ -46,7 +42,7 @@ func (r *row) addRoutes(c *report.Cause) {
 	}
 }
 
-func sameVia(a, b report.Via) bool { return a.Wait == b.Wait && a.Site.Equal(b.Site) }
+func sameVia(a, b report.Via) bool { return a.Equal(&b) }
 
 // way returns the way over other waits that the most time came by, its part of all, and how many such ways there are.
 func (r *row) way() (via []report.Via, part float64, ways int) {
@@ -347,11 +343,7 @@ func (p *page) causes(g *report.Group, full bool) {
 		}
 		hidden = addShare(hidden, rows[i].cause, rows[i].share)
 	}
-	any := false
-	for _, c := range cols {
-		any = any || rest.bands[c.index] > 0
-	}
-	if any {
+	if slices.ContainsFunc(cols, func(c column) bool { return rest.bands[c.index] > 0 }) {
 		spans := []span{{plain, "  "}, left(dim, "other", causeColumn), left(dim, termtext.Head(sharesText(hidden), room-1), room)}
 		for _, c := range cols {
 			spans = append(spans, right(dim, words.Percent(rest.bands[c.index]), c.width))
@@ -413,7 +405,7 @@ func choose(rows []row, limit int) []bool {
 }
 
 func (p *page) row(r *row, cols []column, room int) {
-	spans := []span{{plain, "  "}, left(causeStyle(r.cause), causeName(r.cause), causeColumn)}
+	spans := []span{{plain, "  "}, left(names.CauseStyle(r.cause), causeName(r.cause), causeColumn)}
 	spans = append(spans, padTo(p.rowPlace(r, room), room)...)
 	for i, c := range cols {
 		st := plain
@@ -561,7 +553,7 @@ func (p *page) band(g *report.Group) {
 		}
 		r := row{cause: c.Cause, kind: c.Kind, site: c.Site, near: c.SiteFrom == "bracket"}
 		r.addRoutes(c)
-		spans := []span{{plain, "  "}, left(causeStyle(c.Cause), causeName(c.Cause), causeColumn)}
+		spans := []span{{plain, "  "}, left(names.CauseStyle(c.Cause), causeName(c.Cause), causeColumn)}
 		spans = append(spans, padTo(p.rowPlace(&r, room), room)...)
 		p.line(append(spans, right(heat(c.Share, false), words.Percent(c.Share), share), right(plain, u.Format(c.TotalNS/int64(b.Count)), each),
 			right(plain, words.ShortNumber(c.Requests), touched))...)
@@ -593,15 +585,7 @@ func bandMean(b *report.Band) string {
 	if b.Count <= 0 {
 		return words.None
 	}
-	var total int64
-	for i := range b.Causes {
-		total += b.Causes[i].TotalNS
-	}
-	return words.Duration(total / int64(b.Count))
+	return words.Duration(b.TotalNS() / int64(b.Count))
 }
 
 func causeName(cause report.CauseName) string { return termtext.Head(cause, causeColumn-1) }
-
-func causeStyle(cause report.CauseName) style {
-	return style(slices.Index(sgr[:], names.CauseColour(cause)))
-}

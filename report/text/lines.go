@@ -7,25 +7,12 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// A style is how a piece of text looks on a terminal that shows colours.
-type style uint8
+type style = termtext.Style
 
 const (
-	plain style = iota
-	bold
-	dim
-	red
-	yellow
-	green
-	blue
-	magenta
-	cyan
-	boldRed
+	plain, bold, dim             = termtext.Plain, termtext.Bold, termtext.Dim
+	yellow, green, cyan, boldRed = termtext.Yellow, termtext.Green, termtext.Cyan, termtext.BoldRed
 )
-
-// sgr are the parameters of the terminal's "select graphic rendition" (ECMA-48, 8.3.117). Only the eight colours that
-// every terminal has, in the shades its user chose.
-var sgr = [...]string{"", "1", "2", "31", "33", "32", "34", "35", "36", "1;31"}
 
 // A span is escaped text in one style.
 type span struct {
@@ -73,11 +60,11 @@ func (p *printer) line(spans ...span) {
 		spans = spans[:len(spans)-1]
 	}
 	for _, s := range spans {
-		if !p.color || s.style == plain || strings.TrimSpace(s.text) == "" {
-			p.out.WriteString(s.text)
-			continue
+		text := s.text
+		if p.color && strings.TrimSpace(text) != "" {
+			text = s.style.Paint(text)
 		}
-		p.out.WriteString("\x1b[" + sgr[s.style] + "m" + s.text + "\x1b[0m")
+		p.out.WriteString(text)
 	}
 	p.out.WriteByte('\n')
 }

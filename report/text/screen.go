@@ -145,10 +145,7 @@ func (p *page) aside(write func(*page)) []byte {
 
 // short says in at most four lines what is wrong, where, and, if asked to advise, what to do and what that would win.
 func (p *page) short(head span, f *report.Finding, advise bool) {
-	st := yellow
-	if f.Severity == report.SeverityHigh {
-		st = boldRed
-	}
+	st := names.SeverityStyle(f.Severity)
 	hang := indent + 9
 	room := p.width - hang
 	title := []span{{bold, p.sentence(inShort(f.Title))}}

@@ -88,7 +88,7 @@ func (p *page) inALine(g *report.Group, nameWidth int) []span {
 	spans := []span{right(plain, words.ShortNumber(g.Count), 10), right(plain, words.Maybe(g.LatencyNS.P50), 8),
 		right(plain, words.Maybe(g.LatencyNS.P99), 8), right(plain, words.Maybe(g.LatencyNS.Max), 8), {plain, "  "}}
 	if rows := merge(g, g.Tail()); len(rows) > 0 && g.Count > 0 {
-		spans = append(spans, span{plain, words.Percent(rows[0].share) + " "}, span{causeStyle(rows[0].cause), causeName(rows[0].cause)}, span{plain, " "})
+		spans = append(spans, span{plain, words.Percent(rows[0].share) + " "}, span{names.CauseStyle(rows[0].cause), causeName(rows[0].cause)}, span{plain, " "})
 		return append(spans, place(rows[0].site, max(p.width-nameWidth-widthOf(spans), 0))...)
 	}
 	if g.Open.Count > 0 {

@@ -138,7 +138,7 @@ func (a *App) brief(i, columns int, now time.Time) string {
 	g := &p.Groups[0]
 	l.add(plain, g.Name+" ").add(bold, slow(g)+" ")
 	if len(g.Causes) > 0 {
-		l.add(causeStyle(g.Causes[0].Cause), words.Percent(g.Causes[0].Share)+" "+g.Causes[0].Words)
+		l.add(names.CauseStyle(g.Causes[0].Cause), words.Percent(g.Causes[0].Share)+" "+g.Causes[0].Words)
 	}
 	return l.String()
 }
@@ -180,7 +180,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	state := doing(p, now)
 	name := bold
 	if len(a.panes) > 1 && i == a.focus {
-		name = "1;7"
+		name = bold + ";" + reverse
 	}
 	head := line()
 	if len(a.panes) > 1 {
@@ -279,6 +279,16 @@ func cost(share float64) string {
 	return strconv.FormatFloat(100*share, 'g', 2, 64) + "%"
 }
 
+const unknown = "–"
+
+// median is a group's p50.
+func median(g *watch.Group) string {
+	if g.P50NS == nil {
+		return unknown
+	}
+	return words.Duration(*g.P50NS)
+}
+
 // slow is a group's p99, or its slowest request where that is not known.
 func slow(g *watch.Group) string {
 	switch {
@@ -287,7 +297,7 @@ func slow(g *watch.Group) string {
 	case g.MaxNS != nil:
 		return "≤" + words.Duration(*g.MaxNS)
 	}
-	return "–"
+	return unknown
 }
 
 func (a *App) groups(list []watch.Group, more, columns int) []string {
@@ -324,23 +334,15 @@ func (a *App) groups(list []watch.Group, more, columns int) []string {
 	out = append(out, head.String())
 	for i := range list {
 		g := &list[i]
-		look := plain
+		look, strong := plain, bold
 		if g.Idle {
-			look = dim
+			look, strong = dim, dim
 		}
 		l := newLine(columns, a.color).left(look, g.Name, name)
 		if rate {
 			l.right(look, perSecond(g), 8)
 		}
-		p50 := "–"
-		if g.P50NS != nil {
-			p50 = words.Duration(*g.P50NS)
-		}
-		strong := bold
-		if g.Idle {
-			strong = dim
-		}
-		l.right(look, p50, 9).right(strong, slow(g), 9)
+		l.right(look, median(g), 9).right(strong, slow(g), 9)
 		if two {
 			out = append(out, l.String())
 			l = newLine(columns, a.color)
@@ -373,7 +375,7 @@ func leading(l *line, c *watch.Part, look style) {
 
 func perSecond(g *watch.Group) string {
 	if g.Count == 0 {
-		return "–"
+		return unknown
 	}
 	if g.PerSecond < 9.95 {
 		return strconv.FormatFloat(g.PerSecond, 'f', 1, 64)
@@ -394,7 +396,7 @@ func (a *App) bar(l *line, causes []watch.Part, cells int) {
 		if !a.color {
 			cell = shades[min(i, len(shades)-1)]
 		}
-		l.add(causeStyle(c.Cause), strings.Repeat(cell, n))
+		l.add(names.CauseStyle(c.Cause), strings.Repeat(cell, n))
 		drawn += n
 	}
 	l.add(dim, strings.Repeat("·", cells-drawn))
@@ -438,7 +440,7 @@ func (a *App) history(g *watch.Group, columns int, now time.Time) []string {
 		if most > 0 {
 			at = int(float64(*p.NS) / float64(most) * float64(len(eighths)-1))
 		}
-		l.add(causeStyle(p.Cause), string(eighths[at]))
+		l.add(names.CauseStyle(p.Cause), string(eighths[at]))
 	}
 	return []string{label.String(), l.String()}
 }
@@ -466,7 +468,7 @@ func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) 
 	}
 	if n == 0 {
 		f := &list[0]
-		return []string{newLine(columns, a.color).add(dim, words.Count(len(list), "finding", "findings")+": ").add(severityStyle(f.Severity), string(f.Severity)+" ").add(plain, f.Title).String()}
+		return []string{newLine(columns, a.color).add(dim, words.Count(len(list), "finding", "findings")+": ").add(names.SeverityStyle(f.Severity), string(f.Severity)+" ").add(plain, f.Title).String()}
 	}
 	spare := lines - 1 - n
 	if n < len(list) {
@@ -475,7 +477,7 @@ func (a *App) findings(list []watch.Finding, columns, lines int, now time.Time) 
 	for i := range list[:n] {
 		f := &list[i]
 		gone := f.State == watch.StateGone
-		look, text, when, whenLook := severityStyle(f.Severity), plain, "", dim
+		look, text, when, whenLook := names.SeverityStyle(f.Severity), plain, "", dim
 		switch f.State {
 		case watch.StateNew, watch.StateAgain:
 			when, whenLook = string(f.State), bold
@@ -536,15 +538,3 @@ func inGroups(f *watch.Finding) string {
 	}
 	return ", in " + f.Groups[0] + " and " + strconv.Itoa(len(f.Groups)-1) + " more groups"
 }
-
-func severityStyle(s report.Severity) style {
-	switch s {
-	case report.SeverityHigh:
-		return boldRed
-	case report.SeverityMedium:
-		return yellow
-	}
-	return dim
-}
-
-func causeStyle(c report.CauseName) style { return style(names.CauseColour(c)) }

@@ -7,20 +7,14 @@ import (
 	"github.com/whylate/whylate/internal/output/termtext"
 )
 
-// A style is a terminal's way to show text: the parameters of its escape sequence (ECMA-48, 8.3.117: SGR).
-type style string
+type style = termtext.Style
 
 const (
-	plain   style = ""
-	bold    style = "1"
-	dim     style = "2"
-	reverse style = "7"
-	red     style = "31"
-	yellow  style = "33"
-	boldRed style = "1;31"
-)
+	plain, bold, dim     = termtext.Plain, termtext.Bold, termtext.Dim
+	reverse, red, yellow = termtext.Reverse, termtext.Red, termtext.Yellow
 
-const reset = "\x1b[0m"
+	reset = termtext.Reset
+)
 
 // A line is text of at most so many columns.
 type line struct {
@@ -39,8 +33,8 @@ func (l *line) add(s style, text string) *line {
 		return l
 	}
 	l.used += termtext.Width(text)
-	if l.color && s != plain {
-		text = "\x1b[" + string(s) + "m" + text + reset
+	if l.color {
+		text = s.Paint(text)
 	}
 	l.b.WriteString(text)
 	return l

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/judge/watch"
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
-	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -55,13 +55,9 @@ func (p *Plain) Write(s *watch.State) error {
 		if g.Idle {
 			continue
 		}
-		p50 := "–"
-		if g.P50NS != nil {
-			p50 = words.Duration(*g.P50NS)
-		}
-		l := line().add(plain, "  ").left(plain, g.Name, name).right(dim, perSecond(g)+"/s", 8).add(dim, "  p50 ").right(plain, p50, 7).add(dim, "  p99 ").right(bold, slow(g), 8)
+		l := line().add(plain, "  ").left(plain, g.Name, name).right(dim, perSecond(g)+"/s", 8).add(dim, "  p50 ").right(plain, median(g), 7).add(dim, "  p99 ").right(bold, slow(g), 8)
 		if len(g.Causes) > 0 {
-			leading(l.add(plain, "  "), &g.Causes[0], causeStyle(g.Causes[0].Cause))
+			leading(l.add(plain, "  "), &g.Causes[0], names.CauseStyle(g.Causes[0].Cause))
 		}
 		fmt.Fprintln(w, l)
 	}
@@ -89,7 +85,7 @@ func (p *Plain) Write(s *watch.State) error {
 }
 
 func (p *Plain) finding(w io.Writer, f *watch.Finding, when string) {
-	l := newLine(p.width, p.color).add(plain, "  ").left(bold, when, 6).left(severityStyle(f.Severity), string(f.Severity), 7).add(dim, string(f.Code)+" ").add(plain, f.Title)
+	l := newLine(p.width, p.color).add(plain, "  ").left(bold, when, 6).left(names.SeverityStyle(f.Severity), string(f.Severity), 7).add(dim, string(f.Code)+" ").add(plain, f.Title)
 	l.add(dim, inGroups(f))
 	fmt.Fprintln(w, l)
 }

@@ -185,7 +185,7 @@ const (
 func (p *page) group(g *compare.Group, confidence float64, first bool) {
 	p.line("")
 	room := p.opts.Width - 40
-	p.line(p.bold(termtext.Middle(name(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
+	p.line(p.paint(termtext.Bold, termtext.Middle(name(g.Kind, g.Name, room), room)) + fmt.Sprintf("  %s, %d → %d requests", termtext.Head(g.Kind, 12), g.OldCount, g.NewCount))
 	if g.OldOpen != g.NewOpen {
 		p.line(fmt.Sprintf("  still running at the end of the trace: %d → %d", g.OldOpen, g.NewOpen))
 	}
@@ -270,25 +270,22 @@ func (p *page) rows(what string, rows []compare.Row, limit int, evidence bool, c
 	}
 }
 
-func (p *page) bold(s string) string { return p.sgr("1", s) }
-
 // tinted marks what there is evidence of.
 func (p *page) tinted(s string, evidence bool, delta *int64) string {
 	switch {
 	case !evidence || delta == nil:
 		return s
 	case *delta > 0:
-		return p.sgr("31", s)
+		return p.paint(termtext.Red, s)
 	}
-	return p.sgr("32", s)
+	return p.paint(termtext.Green, s)
 }
 
-// sgr wraps text in "select graphic rendition" (ECMA-48, 8.3.117).
-func (p *page) sgr(params, s string) string {
+func (p *page) paint(style termtext.Style, s string) string {
 	if !p.opts.Color {
 		return s
 	}
-	return "\x1b[" + params + "m" + s + "\x1b[0m"
+	return style.Paint(s)
 }
 
 func signed(ns int64) string {

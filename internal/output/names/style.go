@@ -1,0 +1,36 @@
+package names
+
+import (
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// CauseStyle is how a terminal shows a cause, in reports and while watching.
+func CauseStyle(c report.CauseName) termtext.Style {
+	switch c {
+	case report.CauseCPU:
+		return termtext.Green
+	case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait:
+		return termtext.Yellow
+	case report.CauseSleep:
+		return termtext.Blue
+	case report.CauseNetwork:
+		return termtext.Magenta
+	case report.CauseSyscall:
+		return termtext.Cyan
+	case report.CauseThrottle, report.CauseSTW, report.CauseLock, report.CauseChan:
+		return termtext.Red
+	}
+	return termtext.Dim
+}
+
+// SeverityStyle is how a terminal shows the severity of a finding.
+func SeverityStyle(s report.Severity) termtext.Style {
+	switch s {
+	case report.SeverityHigh:
+		return termtext.BoldRed
+	case report.SeverityMedium:
+		return termtext.Yellow
+	}
+	return termtext.Dim
+}
