@@ -144,9 +144,11 @@ func TestConnections(t *testing.T) {
 		t.Fatalf("%d connections, %d at most, %d looks, %v", len(s.Connections), s.Most, s.Looks, s.Warnings)
 	}
 	for ends, c := range s.Connections {
-		want := Connection{State: "ESTABLISHED", Retransmitted: 3, OutOfOrder: 1, Needless: 3, lastRetrans: 1, lastNeedless: 9}
+		last := Socket{Local: ends.Local.String(), Remote: ends.Remote.String(), State: "ESTABLISHED", Retransmitted: 1, Needless: 9}
+		want := Connection{Last: last, Retransmitted: 3, OutOfOrder: 1, Needless: 3}
 		if ends.Local.Port() == 81 {
-			want = Connection{State: "ESTABLISHED", Peer: true, Retransmitted: 1, lastRetrans: 1}
+			last.Needless, last.UnackedSegs, last.Peer = 0, 1, true
+			want = Connection{Last: last, Peer: true, Retransmitted: 1}
 		}
 		if *c != want {
 			t.Errorf("%v: %+v, want %+v", ends, *c, want)

@@ -6,8 +6,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // heldBy is what a process's state (proc_pid_stat(5)) says of why none of its threads may run.
@@ -34,7 +32,7 @@ func openFreezer(pid int) int {
 			continue
 		}
 		for _, file := range []string{path.Join("/sys/fs/cgroup", f[1], f[2], "freezer.state"), path.Join("/sys/fs/cgroup", f[2], "cgroup.events")} {
-			if fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+			if fd, err := openRead(file); err == nil {
 				return fd
 			}
 		}

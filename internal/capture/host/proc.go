@@ -38,7 +38,6 @@ type procStat struct {
 	minor, major int64
 	user, system int64 // ticks of 10 ms: USER_HZ is 100 on every architecture that Go runs on
 	threads      int64
-	start        int64 // ticks since the machine started
 	rss          int64 // pages
 }
 
@@ -84,8 +83,6 @@ func (s *procStat) field(n int) *int64 {
 		return &s.system
 	case 20:
 		return &s.threads
-	case 22:
-		return &s.start
 	case 24:
 		return &s.rss
 	}

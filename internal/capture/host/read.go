@@ -63,12 +63,9 @@ type Itself struct {
 // A connection is what became of one socket over all lists.
 type Connection struct {
 	Peer                      bool
-	State                     string
-	Retransmitted, OutOfOrder int64 // since the first look, or since it was made
-	Needless                  int64 // of retransmitted, what had arrived already
-	lastRetrans, lastOrder    int64 // the kernel's counters when last seen
-	lastNeedless              int64
-	RTT, MinRTT               int64
+	Last                      Socket // as it was seen last
+	Retransmitted, OutOfOrder int64  // since the first look, or since it was made
+	Needless                  int64  // of retransmitted, what had arrived already
 }
 
 // An event is that a connection sent segments again, or got some out of order,
@@ -81,7 +78,7 @@ type Event struct {
 	Needless                  int64 // sent again although nothing was lost: not among Retransmitted
 }
 
-// ends are the two ends of a connection.
+// Ends are the two ends of a connection.
 type Ends struct{ Local, Remote netip.AddrPort }
 
 // Read reads host.jsonl. Damaged lines are left out and counted in a warning;
@@ -262,6 +259,13 @@ func (s *Samples) add(l *Line) bool {
 	return true
 }
 
+// ends reads a socket's addresses.
+func (v *Socket) ends() (Ends, bool) {
+	local, err1 := netip.ParseAddrPort(v.Local)
+	remote, err2 := netip.ParseAddrPort(v.Remote)
+	return Ends{local, remote}, err1 == nil && err2 == nil
+}
+
 func (s *Samples) addSockets(l *Line) bool {
 	first := s.Looks == 0
 	s.Looks++
@@ -270,13 +274,11 @@ func (s *Samples) addSockets(l *Line) bool {
 	ok := true
 	for i := range l.Sockets {
 		v := &l.Sockets[i]
-		local, err1 := netip.ParseAddrPort(v.Local)
-		remote, err2 := netip.ParseAddrPort(v.Remote)
-		if err1 != nil || err2 != nil {
+		key, valid := v.ends()
+		if !valid {
 			ok = false
 			continue
 		}
-		key := Ends{local, remote}
 		c := s.Connections[key]
 		if c == nil {
 			if len(s.Connections) >= maxConnections {
@@ -284,19 +286,18 @@ func (s *Samples) addSockets(l *Line) bool {
 			}
 			c = &Connection{Peer: v.Peer}
 			if first { // what it had before is not of this recording
-				c.lastRetrans, c.lastOrder, c.lastNeedless = v.Retransmitted, v.OutOfOrder, v.Needless
+				c.Last = *v
 			}
 			s.Connections[key] = c
 		}
-		if v.Retransmitted < c.lastRetrans || v.OutOfOrder < c.lastOrder || v.Needless < c.lastNeedless {
-			c.lastRetrans, c.lastOrder, c.lastNeedless = 0, 0, 0 // another connection of the same ends
+		if v.Retransmitted < c.Last.Retransmitted || v.OutOfOrder < c.Last.OutOfOrder || v.Needless < c.Last.Needless {
+			c.Last = Socket{} // another connection of the same ends
 		}
-		again, order := v.Retransmitted-c.lastRetrans, v.OutOfOrder-c.lastOrder
-		needless := v.Needless - c.lastNeedless
-		c.lastRetrans, c.lastOrder, c.lastNeedless = v.Retransmitted, v.OutOfOrder, v.Needless
+		again, order, needless := v.Retransmitted-c.Last.Retransmitted, v.OutOfOrder-c.Last.OutOfOrder, v.Needless-c.Last.Needless
+		v.State = clip(v.State)
+		c.Last = *v
 		c.Retransmitted += again
 		c.OutOfOrder += order
-		c.RTT, c.MinRTT, c.State = v.RTTNS, v.MinRTTNS, clip(v.State)
 		if (again > 0 || order > 0) && len(s.Events) < maxEvents {
 			s.Events = append(s.Events, Event{l.SinceNS, l.MonoNS, key, v.Peer, again, order, 0})
 		}
@@ -314,12 +315,10 @@ func (s *Samples) addItself(l *Line) {
 	} else if l.All {
 		listed := make(map[Ends]bool)
 		for i := range l.Sockets {
-			local, err1 := netip.ParseAddrPort(l.Sockets[i].Local)
-			remote, err2 := netip.ParseAddrPort(l.Sockets[i].Remote)
-			if err1 != nil || err2 != nil {
+			if ends, valid := l.Sockets[i].ends(); !valid {
 				it.Unsure++
 			} else if !l.Sockets[i].Peer {
-				listed[Ends{local, remote}] = true
+				listed[ends] = true
 			}
 		}
 		own := 0

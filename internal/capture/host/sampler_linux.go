@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -24,7 +25,7 @@ type Sampler struct {
 	facts    *bundle.Host
 
 	stat, snmp, machine, pressure int // open files, -1 if not readable
-	freezer                       int // of the process's cgroup
+	freezer                       int // the same, of the process's cgroup
 	group                         *cgroup.Sampler
 	groups                        int
 	levels                        []cgroup.LevelStat
@@ -32,7 +33,6 @@ type Sampler struct {
 	threadsNext                   int64 // not before this time, where reading them costs much
 	socks                         *sockets
 	page                          int64
-	begun                         int64 // the process's start time, in ticks
 	buf                           []byte
 
 	log      log
@@ -44,7 +44,6 @@ type Sampler struct {
 	start    Line
 
 	wake     [2]int // a pipe: closed at its far end to stop
-	stop     chan struct{}
 	stopped  chan struct{}
 	stopOnce sync.Once
 	cost     time.Duration
@@ -59,46 +58,38 @@ func Start(opts Options) (*Sampler, error) {
 	if opts.Interval <= 0 {
 		opts.Interval = DefaultInterval
 	}
-	s := &Sampler{pid: opts.PID, interval: opts.Interval, snmp: -1, machine: -1, pressure: -1, freezer: -1, page: int64(os.Getpagesize()), buf: make([]byte, 16<<10),
-		stop: make(chan struct{}), stopped: make(chan struct{})}
+	s := &Sampler{pid: opts.PID, interval: opts.Interval, page: int64(os.Getpagesize()), buf: make([]byte, 16<<10), stopped: make(chan struct{})}
 	dir := "/proc/" + strconv.Itoa(s.pid)
 	var err error
-	if s.stat, err = unix.Open(dir+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	if s.stat, err = openRead(dir + "/stat"); err != nil {
 		if errors.Is(err, unix.ENOENT) {
 			return nil, fmt.Errorf("there is no process %d", s.pid)
 		}
 		return nil, fmt.Errorf("reading about process %d: %w", s.pid, err)
 	}
+	if _, ok := s.readStat(); !ok {
+		unix.Close(s.stat)
+		return nil, fmt.Errorf("reading about process %d: its stat file has an unknown format, or it has ended", s.pid)
+	}
 	if err := unix.Pipe2(s.wake[:], unix.O_CLOEXEC); err != nil {
 		unix.Close(s.stat)
 		return nil, fmt.Errorf("preparing to sample: %w", err)
 	}
-	st, ok := s.readStat()
-	if !ok {
-		unix.Close(s.stat)
-		unix.Close(s.wake[0])
-		unix.Close(s.wake[1])
-		return nil, fmt.Errorf("reading about process %d: its stat file has an unknown format, or it has ended", s.pid)
-	}
-	s.begun = st.start
 	s.facts = facts(s.pid, s.warn)
 	if s.group, err = cgroup.NewSampler(cgroup.Options{PID: s.pid}); err != nil {
-		s.group = nil
 		s.warn(WarnHost, "throttling was not sampled: "+err.Error())
 	}
 	if s.threads, err = openThreads(s.pid); err != nil {
 		s.warn(WarnHost, "the run queue's delay was not sampled: "+err.Error())
 	}
-	if s.snmp, err = unix.Open(dir+"/net/snmp", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-		s.snmp = -1
+	s.snmp, _ = openRead(dir + "/net/snmp")
+	s.machine, _ = openRead("/proc/stat")
+	s.pressure, _ = openRead("/proc/pressure/cpu") // an old kernel has none
+	namespace := ""
+	if s.facts.OtherNetwork {
+		namespace = dir + "/ns/net"
 	}
-	if s.machine, err = unix.Open("/proc/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-		s.machine = -1
-	}
-	if s.pressure, err = unix.Open("/proc/pressure/cpu", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-		s.pressure = -1 // an old kernel, or one without it
-	}
-	if s.socks, err = openSockets(s.pid, s.facts.OtherNetwork); err != nil {
+	if s.socks, err = openSockets(s.pid, namespace); err != nil {
 		s.warn(WarnSockets, "the TCP sockets were not sampled: "+why(err))
 	}
 	s.freezer = openFreezer(s.pid)
@@ -108,6 +99,11 @@ func Start(opts Options) (*Sampler, error) {
 	go s.run(first)
 	<-first
 	return s, nil
+}
+
+// openRead opens a file to be read repeatedly; the descriptor is -1 with an error.
+func openRead(name string) (fd int, err error) {
+	return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
 // why names the permission that is missing where that is the reason.
@@ -163,7 +159,8 @@ func (s *Sampler) run(first chan struct{}) {
 			close(first)
 		}
 		if s.ended {
-			<-s.stop
+			for s.sleep(math.MaxInt64) {
+			}
 			break
 		}
 		next += int64(s.interval)
@@ -194,22 +191,15 @@ func (s *Sampler) run(first chan struct{}) {
 func (s *Sampler) sleep(until int64) bool {
 	for {
 		now, _ := clocks()
-		left := until - now
-		if left <= 0 {
-			select {
-			case <-s.stop:
-				return false
-			default:
-				return true
-			}
-		}
-		ts := unix.NsecToTimespec(left)
-		if n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(s.wake[0]), Events: unix.POLLIN}}, &ts, nil); n > 0 || err != nil && err != unix.EINTR {
-			return false
+		ts := unix.NsecToTimespec(max(until-now, 0))
+		n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(s.wake[0]), Events: unix.POLLIN}}, &ts, nil)
+		if err != unix.EINTR {
+			return n == 0 && err == nil
 		}
 	}
 }
 
+// read returns what an open file has now; nil if it is not readable.
 func (s *Sampler) read(fd int) []byte {
 	for {
 		n, err := unix.Pread(fd, s.buf, 0)
@@ -240,17 +230,15 @@ func (s *Sampler) sample(mono, wall int64) {
 		MonoNS: mono, WallNS: wall, Group: s.groups, UserNS: new(st.user * tickNS), SystemNS: new(st.system * tickNS), Threads: int(st.threads),
 		RSSBytes: new(st.rss * s.page), MinorFaults: new(st.minor), MajorFaults: new(st.major), Held: heldBy(st.state),
 	}
-	if x.Held == "" && s.freezer >= 0 && isFrozen(s.read(s.freezer)) {
+	if x.Held == "" && isFrozen(s.read(s.freezer)) {
 		x.Held = HeldFrozen
 	}
 	s.sampleGroup(&x)
 	s.sampleThreads(&x)
-	if s.snmp >= 0 {
-		if n, ok := parseRetransmitted(s.read(s.snmp)); ok {
-			x.Retransmitted, x.Unseen = &n, s.last.Unseen
-			if before := s.last.Retransmitted; before != nil && n != *before && !s.sockets(mono, wall, false) {
-				x.Unseen += n - *before
-			}
+	if n, ok := parseRetransmitted(s.read(s.snmp)); ok {
+		x.Retransmitted, x.Unseen = &n, s.last.Unseen
+		if before := s.last.Retransmitted; before != nil && n != *before && !s.sockets(mono, wall, false) {
+			x.Unseen += n - *before
 		}
 	}
 	s.last = x
@@ -329,15 +317,11 @@ func (s *Sampler) everySecond(mono, wall int64) {
 			x.MemoryBytes, x.InactiveFileBytes, x.OOMKills = &m.Current, &m.InactiveFile, &m.OOMKills
 		}
 	}
-	if s.machine >= 0 {
-		if machine, steal, ok := parseMachine(s.read(s.machine)); ok {
-			x.MachineNS, x.StealNS = &machine, &steal
-		}
+	if machine, steal, ok := parseMachine(s.read(s.machine)); ok {
+		x.MachineNS, x.StealNS = &machine, &steal
 	}
-	if s.pressure >= 0 {
-		if n, ok := parsePressure(s.read(s.pressure)); ok {
-			x.PressureNS = &n
-		}
+	if n, ok := parsePressure(s.read(s.pressure)); ok {
+		x.PressureNS = &n
 	}
 	s.log.seconds.add(x, maxSeconds)
 	s.sockets(mono, wall, false)
@@ -374,7 +358,6 @@ func (s *Sampler) end(mono, wall int64) {
 // for the same.
 func (s *Sampler) Stop() *Recording {
 	s.stopOnce.Do(func() {
-		close(s.stop)
 		unix.Close(s.wake[1])
 		<-s.stopped
 		unix.Close(s.wake[0])

@@ -100,7 +100,7 @@ func TestOtherUser(t *testing.T) {
 		if f.Kernel == "" || f.CPUs == 0 {
 			t.Errorf("facts %+v, warnings %v", f, warnings)
 		}
-		if _, err := openSockets(cmd.Process.Pid, false); err == nil || !strings.Contains(why(err), "run as the service's user, or as root") {
+		if _, err := openSockets(cmd.Process.Pid, ""); err == nil || !strings.Contains(why(err), "run as the service's user, or as root") {
 			t.Errorf("sockets of another user's process: %v", err)
 		}
 		th, err := openThreads(cmd.Process.Pid)
@@ -116,6 +116,13 @@ func TestOtherUser(t *testing.T) {
 	<-done
 }
 
+// Where a process's network namespace cannot be entered, nothing is left that could be asked.
+func TestNamespaceOutOfReach(t *testing.T) {
+	if s, err := openSockets(os.Getpid(), "/proc/self/ns/none"); s != nil || err == nil {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
 // Sockets of a process in another network namespace are asked for there.
 func TestOtherNetworkNamespace(t *testing.T) {
 	cmd, addr := start(t, nil, "pair")
@@ -125,7 +132,7 @@ func TestOtherNetworkNamespace(t *testing.T) {
 	}
 	found := false
 	for k, c := range samples.Connections {
-		found = found || k.Local.String() == addr && c.State == "ESTABLISHED" && !c.Peer
+		found = found || k.Local.String() == addr && c.Last.State == "ESTABLISHED" && !c.Peer
 	}
 	if !found || samples.Most != 2 {
 		t.Errorf("%d connections %v, want two, one from %s", samples.Most, samples.Connections, addr)

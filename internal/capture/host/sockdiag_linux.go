@@ -28,31 +28,33 @@ func openDiag(other string) (*diag, error) {
 	if other == "" {
 		return newDiag()
 	}
-	type result struct {
-		d   *diag
-		err error
-	}
-	done := make(chan result)
+	var d *diag
+	var err error
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		// A thread that has entered another namespace must not run other
 		// goroutines: it is not unlocked, so it ends with this one.
 		runtime.LockOSThread()
-		f, err := os.Open(other)
-		if err == nil {
-			if err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
-				err = fmt.Errorf("entering the process's network namespace: %w", err)
-			}
-			f.Close()
+		if err = enter(other); err == nil {
+			d, err = newDiag()
 		}
-		if err != nil {
-			done <- result{nil, err}
-			return
-		}
-		d, err := newDiag()
-		done <- result{d, err}
 	}()
-	r := <-done
-	return r.d, r.err
+	<-done
+	return d, err
+}
+
+// enter moves this thread into a network namespace.
+func enter(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("entering the process's network namespace: %w", err)
+	}
+	return nil
 }
 
 func newDiag() (*diag, error) {

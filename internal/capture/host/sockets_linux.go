@@ -30,18 +30,17 @@ type sockets struct {
 	own     int
 }
 
-func openSockets(pid int, otherNetwork bool) (*sockets, error) {
-	s := &sockets{fds: "/proc/" + strconv.Itoa(pid) + "/fd", before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1}
-	if _, err := socketsOf(s.fds); err != nil {
+// openSockets begins to follow a process's connections. Namespace is the file of its network namespace, "" for that of this process.
+func openSockets(pid int, namespace string) (*sockets, error) {
+	fds := "/proc/" + strconv.Itoa(pid) + "/fd"
+	if _, err := socketsOf(fds); err != nil {
 		return nil, fmt.Errorf("which sockets are the process's is not readable: %w", err)
 	}
-	ns := ""
-	if otherNetwork {
-		ns = "/proc/" + strconv.Itoa(pid) + "/ns/net"
+	d, err := openDiag(namespace)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	s.diag, err = openDiag(ns)
-	return s, err
+	return &sockets{fds: fds, diag: d, before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1}, nil
 }
 
 func (s *sockets) close() { s.diag.close() }

@@ -171,8 +171,8 @@ func (v *view) sockets(n *report.HostNetwork, events []host.Event) {
 			continue
 		}
 		n.Sockets = append(n.Sockets, report.HostSocket{
-			Local: key.Local.String(), Remote: key.Remote.String(), State: c.State, Peer: c.Peer, Retransmitted: x.again, OutOfOrder: x.order,
-			RTTNS: c.RTT, MinRTTNS: c.MinRTT, WhenNS: x.when,
+			Local: key.Local.String(), Remote: key.Remote.String(), State: c.Last.State, Peer: c.Peer, Retransmitted: x.again, OutOfOrder: x.order,
+			RTTNS: c.Last.RTTNS, MinRTTNS: c.Last.MinRTTNS, WhenNS: x.when,
 		})
 	}
 	slices.SortStableFunc(n.Sockets, func(a, b report.HostSocket) int {
