@@ -101,12 +101,15 @@ func (h *hider) line(l *host.Line) {
 		s := &l.Sockets[i]
 		s.Local, s.Remote = h.address(s.Local), h.address(s.Remote)
 	}
+	for i := range l.Listens {
+		l.Listens[i] = h.address(l.Listens[i])
+	}
 }
 
 // address replaces an address by one of 2001:db8::/32, which RFC 3849 keeps for documentation: the same by the same.
 func (h *hider) address(text string) string {
 	a, err := netip.ParseAddrPort(text)
-	if err != nil || text == "" {
+	if err != nil {
 		return ""
 	}
 	ip := a.Addr().Unmap()
