@@ -205,11 +205,7 @@ func (t TLSFiles) read() (*tls.Config, error) {
 
 // origin is scheme, host name and port in comparable form.
 func origin(u *url.URL) (scheme, host, port string) {
-	port = u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return u.Scheme, strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), port
+	return u.Scheme, strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), wire.Port(u)
 }
 
 // trusted tells whether credentials may be sent to u: to the endpoint's own origin, and from http on the default port to

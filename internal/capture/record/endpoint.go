@@ -14,6 +14,8 @@ type Endpoint struct {
 	// other is a second place to look, used when the user gave a path that may be either a prefix of the service or the
 	// directory of the handlers; empty if there is no doubt.
 	other string
+	// given is the path as the user wrote it, "" for none.
+	given string
 }
 
 // Login is a user name and password, as they come in a URL.
@@ -107,6 +109,9 @@ func (e *Endpoint) setPath() {
 	dir, last := "", path
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		dir, last = path[:i], path[i+1:]
+	}
+	if path != "" {
+		e.given = e.base.Path
 	}
 	var base string
 	switch {

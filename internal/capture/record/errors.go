@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -272,23 +273,12 @@ func (c *client) body(resp *http.Response) string {
 	return string(b)
 }
 
+var titleOf = regexp.MustCompile(`(?is)<title[^>]*>(.*?)</title`)
+
 // title finds a page's title.
 func title(html string) string {
-	lower := strings.ToLower(html)
-	if len(lower) != len(html) { // lower-casing may change lengths outside ASCII
-		return ""
+	if found := titleOf.FindStringSubmatch(html); found != nil {
+		return found[1]
 	}
-	i := strings.Index(lower, "<title")
-	if i < 0 {
-		return ""
-	}
-	j := strings.IndexByte(lower[i:], '>')
-	if j < 0 {
-		return ""
-	}
-	i += j + 1
-	if j = strings.Index(lower[i:], "</title"); j < 0 {
-		return ""
-	}
-	return html[i : i+j]
+	return ""
 }

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -36,7 +37,7 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 		return 0, err
 	}
 	defer c.transport.CloseIdleConnections()
-	u := flightURL(target, end.Trace(0))
+	u := end.flight()
 	failed := func(kind Kind, text, do string) (int64, error) {
 		return 0, &Error{Kind: kind, Op: opFlight, URL: c.address(u), Text: text, Do: do}
 	}
@@ -91,9 +92,12 @@ func SaveFlight(ctx context.Context, target string, opt Options, name string, w 
 // Flight says of a target whether a flight recorder may be served there: the path is its own, or there is none and the
 // usual one is to be tried. Any other path leads to net/http/pprof's handlers.
 func Flight(target string) (named, may bool) {
-	path := pathOf(target)
-	named = path == "/flight" || strings.HasSuffix(path, FlightPath)
-	return named, named || path == ""
+	end, _, err := ParseEndpoint(target)
+	if err != nil {
+		return false, false
+	}
+	named = end.given == "/flight" || strings.HasSuffix(end.given, FlightPath)
+	return named, named || end.given == ""
 }
 
 // FlightURL returns the address at which a target's flight recorder is asked, without secrets, for people.
@@ -102,33 +106,12 @@ func FlightURL(target string) string {
 	if err != nil {
 		return RedactString(target)
 	}
-	return Redact(flightURL(target, end.Trace(0)))
+	return Redact(end.flight())
 }
 
-// flightURL is the trace's URL with the path that the target names.
-func flightURL(target string, trace *url.URL) *url.URL {
-	u := *trace
-	u.RawQuery = ""
-	u.Path = FlightPath
-	if path := pathOf(target); path != "" {
-		u.Path = path
-	}
+// flight is the address of the flight recorder: the path that the user gave, else the usual one.
+func (e Endpoint) flight() *url.URL {
+	u := e.base
+	u.Path = cmp.Or(e.given, FlightPath)
 	return &u
-}
-
-// pathOf is the path that a target names, "" for none; a path of slashes is none.
-func pathOf(target string) string {
-	rest := target
-	if i := strings.Index(rest, "://"); i >= 0 {
-		rest = rest[i+3:]
-	}
-	i := strings.IndexByte(rest, '/')
-	if i < 0 {
-		return ""
-	}
-	path, _, _ := strings.Cut(rest[i:], "?")
-	if strings.Trim(path, "/") == "" {
-		return ""
-	}
-	return path
 }

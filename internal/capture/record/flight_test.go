@@ -64,3 +64,21 @@ func TestSaveFlight(t *testing.T) {
 		}
 	}
 }
+
+// TestFlightAddress: a path is the recorder's own by its end, no path may be the usual one's, and any other leads to a trace.
+func TestFlightAddress(t *testing.T) {
+	for target, c := range map[string]struct {
+		named, may bool
+		url        string
+	}{
+		"h:1": {false, true, "http://h:1/debug/flight"}, "https://h/": {false, true, "https://h/debug/flight"}, "h:1/?seconds=5": {false, true, "http://h:1/debug/flight"},
+		"h:1/flight": {true, true, "http://h:1/flight"}, "u:p@h:1/a/debug/flight": {true, true, "http://h:1/a/debug/flight"},
+		"h:1/debug/pprof": {false, false, "http://h:1/debug/pprof"}, "h:1/a%20b/debug/flight?k=v": {true, true, "http://h:1/a%20b/debug/flight"},
+		"ftp://u:p@h/flight": {false, false, "ftp://xxxxx@h/flight"},
+	} {
+		named, may := record.Flight(target)
+		if got := record.FlightURL(target); named != c.named || may != c.may || got != c.url {
+			t.Errorf("%s: named %v, may %v, %s", target, named, may, got)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -11,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // Options says how to record. The zero value records for [DefaultDuration] with both profiles and no credentials.
@@ -128,7 +131,7 @@ func isToken(s string) bool {
 // left out.
 func HeaderLines(text string) []string {
 	var lines []string
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line != "" && line[0] != '#' {
 			lines = append(lines, line)
@@ -150,12 +153,12 @@ func SecretFile(name string, stdin io.Reader) (string, error) {
 		defer f.Close()
 		r = f
 	}
-	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	b, err := wire.All(r, limit)
+	if errors.Is(err, wire.ErrLarge) {
+		return "", &Error{Kind: Usage, Op: "reading credentials from", URL: name, Text: "the file is larger than 64 KiB: is it the right one?"}
+	}
 	if err != nil {
 		return "", &Error{Kind: Usage, Op: "reading credentials from", URL: name, Text: err.Error(), Err: err}
-	}
-	if len(b) > limit {
-		return "", &Error{Kind: Usage, Op: "reading credentials from", URL: name, Text: "the file is larger than 64 KiB: is it the right one?"}
 	}
 	return strings.TrimRight(string(b), "\r\n"), nil
 }

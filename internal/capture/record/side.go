@@ -30,10 +30,9 @@ type side struct {
 	wrote     chan struct{} // closed when the request is on its way
 	wroteOnce sync.Once
 
-	mu         sync.Mutex
-	dialed     time.Time
-	roundTrip  time.Duration
-	gotConnect bool
+	mu        sync.Mutex
+	dialed    time.Time
+	roundTrip time.Duration
 
 	reported bool // guarded by the stream's lock
 }
@@ -68,12 +67,7 @@ func (p *side) fetch() ([]byte, *Error) {
 				p.roundTrip = time.Since(p.dialed)
 			}
 		},
-		WroteRequest: func(httptrace.WroteRequestInfo) {
-			p.mu.Lock()
-			p.gotConnect = true
-			p.mu.Unlock()
-			p.wroteOnce.Do(func() { close(p.wrote) })
-		},
+		WroteRequest: func(httptrace.WroteRequestInfo) { p.wroteOnce.Do(func() { close(p.wrote) }) },
 	})
 	op := "recording the profile at"
 	u := p.c.end.address(p.handler, p.seconds)
@@ -146,9 +140,12 @@ func (p *side) failed() *Error {
 
 // connected tells whether a request was ever sent: if not, the trace need not try.
 func (p *side) connected() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.gotConnect
+	select {
+	case <-p.wrote:
+		return true
+	default:
+		return false
+	}
 }
 
 // warning says what a missing profile means.

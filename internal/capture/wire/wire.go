@@ -5,10 +5,12 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 )
 
 // Bounds on what stands before an answer's body: the status line and the headers, with those of interim answers (1xx).
@@ -38,6 +40,11 @@ func Transport(t *http.Transport) *http.Transport {
 
 // Usual returns a transport as the standard library has it: with the environment's proxies.
 func Usual() *http.Transport { return Transport(http.DefaultTransport.(*http.Transport).Clone()) }
+
+// Port is the port that a URL leads to, its scheme's where it names none.
+func Port(u *url.URL) string {
+	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+}
 
 // First reads the beginning of what r gives, at most that many bytes.
 func First(r io.Reader, most int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, most)) }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,4 +107,13 @@ func TestNoRedirects(t *testing.T) {
 		t.Fatalf("%v, %v", resp, err)
 	}
 	resp.Body.Close()
+}
+
+// TestPort: a scheme's own port stands where a URL names none.
+func TestPort(t *testing.T) {
+	for text, want := range map[string]string{"http://h": "80", "https://h/": "443", "http://h:": "80", "https://[::1]:8443": "8443", "ftp://h": ""} {
+		if got := wire.Port(must.Have(url.Parse(text))(t)); got != want {
+			t.Errorf("%s leads to port %q, want %q", text, got, want)
+		}
+	}
 }

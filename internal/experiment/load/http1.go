@@ -17,7 +17,7 @@ import (
 )
 
 // http1Sender speaks HTTP/1.1 on the goroutine of the worker. net/http's client would put two goroutines, each with a
-// wait for a thread, between the socket and the clock.
+// wait for a thread, between the socket and the clock: on two cores that made 170 to 200 us of answers that took 120 to 150.
 type http1Sender struct {
 	targets []http1Target
 	reuse   bool
@@ -62,11 +62,7 @@ func newHTTP1Sender(o *Options, urls []*url.URL) (*http1Sender, error) {
 		if err := req.Write(&b); err != nil {
 			return nil, fmt.Errorf("the request for %s: %w", u.Redacted(), err)
 		}
-		port := u.Port()
-		if port == "" {
-			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-		}
-		h.targets = append(h.targets, http1Target{u.Scheme, u.Hostname(), net.JoinHostPort(u.Hostname(), port), req.Method, b.Bytes()})
+		h.targets = append(h.targets, http1Target{u.Scheme, u.Hostname(), net.JoinHostPort(u.Hostname(), wire.Port(u)), req.Method, b.Bytes()})
 	}
 	return h, nil
 }

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/whylate/whylate/internal/capture/wire"
 )
 
 // maxTargets bounds the targets of a run: each has a histogram.
@@ -159,12 +161,12 @@ func ReadBody(name string) ([]byte, error) {
 		return nil, fmt.Errorf("reading a body: %w", err)
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxBody+1))
+	b, err := wire.All(f, maxBody)
+	if errors.Is(err, wire.ErrLarge) {
+		return nil, fmt.Errorf("the body %s is larger than %d MiB", name, maxBody>>20)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading a body: %w", err)
-	}
-	if len(b) > maxBody {
-		return nil, fmt.Errorf("the body %s is larger than %d MiB", name, maxBody>>20)
 	}
 	return b, nil
 }

@@ -106,14 +106,7 @@ func inUse(address string) bool {
 	if err != nil {
 		return false
 	}
-	host := u.Host
-	if u.Port() == "" {
-		host = net.JoinHostPort(u.Hostname(), map[string]string{"https": "443"}[u.Scheme])
-		if u.Scheme != "https" {
-			host = net.JoinHostPort(u.Hostname(), "80")
-		}
-	}
-	c, err := net.DialTimeout("tcp", host, time.Second)
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(u.Hostname(), wire.Port(u)), time.Second)
 	if err != nil {
 		return false
 	}

@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whylate/whylate/internal/capture/wire"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 )
@@ -230,14 +232,15 @@ const maxFile = 256 << 20
 
 // Read reads a result that was written as JSON, to go on with it.
 func Read(r io.Reader) (*Result, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	b, err := wire.All(r, maxFile)
+	if errors.Is(err, wire.ErrLarge) {
+		return nil, fmt.Errorf("it is larger than %d MiB", maxFile>>20)
+	}
 	if err != nil {
 		return nil, err
 	}
 	var res Result
 	switch err := json.Unmarshal(b, &res); {
-	case len(b) > maxFile:
-		return nil, fmt.Errorf("it is larger than %d MiB", maxFile>>20)
 	case err != nil:
 		return nil, fmt.Errorf("it is not a result of a sweep: %w", err)
 	case res.Schema != Schema:
