@@ -3,6 +3,7 @@ package bundle
 import (
 	"archive/zip"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -108,28 +109,19 @@ func (b *Bundle) Trace() (io.ReadCloser, int64, error) {
 		r.Close()
 		return nil, 0, fmt.Errorf("%w: its trace claims %d bytes", ErrNotBundle, f.UncompressedSize64)
 	}
-	return &traceReader{r: r, left: int64(f.UncompressedSize64)}, int64(f.UncompressedSize64), nil
+	return traceReader{r}, int64(f.UncompressedSize64), nil
 }
 
-// traceReader stops an entry that was packed to give more bytes than its directory entry says.
-type traceReader struct {
-	r    io.ReadCloser
-	left int64
-}
+// traceReader says in errors what was read.
+type traceReader struct{ io.ReadCloser }
 
-func (t *traceReader) Read(p []byte) (int, error) {
-	n, err := t.r.Read(p)
-	if int64(n) > t.left {
-		n, err = int(t.left), fmt.Errorf("%w: its trace is longer than the zip's directory says", ErrNotBundle)
-	}
-	t.left -= int64(n)
+func (t traceReader) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		err = fmt.Errorf("reading the recording's trace: %w", err)
 	}
 	return n, err
 }
-
-func (t *traceReader) Close() error { return t.r.Close() }
 
 // CPUProfile returns the gzipped pprof profile of the CPU; the error wraps [fs.ErrNotExist] if none was recorded.
 func (b *Bundle) CPUProfile() ([]byte, error) { return b.read(NameCPU, maxProfile) }
@@ -142,19 +134,36 @@ func (b *Bundle) AllocsProfile() ([]byte, error) { return b.read(NameAllocs, max
 func (b *Bundle) HostSamples() ([]byte, error) { return b.read(NameHost, maxHost) }
 
 // HostStream is HostSamples as a stream: it ends with an error where the limit is reached.
-func (b *Bundle) HostStream() (io.ReadCloser, error) {
-	f := b.entries[NameHost]
+func (b *Bundle) HostStream() (io.ReadCloser, error) { return b.stream(NameHost, maxHost) }
+
+// read returns a whole entry of at most limit bytes.
+func (b *Bundle) read(name string, limit int64) ([]byte, error) {
+	r, err := b.stream(name, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	if err != nil && !errors.Is(err, ErrNotBundle) {
+		err = fmt.Errorf("%w: unpacking its %s: %w", ErrNotBundle, name, err)
+	}
+	return data, err
+}
+
+// stream opens an entry of at most limit bytes.
+func (b *Bundle) stream(name string, limit int64) (io.ReadCloser, error) {
+	f := b.entries[name]
 	if f == nil {
-		return nil, fmt.Errorf("reading %s from a recording: %w", NameHost, fs.ErrNotExist)
+		return nil, fmt.Errorf("reading %s from a recording: %w", name, fs.ErrNotExist)
 	}
 	r, err := f.Open()
 	if err != nil {
-		return nil, fmt.Errorf("%w: opening its %s: %w", ErrNotBundle, NameHost, err)
+		return nil, fmt.Errorf("%w: opening its %s: %w", ErrNotBundle, name, err)
 	}
-	return &limited{r, NameHost, maxHost, maxHost}, nil
+	return &limited{r, name, limit, limit}, nil
 }
 
-// limited stops an entry that unpacks to more than a limit.
+// limited stops an entry that unpacks to more than a limit, whatever the zip's directory claims.
 type limited struct {
 	io.ReadCloser
 	name        string
@@ -167,25 +176,4 @@ func (l *limited) Read(p []byte) (int, error) {
 		return 0, fmt.Errorf("%w: its %s is larger than %d MiB", ErrNotBundle, l.name, l.limit>>20)
 	}
 	return n, err
-}
-
-// read returns a whole entry of at most limit bytes. The limit is enforced on what is unpacked, not on what is claimed.
-func (b *Bundle) read(name string, limit int64) ([]byte, error) {
-	f := b.entries[name]
-	if f == nil {
-		return nil, fmt.Errorf("reading %s from a recording: %w", name, fs.ErrNotExist)
-	}
-	r, err := f.Open()
-	if err != nil {
-		return nil, fmt.Errorf("%w: opening its %s: %w", ErrNotBundle, name, err)
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("%w: unpacking its %s: %w", ErrNotBundle, name, err)
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%w: its %s is larger than %d MiB", ErrNotBundle, name, limit>>20)
-	}
-	return data, nil
 }

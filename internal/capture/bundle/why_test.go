@@ -124,10 +124,6 @@ func TestStreams(t *testing.T) {
 		if got, err := io.ReadAll(l); (err == nil) != ok || ok && len(got) != n {
 			t.Errorf("%d bytes of at most 5: %d, %v", n, len(got), err)
 		}
-		tr := &traceReader{io.NopCloser(strings.NewReader(strings.Repeat("x", n))), 5}
-		if got, err := io.ReadAll(tr); (err == nil) != ok || len(got) != 5 {
-			t.Errorf("a trace of %d bytes where 5 are claimed: %d, %v", n, len(got), err)
-		}
 	}
 	for name, read := range map[string]func(*Bundle) ([]byte, error){NameCPU: (*Bundle).CPUProfile, NameAllocs: (*Bundle).AllocsProfile, NameHost: (*Bundle).HostSamples} {
 		if got := must.Have(read(open(entry{name: name, data: name})))(t); string(got) != name {

@@ -272,8 +272,7 @@ func compareGroups(old, new *report.Group) Group {
 
 // whole rounds a bound to whole ns, away from claiming more than was found.
 func whole(v float64) *int64 {
-	n := int64(math.Round(max(min(v, math.MaxInt64/2), math.MinInt64/2)))
-	return &n
+	return new(int64(math.Round(max(min(v, math.MaxInt64/2), math.MinInt64/2))))
 }
 
 // tail is the band of the slowest hundredth, whose mean Group.Tail splits.

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"encoding/binary"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
@@ -130,10 +131,7 @@ func spread(v []float64) float64 {
 	}
 	h := fnv.New64a()
 	for _, x := range v {
-		bits := math.Float64bits(x)
-		for i := range 8 {
-			h.Write([]byte{byte(bits >> (8 * i))})
-		}
+		h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x)))
 	}
 	random := rand.New(rand.NewPCG(h.Sum64(), 2))
 	m, sum := mean(v), 0.0

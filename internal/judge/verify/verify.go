@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,21 +83,13 @@ func Reports(before, after *report.Report) *Result {
 
 func judge(f *report.Finding, before, after *report.Report, diff *compare.Diff) Verdict {
 	v := Verdict{
-		Before: before.Input.Name, After: after.Input.Name, When: after.Input.Start, Code: f.Code, Title: f.Title, Site: siteOf(f), Group: f.Group,
+		Before: before.Input.Name, After: after.Input.Name, When: after.Input.Start, Code: f.Code, Title: f.Title, Site: siteOf(f), Group: groupName(before, f.Group),
 		Change: f.Predicted.Change, Metric: "p99", Judgement: Unknown,
-	}
-	for i := range before.Groups {
-		if before.Groups[i].ID == f.Group {
-			v.Group = before.Groups[i].Name
-		}
 	}
 	v.ID = idOf(f.ID, v.Before, v.After, startOf(before), startOf(after))
 	var group *compare.Group
-	for i := range diff.Groups {
-		if g := &diff.Groups[i]; g.ID == f.Group || g.Name == v.Group {
-			group = g
-			break
-		}
+	if i := slices.IndexFunc(diff.Groups, func(g compare.Group) bool { return g.ID == f.Group || g.Name == v.Group }); i >= 0 {
+		group = &diff.Groups[i]
 	}
 	// The 99th percentile is what was late; where the recordings cannot tell it apart, the median has to do.
 	promised, was := f.Predicted.P99NS, f.Predicted.WasP99NS
@@ -148,10 +141,8 @@ func standing(f *report.Finding, group string, after *report.Report) bool {
 }
 
 func groupName(r *report.Report, id string) string {
-	for i := range r.Groups {
-		if r.Groups[i].ID == id {
-			return r.Groups[i].Name
-		}
+	if g := r.Group(id); g != nil {
+		return g.Name
 	}
 	return id
 }
