@@ -45,7 +45,7 @@ func (r *Recorder) request(ctx context.Context, a *asked) (name string, err erro
 	case to <- a:
 	case <-ctx.Done():
 		return "", ctx.Err()
-	case <-r.stop:
+	case <-r.ctx.Done():
 		return "", errors.New("flight: the recorder was stopped")
 	}
 	select {

@@ -191,7 +191,7 @@ func TestReadOnlySpool(t *testing.T) {
 		for range 4 {
 			pass(up)
 		}
-		if s := up.State(); requests != 2 || s.Sent != 1 || s.Refused != 1 || s.Failed != 0 || s.Waiting != 0 || !strings.Contains(s.LastError, "read-only") || !slices.Equal(names(t, dir), []string{name, refusedOne}) {
+		if s := up.current(); requests != 2 || s.Sent != 1 || s.Refused != 1 || s.Failed != 0 || s.Waiting != 0 || !strings.Contains(s.LastError, "read-only") || !slices.Equal(names(t, dir), []string{name, refusedOne}) {
 			t.Errorf("%d requests, the state is %+v, there are %q", requests, s, names(t, dir))
 		}
 		readOnly(false)

@@ -125,7 +125,7 @@ func (r *Recorder) logHost() {
 	}
 	defer h.close()
 	var pace pace
-	for wait := hostEvery; r.sleep(wait); {
+	for wait := hostEvery; sleep(r.ctx, wait); {
 		// cputime.Thread reads the clock of the thread that calls it.
 		runtime.LockOSThread()
 		before, known := cputime.Thread()

@@ -50,19 +50,8 @@ const (
 	classesAll
 )
 
-func classOf(k Kind) class {
-	switch k {
-	case KindFreeze:
-		return classFreeze
-	case KindLatency:
-		return classLatency
-	case KindGoroutines:
-		return classGoroutines
-	case KindGC:
-		return classGC
-	}
-	return classRequests
-}
+// classOf has the kinds whose class is not classRequests.
+var classOf = map[Kind]class{KindFreeze: classFreeze, KindLatency: classLatency, KindGoroutines: classGoroutines, KindGC: classGC}
 
 // mostNamed is how many triggers a recording names. The others are only counted.
 const mostNamed = 8
@@ -102,7 +91,7 @@ const (
 
 // add takes a trigger, and reports whether a recording will hold it.
 func (p *plan) add(m moment, now time.Time) bool {
-	due, c := now, classOf(m.kind)
+	due, c := now, classOf[m.kind]
 	heard := p.heard[c]
 	p.heard[c] = now
 	if kept := p.kept[c]; !kept.IsZero() && now.Sub(kept) < p.gap {
@@ -193,16 +182,13 @@ func (p *plan) step(now time.Time, open func(from, to time.Time) int) time.Durat
 // others that are named, and the number of each kind. Requests come first.
 func (p *plan) take(now time.Time) (why moment, also []moment, counts map[Kind]uint64) {
 	slices.SortStableFunc(p.waiting, func(a, b moment) int {
-		if a, b := ofRequest(a.kind), ofRequest(b.kind); a != b {
-			return btoi(b) - btoi(a)
-		}
-		return cmp.Compare(b.took, a.took)
+		return cmp.Or(btoi(ofRequest(b.kind))-btoi(ofRequest(a.kind)), cmp.Compare(b.took, a.took))
 	})
 	for k := range p.counts {
-		p.kept[classOf(k)], p.longest[classOf(k)] = now, 0
+		p.kept[classOf[k]], p.longest[classOf[k]] = now, 0
 	}
 	for i := range p.waiting {
-		c := classOf(p.waiting[i].kind)
+		c := classOf[p.waiting[i].kind]
 		p.longest[c] = max(p.longest[c], p.waiting[i].took)
 	}
 	why, also, counts = p.waiting[0], p.waiting[1:], p.counts

@@ -377,7 +377,7 @@ func TestPlan(t *testing.T) {
 					if room := p.reach - min(p.tail, p.reach/4) - m.took; room > margin && now.Sub(m.at.Add(-m.took)) > p.reach {
 						t.Fatalf("seed %d: a request of %v that ended %v before is not held; the ring reaches %v", seed, m.took, now.Sub(m.at), p.reach)
 					}
-					if l := lastOf[classOf(m.kind)]; l.IsZero() || now.Sub(l) >= p.gap || m.took >= farWorse*longest[classOf(m.kind)] {
+					if l := lastOf[classOf[m.kind]]; l.IsZero() || now.Sub(l) >= p.gap || m.took >= farWorse*longest[classOf[m.kind]] {
 						fresh = true
 					}
 				}
@@ -385,10 +385,10 @@ func TestPlan(t *testing.T) {
 					t.Fatalf("seed %d: a snapshot of classes that all had one within the gap", seed)
 				}
 				for _, m := range waits {
-					lastOf[classOf(m.kind)], longest[classOf(m.kind)] = now, 0
+					lastOf[classOf[m.kind]], longest[classOf[m.kind]] = now, 0
 				}
 				for _, m := range waits {
-					longest[classOf(m.kind)] = max(longest[classOf(m.kind)], m.took)
+					longest[classOf[m.kind]] = max(longest[classOf[m.kind]], m.took)
 				}
 				waits = waits[:0]
 			}

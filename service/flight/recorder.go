@@ -22,21 +22,20 @@ type Recorder struct {
 	facts   *facts
 	service map[string]string
 
-	stop      chan struct{}
-	once      sync.Once
-	done      sync.WaitGroup
-	wake      chan struct{}   // the plan has changed
-	ask       chan *asked     // recordings to keep
-	fetch     chan *asked     // recordings to write to a client
-	sunk      chan struct{}   // the sink has returned
-	sinking   sync.WaitGroup  // the sink
-	left      chan struct{}   // closed if Stop did not wait for the sink
-	unwatch   func()          // ends mark.Watch
-	ctx       context.Context // ends with Stop
-	cancelCtx context.CancelFunc
-	upload    *Uploader
-	ownCost   atomic.Uint64 // bits of a float64
-	fetches   atomic.Int32  // GET requests that hold a recording
+	ctx     context.Context // ends with Stop
+	stop    context.CancelFunc
+	once    sync.Once
+	done    sync.WaitGroup
+	wake    chan struct{}  // the plan has changed
+	ask     chan *asked    // recordings to keep
+	fetch   chan *asked    // recordings to write to a client
+	sunk    chan struct{}  // the sink has returned
+	sinking sync.WaitGroup // the sink
+	left    chan struct{}  // closed if Stop did not wait for the sink
+	unwatch func()         // ends mark.Watch
+	upload  *uploader
+	ownCost atomic.Uint64 // bits of a float64
+	fetches atomic.Int32  // GET requests that hold a recording
 
 	mu     sync.Mutex
 	state  State
@@ -78,7 +77,7 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 	now := time.Now()
 	r := &Recorder{
 		opts: opts, facts: readFacts(), service: describe(os.Getenv),
-		stop: make(chan struct{}), wake: make(chan struct{}, 1), ask: make(chan *asked), fetch: make(chan *asked), sunk: make(chan struct{}, 1), left: make(chan struct{}),
+		wake: make(chan struct{}, 1), ask: make(chan *asked), fetch: make(chan *asked), sunk: make(chan struct{}, 1), left: make(chan struct{}),
 		missed: make(map[Kind]uint64), hour: newBucket(opts.PerHour, time.Hour, now), day: newBucket(opts.PerDay, 24*time.Hour, now), posts: newBucket(postsPerMinute, time.Minute, now),
 		gov: newGovernor(opts.Budget, opts.MinAge), rt: rt,
 		plan: plan{tail: opts.Tail, gap: opts.Gap, minAge: opts.MinAge, reach: opts.MinAge},
@@ -91,7 +90,7 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 	}
 	r.state.Triggers, r.state.Missed = make(map[Kind]uint64), make(map[Kind]uint64)
 	r.state.Budget, r.state.Duty, r.state.CostFrom, r.state.Reach = max(0, opts.Budget), 1, r.gov.how, opts.MinAge
-	r.ctx, r.cancelCtx = context.WithCancel(context.Background())
+	r.ctx, r.stop = context.WithCancel(context.Background())
 	if !supported {
 		r.state.Why = "built with a Go version before 1.25, which has no flight recorder"
 		return r, nil
@@ -107,8 +106,8 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 	}
 	if opts.Upload != nil {
 		var err error
-		if r.upload, err = NewUploader(opts.Dir, *opts.Upload); err != nil {
-			r.cancelCtx()
+		if r.upload, err = startUploader(opts.Dir, *opts.Upload); err != nil {
+			r.stop()
 			return nil, err
 		}
 	}
@@ -150,8 +149,7 @@ const sinkPatience = 5 * time.Second
 // the recorder's goroutines. It waits five seconds for Sink.
 func (r *Recorder) Stop() {
 	r.once.Do(func() {
-		close(r.stop)
-		r.cancelCtx()
+		r.stop()
 		if r.unwatch != nil {
 			r.unwatch()
 		}
@@ -168,7 +166,7 @@ func (r *Recorder) Stop() {
 	})
 	r.done.Wait()
 	if r.upload != nil {
-		r.upload.Stop()
+		r.upload.end()
 	}
 }
 
@@ -214,7 +212,7 @@ func (r *Recorder) run() {
 			ask = nil // the sink is given one recording at a time
 		}
 		select {
-		case <-r.stop:
+		case <-r.ctx.Done():
 			return
 		case a := <-r.fetch:
 			r.capture(a)
@@ -261,15 +259,15 @@ func (r *Recorder) step(next *time.Timer) (sinking bool) {
 	return r.capture(a)
 }
 
-func (r *Recorder) sleep(d time.Duration) bool {
+// sleep waits, and reports whether ctx is not done.
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
-	case <-r.stop:
-		return false
+	case <-ctx.Done():
 	}
+	return ctx.Err() == nil
 }
 
 // second does what is due once a second, the n-th time.
@@ -298,7 +296,7 @@ func (r *Recorder) onSignals(c chan os.Signal) {
 	defer signal.Stop(c)
 	for {
 		select {
-		case <-r.stop:
+		case <-r.ctx.Done():
 			return
 		case s := <-c:
 			_, _ = r.Capture(r.ctx, "signal: "+s.String()) // State reports the error

@@ -60,7 +60,7 @@ func (r *Recorder) State() State {
 	s.Triggers, s.Missed = maps.Clone(s.Triggers), maps.Clone(s.Missed)
 	s.OwnCost = math.Float64frombits(r.ownCost.Load())
 	if r.upload != nil {
-		u := r.upload.State()
+		u := r.upload.current()
 		s.Upload = &u
 	}
 	return s

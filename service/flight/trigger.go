@@ -124,7 +124,7 @@ func (r *Recorder) fire(m moment) {
 // Half of both is reserved for requests: a machine whose other processes freeze this
 // one all day must not use up the recordings of slow requests.
 func (r *Recorder) free(k Kind, now time.Time) bool {
-	all := classOf(k) == classRequests
+	all := classOf[k] == classRequests
 	hour, day := r.hour.has(now, all), r.day.has(now, all)
 	return hour && day
 }

@@ -39,18 +39,12 @@ type UploadOptions struct {
 	Timeout time.Duration
 }
 
-// An Uploader sends the recordings of a directory to a collector. The directory
+// An uploader sends the recordings of a directory to a collector. The directory
 // is the spool: what could not be sent stays there, also over a restart, until
 // it is sent or Options.MaxDisk lets it go. Each is sent at least once; the id
-// that goes with it lets the collector know it again. Nobody waits for it.
-//
-//	up, err := flight.NewUploader(dir, flight.UploadOptions{URL: "https://collector:4319"})
-//	...
-//	defer up.Stop()
-//	rec, err := flight.Start(flight.Options{Dir: dir})
-//
+// that goes with it lets the collector know it again. Nothing waits for it.
 // docs/flight.md describes the protocol.
-type Uploader struct {
+type uploader struct {
 	dir    string
 	opts   UploadOptions
 	url    string
@@ -85,9 +79,9 @@ const (
 	refusedMark = ".refused"
 )
 
-// NewUploader starts an uploader for the recordings of a directory. The error
+// startUploader starts an uploader for the recordings of a directory. The error
 // says which option makes no sense, or which file cannot be read.
-func NewUploader(dir string, opts UploadOptions) (*Uploader, error) {
+func startUploader(dir string, opts UploadOptions) (*uploader, error) {
 	up, err := newUploader(dir, opts)
 	if err == nil {
 		go up.run()
@@ -95,7 +89,7 @@ func NewUploader(dir string, opts UploadOptions) (*Uploader, error) {
 	return up, err
 }
 
-func newUploader(dir string, opts UploadOptions) (*Uploader, error) {
+func newUploader(dir string, opts UploadOptions) (*uploader, error) {
 	u, err := url.Parse(opts.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errors.New("flight: the collector's URL is not http://HOST or https://HOST")
@@ -120,7 +114,7 @@ func newUploader(dir string, opts UploadOptions) (*Uploader, error) {
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
 	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
-	up := &Uploader{dir: dir, opts: opts, url: u.String(), done: make(chan struct{}), client: &http.Client{
+	up := &uploader{dir: dir, opts: opts, url: u.String(), done: make(chan struct{}), client: &http.Client{
 		Transport: transport, Timeout: opts.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this host
 	}}
@@ -128,16 +122,16 @@ func newUploader(dir string, opts UploadOptions) (*Uploader, error) {
 	return up, nil
 }
 
-// Stop ends the uploader; a request that is under way is cut, and made again by
+// end ends the uploader; a request that is under way is cut, and made again by
 // the next uploader of the directory.
-func (u *Uploader) Stop() {
+func (u *uploader) end() {
 	u.cancel()
 	<-u.done
 	u.client.CloseIdleConnections()
 }
 
-// State returns what the uploader has done.
-func (u *Uploader) State() UploadState {
+// current returns what the uploader has done.
+func (u *uploader) current() UploadState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.state
@@ -146,24 +140,15 @@ func (u *Uploader) State() UploadState {
 // lookEvery is how often the directory is looked at.
 const lookEvery = time.Second
 
-func (u *Uploader) run() {
+func (u *uploader) run() {
 	defer close(u.done)
-	for u.sleep(0); u.ctx.Err() == nil; u.sleep(lookEvery) {
+	for wait := time.Duration(0); sleep(u.ctx, wait); wait = lookEvery {
 		u.sendAll()
 	}
 }
 
-func (u *Uploader) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-u.ctx.Done():
-	case <-t.C:
-	}
-}
-
 // sendAll sends what may be sent now, in the order of turns.
-func (u *Uploader) sendAll() {
+func (u *uploader) sendAll() {
 	for u.ctx.Err() == nil && !time.Now().Before(u.turns.free) {
 		waiting, err := u.waiting()
 		if err != nil {
@@ -186,7 +171,7 @@ func (u *Uploader) sendAll() {
 }
 
 // waiting returns the recordings that are still to be sent, the oldest first.
-func (u *Uploader) waiting() (names []string, err error) {
+func (u *uploader) waiting() (names []string, err error) {
 	files, err := list(u.dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // nothing was kept yet
@@ -214,7 +199,7 @@ func (u *Uploader) waiting() (names []string, err error) {
 
 // rename marks a recording that was dealt with. Where that fails, this process
 // knows it and the next one sends the recording again.
-func (u *Uploader) rename(name string, o outcome) {
+func (u *uploader) rename(name string, o outcome) {
 	mark := sentMark
 	if o == refused {
 		mark = refusedMark
@@ -225,7 +210,7 @@ func (u *Uploader) rename(name string, o outcome) {
 	}
 }
 
-func (u *Uploader) token() (string, error) {
+func (u *uploader) token() (string, error) {
 	if u.opts.TokenFile == "" {
 		return "", nil
 	}
@@ -233,14 +218,14 @@ func (u *Uploader) token() (string, error) {
 	return strings.TrimSpace(string(token)), err
 }
 
-func (u *Uploader) note(f func(*UploadState)) {
+func (u *uploader) note(f func(*UploadState)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f(&u.state)
 }
 
 // try sends one recording and takes in the answer.
-func (u *Uploader) try(name, token string) {
+func (u *uploader) try(name, token string) {
 	data, err := os.ReadFile(filepath.Join(u.dir, name))
 	if errors.Is(err, os.ErrNotExist) {
 		return // it had to go
@@ -274,7 +259,7 @@ func (u *Uploader) try(name, token string) {
 
 // send makes one request and returns the answer's status, 0 where there is none.
 // The error says why the recording was not taken.
-func (u *Uploader) send(name, token string, data []byte) (status int, header http.Header, err error) {
+func (u *uploader) send(name, token string, data []byte) (status int, header http.Header, err error) {
 	var body bytes.Buffer
 	z := gzip.NewWriter(&body)
 	if _, err := z.Write(data); err != nil {

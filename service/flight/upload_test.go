@@ -96,17 +96,17 @@ func TestUpload(t *testing.T) {
 	must.Do(t, os.WriteFile(token, []byte("old\n"), 0o600))
 	first, second := put(t, dir, 1, strings.Repeat("first", 1000)), put(t, dir, 2, "second")
 	opts := UploadOptions{URL: srv.URL, TokenFile: token, CAFile: ca}
-	up, err := NewUploader(dir, opts)
+	up, err := startUploader(dir, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { return up.State().Failed > 0 })
-	if s := up.State(); !strings.Contains(s.LastError, "401") || s.Sent != 0 {
+	await(t, func() bool { return up.current().Failed > 0 })
+	if s := up.current(); !strings.Contains(s.LastError, "401") || s.Sent != 0 {
 		t.Errorf("with the old token: %+v", s)
 	}
 	must.Do(t, os.WriteFile(token, []byte("new\n"), 0o600))
-	await(t, func() bool { return up.State().Sent == 2 })
-	up.Stop()
+	await(t, func() bool { return up.current().Sent == 2 })
+	up.end()
 	if !slices.Equal(slices.Sorted(slices.Values(r.names)), []string{first, second}) { // the one without a failure comes first
 		t.Errorf("sent were %q", r.names)
 	}
@@ -120,11 +120,11 @@ func TestUpload(t *testing.T) {
 	// What was sent is not sent again by the next process; what was not, is.
 	put(t, dir, 3, "third")
 	attempts := r.attempts
-	if up, err = NewUploader(dir, opts); err != nil {
+	if up, err = startUploader(dir, opts); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { return up.State().Sent == 1 })
-	up.Stop()
+	await(t, func() bool { return up.current().Sent == 1 })
+	up.end()
 	if r.attempts != attempts+1 || len(r.got) != 3 {
 		t.Errorf("%d requests for one recording, %d arrived in all", r.attempts-attempts, len(r.got))
 	}
@@ -136,7 +136,7 @@ func TestUpload(t *testing.T) {
 }
 
 // sender is an uploader without its goroutine, with one recording for each text.
-func sender(t *testing.T, url string, texts ...string) (up *Uploader, names []string) {
+func sender(t *testing.T, url string, texts ...string) (up *uploader, names []string) {
 	t.Helper()
 	dir := t.TempDir()
 	token := filepath.Join(t.TempDir(), "token")
@@ -153,7 +153,7 @@ func sender(t *testing.T, url string, texts ...string) (up *Uploader, names []st
 }
 
 // pass lets an uploader send, as if all that it waits for were over.
-func pass(up *Uploader) {
+func pass(up *uploader) {
 	up.turns.free = time.Time{}
 	for _, x := range up.turns.of {
 		x.due = time.Time{}
@@ -162,7 +162,7 @@ func pass(up *Uploader) {
 }
 
 // TestUploadAnswers goes through what a collector may answer, with the client that
-// NewUploader makes: what is final, what is sent again, and what waits for another token.
+// startUploader makes: what is final, what is sent again, and what waits for another token.
 func TestUploadAnswers(t *testing.T) {
 	for _, c := range []struct {
 		answers                []int
@@ -190,7 +190,7 @@ func TestUploadAnswers(t *testing.T) {
 		for range 6 {
 			pass(up)
 		}
-		s := up.State()
+		s := up.current()
 		if s.Sent != c.sent || s.Refused != c.refused || s.Failed != c.retries || s.Held != c.held || s.Waiting != c.held || (s.LastError == "") != (c.refused+c.retries == 0) {
 			t.Errorf("%v: %+v", c.answers, s)
 		}
@@ -224,19 +224,19 @@ func TestUploadGoesOn(t *testing.T) {
 	defer srv.Close()
 	up, put := sender(t, srv.URL, "bad", "a", "b", "c")
 	go up.run()
-	defer up.Stop()
-	await(t, func() bool { return up.State().Sent == 3 })
+	defer up.end()
+	await(t, func() bool { return up.current().Sent == 3 })
 	mu.Lock()
 	if bad == 0 || bad > 2 {
 		t.Errorf("it was sent %d times before the others", bad)
 	}
 	broken = false
 	mu.Unlock()
-	await(t, func() bool { return up.State().Sent == 4 })
+	await(t, func() bool { return up.current().Sent == 4 })
 	if !slices.Equal(r.names, append(put[1:], put[0])) {
 		t.Errorf("sent were %q", r.names)
 	}
-	if s := up.State(); s.Failed == 0 || s.Refused != 0 || !strings.Contains(s.LastError, "500") {
+	if s := up.current(); s.Failed == 0 || s.Refused != 0 || !strings.Contains(s.LastError, "500") {
 		t.Errorf("the state is %+v", s)
 	}
 }
@@ -264,7 +264,7 @@ func TestUploadHeld(t *testing.T) {
 		for range 4 {
 			pass(up)
 		}
-		s := up.State()
+		s := up.current()
 		s.LastError = ""
 		if s != want || requests != n {
 			t.Errorf("%s: %+v after %d requests, want %+v after %d", what, s, requests, want, n)
@@ -288,7 +288,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		srv := httptest.NewServer(http.RedirectHandler(other.URL, status))
 		up, _ := sender(t, srv.URL, "x")
 		pass(up)
-		if s := up.State(); elsewhere != 0 || s.Failed != 1 || s.Waiting != 1 || !strings.Contains(s.LastError, other.URL) {
+		if s := up.current(); elsewhere != 0 || s.Failed != 1 || s.Waiting != 1 || !strings.Contains(s.LastError, other.URL) {
 			t.Errorf("%d: %d requests elsewhere, the state is %+v", status, elsewhere, s)
 		}
 		srv.Close()
@@ -320,14 +320,14 @@ func TestHugeAnswer(t *testing.T) {
 	}))
 	defer srv.Close()
 	up, _ := sender(t, srv.URL, "x")
-	if pass(up); up.State().Sent != 0 || up.State().Failed != 1 {
-		t.Errorf("the state is %+v", up.State())
+	if pass(up); up.current().Sent != 0 || up.current().Failed != 1 {
+		t.Errorf("the state is %+v", up.current())
 	}
 }
 
 func TestUploadOptions(t *testing.T) {
 	for _, o := range []UploadOptions{{}, {URL: "collector:4319"}, {URL: "ftp://x"}, {URL: "http://x", CAFile: "/nowhere"}, {URL: "http://x", CAFile: os.DevNull}} {
-		if _, err := NewUploader(t.TempDir(), o); err == nil {
+		if _, err := startUploader(t.TempDir(), o); err == nil {
 			t.Errorf("%+v makes sense", o)
 		}
 	}

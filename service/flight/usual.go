@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"maps"
 	"math"
 	"math/bits"
 	"sync"
@@ -100,41 +101,35 @@ type routes struct {
 	mu    sync.Mutex
 }
 
+// all returns what is known, to be read only.
+func (rs *routes) all() map[string]*route {
+	if m := rs.known.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
 // of returns a route; nil past maxRoutes.
 func (rs *routes) of(name string) *route {
-	m := rs.known.Load()
-	if m != nil {
-		if r, ok := (*m)[name]; ok {
-			return r
-		}
-		if len(*m) >= maxRoutes {
-			return nil
-		}
+	m := rs.all()
+	if r := m[name]; r != nil || len(m) >= maxRoutes {
+		return r
 	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	grown := make(map[string]*route)
-	if m = rs.known.Load(); m != nil {
-		if r, ok := (*m)[name]; ok {
-			return r
-		}
-		if len(*m) >= maxRoutes {
-			return nil // others were added since
-		}
-		for k, v := range *m {
-			grown[k] = v
-		}
+	m = rs.all() // others may have been added since
+	if r := m[name]; r != nil || len(m) >= maxRoutes {
+		return r
 	}
 	r := newRoute()
-	grown[name] = r
+	grown := map[string]*route{name: r}
+	maps.Copy(grown, m)
 	rs.known.Store(&grown)
 	return r
 }
 
 func (rs *routes) each(f func(*route)) {
-	if m := rs.known.Load(); m != nil {
-		for _, r := range *m {
-			f(r)
-		}
+	for _, r := range rs.all() {
+		f(r)
 	}
 }
