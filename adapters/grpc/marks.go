@@ -24,33 +24,33 @@ import (
 
 // Unary returns an interceptor that marks requests with one answer.
 func Unary() grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (res any, err error) {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if !mark.Active() {
 			return handler(ctx, req)
 		}
-		m := mark.Begin(mark.GRPC, info.FullMethod, traceparent(ctx))
-		outcome := mark.Panic
-		defer func() { m.End("", outcome) }()
-		res, err = handler(ctx, req)
-		outcome = status.Code(err).String()
-		return res, err
+		return marked(ctx, info.FullMethod, func() (any, error) { return handler(ctx, req) })
 	}
 }
 
 // Stream returns an interceptor that marks streams, from the handler's begin to
 // its end.
 func Stream() grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if !mark.Active() {
 			return handler(srv, stream)
 		}
-		m := mark.Begin(mark.GRPC, info.FullMethod, traceparent(stream.Context()))
-		outcome := mark.Panic
-		defer func() { m.End("", outcome) }()
-		err = handler(srv, stream)
-		outcome = status.Code(err).String()
+		_, err := marked(stream.Context(), info.FullMethod, func() (any, error) { return nil, handler(srv, stream) })
 		return err
 	}
+}
+
+func marked(ctx context.Context, method string, f func() (any, error)) (any, error) {
+	m := mark.Begin(mark.GRPC, method, traceparent(ctx))
+	outcome := mark.Panic
+	defer func() { m.End("", outcome) }()
+	res, err := f()
+	outcome = status.Code(err).String()
+	return res, err
 }
 
 func traceparent(ctx context.Context) string {

@@ -32,13 +32,18 @@ import (
 type Collector struct {
 	probe *probe.Probe
 	tuner *tune.Tuner
-	d     descriptions
+	all   []*prometheus.Desc // that it may collect
+	ofProbe
+	ofTuner
 }
 
-type descriptions struct {
-	lateness, waitP, freeze, freezeCPU, freezes             *prometheus.Desc
-	throttled, periods, throttledPeriods                    *prometheus.Desc
-	runQueue, unsplit, steal                                *prometheus.Desc
+type ofProbe struct {
+	lateness, waitP, freeze, freezeCPU, freezes *prometheus.Desc
+	throttled, periods, throttledPeriods        *prometheus.Desc
+	runQueue, unsplit, steal                    *prometheus.Desc
+}
+
+type ofTuner struct {
 	quota, affinity, hostCPUs, procs                        *prometheus.Desc
 	memoryLimit, hostMemory, memoryUsed, headroom, goMemory *prometheus.Desc
 	gogc, effectiveGOGC, gcShare, gcQuota                   *prometheus.Desc
@@ -46,52 +51,52 @@ type descriptions struct {
 
 // NewCollector returns a collector of what p and t know; either may be nil.
 func NewCollector(p *probe.Probe, t *tune.Tuner) *Collector {
+	c := &Collector{probe: p, tuner: t}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("whylate_"+name, help, labels, nil)
+		c.all = append(c.all, prometheus.NewDesc("whylate_"+name, help, labels, nil))
+		return c.all[len(c.all)-1]
 	}
-	return &Collector{probe: p, tuner: t, d: descriptions{
-		lateness:         desc("timer_lateness_seconds", "How late the probe's timer went off."),
-		waitP:            desc("timer_wait_p_seconds", "The part of a timer's lateness spent waiting for a P while goroutines ran."),
-		freeze:           desc("freeze_seconds", "Intervals of wall time in which the kernel ran none of the process's threads, by whose quota caused them; none means run queue or hypervisor.", "verdict"),
-		freezes:          desc("freezes_total", "Freezes by whose quota caused them; none means run queue or hypervisor.", "verdict"),
-		freezeCPU:        desc("freeze_cpu_seconds_total", "Time lost in freezes, times the CPUs in use before each."),
-		throttled:        desc("throttled_cpu_seconds_total", "Time the kernel held the process's cgroup back, summed over CPUs, by the level of the quota.", "level"),
-		periods:          desc("quota_periods_total", "Enforcement periods in which the process's own cgroup ran."),
-		throttledPeriods: desc("throttled_periods_total", "Periods in which the process's own cgroup used its quota up."),
-		runQueue:         desc("run_queue_seconds_total", "Time threads were runnable without running while no quota held them back, summed over threads."),
-		unsplit:          desc("run_queue_unsplit_seconds_total", "The same while a quota did hold them back, less the throttled time: quota or other processes."),
-		steal:            desc("steal_cpu_seconds_total", "CPU time the hypervisor took from the whole machine."),
+	if p != nil {
+		c.ofProbe = ofProbe{
+			lateness:         desc("timer_lateness_seconds", "How late the probe's timer went off."),
+			waitP:            desc("timer_wait_p_seconds", "The part of a timer's lateness spent waiting for a P while goroutines ran."),
+			freeze:           desc("freeze_seconds", "Intervals of wall time in which the kernel ran none of the process's threads, by whose quota caused them; none means run queue or hypervisor.", "verdict"),
+			freezes:          desc("freezes_total", "Freezes by whose quota caused them; none means run queue or hypervisor.", "verdict"),
+			freezeCPU:        desc("freeze_cpu_seconds_total", "Time lost in freezes, times the CPUs in use before each."),
+			throttled:        desc("throttled_cpu_seconds_total", "Time the kernel held the process's cgroup back, summed over CPUs, by the level of the quota.", "level"),
+			periods:          desc("quota_periods_total", "Enforcement periods in which the process's own cgroup ran."),
+			throttledPeriods: desc("throttled_periods_total", "Periods in which the process's own cgroup used its quota up."),
+			runQueue:         desc("run_queue_seconds_total", "Time threads were runnable without running while no quota held them back, summed over threads."),
+			unsplit:          desc("run_queue_unsplit_seconds_total", "The same while a quota did hold them back, less the throttled time: quota or other processes."),
+			steal:            desc("steal_cpu_seconds_total", "CPU time the hypervisor took from the whole machine."),
+		}
+	}
+	if t != nil {
+		c.ofTuner = ofTuner{
+			quota:    desc("cpu_quota_cpus", "The tightest visible CPU quota; absent without one."),
+			affinity: desc("cpu_affinity_cpus", "CPUs that the process may run on."),
+			hostCPUs: desc("host_cpus", "CPUs of the machine."),
+			procs:    desc("gomaxprocs", "GOMAXPROCS, and who set it.", "source"),
 
-		quota:    desc("cpu_quota_cpus", "The tightest visible CPU quota; absent without one."),
-		affinity: desc("cpu_affinity_cpus", "CPUs that the process may run on."),
-		hostCPUs: desc("host_cpus", "CPUs of the machine."),
-		procs:    desc("gomaxprocs", "GOMAXPROCS, and who set it.", "source"),
+			memoryLimit: desc("memory_limit_bytes", "The tightest visible memory limit; absent without one."),
+			hostMemory:  desc("host_memory_bytes", "Memory of the machine."),
+			memoryUsed:  desc("memory_used_bytes", "Memory the process's cgroup is charged for, without page cache that can be dropped."),
+			headroom:    desc("memory_headroom_bytes", "The memory limit less what is used; absent without a limit."),
+			goMemory:    desc("gomemlimit_bytes", "GOMEMLIMIT, and who set it; absent without one.", "source"),
 
-		memoryLimit: desc("memory_limit_bytes", "The tightest visible memory limit; absent without one."),
-		hostMemory:  desc("host_memory_bytes", "Memory of the machine."),
-		memoryUsed:  desc("memory_used_bytes", "Memory the process's cgroup is charged for, without page cache that can be dropped."),
-		headroom:    desc("memory_headroom_bytes", "The memory limit less what is used; absent without a limit."),
-		goMemory:    desc("gomemlimit_bytes", "GOMEMLIMIT, and who set it; absent without one.", "source"),
-
-		gogc:          desc("gogc_ratio", "GOGC as a ratio (GOGC=100 is 1), and who set it; absent if off.", "source"),
-		effectiveGOGC: desc("effective_gogc_ratio", "GOGC that the heap goal amounts to under the memory limit."),
-		gcShare:       desc("gc_cpu_ratio", "The garbage collector's share of the CPU time the process used lately."),
-		gcQuota:       desc("gc_quota_ratio", "The garbage collector's share of the CPU quota lately; absent without a quota."),
-	}}
+			gogc:          desc("gogc_ratio", "GOGC as a ratio (GOGC=100 is 1), and who set it; absent if off.", "source"),
+			effectiveGOGC: desc("effective_gogc_ratio", "GOGC that the heap goal amounts to under the memory limit."),
+			gcShare:       desc("gc_cpu_ratio", "The garbage collector's share of the CPU time the process used lately."),
+			gcQuota:       desc("gc_quota_ratio", "The garbage collector's share of the CPU quota lately; absent without a quota."),
+		}
+	}
+	return c
 }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	d := &c.d
-	if c.probe != nil {
-		for _, x := range []*prometheus.Desc{d.lateness, d.waitP, d.freeze, d.freezes, d.freezeCPU, d.throttled, d.periods, d.throttledPeriods, d.runQueue, d.unsplit, d.steal} {
-			out <- x
-		}
-	}
-	if c.tuner != nil {
-		for _, x := range []*prometheus.Desc{d.quota, d.affinity, d.hostCPUs, d.procs, d.memoryLimit, d.hostMemory, d.memoryUsed, d.headroom, d.goMemory, d.gogc, d.effectiveGOGC, d.gcShare, d.gcQuota} {
-			out <- x
-		}
+	for _, d := range c.all {
+		out <- d
 	}
 }
 
@@ -109,32 +114,31 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 }
 
 func (c *Collector) collectProbe(out chan<- prometheus.Metric, s *probe.Snapshot) {
-	d := &c.d
 	counter := func(desc *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, v, labels...)
 	}
-	out <- histogram(d.lateness, &s.Lateness)
+	out <- histogram(c.lateness, &s.Lateness)
 	if s.Has&probe.HasFreezes != 0 {
-		out <- histogram(d.waitP, &s.WaitP)
+		out <- histogram(c.waitP, &s.WaitP)
 		for _, v := range cgroup.Verdicts() {
 			h := s.FreezesBy(v)
-			out <- histogram(d.freeze, h, string(v))
-			counter(d.freezes, float64(h.Count), string(v))
+			out <- histogram(c.freeze, h, string(v))
+			counter(c.freezes, float64(h.Count), string(v))
 		}
-		counter(d.freezeCPU, s.FreezeCPU.Seconds())
+		counter(c.freezeCPU, s.FreezeCPU.Seconds())
 	}
 	if s.Has&probe.HasThrottling != 0 {
-		counter(d.throttled, s.Throttled.Own.Seconds(), string(cgroup.VerdictOwn))
-		counter(d.throttled, s.Throttled.Ancestor.Seconds(), string(cgroup.VerdictAncestor))
-		counter(d.periods, float64(s.Throttled.Periods))
-		counter(d.throttledPeriods, float64(s.Throttled.ThrottledPeriods))
+		counter(c.throttled, s.Throttled.Own.Seconds(), string(cgroup.VerdictOwn))
+		counter(c.throttled, s.Throttled.Ancestor.Seconds(), string(cgroup.VerdictAncestor))
+		counter(c.periods, float64(s.Throttled.Periods))
+		counter(c.throttledPeriods, float64(s.Throttled.ThrottledPeriods))
 	}
 	if s.Has&probe.HasRunQueue != 0 {
-		counter(d.runQueue, s.RunQueue.Seconds())
-		counter(d.unsplit, s.Unsplit.Seconds())
+		counter(c.runQueue, s.RunQueue.Seconds())
+		counter(c.unsplit, s.Unsplit.Seconds())
 	}
 	if s.Has&probe.HasSteal != 0 {
-		counter(d.steal, s.Steal.Seconds())
+		counter(c.steal, s.Steal.Seconds())
 	}
 }
 
@@ -162,7 +166,6 @@ func histogram(desc *prometheus.Desc, h *probe.Histogram, labels ...string) prom
 }
 
 func (c *Collector) collectTuner(out chan<- prometheus.Metric, s *tune.State) {
-	d := &c.d
 	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}
@@ -171,31 +174,31 @@ func (c *Collector) collectTuner(out chan<- prometheus.Metric, s *tune.State) {
 			gauge(desc, v)
 		}
 	}
-	known(d.quota, s.Quota)
-	known(d.affinity, float64(s.Affinity))
-	known(d.hostCPUs, float64(s.HostCPUs))
-	gauge(d.procs, float64(s.GOMAXPROCS), s.ProcsBy)
-	known(d.memoryLimit, float64(s.MemoryLimit))
-	known(d.hostMemory, float64(s.HostMemory))
+	known(c.quota, s.Quota)
+	known(c.affinity, float64(s.Affinity))
+	known(c.hostCPUs, float64(s.HostCPUs))
+	gauge(c.procs, float64(s.GOMAXPROCS), s.ProcsBy)
+	known(c.memoryLimit, float64(s.MemoryLimit))
+	known(c.hostMemory, float64(s.HostMemory))
 	if s.MemoryUsed >= 0 {
-		gauge(d.memoryUsed, float64(s.MemoryUsed))
+		gauge(c.memoryUsed, float64(s.MemoryUsed))
 	}
 	if s.Headroom >= 0 {
-		gauge(d.headroom, float64(s.Headroom))
+		gauge(c.headroom, float64(s.Headroom))
 	}
 	if s.GOMEMLIMIT != math.MaxInt64 {
-		gauge(d.goMemory, float64(s.GOMEMLIMIT), s.MemoryBy)
+		gauge(c.goMemory, float64(s.GOMEMLIMIT), s.MemoryBy)
 	}
 	if s.GOGC >= 0 {
-		gauge(d.gogc, float64(s.GOGC)/100, s.GOGCBy)
+		gauge(c.gogc, float64(s.GOGC)/100, s.GOGCBy)
 	}
 	if s.EffectiveGOGC >= 0 {
-		gauge(d.effectiveGOGC, s.EffectiveGOGC/100)
+		gauge(c.effectiveGOGC, s.EffectiveGOGC/100)
 	}
 	if s.GCShare >= 0 {
-		gauge(d.gcShare, s.GCShare)
+		gauge(c.gcShare, s.GCShare)
 	}
 	if s.GCQuotaShare >= 0 {
-		gauge(d.gcQuota, s.GCQuotaShare)
+		gauge(c.gcQuota, s.GCQuotaShare)
 	}
 }

@@ -10,6 +10,7 @@ import (
 // whylate_flight_recordings_total, label recording: a scrape has it if the handler's EnableOpenMetrics is set.
 type FlightCollector struct {
 	recorder *flight.Recorder
+	all      []*prometheus.Desc
 
 	recording, cost, own, budget, duty, off    *prometheus.Desc
 	triggers, missed, kept, failed, disk, sent *prometheus.Desc
@@ -17,29 +18,29 @@ type FlightCollector struct {
 
 // NewFlightCollector returns a collector of what r does and has done.
 func NewFlightCollector(r *flight.Recorder) *FlightCollector {
+	c := &FlightCollector{recorder: r}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("whylate_flight_"+name, help, labels, nil)
+		c.all = append(c.all, prometheus.NewDesc("whylate_flight_"+name, help, labels, nil))
+		return c.all[len(c.all)-1]
 	}
-	return &FlightCollector{
-		recorder:  r,
-		recording: desc("recording", "Whether the runtime's flight recorder runs."),
-		cost:      desc("cost_ratio", "The runtime's flight recorder's share of the CPUs if it runs all the time, and how that is known.", "by"),
-		own:       desc("own_cost_ratio", "The share of the CPUs that reading the kernel's counters takes."),
-		budget:    desc("budget_ratio", "What the recorder may cost, as a share of the CPUs; absent without a bound."),
-		duty:      desc("duty_ratio", "The part of the time that the recorder runs to stay within its budget."),
-		off:       desc("off_seconds_total", "Time in which the recorder was off because of its budget."),
-		triggers:  desc("triggers_total", "Moments worth a recording, by kind.", "kind"),
-		missed:    desc("missed_total", "Moments worth a recording that are in none, by kind: there were enough, or the recorder was off.", "kind"),
-		kept:      desc("recordings_total", "Recordings kept."),
-		failed:    desc("failures_total", "Recordings that could not be written or handed over."),
-		disk:      desc("disk_bytes", "What the recordings in the directory take."),
-		sent:      desc("uploads_total", "Recordings sent to a collector, by what became of them; failed ones are attempts that are made again. Absent without a collector.", "outcome"),
-	}
+	c.recording = desc("recording", "Whether the runtime's flight recorder runs.")
+	c.cost = desc("cost_ratio", "The runtime's flight recorder's share of the CPUs if it runs all the time, and how that is known.", "by")
+	c.own = desc("own_cost_ratio", "The share of the CPUs that reading the kernel's counters takes.")
+	c.budget = desc("budget_ratio", "What the recorder may cost, as a share of the CPUs; absent without a bound.")
+	c.duty = desc("duty_ratio", "The part of the time that the recorder runs to stay within its budget.")
+	c.off = desc("off_seconds_total", "Time in which the recorder was off because of its budget.")
+	c.triggers = desc("triggers_total", "Moments worth a recording, by kind.", "kind")
+	c.missed = desc("missed_total", "Moments worth a recording that are in none, by kind: there were enough, or the recorder was off.", "kind")
+	c.kept = desc("recordings_total", "Recordings kept.")
+	c.failed = desc("failures_total", "Recordings that could not be written or handed over.")
+	c.disk = desc("disk_bytes", "What the recordings in the directory take.")
+	c.sent = desc("uploads_total", "Recordings sent to a collector, by what became of them; failed ones are attempts that are made again. Absent without a collector.", "outcome")
+	return c
 }
 
 // Describe implements prometheus.Collector.
 func (c *FlightCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.recording, c.cost, c.own, c.budget, c.duty, c.off, c.triggers, c.missed, c.kept, c.failed, c.disk, c.sent} {
+	for _, d := range c.all {
 		out <- d
 	}
 }
