@@ -252,7 +252,6 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, next nextRe
 	if p.Generations > 0 {
 		e.ts = path.Merge(p.Stages)
 		e.became = e.groups.Merge(e.ts)
-		path.Regroup(e.ts, e.became)
 		e.peers.Merge(e.ts)
 		if unsure, ok := hostjoin.Elsewhere(opts.host.samples, e.window()); ok {
 			e.peers.Elsewhere(unsure)

@@ -81,36 +81,44 @@ func (c *Classifier) step(st *critpath.Step) {
 		s.Site = c.Sites.Of(st.Stack)
 		c.runnable(s)
 		return
+	case critpath.Unknown:
+		c.add(&s)
+		return
 	case critpath.Syscall:
-		s.Code, s.Site, s.Call = Code(Syscall), c.Sites.Of(st.Stack), c.Sites.Socket(st.Stack)
-		if s.Call == 0 {
-			s.Call = c.Sites.Call(st.Stack)
-		}
-		s.Kind = c.Sites.C(st.Stack)
+		s.Call, s.Kind = c.Sites.Socket(st.Stack), c.Sites.C(st.Stack)
 	case critpath.Sleep:
-		s.Code, s.Site, s.Call = Code(Sleep), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
-		if st.Timer != 0 && !c.Sites.isPool(s.Call) {
+		if st.Timer != 0 && !c.Sites.isPool(c.Sites.Call(st.Stack)) {
 			s.Call = c.Sites.entry(st.Timer)
 		}
 	case critpath.Network:
-		s.Code, s.Site, s.Inbound, s.Call = Code(Network), c.Sites.Of(st.Stack), st.Inbound, c.Sites.Call(st.Stack)
-	case critpath.PollGap:
-		s.Code, s.Site = Code(SchedPoll), c.Sites.Of(st.Stack)
-	case critpath.Lock:
-		s.Code, s.Site, s.Call = Code(Lock), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
-	case critpath.Chan:
-		s.Code, s.Site, s.Call = Code(Chan), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
-	case critpath.Assist:
-		s.Code, s.Site = Code(GCAssist), c.Sites.Of(st.Stack)
-	case critpath.GCWait:
-		s.Code, s.Site, s.Call = Code(GCWait), c.Sites.Of(st.Stack), c.Sites.Call(st.Stack)
+		s.Inbound = st.Inbound
 	case critpath.StopWorld:
-		s.Code, s.Site = Code(STW), c.Sites.Of(st.Stack)
 		if r, ok := c.stopAt(st.Start); ok {
 			s.Kind = r.Kind
 		}
 	}
+	of := &causes[st.Kind]
+	s.Code, s.Site = Code(of.cause), c.Sites.Of(st.Stack)
+	if of.calls && s.Call == 0 {
+		s.Call = c.Sites.Call(st.Stack)
+	}
 	c.add(&s)
+}
+
+// causes are those of steps that have one by their kind alone; calls says of which the function is told that they are in.
+var causes = [...]struct {
+	cause Cause
+	calls bool
+}{
+	critpath.Syscall:   {Syscall, true},
+	critpath.Sleep:     {Sleep, true},
+	critpath.Network:   {Network, true},
+	critpath.PollGap:   {SchedPoll, false},
+	critpath.Lock:      {Lock, true},
+	critpath.Chan:      {Chan, true},
+	critpath.Assist:    {GCAssist, false},
+	critpath.GCWait:    {GCWait, true},
+	critpath.StopWorld: {STW, false},
 }
 
 // running gives running time its site: a CPU sample's where there is one, else

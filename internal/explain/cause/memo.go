@@ -7,18 +7,25 @@ const unknown = 1<<32 - 1 // no frame's id, no string's, and no truth
 // A truth is 1 for yes, 0 for no.
 type truth uint32
 
-// A memo remembers what was found of each stack.
-type memo[T tracefmt.FrameID | tracefmt.StringID | truth] []T
+func truthOf(b bool) truth {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// A memo remembers what was found of each stack, frame or function.
+type memo[K ~uint32, V tracefmt.FrameID | tracefmt.StringID | truth] []V
 
 // of returns what is remembered, and asks find for what is not.
-func (m *memo[T]) of(id tracefmt.StackID, find func(tracefmt.StackID) T) T {
+func (m *memo[K, V]) of(id K, find func(K) V) V {
 	if known := *m; int(id) < len(known) && known[id] != unknown {
 		return known[id]
 	}
 	return m.add(id, find(id))
 }
 
-func (m *memo[T]) add(id tracefmt.StackID, v T) T {
+func (m *memo[K, V]) add(id K, v V) V {
 	for int(id) >= len(*m) {
 		*m = append(*m, unknown)
 	}

@@ -18,8 +18,8 @@ type Placer struct {
 	set   *modules.Set
 	frame tracefmt.FrameID // the first that was not looked at
 	stack tracefmt.StackID
-	owns  []int8 // by frame: 1 its own, -1 not, 0 not asked
-	named []int8 // by function, likewise: whether it opens a connection, by its name
+	owns  memo[tracefmt.FrameID, truth]
+	named memo[tracefmt.StringID, truth] // whether a function opens a connection, by its name
 	begun bool
 }
 
@@ -79,7 +79,7 @@ func (p *Placer) adopt(main tracefmt.StringID) {
 	if starts != 0 {
 		fr := p.syms.Frame(starts)
 		p.set.Adopt(p.syms.String(fr.Func), p.syms.String(fr.File))
-		clear(p.owns)
+		p.owns = nil
 	}
 }
 
@@ -122,21 +122,15 @@ func (p *Placer) caller(id tracefmt.StackID) (own tracefmt.FrameID, calls tracef
 // includes what the protocol says to begin with.
 func (p *Placer) opens(id tracefmt.StackID) bool {
 	for _, f := range p.syms.Stack(id) {
-		fn := p.syms.Frame(f).Func
-		for int(fn) >= len(p.named) {
-			p.named = append(p.named, 0)
-		}
-		if p.named[fn] == 0 {
-			p.named[fn] = -1
-			if opensConnection(p.syms.String(fn)) {
-				p.named[fn] = 1
-			}
-		}
-		if p.named[fn] == 1 || p.own(f) {
+		if p.named.of(p.syms.Frame(f).Func, p.findNamed) == 1 || p.own(f) {
 			return !p.own(f)
 		}
 	}
 	return false
+}
+
+func (p *Placer) findNamed(fn tracefmt.StringID) truth {
+	return truthOf(opensConnection(p.syms.String(fn)))
 }
 
 // opensConnection reports whether a function's name, without its package and type, begins with the word dial, connect or handshake: so libraries call
@@ -154,15 +148,9 @@ func opensConnection(fn string) bool {
 	return false
 }
 
-func (p *Placer) own(f tracefmt.FrameID) bool {
-	for int(f) >= len(p.owns) {
-		p.owns = append(p.owns, 0)
-	}
-	if p.owns[f] == 0 {
-		p.owns[f] = -1
-		if fr := p.syms.Frame(f); !isGlue(p.syms.String(fr.File)) && p.set.Owns(p.syms.String(fr.Func), p.syms.String(fr.File)) {
-			p.owns[f] = 1
-		}
-	}
-	return p.owns[f] == 1
+func (p *Placer) own(f tracefmt.FrameID) bool { return p.owns.of(f, p.findOwn) == 1 }
+
+func (p *Placer) findOwn(f tracefmt.FrameID) truth {
+	fr := p.syms.Frame(f)
+	return truthOf(!isGlue(p.syms.String(fr.File)) && p.set.Owns(p.syms.String(fr.Func), p.syms.String(fr.File)))
 }

@@ -11,12 +11,12 @@ import (
 // what it found; not safe for concurrent use.
 type Sites struct {
 	syms *tracefmt.Symbols
-	site memo[tracefmt.FrameID]
-	call memo[tracefmt.StringID]
-	sock memo[tracefmt.StringID]
-	c    memo[tracefmt.StringID]
-	all  memo[truth] // whether it is all the standard library's
-	std  []int8      // by function
+	site memo[tracefmt.StackID, tracefmt.FrameID]
+	call memo[tracefmt.StackID, tracefmt.StringID]
+	sock memo[tracefmt.StackID, tracefmt.StringID]
+	c    memo[tracefmt.StackID, tracefmt.StringID]
+	all  memo[tracefmt.StackID, truth] // whether it is all the standard library's
+	std  memo[tracefmt.StringID, truth]
 }
 
 // NewSites returns a Sites for stacks of syms.
@@ -72,22 +72,14 @@ const handshake = "crypto/tls.(*Conn).HandshakeContext"
 func (s *Sites) allStd(id tracefmt.StackID) bool { return s.all.of(id, s.findAllStd) == 1 }
 
 func (s *Sites) findAllStd(id tracefmt.StackID) truth {
-	if f := s.Of(id); f == 0 || s.Std(s.syms.Frame(f).Func) {
-		return 1
-	}
-	return 0
+	f := s.Of(id)
+	return truthOf(f == 0 || s.Std(s.syms.Frame(f).Func))
 }
 
 // Std reports whether a function is the standard library's or the runtime's.
-func (s *Sites) Std(fn tracefmt.StringID) bool {
-	for int(fn) >= len(s.std) {
-		s.std = append(s.std, 0)
-	}
-	if s.std[fn] == 0 {
-		s.std[fn] = -1
-		if name := s.syms.String(fn); stdlib.Is(name) && !strings.HasPrefix(name, "main.") {
-			s.std[fn] = 1
-		}
-	}
-	return s.std[fn] == 1
+func (s *Sites) Std(fn tracefmt.StringID) bool { return s.std.of(fn, s.findStd) == 1 }
+
+func (s *Sites) findStd(fn tracefmt.StringID) truth {
+	name := s.syms.String(fn)
+	return truthOf(stdlib.Is(name) && !strings.HasPrefix(name, "main."))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -72,12 +73,7 @@ type kept struct {
 	sample  []*Request // those with the smallest keys
 }
 
-func (k *keeper) group(id path.GroupID) *kept {
-	for int(id) >= len(k.groups) {
-		k.groups = append(k.groups, kept{})
-	}
-	return &k.groups[id]
-}
+func (k *keeper) group(id path.GroupID) *kept { return entry.At(&k.groups, id) }
 
 // Add implements pass.Adder.
 func (k *keeper) Add(w *path.Walked) {

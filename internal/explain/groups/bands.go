@@ -1,6 +1,8 @@
 package groups
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
@@ -9,75 +11,58 @@ import (
 // bands divides the group's requests by latency. A coarse bucket belongs to
 // the band in which the middle one of its requests lies, so a band's borders
 // are exact to a bucket's width, 3 %.
-func (w writer) bands(g *group, r *report.Group) {
-	counts := map[int32]int64{}
-	g.lat.each(func(b int32, c int64) { counts[coarse(b)] += c })
+func (w writer) bands(g *group) []report.Band {
+	counts := g.lat.coarsened()
 	order := keysOf(counts)
-	limits := []struct {
-		name   report.BandName
-		lo, hi float64
-	}{{report.BandAll, 0, 1}, {report.Band5090, 0.5, 0.9}, {report.Band9099, 0.9, 0.99}, {report.Band99, 0.99, 1}}
 	lines, runs := map[rowKey]siteFrom{}, w.shownIn(g)
-	for _, l := range limits {
+	band := func(name report.BandName, buckets []int32) report.Band {
+		b := report.Band{Band: name, Causes: []report.Cause{}}
+		if len(buckets) == 0 {
+			return b
+		}
+		b.FromNS, b.ToNS = loglinear.Least(buckets[0], coarseBits), loglinear.Least(buckets[len(buckets)-1]+1, coarseBits)
 		in := map[int32]bool{}
-		band := report.Band{Band: l.name, Causes: []report.Cause{}}
-		seen := int64(0)
-		for i, b := range order {
-			c := counts[b]
-			mid := (float64(seen) + float64(c)/2) / float64(g.lat.n)
-			seen += c
-			top := i == len(order)-1 && l.hi == 1
-			if mid < l.lo && !top || mid >= l.hi && !top {
-				continue
-			}
-			if band.Count == 0 {
-				band.FromNS = loglinear.Least(b, coarseBits)
-			}
-			band.ToNS = loglinear.Least(b+1, coarseBits)
-			band.Count += int(c)
-			in[b] = true
+		for _, bucket := range buckets {
+			b.Count += int(counts[bucket])
+			in[bucket] = true
 		}
-		if band.Count > 0 {
-			band.Causes = w.causeRows(g, in, band.Count, runs, lines)
-		}
-		r.Bands = append(r.Bands, band)
+		b.Causes = w.causeRows(g, in, b.Count, runs, lines)
+		return b
 	}
-	w.outliers(g, r, counts, order, runs, lines)
+	middle := make([]float64, len(order)) // of each bucket, as a quantile
+	seen := int64(0)
+	for i, b := range order {
+		middle[i] = (float64(seen) + float64(counts[b])/2) / float64(g.lat.n)
+		seen += counts[b]
+	}
+	from := func(q float64) int { i, _ := slices.BinarySearch(middle, q); return i }
+	p90, p99 := from(0.9), from(0.99)
+	slowest := order[min(p99, max(len(order)-1, 0)):]
+	out := []report.Band{
+		band(report.BandAll, order), band(report.Band5090, order[from(0.5):p90]), band(report.Band9099, order[p90:p99]), band(report.Band99, slowest),
+	}
+	if limit := outliersFrom(&g.lat); limit > 0 {
+		first := slices.IndexFunc(order, func(b int32) bool { return loglinear.Least(b, coarseBits) >= limit })
+		if first >= 0 {
+			out = append(out, band(report.BandOutliers, order[first:]))
+		}
+	}
+	return out
 }
 
-// Outliers are more than so many times as slow as what is usual, and so much slower. The same bounds make service/flight
-// keep a recording.
-const (
-	outlierFactor = 4
-)
+// outlierFactor is how many times as slow as what is usual outliers are. The same bounds make service/flight keep a recording.
+const outlierFactor = 4
 
-// outliers adds the band of requests that were far slower than what is usual, if there are such: than 99 of a hundred
-// where that is known of enough requests, else than three quarters.
-func (w writer) outliers(g *group, r *report.Group, counts map[int32]int64, order []int32, runs shown, lines map[rowKey]siteFrom) {
-	if g.lat.n < scale.Enough {
-		return
+// outliersFrom returns from which latency on requests are outliers, far slower than what is usual: than 99 of a hundred
+// where that is known of enough requests, else than three quarters. It is 0 where too few tell.
+func outliersFrom(lat *histogram) int64 {
+	if lat.n < scale.Enough {
+		return 0
 	}
 	usual := 0.75
-	if g.lat.n >= 100*report.TailRequests {
+	if lat.n >= 100*report.TailRequests {
 		usual = 0.99
 	}
-	limit := g.lat.quantile(usual)
-	limit = max(outlierFactor*limit, limit+scale.Slice)
-	band := report.Band{Band: report.BandOutliers, Causes: []report.Cause{}}
-	in := map[int32]bool{}
-	for _, b := range order {
-		if loglinear.Least(b, coarseBits) < limit {
-			continue
-		}
-		if band.Count == 0 {
-			band.FromNS = loglinear.Least(b, coarseBits)
-		}
-		band.ToNS = loglinear.Least(b+1, coarseBits)
-		band.Count += int(counts[b])
-		in[b] = true
-	}
-	if band.Count > 0 {
-		band.Causes = w.causeRows(g, in, band.Count, runs, lines)
-		r.Bands = append(r.Bands, band)
-	}
+	limit := lat.quantile(usual)
+	return max(outlierFactor*limit, limit+scale.Slice)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -108,13 +109,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 			return
 		}
 		total += c.ns
-		s := sums[cause]
-		if s == nil {
-			s = &cell{}
-			sums[cause] = s
-		}
-		s.ns += c.ns
-		s.requests += c.requests
+		entry.In(sums, cause).add(c)
 	})
 	samples := map[int32]int64{}
 	g.samples.each(func(bucket, cause int32, c *cell) {
@@ -141,8 +136,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 			merged[rk] = m
 		}
 		m.byCall[k.Call] += c.ns
-		m.ns += c.ns
-		m.requests += c.requests
+		m.cell.add(&c)
 		if v := variance[id]; v > 0 {
 			part := float64(c.ns) / float64(sums[id].ns)
 			m.variance += part * part * v

@@ -1,5 +1,7 @@
 package groups
 
+import "github.com/whylate/whylate/internal/explain/path"
+
 // cells is a table of sums by latency bucket and cause: a hash table with
 // open addressing, because adding up is most of what happens to a request.
 type cells[sum any] struct {
@@ -58,6 +60,16 @@ func (t *cells[sum]) grow() {
 	old := *t
 	t.slots, t.n = make([]cellSlot[sum], max(64, 2*len(old.slots))), 0
 	old.each(func(bucket, cause int32, c *sum) { *t.at(bucket, cause) = *c })
+}
+
+// merge adds the sums of another table. causes translates its causes; nil means that they are the same.
+func (t *cells[sum]) merge(o *cells[sum], causes []path.CauseID, add func(to, from *sum)) {
+	o.each(func(bucket, cause int32, c *sum) {
+		if causes != nil {
+			cause = int32(causes[cause])
+		}
+		add(t.at(bucket, cause), c)
+	})
 }
 
 // each calls f for every sum, in no order.

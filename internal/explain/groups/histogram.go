@@ -1,8 +1,6 @@
 package groups
 
-import (
-	"github.com/whylate/whylate/internal/explain/loglinear"
-)
+import "github.com/whylate/whylate/internal/explain/loglinear"
 
 // Latencies are counted in buckets of package loglinear.
 const (
@@ -81,6 +79,18 @@ func (h *histogram) each(f func(bucket int32, n int64)) {
 			}
 		}
 	}
+}
+
+// coarsened returns the counts of coarse buckets.
+func (h *histogram) coarsened() map[int32]int64 {
+	sums := map[int32]int64{}
+	h.each(func(b int32, n int64) {
+		if !h.coarse {
+			b = coarse(b)
+		}
+		sums[b] += n
+	})
+	return sums
 }
 
 // quantile returns the q-quantile by nearest rank, interpolated inside its

@@ -13,14 +13,25 @@ import (
 )
 
 // Merge brings together what all workers added, and decides how finely handlers
-// are distinguished. ts translates each worker's ids to the first one's. It returns
-// what each of these groups became, by its id. Nothing may be added afterwards.
+// are distinguished. ts translates each worker's ids to the first one's; afterwards it
+// leads to what these groups became, which is returned by their ids. Nothing may be added afterwards.
 func (s *Sum) Merge(ts []path.Translation) (became []path.GroupID) {
 	all := s.parts[0]
 	for i, t := range s.parts[1:] {
 		all.merge(t, &ts[i+1])
 	}
-	return s.refine()
+	became = s.refine()
+	// What is kept by group without being a group's follows only now.
+	ran, under := make(ran), newUnder(all.stage)
+	for i, t := range s.parts {
+		for id, g := range ts[i].Groups {
+			ts[i].Groups[id] = became[g]
+		}
+		ran.merge(t.ran, &ts[i])
+		under.merge(&t.under, &ts[i])
+	}
+	all.ran, all.under = ran, under
+	return became
 }
 
 func (t *table) merge(o *table, tr *path.Translation) {
@@ -35,8 +46,6 @@ func (t *table) merge(o *table, tr *path.Translation) {
 	for o.blockShift < t.blockShift {
 		o.coarsen()
 	}
-	t.ran.merge(o.ran, tr)
-	t.under.merge(&o.under, tr)
 	t.through.merge(&o.through)
 	for id, og := range o.groups {
 		if og != nil {
@@ -49,17 +58,8 @@ func (t *table) merge(o *table, tr *path.Translation) {
 // mergeGroup adds a group to the one with an id. causes translates its causes;
 // nil means that they are this table's own.
 func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
-	for int(id) >= len(t.groups) {
-		t.groups = append(t.groups, nil)
-	}
-	g := t.groups[id]
-	if g == nil {
-		g = newGroup(t.stage.IDs.Group(id))
-		t.groups[id] = g
-	}
-	if og.entry != 0 && better(t.stage.Syms, og.entry, g.entry, g.key.Name) {
-		g.entry = og.entry
-	}
+	g := t.at(id)
+	g.enter(t.stage.Syms, og.entry)
 	g.by.add(og.by)
 	g.lat.merge(&og.lat)
 	g.ready.merge(&og.ready)
@@ -69,39 +69,17 @@ func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
 	for status, n := range og.statuses {
 		g.cameOut(status, n)
 	}
-	og.cells.each(func(bucket, cause int32, c *cell) {
-		if causes != nil {
-			cause = int32(causes[cause])
-		}
-		mine := g.cells.at(bucket, cause)
-		mine.ns += c.ns
-		mine.requests += c.requests
-	})
-	og.spreads.each(func(bucket, cause int32, s *spread) {
-		if causes != nil {
-			cause = int32(causes[cause])
-		}
-		g.spreads.at(bucket, cause).add(s)
-	})
+	g.cells.merge(&og.cells, causes, (*cell).add)
+	g.samples.merge(&og.samples, causes, (*cell).add)
+	g.spreads.merge(&og.spreads, causes, (*spread).add)
 	for bucket, times := range og.weighed {
 		if g.weighed == nil {
 			g.weighed = make(map[int32]float64)
 		}
 		g.weighed[bucket] += times
 	}
-	og.samples.each(func(bucket, cause int32, c *cell) {
-		if causes != nil {
-			cause = int32(causes[cause])
-		}
-		g.samples.at(bucket, cause).requests += c.requests
-	})
 	for bi, b := range og.blocks {
-		mine := g.blocks[bi]
-		if mine == nil {
-			mine = newBlock()
-			g.blocks[bi] = mine
-		}
-		mine.merge(b)
+		g.blockOf(bi).merge(b)
 	}
 	g.cut += og.cut
 	g.multi += og.multi
@@ -153,8 +131,6 @@ func (s *Sum) refine() []path.GroupID {
 	for id := len(r.became); id < t.stage.IDs.Groups(); id++ {
 		r.became = append(r.became, path.GroupID(id))
 	}
-	t.under.regroup(r.became)
-	t.ran.regroup(r.became)
 	return r.became
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -38,15 +39,6 @@ func (o *openAt) add(from *openAt) {
 	o.stuck, o.ages = longest(o.stuck, from.stuck...), longest(o.ages, from.ages...)
 }
 
-func (os opens) at(id path.CauseID) *openAt {
-	o := os[id]
-	if o == nil {
-		o = new(openAt)
-		os[id] = o
-	}
-	return o
-}
-
 // add takes note of where an open request stood, and since when: a wait that was cut, because something may have frozen
 // the process, is one.
 func (os opens) add(w *path.Walked) {
@@ -65,7 +57,7 @@ func (os opens) add(w *path.Walked) {
 	if since == w.From {
 		since = w.Start // of one that began before what is left of the trace
 	}
-	os.at(w.CauseIDs[n-1]).add(&openAt{w.Weight, w.Start, []int64{w.Req.End - since}, []int64{w.Req.End - w.Start}})
+	entry.In(os, w.CauseIDs[n-1]).add(&openAt{w.Weight, w.Start, []int64{w.Req.End - since}, []int64{w.Req.End - w.Start}})
 }
 
 func (os opens) merge(from opens, causes []path.CauseID) {
@@ -73,7 +65,7 @@ func (os opens) merge(from opens, causes []path.CauseID) {
 		if causes != nil {
 			id = causes[id]
 		}
-		os.at(id).add(o)
+		entry.In(os, id).add(o)
 	}
 }
 
@@ -91,14 +83,8 @@ func (w writer) openWaits(os opens, by tracefmt.FrameID) []report.OpenWait {
 	for id, o := range os {
 		k := w.stage.IDs.Cause(id).Settled(w.sp.Settled)
 		at := key{k.Code.Cause(), k.Inbound, k.Site, w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain), by), k.Call, k.Kind}
-		m := merged[at]
-		if m == nil {
-			m = new(openAt)
-			merged[at] = m
-			ids[at] = id
-		}
-		m.add(o)
-		if id < ids[at] {
+		entry.In(merged, at).add(o)
+		if first, ok := ids[at]; !ok || id < first {
 			ids[at] = id
 		}
 	}

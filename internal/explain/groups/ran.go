@@ -2,10 +2,12 @@ package groups
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/scale"
@@ -17,53 +19,29 @@ import (
 // ran is what ran while requests waited for a P. It is kept by latency as the
 // causes are: what made slow requests wait is seldom what made others wait. About a
 // fifty requests of a generation are looked at, and the slowest of each group.
-type ran map[path.CauseID]map[ranAt]map[tracefmt.FrameID]int64
+type ran map[ranKey]int64
 
-// ranAt is whose waits.
+// A ranKey is a site that ran while requests waited.
+type ranKey struct {
+	ranAt
+	site tracefmt.FrameID
+}
+
+// ranAt is whose waits, and for which cause.
 type ranAt struct {
 	group  path.GroupID // anyGroup for parts of long requests, and open ones
 	bucket int32
-}
-
-func (r ran) add(id path.CauseID, at ranAt, site tracefmt.FrameID, ns int64) {
-	if r[id] == nil {
-		r[id] = make(map[ranAt]map[tracefmt.FrameID]int64)
-	}
-	if r[id][at] == nil {
-		r[id][at] = make(map[tracefmt.FrameID]int64)
-	}
-	r[id][at][site] += ns
-}
-
-func (r ran) each(f func(path.CauseID, ranAt, tracefmt.FrameID, int64)) {
-	for id, byAt := range r {
-		for at, sites := range byAt {
-			for site, ns := range sites {
-				f(id, at, site, ns)
-			}
-		}
-	}
+	id     path.CauseID
 }
 
 func (r ran) merge(o ran, tr *path.Translation) {
-	o.each(func(id path.CauseID, at ranAt, site tracefmt.FrameID, ns int64) {
-		if at.group != anyGroup {
-			at.group = tr.Groups[at.group]
+	for k, ns := range o {
+		if k.group != anyGroup {
+			k.group = tr.Groups[k.group]
 		}
-		r.add(tr.Causes[id], at, site, ns)
-	})
-}
-
-// regroup takes note of what groups became.
-func (r *ran) regroup(became []path.GroupID) {
-	old := *r
-	*r = make(ran)
-	old.each(func(id path.CauseID, at ranAt, site tracefmt.FrameID, ns int64) {
-		if at.group != anyGroup {
-			at.group = became[at.group]
-		}
-		r.add(id, at, site, ns)
-	})
+		k.id = tr.Causes[k.id]
+		r[k] += ns
+	}
 }
 
 // A look is a wait for a P that is worth looking at.
@@ -74,7 +52,8 @@ type look struct {
 }
 
 func (t *table) look(l *look, at ranAt, weight int64) {
-	t.stage.EachRanMeanwhile(l.from, l.to, l.g, func(site tracefmt.FrameID, ns int64) { t.ran.add(l.id, at, site, ns*weight) })
+	at.id = l.id
+	t.stage.EachRanMeanwhile(l.from, l.to, l.g, func(site tracefmt.FrameID, ns int64) { t.ran[ranKey{at, site}] += ns * weight })
 }
 
 // lookAt looks up what ran while a request waited for a P, or takes note of it if
@@ -85,7 +64,7 @@ func (t *table) lookAt(w *path.Walked) {
 	}
 	at := ranAt{group: anyGroup}
 	if w.Form == path.Whole && !w.Req.Open {
-		at = ranAt{w.Group, loglinear.Bucket(w.Latency(), coarseBits)}
+		at = ranAt{group: w.Group, bucket: loglinear.Bucket(w.Latency(), coarseBits)}
 	}
 	if w.Sampled {
 		for _, i := range w.Looked {
@@ -97,12 +76,7 @@ func (t *table) lookAt(w *path.Walked) {
 	if at.group == anyGroup {
 		return
 	}
-	l := t.slow[w.Group]
-	if l == nil {
-		l = new(slowest)
-		t.slow[w.Group] = l
-	}
-	l.add(w, at)
+	entry.In(t.slow, w.Group).add(w, at)
 }
 
 // slowest are the slowest requests of a group in one generation that waited for a
@@ -199,7 +173,9 @@ func lookAtSlow(tables []*table) {
 // a function is named the same wherever it is.
 func (r ran) leads(sp *spell.Speller) map[tracefmt.StringID]tracefmt.FrameID {
 	total := map[tracefmt.FrameID]int64{}
-	r.each(func(_ path.CauseID, _ ranAt, f tracefmt.FrameID, ns int64) { total[f] += ns })
+	for k, ns := range r {
+		total[k.site] += ns
+	}
 	out := map[tracefmt.StringID]tracefmt.FrameID{}
 	for f, ns := range total {
 		fn := sp.Syms.Frame(f).Func
@@ -210,6 +186,24 @@ func (r ran) leads(sp *spell.Speller) map[tracefmt.StringID]tracefmt.FrameID {
 	return out
 }
 
+// sortRan sorts what ran during waits for a P by their causes and by whose they were.
+func (w *writer) sortRan() {
+	w.leads, w.ranBy = w.ran.leads(w.sp), make(map[path.CauseID]map[ranAt]map[tracefmt.FrameID]int64)
+	for k, ns := range w.ran {
+		if !w.waitsForP(k.id) {
+			continue
+		}
+		if w.ranBy[k.id] == nil {
+			w.ranBy[k.id] = make(map[ranAt]map[tracefmt.FrameID]int64)
+		}
+		if w.ranBy[k.id][k.ranAt] == nil {
+			w.ranBy[k.id][k.ranAt] = make(map[tracefmt.FrameID]int64)
+		}
+		w.ranBy[k.id][k.ranAt][k.site] = ns
+	}
+	w.ranIDs = slices.Collect(maps.Keys(w.ranBy))
+}
+
 // ranMeanwhile returns what ran while a group's requests of some latencies waited
 // for one of some causes: what was seen at each latency counts by how long such
 // requests waited. Where none of them was looked at (a request has more waits than
@@ -217,53 +211,40 @@ func (r ran) leads(sp *spell.Speller) map[tracefmt.StringID]tracefmt.FrameID {
 // at last other groups.
 func (w writer) ranMeanwhile(g *group, ids []path.CauseID, in map[int32]bool) []report.Share {
 	group := w.stage.IDs.ID(g.key)
-	sched := func(id path.CauseID) bool { // and no freeze
-		return w.sp.Settled[w.stage.IDs.Cause(id).Code] == cause.Sched
-	}
-	if !slices.ContainsFunc(ids, sched) {
+	if !slices.ContainsFunc(ids, w.waitsForP) {
 		return w.sp.Shares(nil)
 	}
 	m := map[tracefmt.FrameID]int64{}
-	add := func(id path.CauseID, which func(ranAt) bool) {
-		for at, sites := range w.ran[id] {
-			if !which(at) {
-				continue
-			}
-			total, waited := int64(0), int64(0)
-			for _, ns := range sites {
-				total += ns
-			}
-			if total == 0 {
-				continue
-			}
-			if at.group == group {
-				if c := g.cells.of(at.bucket, int32(id)); c != nil {
-					waited = c.ns
-				}
-			}
-			if waited == 0 {
-				waited = total
-			}
-			for f, ns := range sites {
-				m[w.leads[w.sp.Syms.Frame(f).Func]] += int64(float64(ns) / float64(total) * float64(waited))
+	add := func(at ranAt, sites map[tracefmt.FrameID]int64) {
+		total, waited := int64(0), int64(0)
+		for _, ns := range sites {
+			total += ns
+		}
+		if total == 0 {
+			return
+		}
+		if at.group == group {
+			if c := g.cells.of(at.bucket, int32(at.id)); c != nil {
+				waited = c.ns
 			}
 		}
+		if waited == 0 {
+			waited = total
+		}
+		for f, ns := range sites {
+			m[w.leads[w.sp.Syms.Frame(f).Func]] += int64(float64(ns) / float64(total) * float64(waited))
+		}
 	}
-	band := func(at ranAt) bool { return at.group == group && in[at.bucket] }
-	for _, c := range []struct {
-		others bool // waits elsewhere
-		which  func(ranAt) bool
-	}{{false, band}, {true, band}, {false, func(at ranAt) bool { return at.group == group }}, {false, func(ranAt) bool { return true }}} {
-		if c.others {
-			for id := range w.ran {
-				if sched(id) {
-					add(id, c.which)
-				}
-			}
-		} else {
-			for _, id := range ids {
-				if sched(id) {
-					add(id, c.which)
+	ofGroup := func(at ranAt) bool { return at.group == group }
+	ofBand := func(at ranAt) bool { return at.group == group && in[at.bucket] }
+	for _, try := range []struct {
+		ids   []path.CauseID
+		which func(ranAt) bool
+	}{{ids, ofBand}, {w.ranIDs, ofBand}, {ids, ofGroup}, {ids, func(ranAt) bool { return true }}} {
+		for _, id := range try.ids {
+			for at, sites := range w.ranBy[id] {
+				if try.which(at) {
+					add(at, sites)
 				}
 			}
 		}
@@ -272,4 +253,9 @@ func (w writer) ranMeanwhile(g *group, ids []path.CauseID, in map[int32]bool) []
 		}
 	}
 	return w.sp.Shares(m)
+}
+
+// waitsForP reports whether a cause is a wait for a P, and no freeze.
+func (w writer) waitsForP(id path.CauseID) bool {
+	return w.sp.Settled[w.stage.IDs.Cause(id).Code] == cause.Sched
 }

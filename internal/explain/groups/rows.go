@@ -56,7 +56,8 @@ func (s *Sum) Has(wanted func(request.Kind, tracefmt.StringID) bool) bool {
 
 // Rows returns the groups in order of total latency.
 func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
-	w := writer{s.parts[0], sp, s.parts[0].ran.leads(sp), s.parts[0].under.byGroup()}
+	w := writer{table: s.parts[0], sp: sp, kinds: s.parts[0].under.byGroup()}
+	w.sortRan()
 	out := []Row{}
 	for id, g := range w.groups {
 		if _, _, ok := w.selected(&sel, g); !ok {
@@ -129,7 +130,10 @@ type writer struct {
 	*table
 	sp    *spell.Speller
 	leads map[tracefmt.StringID]tracefmt.FrameID // see ran.leads
-	kinds map[path.GroupID][]runKind             // see under.byGroup
+	// ranBy is what ran during waits for a P, by cause and by whose they were, ranIDs are the causes.
+	ranBy  map[path.CauseID]map[ranAt]map[tracefmt.FrameID]int64
+	ranIDs []path.CauseID
+	kinds  map[path.GroupID][]sampleKey // see under.byGroup
 }
 
 func (w writer) row(g *group) report.Group {
@@ -146,7 +150,6 @@ func (w writer) row(g *group) report.Group {
 		CutAtStart: int(g.cut),
 		Histogram:  [][2]int64{},
 		Blocks:     []report.Block{},
-		Bands:      []report.Band{},
 		Slowest:    []report.Request{},
 	}
 	r.LatencyNS = latency(&g.lat)
@@ -178,7 +181,7 @@ func (w writer) row(g *group) report.Group {
 		}
 		r.Blocks = append(r.Blocks, rb)
 	}
-	w.bands(g, &r)
+	r.Bands = w.bands(g)
 	r.HistogramCauses = w.histogramCauses(g)
 	r.Open = report.Open{Count: int(g.open)}
 	if g.open > 0 {
@@ -203,13 +206,7 @@ func (w writer) title(g *group) (kind, name string, named bool) {
 
 // pairs lists coarse buckets as [upper bound, count].
 func pairs(h *histogram) [][2]int64 {
-	sums := map[int32]int64{}
-	h.each(func(b int32, c int64) {
-		if !h.coarse {
-			b = coarse(b)
-		}
-		sums[b] += c
-	})
+	sums := h.coarsened()
 	out := [][2]int64{}
 	for _, b := range keysOf(sums) {
 		out = append(out, [2]int64{loglinear.Least(b+1, coarseBits), sums[b]})
@@ -220,9 +217,7 @@ func pairs(h *histogram) [][2]int64 {
 // histogramCauses are the nanoseconds of each cause in the buckets of pairs.
 func (w writer) histogramCauses(g *group) map[report.CauseName][]int64 {
 	at := map[int32]int{}
-	buckets := map[int32]int64{}
-	g.lat.each(func(b int32, _ int64) { buckets[coarse(b)] = 0 })
-	for i, b := range keysOf(buckets) {
+	for i, b := range keysOf(g.lat.coarsened()) {
 		at[b] = i
 	}
 	out := map[report.CauseName][]int64{}

@@ -19,7 +19,7 @@ type under struct {
 	stage  *path.Stage
 	ns     map[underKey]int64
 	owners map[tracefmt.StackID][]tracefmt.StringID // functions on a stack that a site can be in
-	kinds  map[runKind]map[tracefmt.FrameID]int64   // CPU samples, by site
+	kinds  map[sampleKey]int64                      // CPU samples
 }
 
 // An underKey is a function and a site that was seen running under it.
@@ -36,10 +36,16 @@ type runKind struct {
 	run   cause.Run
 }
 
+// A sampleKey is a site that CPU samples saw in a kind of runs.
+type sampleKey struct {
+	runKind
+	site tracefmt.FrameID
+}
+
 const anyGroup path.GroupID = -1
 
 func newUnder(s *path.Stage) under {
-	return under{stage: s, ns: make(map[underKey]int64), owners: make(map[tracefmt.StackID][]tracefmt.StringID), kinds: make(map[runKind]map[tracefmt.FrameID]int64)}
+	return under{stage: s, ns: make(map[underKey]int64), owners: make(map[tracefmt.StackID][]tracefmt.StringID), kinds: make(map[sampleKey]int64)}
 }
 
 // add adds a request's running time that shows a stack.
@@ -59,7 +65,7 @@ func (u *under) add(w *path.Walked) {
 	}
 	u.eachSampled(w, func(i int, n int64) {
 		s := &w.Segments[i]
-		u.count(runKind{group, u.stage.Syms.Frame(s.Near).Func, s.Run}, s.Site, n*w.Weight)
+		u.kinds[sampleKey{runKind{group, u.stage.Syms.Frame(s.Near).Func, s.Run}, s.Site}] += n * w.Weight
 	})
 }
 
@@ -75,18 +81,9 @@ func (u *under) eachSampled(w *path.Walked, f func(i int, n int64)) {
 	}
 }
 
-func (u *under) count(k runKind, site tracefmt.FrameID, n int64) {
-	m := u.kinds[k]
-	if m == nil {
-		m = make(map[tracefmt.FrameID]int64)
-		u.kinds[k] = m
-	}
-	m[site] += n
-}
-
-// byGroup returns the kinds of runs that have samples, by group.
-func (u *under) byGroup() map[path.GroupID][]runKind {
-	out := make(map[path.GroupID][]runKind)
+// byGroup returns what CPU samples saw, by group.
+func (u *under) byGroup() map[path.GroupID][]sampleKey {
+	out := make(map[path.GroupID][]sampleKey)
 	for k := range u.kinds {
 		out[k.group] = append(out[k.group], k)
 	}
@@ -110,27 +107,11 @@ func (u *under) merge(o *under, tr *path.Translation) {
 	for k, ns := range o.ns {
 		u.ns[k] += ns
 	}
-	for k, sites := range o.kinds {
+	for k, n := range o.kinds {
 		if k.group != anyGroup {
 			k.group = tr.Groups[k.group]
 		}
-		for site, n := range sites {
-			u.count(k, site, n)
-		}
-	}
-}
-
-// regroup takes note of what groups became.
-func (u *under) regroup(became []path.GroupID) {
-	old := u.kinds
-	u.kinds = make(map[runKind]map[tracefmt.FrameID]int64, len(old))
-	for k, sites := range old {
-		if k.group != anyGroup {
-			k.group = became[k.group]
-		}
-		for site, n := range sites {
-			u.count(k, site, n)
-		}
+		u.kinds[k] += n
 	}
 }
 
@@ -156,9 +137,9 @@ func (u *under) shares(fn tracefmt.StringID, ns int64) (sums map[tracefmt.FrameI
 func (s *Sum) Under(fn tracefmt.StringID) (sums map[tracefmt.FrameID]int64, total int64) {
 	u := &s.parts[0].under
 	var p pool
-	for k, sites := range u.kinds {
+	for k, n := range u.kinds {
 		if k.fn == fn {
-			p.add(sites)
+			p.add(k.site, n)
 		}
 	}
 	if p.speaks(u.stage.Syms) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -55,14 +56,12 @@ type pool struct {
 	unseen  int64
 }
 
-func (p *pool) add(samples map[tracefmt.FrameID]int64) {
+func (p *pool) add(site tracefmt.FrameID, n int64) {
 	if p.samples == nil {
 		p.samples = make(map[tracefmt.FrameID]int64)
 	}
-	for f, n := range samples {
-		p.samples[f] += n
-		p.n += n
-	}
+	p.samples[site] += n
+	p.n += n
 }
 
 // speaks reports whether there are samples enough: few of much time mean that the
@@ -118,20 +117,17 @@ func (w writer) shownIn(g *group) shown {
 	}
 	// by settles kinds by the samples of those with the same key; weighed says that these must not be too few for the time of
 	// such runs.
-	by := func(key func(runKind) runKind, sampled []runKind, weighed bool) {
+	by := func(key func(runKind) runKind, sampled []sampleKey, weighed bool) {
 		pools := map[runKind]*pool{}
 		for kind, ns := range unseen {
-			k := key(kind)
-			if pools[k] == nil {
-				pools[k] = new(pool)
-			}
+			p := entry.In(pools, key(kind))
 			if weighed {
-				pools[k].unseen += ns
+				p.unseen += ns
 			}
 		}
-		for _, kind := range sampled {
-			if p := pools[key(kind)]; p != nil {
-				p.add(w.under.kinds[kind])
+		for _, k := range sampled {
+			if p := pools[key(k.runKind)]; p != nil {
+				p.add(k.site, w.under.kinds[k])
 			}
 		}
 		for kind := range unseen {
@@ -144,7 +140,8 @@ func (w writer) shownIn(g *group) shown {
 	own := w.kinds[id]
 	by(func(k runKind) runKind { return k }, own, true)
 	by(atFunc, own, true) // runs of another length at the same function are the nearest
-	by(func(runKind) runKind { return runKind{} }, slices.Collect(maps.Keys(unseen)), true)
+	left := slices.DeleteFunc(slices.Clone(own), func(k sampleKey) bool { return unseen[k.runKind] == 0 })
+	by(func(runKind) runKind { return runKind{} }, left, true)
 	if len(unseen) > 0 && (g.key.Name == 0 || g.parted) {
 		// A sample names its request, so what shows no handler has none; and of a long request's parts the group is known late:
 		// samples of all groups speak, in runs at the same function of like length, then of any.

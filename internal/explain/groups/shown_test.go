@@ -32,7 +32,9 @@ func TestFewSamples(t *testing.T) {
 		{"none", nil, 0, false},
 	} {
 		p := pool{unseen: c.unseen}
-		p.add(c.samples)
+		for site, n := range c.samples {
+			p.add(site, n)
+		}
 		if got := p.speaks(syms); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

@@ -5,6 +5,7 @@ package groups
 
 import (
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -13,6 +14,11 @@ import (
 type cell struct {
 	ns       int64
 	requests int64
+}
+
+func (c *cell) add(o *cell) {
+	c.ns += o.ns
+	c.requests += o.requests
 }
 
 // A group is what has been added up of one group.
@@ -63,6 +69,13 @@ func newGroup(k path.GroupKey) *group {
 	return &group{key: k, blocks: make(map[int64]*block), opens: make(opens)}
 }
 
+// enter takes note of a frame of the handler; 0 is none.
+func (g *group) enter(syms *tracefmt.Symbols, f tracefmt.FrameID) {
+	if f != 0 && better(syms, f, g.entry, g.key.Name) {
+		g.entry = f
+	}
+}
+
 // requests counts those of the group, the open ones among them.
 func (g *group) requests() int64 { return g.lat.n + g.open }
 
@@ -79,7 +92,12 @@ const blockNS = 250e6
 // maxBlocks bounds the blocks of a group.
 const maxBlocks = 256
 
-func newBlock() *block { return &block{lat: histogram{coarse: true}} }
+// blockOf returns a block of a group by its number.
+func (g *group) blockOf(no int64) *block {
+	b := entry.In(g.blocks, no)
+	b.lat.coarse = true
+	return b
+}
 
 func (b *block) merge(o *block) {
 	b.lat.merge(&o.lat)
@@ -132,18 +150,18 @@ func (t *table) Add(w *path.Walked) {
 	t.count(g, w)
 }
 
+// at returns the group of an id.
+func (t *table) at(id path.GroupID) *group {
+	g := entry.At(&t.groups, id)
+	if *g == nil {
+		*g = newGroup(t.stage.IDs.Group(id))
+	}
+	return *g
+}
+
 func (t *table) group(w *path.Walked) *group {
-	for int(w.Group) >= len(t.groups) {
-		t.groups = append(t.groups, nil)
-	}
-	g := t.groups[w.Group]
-	if g == nil {
-		g = newGroup(t.stage.IDs.Group(w.Group))
-		t.groups[w.Group] = g
-	}
-	if w.Entry != 0 && better(t.stage.Syms, w.Entry, g.entry, g.key.Name) {
-		g.entry = w.Entry
-	}
+	g := t.at(w.Group)
+	g.enter(t.stage.Syms, w.Entry)
 	g.by.add(starter{w.Req.By, true})
 	if id := w.Req.Identity; id != nil {
 		g.isOf(t.stage.Syms, id.Of)
@@ -230,9 +248,7 @@ func (t *table) count(g *group, w *path.Walked) {
 	}
 	for _, s := range w.Sums {
 		ns := s.NS * w.Weight
-		c := g.cells.at(bucket, int32(s.Cause))
-		c.ns += ns
-		c.requests += w.Weight
+		g.cells.at(bucket, int32(s.Cause)).add(&cell{ns, w.Weight})
 		b.causes.Add(t.stage.IDs.Cause(s.Cause).Code, ns)
 	}
 	t.under.eachSampled(w, func(i int, n int64) {
@@ -252,11 +268,7 @@ func (t *table) blockAt(g *group, end int64) *block {
 	t.fitBlocks()
 	bi >>= t.blockShift
 	if g.block == nil || g.blockNo != bi {
-		if g.block = g.blocks[bi]; g.block == nil {
-			g.block = newBlock()
-			g.blocks[bi] = g.block
-		}
-		g.blockNo = bi
+		g.block, g.blockNo = g.blockOf(bi), bi
 	}
 	return g.block
 }
@@ -275,15 +287,11 @@ func (t *table) coarsen() {
 		if g == nil {
 			continue
 		}
-		wide := make(map[int64]*block, len(g.blocks))
-		for bi, b := range g.blocks {
-			if w := wide[bi>>1]; w != nil {
-				w.merge(b)
-			} else {
-				wide[bi>>1] = b
-			}
+		narrow := g.blocks
+		g.blocks, g.block = make(map[int64]*block, len(narrow)), nil
+		for bi, b := range narrow {
+			g.blockOf(bi >> 1).merge(b)
 		}
-		g.blocks, g.block = wide, nil
 	}
 }
 

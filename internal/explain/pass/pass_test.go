@@ -98,7 +98,7 @@ func runMatching(t *testing.T, data []byte, match *regexp.Regexp, opts pass.Opti
 // merge merges the parts of the sums of a pass, and returns what spells them; no time of it was a freeze.
 func merge(p *pass.Pass, g *groups.Sum, q *queues.Sum) *spell.Speller {
 	ts := path.Merge(p.Stages)
-	path.Regroup(ts, g.Merge(ts))
+	g.Merge(ts)
 	q.Merge(ts)
 	return &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settled: cause.Settle(func(freeze.Class) bool { return false })}
 }

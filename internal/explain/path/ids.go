@@ -206,12 +206,3 @@ func Merge(stages []*Stage) []Translation {
 	}
 	return out
 }
-
-// Regroup makes translations lead to the groups that those they led to became.
-func Regroup(ts []Translation, became []GroupID) {
-	for _, t := range ts {
-		for i, g := range t.Groups {
-			t.Groups[i] = became[g]
-		}
-	}
-}

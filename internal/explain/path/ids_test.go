@@ -73,17 +73,6 @@ func TestMerge(t *testing.T) {
 	if all.Groups() != len(chains) {
 		t.Errorf("%d groups, want %d", all.Groups(), len(chains))
 	}
-	became := make([]GroupID, all.Groups())
-	for i := range became {
-		became[i] = GroupID(i % 2)
-	}
-	was := slices.Clone(ts[1].Groups)
-	Regroup(ts, became)
-	for i, g := range ts[1].Groups {
-		if g != was[i]%2 {
-			t.Errorf("group %d of the second stage became %d", was[i], g)
-		}
-	}
 }
 
 // TestChains: the same wait twice in a row counts once, and a long chain is kept without what lies between its beginning and the last wait.

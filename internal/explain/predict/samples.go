@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 )
 
@@ -22,10 +23,7 @@ func NewSamples() *Samples { return &Samples{rivals: make(map[path.GroupKey]*riv
 func (s *Samples) rivalsOf(g path.GroupKey) *rivals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rivals[g] == nil {
-		s.rivals[g] = new(rivals)
-	}
-	return s.rivals[g]
+	return entry.In(s.rivals, g)
 }
 
 // Part implements pass.Sum.
@@ -73,14 +71,11 @@ func (p *sampler) Add(w *path.Walked) {
 	if w.Observer || w.Req.Open || w.Form != path.Whole && w.Form != path.Joint {
 		return
 	}
-	for int(w.Group) >= len(p.groups) {
-		p.groups = append(p.groups, nil)
+	at := entry.At(&p.groups, w.Group)
+	if *at == nil {
+		*at = &Sample{rivals: p.all.rivalsOf(p.stage.IDs.Group(w.Group))}
 	}
-	s := p.groups[w.Group]
-	if s == nil {
-		s = &Sample{rivals: p.all.rivalsOf(p.stage.IDs.Group(w.Group))}
-		p.groups[w.Group] = s
-	}
+	s := *at
 	if w.Form == path.Joint {
 		if s.Count(w.Start, w.Req.End, w.Req.G, w.Weight) {
 			s.Add(p.builder.Chain(w.Req.G, w.Start, w.Req.End, w.Segments))

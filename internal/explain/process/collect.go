@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -19,12 +20,12 @@ type Collector struct {
 	stats   Stats
 	runtime runtimeStats
 	beside  sync.WaitGroup
-	enough  int64    // see addRuns
-	runs    []runSum // by the stack that ended the run
-	born    map[tracefmt.StackID]*runSum
+	enough  int64 // see addRuns
+	runs    []Run // by the stack that ended the run
+	born    map[tracefmt.StackID]*Run
 	samples []int64 // by stack
 	sampled int64   // when the first was
-	herds   map[tracefmt.StackID]*herdSum
+	herds   map[tracefmt.StackID]*Herd
 	flocks  map[tracefmt.StackID]*flock
 	largest []flown
 	gc      gcSum
@@ -33,13 +34,6 @@ type Collector struct {
 	window  *timeline.Window
 	syms    *tracefmt.Symbols
 }
-
-type runSum struct {
-	ns, longNS, longest int64
-	runs, long          int64
-}
-
-type herdSum struct{ times, wakes, most, within, late, empty, ran, clear int64 }
 
 // A flock is goroutines of one place that timers have just woken.
 type flock struct {
@@ -71,7 +65,7 @@ func (c *Collector) See(w *timeline.Window) { c.window = w }
 
 // NewCollector returns an empty Collector.
 func NewCollector() *Collector {
-	return &Collector{enough: enough, born: make(map[tracefmt.StackID]*runSum), herds: make(map[tracefmt.StackID]*herdSum), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
+	return &Collector{enough: enough, born: make(map[tracefmt.StackID]*Run), herds: make(map[tracefmt.StackID]*Herd), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
 }
 
 // Decoded implements pass.Listener. The work is done in the background.
@@ -94,9 +88,9 @@ func (c *Collector) Add(g *timeline.Gen) {
 	c.addRuns(g)
 	g.EachLongRun(LongNS, func(r timeline.Run) {
 		s := c.runsOf(g, &r)
-		s.long++
-		s.longNS += r.To - r.From
-		s.longest = max(s.longest, r.To-r.From)
+		s.Long++
+		s.LongNS += r.To - r.From
+		s.LongestNS = max(s.LongestNS, r.To-r.From)
 	})
 	for i := range g.Samples {
 		t := g.Samples[i].Time
@@ -104,11 +98,7 @@ func (c *Collector) Add(g *timeline.Gen) {
 			c.sampled = t
 		}
 		c.stats.Samples.SpanNS = max(c.stats.Samples.SpanNS, t-c.sampled)
-		at := g.Samples[i].Stack
-		for int(at) >= len(c.samples) {
-			c.samples = append(c.samples, 0)
-		}
-		c.samples[at]++
+		*entry.At(&c.samples, g.Samples[i].Stack)++
 	}
 	c.addHerds(g)
 	c.addGC(g)
@@ -153,25 +143,20 @@ func (c *Collector) addRuns(g *timeline.Gen) {
 
 func (c *Collector) addRun(g *timeline.Gen, r *timeline.Run, scale float64) {
 	s := c.runsOf(g, r)
-	s.ns += int64(float64(r.To-r.From) * scale)
-	s.runs += int64(scale + 0.5)
+	s.NS += int64(float64(r.To-r.From) * scale)
+	s.Runs += int64(scale + 0.5)
 }
 
 // runsOf returns where a run is added up: by its stack, or, where it shows none, by that of its start function.
-func (c *Collector) runsOf(g *timeline.Gen, r *timeline.Run) *runSum {
+func (c *Collector) runsOf(g *timeline.Gen, r *timeline.Run) *Run {
 	if r.Stack != 0 {
 		for int(r.Stack) >= len(c.runs) {
-			c.runs = append(c.runs, make([]runSum, max(64, len(c.runs)))...)
+			c.runs = append(c.runs, make([]Run, max(64, len(c.runs)))...)
 		}
 		return &c.runs[r.Stack]
 	}
 	b, _ := g.BirthOf(r.G)
-	s := c.born[b.Start]
-	if s == nil {
-		s = new(runSum)
-		c.born[b.Start] = s
-	}
-	return s
+	return entry.In(c.born, b.Start)
 }
 
 func (c *Collector) addHerds(g *timeline.Gen) {
@@ -179,11 +164,7 @@ func (c *Collector) addHerds(g *timeline.Gen) {
 		if w.Stack == 0 || w.Unseen && !c.byTimer(&w) {
 			return
 		}
-		f := c.flocks[w.Stack]
-		if f == nil {
-			f = new(flock)
-			c.flocks[w.Stack] = f
-		}
+		f := entry.In(c.flocks, w.Stack)
 		if since := w.Time - f.from; since > HerdNS && (f.n < HerdSize || w.Time > f.to || since > longHerd) {
 			c.disperse(w.Stack, f)
 			*f = flock{from: w.Time}
@@ -234,22 +215,18 @@ func (c *Collector) disperse(at tracefmt.StackID, f *flock) {
 	if f.n < HerdSize {
 		return
 	}
-	h := c.herds[at]
-	if h == nil {
-		h = new(herdSum)
-		c.herds[at] = h
-	}
 	if c.largest = append(c.largest, flown{*f, at}); len(c.largest) >= 2*maxRows {
 		c.largest = largestFlocks(c.largest)
 	}
-	h.times++
-	h.wakes += f.n
-	if f.n > h.most {
-		h.most, h.within, h.late = f.n, f.last-f.from, f.late
+	h := entry.In(c.herds, at)
+	h.Times++
+	h.Wakes += f.n
+	if int(f.n) > h.Most {
+		h.Most, h.WithinNS, h.LateNS = int(f.n), f.last-f.from, f.late
 	}
-	h.empty += f.empty
-	h.ran += f.ran
-	h.clear += f.to - f.from
+	h.Empty += f.empty
+	h.RanNS += f.ran
+	h.ClearNS += f.to - f.from
 }
 
 // maxRows bounds each list of Stats.
@@ -292,34 +269,26 @@ func (c *Collector) Stats(sp *spell.Speller) *Stats {
 }
 
 func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
-	at := make(map[place]*runSum)
-	add := func(p place, s *runSum) {
-		t := at[p]
-		if t == nil {
-			t = new(runSum)
-			at[p] = t
-		}
-		t.ns += s.ns
-		t.runs += s.runs
-		t.long += s.long
-		t.longNS += s.longNS
-		t.longest = max(t.longest, s.longest)
-		out.BusyNS += s.ns
+	at := make(map[place]*Run)
+	add := func(id tracefmt.StackID, s *Run) {
+		entry.In(at, placeOf(sp, id)).add(s)
+		out.BusyNS += s.NS
 	}
 	for id := range c.runs {
-		if s := &c.runs[id]; s.runs > 0 || s.long > 0 {
-			add(placeOf(sp, tracefmt.StackID(id)), s)
+		if s := &c.runs[id]; s.Runs > 0 || s.Long > 0 {
+			add(tracefmt.StackID(id), s)
 		}
 	}
 	for id, s := range c.born {
-		add(placeOf(sp, id), s)
+		add(id, s)
 	}
 	rows := make([]Run, 0, len(at))
-	for p, s := range at {
-		rows = append(rows, Run{Start: p.start, Site: sp.Site(p.frame), NS: s.ns, Runs: s.runs, Long: s.long, LongNS: s.longNS, LongestNS: s.longest})
+	for p, r := range at {
+		r.Start, r.Site = p.start, sp.Site(p.frame)
+		rows = append(rows, *r)
 	}
 	slices.SortFunc(rows, func(a, b Run) int {
-		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))
+		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Start, b.Start), compareSites(a.Site, b.Site))
 	})
 	return rows[:min(len(rows), maxRows)]
 }
@@ -327,10 +296,10 @@ func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
 func (c *Collector) asks(sp *spell.Speller) []Asking {
 	by := map[string]int64{}
 	for id := range c.runs {
-		if s := &c.runs[id]; s.runs > 0 && slices.ContainsFunc(sp.Syms.Stack(tracefmt.StackID(id)), func(f tracefmt.FrameID) bool {
+		if s := &c.runs[id]; s.Runs > 0 && slices.ContainsFunc(sp.Syms.Stack(tracefmt.StackID(id)), func(f tracefmt.FrameID) bool {
 			return isAsk(sp.Syms.String(sp.Syms.Frame(f).Func))
 		}) {
-			by[sp.StartOf(tracefmt.StackID(id))] += s.runs
+			by[sp.StartOf(tracefmt.StackID(id))] += s.Runs
 		}
 	}
 	var out []Asking
@@ -347,45 +316,25 @@ func isAsk(fn string) bool {
 }
 
 func (c *Collector) herdRows(sp *spell.Speller) []Herd {
-	at := make(map[place]*herdSum)
+	at := make(map[place]*Herd)
 	for id, s := range c.herds {
-		p := placeOf(sp, id)
-		t := at[p]
-		if t == nil {
-			t = new(herdSum)
-			at[p] = t
-		}
-		t.times += s.times
-		t.wakes += s.wakes
-		if s.most > t.most || s.most == t.most && s.late > t.late {
-			t.most, t.within, t.late = s.most, s.within, s.late
-		}
-		t.empty += s.empty
-		t.ran += s.ran
-		t.clear += s.clear
+		entry.In(at, placeOf(sp, id)).add(s)
 	}
 	rows := make([]Herd, 0, len(at))
-	for p, s := range at {
-		rows = append(rows, Herd{Start: p.start, Site: sp.Site(p.frame), Times: s.times, Wakes: s.wakes, Most: int(s.most), WithinNS: s.within, LateNS: s.late, Empty: s.empty, RanNS: s.ran, ClearNS: s.clear})
+	for p, h := range at {
+		h.Start, h.Site = p.start, sp.Site(p.frame)
+		rows = append(rows, *h)
 	}
 	slices.SortFunc(rows, func(a, b Herd) int {
-		return cmp.Or(cmp.Compare(b.RanNS, a.RanNS), cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(a.Start, b.Start), CompareSites(a.Site, b.Site))
+		return cmp.Or(cmp.Compare(b.RanNS, a.RanNS), cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(a.Start, b.Start), compareSites(a.Site, b.Site))
 	})
 	return rows[:min(len(rows), maxRows)]
 }
 
-// CompareSites orders sites by function, file and line; nil comes first.
-func CompareSites(a, b *report.Site) int {
-	switch {
-	case a == nil || b == nil:
-		return boolInt(a != nil) - boolInt(b != nil)
+// compareSites orders sites by function, file and line; nil comes first.
+func compareSites(a, b *report.Site) int {
+	if a == nil || b == nil {
+		return a.Compare(b)
 	}
 	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), a.Compare(b))
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -74,9 +74,16 @@ type stopKey struct {
 }
 
 type stopSum struct {
-	count                        int
-	total, max, looked, stopping int64
-	slow                         map[tracefmt.StackID]int64
+	Stop
+	slow map[tracefmt.StackID]int64
+}
+
+func (s *Stop) add(o *Stop) {
+	s.Count += o.Count
+	s.TotalNS += o.TotalNS
+	s.MaxNS = max(s.MaxNS, o.MaxNS)
+	s.LookedNS += o.LookedNS
+	s.StoppingNS += o.StoppingNS
 }
 
 // settle is how long before the end of a cycle is seen the heap may have been set to what is live.
@@ -230,9 +237,7 @@ func (c *Collector) addStops(g *timeline.Gen) {
 			s.stops[k] = sum
 		}
 		d := r.End - r.Start
-		sum.count++
-		sum.total += d
-		sum.max = max(sum.max, d)
+		sum.add(&Stop{Count: 1, TotalNS: d, MaxNS: d})
 		if d >= shortestStop && r.Start >= g.Base {
 			long = append(long, r)
 		}
@@ -253,8 +258,8 @@ func (s *stopSum) look(g *timeline.Gen, r *timeline.STWRange) {
 			last, who = run.To, run
 		}
 	})
-	s.looked += r.End - r.Start
-	s.stopping += last - r.Start
+	s.LookedNS += r.End - r.Start
+	s.StoppingNS += last - r.Start
 	if who.G != 0 {
 		s.slow[who.Stack] += last - r.Start
 	}
@@ -302,7 +307,7 @@ func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
 // mostOf returns the place that counts most.
 func mostOf(counts map[tracefmt.FrameID]int, sp *spell.Speller) (site *report.Site, most int) {
 	for f, n := range counts {
-		if s := sp.Site(f); n > most || n == most && CompareSites(s, site) < 0 {
+		if s := sp.Site(f); n > most || n == most && compareSites(s, site) < 0 {
 			site, most = s, n
 		}
 	}
@@ -333,11 +338,7 @@ func (c *Collector) stopRows(sp *spell.Speller) []Stop {
 			r = &Stop{Kind: id.kind, Site: sp.Site(id.site)}
 			at[id], slow[id] = r, map[tracefmt.FrameID]int64{}
 		}
-		r.Count += s.count
-		r.TotalNS += s.total
-		r.MaxNS = max(r.MaxNS, s.max)
-		r.LookedNS += s.looked
-		r.StoppingNS += s.stopping
+		r.add(&s.Stop)
 		for by, ns := range s.slow {
 			slow[id][sp.Sites.Of(by)] += ns
 		}
@@ -350,13 +351,13 @@ func (c *Collector) stopRows(sp *spell.Speller) []Stop {
 			}
 		}
 		slices.SortFunc(r.Slow, func(a, b report.Share) int {
-			return cmp.Or(cmp.Compare(b.Share, a.Share), CompareSites(a.Site, b.Site))
+			return cmp.Or(cmp.Compare(b.Share, a.Share), compareSites(a.Site, b.Site))
 		})
 		r.Slow = r.Slow[:min(len(r.Slow), mostSlow)]
 		rows = append(rows, *r)
 	}
 	slices.SortFunc(rows, func(a, b Stop) int {
-		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.Kind, b.Kind), CompareSites(a.Site, b.Site))
+		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.Kind, b.Kind), compareSites(a.Site, b.Site))
 	})
 	return rows[:min(len(rows), maxRows)]
 }

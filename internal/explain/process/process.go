@@ -45,6 +45,14 @@ type Run struct {
 	LongestNS int64
 }
 
+func (r *Run) add(o *Run) {
+	r.NS += o.NS
+	r.Runs += o.Runs
+	r.Long += o.Long
+	r.LongNS += o.LongNS
+	r.LongestNS = max(r.LongestNS, o.LongestNS)
+}
+
 // An Asking is goroutines with one start function that call others.
 type Asking struct {
 	Start string
@@ -68,6 +76,18 @@ type Herd struct {
 	RanNS int64 // what all of Wakes ran until they waited again
 	// ClearNS is the time from a herd's first wake until its last goroutine had run, over all herds.
 	ClearNS int64
+}
+
+// add adds other herds; of two that are the largest, the one with the latest run counts.
+func (h *Herd) add(o *Herd) {
+	h.Times += o.Times
+	h.Wakes += o.Wakes
+	if o.Most > h.Most || o.Most == h.Most && o.LateNS > h.LateNS {
+		h.Most, h.WithinNS, h.LateNS = o.Most, o.WithinNS, o.LateNS
+	}
+	h.Empty += o.Empty
+	h.RanNS += o.RanNS
+	h.ClearNS += o.ClearNS
 }
 
 // A Flock is one herd: goroutines of one place that timers woke within HerdNS of each other, and until the last of them had run.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -74,21 +75,14 @@ func (c *Collector) Runtime(sp *spell.Speller, froze *freeze.Verdict) report.Run
 
 // stops returns the stops of the world by kind, the most time first.
 func (c *Collector) stops(syms *tracefmt.Symbols) []report.STW {
-	at := make(map[string]*report.STW)
+	at := make(map[string]*Stop)
 	for k, s := range c.gc.stops {
 		kind := syms.String(k.kind)
-		e := at[kind]
-		if e == nil {
-			e = &report.STW{Kind: kind}
-			at[kind] = e
-		}
-		e.Count += s.count
-		e.TotalNS += s.total
-		e.MaxNS = max(e.MaxNS, s.max)
+		entry.In(at, kind).add(&s.Stop)
 	}
 	out := make([]report.STW, 0, len(at))
-	for _, e := range at {
-		out = append(out, *e)
+	for kind, s := range at {
+		out = append(out, report.STW{Kind: kind, Count: s.Count, TotalNS: s.TotalNS, MaxNS: s.MaxNS})
 	}
 	slices.SortFunc(out, func(a, b report.STW) int {
 		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.Kind, b.Kind))

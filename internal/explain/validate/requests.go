@@ -22,11 +22,19 @@ type Requests struct {
 // A total adds up the requests of one kind that ended in the trace.
 type total struct{ count, ns, open, cut int64 }
 
+// totals are those of all kinds, by name.
+type totals map[string]total
+
+func (ts totals) add(kind string, t total) {
+	sum := ts[kind]
+	ts[kind] = total{sum.count + t.count, sum.ns + t.ns, sum.open + t.open, sum.cut + t.cut}
+}
+
 // Part implements pass.Sum.
 func (v *Requests) Part(*path.Stage) path.Adder {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	p := &requestPart{kinds: make(map[string]*total)}
+	p := &requestPart{kinds: make(totals)}
 	v.parts = append(v.parts, p)
 	return p
 }
@@ -35,7 +43,7 @@ func (v *Requests) Part(*path.Stage) path.Adder {
 type requestPart struct {
 	Problems
 	walked int64
-	kinds  map[string]*total
+	kinds  totals
 }
 
 // Add implements path.Adder.
@@ -51,20 +59,16 @@ func (p *requestPart) Add(w *path.Walked) {
 	if w.Form == path.Piece || w.Observer {
 		return
 	}
-	t := p.kinds[r.Kind.String()]
-	if t == nil {
-		t = &total{}
-		p.kinds[r.Kind.String()] = t
-	}
+	var t total
 	switch {
 	case w.Form == path.Cut:
-		t.cut += w.Counted()
+		t.cut = w.Counted()
 	case r.Open:
-		t.open += w.Counted()
+		t.open = w.Counted()
 	default:
-		t.count += w.Counted()
-		t.ns += w.Latency() * w.Counted()
+		t.count, t.ns = w.Counted(), w.Latency()*w.Counted()
 	}
+	p.kinds.add(r.Kind.String(), t)
 }
 
 // path checks that the parts of a request's time add up to it: each instant has
@@ -113,18 +117,13 @@ func (p *requestPart) path(w *path.Walked) {
 }
 
 // merge joins what the workers found.
-func (v *Requests) merge() map[string]*total {
-	kinds := make(map[string]*total)
+func (v *Requests) merge() totals {
+	kinds := make(totals)
 	for _, p := range v.parts {
 		v.Walked += p.walked
 		v.join(&p.Problems)
 		for k, t := range p.kinds {
-			sum := kinds[k]
-			if sum == nil {
-				sum = &total{}
-				kinds[k] = sum
-			}
-			sum.count, sum.ns, sum.open, sum.cut = sum.count+t.count, sum.ns+t.ns, sum.open+t.open, sum.cut+t.cut
+			kinds.add(k, t)
 		}
 	}
 	v.parts = nil
@@ -147,24 +146,13 @@ func (v *Requests) Report(rep *report.Report, all bool) {
 	for i := range rep.Input.LeftOut {
 		leftOut[string(rep.Input.LeftOut[i].Kind)] = true
 	}
-	shown := make(map[string]*total)
+	shown := make(totals)
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
-		t := shown[string(g.Kind)]
-		if t == nil {
-			t = &total{}
-			shown[string(g.Kind)] = t
-		}
-		t.count += int64(g.Count)
-		t.ns += g.TotalNS
-		t.open += int64(g.Open.Count)
-		t.cut += int64(g.CutAtStart)
+		shown.add(string(g.Kind), total{int64(g.Count), g.TotalNS, int64(g.Open.Count), int64(g.CutAtStart)})
 	}
 	for k, t := range shown {
 		want := kinds[k]
-		if want == nil {
-			want = &total{}
-		}
 		// A group of nothing but requests that began before the trace is not shown.
 		if leftOut[k] && t.count <= want.count && t.ns <= want.ns && t.open <= want.open && t.cut <= want.cut {
 			continue

@@ -1,0 +1,20 @@
+package entry
+
+import "testing"
+
+// TestEntries: an entry is made once, and is found again.
+func TestEntries(t *testing.T) {
+	m, s := map[string]*int{}, []int(nil)
+	for _, k := range []string{"b", "a", "b"} {
+		*In(m, k)++
+	}
+	for _, id := range []int32{5, 0, 5} {
+		*At(&s, id)++
+	}
+	if len(m) != 2 || *m["a"] != 1 || *m["b"] != 2 {
+		t.Errorf("the map holds %v", m)
+	}
+	if len(s) != 6 || s[0] != 1 || s[4] != 0 || s[5] != 2 {
+		t.Errorf("the slice holds %v", s)
+	}
+}
