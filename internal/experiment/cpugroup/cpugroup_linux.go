@@ -265,17 +265,15 @@ func (g *Group) CPUTime() (time.Duration, error) {
 			return time.Duration(n), err
 		}
 	}
-	b, err := os.ReadFile(filepath.Join(g.Dir, "cpu.stat"))
+	counts, err := countersOf(g.Dir, "cpu.stat")
 	if err != nil {
 		return 0, err
 	}
-	for line := range bytes.Lines(b) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "usage_usec "); ok {
-			n, err := strconv.ParseInt(v, 10, 64)
-			return time.Duration(n) * time.Microsecond, err
-		}
+	us, ok := counts["usage_usec"]
+	if !ok {
+		return 0, fmt.Errorf("%s/cpu.stat has no usage", g.Dir)
 	}
-	return 0, fmt.Errorf("%s/cpu.stat has no usage", g.Dir)
+	return time.Duration(us) * time.Microsecond, nil
 }
 
 // OOMKills returns how many processes of the group the kernel killed for lack
@@ -283,15 +281,9 @@ func (g *Group) CPUTime() (time.Duration, error) {
 func (g *Group) OOMKills() int64 {
 	for _, dir := range g.Dirs() {
 		for _, name := range []string{"memory.events", "memory.oom_control"} {
-			b, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
-				continue
-			}
-			for line := range bytes.Lines(b) {
-				if v, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "oom_kill "); ok {
-					n, _ := strconv.ParseInt(v, 10, 64)
-					return n
-				}
+			counts, _ := countersOf(dir, name)
+			if n, ok := counts["oom_kill"]; ok {
+				return n
 			}
 		}
 	}
@@ -304,18 +296,13 @@ func ownedName(owner string) string {
 	return fmt.Sprintf("%s-%d-%d-", owner, os.Getpid(), startOf(os.Getpid()))
 }
 
-// startOf returns when a process started, in clock ticks since boot, 0 if there is none (proc(5), field 22 of stat).
+// startOf returns when a process started, in clock ticks since boot, 0 if there is none.
 func startOf(pid int) int64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
+	p, ok := ProcessOf(pid)
+	if !ok || p.State() == "Z" {
 		return 0
 	}
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(f) < 20 || f[0] == "Z" {
-		return 0
-	}
-	n, _ := strconv.ParseInt(f[19], 10, 64)
-	return n
+	return p.Number(22)
 }
 
 // RemoveLeft removes groups of an owner whose process is gone, and kills what still runs in them. It returns how many
@@ -366,33 +353,36 @@ func (a Stat) Less(b Stat) Stat {
 }
 
 // ReadStat reads the counters of the group in dir.
-func ReadStat(dir string) (s Stat, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, "cpu.stat"))
+func ReadStat(dir string) (Stat, error) {
+	counts, err := countersOf(dir, "cpu.stat")
 	if err != nil {
-		return s, err
+		return Stat{}, err
 	}
-	known := false
-	for line := range bytes.Lines(b) {
-		k, v, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			return s, fmt.Errorf("%s/cpu.stat has the line %q", dir, line)
-		}
-		switch k {
-		case "nr_periods":
-			s.Periods = n
-		case "nr_throttled":
-			s.Throttled = n
-		case "throttled_time":
-			s.ThrottledNS, known = n, true
-		case "throttled_usec":
-			s.ThrottledNS, known = 1000*n, true
-		}
-	}
-	if !known {
-		return s, fmt.Errorf("%s/cpu.stat has no throttled time", dir)
+	s := Stat{Periods: counts["nr_periods"], Throttled: counts["nr_throttled"]}
+	if ns, ok := counts["throttled_time"]; ok { // v1
+		s.ThrottledNS = ns
+	} else if us, ok := counts["throttled_usec"]; ok {
+		s.ThrottledNS = 1000 * us
+	} else {
+		return Stat{}, fmt.Errorf("%s/cpu.stat has no throttled time", dir)
 	}
 	return s, nil
+}
+
+// countersOf reads a file of a group that has a name and a number in each line.
+func countersOf(dir, file string) (map[string]int64, error) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]int64{}
+	for line := range bytes.Lines(b) {
+		k, v, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		if counts[k], err = strconv.ParseInt(v, 10, 64); err != nil {
+			return nil, fmt.Errorf("%s/%s has the line %q", dir, file, line)
+		}
+	}
+	return counts, nil
 }
 
 // findMount prefers v1: where a controller is mounted there, v2 does not have it.

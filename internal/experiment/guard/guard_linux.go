@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -140,20 +139,13 @@ func bury(group *cpugroup.Group, remove bool, pid int, gone <-chan struct{}) err
 // Descendants returns the processes that a process started, and those that they did.
 func Descendants(pid int) []int {
 	children := map[int][]int{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, name := range stats {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			continue
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		child, _ := strconv.Atoi(filepath.Base(dir))
+		if p, ok := cpugroup.ProcessOf(child); ok && p.State() != "Z" {
+			parent := int(p.Number(4))
+			children[parent] = append(children[parent], child)
 		}
-		text := string(b)
-		f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-		if len(f) < 2 || f[0] == "Z" {
-			continue
-		}
-		parent, _ := strconv.Atoi(f[1])
-		child, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		children[parent] = append(children[parent], child)
 	}
 	var all []int
 	for next := children[pid]; len(next) > 0; {

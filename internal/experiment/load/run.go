@@ -94,6 +94,18 @@ func (o *Options) weights() []int {
 // rated tells whether there is a schedule: always but in a closed loop without a rate.
 func (o *Options) rated() bool { return o.Closed == 0 || o.Phases[0].From > 0 }
 
+// schedule lays out a run; without a rate it has an end and no requests.
+func (o *Options) schedule(phases []Phase, seed uint64) (*Schedule, error) {
+	if o.rated() {
+		return NewSchedule(phases, o.Arrivals, seed, o.weights())
+	}
+	d := phases[0].Duration
+	if d <= 0 || d > MaxDuration {
+		return nil, fmt.Errorf("a run of %v: give a duration up to %v", d, MaxDuration)
+	}
+	return &Schedule{end: int64(d)}, nil
+}
+
 // Run sends requests and returns what was seen of them. The result is valid as far as its Valid says. If ctx ends, the
 // result is of what was answered until then and the error is ctx's; a result is nil only if nothing was sent.
 func Run(ctx context.Context, o Options) (*Result, error) {
@@ -102,18 +114,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	g := &generator{o: &o, send: o.Send}
 	var err error
-	if o.rated() {
-		if g.schedule, err = NewSchedule(o.Phases, o.Arrivals, o.Seed, o.weights()); err != nil {
-			return nil, err
-		}
-		if g.schedule.Len() == 0 {
-			return nil, errors.New("this rate and duration give no request: raise one of them")
-		}
-	} else {
-		g.schedule = &Schedule{end: int64(o.Phases[0].Duration)}
-		if g.schedule.end <= 0 || g.schedule.end > int64(MaxDuration) {
-			return nil, fmt.Errorf("a run of %v: give a duration up to %v", o.Phases[0].Duration, MaxDuration)
-		}
+	if g.schedule, err = o.schedule(o.Phases, o.Seed); err != nil {
+		return nil, err
+	}
+	if o.rated() && g.schedule.Len() == 0 {
+		return nil, errors.New("this rate and duration give no request: raise one of them")
 	}
 	if g.send == nil {
 		h, err := newHTTPSender(&o)
@@ -137,11 +142,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 	}
 	g.measure()
-	if o.Closed > 0 {
-		g.closedLoop(ctx)
-	} else {
-		g.openLoop(ctx, g.schedule, g.begin, true)
-	}
+	g.follow(ctx, g.schedule, g.begin, true)
 	g.finish()
 	stop()
 	res := g.result()
@@ -208,27 +209,27 @@ func (g *generator) measure() {
 
 // warmUp sends unrecorded requests. The recorded part follows at once.
 func (g *generator) warmUp(ctx context.Context) error {
-	begin := time.Now()
+	begin, rate := time.Now(), g.o.Phases[0].From
 	g.begin = begin.Add(g.o.Warmup)
-	if !g.o.rated() {
-		g.clients(ctx, begin, g.begin, nil, false)
-		return ctx.Err()
-	}
-	p := Phase{From: g.o.Phases[0].From, To: g.o.Phases[0].From, Duration: g.o.Warmup}
-	s, err := NewSchedule([]Phase{p}, g.o.Arrivals, g.o.Seed+1, g.o.weights())
+	s, err := g.o.schedule([]Phase{{From: rate, To: rate, Duration: g.o.Warmup}}, g.o.Seed+1)
 	if err != nil {
 		return fmt.Errorf("the warm-up: %w", err)
 	}
-	if g.o.Closed > 0 {
-		g.clients(ctx, begin, g.begin, s, false)
-		return ctx.Err()
+	g.follow(ctx, s, begin, false)
+	if g.o.Closed == 0 {
+		newPacer(PaceTimer).until(ctx, g.begin)
 	}
-	g.openLoop(ctx, s, begin, false)
-	g.pace(ctx, g.begin)
 	return ctx.Err()
 }
 
-func (g *generator) pace(ctx context.Context, until time.Time) { newPacer(PaceTimer).until(ctx, until) }
+// follow sends a schedule's requests.
+func (g *generator) follow(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
+	if g.o.Closed > 0 {
+		g.closedLoop(ctx, s, begin, recorded)
+	} else {
+		g.openLoop(ctx, s, begin, recorded)
+	}
+}
 
 type job struct {
 	due      int64 // ns from the begin of its schedule
@@ -314,16 +315,9 @@ func (g *generator) finish() {
 	g.own = usage{wall: now.wall, cpu: now.cpu - g.ownBefore.cpu, throttled: now.throttled - g.ownBefore.throttled, known: now.known && g.ownBefore.known}
 }
 
-// closedLoop runs the clients.
-func (g *generator) closedLoop(ctx context.Context) {
-	s := g.schedule
-	if !g.o.rated() {
-		s = nil
-	}
-	g.clients(ctx, g.begin, g.begin.Add(time.Duration(g.schedule.end)), s, true)
-}
-
-func (g *generator) clients(ctx context.Context, begin, end time.Time, s *Schedule, recorded bool) {
+// closedLoop runs clients that wait for their answers: until the schedule's requests are sent or, if it has none, until its end.
+func (g *generator) closedLoop(ctx context.Context, s *Schedule, begin time.Time, recorded bool) {
+	end := begin.Add(time.Duration(s.end))
 	g.next.Store(0)
 	targets := pick(1<<12, g.o.weights(), newRandom(g.o.Seed))
 	pace := g.o.Pace
@@ -338,7 +332,7 @@ func (g *generator) clients(ctx context.Context, begin, end time.Time, s *Schedu
 			for ctx.Err() == nil {
 				k := int(g.next.Add(1) - 1)
 				due, target := int64(time.Since(begin)), int(targets[k%len(targets)])
-				if s != nil {
+				if g.o.rated() {
 					if k >= len(s.due) || !p.until(ctx, begin.Add(time.Duration(s.due[k]))) {
 						return
 					}

@@ -195,30 +195,22 @@ func (in *instance) procs() []int {
 	return in.process.Procs()
 }
 
-// read reads the counters. light leaves out what costs a look at every thread.
+// counters reads the counters. light leaves out what costs a look at every thread.
 func (in *instance) counters(light bool) (c counters) {
 	ticks := int64(0)
 	pids := in.procs()
 	for _, pid := range pids {
-		dir := "/proc/" + strconv.Itoa(pid)
-		b, err := os.ReadFile(dir + "/stat")
-		if err != nil {
+		p, ok := cpugroup.ProcessOf(pid)
+		if !ok {
 			continue
 		}
-		f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-		if len(f) < 22 {
-			continue
-		}
-		utime, _ := strconv.ParseInt(f[11], 10, 64)
-		stime, _ := strconv.ParseInt(f[12], 10, 64)
-		threads, _ := strconv.ParseInt(f[17], 10, 64)
-		rss, _ := strconv.ParseInt(f[21], 10, 64)
-		ticks += utime + stime
-		c.threads += threads
-		c.memory += rss * int64(os.Getpagesize())
+		ticks += p.Number(14) + p.Number(15) // user and system
+		c.threads += p.Number(20)
+		c.memory += p.Number(24) * int64(os.Getpagesize())
 		if light {
 			continue
 		}
+		dir := "/proc/" + strconv.Itoa(pid)
 		for _, line := range status(dir + "/status") {
 			if line[0] == "VmHWM" {
 				kb, _, _ := strings.Cut(line[1], " ")
