@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/exp/trace"
@@ -27,19 +26,16 @@ import (
 
 // child does one thing to one file, or makes a trace, and prints a result.
 func child(c config, args []string, out io.Writer) error {
-	if len(args) == 2 && slices.Contains(kinds[3:], c.child) {
+	switch {
+	case len(args) == 2 && slices.Contains(kinds[3:], c.child):
 		return inside(c.child, args[0], args[1])
-	}
-	if c.child == "serve" {
+	case c.child == "serve":
 		return serve(args)
-	}
-	if c.child == "load" {
+	case c.child == "load":
 		return load(args)
-	}
-	if c.child == "streams" {
+	case c.child == "streams":
 		return streams(args)
-	}
-	if c.child == "backend" {
+	case c.child == "backend":
 		return backend()
 	}
 	if len(args) != 1 {
@@ -84,7 +80,7 @@ func child(c config, args []string, out io.Writer) error {
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return json.NewEncoder(out).Encode(result{Time: took, Events: events, Mallocs: m.Mallocs, Alloc: m.TotalAlloc, Collections: m.NumGC, PeakKB: peak()})
+	return json.NewEncoder(out).Encode(result{Time: took, Events: events, Mallocs: m.Mallocs, Alloc: m.TotalAlloc, Collections: m.NumGC})
 }
 
 // command does what "whylate explain --json" does, with the limits of memory that it sets itself.
@@ -160,22 +156,4 @@ func explainAll(r io.Reader, opts explain.Options) (events int64, err error) {
 		return 0, err
 	}
 	return rep.Input.Events, nil
-}
-
-// peak returns the peak resident memory of this process in kB, 0 where the
-// system does not say.
-func peak() int64 {
-	data, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	for line := range bytes.Lines(data) {
-		if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
-			kb, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
-			if err == nil {
-				return kb
-			}
-		}
-	}
-	return 0
 }

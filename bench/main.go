@@ -199,7 +199,8 @@ func measure(name, file string) (result, error) {
 	return childOf[result](name, file)
 }
 
-// childOf has a child process do something to a file, and returns what it prints. A result also says how much CPU that took.
+// childOf has a child process do something to a file, and returns what it prints. A result also says how much CPU and memory
+// that took.
 func childOf[T any](name, file string) (r T, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -216,7 +217,7 @@ func childOf[T any](name, file string) (r T, err error) {
 		return r, fmt.Errorf("measuring %s on %s: %w", name, file, err)
 	}
 	if r, ok := any(&r).(*result); ok {
-		r.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		r.CPU, r.PeakKB = cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), maxRSS(cmd.ProcessState)
 	}
 	return r, nil
 }

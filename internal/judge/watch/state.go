@@ -178,14 +178,12 @@ func (g *group) state(now time.Time, window int64) Group {
 }
 
 func (f *finding) state(looks int) Finding {
-	out := Finding{
-		Code: f.what.Code, Severity: f.what.Severity, Title: f.what.Title, Fix: f.what.Fix, Site: f.what.Site, Groups: append([]string{}, f.groups...),
-		Since: f.first, Last: f.last, Seen: f.seen, Of: looks - f.begin + 1, State: StateStill,
-	}
+	out := f.Finding
+	out.Groups, out.Of, out.State = append([]string{}, f.Groups...), looks-f.begin+1, StateStill
 	switch {
 	case !f.now:
 		out.State = StateGone
-	case f.seen == 1:
+	case f.Seen == 1:
 		out.State = StateNew
 	case f.back:
 		out.State = StateAgain

@@ -236,15 +236,12 @@ func (p *part) quantile(hundredths int) *int64 {
 
 // A finding is what a rule says, over several looks.
 type finding struct {
-	key         findingKey
-	first, last time.Time // seen
-	begin       int       // the look in which it was first seen
-	seen        int       // looks that had it
-	now         bool
-	back        bool // the look before had it not, but an earlier one
-	at          int  // the last look that had it
-	what        report.Finding
-	groups      []string
+	Finding // as it is shown, but for State and Of
+	key     findingKey
+	begin   int // the look in which it was first seen
+	now     bool
+	back    bool // the look before had it not, but an earlier one
+	at      int  // the last look that had it
 }
 
 // One fault is one finding, in whichever groups it shows: from look to look these may be others.
@@ -271,21 +268,22 @@ func (s *Service) addFindings(l Look) {
 		at := slices.IndexFunc(s.findings, func(f *finding) bool { return f.key == key })
 		if at < 0 {
 			at = len(s.findings)
-			s.findings = append(s.findings, &finding{key: key, first: l.At, begin: s.looks})
+			s.findings = append(s.findings, &finding{key: key, begin: s.looks, Finding: Finding{Code: rf.Code, Since: l.At}})
 		}
 		f := s.findings[at]
 		if f.now { // in another group; the first one is the weightiest
-			if len(in) > 0 && !slices.Contains(f.groups, in[0]) {
-				f.groups = append(f.groups, in[0])
+			if len(in) > 0 && !slices.Contains(f.Groups, in[0]) {
+				f.Groups = append(f.Groups, in[0])
 			}
 			continue
 		}
-		f.back = f.seen > 0 && f.at < s.looks-1
-		f.now, f.at, f.last, f.seen, f.what, f.groups = true, s.looks, l.At, f.seen+1, *rf, in
+		f.back = f.Seen > 0 && f.at < s.looks-1
+		f.now, f.at, f.Last, f.Seen = true, s.looks, l.At, f.Seen+1
+		f.Severity, f.Title, f.Fix, f.Site, f.Groups = rf.Severity, rf.Title, rf.Fix, rf.Site, in
 	}
-	s.findings = slices.DeleteFunc(s.findings, func(f *finding) bool { return !f.now && l.At.Sub(f.last) > keepGone })
+	s.findings = slices.DeleteFunc(s.findings, func(f *finding) bool { return !f.now && l.At.Sub(f.Last) > keepGone })
 	slices.SortStableFunc(s.findings, func(a, b *finding) int {
-		return cmp.Or(cmp.Compare(b2i(b.now), b2i(a.now)), cmp.Compare(severity(a), severity(b)), a.first.Compare(b.first))
+		return cmp.Or(cmp.Compare(b2i(b.now), b2i(a.now)), cmp.Compare(severity(a), severity(b)), a.Since.Compare(b.Since))
 	})
 	if len(s.findings) > maxFindings {
 		clear(s.findings[maxFindings:])
@@ -293,7 +291,7 @@ func (s *Service) addFindings(l Look) {
 	}
 }
 
-func severity(f *finding) int { return slices.Index(report.Severities(), f.what.Severity) }
+func severity(f *finding) int { return slices.Index(report.Severities(), f.Severity) }
 
 func b2i(b bool) int {
 	if b {
