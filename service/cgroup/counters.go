@@ -57,7 +57,7 @@ func (s *Sampler) Sample(st *Stat) error {
 	// the machine is overloaded.
 	for try := 0; try < 3; try++ {
 		*st = Stat{}
-		s.sampleLevels(st)
+		s.sampleOnce(st)
 		b := s.read(s.local)
 		if b == nil {
 			break
@@ -66,7 +66,7 @@ func (s *Sampler) Sample(st *Stat) error {
 		st.Local = local.Throttled
 		st.Has |= local.Has & HasLocal
 		var again Stat
-		s.sampleLevels(&again)
+		s.sampleOnce(&again)
 		if again.Throttled == st.Throttled && again.AncestorThrottled == st.AncestorThrottled {
 			break
 		}
@@ -83,8 +83,8 @@ func (s *Sampler) Sample(st *Stat) error {
 	return nil
 }
 
-// sampleLevels reads cpu.stat of the process's own group and of its ancestors.
-func (s *Sampler) sampleLevels(st *Stat) {
+// sampleOnce reads cpu.stat of the process's own group and of its ancestors.
+func (s *Sampler) sampleOnce(st *Stat) {
 	complete := !s.hidden
 	for i := range s.cpu {
 		c := &s.cpu[i]

@@ -50,8 +50,8 @@ type governor struct {
 	runs  bool
 	phase time.Duration // how long runs has been what it is
 
-	seen [2]usage  // in this phase and the one before, without their first seconds
-	saw  []float64 // CPU seconds per start, measured in the last cycles
+	phases   [2]usage  // this one and the one before, without their first seconds
+	measured []float64 // CPU seconds per start, in the last cycles
 }
 
 // usage is what the process used in an interval.
@@ -98,8 +98,8 @@ func (g *governor) decide(took time.Duration, starts float64, procs int, cpu tim
 	weight := min(1, took.Seconds()/5)
 	g.cost += (starts/took.Seconds()*g.startCost()/float64(max(procs, 1)) - g.cost) * weight
 	if g.phase += took; g.phase > settling && cpu >= 0 {
-		g.seen[0].cpu += cpu.Seconds()
-		g.seen[0].starts += starts
+		g.phases[0].cpu += cpu.Seconds()
+		g.phases[0].starts += starts
 	}
 	if g.cost > g.budget {
 		g.over += took
@@ -148,23 +148,23 @@ func (g *governor) change(runs bool) {
 	if !runs {
 		g.compare()
 	}
-	g.seen[1], g.seen[0] = g.seen[0], usage{}
+	g.phases[1], g.phases[0] = g.phases[0], usage{}
 	g.runs, g.phase = runs, 0
 }
 
 func (g *governor) compare() {
-	on, off := g.seen[0], g.seen[1]
+	on, off := g.phases[0], g.phases[1]
 	if on.starts < leastStarts || off.starts < leastStarts {
 		return
 	}
-	g.saw = append(g.saw, on.cpu/on.starts-off.cpu/off.starts)
-	if len(g.saw) > cycles {
-		g.saw = g.saw[1:]
+	g.measured = append(g.measured, on.cpu/on.starts-off.cpu/off.starts)
+	if len(g.measured) > cycles {
+		g.measured = g.measured[1:]
 	}
-	if len(g.saw) < cycles/2+1 {
+	if len(g.measured) < cycles/2+1 {
 		return
 	}
-	sorted := slices.Sorted(slices.Values(g.saw))
+	sorted := slices.Sorted(slices.Values(g.measured))
 	g.factor = min(max(sorted[len(sorted)/2]/(g.perStart*byteCost), 1./mostFactor), mostFactor)
 	g.how = costByCPU
 }

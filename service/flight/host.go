@@ -154,10 +154,7 @@ type hostLogger struct {
 }
 
 func newHostLogger(f *facts) *hostLogger {
-	cpu, err := cgroup.NewSampler(cgroup.Options{})
-	if err != nil {
-		cpu = nil
-	}
+	cpu, _ := cgroup.NewSampler(cgroup.Options{}) // nil where there is no cgroup to read
 	return hostLoggerOf(f, cpu, schedstat.New(openThreads))
 }
 

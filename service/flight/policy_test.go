@@ -336,8 +336,8 @@ func TestGovernorTakesTheMedian(t *testing.T) {
 	g := newGovernor(0.02, 10*time.Second)
 	cycle := func(cost float64) {
 		const starts = 1e4
-		g.seen[1] = usage{cpu: starts * 20e-6, starts: starts}
-		g.seen[0] = usage{cpu: starts * (20e-6 + cost*start), starts: starts}
+		g.phases[1] = usage{cpu: starts * 20e-6, starts: starts}
+		g.phases[0] = usage{cpu: starts * (20e-6 + cost*start), starts: starts}
 		g.compare()
 	}
 	for i, c := range []struct{ cost, want float64 }{
@@ -350,8 +350,8 @@ func TestGovernorTakesTheMedian(t *testing.T) {
 		}
 	}
 	before := g.factor
-	g.seen = [2]usage{{cpu: 1, starts: leastStarts - 1}, {cpu: 1, starts: leastStarts}}
-	if g.compare(); g.factor != before || len(g.saw) != cycles {
+	g.phases = [2]usage{{cpu: 1, starts: leastStarts - 1}, {cpu: 1, starts: leastStarts}}
+	if g.compare(); g.factor != before || len(g.measured) != cycles {
 		t.Errorf("a phase of few starts is compared: %+v", g)
 	}
 }

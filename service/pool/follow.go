@@ -66,7 +66,8 @@ func Follow(opts Options) (*Limiter, error) {
 		f.opts.Interval = time.Second
 	}
 	if f.opts.Read == nil {
-		own := &ownLimit{}
+		own := new(ownLimit)
+		own.open()
 		f.opts.Read, f.release = own.read, own.close
 	}
 	var err error
@@ -139,24 +140,19 @@ func (f *follower) close() {
 
 // ownLimit reads the limit of this process.
 type ownLimit struct {
-	sampler *cgroup.Sampler
-	tried   bool
+	sampler *cgroup.Sampler // nil where there is no cgroup to read
 	// last are the limits of which no file was missing: what cannot be read any
 	// more is not gone.
 	last cgroup.Tightest
 }
 
+func (o *ownLimit) open() { o.sampler, _ = cgroup.NewSampler(cgroup.Options{}) }
+
 func (o *ownLimit) read() (Limit, error) {
 	l := Limit{GOMAXPROCS: runtime.GOMAXPROCS(0)}
 	if o.sampler != nil && o.sampler.Moved() {
 		o.close()
-		o.tried = false
-	}
-	if !o.tried {
-		o.tried = true
-		if s, err := cgroup.NewSampler(cgroup.Options{}); err == nil {
-			o.sampler = s
-		}
+		o.open()
 	}
 	var b cgroup.Tightest
 	if o.sampler != nil && o.sampler.SampleLimits(&b) == nil && b.Unread == 0 {

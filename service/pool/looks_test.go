@@ -84,12 +84,13 @@ func TestFollowCloses(t *testing.T) {
 // TestOwnLimit: what is read of this process replaces what was known, unless it cannot be read.
 func TestOwnLimit(t *testing.T) {
 	known := cgroup.Tightest{Quota: 1e-3, Memory: 12345}
-	blind := &ownLimit{tried: true, last: known}
+	blind := &ownLimit{last: known}
 	l := must.Have(blind.read())(t)
 	if l.Quota != known.Quota || l.Memory != known.Memory || l.CPUs != known.Quota || l.GOMAXPROCS < 1 {
 		t.Errorf("%+v", l)
 	}
 	sees := &ownLimit{last: known}
+	sees.open()
 	defer sees.close()
 	l = must.Have(sees.read())(t)
 	if sees.sampler == nil {

@@ -182,12 +182,9 @@ func (o *Options) parent(s string) (out string, ok bool) {
 	return "", true
 }
 
-// File returns the name of a file in which a function is as a redacted trace has
+// File returns the name of a file, in which a function is, as a redacted trace has
 // it.
-func (o *Options) File(name, fn string) string { return o.file(name, fn) }
-
-// file hides the name of a file in which a function is.
-func (o *Options) file(name, fn string) string {
+func (o *Options) File(name, fn string) string {
 	if o.Files == Keep || name == "" {
 		return name
 	}

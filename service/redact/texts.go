@@ -231,7 +231,7 @@ func (t *texts) hidden(id uint64, text string) string {
 	}
 	const owner = asTask | asKey | asMessage
 	if u.role&owner == 0 && u.role&asFile != 0 {
-		return o.file(text, t.text[u.fn])
+		return o.File(text, t.text[u.fn])
 	}
 	// Of a text that is used as several things, or of which nobody knows what it
 	// is, the strictest mode counts.

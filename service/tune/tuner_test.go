@@ -61,6 +61,8 @@ func (f *fake) runtime() goRuntime {
 
 type recorder struct{ events []Event }
 
+func (r *recorder) add(e Event) { r.events = append(r.events, e) }
+
 func (r *recorder) last(k Knob) Event {
 	for i := len(r.events) - 1; i >= 0; i-- {
 		if r.events[i].Knob == k {
@@ -70,13 +72,25 @@ func (r *recorder) last(k Knob) Event {
 	return Event{}
 }
 
+// aRuntime is a fake or a simulated one.
+type aRuntime interface{ runtime() goRuntime }
+
+// still makes a tuner without a goroutine: the test looks.
+func still(r aRuntime, fsys fstest.MapFS, env environment, o Options) *Tuner {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Cgroup = cgroup.Options{FS: fsys}
+	t := newTuner(o, r.runtime(), env)
+	close(t.done)
+	return t
+}
+
+// start makes one that has looked once, and what it said.
 func start(f *fake, fsys fstest.MapFS, env environment, o Options) (*Tuner, *recorder) {
 	r := &recorder{}
-	o.OnEvent = func(e Event) { r.events = append(r.events, e) }
-	o.Logger = slog.New(slog.DiscardHandler)
-	o.Cgroup = cgroup.Options{FS: fsys}
-	t := newTuner(o, f.runtime(), env)
-	close(t.done) // no goroutine: the test looks
+	o.OnEvent = r.add
+	t := still(f, fsys, env, o)
 	t.look()
 	return t, r
 }
@@ -137,8 +151,13 @@ func TestSourceNamesTheAncestor(t *testing.T) {
 	}
 }
 
+// put writes a file of the group /pod or of one below it.
+func put(fsys fstest.MapFS, name, text string) {
+	fsys["sys/fs/cgroup/pod/"+name] = &fstest.MapFile{Data: []byte(text)}
+}
+
 func setQuota(fsys fstest.MapFS, app string) {
-	fsys["sys/fs/cgroup/pod/app/cpu.max"] = &fstest.MapFile{Data: []byte(app)}
+	put(fsys, "app/cpu.max", app)
 }
 
 func TestFollowsAChange(t *testing.T) {
@@ -234,9 +253,9 @@ func TestNothingToRead(t *testing.T) {
 
 // withMemory adds a memory limit to the group.
 func withMemory(fsys fstest.MapFS, limit, current string) fstest.MapFS {
-	fsys["sys/fs/cgroup/pod/app/memory.max"] = &fstest.MapFile{Data: []byte(limit)}
-	fsys["sys/fs/cgroup/pod/app/memory.current"] = &fstest.MapFile{Data: []byte(current)}
-	fsys["sys/fs/cgroup/pod/app/memory.stat"] = &fstest.MapFile{Data: []byte("inactive_file 0\n")}
+	put(fsys, "app/memory.max", limit)
+	put(fsys, "app/memory.current", current)
+	put(fsys, "app/memory.stat", "inactive_file 0\n")
 	return fsys
 }
 
@@ -269,9 +288,7 @@ func TestMemoryLimit(t *testing.T) {
 func TestLogsEveryEvent(t *testing.T) {
 	var buf bytes.Buffer
 	f := &fake{procs: 8}
-	o := Options{Procs: ModeApply, Logger: slog.New(slog.NewTextHandler(&buf, nil)), Cgroup: cgroup.Options{FS: machine("max 100000", "150000 100000")}, Memory: ModeOff, GC: ModeOff}
-	tuner := newTuner(o, f.runtime(), environment{})
-	close(tuner.done)
+	tuner := still(f, machine("max 100000", "150000 100000"), environment{}, Options{Procs: ModeApply, Logger: slog.New(slog.NewTextHandler(&buf, nil)), Memory: ModeOff, GC: ModeOff})
 	tuner.look()
 	tuner.Stop()
 	lines := strings.Split(strings.TrimSpace(buf.String()), "\n")
@@ -337,12 +354,9 @@ func TestStateInACallback(t *testing.T) {
 	f := &fake{procs: 8}
 	var tuner *Tuner
 	var got []int
-	tuner = newTuner(Options{
-		Procs: ModeApply, Memory: ModeOff, GC: ModeOff, Logger: slog.New(slog.DiscardHandler),
-		Cgroup:  cgroup.Options{FS: machine("max 100000", "150000 100000")},
-		OnEvent: func(Event) { got = append(got, tuner.State().GOMAXPROCS) },
-	}, f.runtime(), environment{})
-	close(tuner.done)
+	tuner = still(f, machine("max 100000", "150000 100000"), environment{}, Options{
+		Procs: ModeApply, Memory: ModeOff, GC: ModeOff, OnEvent: func(Event) { got = append(got, tuner.State().GOMAXPROCS) },
+	})
 	tuner.look()
 	tuner.Stop()
 	if !equal(got, []int{2, 8}) {
@@ -366,6 +380,11 @@ type simulated struct {
 	cycles      uint64
 	log         []string // what was set, in order
 	giving      func() int64
+}
+
+// simulate returns one without a limit.
+func simulate(live int64) *simulated {
+	return &simulated{fake: fake{procs: 8}, live: live, limit: noMemoryLimit, percent: 100}
 }
 
 func (s *simulated) goal() int64 {
@@ -402,13 +421,9 @@ func (s *simulated) runtime() goRuntime {
 // limit comes first and goes last.
 func TestALimitComesBeforeGOGC(t *testing.T) {
 	for _, mode := range []Mode{ModeObserve, ModeOff, ModeApply} {
-		s := &simulated{fake: fake{procs: 8}, live: 60 * mib, limit: noMemoryLimit, percent: 100}
+		s := simulate(60 * mib)
 		fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
-		var tuner *Tuner
-		events := &recorder{}
-		tuner = newTuner(Options{Procs: ModeOff, Memory: mode, GC: ModeApply, Logger: slog.New(slog.DiscardHandler),
-			Cgroup: cgroup.Options{FS: fsys}, OnEvent: func(e Event) { events.events = append(events.events, e) }}, s.runtime(), environment{})
-		close(tuner.done)
+		tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: mode, GC: ModeApply})
 		// Not even between the two steps of one look.
 		setGOGC, setMemory := tuner.runtime.setGOGC, tuner.runtime.setMemory
 		bounded := func() {
@@ -451,10 +466,9 @@ func TestALimitComesBeforeGOGC(t *testing.T) {
 
 // Where GOGC falls and the limit goes in one look, GOGC is first.
 func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
-	s := &simulated{fake: fake{procs: 8}, live: 60 * mib, limit: noMemoryLimit, percent: 100}
+	s := simulate(60 * mib)
 	fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
-	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeOff, GC: ModeApply, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
-	close(tuner.done)
+	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeOff, GC: ModeApply})
 	defer tuner.Stop()
 	for range 30 {
 		tuner.gcShare = 0.3
@@ -465,7 +479,7 @@ func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 	}
 	s.log = nil
 	// The container's limit goes away.
-	fsys["sys/fs/cgroup/pod/app/memory.max"] = &fstest.MapFile{Data: []byte("max\n")}
+	put(fsys, "app/memory.max", "max\n")
 	for range 3 {
 		tuner.look()
 	}
@@ -477,14 +491,13 @@ func TestGOGCFallsBeforeTheLimitGoes(t *testing.T) {
 // A limit rises when other memory was less for ten looks in a row, and falls at once: what
 // comes and goes each few seconds would move it all the time.
 func TestALimitRisesWhenSettled(t *testing.T) {
-	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+	s := simulate(10 * mib)
 	fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "")
 	other := func(n int64) {
-		fsys["sys/fs/cgroup/pod/app/memory.current"] = &fstest.MapFile{Data: fmt.Append(nil, n*mib+s.goal()+4*mib)}
+		put(fsys, "app/memory.current", fmt.Sprint(n*mib+s.goal()+4*mib))
 	}
 	other(500)
-	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
-	close(tuner.done)
+	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 	defer tuner.Stop()
 	tuner.look()
 	low := s.limit
@@ -549,9 +562,8 @@ func TestAlarmsAreFew(t *testing.T) {
 func TestGOGCStaysDownWithoutABound(t *testing.T) {
 	for limit, raised := range map[int64]bool{noMemoryLimit: false, 600 * mib: false, 512 * mib: false, 400 * mib: true} {
 		s := &simulated{fake: fake{procs: 8}, live: 60 * mib, limit: limit, percent: 100}
-		tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeApply, Logger: slog.New(slog.DiscardHandler),
-			Cgroup: cgroup.Options{FS: withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")}}, s.runtime(), environment{memory: "by hand"})
-		close(tuner.done)
+		fsys := withMemory(machine("max 100000", "max 100000"), "536870912\n", "1000\n")
+		tuner := still(s, fsys, environment{memory: "by hand"}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeApply})
 		for range 30 {
 			tuner.gcShare = 0.3
 			tuner.look()
@@ -596,11 +608,10 @@ func TestPageCacheIsNotOtherMemory(t *testing.T) {
 		"inactive_file 209715200\nactive_file 209715200\nslab_reclaimable 104857600\n": 921,
 		"inactive_file 0\nactive_file 0\nshmem 524288000\n":                            421,
 	} {
-		s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+		s := simulate(10 * mib)
 		fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "550502400\n") // 525 MiB, of which Go has 24
-		fsys["sys/fs/cgroup/pod/app/memory.stat"] = &fstest.MapFile{Data: []byte(stat)}
-		tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
-		close(tuner.done)
+		put(fsys, "app/memory.stat", stat)
+		tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 		tuner.look()
 		if got := s.limit / mib; got < want-1 || got > want+1 {
 			t.Errorf("%q: GOMEMLIMIT %d MiB, want %d", stat, got, want)
@@ -612,7 +623,7 @@ func TestPageCacheIsNotOtherMemory(t *testing.T) {
 // Memory that the heap gives back while the group's counters are read, or between
 // that and the next decision, is not memory of others.
 func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
-	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+	s := simulate(10 * mib)
 	readings := []int64{500 * mib}
 	s.giving = func() int64 {
 		n := readings[0]
@@ -622,9 +633,8 @@ func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
 		return n
 	}
 	fsys := withMemory(machine("max 100000", "max 100000"), "1073741824\n", "524288000\n") // 500 MiB
-	fsys["sys/fs/cgroup/pod/app/memory.stat"] = &fstest.MapFile{Data: []byte("inactive_file 0\n")}
-	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
-	close(tuner.done)
+	put(fsys, "app/memory.stat", "inactive_file 0\n")
+	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 	tuner.look()
 	readings = []int64{500 * mib, 100 * mib} // before the counters, and ever after
 	tuner.look()
@@ -637,13 +647,12 @@ func TestHeapGivenBackIsNotOtherMemory(t *testing.T) {
 
 // What siblings use of a limit of the parent is not free.
 func TestSiblingsUnderTheParentsLimit(t *testing.T) {
-	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+	s := simulate(10 * mib)
 	fsys := withMemory(machine("max 100000", "max 100000"), "max\n", "25165824\n")
-	fsys["sys/fs/cgroup/pod/memory.max"] = &fstest.MapFile{Data: []byte("1073741824\n")}
-	fsys["sys/fs/cgroup/pod/memory.current"] = &fstest.MapFile{Data: []byte("445644800\n")} // 425 MiB
-	fsys["sys/fs/cgroup/pod/memory.stat"] = &fstest.MapFile{Data: []byte("active_file 0\n")}
-	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
-	close(tuner.done)
+	put(fsys, "memory.max", "1073741824\n")
+	put(fsys, "memory.current", "445644800\n") // 425 MiB
+	put(fsys, "memory.stat", "active_file 0\n")
+	tuner := still(s, fsys, environment{}, Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff})
 	tuner.look()
 	if got := s.limit / mib; got < 519 || got > 521 {
 		t.Errorf("GOMEMLIMIT %d MiB, want 921 less the 401 of siblings", got)
@@ -656,11 +665,11 @@ func TestSiblingsUnderTheParentsLimit(t *testing.T) {
 
 // A limit that the program gives goes before the group's.
 func TestTheProgramsOwnMemoryLimit(t *testing.T) {
-	s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+	s := simulate(10 * mib)
 	limit, source := int64(400*mib), "the machine"
-	tuner := newTuner(Options{Procs: ModeOff, Memory: ModeApply, GC: ModeOff, MemoryReserve: 50 * mib, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fstest.MapFS{}},
-		MemoryLimit: func() (int64, string) { return limit, source }}, s.runtime(), environment{})
-	close(tuner.done)
+	tuner := still(s, fstest.MapFS{}, environment{}, Options{
+		Procs: ModeOff, Memory: ModeApply, GC: ModeOff, MemoryReserve: 50 * mib, MemoryLimit: func() (int64, string) { return limit, source },
+	})
 	tuner.look()
 	if st := tuner.State(); s.limit != 310*mib || st.MemoryLimit != limit || st.MemorySource != source {
 		t.Errorf("GOMEMLIMIT %s, state %+v", bytesText(s.limit), st)
@@ -772,15 +781,14 @@ func TestLimitsThatVanish(t *testing.T) {
 			clear(fsys)
 		},
 	} {
-		s := &simulated{fake: fake{procs: 8}, live: 10 * mib, limit: noMemoryLimit, percent: 100}
+		s := simulate(10 * mib)
 		whole := func() fstest.MapFS {
 			f := withMemory(machine("200000 100000", "max 100000"), "1073741824\n", "550502400\n") // 525 MiB, of which Go has 24
 			f[pod+"memory.max"] = &fstest.MapFile{Data: []byte("max\n")}
 			return f
 		}
 		fsys := whole()
-		tuner := newTuner(Options{Procs: ModeApply, Memory: ModeApply, GC: ModeOff, Logger: slog.New(slog.DiscardHandler), Cgroup: cgroup.Options{FS: fsys}}, s.runtime(), environment{})
-		close(tuner.done)
+		tuner := still(s, fsys, environment{}, Options{Procs: ModeApply, Memory: ModeApply, GC: ModeOff})
 		tuner.look()
 		limit := s.limit
 		if s.procs != 2 || limit > 430*mib {
