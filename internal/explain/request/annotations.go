@@ -190,7 +190,7 @@ func (f *Finder) around(begin, end tracefmt.StackID) bool {
 	first := tracefmt.FrameID(0)
 	for _, fr := range f.syms.Stack(end) {
 		frame := f.syms.Frame(fr)
-		if stdlib.Is(f.syms.String(frame.Func)) && !f.work.namer.owned(frame) {
+		if stdlib.Is(f.syms.String(frame.Func)) && !f.namer.owned(frame) {
 			continue
 		}
 		if first == 0 {
@@ -198,9 +198,9 @@ func (f *Finder) around(begin, end tracefmt.StackID) bool {
 		}
 		for _, of := range f.syms.Stack(begin) {
 			if f.syms.Frame(of).Func == frame.Func {
-				return f.work.namer.owned(frame)
+				return f.namer.owned(frame)
 			}
 		}
 	}
-	return first == 0 || f.work.namer.owned(f.syms.Frame(first))
+	return first == 0 || f.namer.owned(f.syms.Frame(first))
 }

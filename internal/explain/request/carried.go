@@ -1,7 +1,6 @@
 package request
 
 import (
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -21,7 +20,7 @@ func (j *jobs) mayCarry(f *Finder, start tracefmt.StackID) bool {
 	fn := f.syms.Frame(frames[0]).Func
 	c, ok := j.carriers[fn]
 	if !ok {
-		if stdlib.Is(f.syms.String(fn)) { // gRPC's machinery carries what is found otherwise
+		if f.namer.fn(fn).is(std) { // gRPC's machinery carries what is found otherwise
 			c = &carrier{by: make(map[uint64]bool)}
 		}
 		j.carriers[fn] = c
@@ -53,7 +52,7 @@ func (f *Finder) reads(g *timeline.Gen, id uint64, at int64) bool {
 	f.span = f.win.Spans(id, g.Base, at, f.span[:0])
 	for i := range f.span {
 		if s := &f.span[i]; s.State == timeline.Waiting && s.End <= at {
-			reads = f.syms.String(s.Reason) == "network"
+			reads = f.reason(s.Reason) == reasonNetwork
 		}
 	}
 	return reads

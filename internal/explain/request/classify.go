@@ -1,9 +1,6 @@
 package request
 
 import (
-	"strings"
-
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -21,161 +18,54 @@ const (
 	flagMessage                   // reads the beginning of the next message of a WebSocket
 )
 
-// Functions that tell requests apart. A function's class is found once.
-type fnClass uint8
-
-const (
-	fnOther fnClass = iota
-	fnServe
-	fnReadRequest
-	fnPeek
-	fnBackground
-	fnFinish
-	fnFlush
-	fnChunk
-	fnGRPCWorker
-	fnRuntime
-	fnRead    // reads from a connection
-	fnMessage // looks for the next message of a WebSocket
-	fnRest    // reads the rest of one
-)
-
-func classOf(fn string) fnClass {
-	switch fn {
-	case "net/http.(*conn).serve":
-		return fnServe
-	case "net/http.(*conn).readRequest":
-		return fnReadRequest
-	case "bufio.(*Reader).Peek":
-		return fnPeek
-	case "net/http.(*connReader).startBackgroundRead":
-		return fnBackground
-	case "net/http.(*response).finishRequest":
-		return fnFinish
-	case "bufio.(*Writer).Flush":
-		return fnFlush
-	case "google.golang.org/grpc.(*Server).serverWorker":
-		return fnGRPCWorker
-	case "internal/poll.(*FD).Read":
-		return fnRead
-	}
-	if strings.Contains(fn, "websocket") || strings.Contains(fn, "/ws") || strings.Contains(fn, "/gws.") {
-		if k := messageClass(fn); k != fnOther {
-			return k
-		}
-	}
-	switch {
-	case strings.HasPrefix(fn, "net/http.(*chunkWriter)."):
-		return fnChunk
-	case strings.HasPrefix(fn, "runtime."):
-		return fnRuntime
-	}
-	return fnOther
-}
-
-// messageClass tells which functions of libraries for WebSockets begin to read a
-// message, and which read what follows: gorilla/websocket and its forks,
-// coder/websocket (nhooyr.io/websocket), golang.org/x/net/websocket, gobwas/ws and
-// lxzan/gws.
-func messageClass(fn string) fnClass {
-	pkg := stdlib.Package(fn)
-	switch name := strings.TrimPrefix(fn, pkg+"."); {
-	case strings.Contains(pkg, "websocket"):
-		switch name {
-		case "(*Conn).NextReader", "(*Conn).reader", "hybiFrameReaderFactory.NewFrameReader":
-			return fnMessage
-		case "(*messageReader).Read", "(*msgReader).Read":
-			return fnRest
-		}
-	case strings.HasSuffix(pkg, "/ws") && name == "ReadHeader", strings.HasSuffix(pkg, "/wsutil") && name == "(*Reader).NextFrame", strings.HasSuffix(pkg, "/gws") && name == "(*frameHeader).Parse":
-		return fnMessage
-	case strings.HasSuffix(pkg, "/wsutil") && name == "(*Reader).Read":
-		return fnRest
-	}
-	return fnOther
-}
-
 // A Classifier gives stacks their flags.
-type Classifier struct {
-	syms  *tracefmt.Symbols
-	fns   []fnClass
-	tells []bool
-}
+type Classifier struct{ functions }
 
 // NewClassifier returns a classifier for stacks of syms.
-func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{syms: syms} }
-
-func (c *Classifier) class(f tracefmt.FrameID) fnClass {
-	fn := c.syms.Frame(f).Func
-	for int(fn) >= len(c.fns) {
-		name := c.syms.String(tracefmt.StringID(len(c.fns)))
-		c.fns, c.tells = append(c.fns, classOf(name)), append(c.tells, isRoot(name) || isMethod(name) || isObserver(name))
-	}
-	return c.fns[fn]
-}
+func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{functions{syms: syms}} }
 
 // Flags returns the flags of a stack.
 func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
-	frames := c.syms.Stack(id)
 	var flags uint8
-	above := fnOther // the class of the frame that this one called
-	chunk := false
-	runtimeOnly := true
-	read, message, rest := false, false, false
-	for _, f := range frames {
-		k := c.class(f)
-		if c.tells[c.syms.Frame(f).Func] {
+	var inner function // the one that was called
+	seen, runtimeOnly := trait(0), true
+	for _, frame := range c.syms.Stack(id) {
+		fn := *c.of(frame)
+		if fn.is(handlersRoot | methodGRPC | observer) {
 			flags |= timeline.FlagTelling
 		}
-		switch k {
-		case fnServe:
-			if above == fnPeek {
+		switch {
+		case fn.is(connection):
+			if inner.is(peeks) {
 				flags |= flagPeek
 			}
-		case fnReadRequest:
+		case fn.is(readsHeader):
 			flags |= flagHeader
-		case fnBackground:
+		case fn.is(entersHandler):
 			flags |= flagBody
-		case fnChunk:
-			chunk = true
-		case fnFinish:
+		case fn.is(finishes):
 			flags |= flagFinish
-			if above == fnFlush && !chunk {
+			if inner.is(flushes) && seen&writesChunk == 0 {
 				flags |= flagFlush
 			}
-		case fnGRPCWorker:
+		case fn.is(workerGRPC):
 			if runtimeOnly {
 				flags |= flagWorker
 			}
-		case fnRead:
-			read = true
-		case fnMessage:
-			message = true
-		case fnRest:
-			rest = true
 		}
-		if k != fnRuntime {
-			runtimeOnly = false
-		}
-		above = k
+		runtimeOnly = runtimeOnly && fn.is(inRuntime)
+		inner, seen = fn, seen|fn.traits
 	}
 	if flags&flagPeek != 0 {
 		flags &^= flagHeader
 	}
-	if read && message && !rest {
+	if awaitsMessage(seen) {
 		flags |= flagMessage
 	}
 	return flags
 }
 
-// streamKind tells goroutines that serve one stream by their start function.
-func streamKind(fn string) Kind {
-	switch {
-	case strings.Contains(fn, "http2") && (strings.HasSuffix(fn, "erverConn).runHandler") || strings.Contains(fn, "erverConn).runHandler.")):
-		return HTTP2
-	case strings.HasPrefix(fn, "google.golang.org/grpc.(*Server).serveStreams.func"),
-		strings.HasPrefix(fn, "google.golang.org/grpc.(*Server).handleStream"):
-		return GRPC
-	}
-	return 0
+// awaitsMessage reports whether a stack waits for the beginning of a message of a WebSocket, by the traits of its functions.
+func awaitsMessage(seen trait) bool {
+	return seen&(reads|nextMessage|restOfMessage) == reads|nextMessage
 }

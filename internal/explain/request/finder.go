@@ -21,6 +21,7 @@ type Finder struct {
 	syms     *tracefmt.Symbols
 	win      *timeline.Window
 	opts     Options
+	namer    *Namer
 	conns    map[uint64]*conn
 	streams  map[uint64]*stream
 	workers  map[uint64]*worker
@@ -30,8 +31,6 @@ type Finder struct {
 	marks    map[uint64]*marker
 	markKeys map[tracefmt.StringID]markKey
 	ids      *identities
-	starts   []Kind // by start function's stack: what it serves, 0 for nothing
-	known    []bool
 	reasons  [len(reasonTexts)]tracefmt.StringID
 	jobs     jobs
 	loops    loops
@@ -67,7 +66,7 @@ type Options struct {
 // appended before Add is called with it.
 func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Finder {
 	f := &Finder{
-		syms: syms, win: win, opts: opts,
+		syms: syms, win: win, opts: opts, namer: NewNamer(syms),
 		conns:    make(map[uint64]*conn),
 		streams:  make(map[uint64]*stream),
 		workers:  make(map[uint64]*worker),
@@ -77,7 +76,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 		marks:    make(map[uint64]*marker),
 		markKeys: make(map[tracefmt.StringID]markKey),
 		ids:      newIdentities(),
-		work:     newWork(syms),
+		work:     newWork(),
 		loops:    loops{clients: make(map[tracefmt.StackID]bool)},
 	}
 	if opts.Match != nil {
@@ -111,9 +110,7 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 	if f.funcs != nil {
 		f.funcs.add(f, g)
 	} else {
-		if f.work.findHome() {
-			f.loops.places = nil
-		}
+		f.findHome()
 		f.annotations(g)
 		f.http1(g)
 		f.births(g)
@@ -304,7 +301,7 @@ func (f *Finder) sinceBefore(end int64, seen map[uint64]bool) {
 		}
 		stack := f.span[len(f.span)-1].Stack
 		kind := f.handling(stack)
-		if kind == 0 || f.messages.reads(f, stack) {
+		if kind == 0 || f.stackInfo(stack).message {
 			return // a connection on which no message came
 		}
 		r := Request{Kind: kind, Start: f.first, End: end, G: id, Open: true, Cut: true}
@@ -323,30 +320,19 @@ func (f *Finder) handling(id tracefmt.StackID) Kind {
 	if len(frames) == 0 {
 		return 0
 	}
-	name := func(fr tracefmt.FrameID) string { return f.syms.String(f.syms.Frame(fr).Func) }
-	outer := name(frames[len(frames)-1])
-	if kind := streamKind(outer); kind != 0 {
-		return kind
+	outer := f.namer.of(frames[len(frames)-1])
+	if outer.is(connection|workerGRPC) && !slices.ContainsFunc(frames, func(fr tracefmt.FrameID) bool { return f.namer.of(fr).is(handlersRoot) }) {
+		return 0
 	}
-	switch classOf(outer) {
-	case fnServe:
-		if slices.ContainsFunc(frames, func(fr tracefmt.FrameID) bool { return name(fr) == "net/http.serverHandler.ServeHTTP" }) {
-			return HTTP1
-		}
-	case fnGRPCWorker:
-		if slices.ContainsFunc(frames, func(fr tracefmt.FrameID) bool { return name(fr) == "google.golang.org/grpc.(*Server).handleStream" }) {
-			return GRPC
-		}
-	}
-	return 0
+	return outer.serves()
 }
 
 // births follows goroutines that serve one stream each.
 func (f *Finder) births(g *timeline.Gen) {
 	f.newborn = f.newborn[:0]
-	f.born = g.Births(f.servesStream, f.born[:0])
+	f.born = g.Births(func(start tracefmt.StackID) bool { return f.stackInfo(start).stream != 0 }, f.born[:0])
 	for _, b := range f.born {
-		f.newborn = append(f.newborn, newborn{birth: b, kind: f.starts[b.Start]})
+		f.newborn = append(f.newborn, newborn{birth: b, kind: f.stackInfo(b.Start).stream})
 	}
 	// Most begin and end here. They are looked at at once, since they do not know of each other.
 	n := f.workersFor(len(f.newborn), streamsAtOnce)
@@ -483,20 +469,6 @@ func (f *Finder) lastWait(id uint64, t int64, spans []timeline.Span) (timeline.S
 		}
 		from, to = t-back, t
 	}
-}
-
-func (f *Finder) servesStream(start tracefmt.StackID) bool {
-	for int(start) >= len(f.starts) {
-		f.starts = append(f.starts, 0)
-		f.known = append(f.known, false)
-	}
-	if !f.known[start] {
-		f.known[start] = true
-		if frames := f.syms.Stack(start); len(frames) > 0 {
-			f.starts[start] = streamKind(f.syms.String(f.syms.Frame(frames[0]).Func))
-		}
-	}
-	return f.starts[start] != 0
 }
 
 // A worker serves one gRPC stream after the other.

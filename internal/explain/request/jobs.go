@@ -261,9 +261,6 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 	}
 }
 
-// testStart is the function that runs a test or a subtest.
-const testStart = "testing.tRunner"
-
 // works reports whether goroutines of an entry are workers, whose turns are the
 // unit, not their lives.
 func (e *entry) works() bool { return 2*e.workers > e.ended }
@@ -360,7 +357,7 @@ func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
 		if k.by != 0 {
 			e.origin = f.origin(Goroutine, f.syms.Frame(k.by).Func, fn)
 		}
-		e.tests = f.syms.String(fn) == testStart
+		e.tests = f.namer.fn(fn).is(test)
 		e.origin.own = true // also where a library does the work
 		j.entry[k] = e
 	}
@@ -386,13 +383,9 @@ func (j *jobs) eachOpen(visit func(*open, Request)) {
 // isJob reports whether goroutines of a start function are to be looked at:
 // those of the standard library and of servers' machinery are not.
 func (f *Finder) isJob(start tracefmt.StackID) bool {
-	frames := f.syms.Stack(start)
-	if len(frames) == 0 || f.servesStream(start) {
-		return false
-	}
-	switch f.stackInfo(start).role {
+	switch info := f.stackInfo(start); info.role {
 	case roleRuntime:
-		return f.jobs.mayCarry(f, start)
+		return info.root != 0 && f.jobs.mayCarry(f, start)
 	case roleServes:
 		return false
 	}

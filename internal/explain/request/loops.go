@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -47,15 +46,13 @@ type loops struct {
 
 // listens looks whether the process accepts connections for a protocol of its own: then data from the network may be what somebody
 // asks it for, and else it is the answer to what it asked.
-func (l *loops) listens(syms *tracefmt.Symbols) {
-	for ; l.scanned < syms.Stacks() && !l.accepts; l.scanned++ {
-		accepts, known := false, false
-		for _, fr := range syms.Stack(tracefmt.StackID(l.scanned)) {
-			fn := syms.String(syms.Frame(fr).Func)
-			accepts = accepts || strings.HasPrefix(fn, "net.(*") && strings.HasSuffix(fn, "Listener).Accept")
-			known = known || strings.HasPrefix(fn, "net/http.(*Server).") || strings.HasPrefix(fn, "google.golang.org/grpc.(*Server).")
+func (l *loops) listens(f *Finder) {
+	for ; l.scanned < f.syms.Stacks() && !l.accepts; l.scanned++ {
+		seen := trait(0)
+		for _, fr := range f.syms.Stack(tracefmt.StackID(l.scanned)) {
+			seen |= f.namer.of(fr).traits
 		}
-		l.accepts = accepts && !known
+		l.accepts = seen&(accepts|knownServer) == accepts
 	}
 }
 
@@ -148,32 +145,6 @@ const idleMost = 3
 // is a part of the work, not the pause between two turns.
 const deepSleep = 4
 
-// isAsking reports whether a function asks somebody for something and waits for
-// the answer.
-func isAsking(fn string) bool {
-	for _, p := range []string{
-		"net/http.", "database/sql.(*", "os/exec.(*Cmd).", "net.(*Resolver).", "net.(*Dialer).", "google.golang.org/grpc.(*ClientConn).Invoke",
-		"runtime.stopTheWorld", "runtime.gcStart", "runtime.gcMarkDone",
-	} {
-		if strings.HasPrefix(fn, p) {
-			return !strings.HasPrefix(fn, "net/http.(*Server).")
-		}
-	}
-	return false
-}
-
-// AsksForNext reports whether a library's function is asked for the next thing to
-// do, by its name: how long that takes is no latency.
-func AsksForNext(fn string) bool {
-	fn = fn[strings.LastIndexByte(fn, '.')+1:]
-	for _, p := range []string{"Poll", "Fetch", "Receive", "Recv", "Next", "Consume", "Accept", "Read", "Get", "Pop", "Dequeue", "Take"} {
-		if strings.HasPrefix(fn, p) {
-			return true
-		}
-	}
-	return false
-}
-
 // Clients returns whether a wait for the network is one for what a client of the process asks next, by a protocol of its own. What is returned
 // holds nothing else of the finder, and is not to be called beside Add.
 func (f *Finder) Clients() func(wait tracefmt.StackID) bool {
@@ -192,7 +163,7 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 	}
 	l.expected = 0
 	l.forget(g)
-	l.listens(f.syms)
+	l.listens(f)
 	ids := l.candidates(f, g)
 	l.look(f, g, ids)
 	for i := range ids {
@@ -587,10 +558,6 @@ func (r *root) chooseBusy() {
 	}
 }
 
-// isBenchmark reports whether a goroutine that was started with a function runs
-// a benchmark.
-func isBenchmark(start string) bool { return strings.HasPrefix(start, "testing.(*B).") }
-
 // A looping is what is known of the goroutine that is looked at.
 type looping struct {
 	path []tracefmt.FrameID // see loops.paths
@@ -629,7 +596,7 @@ func (l *loops) at(f *Finder, id tracefmt.StackID) *looping {
 		k++
 	}
 	x.of, x.frame = id, path[k]
-	if x.own != 0 && !f.work.namer.owned(f.syms.Frame(path[k])) {
+	if x.own != 0 && !f.namer.owned(f.syms.Frame(path[k])) {
 		x.frame = x.own
 	}
 	x.root = l.rootOf(f, f.syms.Frame(x.frame).Func, frames)
@@ -640,9 +607,9 @@ func (l *loops) at(f *Finder, id tracefmt.StackID) *looping {
 func (l *loops) rootOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameID) *root {
 	r, ok := l.roots[fn]
 	if !ok {
-		if !f.work.namer.fn(fn).std {
+		if !f.namer.fn(fn).is(std) {
 			r = &root{waits: make(map[tracefmt.StackID]*waitStat)}
-			r.bench = isBenchmark(f.syms.String(f.syms.Frame(frames[len(frames)-1]).Func))
+			r.bench = f.namer.of(frames[len(frames)-1]).is(benchmark)
 		}
 		l.roots[fn] = r
 	}
@@ -687,7 +654,7 @@ func (l *loops) path(f *Finder, c *candidate) {
 	l.paths[c.id] = path
 	for k := 0; k+1 < len(path); k++ {
 		fn, next := f.syms.Frame(path[k]).Func, f.syms.Frame(path[k+1]).Func
-		if f.work.namer.fn(next).std {
+		if f.namer.fn(next).is(std) {
 			break
 		}
 		if l.after[fn] == nil {

@@ -24,8 +24,6 @@ type messages struct {
 	// ordinary are goroutines of connections that read a WebSocket, and then went
 	// on with HTTP: the WebSocket is another one's, their handler's peer.
 	ordinary map[uint64]bool
-	class    *Classifier
-	stacks   []int8                                // by stack: 0 not known, 1 reads messages, -1 does not
 	names    map[tracefmt.FrameID]tracefmt.FrameID // by the caller of the library: what its messages are called by
 	spans    []timeline.Span
 	handled  map[tracefmt.FrameID]handled // by the caller of the library
@@ -55,23 +53,6 @@ const (
 	readIdle
 	readActive
 )
-
-// reads reports whether a stack waits for the beginning of a message.
-func (ms *messages) reads(f *Finder, id tracefmt.StackID) bool {
-	for int(id) >= len(ms.stacks) {
-		ms.stacks = append(ms.stacks, 0)
-	}
-	if ms.stacks[id] == 0 {
-		if ms.class == nil {
-			ms.class = NewClassifier(f.syms)
-		}
-		ms.stacks[id] = -1
-		if ms.class.Flags(id)&flagMessage != 0 {
-			ms.stacks[id] = 1
-		}
-	}
-	return ms.stacks[id] > 0
-}
 
 func (ms *messages) add(f *Finder, g *timeline.Gen) {
 	if ms.readers == nil {
@@ -136,7 +117,7 @@ func (ms *messages) follow(f *Finder, id uint64, r *reader) {
 			continue // what lies over a border of generations is seen with both
 		}
 		r.seen = s.Start + 1
-		switch message := ms.reads(f, s.Stack); {
+		switch message := f.stackInfo(s.Stack).message; {
 		case !message:
 			if r.read != 0 && s.State != timeline.Runnable {
 				if r.phase == readActive && r.caller != 0 {
@@ -230,15 +211,15 @@ func (f *Finder) QueuedMessages(name tracefmt.StringID) float64 {
 // service's own, if there is one.
 func (ms *messages) caller(f *Finder, stack tracefmt.StackID) tracefmt.FrameID {
 	frames := f.syms.Stack(stack)
-	at := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return ms.class.class(fr) == fnMessage })
+	at := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return f.namer.of(fr).is(nextMessage) })
 	outer := frames[at+1:]
-	if i := slices.IndexFunc(outer, func(fr tracefmt.FrameID) bool { return f.work.namer.owned(f.syms.Frame(fr)) }); i >= 0 {
+	if i := slices.IndexFunc(outer, func(fr tracefmt.FrameID) bool { return f.namer.owned(f.syms.Frame(fr)) }); i >= 0 {
 		return outer[i]
 	}
-	lib := library(f.syms.String(f.syms.Frame(frames[at]).Func))
+	lib := library(f.namer.of(frames[at]).name)
 	if i := slices.IndexFunc(outer, func(fr tracefmt.FrameID) bool {
-		fn := f.syms.Frame(fr).Func
-		return !f.work.namer.fn(fn).std && library(f.syms.String(fn)) != lib
+		fn := f.namer.of(fr)
+		return !fn.is(std) && library(fn.name) != lib
 	}); i >= 0 {
 		return outer[i]
 	}
@@ -258,12 +239,12 @@ func (ms *messages) vote(f *Finder, r *reader, votes map[tracefmt.FrameID]map[tr
 	frames = frames[max(slices.Index(frames, r.caller), 0):]
 	for i := range ms.spans {
 		s := &ms.spans[i]
-		if s.Stack == 0 || s.How == timeline.HowCreated || ms.reads(f, s.Stack) {
+		if s.Stack == 0 || s.How == timeline.HowCreated || f.stackInfo(s.Stack).message {
 			continue
 		}
 		for _, fr := range frames {
 			in := f.syms.Frame(fr)
-			if f.work.namer.owned(in) && slices.ContainsFunc(f.syms.Stack(s.Stack), func(o tracefmt.FrameID) bool { return f.syms.Frame(o).Func == in.Func }) {
+			if f.namer.owned(in) && slices.ContainsFunc(f.syms.Stack(s.Stack), func(o tracefmt.FrameID) bool { return f.syms.Frame(o).Func == in.Func }) {
 				votes[r.caller][fr]++
 				break
 			}

@@ -3,7 +3,6 @@ package request
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -67,7 +66,7 @@ func (s *starts) root(f *Finder) *startSum {
 			continue
 		}
 		info := f.stackInfo(sp.Stack)
-		if info.role == roleServes || isRecording(f.syms.String(info.root)) {
+		if info.role == roleServes || f.namer.fn(info.root).is(recorder) {
 			return nil
 		}
 		if info.own != 0 {
@@ -90,12 +89,6 @@ func (s *starts) root(f *Finder) *startSum {
 	return sum
 }
 
-// isRecording reports whether a goroutine that was started with a function
-// records the trace.
-func isRecording(fn string) bool {
-	return strings.HasPrefix(fn, "runtime/trace.") || strings.HasPrefix(fn, "runtime/pprof.")
-}
-
 // see adds a span.
 func (sum *startSum) see(f *Finder, sp *timeline.Span) {
 	switch {
@@ -112,7 +105,7 @@ func (sum *startSum) see(f *Finder, sp *timeline.Span) {
 	inner, below := tracefmt.FrameID(0), false
 	for k := len(frames) - 1; k >= 0; k-- {
 		fr := f.syms.Frame(frames[k])
-		if below && f.work.namer.owned(fr) {
+		if below && f.namer.owned(fr) {
 			inner = frames[k]
 			break
 		}

@@ -3,7 +3,6 @@ package request
 import (
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -225,17 +224,15 @@ func (l *loops) waitPlace(f *Finder, id tracefmt.StackID) *waitPlace {
 
 func (l *loops) placeOf(f *Finder, id tracefmt.StackID) waitPlace {
 	p := waitPlace{known: true, bare: l.bareOf(f, id), call: -1, own: -1}
-	n := f.work.namer
+	n := f.namer
 	frames := f.syms.Stack(id)
-	own, called := false, tracefmt.StringID(0)
+	own, called := false, new(function)
 	for i, fr := range frames {
-		frame := f.syms.Frame(fr)
-		name := f.syms.String(frame.Func)
-		if !strings.HasPrefix(name, "runtime.") {
+		fn, owned := n.of(fr), n.owned(f.syms.Frame(fr))
+		if !fn.is(inRuntime) {
 			p.depth++
 		}
-		owned, std := n.owned(frame), n.fn(frame.Func).std
-		if p.call < 0 && !std {
+		if p.call < 0 && !fn.is(std) {
 			p.call, p.callOwned = i, owned
 		}
 		if owned {
@@ -248,18 +245,18 @@ func (l *loops) placeOf(f *Finder, id tracefmt.StackID) waitPlace {
 		if own {
 			continue // what it calls is further in
 		}
-		p.asks = p.asks || isAsking(name)
-		p.library = p.library || !std
-		p.writes = p.writes || strings.HasPrefix(name, "net.(*") && strings.HasSuffix(name, ").Write")
-		called = frame.Func
+		p.asks = p.asks || fn.is(asks)
+		p.library = p.library || !fn.is(std)
+		p.writes = p.writes || fn.is(writes)
+		called = fn
 	}
-	p.delays = own && p.library && !AsksForNext(f.syms.String(called))
+	p.delays = own && p.library && !AsksForNext(called.name)
 	if len(frames) > 0 {
-		p.lock = stdlib.IsMutex(f.syms.String(f.syms.Frame(frames[0]).Func))
+		p.lock = stdlib.IsMutex(n.of(frames[0]).name)
 		// Where a library's loop calls the service, what that does is work.
-		outer := f.syms.Frame(frames[len(frames)-1])
+		outer := frames[len(frames)-1]
 		p.pauses = own && p.around == 1 && !p.library
-		p.called = own && !n.owned(outer) && !n.fn(outer.Func).std
+		p.called = own && !n.owned(f.syms.Frame(outer)) && !n.of(outer).is(std)
 		p.sleeps = p.called || p.around >= deepSleep
 	}
 	return p
@@ -268,7 +265,7 @@ func (l *loops) placeOf(f *Finder, id tracefmt.StackID) waitPlace {
 // bareOf finds what waitPlace.bare is.
 func (l *loops) bareOf(f *Finder, id tracefmt.StackID) tracefmt.StackID {
 	frames := f.syms.Stack(id)
-	for len(frames) > 1 && strings.HasPrefix(f.syms.String(f.syms.Frame(frames[0]).Func), "runtime.") {
+	for len(frames) > 1 && f.namer.of(frames[0]).is(inRuntime) {
 		frames = frames[1:]
 	}
 	key := make([]byte, 0, 8*len(frames))

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -68,7 +66,6 @@ const (
 
 // work holds all goroutines that no protocol claims.
 type work struct {
-	namer   *Namer
 	origins map[originKey]*origin
 	names   map[originKey]*origin // of groups that are called otherwise
 	stacks  []stackInfo           // by stack
@@ -110,17 +107,16 @@ func (f *Finder) annotatedAt(g uint64, t int64) bool {
 	return false
 }
 
-func newWork(syms *tracefmt.Symbols) work {
-	return work{namer: NewNamer(syms), origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]fnRole), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
+func newWork() work {
+	return work{origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]fnRole), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
 }
 
 // findHome looks for what is the service's own, as far as that is not known.
-func (w *work) findHome() (found bool) {
-	home := w.namer.home
-	if w.namer.FindHome(); w.namer.home != home {
-		w.stacks = nil // what is the service's own was not known
+func (f *Finder) findHome() {
+	home := f.namer.home
+	if f.namer.FindHome(); f.namer.home != home {
+		f.work.stacks, f.loops.places = nil, nil
 	}
-	return w.namer.home != home
 }
 
 // addWork looks for jobs and loops in the window's last generation.
@@ -168,8 +164,11 @@ type stackInfo struct {
 	caller tracefmt.FrameID
 	// next says that this one asks a library for the next thing to do.
 	next bool
-	// root is the function that the goroutine was started with.
-	root tracefmt.StringID
+	// root is the function that the goroutine was started with, stream the kind of the one stream that it serves then, 0 for none.
+	root   tracefmt.StringID
+	stream Kind
+	// message says that it waits for the beginning of a message of a WebSocket.
+	message bool
 	// acting is the innermost function that is not the standard library's.
 	acting tracefmt.StringID
 }
@@ -188,48 +187,37 @@ func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
 	if len(frames) == 0 {
 		return s
 	}
-	called := ""
+	called, seen := new(function), trait(0)
 	for _, fr := range frames { // from the innermost call outwards
-		if fn := f.syms.Frame(fr).Func; s.acting == 0 && !w.namer.fn(fn).std {
-			s.acting = fn
+		fn := f.namer.of(fr)
+		if s.acting == 0 && !fn.is(std) {
+			s.acting = f.syms.Frame(fr).Func
 		}
-		if w.namer.owned(f.syms.Frame(fr)) {
+		if f.namer.owned(f.syms.Frame(fr)) {
 			if s.own == 0 {
-				s.caller, s.next = fr, called != "" && !stdlib.Is(called) && AsksForNext(called)
+				s.caller, s.next = fr, called.name != "" && !called.is(std) && AsksForNext(called.name)
 			}
 			s.own = fr
 		}
 		if s.own == 0 {
-			called = f.syms.String(f.syms.Frame(fr).Func)
+			called = fn
 		}
+		seen |= fn.traits
 	}
+	s.message = awaitsMessage(seen)
 	s.root = f.syms.Frame(frames[len(frames)-1]).Func
-	s.role = startRole(f.syms.String(s.root))
-	return s
-}
-
-// startRole returns what a goroutine is that was started with a function.
-func startRole(fn string) fnRole {
-	switch {
-	case streamKind(fn) != 0, classOf(fn) == fnServe, classOf(fn) == fnGRPCWorker:
-		return roleServes
-	case strings.HasPrefix(fn, "sync.(*WaitGroup).Go."):
-		return roleFree // it runs what it is given
-	case isBenchmark(fn), fn == testStart:
-		return roleFree
-	case stdlib.Is(fn), isMachinery(fn), strings.HasPrefix(fn, "github.com/whylate/whylate/service"):
-		return roleRuntime
+	start := f.namer.fn(s.root)
+	switch s.role = roleFree; {
+	case start.serves() != 0:
+		s.role = roleServes
+	case start.is(anybodys):
+	case start.is(std | machinery):
+		s.role = roleRuntime
 	}
-	return roleFree
-}
-
-// Serves reports whether goroutines that are started with a function are a server's: what they do is for its requests.
-func Serves(fn string) bool { return startRole(fn) == roleServes }
-
-// isMachinery reports whether a function is of a library that carries requests
-// which are found otherwise.
-func isMachinery(fn string) bool {
-	return strings.HasPrefix(fn, "google.golang.org/grpc.") || strings.HasPrefix(fn, "google.golang.org/grpc/") || strings.HasPrefix(fn, "golang.org/x/net/")
+	if start.is(streamHTTP2 | streamGRPC) {
+		s.stream = start.serves()
+	}
+	return s
 }
 
 // role returns what a goroutine is; start is its start function's stack, if it
@@ -473,7 +461,7 @@ func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey
 				sum, rest = c.begun(serves) // nor does what functions begin that begin each other: it is what the first of them are
 			}
 			switch {
-			case o.kind == Loop && isBenchmark(f.syms.String(o.root)) && o.own:
+			case o.kind == Loop && f.namer.fn(o.root).is(benchmark) && o.own:
 				// Its iterations are what the benchmark measures, whoever does the work.
 				out[k] = Independent
 			case o.kind == Loop && 2*hands[o.root] >= o.total && took[o.root] >= 3*o.ns:
