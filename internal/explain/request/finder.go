@@ -31,6 +31,8 @@ type Finder struct {
 	marks    map[uint64]*marker
 	markKeys map[tracefmt.StringID]markKey
 	ids      *identities
+	stacks   []stackInfo
+	byBare   map[string]tracefmt.StackID // see bare
 	reasons  [len(reasonTexts)]tracefmt.StringID
 	jobs     jobs
 	loops    loops
@@ -76,6 +78,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 		marks:    make(map[uint64]*marker),
 		markKeys: make(map[tracefmt.StringID]markKey),
 		ids:      newIdentities(),
+		byBare:   make(map[string]tracefmt.StackID),
 		work:     newWork(),
 		loops:    loops{clients: make(map[tracefmt.StackID]bool)},
 	}

@@ -49,6 +49,7 @@ const (
 	observer     // serves somebody who looks at the process
 
 	// Of a wait.
+	mutex       // of a Mutex
 	accepts     // connections
 	reads       // from a connection
 	writes      // to a connection
@@ -175,6 +176,9 @@ func functionOf(name string) function {
 	}
 	if stdlib.Is(name) {
 		f.traits |= std
+	}
+	if stdlib.IsMutex(name) {
+		f.traits |= mutex
 	}
 	if stdlib.PassesOn(name) {
 		f.traits |= passesOn

@@ -292,7 +292,7 @@ func (f *Finder) asked(wait tracefmt.StackID) bool {
 	if wait == 0 {
 		return false
 	}
-	p := f.loops.waitPlace(f, wait)
+	p := f.stackInfo(wait)
 	return p.asks || p.library
 }
 

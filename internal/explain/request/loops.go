@@ -30,8 +30,6 @@ type loops struct {
 	groups   map[uint64]*origin
 	ids      []candidate
 	visitors []*visitor
-	places   []waitPlace // by stack
-	byBare   map[string]tracefmt.StackID
 	now      looping
 	outer    []tracefmt.FrameID // scratch
 	spans    []timeline.Span    // scratch
@@ -90,7 +88,7 @@ type waitStat struct {
 	served bool
 	asks   bool // others, where a library's loop calls the service
 	rank   int
-	around int // see waitPlace
+	around int // see stackInfo
 	depth  int
 }
 
@@ -107,7 +105,7 @@ type turn struct {
 // idleRank orders the waits in which a worker may wait for work; a worker
 // sleeps or waits for a lock while it works, and for what it asks others for.
 func (l *loops) idleRank(f *Finder, v *visit) (rank int, delays bool) {
-	p := l.waitPlace(f, v.stack)
+	p := f.stackInfo(v.stack)
 	if p.asks {
 		return 0, false
 	}
@@ -140,10 +138,6 @@ func (l *loops) idleRank(f *Finder, v *visit) (rank int, delays bool) {
 
 // idleMost is the rank of waits in which nearly every worker waits for work.
 const idleMost = 3
-
-// deepSleep is how many functions of the service's own lie around a sleep that
-// is a part of the work, not the pause between two turns.
-const deepSleep = 4
 
 // Clients returns whether a wait for the network is one for what a client of the process asks next, by a protocol of its own. What is returned
 // holds nothing else of the finder, and is not to be called beside Add.
@@ -261,18 +255,18 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		if r == nil || v.state == timeline.Syscall && !r.bench {
 			continue
 		}
-		p := l.waitPlace(f, v.stack)
-		c.loops = c.loops || r.idle == 0 || r.idle == p.bare
-		if r.idle == p.bare {
+		p, bare := f.stackInfo(v.stack), f.bare(v.stack)
+		c.loops = c.loops || r.idle == 0 || r.idle == bare
+		if r.idle == bare {
 			l.expected++
 		}
 		if r.idle != 0 && r.rests == nil {
 			continue
 		}
-		w := r.waits[p.bare]
+		w := r.waits[bare]
 		if w == nil {
 			w = &waitStat{around: p.around, depth: p.depth, asks: p.asks && p.called}
-			r.waits[p.bare] = w
+			r.waits[bare] = w
 		}
 		if w.rank == 0 { // of one that had begun before the trace the reason is not known
 			w.rank, w.delays = l.idleRank(f, v)
@@ -284,7 +278,7 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		if v.waker == 0 && v.reason != reasonNetwork {
 			w.timer++
 		}
-		if b, ok := g.BirthOf(v.waker); ok && b.By == c.id && !f.stackInfo(v.stack).next {
+		if b, ok := g.BirthOf(v.waker); ok && b.By == c.id && !p.next {
 			w.own++
 		}
 		if last != r {
@@ -294,7 +288,7 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 		w.count++
 		w.total += v.end - max(v.start, g.Base)
 		if r.idle != 0 { // a busy one's first rest may come late
-			r.rests[p.bare] = w.rests()
+			r.rests[bare] = w.rests()
 		}
 	}
 }
@@ -322,7 +316,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 		if !idle {
 			switch {
 			case t == nil || t.start == 0 || v.start < t.start:
-			case r != nil && r.busy && v.state == timeline.Waiting && r.rests[l.waitPlace(f, v.stack).bare]:
+			case r != nil && r.busy && v.state == timeline.Waiting && r.rests[f.bare(v.stack)]:
 				if o == nil {
 					o = l.origin(f, g, id, t.from)
 				}
@@ -361,7 +355,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 		}
 		if t.start != 0 {
 			l.end(f, id, t, v.start, v.stack, r, o)
-			if r.busy && l.waitPlace(f, v.stack).called {
+			if r.busy && f.stackInfo(v.stack).called {
 				next++
 			}
 		}
@@ -413,7 +407,7 @@ func (l *loops) end(f *Finder, id uint64, t *turn, at int64, entry tracefmt.Stac
 	}
 	t.count++
 	frame := l.rootFrame(f, entry)
-	if t.own != 0 && l.waitPlace(f, entry).own < 0 { // a library's loop calls what it has been given, another function each time
+	if t.own != 0 && f.stackInfo(entry).own == 0 { // a library's loop calls what it has been given, another function each time
 		if of := f.origin(Loop, f.syms.Frame(t.own).Func, f.stackInfo(entry).root); of != o {
 			if of.own = true; t.begin.end == t.start {
 				l.begun(f, of, &t.begin)
@@ -432,7 +426,7 @@ func (l *loops) idle(f *Finder, v *visit) (*root, bool) {
 		return nil, false
 	}
 	r := l.root(f, v.stack)
-	return r, r != nil && r.idle == l.waitPlace(f, v.stack).bare && (v.state == timeline.Waiting || r.bench)
+	return r, r != nil && r.idle == f.bare(v.stack) && (v.state == timeline.Waiting || r.bench)
 }
 
 // begun notes the waker of an idle wait.

@@ -62,7 +62,7 @@ func (in *inner) see(l *loops, f *Finder, v *visit) {
 	}
 	switch v.state {
 	case timeline.Syscall:
-		in.wrote = in.wrote || l.waitPlace(f, v.stack).writes
+		in.wrote = in.wrote || f.stackInfo(v.stack).writes
 	case timeline.Running:
 		if in.again {
 			in.waits[len(in.waits)-1].ran = v.start
@@ -73,7 +73,7 @@ func (in *inner) see(l *loops, f *Finder, v *visit) {
 		case reasonOther, reasonSync:
 			return // it may, or may not, have to wait there
 		}
-		wait := l.waitPlace(f, v.stack).bare
+		wait := f.bare(v.stack)
 		if n := len(in.waits); n > 0 && in.waits[n-1].start == v.start {
 			return // seen with the generation before
 		}
@@ -94,7 +94,7 @@ func (l *loops) outside(f *Finder, idle, id tracefmt.StackID) bool {
 	if id == idle {
 		return false
 	}
-	p := l.waitPlace(f, idle)
+	p := f.stackInfo(idle)
 	wait, stack, at := f.syms.Stack(idle), f.syms.Stack(id), p.call
 	if at < 0 || len(stack) < len(wait)-at {
 		return true
@@ -245,7 +245,7 @@ func appendID(key []byte, id uint32) []byte { return binary.LittleEndian.AppendU
 // together reports whether the first n waits of a turn have their innermost common
 // caller in the function that waits for work.
 func (l *loops) together(f *Finder, t *turned, n int) bool {
-	wait, at := f.syms.Stack(t.idle), l.waitPlace(f, t.idle).own
+	wait, at := f.syms.Stack(t.idle), f.stackInfo(t.idle).at
 	if at < 0 {
 		return false
 	}

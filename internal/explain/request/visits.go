@@ -4,7 +4,6 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -182,102 +181,4 @@ func (f *Finder) reason(id tracefmt.StringID) reason {
 		}
 	}
 	return reasonOther
-}
-
-// A waitPlace is what a stack says about a wait at it.
-type waitPlace struct {
-	known bool
-	// bare is a stack that stands for all that differ from this one in the
-	// runtime's own frames alone: those of a goroutine that waited when the trace
-	// began show more of these.
-	bare  tracefmt.StackID
-	depth int // frames that are not the runtime's
-	// around is how many of the service's own functions lie around the wait: the fewer, the nearer is it to the loop.
-	around int
-	// call is the frame of the call in which it waits, the innermost that is not the standard library's, -1 for none;
-	// callOwned says that this is the service's own.
-	call      int
-	callOwned bool
-	own       int  // the innermost frame of the service's own, -1 for none
-	asks      bool // somebody is asked for something
-	writes    bool // to a connection
-	library   bool // that lets it wait, called by the service
-	delays    bool // and is not asked for the next thing to do
-	lock      bool // a Mutex
-	called    bool // by a library's loop
-	// sleeps says that a sleep here is no pause between two turns.
-	sleeps bool
-	pauses bool // and that it is the loop's own
-}
-
-// waitPlace returns what a stack says about waits. It is valid until the next call.
-func (l *loops) waitPlace(f *Finder, id tracefmt.StackID) *waitPlace {
-	if int(id) >= len(l.places) {
-		l.places = append(l.places, make([]waitPlace, max(int(id)+1, f.syms.Stacks())-len(l.places))...)
-	}
-	p := &l.places[id]
-	if !p.known {
-		*p = l.placeOf(f, id)
-	}
-	return p
-}
-
-func (l *loops) placeOf(f *Finder, id tracefmt.StackID) waitPlace {
-	p := waitPlace{known: true, bare: l.bareOf(f, id), call: -1, own: -1}
-	n := f.namer
-	frames := f.syms.Stack(id)
-	own, called := false, new(function)
-	for i, fr := range frames {
-		fn, owned := n.of(fr), n.owned(f.syms.Frame(fr))
-		if !fn.is(inRuntime) {
-			p.depth++
-		}
-		if p.call < 0 && !fn.is(std) {
-			p.call, p.callOwned = i, owned
-		}
-		if owned {
-			if !own {
-				p.own = i
-			}
-			own = true
-			p.around++
-		}
-		if own {
-			continue // what it calls is further in
-		}
-		p.asks = p.asks || fn.is(asks)
-		p.library = p.library || !fn.is(std)
-		p.writes = p.writes || fn.is(writes)
-		called = fn
-	}
-	p.delays = own && p.library && !AsksForNext(called.name)
-	if len(frames) > 0 {
-		p.lock = stdlib.IsMutex(n.of(frames[0]).name)
-		// Where a library's loop calls the service, what that does is work.
-		outer := frames[len(frames)-1]
-		p.pauses = own && p.around == 1 && !p.library
-		p.called = own && !n.owned(f.syms.Frame(outer)) && !n.of(outer).is(std)
-		p.sleeps = p.called || p.around >= deepSleep
-	}
-	return p
-}
-
-// bareOf finds what waitPlace.bare is.
-func (l *loops) bareOf(f *Finder, id tracefmt.StackID) tracefmt.StackID {
-	frames := f.syms.Stack(id)
-	for len(frames) > 1 && f.namer.of(frames[0]).is(inRuntime) {
-		frames = frames[1:]
-	}
-	key := make([]byte, 0, 8*len(frames))
-	for _, fr := range frames {
-		frame := f.syms.Frame(fr)
-		key = appendID(appendID(key, uint32(frame.Func)), frame.Line)
-	}
-	if l.byBare == nil {
-		l.byBare = make(map[string]tracefmt.StackID)
-	}
-	if _, ok := l.byBare[string(key)]; !ok {
-		l.byBare[string(key)] = id
-	}
-	return l.byBare[string(key)]
 }

@@ -68,8 +68,7 @@ const (
 type work struct {
 	origins map[originKey]*origin
 	names   map[originKey]*origin // of groups that are called otherwise
-	stacks  []stackInfo           // by stack
-	classes map[uint64]fnRole     // of goroutines that are older than the generation
+	classes map[uint64]role       // of goroutines that are older than the generation
 	// annotated are goroutines on which a task, a region or a mark ended: what
 	// they do is told by those.
 	annotated map[uint64]bool
@@ -108,15 +107,7 @@ func (f *Finder) annotatedAt(g uint64, t int64) bool {
 }
 
 func newWork() work {
-	return work{origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]fnRole), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
-}
-
-// findHome looks for what is the service's own, as far as that is not known.
-func (f *Finder) findHome() {
-	home := f.namer.home
-	if f.namer.FindHome(); f.namer.home != home {
-		f.work.stacks, f.loops.places = nil, nil
-	}
+	return work{origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]role), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
 }
 
 // addWork looks for jobs and loops in the window's last generation.
@@ -146,83 +137,9 @@ type originKey struct {
 	name tracefmt.StringID
 }
 
-// fnRole is what a goroutine is by the function that it was started with.
-type fnRole uint8
-
-const (
-	roleUnknown fnRole = iota
-	roleServes         // a connection's or stream's goroutine: its requests are found otherwise
-	roleRuntime        // of the standard library, or of gRPC's and HTTP/2's machinery
-	roleFree           // anybody's
-)
-
-// stackInfo holds what a stack says about its goroutine.
-type stackInfo struct {
-	role fnRole
-	own  tracefmt.FrameID // the outermost frame of the service's own code, 0 for none
-	// caller is the innermost frame of it.
-	caller tracefmt.FrameID
-	// next says that this one asks a library for the next thing to do.
-	next bool
-	// root is the function that the goroutine was started with, stream the kind of the one stream that it serves then, 0 for none.
-	root   tracefmt.StringID
-	stream Kind
-	// message says that it waits for the beginning of a message of a WebSocket.
-	message bool
-	// acting is the innermost function that is not the standard library's.
-	acting tracefmt.StringID
-}
-
-func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
-	w := &f.work
-	for int(id) >= len(w.stacks) {
-		w.stacks = append(w.stacks, stackInfo{})
-	}
-	s := &w.stacks[id]
-	if s.role != roleUnknown {
-		return s
-	}
-	s.role = roleRuntime
-	frames := f.syms.Stack(id)
-	if len(frames) == 0 {
-		return s
-	}
-	called, seen := new(function), trait(0)
-	for _, fr := range frames { // from the innermost call outwards
-		fn := f.namer.of(fr)
-		if s.acting == 0 && !fn.is(std) {
-			s.acting = f.syms.Frame(fr).Func
-		}
-		if f.namer.owned(f.syms.Frame(fr)) {
-			if s.own == 0 {
-				s.caller, s.next = fr, called.name != "" && !called.is(std) && AsksForNext(called.name)
-			}
-			s.own = fr
-		}
-		if s.own == 0 {
-			called = fn
-		}
-		seen |= fn.traits
-	}
-	s.message = awaitsMessage(seen)
-	s.root = f.syms.Frame(frames[len(frames)-1]).Func
-	start := f.namer.fn(s.root)
-	switch s.role = roleFree; {
-	case start.serves() != 0:
-		s.role = roleServes
-	case start.is(anybodys):
-	case start.is(std | machinery):
-		s.role = roleRuntime
-	}
-	if start.is(streamHTTP2 | streamGRPC) {
-		s.stream = start.serves()
-	}
-	return s
-}
-
 // role returns what a goroutine is; start is its start function's stack, if it
 // was created in the generation.
-func (f *Finder) role(g *timeline.Gen, id uint64, start tracefmt.StackID) fnRole {
+func (f *Finder) role(g *timeline.Gen, id uint64, start tracefmt.StackID) role {
 	if start != 0 {
 		return f.stackInfo(start).role
 	}
@@ -251,11 +168,10 @@ func (f *Finder) origin(kind Kind, name, root tracefmt.StringID) *origin {
 
 // begun notes the beginner of a turn or a job: a goroutine with this stack.
 func (o *origin) begun(f *Finder, by uint64, stack tracefmt.StackID) {
-	switch s := f.stackInfo(stack); {
-	case s.role == roleServes || f.conns[by] != nil || f.streams[by] != nil || f.workers[by] != nil || f.messages.readers[by] != nil:
+	if f.servesNow(by, stack) {
 		o.serving++
-	case s.root != 0:
-		o.by[s.root]++
+	} else if root := f.stackInfo(stack).root; root != 0 {
+		o.by[root]++
 	}
 }
 
