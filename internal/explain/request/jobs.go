@@ -205,7 +205,7 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 		if f.messages.readers[id] != nil {
 			e.workers++
 		}
-		if turn := f.loops.turns[id]; turn != nil && turn.count >= scale.Few {
+		if turn := f.loops.turn(id); turn != nil && turn.count >= scale.Few {
 			e.workers++
 		}
 		r := Request{Kind: Goroutine, Start: l.open.start, End: t, G: id, Entry: l.start, Root: own}
@@ -239,7 +239,7 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 			continue
 		}
 		for _, r := range e.held {
-			if f.loops.turns[r.G] != nil {
+			if f.loops.turn(r.G) != nil {
 				dropped[r.G] = true
 			}
 		}

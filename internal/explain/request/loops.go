@@ -16,21 +16,14 @@ import (
 type loops struct {
 	clients map[tracefmt.StackID]bool // waits for what a client asks next
 	roots   map[tracefmt.StringID]*root
-	// Under which functions goroutines wait: what all wait stacks of one have
-	// in common, outermost first; and, by function, which functions follow it
-	// there. One that is followed by several only launches goroutines, as
-	// errgroup.Group.Go does: the loop is what it calls.
-	paths map[uint64][]tracefmt.FrameID
-	after map[tracefmt.StringID]map[tracefmt.StringID]bool
-	turns map[uint64]*turn
-	// owns are, for goroutines that a library's function runs in, the outermost
-	// frame of the service's own: the loop is called by that.
-	owns map[uint64]tracefmt.FrameID
-	// groups are those in which goroutines had turns.
-	groups   map[uint64]*origin
-	ids      []candidate
+	// loopers are the goroutines that may loop, list those of the current generation.
+	loopers map[uint64]*looper
+	list    []*looper
+	// after holds, by function, which functions follow it on loopers' paths. One that is
+	// followed by several only launches goroutines, as errgroup.Group.Go does: the loop is
+	// what it calls.
+	after    map[tracefmt.StringID]map[tracefmt.StringID]bool
 	visitors []*visitor
-	now      looping
 	outer    []tracefmt.FrameID // scratch
 	spans    []timeline.Span    // scratch
 	// ended are turns of the current generation of which it is not known what they are before all others are.
@@ -52,6 +45,27 @@ func (l *loops) listens(f *Finder) {
 		}
 		l.accepts = seen&(accepts|knownServer) == accepts
 	}
+}
+
+// A looper is a goroutine that may loop.
+type looper struct {
+	id uint64
+	// path is what all stacks of its waits have in common, outermost first; nil as long as no several are known.
+	path []tracefmt.FrameID
+	// own is, where a library's function runs in it, the outermost frame of the service's own: the loop is called by that.
+	own   tracefmt.FrameID
+	turn  *turn   // nil: no idle wait was seen
+	group *origin // in which it had turns
+
+	// Of the current generation.
+	pieces int
+	loops  bool // it waits somewhere where work may be waited for
+	// by is who looked at it, and found places from:to and waits from there on.
+	by, from, to, waits int
+	// of is the last stack for which at was asked, root and frame what it said.
+	of    tracefmt.StackID
+	root  *root
+	frame tracefmt.FrameID
 }
 
 // A root is a function that goroutines were started with.
@@ -149,25 +163,22 @@ func (f *Finder) Clients() func(wait tracefmt.StackID) bool {
 func (l *loops) add(f *Finder, g *timeline.Gen) {
 	if l.roots == nil {
 		l.roots = make(map[tracefmt.StringID]*root)
-		l.turns = make(map[uint64]*turn)
-		l.groups = make(map[uint64]*origin)
-		l.owns = make(map[uint64]tracefmt.FrameID)
-		l.paths = make(map[uint64][]tracefmt.FrameID)
+		l.loopers = make(map[uint64]*looper)
 		l.after = make(map[tracefmt.StringID]map[tracefmt.StringID]bool)
 	}
 	l.expected = 0
-	l.forget(g)
+	forgetGone(l.loopers, g)
 	l.listens(f)
-	ids := l.candidates(f, g)
-	l.look(f, g, ids)
-	for i := range ids {
-		if ids[i].pieces > 2*scale.Few {
-			l.path(f, &ids[i])
+	l.candidates(f, g)
+	l.look(f, g)
+	for _, c := range l.list {
+		if c.pieces > 2*scale.Few {
+			l.path(f, c)
 		}
 	}
-	for i := range ids {
-		l.own(f, &ids[i])
-		l.waits(f, g, &ids[i])
+	for _, c := range l.list {
+		l.own(f, c)
+		l.waits(f, g, c)
 	}
 	for _, r := range l.roots {
 		if r != nil && r.idle == 0 {
@@ -177,9 +188,9 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 		}
 	}
 	f.out = slices.Grow(f.out, l.expected+min(l.expected, len(f.born))) // jobs come behind the turns
-	for i := range ids {
-		if ids[i].loops {
-			l.follow(f, g, &ids[i])
+	for _, c := range l.list {
+		if c.loops {
+			l.follow(f, g, c)
 		}
 	}
 	l.settle(f)
@@ -193,50 +204,44 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 	}
 }
 
-// A candidate is a goroutine that may loop.
-type candidate struct {
-	id     uint64
-	pieces int
-	loops  bool // it waits somewhere where work may be waited for
-	// by is who looked at it, and found places from:to and waits from there on.
-	by, from, to, waits int
-}
-
-// candidates returns the goroutines that may loop, in order: those that came
+// candidates lists the goroutines that may loop, in order: those that came
 // back from a wait in the generation, and that nothing else claims.
-func (l *loops) candidates(f *Finder, g *timeline.Gen) []candidate {
-	l.ids = l.ids[:0]
+func (l *loops) candidates(f *Finder, g *timeline.Gen) {
+	l.list = l.list[:0]
 	g.EachStart(func(id uint64, start tracefmt.StackID, pieces int) {
 		// One that is older has a status, and is woken or runs; what is born has
 		// its creation, and runs: it did not wait yet.
 		if pieces < 2 || pieces == 2 && start != 0 || f.role(g, id, start) != roleFree || start != 0 && f.jobs.areParts(f, start) {
 			return
 		}
-		if o := l.groups[id]; o != nil && o.settled {
+		c := l.loopers[id]
+		if c != nil && c.group != nil && c.group.settled {
 			// Only counted, in the proportion that was seen before.
+			o := c.group
 			o.total += pieces * o.n / max(o.pieces, 1)
 			return
 		}
-		if f.work.annotated[id] || f.messages.readers[id] != nil {
+		if j := f.jobs.lives[id]; f.work.annotated[id] || f.messages.readers[id] != nil || j != nil && (j.part || j.entry.jobs) {
 			return
 		}
-		if j := f.jobs.lives[id]; j == nil || !j.part && !j.entry.jobs {
-			l.ids = append(l.ids, candidate{id: id, pieces: pieces})
+		if c == nil {
+			c = &looper{id: id}
+			l.loopers[id] = c
 		}
+		c.pieces, c.loops = pieces, false
+		l.list = append(l.list, c)
 	})
-	slices.SortFunc(l.ids, func(a, b candidate) int { return cmp.Compare(a.id, b.id) })
-	return l.ids
+	slices.SortFunc(l.list, func(a, b *looper) int { return cmp.Compare(a.id, b.id) })
 }
 
 // own looks for the service's own function that a goroutine runs.
-func (l *loops) own(f *Finder, c *candidate) {
-	if l.owns[c.id] != 0 {
+func (l *loops) own(f *Finder, c *looper) {
+	if c.own != 0 {
 		return
 	}
 	for v := range l.visits(c) {
 		if v.stack != 0 && !v.created {
-			if own := f.stackInfo(v.stack).own; own != 0 {
-				l.owns[c.id] = own
+			if c.own = f.stackInfo(v.stack).own; c.own != 0 {
 				return
 			}
 		}
@@ -244,14 +249,14 @@ func (l *loops) own(f *Finder, c *candidate) {
 }
 
 // waits adds up which waits there are.
-func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
+func (l *loops) waits(f *Finder, g *timeline.Gen, c *looper) {
 	var last *root
-	l.begin(f, c)
+	c.begin()
 	for v := range l.visits(c) {
 		if v.stack == 0 || v.state != timeline.Syscall && v.state != timeline.Waiting {
 			continue
 		}
-		r := l.root(f, v.stack)
+		r, _ := l.at(f, c, v.stack)
 		if r == nil || v.state == timeline.Syscall && !r.bench {
 			continue
 		}
@@ -295,13 +300,12 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *candidate) {
 
 // follow hands out the turns of a goroutine: from each idle wait's end to the
 // next one's beginning.
-func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
-	id := c.id
-	t := l.turns[id]
+func (l *loops) follow(f *Finder, g *timeline.Gen, c *looper) {
+	t := c.turn
 	var o *origin
 	var first visit // a wait that had begun before the trace
 	next, rested := 0, 0
-	l.begin(f, c)
+	c.begin()
 	for v := range l.visits(c) {
 		if v.stack == 0 {
 			if t == nil {
@@ -312,15 +316,15 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 		if o != nil && !o.own && f.stackInfo(v.stack).own != 0 && !v.created {
 			o.own = true
 		}
-		r, idle := l.idle(f, v)
+		r, idle := l.idle(f, c, v)
 		if !idle {
 			switch {
 			case t == nil || t.start == 0 || v.start < t.start:
 			case r != nil && r.busy && v.state == timeline.Waiting && r.rests[f.bare(v.stack)]:
 				if o == nil {
-					o = l.origin(f, g, id, t.from)
+					o = l.origin(f, g, c, t.from)
 				}
-				l.end(f, id, t, v.start, t.from, r, o)
+				l.end(f, c, v.start, t.from, r, o)
 				if v.waker != 0 {
 					t.by = v.waker
 				}
@@ -333,7 +337,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 		}
 		if t == nil {
 			t = &turn{last: math.MinInt64}
-			l.turns[id] = t
+			c.turn = t
 			if r.seen >= manySeen && !r.busy {
 				// Where it waited before the trace is not known. Of many goroutines
 				// nearly all waited where they wait most.
@@ -346,7 +350,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 		}
 		t.last = v.start
 		if o == nil {
-			o = l.origin(f, g, id, v.stack)
+			o = l.origin(f, g, c, v.stack)
 		}
 		if t.start != 0 && t.start == first.end {
 			first.reason = v.reason // as with where it waited
@@ -354,7 +358,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *candidate) {
 			t.begin, first.end = first, 0
 		}
 		if t.start != 0 {
-			l.end(f, id, t, v.start, v.stack, r, o)
+			l.end(f, c, v.start, v.stack, r, o)
 			if r.busy && f.stackInfo(v.stack).called {
 				next++
 			}
@@ -391,22 +395,32 @@ func (l *loops) arrived(f *Finder, g *timeline.Gen, id uint64) (n int) {
 	return n
 }
 
+// turn returns what is known of a goroutine's turns; nil if it was not seen to wait for work.
+func (l *loops) turn(id uint64) *turn {
+	if c := l.loopers[id]; c != nil {
+		return c.turn
+	}
+	return nil
+}
+
 // origin returns the facts about the goroutines that loop where one does, which waits at a stack there.
-func (l *loops) origin(f *Finder, g *timeline.Gen, id uint64, wait tracefmt.StackID) *origin {
-	o := f.origin(Loop, f.syms.Frame(l.rootFrame(f, wait)).Func, f.stackInfo(wait).root)
+func (l *loops) origin(f *Finder, g *timeline.Gen, c *looper, wait tracefmt.StackID) *origin {
+	_, frame := l.at(f, c, wait)
+	o := f.origin(Loop, f.syms.Frame(frame).Func, f.stackInfo(wait).root)
 	o.own = o.own || f.stackInfo(wait).own != 0
-	o.pieces += g.Pieces(id)
-	l.groups[id] = o
+	o.pieces += g.Pieces(c.id)
+	c.group = o
 	return o
 }
 
 // end ends a goroutine's turn, if it took any time.
-func (l *loops) end(f *Finder, id uint64, t *turn, at int64, entry tracefmt.StackID, r *root, o *origin) {
+func (l *loops) end(f *Finder, c *looper, at int64, entry tracefmt.StackID, r *root, o *origin) {
+	t := c.turn
 	if at <= t.start {
 		return
 	}
 	t.count++
-	frame := l.rootFrame(f, entry)
+	_, frame := l.at(f, c, entry)
 	if t.own != 0 && f.stackInfo(entry).own == 0 { // a library's loop calls what it has been given, another function each time
 		if of := f.origin(Loop, f.syms.Frame(t.own).Func, f.stackInfo(entry).root); of != o {
 			if of.own = true; t.begin.end == t.start {
@@ -416,16 +430,16 @@ func (l *loops) end(f *Finder, id uint64, t *turn, at int64, entry tracefmt.Stac
 		}
 		frame = t.own
 	}
-	l.over(f, turned{start: t.start, end: at, g: id, entry: entry, frame: frame, root: r, origin: o, inner: t.inner})
+	l.over(f, turned{start: t.start, end: at, g: c.id, entry: entry, frame: frame, root: r, origin: o, inner: t.inner})
 }
 
 // idle reports whether a goroutine waits for work, and the facts about the
 // function that loops.
-func (l *loops) idle(f *Finder, v *visit) (*root, bool) {
+func (l *loops) idle(f *Finder, c *looper, v *visit) (*root, bool) {
 	if v.state != timeline.Waiting && v.state != timeline.Syscall {
 		return nil, false
 	}
-	r := l.root(f, v.stack)
+	r, _ := l.at(f, c, v.stack)
 	return r, r != nil && r.idle == f.bare(v.stack) && (v.state == timeline.Waiting || r.bench)
 }
 
@@ -465,14 +479,6 @@ func (l *loops) asked(f *Finder, o *origin, v *visit) {
 			return
 		}
 	}
-}
-
-// forget drops what is kept of goroutines that are gone.
-func (l *loops) forget(g *timeline.Gen) {
-	forgetGone(l.groups, g)
-	forgetGone(l.owns, g)
-	forgetGone(l.paths, g)
-	forgetGone(l.turns, g)
 }
 
 // forgetGone drops the goroutines that a generation does not know any more.
@@ -552,50 +558,33 @@ func (r *root) chooseBusy() {
 	}
 }
 
-// A looping is what is known of the goroutine that is looked at.
-type looping struct {
-	path []tracefmt.FrameID // see loops.paths
-	own  tracefmt.FrameID   // see loops.owns
-	// of is the stack that frame and root are of, the last one; of a goroutine
-	// with a path those of all stacks are the same.
-	of    tracefmt.StackID
-	frame tracefmt.FrameID
-	root  *root
-}
-
-// begin goes on to another goroutine.
-func (l *loops) begin(f *Finder, c *candidate) {
-	l.now = looping{path: l.paths[c.id], own: l.owns[c.id]}
-}
-
-// at finds out which function loops where the goroutine that is looked at waits at a stack.
-func (l *loops) at(f *Finder, id tracefmt.StackID) *looping {
-	x := &l.now
-	if x.of == id || x.of != 0 && len(x.path) > 0 {
-		return x
+// at returns the function that loops where a goroutine waits at a stack, nil if loops there are of no interest, and its frame.
+func (l *loops) at(f *Finder, c *looper, id tracefmt.StackID) (*root, tracefmt.FrameID) {
+	if c.of == id || c.of != 0 && len(c.path) > 0 { // with a path those of all stacks are the same
+		return c.root, c.frame
 	}
-	path, frames := x.path, f.syms.Stack(id)
+	path, frames := c.path, f.syms.Stack(id)
 	if len(frames) == 0 {
-		return &looping{}
+		return nil, 0
 	}
 	if len(path) == 0 { // no several waits of it are known
-		l.outer = l.outer[:0]
-		for k := len(frames) - 1; k >= 0 && len(l.outer) < maxPath; k-- {
-			l.outer = append(l.outer, frames[k])
-		}
+		l.outer = outermost(frames, l.outer[:0])
 		path = l.outer
 	}
 	k := 0
 	for k+1 < len(path) && len(l.after[f.syms.Frame(path[k]).Func]) > 1 {
 		k++
 	}
-	x.of, x.frame = id, path[k]
-	if x.own != 0 && !f.namer.owned(f.syms.Frame(path[k])) {
-		x.frame = x.own
+	c.of, c.frame = id, path[k]
+	if c.own != 0 && !f.namer.owned(f.syms.Frame(path[k])) {
+		c.frame = c.own
 	}
-	x.root = l.rootOf(f, f.syms.Frame(x.frame).Func, frames)
-	return x
+	c.root = l.rootOf(f, f.syms.Frame(c.frame).Func, frames)
+	return c.root, c.frame
 }
+
+// begin forgets what at has said.
+func (c *looper) begin() { c.of, c.root, c.frame = 0, nil, 0 }
 
 // rootOf returns a function that loops, nil if loops there are of no interest.
 func (l *loops) rootOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameID) *root {
@@ -613,15 +602,8 @@ func (l *loops) rootOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameI
 	return r
 }
 
-// root returns the function that loops, if loops there are of interest.
-func (l *loops) root(f *Finder, id tracefmt.StackID) *root { return l.at(f, id).root }
-
-// rootFrame returns its frame.
-func (l *loops) rootFrame(f *Finder, id tracefmt.StackID) tracefmt.FrameID { return l.at(f, id).frame }
-
-// path narrows what the goroutine's wait stacks have in common.
-func (l *loops) path(f *Finder, c *candidate) {
-	path, seen := l.paths[c.id]
+// path narrows what the stacks of a goroutine's waits have in common.
+func (l *loops) path(f *Finder, c *looper) {
 	last := tracefmt.StackID(0)
 	for v := range l.visits(c) {
 		if v.state != timeline.Waiting || v.stack == 0 || v.stack == last {
@@ -629,25 +611,18 @@ func (l *loops) path(f *Finder, c *candidate) {
 		}
 		last = v.stack
 		frames := f.syms.Stack(v.stack)
-		if !seen {
-			seen = true
-			for k := len(frames) - 1; k >= 0 && len(path) < maxPath; k-- {
-				path = append(path, frames[k])
-			}
+		if c.path == nil {
+			c.path = outermost(frames, nil)
 			continue
 		}
-		n := 0
+		path, n := c.path, 0
 		for n < len(path) && n < len(frames) && f.syms.Frame(path[n]).Func == f.syms.Frame(frames[len(frames)-1-n]).Func {
 			n++
 		}
-		path = path[:n]
+		c.path = path[:n]
 	}
-	if !seen {
-		return
-	}
-	l.paths[c.id] = path
-	for k := 0; k+1 < len(path); k++ {
-		fn, next := f.syms.Frame(path[k]).Func, f.syms.Frame(path[k+1]).Func
+	for k := 0; k+1 < len(c.path); k++ {
+		fn, next := f.syms.Frame(c.path[k]).Func, f.syms.Frame(c.path[k+1]).Func
 		if f.namer.fn(next).is(std) {
 			break
 		}
@@ -660,3 +635,11 @@ func (l *loops) path(f *Finder, c *candidate) {
 
 // maxPath bounds how deep launchers are looked for.
 const maxPath = 8
+
+// outermost appends a stack's outermost frames to a list, from outside inwards.
+func outermost(frames, to []tracefmt.FrameID) []tracefmt.FrameID {
+	for k := len(frames) - 1; k >= 0 && len(to) < maxPath; k-- {
+		to = append(to, frames[k])
+	}
+	return to
+}

@@ -77,15 +77,14 @@ func (x *visitor) add(f *Finder, spans []timeline.Span) {
 }
 
 // look finds the visits of all candidates, several at once.
-func (l *loops) look(f *Finder, g *timeline.Gen, ids []candidate) {
-	n := f.workersFor(len(ids), 1)
+func (l *loops) look(f *Finder, g *timeline.Gen) {
+	n := f.workersFor(len(l.list), 1)
 	for len(l.visitors) < n {
 		l.visitors = append(l.visitors, new(visitor))
 	}
-	eachPart(n, len(ids), 1, func(worker, from, to int) {
+	eachPart(n, len(l.list), 1, func(worker, from, to int) {
 		x := l.visitors[worker]
-		for i := from; i < to; i++ {
-			c := &ids[i]
+		for _, c := range l.list[from:to] {
 			c.by, c.from, c.waits = worker, x.places.n, x.waits.n
 			x.begin()
 			x.spans = f.win.EachSpans(c.id, g.Base, g.End+1, x.spans, func(spans []timeline.Span) { x.add(f, spans) })
@@ -95,7 +94,7 @@ func (l *loops) look(f *Finder, g *timeline.Gen, ids []candidate) {
 }
 
 // visits yields those of a candidate.
-func (l *loops) visits(c *candidate) iter.Seq[*visit] {
+func (l *loops) visits(c *looper) iter.Seq[*visit] {
 	return func(yield func(*visit) bool) {
 		x, waits := l.visitors[c.by], c.waits
 		var v visit
