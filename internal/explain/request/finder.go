@@ -157,14 +157,25 @@ func (f *Finder) emit(o *open, r Request) { f.out = append(f.out, o.request(r)) 
 // request fills in an open request that has ended.
 func (o *open) request(r Request) Request {
 	r.Start, r.Cut, r.began = o.start, o.cut, o.start
-	if o.key != 0 {
-		r.Part, r.Key = Last, o.key
-		r.Start = o.from
+	if o.key != 0 { // what lies before was handed out
+		r.Start, r.Part, r.Key = o.from, Last, o.key
 	}
-	if r.End < r.Start {
-		r.End = r.Start
-	}
+	r.End = max(r.End, r.Start)
 	return r
+}
+
+// ended hands out a request that a protocol shows, unless marks or tasks in it stand for it.
+func (f *Finder) ended(out *[]Request, o *open, r Request) {
+	switch {
+	case f.marked(out, r.G, o, r.End):
+	case o.cut:
+		if len(f.done) > 0 {
+			delete(f.done, r.G)
+		}
+		*out = append(*out, Request{Kind: r.Kind, End: r.End, G: r.G, Cut: true})
+	case !f.fills(r.G, o.start, r.End):
+		*out = append(*out, o.request(r))
+	}
 }
 
 // Oldest returns the start of the oldest part that is still open: what lies
@@ -263,11 +274,8 @@ func (f *Finder) Finish(end int64) []Request {
 	seen := make(map[uint64]bool)
 	f.eachOpen(func(o *open, r Request) {
 		seen[r.G] = true
-		r.Start, r.End, r.Open, r.Cut, r.began = o.start, end, true, o.cut, o.start
-		if o.key != 0 {
-			r.Part, r.Key, r.Start = Last, o.key, o.from // what lies before was handed out
-		}
-		f.out = append(f.out, r)
+		r.End, r.Open = end, true
+		f.emit(o, r)
 	})
 	if f.funcs == nil {
 		f.sinceBefore(end, seen)
@@ -371,9 +379,7 @@ func (f *Finder) births(g *timeline.Gen) {
 }
 
 func (f *Finder) streamEnd(id uint64, s *stream, t int64) {
-	if !f.marked(&f.out, id, &s.open, t) && !f.fills(id, s.start, t) {
-		f.emit(&s.open, Request{Kind: s.kind, End: t, G: id, Ready: s.ready})
-	}
+	f.ended(&f.out, &s.open, Request{Kind: s.kind, End: t, G: id, Ready: s.ready})
 }
 
 // streamsAtOnce is how many streams a worker takes at a time.

@@ -138,24 +138,11 @@ func (c *conn) begin(t int64, ready bool) {
 }
 
 func (f *Finder) connEnd(out *[]Request, id uint64, c *conn, end int64) {
-	if len(f.marks) > 0 && f.marked(out, id, &c.open, end) {
-		return
-	}
-	if c.cut {
-		if len(f.done) > 0 {
-			delete(f.done, id)
-		}
-		*out = append(*out, Request{Kind: HTTP1, End: end, G: id, Cut: true})
-		return
-	}
-	if len(f.done) > 0 && f.fills(id, c.start, end) {
-		return
-	}
 	r := Request{Kind: HTTP1, End: end, G: id}
 	if c.ready {
 		r.Ready = c.start
 	}
-	*out = append(*out, c.open.request(r))
+	f.ended(out, &c.open, r)
 }
 
 func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m timeline.Mark, wakes *timeline.Wakes) {

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"maps"
@@ -14,8 +15,8 @@ import (
 // with ids of traces and spans, in a task or on a goroutine.
 type identities struct {
 	gens   int
-	keys   map[tracefmt.StringID]bool // of user logs: whether they are those of ids
-	some   bool                       // there are ids in this trace
+	keys   map[tracefmt.StringID]idReader // of user logs
+	some   bool                           // there are ids in this trace
 	byTask map[uint64]*taskIdentity
 	begun  map[int64][]*taskIdentity // by the task's begin
 	byG    map[uint64][]logged
@@ -42,14 +43,14 @@ type logged struct {
 const keepIdentities = 16
 
 func newIdentities() *identities {
-	return &identities{keys: make(map[tracefmt.StringID]bool), byTask: make(map[uint64]*taskIdentity), begun: make(map[int64][]*taskIdentity), byG: make(map[uint64][]logged), before: make(map[uint64]*Identity)}
+	return &identities{keys: make(map[tracefmt.StringID]idReader), byTask: make(map[uint64]*taskIdentity), begun: make(map[int64][]*taskIdentity), byG: make(map[uint64][]logged), before: make(map[uint64]*Identity)}
 }
 
 func (x *identities) generation(g *timeline.Gen, syms *tracefmt.Symbols) {
 	x.gens++
 	// Most traces have none, and following every task costs.
 	for i := 0; i < len(g.User) && !x.some; i++ {
-		x.some = g.User[i].Kind == timeline.LogMessage && x.isKey(g.User[i].Name, syms)
+		x.some = g.User[i].Kind == timeline.LogMessage && x.reader(g.User[i].Name, syms) != nil
 	}
 	if !x.some {
 		return
@@ -80,7 +81,7 @@ func (x *identities) generation(g *timeline.Gen, syms *tracefmt.Symbols) {
 // before which something was written is of the second kind.
 func (x *identities) log(u *timeline.UserEvent, syms *tracefmt.Symbols) {
 	var id Identity
-	if !x.isKey(u.Name, syms) || !id.read(syms.String(u.Name), syms.String(u.Value)) {
+	if read := x.reader(u.Name, syms); read == nil || !read(&id, syms.String(u.Value)) {
 		return
 	}
 	t := x.byTask[u.Task]
@@ -101,13 +102,13 @@ func (x *identities) log(u *timeline.UserEvent, syms *tracefmt.Symbols) {
 	}
 }
 
-func (x *identities) isKey(key tracefmt.StringID, syms *tracefmt.Symbols) bool {
-	is, ok := x.keys[key]
+func (x *identities) reader(key tracefmt.StringID, syms *tracefmt.Symbols) idReader {
+	read, ok := x.keys[key]
 	if !ok {
-		is = idKey(syms.String(key))
-		x.keys[key] = is
+		read = readerOf(syms.String(key))
+		x.keys[key] = read
 	}
-	return is
+	return read
 }
 
 // forget drops what no request can need any more.
@@ -145,12 +146,7 @@ func (x *identities) of(r *Request) *Identity {
 		return nil
 	}
 	list := x.byG[r.G]
-	i, _ := slices.BinarySearchFunc(list, r.began, func(l logged, t int64) int {
-		if l.at < t {
-			return -1
-		}
-		return 1
-	})
+	i, _ := slices.BinarySearchFunc(list, r.began, func(l logged, t int64) int { return cmp.Compare(l.at, t) })
 	if i < len(list) && list[i].at <= r.End {
 		return list[i].Identity
 	}
@@ -159,16 +155,6 @@ func (x *identities) of(r *Request) *Identity {
 
 // none reports whether no request has an identity.
 func (x *identities) none() bool { return !x.some }
-
-// idKey reports whether user logs with this key may hold ids: see read.
-func idKey(key string) bool {
-	switch key {
-	case "traceparent", "trace_id", "traceid", "traceID", "traceId", "trace.id", "otel.trace_id",
-		"span_id", "spanid", "spanID", "spanId", "span.id", "otel.span_id", "datadog.uint64_span_id":
-		return true
-	}
-	return false
-}
 
 // An Identity is what a trace says about a request that no finder can: how it
 // came out, and by which ids a tracing system knows it.
@@ -194,69 +180,72 @@ func (i *Identity) HasTrace() bool { return i != nil && i.Trace != [16]byte{} }
 // something else about a known one.
 func (i *Identity) add(o *Identity) bool {
 	sum := *i
-	if o.Trace != [16]byte{} {
-		if sum.Trace != [16]byte{} {
-			return false
-		}
-		sum.Trace = o.Trace
-	}
-	if o.Parent != [8]byte{} {
-		if sum.Parent != [8]byte{} {
-			return false
-		}
-		sum.Parent = o.Parent
-	}
-	if o.Datadog != 0 {
-		if sum.Datadog != 0 {
-			return false
-		}
-		sum.Datadog = o.Datadog
+	if !learn(&sum.Trace, o.Trace) || !learn(&sum.Parent, o.Parent) || !learn(&sum.Datadog, o.Datadog) {
+		return false
 	}
 	*i = sum
 	return true
 }
 
-// read takes up what a user log says, and reports whether it was an identity.
+// learn sets an id that is not known yet; it reports false if it is.
+func learn[T comparable](id *T, v T) bool {
+	var none T
+	if v == none {
+		return true
+	}
+	if *id != none {
+		return false
+	}
+	*id = v
+	return true
+}
+
+// An idReader takes up what a user log says, and reports whether it was an identity.
+type idReader func(i *Identity, value string) bool
+
+// readerOf returns how user logs with a key are read, nil if they hold no ids.
 // Keys are those that people use for these ids in logs; dd-trace-go writes
 // eight bytes, least first, under a key of its own
 // (ddtrace/tracer.startExecutionTracerTask).
-func (i *Identity) read(key, value string) bool {
+func readerOf(key string) idReader {
 	switch key {
-	case "traceparent": // W3C Trace Context
-		if len(value) < 55 || value[2] != '-' || value[35] != '-' || value[52] != '-' {
-			return false
-		}
-		var other Identity
-		if !hexBytes(other.Trace[:], value[3:35]) || !hexBytes(other.Parent[:], value[36:52]) {
-			return false
-		}
-		i.Trace, i.Parent = other.Trace, other.Parent
-		return true
+	case "traceparent":
+		return (*Identity).readTraceparent
 	case "trace_id", "traceid", "traceID", "traceId", "trace.id", "otel.trace_id":
-		return hexBytes(i.Trace[:], value)
+		return func(i *Identity, value string) bool { return hexBytes(i.Trace[:], value) }
 	case "span_id", "spanid", "spanID", "spanId", "span.id", "otel.span_id":
-		return hexBytes(i.Parent[:], value)
+		return func(i *Identity, value string) bool { return hexBytes(i.Parent[:], value) }
 	case "datadog.uint64_span_id":
-		if len(value) != 8 {
-			return false
+		return func(i *Identity, value string) bool {
+			if len(value) != 8 {
+				return false
+			}
+			i.Datadog = binary.LittleEndian.Uint64([]byte(value))
+			return true
 		}
-		i.Datadog = binary.LittleEndian.Uint64([]byte(value))
-		return true
 	}
-	return false
+	return nil
+}
+
+// readTraceparent reads the header of W3C Trace Context.
+func (i *Identity) readTraceparent(value string) bool {
+	if len(value) < 55 || value[2] != '-' || value[35] != '-' || value[52] != '-' {
+		return false
+	}
+	var ids Identity
+	if !hexBytes(ids.Trace[:], value[3:35]) || !hexBytes(ids.Parent[:], value[36:52]) {
+		return false
+	}
+	i.Trace, i.Parent = ids.Trace, ids.Parent
+	return true
 }
 
 // hexBytes reads exactly len(to) bytes that are not all 0.
 func hexBytes(to []byte, s string) bool {
 	b, err := hex.DecodeString(s)
-	if err != nil || len(b) != len(to) {
+	if err != nil || len(b) != len(to) || !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {
 		return false
 	}
-	for _, c := range b {
-		if c != 0 {
-			copy(to, b)
-			return true
-		}
-	}
-	return false
+	copy(to, b)
+	return true
 }

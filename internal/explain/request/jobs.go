@@ -208,15 +208,12 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 		if turn := f.loops.turn(id); turn != nil && turn.count >= scale.Few {
 			e.workers++
 		}
-		r := Request{Kind: Goroutine, Start: l.open.start, End: t, G: id, Entry: l.start, Root: own}
+		r := l.open.request(Request{Kind: Goroutine, End: t, G: id, Entry: l.start, Root: own})
 		if l.carrier == nil {
 			r.Root = j.name(f, l, id, t)
 		}
 		if !l.own {
 			r.By = l.by
-		}
-		if l.key != 0 {
-			r.Start, r.Part, r.Key = l.from, Last, l.key
 		}
 		if e.first == 0 {
 			e.first = t

@@ -124,7 +124,7 @@ func (f *Finder) markEvent(e *timeline.UserEvent) {
 			m.mark.id.Trace, m.mark.id.Span = m.span.Trace, m.span.Span
 		}
 		var caller Identity
-		if caller.read("traceparent", f.syms.String(e.Value)) {
+		if caller.readTraceparent(f.syms.String(e.Value)) {
 			if !m.mark.id.HasTrace() {
 				m.mark.id.Trace = caller.Trace
 			}
@@ -151,7 +151,7 @@ func (f *Finder) markEvent(e *timeline.UserEvent) {
 		f.work.ended(e.G, d.start, d.end)
 	case markSpan:
 		var own Identity
-		if !own.read("traceparent", f.syms.String(e.Value)) {
+		if !own.readTraceparent(f.syms.String(e.Value)) {
 			break
 		}
 		switch {

@@ -162,15 +162,12 @@ func (ms *messages) end(f *Finder, id uint64, r *reader, t int64) {
 	h := ms.handled[r.caller]
 	h.ns += t - r.start
 	ms.handled[r.caller] = h
-	if len(f.marks) > 0 && f.marked(&f.out, id, &r.open, t) || len(f.done) > 0 && f.fills(id, r.start, t) {
-		return
-	}
 	m := r.request(id, ms)
 	m.End = t
 	if r.ready {
 		m.Ready = r.start
 	}
-	f.emit(&r.open, m)
+	f.ended(&f.out, &r.open, m)
 }
 
 func (r *reader) request(id uint64, ms *messages) Request {
