@@ -177,18 +177,19 @@ func (d *Decoder) newGen() *Gen {
 }
 
 func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
-	if err := d.tables.Read(src, d.Symbols); err != nil {
+	g := d.newGen()
+	d.tables.Strings, d.tables.Stacks = g.strings, g.stacks // for their memory
+	err := d.tables.Read(src, d.Symbols)
+	g.strings, g.stacks = d.tables.Strings, d.tables.Stacks
+	if err != nil {
 		return nil, err
 	}
-	g := d.newGen()
 	g.ids.reset(src.Bytes)
 	g.Num, g.Bytes, g.Offset, g.First = src.Num, src.Bytes, src.Offset, d.first
 	d.first = false
 	sc := tracefmt.NewScale(src.Freq)
 	g.Base = sc.NS(src.MinTime)
 	g.End = g.Base
-	copyLocal(&g.stacks, &d.tables.Stacks)
-	copyLocal(&g.strings, &d.tables.Strings)
 	if src.HasSnapshot {
 		s := src.Snapshot
 		g.Snapshot = &s
@@ -196,10 +197,10 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	}
 	g.network = d.Symbols.Intern("network")
 	g.networkLocal = math.MaxUint64
-	if k := slices.Index(g.strings.dense, uint32(g.network)); k >= 0 {
+	if k := slices.Index(g.strings.Dense(), uint32(g.network)); k >= 0 {
 		g.networkLocal = uint64(k)
 	}
-	flags, layout := d.classify(g), newLayout(sc, d.tables.Stacks.Len())
+	flags, layout := d.classify(g), newLayout(sc, len(g.stacks.Dense()))
 
 	d.chains.build(src)
 	var nextChain atomic.Int32
@@ -302,22 +303,6 @@ func (d *Decoder) incomplete(src *tracefmt.Generation, g *Gen) error {
 // UnknownType returns an event type that was met but is not known, if any.
 func (d *Decoder) UnknownType() (uint8, bool) { return d.badType, d.Unknown > 0 }
 
-func copyLocal(dst *localMap, src *tracefmt.Local) {
-	n := src.Len()
-	dst.dense = sized(dst.dense, n)
-	for i := range n {
-		dst.dense[i] = src.Get(uint64(i))
-	}
-	src.Sparse(func(id uint64, v uint32) {
-		if id < 1<<32 {
-			if dst.sparse == nil {
-				dst.sparse = make(map[uint32]uint32)
-			}
-			dst.sparse[uint32(id)] = v
-		}
-	})
-}
-
 func (d *Decoder) classify(g *Gen) []uint8 {
 	d.local = d.local[:0]
 	if d.Classify == nil {
@@ -326,7 +311,7 @@ func (d *Decoder) classify(g *Gen) []uint8 {
 	for len(d.class) < d.Symbols.Stacks() {
 		d.class = append(d.class, d.Classify(tracefmt.StackID(len(d.class))))
 	}
-	for _, id := range g.stacks.dense {
+	for _, id := range g.stacks.Dense() {
 		d.local = append(d.local, d.class[id])
 	}
 	return d.local

@@ -95,8 +95,8 @@ type pieces struct {
 	base      []uint32 // by dense goroutine: its first slot; one more at the end
 	slots     []slot
 	starts    []uint32 // by dense goroutine: start function's stack, local id
-	stacks    localMap
-	strings   localMap
+	stacks    tracefmt.Local
+	strings   tracefmt.Local
 	irregular []uint32 // goroutines ordered by time instead of by number
 	swept     atomic.Uint64
 }
@@ -104,21 +104,10 @@ type pieces struct {
 // reset keeps goids as they are: decoding resets them for as many as there may be.
 func (p *pieces) reset() {
 	p.slabs, p.slabBy, p.base, p.slots, p.starts = p.slabs[:0], p.slabBy[:0], p.base[:0], p.slots[:0], p.starts[:0]
-	p.stacks, p.strings = localMap{dense: p.stacks.dense[:0]}, localMap{dense: p.strings.dense[:0]}
+	p.stacks.Reset()
+	p.strings.Reset()
 	p.told, p.irregular = p.told[:0], nil
 	p.swept.Store(0)
-}
-
-type localMap struct {
-	dense  []uint32
-	sparse map[uint32]uint32
-}
-
-func (l *localMap) get(id uint32) uint32 {
-	if int(id) < len(l.dense) {
-		return l.dense[id]
-	}
-	return l.sparse[id]
 }
 
 // HeapPoint is a change of the heap's live size or goal.
@@ -243,11 +232,11 @@ func (g *Gen) next(r ref) (ref, record) {
 
 // Stack translates a record's stack.
 func (g *Gen) stack(local uint32) tracefmt.StackID {
-	return tracefmt.StackID(g.stacks.get(local))
+	return tracefmt.StackID(g.stacks.Get(uint64(local)))
 }
 
 func (g *Gen) str(local uint32) tracefmt.StringID {
-	return tracefmt.StringID(g.strings.get(local))
+	return tracefmt.StringID(g.strings.Get(uint64(local)))
 }
 
 // Goroutines calls f for every goroutine that the generation knows.

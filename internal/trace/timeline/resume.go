@@ -49,7 +49,7 @@ func (g *Gen) Size() int64 {
 	n := int64(len(g.slabs))*slabSize*8 + int64(cap(g.slots))*12 + int64(cap(g.base)+cap(g.starts)+cap(g.markBase)+cap(g.marked))*4
 	n += int64(cap(g.ids.ids))*8 + int64(len(g.ids.pages)+len(g.ids.spare))*1100 + int64(cap(g.Marks))*16 + int64(cap(g.index))*16
 	n += int64(cap(g.procs))*32 + int64(cap(g.nobody))*24 + int64(cap(g.polls))*24 + int64(cap(g.Heap))*24 + int64(cap(g.User))*112
-	n += int64(cap(g.Samples))*40 + int64(cap(g.stacks.dense)+cap(g.strings.dense))*4 + int64(len(g.idle.from))*24
+	n += int64(cap(g.Samples))*40 + int64(cap(g.stacks.Dense())+cap(g.strings.Dense()))*4 + int64(len(g.idle.from))*24
 	return n
 }
 
@@ -147,17 +147,10 @@ func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 // WithStack calls f for every goroutine that shows a wanted stack of itself in
 // this generation, or was created to run one. Wanted is indexed by stack.
 func (g *Gen) WithStack(wanted []bool, f func(id uint64)) {
-	// Of the generation's own ids only those that are wanted matter.
-	local := make([]bool, len(g.stacks.dense))
-	some := len(g.stacks.sparse) > 0
-	for i, id := range g.stacks.dense {
-		local[i] = int(id) < len(wanted) && wanted[id]
-		some = some || local[i]
-	}
-	if !some {
+	is := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
+	if !g.stacks.Any(func(id uint32) bool { return is(tracefmt.StackID(id)) }) {
 		return
 	}
-	is := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
 	for d := uint32(1); int(d)+1 < len(g.base); d++ {
 		hit := g.starts[d] != 0 && is(g.stack(g.starts[d]))
 		if !hit {

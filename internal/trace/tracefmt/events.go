@@ -92,8 +92,6 @@ const (
 	EvGoroutineStack
 	EvGoroutineStackAlloc
 	EvGoroutineStackFree
-
-	maxEventType
 )
 
 // A Spec says how one event type is written.
@@ -109,12 +107,23 @@ type Spec struct {
 	Timed bool
 	// Since is the minor Go version whose header first allows the event.
 	Since int
+
+	roles []role // of a timed event's arguments
 }
+
+// A role says what tables an argument refers to.
+type role uint8
+
+const (
+	aNumber role = iota
+	aString
+	aStack
+)
 
 // specs is the one table from which decoding, the text form and the tests of
 // both are driven. A new event type is one more line here, and, if it means
 // something for a goroutine or a P, a case in internal/trace/timeline.
-var specs = [maxEventType]Spec{
+var specs = [256]Spec{
 	EvEventBatch:        structure("EventBatch", "gen m time size", 22),
 	EvStacks:            structure("Stacks", "", 22),
 	EvStack:             structure("Stack", "id nframes", 22),
@@ -191,17 +200,23 @@ func structure(name, args string, since int) Spec {
 }
 
 func timed(name, args string, since int) Spec {
-	return Spec{Name: name, Args: strings.Fields(args), Timed: true, Since: since}
+	s := Spec{Name: name, Args: strings.Fields(args), Timed: true, Since: since}
+	for _, arg := range s.Args {
+		of := aNumber
+		switch arg[strings.LastIndexByte(arg, '_')+1:] {
+		case "string":
+			of = aString
+		case "stack":
+			of = aStack
+		}
+		s.roles = append(s.roles, of)
+	}
+	return s
 }
 
 // SpecOf returns how events of type t are written; its Name is empty for a
 // type that this table does not know.
-func SpecOf(t EventType) Spec {
-	if int(t) >= len(specs) {
-		return Spec{}
-	}
-	return specs[t]
-}
+func SpecOf(t EventType) Spec { return specs[t] }
 
 // TypeByName returns the event type with a name of the text form.
 func TypeByName(name string) (EventType, bool) {

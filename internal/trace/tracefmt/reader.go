@@ -311,20 +311,14 @@ type batchHeader struct {
 	data       int // index of the data in buf
 }
 
-// errCut says that the stream ended inside a batch; errNone at a border.
-var (
-	errCut  = errors.New("cut")
-	errNone = errors.New("no more batches")
-)
-
 // readHeader reads the next batch's header and makes sure of its data,
-// without moving pos.
+// without moving pos. The error is io.EOF if there are no more batches.
 func (r *Reader) readHeader() (h batchHeader, err error) {
 	if err := r.need(1); err != nil {
 		if !errors.Is(err, io.EOF) {
-			return h, errCut
+			return h, r.cutInBatch()
 		}
-		return h, errNone
+		return h, io.EOF
 	}
 	h.typ = EventType(r.buf[r.pos])
 	i := r.pos + 1
@@ -338,7 +332,7 @@ func (r *Reader) readHeader() (h batchHeader, err error) {
 	case EvEventBatch:
 	case EvExperimentalBatch:
 		if r.need(2) != nil {
-			return h, errCut
+			return h, r.cutInBatch()
 		}
 		h.exp = r.buf[i]
 		i++
@@ -355,7 +349,7 @@ func (r *Reader) readHeader() (h batchHeader, err error) {
 		}
 		if next == 0 {
 			if len(r.buf)-i < 10 {
-				return h, errCut
+				return h, r.cutInBatch()
 			}
 			return h, r.damaged("a number in a batch's header is too long")
 		}
@@ -369,7 +363,7 @@ func (r *Reader) readHeader() (h batchHeader, err error) {
 	}
 	off := i - r.pos
 	if r.need(off+int(size)) != nil {
-		return h, errCut
+		return h, r.cutInBatch()
 	}
 	h.size, h.data = int(size), r.pos+off
 	return h, nil
@@ -377,6 +371,10 @@ func (r *Reader) readHeader() (h batchHeader, err error) {
 
 func (r *Reader) damaged(text string) error {
 	return &Error{Kind: Damaged, Offset: r.base + int64(r.pos), Text: "damaged trace: " + text}
+}
+
+func (r *Reader) cutInBatch() error {
+	return &Error{Kind: Truncated, Offset: r.base + int64(r.pos), Text: "the trace is cut in the middle of a batch", Err: r.sourceError()}
 }
 
 // Next returns the next generation. The error is io.EOF at a clean end; an
@@ -405,70 +403,8 @@ func (r *Reader) Next() (*Generation, error) {
 	r.buf, r.pos, r.lent = fresh, 0, false
 	g.Offset = r.base
 
-	var fail error
-	clean := false // whether a proper end of the generation was seen
-	for {
-		h, err := r.readHeader()
-		if err == errNone {
-			r.spent = true
-			break
-		}
-		if err == errCut {
-			r.spent = true
-			fail = &Error{Kind: Truncated, Offset: r.base + int64(r.pos), Text: "the trace is cut in the middle of a batch", Err: r.sourceError()}
-			break
-		}
-		if err != nil {
-			r.spent = true
-			fail = err
-			break
-		}
-		if h.typ == EvEndOfGeneration {
-			r.pos = h.data
-			if g.Num == 0 {
-				// One end without a beginning is what a trace that was joined from parts may have, and nothing to deliver.
-				if r.pos-1 > 0 {
-					r.spent = true
-					fail = r.damaged("a generation ends that has not begun")
-					break
-				}
-				continue
-			}
-			clean = true
-			break
-		}
-		g.Num = cmp.Or(g.Num, h.gen)
-		if h.gen != g.Num {
-			if r.minor < 26 && h.gen == g.Num+1 {
-				clean = true
-				break
-			}
-			r.spent = true
-			fail = r.damaged(fmt.Sprintf("a batch of generation %d stands inside generation %d", h.gen, g.Num))
-			if r.minor < 26 {
-				g.Num = 0 // mixed up: nothing of it can be trusted
-			}
-			break
-		}
-		r.pos = h.data + h.size
-		g.Bytes = r.base + int64(r.pos) - g.Offset
-		if g.Skipped {
-			r.forget()
-			continue
-		}
-		if err := g.add(h, r.buf); err != nil {
-			r.spent = true
-			fail = &Error{Kind: Damaged, Offset: r.base + int64(h.data), Text: "damaged trace: " + err.Error()}
-			g.Num = 0
-			break
-		}
-		if r.pos+listed*(len(g.Batches)+len(g.tables)) > r.max {
-			g.Skipped = true
-			g.Batches, g.tables = nil, nil
-			r.warn("skipped-generation", fmt.Sprintf("generation %d is larger than the memory allowed (%d MB) and was skipped", g.Num, r.max>>20))
-			r.forget()
-		}
-	}
+	clean, fail := r.collect(g)
+	r.spent = !clean
 	g.Data = r.buf[:r.pos]
 	if g.Num == 0 {
 		fail = cmp.Or(fail, io.EOF)
@@ -494,6 +430,57 @@ func (r *Reader) Next() (*Generation, error) {
 	r.after = fail
 	r.lent = true
 	return g, nil
+}
+
+// collect reads g's batches. It reports whether it saw a proper end of the
+// generation, else what is wrong with the bytes, if that is known. Without a
+// number nothing of g can be trusted.
+func (r *Reader) collect(g *Generation) (clean bool, err error) {
+	for {
+		h, err := r.readHeader()
+		switch {
+		case err == io.EOF:
+			return false, nil
+		case err != nil:
+			return false, err
+		case h.typ == EvEndOfGeneration:
+			r.pos = h.data
+			switch {
+			case g.Num != 0:
+				return true, nil
+			case r.pos > 1:
+				return false, r.damaged("a generation ends that has not begun")
+			}
+			continue // what a trace that was joined from parts may begin with
+		}
+		g.Num = cmp.Or(g.Num, h.gen)
+		if h.gen != g.Num {
+			if r.minor < 26 && h.gen == g.Num+1 {
+				return true, nil
+			}
+			fail := r.damaged(fmt.Sprintf("a batch of generation %d stands inside generation %d", h.gen, g.Num))
+			if r.minor < 26 {
+				g.Num = 0 // mixed up
+			}
+			return false, fail
+		}
+		r.pos = h.data + h.size
+		g.Bytes = r.base + int64(r.pos) - g.Offset
+		if g.Skipped {
+			r.forget()
+			continue
+		}
+		if err := g.add(h, r.buf); err != nil {
+			g.Num = 0
+			return false, &Error{Kind: Damaged, Offset: r.base + int64(h.data), Text: "damaged trace: " + err.Error()}
+		}
+		if r.pos+listed*(len(g.Batches)+len(g.tables)) > r.max {
+			g.Skipped = true
+			g.Batches, g.tables = nil, nil
+			r.warn("skipped-generation", fmt.Sprintf("generation %d is larger than the memory allowed (%d MB) and was skipped", g.Num, r.max>>20))
+			r.forget()
+		}
+	}
 }
 
 // cutInNext reports whether the batch in which the stream ended visibly
@@ -537,60 +524,48 @@ func (g *Generation) add(h batchHeader, buf []byte) error {
 	if h.typ == EvExperimentalBatch || h.size == 0 {
 		return nil
 	}
-	switch EventType(buf[b.Off]) {
-	case EvStrings, EvStacks, EvCPUSamples:
+	switch t := EventType(buf[b.Off]); {
+	case t == EvStrings, t == EvStacks, t == EvCPUSamples:
 		g.tables = append(g.tables, b)
-	case EvFrequency:
-		if g.Minor < 25 {
-			return g.addSync(b, buf, b.Off)
-		}
-		g.Batches = append(g.Batches, b)
-	case EvSync:
-		if g.Minor >= 25 {
-			return g.addSync(b, buf, b.Off+1)
-		}
-		g.Batches = append(g.Batches, b)
+	case t == EvFrequency && g.Minor < 25:
+		return g.addSync(b, buf, b.Off)
+	case t == EvSync && g.Minor >= 25:
+		return g.addSync(b, buf, b.Off+1)
 	default:
 		g.Batches = append(g.Batches, b)
 	}
 	return nil
 }
 
+// addSync takes the clock data of a batch from byte i on.
 func (g *Generation) addSync(b Batch, buf []byte, i int) error {
-	data := buf[:b.End]
 	ts := b.Time
-	for i < b.End {
-		t := EventType(data[i])
-		n := 0
-		switch {
+	for c := (cursor{b: buf[:b.End], i: i}); c.more(); {
+		switch t := c.next(); {
 		case t == EvFrequency:
-			n = 1
+			freq := c.uint()
+			switch {
+			case c.cut:
+				return errCutSync
+			case g.Freq != 0 || freq == 0:
+				return errors.New("a generation with two clock frequencies, or one of zero")
+			}
+			g.Freq = freq
 		case t == EvClockSnapshot && g.Minor >= 25:
-			n = 4
+			ts += c.uint()
+			s := ClockSnapshot{ts, c.uint(), c.uint(), c.uint()}
+			switch {
+			case c.cut:
+				return errCutSync
+			case g.HasSnapshot:
+				return errors.New("a generation with two clock snapshots")
+			}
+			g.Snapshot, g.HasSnapshot = s, true
 		default:
 			return fmt.Errorf("a sync batch holds an event of type %d", t)
 		}
-		var arg [4]uint64
-		i++
-		for k := range n {
-			v, next := uvarint(data, i)
-			if next == 0 {
-				return errors.New("a sync batch is cut")
-			}
-			arg[k], i = v, next
-		}
-		if t == EvFrequency {
-			if g.Freq != 0 || arg[0] == 0 {
-				return errors.New("a generation with two clock frequencies, or one of zero")
-			}
-			g.Freq = arg[0]
-			continue
-		}
-		if g.HasSnapshot {
-			return errors.New("a generation with two clock snapshots")
-		}
-		ts += arg[0]
-		g.Snapshot, g.HasSnapshot = ClockSnapshot{ts, arg[1], arg[2], arg[3]}, true
 	}
 	return nil
 }
+
+var errCutSync = errors.New("a sync batch is cut")

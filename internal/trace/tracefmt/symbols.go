@@ -1,8 +1,6 @@
 package tracefmt
 
 import (
-	"errors"
-	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -39,20 +37,19 @@ type Symbols struct {
 	// Looked counts, if not nil, the strings that are asked for: for tests of how costs grow.
 	Looked *atomic.Int64
 
-	strs    []string
-	strIdx  map[string]StringID
-	mu      *sync.RWMutex // guards strIdx, which snapshots share
-	frames  []Frame
-	frmIdx  []uint32 // open addressing over frames
-	arena   []FrameID
-	stacks  []span32 // arena[from:to] of each stack, innermost call first
-	stkIdx  []uint32 // open addressing over stacks
-	stkHash []uint32
-	places  []FrameID // by stack
-	opens   []bool    // by stack
-	callees map[FrameID]StringID
-	key     hashKey
-	methods *methodIndex
+	strs     []string
+	strIdx   map[string]StringID
+	mu       *sync.RWMutex // guards strIdx, which snapshots share
+	frames   []Frame
+	frameIDs map[Frame]FrameID
+	arena    []FrameID
+	stacks   []span32           // arena[from:to] of each stack, innermost call first
+	stackIDs map[uint64]StackID // by hash, or the next free place
+	places   []FrameID          // by stack
+	opens    []bool             // by stack
+	callees  map[FrameID]StringID
+	key      hashKey
+	methods  *methodIndex
 }
 
 type span32 struct{ from, to uint32 }
@@ -60,17 +57,16 @@ type span32 struct{ from, to uint32 }
 // NewSymbols returns a table that holds the empty string and the empty stack.
 func NewSymbols() *Symbols {
 	return &Symbols{
-		strs:    []string{""},
-		strIdx:  map[string]StringID{"": 0},
-		mu:      new(sync.RWMutex),
-		frames:  make([]Frame, 1),
-		frmIdx:  make([]uint32, 1<<10),
-		stacks:  make([]span32, 1),
-		stkIdx:  make([]uint32, 1<<10),
-		stkHash: make([]uint32, 1),
-		key:     newHashKey(),
-		methods: new(methodIndex),
-		callees: make(map[FrameID]StringID),
+		strs:     []string{""},
+		strIdx:   map[string]StringID{"": 0},
+		mu:       new(sync.RWMutex),
+		frames:   make([]Frame, 1),
+		frameIDs: make(map[Frame]FrameID),
+		stacks:   make([]span32, 1),
+		stackIDs: make(map[uint64]StackID),
+		key:      newHashKey(),
+		methods:  new(methodIndex),
+		callees:  make(map[FrameID]StringID),
 	}
 }
 
@@ -99,13 +95,6 @@ func (s *Symbols) Stack(id StackID) []FrameID {
 
 // Stacks returns how many stacks there are; ids are below it.
 func (s *Symbols) Stacks() int { return len(s.stacks) }
-
-// Called returns the frame f as it is called from another one, near or far.
-func (s *Symbols) Called(f, from FrameID) FrameID {
-	fr := s.frames[f]
-	fr.Caller = from
-	return s.internFrame(fr)
-}
 
 // SetPlace has Place return f for a stack. It is called for a stack at most once, before anybody asks.
 func (s *Symbols) SetPlace(id StackID, f FrameID) {
@@ -155,6 +144,16 @@ func (s *Symbols) Intern(text string) StringID {
 	return id
 }
 
+// Lookup returns the id of a string if it is known, 0 if not.
+func (s *Symbols) Lookup(text string) StringID {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if id := s.strIdx[text]; int(id) < len(s.strs) {
+		return id
+	}
+	return 0
+}
+
 func (s *Symbols) internBytes(b []byte) StringID {
 	s.mu.RLock()
 	id, ok := s.strIdx[string(b)]
@@ -174,7 +173,43 @@ func (s *Symbols) Snapshot() Symbols {
 	return c
 }
 
-// A hashKey is drawn for each table of symbols: whoever writes a trace cannot know which frames or stacks would share a
+// Called returns the frame f as it is called from another one, near or far.
+func (s *Symbols) Called(f, from FrameID) FrameID {
+	fr := s.frames[f]
+	fr.Caller = from
+	return s.internFrame(fr)
+}
+
+func (s *Symbols) internFrame(f Frame) FrameID {
+	id, ok := s.frameIDs[f]
+	if !ok {
+		id = FrameID(len(s.frames))
+		s.frames = append(s.frames, f)
+		s.frameIDs[f] = id
+	}
+	return id
+}
+
+func (s *Symbols) internStack(frames []FrameID) StackID {
+	if len(frames) == 0 {
+		return 0
+	}
+	for h := s.key.stack(frames); ; h++ { // other frames may have had the place
+		id, ok := s.stackIDs[h]
+		if !ok {
+			id = StackID(len(s.stacks))
+			from := uint32(len(s.arena))
+			s.arena = append(s.arena, frames...)
+			s.stacks = append(s.stacks, span32{from, uint32(len(s.arena))})
+			s.stackIDs[h] = id
+		} else if !slices.Equal(s.Stack(id), frames) {
+			continue
+		}
+		return id
+	}
+}
+
+// A hashKey is drawn for each table of symbols: whoever writes a trace cannot know which stacks would share a
 // place, and so cannot make each search pass all others. Ids do not depend on it.
 type hashKey struct{ add, mul uint64 }
 
@@ -186,84 +221,12 @@ func (k hashKey) mix(h, v uint64) uint64 {
 	return hi ^ lo
 }
 
-func (k hashKey) frame(f *Frame) uint64 {
-	return k.mix(k.mix(f.PC, uint64(f.Func)<<32|uint64(f.File)), uint64(f.Line)|uint64(f.Caller)<<32)
-}
-
-func (s *Symbols) internFrame(f Frame) FrameID {
-	h := s.key.frame(&f)
-	mask := uint64(len(s.frmIdx) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		id := s.frmIdx[i]
-		if id == 0 {
-			id = uint32(len(s.frames))
-			s.frames = append(s.frames, f)
-			s.frmIdx[i] = id
-			if 2*len(s.frames) > len(s.frmIdx) {
-				s.growFrames()
-			}
-			return FrameID(id)
-		}
-		if s.frames[id] == f {
-			return FrameID(id)
-		}
-	}
-}
-
-func (s *Symbols) growFrames() {
-	idx := make([]uint32, 2*len(s.frmIdx))
-	mask := uint64(len(idx) - 1)
-	for id := 1; id < len(s.frames); id++ {
-		i := s.key.frame(&s.frames[id]) & mask
-		for idx[i] != 0 {
-			i = (i + 1) & mask
-		}
-		idx[i] = uint32(id)
-	}
-	s.frmIdx = idx
-}
-
-func (s *Symbols) internStack(frames []FrameID) StackID {
-	if len(frames) == 0 {
-		return 0
-	}
+func (k hashKey) stack(frames []FrameID) uint64 {
 	h := uint64(len(frames))
 	for _, f := range frames {
-		h = s.key.mix(h, uint64(f))
+		h = k.mix(h, uint64(f))
 	}
-	hash := uint32(h >> 32)
-	mask := uint32(len(s.stkIdx) - 1)
-	for i := hash & mask; ; i = (i + 1) & mask {
-		id := s.stkIdx[i]
-		if id == 0 {
-			id = uint32(len(s.stacks))
-			from := uint32(len(s.arena))
-			s.arena = append(s.arena, frames...)
-			s.stacks = append(s.stacks, span32{from, uint32(len(s.arena))})
-			s.stkHash = append(s.stkHash, hash)
-			s.stkIdx[i] = id
-			if 2*len(s.stacks) > len(s.stkIdx) {
-				s.growStacks()
-			}
-			return StackID(id)
-		}
-		if s.stkHash[id] == hash && slices.Equal(s.Stack(StackID(id)), frames) {
-			return StackID(id)
-		}
-	}
-}
-
-func (s *Symbols) growStacks() {
-	idx := make([]uint32, 2*len(s.stkIdx))
-	mask := uint32(len(idx) - 1)
-	for id := 1; id < len(s.stacks); id++ {
-		i := s.stkHash[id] & mask
-		for idx[i] != 0 {
-			i = (i + 1) & mask
-		}
-		idx[i] = uint32(id)
-	}
-	s.stkIdx = idx
+	return h
 }
 
 // AddStack interns a stack given as frames with text; for tests and tools
@@ -281,216 +244,6 @@ type FrameText struct {
 	PC         uint64
 	Func, File string
 	Line       uint32
-}
-
-// A Local maps the ids of one generation to those of a Symbols. Ids that the
-// generation never defined map to 0.
-type Local struct {
-	dense  []uint32
-	sparse map[uint64]uint32
-	empty  map[uint64]bool // ids defined as the empty string or stack
-}
-
-// Get returns what id stands for.
-func (l *Local) Get(id uint64) uint32 {
-	if id < uint64(len(l.dense)) {
-		return l.dense[id]
-	}
-	return l.sparse[id]
-}
-
-// Defines reports whether the generation defined id. 0, which means none, is
-// always defined.
-func (l *Local) Defines(id uint64) bool { return id == 0 || l.Get(id) != 0 || l.empty[id] }
-
-// Len returns an upper bound of the ids that are looked up without a map.
-func (l *Local) Len() int { return len(l.dense) }
-
-// set defines id. The runtime gives ids densely from 1; ids far beyond what
-// has been seen go to a map, so that a hostile file cannot make us allocate.
-func (l *Local) set(id uint64, v uint32, seen int) {
-	if v == 0 {
-		if l.empty == nil {
-			l.empty = make(map[uint64]bool)
-		}
-		l.empty[id] = true
-	}
-	if id < uint64(len(l.dense)) {
-		l.dense[id] = v
-		return
-	}
-	if id < 4*uint64(seen)+1024 {
-		for uint64(len(l.dense)) <= id {
-			l.dense = append(l.dense, l.sparse[uint64(len(l.dense))])
-		}
-		l.dense[id] = v
-		return
-	}
-	if l.sparse == nil {
-		l.sparse = make(map[uint64]uint32)
-	}
-	l.sparse[id] = v
-}
-
-func (l *Local) reset() {
-	l.dense = l.dense[:0]
-	clear(l.sparse)
-	clear(l.empty)
-}
-
-// A Sample is one CPU profile sample. Its time is in clock units.
-type Sample struct {
-	Time    uint64
-	M, P, G uint64
-	Stack   StackID
-}
-
-// Tables are one generation's own tables, by its own ids.
-type Tables struct {
-	Strings Local // to StringID
-	Stacks  Local // to StackID
-	Samples []Sample
-
-	frames []FrameID // scratch
-	// remembered frames of this generation: pc and local ids to FrameID
-	cache []frameCache
-}
-
-type frameCache struct {
-	pc             uint64
-	fn, file, line uint64
-	id             FrameID
-}
-
-// Read reads the string, stack and CPU sample batches of g, interning into
-// syms. t may be reused from one generation to the next.
-func (t *Tables) Read(g *Generation, syms *Symbols) error {
-	t.Strings.reset()
-	t.Stacks.reset()
-	t.Samples = t.Samples[:0]
-	if t.cache == nil {
-		t.cache = make([]frameCache, 1<<12)
-	}
-	clear(t.cache)
-	// Strings first: stacks refer to them.
-	n := 0
-	for _, b := range g.tables {
-		if EventType(g.Data[b.Off]) == EvStrings {
-			if err := t.readStrings(g.Data[:b.End], b.Off+1, syms, &n); err != nil {
-				return fmt.Errorf("generation %d: strings: %w", g.Num, err)
-			}
-		}
-	}
-	n = 0
-	for _, b := range g.tables {
-		if EventType(g.Data[b.Off]) == EvStacks {
-			if err := t.readStacks(g.Data[:b.End], b.Off+1, syms, &n); err != nil {
-				return fmt.Errorf("generation %d: stacks: %w", g.Num, err)
-			}
-		}
-	}
-	for _, b := range g.tables {
-		if EventType(g.Data[b.Off]) == EvCPUSamples {
-			if err := t.readSamples(g.Data[:b.End], b.Off+1); err != nil {
-				return fmt.Errorf("generation %d: CPU samples: %w", g.Num, err)
-			}
-		}
-	}
-	return nil
-}
-
-var errCutTable = errors.New("a table's batch ends in the middle of an entry")
-
-func (t *Tables) readStrings(b []byte, i int, syms *Symbols, n *int) error {
-	for i < len(b) {
-		if EventType(b[i]) != EvString {
-			return fmt.Errorf("a string was expected, but there is an event of type %d", b[i])
-		}
-		id, next := uvarint(b, i+1)
-		if next == 0 {
-			return errCutTable
-		}
-		size, next := uvarint(b, next)
-		if next == 0 || size > uint64(len(b)-next) {
-			return errCutTable
-		}
-		if size > maxStringLength {
-			return fmt.Errorf("a string claims %d bytes, more than the format allows (%d)", size, maxStringLength)
-		}
-		*n++
-		t.Strings.set(id, uint32(syms.internBytes(b[next:next+int(size)])), *n)
-		i = next + int(size)
-	}
-	return nil
-}
-
-func (t *Tables) readStacks(b []byte, i int, syms *Symbols, n *int) error {
-	for i < len(b) {
-		if EventType(b[i]) != EvStack {
-			return fmt.Errorf("a stack was expected, but there is an event of type %d", b[i])
-		}
-		id, next := uvarint(b, i+1)
-		if next == 0 {
-			return errCutTable
-		}
-		count, next := uvarint(b, next)
-		if next == 0 {
-			return errCutTable
-		}
-		if count > maxFramesPerStack {
-			return fmt.Errorf("a stack claims %d frames, more than the format allows (%d)", count, maxFramesPerStack)
-		}
-		i = next
-		t.frames = t.frames[:0]
-		for range count {
-			var v [4]uint64
-			for k := range v {
-				if v[k], next = uvarint(b, i); next == 0 {
-					return errCutTable
-				}
-				i = next
-			}
-			c := &t.cache[syms.key.mix(v[0], v[3])&uint64(len(t.cache)-1)]
-			if c.id == 0 || c.pc != v[0] || c.fn != v[1] || c.file != v[2] || c.line != v[3] {
-				*c = frameCache{v[0], v[1], v[2], v[3], syms.internFrame(Frame{
-					PC:   v[0],
-					Func: StringID(t.Strings.Get(v[1])),
-					File: StringID(t.Strings.Get(v[2])),
-					Line: uint32(min(v[3], 1<<32-1)),
-				})}
-			}
-			t.frames = append(t.frames, c.id)
-		}
-		*n++
-		t.Stacks.set(id, uint32(syms.internStack(t.frames)), *n)
-	}
-	return nil
-}
-
-func (t *Tables) readSamples(b []byte, i int) error {
-	for i < len(b) {
-		if EventType(b[i]) != EvCPUSample {
-			return fmt.Errorf("a CPU sample was expected, but there is an event of type %d", b[i])
-		}
-		i++
-		var v [5]uint64
-		for k := range v {
-			var next int
-			if v[k], next = uvarint(b, i); next == 0 {
-				return errCutTable
-			}
-			i = next
-		}
-		t.Samples = append(t.Samples, Sample{Time: v[0], M: v[1], P: v[2], G: v[3], Stack: StackID(t.Stacks.Get(v[4]))})
-	}
-	return nil
-}
-
-// Sparse calls f for every id that is looked up through the map.
-func (l *Local) Sparse(f func(id uint64, v uint32)) {
-	for id, v := range l.sparse {
-		f(id, v)
-	}
 }
 
 // Unwrapped returns a frame; for the wrapper that the compiler makes of a method value (T.method-fm, at
@@ -531,14 +284,4 @@ func (m *methodIndex) first(s *Symbols, fn StringID) Frame {
 		}
 	})
 	return m.lines[fn]
-}
-
-// Lookup returns the id of a string if it is known, 0 if not.
-func (s *Symbols) Lookup(text string) StringID {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if id := s.strIdx[text]; int(id) < len(s.strs) {
-		return id
-	}
-	return 0
 }

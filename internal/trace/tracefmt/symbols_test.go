@@ -21,21 +21,21 @@ func TestUnwrapped(t *testing.T) {
 	}
 }
 
-// Where a frame or stack is looked for first must not follow from the trace: one that puts all to one place would take time
+// Where a stack is looked for first must not follow from the trace: one that puts all to one place would take time
 // that grows with their square.
 func TestSymbolsHashIsSecret(t *testing.T) {
 	a, b := NewSymbols(), NewSymbols()
 	same := 0
 	for i := range 1000 {
-		f := Frame{PC: uint64(i) << 12, Func: 1, Line: uint32(i)}
-		if a.key.frame(&f)&0xff == b.key.frame(&f)&0xff {
+		frames := []FrameID{FrameID(i) << 12, 1}
+		if a.key.stack(frames)&0xff == b.key.stack(frames)&0xff {
 			same++
 		}
-		if x, y := a.internFrame(f), b.internFrame(f); x != y {
-			t.Fatalf("a frame's id is %d and %d: it depends on the hash", x, y)
+		if x, y := a.internStack(frames), b.internStack(frames); x != y {
+			t.Fatalf("a stack's id is %d and %d: it depends on the hash", x, y)
 		}
 	}
 	if same > 30 {
-		t.Errorf("%d of 1000 frames have one place in two tables, about 4 were expected", same)
+		t.Errorf("%d of 1000 stacks have one place in two tables, about 4 were expected", same)
 	}
 }

@@ -1,0 +1,176 @@
+package tracefmt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// A Local maps the ids of one generation to those of a Symbols. Ids that the
+// generation never defined map to 0.
+type Local struct {
+	dense  []uint32
+	sparse map[uint64]uint32
+	empty  map[uint64]bool // ids defined as the empty string or stack
+	seen   int
+}
+
+// Get returns what id stands for.
+func (l *Local) Get(id uint64) uint32 {
+	if id < uint64(len(l.dense)) {
+		return l.dense[id]
+	}
+	return l.sparse[id]
+}
+
+// Dense returns what the ids 0, 1, 2, ... stand for, as far as they need no map.
+func (l *Local) Dense() []uint32 { return l.dense }
+
+// Any reports whether f is true of something that an id stands for.
+func (l *Local) Any(f func(v uint32) bool) bool {
+	for _, v := range l.sparse {
+		if f(v) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(l.dense, f)
+}
+
+// Defines reports whether the generation defined id. 0, which means none, is
+// always defined.
+func (l *Local) Defines(id uint64) bool { return id == 0 || l.Get(id) != 0 || l.empty[id] }
+
+// set defines id. The runtime gives ids densely from 1; ids far beyond what
+// has been seen go to a map, so that a hostile file cannot make us allocate.
+func (l *Local) set(id uint64, v uint32) {
+	l.seen++
+	if v == 0 {
+		if l.empty == nil {
+			l.empty = make(map[uint64]bool)
+		}
+		l.empty[id] = true
+	}
+	switch {
+	case id < uint64(len(l.dense)):
+		l.dense[id] = v
+	case id < 4*uint64(l.seen)+1024:
+		for uint64(len(l.dense)) <= id {
+			l.dense = append(l.dense, l.sparse[uint64(len(l.dense))])
+		}
+		l.dense[id] = v
+	default:
+		if l.sparse == nil {
+			l.sparse = make(map[uint64]uint32)
+		}
+		l.sparse[id] = v
+	}
+}
+
+// Reset forgets all ids and keeps memory for others.
+func (l *Local) Reset() { *l = Local{dense: l.dense[:0]} }
+
+// A Sample is one CPU profile sample. Its time is in clock units.
+type Sample struct {
+	Time    uint64
+	M, P, G uint64
+	Stack   StackID
+}
+
+// Tables are one generation's own tables, by its own ids.
+type Tables struct {
+	Strings Local // to StringID
+	Stacks  Local // to StackID
+	Samples []Sample
+
+	frames []FrameID // scratch
+	// remembered frames of this generation: pc and local ids to FrameID
+	cache []frameCache
+}
+
+type frameCache struct {
+	pc             uint64
+	fn, file, line uint64
+	id             FrameID
+}
+
+// Read reads the string, stack and CPU sample batches of g, interning into
+// syms. t may be reused from one generation to the next.
+func (t *Tables) Read(g *Generation, syms *Symbols) error {
+	t.Strings.Reset()
+	t.Stacks.Reset()
+	t.Samples = t.Samples[:0]
+	if t.cache == nil {
+		t.cache = make([]frameCache, 1<<12)
+	}
+	clear(t.cache)
+	for _, table := range []struct {
+		batches, entries EventType
+		entry            string
+		read             func(c *cursor, syms *Symbols) error
+	}{
+		// Strings first: stacks refer to them.
+		{EvStrings, EvString, "string", t.readString},
+		{EvStacks, EvStack, "stack", t.readStack},
+		{EvCPUSamples, EvCPUSample, "CPU sample", t.readSample},
+	} {
+		for c := range g.entries(table.batches) {
+			err := error(nil)
+			if typ := c.next(); typ != table.entries {
+				err = fmt.Errorf("a %s was expected, but there is an event of type %d", table.entry, typ)
+			} else {
+				err = table.read(c, syms)
+			}
+			if err != nil {
+				return fmt.Errorf("generation %d: %ss: %w", g.Num, table.entry, err)
+			}
+		}
+	}
+	return nil
+}
+
+var errCutTable = errors.New("a table's batch ends in the middle of an entry")
+
+func (t *Tables) readString(c *cursor, syms *Symbols) error {
+	id, size := c.uint(), c.uint()
+	switch {
+	case c.cut || size > uint64(len(c.b)-c.i):
+		return errCutTable
+	case size > maxStringLength:
+		return fmt.Errorf("a string claims %d bytes, more than the format allows (%d)", size, maxStringLength)
+	}
+	t.Strings.set(id, uint32(syms.internBytes(c.b[c.i:c.i+int(size)])))
+	c.i += int(size)
+	return nil
+}
+
+func (t *Tables) readStack(c *cursor, syms *Symbols) error {
+	id, count := c.uint(), c.uint()
+	if count > maxFramesPerStack {
+		return fmt.Errorf("a stack claims %d frames, more than the format allows (%d)", count, maxFramesPerStack)
+	}
+	t.frames = t.frames[:0]
+	for range count {
+		pc, fn, file, line := c.uint(), c.uint(), c.uint(), c.uint()
+		known := &t.cache[syms.key.mix(pc, line)&uint64(len(t.cache)-1)]
+		if known.id == 0 || known.pc != pc || known.fn != fn || known.file != file || known.line != line {
+			*known = frameCache{pc, fn, file, line, syms.internFrame(Frame{
+				PC: pc, Func: StringID(t.Strings.Get(fn)), File: StringID(t.Strings.Get(file)), Line: uint32(min(line, 1<<32-1)),
+			})}
+		}
+		t.frames = append(t.frames, known.id)
+	}
+	if c.cut {
+		return errCutTable
+	}
+	t.Stacks.set(id, uint32(syms.internStack(t.frames)))
+	return nil
+}
+
+func (t *Tables) readSample(c *cursor, _ *Symbols) error {
+	s := Sample{Time: c.uint(), M: c.uint(), P: c.uint(), G: c.uint(), Stack: StackID(t.Stacks.Get(c.uint()))}
+	if c.cut {
+		return errCutTable
+	}
+	t.Samples = append(t.Samples, s)
+	return nil
+}
