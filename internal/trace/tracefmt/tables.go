@@ -83,14 +83,6 @@ type Tables struct {
 	Samples []Sample
 
 	frames []FrameID // scratch
-	// remembered frames of this generation: pc and local ids to FrameID
-	cache []frameCache
-}
-
-type frameCache struct {
-	pc             uint64
-	fn, file, line uint64
-	id             FrameID
 }
 
 // Read reads the string, stack and CPU sample batches of g, interning into
@@ -99,10 +91,6 @@ func (t *Tables) Read(g *Generation, syms *Symbols) error {
 	t.Strings.Reset()
 	t.Stacks.Reset()
 	t.Samples = t.Samples[:0]
-	if t.cache == nil {
-		t.cache = make([]frameCache, 1<<12)
-	}
-	clear(t.cache)
 	for _, table := range []struct {
 		batches, entries EventType
 		entry            string
@@ -151,13 +139,9 @@ func (t *Tables) readStack(c *cursor, syms *Symbols) error {
 	t.frames = t.frames[:0]
 	for range count {
 		pc, fn, file, line := c.uint(), c.uint(), c.uint(), c.uint()
-		known := &t.cache[syms.key.mix(pc, line)&uint64(len(t.cache)-1)]
-		if known.id == 0 || known.pc != pc || known.fn != fn || known.file != file || known.line != line {
-			*known = frameCache{pc, fn, file, line, syms.internFrame(Frame{
-				PC: pc, Func: StringID(t.Strings.Get(fn)), File: StringID(t.Strings.Get(file)), Line: uint32(min(line, 1<<32-1)),
-			})}
-		}
-		t.frames = append(t.frames, known.id)
+		t.frames = append(t.frames, syms.internFrame(Frame{
+			PC: pc, Func: StringID(t.Strings.Get(fn)), File: StringID(t.Strings.Get(file)), Line: uint32(min(line, 1<<32-1)),
+		}))
 	}
 	if c.cut {
 		return errCutTable
