@@ -102,7 +102,7 @@ func timelines(r io.Reader, workers int) (events int64, err error) {
 	defer dec.Close()
 	var window []*timeline.Gen
 	for {
-		g, err := dec.Next()
+		g, err := dec.Next(context.Background())
 		if errors.Is(err, io.EOF) {
 			return events, nil
 		}

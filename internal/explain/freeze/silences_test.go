@@ -109,7 +109,7 @@ func TestSilences(t *testing.T) {
 			dec := timeline.NewDecoder(rd, 2)
 			defer dec.Close()
 			var gens []*timeline.Gen
-			for g, err := dec.Next(); err == nil; g, err = dec.Next() {
+			for g, err := dec.Next(t.Context()); err == nil; g, err = dec.Next(t.Context()) {
 				gens = append(gens, g)
 			}
 			n := 0

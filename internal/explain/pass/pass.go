@@ -200,7 +200,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	}
 	decoded := make(chan result, 1)
 	decode := func() {
-		g, err := dec.NextContext(ctx)
+		g, err := dec.Next(ctx)
 		decoded <- result{g, err}
 	}
 	go decode()

@@ -40,7 +40,7 @@ func timelines(t *testing.T, data []byte) *Timelines {
 	defer d.Close()
 	v, win := new(Timelines), new(timeline.Window)
 	for skipped := false; ; {
-		g, err := d.Next()
+		g, err := d.Next(t.Context())
 		var damage *tracefmt.Error
 		switch {
 		case errors.Is(err, io.EOF), errors.As(err, &damage):

@@ -2,6 +2,7 @@ package worstcase
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func work(t *testing.T, data []byte) (requests int, work int64) {
 	}
 	end := int64(0)
 	for {
-		g, err := dec.Next()
+		g, err := dec.Next(context.Background())
 		if errors.Is(err, io.EOF) {
 			break
 		}

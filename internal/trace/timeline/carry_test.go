@@ -143,7 +143,7 @@ func TestStatusesAreSmall(t *testing.T) {
 	waits, wide := 0, 0
 	for d := uint32(1); int(d)+1 < len(g.base); d++ {
 		for _, s := range g.slots[g.base[d]:g.base[d+1]] {
-			if r := g.record(s.rec); isStatus(r) && !r.binds() {
+			if r := g.record(s.rec); r.is(repeats) && !r.binds() {
 				waits++
 				if _, ok := r.wide(); ok {
 					wide++

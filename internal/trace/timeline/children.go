@@ -107,7 +107,7 @@ func (g *Gen) buildChildren() {
 	births := func(yield func(s *slot, d uint32)) {
 		for d := range uint32(n) {
 			// The record is not read where there is a start function: such a goroutine was created here.
-			if s := g.firstSlot(d); s != nil && s.own < uint32(n) && (g.starts[d] != 0 || isBirth(g.record(s.rec))) {
+			if s := g.firstSlot(d); s != nil && s.own < uint32(n) && (g.starts[d] != 0 || g.record(s.rec).is(births)) {
 				yield(s, d)
 			}
 		}

@@ -30,10 +30,10 @@ func classify(syms *tracefmt.Symbols) func(tracefmt.StackID) uint8 {
 func dump(w io.Writer, in *decoded) {
 	syms := in.d.Symbols
 	stk := newStacks()
-	fmt.Fprintf(w, "end %v orphans %d late %d irregular %d unknown %d strings %d frames %d stacks %d\n",
-		in.err, in.d.Orphans, in.d.LateTimes, in.d.Irregular, in.d.Unknown, syms.Strings(), syms.Frames(), syms.Stacks())
+	fmt.Fprintf(w, "end %v orphans %d late %d unknown %d strings %d frames %d stacks %d\n",
+		in.err, in.d.Orphans, in.d.LateTimes, in.d.Unknown, syms.Strings(), syms.Frames(), syms.Stacks())
 	for _, g := range in.gens {
-		fmt.Fprintf(w, "generation %d base %d end %d events %d bytes %d first %v\n", g.Num, g.Base, g.End, g.Events, g.Bytes, g.First)
+		fmt.Fprintf(w, "generation %d base %d end %d events %d bytes %d first %v irregular %d\n", g.Num, g.Base, g.End, g.Events, g.Bytes, g.First, len(g.irregular))
 		fmt.Fprintln(w, g.Heap, g.STW, g.GC, g.Procs, g.Labels, g.Samples, g.Snapshot, g.SnapshotTime, g.swept.Load(), g.stwBefore)
 		for _, u := range g.User {
 			fmt.Fprintln(w, u.Time, u.Kind, u.G, u.Task, u.Parent, u.Name, u.Value, u.Stack)

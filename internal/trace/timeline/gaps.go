@@ -52,7 +52,7 @@ func (g *Gen) threadGaps(buf []Gap, ways []waypoint, since, least int64) []Gap {
 			}
 			t := r.time()
 			if t-last > least && found != nil {
-				if first && isStatus(r) && r.binds() {
+				if first && r.is(repeats) && r.binds() {
 					cur, running = r.peer(), statusState(r.status()) == Running
 				} else if first {
 					running = false
@@ -114,8 +114,8 @@ func after(r record, cur uint32) (uint32, bool) {
 		}
 	case tracefmt.EvGoSyscallBegin, tracefmt.EvGoCreateSyscall:
 		return max(cur, 1), false
-	case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall,
-		tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy, tracefmt.EvGoSyscallEndBlocked:
+	}
+	if r.is(leaves) {
 		return 0, false
 	}
 	return cur, cur != 0

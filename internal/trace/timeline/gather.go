@@ -19,15 +19,14 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 	}
 	g.nobody, g.procs = sized(g.nobody, nobody)[:0], sized(g.procs, procs)[:0]
 	for no, st := range d.streams {
-		w, from, to := st.w, &st.from, &st.to
-		g.Heap = append(g.Heap, w.heap[from.heap:to.heap]...)
-		g.User = append(g.User, w.user[from.user:to.user]...)
-		g.procs = append(g.procs, w.procs[from.procs:to.procs]...)
-		g.nobody = append(g.nobody, w.nobody[from.nobody:to.nobody]...)
-		extra = append(extra, w.extra[from.extra:to.extra]...)
+		g.Heap = append(g.Heap, st.heap...)
+		g.User = append(g.User, st.user...)
+		g.procs = append(g.procs, st.procs...)
+		g.nobody = append(g.nobody, st.nobody...)
+		extra = append(extra, st.extra...)
 		n, h := len(g.index), len(g.holds)
-		g.index = append(g.index, w.index[from.index:to.index]...)
-		g.holds = append(g.holds, w.holds[from.holds:to.holds]...)
+		g.index = append(g.index, st.index...)
+		g.holds = append(g.holds, st.holds...)
 		g.streams[no] = stream{
 			m:     d.chains.chains[no].m,
 			index: [2]int32{int32(n), int32(len(g.index))},
@@ -100,10 +99,6 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 	}
 	slices.SortStableFunc(g.Samples, func(a, b Sample) int { return cmp.Compare(a.Time, b.Time) })
 	d.gatherMarks(g)
-	// The last event of any stream, of any P, ends the generation.
-	for _, w := range d.workers {
-		g.End = max(g.End, g.Base+w.last)
-	}
 }
 
 func boolCompare(a, b bool) int {
@@ -142,11 +137,10 @@ func (d *Decoder) gatherMarks(g *Gen) {
 	clear(g.markBase)
 	total := 0
 	for _, st := range d.streams {
-		marks := st.w.marks[st.from.marks:st.to.marks]
-		for i := range marks {
-			g.markBase[marks[i].g]++
+		for i := range st.marks {
+			g.markBase[st.marks[i].g]++
 		}
-		total += len(marks)
+		total += len(st.marks)
 	}
 	sum := uint32(0)
 	for i, c := range g.markBase {
@@ -183,8 +177,8 @@ func byTime(a, b Mark) int { return cmp.Compare(a.Time, b.Time) }
 func (d *Decoder) mergeMarks(g *Gen) {
 	heads := d.heads[:0] // a heap: the one whose next mark comes first is on top
 	for _, st := range d.streams {
-		if marks := st.w.marks[st.from.marks:st.to.marks]; len(marks) > 0 {
-			heads = append(heads, markHead{marks, len(heads)})
+		if len(st.marks) > 0 {
+			heads = append(heads, markHead{st.marks, len(heads)})
 		}
 	}
 	d.heads = heads

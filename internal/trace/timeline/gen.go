@@ -28,8 +28,6 @@ type Gen struct {
 	// SnapshotTime is the snapshot's instant on the trace's clock, ns.
 	SnapshotTime int64
 
-	lateTimes, orphans int64
-
 	Lists
 	pieces
 	threads
@@ -47,7 +45,6 @@ type Gen struct {
 func (g *Gen) reset() {
 	g.Num, g.Base, g.End, g.Events, g.Bytes, g.Offset, g.First = 0, 0, 0, 0, 0, 0, false
 	g.Snapshot, g.SnapshotTime = nil, 0
-	g.lateTimes, g.orphans = 0, 0
 	g.Lists.reset()
 	g.pieces.reset()
 	g.threads.reset()

@@ -102,23 +102,23 @@ func TestInterrupted(t *testing.T) {
 		return d
 	}
 	d := decoder(bytes.NewReader(data))
-	if g, err := d.NextContext(over); g != nil || !errors.Is(err, context.Canceled) {
+	if g, err := d.Next(over); g != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted before it began, it goes on: %v, %v", g, err)
 	}
-	if g, err := d.Next(); g != nil || !errors.Is(err, context.Canceled) {
+	if g, err := d.Next(t.Context()); g != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("once interrupted, it goes on: %v, %v", g, err)
 	}
 	d = decoder(bytes.NewReader(data))
-	must.Have(d.NextContext(context.Background()))(t)
+	must.Have(d.Next(t.Context()))(t)
 	for _, ctx := range []context.Context{context.Background(), over} {
-		if _, err := d.NextContext(ctx); !errors.Is(err, io.EOF) {
+		if _, err := d.Next(ctx); !errors.Is(err, io.EOF) {
 			t.Errorf("at the end: %v, want %v", err, io.EOF)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan struct{})
 	defer close(end)
-	if g, err := decoder(&stalled{bytes.NewReader(data[:len(data)-1]), cancel, end}).NextContext(ctx); g != nil || !errors.Is(err, context.Canceled) {
+	if g, err := decoder(&stalled{bytes.NewReader(data[:len(data)-1]), cancel, end}).Next(ctx); g != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted while no bytes come: %v, %v", g, err)
 	}
 }

@@ -82,7 +82,7 @@ func TestCloseWhileReading(t *testing.T) {
 	dec := NewDecoder(rd, 2)
 	dec.Close()
 	dec.Close() // twice does no harm
-	if _, err := dec.Next(); err == nil || errors.Is(err, io.EOF) {
+	if _, err := dec.Next(t.Context()); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("after Close: %v", err)
 	}
 	pw.Close() // ends the Read that is under way

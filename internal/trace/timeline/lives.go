@@ -45,7 +45,7 @@ func (g *Gen) birth(d uint32) (Birth, bool) {
 		return Birth{}, false
 	}
 	r := g.record(s.rec)
-	if !isBirth(r) {
+	if !r.is(births) {
 		return Birth{}, false
 	}
 	return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], By: g.ids.ids[s.owner()], Stack: g.stack(r.stack())}, true
@@ -59,11 +59,6 @@ func (g *Gen) firstSlot(d uint32) *slot {
 		}
 	}
 	return nil
-}
-
-func isBirth(r record) bool {
-	k := tracefmt.EventType(r.kind())
-	return k == tracefmt.EvGoCreate || k == tracefmt.EvGoCreateBlocked
 }
 
 // BirthOf returns when and by whom a goroutine was created, if that was in
@@ -90,19 +85,14 @@ func (g *Gen) Death(id uint64) (int64, bool) {
 		return 0, false
 	}
 	s := g.slots[g.base[d+1]-1]
-	if s.rec == 0 || !opensRun(g.record(s.rec)) {
+	if s.rec == 0 {
 		return 0, false
 	}
-	for at, r := g.next(s.rec); !endsWalk(r); at, r = g.next(at) {
-		switch tracefmt.EventType(r.kind()) {
-		case tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitchDestroy:
-			return g.Base + r.time(), true
-		}
-		if endsRun(r) {
-			return 0, false
-		}
+	end, ok := g.endOfRun(s.rec)
+	if !ok || !end.is(dies) {
+		return 0, false
 	}
-	return 0, false
+	return g.Base + end.time(), true
 }
 
 // NextWake returns the first time after t at which a goroutine was woken in
@@ -221,7 +211,10 @@ func (w *Window) Woke(id uint64, from, to int64, f func(woken uint64, stack trac
 			if g.Base+g.record(s.rec).time() >= to {
 				return true
 			}
-			for at, r := g.next(s.rec); !endsWalk(r) && !endsRun(r) && g.Base+r.time() < to; at, r = g.next(at) {
+			for r := range g.run(s.rec) {
+				if r.is(leaves) || g.Base+r.time() >= to {
+					break
+				}
 				if looked++; looked > mostWoke {
 					return false
 				}
@@ -232,15 +225,6 @@ func (w *Window) Woke(id uint64, from, to int64, f func(woken uint64, stack trac
 		}
 	}
 	return true
-}
-
-// endsRun reports whether the goroutine of a run is no longer on its thread after r.
-func endsRun(r record) bool {
-	switch tracefmt.EventType(r.kind()) {
-	case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoSwitch, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitchDestroy:
-		return true
-	}
-	return false
 }
 
 // Pieces returns how many pieces (runs and events about it) a goroutine has

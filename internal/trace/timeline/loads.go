@@ -4,8 +4,6 @@ import (
 	"math"
 	"math/bits"
 	"sync"
-
-	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // A Load is goroutine-time, in ns, that was spent in each state during one
@@ -68,19 +66,6 @@ var deltas = [numMoves][3]int64{
 	start: {+1, -1, 0}, ready: {0, +1, 0}, halt: {-1, 0, 0}, yield: {-1, +1, 0}, enter: {-1, 0, +1}, leave: {+1, 0, -1},
 	leaveReady: {0, +1, -1}, toRunning: {+1, 0, 0}, toCall: {0, 0, +1}, fromCall: {0, 0, -1},
 }
-
-var moveOf = func() (c [256]move) {
-	for k, v := range map[tracefmt.EventType]move{
-		tracefmt.EvGoStart: start, tracefmt.EvGoUnblock: ready, tracefmt.EvGoBlock: halt, tracefmt.EvGoStop: yield,
-		tracefmt.EvGoDestroy: halt, tracefmt.EvGoCreate: ready, tracefmt.EvGoSyscallBegin: enter, tracefmt.EvGoSyscallEnd: leave,
-		tracefmt.EvGoSyscallEndBlocked: leaveReady, tracefmt.EvGoCreateSyscall: toCall, tracefmt.EvGoDestroySyscall: fromCall,
-		tracefmt.EvGoSwitch: halt, tracefmt.EvGoSwitchDestroy: halt, tracefmt.EvGoStatus: aStatus, tracefmt.EvGoStatusStack: aStatus,
-	} {
-		c[k] = v
-	}
-	c[kindSwitched], c[kindLink], c[kindEnd] = toRunning, aLink, anEnd
-	return c
-}()
 
 // moveTable are the moves of a generation, counted when they are first asked for.
 type moveTable struct {
@@ -157,7 +142,7 @@ func (m *moves) stream(g *Gen, at ref, mostLast int) {
 		word := part.words[n&slabMask]
 		n++
 		k := word >> kindShift & kindMask
-		if c := moveOf[k]; c < numMoves {
+		if c := kinds[k].move; c < numMoves {
 			t := word>>tickShift - lo
 			if t >= most {
 				if c == noMove {
@@ -187,7 +172,7 @@ func (m *moves) stream(g *Gen, at ref, mostLast int) {
 			step.time[k] += t
 			continue
 		}
-		switch moveOf[k] {
+		switch kinds[k].move {
 		case aStatus:
 			// It says what was so when the generation began.
 			c := noMove
@@ -238,7 +223,7 @@ func (s *stepKinds) flush(met, lo uint64, unit uint8) {
 		k := bits.TrailingZeros64(met) & kindMask
 		c := s.count[k]
 		t := int64(s.time[k]+uint64(c)*lo)<<(unit&63) - s.from*c
-		for i, d := range deltas[moveOf[k]] {
+		for i, d := range deltas[kinds[k].move] {
 			s.bin.count[i] += d * c
 			s.bin.time[i] += d * t
 		}

@@ -3,6 +3,7 @@ package timeline
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -390,7 +391,7 @@ func decodeAll(data []byte, workers int) *decoded {
 	out.d.Classify = classify(out.d.Symbols)
 	defer out.d.Close()
 	for {
-		g, err := out.d.Next()
+		g, err := out.d.Next(context.Background())
 		if errors.Is(err, io.EOF) {
 			return out
 		}
@@ -429,7 +430,7 @@ func ours(in *decoded, n int, stk *stacks) *account {
 	var buf []Span
 	for _, id := range goroutines(win.Gens) {
 		buf = win.Spans(id, BeforeTrace, math.MaxInt64, buf[:0])
-		if list := changes(buf, syms, stk); len(list) > 0 {
+		if list := changesOf(buf, syms, stk); len(list) > 0 {
 			a.gs[id] = list
 		}
 	}
@@ -455,8 +456,8 @@ func ours(in *decoded, n int, stk *stacks) *account {
 	return a
 }
 
-// changes turns spans into changes.
-func changes(spans []Span, syms *tracefmt.Symbols, stk *stacks) []change {
+// changesOf turns spans into changes.
+func changesOf(spans []Span, syms *tracefmt.Symbols, stk *stacks) []change {
 	var out []change
 	var before Span
 	for i, s := range spans {

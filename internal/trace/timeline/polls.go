@@ -56,7 +56,7 @@ func (g *Gen) buildPolls() {
 			} else {
 				g.timers = append(g.timers, int32(i))
 			}
-		} else if isStatus(g.record(before.rec)) {
+		} else if g.record(before.rec).is(repeats) {
 			g.timers = append(g.timers, int32(i)) // waited as the generation began: see TimerWake.Unseen
 		}
 	}
@@ -159,21 +159,6 @@ func (g *Gen) leaves(i int) int {
 	}
 }
 
-// endOfRun returns the event that ends the run which a piece begins with.
-func (g *Gen) endOfRun(at ref) (record, bool) {
-	if !opensRun(g.record(at)) {
-		return record{}, false
-	}
-	for at, r := g.next(at); !endsWalk(r); at, r = g.next(at) {
-		switch tracefmt.EventType(r.kind()) {
-		case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitch,
-			tracefmt.EvGoSwitchDestroy, tracefmt.EvGoSyscallEndBlocked:
-			return r, true
-		}
-	}
-	return record{}, false
-}
-
 // A TimerWake is a goroutine that a timer woke.
 type TimerWake struct {
 	Time int64
@@ -202,7 +187,7 @@ func (g *Gen) TimerWakes(f func(TimerWake)) {
 		if end, ok := g.endOfRun(g.slots[at].rec); ok {
 			t.End = g.Base + end.time()
 			if tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
-				t.Unseen = g.isNetwork(end.peer()) && isStatus(g.record(g.slots[at-2].rec))
+				t.Unseen = g.isNetwork(end.peer()) && g.record(g.slots[at-2].rec).is(repeats)
 				t.Stack = g.stack(end.stack())
 			}
 		}

@@ -39,16 +39,15 @@ func (t *rangeTable) reset() {
 func (d *Decoder) gatherRanges(g *Gen) {
 	total := 0
 	for _, st := range d.streams {
-		total += st.to.ranges - st.from.ranges
+		total += len(st.ranges)
 	}
 	if total == 0 {
 		return
 	}
 	at := make([]uint32, len(g.ids.ids)+1) // by goroutine: where the next one goes
 	for _, st := range d.streams {
-		list := st.w.ranges[st.from.ranges:st.to.ranges]
-		for i := range list {
-			at[list[i].g+1]++
+		for i := range st.ranges {
+			at[st.ranges[i].g+1]++
 		}
 	}
 	for i := range len(at) - 1 {
@@ -56,9 +55,8 @@ func (d *Decoder) gatherRanges(g *Gen) {
 	}
 	g.ranges = sized(g.ranges, total)
 	for _, st := range d.streams {
-		list := st.w.ranges[st.from.ranges:st.to.ranges]
-		for i := range list {
-			e := &list[i]
+		for i := range st.ranges {
+			e := &st.ranges[i]
 			g.ranges[at[e.g]] = *e
 			at[e.g]++
 		}

@@ -50,19 +50,11 @@ type layout struct {
 // that as many goroutines as possible fit beside them.
 func newLayout(sc tracefmt.Scale, stacks int) (l layout) {
 	l.unit = sc.Unit()
-	for k := range l.stack {
-		l.stack[k] = payloadBits
-	}
-	for _, k := range []tracefmt.EventType{
-		tracefmt.EvGoStart, tracefmt.EvGoCreateSyscall, tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy,
-		tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy, tracefmt.EventType(kindSwitched), tracefmt.EvGCMarkAssistActive,
-	} {
-		l.stack[k] = 0
-	}
-	l.stack[tracefmt.EvGoBlock], l.stack[tracefmt.EvGoStop] = reasonStack, reasonStack
-	l.stack[tracefmt.EvGoStatus], l.stack[tracefmt.EvGoStatusStack] = statusStack, statusStack
 	create := min(uint8(bits.Len(uint(stacks))), payloadBits-5)
-	l.stack[tracefmt.EvGoCreate], l.stack[tracefmt.EvGoCreateBlocked] = create, create
+	of := [...]uint8{aStack: payloadBits, aPeer: 0, peerAndStack: create, reasonAndStack: reasonStack, statusAndStack: statusStack}
+	for k := range l.stack {
+		l.stack[k] = of[kinds[k].payload]
+	}
 	return l
 }
 
@@ -145,19 +137,6 @@ func (w *worker) putWide(k kind, t int64, aux, peer, stack uint32) uint64 {
 	return ticks<<tickShift | uint64(k)<<kindShift | wideBit | uint64(len(s.wide)-1)
 }
 
-// A kind is an event type of the format, or one of ours. It has six bits in a record.
-type kind uint8
-
-const (
-	// kindSwitched starts the run of a coroutine that was switched to; peer is
-	// the goroutine that switched.
-	kindSwitched kind = 60 + iota
-	// kindLink says where the stream goes on.
-	kindLink
-	// kindEnd ends a thread's stream.
-	kindEnd
-)
-
 // aux of status records and of wakes.
 const (
 	auxStatus = 7      // mask: the goroutine's status
@@ -195,18 +174,22 @@ type piece struct {
 // in a slice for each of them twice as much memory is held as in chunks that go round.
 const pieceChunk = 1 << 13
 
-// A pieceList are the pieces that a worker found.
+// A pieceList are pieces that a worker found.
 type pieceList struct {
 	chunks []*[pieceChunk]piece
-	n      int
+	from   int // the first of the list
+	n      int // up to the last one
 }
 
-// from yields the pieces of a list from number i to end.
-func (l *pieceList) from(i, end int) iter.Seq[*piece] {
+// since returns what is in the list behind another one, with which it begins.
+func (l *pieceList) since(o *pieceList) pieceList { return pieceList{l.chunks, o.n, l.n} }
+
+// all yields the pieces.
+func (l *pieceList) all() iter.Seq[*piece] {
 	return func(yield func(*piece) bool) {
-		for ; i < end; i = (i/pieceChunk + 1) * pieceChunk {
+		for i := l.from; i < l.n; i = (i/pieceChunk + 1) * pieceChunk {
 			first := i &^ (pieceChunk - 1)
-			part := l.chunks[i/pieceChunk][i-first : min(end-first, pieceChunk)]
+			part := l.chunks[i/pieceChunk][i-first : min(l.n-first, pieceChunk)]
 			for k := range part {
 				if !yield(&part[k]) {
 					return
@@ -242,21 +225,3 @@ func (s *slot) tells() (int, bool) { return int(s.own &^ (netBlock | telling)), 
 
 // whenOf shortens a time for a slot; what does not fit is the last one.
 func whenOf(t int64) uint32 { return uint32(min(uint64(t)>>6, 1<<32-1)) }
-
-// opensRun reports whether a piece that begins with r goes on as a run of its
-// goroutine on the thread.
-func opensRun(r record) bool {
-	switch r.kind() {
-	case kind(tracefmt.EvGoStart), kindSwitched, kind(tracefmt.EvGoCreateSyscall):
-		return true
-	case kind(tracefmt.EvGoStatus), kind(tracefmt.EvGoStatusStack):
-		return r.binds()
-	}
-	return false
-}
-
-// endsWalk reports whether a walk along a run is over at r in any case: at the
-// stream's end, or where the thread has another goroutine. In a sound trace
-// the run has ended before; in a damaged one the walks of many runs over one
-// stream must not add up to the square of its length.
-func endsWalk(r record) bool { return r.kind() == kindEnd || opensRun(r) }

@@ -23,8 +23,8 @@ func TestMemoryGoesRound(t *testing.T) {
 	fresh, round := decoder(), decoder()
 	generations, marks := 0, 0
 	for {
-		a, err := fresh.Next()
-		b, other := round.Next()
+		a, err := fresh.Next(t.Context())
+		b, other := round.Next(t.Context())
 		if err != nil || other != nil {
 			if (err == nil) != (other == nil) || err.Error() != other.Error() {
 				t.Fatalf("%v, else %v", err, other)

@@ -124,21 +124,18 @@ func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 			continue
 		}
 		r := g.record(s.rec)
-		if isStatus(r) && r.stack() != 0 && !f(g.stack(r.stack())) {
+		if r.is(repeats) && r.stack() != 0 && !f(g.stack(r.stack())) {
 			return
 		}
 		if !opensRun(r) {
 			continue
 		}
-		for at, r := g.next(s.rec); !endsWalk(r); at, r = g.next(at) {
-			if isStatus(r) {
+		for r := range g.run(s.rec) {
+			if r.is(repeats) {
 				continue // another goroutine's
 			}
 			if st := r.stack(); st != 0 && !f(g.stack(st)) {
 				return
-			}
-			if changesState(r) && !staysBound(r) {
-				break
 			}
 		}
 	}

@@ -117,7 +117,7 @@ func (w *Window) DropFirst() *Gen {
 			continue
 		}
 		r := next.record(next.slots[lo].rec)
-		if !isStatus(r) {
+		if !r.is(repeats) {
 			continue
 		}
 		state := statusState(r.status())
@@ -201,63 +201,25 @@ func (e *expander) pour() {
 }
 
 func (w *Window) appendSpans(id uint64, e expander) []Span {
-	from, to := e.from, e.to
 	if len(w.Gens) == 0 {
 		return e.buf
 	}
-	i := w.genAt(from)
-	if g := w.Gens[i]; from > g.Base {
-		// This generation alone shows what the goroutine was doing at from:
-		// earlier ones need not be read.
-		if d := g.ids.lookup(id); d != 0 {
-			if k, ok := g.entry(d, from-g.Base, 6); ok {
-				return w.spansFrom(i, id, d, k, e)
-			}
+	i := w.genAt(e.from)
+	if g, d, k, ok := w.entryAt(i, id, e.from); ok {
+		e.assist, e.assistStack, e.stw = w.inside(i, d, k-g.base[d])
+		if e.pieces(g, d, k, g.base[d+1]) {
+			return e.done(w)
 		}
-	}
-	// Find the generation in which the span that contains from begins, and the
-	// span before, from which it repeats fields.
-	for i > 0 {
-		g := w.Gens[i]
-		if d := g.ids.lookup(id); d != 0 && g.secondChange(d) <= from {
-			break
+		i++
+	} else {
+		i = w.firstNeeded(i, id, e.from)
+		if i == 0 {
+			e.before = w.before
 		}
-		if d := w.Gens[i-1].ids.lookup(id); d == 0 && w.Gens[i].ids.lookup(id) != 0 {
-			break
-		}
-		i--
-	}
-	if i == 0 {
-		e.before = w.before
 	}
 	for ; i < len(w.Gens); i++ {
 		g := w.Gens[i]
-		if i > 0 && g.Base >= to && (!e.open || e.cur.State == Gone) {
-			break
-		}
-		d := g.ids.lookup(id)
-		if d == 0 {
-			continue
-		}
-		if e.expand(w, i, d) {
-			return e.done(w)
-		}
-	}
-	e.finish(max(to, w.Gens[len(w.Gens)-1].End))
-	return e.done(w)
-}
-
-// spansFrom is Spans for a goroutine whose piece at slot k of generation i
-// begins before the wanted time.
-func (w *Window) spansFrom(i int, id uint64, d, k uint32, e expander) []Span {
-	g := w.Gens[i]
-	e.assist, e.assistStack, e.stw = w.inside(i, d, k-g.base[d])
-	if e.pieces(g, d, k, g.base[d+1]) {
-		return e.done(w)
-	}
-	for i++; i < len(w.Gens); i++ {
-		g := w.Gens[i]
-		if g.Base >= e.to && (!e.open || e.cur.State == Gone) {
+		if i > 0 && g.Base >= e.to && (!e.open || e.cur.State == Gone) {
 			break
 		}
 		if d := g.ids.lookup(id); d != 0 && e.expand(w, i, d) {
@@ -266,6 +228,32 @@ func (w *Window) spansFrom(i int, id uint64, d, k uint32, e expander) []Span {
 	}
 	e.finish(max(e.to, w.Gens[len(w.Gens)-1].End))
 	return e.done(w)
+}
+
+// entryAt returns from which slot on a generation alone shows what a goroutine
+// was doing at from, if it does: earlier ones need not be read.
+func (w *Window) entryAt(i int, id uint64, from int64) (g *Gen, d, k uint32, ok bool) {
+	g = w.Gens[i]
+	if from <= g.Base {
+		return g, 0, 0, false
+	}
+	if d = g.ids.lookup(id); d != 0 {
+		k, ok = g.entry(d, from-g.Base, 6)
+	}
+	return g, d, k, ok
+}
+
+// firstNeeded returns the generation, i or one before, in which the span that
+// contains from begins, and the span before, from which it repeats fields.
+func (w *Window) firstNeeded(i int, id uint64, from int64) int {
+	for ; i > 0; i-- {
+		g := w.Gens[i]
+		d := g.ids.lookup(id)
+		if d != 0 && (g.secondChange(d) <= from || w.Gens[i-1].ids.lookup(id) == 0) {
+			break
+		}
+	}
+	return i
 }
 
 func (e *expander) done(w *Window) []Span {
@@ -284,7 +272,7 @@ func (g *Gen) secondChange(d uint32) int64 {
 	n, passed := 0, 0
 	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
 		r := g.record(s.rec)
-		if !isStatus(r) {
+		if !r.is(repeats) {
 			if n++; n == 2 {
 				return g.Base + r.time()
 			}
@@ -292,46 +280,19 @@ func (g *Gen) secondChange(d uint32) int64 {
 		if !opensRun(r) {
 			continue
 		}
-		for at, r := g.next(s.rec); !endsWalk(r); at, r = g.next(at) {
+		for r := range g.run(s.rec) {
 			if passed++; passed > longAfter {
 				return math.MaxInt64
 			}
-			if !changesState(r) {
+			if !r.is(changes) {
 				continue
 			}
 			if n++; n == 2 {
 				return g.Base + r.time()
 			}
-			if !staysBound(r) {
-				break
-			}
 		}
 	}
 	return math.MaxInt64
-}
-
-// staysBound reports whether a goroutine stays on its thread when an event
-// changes its state.
-func staysBound(r record) bool {
-	t := tracefmt.EventType(r.kind())
-	return t == tracefmt.EvGoSyscallBegin || t == tracefmt.EvGoSyscallEnd
-}
-
-func isStatus(r record) bool {
-	k := tracefmt.EventType(r.kind())
-	return k == tracefmt.EvGoStatus || k == tracefmt.EvGoStatusStack
-}
-
-// changesState reports whether an event of a run changes the state of the
-// goroutine that runs.
-func changesState(r record) bool {
-	switch tracefmt.EventType(r.kind()) {
-	case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall,
-		tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy,
-		tracefmt.EvGoSyscallBegin, tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked:
-		return true
-	}
-	return false
 }
 
 // expander builds spans from pieces.

@@ -23,7 +23,7 @@ func Each(t testing.TB, data []byte, workers int, f func(*timeline.Gen)) *tracef
 	d := timeline.NewDecoder(rd, workers)
 	defer d.Close()
 	for {
-		g, err := d.Next()
+		g, err := d.Next(t.Context())
 		switch {
 		case errors.Is(err, io.EOF):
 			return d.Symbols

@@ -1,14 +1,95 @@
 package timeline
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"runtime"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// chain decodes the batches of one thread, in file order. It reports false
+// A worker decodes threads' streams into columns of its own.
+type worker struct {
+	id    uint32
+	gen   *Gen
+	ids   *goids
+	slabs *slabPool
+
+	slab   *slab
+	slabID uint32
+	n      uint32 // next free offset in slab
+
+	found
+	count []tally // by dense goroutine
+	told  []told
+	open  bool // the last of told goes on
+	pages [512]struct {
+		key  uint64 // page number + 1
+		page *goidPage
+	}
+
+	layout  layout  // of the records
+	flags   []uint8 // by local stack id
+	events  int64
+	last    int64 // the last time, since the generation's base
+	orphans int64 // events that need a goroutine or P where there is none
+	late    int64 // times that do not fit
+	unknown int64 // events of an unknown type: the rest of a batch is lost
+	badType uint8
+}
+
+// found is what workers find beside the records of threads' streams.
+type found struct {
+	pieces pieceList
+	procs  []procEvent
+	heap   []HeapPoint
+	user   []UserEvent
+	marks  []Mark
+	extra  []extraEvent
+	nobody []nobodyWake
+	index  []waypoint
+	holds  []hold
+	ranges []rangeEvent
+	starts []goStart // start functions of created goroutines
+}
+
+// since returns what is found in a stream before which it was as much as in o.
+func (f *found) since(o *found) found {
+	return found{
+		f.pieces.since(&o.pieces), f.procs[len(o.procs):], f.heap[len(o.heap):], f.user[len(o.user):], f.marks[len(o.marks):], f.extra[len(o.extra):],
+		f.nobody[len(o.nobody):], f.index[len(o.index):], f.holds[len(o.holds):], f.ranges[len(o.ranges):], f.starts[len(o.starts):],
+	}
+}
+
+// empty forgets what was found and keeps the memory for more.
+func (f *found) empty() {
+	*f = found{
+		f.pieces, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.nobody[:0], f.index[:0], f.holds[:0], f.ranges[:0], f.starts[:0],
+	}
+}
+
+// tally counts a goroutine's pieces; if they are count and the highest
+// sequence number is count-1, each has a place of its own.
+type tally struct{ count, top uint32 }
+
+type goStart struct{ g, stack uint32 }
+
+func (w *worker) begin(g *Gen, flags []uint8, layout layout) {
+	w.gen, w.ids, w.flags, w.layout = g, &g.ids, flags, layout
+	w.slab, w.n, w.open = nil, 0, false
+	if told := g.told[:cap(g.told)]; int(w.id) < len(told) {
+		w.told = told[w.id][:0] // memory of an earlier generation
+	}
+	w.slabs.givePieces(&w.pieces)
+	w.empty()
+	clear(w.count)
+	clear(w.pages[:])
+	w.events, w.last, w.orphans, w.late, w.unknown = 0, 0, 0, 0, 0
+}
+
+// stream decodes the batches of one thread, in file order. It reports false
 // if a batch is malformed.
-func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
+func (w *worker) stream(m uint64, src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
 	data := src.Data[:len(src.Data)+tracefmt.Pad]
 	var (
 		cur    uint32 // dense goroutine that this thread runs
@@ -26,7 +107,6 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 		run     *piece
 		network = w.gen.networkLocal
 	)
-	w.chains = append(w.chains, w.streamStart(no))
 	// A stream starts in the current slab, but never continues a former one:
 	// the end mark of the last stream stands between them.
 	for _, bi := range batches {
@@ -281,3 +361,106 @@ func (w *worker) chain(no int32, m uint64, src *tracefmt.Generation, batches []i
 	}
 	return true
 }
+
+// enough is the room in a slab that decoding goes on with: for the records until the next waypoint, of which an event makes two at
+// most, and for a link or an end.
+const enough = waypointEvery + 4
+
+// room makes sure that there is enough of it.
+func (w *worker) room() {
+	if w.slab != nil && slabSize-w.n >= enough {
+		return
+	}
+	slab, id := w.slabs.take(w.gen, w.id)
+	slab.layout = w.layout
+	if w.slab != nil {
+		w.slab.words[w.n] = uint64(kindLink)<<kindShift | uint64(id<<slabBits|1)<<tickShift
+	}
+	w.slab, w.slabID, w.n = slab, id<<slabBits, 1
+}
+
+// userStack returns the second word of an annotation's record: its stack.
+func userStack(t tracefmt.EventType, y, z, u uint64) uint64 {
+	switch t {
+	case tracefmt.EvUserTaskEnd:
+		return y & 0xffffffff
+	case tracefmt.EvUserRegionBegin, tracefmt.EvUserRegionEnd:
+		return z & 0xffffffff
+	}
+	return u & 0xffffffff
+}
+
+func (w *worker) piece(g, seq uint32, at ref, owner uint32, t int64) *piece {
+	l := &w.pieces
+	k := l.n % pieceChunk
+	if k == 0 {
+		l.chunks = append(l.chunks, w.slabs.takePieces())
+	}
+	l.n++
+	p := &l.chunks[len(l.chunks)-1][k]
+	*p = piece{g, seq, at, owner, whenOf(t)}
+	if int(g) >= len(w.count) {
+		w.growCount(g)
+	}
+	c := &w.count[g]
+	c.count++
+	if seq > c.top {
+		c.top = seq
+	}
+	return p
+}
+
+func (w *worker) growCount(g uint32) {
+	n := max(2*len(w.count), int(g)+1024)
+	grown := make([]tally, n)
+	copy(grown, w.count)
+	w.count = grown
+}
+
+// readNumbers reads n numbers at b[i:], which has tracefmt.Pad readable bytes behind their end, into v, whose rest it clears. It
+// returns where they end.
+func readNumbers(v *[8]uint64, b []byte, i, n int) int {
+	*v = [8]uint64{}
+	for k := range n {
+		switch c, d := b[i], b[i+1]; {
+		case c < 0x80:
+			v[k&7] = uint64(c)
+			i++
+		case d < 0x80:
+			v[k&7] = uint64(c&0x7f) | uint64(d)<<7
+			i += 2
+		default:
+			v[k&7], i = uvarintLong(b, i)
+		}
+	}
+	return i
+}
+
+// uvarintLong takes eight bytes at once: the first byte without its high bit set ends the number; then three folds bring the
+// groups of seven together.
+func uvarintLong(b []byte, i int) (uint64, int) {
+	v := binary.LittleEndian.Uint64(b[i:])
+	stop := ^v & 0x8080808080808080
+	if stop == 0 {
+		return uvarintHuge(b, i)
+	}
+	n := bits.TrailingZeros64(stop)>>3 + 1
+	v &= stop ^ (stop - 1)
+	v = v&0x007f007f007f007f | v&0x7f007f007f007f00>>1
+	v = v&0x00003fff00003fff | v&0x3fff00003fff0000>>2
+	v = v&0x000000000fffffff | v&0x0fffffff00000000>>4
+	return v, i + n
+}
+
+// uvarintHuge reads numbers of nine and ten bytes; one that is longer moves
+// past every batch's end, which is seen there, but stays where five more
+// numbers can be read without leaving the padding.
+func uvarintHuge(b []byte, i int) (uint64, int) {
+	v, n := binary.Uvarint(b[i:])
+	if n <= 0 {
+		return 0, len(b) - tracefmt.Pad + 8
+	}
+	return v, i + n
+}
+
+var argCounts = tracefmt.ArgCounts()
