@@ -42,7 +42,7 @@ func holdingsOf(g *timeline.Gen, least int64) holdings {
 		}
 	}
 	m, first := uint64(0), true
-	for e := range g.ProcEvents() {
+	for _, e := range g.ProcEvents {
 		if first || e.M != m {
 			until(m, math.MaxInt64)
 			x.p, m, first = noP, e.M, true
@@ -58,7 +58,7 @@ func holdingsOf(g *timeline.Gen, least int64) holdings {
 			if first {
 				x.from = math.MinInt64 // it repeats what was so before
 			}
-		case timeline.ProcLetGo:
+		case timeline.ProcLetGo, timeline.ProcAbandoned:
 			x.p = noP
 		case timeline.ProcStolen:
 			if e.P == x.p {
@@ -68,7 +68,7 @@ func holdingsOf(g *timeline.Gen, least int64) holdings {
 		first = false
 	}
 	until(m, math.MaxInt64)
-	for e := range g.ProcEvents() {
+	for _, e := range g.ProcEvents {
 		if e.What != timeline.ProcStolen {
 			continue
 		}

@@ -134,7 +134,7 @@ func cutAtOthers(g *timeline.Gen, silent []timeline.Gap, least int64) []timeline
 			at = append(at, t)
 		}
 	}
-	for e := range g.ProcEvents() {
+	for _, e := range g.ProcEvents {
 		inside(e.Time)
 	}
 	for i := range g.Heap {

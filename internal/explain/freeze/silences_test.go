@@ -27,7 +27,7 @@ func checkSilences(t *testing.T, g *timeline.Gen, since, least int64) (n int) {
 			}
 		}
 	}
-	for e := range g.ProcEvents() {
+	for _, e := range g.ProcEvents {
 		at = append(at, e.Time)
 	}
 	for _, h := range g.Heap {
@@ -88,10 +88,10 @@ func checkSilences(t *testing.T, g *timeline.Gen, since, least int64) (n int) {
 func heldPs(changes []timeline.ProcTransition, at int64) (n int) {
 	for i := 0; i < len(changes); {
 		first := changes[i]
-		running := first.Status && first.State == timeline.ProcRunning
+		running := first.Status && first.Running
 		for ; i < len(changes) && changes[i].P == first.P; i++ {
 			if changes[i].Time <= at {
-				running = changes[i].State == timeline.ProcRunning
+				running = changes[i].Running
 			}
 		}
 		if running {

@@ -35,8 +35,7 @@ type Decoder struct {
 	decoded chan struct{} // what was taken from ahead is not needed any more
 	quit    chan struct{}
 	done    error
-	chains  chainIndex
-	streams []found         // by chain
+	streams []found         // thread by thread
 	stopped map[uint64]bool // goroutines that are stopping the world
 
 	// What was noticed, over all generations.
@@ -188,21 +187,20 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	}
 	flags, layout := d.classify(g), newLayout(sc, len(g.stacks.Dense()))
 
-	d.chains.build(src)
-	d.streams = sized(d.streams, len(d.chains.chains))
-	clear(d.streams)
-	var nextChain atomic.Int32
+	threads := byThread(src)
+	d.streams = make([]found, len(threads))
+	var next atomic.Int32
 	var bad atomic.Bool
 	d.parallel(func(w *worker) {
 		w.begin(g, flags, layout)
 		for !bad.Load() {
-			k := int(nextChain.Add(1)) - 1
-			if k >= len(d.chains.chains) {
+			k := int(next.Add(1)) - 1
+			if k >= len(threads) {
 				return
 			}
-			c := &d.chains.chains[k]
 			before := w.found
-			if !w.stream(c.m, src, d.chains.batches[c.from:c.to], sc, g.Base) {
+			w.m = threads[k].m
+			if !w.stream(src, threads[k].batches, sc, g.Base) {
 				bad.Store(true)
 			}
 			d.streams[k] = w.found.since(&before)
@@ -255,6 +253,33 @@ func (d *Decoder) classify(g *Gen) []uint8 {
 		d.local = append(d.local, d.class[id])
 	}
 	return d.local
+}
+
+// A thread is a thread's batches in file order.
+type thread struct {
+	m       uint64
+	batches []int32
+	bytes   int
+}
+
+// byThread groups the batches by thread, largest thread first so that the
+// workers end at about the same time.
+func byThread(src *tracefmt.Generation) []thread {
+	var threads []thread
+	at := make(map[uint64]int)
+	for i := range src.Batches {
+		b := &src.Batches[i]
+		k, ok := at[b.M]
+		if !ok {
+			k = len(threads)
+			at[b.M] = k
+			threads = append(threads, thread{m: b.M})
+		}
+		threads[k].batches = append(threads[k].batches, int32(i))
+		threads[k].bytes += b.End - b.Off
+	}
+	slices.SortStableFunc(threads, func(a, b thread) int { return cmp.Compare(b.bytes, a.bytes) })
+	return threads
 }
 
 // parallel runs f once a worker.

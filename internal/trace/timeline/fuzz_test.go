@@ -128,15 +128,15 @@ func leaveOut(us, ref *account, gens []*Gen) {
 			delete(us.gs, g.ids.ids[d])
 			delete(ref.gs, g.ids.ids[d])
 		}
-		if slices.ContainsFunc(g.procs, func(e procEvent) bool {
-			return e.kind == procAbandon || e.kind == procStatus+uint8(tracefmt.ProcSyscallAbandoned)
+		if slices.ContainsFunc(g.ProcEvents, func(e ProcEvent) bool {
+			return e.What == ProcAbandoned || e.What == ProcInNoCall
 		}) {
 			us.ps, ref.ps = nil, nil
 		}
-		for _, e := range g.procs {
-			if e.kind == procStatus || e.kind > procStatus+uint8(tracefmt.ProcSyscallAbandoned) { // a status that the runtime does not write
-				delete(us.ps, uint64(e.p))
-				delete(ref.ps, uint64(e.p))
+		for _, e := range g.ProcEvents {
+			if e.What == procStatus || e.What > ProcInNoCall { // a status that the runtime does not write
+				delete(us.ps, uint64(e.P))
+				delete(ref.ps, uint64(e.P))
 			}
 		}
 	}

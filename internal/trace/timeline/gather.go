@@ -11,29 +11,22 @@ import (
 // gather brings what the workers found beside the pieces into order of time
 // and resolves ids.
 func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
-	g.streams = sized(g.streams, len(d.chains.chains))
-	var extra []extraEvent
-	nobody, procs := 0, 0
-	for _, w := range d.workers {
-		nobody, procs = nobody+len(w.nobody), procs+len(w.procs)
-	}
-	g.nobody, g.procs = sized(g.nobody, nobody)[:0], sized(g.procs, procs)[:0]
+	g.Heap = together(g.Heap, d.streams, func(f *found) []HeapPoint { return f.heap })
+	g.User = together(g.User, d.streams, func(f *found) []UserEvent { return f.user })
+	g.ProcEvents = together(g.ProcEvents, d.streams, func(f *found) []ProcEvent { return f.procs })
+	g.nobody = together(g.nobody, d.streams, func(f *found) []nobodyWake { return f.nobody })
+	extra := together(nil, d.streams, func(f *found) []extraEvent { return f.extra })
+	g.streams = sized(g.streams, len(d.streams))
 	for no, st := range d.streams {
-		g.Heap = append(g.Heap, st.heap...)
-		g.User = append(g.User, st.user...)
-		g.procs = append(g.procs, st.procs...)
-		g.nobody = append(g.nobody, st.nobody...)
-		extra = append(extra, st.extra...)
 		n, h := len(g.index), len(g.holds)
-		g.index = append(g.index, st.index...)
-		g.holds = append(g.holds, st.holds...)
+		g.index, g.holds = append(g.index, st.index...), append(g.holds, st.holds...)
 		g.streams[no] = stream{
-			m:     d.chains.chains[no].m,
+			m:     st.m,
 			index: [2]int32{int32(n), int32(len(g.index))},
 			holds: [2]int32{int32(h), int32(len(g.holds))},
 		}
 	}
-	g.procs = dropStaleAbandons(g.procs)
+	g.ProcEvents = dropStaleAbandons(g.ProcEvents)
 	mergeRuns(g.Heap, func(a, b HeapPoint) bool {
 		return a.Time < b.Time || a.Time == b.Time && cmp.Or(boolCompare(a.Goal, b.Goal), cmp.Compare(a.Bytes, b.Bytes)) < 0
 	})
@@ -99,6 +92,19 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 	}
 	slices.SortStableFunc(g.Samples, func(a, b Sample) int { return cmp.Compare(a.Time, b.Time) })
 	d.gatherMarks(g)
+}
+
+// together joins what was found in all streams, in the memory of a list.
+func together[T any](list []T, streams []found, of func(*found) []T) []T {
+	n := 0
+	for i := range streams {
+		n += len(of(&streams[i]))
+	}
+	list = sized(list, n)[:0]
+	for i := range streams {
+		list = append(list, of(&streams[i])...)
+	}
+	return list
 }
 
 func boolCompare(a, b bool) int {

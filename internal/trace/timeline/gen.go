@@ -58,16 +58,17 @@ func (g *Gen) reset() {
 }
 
 // Lists hold what is told beside the goroutines' lives, each in order of time
-// but for Marks.
+// but for Marks and ProcEvents.
 type Lists struct {
-	Samples []Sample // CPU samples
-	Heap    []HeapPoint
-	User    []UserEvent
-	STW     []STWRange
-	GC      []GCEvent
-	Procs   []ProcsChange
-	Labels  []Label
-	Marks   []Mark // by goroutine, then time: see MarksOf
+	Samples    []Sample // CPU samples
+	Heap       []HeapPoint
+	User       []UserEvent
+	STW        []STWRange
+	GC         []GCEvent
+	Procs      []ProcsChange
+	Labels     []Label
+	ProcEvents []ProcEvent // thread by thread, each in its own order
+	Marks      []Mark      // by goroutine, then time: see MarksOf
 
 	stopTop  []int64  // by STW: the latest end so far
 	markBase []uint32 // by dense goroutine: its first mark; one more at the end
@@ -77,7 +78,7 @@ type Lists struct {
 func (l *Lists) reset() {
 	*l = Lists{
 		Samples: l.Samples[:0], Heap: l.Heap[:0], User: l.User[:0], STW: l.STW[:0], GC: l.GC[:0],
-		Procs: l.Procs[:0], Labels: l.Labels[:0], Marks: l.Marks[:0],
+		Procs: l.Procs[:0], Labels: l.Labels[:0], ProcEvents: l.ProcEvents[:0], Marks: l.Marks[:0],
 		stopTop: l.stopTop[:0], markBase: l.markBase[:0], marked: l.marked[:0],
 	}
 }

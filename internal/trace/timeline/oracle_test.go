@@ -434,17 +434,20 @@ func ours(in *decoded, n int, stk *stacks) *account {
 			a.gs[id] = list
 		}
 	}
-	state := make(map[uint64]ProcState)
+	state := make(map[uint64]string)
 	var swept uint64
 	for _, g := range win.Gens {
 		a.events += g.Events
 		for _, p := range g.ProcTransitions() {
 			id := uint64(p.P)
-			if state[id] == p.State {
+			what := "idle"
+			if p.Running {
+				what = "running"
+			}
+			if state[id] == what {
 				continue
 			}
-			state[id] = p.State
-			what := map[ProcState]string{ProcRunning: "running", ProcIdle: "idle"}[p.State]
+			state[id] = what
 			a.ps[id] = append(a.ps[id], change{what: what, t: p.Time})
 		}
 		a.addPoints(g, syms, stk)

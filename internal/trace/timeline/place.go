@@ -116,7 +116,7 @@ func (d *Decoder) incomplete(src *tracefmt.Generation, g *Gen, orphans int64) er
 	known := make(map[uint32]bool)
 	for _, w := range d.workers {
 		for _, e := range w.procs {
-			known[e.p] = known[e.p] || e.kind >= procStatus
+			known[e.P] = known[e.P] || e.What >= procStatus
 		}
 	}
 	lacking := uint64(math.MaxUint64)

@@ -2,7 +2,6 @@ package timeline
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 	"sync"
 
@@ -12,30 +11,12 @@ import (
 // noProc is a thread without a P.
 const noProc = ^uint32(0)
 
-// A procEvent is a change of a P's state, in the order found.
-type procEvent struct {
-	t      int64
-	p, seq uint32
-	kind   uint8
-	m      uint64
-}
-
-// Kinds of procEvent. A status is procStatus plus the status itself.
-const (
-	procStart uint8 = iota
-	procStop
-	procSteal
-	// procAbandon: a thread that returns to C releases the P.
-	procAbandon
-	procStatus
-)
-
 // A ProcEvent is what a thread wrote of a P.
 type ProcEvent struct {
-	Time int64
-	P    uint32
-	M    uint64
-	What ProcChange
+	Time   int64
+	M      uint64
+	P, seq uint32
+	What   ProcChange
 }
 
 // ProcChange is what happened to a P, or what state it was said to be in.
@@ -43,112 +24,76 @@ type ProcChange uint8
 
 // Changes and states of a P in a [ProcEvent].
 const (
-	ProcTaken  ProcChange = iota // the thread took it
-	ProcLetGo                    // the thread let it go
-	ProcStolen                   // the thread took it away from another one in a system call
-	ProcRuns                     // it runs on the thread
-	ProcInCall                   // it is held by the thread, which is in a system call
-	ProcOther                    // it is held by nobody
+	ProcTaken     ProcChange = iota // the thread took it
+	ProcLetGo                       // the thread let it go
+	ProcStolen                      // the thread took it away from another one in a system call
+	ProcAbandoned                   // the thread let it go on its way back to C
+	procStatus                      // and the status itself:
+	ProcRuns      = procStatus + ProcChange(tracefmt.ProcRunning)
+	ProcIsIdle    = procStatus + ProcChange(tracefmt.ProcIdle)
+	ProcInCall    = procStatus + ProcChange(tracefmt.ProcSyscall) // it is held by the thread, which is in a system call
+	ProcInNoCall  = procStatus + ProcChange(tracefmt.ProcSyscallAbandoned)
 )
 
-// ProcEvents yields the events about Ps, thread by thread, each in its own order.
-func (g *Gen) ProcEvents() iter.Seq[ProcEvent] {
-	return func(yield func(ProcEvent) bool) {
-		for i := range g.procs {
-			e := &g.procs[i]
-			out := ProcEvent{g.Base + e.t, e.p, e.m, ProcOther}
-			switch e.kind {
-			case procStart:
-				out.What = ProcTaken
-			case procStop, procAbandon:
-				out.What = ProcLetGo
-			case procSteal:
-				out.What = ProcStolen
-			case procStatus + uint8(tracefmt.ProcRunning):
-				out.What = ProcRuns
-			case procStatus + uint8(tracefmt.ProcSyscall):
-				out.What = ProcInCall
-			}
-			if !yield(out) {
-				return
-			}
-		}
+// held reports whether a P is held after a change, false for a status that there is not.
+func (c ProcChange) held() (yes, known bool) {
+	switch c {
+	case ProcTaken, ProcRuns, ProcInCall:
+		return true, true
+	case ProcLetGo, ProcStolen, ProcAbandoned, ProcIsIdle, ProcInNoCall:
+		return false, true
 	}
+	return false, false
 }
 
-// ProcState is the state of a P.
-type ProcState uint8
-
-// States of a P. A P whose goroutine is in a system call counts as running
-// until it stops or is taken away.
-const (
-	ProcUndetermined ProcState = iota
-	ProcRunning
-	ProcIdle
-)
-
 // A ProcTransition is one change of a P's state, or, where Status is set, the
-// repetition of its state at the start of a generation.
+// repetition of its state at the start of a generation. A P whose goroutine is
+// in a system call counts as running until it stops or is taken away.
 type ProcTransition struct {
-	Time   int64
-	P      uint32
-	State  ProcState
-	Status bool
+	Time            int64
+	P               uint32
+	Running, Status bool
 }
 
 // dropStaleAbandons removes from evs where a thread on its way back to C let go
 // a P that had been stolen from it before: there was nothing left to let go,
 // and somebody else may have the P by then.
-func dropStaleAbandons(evs []procEvent) []procEvent {
-	if !slices.ContainsFunc(evs, func(e procEvent) bool { return e.kind == procAbandon }) {
+func dropStaleAbandons(evs []ProcEvent) []ProcEvent {
+	if !slices.ContainsFunc(evs, func(e ProcEvent) bool { return e.What == ProcAbandoned }) {
 		return evs
 	}
-	stolen := make(map[[2]uint32]procEvent)
+	stolen := make(map[[2]uint32]ProcEvent)
 	for _, e := range evs {
-		if e.kind == procSteal {
-			stolen[[2]uint32{e.p, e.seq}] = e
+		if e.What == ProcStolen {
+			stolen[[2]uint32{e.P, e.seq}] = e
 		}
 	}
-	return slices.DeleteFunc(evs, func(e procEvent) bool {
-		s, ok := stolen[[2]uint32{e.p, e.seq + 1}]
+	return slices.DeleteFunc(evs, func(e ProcEvent) bool {
+		s, ok := stolen[[2]uint32{e.P, e.seq + 1}]
 		// On one thread the stream says what came first, whatever the times.
-		return e.kind == procAbandon && ok && s.t < e.t && s.m != e.m
+		return e.What == ProcAbandoned && ok && s.Time < e.Time && s.M != e.M
 	})
 }
 
 // ProcTransitions returns the changes of every P's state, P by P in their
-// true order. It allocates; meant for tests and views.
+// true order. It allocates; meant for tests.
 func (g *Gen) ProcTransitions() []ProcTransition {
-	evs := slices.Clone(g.procs)
+	evs := slices.Clone(g.ProcEvents)
 	// The trace numbers starts, thefts and system calls of a P; a stop follows
 	// what its thread saw last of the P.
-	rank := func(e procEvent) int {
-		if e.kind == procStop || e.kind == procAbandon {
+	rank := func(e ProcEvent) int {
+		if e.What == ProcLetGo || e.What == ProcAbandoned {
 			return 1
 		}
 		return 0
 	}
-	slices.SortStableFunc(evs, func(a, b procEvent) int {
-		return cmp.Or(cmp.Compare(a.p, b.p), cmp.Compare(a.seq, b.seq), rank(a)-rank(b), cmp.Compare(a.t, b.t))
+	slices.SortStableFunc(evs, func(a, b ProcEvent) int {
+		return cmp.Or(cmp.Compare(a.P, b.P), cmp.Compare(a.seq, b.seq), rank(a)-rank(b), cmp.Compare(a.Time, b.Time))
 	})
 	out := make([]ProcTransition, 0, len(evs))
 	for _, e := range evs {
-		tr := ProcTransition{Time: g.Base + e.t, P: e.p}
-		switch e.kind {
-		case procStart:
-			tr.State = ProcRunning
-		case procStop, procSteal, procAbandon:
-			tr.State = ProcIdle
-		default:
-			tr.Status = true
-			switch uint64(e.kind - procStatus) {
-			case tracefmt.ProcRunning, tracefmt.ProcSyscall:
-				tr.State = ProcRunning
-			case tracefmt.ProcIdle, tracefmt.ProcSyscallAbandoned:
-				tr.State = ProcIdle
-			}
-		}
-		out = append(out, tr)
+		held, _ := e.What.held()
+		out = append(out, ProcTransition{e.Time, e.P, held, e.What >= procStatus})
 	}
 	return out
 }
@@ -172,22 +117,19 @@ type idleFunc struct {
 // generation never names (beyond GOMAXPROCS, or idle throughout in a trace
 // that does not say so) do not count.
 func (g *Gen) buildIdle() {
-	evs := slices.Clone(g.procs)
-	slices.SortFunc(evs, func(a, b procEvent) int {
-		return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(a.p, b.p), cmp.Compare(a.seq, b.seq), cmp.Compare(a.kind, b.kind))
+	evs := slices.Clone(g.ProcEvents)
+	slices.SortFunc(evs, func(a, b ProcEvent) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.P, b.P), cmp.Compare(a.seq, b.seq), cmp.Compare(a.What, b.What))
 	})
 	idle := map[uint32]bool{}
 	// The state before a P's first change is known from that change.
 	n := 0
-	first := map[uint32]bool{}
 	for _, e := range evs {
-		if first[e.p] {
+		if _, ok := idle[e.P]; ok {
 			continue
 		}
-		first[e.p] = true
-		switch {
-		case e.kind == procStart, e.kind == procStatus+2, e.kind == procStatus+4:
-			idle[e.p] = true
+		idle[e.P] = e.What == ProcTaken || e.What == ProcIsIdle || e.What == ProcInNoCall
+		if idle[e.P] {
 			n++
 		}
 	}
@@ -195,26 +137,17 @@ func (g *Gen) buildIdle() {
 	if n > 0 {
 		f.open(g.Base)
 	}
-	set := func(p uint32, v bool, t int64) {
-		if idle[p] == v {
-			return
-		}
-		idle[p] = v
-		if v {
-			if n++; n == 1 {
-				f.open(t)
-			}
-		} else if n--; n == 0 {
-			f.shut(t)
-		}
-	}
 	for _, e := range evs {
-		t := g.Base + e.t
-		switch e.kind {
-		case procStart, procStatus + 1, procStatus + 3:
-			set(e.p, false, t)
-		case procStop, procSteal, procAbandon, procStatus + 2, procStatus + 4:
-			set(e.p, true, t)
+		held, known := e.What.held()
+		if !known || idle[e.P] == !held {
+			continue
+		}
+		if idle[e.P] = !held; held {
+			if n--; n == 0 {
+				f.shut(e.Time)
+			}
+		} else if n++; n == 1 {
+			f.open(e.Time)
 		}
 	}
 	if len(f.to) < len(f.from) {

@@ -48,7 +48,7 @@ func (d *Decoder) Again(src *tracefmt.Generation, state Resume) (*Gen, error) {
 func (g *Gen) Size() int64 {
 	n := int64(len(g.slabs))*slabSize*8 + int64(cap(g.slots))*12 + int64(cap(g.base)+cap(g.starts)+cap(g.markBase)+cap(g.marked))*4
 	n += int64(cap(g.ids.ids))*8 + int64(len(g.ids.pages)+len(g.ids.spare))*1100 + int64(cap(g.Marks))*16 + int64(cap(g.index))*16
-	n += int64(cap(g.procs))*32 + int64(cap(g.nobody))*24 + int64(cap(g.polls))*24 + int64(cap(g.Heap))*24 + int64(cap(g.User))*112
+	n += int64(cap(g.ProcEvents))*32 + int64(cap(g.nobody))*24 + int64(cap(g.polls))*24 + int64(cap(g.Heap))*24 + int64(cap(g.User))*112
 	n += int64(cap(g.Samples))*40 + int64(cap(g.stacks.Dense())+cap(g.strings.Dense()))*4 + int64(len(g.idle.from))*24
 	return n
 }
@@ -180,11 +180,4 @@ func (w *Window) before(id uint64) (Span, bool) {
 		return w.carried(id)
 	}
 	return w.carry.At(id)
-}
-
-// EachProc calls f for every P that the generation names, perhaps repeatedly.
-func (g *Gen) EachProc(f func(p uint32)) {
-	for i := range g.procs {
-		f(g.procs[i].p)
-	}
 }

@@ -85,11 +85,10 @@ type threads struct {
 	streams []stream
 	index   []waypoint
 	holds   []hold
-	procs   []procEvent
 }
 
 func (t *threads) reset() {
-	*t = threads{streams: t.streams[:0], index: t.index[:0], holds: t.holds[:0], procs: t.procs[:0]}
+	*t = threads{streams: t.streams[:0], index: t.index[:0], holds: t.holds[:0]}
 }
 
 // waypointEvery is how many records lie between two waypoints, at most.

@@ -40,8 +40,9 @@ type worker struct {
 
 // found is what workers find beside the records of threads' streams.
 type found struct {
+	m      uint64 // the thread
 	pieces pieceList
-	procs  []procEvent
+	procs  []ProcEvent
 	heap   []HeapPoint
 	user   []UserEvent
 	marks  []Mark
@@ -56,7 +57,7 @@ type found struct {
 // since returns what is found in a stream before which it was as much as in o.
 func (f *found) since(o *found) found {
 	return found{
-		f.pieces.since(&o.pieces), f.procs[len(o.procs):], f.heap[len(o.heap):], f.user[len(o.user):], f.marks[len(o.marks):], f.extra[len(o.extra):],
+		f.m, f.pieces.since(&o.pieces), f.procs[len(o.procs):], f.heap[len(o.heap):], f.user[len(o.user):], f.marks[len(o.marks):], f.extra[len(o.extra):],
 		f.nobody[len(o.nobody):], f.index[len(o.index):], f.holds[len(o.holds):], f.ranges[len(o.ranges):], f.starts[len(o.starts):],
 	}
 }
@@ -64,7 +65,7 @@ func (f *found) since(o *found) found {
 // empty forgets what was found and keeps the memory for more.
 func (f *found) empty() {
 	*f = found{
-		f.pieces, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.nobody[:0], f.index[:0], f.holds[:0], f.ranges[:0], f.starts[:0],
+		0, f.pieces, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.nobody[:0], f.index[:0], f.holds[:0], f.ranges[:0], f.starts[:0],
 	}
 }
 
@@ -87,10 +88,10 @@ func (w *worker) begin(g *Gen, flags []uint8, layout layout) {
 	w.events, w.last, w.orphans, w.late, w.unknown = 0, 0, 0, 0, 0
 }
 
-// stream decodes the batches of one thread, in file order. It reports false
+// stream decodes batches of the thread m, in file order. It reports false
 // if a batch is malformed.
-func (w *worker) stream(m uint64, src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
-	data := src.Data[:len(src.Data)+tracefmt.Pad]
+func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
+	data, m := src.Data[:len(src.Data)+tracefmt.Pad], w.m
 	var (
 		cur    uint32 // dense goroutine that this thread runs
 		curSeq uint32 // number of the piece that is its run
@@ -262,7 +263,7 @@ func (w *worker) stream(m uint64, src *tracefmt.Generation, batches []int32, sc 
 				n++
 				cur = 0
 				if curP != noProc {
-					w.procs = append(w.procs, procEvent{t, curP, pSeq, procAbandon, m})
+					w.procs = append(w.procs, ProcEvent{base + t, m, curP, pSeq, ProcAbandoned})
 					curP = noProc
 					w.holds = append(w.holds, hold{ref(slabID | n), noProc})
 				}
@@ -281,29 +282,28 @@ func (w *worker) stream(m uint64, src *tracefmt.Generation, batches []int32, sc 
 				cur, curSeq = g, uint32(y)
 			case tracefmt.EvProcStart:
 				curP, pSeq = uint32(x), uint32(y)
-				w.procs = append(w.procs, procEvent{t, curP, pSeq, procStart, m})
+				w.procs = append(w.procs, ProcEvent{base + t, m, curP, pSeq, ProcTaken})
 				w.holds = append(w.holds, hold{at, curP})
 			case tracefmt.EvProcStop:
 				if curP == noProc {
 					w.orphans++
 					break
 				}
-				w.procs = append(w.procs, procEvent{t, curP, pSeq, procStop, m})
+				w.procs = append(w.procs, ProcEvent{base + t, m, curP, pSeq, ProcLetGo})
 				curP = noProc
 				w.holds = append(w.holds, hold{at, noProc})
 			case tracefmt.EvProcSteal:
-				w.procs = append(w.procs, procEvent{t, uint32(x), uint32(y), procSteal, m})
+				w.procs = append(w.procs, ProcEvent{base + t, m, uint32(x), uint32(y), ProcStolen})
 				if z == m && uint32(x) == curP {
 					curP = noProc // stolen from itself: acts like a stop
 					w.holds = append(w.holds, hold{at, noProc})
 				}
 			case tracefmt.EvProcStatus:
-				ev := procEvent{t, uint32(x), 0, procStatus + uint8(y&7), m}
+				w.procs = append(w.procs, ProcEvent{base + t, m, uint32(x), 0, procStatus + ProcChange(y&7)})
 				if y == tracefmt.ProcRunning || y == tracefmt.ProcSyscall {
 					curP, pSeq = uint32(x), 0
 					w.holds = append(w.holds, hold{at, curP})
 				}
-				w.procs = append(w.procs, ev)
 			case tracefmt.EvHeapAlloc, tracefmt.EvHeapGoal:
 				w.heap = append(w.heap, HeapPoint{Time: base + t, Bytes: x, Goal: ev == tracefmt.EvHeapGoal})
 			case tracefmt.EvUserTaskBegin, tracefmt.EvUserTaskEnd, tracefmt.EvUserRegionBegin, tracefmt.EvUserRegionEnd, tracefmt.EvUserLog:

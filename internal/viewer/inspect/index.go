@@ -141,7 +141,9 @@ func (x *Index) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	if gap {
 		x.first = len(x.gens) - 1
 	}
-	g.EachProc(func(p uint32) { x.procs = max(x.procs, p+1) })
+	for _, e := range g.ProcEvents {
+		x.procs = max(x.procs, e.P+1)
+	}
 	x.lived.Go(func() {
 		x.gos.add(g, x.limits.Goroutines)
 		if gap {
