@@ -30,7 +30,6 @@ type Decoder struct {
 	class   []uint8 // by global stack
 	local   []uint8 // by local stack
 	first   bool
-	heads   []markHead
 	ahead   chan readResult
 	decoded chan struct{} // what was taken from ahead is not needed any more
 	quit    chan struct{}

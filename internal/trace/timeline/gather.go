@@ -159,103 +159,18 @@ func (d *Decoder) gatherMarks(g *Gen) {
 		d.pool.mu.Unlock()
 	}
 	g.Marks = sized(g.Marks, total)
-	d.mergeMarks(g)
+	for _, st := range d.streams {
+		for _, m := range st.marks {
+			m.Time += g.Base
+			g.Marks[g.markBase[m.g]] = m
+			g.markBase[m.g]++
+		}
+	}
 	// markBase[i] is now the end of i's marks, which is the start of i+1's.
 	copy(g.markBase[1:], g.markBase)
 	g.markBase[0] = 0
 	for i := range n {
-		// A thread's clock may have gone back.
-		m := g.Marks[g.markBase[i]:g.markBase[i+1]]
-		for k := 1; k < len(m); k++ {
-			if m[k].Time < m[k-1].Time {
-				slices.SortStableFunc(m, byTime)
-				break
-			}
-		}
-	}
-}
-
-func byTime(a, b Mark) int { return cmp.Compare(a.Time, b.Time) }
-
-// mergeMarks places the marks of all streams in order of time, as far as
-// each stream is in order; of one time those of the stream before come first.
-// A goroutine's marks then need not be sorted, however often it changed threads.
-func (d *Decoder) mergeMarks(g *Gen) {
-	heads := d.heads[:0] // a heap: the one whose next mark comes first is on top
-	for _, st := range d.streams {
-		if len(st.marks) > 0 {
-			heads = append(heads, markHead{st.marks, len(heads)})
-		}
-	}
-	d.heads = heads
-	for i := len(heads)/2 - 1; i >= 0; i-- {
-		sink(heads, i)
-	}
-	for len(heads) > 1 {
-		top, next := &heads[0], &heads[1]
-		if len(heads) > 2 && heads[2].before(next) {
-			next = &heads[2]
-		}
-		// Until the other stream's next mark; at its time if this stream comes first.
-		until := next.marks[0].Time
-		if top.stream < next.stream {
-			until++
-		}
-		n := 0
-		for n < len(top.marks) && top.marks[n].Time < until {
-			n++
-		}
-		g.putMarks(top.marks[:n])
-		top.marks = top.marks[n:]
-		if len(top.marks) == 0 {
-			heads[0] = heads[len(heads)-1]
-			heads = heads[:len(heads)-1]
-		}
-		sink(heads, 0)
-	}
-	for _, h := range heads {
-		g.putMarks(h.marks)
-	}
-	clear(d.heads)
-}
-
-// putMarks puts marks behind those that their goroutines have by now.
-func (g *Gen) putMarks(marks []Mark) {
-	at, out, base := g.markBase, g.Marks, g.Base
-	for i := range marks {
-		m := &marks[i]
-		k := at[m.g]
-		at[m.g] = k + 1
-		out[k] = Mark{m.Time + base, m.Flags, m.Kind, m.g}
-	}
-}
-
-// A markHead is what is left of one stream's marks.
-type markHead struct {
-	marks  []Mark
-	stream int
-}
-
-func (h *markHead) before(o *markHead) bool {
-	a, b := h.marks[0].Time, o.marks[0].Time
-	return a < b || a == b && h.stream < o.stream
-}
-
-// sink puts heads[i] into its place in the heap below it.
-func sink(heads []markHead, i int) {
-	for {
-		k := 2*i + 1
-		if k >= len(heads) {
-			return
-		}
-		if k+1 < len(heads) && heads[k+1].before(&heads[k]) {
-			k++
-		}
-		if !heads[k].before(&heads[i]) {
-			return
-		}
-		heads[i], heads[k] = heads[k], heads[i]
-		i = k
+		mergeRuns(g.Marks[g.markBase[i]:g.markBase[i+1]], func(a, b Mark) bool { return a.Time < b.Time })
 	}
 }
 
