@@ -16,6 +16,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/internal/viewer/view"
 	"github.com/whylate/whylate/report"
@@ -307,10 +308,10 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 		strip, width := answer.Strips[0], int64(1)<<pic.Level
 		want := make([]int64, buckets)
 		if strip.Sums != nil {
-			want = strip.Sums[inspect.StateRunning]
+			want = strip.Sums[timeline.Running]
 		}
 		for _, q := range strip.Pieces {
-			for k := (q.From - answer.From) / width; q.State == inspect.StateRunning && k < buckets && answer.From+k*width < q.To; k++ {
+			for k := (q.From - answer.From) / width; q.State == timeline.Running && k < buckets && answer.From+k*width < q.To; k++ {
 				want[k] += min(q.To, answer.From+(k+1)*width) - max(q.From, answer.From+k*width)
 			}
 		}

@@ -218,7 +218,7 @@ func TestStrips(t *testing.T) {
 								want += r.To - r.From
 							}
 						})
-						near(t, fmt.Sprintf("%v P%d", z, s.Lane.ID), sum[inspect.StateRunning], want, z.buckets, s.Sums != nil)
+						near(t, fmt.Sprintf("%v P%d", z, s.Lane.ID), sum[timeline.Running], want, z.buckets, s.Sums != nil)
 						continue
 					}
 					want := wanted(win, lanes[i].ID, start+z.from, start+to)
@@ -244,7 +244,7 @@ func near(t *testing.T, what string, got, want int64, buckets int, summed bool) 
 	}
 }
 
-func sums(s *inspect.Strip, from, to int64) (out [inspect.States]int64) {
+func sums(s *inspect.Strip, from, to int64) (out [timeline.Gone]int64) {
 	if s.Sums != nil {
 		for st, b := range s.Sums {
 			for _, ns := range b {
@@ -258,11 +258,10 @@ func sums(s *inspect.Strip, from, to int64) (out [inspect.States]int64) {
 	return out
 }
 
-func wanted(win *timeline.Window, g uint64, from, to int64) (out [inspect.States]int64) {
-	states := map[timeline.State]inspect.State{timeline.Running: inspect.StateRunning, timeline.Runnable: inspect.StateRunnable, timeline.Waiting: inspect.StateWaiting, timeline.Syscall: inspect.StateSyscall}
+func wanted(win *timeline.Window, g uint64, from, to int64) (out [timeline.Gone]int64) {
 	for _, s := range win.Spans(g, from, to, nil) {
-		if st, ok := states[s.State]; ok {
-			out[st] += max(0, min(s.End, to)-max(s.Start, from))
+		if s.State != timeline.Unknown && s.State != timeline.Gone {
+			out[s.State] += max(0, min(s.End, to)-max(s.Start, from))
 		}
 	}
 	return out

@@ -35,23 +35,11 @@ const (
 	MaxBuckets = 4096
 )
 
-// State is what a lane shows: a goroutine's state; for Ps only StateRunning.
-type State uint8
-
-// States of lanes, in the order of Strip.Sums.
-const (
-	StateRunning State = iota
-	StateRunnable
-	StateWaiting
-	StateSyscall
-	States
-)
-
 // A Piece is one stretch of a lane. Neighbours in the same state that differ
 // only in their stack are one.
 type Piece struct {
 	From, To int64
-	State    State
+	State    timeline.State // of a goroutine that lives; for Ps Running
 	// G is, on a P's lane, the goroutine that ran.
 	G uint64
 	// Reason and Site are why and where a goroutine waits, or where it was last.
@@ -63,9 +51,12 @@ type Piece struct {
 type Strip struct {
 	Lane   Lane
 	Pieces []Piece
-	// Sums are, if the pieces are too many, the ns in each state in each bucket.
-	Sums *[States][]int64
+	// Sums stand for the pieces if these are too many.
+	Sums *Sums
 }
+
+// Sums are the ns in each state in each bucket; only states of what lives have buckets.
+type Sums [timeline.Gone][]int64
 
 // Strips answer a Tile.
 type Strips struct {
@@ -175,7 +166,7 @@ func (t *Trace) pieces(ctx context.Context, win *timeline.Window, from, to int64
 	}
 	win.EachRun(from, to, func(r timeline.Run) {
 		if s := procs[uint64(r.P)]; s != nil && r.P != timeline.NoP {
-			s.Pieces = append(s.Pieces, Piece{From: r.From - t.start, To: r.To - t.start, G: r.G, Site: sites.of(r.Stack)})
+			s.Pieces = append(s.Pieces, Piece{From: r.From - t.start, To: r.To - t.start, State: timeline.Running, G: r.G, Site: sites.of(r.Stack)})
 		}
 	})
 	for id, s := range procs {
@@ -183,7 +174,8 @@ func (t *Trace) pieces(ctx context.Context, win *timeline.Window, from, to int64
 		slices.SortFunc(fresh, func(a, b Piece) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 		s.Pieces = s.Pieces[:had[id]]
 		for _, p := range fresh {
-			s.add(Piece{From: p.From + t.start, To: p.To + t.start, G: p.G, Site: p.Site}, t.start)
+			p.From, p.To = p.From+t.start, p.To+t.start
+			s.add(p, t.start)
 		}
 	}
 	return nil
@@ -195,7 +187,7 @@ func (s *Strip) add(p Piece, start int64) {
 	p.From, p.To = p.From-start, p.To-start
 	if n := len(s.Pieces); n > 0 {
 		l := &s.Pieces[n-1]
-		if l.To == p.From && l.State == p.State && l.G == p.G && (l.State == StateRunning && !s.Lane.Proc || l.Site == p.Site && l.Reason == p.Reason) {
+		if l.To == p.From && l.State == p.State && l.G == p.G && (l.State == timeline.Running && !s.Lane.Proc || l.Site == p.Site && l.Reason == p.Reason) {
 			l.To = p.To
 			if p.Site != 0 {
 				l.Site = p.Site
@@ -215,13 +207,12 @@ func (s *Strip) sumUp(out *Strips, buckets int) {
 	s.Pieces = nil
 }
 
-func newSums(buckets int) *[States][]int64 {
-	var s [States][]int64
-	flat := make([]int64, int(States)*buckets)
-	for k := range s {
-		s[k] = flat[k*buckets : (k+1)*buckets]
+func newSums(buckets int) *Sums {
+	s := new(Sums)
+	for k := timeline.Running; k <= timeline.Syscall; k++ {
+		s[k] = make([]int64, buckets)
 	}
-	return &s
+	return s
 }
 
 // spread adds [a, b) to the buckets that it lies in.

@@ -74,98 +74,65 @@ type selection struct {
 	causes  [cause.Causes]int64
 }
 
-// inOrder returns all rows, least first.
-func (t *Trace) inOrder(by string) ([]int32, error) {
+// keyOf returns what rows are sorted by.
+func (t *Trace) keyOf(by string) (func(row int32) uint64, error) {
 	c := &t.x.reqs
-	if rows, ok := t.orders.get(by); ok {
-		return rows, nil
-	}
-	var key func(row int32) uint64
 	switch by {
 	case "time":
-		key = func(row int32) uint64 { return ordered(c.start(row)) }
+		return func(row int32) uint64 { return ordered(c.start(row)) }, nil
 	case "latency":
-		key = func(row int32) uint64 { return ordered(c.latency(row)) }
+		return func(row int32) uint64 { return ordered(c.latency(row)) }, nil
 	case "group":
-		key = func(row int32) uint64 { return uint64(c.group(row)) }
+		return func(row int32) uint64 { return uint64(c.group(row)) }, nil
 	case "goroutine":
-		key = c.g
-	default:
-		k, ok := cause.Named(by)
-		if !ok {
-			return nil, queryError("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", by)
-		}
-		key = func(row int32) uint64 { return ordered(c.cause(row, k)) }
+		return c.g, nil
 	}
-	rows := make([]int32, c.rows())
-	for i := range rows {
-		rows[i] = int32(i)
+	k, ok := cause.Named(by)
+	if !ok {
+		return nil, queryError("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", by)
 	}
-	sortRows(rows, key)
-	t.orders.put(by, rows)
-	return rows, nil
-}
-
-// key tells queries apart that select different rows, or in another order.
-func (q Query) key() string {
-	q.Offset, q.Limit, q.Descending = 0, 0, false
-	return fmt.Sprintf("%+v", q)
+	return func(row int32) uint64 { return ordered(c.cause(row, k)) }, nil
 }
 
 // selected returns the rows that a query selects, least first.
 func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
 	q.Sort = cmp.Or(q.Sort, "time")
-	var touched []uint64
+	q.Offset, q.Limit, q.Descending = 0, 0, false // of a page
+	var touched bitset
 	if q.Function != "" {
 		var err error
 		if touched, err = t.touched(ctx, q.Function); err != nil {
 			return nil, err
 		}
 	}
-	t.sorting.Lock()
-	defer t.sorting.Unlock()
-	key := q.key()
-	if s, ok := t.selections.get(key); ok {
-		return s, nil
-	}
-	all, err := t.inOrder(q.Sort)
-	if err != nil {
-		return nil, err
-	}
-	keep, err := t.filter(q, touched)
-	if err != nil {
-		return nil, err
-	}
-	// Row by row they lie beside each other, which their order does not.
-	s := &selection{}
-	kept := make([]uint64, len(all)/64+1)
-	n := 0
-	for row := range int32(len(all)) {
-		if row&0xffff == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+	return t.selections.of(ctx, q, func() (*selection, error) {
+		key, err := t.keyOf(q.Sort)
+		if err != nil {
+			return nil, err
 		}
-		if !keep(row) {
-			continue
+		keep, err := t.filter(q, touched)
+		if err != nil {
+			return nil, err
 		}
-		kept[row>>6] |= 1 << (row & 63)
-		n++
-		s.totalNS += t.x.reqs.latency(row)
-		t.x.reqs.eachSum(row, func(k cause.Cause, ns int64) { s.causes[k] += ns })
-	}
-	if s.rows = all; n < len(all) {
-		s.rows = make([]int32, 0, n)
-		for _, row := range all {
-			if kept[row>>6]&(1<<(row&63)) != 0 {
-				s.rows = append(s.rows, row)
+		s := &selection{}
+		for row := range int32(t.x.reqs.rows()) {
+			if row&0xffff == 0 && ctx.Err() != nil {
+				return nil, ctx.Err()
 			}
+			if !keep(row) {
+				continue
+			}
+			s.rows = append(s.rows, row)
+			s.totalNS += t.x.reqs.latency(row)
+			t.x.reqs.eachSum(row, func(k cause.Cause, ns int64) { s.causes[k] += ns })
 		}
-	}
-	t.selections.put(key, s)
-	return s, nil
+		sortRows(s.rows, key)
+		return s, nil
+	})
 }
 
 // filter returns what a query asks of one row.
-func (t *Trace) filter(q Query, touched []uint64) (func(row int32) bool, error) {
+func (t *Trace) filter(q Query, touched bitset) (func(row int32) bool, error) {
 	c := &t.x.reqs
 	group := int32(-1)
 	if q.Group != "" {
@@ -193,7 +160,7 @@ func (t *Trace) filter(q Query, touched []uint64) (func(row int32) bool, error) 
 		if q.Goroutine != 0 && c.g(row) != q.Goroutine || q.OnlyOpen && c.flags(row)&flagOpen == 0 {
 			return false
 		}
-		if q.Function != "" && touched[row>>6]&(1<<(row&63)) == 0 {
+		if q.Function != "" && !touched.has(row) {
 			return false
 		}
 		if q.Cause != "" {

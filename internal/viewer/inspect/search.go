@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -84,10 +83,11 @@ func (t *Trace) Functions(text string, limit int) (list []Function, total int) {
 
 // touched returns, a bit a request, whether its critical path shows a function
 // whose name holds a text: every request is walked again.
-func (t *Trace) touched(ctx context.Context, text string) ([]uint64, error) {
-	return t.search(ctx, &t.touches, text, func(wanted []bool, some bool) ([]uint64, error) {
+func (t *Trace) touched(ctx context.Context, text string) (bitset, error) {
+	return t.touches.of(ctx, strings.ToLower(text), func() (bitset, error) {
+		wanted, some := t.stacksWith(text)
 		c := &t.x.reqs
-		bits := make([]uint64, c.rows()/64+1)
+		bits := newBitset(c.rows())
 		if !some {
 			return bits, nil
 		}
@@ -105,31 +105,8 @@ func (t *Trace) touched(ctx context.Context, text string) ([]uint64, error) {
 	})
 }
 
-// search answers from what is remembered, or does the work, one search at a time.
-func (t *Trace) search(ctx context.Context, f *recent[string, []uint64], text string, work func(wanted []bool, some bool) ([]uint64, error)) ([]uint64, error) {
-	key := strings.ToLower(text)
-	if bits, ok := f.get(key); ok {
-		return bits, nil
-	}
-	select {
-	case t.scan <- struct{}{}:
-		defer func() { <-t.scan }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if bits, ok := f.get(key); ok {
-		return bits, nil
-	}
-	wanted, some := t.stacksWith(text)
-	bits, err := work(wanted, some)
-	if err == nil {
-		f.put(key, bits)
-	}
-	return bits, err
-}
-
 // touchedIn looks at rows [lo, hi), which ended in one generation.
-func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits []uint64) error {
+func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits bitset) error {
 	c := &t.x.reqs
 	start := c.start(int32(lo))
 	for i := lo; i < hi; i++ {
@@ -156,7 +133,7 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits [
 					row := int32(i)
 					r := request.Request{Kind: c.kind(row), Start: max(c.start(row), win.Start()), End: c.start(row) + c.latency(row), G: c.g(row)}
 					if w.touches(&r) {
-						bits[i>>6] |= 1 << (i & 63)
+						bits.add(row)
 					}
 				}
 			}
@@ -188,12 +165,6 @@ type Goroutine struct {
 	RunNS  int64  `json:"run_ns,omitempty"` // in the time asked for, when sorted by it
 }
 
-// key tells queries apart that select different goroutines, or in another order.
-func (q GoroutineQuery) key() string {
-	q.Offset, q.Limit, q.Descending = 0, 0, false
-	return fmt.Sprintf("%+v", q)
-}
-
 // A lineup is the goroutines that a query selects, least first. It is remembered, so that only the first page of a list costs more than
 // its rows.
 type lineup struct {
@@ -221,53 +192,42 @@ func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Gorout
 // lineup returns the goroutines that a query selects.
 func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
 	g, end := &t.x.gos, t.x.sp.End-t.start+1
-	// Times that select the same have one key.
+	// Times that select the same are one query.
 	if q.From = max(q.From, 0); q.To <= 0 || q.To > end {
 		q.To = end
 	}
-	t.listing.Lock()
-	defer t.listing.Unlock()
-	key := q.key()
-	if l, ok := t.lineups.get(key); ok {
-		return l, nil
-	}
-	var named []bool
-	var shown []uint64
-	var err error
-	if q.Function != "" {
-		named = t.matches(q.Function)
-		if q.OnStack {
-			if shown, err = t.shows(ctx, q.Function); err != nil {
+	q.Offset, q.Limit, q.Descending = 0, 0, false // of a page
+	return t.lineups.of(ctx, q, func() (*lineup, error) {
+		var named []bool
+		var shown bitset
+		var err error
+		if q.Function != "" {
+			named = t.matches(q.Function)
+			if q.OnStack {
+				if shown, err = t.shows(ctx, q.Function); err != nil {
+					return nil, err
+				}
+			}
+		}
+		var ran func(row int32) int64
+		if q.Sort == "run" {
+			if ran, err = t.ran(ctx, q.From, q.To); err != nil {
 				return nil, err
 			}
 		}
-	}
-	var ran func(row int32) int64
-	if q.Sort == "run" {
-		if ran, err = t.ran(ctx, q.From, q.To); err != nil {
-			return nil, err
+		l := &lineup{}
+		for row := range int32(g.rows()) {
+			name := g.name(row, &t.x.syms)
+			if !t.lived(row, q.From, q.To) || q.Exact && t.x.syms.String(name) != q.Function {
+				continue
+			}
+			if named == nil || named[name] || shown != nil && shown.has(row) {
+				l.rows = append(l.rows, row)
+			}
 		}
-	}
-	l := &lineup{}
-	for i := range g.rows() {
-		row := int32(i)
-		if born := g.born(row); born != 0 && born-t.start >= q.To || g.last(row)-t.start < q.From {
-			continue
-		}
-		if q.Exact && t.x.syms.String(g.name(row, &t.x.syms)) != q.Function {
-			continue
-		}
-		if named != nil && !named[g.name(row, &t.x.syms)] && (shown == nil || shown[row>>6]&(1<<(row&63)) == 0) {
-			continue
-		}
-		l.rows = append(l.rows, row)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	t.sort(l, q.Sort, ran)
-	t.lineups.put(key, l)
-	return l, nil
+		t.sort(l, q.Sort, ran)
+		return l, ctx.Err()
+	})
 }
 
 // sort puts a lineup's rows into a query's order. Rows of equal keys are in order of their numbers; of run and pieces, of which most is
@@ -358,9 +318,10 @@ func (t *Trace) ran(ctx context.Context, from, to int64) (func(row int32) int64,
 
 // shows returns, a bit a goroutine, whether any stack of its own shows a
 // function whose name holds a text.
-func (t *Trace) shows(ctx context.Context, text string) ([]uint64, error) {
-	return t.search(ctx, &t.stacks, text, func(wanted []bool, some bool) ([]uint64, error) {
-		bits := make([]uint64, t.x.gos.rows()/64+1)
+func (t *Trace) shows(ctx context.Context, text string) (bitset, error) {
+	return t.stacks.of(ctx, strings.ToLower(text), func() (bitset, error) {
+		wanted, some := t.stacksWith(text)
+		bits := newBitset(t.x.gos.rows())
 		for i := 0; some && i < len(t.x.gens); i++ {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -371,10 +332,19 @@ func (t *Trace) shows(ctx context.Context, text string) ([]uint64, error) {
 			}
 			g.WithStack(wanted, func(id uint64) {
 				if row, ok := t.x.gos.rowsOf.get(id); ok {
-					bits[row>>6] |= 1 << (row & 63)
+					bits.add(row)
 				}
 			})
 		}
 		return bits, nil
 	})
 }
+
+// A bitset holds a bit a row.
+type bitset []uint64
+
+func newBitset(rows int) bitset { return make(bitset, rows/64+1) }
+
+func (b bitset) add(row int32) { b[row>>6] |= 1 << (row & 63) }
+
+func (b bitset) has(row int32) bool { return b[row>>6]&(1<<(row&63)) != 0 }

@@ -13,7 +13,7 @@ import (
 // walk every event repeatedly.
 type shape struct {
 	first int64 // number of the first cell, from the trace's start
-	cells [States][]int64
+	cells Sums
 }
 
 func (s *shape) size() int64 {
@@ -26,7 +26,7 @@ func (s *shape) size() int64 {
 
 // addTo adds the cells to a strip's sums; a cell's time is taken as spread
 // evenly over it.
-func (s *shape) addTo(sums *[States][]int64, out *Strips) {
+func (s *shape) addTo(sums *Sums, out *Strips) {
 	for k, cells := range s.cells {
 		for i, ns := range cells {
 			if ns == 0 {
@@ -122,26 +122,14 @@ func (s *shape) of(pieces []Piece, from, to int64) {
 // lives reports whether a goroutine may have been alive in [from, to).
 func (t *Trace) lives(id uint64, from, to int64) bool {
 	row, ok := t.x.gos.rowsOf.get(id)
-	if !ok {
-		return true // not in the index, for want of room
-	}
+	return !ok || t.lived(row, from, to) // perhaps not in the index, for want of room
+}
+
+// lived reports whether a goroutine of the index was alive in [from, to).
+func (t *Trace) lived(row int32, from, to int64) bool {
 	g := &t.x.gos
 	born := g.born(row)
 	return (born == 0 || born-t.start < to) && g.last(row)-t.start >= from
-}
-
-func stateOf(s timeline.State) (State, bool) {
-	switch s {
-	case timeline.Running:
-		return StateRunning, true
-	case timeline.Runnable:
-		return StateRunnable, true
-	case timeline.Waiting:
-		return StateWaiting, true
-	case timeline.Syscall:
-		return StateSyscall, true
-	}
-	return 0, false
 }
 
 // siteCache finds the frames that a person wants to see, for one question.
@@ -177,12 +165,11 @@ func (c *siteCache) of(id tracefmt.StackID) tracefmt.FrameID {
 
 // cut makes a lane's piece of a span, without its place if there is no cache.
 func (c *siteCache) cut(s *timeline.Span, from, to int64) (Piece, bool) {
-	st, ok := stateOf(s.State)
-	if !ok {
+	if s.State == timeline.Unknown || s.State == timeline.Gone {
 		return Piece{}, false
 	}
-	p := Piece{From: max(s.Start, from), To: min(s.End, to), State: st, Site: c.of(s.Stack)}
-	if st != StateRunning {
+	p := Piece{From: max(s.Start, from), To: min(s.End, to), State: s.State, Site: c.of(s.Stack)}
+	if s.State != timeline.Running {
 		p.Reason = s.Reason
 	}
 	return p, p.From < p.To

@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// States are ns in each state of goroutines.
+// StateTimes are ns in each state of goroutines.
 type StateTimes struct {
 	RunningNS  int64 `json:"running_ns"`
 	RunnableNS int64 `json:"runnable_ns"`
@@ -22,8 +22,8 @@ type StateTimes struct {
 	SyscallNS  int64 `json:"syscall_ns"`
 }
 
-func (s *StateTimes) add(st State, ns int64) {
-	*[...]*int64{&s.RunningNS, &s.RunnableNS, &s.WaitingNS, &s.SyscallNS}[st] += ns
+func (s *StateTimes) add(st timeline.State, ns int64) {
+	*[...]*int64{&s.RunningNS, &s.RunnableNS, &s.WaitingNS, &s.SyscallNS}[st-timeline.Running] += ns
 }
 
 // A FunctionSum is what all goroutines did that started with one function.
@@ -65,7 +65,7 @@ func (t *Trace) each(ctx context.Context, from, to int64, ids []uint64, start fu
 			if err != nil {
 				return err
 			}
-			g.EachStart(func(id uint64, _ tracefmt.StackID, _ int) { wanted = append(wanted, id) })
+			g.Goroutines(func(id uint64) { wanted = append(wanted, id) })
 		}
 		const chunk = 256
 		var next atomic.Int64
@@ -110,16 +110,10 @@ func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 	if from = max(from, 0); to <= 0 || to > end {
 		to = end
 	}
-	key := fmt.Sprint(from, to)
-	if sums, ok := t.functions.get(key); ok {
-		return sums, nil
-	}
-	select {
-	case t.scan <- struct{}{}:
-		defer func() { <-t.scan }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return t.functions.of(ctx, [2]int64{from, to}, func() ([]FunctionSum, error) { return t.byFunction(ctx, from, to) })
+}
+
+func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, error) {
 	type sum struct {
 		times StateTimes
 		waits map[tracefmt.StringID]int64
@@ -140,7 +134,7 @@ func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 				}
 			}
 			s.times.add(p.State, p.To-p.From)
-			if p.State == StateWaiting {
+			if p.State == timeline.Waiting {
 				s.waits[p.Reason] += p.To - p.From
 			}
 		}
@@ -170,12 +164,10 @@ func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 		}
 	}
 	g := &t.x.gos
-	for i := range g.rows() {
-		row := int32(i)
-		if born := g.born(row); born != 0 && born-t.start >= to || g.last(row)-t.start < from {
-			continue
+	for row := range int32(g.rows()) {
+		if t.lived(row, from, to) {
+			of(g.name(row, &t.x.syms)).Goroutines++
 		}
-		of(g.name(row, &t.x.syms)).Goroutines++
 	}
 	out := make([]FunctionSum, 0, len(all))
 	for name, f := range all {
@@ -190,7 +182,6 @@ func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 	slices.SortFunc(out, func(a, b FunctionSum) int {
 		return cmp.Or(cmp.Compare(busy(&b), busy(&a)), cmp.Compare(a.Name, b.Name))
 	})
-	t.functions.put(key, out)
 	return out, nil
 }
 
@@ -223,7 +214,7 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	type kind struct {
-		state  State
+		state  timeline.State
 		reason tracefmt.StringID
 	}
 	type sum struct {
@@ -234,7 +225,7 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 	sums := map[kind]*sum{}
 	err := t.each(ctx, from, to, ids, func() func(id uint64, p Piece) {
 		return func(id uint64, p Piece) {
-			if p.State != StateWaiting {
+			if p.State != timeline.Waiting {
 				p.Reason = 0
 			}
 			k := kind{p.State, p.Reason}
@@ -246,7 +237,7 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 			s.NS += p.To - p.From
 			s.sites[p.Site] += p.To - p.From
 			// Runs are cut at events, and everything where generations meet.
-			if l, ok := s.last[id]; ok && l.To == p.From && (p.State == StateRunning || l.Site == p.Site) {
+			if l, ok := s.last[id]; ok && l.To == p.From && (p.State == timeline.Running || l.Site == p.Site) {
 				p.From = l.From
 			} else {
 				s.Count++
@@ -271,9 +262,4 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 		return cmp.Or(cmp.Compare(b.NS, a.NS), cmp.Compare(a.State, b.State), cmp.Compare(a.Reason, b.Reason))
 	})
 	return out, nil
-}
-
-// String is the state as a Moment has it.
-func (s State) String() string {
-	return [...]timeline.State{timeline.Running, timeline.Runnable, timeline.Waiting, timeline.Syscall}[s].String()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 )
 
@@ -38,9 +39,9 @@ func TestSums(t *testing.T) {
 						ids = append(ids, g.ID)
 					}
 					strips := must.Have(tr.Strips(ctx, tile))(t)
-					var states [inspect.States]int64
+					var states [timeline.Gone]int64
 					for i := range strips.Strips {
-						var own [inspect.States]int64
+						var own [timeline.Gone]int64
 						if sums := strips.Strips[i].Sums; sums != nil {
 							for k := range sums {
 								for _, ns := range sums[k] {
@@ -54,19 +55,19 @@ func TestSums(t *testing.T) {
 						f := want[some[i].Name]
 						f.Name = some[i].Name
 						f.Goroutines++
-						f.RunningNS += own[inspect.StateRunning]
-						f.RunnableNS += own[inspect.StateRunnable]
-						f.WaitingNS += own[inspect.StateWaiting]
-						f.SyscallNS += own[inspect.StateSyscall]
+						f.RunningNS += own[timeline.Running]
+						f.RunnableNS += own[timeline.Runnable]
+						f.WaitingNS += own[timeline.Waiting]
+						f.SyscallNS += own[timeline.Syscall]
 						want[f.Name] = f
 						for k := range own {
 							states[k] += own[k]
 						}
 					}
-					var got [inspect.States]int64
+					var got [timeline.Gone]int64
 					for _, s := range must.Have(tr.Area(ctx, from, to, append(ids, ids[0])[:min(len(ids)+1, inspect.MaxLanes)]))(t) {
 						for k := range got {
-							if inspect.State(k).String() == s.State {
+							if timeline.State(k).String() == s.State {
 								got[k] += s.NS
 							}
 						}

@@ -8,7 +8,7 @@ import (
 	"io"
 	"runtime"
 	"sort"
-	"sync"
+	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -23,46 +23,28 @@ type Trace struct {
 	size  int64
 	start int64 // of the trace, on its own clock
 
-	gens   recent[int, *timeline.Gen] // decoded ones
-	mu     sync.Mutex
-	flying map[int]*flight
+	gens    *recent[int, *timeline.Gen] // decoded ones
+	decoder *timeline.Decoder
+	again   atomic.Int64 // how often a generation was decoded again
 
-	decoding sync.Mutex
-	decoder  *timeline.Decoder
-	decoded  int // how often a generation was decoded again
-
-	// Rows are put into an order, and selected, by one question at a time.
-	sorting    sync.Mutex
-	orders     recent[string, []int32]
-	selections recent[string, *selection]
-	listing    sync.Mutex
-	lineups    recent[string, *lineup]
-
-	shapes recent[shapeKey, *shape]
-	work   chan struct{} // a place for each question that takes long
-
+	work       chan struct{} // a place for each question that takes long
 	spareSites chan *siteCache
-	scan       chan struct{} // one search through the whole trace at a time
-	touches    recent[string, []uint64]
-	stacks     recent[string, []uint64]
-	functions  recent[string, []FunctionSum]
+	shapes     *recent[shapeKey, *shape]
+	selections *recent[Query, *selection]
+	lineups    *recent[GoroutineQuery, *lineup]
+	// What a search through the whole trace found.
+	touches   *recent[string, bitset]
+	stacks    *recent[string, bitset]
+	functions *recent[[2]int64, []FunctionSum]
 }
 
-// What is remembered at most. An order or selection has 4 bytes a row, a lineup 12, and a search a bit.
+// What is remembered at most. A selection has 4 bytes a row, a lineup 12, and a search a bit.
 const (
-	keepOrders     = 6
 	keepSelections = 8
 	keepLineups    = 3
 	keepFound      = 4
 	maxShapes      = 96 << 20 // bytes
 )
-
-// A flight is a generation being decoded, for all who want it.
-type flight struct {
-	done chan struct{}
-	g    *timeline.Gen
-	err  error
-}
 
 // errNothing is what there is without a single generation.
 var errNothing = errors.New("the index is empty: the trace was not read to its end")
@@ -74,14 +56,19 @@ func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 		return nil, errNothing
 	}
 	t := &Trace{
-		x: x, src: src, size: size, start: x.sp.Start, flying: make(map[int]*flight),
+		x: x, src: src, size: size, start: x.sp.Start,
+		gens:    newRecent[int](x.limits.Generations, (*timeline.Gen).Size),
 		decoder: timeline.NewSingle(x.master, runtime.GOMAXPROCS(0)),
-		work:    make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
-		scan:    make(chan struct{}, 1), spareSites: make(chan *siteCache, 4),
+		work:    make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), spareSites: make(chan *siteCache, 4),
+		shapes:     newRecent[shapeKey](maxShapes, (*shape).size),
+		selections: newRecent[Query](keepSelections, one[*selection]),
+		lineups:    newRecent[GoroutineQuery](keepLineups, one[*lineup]),
+		touches:    newRecent[string](keepFound, one[bitset]),
+		stacks:     newRecent[string](keepFound, one[bitset]),
+		functions:  newRecent[[2]int64](keepFound, one[[]FunctionSum]),
 	}
-	t.gens.most, t.gens.size = x.limits.Generations, (*timeline.Gen).Size
-	t.shapes.most, t.shapes.size = maxShapes, (*shape).size
-	t.orders.most, t.selections.most, t.lineups.most, t.touches.most, t.stacks.most, t.functions.most = keepOrders, keepSelections, keepLineups, keepFound, keepFound, keepFound
+	// One search through the whole trace at a time.
+	t.stacks.making, t.functions.making = t.touches.making, t.touches.making
 	for i := range x.gens {
 		if g := x.keep[i]; g != nil {
 			t.gens.put(i, g)
@@ -91,44 +78,20 @@ func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 	return t, nil
 }
 
-// gen returns a decoded generation.
+// gen returns a decoded generation. Others wait for theirs: decoding uses all processors by itself.
 func (t *Trace) gen(ctx context.Context, i int) (*timeline.Gen, error) {
-	t.mu.Lock()
-	if g, ok := t.gens.get(i); ok {
-		t.mu.Unlock()
-		return g, nil
-	}
-	if f := t.flying[i]; f != nil {
-		t.mu.Unlock()
-		select {
-		case <-f.done:
-			return f.g, f.err
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	return t.gens.of(ctx, i, func() (*timeline.Gen, error) {
+		t.again.Add(1)
+		g, err := t.decode(&t.x.gens[i])
+		if err != nil {
+			return nil, fmt.Errorf("reading generation %d again: %w", t.x.gens[i].num, err)
 		}
-	}
-	f := &flight{done: make(chan struct{})}
-	t.flying[i] = f
-	t.mu.Unlock()
-
-	f.g, f.err = t.decode(i)
-	t.mu.Lock()
-	delete(t.flying, i)
-	if f.err == nil {
-		t.gens.put(i, f.g)
-	}
-	t.mu.Unlock()
-	close(f.done)
-	return f.g, f.err
+		return g, nil
+	})
 }
 
-// decode reads one generation from the trace. Others wait for theirs: decoding
-// uses all processors by itself.
-func (t *Trace) decode(i int) (*timeline.Gen, error) {
-	t.decoding.Lock()
-	defer t.decoding.Unlock()
-	t.decoded++
-	info := &t.x.gens[i]
+// decode reads one generation from the trace.
+func (t *Trace) decode(info *genInfo) (*timeline.Gen, error) {
 	header := make([]byte, 16)
 	copy(header, fmt.Sprintf("go 1.%d trace", t.x.minor))
 	// The reader goes on to the start of the next generation: before Go 1.26
@@ -136,20 +99,16 @@ func (t *Trace) decode(i int) (*timeline.Gen, error) {
 	rest := io.NewSectionReader(t.src, info.offset, t.size-info.offset)
 	rd, err := tracefmt.NewReader(io.MultiReader(bytes.NewReader(header), rest), tracefmt.Options{MaxGeneration: 1 << 40})
 	if err != nil {
-		return nil, fmt.Errorf("reading generation %d again: %w", info.num, err)
+		return nil, err
 	}
 	src, err := rd.Next()
 	if err != nil {
-		return nil, fmt.Errorf("reading generation %d again: %w", info.num, err)
+		return nil, err
 	}
 	if src.Num != info.num || src.Bytes != info.bytes {
-		return nil, fmt.Errorf("reading generation %d again: the trace has changed since it was first read", info.num)
+		return nil, errors.New("the trace has changed since it was first read")
 	}
-	g, err := t.decoder.Again(src, info.resume)
-	if err != nil {
-		return nil, fmt.Errorf("reading generation %d again: %w", info.num, err)
-	}
-	return g, nil
+	return t.decoder.Again(src, info.resume)
 }
 
 // overlap is how much later than the next one's beginning a generation's
@@ -230,7 +189,7 @@ func (t *Trace) Facts() Facts {
 		RequestBytes: c.bytes(),
 		Goroutines:   g.rows(), GoroutineBytes: g.bytes(),
 		Generations: len(t.x.gens), GenerationBytes: t.x.limits.Generations, Procs: int(t.x.procs),
-		DurationNS: t.x.sp.End - t.start,
+		DurationNS: t.x.sp.End - t.start, DecodedAgain: int(t.again.Load()),
 	}
 	for i := range t.x.gens {
 		f.Events += t.x.gens[i].events
@@ -238,8 +197,5 @@ func (t *Trace) Facts() Facts {
 	t.gens.mu.Lock()
 	f.Decoded, f.DecodedBytes = t.gens.list.Len(), t.gens.held
 	t.gens.mu.Unlock()
-	t.decoding.Lock()
-	f.DecodedAgain = t.decoded
-	t.decoding.Unlock()
 	return f
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
 )
@@ -245,7 +246,7 @@ func (s *Server) tile(in *inspect.Strips, buckets int) *tileJSON {
 			if st.Lane.Proc {
 				text = s.trace.NameOf(p.G)
 			}
-			to.Pieces = append(to.Pieces, p.From-in.From, p.To-p.From, int64(p.State), int64(p.G), texts.place(text), sites.place(p.Site))
+			to.Pieces = append(to.Pieces, p.From-in.From, p.To-p.From, int64(p.State-timeline.Running), int64(p.G), texts.place(text), sites.place(p.Site))
 		}
 	}
 	out.Texts, out.Sites = texts.list, sites.list
@@ -254,8 +255,8 @@ func (s *Server) tile(in *inspect.Strips, buckets int) *tileJSON {
 
 // quantized turns sums into bytes, state by state. What is more than nothing is
 // at least 1.
-func quantized(in *inspect.Strips, sums *[inspect.States][]int64, buckets int) []byte {
-	out := make([]byte, 0, int(inspect.States)*buckets)
+func quantized(in *inspect.Strips, sums *inspect.Sums, buckets int) []byte {
+	out := make([]byte, 0, len(sums)*buckets)
 	for _, bs := range sums {
 		for k, ns := range bs {
 			width := min(in.BucketNS, max(in.To-in.From-int64(k)*in.BucketNS, 0))
