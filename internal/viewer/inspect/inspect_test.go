@@ -578,3 +578,29 @@ func TestTileDecodesWhatItTouches(t *testing.T) {
 		}
 	}
 }
+
+// TestTilesThatShowNothing: a tile that is no tile is an error, and one outside of the trace has lanes without pieces. It fails if
+// either reads generations to find that out, or divides by a width of 0.
+func TestTilesThatShowNothing(t *testing.T) {
+	data := testprog.Trace(t, "locks")
+	rep, tr := opened(t, data, inspect.Limits{Generations: 1})
+	ctx, end := context.Background(), rep.Input.DurationNS
+	for _, tile := range []inspect.Tile{
+		{From: 0, To: 10, Buckets: 5, Lanes: make([]inspect.Lane, inspect.MaxLanes+1)},
+		{From: 0, To: 10},
+		{From: 0, To: 10, Buckets: inspect.MaxBuckets + 1},
+		{From: 10, To: 10, Buckets: 5},
+	} {
+		if got, err := tr.Strips(ctx, tile); err == nil {
+			t.Errorf("%d lanes from %d to %d in %d buckets: %+v", len(tile.Lanes), tile.From, tile.To, tile.Buckets, got)
+		}
+	}
+	before := tr.Facts().DecodedAgain
+	got := must.Have(tr.Strips(ctx, inspect.Tile{From: end + 10, To: end + 20, Buckets: 5, Lanes: []inspect.Lane{{ID: 1}, {Proc: true}}}))(t)
+	if len(got.Strips) != 2 || got.Strips[0].Lane.ID != 1 || len(got.Strips[0].Pieces) > 0 || !got.Strips[1].Lane.Proc || got.Strips[1].Sums != nil {
+		t.Errorf("after the trace: %+v", got)
+	}
+	if again := tr.Facts().DecodedAgain - before; again > 0 {
+		t.Errorf("%d generations were read for it", again)
+	}
+}
