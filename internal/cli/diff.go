@@ -40,7 +40,7 @@ func newDiff(s *streams) *cobra.Command {
 			}
 			d := compare.Reports(old, new)
 			if e.page != "" {
-				opts := html.Options{Version: readBuild().Version, Rules: pageRules(), Before: old, Judged: true, Editor: e.editor}
+				opts := html.Options{Version: readBuild().Version, Before: old, Judged: true, Editor: e.editor}
 				for i := range d.Groups {
 					if d.Groups[i].Changed {
 						opts.Changed = append(opts.Changed, d.Groups[i].ID)

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
-	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
@@ -106,16 +105,6 @@ func (e *explanation) writePage(ctx context.Context, s *streams, name, again str
 		return err
 	}
 	return atomicfile.WriteTo(name, func(w io.Writer) error {
-		return html.Write(w, rep, html.Options{Command: again, Version: readBuild().Version, Rules: pageRules(), Before: before, Editor: e.editor})
+		return html.Write(w, rep, html.Options{Command: again, Version: readBuild().Version, Before: before, Editor: e.editor})
 	})
-}
-
-// pageRules are the rules' documentation as pages show it.
-func pageRules() []html.Rule {
-	var out []html.Rule
-	for _, r := range finding.All() {
-		d := r.Doc
-		out = append(out, html.Rule{Code: r.Code, Name: r.Name, Summary: r.Summary, Means: d.Means, Measured: d.Measured, Before: d.Before, After: d.After, Wrong: d.Wrong})
-	}
-	return out
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/report"
 )
 
 func newRules(s *streams) *cobra.Command {
@@ -129,22 +130,18 @@ func indented(text string) string {
 
 // ruleJSON is a rule in --json.
 type ruleJSON struct {
-	Code     string `json:"code"`
-	Name     string `json:"name"`
-	Family   string `json:"family"`
-	Summary  string `json:"summary"`
-	Means    string `json:"means"`
-	Measured string `json:"measured"`
-	Before   string `json:"before,omitempty"`
-	After    string `json:"after,omitempty"`
-	Wrong    string `json:"wrong,omitempty"`
+	Code    report.RuleCode `json:"code"`
+	Name    string          `json:"name"`
+	Family  string          `json:"family"`
+	Summary string          `json:"summary"`
+	finding.Doc
 }
 
 func describe(rules []finding.Rule) []ruleJSON {
 	out := make([]ruleJSON, 0, len(rules))
 	for i := range rules {
 		r := &rules[i]
-		out = append(out, ruleJSON{string(r.Code), r.Name, r.Family(), r.Summary, r.Doc.Means, r.Doc.Measured, r.Doc.Before, r.Doc.After, r.Doc.Wrong})
+		out = append(out, ruleJSON{r.Code, r.Name, r.Family(), r.Summary, r.Doc})
 	}
 	return out
 }

@@ -87,7 +87,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	ctx := cmd.Context()
 	served := &served{}
 	served.begin(s.bar())
-	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Rules: pageRules(), Editor: v.editor}}
+	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Editor: v.editor}}
 	again := make(chan struct{}, 1)
 	if isURL(arg) {
 		opts.Again = func() { again <- struct{}{} }

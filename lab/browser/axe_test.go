@@ -46,7 +46,7 @@ func TestAxe(t *testing.T) {
 	for _, name := range []string{"tso", "pubsub", "none"} {
 		for _, width := range []int{390, 1440} {
 			for _, dark := range []bool{false, true} {
-				p := openWith(t, browser, sample(t, name), html.Options{Editor: "vscode", Rules: nil}, width, dark, "")
+				p := openWith(t, browser, sample(t, name), html.Options{Editor: "vscode"}, width, dark, "")
 				p.do(chromedp.Evaluate[chromedp.Void](`for (const d of document.querySelectorAll('details')) d.open = true`))
 				p.settle()
 				p.axe(source, fmt.Sprint(name, " ", width, " dark ", dark))

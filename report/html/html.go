@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -41,9 +42,6 @@ type Options struct {
 	// by the evidence of both recordings.
 	Judged  bool
 	Changed []string
-	// Rules say what the codes of findings mean. A finding whose code is not
-	// among them stands on the page without an explanation.
-	Rules []Rule
 	// Live adds what only a server can answer, for the page that "whylate view"
 	// serves: it asks its own origin, and nobody else.
 	Live bool
@@ -55,29 +53,20 @@ type Options struct {
 	Recording int
 }
 
-// A Rule is the documentation of one code, plain paragraphs. What is empty is
-// not shown.
-type Rule struct {
-	Code     report.RuleCode `json:"code"`
-	Name     string          `json:"name"`
-	Summary  string          `json:"summary"`
-	Means    string          `json:"means"`    // what a finding says about the service
-	Measured string          `json:"measured"` // how, and from what
-	Before   string          `json:"before"`   // an example of the fault
-	After    string          `json:"after"`    // the same, fixed
-	Wrong    string          `json:"wrong"`    // when the finding is wrong or does not matter
+// A rule is what the page says of the code of a finding.
+type rule struct {
+	Code    report.RuleCode `json:"code"`
+	Name    string          `json:"name"`
+	Summary string          `json:"summary"`
+	finding.Doc
 }
 
 // about is what the page says of itself.
 func (o *Options) about(r *report.Report) ([]byte, error) {
-	used := map[report.RuleCode]bool{}
-	for i := range r.Findings {
-		used[r.Findings[i].Code] = true
-	}
-	rules := []Rule{}
-	for _, rule := range o.Rules {
-		if used[rule.Code] {
-			rules = append(rules, rule)
+	rules := []rule{}
+	for _, k := range finding.All() {
+		if slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == k.Code }) {
+			rules = append(rules, rule{k.Code, k.Name, k.Summary, k.Doc})
 		}
 	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/raw"
 	"github.com/whylate/whylate/fleet/internal/store"
-	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/output/difftext"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
@@ -338,7 +337,6 @@ func (s *Server) comparisonPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) writeReport(w http.ResponseWriter, rep *report.Report, err error, opts html.Options) {
-	opts.Rules = rules()
 	var out bytes.Buffer
 	if err == nil {
 		err = html.Write(&out, rep, opts)
@@ -355,13 +353,4 @@ func (s *Server) writeReport(w http.ResponseWriter, rep *report.Report, err erro
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
 	_, _ = w.Write(out.Bytes())
-}
-
-// rules say on the page what findings mean.
-func rules() (out []html.Rule) {
-	for _, r := range finding.All() {
-		d := r.Doc
-		out = append(out, html.Rule{Code: r.Code, Name: r.Name, Summary: r.Summary, Means: d.Means, Measured: d.Measured, Before: d.Before, After: d.After, Wrong: d.Wrong})
-	}
-	return out
 }

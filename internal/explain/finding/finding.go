@@ -32,11 +32,11 @@ type Rule struct {
 
 // Doc is a rule's documentation, plain paragraphs. `whylate rules CODE` prints it, and pages show it.
 type Doc struct {
-	Means    string // what a finding says about the service
-	Measured string // how, and from what
-	Before   string // an example of the fault, in Go or as a setting
-	After    string // the same, fixed
-	Wrong    string // when the finding is wrong or does not matter
+	Means    string `json:"means"`            // what a finding says about the service
+	Measured string `json:"measured"`         // how, and from what
+	Before   string `json:"before,omitempty"` // an example of the fault, in Go or as a setting
+	After    string `json:"after,omitempty"`  // the same, fixed
+	Wrong    string `json:"wrong,omitempty"`  // when the finding is wrong or does not matter
 }
 
 // Families are the first digits of codes.
