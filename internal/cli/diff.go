@@ -173,9 +173,7 @@ func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *strea
 			e.mapPaths(rep)
 		}
 	} else {
-		in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
-		rep, err = e.explain(ctx, in)
-		bar.Clear()
+		rep, err = e.explainShown(ctx, in, bar)
 	}
 	switch {
 	// Half of a trace is not what was to be compared.

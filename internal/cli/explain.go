@@ -328,10 +328,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 	if in.isReport {
 		return e.runReport(cmd, s, in)
 	}
-	bar := s.bar()
-	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
-	rep, err := e.explain(cmd.Context(), in)
-	bar.Clear()
+	rep, err := e.explainShown(cmd.Context(), in, s.bar())
 	return e.finish(cmd, s, arg, rep, err)
 }
 
@@ -372,6 +369,13 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 	bar.clear()
 	in.warnOfRecording(rep)
 	return e.finish(cmd, s, in.name, rep, err)
+}
+
+// explainShown is explain with a bar that says how far the input is read.
+func (e *explanation) explainShown(ctx context.Context, in *input, bar *progress.Bar) (*report.Report, error) {
+	defer bar.Clear()
+	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
+	return e.explain(ctx, in)
 }
 
 // explain runs the engine on an input. The report has the warnings of the recording, too.

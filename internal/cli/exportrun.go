@@ -56,10 +56,7 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	}
 	x.kept = new(explain.Kept)
 	e.keep = x.kept
-	bar := s.bar()
-	in.Reader = progress.NewReader(in.Reader, bar, in.name, in.size)
-	rep, err := e.explain(cmd.Context(), in)
-	bar.Clear()
+	rep, err := e.explainShown(cmd.Context(), in, s.bar())
 	if rep != nil && int64(e.from) >= rep.Input.DurationNS {
 		fmt.Fprintf(s.err, "whylate: the trace ends after %v, before --since %v\n", time.Duration(rep.Input.DurationNS), e.from)
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -177,12 +178,6 @@ func explainWhile(ctx context.Context, opt whylate.Options) (io.WriteCloser, cha
 // names decides where each recording goes.
 func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error) {
 	switch {
-	case r.output == "":
-		names, err := record.FileNames("recording-"+time.Now().UTC().Format("20060102T150405Z")+record.BundleExt, targets)
-		if err != nil {
-			return nil, recordError(err)
-		}
-		return names, nil
 	case r.output == "-":
 		if len(targets) > 1 {
 			return nil, usage(cmd, "only one trace can go to standard output")
@@ -197,14 +192,19 @@ func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error)
 			return nil, usage(cmd, "standard output is a terminal, and a trace is not text: name a file with -o, or redirect it")
 		}
 		return []string{""}, nil
-	case len(targets) == 1:
+	case r.output != "" && len(targets) == 1:
 		return []string{r.output}, nil
 	}
-	names, err := record.FileNames(r.output, targets)
+	names, err := record.FileNames(cmp.Or(r.output, timedName("recording")), targets)
 	if err != nil {
 		return nil, recordError(err)
 	}
 	return names, nil
+}
+
+// timedName is a recording's name that tells when it was made.
+func timedName(what string) string {
+	return what + "-" + time.Now().UTC().Format("20060102T150405Z") + record.BundleExt
 }
 
 // recording is one element of the JSON output.

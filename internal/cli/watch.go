@@ -542,7 +542,7 @@ func saveLook(w *watched) string {
 	if w.shown.file == "" {
 		return "there is nothing to save yet"
 	}
-	names, err := record.FileNames("watch-"+time.Now().UTC().Format("20060102T150405Z")+record.BundleExt, []string{w.target})
+	names, err := record.FileNames(timedName("watch"), []string{w.target})
 	if err != nil {
 		return err.Error()
 	}
