@@ -31,7 +31,7 @@ func formats() map[string][][2]any {
 	for _, share := range []float64{0, 0.0001, 0.00499, 0.005, 0.0051, 0.0126, 0.015, 0.12, 0.125, 0.135, 0.375, 0.994, 0.996, 1, 1.5} {
 		add("percent", share, words.PercentOr0(share))
 	}
-	for _, fn := range []string{"main.run", "example.org/shop.(*DB).get", "gopkg.in/yaml%2ev3.Unmarshal", "example.org/bar/v2.F", "example.org/a/b.Map[go.shape.int,example.org/x/y.T].Get", "v2.F", "a/v2.F", "x/vet.F"} {
+	for _, fn := range []string{"main.run", "example.org/shop.(*DB).get", "gopkg.in/yaml%2ev3.Unmarshal", "example.org/bar/v2.F", "example.org/a/b.Map[go.shape.int,example.org/x/y.T].Get", "v2.F", "a/v2.F", "x/vet.F", "GET /orders/{id}"} {
 		add("shortFunc", fn, words.FuncName(fn))
 	}
 	return cases

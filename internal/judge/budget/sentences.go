@@ -103,7 +103,7 @@ func findingText(group string, f *report.Finding) string {
 	if group != "" {
 		s = words.FuncName(group) + ": " + s
 	}
-	if p := names.Place(f.Site, placeWidth); p != "" {
+	if p := names.Place(f.Site, placeWidth); p != "" && !strings.Contains(f.Title, names.Position(f.Site)) {
 		s += " at " + p
 	}
 	if f.Fix != "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
 )
@@ -46,7 +47,8 @@ func TestSentences(t *testing.T) {
 	}
 	say(noBandText(g, cause))
 	say(noBandText(open, all))
-	for _, f := range []*report.Finding{{Title: "a lock is held"}, {Title: "a lock is held", Site: site}, {Title: "a lock is held", Fix: "Hold it for less.", Site: site}} {
+	for _, f := range []*report.Finding{{Title: "a lock is held"}, {Title: "a lock is held", Site: site}, {Title: "a lock is held", Fix: "Hold it for less.", Site: site},
+		{Title: "a lock is held at " + names.Position(site), Site: site}} {
 		say(findingText("", f))
 		say(findingText("main.(*service).order", f))
 	}

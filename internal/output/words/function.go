@@ -6,11 +6,15 @@ import (
 )
 
 // FuncName drops the directories of a function's package: what is left says which function it is to somebody who knows
-// the program. The last directory stays if the package's name alone would be a version, as in bar/v2.F.
+// the program. The last directory stays if the package's name alone would be a version, as in bar/v2.F. A name with a space, such as
+// the route GET /orders/{id}, is no function's and stays as it is.
 func FuncName(f string) string {
 	head := f
 	if i := strings.IndexAny(f, "[("); i >= 0 {
 		head = f[:i] // type arguments and receivers have slashes of their own
+	}
+	if strings.Contains(head, " ") {
+		return f
 	}
 	at := strings.LastIndexByte(head, '/') + 1
 	if at > 0 && isVersion(head[at:]) {

@@ -88,6 +88,7 @@ export function middle(s, n) {
 // shortFunc drops the directories of a function's package; the last one stays if the package is named for a version.
 export function shortFunc(f) {
   const cut = f.search(/[[(]/), head = cut < 0 ? f : f.slice(0, cut);
+  if (head.includes(' ')) return clean(f); // a route, not a function
   let at = head.lastIndexOf('/') + 1;
   if (at > 0 && /^v\d+\./.test(head.slice(at))) at = head.lastIndexOf('/', at - 2) + 1;
   return clean(f.slice(at).replaceAll('%2e', '.'));

@@ -1,0 +1,15 @@
+package words
+
+import "testing"
+
+func TestFuncName(t *testing.T) {
+	for name, want := range map[string]string{
+		"main.run": "main.run", "example.org/shop.(*DB).get": "shop.(*DB).get", "gopkg.in/yaml%2ev3.Unmarshal": "yaml.v3.Unmarshal",
+		"example.org/bar/v2.F": "bar/v2.F", "a/b.Map[go.shape.struct { X int },x/y.T].Get": "b.Map[go.shape.struct { X int },x/y.T].Get",
+		"GET /orders/{id}": "GET /orders/{id}", "unseen HTTP/1 handlers": "unseen HTTP/1 handlers",
+	} {
+		if got := FuncName(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
