@@ -44,13 +44,13 @@ func newCheck(s *streams) *cobra.Command {
 		RunE: verb(func(cmd *cobra.Command, args []string) error { return c.run(cmd, s, args[0]) }),
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&c.budgets, "budget", nil, "limits to check: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20%; may be repeated")
+	f.StringArrayVar(&c.budgets, "budget", nil, "check these `limits`: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20% (may be repeated)")
 	choose(cmd, &c.failOn, "fail-on", "findings of this severity and worse are violations: "+words.List(failLevels), failLevels...)
-	f.StringVar(&c.baseline, "baseline", "", "a trace or report to compare with: being slower is a violation")
-	f.StringVar(&c.ledger, "ledger", "", "a `file` of whylate verify: a finding that it calls fixed is a violation")
-	f.StringVar(&c.tolerance, "tolerance", "5%", "how much slower than the baseline is allowed")
+	f.StringVar(&c.baseline, "baseline", "", "compare with this earlier `trace` or report: being slower is a violation")
+	f.StringVar(&c.ledger, "ledger", "", "a `file` of whylate verify: a finding that it calls fixed, and that is back, is a violation")
+	f.StringVar(&c.tolerance, "tolerance", "5%", "allow requests to be slower than the baseline by this `share`")
 	choose(cmd, &c.format, "format", "format of violations: "+words.List(checkFormats), checkFormats...)
-	f.StringVarP(&c.output, "output", "o", "", "write to this file instead")
+	f.StringVarP(&c.output, "output", "o", "", "write to this `file` instead")
 	c.addReadFlags(cmd)
 	c.addIgnore(cmd)
 	return cmd

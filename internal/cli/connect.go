@@ -48,7 +48,7 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.noCPU, "no-cpu", false, "take no CPU profile together with the trace (the trace then has no CPU samples)")
 	f.BoolVar(&c.noHost, "no-host", false, "take no host samples, even if the service runs on this host")
 	f.IntVar(&c.pid, "pid", 0, "take host samples of this process instead of the one that listens at the URL's port")
-	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this header, 'Name: value'; may be repeated")
+	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this `header`, 'Name: value'; may be repeated")
 	f.StringVar(&c.headerFile, "header-file", "", "send the headers in this file, one per line")
 	f.StringVarP(&c.user, "user", "u", "", "send this user, or USER:PASSWORD, as basic authentication")
 	f.StringVar(&c.password, "password-file", "", "read the password for --user from this file")
@@ -62,7 +62,7 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 func addTLS(f *pflag.FlagSet, t *record.TLSFiles, server string) {
 	f.StringVar(&t.CACert, "cacert", "", "trust the authorities in this PEM file instead of the system's")
 	f.StringVar(&t.Cert, "cert", "", "present the client certificate in this PEM file")
-	f.StringVar(&t.Key, "key", "", "its key")
+	f.StringVar(&t.Key, "key", "", "the private key of --cert, in this PEM file")
 	f.StringVar(&t.ServerName, "server-name", "", "expect this name in the "+server+"'s certificate")
 	f.BoolVar(&t.Insecure, "insecure", false, "do not verify the "+server+"'s certificate")
 }

@@ -76,7 +76,7 @@ func newDemo(s *streams) *cobra.Command {
 	}
 	color.add(cmd)
 	cmd.Flags().BoolVar(&fly, "flight", false, "let the service record itself when a request is slow, and explain that recording")
-	cmd.Flags().StringVarP(&keep, "output", "o", "", "keep the trace in this file")
+	cmd.Flags().StringVarP(&keep, "output", "o", "", "keep the trace in this `file`")
 	return cmd
 }
 
@@ -204,7 +204,7 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 // writeFlightStory says what happened, and how to do the same in one's own service.
 func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nWhat happened: no recording was started. The service keeps its last seconds in memory and wrote them to a file because\n%s.\n", termtext.Head(rep.Input.Reason, 200))
+	fmt.Fprintf(&b, "\nWhat happened: nobody started a recording. The service keeps its last seconds in memory, and wrote them to a file because\n%s.\n", termtext.Head(rep.Input.Reason, 200))
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		if route == "" || g.Name != route || len(g.Slowest) == 0 {
@@ -226,9 +226,9 @@ func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error
 		}
 	}
 	if keep == "" {
-		fmt.Fprintln(&b, "To keep the file, use -o demo.whylate; open it with whylate view.")
+		fmt.Fprintln(&b, "To keep the file, run it with -o demo.whylate; whylate view opens it.")
 	} else {
-		fmt.Fprintf(&b, "The file is kept: whylate view %s\n", words.ShellQuote(keep))
+		fmt.Fprintf(&b, "To look at the file: whylate view %s\n", words.ShellQuote(keep))
 	}
 	fmt.Fprintln(&b, "Your own service does the same with flight.Start and mark.Handler: docs/flight.md.")
 	if _, err := io.WriteString(w, b.String()); err != nil {

@@ -61,11 +61,11 @@ func newDiff(s *streams) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&full, "full", false, "show every group and every cause, also those without evidence of a change")
 	f.BoolVar(&e.json, "json", false, "print the comparison as JSON")
-	f.StringVar(&e.page, "html", "", "also write a page to this file: NEW with OLD beside it, distributions on one axis, flame graphs with what grew and shrank, findings that came and went")
+	f.StringVar(&e.page, "html", "", "also write a page to this `file`: NEW beside OLD, distributions on one axis, flame graphs with what grew and shrank, findings that are new or gone")
 	_ = cmd.MarkFlagFilename("html", "html")
 	e.addEditor(cmd)
-	f.StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON")
-	f.StringVar(&e.group, "group", "", "compare only groups whose name matches this regular expression")
+	f.StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON")
+	f.StringVar(&e.group, "group", "", "compare only groups whose name matches this regular `expression`")
 	e.addReadFlags(cmd)
 	e.color.add(cmd)
 	return cmd
@@ -87,9 +87,9 @@ func twoInputs(cmd *cobra.Command, args []string) error {
 // addReadFlags adds the flags of verbs that read traces or reports to do something with them.
 func (e *explanation) addReadFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&e.request, "request", "", "in traces, treat each call of a function that matches this regular expression as a request")
-	f.StringArrayVar(&e.pathMap, "path-map", nil, "in file names, replace OLD at the beginning with NEW (OLD=NEW; may be repeated)")
-	f.Var(&e.maxMemory, "max-memory", "largest memory for a trace, such as 300MB; a second of it that needs more is left out")
+	f.StringVar(&e.request, "request", "", "in traces, treat each call of a function that matches this regular `expression` as a request")
+	f.StringArrayVar(&e.pathMap, "path-map", nil, "replace the beginning of file names, `OLD=NEW` (may be repeated)")
+	f.Var(&e.maxMemory, "max-memory", "use at most this much memory for a trace, such as 300MB; a second of it that needs more is left out")
 }
 
 // bothAtOnce is how many cores it takes to read two traces at once: one trace keeps 1.7 cores busy, so on two the same work took a tenth less

@@ -24,7 +24,7 @@ func newDocs() *cobra.Command {
   whylate docs man /usr/local/share/man/man1`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 || args[0] != "markdown" && args[0] != "man" {
-				return usage(cmd, "say markdown or man, and a directory")
+				return usage(cmd, "name markdown or man, and a directory")
 			}
 			return nil
 		},

@@ -70,8 +70,8 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	e.addIgnore(cmd)
 	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, such as p99=20ms,p50=5ms")
-	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with a change, SITE=VALUE or a setting such as GOGC=400 (may be repeated): see below")
-	f.StringVar(&e.peer, "peer", "", "a recording, made at the same time, of a `process` that requests wait for: it is reported as well")
+	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with this `change`, SITE=VALUE or a setting such as GOGC=400 (see above; may be repeated)")
+	f.StringVar(&e.peer, "peer", "", "the `recording` of a process that requests wait for, made at the same time: the report shows the waits from both sides")
 	e.addLength(cmd)
 	f.BoolVar(&e.exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
 	e.color.add(cmd)
@@ -82,7 +82,7 @@ func (e *explanation) addLength(cmd *cobra.Command) {
 	bands := report.BandNames()
 	choose(cmd, &e.band, "band", "show one latency band in detail: "+words.List(bands), bands...)
 	cmd.Flags().BoolVar(&e.full, "full", false, "also show evidence, causes by latency band, the slowest request, and the runtime")
-	cmd.Flags().BoolVar(&e.summary, "summary", false, "print one line")
+	cmd.Flags().BoolVar(&e.summary, "summary", false, "print the answer in one line")
 }
 
 // addPart adds the flags for a part of the trace's time. What they are called
@@ -110,15 +110,15 @@ func (e *explanation) addIgnore(cmd *cobra.Command) {
 // addTraceFlags adds the flags that all verbs have that read a trace.
 func (e *explanation) addTraceFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&e.request, "request", "", "treat each call of a function that matches this regular expression as a request")
+	f.StringVar(&e.request, "request", "", "treat each call of a function that matches this regular `expression` as a request")
 	f.StringVar(&e.traceID, "trace-id", "", "report only requests of this trace, or span, of a tracing system: an `id` of 32 or 16 hexadecimal digits, or a traceparent header")
 	f.BoolVar(&e.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
-	f.StringArrayVar(&e.modules, "module", nil, "treat this module or package as the service's own code (may be repeated); a dependency's lines are shown with the service's line that called them")
+	f.StringArrayVar(&e.modules, "module", nil, "treat the module or package with this `path` as the service's own code (may be repeated); a dependency's lines are shown with the service's line that called them")
 	f.StringVar(&e.thresholds, "thresholds", "", "a `file` with the limits of each severity: lines SEVERITY share=20% all=2ms slow=10ms few=100ms")
-	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular expression, all in full")
+	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular `expression`, all in full")
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text, 3 in JSON)")
-	f.StringArrayVar(&e.pathMap, "path-map", nil, "in file names, replace OLD at the beginning with NEW (OLD=NEW; may be repeated)")
-	f.Var(&e.maxMemory, "max-memory", "largest memory to use, such as 300MB; a second of the trace that needs more is left out")
+	f.StringArrayVar(&e.pathMap, "path-map", nil, "replace the beginning of file names, `OLD=NEW` (may be repeated)")
+	f.Var(&e.maxMemory, "max-memory", "use at most this much memory, such as 300MB; a second of the trace that needs more is left out")
 }
 
 // check refuses values that make no sense, before anything is read or recorded.
@@ -141,7 +141,7 @@ func (e *explanation) check(cmd *cobra.Command) error {
 	case e.to > 0 && e.to <= e.from:
 		return usage(cmd, "--%s %v is not after --%s %v", e.part[1], e.to, e.part[0], e.from)
 	case e.maxMemory > 0 && e.maxMemory < minMemory:
-		return usage(cmd, "--max-memory must be at least %s", words.Bytes(minMemory))
+		return usage(cmd, "--max-memory must be at least %s", words.Binary(minMemory))
 	}
 	return e.readIgnores(cmd)
 }
@@ -203,7 +203,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 	for _, text := range e.whatIf {
 		c, err := explain.ParseChange(text)
 		if err != nil {
-			return usage(cmd, "%v", err)
+			return usage(cmd, "--%s", strings.TrimPrefix(err.Error(), explain.ErrWhatIf.Error()+": "))
 		}
 		e.given.WhatIf = append(e.given.WhatIf, c)
 	}
@@ -226,7 +226,7 @@ func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
 	case err == nil && len(id) == len(span) && [8]byte(id) != span:
 		return trace, [8]byte(id), nil
 	}
-	return trace, span, errors.New("want 32 hexadecimal digits for a trace or 16 for a span, not all 0")
+	return trace, span, errors.New("write 32 hexadecimal digits for a trace or 16 for a span, not all 0")
 }
 
 // readIgnores reads the file that --ignore names.
@@ -248,7 +248,7 @@ func newExplain(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [flags] TRACE|URL|-",
 		Short: "Say why requests were late",
-		Args:  cobra.MatchAll(atLeast(1, "name a trace, a URL, or - for standard input"), exactly(1, "one trace at a time, got {n} arguments")),
+		Args:  cobra.MatchAll(atLeast(1, "name a trace, a URL, or - for standard input"), exactly(1, "name one trace, got {n}")),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -274,7 +274,7 @@ func newExplain(s *streams) *cobra.Command {
 	}
 	e.addFlags(cmd)
 	cmd.Flags().BoolVar(&e.json, "json", false, "print the report as JSON (report/report.schema.json)")
-	cmd.Flags().StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON, one in .html for a page")
+	cmd.Flags().StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON, one in .html for a page")
 	cmd.Flags().BoolVar(&e.validate, "validate", false, "also check that the results are consistent, and fail if they are not")
 	e.addPage(cmd)
 	conn.addFlags(cmd.Flags())

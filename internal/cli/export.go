@@ -34,7 +34,7 @@ func newExport(s *streams) *cobra.Command {
 			}
 			f, err := export.Find(to)
 			if _, notTime := time.ParseDuration(to); err != nil && notTime == nil {
-				return usage(cmd, "--to names the format here: write --until %s for a time", to)
+				return usage(cmd, "--to names the format of an export: for a time, write --until %s", to)
 			}
 			if err != nil {
 				return usage(cmd, "--to: %v", err)
@@ -75,10 +75,10 @@ func newExport(s *streams) *cobra.Command {
 	e.addPart(cmd, "since", "until", "write only the part of the trace from this time on (also --from)", "write only the part of the trace until this time")
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "the format: "+strings.Join(names, ", "))
-	f.StringVarP(&e.output, "output", "o", "", "write to this file, compressed if its name ends in .gz; with --to otlp, also the URL of an OTLP/HTTP endpoint")
-	f.StringArrayVarP(&as.headers, "header", "H", nil, "send this header to the endpoint (NAME: VALUE; may be repeated)")
+	f.StringVarP(&e.output, "output", "o", "", "write to this `file`, compressed if its name ends in .gz; with --to otlp, it may be the URL of an OTLP/HTTP endpoint")
+	f.StringArrayVarP(&as.headers, "header", "H", nil, "send this `header` to the endpoint, 'Name: value' (may be repeated)")
 	choose(cmd, &as.encoding, "encoding", "how spans are encoded: json or protobuf", export.EncodingJSON, export.EncodingProtobuf)
-	f.StringVar(&as.service, "service", "", "the service's name in spans (service.name); the input's name unless given")
+	f.StringVar(&as.service, "service", "", "the `name` of the service in spans, service.name (default: that of the input)")
 	addTLS(f, &as.tls, "endpoint")
 	f.BoolVar(&options.All, "all", false, "write every request of the trace, and with perfetto every goroutine, not only the slow ones")
 	choose(cmd, &options.Rows, "rows", "what the rows of csv are: causes (of every band of every group) or requests (all of them)", export.RowCauses, export.RowRequests)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/output/otlphttp"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -58,7 +58,7 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	e.keep = x.kept
 	rep, err := e.explainShown(cmd.Context(), in, s.bar())
 	if rep != nil && int64(e.from) >= rep.Input.DurationNS {
-		fmt.Fprintf(s.err, "whylate: the trace ends after %v, before --since %v\n", time.Duration(rep.Input.DurationNS), e.from)
+		fmt.Fprintf(s.err, "whylate: the trace ends after %s, before --since %v\n", words.Duration(rep.Input.DurationNS), e.from)
 	}
 	return e.finish(cmd, s, arg, rep, err)
 }
@@ -151,7 +151,7 @@ func (x *exportAs) spans(s *streams, rep *report.Report, emit func([]byte, int) 
 		return err
 	}
 	if spans.Joined > 0 {
-		fmt.Fprintf(s.err, "whylate: %d requests are part of traces whose ids the trace contains\n", spans.Joined)
+		fmt.Fprintf(s.err, "whylate: %d requests belong to traces of a tracer, by the ids that it wrote into this one\n", spans.Joined)
 	}
 	return nil
 }
@@ -180,11 +180,11 @@ func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
 	case err != nil:
 		return err
 	case c.Refusal != nil:
-		return fmt.Errorf("sending spans: the endpoint took %d spans and refused %d messages, the first with: %w", c.Spans, c.Refused, c.Refusal)
+		return fmt.Errorf("sending spans: the endpoint accepted %d spans and refused %d messages, the first with: %w", c.Spans, c.Refused, c.Refusal)
 	case c.Rejected > 0:
 		return fmt.Errorf("sending spans: the endpoint rejected %d of %d: %s", c.Rejected, c.Spans, termtext.Escape(c.Message))
 	case c.Message != "": // a warning, by the specification
-		fmt.Fprintf(s.err, "whylate: the endpoint took all spans and says: %s\n", termtext.Escape(c.Message))
+		fmt.Fprintf(s.err, "whylate: the endpoint accepted all spans and answered: %s\n", termtext.Escape(c.Message))
 	}
 	return nil
 }

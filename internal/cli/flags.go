@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -61,10 +62,11 @@ func (f *sizeFlag) String() string {
 
 func (f *sizeFlag) Set(s string) error {
 	n, err := words.ParseBytes(s)
-	if err == nil {
-		*f = sizeFlag(n)
+	if err != nil {
+		return errors.New("write a size such as 300MB, 1.5GiB or 268435456")
 	}
-	return err
+	*f = sizeFlag(n)
+	return nil
 }
 
 // percentFlag is a share: 2%, or 0.02.
@@ -76,13 +78,13 @@ func (p *percentFlag) Set(s string) error {
 	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if err != nil {
-		return fmt.Errorf("%q is not a share: write 2%%", s)
+		return errors.New("write a share such as 2%")
 	}
 	if percent {
 		v /= 100
 	}
 	if !(v > 0 && v <= 1) {
-		return fmt.Errorf("%q is not between 0%% and 100%%", s)
+		return errors.New("write a share above 0% and up to 100%")
 	}
 	*p = percentFlag(v)
 	return nil

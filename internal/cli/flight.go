@@ -56,7 +56,7 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 	if m := in.meta; m != nil && m.GotNS > 0 {
 		held = "the last " + words.Rough(m.GotNS) + " that its flight recorder holds"
 	}
-	fmt.Fprintf(s.err, "whylate: %s: %s, taken at once (-d %v records the next ones)\n", in.name, held, opt.Duration)
+	fmt.Fprintf(s.err, "whylate: %s: %s, without waiting (-d %v records the next seconds instead)\n", in.name, held, opt.Duration)
 	return in, nil
 }
 

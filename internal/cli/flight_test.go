@@ -73,8 +73,8 @@ func TestExplainFlight(t *testing.T) {
 		flights, traces int32
 		said, reason    string // in the first line; in the report
 	}{
-		{"served", whole, "", nil, ExitOK, 1, 0, "the last 9.7s that its flight recorder holds, taken at once (-d 10s records the next ones)", "asked over HTTP"},
-		{"named", whole, "/debug/flight", nil, ExitOK, 1, 0, "taken at once", "asked over HTTP"},
+		{"served", whole, "", nil, ExitOK, 1, 0, "the last 9.7s that its flight recorder holds, without waiting (-d 10s records the next seconds instead)", "asked over HTTP"},
+		{"named", whole, "/debug/flight", nil, ExitOK, 1, 0, "without waiting", "asked over HTTP"},
 		{"not served", nil, "", nil, ExitOK, 0, 1, "", ""},
 		{"off", off, "/", nil, ExitOK, 1, 1, "its flight recorder is empty (off: its cost is above the budget): recording 10s instead", ""},
 		{"a page there", page, "", nil, ExitOK, 1, 1, "", ""},

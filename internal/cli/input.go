@@ -203,7 +203,11 @@ func (i *interruptible) Read(p []byte) (int, error) {
 // openWhile is openFile, but ends with ctx: opening a named pipe waits for somebody who writes to it. Where that never comes, the
 // open is left to itself.
 func openWhile(ctx context.Context, name string) (*os.File, error) {
-	if info, err := os.Stat(name); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && name != "":
+		return nil, fmt.Errorf("there is no file %s: name a trace, a URL, or - for standard input", name)
+	case err != nil || info.Mode()&fs.ModeNamedPipe == 0:
 		return openFile(name)
 	}
 	return waitFor(ctx, name, func() (*os.File, error) { return openFile(name) })
@@ -264,14 +268,14 @@ func readOption[T any](cmd *cobra.Command, name string, read func(r io.Reader, n
 // openFile opens a file with messages for the usual mistakes.
 func openFile(name string) (*os.File, error) {
 	if name == "" {
-		return nil, errors.New("the file's name is empty")
+		return nil, errors.New("the name of the file is empty")
 	}
 	f, err := os.Open(name)
 	switch {
 	case err == nil:
 		return f, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no file %s: name a trace, a URL, or - for standard input", name)
+		return nil, fmt.Errorf("there is no file %s", name)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("no permission to read %s", name)
 	}

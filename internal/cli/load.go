@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/capture/record"
@@ -24,7 +23,8 @@ import (
 
 // loadFlags are the flags of verbs that send requests.
 type loadFlags struct {
-	arrivals, pace       string
+	arrivals             load.Arrivals
+	pace                 load.Pace
 	seed                 uint64
 	closed, inFlight     int
 	timeout, warmup      time.Duration
@@ -35,19 +35,21 @@ type loadFlags struct {
 	insecure, remote     bool
 }
 
-func (l *loadFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&l.arrivals, "arrivals", string(load.Poisson), "distribution of arrivals: poisson, like users, or constant")
+func (l *loadFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	l.arrivals, l.pace = load.Poisson, paceAuto
+	choose(cmd, &l.arrivals, "arrivals", "distribution of arrivals: poisson, like users, or constant", load.Poisson, load.Constant)
+	choose(cmd, &l.pace, "pace", "how the generator waits: sleep, spin (needs its own core), timer, or auto", load.PaceSleep, load.PaceSpin, load.PaceTimer, paceAuto)
 	f.Uint64Var(&l.seed, "seed", 1, "seed of the arrivals: equal seeds give equal schedules")
-	f.StringVar(&l.pace, "pace", "auto", "how the generator waits: sleep, spin (needs its own core), timer, or auto")
-	f.IntVar(&l.inFlight, "max-in-flight", 0, "largest number of requests in flight; more are counted, and make the run invalid (default 4096)")
-	f.DurationVar(&l.timeout, "timeout", 30*time.Second, "timeout of one request")
+	f.IntVar(&l.inFlight, "max-in-flight", 0, "allow this many requests in flight; any beyond are counted, and make the run invalid (default 4096)")
+	f.DurationVar(&l.timeout, "timeout", 30*time.Second, "give up on a request after this time")
 	f.BoolVar(&l.h2, "http2", false, "speak HTTP/2, without TLS for http URLs")
 	f.BoolVar(&l.noReuse, "no-reuse", false, "open a connection for every request")
-	f.StringVarP(&l.method, "method", "X", "", "method (GET, or POST with a body)")
+	f.StringVarP(&l.method, "method", "X", "", "HTTP method (default: GET, or POST with a body)")
 	f.StringVar(&l.body, "body", "", "send this `text` with every request")
 	f.StringVar(&l.bodyIn, "body-file", "", "send this `file` with every request")
 	f.StringArrayVarP(&l.header, "header", "H", nil, "send this header, `Name: value` (may be repeated)")
-	f.StringVar(&l.targets, "targets", "", "a `file` of several targets with weights: see below")
+	f.StringVar(&l.targets, "targets", "", "a `file` of several targets with weights: see above")
 	f.StringVar(&l.caCert, "cacert", "", "trust the certificate authorities in this PEM `file`")
 	f.BoolVarP(&l.insecure, "insecure", "k", false, "do not verify the server's certificate")
 	f.BoolVar(&l.remote, "allow-remote", false, "allow other hosts: you confirm that you may load them")
@@ -56,7 +58,7 @@ func (l *loadFlags) add(f *pflag.FlagSet) {
 // options makes the options of a run against a URL. Pace and schedule are the caller's.
 func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, error) {
 	o := load.Options{
-		Arrivals: load.Arrivals(l.arrivals), Seed: l.seed, Closed: l.closed, MaxInFlight: l.inFlight, Timeout: l.timeout, Warmup: l.warmup,
+		Arrivals: l.arrivals, Seed: l.seed, Closed: l.closed, MaxInFlight: l.inFlight, Timeout: l.timeout, Warmup: l.warmup,
 		HTTP: load.HTTP{H2: l.h2, NoReuse: l.noReuse},
 	}
 	if !strings.Contains(target, "://") {
@@ -123,11 +125,14 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 	return o, nil
 }
 
+// paceAuto leaves the pace to paceFor.
+const paceAuto load.Pace = "auto"
+
 // paceFor decides how to wait. own tells whether the generator has CPUs that the service does not use.
 func (l *loadFlags) paceFor(own bool) load.Pace {
 	switch {
-	case l.pace != "auto":
-		return load.Pace(l.pace)
+	case l.pace != paceAuto:
+		return l.pace
 	case own:
 		return load.PaceSpin
 	}
@@ -225,11 +230,11 @@ func newLoad(s *streams) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&rate, "rate", "", "requests per `second`: 500, a ramp 100..1000, or steps 100,200,400")
+	f.StringVar(&rate, "rate", "", "`requests` per second: 500, a ramp 100..1000, or steps 100,200,400")
 	f.DurationVarP(&duration, "duration", "d", 10*time.Second, "how long to send requests, up to an hour")
-	f.DurationVar(&l.warmup, "warmup", 0, "load before that, not measured")
-	f.IntVar(&l.closed, "closed", 0, "closed loop of this many `clients`")
-	l.add(f)
+	f.DurationVar(&l.warmup, "warmup", 0, "send requests for this long before measuring")
+	f.IntVar(&l.closed, "closed", 0, "instead of a rate, this many `clients` that each wait for an answer before the next request")
+	l.add(cmd)
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.BoolVar(&bench, "bench", false, "print the result as a line of the Go benchmark format, for benchstat")
 	f.StringVar(&histFile, "hdr", "", "write the latencies to this `file` as a histogram log of HdrHistogram")

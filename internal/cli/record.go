@@ -55,10 +55,10 @@ func newRecord(s *streams) *cobra.Command {
 		}),
 	}
 	conn.addFlags(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write: x.trace, x.whylate, or - for the bare trace to standard output")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write to this `file`: x.trace, x.whylate, or - for the bare trace on standard output")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what was recorded, and the reports of --explain, as JSON")
 	cmd.Flags().BoolVar(&explain, "explain", false, "also explain what was recorded")
-	cmd.Flags().BoolVar(&flight, "flight", false, "fetch what the service's flight recorder holds: the last seconds, at once (URL, or URL"+record.FlightPath+")")
+	cmd.Flags().BoolVar(&flight, "flight", false, "fetch the last seconds from the service's flight recorder, without waiting (URL, or URL"+record.FlightPath+")")
 	e.color.add(cmd)
 	usual(cmd, "duration", "output", "explain", "flight", "json", "pid", "no-host", "header", "user", "token-file", "cacert")
 	return cmd
@@ -270,7 +270,7 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			fmt.Fprintf(r.s.err, "whylate: warning: %s\n", oneLine(res.Host+": "+w.Text))
 		}
 		if !res.Usable {
-			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(res.Host+": nothing that arrived can be analysed: it has no complete second of the trace"))
+			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(res.Host+": what arrived cannot be analysed: it has no complete second of the trace"))
 		}
 		if a := &answers[i]; a.Report != nil {
 			warn(a.Report, res.Warnings)

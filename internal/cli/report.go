@@ -30,14 +30,14 @@ func newReport(s *streams) *cobra.Command {
 			}
 			defer in.Close()
 			if !in.isReport {
-				return fmt.Errorf("%s is not a report in JSON: `whylate explain` reads traces", in.name)
+				return fmt.Errorf("%s is not a report in JSON: `whylate explain --json` makes one from a trace", in.name)
 			}
 			return e.runReport(cmd, s, in)
 		}),
 	}
 	f := cmd.Flags()
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text)")
-	f.StringVarP(&e.output, "output", "o", "", "write to this file instead; a name that ends in .json asks for JSON, one in .html for a page")
+	f.StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON, one in .html for a page")
 	e.addLength(cmd)
 	e.addPage(cmd)
 	e.color.add(cmd)
@@ -45,9 +45,9 @@ func newReport(s *streams) *cobra.Command {
 }
 
 func (e *explanation) addPage(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&e.page, "html", "", "also write the report as a page, one HTML file that needs nothing else, to this file")
+	cmd.Flags().StringVar(&e.page, "html", "", "also write the report to this `file` as a page, which needs no other file")
 	_ = cmd.MarkFlagFilename("html", "html")
-	cmd.Flags().StringVar(&e.before, "before", "", "compare with this earlier report in JSON: percentiles, and flame graphs with what has grown and shrunk")
+	cmd.Flags().StringVar(&e.before, "before", "", "on the page, compare with this earlier `report` in JSON: percentiles, and flame graphs with what has grown and shrunk")
 	_ = cmd.MarkFlagFilename("before", "json")
 	e.addEditor(cmd)
 }

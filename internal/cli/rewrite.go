@@ -21,7 +21,7 @@ func newCut(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cut [flags] IN OUT",
 		Short: "Write a part of a recording as a new recording",
-		Args:  cobra.ExactArgs(2),
+		Args:  exactly(2, "name the recording to read and the file to write, got {n}"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			switch {
 			case from < 0 || to < 0:
@@ -39,7 +39,7 @@ func newCut(s *streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(s.err, "whylate: kept %v to %v of %s\n", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond), args[0])
+			fmt.Fprintf(s.err, "whylate: kept %v to %v of %s, in whole generations\n", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond), args[0])
 			if p.Truncated {
 				fmt.Fprintf(s.err, "whylate: %s is cut or damaged: the part ends where it can no longer be read\n", args[0])
 			}
@@ -62,7 +62,7 @@ func newRedact(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redact [flags] IN OUT",
 		Short: "Hide the texts of a recording before you share it",
-		Args:  cobra.ExactArgs(2),
+		Args:  exactly(2, "name the recording to read and the file to write, got {n}"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
 			mode := redact.Hash
 			o.Files = redact.Trim
@@ -87,7 +87,7 @@ func newRedact(s *streams) *cobra.Command {
 					return fmt.Errorf("reading the key: %w", err)
 				}
 				if len(key) < 16 {
-					return usage(cmd, "--key-file: a key has at least 16 bytes, this one %d", len(key))
+					return usage(cmd, "--key-file: a key has at least 16 bytes, this one has %d", len(key))
 				}
 				o.Key = key
 			}

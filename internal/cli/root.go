@@ -81,8 +81,15 @@ func flagError(cmd *cobra.Command, err error) error {
 			return usage(cmd, "%v; did you mean --%s?", err, strings.Join(near, " or --"))
 		}
 	}
-	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok && strings.HasPrefix(invalid.Unwrap().Error(), "use one of ") {
-		return usage(cmd, "--%s %q: %v", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		f, wrong := invalid.GetFlag(), invalid.Unwrap()
+		switch f.Value.Type() {
+		case "duration":
+			wrong = errors.New("write a time with its unit, such as 500ms or 10s")
+		case "int", "uint64":
+			wrong = errors.New("write a whole number")
+		}
+		return usage(cmd, "--%s %q: %v", f.Name, invalid.GetValue(), wrong)
 	}
 	return usage(cmd, "%v", err)
 }

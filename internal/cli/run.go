@@ -131,7 +131,7 @@ func usage(cmd *cobra.Command, format string, args ...any) error {
 // noArgs refuses arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage(cmd, "%s takes no arguments, got %q", cmd.CommandPath(), args[0])
+		return usage(cmd, "%s takes no arguments, got %q", cmd.Name(), args[0])
 	}
 	return nil
 }

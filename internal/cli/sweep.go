@@ -32,7 +32,7 @@ var sweepAxes = []struct{ name, usage string }{
 	{sweep.Memory, "memory `limits`, such as 256MiB,512MiB"},
 	{sweep.Instances, "`numbers` of instances that share the limits, such as 1,2"},
 	// The load's axes are the last: they make tables of their own.
-	{sweep.Rate, "requests per `second`, such as 200,1000; a value may be a ramp, 100..500"},
+	{sweep.Rate, "`requests` per second, such as 200,1000; a value may be a ramp, 100..500"},
 	{sweep.LoadShare, "`shares` of the service's capacity, such as 50%,85%; the capacity is measured first"},
 }
 
@@ -91,7 +91,7 @@ func newSweep(s *streams) *cobra.Command {
 	f.StringVar(&v.jsonFile, "json", "", "write the result to this `file` as JSON, again after each run")
 	f.StringVar(&v.html, "html", "", "write the result to this `file` as a page with plots")
 	f.StringVar(&v.resume, "resume", "", "continue with this `file` of --json, and write to it")
-	v.load.add(f)
+	v.load.add(cmd)
 	f.Lookup("seed").Usage = "seed of the order of runs and of the arrivals"
 	usual(cmd, "url", "rate", "load-share", "gomaxprocs", "gogc", "gomemlimit", "quota", "memory", "env", "runs", "duration", "slo", "json", "html", "resume")
 	return cmd

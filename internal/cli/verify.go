@@ -55,8 +55,8 @@ func newVerify(s *streams) *cobra.Command {
 	f.StringVar(&ledger, "ledger", defaultLedger, "the `file` to add verdicts to")
 	f.BoolVar(&none, "no-ledger", false, "add nothing to a ledger")
 	f.BoolVar(&e.json, "json", false, "print the verdicts as JSON")
-	f.StringVarP(&e.output, "output", "o", "", "write to this file instead")
-	f.StringVar(&e.group, "group", "", "verify only groups whose name matches this regular expression")
+	f.StringVarP(&e.output, "output", "o", "", "write to this `file` instead")
+	f.StringVar(&e.group, "group", "", "verify only groups whose name matches this regular `expression`")
 	e.addReadFlags(cmd)
 	e.addIgnore(cmd)
 	e.color.add(cmd)
@@ -73,7 +73,7 @@ func writeVerified(w io.Writer, r *verify.Result, ledger string) error {
 		fmt.Fprintf(&b, "%-8s %s  %s\n         %s\n", v.Judgement, v.Code, termtext.Escape(v.Title), termtext.Escape(v.Text(words.Duration)))
 	}
 	for _, warning := range r.Warnings {
-		fmt.Fprintf(&b, "\n%s: %s\n", warning.Code, termtext.Escape(warning.Text))
+		fmt.Fprintf(&b, "\nnote: %s\n", termtext.Escape(warning.Text))
 	}
 	if a := r.Ledger; a != nil {
 		fmt.Fprintf(&b, "\n%s: %d verdicts, %d with evidence: %d kept, %d better, %d short", termtext.Escape(ledger), a.Verdicts, a.Judged, a.Kept, a.Better, a.Short)

@@ -316,7 +316,7 @@ func (v *viewing) serve(ctx context.Context, s *streams, listener net.Listener, 
 	go func() { ended <- server.Serve(listener) }()
 	url := "http://" + listener.Addr().String() + "/"
 	fmt.Fprintln(s.out, url)
-	fmt.Fprintln(s.err, "whylate: this page is served until it is interrupted (Ctrl-C)")
+	fmt.Fprintln(s.err, "whylate: the page is served until you stop whylate (Ctrl-C)")
 	if v.open {
 		if err := openBrowser(url); err != nil {
 			fmt.Fprintf(s.err, "whylate: opening the browser: %s\n", oneLine(err.Error()))

@@ -76,10 +76,10 @@ func newWatch(s *streams) *cobra.Command {
 	f.BoolVar(&v.plain, "plain", false, "write lines also on a terminal")
 	f.BoolVar(&v.json, "json", false, "write a line of JSON for every look")
 	f.BoolVar(&v.trace, "trace", false, "take traces also where the service serves a flight recorder")
-	f.StringVar(&v.request, "request", "", "treat each call of a function that matches this regular expression as a request")
-	f.StringVar(&v.group, "group", "", "show only groups whose name matches this regular expression")
+	f.StringVar(&v.request, "request", "", "treat each call of a function that matches this regular `expression` as a request")
+	f.StringVar(&v.group, "group", "", "show only groups whose name matches this regular `expression`")
 	f.BoolVar(&v.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
-	f.StringArrayVar(&v.modules, "module", nil, "treat this module or package as the service's own code (may be repeated)")
+	f.StringArrayVar(&v.modules, "module", nil, "treat the module or package with this `path` as the service's own code (may be repeated)")
 	f.StringVar(&v.thresholds, "thresholds", "", "a `file` with the limits of each severity (see \"whylate explain --help\")")
 	v.addIgnore(cmd)
 	v.color.add(cmd)
@@ -127,7 +127,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	}
 	switch {
 	case cmd.Flags().Changed("duration"):
-		return usage(cmd, "--window is the length of the trace at each look")
+		return usage(cmd, "watch has no --duration: --window is the length of the trace at each look")
 	case v.window < time.Second || v.window > time.Minute || v.window != v.window.Truncate(time.Second):
 		return usage(cmd, "--window %v: give whole seconds, from 1s to 1m", v.window)
 	case v.every < v.window:
@@ -215,7 +215,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	if trouble == "" {
 		return nil // it was ended before anything was known
 	}
-	return &statusError{ExitFailed, errors.New("no look at any service gave an answer: " + trouble)}
+	return &statusError{ExitFailed, errors.New("no look at any service succeeded: " + trouble)}
 }
 
 // removeAll removes a folder in which somebody may still make a file.
@@ -329,7 +329,7 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 		late := tracing.Err() != nil && ctx.Err() == nil
 		cancel()
 		if late && (res == nil || !res.Usable) {
-			return failed(fmt.Errorf("no trace came within %v: the service is stuck, or answers very slowly (--timeout allows more)", v.window+w.opt.Grace+slack))
+			return failed(fmt.Errorf("no trace arrived within %v: the service is stuck or very slow (--timeout allows more time)", v.window+w.opt.Grace+slack))
 		}
 		if res == nil {
 			return failed(err)

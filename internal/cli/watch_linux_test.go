@@ -343,7 +343,7 @@ func TestWatchGivesUp(t *testing.T) {
 		t.Errorf("one of two is dead: status %d, %s", code, &complaints)
 	}
 	code = Run(t.Context(), []string{"watch", "--proxy", "none", "--no-host", "--plain", "--looks", "1", dead.URL}, strings.NewReader(""), &out, &complaints)
-	if code != ExitFailed || !strings.Contains(complaints.String(), "no look at any service gave an answer") {
+	if code != ExitFailed || !strings.Contains(complaints.String(), "no look at any service succeeded") {
 		t.Errorf("a dead one: status %d, %s", code, &complaints)
 	}
 }

@@ -95,7 +95,7 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 		spans[1].style = names.CauseStyle(s.seg.Cause)
 		if s.parts > 1 {
 			spans[1].style = dim
-			spans = append(spans, span{dim, termtext.Head(strconv.Itoa(s.parts)+" short ones: "+words.List(s.causes), p.width-widthOf(spans))})
+			spans = append(spans, span{dim, termtext.Head(strconv.Itoa(s.parts)+" short segments: "+words.List(s.causes), p.width-widthOf(spans))})
 			p.line(spans...)
 			continue
 		}
@@ -115,13 +115,13 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 // ids says by which names a tracing system knows a request.
 func (p *page) ids(r *report.Request) {
 	var ids []string
-	for _, id := range []struct{ name, value string }{{"trace", r.TraceID}, {"span", r.SpanID}, {"asked by span", r.ParentSpanID}, {"Datadog span", r.DatadogSpanID}} {
+	for _, id := range []struct{ name, value string }{{"trace", r.TraceID}, {"span", r.SpanID}, {"parent span", r.ParentSpanID}, {"Datadog span", r.DatadogSpanID}} {
 		if id.value != "" {
 			ids = append(ids, id.name+" "+termtext.Head(id.value, 40))
 		}
 	}
 	if r.Status != "" {
-		ids = append(ids, "came out as "+termtext.Head(r.Status, 40))
+		ids = append(ids, "status "+termtext.Head(r.Status, 40))
 	}
 	if len(ids) > 0 {
 		p.paragraph(span{dim, "  "}, 4, span{dim, strings.Join(ids, ", ")})

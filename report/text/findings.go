@@ -226,9 +226,9 @@ func decidedBy(d *report.Decided) string {
 	case report.DecidedByAll:
 		return " of each request"
 	case report.DecidedBySlow:
-		return " of each slow one"
+		return " of each slow request"
 	}
-	return " of each of these"
+	return " of each request of the other slow band"
 }
 
 // onlyMax reports whether a change is for a few requests, with which no percentile moves.
@@ -257,7 +257,7 @@ func assumed(change string) string {
 func inWords(what, to string) string {
 	switch {
 	case strings.HasPrefix(what, "queue@") && to == "gone":
-		return "if nobody queued"
+		return "if no request queued"
 	case strings.HasPrefix(what, "queue@") && to == "50%":
 		return "if that wait were halved"
 	case to == "50%":

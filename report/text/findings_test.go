@@ -16,7 +16,7 @@ func TestAssumed(t *testing.T) {
 		"sleep@main.f:7=5ms":                                               "with 5ms for each",
 		"gc@=gone":                                                         "without it",
 		"queue@=50%":                                                       "if that wait were halved",
-		"queue@main.f=gone":                                                "if nobody queued",
+		"queue@main.f=gone":                                                "if no request queued",
 		"sleep@main.f=5ms, sleep@main.g=50%":                               "with sleep@main.f=5ms, sleep@main.g=50%",
 		"main.f=50%":                                                       "with main.f=50%",
 	} {

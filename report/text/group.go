@@ -163,7 +163,7 @@ func (p *page) leftOut() {
 		if len(list) > maxNamed {
 			names = append(names, words.Count(len(list)-maxNamed, "other", "others"))
 		}
-		head, text := "besides", ": done for requests, and part of them"
+		head, text := "besides", ": done for requests, whose latency includes it"
 		if why == report.LeftOutLibrary {
 			head, text = "left out", ": a library's own work, without code of the service"
 		}
@@ -204,7 +204,7 @@ func (p *page) title(g *report.Group) {
 		facts = append(facts, "streaming")
 	}
 	if g.Open.Count > 0 {
-		facts = append(facts, words.Number(int64(g.Open.Count))+" still open")
+		facts = append(facts, words.Number(int64(g.Open.Count))+" still running")
 	}
 	rest := "  " + strings.Join(facts, ", ")
 	p.line(span{bold, names.GroupName(g, max(p.width-termtext.Width(rest), 20))}, span{dim, termtext.Head(rest, p.width-20)})

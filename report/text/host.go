@@ -32,7 +32,7 @@ func (p *page) used(h *report.Host) []span {
 	case f.QuotaCPUs > 0:
 		s := "CPU quota " + cpus(f.QuotaCPUs)
 		if f.QuotaDepth > 0 {
-			s += " of a group above"
+			s += " of an ancestor group"
 		}
 		if f.CPUs > 0 {
 			s += ", on " + words.Count(f.CPUs, "CPU", "CPUs")
@@ -93,7 +93,7 @@ func lostTime(h *report.Host) []span {
 	add(l.QuotaNS, quota, true)
 	add(l.RunQueueNS, "waiting for a CPU", true)
 	if l.UnsplitNS != nil && *l.UnsplitNS > 0 {
-		add(l.UnsplitNS, "more behind the quota", false)
+		add(l.UnsplitNS, "more in throttled time", false)
 	}
 	add(l.UnexplainedNS, "unexplained", true)
 	if len(parts) == 0 {
@@ -106,7 +106,7 @@ func lostTime(h *report.Host) []span {
 func (p *page) network(n *report.HostNetwork) {
 	word := map[report.NetworkVerdict]span{
 		report.NetworkLost:    {boldRed, "network lost segments"},
-		report.NetworkCleared: {green, "network cleared"},
+		report.NetworkCleared: {green, "network not at fault"},
 		report.NetworkUnknown: {plain, "network not judged"},
 	}[n.Verdict]
 	if word.text == "" {
@@ -120,7 +120,7 @@ func (p *page) network(n *report.HostNetwork) {
 			continue
 		}
 		shown++
-		about := s.Local + " -> " + s.Remote + ": " + strconv.FormatInt(s.Retransmitted, 10) + " sent again"
+		about := s.Local + " -> " + s.Remote + ": " + strconv.FormatInt(s.Retransmitted, 10) + " segments sent again"
 		if s.Peer {
 			about += " by the other side"
 		}

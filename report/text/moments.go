@@ -22,7 +22,7 @@ func (p *page) moments() {
 			p.momentsOf(head, m)
 			head = span{}
 		}
-		text := words.Duration(m.StartNS) + ": " + words.Number(int64(m.Slow)) + " within " + words.Duration(max(m.EndNS-m.StartNS, 1)) + ", " +
+		text := "at " + words.Duration(m.StartNS) + ": " + words.Number(int64(m.Slow)) + " within " + words.Duration(max(m.EndNS-m.StartNS, 1)) + ", " +
 			verdict.Words(&report.VerdictCause{Cause: m.Cause})
 		for k := range m.With {
 			text += "; " + termtext.Head(m.With[k].Text, 200)
@@ -45,5 +45,5 @@ func (p *page) momentsOf(head span, first *report.Moment) {
 		text += " of " + names.GroupName(g, p.width-indent)
 	}
 	part := float64(ns) / float64(max(p.r.Input.DurationNS, 1))
-	p.paragraph(head, indent, span{plain, text + " begin in short intervals, " + words.Percent(part) + " of the time:"})
+	p.paragraph(head, indent, span{plain, text + " began in short intervals, " + words.Percent(part) + " of the time:"})
 }

@@ -62,7 +62,7 @@ func WriteSummary(w io.Writer, list []Named, opts Options) error {
 		if i > 0 {
 			p.line()
 		}
-		p.line(span{bold, names.GroupName(s.group, p.width-30)}, span{dim, fmt.Sprintf("  on %d of %d", s.on, len(list))})
+		p.line(span{bold, names.GroupName(s.group, p.width-30)}, span{dim, fmt.Sprintf("  in %d of %d recordings", s.on, len(list))})
 		p.line(left(dim, "", nameWidth), right(dim, "requests", 10), right(dim, "p50", 8), right(dim, "p99", 8), right(dim, "max", 8), span{dim, "  most of the slowest"})
 		for _, n := range list {
 			name := left(plain, termtext.Middle(n.Name, p.width/3), nameWidth)
@@ -92,7 +92,7 @@ func (p *page) inALine(g *report.Group, nameWidth int) []span {
 		return append(spans, place(rows[0].site, max(p.width-nameWidth-widthOf(spans), 0))...)
 	}
 	if g.Open.Count > 0 {
-		spans = append(spans, span{boldRed, words.Number(int64(g.Open.Count)) + " still open"})
+		spans = append(spans, span{boldRed, words.Number(int64(g.Open.Count)) + " still running"})
 	}
 	return spans
 }

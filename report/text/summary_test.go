@@ -24,7 +24,7 @@ func TestSummaryComparesReplicas(t *testing.T) {
 	list := []text.Named{{"svc-1:6060", pubsub}, {"svc-2:6060", pubsub}, {"other:1", tso}}
 	got := summary(t, list, text.Options{Width: 100})
 	// Every group's title says on how many; a service without it has a dash.
-	if !strings.Contains(got, "on 2 of 3") || !strings.Contains(got, "on 1 of 3") {
+	if !strings.Contains(got, "in 2 of 3 recordings") || !strings.Contains(got, "in 1 of 3 recordings") {
 		t.Errorf("summary\n%s", got)
 	}
 	lines := strings.Split(got, "\n")

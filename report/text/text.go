@@ -176,7 +176,7 @@ func (p *page) noRequests() {
 	for _, w := range p.r.Input.Warnings {
 		switch w.Code {
 		case "no-group": // requests there are, of other names: the footnote has them
-			p.paragraph(span{}, 0, span{bold, "No group has that name."}, span{plain, " The groups are listed below."})
+			p.paragraph(span{}, 0, span{bold, "No group's name matches."}, span{plain, " The footnote lists the groups."})
 			return
 		case "no-match": // what was asked for is not there, which says nothing of the rest
 			p.paragraph(span{}, 0, span{bold, "Nothing matches what was asked for."}, span{plain, " The footnote says why."})
@@ -246,7 +246,7 @@ func (p *page) runtime() {
 		parts = append(parts, s)
 	}
 	if rt.Sched.Goroutines > 0 {
-		parts = append(parts, words.Count(rt.Sched.Goroutines, "goroutine", "goroutines")+" seen", "a P idle "+words.PercentOr0(rt.Sched.PsIdle)+" of the time")
+		parts = append(parts, words.Count(rt.Sched.Goroutines, "goroutine", "goroutines")+" seen", "at least one P idle "+words.PercentOr0(rt.Sched.PsIdle)+" of the time")
 	}
 	var worst *report.STW
 	for i := range rt.STW {

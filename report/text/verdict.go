@@ -162,7 +162,7 @@ func (p *page) goals() {
 			if g.Reached {
 				text = append(text, span{plain, "is reached, from " + words.Duration(*g.IsNS) + " to "}, span{green, estimate(then)}, span{plain, ", by "})
 			} else {
-				text = append(text, span{plain, "is missed: it is " + words.Duration(*g.IsNS) + "; no three changes reach it. Closest, with "}, span{plain, estimate(then)}, span{plain, ", comes "})
+				text = append(text, span{plain, "is missed: it is " + words.Duration(*g.IsNS) + "; no three changes reach it. The closest is "}, span{plain, estimate(then)}, span{plain, ", by "})
 			}
 			text = append(text, span{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)})
 		}
@@ -193,6 +193,6 @@ func (p *page) whatIf() {
 	}
 	if p.r.WhatIf != nil && len(p.r.WhatIf) == 0 {
 		p.line()
-		p.paragraph(head, indent, span{plain, "no group of requests meets the change"})
+		p.paragraph(head, indent, span{plain, "no group of requests is affected by the change"})
 	}
 }

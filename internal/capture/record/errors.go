@@ -128,7 +128,7 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 	switch {
 	case errors.As(err, &dns):
 		e.Kind, e.Text = DNS, fmt.Sprintf("the name %q could not be resolved", clean(dns.Name, 80))
-		e.Do = "check its spelling; a name that only the cluster knows works only inside it, or through a port-forward or --proxy"
+		e.Do = "check its spelling; a name of a cluster is known only inside it: use a port-forward or --proxy"
 		if dns.IsTimeout {
 			e.Text += " (the name server did not answer)"
 		}
@@ -156,7 +156,7 @@ func (c *client) describe(ctx context.Context, op, url string, err error) *Error
 		if errors.As(err, &opErr) && opErr.Addr != nil {
 			e.Text = "connection to " + opErr.Addr.String() + " refused: no process listens there"
 		}
-		e.Do = "check host and port, and that the service is up and its profiling port open to you"
+		e.Do = "check the host and the port, and that the service is running and lets you reach its profiling port"
 		if errors.As(err, &opErr) && opErr.Op == "proxyconnect" {
 			e.Text, e.Do = "connection to the proxy refused", "check --proxy, or HTTP_PROXY and HTTPS_PROXY in the environment"
 			e.Kind = Proxy

@@ -215,7 +215,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 	free := lines - len(out)
 	if len(groups) == 0 {
 		add(line())
-		for _, t := range breakText("No requests were found in the last look: there is no load, or the look is too short (--window).", columns, 2) {
+		for _, t := range breakText("No requests were found in the last look: the service has no load, or the look is too short (--window).", columns, 2) {
 			add(line().add(plain, t))
 		}
 	}

@@ -71,7 +71,7 @@ func TestDraw(t *testing.T) {
 	lost := app(false, "shop-1:6060")
 	*lost.Pane(0) = Pane{State: state("shop-1:6060"), Doing: "trying again", Until: noon.Add(8 * time.Second)}
 	tried := noon.Add(-14 * time.Second)
-	lost.Pane(0).Failures, lost.Pane(0).TriedSince, lost.Pane(0).Trouble = 3, &tried, "connection to 10.0.0.1:6060 refused: no process listens there: check host and port, and that the service is up and its profiling port open to you"
+	lost.Pane(0).Failures, lost.Pane(0).TriedSince, lost.Pane(0).Trouble = 3, &tried, "connection to 10.0.0.1:6060 refused: no process listens there: check the host and the port, and that the service is running and lets you reach its profiling port"
 	starting := NewApp([]string{"shop-1:6060"}, false)
 	text := app(false, "shop-1:6060")
 	text.Show("shop-1:6060, the last look", strings.Repeat("a line of a report that is longer than forty columns are\n", 30))

@@ -41,7 +41,7 @@ func (p Phase) at(n float64) float64 {
 // ParseRate reads "500" (constant), "100..1000" (a ramp), or "100,200,100..400" (steps, each for an equal part of d).
 func ParseRate(s string, d time.Duration) ([]Phase, error) {
 	if d <= 0 || d > MaxDuration {
-		return nil, fmt.Errorf("a duration of %v: give one up to %v", d, MaxDuration)
+		return nil, fmt.Errorf("a duration of %v is too long: the longest is %v", d, MaxDuration)
 	}
 	parts := strings.Split(s, ",")
 	if len(parts) > maxPhases {

@@ -74,7 +74,7 @@ func Write(w io.Writer, d *compare.Diff, opts Options) error {
 	}
 	if more > 0 {
 		p.line("")
-		p.wrapped("", fmt.Sprintf("%s changed as well: --full shows all.", words.Count(more, "group", "groups")))
+		p.wrapped("", fmt.Sprintf("%s changed as well: --full shows all groups.", words.Count(more, "group", "groups")))
 	}
 	if len(d.Appeared)+len(d.Vanished) > 0 {
 		p.line("")

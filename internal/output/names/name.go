@@ -202,14 +202,14 @@ func PeerIs(p *report.Peer) string {
 	if p.Confidence < 0.7 {
 		sure = "may be "
 	}
-	s := sure + Peer(p) + ": " + words.Number(int64(p.Held)) + " of " + words.Count(p.Waits, "wait", "waits") + " for the network have one request of " + PeerNames(p) + " in them" + asLong(p) + " (moved in time, " +
-		words.PercentOr0(p.ByChance) + " have). Of the " + words.Duration(p.WaitNS) + " that a wait takes, it was served for " + words.Duration(p.ServedNS) + spent(p)
+	s := sure + Peer(p) + ": " + words.Number(int64(p.Held)) + " of " + words.Count(p.Waits, "wait", "waits") + " for the network contain one request of " + PeerNames(p) + asLong(p) + " (by chance: " +
+		words.PercentOr0(p.ByChance) + "). A wait takes " + words.Duration(p.WaitNS) + "; the request in it takes " + words.Duration(p.ServedNS) + spent(p)
 	if p.ThereNS != nil && p.BackNS != nil {
-		s += "; " + words.Duration(*p.ThereNS) + " passed before it began"
+		s += "; it begins " + words.Duration(*p.ThereNS) + " after the wait"
 		if p.UnseenNS != nil && *p.UnseenNS > 0 {
-			s += " (up to " + words.Duration(*p.UnseenNS) + " of it unread there)"
+			s += " (up to " + words.Duration(*p.UnseenNS) + " of that unread at the server)"
 		}
-		s += ", " + words.Duration(*p.BackNS) + " passed after it had ended"
+		s += " and ends " + words.Duration(*p.BackNS) + " before it"
 	}
 	if p.LateNS > 0 {
 		s += ", for " + words.Duration(p.LateNS) + " of which the waiting goroutine had no P"

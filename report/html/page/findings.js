@@ -86,7 +86,7 @@ function card(f, i) {
           f.cause ? h('span', { class: 'nowrap' }, h('i', { class: 'chip ' + causeClass(f.cause) }), about(f.cause).short) : null,
           f.site ? [f.cause ? ' at ' : '', siteNode(f.site)] : null, g ? [' in ', groupLink(g)] : f.group ? [' in ', brief(f.group)] : [f.cause || f.site ? ' · ' : '', 'whole trace'],
           f.share > 0 ? [` · ${percent(f.share)} of ${g ? 'its' : 'all'} time `, asked('share')] : null,
-          f.decided ? ` · ${brief(f.severity, 12)} from ${percent(f.decided.least_share)} and ${rough(f.decided.least_ns)} ${({ all: 'of each request', slow: 'of each slow request' })[f.decided.by] || 'of each of these'}: it has ${percent(f.decided.share)}, ${duration(f.decided.ns)}` : null,
+          f.decided ? ` · severity ${brief(f.severity, 12)}: ${percent(f.decided.share)} and ${duration(f.decided.ns)} ${({ all: 'of each request', slow: 'of each slow request' })[f.decided.by] || 'of each request of the other slow band'} (limits: ${percent(f.decided.least_share)}, ${rough(f.decided.least_ns)})` : null,
           ` · confidence ${percent(f.confidence)} `, asked('confidence')),
         evidence(f.evidence),
         f.fix ? h('p', { class: 'fix' }, h('strong', null, 'Fix: '), brief(f.fix, 1000)) : null),
