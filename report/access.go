@@ -26,7 +26,7 @@ func (r *Report) Foremost() *Finding {
 	for i := range r.Findings {
 		switch f := &r.Findings[i]; {
 		case f.Ignored != "" || f.Severity == SeverityInfo:
-		case f.Code == RuleBusyMachine:
+		case f.Code.OfMachine():
 			busy = f
 		default:
 			return f

@@ -329,6 +329,10 @@ const (
 	RuleThreadsOffCPU      RuleCode = "WL5011"
 )
 
+// OfMachine reports whether a finding of the rule is no fault of the service but of the machine that it shares. Beside another
+// finding it has no advice, takes no room, and is not the foremost.
+func (c RuleCode) OfMachine() bool { return c == RuleBusyMachine }
+
 // RuleCodes returns the codes of all rules.
 func RuleCodes() []RuleCode {
 	return []RuleCode{

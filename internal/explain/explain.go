@@ -421,7 +421,7 @@ func (e *engine) report(cut error) *report.Report {
 	e.servedTo(rep)
 	in, rules := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Places: e.queues.Places(sp), Readers: e.queues.Readers(sp), Streams: e.queues.Streams(sp), Siblings: e.queues.Siblings(sp), Under: e.queues.Under(sp), Holder: e.holder(sp), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf, Polls: e.model.Polls,
-		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Serves: e.work.serves(sp), Asks: e.asks(rep, sp), Accepts: e.pass.Finder.Accepts(), Queued: e.queued, Elsewhere: e.peers.Refuted(), Unawaited: func(group string) bool { return e.unawaited[group] },
+		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Serves: e.work.serves(sp), Asks: e.asks(rep, sp), Accepts: e.pass.Finder.Accepts(), Queued: e.queued, Elsewhere: e.peers.Refuted(), Unawaited: e.unawaited,
 	}, finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)

@@ -49,7 +49,7 @@ func (p *page) byWeight() (weighty, others []*report.Finding) {
 			others = append(others, f)
 		}
 	}
-	if len(weighty) == 1 && weighty[0].Code == report.RuleBusyMachine {
+	if len(weighty) == 1 && weighty[0].Code.OfMachine() {
 		if i := slices.IndexFunc(others, p.saidFirst); i >= 0 {
 			weighty = []*report.Finding{others[i], weighty[0]}
 			others = slices.Delete(others, i, i+1)

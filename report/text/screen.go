@@ -57,8 +57,7 @@ func (p *page) screen() {
 	head = span{bold, "change"}
 	faults := 0
 	for i, f := range weighty {
-		// A busy machine is no fault of the service: beside one, it has no advice, and does not take its room.
-		fault := f.Code != report.RuleBusyMachine || len(weighty) == 1
+		fault := !f.Code.OfMachine() || len(weighty) == 1
 		add(2*faults+faults%2, true, func(p *page) {
 			if i == 0 {
 				p.line()

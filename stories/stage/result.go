@@ -120,7 +120,7 @@ func judge(name string, e *Explained, expected Place) (Arm, error) {
 	}
 	if expected.Only {
 		for _, other := range a.Loud {
-			if !expected.has(other) && other != report.RuleBusyMachine {
+			if !expected.has(other) && !other.OfMachine() {
 				a.Right = false
 			}
 		}

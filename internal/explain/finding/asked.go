@@ -57,7 +57,7 @@ func bothHalves(in *Input, all []Verdict) []Verdict {
 		of := in.partsOf(v)
 		for k := range in.Report.Groups {
 			g := &in.Report.Groups[k]
-			if g.ID == v.Group || len(g.Bands) == 0 || !in.asks(g, v.Group) {
+			if g.ID == v.Group || !in.asks(g, v.Group) {
 				continue
 			}
 			share, won := weighWays(g, func(c *report.Cause, via []report.Via) bool {
@@ -68,9 +68,7 @@ func bothHalves(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			by := report.AskedBy{Group: g.ID, Name: g.Name, Share: share, EachNS: won.TotalNS / int64(max(g.Count, 1))}
-			if in.Predict != nil && len(v.Changes) > 0 {
-				by.Predicted = in.Predict(g.ID, v.Changes)
-			}
+			by.Predicted = in.predict(g.ID, v.Changes...)
 			v.AskedBy = append(v.AskedBy, by)
 		}
 	}
@@ -104,14 +102,14 @@ func (in *Input) partsOf(v *Verdict) func(c *report.Cause, via []report.Via) boo
 	if g == nil {
 		return at
 	}
-	cl := claimsOf(in, g)
+	cl := in.claimsOf(g)
 	var its owner
 	most := int64(0)
-	cl.each(func(c *report.Cause, r *report.Route) {
+	for c, r := range cl.ways(g.All()) {
 		if o := cl.of(c, r.Via); o.code == v.Code && r.TotalNS > most && at(c, r.Via) {
 			its, most = o, r.TotalNS
 		}
-	})
+	}
 	if most == 0 {
 		return at
 	}

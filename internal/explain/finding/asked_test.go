@@ -24,7 +24,7 @@ func TestBothHalves(t *testing.T) {
 	ask := report.Via{Wait: report.WaitPeer, Site: &report.Site{Func: "main.ask", File: "main.go", Line: 9}}
 	in := &Input{Report: &report.Report{Groups: []report.Group{group("first", "second", ask, ask), group("second", "third", ask), group("third", "second")}}}
 	all := []Verdict{}
-	for _, r := range []Rule{sleepRule(), peerRule()} {
+	for _, r := range rulesOf(report.RuleSleep, report.RuleSlowPeer) {
 		for _, v := range r.Run(in) {
 			v.Code = r.Code
 			all = append(all, v)

@@ -8,30 +8,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func busyMachineRule() Rule {
-	return Rule{
-		Code: report.RuleBusyMachine, Name: "busy-machine",
-		Summary: "other processes use the machine's CPUs, and the service's threads wait for them",
-		Doc: Doc{
-			Means: "The service's threads were ready to run, but the kernel gave the CPUs to other processes. Goroutines that show as running computed nothing " +
-				"then, goroutines behind them waited longer, and threads woke up late. No change of the service fixes that. Everything else that a trace of " +
-				"that time says of computing and scheduling was measured under it.",
-			Measured: "From host samples: for at least 10 % of the time in which goroutines ran, the threads waited in the kernel's run queue without a quota " +
-				"holding them back (only waits of at least a millisecond between two samples count, where the samples tell), while other processes used at least a fifth of the machine's CPU time (/proc/stat, less the process's own). In addition " +
-				"either all processes together used 90 % of the CPUs, or some process waited for a CPU for a fifth of the time (PSI). Where the service has " +
-				"more Ps than CPUs and its threads wait for each other (WL1005), the 90 % are required. The other processes get the part of each wait that " +
-				"they had of the used CPU time; the rest belongs to the service's own threads. In recordings without these two sources, GOMAXPROCS must be no " +
-				"more than the CPUs, other processes must use 20 %, and the process's CPU time must leave a tenth of its goroutines' running time uncovered, " +
-				"because a woken thread also waits for an idle CPU. The cost is the part, not covered by the process's CPU time, of what requests spent " +
-				"running, helping the collector and waiting behind running goroutines, and the wake-ups of threads.",
-			Before: "a batch job, a build or the load generator on the service's machine",
-			After:  "CPUs reserved for the service: a cpuset, cpu.weight (a Kubernetes CPU request), or another machine for the other processes",
-			Wrong:  "If the other processes are meant to run there, this is their cost. A load generator on the same machine counts as another process.",
-		},
-		Run: machineBusy,
-	}
-}
-
 // A neighbourhood is what other processes took.
 type neighbourhood struct {
 	off    float64 // of the time in which the threads wanted to run, they waited for a CPU that others had
@@ -102,20 +78,20 @@ func machineBusy(in *Input) []Verdict {
 		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for a CPU for %s of the time they wanted to run", words.Percent(n.off)),
 		Cause: report.CauseSched, Confidence: n.sure,
 		Evidence: []report.Evidence{
-			{Text: "share of the time threads wanted to run in which they waited for a CPU that others had", Value: n.off, Unit: "share"},
-			{Text: "CPUs of this machine", Value: float64(h.Facts.CPUs), Unit: "CPUs"},
-			{Text: "CPUs used by the service", Value: float64(*h.Lost.CPUNS) / float64(h.ToNS-h.FromNS), Unit: "CPUs"},
+			measured("share of the time threads wanted to run in which they waited for a CPU that others had", n.off, "share"),
+			measured("CPUs of this machine", h.Facts.CPUs, "CPUs"),
+			measured("CPUs used by the service", float64(*h.Lost.CPUNS)/float64(h.ToNS-h.FromNS), "CPUs"),
 		},
 		Fix: "reserve CPUs for the service (a cpuset, cpu.weight, a Kubernetes CPU request) or move the other processes to another machine, and record again",
 	}}
 	if n.lost > 0 {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "minimum share of goroutines' running time in which other processes had the CPU", Value: n.lost, Unit: "share"})
+		v.Evidence = append(v.Evidence, measured("minimum share of goroutines' running time in which other processes had the CPU", n.lost, "share"))
 	}
 	if n.others > 0 {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "CPUs used by other processes", Value: n.others, Unit: "CPUs"})
+		v.Evidence = append(v.Evidence, measured("CPUs used by other processes", n.others, "CPUs"))
 	}
 	if p := h.Lost.PressureNS; p != nil {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "share of time in which some process waited for a CPU (PSI)", Value: min(1, float64(*p)/float64(h.ToNS-h.FromNS)), Unit: "share"})
+		v.Evidence = append(v.Evidence, measured("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(h.ToNS-h.FromNS)), "share"))
 	}
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]

@@ -69,6 +69,11 @@ func waitRules(family string) []Rule {
 	return slices.DeleteFunc(All(), func(r Rule) bool { return !strings.HasPrefix(string(r.Code), family) })
 }
 
+// rulesOf are the rules with these codes.
+func rulesOf(codes ...report.RuleCode) []Rule {
+	return slices.DeleteFunc(All(), func(r Rule) bool { return !slices.Contains(codes, r.Code) })
+}
+
 // told lists findings as "code site share".
 func told(found []report.Finding) []string {
 	out := []string{}
@@ -288,7 +293,7 @@ func TestPoolSize(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	in := &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.7, Together: 1, Taken: 1, Servers: 4, Most: 4, ServiceNS: 10e6, Served: 100}}}
 	got := map[string]float64{}
-	for _, v := range poolRule().Run(in) {
+	for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(in) {
 		for _, e := range v.Evidence {
 			got[e.Text] = e.Value
 		}
@@ -308,7 +313,7 @@ func TestPoolSize(t *testing.T) {
 	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), Via: via("chan use@4"), TotalNS: ms(2000)})
 	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.5, Together: 1, Servers: 1, Most: 1, ServiceNS: 1e6, Served: 100}}}
 	in.Report.Input.DurationNS = 10e9
-	for _, v := range poolRule().Run(in) {
+	for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(in) {
 		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 are enough") {
 			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
 		}
@@ -317,7 +322,7 @@ func TestPoolSize(t *testing.T) {
 	conns := []report.Via{{Wait: "select", Call: "database/sql.(*DB).conn", Site: site("use@4")}}
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "network", Site: site("use@5"), Waiting: 2.7, Together: 1, Servers: 8, Most: 8, ServiceNS: 10e6, Served: 100}}}
-	for _, v := range poolRule().Run(in) {
+	for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(in) {
 		if !strings.Contains(v.Fix, "about 4 are enough") {
 			t.Errorf("a pool of connections: %s", v.Fix)
 		}
@@ -327,7 +332,7 @@ func TestPoolSize(t *testing.T) {
 		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
 		in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "cpu", Site: site("use@4"), Waiting: 100, Together: 1, Taken: 1, Servers: 1, Most: 1, ServiceNS: 10e6, Served: 100}}}
-		vs := poolRule().Run(in)
+		vs := rulesOf(report.RulePoolTooSmall)[0].Run(in)
 		if len(vs) != 1 || !strings.Contains(vs[0].Fix, want) {
 			t.Errorf("it computes, %d Ps: %+v", procs, vs)
 		}
@@ -365,7 +370,7 @@ func TestPlacesOrNews(t *testing.T) {
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		title := ""
-		for _, v := range poolRule().Run(&Input{Report: rep, Turns: []queues.Turns{c.turns}, Places: []queues.Places{c.places}}) {
+		for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(&Input{Report: rep, Turns: []queues.Turns{c.turns}, Places: []queues.Places{c.places}}) {
 			title = v.Title
 			if got := strings.HasPrefix(v.Fix, "hold it for less time: do the work at main.use (main.go:5) before taking it"); got != c.alone {
 				t.Errorf("%s: %s", c.name, v.Fix)

@@ -7,92 +7,71 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func computeRule() Rule {
-	return Rule{
-		Code: report.RuleComputes, Name: "computes",
-		Summary: "requests compute",
-		Doc: Doc{
-			Means: "The request spends its time running code on its critical path, not waiting. That is a service's job, so by itself it is a fact and no fault. " +
-				"It is a fault where slow requests are slow because they compute much more than a typical one.",
-			Measured: "Cause cpu on the critical path, outside of locks and queues, by the function that ran. Where CPU samples show that slow requests spend more on the service's own code than on anything else, and several ms of " +
-				"it, with what others had of the CPU taken off, it is low. It is a finding above that only if slow requests take at least twice the median, computing makes up at least half of the difference, and CPU samples of 10 ms each cover at least half of that " +
-				"computing: a thread that the kernel does not run looks the same but is not sampled.",
-			Before: "for _, r := range rows { out = append(out, re.FindAllString(r, -1)...) } // some tenants have 100 times the rows",
-			After:  "for _, r := range rows[:min(len(rows), page)] { ... }",
-			Wrong: "Where the CPU is shared, running time includes what the kernel gave to other processes (WL4, WL5011). Without CPU samples, the function of a " +
-				"short run is inferred from the events around it (site_from: bracket).",
-		},
-		Run: computes,
+func computes(in *Input, g *report.Group) []Verdict {
+	cl := in.claimsOf(g)
+	own := func(c *report.Cause, via []report.Via) bool {
+		return c.Cause == report.CauseCPU && cl.of(c, via).code == ""
 	}
-}
-
-func computes(in *Input) []Verdict {
-	var out []Verdict
-	total := int64(0)
-	for i := range in.Report.Groups {
-		total += in.Report.Groups[i].TotalNS
+	share, won := weighWays(g, own)
+	mine := func(c *report.Cause) bool { return mostly(c, own) }
+	if share < 0.05 {
+		return nil
 	}
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
-		cl := claimsOf(in, g)
-		own := func(c *report.Cause, via []report.Via) bool {
-			return c.Cause == report.CauseCPU && cl.of(c, via).code == ""
-		}
-		share, won := weighWays(g, own)
-		mine := func(c *report.Cause) bool { return mostly(c, own) }
-		if len(g.Bands) == 0 || share < 0.05 {
-			continue
-		}
-		site, most, inferred := (*report.Site)(nil), int64(0), false
-		byFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
-		for k := range g.All().Causes {
-			if c := &g.All().Causes[k]; mine(c) && c.Site != nil {
-				fn := c.Site.Own().Func // what a dependency computes is the doing of the line that calls it
-				if heaviest[fn] == nil {
-					heaviest[fn] = c
-				}
-				if byFunc[fn] += c.TotalNS; byFunc[fn] > most {
-					site, most, inferred = heaviest[fn].Site, byFunc[fn], heaviest[fn].SiteFrom == "bracket"
-				}
+	site, most, inferred := (*report.Site)(nil), int64(0), false
+	byFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
+	for k := range g.All().Causes {
+		if c := &g.All().Causes[k]; mine(c) && c.Site != nil {
+			fn := c.Site.Own().Func // what a dependency computes is the doing of the line that calls it
+			if heaviest[fn] == nil {
+				heaviest[fn] = c
+			}
+			if byFunc[fn] += c.TotalNS; byFunc[fn] > most {
+				site, most, inferred = heaviest[fn].Site, byFunc[fn], heaviest[fn].SiteFrom == "bracket"
 			}
 		}
-		if site == nil {
-			continue
-		}
-		what, computes := short(site.Func), " computes"
-		if c := site.CalledFrom; c != nil {
-			what, computes = what+", "+names.Lead(c)+short(c.Func), ", computes"
-		}
-		v := Verdict{Won: won, Finding: report.Finding{
-			Title: what + computes, Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
-			Evidence: []report.Evidence{{Text: "mean computing per slow request", Value: float64(won.SlowNS), Unit: "ns"}},
-			Fix:      "make it cheaper (whylate export --to pprof shows where), limit what one request may ask for, or compute it in advance",
-		}}
-		if inferred {
-			v.Confidence = 0.6
-			v.Evidence = append(v.Evidence, report.Evidence{Text: "the line is inferred from the events around it: no CPU samples show what ran"})
-		}
-		if in.mostBytesAt() && in.Allocs.Sites[0].Site.Equal(site) {
-			v.Evidence = append(v.Evidence, report.Evidence{Text: "share of the bytes allocated at " + in.allocating(), Value: part1(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), Unit: "share"})
-		}
-		if extra, ok := computesMore(g, mine); ok {
-			v.Title = "slow requests compute more than others, in " + what
-			v.Won.SlowNS = extra.ns
-			v.Won.SlowShare, v.Won.All, v.Won.Beside = extra.share, Lost{}, Lost{}
-			v.Evidence = append(v.Evidence,
-				report.Evidence{Text: "more than a typical request, by", Value: float64(extra.ns), Unit: "ns"},
-				report.Evidence{Text: "share of the slow requests' computing that CPU samples cover", Value: extra.sampled, Unit: "share"})
-		} else if share < 0.5 || 10*g.TotalNS < total {
-			continue // neither what makes it slow nor what the service mostly does
-		} else if top := verdict.Causes(in.Report, g, g.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampled(g.Tail(), mine) < scale.Half || site.Own().Module != "" || isStd(site.Own()) || in.Unawaited != nil && in.Unawaited(g.ID) {
-			v.Fact = true
-		} else {
-			// It may be what the service is for; but slow requests were seen to spend more on code of its own than on anything else.
-			v.Most, v.Least, v.Won.All, v.Won.Beside, v.Won.Times = report.SeverityLow, report.SeverityInfo, Lost{}, Lost{}, scale.Several
-		}
-		out = append(out, v)
 	}
-	return out
+	if site == nil {
+		return nil
+	}
+	what, computes := short(site.Func), " computes"
+	if c := site.CalledFrom; c != nil {
+		what, computes = what+", "+names.Lead(c)+short(c.Func), ", computes"
+	}
+	v := Verdict{Won: won, Finding: report.Finding{
+		Title: what + computes, Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
+		Evidence: []report.Evidence{measured("mean computing per slow request", won.Slow.NS, "ns")},
+		Fix:      "make it cheaper (whylate export --to pprof shows where), limit what one request may ask for, or compute it in advance",
+	}}
+	if inferred {
+		v.Confidence = 0.6
+		v.say(report.Evidence{Text: "the line is inferred from the events around it: no CPU samples show what ran"})
+	}
+	if in.mostBytesAt() && in.Allocs.Sites[0].Site.Equal(site) {
+		v.say(measured("share of the bytes allocated at "+in.allocating(), part1(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), "share"))
+	}
+	if extra, ok := computesMore(g, mine); ok {
+		v.Title = "slow requests compute more than others, in " + what
+		v.Won.Slow.Share, v.Won.Slow.NS, v.Won.All, v.Won.Beside = extra.share, extra.ns, Lost{}, Lost{}
+		v.say(
+			measured("more than a typical request, by", extra.ns, "ns"),
+			measured("share of the slow requests' computing that CPU samples cover", extra.sampled, "share"))
+	} else if share < 0.5 || 10*g.TotalNS < in.total() {
+		return nil // neither what makes it slow nor what the service mostly does
+	} else if top := verdict.Causes(in.Report, g, g.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampled(g.Tail(), mine) < scale.Half || site.Own().Module != "" || isStd(site.Own()) || in.Unawaited[g.ID] {
+		v.Fact = true
+	} else {
+		// It may be what the service is for; but slow requests were seen to spend more on code of its own than on anything else.
+		v.Most, v.Least, v.Won.All, v.Won.Beside, v.Won.Times = report.SeverityLow, report.SeverityInfo, Lost{}, Lost{}, scale.Several
+	}
+	return []Verdict{v}
+}
+
+// total is the time of all requests.
+func (in *Input) total() (ns int64) {
+	for i := range in.Report.Groups {
+		ns += in.Report.Groups[i].TotalNS
+	}
+	return ns
 }
 
 // mostly reports whether most of the ways to a cause match.

@@ -10,35 +10,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func convoyRule() Rule {
-	return Rule{
-		Code: report.RuleLockConvoy, Name: "lock-convoy",
-		Summary: "requests queue for a lock, or for a sync.Once, while its holder works or waits",
-		Doc: Doc{
-			Means: "Requests wait for a Mutex, an RWMutex or a sync.Once whose holder does something slow while it holds it: it computes, calls the kernel or a " +
-				"peer, or sleeps. All requests that arrive in that time queue, so many requests pay for each slow operation.",
-			Measured: "A trace names neither locks nor holders, but it names the goroutine that ended each wait. The critical path continues there for the duration " +
-				"of the wait, so causes reached through a wait of kind lock or once are what the holders did. The site of the finding is where the holders " +
-				"spent most of that time; the evidence lists the lines that waited for the lock. Only waits count: a lock that was free leaves no trace. Time " +
-				"that a request spends at that site while it holds the lock itself is part of the share. Confidence is 0.95 where the trace shows all that " +
-				"holders did, and lower by the part that it does not show (lock leaves). What a dependency does with its own lock held is one finding, from whichever " +
-				"line it was called.",
-			Before: "j.mu.Lock()\ndefer j.mu.Unlock()\nj.f.Write(rec)\nj.f.Sync()",
-			After:  "j.mu.Lock()\nj.f.Write(rec)\nj.mu.Unlock()\nj.syncOnceForAll() // one Sync for all records written since the last one",
-			Wrong: "Where the work must be done by one goroutine at a time, it can only become shorter. Where the holder computes and all Ps are busy, the lock " +
-				"only orders a queue that would otherwise form for the Ps. If less than a quarter of the time at the holder's site is waiting for the lock " +
-				"(of a group's requests, of its slow ones, and of all groups'), the slow operation is reported by its own rule instead of this one.",
-		},
-		Run: func(in *Input) []Verdict {
-			var out []Verdict
-			claimsBy(in, report.RuleLockConvoy, func(cl *claims, c *claim) {
-				for _, h := range byHolder(cl, c) {
-					out = append(out, convoyVerdict(cl, h))
-				}
-			})
-			return out
-		},
+func convoys(in *Input) (out []Verdict) {
+	for cl, c := range in.claimedBy(report.RuleLockConvoy) {
+		for _, h := range byHolder(cl, c) {
+			out = append(out, convoyVerdict(cl, h))
+		}
 	}
+	return out
 }
 
 // holderOf says what a holder does at a cause: where it computes is of one piece, and what a dependency does with its own lock held, nil if it is none, is
@@ -153,48 +131,45 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		}
 	}
 	top := topPart(cl, c.said())
-	f := report.Finding{
-		Title: fmt.Sprintf("requests queue for %s while its holder %s", lockKind(&c.via), doing(top.Cause, top.via)),
-		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share,
-		Confidence: 0.95 * (1 - float64(unseen)/float64(max(all, 1))),
-		Evidence: []report.Evidence{
-			{Text: "mean per slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "share of it spent waiting for " + strings.Join(where, ", "), Value: part1(queuedNS, all), Unit: "share"},
-		},
-	}
-	if t := cl.others(leafOf(top.Cause)); 2*queuedNS < all && isMuch(t.queued, t.own) {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "share of all groups' time there spent waiting for the holders", Value: part1(t.queued, t.queued+t.own), Unit: "share"})
-	}
-	f.Evidence = append(f.Evidence, holders(cl, c, queuedNS)...)
-	if t := cl.in.turns(top.Cause, top.via); t != nil {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests waiting for one holder at the same time, on average", Value: t.Waiting, Unit: "count"})
-	}
+	v := cl.verdict(c, top)
+	v.Title = fmt.Sprintf("requests queue for %s while its holder %s", lockKind(&c.via), top.doing())
 	if behindReader(top.via) {
-		f.Title = fmt.Sprintf("requests queue for %s behind a writer that waits for a reader that %s", lockKind(&c.via), doing(top.Cause, top.via))
+		v.Title = fmt.Sprintf("requests queue for %s behind a writer that waits for a reader that %s", lockKind(&c.via), top.doing())
+	}
+	v.Confidence = 0.95 * (1 - float64(unseen)/float64(max(all, 1)))
+	v.say(
+		measured("mean per slow request", c.won.Slow.NS, "ns"),
+		measured("share of it spent waiting for "+strings.Join(where, ", "), part1(queuedNS, all), "share"))
+	if t := cl.others(leafOf(top.Cause)); 2*queuedNS < all && t.isMuch() {
+		v.say(measured("share of all groups' time there spent waiting for the holders", part1(t.queued, t.queued+t.own), "share"))
+	}
+	v.say(holders(cl, c, queuedNS)...)
+	if t := cl.in.turns(top.Cause, top.via); t != nil {
+		v.say(measured("requests waiting for one holder at the same time, on average", t.Waiting, "count"))
 	}
 	switch {
 	case behindReader(top.via):
-		f.Fix = fmt.Sprintf("hold the lock for less time at %s, although it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(f.Site))
+		v.Fix = fmt.Sprintf("hold the lock for less time at %s, although it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(v.Site))
 	case c.via.wait == "once":
-		f.Fix = "initialise before the first request arrives, or let requests that do not need it continue without it"
+		v.Fix = "initialise before the first request arrives, or let requests that do not need it continue without it"
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, writeLock):
 		// Readers and writers hold a writer up alike, and its wait does not tell them apart.
-		f.Fix = fmt.Sprintf("hold the lock for less time at %s: a writer builds the new state outside of the lock and takes the lock, or swaps an atomic.Pointer, only to put it in place; a reader takes a copy, or reads in parts", place(f.Site))
+		v.Fix = fmt.Sprintf("hold the lock for less time at %s: a writer builds the new state outside of the lock and takes the lock, or swaps an atomic.Pointer, only to put it in place; a reader takes a copy, or reads in parts", place(v.Site))
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, "RWMutex"):
-		f.Fix = "build the new state outside of the lock and take the lock, or swap an atomic.Pointer, only to put it in place"
+		v.Fix = "build the new state outside of the lock and take the lock, or swap an atomic.Pointer, only to put it in place"
 	case top.Cause.Cause == report.CauseCPU:
-		f.Fix = "compute outside of the lock, or split what it guards so that requests take different locks"
+		v.Fix = "compute outside of the lock, or split what it guards so that requests take different locks"
 	case top.Cause.Cause == report.CauseSyscall && syscallOf(top.Cause).name == "sync":
-		f.Fix = "do not sync with the lock held: let one goroutine sync once for all requests that arrived since its last sync (group commit)"
+		v.Fix = "do not sync with the lock held: let one goroutine sync once for all requests that arrived since its last sync (group commit)"
 	case top.Cause.Cause == report.CauseNetwork && isFile(top.Cause.Call) && strings.Contains(top.Cause.Call, "Write"):
-		f.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow, and all writers queue: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(f.Site))
-	case isDependencys(f.Site, lockOf(c)):
-		f.Fix = fmt.Sprintf("have the library do that in the background, or once for several calls, if it can, or call it less often: the lock is its own (%s)", lockOf(c).Module)
+		v.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow, and all writers queue: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(v.Site))
+	case isDependencys(v.Site, lockOf(c)):
+		v.Fix = fmt.Sprintf("have the library do that in the background, or once for several calls, if it can, or call it less often: the lock is its own (%s)", lockOf(c).Module)
 	default:
-		f.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", place(cl.workOf(c, top)))
+		v.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", place(cl.workOf(c, top)))
 	}
-	f.Queue = cl.queueOf(c, lockKind(&c.via))
-	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
+	v.Queue = cl.queueOf(c, lockKind(&c.via))
+	return v
 }
 
 // workOf returns the line of the service's own that works while a lock or a place is held, for who could do that at another time: the call in the function
@@ -205,7 +180,7 @@ func (cl *claims) workOf(c *claim, top *part) *report.Site {
 			return u.Line
 		}
 	}
-	return users(top.Cause, top.via)
+	return top.at()
 }
 
 // behindReader reports whether a way leads from an RWMutex's reader to a writer that waits for it too. Whom that writer
@@ -254,7 +229,7 @@ func holders(cl *claims, c *claim, all int64) []report.Evidence {
 	var out []report.Evidence
 	for _, s := range sums[:min(len(sums), 3)] {
 		if part1(s.ns, all) >= 0.03 {
-			out = append(out, report.Evidence{Text: "share of the waiting in which the holder " + doing(s.p.Cause, s.p.via), Value: part1(s.ns, all), Unit: "share"})
+			out = append(out, measured("share of the waiting in which the holder "+s.p.doing(), part1(s.ns, all), "share"))
 		}
 	}
 	return out

@@ -25,7 +25,7 @@ func TestLockOfALibrary(t *testing.T) {
 		{"another library, called back", [2]*report.Site{library("x", 1, "example.org/other.Ask"), library("x", 2, "example.org/other.Ask")}, 2, "move log.x"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[0], Via: lock, TotalNS: ms(3000)}, report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[1], Via: lock, TotalNS: ms(2000)})
-		got := convoyRule().Run(&Input{Report: rep})
+		got := rulesOf(report.RuleLockConvoy)[0].Run(&Input{Report: rep})
 		if len(got) != c.count || !strings.HasPrefix(got[0].Fix, c.fix) {
 			t.Errorf("%s: %d findings, %+v", c.name, len(got), got)
 		}

@@ -127,7 +127,7 @@ func TestBiasedNamesSayTheWhole(t *testing.T) {
 		group("main.b", [2]int64{6e6, 20}, [2]int64{9e6, 5}),
 		group("", [2]int64{1e5, 30}, [2]int64{3e5, 20}),
 	}
-	said := unnamedRule().Run(in)
+	said := rulesOf(report.RuleBiasedNames)[0].Run(in)
 	if len(said) == 0 {
 		t.Fatal("nothing is said")
 	}

@@ -8,40 +8,18 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func fewProcsRule() Rule {
-	return Rule{
-		Code: report.RuleTooFewPs, Name: "too-few-ps",
-		Summary: "requests wait for a P while the machine has free CPUs",
-		Doc: Doc{
-			Means: "All Ps are busy and requests queue for them, but the process may use more CPUs than it has Ps, and its threads got a CPU at once when they " +
-				"wanted one: GOMAXPROCS limits the service.",
-			Measured: "Requests' waits for a P (causes sched, sched-poll) as in WL1002, where the Ps were in use for at least 85 % of the trace. Host samples must " +
-				"say that the process may run on more CPUs than GOMAXPROCS, by affinity and by quota, and that its threads waited for a CPU for less than 10 " +
-				"% of their busy time. Without host samples in the recording the rule is silent.",
-			Before: "GOMAXPROCS=1 # set once, for a container of another size",
-			After:  "# unset it: Go 1.25 and later follow the limit; before that import service/auto",
-			Wrong:  "If the other CPUs are meant for other processes that were idle during the recording.",
-		},
-		Run: func(in *Input) []Verdict {
-			var out []Verdict
-			eachQueue(in, report.RuleTooFewPs, func(q *queue) {
-				f := &in.Report.Host.Facts
-				may := mayUse(f)
-				evidence := []report.Evidence{
-					{Text: "GOMAXPROCS", Value: float64(in.Process.Procs), Unit: "Ps"},
-					{Text: "CPUs available to the process", Value: may, Unit: "CPUs"},
-					q.waited(),
-					{Text: "Ps in use over the whole trace", Value: busy(in), Unit: "share"},
-				}
-				out = append(out, Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{
-					Title: fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(may)),
-					Cause: report.CauseSched, Site: q.takers[0].site, Group: q.g.ID, Share: q.share, Confidence: 0.8, Evidence: append(evidence, ranEvidence(q.takers)...),
-					Fix: "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it from the limit: whylate limits",
-				}})
-			})
-			return out
-		},
-	}
+func fewProcs(in *Input, q *queue) []Verdict {
+	may := mayUse(&in.Report.Host.Facts)
+	v := q.verdict(q.takers[0].site, 0.8)
+	v.Title = fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(may))
+	v.say(
+		measured("GOMAXPROCS", in.Process.Procs, "Ps"),
+		measured("CPUs available to the process", may, "CPUs"),
+		q.waited(),
+		measured("Ps in use over the whole trace", busy(in), "share"))
+	v.say(ranEvidence(q.takers)...)
+	v.Fix = "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it from the limit: whylate limits"
+	return []Verdict{v}
 }
 
 // mayUse returns how many CPUs the process may use, 0 if that is not known.

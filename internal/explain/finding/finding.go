@@ -27,7 +27,8 @@ type Rule struct {
 	Summary string          // one line
 	Doc     Doc
 	// Run returns what it finds: what a Verdict says of code, id and severity is filled in by Find.
-	Run func(*Input) []Verdict
+	Run   func(*Input) []Verdict
+	needs []need // of a recording, to be sure where it finds nothing
 }
 
 // Doc is a rule's documentation, plain paragraphs. `whylate rules CODE` prints it, and pages show it.
@@ -54,9 +55,9 @@ type Input struct {
 	Turns []queues.Turns
 	// Places says of what others ended the waits of requests, and whether that are places of a pool.
 	Places []queues.Places
-	// Unawaited reports whether a group, by its id, is turns of loops that begin them by their own pauses: nobody waits for those,
-	// neither a client nor a goroutine. The field may be nil.
-	Unawaited func(group string) bool
+	// Unawaited are the groups, by id, that are turns of loops that begin them by their own pauses: nobody waits for those,
+	// neither a client nor a goroutine.
+	Unawaited map[string]bool
 	// Readers says of requests that only wait at a line whether they had given anything to anybody.
 	Readers []queues.Readers
 	// Holder finds where a goroutine stands, and for how long at least so long, that perhaps holds the lock a function waits for,
@@ -98,21 +99,27 @@ type Input struct {
 	// Polls says how requests of a group poll at the sleeps that changes are about; nil if they do not. The field itself may be nil.
 	Polls func(group string, changes []predict.Change) *predict.Poll
 
-	atSites map[leaf]split // see claims.others
+	claims  map[*report.Group]*claims // see claimsOf
+	atSites map[leaf]split            // see claims.others
+}
+
+// predict says what changes would win in a group; nil if that is not known.
+func (in *Input) predict(group string, changes ...predict.Change) *report.Predicted {
+	if in.Predict == nil || group == "" || len(changes) == 0 {
+		return nil
+	}
+	return in.Predict(group, changes)
 }
 
 // predicted fills in what half of a finding's cause at its site would win, for rules that know no better change.
 func (in *Input) predicted(v *Verdict) {
-	f := &v.Finding
-	if f.Predicted != nil || in.Predict == nil || f.Group == "" {
+	if v.Predicted != nil {
 		return
 	}
-	if v.Changes == nil && f.Cause != "" && f.Site != nil {
-		v.Changes = []predict.Change{predict.Half(f.Cause, predict.SiteText(f.Site, f.Cause))}
+	if v.Changes == nil && v.Cause != "" && v.Site != nil {
+		v.Changes = []predict.Change{predict.Half(v.Cause, predict.SiteText(v.Site, v.Cause))}
 	}
-	if len(v.Changes) > 0 {
-		f.Predicted = in.Predict(f.Group, v.Changes)
-	}
+	v.Predicted = in.predict(v.Group, v.Changes...)
 }
 
 // A Verdict is a finding before its severity is known.
@@ -133,33 +140,28 @@ type Verdict struct {
 	Changes []predict.Change
 }
 
+// atMost makes a verdict no louder than this.
+func (v *Verdict) atMost(s report.Severity) {
+	if rank(v.Severity) < rank(s) {
+		v.Severity, v.Decided = s, nil
+	}
+}
+
+// say adds evidence.
+func (v *Verdict) say(evidence ...report.Evidence) { v.Evidence = append(v.Evidence, evidence...) }
+
+// sayFirst puts evidence before the rest.
+func (v *Verdict) sayFirst(evidence ...report.Evidence) { v.Evidence = append(evidence, v.Evidence...) }
+
 // Find runs rules and returns their findings, in the order of inOrder.
 func Find(in *Input, rules []Rule) []report.Finding {
 	var all []Verdict
 	for i := range rules {
-		r := &rules[i]
-		for _, v := range r.Run(in) {
-			v.Code = r.Code
-			in.fewOfMany(&v)
-			if v.Severity, v.Decided = in.judge(&v); v.Severity == "" || !v.Fact && in.picked(&v) {
-				continue
+		for _, v := range rules[i].Run(in) {
+			v.Code = rules[i].Code
+			if in.settle(&v) {
+				all = append(all, v)
 			}
-			if v.Severity.Loud() && v.Confidence < scale.Half {
-				v.Severity, v.Decided = report.SeverityLow, nil // it is more likely not so
-			}
-			if in.Unawaited != nil && r.Code[2] == '2' && in.Unawaited(v.Group) {
-				v.Severity, v.Decided = report.SeverityInfo, nil // its wait is no latency
-			}
-			if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
-				v.Evidence = append([]report.Evidence{in.beside(&v)}, v.Evidence...)
-			}
-			decidedByAll(&v)
-			v.ID = id(&v.Finding)
-			in.predicted(&v)
-			if v.Evidence == nil {
-				v.Evidence = []report.Evidence{}
-			}
-			all = append(all, v)
 		}
 	}
 	all = bothHalves(in, all)
@@ -179,6 +181,30 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	return out
 }
 
+// settle gives a verdict its severity, id and prediction; false if it is not worth a word.
+func (in *Input) settle(v *Verdict) bool {
+	next := in.nextToNothing(v)
+	if v.Severity, v.Decided = in.judge(v); v.Severity == "" || next && !v.Fact {
+		return false
+	}
+	if v.Confidence < scale.Half {
+		v.atMost(report.SeverityLow) // it is more likely not so
+	}
+	if in.Unawaited[v.Group] && v.Code[2] == '2' {
+		v.atMost(report.SeverityInfo) // its wait is no latency
+	}
+	if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
+		v.sayFirst(in.besides(v))
+	}
+	decidedByAll(v)
+	v.ID = id(&v.Finding)
+	in.predicted(v)
+	if v.Evidence == nil {
+		v.Evidence = []report.Evidence{}
+	}
+	return true
+}
+
 // decidedByAll has a verdict that slow requests have no part in speak of all requests, whose time decided it: that slow ones spent 0 s
 // is no evidence of it.
 func decidedByAll(v *Verdict) {
@@ -187,48 +213,38 @@ func decidedByAll(v *Verdict) {
 		return
 	}
 	v.Evidence = slices.DeleteFunc(v.Evidence, none)
-	v.Evidence = append([]report.Evidence{{Text: "mean of all requests; slow ones spent none of their time on it", Value: float64(v.Won.All.NS), Unit: "ns"}}, v.Evidence...)
+	v.sayFirst(measured("mean of all requests; slow ones spent none of their time on it", v.Won.All.NS, "ns"))
 }
 
-// beside is the evidence of a verdict that rests on requests for which the rest of its evidence does not speak.
-func (in *Input) beside(v *Verdict) report.Evidence {
+// besides is the evidence of a verdict that rests on requests for which the rest of its evidence does not speak.
+func (in *Input) besides(v *Verdict) report.Evidence {
 	text := "of each request that is slow by percentiles, on average"
 	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {
 		text = fmt.Sprintf("of each of the %d far slower requests, on average", g.Band(report.BandOutliers).Count)
 	}
-	return report.Evidence{Text: text, Value: float64(v.Won.Beside.NS), Unit: "ns"}
+	return measured(text, v.Won.Beside.NS, "ns")
 }
 
-// fewOfMany marks the slow requests of a verdict as a few where its group is only those requests of a server that show
-// their handler, because they waited: most show none, and those few are its outliers.
-func (in *Input) fewOfMany(v *Verdict) {
-	const many = 10
-	g := in.Report.Group(v.Group)
-	if g == nil || !g.Named || g.Count >= report.TailRequests {
-		return
-	}
-	for k := range in.Report.Groups {
-		if o := &in.Report.Groups[k]; !o.Named && o.Kind == g.Kind && o.Count >= many*g.Count {
-			v.Won.SlowFew, v.Won.All.Few, v.Won.Beside.Few = true, true, true
-		}
-	}
-}
-
-// picked reports whether a verdict is about the few requests of a handler that show it at all, because they waited, while many
-// times as many show none: of all of them the wait is next to nothing.
-func (in *Input) picked(v *Verdict) bool {
+// nextToNothing reports whether a verdict is about the few requests of a handler that show it at all, because they waited, while
+// many times as many show none, and of all of them the wait is next to nothing. Otherwise, where they are too few for a band of
+// slow ones, they count as a few.
+func (in *Input) nextToNothing(v *Verdict) (nothing bool) {
 	const many, little = 10, 0.02
-	i := slices.IndexFunc(in.Report.Groups, func(g report.Group) bool { return g.ID == v.Group })
-	if i < 0 || !in.Report.Groups[i].Named {
+	g := in.Report.Group(v.Group)
+	if g == nil || !g.Named {
 		return false
 	}
-	g := &in.Report.Groups[i]
 	for k := range in.Report.Groups {
-		if o := &in.Report.Groups[k]; !o.Named && o.Kind == g.Kind && o.Count >= many*g.Count && float64(v.Won.TotalNS) < little*float64(o.TotalNS+g.TotalNS) {
-			return true
+		o := &in.Report.Groups[k]
+		if o.Named || o.Kind != g.Kind || o.Count < many*g.Count {
+			continue
 		}
+		if g.Count < report.TailRequests {
+			v.Won.Slow.Few, v.Won.All.Few, v.Won.Beside.Few = true, true, true
+		}
+		nothing = nothing || float64(v.Won.TotalNS) < little*float64(o.TotalNS+g.TotalNS)
 	}
-	return false
+	return nothing
 }
 
 // id is the same for the same fault in every run, whatever the lines around it do.

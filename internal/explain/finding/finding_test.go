@@ -40,8 +40,8 @@ func TestRulesAreDocumented(t *testing.T) {
 
 func TestSeverity(t *testing.T) {
 	lost := func(share float64, ns int64) Lost { return Lost{Share: share, NS: ns} }
-	slow := func(share float64, ns int64) Won { return Won{SlowShare: share, SlowNS: ns} }
-	few := func(share float64, ns int64) Won { return Won{SlowShare: share, SlowNS: ns, SlowFew: true} }
+	slow := func(share float64, ns int64) Won { return Won{Slow: Lost{Share: share, NS: ns}} }
+	few := func(share float64, ns int64) Won { return Won{Slow: Lost{share, ns, true}} }
 	for _, c := range []struct {
 		what string
 		won  Won
@@ -50,7 +50,7 @@ func TestSeverity(t *testing.T) {
 		{"all requests lose", Won{All: lost(0.30, 2e6)}, report.SeverityHigh},
 		{"less than a third", Won{All: lost(0.29, 50e6)}, report.SeverityMedium},
 		{"most, of little", Won{All: lost(0.90, 1.9e6)}, report.SeverityMedium},
-		{"a call of 262 us is what such a call takes", Won{All: lost(0.60, 262e3), SlowShare: 0.5, SlowNS: 900e3}, report.SeverityLow},
+		{"a call of 262 us is what such a call takes", Won{All: lost(0.60, 262e3), Slow: Lost{Share: 0.5, NS: 900e3}}, report.SeverityLow},
 		{"next to nothing", Won{All: lost(0.90, 249e3)}, ""},
 		{"a small part", Won{All: lost(0.04, 50e6)}, ""},
 		{"slow ones lose", slow(0.30, 10e6), report.SeverityHigh},
@@ -58,7 +58,7 @@ func TestSeverity(t *testing.T) {
 		{"slow ones that are far slower", slow(0.15, 3e6), report.SeverityMedium},
 		{"a few may be an accident", few(0.99, 49e6), report.SeverityLow},
 		{"unless they lose much", few(0.99, 100e6), report.SeverityHigh},
-		{"a few beside those that are slow by percentiles", Won{SlowShare: 0.02, SlowNS: 1e6, Beside: Lost{0.9, 60e6, true}}, report.SeverityMedium},
+		{"a few beside those that are slow by percentiles", Won{Slow: Lost{Share: 0.02, NS: 1e6}, Beside: Lost{0.9, 60e6, true}}, report.SeverityMedium},
 		{"a few of a server's requests are not all", Won{All: Lost{0.9, 5e6, true}}, ""},
 	} {
 		if got := new(Input).severity(&Verdict{Won: c.won}); got != c.want {
@@ -73,7 +73,7 @@ func TestSeverity(t *testing.T) {
 func TestFind(t *testing.T) {
 	at := func(line int) *report.Site { return &report.Site{Func: "p.f", File: "/src/p/f.go", Line: line} }
 	verdict := func(group string, line int, share float64, total int64) Verdict {
-		return Verdict{Finding: report.Finding{Group: group, Site: at(line), Confidence: 0.9}, Won: Won{SlowShare: share, SlowNS: 10e6, TotalNS: total}}
+		return Verdict{Finding: report.Finding{Group: group, Site: at(line), Confidence: 0.9}, Won: Won{Slow: Lost{Share: share, NS: 10e6}, TotalNS: total}}
 	}
 	doubted := verdict("c", 1, 0.5, 3) // it is more likely not so: low
 	doubted.Confidence = 0.4
@@ -138,7 +138,7 @@ WL3001 * we know
 
 func TestFewThatShowTheirHandler(t *testing.T) {
 	rule := []Rule{{Code: "WL2001", Run: func(*Input) []Verdict {
-		return []Verdict{{Finding: report.Finding{Group: "named"}, Won: Won{SlowShare: 0.5, SlowNS: 15e6, TotalNS: 15e6}}}
+		return []Verdict{{Finding: report.Finding{Group: "named"}, Won: Won{Slow: Lost{Share: 0.5, NS: 15e6}, TotalNS: 15e6}}}
 	}}}
 	for _, c := range []struct {
 		unnamed int

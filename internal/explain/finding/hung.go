@@ -7,38 +7,16 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/scale"
-	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
-func hungRule() Rule {
-	return Rule{
-		Code: report.RuleHung, Name: "hung",
-		Summary: "requests hang: they are still running at the end of the trace, and have waited in one place for far longer than usual",
-		Doc: Doc{
-			Means: "Some requests never return. Each has been in the same wait for many times as long as others of its group take, or for the whole trace where " +
-				"none of its group ended. No percentile includes them, because they have no latency yet. Their clients wait, and they keep what they hold: " +
-				"memory, places of pools, locks.",
-			Measured: fmt.Sprintf("The age of requests that are still running at the end of the trace, and the last wait on their path, by place. They count if they are more than %d times as old as the 99th percentile (the maximum where that is not known) of at least %d requests of the group that did end, and at least %s. "+
-				"Where fewer ended, that wait must have lasted for nine tenths of the trace and %s, or, where all of them wait for one lock, since the first of at least %d arrived and %[4]s. Confidence depends on the wait: a wait for a lock, a WaitGroup or a place of a pool is never intended, but a wait for a peer, a channel or a select may be a stream or a long poll with nothing to send. "+
-				"So a select, an answer that is being read and a library's call for the next item are at most low or a fact, and so is a request that keeps working instead of waiting in one place. Waits for the client are no fault of the service, and a sleep ends by itself. High: at least a tenth of the group's requests, or five.",
-				hungFactor, scale.Enough, words.Brief(hungLeast), words.Brief(scale.Patience), scale.Few),
-			Before: "v := <-results // nothing is sent after an error",
-			After:  "select {\ncase v := <-results:\ncase <-ctx.Done():\n\treturn ctx.Err()\n}",
-			Wrong:  "A long poll, a subscription or a watch beside short requests of the same handler looks the same, if it waits on a plain channel.",
-		},
-		Run: func(in *Input) []Verdict {
-			return in.eachGroup(func(g *report.Group) []Verdict {
-				var out []Verdict
-				for i := range g.Open.Waits {
-					if v, ok := in.hung(g, &g.Open.Waits[i]); ok {
-						out = append(out, v)
-					}
-				}
-				return out
-			})
-		},
+func hung(in *Input, g *report.Group) (out []Verdict) {
+	for i := range g.Open.Waits {
+		if v, ok := in.hung(g, &g.Open.Waits[i]); ok {
+			out = append(out, v)
+		}
 	}
+	return out
 }
 
 // Bounds of WL2009.
@@ -118,16 +96,16 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	v.Finding = report.Finding{
 		Title: fmt.Sprintf("%d %s, %s", n, verb, standing(&row, site)), Cause: w.Cause, Site: site, Group: g.ID, Confidence: confidence,
 		Evidence: []report.Evidence{
-			{Text: "longest time in this wait", Value: float64(w.StuckNS[0]), Unit: "ns"},
-			{Text: "age of the oldest", Value: float64(w.OldestNS), Unit: "ns"},
-			{Text: "requests there at the end of the trace", Value: float64(w.Count), Unit: "count"},
+			measured("longest time in this wait", w.StuckNS[0], "ns"),
+			measured("age of the oldest", w.OldestNS, "ns"),
+			measured("requests there at the end of the trace", w.Count, "count"),
 		},
 		Fix: "end the wait with the request's context, a deadline, or an answer in every case, also after an error; the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show which goroutine should have ended it",
 	}
 	if known {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "99th percentile of the group's requests that ended", Value: float64(usual), Unit: "ns"})
+		v.Evidence = append(v.Evidence, measured("99th percentile of the group's requests that ended", usual, "ns"))
 	} else {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "requests of the group that ended", Value: float64(g.Count), Unit: "count"})
+		v.Evidence = append(v.Evidence, measured("requests of the group that ended", g.Count, "count"))
 	}
 	switch {
 	case !stands:
@@ -147,11 +125,11 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		v.Fix = "find the holder that never releases the lock: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock across calls that may not return, and unlock with defer"
 		if site, reason, ns := in.goroutineHolds(w); site != nil {
 			at := fmt.Sprintf("at %s (%s)", place(site), reason)
-			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the goroutine " + at + ", which stopped there before the first of them, by", Value: float64(ns - w.StuckNS[0]), Unit: "ns"}}, v.Evidence...)
+			v.Evidence = append([]report.Evidence{measured("perhaps held by the goroutine "+at+", which stopped there before the first of them, by", ns-w.StuckNS[0], "ns")}, v.Evidence...)
 			v.Fix = "look first at the goroutine " + at + "; else " + v.Fix
 		} else if o, before := in.holder(w); o != nil {
 			at := standing(&report.Cause{Cause: o.Cause, Site: o.Site, Call: o.Call, Kind: o.Kind}, users(&report.Cause{Site: o.Site}, o.Via))
-			v.Evidence = append([]report.Evidence{{Text: "perhaps held by the request " + at + ", which stopped there before the first of them, by", Value: float64(before), Unit: "ns"}}, v.Evidence...)
+			v.Evidence = append([]report.Evidence{measured("perhaps held by the request "+at+", which stopped there before the first of them, by", before, "ns")}, v.Evidence...)
 			v.Fix = "look first at the request " + at + "; else " + v.Fix
 		}
 	case poolsOfStd[w.Call].kept != "":

@@ -11,15 +11,92 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A lack is something that a recording does not hold and that rules need.
+// A need is something that a rule must have to be sure that there is nothing to find: nil if it is there, else what is lacking.
+type need func(*Input) *lack
+
+// A lack is something that a recording does not hold and that rules need, and how to have it.
 type lack struct {
-	reason report.BlindReason
-	text   string
-	record string // the command that settles it
+	reason  report.BlindReason
+	text    string
+	seconds int    // to record; 0: as usual
+	pid     bool   // record on the process's host
+	other   string // a command that records nothing
 }
+
+// requests: any request that ended. The rules about the collector need none, as it is seen whole, nor do those about the recording.
+func requests(in *Input) *lack {
+	switch {
+	case slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool { return g.Count > 0 }):
+		return nil
+	case slices.ContainsFunc(in.Report.Input.Warnings, func(w report.Warning) bool { return w.Code == "no-group" || w.Code == "no-match" }):
+		return &lack{reason: report.BlindRequests, text: "nothing matches what was asked for"} // which no command settles
+	}
+	explain := "whylate explain --request FUNCTION " + words.ShellQuote(cmp.Or(in.Report.Input.Name, "TRACE"))
+	return &lack{reason: report.BlindRequests, text: "no request ended", other: explain}
+}
+
+// cpuSamples: enough of them to tell shares.
+func cpuSamples(in *Input) *lack {
+	switch n := in.Process.Samples.All; {
+	case n >= scale.Many:
+		return nil
+	case n > 0:
+		return &lack{reason: report.BlindCPUSamples, text: words.Count(int(n), "CPU sample", "CPU samples") + " only", seconds: 30}
+	}
+	return &lack{reason: report.BlindCPUSamples, text: "no CPU samples"}
+}
+
+// delays: for how long threads waited for CPUs, by the kernel's own account, or else by CPU samples.
+func delays(in *Input) *lack {
+	if _, known := delayed(in); known {
+		return nil
+	}
+	return cpuSamples(in)
+}
+
+// hostSamples: the kernel's counters beside the trace.
+func hostSamples(in *Input) *lack {
+	if in.Report.Host != nil {
+		return nil
+	}
+	return noHost
+}
+
+// states: the process's state in samples.
+func states(in *Input) *lack {
+	if h := in.Report.Host; h != nil && h.States {
+		return nil
+	}
+	return noHost
+}
+
+// connections: what the process's connections retransmitted.
+func connections(in *Input) *lack {
+	if h := in.Report.Host; h != nil && h.Network.Verdict != report.NetworkUnknown && h.Network.Verdict != "" {
+		return nil
+	}
+	return noHost
+}
+
+// quota: whether a CPU quota held the process back.
+func quota(in *Input) *lack {
+	switch r := in.Report; {
+	case r.Runtime.Throttle.Verdict != report.ThrottleUnknown:
+		return nil
+	case r.Host == nil && r.Input.DurationNS < shortForFreezes:
+		return &lack{reason: report.BlindTime, text: "too short to see freezes", seconds: 10}
+	}
+	return noHost
+}
+
+// shortForFreezes is a time in which a quota's freezes are too few to be told from others (docs/throttling.md), in ns.
+const shortForFreezes = 3e9
+
+var noHost = &lack{reason: report.BlindHostSamples, text: "no samples of the host", pid: true}
 
 // Judge says which of the rules had something to judge by: those that found nothing for want of it are not clear.
 func Judge(in *Input, rules []Rule, findings []report.Finding) *report.Judged {
+	lacks := map[report.BlindReason]*lack{} // the first of each
 	j := &report.Judged{Rules: len(rules), Found: []report.RuleCode{}, Clear: []report.RuleCode{}, Blind: []report.Blind{}}
 	for i := range rules {
 		code := rules[i].Code
@@ -27,7 +104,7 @@ func Judge(in *Input, rules []Rule, findings []report.Finding) *report.Judged {
 			j.Found = append(j.Found, code)
 			continue
 		}
-		l := in.lacks(code)
+		l := rules[i].lacks(in)
 		if l == nil {
 			j.Clear = append(j.Clear, code)
 			continue
@@ -35,91 +112,27 @@ func Judge(in *Input, rules []Rule, findings []report.Finding) *report.Judged {
 		at := slices.IndexFunc(j.Blind, func(b report.Blind) bool { return b.Reason == l.reason })
 		if at < 0 {
 			at = len(j.Blind)
-			j.Blind = append(j.Blind, report.Blind{Reason: l.reason, Text: l.text, Record: l.record})
+			j.Blind = append(j.Blind, report.Blind{Reason: l.reason, Text: l.text, Record: in.command(l)})
+			lacks[l.reason] = l
 		}
 		j.Blind[at].Codes = append(j.Blind[at].Codes, code)
 	}
 	slices.SortStableFunc(j.Blind, func(a, b report.Blind) int {
 		return slices.Index(report.BlindReasons(), a.Reason) - slices.Index(report.BlindReasons(), b.Reason)
 	})
-	j.Record = settles(in.Report, j.Blind)
+	j.Record = in.settles(lacks)
 	j.Text = judgedText(j)
 	return j
 }
 
-// lacks returns what a rule that found nothing would have needed, nil if it had all.
-func (in *Input) lacks(code report.RuleCode) *lack {
-	host, samples := in.Report.Host, in.Process.Samples.All
-	url := recordedURL(in.Report)
-	switch code {
-	case report.RuleFewRequests, report.RuleTruncated, report.RuleTraceOverhead, report.RuleClock, report.RuleLostEvents, report.RuleShortWindow:
-		return nil // about the recording itself
-	case report.RuleTooManyPs, report.RuleThreadsOffCPU:
-		// The kernel's own account does as well.
-		if _, known := delayed(in); known {
-			return nil
+// lacks returns the first of what a rule would have needed, nil if it had all.
+func (r *Rule) lacks(in *Input) *lack {
+	for _, n := range r.needs {
+		if l := n(in); l != nil {
+			return l
 		}
-		return fewSamples(samples, url)
-	case report.RuleTooFewPs, report.RuleGOMAXPROCSAndLimit:
-		if host == nil {
-			return noHost(url)
-		}
-		return nil
-	case report.RuleStopped:
-		if host == nil || !host.States {
-			return noHost(url)
-		}
-		return nil
-	case report.RuleThrottled:
-		switch {
-		case in.Report.Runtime.Throttle.Verdict != report.ThrottleUnknown:
-			return nil
-		case host == nil && in.Report.Input.DurationNS < shortForFreezes:
-			return &lack{report.BlindTime, "too short to see freezes", "whylate record -d 10s -o x.whylate " + url}
-		}
-		return noHost(url)
-	case report.RuleGCTooFrequent, report.RuleForcedGC:
-		return nil // the collector is seen whole, also without requests
-	}
-	if !in.ended() && in.askedFor() {
-		return &lack{report.BlindRequests, "nothing matches what was asked for", ""}
-	}
-	if !in.ended() {
-		return &lack{report.BlindRequests, "no request ended", "whylate explain --request FUNCTION " + words.ShellQuote(cmp.Or(in.Report.Input.Name, "TRACE"))}
-	}
-	switch {
-	case code == report.RuleBusyMachine && host == nil:
-		return noHost(url)
-	case code == report.RuleComputes:
-		return fewSamples(samples, url)
-	case code == report.RuleRetransmissions && (host == nil || host.Network.Verdict == report.NetworkUnknown || host.Network.Verdict == ""):
-		return noHost(url)
 	}
 	return nil
-}
-
-// askedFor reports whether it is what was asked for that is not in the trace: no recording settles that.
-func (in *Input) askedFor() bool {
-	return slices.ContainsFunc(in.Report.Input.Warnings, func(w report.Warning) bool { return w.Code == "no-group" || w.Code == "no-match" })
-}
-
-// ended reports whether any request did.
-func (in *Input) ended() bool {
-	return slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool { return g.Count > 0 })
-}
-
-func fewSamples(n int64, url string) *lack {
-	switch {
-	case n >= scale.Many:
-		return nil
-	case n > 0:
-		return &lack{report.BlindCPUSamples, fmt.Sprintf("%s only", words.Count(int(n), "CPU sample", "CPU samples")), "whylate record -d 30s -o x.whylate " + url}
-	}
-	return &lack{report.BlindCPUSamples, "no CPU samples", "whylate record -o x.whylate " + url}
-}
-
-func noHost(url string) *lack {
-	return &lack{report.BlindHostSamples, "no samples of the host", "whylate record --pid PID -o x.whylate " + url}
 }
 
 // recordedURL is where the trace came from, if it says so.
@@ -131,35 +144,35 @@ func recordedURL(r *report.Report) string {
 }
 
 // settles returns one command for all that is lacking, as far as a recording can settle it; "" if nothing is.
-func settles(r *report.Report, blind []report.Blind) string {
-	if len(blind) == 1 {
-		return blind[0].Record
-	}
-	flags := map[string]bool{}
-	for i := range blind {
-		for _, f := range []string{" -d 30s", " -d 10s", " --pid PID"} {
-			flags[f] = flags[f] || strings.Contains(blind[i].Record, f)
+func (in *Input) settles(lacks map[report.BlindReason]*lack) string {
+	var all lack
+	for _, l := range lacks {
+		if len(lacks) == 1 {
+			return in.command(l)
+		}
+		if l.reason != report.BlindRequests {
+			all = lack{reason: l.reason, seconds: max(all.seconds, l.seconds), pid: all.pid || l.pid}
 		}
 	}
-	command := ""
-	for i := range blind {
-		if blind[i].Reason != report.BlindRequests {
-			command = "whylate record"
-		}
-	}
-	if command == "" {
+	if all.reason == "" {
 		return ""
 	}
-	switch {
-	case flags[" -d 30s"]:
-		command += " -d 30s"
-	case flags[" -d 10s"]:
-		command += " -d 10s"
+	return in.command(&all)
+}
+
+// command is what settles a lack.
+func (in *Input) command(l *lack) string {
+	if l.reason == report.BlindRequests {
+		return l.other
 	}
-	if flags[" --pid PID"] {
-		command += " --pid PID"
+	record := "whylate record"
+	if l.seconds > 0 {
+		record += fmt.Sprintf(" -d %ds", l.seconds)
 	}
-	return command + " -o x.whylate " + recordedURL(r)
+	if l.pid {
+		record += " --pid PID"
+	}
+	return record + " -o x.whylate " + recordedURL(in.Report)
 }
 
 // judgedText is all of it in one line.
@@ -191,9 +204,6 @@ func judgedText(j *report.Judged) string {
 	}
 	return text
 }
-
-// shortForFreezes is a time in which a quota's freezes are too few to be told from others (docs/throttling.md), in ns.
-const shortForFreezes = 3e9
 
 // maxCodes bounds the codes that are spelled out for one lack.
 const maxCodes = 4

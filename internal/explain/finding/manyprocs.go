@@ -5,30 +5,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func manyProcsRule() Rule {
-	return Rule{
-		Code: report.RuleTooManyPs, Name: "too-many-ps",
-		Summary: "more Ps than CPUs: threads use CPU time to look for work",
-		Doc: Doc{
-			Means: "GOMAXPROCS is larger than the number of CPUs that the process really gets, or than it has work for. Each P that runs out of work searches " +
-				"all others before it sleeps, and the next goroutine needs a thread to be woken for it. With many Ps that search uses much of the CPU, and " +
-				"threads wait for each other in the kernel.",
-			Measured: "Either host samples say that GOMAXPROCS is more than the CPUs on which the process may run, and that its threads waited for a CPU for at " +
-				"least 10 % of their busy time, mostly while more of them wanted to run than there are CPUs (else other processes have the CPUs: WL1009). Or " +
-				"at least 25 % of at least 100 CPU samples are in the scheduler (schedule, findRunnable, stealWork, wakep, futex), with more than two Ps of " +
-				"which goroutines used less than half. The cost in latency is what requests waited for a thread to wake up (cause sched-wake) and, by host " +
-				"samples, the part of their running time and GC assists in which their threads had no CPU because other threads of the service had it. Where " +
-				"that is little, it is reported as a fact. Where that part is a fifth or more, computing and the collector (WL1008, WL3) come after it: with " +
-				"a worker of the collector on each idle P, a mark phase of 5 ms takes 80 ms.",
-			Before: "// container with cpu limit 2 on a host with 32 CPUs, Go before 1.25: GOMAXPROCS is 32",
-			After:  "import _ \"github.com/whylate/whylate/service/auto\" // or GOMAXPROCS=2 in the environment",
-			Wrong: "Without host samples, and without CPU samples in the trace, the rule is silent. A service that mostly waits and does very little for each " +
-				"message uses its CPU in the scheduler with any number of Ps; compare runs with fewer: whylate sweep.",
-		},
-		Run: manyProcs,
-	}
-}
-
 // tooMany reports whether there are more Ps than there is work or CPU for.
 func tooMany(in *Input) bool { return crowded(in) || searching(in) }
 
@@ -101,18 +77,18 @@ func manyProcs(in *Input) []Verdict {
 		d, _ := delayed(in)
 		v.Title, v.Confidence = "there are more Ps than CPUs, and their threads wait for each other", 0.8
 		v.Evidence = append(v.Evidence,
-			report.Evidence{Text: "CPUs on which the process may run", Value: float64(in.Report.Host.Facts.Parallelism), Unit: "CPUs"},
-			report.Evidence{Text: "threads' waits for a CPU, as a share of their busy time", Value: d, Unit: "share"})
+			measured("CPUs on which the process may run", in.Report.Host.Facts.Parallelism, "CPUs"),
+			measured("threads' waits for a CPU, as a share of their busy time", d, "share"))
 		if off > 0 {
-			v.Evidence = append(v.Evidence, report.Evidence{Text: "share of goroutines' running time in which their threads had no CPU", Value: off, Unit: "share"})
+			v.Evidence = append(v.Evidence, measured("share of goroutines' running time in which their threads had no CPU", off, "share"))
 		}
 	}
 	if s.All >= scale.Many {
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "share of CPU samples in the scheduler", Value: float64(s.Scheduler) / float64(s.All), Unit: "share"})
+		v.Evidence = append(v.Evidence, measured("share of CPU samples in the scheduler", float64(s.Scheduler)/float64(s.All), "share"))
 	}
 	v.Evidence = append(v.Evidence,
-		report.Evidence{Text: "GOMAXPROCS", Value: float64(in.Process.Procs), Unit: "Ps"},
-		report.Evidence{Text: "Ps in use", Value: busy(in), Unit: "share"})
+		measured("GOMAXPROCS", in.Process.Procs, "Ps"),
+		measured("Ps in use", busy(in), "share"))
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
 		share, won := weighPart(g, func(c *report.Cause) float64 {

@@ -50,7 +50,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 	if held >= scale.Half {
 		add(report.RuleThrottled, explanation{
 			explains: func(code report.RuleCode) bool {
-				return isScheduling(code) && code != report.RuleBusyMachine || isCollector(code) || code == report.RuleSlowPeer
+				return isScheduling(code) || isCollector(code) || code == report.RuleSlowPeer
 			},
 			part: func(c report.CauseName) float64 {
 				switch c {
@@ -91,7 +91,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 	if without := in.Report.WithoutCPU(); without >= scale.Much && off < scale.Much && !others { // else it is known who had the CPUs
 		out = append(out, explanation{
 			explains: func(code report.RuleCode) bool {
-				return isScheduling(code) && code != report.RuleBusyMachine && code != report.RuleTooManyPs || isCollector(code)
+				return isScheduling(code) && code != report.RuleTooManyPs || isCollector(code)
 			},
 			part: func(c report.CauseName) float64 {
 				switch c {
@@ -110,8 +110,12 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 	return out
 }
 
-func isScheduling(code report.RuleCode) bool { return strings.HasPrefix(string(code), "WL1") }
-func isCollector(code report.RuleCode) bool  { return strings.HasPrefix(string(code), "WL3") }
+// isScheduling reports whether a rule is about who of the service has the Ps.
+func isScheduling(code report.RuleCode) bool {
+	return strings.HasPrefix(string(code), "WL1") && !code.OfMachine()
+}
+
+func isCollector(code report.RuleCode) bool { return strings.HasPrefix(string(code), "WL3") }
 
 // heldBack returns in which part of its periods a CPU quota held the process back, by the kernel's counters or by the trace's freezes.
 func heldBack(r *report.Report) float64 {
@@ -131,7 +135,7 @@ func explained(in *Input, all []Verdict) []Verdict {
 	for _, e := range explanations(in, all) {
 		for i := range all {
 			v := &all[i]
-			if v.Fact || gone[i] || v == e.by || e.by != nil && v.Code == e.by.Code || !e.explains(v.Code) {
+			if v.Fact || gone[i] || e.by != nil && v.Code == e.by.Code || !e.explains(v.Code) {
 				continue
 			}
 			before, less := v.Won.TotalNS, taken[i]
@@ -145,10 +149,10 @@ func explained(in *Input, all []Verdict) []Verdict {
 			}
 			if taken[i] >= scale.Half {
 				if less < scale.Half {
-					v.Evidence = append(v.Evidence, report.Evidence{Text: e.why})
+					v.say(report.Evidence{Text: e.why})
 				}
-				if v.Severity.Loud() && v.Code != report.RuleForcedGC {
-					v.Severity, v.Decided = report.SeverityLow, nil
+				if v.Code != report.RuleForcedGC {
+					v.atMost(report.SeverityLow)
 				}
 				continue
 			}
@@ -157,14 +161,12 @@ func explained(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			louder := rank(v.Severity) < rank(e.by.Severity)
-			if louder {
-				v.Severity, v.Decided = e.by.Severity, nil
-			}
+			v.atMost(e.by.Severity)
 			if louder || rank(v.Severity) == rank(e.by.Severity) && e.whole {
-				v.Evidence = append(v.Evidence, report.Evidence{Text: e.why})
+				v.say(report.Evidence{Text: e.why})
 			}
 			if e.whole && rank(v.Severity) == rank(e.by.Severity) {
-				e.by.Won.TotalNS, e.by.Won.SlowNS = max(e.by.Won.TotalNS, v.Won.TotalNS+1), max(e.by.Won.SlowNS, v.Won.SlowNS)
+				e.by.Won.TotalNS, e.by.Won.Slow.NS = max(e.by.Won.TotalNS, v.Won.TotalNS+1), max(e.by.Won.Slow.NS, v.Won.Slow.NS)
 			}
 		}
 	}
@@ -177,32 +179,20 @@ func explained(in *Input, all []Verdict) []Verdict {
 	return out
 }
 
-// times returns a part of what a fix would win.
-func (w Won) times(part float64) Won {
-	of := func(l *Lost) { l.Share, l.NS = l.Share*part, int64(float64(l.NS)*part) }
-	w.TotalNS = int64(float64(w.TotalNS) * part)
-	w.SlowShare, w.SlowNS = w.SlowShare*part, int64(float64(w.SlowNS)*part)
-	of(&w.All)
-	of(&w.Beside)
-	return w
-}
-
 // inOrder sorts verdicts, the loudest first, and of one severity the weightiest: by what the slow requests lose, of which the first sentence speaks. A busy machine comes before
 // what it makes look worse, but for one that is more by far: where requests compute for far longer than others had the CPUs, it is a fact beside that.
 // The service's own waits are what they are on any machine.
 func inOrder(all []Verdict) {
-	for i := range all {
-		m := &all[i]
-		if m.Code == report.RuleBusyMachine && m.Severity == report.SeverityLow && slices.ContainsFunc(all, func(v Verdict) bool {
-			return v.Code == report.RuleComputes && v.Won.TotalNS > scale.Far*m.Won.TotalNS
-		}) {
-			m.Severity, m.Decided = report.SeverityInfo, nil
-		}
+	ofMachine := func(v Verdict) bool { return v.Code.OfMachine() }
+	if m := slices.IndexFunc(all, ofMachine); m >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {
+		return v.Code == report.RuleComputes && v.Won.TotalNS > scale.Far*all[m].Won.TotalNS
+	}) && !all[m].Severity.Loud() {
+		all[m].atMost(report.SeverityInfo)
 	}
 	slices.SortStableFunc(all, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.SlowNS, a.Won.SlowNS), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.Slow.NS, a.Won.Slow.NS), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
 	})
-	at := slices.IndexFunc(all, func(v Verdict) bool { return v.Code == report.RuleBusyMachine })
+	at := slices.IndexFunc(all, ofMachine)
 	if at < 0 {
 		return
 	}
@@ -219,4 +209,25 @@ func inOrder(all []Verdict) {
 	}
 	copy(all[to+1:at+1], all[to:at])
 	all[to] = m
+}
+
+// oneFault adds to a finding about what holders do that other requests queue behind them meanwhile: one fix removes both.
+// If the holders are turns of a loop, for which requests wait only through that queue, the finding becomes info.
+func oneFault(in *Input, all []Verdict) {
+	for i := range all {
+		v := &all[i]
+		if v.Code != report.RuleSleep && v.Code != report.RuleSlowPeer && v.Code != report.RuleBlockingSyscall || v.Site == nil {
+			continue
+		}
+		for k := range all {
+			q := &all[k]
+			if (q.Code == report.RuleLockConvoy || q.Code == report.RulePoolTooSmall) && q.Group != v.Group && q.Cause == v.Cause && q.Site != nil && q.Site.Key() == v.Site.Key() {
+				v.Evidence = append(v.Evidence, report.Evidence{Text: "one fault with " + string(q.Code) + ": its requests queue behind this; they stop queueing once it is moved out of what they queue for"})
+				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && rank(q.Severity) <= rank(v.Severity) {
+					v.Severity, v.Decided = report.SeverityInfo, nil
+				}
+				break
+			}
+		}
+	}
 }

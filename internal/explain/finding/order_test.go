@@ -9,14 +9,14 @@ import (
 
 // TestOrder: of one severity, what the slow requests lose most by comes first, as in the first sentence.
 func TestOrder(t *testing.T) {
-	often := Won{TotalNS: 900, SlowNS: 20}
+	often := Won{TotalNS: 900, Slow: Lost{NS: 20}}
 	for _, c := range []struct {
 		severity report.Severity
 		first    report.RuleCode
 	}{{report.SeverityHigh, report.RuleStoppedWorld}, {report.SeverityMedium, report.RuleStoppedWorld}, {report.SeverityLow, report.RuleStoppedWorld}} {
 		all := []Verdict{
 			{Won: often, Finding: report.Finding{Code: report.RuleSlowPeer, Severity: c.severity}},
-			{Won: Won{TotalNS: 400, SlowNS: 50}, Finding: report.Finding{Code: report.RuleStoppedWorld, Severity: c.severity}},
+			{Won: Won{TotalNS: 400, Slow: Lost{NS: 50}}, Finding: report.Finding{Code: report.RuleStoppedWorld, Severity: c.severity}},
 		}
 		if inOrder(all); all[0].Code != c.first {
 			t.Errorf("%s: %s comes first", c.severity, all[0].Code)

@@ -39,12 +39,7 @@ const pollLeaf report.CauseName = "poll"
 
 // readers returns the facts about requests that wait at a line; nil: none were seen.
 func (in *Input) readers(at *report.Site) *queues.Readers {
-	for i := range in.Readers {
-		if r := &in.Readers[i]; r.Site.Meets(at) {
-			return r
-		}
-	}
-	return nil
+	return first(in.Readers, func(r *queues.Readers) bool { return r.Site.Meets(at) })
 }
 
 // findPatience notes where requests only wait.
@@ -63,7 +58,7 @@ func (cl *claims) findPatience() {
 		return p
 	}
 	own, rest := map[*longPoll]int64{}, map[*longPoll]int64{}
-	cl.each(func(c *report.Cause, r *report.Route) {
+	for c, r := range cl.ways(g.All()) {
 		switch {
 		case c.Site == nil:
 		case len(r.Via) == 0 && c.Cause == report.CauseSleep && (c.Call == inSelect || strings.HasPrefix(c.Call, "context.")):
@@ -74,7 +69,7 @@ func (cl *claims) findPatience() {
 			k := keyOfVia(&r.Via[0])
 			who := cl.in.places(&k)
 			if isPool(who) || isSemaphore(&k) {
-				return
+				continue
 			}
 			p := at(r.Via[0].Site)
 			p.inLine = p.inLine || cl.queue[k]
@@ -90,7 +85,7 @@ func (cl *claims) findPatience() {
 				rest[p] += r.TotalNS
 			}
 		}
-	})
+	}
 	for key, p := range found {
 		least := scale.NearlyAll
 		if p.news > 2*p.bound { // nothing else can end the wait: who works before he ends it may do so for them
@@ -156,9 +151,9 @@ func pollVerdict(cl *claims, c *claim, p *longPoll) Verdict {
 	until := "something arrives"
 	if p.over != nil {
 		v.Site = users(p.over, nil)
-		v.Evidence = append(v.Evidence, report.Evidence{Text: "requests that timed out", Value: float64(p.over.Requests), Unit: "count"})
+		v.say(measured("requests that timed out", p.over.Requests, "count"))
 		if p.limit > 0 {
-			v.Evidence = append(v.Evidence, report.Evidence{Text: "after", Value: float64(p.limit), Unit: "ns"})
+			v.say(measured("after", p.limit, "ns"))
 			until += fmt.Sprintf(" or %s have passed", words.Brief(p.limit))
 		} else {
 			until += " or they time out"

@@ -8,59 +8,43 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func pollGapRule() Rule {
-	return Rule{
-		Code: report.RulePollGaps, Name: "poll-gaps",
-		Summary: "part of the time is an upper bound, because no P polled the network",
-		Doc: Doc{
-			Means: "With all Ps busy the runtime polls the network only about every 10 ms. A message that is read after a gap may have arrived at its " +
-				"beginning or at its end; the trace cannot tell. So sched-poll is an upper bound and ready_to_run a lower bound, and the network is neither " +
-				"cleared nor blamed for that time.",
-			Measured: "At least 10 % of the time of a group is sched-poll. The gap before a request also counts: see poll_gap_ns in the report. Where half of the " +
-				"gap before the median request is longer than the request, it matters more: clients may wait most of their time before anything that the " +
-				"trace shows. Half of the gap then counts as lost, with confidence 0.6. Where a CPU limit froze the process, the length of a freeze is first " +
-				"taken off the gap.",
-			Wrong: "It is an upper bound: messages may have arrived at the end of the gap. Free Ps remove it.",
-		},
-		Run: func(in *Input) []Verdict {
-			var worst *report.Group
-			most := 0.0
-			for i := range in.Report.Groups {
-				g := &in.Report.Groups[i]
-				share, _ := Weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseSchedPoll })
-				if gap := g.PollGapNS.P50; gap != nil && g.LatencyNS.P50 != nil {
-					// What came in during a gap waited before its request began, for the trace.
-					share = max(share, float64(*gap)/float64(*gap+*g.LatencyNS.P50))
-				}
-				if share > most {
-					worst, most = g, share
-				}
-			}
-			if most < 0.10 {
-				return nil
-			}
-			f := report.Finding{
-				Title: "messages may have lain unread: with all Ps busy the network is polled only every 10 ms or so", Cause: report.CauseSchedPoll, Group: worst.ID, Share: most, Confidence: 1,
-				Evidence: []report.Evidence{{Text: "share of time, at most, in which a message lay unread", Value: most, Unit: "share"}},
-				Fix:      "also measure latency at the client; free the Ps (see WL1001, WL1002)",
-			}
-			if gap := worst.PollGapNS.P99; gap != nil {
-				f.Evidence = append(f.Evidence, report.Evidence{Text: "gap before a request, 99th percentile", Value: float64(*gap), Unit: "ns"})
-			}
-			// Where most of what clients see lies before what the trace can show, that is what is wrong, and no footnote.
-			if gap, own := worst.PollGapNS.P50, worst.LatencyNS.P50; gap != nil && own != nil && (*gap-frozenAtOnce(in.Report))/2 > *own {
-				// A message comes at any time of it: half of it is what is lost on average.
-				lost := (*gap - frozenAtOnce(in.Report)) / 2
-				all := Lost{Share: float64(lost) / float64(lost+*own), NS: lost}
-				f.Share = all.Share
-				f.Evidence[0] = report.Evidence{Text: "share of the latency that clients see, if messages arrive at any time of a gap", Value: all.Share, Unit: "share"}
-				f.Title = fmt.Sprintf("requests lay unread for up to %s before their %s began: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*own))
-				f.Confidence = 0.6
-				return []Verdict{{Finding: f, Changes: []predict.Change{}, Won: Won{All: all, SlowShare: all.Share, SlowNS: all.NS, TotalNS: lost * int64(worst.Count)}}}
-			}
-			return doubt(f)
-		},
+func pollGaps(in *Input) []Verdict {
+	var worst *report.Group
+	most := 0.0
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		share, _ := weigh(g, isPollGap)
+		if gap := g.PollGapNS.P50; gap != nil && g.LatencyNS.P50 != nil {
+			// What came in during a gap waited before its request began, for the trace.
+			share = max(share, float64(*gap)/float64(*gap+*g.LatencyNS.P50))
+		}
+		if share > most {
+			worst, most = g, share
+		}
 	}
+	if most < 0.10 {
+		return nil
+	}
+	f := report.Finding{
+		Title: "messages may have lain unread: with all Ps busy the network is polled only every 10 ms or so", Cause: report.CauseSchedPoll, Group: worst.ID, Share: most, Confidence: 1,
+		Evidence: []report.Evidence{measured("share of time, at most, in which a message lay unread", most, "share")},
+		Fix:      "also measure latency at the client; free the Ps (see WL1001, WL1002)",
+	}
+	if gap := worst.PollGapNS.P99; gap != nil {
+		f.Evidence = append(f.Evidence, measured("gap before a request, 99th percentile", *gap, "ns"))
+	}
+	// Where most of what clients see lies before what the trace can show, that is what is wrong, and no footnote.
+	if gap, own := worst.PollGapNS.P50, worst.LatencyNS.P50; gap != nil && own != nil && (*gap-frozenAtOnce(in.Report))/2 > *own {
+		// A message comes at any time of it: half of it is what is lost on average.
+		lost := (*gap - frozenAtOnce(in.Report)) / 2
+		all := Lost{Share: float64(lost) / float64(lost+*own), NS: lost}
+		f.Share = all.Share
+		f.Evidence[0] = measured("share of the latency that clients see, if messages arrive at any time of a gap", all.Share, "share")
+		f.Title = fmt.Sprintf("requests lay unread for up to %s before their %s began: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*own))
+		f.Confidence = 0.6
+		return []Verdict{{Finding: f, Changes: []predict.Change{}, Won: Won{All: all, Slow: all, TotalNS: lost * int64(worst.Count)}}}
+	}
+	return doubt(f)
 }
 
 // frozenAtOnce is how long the kernel held the process back at a time, on average. Nobody polls meanwhile, so most gaps have

@@ -19,46 +19,16 @@ import (
 // what it is at 90 % (Erlang C, c = 2 to 8).
 const utilisation = 0.7
 
-func poolRule() Rule {
-	return Rule{
-		Code: report.RulePoolTooSmall, Name: "pool-too-small",
-		Summary: "requests queue for a pool, a semaphore, a limiter or a worker that has too few places",
-		Doc: Doc{
-			Means: "Requests queue for a place: a connection of a pool, a slot of a semaphore, a worker goroutine, a rate limiter's token. Other requests have " +
-				"taken the places, so the wait grows with the load although nothing has become slower. Within one request, the same applies to goroutines of " +
-				"an errgroup with a limit.",
-			Measured: "A wait for a channel, a select or a Cond is a queue if the goroutine on its other side is serving another request, or if it serves requests " +
-				"one at a time while others wait: in a slice of each second, the rule counts the requests' paths that lie on one goroutine at the same " +
-				"instant. Messages queue for a library's loop that calls the service where, for at least half of them, it did not wait before the next one, as long as it " +
-				"asks peers no more often than messages come in; for how long they lay there is not in a trace. It is also a queue if those who end waits had waited there themselves in the same request, as a holder does that returns its place, " +
-				"whatever the place is made of; if a request waits for a semaphore, or for a connection of database/sql, until its own deadline; or if a goroutine that was working for another one ends the wait and then works for the one that waited. The " +
-				"number of places follows from how many requests held one at the same time while others waited; so does the time for which one is held. " +
-				"Little's law (L = lambda W) gives the rest: the number of waiters (requests per second times the mean wait), the number of places in use " +
-				"(requests per second times the mean time in a place), and a sufficient size: enough for the same load at 70 % use, but no fewer than those " +
-				"in use and waiting now. The share includes the time in the place itself, where it is the same site; the gain does not. Confidence is 0.9, or " +
-				"0.7 if the holders compute (more places need more processors).",
-			Before: "db.SetMaxOpenConns(2)",
-			After:  "db.SetMaxOpenConns(8) // 180 requests/s x 12 ms = 2.2 in use, 6 with those that wait",
-			Wrong: "Where the limit protects what is behind it, a bigger pool moves the queue there. Where clients wait for an answer before they ask again, " +
-				"more places bring more load. A goroutine that answers many requests at once (a batcher), or reads one connection for many and does not write " +
-				"their questions itself, is no queue; the rule of its cause reports it.",
-		},
-		Run: func(in *Input) []Verdict {
-			var out []Verdict
-			claimsBy(in, report.RulePoolTooSmall, func(cl *claims, c *claim) {
-				switch top := topPart(cl, c.parts); {
-				case c.owner == backlog:
-					out = append(out, backlogVerdict(cl, c, top))
-				case inVain(top.Cause):
-					out = append(out, inVainVerdict(cl, c, top))
-				case c.via == viaKey{} || cl.pace(top) != 0:
-					out = append(out, limiterVerdict(cl, c, top))
-				default:
-					out = append(out, poolVerdict(cl, c))
-				}
-			})
-			return out
-		},
+func pool(cl *claims, c *claim) Verdict {
+	switch top := topPart(cl, c.parts); {
+	case c.owner == backlog:
+		return backlogVerdict(cl, c, top)
+	case inVain(top.Cause):
+		return inVainVerdict(cl, c, top)
+	case c.via == viaKey{} || cl.pace(top) != 0:
+		return limiterVerdict(cl, c, top)
+	default:
+		return poolVerdict(cl, c, top)
 	}
 }
 
@@ -85,11 +55,10 @@ func little(requests int, durationNS, queuedNS int64, placeNS float64) littleLaw
 	return l
 }
 
-func poolVerdict(cl *claims, c *claim) Verdict {
+func poolVerdict(cl *claims, c *claim, top *part) Verdict {
 	var queuedNS, ownNS int64
 	ways := map[*report.Cause]bool{}
 	requests := 0
-	top := topPart(cl, c.parts)
 	for i := range c.parts {
 		p := &c.parts[i]
 		if _, ok := cl.contended(p.via); ok {
@@ -132,9 +101,9 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		turnNS = int64(place1)
 		queuedNS = max(0, queuedNS-int64(place1*float64(requests)))
 	}
-	does, divided := doing(top.Cause, top.via), false
+	does, divided := top.doing(), false
 	if n := cl.partOfQueue(c, top); n < scale.Half && top.Cause.Cause == report.CauseCPU {
-		does, divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(users(top.Cause, top.via))), true
+		does, divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(top.at())), true
 	} else if top.Cause.Cause == report.CauseCPU && top.Cause.SiteFrom == inferredSite && known != nil {
 		does, divided = does+" (inferred)", true // perhaps where the place is given back
 	}
@@ -164,89 +133,85 @@ func poolVerdict(cl *claims, c *claim) Verdict {
 		}
 		l.size = min(l.size, most)
 	}
-	needs := report.Evidence{Text: "requests that need " + kind.name, Value: l.rate, Unit: "1/s"}
+	needs := measured("requests that need "+kind.name, l.rate, "1/s")
 	if known != nil {
 		// The rate and the load are told below: how many stand in line comes before.
-		needs = report.Evidence{Text: "waiting for " + kind.what() + " at once, at most", Value: float64(known.Waiting), Unit: "count"}
+		needs = measured("waiting for "+kind.what()+" at once, at most", known.Waiting, "count")
 	}
-	f := report.Finding{
-		Title: fmt.Sprintf("requests queue for %s while %s %s", kind.name, kind.who, does),
-		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
-		Evidence: []report.Evidence{
-			needs,
-			{Text: "mean wait for it, at " + place(c.via.site.Site()), Value: l.waitNS, Unit: "ns"},
-			{Text: "mean time with it", Value: l.placeNS, Unit: "ns"},
-			{Text: "mean number waiting (rate x wait)", Value: l.waiting, Unit: "count"},
-			{Text: "mean number in use (rate x time)", Value: l.inUse, Unit: "count"},
-		},
-	}
+	v := cl.verdict(c, top)
+	v.Title = fmt.Sprintf("requests queue for %s while %s %s", kind.name, kind.who, does)
+	v.say(needs,
+		measured("mean wait for it, at "+place(c.via.site.Site()), l.waitNS, "ns"),
+		measured("mean time with it", l.placeNS, "ns"),
+		measured("mean number waiting (rate x wait)", l.waiting, "count"),
+		measured("mean number in use (rate x time)", l.inUse, "count"))
 	if known != nil {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "requests that need " + kind.what(), Value: l.rate, Unit: "1/s"})
+		v.say(measured("requests that need "+kind.what(), l.rate, "1/s"))
 		if known.Most > 0 {
-			f.Evidence = append(f.Evidence, report.Evidence{Text: "pool size seen in use", Value: float64(known.Most), Unit: "count"})
+			v.say(measured("pool size seen in use", known.Most, "count"))
 		}
 	}
 	if serves {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines that serve the queue", Value: float64(t.Most), Unit: "count"})
+		v.say(measured("goroutines that serve the queue", t.Most, "count"))
 	}
 	// While somebody waits all places are in use. Where that contradicts the time in them, who holds them does something else:
 	// then neither for how long nor how many would do is known.
 	counted := serves || known != nil && (known.Most > 0 || known.HeldNS > 0) || 2*l.inUse >= 1 || l.waiting < 1
 	if !bursts && counted {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "places sufficient at this load", Value: float64(l.size), Unit: "count"})
+		v.say(measured("places sufficient at this load", l.size, "count"))
 	}
-	if f.Fix = kind.fix; serves && asksInPassing(t, top.Cause) {
-		f.Fix = "have it ask on another goroutine, and go on with what comes meanwhile; or let more goroutines serve the queue"
+	if v.Fix = kind.fix; serves && asksInPassing(t, top.Cause) {
+		v.Fix = "have it ask on another goroutine, and go on with what comes meanwhile; or let more goroutines serve the queue"
 	}
 	if counted {
-		f.Fix += fmt.Sprintf(": about %d are enough for this load", l.size)
+		v.Fix += fmt.Sprintf(": about %d are enough for this load", l.size)
 	}
 	switch {
 	case counted && divided:
-		f.Fix += fmt.Sprintf(", or compute for less than %s while holding it", words.Brief(int64(l.placeNS)))
+		v.Fix += fmt.Sprintf(", or compute for less than %s while holding it", words.Brief(int64(l.placeNS)))
 	case counted:
-		f.Fix += fmt.Sprintf(", or make the work at %s shorter than %s", place(f.Site), words.Brief(int64(l.placeNS)))
+		v.Fix += fmt.Sprintf(", or make the work at %s shorter than %s", place(v.Site), words.Brief(int64(l.placeNS)))
 	default:
-		f.Fix += fmt.Sprintf(", or find out why its holders wait so long at %s", place(f.Site))
+		v.Fix += fmt.Sprintf(", or find out why its holders wait so long at %s", place(v.Site))
 	}
 	if p := poolsOfStd[c.via.call]; counted && p.unused != "" {
-		f.Fix += "; " + p.unused
+		v.Fix += "; " + p.unused
 	}
 	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == pause && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
-		f.Fix += "; if the pause is an intended limit, reject the excess immediately"
+		v.Fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
 	if kind.alone {
-		f.Fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(cl.workOf(c, top)), f.Fix)
+		v.Fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(cl.workOf(c, top)), v.Fix)
 	}
 	if bursts {
-		f.Fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", place(f.Site), words.Brief(int64(l.placeNS)), kind.fix, l.inUse)
+		v.Fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", place(v.Site), words.Brief(int64(l.placeNS)), kind.fix, l.inUse)
 	}
 	if top.Cause.Cause == report.CauseCPU {
-		f.Confidence = 0.7
-		f.Fix += fmt.Sprintf("; the holders compute, so more places help only while processors are free (GOMAXPROCS %d, all busy %.0f %% of the time)",
+		v.Confidence = 0.7
+		v.Fix += fmt.Sprintf("; the holders compute, so more places help only while processors are free (GOMAXPROCS %d, all busy %.0f %% of the time)",
 			cl.in.Report.Input.GOMAXPROCS, 100*(1-cl.in.Report.Runtime.Sched.PsIdle))
 	}
-	_, won := weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool {
+	_, v.Won = weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool {
 		_, ok := cl.contended(via)
 		return ok && cl.of(cause, via) == c.owner
 	})
-	if in := cl.in; top.Cause.Cause != report.CauseCPU && top.Cause.Site != nil && in.Predict != nil {
+	if top.Cause.Cause != report.CauseCPU && top.Cause.Site != nil {
 		// What the fix says: places enough, so that nobody queues, whichever line called, and whatever the holders do meanwhile if there
 		// is no other queue.
 		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
 		if cl.queuesFor(c) >= scale.NearlyAll {
 			site = ""
 		}
-		f.Predicted = in.Predict(cl.g.ID, []predict.Change{predict.Gone(predict.Queue, site)})
+		v.Predicted = cl.in.predict(cl.g.ID, predict.Gone(predict.Queue, site))
 	}
-	if known != nil && f.Predicted == nil && cl.in.Predict != nil && 2*known.Most <= cl.in.Report.Input.GOMAXPROCS && cl.in.Report.Runtime.Sched.PsIdle >= 0.5 && cl.queuesFor(c) >= 0.9 {
+	if known != nil && v.Predicted == nil && 2*known.Most <= cl.in.Report.Input.GOMAXPROCS && cl.in.Report.Runtime.Sched.PsIdle >= 0.5 && cl.queuesFor(c) >= 0.9 {
 		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the
 		// change is of all that requests queue for.
-		f.Predicted = cl.in.Predict(cl.g.ID, []predict.Change{{Cause: predict.Queue, Relative: true, Scale: 0.5}})
+		v.Predicted = cl.in.predict(cl.g.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
 	}
-	f.Queue = cl.queueOf(c, kind.place())
-	f.Queue.OwnNS = turnNS
-	return Verdict{Won: won, Finding: f, Changes: cl.halfOf(top.Cause)}
+	v.Queue = cl.queueOf(c, kind.place())
+	v.Queue.OwnNS = turnNS
+	return v
 }
 
 // backlog owns what turns of a library's loop ask peers for where most of them find their work there: the next messages queue meanwhile.
@@ -260,16 +225,15 @@ func backlogVerdict(cl *claims, c *claim, top *part) Verdict {
 	if cl.g.Kind == report.KindWebSocket {
 		found, also = "share of the time in messages at whose end the next one lay unread in its connection (for how long is not in the trace)", ""
 	}
-	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: report.Finding{
-		Title: fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", cl.g.Name, doing(top.Cause, top.via)),
-		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
-		Evidence: []report.Evidence{
-			{Text: found, Value: queued, Unit: "share"},
-			{Text: "mean time for one message", Value: float64(turn), Unit: "ns"},
-			{Text: "mean time of it, per slow message, spent so", Value: float64(c.won.SlowNS), Unit: "ns"},
-		},
-		Fix: fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, of which there are only so many at a time%s; or make the work at %s shorter", also, place(users(top.Cause, top.via))),
-	}}
+	v := cl.verdict(c, top)
+	v.Changes = []predict.Change{}
+	v.Title = fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", cl.g.Name, top.doing())
+	v.say(
+		measured(found, queued, "share"),
+		measured("mean time for one message", turn, "ns"),
+		measured("mean time of it, per slow message, spent so", c.won.Slow.NS, "ns"))
+	v.Fix = fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, of which there are only so many at a time%s; or make the work at %s shorter", also, place(v.Site))
+	return v
 }
 
 // queueOf returns the line in which requests stand by a claim.
@@ -283,10 +247,7 @@ func (cl *claims) queueOf(c *claim, what string) *report.Queue {
 				if _, ok := cl.contended(via[k : k+1]); !ok {
 					continue
 				}
-				if first, ok := cl.alias[key]; ok {
-					key = first
-				}
-				if key == c.via && !q.Has(&via[k]) {
+				if cl.fault(key) == c.via && !q.Has(&via[k]) {
 					q.At = append(q.At, via[k])
 				}
 				break
@@ -298,24 +259,24 @@ func (cl *claims) queueOf(c *claim, what string) *report.Queue {
 
 // ownWork returns for how long others do of a cause what a group's requests have waited their turn for.
 func (cl *claims) ownWork(cause report.CauseName) (ns int64) {
-	cl.each(func(c *report.Cause, r *report.Route) {
+	for c, r := range cl.ways(cl.g.All()) {
 		if _, ok := cl.contended(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
 			ns += r.TotalNS
 		}
-	})
+	}
 	return ns
 }
 
 // queuesFor returns which part of the time in which a group's requests queue they do so for what a claim is about.
 func (cl *claims) queuesFor(c *claim) float64 {
 	var mine, all int64
-	cl.each(func(cause *report.Cause, r *report.Route) {
+	for cause, r := range cl.ways(cl.g.All()) {
 		if _, ok := cl.contended(r.Via); ok {
 			if all += r.TotalNS; cl.of(cause, r.Via) == c.owner {
 				mine += r.TotalNS
 			}
 		}
-	})
+	}
 	return float64(mine) / float64(max(all, 1))
 }
 
@@ -347,24 +308,21 @@ func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int
 	if !strings.HasPrefix(c.via.site.Func, "golang.org/x/sync/errgroup.") {
 		what, fix = "their limiter", "the limit"
 	}
-	f := report.Finding{
-		Title: fmt.Sprintf("requests start goroutines one after another because %s has too few places, while one %s", what, doing(top.Cause, top.via)),
-		Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
-		Evidence: []report.Evidence{
-			{Text: "mean per slow request", Value: float64(c.won.SlowNS), Unit: "ns"},
-			{Text: "mean wait per request for a place, at " + place(c.via.site.Site()), Value: float64(queuedNS) / float64(max(requests, 1)), Unit: "ns"},
-		},
-	}
+	v := cl.verdict(c, top)
+	v.Title = fmt.Sprintf("requests start goroutines one after another because %s has too few places, while one %s", what, top.doing())
+	v.say(
+		measured("mean per slow request", c.won.Slow.NS, "ns"),
+		measured("mean wait per request for a place, at "+place(c.via.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
 	if known != nil && known.Most > 0 {
-		f.Evidence = append(f.Evidence, report.Evidence{Text: "goroutines of one request seen at the same time", Value: float64(known.Most), Unit: "count"})
+		v.say(measured("goroutines of one request seen at the same time", known.Most, "count"))
 	}
-	f.Queue = cl.queueOf(c, "a place among the goroutines that a request may start")
-	f.Fix = fmt.Sprintf("raise %s to the number that a request starts, if what is behind %s can take it, or make that work shorter", fix, place(f.Site))
+	v.Queue = cl.queueOf(c, "a place among the goroutines that a request may start")
+	v.Fix = fmt.Sprintf("raise %s to the number that a request starts, if what is behind %s can take it, or make that work shorter", fix, place(v.Site))
 	if top.Cause.Cause == report.CauseCPU {
-		f.Confidence = 0.7
-		f.Fix += fmt.Sprintf("; they compute, so more places help only while processors are free (GOMAXPROCS %d)", cl.in.Report.Input.GOMAXPROCS)
+		v.Confidence = 0.7
+		v.Fix += fmt.Sprintf("; they compute, so more places help only while processors are free (GOMAXPROCS %d)", cl.in.Report.Input.GOMAXPROCS)
 	}
-	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
+	return v
 }
 
 // A poolKind is what sort of place is waited for, and what makes it larger.
@@ -437,32 +395,29 @@ func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
 	if p := poolsOfStd[top.Call]; p.kept != "" {
 		fix = p.kept
 	}
-	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: report.Finding{
-		Title: "requests wait for " + name + " until their own deadline, at " + place(users(top.Cause, top.via)),
-		Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
-		Evidence: []report.Evidence{
-			{Text: "requests whose wait a deadline ended", Value: float64(top.Requests), Unit: "count"},
-			{Text: "mean wait of each", Value: float64(top.TotalNS) / float64(max(top.Requests, 1)), Unit: "ns"},
-		},
-		Fix: fix,
-	}}
+	v := cl.verdict(c, top)
+	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
+	v.Title, v.Fix = "requests wait for "+name+" until their own deadline, at "+place(v.Site), fix
+	v.say(
+		measured("requests whose wait a deadline ended", top.Requests, "count"),
+		measured("mean wait of each", float64(top.TotalNS)/float64(max(top.Requests, 1)), "ns"))
+	return v
 }
 
 // limiterVerdict promises nothing: how fast it lets requests go on is as it is meant to be.
 func limiterVerdict(cl *claims, c *claim, top *part) Verdict {
 	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.ns, 0)
-	f := report.Finding{
-		Title: "requests wait for a rate limiter", Cause: report.CauseSleep, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
-		Evidence: []report.Evidence{
-			{Text: "requests held up by it", Value: l.rate, Unit: "1/s"},
-			{Text: "mean wait for it", Value: l.waitNS, Unit: "ns"},
-			{Text: "mean number waiting (rate x wait)", Value: l.waiting, Unit: "count"},
-		},
-		Fix: "requests come faster than it lets them through, if only in bursts: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate or its burst",
-	}
+	v := cl.verdict(c, top)
+	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
+	v.Title = "requests wait for a rate limiter"
+	v.say(
+		measured("requests held up by it", l.rate, "1/s"),
+		measured("mean wait for it", l.waitNS, "ns"),
+		measured("mean number waiting (rate x wait)", l.waiting, "count"))
+	v.Fix = "requests come faster than it lets them through, if only in bursts: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate or its burst"
 	if every := cl.pace(top); every != 0 {
-		f.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(every), place(f.Site))
-		f.Fix = "requests come faster than that lets them through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"
+		v.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(every), place(v.Site))
+		v.Fix = "requests come faster than that lets them through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"
 	}
-	return Verdict{Won: c.won, Changes: []predict.Change{}, Finding: f}
+	return v
 }

@@ -7,25 +7,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func procsRule() Rule {
-	return Rule{
-		Code: report.RuleGOMAXPROCSAndLimit, Name: "gomaxprocs-and-limit",
-		Summary: "GOMAXPROCS does not fit the CPU limit",
-		Doc: Doc{
-			Means: "GOMAXPROCS is the number of threads that run Go code at once. If it is more than the CPU limit allows, the threads use up the quota in a " +
-				"part of each period, and all of them stop until the next. The collector and the scheduler also size themselves by it. If it is less, part of " +
-				"the limit is unused.",
-			Measured: "From the limit in a recording's host samples (the tightest of the process's cgroup and those above it) and the trace's GOMAXPROCS. Without " +
-				"samples the rule is silent. Its cost is that of the freezes (WL4001); without any, it is a fact and no fault.",
-			Before: "GOMAXPROCS=16 # limit: 2 CPUs",
-			After:  "import _ \"github.com/whylate/whylate/service/auto\"",
-			Wrong: "A service with little load and short bursts may gain more from many Ps in each burst than it loses when it is throttled at times: compare " +
-				"with `whylate sweep`. Go 1.25 and later set GOMAXPROCS from the limit themselves, unless the environment or the program sets it.",
-		},
-		Run: procsAgainstLimit,
-	}
-}
-
 func procsAgainstLimit(in *Input) []Verdict {
 	h, procs := in.Report.Host, in.Report.Input.GOMAXPROCS
 	if h == nil || h.Facts.QuotaCPUs <= 0 || procs == 0 {
@@ -33,8 +14,8 @@ func procsAgainstLimit(in *Input) []Verdict {
 	}
 	limit := h.Facts.QuotaCPUs
 	f := report.Finding{Confidence: 0.9, Evidence: []report.Evidence{
-		{Text: "GOMAXPROCS", Value: float64(procs), Unit: "Ps"},
-		{Text: "CPU limit, by " + h.Facts.QuotaFrom, Value: limit, Unit: "CPUs"},
+		measured("GOMAXPROCS", procs, "Ps"),
+		measured("CPU limit, by "+h.Facts.QuotaFrom, limit, "CPUs"),
 	}}
 	if h.Facts.GOMAXPROCS != "" {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "GOMAXPROCS in the process's environment: " + h.Facts.GOMAXPROCS})
@@ -61,7 +42,7 @@ func procsAgainstLimit(in *Input) []Verdict {
 // mostThrottled returns the group that lost most to freezes, nil if none did.
 func mostThrottled(r *report.Report) (g *report.Group, share float64, won Won) {
 	for i := range r.Groups {
-		if s, w := Weigh(&r.Groups[i], isThrottle); w.TotalNS > won.TotalNS {
+		if s, w := weigh(&r.Groups[i], isThrottle); w.TotalNS > won.TotalNS {
 			g, share, won = &r.Groups[i], s, w
 		}
 	}

@@ -10,58 +10,29 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func retransmitRule() Rule {
-	return Rule{
-		Code: report.RuleRetransmissions, Name: "retransmissions",
-		Summary: "the network lost segments while slow requests waited for it",
-		Doc: Doc{
-			Means: "The kernel had to send segments of the service's connections again, because no acknowledgement came, while slow requests waited for the " +
-				"network. Linux retransmits after at least 200 ms if nothing else follows on the connection, so a single lost segment makes a slow request. " +
-				"The path is slow, not the peer.",
-			Measured: "From a recording's host samples (record on the service's host, or with --pid): when the network namespace's count of retransmitted segments " +
-				"grows, the process's sockets are read at once (sock_diag, tcpi_total_retrans), so the addresses are known, and the time to within some 20 " +
-				"ms. Segments that had already arrived, as the other end says (tcpi_dsack_dups: late acknowledgements, tail loss probes), are no loss. A " +
-				"finding needs a slow request that waited for the network at that time. The share is that of network waits in slow requests that met a " +
-				"retransmission. Confidence is 0.9, and lower where retransmissions are so frequent that any wait would meet some, unless answers come right " +
-				"after them more often than by chance: the time until a segment was sent again is then not the peer's (WL2005).",
-			Before: "a path that loses one segment in a hundred (a full queue, a policer, a bad cable, an overlay's MTU)",
-			After:  "the same requests on a path that loses none; `ss -ti dst PEER` shows retrans, `nstat TcpRetransSegs` those of the whole host",
-			Wrong: "Where the segments were not lost but late (the peer's or this host's CPU was held back: see WL4), and where other requests' connections lost " +
-				"segments while this request waited for something else. Loss of what the peer sends is seen only as segments out of order, or if the peer is " +
-				"on the same host.",
-		},
-		Run: retransmissions,
-	}
-}
-
-func retransmissions(in *Input) []Verdict {
+func retransmissions(in *Input, g *report.Group) []Verdict {
 	h := in.Report.Host
 	if h == nil || h.Network.Verdict != report.NetworkLost {
 		return nil
 	}
-	var out []Verdict
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
-		var met []*report.HostWait
-		requests := map[string]bool{}
-		for k := range h.Network.Requests {
-			if w := &h.Network.Requests[k]; w.Group == g.ID {
-				met = append(met, w)
-				requests[w.Request] = true
-			}
+	var met []*report.HostWait
+	requests := map[string]bool{}
+	for k := range h.Network.Requests {
+		if w := &h.Network.Requests[k]; w.Group == g.ID {
+			met = append(met, w)
+			requests[w.Request] = true
 		}
-		if len(met) == 0 || len(g.Slowest) == 0 {
-			continue
-		}
-		out = append(out, retransmitVerdict(g, h, met, min(1, float64(len(requests))/float64(len(g.Slowest)))))
 	}
-	return out
+	if len(met) == 0 || len(g.Slowest) == 0 {
+		return nil
+	}
+	return []Verdict{retransmitVerdict(g, h, met, min(1, float64(len(requests))/float64(len(g.Slowest))))}
 }
 
 // retransmitVerdict is about a group in which a part of the slowest requests
 // met a retransmission, those in met.
 func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, part float64) Verdict {
-	share, won := Weigh(g, func(c *report.Cause) bool { return c.Cause == report.CauseNetwork })
+	share, won := weigh(g, isNetwork)
 	n := &h.Network
 	again, sum := n.Retransmitted+n.PeerRetransmitted, int64(0)
 	for _, w := range met {
@@ -73,26 +44,27 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		share *= most / float64(won.TotalNS)
 		won.TotalNS = int64(most)
 	}
-	won.SlowShare *= part
-	won.SlowNS = int64(float64(won.SlowNS) * part)
-	won.All = Lost{Share: won.All.Share * part, NS: int64(float64(won.All.NS) * part)}
-	won.Beside = Lost{}
+	won.Slow, won.All, won.Beside = won.Slow.times(part), won.All.times(part), Lost{}
 	// How likely a wait of this length would meet a retransmission that has nothing to do with it.
 	chance := 1 - math.Exp(-float64(again)*float64(mean+2*h.IntervalNS)/float64(max(1, h.ToNS-h.FromNS)))
-	confidence := 0.9
-	explained := lostOnTheWay(g, h)
-	if chance > 0.5 && explained == 0 {
-		confidence = 0.7
+	v := Verdict{Won: won, Finding: report.Finding{
+		Title: "the network loses segments " + remotes(met), Cause: report.CauseNetwork, Site: met[0].Site, Group: g.ID, Share: share, Confidence: 0.9,
+		Evidence: []report.Evidence{
+			measured("segments retransmitted on the process's connections", n.Retransmitted, "segments"),
+			measured("mean length of the network waits in which that happened", mean, "ns"),
+			measured(fmt.Sprintf("share of the %d slowest requests that met it", len(g.Slowest)), part, "share"),
+			measured("chance that a wait of this length meets one by accident", chance, "share"),
+		},
+		Fix: "check the path, not the peer: queues and policers, interface errors (ip -s link), a wrong MTU, conntrack tables; until it is fixed, time out and retry early, or hedge",
+	}}
+	if onThisHost(met) {
+		v.Title = "segments " + remotes(met) + " were sent again, although no network lies between"
+		v.Fix = "check the process at the other end, on this host: its accept queue (ss -ltn) or a receive buffer may be full, a filter may drop packets, or it had no CPU"
 	}
-	worst := met[0]
-	evidence := []report.Evidence{
-		{Text: "segments retransmitted on the process's connections", Value: float64(n.Retransmitted), Unit: "segments"},
-		{Text: "mean length of the network waits in which that happened", Value: float64(mean), Unit: "ns"},
-		{Text: fmt.Sprintf("share of the %d slowest requests that met it", len(g.Slowest)), Value: part, Unit: "share"},
-		{Text: "chance that a wait of this length meets one by accident", Value: chance, Unit: "share"},
-	}
-	if explained > 0 {
-		evidence = append(evidence, report.Evidence{Text: "share of their network waits until a segment was sent again; the answers came right after", Value: explained, Unit: "share"})
+	if explained := lostOnTheWay(g, h); explained > 0 {
+		v.say(measured("share of their network waits until a segment was sent again; the answers came right after", explained, "share"))
+	} else if chance > 0.5 {
+		v.Confidence = 0.7
 	}
 	for i := range n.Sockets {
 		s := &n.Sockets[i]
@@ -103,18 +75,9 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		if len(s.WhenNS) > 0 {
 			text += fmt.Sprintf(", first at %v", time.Duration(s.WhenNS[0]).Round(time.Millisecond))
 		}
-		evidence = append(evidence, report.Evidence{Text: text, Value: float64(s.Retransmitted), Unit: "segments"})
+		v.say(measured(text, s.Retransmitted, "segments"))
 	}
-	title, fix := "the network loses segments "+remotes(met), "check the path, not the peer: queues and policers, interface errors (ip -s link), a wrong MTU, conntrack tables; until it is fixed, time out and retry early, or hedge"
-	if onThisHost(met) {
-		title = "segments " + remotes(met) + " were sent again, although no network lies between"
-		fix = "check the process at the other end, on this host: its accept queue (ss -ltn) or a receive buffer may be full, a filter may drop packets, or it had no CPU"
-	}
-	return Verdict{Won: won, Finding: report.Finding{
-		Title: title, Cause: report.CauseNetwork, Site: worst.Site, Group: g.ID, Share: share, Confidence: confidence,
-		Evidence: evidence,
-		Fix:      fix,
-	}}
+	return v
 }
 
 // lostOnTheWay returns the share of the time for which slow requests of a group waited for the network that passed until a
@@ -209,5 +172,5 @@ func networkEvidence(h *report.Host) []report.Evidence {
 	if h.Network.Verdict == report.NetworkLost {
 		text = "segments retransmitted on the process's connections in that time: see WL2008"
 	}
-	return []report.Evidence{{Text: text, Value: float64(h.Network.Retransmitted + h.Network.PeerRetransmitted), Unit: "segments"}}
+	return []report.Evidence{measured(text, h.Network.Retransmitted+h.Network.PeerRetransmitted, "segments")}
 }

@@ -61,7 +61,7 @@ func TestLostIsNotThePeers(t *testing.T) {
 			}
 		}
 		got := map[report.RuleCode]report.Severity{}
-		for _, f := range Find(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}}, []Rule{peerRule(), retransmitRule()}) {
+		for _, f := range Find(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}}, rulesOf(report.RuleSlowPeer, report.RuleRetransmissions)) {
 			if f.Severity != report.SeverityLow {
 				got[f.Code] = f.Severity
 			}
@@ -88,13 +88,13 @@ func TestPartOfTheSlowest(t *testing.T) {
 		for _, id := range c.requests {
 			h.Network.Requests = append(h.Network.Requests, report.HostWait{Group: "g", Request: id, DurationNS: 1e9, Retransmitted: 1})
 		}
-		vs := retransmitRule().Run(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}})
+		vs := rulesOf(report.RuleRetransmissions)[0].Run(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}})
 		if len(vs) != 1 {
 			t.Fatalf("%v: %d verdicts", c.requests, len(vs))
 		}
 		at := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "share of the 4 slowest requests that met it" })
-		if at < 0 || vs[0].Finding.Evidence[at].Value != c.want || vs[0].Won.SlowShare > c.want {
-			t.Errorf("%v: %+v, %v of slow ones", c.requests, vs[0].Finding.Evidence, vs[0].Won.SlowShare)
+		if at < 0 || vs[0].Finding.Evidence[at].Value != c.want || vs[0].Won.Slow.Share > c.want {
+			t.Errorf("%v: %+v, %v of slow ones", c.requests, vs[0].Finding.Evidence, vs[0].Won.Slow.Share)
 		}
 	}
 }

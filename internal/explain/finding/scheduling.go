@@ -24,6 +24,9 @@ func isSched(c *report.Cause) bool {
 	return c.Cause == report.CauseSched || c.Cause == report.CauseSchedPoll
 }
 
+func isNetwork(c *report.Cause) bool { return c.Cause == report.CauseNetwork }
+func isPollGap(c *report.Cause) bool { return c.Cause == report.CauseSchedPoll }
+
 // A taker is a function of other goroutines than the collector's that ran while requests waited for a P.
 type taker struct {
 	site  *report.Site
@@ -49,7 +52,7 @@ type queue struct {
 func queueOf(in *Input, g *report.Group) *queue {
 	q := &queue{g: g, hubs: hubsOf(in, g)}
 	q.share, q.won = weighPart(g, func(c *report.Cause) float64 {
-		if !isSched(c) || claimedBy(q.hubs, c) != nil {
+		if !isSched(c) || ofHub(q.hubs, c) {
 			return 0
 		}
 		return 1 - marksPart(c)
@@ -102,9 +105,6 @@ func (q *queue) inHerds(in *Input) {
 
 // takers adds up what ran while requests of a group waited.
 func takers(c *process.Stats, g *report.Group) []taker {
-	if len(g.Bands) == 0 {
-		return nil
-	}
 	var out []taker
 	total := 0.0
 	for i := range g.All().Causes {
@@ -223,24 +223,20 @@ func ranEvidence(takers []taker) []report.Evidence {
 	var out []report.Evidence
 	for i := range takers {
 		if t := &takers[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
-			out = append(out, report.Evidence{Text: "meanwhile ran " + t.name(), Value: t.share, Unit: "share"})
+			out = append(out, measured("meanwhile ran "+t.name(), t.share, "share"))
 		}
 	}
 	return out
 }
 
-// eachQueue calls f for every group's waiting for Ps that belongs to a rule.
-func eachQueue(in *Input, code report.RuleCode, f func(q *queue)) {
-	for i := range in.Report.Groups {
-		if q := queueOf(in, &in.Report.Groups[i]); q.code == code && q.share > 0 {
-			f(q)
-		}
-	}
+// verdict begins what is said of a group's waiting for Ps.
+func (q *queue) verdict(site *report.Site, confidence float64) Verdict {
+	return Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{Cause: report.CauseSched, Site: site, Group: q.g.ID, Share: q.share, Confidence: confidence}}
 }
 
 // waited is the evidence that each of these rules begins with.
 func (q *queue) waited() report.Evidence {
-	return report.Evidence{Text: "mean wait for a P per slow request", Value: float64(q.won.SlowNS), Unit: "ns"}
+	return measured("mean wait for a P per slow request", q.won.Slow.NS, "ns")
 }
 
 // serves reports whether what ran belongs to requests themselves.
@@ -249,9 +245,6 @@ func (t *taker) serves(in *Input) bool {
 		g := &in.Report.Groups[i]
 		if g.Entry != nil && g.Entry.Func == t.start {
 			return true
-		}
-		if len(g.Bands) == 0 {
-			continue
 		}
 		for k := range g.All().Causes {
 			if c := &g.All().Causes[k]; c.Cause == report.CauseCPU && c.Share >= 0.05 && len(c.Via) == 0 && c.Site != nil && c.Site.Func == t.site.Func {
@@ -288,7 +281,7 @@ func (q *queue) changes() []predict.Change {
 			w = new(waits)
 			sites[text] = w
 		}
-		if claimedBy(q.hubs, c) != nil {
+		if ofHub(q.hubs, c) {
 			w.shared = true
 			continue
 		}
@@ -313,9 +306,6 @@ func (q *queue) changes() []predict.Change {
 
 // topSite returns the site with the most time of those causes of a group that match.
 func topSite(g *report.Group, match func(*report.Cause) bool) *report.Site {
-	if len(g.Bands) == 0 {
-		return nil
-	}
 	for i := range g.All().Causes { // by share
 		if c := &g.All().Causes[i]; match(c) && c.Site != nil {
 			return c.Site

@@ -239,24 +239,24 @@ func TestTooManyPs(t *testing.T) {
 		t.Errorf("32 Ps, 4 CPUs, threads that wait for each other: %v", faults)
 	}
 	in.Report.Host.ToNS = 10e9
-	if slices.Contains(first(found(in)), "WL1005") {
+	if slices.Contains(faults(found(in)), "WL1005") {
 		t.Error("32 Ps of which one thread is ready at a time: others have the 4 CPUs; yet WL1005")
 	}
 	in.Report.Host.ToNS = 2e9
 	in.Report.Host.Series = report.HostSeries{CPUNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}, RunDelayNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}}
-	if !slices.Contains(first(found(in)), "WL1005") {
+	if !slices.Contains(faults(found(in)), "WL1005") {
 		t.Error("for most of their waiting, eight threads were ready for four CPUs; yet no WL1005")
 	}
 	in.Report.Host.Series.CPUNS, in.Report.Host.Series.RunDelayNS = [][2]int64{{1e9, 3e9}, {2e9, 2e9}}, [][2]int64{{1e9, 1e9}, {2e9, 1e9}}
-	if slices.Contains(first(found(in)), "WL1005") {
+	if slices.Contains(faults(found(in)), "WL1005") {
 		t.Error("never more than four threads were ready for four CPUs; yet WL1005")
 	}
-	if in.Report.Host = hostWith(64, 10e9, 5e9, 5e9); slices.Contains(first(found(in)), "WL1005") {
+	if in.Report.Host = hostWith(64, 10e9, 5e9, 5e9); slices.Contains(faults(found(in)), "WL1005") {
 		t.Error("neighbours take the CPUs, of which there are more than Ps; yet WL1005")
 	}
 }
 
-func first(faults, _ []string, _ []report.Finding) []string { return faults }
+func faults(list, _ []string, _ []report.Finding) []string { return list }
 
 func TestComputes(t *testing.T) {
 	heavy := func(from string, seen float64) report.Group {
@@ -336,7 +336,7 @@ func TestComputes(t *testing.T) {
 	}
 	// What is no request's latency is a fact, and so is what takes less than a few ms.
 	in := input(process.Stats{BusyNS: 4e9}, longer(1.5))
-	in.Unawaited = func(string) bool { return true }
+	in.Unawaited = map[string]bool{in.Report.Groups[0].ID: true}
 	if _, facts, _ := found(in); !slices.Contains(facts, "WL1008") {
 		t.Errorf("turns for which nobody waits: %v", facts)
 	}

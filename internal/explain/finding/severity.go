@@ -9,11 +9,9 @@ import (
 // Won is what a fix would win, as far as the causes tell: what requests spent on what it takes away.
 type Won struct {
 	// Times is how many times as much as the thresholds say must be lost, because only a part of it can be won; 0 is once.
-	Times     int64
-	All       Lost    // by all requests of the group
-	SlowShare float64 // of the time of the group's slow requests (see report.Group.Tail), 0..1
-	SlowNS    int64   // for one slow request, on average
-	SlowFew   bool    // see Lost
+	Times int64
+	All   Lost // by all requests of the group
+	Slow  Lost // by its slow requests, see report.Group.Tail
 	// Beside is what outliers lost where those that are slow by percentiles are the slow ones, and the other way round.
 	Beside  Lost
 	TotalNS int64 // for all requests of the trace: what findings are ordered by
@@ -26,13 +24,20 @@ type Lost struct {
 	Few   bool // they are so few that it may be an accident
 }
 
-// scale leaves a part of what a fix would win.
-func (w *Won) scale(part float64) {
-	of := func(ns int64) int64 { return int64(part * float64(ns)) }
-	w.All.Share, w.All.NS = part*w.All.Share, of(w.All.NS)
-	w.SlowShare, w.SlowNS = part*w.SlowShare, of(w.SlowNS)
-	w.Beside.Share, w.Beside.NS = part*w.Beside.Share, of(w.Beside.NS)
-	w.TotalNS = of(w.TotalNS)
+// times returns a part of what was lost.
+func (l Lost) times(part float64) Lost {
+	return Lost{l.Share * part, int64(float64(l.NS) * part), l.Few}
+}
+
+// without takes away what was lost for another reason.
+func (l Lost) without(o Lost) Lost {
+	return Lost{max(0, l.Share-o.Share), max(0, l.NS-o.NS), l.Few}
+}
+
+// times returns a part of what a fix would win.
+func (w Won) times(part float64) Won {
+	w.All, w.Slow, w.Beside, w.TotalNS = w.All.times(part), w.Slow.times(part), w.Beside.times(part), int64(float64(w.TotalNS)*part)
+	return w
 }
 
 // areFew reports whether so many outliers of a group may be an accident.
@@ -40,8 +45,13 @@ func areFew(outliers, all int) bool {
 	return outliers < report.TailRequests/2 || outliers < report.TailRequests && 100*outliers < all
 }
 
-// Slow is what slow requests lost.
-func (w *Won) Slow() Lost { return Lost{w.SlowShare, w.SlowNS, w.SlowFew} }
+// beside returns the other band of slow requests than the one that speaks for them, see Won.Beside; nil if there is none.
+func beside(g *report.Group) *report.Band {
+	if out := g.Band(report.BandOutliers); out != g.Tail() {
+		return out
+	}
+	return g.TailByPercentile()
+}
 
 // Thresholds of severity, the same for all rules. A fix must win this share of the time and so much of each request, on
 // average, either of all requests of the group, or of those that are slow by percentiles, or of a few outliers. Slow
@@ -96,7 +106,7 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 			least int64
 			not   bool
 		}{
-			{report.DecidedBySlow, v.Won.Slow(), least(v.Won.Slow()), false},
+			{report.DecidedBySlow, v.Won.Slow, least(v.Won.Slow), false},
 			{report.DecidedByAll, v.Won.All, times * t.All, v.Won.All.Few || v.Usual != "" && rank(t.Severity) < rank(v.Usual)},
 			{report.DecidedByBeside, v.Won.Beside, least(v.Won.Beside), false},
 		} {
@@ -110,22 +120,21 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 
 func rank(s report.Severity) int { return slices.Index(report.Severities(), s) }
 
-// Weigh adds up the causes of a group that match: their share of the group's time, and what a fix that takes them away
+// weigh adds up the causes of a group that match: their share of the group's time, and what a fix that takes them away
 // altogether would win.
-func Weigh(g *report.Group, match func(*report.Cause) bool) (share float64, won Won) {
-	return weighPart(g, func(c *report.Cause) float64 {
-		if match(c) {
-			return 1
-		}
-		return 0
-	})
+func weigh(g *report.Group, match func(*report.Cause) bool) (share float64, won Won) {
+	return weighPart(g, func(c *report.Cause) float64 { return one(match(c)) })
 }
 
-// weighPart is Weigh for parts of causes.
-func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64, won Won) {
-	if len(g.Bands) == 0 {
-		return 0, Won{}
+func one(b bool) float64 {
+	if b {
+		return 1
 	}
+	return 0
+}
+
+// weighPart is weigh for parts of causes.
+func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64, won Won) {
 	add := func(b *report.Band) (share float64, total int64) {
 		if b == nil {
 			return 0, 0
@@ -149,11 +158,6 @@ func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64
 		}
 		return l
 	}
-	slow, beside := g.Tail(), g.Band(report.BandOutliers)
-	if slow == beside {
-		beside = g.TailByPercentile()
-	}
-	l := of(slow)
-	won.SlowShare, won.SlowNS, won.SlowFew, won.Beside = l.Share, l.NS, l.Few, of(beside)
+	won.Slow, won.Beside = of(g.Tail()), of(beside(g))
 	return share, won
 }

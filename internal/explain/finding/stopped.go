@@ -8,27 +8,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func stoppedRule() Rule {
-	return Rule{
-		Code: report.RuleStopped, Name: "stopped",
-		Summary: "a signal, a debugger or a paused container stopped the whole process",
-		Doc: Doc{
-			Means: "For some time no thread of the process could run, whatever it had to do: a signal (SIGSTOP, job control), a debugger, or a pause of its " +
-				"container (docker pause, a checkpoint) stopped it. Requests that arrived in that time lay unread in the kernel. In the trace they begin when " +
-				"the process continues, so no latency here shows what their clients waited.",
-			Measured: "From host samples: the process's state, every 20 ms, and whether its cgroup is frozen. The interval is the silence of the trace around those " +
-				"samples. Requests that began within 3 ms after it count as arrived in it; each lost half of the interval. Without the state there is a hint: " +
-				"requests arrive at a steady rate, all of them pause several times, and each time about as many as are missing arrive at once, with odds of 1 " +
-				"in 160,000 against chance. That is reported as a possibility, with low severity.",
-			Before: "kill -STOP $PID; gcore $PID; docker pause ...",
-			After:  "copy and checkpoint instances that get no traffic; attach debuggers elsewhere",
-			Wrong: "Without host samples: a client that pauses and then catches up looks the same, and so does a quota with few freezes (WL4001). Stops of less " +
-				"than 22 ms are not seen. A virtual machine that is paused together with its clock is not seen at all.",
-		},
-		Run: stopped,
-	}
-}
-
 func stopped(in *Input) []Verdict {
 	s := in.Report.Runtime.Stops
 	if s == nil || s.Count == 0 {
@@ -47,9 +26,9 @@ func stopped(in *Input) []Verdict {
 	v := Verdict{Changes: []predict.Change{}, Finding: report.Finding{
 		Title: fmt.Sprintf("the process was stopped %s: %s, %s in total", by, words.Count(s.Count, "time", "times"), words.Brief(s.TotalNS)), Confidence: s.Confidence, Fix: fix,
 		Evidence: []report.Evidence{
-			{Text: "mean length of a stop", Value: float64(mean), Unit: "ns"},
-			{Text: fmt.Sprintf("requests that arrived in that time, of %d: their latency here does not show it", s.Requests), Value: float64(s.After), Unit: "requests"},
-			{Text: "requests in progress", Value: float64(s.During), Unit: "requests"},
+			measured("mean length of a stop", mean, "ns"),
+			measured(fmt.Sprintf("requests that arrived in that time, of %d: their latency here does not show it", s.Requests), s.After, "requests"),
+			measured("requests in progress", s.During, "requests"),
 		},
 	}}
 	if s.By == "" {
@@ -72,7 +51,10 @@ func stopped(in *Input) []Verdict {
 		}
 	}
 	all := int64(max(s.Requests, 1))
-	v.Won = Won{TotalNS: lost, All: Lost{Share: float64(lost) / float64(lost+spent), NS: lost / all}, SlowNS: lost / hit, SlowFew: areFew(int(hit), s.Requests)}
-	v.Won.SlowShare = float64(v.Won.SlowNS) / float64(v.Won.SlowNS+spent/all)
+	slow := lost / hit
+	v.Won = Won{
+		TotalNS: lost, All: Lost{Share: float64(lost) / float64(lost+spent), NS: lost / all},
+		Slow: Lost{Share: float64(slow) / float64(slow+spent/all), NS: slow, Few: areFew(int(hit), s.Requests)},
+	}
 	return []Verdict{v}
 }

@@ -7,30 +7,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func syscallRule() Rule {
-	return Rule{
-		Code: report.RuleBlockingSyscall, Name: "blocking-syscall",
-		Summary: "requests wait in the kernel or in C: a sync to disk, a child process, a name looked up in C, a write to a slow reader",
-		Doc: Doc{
-			Means: "The request's path is inside a system call or a call to C that does not go through the network poller: a sync to disk, file input and " +
-				"output, a wait for a child process, getaddrinfo of the C library. Or it writes to a pipe whose reader is slow (mostly logs). The goroutine " +
-				"holds a thread in that time.",
-			Measured: "Cause syscall, and network where the function that waits belongs to os.File (a pipe or terminal that the poller watches). The functions on " +
-				"the stack say what the call does: os.(*File).Sync, os/exec.(*Cmd).Wait, net.cgoLookup..., os.(*File).Write; otherwise only the site is " +
-				"known. Confidence is 0.9 where the stack says it, 0.6 elsewhere: a thread that the kernel held back in a call looks the same.",
-			Before: "f.Write(rec)\nf.Sync() // every request",
-			After:  "log.append(rec) // one goroutine writes, and syncs once for all records since the last sync",
-			Wrong: "When the service promises that data is on disk, only fewer or shared syncs help. Under CPU limits a call may be long because its thread got " +
-				"no CPU to return: see WL4.",
-		},
-		Run: func(in *Input) []Verdict {
-			var out []Verdict
-			claimsBy(in, report.RuleBlockingSyscall, func(cl *claims, c *claim) { out = append(out, syscallVerdict(cl, c)) })
-			return out
-		},
-	}
-}
-
 // A syscallKind is what a system call is for.
 type syscallKind struct {
 	name  string
@@ -72,22 +48,18 @@ func isFileLock(fn string) bool {
 	return false
 }
 
-func syscallVerdict(cl *claims, c *claim) Verdict {
+func blockingSyscall(cl *claims, c *claim) Verdict {
 	top := &c.parts[0]
 	k := syscallOf(top.Cause)
-	f := report.Finding{
-		Title: "requests wait while " + onePlace(top), Cause: top.Cause.Cause, Site: users(top.Cause, top.via), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
-		Evidence: append([]report.Evidence{
-			{Text: "mean per slow request, " + onWhose(top.via), Value: float64(c.won.SlowNS), Unit: "ns"},
-			cl.met(c, top, "have this wait"),
-		}, callEvidence(c, top)...),
-		Fix: k.fix,
-	}
+	v := cl.verdict(c, top)
+	v.Title, v.Fix = "requests wait while "+onePlace(top), k.fix
+	v.say(measured("mean per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top, "have this wait"))
+	v.say(callEvidence(c, top)...)
 	if k.name == "" {
-		f.Confidence = 0.6
+		v.Confidence = 0.6
 	}
 	if top.Cause.Cause == report.CauseNetwork {
-		f.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(f.Site))
+		v.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(v.Site))
 	}
-	return Verdict{Won: c.won, Finding: f, Changes: cl.halfOf(top.Cause)}
+	return v
 }

@@ -13,32 +13,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func throttleRule() Rule {
-	return Rule{
-		Code: report.RuleThrottled, Name: "throttled",
-		Summary: "requests stop because the CPU quota is used up",
-		Doc: Doc{
-			Means: "The process, or its container, has a CPU limit. The kernel refills the limit's CPU time every period, usually 100 ms. Once it is used up, " +
-				"the kernel stops all threads until the next period: requests stop in the middle of whatever they do. More Ps than the limit has CPUs use it " +
-				"up earlier, so even a service whose mean use is far below the limit is throttled in its bursts, and a small share of all periods can make up " +
-				"all slow requests.\n\nNothing in the program shows it: goroutines stay running, and a CPU profile has no samples from these intervals.",
-			Measured: "From the trace alone: intervals in which all threads fell silent while goroutines ran (freezes), if their ends keep to a clock. The refill " +
-				"of a quota keeps to one; delays by other processes do not. R (0 to 1) says how closely they do, over n silences. With host samples in the " +
-				"recording the kernel's own counters give the verdict and the CPU time lost.\n\nOf a request's time, the overlap with freezes counts while it " +
-				"ran, was ready to run, or was in a system call. Of its waits it counts only where their end was made up for right after the freeze, which is " +
-				"an upper bound. docs/throttling.md has the method and its limits.",
-			Before: "GOMAXPROCS=8 # in a container with a limit of 2 CPUs",
-			After:  "import _ \"github.com/whylate/whylate/service/auto\" // GOMAXPROCS follows the limit\n\n# or: a larger limit, resources.limits.cpu: \"4\"",
-			Wrong: "A bare trace cannot distinguish the process's own limit from one of a group above it, and other processes in the container use up the same " +
-				"quota. A virtual machine that its host holds back by a quota looks the same from inside; its steal time (/proc/stat, or a recording's host " +
-				"samples) shows it. Where other processes with a quota of their own use all CPUs, their pattern can look alike. The service's own timers are " +
-				"excluded, see docs/throttling.md; a recording with host samples settles it. GOMAXPROCS equal to the limit makes freezes rare, but work " +
-				"beyond the limit then waits for a P instead: if the load needs more CPU than the limit, only a larger limit helps.",
-		},
-		Run: throttled,
-	}
-}
-
 func isThrottle(c *report.Cause) bool { return c.Cause == report.CauseThrottle }
 
 func throttled(in *Input) []Verdict {
@@ -47,7 +21,7 @@ func throttled(in *Input) []Verdict {
 	if t.Suspect > 0 && !t.Verdict.HeldBack() {
 		return []Verdict{{Fact: true, Finding: report.Finding{
 			Title: fmt.Sprintf("a CPU quota cannot be excluded: in %d intervals all threads fell silent while goroutines ran", t.Suspect), Cause: report.CauseThrottle, Confidence: 0.3,
-			Evidence: []report.Evidence{{Text: t.How}, {Text: "GOMAXPROCS", Value: float64(in.Report.Input.GOMAXPROCS), Unit: "Ps"}},
+			Evidence: []report.Evidence{{Text: t.How}, measured("GOMAXPROCS", in.Report.Input.GOMAXPROCS, "Ps")},
 			Fix:      "run whylate record on the service's own host: it reads the kernel's counters; where freezes are rare, service/probe in the service measures every one; or check the limit: whylate limits",
 		}}}
 	}
@@ -57,12 +31,12 @@ func throttled(in *Input) []Verdict {
 	var out []Verdict
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		share, won := Weigh(g, isThrottle)
+		share, won := weigh(g, isThrottle)
 		if won.TotalNS == 0 {
 			continue
 		}
 		out = append(out, Verdict{Won: won, Changes: []predict.Change{predict.Gone(report.CauseThrottle, "")}, Finding: report.Finding{
-			Title: fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", whose(in.Report), words.Brief(won.SlowNS)),
+			Title: fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", whose(in.Report), words.Brief(won.Slow.NS)),
 			Cause: report.CauseThrottle, Group: g.ID, Share: share, Confidence: t.Confidence,
 			Evidence: throttleEvidence(in, g),
 			Fix:      throttleFix(in),
@@ -103,7 +77,7 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	t, length := &in.Report.Runtime.Throttle, in.Report.Input.DurationNS
 	var out []report.Evidence
 	add := func(text string, v float64, unit string) {
-		out = append(out, report.Evidence{Text: text, Value: v, Unit: unit})
+		out = append(out, measured(text, v, unit))
 	}
 	if g != nil {
 		for i := range g.Bands {

@@ -38,7 +38,7 @@ func together(c *claim, top *part) []report.Evidence {
 	var out []report.Evidence
 	for _, p := range places(c, top)[1:] {
 		if p.Requests > 0 {
-			out = append(out, report.Evidence{Text: "and, " + strings.TrimPrefix(doing(p, nil), "waits "), Value: float64(p.TotalNS) / float64(p.Requests), Unit: "ns"})
+			out = append(out, measured("and, "+strings.TrimPrefix(doing(p, nil), "waits "), float64(p.TotalNS)/float64(p.Requests), "ns"))
 		}
 	}
 	return out
@@ -69,7 +69,7 @@ func (cl *claims) halfOf(c *report.Cause) []predict.Change {
 // line of the service's.
 func (cl *claims) partOfLine(c *report.Cause) float64 {
 	waitedFor := func(s *report.Site) bool { return s != nil && (s.CalledFrom == nil || s.CalledFrom.Calls == "") }
-	if len(cl.g.Bands) == 0 || !waitedFor(c.Site) || c.Site.CalledFrom == nil {
+	if !waitedFor(c.Site) || c.Site.CalledFrom == nil {
 		return 1
 	}
 	var mine, all int64

@@ -10,51 +10,38 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-func unnamedRule() Rule {
-	return Rule{
-		Code: report.RuleBiasedNames, Name: "biased-names",
-		Summary: "many requests show no handler, so the named groups look slower than they are",
-		Doc: Doc{
-			Means: "A request that never waits leaves no stack with its handler in the trace. Such requests, the fast ones, form a group of their own, and the " +
-				"percentiles of the named groups are those of their slower part. The percentiles of all requests of the server, which the rule states, are " +
-				"not biased: they are what clients see, over all handlers.",
-			Measured: "More than 5 % of the requests of servers show no handler, and others do.",
-			Wrong:    "If you need only the slow requests: their causes are right.",
-		},
-		Run: func(in *Input) []Verdict {
-			none, all := in.Report.ShowNoHandler()
-			if none == 0 {
-				return nil
-			}
-			const biased = "those of named groups are too high: fast requests show no handler"
-			evidence := []report.Evidence{{Text: "share of the requests that show no handler", Value: float64(none) / float64(all), Unit: "share"}}
-			var whole []string
-			for _, k := range report.Kinds() {
-				if !k.IsCall() {
-					continue
-				}
-				n, p50, p99, top := allOf(in.Report.Groups, k)
-				if n < report.TailRequests {
-					continue
-				}
-				high, ns := "p99", p99
-				if n < 100 {
-					high, ns = "max", top
-				}
-				all := fmt.Sprintf("all %d %s requests", n, k.Protocol())
-				evidence = append(evidence, report.Evidence{Text: all + ": p50", Value: float64(p50), Unit: "ns"}, report.Evidence{Text: all + ": " + high, Value: float64(ns), Unit: "ns"})
-				whole = append(whole, fmt.Sprintf("%s have p50 %s, %s %s", all, words.Brief(p50), high, words.Brief(ns)))
-			}
-			title := "percentiles" + strings.TrimPrefix(biased, "those")
-			if len(whole) > 0 {
-				title = strings.Join(append(whole, biased), "; ")
-			}
-			return doubt(report.Finding{
-				Title: title, Confidence: 1, Evidence: evidence,
-				Fix: "for exact groups, open a task in each handler: ctx, task := trace.NewTask(r.Context(), \"checkout\"); defer task.End()",
-			})
-		},
+func biasedNames(in *Input) []Verdict {
+	none, all := in.Report.ShowNoHandler()
+	if none == 0 {
+		return nil
 	}
+	const biased = "those of named groups are too high: fast requests show no handler"
+	evidence := []report.Evidence{measured("share of the requests that show no handler", float64(none)/float64(all), "share")}
+	var whole []string
+	for _, k := range report.Kinds() {
+		if !k.IsCall() {
+			continue
+		}
+		n, p50, p99, top := allOf(in.Report.Groups, k)
+		if n < report.TailRequests {
+			continue
+		}
+		high, ns := "p99", p99
+		if n < 100 {
+			high, ns = "max", top
+		}
+		all := fmt.Sprintf("all %d %s requests", n, k.Protocol())
+		evidence = append(evidence, measured(all+": p50", p50, "ns"), measured(all+": "+high, ns, "ns"))
+		whole = append(whole, fmt.Sprintf("%s have p50 %s, %s %s", all, words.Brief(p50), high, words.Brief(ns)))
+	}
+	title := "percentiles" + strings.TrimPrefix(biased, "those")
+	if len(whole) > 0 {
+		title = strings.Join(append(whole, biased), "; ")
+	}
+	return doubt(report.Finding{
+		Title: title, Confidence: 1, Evidence: evidence,
+		Fix: "for exact groups, open a task in each handler: ctx, task := trace.NewTask(r.Context(), \"checkout\"); defer task.End()",
+	})
 }
 
 // allOf returns how many requests the groups of one kind have, and percentiles of

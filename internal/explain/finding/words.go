@@ -99,6 +99,9 @@ func doing(c *report.Cause, via []report.Via) string {
 	return "waits" + call + " at " + at
 }
 
+// doing says what goes on at a part.
+func (p *part) doing() string { return doing(p.Cause, p.via) }
+
 // timer says which sort of timer a sleep is.
 func timer(c *report.Cause) string {
 	switch verdict.KindOf(c) {
@@ -113,4 +116,9 @@ func timer(c *report.Cause) string {
 		return "waits for a rate limiter"
 	}
 	return "sleeps"
+}
+
+// measured is evidence with a number.
+func measured[N int | int64 | float64](text string, value N, unit string) report.Evidence {
+	return report.Evidence{Text: text, Value: float64(value), Unit: unit}
 }

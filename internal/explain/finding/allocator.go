@@ -1,0 +1,83 @@
+package finding
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/allocs"
+	"github.com/whylate/whylate/report"
+)
+
+// mostBytesAt reports whether the allocation profile has half of the bytes or more at one place.
+func (in *Input) mostBytesAt() bool {
+	p := in.Allocs
+	return p != nil && len(p.Sites) > 0 && 2*p.Sites[0].Bytes >= p.Bytes
+}
+
+// allocating writes the place that allocates most by the profile, with the function of the standard library that it calls.
+func (in *Input) allocating() string { return allocatingAt(&in.Allocs.Sites[0]) }
+
+func allocatingAt(s *allocs.Site) string {
+	if call := inCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
+		return place(&s.Site) + " in " + call
+	}
+	return place(&s.Site)
+}
+
+// mostAllocators bounds how many allocating sites evidence lists.
+const mostAllocators = 5
+
+// allocator returns the site that allocates most, by the profile; without one the site where most assists
+// were. The evidence lists the first of them.
+func (in *Input) allocator() (*report.Site, []report.Evidence) {
+	var out []report.Evidence
+	if p := in.Allocs; p != nil && len(p.Sites) > 0 {
+		for i := range p.Sites[:min(len(p.Sites), mostAllocators)] {
+			s := &p.Sites[i]
+			if share := float64(s.Bytes) / float64(p.Bytes); share >= 0.02 {
+				text := "share of the bytes allocated at " + allocatingAt(s)
+				if s.From.Func != "" {
+					text += ", most of it for " + place(&s.From)
+				}
+				out = append(out, measured(text, share, "share"))
+			}
+		}
+		return &p.Sites[0].Site, out
+	}
+	type sum struct {
+		site *report.Site
+		ns   int64
+	}
+	var sums []sum
+	var total int64
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		if len(g.Bands) == 0 {
+			continue
+		}
+		for k := range g.All().Causes {
+			c := &g.All().Causes[k]
+			if c.Cause != report.CauseGCAssist || c.Site == nil {
+				continue
+			}
+			total += c.TotalNS
+			at := slices.IndexFunc(sums, func(s sum) bool { return s.site.Equal(c.Site) })
+			if at < 0 {
+				at = len(sums)
+				sums = append(sums, sum{site: c.Site})
+			}
+			sums[at].ns += c.TotalNS
+		}
+	}
+	if len(sums) == 0 {
+		return nil, nil
+	}
+	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) })
+	for _, s := range sums[:min(len(sums), mostAllocators)] {
+		if share := part1(s.ns, total); share >= 0.02 {
+			out = append(out, measured("share of the assists paid at "+place(s.site), share, "share"))
+		}
+	}
+	return sums[0].site, out
+}

@@ -1,0 +1,164 @@
+package finding
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/queues"
+	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/report"
+)
+
+// Which waits are contended: requests queue there for what other requests have.
+
+// findQueues decides which waits are queues, by what most of the time behind each was.
+func (cl *claims) findQueues() {
+	yes, all := map[viaKey]int64{}, map[viaKey]int64{}
+	for c, r := range cl.ways(cl.g.All()) {
+		for i := range r.Via {
+			if v := &r.Via[i]; isHandOver(v.Wait) {
+				k := keyOfVia(v)
+				p := cl.in.places(&k)
+				if isOwnWork(p) && !isFanOut(&k, p) {
+					continue // goroutines that the request started may queue elsewhere
+				}
+				all[k] += r.TotalNS
+				if isNews(&k, p) {
+					break
+				}
+				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || poolsOfStd[k.call].only || isPool(p) || t != nil && isQueue(t, c, v) {
+					yes[k] += r.TotalNS
+				}
+				break
+			}
+		}
+	}
+	for k, ns := range yes {
+		cl.queue[k] = 2*ns > all[k]
+	}
+}
+
+func isHandOver(wait report.WaitKind) bool {
+	return wait == report.WaitChan || wait == report.WaitChanSend || wait == report.WaitSelect || wait == report.WaitCond
+}
+
+// isQueue reports whether requests that wait at v queue for turns at c: the
+// goroutines there are other requests' own, or serve one request at a time
+// while others wait. A goroutine that serves all waiters at once has no queue, nor has one that reads the answers of a
+// connection that many share, unless it also sends each request itself: then it serves them one after the other.
+func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
+	if t.Served < scale.Few {
+		return false
+	}
+	if asksInPassing(t, c) {
+		return true
+	}
+	if t.Together > 1.5 {
+		return false
+	}
+	if t.Taken > 0.5 {
+		return true
+	}
+	if c.Cause == report.CauseNetwork && t.Asked < scale.NearlyAll && !isPoolOfStd(v.Call) {
+		return false
+	}
+	waiting := t.Waiting * (1 - t.Locked) // who came through a lock queues there
+	return waiting >= 1.3 && waiting >= 1.2*t.Together
+}
+
+// asksInPassing reports whether a goroutine asks a peer while others wait for it for whom it does not ask: they queue, however many it serves when
+// it has the answer. Who asks for all that lies there lets those who come later wait for its next answer.
+func asksInPassing(t *queues.Turns, c *report.Cause) bool {
+	return c.Cause == report.CauseNetwork && t.Asked >= scale.NearlyAll && t.Ahead >= scale.Much
+}
+
+// isFanOut reports whether a request waits because it may start only so many goroutines at a time: they are its own, one for
+// each piece of work, and not other requests' turns.
+func isFanOut(k *viaKey, p *queues.Places) bool {
+	if k.wait == report.WaitChanSend && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
+		return true
+	}
+	return isOwnWork(p) && k.wait == report.WaitChanSend && p.Most > 1 && p.Each < 2
+}
+
+// isOwnWork reports whether the waits are ended by goroutines that the waiters started themselves.
+func isOwnWork(p *queues.Places) bool { return p != nil && p.Children > 0.5 }
+
+// isPool reports whether requests wait for a place that other requests free.
+func isPool(p *queues.Places) bool {
+	return p != nil && p.Ended >= scale.Few && p.Mutual >= scale.Much && p.Together <= 1.5
+}
+
+// isCrew reports whether requests wait for a free worker, which then does what they hand to it. It decides if that worker
+// waits for the network: a goroutine that reads all answers of a shared connection looks the same otherwise (see isQueue).
+func isCrew(p *queues.Places) bool {
+	return p != nil && p.Ended >= scale.Few && p.Serving > 0.5 && p.Together <= 1.5
+}
+
+// isNews reports whether requests wait for news from other requests (a long poll, a subscription): those end many waits and
+// never waited there themselves. In a pool, some of those who hold a place have waited for it.
+func isNews(k *viaKey, p *queues.Places) bool {
+	return !isPoolOfStd(k.call) && p != nil && p.Ended >= scale.Enough && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
+}
+
+// places returns the facts about the goroutines that ended the waits at a line.
+func (in *Input) places(k *viaKey) *queues.Places {
+	return first(in.Places, func(p *queues.Places) bool { return p.Wait == k.wait && p.Site.LineKey() == k.site })
+}
+
+// isSemaphore reports whether a request waits for a place of a semaphore. Every holder frees its place, so all waiters queue,
+// whatever the holders do meanwhile and on which goroutine.
+func isSemaphore(k *viaKey) bool {
+	return k.wait == report.WaitSelect && k.site.Func == acquire
+}
+
+const (
+	semaphores = "golang.org/x/sync/semaphore."
+	acquire    = semaphores + "(*Weighted).Acquire"
+)
+
+// inVain reports whether a request waits for a place until its own deadline ends that: nobody gave one back.
+func inVain(c *report.Cause) bool {
+	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == acquire || poolsOfStd[c.Call].only)
+}
+
+// turns returns the facts about requests that waited for others at a cause.
+func (in *Input) turns(c *report.Cause, via []report.Via) *queues.Turns {
+	site := c.Site
+	if c.Cause == report.CauseCPU {
+		if len(via) == 0 {
+			return nil
+		}
+		site = via[len(via)-1].Site
+	}
+	return first(in.Turns, func(t *queues.Turns) bool { return report.CauseName(t.Cause) == c.Cause && t.Site.Meets(site) })
+}
+
+// first returns the first of a list that matches, nil if none does.
+func first[T any](list []T, match func(*T) bool) *T {
+	for i := range list {
+		if match(&list[i]) {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// isLock reports whether a wait is for a lock that the service chose to take.
+// The locks of an os.File and a log.Logger only keep writes in order: the fault
+// is where they write to. A handler of log/slog, or another library's, is the
+// service's choice, and so is its lock. A wait that began before the trace, whose
+// kind and place are unknown, is not a lock.
+func isLock(k *viaKey) bool {
+	return k.site.Func != "" && (k.wait == report.WaitOnce || k.wait == report.WaitLock && !isFile(k.call) && !isLogger(k.call))
+}
+
+// siblings reports whether those who hold a lock work for the same request as those who wait for it.
+func (in *Input) siblings(k *viaKey) bool {
+	return isLock(k) && slices.ContainsFunc(in.Siblings, func(s queues.Siblings) bool { return s.Part >= scale.Most && s.Site.LineKey() == k.site })
+}
+
+func isLogger(call string) bool {
+	return strings.HasPrefix(call, "log.")
+}

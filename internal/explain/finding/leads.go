@@ -1,0 +1,121 @@
+package finding
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/verdict"
+	"github.com/whylate/whylate/report"
+)
+
+// Whether a queue is the fault, or what requests queue for.
+
+// findLeads finds what takes most of the time behind each contended wait, and
+// whether time at that site without a wait belongs to the same fault.
+func (cl *claims) findLeads() {
+	behind, own := map[viaKey]map[leaf]int64{}, map[leaf]int64{}
+	total := map[viaKey]int64{}
+	for c, r := range cl.ways(cl.g.All()) {
+		l := leafOf(c)
+		k, ok := cl.contended(r.Via)
+		if !ok {
+			own[l] += r.TotalNS
+			continue
+		}
+		if behind[k] == nil {
+			behind[k] = map[leaf]int64{}
+		}
+		behind[k][l] += r.TotalNS
+		total[k] += r.TotalNS
+	}
+	keys := slices.SortedFunc(maps.Keys(behind), func(a, b viaKey) int { return cmp.Or(cmp.Compare(total[b], total[a]), compareVia(a, b)) })
+	leads, waited := map[viaKey]leaf{}, map[leaf]int64{} // and at a site, by all requests that queued for it
+	for _, k := range keys {
+		lead := topLeaf(behind[k])
+		leads[k] = lead
+		waited[lead] += behind[k][lead]
+	}
+	slow := cl.slow()
+	for _, k := range keys {
+		lead := leads[k]
+		if cl.in.siblings(&k) && float64(own[lead]) >= scale.Some*float64(own[lead]+waited[lead]) {
+			cl.slack[k] = true // the request waits for that without the lock, too: it guards a result for which all of its goroutines wait
+			continue
+		}
+		if !(split{waited[lead], own[lead]}).isMuch() && !slow[lead].isMuch() && !(isLock(&k) && cl.others(lead).isMuch()) {
+			cl.slack[k] = true
+			continue
+		}
+		if first, ok := cl.own[lead]; ok {
+			cl.alias[k] = first
+		} else {
+			cl.own[lead] = k
+		}
+	}
+}
+
+// A split is the time at a site: of requests that queued for it, and of those that did not.
+type split struct{ queued, own int64 }
+
+func (s split) plus(queued bool, ns int64) split {
+	if queued {
+		s.queued += ns
+	} else {
+		s.own += ns
+	}
+	return s
+}
+
+// isMuch reports whether the queue is the fault, not what they queued for.
+func (s split) isMuch() bool {
+	return s.queued > 0 && float64(s.queued) >= scale.Much*float64(s.queued+s.own)
+}
+
+// slow returns what the slow requests spent at each site: if a request's own turn is as long as all others', the queue is
+// what makes it slow.
+func (cl *claims) slow() map[leaf]split {
+	of := map[leaf]split{}
+	if b := cl.g.Tail(); b.Band != report.BandAll && b.Count >= scale.Few {
+		for c, r := range cl.ways(b) {
+			_, queued := cl.contended(r.Via)
+			of[leafOf(c)] = of[leafOf(c)].plus(queued, r.TotalNS)
+		}
+	}
+	return of
+}
+
+// others returns what requests of all groups spent at a site: the group that queues for a lock need not be the one that
+// holds it.
+func (cl *claims) others(l leaf) split {
+	if cl.in.atSites == nil {
+		cl.in.atSites = map[leaf]split{}
+		for i := range cl.in.Report.Groups {
+			for c, r := range ways(cl.in.Report.Groups[i].All()) {
+				if _, asked := verdict.Beyond(r.Via); asked > 0 {
+					continue // the group that serves them has that time
+				}
+				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := keyOfVia(&v); return isLock(&k) })
+				cl.in.atSites[leafOf(c)] = cl.in.atSites[leafOf(c)].plus(queued, r.TotalNS)
+			}
+		}
+	}
+	return cl.in.atSites[l]
+}
+
+func compareVia(a, b viaKey) int {
+	return cmp.Or(cmp.Compare(a.wait, b.wait), a.site.Compare(b.site), strings.Compare(a.call, b.call))
+}
+
+func topLeaf(of map[leaf]int64) leaf {
+	var best leaf
+	top := int64(-1)
+	for l, ns := range of {
+		if ns > top || ns == top && cmp.Or(cmp.Compare(l.cause, best.cause), l.site.Compare(best.site)) < 0 {
+			best, top = l, ns
+		}
+	}
+	return best
+}

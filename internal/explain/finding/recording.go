@@ -1,0 +1,102 @@
+package finding
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/report"
+)
+
+// What of the recording itself weakens a report.
+
+func few(in *Input) []Verdict {
+	if len(in.Report.Groups) == 0 || len(warned(in, "no-requests")) > 0 {
+		return nil
+	}
+	g := &in.Report.Groups[0]
+	if g.Count >= scale.Many {
+		return nil
+	}
+	seen := fmt.Sprintf("the trace has only %d requests of %s", g.Count, short(g.Name))
+	if g.Count == 1 {
+		seen = fmt.Sprintf("the trace has only one request of %s", short(g.Name))
+	}
+	return doubt(report.Finding{
+		Title: seen, Group: g.ID, Confidence: 1,
+		Evidence: []report.Evidence{measured("requests", g.Count, "count")},
+		Fix:      "record longer, or while the service is busier",
+	})
+}
+
+// doubt is the verdict of a rule about what weakens the report.
+func doubt(f report.Finding) []Verdict { return []Verdict{{Fact: true, Finding: f}} }
+
+// warned returns the texts of the report's warnings with one of these codes.
+func warned(in *Input, codes ...string) []string {
+	var out []string
+	for _, w := range in.Report.Input.Warnings {
+		for _, c := range codes {
+			if w.Code == c {
+				out = append(out, w.Text)
+			}
+		}
+	}
+	return out
+}
+
+func truncated(in *Input) []Verdict {
+	if !in.Report.Input.Truncated {
+		return nil
+	}
+	return doubt(report.Finding{
+		Title: "the trace is cut: only whole generations before that are reported", Confidence: 1,
+		Evidence: []report.Evidence{measured("reported", in.Report.Input.DurationNS, "ns")},
+		Fix:      "let the recording end by itself: stop the trace before the process exits, or close the connection after the last byte",
+	})
+}
+
+func clock(in *Input) []Verdict {
+	texts := warned(in, "clock")
+	if len(texts) == 0 {
+		return nil
+	}
+	return doubt(report.Finding{
+		Title: "times in the trace contradict each other: " + texts[0], Confidence: 1,
+		Fix: "record on another machine; check the clock source (/sys/devices/system/clocksource)",
+	})
+}
+
+func lostEvents(in *Input) []Verdict {
+	texts := warned(in, "lost-events", "unknown-event", "skipped-generation")
+	if len(texts) == 0 {
+		return nil
+	}
+	return doubt(report.Finding{
+		Title: "parts of the trace were left out: " + strings.Join(texts, "; "), Confidence: 1,
+		Fix: "use a whylate that knows this version of Go; allow more memory (--max-memory)",
+	})
+}
+
+func shortWindow(in *Input) []Verdict {
+	if len(in.Report.Groups) == 0 {
+		return nil
+	}
+	g := &in.Report.Groups[0]
+	slowest := g.Open.OldestNS
+	if g.LatencyNS.Max != nil {
+		slowest = max(slowest, *g.LatencyNS.Max)
+	}
+	if g.Streaming || slowest*scale.Few <= in.Report.Input.DurationNS {
+		return nil
+	}
+	return doubt(report.Finding{
+		Title: "the trace is short compared with its slowest requests", Group: g.ID, Confidence: 1,
+		Evidence: []report.Evidence{
+			measured("slowest request", slowest, "ns"),
+			measured("length of the trace", in.Report.Input.DurationNS, "ns"),
+			measured("requests cut off at its ends", g.CutAtStart+g.Open.Count, "count"),
+		},
+		Fix: "record longer: at least ten times the slowest request",
+	})
+}
