@@ -53,9 +53,6 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 	var total int64
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		if len(g.Bands) == 0 {
-			continue
-		}
 		for k := range g.All().Causes {
 			c := &g.All().Causes[k]
 			if c.Cause != report.CauseGCAssist || c.Site == nil {

@@ -85,31 +85,22 @@ func machineBusy(in *Input) []Verdict {
 		Fix: "reserve CPUs for the service (a cpuset, cpu.weight, a Kubernetes CPU request) or move the other processes to another machine, and record again",
 	}}
 	if n.lost > 0 {
-		v.Evidence = append(v.Evidence, measured("minimum share of goroutines' running time in which other processes had the CPU", n.lost, "share"))
+		v.say(measured("minimum share of goroutines' running time in which other processes had the CPU", n.lost, "share"))
 	}
 	if n.others > 0 {
-		v.Evidence = append(v.Evidence, measured("CPUs used by other processes", n.others, "CPUs"))
+		v.say(measured("CPUs used by other processes", n.others, "CPUs"))
 	}
 	if p := h.Lost.PressureNS; p != nil {
-		v.Evidence = append(v.Evidence, measured("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(h.ToNS-h.FromNS)), "share"))
+		v.say(measured("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(h.ToNS-h.FromNS)), "share"))
 	}
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
-		share, won := weighPart(g, func(c *report.Cause) float64 {
-			switch c.Cause {
-			case report.CauseCPU, report.CauseGCAssist, report.CauseSched, report.CauseSchedPoll:
-				return n.lost
-			case report.CauseSchedWake:
-				return n.woken
-			}
-			return 0
-		})
-		if won.TotalNS <= v.Won.TotalNS {
-			continue
+	in.costs(&v, func(c *report.Cause) float64 {
+		switch c.Cause {
+		case report.CauseCPU, report.CauseGCAssist, report.CauseSched, report.CauseSchedPoll:
+			return n.lost
+		case report.CauseSchedWake:
+			return n.woken
 		}
-		if w := (Verdict{Won: won}); in.severity(&w) != "" {
-			v.Won, v.Fact, v.Group, v.Share = won, false, g.ID, share
-		}
-	}
+		return 0
+	})
 	return []Verdict{v}
 }

@@ -225,7 +225,7 @@ func (cl *claims) fault(k viaKey) viaKey {
 func (cl *claims) contended(via []report.Via) (viaKey, bool) {
 	for i := range via {
 		k := keyOfVia(&via[i])
-		if isLock(&k) || cl.queue[k] {
+		if isLock(k) || cl.queue[k] {
 			return k, true
 		}
 	}
@@ -313,16 +313,14 @@ func isNextMessage(c *report.Cause) bool {
 
 // heaviest returns the first part with a cause, the heaviest one of all if none has it.
 func (c *claim) heaviest(cause report.CauseName) *part {
-	for i := range c.parts {
-		if c.parts[i].Cause.Cause == cause {
-			return &c.parts[i]
-		}
+	if p := first(c.parts, func(p *part) bool { return p.Cause.Cause == cause }); p != nil {
+		return p
 	}
 	return &c.parts[0]
 }
 
 func ownerOf(k viaKey) owner {
-	if isLock(&k) {
+	if isLock(k) {
 		return owner{code: report.RuleLockConvoy, via: k}
 	}
 	return owner{code: report.RulePoolTooSmall, via: k}
@@ -343,24 +341,20 @@ type claim struct {
 
 // slowPart returns the slow requests' part with the same leaf, nil if there is none.
 func (c *claim) slowPart(p *part) *part {
-	for i := range c.slow {
-		if s := &c.slow[i]; leafOf(s.Cause) == leafOf(p.Cause) {
-			return s
-		}
-	}
-	return nil
+	return first(c.slow, func(s *part) bool { return leafOf(s.Cause) == leafOf(p.Cause) })
 }
 
 // met is the evidence of how many slow requests met a part: the mean beside it is over the same requests.
-func (cl *claims) met(c *claim, p *part, what string) report.Evidence {
-	e := measured("requests that "+what, p.Requests, "count")
-	if b := cl.g.Tail(); b.Band != report.BandAll {
-		e.Text, e.Value = fmt.Sprintf("slow requests that %s, of %d", what, b.Count), 0
-		if s := c.slowPart(p); s != nil {
-			e.Value = float64(s.Requests)
-		}
+func (cl *claims) met(c *claim, p *part) report.Evidence {
+	b := cl.g.Tail()
+	if b.Band == report.BandAll {
+		return measured("requests that have this wait", p.Requests, "count")
 	}
-	return e
+	n := 0
+	if s := c.slowPart(p); s != nil {
+		n = s.Requests
+	}
+	return measured(fmt.Sprintf("slow requests that have this wait, of %d", b.Count), n, "count")
 }
 
 // A part is a way to a cause.

@@ -626,7 +626,7 @@ func TestWaitsForPlacesOfOnesOwn(t *testing.T) {
 		"one at a time":                  {site("main.fan"), &queues.Places{Children: 0.9, Most: 1, Each: 1.2}, false},
 		"workers that serve one another": {site("main.fan"), &queues.Places{Children: 0.9, Most: 4, Each: 2}, false},
 	} {
-		if got := isFanOut(&c.key, c.places); got != c.want {
+		if got := isFanOut(c.key, c.places); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -12,7 +12,7 @@ func client(cl *claims, c *claim) Verdict {
 	v := cl.verdict(c, top)
 	v.Cause, v.Confidence, v.Most = report.CauseNetwork, 0.95, report.SeverityLow // nobody but the client itself waits for it
 	v.Title = "the server waits for its client to send at " + place(v.Site)
-	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top, "have this wait"))
+	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top))
 	v.Fix = "read the body before taking anything that other requests need, limit it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that buffers bodies"
 	if top.Call == "net/http.checkConnErrorWriter.Write" || isWindow(top) {
 		v.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", place(v.Site))

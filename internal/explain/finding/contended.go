@@ -19,15 +19,15 @@ func (cl *claims) findQueues() {
 		for i := range r.Via {
 			if v := &r.Via[i]; isHandOver(v.Wait) {
 				k := keyOfVia(v)
-				p := cl.in.places(&k)
-				if isOwnWork(p) && !isFanOut(&k, p) {
+				p := cl.in.places(k)
+				if isOwnWork(p) && !isFanOut(k, p) {
 					continue // goroutines that the request started may queue elsewhere
 				}
 				all[k] += r.TotalNS
-				if isNews(&k, p) {
+				if isNews(k, p) {
 					break
 				}
-				if t := cl.in.turns(c, r.Via); isFanOut(&k, p) || isSemaphore(&k) || poolsOfStd[k.call].only || isPool(p) || t != nil && isQueue(t, c, v) {
+				if t := cl.in.turns(c, r.Via); isFanOut(k, p) || isSemaphore(k) || poolsOfStd[k.call].only || isPool(p) || t != nil && isQueue(t, c, v) {
 					yes[k] += r.TotalNS
 				}
 				break
@@ -75,7 +75,7 @@ func asksInPassing(t *queues.Turns, c *report.Cause) bool {
 
 // isFanOut reports whether a request waits because it may start only so many goroutines at a time: they are its own, one for
 // each piece of work, and not other requests' turns.
-func isFanOut(k *viaKey, p *queues.Places) bool {
+func isFanOut(k viaKey, p *queues.Places) bool {
 	if k.wait == report.WaitChanSend && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
 		return true
 	}
@@ -98,18 +98,18 @@ func isCrew(p *queues.Places) bool {
 
 // isNews reports whether requests wait for news from other requests (a long poll, a subscription): those end many waits and
 // never waited there themselves. In a pool, some of those who hold a place have waited for it.
-func isNews(k *viaKey, p *queues.Places) bool {
+func isNews(k viaKey, p *queues.Places) bool {
 	return !isPoolOfStd(k.call) && p != nil && p.Ended >= scale.Enough && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
 }
 
 // places returns the facts about the goroutines that ended the waits at a line.
-func (in *Input) places(k *viaKey) *queues.Places {
+func (in *Input) places(k viaKey) *queues.Places {
 	return first(in.Places, func(p *queues.Places) bool { return p.Wait == k.wait && p.Site.LineKey() == k.site })
 }
 
 // isSemaphore reports whether a request waits for a place of a semaphore. Every holder frees its place, so all waiters queue,
 // whatever the holders do meanwhile and on which goroutine.
-func isSemaphore(k *viaKey) bool {
+func isSemaphore(k viaKey) bool {
 	return k.wait == report.WaitSelect && k.site.Func == acquire
 }
 
@@ -150,12 +150,12 @@ func first[T any](list []T, match func(*T) bool) *T {
 // is where they write to. A handler of log/slog, or another library's, is the
 // service's choice, and so is its lock. A wait that began before the trace, whose
 // kind and place are unknown, is not a lock.
-func isLock(k *viaKey) bool {
+func isLock(k viaKey) bool {
 	return k.site.Func != "" && (k.wait == report.WaitOnce || k.wait == report.WaitLock && !isFile(k.call) && !isLogger(k.call))
 }
 
 // siblings reports whether those who hold a lock work for the same request as those who wait for it.
-func (in *Input) siblings(k *viaKey) bool {
+func (in *Input) siblings(k viaKey) bool {
 	return isLock(k) && slices.ContainsFunc(in.Siblings, func(s queues.Siblings) bool { return s.Part >= scale.Most && s.Site.LineKey() == k.site })
 }
 

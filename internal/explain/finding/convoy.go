@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
@@ -125,16 +126,16 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 		if p.Cause.Cause == report.CauseLock {
 			unseen += p.ns
 		}
-		if w := lockKind(&k) + " at " + place(k.site.Site()); !locks[w] && len(where) < 3 {
+		if w := lockKind(k) + " at " + place(k.site.Site()); !locks[w] && len(where) < 3 {
 			locks[w] = true
 			where = append(where, w)
 		}
 	}
 	top := topPart(cl, c.said())
 	v := cl.verdict(c, top)
-	v.Title = fmt.Sprintf("requests queue for %s while its holder %s", lockKind(&c.via), top.doing())
+	v.Title = fmt.Sprintf("requests queue for %s while its holder %s", lockKind(c.via), top.doing())
 	if behindReader(top.via) {
-		v.Title = fmt.Sprintf("requests queue for %s behind a writer that waits for a reader that %s", lockKind(&c.via), top.doing())
+		v.Title = fmt.Sprintf("requests queue for %s behind a writer that waits for a reader that %s", lockKind(c.via), top.doing())
 	}
 	v.Confidence = 0.95 * (1 - float64(unseen)/float64(max(all, 1)))
 	v.say(
@@ -168,17 +169,18 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 	default:
 		v.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", place(cl.workOf(c, top)))
 	}
-	v.Queue = cl.queueOf(c, lockKind(&c.via))
+	v.Queue = cl.queueOf(c, lockKind(c.via))
 	return v
 }
 
 // workOf returns the line of the service's own that works while a lock or a place is held, for who could do that at another time: the call in the function
 // that has taken it, if that was seen, else where the holder is.
 func (cl *claims) workOf(c *claim, top *part) *report.Site {
-	for i := range cl.in.Under {
-		if u := &cl.in.Under[i]; u.Wait.LineKey() == c.via.site && u.Site.Meets(top.Site) && u.Line.Module == "" && !isStd(u.Line) {
-			return u.Line
-		}
+	u := first(cl.in.Under, func(u *queues.Under) bool {
+		return u.Wait.LineKey() == c.via.site && u.Site.Meets(top.Site) && u.Line.Module == "" && !isStd(u.Line)
+	})
+	if u != nil {
+		return u.Line
 	}
 	return top.at()
 }
@@ -196,10 +198,8 @@ func behindReader(via []report.Via) bool {
 
 // topPart returns the heaviest part that was reached through the wait.
 func topPart(cl *claims, parts []part) *part {
-	for i := range parts {
-		if _, ok := cl.contended(parts[i].via); ok {
-			return &parts[i]
-		}
+	if p := first(parts, func(p *part) bool { _, ok := cl.contended(p.via); return ok }); p != nil {
+		return p
 	}
 	return &parts[0]
 }
@@ -243,7 +243,7 @@ func part1(a, b int64) float64 {
 }
 
 // lockKind names the sort of lock.
-func lockKind(k *viaKey) string {
+func lockKind(k viaKey) string {
 	switch {
 	case k.wait == "once":
 		return "a sync.Once"

@@ -103,9 +103,9 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		Fix: "end the wait with the request's context, a deadline, or an answer in every case, also after an error; the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show which goroutine should have ended it",
 	}
 	if known {
-		v.Evidence = append(v.Evidence, measured("99th percentile of the group's requests that ended", usual, "ns"))
+		v.say(measured("99th percentile of the group's requests that ended", usual, "ns"))
 	} else {
-		v.Evidence = append(v.Evidence, measured("requests of the group that ended", g.Count, "count"))
+		v.say(measured("requests of the group that ended", g.Count, "count"))
 	}
 	switch {
 	case !stands:
@@ -125,11 +125,11 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		v.Fix = "find the holder that never releases the lock: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock across calls that may not return, and unlock with defer"
 		if site, reason, ns := in.goroutineHolds(w); site != nil {
 			at := fmt.Sprintf("at %s (%s)", place(site), reason)
-			v.Evidence = append([]report.Evidence{measured("perhaps held by the goroutine "+at+", which stopped there before the first of them, by", ns-w.StuckNS[0], "ns")}, v.Evidence...)
+			v.sayFirst(measured("perhaps held by the goroutine "+at+", which stopped there before the first of them, by", ns-w.StuckNS[0], "ns"))
 			v.Fix = "look first at the goroutine " + at + "; else " + v.Fix
 		} else if o, before := in.holder(w); o != nil {
 			at := standing(&report.Cause{Cause: o.Cause, Site: o.Site, Call: o.Call, Kind: o.Kind}, users(&report.Cause{Site: o.Site}, o.Via))
-			v.Evidence = append([]report.Evidence{measured("perhaps held by the request "+at+", which stopped there before the first of them, by", before, "ns")}, v.Evidence...)
+			v.sayFirst(measured("perhaps held by the request "+at+", which stopped there before the first of them, by", before, "ns"))
 			v.Fix = "look first at the request " + at + "; else " + v.Fix
 		}
 	case poolsOfStd[w.Call].kept != "":

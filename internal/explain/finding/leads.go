@@ -16,13 +16,13 @@ import (
 // findLeads finds what takes most of the time behind each contended wait, and
 // whether time at that site without a wait belongs to the same fault.
 func (cl *claims) findLeads() {
-	behind, own := map[viaKey]map[leaf]int64{}, map[leaf]int64{}
+	behind, at := map[viaKey]map[leaf]int64{}, map[leaf]split{}
 	total := map[viaKey]int64{}
 	for c, r := range cl.ways(cl.g.All()) {
 		l := leafOf(c)
 		k, ok := cl.contended(r.Via)
 		if !ok {
-			own[l] += r.TotalNS
+			at[l] = at[l].plus(false, r.TotalNS)
 			continue
 		}
 		if behind[k] == nil {
@@ -32,20 +32,19 @@ func (cl *claims) findLeads() {
 		total[k] += r.TotalNS
 	}
 	keys := slices.SortedFunc(maps.Keys(behind), func(a, b viaKey) int { return cmp.Or(cmp.Compare(total[b], total[a]), compareVia(a, b)) })
-	leads, waited := map[viaKey]leaf{}, map[leaf]int64{} // and at a site, by all requests that queued for it
+	leads := map[viaKey]leaf{}
 	for _, k := range keys {
 		lead := topLeaf(behind[k])
-		leads[k] = lead
-		waited[lead] += behind[k][lead]
+		leads[k], at[lead] = lead, at[lead].plus(true, behind[k][lead])
 	}
 	slow := cl.slow()
 	for _, k := range keys {
 		lead := leads[k]
-		if cl.in.siblings(&k) && float64(own[lead]) >= scale.Some*float64(own[lead]+waited[lead]) {
+		if here := at[lead]; cl.in.siblings(k) && float64(here.own) >= scale.Some*float64(here.own+here.queued) {
 			cl.slack[k] = true // the request waits for that without the lock, too: it guards a result for which all of its goroutines wait
 			continue
 		}
-		if !(split{waited[lead], own[lead]}).isMuch() && !slow[lead].isMuch() && !(isLock(&k) && cl.others(lead).isMuch()) {
+		if !at[lead].isMuch() && !slow[lead].isMuch() && !(isLock(k) && cl.others(lead).isMuch()) {
 			cl.slack[k] = true
 			continue
 		}
@@ -97,7 +96,7 @@ func (cl *claims) others(l leaf) split {
 				if _, asked := verdict.Beyond(r.Via); asked > 0 {
 					continue // the group that serves them has that time
 				}
-				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := keyOfVia(&v); return isLock(&k) })
+				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := keyOfVia(&v); return isLock(k) })
 				cl.in.atSites[leafOf(c)] = cl.in.atSites[leafOf(c)].plus(queued, r.TotalNS)
 			}
 		}

@@ -76,34 +76,23 @@ func manyProcs(in *Input) []Verdict {
 	if crowded(in) {
 		d, _ := delayed(in)
 		v.Title, v.Confidence = "there are more Ps than CPUs, and their threads wait for each other", 0.8
-		v.Evidence = append(v.Evidence,
-			measured("CPUs on which the process may run", in.Report.Host.Facts.Parallelism, "CPUs"),
+		v.say(measured("CPUs on which the process may run", in.Report.Host.Facts.Parallelism, "CPUs"),
 			measured("threads' waits for a CPU, as a share of their busy time", d, "share"))
 		if off > 0 {
-			v.Evidence = append(v.Evidence, measured("share of goroutines' running time in which their threads had no CPU", off, "share"))
+			v.say(measured("share of goroutines' running time in which their threads had no CPU", off, "share"))
 		}
 	}
 	if s.All >= scale.Many {
-		v.Evidence = append(v.Evidence, measured("share of CPU samples in the scheduler", float64(s.Scheduler)/float64(s.All), "share"))
+		v.say(measured("share of CPU samples in the scheduler", float64(s.Scheduler)/float64(s.All), "share"))
 	}
-	v.Evidence = append(v.Evidence,
-		measured("GOMAXPROCS", in.Process.Procs, "Ps"),
+	v.say(measured("GOMAXPROCS", in.Process.Procs, "Ps"),
 		measured("Ps in use", busy(in), "share"))
-	for i := range in.Report.Groups {
-		g := &in.Report.Groups[i]
-		share, won := weighPart(g, func(c *report.Cause) float64 {
-			switch c.Cause {
-			case report.CauseCPU, report.CauseGCAssist:
-				return off
-			}
-			return one(isWake(c))
-		})
-		if won.TotalNS <= v.Won.TotalNS {
-			continue
+	in.costs(&v, func(c *report.Cause) float64 {
+		switch c.Cause {
+		case report.CauseCPU, report.CauseGCAssist:
+			return off
 		}
-		if w := (Verdict{Won: won}); in.severity(&w) != "" {
-			v.Won, v.Fact, v.Group, v.Share = won, false, g.ID, share
-		}
-	}
+		return one(isWake(c))
+	})
 	return []Verdict{v}
 }

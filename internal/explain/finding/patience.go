@@ -67,8 +67,8 @@ func (cl *claims) findPatience() {
 			own[p] += r.TotalNS
 		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandOver(r.Via[0].Wait):
 			k := keyOfVia(&r.Via[0])
-			who := cl.in.places(&k)
-			if isPool(who) || isSemaphore(&k) {
+			who := cl.in.places(k)
+			if isPool(who) || isSemaphore(k) {
 				continue
 			}
 			p := at(r.Via[0].Site)

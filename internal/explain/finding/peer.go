@@ -83,7 +83,7 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 		v.Severe = report.SeverityLow // requests that wait until a writer is done have a finding of their own
 	}
 	v.Title, v.Confidence = fmt.Sprintf("requests wait for %s at %s", what, place(v.Site)), sure*(1-min(0.5, weighGap(cl.g)))
-	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top, "have this wait"))
+	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top))
 	v.say(own...)
 	v.say(callEvidence(c, top)...)
 	switch {

@@ -32,7 +32,7 @@ func pool(cl *claims, c *claim) Verdict {
 	}
 }
 
-// A place that requests queue for, by Little's law.
+// A littleLaw is a place that requests queue for, by Little's law.
 type littleLaw struct {
 	rate    float64 // requests a second
 	waitNS  float64 // mean wait
@@ -55,10 +55,77 @@ func little(requests int, durationNS, queuedNS int64, placeNS float64) littleLaw
 	return l
 }
 
-func poolVerdict(cl *claims, c *claim, top *part) Verdict {
-	var queuedNS, ownNS int64
-	ways := map[*report.Cause]bool{}
-	requests := 0
+// A poolFacts is what is known of a pool that requests queue for.
+type poolFacts struct {
+	littleLaw
+	kind     poolKind
+	places   *queues.Places // its places, as far as they were seen; nil if they were not
+	turns    *queues.Turns  // of what is done behind the wait; nil if that is not known
+	serves   bool           // goroutines serve the queue, one request at a time
+	bursts   bool           // its size follows from how many requests come at once, which is not known
+	computes bool           // its holders do
+	turnNS   int64          // a request's own turn, where that is behind the wait
+	does     string         // what its holders do
+	divided  bool           // at many lines
+}
+
+func (cl *claims) factsOf(c *claim, top *part) *poolFacts {
+	p := &poolFacts{places: cl.in.places(c.via), turns: cl.in.turns(top.Cause, top.via), computes: top.Cause.Cause == report.CauseCPU, does: top.doing()}
+	t := p.turns
+	queued := t != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return keyOfVia(&v) == c.via && isQueue(t, top.Cause, &v) })
+	if !isPool(p.places) && (queued || !isCrew(p.places)) {
+		p.places = nil
+	}
+	p.kind = kindOfPool(c, top, t, p.places)
+	queuedNS, ownNS, requests := cl.spent(c)
+	// A worker's time for one is not on the path of anybody else's: of the time
+	// behind the wait the last turn is the request's own.
+	serves := t != nil && t.Taken <= 0.5 && p.places == nil
+	placeNS := float64(ownNS) / float64(max(requests, 1))
+	if p.places != nil && p.places.HeldNS > 0 {
+		placeNS = float64(p.places.HeldNS)
+	} else if serves && ownNS == 0 {
+		if placeNS = float64(t.ServiceNS); asksInPassing(t, top.Cause) {
+			placeNS /= t.Together // of all that it serves after one answer
+		}
+		p.turnNS = int64(placeNS)
+		queuedNS = max(0, queuedNS-int64(placeNS*float64(requests)))
+	}
+	if n := cl.partOfQueue(c, top); p.computes && n < scale.Half {
+		p.does, p.divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(top.at())), true
+	} else if p.computes && top.Cause.SiteFrom == inferredSite && p.places != nil {
+		p.does, p.divided = p.does+" (inferred)", true // perhaps where the place is given back
+	}
+	if serves && p.divided && ownNS > 0 {
+		placeNS = float64(cl.ownWork(top.Cause.Cause)) / float64(max(requests, 1))
+	}
+	p.littleLaw = little(requests, cl.in.Report.Input.DurationNS, queuedNS, placeNS)
+	// Who serves what is done with a semaphore's place is not the place itself.
+	p.serves = serves && !isPoolOfStd(c.via.call)
+	if isSemaphore(c.via) && p.places == nil && (t == nil || p.serves) {
+		p.serves, p.bursts = false, true
+	}
+	// Who queues although places are in use for a small part of the time comes in bursts: one place more than there are is
+	// the least that helps.
+	p.size = max(p.size, 2)
+	if p.serves {
+		p.size = max(p.size, t.Most+1)
+	}
+	if p.places != nil {
+		p.size = max(p.size, p.places.Most+1)
+	}
+	// What computes gains nothing by more places than there are Ps.
+	if procs := cl.in.Report.Input.GOMAXPROCS; p.computes && procs >= 2 {
+		if p.places != nil {
+			procs = max(procs, p.places.Most)
+		}
+		p.size = min(p.size, procs)
+	}
+	return p
+}
+
+// spent returns for how long requests queued for what a claim is about, for how long they had it, and how many did.
+func (cl *claims) spent(c *claim) (queuedNS, ownNS int64, requests int) {
 	for i := range c.parts {
 		p := &c.parts[i]
 		if _, ok := cl.contended(p.via); ok {
@@ -66,136 +133,34 @@ func poolVerdict(cl *claims, c *claim, top *part) Verdict {
 		} else {
 			ownNS += p.ns
 		}
-		if !ways[p.Cause] {
-			ways[p.Cause] = true
-			requests = max(requests, p.Requests)
-		}
+		requests = max(requests, p.Requests)
 	}
-	t := cl.in.turns(top.Cause, top.via)
-	known := cl.in.places(&c.via)
-	if isFanOut(&c.via, known) {
-		return fanOutVerdict(cl, c, top, queuedNS, requests, known)
+	return queuedNS, ownNS, requests
+}
+
+// counted reports whether the number of places is known. While somebody waits all places are in use. Where that contradicts the time in
+// them, who holds them does something else: then neither for how long nor how many would do is known.
+func (p *poolFacts) counted() bool {
+	return p.serves || p.places != nil && (p.places.Most > 0 || p.places.HeldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
+}
+
+func poolVerdict(cl *claims, c *claim, top *part) Verdict {
+	if known := cl.in.places(c.via); isFanOut(c.via, known) {
+		return fanOutVerdict(cl, c, top, known)
 	}
-	if queued := t != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return keyOfVia(&v) == c.via && isQueue(t, top.Cause, &v) }); !isPool(known) && (queued || !isCrew(known)) {
-		known = nil
-	}
-	kind := poolOf(&c.via, t, known)
-	for i := range top.via {
-		// A library's pool may stand on a semaphore, a Cond or a channel, none of which its user has.
-		if v := &top.via[i]; keyOfVia(v) == c.via {
-			if l := libraryAt(v.Site); l != nil && l.pool != "" && !isPoolOfStd(c.via.call) {
-				kind = poolKind{name: "a connection of " + l.name, who: "it", fix: l.pool}
-			}
-			break
-		}
-	}
-	// A worker's time for one is not on the path of anybody else's: of the time
-	// behind the wait the last turn is the request's own.
-	place1, turnNS := float64(ownNS)/float64(max(requests, 1)), int64(0)
-	if known != nil && known.HeldNS > 0 {
-		place1 = float64(known.HeldNS)
-	} else if known == nil && t != nil && t.Taken <= 0.5 && ownNS == 0 {
-		if place1 = float64(t.ServiceNS); asksInPassing(t, top.Cause) {
-			place1 /= t.Together // of all that it serves after one answer
-		}
-		turnNS = int64(place1)
-		queuedNS = max(0, queuedNS-int64(place1*float64(requests)))
-	}
-	does, divided := top.doing(), false
-	if n := cl.partOfQueue(c, top); n < scale.Half && top.Cause.Cause == report.CauseCPU {
-		does, divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(top.at())), true
-	} else if top.Cause.Cause == report.CauseCPU && top.Cause.SiteFrom == inferredSite && known != nil {
-		does, divided = does+" (inferred)", true // perhaps where the place is given back
-	}
-	if serves := t != nil && t.Taken <= 0.5 && known == nil; serves && divided && ownNS > 0 {
-		place1 = float64(cl.ownWork(top.Cause.Cause)) / float64(max(requests, 1))
-	}
-	l := little(requests, cl.in.Report.Input.DurationNS, queuedNS, place1)
-	// Who queues although places are in use for a small part of the time comes in bursts: one place more than there are is
-	// the least that helps.
-	l.size = max(l.size, 2)
-	// Who serves what is done with a semaphore's place is not the place itself.
-	serves, bursts := t != nil && t.Taken <= 0.5 && known == nil && !isPoolOfStd(c.via.call), false
-	if isSemaphore(&c.via) && known == nil && (t == nil || serves) {
-		serves, bursts = false, true
-	}
-	if serves {
-		l.size = max(l.size, t.Most+1)
-	}
-	if known != nil {
-		l.size = max(l.size, known.Most+1)
-	}
-	// What computes gains nothing by more places than there are Ps.
-	if procs := cl.in.Report.Input.GOMAXPROCS; top.Cause.Cause == report.CauseCPU && procs >= 2 {
-		most := procs
-		if known != nil {
-			most = max(most, known.Most)
-		}
-		l.size = min(l.size, most)
-	}
-	needs := measured("requests that need "+kind.name, l.rate, "1/s")
-	if known != nil {
-		// The rate and the load are told below: how many stand in line comes before.
-		needs = measured("waiting for "+kind.what()+" at once, at most", known.Waiting, "count")
-	}
+	p := cl.factsOf(c, top)
 	v := cl.verdict(c, top)
-	v.Title = fmt.Sprintf("requests queue for %s while %s %s", kind.name, kind.who, does)
-	v.say(needs,
-		measured("mean wait for it, at "+place(c.via.site.Site()), l.waitNS, "ns"),
-		measured("mean time with it", l.placeNS, "ns"),
-		measured("mean number waiting (rate x wait)", l.waiting, "count"),
-		measured("mean number in use (rate x time)", l.inUse, "count"))
-	if known != nil {
-		v.say(measured("requests that need "+kind.what(), l.rate, "1/s"))
-		if known.Most > 0 {
-			v.say(measured("pool size seen in use", known.Most, "count"))
-		}
-	}
-	if serves {
-		v.say(measured("goroutines that serve the queue", t.Most, "count"))
-	}
-	// While somebody waits all places are in use. Where that contradicts the time in them, who holds them does something else:
-	// then neither for how long nor how many would do is known.
-	counted := serves || known != nil && (known.Most > 0 || known.HeldNS > 0) || 2*l.inUse >= 1 || l.waiting < 1
-	if !bursts && counted {
-		v.say(measured("places sufficient at this load", l.size, "count"))
-	}
-	if v.Fix = kind.fix; serves && asksInPassing(t, top.Cause) {
-		v.Fix = "have it ask on another goroutine, and go on with what comes meanwhile; or let more goroutines serve the queue"
-	}
-	if counted {
-		v.Fix += fmt.Sprintf(": about %d are enough for this load", l.size)
-	}
-	switch {
-	case counted && divided:
-		v.Fix += fmt.Sprintf(", or compute for less than %s while holding it", words.Brief(int64(l.placeNS)))
-	case counted:
-		v.Fix += fmt.Sprintf(", or make the work at %s shorter than %s", place(v.Site), words.Brief(int64(l.placeNS)))
-	default:
-		v.Fix += fmt.Sprintf(", or find out why its holders wait so long at %s", place(v.Site))
-	}
-	if p := poolsOfStd[c.via.call]; counted && p.unused != "" {
-		v.Fix += "; " + p.unused
-	}
-	if r := cl.in.readers(c.via.site.Site()); serves && top.Call == pause && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
-		v.Fix += "; if the pause is an intended limit, reject the excess immediately"
-	}
-	if kind.alone {
-		v.Fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(cl.workOf(c, top)), v.Fix)
-	}
-	if bursts {
-		v.Fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", place(v.Site), words.Brief(int64(l.placeNS)), kind.fix, l.inUse)
-	}
-	if top.Cause.Cause == report.CauseCPU {
+	v.Title = fmt.Sprintf("requests queue for %s while %s %s", p.kind.name, p.kind.who, p.does)
+	if p.computes {
 		v.Confidence = 0.7
-		v.Fix += fmt.Sprintf("; the holders compute, so more places help only while processors are free (GOMAXPROCS %d, all busy %.0f %% of the time)",
-			cl.in.Report.Input.GOMAXPROCS, 100*(1-cl.in.Report.Runtime.Sched.PsIdle))
 	}
+	p.sayNumbers(&v, c)
+	v.Fix = cl.morePlaces(c, top, p)
 	_, v.Won = weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool {
 		_, ok := cl.contended(via)
 		return ok && cl.of(cause, via) == c.owner
 	})
-	if top.Cause.Cause != report.CauseCPU && top.Cause.Site != nil {
+	if !p.computes && top.Cause.Site != nil {
 		// What the fix says: places enough, so that nobody queues, whichever line called, and whatever the holders do meanwhile if there
 		// is no other queue.
 		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
@@ -204,14 +169,75 @@ func poolVerdict(cl *claims, c *claim, top *part) Verdict {
 		}
 		v.Predicted = cl.in.predict(cl.g.ID, predict.Gone(predict.Queue, site))
 	}
-	if known != nil && v.Predicted == nil && 2*known.Most <= cl.in.Report.Input.GOMAXPROCS && cl.in.Report.Runtime.Sched.PsIdle >= 0.5 && cl.queuesFor(c) >= 0.9 {
+	if p.places != nil && v.Predicted == nil && 2*p.places.Most <= cl.in.Report.Input.GOMAXPROCS && cl.in.Report.Runtime.Sched.PsIdle >= 0.5 && cl.queuesFor(c) >= 0.9 {
 		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the
 		// change is of all that requests queue for.
 		v.Predicted = cl.in.predict(cl.g.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
 	}
-	v.Queue = cl.queueOf(c, kind.place())
-	v.Queue.OwnNS = turnNS
+	v.Queue = cl.queueOf(c, p.kind.place())
+	v.Queue.OwnNS = p.turnNS
 	return v
+}
+
+func (p *poolFacts) sayNumbers(v *Verdict, c *claim) {
+	if p.places == nil {
+		v.say(measured("requests that need "+p.kind.name, p.rate, "1/s"))
+	} else {
+		v.say(measured("waiting for "+p.kind.what()+" at once, at most", p.places.Waiting, "count"))
+	}
+	v.say(
+		measured("mean wait for it, at "+place(c.via.site.Site()), p.waitNS, "ns"),
+		measured("mean time with it", p.placeNS, "ns"),
+		measured("mean number waiting (rate x wait)", p.waiting, "count"),
+		measured("mean number in use (rate x time)", p.inUse, "count"))
+	if p.places != nil {
+		v.say(measured("requests that need "+p.kind.what(), p.rate, "1/s"))
+		if p.places.Most > 0 {
+			v.say(measured("pool size seen in use", p.places.Most, "count"))
+		}
+	}
+	if p.serves {
+		v.say(measured("goroutines that serve the queue", p.turns.Most, "count"))
+	}
+	if !p.bursts && p.counted() {
+		v.say(measured("places sufficient at this load", p.size, "count"))
+	}
+}
+
+// morePlaces is the advice.
+func (cl *claims) morePlaces(c *claim, top *part, p *poolFacts) string {
+	fix, work, held := p.kind.fix, place(top.at()), words.Brief(int64(p.placeNS))
+	if p.serves && asksInPassing(p.turns, top.Cause) {
+		fix = "have it ask on another goroutine, and go on with what comes meanwhile; or let more goroutines serve the queue"
+	}
+	if p.counted() {
+		fix += fmt.Sprintf(": about %d are enough for this load", p.size)
+	}
+	switch {
+	case p.counted() && p.divided:
+		fix += fmt.Sprintf(", or compute for less than %s while holding it", held)
+	case p.counted():
+		fix += fmt.Sprintf(", or make the work at %s shorter than %s", work, held)
+	default:
+		fix += fmt.Sprintf(", or find out why its holders wait so long at %s", work)
+	}
+	if std := poolsOfStd[c.via.call]; p.counted() && std.unused != "" {
+		fix += "; " + std.unused
+	}
+	if r := cl.in.readers(c.via.site.Site()); p.serves && top.Call == pause && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
+		fix += "; if the pause is an intended limit, reject the excess immediately"
+	}
+	if p.kind.alone {
+		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(cl.workOf(c, top)), fix)
+	}
+	if p.bursts {
+		fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", work, held, p.kind.fix, p.inUse)
+	}
+	if p.computes {
+		fix += fmt.Sprintf("; the holders compute, so more places help only while processors are free (GOMAXPROCS %d, all busy %.0f %% of the time)",
+			cl.in.Report.Input.GOMAXPROCS, 100*(1-cl.in.Report.Runtime.Sched.PsIdle))
+	}
+	return fix
 }
 
 // backlog owns what turns of a library's loop ask peers for where most of them find their work there: the next messages queue meanwhile.
@@ -303,7 +329,8 @@ func (cl *claims) partOfQueue(c *claim, p *part) float64 {
 
 // fanOutVerdict is for a limit within each request: how many places would do follows from how many goroutines a request
 // starts, which waits do not tell.
-func fanOutVerdict(cl *claims, c *claim, top *part, queuedNS int64, requests int, known *queues.Places) Verdict {
+func fanOutVerdict(cl *claims, c *claim, top *part, known *queues.Places) Verdict {
+	queuedNS, _, requests := cl.spent(c)
 	what, fix := "an errgroup", "the limit given to SetLimit"
 	if !strings.HasPrefix(c.via.site.Func, "golang.org/x/sync/errgroup.") {
 		what, fix = "their limiter", "the limit"
@@ -347,8 +374,18 @@ func (k *poolKind) place() string {
 	return name
 }
 
+// kindOfPool names the pool that a claim is about: a library's may stand on a semaphore, a Cond or a channel, none of which its user has.
+func kindOfPool(c *claim, top *part, t *queues.Turns, known *queues.Places) poolKind {
+	if v := first(top.via, func(v *report.Via) bool { return keyOfVia(v) == c.via }); v != nil && !isPoolOfStd(c.via.call) {
+		if l := libraryAt(v.Site); l != nil && l.pool != "" {
+			return poolKind{name: "a connection of " + l.name, who: "it", fix: l.pool}
+		}
+	}
+	return poolOf(c.via, t, known)
+}
+
 // poolOf names the pool of those who wait; known is nil where nothing is known of its places.
-func poolOf(k *viaKey, t *queues.Turns, known *queues.Places) poolKind {
+func poolOf(k viaKey, t *queues.Turns, known *queues.Places) poolKind {
 	const morePlaces, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
 	switch p, std := poolsOfStd[k.call]; {
 	case std:
@@ -387,7 +424,7 @@ func (cl *claims) pace(top *part) int64 {
 
 // inVainVerdict promises nothing: who has the places, and for how long, is not known.
 func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
-	name := poolOf(&viaKey{wait: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
+	name := poolOf(viaKey{wait: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.pool != "" {
 		name = "a connection of " + l.name
 	}

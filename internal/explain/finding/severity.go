@@ -118,6 +118,17 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 	return v.Least, nil
 }
 
+// costs has a fact about the process be about the group that loses most by it, a part of each cause, if that is worth a word.
+func (in *Input) costs(v *Verdict, part func(*report.Cause) float64) {
+	for i := range in.Report.Groups {
+		g := &in.Report.Groups[i]
+		share, won := weighPart(g, part)
+		if won.TotalNS > v.Won.TotalNS && in.severity(&Verdict{Won: won}) != "" {
+			v.Won, v.Fact, v.Group, v.Share = won, false, g.ID, share
+		}
+	}
+}
+
 func rank(s report.Severity) int { return slices.Index(report.Severities(), s) }
 
 // weigh adds up the causes of a group that match: their share of the group's time, and what a fix that takes them away

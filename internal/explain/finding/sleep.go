@@ -24,7 +24,7 @@ func sleep(cl *claims, c *claim) Verdict {
 	v := cl.verdict(c, top)
 	v.Changes = halfOfAll(cl, c)
 	v.Title, v.Cause = "requests wait while "+onePlace(top), report.CauseSleep
-	v.say(measured("mean per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top, "have this wait"))
+	v.say(measured("mean per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top))
 	if t := cl.in.turns(top.Cause, top.via); t != nil && t.Sleeps > 0 {
 		v.say(measured("mean length of one sleep", t.SleepNS, "ns"))
 		if t.Together > 1.5 {
@@ -91,7 +91,7 @@ func streamVerdict(cl *claims, c *claim, top *part) Verdict {
 		v.Site = top.via[0].Site
 	}
 	v.Title = "requests send a stream: they write to their client between the waits at " + place(v.Site)
-	v.say(measured("mean per slow request, "+onWhose(nil), c.won.Slow.NS, "ns"), cl.met(c, top, "have this wait"))
+	v.say(measured("mean per slow request, "+onWhose(nil), c.won.Slow.NS, "ns"), cl.met(c, top))
 	v.Fix = "nothing, if the pace is intended: the client receives each part at once; if it waits for the whole, do not pause between the parts"
 	return v
 }

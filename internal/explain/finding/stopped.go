@@ -34,7 +34,7 @@ func stopped(in *Input) []Verdict {
 	if s.By == "" {
 		v.Title = fmt.Sprintf("perhaps the process did not run: %s, %s in total", words.Count(s.Count, "time", "times"), words.Brief(s.TotalNS))
 		v.Fix = "run whylate record on the service's own host: it samples the process's state"
-		v.Evidence = append(v.Evidence, report.Evidence{Text: s.How})
+		v.say(report.Evidence{Text: s.How})
 		v.Severe = report.SeverityLow
 		return []Verdict{v}
 	}

@@ -53,7 +53,7 @@ func blockingSyscall(cl *claims, c *claim) Verdict {
 	k := syscallOf(top.Cause)
 	v := cl.verdict(c, top)
 	v.Title, v.Fix = "requests wait while "+onePlace(top), k.fix
-	v.say(measured("mean per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top, "have this wait"))
+	v.say(measured("mean per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top))
 	v.say(callEvidence(c, top)...)
 	if k.name == "" {
 		v.Confidence = 0.6
