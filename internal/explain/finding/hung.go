@@ -2,6 +2,7 @@ package finding
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -61,65 +62,29 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	if n == len(ages) || !known {
 		n = w.Count // of more than these it is not told for how long; and who came later to where none got on stands as well
 	}
-	severe, confidence := report.SeverityMedium, 0.95
-	if n >= scale.Few || float64(n) >= scale.Some*float64(g.Count+g.Open.Count) {
-		severe = report.SeverityHigh
-	}
-	switch {
-	case !stands: // it goes on, as a stream does
-		severe, confidence = report.SeverityLow, 0.6
-	case isPlace(w): // nobody waits for that on purpose
-	case w.Call == inSelect || w.Cause == report.CauseSleep:
-		severe, confidence = report.SeverityLow, 0.5
-	case w.Cause == report.CauseChan:
-		severe, confidence = report.SeverityMedium, 0.7
-	case w.Cause == report.CauseNetwork:
-		confidence = 0.8
-	}
-	if !known && confidence < 0.95 {
-		switch {
-		case w.Call == inSelect || w.Cause == report.CauseSleep || readsOn(w):
-			severe, confidence, v.Fact = "", 0.4, true // a stream, or a long poll
-		default:
-			confidence = 0.6 // nothing but what it waits for can end it, not even a client that gives up
-		}
-	}
-	row := report.Cause{Cause: w.Cause, Site: w.Site, Call: w.Call, Kind: w.Kind}
-	site := users(&row, w.Via)
-	v.Severe = severe
-	v.Won = Won{TotalNS: total}
-	v.Changes = []predict.Change{}
-	verb := "requests hang"
-	if n == 1 {
-		verb = "request hangs"
-	}
-	v.Finding = report.Finding{
-		Title: fmt.Sprintf("%d %s, %s", n, verb, standing(&row, site)), Cause: w.Cause, Site: site, Group: g.ID, Confidence: confidence,
+	v = Verdict{Won: Won{TotalNS: total}, Changes: []predict.Change{}, Finding: report.Finding{
+		Title: plural(n, "1 request hangs, ", "%d requests hang, ") + standing(w), Cause: w.Cause, Site: standingAt(w), Group: g.ID,
 		Evidence: []report.Evidence{
 			measured("longest time in this wait", w.StuckNS[0], "ns"),
 			measured("age of the oldest", w.OldestNS, "ns"),
 			measured("requests there at the end of the trace", w.Count, "count"),
 		},
 		Fix: "end the wait with the request's context, a deadline, or an answer in every case, also after an error; the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show which goroutine should have ended it",
-	}
+	}}
 	if known {
 		v.say(measured("99th percentile of the group's requests that ended", usual, "ns"))
 	} else {
 		v.say(measured("requests of the group that ended", g.Count, "count"))
 	}
+	many := n >= scale.Few || float64(n) >= scale.Some*float64(g.Count+g.Open.Count)
+	v.Severe, v.Confidence, v.Fact = intended(w, stands, known, many)
 	switch {
 	case !stands:
-		v.Title = fmt.Sprintf("%d requests do not end: they keep working, at the end %s", n, standing(&row, site))
-		if n == 1 {
-			v.Title = "1 request does not end: it keeps working, at the end " + standing(&row, site)
-		}
+		v.Title = plural(n, "1 request does not end: it keeps working", "%d requests do not end: they keep working") + ", at the end " + standing(w)
 		v.Fix = "limit how often one request retries, by its context or by a number; if it is a stream, give it its own handler"
 	case v.Fact:
-		if n == 1 {
-			v.Title = fmt.Sprintf("1 request was open for the whole trace, %s: it is a stream with nothing to send, or it hangs", standing(&row, site))
-		} else {
-			v.Title = fmt.Sprintf("%d requests were open for the whole trace, %s: they are streams with nothing to send, or they hang", n, standing(&row, site))
-		}
+		v.Title = plural(n, "1 request was open for the whole trace, ", "%d requests were open for the whole trace, ") + standing(w) +
+			plural(n, ": it is a stream with nothing to send, or it hangs", ": they are streams with nothing to send, or they hang")
 		v.Fix = "if it is no stream: end the wait with the request's context or a deadline"
 	case w.Cause == report.CauseLock && !strings.Contains(w.Call, "WaitGroup"):
 		v.Fix = "find the holder that never releases the lock: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock across calls that may not return, and unlock with defer"
@@ -128,7 +93,7 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 			v.sayFirst(measured("perhaps held by the goroutine "+at+", which stopped there before the first of them, by", ns-w.StuckNS[0], "ns"))
 			v.Fix = "look first at the goroutine " + at + "; else " + v.Fix
 		} else if o, before := in.holder(w); o != nil {
-			at := standing(&report.Cause{Cause: o.Cause, Site: o.Site, Call: o.Call, Kind: o.Kind}, users(&report.Cause{Site: o.Site}, o.Via))
+			at := standing(o)
 			v.sayFirst(measured("perhaps held by the request "+at+", which stopped there before the first of them, by", before, "ns"))
 			v.Fix = "look first at the request " + at + "; else " + v.Fix
 		}
@@ -136,6 +101,42 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		v.Fix = poolsOfStd[w.Call].kept
 	}
 	return v, true
+}
+
+// intended returns how severe it is that requests are at a wait, how certain that it is not intended, and whether it most likely is: a
+// stream, or a long poll. Stands says that they have been in it for most of their age, known that it is known how long others take.
+func intended(w *report.OpenWait, stands, known, many bool) (severe report.Severity, confidence float64, fact bool) {
+	severe, confidence = report.SeverityMedium, 0.95
+	if many {
+		severe = report.SeverityHigh
+	}
+	timed := w.Call == inSelect || w.Cause == report.CauseSleep
+	switch {
+	case !stands: // it goes on, as a stream does
+		severe, confidence = report.SeverityLow, 0.6
+	case isPlace(w): // nobody waits for that on purpose
+	case timed:
+		severe, confidence = report.SeverityLow, 0.5
+	case w.Cause == report.CauseChan:
+		severe, confidence = report.SeverityMedium, 0.7
+	case w.Cause == report.CauseNetwork:
+		confidence = 0.8
+	}
+	switch {
+	case known || confidence == 0.95:
+		return severe, confidence, false
+	case timed || readsOn(w):
+		return "", 0.4, true
+	}
+	return severe, 0.6, false // nothing but what it waits for can end it, not even a client that gives up
+}
+
+// plural returns one text for one and another for many, in which %d is the number.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return strings.Replace(many, "%d", strconv.Itoa(n), 1)
 }
 
 // readsOn reports whether who waits has had an answer, of which more may come at any time, or asks a library for whatever comes next.
@@ -190,32 +191,35 @@ func isMutex(w *report.OpenWait) bool {
 	return w.Cause == report.CauseLock && !strings.Contains(w.Call, "Cond)") && !strings.Contains(w.Call, "WaitGroup")
 }
 
+// standingAt is the service's line at which requests wait that have not ended.
+func standingAt(w *report.OpenWait) *report.Site { return users(&report.Cause{Site: w.Site}, w.Via) }
+
 // standing says what requests that have not ended are at.
-func standing(c *report.Cause, site *report.Site) string {
+func standing(w *report.OpenWait) string {
+	site := standingAt(w)
 	at := " at " + place(site)
 	switch {
-	case c.Cause == report.CauseCPU:
+	case w.Cause == report.CauseCPU:
 		return "computing in " + place(site)
-	case poolsOfStd[c.Call].only:
-		return "waiting for " + poolsOfStd[c.Call].place + at
-	case c.Cause == report.CauseLock && strings.Contains(c.Call, "WaitGroup"):
+	case poolsOfStd[w.Call].only:
+		return "waiting for " + poolsOfStd[w.Call].place + at
+	case w.Cause == report.CauseLock && strings.Contains(w.Call, "WaitGroup"):
 		return "waiting for a WaitGroup" + at
-	case c.Cause == report.CauseLock && strings.Contains(c.Call, "Cond)"):
+	case w.Cause == report.CauseLock && strings.Contains(w.Call, "Cond)"):
 		return "waiting for a Cond" + at
-	case c.Cause == report.CauseLock:
+	case w.Cause == report.CauseLock:
 		return "waiting for a lock" + at
-	case c.Call == inSelect:
+	case w.Call == inSelect:
 		return "waiting in a select" + at
-	case c.Cause == report.CauseChan:
+	case w.Cause == report.CauseChan:
 		return "waiting on a channel" + at
-	case c.Cause == report.CauseNetwork:
+	case w.Cause == report.CauseNetwork:
 		return "waiting for a peer" + at
-	case c.Cause == report.CauseSyscall && c.Kind == report.InC:
+	case w.Cause == report.CauseSyscall && w.Kind == report.InC:
 		return "in C code, called" + at
-	case c.Cause == report.CauseSyscall:
+	case w.Cause == report.CauseSyscall:
 		return "in the kernel, called" + at
-	}
-	if c.Cause == report.CauseSleep {
+	case w.Cause == report.CauseSleep:
 		return "asleep" + at
 	}
 	return "waiting" + at

@@ -1,7 +1,6 @@
 package finding
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/scale"
@@ -18,12 +17,8 @@ func few(in *Input) []Verdict {
 	if g.Count >= scale.Many {
 		return nil
 	}
-	seen := fmt.Sprintf("the trace has only %d requests of %s", g.Count, short(g.Name))
-	if g.Count == 1 {
-		seen = fmt.Sprintf("the trace has only one request of %s", short(g.Name))
-	}
 	return doubt(report.Finding{
-		Title: seen, Group: g.ID, Confidence: 1,
+		Title: "the trace has only " + plural(g.Count, "one request", "%d requests") + " of " + short(g.Name), Group: g.ID, Confidence: 1,
 		Evidence: []report.Evidence{measured("requests", g.Count, "count")},
 		Fix:      "record longer, or while the service is busier",
 	})

@@ -391,41 +391,23 @@ func (p *placed) way() {
 	}
 }
 
-// causeWords returns a cause in words, and the preposition before its place.
-func causeWords(cause report.CauseName) (text, at string) {
-	switch cause {
-	case report.CauseCPU:
-		return "computing", " in "
-	case report.CauseSched:
-		return "ready to run, waiting for a CPU", ", at "
-	case report.CauseSchedWake:
-		return "ready to run although a P was idle", ", at "
-	case report.CauseSchedPoll:
-		return "with data perhaps ready that no P polled for", ", at "
-	case report.CauseThrottle:
-		return "throttled by the CPU quota", ", at "
-	case report.CauseGCAssist:
-		return "helping the garbage collector", ", allocating in "
-	case report.CauseGCWait:
-		return "waiting for the garbage collector", ", in "
-	case report.CauseSTW:
-		return "with the world stopped", ", by "
-	case report.CauseSleep:
-		return "asleep", " in "
-	case report.CauseNetwork:
-		return "waiting for the network", " in "
-	case report.CauseSyscall:
-		return "in the kernel", ", called from "
-	case report.CauseLock:
-		return "waiting for a lock", " in "
-	case report.CauseChan:
-		return "waiting on a channel", " in "
-	case report.CauseUnknown:
-		return "in ways the trace does not show", ", at "
-	case report.CauseOther:
-		return "on many small causes", ", at "
-	}
-	return "on " + termtext.Head(cause, 20), ", at "
+// causeWords are causes in words, and the preposition before their places.
+var causeWords = map[report.CauseName]struct{ text, at string }{
+	report.CauseCPU:       {"computing", " in "},
+	report.CauseSched:     {"ready to run, waiting for a CPU", ", at "},
+	report.CauseSchedWake: {"ready to run although a P was idle", ", at "},
+	report.CauseSchedPoll: {"with data perhaps ready that no P polled for", ", at "},
+	report.CauseThrottle:  {"throttled by the CPU quota", ", at "},
+	report.CauseGCAssist:  {"helping the garbage collector", ", allocating in "},
+	report.CauseGCWait:    {"waiting for the garbage collector", ", in "},
+	report.CauseSTW:       {"with the world stopped", ", by "},
+	report.CauseSleep:     {"asleep", " in "},
+	report.CauseNetwork:   {"waiting for the network", " in "},
+	report.CauseSyscall:   {"in the kernel", ", called from "},
+	report.CauseLock:      {"waiting for a lock", " in "},
+	report.CauseChan:      {"waiting on a channel", " in "},
+	report.CauseUnknown:   {"in ways the trace does not show", ", at "},
+	report.CauseOther:     {"on many small causes", ", at "},
 }
 
 // A Look says how to show a piece of a sentence.
@@ -458,96 +440,96 @@ func Join(pieces []Piece) string {
 // Spell says what a cause's time was spent on: the cause in words, its place or, if there are several, the largest ones with
 // their shares, what ran meanwhile, and which waits led there. Each place takes at most room columns.
 func Spell(c *report.VerdictCause, room int) []Piece {
-	out := []Piece{{Strong, c.Words}}
-	say := func(look Look, text string) { out = append(out, Piece{look, text}) }
-	place := func(s *report.Site, prefix string) {
-		fn, pos := names.Parts(s, room)
-		if fn == "" && pos == "" {
-			return
-		}
-		say(Plain, prefix)
-		if fn != "" && pos != "" {
-			fn += " "
-		}
-		if fn != "" {
-			say(Function, fn)
-		}
-		if pos != "" {
-			say(Position, pos)
-		}
-	}
-	called := func(s *report.Site, before string) {
-		lead, fn, pos := names.CalledFrom(s, room)
-		if fn+pos == "" {
-			return
-		}
-		say(Plain, before+lead)
-		if fn != "" && pos != "" {
-			fn += " "
-		}
-		say(Function, fn)
-		say(Position, pos)
-	}
+	s := &sentence{room: room}
+	s.say(Strong, c.Words)
 	if len(c.Sites) == 0 {
-		return out
+		return s.pieces
 	}
 	top := &c.Sites[0]
 	if c.Queue != nil {
 		if _, at := inLine([]*report.Queue{c.Queue}, top.Via); at != nil {
-			place(at.Site.Own(), " at ")
+			s.place(" at ", at.Site.Own())
 		}
-		say(Plain, ", behind others that are "+doing(c))
+		s.say(Plain, ", behind others that are "+doing(c))
 	}
-	_, at := causeWords(c.Cause)
+	at := cmp.Or(causeWords[c.Cause].at, ", at ")
 	if c.Kind == report.InC {
 		at = ", through "
 	}
-	alone := c.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(c.TotalNS)
-	if alone {
-		place(top.Site, at)
-		inferred(top, say)
-		called(top.Site, ", ")
-		ranMeanwhile(c, say, place)
+	if c.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(c.TotalNS) { // one place
+		s.place(at, top.Site)
+		s.inferred(top)
+		s.called(", ", top.Site)
+		s.ranMeanwhile(c)
 		if c.Queue == nil {
-			way(top, ", ", "", true, say, place)
+			s.way(top, ", ", "", true)
 		}
-		return out
+		return s.pieces
 	}
-	ranMeanwhile(c, say, place)
-	one := oneCaller(c.Sites)
-	said, lead := 0, ": "
+	s.ranMeanwhile(c)
 	if isScattered(c) {
-		say(Plain, " in many short runs")
+		s.say(Plain, " in many short runs")
 	}
-	for i := range c.Sites {
-		s := &c.Sites[i]
-		if said == maxSaidSites || said > 0 && !worthSaying(s) {
-			break
-		}
-		if s.Site == nil {
-			continue
-		}
-		if i > 0 && said > 0 && !one && s.Site.CalledFrom != nil && s.Site.LineKey() == c.Sites[i-1].Site.LineKey() {
-			say(Plain, lead+words.PercentOr0(s.Share)+" there") // called from another line of the service's own
+	sites, lead := mentioned(c.Sites), ": "
+	one := oneCaller(sites)
+	for i, site := range sites {
+		if i > 0 && !one && site.Site.CalledFrom != nil && site.Site.LineKey() == sites[i-1].Site.LineKey() {
+			s.say(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service's own
 		} else {
-			place(s.Site, lead+words.PercentOr0(s.Share)+strings.TrimPrefix(at, ","))
+			s.place(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(at, ","), site.Site)
 		}
-		inferred(s, say)
+		s.inferred(site)
 		if !one {
-			called(s.Site, " ")
+			s.called(" ", site.Site)
 		}
-		if said == 0 && c.Queue == nil {
-			way(s, " (", ")", !one, say, place)
+		if i == 0 && c.Queue == nil {
+			s.way(site, " (", ")", !one)
 		}
-		said, lead = said+1, ", "
+		lead = ", "
 		if i := strings.LastIndexByte(strings.TrimSuffix(at, " "), ' '); i > 0 {
 			at = at[i:] // write "allocating in" once
 		}
 	}
 	if one {
-		called(c.Sites[0].Site, ", all ")
+		s.called(", all ", sites[0].Site)
 	}
-	return out
+	return s.pieces
+}
+
+// A sentence is made of pieces; a place in it takes at most room columns.
+type sentence struct {
+	pieces []Piece
+	room   int
+}
+
+func (s *sentence) say(look Look, text string) { s.pieces = append(s.pieces, Piece{look, text}) }
+
+// place names a site, and nothing if it has no name.
+func (s *sentence) place(before string, at *report.Site) {
+	fn, pos := names.Parts(at, s.room)
+	s.function(before, fn, pos)
+}
+
+// called names the service's own line that called a dependency.
+func (s *sentence) called(before string, at *report.Site) {
+	lead, fn, pos := names.CalledFrom(at, s.room)
+	s.function(before+lead, fn, pos)
+}
+
+func (s *sentence) function(before, fn, pos string) {
+	if fn == "" && pos == "" {
+		return
+	}
+	s.say(Plain, before)
+	if fn != "" && pos != "" {
+		fn += " "
+	}
+	if fn != "" {
+		s.say(Function, fn)
+	}
+	if pos != "" {
+		s.say(Position, pos)
+	}
 }
 
 // worthSaying reports whether a place after the first is mentioned. Lines that are only inferred, for runs too short for a
@@ -562,79 +544,82 @@ func isScattered(c *report.VerdictCause) bool {
 	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= scale.Little && !worthSaying(&c.Sites[1])
 }
 
-// oneCaller reports whether the same line led to all places that are mentioned, and in the same way.
-func oneCaller(sites []report.VerdictSite) bool {
-	n := 0
+// mentioned are the places of a cause that are named.
+func mentioned(sites []report.VerdictSite) (out []*report.VerdictSite) {
 	for i := range sites {
 		s := &sites[i]
-		if n == maxSaidSites || n > 0 && !worthSaying(s) {
+		if len(out) == maxSaidSites || len(out) > 0 && !worthSaying(s) {
 			break
 		}
-		if s.Site == nil {
-			continue
+		if s.Site != nil {
+			out = append(out, s)
 		}
-		if from := s.Site.Key().From; from.Func == "" || from != sites[0].Site.Key().From || names.Lead(s.Site.CalledFrom) != names.Lead(sites[0].Site.CalledFrom) {
-			return false
-		}
-		n++
 	}
-	return n > 1
+	return out
+}
+
+// oneCaller reports whether the same line led to all places that are mentioned, and in the same way.
+func oneCaller(sites []*report.VerdictSite) bool {
+	return len(sites) > 1 && !slices.ContainsFunc(sites, func(s *report.VerdictSite) bool {
+		from, first := s.Site.Key().From, sites[0].Site
+		return from.Func == "" || from != first.Key().From || names.Lead(s.Site.CalledFrom) != names.Lead(first.CalledFrom)
+	})
 }
 
 // inferred marks a line that no sample shows: the events around a short run suggest it.
-func inferred(s *report.VerdictSite, say func(Look, string)) {
-	if s.Inferred && s.Site != nil {
-		say(Aside, " (inferred)")
+func (s *sentence) inferred(at *report.VerdictSite) {
+	if at.Inferred && at.Site != nil {
+		s.say(Aside, " (inferred)")
 	}
 }
 
-func ranMeanwhile(c *report.VerdictCause, say func(Look, string), place func(*report.Site, string)) {
+func (s *sentence) ranMeanwhile(c *report.VerdictCause) {
 	marked := 0.0
-	for i := range c.RanMeanwhile {
-		if s := &c.RanMeanwhile[i]; s.Site != nil && stdlib.Marks(s.Site.Func) {
-			marked += s.Share
+	for _, r := range c.RanMeanwhile {
+		if r.Site != nil && stdlib.Marks(r.Site.Func) {
+			marked += r.Share
 		}
 	}
-	for i := range c.RanMeanwhile {
-		if s := &c.RanMeanwhile[i]; s.Site != nil && s.Share >= max(scale.Some, marked) {
-			place(s.Site, " while ")
-			say(Plain, " ran ("+words.Percent(s.Share)+" of that)")
+	for _, r := range c.RanMeanwhile {
+		if r.Site != nil && r.Share >= max(scale.Some, marked) {
+			s.place(" while ", r.Site)
+			s.say(Plain, " ran ("+words.Percent(r.Share)+" of that)")
 			return
 		}
 	}
 	if marked >= scale.Some {
-		say(Plain, " while the garbage collector marked ("+words.Percent(marked)+" of that)")
+		s.say(Plain, " while the garbage collector marked ("+words.Percent(marked)+" of that)")
 	}
 }
 
 // way says which wait leads to a place. If that is at the service's own line that was just named, the line is not repeated.
-func way(s *report.VerdictSite, open, end string, told bool, say func(Look, string), place func(*report.Site, string)) {
-	if len(s.Via) == 0 || s.ViaPart < scale.Much {
+func (s *sentence) way(to *report.VerdictSite, open, end string, told bool) {
+	if len(to.Via) == 0 || to.ViaPart < scale.Much {
 		return
 	}
-	via, _ := Beyond(s.Via)
+	via, _ := Beyond(to.Via)
 	lead := open
-	if s.ViaPart < wholly {
-		lead += words.Percent(s.ViaPart) + " of it "
+	if to.ViaPart < wholly {
+		lead += words.Percent(to.ViaPart) + " of it "
 	}
-	if s.In != "" {
-		lead += "in this process's own " + s.In + ", asked over the network"
+	if to.In != "" {
+		lead += "in this process's own " + to.In + ", asked over the network"
 		if len(via) == 0 {
-			say(Aside, lead+end)
+			s.say(Aside, lead+end)
 			return
 		}
 		lead += ", "
 	}
-	say(Aside, lead+"via "+termtext.Head(via[0].Wait, 12))
-	if told && s.Site.WaitedAt(&via[0]) {
-		say(Aside, " there")
+	s.say(Aside, lead+"via "+termtext.Head(via[0].Wait, 12))
+	if told && to.Site.WaitedAt(&via[0]) {
+		s.say(Aside, " there")
 	} else {
-		place(via[0].Site, " ")
+		s.place(" ", via[0].Site)
 	}
 	if n := len(via) - 1; n > 0 {
-		say(Aside, " and "+words.Number(int64(n))+" more")
+		s.say(Aside, " and "+words.Number(int64(n))+" more")
 	}
 	if end != "" {
-		say(Aside, end)
+		s.say(Aside, end)
 	}
 }

@@ -64,8 +64,10 @@ func doing(c *report.VerdictCause) string {
 	case c.Cause == report.CauseSleep && c.Kind == Limiter:
 		return "waiting for a rate limiter"
 	}
-	text, _ := causeWords(c.Cause)
-	return text
+	if w, ok := causeWords[c.Cause]; ok {
+		return w.text
+	}
+	return "on " + termtext.Head(c.Cause, 20)
 }
 
 // A who is what time of a band is added up by: who works, and whether the request stands in line meanwhile.
