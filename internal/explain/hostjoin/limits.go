@@ -17,19 +17,14 @@ type Limits struct {
 // LimitsOf returns the limits of the window; ok is false if the samples are not
 // of its time.
 func LimitsOf(s *host.Samples, w Window) (l Limits, ok bool) {
-	offset, _, ok := join(s, w)
-	if !ok {
-		return l, false
-	}
-	v := view{s: s, offset: offset, start: w.Start}
-	v.from, v.to = max(w.Start, s.Points[0].MonoNS+offset), min(w.End, s.Points[len(s.Points)-1].MonoNS+offset)
-	if v.to <= v.from {
+	v, _, ok := viewOf(s, w)
+	if !ok || v.to <= v.from {
 		return l, false
 	}
 	var h report.Host
 	describe(s, &h.Facts)
 	v.quota(&h)
-	l = Limits{h.Facts, cgroup.Verdict(h.Quota.Verdict), float64(v.to-v.from) / float64(w.End-w.Start)}
+	l = Limits{h.Facts, cgroup.Verdict(h.Quota.Verdict), v.coverage(w)}
 	if l.Verdict == cgroup.VerdictNone && l.Coverage < scale.NearlyAll {
 		l.Verdict = cgroup.VerdictUnknown
 	}

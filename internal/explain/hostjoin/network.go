@@ -3,6 +3,7 @@ package hostjoin
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -28,7 +29,7 @@ const maxGapShare = 0.1
 func (v *view) network(h *report.Host, rep *report.Report) {
 	n := &h.Network
 	n.Sockets, n.Requests, n.Evidence = []report.HostSocket{}, []report.HostWait{}, []report.Evidence{}
-	n.AllRetransmitted = v.sum(v.s.Points, func(x *host.Sample) *int64 { return x.Retransmitted }, false)
+	n.AllRetransmitted = v.sum(v.steps(v.s.Points, false, func(x *host.Sample) *int64 { return x.Retransmitted }))
 	n.Connections = v.s.Most
 	var events []host.Event
 	for _, e := range v.s.Events {
@@ -47,7 +48,9 @@ func (v *view) network(h *report.Host, rep *report.Report) {
 	v.sockets(n, events)
 	v.waits(n, events, rep)
 	network, gaps := asked(rep)
-	n.Verdict, n.Text = v.verdict(n, network, gaps)
+	if n.Verdict, n.Text = v.verdict(n, network, gaps); n.Needless > 0 {
+		n.Text += "; " + segments(n.Needless) + " retransmitted needlessly, as the other end reports: nothing was lost, an acknowledgement was late"
+	}
 	add := func(text string, value float64, unit string) {
 		n.Evidence = append(n.Evidence, report.Evidence{Text: text, Value: value, Unit: unit})
 	}
@@ -91,26 +94,21 @@ func asked(rep *report.Report) (network, gaps float64) {
 
 func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict report.NetworkVerdict, text string) {
 	again := n.Retransmitted + n.PeerRetransmitted
-	if n.Needless > 0 {
-		defer func() {
-			text += "; " + count(n.Needless, "segment") + " retransmitted needlessly, as the other end reports: nothing was lost, an acknowledgement was late"
-		}()
-	}
 	switch {
 	case v.s.Looks == 0:
 		return report.NetworkUnknown, "the process's connections were not read"
 	case again > 0 && len(n.Requests) > 0:
 		w := &n.Requests[0]
 		return report.NetworkLost, fmt.Sprintf("%s retransmitted on the process's connections, some while a slow request waited %v for the network",
-			count(again, "segment"), time.Duration(w.DurationNS).Round(100*time.Microsecond))
+			segments(again), time.Duration(w.DurationNS).Round(100*time.Microsecond))
 	case again > 0 && network >= scale.Little:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", count(again, "segment"))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", segments(again))
 	case again > 0:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", count(again, "segment"))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", segments(again))
 	case n.AllRetransmitted == nil:
 		return report.NetworkUnknown, "no connection that is still open retransmitted anything; closed ones were not read"
 	case *n.AllRetransmitted > 0 && v.unseen() > 0:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted in this network namespace, but on no connection of the process that was seen: another process's, or connections that closed too soon", count(*n.AllRetransmitted, "segment"))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted in this network namespace, but on no connection of the process that was seen: another process's, or connections that closed too soon", segments(*n.AllRetransmitted))
 	case n.OutOfOrder > 0:
 		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: the network may have lost what the other side sent", arrived(n.OutOfOrder))
 	case gaps > maxGapShare*(network+gaps):
@@ -129,11 +127,11 @@ func (v *view) unseen() int64 {
 	return to.Unseen - from.Unseen
 }
 
-func count(n int64, what string) string {
+func segments(n int64) string {
 	if n == 1 {
-		return "1 " + what + " was"
+		return "1 segment was"
 	}
-	return fmt.Sprintf("%d %ss were", n, what)
+	return fmt.Sprintf("%d segments were", n)
 }
 
 func arrived(n int64) string {
@@ -159,7 +157,7 @@ func (v *view) sockets(n *report.HostNetwork, events []host.Event) {
 		x.again += e.Retransmitted
 		x.order += e.OutOfOrder
 		if e.Retransmitted > 0 && len(x.when) < maxWhen {
-			x.when = append(x.when, max(0, e.Mono+v.offset-v.start))
+			x.when = append(x.when, max(0, v.at(e.Mono)))
 		}
 	}
 	for _, key := range sortedEnds(v.s) {
@@ -202,7 +200,7 @@ func (v *view) waits(n *report.HostNetwork, events []host.Event, rep *report.Rep
 				}
 				w := report.HostWait{Group: g.ID, Request: r.ID, StartNS: seg.StartNS, DurationNS: seg.DurationNS, Site: seg.Site, Sockets: []string{}}
 				for _, e := range events {
-					from, to := before(v.s, &e)+v.offset-v.start, e.Mono+v.offset-v.start
+					from, to := v.at(before(v.s, &e)), v.at(e.Mono)
 					if e.Retransmitted == 0 || seg.Kind == "outbound" && served[ours(&e)] > 1 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
 						continue
 					}
@@ -260,15 +258,7 @@ const minWait = int64(2 * time.Millisecond)
 
 // sortedEnds are the connections in an order that does not change.
 func sortedEnds(s *host.Samples) []host.Ends {
-	keys := make([]host.Ends, 0, len(s.Connections))
-	for k := range s.Connections {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b host.Ends) int {
-		if c := a.Local.Compare(b.Local); c != 0 {
-			return c
-		}
-		return a.Remote.Compare(b.Remote)
+	return slices.SortedFunc(maps.Keys(s.Connections), func(a, b host.Ends) int {
+		return cmp.Or(a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 	})
-	return keys
 }

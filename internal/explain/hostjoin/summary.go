@@ -3,6 +3,7 @@ package hostjoin
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -52,19 +53,17 @@ func join(s *host.Samples, w Window) (offset int64, clock string, ok bool) {
 // Summarize says what the samples tell about the time of a trace. Rep is its
 // report, whole but for findings; it is not changed.
 func Summarize(s *host.Samples, w Window, rep *report.Report) (*report.Host, error) {
-	offset, clock, ok := join(s, w)
+	v, clock, ok := viewOf(s, w)
 	if !ok {
 		return nil, fmt.Errorf("%w that can be joined with the trace: it has no clock of its own (Go before 1.25), and they do not say when it was asked for", host.ErrFormat)
 	}
-	v := view{s: s, offset: offset, start: w.Start}
-	first, last := s.Points[0].MonoNS+offset, s.Points[len(s.Points)-1].MonoNS+offset
-	v.from, v.to = max(w.Start, first), min(w.End, last)
 	if v.to <= v.from {
+		first, last := time.Duration(v.at(s.Points[0].MonoNS)), time.Duration(v.at(s.Points[len(s.Points)-1].MonoNS))
 		return nil, fmt.Errorf("%w of the trace's time: they begin %v after its start and end %v after it", host.ErrFormat,
-			time.Duration(first-w.Start).Round(time.Millisecond), time.Duration(last-w.Start).Round(time.Millisecond))
+			first.Round(time.Millisecond), last.Round(time.Millisecond))
 	}
 	h := &report.Host{
-		PID: s.PID, FromNS: v.from - w.Start, ToNS: v.to - w.Start, Coverage: float64(v.to-v.from) / float64(w.End-w.Start),
+		PID: s.PID, FromNS: v.from - w.Start, ToNS: v.to - w.Start, Coverage: v.coverage(w),
 		Samples: len(s.Points), IntervalNS: s.IntervalNS, Clock: clock, CostNS: s.CostNS, States: s.States, Warnings: []report.Warning{},
 	}
 	describe(s, &h.Facts)
@@ -99,6 +98,23 @@ type view struct {
 	from, to int64
 }
 
+// viewOf returns the samples of a window, and by which clock they were put there; false if they cannot be. Samples of another time
+// make an empty view.
+func viewOf(s *host.Samples, w Window) (v view, clock string, ok bool) {
+	offset, clock, ok := join(s, w)
+	if !ok {
+		return v, "", false
+	}
+	first, last := s.Points[0].MonoNS+offset, s.Points[len(s.Points)-1].MonoNS+offset
+	return view{s: s, offset: offset, start: w.Start, from: max(w.Start, first), to: min(w.End, last)}, clock, true
+}
+
+// coverage is the part of the window that samples cover.
+func (v *view) coverage(w Window) float64 { return float64(v.to-v.from) / float64(w.End-w.Start) }
+
+// at is a sample's time from the start of the trace on.
+func (v *view) at(mono int64) int64 { return mono + v.offset - v.start }
+
 // A step is how much a counter grew between two samples that have it.
 type step struct {
 	from, to int64 // on the trace's clock
@@ -118,30 +134,65 @@ func (d *step) part(from, to int64) int64 {
 	return int64(float64(d.grown) * float64(b-a) / float64(d.to-d.from))
 }
 
-// steps calls f for each step of a counter that touches the view. Counters that
-// are of a group mean nothing across a change of the group.
-func (v *view) steps(samples []host.Sample, of func(*host.Sample) *int64, ofGroup bool, f func(step)) (any bool) {
-	var last *host.Sample
-	for i := range samples {
-		x := &samples[i]
-		if of(x) == nil {
-			continue
-		}
-		if last != nil && (!ofGroup || x.Group == last.Group) && *of(x) >= *of(last) {
-			if d := (step{last.MonoNS + v.offset, x.MonoNS + v.offset, *of(x) - *of(last)}); d.to > v.from && d.from < v.to {
-				any = true
-				f(d)
+// steps are those of a counter that touch the view. A counter of a group means nothing across a change of the group.
+func (v *view) steps(samples []host.Sample, ofGroup bool, of func(*host.Sample) *int64) iter.Seq[step] {
+	return func(yield func(step) bool) {
+		var last *host.Sample
+		for i := range samples {
+			x := &samples[i]
+			if of(x) == nil {
+				continue
 			}
+			if last != nil && (!ofGroup || x.Group == last.Group) {
+				d := step{last.MonoNS + v.offset, x.MonoNS + v.offset, *of(x) - *of(last)}
+				if d.grown >= 0 && d.to > v.from && d.from < v.to && !yield(d) {
+					return
+				}
+			}
+			last = x
 		}
-		last = x
 	}
-	return any
+}
+
+// delay are the steps of the time for which threads waited for a CPU.
+func (v *view) delay() iter.Seq[step] {
+	return v.steps(v.s.Points, false, func(x *host.Sample) *int64 { return x.RunDelayNS })
+}
+
+// cpu are the steps of the process's CPU time: to the ns where the kernel has it by thread, else in ticks of 10 ms.
+func (v *view) cpu() iter.Seq[step] {
+	fine := v.steps(v.s.Points, false, func(x *host.Sample) *int64 { return x.RunNS })
+	if v.sum(fine) != nil {
+		return fine
+	}
+	return v.steps(v.s.Points, false, func(x *host.Sample) *int64 {
+		if x.UserNS == nil || x.SystemNS == nil {
+			return nil
+		}
+		return new(*x.UserNS + *x.SystemNS)
+	})
+}
+
+// held are the steps of the time for which quotas held the group back.
+func (v *view) held() iter.Seq[step] {
+	return v.steps(v.s.Points, true, func(x *host.Sample) *int64 {
+		switch {
+		case x.LocalNS != nil:
+			return x.LocalNS
+		case x.ThrottledNS != nil:
+			return new(*x.ThrottledNS + known(x.AncestorNS))
+		}
+		return nil
+	})
 }
 
 // sum is how much a counter grew in the view; nil if it was not read.
-func (v *view) sum(samples []host.Sample, of func(*host.Sample) *int64, ofGroup bool) *int64 {
-	total := int64(0)
-	if !v.steps(samples, of, ofGroup, func(d step) { total += d.part(v.from, v.to) }) {
+func (v *view) sum(steps iter.Seq[step]) *int64 {
+	total, read := int64(0), false
+	for d := range steps {
+		total, read = total+d.part(v.from, v.to), true
+	}
+	if !read {
 		return nil
 	}
 	return &total
@@ -236,45 +287,18 @@ func (v *view) throttledGroup(verdict cgroup.Verdict) string {
 	return name
 }
 
-// held is the counter of the time for which quotas held the group back.
-func held(x *host.Sample) *int64 {
-	switch {
-	case x.LocalNS != nil:
-		return x.LocalNS
-	case x.ThrottledNS != nil:
-		return new(*x.ThrottledNS + known(x.AncestorNS))
-	}
-	return nil
-}
-
-func delayed(x *host.Sample) *int64 { return x.RunDelayNS }
-
-// cpu is the CPU time of the process, to the ns, where the kernel has it by thread.
-func cpu(x *host.Sample) *int64 { return x.RunNS }
-
-// ticks is the CPU time of the process in ticks of 10 ms.
-func ticks(x *host.Sample) *int64 {
-	if x.UserNS == nil || x.SystemNS == nil {
-		return nil
-	}
-	return new(*x.UserNS + *x.SystemNS)
-}
-
 // lost splits the time for which threads did not run although they wanted to.
 func (v *view) lost(h *report.Host, rep *report.Report) {
 	l := &h.Lost
-	l.RunDelayNS = v.sum(v.s.Points, delayed, false)
-	if l.CPUNS = v.sum(v.s.Points, cpu, false); l.CPUNS == nil {
-		l.CPUNS = v.sum(v.s.Points, ticks, false)
-	}
+	l.RunDelayNS, l.CPUNS = v.sum(v.delay()), v.sum(v.cpu())
 	l.LongDelayNS = v.longDelay()
-	l.QuotaNS = v.sum(v.s.Points, held, true)
+	l.QuotaNS = v.sum(v.held())
 	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
 		l.QuotaNS = nil // the own quota held nothing back; what those above did cannot be seen
 	}
-	l.StealNS = v.sum(v.s.Seconds, func(x *host.Sample) *int64 { return x.StealNS }, false)
-	l.MachineNS = v.sum(v.s.Seconds, func(x *host.Sample) *int64 { return x.MachineNS }, false)
-	l.PressureNS = v.sum(v.s.Seconds, func(x *host.Sample) *int64 { return x.PressureNS }, false)
+	l.StealNS = v.sum(v.steps(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.StealNS }))
+	l.MachineNS = v.sum(v.steps(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.MachineNS }))
+	l.PressureNS = v.sum(v.steps(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.PressureNS }))
 	if b, ok := busy(rep, v.from-v.start, v.to-v.start); ok {
 		l.BusyNS = &b
 	}
@@ -305,14 +329,16 @@ func (v *view) split() (queue, unsplit int64, free []step) {
 		held int64
 	}
 	var slots []slot
-	v.steps(v.s.Points, delayed, false, func(d step) { slots = append(slots, slot{step: d}) })
+	for d := range v.delay() {
+		slots = append(slots, slot{step: d})
+	}
 	k := 0
-	v.steps(v.s.Points, held, true, func(d step) {
+	for d := range v.held() {
 		for k < len(slots)-1 && slots[k].to < d.to {
 			k++
 		}
 		slots[k].held += d.part(v.from, v.to)
-	})
+	}
 	near := func(i int) bool {
 		for j := max(0, i-1); j <= min(i+1, len(slots)-1); j++ {
 			if slots[j].held > 0 {
@@ -350,19 +376,15 @@ func (v *view) split() (queue, unsplit int64, free []step) {
 // up, while their threads had no CPU: running time that the CPU time does not
 // cover, and no more than threads waited.
 func (v *view) offCPU(rep *report.Report, free []step) (off int64) {
-	used := make([]int64, len(free))
-	of, first := cpu, 0
-	if v.sum(v.s.Points, cpu, false) == nil {
-		of = ticks
-	}
-	v.steps(v.s.Points, of, false, func(d step) {
+	used, first := make([]int64, len(free)), 0
+	for d := range v.cpu() {
 		for first < len(free) && free[first].to <= d.from {
 			first++
 		}
 		for i := first; i < len(free) && free[i].from < d.to; i++ {
 			used[i] += d.part(max(v.from, free[i].from), min(v.to, free[i].to))
 		}
-	})
+	}
 	for i, d := range free {
 		ran, _ := busy(rep, max(v.from, d.from)-v.start, min(v.to, d.to)-v.start)
 		off += max(0, min(ran-used[i], d.grown))
@@ -409,25 +431,7 @@ func (v *view) within(mono int64) bool { return mono+v.offset >= v.from && mono+
 const maxSeries = 500
 
 func (v *view) series(out *report.HostSeries) {
-	grown := func(of func(*host.Sample) *int64, ofGroup bool) [][2]int64 {
-		width := max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1)
-		list := [][2]int64{}
-		v.steps(v.s.Points, of, ofGroup, func(d step) {
-			n := d.part(v.from, v.to)
-			at := min(d.to, v.to) - v.start
-			if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
-				list[k] = [2]int64{at, list[k][1] + n}
-				return
-			}
-			list = append(list, [2]int64{at, n})
-		})
-		return list
-	}
-	out.ThrottledNS, out.RunDelayNS = grown(held, true), grown(delayed, false)
-	if out.CPUNS = grown(cpu, false); len(out.CPUNS) == 0 {
-		out.CPUNS = grown(ticks, false)
-	}
-	out.RSSBytes = v.rss()
+	out.ThrottledNS, out.RunDelayNS, out.CPUNS, out.RSSBytes = v.grown(v.held()), v.grown(v.delay()), v.grown(v.cpu()), v.rss()
 	out.Retransmitted = [][2]int64{}
 	for _, e := range v.s.Events {
 		if e.Retransmitted == 0 || e.Peer || !v.within(e.Mono) {
@@ -436,20 +440,36 @@ func (v *view) series(out *report.HostSeries) {
 		if len(out.Retransmitted) == maxSeries {
 			break
 		}
-		out.Retransmitted = append(out.Retransmitted, [2]int64{e.Mono + v.offset - v.start, e.Retransmitted})
+		out.Retransmitted = append(out.Retransmitted, [2]int64{v.at(e.Mono), e.Retransmitted})
 	}
 }
 
+// grown thins a counter to a step for each width.
+func (v *view) grown(steps iter.Seq[step]) [][2]int64 {
+	width, list := v.width(), [][2]int64{}
+	for d := range steps {
+		n, at := d.part(v.from, v.to), min(d.to, v.to)-v.start
+		if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
+			list[k] = [2]int64{at, list[k][1] + n}
+			continue
+		}
+		list = append(list, [2]int64{at, n})
+	}
+	return list
+}
+
+// width is how much time a point of a series stands for.
+func (v *view) width() int64 { return max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1) }
+
 // rss thins to the largest of neighbours.
 func (v *view) rss() [][2]int64 {
-	width := max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1)
-	list := [][2]int64{}
+	width, list := v.width(), [][2]int64{}
 	for i := range v.s.Points {
 		p := &v.s.Points[i]
 		if p.RSSBytes == nil || !v.within(p.MonoNS) {
 			continue
 		}
-		at := p.MonoNS + v.offset - v.start
+		at := v.at(p.MonoNS)
 		if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
 			list[k][1] = max(list[k][1], *p.RSSBytes)
 			continue
