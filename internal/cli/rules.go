@@ -97,29 +97,19 @@ func explainRule(w io.Writer, r *finding.Rule, first bool, columns int) error {
 		b.WriteByte('\n')
 	}
 	fmt.Fprintf(&b, "%s %s (%s): %s\n", r.Code, r.Name, r.Family(), r.Summary)
-	section := func(title, text string) {
-		if text == "" {
-			return
+	for _, s := range append(r.Doc.Sections(), finding.Section{Title: "Severity", Text: finding.Severities}) {
+		fmt.Fprintf(&b, "\n%s\n", s.Title)
+		if s.Code {
+			b.WriteString(indented(strings.ReplaceAll(s.Text, "\t", "    ")))
+			continue
 		}
-		fmt.Fprintf(&b, "\n%s\n", title)
-		for i, p := range strings.Split(text, "\n\n") {
+		for i, p := range strings.Split(s.Text, "\n\n") {
 			if i > 0 {
 				b.WriteByte('\n')
 			}
 			b.WriteString(indented(reflow(p, columns-2)))
 		}
 	}
-	code := func(title, text string) {
-		if text != "" {
-			fmt.Fprintf(&b, "\n%s\n%s", title, indented(strings.ReplaceAll(text, "\t", "    ")))
-		}
-	}
-	section("What it means", r.Doc.Means)
-	section("How it is measured", r.Doc.Measured)
-	code("Before", r.Doc.Before)
-	code("After", r.Doc.After)
-	section("When it is wrong", r.Doc.Wrong)
-	section("Severity", finding.Severities)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -1,6 +1,11 @@
 // Package finding holds the rules: each reads what a report says of causes and of the runtime, and says what to change,
-// with evidence. A rule is a value in a file of its own; All lists them. Rules never print and never read a trace: what
+// with evidence. All lists them, and rules/CODE.txt says what each means. Rules never print and never read a trace: what
 // they need beyond the report is summed up before, see Input.
+//
+// One fault has several symptoms, and is reported once. Time is divided among rules before they look at it: what requests wait for
+// by claims.go, their waiting for Ps by scheduling.go, what the collector took by gc.go. What the rules found is settled afterwards,
+// see Find: whether it is worth a word (severity.go), what a group says as well that is asked over the network (asked.go), and what
+// explains what (order.go).
 //
 // The bias is to be rather silent than wrong: a rule speaks when its evidence leaves no likelier reading, and a healthy
 // service yields nothing above info.

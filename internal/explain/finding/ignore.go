@@ -1,7 +1,7 @@
 package finding
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -26,31 +26,26 @@ const maxIgnores = 10000
 // # are left out. A line without a reason is an error, because the next reader needs it.
 func ReadIgnores(r io.Reader, name string) ([]Ignore, error) {
 	var out []Ignore
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		f := strings.Fields(line)
+	err := eachLine(r, name, func(f []string) error {
 		if len(f) < 3 {
-			return nil, fmt.Errorf("%s:%d: want CODE SITE REASON, such as: WL2001 store.(*DB).retry the back-off is intended", name, n)
+			return errors.New("want CODE SITE REASON, such as: WL2001 store.(*DB).retry the back-off is intended")
 		}
 		for _, p := range f[:2] {
 			if _, err := path.Match(escape(p), ""); err != nil {
-				return nil, fmt.Errorf("%s:%d: %q is not a pattern: %w", name, n, p, err)
+				return fmt.Errorf("%q is not a pattern: %w", p, err)
 			}
 		}
 		if !strings.HasPrefix(f[0], "WL") && f[0] != "*" {
-			return nil, fmt.Errorf("%s:%d: %q is not a code; `whylate rules` lists them", name, n, f[0])
+			return fmt.Errorf("%q is not a code; `whylate rules` lists them", f[0])
 		}
 		if len(out) == maxIgnores {
-			return nil, fmt.Errorf("%s: more than %d lines", name, maxIgnores)
+			return fmt.Errorf("more than %d lines", maxIgnores)
 		}
 		out = append(out, Ignore{f[0], f[1], strings.Join(f[2:], " ")})
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return out, nil
 }

@@ -20,24 +20,31 @@ func Named(rules []Rule, code report.RuleCode) (*Rule, bool) {
 // Anchor is where the page of all rules speaks of this one.
 func (r *Rule) Anchor() string { return strings.ToLower(string(r.Code)) }
 
+// A Section is a part of a rule's documentation: text, or code.
+type Section struct {
+	Title, Text string
+	Code        bool
+}
+
+// Sections are the parts that there are, in the order in which they are shown.
+func (d *Doc) Sections() []Section {
+	all := []Section{
+		{"What it means", d.Means, false}, {"How it is measured", d.Measured, false},
+		{"Before", d.Before, true}, {"After", d.After, true}, {"When it is wrong", d.Wrong, false},
+	}
+	return slices.DeleteFunc(all, func(s Section) bool { return s.Text == "" })
+}
+
 // Markdown is the rule's documentation as Markdown, without a heading of its own.
 func (r *Rule) Markdown() string {
 	var b strings.Builder
-	section := func(title, text string) {
-		if text != "" {
-			fmt.Fprintf(&b, "**%s.** %s\n\n", title, markdownText(text))
+	for _, s := range r.Doc.Sections() {
+		if s.Code {
+			fmt.Fprintf(&b, "%s:\n\n```go\n%s\n```\n\n", s.Title, s.Text)
+		} else {
+			fmt.Fprintf(&b, "**%s.** %s\n\n", s.Title, markdownText(s.Text))
 		}
 	}
-	code := func(title, text string) {
-		if text != "" {
-			fmt.Fprintf(&b, "%s:\n\n```go\n%s\n```\n\n", title, strings.TrimRight(text, "\n"))
-		}
-	}
-	section("What it means", r.Doc.Means)
-	section("How it is measured", r.Doc.Measured)
-	code("Before", r.Doc.Before)
-	code("After", r.Doc.After)
-	section("When it is wrong", r.Doc.Wrong)
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 

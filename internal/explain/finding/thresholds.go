@@ -2,6 +2,7 @@ package finding
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -33,24 +34,20 @@ func Thresholds() []Threshold { return slices.Clone(thresholds) }
 // Empty lines and those that begin with # are left out. A severity must not ask for less than the one below it.
 func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
 	out := Thresholds()
-	lines := bufio.NewScanner(r)
-	for n := 1; lines.Scan(); n++ {
-		f := strings.Fields(lines.Text())
-		if len(f) == 0 || f[0][0] == '#' {
-			continue
-		}
+	err := eachLine(r, name, func(f []string) error {
 		at := slices.IndexFunc(out, func(t Threshold) bool { return string(t.Severity) == f[0] })
 		if at < 0 || len(f) < 2 {
-			return nil, fmt.Errorf("%s:%d: want a severity (high, medium, low) and its limits, such as: high share=20%% slow=50ms", name, n)
+			return errors.New("want a severity (high, medium, low) and its limits, such as: high share=20% slow=50ms")
 		}
 		for _, word := range f[1:] {
 			if err := out[at].set(word); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+				return err
 			}
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	for i := 1; i < len(out); i++ {
 		if a, b := &out[i-1], &out[i]; a.Share < b.Share || a.All < b.All || a.Slow < b.Slow || a.Few < b.Few {
@@ -58,6 +55,24 @@ func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
 		}
 	}
 	return out, nil
+}
+
+// eachLine calls f with the words of each line that is neither empty nor begins with #, and says at which line an error is.
+func eachLine(r io.Reader, name string, f func(words []string) error) error {
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		words := strings.Fields(lines.Text())
+		if len(words) == 0 || words[0][0] == '#' {
+			continue
+		}
+		if err := f(words); err != nil {
+			return fmt.Errorf("%s:%d: %w", name, n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	return nil
 }
 
 // set reads one NAME=VALUE.

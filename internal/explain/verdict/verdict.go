@@ -76,48 +76,13 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 	if named := g.Band(band); named != nil {
 		b = named
 	}
-	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: Causes(r, g, b)}
-	if g.Open.Count > 0 {
-		v.Open = &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
-		v.Open.Text = words.Count(g.Open.Count, "request", "requests") + " still running at the end of the trace, the oldest for " + words.Duration(g.Open.OldestNS)
-		if at := names.Place(g.Open.Site, wide); at != "" {
-			v.Open.Text += " in " + at
-			if lead, fn, pos := names.CalledFrom(g.Open.Site, wide); fn+pos != "" {
-				v.Open.Text += ", " + lead + strings.TrimSpace(fn+" "+pos)
-			}
-		}
-	}
-	if s := r.Runtime.Stops; s != nil && s.By != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
-		for i := range v.Causes {
-			if c := &v.Causes[i]; c.Cause == report.CauseThrottle {
-				c.Words = "stopped with the whole process"
-			}
-		}
-	}
+	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: Causes(r, g, b), Open: open(g, hung)}
 	for i := range v.Causes {
-		// If the peer is named already, the way to the place is left out.
-		if c := &v.Causes[i]; g.Peer != nil && c.Cause == report.CauseNetwork && c.Kind == "outbound" && c.Queue == nil {
-			of := names.PeerNames(g.Peer)
-			switch {
-			case g.Peer.Followed():
-				c.Words = "on the way to this process's own " + of + " and back, over the network"
-			case g.Peer.Recording != "":
-				c.Words = "waiting over the network for " + of + " in " + termtext.Head(g.Peer.Recording, 80)
-				if g.Peer.Spent != "" {
-					c.Words += " (which spent " + termtext.Head(g.Peer.Spent, 200) + ")"
-				}
-			case g.Peer.Confidence < 0.8:
-				c.Words = "waiting for a peer on the network, perhaps this process's own " + of
-			default:
-				c.Words = "waiting over the network for this process's own " + of
-			}
-		}
-	}
-	for i := range v.Causes {
-		for k := range v.Causes[i].Sites {
-			s := &v.Causes[i].Sites[k]
-			_, asked := Beyond(s.Via)
-			s.In = asks(r, g, asked)
+		c := &v.Causes[i]
+		nameHolder(c, r, g)
+		for k := range c.Sites {
+			_, asked := Beyond(c.Sites[k].Via)
+			c.Sites[k].In = asks(r, g, asked)
 		}
 	}
 	v.Lead, v.Range = lead(g, b)
@@ -148,6 +113,47 @@ func ofGroup(r *report.Report, g *report.Group, band report.BandName, first, hun
 		v.Text += "; " + v.Open.Text
 	}
 	return v
+}
+
+// open says how many requests of a group have not ended.
+func open(g *report.Group, hung bool) *report.VerdictOpen {
+	if g.Open.Count == 0 {
+		return nil
+	}
+	o := &report.VerdictOpen{Count: g.Open.Count, OldestNS: g.Open.OldestNS, Site: g.Open.Site, Late: hung}
+	o.Text = words.Count(g.Open.Count, "request", "requests") + " still running at the end of the trace, the oldest for " + words.Duration(g.Open.OldestNS)
+	if at := names.Place(g.Open.Site, wide); at != "" {
+		o.Text += " in " + at
+		if lead, fn, pos := names.CalledFrom(g.Open.Site, wide); fn+pos != "" {
+			o.Text += ", " + lead + strings.TrimSpace(fn+" "+pos)
+		}
+	}
+	return o
+}
+
+// nameHolder has a cause's words say who takes the time, where that is known: what stopped the process, or the peer. If the peer is
+// named already, the way to the place is left out.
+func nameHolder(c *report.VerdictCause, r *report.Report, g *report.Group) {
+	if s := r.Runtime.Stops; c.Cause == report.CauseThrottle && s != nil && s.By != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
+		c.Words = "stopped with the whole process"
+	}
+	if g.Peer == nil || c.Cause != report.CauseNetwork || c.Kind != "outbound" || c.Queue != nil {
+		return
+	}
+	of := names.PeerNames(g.Peer)
+	switch {
+	case g.Peer.Followed():
+		c.Words = "on the way to this process's own " + of + " and back, over the network"
+	case g.Peer.Recording != "":
+		c.Words = "waiting over the network for " + of + " in " + termtext.Head(g.Peer.Recording, 80)
+		if g.Peer.Spent != "" {
+			c.Words += " (which spent " + termtext.Head(g.Peer.Spent, 200) + ")"
+		}
+	case g.Peer.Confidence < 0.8:
+		c.Words = "waiting for a peer on the network, perhaps this process's own " + of
+	default:
+		c.Words = "waiting over the network for this process's own " + of
+	}
 }
 
 // asks follows the groups that answer a group's requests that many times, and names the last one.
