@@ -26,7 +26,7 @@ type Options struct {
 	// Flight, if not nil, starts a recorder of slow moments (service/flight): the
 	// probe's freezes are triggers of it, and Handler shows and serves it.
 	Flight *flight.Options
-	// Logger gets what is decided, unless Tune has one of its own; nil is
+	// Logger gets every decision, unless Tune has a logger of its own; nil is
 	// slog.Default.
 	Logger *slog.Logger
 }
@@ -49,9 +49,9 @@ type State struct {
 	Flight *flight.State
 }
 
-// Start starts a tuner, a probe and, if asked to, a flight recorder. It never
-// fails: what cannot be read or set here is told by State, and options of the
-// recorder that make no sense are told by the Logger.
+// Start starts a tuner, a probe and, if o.Flight is set, a flight recorder. It
+// never fails: State reports what cannot be read or set here, and the Logger reports
+// options of the recorder that make no sense.
 func Start(o Options) *Service { return start(o, os.Getenv) }
 
 func start(o Options, getenv func(string) string) *Service {
@@ -124,7 +124,7 @@ func (s *Service) Handler(o debugz.Options) http.Handler {
 	return debugz.Handler(o)
 }
 
-// Stop ends all and gives back what was set. It may be called more than once.
+// Stop stops everything and gives back what was set. It may be called more than once.
 func (s *Service) Stop() {
 	s.once.Do(func() {
 		s.probe.Stop()

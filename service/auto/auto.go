@@ -1,5 +1,5 @@
-// Package auto sets GOMAXPROCS by the container's CPU quota when it is
-// imported, and says in one log line what it did, why, and how to undo it:
+// Package auto sets GOMAXPROCS by the container's CPU quota when a program imports
+// it, and writes one log line that says what it did, why, and how to undo it:
 //
 //	import _ "github.com/whylate/whylate/service/auto"
 //
@@ -20,8 +20,8 @@
 //	WHYLATE_LOG          on (default), off
 //
 // The line goes to the logger that the program sets by slog.SetDefault, or to
-// one given by [SetLogger]; a program that ends within a second and sets neither
-// is told nothing.
+// one given by [SetLogger]. A program that ends within a second and sets neither
+// gets no line.
 //
 // Package tune explains the policies; docs/tune.md has reasons, measurements,
 // and when to choose another one. Importing this package costs one goroutine
@@ -44,10 +44,9 @@ var started = start(os.Getenv, slog.Default)
 // what was decided, and its Stop gives GOMAXPROCS back to the runtime.
 func Tuner() *tune.Tuner { return started.tuner }
 
-// SetLogger gives the logger for all that is told from now on, and for the
-// first line if that is still to come. Without it the line goes to slog.Default
-// as soon as the program has set one by slog.SetDefault, or a second after the
-// start.
+// SetLogger sets the logger of all further lines, and of the first one if it was
+// not written yet. Without it the first line goes to slog.Default, as soon as the
+// program has called slog.SetDefault, or a second after the start.
 func SetLogger(l *slog.Logger) { started.voice.use(l) }
 
 type process struct {

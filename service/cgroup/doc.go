@@ -1,6 +1,6 @@
-// Package cgroup finds what bounds a process on Linux: CPU quota, CPU set and
-// memory, in cgroup v1, v2 and mixtures of both, at every level that can be
-// seen, and says by which file. It also reads how much the process's group
+// Package cgroup finds what limits a process on Linux: CPU quota, CPU set and
+// memory, in cgroup v1, v2 and mixtures of both, at every visible level, each
+// with the file that sets it. It also reads how much the process's group
 // used and how long the kernel held it back.
 //
 // [Read] answers "what may this process use, and who says so":
@@ -22,9 +22,9 @@
 // A limit of a group binds every group below it, so the answer is the
 // tightest one from the process's own group to the root. A container usually
 // sees only its own part of that chain: CPU.Hidden and Memory.Hidden say that
-// groups exist above the outermost visible one. Their limits cannot be read.
-// Two files show them all the same: cpu.stat.local (Linux 6.6 and later)
-// counts time for which any ancestor held the group back, and cgroup v1's
+// groups exist above the outermost visible one. Their limits cannot be read,
+// but two files show their effect: cpu.stat.local (Linux 6.6 and later)
+// counts the time for which any ancestor held the group back, and cgroup v1's
 // hierarchical_memory_limit is the minimum over all ancestors.
 //
 // # Units

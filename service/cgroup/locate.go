@@ -54,8 +54,7 @@ type Options struct {
 	// Inside looks through the other process's own mounts only, so that the
 	// answer is what that process can find out by itself.
 	Inside bool
-	// FS stands for the machine's root directory in tests. Nil is the real
-	// one.
+	// FS replaces the machine's root directory in tests; nil is the real one.
 	FS fs.FS
 
 	root string // tests: prefix of every name of the real file system

@@ -2,8 +2,8 @@ package cgroup
 
 import "fmt"
 
-// A Sight says what became of the search for a limit, so that "none" is not
-// taken for "not seen".
+// A Sight is the outcome of the search for a limit. It distinguishes a limit that
+// does not exist from one that cannot be seen.
 type Sight string
 
 const (

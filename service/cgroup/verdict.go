@@ -12,7 +12,7 @@ const (
 	VerdictAncestor Verdict = "ancestor"
 	// VerdictNone: measured, and zero.
 	VerdictNone Verdict = "none"
-	// VerdictUnknown: what was read cannot tell.
+	// VerdictUnknown: the counters do not say.
 	VerdictUnknown Verdict = "unknown"
 )
 
@@ -24,7 +24,7 @@ func Verdicts() []Verdict {
 // Throttling is what happened between two samples.
 type Throttling struct {
 	Verdict Verdict `json:"verdict"`
-	// How says in a phrase what the verdict rests on.
+	// How says in a phrase what the verdict is based on.
 	How string `json:"how"`
 	// Own and Ancestor are the time for which the process's own quota and an
 	// ancestor's held it back, summed over CPUs: they may exceed the time on
@@ -40,8 +40,8 @@ type Throttling struct {
 // Compare says who held the group back between two samples of one Sampler,
 // the earlier first. It does not allocate.
 //
-// The kernel counts a throttled stretch when it ends, so a stretch that is
-// still going on belongs to the next interval.
+// The kernel counts a throttled interval when it ends, so one that is still going
+// on belongs to the next comparison.
 func Compare(from, to *Stat) Throttling {
 	has := from.Has & to.Has
 	t := Throttling{Verdict: VerdictUnknown}

@@ -1,6 +1,6 @@
-// Package debugz is an HTTP handler that shows what the process may use, by
-// which file, and what was set or seen because of it, and that changes the
-// level of the program's log while it runs.
+// Package debugz is an HTTP handler for operators. It shows what the process may
+// use, which files say so, and what was set or measured because of it. It also
+// changes the level of the program's log while the program runs.
 //
 //	var level slog.LevelVar
 //	slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: &level})))
@@ -20,9 +20,8 @@
 //	curl -d reason='it hangs' localhost:6060/debug/flight   # keeps them
 //	curl localhost:6060/debug/flight?state
 //
-// It is on no mux by itself. The page tells paths of the host and the log's
-// level can be costly: serve it where only operators come, as the pages of
-// net/http/pprof.
+// The package registers itself on no mux. The page shows paths of the host, and a
+// log level can be costly: serve it only where you would serve net/http/pprof.
 package debugz
 
 import (
@@ -51,10 +50,10 @@ import (
 
 // Options say what the handler knows. The zero value shows the limits.
 type Options struct {
-	// Level is the program's log level, changed by POST level=LEVEL; nil
-	// refuses to.
+	// Level is the program's log level, which POST level=LEVEL changes; nil refuses
+	// that.
 	Level Level
-	// Logger logs each change of level; nil is slog.Default at that time.
+	// Logger logs each change of level; nil is slog.Default at the time of the change.
 	Logger *slog.Logger
 	// Tuner, if not nil, adds what was decided.
 	Tuner *tune.Tuner

@@ -12,8 +12,8 @@ import (
 )
 
 // A Level is a log level that can be changed while the program runs. It must be
-// safe for concurrent use. *slog.LevelVar is one; for another logger a type with
-// these two methods translates.
+// safe for concurrent use. *slog.LevelVar is one; for another logger, write a type
+// with these two methods.
 type Level interface {
 	Level() slog.Level
 	Set(slog.Level)

@@ -1,23 +1,22 @@
-// Package mark names a service's requests for whoever traces it: where each
-// began and ended, what it was, how it came out.
+// Package mark names a service's requests in its execution traces: where each
+// began and ended, what it was, and with what status.
 //
 //	http.ListenAndServe(":8080", mark.Handler(mux))
 //
 //	err := mark.Do(ctx, "send invoices", func(ctx context.Context) error { ... })
 //
 // An execution trace alone does not hold routes, and shows the handler only of
-// requests that wait for something; with marks whylate takes every request,
-// the fast ones too, by its route's own name and between exact bounds. Marks
-// are user logs of runtime/trace in the form that docs/mark.md of
+// requests that wait for something. With marks whylate sees every request, even
+// the fast ones, under its route's own name and with its exact beginning and end.
+// Marks are user logs of runtime/trace in the form that docs/mark.md of
 // github.com/whylate/whylate describes, so any reader of traces can use them.
 //
-// While nobody traces, a mark is two atomic loads: no allocation, less than
-// 5 ns. While somebody does it is two events.
+// While no trace is recorded, a mark costs two atomic loads: no allocation, less
+// than 5 ns. While one is recorded, it costs two events.
 //
-// What a trace then holds of a request is its route's pattern, method, class
-// of status, and the W3C traceparent header if that came with it: no path, no
-// query, no body.
+// The trace then holds a request's method, the pattern of its route, its class of
+// status, and its W3C traceparent header if it has one: no path, no query, no body.
 //
-// A mark inside of another one on the same goroutine is a part of that one and
-// no request of its own.
+// A mark inside another one on the same goroutine is a part of that one, not a
+// request of its own.
 package mark

@@ -15,9 +15,9 @@ type Option func(*handler)
 //	mark.Handler(r, mark.Route(func(q *http.Request) string { return chi.RouteContext(q.Context()).RoutePattern() }))
 func Route(f func(*http.Request) string) Option { return func(h *handler) { h.route = f } }
 
-// Mux gives requests the pattern that mux has for them, where middleware
-// between Handler and mux hands on a copy of the request, so that the pattern
-// does not show in the original. That costs a second search.
+// Mux gives requests the pattern that mux has for them. It is needed if middleware
+// between Handler and mux passes on a copy of the request, so that the original
+// does not have the pattern. It costs a second search.
 func Mux(mux *http.ServeMux) Option {
 	return Route(func(q *http.Request) string {
 		_, pattern := mux.Handler(q)
@@ -25,17 +25,17 @@ func Mux(mux *http.ServeMux) Option {
 	})
 }
 
-// Handler marks every request that next handles. A request is called by its
-// method and pattern, "GET /items/{id}", and its status is the class of the
-// response's: "2xx", or "panic".
+// Handler marks every request that next handles. A request's name is its method
+// and pattern, "GET /items/{id}", and its status is the class of the response's,
+// such as "2xx", or "panic".
 //
 // Wrap the http.ServeMux itself, or each of its handlers, and put other
 // middleware outside: the pattern is read from the same *http.Request that
 // the mux is given. See Mux and Route otherwise.
 //
-// While somebody traces, handlers see a ResponseWriter of this package, which
-// can what net/http's own can: Flusher, Hijacker, ReaderFrom, Pusher, and
-// http.ResponseController by Unwrap.
+// While a trace is recorded, handlers get a ResponseWriter of this package. It
+// implements what net/http's own does: Flusher, Hijacker, ReaderFrom, Pusher, and
+// Unwrap for http.ResponseController.
 func Handler(next http.Handler, opts ...Option) http.Handler {
 	h := &handler{next: next}
 	for _, o := range opts {

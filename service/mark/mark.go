@@ -20,7 +20,7 @@ const (
 	Message Kind = "message"
 )
 
-// Status of what came out, for marks other than those of net/http and gRPC.
+// The status of requests other than those of net/http and gRPC.
 const (
 	OK       = "ok"
 	Error    = "error"
@@ -31,7 +31,7 @@ const (
 
 var background = context.Background()
 
-// A Mark is a request that has begun. Its zero value is none: End does nothing.
+// A Mark is a request that has begun. End of the zero value does nothing.
 type Mark struct {
 	on    bool
 	kind  Kind
@@ -39,15 +39,15 @@ type Mark struct {
 	began time.Time // if somebody watches
 }
 
-// Active reports whether a mark that begins now would be seen by anybody.
+// Active reports whether anything would see a mark that begins now: a trace or a
+// watcher.
 func Active() bool { return trace.IsEnabled() || watcher.Load() != nil }
 
 // Begin begins a request on this goroutine; End must be called on the same one.
-// The name may be empty if only the end knows it. Traceparent is the W3C Trace
-// Context header that came with the request, or empty; what is no such header
-// is left out.
+// The name may be empty if it is only known at the end. Traceparent is the request's
+// W3C Trace Context header, or empty; anything else is left out.
 //
-// Handler and Do call it; it is for adapters to other frameworks.
+// Begin is for adapters to other frameworks. Services use Handler and Do.
 func Begin(kind Kind, name, traceparent string) Mark {
 	if !Active() {
 		return Mark{}
@@ -67,9 +67,8 @@ func begin(kind Kind, name, traceparent string) Mark {
 	return m
 }
 
-// End ends the request. Status says how it came out, in few different words:
-// "2xx", "ok", "DeadlineExceeded". A name that is not empty takes the place of
-// the one given to Begin.
+// End ends the request. The status is one of few words, such as "2xx", "ok" or
+// "DeadlineExceeded". A name that is not empty replaces the one given to Begin.
 func (m *Mark) End(name, status string) {
 	if !m.on {
 		return
@@ -98,7 +97,7 @@ func (m *Mark) end(text, name, status string) {
 	opened.end(m.began) // after: where none is open, the watcher knows of all
 }
 
-// Do marks f as one request of a kind of job: a cron job, a batch. It returns
+// Do marks f as one request of a job: a cron job or a batch, for example. It returns
 // f's error; a panic passes through. The status is "ok", "error", "canceled"
 // (context.Canceled), "timeout" (context.DeadlineExceeded) or "panic".
 //
@@ -111,8 +110,8 @@ func Do(ctx context.Context, name string, f func(context.Context) error) error {
 	return do(ctx, Job, name, "", f)
 }
 
-// DoMessage is Do for a message that came from elsewhere, with the traceparent
-// header that it carried, or "".
+// DoMessage is Do for a message from another process, with the message's
+// traceparent header or "".
 func DoMessage(ctx context.Context, name, traceparent string, f func(context.Context) error) error {
 	if !Active() {
 		return f(ctx)
@@ -141,10 +140,9 @@ func outcome(err error) string {
 	return Error
 }
 
-// Span tells which span of a tracing system the request on this goroutine is:
-// the one that has begun, or the next one to begin. It does nothing while
-// nobody traces. Adapters to tracing systems call it when a span of a server
-// starts.
+// Span says which span of a tracing system the request on this goroutine is: the
+// request that has begun, or the next one to begin. Without an execution trace it
+// does nothing. Adapters to tracing systems call it when a server's span starts.
 func Span(traceID [16]byte, spanID [8]byte) {
 	if !trace.IsEnabled() {
 		return
@@ -179,10 +177,9 @@ type Ended struct {
 
 var watcher atomic.Pointer[func(Ended)]
 
-// Watch makes f be called at the end of every request, on the request's own
-// goroutine and after it: f must not block. There is one watcher in a process;
-// Watch reports false if somebody else watches. The function that it returns
-// ends it.
+// Watch calls f after the end of every request, on the request's own goroutine: f
+// must not block. A process has at most one watcher; ok is false if there is one
+// already. The function stop ends the watch.
 func Watch(f func(Ended)) (stop func(), ok bool) {
 	p := &f
 	if !watcher.CompareAndSwap(nil, p) {

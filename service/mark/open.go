@@ -67,7 +67,7 @@ func (o *openCounts) between(from, to time.Time) (n int) {
 	return n
 }
 
-// Open returns how many requests that began between two moments have not ended:
-// of those that began while somebody watched (Watch), by steps of 125 ms, half a
-// minute back.
+// Open returns how many of the requests that began between two times are still
+// running. It counts those that began in the last half minute while there was a
+// watcher (Watch), in steps of 125 ms.
 func Open(from, to time.Time) int { return opened.between(from, to) }

@@ -25,12 +25,12 @@
 //
 // # What is guaranteed
 //
-// Units are granted in the order in which they were asked for: a heavy request
-// at the head is not overtaken by light ones, so it cannot starve. When the
-// pool shrinks, units already granted stay granted and no new ones are until
-// enough have come back; when it grows, waiters are served at once. A request
-// heavier than the whole pool, as any can become when a pool shrinks, gets the
-// pool to itself instead of waiting forever.
+// Units are granted in the order of the requests: light requests do not overtake
+// a heavy one at the head, so it cannot starve. When the pool shrinks, units that
+// were granted stay granted, and no new ones are granted until enough have come
+// back. When it grows, waiters are served at once. A request heavier than the whole
+// pool, which any can become when a pool shrinks, gets the pool to itself instead
+// of waiting indefinitely.
 //
 // # What it costs
 //

@@ -24,17 +24,18 @@ type Limit struct {
 	Memory int64
 }
 
-// Options say how a limiter follows the limit. The zero value is useful.
+// Options say how a limiter follows the limit. The zero value of each field means its
+// default.
 type Options struct {
 	// Size gives the number of units for a limit; results below 1 are taken as
 	// 1. nil is PerCPU(1). It is called by one goroutine at a time, once in
 	// Follow and then whenever the limit changed.
 	Size func(Limit) int64
-	// Interval is the time between two looks at the limit; 0 is one second,
-	// the runtime's own pace.
+	// Interval is the time between two readings of the limit: 1 s, which is the
+	// runtime's own pace.
 	Interval time.Duration
-	// OnResize is called after each change of size, by the goroutine that
-	// follows. nil is none.
+	// OnResize, if not nil, is called after each change of size, by the limiter's
+	// goroutine.
 	OnResize func(from, to int64, because Limit)
 	// Read gives the limit; nil reads that of this process. An error keeps
 	// the last known limit.
@@ -53,10 +54,9 @@ func PerCPU(n float64) func(Limit) int64 {
 	}
 }
 
-// Follow returns a limiter whose size follows the process's live limit. Where
-// there is no limit to be read (outside Linux, no cgroup) it follows
-// GOMAXPROCS. It fails only if Options.Read fails at the first call. Close
-// ends the goroutine that follows.
+// Follow returns a limiter whose size follows the process's live limit, or
+// GOMAXPROCS where no limit can be read (outside Linux, without a cgroup). It fails
+// only if Options.Read fails at the first call. Close ends the limiter's goroutine.
 func Follow(opts Options) (*Limiter, error) {
 	f := &follower{opts: opts, stop: make(chan struct{}), done: make(chan struct{})}
 	if f.opts.Size == nil {
@@ -81,9 +81,9 @@ func Follow(opts Options) (*Limiter, error) {
 	return l, nil
 }
 
-// Close stops following the limit: the size stays as it is and the limiter
-// goes on working. It may be called more than once, and does nothing on a
-// limiter made by New.
+// Close stops following the limit: the size stays as it is, and the limiter can
+// still be used. Close may be called more than once. On a limiter made by New it
+// does nothing.
 func (l *Limiter) Close() error {
 	if l.follower != nil {
 		l.follower.once.Do(func() { close(l.follower.stop) })

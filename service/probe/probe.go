@@ -10,33 +10,32 @@ import (
 	"github.com/whylate/whylate/service/internal/cputime"
 )
 
-// Options of a probe. The zero value is useful.
+// Options configure a probe. The zero value of each field means its default.
 type Options struct {
 	// Interval is the time between ticks while the process is near its limit
-	// or was throttled; 0 is 10 ms, and less than 1 ms is taken as 1 ms.
+	// or was throttled: 10 ms, and at least 1 ms.
 	Interval time.Duration
-	// IdleInterval is the time between ticks otherwise; 0 is 250 ms, and less
-	// than Interval is taken as Interval.
+	// IdleInterval is the time between ticks otherwise: 250 ms, and at least
+	// Interval.
 	IdleInterval time.Duration
-	// Threshold is how long the process must certainly have been kept from
-	// running for a Freeze to be reported; 0 is 5 ms. Below some milliseconds
-	// the ordinary run queue of a busy machine is reported.
+	// Threshold is the shortest freeze that is reported, by its least length: 5 ms.
+	// Far below that, the ordinary run queue of a busy machine is reported.
 	Threshold time.Duration
-	// OnFreeze is called for each freeze when it has ended, by the goroutine
+	// OnFreeze, if not nil, is called at the end of each freeze, by the goroutine
 	// that measures: while it runs nothing is measured, and a panic in it ends
-	// the process. nil is none.
+	// the process.
 	OnFreeze func(Freeze)
 	// Cgroup says where the counters are read; the zero value is this process.
 	Cgroup cgroup.Options
 }
 
-// A Freeze is a stretch of wall time for which the kernel did not run the
+// A Freeze is an interval of wall time in which the kernel did not run the
 // process although it had something to run: at least the probe's own timer.
 type Freeze struct {
 	// Start is End less Likely. End is when the probe ran again.
 	Start, End time.Time
-	// Least is certain, Most is possible, Likely in between; they differ by no
-	// more than an interval.
+	// Least is how long the freeze was at least, Most at most, and Likely the best
+	// estimate. They differ by no more than an interval.
 	Least, Likely, Most time.Duration
 	// CPU is Likely times the number of CPUs that the process used when it
 	// last ran. The kernel's throttled time is the same where there are as
@@ -44,16 +43,16 @@ type Freeze struct {
 	// CPU on which any thread waits.
 	CPU time.Duration
 	// Verdict is own or ancestor if a quota of that level held the process
-	// back since the last look at the counters; none if they stood still, so
-	// that the run queue or the hypervisor was it; unknown where they cannot
-	// tell.
+	// back since the counters were read before; none if they did not grow, so
+	// that the cause was the run queue or the hypervisor; unknown if the counters
+	// do not say.
 	Verdict cgroup.Verdict
-	// How says what the verdict rests on.
+	// How says what the verdict is based on.
 	How string
-	// Throttled is what the kernel's counters say of the time since the last
-	// look at them: CPU time lost and throttled periods. A probe that waits for a
-	// P behind one busy goroutine sees several periods as one freeze; these are
-	// then more than one. It is measured; the lengths above are estimates.
+	// Throttled is how much the kernel's counters grew since they were read before:
+	// CPU time lost and throttled periods. Several periods may be one freeze, if the
+	// probe waits for a P behind one busy goroutine. Throttled is measured; the
+	// lengths above are estimates.
 	Throttled cgroup.Throttling
 }
 
@@ -80,8 +79,8 @@ type Snapshot struct {
 	Interval time.Duration
 	Ticks    uint64
 
-	// Lateness is how late each tick's timer went off, and WaitP the part of
-	// it for which the probe waited for a P, as far as can be told.
+	// Lateness is how late each tick's timer went off, and WaitP the estimated part
+	// of it for which the probe waited for a P.
 	Lateness, WaitP Histogram
 	// Freezes are their likely lengths; FreezeTime is their sum and FreezeCPU
 	// that of Freeze.CPU.
@@ -90,8 +89,7 @@ type Snapshot struct {
 	FreezeCPU  time.Duration
 	by         [verdicts]Histogram // the same by verdict
 
-	// Throttled is by the kernel's counters; its Verdict is over the whole
-	// time.
+	// Throttled is what the kernel's counters say of the whole time.
 	Throttled cgroup.Throttling
 	// RunQueue is the time threads were runnable without running in seconds
 	// in which no quota held them back. Unsplit is the same in the other
@@ -120,13 +118,13 @@ func slot(v cgroup.Verdict) int {
 	return 3
 }
 
-// FreezesBy returns the likely lengths of the freezes with one verdict. It
-// points into s.
+// FreezesBy returns the likely lengths of the freezes with one verdict, as a part
+// of s.
 func (s *Snapshot) FreezesBy(v cgroup.Verdict) *Histogram { return &s.by[slot(v)] }
 
-// Lost returns the CPU time that quotas took since the start, and whether it was
-// measured: by the kernel's counters where there are any, else by timer, which
-// sees from a quarter to nine tenths of it, by kind of load (docs/probe.md).
+// Lost returns the CPU time that quotas took since the start, and whether the
+// kernel's counters measured it. Otherwise it is an estimate by timer, which sees
+// 25 to 90 % of it, depending on the load (docs/probe.md).
 func (s *Snapshot) Lost() (cpu time.Duration, measured bool) {
 	if s.Has&HasThrottling != 0 && s.Throttled.Verdict != cgroup.VerdictUnknown {
 		return s.Throttled.Own + s.Throttled.Ancestor, true
@@ -147,8 +145,8 @@ type Probe struct {
 	state state
 }
 
-// Start starts a probe. It never fails: what cannot be measured here is
-// missing in Snapshot.Has.
+// Start starts a probe. It never fails: Snapshot.Has lacks what cannot be measured
+// here.
 func Start(opts Options) *Probe {
 	p := newProbe(opts)
 	go p.run()

@@ -7,13 +7,13 @@
 //	trace.Stop()
 //	err = w.Close()
 //
-// service/flight does so by flight.Options.Redact. A trace holds few texts: names
+// flight.Options.Redact does the same for recordings. A trace holds few texts: names
 // of functions and files, the runtime's own words for why goroutines waited,
-// and what the program gave to runtime/trace. The last, and files' names, can be
-// hidden here; names of functions and the runtime's words stay, because without
-// them a trace tells nothing. What is not known to be one of those two counts as
-// the program's: a trace of a later Go version whose events this package
-// cannot read is hidden more than asked for, never less.
+// and what the program gave to runtime/trace. This package can hide the last, and
+// names of files. Names of functions and the runtime's words stay, because a trace
+// is useless without them. A text that is not known to be one of those two counts
+// as the program's. So in a trace of a later Go version, whose events this package
+// cannot read, it hides more than asked for, never less.
 package redact
 
 import (
@@ -32,11 +32,10 @@ type Mode uint8
 const (
 	// Keep leaves a text as it is.
 	Keep Mode = iota
-	// Trim is for files alone: their names are what a build with -trimpath
-	// writes, import path and file, without the directories of the machine.
+	// Trim is for files only. It leaves what a build with -trimpath writes: import
+	// path and file, without the machine's directories.
 	Trim
-	// Hash puts a keyed hash in the text's place: texts that are equal stay
-	// equal.
+	// Hash replaces a text by a keyed hash: equal texts stay equal.
 	Hash
 	// Drop leaves the text out.
 	Drop
@@ -48,22 +47,21 @@ type Options struct {
 	// tasks and regions. Labels of pprof are never in a trace.
 	Logs, Tasks Mode
 	// Routes are the names of marked requests (service/mark), Parents the ids of
-	// their traceparent headers and spans: hashed ones are again such ids.
+	// their traceparent headers and spans. The hash of an id has an id's form.
 	Routes, Parents Mode
-	// Files are names of source files. With Hash and Drop those of the standard
-	// library and of modules' versions are trimmed: their functions' names tell
-	// as much.
+	// Files are names of source files. Hash and Drop only trim those of the standard
+	// library and of modules with a version: their functions' names say as much.
 	Files Mode
-	// Allow, if not nil, reports which of the program's texts stay as they are,
-	// whatever the modes say: names of tasks and regions, keys and messages of
-	// logs, and names of marked requests. It is not asked about ids and files.
+	// Allow, if not nil, reports whether one of the program's texts stays as it is,
+	// whatever the modes say: the name of a task, a region or a marked request, or the
+	// key or message of a log. It is not asked about ids and files.
 	Allow func(text string) bool
 	// Main is the import path of the main package, for Trim; without it its
 	// files are called main/x.go.
 	Main string
-	// Key makes hashes that somebody who knows the key can compare with those of
-	// another process. Without one it is new for every Writer, so that nobody can
-	// guess.
+	// Key is the key of hashes. With the same key, hashes of several processes can
+	// be compared. Without one, every Writer makes a new key, so that no text can be
+	// guessed.
 	Key []byte
 }
 

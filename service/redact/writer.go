@@ -8,9 +8,9 @@ import (
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
-// A Writer takes an execution trace and writes it with its texts hidden. It
-// keeps a generation of the trace, about a second, in memory: only then it is
-// known what each text is. Close writes the last one.
+// A Writer writes an execution trace with its texts hidden. It keeps a generation
+// of the trace, about a second, in memory, because what a text is may only be known
+// at the generation's end. Close writes the last one.
 type Writer struct {
 	w      io.Writer
 	opts   Options
@@ -23,8 +23,8 @@ type Writer struct {
 	err    error
 }
 
-// NewWriter returns a Writer for one trace. Options that make no sense are told
-// by the first Write.
+// NewWriter returns a Writer for one trace. If the options make no sense, the first
+// Write returns the error.
 func NewWriter(w io.Writer, o Options) *Writer {
 	return &Writer{w: w, opts: o.WithKey(), err: o.Check()}
 }
@@ -44,8 +44,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close writes what is left. An incomplete batch at the end is left out, and told
-// as io.ErrUnexpectedEOF. It does not close the writer below.
+// Close writes what is left. It leaves out an incomplete batch at the end and
+// returns io.ErrUnexpectedEOF for it. It does not close the writer below.
 func (w *Writer) Close() error {
 	if w.err == nil {
 		w.err = w.flush()

@@ -1,7 +1,7 @@
-// Package traps finds differences between what bounds a process and what
-// somebody will assume: the runtime, a library, or whoever set an environment
-// variable. It is a pure function over facts, which `whylate limits` gathers
-// from outside of a process and service/debugz inside of it.
+// Package traps finds wrong assumptions about the limits of a process: the
+// runtime's, a library's, or those of an environment variable. [Find] is a pure
+// function of facts. `whylate limits` gathers them from outside a process, and
+// service/debugz inside it.
 package traps
 
 import (
@@ -60,7 +60,7 @@ const (
 
 var severities = []Severity{High, Medium, Low, Info}
 
-// A Trap is a difference between what is and what somebody will assume.
+// A Trap is a difference between a limit and what is assumed about it.
 type Trap struct {
 	Code     Code     `json:"code"`
 	Severity Severity `json:"severity"`
@@ -72,7 +72,7 @@ type Trap struct {
 type Setter int
 
 const (
-	// SetByUnknown: it cannot be told.
+	// SetByUnknown: not known.
 	SetByUnknown Setter = iota
 	SetByRuntime
 	SetByEnvironment
@@ -85,10 +85,10 @@ const (
 
 // Facts describe a process. Unknown facts are zero.
 type Facts struct {
-	// Limits are what bounds it, as far as whoever asks can see; nil finds no
-	// trap but those of the program itself.
+	// Limits are the process's limits as the caller sees them; with nil only traps
+	// of the program itself are found.
 	Limits *cgroup.Limits
-	// Inside is what the process sees of that itself; nil is the same.
+	// Inside is what the process itself sees of them; nil means the same.
 	Inside *cgroup.Limits
 	// Namespaced says that the process is in a cgroup namespace of its own.
 	Namespaced bool

@@ -22,13 +22,14 @@ type Action string
 const (
 	// ActionSet: the value was changed.
 	ActionSet Action = "set"
-	// ActionWouldSet: it would have been, but the knob is only observed.
+	// ActionWouldSet: it would have been changed, but the knob is only observed.
 	ActionWouldSet Action = "would set"
 	// ActionKeep: the value is left as it is.
 	ActionKeep Action = "keep"
 	// ActionRestore: the value, or the runtime's own control, was given back.
 	ActionRestore Action = "restore"
-	// ActionAlarm: the collector takes the service's CPU for nothing.
+	// ActionAlarm: the memory limit is so small that the collector takes the
+	// service's CPU.
 	ActionAlarm Action = "alarm"
 )
 
@@ -47,7 +48,7 @@ type Event struct {
 	Source string `json:"source"`
 	// Reason says why.
 	Reason string `json:"reason"`
-	// Undo says what would take the decision back, or keep it from being made.
+	// Undo says what would reverse or prevent the decision.
 	Undo string `json:"undo"`
 }
 

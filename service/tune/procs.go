@@ -15,17 +15,17 @@ import (
 type Policy int
 
 const (
-	// PolicyCeil rounds the quota up: a quota of 2.1 CPUs gives 3 Ps. It never
-	// leaves quota unused and accepts some throttling at full load.
+	// PolicyCeil rounds the quota up: a quota of 2.1 CPUs gives 3 Ps. All of the
+	// quota can be used, and there is some throttling at full load.
 	PolicyCeil Policy = iota
 	// PolicyFloor rounds down, but not below 1: no throttling by Go code at full
 	// load, but up to half of the quota is unused at 1.9 CPUs.
 	PolicyFloor
 	// PolicyRound takes the nearest number; halves go up.
 	PolicyRound
-	// PolicyLatency begins at Ceil and moves by single steps between Floor and twice
-	// Ceil: down when the group is throttled, up when goroutines wait for a P
-	// while quota is left.
+	// PolicyLatency begins where PolicyCeil is and moves by single steps, between
+	// PolicyFloor and twice PolicyCeil: down when the group is throttled, up when
+	// goroutines wait for a P while quota is left.
 	PolicyLatency
 )
 

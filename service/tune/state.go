@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// A State is what a tuner knew at its last look.
+// A State is what a tuner knew when it last read the limits.
 type State struct {
 	Time time.Time `json:"time"`
 
@@ -75,8 +75,8 @@ type State struct {
 	Events []Event `json:"events"`
 }
 
-// State returns what was known at the last look, and the settings as they are
-// now. After Stop it still answers.
+// State returns what the tuner knew when it last read the limits, and the settings
+// as they are now. It still answers after Stop.
 func (t *Tuner) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()

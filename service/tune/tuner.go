@@ -16,7 +16,7 @@ import (
 type Mode int
 
 const (
-	// ModeObserve decides and tells, and changes nothing.
+	// ModeObserve decides and reports, and changes nothing.
 	ModeObserve Mode = iota
 	// ModeApply also sets the value.
 	ModeApply
@@ -58,45 +58,42 @@ func ParseMode(s string) (Mode, error) {
 
 // Options say what to do. The zero value observes all three knobs.
 type Options struct {
-	// Procs, Memory and GC say what to do about GOMAXPROCS, GOMEMLIMIT and
-	// GOGC.
+	// Procs is the mode of GOMAXPROCS, Memory of GOMEMLIMIT, and GC of GOGC.
 	Procs, Memory, GC Mode
 	// Policy is how GOMAXPROCS follows the quota; PolicyCeil by default.
 	Policy Policy
 	// MinProcs and MaxProcs bound GOMAXPROCS under every policy; 0 is no bound.
 	// More than the CPUs of the affinity mask is never set.
 	MinProcs, MaxProcs int
-	// Rounding, if not nil, makes a number of Ps of a quota in CPUs in place of
-	// PolicyCeil, PolicyFloor and PolicyRound. A result below 1 is taken as 1.
+	// Rounding, if not nil, turns a quota in CPUs into a number of Ps, in place of
+	// PolicyCeil, PolicyFloor and PolicyRound. A result below 1 counts as 1.
 	Rounding func(quota float64) int
 	// MemoryRatio is the share of the memory limit that Go and the rest may
-	// use together, above 0 and up to 1. Anything else is 0.9, and less of a limit
-	// below 240 MiB: 24 MiB or a quarter of it stay free.
+	// use together, above 0 and up to 1. Anything else means 0.9, or less if the
+	// limit is below 240 MiB: then 24 MiB stay free, or a quarter of it.
 	MemoryRatio float64
-	// MemoryReserve is how many bytes are left for memory that is not Go's, also
-	// while less is used: for C code that allocates later, say.
+	// MemoryReserve is how many bytes stay free for memory that is not Go's, even
+	// while it uses less: for C code that allocates later, for example.
 	MemoryReserve int64
-	// MemoryLimit, if not nil, gives the memory limit in bytes at each look in
-	// place of the cgroup's, and where it is from; 0 bytes is none, and an empty
-	// source leaves it to the cgroup.
+	// MemoryLimit, if not nil, returns the memory limit in bytes, to be used in place
+	// of the cgroup's, and where it is from. 0 bytes means no limit; an empty source
+	// means that the cgroup's limit counts.
 	MemoryLimit func() (limit int64, source string)
-	// Interval is the time between two looks; 0 is a second, less than 10 ms
-	// is taken as 10 ms.
+	// Interval is the time between two readings: 1 s if 0, and at least 10 ms.
 	Interval time.Duration
 	// Logger gets every event; nil is slog.Default at the time of Start.
 	// slog.DiscardHandler makes it silent.
 	Logger *slog.Logger
-	// OnEvent gets every event, in order; nil is none. It is called by Start,
-	// by Stop, and by the goroutine that looks, for which Stop waits: so it
-	// must not call Stop. A panic in it, in Rounding or in MemoryLimit ends the
-	// process.
+	// OnEvent, if not nil, gets every event, in order. Start, Stop and the tuner's
+	// goroutine call it. Stop waits for that goroutine, so OnEvent must not call
+	// Stop. A panic in it, in Rounding or in MemoryLimit ends the process.
 	OnEvent func(Event)
 	// Cgroup says where limits are read; the zero value is this process.
 	Cgroup cgroup.Options
 }
 
-// A Tuner looks and decides from Start to Stop. Its methods may be called
-// concurrently.
+// A Tuner reads limits and sets the knobs from Start to Stop. Its methods may be
+// called concurrently.
 type Tuner struct {
 	opts Options
 	// usualRatio says that MemoryRatio was not given.
@@ -118,8 +115,8 @@ type Tuner struct {
 
 	procs, memory, gogc knob
 
-	// overruled is what would be set, had other code not set GOMAXPROCS; 0 is
-	// not told yet.
+	// overruled is what would be set, had other code not set GOMAXPROCS; 0 if it
+	// was not reported yet.
 	overruled int64
 	// runtimes says that GOMAXPROCS was the runtime's own choice at the start.
 	runtimes bool
@@ -143,12 +140,12 @@ type Tuner struct {
 	quotaShare        float64
 }
 
-// Start looks once, acts if it is to, and goes on doing so until Stop. It
-// never fails: where nothing can be read it says so in one event a knob and
-// changes nothing.
+// Start reads the limits, acts, and starts a goroutine that does so again until
+// Stop. It never fails: where nothing can be read it reports that in one event for
+// each knob, and changes nothing.
 //
-// Only one Tuner at a time should apply a knob: of two each would take the
-// other for code that sets its own value.
+// Only one Tuner at a time should apply a knob. Of two, each would take the other
+// for code that sets its own value.
 func Start(opts Options) *Tuner {
 	t := newTuner(opts, theRuntime(), readEnvironment())
 	t.start()
@@ -212,10 +209,10 @@ func (t *Tuner) run() {
 	}
 }
 
-// Stop ends the looking and gives back what was set: GOMAXPROCS to the
-// runtime's own control where it has one (Go 1.25) and had it at the start,
-// else the value found at the start. What other code set since is left alone.
-// It may be called more than once.
+// Stop stops the goroutine and gives back what the tuner set: GOMAXPROCS to the
+// runtime's own control if the runtime has that (Go 1.25) and had it at the start,
+// else the value found at the start. What other code has set since stays. Stop may
+// be called more than once.
 func (t *Tuner) Stop() {
 	t.once.Do(func() { close(t.stop) })
 	<-t.done
@@ -228,8 +225,8 @@ func (t *Tuner) Stop() {
 	t.unlockAndTell()
 }
 
-// unlockAndTell hands out what was decided. A logger or a callback may take its
-// time, and may ask for State.
+// unlockAndTell reports what was decided, without the lock: a logger or a callback
+// may be slow, and may ask for State.
 func (t *Tuner) unlockAndTell() {
 	pending := t.pending
 	t.pending = nil
