@@ -111,7 +111,7 @@ func (p *replay) Begin([]request.Request) {
 
 // Add implements path.Adder.
 func (p *replay) Add(w *path.Walked) {
-	if p.err != nil || p.enough || w.Observer || w.Req.Open || w.Form != path.Whole && w.Form != path.Joint {
+	if p.err != nil || p.enough || !w.Ended() {
 		return
 	}
 	group := p.group(w.Group)

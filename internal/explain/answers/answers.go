@@ -47,7 +47,7 @@ type Key struct {
 
 // IsWhole reports whether a request can wait for an answer, or be one: it was
 // walked from its start to its end.
-func IsWhole(w *path.Walked) bool { return !w.Observer && !w.Req.Open && w.Form == path.Whole }
+func IsWhole(w *path.Walked) bool { return w.Form == path.Whole && w.Ended() }
 
 // Served returns the request itself, if it can be an answer: somebody asked for it.
 func Served(w *path.Walked) (Span, bool) {

@@ -23,7 +23,7 @@ func (w *Walker) answersOf(g uint64, start int64) []Answer {
 
 // inherit says of the frame that was pushed last that it is work for the same
 // request as f.
-func (w *Walker) inherit(f *frame) {
+func (w *Walker) inherit(f frame) {
 	last := &w.frames[len(w.frames)-1]
 	last.answers, last.level = f.answers, f.level
 }
@@ -65,17 +65,12 @@ func (w *Walker) peer(f *frame, s *timeline.Span, start int64, hi *int64, v *ver
 	f.idx++
 	via, level := int32(len(w.Vias)), f.level
 	w.Vias = append(w.Vias, Via{Wait: WaitPeer, Stack: s.Stack, Parent: f.via})
-	before := len(w.spans)
-	w.push(a.G, from, *hi, via, false)
-	if len(w.spans) == before {
-		w.pop()
+	if !w.enter(a.G, from, *hi, via) {
 		w.Vias = w.Vias[:via]
 		w.frames[len(w.frames)-1].idx--
 		return false
 	}
-	last := &w.frames[len(w.frames)-1]
-	last.answers, last.level = w.answersOf(a.G, a.Start), level+1
-	w.Hops++
+	w.inherit(frame{answers: w.answersOf(a.G, a.Start), level: level + 1})
 	return true
 }
 
@@ -99,6 +94,6 @@ func (b *grapher) answer(p *piece, a *Answer, v *verdict, start int64, hi *int64
 // serve puts what was asked for into the graph: it is work for the request, from
 // when it began on.
 func (b *grapher) serve(p *piece, it *item) {
-	b.links = append(b.links, link{fromG: p.g, from: it.step.Start, toG: it.waker, to: it.step.Start})
+	b.link(p.g, it.waker, it.step.Start)
 	b.add(&piece{g: it.waker, lo: it.step.Start, hi: it.step.End, hooked: true, answers: b.w.answersOf(it.asked.G, it.asked.Start), level: p.level + 1})
 }

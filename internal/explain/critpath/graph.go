@@ -80,10 +80,8 @@ const (
 type piece struct {
 	g      uint64
 	lo, hi int64
-	// anchorG and anchorT are the waiter and the beginning of its wait, for a
-	// piece assumed to come after that.
-	anchorG uint64
-	anchorT int64
+	// anchor is the beginning of the wait of the waiter, for a piece assumed to come after that.
+	anchor instant
 	// waitStack is the stack of the wait that made it part of the graph.
 	waitStack tracefmt.StackID
 	result    bool
@@ -93,6 +91,16 @@ type piece struct {
 	scanned   int64    // its waits have been followed up to here
 	answers   []Answer // of the request that it works for; level is how many requests lie between it and the graph's
 	level     int
+	cuts      []int64 // instants that need a node, in order; first is the index of the first one's
+	first     int32
+}
+
+func (p *piece) has(x instant) bool { return p.g == x.g && p.lo <= x.t && x.t <= p.hi }
+
+// node returns the index of the node at one of a piece's cuts.
+func (p *piece) node(t int64) int32 {
+	i, _ := slices.BinarySearch(p.cuts, t)
+	return p.first + int32(i)
 }
 
 // An item is a leaf of a piece or, if waker is not 0, a wait that is followed.
@@ -105,10 +113,18 @@ type item struct {
 	asked  *Answer // of a wait for an answer: the request that gives it
 }
 
+// An instant in a goroutine's life.
+type instant struct {
+	g uint64
+	t int64
+}
+
+func (i instant) compare(o instant) int { return cmp.Or(cmp.Compare(i.t, o.t), cmp.Compare(i.g, o.g)) }
+
+// A link says that what happened at one instant led to another one; soft is as for Edge.
 type link struct {
-	fromG, toG uint64
-	from, to   int64
-	soft       bool
+	from, to instant
+	soft     bool
 }
 
 type grapher struct {
@@ -121,8 +137,6 @@ type grapher struct {
 	hooks      int
 	failed     bool
 	g          *Graph
-	cuts       [][]int64
-	base       []int
 	lookAround []timeline.Span
 }
 
@@ -130,9 +144,6 @@ type grapher struct {
 // it would be too large or is inconsistent. Later calls do not change it.
 func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 	w.steps, w.spans, w.frames, w.Vias = w.steps[:0], w.spans[:0], w.frames[:0], w.Vias[:0]
-	own := w.Own
-	w.Own = nil
-	defer func() { w.Own = own }()
 	b := &grapher{w: w, root: g, from: from, to: to}
 	b.pieces = append(b.pieces, &piece{g: g, lo: from, hi: to, hooked: true, scanned: from, answers: w.answersOf(g, from)})
 	for i := 0; i < len(b.pieces) && !b.failed; i++ {
@@ -150,6 +161,11 @@ func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 		return nil
 	}
 	return b.assemble()
+}
+
+// link notes that what a goroutine did at t had an effect on another one.
+func (b *grapher) link(from, to uint64, t int64) {
+	b.links = append(b.links, link{from: instant{from, t}, to: instant{to, t}})
 }
 
 // isMember reports whether goroutine g was working for the request at t.
@@ -179,7 +195,7 @@ func (b *grapher) scan(p *piece) {
 		if it.waker == 0 || it.step.End <= known {
 			continue
 		}
-		b.links = append(b.links, link{fromG: it.waker, from: it.step.End, toG: p.g, to: it.step.End})
+		b.link(it.waker, p.g, it.step.End)
 		if it.asked != nil {
 			b.serve(p, it)
 			continue
@@ -378,7 +394,7 @@ func (b *grapher) need(waker uint64, p *piece, it *item) bool {
 		b.add(&piece{g: waker, lo: lo, hi: we, hooked: true, bornBy: by, answers: p.answers, level: p.level})
 		return true
 	}
-	b.add(&piece{g: waker, lo: ws, hi: we, anchorG: p.g, anchorT: ws, waitStack: it.step.Stack, result: (p.hooked || p.result) && brings(it.wait), answers: p.answers, level: p.level})
+	b.add(&piece{g: waker, lo: ws, hi: we, anchor: instant{p.g, ws}, waitStack: it.step.Stack, result: (p.hooked || p.result) && brings(it.wait), answers: p.answers, level: p.level})
 	return false
 }
 
@@ -403,7 +419,7 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 	}
 	if birth, born := b.w.win.Born(g, we); born && birth.Time >= b.from && birth.By != 0 {
 		if b.isMember(birth.By, birth.Time) {
-			b.links = append(b.links, link{fromG: birth.By, from: birth.Time, toG: g, to: birth.Time})
+			b.link(birth.By, g, birth.Time)
 			return birth.Time, birth.By, true
 		}
 	}
@@ -412,8 +428,8 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 	}
 	// It woke a member: from then on it works on what it got from that.
 	for i := range b.links {
-		if l := &b.links[i]; l.fromG == g && !l.soft && l.from < we && l.from <= ws+maxFutile && l.from > best && b.isMember(l.toG, l.to) {
-			best = l.from
+		if l := &b.links[i]; l.from.g == g && !l.soft && l.from.t < we && l.from.t <= ws+maxFutile && l.from.t > best && b.isMember(l.to.g, l.to.t) {
+			best = l.from.t
 		}
 	}
 	from := max(b.from, ws-hookTimes*(we-ws)-hookLeast, best)
@@ -423,12 +439,12 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 			return 0, 0, false
 		}
 		if b.isMember(by, at) {
-			b.links = append(b.links, link{fromG: by, from: at, toG: g, to: at})
+			b.link(by, g, at)
 			return at, 0, true
 		}
 		if lo, born, ok := b.hook(by, p, WaitChan, min(ws, at), at, depth+1); ok {
 			b.add(&piece{g: by, lo: lo, hi: at, hooked: true, bornBy: born, answers: p.answers, level: p.level})
-			b.links = append(b.links, link{fromG: by, from: at, toG: g, to: at})
+			b.link(by, g, at)
 			return at, 0, true
 		}
 		// It was idle until a goroutine that is not the request's woke it. If the
@@ -436,7 +452,7 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 		return 0, 0, false
 	}
 	if at, ok := b.asked(g, p, best, ws); ok {
-		b.links = append(b.links, link{fromG: p.g, from: at, toG: g, to: at})
+		b.link(p.g, g, at)
 		return at, 0, true
 	}
 	return best, 0, best >= 0
@@ -506,7 +522,7 @@ func (b *grapher) add(n *piece) {
 		}
 		if n.lo < q.lo {
 			// It has to be scanned again from its new beginning.
-			q.lo, q.anchorG, q.anchorT, q.hooked, q.bornBy = n.lo, n.anchorG, n.anchorT, n.hooked, n.bornBy
+			q.lo, q.anchor, q.hooked, q.bornBy = n.lo, n.anchor, n.hooked, n.bornBy
 			q.scanned = min(q.scanned, n.lo)
 		}
 		q.hooked = q.hooked || n.hooked
@@ -558,9 +574,8 @@ func (b *grapher) siblings(p *piece, it *item, hooked bool) {
 	})
 	slices.SortFunc(ended, func(x, y child) int { return cmp.Or(cmp.Compare(y.died, x.died), cmp.Compare(x.g, y.g)) })
 	for _, c := range ended[:min(len(ended), maxSiblings)] {
-		b.links = append(b.links,
-			link{fromG: maker, from: c.born, toG: c.g, to: c.born},
-			link{fromG: c.g, from: c.died, toG: p.g, to: it.step.End, soft: it.wait != WaitGroup})
+		b.link(maker, c.g, c.born)
+		b.links = append(b.links, link{from: instant{c.g, c.died}, to: instant{p.g, it.step.End}, soft: it.wait != WaitGroup})
 		b.add(&piece{g: c.g, lo: c.born, hi: c.died, hooked: true, bornBy: maker, answers: p.answers, level: p.level})
 	}
 }
@@ -569,17 +584,14 @@ func (b *grapher) siblings(p *piece, it *item, hooked bool) {
 func (b *grapher) assemble() *Graph {
 	slices.SortFunc(b.pieces[1:], func(x, y *piece) int { return cmp.Or(cmp.Compare(x.g, y.g), cmp.Compare(x.lo, y.lo)) })
 	slices.SortFunc(b.links, func(x, y link) int {
-		soft := func(s bool) int {
-			if s {
-				return 1
-			}
-			return 0
+		if c := cmp.Or(x.to.compare(y.to), x.from.compare(y.from)); c != 0 || x.soft == y.soft {
+			return c
+		} else if y.soft {
+			return -1
 		}
-		return cmp.Or(cmp.Compare(x.to, y.to), cmp.Compare(x.toG, y.toG), cmp.Compare(x.from, y.from), cmp.Compare(x.fromG, y.fromG), soft(x.soft)-soft(y.soft))
+		return 1
 	})
-	b.links = slices.CompactFunc(b.links, func(x, y link) bool {
-		return x.to == y.to && x.toG == y.toG && x.from == y.from && x.fromG == y.fromG
-	})
+	b.links = slices.CompactFunc(b.links, func(x, y link) bool { return x.to == y.to && x.from == y.from }) // the soft one goes
 	b.g = &Graph{}
 	b.cut()
 	if !b.nodes() || !b.edges() || !b.order() || !b.g.holds() {
@@ -588,55 +600,41 @@ func (b *grapher) assemble() *Graph {
 	return b.g
 }
 
-// pieceAt returns a goroutine's piece that has a node at t, preferably the one
-// that ends there.
-func (b *grapher) pieceAt(g uint64, t int64) int {
-	found := -1
-	for i, p := range b.pieces {
-		if p.g == g && p.lo <= t && t <= p.hi && (found < 0 || p.hi == t) {
-			found = i
-		}
-	}
-	return found
-}
-
 // cut finds the instants in each piece that other pieces refer to.
 func (b *grapher) cut() {
-	b.cuts = make([][]int64, len(b.pieces))
-	at := func(g uint64, t int64) {
-		for i, p := range b.pieces {
-			if p.g == g && p.lo <= t && t <= p.hi {
-				b.cuts[i] = append(b.cuts[i], t)
+	at := func(x instant) {
+		for _, p := range b.pieces {
+			if p.has(x) {
+				p.cuts = append(p.cuts, x.t)
 			}
 		}
 	}
-	for i, p := range b.pieces {
-		b.cuts[i] = append(b.cuts[i], p.lo, p.hi)
-		if p.anchorG != 0 {
-			at(p.anchorG, p.anchorT)
+	for _, p := range b.pieces {
+		p.cuts = append(p.cuts, p.lo, p.hi)
+		if p.anchor.g != 0 {
+			at(p.anchor)
 		}
 	}
 	for _, l := range b.links {
-		at(l.fromG, l.from)
-		at(l.toG, l.to)
+		at(l.from)
+		at(l.to)
 	}
-	for i := range b.cuts {
-		slices.Sort(b.cuts[i])
-		b.cuts[i] = slices.Compact(b.cuts[i])
+	for _, p := range b.pieces {
+		slices.Sort(p.cuts)
+		p.cuts = slices.Compact(p.cuts)
 	}
 }
 
 // nodes makes a node of every cut, with the steps that lead to it.
 func (b *grapher) nodes() bool {
-	b.base = make([]int, len(b.pieces))
-	for i, p := range b.pieces {
-		b.base[i] = len(b.g.Nodes)
+	for _, p := range b.pieces {
+		p.first = int32(len(b.g.Nodes))
 		k := 0
-		for j, t := range b.cuts[i] {
+		for j, t := range p.cuts {
 			n := Node{Time: t, G: p.g, Before: -1, FirstStep: int32(len(b.g.Steps))}
 			if j > 0 {
 				n.Before = int32(len(b.g.Nodes) - 1)
-				from := b.cuts[i][j-1]
+				from := p.cuts[j-1]
 				for k > 0 && p.items[k-1].step.End > from {
 					k--
 				}
@@ -657,50 +655,47 @@ func (b *grapher) nodes() bool {
 	return len(b.g.Nodes) <= maxItems
 }
 
-func (b *grapher) nodeAt(g uint64, t int64) int32 {
-	i := b.pieceAt(g, t)
-	if i < 0 {
-		return -1
+// nodeAt returns the node of an instant, preferably in the piece that ends there, or -1.
+func (b *grapher) nodeAt(x instant) int32 {
+	at := int32(-1)
+	for _, p := range b.pieces {
+		if p.has(x) && (at < 0 || p.hi == x.t) {
+			at = p.node(x.t)
+		}
 	}
-	j, ok := slices.BinarySearch(b.cuts[i], t)
-	if !ok {
-		return -1
-	}
-	return int32(b.base[i] + j)
+	return at
 }
 
 // edges connects the nodes.
 func (b *grapher) edges() bool {
 	into := make([][]Edge, len(b.g.Nodes))
 	for _, l := range b.links {
-		from := b.nodeAt(l.fromG, l.from)
+		from := b.nodeAt(l.from)
 		if from < 0 {
 			continue
 		}
-		for i, p := range b.pieces {
-			if p.g != l.toG || p.lo > l.to || l.to > p.hi {
+		for _, p := range b.pieces {
+			if !p.has(l.to) {
 				continue
 			}
-			if j, ok := slices.BinarySearch(b.cuts[i], l.to); ok && int32(b.base[i]+j) != from {
-				if j == 0 && p.anchorG != 0 {
-					continue // what came before its anchor does not matter
-				}
-				into[b.base[i]+j] = append(into[b.base[i]+j], Edge{from, l.soft})
+			to := p.node(l.to.t)
+			if to == from || to == p.first && p.anchor.g != 0 {
+				continue // what came before its anchor does not matter
 			}
+			into[to] = append(into[to], Edge{from, l.soft})
 		}
 	}
-	for i, p := range b.pieces {
-		first := b.base[i]
-		if p.anchorG != 0 {
-			a := b.nodeAt(p.anchorG, p.anchorT)
+	for _, p := range b.pieces {
+		if p.anchor.g != 0 {
+			a := b.nodeAt(p.anchor)
 			if a < 0 {
 				return false
 			}
-			into[first] = append(into[first], Edge{From: a})
+			into[p.first] = append(into[p.first], Edge{From: a})
 		}
-		for j, q := range b.pieces {
-			if q.g == p.g && q.hi == p.lo && j != i && p.lo > b.from {
-				into[first] = append(into[first], Edge{From: int32(b.base[j] + len(b.cuts[j]) - 1)})
+		for _, q := range b.pieces {
+			if q.g == p.g && q.hi == p.lo && q != p && p.lo > b.from {
+				into[p.first] = append(into[p.first], Edge{From: q.node(q.hi)})
 			}
 		}
 	}
@@ -716,7 +711,7 @@ func (b *grapher) edges() bool {
 // order sorts the nodes topologically, the end last, and drops those that the end
 // does not depend on. It reports false for a cycle.
 func (b *grapher) order() bool {
-	end := int32(b.base[0] + len(b.cuts[0]) - 1)
+	end := b.pieces[0].node(b.pieces[0].hi)
 	const seen, done = -2, -1
 	place := make([]int32, len(b.g.Nodes)) // 0: not seen; else done, and the place + 1
 	var out []Node

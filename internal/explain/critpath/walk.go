@@ -15,6 +15,8 @@
 package critpath
 
 import (
+	"slices"
+
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -284,9 +286,7 @@ func (w *Walker) Walk(g uint64, from, to int64) []Step {
 			}
 		}
 	}
-	for i, j := 0, len(w.steps)-1; i < j; i, j = i+1, j-1 {
-		w.steps[i], w.steps[j] = w.steps[j], w.steps[i]
-	}
+	slices.Reverse(w.steps)
 	return w.steps
 }
 
@@ -306,7 +306,7 @@ func (w *Walker) creator(f frame, first timeline.Span, hi *int64) {
 	}
 	// What made it may serve others as well: a connection, a dispatcher.
 	w.push(first.Peer, f.a, *hi, f.via, false)
-	w.inherit(&f)
+	w.inherit(f)
 }
 
 func (w *Walker) push(g uint64, a, hi int64, via int32, own bool) {
@@ -398,13 +398,21 @@ func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool
 		via = int32(len(w.Vias))
 		w.Vias = append(w.Vias, Via{Wait: v.wait, Stack: s.Stack, Parent: f.via, G: f.g, Waker: s.Waker, From: min(s.Start, start), To: s.End})
 	}
-	before, of := len(w.spans), *f
-	w.push(s.Waker, start, *hi, via, false)
-	w.inherit(&of)
+	of := *f
+	if !w.enter(s.Waker, start, *hi, via) {
+		w.emit(hi, start, v.step) // the wait stays the leaf it is
+		return false
+	}
+	w.inherit(of)
+	return true
+}
+
+// enter goes on in the goroutine that ended a wait. It reports false if nothing is known of that.
+func (w *Walker) enter(g uint64, a, hi int64, via int32) bool {
+	before := len(w.spans)
+	w.push(g, a, hi, via, false)
 	if len(w.spans) == before {
-		// The waker is not known at all: the wait stays the leaf it is.
 		w.pop()
-		w.emit(hi, start, v.step)
 		return false
 	}
 	w.Hops++

@@ -77,7 +77,7 @@ func (k *keeper) group(id path.GroupID) *kept { return entry.At(&k.groups, id) }
 
 // Add implements pass.Adder.
 func (k *keeper) Add(w *path.Walked) {
-	if k.slowest <= 0 || w.Form != path.Whole && w.Form != path.Joint || w.Observer || w.Req.Open {
+	if k.slowest <= 0 || !w.Ended() {
 		return
 	}
 	g := k.group(w.Group)

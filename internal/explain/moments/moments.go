@@ -97,7 +97,7 @@ func (p *part) Add(w *path.Walked) {
 		p.group(w.Group).begin(w.Start/scale.Slice, w.Weight)
 		return
 	}
-	if w.Form != path.Whole && w.Form != path.Joint || w.Observer || w.Req.Open || len(w.Sums) == 0 {
+	if !w.Ended() || len(w.Sums) == 0 {
 		return
 	}
 	k := p.group(w.Group)

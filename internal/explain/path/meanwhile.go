@@ -12,18 +12,13 @@ import (
 )
 
 // ranWindow is how much of one wait for a P is looked at, in ns.
-const ranWindow = 300e3
+const ranWindow = int64(300e3)
 
 // EachRanMeanwhile calls f with what others than a goroutine ran between from
 // and to, or in a part of it that stands for all.
 func (s *Stage) EachRanMeanwhile(from, to int64, me uint64, f func(site tracefmt.FrameID, ns int64)) {
-	// Which part depends on when it was, so that it is the same in every run.
-	weight := int64(1)
-	if d := to - from; d > ranWindow {
-		weight = d / ranWindow
-		from += int64(uint64(from)*0x9e3779b97f4a7c15>>1) % (d - ranWindow)
-		to = from + ranWindow
-	}
+	weight := max(1, (to-from)/ranWindow)
+	from, to = PartOf(from, to, ranWindow)
 	if to <= from {
 		return
 	}
@@ -45,6 +40,16 @@ func (s *Stage) EachRanMeanwhile(from, to int64, me uint64, f func(site tracefmt
 			f(s.whatRan(g, &r), left*weight)
 		}
 	})
+}
+
+// PartOf returns a part of [from, to) that stands for all of it, of a length at most. Which one depends on when it was, so that it is
+// the same in every run.
+func PartOf(from, to, most int64) (int64, int64) {
+	if d := to - from; d > most {
+		from += int64(uint64(from)*0x9e3779b97f4a7c15>>1) % (d - most)
+		to = from + most
+	}
+	return from, to
 }
 
 // assists returns the frame of the runtime in which a goroutine helps to mark, 0 if it does not: its P is the collector's then.

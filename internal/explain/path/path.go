@@ -91,6 +91,11 @@ type Sum struct {
 	NS    int64
 }
 
+// Ended reports whether a request was followed to its end, at once or in pieces, and did not look at the process itself.
+func (w *Walked) Ended() bool {
+	return (w.Form == Whole || w.Form == Joint) && !w.Req.Open && !w.Observer
+}
+
 // Latency returns how long the request took, so far if it is open.
 func (w *Walked) Latency() int64 { return w.Req.End - w.Start }
 
@@ -125,9 +130,6 @@ type Options struct {
 
 // Tell gives a walker what is known beside the trace's events.
 func (o *Options) Tell(w *critpath.Walker) { w.Answers, w.Clients = o.Answers, o.Clients }
-
-// Tell gives a further walker what the stage's own one knows.
-func (s *Stage) Tell(w *critpath.Walker) { s.opts.Tell(w) }
 
 // A Stage walks requests of a window. One goroutine may use it at a time.
 type Stage struct {
@@ -246,6 +248,9 @@ func (s *Stage) Walk(r *request.Request) *Walked {
 func (s *Stage) Segments(g uint64, from, to int64) []cause.Segment {
 	return s.Split(&s.cut, s.class.Segments(s.walker.Walk(g, from, to)))
 }
+
+// Graph returns what the end of what a goroutine did depended on: see critpath.Walker.Graph.
+func (s *Stage) Graph(g uint64, from, to int64) *critpath.Graph { return s.walker.Graph(g, from, to) }
 
 // Again walks a request, or a part of one, for its steps and segments alone.
 func (s *Stage) Again(r *request.Request) *Walked {

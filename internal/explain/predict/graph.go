@@ -6,6 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
@@ -88,14 +89,12 @@ const (
 
 // A Builder makes graphs. One goroutine may use it at a time.
 type Builder struct {
-	// Split, if not nil, cuts segments at the borders of possible freezes. It
-	// may return its argument; its result is valid until the next call.
-	Split func([]cause.Segment) []cause.Segment
-
-	walker *critpath.Walker
-	class  *cause.Classifier
-	win    *timeline.Window
-	syms   *tracefmt.Symbols
+	stage *path.Stage
+	win   *timeline.Window
+	syms  *tracefmt.Symbols
+	class *cause.Classifier
+	split func([]cause.Segment) []cause.Segment // at the borders of possible freezes
+	cut   []cause.Segment
 
 	runs  map[uint64]int32 // by goroutine: the computation in progress
 	ran   int32
@@ -103,22 +102,24 @@ type Builder struct {
 	one   []critpath.Step
 }
 
-// NewBuilder returns a Builder over a window, with a walker and a classifier of its own.
-func NewBuilder(win *timeline.Window, syms *tracefmt.Symbols) *Builder {
-	return &Builder{walker: critpath.New(win, syms), class: cause.New(win, syms), win: win, syms: syms, runs: make(map[uint64]int32), one: make([]critpath.Step, 1)}
+// NewBuilder returns a Builder over a stage's window.
+func NewBuilder(stage *path.Stage) *Builder {
+	b := &Builder{stage: stage, win: stage.Win, syms: stage.Syms, class: cause.New(stage.Win, stage.Syms), runs: make(map[uint64]int32), one: make([]critpath.Step, 1)}
+	b.class.Sites = stage.Sites
+	b.split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&b.cut, segs) }
+	return b
 }
 
-// Build returns the graph of what goroutine g did in [from, to). segs is the
-// request's critical path, for graphs that would be too large: the result is
-// then a chain of sums, in which nothing runs in parallel.
-func (b *Builder) Build(g uint64, from, to int64, segs []cause.Segment) *Graph {
+// Build returns the graph of what goroutine g did in [from, to). Where it would be too large, it is
+// a chain of sums of the critical path, in which nothing runs in parallel.
+func (b *Builder) Build(g uint64, from, to int64) *Graph {
+	src := b.stage.Graph(g, from, to)
+	if src == nil || len(src.Steps) > maxParts {
+		return b.Chain(g, from, to, b.stage.Segments(g, from, to))
+	}
 	out := &Graph{Latency: to - from, Start: from, G: g}
 	b.mixes = maxMixes
-	if src := b.walker.Graph(g, from, to); src != nil && len(src.Steps) <= maxParts {
-		b.fill(out, src)
-	} else {
-		b.chain(out, segs)
-	}
+	b.fill(out, src)
 	return out
 }
 
@@ -157,11 +158,7 @@ func (b *Builder) fill(out *Graph, src *critpath.Graph) {
 func (b *Builder) step(out *Graph, s *critpath.GraphStep) {
 	b.one[0] = s.Step
 	b.one[0].Via = -1
-	segs := b.class.Segments(b.one)
-	if b.Split != nil {
-		segs = b.Split(segs)
-	}
-	for _, seg := range segs {
+	for _, seg := range b.split(b.class.Segments(b.one)) {
 		b.part(out, &seg, s)
 	}
 }
@@ -244,19 +241,19 @@ func (b *Builder) chain(out *Graph, segs []cause.Segment) {
 	}
 	at := make(map[sum]int)
 	last := node{time: out.Latency}
-	path := make([]part, len(segs))
+	steps := make([]part, len(segs))
 	for i := range segs {
 		s := &segs[i]
-		path[i] = part{place: place{cause: s.Code.Cause(), site: s.Site}, ns: s.End - s.Start}
+		steps[i] = part{place: place{cause: s.Code.Cause(), site: s.Site}, ns: s.End - s.Start}
 	}
 	if len(segs) > 0 {
-		out.addRows(path, segs[0].Start, b.gives(out.G))
+		out.addRows(steps, segs[0].Start, b.gives(out.G))
 	}
 	for i := range segs {
 		s := &segs[i]
-		k := sum{place: path[i].place, code: s.Code}
-		if r := path[i].row; r > 0 && out.rows[r-1].n >= scale.Few {
-			k.row, k.held = r, path[i].held
+		k := sum{place: steps[i].place, code: s.Code}
+		if r := steps[i].row; r > 0 && out.rows[r-1].n >= scale.Few {
+			k.row, k.held = r, steps[i].held
 		}
 		if k.cause == cause.CPU {
 			k.stack = s.Stack
@@ -282,11 +279,7 @@ func (b *Builder) meanwhile(out *Graph, p *part, seg *cause.Segment) {
 		return
 	}
 	b.mixes--
-	from, to := seg.Start, seg.End
-	if d := to - from; d > mixWindow {
-		from += int64(uint64(seg.Start)*0x9e3779b97f4a7c15>>1) % (d - mixWindow)
-		to = from + mixWindow
-	}
+	from, to := path.PartOf(seg.Start, seg.End, mixWindow)
 	p.firstMix = int32(len(out.mix))
 	total := 0.0
 	gen := b.win.Gens[b.win.At(from)]

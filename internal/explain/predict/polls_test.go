@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
@@ -31,7 +32,7 @@ func pausing(t *testing.T, counts []int, between func(m, n, o *tracetext.Thread,
 			m.Block(at, "forever", "main.end", "main.handle")
 		})
 		from, to := int64(100*us+tracetext.Origin), end+tracetext.Origin
-		g := NewBuilder(win, syms).Build(1, from, to, nil)
+		g := NewBuilder(path.New(win, syms, path.Options{})).Build(1, from, to)
 		s.Count(from, to, 1, 1)
 		g.Start += int64(i) // requests of one trace do not begin at once
 		s.Add(g)
@@ -98,7 +99,7 @@ func TestPollsTooLarge(t *testing.T) {
 		segs = append(segs, cause.Segment{Start: 1100 * i, End: 1100*i + 1000, Code: cause.Code(cause.Sleep), Site: 1}, cause.Segment{Start: 1100*i + 1000, End: 1100 * (i + 1), Code: cause.Code(cause.CPU), Site: 2})
 	}
 	win, syms := timelinetest.Built(t, graphs[0].build)
-	NewBuilder(win, syms).chain(g, segs)
+	NewBuilder(path.New(win, syms, path.Options{})).chain(g, segs)
 	held, last := int64(0), int64(0)
 	for i := range g.parts {
 		if p := &g.parts[i]; p.held {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/explain/cause"
-	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/freeze"
+	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
@@ -356,12 +356,11 @@ func spread(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *
 	t.Helper()
 	win, syms := timelinetest.Built(t, build)
 	from, end := int64(100*us+tracetext.Origin), to*us+tracetext.Origin
-	w := critpath.New(win, syms)
-	if w.Graph(1, from, end) == nil {
+	b := NewBuilder(path.New(win, syms, path.Options{}))
+	if b.stage.Graph(1, from, end) == nil {
 		t.Fatal("there is no graph")
 	}
-	segs := cause.New(win, syms).Segments(w.Walk(1, from, end))
-	g := NewBuilder(win, syms).Build(1, from, end, segs)
+	g := b.Build(1, from, end)
 	s := new(Sample)
 	s.Count(from, end, 1, 1)
 	s.Add(g)
@@ -467,8 +466,8 @@ func TestThrottle(t *testing.T) {
 	win, syms := timelinetest.Built(t, graphs[0].build)
 	from, to := int64(100*us+tracetext.Origin), graphs[0].to*us+tracetext.Origin
 	for _, froze := range []bool{true, false} {
-		builder := NewBuilder(win, syms)
-		builder.Split = func(segs []cause.Segment) []cause.Segment {
+		builder := NewBuilder(path.New(win, syms, path.Options{}))
+		builder.split = func(segs []cause.Segment) []cause.Segment {
 			segs = slices.Clone(segs)
 			for i := range segs {
 				if segs[i].Code == cause.Code(cause.CPU) {
@@ -479,7 +478,7 @@ func TestThrottle(t *testing.T) {
 		}
 		s := new(Sample)
 		s.Count(from, to, 1, 1)
-		s.Add(builder.Build(1, from, to, nil))
+		s.Add(builder.Build(1, from, to))
 		settled := cause.Settle(func(c freeze.Class) bool { return froze && c == freeze.Locked })
 		m := NewModel(syms, settled, to-from, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 		m.Group("g", s, report.Latency{})

@@ -88,10 +88,10 @@ func (s *Sample) Want(start, end int64, g uint64, weight int64) bool {
 }
 
 // Fill builds the graphs of the requests that were wanted and still are.
-func (s *Sample) Fill(build func(start, end int64, g uint64) *Graph) {
+func (s *Sample) Fill(build func(g uint64, from, to int64) *Graph) {
 	for _, w := range s.pending {
 		if w.unbuilt && !s.rivals.beat(stratumOf(w.Latency), w.key()) {
-			*w = *build(w.Start, w.Start+w.Latency, w.G)
+			*w = *build(w.G, w.Start, w.Start+w.Latency)
 		}
 	}
 	clear(s.pending)

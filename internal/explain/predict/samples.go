@@ -3,7 +3,6 @@ package predict
 import (
 	"sync"
 
-	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 )
@@ -28,10 +27,7 @@ func (s *Samples) rivalsOf(g path.GroupKey) *rivals {
 
 // Part implements pass.Sum.
 func (s *Samples) Part(stage *path.Stage) path.Adder {
-	b := NewBuilder(stage.Win, stage.Syms)
-	stage.Tell(b.walker)
-	p := &sampler{all: s, stage: stage, builder: b}
-	b.Split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&p.cut, segs) }
+	p := &sampler{all: s, stage: stage, builder: NewBuilder(stage)}
 	s.parts = append(s.parts, p)
 	return p
 }
@@ -63,12 +59,11 @@ type sampler struct {
 	builder *Builder
 	groups  []*Sample // by path.GroupID
 	unbuilt []*Sample
-	cut     []cause.Segment
 }
 
 // Add implements pass.Adder.
 func (p *sampler) Add(w *path.Walked) {
-	if w.Observer || w.Req.Open || w.Form != path.Whole && w.Form != path.Joint {
+	if !w.Ended() {
 		return
 	}
 	at := entry.At(&p.groups, w.Group)
@@ -91,9 +86,7 @@ func (p *sampler) Add(w *path.Walked) {
 // as far as the sample holds them: the window still has them all.
 func (p *sampler) Flush() {
 	for _, s := range p.unbuilt {
-		s.Fill(func(start, end int64, id uint64) *Graph {
-			return p.builder.Build(id, start, end, p.stage.Segments(id, start, end))
-		})
+		s.Fill(p.builder.Build)
 	}
 	p.unbuilt = p.unbuilt[:0]
 }

@@ -42,50 +42,52 @@ var units = []struct {
 	bytes float64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
+// settings are what is known of each: which values it takes, and how its effect is predicted.
+var settings = []struct {
+	name    string
+	whole   bool // takes no fractions
+	value   string
+	predict func(*Facts, Setting, refuser) (*effect, string, error)
+}{
+	{GOGC, true, "percentage such as 400, or off", (*Facts).gogc},
+	{GOMEMLIMIT, false, "size such as 900MiB", (*Facts).memory},
+	{GOMAXPROCS, true, "number of Ps such as 2", (*Facts).procs},
+	{Quota, false, "number of CPUs such as 1.5", (*Facts).quota},
+}
+
 // parseSetting reads a setting; ok is false for anything else.
 func parseSetting(name, value string) (s Setting, ok bool, err error) {
-	for _, known := range []string{GOGC, GOMEMLIMIT, GOMAXPROCS, Quota} {
-		if strings.EqualFold(name, known) {
-			s.Name = known
+	for _, known := range settings {
+		if !strings.EqualFold(name, known.name) {
+			continue
 		}
-	}
-	if s.Name == "" {
-		return s, false, nil
-	}
-	wrong := func(want string) (Setting, bool, error) {
-		return s, true, fmt.Errorf("what-if %s=%s: %q is not a %s", name, value, value, want)
-	}
-	number, bytes := value, 1.0
-	if s.Name == GOMEMLIMIT {
-		for _, u := range units {
-			if n, ok := strings.CutSuffix(value, u.name); ok {
-				number, bytes = n, u.bytes
-				break
-			}
+		s.Name = known.name
+		if s.Name == GOGC && value == "off" {
+			s.Value = math.Inf(1)
+			return s, true, nil
 		}
-	}
-	if s.Name == GOGC && value == "off" {
-		s.Value = math.Inf(1)
-		return s, true, nil
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	whole := n == math.Trunc(n)
-	switch {
-	case err != nil || !(n > 0) || n > 1e15:
-		n = 0
-	case s.Name == GOGC && whole || s.Name == GOMAXPROCS && whole || s.Name == GOMEMLIMIT || s.Name == Quota:
+		number, bytes := value, 1.0
+		if s.Name == GOMEMLIMIT {
+			number, bytes = cutUnit(value)
+		}
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil || !(n > 0) || n > 1e15 || known.whole && n != math.Trunc(n) {
+			return s, true, fmt.Errorf("what-if %s=%s: %q is not a %s", name, value, value, known.value)
+		}
 		s.Value = n * bytes
 		return s, true, nil
 	}
-	switch s.Name {
-	case GOGC:
-		return wrong("percentage such as 400, or off")
-	case GOMEMLIMIT:
-		return wrong("size such as 900MiB")
-	case GOMAXPROCS:
-		return wrong("number of Ps such as 2")
+	return s, false, nil
+}
+
+// cutUnit splits a size into its number and the bytes of its unit.
+func cutUnit(size string) (number string, bytes float64) {
+	for _, u := range units {
+		if n, ok := strings.CutSuffix(size, u.name); ok {
+			return n, u.bytes
+		}
 	}
-	return wrong("number of CPUs such as 1.5")
+	return size, 1
 }
 
 // Facts describe the traced process apart from its requests, on the trace's clock.
@@ -146,15 +148,12 @@ func (m *Model) Resolve(s Setting) (e *effect, note string, err error) {
 	if f == nil || f.SpanNS <= 0 {
 		return refuse("nothing is known of the process")
 	}
-	switch s.Name {
-	case GOGC:
-		return f.gogc(s, refuse)
-	case GOMEMLIMIT:
-		return f.memory(s, refuse)
-	case GOMAXPROCS:
-		return f.procs(s, refuse)
+	for _, known := range settings {
+		if s.Name == known.name {
+			return known.predict(f, s, refuse)
+		}
 	}
-	return f.quota(s, refuse)
+	return refuse("there is no such setting")
 }
 
 type refuser func(format string, args ...any) (*effect, string, error)

@@ -141,45 +141,35 @@ func lengthAt(text []byte, line int) string {
 		return ""
 	}
 	var found []string
+	add := func(call *ast.CallExpr) {
+		if e := timer(call); e != nil {
+			found = append(found, spell(set, origin(fn, e)))
+		}
+	}
 	channels := map[string]bool{} // x of <-x.C
-	ast.Inspect(within, func(n ast.Node) bool {
+	var look func(n ast.Node) bool
+	look = func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			if e := timer(n); e != nil {
-				found = append(found, spell(set, origin(fn, e)))
-			}
+			add(n)
+		case *ast.UnaryExpr:
+			channels[channelOf(n)] = true
 		case *ast.CommClause:
 			// What a case does when it is taken is no part of the wait.
 			if n.Comm != nil {
-				ast.Inspect(n.Comm, func(n ast.Node) bool {
-					switch n := n.(type) {
-					case *ast.CallExpr:
-						if e := timer(n); e != nil {
-							found = append(found, spell(set, origin(fn, e)))
-						}
-					case *ast.UnaryExpr:
-						if name := channelOf(n); name != "" {
-							channels[name] = true
-						}
-					}
-					return true
-				})
+				ast.Inspect(n.Comm, look)
 			}
 			return false
-		case *ast.UnaryExpr:
-			if name := channelOf(n); name != "" {
-				channels[name] = true
-			}
 		}
 		return true
-	})
+	}
+	ast.Inspect(within, look)
+	delete(channels, "") // of other expressions
 	ast.Inspect(fn, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == len(a.Rhs) {
 			for i := range a.Rhs {
 				if call, ok := a.Rhs[i].(*ast.CallExpr); ok && channels[spell(set, a.Lhs[i])] {
-					if e := timer(call); e != nil {
-						found = append(found, spell(set, origin(fn, e)))
-					}
+					add(call)
 				}
 			}
 		}
