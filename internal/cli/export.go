@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"net/http"
 	"strings"
 	"time"
 
@@ -14,7 +15,8 @@ func newExport(s *streams) *cobra.Command {
 	var (
 		e       explanation
 		to      string
-		as      = exportAs{encoding: export.EncodingJSON}
+		headers []string
+		as      = exportAs{encoding: export.EncodingJSON, header: http.Header{}}
 		options = export.Options{Rows: export.RowCauses}
 	)
 	var names []string
@@ -45,13 +47,7 @@ func newExport(s *streams) *cobra.Command {
 				return usage(cmd, "only --to otlp can be sent to a URL")
 			case options.All && to != "perfetto" && to != "otlp" && to != "jsonl":
 				return usage(cmd, "--all is for perfetto, otlp and jsonl: pprof holds all requests anyway, csv with --rows requests")
-			case cmd.Flags().Changed("rows") && to != "csv":
-				return usage(cmd, "--rows is for --to csv")
-			case cmd.Flags().Changed("encoding") && to != "otlp":
-				return usage(cmd, "--encoding is for --to otlp")
-			case as.service != "" && to != "otlp":
-				return usage(cmd, "--service is for --to otlp")
-			case len(as.headers) > 0 && !toURL:
+			case len(headers) > 0 && !toURL:
 				return usage(cmd, "--header is for an output that is a URL")
 			case as.tls != (record.TLSFiles{}) && !strings.HasPrefix(e.output, "https://"):
 				return usage(cmd, "--cacert, --cert, --key, --server-name and --insecure are for an output that is an https:// URL")
@@ -60,10 +56,13 @@ func newExport(s *streams) *cobra.Command {
 			case (e.output == "" || e.output == "-") && !f.Text && width(s.out) > 0:
 				return usage(cmd, "%s cannot be shown on a terminal: name a file with -o", to)
 			}
-			for _, h := range as.headers {
-				if name, _, ok := strings.Cut(h, ":"); !ok || strings.TrimSpace(name) == "" {
-					return usage(cmd, "--header %q: write NAME: VALUE", h)
+			for _, only := range []struct{ flag, format string }{{"rows", "csv"}, {"encoding", "otlp"}, {"service", "otlp"}} {
+				if cmd.Flags().Changed(only.flag) && to != only.format {
+					return usage(cmd, "--%s is for --to %s", only.flag, only.format)
 				}
+			}
+			if err := record.AddHeaders(as.header, "from --header", headers); err != nil {
+				return recordError(err)
 			}
 			options.FromNS, options.ToNS = int64(e.from), int64(e.to)
 			as.ctx, as.format, as.options = cmd.Context(), f, options
@@ -76,7 +75,7 @@ func newExport(s *streams) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "the format: "+strings.Join(names, ", "))
 	f.StringVarP(&e.output, "output", "o", "", "write to this `file`, compressed if its name ends in .gz; with --to otlp, it may be the URL of an OTLP/HTTP endpoint")
-	f.StringArrayVarP(&as.headers, "header", "H", nil, "send this `header` to the endpoint, 'Name: value' (may be repeated)")
+	f.StringArrayVarP(&headers, "header", "H", nil, "send this `header` to the endpoint, 'Name: value' (may be repeated)")
 	choose(cmd, &as.encoding, "encoding", "how spans are encoded: json or protobuf", export.EncodingJSON, export.EncodingProtobuf)
 	f.StringVar(&as.service, "service", "", "the `name` of the service in spans, service.name (default: that of the input)")
 	addTLS(f, &as.tls, "endpoint")

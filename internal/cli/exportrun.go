@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 
@@ -31,7 +32,7 @@ type exportAs struct {
 	// For OTLP.
 	encoding string
 	service  string
-	headers  []string
+	header   http.Header
 	tls      record.TLSFiles
 	// kept and again give the trace a second time, for what the report does not hold; nil without a trace.
 	kept  *explain.Kept
@@ -165,7 +166,7 @@ func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
 			return err
 		}
 	}
-	c, err := otlphttp.NewClient(endpoint, x.encoding, x.headers, conf)
+	c, err := otlphttp.NewClient(endpoint, x.encoding, x.header, conf)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package text
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -331,7 +332,7 @@ func (p *page) causes(g *report.Group, full bool) {
 		limit = fullRows
 	}
 	rest := row{bands: make([]float64, len(g.Bands))}
-	var hidden []causeShare
+	hidden := map[report.CauseName]float64{}
 	rows := merge(g, by)
 	for i, show := range choose(rows, limit) {
 		if show {
@@ -341,7 +342,7 @@ func (p *page) causes(g *report.Group, full bool) {
 		for j := range rest.bands {
 			rest.bands[j] += rows[i].bands[j]
 		}
-		hidden = addShare(hidden, rows[i].cause, rows[i].share)
+		hidden[rows[i].cause] += rows[i].share
 	}
 	if slices.ContainsFunc(cols, func(c column) bool { return rest.bands[c.index] > 0 }) {
 		spans := []span{{plain, "  "}, left(dim, "other", causeColumn), left(dim, termtext.Head(sharesText(hidden), room-1), room)}
@@ -352,29 +353,15 @@ func (p *page) causes(g *report.Group, full bool) {
 	}
 }
 
-// A causeShare is a cause's part of a band's time.
-type causeShare struct {
-	cause report.CauseName
-	share float64
-}
-
-func addShare(list []causeShare, cause report.CauseName, share float64) []causeShare {
-	for i := range list {
-		if list[i].cause == cause {
-			list[i].share += share
-			return list
-		}
-	}
-	return append(list, causeShare{cause, share})
-}
-
-// sharesText names the largest causes among those that are left out of a table.
-func sharesText(list []causeShare) string {
-	slices.SortStableFunc(list, func(a, b causeShare) int { return cmp.Compare(b.share, a.share) })
+// sharesText names the largest causes among those that are left out of a table, with their shares of a band's time.
+func sharesText(shares map[report.CauseName]float64) string {
+	largest := slices.SortedFunc(maps.Keys(shares), func(a, b report.CauseName) int {
+		return cmp.Or(cmp.Compare(shares[b], shares[a]), cmp.Compare(a, b))
+	})
 	var parts []string
-	for _, c := range list {
-		if c.cause != report.CauseOther && c.share >= 0.01 && len(parts) < 3 {
-			parts = append(parts, causeName(c.cause)+" "+words.Percent(c.share))
+	for _, c := range largest {
+		if c != report.CauseOther && shares[c] >= 0.01 && len(parts) < 3 {
+			parts = append(parts, causeName(c)+" "+words.Percent(shares[c]))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -46,12 +47,11 @@ type Client struct {
 	endpoint, shown string
 	header          http.Header
 	client          *http.Client
-	protobuf        bool
 }
 
-// NewClient returns a client for an endpoint, with headers "NAME: VALUE". TLS
+// NewClient returns a client for an endpoint, which sends these headers. TLS
 // may be nil.
-func NewClient(endpoint, encoding string, headers []string, conf *tls.Config) (*Client, error) {
+func NewClient(endpoint, encoding string, header http.Header, conf *tls.Config) (*Client, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, errors.New("sending spans: the endpoint is not a URL such as http://localhost:4318/v1/traces")
@@ -59,15 +59,12 @@ func NewClient(endpoint, encoding string, headers []string, conf *tls.Config) (*
 	if conf != nil && u.Scheme != "https" {
 		return nil, errors.New("sending spans: TLS options are given, but the URL is http://: write https://")
 	}
-	c := &Client{endpoint: endpoint, shown: u.Scheme + "://" + u.Host + u.Path, header: http.Header{}, protobuf: encoding == export.EncodingProtobuf}
-	c.header.Set("Content-Type", "application/json")
-	if c.protobuf {
-		c.header.Set("Content-Type", "application/x-protobuf")
+	content := "application/json"
+	if encoding == export.EncodingProtobuf {
+		content = "application/x-protobuf"
 	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ":")
-		c.header.Set(strings.TrimSpace(name), strings.TrimSpace(value))
-	}
+	c := &Client{endpoint: endpoint, shown: u.Scheme + "://" + u.Host + u.Path, header: http.Header{"Content-Type": {content}}}
+	maps.Copy(c.header, header)
 	transport := wire.Usual()
 	if conf != nil {
 		transport.TLSClientConfig = conf

@@ -82,7 +82,7 @@ func plainHTTP(s *httptest.Server) { s.Start() }
 
 // sendAll sends a report's requests and returns the waits before retries.
 func sendAll(url, encoding string, r *report.Report, conf *tls.Config) (*otlphttp.Client, []time.Duration, error) {
-	c, err := otlphttp.NewClient(url, encoding, []string{"X-Key: hidden"}, conf)
+	c, err := otlphttp.NewClient(url, encoding, http.Header{"X-Key": {"hidden"}}, conf)
 	if err != nil {
 		return nil, nil, err
 	}
