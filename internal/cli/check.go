@@ -92,6 +92,9 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 		if rules.Ledger, err = waitFor(cmd.Context(), c.ledger, func() ([]verify.Verdict, error) { return verify.Read(c.ledger) }); err != nil {
 			return err
 		}
+		if len(rules.Ledger) == 0 {
+			fmt.Fprintf(s.err, "whylate: note: the ledger %s has no verdicts yet\n", oneLine(c.ledger))
+		}
 	}
 	rep, err := c.readReport(cmd, s, arg)
 	if err != nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,7 @@ func newDemo(s *streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			rep.Input.Name = filepath.Base(cmp.Or(keep, "demo"))
 			if err := text.Write(s.out, rep, text.Options{Width: width(s.out), Color: color.on(s.out, os.Getenv)}); err != nil {
 				return err
 			}
@@ -138,12 +140,10 @@ func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[
 	if err != nil {
 		return nil, nil, err
 	}
-	rep.Input.Name = "demo"
 	if file != nil {
 		if err := file.Commit(); err != nil {
 			return nil, nil, err
 		}
-		rep.Input.Name = filepath.Base(keep)
 	}
 	return rep, <-results, nil
 }
@@ -191,10 +191,6 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 	if err != nil {
 		return nil, "", err
 	}
-	rep.Input.Name = "demo"
-	if keep != "" {
-		rep.Input.Name = filepath.Base(keep)
-	}
 	if in.meta != nil && in.meta.Flight != nil {
 		route = in.meta.Flight.Reason.Route
 	}
@@ -226,7 +222,7 @@ func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error
 		}
 	}
 	if keep == "" {
-		fmt.Fprintln(&b, "To keep the file, run it with -o demo.whylate; whylate view opens it.")
+		fmt.Fprintln(&b, "To keep the file, run the demo with -o demo.whylate; whylate view opens it.")
 	} else {
 		fmt.Fprintf(&b, "To look at the file: whylate view %s\n", words.ShellQuote(keep))
 	}
@@ -317,9 +313,9 @@ func writeVerdicts(w io.Writer, verdicts []demo.Verdict, seen map[string]demo.Re
 		if v.Found {
 			mark = "found"
 		}
-		fmt.Fprintf(&b, "  %-7s %-38s %s: %s\n", mark, v.Fault.What, v.Fault.Path, what)
+		fmt.Fprintf(&b, "  %-7s %-42s %s: %s\n", mark, v.Fault.What, v.Fault.Path, what)
 		if r := seen[v.Fault.Path]; r.Count > 0 && v.Group != nil && v.Group.LatencyNS.P50 != nil {
-			fmt.Fprintf(&b, "  %-7s %-38s p50 %v seen by the client, %v by the trace\n", "", "", words.Duration(int64(r.P50)), words.Duration(*v.Group.LatencyNS.P50))
+			fmt.Fprintf(&b, "  %-7s %-42s p50 %v seen by the client, %v by the trace\n", "", "", words.Duration(int64(r.P50)), words.Duration(*v.Group.LatencyNS.P50))
 		}
 	}
 	fmt.Fprintf(&b, "%d of %d known faults found.\n", found, len(verdicts))

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/output/difftext"
 	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
@@ -96,8 +98,17 @@ func (e *explanation) addReadFlags(cmd *cobra.Command) {
 // time (3.3 s became 3.0) and half as much memory again (216 MB became 348).
 const bothAtOnce = 4
 
-// readBoth is readReport for two inputs, at once where there are cores for that. When one cannot be read, the other is left.
-func (e *explanation) readBoth(cmd *cobra.Command, s *streams, before, after string) (*report.Report, *report.Report, error) {
+// readBoth is readReport for two inputs. It says so if --group matches nothing in them: what is compared then is empty.
+func (e *explanation) readBoth(cmd *cobra.Command, s *streams, before, after string) (old, new *report.Report, err error) {
+	old, new, err = e.readSides(cmd, s, before, after)
+	if err == nil && e.group != "" && len(old.Groups)+len(new.Groups) == 0 {
+		fmt.Fprintf(s.err, "whylate: no group's name matches --group %s in either recording\n", words.ShellQuote(e.group))
+	}
+	return old, new, err
+}
+
+// readSides reads two inputs, at once where there are cores for that. When one cannot be read, the other is left.
+func (e *explanation) readSides(cmd *cobra.Command, s *streams, before, after string) (*report.Report, *report.Report, error) {
 	if runtime.GOMAXPROCS(0) < bothAtOnce {
 		first, err := e.readReport(cmd, s, before)
 		if err != nil {

@@ -22,7 +22,7 @@ func Faults() []Fault {
 		{"a sleep on another goroutine", "/report", "(*service).report", []report.CauseName{"sleep"}, "(*service).backoff"},
 		{"a lock held across a slow write", "/order", "(*service).order", []report.CauseName{"network"}, "(*journal).append"},
 		// The end of the wait that nobody polled for is the same lack of a CPU (sched-poll).
-		{"CPU hogs behind a batching goroutine", "/price", "(*service).price", []report.CauseName{"sched", "sched-poll", "sched-wake"}, "(*service).ask"},
+		{"CPU hogs that hold up a batching goroutine", "/price", "(*service).price", []report.CauseName{"sched", "sched-poll", "sched-wake"}, "(*service).ask"},
 	}
 }
 
