@@ -256,7 +256,7 @@ func (v *watching) follow(ctx context.Context, s *streams, i int, w *watched, di
 		next := time.Now().Add(wait)
 		doing := "trying again"
 		if look.Report != nil {
-			next, doing = begin.Add(wait), "looking"
+			next, doing = begin.Add(wait), "next look"
 			if next.Before(time.Now()) {
 				next = time.Now()
 			}

@@ -197,7 +197,7 @@ func (a *App) pane(i, columns, lines int, now time.Time) []string {
 			add(line().add(red, t))
 		}
 		if p.ReportAt != nil {
-			add(line().add(dim, "below: the look "+seconds(now.Sub(*p.ReportAt))+" ago"))
+			add(line().add(dim, "below: the look of "+seconds(now.Sub(*p.ReportAt))+" ago"))
 		}
 	}
 	if p.Looks == 0 {
@@ -329,7 +329,7 @@ func (a *App) groups(list []watch.Group, more, columns int) []string {
 	}
 	head.right(dim, "p50", 9).right(dim, "p99", 9)
 	if !two {
-		head.add(dim, "  what the slow requests spent their time on")
+		head.add(dim, "  slow requests spent their time on")
 	}
 	out = append(out, head.String())
 	for i := range list {

@@ -61,7 +61,7 @@ func state(service string) watch.State {
 func app(color bool, services ...string) *App {
 	a := NewApp(services, color)
 	for i, name := range services {
-		*a.Pane(i) = Pane{State: state(name), Doing: "looking", Until: noon.Add(3 * time.Second)}
+		*a.Pane(i) = Pane{State: state(name), Doing: "next look", Until: noon.Add(3 * time.Second)}
 	}
 	return a
 }
@@ -109,7 +109,7 @@ func TestDrawFits(t *testing.T) {
 	bad := "\x1b[2J\x07日本語\u202e" + strings.Repeat("x", 300) + "\r\n"
 	one := app(false, bad)
 	pane := one.Pane(0)
-	pane.Trouble, pane.Failures, pane.Note, pane.Doing = bad, 2, bad, "looking"
+	pane.Trouble, pane.Failures, pane.Note, pane.Doing = bad, 2, bad, "next look"
 	for i := range pane.Groups {
 		pane.Groups[i].Name = bad
 		for k := range pane.Groups[i].Causes {
