@@ -51,8 +51,7 @@ func newCheck(s *streams) *cobra.Command {
 	f.StringVar(&c.tolerance, "tolerance", "5%", "allow requests to be slower than the baseline by this `share`")
 	choose(cmd, &c.format, "format", "format of violations: "+words.List(checkFormats), checkFormats...)
 	f.StringVarP(&c.output, "output", "o", "", "write to this `file` instead")
-	c.addReadFlags(cmd)
-	c.addIgnore(cmd)
+	c.add(cmd, "request", "path-map", "max-memory", "ignore")
 	return cmd
 }
 

@@ -31,30 +31,26 @@ func WithDial(ctx context.Context, dial func(ctx context.Context, network, addr 
 
 // connection holds the flags of verbs that reach a service.
 type connection struct {
-	duration              time.Duration
-	noCPU                 bool
-	noHost                bool
-	pid                   int
+	recording             record.Options // as far as flags give them as they are
 	headers               []string
 	headerFile            string
 	user, password, token string // password and token are files
-	tls                   record.TLSFiles
-	proxy                 string
 	timeout               time.Duration
 }
 
 func (c *connection) addFlags(f *pflag.FlagSet) {
-	f.DurationVarP(&c.duration, "duration", "d", record.DefaultDuration, "how long to record; rounded up to whole seconds")
-	f.BoolVar(&c.noCPU, "no-cpu", false, "take no CPU profile together with the trace (the trace then has no CPU samples)")
-	f.BoolVar(&c.noHost, "no-host", false, "take no host samples, even if the service runs on this host")
-	f.IntVar(&c.pid, "pid", 0, "take host samples of this process instead of the one that listens at the URL's port")
+	r := &c.recording
+	f.DurationVarP(&r.Duration, "duration", "d", record.DefaultDuration, "how long to record; rounded up to whole seconds")
+	f.BoolVar(&r.NoCPU, "no-cpu", false, "take no CPU profile together with the trace (the trace then has no CPU samples)")
+	f.BoolVar(&r.NoHost, "no-host", false, "take no host samples, even if the service runs on this host")
+	f.IntVar(&r.PID, "pid", 0, "take host samples of this process instead of the one that listens at the URL's port")
 	f.StringArrayVarP(&c.headers, "header", "H", nil, "send this `header`, 'Name: value'; may be repeated")
 	f.StringVar(&c.headerFile, "header-file", "", "send the headers in this file, one per line")
 	f.StringVarP(&c.user, "user", "u", "", "send this user, or USER:PASSWORD, as basic authentication")
 	f.StringVar(&c.password, "password-file", "", "read the password for --user from this file")
 	f.StringVar(&c.token, "token-file", "", "send the token in this file as a bearer token")
-	addTLS(f, &c.tls, "server")
-	f.StringVar(&c.proxy, "proxy", "", "use this proxy (http, https, socks5 URL), or none")
+	addTLS(f, &r.TLS, "server")
+	f.StringVar(&r.Proxy, "proxy", "", "use this proxy (http, https, socks5 URL), or none")
 	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "longest time to connect, and to wait for data after the recording's end")
 }
 
@@ -69,13 +65,14 @@ func addTLS(f *pflag.FlagSet, t *record.TLSFiles, server string) {
 
 // options reads the files and variables and returns a function that gives the options for one target.
 func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Options, error), error) {
-	if c.duration <= 0 {
-		return nil, usage(cmd, "--duration must be positive, not %v", c.duration)
+	opt := c.recording
+	if opt.Duration <= 0 {
+		return nil, usage(cmd, "--duration must be positive, not %v", opt.Duration)
 	}
 	if c.timeout <= 0 {
 		return nil, usage(cmd, "--timeout must be positive, not %v", c.timeout)
 	}
-	if c.pid < 0 || c.pid > 0 && c.noHost {
+	if opt.PID < 0 || opt.PID > 0 && opt.NoHost {
 		return nil, usage(cmd, "--pid samples a process, and --no-host samples none: give one of them")
 	}
 	fromStdin := 0
@@ -87,10 +84,7 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 	if fromStdin > 1 {
 		return nil, usage(cmd, "only one of --header-file, --password-file and --token-file can be - (standard input)")
 	}
-	opt := record.Options{
-		Duration: c.duration, NoCPU: c.noCPU, NoHost: c.noHost, PID: c.pid, Header: http.Header{}, TLS: c.tls, Proxy: c.proxy,
-		ConnectTimeout: c.timeout, Grace: c.timeout, UserAgent: "whylate/" + readBuild().Version,
-	}
+	opt.Header, opt.ConnectTimeout, opt.Grace, opt.UserAgent = http.Header{}, c.timeout, c.timeout, "whylate/"+readBuild().Version
 	opt.Dial, _ = cmd.Context().Value(dialKey{}).(func(ctx context.Context, network, addr string) (net.Conn, error))
 	if err := c.readHeaders(cmd, opt.Header); err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func newDiff(s *streams) *cobra.Command {
 	e.addEditor(cmd)
 	f.StringVarP(&e.output, "output", "o", "", "write to this `file` instead; a name that ends in .json asks for JSON")
 	f.StringVar(&e.group, "group", "", "compare only groups whose name matches this regular `expression`")
-	e.addReadFlags(cmd)
+	e.add(cmd, "request", "path-map", "max-memory")
 	e.color.add(cmd)
 	return cmd
 }
@@ -84,14 +84,6 @@ func twoInputs(cmd *cobra.Command, args []string) error {
 		}
 	}
 	return nil
-}
-
-// addReadFlags adds the flags of verbs that read traces or reports to do something with them.
-func (e *explanation) addReadFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&e.request, "request", "", "in traces, treat each call of a function that matches this regular `expression` as a request")
-	f.StringArrayVar(&e.pathMap, "path-map", nil, "replace the beginning of file names, `OLD=NEW` (may be repeated)")
-	f.Var(&e.maxMemory, "max-memory", "use at most this much memory for a trace, such as 300MB; a second of it that needs more is left out")
 }
 
 // bothAtOnce is how many cores it takes to read two traces at once: one trace keeps 1.7 cores busy, so on two the same work took a tenth less

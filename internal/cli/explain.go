@@ -36,15 +36,13 @@ type explanation struct {
 	slo            string
 	peer           string
 	served         *peers.Recording // what the process of peer served
-	given          explain.Options  // those of them that check has read
+	given          explain.Options  // as far as flags give them, or read has made them of flags
 	traceID        string
-	noMarks, exact bool
 	modules        []string
 	slowest        int
 	slowestGiven   bool // 0 is a number, too
 	band           report.BandName
-	from, to       time.Duration
-	part           [2]string // the flags of from and to
+	part           [2]string // the flags of given.From and given.To
 	pathMap        []string
 	maxMemory      sizeFlag
 	held           func() // adjusts the limit of memory, which is held already
@@ -68,12 +66,12 @@ func (e *explanation) addFlags(cmd *cobra.Command) {
 	e.addTraceFlags(cmd)
 	e.addPart(cmd, "from", "to", "leave out requests that end before this time of the trace (also --since)", "leave out requests that end after this time of the trace (also --until)")
 	f := cmd.Flags()
-	e.addIgnore(cmd)
+	e.add(cmd, "ignore")
 	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, such as p99=20ms,p50=5ms")
 	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with this `change`, SITE=VALUE or a setting such as GOGC=400 (see above; may be repeated)")
 	f.StringVar(&e.peer, "peer", "", "the `recording` of a process that requests wait for, made at the same time: the report shows the waits from both sides")
 	e.addLength(cmd)
-	f.BoolVar(&e.exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
+	f.BoolVar(&e.given.Exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
 	e.color.add(cmd)
 }
 
@@ -91,8 +89,8 @@ func (e *explanation) addLength(cmd *cobra.Command) {
 func (e *explanation) addPart(cmd *cobra.Command, from, to, fromText, toText string) {
 	e.part = [2]string{from, to}
 	f := cmd.Flags()
-	f.DurationVar(&e.from, from, 0, fromText)
-	f.DurationVar(&e.to, to, 0, toText)
+	f.DurationVar(&e.given.From, from, 0, fromText)
+	f.DurationVar(&e.given.To, to, 0, toText)
 	same := map[string]string{"from": from, "since": from, "until": to}
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if n, ok := same[name]; ok {
@@ -102,23 +100,37 @@ func (e *explanation) addPart(cmd *cobra.Command, from, to, fromText, toText str
 	})
 }
 
-// addIgnore adds the flag of verbs that show or judge findings.
-func (e *explanation) addIgnore(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&e.ignore, "ignore", "", "a `file` of known findings: lines CODE SITE REASON (see \"whylate rules --help\")")
-}
-
 // addTraceFlags adds the flags that all verbs have that read a trace.
 func (e *explanation) addTraceFlags(cmd *cobra.Command) {
+	e.add(cmd, "request", "trace-id", "no-marks", "module", "thresholds", "path-map", "max-memory")
 	f := cmd.Flags()
-	f.StringVar(&e.request, "request", "", "treat each call of a function that matches this regular `expression` as a request")
-	f.StringVar(&e.traceID, "trace-id", "", "report only requests of this trace, or span, of a tracing system: an `id` of 32 or 16 hexadecimal digits, or a traceparent header")
-	f.BoolVar(&e.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
-	f.StringArrayVar(&e.modules, "module", nil, "treat the module or package with this `path` as the service's own code (may be repeated); a dependency's lines are shown with the service's line that called them")
-	f.StringVar(&e.thresholds, "thresholds", "", "a `file` with the limits of each severity: lines SEVERITY share=20% all=2ms slow=10ms few=100ms")
 	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular `expression`, all in full")
 	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text, 3 in JSON)")
-	f.StringArrayVar(&e.pathMap, "path-map", nil, "replace the beginning of file names, `OLD=NEW` (may be repeated)")
-	f.Var(&e.maxMemory, "max-memory", "use at most this much memory, such as 300MB; a second of the trace that needs more is left out")
+}
+
+// add adds flags that mean the same for several verbs.
+func (e *explanation) add(cmd *cobra.Command, names ...string) {
+	f := cmd.Flags()
+	for _, name := range names {
+		switch name {
+		case "request":
+			f.StringVar(&e.request, name, "", "treat each call of a function that matches this regular `expression` as a request")
+		case "trace-id":
+			f.StringVar(&e.traceID, name, "", "report only requests of this trace, or span, of a tracing system: an `id` of 32 or 16 hexadecimal digits, or a traceparent header")
+		case "no-marks":
+			f.BoolVar(&e.given.NoMarks, name, false, "find requests as if the service did not mark them (see service/mark)")
+		case "module":
+			f.StringArrayVar(&e.modules, name, nil, "treat the module or package with this `path` as the service's own code (may be repeated); a dependency's lines are shown with the service's line that called them")
+		case "thresholds":
+			f.StringVar(&e.thresholds, name, "", "a `file` with the limits of each severity: lines SEVERITY share=20% all=2ms slow=10ms few=100ms")
+		case "path-map":
+			f.StringArrayVar(&e.pathMap, name, nil, "replace the beginning of file names, `OLD=NEW` (may be repeated)")
+		case "max-memory":
+			f.Var(&e.maxMemory, name, "use at most this much memory, such as 300MB; a second of a trace that needs more is left out")
+		case "ignore":
+			f.StringVar(&e.ignore, name, "", "a `file` of known findings: lines CODE SITE REASON (see \"whylate rules --help\")")
+		}
+	}
 }
 
 // check refuses values that make no sense, before anything is read or recorded.
@@ -136,10 +148,10 @@ func (e *explanation) check(cmd *cobra.Command) error {
 		return e.checkEditor(cmd)
 	case e.slowest < 0:
 		return usage(cmd, "--slowest must not be negative")
-	case e.from < 0 || e.to < 0:
+	case e.given.From < 0 || e.given.To < 0:
 		return usage(cmd, "--%s and --%s count from the trace's start and cannot be negative", e.part[0], e.part[1])
-	case e.to > 0 && e.to <= e.from:
-		return usage(cmd, "--%s %v is not after --%s %v", e.part[1], e.to, e.part[0], e.from)
+	case e.given.To > 0 && e.given.To <= e.given.From:
+		return usage(cmd, "--%s %v is not after --%s %v", e.part[1], e.given.To, e.part[0], e.given.From)
 	case e.maxMemory > 0 && e.maxMemory < minMemory:
 		return usage(cmd, "--max-memory must be at least %s", words.Binary(minMemory))
 	}
@@ -162,7 +174,6 @@ func namePattern(pattern string) (*regexp.Regexp, error) {
 
 // read reads the flags that are patterns, rewrites and changes into e.given.
 func (e *explanation) read(cmd *cobra.Command) (err error) {
-	e.given = explain.Options{}
 	for _, p := range []struct {
 		flag, pattern string
 		to            **regexp.Regexp
@@ -174,7 +185,6 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			return usage(cmd, "--%s: %v", p.flag, err)
 		}
 	}
-	e.given.NoMarks, e.given.Exact = e.noMarks, e.exact
 	if e.given.TraceID, e.given.SpanID, err = spanIDs(e.traceID); err != nil {
 		return usage(cmd, "--trace-id %q: %v", e.traceID, err)
 	}
@@ -388,7 +398,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 		defer func() { beyondLimit(rep, restore()) }()
 	}
 	opts := e.given
-	opts.Name, opts.Slowest, opts.From, opts.To, opts.MaxMemory = in.name, e.slowestOr(0), e.from, e.to, int64(e.maxMemory)
+	opts.Name, opts.Slowest, opts.MaxMemory = in.name, e.slowestOr(0), int64(e.maxMemory)
 	opts.Modules = modules.New(modules.Options{Build: in.program(), Own: e.modules})
 	opts.Peer, opts.Again = e.served, in.again
 	opts.Host, opts.Allocs, opts.Keep, opts.Index = in.host, in.allocs, e.keep, e.index

@@ -64,7 +64,7 @@ func newExport(s *streams) *cobra.Command {
 			if err := record.AddHeaders(as.header, "from --header", headers); err != nil {
 				return recordError(err)
 			}
-			options.FromNS, options.ToNS = int64(e.from), int64(e.to)
+			options.FromNS, options.ToNS = int64(e.given.From), int64(e.given.To)
 			as.ctx, as.format, as.options = cmd.Context(), f, options
 			e.as = &as
 			return e.as.run(cmd, s, &e, args[0])

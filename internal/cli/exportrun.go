@@ -58,8 +58,8 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	x.kept = new(explain.Kept)
 	e.keep = x.kept
 	rep, err := e.explainShown(cmd.Context(), in, s.bar())
-	if rep != nil && int64(e.from) >= rep.Input.DurationNS {
-		fmt.Fprintf(s.err, "whylate: the trace ends after %s, before --since %v\n", words.Duration(rep.Input.DurationNS), e.from)
+	if rep != nil && int64(e.given.From) >= rep.Input.DurationNS {
+		fmt.Fprintf(s.err, "whylate: the trace ends after %s, before --since %v\n", words.Duration(rep.Input.DurationNS), e.given.From)
 	}
 	return e.finish(cmd, s, arg, rep, err)
 }

@@ -23,28 +23,26 @@ import (
 
 // loadFlags are the flags of verbs that send requests.
 type loadFlags struct {
-	arrivals             load.Arrivals
-	pace                 load.Pace
-	seed                 uint64
-	closed, inFlight     int
-	timeout, warmup      time.Duration
-	h2, noReuse          bool
+	load.Options         // as far as flags give them as they are
 	method, body, bodyIn string
 	header               []string
 	targets, caCert      string
 	insecure, remote     bool
 }
 
+// paceAuto leaves the pace to paceFor.
+const paceAuto load.Pace = "auto"
+
 func (l *loadFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	l.arrivals, l.pace = load.Poisson, paceAuto
-	choose(cmd, &l.arrivals, "arrivals", "distribution of arrivals: poisson, like users, or constant", load.Poisson, load.Constant)
-	choose(cmd, &l.pace, "pace", "how the generator waits: sleep, spin (needs its own core), timer, or auto", load.PaceSleep, load.PaceSpin, load.PaceTimer, paceAuto)
-	f.Uint64Var(&l.seed, "seed", 1, "seed of the arrivals: equal seeds give equal schedules")
-	f.IntVar(&l.inFlight, "max-in-flight", 0, "allow this many requests in flight; any beyond are counted, and make the run invalid (default 4096)")
-	f.DurationVar(&l.timeout, "timeout", 30*time.Second, "give up on a request after this time")
-	f.BoolVar(&l.h2, "http2", false, "speak HTTP/2, without TLS for http URLs")
-	f.BoolVar(&l.noReuse, "no-reuse", false, "open a connection for every request")
+	l.Arrivals, l.Pace = load.Poisson, paceAuto
+	choose(cmd, &l.Arrivals, "arrivals", "distribution of arrivals: poisson, like users, or constant", load.Poisson, load.Constant)
+	choose(cmd, &l.Pace, "pace", "how the generator waits: sleep, spin (needs its own core), timer, or auto", load.PaceSleep, load.PaceSpin, load.PaceTimer, paceAuto)
+	f.Uint64Var(&l.Seed, "seed", 1, "seed of the arrivals: equal seeds give equal schedules")
+	f.IntVar(&l.MaxInFlight, "max-in-flight", 0, "allow this many requests in flight; any beyond are counted, and make the run invalid (default 4096)")
+	f.DurationVar(&l.Timeout, "timeout", 30*time.Second, "give up on a request after this time")
+	f.BoolVar(&l.HTTP.H2, "http2", false, "speak HTTP/2, without TLS for http URLs")
+	f.BoolVar(&l.HTTP.NoReuse, "no-reuse", false, "open a connection for every request")
 	f.StringVarP(&l.method, "method", "X", "", "HTTP method (default: GET, or POST with a body)")
 	f.StringVar(&l.body, "body", "", "send this `text` with every request")
 	f.StringVar(&l.bodyIn, "body-file", "", "send this `file` with every request")
@@ -57,10 +55,8 @@ func (l *loadFlags) add(cmd *cobra.Command) {
 
 // options makes the options of a run against a URL. Pace and schedule are the caller's.
 func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, error) {
-	o := load.Options{
-		Arrivals: l.arrivals, Seed: l.seed, Closed: l.closed, MaxInFlight: l.inFlight, Timeout: l.timeout, Warmup: l.warmup,
-		HTTP: load.HTTP{H2: l.h2, NoReuse: l.noReuse},
-	}
+	o := l.Options
+	o.Pace = ""
 	if !strings.Contains(target, "://") {
 		target = "http://" + target
 	}
@@ -125,14 +121,11 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 	return o, nil
 }
 
-// paceAuto leaves the pace to paceFor.
-const paceAuto load.Pace = "auto"
-
 // paceFor decides how to wait. own tells whether the generator has CPUs that the service does not use.
 func (l *loadFlags) paceFor(own bool) load.Pace {
 	switch {
-	case l.pace != paceAuto:
-		return l.pace
+	case l.Pace != paceAuto:
+		return l.Pace
 	case own:
 		return load.PaceSpin
 	}
@@ -160,7 +153,7 @@ func newLoad(s *streams) *cobra.Command {
 		Short: "Send requests at a steady rate and measure latency honestly",
 		Args:  exactly(1, "name one URL, got {n}"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
-			if rate == "" && l.closed == 0 {
+			if rate == "" && l.Closed == 0 {
 				return usage(cmd, "set the requests per second with --rate")
 			}
 			if asJSON && bench {
@@ -232,8 +225,8 @@ func newLoad(s *streams) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&rate, "rate", "", "`requests` per second: 500, a ramp 100..1000, or steps 100,200,400")
 	f.DurationVarP(&duration, "duration", "d", 10*time.Second, "how long to send requests, up to an hour")
-	f.DurationVar(&l.warmup, "warmup", 0, "send requests for this long before measuring")
-	f.IntVar(&l.closed, "closed", 0, "instead of a rate, this many `clients` that each wait for an answer before the next request")
+	f.DurationVar(&l.Warmup, "warmup", 0, "send requests for this long before measuring")
+	f.IntVar(&l.Closed, "closed", 0, "instead of a rate, this many `clients` that each wait for an answer before the next request")
 	l.add(cmd)
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	f.BoolVar(&bench, "bench", false, "print the result as a line of the Go benchmark format, for benchstat")

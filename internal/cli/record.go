@@ -28,25 +28,18 @@ import (
 
 func newRecord(s *streams) *cobra.Command {
 	var (
-		conn    connection
-		output  string
-		asJSON  bool
-		explain bool
-		flight  bool
-		e       explanation
+		conn   connection
+		r      = recorder{s: s}
+		flight bool
 	)
 	cmd := &cobra.Command{
 		Use:   "record [flags] URL...",
 		Short: "Record a trace of a running service",
 		Args:  atLeast(1, "name at least one URL"),
 		RunE: verb(func(cmd *cobra.Command, args []string) error {
-			options, err := conn.options(cmd)
-			if err != nil {
+			var err error
+			if r.options, err = conn.options(cmd); err != nil {
 				return recordError(err)
-			}
-			r := recorder{s: s, output: output, json: asJSON, options: options}
-			if explain {
-				r.explain = &e
 			}
 			if flight {
 				return r.flight(cmd, args)
@@ -55,18 +48,18 @@ func newRecord(s *streams) *cobra.Command {
 		}),
 	}
 	conn.addFlags(cmd.Flags())
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write to this `file`: x.trace, x.whylate, or - for the bare trace on standard output")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print what was recorded, and the reports of --explain, as JSON")
-	cmd.Flags().BoolVar(&explain, "explain", false, "also explain what was recorded")
+	cmd.Flags().StringVarP(&r.output, "output", "o", "", "write to this `file`: x.trace, x.whylate, or - for the bare trace on standard output")
+	cmd.Flags().BoolVar(&r.json, "json", false, "print what was recorded, and the reports of --explain, as JSON")
+	cmd.Flags().BoolVar(&r.explain, "explain", false, "also explain what was recorded")
 	cmd.Flags().BoolVar(&flight, "flight", false, "fetch the last seconds from the service's flight recorder, without waiting (URL, or URL"+record.FlightPath+")")
-	e.color.add(cmd)
+	r.color.add(cmd)
 	usual(cmd, "duration", "output", "explain", "flight", "json", "pid", "no-host", "header", "user", "token-file", "cacert")
 	return cmd
 }
 
 // flight fetches what flight recorders hold.
 func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
-	if r.json || r.explain != nil {
+	if r.json || r.explain {
 		return usage(cmd, "--flight fetches a file and excludes --json and --explain: explain the file")
 	}
 	if r.output != "" && r.output != "-" && !strings.EqualFold(filepath.Ext(r.output), record.BundleExt) {
@@ -105,8 +98,9 @@ type recorder struct {
 	s       *streams
 	output  string
 	json    bool
+	explain bool
+	color   colorFlag
 	options func(string) (record.Options, error)
-	explain *explanation // nil: not wanted
 }
 
 func (r *recorder) run(cmd *cobra.Command, targets []string) error {
@@ -128,7 +122,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 		return usage(cmd, "--pid names one process, but you gave %d services", len(targets))
 	}
 	answers := make([]chan answer, len(targets))
-	if r.explain != nil {
+	if r.explain {
 		adjust, restore := holdMemory(0)
 		defer restore()
 		for i := range jobs {
@@ -185,7 +179,7 @@ func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error)
 		if r.json {
 			return nil, usage(cmd, "--json and -o - both write to standard output")
 		}
-		if r.explain != nil {
+		if r.explain {
 			return nil, usage(cmd, "--explain and -o - both write to standard output: use whylate explain for the report alone")
 		}
 		if f, ok := r.s.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -314,7 +308,8 @@ func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			continue
 		}
 		fmt.Fprintln(r.s.out)
-		if err := r.explain.write(cmd.Context(), r.s, r.explain.again(cmd, jobs[i].Name), a.Report); err != nil {
+		e := explanation{color: r.color}
+		if err := e.write(cmd.Context(), r.s, e.again(cmd, jobs[i].Name), a.Report); err != nil {
 			return err
 		}
 		if res := outcomes[i].Result; res != nil {
@@ -325,7 +320,7 @@ func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 		return nil
 	}
 	fmt.Fprintln(r.s.out)
-	return text.WriteSummary(r.s.out, several, text.Options{Width: width(r.s.out), Color: r.explain.color.on(r.s.out, os.Getenv)})
+	return text.WriteSummary(r.s.out, several, text.Options{Width: width(r.s.out), Color: r.color.on(r.s.out, os.Getenv)})
 }
 
 // summary says in a line what was recorded.

@@ -99,7 +99,7 @@ func newSweep(s *streams) *cobra.Command {
 
 // read makes the options of the flags that are not options themselves.
 func (v *sweeping) read(cmd *cobra.Command, args []string) (err error) {
-	v.Command, v.Env, v.Seed = args, os.Environ(), v.load.seed
+	v.Command, v.Env, v.Seed = args, os.Environ(), v.load.Seed
 	for _, e := range v.env {
 		name, values, ok := strings.Cut(e, "=")
 		if !ok || name == "" {

@@ -57,8 +57,7 @@ func newVerify(s *streams) *cobra.Command {
 	f.BoolVar(&e.json, "json", false, "print the verdicts as JSON")
 	f.StringVarP(&e.output, "output", "o", "", "write to this `file` instead")
 	f.StringVar(&e.group, "group", "", "verify only groups whose name matches this regular `expression`")
-	e.addReadFlags(cmd)
-	e.addIgnore(cmd)
+	e.add(cmd, "request", "path-map", "max-memory", "ignore")
 	e.color.add(cmd)
 	return cmd
 }

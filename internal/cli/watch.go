@@ -76,12 +76,8 @@ func newWatch(s *streams) *cobra.Command {
 	f.BoolVar(&v.plain, "plain", false, "write lines also on a terminal")
 	f.BoolVar(&v.json, "json", false, "write a line of JSON for every look")
 	f.BoolVar(&v.trace, "trace", false, "take traces also where the service serves a flight recorder")
-	f.StringVar(&v.request, "request", "", "treat each call of a function that matches this regular `expression` as a request")
 	f.StringVar(&v.group, "group", "", "show only groups whose name matches this regular `expression`")
-	f.BoolVar(&v.noMarks, "no-marks", false, "find requests as if the service did not mark them (see service/mark)")
-	f.StringArrayVar(&v.modules, "module", nil, "treat the module or package with this `path` as the service's own code (may be repeated)")
-	f.StringVar(&v.thresholds, "thresholds", "", "a `file` with the limits of each severity (see \"whylate explain --help\")")
-	v.addIgnore(cmd)
+	v.add(cmd, "request", "no-marks", "module", "thresholds", "ignore")
 	v.color.add(cmd)
 	usual(cmd, "window", "every", "budget", "looks", "plain", "json", "group", "trace", "header", "user")
 	return cmd
@@ -134,7 +130,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 		return usage(cmd, "--every %v is shorter than --window %v", v.every, v.window)
 	case v.looks < 0:
 		return usage(cmd, "--looks must not be negative")
-	case v.conn.pid > 0 && len(targets) > 1:
+	case v.conn.recording.PID > 0 && len(targets) > 1:
 		return usage(cmd, "--pid names one process, but you gave %d services", len(targets))
 	}
 	options, err := v.conn.options(cmd)
@@ -386,7 +382,7 @@ func (v *watching) explainFile(ctx context.Context, s *streams, file string, fro
 	}
 	defer in.Close()
 	e := v.explanation
-	e.from = from
+	e.given.From = from
 	rep, err := e.explain(ctx, in)
 	if err != nil {
 		return nil, err
