@@ -50,7 +50,7 @@ func whyAuto(c *cgroup.CPU, left bool) string {
 		s = fmt.Sprintf("the tightest visible quota, %s%s, rounded up, at least 1, at most the %d CPUs available", words.CPUs(c.Quota), whose(c), c.Parallelism)
 	}
 	if left {
-		s += "; the runtime chooses the same, so it keeps control"
+		s += "; the runtime chooses the same, so the choice is left to it"
 	}
 	return s
 }
@@ -68,7 +68,7 @@ func whose(c *cgroup.CPU) string {
 
 func whyEnvMemory(valid bool) string {
 	if !valid {
-		return "GOMEMLIMIT is set in the environment in a form that the runtime rejects: the program ends at start-up"
+		return "GOMEMLIMIT is set in the environment, in a form that the runtime rejects: the program ends when it starts"
 	}
 	return "GOMEMLIMIT is set in the environment"
 }
@@ -85,7 +85,7 @@ func whyAutomemlimit(m *cgroup.Memory, sees, linked bool) string {
 }
 
 func whyTune(m *cgroup.Memory) string {
-	return nineTenths(m) + ", less the memory that is not Go's; observed unless told to apply"
+	return nineTenths(m) + ", less the memory that is not Go's; only reported unless it is told to set it"
 }
 
 func nineTenths(m *cgroup.Memory) string { return "nine tenths of " + words.Binary(m.Max) }

@@ -136,10 +136,13 @@ func unseen(p printf, sight cgroup.Sight, seen string, hidden bool) {
 }
 
 func level(depth int) string {
-	if depth == 0 {
+	switch depth {
+	case 0:
 		return "own group"
+	case 1:
+		return "parent"
 	}
-	return fmt.Sprintf("%d up", depth)
+	return fmt.Sprintf("%d levels up", depth)
 }
 
 func row(won bool, what, file, text, why string) [3]string {
