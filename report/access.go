@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// TailRequests is how many requests a band must hold to speak for the slow ones: a few may be an accident.
+// TailRequests is how many requests a band must hold to represent the slow ones: fewer may be an accident.
 const TailRequests = 10
 
 // Group returns the group with this id, or nil.
@@ -19,8 +19,8 @@ func (r *Report) Group(id string) *Group {
 	return nil
 }
 
-// Foremost returns the first finding that is louder than info, or nil. That other processes have the machine's CPUs counts only
-// where nothing else is found: so it is wherever clients and servers share the machine with the service.
+// Foremost returns the first finding above info, or nil. That other processes use the machine's CPUs counts only if nothing else
+// is found: that is usual if clients and servers share the machine with the service.
 func (r *Report) Foremost() *Finding {
 	var busy *Finding
 	for i := range r.Findings {
@@ -53,7 +53,7 @@ func (g *Group) All() *Band {
 	return &Band{Band: BandAll}
 }
 
-// Tail returns the band that speaks for a group's slow requests: the outliers where those have at least half of the
+// Tail returns the band that represents a group's slow requests: the outliers where those have at least half of the
 // time of all, or a tenth of it and no part in TailByPercentile, else that. It is never nil.
 func (g *Group) Tail() *Band {
 	out := g.TailByPercentile()
@@ -132,7 +132,7 @@ func (s *Site) LineKey() SiteKey {
 	return SiteKey{Func: s.Func, File: s.File, Line: s.Line}
 }
 
-// Key returns what tells the place apart: the line, and the one that it was called from.
+// Key returns what identifies the place: the line, and the one that it was called from.
 func (s *Site) Key() SiteKey {
 	k := s.LineKey()
 	if s != nil && s.CalledFrom != nil {

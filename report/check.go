@@ -249,7 +249,7 @@ func (c checker) bands(g *Group) {
 	}
 }
 
-// site holds a place to its promise: who called it is told by name, and a version is a module's.
+// site checks a place: a caller has a name, and a version belongs to a module.
 func (c checker) site(s *Site) {
 	switch {
 	case s == nil:

@@ -52,30 +52,31 @@ type Lost struct {
 	QuotaNS *int64 `json:"quota_ns"`
 	// RunQueueNS is the time threads waited for a CPU while no quota held them back.
 	RunQueueNS *int64 `json:"run_queue_ns"`
-	// UnsplitNS is what threads waited in throttled stretches beyond QuotaNS: several threads behind one quota, or
-	// neighbours as well.
+	// UnsplitNS is the time threads waited in throttled intervals beyond QuotaNS: several threads behind one quota, or other
+	// processes that had the CPUs.
 	UnsplitNS *int64 `json:"unsplit_ns"`
 	// UnexplainedNS is BusyNS less CPUNS and the three above, never below zero: the hypervisor, page faults that read
 	// from a disk. System calls use CPU time without being busy, so it is a lower bound.
 	UnexplainedNS *int64 `json:"unexplained_ns"`
 	RunDelayNS    *int64 `json:"run_delay_ns"` // all waiting for a CPU, whatever for
 	StealNS       *int64 `json:"steal_ns"`     // what the hypervisor took from the whole machine
-	// OffCPUNS is for how long goroutines showed as running while their threads had no CPU, in the stretches in which no
-	// quota held the process back: running time that CPU time does not cover. Where a quota did elsewhere, or threads one by one tell more than all together.
+	// OffCPUNS is for how long goroutines showed as running while their threads had no CPU, in the intervals in which no
+	// quota held the process back: running time that CPU time does not cover. It is set if a quota did so at other times, or if
+	// threads, looked at one by one, show more than all of them together.
 	OffCPUNS *int64 `json:"off_cpu_ns,omitempty"`
-	// LongDelayNS is the part of RunDelayNS of threads that waited for a millisecond and more between two samples: what a wake-up takes on
-	// a machine with idle CPUs, too, is not in it.
+	// LongDelayNS is the part of RunDelayNS of threads that waited for a millisecond and more between two samples. It leaves out the
+	// time that a wake-up takes even on a machine with idle CPUs.
 	LongDelayNS *int64 `json:"long_delay_ns,omitempty"`
-	// MachineNS is the CPU time that all processes of the machine had, this one among them, and PressureNS the time in which
-	// any of them waited for a CPU that another had.
+	// MachineNS is the CPU time that all processes of the machine had, including this one, and PressureNS the time in which
+	// any of them waited for a CPU that another one used.
 	MachineNS  *int64 `json:"machine_ns,omitempty"`
 	PressureNS *int64 `json:"pressure_ns,omitempty"`
 }
 
-// WithoutCPU returns for which part of the time in which goroutines showed as running their threads had no CPU, as a
-// lower bound, because others had it: running time that the process's CPU time cannot cover, outside of what quotas took, and no
-// more than threads waited. That they waited alone proves nothing of running goroutines: most waits are those of threads that are
-// woken, on a machine with idle CPUs, too. It is false where that was not measured.
+// WithoutCPU returns the share of the time in which goroutines showed as running, but their threads had no CPU because others used
+// it. It is a lower bound: running time that the process's CPU time cannot cover, outside of what quotas took, and no more than
+// threads waited. Waiting threads alone prove nothing about running goroutines: most of them wait because they were just woken, even
+// on a machine with idle CPUs. Known is false if that was not measured.
 func (l *Lost) WithoutCPU() (share float64, known bool) {
 	if l.BusyNS == nil || l.CPUNS == nil || l.RunDelayNS == nil || *l.BusyNS <= 0 {
 		return 0, false
@@ -100,7 +101,7 @@ type HostQuota struct {
 	Verdict ThrottleVerdict `json:"verdict"`
 	How     string          `json:"how"`
 	OwnNS   int64           `json:"own_ns"`
-	// AncestorNS is the part of groups above: of this group where the kernel tells (cpu.stat.local), else all that
+	// AncestorNS is the part of groups above: of this group if the kernel counts it (cpu.stat.local), else all that
 	// visible ancestors lost.
 	AncestorNS       int64  `json:"ancestor_ns"`
 	Periods          int64  `json:"periods"`
@@ -129,7 +130,7 @@ type HostNetwork struct {
 	Connections int   `json:"connections"`
 	// Sockets are those that lost most; then some others, by round-trip time.
 	Sockets []HostSocket `json:"sockets"`
-	// Requests are stretches of slow requests in which they waited for the network while segments were sent again.
+	// Requests are intervals in which slow requests waited for the network while segments were sent again.
 	Requests []HostWait `json:"requests"`
 	Evidence []Evidence `json:"evidence"`
 }
@@ -147,7 +148,7 @@ type HostSocket struct {
 	WhenNS        []int64 `json:"when_ns,omitempty"` // when segments were sent again, as first seen
 }
 
-// HostWait is a stretch in which a slow request waited for the network while segments were sent again.
+// HostWait is an interval in which a slow request waited for the network while segments were sent again.
 type HostWait struct {
 	Group         string   `json:"group"`
 	Request       string   `json:"request"`

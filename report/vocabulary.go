@@ -8,7 +8,7 @@ const (
 	CauseCPU       CauseName = "cpu"        // running
 	CauseSched     CauseName = "sched"      // runnable while all Ps were busy
 	CauseSchedWake CauseName = "sched-wake" // runnable while a P was idle: the latency of waking a thread
-	CauseSchedPoll CauseName = "sched-poll" // the end of a network wait during which nobody polled; an upper bound
+	CauseSchedPoll CauseName = "sched-poll" // the end of a network wait during which no P polled; an upper bound
 	CauseThrottle  CauseName = "throttle"   // held back by a CPU quota
 	CauseGCAssist  CauseName = "gc-assist"  // marking for the garbage collector, because the goroutine allocated
 	CauseGCWait    CauseName = "gc-wait"    // waiting for a phase of the garbage collector
@@ -16,10 +16,10 @@ const (
 	CauseSleep     CauseName = "sleep"      // time.Sleep, timers, tickers, deadlines
 	CauseNetwork   CauseName = "network"    // the poller: a peer has not answered or not sent yet; also pipes
 	CauseSyscall   CauseName = "syscall"    // in the kernel or in cgo
-	CauseLock      CauseName = "lock"       // a lock whose release nobody in this process explains
-	CauseChan      CauseName = "chan"       // a channel operation whose end nobody in this process explains
+	CauseLock      CauseName = "lock"       // a lock whose release no goroutine of this process explains
+	CauseChan      CauseName = "chan"       // a channel operation whose end no goroutine of this process explains
 	CauseUnknown   CauseName = "unknown"    // before the trace began, or lost
-	// CauseOther sums the rows that a capped list leaves out. It is no cause of a single stretch.
+	// CauseOther sums the rows that a capped list leaves out. A single segment never has it.
 	CauseOther CauseName = "other"
 )
 
@@ -59,7 +59,7 @@ type WaitKind string
 
 // Kinds of wait.
 const (
-	WaitAny       WaitKind = "wait" // of a kind that its stack does not tell
+	WaitAny       WaitKind = "wait" // of a kind that its stack does not show
 	WaitLock      WaitKind = "lock"
 	WaitGroup     WaitKind = "waitgroup"
 	WaitCond      WaitKind = "cond"
@@ -149,9 +149,9 @@ type Role string
 
 // Roles.
 const (
-	RoleRequests   Role = ""           // somebody waits for them
-	RoleBackground Role = "background" // what the process does by itself, beside requests of others
-	RoleMonitoring Role = "monitoring" // what watches the process: its metrics, whether it lives
+	RoleRequests   Role = ""           // clients wait for them
+	RoleBackground Role = "background" // work of the process itself, not for clients
+	RoleMonitoring Role = "monitoring" // what watches the process: its metrics, health checks
 )
 
 // Roles returns all roles, in the order in which groups are listed.
@@ -261,10 +261,10 @@ const (
 	BlindRequests    BlindReason = "requests"     // no request ended
 	BlindTime        BlindReason = "time"         // it is too short
 	BlindCPUSamples  BlindReason = "cpu-samples"  // it has no or too few CPU samples
-	BlindHostSamples BlindReason = "host-samples" // nobody asked the kernel meanwhile
+	BlindHostSamples BlindReason = "host-samples" // no samples of the kernel's counters
 )
 
-// BlindReasons returns all reasons, in the order in which they are told.
+// BlindReasons returns all reasons, in the order of reports.
 func BlindReasons() []BlindReason {
 	return []BlindReason{BlindRequests, BlindTime, BlindCPUSamples, BlindHostSamples}
 }

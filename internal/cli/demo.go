@@ -200,7 +200,7 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 // writeFlightStory says what happened, and how to do the same in one's own service.
 func writeFlightStory(w io.Writer, rep *report.Report, route, keep string) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nWhat happened: nobody started a recording. The service keeps its last seconds in memory, and wrote them to a file because\n%s.\n", termtext.Head(rep.Input.Reason, 200))
+	fmt.Fprintf(&b, "\nWhat happened: no one started a recording. The service keeps its last seconds in memory, and wrote them to a file because\n%s.\n", termtext.Head(rep.Input.Reason, 200))
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		if route == "" || g.Name != route || len(g.Slowest) == 0 {

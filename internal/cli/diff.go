@@ -141,7 +141,7 @@ func (e *explanation) readSides(cmd *cobra.Command, s *streams, before, after st
 	return reps[0], reps[1], err
 }
 
-// longer returns the longer of two files, or the one that is none: how far it is read is shown.
+// longer returns the longer of two files, or an input that is no regular file: progress is shown for it.
 func longer(a, b string) string {
 	size := func(name string) int64 {
 		info, err := os.Stat(name)

@@ -221,7 +221,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 }
 
 // spanIDs reads what --trace-id names. Of a traceparent header (W3C Trace Context, section 3.2) the trace counts: its span is
-// whoever asked first, not whoever is looked for.
+// that of the first caller, not of the request to find.
 func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return trace, span, nil

@@ -64,7 +64,7 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	return e.finish(cmd, s, arg, rep, err)
 }
 
-// readTwice returns what opens the input again from its beginning. What is no file of its own is kept in a temporary one
+// readTwice returns a function that opens the input again from its beginning. An input that is no file is kept in a temporary one
 // while it is read.
 func (s *streams) readTwice(ctx context.Context, in *input, arg string) (func() (*input, error), error) {
 	if arg != "-" && in.size > 0 {
@@ -119,7 +119,7 @@ func (x *exportAs) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 	return x.replay(s, sink)
 }
 
-// replays tells whether there is a trace to be read again. What was interrupted is written as far as the report goes.
+// replays reports whether there is a trace to read again. After an interrupt, only what the report has is written.
 func (x *exportAs) replays() bool { return x.kept != nil && x.ctx.Err() == nil }
 
 func (x *exportAs) replay(s *streams, sink export.Sink) error {

@@ -88,7 +88,7 @@ func takeFlight(ctx context.Context, target string, opt record.Options, named bo
 	return in, nil
 }
 
-// lively is a writer whose watchdog bites when nothing is written for a while.
+// lively is a writer that cancels by its timer when nothing is written for a while.
 type lively struct {
 	w       io.Writer
 	silence time.Duration
@@ -100,7 +100,7 @@ func (l *lively) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// unreached reports whether an error says that there is nobody who could be asked for a trace, either.
+// unreached reports whether an error says that the service cannot be asked for a trace, either.
 func unreached(err error) bool {
 	var e *record.Error
 	if !errors.As(err, &e) {

@@ -21,7 +21,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// An input is a trace, or a report, that a verb was told to read.
+// An input is a trace or a report that a verb reads.
 type input struct {
 	io.Reader
 	name     string   // for reports and messages
@@ -94,7 +94,7 @@ func warn(rep *report.Report, warnings []bundle.Warning) {
 // openInput opens a file, or standard input for "-". It finds out whether it holds a trace, a recording or a report by
 // its first bytes, not by its name. Errors are one line that says what to do.
 //
-// Reading what is no regular file, such as a pipe, ends with ctx, also while nothing comes.
+// Reading from a pipe or another input that is no regular file ends with ctx, also while nothing arrives.
 func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err error) {
 	in := &input{name: arg}
 	defer func() {
@@ -200,8 +200,7 @@ func (i *interruptible) Read(p []byte) (int, error) {
 	}
 }
 
-// openWhile is openFile, but ends with ctx: opening a named pipe waits for somebody who writes to it. Where that never comes, the
-// open is left to itself.
+// openWhile is openFile, but ends with ctx: opening a named pipe waits for a writer. If none comes, the open is left to itself.
 func openWhile(ctx context.Context, name string) (*os.File, error) {
 	info, err := os.Stat(name)
 	switch {
@@ -364,7 +363,7 @@ func (f failed) Read([]byte) (int, error) { return 0, f.err }
 // hostPort is what a URL without a scheme looks like: svc:6060, :6060, [::1]:6060/debug/pprof.
 var hostPort = regexp.MustCompile(`^([A-Za-z0-9._-]*|\[[0-9A-Fa-f:.%]+\]):[0-9]{1,5}(/.*)?$`)
 
-// isURL tells whether arg names a service. A file of that name comes first.
+// isURL reports whether arg names a service. A file of that name comes first.
 func isURL(arg string) bool {
 	if i := strings.Index(arg, "://"); i > 0 {
 		switch strings.ToLower(arg[:i]) {

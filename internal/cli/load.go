@@ -121,7 +121,7 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 	return o, nil
 }
 
-// paceFor decides how to wait. own tells whether the generator has CPUs that the service does not use.
+// paceFor decides how to wait. Own reports whether the generator has CPUs that the service does not use.
 func (l *loadFlags) paceFor(own bool) load.Pace {
 	switch {
 	case l.Pace != paceAuto:

@@ -14,7 +14,7 @@ import (
 const usualMemory = 160 << 20
 
 // holdMemory keeps the collector from spending memory that it need not, until the returned function is called. Adjust is
-// to be called now and then: the limit follows the live data, because a limit that they nearly reach makes the collector run
+// to be called at times: the limit follows the live data, because a limit that they nearly reach makes the collector run
 // back to back (150 cycles and a quarter of the CPU on a trace of 84 MB with 305 MB of live data, to save 60 MB). With a limit
 // of the user's (max above 0, or GOMEMLIMIT in the environment), that one holds, unless live data alone are beyond max: then nothing that the
 // collector does can keep it (29 s of CPU instead of 3 on a million goroutines), and restore returns by how many bytes it was passed.
@@ -70,7 +70,7 @@ func holdMemory(max int64) (adjust func(), restore func() (beyond int64)) {
 	}
 }
 
-// adjustEvery is how often the limit is compared with the live data while nobody asks for it.
+// adjustEvery is how often the limit is compared with the live data if nothing calls adjust.
 const adjustEvery = 20 * time.Millisecond
 
 // heap is what the runtime says of its memory.
@@ -96,7 +96,7 @@ func (m *heap) read() {
 		if v := m.samples[i].Value; v.Kind() == metrics.KindUint64 {
 			return int64(v.Uint64())
 		}
-		return 0 // a runtime that does not tell it
+		return 0 // the runtime does not report it
 	}
 	m.live = of(0)
 	m.rest = max(of(1)-of(2)-of(3)-of(4)-of(5), 0)

@@ -126,7 +126,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 		adjust, restore := holdMemory(0)
 		defer restore()
 		for i := range jobs {
-			samples := new(bytes.Buffer) // written before the trace's end is told, read after it
+			samples := new(bytes.Buffer) // complete before the trace ends, read after that
 			jobs[i].Options.HostTo = samples
 			jobs[i].Tee, answers[i] = explainWhile(cmd.Context(), whylate.Options{Name: names[i], Host: samples, Progress: func(int64) { adjust() }})
 		}
@@ -196,7 +196,7 @@ func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error)
 	return names, nil
 }
 
-// timedName is a recording's name that tells when it was made.
+// timedName is the name of a recording that is made now.
 func timedName(what string) string {
 	return what + "-" + time.Now().UTC().Format("20060102T150405Z") + record.BundleExt
 }

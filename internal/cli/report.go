@@ -57,7 +57,7 @@ func (e *explanation) addEditor(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.editor, "editor", "", "let the page open code in this editor: vscode, idea, or an address such as 'zed://file{file}:{line}'")
 }
 
-// checkEditor refuses what is no editor and no address of one.
+// checkEditor refuses a value that is neither an editor nor the address of one.
 func (e *explanation) checkEditor(cmd *cobra.Command) error {
 	switch e.editor {
 	case "", "vscode", "idea":
@@ -76,7 +76,7 @@ func (e *explanation) checkEditor(cmd *cobra.Command) error {
 	return nil
 }
 
-// isPage tells whether an output's name asks for a page.
+// isPage reports whether an output's name asks for a page.
 func isPage(name string) bool {
 	ext := filepath.Ext(name)
 	return strings.EqualFold(ext, ".html") || strings.EqualFold(ext, ".htm")

@@ -206,7 +206,7 @@ func newSweepGuard(s *streams) *cobra.Command {
 	}
 }
 
-// resumeFrom reads an earlier result. A file that is not there yet is none.
+// resumeFrom reads an earlier result, unless the file does not exist yet.
 func resumeFrom(ctx context.Context, o *sweep.Options, name string) error {
 	r, err := waitFor(ctx, name, func() (*sweep.Result, error) {
 		f, err := os.Open(name)

@@ -151,7 +151,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	}
 }
 
-// served is a server that hears how far reading is, as the terminal does.
+// served is a server that shows how far reading is, as the terminal does.
 type served struct {
 	*view.Server
 	bar  *progress.Bar
@@ -258,7 +258,7 @@ func unpacked(ctx context.Context, in *input, bar *progress.Bar) (io.ReaderAt, i
 			return nil, 0, fmt.Errorf("%s: this begins like gzip but cannot be unpacked: %w", in.name, err)
 		}
 	}
-	// What is no trace is not unpacked, nor what follows damage: a small file may hold any number of bytes. So this reads by the
+	// Only a trace is unpacked, up to where it is damaged: a small file may unpack to any number of bytes. So this reads by the
 	// reader's own rules, and keeps no generation in memory.
 	kept := &keeping{from: &interruptible{ctx: ctx, r: src}, to: tmp}
 	trace, err := tracefmt.NewReader(kept, tracefmt.Options{MaxGeneration: readSize})
@@ -308,7 +308,7 @@ const servingGC = 30
 func (v *viewing) serve(ctx context.Context, s *streams, listener net.Listener, handler http.Handler) (stop func(), failed <-chan error) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		// Answers for nobody end with the program.
+		// Requests end with the program.
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    log.New(s.err, "whylate: ", 0),
 	}

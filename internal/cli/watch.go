@@ -156,7 +156,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	// A terminal that is closed says so by a signal that would end the process with everything lying about.
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 	defer stop()
-	// Whoever reads our output may go, and an interrupt often comes twice (timeout and shells send it to the process and to its
+	// The reader of our output may end, and an interrupt often comes twice (timeout and shells send it to the process and to its
 	// group): either would end the process before the terminal is given back and the folder is gone.
 	held := make(chan os.Signal, 1)
 	signal.Notify(held, syscall.SIGPIPE, syscall.SIGHUP, os.Interrupt, syscall.SIGTERM)
@@ -186,7 +186,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 		stop()
 		done := make(chan struct{})
 		go func() { following.Wait(); close(done) }()
-		select { // the folder goes when nobody writes to it any more, but an interrupt is answered at once
+		select { // the folder is removed when nothing writes to it any more, but an interrupt is answered at once
 		case <-done:
 		case <-time.After(lastSecond / 2):
 		}
@@ -214,7 +214,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	return &statusError{ExitFailed, errors.New("no look at any service succeeded: " + trouble)}
 }
 
-// removeAll removes a folder in which somebody may still make a file.
+// removeAll removes a folder in which a goroutine may still create a file.
 func removeAll(dir string) {
 	for range 10 {
 		if os.RemoveAll(dir) == nil {
@@ -278,7 +278,7 @@ func (v *watching) follow(ctx context.Context, s *streams, i int, w *watched, di
 
 // givenUp says of a service that gave no answer for some time that it will not: who asks for so many looks waits for an end.
 func givenUp(s *watch.State, busy bool) bool {
-	const tries, minute = 5, 30 // those in a row that find somebody else tracing come each 2 s
+	const tries, minute = 5, 30 // while another program is tracing, a look comes every 2 s
 	if busy {
 		return s.Failures >= minute
 	}
@@ -314,7 +314,7 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 			return failed(err)
 		default:
 			var e *record.Error
-			// One that is off for a while is asked again, what is none is not.
+			// A recorder that is off for a while is asked again. Something that is no recorder is not.
 			w.trace = !errors.As(err, &e) || e.Kind != record.Empty
 		}
 	}
@@ -425,7 +425,7 @@ func (v *watching) lines(ctx context.Context, s *streams, list []*watched, event
 				err = plain.Write(&e.seen.state)
 			}
 			if errors.Is(err, syscall.EPIPE) {
-				return nil // whoever read has enough
+				return nil // the reader has ended
 			}
 			if err != nil {
 				return fmt.Errorf("writing the looks: %w", err)

@@ -30,7 +30,7 @@ type Answer struct {
 	Warnings []string     `json:"warnings"`
 }
 
-// Choice is the value that somebody picks, given these limits.
+// Choice is the value that a runtime or a library picks, given these limits.
 type Choice struct {
 	// Knob is GOMAXPROCS or GOMEMLIMIT.
 	Knob string `json:"knob"`
@@ -101,7 +101,7 @@ type judge struct {
 	in *cgroup.Limits
 
 	envProcs     int    // GOMAXPROCS of the environment, 0 if unset or not valid
-	forceBy      string // who sets the GOMAXPROCS in force, "" if that cannot be told
+	forceBy      string // who sets the GOMAXPROCS in force, "" if unknown
 	aware        bool   // the runtime looks at the quota
 	awareKnown   bool
 	runtimeWants int

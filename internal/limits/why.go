@@ -23,10 +23,10 @@ func whyAware(c *cgroup.CPU) string {
 	return fmt.Sprintf("its own group has no quota that the runtime sees, so all %d CPUs available; ancestors are ignored", c.Parallelism)
 }
 
-// whyUnaware is for one that does not, perhaps because it was told not to.
-func whyUnaware(c *cgroup.CPU, told bool) string {
+// whyUnaware is for a runtime that does not, perhaps because a setting disables it.
+func whyUnaware(c *cgroup.CPU, disabled bool) string {
 	s := fmt.Sprintf("all %d CPUs available: it does not read quotas", c.Parallelism)
-	if told {
+	if disabled {
 		s += " (containermaxprocs=0)"
 	}
 	return s

@@ -58,8 +58,8 @@ func (p *page) byWeight() (weighty, others []*report.Finding) {
 	return weighty, others
 }
 
-// saidFirst reports whether a quiet finding is what the first sentence speaks of: beside other processes, which are no fault of the service, that is
-// what its authors can change.
+// saidFirst reports whether a low finding is about the cause in the first sentence: other processes are no fault of the service, but this is
+// something that its authors can change.
 func (p *page) saidFirst(f *report.Finding) bool {
 	v := p.verdicts()
 	return f.Severity == report.SeverityLow && len(v) > 0 && v[0].Group == f.Group && len(v[0].Causes) > 0 && v[0].Causes[0].Cause == f.Cause
@@ -289,7 +289,7 @@ func from(ns *int64) string {
 	return words.Duration(*ns) + " → "
 }
 
-// A folded title may be longTitle long; one that is longer than shortTitle is told in short: the JSON has it all.
+// A folded title may be longTitle long. One that is longer than shortTitle is shortened: the JSON has it all.
 const (
 	longTitle  = 200
 	shortTitle = 120
@@ -297,7 +297,7 @@ const (
 
 var called = regexp.MustCompile(` \([^ ()]+:[0-9]+\), (called|reached) from `)
 
-// inShort leaves out of a long title the line of a dependency whose caller is told, rather than cut it in the middle of one: the
+// inShort leaves the line of a dependency out of a long title that names its caller, rather than cut the title somewhere: the
 // service's own line is what its reader can change.
 func inShort(title string) string {
 	if termtext.Width(title) <= shortTitle || len(title) > 10*longTitle {

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// maxMoments bounds the moments that are told.
+// maxMoments bounds the moments that are shown.
 const maxMoments = 10
 
 // moments says of the groups whose slowest requests begin together when that was, and what happened then.

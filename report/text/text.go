@@ -222,7 +222,7 @@ func (p *page) starts() {
 	}
 }
 
-// judged says which rules could judge: without it, what is clear looks like what nobody looked at.
+// judged says which rules could judge: without it, a rule that found nothing looks like one that could not look.
 func (p *page) judged() {
 	if p.r.Judged == nil || p.r.Judged.Text == "" {
 		return
@@ -362,7 +362,7 @@ func (p *page) another() *report.Group {
 		about := first != nil && first.Group == g.ID
 		switch {
 		case i == 0 && about:
-			return nil // the first thing to change is told in full
+			return nil // the first thing to change is shown in full
 		case i == 0 || !g.Named || g.Count < few || g.Streaming:
 		case about:
 			return g
@@ -373,7 +373,7 @@ func (p *page) another() *report.Group {
 	return worst
 }
 
-// weighty returns the first finding that is told in full, nil if there is none.
+// weighty returns the first finding that is shown in full, nil if there is none.
 func (p *page) weighty() *report.Finding {
 	for i := range p.r.Findings {
 		if f := &p.r.Findings[i]; f.Ignored == "" && f.Severity.Loud() {
@@ -383,8 +383,8 @@ func (p *page) weighty() *report.Finding {
 	return nil
 }
 
-// taken is the question what would be won at most by the first thing to change: with what it is predicted for taken
-// away. It is empty where changes were asked about already, or that one is not told as a change of some site.
+// taken is the --what-if that asks what the first thing to change would win at most: its site without that time. It is empty if
+// changes were asked about already, or if the prediction is not about one site.
 func (p *page) taken() string {
 	f := p.weighty()
 	if f == nil || f.Predicted == nil || len(p.r.WhatIf) > 0 {

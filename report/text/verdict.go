@@ -28,7 +28,7 @@ func (p *page) verdict() {
 	}
 }
 
-// verdicts are the report's, or those of the band that is asked for; reports of old have none.
+// verdicts are the report's, or those of the band that is asked for; reports of older versions have none.
 func (p *page) verdicts() []report.Verdict {
 	if p.r.Verdict == nil || p.opts.Band != "" {
 		return verdict.OfBand(p.r, p.opts.Band)
@@ -122,22 +122,22 @@ func checked(c *report.Check) []span {
 	if c.AtLeastNS > 0 {
 		met = words.Rough(c.AtLeastNS) + " to " + words.Rough(c.AtMostNS)
 	}
-	told := words.Count(c.Requests, "request", "requests") + " of this trace spent " + met + " there: p50 " + words.Duration(c.P50NS) + ", "
+	seen := words.Count(c.Requests, "request", "requests") + " of this trace spent " + met + " there: p50 " + words.Duration(c.P50NS) + ", "
 	predicted := " predicted"
 	if c.Gone {
 		predicted += " without it"
 	}
 	switch {
 	case c.Agrees && !c.Gone:
-		return []span{{plain, "cross-check: "}, {dim, told + "in line with the prediction"}}
+		return []span{{plain, "cross-check: "}, {dim, seen + "in line with the prediction"}}
 	case c.Agrees:
-		return []span{{plain, "cross-check: "}, {dim, told + "in line with the " + words.Rough(c.PredictedNS.Est) + predicted}}
+		return []span{{plain, "cross-check: "}, {dim, seen + "in line with the " + words.Rough(c.PredictedNS.Est) + predicted}}
 	}
 	why := "another cause makes them slow, which may remain, or they are of another kind"
 	if c.P50NS < c.PredictedNS.Est {
 		why = "they may be lighter requests"
 	}
-	return []span{{yellow, "caution: "}, {plain, told + "where " + estimate(c.PredictedNS) + " is" + predicted + "; " + why}}
+	return []span{{yellow, "caution: "}, {plain, seen + "where " + estimate(c.PredictedNS) + " is" + predicted + "; " + why}}
 }
 
 // goals says whether latencies keep what was asked of them, and what would.

@@ -383,7 +383,7 @@ func perSecond(g *watch.Group) string {
 	return words.ShortNumber(int(g.PerSecond + 0.5))
 }
 
-// shades tell parts of a bar apart where there are no colours: the largest first.
+// shades distinguish the parts of a bar without colours, the largest first.
 var shades = [...]string{"█", "▓", "▒", "░"}
 
 // bar adds the causes as parts of so many cells.

@@ -72,7 +72,7 @@ func breakText(text string, columns, most int) []string {
 }
 
 // wrap divides a line that may have colours of our own writers into lines of at most so many columns, between words where it
-// can. A colour that is on at a break goes on behind it.
+// can. A colour that is on at a break continues on the next line.
 func wrap(text string, columns int) []string {
 	columns = max(columns, 1)
 	var out []string

@@ -17,7 +17,7 @@ type Plain struct {
 	out   io.Writer
 	width int
 	color bool
-	named map[string]map[string]bool // by service: findings that were told and have not gone
+	named map[string]map[string]bool // by service: findings that were shown and are not gone
 }
 
 // NewPlain returns a writer of lines of at most so many columns; 0 means no bound but that of a log.
@@ -64,7 +64,7 @@ func (p *Plain) Write(s *watch.State) error {
 	if len(groups) == 0 {
 		fmt.Fprintln(w, line().add(dim, "  no requests were found"))
 	}
-	told := map[string]bool{}
+	shown := map[string]bool{}
 	before := p.named[s.Service]
 	for i := range s.Findings {
 		f := &s.Findings[i]
@@ -72,7 +72,7 @@ func (p *Plain) Write(s *watch.State) error {
 		switch {
 		case f.Severity == report.SeverityInfo:
 		case f.State != watch.StateGone:
-			told[key] = true
+			shown[key] = true
 			if !before[key] {
 				p.finding(w, f, string(f.State))
 			}
@@ -80,7 +80,7 @@ func (p *Plain) Write(s *watch.State) error {
 			p.finding(w, f, string(watch.StateGone))
 		}
 	}
-	p.named[s.Service] = told
+	p.named[s.Service] = shown
 	return w.Flush()
 }
 
@@ -90,7 +90,7 @@ func (p *Plain) finding(w io.Writer, f *watch.Finding, when string) {
 	fmt.Fprintln(w, l)
 }
 
-// findingKey tells findings of one service apart.
+// findingKey identifies a finding of one service.
 func findingKey(f *watch.Finding) string {
 	at := ""
 	if f.Site != nil {

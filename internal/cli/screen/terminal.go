@@ -87,7 +87,7 @@ func (t *Terminal) Close() {
 		case <-t.stopped:
 		case <-time.After(lastFrame):
 		}
-		_ = term.Restore(int(t.in.Fd()), t.before) // there is nobody to tell
+		_ = term.Restore(int(t.in.Fd()), t.before) // nothing can be done about it
 	})
 }
 

@@ -125,7 +125,7 @@ func GroupName(g *report.Group, max int) string {
 		return termtext.Middle(g.Name, max)
 	}
 	if at := Position(g.Entry); at != "" && words.IsClosure(g.Name) && g.Entry.Func == g.Name {
-		// A closure's name says where it was made, and of its number nobody knows anything.
+		// A closure's name says where it was made, but its number means nothing to a reader.
 		if room := max - termtext.Width(at) - 1; room >= 12 {
 			return SiteFunc(&report.Site{Func: g.Name}, room) + " " + at
 		}

@@ -243,8 +243,8 @@ func varintField(b []byte, number uint64) (value uint64, ok bool) {
 	return value, ok
 }
 
-// eachField calls f for the fields of a protocol buffer that somebody else
-// wrote, as far as it can be read: with their value, or with the bytes of those
+// eachField calls f for the fields of a protocol buffer from another
+// program, as far as it can be read: with their value, or with the bytes of those
 // that have a length.
 func eachField(b []byte, f func(number, value uint64, raw []byte)) {
 	for len(b) > 0 {

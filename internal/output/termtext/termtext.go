@@ -115,8 +115,8 @@ func Head[S ~string](text S, max int) string {
 	return firstColumns(s, max-1) + Ellipsis
 }
 
-// Middle returns s escaped and, where it is wider than max columns, with an ellipsis in its middle. The end, which in
-// names of functions and files tells more, gets two thirds of the room.
+// Middle returns s escaped and, where it is wider than max columns, with an ellipsis in its middle. The end, which says
+// more in names of functions and files, gets two thirds of the room.
 func Middle(s string, max int) string {
 	if max <= 0 {
 		return ""

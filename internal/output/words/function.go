@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// FuncName drops the directories of a function's package: what is left says which function it is to somebody who knows
-// the program. The last directory stays if the package's name alone would be a version, as in bar/v2.F. A name with a space, such as
+// FuncName drops the directories of a function's package: what is left names the function to a reader who knows the
+// program. The last directory stays if the package's name alone would be a version, as in bar/v2.F. A name with a space, such as
 // the route GET /orders/{id}, is no function's and stays as it is.
 func FuncName(f string) string {
 	head := f
