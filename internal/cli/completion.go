@@ -4,7 +4,7 @@ import "github.com/spf13/cobra"
 
 // addCompletion adds cobra's own completion command, with texts like those of the other verbs. A shell that it has no script for
 // is wrong use: cobra would print its help, which then lies in the file of a script.
-func addCompletion(root *cobra.Command) *cobra.Command {
+func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	c, _, _ := root.Find([]string{"completion"})
 	c.Use = "completion bash|zsh|fish|powershell"
@@ -13,5 +13,4 @@ func addCompletion(root *cobra.Command) *cobra.Command {
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		return usage(cmd, "name one shell: bash, zsh, fish or powershell")
 	}
-	return c
 }

@@ -69,13 +69,16 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 		use = c.Name() + " COMMAND [flags]"
 	}
 	b.WriteString("Usage:\n  " + use + "\n")
-	if c.HasAvailableSubCommands() {
-		b.WriteString("\nCommands:\n")
-		for _, v := range c.Commands() {
-			if v.IsAvailableCommand() {
-				b.WriteString("  " + termtext.Pad(v.Name(), verbsColumn) + v.Short + "\n")
-			}
+	group := "none yet"
+	for _, v := range c.Commands() {
+		if !v.IsAvailableCommand() {
+			continue
 		}
+		if v.GroupID != group {
+			group = v.GroupID
+			b.WriteString("\n" + cmp.Or(group, "Commands") + ":\n")
+		}
+		b.WriteString("  " + termtext.Pad(v.Name(), verbsColumn) + v.Short + "\n")
 	}
 	if c.Example != "" {
 		b.WriteString("\nExamples:\n" + c.Example + "\n")

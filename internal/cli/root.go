@@ -36,34 +36,32 @@ func newRoot(s *streams) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd, width(cmd.OutOrStdout())) })
-	verbs := []*cobra.Command{
-		newExplain(s),
-		newRecord(s),
-		newReport(s),
-		newView(s),
-		newWatch(s),
-		newExport(s),
-		newCut(s),
-		newRedact(s),
-		newDiff(s),
-		newCheck(s),
-		newVerify(s),
-		newDemo(s),
-		newDemoService(s),
-		newRules(s),
-		newLimits(),
-		newLoad(s),
-		newSweep(s),
-		newSweepGuard(s),
-		newDocs(),
-		newVersion(),
-		newGlossary(),
-	}
-	root.AddCommand(verbs...) // root.Commands would put them in order of their names, and so what is suggested
 	root.SetOut(s.out)
-	addHelp(append(verbs, root, addCompletion(root))...)
+	for _, g := range []struct {
+		title string
+		verbs []*cobra.Command
+	}{
+		{"Find out why requests are late", []*cobra.Command{newExplain(s), newRecord(s), newWatch(s), newView(s), newReport(s), newDemo(s)}},
+		{"Compare recordings, and check them", []*cobra.Command{newDiff(s), newCheck(s), newVerify(s)}},
+		{"Pass recordings on", []*cobra.Command{newExport(s), newCut(s), newRedact(s)}},
+		{"Try limits and load", []*cobra.Command{newLimits(), newLoad(s), newSweep(s)}},
+		{"Look something up", []*cobra.Command{newRules(s), newGlossary(), newVersion()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, v := range g.verbs {
+			v.GroupID = g.title
+		}
+		root.AddCommand(g.verbs...)
+		root.SetCompletionCommandGroupID(g.title)
+	}
+	root.AddCommand(newDocs(), newDemoService(s), newSweepGuard(s)) // hidden
+	addCompletion(root)
+	addHelp(append(root.Commands(), root)...)
 	return root
 }
+
+// Help lists commands by what they are for, and suggests them in that order.
+func init() { cobra.EnableCommandSorting = false }
 
 // flagError words what pflag found wrong, with the flag that was probably meant.
 func flagError(cmd *cobra.Command, err error) error {
