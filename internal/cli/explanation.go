@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"encoding/hex"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/whylate/whylate/internal/explain"
+	"github.com/whylate/whylate/internal/explain/finding"
+	"github.com/whylate/whylate/internal/explain/peers"
+	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/validate"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+	"github.com/whylate/whylate/report"
+)
+
+// explanation holds the flags of verbs that explain a trace.
+type explanation struct {
+	request, group string
+	whatIf         []string
+	slo            string
+	peer           string
+	served         *peers.Recording // what the process of peer served
+	given          explain.Options  // as far as flags give them, or read has made them of flags
+	traceID        string
+	modules        []string
+	slowest        int
+	slowestGiven   bool // 0 is a number, too
+	band           report.BandName
+	part           [2]string // the flags of given.From and given.To
+	pathMap        []string
+	maxMemory      sizeFlag
+	held           func() // adjusts the limit of memory, which is held already
+	ignore         string
+	ignored        []finding.Ignore // what the file ignore holds
+	thresholds     string
+	color          colorFlag
+	json           bool
+	validate       bool
+	checks         *validate.Checks // once --validate has a trace
+	output         string
+	page, before   string
+	editor         string
+	full, summary  bool
+	as             *exportAs // instead of text, JSON or a page
+	keep           *explain.Kept
+	index          *inspect.Index // for view
+}
+
+func (e *explanation) addFlags(cmd *cobra.Command) {
+	e.addTraceFlags(cmd)
+	e.addPart(cmd, "from", "to", "leave out requests that end before this time of the trace (also --since)", "leave out requests that end after this time of the trace (also --until)")
+	f := cmd.Flags()
+	e.add(cmd, "ignore")
+	f.StringVar(&e.slo, "slo", "", "search for the fewest changes that are predicted to reach these `goals`, such as p99=20ms,p50=5ms")
+	f.StringArrayVar(&e.whatIf, "what-if", nil, "predict latencies with this `change`, SITE=VALUE or a setting such as GOGC=400 (see above; may be repeated)")
+	f.StringVar(&e.peer, "peer", "", "the `recording` of a process that requests wait for, made at the same time: the report shows the waits from both sides")
+	e.addLength(cmd)
+	f.BoolVar(&e.given.Exact, "exact", false, "follow every request; otherwise, from 5,000 on, the slowest tenth and a sample of the others are followed")
+	e.color.add(cmd)
+}
+
+// addTraceFlags adds the flags that all verbs have that read a trace.
+func (e *explanation) addTraceFlags(cmd *cobra.Command) {
+	e.add(cmd, "request", "trace-id", "no-marks", "module", "thresholds", "path-map", "max-memory")
+	f := cmd.Flags()
+	f.StringVar(&e.group, "group", "", "report only groups whose name matches this regular `expression`, all in full")
+	f.IntVar(&e.slowest, "slowest", 0, "show this many of a group's slowest requests (default: 1 in the text, 3 in JSON)")
+}
+
+// add adds flags that mean the same for several verbs.
+func (e *explanation) add(cmd *cobra.Command, names ...string) {
+	f := cmd.Flags()
+	for _, name := range names {
+		switch name {
+		case "request":
+			f.StringVar(&e.request, name, "", "treat each call of a function that matches this regular `expression` as a request")
+		case "trace-id":
+			f.StringVar(&e.traceID, name, "", "report only requests of this trace, or span, of a tracing system: an `id` of 32 or 16 hexadecimal digits, or a traceparent header")
+		case "no-marks":
+			f.BoolVar(&e.given.NoMarks, name, false, "find requests as if the service did not mark them (see service/mark)")
+		case "module":
+			f.StringArrayVar(&e.modules, name, nil, "treat the module or package with this `path` as the service's own code (may be repeated); a dependency's lines are shown with the service's line that called them")
+		case "thresholds":
+			f.StringVar(&e.thresholds, name, "", "a `file` with the limits of each severity: lines SEVERITY share=20% all=2ms slow=10ms few=100ms")
+		case "path-map":
+			f.StringArrayVar(&e.pathMap, name, nil, "replace the beginning of file names, `OLD=NEW` (may be repeated)")
+		case "max-memory":
+			f.Var(&e.maxMemory, name, "use at most this much memory, such as 300MB; a second of a trace that needs more is left out")
+		case "ignore":
+			f.StringVar(&e.ignore, name, "", "a `file` of known findings: lines CODE SITE REASON (see \"whylate rules --help\")")
+		}
+	}
+}
+
+// addPart adds the flags for a part of the trace's time. What they are called
+// depends on the verb, because --to is a format for export; each verb takes the
+// other's names, too, as far as they are free.
+func (e *explanation) addPart(cmd *cobra.Command, from, to, fromText, toText string) {
+	e.part = [2]string{from, to}
+	f := cmd.Flags()
+	f.DurationVar(&e.given.From, from, 0, fromText)
+	f.DurationVar(&e.given.To, to, 0, toText)
+	same := map[string]string{"from": from, "since": from, "until": to}
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if n, ok := same[name]; ok {
+			name = n
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+// addLength adds the flags that say how much a report says as text.
+func (e *explanation) addLength(cmd *cobra.Command) {
+	bands := report.BandNames()
+	choose(cmd, &e.band, "band", "show one latency band in detail: "+words.List(bands), bands...)
+	cmd.Flags().BoolVar(&e.full, "full", false, "also show evidence, causes by latency band, the slowest request, and the runtime")
+	cmd.Flags().BoolVar(&e.summary, "summary", false, "print the answer in one line")
+}
+
+// check refuses values that make no sense, before anything is read or recorded.
+func (e *explanation) check(cmd *cobra.Command) error {
+	e.slowestGiven = cmd.Flags().Changed("slowest")
+	if err := e.read(cmd); err != nil {
+		return err
+	}
+	switch {
+	case e.before != "" && e.page == "" && !isPage(e.output):
+		return usage(cmd, "--before is for pages: name one with --html")
+	case e.editor != "" && e.page == "" && !isPage(e.output) && cmd.Name() != "view":
+		return usage(cmd, "--editor is for pages: name one with --html")
+	case e.checkEditor(cmd) != nil:
+		return e.checkEditor(cmd)
+	case e.slowest < 0:
+		return usage(cmd, "--slowest must not be negative")
+	case e.given.From < 0 || e.given.To < 0:
+		return usage(cmd, "--%s and --%s count from the trace's start and cannot be negative", e.part[0], e.part[1])
+	case e.given.To > 0 && e.given.To <= e.given.From:
+		return usage(cmd, "--%s %v is not after --%s %v", e.part[1], e.given.To, e.part[0], e.given.From)
+	case e.maxMemory > 0 && e.maxMemory < minMemory:
+		return usage(cmd, "--max-memory must be at least %s", words.Binary(minMemory))
+	}
+	return e.readIgnores(cmd)
+}
+
+// minMemory is what the program needs for any trace at all.
+const minMemory = 32 << 20
+
+// read reads the flags that are patterns, rewrites and changes into e.given.
+func (e *explanation) read(cmd *cobra.Command) (err error) {
+	for _, p := range []struct {
+		flag, pattern string
+		to            **regexp.Regexp
+	}{{"request", e.request, &e.given.Request}, {"group", e.group, &e.given.Group}} {
+		if p.pattern == "" {
+			continue
+		}
+		if *p.to, err = namePattern(p.pattern); err != nil {
+			return usage(cmd, "--%s: %v", p.flag, err)
+		}
+	}
+	if e.given.TraceID, e.given.SpanID, err = spanIDs(e.traceID); err != nil {
+		return usage(cmd, "--trace-id %q: %v", e.traceID, err)
+	}
+	for _, m := range e.pathMap {
+		old, with, ok := strings.Cut(m, "=")
+		if !ok || old == "" {
+			return usage(cmd, "--path-map %q: write OLD=NEW", m)
+		}
+		e.given.PathMap = append(e.given.PathMap, spell.Rewrite{Old: old, New: with})
+	}
+	if e.thresholds != "" {
+		if e.given.Thresholds, err = readOption(cmd, e.thresholds, finding.ReadThresholds); err != nil {
+			return err
+		}
+	}
+	if e.slo != "" {
+		for _, goal := range strings.Split(e.slo, ",") {
+			name, value, ok := strings.Cut(strings.TrimSpace(goal), "=")
+			d, err := time.ParseDuration(value)
+			if !ok || err != nil || d <= 0 || name != "p50" && name != "p99" {
+				return usage(cmd, "--slo %q: write p50 or p99 and a time, such as p99=20ms; other percentiles cannot be predicted", goal)
+			}
+			e.given.Goals = append(e.given.Goals, explain.Goal{Percentile: name, Most: d})
+		}
+	}
+	for _, text := range e.whatIf {
+		c, err := explain.ParseChange(text)
+		if err != nil {
+			return usage(cmd, "--%s", strings.TrimPrefix(err.Error(), explain.ErrWhatIf.Error()+": "))
+		}
+		e.given.WhatIf = append(e.given.WhatIf, c)
+	}
+	return nil
+}
+
+// namePattern compiles a pattern of names. A method's name as reports print it, main.(*T).f, is no regular expression, and
+// means itself.
+func namePattern(pattern string) (*regexp.Regexp, error) {
+	match, err := regexp.Compile(pattern)
+	if err != nil && strings.Contains(pattern, "(*") {
+		name, ends := strings.CutSuffix(pattern, "$")
+		if name = regexp.QuoteMeta(name); ends {
+			name += "$"
+		}
+		return regexp.Compile(name)
+	}
+	return match, err
+}
+
+// spanIDs reads what --trace-id names. Of a traceparent header (W3C Trace Context, section 3.2) the trace counts: its span is
+// that of the first caller, not of the request to find.
+func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
+	if text = strings.TrimSpace(text); text == "" {
+		return trace, span, nil
+	}
+	if parts := strings.Split(text, "-"); len(parts) >= 4 && len(parts[0]) == 2 {
+		text = parts[1]
+	}
+	id, err := hex.DecodeString(text)
+	switch {
+	case err == nil && len(id) == len(trace) && [16]byte(id) != trace:
+		return [16]byte(id), span, nil
+	case err == nil && len(id) == len(span) && [8]byte(id) != span:
+		return trace, [8]byte(id), nil
+	}
+	return trace, span, errors.New("write 32 hexadecimal digits for a trace or 16 for a span, not all 0")
+}
+
+// readIgnores reads the file that --ignore names.
+func (e *explanation) readIgnores(cmd *cobra.Command) (err error) {
+	if e.ignore != "" {
+		e.ignored, err = readOption(cmd, e.ignore, finding.ReadIgnores)
+	}
+	return err
+}
