@@ -30,11 +30,16 @@ func (p *page) findings() {
 	}
 	if len(others) > 0 {
 		p.line()
-		if len(weighty) > 0 {
-			head = span{dim, "also"}
-		}
-		p.folded(head, others)
+		p.folded(othersHead(weighty), others)
 	}
+}
+
+// othersHead is the heading of findings of less weight: with none of weight, there is nothing that must change.
+func othersHead(weighty []*report.Finding) span {
+	if len(weighty) > 0 {
+		return span{dim, "also"}
+	}
+	return span{bold, "found"}
 }
 
 // byWeight returns the findings of weight, as many as are said in full, and the others.

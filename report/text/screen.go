@@ -70,9 +70,6 @@ func (p *page) screen() {
 		head = span{}
 	}
 	if len(others) > 0 {
-		if len(weighty) > 0 {
-			head = span{dim, "also"}
-		}
 		rank := 5
 		if len(weighty) == 0 {
 			rank = 1
@@ -81,7 +78,7 @@ func (p *page) screen() {
 			if len(weighty) == 0 {
 				p.line()
 			}
-			p.codes(head, others)
+			p.codes(othersHead(weighty), others)
 		})
 	}
 	note := -1 // its block
