@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"strings"
+	"slices"
 
 	"github.com/whylate/whylate/internal/judge/watch"
 	"github.com/whylate/whylate/internal/output/names"
@@ -17,7 +17,7 @@ type Plain struct {
 	out   io.Writer
 	width int
 	color bool
-	named map[string]map[string]bool // by service: findings that were shown and are not gone
+	named map[string][]watch.Finding // by service: findings that were shown and are not gone
 }
 
 // NewPlain returns a writer of lines of at most so many columns; 0 means no bound but that of a log.
@@ -25,7 +25,7 @@ func NewPlain(out io.Writer, columns int, color bool) *Plain {
 	if columns <= 0 {
 		columns = 200
 	}
-	return &Plain{out: out, width: max(columns, 40), color: color, named: map[string]map[string]bool{}}
+	return &Plain{out: out, width: max(columns, 40), color: color, named: map[string][]watch.Finding{}}
 }
 
 // plainGroups is how many groups a block has.
@@ -64,19 +64,18 @@ func (p *Plain) Write(s *watch.State) error {
 	if len(groups) == 0 {
 		fmt.Fprintln(w, line().add(dim, "  no requests were found"))
 	}
-	shown := map[string]bool{}
-	before := p.named[s.Service]
+	var shown []watch.Finding
 	for i := range s.Findings {
 		f := &s.Findings[i]
-		key := findingKey(f)
+		before := slices.ContainsFunc(p.named[s.Service], func(o watch.Finding) bool { return o.Same(f) })
 		switch {
 		case f.Severity == report.SeverityInfo:
 		case f.State != watch.StateGone:
-			shown[key] = true
-			if !before[key] {
+			shown = append(shown, *f)
+			if !before {
 				p.finding(w, f, string(f.State))
 			}
-		case before[key]:
+		case before:
 			p.finding(w, f, string(watch.StateGone))
 		}
 	}
@@ -88,13 +87,4 @@ func (p *Plain) finding(w io.Writer, f *watch.Finding, when string) {
 	l := newLine(p.width, p.color).add(plain, "  ").left(bold, when, 6).left(names.SeverityStyle(f.Severity), string(f.Severity), 7).add(dim, string(f.Code)+" ").add(plain, f.Title)
 	l.add(dim, inGroups(f))
 	fmt.Fprintln(w, l)
-}
-
-// findingKey identifies a finding of one service.
-func findingKey(f *watch.Finding) string {
-	at := ""
-	if f.Site != nil {
-		at = fmt.Sprint(f.Site.File, ":", f.Site.Line)
-	}
-	return strings.Join([]string{string(f.Code), at}, "\x00")
 }

@@ -102,6 +102,11 @@ type Finding struct {
 	Of   int `json:"of"`
 }
 
+// Same reports whether both are one fault, in whichever groups it shows: from look to look these may be others.
+func (f *Finding) Same(o *Finding) bool {
+	return f.Code == o.Code && f.Site.LineKey() == o.Site.LineKey()
+}
+
 // A FindingState says how a finding stands after the last look.
 type FindingState string
 

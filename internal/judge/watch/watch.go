@@ -236,18 +236,11 @@ func (p *part) quantile(hundredths int) *int64 {
 
 // A finding is what a rule says, over several looks.
 type finding struct {
-	Finding // as it is shown, but for State and Of
-	key     findingKey
+	Finding     // as it is shown, but for State and Of
 	begin   int // the look in which it was first seen
 	now     bool
 	back    bool // the look before had it not, but an earlier one
 	at      int  // the last look that had it
-}
-
-// One fault is one finding, in whichever groups it shows: from look to look these may be others.
-type findingKey struct {
-	code report.RuleCode
-	site report.SiteKey
 }
 
 func (s *Service) addFindings(l Look) {
@@ -260,15 +253,15 @@ func (s *Service) addFindings(l Look) {
 		if rf.Ignored != "" {
 			continue
 		}
-		key := findingKey{code: rf.Code, site: rf.Site.LineKey()}
+		seen := Finding{Code: rf.Code, Site: rf.Site, Since: l.At}
 		var in []string
 		if g := r.Group(rf.Group); g != nil {
 			in = []string{names.GroupName(g, wide)}
 		}
-		at := slices.IndexFunc(s.findings, func(f *finding) bool { return f.key == key })
+		at := slices.IndexFunc(s.findings, func(f *finding) bool { return f.Same(&seen) })
 		if at < 0 {
 			at = len(s.findings)
-			s.findings = append(s.findings, &finding{key: key, begin: s.looks, Finding: Finding{Code: rf.Code, Since: l.At}})
+			s.findings = append(s.findings, &finding{begin: s.looks, Finding: seen})
 		}
 		f := s.findings[at]
 		if f.now { // in another group; the first one is the weightiest
