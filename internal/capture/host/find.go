@@ -122,14 +122,10 @@ type Owners struct {
 }
 
 // owners looks through the open files of all processes for sockets.
-func owners(procfs linkFS, inodes []uint64) Owners {
+func owners(procfs fs.FS, inodes []uint64) Owners {
 	var o Owners
 	if len(inodes) == 0 {
 		return o
-	}
-	wanted := make(map[string]bool, len(inodes))
-	for _, n := range inodes {
-		wanted["socket:["+strconv.FormatUint(n, 10)+"]"] = true
 	}
 	entries, err := fs.ReadDir(procfs, ".")
 	if err != nil {
@@ -140,33 +136,35 @@ func owners(procfs linkFS, inodes []uint64) Owners {
 		if err != nil || pid <= 0 {
 			continue
 		}
-		switch found, err := holds(procfs, pid, wanted); {
-		case found:
-			o.PIDs = append(o.PIDs, pid)
+		switch held, err := socketsOf(procfs, e.Name()); {
 		case err != nil:
 			o.Unreadable++
+		case slices.ContainsFunc(inodes, func(n uint64) bool { return held[n] }):
+			o.PIDs = append(o.PIDs, pid)
 		}
 	}
 	slices.Sort(o.PIDs)
 	return o
 }
 
-// A linkFS is a file system with symbolic links.
-type linkFS interface {
-	fs.FS
-	ReadLink(name string) (string, error)
-}
-
-func holds(procfs linkFS, pid int, wanted map[string]bool) (bool, error) {
-	dir := path.Join(strconv.Itoa(pid), "fd")
+// socketsOf returns the inodes of the sockets among the open files of a process, by its directory's name.
+func socketsOf(procfs fs.FS, process string) (map[uint64]bool, error) {
+	dir := path.Join(process, "fd")
 	fds, err := fs.ReadDir(procfs, dir)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
+	held := map[uint64]bool{}
 	for _, fd := range fds {
-		if to, err := procfs.ReadLink(path.Join(dir, fd.Name())); err == nil && strings.HasPrefix(to, "socket:") && wanted[to] {
-			return true, nil
+		to, err := fs.ReadLink(procfs, path.Join(dir, fd.Name()))
+		if err != nil {
+			continue // closed since
+		}
+		if n, ok := strings.CutPrefix(to, "socket:["); ok {
+			if inode, err := strconv.ParseUint(strings.TrimSuffix(n, "]"), 10, 64); err == nil {
+				held[inode] = true
+			}
 		}
 	}
-	return false, nil
+	return held, nil
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -11,8 +12,8 @@ import (
 	"time"
 )
 
-// procFS is the kernel's own.
-func procFS() linkFS { return os.DirFS("/proc").(linkFS) }
+// procFS is what the kernel says of processes.
+func procFS() fs.FS { return os.DirFS("/proc") }
 
 // Local resolves the host of a URL and returns its addresses if it is this
 // machine: loopback, or an address of one of its interfaces; else none.

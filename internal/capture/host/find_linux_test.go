@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"slices"
@@ -82,13 +83,8 @@ func TestForeignAddresses(t *testing.T) {
 	}
 }
 
-// links is a file system whose files' texts are where they lead.
-type links struct{ fstest.MapFS }
-
-func (l links) ReadLink(name string) (string, error) {
-	b, err := l.ReadFile(name)
-	return string(b), err
-}
+// link is a symbolic link.
+func link(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
 
 const tcpText = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4242 1 0000000000000000 100 0 0 10 0
@@ -109,16 +105,16 @@ func TestSocketTables(t *testing.T) {
 		t.Skip("the texts are of a little-endian machine")
 	}
 	loop := netip.MustParseAddr("127.0.0.1")
-	fsys := links{fstest.MapFS{
+	fsys := fstest.MapFS{
 		"self/net/tcp":  {Data: []byte(tcpText)},
 		"self/net/tcp6": {Data: []byte(tcp6Text)},
-		"17/fd/3":       {Data: []byte("socket:[4242]")},
-		"17/fd/4":       {Data: []byte("socket:[4243]")},
-		"18/fd/0":       {Data: []byte("/dev/null")},
-		"19/fd/7":       {Data: []byte("socket:[4251]")},
+		"17/fd/3":       link("socket:[4242]"),
+		"17/fd/4":       link("socket:[4243]"),
+		"18/fd/0":       link("/dev/null"),
+		"19/fd/7":       link("socket:[4251]"),
 		"20/status":     {Data: []byte("no rights to look at fd")},
 		"uptime":        {Data: []byte("1")},
-	}}
+	}
 	list, err := readTCP(fsys, "self")
 	if err != nil || len(list) != 5 {
 		t.Fatalf("%d sockets, %v: %v", len(list), err, list)

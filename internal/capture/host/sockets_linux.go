@@ -4,15 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // sockets follows the TCP connections of a process.
 type sockets struct {
-	fds    string // the process's /proc/PID/fd
+	pid    string
 	diag   *diag
 	mine   map[uint64]bool // inodes of the process
 	ours   map[uint64]bool // of this process, the observer
@@ -32,44 +30,18 @@ type sockets struct {
 
 // openSockets begins to follow a process's connections. Namespace is the file of its network namespace, "" for that of this process.
 func openSockets(pid int, namespace string) (*sockets, error) {
-	fds := "/proc/" + strconv.Itoa(pid) + "/fd"
-	if _, err := socketsOf(fds); err != nil {
+	name := strconv.Itoa(pid)
+	if _, err := socketsOf(procFS(), name); err != nil {
 		return nil, fmt.Errorf("which sockets are the process's is not readable: %w", err)
 	}
 	d, err := openDiag(namespace)
 	if err != nil {
 		return nil, err
 	}
-	return &sockets{fds: fds, diag: d, before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1}, nil
+	return &sockets{pid: name, diag: d, before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1}, nil
 }
 
 func (s *sockets) close() { s.diag.close() }
-
-// socketsOf returns the inodes of the sockets in a directory of open files.
-func socketsOf(dir string) (map[uint64]bool, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	m := map[uint64]bool{}
-	for _, name := range names {
-		to, err := os.Readlink(dir + "/" + name)
-		if err != nil {
-			continue // closed since
-		}
-		if n, ok := strings.CutPrefix(to, "socket:["); ok {
-			if inode, err := strconv.ParseUint(strings.TrimSuffix(n, "]"), 10, 64); err == nil {
-				m[inode] = true
-			}
-		}
-	}
-	return m, nil
-}
 
 // maxSocketShare: sockets are looked at no more often than that it takes a
 // fiftieth of a CPU.
@@ -122,10 +94,10 @@ func (s *sockets) collect() error {
 	if err != nil || !unknown && s.mine != nil {
 		return err
 	}
-	if s.mine, err = socketsOf(s.fds); err != nil {
+	if s.mine, err = socketsOf(procFS(), s.pid); err != nil {
 		return nil // the process has ended: the next sample says so
 	}
-	if s.ours, err = socketsOf("/proc/self/fd"); err != nil {
+	if s.ours, err = socketsOf(procFS(), "self"); err != nil {
 		return err
 	}
 	s.others = map[uint64]bool{}
