@@ -352,6 +352,11 @@ func (a Stat) Less(b Stat) Stat {
 	return Stat{a.Periods - b.Periods, a.Throttled - b.Throttled, a.ThrottledNS - b.ThrottledNS}
 }
 
+// Plus returns what two groups have together.
+func (a Stat) Plus(b Stat) Stat {
+	return Stat{a.Periods + b.Periods, a.Throttled + b.Throttled, a.ThrottledNS + b.ThrottledNS}
+}
+
 // ReadStat reads the counters of the group in dir.
 func ReadStat(dir string) (Stat, error) {
 	counts, err := countersOf(dir, "cpu.stat")

@@ -267,7 +267,7 @@ func TestTail(t *testing.T) {
 		o.add(fmt.Sprint("line ", i))
 	}
 	o.add("gc 1 @1s 0%: 0+0+0 ms clock, 1+2/3/4+5 ms cpu, 4->5->2 MB")
-	if o.tail() != "; its last output: line 2 / line 3 / line 4 / line 5 / line 6" || !o.gc || o.gcs != 1 || o.gcCPU != 11e6 {
+	if o.tail() != "; its last output: line 2 / line 3 / line 4 / line 5 / line 6" || o.gcs != 1 || o.gcCPU != 11e6 {
 		t.Errorf("%s, %+v", o.tail(), &o)
 	}
 	var blank output

@@ -7,21 +7,146 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/wire"
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/experiment/freeport"
 	"github.com/whylate/whylate/internal/experiment/guard"
-	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/internal/experiment/load"
+	"github.com/whylate/whylate/internal/output/words"
 )
 
 // owner begins the names of a sweep's cgroups.
 const owner = "whylate-sweep"
+
+// up is a service that is running: one instance or more.
+type up struct {
+	instances []*instance
+	targets   []load.Target
+	pprof     string
+}
+
+// up starts the service of an arm and waits until it is ready. The result is to be taken down also after an error.
+func (s *sweeper) up(ctx context.Context, arm Settings) (*up, error) {
+	u := &up{}
+	n := 1
+	if v := arm.Get(Instances); v != "" {
+		n, _ = strconv.Atoi(v)
+	}
+	quota, _ := strconv.ParseFloat(arm.Get(Quota), 64)
+	memory := int64(0)
+	if v := arm.Get(Memory); v != "" {
+		memory, _ = words.ParseBytes(v)
+	}
+	if !s.canGroup {
+		quota, memory = 0, 0
+	}
+	for i := range n {
+		port := ""
+		if slices.ContainsFunc(append(slices.Clone(s.o.Command), s.o.Load.Targets[0].URL), func(a string) bool { return strings.Contains(a, "{port}") }) {
+			ports, err := freeport.Find(1)
+			if err != nil {
+				return u, err
+			}
+			port = ports[0]
+		}
+		fill := strings.NewReplacer("{port}", port, "{instance}", strconv.Itoa(i)).Replace
+		var args []string
+		for _, a := range s.o.Command {
+			args = append(args, fill(a))
+		}
+		for deadline := time.Now().Add(5 * time.Second); port == "" && inUse(s.o.Load.Targets[0].URL); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) || ctx.Err() != nil {
+				return u, fmt.Errorf("a process of the previous run still listens at %s", redacted(s.o.Load.Targets[0].URL))
+			}
+		}
+		in, err := s.start(args, environment(s.o.Env, arm), quota/float64(n), memory/int64(n))
+		if err != nil {
+			return u, err
+		}
+		u.instances = append(u.instances, in)
+		for _, t := range s.o.Load.Targets {
+			t.URL = fill(t.URL)
+			u.targets = append(u.targets, t)
+		}
+		ready := u.targets[len(u.targets)-len(s.o.Load.Targets)].URL
+		if i == 0 {
+			if u.pprof = fill(s.o.Pprof); u.pprof == "" {
+				u.pprof = origin(ready)
+			}
+		}
+		if s.o.Ready != "" {
+			ready = fill(s.o.Ready)
+		}
+		if err := in.ready(ctx, ready, s.o.ReadyTimeout); err != nil {
+			return u, err
+		}
+	}
+	return u, nil
+}
+
+func (u *up) down() error {
+	var errs []error
+	for _, in := range u.instances {
+		errs = append(errs, in.stop())
+	}
+	return errors.Join(errs...)
+}
+
+func origin(address string) string {
+	if u, err := url.Parse(address); err == nil {
+		return u.Scheme + "://" + u.Host
+	}
+	return address
+}
+
+func redacted(address string) string {
+	if u, err := url.Parse(address); err == nil {
+		return u.Redacted()
+	}
+	return "the URL"
+}
+
+// environment is that of the sweep with an arm's settings.
+func environment(base []string, arm Settings) []string {
+	env := slices.Clone(base)
+	debug := "gctrace=1"
+	for _, e := range base {
+		if v, ok := strings.CutPrefix(e, "GODEBUG="); ok && v != "" {
+			debug = v + ",gctrace=1"
+		}
+	}
+	for _, x := range arm {
+		switch x.Name {
+		case GOMAXPROCS, GOGC, GOMEMLIMIT:
+			env = append(env, strings.ToUpper(x.Name)+"="+x.Value)
+		case Quota, Memory, Instances, Rate, LoadShare:
+		default:
+			env = append(env, x.Name+"="+x.Value)
+			if x.Name == "GODEBUG" {
+				debug = x.Value + ",gctrace=1"
+			}
+		}
+	}
+	return append(env, "GODEBUG="+debug)
+}
+
+// alive returns an error if an instance has ended.
+func (u *up) alive() error {
+	for _, in := range u.instances {
+		if text := in.process.Ended(); text != "" {
+			if in.group != nil && in.group.OOMKills() > 0 {
+				text += ", out of memory"
+			}
+			return fmt.Errorf("the service ended during the run (%s)%s", text, in.output.tail())
+		}
+	}
+	return nil
+}
 
 // An instance is one process of the service, with all that it starts.
 type instance struct {
@@ -112,151 +237,4 @@ func inUse(address string) bool {
 	}
 	c.Close()
 	return true
-}
-
-// output is what the service printed: its last lines, and the runtime's lines about its collections.
-type output struct {
-	mu    sync.Mutex
-	lines []string
-	gc    bool
-	gcs   int64
-	gcCPU int64 // ns
-}
-
-// add takes a line.
-func (o *output) add(line string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if cpu, ok := parseGC(line); ok {
-		o.gc = true
-		o.gcs++
-		o.gcCPU += cpu
-	} else if o.lines = append(o.lines, line); len(o.lines) > 5 {
-		o.lines = o.lines[1:]
-	}
-}
-
-// tail returns the last lines for an error, "" if there are none.
-func (o *output) tail() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	text := strings.TrimSpace(strings.Join(o.lines, " / "))
-	if text == "" {
-		return ""
-	}
-	return "; its last output: " + termtext.Head(text, 300)
-}
-
-// parseGC reads a line of GODEBUG=gctrace=1 and returns the collection's CPU time in ns, without that of idle Ps (package
-// runtime, "Environment Variables"): gc # @#s #%: #+#+# ms clock, #+#/#/#+# ms cpu, ...
-func parseGC(line string) (int64, bool) {
-	if !strings.HasPrefix(line, "gc ") {
-		return 0, false
-	}
-	_, rest, ok := strings.Cut(line, " ms clock, ")
-	if !ok {
-		return 0, false
-	}
-	cpu, _, ok := strings.Cut(rest, " ms cpu")
-	if !ok {
-		return 0, false
-	}
-	sum := 0.0
-	for _, part := range strings.Split(cpu, "+") {
-		for i, v := range strings.Split(part, "/") {
-			ms, err := strconv.ParseFloat(v, 64)
-			if err != nil {
-				return 0, false
-			}
-			if i < 2 {
-				sum += ms
-			}
-		}
-	}
-	return int64(sum * 1e6), true
-}
-
-// counters are what the kernel counts of a service, since it began.
-type counters struct {
-	cpu, switches   int64
-	gcs, gcCPU      int64
-	gc, grouped     bool
-	stat            cpugroup.Stat
-	memory, threads int64 // now
-	peak            int64
-	oom             int64
-}
-
-// procs returns the service's processes.
-func (in *instance) procs() []int {
-	if in.group != nil {
-		return in.group.Procs()
-	}
-	return in.process.Procs()
-}
-
-// counters reads the counters. light leaves out what costs a look at every thread.
-func (in *instance) counters(light bool) (c counters) {
-	ticks := int64(0)
-	pids := in.procs()
-	for _, pid := range pids {
-		p, ok := cpugroup.ProcessOf(pid)
-		if !ok {
-			continue
-		}
-		ticks += p.Number(14) + p.Number(15) // user and system
-		c.threads += p.Number(20)
-		c.memory += p.Number(24) * int64(os.Getpagesize())
-		if light {
-			continue
-		}
-		dir := "/proc/" + strconv.Itoa(pid)
-		for _, line := range status(dir + "/status") {
-			if line[0] == "VmHWM" {
-				kb, _, _ := strings.Cut(line[1], " ")
-				n, _ := strconv.ParseInt(kb, 10, 64)
-				c.peak += n << 10
-			}
-		}
-		tasks, _ := filepath.Glob(dir + "/task/*/status")
-		for _, t := range tasks {
-			for _, line := range status(t) {
-				if strings.HasSuffix(line[0], "_ctxt_switches") {
-					n, _ := strconv.ParseInt(line[1], 10, 64)
-					c.switches += n
-				}
-			}
-		}
-	}
-	if light {
-		return c
-	}
-	c.cpu = ticks * 10e6 // USER_HZ is 100 on all that Go runs on
-	if in.group != nil {
-		if used, err := in.group.CPUTime(); err == nil {
-			c.cpu = int64(used)
-		}
-		if st, err := cpugroup.ReadStat(in.group.Dir); err == nil {
-			c.stat, c.grouped = st, true
-		}
-		c.oom = in.group.OOMKills()
-	}
-	in.output.mu.Lock()
-	defer in.output.mu.Unlock()
-	c.gc, c.gcs, c.gcCPU = in.output.gc, in.output.gcs, in.output.gcCPU
-	return c
-}
-
-// status returns the lines "name: value" of a file.
-func status(name string) (lines [][2]string) {
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return nil
-	}
-	for line := range strings.Lines(string(b)) {
-		if k, v, ok := strings.Cut(line, ":"); ok {
-			lines = append(lines, [2]string{k, strings.TrimSpace(v)})
-		}
-	}
-	return lines
 }

@@ -19,22 +19,20 @@ func TestCounters(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) { must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)) }
 	write("cgroup.procs", fmt.Sprintf("%d\n999999999\n", os.Getpid()))
-	in := &instance{group: &cpugroup.Group{Dir: dir}, output: &output{gc: true, gcs: 3, gcCPU: 4}}
+	in := &instance{group: &cpugroup.Group{Dir: dir}, output: &output{gcs: 3, gcCPU: 4}}
+	u := &up{instances: []*instance{in}}
 	own := func() (peak, memory int64) {
-		for _, line := range status("/proc/self/status") {
-			switch line[0] {
-			case "VmHWM":
-				fmt.Sscan(line[1], &peak)
-			case "VmRSS":
-				fmt.Sscan(line[1], &memory)
-			}
+		text := string(must.Have(os.ReadFile("/proc/self/status"))(t))
+		for name, to := range map[string]*int64{"VmHWM:": &peak, "VmRSS:": &memory} {
+			_, value, _ := strings.Cut(text, name)
+			fmt.Sscan(value, to)
 		}
 		return peak << 10, memory << 10
 	}
-	for end := in.counters(false).cpu + 20e6; in.counters(false).cpu < end; { // CPU time that is ours
+	for end := u.counters(false).cpu + 20e6; u.counters(false).cpu < end; { // CPU time that is ours
 	}
 	before, memory := own()
-	c := in.counters(false)
+	c := u.counters(false)
 	after, _ := own()
 	if c.peak < before || c.peak > after {
 		t.Errorf("a peak of %d bytes, the kernel had %d before and %d after", c.peak, before, after)
@@ -42,17 +40,25 @@ func TestCounters(t *testing.T) {
 	if c.memory < memory/2 || c.memory > 2*memory || c.threads < 2 || c.threads > 1000 || c.switches == 0 {
 		t.Errorf("%+v, of %d bytes", c, memory)
 	}
-	if c.cpu < 20e6 || c.grouped || c.oom != 0 || !c.gc || c.gcs != 3 || c.gcCPU != 4 {
+	if c.cpu < 20e6 || c.grouped || c.oom != 0 || c.gcs != 3 || c.gcCPU != 4 {
 		t.Errorf("%+v", c)
 	}
-	if l := in.counters(true); l.peak != 0 || l.switches != 0 || l.cpu != 0 || l.gc || l.memory == 0 || l.threads < 2 {
+	if l := u.counters(true); l.peak != 0 || l.switches != 0 || l.cpu != 0 || l.gcs != 0 || l.memory == 0 || l.threads < 2 {
 		t.Errorf("at a light look %+v", l)
 	}
 	// The group's own counters go before those of its processes.
 	write("cpu.stat", "usage_usec 7\nnr_periods 5\nnr_throttled 2\nthrottled_usec 3\n")
 	write("memory.events", "oom 9\noom_kill 1\n")
-	if c := in.counters(false); c.cpu != 7000 || !c.grouped || c.stat != (cpugroup.Stat{Periods: 5, Throttled: 2, ThrottledNS: 3000}) || c.oom != 1 {
+	if c := u.counters(false); c.cpu != 7000 || !c.grouped || c.stat != (cpugroup.Stat{Periods: 5, Throttled: 2, ThrottledNS: 3000}) || c.oom != 1 {
 		t.Errorf("%+v", c)
+	}
+	u.instances = append(u.instances, in)
+	if c := u.counters(false); c.cpu != 14000 || !c.grouped || c.stat != (cpugroup.Stat{Periods: 10, Throttled: 4, ThrottledNS: 6000}) || c.oom != 2 || c.gcs != 6 || c.gcCPU != 8 {
+		t.Errorf("twice the same: %+v", c)
+	}
+	u.instances[0] = &instance{group: &cpugroup.Group{Dir: t.TempDir()}, output: new(output)}
+	if c := u.counters(false); c.grouped || c.cpu != 7000 {
+		t.Errorf("one of two without counters: %+v", c)
 	}
 }
 

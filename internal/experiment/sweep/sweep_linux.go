@@ -5,24 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/experiment/cpugroup"
-	"github.com/whylate/whylate/internal/experiment/freeport"
 	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/internal/explain"
-	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -139,72 +134,6 @@ func (s *sweeper) finish() *Result {
 	return s.res
 }
 
-// prepare finds out what can be limited and pinned. restore undoes what it did to this process.
-func (s *sweeper) prepare() (restore func(), err error) {
-	if s.o.Group != "" {
-		if s.above, err = cpugroup.At(s.o.Group); err != nil {
-			return nil, err
-		}
-	}
-	if n, err := cpugroup.RemoveLeft(owner, s.above); err != nil {
-		s.noteOnce("left", "removing the cgroups of an earlier sweep: %v", err)
-	} else if n > 0 {
-		s.note(fmt.Sprintf("removed %d cgroups of an earlier sweep", n))
-	}
-	quota, procs, memory := 0.0, 0, false
-	for _, a := range s.arms {
-		q, _ := strconv.ParseFloat(a.Get(Quota), 64)
-		p, _ := strconv.Atoi(a.Get(GOMAXPROCS))
-		quota, procs = max(quota, q), max(procs, p)
-		memory = memory || a.Get(Memory) != ""
-	}
-	trial, groupErr := cpugroup.New(cpugroup.Options{Above: s.above, Usage: true, Owner: owner})
-	if groupErr == nil {
-		groupErr = trial.Remove()
-	}
-	s.canGroup = groupErr == nil
-	if !s.canGroup {
-		if s.o.Group != "" {
-			return nil, groupErr
-		}
-		s.noteOnce("no-cgroup", "no cgroup can be made, so --quota and --memory have no effect: only GOMAXPROCS, the other settings and the choice of CPUs apply (%v); run as root, or name a cgroup that is delegated to you with --cgroup", groupErr)
-	}
-	all := cpugroup.OwnCPUs()
-	need := int(math.Ceil(quota))
-	if need == 0 {
-		need = min(max(procs, 1), len(all))
-	}
-	own := max(1, len(all)/4)
-	switch {
-	case len(s.o.CPUs) > 0 || len(s.o.LoadCPUs) > 0:
-		s.cpus = s.o.CPUs
-		if len(s.o.LoadCPUs) > 0 {
-			if err := cpugroup.PinSelf(s.o.LoadCPUs); err != nil {
-				return nil, err
-			}
-			s.loadCPUs = len(s.o.LoadCPUs)
-		}
-		s.apart = len(s.cpus) > 0 && s.loadCPUs > 0 && !slices.ContainsFunc(s.cpus, func(c int) bool { return slices.Contains(s.o.LoadCPUs, c) })
-	case len(all)-own >= need && len(all) > 1:
-		s.cpus, s.apart, s.loadCPUs = all[:len(all)-own], true, own
-		if err := cpugroup.PinSelf(all[len(all)-own:]); err != nil {
-			return nil, err
-		}
-	default:
-		s.noteOnce("shared-cpus", "the load generator shares the service's %d CPUs, so its work is part of the measurement: use more CPUs than the service may use, or --cpus and --load-cpus", len(all))
-	}
-	if s.loadCPUs == 0 {
-		s.loadCPUs = len(all)
-	}
-	s.res.CPUs, s.res.LoadCPUs = s.cpus, s.loadCPUs
-	// A goroutine that sleeps in the kernel holds a P for a moment.
-	was := runtime.GOMAXPROCS(s.loadCPUs + 1)
-	return func() {
-		runtime.GOMAXPROCS(was)
-		_ = cpugroup.PinSelf(all)
-	}, nil
-}
-
 // A next run.
 type next struct {
 	arm    Settings
@@ -277,118 +206,6 @@ func (s *sweeper) saturate(ctx context.Context) error {
 		s.res.Saturation[name] = r.AchievedPerS
 	}
 	return nil
-}
-
-// up is a service that is running: one instance or more.
-type up struct {
-	instances []*instance
-	targets   []load.Target
-	pprof     string
-}
-
-// up starts the service of an arm and waits until it is ready. The result is to be taken down also after an error.
-func (s *sweeper) up(ctx context.Context, arm Settings) (*up, error) {
-	u := &up{}
-	n := 1
-	if v := arm.Get(Instances); v != "" {
-		n, _ = strconv.Atoi(v)
-	}
-	quota, _ := strconv.ParseFloat(arm.Get(Quota), 64)
-	memory := int64(0)
-	if v := arm.Get(Memory); v != "" {
-		memory, _ = words.ParseBytes(v)
-	}
-	if !s.canGroup {
-		quota, memory = 0, 0
-	}
-	for i := range n {
-		port := ""
-		if slices.ContainsFunc(append(slices.Clone(s.o.Command), s.o.Load.Targets[0].URL), func(a string) bool { return strings.Contains(a, "{port}") }) {
-			ports, err := freeport.Find(1)
-			if err != nil {
-				return u, err
-			}
-			port = ports[0]
-		}
-		fill := strings.NewReplacer("{port}", port, "{instance}", strconv.Itoa(i)).Replace
-		var args []string
-		for _, a := range s.o.Command {
-			args = append(args, fill(a))
-		}
-		for deadline := time.Now().Add(5 * time.Second); port == "" && inUse(s.o.Load.Targets[0].URL); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) || ctx.Err() != nil {
-				return u, fmt.Errorf("a process of the previous run still listens at %s", redacted(s.o.Load.Targets[0].URL))
-			}
-		}
-		in, err := s.start(args, environment(s.o.Env, arm), quota/float64(n), memory/int64(n))
-		if err != nil {
-			return u, err
-		}
-		u.instances = append(u.instances, in)
-		for _, t := range s.o.Load.Targets {
-			t.URL = fill(t.URL)
-			u.targets = append(u.targets, t)
-		}
-		ready := u.targets[len(u.targets)-len(s.o.Load.Targets)].URL
-		if i == 0 {
-			if u.pprof = fill(s.o.Pprof); u.pprof == "" {
-				u.pprof = origin(ready)
-			}
-		}
-		if s.o.Ready != "" {
-			ready = fill(s.o.Ready)
-		}
-		if err := in.ready(ctx, ready, s.o.ReadyTimeout); err != nil {
-			return u, err
-		}
-	}
-	return u, nil
-}
-
-func (u *up) down() error {
-	var errs []error
-	for _, in := range u.instances {
-		errs = append(errs, in.stop())
-	}
-	return errors.Join(errs...)
-}
-
-func origin(address string) string {
-	if u, err := url.Parse(address); err == nil {
-		return u.Scheme + "://" + u.Host
-	}
-	return address
-}
-
-func redacted(address string) string {
-	if u, err := url.Parse(address); err == nil {
-		return u.Redacted()
-	}
-	return "the URL"
-}
-
-// environment is that of the sweep with an arm's settings.
-func environment(base []string, arm Settings) []string {
-	env := slices.Clone(base)
-	debug := "gctrace=1"
-	for _, e := range base {
-		if v, ok := strings.CutPrefix(e, "GODEBUG="); ok && v != "" {
-			debug = v + ",gctrace=1"
-		}
-	}
-	for _, x := range arm {
-		switch x.Name {
-		case GOMAXPROCS, GOGC, GOMEMLIMIT:
-			env = append(env, strings.ToUpper(x.Name)+"="+x.Value)
-		case Quota, Memory, Instances, Rate, LoadShare:
-		default:
-			env = append(env, x.Name+"="+x.Value)
-			if x.Name == "GODEBUG" {
-				debug = x.Value + ",gctrace=1"
-			}
-		}
-	}
-	return append(env, "GODEBUG="+debug)
 }
 
 // load makes the load of one run. Runs of the same number have the same schedule in every arm.
@@ -467,81 +284,6 @@ func reasons(r *load.Result) string {
 		return "it does not answer"
 	}
 	return r.Reasons[0].Text
-}
-
-// alive returns an error if an instance has ended.
-func (u *up) alive() error {
-	for _, in := range u.instances {
-		if text := in.process.Ended(); text != "" {
-			if in.group != nil && in.group.OOMKills() > 0 {
-				text += ", out of memory"
-			}
-			return fmt.Errorf("the service ended during the run (%s)%s", text, in.output.tail())
-		}
-	}
-	return nil
-}
-
-// watch begins to count what the service uses. The returned function puts it into a run.
-func (u *up) watch() func(*Run) {
-	var before []counters
-	for _, in := range u.instances {
-		before = append(before, in.counters(false))
-	}
-	stop, ended := make(chan struct{}), make(chan struct{})
-	var samples, memory, peak, threads int64
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
-			var now counters
-			for _, in := range u.instances {
-				c := in.counters(true)
-				now.memory += c.memory
-				now.threads += c.threads
-			}
-			samples++
-			memory += now.memory
-			peak, threads = max(peak, now.memory), max(threads, now.threads)
-		}
-	}()
-	return func(r *Run) {
-		close(stop)
-		<-ended
-		grouped, gc := true, false
-		var stat cpugroup.Stat
-		var gcs, gcCPU, peaks int64
-		for i, in := range u.instances {
-			a, b := before[i], in.counters(false)
-			r.CPUNS += b.cpu - a.cpu
-			r.ContextSwitches += max(0, b.switches-a.switches)
-			r.OOMKills += b.oom
-			peaks += b.peak
-			threads = max(threads, b.threads)
-			grouped = grouped && b.grouped && a.grouped
-			less := b.stat.Less(a.stat)
-			stat.Periods += less.Periods
-			stat.Throttled += less.Throttled
-			stat.ThrottledNS += less.ThrottledNS
-			gc = gc || b.gc
-			gcs += b.gcs - a.gcs
-			gcCPU += b.gcCPU - a.gcCPU
-		}
-		r.MemoryPeak, r.Threads = max(peak, peaks), threads
-		r.MemoryMean = memory / max(1, samples)
-		if grouped {
-			r.Periods, r.ThrottledPeriods, r.ThrottledNS = &stat.Periods, &stat.Throttled, &stat.ThrottledNS
-		}
-		if gc {
-			r.GCs, r.GCCPUNS = &gcs, &gcCPU
-		}
-	}
 }
 
 // trace records the service under the same load and explains the recording.

@@ -1,0 +1,196 @@
+package sweep
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/output/termtext"
+)
+
+// watch begins to count what the service uses. The returned function puts it into a run.
+func (u *up) watch() func(*Run) {
+	before := u.counters(false)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	var samples, memory, peak, threads int64
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			now := u.counters(true)
+			samples++
+			memory += now.memory
+			peak, threads = max(peak, now.memory), max(threads, now.threads)
+		}
+	}()
+	return func(r *Run) {
+		close(stop)
+		<-ended
+		after := u.counters(false)
+		r.CPUNS, r.ContextSwitches, r.OOMKills = after.cpu-before.cpu, max(0, after.switches-before.switches), after.oom
+		r.MemoryPeak, r.MemoryMean, r.Threads = max(peak, after.peak), memory/max(1, samples), max(threads, after.threads)
+		if before.grouped && after.grouped {
+			stat := after.stat.Less(before.stat)
+			r.Periods, r.ThrottledPeriods, r.ThrottledNS = &stat.Periods, &stat.Throttled, &stat.ThrottledNS
+		}
+		if after.gcs > 0 {
+			r.GCs, r.GCCPUNS = new(after.gcs-before.gcs), new(after.gcCPU-before.gcCPU)
+		}
+	}
+}
+
+// counters are what the kernel counts of all instances of a service, since it began.
+type counters struct {
+	cpu, switches   int64
+	gcs, gcCPU      int64
+	stat            cpugroup.Stat
+	grouped         bool  // stat is known, of all instances
+	memory, threads int64 // now
+	peak            int64
+	oom             int64
+}
+
+// counters reads the counters. light leaves out what costs a look at every thread.
+func (u *up) counters(light bool) counters {
+	c := counters{grouped: !light}
+	for _, in := range u.instances {
+		in.count(&c, light)
+	}
+	return c
+}
+
+func (in *instance) count(c *counters, light bool) {
+	ticks := int64(0)
+	for _, pid := range in.procs() {
+		p, ok := cpugroup.ProcessOf(pid)
+		if !ok {
+			continue
+		}
+		ticks += p.Number(14) + p.Number(15) // user and system
+		c.threads += p.Number(20)
+		c.memory += p.Number(24) * int64(os.Getpagesize())
+		if light {
+			continue
+		}
+		dir := "/proc/" + strconv.Itoa(pid)
+		c.peak += statusOf(dir+"/status", "VmHWM") << 10
+		tasks, _ := filepath.Glob(dir + "/task/*/status")
+		for _, t := range tasks {
+			c.switches += statusOf(t, "_ctxt_switches")
+		}
+	}
+	if light {
+		return
+	}
+	cpu, stat, grouped := ticks*10e6, cpugroup.Stat{}, false // USER_HZ is 100 on all that Go runs on
+	if in.group != nil {
+		if used, err := in.group.CPUTime(); err == nil {
+			cpu = int64(used)
+		}
+		var err error
+		stat, err = cpugroup.ReadStat(in.group.Dir)
+		grouped = err == nil
+		c.oom += in.group.OOMKills()
+	}
+	c.cpu += cpu
+	c.stat = c.stat.Plus(stat)
+	c.grouped = c.grouped && grouped
+	in.output.mu.Lock()
+	defer in.output.mu.Unlock()
+	c.gcs += in.output.gcs
+	c.gcCPU += in.output.gcCPU
+}
+
+// procs returns the service's processes.
+func (in *instance) procs() []int {
+	if in.group != nil {
+		return in.group.Procs()
+	}
+	return in.process.Procs()
+}
+
+// statusOf adds up the numbers of a status file whose names end in so.
+func statusOf(file, suffix string) (sum int64) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.HasSuffix(name, suffix) {
+			number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+			n, _ := strconv.ParseInt(number, 10, 64)
+			sum += n
+		}
+	}
+	return sum
+}
+
+// output is what the service printed: its last lines, and the runtime's lines about its collections.
+type output struct {
+	mu    sync.Mutex
+	lines []string
+	gcs   int64
+	gcCPU int64 // ns
+}
+
+// add takes a line.
+func (o *output) add(line string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if cpu, ok := parseGC(line); ok {
+		o.gcs++
+		o.gcCPU += cpu
+	} else if o.lines = append(o.lines, line); len(o.lines) > 5 {
+		o.lines = o.lines[1:]
+	}
+}
+
+// tail returns the last lines for an error, "" if there are none.
+func (o *output) tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	text := strings.TrimSpace(strings.Join(o.lines, " / "))
+	if text == "" {
+		return ""
+	}
+	return "; its last output: " + termtext.Head(text, 300)
+}
+
+// parseGC reads a line of GODEBUG=gctrace=1 and returns the collection's CPU time in ns, without that of idle Ps (package
+// runtime, "Environment Variables"): gc # @#s #%: #+#+# ms clock, #+#/#/#+# ms cpu, ...
+func parseGC(line string) (int64, bool) {
+	if !strings.HasPrefix(line, "gc ") {
+		return 0, false
+	}
+	_, rest, ok := strings.Cut(line, " ms clock, ")
+	if !ok {
+		return 0, false
+	}
+	cpu, _, ok := strings.Cut(rest, " ms cpu")
+	if !ok {
+		return 0, false
+	}
+	sum := 0.0
+	for _, part := range strings.Split(cpu, "+") {
+		for i, v := range strings.Split(part, "/") {
+			ms, err := strconv.ParseFloat(v, 64)
+			if err != nil {
+				return 0, false
+			}
+			if i < 2 {
+				sum += ms
+			}
+		}
+	}
+	return int64(sum * 1e6), true
+}
