@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/wire"
 )
 
@@ -33,8 +34,6 @@ type side struct {
 	mu        sync.Mutex
 	dialed    time.Time
 	roundTrip time.Duration
-
-	reported bool // guarded by the stream's lock
 }
 
 // startSide fetches a profile of so many seconds; if the service's WriteTimeout does not allow that, one of shorter, unless
@@ -128,8 +127,20 @@ func (p *side) settle() {
 	}
 }
 
+// wait returns the profile when it is there, nil if there will be none.
+func (p *side) wait() []byte {
+	if p == nil {
+		return nil
+	}
+	<-p.done
+	return p.data
+}
+
 // failed returns the profile's error if it has failed by now.
 func (p *side) failed() *Error {
+	if p == nil {
+		return nil
+	}
 	select {
 	case <-p.done:
 		return p.err
@@ -149,14 +160,14 @@ func (p *side) connected() bool {
 }
 
 // warning says what a missing profile means.
-func (p *side) warning() string {
+func (p *side) warning() bundle.Warning {
 	if p.handler == "allocs" {
-		return "no allocation profile: " + p.err.Error()
+		return bundle.Warning{Code: WarnAllocs, Text: "no allocation profile: " + p.err.Error()}
 	}
 	if p.err.Kind == Status && p.err.busyProfile {
-		return "no CPU profile: another program is taking one of this process; the trace has its samples as long as it runs"
+		return bundle.Warning{Code: WarnCPU, Text: "no CPU profile: another program is taking one of this process; the trace has its samples as long as it runs"}
 	}
-	return "no CPU profile, so the trace may lack CPU samples: " + p.err.Error()
+	return bundle.Warning{Code: WarnCPU, Text: "no CPU profile, so the trace may lack CPU samples: " + p.err.Error()}
 }
 
 // findHandlers decides, where the user's path leaves two readings, which of them the service has.

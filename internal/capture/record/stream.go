@@ -36,6 +36,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -421,55 +422,19 @@ func (s *Stream) whyCut(last time.Duration) string {
 
 // Profiles waits for the profiles beside the trace and returns them, gzipped as pprof's tools read them; nil for one
 // that was not wanted or could not be had (see the warnings). The CPU profile ends up to two seconds after the trace.
-func (s *Stream) Profiles() (cpu, allocs []byte) {
-	return s.wait(s.cpu, WarnCPU), s.wait(s.allocs, WarnAllocs)
-}
-
-// Allocs waits for the allocation profile alone and returns it; nil if it was not wanted or could not be had. It ends
-// when the trace does.
-func (s *Stream) Allocs() []byte { return s.wait(s.allocs, WarnAllocs) }
-
-func (s *Stream) wait(p *side, code string) []byte {
-	if p == nil {
-		return nil
-	}
-	<-p.done
-	return s.collect(p, code)
-}
-
-// collect takes a finished side's data, or reports its failure once.
-func (s *Stream) collect(p *side, code string) []byte {
-	s.mu.Lock()
-	reported := p.reported
-	p.reported = true
-	s.mu.Unlock()
-	if p.err == nil {
-		return p.data
-	}
-	if !reported && p.err.Kind != Interrupted {
-		s.warn(code, p.warning())
-	}
-	return nil
-}
+func (s *Stream) Profiles() (cpu, allocs []byte) { return s.cpu.wait(), s.allocs.wait() }
 
 // Result returns what has come so far: everything, once Read has returned an error and Profiles its profiles.
 func (s *Stream) Result() Result {
-	for _, p := range []struct {
-		*side
-		code string
-	}{{s.cpu, WarnCPU}, {s.allocs, WarnAllocs}} {
-		if p.side != nil {
-			select {
-			case <-p.done:
-				s.collect(p.side, p.code)
-			default:
-			}
-		}
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.res
-	r.Warnings = append([]bundle.Warning(nil), r.Warnings...)
+	r.Warnings = slices.Clone(r.Warnings)
+	for _, p := range []*side{s.cpu, s.allocs} {
+		if e := p.failed(); e != nil && e.Kind != Interrupted {
+			r.Warnings = append(r.Warnings, p.warning())
+		}
+	}
 	if s.ended == nil {
 		r.Bytes, r.Partial = s.bytes.Load(), true
 	}
@@ -479,7 +444,6 @@ func (s *Stream) Result() Result {
 // Close ends the recording: what has not arrived by now is given up. It is safe to call more than once.
 func (s *Stream) Close() error {
 	s.closeOnce.Do(func() {
-		s.Result() // reports a profile that failed before it is cancelled
 		s.cancel(errFinished)
 		if s.watchdog != nil {
 			s.watchdog.Stop()
@@ -487,11 +451,7 @@ func (s *Stream) Close() error {
 		if s.resp != nil {
 			s.resp.Body.Close()
 		}
-		for _, p := range []*side{s.cpu, s.allocs} {
-			if p != nil {
-				<-p.done
-			}
-		}
+		s.Profiles()
 		if s.sides != nil {
 			s.sides()
 		}
