@@ -52,15 +52,11 @@ func New(r io.ReaderAt, size int64) (*Bundle, error) {
 // first and as it is. It is told to the end of the input; entries that follow it look like damage. ok is false if the input does
 // not begin so.
 func Unfinished(r io.ReaderAt, size int64) (trace *io.SectionReader, ok bool) {
-	var head [30]byte // of a local file: APPNOTE.TXT 6.3.10, section 4.3.7
-	if _, err := r.ReadAt(head[:], 0); err != nil || string(head[:4]) != "PK\x03\x04" || binary.LittleEndian.Uint16(head[8:]) != zip.Store {
+	var head [MagicLen]byte
+	if _, err := r.ReadAt(head[:], 0); err != nil || !Magic(head[:]) || binary.LittleEndian.Uint16(head[8:]) != zip.Store {
 		return nil, false
 	}
-	name := make([]byte, binary.LittleEndian.Uint16(head[26:]))
-	if _, err := r.ReadAt(name, int64(len(head))); err != nil || string(name) != NameTrace {
-		return nil, false
-	}
-	start := int64(len(head)+len(name)) + int64(binary.LittleEndian.Uint16(head[28:]))
+	start := MagicLen + int64(binary.LittleEndian.Uint16(head[28:])) // behind the extra field
 	if start > size {
 		return nil, false
 	}
