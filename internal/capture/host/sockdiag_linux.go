@@ -84,11 +84,10 @@ type diagSocket struct {
 // Layout of struct inet_diag_req_v2 and inet_diag_msg (include/uapi/linux/inet_diag.h).
 // Ports and addresses are in network order, the rest in the machine's.
 const (
-	diagReqLen  = 56
-	diagMsgLen  = 72
-	diagInfo    = 2     // INET_DIAG_INFO
-	diagStates  = 0xFFF // all of them
-	stateListen = 1 << tcpListen
+	diagReqLen = 56
+	diagMsgLen = 72
+	diagInfo   = 2     // INET_DIAG_INFO
+	diagStates = 0xFFF // all of them
 )
 
 // each calls f for every TCP socket of the namespace.

@@ -159,7 +159,7 @@ func TestRates(t *testing.T) {
 	var b strings.Builder
 	s := must.Have(NewSchedule([]Phase{{2, 4, 2 * time.Second}, {5, 5, time.Second}}, Constant, 1, []int{1, 2}))(t)
 	for i := range s.Len() {
-		fmt.Fprintf(&b, " %.0f/%d", s.Due(i).Seconds()*1000, s.Target(i))
+		fmt.Fprintf(&b, " %.0f/%d", float64(s.due[i])/1e6, s.target[i])
 	}
 	if got := b.String(); got != " 0/1 449/1 828/1 1162/1 1464/0 1742/0 2000/1 2200/1 2400/0 2600/0 2800/1" {
 		t.Errorf("due are%s", got)

@@ -94,12 +94,6 @@ type Schedule struct {
 // Len returns the number of requests.
 func (s *Schedule) Len() int { return len(s.due) }
 
-// Due returns when request i starts, from the start of the run.
-func (s *Schedule) Due(i int) time.Duration { return time.Duration(s.due[i]) }
-
-// Target returns the index of the target of request i.
-func (s *Schedule) Target(i int) int { return int(s.target[i]) }
-
 // NewSchedule lays a run out. Equal arguments give equal schedules. weights are those of the targets, each at least 1.
 func NewSchedule(phases []Phase, arrivals Arrivals, seed uint64, weights []int) (*Schedule, error) {
 	var n float64
