@@ -300,40 +300,25 @@ func (r *Result) baseline(base, rep *report.Report, tolerance float64) {
 	}
 }
 
-// grownBy is a number of a group that grew beyond the tolerance.
-type grownBy struct {
-	name   string
-	change *compare.Change
-}
-
 // growth reports a group whose latency grew beyond the tolerance: that is one violation, whichever of its numbers show it.
 func (r *Result) growth(g *compare.Group, tolerance float64) {
-	var grown []grownBy
+	var grown []compare.Number
 	v := Violation{ID: stableID(KindBaseline, string(g.Kind), g.Name), Kind: KindBaseline, Group: g.Name, Unit: "ns"}
-	tail := false
-	for _, l := range []struct {
-		name string
-		c    *compare.Change
-	}{{"mean", &g.Mean}, {"p50", &g.P50}, {"p90", &g.P90}, {"p99", &g.P99}} {
+	for _, n := range g.Numbers() {
 		switch {
-		case l.c.Delta == nil && l.c.Old != nil, l.name == "mean" && l.c.Low == nil:
-			r.note("not-compared", notComparedText(g, l.name))
-			continue
-		case !l.c.Evidence || float64(*l.c.Low) <= tolerance*float64(*l.c.Old):
-			continue
-		}
-		grown = append(grown, grownBy{l.name, l.c})
-		if v.Metric == "" {
-			limit, value := float64(*l.c.Old)*(1+tolerance), float64(*l.c.New)
-			v.Metric, v.Limit, v.Value = l.name, &limit, &value
-			tail = l.name == "p99"
+		case n.Delta == nil && n.Old != nil, n.Name == "mean" && n.Low == nil:
+			r.note("not-compared", notComparedText(g, n.Name))
+		case n.Evidence && float64(*n.Low) > tolerance*float64(*n.Old):
+			grown = append(grown, n)
 		}
 	}
 	if len(grown) == 0 {
 		return
 	}
+	first := grown[0]
+	v.Metric, v.Limit, v.Value = first.Name, new(float64(*first.Old)*(1+tolerance)), new(float64(*first.New))
 	rows := g.Causes
-	if tail { // only the slowest are slower: so is what they wait for
+	if first.Name == "p99" { // only the slowest are slower: so is what they wait for
 		rows = g.Tail
 	}
 	var most *compare.Row

@@ -125,10 +125,10 @@ func notComparedText(g *compare.Group, number string) string {
 }
 
 // growthText says that a group's latency grew, mostly by a row if that is not nil.
-func growthText(g *compare.Group, grown []grownBy, most *compare.Row) string {
+func growthText(g *compare.Group, grown []compare.Number, most *compare.Row) string {
 	var said []string
 	for _, l := range grown {
-		said = append(said, fmt.Sprintf("%s %s, was %s (%s)", l.name, words.Duration(*l.change.New), words.Duration(*l.change.Old), words.Change(l.change.Ratio())))
+		said = append(said, fmt.Sprintf("%s %s, was %s (%s)", l.Name, words.Duration(*l.New), words.Duration(*l.Old), words.Change(l.Ratio())))
 	}
 	s := fmt.Sprintf("%s: slower than the baseline: %s", words.FuncName(g.Name), strings.Join(said, ", "))
 	if most != nil {

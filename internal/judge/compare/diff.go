@@ -89,6 +89,17 @@ type Change struct {
 	Evidence bool   `json:"evidence"`
 }
 
+// A Number is a latency of a group, with its name in a budget.
+type Number struct {
+	Name string
+	*Change
+}
+
+// Numbers are the latencies of a group.
+func (g *Group) Numbers() []Number {
+	return []Number{{"mean", &g.Mean}, {"p50", &g.P50}, {"p90", &g.P90}, {"p99", &g.P99}}
+}
+
 // Ratio returns delta/old, 0 if not known.
 func (c *Change) Ratio() float64 {
 	if c.Old == nil || c.Delta == nil || *c.Old == 0 {
@@ -226,29 +237,25 @@ func compareGroups(old, new *report.Group) Group {
 	if known {
 		df = min(a.units, b.units) - 1
 	}
-	for i, l := range []struct {
-		to       *Change
-		old, new *int64
-		least    float64
-	}{
-		{&g.Mean, old.LatencyNS.Mean, new.LatencyNS.Mean, leastMean},
-		{&g.P50, old.LatencyNS.P50, new.LatencyNS.P50, leastPercentile},
-		{&g.P90, old.LatencyNS.P90, new.LatencyNS.P90, leastPercentile},
-		{&g.P99, old.LatencyNS.P99, new.LatencyNS.P99, leastPercentile},
-	} {
-		*l.to = Change{Old: l.old, New: l.new}
-		if l.old == nil || l.new == nil {
+	was, is := latencies(old), latencies(new)
+	for i, c := range g.Numbers() {
+		*c.Change = Change{Old: was[i], New: is[i]}
+		if was[i] == nil || is[i] == nil {
 			continue
 		}
-		delta := *l.new - *l.old
-		l.to.Delta = &delta
+		delta := *is[i] - *was[i]
+		c.Delta = &delta
 		if !known {
 			continue
 		}
+		least := leastPercentile
+		if c.Name == "mean" {
+			least = leastMean
+		}
 		low, high := interval(float64(delta), differences(a.latency[i], b.latency[i]), df, 1-Confidence)
-		l.to.Low, l.to.High = whole(low), whole(high)
-		l.to.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > l.least*float64(max(*l.old, *l.new))
-		g.Changed = g.Changed || l.to.Evidence
+		c.Low, c.High = whole(low), whole(high)
+		c.Evidence = (low > 0 || high < 0) && math.Abs(float64(delta)) > least*float64(max(*was[i], *is[i]))
+		g.Changed = g.Changed || c.Evidence
 	}
 	g.Causes = append(g.Causes, compareRows(old.All(), new.All())...)
 	// What counts for a row is its part of the whole latency.
@@ -268,6 +275,12 @@ func compareGroups(old, new *report.Group) Group {
 		g.Tail = append(g.Tail, compareRows(tail(old), tail(new))...)
 	}
 	return g
+}
+
+// latencies are a group's, in the order of Group.Numbers.
+func latencies(g *report.Group) [4]*int64 {
+	l := &g.LatencyNS
+	return [4]*int64{l.Mean, l.P50, l.P90, l.P99}
 }
 
 // whole rounds a bound to whole ns, away from claiming more than was found.

@@ -191,26 +191,23 @@ func (p *page) group(g *compare.Group, confidence float64, first bool) {
 	}
 	p.line("  " + termtext.Pad("", 4) + termtext.PadLeft("old", valueColumn) + termtext.PadLeft("new", valueColumn) + termtext.PadLeft("change", changeColumn) +
 		fmt.Sprintf("  %.0f%% interval of the change", 100*confidence))
-	for _, l := range []struct {
-		name string
-		c    *compare.Change
-	}{{"mean", &g.Mean}, {"p50", &g.P50}, {"p90", &g.P90}, {"p99", &g.P99}} {
-		if l.c.Old == nil && l.c.New == nil {
+	for _, l := range g.Numbers() {
+		if l.Old == nil && l.New == nil {
 			continue
 		}
-		s := "  " + termtext.Pad(l.name, 4) + termtext.PadLeft(words.Maybe(l.c.Old), valueColumn) + termtext.PadLeft(words.Maybe(l.c.New), valueColumn)
+		s := "  " + termtext.Pad(l.Name, 4) + termtext.PadLeft(words.Maybe(l.Old), valueColumn) + termtext.PadLeft(words.Maybe(l.New), valueColumn)
 		change := noEvidence
-		if l.c.Evidence {
-			change = words.Change(l.c.Ratio())
+		if l.Evidence {
+			change = words.Change(l.Ratio())
 		}
-		s += p.tinted(termtext.PadLeft(change, changeColumn), l.c.Evidence, l.c.Delta)
+		s += p.tinted(termtext.PadLeft(change, changeColumn), l.Evidence, l.Delta)
 		switch {
-		case l.c.Delta == nil:
+		case l.Delta == nil:
 			s += "  too few requests"
-		case l.c.Low == nil:
+		case l.Low == nil:
 			s += "  too few intervals with requests"
 		default:
-			s += "  " + signed(*l.c.Low) + " to " + signed(*l.c.High)
+			s += "  " + signed(*l.Low) + " to " + signed(*l.High)
 		}
 		p.line(s)
 	}
