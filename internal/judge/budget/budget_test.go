@@ -273,3 +273,17 @@ func TestGrowth(t *testing.T) {
 		t.Errorf("too few requests: %+v", r)
 	}
 }
+
+// TestOnlyOneSide: a group that one of two reports lacks is said, not compared.
+func TestOnlyOneSide(t *testing.T) {
+	base, rep := sample(), sample()
+	base.Groups = append(base.Groups, report.Group{ID: "was", Name: "shop.was", Kind: report.KindTask})
+	rep.Groups = append(rep.Groups, report.Group{ID: "is", Name: "shop.is", Kind: report.KindTask})
+	got := map[string]string{}
+	for _, n := range Check(rep, Rules{Baseline: base}).Notes {
+		got[n.Code] = n.Text
+	}
+	if !strings.HasPrefix(got["vanished"], "shop.was is in the baseline but not in ") || got["appeared"] != "shop.is is not in the baseline: it was not compared" {
+		t.Errorf("%q", got)
+	}
+}

@@ -176,3 +176,13 @@ func TestBack(t *testing.T) {
 		t.Errorf("at another site: %+v", got)
 	}
 }
+
+// TestNothingPromised: a prediction without a percentile that it starts from cannot be judged.
+func TestNothingPromised(t *testing.T) {
+	f := finding(7)
+	f.Predicted.WasP50NS, f.Predicted.WasP99NS = nil, nil
+	v := Reports(recording("before", 52*time.Millisecond, 400, f), recording("after", 7*time.Millisecond, 400)).Verdicts[0]
+	if text := v.Text(func(int64) string { return "?" }); v.Judgement != Unknown || text != "too few requests to measure what was promised" {
+		t.Errorf("%s: %s", v.Judgement, text)
+	}
+}
