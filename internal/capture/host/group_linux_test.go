@@ -106,7 +106,7 @@ func TestParsedSocket(t *testing.T) {
 	b[0], six[0] = unix.AF_INET, unix.AF_INET6
 	for want, msg := range map[string][]byte{"127.0.0.1:8080 192.0.2.7:80": b, "[2001:db8::1]:8080 192.0.2.9:80": six} {
 		s, ok := parseDiagSocket(msg)
-		if got := s.local.String() + " " + s.remote.String(); !ok || got != want || s.inode != 4711 || s.state != 1 {
+		if got := s.Local.String() + " " + s.Remote.String(); !ok || got != want || s.inode != 4711 || s.state != 1 {
 			t.Errorf("%+v, want %s", s, want)
 		}
 	}

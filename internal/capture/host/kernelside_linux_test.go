@@ -76,21 +76,21 @@ func TestTCPInfo(t *testing.T) {
 		binary.NativeEndian.PutUint32(raw[4*i:], uint32(i))
 	}
 	whole := parseTCPInfo(raw)
-	if whole.retransmitted == 0 || whole.needless == 0 || whole.outOfOrder == 0 || whole.unacked == 0 || whole.rtt < time.Microsecond || whole.minRTT < time.Microsecond || whole.rtt%time.Microsecond != 0 {
+	if whole.Retransmitted == 0 || whole.Needless == 0 || whole.OutOfOrder == 0 || whole.UnackedSegs == 0 || whole.RTTNS < 1000 || whole.MinRTTNS < 1000 || whole.RTTNS%1000 != 0 {
 		t.Errorf("%+v", whole)
 	}
 	for n := range raw {
-		for i, v := range []struct{ got, want uint32 }{
-			{parseTCPInfo(raw[:n]).retransmitted, whole.retransmitted}, {parseTCPInfo(raw[:n]).outOfOrder, whole.outOfOrder}, {parseTCPInfo(raw[:n]).needless, whole.needless}, {parseTCPInfo(raw[:n]).unacked, whole.unacked},
+		for i, v := range []struct{ got, want int64 }{
+			{parseTCPInfo(raw[:n]).Retransmitted, whole.Retransmitted}, {parseTCPInfo(raw[:n]).OutOfOrder, whole.OutOfOrder}, {parseTCPInfo(raw[:n]).Needless, whole.Needless}, {parseTCPInfo(raw[:n]).UnackedSegs, whole.UnackedSegs},
 		} {
 			if want := v.want; n < int(want)*4+4 && v.got != 0 || n >= int(want)*4+4 && v.got != want {
 				t.Fatalf("%d bytes: number %d is %d", n, i, v.got)
 			}
 		}
 	}
-	at := int(whole.minRTT/time.Microsecond) * 4
+	at := int(whole.MinRTTNS/1000) * 4
 	binary.NativeEndian.PutUint32(raw[at:], 1<<32-1)
-	if got := parseTCPInfo(raw); got.minRTT != 0 || got.rtt != whole.rtt {
+	if got := parseTCPInfo(raw); got.MinRTTNS != 0 || got.RTTNS != whole.RTTNS {
 		t.Errorf("none measured: %+v", got)
 	}
 	attr := func(kind uint16, body ...byte) []byte {
@@ -101,12 +101,12 @@ func TestTCPInfo(t *testing.T) {
 	head := make([]byte, diagMsgLen)
 	for name, c := range map[string]struct {
 		attrs []byte
-		want  uint32
+		want  int64
 	}{
-		"alone": {attr(diagInfo, raw...), whole.retransmitted}, "behind another": {append(attr(7, 1), attr(diagInfo, raw...)...), whole.retransmitted},
+		"alone": {attr(diagInfo, raw...), whole.Retransmitted}, "behind another": {append(attr(7, 1), attr(diagInfo, raw...)...), whole.Retransmitted},
 		"cut": {attr(diagInfo, raw...)[:100], 0}, "of no length": {append(make([]byte, 4), attr(diagInfo, raw...)...), 0},
 	} {
-		if s, ok := parseDiagSocket(append(slices.Clone(head), c.attrs...)); !ok || s.info.retransmitted != c.want {
+		if s, ok := parseDiagSocket(append(slices.Clone(head), c.attrs...)); !ok || s.info.Retransmitted != c.want {
 			t.Errorf("%s: %+v", name, s.info)
 		}
 	}
@@ -115,8 +115,8 @@ func TestTCPInfo(t *testing.T) {
 // TestSocketLines: which connections are counted, listed and told as both ends of one process, look by look.
 func TestSocketLines(t *testing.T) {
 	a := netip.MustParseAddrPort
-	conn := func(inode uint64, local, remote string, again uint32) diagSocket {
-		return diagSocket{local: a(local), remote: a(remote), state: 1, inode: inode, info: tcpInfo{retransmitted: again, needless: 1, outOfOrder: 2, unacked: 3, rtt: 4, minRTT: 5}}
+	conn := func(inode uint64, local, remote string, again int64) diagSocket {
+		return diagSocket{Ends: Ends{a(local), a(remote)}, state: 1, inode: inode, info: Socket{Retransmitted: again, Needless: 1, OutOfOrder: 2, UnackedSegs: 3, RTTNS: 4, MinRTTNS: 5}}
 	}
 	s := &sockets{before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1, listens: []netip.AddrPort{a("0.0.0.0:80"), a("10.0.0.1:81")},
 		mine: map[uint64]bool{1: true, 2: true, 3: true, 4: true}, ours: map[uint64]bool{9: true}, others: map[uint64]bool{5: true, 6: true}}
@@ -155,13 +155,13 @@ func TestSocketLines(t *testing.T) {
 	s.list = list
 	check("first", false, "4 all=true unsure=0 own=2 "+all+" 0.0.0.0:80,10.0.0.1:81")
 	check("the same", false, "nothing")
-	for name, change := range map[string]func(i *tcpInfo){
-		"sent again": func(i *tcpInfo) { i.retransmitted++ }, "needless": func(i *tcpInfo) { i.needless++ }, "out of order": func(i *tcpInfo) { i.outOfOrder++ },
+	for name, change := range map[string]func(i *Socket){
+		"sent again": func(i *Socket) { i.Retransmitted++ }, "needless": func(i *Socket) { i.Needless++ }, "out of order": func(i *Socket) { i.OutOfOrder++ },
 	} {
 		change(&s.list[0].info)
 		check(name, false, "4 all=false unsure=0 10.0.0.1:80-10.0.0.9:1000")
 	}
-	s.list[0].info.rtt++
+	s.list[0].info.RTTNS++
 	check("a round trip is no change", false, "nothing")
 	gone := func(local, remote string) { s.gone = []Ends{{a(local), a(remote)}} }
 	gone("10.0.0.1:80", "10.0.0.1:2000")
@@ -184,8 +184,8 @@ func TestSocketLines(t *testing.T) {
 	many := &sockets{before: map[uint64]Socket{}, known: map[Ends]bool{}, own: -1, mine: map[uint64]bool{}}
 	for i := range maxListed + 2 {
 		many.mine[uint64(i)] = true
-		c := conn(uint64(i), "10.0.0.1:80", fmt.Sprintf("10.0.%d.%d:7", i/256, i%256), uint32(i%2))
-		c.info.outOfOrder = uint32(i)
+		c := conn(uint64(i), "10.0.0.1:80", fmt.Sprintf("10.0.%d.%d:7", i/256, i%256), int64(i%2))
+		c.info.OutOfOrder = int64(i)
 		many.list = append(many.list, c)
 	}
 	l := many.line(false)

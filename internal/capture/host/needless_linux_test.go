@@ -32,10 +32,10 @@ func TestNeedless(t *testing.T) {
 		t.Skip(err)
 	}
 	defer d.close()
-	look := func() (again, needless uint32) {
+	look := func() (again, needless int64) {
 		if err := d.each(func(x *diagSocket) {
-			if x.local.String() == c.LocalAddr().String() {
-				again, needless = x.info.retransmitted, x.info.needless
+			if x.Local.String() == c.LocalAddr().String() {
+				again, needless = x.info.Retransmitted, x.info.Needless
 			}
 		}); err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestNeedless(t *testing.T) {
 		return again, needless
 	}
 	until := time.Now().Add(20 * time.Second)
-	wait := func(what string, done func(again, needless uint32) bool) {
+	wait := func(what string, done func(again, needless int64) bool) {
 		for again, needless := look(); !done(again, needless); again, needless = look() {
 			if time.Now().After(until) {
 				t.Fatalf("%s: sent again %d, needlessly %d", what, again, needless)
@@ -51,9 +51,9 @@ func TestNeedless(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	wait("no acknowledgement came", func(again, _ uint32) bool { return again > 0 })
+	wait("no acknowledgement came", func(again, _ int64) bool { return again > 0 })
 	filter(t, c, nil)
-	wait("acknowledgements come again", func(again, needless uint32) bool { return needless > 0 && needless <= again })
+	wait("acknowledgements come again", func(again, needless int64) bool { return needless > 0 && needless <= again })
 }
 
 func filter(t *testing.T, c net.Conn, prog *unix.SockFprog) {

@@ -81,6 +81,9 @@ type Event struct {
 // Ends are the two ends of a connection.
 type Ends struct{ Local, Remote netip.AddrPort }
 
+// turned are the ends as the other side names them.
+func (e Ends) turned() Ends { return Ends{e.Remote, e.Local} }
+
 // Read reads host.jsonl. Damaged lines are left out and counted in a warning;
 // the error wraps ErrFormat if nothing can be used. Memory is bounded whatever
 // the input holds: of very long recordings neighbouring samples are left out.
@@ -323,7 +326,7 @@ func (s *Samples) addItself(l *Line) {
 		}
 		own := 0
 		for ends := range listed {
-			if listed[Ends{ends.Remote, ends.Local}] {
+			if listed[ends.turned()] {
 				own++
 			}
 			if it.listed != nil && !it.listed[ends] {

@@ -75,10 +75,10 @@ func (d *diag) close() { unix.Close(d.fd) }
 
 // A diagSocket is one socket of an answer.
 type diagSocket struct {
-	local, remote netip.AddrPort
-	state         uint8
-	inode         uint64
-	info          tcpInfo
+	Ends
+	state uint8
+	inode uint64
+	info  Socket // its counters, by tcp_info
 }
 
 // Layout of struct inet_diag_req_v2 and inet_diag_msg (include/uapi/linux/inet_diag.h).
@@ -181,8 +181,8 @@ func parseDiagSocket(b []byte) (s diagSocket, ok bool) {
 		}
 		return netip.AddrFrom16([16]byte(b[at : at+16])).Unmap()
 	}
-	s.local = netip.AddrPortFrom(addr(8), be.Uint16(b[4:]))
-	s.remote = netip.AddrPortFrom(addr(24), be.Uint16(b[6:]))
+	s.Local = netip.AddrPortFrom(addr(8), be.Uint16(b[4:]))
+	s.Remote = netip.AddrPortFrom(addr(24), be.Uint16(b[6:]))
 	s.inode = uint64(ne.Uint32(b[68:]))
 	for attrs := b[diagMsgLen:]; len(attrs) >= unix.SizeofRtAttr; {
 		length, kind := int(ne.Uint16(attrs)), ne.Uint16(attrs[2:])
@@ -197,27 +197,23 @@ func parseDiagSocket(b []byte) (s diagSocket, ok bool) {
 	return s, true
 }
 
-// tcpInfo is what is used of struct tcp_info (include/uapi/linux/tcp.h). An
+// parseTCPInfo reads what is used of struct tcp_info (include/uapi/linux/tcp.h). An
 // older kernel's is shorter: what it lacks stays 0.
-type tcpInfo struct {
-	retransmitted, needless, outOfOrder, unacked uint32
-	rtt, minRTT                                  time.Duration
-}
-
-func parseTCPInfo(b []byte) tcpInfo {
+func parseTCPInfo(b []byte) Socket {
 	var t unix.TCPInfo
-	at := func(offset uintptr) uint32 {
+	at := func(offset uintptr) int64 {
 		if int(offset)+4 > len(b) {
 			return 0
 		}
-		return binary.NativeEndian.Uint32(b[offset:])
+		return int64(binary.NativeEndian.Uint32(b[offset:]))
 	}
-	rtt, minRTT := at(unsafe.Offsetof(t.Rtt)), at(unsafe.Offsetof(t.Min_rtt))
-	if minRTT == 1<<32-1 {
-		minRTT = 0 // none measured yet
+	us := time.Microsecond.Nanoseconds()
+	s := Socket{
+		Retransmitted: at(unsafe.Offsetof(t.Total_retrans)), Needless: at(unsafe.Offsetof(t.Dsack_dups)), OutOfOrder: at(unsafe.Offsetof(t.Rcv_ooopack)),
+		UnackedSegs: at(unsafe.Offsetof(t.Unacked)), RTTNS: us * at(unsafe.Offsetof(t.Rtt)),
 	}
-	return tcpInfo{
-		retransmitted: at(unsafe.Offsetof(t.Total_retrans)), needless: at(unsafe.Offsetof(t.Dsack_dups)), outOfOrder: at(unsafe.Offsetof(t.Rcv_ooopack)), unacked: at(unsafe.Offsetof(t.Unacked)),
-		rtt: time.Duration(rtt) * time.Microsecond, minRTT: time.Duration(minRTT) * time.Microsecond,
+	if minRTT := at(unsafe.Offsetof(t.Min_rtt)); minRTT != 1<<32-1 { // one was measured
+		s.MinRTTNS = us * minRTT
 	}
+	return s
 }

@@ -68,32 +68,34 @@ func (s *sockets) sample(now int64, final bool) (l *Line, looked bool, err error
 }
 
 func (s *sockets) collect() error {
-	s.list, s.gone = s.list[:0], s.gone[:0]
 	var listens []diagSocket
-	unknown := false
+	unknown := s.mine == nil
+	s.list, s.gone = s.list[:0], s.gone[:0]
 	err := s.diag.each(func(d *diagSocket) {
-		if d.state == tcpListen {
+		switch {
+		case d.state == tcpListen:
 			listens = append(listens, *d)
-			return
+		case d.inode == 0: // no process has it any more, or none has accepted it yet
+			s.gone = append(s.gone, d.Ends)
+		default:
+			s.list = append(s.list, *d)
+			unknown = unknown || !s.mine[d.inode] && !s.ours[d.inode] && !s.others[d.inode]
 		}
-		if d.inode == 0 {
-			s.gone = append(s.gone, Ends{d.local, d.remote}) // no process has it any more, or none has accepted it yet
-			return
-		}
-		s.list = append(s.list, *d)
-		unknown = unknown || !s.mine[d.inode] && !s.ours[d.inode] && !s.others[d.inode]
 	})
-	defer func() {
-		s.listens = s.listens[:0]
-		for i := range listens {
-			if s.mine[listens[i].inode] {
-				s.listens = append(s.listens, listens[i].local)
-			}
-		}
-	}()
-	if err != nil || !unknown && s.mine != nil {
-		return err
+	if err == nil && unknown {
+		err = s.whose()
 	}
+	s.listens = s.listens[:0]
+	for _, d := range listens {
+		if s.mine[d.inode] {
+			s.listens = append(s.listens, d.Local)
+		}
+	}
+	return err
+}
+
+// whose finds out whose the sockets of the list are.
+func (s *sockets) whose() (err error) {
 	if s.mine, err = socketsOf(procFS(), s.pid); err != nil {
 		return nil // the process has ended: the next sample says so
 	}
@@ -109,62 +111,24 @@ func (s *sockets) collect() error {
 	return nil
 }
 
+// line says what is new since the line before, nil if nothing is.
 func (s *sockets) line(final bool) *Line {
-	at := make(map[Ends]*diagSocket, len(s.list))
-	for i := range s.list {
-		at[Ends{s.list[i].local, s.list[i].remote}] = &s.list[i]
-	}
 	first := !s.listed
-	all := first || final
 	s.listed = true
-	l := &Line{Kind: KindSockets, All: all}
-	now := make(map[uint64]Socket, len(s.before))
-	take := func(d *diagSocket, peer bool) {
-		v := Socket{
-			Local: d.local.String(), Remote: d.remote.String(), State: stateName(d.state), Peer: peer,
-			Retransmitted: int64(d.info.retransmitted), Needless: int64(d.info.needless), OutOfOrder: int64(d.info.outOfOrder),
-			RTTNS: int64(d.info.rtt), MinRTTNS: int64(d.info.minRTT), UnackedSegs: int64(d.info.unacked),
-		}
-		old := s.before[d.inode]
-		now[d.inode] = v
-		if all || v.Retransmitted != old.Retransmitted || v.Needless != old.Needless || v.OutOfOrder != old.OutOfOrder {
-			l.Sockets = append(l.Sockets, v)
-		}
+	l := &Line{Kind: KindSockets, All: first || final}
+	own := s.connections(l)
+	if unsure := s.cameAndWent(); !first {
+		l.Unsure = unsure
 	}
-	own := 0
-	for i := range s.list {
-		d := &s.list[i]
-		other := at[Ends{d.remote, d.local}]
-		s.known[Ends{d.local, d.remote}] = true
-		if !s.mine[d.inode] || other != nil && s.ours[other.inode] {
-			continue // the recording's own connections are not the service's work
-		}
-		l.Count++
-		if other != nil && s.mine[other.inode] {
-			own++
-		}
-		take(d, false)
-		if other != nil && !s.mine[other.inode] {
-			take(other, true)
-		}
-	}
-	s.before = now
-	for _, ends := range s.gone {
-		turned := Ends{ends.Remote, ends.Local}
-		if !s.known[ends] && !s.known[turned] && !first && (s.listensOn(ends.Local) || s.listensOn(ends.Remote)) {
-			l.Unsure++
-		}
-		s.known[ends] = true
-	}
-	changed := own != s.own || l.Unsure > 0
+	news := l.All || own != s.own || l.Unsure > 0
 	if len(s.known) > maxConnections {
 		clear(s.known)
 		l.Unsure++ // it is not known which were known
 	}
-	if all || changed {
+	if news {
 		s.own, l.Own = own, &own
 	}
-	if all {
+	if l.All {
 		for _, a := range s.listens {
 			l.Listens = append(l.Listens, a.String())
 		}
@@ -175,10 +139,57 @@ func (s *sockets) line(final bool) *Line {
 		})
 		l.Sockets, l.All = l.Sockets[:maxListed], false
 	}
-	if len(l.Sockets) == 0 && !all && !changed {
+	if len(l.Sockets) == 0 && !news {
 		return nil
 	}
 	return l
+}
+
+// connections counts the process's connections and lists those that have changed, or all. It returns how many lead to the process itself.
+func (s *sockets) connections(l *Line) (own int) {
+	at := make(map[Ends]*diagSocket, len(s.list))
+	for i := range s.list {
+		at[s.list[i].Ends] = &s.list[i]
+	}
+	now := make(map[uint64]Socket, len(s.before))
+	list := func(d *diagSocket, peer bool) {
+		v, old := d.info, s.before[d.inode]
+		v.Local, v.Remote, v.State, v.Peer = d.Local.String(), d.Remote.String(), stateName(d.state), peer
+		now[d.inode] = v
+		if l.All || v.Retransmitted != old.Retransmitted || v.Needless != old.Needless || v.OutOfOrder != old.OutOfOrder {
+			l.Sockets = append(l.Sockets, v)
+		}
+	}
+	for i := range s.list {
+		d := &s.list[i]
+		s.known[d.Ends] = true
+		other := at[d.turned()]
+		if !s.mine[d.inode] || other != nil && s.ours[other.inode] {
+			continue // the recording's own connections are not the service's work
+		}
+		l.Count++
+		list(d, false)
+		switch {
+		case other == nil:
+		case s.mine[other.inode]:
+			own++
+		default:
+			list(other, true)
+		}
+	}
+	s.before = now
+	return own
+}
+
+// cameAndWent counts connections that were opened and closed since the look before, and may have led to the process itself.
+func (s *sockets) cameAndWent() (unsure int) {
+	for _, ends := range s.gone {
+		if !s.known[ends] && !s.known[ends.turned()] && (s.listensOn(ends.Local) || s.listensOn(ends.Remote)) {
+			unsure++
+		}
+		s.known[ends] = true
+	}
+	return unsure
 }
 
 // listensOn reports whether the process accepts connections at an address.
