@@ -28,7 +28,8 @@ type tcpEntry struct {
 
 // parseTCP reads /proc/net/tcp or tcp6 (Documentation/networking/proc_net_tcp.rst):
 // addresses are hexadecimal, in 32-bit words of the machine's own byte order.
-// Lines in another form are skipped.
+// Lines in another form are skipped. Sandboxes such as gVisor have these files
+// but no sock_diag, which knows more (sockdiag_linux.go).
 func parseTCP(text []byte) []tcpEntry {
 	var list []tcpEntry
 	for line := range bytes.Lines(text) {

@@ -109,28 +109,22 @@ func Save(ctx context.Context, target string, opt Options, name, tool string, te
 
 // usable tells whether the file of a recording that ended early holds at least one whole generation.
 func usable(name string) bool {
-	f, err := os.Open(name)
+	var src io.ReadCloser
+	var err error
+	if strings.EqualFold(filepath.Ext(name), BundleExt) {
+		b, openErr := bundle.Open(name)
+		if openErr != nil {
+			return false
+		}
+		defer b.Close()
+		src, _, err = b.Trace()
+	} else {
+		src, err = os.Open(name)
+	}
 	if err != nil {
 		return false
 	}
-	defer f.Close()
-	var src io.Reader = f
-	if strings.EqualFold(filepath.Ext(name), BundleExt) {
-		info, err := f.Stat()
-		if err != nil {
-			return false
-		}
-		b, err := bundle.New(f, info.Size())
-		if err != nil {
-			return false
-		}
-		t, _, err := b.Trace()
-		if err != nil {
-			return false
-		}
-		defer t.Close()
-		src = t
-	}
+	defer src.Close()
 	r, err := tracefmt.NewReader(src, tracefmt.Options{})
 	if err != nil {
 		return false
