@@ -424,6 +424,10 @@ func (s *Stream) whyCut(last time.Duration) string {
 // that was not wanted or could not be had (see the warnings). The CPU profile ends up to two seconds after the trace.
 func (s *Stream) Profiles() (cpu, allocs []byte) { return s.cpu.wait(), s.allocs.wait() }
 
+// Allocs waits for the allocation profile alone and returns it; nil if it was not wanted or could not be had. It ends
+// when the trace does.
+func (s *Stream) Allocs() []byte { return s.allocs.wait() }
+
 // Result returns what has come so far: everything, once Read has returned an error and Profiles its profiles.
 func (s *Stream) Result() Result {
 	s.mu.Lock()
