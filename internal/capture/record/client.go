@@ -2,13 +2,11 @@ package record
 
 import (
 	"cmp"
-	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -274,33 +272,4 @@ func (c *client) get(ctx context.Context, u *url.URL) (*http.Response, error) {
 		return nil, plain(err)
 	}
 	return c.http.Do(req)
-}
-
-// decoded undoes a content encoding that the server applied although it was asked not to.
-func decoded(resp *http.Response) (io.Reader, error) {
-	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
-	case "", "identity":
-		return resp.Body, nil
-	case "gzip", "x-gzip":
-		return &lazyGzip{src: resp.Body}, nil
-	default:
-		return nil, fmt.Errorf("the body is encoded as %q, which was not asked for", clean(encoding, 40))
-	}
-}
-
-// lazyGzip reads the gzip header at the first Read, not when it is made.
-type lazyGzip struct {
-	src io.Reader
-	z   *gzip.Reader
-}
-
-func (g *lazyGzip) Read(p []byte) (int, error) {
-	if g.z == nil {
-		z, err := gzip.NewReader(g.src)
-		if err != nil {
-			return 0, err
-		}
-		g.z = z
-	}
-	return g.z.Read(p)
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -271,14 +270,4 @@ func (c *client) body(resp *http.Response) string {
 	}
 	b, _ := wire.First(r, 4096)
 	return string(b)
-}
-
-var titleOf = regexp.MustCompile(`(?is)<title[^>]*>(.*?)</title`)
-
-// title finds a page's title.
-func title(html string) string {
-	if found := titleOf.FindStringSubmatch(html); found != nil {
-		return found[1]
-	}
-	return ""
 }

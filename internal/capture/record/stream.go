@@ -25,9 +25,6 @@
 package record
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +34,6 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -93,8 +89,8 @@ type Stream struct {
 	watchdog *time.Timer
 	ended    error // what Read returned last; written by Read under mu
 
-	cpu, allocs *side
-	sides       context.CancelFunc
+	cpu, allocs *profile
+	endProfiles context.CancelFunc
 
 	bytes atomic.Int64
 	start atomic.Int64 // ns since begin; 0 until the request is on its way
@@ -165,12 +161,12 @@ func (s *Stream) warn(code, text string) {
 const opTrace = "recording a trace from"
 
 func (s *Stream) open() *Error {
-	sideCtx, cancel := context.WithTimeoutCause(s.ctx,
+	profilesCtx, cancel := context.WithTimeoutCause(s.ctx,
 		time.Duration(s.seconds+1)*time.Second+2*s.c.opt.ConnectTimeout+s.c.opt.Grace, errNoProgress)
-	s.sides = cancel
+	s.endProfiles = cancel
 	if !s.c.opt.NoCPU {
 		// It is a second longer than the trace, to cover its end, if the service allows that.
-		s.cpu = startSide(sideCtx, s.c, "profile", s.seconds+1, s.seconds)
+		s.cpu = startProfile(profilesCtx, s.c, "profile", s.seconds+1, s.seconds)
 		s.cpu.settle()
 		if e := s.cpu.failed(); e != nil && !s.cpu.connected() {
 			// The trace would find the same closed door, perhaps after the same long wait.
@@ -180,7 +176,7 @@ func (s *Stream) open() *Error {
 		}
 	}
 	if !s.c.opt.NoAllocs {
-		s.allocs = startSide(sideCtx, s.c, "allocs", s.seconds, 0)
+		s.allocs = startProfile(profilesCtx, s.c, "allocs", s.seconds, 0)
 	}
 
 	s.watchdog = time.AfterFunc(2*s.c.opt.ConnectTimeout+s.res.Window+s.c.opt.Grace, func() { s.cancel(errNoProgress) })
@@ -212,85 +208,6 @@ func (s *Stream) open() *Error {
 		return e
 	}
 	return s.checkHeader()
-}
-
-// headerLen is the length of a trace's header: "go 1.26 trace" and zero bytes.
-const headerLen = 16
-
-// checkHeader makes sure that the body is a trace.
-func (s *Stream) checkHeader() *Error {
-	r, err := decoded(s.resp)
-	if err != nil {
-		return s.notATrace(s.c.secrets.foreign(err.Error(), 200), "turn off compression of this path in the service or in the proxy before it")
-	}
-	buf := bufio.NewReaderSize(r, 128<<10)
-	head, err := buf.Peek(headerLen)
-	if bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
-		z, zerr := gzip.NewReader(buf)
-		if zerr != nil {
-			return s.notATrace("its gzip header is damaged", "")
-		}
-		buf = bufio.NewReaderSize(z, 128<<10)
-		head, err = buf.Peek(headerLen)
-	}
-	if version, ok := traceVersion(head); ok {
-		if version < 22 {
-			return &Error{Kind: OldTrace, Op: opTrace, URL: s.trace, Text: fmt.Sprintf("the service was built with Go 1.%d, whose traces have another format", version),
-				Do: "build it with Go 1.22 or later"}
-		}
-		s.res.TraceVersion = "go 1." + strconv.Itoa(version)
-		s.body = buf
-		return nil
-	}
-	if err != nil && !(errors.Is(err, io.EOF) && len(head) > 0) {
-		// A server that dies before the first bytes, or whose WriteTimeout is shorter than the first second.
-		elapsed := time.Since(s.res.Start)
-		e := s.c.describe(s.ctx, opTrace, s.trace, err)
-		if e.Kind == Unreachable {
-			e.Kind = Cut
-			e.Text = fmt.Sprintf("the answer ended after %v without a trace", elapsed.Round(10*time.Millisecond))
-			e.Do = s.whyCut(0)
-		}
-		return e
-	}
-	rest, _ := buf.Peek(min(buf.Buffered(), 4096))
-	text := string(rest)
-	switch {
-	case strings.HasPrefix(strings.ToLower(strings.TrimSpace(text)), "<"):
-		what := "the answer is a web page"
-		if t := s.c.secrets.foreign(title(text), 100); t != "" {
-			what += fmt.Sprintf(" with the title %q", t)
-		}
-		do := "is it a login? Give credentials with --user, --token-file or --header; else check the path"
-		if !s.c.trusted(s.resp.Request.URL) {
-			what += ", to which the request was redirected"
-		}
-		return s.notATrace(what, do)
-	default:
-		return s.notATrace(fmt.Sprintf("the answer begins with %q", s.c.secrets.foreign(text[:min(len(text), 60)], 60)), "check the path: it must lead to pprof.Trace of net/http/pprof")
-	}
-}
-
-func (s *Stream) notATrace(text, do string) *Error {
-	e := &Error{Kind: NotATrace, Op: opTrace, URL: s.trace, Text: "not an execution trace: " + text, Do: do}
-	if u := s.resp.Request.URL; u.Host != s.c.end.base.Host {
-		e.URL = s.c.address(u)
-	}
-	return e
-}
-
-// traceVersion reads the minor Go version from a trace's header. Source: internal/trace/tracev2, "go 1.%d trace\0\0\0".
-func traceVersion(head []byte) (int, bool) {
-	if len(head) < headerLen {
-		return 0, false
-	}
-	rest, ok := strings.CutPrefix(string(head[:headerLen]), "go 1.")
-	number, tail, found := strings.Cut(rest, " trace")
-	if !ok || !found || strings.Trim(tail, "\x00") != "" {
-		return 0, false
-	}
-	n, err := strconv.Atoi(number)
-	return n, err == nil && n > 0
 }
 
 // Read reads the trace. At its regular end it returns io.EOF; when the trace ended before its time, an *[Error] of kind
@@ -396,30 +313,6 @@ func (s *Stream) end(err error) error {
 	return e
 }
 
-// whyCut tells a server that died from one that cuts, by asking it something. Last is when the last bytes came.
-func (s *Stream) whyCut(last time.Duration) string {
-	if gone := s.c.opt.Gone; gone != nil {
-		if why := gone(s.ctx); why != "" {
-			return why
-		}
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
-	defer cancel()
-	resp, err := s.c.get(ctx, s.c.end.address("cmdline", 0))
-	if err != nil {
-		return "the service no longer answers: it stopped or was killed, or the network failed"
-	}
-	resp.Body.Close()
-	if resp.StatusCode >= 502 && resp.StatusCode <= 504 {
-		return "the proxy before the service answers " + s.c.status(resp) + ": the service stopped or was killed"
-	}
-	cause := "the service still answers, so its http.Server's WriteTimeout, or the time limit of a proxy in between, ended the answer"
-	if fits := int(last / time.Second); fits >= 1 && fits < s.seconds {
-		return fmt.Sprintf("%s: -d %ds would fit; or serve net/http/pprof from a separate http.Server", cause, fits)
-	}
-	return cause + ": raise it, or serve net/http/pprof from a separate http.Server"
-}
-
 // Profiles waits for the profiles beside the trace and returns them, gzipped as pprof's tools read them; nil for one
 // that was not wanted or could not be had (see the warnings). The CPU profile ends up to two seconds after the trace.
 func (s *Stream) Profiles() (cpu, allocs []byte) { return s.cpu.wait(), s.allocs.wait() }
@@ -434,7 +327,7 @@ func (s *Stream) Result() Result {
 	defer s.mu.Unlock()
 	r := s.res
 	r.Warnings = slices.Clone(r.Warnings)
-	for _, p := range []*side{s.cpu, s.allocs} {
+	for _, p := range []*profile{s.cpu, s.allocs} {
 		if e := p.failed(); e != nil && e.Kind != Interrupted {
 			r.Warnings = append(r.Warnings, p.warning())
 		}
@@ -456,8 +349,8 @@ func (s *Stream) Close() error {
 			s.resp.Body.Close()
 		}
 		s.Profiles()
-		if s.sides != nil {
-			s.sides()
+		if s.endProfiles != nil {
+			s.endProfiles()
 		}
 		s.stopProgress()
 		s.c.transport.CloseIdleConnections()

@@ -24,6 +24,7 @@ var readers = map[string]string{
 	"fleet/internal/outgoing/outgoing.go net.Dialer":             "for a transport of wire.Client",
 	"kube/internal/kubetest/kubelet.go net.Dial":                 "stands for a kubelet in tests: what comes is passed on",
 	"internal/experiment/demo/service.go net.Dial":               "the demo's own service, in its own process",
+	"internal/capture/bundle/reader.go io.ReadAll":               "the stream of an entry ends at its bound",
 }
 
 // inWire may be used in package wire only, except as an argument of its functions.

@@ -17,8 +17,8 @@ import (
 // maxProfile bounds a profile in memory. Profiles of real services have some MB.
 const maxProfile = 64 << 20
 
-// side is a profile that is fetched beside the trace.
-type side struct {
+// A profile is fetched beside the trace, in one piece.
+type profile struct {
 	c       *client
 	handler string
 	seconds int
@@ -36,10 +36,10 @@ type side struct {
 	roundTrip time.Duration
 }
 
-// startSide fetches a profile of so many seconds; if the service's WriteTimeout does not allow that, one of shorter, unless
+// startProfile fetches a profile of so many seconds; if the service's WriteTimeout does not allow that, one of shorter, unless
 // that is 0.
-func startSide(ctx context.Context, c *client, handler string, seconds, shorter int) *side {
-	p := &side{c: c, handler: handler, seconds: seconds, ctx: ctx, done: make(chan struct{}), wrote: make(chan struct{})}
+func startProfile(ctx context.Context, c *client, handler string, seconds, shorter int) *profile {
+	p := &profile{c: c, handler: handler, seconds: seconds, ctx: ctx, done: make(chan struct{}), wrote: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		p.data, p.err = p.fetch()
@@ -52,7 +52,7 @@ func startSide(ctx context.Context, c *client, handler string, seconds, shorter 
 	return p
 }
 
-func (p *side) fetch() ([]byte, *Error) {
+func (p *profile) fetch() ([]byte, *Error) {
 	ctx := httptrace.WithClientTrace(p.ctx, &httptrace.ClientTrace{
 		ConnectStart: func(string, string) {
 			p.mu.Lock()
@@ -110,7 +110,7 @@ const (
 )
 
 // settle waits until the profile can be assumed to run, or has failed.
-func (p *side) settle() {
+func (p *profile) settle() {
 	select {
 	case <-p.wrote:
 	case <-p.done:
@@ -128,7 +128,7 @@ func (p *side) settle() {
 }
 
 // wait returns the profile when it is there, nil if there will be none.
-func (p *side) wait() []byte {
+func (p *profile) wait() []byte {
 	if p == nil {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (p *side) wait() []byte {
 }
 
 // failed returns the profile's error if it has failed by now.
-func (p *side) failed() *Error {
+func (p *profile) failed() *Error {
 	if p == nil {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (p *side) failed() *Error {
 }
 
 // connected tells whether a request was ever sent: if not, the trace need not try.
-func (p *side) connected() bool {
+func (p *profile) connected() bool {
 	select {
 	case <-p.wrote:
 		return true
@@ -160,7 +160,7 @@ func (p *side) connected() bool {
 }
 
 // warning says what a missing profile means.
-func (p *side) warning() bundle.Warning {
+func (p *profile) warning() bundle.Warning {
 	if p.handler == "allocs" {
 		return bundle.Warning{Code: WarnAllocs, Text: "no allocation profile: " + p.err.Error()}
 	}
@@ -168,58 +168,4 @@ func (p *side) warning() bundle.Warning {
 		return bundle.Warning{Code: WarnCPU, Text: "no CPU profile: another program is taking one of this process; the trace has its samples as long as it runs"}
 	}
 	return bundle.Warning{Code: WarnCPU, Text: "no CPU profile, so the trace may lack CPU samples: " + p.err.Error()}
-}
-
-// findHandlers decides, where the user's path leaves two readings, which of them the service has.
-func (c *client) findHandlers(ctx context.Context) {
-	if c.end.other == "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.opt.ConnectTimeout)
-	defer cancel()
-	first := c.end.base.Path
-	for _, path := range []string{first, c.end.other} {
-		c.end.base.Path = path
-		resp, err := c.get(ctx, c.end.address("symbol", 0))
-		if err != nil {
-			break // the recording itself will say what is wrong
-		}
-		found := resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == "text/plain; charset=utf-8"
-		b, _ := wire.First(resp.Body, 64)
-		resp.Body.Close()
-		if found && bytes.HasPrefix(b, []byte("num_symbols:")) {
-			return
-		}
-	}
-	c.end.base.Path = first
-}
-
-// longest finds the longest duration, in whole seconds below refused, that a service whose pprof checks it against the
-// server's WriteTimeout would accept; 0 if it cannot be told. Go before 1.23 checks so. It asks the allocation profile:
-// a refusal comes at once, anything else is given up after a moment.
-func (c *client) longest(ctx context.Context, refused int) int {
-	const patience = 500 * time.Millisecond
-	lo, hi := 0, refused
-	for hi-lo > 1 {
-		mid := lo + (hi-lo)/2
-		t, cancel := context.WithTimeout(ctx, patience)
-		resp, err := c.get(t, c.end.address("allocs", mid))
-		switch {
-		case err == nil:
-			e := c.statusError("", resp, mid)
-			resp.Body.Close()
-			cancel()
-			if e.Kind != TooLong {
-				return 0
-			}
-			hi = mid
-		case errors.Is(t.Err(), context.DeadlineExceeded) && ctx.Err() == nil:
-			cancel()
-			lo = mid
-		default:
-			cancel()
-			return 0
-		}
-	}
-	return lo
 }
