@@ -163,8 +163,7 @@ func (g *generator) result() *Result {
 		r.Client.CPUShare = max(0, float64(g.own.cpu-g.spun)/float64(wall)/float64(g.o.CPUs))
 	}
 	if g.own.known {
-		ns := int64(g.own.throttled)
-		r.Client.ThrottledNS = &ns
+		r.Client.ThrottledNS = new(int64(g.own.throttled))
 	}
 	r.gates(g.own.wall.Sub(g.ownBefore.wall))
 	return r

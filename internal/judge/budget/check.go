@@ -179,8 +179,7 @@ func latency(g *report.Group, l *Limit) *Violation {
 	if most := g.LatencyNS.Max; ns == nil && l.Group == "" && most != nil && *most <= l.NS && g.Open.OldestNS <= l.NS {
 		return nil // none took as long as that, however few they are
 	}
-	limit := float64(l.NS)
-	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "ns"}
+	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: new(float64(l.NS)), Unit: "ns"}
 	switch {
 	case ns == nil:
 		v.Kind = KindUnknown
@@ -188,8 +187,7 @@ func latency(g *report.Group, l *Limit) *Violation {
 	case *ns <= l.NS:
 		return nil
 	default:
-		value := float64(*ns)
-		v.Kind, v.Value = KindBudget, &value
+		v.Kind, v.Value = KindBudget, new(float64(*ns))
 		c := largest(g.Band(band), "")
 		if c != nil {
 			v.Site = c.Site
@@ -203,8 +201,7 @@ func latency(g *report.Group, l *Limit) *Violation {
 // share returns how a group breaks a limit of a cause's share; nil if it does not.
 func share(g *report.Group, l *Limit) *Violation {
 	band := g.Band(l.Band)
-	limit := l.Share
-	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: &limit, Unit: "share"}
+	v := Violation{Group: g.Name, Metric: l.Metric(), Limit: new(l.Share), Unit: "share"}
 	if band == nil && l.Band == report.BandOutliers && g.Count > 0 {
 		return nil // there are none, which is as it should be
 	}

@@ -122,8 +122,7 @@ const (
 func (s *Service) State() State {
 	out := State{Schema: Schema, Service: s.name, At: s.tried.At, Looks: s.looks, Failures: s.failures, Trouble: s.tried.Trouble, Groups: []Group{}, Findings: []Finding{}}
 	if s.failures > 0 {
-		since := s.since
-		out.TriedSince = &since
+		out.TriedSince = new(s.since)
 	}
 	out.Cost = CostState{CPUNS: int64(s.cost.CPU), WhileShare: s.cost.While(), Budget: s.budget.Share, Over: s.over}
 	every, _ := s.budget.Every(s.cost)
@@ -170,8 +169,7 @@ func (g *group) state(now time.Time, window int64) Group {
 	sum, looks := g.joined(now, forP99)
 	out.Of, out.Joined = sum.count, looks
 	if sum.count > 0 {
-		longest := sum.max
-		out.MaxNS = &longest
+		out.MaxNS = new(sum.max)
 	}
 	if sum.count >= forP99 {
 		out.P99NS = sum.quantile(99)

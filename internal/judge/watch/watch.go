@@ -227,8 +227,7 @@ func (p *part) quantile(hundredths int) *int64 {
 	rank, n := (int64(p.count)*int64(hundredths)+99)/100, int64(0)
 	for _, b := range p.histogram {
 		if n += b[1]; n >= rank && n > 0 {
-			v := min(b[0], p.max)
-			return &v
+			return new(min(b[0], p.max))
 		}
 	}
 	return nil
