@@ -7,29 +7,22 @@ import (
 
 // parseSchedstat reads the first two of schedstat's three numbers.
 func parseSchedstat(b []byte) (v [2]int64, ok bool) {
-	for i := range v {
-		n, rest, ok := number(b)
-		if !ok {
+	i := 0
+	for f := range bytes.FieldsSeq(b) {
+		if v[i], ok = number(f); !ok {
 			return v, false
 		}
-		v[i], b = n, rest
+		if i++; i == len(v) {
+			return v, true
+		}
 	}
-	return v, true
+	return v, false
 }
 
-// number reads a decimal number and skips the spaces around it.
-func number(b []byte) (n int64, rest []byte, ok bool) {
-	for len(b) > 0 && b[0] == ' ' {
-		b = b[1:]
-	}
-	i := 0
-	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
-		if n > (1<<63-1-9)/10 {
-			return 0, nil, false
-		}
-		n = n*10 + int64(b[i]-'0')
-	}
-	return n, b[i:], i > 0
+// number reads a decimal number. The text is short, so that it needs no memory of its own.
+func number(b []byte) (int64, bool) {
+	n, err := strconv.ParseUint(string(b), 10, 63)
+	return int64(n), err == nil
 }
 
 // A procStat is what is used of /proc/PID/stat (proc_pid_stat(5)).
@@ -58,8 +51,8 @@ func parseStat(b []byte) (s procStat, ok bool) {
 		if to == nil {
 			continue
 		}
-		n, rest, ok := number(f)
-		if !ok || len(rest) > 0 || n > 1<<50 {
+		n, ok := number(f)
+		if !ok || n > 1<<50 {
 			return s, false
 		}
 		*to = n
@@ -106,8 +99,7 @@ func parseRetransmitted(b []byte) (int64, bool) {
 			case at < 0 && string(f) == "RetransSegs":
 				at = i
 			case at == i:
-				n, rest, ok := number(f)
-				return n, ok && len(rest) == 0
+				return number(f)
 			}
 			i++
 		}
@@ -125,8 +117,8 @@ func parseMachine(b []byte) (machine, steal int64, ok bool) {
 		return 0, 0, false
 	}
 	for i, text := range f[1:9] {
-		n, err := strconv.ParseInt(string(text), 10, 64)
-		if err != nil || n < 0 || n > 1<<40 {
+		n, ok := number(text)
+		if !ok || n > 1<<40 {
 			return 0, 0, false
 		}
 		switch i {
@@ -148,8 +140,8 @@ func parsePressure(b []byte) (int64, bool) {
 	if !ok || !bytes.HasPrefix(line, []byte("some ")) {
 		return 0, false
 	}
-	us, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
-	if err != nil || us < 0 || us > 1<<50 {
+	us, ok := number(bytes.TrimSpace(text))
+	if !ok || us > 1<<50 {
 		return 0, false
 	}
 	return us * 1000, true
