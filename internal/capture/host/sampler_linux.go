@@ -138,21 +138,20 @@ func clocks() (mono, wall int64) {
 func (s *Sampler) run(first chan struct{}) {
 	defer close(s.stopped)
 	runtime.LockOSThread()
-	var second int64
+	var seconds int64 // when what is read once a second was read last
 	next, _ := clocks()
 	for n := 0; ; n++ {
 		mono, wall := clocks()
-		gap := mono - s.last.MonoNS
-		if n > 0 && gap > 2*int64(s.interval) {
+		if n > 0 && mono-s.last.MonoNS > 2*int64(s.interval) {
 			s.late++
 		}
-		again := mono-second >= int64(time.Second)
-		if n > 0 && again {
+		due := mono-seconds >= int64(time.Second)
+		if n > 0 && due {
 			s.follow()
 		}
 		s.sample(mono, wall)
-		if again {
-			second = mono
+		if due {
+			seconds = mono
 			s.everySecond(mono, wall)
 		}
 		if n == 0 {
@@ -163,10 +162,8 @@ func (s *Sampler) run(first chan struct{}) {
 			}
 			break
 		}
-		next += int64(s.interval)
-		if now, _ := clocks(); next < now {
-			next = now
-		}
+		now, _ := clocks()
+		next = max(next+int64(s.interval), now)
 		if !s.sleep(next) {
 			break
 		}
