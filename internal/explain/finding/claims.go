@@ -277,11 +277,11 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 		switch {
 		case verdict.KindOf(c) == verdict.Limiter, inVain(c):
 			code = report.RulePoolTooSmall
-		case len(via) > 0 && cl.flush(c) != nil: // without via, the request's own goroutine sleeps, and began that itself
+		case len(via) > 0 && cl.interval(c) != nil: // without via, the request's own goroutine sleeps, and began that itself
 			code = report.RuleFlushInterval
 		}
 		return owner{code: code, leaf: l}
-	case "network":
+	case report.CauseNetwork:
 		code = report.RuleSlowPeer
 		if cl.in.Queued[cl.g.ID] >= scale.Half && c.Kind != "inbound" {
 			return backlog
@@ -292,7 +292,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 			code = report.RuleSlowClient
 		}
 		return owner{code: code, leaf: l}
-	case "syscall":
+	case report.CauseSyscall:
 		if cause.IsSocket(c.Call) {
 			return owner{} // the call never blocks: its thread did not get a CPU
 		}

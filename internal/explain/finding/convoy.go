@@ -151,7 +151,7 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 	switch {
 	case behindReader(top.via):
 		v.Fix = fmt.Sprintf("hold the lock for less time at %s, although it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(v.Site))
-	case c.via.wait == "once":
+	case c.via.wait == report.WaitOnce:
 		v.Fix = "initialise before the first request arrives, or let requests that do not need it continue without it"
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(c.via.call, writeLock):
 		// Readers and writers hold a writer up alike, and its wait does not tell them apart.
@@ -245,7 +245,7 @@ func part1(a, b int64) float64 {
 // lockKind names the sort of lock.
 func lockKind(k viaKey) string {
 	switch {
-	case k.wait == "once":
+	case k.wait == report.WaitOnce:
 		return "a sync.Once"
 	case strings.Contains(k.call, readLock):
 		return "an RWMutex (to read)"

@@ -9,9 +9,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// flush describes a sleep that is a shared goroutine's interval,
+// interval describes a sleep that is a shared goroutine's interval,
 // nil for other sleeps.
-func (cl *claims) flush(c *report.Cause) *queues.Turns {
+func (cl *claims) interval(c *report.Cause) *queues.Turns {
 	t := cl.in.turns(c, nil)
 	if t == nil || c.Cause != report.CauseSleep || t.PeriodNS == 0 || t.Taken > 0.5 || t.Served < 2*scale.Few || t.Served < 5*t.Servers {
 		return nil
@@ -28,7 +28,7 @@ func (cl *claims) flush(c *report.Cause) *queues.Turns {
 
 func flush(cl *claims, c *claim) Verdict {
 	top := c.heaviest(report.CauseSleep)
-	t := cl.flush(top.Cause)
+	t := cl.interval(top.Cause)
 	v := cl.verdict(c, top)
 	v.Cause = report.CauseSleep
 	v.Title = fmt.Sprintf("requests wait for the next tick of a %s interval at %s", words.Brief(t.PeriodNS), place(v.Site))

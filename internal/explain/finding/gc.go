@@ -27,9 +27,9 @@ func gcPart(c *report.Cause) float64 {
 			return 0
 		}
 		return 1
-	case "stw":
+	case report.CauseSTW:
 		return one(isGCStop(c.Kind))
-	case "sched":
+	case report.CauseSched:
 		return marksPart(c)
 	}
 	return 0

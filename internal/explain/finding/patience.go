@@ -78,7 +78,7 @@ func (cl *claims) findPatience() {
 			if bound {
 				p.bound += r.TotalNS
 			}
-			if t := cl.flush(c); t != nil {
+			if t := cl.interval(c); t != nil {
 				p.period = t.PeriodNS
 				rest[p] += r.TotalNS
 			} else if bound && (who != nil && who.Others < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || cl.mayBeClient(c, r.Via) || c.Cause == report.CauseChan) {

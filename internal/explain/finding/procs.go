@@ -29,7 +29,7 @@ func procsAgainstLimit(in *Input) []Verdict {
 		if g == nil || !in.Report.Runtime.Throttle.Verdict.HeldBack() || starves(in.Report, limit) {
 			return []Verdict{{Fact: true, Finding: f}}
 		}
-		f.Cause, f.Group, f.Share = "throttle", g.ID, share
+		f.Cause, f.Group, f.Share = report.CauseThrottle, g.ID, share
 		return []Verdict{{Won: won, Finding: f}}
 	case procs < int(math.Floor(limit)) && procs < h.Facts.Parallelism:
 		f.Title = fmt.Sprintf("GOMAXPROCS is %d, but the CPU limit is %.3g CPUs: part of the limit cannot be used", procs, limit)

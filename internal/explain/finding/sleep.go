@@ -45,7 +45,7 @@ func sleep(cl *claims, c *claim) Verdict {
 		v.Fix = "in " + l.name + ": " + l.wait
 	}
 	switch {
-	case len(top.via) > 0 && top.via[0].Wait == "chan send":
+	case len(top.via) > 0 && top.via[0].Wait == report.WaitChanSend:
 		v.Fix += fmt.Sprintf("; or give the channel sent to at %s a larger buffer, so that more run at a time", place(top.via[0].Site))
 	case len(top.via) > 0:
 		v.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))

@@ -29,25 +29,22 @@ func throttled(in *Input) []Verdict {
 		return nil
 	}
 	var out []Verdict
+	v := Verdict{Finding: report.Finding{Cause: report.CauseThrottle, Confidence: t.Confidence, Fix: throttleFix(in)}}
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
 		share, won := weigh(g, isThrottle)
 		if won.TotalNS == 0 {
 			continue
 		}
-		out = append(out, Verdict{Won: won, Changes: []predict.Change{predict.Gone(report.CauseThrottle, "")}, Finding: report.Finding{
-			Title: fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", whose(in.Report), words.Brief(won.Slow.NS)),
-			Cause: report.CauseThrottle, Group: g.ID, Share: share, Confidence: t.Confidence,
-			Evidence: throttleEvidence(in, g),
-			Fix:      throttleFix(in),
-		}})
+		v.Title = fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", whose(in.Report), words.Brief(won.Slow.NS))
+		v.Won, v.Group, v.Share, v.Evidence = won, g.ID, share, throttleEvidence(in, g)
+		v.Changes = []predict.Change{predict.Gone(report.CauseThrottle, "")}
+		out = append(out, v)
 	}
 	if len(out) == 0 && t.LostCPUNS > 0 {
 		// No request was hit, or samples saw what the trace does not show.
-		out = append(out, Verdict{Fact: true, Finding: report.Finding{
-			Title: whose(in.Report) + " CPU limit throttled the process, but no request's path shows it", Cause: report.CauseThrottle, Confidence: t.Confidence,
-			Evidence: throttleEvidence(in, nil), Fix: throttleFix(in),
-		}})
+		v.Title, v.Evidence, v.Fact = whose(in.Report)+" CPU limit throttled the process, but no request's path shows it", throttleEvidence(in, nil), true
+		out = append(out, v)
 	}
 	return out
 }

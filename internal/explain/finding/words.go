@@ -93,7 +93,7 @@ func doing(c *report.Cause, via []report.Via) string {
 			return "waits for the client at " + at
 		}
 		return "waits for the network" + call + " at " + at
-	case "syscall":
+	case report.CauseSyscall:
 		return syscallOf(c).doing + call + " at " + at
 	}
 	return "waits" + call + " at " + at
