@@ -21,8 +21,7 @@ func spreadLast(causes []report.VerdictCause) []report.VerdictCause {
 	if i < 0 {
 		return causes
 	}
-	out := append([]report.VerdictCause{causes[i]}, causes[:i]...)
-	return append(out, causes[i+1:]...)
+	return toFront(causes, i)
 }
 
 // waited are causes at whose place something is waited for that the service asked for.

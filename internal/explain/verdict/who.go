@@ -3,7 +3,6 @@ package verdict
 import (
 	"strings"
 
-	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/report"
 )
 
@@ -34,40 +33,6 @@ func KindOf(c *report.Cause) string {
 		}
 	}
 	return c.Kind
-}
-
-// Words says what time of a cause is spent on, without a place.
-func Words(c *report.VerdictCause) string {
-	if c.Queue != nil {
-		return "queueing for " + termtext.Head(c.Queue.For, 100)
-	}
-	return doing(c)
-}
-
-// doing says what who works on a cause is at.
-func doing(c *report.VerdictCause) string {
-	switch {
-	case c.Cause == report.CauseSTW && c.Kind != "":
-		return "with the world stopped (" + termtext.Head(c.Kind, 40) + ")"
-	case c.Cause == report.CauseNetwork && c.Kind == Pipe:
-		return "waiting for the other end of a pipe"
-	case c.Cause == report.CauseNetwork && c.Kind == "inbound":
-		return "waiting for the client"
-	case c.Cause == report.CauseNetwork && c.Kind == "outbound":
-		return "waiting for a peer on the network"
-	case c.Cause == report.CauseSyscall && c.Kind == report.InC:
-		return "in C code"
-	case c.Cause == report.CauseSleep && c.Kind == Deadline:
-		return "waiting for a deadline"
-	case c.Cause == report.CauseSleep && c.Kind == Timer:
-		return "waiting for a timer or ticker"
-	case c.Cause == report.CauseSleep && c.Kind == Limiter:
-		return "waiting for a rate limiter"
-	}
-	if w, ok := causeWords[c.Cause]; ok {
-		return w.text
-	}
-	return "on " + termtext.Head(c.Cause, 20)
 }
 
 // A who is what time of a band is added up by: who works, and whether the request stands in line meanwhile.
