@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A gateway that calls its own server waits for what that does, and its path goes on there. The fault is one: it is
-// found at the group that serves, with what it costs those who ask.
+// A gateway that calls its own server waits for what that does, and its path goes on there. That is one fault: it is
+// reported at the group that serves, with what it costs the groups that ask.
 
 // servedOf returns the groups that serve what requests of a group wait for, nil where that is another process, or not sure, or
 // where they are not looked at.
@@ -43,8 +43,8 @@ func (in *Input) asks(g *report.Group, id string) bool {
 	return false
 }
 
-// bothHalves says of a finding what it costs those who wait for its group over the network, and drops what says the same of
-// them.
+// bothHalves adds to a finding what it costs the groups that wait for its group over the network, and drops their findings about the
+// same.
 func bothHalves(in *Input, all []Verdict) []Verdict {
 	if !in.joined() {
 		return all

@@ -42,7 +42,7 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	n := neighbourhood{off: waited / (waited + float64(*l.CPUNS)), sure: 0.9}
 	without, _ := l.WithoutCPU()
 	all := float64(h.Facts.CPUs) * span
-	// Whoever waits for a CPU waits for those who have it: the service's own threads are among them by what they used.
+	// A thread that waits for a CPU waits for those that have it: the service's own threads among them, by what they used.
 	part := 1.0
 	if l.MachineNS == nil || h.Facts.CPUs == 0 {
 		if heldBack(in.Report) >= scale.Half {

@@ -15,9 +15,9 @@ import (
 )
 
 // One fault has several symptoms: a slow call under a lock is a slow call for
-// the goroutine that holds the lock, and a wait for the lock for all others. So
-// that it is reported once, every way to every cause of a group belongs to one
-// rule:
+// the goroutine that holds the lock, and a wait for the lock for all others. To
+// report it once, every way to every cause of a group belongs to one rule. A way
+// is the chain of waits that led to a cause:
 //
 //   - time of the collector, the scheduler or the kernel is not a wait: it
 //     belongs to WL1, WL3 and WL4, whatever led there;

@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Which waits are contended: requests queue there for what other requests have.
+// A wait is contended if requests queue there for what other requests have.
 
 // findQueues decides which waits are queues, by what most of the time behind each was.
 func (cl *claims) findQueues() {
@@ -45,8 +45,8 @@ func isHandOver(wait report.WaitKind) bool {
 
 // isQueue reports whether requests that wait at v queue for turns at c: the
 // goroutines there are other requests' own, or serve one request at a time
-// while others wait. A goroutine that serves all waiters at once has no queue, nor has one that reads the answers of a
-// connection that many share, unless it also sends each request itself: then it serves them one after the other.
+// while others wait. A goroutine that serves all waiters at once has no queue. Nor has one that reads all answers of a shared
+// connection, unless it also sends each request itself: then it serves them one after the other.
 func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	if t.Served < scale.Few {
 		return false
@@ -63,17 +63,17 @@ func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
 	if c.Cause == report.CauseNetwork && t.Asked < scale.NearlyAll && !isPoolOfStd(v.Call) {
 		return false
 	}
-	waiting := t.Waiting * (1 - t.Locked) // who came through a lock queues there
+	waiting := t.Waiting * (1 - t.Locked) // those that came through a lock queue at the lock
 	return waiting >= 1.3 && waiting >= 1.2*t.Together
 }
 
-// asksInPassing reports whether a goroutine asks a peer while others wait for it for whom it does not ask: they queue, however many it serves when
-// it has the answer. Who asks for all that lies there lets those who come later wait for its next answer.
+// asksInPassing reports whether a goroutine asks a peer for some requests while others wait for it. Those queue until its next answer,
+// however many it serves with one.
 func asksInPassing(t *queues.Turns, c *report.Cause) bool {
 	return c.Cause == report.CauseNetwork && t.Asked >= scale.NearlyAll && t.Ahead >= scale.Much
 }
 
-// isFanOut reports whether a request waits because it may start only so many goroutines at a time: they are its own, one for
+// isFanOut reports whether a request waits because the number of goroutines that it may start is limited: they are its own, one for
 // each piece of work, and not other requests' turns.
 func isFanOut(k viaKey, p *queues.Places) bool {
 	if k.wait == report.WaitChanSend && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
@@ -90,8 +90,8 @@ func isPool(p *queues.Places) bool {
 	return p != nil && p.Ended >= scale.Few && p.Mutual >= scale.Much && p.Together <= 1.5
 }
 
-// isCrew reports whether requests wait for a free worker, which then does what they hand to it. It decides if that worker
-// waits for the network: a goroutine that reads all answers of a shared connection looks the same otherwise (see isQueue).
+// isCrew reports whether requests wait for a free worker, which then does what they hand to it. This matters where the worker
+// waits for the network: without it, a goroutine that reads all answers of a shared connection looks the same (see isQueue).
 func isCrew(p *queues.Places) bool {
 	return p != nil && p.Ended >= scale.Few && p.Serving > 0.5 && p.Together <= 1.5
 }
@@ -118,7 +118,7 @@ const (
 	acquire    = semaphores + "(*Weighted).Acquire"
 )
 
-// inVain reports whether a request waits for a place until its own deadline ends that: nobody gave one back.
+// inVain reports whether a request waits for a place until its own deadline passes: none was returned.
 func inVain(c *report.Cause) bool {
 	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == acquire || poolsOfStd[c.Call].only)
 }

@@ -20,8 +20,8 @@ func convoys(in *Input) (out []Verdict) {
 	return out
 }
 
-// holderOf says what a holder does at a cause: where it computes is of one piece, and what a dependency does with its own lock held, nil if it is none, is
-// so from wherever it was called.
+// holderOf says what a holder does at a cause. All its computing counts as one thing. So does what a dependency does while it holds its
+// own lock (nil if it has none), whichever line called it.
 func holderOf(c *report.Cause, via []report.Via, lock *report.Site) leaf {
 	l := leafOf(c)
 	switch {
@@ -33,8 +33,7 @@ func holderOf(c *report.Cause, via []report.Via, lock *report.Site) leaf {
 	return l
 }
 
-// isDependencys reports whether what is done at a site is a dependency's own doing, which has taken a lock: the service's code called that dependency, and
-// was not called by it.
+// isDependencys reports whether a site is in the dependency that has taken the lock, and not in the service's code that it called back.
 func isDependencys(s, lock *report.Site) bool {
 	return lock != nil && s != nil && s.Module != "" && (s.CalledFrom == nil || strings.HasPrefix(s.CalledFrom.Calls, lock.Module))
 }
@@ -51,8 +50,8 @@ func lockOf(c *claim) *report.Site {
 	return nil
 }
 
-// byHolder divides what belongs to a lock by what its holders do, as far as that matters: who takes one of two things out
-// of the lock still waits for the other. What does not matter goes with the first.
+// byHolder divides what belongs to a lock by what its holders do: after one of two things is moved out of the lock, requests still
+// wait for the other. Small parts go with the largest.
 func byHolder(cl *claims, c *claim) []*claim {
 	sums, all := map[leaf]int64{}, int64(0)
 	var order []leaf
@@ -103,7 +102,7 @@ func byHolder(cl *claims, c *claim) []*claim {
 	return out
 }
 
-// said are the parts that evidence speaks of: those of the slow requests, of which the mean beside it is.
+// said are the parts that evidence is about: those of the slow requests, as is the mean beside it.
 func (c *claim) said() []part {
 	if len(c.slow) > 0 {
 		return c.slow
@@ -173,8 +172,8 @@ func convoyVerdict(cl *claims, c *claim) Verdict {
 	return v
 }
 
-// workOf returns the line of the service's own that works while a lock or a place is held, for who could do that at another time: the call in the function
-// that has taken it, if that was seen, else where the holder is.
+// workOf returns the service's own line that works while a lock or a place is held, and could do so at another time: the call in the
+// function that took it, if that was seen, else where the holder is.
 func (cl *claims) workOf(c *claim, top *part) *report.Site {
 	u := first(cl.in.Under, func(u *queues.Under) bool {
 		return u.Wait.LineKey() == c.via.site && u.Site.Meets(top.Site) && u.Line.Module == "" && !isStd(u.Line)
@@ -185,8 +184,8 @@ func (cl *claims) workOf(c *claim, top *part) *report.Site {
 	return top.at()
 }
 
-// behindReader reports whether a way leads from an RWMutex's reader to a writer that waits for it too. Whom that writer
-// waits for reads: had another writer had the lock, its unlocking would have let the readers go first.
+// behindReader reports whether a way leads from an RWMutex's reader to a writer that also waits for it. That writer waits for a
+// reader: if another writer had held the lock, its unlocking would have let the readers go first.
 func behindReader(via []report.Via) bool {
 	for i := 1; i < len(via); i++ {
 		if strings.Contains(via[i-1].Call, readLock) && strings.Contains(via[i].Call, writeLock) {

@@ -55,34 +55,34 @@ func (r *Rule) Family() string { return families[r.Code[2]] }
 type Input struct {
 	Report  *report.Report // whole but for its findings
 	Process *process.Stats // what the whole process did; never nil
-	// Turns says of what requests waited for on other goroutines whether they
-	// queued for it.
+	// Turns says whether requests queued for what they waited for on other
+	// goroutines.
 	Turns []queues.Turns
-	// Places says of what others ended the waits of requests, and whether that are places of a pool.
+	// Places has facts about the goroutines that ended requests' waits: whether they hold places of a pool.
 	Places []queues.Places
 	// Unawaited are the groups, by id, that are turns of loops that begin them by their own pauses: nobody waits for those,
 	// neither a client nor a goroutine.
 	Unawaited map[string]bool
-	// Readers says of requests that only wait at a line whether they had given anything to anybody.
+	// Readers says of requests that only wait at a line whether they had handed anything over before.
 	Readers []queues.Readers
-	// Holder finds where a goroutine stands, and for how long at least so long, that perhaps holds the lock a function waits for,
-	// with the trace's word for what it waits for; nil: none. The field itself may be nil.
+	// Holder finds a goroutine that perhaps holds the lock a function waits for: where it has stood for at least that long, the
+	// trace's word for what it waits for, and for how long; nil: none. The field itself may be nil.
 	Holder func(locks string, least int64) (at *report.Site, reason string, ns int64)
 	// Streams says of requests that wait at a line repeatedly whether they write to their clients between.
 	Streams []queues.Stream
-	// Siblings says of requests that wait for a lock at a line how much of that goroutines of the same request ended.
+	// Siblings says, for a lock's line, which part of the waits there goroutines of the same request ended.
 	Siblings []queues.Siblings
-	// Under says below which line of the function that took a lock or a place its holders are while others wait.
+	// Under says which line of the function that took a lock or a place its holders are in while others wait.
 	Under []queues.Under
 	// Asks says, by a group's id, how often its requests asked a peer from one line.
 	Asks map[string][]queues.Asks
-	// Accepts says that the process accepts connections for a protocol that is not known: whether a goroutine reads from its client or
-	// from a peer is not known then.
+	// Accepts says that the process accepts connections for an unknown protocol: a goroutine that reads may then read from its client
+	// or from a peer.
 	Accepts bool
 	// Elsewhere says that no socket of the process led to itself.
 	Elsewhere bool
-	// Queued says, by a group's id, for which part of the turns of a library's loop the work lay there already when the turn before ended, and of messages
-	// on WebSockets for which part of the time in which they were handled the next one lay there at the end.
+	// Queued says, by a group's id, in which part of a loop's turns the work was already there when the turn before ended. For messages
+	// on WebSockets it is the part of the handling time at whose end the next one was already there.
 	Queued map[string]float64
 	// Hubs are goroutines for which requests of others waited while they were
 	// late to run, those that held up the most time first.
@@ -91,12 +91,12 @@ type Input struct {
 	Allocs *allocs.Profile
 	// Thresholds are those of severity, the highest first; nil: see Thresholds.
 	Thresholds []Threshold
-	// Apart says, by a group's id, in how many stretches of time apart its outliers were open; nil, or none, if that is not known.
+	// Apart says, by a group's id, in how many separate stretches of time its outliers were open; nil, or none, if that is not known.
 	Apart map[string]int
 	// InHerds says which share of the time that a group's requests waited for a P lies in the moments of herds with a start
 	// function, and which part of all time these are; nil if that is not known.
 	InHerds func(group, start string) (waited, time float64)
-	// Serves says whether goroutines that began with a function do all they do for requests of a server; nil if that is not known.
+	// Serves says whether goroutines with a start function work for requests of a server only; nil if that is not known.
 	Serves func(start string) bool
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
 	// The field itself may be nil.
@@ -210,8 +210,8 @@ func (in *Input) settle(v *Verdict) bool {
 	return true
 }
 
-// decidedByAll has a verdict that slow requests have no part in speak of all requests, whose time decided it: that slow ones spent 0 s
-// is no evidence of it.
+// decidedByAll replaces the evidence about slow requests where they spent nothing and the time of all requests decided: 0 s is no
+// evidence.
 func decidedByAll(v *Verdict) {
 	none := func(e report.Evidence) bool { return e.Value == 0 && strings.Contains(e.Text, "slow request") }
 	if v.Decided == nil || v.Decided.By != report.DecidedByAll || !slices.ContainsFunc(v.Evidence, none) {
@@ -221,7 +221,7 @@ func decidedByAll(v *Verdict) {
 	v.sayFirst(measured("mean of all requests; slow ones spent none of their time on it", v.Won.All.NS, "ns"))
 }
 
-// besides is the evidence of a verdict that rests on requests for which the rest of its evidence does not speak.
+// besides is the evidence of a verdict that the requests beside the slow ones decided, of which the rest of its evidence says nothing.
 func (in *Input) besides(v *Verdict) report.Evidence {
 	text := "of each request that is slow by percentiles, on average"
 	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {

@@ -101,7 +101,7 @@ func partsEvidence(g *report.Group) []report.Evidence {
 	return out
 }
 
-// assistPart is what requests do and wait for themselves while the collector is at work, or wait for others to have done.
+// assistPart is what requests do for the collector, and wait for it or for others that do so.
 func assistPart(c *report.Cause) float64 {
 	return one(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + helpersPart(c)
 }

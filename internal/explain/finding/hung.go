@@ -41,9 +41,9 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	} else if g.Kind == report.KindGoroutine {
 		return v, false // a goroutine that lives for as long as the process is no job
 	} else if g.Count == 0 && w.Count == g.Open.Count && w.Count >= scale.Few && isMutex(w) && 10*w.StuckNS[0] >= 9*w.OldestNS {
-		limit = scale.Patience // none of them has had the lock since the first came, in the middle of the trace perhaps
+		limit = scale.Patience // none of them has had the lock since the first came, perhaps in the middle of the trace
 	}
-	// What is usual is for whole requests: one that tries repeatedly is as late as one that stands.
+	// The usual latency is that of whole requests: one that retries is as late as one that stands in a wait.
 	ages := w.StuckNS
 	if known {
 		ages = w.AgesNS
@@ -60,7 +60,7 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	}
 	stands := 2*w.StuckNS[0] >= ages[0]
 	if n == len(ages) || !known {
-		n = w.Count // of more than these it is not told for how long; and who came later to where none got on stands as well
+		n = w.Count // no more ages than these are known; and where none gets on, those that came later hang as well
 	}
 	v = Verdict{Won: Won{TotalNS: total}, Changes: []predict.Change{}, Finding: report.Finding{
 		Title: plural(n, "1 request hangs, ", "%d requests hang, ") + standing(w), Cause: w.Cause, Site: standingAt(w), Group: g.ID,
@@ -103,8 +103,9 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	return v, true
 }
 
-// intended returns how severe it is that requests are at a wait, how certain that it is not intended, and whether it most likely is: a
-// stream, or a long poll. Stands says that they have been in it for most of their age, known that it is known how long others take.
+// intended returns how severe it is that requests are in a wait, how certain it is that they should not be, and whether the wait is most
+// likely intended: a stream, or a long poll. Stands says that they have been in it for most of their age, known that the usual latency
+// is known.
 func intended(w *report.OpenWait, stands, known, many bool) (severe report.Severity, confidence float64, fact bool) {
 	severe, confidence = report.SeverityMedium, 0.95
 	if many {
@@ -139,7 +140,7 @@ func plural(n int, one, many string) string {
 	return strings.Replace(many, "%d", strconv.Itoa(n), 1)
 }
 
-// readsOn reports whether who waits has had an answer, of which more may come at any time, or asks a library for whatever comes next.
+// readsOn reports whether a request reads an answer of which more may come at any time, or asks a library for the next item.
 func readsOn(w *report.OpenWait) bool {
 	if w.Cause == report.CauseNetwork && w.Call == "net/http.(*body).Read" {
 		return true
@@ -148,7 +149,7 @@ func readsOn(w *report.OpenWait) bool {
 	return s != nil && (s.Module != "" && request.AsksForNext(s.Func) || s.CalledFrom != nil && request.AsksForNext(s.CalledFrom.Calls))
 }
 
-// goroutineHolds returns where a goroutine stands that perhaps holds the lock that requests wait for at w: for longer than the first of
+// goroutineHolds returns a goroutine that perhaps holds the lock that requests wait for at w: it has stood for longer than the first of
 // them, in a method of the same type or in the same function.
 func (in *Input) goroutineHolds(w *report.OpenWait) (at *report.Site, reason string, ns int64) {
 	if in.Holder == nil || w.Site == nil || !isMutex(w) || isStd(w.Site) {
@@ -157,8 +158,8 @@ func (in *Input) goroutineHolds(w *report.OpenWait) (at *report.Site, reason str
 	return in.Holder(w.Site.Func, w.StuckNS[0])
 }
 
-// holder returns where somebody stands who may hold what requests wait for at w: the one of all open requests that came to stand
-// elsewhere last before the first of these did, and how long before. No event of the trace says who has a lock.
+// holder returns an open request that may hold what requests wait for at w, and how long before them it stopped: of all that stand
+// elsewhere, the last one that stopped before the first of these. No event of the trace says who has a lock.
 func (in *Input) holder(w *report.OpenWait) (at *report.OpenWait, before int64) {
 	for i := range in.Report.Groups {
 		waits := in.Report.Groups[i].Open.Waits
@@ -177,8 +178,7 @@ func (in *Input) holder(w *report.OpenWait) (at *report.OpenWait, before int64) 
 	return at, before
 }
 
-// isPlace reports whether a wait is for a lock, a WaitGroup or a place of a pool, where nobody waits for what may come at any
-// time.
+// isPlace reports whether a wait is for a lock, a WaitGroup or a place of a pool: not for an event that may come at any time.
 func isPlace(w *report.OpenWait) bool {
 	if w.Cause == report.CauseLock {
 		return !strings.Contains(w.Call, "Cond)")
@@ -186,7 +186,7 @@ func isPlace(w *report.OpenWait) bool {
 	return isPoolOfStd(w.Call) || w.Site != nil && strings.HasPrefix(w.Site.Func, semaphores)
 }
 
-// isMutex reports whether a wait is for a lock that somebody has.
+// isMutex reports whether a wait is for a lock that another goroutine has.
 func isMutex(w *report.OpenWait) bool {
 	return w.Cause == report.CauseLock && !strings.Contains(w.Call, "Cond)") && !strings.Contains(w.Call, "WaitGroup")
 }

@@ -128,8 +128,8 @@ func heldBack(r *report.Report) float64 {
 	return 0
 }
 
-// explained takes from verdicts the time that others explain, drops what is not worth a word without it, and lets none of them be
-// louder than what explains it, unless it is more by far.
+// explained takes from verdicts the time that others explain, drops those that are not worth a word without it, and makes none louder
+// than what explains it, unless it is more by far.
 func explained(in *Input, all []Verdict) []Verdict {
 	gone, taken := make([]bool, len(all)), make([]float64, len(all))
 	for _, e := range explanations(in, all) {
@@ -179,9 +179,9 @@ func explained(in *Input, all []Verdict) []Verdict {
 	return out
 }
 
-// inOrder sorts verdicts, the loudest first, and of one severity the weightiest: by what the slow requests lose, of which the first sentence speaks. A busy machine comes before
-// what it makes look worse, but for one that is more by far: where requests compute for far longer than others had the CPUs, it is a fact beside that.
-// The service's own waits are what they are on any machine.
+// inOrder sorts verdicts, the loudest first, and of one severity the weightiest: by what the slow requests lose, of which the first
+// sentence speaks. A busy machine comes before what it makes look worse, unless that is more by far: where requests compute for far longer
+// than others had the CPUs, it is a fact beside that. The service's own waits are the same on any machine.
 func inOrder(all []Verdict) {
 	ofMachine := func(v Verdict) bool { return v.Code.OfMachine() }
 	if m := slices.IndexFunc(all, ofMachine); m >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {

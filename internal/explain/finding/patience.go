@@ -11,20 +11,20 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Nobody is late in a long poll, whoever brings the news and whenever. Who reads news is known by what he does: he gives nothing to
-// anybody before he waits (see queues.Readers), and then waits for nearly all of his time in one wait:
+// In a long poll no request is late, whenever the news comes. A request that waits for news hands nothing over before (see
+// queues.Readers), and then spends nearly all of its time in one wait:
 //
-//   - in a select or for a context, which bound it, until somebody has news who had rested, or goes about something of his own;
-//   - in whatever wait, until the next turn of something that happens at intervals. Work that he had left there behind a lock
-//     would not be seen, so that a batch is not ruled out, and not accused;
-//   - until his own time is up, which alone does not tell a long poll from a pause: then it takes patience, a second or more.
+//   - in a select or for a context, which bound it, until a goroutine has news that had rested, or does work of its own;
+//   - in any wait, until the next turn of something that happens at intervals. Work that the request left there under a lock would not
+//     be seen, so a batch is neither ruled out nor blamed;
+//   - until its own time is up. That alone does not distinguish a long poll from a pause, so it must be a second or more.
 
 // A longPoll is a wait on purpose.
 type longPoll struct {
 	site   *report.Site  // where they wait
 	over   *report.Cause // of those whose time was up; nil: it never was
 	limit  int64         // for how long the slowest waited
-	news   int64         // for how long those waited to whom somebody had news, in all
+	news   int64         // for how long those waited that got news, in all
 	bound  int64         // of that, in waits that something else could have ended
 	period int64         // at which there is news; 0: at none
 	inLine bool          // they have it one after the other, as turns in a queue
@@ -88,7 +88,7 @@ func (cl *claims) findPatience() {
 	}
 	for key, p := range found {
 		least := scale.NearlyAll
-		if p.news > 2*p.bound { // nothing else can end the wait: who works before he ends it may do so for them
+		if p.news > 2*p.bound { // nothing else can end the wait: work before its end may be for them
 			least = 1 - scale.Little
 		}
 		r := cl.in.readers(p.site)

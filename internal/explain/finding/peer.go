@@ -27,8 +27,8 @@ func peer(cl *claims, c *claim) Verdict {
 	return v
 }
 
-// peerVerdict returns what is said of a claim, and whether that was seen whoever has the CPUs: how often requests ask, or that nobody answers. For how long
-// answers take was not.
+// peerVerdict returns what is said of a claim, and whether it holds on a busy machine as well: how often requests ask, or that no
+// answer comes, does; how long answers take does not.
 func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	top := &c.parts[0]
 	what, fix := aPeersAnswer, "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow"
@@ -65,7 +65,7 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	won := cl.ofPeer(c)
 	if late := c.readLate(cl.g.Tail()); late.NS*10 > c.won.Slow.NS {
 		own = append(own, measured("part of a slow request's time in which the reader of the answers ran late; the same is assumed for the sender", late.NS, "ns"))
-		// The way there is as long as the way back, and nobody saw it.
+		// The sender was probably as late, which the trace does not show.
 		won.All = won.All.without(c.readLate(cl.g.All()))
 		won.Slow = won.Slow.without(late)
 		won.Beside = won.Beside.without(c.readLate(beside(cl.g)))
@@ -110,8 +110,8 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 
 const aPeersAnswer = "a peer's answer"
 
-// ofItself says what requests wait for whose peer is perhaps this process itself, or one that was recorded beside it: what it is, the advice, the
-// evidence, and whether most of the wait went on what is a fault of that group, and told there.
+// ofItself is about a peer that is perhaps this process itself, or one that was recorded beside it: what requests wait for, the advice,
+// the evidence, and whether most of the wait is elsewhere, in requests of a group that has findings of its own.
 func ofItself(r *report.Report, p *report.Peer, ask string) (what, fix string, evidence []report.Evidence, elsewhere bool) {
 	name, wait, served := names.PeerNames(p), words.Brief(p.WaitNS), words.Brief(p.ServedNS)
 	if p.Followed() {
@@ -152,7 +152,7 @@ func ofItself(r *report.Report, p *report.Peer, ask string) (what, fix string, e
 	return what, fix, evidence, elsewhere
 }
 
-// sayUnanswered says of waits that mostly ended without an answer what ended them.
+// sayUnanswered says what ended waits that mostly ended without an answer.
 func sayUnanswered(v *Verdict, a *queues.Asks) {
 	v.Title = fmt.Sprintf("requests wait for a peer that does not answer, until a deadline passes, at %s", place(v.Site))
 	v.Fix = "make that deadline shorter, or do not ask again for a while who did not answer (a circuit breaker), and find out why the peer does not answer"
@@ -161,8 +161,8 @@ func sayUnanswered(v *Verdict, a *queues.Asks) {
 		measured("mean length of them", float64(a.UnansweredNS)/float64(a.Unanswered), "ns"))
 }
 
-// sayOpens says that a part of the wait is the opening of connections, which others that are kept would save. That is so on any machine, and its time counts
-// in full, if most requests do it; it reports so.
+// sayOpens says that a part of the wait is the opening of connections, which reuse would save. If most requests do it, that holds on
+// any machine, and its time counts in full; it reports whether that is so.
 func (cl *claims) sayOpens(v *Verdict, c *claim, a *queues.Asks) bool {
 	part := float64(a.OpeningNS) / float64(a.WaitedNS)
 	v.Title = strings.Replace(v.Title, "requests wait for ", fmt.Sprintf("requests open connections (%s of this wait), then wait for ", words.Percent(part)), 1)
@@ -188,8 +188,8 @@ func (cl *claims) sayOpens(v *Verdict, c *claim, a *queues.Asks) bool {
 	return true
 }
 
-// sayAtOnce says of what requests ask all at once that the slowest answer decides. Where none is far slower than the others, the peers take that long:
-// it is not for the service to change.
+// sayAtOnce says of calls in parallel that the slowest answer decides. Where none is far slower than the others, the peers take that
+// long, and the service cannot change it.
 func sayAtOnce(v *Verdict, a *queues.Asks) {
 	n := float64(a.Legs) / float64(a.Requests)
 	times := words.Figure(n)
@@ -206,8 +206,8 @@ func sayAtOnce(v *Verdict, a *queues.Asks) {
 	}
 }
 
-// mayBeClient reports whether a wait for the network may be one for a client's next words: in a process that accepts connections for a
-// protocol of its own, where a goroutine's life goes on in the service's own code, or where turns of a loop begin.
+// mayBeClient reports whether a wait for the network may be one for a client's next message: in a process that accepts connections for
+// a protocol of its own, on the goroutine's own path in the service's code, or where turns of a loop begin.
 func (cl *claims) mayBeClient(c *report.Cause, via []report.Via) bool {
 	if !cl.in.Accepts || c.Cause != report.CauseNetwork || c.Site == nil || c.Site.Module != "" || isStd(c.Site) {
 		return false
@@ -241,7 +241,7 @@ func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 		measured("sequential answers per request, asked for from one line", n, "count"),
 		measured("mean wait for each", float64(row.NS)/float64(row.Calls), "ns"))
 	v.Changes = nil
-	// A wait of the reader of a shared connection is for no line in particular.
+	// The reader of a shared connection waits for all lines that use it.
 	part := 1.0
 	if len(top.via) > 0 {
 		part = cl.lineOf(top.Site)
@@ -257,7 +257,7 @@ func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 	}
 }
 
-// lineOf returns which part of the group's waits for the network at a place are for the line that it is called from.
+// lineOf returns which part of the group's waits for the network at a place belongs to the line that called it.
 func (cl *claims) lineOf(s *report.Site) float64 {
 	var line, all float64
 	for i := range cl.g.All().Causes {
@@ -293,9 +293,9 @@ func wentTo(r *report.Report, id string) string {
 	return ""
 }
 
-// readLate returns what requests of a band lost because a goroutine that reads answers for others, where this claim's waits are,
-// was ready to run, or had its message, and did not. On its own goroutine a request sends before it waits; elsewhere somebody
-// sends for it, who queues for the same Ps, and until he does the peer was not asked.
+// readLate returns what requests of a band lost because the goroutine that reads answers for them, where this claim's waits are, was
+// ready to run, or had its message, and did not run. A request on its own goroutine sends before it waits. Otherwise another goroutine
+// sends for it, which queues for the same Ps, and the peer is not asked until that runs.
 func (c *claim) readLate(b *report.Band) Lost {
 	if b == nil || b.Count == 0 {
 		return Lost{}
@@ -315,10 +315,10 @@ func (c *claim) readLate(b *report.Band) Lost {
 	return Lost{Share: share, NS: ns / int64(b.Count)}
 }
 
-// ofPeer is what a fix would win of waiting for a peer. Where most requests wait for it, of slow ones counts what they wait
-// beyond the mean of those that waited at all: what an answer always takes is told by all of them. Where few do, what is
-// usual is not to wait. Answers that were late at the same time were late once: the peer, or the machine, stood still. Outliers of
-// a few such moments are few, however many requests met them.
+// ofPeer is what a fix would win of waiting for a peer. Where most requests wait for it, only what slow ones wait beyond the mean of
+// those that waited counts: that mean is what an answer always takes. Where few wait, it is usual not to wait. Answers that were late
+// at the same time were late once: the peer, or the machine, stood still. Outliers of a few such moments are few, however many requests
+// met them.
 func (cl *claims) ofPeer(c *claim) Won {
 	w := c.won
 	usual := int64(0)
@@ -347,7 +347,7 @@ func (cl *claims) ofPeer(c *claim) Won {
 }
 
 // weighGap is the share of a group's time in which data may have been there
-// without anybody looking.
+// before any P polled.
 func weighGap(g *report.Group) float64 {
 	share, _ := weigh(g, isPollGap)
 	return share

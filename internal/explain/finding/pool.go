@@ -78,8 +78,8 @@ func (cl *claims) factsOf(c *claim, top *part) *poolFacts {
 	}
 	p.kind = kindOfPool(c, top, t, p.places)
 	queuedNS, ownNS, requests := cl.spent(c)
-	// A worker's time for one is not on the path of anybody else's: of the time
-	// behind the wait the last turn is the request's own.
+	// A worker's time for a request is on no other request's path: of the time
+	// behind the wait, the last turn is the request's own.
 	serves := t != nil && t.Taken <= 0.5 && p.places == nil
 	placeNS := float64(ownNS) / float64(max(requests, 1))
 	if p.places != nil && p.places.HeldNS > 0 {
@@ -100,13 +100,12 @@ func (cl *claims) factsOf(c *claim, top *part) *poolFacts {
 		placeNS = float64(cl.ownWork(top.Cause.Cause)) / float64(max(requests, 1))
 	}
 	p.littleLaw = little(requests, cl.in.Report.Input.DurationNS, queuedNS, placeNS)
-	// Who serves what is done with a semaphore's place is not the place itself.
+	// A goroutine that serves what is done with a semaphore's place is not the place itself.
 	p.serves = serves && !isPoolOfStd(c.via.call)
 	if isSemaphore(c.via) && p.places == nil && (t == nil || p.serves) {
 		p.serves, p.bursts = false, true
 	}
-	// Who queues although places are in use for a small part of the time comes in bursts: one place more than there are is
-	// the least that helps.
+	// Requests that queue although places are mostly free come in bursts: one place more than there are is the least that helps.
 	p.size = max(p.size, 2)
 	if p.serves {
 		p.size = max(p.size, t.Most+1)
@@ -138,8 +137,8 @@ func (cl *claims) spent(c *claim) (queuedNS, ownNS int64, requests int) {
 	return queuedNS, ownNS, requests
 }
 
-// counted reports whether the number of places is known. While somebody waits all places are in use. Where that contradicts the time in
-// them, who holds them does something else: then neither for how long nor how many would do is known.
+// counted reports whether the number of places is known. While a request waits, all places are in use. Where that contradicts the time
+// in them, their holders do something else: then neither the time nor the sufficient number is known.
 func (p *poolFacts) counted() bool {
 	return p.serves || p.places != nil && (p.places.Most > 0 || p.places.HeldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
 }
@@ -161,8 +160,8 @@ func poolVerdict(cl *claims, c *claim, top *part) Verdict {
 		return ok && cl.of(cause, via) == c.owner
 	})
 	if !p.computes && top.Cause.Site != nil {
-		// What the fix says: places enough, so that nobody queues, whichever line called, and whatever the holders do meanwhile if there
-		// is no other queue.
+		// What the fix says: enough places that no request queues, whichever line called, and whatever the holders do meanwhile if
+		// there is no other queue.
 		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
 		if cl.queuesFor(c) >= scale.NearlyAll {
 			site = ""
@@ -240,11 +239,12 @@ func (cl *claims) morePlaces(c *claim, top *part, p *poolFacts) string {
 	return fix
 }
 
-// backlog owns what turns of a library's loop ask peers for where most of them find their work there: the next messages queue meanwhile.
+// backlog owns the waits for peers in turns of a library's loop, if most turns find their work already there: the next messages queue
+// meanwhile.
 var backlog = owner{code: report.RulePoolTooSmall}
 
-// backlogVerdict is for messages that a library's loop takes from its queue one after another. A trace does not show when a message came, so that for how
-// long it lay there is not said, and no gain.
+// backlogVerdict is for messages that a library's loop takes from its queue one after another. A trace does not show when a message
+// came, so neither its time in the queue nor a gain is stated.
 func backlogVerdict(cl *claims, c *claim, top *part) Verdict {
 	queued, turn := cl.in.Queued[cl.g.ID], cl.g.TotalNS/int64(max(cl.g.Count, 1))
 	found, also := "share of the messages that lay there already when the one before was done (for how long is not in the trace)", ", or subscribe several times as a group"
@@ -262,7 +262,7 @@ func backlogVerdict(cl *claims, c *claim, top *part) Verdict {
 	return v
 }
 
-// queueOf returns the line in which requests stand by a claim.
+// queueOf returns the queue that a claim is about, with the lines at which requests wait.
 func (cl *claims) queueOf(c *claim, what string) *report.Queue {
 	q := &report.Queue{For: what, At: []report.Via{}}
 	for _, list := range [][]part{c.parts, c.slow} {
@@ -283,7 +283,7 @@ func (cl *claims) queueOf(c *claim, what string) *report.Queue {
 	return q
 }
 
-// ownWork returns for how long others do of a cause what a group's requests have waited their turn for.
+// ownWork returns for how long other goroutines do, of a cause, the work for which requests have waited their turn.
 func (cl *claims) ownWork(cause report.CauseName) (ns int64) {
 	for c, r := range cl.ways(cl.g.All()) {
 		if _, ok := cl.contended(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
@@ -293,7 +293,7 @@ func (cl *claims) ownWork(cause report.CauseName) (ns int64) {
 	return ns
 }
 
-// queuesFor returns which part of the time in which a group's requests queue they do so for what a claim is about.
+// queuesFor returns which part of the time that a group's requests queue is for what a claim is about.
 func (cl *claims) queuesFor(c *claim) float64 {
 	var mine, all int64
 	for cause, r := range cl.ways(cl.g.All()) {
@@ -355,7 +355,7 @@ func fanOutVerdict(cl *claims, c *claim, top *part, known *queues.Places) Verdic
 // A poolKind is what sort of place is waited for, and what makes it larger.
 type poolKind struct {
 	name, who, fix string
-	alone          bool // its holder is the only one, and gives it back itself, as a lock's: it may guard data, which more places would not
+	alone          bool // one place, which its holder returns itself, as a lock's: it may guard data, which more places would not
 }
 
 const heldByOthers = "a place that other requests hold"
@@ -422,7 +422,7 @@ func (cl *claims) pace(top *part) int64 {
 	return 0
 }
 
-// inVainVerdict promises nothing: who has the places, and for how long, is not known.
+// inVainVerdict promises nothing: it is not known what has the places, and for how long.
 func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
 	name := poolOf(viaKey{wait: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.pool != "" {
@@ -441,7 +441,7 @@ func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
 	return v
 }
 
-// limiterVerdict promises nothing: how fast it lets requests go on is as it is meant to be.
+// limiterVerdict promises nothing: the limit is intended.
 func limiterVerdict(cl *claims, c *claim, top *part) Verdict {
 	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.ns, 0)
 	v := cl.verdict(c, top)

@@ -8,7 +8,7 @@ import (
 
 // Won is what a fix would win, as far as the causes tell: what requests spent on what it takes away.
 type Won struct {
-	// Times is how many times as much as the thresholds say must be lost, because only a part of it can be won; 0 is once.
+	// Times multiplies the thresholds where only a part of what is lost can be won; 0 is once.
 	Times int64
 	All   Lost // by all requests of the group
 	Slow  Lost // by its slow requests, see report.Group.Tail
@@ -118,7 +118,8 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 	return v.Least, nil
 }
 
-// costs has a fact about the process be about the group that loses most by it, a part of each cause, if that is worth a word.
+// costs turns a fact about the process into a finding about the group that loses most by it, if that is worth a word. Part is how
+// much of each cause it takes.
 func (in *Input) costs(v *Verdict, part func(*report.Cause) float64) {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// places returns the distinct places of a claim at which the same is waited for as at its heaviest part of a cause, that
-// one first: where one line of the service's own waits at several of a dependency's, they are one fault.
+// places returns the distinct places of a claim with the same cause as its heaviest part, that one first: where one line of the
+// service's own waits at several lines of a dependency, they are one fault.
 func places(c *claim, top *part) []*report.Cause {
 	list, ns := []*report.Cause{top.Cause}, []int64{0}
 	for i := range c.parts {
@@ -53,9 +53,9 @@ func halfOfAll(cl *claims, c *claim) []predict.Change {
 	return out
 }
 
-// halfOf is the change that a prediction assumes for a cause whose finding may be at another site: the user's line rather
-// than the library's. Of a line of others' on a goroutine of their own a prediction does not know for whom it waited: where
-// several lines of the service's own wait for it, half of one line's part is taken from all.
+// halfOf is the change that a prediction assumes for a cause whose finding may be at another site: the user's line rather than the
+// library's. Of a library's line on a goroutine of its own a prediction does not know which line it waited for: where several lines of
+// the service wait for it, half of one line's part is taken from all.
 func (cl *claims) halfOf(c *report.Cause) []predict.Change {
 	if c.Site == nil {
 		return []predict.Change{}
@@ -65,8 +65,8 @@ func (cl *claims) halfOf(c *report.Cause) []predict.Change {
 	return []predict.Change{change}
 }
 
-// partOfLine returns which part of the time at a cause's line, as far as waits led there, is the cause's: those of its own
-// line of the service's.
+// partOfLine returns which part of the time at a cause's line belongs to the cause's own line of the service, of the time to which
+// waits led.
 func (cl *claims) partOfLine(c *report.Cause) float64 {
 	waitedFor := func(s *report.Site) bool { return s != nil && (s.CalledFrom == nil || s.CalledFrom.Calls == "") }
 	if !waitedFor(c.Site) || c.Site.CalledFrom == nil {
