@@ -68,6 +68,7 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	return n, full && others >= scale.Much*all && part*waited >= scale.Some*float64(*l.BusyNS)
 }
 
+// machineBusy is WL1009, busy-machine.
 func machineBusy(in *Input) []Verdict {
 	n, ok := busyMachine(in)
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// client is WL2006, slow-client.
 func client(cl *claims, c *claim) Verdict {
 	top := &c.parts[0]
 	v := cl.verdict(c, top)

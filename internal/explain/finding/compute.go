@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// computes is WL1008, computes.
 func computes(in *Input, g *report.Group) []Verdict {
 	cl := in.claimsOf(g)
 	own := func(c *report.Cause, via []report.Via) bool {

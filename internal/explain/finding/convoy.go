@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// convoys is WL2002, lock-convoy.
 func convoys(in *Input) (out []Verdict) {
 	for cl, c := range in.claimedBy(report.RuleLockConvoy) {
 		for _, h := range byHolder(cl, c) {

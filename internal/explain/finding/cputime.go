@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// threadsOffCPU is WL5011, threads-off-cpu.
 func threadsOffCPU(in *Input) []Verdict {
 	if h := in.Report.Host; h != nil && h.Lost.CPUNS != nil && h.Lost.BusyNS != nil {
 		had := hadCPU(in)

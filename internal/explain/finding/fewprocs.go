@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// fewProcs is WL1006, too-few-ps.
 func fewProcs(in *Input, q *queue) []Verdict {
 	may := mayUse(&in.Report.Host.Facts)
 	v := q.verdict(q.takers[0].site, 0.8)

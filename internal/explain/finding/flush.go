@@ -26,6 +26,7 @@ func (cl *claims) interval(c *report.Cause) *queues.Turns {
 	return t
 }
 
+// flush is WL2004, flush-interval.
 func flush(cl *claims, c *claim) Verdict {
 	top := c.heaviest(report.CauseSleep)
 	t := cl.interval(top.Cause)

@@ -116,6 +116,7 @@ func mostlyAssists(g *report.Group) bool {
 	return assists >= workers
 }
 
+// assists is WL3001, mark-assist.
 func assists(in *Input, g *report.Group) []Verdict {
 	v, much := in.ofCollector(g, assistsAndWorkers)
 	if in.gcElsewhere() || !mostlyAssists(g) || !much {
@@ -138,6 +139,7 @@ func assists(in *Input, g *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
+// workers is WL3002, gc-takes-ps.
 func workers(in *Input, g *report.Group) []Verdict {
 	v, much := in.ofCollector(g, assistsAndWorkers)
 	if in.gcElsewhere() || mostlyAssists(g) || !much {
@@ -163,6 +165,7 @@ func workers(in *Input, g *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
+// forced is WL3005, forced-gc.
 func forced(in *Input, g *report.Group) []Verdict {
 	gc := &in.Process.GC
 	mostly := mostlyForced(gc)

@@ -11,6 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// hung is WL2009, hung.
 func hung(in *Input, g *report.Group) (out []Verdict) {
 	for i := range g.Open.Waits {
 		if v, ok := in.hung(g, &g.Open.Waits[i]); ok {

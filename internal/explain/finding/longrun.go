@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// longRuns is WL1007, long-runs.
 func longRuns(in *Input, q *queue) []Verdict {
 	t := first(q.takers, func(t *taker) bool { return kindOf(in, t) == report.RuleLongRuns })
 	if t == nil {

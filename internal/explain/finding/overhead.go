@@ -9,6 +9,7 @@ import (
 // fro, with tracing against without (Go 1.26, amd64).
 const eventNS = 90
 
+// overhead is WL5004, trace-overhead.
 func overhead(in *Input) []Verdict {
 	c := in.Process
 	if c.BusyNS == 0 || c.SpanNS == 0 || c.Procs == 0 {

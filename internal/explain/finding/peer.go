@@ -14,6 +14,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// peer is WL2005, slow-peer.
 func peer(cl *claims, c *claim) Verdict {
 	v, counted := peerVerdict(cl, c)
 	if n, known := cl.in.Apart[cl.g.ID]; known && n < cl.g.Band(report.BandOutliers).Count {

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// onePeriod returns the finding for a group whose slow requests fall into one of its blocks.
+// onePeriod is WL5010, one-slow-period: the finding for a group whose slow requests fall into one of its blocks.
 func onePeriod(_ *Input, g *report.Group) []Verdict {
 	if g.LatencyNS.P90 == nil || len(g.Blocks) < 5 {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// pollGaps is WL5006, poll-gaps.
 func pollGaps(in *Input) []Verdict {
 	var worst *report.Group
 	most := 0.0

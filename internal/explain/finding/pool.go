@@ -19,6 +19,7 @@ import (
 // what it is at 90 % (Erlang C, c = 2 to 8).
 const utilisation = 0.7
 
+// pool is WL2003, pool-too-small.
 func pool(cl *claims, c *claim) Verdict {
 	switch top := topPart(cl, c.parts); {
 	case c.owner == backlog:

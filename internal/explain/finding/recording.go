@@ -9,6 +9,7 @@ import (
 
 // What of the recording itself weakens a report.
 
+// few is WL5001, few-requests.
 func few(in *Input) []Verdict {
 	if len(in.Report.Groups) == 0 || len(warned(in, "no-requests")) > 0 {
 		return nil
@@ -40,6 +41,7 @@ func warned(in *Input, codes ...string) []string {
 	return out
 }
 
+// truncated is WL5002, truncated.
 func truncated(in *Input) []Verdict {
 	if !in.Report.Input.Truncated {
 		return nil
@@ -51,6 +53,7 @@ func truncated(in *Input) []Verdict {
 	})
 }
 
+// clock is WL5007, clock.
 func clock(in *Input) []Verdict {
 	texts := warned(in, "clock")
 	if len(texts) == 0 {
@@ -62,6 +65,7 @@ func clock(in *Input) []Verdict {
 	})
 }
 
+// lostEvents is WL5008, lost-events.
 func lostEvents(in *Input) []Verdict {
 	texts := warned(in, "lost-events", "unknown-event", "skipped-generation")
 	if len(texts) == 0 {
@@ -73,6 +77,7 @@ func lostEvents(in *Input) []Verdict {
 	})
 }
 
+// shortWindow is WL5009, short-window.
 func shortWindow(in *Input) []Verdict {
 	if len(in.Report.Groups) == 0 {
 		return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// retransmissions is WL2008, retransmissions.
 func retransmissions(in *Input, g *report.Group) []Verdict {
 	h := in.Report.Host
 	if h == nil || h.Network.Verdict != report.NetworkLost {

@@ -7,6 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// taken is WL1002, ps-taken.
 func taken(in *Input, q *queue) []Verdict {
 	t := &q.takers[0]
 	if busy(in) < scale.Most && (q.won.Slow.NS < 1e6 || q.share < 0.05) {

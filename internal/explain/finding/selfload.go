@@ -5,6 +5,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// selfLoad is WL5005, load-in-process.
 func selfLoad(in *Input) []Verdict {
 	if in.Elsewhere {
 		return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// sleep is WL2001, sleep.
 func sleep(cl *claims, c *claim) Verdict {
 	if p := cl.polls[c.leaf.site]; p != nil && c.leaf.cause == pollLeaf {
 		return pollVerdict(cl, c, p)

@@ -8,6 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// stopped is WL4003, stopped.
 func stopped(in *Input) []Verdict {
 	s := in.Report.Runtime.Stops
 	if s == nil || s.Count == 0 {

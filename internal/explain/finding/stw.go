@@ -9,6 +9,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// worldStops is WL3003, stopped-world.
 func worldStops(in *Input, g *report.Group) (out []Verdict) {
 	seen := map[string]bool{}
 	for b := range g.Bands {

@@ -48,6 +48,7 @@ func isFileLock(fn string) bool {
 	return false
 }
 
+// blockingSyscall is WL2007, blocking-syscall.
 func blockingSyscall(cl *claims, c *claim) Verdict {
 	top := &c.parts[0]
 	k := syscallOf(top.Cause)

@@ -15,6 +15,7 @@ import (
 
 func isThrottle(c *report.Cause) bool { return c.Cause == report.CauseThrottle }
 
+// throttled is WL4001, throttled.
 func throttled(in *Input) []Verdict {
 	rt := &in.Report.Runtime
 	t := &rt.Throttle

@@ -10,6 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
+// biasedNames is WL5003, biased-names.
 func biasedNames(in *Input) []Verdict {
 	none, all := in.Report.ShowNoHandler()
 	if none == 0 {
