@@ -7,25 +7,19 @@ import (
 	"sync"
 )
 
-// childIndex has the goroutines born in a generation by who created them, made when it is first asked for: a request may ask for each of
-// its waits, and what a goroutine did in a run may be a million events. Most are asked about seldom, so the children of one are looked
-// through the first times, and sorted when they are asked about again.
+// childIndex has the goroutines born in a generation by who created them, in order of time. It is made when it is first asked for: a
+// request may ask for each of its waits, and what a goroutine did in a run may be a million events.
 type childIndex struct {
-	childOnce  sync.Once
-	children   []child  // by dense creator
-	childBase  []uint32 // by dense creator: its first of children; one more at the end
-	childMutex sync.Mutex
-	childAsked []uint8 // by dense creator: how often it was asked about, up to sortChildren: then its children are in order of time
+	childOnce sync.Once
+	children  []child  // by dense creator
+	childBase []uint32 // by dense creator: its first of children; one more at the end
 }
-
-// sortChildren is how often a goroutine's children are looked through before they are sorted.
-const sortChildren = 8
 
 // A child is a goroutine and about when it was born.
 type child struct{ when, d uint32 }
 
 func (c *childIndex) reset() {
-	*c = childIndex{children: c.children[:0], childBase: c.childBase[:0], childAsked: c.childAsked[:0]}
+	*c = childIndex{children: c.children[:0], childBase: c.childBase[:0]}
 }
 
 // Children calls f for every goroutine that goroutine id created in [from, to),
@@ -43,15 +37,13 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64
 	if d == 0 {
 		return true
 	}
-	first := uint32(0)
-	if from > g.Base {
-		first = whenOf(from - g.Base)
-	}
 	if to <= g.Base {
 		return true
 	}
-	var few [16]child
-	for _, c := range g.childrenOf(d, first, whenOf(to-g.Base), few[:0]) {
+	g.childOnce.Do(g.buildChildren)
+	list := g.children[g.childBase[d]:g.childBase[d+1]]
+	first := whenOf(max(from-g.Base, 0))
+	for _, c := range list[sort.Search(len(list), func(i int) bool { return list[i].when >= first }):] {
 		b, ok := g.birth(c.d)
 		if !ok {
 			continue // in a damaged trace the first thing known may be another than the creation
@@ -64,39 +56,6 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64
 		}
 	}
 	return true
-}
-
-// childrenOf returns the children of a goroutine from about first to about last, in order of time; in buf, if it has to put them together.
-func (g *Gen) childrenOf(d, first, last uint32, buf []child) []child {
-	g.childOnce.Do(g.buildChildren)
-	list := g.children[g.childBase[d]:g.childBase[d+1]]
-	if len(list) > 1 {
-		g.childMutex.Lock()
-		defer g.childMutex.Unlock()
-		if g.childAsked[d]++; g.childAsked[d] < sortChildren {
-			for _, c := range list {
-				if c.when >= first && c.when <= last {
-					buf = append(buf, c)
-				}
-			}
-			g.sortByBirth(buf)
-			return buf
-		}
-		if g.childAsked[d] == sortChildren {
-			g.sortByBirth(list)
-		}
-		g.childAsked[d] = sortChildren
-	}
-	return list[sort.Search(len(list), func(i int) bool { return list[i].when >= first }):]
-}
-
-func (g *Gen) sortByBirth(list []child) {
-	slices.SortFunc(list, func(a, b child) int {
-		if a.when != b.when {
-			return cmp.Compare(a.when, b.when)
-		}
-		return cmp.Or(cmp.Compare(g.bornAt(a.d), g.bornAt(b.d)), cmp.Compare(g.ids.ids[a.d], g.ids.ids[b.d]))
-	})
 }
 
 // buildChildren divides the births by creator.
@@ -123,9 +82,15 @@ func (g *Gen) buildChildren() {
 	})
 	copy(base[1:], base) // each has moved on to where the next one's begin
 	base[0] = 0
-	g.childAsked = sized(g.childAsked, n)
-	clear(g.childAsked)
 	g.childBase = base
+	for by := range n {
+		slices.SortFunc(g.children[base[by]:base[by+1]], func(a, b child) int {
+			if a.when != b.when {
+				return cmp.Compare(a.when, b.when)
+			}
+			return cmp.Or(cmp.Compare(g.bornAt(a.d), g.bornAt(b.d)), cmp.Compare(g.ids.ids[a.d], g.ids.ids[b.d]))
+		})
+	}
 }
 
 // bornAt returns when a goroutine of children was born.

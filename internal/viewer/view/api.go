@@ -16,19 +16,18 @@ import (
 
 func (s *Server) facts(*http.Request) (any, error) { return s.trace.Facts(), nil }
 
-func (s *Server) query(p *parameters) inspect.Query {
+func query(p *parameters) inspect.Query {
 	return inspect.Query{
 		Group: p.text("group"), Cause: p.text("cause"), MinShare: p.share("share"),
 		From: p.number("from", 0), To: p.number("to", 0), Min: p.number("min", 0), Max: p.number("max", 0),
 		Goroutine: p.id("goroutine"), OnlyOpen: p.flag("open"), Function: p.text("function"),
-		Sort: p.text("sort"), Descending: p.flag("desc"),
-		Offset: int(p.upTo("offset", 0, 1<<31-1)), Limit: int(p.upTo("limit", 100, inspect.MaxRows)),
+		Sort: p.text("sort"), Descending: p.flag("desc"), Offset: p.offset(), Limit: p.limit(),
 	}
 }
 
 func (s *Server) requests(r *http.Request) (any, error) {
 	p := newParameters(r)
-	q := s.query(p)
+	q := query(p)
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -48,7 +47,7 @@ type opened struct {
 
 func (s *Server) request(r *http.Request) (any, error) {
 	p := newParameters(r)
-	q := s.query(p)
+	q := query(p)
 	n, id := p.number("n", -1), p.text("id")
 	if p.err != nil {
 		return nil, p.err
@@ -78,7 +77,7 @@ func (s *Server) goroutines(r *http.Request) (any, error) {
 	ids := p.ids("ids", inspect.MaxLanes)
 	q := inspect.GoroutineQuery{
 		From: p.number("from", 0), To: p.number("to", 0), Function: p.text("function"), OnStack: p.flag("stack"), Exact: p.flag("exact"),
-		Sort: p.text("sort"), Descending: p.flag("desc"), Offset: int(p.upTo("offset", 0, 1<<31-1)), Limit: int(p.upTo("limit", 100, inspect.MaxRows)),
+		Sort: p.text("sort"), Descending: p.flag("desc"), Offset: p.offset(), Limit: p.limit(),
 	}
 	if p.err != nil {
 		return nil, p.err
@@ -115,7 +114,7 @@ func (s *Server) byFunction(r *http.Request) (any, error) {
 	p := newParameters(r)
 	from, to := p.number("from", 0), p.number("to", 0)
 	sort, down := p.text("sort"), p.flag("desc")
-	offset, limit := int(p.upTo("offset", 0, 1<<31-1)), int(p.upTo("limit", 100, inspect.MaxRows))
+	offset, limit := p.offset(), p.limit()
 	by, ok := functionOrders[cmp.Or(sort, "running")]
 	if !ok {
 		p.fail("sort", "there are %s", words.List(slices.Sorted(maps.Keys(functionOrders))))

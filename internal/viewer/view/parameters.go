@@ -86,6 +86,11 @@ func (p *parameters) upTo(name string, usual, most int64) int64 {
 	return n
 }
 
+// offset is the first row that is wanted of a list, and limit how many are.
+func (p *parameters) offset() int { return int(p.upTo("offset", 0, 1<<31-1)) }
+
+func (p *parameters) limit() int { return int(p.upTo("limit", 100, inspect.MaxRows)) }
+
 func (p *parameters) id(name string) uint64 {
 	v := p.values.Get(name)
 	if v == "" {
