@@ -42,7 +42,7 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64
 	}
 	g.childOnce.Do(g.buildChildren)
 	list := g.children[g.childBase[d]:g.childBase[d+1]]
-	first := whenOf(max(from-g.Base, 0))
+	first := whenOf(max(from, g.Base) - g.Base)
 	for _, c := range list[sort.Search(len(list), func(i int) bool { return list[i].when >= first }):] {
 		b, ok := g.birth(c.d)
 		if !ok {

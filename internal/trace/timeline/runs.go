@@ -278,11 +278,10 @@ func (g *Gen) switchedTo(at ref) uint32 {
 	return 0
 }
 
-// sampleIndex finds CPU samples by goroutine and by time, made when one is first asked for.
+// sampleIndex finds CPU samples by goroutine, made when one is first asked for.
 type sampleIndex struct {
 	sampOnce sync.Once
 	sampByG  map[uint64][]int32
-	sampIn   []uint64 // a bit for each stretch of sampStretch ns that has a sample
 }
 
 func (x *sampleIndex) reset() { *x = sampleIndex{} }
@@ -293,46 +292,18 @@ func (g *Gen) SamplesOf(id uint64) []int32 {
 	return g.sampByG[id]
 }
 
-// sampStretch is the width of a bit of sampIn: samples are so rare that nearly every short run lies in stretches without.
-const sampStretch = 1 << 16 // ns
-
 func (g *Gen) indexSamples() {
-	if len(g.Samples) == 0 {
-		return
-	}
 	g.sampByG = make(map[uint64][]int32)
-	first := g.Samples[0].Time // they are in order of time
-	g.sampIn = make([]uint64, uint64(g.Samples[len(g.Samples)-1].Time-first)/sampStretch/64+1)
 	for i, s := range g.Samples {
 		g.sampByG[s.G] = append(g.sampByG[s.G], int32(i))
-		at := uint64(s.Time-first) / sampStretch
-		g.sampIn[at/64] |= 1 << (at % 64)
 	}
-}
-
-// sampled reports whether any goroutine may have a sample in [from, to).
-func (g *Gen) sampled(from, to int64) bool {
-	g.sampOnce.Do(g.indexSamples)
-	if len(g.sampIn) == 0 {
-		return false
-	}
-	first := g.Samples[0].Time
-	if to <= first {
-		return false
-	}
-	at, last := uint64(max(from-first, 0))/sampStretch, uint64(to-1-first)/sampStretch
-	for last = min(last, uint64(len(g.sampIn))*64-1); at <= last; at++ {
-		if g.sampIn[at/64]&(1<<(at%64)) != 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // SamplesIn returns those of them that lie in [from, to).
 func (g *Gen) SamplesIn(id uint64, from, to int64) []int32 {
-	if !g.sampled(from, to) {
-		return nil
+	k, _ := slices.BinarySearchFunc(g.Samples, from, func(s Sample, t int64) int { return cmp.Compare(s.Time, t) })
+	if k == len(g.Samples) || g.Samples[k].Time >= to {
+		return nil // as in most short runs: there is none of any goroutine
 	}
 	of := g.SamplesOf(id)
 	before := func(k int32, t int64) int { return cmp.Compare(g.Samples[k].Time, t) }
