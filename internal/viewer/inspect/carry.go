@@ -14,7 +14,6 @@ import (
 type carries struct {
 	spans map[uint64][]carried
 	n     int
-	full  bool
 }
 
 // carried is a span that goroutine had at the borders before generations
@@ -39,7 +38,6 @@ func (c *carries) add(gen int, carry *timeline.Carry) {
 			return
 		}
 		if c.n >= maxCarried {
-			c.full = true
 			return
 		}
 		c.n++

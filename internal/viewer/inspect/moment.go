@@ -1,0 +1,178 @@
+package inspect
+
+import (
+	"context"
+
+	"github.com/whylate/whylate/internal/trace/timeline"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/report"
+)
+
+// NameOf returns the function that a goroutine started with, or the outermost
+// that it was seen in; 0 if that is not known.
+func (t *Trace) NameOf(g uint64) tracefmt.StringID {
+	if row, ok := t.x.gos.rowsOf.get(g); ok {
+		return t.x.gos.name(row, &t.x.syms)
+	}
+	return 0
+}
+
+// A Moment is what a lane shows at one instant, in full.
+type Moment struct {
+	Goroutine uint64        `json:"goroutine"`
+	Name      string        `json:"name"`
+	Proc      *uint32       `json:"proc,omitempty"`
+	StartNS   int64         `json:"start_ns"` // -1: before the trace
+	EndNS     int64         `json:"end_ns"`
+	State     string        `json:"state"`
+	Reason    string        `json:"reason,omitempty"`
+	Stack     []report.Site `json:"stack"`
+	StackOf   string        `json:"stack_of,omitempty"` // what the stack shows
+	// Waker is the goroutine that ended the wait, or the wait before; 0 for
+	// none: the poller, a timer.
+	Waker      uint64        `json:"waker,omitempty"`
+	WakerName  string        `json:"waker_name,omitempty"`
+	WakerStack []report.Site `json:"waker_stack,omitempty"`
+	Woken      bool          `json:"woken,omitempty"`
+	Creator    uint64        `json:"creator,omitempty"`
+	Assist     bool          `json:"assist,omitempty"`
+	// Requests are those that the goroutine was the last to work on then.
+	Requests []Row `json:"requests"`
+}
+
+// maxFrames bounds a stack in an answer.
+const maxFrames = 128
+
+// At returns what a lane shows at an instant, nil if nothing.
+func (t *Trace) At(ctx context.Context, l Lane, at int64) (*Moment, error) {
+	leave, err := t.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	abs := at + t.start
+	first, last := t.span(abs, abs+1)
+	win, err := t.window(ctx, first, last)
+	if err != nil {
+		return nil, err
+	}
+	m := &Moment{}
+	g := l.ID
+	if l.Proc {
+		found := false
+		win.EachRun(abs, abs+1, func(r timeline.Run) {
+			if uint64(r.P) == l.ID && r.P != timeline.NoP {
+				g, found = r.G, true
+			}
+		})
+		if !found {
+			return nil, nil
+		}
+		p := uint32(l.ID)
+		m.Proc = &p
+	}
+	spans := win.Spans(g, abs, abs+1, nil)
+	if len(spans) == 0 || spans[0].State == timeline.Gone {
+		return nil, nil
+	}
+	s := spans[0]
+	if s.State == timeline.Running {
+		// The parts of one run are one for the eye.
+		s = t.wholeRun(win, g, s)
+	}
+	m.Goroutine, m.Name = g, t.String(t.NameOf(g))
+	m.StartNS, m.EndNS = s.Start-t.start, s.End-t.start
+	if s.Start == timeline.BeforeTrace {
+		m.StartNS = -1
+	}
+	m.State, m.Reason = s.State.String(), t.x.syms.String(s.Reason)
+	m.Stack, m.StackOf = t.frames(s.Stack), stackOf(&s)
+	m.Waker, m.Woken, m.Assist = s.Waker, s.Woken, s.Assist
+	if s.Waker != 0 {
+		m.WakerName, m.WakerStack = t.String(t.NameOf(s.Waker)), t.frames(s.WakerStack)
+	}
+	if s.How == timeline.HowCreated {
+		m.Creator = s.Peer
+	}
+	m.Requests = t.requestsOf(g, abs)
+	return m, nil
+}
+
+// wholeRun joins the parts around one at which a run was cut by events.
+func (t *Trace) wholeRun(win *timeline.Window, g uint64, s timeline.Span) timeline.Span {
+	const step = 64
+	for range step {
+		if s.How != timeline.HowPoint {
+			break
+		}
+		before := win.Spans(g, s.Start-1, s.Start, nil)
+		if len(before) == 0 || before[len(before)-1].State != timeline.Running {
+			break
+		}
+		b := before[len(before)-1]
+		s.Start, s.How = b.Start, b.How
+	}
+	for range step {
+		after := win.Spans(g, s.End, s.End+1, nil)
+		if len(after) == 0 || after[0].State != timeline.Running || after[0].How != timeline.HowPoint || after[0].End <= s.End {
+			break
+		}
+		s.End, s.Stack = after[0].End, after[0].Stack
+	}
+	return s
+}
+
+// stackOf says what a span's stack is.
+func stackOf(s *timeline.Span) string {
+	switch {
+	case s.Stack == 0:
+		return ""
+	case s.State == timeline.Running && s.Preempted:
+		return "where it was when it had to stop"
+	case s.State == timeline.Running:
+		return "the event that ended this run"
+	case s.State == timeline.Runnable && s.How == timeline.HowCreated:
+		return "where it was created"
+	case s.State == timeline.Runnable:
+		return "where it was before"
+	}
+	return "where it is"
+}
+
+func (t *Trace) frames(id tracefmt.StackID) []report.Site {
+	out := []report.Site{}
+	for _, f := range t.x.syms.Stack(id) {
+		if len(out) == maxFrames {
+			break
+		}
+		out = append(out, *t.Site(f))
+	}
+	return out
+}
+
+// Site spells a frame out; nil for none.
+func (t *Trace) Site(f tracefmt.FrameID) *report.Site { return t.x.sp.Site(f) }
+
+// String returns the text of a string's id.
+func (t *Trace) String(id tracefmt.StringID) string { return t.x.syms.String(id) }
+
+// maxMeanwhile bounds the requests listed for one instant.
+const maxMeanwhile = 5
+
+// requestsOf returns requests that ended on a goroutine and were under way at
+// an instant.
+func (t *Trace) requestsOf(g uint64, abs int64) []Row {
+	c := &t.x.reqs
+	out := []Row{}
+	for i := range int32(c.rows()) {
+		if c.g(i) != g {
+			continue
+		}
+		if start := c.start(i); start <= abs && abs < start+c.latency(i) {
+			if out = append(out, t.row(i)); len(out) == maxMeanwhile {
+				break
+			}
+		}
+	}
+	return out
+}
