@@ -140,15 +140,6 @@ func (d *Decoder) Recycle(g *Gen) {
 	d.spare = append(d.spare, g)
 }
 
-// DropMarks takes the memory of a generation's marks for the next one, which may be decoded meanwhile. They must not be asked for again;
-// EachMarked finds none.
-func (d *Decoder) DropMarks(g *Gen) {
-	d.pool.mu.Lock()
-	defer d.pool.mu.Unlock()
-	d.pool.marks, g.Marks = g.Marks, nil
-	g.markBase = g.markBase[:0]
-}
-
 func (d *Decoder) newGen() *Gen {
 	n := len(d.spare)
 	if n == 0 {

@@ -28,7 +28,10 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 	}
 	g.ProcEvents = dropStaleAbandons(g.ProcEvents)
 	mergeRuns(g.Heap, func(a, b HeapPoint) bool {
-		return a.Time < b.Time || a.Time == b.Time && cmp.Or(boolCompare(a.Goal, b.Goal), cmp.Compare(a.Bytes, b.Bytes)) < 0
+		if a.Time == b.Time && a.Goal == b.Goal {
+			return a.Bytes < b.Bytes
+		}
+		return a.Time < b.Time || a.Time == b.Time && b.Goal
 	})
 	for i := range g.User {
 		g.resolveUser(&g.User[i])
@@ -107,16 +110,6 @@ func together[T any](list []T, streams []found, of func(*found) []T) []T {
 	return list
 }
 
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
 func (g *Gen) resolveUser(e *UserEvent) {
 	e.G = g.ids.ids[e.g]
 	e.Task = e.arg[0]
@@ -133,66 +126,4 @@ func (g *Gen) resolveUser(e *UserEvent) {
 	case tracefmt.EvUserLog:
 		e.Kind, e.Name, e.Value = LogMessage, g.str(uint32(e.arg[1])), g.str(uint32(e.arg[2]))
 	}
-}
-
-// gatherMarks sorts the marks by goroutine and time: counted, placed, and the
-// few of one goroutine put in order.
-func (d *Decoder) gatherMarks(g *Gen) {
-	n := len(g.ids.ids)
-	g.markBase = sized(g.markBase, n+1)
-	clear(g.markBase)
-	total := 0
-	for _, st := range d.streams {
-		for i := range st.marks {
-			g.markBase[st.marks[i].g]++
-		}
-		total += len(st.marks)
-	}
-	sum := uint32(0)
-	for i, c := range g.markBase {
-		g.markBase[i] = sum
-		sum += c
-	}
-	if cap(g.Marks) == 0 {
-		d.pool.mu.Lock()
-		g.Marks, d.pool.marks = d.pool.marks, nil
-		d.pool.mu.Unlock()
-	}
-	g.Marks = sized(g.Marks, total)
-	for _, st := range d.streams {
-		for _, m := range st.marks {
-			m.Time += g.Base
-			g.Marks[g.markBase[m.g]] = m
-			g.markBase[m.g]++
-		}
-	}
-	// markBase[i] is now the end of i's marks, which is the start of i+1's.
-	copy(g.markBase[1:], g.markBase)
-	g.markBase[0] = 0
-	for i := range n {
-		mergeRuns(g.Marks[g.markBase[i]:g.markBase[i+1]], func(a, b Mark) bool { return a.Time < b.Time })
-	}
-}
-
-// EachMarked calls f for every goroutine that has marks, in an order that
-// does not depend on the number of workers.
-func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
-	order := g.marked[:0]
-	for i := range len(g.markBase) - 1 {
-		if g.markBase[i] < g.markBase[i+1] {
-			order = append(order, uint32(i))
-		}
-	}
-	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(g.ids.ids[a], g.ids.ids[b]) })
-	g.marked = order
-	for _, i := range order {
-		f(g.ids.ids[i], g.Marks[g.markBase[i]:g.markBase[i+1]])
-	}
-}
-
-// FirstStop returns the index of the first stop of the world that may end
-// after t.
-func (g *Gen) FirstStop(t int64) int {
-	i, _ := slices.BinarySearch(g.stopTop, t+1)
-	return i
 }

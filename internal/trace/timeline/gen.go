@@ -187,15 +187,6 @@ type Sample struct {
 	Stack tracefmt.StackID
 }
 
-// A Mark is an event whose stack the window's Classify gave flags.
-type Mark struct {
-	Time  int64 // in decoding: since base
-	Flags uint8
-	Kind  tracefmt.EventType
-
-	g uint32
-}
-
 // isIrregular reports whether a goroutine's pieces are not in the order of
 // their numbers.
 func (g *Gen) isIrregular(d uint32) bool {
@@ -292,4 +283,13 @@ func (p *slabPool) give(g *Gen) {
 	defer p.mu.Unlock()
 	p.spare = append(p.spare, g.slabs...)
 	g.slabs, g.slabBy = g.slabs[:0], g.slabBy[:0]
+}
+
+// Size estimates the memory that a decoded generation holds, in bytes.
+func (g *Gen) Size() int64 {
+	n := int64(len(g.slabs))*slabSize*8 + int64(cap(g.slots))*12 + int64(cap(g.base)+cap(g.starts)+cap(g.markBase)+cap(g.marked))*4
+	n += int64(cap(g.ids.ids))*8 + int64(len(g.ids.pages)+len(g.ids.spare))*1100 + int64(cap(g.Marks))*16 + int64(cap(g.index))*16
+	n += int64(cap(g.ProcEvents))*32 + int64(cap(g.nobody))*24 + int64(cap(g.polls))*24 + int64(cap(g.Heap))*24 + int64(cap(g.User))*112
+	n += int64(cap(g.Samples))*40 + int64(cap(g.stacks.Dense())+cap(g.strings.Dense()))*4 + int64(len(g.idle.from))*24
+	return n
 }

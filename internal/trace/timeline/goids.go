@@ -51,7 +51,6 @@ func (t *goids) seal() {
 func (t *goids) reset(bytes int64) {
 	t.most = 1024 + int(bytes/512)
 	t.sparse = nil
-	t.first, t.row = 0, t.row[:0]
 	for _, p := range t.pages {
 		clear(p[:])
 		t.spare = append(t.spare, p)

@@ -95,138 +95,6 @@ func (g *Gen) Death(id uint64) (int64, bool) {
 	return g.Base + end.time(), true
 }
 
-// NextWake returns the first time after t at which a goroutine was woken in
-// this generation.
-func (g *Gen) NextWake(id uint64, t int64) (int64, bool) {
-	c := g.Wakes(id)
-	return c.Next(t)
-}
-
-// Wakes finds a goroutine's wakes in a generation. It is quick where it is asked for one after the other.
-type Wakes struct {
-	g         *Gen
-	lo, hi, k uint32 // slots: the goroutine's, and one that begins not after the time asked for last
-}
-
-// Wakes returns the wakes of a goroutine.
-func (g *Gen) Wakes(id uint64) Wakes {
-	d := g.ids.lookup(id)
-	if d == 0 {
-		return Wakes{}
-	}
-	return Wakes{g, g.base[d], g.base[d+1], g.base[d]}
-}
-
-// Next returns the first time after t at which it was woken.
-func (c *Wakes) Next(t int64) (int64, bool) {
-	g := c.g
-	if g == nil {
-		return 0, false
-	}
-	k := c.lo
-	if t > g.Base {
-		k = c.after(t - g.Base - 1)
-	}
-	for ; k < c.hi; k++ {
-		if r := g.record(g.slots[k].rec); tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock {
-			if at := g.Base + r.time(); at >= t {
-				c.k = k
-				return at, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// after is slotAfter, but looks first at those behind the one found last.
-func (c *Wakes) after(t int64) uint32 {
-	when := whenOf(t)
-	if k := c.k; k < c.hi && c.g.slots[k].when < when {
-		for k++; k < c.hi && k < c.k+32; k++ {
-			if w := c.g.slots[k].when; w > when {
-				return k
-			} else if w == when {
-				break // only the record tells
-			}
-		}
-	}
-	return c.g.slotAfter(c.lo, c.hi, t)
-}
-
-// LastWake returns the last time after from and not after to at which a goroutine was woken, or switched to.
-func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
-	if len(w.Gens) == 0 {
-		return 0, false
-	}
-	for i := w.genAt(to); i >= 0; i-- {
-		g := w.Gens[i]
-		d := g.ids.lookup(id)
-		if d == 0 {
-			if g.Base <= from {
-				break
-			}
-			continue
-		}
-		lo, hi := g.base[d], g.base[d+1]
-		for k := g.slotAfter(lo, hi, to-g.Base); k > lo; k-- {
-			s := &g.slots[k-1]
-			if s.rec == 0 {
-				continue
-			}
-			r := g.record(s.rec)
-			t := g.Base + r.time()
-			if t <= from {
-				return 0, false
-			}
-			if k := r.kind(); k == kind(tracefmt.EvGoUnblock) || k == kindSwitched {
-				return t, true
-			}
-		}
-		if g.Base+overlap <= from {
-			break
-		}
-	}
-	return 0, false
-}
-
-// mostWoke bounds the events of a goroutine that Woke looks at.
-const mostWoke = 1 << 12
-
-// Woke calls f for every goroutine that goroutine id made runnable in [from, to), in order of time, with the stack of that, until
-// it returns false. It reports whether it looked at all of that time: where very much happened it does not.
-func (w *Window) Woke(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) bool {
-	looked := 0
-	for i := w.genAt(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
-		g := w.Gens[i]
-		d := g.ids.lookup(id)
-		if d == 0 {
-			continue
-		}
-		lo, hi := g.base[d], g.base[d+1]
-		for k := max(g.slotAfter(lo, hi, from-g.Base), lo+1) - 1; k < hi; k++ {
-			s := &g.slots[k]
-			if s.rec == 0 || !opensRun(g.record(s.rec)) {
-				continue
-			}
-			if g.Base+g.record(s.rec).time() >= to {
-				return true
-			}
-			for r := range g.run(s.rec) {
-				if r.is(leaves) || g.Base+r.time() >= to {
-					break
-				}
-				if looked++; looked > mostWoke {
-					return false
-				}
-				if tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock && g.Base+r.time() >= from && !f(g.ids.ids[r.peer()], g.stack(r.stack())) {
-					return true
-				}
-			}
-		}
-	}
-	return true
-}
-
 // Pieces returns how many pieces (runs and events about it) a goroutine has
 // in this generation: a measure of how much happened to it.
 func (g *Gen) Pieces(id uint64) int {
@@ -234,29 +102,111 @@ func (g *Gen) Pieces(id uint64) int {
 	return int(g.base[d+1] - g.base[d])
 }
 
-// Death returns when a goroutine ended, if the window saw it end at t or later.
-func (w *Window) Death(id uint64, t int64) (int64, bool) {
-	for i := max(w.genAt(t)-1, 0); i < len(w.Gens); i++ {
-		if d, ok := w.Gens[i].Death(id); ok && d >= t {
-			return d, true
-		}
-	}
-	return 0, false
+// A Life is what a generation shows of a goroutine.
+type Life struct {
+	ID uint64
+	// Born and Died are the instants of its creation and end, 0 for those that
+	// lie outside of the generation.
+	Born, Died int64
+	// Start is the stack that it was created to run, 0 where the generation does
+	// not show its creation; Stack is then the first stack of its own seen.
+	Start, Stack tracefmt.StackID
+	// Pieces are its runs and the events about it: a measure of how much happened.
+	Pieces int
 }
 
-// Born returns the creation of a goroutine that was alive at time t, if the
-// window saw it.
-func (w *Window) Born(id uint64, t int64) (Birth, bool) {
-	if len(w.Gens) == 0 {
-		return Birth{}, false
-	}
-	for i := w.genAt(t); i >= 0; i-- {
-		if b, ok := w.Gens[i].BirthOf(id); ok {
-			return b, b.Time <= t
+// Lives calls f for every goroutine that the generation knows.
+func (g *Gen) Lives(f func(Life)) {
+	for d := uint32(1); int(d)+1 < len(g.base); d++ {
+		l := Life{ID: g.ids.ids[d], Pieces: int(g.base[d+1] - g.base[d])}
+		if b, ok := g.birth(d); ok {
+			l.Born = b.Time
+			l.Start = g.stack(g.starts[d])
 		}
-		if !w.Gens[i].Knows(id) {
-			break
+		if l.Start == 0 {
+			l.Stack = g.anyStack(d)
+		}
+		if t, ok := g.Death(l.ID); ok {
+			l.Died = t
+		}
+		f(l)
+	}
+}
+
+// EachStart calls f for every goroutine that the generation knows, with the
+// function that it was created to run, 0 if it was not created in this
+// generation, and the number of its pieces. It touches no record.
+func (g *Gen) EachStart(f func(id uint64, start tracefmt.StackID, pieces int)) {
+	for d := 1; d+1 < len(g.base); d++ {
+		start := tracefmt.StackID(0)
+		if g.starts[d] != 0 {
+			start = g.stack(g.starts[d])
+		}
+		f(g.ids.ids[d], start, int(g.base[d+1]-g.base[d]))
+	}
+}
+
+// AnyStack returns the first stack that a goroutine shows of itself in this
+// generation, 0 if it shows none.
+func (g *Gen) AnyStack(id uint64) tracefmt.StackID {
+	if d := g.ids.lookup(id); d != 0 {
+		return g.anyStack(d)
+	}
+	return 0
+}
+
+// anyStack returns the first stack that a goroutine shows of itself.
+func (g *Gen) anyStack(d uint32) tracefmt.StackID {
+	found := tracefmt.StackID(0)
+	g.stacksOf(d, func(id tracefmt.StackID) bool {
+		found = id
+		return false
+	})
+	return found
+}
+
+// stacksOf calls f for the stacks that a goroutine shows of itself, until f
+// returns false: not those of its creator or waker.
+func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
+	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
+		if s.rec == 0 {
+			continue
+		}
+		r := g.record(s.rec)
+		if r.is(repeats) && r.stack() != 0 && !f(g.stack(r.stack())) {
+			return
+		}
+		if !opensRun(r) {
+			continue
+		}
+		for r := range g.run(s.rec) {
+			if r.is(repeats) {
+				continue // another goroutine's
+			}
+			if st := r.stack(); st != 0 && !f(g.stack(st)) {
+				return
+			}
 		}
 	}
-	return Birth{}, false
+}
+
+// WithStack calls f for every goroutine that shows a wanted stack of itself in
+// this generation, or was created to run one. Wanted is indexed by stack.
+func (g *Gen) WithStack(wanted []bool, f func(id uint64)) {
+	is := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
+	if !g.stacks.Any(func(id uint32) bool { return is(tracefmt.StackID(id)) }) {
+		return
+	}
+	for d := uint32(1); int(d)+1 < len(g.base); d++ {
+		hit := g.starts[d] != 0 && is(g.stack(g.starts[d]))
+		if !hit {
+			g.stacksOf(d, func(id tracefmt.StackID) bool {
+				hit = is(id)
+				return !hit
+			})
+		}
+		if hit {
+			f(g.ids.ids[d])
+		}
+	}
 }

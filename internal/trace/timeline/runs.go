@@ -1,12 +1,10 @@
 package timeline
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
 	"sort"
-	"sync"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -276,40 +274,6 @@ func (g *Gen) switchedTo(at ref) uint32 {
 		return r.peer()
 	}
 	return 0
-}
-
-// sampleIndex finds CPU samples by goroutine, made when one is first asked for.
-type sampleIndex struct {
-	sampOnce sync.Once
-	sampByG  map[uint64][]int32
-}
-
-func (x *sampleIndex) reset() { *x = sampleIndex{} }
-
-// SamplesOf returns the indices in Samples of a goroutine's CPU samples.
-func (g *Gen) SamplesOf(id uint64) []int32 {
-	g.sampOnce.Do(g.indexSamples)
-	return g.sampByG[id]
-}
-
-func (g *Gen) indexSamples() {
-	g.sampByG = make(map[uint64][]int32)
-	for i, s := range g.Samples {
-		g.sampByG[s.G] = append(g.sampByG[s.G], int32(i))
-	}
-}
-
-// SamplesIn returns those of them that lie in [from, to).
-func (g *Gen) SamplesIn(id uint64, from, to int64) []int32 {
-	k, _ := slices.BinarySearchFunc(g.Samples, from, func(s Sample, t int64) int { return cmp.Compare(s.Time, t) })
-	if k == len(g.Samples) || g.Samples[k].Time >= to {
-		return nil // as in most short runs: there is none of any goroutine
-	}
-	of := g.SamplesOf(id)
-	before := func(k int32, t int64) int { return cmp.Compare(g.Samples[k].Time, t) }
-	i, _ := slices.BinarySearchFunc(of, from, before)
-	j, _ := slices.BinarySearchFunc(of[i:], to, before)
-	return of[i : i+j]
 }
 
 // EachLongRun calls f for every run of at least shortest ns that began and ended within the generation, thread by

@@ -2,7 +2,6 @@ package timeline
 
 import (
 	"math"
-	"sync/atomic"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -79,85 +78,6 @@ type Span struct {
 	Preempted bool
 	// Died is set on a span that ended because the goroutine ended.
 	Died bool
-}
-
-// A Window is a sequence of consecutive generations, oldest first.
-type Window struct {
-	Gens []*Gen
-	// carry is what goroutines were doing when the first of Gens began, as far
-	// as the dropped generations show it; nil if nothing is known.
-	carry *Carry
-	spare *Carry // the previous one, whose memory is reused
-	// carried, if not nil, takes carry's place.
-	carried func(id uint64) (Span, bool)
-	// Passed counts, if not nil, the events that queries visited: for tests of how costs grow.
-	Passed *atomic.Int64
-}
-
-// DropFirst takes the oldest generation out of the window and returns it. For
-// goroutines whose state lasts into the next generation, the window keeps that
-// state, when it began and where.
-func (w *Window) DropFirst() *Gen {
-	first := w.Gens[0]
-	if len(w.Gens) == 1 {
-		w.Gens, w.carry, w.spare = w.Gens[:0], nil, nil
-		return first
-	}
-	next := w.Gens[1]
-	carry := w.spare
-	if carry == nil {
-		carry = new(Carry)
-	}
-	carry.reset(next, w.carry)
-	one := Window{Gens: w.Gens[:1], carry: w.carry, carried: w.carried}
-	var buf []Span
-	for d := uint32(1); int(d)+1 < len(next.base); d++ {
-		lo := next.base[d]
-		if lo == next.base[d+1] || next.slots[lo].rec == 0 {
-			continue
-		}
-		r := next.record(next.slots[lo].rec)
-		if !r.is(repeats) {
-			continue
-		}
-		state := statusState(r.status())
-		buf = one.Spans(next.ids.ids[d], first.End, first.End+1, buf[:0])
-		if n := len(buf); n > 0 && buf[n-1].State == state {
-			s := &buf[n-1]
-			s.End, s.Woken = 0, false
-			if state != Runnable {
-				s.Waker, s.WakerStack = 0, 0
-			}
-			carry.set(d, s)
-		}
-	}
-	w.carry, w.spare, w.carried = carry, w.carry, nil
-	w.Gens = append(w.Gens[:0], w.Gens[1:]...)
-	return first
-}
-
-// Start returns the first instant that the window knows of.
-func (w *Window) Start() int64 {
-	if len(w.Gens) == 0 {
-		return 0
-	}
-	return w.Gens[0].Base
-}
-
-// overlap bounds by how much generations overlap: a thread's events of one generation may carry times
-// after the base of the next (1.1 ms were seen; the bound is generous because
-// its only price is a lookup).
-const overlap = 20e6
-
-// genAt returns the last generation whose base is at or before t. No
-// event of a generation lies before its base, but those of the generation
-// before may lie after it.
-func (w *Window) genAt(t int64) int {
-	i := len(w.Gens) - 1
-	for i > 0 && w.Gens[i].Base > t {
-		i--
-	}
-	return max(i, 0)
 }
 
 // Spans appends to buf the spans of a goroutine that overlap [from, to), in
@@ -605,24 +525,4 @@ func (e *expander) finish(end int64) {
 	if e.open {
 		e.close(max(end, e.cur.Start))
 	}
-}
-
-// At returns the index of the generation in which time t lies.
-func (w *Window) At(t int64) int { return w.genAt(t) }
-
-// StartOf returns the start function's stack of a goroutine created at time t, 0
-// if it is not known.
-func (w *Window) StartOf(id uint64, t int64) tracefmt.StackID {
-	if len(w.Gens) == 0 {
-		return 0
-	}
-	for i := w.genAt(t + overlap); i >= 0; i-- {
-		if b, ok := w.Gens[i].BirthOf(id); ok {
-			return b.Start
-		}
-		if w.Gens[i].Base < t-overlap {
-			break
-		}
-	}
-	return 0
 }

@@ -40,3 +40,10 @@ func (s *Stops) Open() []STWRange {
 	}
 	return out
 }
+
+// FirstStop returns the index of the first stop of the world that may end
+// after t.
+func (g *Gen) FirstStop(t int64) int {
+	i, _ := slices.BinarySearch(g.stopTop, t+1)
+	return i
+}

@@ -306,41 +306,32 @@ func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.S
 				}
 			case tracefmt.EvHeapAlloc, tracefmt.EvHeapGoal:
 				w.heap = append(w.heap, HeapPoint{Time: base + t, Bytes: x, Goal: ev == tracefmt.EvHeapGoal})
-			case tracefmt.EvUserTaskBegin, tracefmt.EvUserTaskEnd, tracefmt.EvUserRegionBegin, tracefmt.EvUserRegionEnd, tracefmt.EvUserLog:
-				w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: at, typ: ev, arg: [3]uint64{x, y, z}})
-				k := userStack(ev, y, z, u)
-				w.tellIf(cur, run, k, t)
-				words[n] = w.record(a, far, t, 0, k)
-				n++
-			case tracefmt.EvSTWBegin, tracefmt.EvSTWEnd:
-				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: ev})
-				w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, y})
-				w.tellIf(cur, run, y, t)
-				words[n] = w.record(a, far, t, 0, y)
-				n++
-			case tracefmt.EvProcsChange, tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd:
-				w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, y})
-				w.tellIf(cur, run, y, t)
-				words[n] = w.record(a, far, t, 0, y)
-				n++
-			case tracefmt.EvGCMarkAssistBegin, tracefmt.EvGCMarkAssistEnd:
-				w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: ev})
-				w.tellIf(cur, run, x, t)
-				words[n] = w.record(a, far, t, 0, x)
-				n++
 			case tracefmt.EvGCMarkAssistActive:
 				g := w.dense(x)
 				w.extra = append(w.extra, extraEvent{t, g, at, ev, x, 0})
 				words[n] = w.record(a, far, t, uint64(g), 0)
 				n++
-			case tracefmt.EvGCSweepBegin:
-				w.tellIf(cur, run, x, t)
-				words[n] = w.record(a, far, t, 0, x)
+			case tracefmt.EvUserTaskBegin, tracefmt.EvUserTaskEnd, tracefmt.EvUserRegionBegin, tracefmt.EvUserRegionEnd, tracefmt.EvUserLog,
+				tracefmt.EvSTWBegin, tracefmt.EvSTWEnd, tracefmt.EvProcsChange, tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd,
+				tracefmt.EvGCMarkAssistBegin, tracefmt.EvGCMarkAssistEnd, tracefmt.EvGCSweepBegin, tracefmt.EvGCSweepEnd:
+				switch ev {
+				case tracefmt.EvSTWBegin, tracefmt.EvSTWEnd:
+					w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: ev})
+					w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, y})
+				case tracefmt.EvGCMarkAssistBegin, tracefmt.EvGCMarkAssistEnd:
+					w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: ev})
+				case tracefmt.EvProcsChange, tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd:
+					w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, y})
+				case tracefmt.EvGCSweepBegin:
+				case tracefmt.EvGCSweepEnd:
+					w.gen.swept.Add(x)
+				default:
+					w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: at, typ: ev, arg: [3]uint64{x, y, z}})
+				}
+				stack := num[stackArgs[typ]&7]
+				w.tellIf(cur, run, stack, t)
+				words[n] = w.record(a, far, t, 0, stack)
 				n++
-			case tracefmt.EvGCSweepEnd:
-				words[n] = w.record(a, far, t, 0, 0)
-				n++
-				w.gen.swept.Add(x)
 			case tracefmt.EvGoLabel:
 				w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, 0})
 			}
@@ -377,17 +368,6 @@ func (w *worker) room() {
 		w.slab.words[w.n] = uint64(kindLink)<<kindShift | uint64(id<<slabBits|1)<<tickShift
 	}
 	w.slab, w.slabID, w.n = slab, id<<slabBits, 1
-}
-
-// userStack returns the second word of an annotation's record: its stack.
-func userStack(t tracefmt.EventType, y, z, u uint64) uint64 {
-	switch t {
-	case tracefmt.EvUserTaskEnd:
-		return y & 0xffffffff
-	case tracefmt.EvUserRegionBegin, tracefmt.EvUserRegionEnd:
-		return z & 0xffffffff
-	}
-	return u & 0xffffffff
 }
 
 func (w *worker) piece(g, seq uint32, at ref, owner uint32, t int64) *piece {
@@ -463,4 +443,4 @@ func uvarintHuge(b []byte, i int) (uint64, int) {
 	return v, i + n
 }
 
-var argCounts = tracefmt.ArgCounts()
+var argCounts, stackArgs = tracefmt.ArgCounts(), tracefmt.StackArgs()

@@ -1,6 +1,9 @@
 package tracefmt
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // EventType is the byte that starts an event.
 type EventType uint8
@@ -238,6 +241,18 @@ func ArgCounts() (n [256]uint8) {
 		}
 	}
 	return n
+}
+
+// StackArgs returns, for each type of timed events, which argument is the
+// event's own stack; where there is none, the first that it does not have.
+func StackArgs() (at [256]uint8) {
+	for t, s := range specs {
+		at[t] = uint8(len(s.Args))
+		if k := slices.Index(s.Args, "stack"); k >= 0 {
+			at[t] = uint8(k)
+		}
+	}
+	return at
 }
 
 // Limits of the format, from the runtime's writer.

@@ -1,0 +1,81 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Mark is an event whose stack the window's Classify gave flags.
+type Mark struct {
+	Time  int64 // in decoding: since base
+	Flags uint8
+	Kind  tracefmt.EventType
+
+	g uint32
+}
+
+// gatherMarks sorts the marks by goroutine and time: counted, placed, and the
+// few of one goroutine put in order.
+func (d *Decoder) gatherMarks(g *Gen) {
+	n := len(g.ids.ids)
+	g.markBase = sized(g.markBase, n+1)
+	clear(g.markBase)
+	total := 0
+	for _, st := range d.streams {
+		for i := range st.marks {
+			g.markBase[st.marks[i].g]++
+		}
+		total += len(st.marks)
+	}
+	sum := uint32(0)
+	for i, c := range g.markBase {
+		g.markBase[i] = sum
+		sum += c
+	}
+	if cap(g.Marks) == 0 {
+		d.pool.mu.Lock()
+		g.Marks, d.pool.marks = d.pool.marks, nil
+		d.pool.mu.Unlock()
+	}
+	g.Marks = sized(g.Marks, total)
+	for _, st := range d.streams {
+		for _, m := range st.marks {
+			m.Time += g.Base
+			g.Marks[g.markBase[m.g]] = m
+			g.markBase[m.g]++
+		}
+	}
+	// markBase[i] is now the end of i's marks, which is the start of i+1's.
+	copy(g.markBase[1:], g.markBase)
+	g.markBase[0] = 0
+	for i := range n {
+		mergeRuns(g.Marks[g.markBase[i]:g.markBase[i+1]], func(a, b Mark) bool { return a.Time < b.Time })
+	}
+}
+
+// EachMarked calls f for every goroutine that has marks, in an order that
+// does not depend on the number of workers.
+func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
+	order := g.marked[:0]
+	for i := range len(g.markBase) - 1 {
+		if g.markBase[i] < g.markBase[i+1] {
+			order = append(order, uint32(i))
+		}
+	}
+	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(g.ids.ids[a], g.ids.ids[b]) })
+	g.marked = order
+	for _, i := range order {
+		f(g.ids.ids[i], g.Marks[g.markBase[i]:g.markBase[i+1]])
+	}
+}
+
+// DropMarks takes the memory of a generation's marks for the next one, which may be decoded meanwhile. They must not be asked for again;
+// EachMarked finds none.
+func (d *Decoder) DropMarks(g *Gen) {
+	d.pool.mu.Lock()
+	defer d.pool.mu.Unlock()
+	d.pool.marks, g.Marks = g.Marks, nil
+	g.markBase = g.markBase[:0]
+}

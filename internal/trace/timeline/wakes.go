@@ -1,0 +1,135 @@
+package timeline
+
+import "github.com/whylate/whylate/internal/trace/tracefmt"
+
+// NextWake returns the first time after t at which a goroutine was woken in
+// this generation.
+func (g *Gen) NextWake(id uint64, t int64) (int64, bool) {
+	c := g.Wakes(id)
+	return c.Next(t)
+}
+
+// Wakes finds a goroutine's wakes in a generation. It is quick where it is asked for one after the other.
+type Wakes struct {
+	g         *Gen
+	lo, hi, k uint32 // slots: the goroutine's, and one that begins not after the time asked for last
+}
+
+// Wakes returns the wakes of a goroutine.
+func (g *Gen) Wakes(id uint64) Wakes {
+	d := g.ids.lookup(id)
+	if d == 0 {
+		return Wakes{}
+	}
+	return Wakes{g, g.base[d], g.base[d+1], g.base[d]}
+}
+
+// Next returns the first time after t at which it was woken.
+func (c *Wakes) Next(t int64) (int64, bool) {
+	g := c.g
+	if g == nil {
+		return 0, false
+	}
+	k := c.lo
+	if t > g.Base {
+		k = c.after(t - g.Base - 1)
+	}
+	for ; k < c.hi; k++ {
+		if r := g.record(g.slots[k].rec); tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock {
+			if at := g.Base + r.time(); at >= t {
+				c.k = k
+				return at, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// after is slotAfter, but looks first at those behind the one found last.
+func (c *Wakes) after(t int64) uint32 {
+	when := whenOf(t)
+	if k := c.k; k < c.hi && c.g.slots[k].when < when {
+		for k++; k < c.hi && k < c.k+32; k++ {
+			if w := c.g.slots[k].when; w > when {
+				return k
+			} else if w == when {
+				break // only the record tells
+			}
+		}
+	}
+	return c.g.slotAfter(c.lo, c.hi, t)
+}
+
+// LastWake returns the last time after from and not after to at which a goroutine was woken, or switched to.
+func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
+	if len(w.Gens) == 0 {
+		return 0, false
+	}
+	for i := w.genAt(to); i >= 0; i-- {
+		g := w.Gens[i]
+		d := g.ids.lookup(id)
+		if d == 0 {
+			if g.Base <= from {
+				break
+			}
+			continue
+		}
+		lo, hi := g.base[d], g.base[d+1]
+		for k := g.slotAfter(lo, hi, to-g.Base); k > lo; k-- {
+			s := &g.slots[k-1]
+			if s.rec == 0 {
+				continue
+			}
+			r := g.record(s.rec)
+			t := g.Base + r.time()
+			if t <= from {
+				return 0, false
+			}
+			if k := r.kind(); k == kind(tracefmt.EvGoUnblock) || k == kindSwitched {
+				return t, true
+			}
+		}
+		if g.Base+overlap <= from {
+			break
+		}
+	}
+	return 0, false
+}
+
+// mostWoke bounds the events of a goroutine that Woke looks at.
+const mostWoke = 1 << 12
+
+// Woke calls f for every goroutine that goroutine id made runnable in [from, to), in order of time, with the stack of that, until
+// it returns false. It reports whether it looked at all of that time: where very much happened it does not.
+func (w *Window) Woke(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) bool {
+	looked := 0
+	for i := w.genAt(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
+		g := w.Gens[i]
+		d := g.ids.lookup(id)
+		if d == 0 {
+			continue
+		}
+		lo, hi := g.base[d], g.base[d+1]
+		for k := max(g.slotAfter(lo, hi, from-g.Base), lo+1) - 1; k < hi; k++ {
+			s := &g.slots[k]
+			if s.rec == 0 || !opensRun(g.record(s.rec)) {
+				continue
+			}
+			if g.Base+g.record(s.rec).time() >= to {
+				return true
+			}
+			for r := range g.run(s.rec) {
+				if r.is(leaves) || g.Base+r.time() >= to {
+					break
+				}
+				if looked++; looked > mostWoke {
+					return false
+				}
+				if tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock && g.Base+r.time() >= from && !f(g.ids.ids[r.peer()], g.stack(r.stack())) {
+					return true
+				}
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,153 @@
+package timeline
+
+import (
+	"sync/atomic"
+
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+)
+
+// A Window is a sequence of consecutive generations, oldest first.
+type Window struct {
+	Gens []*Gen
+	// carry is what goroutines were doing when the first of Gens began, as far
+	// as the dropped generations show it; nil if nothing is known.
+	carry *Carry
+	spare *Carry // the previous one, whose memory is reused
+	// carried, if not nil, takes carry's place.
+	carried func(id uint64) (Span, bool)
+	// Passed counts, if not nil, the events that queries visited: for tests of how costs grow.
+	Passed *atomic.Int64
+}
+
+// DropFirst takes the oldest generation out of the window and returns it. For
+// goroutines whose state lasts into the next generation, the window keeps that
+// state, when it began and where.
+func (w *Window) DropFirst() *Gen {
+	first := w.Gens[0]
+	if len(w.Gens) == 1 {
+		w.Gens, w.carry, w.spare = w.Gens[:0], nil, nil
+		return first
+	}
+	next := w.Gens[1]
+	carry := w.spare
+	if carry == nil {
+		carry = new(Carry)
+	}
+	carry.reset(next, w.carry)
+	one := Window{Gens: w.Gens[:1], carry: w.carry, carried: w.carried}
+	var buf []Span
+	for d := uint32(1); int(d)+1 < len(next.base); d++ {
+		lo := next.base[d]
+		if lo == next.base[d+1] || next.slots[lo].rec == 0 {
+			continue
+		}
+		r := next.record(next.slots[lo].rec)
+		if !r.is(repeats) {
+			continue
+		}
+		state := statusState(r.status())
+		buf = one.Spans(next.ids.ids[d], first.End, first.End+1, buf[:0])
+		if n := len(buf); n > 0 && buf[n-1].State == state {
+			s := &buf[n-1]
+			s.End, s.Woken = 0, false
+			if state != Runnable {
+				s.Waker, s.WakerStack = 0, 0
+			}
+			carry.set(d, s)
+		}
+	}
+	w.carry, w.spare, w.carried = carry, w.carry, nil
+	w.Gens = append(w.Gens[:0], w.Gens[1:]...)
+	return first
+}
+
+// Start returns the first instant that the window knows of.
+func (w *Window) Start() int64 {
+	if len(w.Gens) == 0 {
+		return 0
+	}
+	return w.Gens[0].Base
+}
+
+// overlap bounds by how much generations overlap: a thread's events of one generation may carry times
+// after the base of the next (1.1 ms were seen; the bound is generous because
+// its only price is a lookup).
+const overlap = 20e6
+
+// genAt returns the last generation whose base is at or before t. No
+// event of a generation lies before its base, but those of the generation
+// before may lie after it.
+func (w *Window) genAt(t int64) int {
+	i := len(w.Gens) - 1
+	for i > 0 && w.Gens[i].Base > t {
+		i--
+	}
+	return max(i, 0)
+}
+
+// At returns the index of the generation in which time t lies.
+func (w *Window) At(t int64) int { return w.genAt(t) }
+
+// StartOf returns the start function's stack of a goroutine created at time t, 0
+// if it is not known.
+func (w *Window) StartOf(id uint64, t int64) tracefmt.StackID {
+	if len(w.Gens) == 0 {
+		return 0
+	}
+	for i := w.genAt(t + overlap); i >= 0; i-- {
+		if b, ok := w.Gens[i].BirthOf(id); ok {
+			return b.Start
+		}
+		if w.Gens[i].Base < t-overlap {
+			break
+		}
+	}
+	return 0
+}
+
+// Carry returns, for a window whose first generation is not the trace's, what
+// goroutines were doing when that began, nil for nothing. It is the window's own, and
+// valid as long as that generation is and until DropFirst.
+func (w *Window) Carry() *Carry { return w.carry }
+
+// NewWindow returns a window of neighbouring generations that does not begin
+// with the trace: carried tells what a goroutine was doing when the first of
+// them began, as Carry had it. It may be called by many goroutines at once.
+func NewWindow(gens []*Gen, carried func(id uint64) (Span, bool)) *Window {
+	return &Window{Gens: gens, carried: carried}
+}
+
+// before returns what a goroutine was doing when the window began.
+func (w *Window) before(id uint64) (Span, bool) {
+	if w.carried != nil {
+		return w.carried(id)
+	}
+	return w.carry.At(id)
+}
+
+// Death returns when a goroutine ended, if the window saw it end at t or later.
+func (w *Window) Death(id uint64, t int64) (int64, bool) {
+	for i := max(w.genAt(t)-1, 0); i < len(w.Gens); i++ {
+		if d, ok := w.Gens[i].Death(id); ok && d >= t {
+			return d, true
+		}
+	}
+	return 0, false
+}
+
+// Born returns the creation of a goroutine that was alive at time t, if the
+// window saw it.
+func (w *Window) Born(id uint64, t int64) (Birth, bool) {
+	if len(w.Gens) == 0 {
+		return Birth{}, false
+	}
+	for i := w.genAt(t); i >= 0; i-- {
+		if b, ok := w.Gens[i].BirthOf(id); ok {
+			return b, b.Time <= t
+		}
+		if !w.Gens[i].Knows(id) {
+			break
+		}
+	}
+	return Birth{}, false
+}
