@@ -75,8 +75,8 @@ func start(o Options, getenv func(string) string) *Service {
 	return &Service{tuner: tune.Start(opts), probe: probe.Start(probing), flight: rec}
 }
 
-// withFlight starts the recorder, if asked to, and returns the probe's options that
-// tell it of freezes.
+// withFlight starts the recorder, if there are options for it, and returns the
+// probe's options, which report freezes to it.
 func withFlight(o *Options) (*flight.Recorder, probe.Options) {
 	probing := o.Probe
 	if o.Flight == nil {

@@ -1,15 +1,15 @@
-// Package grpc marks the requests of a gRPC server for whoever traces the
-// process (service/mark):
+// Package grpc marks the requests of a gRPC server in the process's execution
+// traces (service/mark):
 //
 //	grpc.NewServer(
 //		grpc.ChainUnaryInterceptor(whylate.Unary()),
 //		grpc.ChainStreamInterceptor(whylate.Stream()),
 //	)
 //
-// A request is called by its full method, "/shop.Orders/Get", its status is the
+// A request's name is its full method, "/shop.Orders/Get", its status is the
 // code's name, "OK" or "DeadlineExceeded", and the traceparent of its metadata
-// is kept. Interceptors before these are not part of the mark. While nobody
-// traces they cost two atomic loads.
+// is kept. Interceptors before these are not part of the mark. While no trace is
+// recorded, they cost two atomic loads.
 package grpc
 
 import (

@@ -9,15 +9,15 @@ import (
 	"github.com/whylate/whylate/service/mark"
 )
 
-// Marks returns a span processor that tells marks (service/mark) by which trace
-// and span their request is known:
+// Marks returns a span processor that writes a request's trace id and span id into
+// its mark (service/mark):
 //
 //	sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(otel.Marks()), ...)
 //
 // It reports spans of servers and consumers, and of those without a parent in
 // this process, when they start, on the goroutine that starts them: the request
-// whose mark has begun there, or begins there next. While nobody traces it does
-// nothing.
+// whose mark has begun there, or begins there next. Without an execution trace it
+// does nothing.
 func Marks() sdktrace.SpanProcessor { return marks{} }
 
 type marks struct{}

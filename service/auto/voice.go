@@ -11,10 +11,10 @@ import (
 	"github.com/whylate/whylate/service/tune"
 )
 
-// A voice tells events to the program's logger. What was decided at the start
-// it tells in one line, and holds it back until the program has a logger:
-// imports run before main, and a line in another format than the program's logs
-// is noise to whoever reads these.
+// A voice writes events to the program's logger. What was decided at the start is
+// one line, which it holds back until the program has a logger: imports run before
+// main, and a line in another format than the program's logs is noise to those who
+// read these.
 type voice struct {
 	logger   func() *slog.Logger
 	atStart  *slog.Logger // logger's answer before main
@@ -69,7 +69,7 @@ func (v *voice) begin() {
 	}
 }
 
-// wait tells the first line if the program has set its logger or the time is
+// wait writes the first line if the program has set its logger or the time is
 // up.
 func (v *voice) wait(passed time.Duration) {
 	v.mu.Lock()

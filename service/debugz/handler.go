@@ -201,8 +201,8 @@ func summarize(p *probe.Probe) *lost {
 	return l
 }
 
-// text writes the page for people. Errors of the connection end it; there is
-// nobody to tell.
+// text writes the page for people. An error of the connection ends it, and has no
+// reader.
 func (p *page) text(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()

@@ -42,7 +42,7 @@ func self(o cgroup.Options, l *cgroup.Limits, t *tune.State) traps.Facts {
 	return f
 }
 
-// setter says who set the GOMAXPROCS in force, as far as that can be told.
+// setter says who set the GOMAXPROCS in force, as far as that is known.
 func setter(f traps.Facts, l *cgroup.Limits, t *tune.State) traps.Setter {
 	switch {
 	case f.EnvProcs > 0:

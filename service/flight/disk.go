@@ -166,7 +166,7 @@ func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
 			_ = os.Remove(left) // the next start tries again
 		}
 		if f != nil {
-			_ = f.Close() // after that: whoever makes one of this name again sees that it is another
+			_ = f.Close() // last: who makes a file of this name meanwhile sees that it is another
 		}
 	}
 }

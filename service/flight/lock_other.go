@@ -4,7 +4,7 @@ package flight
 
 import "os"
 
-// lock does nothing: who writes a file is told by its process's number.
+// lock does nothing: the process's number in its name says who writes a file.
 func lock(*os.File) (mine, known bool) { return false, false }
 
 // isFull is not known.

@@ -10,7 +10,7 @@ import (
 )
 
 // What a route usually takes is a quantile of its last minutes, from
-// histograms of a minute each: nobody has to guess a number, and a service
+// histograms of a minute each. So no one has to guess a number, and a service
 // that is slow all day does not record all day.
 const (
 	windows    = 6 // minutes, the one under way among them

@@ -36,7 +36,7 @@ type Mark struct {
 	on    bool
 	kind  Kind
 	name  string
-	began time.Time // if somebody watches
+	began time.Time // if there is a watcher
 }
 
 // Active reports whether anything would see a mark that begins now: a trace or a

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Requests that are open are counted by when they began, while somebody
-// watches: steps of an eighth of a second, in a ring of half a minute. A step
-// that comes round again forgets what began in its place before, so that a
-// stream that lasts for hours is counted for half a minute and costs nothing after.
+// While there is a watcher, open requests are counted by when they began: in steps
+// of an eighth of a second, in a ring of half a minute. A new step takes the place of
+// one half a minute older, whose count is lost. So a stream that lasts for hours is
+// counted for half a minute and costs nothing after.
 const (
 	openStep = 125 * time.Millisecond
 	openRing = 256

@@ -35,7 +35,7 @@
 // # What it costs
 //
 // BenchmarkPool of lab/maxprocs, on 2 CPUs with Linux 6.18 and Go 1.26.8: a unit
-// taken and given back costs 16 ns where nobody waits (a buffered channel: 43 ns).
+// taken and given back costs 16 ns where no goroutine waits (a buffered channel: 43 ns).
 // With 16 and 128 goroutines that want 2 units repeatedly it costs 268 and 273
 // ns, medians of five runs, against 187 and 154 ns of a channel and some 550 ns of
 // golang.org/x/sync/semaphore: each unit then goes from one goroutine to the one that

@@ -140,7 +140,7 @@ type Stats struct {
 	Size, Used int64
 	// Waiting is the number of requests waiting, and WaitingUnits their sum.
 	Waiting, WaitingUnits int64
-	// Excess is the number of units released that nobody had taken.
+	// Excess is the number of units released that were not taken.
 	Excess int64
 	// Waits are the requests that had to wait.
 	Waits Waits
@@ -212,7 +212,7 @@ type waiter struct {
 	prev, next *waiter
 }
 
-// waiters are those that nobody uses: in no queue, without a token.
+// waiters are those not in use: in no queue, without a token.
 var waiters = sync.Pool{New: func() any { return &waiter{granted: make(chan struct{}, 1)} }}
 
 // wait returns nil when the units were granted, else the context's error. A

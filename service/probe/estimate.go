@@ -17,7 +17,7 @@ type tick struct {
 }
 
 // A stretch is how long the kernel kept the process from running within one
-// tick, as far as timer and CPU clock can tell.
+// tick, as far as timer and CPU clock show.
 type stretch struct {
 	// least is certain: even if all CPU time of the tick was used after the
 	// timer was due, so much of the lateness is not explained by it.

@@ -45,7 +45,7 @@ type state struct {
 	lastOK   bool
 	sum      cgroup.Throttling // of earlier samplers
 	first    cgroup.Stat
-	most     cgroup.Throttling // told so far
+	most     cgroup.Throttling // reported so far
 	unsplit  cgroup.Throttling // since run delay was last read
 	nextLook time.Duration
 	nextMove time.Duration
@@ -125,7 +125,7 @@ func (s *state) nearLimit(used, procs float64, now, interval time.Duration) {
 	}
 }
 
-// counters reads the cgroup's counters and says what they tell since the last
+// counters reads the cgroup's counters and says how much they grew since the last
 // time.
 func (s *state) counters() cgroup.Throttling {
 	unknown := cgroup.Throttling{Verdict: cgroup.VerdictUnknown, How: "no throttling counter can be read"}

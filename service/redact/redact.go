@@ -81,7 +81,7 @@ func (o *Options) Check() error {
 // Hides reports whether there is anything to hide.
 func (o *Options) Hides() bool { return o.strictest() != Keep || o.Files != Keep }
 
-// strictest is the mode of texts of which nobody knows whose they are.
+// strictest is the mode of texts whose use is unknown.
 func (o *Options) strictest() Mode { return max(o.Logs, o.Tasks, o.Routes, o.Parents) }
 
 // WithKey returns the options with a key, a new one if there was none.
@@ -207,7 +207,7 @@ func (o *Options) File(name, fn string) string {
 		base = droppedFile
 	}
 	out := pkg + "/" + base
-	// Where code lies tells whose it is: these words stay.
+	// These words say whose code it is, so they stay.
 	switch dir := strings.TrimSuffix(slashed, slashed[strings.LastIndexByte(slashed, '/')+1:]); {
 	case public:
 	case strings.Contains(dir, "/vendor/"):

@@ -233,8 +233,8 @@ func (t *texts) hidden(id uint64, text string) string {
 	if u.role&owner == 0 && u.role&asFile != 0 {
 		return o.File(text, t.text[u.fn])
 	}
-	// Of a text that is used as several things, or of which nobody knows what it
-	// is, the strictest mode counts.
+	// For a text that is used as several things, or whose use is unknown, the
+	// strictest mode counts.
 	mode := Keep
 	if u.role&asTask != 0 {
 		mode = o.Tasks

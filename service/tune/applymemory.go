@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// lookAfterCollection looks at memory and the collector only: what lives may
-// have grown in one collection by more than a second's look could fix.
+// lookAfterCollection decides about memory and the collector only: from one
+// collection to the next the live heap may grow so much that a look each second
+// comes too late.
 func (t *Tuner) lookAfterCollection() {
 	t.mu.Lock()
 	defer t.unlockAndTell()
@@ -130,7 +131,7 @@ func (t *Tuner) measureGC() {
 	}
 	wall := t.now.at.Sub(t.gcFromAt)
 	if to.busy == t.gcFrom.busy || wall < shareWindow {
-		return // no collection since, or too short a time to tell
+		return // no collection since, or too short a time to measure
 	}
 	t.gcShare = gcShare(t.gcFrom, to)
 	t.quotaShare = -1
@@ -184,7 +185,7 @@ const (
 	largestSafe = 0.97
 )
 
-// tellGuard tells what the guard did; lookAtMemory does it.
+// tellGuard reports what the guard decided; lookAtMemory does it.
 func (t *Tuner) tellGuard(d gcDecision) {
 	if !d.alarm || !d.relax && !t.alarmed.IsZero() && t.now.at.Sub(t.alarmed) < time.Minute {
 		return
@@ -210,7 +211,7 @@ func (t *Tuner) applyGOGC(d gcDecision) {
 	if t.yield(g, e, "") || e.To == e.From {
 		return
 	}
-	// In observe mode nothing follows, so the wish moves about: told again when it moved by a fifth.
+	// In observe mode nothing changes, so the wish moves all the time: it is reported again when it moved by 20 %.
 	if t.opts.GC == ModeObserve && g.spoke && g.told.Action == ActionWouldSet && math.Abs(float64(e.To-g.told.To)) < 0.2*float64(g.told.To) {
 		return
 	}

@@ -123,8 +123,8 @@ func (t *Tuner) latencyWindow(current int) latencyWindow {
 	w.measured = th.Verdict != cgroup.VerdictUnknown
 	w.periods, w.throttled = th.Periods, th.ThrottledPeriods
 	if th.Verdict == cgroup.VerdictAncestor && t.now.bounds.Period > 0 {
-		// An ancestor's periods are not told, only the CPU time lost: as if
-		// all Ps had been held for that long.
+		// Of an ancestor only the lost CPU time is known, not the periods: take it
+		// that all Ps were held for that long.
 		w.periods = int64(wall / t.now.bounds.Period)
 		w.throttled = int64(float64(w.periods) * min(1, th.Ancestor.Seconds()/(wall.Seconds()*float64(max(1, current)))))
 	}

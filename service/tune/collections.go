@@ -11,7 +11,7 @@ import (
 // finalizer a collection, and nothing between two.
 type collectionHook struct {
 	stopped atomic.Bool
-	after   chan struct{} // of capacity 1; a token that nobody took stands for all
+	after   chan struct{} // of capacity 1; one token stands for all that were not taken
 }
 
 // A sentinel holds a pointer, so that the runtime does not put it into a block

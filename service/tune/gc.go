@@ -130,7 +130,7 @@ type gcDecision struct {
 	reason string
 }
 
-// step looks at one window.
+// step takes one window and decides.
 //
 // GOGC is only ever raised above its base, under a memory limit, towards a
 // memory target and when collecting costs real CPU time. A memory limit that is
@@ -269,18 +269,18 @@ func shareText(share float64) string {
 
 // gcTimes are cumulative readings for the collector's share.
 type gcTimes struct {
-	// gc, busy and total are /cpu/classes in seconds: time of Ps, estimated
-	// by the runtime and brought up to date at each collection.
+	// gc and busy are /cpu/classes in seconds: time of Ps, estimated by the
+	// runtime and brought up to date at each collection.
 	gc, busy float64
 	// real is the CPU time the kernel accounted to the process, in seconds.
 	real float64
 }
 
 // gcShare is the collector's share of the process's real CPU time. The runtime
-// counts a P as busy for as long as it is held, also while the kernel does not
-// run its thread, so under a quota its seconds exceed the real ones; what they
-// do tell is how the busy time divides. C code and system calls, which hold no
-// P, make the real time the larger of the two.
+// counts a P as busy for as long as it is held, even while the kernel does not
+// run its thread. So under a quota its seconds exceed the real ones, but they show
+// how the busy time divides. C code and system calls, which hold no P, make the
+// real time the larger of the two.
 func gcShare(from, to gcTimes) float64 {
 	gc := to.gc - from.gc
 	all := max(to.busy-from.busy, to.real-from.real)

@@ -17,7 +17,7 @@ type goRuntime struct {
 	setMemory   func(int64)
 	setGOGC     func(int)
 	defaultProc func() bool // hand GOMAXPROCS back to the runtime, if it can take it
-	// observe changes what the runtime told; tests have another runtime.
+	// observe returns what was read of the runtime; tests change it.
 	observe func(goStats) goStats
 	// mapped is what the runtime mapped less what it gave back.
 	mapped func() int64

@@ -260,9 +260,9 @@ func (r *reader) read(in *inputs, numCPU int) {
 	in.rt = readGo(r.samples)
 }
 
-// readBounds reads the limits. Where files that told limits do not do so any more
-// the last known ones stay, and it reports true: a group that is gone from sight,
-// or a file that fails for a moment, is no reason to let a heap grow.
+// readBounds reads the limits. If files that had limits cannot be read any more, the
+// last known limits stay, and it reports true: a group that is out of sight, or a
+// file that fails for a moment, is no reason to let a heap grow.
 func (r *reader) readBounds(in *inputs) (kept bool) {
 	if r.sampler != nil {
 		in.bounded = r.sampler.SampleLimits(&in.bounds) == nil

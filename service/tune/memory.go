@@ -36,7 +36,7 @@ type memoryInput struct {
 	other int64
 	// reserve is what is kept free for such memory at least.
 	reserve int64
-	// needs is what the runtime gets along with: see goStats.needs.
+	// needs is the least that the runtime can work with: see goStats.needs.
 	needs int64
 	// relaxed says that the guard gave way: other memory does not count.
 	relaxed bool

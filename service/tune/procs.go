@@ -183,7 +183,7 @@ type latencyState struct {
 	raised bool
 }
 
-// step looks at one window and returns the GOMAXPROCS wanted from now on, and
+// step takes one window and returns the GOMAXPROCS wanted from now on, and
 // why if it is another one.
 func (s *latencyState) step(w latencyWindow) (n int, reason string) {
 	low, _ := procsFor(procsInput{policy: PolicyFloor, quota: w.quota, cpus: w.cpus, least: w.least, most: w.most})
@@ -264,12 +264,12 @@ const (
 //
 // The kernel divides a CPU among the groups that want it, and a thread is on one
 // CPU only: beside busy groups of the same weight a process with one P gets half
-// or two thirds of a CPU, and with two P twice that, up to its quota. So where
-// goroutines wait for a P although a good part of the quota is left, and no quota
-// holds the process back, it gets what the runtime alone would take: never more,
-// so that it does no worse than without this package. Whether neighbours have
-// gone shows only with fewer Ps, so these are tried from time to time, when the
-// larger number is throttled or nobody waits any more.
+// or two thirds of a CPU, and with two Ps twice that, up to its quota. So if
+// goroutines wait for a P although much of the quota is left, and no quota holds
+// the process back, it gets what the runtime alone would take. It never gets more,
+// so that it does no worse than without this package. Only fewer Ps show whether
+// the neighbours have gone. They are tried when the larger number is throttled, or
+// no goroutine waits any more.
 type crowdedState struct {
 	up, down int
 	// rest is how many windows are left before going back is tried, and stay how
@@ -280,7 +280,7 @@ type crowdedState struct {
 	raised bool
 }
 
-// step looks at one window and returns the GOMAXPROCS wanted, between low, the
+// step takes one window and returns the GOMAXPROCS wanted, between low, the
 // policy's, and high; why is empty if it is as before.
 func (s *crowdedState) step(w latencyWindow, low, high int) (n int, why string) {
 	if high <= low || w.quota <= 0 {

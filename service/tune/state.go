@@ -62,7 +62,7 @@ type State struct {
 	GOGCMode      Mode    `json:"gogc_mode"`
 	EffectiveGOGC float64 `json:"effective_gogc"`
 	// GCShare is the collector's share of the CPU time the process used, 0 to
-	// 1, and GCQuotaShare its share of the quota, in the last stretch between
+	// 1, and GCQuotaShare its share of the quota, in the last interval between
 	// collections; -1 where unknown.
 	GCShare      float64 `json:"gc_cpu_share"`
 	GCQuotaShare float64 `json:"gc_quota_share"`

@@ -20,7 +20,7 @@ const (
 	ModeObserve Mode = iota
 	// ModeApply also sets the value.
 	ModeApply
-	// ModeOff does not look at the knob.
+	// ModeOff ignores the knob.
 	ModeOff
 )
 
@@ -283,7 +283,7 @@ func (t *Tuner) look() {
 // keptEvents is how many events State returns.
 const keptEvents = 32
 
-// tell notes an event unless it says the same as the knob's last.
+// tell reports an event unless it says the same as the knob's last.
 func (t *Tuner) tell(k *knob, e Event) {
 	if k.spoke && k.told.To == e.To && k.told.Source == e.Source {
 		did := k.told.Action == ActionSet || k.told.Action == ActionRestore

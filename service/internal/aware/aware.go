@@ -1,4 +1,4 @@
-// Package aware tells whether this program's runtime follows CPU quotas by
+// Package aware knows whether this program's runtime follows CPU quotas by
 // itself.
 package aware
 

@@ -1,4 +1,4 @@
-// Package origin tells requests of a browser's other pages from those of people and programs.
+// Package origin distinguishes requests of other sites' pages in a browser from those of people and programs.
 package origin
 
 import (

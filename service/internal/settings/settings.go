@@ -19,8 +19,8 @@ func Undo(e tune.Event) string {
 	return e.Undo
 }
 
-// Options reads the environment. What cannot be understood is left at its
-// default and told.
+// Options reads the environment. What has no meaning keeps its default and is a
+// problem.
 func Options(getenv func(string) string) (o tune.Options, quiet bool, problems []string) {
 	o = tune.Options{Procs: tune.ModeApply, Policy: tune.PolicyCeil, Memory: tune.ModeObserve, GC: tune.ModeObserve}
 	problem := func(name, value, use string) {
