@@ -95,10 +95,7 @@ func main() {
 // (go.dev/ref/mod#goproxy-protocol).
 func writeProxy(t *testing.T, dir, module, version string) {
 	t.Helper()
-	root, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Have(filepath.Abs(".."))(t)
 	at := filepath.Join(dir, filepath.FromSlash(module), "@v")
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {

@@ -289,10 +289,7 @@ func (nobody) WriteHeader(int)             {}
 
 // BenchmarkTrigger is a slow request in a storm: one that triggers nothing more.
 func BenchmarkTrigger(b *testing.B) {
-	r, err := Start(Options{Dir: b.TempDir(), Budget: -1, Slow: time.Millisecond, Tail: time.Hour})
-	if err != nil {
-		b.Fatal(err)
-	}
+	r := must.Have(Start(Options{Dir: b.TempDir(), Budget: -1, Slow: time.Millisecond, Tail: time.Hour}))(b)
 	defer r.Stop()
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
@@ -352,10 +349,7 @@ func BenchmarkCost(b *testing.B) {
 		serve(b, plain)
 	})
 	b.Run("recorder", func(b *testing.B) {
-		r, err := Start(Options{Dir: b.TempDir(), Budget: -1, Factor: -1})
-		if err != nil {
-			b.Fatal(err)
-		}
+		r := must.Have(Start(Options{Dir: b.TempDir(), Budget: -1, Factor: -1}))(b)
 		defer r.Stop()
 		serve(b, marked)
 		b.StopTimer()

@@ -311,9 +311,7 @@ func TestBesideTraceEndpoint(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir})
 	var b bytes.Buffer
-	if err := trace.Start(&b); err != nil { // what pprof.Trace does
-		t.Fatal(err)
-	}
+	must.Do(t, trace.Start(&b)) // what pprof.Trace does
 	job("in both", time.Millisecond)
 	first, err := r.Capture(context.Background(), "during a trace")
 	if err != nil {

@@ -130,14 +130,9 @@ func (s *scene) after(d time.Duration) (out []told) {
 		s.t.Fatalf("%d snapshots gave %d files", len(s.ring.when), len(names))
 	}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		data := must.Have(os.ReadFile(name))(s.t)
 		var m meta
-		if err := json.Unmarshal(entries(s.t, data)["meta.json"], &m); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, json.Unmarshal(entries(s.t, data)["meta.json"], &m))
 		out = append(out, told{flightMeta: m.Flight})
 	}
 	// Names begin with when it was.
@@ -513,21 +508,15 @@ func TestMissedAfterAFailure(t *testing.T) {
 		s.after(5 * time.Second)
 		s.ring.taken(false)
 		time.Sleep(5 * time.Second)
-		if err := os.Remove(s.dir); err != nil {
-			s.t.Fatal(err)
-		}
-		if err := os.WriteFile(s.dir, nil, 0o600); err != nil { // in the folder's place
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, os.Remove(s.dir))
+		must.Do(s.t, os.WriteFile(s.dir, nil, 0o600)) // in the folder's place
 		s.request("not written", 20*time.Second, 21*time.Second)
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		if st := s.r.State(); st.Failed != 1 || st.Kept != 0 || st.LastError == "" || st.Missed[KindSlow] != 2 {
 			s.t.Fatalf("the state is %+v", st)
 		}
-		if err := os.Remove(s.dir); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, os.Remove(s.dir))
 		s.ring.when = nil
 		s.request("kept", 120*time.Second, 121*time.Second)
 		if got := s.after(150 * time.Second); len(got) != 1 || got[0].Missed[KindSlow] != 2 || got[0].Held[KindSlow] != 1 || s.r.State().Missed[KindSlow] != 2 {

@@ -53,10 +53,7 @@ func start(t *testing.T, opts Options) *Recorder {
 
 func entries(t *testing.T, data []byte) map[string][]byte {
 	t.Helper()
-	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := must.Have(zip.NewReader(bytes.NewReader(data), int64(len(data))))(t)
 	out := make(map[string][]byte)
 	for _, f := range z.File {
 		e, err := f.Open()
@@ -92,10 +89,7 @@ func TestSlowRequest(t *testing.T) {
 	if s.Triggers[KindSlow] != 6 || s.Failed != 0 || s.LastError != "" || s.DiskBytes != s.LastBytes || s.LastBytes == 0 {
 		t.Errorf("the state is %+v", s)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, s.Last))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Have(os.ReadFile(filepath.Join(dir, s.Last)))(t)
 	parts := entries(t, data)
 	if !bytes.HasPrefix(parts["trace"], []byte("go 1.")) || !bytes.Contains(parts["trace"], []byte("whylate.mark/1 end job ok slow one")) {
 		t.Error("the trace does not hold the slow request's end")
@@ -124,9 +118,7 @@ func TestSlowRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if data, err = os.ReadFile(filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	data = must.Have(os.ReadFile(filepath.Join(dir, name)))(t)
 	m = meta{}
 	must.Do(t, json.Unmarshal(entries(t, data)["meta.json"], &m))
 	if m.Flight.Reason.Text != "to see" || m.Flight.Reason.Kind != KindAsked || m.Flight.Missed[KindSlow] == 0 {

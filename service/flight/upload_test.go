@@ -120,9 +120,7 @@ func TestUpload(t *testing.T) {
 	// What was sent is not sent again by the next process; what was not, is.
 	put(t, dir, 3, "third")
 	attempts := r.attempts
-	if up, err = startUploader(dir, opts); err != nil {
-		t.Fatal(err)
-	}
+	up = must.Have(startUploader(dir, opts))(t)
 	await(t, func() bool { return up.current().Sent == 1 })
 	up.end()
 	if r.attempts != attempts+1 || len(r.got) != 3 {
@@ -144,10 +142,7 @@ func sender(t *testing.T, url string, texts ...string) (up *uploader, names []st
 	for i, text := range texts {
 		names = append(names, put(t, dir, i, text))
 	}
-	up, err := newUploader(dir, UploadOptions{URL: url, TokenFile: token})
-	if err != nil {
-		t.Fatal(err)
-	}
+	up = must.Have(newUploader(dir, UploadOptions{URL: url, TokenFile: token}))(t)
 	t.Cleanup(up.client.CloseIdleConnections)
 	return up, names
 }

@@ -282,9 +282,7 @@ func BenchmarkIdle(b *testing.B) {
 }
 
 func BenchmarkTraced(b *testing.B) {
-	if err := trace.Start(io.Discard); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, trace.Start(io.Discard))
 	defer trace.Stop()
 	// As a mux does.
 	h := Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { r.Pattern = "GET /items/{id}" }))
@@ -300,9 +298,7 @@ func BenchmarkTraced(b *testing.B) {
 // BenchmarkTracedLogs is what the runtime takes for the two events of a mark: no mark can
 // cost less.
 func BenchmarkTracedLogs(b *testing.B) {
-	if err := trace.Start(io.Discard); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, trace.Start(io.Discard))
 	defer trace.Stop()
 	ctx := context.Background()
 	b.ReportAllocs()
@@ -313,9 +309,7 @@ func BenchmarkTracedLogs(b *testing.B) {
 }
 
 func BenchmarkTracedDo(b *testing.B) {
-	if err := trace.Start(io.Discard); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, trace.Start(io.Discard))
 	defer trace.Stop()
 	ctx := context.Background()
 	f := func(context.Context) error { return nil }
@@ -329,9 +323,7 @@ func BenchmarkTracedDo(b *testing.B) {
 // written from as deep a stack: by turns, by the thread's own clock, medians, so that other
 // work on the machine matters little.
 func BenchmarkTracedBeside(b *testing.B) {
-	if err := trace.Start(io.Discard); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, trace.Start(io.Discard))
 	defer trace.Stop()
 	ctx := context.Background()
 	r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
@@ -391,9 +383,7 @@ func BenchmarkTracedBeside(b *testing.B) {
 // BenchmarkManyNames is a service of more names than are kept: what a mark costs whose name is
 // known, and one whose name is not, by several goroutines at once.
 func BenchmarkManyNames(b *testing.B) {
-	if err := trace.Start(io.Discard); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, trace.Start(io.Discard))
 	defer trace.Stop()
 	names := make([]string, 10*maxNames)
 	for i := range names {

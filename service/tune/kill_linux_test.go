@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/must"
 	"github.com/whylate/whylate/service/internal/quotatest"
 )
 
@@ -166,10 +167,7 @@ func try(t *testing.T, limit int64, l load) (r lived, killed bool) {
 	if l.Rate == 0 {
 		l.Rate = 400
 	}
-	b, err := json.Marshal(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Have(json.Marshal(l))(t)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
