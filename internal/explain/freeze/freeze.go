@@ -32,10 +32,16 @@ const (
 	Held Class = 255
 )
 
-// A Candidate is a stretch that may turn out to be a freeze.
+// An Interval is a part of the trace's time.
+type Interval struct{ Start, End int64 }
+
+// Length returns how long it lasts.
+func (i Interval) Length() int64 { return i.End - i.Start }
+
+// A Candidate is an interval that may turn out to be a freeze.
 type Candidate struct {
-	Start, End int64
-	Class      Class
+	Interval
+	Class Class
 }
 
 // BurstNS is how long after a freeze what fell due in it is made up for: a
@@ -62,12 +68,12 @@ const (
 type Detector struct {
 	// Known holds facts from outside of the trace. It may be set until Verdict is called.
 	Known Known
-	// Held are the stretches, start and end, in which something else than a quota is known to have held the whole process, in order of
+	// Held are the intervals in which something else than a quota is known to have held the whole process, in order of
 	// time: silences in them are decided. It may be set before the first Add.
-	Held [][2]int64
+	Held []Interval
 
 	kept    []silence   // in order of time
-	quiet   [][2]int64  // long ones, whatever ran; the first
+	quiet   []Interval  // long ones, whatever ran; the first
 	may     []Candidate // of them
 	dropped lost        // of those not kept any more
 	since   int64
@@ -89,18 +95,16 @@ type Known struct {
 	Verdict report.ThrottleVerdict
 }
 
-func (s *silence) length() int64 { return s.End - s.Start }
-
 // stuck reports whether a thread that ran no goroutine kept a P for longer than
 // any does unless it is held back: in the scheduler for microseconds, in a
 // system call until the runtime's monitor takes the P, after at most two of its
 // looks. Without a P a thread may have slept. That is no evidence of a clock,
 // so it has no part in the verdict; see lock.holds.
 func (s *silence) stuck() bool {
-	return s.Between > 0 && s.length() >= singled || s.callStuck()
+	return s.Between > 0 && s.Length() >= singled || s.callStuck()
 }
 
-func (s *silence) callStuck() bool { return s.Called > 0 && s.length() >= longFreeze }
+func (s *silence) callStuck() bool { return s.Called > 0 && s.Length() >= longFreeze }
 
 // threads is how many threads a freeze held back, as far as is known.
 func (s *silence) threads() int {
@@ -137,14 +141,14 @@ func (d *Detector) Add(g *timeline.Gen) {
 		if s.Running == 0 {
 			d.idle += s.End - s.Start
 		}
-		if s.length() >= ownTurns && len(d.quiet) < maxKept {
-			d.quiet = append(d.quiet, [2]int64{s.Start, s.End})
+		if s.Length() >= ownTurns && len(d.quiet) < maxKept {
+			d.quiet = append(d.quiet, s.Interval)
 		}
-		if h, ok := d.held(s.Start, s.End); ok {
-			d.may = append(d.may, Candidate{h[0], h[1], Held})
+		if h, ok := d.held(s.Interval); ok {
+			d.may = append(d.may, Candidate{h, Held})
 			continue
 		}
-		s.ready = s.Running == 0 && s.length() >= singled && loads.ready(g, s.Start, s.End)
+		s.ready = s.Running == 0 && s.Length() >= singled && loads.ready(g, s.Start, s.End)
 		if s.Running > 0 || s.stuck() || s.ready {
 			d.kept = append(d.kept, s)
 		}
@@ -164,7 +168,7 @@ func (d *Detector) Add(g *timeline.Gen) {
 		s := &d.kept[i]
 		d.classify(s)
 		if s.class != 0 {
-			d.may = append(d.may, Candidate{s.Start + min(age, s.length()/2), s.End, s.class})
+			d.may = append(d.may, Candidate{Interval{s.Start + min(age, s.Length()/2), s.End}, s.class})
 		}
 	}
 	slices.SortFunc(d.may[may:], func(a, b Candidate) int { return cmp.Compare(a.End, b.End) })
@@ -172,12 +176,12 @@ func (d *Detector) Add(g *timeline.Gen) {
 }
 
 // held returns the part of a silence in which the process is known to have been held.
-func (d *Detector) held(from, to int64) ([2]int64, bool) {
-	i, _ := slices.BinarySearchFunc(d.Held, from, func(h [2]int64, t int64) int { return cmp.Compare(h[1], t+1) })
-	if i == len(d.Held) || d.Held[i][0] >= to {
-		return [2]int64{}, false
+func (d *Detector) held(s Interval) (Interval, bool) {
+	i, _ := slices.BinarySearchFunc(d.Held, s.Start, func(h Interval, t int64) int { return cmp.Compare(h.End, t+1) })
+	if i == len(d.Held) || d.Held[i].Start >= s.End {
+		return Interval{}, false
 	}
-	return [2]int64{max(from, d.Held[i][0]), min(to, d.Held[i][1])}, true
+	return Interval{max(s.Start, d.Held[i].Start), min(s.End, d.Held[i].End)}, true
 }
 
 // loads is how many goroutines were ready to run in each step of a generation,
@@ -207,9 +211,9 @@ func (l *loads) ready(g *timeline.Gen, from, to int64) bool {
 	return n > 0
 }
 
-// Quiet returns the silences, start and end, that are longer than code is silent by itself, whatever ran, in order of time: of a long
+// Quiet returns the silences that are longer than code is silent by itself, whatever ran, in order of time: of a long
 // trace the first. What it returned before stays valid.
-func (d *Detector) Quiet() [][2]int64 { return d.quiet }
+func (d *Detector) Quiet() []Interval { return d.quiet }
 
 // Skip says that a generation is missing: what was before cannot be joined.
 func (d *Detector) Skip() { d.since = 0 }
@@ -228,8 +232,8 @@ func (d *Detector) age(by *lock) int64 {
 	square, running := 0.0, float64(d.since-from)
 	for i := range d.kept {
 		s := &d.kept[i]
-		switch l := float64(s.length()); {
-		case by.sure() && by.holds(s) || s.Running > 0 && s.length() >= ownTurns:
+		switch l := float64(s.Length()); {
+		case by.sure() && by.holds(s) || s.Running > 0 && s.Length() >= ownTurns:
 			running -= l
 		case s.Running > 0:
 			square += l * l
@@ -251,7 +255,7 @@ func (d *Detector) classify(s *silence) {
 		if d.now.holds(s) {
 			s.class = Locked
 		}
-	case (s.Resumed > 0 && s.length() >= singled || s.stuck() || s.ready) && d.singles < 250:
+	case (s.Resumed > 0 && s.Length() >= singled || s.stuck() || s.ready) && d.singles < 250:
 		s.class = single + Class(d.singles)
 		d.singles++
 	}
@@ -295,9 +299,9 @@ func (l *lost) add(all []silence, by *lock, cpus int) {
 		s := &all[i]
 		if by.holds(s) {
 			l.freezes++
-			l.wall += s.length() - s.shift
+			l.wall += s.Length() - s.shift
 			// The kernel counts to the refill, not until a thread has run.
-			l.cpu += max(s.length()-s.shift-by.after(s), 0) * int64(min(s.threads(), cpus))
+			l.cpu += max(s.Length()-s.shift-by.after(s), 0) * int64(min(s.threads(), cpus))
 		}
 	}
 }

@@ -60,8 +60,8 @@ func TestVerdicts(t *testing.T) {
 				}
 				if v.Verdict == own && c.period != 0 {
 					c.world.compare(t, d, &v, seed)
-				} else if v.Verdict != own && (v.LostCPUNS != 0 || v.LostWallNS != 0 || len(v.Stretches()) != 0) {
-					t.Errorf("seed %d: %s, but %d freezes", seed, v.Verdict, len(v.Stretches()))
+				} else if v.Verdict != own && (v.LostCPUNS != 0 || v.LostWallNS != 0 || len(v.Intervals()) != 0) {
+					t.Errorf("seed %d: %s, but %d freezes", seed, v.Verdict, len(v.Intervals()))
 				}
 			}
 		})

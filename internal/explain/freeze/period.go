@@ -40,7 +40,7 @@ const defaultPeriod = 100e6
 // end as closely as those by which the period was found.
 func (l *lock) holds(s *silence) bool {
 	after := l.after(s)
-	if s.length()-after < least {
+	if s.Length()-after < least {
 		return false
 	}
 	return s.Resumed > 0 && after <= l.late() || (s.stuck() || s.ready) && after <= l.window
@@ -112,9 +112,9 @@ func (d *Detector) ofLength(shortest int64, all bool) (best lock) {
 // ends returns when the last silences of a length at least ended, and their lengths, the last one first.
 func (d *Detector) ends(shortest int64) (ends, lengths []int64) {
 	for i := len(d.kept) - 1; i >= 0 && len(ends) < maxEnds; i-- {
-		if s := &d.kept[i]; s.Resumed > 0 && s.length() >= shortest {
+		if s := &d.kept[i]; s.Resumed > 0 && s.Length() >= shortest {
 			ends = append(ends, s.End)
-			lengths = append(lengths, s.length())
+			lengths = append(lengths, s.Length())
 		}
 	}
 	return ends, lengths
@@ -245,7 +245,7 @@ func (d *Detector) judge(l *lock) {
 	seen := 0
 	for i := range d.kept {
 		s := &d.kept[i]
-		if s.Resumed == 0 || s.length() < l.least {
+		if s.Resumed == 0 || s.Length() < l.least {
 			continue
 		}
 		seen++
@@ -260,7 +260,7 @@ func (d *Detector) judge(l *lock) {
 		}
 		ends = append(ends, off)
 		starts = append(starts, around(s.Start-l.phase, l.period))
-		lengths = append(lengths, s.length())
+		lengths = append(lengths, s.Length())
 		if s.Stopped > 0 {
 			stopped++
 		}

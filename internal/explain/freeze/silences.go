@@ -11,7 +11,7 @@ import (
 // goroutines are shown running, they ran on without one, or their threads did
 // not run.
 type silence struct {
-	Start, End int64
+	Interval
 	// Running is how many threads ran a goroutine all through it, Resumed how
 	// many of those wrote an event within resumeNS after its end, Prompt how
 	// many within promptNS, and Stopped how many of the resumed were made to stop
@@ -75,7 +75,7 @@ func silences(g *timeline.Gen, since, least int64) []silence {
 	}
 	out := make([]silence, 0, len(silent))
 	for _, s := range silent {
-		out = append(out, silence{Start: s.From, End: s.To})
+		out = append(out, silence{Interval: Interval{s.From, s.To}})
 	}
 	held := holdingsOf(g, least)
 	from := 0

@@ -180,8 +180,8 @@ func TestStuck(t *testing.T) {
 				t.Errorf("%d candidates were freezes, want %d", n, want)
 			}
 			// By themselves they decide nothing.
-			if _, v := detect(t, c.trace(t, 30, func(int) bool { return true })); v.Verdict != unknown || v.LostCPUNS != 0 || len(v.Stretches()) != 0 {
-				t.Errorf("alone: %s, %d freezes: %s", v.Verdict, len(v.Stretches()), v.How)
+			if _, v := detect(t, c.trace(t, 30, func(int) bool { return true })); v.Verdict != unknown || v.LostCPUNS != 0 || len(v.Intervals()) != 0 {
+				t.Errorf("alone: %s, %d freezes: %s", v.Verdict, len(v.Intervals()), v.How)
 			}
 		})
 	}

@@ -12,14 +12,14 @@ type Verdict struct {
 	report.Throttle
 	by        lock
 	single    [256]bool
-	stretches [][2]int64
+	intervals []Interval
 }
 
 // IsFreeze reports whether candidates of a class were freezes.
 func (v *Verdict) IsFreeze(c Class) bool { return v.single[c] }
 
-// Stretches are the freezes: start and length.
-func (v *Verdict) Stretches() [][2]int64 { return v.stretches }
+// Intervals are the freezes, in order of time.
+func (v *Verdict) Intervals() []Interval { return v.intervals }
 
 // Bounds for saying that there was no sign of throttling.
 const (
@@ -61,11 +61,11 @@ func (d *Detector) Verdict() Verdict {
 		s := &d.kept[i]
 		switch {
 		case s.Running == 0:
-		case s.length() > ownTurns:
+		case s.Length() > ownTurns:
 			long++
-			odd += s.length()
-		case s.length() > turning && (s.Stopped == 0 || s.length() > turns):
-			odd += s.length()
+			odd += s.Length()
+		case s.Length() > turning && (s.Stopped == 0 || s.Length() > turns):
+			odd += s.Length()
 		}
 	}
 	switch few := d.few(); {
@@ -110,7 +110,7 @@ func (d *Detector) own(v *Verdict, l lock) {
 	v.CPUs = d.cpus()
 	age := d.age(&l)
 	for i := range d.kept {
-		d.kept[i].shift = min(age, d.kept[i].length()/2)
+		d.kept[i].shift = min(age, d.kept[i].Length()/2)
 	}
 	sum := d.dropped
 	sum.add(d.kept, &l, v.CPUs)
@@ -122,7 +122,7 @@ func (d *Detector) own(v *Verdict, l lock) {
 		if !l.holds(s) {
 			continue
 		}
-		v.stretches = append(v.stretches, [2]int64{s.Start + s.shift, s.length() - s.shift})
+		v.intervals = append(v.intervals, Interval{s.Start + s.shift, s.End})
 		v.single[s.class] = true
 	}
 	v.single[0] = false
@@ -139,7 +139,7 @@ func (d *Detector) cpus() int {
 	}
 	var prompt []int
 	for i := range d.kept {
-		if s := &d.kept[i]; s.Running > 1 && s.length() > singled {
+		if s := &d.kept[i]; s.Running > 1 && s.Length() > singled {
 			prompt = append(prompt, s.Prompt)
 		}
 	}

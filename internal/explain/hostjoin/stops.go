@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/stops"
 	"github.com/whylate/whylate/report"
 )
@@ -20,13 +21,13 @@ func Stops(s *host.Samples, w Window, rep *report.Report, silences []stops.Silen
 	}
 	var list []stops.Silence
 	for _, h := range Held(s, w) {
-		if h[1] <= w.Start || h[0] >= w.End {
+		if h.End <= w.Start || h.Start >= w.End {
 			continue
 		}
-		k, _ := slices.BinarySearchFunc(silences, h[0], func(q stops.Silence, t int64) int { return cmp.Compare(q.End, t+1) })
-		for ; k < len(silences) && silences[k].Start < h[1]; k++ {
+		k, _ := slices.BinarySearchFunc(silences, h.Start, func(q stops.Silence, t int64) int { return cmp.Compare(q.End, t+1) })
+		for ; k < len(silences) && silences[k].Start < h.End; k++ {
 			q := silences[k]
-			q.Start, q.End = max(q.Start, h[0]), min(q.End, h[1])
+			q.Start, q.End = max(q.Start, h.Start), min(q.End, h.End)
 			list = append(list, q)
 		}
 	}
@@ -37,9 +38,9 @@ func Stops(s *host.Samples, w Window, rep *report.Report, silences []stops.Silen
 	put(rep, w, list, requests, by)
 }
 
-// Held returns, on the trace's clock, between which samples the process was seen to be held, start and end: in each of them something
+// Held returns, on the trace's clock, between which samples the process was seen to be held: in each of them something
 // did for a part at least.
-func Held(s *host.Samples, w Window) (out [][2]int64) {
+func Held(s *host.Samples, w Window) (out []freeze.Interval) {
 	if s == nil {
 		return nil
 	}
@@ -55,7 +56,7 @@ func Held(s *host.Samples, w Window) (out [][2]int64) {
 		for i+1 < len(s.Points) && s.Points[i].Held != "" {
 			i++
 		}
-		out = append(out, [2]int64{from + offset, s.Points[i].MonoNS + offset})
+		out = append(out, freeze.Interval{Start: from + offset, End: s.Points[i].MonoNS + offset})
 	}
 	return out
 }

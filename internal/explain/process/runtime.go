@@ -66,9 +66,12 @@ func (c *Collector) Runtime(sp *spell.Speller, froze *freeze.Verdict) report.Run
 	if s.series.spanNS > 0 {
 		r.Sched.PsIdle = float64(s.series.idleNS) / float64(s.series.spanNS)
 	}
-	list := stretches{list: froze.Stretches()}
-	if len(list.list) > 0 {
-		r.Series.Freezes = list.report(sp.Start)
+	var freezes stretches
+	for _, f := range froze.Intervals() {
+		freezes.add(f.Start, f.Length())
+	}
+	if len(freezes.list) > 0 {
+		r.Series.Freezes = freezes.report(sp.Start)
 	}
 	return r
 }

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/scale"
@@ -52,17 +53,13 @@ func (p *part) Add(w *path.Walked) {
 	}
 	p.all++
 	quiet := p.of.freezes.Quiet()
-	i, _ := slices.BinarySearchFunc(quiet, w.Start-freeze.BurstNS, func(q [2]int64, t int64) int { return cmp.Compare(q[1], t) })
-	for ; i < len(quiet) && quiet[i][0] < w.Req.End; i++ {
-		q := p.count[quiet[i][0]]
-		if q == nil {
-			q = &Silence{Start: quiet[i][0], End: quiet[i][1]}
-			p.count[q.Start] = q
-		}
+	i, _ := slices.BinarySearchFunc(quiet, w.Start-freeze.BurstNS, func(q freeze.Interval, t int64) int { return cmp.Compare(q.End, t) })
+	for ; i < len(quiet) && quiet[i].Start < w.Req.End; i++ {
+		q, c := quiet[i], entry.In(p.count, quiet[i].Start)
 		if w.Start >= q.End {
-			q.After++
+			c.After++
 		} else if w.Start < q.Start && w.Req.End >= q.End {
-			q.During++
+			c.During++
 		}
 	}
 }
@@ -70,7 +67,7 @@ func (p *part) Add(w *path.Walked) {
 // Silences returns all silences with what was counted, and how many requests there were.
 func (s *Sum) Silences() (out []Silence, requests int) {
 	for _, q := range s.freezes.Quiet() {
-		x := Silence{Start: q[0], End: q[1]}
+		x := Silence{Start: q.Start, End: q.End}
 		for _, p := range s.parts {
 			if c := p.count[x.Start]; c != nil {
 				x.During, x.After = x.During+c.During, x.After+c.After
