@@ -377,11 +377,10 @@ func (e *engine) report(cut error) *report.Report {
 		Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Paths: e.opts.PathMap, Modules: e.opts.Modules,
 		Settled: cause.Settle(froze.IsFreeze),
 	}
-	ts, became := e.ts, e.became
-	e.slowest.Merge(ts)
-	e.samples.Merge(ts)
-	e.moments.Merge(ts)
-	e.queues.Merge(ts)
+	e.slowest.Merge(e.ts)
+	e.samples.Merge(e.ts)
+	e.moments.Merge(e.ts)
+	e.queues.Merge(e.ts)
 	e.model = predict.NewModel(sp.Syms, sp.Settled, p.End-p.Start, e.groups.Under)
 
 	rep := &report.Report{
@@ -419,17 +418,25 @@ func (e *engine) report(cut error) *report.Report {
 	}
 	e.facts(rep, stats)
 	e.servedTo(rep)
-	in, rules := &finding.Input{
-		Report: e.work.judgedOf(rep), Process: stats, Turns: e.queues.Turns(sp, e.work.judged), Places: e.queues.Places(sp), Readers: e.queues.Readers(sp), Streams: e.queues.Streams(sp), Siblings: e.queues.Siblings(sp), Under: e.queues.Under(sp), Holder: e.holder(sp), Hubs: e.queues.Hubs(sp), Allocs: e.allocs(rep, sp), Predict: e.model.WhatIf, Polls: e.model.Polls,
-		Thresholds: e.opts.Thresholds, Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Serves: e.work.serves(sp), Asks: e.asks(rep, sp), Accepts: e.pass.Finder.Accepts(), Queued: e.queued, Elsewhere: e.peers.Refuted(), Unawaited: e.unawaited,
-	}, finding.All()
+	q := e.queues
+	in := &finding.Input{
+		Report: e.work.judgedOf(rep), Process: stats, Thresholds: e.opts.Thresholds, Allocs: e.allocs(rep, sp),
+		// What requests queue for, and who serves them.
+		Turns: q.Turns(sp, e.work.judged), Places: q.Places(sp), Readers: q.Readers(sp), Streams: q.Streams(sp), Siblings: q.Siblings(sp),
+		Under: q.Under(sp), Hubs: q.Hubs(sp), Asks: e.asks(rep, sp), Holder: e.holder(sp), Elsewhere: e.peers.Refuted(),
+		// What is known of groups, and of goroutines' functions.
+		Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Queued: e.queued, Unawaited: e.unawaited,
+		Serves: e.work.serves(sp), Accepts: e.pass.Finder.Accepts(),
+		Predict: e.model.WhatIf, Polls: e.model.Polls,
+	}
+	rules := finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)
 	if e.opts.Keep != nil {
-		e.opts.Keep.fill(e, rep, became, sp)
+		e.opts.Keep.fill(e, rep, sp)
 	}
 	if e.opts.Index != nil {
-		e.opts.Index.Finish(p, ts, e.groups.IDs(sp, e.selected), e.freezes, sp)
+		e.opts.Index.Finish(p, e.ts, e.groups.IDs(sp, e.selected), e.freezes, sp)
 	}
 	rep.Verdict = verdict.Of(rep)
 	e.spent(rep)

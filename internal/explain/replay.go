@@ -31,7 +31,7 @@ type Kept struct {
 	count  int                      // requests in them
 }
 
-func (k *Kept) fill(e *engine, rep *report.Report, became []path.GroupID, sp *spell.Speller) {
+func (k *Kept) fill(e *engine, rep *report.Report, sp *spell.Speller) {
 	k.opts, k.walk = e.opts, path.Options{Freezes: e.freezes, Settled: sp.Settled}
 	if e.known != nil {
 		k.plan = &e.known.plan
@@ -44,7 +44,7 @@ func (k *Kept) fill(e *engine, rep *report.Report, became []path.GroupID, sp *sp
 	}
 	k.groups = make(map[string]*report.Group)
 	ids, known := e.groups.IDs(sp, e.selected), e.pass.Stages[0].IDs
-	for from, to := range became {
+	for from, to := range e.became {
 		if g := byID[ids[to]]; g != nil {
 			k.groups[known.Group(path.GroupID(from)).Text(sp.Syms)] = g
 		}

@@ -286,6 +286,35 @@ func TestSleepsOfAWorker(t *testing.T) {
 	}
 }
 
+// TestLeaveOut: what is left out goes on to hear which requests come, and adds none of them.
+func TestLeaveOut(t *testing.T) {
+	for _, c := range []struct {
+		early bool // before the pass runs
+		want  []string
+	}{{true, []string{"begin"}}, {false, []string{"begin", "add", "flush", "end", "begin", "add", "begin"}}} {
+		d, spare := &diary{T: t}, &diary{T: t}
+		var p *pass.Pass
+		walks := 0
+		p = pass.New(pass.Options{Workers: 1, Match: put.MatchString, Added: func() {
+			if walks++; walks == 2 {
+				p.LeaveOut()
+			}
+		}})
+		p.Sums, p.Spare = []pass.Sum{d}, []pass.Sum{spare}
+		if c.early {
+			p.LeaveOut()
+		}
+		rd := must.Have(tracefmt.NewReader(bytes.NewReader(shop(t, 4)), tracefmt.Options{}))(t)
+		must.Do(t, p.Run(t.Context(), rd))
+		if !slices.Equal(spare.notes, c.want) {
+			t.Errorf("left out early %t: it hears %q, want %q", c.early, spare.notes, c.want)
+		}
+		if len(d.ends) == 0 || !p.LeftOut() || d.notes[len(d.notes)-1] != "end" {
+			t.Errorf("left out early %t: the other sum adds %d requests and hears %q", c.early, len(d.ends), d.notes)
+		}
+	}
+}
+
 // TestOrder: listeners and sums hear of a pass in the order that they are promised.
 func TestOrder(t *testing.T) {
 	d := &diary{T: t, keep: true, gens: map[*timeline.Gen]int{}}

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/whylate/whylate/internal/explain/cause"
@@ -102,5 +103,25 @@ func TestBandsRule(t *testing.T) {
 		if (v.Err() != nil) != c.broken {
 			t.Errorf("%s: %v", c.says, v.Err())
 		}
+	}
+}
+
+// TestChecks: what each check finds is one list in the end, with what is wrong in the report itself.
+func TestChecks(t *testing.T) {
+	var c Checks
+	c.timelines.add("gaps", "a gap")
+	c.requests.add("sums", "a sum")
+	c.requests.Walked = 3
+	rep := new(report.Report)
+	rep.Runtime.Throttle.Verdict = "perhaps"
+	c.Report(rep, true)
+	err := c.Err()
+	for _, text := range []string{"gaps: a gap", "sums: a sum", "report: "} {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q is not among the problems: %v", text, err)
+		}
+	}
+	if s := c.String(); !strings.HasSuffix(s, "3 requests") {
+		t.Errorf("it says that it checked %s", s)
 	}
 }
