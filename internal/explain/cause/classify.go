@@ -189,57 +189,49 @@ func (c *Classifier) gen(t int64) *timeline.Gen {
 func (c *Classifier) runnable(s Segment) {
 	at := s.Start
 	c.stops(s.Start, s.End, func(r timeline.STWRange, from, to int64) {
-		before := s
-		before.Start, before.End = at, from
-		c.waitForP(before)
+		c.waitForP(s, at, from)
 		stop := s
 		stop.Start, stop.End = from, to
 		stop.Code, stop.Kind, stop.Site = Code(STW), r.Kind, c.Sites.Of(r.Stack)
 		c.add(&stop)
 		at = to
 	})
-	s.Start = at
-	c.waitForP(s)
+	c.waitForP(s, at, s.End)
 }
 
 // maxStretches bounds into how many parts one wait for a P is cut.
 const maxStretches = 16
 
-func (c *Classifier) waitForP(s Segment) {
-	if s.End <= s.Start {
+// waitForP adds the part of a wait for a P from at to end, during which the world ran.
+func (c *Classifier) waitForP(s Segment, at, end int64) {
+	if end <= at {
 		return
 	}
-	at, n := s.Start, 0
-	last := c.win.At(s.End)
-	for i := c.win.At(s.Start); i <= last; i++ {
-		c.win.Gens[i].IdleStretches(at, s.End, func(a, b int64) bool {
+	add := func(until int64, cause Cause) {
+		s.Start, s.End, s.Code = at, until, Code(cause)
+		c.add(&s)
+		at = until
+	}
+	n, last := 0, c.win.At(end)
+	for i := c.win.At(at); i <= last; i++ {
+		c.win.Gens[i].IdleStretches(at, end, func(a, b int64) bool {
 			if n++; n > maxStretches {
 				return false
 			}
-			busy := s
-			busy.Start, busy.End, busy.Code = at, a, Code(Sched)
-			c.add(&busy)
-			idle := s
-			idle.Start, idle.End, idle.Code = a, b, Code(SchedWake)
-			c.add(&idle)
-			at = b
+			add(a, Sched)
+			add(b, SchedWake)
 			return true
 		})
 		if n > maxStretches {
 			// Too finely chopped to distinguish: the rest as two parts.
 			idle := int64(0)
 			for ; i <= last; i++ {
-				idle += c.win.Gens[i].Idle(at, s.End)
+				idle += c.win.Gens[i].Idle(at, end)
 			}
-			mid := min(at+idle, s.End)
-			wake := s
-			wake.Start, wake.End, wake.Code = at, mid, Code(SchedWake)
-			c.add(&wake)
-			at = mid
+			add(min(at+idle, end), SchedWake)
 		}
 	}
-	s.Start, s.Code = at, Code(Sched)
-	c.add(&s)
+	add(end, Sched)
 }
 
 // stops calls f for each stop of the world that overlaps [from, to), in order

@@ -247,12 +247,16 @@ func mentionsLocal(fn *ast.FuncDecl, e ast.Expr) bool {
 // given returns the one expression that a function gives a name, nil if there are several or none.
 func given(fn *ast.FuncDecl, name string) ast.Expr {
 	var value ast.Expr
-	times := 0
+	times, other := 0, false // by assignments, and in another way
+	is := func(e ast.Expr) bool {
+		x, ok := e.(*ast.Ident)
+		return ok && x.Name == name
+	}
 	ast.Inspect(fn, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.AssignStmt:
 			for i, l := range n.Lhs {
-				if x, ok := l.(*ast.Ident); ok && x.Name == name {
+				if is(l) {
 					times++
 					if value = nil; len(n.Lhs) == len(n.Rhs) && (n.Tok == token.DEFINE || n.Tok == token.ASSIGN) {
 						value = n.Rhs[i]
@@ -267,29 +271,17 @@ func given(fn *ast.FuncDecl, name string) ast.Expr {
 				}
 			}
 		case *ast.RangeStmt:
-			for _, l := range []ast.Expr{n.Key, n.Value} {
-				if x, ok := l.(*ast.Ident); ok && x.Name == name {
-					times += 2
-				}
-			}
+			other = other || is(n.Key) || is(n.Value)
 		case *ast.IncDecStmt:
-			if x, ok := n.X.(*ast.Ident); ok && x.Name == name {
-				times += 2
-			}
+			other = other || is(n.X)
 		case *ast.UnaryExpr: // its address is taken: who knows what it is given
-			if x, ok := n.X.(*ast.Ident); ok && n.Op == token.AND && x.Name == name {
-				times += 2
-			}
+			other = other || n.Op == token.AND && is(n.X)
 		case *ast.Field: // a parameter or a result, of a function in the function as well
-			for _, x := range n.Names {
-				if x.Name == name {
-					times += 2
-				}
-			}
+			other = other || slices.ContainsFunc(n.Names, func(x *ast.Ident) bool { return x.Name == name })
 		}
 		return true
 	})
-	if times != 1 {
+	if times != 1 || other {
 		return nil
 	}
 	return value
