@@ -123,13 +123,6 @@ func (b *Builder) Build(g uint64, from, to int64) *Graph {
 	return out
 }
 
-// Chain returns the graph of a request if only its path is known.
-func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
-	out := &Graph{Latency: to - from, Start: from, G: g}
-	b.chain(out, segs)
-	return out
-}
-
 func (b *Builder) fill(out *Graph, src *critpath.Graph) {
 	clear(b.runs)
 	b.ran = 0
@@ -231,8 +224,9 @@ func (b *Builder) handsOver(stack tracefmt.StackID) bool {
 	return false
 }
 
-// chain makes a graph of sums by cause and site.
-func (b *Builder) chain(out *Graph, segs []cause.Segment) {
+// Chain returns the graph of a request if only its path is known: one of sums by cause and site.
+func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
+	out := &Graph{Latency: to - from, Start: from, G: g}
 	type sum struct {
 		place
 		code cause.Code
@@ -271,6 +265,7 @@ func (b *Builder) chain(out *Graph, segs []cause.Segment) {
 	last.before = 0
 	out.sums = true
 	out.nodes = []node{{before: -1}, last}
+	return out
 }
 
 // meanwhile looks up what ran while a goroutine waited for a P.

@@ -86,7 +86,7 @@ func (m *Model) prepare() {
 	}
 	m.ready = true
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
-		m.number(m.groups[id])
+		m.take(m.groups[id])
 		m.polls(m.groups[id])
 	}
 	m.punctuality()
@@ -121,8 +121,8 @@ func (m *Model) punctuality() {
 	}
 }
 
-// number numbers the places of a group's graphs.
-func (m *Model) number(g *group) {
+// take takes a group's graphs from its sample, with settled causes, numbers for their places, and what of them lies in mark phases.
+func (m *Model) take(g *group) {
 	g.sample.weighted(func(gr *Graph, w float64) {
 		g.graphs = append(g.graphs, weighted{gr, w})
 		gr.settle(m.settled)

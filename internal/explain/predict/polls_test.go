@@ -93,13 +93,12 @@ func TestPolls(t *testing.T) {
 
 // TestPollsTooLarge: a request whose graph is too large, so that only the sums along its path are known, polls as well.
 func TestPollsTooLarge(t *testing.T) {
-	g := &Graph{Latency: 2200 * 1000}
 	segs := []cause.Segment{}
 	for i := range int64(2000) {
 		segs = append(segs, cause.Segment{Start: 1100 * i, End: 1100*i + 1000, Code: cause.Code(cause.Sleep), Site: 1}, cause.Segment{Start: 1100*i + 1000, End: 1100 * (i + 1), Code: cause.Code(cause.CPU), Site: 2})
 	}
 	win, syms := timelinetest.Built(t, graphs[0].build)
-	NewBuilder(path.New(win, syms, path.Options{})).chain(g, segs)
+	g := NewBuilder(path.New(win, syms, path.Options{})).Chain(0, 0, 2200*1000, segs)
 	held, last := int64(0), int64(0)
 	for i := range g.parts {
 		if p := &g.parts[i]; p.held {
