@@ -1,0 +1,22 @@
+package names
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/output/termtext"
+	"github.com/whylate/whylate/report"
+)
+
+// TestStyles: on a terminal, time that is lost to others never looks like time that a request computes, and only what is high is red.
+func TestStyles(t *testing.T) {
+	for _, c := range report.Causes() {
+		if got := CauseStyle(c); (got == termtext.Green) != (c == report.CauseCPU) || got == termtext.Plain {
+			t.Errorf("%s is shown as %q", c, got)
+		}
+	}
+	for _, s := range report.Severities() {
+		if got := SeverityStyle(s); (got == termtext.BoldRed) != (s == report.SeverityHigh) || (got == termtext.Dim) == s.Loud() {
+			t.Errorf("%s is shown as %q", s, got)
+		}
+	}
+}
