@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -200,6 +201,11 @@ func recordStatus(err error) int {
 func eachService(cmd *cobra.Command, targets []string, options func(target string) (record.Options, error), f func(i int, opt record.Options, end record.Endpoint)) error {
 	seen := map[string]bool{}
 	for i, target := range targets {
+		if ext := filepath.Ext(target); ext == record.BundleExt || ext == ".trace" {
+			if _, err := os.Stat(target); err == nil {
+				return usage(cmd, "%s is a file, not a service: `whylate explain` reads it", target)
+			}
+		}
 		opt, err := options(target)
 		if err != nil {
 			return recordError(err)
