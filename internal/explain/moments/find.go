@@ -20,10 +20,10 @@ const (
 
 // Find returns the moments of a group with this id.
 func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Speller) []report.Moment {
-	if g.Role != report.RoleRequests || g.Count < scale.Many || g.LatencyNS.P50 == nil || int(id) >= len(s.all.groups) || s.all.groups[id] == nil || s.all.groups[id].over {
+	k := s.of(id)
+	if g.Role != report.RoleRequests || g.Count < scale.Many || g.LatencyNS.P50 == nil || k == nil || k.over {
 		return nil
 	}
-	k := s.all.groups[id]
 	found := stretches(k, g, sp.End-sp.Start)
 	_, of := k.slowest(g)
 	var out []report.Moment
@@ -91,13 +91,13 @@ func (k *kept) slowest(g *report.Group) (list []slow, of int64) {
 // Apart returns in how many stretches of time apart from each other the requests of a group that took at least so long were
 // open, as far as they are among those that are kept; 0 if none is. Requests that are open at the same time were late once.
 func (s *Sum) Apart(id path.GroupID, leastNS int64) (n int) {
-	if int(id) >= len(s.all.groups) || s.all.groups[id] == nil {
-		return 0
-	}
-	return s.all.groups[id].apart(leastNS)
+	return s.of(id).apart(leastNS)
 }
 
 func (k *kept) apart(leastNS int64) (n int) {
+	if k == nil {
+		return 0
+	}
 	list := slices.DeleteFunc(slices.Clone(k.slow), func(r slow) bool { return r.end-r.start < leastNS })
 	slices.SortFunc(list, func(a, b slow) int { return cmp.Compare(a.start, b.start) })
 	until := int64(0)

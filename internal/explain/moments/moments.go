@@ -76,6 +76,14 @@ func (s *Sum) Merge(ts []path.Translation) {
 	s.parts = nil
 }
 
+// of returns what is kept of a group of the report, nil if nothing is.
+func (s *Sum) of(id path.GroupID) *kept {
+	if int(id) >= len(s.all.groups) {
+		return nil
+	}
+	return s.all.groups[id]
+}
+
 type part struct {
 	stage  *path.Stage
 	groups []*kept // by path.GroupID

@@ -129,14 +129,15 @@ func (w *waiting) within(ranges [][2]int64) float64 {
 // Waited returns which share of the time that a group's requests waited for a P lies in ranges of time, and which part of
 // a trace of that length these are. Ranges may overlap.
 func (s *Sum) Waited(id path.GroupID, ranges [][2]int64, durationNS int64) (waited, time float64) {
-	if int(id) >= len(s.all.groups) || s.all.groups[id] == nil || durationNS <= 0 {
+	k := s.of(id)
+	if k == nil || durationNS <= 0 {
 		return 0, 0
 	}
 	ranges = union(ranges)
 	for _, r := range ranges {
 		time += float64(r[1]-r[0]) / float64(durationNS)
 	}
-	return s.all.groups[id].waits.within(ranges), time
+	return k.waits.within(ranges), time
 }
 
 // union orders ranges, and makes one of those whose grains touch.

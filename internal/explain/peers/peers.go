@@ -116,10 +116,7 @@ func (p *part) Add(w *path.Walked) {
 	}
 	answers.Waits(w, p.buf, func(x answers.Span) {
 		p.buf = x.Parts
-		if x.Start < p.until {
-			x.Parts = slices.Clone(x.Parts)
-			p.waits = append(p.waits, grouped{x, w.Group})
-		}
+		p.waits = p.keep(p.waits, grouped{x, w.Group})
 	})
 }
 
@@ -127,70 +124,56 @@ func (p *part) keep(list []grouped, g grouped) []grouped {
 	if g.Start >= p.until {
 		return list
 	}
+	g.Parts = slices.Clone(g.Parts)
 	return append(list, g)
 }
 
 // Likely reports whether what was kept so far tells that requests wait for others of the process:
 // what is kept later may still tell otherwise. No worker may be adding.
 func (s *Sum) Likely() bool {
-	now := Sum{refuted: s.refuted, waits: make(map[path.GroupID][]answers.Span), served: make(map[path.GroupID][]answers.Span)}
 	ids := make(map[path.GroupKey]path.GroupID) // workers number groups each for themselves
-	until := s.upTo()
-	collect := func(to map[path.GroupID][]answers.Span, list func(*part) []grouped) {
-		for _, p := range s.parts {
-			for _, g := range list(p) {
-				if g.Start >= until {
-					continue
-				}
-				key := p.stage.IDs.Group(g.group)
-				id, ok := ids[key]
-				if !ok {
-					id = path.GroupID(len(ids))
-					ids[key] = id
-				}
-				to[id] = append(to[id], g.Span)
-			}
+	number := func(worker int, group path.GroupID) path.GroupID {
+		key := s.parts[worker].stage.IDs.Group(group)
+		id, ok := ids[key]
+		if !ok {
+			id = path.GroupID(len(ids))
+			ids[key] = id
 		}
-		for _, l := range to {
-			answers.Sort(l)
-		}
+		return id
 	}
-	if collect(now.waits, waiting); len(now.waits) == 0 {
+	now := Sum{refuted: s.refuted, waits: s.gather(waiting, number)}
+	if len(now.waits) == 0 {
 		return false
 	}
-	collect(now.served, serving)
-	for _, id := range now.Waiting() {
-		if p, ok := now.Of(id); ok && p.Sure {
-			return true
-		}
-	}
-	return false
+	now.served = s.gather(serving, number)
+	return slices.ContainsFunc(now.Waiting(), func(id path.GroupID) bool {
+		p, ok := now.Of(id)
+		return ok && p.Sure
+	})
 }
 
 // Merge brings together what all workers kept, by the groups of the report.
 func (s *Sum) Merge(ts []path.Translation) {
-	s.waits, s.served = make(map[path.GroupID][]answers.Span), make(map[path.GroupID][]answers.Span)
-	until := s.upTo()
-	s.until = until
+	number := func(worker int, group path.GroupID) path.GroupID { return ts[worker].Groups[group] }
+	s.waits, s.served, s.until = s.gather(waiting, number), s.gather(serving, number), s.upTo()
+	s.parts = nil
+}
+
+// gather returns what all workers kept, by the number that a worker's group gets.
+func (s *Sum) gather(list func(*part) []grouped, number func(worker int, group path.GroupID) path.GroupID) map[path.GroupID][]answers.Span {
+	all, until := make(map[path.GroupID][]answers.Span), s.upTo()
 	for i, p := range s.parts {
-		for _, of := range []struct {
-			from []grouped
-			to   map[path.GroupID][]answers.Span
-		}{{p.waits, s.waits}, {p.served, s.served}} {
-			for _, g := range of.from {
-				if g.Start < until {
-					id := ts[i].Groups[g.group]
-					of.to[id] = append(of.to[id], g.Span)
-				}
+		for _, g := range list(p) {
+			if g.Start < until {
+				id := number(i, g.group)
+				all[id] = append(all[id], g.Span)
 			}
 		}
 	}
-	for _, m := range []map[path.GroupID][]answers.Span{s.waits, s.served} {
-		for _, list := range m {
-			answers.Sort(list)
-		}
+	for _, spans := range all {
+		answers.Sort(spans)
 	}
-	s.parts = nil
+	return all
 }
 
 // A Peer is the group that serves what another one waits for.
@@ -277,19 +260,16 @@ func (s *Sum) find(id path.GroupID) (best Peer, ok bool) {
 	if len(waits) < scale.Enough {
 		return best, false
 	}
-	ids := make([]path.GroupID, 0, len(s.served))
-	for other := range s.served {
-		if other != id {
-			ids = append(ids, other)
-		}
-	}
 	// Ids depend on which worker saw what; what was served first does not.
-	slices.SortFunc(ids, func(a, b path.GroupID) int {
+	ids := slices.SortedFunc(maps.Keys(s.served), func(a, b path.GroupID) int {
 		x, y := &s.served[a][0], &s.served[b][0]
 		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Of.G, y.Of.G))
 	})
 	var of []Peer
 	for _, other := range ids {
+		if other == id {
+			continue
+		}
 		// Of several, one may call the next: the one that takes most of the waits is
 		// what was called.
 		p := s.judge(waits, s.served[other])
@@ -320,11 +300,8 @@ func (s *Sum) judge(waits, served []answers.Span) Peer {
 	return p
 }
 
-// mostAlso bounds the groups that answer one group's waits, and leastMore is the
-// part of the waits that each must add.
-const (
-	mostAlso = 4
-)
+// mostAlso bounds the further groups that answer one group's waits.
+const mostAlso = 4
 
 // several returns the groups that serve waits together, where no single one does:
 // a gateway passes each request to the method that it names.

@@ -175,20 +175,20 @@ func (p *part) look(starts, wakes []int64) {
 		g := win.Gens[win.At(r.End)]
 		before, after := g.PollerWakes(r.End-scale.Loopback, r.End+1), g.PollerWakes(r.End+1, r.End+scale.Loopback)
 		r.Near = append(append(make([]timeline.PollerWake, 0, 4), before[max(0, len(before)-maxNear):]...), after[:min(len(after), maxNear)]...)
-		if any(wakes, r.End-scale.Loopback, r.End) {
+		if anyIn(wakes, r.End-scale.Loopback, r.End) {
 			r.Sent = p.sends(r.End)
 		}
 	}
 	for i := range p.waits {
 		w := &p.waits[i]
-		if from := w.Parts[0].From; w.Sent == nil && from >= win.Start() && any(starts, from-scale.Loopback, from-scale.Blink) {
+		if from := w.Parts[0].From; w.Sent == nil && from >= win.Start() && anyIn(starts, from-scale.Loopback, from-scale.Blink) {
 			w.Sent = p.sends(from)
 		}
 	}
 }
 
-// any reports whether one of some times, which are in order, is in [from, to).
-func any(times []int64, from, to int64) bool {
+// anyIn reports whether one of some times, which are in order, is in [from, to).
+func anyIn(times []int64, from, to int64) bool {
 	i, _ := slices.BinarySearch(times, from)
 	return i < len(times) && times[i] < to
 }
