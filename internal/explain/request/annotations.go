@@ -148,11 +148,7 @@ func (f *Finder) annotations(g *timeline.Gen) {
 			}
 		}
 	}
-	for id := range f.regions {
-		if _, dead := g.Death(id); dead || !g.Knows(id) {
-			delete(f.regions, id)
-		}
-	}
+	gone(f.regions, g, nil)
 }
 
 // ownRegion reports whether a region of goroutine g tells what the service does: the

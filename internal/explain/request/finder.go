@@ -80,7 +80,9 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 		ids:      newIdentities(),
 		byBare:   make(map[string]tracefmt.StackID),
 		work:     newWork(),
-		loops:    loops{clients: make(map[tracefmt.StackID]bool)},
+		loops:    newLoops(),
+		jobs:     newJobs(),
+		messages: newMessages(),
 	}
 	if opts.Match != nil {
 		f.funcs = newFuncs(opts.Match)
@@ -144,8 +146,6 @@ func (f *Finder) identify(reqs []Request) {
 	}
 }
 
-func (f *Finder) sort() { slices.SortFunc(f.out, Compare) }
-
 // Compare orders requests by their end, and those of one end by what else
 // tells them apart.
 func Compare(a, b Request) int {
@@ -175,6 +175,21 @@ func (f *Finder) ended(out *[]Request, o *open, r Request) {
 		*out = append(*out, Request{Kind: r.Kind, End: r.End, G: r.G, Cut: true})
 	case !f.fills(r.G, o.start, r.End):
 		*out = append(*out, o.request(r))
+	}
+}
+
+// gone drops what is kept of goroutines that have ended, for which it calls ended, in order, and of those that were lost with a part of the trace.
+func gone[V any](of map[uint64]V, g *timeline.Gen, ended func(id uint64, v V, at int64)) {
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		t, dead := g.Death(id)
+		if !dead && g.Knows(id) {
+			continue
+		}
+		v := of[id]
+		delete(of, id)
+		if dead && ended != nil {
+			ended(id, v, t)
+		}
 	}
 }
 
@@ -238,14 +253,7 @@ func (f *Finder) parts(g *timeline.Gen) {
 		if o.from > limit {
 			return
 		}
-		// Cut where the goroutine's present state began, so that the end of a
-		// long wait is still to come; a wait that has lasted the whole part is
-		// cut where it is.
-		to := g.Base
-		f.span = f.win.Spans(r.G, to-1, to, f.span[:0])
-		if len(f.span) > 0 && f.span[0].Start > o.from && f.span[0].Start < to {
-			to = f.span[0].Start
-		}
+		to := f.cut(r.G, o.from, g.Base)
 		if to <= o.from {
 			return
 		}
@@ -257,6 +265,16 @@ func (f *Finder) parts(g *timeline.Gen) {
 		o.from = to
 		f.out = append(f.out, r)
 	})
+}
+
+// cut returns where to end a part of a long request that began at from, by time to: where the goroutine's state at that time began, so that the end
+// of a long wait is still to come; a wait that has lasted the whole part is cut where it is.
+func (f *Finder) cut(id uint64, from, to int64) int64 {
+	f.span = f.win.Spans(id, to-1, to, f.span[:0])
+	if len(f.span) > 0 && f.span[0].Start > from && f.span[0].Start < to {
+		return f.span[0].Start
+	}
+	return to
 }
 
 // Finish returns the requests that are still open at the trace's end.
@@ -284,7 +302,7 @@ func (f *Finder) Finish(end int64) []Request {
 		f.out = append(f.out, Request{Kind: Main, Start: j.main.from, End: end, G: 1, Part: Last, Key: mainKey})
 	}
 	f.identify(f.out)
-	f.sort()
+	slices.SortFunc(f.out, Compare)
 	return f.out
 }
 
@@ -359,14 +377,7 @@ func (f *Finder) births(g *timeline.Gen) {
 		}
 		f.spans[worker] = spans
 	})
-	for _, id := range slices.Sorted(maps.Keys(f.streams)) {
-		if t, ok := g.Death(id); ok {
-			f.streamEnd(id, f.streams[id], t)
-			delete(f.streams, id)
-		} else if !g.Knows(id) {
-			delete(f.streams, id) // lost with a part of the trace
-		}
-	}
+	gone(f.streams, g, f.streamEnd)
 	for i := range f.newborn {
 		n := &f.newborn[i]
 		s := stream{kind: n.kind, open: open{start: n.start, from: n.start}, ready: n.ready}
@@ -491,16 +502,13 @@ type worker struct {
 // (grpc.NumStreamWorkers). Work is handed to a worker only while it waits, so
 // from one wait to the next there is exactly one stream.
 func (f *Finder) grpcWorkers(g *timeline.Gen) {
-	for _, id := range slices.Sorted(maps.Keys(f.workers)) {
-		w := f.workers[id]
-		if _, dead := g.Death(id); dead || !g.Knows(id) {
-			delete(f.workers, id)
+	gone(f.workers, g, nil)
+	for id, w := range f.workers {
+		if w.busy {
 			continue
 		}
-		if !w.busy {
-			if t, ok := g.NextWake(id, w.idle); ok {
-				w.busy, w.open = true, open{start: t, from: t}
-			}
+		if t, ok := g.NextWake(id, w.idle); ok {
+			w.busy, w.open = true, open{start: t, from: t}
 		}
 	}
 	g.EachMarked(func(id uint64, marks []timeline.Mark) {

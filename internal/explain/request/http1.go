@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -67,21 +68,11 @@ func (f *Finder) http1(g *timeline.Gen) {
 		work = append(work, connWork{id, c, marks})
 	})
 	f.connMarks(g, work)
-	for _, id := range slices.Sorted(maps.Keys(f.conns)) {
-		c := f.conns[id]
-		t, dead := g.Death(id)
-		if !dead && g.Knows(id) {
-			continue
+	gone(f.conns, g, func(id uint64, c *conn, t int64) {
+		if c.phase == connActive && (c.finish != 0 || c.entered) {
+			f.connEnd(&f.out, id, c, cmp.Or(c.finish, t)) // with no response it was hijacked, or the handler panicked
 		}
-		if dead && c.phase == connActive && (c.finish != 0 || c.entered) {
-			end := c.finish
-			if end == 0 {
-				end = t // hijacked, or the handler panicked
-			}
-			f.connEnd(&f.out, id, c, end)
-		}
-		delete(f.conns, id)
-	}
+	})
 }
 
 // connWork is a connection and what was seen of it in one generation.
@@ -154,11 +145,7 @@ func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m
 			return // a read that found nothing yet
 		}
 		if c.phase == connActive && (c.finish != 0 || c.entered) {
-			end := c.finish
-			if end == 0 {
-				end = t
-			}
-			f.connEnd(out, id, c, end)
+			f.connEnd(out, id, c, cmp.Or(c.finish, t))
 		}
 		*c = conn{phase: connIdle, idle: t}
 		if w, ok := wakes.Next(t); ok {

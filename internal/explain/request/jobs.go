@@ -1,7 +1,7 @@
 package request
 
 import (
-	"maps"
+	"cmp"
 	"math/bits"
 	"slices"
 
@@ -103,15 +103,15 @@ func (s *started) spares(g uint64) bool {
 	return true
 }
 
+func newJobs() jobs {
+	return jobs{
+		lives: make(map[uint64]*life), entry: make(map[entryKey]*entry), fns: make(map[tracefmt.StringID]*started),
+		names: make(map[tracefmt.FrameID]tracefmt.FrameID), carriers: make(map[tracefmt.StringID]*carrier),
+	}
+}
+
 // begin takes note of the goroutines that were created in a generation.
 func (j *jobs) begin(f *Finder, g *timeline.Gen) {
-	if j.lives == nil {
-		j.lives = make(map[uint64]*life)
-		j.entry = make(map[entryKey]*entry)
-		j.fns = make(map[tracefmt.StringID]*started)
-		j.names = make(map[tracefmt.FrameID]tracefmt.FrameID)
-		j.carriers = make(map[tracefmt.StringID]*carrier)
-	}
 	for _, c := range j.carriers {
 		if c != nil {
 			clear(c.by)
@@ -184,21 +184,15 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 // end hands out the jobs that ended in a generation.
 func (j *jobs) end(f *Finder, g *timeline.Gen) {
 	dropped := make(map[uint64]bool)
-	for _, id := range slices.Sorted(maps.Keys(j.lives)) {
-		l := j.lives[id]
-		t, dead := g.Death(id)
-		if !dead && g.Knows(id) {
-			continue
-		}
-		delete(j.lives, id)
-		if !dead || l.part || f.work.annotated[id] {
-			continue
+	gone(j.lives, g, func(id uint64, l *life, t int64) {
+		if l.part || f.work.annotated[id] {
+			return
 		}
 		var own tracefmt.FrameID
 		if l.carrier != nil {
 			var ok bool
 			if own, ok = j.entered(f, l, id, t); !ok {
-				continue
+				return
 			}
 		}
 		e := l.entry
@@ -233,7 +227,7 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 			if len(e.held) > scale.Many {
 				e.held = slices.Delete(e.held, 0, 1)
 			}
-			continue
+			return
 		}
 		for _, r := range e.held {
 			if f.loops.turn(r.G) != nil {
@@ -251,7 +245,7 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 		}
 		f.out = append(f.out, e.held...)
 		e.held = e.held[:0]
-	}
+	})
 	if len(dropped) > 0 {
 		// Their lives are the unit, not what they did repeatedly.
 		f.out = slices.DeleteFunc(f.out, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
@@ -324,10 +318,7 @@ func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
 			}
 		}
 	}
-	if named == 0 {
-		named = l.by
-	}
-	return named
+	return cmp.Or(named, l.by)
 }
 
 // areParts reports whether all goroutines of a start function are parts of other
@@ -367,10 +358,7 @@ func (j *jobs) eachOpen(visit func(*open, Request)) {
 		if !l.part && l.entry != nil && l.entry.jobs {
 			r := Request{Kind: Goroutine, G: id, Entry: l.start}
 			if !l.own && l.by != 0 {
-				r.By = l.by
-				if r.Root = l.by; j.names[l.by] != 0 {
-					r.Root = j.names[l.by]
-				}
+				r.By, r.Root = l.by, cmp.Or(j.names[l.by], l.by)
 			}
 			visit(&l.open, r)
 		}
@@ -412,12 +400,7 @@ func (f *Finder) mainLife(g *timeline.Gen) {
 			j.mainIdle += min(s.End, g.End) - max(s.Start, g.Base)
 		}
 	}
-	to := g.End
-	f.span = f.win.Spans(1, to-1, to, f.span[:0])
-	if len(f.span) > 0 && f.span[0].Start > j.main.from && f.span[0].Start < to {
-		to = f.span[0].Start
-	}
-	if to > j.main.from {
+	if to := f.cut(1, j.main.from, g.End); to > j.main.from {
 		f.out = append(f.out, Request{Kind: Main, Start: j.main.from, End: to, G: 1, Part: Middle, Key: mainKey})
 		j.main.from = to
 		j.mains = 1

@@ -35,6 +35,13 @@ type loops struct {
 	scanned int
 }
 
+func newLoops() loops {
+	return loops{
+		clients: make(map[tracefmt.StackID]bool), roots: make(map[tracefmt.StringID]*root), loopers: make(map[uint64]*looper),
+		after: make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
+	}
+}
+
 // listens looks whether the process accepts connections for a protocol of its own: then data from the network may be what somebody
 // asks it for, and else it is the answer to what it asked.
 func (l *loops) listens(f *Finder) {
@@ -161,11 +168,6 @@ func (f *Finder) Clients() func(wait tracefmt.StackID) bool {
 }
 
 func (l *loops) add(f *Finder, g *timeline.Gen) {
-	if l.roots == nil {
-		l.roots = make(map[tracefmt.StringID]*root)
-		l.loopers = make(map[uint64]*looper)
-		l.after = make(map[tracefmt.StringID]map[tracefmt.StringID]bool)
-	}
 	l.expected = 0
 	forgetGone(l.loopers, g)
 	l.listens(f)
@@ -481,7 +483,7 @@ func (l *loops) asked(f *Finder, o *origin, v *visit) {
 	}
 }
 
-// forgetGone drops the goroutines that a generation does not know any more.
+// forgetGone drops the goroutines that a generation does not know any more. Unlike gone, it keeps those that end in the generation.
 func forgetGone[V any](of map[uint64]V, g *timeline.Gen) {
 	maps.DeleteFunc(of, func(id uint64, _ V) bool { return !g.Knows(id) })
 }

@@ -240,10 +240,8 @@ func (f *Finder) freeMarks(g *timeline.Gen) {
 			m.handed(d)
 		}
 		m.done = m.done[:0]
-		if _, dead := g.Death(id); dead || !g.Knows(id) {
-			delete(f.marks, id)
-		}
 	}
+	gone(f.marks, g, nil)
 }
 
 // serving returns the open request of a protocol on a goroutine.

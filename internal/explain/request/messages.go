@@ -1,6 +1,7 @@
 package request
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -54,12 +55,14 @@ const (
 	readActive
 )
 
-func (ms *messages) add(f *Finder, g *timeline.Gen) {
-	if ms.readers == nil {
-		ms.readers = make(map[uint64]*reader)
-		ms.ordinary, ms.handled = make(map[uint64]bool), make(map[tracefmt.FrameID]handled)
-		ms.names = make(map[tracefmt.FrameID]tracefmt.FrameID)
+func newMessages() messages {
+	return messages{
+		readers: make(map[uint64]*reader), ordinary: make(map[uint64]bool),
+		names: make(map[tracefmt.FrameID]tracefmt.FrameID), handled: make(map[tracefmt.FrameID]handled),
 	}
+}
+
+func (ms *messages) add(f *Finder, g *timeline.Gen) {
 	forgetGone(ms.ordinary, g)
 	g.EachMarked(func(id uint64, marks []timeline.Mark) { ms.marks(f, id, marks) })
 	if len(ms.readers) == 0 {
@@ -74,11 +77,8 @@ func (ms *messages) add(f *Finder, g *timeline.Gen) {
 			ms.follow(f, id, r)
 			ms.vote(f, r, votes)
 		}
-		// What follows the end of a connection is no message.
-		if _, dead := g.Death(id); dead || !g.Knows(id) {
-			delete(ms.readers, id)
-		}
 	}
+	gone(ms.readers, g, nil) // what follows the end of a connection is no message
 	ms.call(votes, f.out[first:])
 }
 
@@ -171,11 +171,7 @@ func (ms *messages) end(f *Finder, id uint64, r *reader, t int64) {
 }
 
 func (r *reader) request(id uint64, ms *messages) Request {
-	root := r.caller
-	if name := ms.names[root]; name != 0 {
-		root = name
-	}
-	return Request{Kind: WebSocket, G: id, Entry: r.stack, Root: root}
+	return Request{Kind: WebSocket, G: id, Entry: r.stack, Root: ms.called(r.caller)}
 }
 
 func (ms *messages) eachOpen(f *Finder, visit func(*open, Request)) {
@@ -193,11 +189,7 @@ func (ms *messages) eachOpen(f *Finder, visit func(*open, Request)) {
 func (f *Finder) QueuedMessages(name tracefmt.StringID) float64 {
 	var all handled
 	for caller, h := range f.messages.handled {
-		root := caller
-		if called := f.messages.names[root]; called != 0 {
-			root = called
-		}
-		if f.syms.Frame(root).Func == name {
+		if f.syms.Frame(f.messages.called(caller)).Func == name {
 			all.ns, all.queued = all.ns+h.ns, all.queued+h.queued
 		}
 	}
@@ -249,6 +241,11 @@ func (ms *messages) vote(f *Finder, r *reader, votes map[tracefmt.FrameID]map[tr
 	}
 }
 
+// called returns what messages are called by that a caller of the library reads, as far as that is known.
+func (ms *messages) called(caller tracefmt.FrameID) tracefmt.FrameID {
+	return cmp.Or(ms.names[caller], caller)
+}
+
 // call settles what messages are called by, for good, and names those that were
 // handed out before.
 func (ms *messages) call(votes map[tracefmt.FrameID]map[tracefmt.FrameID]int, out []Request) {
@@ -264,8 +261,8 @@ func (ms *messages) call(votes map[tracefmt.FrameID]map[tracefmt.FrameID]int, ou
 		}
 	}
 	for i := range out {
-		if r := &out[i]; r.Kind == WebSocket && ms.names[r.Root] != 0 {
-			r.Root = ms.names[r.Root]
+		if r := &out[i]; r.Kind == WebSocket {
+			r.Root = ms.called(r.Root)
 		}
 	}
 }

@@ -169,14 +169,11 @@ func (n *Namer) find(frames []tracefmt.FrameID) Handler {
 			if closure {
 				key = n.syms.Lookup(base + "_Handler")
 			}
+			base = strings.TrimSuffix(base, "_Handler")
 			h = Handler{Frame: frames[i], Key: key, Rank: 1 << 20}
 			// The method itself bears the name that the description gives it;
 			// interceptors stand in between.
 			method := base[strings.LastIndexByte(base, '_')+1:]
-			if !closure {
-				method = strings.TrimSuffix(fn.name, "_Handler")
-				method = method[strings.LastIndexByte(method, '_')+1:]
-			}
 			for j := i - 1; j >= 0; j-- {
 				if g := n.of(frames[j]); !g.is(std|methodGRPC) && strings.HasSuffix(g.name, "."+method) {
 					h.Frame, h.Rank = frames[j], 1<<21
