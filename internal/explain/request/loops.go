@@ -90,8 +90,8 @@ type root struct {
 	// not wait for work: what each does once tells them apart.
 	bench  bool
 	cycles cycles
-	wakers map[tracefmt.StringID]*wakes // by the function that ended idle waits
-	served bool                         // see waitStat, of the idle wait
+	wakers map[tracefmt.StringID]wakes // by the function that ended idle waits
+	served bool                        // see waitStat, of the idle wait
 	// handed counts the turns that were handed out, asked those that a client's words began.
 	handed, asked int
 }
@@ -593,7 +593,10 @@ func (l *loops) rootOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameI
 	r, ok := l.roots[fn]
 	if !ok {
 		if !f.namer.fn(fn).is(std) {
-			r = &root{waits: make(map[tracefmt.StackID]*waitStat)}
+			r = &root{
+				waits: make(map[tracefmt.StackID]*waitStat), wakers: make(map[tracefmt.StringID]wakes),
+				cycles: cycles{once: make(map[string]int), repeat: make(map[string]int)},
+			}
 			r.bench = f.namer.of(frames[len(frames)-1]).is(benchmark)
 		}
 		l.roots[fn] = r

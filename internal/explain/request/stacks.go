@@ -2,19 +2,19 @@ package request
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// A role is what a goroutine is by the function that it was started with.
-type role uint8
+// A startRole is what a goroutine is by the function that it was started with.
+type startRole uint8
 
 const (
-	roleUnknown role = iota
-	roleServes       // a connection's or stream's goroutine: its requests are found otherwise
-	roleRuntime      // of the standard library, or of gRPC's and HTTP/2's machinery
-	roleFree         // anybody's
+	roleUnknown startRole = iota
+	roleServes            // a connection's or stream's goroutine: its requests are found otherwise
+	roleRuntime           // of the standard library, or of gRPC's and HTTP/2's machinery
+	roleFree              // anybody's
 )
 
 // stackInfo holds what a stack says about its goroutine, and about a wait at it.
 type stackInfo struct {
-	role role
+	role startRole
 	// root is the function that the goroutine was started with, stream the kind of the one stream that it serves then, 0 for none.
 	root   tracefmt.StringID
 	stream Kind

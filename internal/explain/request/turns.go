@@ -121,19 +121,13 @@ func (l *loops) over(f *Finder, t turned) {
 	}
 	t.cycle = l.cycle(f, &t)
 	t.root.cycles.add(t.cycle, len(t.waits))
-	if t.root.wakers == nil {
-		t.root.wakers = make(map[tracefmt.StringID]*wakes)
-	}
 	w := t.root.wakers[t.waker]
-	if w == nil {
-		w = &wakes{}
-		t.root.wakers[t.waker] = w
-	}
 	if t.worked {
 		w.worked++
 	} else {
 		w.idle++
 	}
+	t.root.wakers[t.waker] = w
 	if t.cycle == "" && (t.worked || t.waker == 0) {
 		l.hand(f, &t, t.start, t.end, t.start)
 	} else {
@@ -194,9 +188,6 @@ func (c *cycles) add(key string, waits int) {
 		return
 	}
 	c.turns++
-	if c.once == nil {
-		c.once, c.repeat = make(map[string]int), make(map[string]int)
-	}
 	of := c.once
 	if len(key) < 4*waits {
 		of = c.repeat

@@ -68,7 +68,7 @@ const (
 type work struct {
 	origins map[originKey]*origin
 	names   map[originKey]*origin // of groups that are called otherwise
-	classes map[uint64]role       // of goroutines that are older than the generation
+	classes map[uint64]startRole  // of goroutines that are older than the generation
 	// annotated are goroutines on which a task, a region or a mark ended: what
 	// they do is told by those.
 	annotated map[uint64]bool
@@ -107,7 +107,7 @@ func (f *Finder) annotatedAt(g uint64, t int64) bool {
 }
 
 func newWork() work {
-	return work{origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]role), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
+	return work{origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]startRole), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
 }
 
 // addWork looks for jobs and loops in the window's last generation.
@@ -139,7 +139,7 @@ type originKey struct {
 
 // role returns what a goroutine is; start is its start function's stack, if it
 // was created in the generation.
-func (f *Finder) role(g *timeline.Gen, id uint64, start tracefmt.StackID) role {
+func (f *Finder) role(g *timeline.Gen, id uint64, start tracefmt.StackID) startRole {
 	if start != 0 {
 		return f.stackInfo(start).role
 	}
