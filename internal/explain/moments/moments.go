@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/scale"
 )
@@ -90,13 +91,11 @@ type part struct {
 }
 
 func (p *part) group(id path.GroupID) *kept {
-	for int(id) >= len(p.groups) {
-		p.groups = append(p.groups, nil)
+	k := entry.At(&p.groups, id)
+	if *k == nil {
+		*k = &kept{began: make(map[int64]int64)}
 	}
-	if p.groups[id] == nil {
-		p.groups[id] = &kept{began: make(map[int64]int64)}
-	}
-	return p.groups[id]
+	return *k
 }
 
 // Add implements pass.Adder.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/trace/stdlib"
@@ -156,7 +157,7 @@ func (p *part) addAsks(w *path.Walked, waits []critpath.Via) {
 		if sum.opened.ns > 0 {
 			sum.opened.requests = 1
 		}
-		sumOf(p.asks, askKey{w.Group, c.site, c.via}).add(&sum, w.Weight)
+		entry.In(p.asks, askKey{w.Group, c.site, c.via}).add(&sum, w.Weight)
 	}
 }
 
@@ -231,7 +232,7 @@ func (s *Sum) mergeAsks(ts []path.Translation) {
 	for i, p := range s.parts {
 		for k, o := range p.asks {
 			k.group = ts[i].Groups[k.group]
-			sumOf(all, k).add(o, 1)
+			entry.In(all, k).add(o, 1)
 		}
 	}
 	s.parts[0].asks = all

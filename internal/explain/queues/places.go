@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/scale"
@@ -150,7 +151,7 @@ func (s *Sum) addPool(list []*handOver) {
 		}
 	}
 	for k, sum := range sums {
-		sumOf(s.places, k).merge(sum)
+		entry.In(s.places, k).merge(sum)
 	}
 }
 

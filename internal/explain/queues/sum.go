@@ -172,16 +172,6 @@ func addSums[K comparable, S any](to, from map[K]S, plus func(S, S) S) {
 	}
 }
 
-// sumOf returns the sum of a key, to be added to.
-func sumOf[K comparable, S any](of map[K]*S, k K) *S {
-	s := of[k]
-	if s == nil {
-		s = new(S)
-		of[k] = s
-	}
-	return s
-}
-
 // chunked yields the runs of a list whose members are alike.
 func chunked[T any](list []T, alike func(a, b T) bool) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/critpath"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
 	"github.com/whylate/whylate/internal/explain/scale"
@@ -231,7 +232,7 @@ func (s *Sum) settleTurns() {
 			}
 			return cmp.Compare(a.end, b.end)
 		})
-		sum := sumOf(s.turns, key)
+		sum := entry.In(s.turns, key)
 		var busy []stretch // each goroutine, from its first turn to its last
 		for of := range chunked(list, func(a, b *turn) bool { return a.g == b.g }) {
 			busy = append(busy, stretch{of[0].start, sum.add(of, s.serving)})

@@ -58,7 +58,7 @@ func (f *Finder) reads(g *timeline.Gen, id uint64, at int64) bool {
 	return reads
 }
 
-// entered gives a life that is carried its entry, when it has ended or is asked about: each is called by what of the service's own code ran in
+// entered gives a life that is carried its kind, when it has ended or is asked about: each is called by what of the service's own code ran in
 // it, which depends on what was read, and where nothing shows that, by the library's function. It returns 0 for that, and false if
 // the function carries nothing, as far as is known.
 func (j *jobs) entered(f *Finder, l *life, id uint64, end int64) (own tracefmt.FrameID, ok bool) {
@@ -75,11 +75,11 @@ func (j *jobs) entered(f *Finder, l *life, id uint64, end int64) (own tracefmt.F
 		return 0, false
 	}
 	fn := f.syms.Frame(f.syms.Stack(l.start)[0]).Func
-	k := entryKey{fn: fn}
-	if j.entry[k] == nil {
-		j.entry[k] = &entry{origin: f.origin(Goroutine, fn, fn)}
+	k := jobKey{fn: fn}
+	if j.kinds[k] == nil {
+		j.kinds[k] = &jobKind{origin: f.origin(Goroutine, fn, fn)}
 	}
-	l.entry = j.entry[k]
+	l.kind = j.kinds[k]
 	name := fn
 	if own != 0 {
 		name = f.syms.Frame(own).Func

@@ -3,6 +3,7 @@ package request
 import (
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -65,34 +66,31 @@ func newFuncs(match func(string) bool) *funcs {
 
 // in returns the function of a stack that the user named.
 func (fs *funcs) in(syms *tracefmt.Symbols, id tracefmt.StackID) called {
-	for int(id) >= len(fs.stacks) {
-		fs.stacks, fs.known = append(fs.stacks, called{}), append(fs.known, false)
+	c := entry.At(&fs.stacks, id)
+	known := entry.At(&fs.known, id)
+	if *known {
+		return *c
 	}
-	if fs.known[id] {
-		return fs.stacks[id]
-	}
-	fs.known[id] = true
+	*known = true
 	frames := syms.Stack(id)
 	for i := len(frames) - 1; i >= 0; i-- {
 		fn := syms.Frame(frames[i]).Func
-		for int(fn) >= len(fs.fns) {
-			fs.fns = append(fs.fns, 0)
-		}
-		if fs.fns[fn] == 0 {
-			fs.fns[fn] = -1
+		is := entry.At(&fs.fns, fn)
+		if *is == 0 {
+			*is = -1
 			if fs.match(syms.String(fn)) {
-				fs.fns[fn] = 1
+				*is = 1
 			}
 		}
-		if fs.fns[fn] == 1 {
-			fs.stacks[id].frame = frames[i]
+		if *is == 1 {
+			c.frame = frames[i]
 			if i+1 < len(frames) {
-				fs.stacks[id].from = frames[i+1]
+				c.from = frames[i+1]
 			}
 			break
 		}
 	}
-	return fs.stacks[id]
+	return *c
 }
 
 func (c *call) request(id uint64) Request {

@@ -3,6 +3,7 @@ package request
 import (
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -240,10 +241,7 @@ type functions struct {
 
 // fn returns what a function's name says.
 func (fs *functions) fn(id tracefmt.StringID) *function {
-	for int(id) >= len(fs.list) {
-		fs.list = append(fs.list, function{})
-	}
-	f := &fs.list[id]
+	f := entry.At(&fs.list, id)
 	if f.traits == 0 {
 		*f = functionOf(fs.syms.String(id))
 	}

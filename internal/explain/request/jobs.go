@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -14,12 +15,12 @@ import (
 // have ended before its goroutines count as jobs.
 const manyJobs = 8
 
-// jobs follows goroutines whose whole life is one unit of work: an entry
+// jobs follows goroutines whose whole life is one unit of work: a
 // function started repeatedly. One started by another job is a part of
 // that one.
 type jobs struct {
 	lives map[uint64]*life
-	entry map[entryKey]*entry
+	kinds map[jobKey]*jobKind
 	fns   map[tracefmt.StringID]*started
 	names map[tracefmt.FrameID]tracefmt.FrameID // by the place that starts them: what jobs of a library's function ran
 	// carriers are functions of the standard library with which goroutines are started.
@@ -35,7 +36,7 @@ type jobs struct {
 type life struct {
 	open
 	start tracefmt.StackID
-	entry *entry
+	kind  *jobKind
 	own   bool             // the start function is the service's own
 	part  bool             // of another job
 	next  bool             // a library that was asked for the next thing to do started it
@@ -43,19 +44,19 @@ type life struct {
 	// creator started it.
 	creator uint64
 	// Of a goroutine that was started with a function of the standard library: what is known of that, and the stack of its creator. Its
-	// entry is known in the end.
+	// kind is known in the end.
 	carrier *carrier
 	made    tracefmt.StackID
 }
 
-// An entryKey is a function that goroutines were started with and, where that
+// A jobKey is a function that goroutines were started with and, where that
 // is a library's, which runs what it is given, the place that started them.
-type entryKey struct {
+type jobKey struct {
 	fn tracefmt.StringID
 	by tracefmt.FrameID
 }
 
-type entry struct {
+type jobKind struct {
 	*origin
 	jobs  bool // decided
 	tests bool // of package testing
@@ -105,7 +106,7 @@ func (s *started) spares(g uint64) bool {
 
 func newJobs() jobs {
 	return jobs{
-		lives: make(map[uint64]*life), entry: make(map[entryKey]*entry), fns: make(map[tracefmt.StringID]*started),
+		lives: make(map[uint64]*life), kinds: make(map[jobKey]*jobKind), fns: make(map[tracefmt.StringID]*started),
 		names: make(map[tracefmt.FrameID]tracefmt.FrameID), carriers: make(map[tracefmt.StringID]*carrier),
 	}
 }
@@ -140,9 +141,9 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		}
 		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller, creator: b.By, own: f.stackInfo(b.Start).own != 0}
 		l.next = !l.own && f.stackInfo(b.Stack).next
-		s, e := j.entryOf(f, l)
+		s, e := j.kindOf(f, l)
 		o := e.origin
-		l.entry = e
+		l.kind = e
 		if e.first != 0 {
 			e.again++
 		}
@@ -160,7 +161,7 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 			if p.carrier != nil && f.stackInfo(b.Stack).own != 0 {
 				l.part, p.carrier.yes = true, true
 			}
-			if !l.part && p.entry != nil && p.entry.origin.n >= manyJobs {
+			if !l.part && p.kind != nil && p.kind.origin.n >= manyJobs {
 				l.part = true
 			}
 		}
@@ -195,7 +196,7 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 				return
 			}
 		}
-		e := l.entry
+		e := l.kind
 		if f.messages.readers[id] != nil {
 			e.workers++
 		}
@@ -252,12 +253,12 @@ func (j *jobs) end(f *Finder, g *timeline.Gen) {
 	}
 }
 
-// works reports whether goroutines of an entry are workers, whose turns are the
+// works reports whether goroutines of a kind are workers, whose turns are the
 // unit, not their lives.
-func (e *entry) works() bool { return 2*e.workers > e.ended }
+func (e *jobKind) works() bool { return 2*e.workers > e.ended }
 
-// waits reports whether goroutines of an entry are a library's way to wait.
-func (e *entry) waits() bool { return 2*e.awaited > min(e.ended, fewLooked) }
+// waits reports whether goroutines of a kind are a library's way to wait.
+func (e *jobKind) waits() bool { return 2*e.awaited > min(e.ended, fewLooked) }
 
 // waitedFor reports whether the goroutine that started a job, which ended at end, spent most of the job's life in a wait that the job
 // ended, and its wait before that one was at the same place or, where the library was asked for the next thing to do, a part of its work.
@@ -289,7 +290,7 @@ func (f *Finder) asked(wait tracefmt.StackID) bool {
 
 // decide reports whether its goroutines' lives are the unit: many were started
 // after others had ended, or many were short against the time that was seen.
-func (e *entry) decide(seen int64) bool {
+func (e *jobKind) decide(seen int64) bool {
 	e.jobs = e.jobs || e.tests && !e.works() || e.ended >= manyJobs && !e.works() && !e.waits() && (e.again >= manyJobs || e.ended >= scale.Many || e.lived < int64(e.ended)*(seen/4))
 	return e.jobs
 }
@@ -307,7 +308,7 @@ func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
 	if l.by == 0 {
 		named = 0
 	}
-	if !ok || l.entry.tests || l.by == 0 {
+	if !ok || l.kind.tests || l.by == 0 {
 		f.span = f.win.Spans(id, l.open.start, end, f.span[:0])
 		for i := range f.span {
 			if s := &f.span[i]; s.Stack != 0 && s.Start > l.open.start {
@@ -328,26 +329,22 @@ func (j *jobs) areParts(f *Finder, start tracefmt.StackID) bool {
 	return s != nil && s.allParts
 }
 
-// entryOf returns the facts about goroutines like one.
-func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
+// kindOf returns the facts about goroutines like one.
+func (j *jobs) kindOf(f *Finder, l *life) (*started, *jobKind) {
 	fn := f.syms.Frame(f.syms.Stack(l.start)[0]).Func
-	k := entryKey{fn: fn}
+	k := jobKey{fn: fn}
 	if f.stackInfo(l.start).own == 0 {
 		k.by = l.by
 	}
-	s, e := j.fns[fn], j.entry[k]
-	if s == nil {
-		s = &started{}
-		j.fns[fn] = s
-	}
+	s, e := entry.In(j.fns, fn), j.kinds[k]
 	if e == nil {
-		e = &entry{origin: f.origin(Goroutine, fn, fn)}
+		e = &jobKind{origin: f.origin(Goroutine, fn, fn)}
 		if k.by != 0 {
 			e.origin = f.origin(Goroutine, f.syms.Frame(k.by).Func, fn)
 		}
 		e.tests = f.namer.fn(fn).is(test)
 		e.origin.own = true // also where a library does the work
-		j.entry[k] = e
+		j.kinds[k] = e
 	}
 	s.origin = e.origin
 	return s, e
@@ -355,7 +352,7 @@ func (j *jobs) entryOf(f *Finder, l *life) (*started, *entry) {
 
 func (j *jobs) eachOpen(visit func(*open, Request)) {
 	for id, l := range j.lives {
-		if !l.part && l.entry != nil && l.entry.jobs {
+		if !l.part && l.kind != nil && l.kind.jobs {
 			r := Request{Kind: Goroutine, G: id, Entry: l.start}
 			if !l.own && l.by != 0 {
 				r.By, r.Root = l.by, cmp.Or(j.names[l.by], l.by)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -223,14 +224,11 @@ func (l *loops) candidates(f *Finder, g *timeline.Gen) {
 			o.total += pieces * o.n / max(o.pieces, 1)
 			return
 		}
-		if j := f.jobs.lives[id]; f.work.annotated[id] || f.messages.readers[id] != nil || j != nil && (j.part || j.entry.jobs) {
+		if j := f.jobs.lives[id]; f.work.annotated[id] || f.messages.readers[id] != nil || j != nil && (j.part || j.kind.jobs) {
 			return
 		}
-		if c == nil {
-			c = &looper{id: id}
-			l.loopers[id] = c
-		}
-		c.pieces, c.loops = pieces, false
+		c = entry.In(l.loopers, id)
+		c.id, c.pieces, c.loops = id, pieces, false
 		l.list = append(l.list, c)
 	})
 	slices.SortFunc(l.list, func(a, b *looper) int { return cmp.Compare(a.id, b.id) })
@@ -416,15 +414,15 @@ func (l *loops) origin(f *Finder, g *timeline.Gen, c *looper, wait tracefmt.Stac
 }
 
 // end ends a goroutine's turn, if it took any time.
-func (l *loops) end(f *Finder, c *looper, at int64, entry tracefmt.StackID, r *root, o *origin) {
+func (l *loops) end(f *Finder, c *looper, at int64, wait tracefmt.StackID, r *root, o *origin) {
 	t := c.turn
 	if at <= t.start {
 		return
 	}
 	t.count++
-	_, frame := l.at(f, c, entry)
-	if t.own != 0 && f.stackInfo(entry).own == 0 { // a library's loop calls what it has been given, another function each time
-		if of := f.origin(Loop, f.syms.Frame(t.own).Func, f.stackInfo(entry).root); of != o {
+	_, frame := l.at(f, c, wait)
+	if t.own != 0 && f.stackInfo(wait).own == 0 { // a library's loop calls what it has been given, another function each time
+		if of := f.origin(Loop, f.syms.Frame(t.own).Func, f.stackInfo(wait).root); of != o {
 			if of.own = true; t.begin.end == t.start {
 				l.begun(f, of, &t.begin)
 			}
@@ -432,7 +430,7 @@ func (l *loops) end(f *Finder, c *looper, at int64, entry tracefmt.StackID, r *r
 		}
 		frame = t.own
 	}
-	l.over(f, turned{start: t.start, end: at, g: c.id, entry: entry, frame: frame, root: r, origin: o, inner: t.inner})
+	l.over(f, turned{start: t.start, end: at, g: c.id, entry: wait, frame: frame, root: r, origin: o, inner: t.inner})
 }
 
 // idle reports whether a goroutine waits for work, and the facts about the
@@ -601,7 +599,7 @@ func (l *loops) rootOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameI
 		}
 		l.roots[fn] = r
 	}
-	if e := f.jobs.entry[entryKey{fn: fn}]; e != nil && e.jobs {
+	if e := f.jobs.kinds[jobKey{fn: fn}]; e != nil && e.jobs {
 		return nil // its goroutines are the unit, not what they do repeatedly
 	}
 	return r

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -108,11 +109,7 @@ func (f *Finder) markEvent(e *timeline.UserEvent) {
 	if k.verb == markNone {
 		return
 	}
-	m := f.marks[e.G]
-	if m == nil {
-		m = &marker{}
-		f.marks[e.G] = m
-	}
+	m := entry.In(f.marks, e.G)
 	f.work.annotated[e.G] = true
 	switch k.verb {
 	case markBegin:

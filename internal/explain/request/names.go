@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
@@ -93,16 +94,11 @@ func NewNamer(syms *tracefmt.Symbols) *Namer { return &Namer{functions: function
 // Of returns what a stack says. It is not to be changed, and valid until the
 // next call.
 func (n *Namer) Of(id tracefmt.StackID) *Handler {
-	if int(id) < len(n.known) && n.known[id] {
-		return &n.found[id]
+	h := entry.At(&n.found, id)
+	if known := entry.At(&n.known, id); !*known {
+		*h, *known = n.find(n.syms.Stack(id)), true
 	}
-	for int(id) >= len(n.known) {
-		n.known = append(n.known, false)
-		n.found = append(n.found, Handler{})
-	}
-	n.known[id] = true
-	n.found[id] = n.find(n.syms.Stack(id))
-	return &n.found[id]
+	return h
 }
 
 // owned reports whether a frame's code is the service's own: not the standard
