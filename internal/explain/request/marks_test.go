@@ -348,3 +348,31 @@ func TestIdentityOverGenerations(t *testing.T) {
 		}
 	}
 }
+
+// TestIdentityOfTurns: a turn of a worker has the id that was written in it. It fails if all turns have that of the goroutine's first one.
+func TestIdentityOfTurns(t *testing.T) {
+	b := tracetext.New(26)
+	m, o := b.Thread(), b.Thread()
+	b.Waiting(1)
+	const n = 12
+	at, want := int64(1000), make(map[string]bool)
+	for i := range n {
+		id := fmt.Sprintf("%032x", i+1)
+		want[id] = true
+		o.Unblock(at, 1)
+		m.Start(at+100, 1)
+		m.Log(at+200, 0, "trace_id", id, "main.work", "main.loop")
+		m.Block(at+1000, "chan receive", "runtime.chanrecv1", "main.loop")
+		at += 3000
+	}
+	rep := explain(t, b, whylate.Options{Slowest: n})
+	if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindLoop {
+		t.Fatalf("the groups are %+v", rep.Groups)
+	}
+	for _, q := range rep.Groups[0].Slowest {
+		if !want[q.TraceID] {
+			t.Errorf("%q is the trace of no turn, or of two", q.TraceID)
+		}
+		delete(want, q.TraceID)
+	}
+}

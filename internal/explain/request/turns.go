@@ -169,7 +169,9 @@ func (l *loops) hand(f *Finder, t *turned, start, end, ready int64) {
 	if t.root.handed++; asked {
 		t.root.asked++
 	}
-	f.out = append(f.out, Request{Kind: Loop, Start: start, End: end, G: t.g, Ready: ready, Entry: t.entry, Root: t.frame, Asked: asked})
+	f.out = append(f.out, Request{
+		Kind: Loop, Start: start, began: start, End: end, G: t.g, Ready: ready, Entry: t.entry, Root: t.frame, Asked: asked,
+	})
 }
 
 // cycles counts turns by the waits that each piece of work has: by those of a turn
