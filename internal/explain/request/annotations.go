@@ -63,7 +63,7 @@ func (f *Finder) freeTasks() {
 	for id, ts := range f.done {
 		var held []doneTask
 		for i := range ts {
-			if f.serves(id, ts[i].start) {
+			if o := f.serving(id); o != nil && o.start <= ts[i].start {
 				held = append(held, ts[i])
 			} else {
 				f.emit(&ts[i].open, ts[i].r)
@@ -75,15 +75,6 @@ func (f *Finder) freeTasks() {
 			f.done[id] = held
 		}
 	}
-}
-
-// serves reports whether a goroutine is in a request that began before t.
-func (f *Finder) serves(id uint64, t int64) bool {
-	if c := f.conns[id]; c != nil && c.phase == connActive && c.start <= t {
-		return true
-	}
-	s := f.streams[id]
-	return s != nil && s.start <= t
 }
 
 // annotations follows user tasks and regions.

@@ -524,15 +524,10 @@ func (f *Finder) grpcWorkers(g *timeline.Gen) {
 					// It has worked since before the trace, or since it was woken
 					// from a wait of which nothing is known: on one stream.
 					w.busy, w.cut = true, true
-					if f.marked(&f.out, id, &w.open, m.Time) {
-						w.busy, w.idle = false, m.Time
-						continue
-					}
-					f.out = append(f.out, Request{Kind: GRPC, End: m.Time, G: id, Cut: true})
 				}
 			}
-			if w.busy && !w.cut && !f.marked(&f.out, id, &w.open, m.Time) {
-				f.emit(&w.open, Request{Kind: GRPC, End: m.Time, G: id})
+			if w.busy {
+				f.ended(&f.out, &w.open, Request{Kind: GRPC, End: m.Time, G: id})
 			}
 			w.busy, w.idle = false, m.Time
 			if t, ok := g.NextWake(id, m.Time); ok {

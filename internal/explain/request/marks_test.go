@@ -376,3 +376,42 @@ func TestIdentityOfTurns(t *testing.T) {
 		delete(want, q.TraceID)
 	}
 }
+
+// TestTaskInStreamOfWorker: a task that fills the stream which a worker of gRPC serves is that request's name, as it is where each stream has a
+// goroutine; a shorter one is a part of the stream. It fails if both count.
+func TestTaskInStreamOfWorker(t *testing.T) {
+	const us = 1000
+	for _, c := range []struct {
+		name string
+		took int64 // the task, of a stream of 100 us
+		want report.Kind
+	}{{"it fills the stream", 90 * us, report.KindTask}, {"it is a part", 20 * us, report.KindGRPC}} {
+		b := tracetext.New(26)
+		m, o := b.Thread(), b.Thread()
+		work := []string{"main.work", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serverWorker"}
+		idle := []string{"runtime.chanrecv1", "google.golang.org/grpc.(*Server).serverWorker"}
+		at := int64(1000 * us)
+		m.Create(at, 2, idle[1], "google.golang.org/grpc.(*Server).initServerWorkers")
+		const n = 6
+		for i := range n + 1 {
+			m.Start(at+us, 2)
+			if i > 0 {
+				m.TaskBegin(at+2*us, uint64(i), 0, "import", work...)
+				m.TaskEnd(at+2*us+c.took, uint64(i), work...)
+			}
+			m.Block(at+100*us, "chan receive", idle...)
+			at += 200 * us
+			if i == n/2 {
+				b.NextGeneration(at - 50*us)
+			}
+			if i < n {
+				o.Unblock(at, 2)
+			}
+		}
+		for _, g := range explain(t, b, whylate.Options{}).Groups {
+			if g.Kind != c.want || g.Count != n {
+				t.Errorf("%s: %d of %s %s", c.name, g.Count, g.Kind, g.Name)
+			}
+		}
+	}
+}
