@@ -80,7 +80,7 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 		ids:      newIdentities(),
 		byBare:   make(map[string]tracefmt.StackID),
 		work:     newWork(),
-		loops:    newLoops(),
+		loops:    newLoops(opts.Workers),
 		jobs:     newJobs(),
 		messages: newMessages(),
 	}
@@ -364,18 +364,12 @@ func (f *Finder) births(g *timeline.Gen) {
 		f.newborn = append(f.newborn, newborn{birth: b, kind: f.stackInfo(b.Start).stream})
 	}
 	// Most begin and end here. They are looked at at once, since they do not know of each other.
-	n := f.workersFor(len(f.newborn), streamsAtOnce)
-	for len(f.spans) < n {
-		f.spans = append(f.spans, nil)
-	}
-	eachPart(n, len(f.newborn), streamsAtOnce, func(worker, from, to int) {
-		spans := f.spans[worker]
-		for i := from; i < to; i++ {
-			n := &f.newborn[i]
-			n.start, n.ready, spans = f.arrival(n.birth, spans)
+	share(&f.spans, f.opts.Workers, f.newborn, streamsAtOnce, func(spans *[]timeline.Span, list []newborn) {
+		for i := range list {
+			n := &list[i]
+			n.start, n.ready, *spans = f.arrival(n.birth, *spans)
 			n.death, n.dead = g.Death(n.birth.G)
 		}
-		f.spans[worker] = spans
 	})
 	gone(f.streams, g, f.streamEnd)
 	for i := range f.newborn {
@@ -396,24 +390,25 @@ func (f *Finder) streamEnd(id uint64, s *stream, t int64) {
 // streamsAtOnce is how many streams a worker takes at a time.
 const streamsAtOnce = 64
 
-// workersFor returns how many workers, one at least, n things are worth that are taken so many at a time.
-func (f *Finder) workersFor(n, atOnce int) int {
-	return max(min(f.opts.Workers, (n+atOnce-1)/atOnce), 1)
-}
-
-// eachPart calls do with parts of n things, several at once, each with the number of its worker.
-func eachPart(workers, n, atOnce int, do func(worker, from, to int)) {
-	if workers < 2 {
-		do(0, 0, n)
+// share has several workers do parts of a list, so many things at a time, each with what is its own.
+func share[S, T any](own *[]S, workers int, list []T, atOnce int, do func(own *S, part []T)) {
+	workers = max(min(workers, (len(list)+atOnce-1)/atOnce), 1)
+	for len(*own) < workers {
+		*own = append(*own, *new(S))
+	}
+	if workers == 1 {
+		do(&(*own)[0], list)
 		return
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for k := range workers {
 		wg.Go(func() {
-			for from := int(next.Add(int64(atOnce))) - atOnce; from < n; from = int(next.Add(int64(atOnce))) - atOnce {
-				do(k, from, min(from+atOnce, n))
+			mine := (*own)[k] // a copy: neighbours in memory slow each other down
+			for from := int(next.Add(int64(atOnce))) - atOnce; from < len(list); from = int(next.Add(int64(atOnce))) - atOnce {
+				do(&mine, list[from:min(from+atOnce, len(list))])
 			}
+			(*own)[k] = mine
 		})
 	}
 	wg.Wait()

@@ -86,28 +86,18 @@ type connWork struct {
 // other, so several are followed at once; not if there are tasks, which belong
 // to all of them.
 func (f *Finder) connMarks(g *timeline.Gen, work []connWork) {
-	n := f.workersFor(len(work), 1)
-	follow := func(out *[]Request, w *connWork) {
-		wakes := g.Wakes(w.id)
-		for _, m := range w.marks {
-			f.connMark(out, g, w.id, w.conn, m, &wakes)
-		}
+	workers := f.opts.Workers
+	if len(f.done) > 0 {
+		workers = 1
 	}
-	if len(f.done) > 0 || n < 2 {
-		for i := range work {
-			follow(&f.out, &work[i])
+	share(&f.outs, workers, work, 1, func(out *[]Request, part []connWork) {
+		for i := range part {
+			w := &part[i]
+			wakes := g.Wakes(w.id)
+			for _, m := range w.marks {
+				f.connMark(out, g, w.id, w.conn, m, &wakes)
+			}
 		}
-		return
-	}
-	for len(f.outs) < n {
-		f.outs = append(f.outs, nil)
-	}
-	eachPart(n, len(work), 1, func(worker, from, to int) {
-		out := f.outs[worker] // a copy: neighbours in memory slow each other down
-		for i := from; i < to; i++ {
-			follow(&out, &work[i])
-		}
-		f.outs[worker] = out
 	})
 	for k, out := range f.outs {
 		f.out = append(f.out, out...)

@@ -36,11 +36,15 @@ type loops struct {
 	scanned int
 }
 
-func newLoops() loops {
-	return loops{
+func newLoops(workers int) loops {
+	l := loops{
 		clients: make(map[tracefmt.StackID]bool), roots: make(map[tracefmt.StringID]*root), loopers: make(map[uint64]*looper),
 		after: make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
 	}
+	for range max(workers, 1) {
+		l.visitors = append(l.visitors, new(visitor))
+	}
+	return l
 }
 
 // listens looks whether the process accepts connections for a protocol of its own: then data from the network may be what somebody
@@ -69,7 +73,8 @@ type looper struct {
 	pieces int
 	loops  bool // it waits somewhere where work may be waited for
 	// by is who looked at it, and found places from:to and waits from there on.
-	by, from, to, waits int
+	by              *visitor
+	from, to, waits int
 	// of is the last stack for which at was asked, root and frame what it said.
 	of    tracefmt.StackID
 	root  *root
@@ -239,7 +244,7 @@ func (l *loops) own(f *Finder, c *looper) {
 	if c.own != 0 {
 		return
 	}
-	for v := range l.visits(c) {
+	for v := range c.visits() {
 		if v.stack != 0 && !v.created {
 			if c.own = f.stackInfo(v.stack).own; c.own != 0 {
 				return
@@ -252,7 +257,7 @@ func (l *loops) own(f *Finder, c *looper) {
 func (l *loops) waits(f *Finder, g *timeline.Gen, c *looper) {
 	var last *root
 	c.begin()
-	for v := range l.visits(c) {
+	for v := range c.visits() {
 		if v.stack == 0 || v.state != timeline.Syscall && v.state != timeline.Waiting {
 			continue
 		}
@@ -306,7 +311,7 @@ func (l *loops) follow(f *Finder, g *timeline.Gen, c *looper) {
 	var first visit // a wait that had begun before the trace
 	next, rested := 0, 0
 	c.begin()
-	for v := range l.visits(c) {
+	for v := range c.visits() {
 		if v.stack == 0 {
 			if t == nil {
 				first = *v
@@ -608,7 +613,7 @@ func (l *loops) rootOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameI
 // path narrows what the stacks of a goroutine's waits have in common.
 func (l *loops) path(f *Finder, c *looper) {
 	last := tracefmt.StackID(0)
-	for v := range l.visits(c) {
+	for v := range c.visits() {
 		if v.state != timeline.Waiting || v.stack == 0 || v.stack == last {
 			continue
 		}

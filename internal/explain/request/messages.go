@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -27,7 +28,7 @@ type messages struct {
 	ordinary map[uint64]bool
 	names    map[tracefmt.FrameID]tracefmt.FrameID // by the caller of the library: what its messages are called by
 	spans    []timeline.Span
-	handled  map[tracefmt.FrameID]handled // by the caller of the library
+	handled  map[tracefmt.FrameID]*handled // by the caller of the library
 }
 
 // handled is for how long messages were handled, and for how long those at whose end the next one lay there.
@@ -58,7 +59,7 @@ const (
 func newMessages() messages {
 	return messages{
 		readers: make(map[uint64]*reader), ordinary: make(map[uint64]bool),
-		names: make(map[tracefmt.FrameID]tracefmt.FrameID), handled: make(map[tracefmt.FrameID]handled),
+		names: make(map[tracefmt.FrameID]tracefmt.FrameID), handled: make(map[tracefmt.FrameID]*handled),
 	}
 }
 
@@ -121,9 +122,7 @@ func (ms *messages) follow(f *Finder, id uint64, r *reader) {
 		case !message:
 			if r.read != 0 && s.State != timeline.Runnable {
 				if r.phase == readActive && r.caller != 0 {
-					h := ms.handled[r.caller]
-					h.queued += r.read - r.start
-					ms.handled[r.caller] = h
+					entry.In(ms.handled, r.caller).queued += r.read - r.start
 				}
 				ms.end(f, id, r, r.read) // the read had data
 				r.begin(r.read, false)
@@ -159,9 +158,7 @@ func (ms *messages) end(f *Finder, id uint64, r *reader, t int64) {
 		return
 	}
 	r.count++
-	h := ms.handled[r.caller]
-	h.ns += t - r.start
-	ms.handled[r.caller] = h
+	entry.In(ms.handled, r.caller).ns += t - r.start
 	m := r.request(id, ms)
 	m.End = t
 	if r.ready {

@@ -78,14 +78,10 @@ func (x *visitor) add(f *Finder, spans []timeline.Span) {
 
 // look finds the visits of all candidates, several at once.
 func (l *loops) look(f *Finder, g *timeline.Gen) {
-	n := f.workersFor(len(l.list), 1)
-	for len(l.visitors) < n {
-		l.visitors = append(l.visitors, new(visitor))
-	}
-	eachPart(n, len(l.list), 1, func(worker, from, to int) {
-		x := l.visitors[worker]
-		for _, c := range l.list[from:to] {
-			c.by, c.from, c.waits = worker, x.places.n, x.waits.n
+	share(&l.visitors, f.opts.Workers, l.list, 1, func(own **visitor, list []*looper) {
+		x := *own
+		for _, c := range list {
+			c.by, c.from, c.waits = x, x.places.n, x.waits.n
 			x.begin()
 			x.spans = f.win.EachSpans(c.id, g.Base, g.End+1, x.spans, func(spans []timeline.Span) { x.add(f, spans) })
 			c.to = x.places.n
@@ -94,14 +90,14 @@ func (l *loops) look(f *Finder, g *timeline.Gen) {
 }
 
 // visits yields those of a candidate.
-func (l *loops) visits(c *looper) iter.Seq[*visit] {
+func (c *looper) visits() iter.Seq[*visit] {
 	return func(yield func(*visit) bool) {
-		x, waits := l.visitors[c.by], c.waits
+		waits := c.waits
 		var v visit
-		for p := range x.places.part(c.from, c.to) {
+		for p := range c.by.places.part(c.from, c.to) {
 			v.place, v.wait = *p, wait{}
 			if p.state == timeline.Waiting {
-				v.wait = *x.waits.at(waits)
+				v.wait = *c.by.waits.at(waits)
 				waits++
 			}
 			if !yield(&v) {
