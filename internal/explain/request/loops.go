@@ -115,8 +115,6 @@ type waitStat struct {
 	served bool
 	asks   bool // others, where a library's loop calls the service
 	rank   int
-	around int // see stackInfo
-	depth  int
 }
 
 type turn struct {
@@ -190,7 +188,7 @@ func (l *loops) add(f *Finder, g *timeline.Gen) {
 	}
 	for _, r := range l.roots {
 		if r != nil && r.idle == 0 {
-			if r.choose(); r.idle != 0 {
+			if r.choose(f); r.idle != 0 {
 				l.expected += r.waits[r.idle].count
 			}
 		}
@@ -275,7 +273,7 @@ func (l *loops) waits(f *Finder, g *timeline.Gen, c *looper) {
 		}
 		w := r.waits[bare]
 		if w == nil {
-			w = &waitStat{around: p.around, depth: p.depth, asks: p.asks && p.called}
+			w = &waitStat{asks: p.asks && p.called}
 			r.waits[bare] = w
 		}
 		if w.rank == 0 { // of one that had begun before the trace the reason is not known
@@ -495,12 +493,9 @@ func forgetGone[V any](of map[uint64]V, g *timeline.Gen) {
 func (w *waitStat) rests() bool { return w.rank == idleMost && !w.delays && 2*w.own < w.count }
 
 // choose takes the idle wait: the most likely kind of wait, then the one
-// nearest to the function that loops, then the longest.
-func (r *root) choose() {
-	if r.bench {
-		r.chooseBusy()
-		return
-	}
+// nearest to the function that loops, then the longest. Of a benchmark's iterations it
+// takes what they do most often and nearest to its own function.
+func (r *root) choose(f *Finder) {
 	top := 0
 	for _, w := range r.waits {
 		top = max(top, w.count)
@@ -508,57 +503,46 @@ func (r *root) choose() {
 	if top < scale.Few {
 		return
 	}
-	type cand struct {
-		id tracefmt.StackID
-		*waitStat
-	}
-	var cs, busy []cand
+	var idle, busy []tracefmt.StackID
 	for id, w := range r.waits {
+		often := w.count*4 >= top
 		switch {
-		case w.count < scale.Few || w.count*4 < top && !w.served || 2*w.own >= w.count:
+		case r.bench:
+			if often {
+				busy = append(busy, id)
+			}
+		case w.count < scale.Few || !often && !w.served || 2*w.own >= w.count:
 		case w.asks:
-			busy = append(busy, cand{id, w}) // a library that always has work called what asks others
+			busy = append(busy, id) // a library that always has work called what asks others
 		case w.rank == 0:
 		case w.delays && 2*w.timer > w.count:
-			busy = append(busy, cand{id, w}) // a library made it wait: a limiter, a backoff
+			busy = append(busy, id) // a library made it wait: a limiter, a backoff
 		default:
-			cs = append(cs, cand{id, w})
+			idle = append(idle, id)
 		}
 	}
-	if len(cs) == 0 {
-		cs, r.busy = busy, true
+	if len(idle)+len(busy) == 0 {
+		return
+	}
+	if len(idle) == 0 {
+		idle, r.busy = busy, true
+	}
+	r.idle = slices.MinFunc(idle, func(a, b tracefmt.StackID) int {
+		v, w := r.waits[a], r.waits[b]
+		p, q := *f.stackInfo(a), f.stackInfo(b)
+		if r.bench {
+			return cmp.Or(p.depth-q.depth, w.count-v.count, cmp.Compare(a, b))
+		}
+		return cmp.Or(w.rank-v.rank, p.around-q.around, p.depth-q.depth, cmp.Compare(w.total, v.total), cmp.Compare(a, b))
+	})
+	if r.bench {
+		return
+	}
+	r.served = r.waits[r.idle].served
+	if r.busy {
 		r.rests = make(map[tracefmt.StackID]bool)
 		for id, w := range r.waits {
 			r.rests[id] = w.rests()
-		}
-	}
-	if len(cs) == 0 {
-		r.busy = false
-		return
-	}
-	slices.SortFunc(cs, func(a, b cand) int {
-		return cmp.Or(b.rank-a.rank, a.around-b.around, a.depth-b.depth, cmp.Compare(b.total, a.total), cmp.Compare(a.id, b.id))
-	})
-	r.idle, r.served = cs[0].id, cs[0].served
-}
-
-// chooseBusy takes what a benchmark's iterations do most often and nearest to
-// its own function.
-func (r *root) chooseBusy() {
-	top := 0
-	for _, w := range r.waits {
-		top = max(top, w.count)
-	}
-	if top < scale.Few {
-		return
-	}
-	best := (*waitStat)(nil)
-	for id, w := range r.waits {
-		if w.count*4 < top {
-			continue
-		}
-		if best == nil || cmp.Or(cmp.Compare(w.depth, best.depth), cmp.Compare(best.count, w.count), cmp.Compare(id, r.idle)) < 0 {
-			best, r.idle, r.busy = w, id, true
 		}
 	}
 }
