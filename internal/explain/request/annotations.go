@@ -1,7 +1,6 @@
 package request
 
 import (
-	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -177,7 +176,7 @@ func (f *Finder) around(begin, end tracefmt.StackID) bool {
 	first := tracefmt.FrameID(0)
 	for _, fr := range f.syms.Stack(end) {
 		frame := f.syms.Frame(fr)
-		if stdlib.Is(f.syms.String(frame.Func)) && !f.namer.owned(frame) {
+		if f.namer.of(fr).is(std) {
 			continue
 		}
 		if first == 0 {

@@ -18,39 +18,47 @@ const keep = 6
 // A Finder follows goroutines from generation to generation and hands out the
 // requests that ended. Not safe for concurrent use.
 type Finder struct {
-	syms     *tracefmt.Symbols
-	win      *timeline.Window
-	opts     Options
-	namer    *Namer
+	syms *tracefmt.Symbols
+	win  *timeline.Window
+	opts Options
+
+	// What names, texts and stacks say.
+	namer   *Namer
+	stacks  []stackInfo
+	byBare  map[string]tracefmt.StackID // see bare
+	reasons [len(reasonTexts)]tracefmt.StringID
+	ids     *identities
+
+	// The ways to find requests, and what each keeps, mostly by goroutine.
+	marks    map[uint64]*marker
+	markKeys map[tracefmt.StringID]markKey
+	tasks    map[uint64]*task
+	done     map[uint64][]doneTask // by the goroutine on which it began
+	regions  map[uint64][]region
 	conns    map[uint64]*conn
 	streams  map[uint64]*stream
 	workers  map[uint64]*worker
-	tasks    map[uint64]*task
-	regions  map[uint64][]region
-	done     map[uint64][]doneTask // by the goroutine on which it began
-	marks    map[uint64]*marker
-	markKeys map[tracefmt.StringID]markKey
-	ids      *identities
-	stacks   []stackInfo
-	byBare   map[string]tracefmt.StackID // see bare
-	reasons  [len(reasonTexts)]tracefmt.StringID
+	messages messages
 	jobs     jobs
 	loops    loops
-	messages messages
+	work     work // of jobs and loops
 	funcs    *funcs
-	out      []Request
-	outs     [][]Request // of connMarks' workers
-	work     work
 	starting starts
-	found    int // requests so far
-	span     []timeline.Span
-	spans    [][]timeline.Span // of births' workers
-	born     []timeline.Birth
-	newborn  []newborn
-	keys     uint64
-	num      uint64 // the last generation's
-	gens     int
-	first    int64 // the trace's start
+
+	// The trace so far.
+	first int64  // its start
+	num   uint64 // the last generation's
+	gens  int
+	found int    // requests
+	keys  uint64 // of those that were handed out in parts
+
+	// Of one generation, and scratch.
+	out     []Request
+	outs    [][]Request // of connMarks' workers
+	born    []timeline.Birth
+	newborn []newborn
+	span    []timeline.Span
+	spans   [][]timeline.Span // of births' workers
 }
 
 // Options change what is looked for.

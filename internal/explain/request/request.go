@@ -77,15 +77,14 @@ type Request struct {
 	// Asked says of a loop's turn that a client's words on a connection began it, and that it wrote to one: somebody waits for it, as for requests of
 	// protocols that are known.
 	Asked bool
-	// Open says that the request were still running at the end of the trace; End is then
+	// Open says that the request was still running at the end of the trace; End is then
 	// the trace's end.
 	Open bool
 	// Cut says that it had begun before the trace; Start is then unknown.
 	Cut bool
-	// Ending says that a piece of a long request ends here, and that more of
-	// it may follow: see Part.
+	// Part says whether this is the whole request, or a piece of a long one.
 	Part Part
-	// Key tells the parts of one long request apart from other requests.
+	// Key is the same for all parts of one long request.
 	Key uint64
 	// Identity is what the trace says besides about a marked request, or one
 	// that a tracer wrote about; nil: nothing.

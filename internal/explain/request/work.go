@@ -35,7 +35,7 @@ const (
 	MainLife
 )
 
-// An Origin is how turns or jobs of one function began.
+// An origin is how turns or jobs of one function began.
 type origin struct {
 	n       int   // looked at
 	ns      int64 // in turns and jobs that were handed out
