@@ -38,7 +38,7 @@ func (j *jobs) carried(f *Finder, g *timeline.Gen, b *timeline.Birth) {
 		return
 	}
 	delete(j.lives, b.By) // who reads requests is none
-	j.lives[b.G] = &life{open: open{start: b.Time, from: b.Time}, start: b.Start, creator: b.By, made: b.Stack, carrier: c}
+	j.lives[b.G] = &life{open: open{start: b.Time, from: b.Time}, entry: b.Start, creator: b.By, made: b.Stack, carrier: c}
 }
 
 // servesNow reports whether a goroutine with this stack handles a request that a protocol shows.
@@ -62,7 +62,7 @@ func (f *Finder) reads(g *timeline.Gen, id uint64, at int64) bool {
 // it, which depends on what was read, and where nothing shows that, by the library's function. It returns 0 for that, and false if
 // the function carries nothing, as far as is known.
 func (j *jobs) entered(f *Finder, l *life, id uint64, end int64) (own tracefmt.FrameID, ok bool) {
-	f.span = f.win.Spans(id, l.open.start, end, f.span[:0])
+	f.span = f.win.Spans(id, l.start, end, f.span[:0])
 	for i := range f.span {
 		if s := &f.span[i]; s.Stack != 0 && s.How != timeline.HowCreated {
 			if own = f.stackInfo(s.Stack).own; own != 0 {
@@ -74,7 +74,7 @@ func (j *jobs) entered(f *Finder, l *life, id uint64, end int64) (own tracefmt.F
 	if !l.carrier.yes {
 		return 0, false
 	}
-	fn := f.syms.Frame(f.syms.Stack(l.start)[0]).Func
+	fn := f.syms.Frame(f.syms.Stack(l.entry)[0]).Func
 	k := jobKey{fn: fn}
 	if j.kinds[k] == nil {
 		j.kinds[k] = &jobKind{origin: f.origin(Goroutine, fn, fn)}
@@ -88,7 +88,7 @@ func (j *jobs) entered(f *Finder, l *life, id uint64, end int64) (own tracefmt.F
 	o.own = true
 	o.n++
 	o.total++
-	o.ns += end - l.open.start
+	o.ns += end - l.start
 	o.begun(f, l.creator, l.made)
 	return own, true
 }

@@ -35,7 +35,7 @@ type jobs struct {
 
 type life struct {
 	open
-	start tracefmt.StackID
+	entry tracefmt.StackID // the function that it was started with
 	kind  *jobKind
 	own   bool             // the start function is the service's own
 	part  bool             // of another job
@@ -134,50 +134,54 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 		return j.fns[start.root].spares(b.G)
 	})
 	timeline.SortBirths(f.born)
-	for _, b := range f.born {
-		if f.stackInfo(b.Start).role != roleFree {
-			j.carried(f, g, &b)
-			continue
+	for i := range f.born {
+		if b := &f.born[i]; f.stackInfo(b.Start).role == roleFree {
+			j.born(f, b)
+		} else {
+			j.carried(f, g, b)
 		}
-		l := &life{open: open{start: b.Time, from: b.Time}, start: b.Start, by: f.stackInfo(b.Stack).caller, creator: b.By, own: f.stackInfo(b.Start).own != 0}
-		l.next = !l.own && f.stackInfo(b.Stack).next
-		s, e := j.kindOf(f, l)
-		o := e.origin
-		l.kind = e
-		if e.first != 0 {
-			e.again++
+	}
+}
+
+// born takes note of a goroutine that was started with a function of the service's own, or of a library's.
+func (j *jobs) born(f *Finder, b *timeline.Birth) {
+	l := &life{open: open{start: b.Time, from: b.Time}, entry: b.Start, by: f.stackInfo(b.Stack).caller, creator: b.By, own: f.stackInfo(b.Start).own != 0}
+	l.next = !l.own && f.stackInfo(b.Stack).next
+	s, e := j.kindOf(f, l)
+	o := e.origin
+	l.kind = e
+	if e.first != 0 {
+		e.again++
+	}
+	was := o.serving
+	o.begun(f, b.By, b.Stack)
+	if b.By == 0 {
+		o.timer++
+	}
+	o.n++
+	o.total++
+	// What a handler starts is a part of its request, and what a job starts a
+	// part of that one.
+	if p := j.lives[b.By]; p != nil {
+		l.part = p.part
+		if p.carrier != nil && f.stackInfo(b.Stack).own != 0 {
+			l.part, p.carrier.yes = true, true
 		}
-		was := o.serving
-		o.begun(f, b.By, b.Stack)
-		if b.By == 0 {
-			o.timer++
-		}
-		o.n++
-		o.total++
-		// What a handler starts is a part of its request, and what a job starts a
-		// part of that one.
-		if p := j.lives[b.By]; p != nil {
-			l.part = p.part
-			if p.carrier != nil && f.stackInfo(b.Stack).own != 0 {
-				l.part, p.carrier.yes = true, true
-			}
-			if !l.part && p.kind != nil && p.kind.origin.n >= manyJobs {
-				l.part = true
-			}
-		}
-		if o.serving == was && f.annotatedAt(b.By, b.Time) {
-			o.serving++
-		}
-		if o.serving > was {
+		if !l.part && p.kind != nil && p.kind.origin.n >= manyJobs {
 			l.part = true
 		}
-		s.n++
-		if l.part {
-			s.parts++
-		}
-		if s.allParts = s.parts >= manySeen && s.parts == s.n; s.allParts {
-			continue
-		}
+	}
+	if o.serving == was && f.annotatedAt(b.By, b.Time) {
+		o.serving++
+	}
+	if o.serving > was {
+		l.part = true
+	}
+	s.n++
+	if l.part {
+		s.parts++
+	}
+	if s.allParts = s.parts >= manySeen && s.parts == s.n; !s.allParts {
 		j.lives[b.G] = l
 	}
 }
@@ -185,72 +189,75 @@ func (j *jobs) begin(f *Finder, g *timeline.Gen) {
 // end hands out the jobs that ended in a generation.
 func (j *jobs) end(f *Finder, g *timeline.Gen) {
 	dropped := make(map[uint64]bool)
-	gone(j.lives, g, func(id uint64, l *life, t int64) {
-		if l.part || f.work.annotated[id] {
-			return
-		}
-		var own tracefmt.FrameID
-		if l.carrier != nil {
-			var ok bool
-			if own, ok = j.entered(f, l, id, t); !ok {
-				return
-			}
-		}
-		e := l.kind
-		if f.messages.readers[id] != nil {
-			e.workers++
-		}
-		if turn := f.loops.turn(id); turn != nil && turn.count >= scale.Few {
-			e.workers++
-		}
-		r := l.open.request(Request{Kind: Goroutine, End: t, G: id, Entry: l.start, Root: own})
-		if l.carrier == nil {
-			r.Root = j.name(f, l, id, t)
-		}
-		if !l.own {
-			r.By = l.by
-		}
-		if e.first == 0 {
-			e.first = t
-		} else if l.carrier != nil && l.open.start > e.first {
-			e.again++
-		}
-		e.ended++
-		if e.ended <= fewLooked && !l.own && l.by != 0 && r.Root == l.by && f.waitedFor(l, id, t) {
-			e.awaited++
-		}
-		e.lived += t - l.open.start
-		if l.carrier == nil {
-			e.origin.awaited = e.waits()
-			e.origin.ns += t - l.open.start
-		}
-		if e.held = append(e.held, r); !e.decide(t - f.first) {
-			if len(e.held) > scale.Many {
-				e.held = slices.Delete(e.held, 0, 1)
-			}
-			return
-		}
-		for _, r := range e.held {
-			if f.loops.turn(r.G) != nil {
-				dropped[r.G] = true
-			}
-		}
-		switch {
-		case l.carrier != nil || l.own:
-		case r.Root == 0:
-			e.origin.called = addOnce(e.origin.called, originKey{Goroutine, e.origin.root})
-		default:
-			k := originKey{Goroutine, f.syms.Frame(r.Root).Func}
-			f.work.names[k] = e.origin
-			e.origin.called = addOnce(e.origin.called, k)
-		}
-		f.out = append(f.out, e.held...)
-		e.held = e.held[:0]
-	})
+	gone(j.lives, g, func(id uint64, l *life, t int64) { j.ended(f, id, l, t, dropped) })
 	if len(dropped) > 0 {
 		// Their lives are the unit, not what they did repeatedly.
 		f.out = slices.DeleteFunc(f.out, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
 	}
+}
+
+// ended hands out a job that ended at t, once its kind is known to be one of jobs. The goroutines whose turns are no requests then are dropped.
+func (j *jobs) ended(f *Finder, id uint64, l *life, t int64, dropped map[uint64]bool) {
+	if l.part || f.work.annotated[id] {
+		return
+	}
+	var own tracefmt.FrameID
+	if l.carrier != nil {
+		var ok bool
+		if own, ok = j.entered(f, l, id, t); !ok {
+			return
+		}
+	}
+	e := l.kind
+	if f.messages.readers[id] != nil {
+		e.workers++
+	}
+	if turn := f.loops.turn(id); turn != nil && turn.count >= scale.Few {
+		e.workers++
+	}
+	r := l.request(Request{Kind: Goroutine, End: t, G: id, Entry: l.entry, Root: own})
+	if l.carrier == nil {
+		r.Root = j.name(f, l, id, t)
+	}
+	if !l.own {
+		r.By = l.by
+	}
+	if e.first == 0 {
+		e.first = t
+	} else if l.carrier != nil && l.start > e.first {
+		e.again++
+	}
+	e.ended++
+	if e.ended <= fewLooked && !l.own && l.by != 0 && r.Root == l.by && f.waitedFor(l, id, t) {
+		e.awaited++
+	}
+	e.lived += t - l.start
+	if l.carrier == nil {
+		e.origin.awaited = e.waits()
+		e.origin.ns += t - l.start
+	}
+	if e.held = append(e.held, r); !e.decide(t - f.first) {
+		if len(e.held) > scale.Many {
+			e.held = slices.Delete(e.held, 0, 1)
+		}
+		return
+	}
+	for _, r := range e.held {
+		if f.loops.turn(r.G) != nil {
+			dropped[r.G] = true
+		}
+	}
+	switch {
+	case l.carrier != nil || l.own:
+	case r.Root == 0:
+		e.origin.called = addOnce(e.origin.called, originKey{Goroutine, e.origin.root})
+	default:
+		k := originKey{Goroutine, f.syms.Frame(r.Root).Func}
+		f.work.names[k] = e.origin
+		e.origin.called = addOnce(e.origin.called, k)
+	}
+	f.out = append(f.out, e.held...)
+	e.held = e.held[:0]
 }
 
 // works reports whether goroutines of a kind are workers, whose turns are the
@@ -263,7 +270,7 @@ func (e *jobKind) waits() bool { return 2*e.awaited > min(e.ended, fewLooked) }
 // waitedFor reports whether the goroutine that started a job, which ended at end, spent most of the job's life in a wait that the job
 // ended, and its wait before that one was at the same place or, where the library was asked for the next thing to do, a part of its work.
 func (f *Finder) waitedFor(l *life, job uint64, end int64) bool {
-	start := l.open.start
+	start := l.start
 	var before tracefmt.StackID
 	f.span = f.win.Spans(l.creator, 2*start-end, end, f.span[:0])
 	for i := range f.span {
@@ -300,7 +307,7 @@ func (e *jobKind) decide(seen int64) bool {
 // service's own function that it ran, and if none of them was ever seen, the one
 // that started it.
 func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
-	if f.stackInfo(l.start).own != 0 {
+	if f.stackInfo(l.entry).own != 0 {
 		return 0
 	}
 	// A line of the service's own gives a library something to run, always the same; a library's own loop runs what it has read.
@@ -309,9 +316,9 @@ func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
 		named = 0
 	}
 	if !ok || l.kind.tests || l.by == 0 {
-		f.span = f.win.Spans(id, l.open.start, end, f.span[:0])
+		f.span = f.win.Spans(id, l.start, end, f.span[:0])
 		for i := range f.span {
-			if s := &f.span[i]; s.Stack != 0 && s.Start > l.open.start {
+			if s := &f.span[i]; s.Stack != 0 && s.Start > l.start {
 				if named = f.stackInfo(s.Stack).own; named != 0 {
 					j.names[l.by] = named
 					break
@@ -331,9 +338,9 @@ func (j *jobs) areParts(f *Finder, start tracefmt.StackID) bool {
 
 // kindOf returns the facts about goroutines like one.
 func (j *jobs) kindOf(f *Finder, l *life) (*started, *jobKind) {
-	fn := f.syms.Frame(f.syms.Stack(l.start)[0]).Func
+	fn := f.syms.Frame(f.syms.Stack(l.entry)[0]).Func
 	k := jobKey{fn: fn}
-	if f.stackInfo(l.start).own == 0 {
+	if f.stackInfo(l.entry).own == 0 {
 		k.by = l.by
 	}
 	s, e := entry.In(j.fns, fn), j.kinds[k]
@@ -353,7 +360,7 @@ func (j *jobs) kindOf(f *Finder, l *life) (*started, *jobKind) {
 func (j *jobs) eachOpen(visit func(*open, Request)) {
 	for id, l := range j.lives {
 		if !l.part && l.kind != nil && l.kind.jobs {
-			r := Request{Kind: Goroutine, G: id, Entry: l.start}
+			r := Request{Kind: Goroutine, G: id, Entry: l.entry}
 			if !l.own && l.by != 0 {
 				r.By, r.Root = l.by, cmp.Or(j.names[l.by], l.by)
 			}
