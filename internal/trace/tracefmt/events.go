@@ -125,7 +125,7 @@ const (
 
 // specs is the one table from which decoding, the text form and the tests of
 // both are driven. A new event type is one more line here, and, if it means
-// something for a goroutine or a P, a case in internal/trace/timeline.
+// something for a goroutine or a P, one in internal/trace/timeline/kinds.go.
 var specs = [256]Spec{
 	EvEventBatch:        structure("EventBatch", "gen m time size", 22),
 	EvStacks:            structure("Stacks", "", 22),

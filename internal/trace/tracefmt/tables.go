@@ -102,13 +102,10 @@ func (t *Tables) Read(g *Generation, syms *Symbols) error {
 		{EvCPUSamples, EvCPUSample, "CPU sample", t.readSample},
 	} {
 		for c := range g.entries(table.batches) {
-			err := error(nil)
 			if typ := c.next(); typ != table.entries {
-				err = fmt.Errorf("a %s was expected, but there is an event of type %d", table.entry, typ)
-			} else {
-				err = table.read(c, syms)
+				return fmt.Errorf("generation %d: %ss: a %s was expected, but there is an event of type %d", g.Num, table.entry, table.entry, typ)
 			}
-			if err != nil {
+			if err := table.read(c, syms); err != nil {
 				return fmt.Errorf("generation %d: %ss: %w", g.Num, table.entry, err)
 			}
 		}
