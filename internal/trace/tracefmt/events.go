@@ -221,16 +221,6 @@ func timed(name, args string, since int) Spec {
 // type that this table does not know.
 func SpecOf(t EventType) Spec { return specs[t] }
 
-// TypeByName returns the event type with a name of the text form.
-func TypeByName(name string) (EventType, bool) {
-	for t, s := range specs {
-		if s.Name == name && name != "" {
-			return EventType(t), true
-		}
-	}
-	return 0, false
-}
-
 // ArgCounts returns, for each byte value, one more than the number of varints
 // that follow the type byte of a timed event; 0 means that the byte is not a
 // timed event's type.

@@ -1,8 +1,6 @@
 package tracetext
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"strconv"
@@ -21,8 +19,7 @@ import (
 // the next batch. Apart from that the text is taken by its word, so that
 // broken traces can be written too.
 func Assemble(text []byte) ([]byte, error) {
-	a := assembler{sc: bufio.NewScanner(bytes.NewReader(text))}
-	a.sc.Buffer(nil, 1<<20)
+	a := assembler{text: string(text)}
 	if err := a.run(); err != nil {
 		return nil, fmt.Errorf("assembling a trace: line %d: %w", a.line, err)
 	}
@@ -30,9 +27,10 @@ func Assemble(text []byte) ([]byte, error) {
 }
 
 type assembler struct {
-	sc   *bufio.Scanner
+	text string // what is left
 	line int
 	out  []byte
+	args []uint64 // of the latest line
 
 	auto []byte // header of a batch whose size is still to come
 	body []byte // its events
@@ -40,9 +38,11 @@ type assembler struct {
 
 // next returns the fields of the next line that has any.
 func (a *assembler) next() (string, bool) {
-	for a.sc.Scan() {
+	for a.text != "" {
+		var text string
+		text, a.text, _ = strings.Cut(a.text, "\n")
 		a.line++
-		text := strings.TrimSpace(a.sc.Text())
+		text = strings.TrimSpace(text)
 		// A comment sign inside a string's data is part of the data.
 		if !strings.HasPrefix(text, "data=") {
 			text, _, _ = strings.Cut(text, "#")
@@ -67,7 +67,7 @@ func (a *assembler) run() error {
 		text, ok := a.next()
 		if !ok {
 			a.flush()
-			return a.sc.Err()
+			return nil
 		}
 		if err := a.event(text); err != nil {
 			return err
@@ -92,10 +92,21 @@ func (a *assembler) flush() {
 	a.auto, a.body = nil, nil
 }
 
+// types has the event types by their names in the text form.
+var types = func() map[string]tracefmt.EventType {
+	m := make(map[string]tracefmt.EventType)
+	for t := range 256 {
+		if name := tracefmt.SpecOf(tracefmt.EventType(t)).Name; name != "" {
+			m[name] = tracefmt.EventType(t)
+		}
+	}
+	return m
+}()
+
 // event assembles one event, with the lines that belong to it.
 func (a *assembler) event(text string) error {
 	name, rest, _ := strings.Cut(text, " ")
-	typ, ok := tracefmt.TypeByName(name)
+	typ, ok := types[name]
 	if !ok {
 		return fmt.Errorf("no event is called %q", name)
 	}
@@ -110,24 +121,16 @@ func (a *assembler) event(text string) error {
 	case tracefmt.EvExperimentalBatch, tracefmt.EvEndOfGeneration:
 		a.flush()
 	}
-	b := []byte{byte(typ)}
-	args, err := arguments(rest, names)
+	b, err := a.arguments([]byte{byte(typ)}, rest, names)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	for _, v := range args {
-		b = binary.AppendUvarint(b, v)
-	}
 	switch typ {
 	case tracefmt.EvStack:
-		for range args[1] {
+		for range a.args[1] {
 			line, _ := a.next()
-			frame, err := arguments(line, frameArgs)
-			if err != nil {
+			if b, err = a.arguments(b, line, frameArgs); err != nil {
 				return fmt.Errorf("a frame of a stack: %w", err)
-			}
-			for _, v := range frame {
-				b = binary.AppendUvarint(b, v)
 			}
 		}
 	case tracefmt.EvString, tracefmt.EvExperimentalBatch:
@@ -153,23 +156,27 @@ func (a *assembler) event(text string) error {
 
 var frameArgs = []string{"pc", "func", "file", "line"}
 
-// arguments reads "name=value" for each of names, in their order.
-func arguments(text string, names []string) ([]uint64, error) {
-	fields := strings.Fields(text)
-	if len(fields) != len(names) {
-		return nil, fmt.Errorf("want the arguments %v, not %q", names, text)
-	}
-	args := make([]uint64, len(names))
-	for i, f := range fields {
+// arguments reads "name=value" for each of names, in their order, and appends the values to b.
+func (a *assembler) arguments(b []byte, text string, names []string) ([]byte, error) {
+	a.args = a.args[:0]
+	n := 0
+	for f := range strings.FieldsSeq(text) {
+		if n++; n > len(names) {
+			break
+		}
 		name, value, _ := strings.Cut(f, "=")
-		if name != names[i] {
-			return nil, fmt.Errorf("want the argument %s=..., not %q", names[i], f)
+		if name != names[n-1] {
+			return nil, fmt.Errorf("want the argument %s=..., not %q", names[n-1], f)
 		}
 		v, err := strconv.ParseUint(value, 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("the argument %q is no number", f)
 		}
-		args[i] = v
+		a.args = append(a.args, v)
+		b = binary.AppendUvarint(b, v)
 	}
-	return args, nil
+	if n != len(names) {
+		return nil, fmt.Errorf("want the arguments %v, not %q", names, text)
+	}
+	return b, nil
 }

@@ -76,6 +76,7 @@ type Thread struct {
 	p     int
 	g     uint64 // 0: none
 	lines []line
+	text  []byte // room for the next line
 	last  int64
 }
 
@@ -279,8 +280,7 @@ func (th *Thread) event(t int64, name string, args ...uint64) {
 		b.fail("%s of thread %d at %d comes before its last event at %d", name, th.id, t, th.last)
 		return
 	}
-	typ, _ := tracefmt.TypeByName(name)
-	spec := tracefmt.SpecOf(typ)
+	spec := tracefmt.SpecOf(types[name])
 	if len(args) != len(spec.Args)-1 {
 		b.fail("%s takes %v, not %v", name, spec.Args[1:], args)
 		return
@@ -288,11 +288,12 @@ func (th *Thread) event(t int64, name string, args ...uint64) {
 	if spec.Since > b.minor {
 		b.fail("%s does not exist before go 1.%d", name, spec.Since)
 	}
-	text := fmt.Sprintf("%s dt=%d", name, t-th.last)
+	text := strconv.AppendInt(append(th.text[:0], name+" dt="...), t-th.last, 10)
 	for i, v := range args {
-		text += fmt.Sprintf(" %s=%d", spec.Args[i+1], v)
+		text = strconv.AppendUint(append(text, " "+spec.Args[i+1]+"="...), v, 10)
 	}
-	th.lines = append(th.lines, line{t, text})
+	th.text = text
+	th.lines = append(th.lines, line{t, string(text)})
 	th.last = t
 	b.cur.last = max(b.cur.last, t)
 }
@@ -324,7 +325,8 @@ func (b *Builder) end() {
 		for part := range slices.Chunk(th.lines, perBatch) {
 			b.batch(th.id, last)
 			for _, l := range part {
-				b.text.WriteString(l.text + "\n")
+				b.text.WriteString(l.text)
+				b.text.WriteByte('\n')
 			}
 			last = part[len(part)-1].t
 		}
