@@ -10,6 +10,7 @@ import (
 	"io"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/whylate/whylate/internal/output/jsontext"
 )
@@ -114,12 +115,9 @@ func withoutNil(v reflect.Value) reflect.Value {
 	case reflect.Struct:
 		c := reflect.New(v.Type()).Elem()
 		c.Set(v)
-		for i := range c.NumField() {
-			if f := c.Field(i); f.CanSet() && mayHoldNil(f.Type()) {
-				omitted := strings.Contains(c.Type().Field(i).Tag.Get("json"), ",omitempty") && f.IsZero()
-				if !omitted {
-					f.Set(withoutNil(f))
-				}
+		for _, at := range nilFieldsOf(v.Type()) {
+			if f := c.Field(at.index); !at.omitEmpty || !f.IsZero() {
+				f.Set(withoutNil(f))
 			}
 		}
 		return c
@@ -154,13 +152,31 @@ func mayHoldNil(t reflect.Type) bool {
 	case reflect.Pointer:
 		return t.Elem().Kind() == reflect.Struct && mayHoldNil(t.Elem())
 	case reflect.Struct:
-		for f := range t.Fields() {
-			if f.IsExported() && mayHoldNil(f.Type) {
-				return true
-			}
-		}
+		return len(nilFieldsOf(t)) > 0
 	}
 	return false
+}
+
+// A nilField is a field of a struct that may hold a nil slice or map.
+type nilField struct {
+	index     int
+	omitEmpty bool
+}
+
+var nilFields sync.Map // of each type of struct, since a report has thousands of some: reflect.Type -> []nilField
+
+func nilFieldsOf(t reflect.Type) []nilField {
+	if known, ok := nilFields.Load(t); ok {
+		return known.([]nilField)
+	}
+	var list []nilField
+	for f := range t.Fields() {
+		if f.IsExported() && mayHoldNil(f.Type) {
+			list = append(list, nilField{f.Index[0], strings.Contains(f.Tag.Get("json"), ",omitempty")})
+		}
+	}
+	nilFields.Store(t, list)
+	return list
 }
 
 // inlineWidth is the longest object or list that is laid out in one line.

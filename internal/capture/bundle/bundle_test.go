@@ -163,7 +163,7 @@ func TestBadInput(t *testing.T) {
 		{"foreign schema", zipOf(t, entry{"trace", "", 0}, entry{"meta.json", `{"schema":"x"}`, 0}), `schema in its meta.json is "x"`},
 		{"meta is no JSON", zipOf(t, entry{"trace", "", 0}, entry{"meta.json", `{`, 0}), "reading its meta.json"},
 		{"checksum", flipped, "checksum"},
-		{"metadata that unpacks to 100 MB", zipOf(t, entry{"trace", "", 0}, entry{"meta.json", strings.Repeat(" ", 100<<20), zip.Deflate}), "larger than 1 MiB"},
+		{"metadata that unpacks to 4 MB", zipOf(t, entry{"trace", "", 0}, entry{"meta.json", strings.Repeat(" ", 4<<20), zip.Deflate}), "larger than 1 MiB"},
 		{"an unknown compression", unknownMethod(t), "unsupported compression"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -38,6 +38,8 @@ func Escape(s string) string {
 // escapeRune appends one rune, read from raw, and returns the number of marks in a row up to it.
 func escapeRune(b *strings.Builder, raw string, r rune, marks int) int {
 	switch {
+	case r >= ' ' && r <= '~': // most of them, before unicode's tables are searched
+		b.WriteString(raw)
 	case r == utf8.RuneError && len(raw) == 1:
 		fmt.Fprintf(b, `\x%02x`, raw[0])
 		return 0

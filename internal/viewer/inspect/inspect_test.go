@@ -24,8 +24,20 @@ import (
 // opened explains a trace with every request in full, and opens its index.
 func opened(t *testing.T, data []byte, limits inspect.Limits) (*report.Report, *inspect.Trace) {
 	t.Helper()
+	return explained(t, data, limits, math.MaxInt32)
+}
+
+// indexed opens a trace's index alone.
+func indexed(t *testing.T, data []byte, limits inspect.Limits) *inspect.Trace {
+	t.Helper()
+	_, tr := explained(t, data, limits, 0)
+	return tr
+}
+
+func explained(t *testing.T, data []byte, limits inspect.Limits, slowest int) (*report.Report, *inspect.Trace) {
+	t.Helper()
 	x := inspect.NewIndex(limits)
-	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: math.MaxInt32, Index: x}))(t)
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: slowest, Index: x}))(t)
 	tr := must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
 	return rep, tr
 }
@@ -35,23 +47,18 @@ var traces = []string{"http1-long", "generations", "locks", "grpc", "tasks", "gc
 // busy is a trace of an HTTP server over more than one generation.
 func busy(t *testing.T) []byte { return testprog.Trace(t, "http1-long") }
 
-var shared sync.Map // inspect.Limits -> func() *busyTrace
-
-type busyTrace struct {
+// sharedBusy has it opened, for all tests that only ask. Only one generation is kept decoded: what is found must not depend on that.
+var sharedBusy struct {
+	sync.Once
 	rep *report.Report
 	tr  *inspect.Trace
 }
 
-// openedBusy opens it once for all tests with the same limits, which only ask.
-func openedBusy(t *testing.T, limits inspect.Limits) (*report.Report, *inspect.Trace) {
+func openedBusy(t *testing.T) (*report.Report, *inspect.Trace) {
 	t.Helper()
-	data := busy(t)
-	open, _ := shared.LoadOrStore(limits, sync.OnceValue(func() *busyTrace {
-		rep, tr := opened(t, data, limits)
-		return &busyTrace{rep, tr}
-	}))
-	b := open.(func() *busyTrace)()
-	return b.rep, b.tr
+	s := &sharedBusy
+	s.Do(func() { s.rep, s.tr = opened(t, busy(t), inspect.Limits{Generations: 1}) })
+	return s.rep, s.tr
 }
 
 // TestAsExplained holds every answer about requests to the report: the same
@@ -65,16 +72,15 @@ func TestAsExplained(t *testing.T) {
 				t.Skip("takes seconds")
 			}
 			data := testprog.Trace(t, name)
-			for _, limits := range []inspect.Limits{{}, {Generations: 1}} {
-				rep, tr := opened(t, data, limits)
-				compareRequests(t, rep, tr, limits.Generations == 1)
-				f := tr.Facts()
-				if limits.Generations == 1 && f.Requests > 0 && f.DecodedAgain == 0 {
-					t.Errorf("nothing was decoded again, %d generations are held", f.Decoded)
-				}
-				if limits.Generations == 0 && f.DecodedAgain > 0 {
-					t.Errorf("%d generations were decoded again for nothing", f.DecodedAgain)
-				}
+			rep, tr := opened(t, data, inspect.Limits{})
+			compareRequests(t, rep, tr, false)
+			if f := tr.Facts(); f.DecodedAgain > 0 {
+				t.Errorf("%d generations were decoded again for nothing", f.DecodedAgain)
+			}
+			tr = indexed(t, data, inspect.Limits{Generations: 1})
+			compareRequests(t, rep, tr, true)
+			if f := tr.Facts(); f.Requests > 0 && f.DecodedAgain == 0 {
+				t.Errorf("nothing was decoded again, %d generations are held", f.Decoded)
 			}
 		})
 	}
@@ -324,7 +330,7 @@ func TestRan(t *testing.T) {
 func TestSearch(t *testing.T) {
 	data := testprog.Trace(t, "locks")
 	win, syms := timelinetest.Window(t, data)
-	_, tr := opened(t, data, inspect.Limits{})
+	tr := indexed(t, data, inspect.Limits{})
 	ctx := context.Background()
 	fns, total := tr.Functions("MUTEX).lock", 5)
 	if len(fns) == 0 || total < len(fns) || !strings.Contains(strings.ToLower(fns[0].Name), "mutex).lock") {
@@ -369,7 +375,7 @@ func TestSearch(t *testing.T) {
 // TestTouched holds the search for requests by function to their own segments:
 // where a segment's site or a wait on its way is in the function, it is found.
 func TestTouched(t *testing.T) {
-	rep, tr := openedBusy(t, inspect.Limits{Generations: 1})
+	rep, tr := openedBusy(t)
 	want, fn := map[string]bool{}, ""
 	for _, g := range rep.Groups {
 		for _, r := range g.Slowest {
@@ -411,7 +417,7 @@ func TestTouched(t *testing.T) {
 
 // TestOrder checks filters and orders row by row.
 func TestOrder(t *testing.T) {
-	_, tr := openedBusy(t, inspect.Limits{})
+	_, tr := openedBusy(t)
 	every := all(t, tr, inspect.Query{})
 	share := func(r inspect.Row, cause string) int64 {
 		for _, c := range r.Causes {
@@ -487,13 +493,13 @@ func TestOrder(t *testing.T) {
 
 // TestLimits holds an index to its limits: the slowest requests stay.
 func TestLimits(t *testing.T) {
-	_, whole := openedBusy(t, inspect.Limits{})
+	_, whole := openedBusy(t)
 	every := all(t, whole, inspect.Query{Sort: "latency", Descending: true})
 	const most = 200
 	if len(every) < 2*most {
 		t.Fatalf("only %d requests", len(every))
 	}
-	_, few := opened(t, busy(t), inspect.Limits{Requests: most, Goroutines: 10})
+	few := indexed(t, busy(t), inspect.Limits{Requests: most, Goroutines: 10})
 	f := few.Facts()
 	if f.Requests > most || f.Requests < most/4 || f.RequestsSeen != len(every) || f.Goroutines != 10 || f.AtLeastNS == 0 {
 		t.Errorf("%+v", f)
@@ -510,7 +516,7 @@ func TestLimits(t *testing.T) {
 
 // TestTogether asks many questions at once; the race detector listens.
 func TestTogether(t *testing.T) {
-	rep, tr := openedBusy(t, inspect.Limits{Generations: 1})
+	rep, tr := openedBusy(t)
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -565,7 +571,7 @@ func TestTileDecodesWhatItTouches(t *testing.T) {
 	}
 	m.Block(at, "chan receive", "main.work:9")
 	data := must.Have(b.Bytes())(t)
-	_, tr := opened(t, data, inspect.Limits{Generations: 1})
+	tr := indexed(t, data, inspect.Limits{Generations: 1})
 	for _, k := range []int{8, 12, 16} {
 		from := (ends[k] + ends[k+1]) / 2
 		before := tr.Facts().DecodedAgain

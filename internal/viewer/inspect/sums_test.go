@@ -16,7 +16,7 @@ func TestSums(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
-			_, tr := opened(t, testprog.Trace(t, name), inspect.Limits{})
+			tr := indexed(t, testprog.Trace(t, name), inspect.Limits{})
 			end := tr.Facts().DurationNS
 			for _, part := range [][2]int64{{0, end + 1}, {end / 3, end / 2}, {end * 9 / 10, end + 1}} {
 				from, to := part[0], part[1]
