@@ -50,9 +50,8 @@ func get[I, T any](s *Server, api huma.API, path, summary string, f func(context
 	huma.Register(api, huma.Operation{OperationID: huma.GenerateOperationID(http.MethodGet, path, new(answer[T])), Method: http.MethodGet, Path: path, Summary: summary,
 		Errors: []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError}}, func(ctx context.Context, in *I) (*answer[T], error) {
 		out, err := f(ctx, in)
-		var status huma.StatusError
 		switch {
-		case errors.As(err, &status):
+		case errors.As(err, new(huma.StatusError)):
 			return nil, err
 		case err != nil:
 			s.Log.Error("query", "path", path, "error", err)

@@ -144,13 +144,8 @@ func (s *Server) page(name string, fill func(context.Context, *view, *http.Reque
 		if v.States, err = s.Store.States(r.Context()); err == nil {
 			err = fill(r.Context(), v, r)
 		}
-		var status huma.StatusError
 		var out bytes.Buffer
-		switch {
-		case errors.As(err, &status):
-			http.Error(w, status.Error(), status.GetStatus())
-			return
-		case err == nil:
+		if err == nil {
 			err = templates.ExecuteTemplate(&out, name, v)
 		}
 		if err != nil {
@@ -340,11 +335,6 @@ func (s *Server) writeReport(w http.ResponseWriter, rep *report.Report, err erro
 	var out bytes.Buffer
 	if err == nil {
 		err = html.Write(&out, rep, opts)
-	}
-	var status huma.StatusError
-	if errors.As(err, &status) {
-		http.Error(w, status.Error(), status.GetStatus())
-		return
 	}
 	if err != nil {
 		s.fail(w, err)

@@ -3,6 +3,7 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/whylate/whylate/fleet/internal/metrics"
 	"github.com/whylate/whylate/fleet/internal/raw"
@@ -124,7 +127,12 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ready\n")
 }
 
+// fail answers with the status that an error has, or that the store does not answer.
 func (s *Server) fail(w http.ResponseWriter, err error) {
+	if status, ok := errors.AsType[huma.StatusError](err); ok {
+		http.Error(w, status.Error(), status.GetStatus())
+		return
+	}
 	s.Log.Error("query", "error", err)
 	http.Error(w, "the store does not answer", http.StatusInternalServerError)
 }

@@ -207,17 +207,18 @@ type part struct {
 // changed returns the parts of which rows were written after a time, by when they begin.
 func (s *Store) changed(ctx context.Context, after, seconds int64) (map[int64]*part, error) {
 	out := make(map[int64]*part)
-	_, err := collect(ctx, s.click, func(scan func(...any) error) (_ struct{}, err error) {
+	err := eachRow(ctx, s.click, func(scan func(...any) error) error {
 		var service string
 		var begin, until int64
-		if err = scan(&service, &begin, &until); err == nil {
-			if out[begin] == nil {
-				out[begin] = new(part)
-			}
-			p := out[begin]
-			p.services, p.until = append(p.services, service), max(p.until, until)
+		if err := scan(&service, &begin, &until); err != nil {
+			return err
 		}
-		return struct{}{}, err
+		if out[begin] == nil {
+			out[begin] = new(part)
+		}
+		p := out[begin]
+		p.services, p.until = append(p.services, service), max(p.until, until)
+		return nil
 	}, `SELECT service, intDiv(minute, ?) * ? AS begin, max(received) FROM explained_rows GROUP BY service, begin HAVING max(written)>?`, seconds, seconds, after)
 	return out, err
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"strings"
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/rows"
@@ -19,18 +18,15 @@ type clickFacts struct {
 type seriesKey struct{ version, environment, pod, node, group string }
 
 func (c *clickFacts) known(ctx context.Context, ids []string) (map[string]known, error) {
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
-	}
+	which, args := among("id", ids)
 	out := make(map[string]known)
-	_, err := collect(ctx, c.db, func(scan func(...any) error) (_ struct{}, err error) {
+	err := eachRow(ctx, c.db, func(scan func(...any) error) error {
 		var id string
 		var k known
-		err = scan(&id, &k.state, &k.tries, &k.written)
+		err := scan(&id, &k.state, &k.tries, &k.written)
 		out[id] = k
-		return struct{}{}, err
-	}, `SELECT id, state, tries, written FROM recordings_rows FINAL WHERE id IN (?`+strings.Repeat(",?", len(ids)-1)+`)`, args...)
+		return err
+	}, `SELECT id, state, tries, written FROM recordings_rows FINAL WHERE `+which, args...)
 	return out, err
 }
 
@@ -82,11 +78,11 @@ func (c *clickFacts) fold(ctx context.Context, now *counted, b *block) (bool, er
 	find := func(l *rows.Labels, group string) (id int64, err error) {
 		if k := key(l, group); !set[k] && !read && len(set) < MaxSeries {
 			read = true // what other workers have added
-			_, err = collect(ctx, c.db, func(scan func(...any) error) (_ struct{}, err error) {
+			err = eachRow(ctx, c.db, func(scan func(...any) error) error {
 				var k seriesKey
-				err = scan(&k.version, &k.environment, &k.pod, &k.node, &k.group)
+				err := scan(&k.version, &k.environment, &k.pod, &k.node, &k.group)
 				set[k] = true
-				return struct{}{}, err
+				return err
 			}, `SELECT version, environment, pod, node, grp FROM series_rows FINAL WHERE service=?`, service)
 		}
 		return int64(number(set[key(l, group)])), err

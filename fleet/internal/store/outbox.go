@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
 	"time"
 )
 
@@ -28,19 +27,17 @@ func (s *Store) Told(ctx context.Context, what []string) (map[string]Mark, error
 	if len(what) == 0 {
 		return nil, nil
 	}
-	out, args := make(map[string]Mark), make([]any, len(what))
-	for i, w := range what {
-		args[i] = w
-	}
-	_, err := collect(ctx, s.r, func(scan func(...any) error) (_ struct{}, err error) {
+	out := make(map[string]Mark)
+	which, args := among("what", what)
+	err := eachRow(ctx, s.r, func(scan func(...any) error) error {
 		var w string
 		var m Mark
 		var at int64
-		err = scan(&w, &m.State, &at)
+		err := scan(&w, &m.State, &at)
 		m.At = time.Unix(0, at)
 		out[w] = m
-		return struct{}{}, err
-	}, `SELECT what, state, moment FROM told WHERE what IN (?`+strings.Repeat(",?", len(what)-1)+`)`, args...)
+		return err
+	}, `SELECT what, state, moment FROM told WHERE `+which, args...)
 	return out, err
 }
 

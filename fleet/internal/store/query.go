@@ -246,19 +246,20 @@ func (s *Store) describe(ctx context.Context, list []Problem) error {
 	if len(list) == 0 {
 		return nil
 	}
-	at, ids := make(map[string]int), make([]any, len(list))
+	at, ids := make(map[string]int), make([]string, len(list))
 	for i, p := range list {
 		at[p.Problem], ids[i] = i, p.Problem
 	}
-	_, err := collect(ctx, s.q, func(scan func(...any) error) (_ struct{}, err error) {
+	which, args := among("problem", ids)
+	return eachRow(ctx, s.q, func(scan func(...any) error) error {
 		var p Problem
-		if err = scan(&p.Problem, &p.Group, &p.Code, &p.Cause, &p.Site, &p.Severity, &p.Title, &p.Fix); err == nil {
-			to := &list[at[p.Problem]]
-			to.Group, to.Code, to.Cause, to.Site, to.Severity, to.Title, to.Fix = p.Group, p.Code, p.Cause, p.Site, p.Severity, p.Title, p.Fix
+		if err := scan(&p.Problem, &p.Group, &p.Code, &p.Cause, &p.Site, &p.Severity, &p.Title, &p.Fix); err != nil {
+			return err
 		}
-		return struct{}{}, err
-	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM `+s.from("problems")+` WHERE problem IN (?`+strings.Repeat(",?", len(ids)-1)+`)`, ids...)
-	return err
+		to := &list[at[p.Problem]]
+		to.Group, to.Code, to.Cause, to.Site, to.Severity, to.Title, to.Fix = p.Group, p.Code, p.Cause, p.Site, p.Severity, p.Title, p.Fix
+		return nil
+	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM `+s.from("problems")+` WHERE `+which, args...)
 }
 
 // quantiles adds to versions how long requests took.
@@ -266,16 +267,17 @@ func (s *Store) quantiles(ctx context.Context, in Range, version func(service, e
 	where, args := s.where("days", in, day)
 	type bucket struct{ upper, n int64 }
 	of := make(map[*Version][]bucket)
-	_, err := collect(ctx, s.q, func(scan func(...any) error) (_ struct{}, err error) {
+	err := eachRow(ctx, s.q, func(scan func(...any) error) error {
 		var service, environment, name string
 		var b bucket
-		if err = scan(&service, &environment, &name, &b.upper, &b.n); err == nil {
-			if v := version(service, environment, name); v != nil {
-				of[v] = append(of[v], b)
-				v.Requests += b.n
-			}
+		if err := scan(&service, &environment, &name, &b.upper, &b.n); err != nil {
+			return err
 		}
-		return struct{}{}, err
+		if v := version(service, environment, name); v != nil {
+			of[v] = append(of[v], b)
+			v.Requests += b.n
+		}
+		return nil
 	}, `SELECT service, environment, version, bucket, sum(n) FROM `+s.from("days")+` WHERE cause='' AND `+where+` GROUP BY service, environment, version, bucket ORDER BY bucket`, args...)
 	for v, buckets := range of {
 		upto := int64(0)
@@ -361,12 +363,12 @@ func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
 	type key struct{ pod, node, version string }
 	at := make(map[key]int)
 	var out []Pod
-	_, err := collect(ctx, s.q, func(scan func(...any) error) (_ struct{}, err error) {
+	err := eachRow(ctx, s.q, func(scan func(...any) error) error {
 		var k key
 		var cause string
 		var n, ns int64
-		if err = scan(&k.pod, &k.node, &k.version, &cause, &n, &ns); err != nil {
-			return struct{}{}, err
+		if err := scan(&k.pod, &k.node, &k.version, &cause, &n, &ns); err != nil {
+			return err
 		}
 		i, ok := at[k]
 		if !ok {
@@ -378,7 +380,7 @@ func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
 		if cause != "" {
 			out[i].NS[cause] += ns
 		}
-		return struct{}{}, nil
+		return nil
 	}, `SELECT pod, node, version, cause, sum(n), sum(ns) FROM `+s.from("costs")+` WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
 	return out, err
 }
@@ -421,13 +423,13 @@ func (s *Store) Moments(ctx context.Context, in Range, trace string, most int) (
 
 // EachSum calls a function with what all recordings together sum up to.
 func (s *Store) EachSum(ctx context.Context, each func(group, cause string, bucket, n, ns int64)) error {
-	_, err := collect(ctx, s.q, func(scan func(...any) error) (_ struct{}, err error) {
+	return eachRow(ctx, s.q, func(scan func(...any) error) error {
 		var group, cause string
 		var bucket, n, ns int64
-		if err = scan(&group, &cause, &bucket, &n, &ns); err == nil {
-			each(group, cause, bucket, n, ns)
+		if err := scan(&group, &cause, &bucket, &n, &ns); err != nil {
+			return err
 		}
-		return struct{}{}, err
+		each(group, cause, bucket, n, ns)
+		return nil
 	}, `SELECT grp, cause, bucket, sum(n), sum(ns) FROM `+s.from("sums")+` GROUP BY grp, cause, bucket`)
-	return err
 }

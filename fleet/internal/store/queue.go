@@ -127,12 +127,12 @@ func (s lite) States(ctx context.Context) (map[string]int64, error) {
 // count asks for numbers of recordings by state.
 func (s lite) count(ctx context.Context, query string) (map[string]int64, error) {
 	out := make(map[string]int64)
-	_, err := collect(ctx, s.r, func(scan func(...any) error) (_ struct{}, err error) {
+	err := eachRow(ctx, s.r, func(scan func(...any) error) error {
 		var state string
 		var n int64
-		err = scan(&state, &n)
+		err := scan(&state, &n)
 		out[state] = n
-		return struct{}{}, err
+		return err
 	}, query)
 	return out, err
 }

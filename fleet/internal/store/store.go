@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -223,22 +224,39 @@ func hash(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// collect returns what a query has, a value a row.
-func collect[T any](ctx context.Context, db *sql.DB, row func(scan func(...any) error) (T, error), query string, args ...any) ([]T, error) {
+// eachRow calls a function for each row that a query has.
+func eachRow(ctx context.Context, db *sql.DB, row func(scan func(...any) error) error, query string, args ...any) error {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	out := []T{} // null is no list
 	for rows.Next() {
-		t, err := row(rows.Scan)
-		if err != nil {
-			return nil, err
+		if err := row(rows.Scan); err != nil {
+			return err
 		}
-		out = append(out, t)
 	}
-	return out, rows.Err()
+	return rows.Err()
+}
+
+// collect returns what a query has, a value a row.
+func collect[T any](ctx context.Context, db *sql.DB, row func(scan func(...any) error) (T, error), query string, args ...any) (out []T, err error) {
+	out = []T{} // null is no list
+	err = eachRow(ctx, db, func(scan func(...any) error) error {
+		t, err := row(scan)
+		out = append(out, t)
+		return err
+	}, query, args...)
+	return out, err
+}
+
+// among is the condition that a column has one of some values, and its arguments.
+func among(column string, values []string) (string, []any) {
+	args := make([]any, len(values))
+	for i, v := range values {
+		args[i] = v
+	}
+	return column + ` IN (?` + strings.Repeat(",?", len(values)-1) + `)`, args
 }
 
 // within runs a function in a transaction.
