@@ -96,6 +96,9 @@ func state(p *corev1.Pod) string {
 	return cmp.Or(string(p.Status.Phase), "not known")
 }
 
+// kinds has the short names that kubectl knows.
+var kinds = map[string]string{"po": "pods", "deploy": "deployments", "sts": "statefulsets", "ds": "daemonsets", "rs": "replicasets", "svc": "services"}
+
 // named returns the pods that an argument means: POD, pod/POD, or those of a deployment, stateful set, daemon set, replica set or service.
 func (c *cluster) named(ctx context.Context, arg string) ([]corev1.Pod, error) {
 	kind, name, ok := strings.Cut(arg, "/")
@@ -104,27 +107,22 @@ func (c *cluster) named(ctx context.Context, arg string) ([]corev1.Pod, error) {
 	}
 	var selector *metav1.LabelSelector
 	var err error
-	switch kind {
-	case "pod", "pods", "po":
+	switch kind = cmp.Or(kinds[kind], strings.TrimSuffix(kind, "s")+"s"); kind {
+	case "pods":
 		p, err := c.core.Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return nil, c.explain(err, "pods", name)
+			return nil, c.explain(err, kind, name)
 		}
 		return []corev1.Pod{*p}, nil
-	case "deployment", "deployments", "deploy":
-		kind = "deployments"
+	case "deployments":
 		selector, err = owner(ctx, name, c.apps.Deployments(c.namespace).Get, func(d *apps.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
-	case "statefulset", "statefulsets", "sts":
-		kind = "statefulsets"
+	case "statefulsets":
 		selector, err = owner(ctx, name, c.apps.StatefulSets(c.namespace).Get, func(s *apps.StatefulSet) *metav1.LabelSelector { return s.Spec.Selector })
-	case "daemonset", "daemonsets", "ds":
-		kind = "daemonsets"
+	case "daemonsets":
 		selector, err = owner(ctx, name, c.apps.DaemonSets(c.namespace).Get, func(d *apps.DaemonSet) *metav1.LabelSelector { return d.Spec.Selector })
-	case "replicaset", "replicasets", "rs":
-		kind = "replicasets"
+	case "replicasets":
 		selector, err = owner(ctx, name, c.apps.ReplicaSets(c.namespace).Get, func(r *apps.ReplicaSet) *metav1.LabelSelector { return r.Spec.Selector })
-	case "service", "services", "svc":
-		kind = "services"
+	case "services":
 		selector, err = owner(ctx, name, c.core.Services(c.namespace).Get, func(s *corev1.Service) *metav1.LabelSelector {
 			return &metav1.LabelSelector{MatchLabels: s.Spec.Selector}
 		})
