@@ -24,8 +24,6 @@ type reports struct {
 
 type kept struct {
 	id     string
-	source string // the file, "" for a report of a service
-	args   []string
 	report *report.Report
 }
 
@@ -72,7 +70,7 @@ func (s *Server) explain(ctx context.Context, source string, args []string) (kep
 	if err := s.verbs.run(ctx, 0, rep, slices.Concat([]string{"explain", "--json", "--max-memory", childMemory}, args, []string{"--", path})...); err != nil {
 		return kept{}, err
 	}
-	k := kept{id: id, source: path, args: args, report: rep}
+	k := kept{id, rep}
 	s.reports.add(k)
 	return k, nil
 }
