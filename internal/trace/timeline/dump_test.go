@@ -5,8 +5,6 @@ import (
 	"hash/fnv"
 	"io"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -25,75 +23,66 @@ func classify(syms *tracefmt.Symbols) func(tracefmt.StackID) uint8 {
 	}
 }
 
-// dump writes all that can be asked of the generations, in a form that shows
-// every id as what it stands for.
-func dump(w io.Writer, in *decoded) {
+// dump returns all that can be asked of the generations, in a form that shows every id as what it stands for: texts, and of what there is
+// most the values themselves.
+func dump(in *decoded) (lines []any) {
+	say := func(words ...any) { lines = append(lines, fmt.Sprintln(words...)) }
 	syms := in.d.Symbols
 	stk := newStacks()
-	fmt.Fprintf(w, "end %v orphans %d late %d unknown %d strings %d frames %d stacks %d\n",
-		in.err, in.d.Orphans, in.d.LateTimes, in.d.Unknown, syms.Strings(), syms.Frames(), syms.Stacks())
+	say("end", in.err, "orphans", in.d.Orphans, "late", in.d.LateTimes, "unknown", in.d.Unknown,
+		"strings", syms.Strings(), "frames", syms.Frames(), "stacks", syms.Stacks())
 	for _, g := range in.gens {
-		fmt.Fprintf(w, "generation %d base %d end %d events %d bytes %d first %v irregular %d\n", g.Num, g.Base, g.End, g.Events, g.Bytes, g.First, len(g.irregular))
-		fmt.Fprintln(w, g.Heap, g.STW, g.GC, g.Procs, g.Labels, g.Samples, g.Snapshot, g.SnapshotTime, g.swept.Load(), g.stwBefore)
+		say("generation", g.Num, "base", g.Base, "end", g.End, "events", g.Events, "bytes", g.Bytes, "first", g.First, "irregular", len(g.irregular))
+		say(g.Heap, g.STW, g.GC, g.Procs, g.Labels, g.Samples, g.Snapshot, g.SnapshotTime, g.swept.Load(), g.stwBefore)
 		for _, u := range g.User {
-			fmt.Fprintln(w, u.Time, u.Kind, u.G, u.Task, u.Parent, u.Name, u.Value, u.Stack)
+			say(u.Time, u.Kind, u.G, u.Task, u.Parent, u.Name, u.Value, u.Stack)
 		}
 		g.EachMarked(func(id uint64, marks []Mark) {
-			fmt.Fprintf(w, "marks of %d:", id)
+			say("marks of", id)
 			for _, m := range marks {
-				fmt.Fprint(w, " ", m.Time, m.Flags, m.Kind)
+				say(m.Time, m.Flags, m.Kind)
 			}
-			fmt.Fprintln(w)
 		})
 		for _, p := range g.ProcTransitions() {
-			fmt.Fprintln(w, p)
+			say(p)
 		}
-		g.IdleStretches(math.MinInt64, math.MaxInt64, func(a, b int64) bool { fmt.Fprintln(w, "idle", a, b); return true })
+		g.IdleStretches(math.MinInt64, math.MaxInt64, func(a, b int64) bool { say("idle", a, b); return true })
 		for t := g.Base; t <= g.End; t += (g.End-g.Base)/10 + 1 {
 			last, ok := g.LastPoll(t)
-			fmt.Fprintln(w, "poll", t, last, ok, g.Idle(g.Base, t))
+			say("poll", t, last, ok, g.Idle(g.Base, t))
 		}
-		g.EachRun(math.MinInt64/2, math.MaxInt64, func(r Run) { fmt.Fprintln(w, "run", r) })
+		g.EachRun(math.MinInt64/2, math.MaxInt64, func(r Run) { lines = append(lines, r) })
 		births := g.Births(func(tracefmt.StackID) bool { return true }, nil)
 		SortBirths(births)
-		fmt.Fprintln(w, births)
+		say(births)
 	}
 	win := Window{Gens: in.gens}
 	var buf []Span
 	for _, id := range goroutines(in.gens) {
-		fmt.Fprintln(w, "goroutine", id)
+		say("goroutine", id)
 		buf = win.Spans(id, BeforeTrace, math.MaxInt64, buf[:0])
 		for _, s := range buf {
-			fmt.Fprintln(w, s)
+			lines = append(lines, s)
 		}
 		for _, g := range in.gens {
 			if g.Knows(id) {
 				birth, ok := g.BirthOf(id)
 				death, dead := g.Death(id)
-				fmt.Fprintln(w, birth, ok, death, dead, g.SamplesOf(id))
+				say(birth, ok, death, dead, g.SamplesOf(id))
 			}
 		}
 	}
 	for id := range syms.Stacks() {
-		fmt.Fprintln(w, id, stk.texts[stk.ofOurs(tracefmt.StackID(id), syms)])
+		say(id, stk.texts[stk.ofOurs(tracefmt.StackID(id), syms)])
 	}
-}
-
-// dumpLines returns a dump cut into lines.
-func dumpLines(in *decoded) []string {
-	var b strings.Builder
-	dump(&b, in)
-	return strings.Split(b.String(), "\n")
+	return lines
 }
 
 // firstDifference returns the first line in which two dumps differ.
-func firstDifference(a, b []string) string {
-	if slices.Equal(a, b) {
-		return ""
-	}
+func firstDifference(a, b []any) string {
 	for i := range max(len(a), len(b)) {
 		if i >= len(a) || i >= len(b) || a[i] != b[i] {
-			return fmt.Sprintf("line %d:\n%.300s\n%.300s", i, strings.Join(a[min(i, len(a)):min(i+1, len(a))], ""), strings.Join(b[min(i, len(b)):min(i+1, len(b))], ""))
+			return fmt.Sprintf("line %d:\n%.300s\n%.300s", i, fmt.Sprint(a[min(i, len(a)):min(i+1, len(a))]), fmt.Sprint(b[min(i, len(b)):min(i+1, len(b))]))
 		}
 	}
 	return ""

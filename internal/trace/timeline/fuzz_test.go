@@ -64,7 +64,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		if diff := firstDifference(dumpLines(one), dumpLines(three)); diff != "" {
+		if diff := firstDifference(dump(one), dump(three)); diff != "" {
 			t.Fatalf("with 3 workers it is not what it is with 1: %s", diff)
 		}
 	})

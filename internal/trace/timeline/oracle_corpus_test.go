@@ -35,10 +35,10 @@ func checkAgainstReference(t *testing.T, data []byte) {
 	checkRuns(t, data, in)
 	checkTelling(t, in)
 	checkNear(t, in)
-	lines := dumpLines(in)
+	lines := dump(in)
 	for _, workers := range []int{1, 5} {
 		other := decodeAll(data, workers)
-		if diff := firstDifference(lines, dumpLines(other)); diff != "" {
+		if diff := firstDifference(lines, dump(other)); diff != "" {
 			t.Errorf("with %d workers it is not what it is with 2: %s", workers, diff)
 		}
 	}

@@ -31,7 +31,7 @@ func TestMemoryGoesRound(t *testing.T) {
 			}
 			break
 		}
-		if diff := firstDifference(dumpLines(&decoded{d: fresh, gens: []*Gen{a}}), dumpLines(&decoded{d: round, gens: []*Gen{b}})); diff != "" {
+		if diff := firstDifference(dump(&decoded{d: fresh, gens: []*Gen{a}}), dump(&decoded{d: round, gens: []*Gen{b}})); diff != "" {
 			t.Errorf("generation %d is another one where memory goes round: %s", a.Num, diff)
 		}
 		generations, marks = generations+1, marks+len(b.Marks)
