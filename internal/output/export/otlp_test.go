@@ -67,19 +67,18 @@ func spansOfJSON(t *testing.T, data []byte) (out []readSpan) {
 func spansOfProtobuf(t *testing.T, data []byte) (out []readSpan) {
 	t.Helper()
 	request := must.Have(readSchema(t, "testdata/otlp.schema").decode("ExportTraceServiceRequest", data))(t)
-	for _, from := range request["resource_spans"] {
-		for _, scope := range from.(decoded)["scope_spans"] {
-			for _, raw := range scope.(decoded)["spans"] {
-				s := raw.(decoded)
+	for from := range request.all("resource_spans") {
+		for scope := range from.all("scope_spans") {
+			for s := range scope.all("spans") {
 				x := readSpan{
 					hex.EncodeToString([]byte(s.text("trace_id"))), hex.EncodeToString([]byte(s.text("span_id"))), hex.EncodeToString([]byte(s.text("parent_span_id"))), s.text("name"),
 					int(s.uint("kind")), int64(s.uint("start_time_unix_nano")), int64(s.uint("end_time_unix_nano")), map[string]string{},
 				}
-				for _, a := range s["attributes"] {
-					v := a.(decoded).msg("value")
-					x.attributes[a.(decoded).text("key")] = v.text("string_value")
+				for a := range s.all("attributes") {
+					v := a.msg("value")
+					x.attributes[a.text("key")] = v.text("string_value")
 					if v.has("int_value") {
-						x.attributes[a.(decoded).text("key")] = strconv.FormatInt(int64(v.uint("int_value")), 10)
+						x.attributes[a.text("key")] = strconv.FormatInt(int64(v.uint("int_value")), 10)
 					}
 				}
 				out = append(out, x)

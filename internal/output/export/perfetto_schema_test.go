@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"strconv"
@@ -62,11 +63,30 @@ func readSchema(t *testing.T, name string) *schema {
 	return s
 }
 
-// decoded is a message by field name: uint64, float64, string or decoded, in a
-// slice.
-type decoded map[string][]any
+// decoded is a message: its fields in their order, each a uint64, float64, string or decoded.
+type decoded []decodedField
 
-func (d decoded) has(name string) bool { return len(d[name]) > 0 }
+type decodedField struct {
+	name  string
+	value any
+}
+
+func (d decoded) has(name string) bool { return d.one(name) != nil }
+
+// all yields the messages of a repeated field.
+func (d decoded) all(name string) iter.Seq[decoded] { return all[decoded](d, name) }
+
+// all yields the values of a repeated field.
+func all[T any](d decoded, name string) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, f := range d {
+			if f.name == name && !yield(f.value.(T)) {
+				return
+			}
+		}
+	}
+}
+
 func (d decoded) uint(name string) uint64 {
 	if v, ok := d.one(name).(uint64); ok {
 		return v
@@ -85,10 +105,12 @@ func (d decoded) msg(name string) decoded {
 }
 
 func (d decoded) one(name string) any {
-	if len(d[name]) == 0 {
-		return nil
+	for _, f := range d {
+		if f.name == name {
+			return f.value
+		}
 	}
-	return d[name][0]
+	return nil
 }
 
 // decode decodes a message and refuses everything that is not as the schema
@@ -117,7 +139,7 @@ func (s *schema) decode(message string, b []byte) (decoded, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s.%s: %w", message, f.name, err)
 		}
-		out[f.name] = append(out[f.name], v)
+		out = append(out, decodedField{f.name, v})
 		b = rest
 	}
 	return out, nil
@@ -219,22 +241,21 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 	trace := must.Have(s.decode("Trace", data))(t)
 	out := &shown{tracks: map[uint64]*shownTrack{}, flows: map[uint64]*[2]*shownTrack{}, flowAt: map[uint64]int64{}, bytes: len(data)}
 	texts := map[string]map[uint64]string{}
-	for i, raw := range trace["packet"] {
-		p := raw.(decoded)
+	first := true
+	for p := range trace.all("packet") {
 		if p.uint("trusted_packet_sequence_id") == 0 {
 			t.Fatal("a packet without a sequence")
 		}
-		if flags := p.uint("sequence_flags"); (flags&1 != 0) != (i == 0) {
-			t.Fatalf("packet %d has flags %d: the first one, and no other, clears what was before", i, flags)
+		if flags := p.uint("sequence_flags"); (flags&1 != 0) != first {
+			t.Fatalf("a packet has flags %d: the first one, and no other, clears what was before", flags)
 		}
-		for name, list := range p.msg("interned_data") {
-			if texts[name] == nil {
-				texts[name] = map[uint64]string{}
+		first = false
+		for _, f := range p.msg("interned_data") {
+			if texts[f.name] == nil {
+				texts[f.name] = map[uint64]string{}
 			}
-			for _, e := range list {
-				d := e.(decoded)
-				texts[name][d.uint("iid")] = d.text("name") + d.text("str")
-			}
+			d := f.value.(decoded)
+			texts[f.name][d.uint("iid")] = d.text("name") + d.text("str")
 		}
 		if d := p.msg("track_descriptor"); d != nil {
 			if out.tracks[d.uint("uuid")] != nil {
@@ -245,12 +266,12 @@ func showPerfetto(t *testing.T, data []byte) *shown {
 				t.Errorf("track %s comes before its parent", d.text("name"))
 			}
 		}
-		for _, c := range p.msg("clock_snapshot")["clocks"] {
-			if c.(decoded).uint("clock_id") == 6 && c.(decoded).uint("timestamp") != 0 {
+		for c := range p.msg("clock_snapshot").all("clocks") {
+			if c.uint("clock_id") == 6 && c.uint("timestamp") != 0 {
 				t.Error("the trace's clock does not begin at 0")
 			}
-			if c.(decoded).uint("clock_id") == 1 {
-				out.realtime = c.(decoded).uint("timestamp")
+			if c.uint("clock_id") == 1 {
+				out.realtime = c.uint("timestamp")
 			}
 		}
 		if e := p.msg("track_event"); e != nil {
@@ -288,8 +309,7 @@ func (s *shown) add(t *testing.T, e decoded, at int64, texts map[string]map[uint
 		}
 		tr.last = at
 		x := slice{name: interned("event_names", e.uint("name_iid")), from: at, depth: len(tr.open), notes: map[string]string{}}
-		for _, a := range e["debug_annotations"] {
-			n := a.(decoded)
+		for n := range e.all("debug_annotations") {
 			v := fmt.Sprint(n.uint("uint_value"))
 			if n.has("string_value_iid") {
 				v = interned("debug_annotation_string_values", n.uint("string_value_iid"))
@@ -312,14 +332,14 @@ func (s *shown) add(t *testing.T, e decoded, at int64, texts map[string]map[uint
 		tr.open = tr.open[:n]
 	case 3: // TYPE_INSTANT
 		for i, key := range []string{"flow_ids", "terminating_flow_ids"} {
-			for _, id := range e[key] {
-				f := s.flows[id.(uint64)]
+			for id := range all[uint64](e, key) {
+				f := s.flows[id]
 				if f == nil {
 					f = new([2]*shownTrack)
-					s.flows[id.(uint64)] = f
+					s.flows[id] = f
 				}
 				f[i] = tr
-				s.flowAt[id.(uint64)] = at
+				s.flowAt[id] = at
 			}
 		}
 	case 4: // TYPE_COUNTER
