@@ -104,7 +104,7 @@ func TestUnpackOnlyTraces(t *testing.T) {
 // TestUnpackUntilDamage gives view small files of very many zero bytes behind a trace's header, and behind a whole trace: what follows the
 // damage is not unpacked, what stands before it is all there. A trace without damage is unpacked whole, also one that is cut.
 func TestUnpackUntilDamage(t *testing.T) {
-	const zeros, readAhead = 64 << 20, 4 << 20
+	const zeros, readAhead = 16 << 20, 4 << 20
 	data := must.Have(aTrace())(t)
 	for _, c := range []struct {
 		name  string

@@ -43,18 +43,21 @@ type naiveTrace struct {
 	depth int // of walks within walks
 }
 
-func funcsOf(s trace.Stack) []string {
-	var out []string
-	for f := range s.Frames() {
-		out = append(out, fmt.Sprintf("%s:%d", f.Func, f.Line))
-	}
-	return out
-}
-
 func naiveRead(t *testing.T, data []byte) *naiveTrace {
 	t.Helper()
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	n := &naiveTrace{spans: map[int64][]naiveSpan{}}
+	known := map[trace.Stack][]string{}
+	funcsOf := func(s trace.Stack) []string {
+		out, ok := known[s]
+		if !ok {
+			for f := range s.Frames() {
+				out = append(out, fmt.Sprintf("%s:%d", f.Func, f.Line))
+			}
+			known[s] = out
+		}
+		return out
+	}
 	cur := map[int64]*naiveSpan{}
 	assist, stop := map[int64]bool{}, map[int64]bool{}
 	finish := func(g, at int64) {

@@ -111,6 +111,7 @@ func (s *stacks) ofOurs(id tracefmt.StackID, syms *tracefmt.Symbols) int {
 // An account is one side's whole story.
 type account struct {
 	gs     map[uint64][]change
+	states map[uint64]string // of goroutines, as the reference's latest change has them
 	ps     map[uint64][]change
 	points map[string][]change // by content
 	clocks []string
@@ -122,7 +123,7 @@ type account struct {
 }
 
 func newAccount() *account {
-	return &account{gs: make(map[uint64][]change), ps: make(map[uint64][]change), points: make(map[string][]change), assistStack: make(map[uint64]int)}
+	return &account{gs: make(map[uint64][]change), states: make(map[uint64]string), ps: make(map[uint64][]change), points: make(map[string][]change), assistStack: make(map[uint64]int)}
 }
 
 // reference reads a trace with the reference reader, up to maxGens whole
@@ -181,16 +182,6 @@ var refStates = map[trace.GoState]string{
 	trace.GoRunning: "running", trace.GoWaiting: "waiting", trace.GoSyscall: "syscall",
 }
 
-func (f *refFold) state(g uint64) string {
-	list := f.a.gs[g]
-	for i := len(list) - 1; i >= 0; i-- {
-		if _, to, ok := strings.Cut(list[i].what, "->"); ok {
-			return to
-		}
-	}
-	return ""
-}
-
 func (f *refFold) flags(g uint64) (assist, stw bool) {
 	if list := f.a.gs[g]; len(list) > 0 {
 		return list[len(list)-1].assist, list[len(list)-1].stw
@@ -198,7 +189,12 @@ func (f *refFold) flags(g uint64) (assist, stw bool) {
 	return false, false
 }
 
-func (f *refFold) push(g uint64, c change) { f.a.gs[g] = append(f.a.gs[g], c) }
+func (f *refFold) push(g uint64, c change) {
+	f.a.gs[g] = append(f.a.gs[g], c)
+	if _, to, ok := strings.Cut(c.what, "->"); ok {
+		f.a.states[g] = to
+	}
+}
 
 func (f *refFold) point(key string, t, prev int64) {
 	f.a.points[key] = append(f.a.points[key], change{what: key, t: t, prev: prev})
@@ -222,7 +218,7 @@ func (f *refFold) add(ev trace.Event, prev int64) {
 		if ev.Kind() == trace.EventRangeEnd && ev.Range().Name == "GC mark assist" {
 			stack = a.assistStack[self] // the end has none of its own
 		}
-		if self == 0 || f.state(self) != "running" || !always && ev.Stack() == trace.NoStack {
+		if self == 0 || f.a.states[self] != "running" || !always && ev.Stack() == trace.NoStack {
 			return
 		}
 		assist, stw := f.flags(self)
@@ -344,7 +340,7 @@ func (f *refFold) addTransition(ev trace.Event, self uint64, t, prev int64, cut 
 	c := change{what: refStates[from] + "->" + refStates[to], reason: tr.Reason, assist: assist, stw: stw, t: t, prev: prev}
 	switch {
 	case from == to: // a status
-		if list := f.a.gs[g]; len(list) > 0 && list[len(list)-1].stack == 0 && tr.Stack != trace.NoStack && f.state(g) != "running" {
+		if list := f.a.gs[g]; len(list) > 0 && list[len(list)-1].stack == 0 && tr.Stack != trace.NoStack && f.a.states[g] != "running" {
 			list[len(list)-1].stack = f.stk.ofRef(tr.Stack)
 		}
 		return
