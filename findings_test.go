@@ -86,8 +86,8 @@ func TestLateHub(t *testing.T) {
 		"late runs":                         20,
 		"meanwhile ran main.crunch":         0.5,
 		"meanwhile ran main.loop":           0.5,
-		"part of that, at most, unread because no P polled the network": float64(5*ms) * 19 / 20, // nothing is known of a poll before the first
-		"mean delay from readable message to run":                       float64(10*ms) + float64(5*ms)*19/20,
+		"part of that, at most, in which the message lay unread because no P polled the network": float64(5*ms) * 19 / 20, // nothing is known of a poll before the first
+		"mean delay from when the message was readable until the goroutine ran":                  float64(10*ms) + float64(5*ms)*19/20,
 	} {
 		if got := evidenceOf(f, text); math.Abs(got-want) > 0.01*want {
 			t.Errorf("%s: %g, want %g", text, got, want)

@@ -46,7 +46,7 @@ func TestPools(t *testing.T) {
 			t.Errorf("%s: %v places, there are %v", want.group, n, want.places)
 		}
 		const late = 4e6 // by which a sleep may end
-		if ns := evidenceOf(first, "mean time with it"); ns < want.heldNS || ns > want.heldNS+late {
+		if ns := evidenceOf(first, "mean time for which it is held"); ns < want.heldNS || ns > want.heldNS+late {
 			t.Errorf("%s: a place is held for %.0f ns, by the program for %.0f", want.group, ns, want.heldNS)
 		}
 		if p := first.Predicted; p == nil || p.P50NS.Est < int64(want.heldNS) || float64(p.P50NS.Est) > want.heldNS+late {

@@ -39,7 +39,7 @@ func TestSentenceAndFinding(t *testing.T) {
 // TestInARow: ten questions from one line are told, with what one would win; one that takes as long, or two from two lines, are a slow
 // peer's.
 func TestInARow(t *testing.T) {
-	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "fan-out": "requests wait for the last of 4 answers, for which they ask in parallel, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
+	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "fan-out": "requests wait for the last of 4 answers that they ask for in parallel, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
 		rep := explainService(t, name)
 		f := &rep.Findings[0]
 		if !strings.HasPrefix(f.Title, want) || f.Predicted == nil {
@@ -47,11 +47,11 @@ func TestInARow(t *testing.T) {
 			continue
 		}
 		if name == "n-plus-one" {
-			if p := f.Predicted; p.Says != "with one question instead of 10" || 5*p.P50NS.Est > *p.WasP50NS {
+			if p := f.Predicted; p.Says != "with one call instead of 10" || 5*p.P50NS.Est > *p.WasP50NS {
 				t.Errorf("%+v", p)
 			}
 			if !slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool {
-				return strings.HasPrefix(e.Text, "if all were asked in parallel") && e.Value > 0 && 5*e.Value < float64(*f.Predicted.WasP50NS)
+				return strings.HasPrefix(e.Text, "p50 if all were asked for in parallel") && e.Value > 0 && 5*e.Value < float64(*f.Predicted.WasP50NS)
 			}) {
 				t.Errorf("nothing is said of asking at once: %+v", f.Evidence)
 			}

@@ -28,7 +28,7 @@ type WhatIf struct {
 // Predicted is the latency that a group would have after a change.
 type Predicted struct {
 	Change string `json:"change"`
-	// Says is the change in words, "with one question instead of 10", if Change alone does not say it.
+	// Says is the change in words, "with one call instead of 10", if Change alone does not say it.
 	Says  string   `json:"says,omitempty"`
 	P50NS Estimate `json:"p50_ns"`
 	P99NS Estimate `json:"p99_ns"`

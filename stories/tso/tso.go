@@ -278,9 +278,9 @@ func hub(r *report.Report) string {
 		if f.Code != "WL1001" {
 			continue
 		}
-		late, _ := stage.Evidence(&f, "after its message was readable")
-		most, _ := stage.Evidence(&f, "the longest")
-		gap, _ := stage.Evidence(&f, "nobody polled")
+		late, _ := stage.Evidence(&f, "from when the message was readable")
+		most, _ := stage.Evidence(&f, "longest delay")
+		gap, _ := stage.Evidence(&f, "no P polled")
 		n, _ := stage.Evidence(&f, "late runs")
 		each, _ := stage.Evidence(&f, "held up by each")
 		return fmt.Sprintf("%s on average (%s of it unread), %s at worst; %.0f times, %.0f requests each", words.Duration(int64(late)), words.Duration(int64(gap)), words.Duration(int64(most)), n, each)

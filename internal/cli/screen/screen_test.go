@@ -50,7 +50,7 @@ func state(service string) watch.State {
 		{Name: "GET /metrics", Kind: report.KindMark, Idle: true, MaxNS: p(2e6), Of: 1, Joined: 3, Causes: []watch.Part{}},
 	}
 	s.Findings = []watch.Finding{
-		{Code: "WL2005", Severity: report.SeverityHigh, Title: "requests wait for a peer's answer at shop.(*orders).commit (order.go:131)", Fix: "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow", Groups: []string{"POST /orders"}, State: watch.StateStill, Since: since, Last: at, Seen: 7, Of: 9},
+		{Code: "WL2005", Severity: report.SeverityHigh, Title: "requests wait for a peer's answer at shop.(*orders).commit (order.go:131)", Fix: "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow", Groups: []string{"POST /orders"}, State: watch.StateStill, Since: since, Last: at, Seen: 7, Of: 9},
 		{Code: "WL3001", Severity: report.SeverityMedium, Title: "requests help the garbage collector", Groups: []string{"POST /orders", "GET /orders/{id}", "GET /metrics"}, State: watch.StateNew, Since: at, Last: at, Seen: 1, Of: 1},
 		{Code: "WL1002", Severity: report.SeverityInfo, Title: "a fact", State: watch.StateNew, Since: at, Last: at, Seen: 1, Of: 1},
 		{Code: "WL2001", Severity: report.SeverityHigh, Title: "requests wait while another goroutine sleeps", Groups: []string{}, State: watch.StateGone, Since: since, Last: noon.Add(-20 * time.Second), Seen: 3, Of: 9},

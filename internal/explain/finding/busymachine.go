@@ -76,10 +76,10 @@ func machineBusy(in *Input) []Verdict {
 	}
 	h := in.Report.Host
 	v := Verdict{Fact: true, Finding: report.Finding{
-		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for a CPU for %s of the time they wanted to run", words.Percent(n.off)),
+		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for a CPU for %s of their runnable time", words.Percent(n.off)),
 		Cause: report.CauseSched, Confidence: n.sure,
 		Evidence: []report.Evidence{
-			measured("share of the time threads wanted to run in which they waited for a CPU that others had", n.off, "share"),
+			measured("share of runnable time in which threads waited for a CPU that other processes used", n.off, "share"),
 			measured("CPUs of this machine", h.Facts.CPUs, "CPUs"),
 			measured("CPUs used by the service", float64(*h.Lost.CPUNS)/float64(h.ToNS-h.FromNS), "CPUs"),
 		},

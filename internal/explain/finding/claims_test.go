@@ -234,7 +234,7 @@ func TestWords(t *testing.T) {
 		{"a semaphore, by no number that is another's", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
 			"requests queue for a golang.org/x/sync/semaphore", "return it before the work at main.ask"},
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
-			"because an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
+			"requests cannot start all their goroutines at once: an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
 	} {
 		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, waitRules("WL2"))
 		if len(found) != 1 || !strings.Contains(found[0].Title, c.title) || !strings.Contains(found[0].Fix, c.fix) {
@@ -302,7 +302,7 @@ func TestPoolSize(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]float64{
-		"requests that need a place that other requests hold": 100, "mean wait for it, at main.use (main.go:4)": 30e6, "mean time with it": 10e6,
+		"requests that need a place that other requests hold": 100, "mean wait for it, at main.use (main.go:4)": 30e6, "mean time for which it is held": 10e6,
 		"mean number waiting (rate x wait)": 3, "mean number in use (rate x time)": 1, "places sufficient at this load": 4,
 	} {
 		if got[text] != want {
@@ -364,7 +364,7 @@ func TestPlacesOrNews(t *testing.T) {
 	}{
 		{"others hold it", taken, of(queues.Places{Mutual: 0.8, Others: 1, Most: 3, Waiting: 5, HeldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", false},
 		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", true},
-		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while it sleeps at main.use (main.go:5)", false},
+		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while its holder sleeps at main.use (main.go:5)", false},
 		{"news", taken, of(queues.Places{Others: 1}), "", false},
 		{"own goroutines", taken, of(queues.Places{Children: 1, Each: 1}), "", false},
 	} {
@@ -539,7 +539,7 @@ func TestQueueOfOthers(t *testing.T) {
 			continue
 		}
 		last := found[len(found)-1].Evidence
-		if says := strings.HasPrefix(last[len(last)-1].Text, "one fault with WL2002"); says != c.says {
+		if says := strings.HasPrefix(last[len(last)-1].Text, "the same fault as WL2002"); says != c.says {
 			t.Errorf("%s: one fault %v, want %v: %+v", c.name, says, c.says, last)
 		}
 	}

@@ -54,7 +54,7 @@ func computes(in *Input, g *report.Group) []Verdict {
 		v.Title = "slow requests compute more than others, in " + what
 		v.Won.Slow.Share, v.Won.Slow.NS, v.Won.All, v.Won.Beside = extra.share, extra.ns, Lost{}, Lost{}
 		v.say(
-			measured("more than a typical request, by", extra.ns, "ns"),
+			measured("computing beyond that of a mean request", extra.ns, "ns"),
 			measured("share of the slow requests' computing that CPU samples cover", extra.sampled, "share"))
 	} else if share < 0.5 || 10*g.TotalNS < in.total() {
 		return nil // neither what makes it slow nor what the service mostly does

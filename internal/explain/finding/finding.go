@@ -223,9 +223,9 @@ func decidedByAll(v *Verdict) {
 
 // besides is the evidence of a verdict that the requests beside the slow ones decided, of which the rest of its evidence says nothing.
 func (in *Input) besides(v *Verdict) report.Evidence {
-	text := "of each request that is slow by percentiles, on average"
+	text := "mean per request that is slow by percentiles"
 	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {
-		text = fmt.Sprintf("of each of the %d far slower requests, on average", g.Band(report.BandOutliers).Count)
+		text = fmt.Sprintf("mean per request of the %d far slower ones", g.Band(report.BandOutliers).Count)
 	}
 	return measured(text, v.Won.Beside.NS, "ns")
 }

@@ -27,7 +27,7 @@ func frequent(in *Input, g *report.Group) []Verdict {
 	gc := &in.Process.GC
 	site, causes := in.allocator()
 	v.Site, v.Changes = site, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: t.then / t.perSecond}}
-	v.Title = fmt.Sprintf("the heap is collected %s times a second, %s above the live heap", words.Figure(t.perSecond), words.Bytes(gc.GoalBytes-gc.LiveBytes))
+	v.Title = fmt.Sprintf("the heap is collected %s times a second, whenever it has grown %s beyond the live heap", words.Figure(t.perSecond), words.Bytes(gc.GoalBytes-gc.LiveBytes))
 	v.say(
 		measured("collections", t.perSecond, "1/s"),
 		measured("mean live heap", gc.LiveBytes, "bytes"),
@@ -69,7 +69,7 @@ func (in *Input) fullLimit(g *report.Group) []Verdict {
 	v.say(
 		measured("collections", perSecond, "1/s"),
 		measured("mean live heap after a collection", gc.FullBytes, "bytes"),
-		measured("share of collections after which the goal was no higher", part1(int64(gc.Full), int64(gc.Full+gc.Measured)), "share"),
+		measured("share of collections after which the goal was no higher than the live heap", part1(int64(gc.Full), int64(gc.Full+gc.Measured)), "share"),
 		measured("share of time spent marking", float64(gc.MarkNS)/float64(in.Process.SpanNS), "share"))
 	v.say(partsEvidence(g)...)
 	v.say(causes...)

@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -39,7 +40,7 @@ func hubsOf(in *Input, g *report.Group) []*hubClaim {
 			out = append(out, claim)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *hubClaim) int { return int(b.won.TotalNS>>10 - a.won.TotalNS>>10) })
+	slices.SortStableFunc(out, func(a, b *hubClaim) int { return cmp.Compare(b.won.TotalNS>>10, a.won.TotalNS>>10) })
 	return out
 }
 
@@ -74,12 +75,12 @@ func (h *hubClaim) verdict(in *Input, g *report.Group) Verdict {
 	v := Verdict{Won: h.won, Finding: report.Finding{
 		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", short(h.Start), per),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85,
-		Fix: "run less beside it (limit how much computes at a time, use fewer ticking goroutines), or spread the requests over several such goroutines",
+		Fix: "reduce what competes with it for Ps (limit concurrent computation, use fewer goroutines with tickers), or spread the requests over several such goroutines",
 	}}
-	v.say(measured("mean delay from readable message to run", float64(h.LateNS)/float64(h.Late), "ns"), measured("requests held up by each late run", per, "count"))
+	v.say(measured("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.Late), "ns"), measured("requests held up by each late run", per, "count"))
 	for i, r := range h.Ran {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
-			v.say(measured("meanwhile ran "+short(r.Site.Func), r.Share, "share"))
+			v.say(measured(short(r.Site.Func)+" ran meanwhile", r.Share, "share"))
 		}
 	}
 	if len(h.Ran) > 0 && h.Ran[0].Site != nil {
@@ -91,7 +92,7 @@ func (h *hubClaim) verdict(in *Input, g *report.Group) Verdict {
 		}
 	}
 	if h.GapNS*20 > h.LateNS {
-		v.say(measured("part of that, at most, unread because no P polled the network", float64(h.GapNS)/float64(h.Late), "ns"))
+		v.say(measured("part of that, at most, in which the message lay unread because no P polled the network", float64(h.GapNS)/float64(h.Late), "ns"))
 	}
 	network, _ := weigh(g, isNetwork)
 	v.say(measured("longest delay", h.MaxNS, "ns"), measured("late runs", h.Late, "count"), measured("share of the requests' time spent waiting for the network itself", network, "share"))

@@ -73,7 +73,11 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 		Fix: "end the wait with the request's context, a deadline, or an answer in every case, also after an error; the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show which goroutine should have ended it",
 	}}
 	if known {
-		v.say(measured("99th percentile of the group's requests that ended", usual, "ns"))
+		what := "99th percentile"
+		if g.LatencyNS.P99 == nil {
+			what = "maximum"
+		}
+		v.say(measured(what+" of the group's requests that ended", usual, "ns"))
 	} else {
 		v.say(measured("requests of the group that ended", g.Count, "count"))
 	}
@@ -86,7 +90,7 @@ func (in *Input) hung(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) 
 	case v.Fact:
 		v.Title = plural(n, "1 request was open for the whole trace, ", "%d requests were open for the whole trace, ") + standing(w) +
 			plural(n, ": it is a stream with nothing to send, or it hangs", ": they are streams with nothing to send, or they hang")
-		v.Fix = "if it is no stream: end the wait with the request's context or a deadline"
+		v.Fix = "if it is not a stream: end the wait with the request's context or a deadline"
 	case w.Cause == report.CauseLock && !strings.Contains(w.Call, "WaitGroup"):
 		v.Fix = "find the holder that never releases the lock: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock across calls that may not return, and unlock with defer"
 		if site, reason, ns := in.goroutineHolds(w); site != nil {

@@ -24,7 +24,7 @@ func longRuns(in *Input, q *queue) []Verdict {
 	v.say(
 		measured("mean run without yielding", float64(ns)/float64(max(runs, 1)), "ns"),
 		q.waited(),
-		measured("share of long runs in what ran while requests waited", q.most, "share"),
+		measured("share of long runs in the time that goroutines ran while requests waited", q.most, "share"),
 		measured("Ps in use over the whole trace", busy(in), "share"),
 		measured("longest run", longest, "ns"),
 		measured(fmt.Sprintf("runs of %d ms or more", int(process.LongNS/1e6)), runs, "count"))

@@ -70,7 +70,7 @@ func manyProcs(in *Input) []Verdict {
 	}
 	s := &in.Process.Samples
 	v := Verdict{Fact: true, Finding: report.Finding{
-		Title: "looking for work uses much of the CPU: there are more Ps than CPUs or work", Cause: report.CauseSched, Confidence: 0.6,
+		Title: "the scheduler uses much of the CPU to look for work: there are more Ps than CPUs, or more than the work needs", Cause: report.CauseSched, Confidence: 0.6,
 		Fix: "set GOMAXPROCS to the CPU limit, or lower, and compare: whylate sweep, whylate limits",
 	}}
 	off := ownLost(in)

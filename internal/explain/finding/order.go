@@ -222,7 +222,7 @@ func oneFault(in *Input, all []Verdict) {
 		for k := range all {
 			q := &all[k]
 			if (q.Code == report.RuleLockConvoy || q.Code == report.RulePoolTooSmall) && q.Group != v.Group && q.Cause == v.Cause && q.Site != nil && q.Site.Key() == v.Site.Key() {
-				v.Evidence = append(v.Evidence, report.Evidence{Text: "one fault with " + string(q.Code) + ": its requests queue behind this; they stop queueing once it is moved out of what they queue for"})
+				v.Evidence = append(v.Evidence, report.Evidence{Text: "the same fault as " + string(q.Code) + ": its requests queue behind this, and stop queueing once it is done without what they queue for"})
 				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && rank(q.Severity) <= rank(v.Severity) {
 					v.Severity, v.Decided = report.SeverityInfo, nil
 				}

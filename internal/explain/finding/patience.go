@@ -146,7 +146,7 @@ func (cl *claims) polled(c *report.Cause, via []report.Via) *longPoll {
 func pollVerdict(cl *claims, c *claim, p *longPoll) Verdict {
 	v := Verdict{Won: c.won, Changes: []predict.Change{}, Severe: report.SeverityLow, Finding: report.Finding{
 		Cause: report.CauseSleep, Site: p.site, Group: cl.g.ID, Share: c.share, Confidence: 0.5,
-		Fix: "nothing, if a request waits there for news that may come: its latency is then intended; ignore the finding with that reason, or mark only what follows the wait as the request",
+		Fix: "nothing, if requests wait there for an event that may come at any time: their latency is then intended; ignore the finding with that reason, or mark only what follows the wait as the request",
 	}}
 	until := "something arrives"
 	if p.over != nil {
@@ -161,7 +161,7 @@ func pollVerdict(cl *claims, c *claim, p *longPoll) Verdict {
 	}
 	if p.period > 0 {
 		v.Title = fmt.Sprintf("requests wait at %s until %s, at intervals of %s: a long poll, or a batch that they join under a lock", place(v.Site), until, words.Brief(p.period))
-		v.Fix += "; if they leave work there that is done at that interval, do it as soon as no other request is waiting to join"
+		v.Fix += "; if they leave work there that is done at that interval, do the work as soon as no other request is waiting to join"
 		v.Fact = p.news <= 2*p.bound
 		return v
 	}

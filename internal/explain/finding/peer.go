@@ -23,7 +23,7 @@ func peer(cl *claims, c *claim) Verdict {
 	v.say(networkEvidence(cl.in.Report.Host)...)
 	if n, busy := busyMachine(cl.in); busy && !counted { // how often requests ask is so on any machine
 		v.Confidence *= 1 - n.off
-		v.say(measured("share of the time they wanted to run in which the service's threads waited for a CPU (WL1009), so that answers may have lain unread", n.off, "share"))
+		v.say(measured("share of runnable time in which the service's threads waited for a CPU (WL1009): answers may have lain unread meanwhile", n.off, "share"))
 	}
 	return v
 }
@@ -32,7 +32,7 @@ func peer(cl *claims, c *claim) Verdict {
 // answer comes, does; how long answers take does not.
 func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	top := &c.parts[0]
-	what, fix := aPeersAnswer, "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow"
+	what, fix := aPeersAnswer, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow"
 	if l := libraryOf(top); l != nil && l.peer != "" {
 		fix = "in " + l.name + ": " + l.peer
 	}
@@ -60,8 +60,8 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	}
 	sure := 0.9
 	if either {
-		what, sure = "what its client says next, or perhaps for a peer's answer,", 0.4
-		fix = "nothing, if it is its client's connection: what comes there when the client wants to is no request's latency"
+		what, sure = "the client's next message, or perhaps for a peer's answer,", 0.4
+		fix = "nothing, if it is the client's connection: a wait for what the client sends when it chooses is not a request's latency"
 	}
 	won := cl.ofPeer(c)
 	if late := c.readLate(cl.g.Tail()); late.NS*10 > c.won.Slow.NS {
@@ -74,7 +74,7 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	if lost := lostOnTheWay(cl.g, cl.in.Report.Host); lost > 0 && slices.ContainsFunc(cl.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
 		return w.Group == cl.g.ID && slices.ContainsFunc(c.parts, func(p part) bool { return p.Site.Meets(w.Site) })
 	}) {
-		own = append(own, measured("share of the slowest requests' network waits until a segment was sent again, which is not the peer's (WL2008)", lost, "share"))
+		own = append(own, measured("share of the slowest requests' network waits that passed before a retransmission, which is not the peer's time (WL2008)", lost, "share"))
 		less := func(l Lost) Lost { return l.without(l.times(lost)) }
 		won.All, won.Slow, won.Beside = less(won.All), less(won.Slow), less(won.Beside)
 	}
@@ -117,7 +117,7 @@ func ofItself(r *report.Report, p *report.Peer, ask string) (what, fix string, e
 	name, wait, served := names.PeerNames(p), words.Brief(p.WaitNS), words.Brief(p.ServedNS)
 	if p.Followed() {
 		// What was done there is a finding of the requests that did it: this is the rest.
-		return fmt.Sprintf("the way to this process's own %s and back, over the network,", name),
+		return fmt.Sprintf("the round trip to this process's own %s over the network", name),
 			fmt.Sprintf("call it without the network where possible: of each wait of %s it was served for %s", wait, served), nil, false
 	}
 	rest := fmt.Sprintf("which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side", served, wait)
@@ -137,7 +137,7 @@ func ofItself(r *report.Report, p *report.Peer, ask string) (what, fix string, e
 	}
 	evidence = []report.Evidence{
 		measured(fmt.Sprintf("share of %d waits that contain one request of %s", p.Waits, name), float64(p.Held)/float64(max(p.Waits, 1)), "share"),
-		measured("share of the same waits moved in time that do", p.ByChance, "share"),
+		measured("share of the same waits, shifted in time, that do", p.ByChance, "share"),
 	}
 	for _, part := range []struct {
 		text string
@@ -156,10 +156,10 @@ func ofItself(r *report.Report, p *report.Peer, ask string) (what, fix string, e
 // sayUnanswered says what ended waits that mostly ended without an answer.
 func sayUnanswered(v *Verdict, a *queues.Asks) {
 	v.Title = fmt.Sprintf("requests wait for a peer that does not answer, until a deadline passes, at %s", place(v.Site))
-	v.Fix = "make that deadline shorter, or do not ask again for a while who did not answer (a circuit breaker), and find out why the peer does not answer"
+	v.Fix = "make that deadline shorter, or stop calling a peer that did not answer for a while (a circuit breaker), and find out why it does not answer"
 	v.sayFirst(
 		measured("waits after which nothing was read: a deadline had passed, or the connection was closed", a.Unanswered, "count"),
-		measured("mean length of them", float64(a.UnansweredNS)/float64(a.Unanswered), "ns"))
+		measured("their mean length", float64(a.UnansweredNS)/float64(a.Unanswered), "ns"))
 }
 
 // sayOpens says that a part of the wait is the opening of connections, which reuse would save. If most requests do it, that holds on
@@ -198,10 +198,10 @@ func sayAtOnce(v *Verdict, a *queues.Asks) {
 		measured("goroutines that ask at the same time, per request", n, "count"),
 		measured("mean time of the last of them", float64(a.LastNS)/float64(a.Requests), "ns"),
 		measured("mean time of the others", float64(a.BesideNS)/float64(a.Requests), "ns"))
-	v.Title = fmt.Sprintf("requests wait for the last of %s answers, for which they ask in parallel, at %s", times, place(v.Site))
+	v.Title = fmt.Sprintf("requests wait for the last of %s answers that they ask for in parallel, at %s", times, place(v.Site))
 	v.Fix = "find out why that peer is slow, or answer without it after a deadline"
 	if a.LastNS < scale.Far*a.BesideNS {
-		v.Fix = fmt.Sprintf("nothing here, unless the peers are slower than they should be: the questions already run in parallel, the last answer takes %s, and the others %s on average",
+		v.Fix = fmt.Sprintf("nothing here, unless the peers are slower than they should be: the calls already run in parallel, the last answer takes %s, and the others %s on average",
 			words.Brief(a.LastNS/a.Requests), words.Brief(a.BesideNS/a.Requests))
 		v.Most, v.Changes = report.SeverityLow, []predict.Change{}
 	}
@@ -239,7 +239,7 @@ func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 		v.Fix = "ask once for all of it, or ask in parallel; in " + l.name + ": " + l.peer
 	}
 	v.sayFirst(
-		measured("sequential answers per request, asked for from one line", n, "count"),
+		measured("sequential answers per request, asked for at one line", n, "count"),
 		measured("mean wait for each", float64(row.NS)/float64(row.Calls), "ns"))
 	v.Changes = nil
 	// The reader of a shared connection waits for all lines that use it.
@@ -251,10 +251,10 @@ func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 		return cl.in.predict(cl.g.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*part, Own: true})
 	}
 	if v.Predicted = predicted(1 / n); v.Predicted != nil {
-		v.Predicted.Says = "with one question instead of " + times
+		v.Predicted.Says = "with one call instead of " + times
 	}
 	if p := predicted(float64(row.LongestNS) / float64(row.NS)); p != nil {
-		v.say(measured("if all were asked in parallel, each answer as long as the longest: p50", p.P50NS.Est, "ns"))
+		v.say(measured("p50 if all were asked for in parallel, each answer taking as long as the longest", p.P50NS.Est, "ns"))
 	}
 }
 

@@ -19,10 +19,10 @@ func TestOwnPeer(t *testing.T) {
 		want report.Severity
 		fix  string
 	}{
-		{"another process", nil, report.SeverityLow, "ask the peer less often"},
+		{"another process", nil, report.SeverityLow, "call the peer less often"},
 		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report (90% of its slow requests' time is syscall at main.sync"},
 		{"this process, but the way there took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
-		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "ask the peer less often, for several things in one call, or in parallel; or find out at the peer why it is slow. The process's sockets show whether the peer is this process itself"},
+		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow. The process's sockets show whether the peer is this process itself"},
 	} {
 		band := func(name report.CauseName, of *report.Site, share float64) []report.Band {
 			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: of, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}
@@ -102,15 +102,15 @@ func TestAtOnce(t *testing.T) {
 		title string
 		fix   string
 	}{
-		{"one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "ask the peer less often"},
+		{"one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
 		{"in a row", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
 		{"at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8}, report.SeverityLow, "last of 6 answers", "20ms, and the others 15ms on average"},
 		{"opens connections", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 5e8, WaitedNS: 2e9, OpeningNS: 12e8, Opening: 100, OpenedIn: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
 		{"opens some, at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8, WaitedNS: 2e9, OpeningNS: 5e8, Opening: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the last of 6 answers", "have the pool keep more of them"},
 		{"few open one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, WaitedNS: 2e9, OpeningNS: 12e8, Opening: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},
-		{"opens next to none", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, WaitedNS: 2e9, OpeningNS: 3e8, Opening: 100}, report.SeverityLow, "wait for a peer's answer", "ask the peer less often"},
+		{"opens next to none", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, WaitedNS: 2e9, OpeningNS: 3e8, Opening: 100}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
 		{"no answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
-		{"one without an answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "ask the peer less often"},
+		{"one without an answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
 		{"one of them is far slower", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,

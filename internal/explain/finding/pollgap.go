@@ -41,7 +41,7 @@ func pollGaps(in *Input) []Verdict {
 		all := Lost{Share: float64(lost) / float64(lost+*own), NS: lost}
 		f.Share = all.Share
 		f.Evidence[0] = measured("share of the latency that clients see, if messages arrive at any time of a gap", all.Share, "share")
-		f.Title = fmt.Sprintf("requests lay unread for up to %s before their %s began: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*own))
+		f.Title = fmt.Sprintf("requests lay unread for up to %s before they began, and then took %s: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*own))
 		f.Confidence = 0.6
 		return []Verdict{{Finding: f, Changes: []predict.Change{}, Won: Won{All: all, Slow: all, TotalNS: lost * int64(worst.Count)}}}
 	}

@@ -183,11 +183,11 @@ func (p *poolFacts) sayNumbers(v *Verdict, c *claim) {
 	if p.places == nil {
 		v.say(measured("requests that need "+p.kind.name, p.rate, "1/s"))
 	} else {
-		v.say(measured("waiting for "+p.kind.what()+" at once, at most", p.places.Waiting, "count"))
+		v.say(measured("largest number of requests waiting for "+p.kind.what()+" at once", p.places.Waiting, "count"))
 	}
 	v.say(
 		measured("mean wait for it, at "+place(c.via.site.Site()), p.waitNS, "ns"),
-		measured("mean time with it", p.placeNS, "ns"),
+		measured("mean time for which it is held", p.placeNS, "ns"),
 		measured("mean number waiting (rate x wait)", p.waiting, "count"),
 		measured("mean number in use (rate x time)", p.inUse, "count"))
 	if p.places != nil {
@@ -208,7 +208,7 @@ func (p *poolFacts) sayNumbers(v *Verdict, c *claim) {
 func (cl *claims) morePlaces(c *claim, top *part, p *poolFacts) string {
 	fix, work, held := p.kind.fix, place(top.at()), words.Brief(int64(p.placeNS))
 	if p.serves && asksInPassing(p.turns, top.Cause) {
-		fix = "have it ask on another goroutine, and go on with what comes meanwhile; or let more goroutines serve the queue"
+		fix = "let it ask on another goroutine and continue with what arrives meanwhile; or let more goroutines serve the queue"
 	}
 	if p.counted() {
 		fix += fmt.Sprintf(": about %d are enough for this load", p.size)
@@ -248,9 +248,9 @@ var backlog = owner{code: report.RulePoolTooSmall}
 // came, so neither its time in the queue nor a gain is stated.
 func backlogVerdict(cl *claims, c *claim, top *part) Verdict {
 	queued, turn := cl.in.Queued[cl.g.ID], cl.g.TotalNS/int64(max(cl.g.Count, 1))
-	found, also := "share of the messages that lay there already when the one before was done (for how long is not in the trace)", ", or subscribe several times as a group"
+	found, also := "share of messages that were already waiting when the previous one was done (since when is not in the trace)", ", or subscribe several times as a group"
 	if cl.g.Kind == report.KindWebSocket {
-		found, also = "share of the time in messages at whose end the next one lay unread in its connection (for how long is not in the trace)", ""
+		found, also = "share of handling time at whose end the next message already lay unread in its connection (since when is not in the trace)", ""
 	}
 	v := cl.verdict(c, top)
 	v.Changes = []predict.Change{}
@@ -258,8 +258,8 @@ func backlogVerdict(cl *claims, c *claim, top *part) Verdict {
 	v.say(
 		measured(found, queued, "share"),
 		measured("mean time for one message", turn, "ns"),
-		measured("mean time of it, per slow message, spent so", c.won.Slow.NS, "ns"))
-	v.Fix = fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, of which there are only so many at a time%s; or make the work at %s shorter", also, place(v.Site))
+		measured("mean time per slow message spent on that", c.won.Slow.NS, "ns"))
+	v.Fix = fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, and limit how many there are%s; or make the work at %s shorter", also, place(v.Site))
 	return v
 }
 
@@ -337,7 +337,7 @@ func fanOutVerdict(cl *claims, c *claim, top *part, known *queues.Places) Verdic
 		what, fix = "their limiter", "the limit"
 	}
 	v := cl.verdict(c, top)
-	v.Title = fmt.Sprintf("requests start goroutines one after another because %s has too few places, while one %s", what, top.doing())
+	v.Title = fmt.Sprintf("requests cannot start all their goroutines at once: %s has too few places, while one %s", what, top.doing())
 	v.say(
 		measured("mean per slow request", c.won.Slow.NS, "ns"),
 		measured("mean wait per request for a place, at "+place(c.via.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
@@ -359,11 +359,9 @@ type poolKind struct {
 	alone          bool // one place, which its holder returns itself, as a lock's: it may guard data, which more places would not
 }
 
-const heldByOthers = "a place that other requests hold"
-
 // what names it in short.
 func (k *poolKind) what() string {
-	if k.who == "it" && k.name != heldByOthers {
+	if k.who == "it" {
 		return k.name
 	}
 	return "a place"
@@ -396,13 +394,13 @@ func poolOf(k viaKey, t *queues.Turns, known *queues.Places) poolKind {
 	case isSemaphore(k) && known != nil && known.Most > 1:
 		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", known.Most), who: "its holder", fix: moreWeight}
 	case strings.HasPrefix(k.site.Func, semaphores):
-		return poolKind{name: "a golang.org/x/sync/semaphore", who: "it", fix: moreWeight}
+		return poolKind{name: "a golang.org/x/sync/semaphore", who: "its holder", fix: moreWeight}
 	case known != nil && known.Most == 1:
 		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", morePlaces, isPool(known)}
 	case known != nil && known.Most > 1:
 		return poolKind{name: fmt.Sprintf("one of %d places at %s,", known.Most, place(k.site.Site())), who: "its holder", fix: morePlaces}
 	case t != nil && t.Taken > 0.5 || known != nil:
-		return poolKind{name: heldByOthers, who: "it", fix: morePlaces}
+		return poolKind{name: "a place that other requests hold", who: "its holder", fix: morePlaces}
 	case t != nil && t.Most > 1 && t.Served >= 5*t.Most:
 		return poolKind{name: fmt.Sprintf("one of %d worker goroutines", t.Most), who: "it", fix: moreGoroutines}
 	case t != nil && t.Most == 1:
@@ -429,7 +427,7 @@ func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
 	if l := libraryAt(top.Site); l != nil && l.pool != "" {
 		name = "a connection of " + l.name
 	}
-	fix := "find out who keeps the places: give each back on every way out, also after an error (defer), and hold it for less time; a shorter deadline only limits the damage"
+	fix := "find out what keeps the places: return each one on every path, also after an error (defer), and hold it for less time; a shorter deadline only limits the damage"
 	if p := poolsOfStd[top.Call]; p.kept != "" {
 		fix = p.kept
 	}
@@ -452,7 +450,7 @@ func limiterVerdict(cl *claims, c *claim, top *part) Verdict {
 		measured("requests held up by it", l.rate, "1/s"),
 		measured("mean wait for it", l.waitNS, "ns"),
 		measured("mean number waiting (rate x wait)", l.waiting, "count"))
-	v.Fix = "requests come faster than it lets them through, if only in bursts: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate or its burst"
+	v.Fix = "requests come faster than it lets them through, at least in bursts: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate or its burst"
 	if every := cl.pace(top); every != 0 {
 		v.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(every), place(v.Site))
 		v.Fix = "requests come faster than that lets them through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"

@@ -59,11 +59,11 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		Fix: "check the path, not the peer: queues and policers, interface errors (ip -s link), a wrong MTU, conntrack tables; until it is fixed, time out and retry early, or hedge",
 	}}
 	if onThisHost(met) {
-		v.Title = "segments " + remotes(met) + " were sent again, although no network lies between"
+		v.Title = "segments " + remotes(met) + " were retransmitted, although both ends are on this host"
 		v.Fix = "check the process at the other end, on this host: its accept queue (ss -ltn) or a receive buffer may be full, a filter may drop packets, or it had no CPU"
 	}
 	if explained := lostOnTheWay(g, h); explained > 0 {
-		v.say(measured("share of their network waits until a segment was sent again; the answers came right after", explained, "share"))
+		v.say(measured("share of their network waits that passed before a retransmission; the answers came right after it", explained, "share"))
 	} else if chance > 0.5 {
 		v.Confidence = 0.7
 	}
@@ -72,7 +72,7 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		if s.Retransmitted == 0 || i == 3 {
 			break
 		}
-		text := "sent again, " + s.Local + " -> " + s.Remote
+		text := "retransmitted, " + s.Local + " -> " + s.Remote
 		if len(s.WhenNS) > 0 {
 			text += fmt.Sprintf(", first at %v", time.Duration(s.WhenNS[0]).Round(time.Millisecond))
 		}

@@ -25,18 +25,18 @@ func taken(in *Input, q *queue) []Verdict {
 	if t.long > 0.5 {
 		v.say(measured("share of its time in runs of 9 ms or more without yielding", t.long, "share"))
 	}
-	v.Title = fmt.Sprintf("requests wait for a P: %s runs on them", t.name())
-	v.Fix = "give the service more CPUs, make the requests cheaper, or admit fewer at a time: they take the Ps from each other"
+	v.Title = fmt.Sprintf("requests wait for a P while %s occupies the Ps", t.name())
+	v.Fix = "give the service more CPUs, make the requests cheaper, or admit fewer at a time: they compete for the Ps"
 	if !t.serves(in) {
-		v.Fix = "run less of " + short(t.site.Func) + " at a time, or make it cheaper; yield in it; or give the service more CPUs"
+		v.Fix = "run " + short(t.site.Func) + " on fewer goroutines at a time, make it cheaper, or yield in it; or give the service more CPUs"
 	}
 	if q.burst(in) {
 		v.Most = report.SeverityLow
-		v.Title = "requests that arrive together wait for each other on Ps that are idle nearly all the time"
+		v.Title = "requests that arrive together wait for each other, on Ps that are idle nearly all the time"
 		if v.Site = computesIn(q.g); v.Site != nil {
 			v.Title += ": " + short(v.Site.Func) + " computes"
 		}
-		v.Fix = "if clients need not ask at the same time, spread their requests; else make the requests cheaper, or give the service more CPUs"
+		v.Fix = "if clients do not have to ask at the same time, spread their requests; otherwise make the requests cheaper, or give the service more CPUs"
 	}
 	return []Verdict{v}
 }

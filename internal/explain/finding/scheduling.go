@@ -223,7 +223,7 @@ func ranEvidence(takers []taker) []report.Evidence {
 	var out []report.Evidence
 	for i := range takers {
 		if t := &takers[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
-			out = append(out, measured("meanwhile ran "+t.name(), t.share, "share"))
+			out = append(out, measured(t.name()+" ran meanwhile", t.share, "share"))
 		}
 	}
 	return out

@@ -65,7 +65,7 @@ func sleep(cl *claims, c *claim) Verdict {
 func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
 	every := words.Brief(p.PauseNS)
 	v.Title = fmt.Sprintf("%s every %s for an event that comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), every, words.Brief(p.AfterNS))
-	v.Fix = fmt.Sprintf("block on a channel or sync.Cond instead of polling every %s: that wins about one pause; the rest is the time until the event, which a shorter pause does not change", every)
+	v.Fix = fmt.Sprintf("block on a channel or sync.Cond instead of polling every %s: that saves about one pause; the rest is the time until the event, which a shorter pause does not change", every)
 	v.say(measured("polls per request, on average", p.Pauses, "count"))
 	if in.severity(v) == "" {
 		return
@@ -93,7 +93,7 @@ func streamVerdict(cl *claims, c *claim, top *part) Verdict {
 	}
 	v.Title = "requests send a stream: they write to their client between the waits at " + place(v.Site)
 	v.say(measured("mean per slow request, "+onWhose(nil), c.won.Slow.NS, "ns"), cl.met(c, top))
-	v.Fix = "nothing, if the pace is intended: the client receives each part at once; if it waits for the whole, do not pause between the parts"
+	v.Fix = "nothing, if the pace is intended: the client receives each part immediately; if it waits for the whole response, do not pause between the parts"
 	return v
 }
 

@@ -60,7 +60,7 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		v.Site = top.Site
 		for _, s := range top.Slow {
 			if slow >= 0.2 && s.Share >= 0.1 && s.Site != nil {
-				v.say(measured("part of that for what kept running at "+place(s.Site), s.Share, "share"))
+				v.say(measured("part of that due to code that kept running at "+place(s.Site), s.Share, "share"))
 			}
 		}
 		if gc && slow >= 0.5 && len(top.Slow) > 0 && top.Slow[0].Site != nil {

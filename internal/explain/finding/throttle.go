@@ -66,9 +66,9 @@ func partOf(b report.BandName) string {
 	case report.BandAll:
 		return "share of the time of all requests"
 	case report.BandOutliers:
-		return "share of the time of the far slower ones"
+		return "share of the time of the far slower requests"
 	}
-	return "share of the time of those in " + string(b)
+	return "share of the time of requests in " + string(b)
 }
 
 func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
@@ -188,9 +188,9 @@ func throttleFix(in *Input) string {
 	case starves(in.Report, limit):
 		return "raise the CPU limit or use less CPU: the load uses the whole limit, so fewer Ps alone only turn freezes into waits for a P; the prediction is for a limit that is never reached"
 	case limit > 0 && procs > fitting(limit) && measured:
-		return fmt.Sprintf("set GOMAXPROCS to %d, which the limit of %s can feed (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit", fitting(limit), words.CPUs(limit))
+		return fmt.Sprintf("set GOMAXPROCS to %d to match the limit of %s (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit", fitting(limit), words.CPUs(limit))
 	case limit > 0 && procs > fitting(limit):
-		return fmt.Sprintf("set GOMAXPROCS to what the limit can feed, about %d (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit; whylate limits shows it", fitting(limit))
+		return fmt.Sprintf("set GOMAXPROCS to match the limit, about %d (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit; whylate limits shows it", fitting(limit))
 	}
-	return "raise the CPU limit or use less CPU: GOMAXPROCS already is about what the limit can feed; whylate limits shows it"
+	return "raise the CPU limit or use less CPU: GOMAXPROCS already matches the limit; whylate limits shows it"
 }

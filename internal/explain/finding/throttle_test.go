@@ -41,9 +41,9 @@ func TestThrottleRules(t *testing.T) {
 		fix    string   // in the first one's
 	}{
 		{"from the trace alone", frozen("own", 0.5, 8, nil), []string{"WL4001 high"}, "about 1 "},
-		{"with samples", frozen("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2,"},
-		{"with samples, half used", frozen("own", 0.5, 8, used(limit(1.5, 8), 7.5e9)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2,"},
-		{"with samples, half a CPU", frozen("own", 0.5, 8, limit(0.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 1,"},
+		{"with samples", frozen("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2 to match"},
+		{"with samples, half used", frozen("own", 0.5, 8, used(limit(1.5, 8), 7.5e9)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2 to match"},
+		{"with samples, half a CPU", frozen("own", 0.5, 8, limit(0.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 1 to match"},
 		{"all of the limit used", frozen("own", 0.5, 8, used(limit(1.5, 8), 14.8e9)), []string{"WL4001 high", "WL4002 info"}, "uses the whole limit"},
 		{"frozen in every period", everyPeriod, []string{"WL4001 high"}, "uses the whole limit"},
 		{"an ancestor's", frozen("ancestor", 0.2, 4, limit(4, 8)), []string{"WL4001 medium"}, "raise the CPU limit"},

@@ -2,7 +2,6 @@ package finding
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/scale"
@@ -38,7 +37,7 @@ func together(c *claim, top *part) []report.Evidence {
 	var out []report.Evidence
 	for _, p := range places(c, top)[1:] {
 		if p.Requests > 0 {
-			out = append(out, measured("and, "+strings.TrimPrefix(doing(p, nil), "waits "), float64(p.TotalNS)/float64(p.Requests), "ns"))
+			out = append(out, measured("mean per request that also "+doing(p, nil), float64(p.TotalNS)/float64(p.Requests), "ns"))
 		}
 	}
 	return out
