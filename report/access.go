@@ -53,30 +53,6 @@ func (g *Group) All() *Band {
 	return &Band{Band: BandAll}
 }
 
-// Tail returns the band that represents a group's slow requests: the outliers where those have at least half of the
-// time of all, or a tenth of it and no part in TailByPercentile, else that. It is never nil.
-func (g *Group) Tail() *Band {
-	out := g.TailByPercentile()
-	if few := g.Band(BandOutliers); few != nil {
-		all, ns := g.All().TotalNS(), few.TotalNS()
-		if 2*ns >= all || 10*ns >= all && out.ToNS <= few.FromNS {
-			return few
-		}
-	}
-	return out
-}
-
-// TailByPercentile returns Band99 where it holds at least TailRequests, else Band9099 where that does, else all. It is
-// never nil.
-func (g *Group) TailByPercentile() *Band {
-	for _, name := range []BandName{Band99, Band9099} {
-		if b := g.Band(name); b != nil && b.Count >= TailRequests {
-			return b
-		}
-	}
-	return g.All()
-}
-
 // TotalNS is the time of all requests of the band.
 func (b *Band) TotalNS() (ns int64) {
 	for i := range b.Causes {

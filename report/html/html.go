@@ -161,7 +161,7 @@ func Style() string { return string(embedded("page/style.css")) }
 
 // modules are the page's scripts, each after those that it imports from.
 var modules = [...]string{
-	"format", "causes", "dom", "how", "model", "state", "listing", "said", "places", "site", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "compared", "overtime",
+	"format", "causes", "dom", "how", "model", "state", "listing", "said", "sourcelinks", "site", "verdict", "findings", "groups", "distribution", "waterfall", "requests", "flame", "moments", "compared", "overtime",
 	"host", "method", "main",
 }
 

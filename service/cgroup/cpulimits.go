@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"path"
 	"time"
@@ -139,52 +138,6 @@ func (f *finder) online() CPUBound {
 		return CPUBound{}
 	}
 	return b
-}
-
-// judge picks the tightest quota and the tightest bound, and says of each bound why it is or is
-// not that one. Of equal bounds the first wins: the innermost quota, then the CPU set, which
-// usually decides the affinity mask.
-func (c *CPU) judge() {
-	for i, l := range c.Levels {
-		if l.CPUs > 0 && (c.Quota == 0 || l.CPUs < c.Quota) {
-			c.Quota, c.QuotaLevel = l.CPUs, i
-		}
-	}
-	win := -1
-	for i, b := range c.Bounds {
-		if b.CPUs > 0 && (win < 0 || b.CPUs < c.Bounds[win].CPUs) {
-			win = i
-		}
-	}
-	if win < 0 {
-		return
-	}
-	w := &c.Bounds[win]
-	w.Won = true
-	c.Effective = w.CPUs
-	switch {
-	case w.Kind == BoundQuota && w.Depth > 0:
-		w.Why = fmt.Sprintf("the tightest: quota of an ancestor, %d up", w.Depth)
-	case w.Kind == BoundQuota:
-		w.Why = "the tightest: quota of the process's own group"
-	case w.Kind == BoundCpuset && float64(c.Online) > w.CPUs:
-		w.Why = "the tightest: the group's CPU set is smaller than the machine"
-	case w.Kind == BoundAffinity && float64(c.Online) > w.CPUs:
-		w.Why = "the tightest: the process's affinity mask is smaller than the machine"
-	default:
-		w.Why = "all CPUs of the machine: nothing is tighter"
-	}
-	for i := range c.Bounds {
-		b := &c.Bounds[i]
-		if i == win || b.Why != "" {
-			continue
-		}
-		if b.CPUs == w.CPUs {
-			b.Why = "the same"
-		} else {
-			b.Why = fmt.Sprintf("looser: %s against %s CPUs", cpusText(b.CPUs), cpusText(w.CPUs))
-		}
-	}
 }
 
 // RuntimeDefault is the GOMAXPROCS that the runtime of Go 1.25 and later picks with these

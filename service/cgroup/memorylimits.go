@@ -3,8 +3,6 @@ package cgroup
 import (
 	"fmt"
 	"path"
-
-	"github.com/whylate/whylate/service/internal/quantity"
 )
 
 func (f *finder) readMemory(m *Memory) {
@@ -95,40 +93,4 @@ func (f *finder) memory(dir, name string) (n int64, limited bool) {
 		return 0, false
 	}
 	return n, limited
-}
-
-func (m *Memory) judge() {
-	win := -1
-	for i, b := range m.Bounds {
-		if b.Limited && b.Why == "" && (win < 0 || b.Bytes < m.Bounds[win].Bytes) {
-			win = i
-		}
-	}
-	if win < 0 {
-		return
-	}
-	w := &m.Bounds[win]
-	w.Won = true
-	m.Effective = w.Bytes
-	switch {
-	case w.Kind == BoundHierarchical:
-		w.Why = "the tightest: limit of an ancestor that is not visible from here"
-	case w.Kind == BoundTotal:
-		w.Why = "all memory of the machine: nothing is tighter"
-	case w.Depth > 0:
-		w.Why = fmt.Sprintf("the tightest: limit of an ancestor, %d up", w.Depth)
-	default:
-		w.Why = "the tightest: limit of the process's own group"
-	}
-	for i := range m.Bounds {
-		b := &m.Bounds[i]
-		if i == win || b.Why != "" {
-			continue
-		}
-		if b.Bytes == w.Bytes {
-			b.Why = "the same"
-		} else {
-			b.Why = fmt.Sprintf("looser: %s against %s", quantity.Binary(b.Bytes), quantity.Binary(w.Bytes))
-		}
-	}
 }

@@ -17,30 +17,12 @@ package critpath
 import (
 	"slices"
 
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
 // Kind says what a step is.
 type Kind uint8
-
-// Kinds of step. The waits among them are those that the walk could not, or
-// need not, follow further.
-const (
-	Unknown   Kind = iota // not seen: before the trace, or lost
-	CPU                   // running
-	Runnable              // wants a P
-	Syscall               // in the kernel or in C
-	Sleep                 // a timer
-	Network               // the poller
-	PollGap               // the end of a network wait during which nobody polled
-	Lock                  // a semaphore wait that nobody in this process ends visibly
-	Chan                  // a channel wait of that sort
-	Assist                // GC mark assist, running or waiting
-	GCWait                // waits for a phase of GC
-	StopWorld             // stops the world itself, or waits for its turn
-)
 
 // A Step is a stretch of a critical path in one state of one goroutine.
 type Step struct {
@@ -561,35 +543,6 @@ func (w *Walker) isBroadcast(s *timeline.Span) bool {
 
 // isOthers reports whether somebody ended a wait that a timer could have ended as well: he gave something to be kept until then.
 func isOthers(s *timeline.Span) bool { return s.Woken && s.Waker != 0 }
-
-// unseen returns for how long data that woke somebody at t may have lain unread, 0
-// if that is not worth a word; noP says that sysmon found it, and no P.
-func (w *Walker) unseen(t int64, noP bool) int64 {
-	// A P polls whenever it has nothing left to run; what it steals then leaves no trace of that.
-	if gap := w.PollGap(t); noP || gap >= scale.Blink {
-		return gap
-	}
-	return 0
-}
-
-// PollGap returns for how long nobody had polled the network before t.
-func (w *Walker) PollGap(t int64) int64 {
-	if last, ok := w.lastPoll(t); ok && last < t {
-		return t - last
-	}
-	return 0
-}
-
-// lastPoll returns the last instant before t at which the network was polled.
-func (w *Walker) lastPoll(t int64) (int64, bool) {
-	at := w.win.At(t)
-	for i := at; i >= max(at-1, 0); i-- {
-		if last, ok := w.win.Gens[i].LastPoll(t); ok {
-			return last, true
-		}
-	}
-	return 0, false
-}
 
 // reasonByStack tells why a goroutine waits from where it does: for those that
 // were waiting before the trace began, of which only the stack is known.

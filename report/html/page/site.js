@@ -3,7 +3,7 @@
 import { h, replace, copyText } from './dom.js';
 import { place, siteText, clean, lead } from './format.js';
 import { about_, goVersion } from './model.js';
-import { editorURL, sourceURL } from './places.js';
+import { editorURL, sourceURL } from './sourcelinks.js';
 
 const menu = h('div', { id: 'placemenu', popover: 'auto', role: 'dialog', 'aria-label': 'A place of the code' });
 

@@ -52,8 +52,8 @@ func TestPlaces(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, data := range map[string][]byte{
-		"places.js": mustRead(t, "page/places.js"), "package.json": []byte(`{"type":"module"}`),
-		"main.js": []byte(`import { sourceURL, editorURL } from './places.js';
+		"sourcelinks.js": mustRead(t, "page/sourcelinks.js"), "package.json": []byte(`{"type":"module"}`),
+		"main.js": []byte(`import { sourceURL, editorURL } from './sourcelinks.js';
 import { readFileSync } from 'node:fs';
 process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(c => [sourceURL(c.site, c.go), editorURL(c.site, c.editor)])));`),
 	} {
