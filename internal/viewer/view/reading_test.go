@@ -7,14 +7,22 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/viewer/inspect"
+	"github.com/whylate/whylate/report"
 )
 
 // TestReading follows a server from its first byte over a failure and a
 // recording that is made again to the page.
 func TestReading(t *testing.T) {
-	rep, tr, _ := served(t, Options{})
+	rep, tr, only := served(t, Options{})
+	// Fail waits for pages that no longer ask.
+	synctest.Test(t, func(t *testing.T) { read(t, rep, tr, only) })
+}
+
+func read(t *testing.T, rep *report.Report, tr *inspect.Trace, only *Server) {
 	asked := 0
 	s := must.Have(New(Options{Again: func() { asked++ }}))(t)
 	page := func() string {
@@ -81,7 +89,6 @@ func TestReading(t *testing.T) {
 	if got := answer[Progress](t, s, "/api/reading"); got.Error == "" || !got.Before || !strings.Contains(page(), `id="report"`) {
 		t.Errorf("after a recording that failed: %+v", got)
 	}
-	_, _, only := served(t, Options{})
 	if res := call(only, "POST", "/api/again", from("http://127.0.0.1:8080")); res.StatusCode != 405 {
 		t.Errorf("a file is recorded again: %d", res.StatusCode)
 	}
