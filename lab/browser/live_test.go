@@ -267,7 +267,7 @@ func (p *tab) checkLane(trace *inspect.Trace, g uint64) {
 			p.t.Fatalf("%d stretches in the page, %d in the trace", len(tl.Pieces), len(want.Strips[0].Pieces))
 		}
 		for i, w := range want.Strips[0].Pieces {
-			if q := tl.Pieces[i]; q.From != w.From || q.To != w.To || q.State != int(w.State) {
+			if q := tl.Pieces[i]; q.From != w.From || q.To != w.To || q.State != int(w.State-timeline.Running) {
 				p.t.Fatalf("stretch %d is %+v in the page, %+v in the trace", i, q, w)
 			}
 		}
