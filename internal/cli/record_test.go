@@ -178,7 +178,7 @@ func TestRecordSeveralAsJSON(t *testing.T) {
 	if bad.Error == nil || bad.Error.Kind != "cut" || !bad.Truncated || bad.File == "" {
 		t.Errorf("the cut one: %+v", bad)
 	}
-	for _, want := range []string{"refused: no process listens there", "the trace was cut", "nothing that arrived can be analysed"} {
+	for _, want := range []string{"refused: no process listens there", "the trace was cut", "what arrived cannot be analysed"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("errors %q\nlack %q", stderr, want)
 		}
@@ -345,7 +345,7 @@ func TestRecordExplain(t *testing.T) {
 	if n := strings.Count(stdout, "why "); n != 2 {
 		t.Errorf("%d reports, want 2:\n%s", n, stdout)
 	}
-	at := strings.LastIndex(stdout, "on 2 of 2")
+	at := strings.LastIndex(stdout, "in 2 of 2 recordings")
 	if at < 0 {
 		t.Fatalf("no comparison of the two:\n%s", stdout)
 	}

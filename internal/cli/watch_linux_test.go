@@ -254,7 +254,7 @@ func TestWatchTerminal(t *testing.T) {
 			dir := t.TempDir()
 			term := newTerminal(t, 100, 30)
 			cmd := onTerminal(t, term, dir, nil, "watch", "--proxy", "none", "--every", "1s", "--no-host", s.URL)
-			term.shows(t, host, "per s", "what the slow requests", "estimated cost", "findings", "q quit")
+			term.shows(t, host, "per s", "slow requests spent", "estimated cost", "findings", "q quit")
 			if c.name == "q" {
 				term.press("e")
 				term.shows(t, "why ", "the last look", "back")
