@@ -52,6 +52,7 @@ func (c *CPU) judge() {
 	}
 }
 
+// judge picks the tightest limit of memory, and says of each bound why it is or is not that one. Of equal ones the first wins.
 func (m *Memory) judge() {
 	win := -1
 	for i, b := range m.Bounds {

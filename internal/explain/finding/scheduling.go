@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/scale"
@@ -275,12 +276,7 @@ func (q *queue) changes() []predict.Change {
 		if !isSched(c) || c.Site == nil {
 			continue
 		}
-		text := predict.SiteText(c.Site, c.Cause)
-		w := sites[text]
-		if w == nil {
-			w = new(waits)
-			sites[text] = w
-		}
+		w := entry.In(sites, predict.SiteText(c.Site, c.Cause))
 		if ofHub(q.hubs, c) {
 			w.shared = true
 			continue

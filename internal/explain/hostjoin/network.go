@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/report"
 )
@@ -149,11 +150,7 @@ func (v *view) sockets(n *report.HostNetwork, events []host.Event) {
 	}
 	by := map[host.Ends]*sums{}
 	for _, e := range events {
-		x := by[e.Conn]
-		if x == nil {
-			x = &sums{}
-			by[e.Conn] = x
-		}
+		x := entry.In(by, e.Conn)
 		x.again += e.Retransmitted
 		x.order += e.OutOfOrder
 		if e.Retransmitted > 0 && len(x.when) < maxWhen {
@@ -161,10 +158,7 @@ func (v *view) sockets(n *report.HostNetwork, events []host.Event) {
 		}
 	}
 	for _, key := range sortedEnds(v.s) {
-		c, x := v.s.Connections[key], by[key]
-		if x == nil {
-			x = &sums{}
-		}
+		c, x := v.s.Connections[key], entry.In(by, key)
 		if c.Peer && x.again == 0 {
 			continue
 		}

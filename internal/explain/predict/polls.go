@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
+	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/scale"
 )
 
@@ -74,14 +75,12 @@ func (m *Model) polls(g *group) {
 		for k := range g.graphs[i].rows {
 			r := &g.graphs[i].rows[k]
 			key := m.key(r.place)
-			if at[key] == nil {
-				at[key] = new(seen)
-			}
+			x := entry.In(at, key)
 			sum[key] += r.n
-			at[key].all += r.n
-			at[key].rows++
+			x.all += r.n
+			x.rows++
 			if r.slept > 2*int64(r.n)*r.shortest {
-				at[key].uneven++
+				x.uneven++
 			}
 		}
 		for key, n := range sum {
