@@ -218,7 +218,7 @@ func (in *input) unpack(file *os.File) error {
 		file = tmp
 	}
 	b, err := bundle.New(file, in.size)
-	if trace, ok := bundle.Unfinished(file, in.size); err != nil && ok {
+	if trace, ok := bundle.Unfinished(file, in.size); err != nil && !errors.Is(err, bundle.ErrDirectory) && ok {
 		in.Reader, in.size = trace, trace.Size()
 		in.again = func() (io.ReadCloser, error) {
 			trace, _ := bundle.Unfinished(file, trace.Size())

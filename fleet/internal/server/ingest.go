@@ -1,7 +1,6 @@
 package server
 
 import (
-	"archive/zip"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
+	"github.com/whylate/whylate/internal/capture/bundle"
 )
 
 const (
@@ -252,7 +252,10 @@ func describe(rec *store.Recording, f *os.File, h http.Header) error {
 	switch string(head) {
 	case "go 1":
 	case "PK\x03\x04":
-		z, err := zip.NewReader(f, rec.Bytes)
+		z, err := bundle.Directory(f, rec.Bytes)
+		if errors.Is(err, bundle.ErrDirectory) {
+			return refuse(http.StatusRequestEntityTooLarge, "large", "the body is %v", err)
+		}
 		if err != nil {
 			return refuse(http.StatusBadRequest, "damaged", "the body is no recording: its zip is damaged")
 		}

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -177,6 +179,41 @@ func TestNobodyComesIn(t *testing.T) {
 	w := httptest.NewRecorder()
 	if h.ServeHTTP(w, r); w.Code != http.StatusForbidden || testutil.ToFloat64(s.Metrics.Denied.WithLabelValues("host")) != 1 {
 		t.Errorf("another name for this machine: %d", w.Code)
+	}
+}
+
+// TestDirectoryBomb: a zip file with very many entries is refused before the server lists them.
+func TestDirectoryBomb(t *testing.T) {
+	_, h := fleet(t)
+	const entries = 1 << 18
+	entry := make([]byte, 46)
+	copy(entry, "PK\x01\x02")
+	for _, claim := range []uint16{0, 1, 1024, 0xffff} {
+		end := make([]byte, 22)
+		copy(end, "PK\x05\x06")
+		binary.LittleEndian.PutUint16(end[10:], claim)
+		binary.LittleEndian.PutUint32(end[12:], uint32(entries*len(entry)))
+		binary.LittleEndian.PutUint32(end[16:], 4)
+		var body bytes.Buffer
+		z := gzip.NewWriter(&body)
+		for _, part := range [][]byte{[]byte("PK\x03\x04"), bytes.Repeat(entry, entries), end} {
+			if _, err := z.Write(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		w := send(h, body.String(), "Content-Encoding", "gzip")
+		runtime.ReadMemStats(&after)
+		if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "more than 1024 entries") {
+			t.Errorf("claim %d: %d %s", claim, w.Code, w.Body)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 16<<20 {
+			t.Errorf("claim %d: %d MiB were allocated", claim, used>>20)
+		}
 	}
 }
 

@@ -38,6 +38,8 @@ const (
 	maxProfile = 64 << 20 // the largest profiles of real services are some MB
 	maxHost    = 256 << 20
 	maxEntries = 1024 // five in practice; leaves room for later versions
+	// maxDirectory bounds the bytes that are read to find the entries: 67 KiB at the end of the file, and 300 bytes an entry.
+	maxDirectory = 384 << 10
 )
 
 // Meta says where a recording came from. Times in nanoseconds are as seen by the recording side.
@@ -167,6 +169,9 @@ type Warning struct {
 
 // ErrNotBundle is wrapped by errors about input that is no recording, whole and of a version known here.
 var ErrNotBundle = errors.New("not a whylate recording")
+
+// ErrDirectory is wrapped, with [ErrNotBundle], by errors about a zip file with more entries than any recording has.
+var ErrDirectory = errors.New("its directory is larger than that of any recording")
 
 // MagicLen is how many bytes of a file tell what it is.
 const MagicLen = 35

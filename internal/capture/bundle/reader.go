@@ -19,12 +19,9 @@ type Bundle struct {
 // New reads the directory and the metadata of a recording of the given size. Errors wrap [ErrNotBundle] if the input is
 // at fault. Memory is bounded by the size of the file, whatever the file claims.
 func New(r io.ReaderAt, size int64) (*Bundle, error) {
-	z, err := zip.NewReader(r, size)
+	z, err := Directory(r, size)
 	if err != nil {
-		return nil, fmt.Errorf("%w: reading it as a zip file: %w (was it copied or downloaded completely?)", ErrNotBundle, err)
-	}
-	if len(z.File) > maxEntries {
-		return nil, fmt.Errorf("%w: it has %d entries, more than %d", ErrNotBundle, len(z.File), maxEntries)
+		return nil, err
 	}
 	b := &Bundle{entries: make(map[string]*zip.File, len(z.File))}
 	for _, f := range z.File {
@@ -46,6 +43,49 @@ func New(r io.ReaderAt, size int64) (*Bundle, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// Directory reads the directory of a zip file with as many entries as a recording may have. Errors wrap [ErrNotBundle], and
+// [ErrDirectory] if there are more. Memory is bounded, whatever the file holds and claims.
+func Directory(r io.ReaderAt, size int64) (*zip.Reader, error) {
+	d := &directoryReader{ReaderAt: r, left: maxDirectory}
+	z, err := zip.NewReader(d, size)
+	if errors.Is(err, ErrDirectory) {
+		return nil, fmt.Errorf("%w: it has more than %d entries: %w", ErrNotBundle, maxEntries, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: reading it as a zip file: %w (was it copied or downloaded completely?)", ErrNotBundle, err)
+	}
+	if len(z.File) > maxEntries {
+		return nil, fmt.Errorf("%w: it has %d entries, more than %d: %w", ErrNotBundle, len(z.File), maxEntries, ErrDirectory)
+	}
+	d.complete = true
+	return z, nil
+}
+
+// A directoryReader ends a zip reader that looks for entries after a number of bytes: the zip reader goes on as long as it finds
+// entries, whatever their number in the file's last record says.
+type directoryReader struct {
+	io.ReaderAt
+	left     int
+	complete bool // the entries are known: what is read now is theirs
+}
+
+func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
+	if d.complete {
+		return d.ReaderAt.ReadAt(p, off)
+	}
+	if d.left -= len(p); d.left < 0 {
+		return 0, ErrDirectory
+	}
+	n, err := d.ReaderAt.ReadAt(p, off)
+	// The zip reader allocates 8 bytes for each entry that the zip64 record at the end claims, up to a quarter of the file's size.
+	// Source: PKWARE APPNOTE.TXT 6.3.10, section 4.3.14.
+	const signature, records, length = "PK\x06\x06", 32, 56
+	if n == length && string(p[:4]) == signature && binary.LittleEndian.Uint64(p[records:]) > maxEntries {
+		return 0, ErrDirectory
+	}
+	return n, err
 }
 
 // Unfinished returns the trace of a recording whose writer was killed: the directory at the end is missing, but the trace stands

@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/testing/must"
+)
+
+// TestDirectoryOfMany: a recording with far too many entries is refused, and not read as one whose end is missing.
+func TestDirectoryOfMany(t *testing.T) {
+	const entries = 100_000
+	head, entry, end := make([]byte, bundle.MagicLen), make([]byte, 46), make([]byte, 22)
+	copy(head, "PK\x03\x04")
+	head[26] = byte(len(bundle.NameTrace))
+	copy(head[30:], bundle.NameTrace)
+	copy(entry, "PK\x01\x02")
+	copy(end, "PK\x05\x06")
+	binary.LittleEndian.PutUint32(end[12:], uint32(entries*len(entry)))
+	binary.LittleEndian.PutUint32(end[16:], uint32(len(head)))
+	name := filepath.Join(t.TempDir(), "x.whylate")
+	must.Do(t, os.WriteFile(name, bytes.Join([][]byte{head, bytes.Repeat(entry, entries), end}, nil), 0o600))
+	s := &streams{out: io.Discard, err: new(bytes.Buffer)}
+	if in, err := s.openInput(context.Background(), name); !errors.Is(err, bundle.ErrDirectory) {
+		t.Errorf("%+v, %v", in, err)
+	}
+}
