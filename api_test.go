@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"go/importer"
 	"go/token"
@@ -21,6 +22,10 @@ import (
 
 	"github.com/whylate/whylate/internal/testing/must"
 )
+
+const module = "github.com/whylate/whylate"
+
+var update = flag.Bool("update", false, "rewrite docs/internals/api.txt")
 
 // TestPublicAPI compares what users' programs can name of the tool's and the service's packages with docs/internals/api.txt, as
 // cmd/api of Go does. -update writes it: an added line is a feature for the next minor version, a line that goes breaks somebody.

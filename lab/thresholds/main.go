@@ -158,7 +158,7 @@ func try(t *threshold, factor, dir string, timeout time.Duration) (outcome, erro
 	if err != nil {
 		return o, err
 	}
-	said, err := oneline.Go(timeout, "test", "-count=1", "-run", "^(TestField|TestTruth)$", "-overlay", overlay, ".")
+	said, err := oneline.Go(timeout, "test", "-count=1", "-run", "^(TestField|TestTruth)$", "-overlay", overlay, "./internal/acceptance")
 	switch {
 	case err == nil:
 	case oneline.Late(err):

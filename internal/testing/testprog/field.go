@@ -15,7 +15,7 @@ import (
 )
 
 // FieldDir is where recordings of programs that nobody here wrote are kept, relative to the repository's root. The maker,
-// lab/field, writes them; TestField at the root judges them.
+// lab/field, writes them; TestField in internal/acceptance judges them.
 const FieldDir = Dir + "/field"
 
 // A Field is the truth of a recording of a real program: NAME.json beside NAME.whylate.xz. Nothing in it but KnownWrong

@@ -1,0 +1,59 @@
+package acceptance_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestAllocationProfile: what is said of the collector names who allocates, by the profile beside the trace, not who
+// paid; and a profile that cannot be read is a warning, no more.
+func TestAllocationProfile(t *testing.T) {
+	trace := testprog.Service(t, "gc-assist").Trace
+	fn := &profile.Function{ID: 1, Name: "example.org/x.(*L).Debug", Filename: "/build/log.go"}
+	loc := &profile.Location{ID: 1, Line: []profile.Line{{Function: fn, Line: 7}}}
+	p := &profile.Profile{
+		SampleType: []*profile.ValueType{{Type: "alloc_space", Unit: "bytes"}}, Function: []*profile.Function{fn}, Location: []*profile.Location{loc},
+		Sample: []*profile.Sample{{Location: []*profile.Location{loc}, Value: []int64{1 << 30}}},
+	}
+	var packed bytes.Buffer
+	must.Do(t, p.Write(&packed))
+	of := func(rep *report.Report) *report.Finding {
+		for i := range rep.Findings {
+			if f := &rep.Findings[i]; f.Code == "WL3004" || f.Code == "WL3001" {
+				return f
+			}
+		}
+		t.Fatalf("no finding about the collector among %d", len(rep.Findings))
+		return nil
+	}
+	without := of(explainBytes(t, trace, whylate.Options{}))
+	if without.Site == nil || !strings.HasSuffix(without.Site.Func, "catalog.list") {
+		t.Errorf("without a profile the site is %+v", without.Site)
+	}
+	with := of(explainBytes(t, trace, whylate.Options{Allocs: &packed, PathMap: []whylate.PathRewrite{{Old: "/build", New: "/src"}}}))
+	if want := (report.Site{Func: "example.org/x.(*L).Debug", File: "/src/log.go", Line: 7}); with.Site == nil || *with.Site != want {
+		t.Errorf("with a profile the site is %+v, want %+v", with.Site, want)
+	}
+	if with.Confidence <= without.Confidence {
+		t.Errorf("a profile makes it no surer: %g, without %g", with.Confidence, without.Confidence)
+	}
+	bad := explainBytes(t, trace, whylate.Options{Allocs: strings.NewReader("no profile")})
+	if of(bad).Site == nil || *of(bad).Site != *without.Site {
+		t.Errorf("with a broken profile the site is %+v", of(bad).Site)
+	}
+	warned := false
+	for _, w := range bad.Input.Warnings {
+		warned = warned || w.Code == "allocs-profile"
+	}
+	if !warned {
+		t.Errorf("a broken profile is no warning: %+v", bad.Input.Warnings)
+	}
+}

@@ -1,0 +1,124 @@
+package acceptance_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/html"
+	"github.com/whylate/whylate/report/text"
+)
+
+// TestCalledFrom: where requests wait in a dependency, the line of the service that called it is told, as the catalog
+// knows it, with the dependency's module and the version that lab/go.mod asks for: in the report, its text and its page.
+// It would catch an answer whose every line is another's.
+func TestCalledFrom(t *testing.T) {
+	rec := testprog.Service(t, "grpc-client")
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{}))(t)
+	const fn, line = "github.com/whylate/whylate/lab/truth/catalog.(*grpcCaller).ask", 363
+	check := func(what string, s *report.Site) {
+		t.Helper()
+		switch {
+		case s == nil || s.CalledFrom == nil:
+			t.Errorf("%s: nothing of the service's own led to %+v", what, s)
+		case s.CalledFrom.Func != fn || s.CalledFrom.Line != line:
+			t.Errorf("%s: called from %+v, want %s, line %d", what, *s.CalledFrom, fn, line)
+		case s.Module != "google.golang.org/grpc" || !strings.Contains(asked(t), s.Module+" "+s.Version):
+			t.Errorf("%s: of %s %s, which lab/go.mod does not ask for", what, s.Module, s.Version)
+		}
+	}
+	check("the verdict", rep.Verdict[0].Causes[0].Sites[0].Site)
+	check("the first finding", rep.Findings[0].Site)
+	check("the largest cause", rep.Groups[0].All().Causes[0].Site)
+	slowest := rep.Groups[0].Slowest[0].Segments
+	longest := &slowest[0]
+	for i := range slowest {
+		if slowest[i].DurationNS > longest.DurationNS {
+			longest = &slowest[i]
+		}
+	}
+	check("the longest wait of slowest request", longest.Site)
+
+	const told = "called from catalog.(*grpcCaller).ask"
+	if s := rep.Verdict[0].Text; !strings.Contains(s, told+" network.go:363") {
+		t.Errorf("the verdict does not name the own line: %s", s)
+	}
+	var out bytes.Buffer
+	must.Do(t, text.Write(&out, rep, text.Options{Width: 120, Full: true}))
+	if n := strings.Count(strings.Join(strings.Fields(out.String()), " "), told); n < 3 { // why, change, and the table
+		t.Errorf("the text names the own line %d times:\n%s", n, out.String())
+	}
+	out.Reset()
+	must.Do(t, html.Write(&out, rep, html.Options{}))
+	if !strings.Contains(out.String(), `"called_from":{"func":"`+fn) {
+		t.Error("the page's data does not hold the own line")
+	}
+}
+
+// TestModules: with another module for its own, the service's code is a dependency's.
+func TestModules(t *testing.T) {
+	rec := testprog.Service(t, "grpc-client")
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(rec.Trace), whylate.Options{Modules: []string{"google.golang.org/grpc"}}))(t)
+	if s := rep.Groups[0].All().Causes[0].Site; s.CalledFrom != nil || !strings.HasPrefix(s.Func, "google.golang.org/grpc") {
+		t.Errorf("%s (%s) is told to be called from %+v, although it is said to be the service's own", s.Func, path.Base(s.File), s.CalledFrom)
+	}
+}
+
+// asked returns the lab's go.mod.
+func asked(t *testing.T) string {
+	t.Helper()
+	b := must.Have(os.ReadFile("lab/go.mod"))(t)
+	return string(b)
+}
+
+// TestJudgedBy: of two recordings, the one with CPU samples has judged what the other has not. It would catch a rule that
+// is called clear of what nobody recorded.
+func TestJudgedBy(t *testing.T) {
+	for name, want := range map[string]bool{"cpusamples": true, "http1": false} {
+		rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, name)), whylate.Options{}))(t)
+		judged := true
+		for _, b := range rep.Judged.Blind {
+			if b.Text == "no CPU samples" {
+				judged = false
+			}
+		}
+		if judged != want {
+			t.Errorf("%s: %s", name, rep.Judged.Text)
+		}
+		var out bytes.Buffer
+		if err := text.Write(&out, rep, text.Options{Width: 200, Full: true}); err != nil || !strings.Contains(out.String(), fmt.Sprintf("\njudged   %d rules: ", len(report.RuleCodes()))) {
+			t.Errorf("%s: the text does not say which rules judged (%v):\n%s", name, err, out.String())
+		}
+	}
+}
+
+// TestWellKnownLines: lines of net/http that are in nearly every trace are told by what they are for, and never by words
+// alone. It would catch "http.(*conn).serve server.go:2103", which tells nobody who has not read its source.
+func TestWellKnownLines(t *testing.T) {
+	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(testprog.Trace(t, "http1")), whylate.Options{}))(t)
+	does := map[string]bool{}
+	for i := range rep.Groups {
+		for _, c := range rep.Groups[i].All().Causes {
+			if c.Site == nil || c.Site.Func != "net/http.(*conn).serve" {
+				continue
+			}
+			if c.Site.Does == "" {
+				t.Errorf("%s %s:%d has no words", c.Site.Func, path.Base(c.Site.File), c.Site.Line)
+			}
+			does[c.Site.Does] = true
+		}
+	}
+	for _, want := range []string{"reading the request", "beginning the next request", "finishing the answer"} {
+		if !does[want] {
+			t.Errorf("nothing is told as %q: %v", want, does)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package acceptance_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestSentenceAndFinding: where the first finding says that requests queue, the first sentence says so, for the same place. It would
+// catch a service that is told to wait for a peer, while most of that is standing in line for a connection.
+func TestSentenceAndFinding(t *testing.T) {
+	n := 0
+	for _, name := range testprog.Services(t) {
+		rep := explainService(t, name)
+		if len(rep.Findings) == 0 || rep.Findings[0].Queue == nil || !rep.Findings[0].Severity.Loud() {
+			continue
+		}
+		f := &rep.Findings[0]
+		i := slices.IndexFunc(rep.Verdict, func(v report.Verdict) bool { return v.Group == f.Group })
+		if i < 0 {
+			continue
+		}
+		n++
+		c := &rep.Verdict[i].Causes[0]
+		if c.Queue == nil || c.Queue.For != f.Queue.For || !strings.Contains(f.Title, " queue for ") && !strings.Contains(f.Title, "too few places") || !strings.HasPrefix(c.Text, "queueing for "+f.Queue.For) {
+			t.Errorf("%s: the sentence begins with %q, the finding is %q", name, c.Text, f.Title)
+		}
+	}
+	if n < 15 {
+		t.Errorf("only %d services queue", n)
+	}
+}
+
+// TestInARow: ten questions from one line are told, with what one would win; one that takes as long, or two from two lines, are a slow
+// peer's.
+func TestInARow(t *testing.T) {
+	for name, want := range map[string]string{"n-plus-one": "requests ask a peer 10 times one after the other, at ", "fan-out": "requests wait for the last of 4 answers that they ask for in parallel, at ", "two-queries": "requests wait for a peer's answer at ", "slow-database": "requests wait for a peer's answer at "} {
+		rep := explainService(t, name)
+		f := &rep.Findings[0]
+		if !strings.HasPrefix(f.Title, want) || f.Predicted == nil {
+			t.Errorf("%s: %q, want %q", name, f.Title, want)
+			continue
+		}
+		if name == "n-plus-one" {
+			if p := f.Predicted; p.Says != "with one call instead of 10" || 5*p.P50NS.Est > *p.WasP50NS {
+				t.Errorf("%+v", p)
+			}
+			if !slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool {
+				return strings.HasPrefix(e.Text, "p50 if all were asked for in parallel") && e.Value > 0 && 5*e.Value < float64(*f.Predicted.WasP50NS)
+			}) {
+				t.Errorf("nothing is said of asking at once: %+v", f.Evidence)
+			}
+		}
+	}
+}
+
+// TestPolled: pauses between which a request only looks whether something has come are a poll, with the last pause as all that can be
+// won. It would catch a promise that a shorter pause brings the news earlier.
+func TestPolled(t *testing.T) {
+	for name, want := range map[string]bool{"poll-loop": true, "polled-flag": true, "retry": false} {
+		f := &explainService(t, name).Findings[0]
+		if polls := strings.Contains(f.Fix, "instead of polling every "); f.Code != report.RuleSleep || polls != want || strings.Contains(f.Title, " polls at ") != want {
+			t.Errorf("%s: %s %q, do: %q", name, f.Code, f.Title, f.Fix)
+		}
+		if f.Predicted == nil || f.Predicted.WasP50NS == nil {
+			t.Errorf("%s: nothing is predicted", name)
+			continue
+		}
+		// Half of the pauses is half of the time, half of the last one of five or more a tenth at most.
+		if left := float64(f.Predicted.P50NS.Est) / float64(*f.Predicted.WasP50NS); want != (left > 0.9) || want && f.Severity == report.SeverityHigh {
+			t.Errorf("%s: %s, half of it leaves %.2f", name, f.Severity, left)
+		}
+	}
+}
+
+// TestInC: time in C code is told as that, with the line that called it.
+func TestInC(t *testing.T) {
+	data := testprog.Trace(t, "cgo-block")
+	rep := explainBytes(t, data, whylate.Options{Request: regexp.MustCompile(`WaitGroup\).Go`)})
+	i := slices.IndexFunc(rep.Verdict[0].Causes, func(c report.VerdictCause) bool { return c.Kind == report.InC })
+	if i < 0 {
+		t.Fatalf("nothing is in C: %s", rep.Verdict[0].Text)
+	}
+	c := &rep.Verdict[0].Causes[i]
+	if c.Cause != report.CauseSyscall || !strings.HasPrefix(c.Text, "in C code") || !strings.Contains(c.Text, "main._Cfunc_") || c.Sites[0].Site.CalledFrom == nil {
+		t.Errorf("%+v", c)
+	}
+}

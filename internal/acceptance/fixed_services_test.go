@@ -1,0 +1,76 @@
+package acceptance_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/judge/compare"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestFixes compares services with a known fault and the same with the fault taken out. The comparison must blame the fault
+// for what changed, in the group that had it.
+func TestFixes(t *testing.T) {
+	for _, name := range []string{"pubsub", "exec-child", "slow-database"} {
+		t.Run(name, func(t *testing.T) {
+			if err := judgeFix(t, testprog.Service(t, name+"-long"), testprog.Service(t, name+"-fixed")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// judgeFix says what is wrong with the comparison of two runs.
+func judgeFix(t *testing.T, recs ...*testprog.Recorded) error {
+	t.Helper()
+	out, fixed := outcomeOf(t, recs[0]), outcomeOf(t, recs[1])
+	if !fixed.Fixed || out.Fixed {
+		t.Fatalf("the fault is there: %v and %v", !out.Fixed, !fixed.Fixed)
+	}
+	name := out.Service.Name
+	before, after := explainBytes(t, recs[0].Trace, whylate.Options{Name: name}), explainBytes(t, recs[1].Trace, whylate.Options{Name: name})
+	if d := compare.Reports(before, before); !d.Empty() {
+		return errors.New("a report differs from itself")
+	}
+	tr := &out.Service.Truth
+	d := compare.Reports(before, after)
+	var g *compare.Group
+	for i := range d.Groups {
+		c := &d.Groups[i]
+		entry := slices.IndexFunc(before.Groups, func(b report.Group) bool { return b.ID == c.ID })
+		if entry < 0 {
+			continue
+		}
+		if e := before.Groups[entry].Entry; string(c.Kind) == tr.Kind && e != nil && e.Func == tr.Group {
+			g = c
+		}
+	}
+	if g == nil {
+		return fmt.Errorf("no group of both is %s %s", tr.Kind, tr.Group)
+	}
+	if len(g.Causes) == 0 {
+		return errors.New("the change has no causes")
+	}
+	first := &g.Causes[0]
+	sites := append([]truthSite{tr.Site}, tr.OrSites...)
+	causes := append([]string{tr.Cause}, tr.OrCauses...)
+	if !slices.Contains(causes, string(first.Cause)) || first.Site() == nil ||
+		!slices.ContainsFunc(sites, func(s truthSite) bool { return s.Func == first.Site().Func }) {
+		return fmt.Errorf("the largest change is %+v at %+v, the fault was %s at %s", first, first.Site(), tr.Cause, tr.Site.Func)
+	}
+	var wrong []error
+	if i := slices.IndexFunc(d.Groups, func(c compare.Group) bool { return c.ID == g.ID }); i != 0 {
+		wrong = append(wrong, fmt.Errorf("the group with the fault is number %d of those that changed", i+1))
+	}
+	if m := &g.Mean; !m.Evidence || *m.Delta >= 0 {
+		wrong = append(wrong, fmt.Errorf("no evidence that the fix made it faster: mean %+v of %d and %d requests", *m, g.OldCount, g.NewCount))
+	}
+	if !first.Evidence {
+		wrong = append(wrong, fmt.Errorf("no evidence that %s at %s shrank", first.Cause, first.Site().Func))
+	}
+	return errors.Join(wrong...)
+}

@@ -1,0 +1,77 @@
+package acceptance_test
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+// saysMax finds what is predicted of slowest request: "max 118ms ->".
+var saysMax = regexp.MustCompile(`max \d+ms →`)
+
+// TestSnapshot explains what a flight recorder held when one of three requests took over 100 ms, of hundreds that took
+// microseconds: a report slept with a lock that they take. No percentile with enough requests knows of them. The truth is
+// the server's own count and clock. It would catch a verdict about the quick ones, a finding that is not there or that
+// promises nothing, and one that is loud of the quiet time before.
+func TestSnapshot(t *testing.T) {
+	data, recorded := testprog.Record(t, "snapshot")
+	facts := recorded.Facts
+	const late = "main.(*accountBook).report"
+	for _, c := range []struct {
+		name string
+		opts whylate.Options
+	}{{"marked", whylate.Options{}}, {"bare", whylate.Options{NoMarks: true}}} {
+		t.Run(c.name, func(t *testing.T) {
+			rep := explainBytes(t, data, c.opts)
+			v := rep.Verdict[0]
+			g := rep.Group(v.Group)
+			if int64(v.Requests) != facts["slow"] || len(v.Causes) == 0 || v.Causes[0].Cause != report.CauseSleep || v.Causes[0].Share < 0.95 || v.Causes[0].Sites[0].Site.Func != late {
+				t.Errorf("of %d slow requests it says %s", facts["slow"], v.Text)
+			}
+			if len(rep.Findings) == 0 {
+				t.Fatal("there is no finding")
+			}
+			f := &rep.Findings[0]
+			if f.Code != report.RuleLockConvoy || f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != late || f.Group != g.ID {
+				t.Errorf("the first finding is %+v at %+v", f, f.Site)
+			}
+			p := f.Predicted
+			if p == nil || p.MaxNS == nil || p.WasMaxNS == nil {
+				t.Fatalf("of slowest request it predicts nothing: %+v", p)
+			}
+			near := func(got, want int64) bool { return got > want*95/100 && got < want*105/100+int64(2*time.Millisecond) }
+			if !near(*p.WasMaxNS, facts["slowest"]) || !near(p.MaxNS.Est, facts["slowest"]-facts["slept"]/2) {
+				t.Errorf("the slowest took %d ns, of which the report slept %d; predicted is %+v instead of %d", facts["slowest"], facts["slept"], p.MaxNS, *p.WasMaxNS)
+			}
+			for i, o := range rep.Findings[1:] {
+				if o.Severity != report.SeverityInfo {
+					t.Errorf("beside it is found: %+v", rep.Findings[i+1])
+				}
+			}
+			var out bytes.Buffer
+			must.Do(t, text.Write(&out, rep, text.Options{Width: 100, Full: true}))
+			if said := strings.Join(strings.Fields(out.String()), " "); !saysMax.MatchString(said) {
+				t.Errorf("the text does not speak of the slowest: %s", said)
+			}
+		})
+	}
+	t.Run("quiet", func(t *testing.T) {
+		rep := explainBytes(t, data, whylate.Options{To: 450 * time.Millisecond})
+		if rep.Groups[0].Count < 100 {
+			t.Errorf("there are only %d requests", rep.Groups[0].Count)
+		}
+		for i := range rep.Findings {
+			if f := &rep.Findings[i]; f.Severity != report.SeverityInfo {
+				t.Errorf("of the time before it is found: %s", describeFinding(f))
+			}
+		}
+	})
+}

@@ -1,0 +1,26 @@
+package acceptance_test
+
+import (
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestMarkingTakesPs: goroutines that help to mark take Ps for the collector. Who waits for a P behind them waits for the collector: that comes first,
+// and no loud finding says that the service's own computing takes the Ps.
+func TestMarkingTakesPs(t *testing.T) {
+	for name, rep := range map[string]*report.Report{
+		"gcstress-long": explainFile(t, testprog.Recording(t, "programs/gcstress-long.trace")),
+		"gc-assist":     explainService(t, "gc-assist"),
+	} {
+		if f := &rep.Findings[0]; f.Code != report.RuleGCTooFrequent && f.Code != report.RuleMarkAssist || f.Severity != report.SeverityHigh {
+			t.Errorf("%s: the first finding is %s", name, describeFinding(f))
+		}
+		for i := range rep.Findings {
+			if f := &rep.Findings[i]; f.Code == report.RulePsTaken && f.Severity.Loud() {
+				t.Errorf("%s: %s", name, describeFinding(f))
+			}
+		}
+	}
+}

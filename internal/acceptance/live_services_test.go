@@ -1,0 +1,238 @@
+package acceptance_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/internal/testing/testprog"
+)
+
+var liveRuns = flag.Int("runs", 5, "how often TestLive runs each service")
+
+// TestLive runs every service of lab/truth several times under its load and counts how often the diagnosis is right. Runs
+// differ, with the machine as with the service, so none is judged alone: it fails where a service's share of right answers
+// has fallen against docs/internals/rates.md, or that of all together has. With -update it writes that page.
+func TestLive(t *testing.T) {
+	testfull.Need(t, "to run services and their clients in real time")
+	table := must.Have(readRates())(t)
+	var names []string
+	for _, name := range testprog.Services(t) {
+		if outcomeOf(t, testprog.Service(t, name)).Service.Name == name {
+			names = append(names, name)
+		}
+	}
+	testprog.Build(t, "lab/truth")
+	t.Run("services", func(t *testing.T) {
+		for _, name := range names {
+			t.Run(name, func(t *testing.T) {
+				if !greedy[name] {
+					t.Parallel()
+				}
+				table.run(t, name, func() (judgement, time.Duration) {
+					rec, err := testprog.RunService(t, testprog.RunOf(name).Args...)
+					if err != nil && strings.Contains(err.Error(), "this machine cannot give the service its place") {
+						t.Skip(err)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					o := outcomeOf(t, rec)
+					rep := explainBytes(t, rec.Trace, optionsOf(name, rec))
+					return judge(rep, o).and(judgeFindings(rep, o)), time.Duration(o.Lateness.P99NS)
+				})
+			})
+		}
+	})
+	runs := map[string][]string{}
+	for _, r := range testprog.Runs() {
+		runs[r.Name] = r.Args
+	}
+	for _, long := range []struct {
+		test  string
+		judge func(*testing.T, ...*testprog.Recorded) error
+		runs  []string // of testprog.Runs
+	}{
+		{"TestWhatIfPubSub", judgePubSub, []string{"pubsub-long", "pubsub-fixed"}},
+		{"TestWhatIfCheck", judgeActor, []string{"actor-select-long"}},
+		{"TestWitness", judgeWitness, []string{"waitgroup-long"}},
+		{"TestWitness", judgeWitness, []string{"h2-sleep-long"}},
+		{"TestWitness", judgeWitness, []string{"grpc-unary-long"}},
+		{"TestWitnessOfSaturation", judgeSaturated, []string{"cpu-hogs-saturated"}},
+		{"TestWitnessOfSaturation", judgeSaturated, []string{"waitgroup-saturated"}},
+		{"TestWitnessOfSaturation", judgeSaturated, []string{"h2-sleep-saturated"}},
+		{"TestWitnessOfSaturation", judgeSaturated, []string{"grpc-unary-saturated"}},
+		{"TestFixes", judgeFix, []string{"pubsub-long", "pubsub-fixed"}},
+		{"TestFixes", judgeFix, []string{"exec-child-long", "exec-child-fixed"}},
+		{"TestFixes", judgeFix, []string{"slow-database-long", "slow-database-fixed"}},
+	} {
+		row := long.test + " " + long.runs[0]
+		t.Run(row, func(t *testing.T) {
+			table.run(t, row, func() (j judgement, late time.Duration) {
+				var recs []*testprog.Recorded
+				for _, name := range long.runs {
+					rec := must.Have(testprog.RunService(t, runs[name]...))(t)
+					recs = append(recs, rec)
+					late = max(late, time.Duration(outcomeOf(t, rec).Lateness.P99NS))
+				}
+				return judgement{spoiled: long.judge(t, recs...)}, late
+			})
+		})
+	}
+	table.end(t)
+}
+
+// greedy services take all processors: they run alone.
+var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stacks": true, "stw-memstats": true, "gc-assist": true, "gc-churn": true, "gc-workers": true, "gc-forced-beside": true, "debug-logs": true, "ticker-herd": true,
+	"cpu-std": true, "mutex-cpu": true, "single-worker": true, "rwmutex-reader": true, "rwmutex-writer": true, "once": true, "hub-late": true, "long-runs": true,
+	"few-ps": true, "many-ps": true, "throttled": true}
+
+// ratesPage says how often TestLive was right when it was written.
+const ratesPage = "docs/internals/rates.md"
+
+const ratesHead = `# How often live runs are diagnosed rightly
+
+` + "`TestLive`" + ` runs each service of ` + "`lab/truth`" + ` several times, loads it from another process, and judges each run alone, without another
+try: the first cause, its site and way, the share of the time, the findings. Rows that begin with Test are the same for the claim that test holds
+recordings to. *right of* is how many were right, of those that prove something; *void* are those whose names were right, but whose shares or counts were
+off while timers on the machine were more than 3 ms late at the 99th percentile.
+
+` + "`.ci/full live`" + ` runs it again and fails where a service, or all together, is right less often than here: where so few right ones have a chance of less
+than 1 in 100 if nothing has changed. ` + "`WHYLATE_FULL=1 go test ./internal/acceptance -run TestLive -timeout 60m -runs 10 -update`" + ` rewrites the rows.
+
+| what | right of | | void | measured |
+|---|---|---|---|---|
+`
+
+// A rate is one row: how often its answer was right.
+type rate struct {
+	right, runs, void int
+	measured          string
+}
+
+// rates are the rows of the page, and those of this run.
+type rates struct {
+	page map[string]rate
+
+	mu  sync.Mutex
+	now map[string]rate
+}
+
+func readRates() (*rates, error) {
+	r := &rates{page: map[string]rate{}, now: map[string]rate{}}
+	text, err := os.ReadFile(ratesPage)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 7 {
+			continue
+		}
+		var c rate
+		if n, err := fmt.Sscan(cells[2]+" "+cells[3]+" "+cells[4], &c.right, &c.runs, &c.void); n == 3 && err == nil {
+			c.measured = strings.TrimSpace(cells[5])
+			r.page[strings.TrimSpace(cells[1])] = c
+		}
+	}
+	return r, nil
+}
+
+// run judges a row, try by try.
+func (r *rates) run(t *testing.T, row string, try func() (judgement, time.Duration)) {
+	t.Helper()
+	now := rate{measured: fmt.Sprintf("%s, %d CPUs, %s", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(), runtime.Version())}
+	for range *liveRuns {
+		switch j, late := try(); {
+		case j.wrong == nil && j.spoiled == nil:
+			now.right++
+			now.runs++
+		case j.wrong == nil && late > quiet:
+			now.void++
+			t.Logf("void, timers %v late: %v", late, j.spoiled)
+		default:
+			now.runs++
+			t.Logf("not right: %v", errors.Join(j.wrong, j.spoiled))
+		}
+	}
+	r.mu.Lock()
+	r.now[row] = now
+	r.mu.Unlock()
+	was, known := r.page[row]
+	switch {
+	case *update:
+	case !known:
+		t.Errorf("%s has no row %q", ratesPage, row)
+	case fallen(now, was):
+		t.Errorf("right in %d of %d runs; by %s it was %d of %d", now.right, now.runs, ratesPage, was.right, was.runs)
+	}
+}
+
+// fallen reports whether a rate is lower than before by more than chance: whether so few right runs, or fewer, have a
+// probability below 0.01. Of a rate known from n runs, one more right and one more wrong is taken for what it may be.
+func fallen(now, was rate) bool {
+	p := float64(was.right+1) / float64(was.runs+2)
+	sum, term := 0.0, math.Pow(1-p, float64(now.runs)) // of the binomial distribution
+	for k := 0; k <= now.right; k++ {
+		sum += term
+		term *= float64(now.runs-k) / float64(k+1) * p / (1 - p)
+	}
+	return sum < 0.01
+}
+
+// end judges all rows together, or writes them.
+func (r *rates) end(t *testing.T) {
+	t.Helper()
+	var now, was rate
+	for row, c := range r.now {
+		now.right, now.runs, now.void = now.right+c.right, now.runs+c.runs, now.void+c.void
+		was.right, was.runs = was.right+r.page[row].right, was.runs+r.page[row].runs
+	}
+	t.Logf("right in %d of %d runs, %d void; by %s %d of %d", now.right, now.runs, now.void, ratesPage, was.right, was.runs)
+	if !*update {
+		if fallen(now, was) {
+			t.Errorf("together, right in %d of %d runs; by %s it was %d of %d", now.right, now.runs, ratesPage, was.right, was.runs)
+		}
+		return
+	}
+	maps.Copy(r.page, r.now)
+	var b strings.Builder
+	b.WriteString(ratesHead)
+	for _, row := range slices.Sorted(maps.Keys(r.page)) {
+		c := r.page[row]
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s |\n", row, c.right, c.runs, c.void, c.measured)
+	}
+	if err := os.WriteFile(ratesPage, []byte(b.String()), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFallen(t *testing.T) {
+	for _, c := range []struct {
+		now, was rate
+		want     bool
+	}{
+		{rate{right: 5, runs: 5}, rate{right: 5, runs: 5}, false},
+		{rate{right: 3, runs: 5}, rate{right: 5, runs: 5}, false}, // with p = 6/7: 0.15
+		{rate{right: 1, runs: 5}, rate{right: 5, runs: 5}, true},  // 0.002
+		{rate{right: 3, runs: 5}, rate{right: 98, runs: 98}, true},
+		{rate{right: 1, runs: 5}, rate{right: 5, runs: 10}, false},
+		{rate{}, rate{right: 10, runs: 10}, false},
+		{rate{right: 400, runs: 450}, rate{right: 440, runs: 450}, true},
+	} {
+		if got := fallen(c.now, c.was); got != c.want {
+			t.Errorf("%+v after %+v: fallen is %v", c.now, c.was, got)
+		}
+	}
+}

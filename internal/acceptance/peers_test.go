@@ -1,0 +1,214 @@
+package acceptance_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestNoPeers: one service of lab/truth asks itself, its clients are in its own process. Many of the others wait for peers of
+// which requests of their own could lie in the waits by chance. It would catch a peer that is named because two groups have work at the
+// same time.
+func TestNoPeers(t *testing.T) {
+	for _, name := range testprog.Services(t) {
+		rep := explainService(t, name)
+		for i := range rep.Groups {
+			g := &rep.Groups[i]
+			switch itself := name == "load-inside" && strings.HasSuffix(g.Name, ".visit"); {
+			case itself && (!g.Peer.Followed() || !strings.HasSuffix(g.Peer.Name, ".ask")):
+				t.Errorf("%s: %s waits for %+v", name, g.Name, g.Peer)
+			case !itself && g.Peer != nil:
+				t.Errorf("%s: %s waits for its own %s: %+v", name, g.Name, g.Peer.Name, g.Peer)
+			}
+		}
+	}
+}
+
+// TestPeers: etcd's gateway asks its own gRPC server over loopback, which its source says. It would catch an answer that ends at
+// the network, as if somebody else had it.
+func TestPeers(t *testing.T) {
+	for name, serves := range map[string]string{"etcd-puts": "(*quotaKVServer).Put", "etcd-reads": "(*kvServer).Range", "etcd-reads-neighbours": "(*kvServer).Range"} {
+		rep := explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
+		judgePeer(t, rep, "(*accessController).ServeHTTP", serves)
+		for _, f := range rep.Findings {
+			if f.Code == report.RuleSlowPeer && f.Severity.Loud() {
+				t.Errorf("%s: a peer is blamed that is this process: %s", name, f.Title)
+			}
+		}
+	}
+}
+
+// TestPeerJoined: the gateway's own service sleeps for 12 ms of each call in main.refresh, which its source says. The answer is
+// told where the fault is, of both halves and once. It would catch a path that ends at the socket, a slow peer that is blamed
+// beside its cause, a prediction that does not reach those who ask, and an answer that depends on how the trace is read.
+func TestPeerJoined(t *testing.T) {
+	file := testprog.Recording(t, "field/grpc-same-process.whylate")
+	rep := explainFile(t, file)
+	g := &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasSuffix(g.Name, "(*gateway).ServeHTTP") })]
+	price := &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasSuffix(g.Name, "(*prices).Price") })]
+	if !g.Peer.Followed() || g.Peer.Group != price.ID || !g.Peer.AsLong {
+		t.Fatalf("its peer is %+v", g.Peer)
+	}
+	slept := func(g *report.Group) (ns int64) {
+		for i := range g.All().Causes {
+			if c := &g.All().Causes[i]; c.Cause == report.CauseSleep && c.Site.Func == "main.refresh" {
+				ns += c.TotalNS
+			}
+		}
+		return ns
+	}
+	// All that the service slept, it slept for the gateway.
+	if here, there := slept(g), slept(price); here < there*99/100 || here > there {
+		t.Errorf("the gateway's requests have %d ns of the %d that the service slept", here, there)
+	}
+	v := rep.Verdict[0]
+	if v.Group != g.ID || v.Causes[0].Cause != report.CauseSleep || !strings.Contains(v.Text, "asleep in main.refresh main.go:45, in this process's own main.(*prices).Price, asked over the network") {
+		t.Errorf("the verdict is: %s", v.Text)
+	}
+	f := rep.Findings[0]
+	if f.Code != report.RuleSleep || f.Group != price.ID || len(f.AskedBy) != 1 || f.AskedBy[0].Group != g.ID {
+		t.Fatalf("the first finding is %+v", f)
+	}
+	// Half of 12 ms of each: what the two win is the same.
+	by := f.AskedBy[0]
+	if by.Share < 0.9 || by.Predicted == nil {
+		t.Fatalf("those who ask: %+v", by)
+	}
+	if won, theirs := *g.LatencyNS.P50-by.Predicted.P50NS.Est, *price.LatencyNS.P50-f.Predicted.P50NS.Est; won < theirs*95/100 || won > theirs*105/100 {
+		t.Errorf("half of the sleep would win %d ns there, and %d of those who ask", theirs, won)
+	}
+	for _, o := range rep.Findings {
+		if o.Code == report.RuleSlowPeer || o.Code == report.RulePoolTooSmall || o.Group == g.ID && o.Code == report.RuleSleep {
+			t.Errorf("the same fault again: %s %s", o.Code, o.Title)
+		}
+	}
+	// One that asks about the gateway alone is told there.
+	if alone := explainFile(t, file, "--group", "gateway"); alone.Findings[0].Code != report.RuleSleep || alone.Findings[0].Group != g.ID {
+		t.Errorf("of the gateway alone, the first finding is %s %s", alone.Findings[0].Code, alone.Findings[0].Title)
+	}
+}
+
+// TestPageBesideSelf: a page asks for four things at once that take as long as each other: two ask a backend in another process, one
+// asks this one, one sleeps (lab/peers/page.go). It would catch requests that are said to wait for each other because they are
+// open at the same time, and the exchange that is none the less.
+func TestPageBesideSelf(t *testing.T) {
+	rep := explainFile(t, testprog.Recording(t, "peers/page.trace"))
+	group := func(name string) *report.Group {
+		return &rep.Groups[slices.IndexFunc(rep.Groups, func(g report.Group) bool { return strings.HasPrefix(name, g.Name) })]
+	}
+	for _, name := range []string{"main.page.func2 page.go:50", "main.page.func3 page.go:51"} {
+		g := group(name)
+		if g.Peer != nil {
+			t.Errorf("%s waits for %+v", name, g.Peer)
+		}
+		if !slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
+			return f.Group == g.ID && f.Code == report.RuleSlowPeer && f.Severity != report.SeverityInfo // it takes as long for all, so it is not loud
+		}) {
+			t.Errorf("%s: its backend is not found", name)
+		}
+	}
+	if g := group("main.page.func4 page.go:52"); !g.Peer.Followed() || !strings.HasPrefix(g.Peer.Name, "main.page.func5") {
+		t.Errorf("the front waits for %+v", g.Peer)
+	}
+	for _, f := range rep.Findings {
+		if len(f.AskedBy) > 0 && slices.ContainsFunc(f.AskedBy, func(a report.AskedBy) bool { return !strings.HasPrefix(a.Name, "main.page.func4") }) {
+			t.Errorf("%s of %s is said to be waited for by %+v", f.Code, f.Group, f.AskedBy)
+		}
+	}
+}
+
+// TestPeerRecording lays the recordings of a gateway and of its server beside each other, and holds what a wait took, and what
+// of it the server had, against the clocks of the two programs. It would catch clocks that are brought together wrongly, and
+// time of the way told as the server's. A recording that is its own peer tells the same as a process that asks itself.
+func TestPeerRecording(t *testing.T) {
+	dir := t.TempDir()
+	explained := func(args ...string) *report.Report {
+		t.Helper()
+		var out, says bytes.Buffer
+		if status := cli.Run(t.Context(), append([]string{"explain", "--json"}, args...), strings.NewReader(""), &out, &says); status != 0 {
+			t.Fatalf("%v: status %d: %s", args, status, &says)
+		}
+		rep := must.Have(report.ReadJSON(&out))(t)
+		return rep
+	}
+	server, gateway := testprog.Sides(t)
+	for name, s := range map[string]testprog.Side{"server": server, "gateway": gateway} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, name+".trace"), s.Trace, 0o600))
+	}
+	ours, theirs := filepath.Join(dir, "gateway.trace"), filepath.Join(dir, "server.trace")
+	p := explained("--peer", theirs, ours).Groups[0].Peer
+	if p == nil || p.Recording != theirs || p.ThereNS == nil || p.BackNS == nil {
+		t.Fatalf("the gateway's peer is %+v", p)
+	}
+	// The server's handler sleeps, which its source says.
+	if !strings.Contains(p.Spent, "asleep in main.answer") {
+		t.Errorf("of what the server did with its time is said: %q", p.Spent)
+	}
+	served, call := float64(server.NS)/float64(server.Count), float64(gateway.NS)/float64(gateway.Count)
+	t.Logf("%+v; the server's handler took %.0f ns, the gateway's call %.0f ns", p, served, call)
+	if got := float64(p.ServedNS); got < 0.95*served || got > 1.1*served {
+		t.Errorf("the server had %.0f ns of a wait, by its own clock its handler took %.0f", got, served)
+	}
+	if got := float64(p.WaitNS); got < 0.9*call || got > 1.05*call {
+		t.Errorf("a wait takes %.0f ns, by the gateway's clock a call takes %.0f", got, call)
+	}
+	if sum := p.ServedNS + *p.ThereNS + *p.BackNS; sum < p.WaitNS*9/10 || sum > p.WaitNS*11/10 {
+		t.Errorf("%d ns of a wait of %d are told", sum, p.WaitNS)
+	}
+	// The server asks nobody, and what was recorded at another time tells nothing.
+	for _, args := range [][]string{{"--peer", ours, theirs}, {"--peer", testprog.Recording(t, "field/etcd-reads.whylate"), ours}} {
+		rep := explained(args...)
+		for i := range rep.Groups {
+			if rep.Groups[i].Peer != nil {
+				t.Errorf("%v: %+v", args, rep.Groups[i].Peer)
+			}
+		}
+		if !slices.ContainsFunc(rep.Input.Warnings, func(w report.Warning) bool { return w.Code == "peer" }) {
+			t.Errorf("%v: no word on it: %v", args, rep.Input.Warnings)
+		}
+	}
+	etcd := testprog.Recording(t, "field/etcd-puts.whylate")
+	own := func(args ...string) report.Peer {
+		rep := explained(args...)
+		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Peer != nil })
+		if i < 0 {
+			t.Fatalf("%v: no peer", args)
+		}
+		return *rep.Groups[i].Peer
+	}
+	if p := own("--group", "ServeHTTP", etcd); !strings.HasSuffix(p.Name, "Put") {
+		t.Errorf("asked about the gateway alone, its peer is %+v", p)
+	}
+	a, b := own(etcd), own("--peer", etcd, etcd)
+	if b.Recording = ""; a.Group != b.Group || a.Held != b.Held || a.ServedNS != b.ServedNS || *a.BackNS != *b.BackNS {
+		t.Errorf("as its own peer %+v, by itself %+v", b, a)
+	}
+}
+
+// judgePeer holds a report against which group serves what the requests of another one wait for.
+func judgePeer(t *testing.T, rep *report.Report, asks, serves string) {
+	t.Helper()
+	for i := range rep.Groups {
+		g := &rep.Groups[i]
+		if !strings.HasSuffix(g.Name, asks) {
+			continue
+		}
+		p := g.Peer
+		if p == nil || !strings.HasSuffix(p.Name, serves) || p.Confidence < 0.8 || p.ServedNS > p.WaitNS || p.ByChance > 0.3 {
+			t.Errorf("%s waits for %+v, want %s", g.Name, p, serves)
+		}
+		if v := rep.Verdict[0].Text; !strings.Contains(v, "this process's own") {
+			t.Errorf("the verdict does not say whose answer is waited for: %s", v)
+		}
+		return
+	}
+	t.Errorf("no group is %s", asks)
+}

@@ -1,0 +1,132 @@
+package acceptance_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestSlowWaitsAreLookedAt: whatever makes slow requests wait for a P is told for these requests. A lookup of a random
+// hundred of all requests misses what only slow ones meet, and fails.
+func TestSlowWaitsAreLookedAt(t *testing.T) {
+	judged := 0
+	for _, name := range testprog.Services(t) {
+		rep := explainService(t, name)
+		for k := range rep.Groups {
+			g := &rep.Groups[k]
+			for _, c := range g.Tail().Causes {
+				if each := c.TotalNS / int64(max(c.Requests, 1)); c.Cause == report.CauseSched && c.Share >= 0.02 && each >= 500e3 {
+					judged++
+					if len(c.RanMeanwhile) == 0 {
+						t.Errorf("%s: slow requests of %s wait for a P at %v, %d ns each, and nothing ran meanwhile", name, g.Name, c.Site, each)
+					}
+				}
+			}
+		}
+	}
+	if judged == 0 {
+		t.Error("no slow request of any recording waits for a P")
+	}
+}
+
+// TestWhatRanHasAName: in http1-profile nothing computes but two functions, and no event stands in either of them. A name
+// from the event that ended a run, or the goroutine's first frame, fails.
+func TestWhatRanHasAName(t *testing.T) {
+	rep := explainBytes(t, testprog.Trace(t, "http1-profile"), whylate.Options{})
+	named, all := 0.0, 0.0
+	for i := range rep.Groups {
+		for _, c := range rep.Groups[i].All().Causes {
+			for _, s := range c.RanMeanwhile {
+				all += s.Share * float64(c.TotalNS)
+				if s.Site != nil && (s.Site.Func == "main.(*search).scan" || s.Site.Func == "main.(*search).decode") {
+					named += s.Share * float64(c.TotalNS)
+				}
+			}
+		}
+	}
+	if all == 0 || named/all < 0.9 {
+		t.Errorf("scan and decode are %.0f of %.0f ns of what ran meanwhile", named, all)
+	}
+}
+
+// TestMeanwhileFromBothSides: what ran while a handler's requests waited for a P is the same whether they are found by
+// their server or asked for by name. A random choice of requests, or of parts of their waits, fails where it is small.
+func TestMeanwhileFromBothSides(t *testing.T) {
+	judged := 0
+	for _, name := range []string{"cpu-hogs", "cpu-hogs-saturated", "long-runs", "gc-workers", "gosched-loops", "ticker-herd", "waitgroup-saturated"} {
+		data := testprog.Service(t, name).Trace
+		for _, g := range explainBytes(t, data, whylate.Options{}).Groups {
+			want, total := ranIn(&g)
+			if !g.Named || total < 0.2*float64(g.TotalNS) {
+				continue
+			}
+			fn := g.Name[strings.LastIndexByte(g.Name, '/')+1:]
+			for _, same := range explainBytes(t, data, whylate.Options{Request: regexp.MustCompile(regexp.QuoteMeta(fn) + "$")}).Groups {
+				got, waited := ranIn(&same)
+				if same.Name != g.Name || same.Count == 0 || waited < 0.2*float64(same.TotalNS) {
+					continue
+				}
+				judged++
+				if a, b := largest(want), largest(got); a != b {
+					t.Errorf("%s: while %s waited, most of what ran was %s; of its calls, %s", name, g.Name, a, b)
+				}
+			}
+		}
+	}
+	if judged < 2 {
+		t.Errorf("only %d groups could be compared", judged)
+	}
+}
+
+// ranIn adds up what ran while a group's requests waited for a P, and how long they did.
+func ranIn(g *report.Group) (by map[string]float64, waited float64) {
+	by = map[string]float64{}
+	for _, c := range g.All().Causes {
+		if c.Cause != report.CauseSched {
+			continue
+		}
+		waited += float64(c.TotalNS)
+		for _, s := range c.RanMeanwhile {
+			if s.Site != nil {
+				by[s.Site.Func] += s.Share * float64(c.TotalNS)
+			}
+		}
+	}
+	return by, waited
+}
+
+func largest(m map[string]float64) (most string) {
+	for k, v := range m {
+		if v > m[most] || v == m[most] && k < most {
+			most = k
+		}
+	}
+	return most
+}
+
+// TestWhatRanIsNotAWrapper: a goroutine of sync.WaitGroup.Go that never waits shows no line of its own; it is told by the line
+// that gave it its work. The name of its first function, which all such goroutines share, fails.
+func TestWhatRanIsNotAWrapper(t *testing.T) {
+	rep := explainService(t, "waitgroup-saturated")
+	named := 0
+	for i := range rep.Groups {
+		for _, c := range rep.Groups[i].All().Causes {
+			for _, s := range c.RanMeanwhile {
+				switch {
+				case s.Site == nil:
+				case strings.HasPrefix(s.Site.Func, "sync.(*WaitGroup).Go"):
+					t.Errorf("%.0f%% of what ran beside %v is told as %v", 100*s.Share, c.Site, s.Site)
+				case strings.Contains(s.Site.Func, "catalog.(*waitGroup)."):
+					named++
+				}
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("nothing of the service's own ran meanwhile")
+	}
+}

@@ -1,0 +1,254 @@
+package acceptance_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/exp/trace"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/service/redact"
+)
+
+// TestRedacted hides the texts of recordings (service/redact). The reference reader must find the same events with other
+// texts, each always the same one, and none of the hidden ones anywhere; and explain must say the same, but for the names.
+// It would catch a text that is missed, a table that is damaged, a reason or a function that is hidden with the rest, and an
+// engine that depends on what a user's text says.
+func TestRedacted(t *testing.T) {
+	explained := []string{"marked", "tasks", "snapshot", "grpc", "stw", "cgo-calls"}
+	names := explained[:3]
+	if !testing.Short() {
+		names = nil
+		for _, p := range testprog.Programs() {
+			names = append(names, p.Name)
+		}
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			data := testprog.Trace(t, name)
+			for _, m := range []redact.Mode{redact.Hash, redact.Drop} {
+				if m == redact.Hash && !slices.Contains(explained, name) || m == redact.Drop && testing.Short() && name != "tasks" {
+					continue
+				}
+				files := redact.Trim
+				if m == redact.Drop {
+					files = m
+				}
+				out := hide(t, data, redact.Options{Logs: m, Tasks: m, Routes: m, Parents: m, Files: files, Main: "main", Key: []byte("key")})
+				hidden := sameEvents(t, data, out)
+				written := strings.Join(slices.Collect(maps.Values(hidden)), "\n")
+				for old := range hidden {
+					if len(old) > 3 && !strings.HasPrefix(old, "whylate.") && !strings.Contains(written, old) && bytes.Contains(out, []byte(old)) && !elsewhere(t, out, old) {
+						t.Errorf("%q is left", old)
+					}
+				}
+				if m == redact.Hash {
+					sameReport(t, data, out, hidden)
+				}
+			}
+		})
+	}
+}
+
+func hide(t *testing.T, data []byte, o redact.Options) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := redact.NewWriter(&b, o)
+	must.Have(w.Write(data))(t)
+	if err := w.Close(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// sameEvents reads both traces with the reference reader and returns which text became which.
+func sameEvents(t *testing.T, before, after []byte) map[string]string {
+	t.Helper()
+	hidden := make(map[string]string)
+	stacks := make(stackTexts)
+	a, errA := trace.NewReader(bytes.NewReader(before))
+	b, errB := trace.NewReader(bytes.NewReader(after))
+	if errA != nil || errB != nil {
+		t.Fatal(errA, errB)
+	}
+	for n := 0; ; n++ {
+		x, errA := a.ReadEvent()
+		y, errB := b.ReadEvent()
+		if errA != nil || errB != nil {
+			if (errA == io.EOF) != (errB == io.EOF) {
+				t.Fatalf("event %d: %v before, %v after", n, errA, errB)
+			}
+			return hidden
+		}
+		was, is := kept(&x, stacks), kept(&y, stacks)
+		if was != is {
+			t.Fatalf("event %d was %s and is %s", n, was, is)
+		}
+		old, now := texts(&x), texts(&y)
+		for i := range old {
+			if old[i] == now[i] {
+				continue
+			}
+			if h, ok := hidden[old[i]]; ok && h != now[i] {
+				t.Fatalf("event %d: %q is once %q, once %q", n, old[i], h, now[i])
+			}
+			hidden[old[i]] = now[i]
+		}
+	}
+}
+
+// stackTexts has functions and lines of stacks, which many events share.
+type stackTexts map[trace.Stack]string
+
+func (m stackTexts) of(s trace.Stack) string {
+	text, ok := m[s]
+	if !ok {
+		for f := range s.Frames() {
+			text += fmt.Sprintf(" %s:%d", f.Func, f.Line)
+		}
+		m[s] = text
+	}
+	return text
+}
+
+// kept is what must not change of an event.
+func kept(e *trace.Event, stacks stackTexts) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %v g%v p%v m%v%s", e.Time(), e.Kind(), e.Goroutine(), e.Proc(), e.Thread(), stacks.of(e.Stack()))
+	switch e.Kind() {
+	case trace.EventStateTransition:
+		s := e.StateTransition()
+		fmt.Fprintf(&b, " %v %s%s", s.Resource, s.Reason, stacks.of(s.Stack))
+	case trace.EventRangeBegin, trace.EventRangeEnd, trace.EventRangeActive:
+		fmt.Fprintf(&b, " %s", e.Range().Name)
+	case trace.EventLabel:
+		fmt.Fprintf(&b, " %s", e.Label().Label)
+	case trace.EventTaskBegin, trace.EventTaskEnd:
+		fmt.Fprintf(&b, " %v in %v", e.Task().ID, e.Task().Parent)
+	case trace.EventRegionBegin, trace.EventRegionEnd:
+		fmt.Fprintf(&b, " in %v", e.Region().Task)
+	case trace.EventLog:
+		fmt.Fprintf(&b, " in %v", e.Log().Task)
+	}
+	return b.String()
+}
+
+// texts are those of an event that may change.
+func texts(e *trace.Event) []string {
+	var out []string
+	stack := func(s trace.Stack) {
+		for f := range s.Frames() {
+			out = append(out, f.File)
+		}
+	}
+	stack(e.Stack())
+	switch e.Kind() {
+	case trace.EventStateTransition:
+		stack(e.StateTransition().Stack)
+	case trace.EventTaskBegin, trace.EventTaskEnd:
+		out = append(out, e.Task().Type)
+	case trace.EventRegionBegin, trace.EventRegionEnd:
+		out = append(out, e.Region().Type)
+	case trace.EventLog:
+		out = append(out, e.Log().Category, e.Log().Message)
+	}
+	return out
+}
+
+// elsewhere reports whether a text stands in a redacted trace as a part of a function's name, or of a word of the runtime's.
+func elsewhere(t *testing.T, data []byte, text string) bool {
+	t.Helper()
+	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
+	stacks := make(stackTexts)
+	for {
+		e, err := r.ReadEvent()
+		if err != nil {
+			return false
+		}
+		if strings.Contains(kept(&e, stacks), text) {
+			return true
+		}
+	}
+}
+
+// sameReport holds explain's reports of both to each other.
+func sameReport(t *testing.T, before, after []byte, hidden map[string]string) {
+	t.Helper()
+	a, b := explainBytes(t, before, whylate.Options{}), explainBytes(t, after, whylate.Options{})
+	// The names that a report has are those of requests: of a mark the last words of its key.
+	for old, now := range maps.Clone(hidden) {
+		for words := range 3 {
+			o, n := strings.SplitN(old, " ", words+3), strings.SplitN(now, " ", words+3)
+			if strings.HasPrefix(old, "whylate.mark/") && len(o) == words+3 && len(n) == words+3 {
+				hidden[o[words+2]] = n[words+2]
+				hidden[path.Base(o[words+2])] = n[words+2] // as titles shorten it
+			}
+		}
+	}
+	for old, now := range maps.Clone(hidden) {
+		if len(old) == 55 && len(now) == 55 { // a traceparent
+			hidden[old[3:35]], hidden[old[36:52]] = now[3:35], now[36:52]
+		}
+	}
+	x, y := spelled(t, a, hidden), spelled(t, b, nil)
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			t.Fatalf("the reports differ: %s instead of %s", y[i], x[i])
+		}
+	}
+	if len(x) != len(y) {
+		t.Fatalf("the reports have %d and %d lines", len(x), len(y))
+	}
+}
+
+// spelled is a report in lines, with names replaced and paths without their folders. The order of what is equal but for its
+// name does not count.
+func spelled(t *testing.T, r *report.Report, names map[string]string) []string {
+	t.Helper()
+	r.Input = report.Input{}
+	data := must.Have(json.MarshalIndent(r, "", " "))(t)
+	long := slices.SortedFunc(maps.Keys(names), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	var any []string
+	for _, old := range long {
+		if len(old) > 3 {
+			any = append(any, regexp.QuoteMeta(old))
+		}
+	}
+	// A function may bear a task's name.
+	name := regexp.MustCompile(`(^|[\s"'(/])(` + strings.Join(any, "|") + `)($|[\s"'),:=;])`)
+	replace := func(line string) string {
+		if len(any) == 0 {
+			return line
+		}
+		return name.ReplaceAllStringFunc(line, func(s string) string {
+			m := name.FindStringSubmatch(s)
+			return m[1] + names[m[2]] + m[3]
+		})
+	}
+	ids := regexp.MustCompile(`(^|[^#0-9a-f])[0-9a-f]{12}($|[^0-9a-f])`) // of groups and findings, made of their names
+	var out []string
+	for _, line := range strings.Split(string(data), "\n") {
+		if before, file, ok := strings.Cut(line, `"file": "`); ok {
+			line = before + path.Base(file)
+		}
+		if strings.HasSuffix(strings.TrimSuffix(line, ","), `"`) { // a text; of numbers there are thousands
+			line = ids.ReplaceAllString(replace(line), "${1}ID$2")
+		}
+		out = append(out, strings.Join(strings.Fields(line), " "))
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,223 @@
+package acceptance_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+)
+
+const ms = int64(1_000_000)
+
+// lateHub is a trace of rounds of 40 ms. In each, three tasks hand something to one goroutine that waits for the network; its
+// message is seen 5 ms later, by a thread without a P, and it runs after 10 ms more, because loops have both Ps.
+func lateHub(t *testing.T, rounds int64) []byte {
+	t.Helper()
+	b := tracetext.New(26)
+	one, two, monitor := b.Thread(), b.Thread(), b.Spare()
+	const hub, loops = 50, 60
+	for _, g := range []uint64{1, 2, 3, hub, loops, loops + 1} {
+		b.Waiting(g)
+	}
+	wait := func(th *tracetext.Thread, at int64) {
+		th.Block(at, "network", "internal/poll.runtime_pollWait:1", "main.(*hub).read:20", "main.(*hub).run:15")
+	}
+	monitor.Unblock(0, hub)
+	one.Start(1000, hub)
+	wait(one, 2000)
+	for r := range rounds {
+		at := r*40*ms + r*r*7%13*ms + ms // not at a fixed rate
+		for g := range uint64(3) {
+			task := uint64(r)*3 + g + 1
+			monitor.Unblock(at, g+1)
+			one.Start(at+1000, g+1)
+			one.TaskBegin(at+2000, task, 0, "ask", "main.ask:8", "main.client:5")
+			one.Block(at+3000, "chan receive", "runtime.chanrecv1:1", "main.ask:10", "main.client:5")
+			at += 10_000
+		}
+		for i, th := range []*tracetext.Thread{one, two} {
+			monitor.Unblock(at, loops+uint64(i))
+			th.Start(at+1000, loops+uint64(i))
+		}
+		for i := range int64(38) { // the other loop yields, so that the process is never silent
+			two.Stop(at+(i+1)*ms/2, "runtime.Gosched", "runtime.Gosched:1", "main.loop:31")
+			two.Start(at+(i+1)*ms/2+100, loops+1)
+		}
+		monitor.Unblock(at+5*ms, hub)
+		one.Stop(at+15*ms-1000, "preempted", "main.crunch:33", "main.loop:30")
+		one.Start(at+15*ms, hub)
+		for g := range uint64(3) {
+			one.Unblock(at+15*ms+1000*int64(g+1), g+1, "runtime.send:1", "main.(*hub).answer:25", "main.(*hub).run:16")
+		}
+		wait(one, at+15*ms+5000)
+		for g := range uint64(3) {
+			from := at + 15*ms + 10_000*int64(g+1)
+			one.Start(from, g+1)
+			one.TaskEnd(from+1000, uint64(r)*3+g+1, "main.ask:12", "main.client:5")
+			one.Block(from+2000, "sleep", "time.Sleep:1", "main.client:6")
+		}
+		one.Start(at+16*ms, loops)
+		one.Block(at+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
+		two.Block(at+20*ms, "sleep", "time.Sleep:1", "main.loop:31")
+	}
+	data := must.Have(b.Bytes())(t)
+	return data
+}
+
+func TestLateHub(t *testing.T) {
+	rep := explainBytes(t, lateHub(t, 20), whylate.Options{})
+	f := findingOf(rep, "WL1001")
+	if f == nil || rep.Findings[0].Code != "WL1001" {
+		t.Fatalf("the first finding is not the hub: %+v", rep.Findings)
+	}
+	if f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != "main.(*hub).read" || f.Site.Line != 20 || !strings.Contains(f.Title, "main.(*hub).run") {
+		t.Errorf("%+v at %+v", f, f.Site)
+	}
+	// Of some 15 ms each, 10 ms the hub was ready; what was before that nobody polled for.
+	if f.Share < 0.95 {
+		t.Errorf("its share is %.3f", f.Share)
+	}
+	for text, want := range map[string]float64{
+		"requests held up by each late run": 3,
+		"late runs":                         20,
+		"meanwhile ran main.crunch":         0.5,
+		"meanwhile ran main.loop":           0.5,
+		"part of that, at most, in which the message lay unread because no P polled the network": float64(5*ms) * 19 / 20, // nothing is known of a poll before the first
+		"mean delay from when the message was readable until the goroutine ran":                  float64(10*ms) + float64(5*ms)*19/20,
+	} {
+		if got := evidenceOf(f, text); math.Abs(got-want) > 0.01*want {
+			t.Errorf("%s: %g, want %g", text, got, want)
+		}
+	}
+	if findingOf(rep, "WL1002") != nil {
+		t.Error("what waits behind the hub is told a second time")
+	}
+}
+
+// TestWhatTookThePs: a task yields once, and waits until what runs beside it on both Ps lets it on.
+func TestWhatTookThePs(t *testing.T) {
+	const rounds = 30
+	slice := int64(0)
+	loop := func(th *tracetext.Thread, g uint64, from, to int64) {
+		for at := from; at < to; at += slice {
+			th.Start(at+100, g)
+			th.Stop(min(at+slice, to)-100, "preempted", "main.crunch:33", "main.loop:30")
+		}
+	}
+	herd := func(th *tracetext.Thread, first uint64, from, to int64) {
+		for at := from; at+100_000 < to; at += 100_000 {
+			th.Start(at+100, first)
+			th.Block(at+99_000, "sleep", "time.Sleep:1", "main.tick:41", "main.ticker:40")
+			first++
+		}
+	}
+	for _, c := range []struct {
+		code, site string
+		period     int64 // of the rounds; Ps stand idle from 24 ms on
+		slice      int64 // of the loops; 0 for a herd
+	}{
+		{"WL1002", "main.crunch", 24 * ms, ms / 2},
+		{"WL1007", "main.crunch", 100 * ms, 12 * ms},
+		{"WL1004", "main.tick", 100 * ms, 0},
+	} {
+		slice = c.slice
+		b := tracetext.New(26)
+		one, two, monitor := b.Thread(), b.Thread(), b.Spare()
+		const task, loops, tickers = 1, 10, 1000
+		b.Waiting(task)
+		b.Runnable(loops)
+		b.Runnable(loops + 1)
+		for i := range uint64(480) {
+			b.Waiting(tickers + i)
+		}
+		for r := range int64(rounds) {
+			at := r * c.period
+			if c.period > 24*ms {
+				at += r * r * 7 % 13 * ms // not at a fixed rate
+			}
+			if c.period > 24*ms && r > 0 {
+				one.ProcStart(at, 0)
+				two.ProcStart(at, 1)
+			}
+			monitor.Unblock(at, task)
+			one.Start(at+1000, task)
+			one.TaskBegin(at+2000, uint64(r)+1, 0, "compute", "main.compute:8", "main.client:5")
+			one.Stop(at+3000, "runtime.Gosched", "runtime.Gosched:1", "main.compute:9", "main.client:5")
+			if slice == 0 {
+				for i := range uint64(238) { // as many as will run
+					monitor.Unblock(at+3100+2*int64(i), tickers+i)
+					monitor.Unblock(at+3101+2*int64(i), tickers+240+i)
+				}
+				herd(one, tickers, at+5000, at+12*ms)
+				herd(two, tickers+240, at+5000, at+5000+238*100_000+50_000)
+			} else {
+				loop(one, loops, at+5000, at+12*ms)
+				loop(two, loops+1, at+5000, at+24*ms)
+			}
+			one.Start(at+12*ms, task)
+			one.TaskEnd(at+12*ms+1000, uint64(r)+1, "main.compute:10", "main.client:5")
+			one.Block(at+12*ms+2000, "sleep", "time.Sleep:1", "main.client:6")
+			if slice == 0 {
+				herd(one, tickers+119, at+12*ms+3000, at+24*ms)
+			} else {
+				loop(one, loops, at+12*ms+3000, at+24*ms)
+			}
+			if c.period > 24*ms {
+				one.ProcStop(at + 24*ms + 1000)
+				two.ProcStop(at + 24*ms + 1000)
+			}
+		}
+		data, err := b.Bytes()
+		if err != nil {
+			t.Fatal(c.code, err)
+		}
+		rep := explainBytes(t, data, whylate.Options{})
+		if len(rep.Findings) == 0 {
+			t.Errorf("%s: no findings", c.code)
+			continue
+		}
+		f := &rep.Findings[0]
+		if string(f.Code) != c.code || f.Severity != report.SeverityHigh || f.Site == nil || f.Site.Func != c.site || f.Share < 0.97 {
+			t.Errorf("%s at %s is %s", c.code, c.site, describeFinding(f))
+		}
+		if len(rep.Findings) > 1 && rep.Findings[1].Severity != report.SeverityInfo {
+			t.Errorf("%s: also %s", c.code, describeFinding(&rep.Findings[1]))
+		}
+	}
+}
+
+func findingOf(rep *report.Report, code string) *report.Finding {
+	for i := range rep.Findings {
+		if string(rep.Findings[i].Code) == code {
+			return &rep.Findings[i]
+		}
+	}
+	return nil
+}
+
+func evidenceOf(f *report.Finding, text string) float64 {
+	for _, e := range f.Evidence {
+		if e.Text == text {
+			return e.Value
+		}
+	}
+	return math.NaN()
+}
+
+// TestPlaceOfAPool: requests that wait for a connection of a pool of two, which is handed to any of those who wait, wait for
+// the database of those who had it. Nothing of that is some client's rest: by the service's own clock the database has all
+// but a few percent.
+func TestPlaceOfAPool(t *testing.T) {
+	rep := explainService(t, "connection-pool")
+	for _, b := range rep.Groups[0].Bands {
+		for _, c := range b.Causes {
+			if c.Cause == report.CauseNetwork && c.Kind == "inbound" && c.Share > 0.001 {
+				t.Errorf("%.1f %% of %s is waiting for the client at %s", 100*c.Share, b.Band, c.Site.Func)
+			}
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package acceptance_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestWhatIfSettings asks, of recordings of services, what a setting would do, and holds that against what a client
+// measured once the setting was made. A client's clock has the way to the service and back in it, and its runs hold all
+// requests, those of a trace only those that show their handler: so what is compared is by how much percentiles move. It
+// would catch collections that are taken away without what requests wait for behind their workers, freezes that only get
+// shorter and not rarer, and a second P that takes half of a wait where two thirds go.
+func TestWhatIfSettings(t *testing.T) {
+	for name, s := range testprog.Settings(t) {
+		for _, then := range s.Then {
+			rep := explainBytes(t, s.Trace, whylate.Options{Name: name, WhatIf: changes(t, then.Asked)})
+			var p *report.Predicted
+			for i := range rep.WhatIf {
+				w := &rep.WhatIf[i]
+				if w.Note == "" {
+					t.Errorf("%s %s: no word on what it rests", name, then.Asked)
+				}
+				for k := range rep.Groups {
+					if g := &rep.Groups[k]; g.ID == w.Group && g.Entry != nil && g.Entry.Func == s.Group {
+						p = &w.Predicted
+					}
+				}
+			}
+			if p == nil {
+				t.Errorf("%s %s: nothing is predicted of %s", name, then.Asked, s.Group)
+				continue
+			}
+			for _, q := range []struct {
+				name      string
+				e         report.Estimate
+				was       *int64
+				from, to  int64
+				estimated float64 // how far off the estimate may be, by its factor
+			}{
+				{"p50", p.P50NS, p.WasP50NS, s.Client.P50NS, then.Client.P50NS, 1.4},
+				{"p99", p.P99NS, p.WasP99NS, s.Client.P99NS, then.Client.P99NS, 1.75},
+			} {
+				if q.was == nil || *q.was == 0 || s.Tail && q.name == "p50" {
+					continue
+				}
+				was := float64(*q.was)
+				measured := float64(q.to) / float64(q.from)
+				low, est, high := float64(q.e.Low)/was, float64(q.e.Est)/was, float64(q.e.High)/was
+				t.Logf("%s %s: %s predicted %v -> %v, x %.2f (%.2f to %.2f), measured %v -> %v, x %.2f", name, then.Asked, q.name,
+					time.Duration(*q.was), time.Duration(q.e.Est), est, low, high, time.Duration(q.from), time.Duration(q.to), measured)
+				const slack = 0.05 // no two runs are alike
+				if measured < low-slack || measured > high+slack {
+					t.Errorf("%s %s: %s became %.2f of what it was, predicted were %.2f to %.2f", name, then.Asked, q.name, measured, low, high)
+				}
+				if name != "procs-one" && (measured < est/q.estimated || measured > est*q.estimated) {
+					t.Errorf("%s %s: %s became %.2f of what it was, the estimate was %.2f", name, then.Asked, q.name, measured, est)
+				}
+			}
+		}
+	}
+}
+
+// TestWhatIfRefused: a trace in which no garbage was collected tells nothing of GOGC, and the report stands all the same.
+func TestWhatIfRefused(t *testing.T) {
+	rec := testprog.Service(t, "routes")
+	rep, err := whylate.Explain(t.Context(), bytes.NewReader(rec.Trace), whylate.Options{WhatIf: changes(t, "GOGC=400")})
+	if !errors.Is(err, whylate.ErrRefused) || !errors.Is(err, whylate.ErrWhatIf) || rep == nil || len(rep.Groups) == 0 {
+		t.Fatalf("%v, %v", err, rep)
+	}
+}

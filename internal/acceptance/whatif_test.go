@@ -1,0 +1,209 @@
+package acceptance_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/schematest"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+)
+
+// TestWhatIfPubSub predicts from a trace of the pub/sub service, whose handler
+// waits for two sleeps of 200 and 100 ms on a library's goroutine, what it
+// would take with both at 5 ms, and holds that against what the client measured
+// after that change was made.
+func TestWhatIfPubSub(t *testing.T) {
+	if err := judgePubSub(t, testprog.Service(t, "pubsub-long"), testprog.Service(t, "pubsub-fixed")); err != nil {
+		t.Error(err)
+	}
+}
+
+func judgePubSub(t *testing.T, recs ...*testprog.Recorded) error {
+	t.Helper()
+	rep := explainBytes(t, recs[0].Trace, whylate.Options{Name: "pubsub", WhatIf: changes(t, "consumer.(*Consumer).fetchOffsets=5ms", "consumer.(*Consumer).release=5ms")})
+	fixed := outcomeOf(t, recs[1])
+	if len(rep.WhatIf) != 1 {
+		t.Fatalf("%d groups meet the change, not one", len(rep.WhatIf))
+	}
+	e := rep.WhatIf[0].Predicted.P50NS
+	if e.Low > e.Est || e.Est > e.High {
+		t.Fatalf("the range %+v does not hold the estimate", e)
+	}
+	off := float64(e.Est)/float64(fixed.Client.P50NS) - 1
+	t.Logf("predicted %v (%v to %v), measured %v", time.Duration(e.Est), time.Duration(e.Low), time.Duration(e.High), time.Duration(fixed.Client.P50NS))
+	if math.Abs(off) > 0.15 {
+		return fmt.Errorf("the prediction is off by %+.0f%%", 100*off)
+	}
+	return nil
+}
+
+// TestWhatIfCheck: of the reads of a service that some meet a slow write in, those that meet none show what the others
+// would take without.
+func TestWhatIfCheck(t *testing.T) {
+	if err := judgeActor(t, testprog.Service(t, "actor-select-long")); err != nil {
+		t.Error(err)
+	}
+}
+
+func judgeActor(t *testing.T, recs ...*testprog.Recorded) (wrong error) {
+	t.Helper()
+	var first []byte
+	for _, workers := range []int{1, 3} {
+		rep := explainBytes(t, recs[0].Trace, whylate.Options{Name: "actor-select", Workers: workers, WhatIf: changes(t, "(*actor).store=gone")})
+		out := must.Have(report.CompactJSON(rep))(t)
+		schematest.Validate(t, "actor-select", out)
+		if first == nil {
+			first = out
+		} else if !bytes.Equal(out, first) {
+			t.Error("the report depends on the number of workers")
+		}
+		wrong = checkReads(rep, outcomeOf(t, recs[0]))
+	}
+	return wrong
+}
+
+// checkReads returns what is wrong with the check of what reads would take, by the service's own account.
+func checkReads(rep *report.Report, run *outcome) error {
+	i := slices.IndexFunc(rep.WhatIf, func(w report.WhatIf) bool { return strings.HasSuffix(w.Name, "(*actor).read") })
+	if i < 0 {
+		return errors.New("nothing is predicted for reads")
+	}
+	p := &rep.WhatIf[i].Predicted
+	if p.Check == nil {
+		return fmt.Errorf("the prediction %+v is not checked", *p)
+	}
+	c := *p.Check
+	// Requests at the ends of the trace count on one side only.
+	alike := func(n, want int) bool { return math.Abs(float64(n-want)) <= 5+0.15*float64(want) }
+	switch free := run.Traced.Count - run.Met.Count; {
+	case !alike(c.Requests, free) || !alike(c.Affected, run.Met.Count):
+		return fmt.Errorf("the check %+v is of other numbers than the service's: %d met a write, %d met none", c, run.Met.Count, free)
+	case !c.Agrees || c.Gone || c.LeftNS != 0 || c.AtLeastNS != 0 || c.MetNS > c.AtMostNS:
+		return fmt.Errorf("the check says %+v", c)
+	case p.WasP50NS == nil || c.P50NS > *p.WasP50NS/5 || c.P50NS > run.Met.P50NS/5:
+		return fmt.Errorf("those that met none are slow: %+v", c)
+	}
+	return nil
+}
+
+// TestWhatIfUnchanged: on traces of real programs, no change predicts what was,
+// in every group that it meets, and everything gone no more than that.
+func TestWhatIfUnchanged(t *testing.T) {
+	names := []string{"locks", "timers", "http1", "http2", "channels", "grpc"}
+	if testing.Short() {
+		names = names[:2]
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := testprog.Trace(t, name)
+			all := []string{"cpu", "sched", "gc", "sleep", "network", "syscall", "lock", "chan", "unknown"}
+			for _, to := range []string{"@=100%", "@=50%", "@=gone"} {
+				var met []string
+				for _, c := range all {
+					rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: changes(t, c+to)})
+					if errors.Is(err, whylate.ErrWhatIf) {
+						continue // nobody spent time on that
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					checkWhatIf(t, rep, c+to)
+					met = append(met, c+to)
+				}
+				rep := explain(t, bytes.NewReader(data), whylate.Options{WhatIf: changes(t, met...)})
+				checkWhatIf(t, rep, strings.Join(met, " "))
+			}
+		})
+	}
+}
+
+func checkWhatIf(t *testing.T, rep *report.Report, changes string) {
+	t.Helper()
+	for _, w := range rep.WhatIf {
+		p := &w.Predicted
+		for _, x := range []struct {
+			name string
+			e    report.Estimate
+			was  *int64
+		}{{"p50", p.P50NS, p.WasP50NS}, {"p99", p.P99NS, p.WasP99NS}} {
+			switch {
+			case x.e.Low > x.e.Est || x.e.Est > x.e.High || x.e.Low < 0:
+				t.Errorf("%s: %s of %s is %+v", changes, x.name, w.Name, x.e)
+			case x.was == nil:
+			case strings.Contains(changes, "100%") && (x.e.Low != *x.was || x.e.High != *x.was):
+				t.Errorf("%s: %s of %s would be %+v, not %d", changes, x.name, w.Name, x.e, *x.was)
+			case x.e.High > *x.was+*x.was/500: // three digits
+				t.Errorf("%s: %s of %s would grow from %d to %+v", changes, x.name, w.Name, *x.was, x.e)
+			}
+		}
+	}
+}
+
+// TestWhatIfWorkers: a prediction does not depend on how many workers there
+// were.
+func TestWhatIfWorkers(t *testing.T) {
+	for _, name := range []string{"http1", "locks"} {
+		data := testprog.Trace(t, name)
+		var want []byte
+		for _, workers := range []int{1, 3} {
+			rep := explain(t, bytes.NewReader(data), whylate.Options{Workers: workers, WhatIf: changes(t, "cpu@=50%")})
+			got := must.Have(json.Marshal(rep))(t)
+			if want == nil {
+				want = got
+			} else if !bytes.Equal(got, want) {
+				t.Errorf("%s: the report depends on the number of workers", name)
+			}
+		}
+	}
+}
+
+func TestWhatIfErrors(t *testing.T) {
+	data := testprog.Trace(t, "locks")
+	rep, err := whylate.Explain(t.Context(), bytes.NewReader(data), whylate.Options{WhatIf: changes(t, "nowhere=5ms")})
+	if !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), "nowhere=5ms") {
+		t.Errorf("the error is %v", err)
+	}
+	if rep == nil || rep.WhatIf != nil {
+		t.Errorf("no report, or one that predicts")
+	}
+	for _, bad := range []string{"f=soon", "f", "=5ms", "f=120%", "queue@f=5ms"} {
+		if c, err := whylate.ParseChange(bad); !errors.Is(err, whylate.ErrWhatIf) || !strings.Contains(err.Error(), bad) {
+			t.Errorf("%s: it is read as %v, the error is %v", bad, c, err)
+		}
+	}
+}
+
+// TestChangesAreWrittenAsTheyAreRead holds ParseChange and String to each other.
+func TestChangesAreWrittenAsTheyAreRead(t *testing.T) {
+	for text, want := range map[string]whylate.Change{
+		"sleep@main.f:12=5ms": {Cause: "sleep", Site: "main.f:12", To: 5 * time.Millisecond},
+		"main.f=50%":          {Site: "main.f", Relative: true, Scale: 0.5},
+		"queue@main.f=gone":   {Cause: "queue", Site: "main.f", Relative: true},
+	} {
+		c, err := whylate.ParseChange(text)
+		if err != nil || c != want || c.String() != text {
+			t.Errorf("%s: it is read as %+v, want %+v, and written as %s: %v", text, c, want, c, err)
+		}
+	}
+}
+
+// changes reads changes.
+func changes(t *testing.T, texts ...string) (out []whylate.Change) {
+	t.Helper()
+	for _, text := range texts {
+		c := must.Have(whylate.ParseChange(text))(t)
+		out = append(out, c)
+	}
+	return out
+}

@@ -1,0 +1,85 @@
+package repotest_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/whylate/whylate/internal/testing/must"
+)
+
+var link = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
+
+// TestLinks: what a page refers to in the repository is there.
+func TestLinks(t *testing.T) {
+	must.Do(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "testdata" || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".md":
+			return nil
+		}
+		for _, m := range link.FindAllStringSubmatch(string(must.Have(os.ReadFile(path))(t)), -1) {
+			if strings.Contains(m[1], ":") {
+				continue // somewhere else
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s refers to %s, which is not there", path, m[1])
+			}
+		}
+		return nil
+	}))
+}
+
+// TestReaders: each page for users says in its first line who reads it, and those that one reads from top to bottom, all but the
+// generated ones, the file format's and what is Chinese, are together below 120 kB. Measurements belong into docs/internals.
+func TestReaders(t *testing.T) {
+	size := 0
+	for _, path := range must.Have(filepath.Glob("docs/*.md"))(t) {
+		text := string(must.Have(os.ReadFile(path))(t))
+		if lines := strings.SplitN(text, "\n", 4); len(lines) < 4 || !strings.HasPrefix(lines[2], "For ") && filepath.Base(path) != "findings.zh-CN.md" {
+			t.Errorf("%s: the first line under the title does not say whom it is for", path)
+		}
+		switch strings.TrimSuffix(filepath.Base(path), ".md") {
+		case "findings", "findings.zh-CN", "glossary", "fleet-flags", "bundle", "versions":
+		default:
+			size += len(text)
+		}
+	}
+	if size > 120<<10 {
+		t.Errorf("pages for users have %d bytes together", size)
+	}
+}
+
+// TestChinese: the Chinese README has every command of the English one, but for those of what it leaves out.
+func TestChinese(t *testing.T) {
+	english, chinese := string(must.Have(os.ReadFile("README.md"))(t)), string(must.Have(os.ReadFile("README.zh-CN.md"))(t))
+	command := regexp.MustCompile("(?m)^    (?:go|whylate) .*$|`whylate [a-z][^`]*`")
+	for _, c := range command.FindAllString(english, -1) {
+		if c == "`whylate demo`" || strings.HasPrefix(c, "`whylate completion") {
+			continue
+		}
+		if !strings.Contains(chinese, c) {
+			t.Errorf("README.zh-CN.md lacks %q", c)
+		}
+	}
+}
+
+// TestChineseFindings: the Chinese list has each rule beside the sentence that it translates: one that changes is looked at again.
+func TestChineseFindings(t *testing.T) {
+	english, chinese := string(must.Have(os.ReadFile("docs/findings.md"))(t)), string(must.Have(os.ReadFile("docs/findings.zh-CN.md"))(t))
+	rules := regexp.MustCompile(`(?m)^- \[(WL\d{4})\]\(#\w+\) [\w-]+: (.*)$`).FindAllStringSubmatch(english, -1)
+	if rows := strings.Count(chinese, "\n| [WL"); rows != len(rules) || rows == 0 {
+		t.Errorf("%d rules, %d of them in Chinese", len(rules), rows)
+	}
+	for _, r := range rules {
+		if row := regexp.MustCompile(`(?m)^\| \[` + r[1] + `\].* \| \p{Han}?.*\p{Han}.* \| ` + regexp.QuoteMeta(r[2]) + ` \|$`); !row.MatchString(chinese) {
+			t.Errorf("docs/findings.zh-CN.md does not translate %q of %s", r[2], r[1])
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package systemtest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/experiment/cpugroup"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testchild"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/service/flight"
+)
+
+// What the shop is asked for and how it keeps its slow moments.
+const (
+	shopLeast = 20 * time.Millisecond
+	shopGap   = 4 * time.Second
+)
+
+var shopRoutes = map[string]time.Duration{"order": 10 * time.Millisecond, "list": 17 * time.Millisecond, "export": 50 * time.Millisecond} // between two
+
+// TestSlowMoments runs a service under load that has a fault now and then: a lock held for 300 ms, a second of computing that a
+// CPU quota holds back, the garbage collector at a large heap. Each must give one recording that holds slowest request
+// whole, and explain must say which it was; in the quiet time there is none that no client knows of. The truth is what was done
+// to it, and the clients' clocks. It takes five minutes; with WHYLATE_FLIGHT_ROUNDS=4 an hour, with a fault in five minutes.
+func TestSlowMoments(t *testing.T) {
+	testfull.Need(t, "a CPU cgroup and four minutes")
+	rounds, between, quiet := 6, 8*time.Second, 30*time.Second
+	if n, err := strconv.Atoi(os.Getenv("WHYLATE_FLIGHT_ROUNDS")); err == nil {
+		rounds, between, quiet = n, 5*time.Minute-15*time.Second, 5*time.Minute
+	}
+	dir := t.ArtifactDir() // kept with -artifacts
+	group, err := cpugroup.New(cpugroup.Options{CPUs: 64})
+	if err != nil {
+		t.Skip(err)
+	}
+	defer group.Remove()
+	cmd := testchild.Command("shop " + dir)
+	group.Take(cmd)
+	line, stop, err := testchild.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	var port, control int
+	if _, err := fmt.Sscan(line, &port, &control); err != nil {
+		t.Fatal(line, err)
+	}
+	c := newShopClients(port)
+	defer c.stop()
+	state := func() (s flight.State) {
+		res := must.Have(http.Get(fmt.Sprintf("http://127.0.0.1:%d/debug/flight?state", control)))(t)
+		defer res.Body.Close()
+		must.Do(t, json.NewDecoder(res.Body).Decode(&s))
+		return s
+	}
+	fault := func(name string) {
+		if name == "freeze" {
+			setQuota(t, group, 0.15)
+			defer setQuota(t, group, 64)
+			defer time.Sleep(1200 * time.Millisecond)
+		}
+		res := must.Have(http.PostForm(fmt.Sprintf("http://127.0.0.1:%d/fault", control), url.Values{"name": {name}}))(t)
+		res.Body.Close()
+	}
+	time.Sleep(12 * time.Second) // until it is known what is usual
+	kept := map[string]bool{}
+	// collect returns the recordings that are new.
+	collect := func() (names []string) {
+		all, _ := filepath.Glob(filepath.Join(dir, "*.whylate"))
+		for _, name := range all {
+			if !kept[name] {
+				kept[name] = true
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	// freezes takes those away that say of no request that it was slow: this machine's neighbours froze the process.
+	freezes := func(names []string) (rest []string) {
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return strings.Contains(filepath.Base(name), "-"+string(flight.KindFreeze)+"-")
+		})
+	}
+	// strays are recordings without a fault: there must be a client that was slow, of a machine that is not ours alone.
+	strays := func(names []string, from time.Time) {
+		for _, name := range freezes(names) {
+			if slowest := c.slowest(from, time.Now()); slowest < shopLeast/2 {
+				t.Errorf("%s was kept in a quiet time; the clients' slowest was %v", filepath.Base(name), slowest)
+			} else {
+				t.Logf("%s was kept without a fault; the clients' slowest was %v", filepath.Base(name), slowest)
+			}
+		}
+	}
+	collect()
+	began := time.Now()
+	time.Sleep(quiet)
+	strays(collect(), began)
+	right := map[string]int{}
+	drowned := 0
+	for range rounds {
+		for _, name := range []string{"lock", "freeze", "gc"} {
+			rest := time.Now()
+			time.Sleep(between + rand.N(4*time.Second))
+			strays(collect(), rest)
+			at := time.Now()
+			fault(name)
+			var names []string
+			for end := time.Now().Add(15 * time.Second); len(freezes(names)) == 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				names = append(names, collect()...)
+			}
+			time.Sleep(3 * time.Second)
+			names = append(names, collect()...)
+			if rest := freezes(names); len(rest) < len(names) {
+				t.Logf("%d recordings of freezes that no request met", len(names)-len(rest))
+				names = rest
+			}
+			slowest := c.slowest(at, time.Now())
+			if len(names) != 1 {
+				t.Errorf("%s gave %d recordings; the clients' slowest took %v; the state is %+v", name, len(names), slowest, state())
+				continue
+			}
+			told, err := judgeMoment(names[0], name, slowest)
+			t.Logf("%s: the clients' slowest %v; %s", name, slowest.Round(time.Millisecond), told)
+			if errors.Is(err, errDrowned) {
+				t.Logf("%s (%s): %v", name, filepath.Base(names[0]), err)
+				drowned++
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s (%s): %v", name, filepath.Base(names[0]), err)
+				continue
+			}
+			right[name]++
+		}
+	}
+	if drowned > rounds { // of three times as many
+		t.Errorf("%d of %d faults went under in what else the machine did: it needs one that does nothing else", drowned, 3*rounds)
+	}
+	t.Logf("of %d each: %v; %d drowned; the state is %+v; %d requests", rounds, right, drowned, state(), c.count())
+	if s := state(); s.Failed != 0 || !s.Recording {
+		t.Errorf("the state is %+v", s)
+	}
+	if c.failed != nil {
+		t.Errorf("a request failed: %v", c.failed)
+	}
+}
+
+// errDrowned says that other processes, by the kernel's counters in the recording itself, had the CPUs for most of what the service wanted:
+// that made its requests slow, and not what was done to it.
+var errDrowned = errors.New("other processes had the CPUs")
+
+// judgeMoment explains a recording and returns what it says; the error, what is wrong with that.
+func judgeMoment(name, fault string, slowest time.Duration) (told string, err error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	b, err := bundle.New(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return "", err
+	}
+	r, _, err := b.Trace()
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	rep, err := whylate.Explain(context.Background(), r, whylate.Options{})
+	if err != nil {
+		return "", err
+	}
+	reason := b.Meta().Flight.Reason
+	longest := int64(0)
+	for _, g := range rep.Groups {
+		if g.Kind == report.KindMark && g.LatencyNS.Max != nil {
+			longest = max(longest, *g.LatencyNS.Max)
+		}
+	}
+	told = fmt.Sprintf("%d bytes, kept because %s; longest %v", len(data), reason.Text, time.Duration(longest))
+	if len(rep.Verdict) == 0 || len(rep.Verdict[0].Causes) == 0 {
+		return told, fmt.Errorf("there is no verdict")
+	}
+	v := rep.Verdict[0]
+	told += "; " + v.Text
+	if longest < reason.TookNS*98/100 {
+		err = fmt.Errorf("the longest request in it took %v, but that which triggered it %v", time.Duration(longest), time.Duration(reason.TookNS))
+	}
+	says := ""
+	for _, c := range v.Causes {
+		if c.Said {
+			says += " " + string(c.Cause)
+			for _, s := range c.Sites {
+				says += " " + s.Site.Func
+			}
+		}
+	}
+	wants := map[string][]string{"lock": {"sleep", ".audit"}, "freeze": {"throttle"}, "gc": {"gc"}}[fault]
+	for _, want := range wants {
+		if !strings.Contains(says, want) && slices.ContainsFunc(rep.Findings, func(f report.Finding) bool { return f.Code == report.RuleBusyMachine && f.Share >= 0.5 }) {
+			return told, fmt.Errorf("it says %s, want %s: %w", says, want, errDrowned)
+		}
+		if !strings.Contains(says, want) {
+			return told, fmt.Errorf("it says %s, want %s", says, want)
+		}
+	}
+	return told, err
+}
+
+// setQuota changes a group's quota while its processes run.
+func setQuota(t *testing.T, g *cpugroup.Group, cpus float64) {
+	t.Helper()
+	quota := int(cpus * 1e5)
+	if os.WriteFile(filepath.Join(g.Dir, "cpu.cfs_quota_us"), fmt.Append(nil, quota), 0) == nil {
+		return
+	}
+	must.Do(t, os.WriteFile(filepath.Join(g.Dir, "cpu.max"), fmt.Append(nil, quota, " 100000"), 0))
+}
+
+// shopClients ask for each route at times laid out before, and keep the slow ones.
+type shopClients struct {
+	start  time.Time
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	mu     sync.Mutex
+	n      int
+	slow   []slowRequest
+	failed error
+}
+
+type slowRequest struct {
+	end  time.Time
+	took time.Duration
+}
+
+func newShopClients(port int) *shopClients {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &shopClients{start: time.Now(), cancel: cancel}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	for route, every := range shopRoutes {
+		target := fmt.Sprintf("http://127.0.0.1:%d/%s", port, route)
+		c.done.Add(1)
+		go func() {
+			defer c.done.Done()
+			tick := time.NewTicker(every)
+			defer tick.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				c.done.Add(1)
+				go func() {
+					defer c.done.Done()
+					c.ask(ctx, client, target)
+				}()
+			}
+		}()
+	}
+	return c
+}
+
+func (c *shopClients) ask(ctx context.Context, client *http.Client, target string) {
+	began := time.Now()
+	q, err := http.NewRequestWithContext(ctx, "GET", target, nil)
+	if err == nil {
+		var res *http.Response
+		if res, err = client.Do(q); err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+		}
+	}
+	took := time.Since(began)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+	if took > shopLeast/4 {
+		c.slow = append(c.slow, slowRequest{time.Now(), took})
+	}
+	if err != nil && ctx.Err() == nil {
+		c.failed = err
+	}
+}
+
+// slowest returns how long slowest request took that ended in a stretch of time.
+func (c *shopClients) slowest(from, to time.Time) (d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.slow {
+		if s.end.After(from) && s.end.Before(to) {
+			d = max(d, s.took)
+		}
+	}
+	return d
+}
+
+func (c *shopClients) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+func (c *shopClients) stop() {
+	c.cancel()
+	c.done.Wait()
+}

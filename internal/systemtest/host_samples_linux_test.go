@@ -1,0 +1,329 @@
+package systemtest_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testchild"
+	"github.com/whylate/whylate/internal/testing/testfull"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/report/text"
+)
+
+func TestMain(m *testing.M) { testchild.Main(m, child) }
+
+// child is a service, or a whole scenario in a network namespace of its own.
+func child(kind, arg string) error {
+	switch kind {
+	case "calls":
+		if err := serveCalls(arg); err != nil {
+			return err
+		}
+	case "backend":
+		var percent, delayMS int
+		if _, err := fmt.Sscan(arg, &percent, &delayMS); err != nil {
+			return err
+		}
+		addr, err := lossyBackend(percent, time.Duration(delayMS)*time.Millisecond)
+		if err != nil {
+			return err
+		}
+		fmt.Println(addr)
+	case "scenario":
+		var percent, delayMS int
+		if _, err := fmt.Sscan(arg, &percent, &delayMS); err != nil {
+			return err
+		}
+		return scenario(percent, time.Duration(delayMS)*time.Millisecond)
+	case "shop":
+		if err := serveShop(arg); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("no such child: %q", kind)
+	}
+	return testchild.Wait()
+}
+
+// recorded saves a recording of a service and explains it.
+func recorded(dir, target string, d time.Duration) (*report.Report, *bundle.File, error) {
+	name := filepath.Join(dir, "x"+record.BundleExt)
+	if _, err := record.Save(context.Background(), target, record.Options{Duration: d, NoAllocs: true, Proxy: "none"}, name, "test", nil); err != nil {
+		return nil, nil, err
+	}
+	b, err := bundle.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	samples, err := b.HostSamples()
+	if err != nil {
+		return nil, nil, errors.Join(err, fmt.Errorf("warnings: %v", b.Meta().Warnings))
+	}
+	trace, _, err := b.Trace()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer trace.Close()
+	rep, err := whylate.Explain(context.Background(), trace, whylate.Options{Name: "x", Host: bytes.NewReader(samples)})
+	return rep, b, err
+}
+
+// told is what a scenario prints.
+type told struct {
+	Report *report.Report
+	Again  int // segments sent again while recording, by the service's own sockets
+	Remote string
+}
+
+// scenario records a service that asks a backend which loses some of what is
+// sent to it.
+func scenario(percent int, delay time.Duration) error {
+	if err := testchild.LoopbackUp(); err != nil {
+		return err
+	}
+	// A process of its own: the connections of the recording process are left out.
+	remote, stopBackend, err := testchild.Start(testchild.Command(fmt.Sprintf("backend %d %d", percent, delay.Milliseconds())))
+	if err != nil {
+		return err
+	}
+	defer stopBackend()
+	addr, stop, err := testchild.Start(testchild.Command("calls " + remote))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		load(ctx, "http://"+addr+"/ask", 4)
+	}()
+	defer func() { cancel(); <-done }()
+	before, err := numberAt("http://" + addr + "/again")
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "whylate-scenario-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	rep, b, err := recorded(dir, addr, 3*time.Second)
+	if err != nil {
+		return err
+	}
+	b.Close()
+	after, err := numberAt("http://" + addr + "/again")
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(told{Report: rep, Again: after - before, Remote: remote})
+}
+
+func runScenario(t *testing.T, percent int, delay time.Duration) told {
+	t.Helper()
+	testfull.Need(t, "a network that loses packets, for seconds")
+	if os.Getuid() != 0 {
+		t.Skip("a network namespace of its own needs root")
+	}
+	cmd := testchild.Command(fmt.Sprintf("scenario %d %d", percent, delay.Milliseconds()))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	out, err := cmd.Output()
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) {
+		t.Skipf("making a network namespace: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got told
+	must.Do(t, json.Unmarshal(out, &got))
+	if got.Report.Host == nil {
+		t.Fatalf("no host samples in the report: %v", got.Report.Input.Warnings)
+	}
+	return got
+}
+
+func printed(t *testing.T, rep *report.Report) string {
+	t.Helper()
+	var b bytes.Buffer
+	must.Do(t, text.Write(&b, rep, text.Options{Width: 100, Full: true}))
+	_, host, _ := strings.Cut(b.String(), "\nhost ")
+	return "host " + host
+}
+
+// A backend's kernel discards a tenth of the segments with questions, so the
+// service's has to send them again: the network is named, by socket and time.
+func TestNetworkThatLoses(t *testing.T) {
+	// On a busy machine the kernel may send again what was not lost, and requests
+	// may wait for a P meanwhile: best of three.
+	var err error
+	for range 3 {
+		got := runScenario(t, 10, 2*time.Millisecond)
+		if err = losesRightly(got); err == nil {
+			n := got.Report.Host.Network
+			t.Logf("%d of %d sent again: %s", n.Retransmitted, got.Again, printed(t, got.Report))
+			return
+		}
+		t.Log(err)
+	}
+	t.Error(err)
+}
+
+func losesRightly(got told) error {
+	var wrong []error
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	n := got.Report.Host.Network
+	if got.Again == 0 {
+		return errors.New("nothing was lost")
+	}
+	if n.Verdict != report.NetworkLost {
+		say("verdict %q: %s", n.Verdict, n.Text)
+	}
+	// The service counts a little longer at both ends.
+	if n.Retransmitted == 0 || n.Retransmitted > int64(got.Again) || n.Retransmitted < int64(got.Again)/3 {
+		say("%d segments sent again by the samples, %d by the service's own count", n.Retransmitted, got.Again)
+	}
+	for _, s := range n.Sockets {
+		// Lost acknowledgements make the backend's side send again, too.
+		if to := map[bool]string{false: s.Remote, true: s.Local}[s.Peer]; s.Retransmitted > 0 && (to != got.Remote || len(s.WhenNS) == 0) {
+			say("socket %+v, want one to %s", s, got.Remote)
+		}
+	}
+	if len(n.Requests) == 0 {
+		return errors.Join(append(wrong, errors.New("no slow request that waited meanwhile"))...)
+	}
+	w := n.Requests[0]
+	if w.DurationNS < 150e6 || len(w.Sockets) == 0 || !strings.HasSuffix(w.Sockets[0], " -> "+got.Remote) || w.Site == nil {
+		say("wait %+v", w)
+	}
+	f := findingOf(got.Report, "WL2008")
+	if f == nil || f.Severity != report.SeverityHigh || f.Cause != "network" || f.Site == nil || !strings.Contains(f.Title, got.Remote) {
+		say("finding %+v", f)
+	}
+	return errors.Join(wrong...)
+}
+
+// The same without loss, and a backend that takes its time: the network is
+// cleared.
+func TestNetworkThatIsCleared(t *testing.T) {
+	got := runScenario(t, 0, 20*time.Millisecond)
+	n := got.Report.Host.Network
+	if got.Again > 0 || n.OutOfOrder > 0 {
+		t.Skipf("the machine is so busy that its kernel sent %d segments again without any loss", got.Again)
+	}
+	if n.Verdict == report.NetworkUnknown && strings.Contains(n.Text, "poll gaps") {
+		t.Skip("the machine is so busy that nobody looked at the network for long: rightly not judged")
+	}
+	if n.Verdict != report.NetworkCleared || got.Again != 0 || n.Retransmitted != 0 || len(n.Requests) != 0 {
+		t.Errorf("verdict %q: %s; %+v", n.Verdict, n.Text, n)
+	}
+	if !strings.Contains(n.Text, "the other side's answer") {
+		t.Errorf("text %q does not say who made requests wait", n.Text)
+	}
+	if f := findingOf(got.Report, "WL2008"); f != nil {
+		t.Errorf("finding %+v", f)
+	}
+	peer := findingOf(got.Report, "WL2005")
+	if peer == nil || !strings.Contains(fmt.Sprint(peer.Evidence), "the network is cleared") {
+		t.Errorf("the finding about the peer does not say that the network is cleared: %+v", peer)
+	}
+	t.Log(printed(t, got.Report))
+	if n.Connections == 0 || len(n.Sockets) == 0 || n.Sockets[0].RTTNS == 0 {
+		t.Errorf("connections %d, %+v", n.Connections, n.Sockets)
+	}
+}
+
+// A service of lab/truth under a real quota: the recording's samples say whose
+// quota it was, and how much the trace's time lost by it.
+func TestRecordingUnderAQuota(t *testing.T) {
+	group := testchild.NewGroup(t, nil, 0.5)
+	cmd := exec.Command(testprog.Build(t, "lab/truth"), "serve", "-hogs=3", "-procs=4", "cpu-handler")
+	group.Take(cmd)
+	in := must.Have(cmd.StdinPipe())(t)
+	out := must.Have(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
+	defer func() {
+		in.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	addr := ""
+	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "ready"; {
+		if a, ok := strings.CutPrefix(lines.Text(), "pprof on "); ok {
+			addr = a
+		}
+	}
+	_, from := testchild.Throttled(t, group)
+	began := time.Now()
+	rep, b, err := recorded(t.TempDir(), addr, 3*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	_, to := testchild.Throttled(t, group)
+	took := time.Since(began)
+	h, th := rep.Host, rep.Runtime.Throttle
+	if h == nil {
+		t.Fatalf("no host samples: %v", rep.Input.Warnings)
+	}
+	if h.PID != cmd.Process.Pid || h.Facts.QuotaCPUs != 0.5 || b.Meta().Host == nil || b.Meta().Host.QuotaCPUs != 0.5 {
+		t.Errorf("process %d, facts %+v, metadata %+v", h.PID, h.Facts, b.Meta().Host)
+	}
+	if th.Verdict != "own" || th.How != "host samples" || th.PeriodNS != 100e6 {
+		t.Errorf("throttling %+v (%s)", th, h.Quota.How)
+	}
+	// The kernel's counter was read before and after, so it is an upper bound. The process is held back all the time,
+	// if neighbours do not take the CPU in parts of it, so about the trace's share of that time was lost in the trace.
+	want := float64(to-from) * float64(h.ToNS-h.FromNS) / float64(took)
+	if got := float64(th.LostCPUNS); got < want/2 || got > float64(to-from) {
+		t.Errorf("lost %.3f s of CPU time in the trace's time, the kernel's counter makes %.3f s", got/1e9, want/1e9)
+	}
+	if h.Clock != "monotonic" || h.Coverage < 0.95 {
+		t.Errorf("clock %q, coverage %.2f", h.Clock, h.Coverage)
+	}
+	l := h.Lost
+	if l.BusyNS == nil || l.CPUNS == nil || l.QuotaNS == nil || l.RunQueueNS == nil || l.UnexplainedNS == nil {
+		t.Fatalf("lost time %+v", l)
+	}
+	// Half a CPU, and goroutines that the runtime thinks are running on four Ps.
+	if cpus := float64(*l.CPUNS) / float64(h.ToNS-h.FromNS); cpus < 0.02 || cpus > 0.7 {
+		t.Errorf("used %.2f CPUs", cpus)
+	}
+	if *l.BusyNS < 2*(h.ToNS-h.FromNS) {
+		t.Errorf("busy %.3f s by the trace", float64(*l.BusyNS)/1e9)
+	}
+	if *l.UnexplainedNS > *l.BusyNS/4 {
+		t.Errorf("%.3f s of %.3f s are not explained", float64(*l.UnexplainedNS)/1e9, float64(*l.BusyNS)/1e9)
+	}
+	t.Log(printed(t, rep))
+	t.Logf("busy %.3f s, cpu %.3f s, quota %.3f s (kernel %.3f), run queue %.3f s, unsplit %.3f s, unexplained %.3f s; cost %.1f ms",
+		float64(*l.BusyNS)/1e9, float64(*l.CPUNS)/1e9, float64(*l.QuotaNS)/1e9, want/1e9, float64(*l.RunQueueNS)/1e9, float64(*l.UnsplitNS)/1e9, float64(*l.UnexplainedNS)/1e9, float64(h.CostNS)/1e6)
+}
+
+// findingOf returns the report's finding with the code, or nil.
+func findingOf(rep *report.Report, code report.RuleCode) *report.Finding {
+	for i := range rep.Findings {
+		if rep.Findings[i].Code == code {
+			return &rep.Findings[i]
+		}
+	}
+	return nil
+}

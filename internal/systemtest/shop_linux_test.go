@@ -1,0 +1,140 @@
+package systemtest_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whylate/whylate/service"
+	"github.com/whylate/whylate/service/debugz"
+	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/mark"
+	"github.com/whylate/whylate/service/tune"
+)
+
+// shop is a service that keeps its slow moments by itself: a process of its own, with faults that are asked for.
+type shop struct {
+	mu     sync.Mutex
+	orders map[int]int
+	stock  *item // a heap to mark
+	large  atomic.Bool
+	whole  atomic.Bool
+}
+
+type item struct {
+	next *item
+	name [6]*int
+}
+
+// order needs the lock.
+func (s *shop) order(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	s.orders[len(s.orders)%1000]++
+	s.mu.Unlock()
+	io.WriteString(w, "ok\n")
+}
+
+// list computes a little, or much.
+func (s *shop) list(w http.ResponseWriter, _ *http.Request) {
+	n := 10_000
+	if s.whole.Load() {
+		n = 1_000_000
+	}
+	fmt.Fprintln(w, s.sum(n))
+}
+
+func (s *shop) sum(n int) (sum int) {
+	for i, x := 0, s.stock; i < n; i, x = i+1, x.next {
+		sum += len(x.name)
+	}
+	return sum
+}
+
+// export makes a list of much or little.
+func (s *shop) export(w http.ResponseWriter, _ *http.Request) {
+	n := 64 << 10
+	if s.large.Load() {
+		n = 16 << 20
+	}
+	fmt.Fprintln(w, len(pages(n)))
+}
+
+// pages allocates so many bytes.
+func pages(bytes int) []*item {
+	list := make([]*item, 0, bytes/64)
+	for range cap(list) {
+		list = append(list, new(item))
+	}
+	return list
+}
+
+// audit is the first fault: it holds the lock while it sleeps.
+func (s *shop) audit() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	time.Sleep(300 * time.Millisecond)
+}
+
+// collect is the second one: the collector, off until then, has a large heap to mark while requests allocate much.
+func (s *shop) collect() {
+	s.large.Store(true)
+	debug.SetGCPercent(20)
+	time.Sleep(500 * time.Millisecond)
+	s.large.Store(false)
+	debug.SetGCPercent(-1)
+}
+
+// count is the third one: lists are counted up to the end, in a group whose quota does not suffice for that.
+func (s *shop) count() {
+	s.whole.Store(true)
+	time.Sleep(1200 * time.Millisecond)
+	s.whole.Store(false)
+}
+
+// serveShop serves until its parent ends it. It prints the address of the shop and that of its controls.
+func serveShop(dir string) error {
+	debug.SetGCPercent(-1)
+	s := &shop{orders: map[int]int{}}
+	for range 2 << 20 {
+		s.stock = &item{next: s.stock}
+	}
+	svc := service.Start(service.Options{
+		Logger: slog.New(slog.DiscardHandler),
+		Tune:   &tune.Options{Procs: tune.ModeOff, Memory: tune.ModeOff, GC: tune.ModeOff},
+		Flight: &flight.Options{Dir: dir, Least: shopLeast, MinAge: 5 * time.Second, Gap: shopGap, PerHour: -1, PerDay: -1},
+	})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /order", s.order)
+	mux.HandleFunc("GET /list", s.list)
+	mux.HandleFunc("GET /export", s.export)
+	control := http.NewServeMux()
+	control.Handle("/debug/flight", svc.Handler(debugz.Options{}))
+	control.HandleFunc("POST /fault", func(_ http.ResponseWriter, r *http.Request) {
+		switch r.FormValue("name") {
+		case "lock":
+			go s.audit()
+		case "gc":
+			go s.collect()
+		case "freeze":
+			go s.count()
+		}
+	})
+	out := ""
+	for _, h := range []http.Handler{mark.Handler(mux), control} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		go http.Serve(l, h)
+		out += " " + strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	}
+	fmt.Println(out)
+	return nil
+}
