@@ -438,7 +438,7 @@ func (e *engine) report(cut error) *report.Report {
 	if e.opts.Index != nil {
 		e.opts.Index.Finish(p, e.ts, e.groups.IDs(sp, e.selected), e.freezes, sp)
 	}
-	rep.Verdict = verdict.Of(rep)
+	rep.Verdict = verdict.Verdicts(rep)
 	e.spent(rep)
 	if e.opts.Validate != nil {
 		e.opts.Validate.Report(rep, e.opts.Group == nil)

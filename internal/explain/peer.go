@@ -116,7 +116,7 @@ func (e *engine) spent(rep *report.Report) {
 	if e.opts.Serves == nil {
 		return
 	}
-	for _, v := range verdict.OfBand(rep, report.BandAll) {
+	for _, v := range verdict.BandVerdicts(rep, report.BandAll) {
 		for i := range e.opts.Serves.Groups {
 			if g := &e.opts.Serves.Groups[i]; g.ID == v.Group && len(v.Causes) > 0 && v.Causes[0].Said {
 				g.Spent = words.PercentOr0(v.Causes[0].Share) + " " + v.Causes[0].Text

@@ -181,7 +181,7 @@ func Write(w io.Writer, r *report.Report, opts Options) error {
 func write(w io.Writer, r *report.Report, opts Options) error {
 	if r.Verdict == nil && len(r.Groups) > 0 { // of an earlier version
 		with := *r
-		with.Verdict = verdict.Of(r)
+		with.Verdict = verdict.Verdicts(r)
 		r = &with
 	}
 	compact, err := report.CompactJSON(r)

@@ -36,7 +36,7 @@ func TestPageHoldsTheReport(t *testing.T) {
 	for _, name := range names {
 		raw := must.Have(os.ReadFile(name))(t)
 		r := must.Have(report.ReadJSON(bytes.NewReader(raw)))(t)
-		r.Verdict = verdict.Of(r) // a page has one, also of reports of earlier versions
+		r.Verdict = verdict.Verdicts(r) // a page has one, also of reports of earlier versions
 		m := data.FindAllStringSubmatch(write(t, r), -1)
 		if len(m) != 1 {
 			t.Fatalf("%s: %d elements hold the report", name, len(m))

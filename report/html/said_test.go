@@ -46,7 +46,7 @@ process.stdout.write(JSON.stringify(JSON.parse(readFileSync(0, 'utf8')).map(said
 	for _, name := range []string{"pubsub", "tso", "none"} {
 		t.Run(name, func(t *testing.T) {
 			r := must.Have(report.ReadJSON(bytes.NewReader(mustRead(t, "../testdata/"+name+".json"))))(t)
-			r.Verdict = verdict.Of(r)
+			r.Verdict = verdict.Verdicts(r)
 			verdicts := must.Have(json.Marshal(r.Verdict))(t)
 			cmd := exec.CommandContext(t.Context(), node, filepath.Join(dir, "main.js"))
 			cmd.Stdin = bytes.NewReader(verdicts)

@@ -523,7 +523,7 @@ func (p *page) band(g *report.Group) {
 		p.line(span{dim, "  no requests in band " + termtext.Head(p.opts.Band, 20)})
 		return
 	}
-	p.paragraph(span{}, 2, span{dim, verdict.Which(b.Band) + " " + verdict.Range(g, b) + ": " + words.Count(b.Count, "request", "requests") + ", mean " + bandMean(b)})
+	p.paragraph(span{}, 2, span{dim, verdict.BandText(b.Band) + " " + verdict.LatencyRange(g, b) + ": " + words.Count(b.Count, "request", "requests") + ", mean " + bandMean(b)})
 	const share, each, touched = 7, 9, 10
 	var largest int64
 	for i := range b.Causes {

@@ -186,7 +186,7 @@ func TestFaultsBesideABusyMachine(t *testing.T) {
 		}
 	}
 	// Also before a quiet one, if it is what the first sentence speaks of.
-	r.Verdict = verdict.Of(r)
+	r.Verdict = verdict.Verdicts(r)
 	said := r.Verdict[0].Causes[0].Cause
 	for _, c := range []struct {
 		of    report.Finding

@@ -31,7 +31,7 @@ func (p *page) verdict() {
 // verdicts are the report's, or those of the band that is asked for; reports of older versions have none.
 func (p *page) verdicts() []report.Verdict {
 	if p.r.Verdict == nil || p.opts.Band != "" {
-		return verdict.OfBand(p.r, p.opts.Band)
+		return verdict.BandVerdicts(p.r, p.opts.Band)
 	}
 	return p.r.Verdict
 }
@@ -79,8 +79,8 @@ func (p *page) spent(c *report.VerdictCause, eachWidth, lines int) {
 	numbers := termtext.PadLeft(words.Percent(c.Share), 4) + "  " + termtext.PadLeft(words.Duration(c.EachNS), eachWidth)
 	hang := indent + termtext.Width(numbers) + 2
 	var spans []span
-	for _, piece := range verdict.Spell(c, p.width-hang-2) {
-		st := [...]style{verdict.Plain: plain, verdict.Strong: bold, verdict.Function: plain, verdict.Position: cyan, verdict.Aside: dim}[piece.Look]
+	for _, piece := range verdict.Describe(c, p.width-hang-2) {
+		st := [...]style{verdict.Plain: plain, verdict.Strong: bold, verdict.Function: plain, verdict.Position: cyan, verdict.Remark: dim}[piece.Style]
 		spans = append(spans, span{st, piece.Text})
 	}
 	if lines > 0 {

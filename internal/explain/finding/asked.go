@@ -61,7 +61,7 @@ func bothHalves(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			share, won := weighWays(g, func(c *report.Cause, via []report.Via) bool {
-				inner, asked := verdict.Beyond(via)
+				inner, asked := verdict.AfterLastAnswer(via)
 				return asked > 0 && of(c, inner)
 			})
 			if share < scale.Speck {

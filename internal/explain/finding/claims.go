@@ -172,7 +172,7 @@ func (cl *claims) findFixed() {
 func (cl *claims) ways(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for c, r := range ways(b) {
-			inner, asked := verdict.Beyond(r.Via)
+			inner, asked := verdict.AfterLastAnswer(r.Via)
 			if asked > 0 && cl.served {
 				continue
 			}
@@ -238,7 +238,7 @@ func (cl *claims) of(c *report.Cause, via []report.Via) owner {
 	if !waits(c.Cause) {
 		return owner{}
 	}
-	via, asked := verdict.Beyond(via)
+	via, asked := verdict.AfterLastAnswer(via)
 	if asked > 0 && cl.served {
 		return owner{}
 	}

@@ -93,7 +93,7 @@ func (cl *claims) others(l leaf) split {
 		cl.in.atSites = map[leaf]split{}
 		for i := range cl.in.Report.Groups {
 			for c, r := range ways(cl.in.Report.Groups[i].All()) {
-				if _, asked := verdict.Beyond(r.Via); asked > 0 {
+				if _, asked := verdict.AfterLastAnswer(r.Via); asked > 0 {
 					continue // the group that serves them has that time
 				}
 				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := keyOfVia(&v); return isLock(k) })

@@ -221,7 +221,7 @@ func (cl *claims) mayBeClient(c *report.Cause, via []report.Via) bool {
 // asks returns how requests ask from the line of a part, nil if that was not seen.
 func (cl *claims) asks(p *part) *queues.Asks {
 	var via *report.Site
-	if v, _ := verdict.Beyond(p.via); len(v) > 0 {
+	if v, _ := verdict.AfterLastAnswer(p.via); len(v) > 0 {
 		via = v[0].Site
 	}
 	return first(cl.in.Asks[cl.g.ID], func(a *queues.Asks) bool {

@@ -268,7 +268,7 @@ func (cl *claims) queueOf(c *claim, what string) *report.Queue {
 	q := &report.Queue{For: what, At: []report.Via{}}
 	for _, list := range [][]part{c.parts, c.slow} {
 		for i := range list {
-			via, _ := verdict.Beyond(list[i].via)
+			via, _ := verdict.AfterLastAnswer(list[i].via)
 			for k := range via {
 				key := keyOfVia(&via[k])
 				if _, ok := cl.contended(via[k : k+1]); !ok {

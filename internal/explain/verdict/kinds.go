@@ -36,23 +36,23 @@ func KindOf(c *report.Cause) string {
 }
 
 // A who is what time of a band is added up by: who works, and whether the request stands in line meanwhile.
-type who struct {
+type causeKey struct {
 	cause report.CauseName
 	kind  string
 	queue *report.Queue
 }
 
-// whoOf returns what time of a row that is not spent in line is added up by. Stops of the world are added up whoever stopped it.
-func whoOf(c *report.Cause) who {
+// causeKeyOf returns what time of a row that is not spent in line is added up by. Stops of the world are added up whoever stopped it.
+func causeKeyOf(c *report.Cause) causeKey {
 	if c.Cause == report.CauseSTW {
-		return who{cause: c.Cause}
+		return causeKey{cause: c.Cause}
 	}
-	return who{cause: c.Cause, kind: KindOf(c)}
+	return causeKey{cause: c.Cause, kind: KindOf(c)}
 }
 
-// queues are what findings say that requests of a group stand in line for, and first is that of the first finding about it, if that
+// groupQueues are what findings say that requests of a group stand in line for, and first is that of the first finding about it, if that
 // is one.
-func queues(r *report.Report, g *report.Group) (list []*report.Queue, first *report.Queue) {
+func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first *report.Queue) {
 	for i, n := 0, 0; i < len(r.Findings); i++ {
 		f := &r.Findings[i]
 		if f.Group != g.ID {
@@ -68,11 +68,11 @@ func queues(r *report.Report, g *report.Group) (list []*report.Queue, first *rep
 	return list, first
 }
 
-// inLine returns the first wait of a way that is one in line, and in which; nil if none is.
-func inLine(list []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
-	via, _ = Beyond(via)
+// queueWait returns the first wait of a way that is one in line, and in which; nil if none is.
+func queueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
+	via, _ = AfterLastAnswer(via)
 	for i := range via {
-		for _, q := range list {
+		for _, q := range queues {
 			if q.Has(&via[i]) {
 				return q, &via[i]
 			}
@@ -82,78 +82,78 @@ func inLine(list []*report.Queue, via []report.Via) (*report.Queue, *report.Via)
 }
 
 // A piece is a part of a row, by who works.
-type piece struct {
-	who
+type rowPart struct {
+	causeKey
 	row    *report.Cause
 	ns     int64
 	share  float64
 	routes []report.Route
 }
 
-// pieces divides the rows of a band by who works. What lies behind a wait in line is others' work, but for the request's own turn
+// divideRows divides the rows of a band by who works. What lies behind a wait in line is others' work, but for the request's own turn
 // where that is a part of the wait: each of those that waited had one, as long as they are on average.
-func pieces(b *report.Band, list []*report.Queue) []piece {
-	type line struct{ ns, requests int64 }
-	lines := map[*report.Queue]*line{}
-	var out []piece
+func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
+	type queueTotal struct{ ns, requests int64 }
+	totals := map[*report.Queue]*queueTotal{}
+	var parts []rowPart
 	for i := range b.Causes {
 		row := &b.Causes[i]
-		own := piece{who: whoOf(row), row: row}
-		at := map[*report.Queue]int{}
-		routes, all := row.AllRoutes(), int64(0)
+		unqueued := rowPart{causeKey: causeKeyOf(row), row: row}
+		indexByQueue := map[*report.Queue]int{}
+		routes, allRoutesNS := row.AllRoutes(), int64(0)
 		for _, r := range routes {
-			all += r.TotalNS
+			allRoutesNS += r.TotalNS
 		}
-		first := len(out)
+		first := len(parts)
 		for _, r := range routes {
-			q, _ := inLine(list, r.Via)
+			q, _ := queueWait(queues, r.Via)
 			if q == nil {
-				own.routes = append(own.routes, r)
+				unqueued.routes = append(unqueued.routes, r)
 				continue
 			}
-			k, ok := at[q]
+			k, ok := indexByQueue[q]
 			if !ok {
-				k = len(out)
-				at[q] = k
-				out = append(out, piece{who: who{own.cause, own.kind, q}, row: row})
+				k = len(parts)
+				indexByQueue[q] = k
+				parts = append(parts, rowPart{causeKey: causeKey{unqueued.cause, unqueued.kind, q}, row: row})
 			}
-			out[k].routes = append(out[k].routes, r)
-			out[k].ns += r.TotalNS
+			parts[k].routes = append(parts[k].routes, r)
+			parts[k].ns += r.TotalNS
 		}
-		own.ns, own.share = row.TotalNS, row.Share
-		for k := first; k < len(out); k++ { // of all time of the row, as of that of its routes
-			p := &out[k]
-			part := float64(p.ns) / float64(max(all, 1))
-			p.ns, p.share = int64(part*float64(row.TotalNS)), part*row.Share
-			own.ns, own.share = own.ns-p.ns, own.share-p.share
-			if lines[p.queue] == nil {
-				lines[p.queue] = &line{}
+		unqueued.ns, unqueued.share = row.TotalNS, row.Share
+		for k := first; k < len(parts); k++ { // of all time of the row, as of that of its routes
+			p := &parts[k]
+			fraction := float64(p.ns) / float64(max(allRoutesNS, 1))
+			p.ns, p.share = int64(fraction*float64(row.TotalNS)), fraction*row.Share
+			unqueued.ns, unqueued.share = unqueued.ns-p.ns, unqueued.share-p.share
+			if totals[p.queue] == nil {
+				totals[p.queue] = &queueTotal{}
 			}
-			lines[p.queue].ns += p.ns
-			lines[p.queue].requests = max(lines[p.queue].requests, int64(row.Requests))
+			totals[p.queue].ns += p.ns
+			totals[p.queue].requests = max(totals[p.queue].requests, int64(row.Requests))
 		}
-		if own.ns > 0 {
-			out = append(out, own)
+		if unqueued.ns > 0 {
+			parts = append(parts, unqueued)
 		}
 	}
-	for i := range out {
-		p := &out[i]
+	for i := range parts {
+		p := &parts[i]
 		if p.queue == nil || p.queue.OwnNS == 0 {
 			continue
 		}
-		l := lines[p.queue]
-		turn := *p
-		part := min(1, float64(p.queue.OwnNS)*float64(l.requests)/float64(max(l.ns, 1)))
-		turn.queue, turn.ns, turn.share = nil, int64(part*float64(p.ns)), part*p.share
-		p.ns, p.share = p.ns-turn.ns, p.share-turn.share
-		out = append(out, turn)
+		total := totals[p.queue]
+		ownTurn := *p
+		fraction := min(1, float64(p.queue.OwnNS)*float64(total.requests)/float64(max(total.ns, 1)))
+		ownTurn.queue, ownTurn.ns, ownTurn.share = nil, int64(fraction*float64(p.ns)), fraction*p.share
+		p.ns, p.share = p.ns-ownTurn.ns, p.share-ownTurn.share
+		parts = append(parts, ownTurn)
 	}
-	return out
+	return parts
 }
 
-// Beyond returns what of a chain of waits comes after those for answers of the process itself, and how many of these there are:
+// AfterLastAnswer returns what of a chain of waits comes after those for answers of the process itself, and how many of these there are:
 // what a path is in when it has gone on in the other half.
-func Beyond(via []report.Via) (inner []report.Via, answers int) {
+func AfterLastAnswer(via []report.Via) (inner []report.Via, answers int) {
 	inner = via
 	for i := range via {
 		if via[i].Wait == report.WaitPeer {

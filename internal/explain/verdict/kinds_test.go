@@ -8,12 +8,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestWho: each sum says who works. It would catch C code that is the kernel's, a deadline that is a sleep, a client that is a peer,
+// TestCauseKinds: each sum says who works. It would catch C code that is the kernel's, a deadline that is a sleep, a client that is a peer,
 // and a wait for a place, or for a lock, that is told as the time of what is behind it.
-func TestWho(t *testing.T) {
-	at := func(fn string) *report.Site { return &report.Site{Func: "main." + fn, File: "/s/main.go", Line: 7} }
+func TestCauseKinds(t *testing.T) {
+	site := func(fn string) *report.Site { return &report.Site{Func: "main." + fn, File: "/s/main.go", Line: 7} }
 	via := func(wait report.WaitKind, fn string) []report.Via {
-		return []report.Via{{Wait: wait, Site: at(fn)}}
+		return []report.Via{{Wait: wait, Site: site(fn)}}
 	}
 	pool := &report.Queue{For: "a connection", At: via(report.WaitSelect, "get")}
 	worker := &report.Queue{For: "a worker", At: via(report.WaitChan, "ask"), OwnNS: 10}
@@ -24,33 +24,33 @@ func TestWho(t *testing.T) {
 		want   []string
 	}{
 		{"C and the kernel", []report.Cause{
-			{Cause: "syscall", Kind: report.InC, Site: at("_Cfunc_f"), TotalNS: 600, Share: 0.6},
-			{Cause: "syscall", Site: at("save"), TotalNS: 400, Share: 0.4}}, nil,
+			{Cause: "syscall", Kind: report.InC, Site: site("_Cfunc_f"), TotalNS: 600, Share: 0.6},
+			{Cause: "syscall", Site: site("save"), TotalNS: 400, Share: 0.4}}, nil,
 			[]string{"60% in C code, through main._Cfunc_f main.go:7", "40% in the kernel, called from main.save main.go:7"}},
 		{"sleeps", []report.Cause{
-			{Cause: "sleep", Call: "time.Sleep", Site: at("a"), TotalNS: 400, Share: 0.4},
-			{Cause: "sleep", Call: "context.(*timerCtx).cancel", Site: at("b"), TotalNS: 300, Share: 0.3},
-			{Cause: "sleep", Call: "runtime.selectgo", Site: at("c"), TotalNS: 200, Share: 0.2},
+			{Cause: "sleep", Call: "time.Sleep", Site: site("a"), TotalNS: 400, Share: 0.4},
+			{Cause: "sleep", Call: "context.(*timerCtx).cancel", Site: site("b"), TotalNS: 300, Share: 0.3},
+			{Cause: "sleep", Call: "runtime.selectgo", Site: site("c"), TotalNS: 200, Share: 0.2},
 			{Cause: "sleep", Call: "runtime.selectgo", Site: &report.Site{Func: "golang.org/x/time/rate.(*Limiter).wait"}, TotalNS: 100, Share: 0.1}}, nil,
 			[]string{"40% asleep in main.a main.go:7", "30% waiting for a deadline in main.b main.go:7", "20% waiting for a timer or ticker in main.c main.go:7",
 				"10% waiting for a rate limiter in rate.(*Limiter).wait"}},
 		{"a client and a peer", []report.Cause{
-			{Cause: "network", Kind: "inbound", Site: at("read"), TotalNS: 300, Share: 0.3},
-			{Cause: "network", Kind: "outbound", Site: at("ask"), TotalNS: 300, Share: 0.3},
-			{Cause: "cpu", Site: at("run"), TotalNS: 400, Share: 0.4}}, nil,
+			{Cause: "network", Kind: "inbound", Site: site("read"), TotalNS: 300, Share: 0.3},
+			{Cause: "network", Kind: "outbound", Site: site("ask"), TotalNS: 300, Share: 0.3},
+			{Cause: "cpu", Site: site("run"), TotalNS: 400, Share: 0.4}}, nil,
 			[]string{"40% computing in main.run main.go:7", "30% waiting for the client in main.read main.go:7", "30% waiting for a peer on the network in main.ask main.go:7"}},
 		{"a place of a pool", []report.Cause{
-			{Cause: "network", Kind: "outbound", Site: at("ask"), TotalNS: 700, Share: 0.7, Routes: []report.Route{{Via: via(report.WaitSelect, "get"), TotalNS: 500}, {TotalNS: 200}}},
-			{Cause: "cpu", Site: at("run"), TotalNS: 300, Share: 0.3}}, pool,
+			{Cause: "network", Kind: "outbound", Site: site("ask"), TotalNS: 700, Share: 0.7, Routes: []report.Route{{Via: via(report.WaitSelect, "get"), TotalNS: 500}, {TotalNS: 200}}},
+			{Cause: "cpu", Site: site("run"), TotalNS: 300, Share: 0.3}}, pool,
 			[]string{"50% queueing for a connection at main.get main.go:7, behind others that are waiting for a peer on the network in main.ask main.go:7",
 				"30% computing in main.run main.go:7", "20% waiting for a peer on the network in main.ask main.go:7"}},
 		{"what is behind the wait for a place comes first", []report.Cause{
-			{Cause: "network", Kind: "outbound", Site: at("ask"), TotalNS: 600, Share: 0.6, Routes: []report.Route{{Via: via(report.WaitSelect, "get"), TotalNS: 300}, {TotalNS: 300}}},
-			{Cause: "cpu", Site: at("run"), TotalNS: 400, Share: 0.4}}, pool,
+			{Cause: "network", Kind: "outbound", Site: site("ask"), TotalNS: 600, Share: 0.6, Routes: []report.Route{{Via: via(report.WaitSelect, "get"), TotalNS: 300}, {TotalNS: 300}}},
+			{Cause: "cpu", Site: site("run"), TotalNS: 400, Share: 0.4}}, pool,
 			[]string{"30% queueing for a connection at main.get main.go:7, behind others that are waiting for a peer on the network in main.ask main.go:7",
 				"40% computing in main.run main.go:7", "30% waiting for a peer on the network in main.ask main.go:7"}},
 		{"its own turn of a worker", []report.Cause{
-			{Cause: "sleep", Site: at("work"), Via: via(report.WaitChan, "ask"), TotalNS: 1000, Share: 1, Requests: 20}}, worker,
+			{Cause: "sleep", Site: site("work"), Via: via(report.WaitChan, "ask"), TotalNS: 1000, Share: 1, Requests: 20}}, worker,
 			[]string{"80% queueing for a worker at main.ask main.go:7, behind others that are asleep in main.work main.go:7", "20% asleep in main.work main.go:7, via chan main.ask main.go:7"}},
 	} {
 		g := report.Group{ID: "g", Name: "main.handle", Count: 20, TotalNS: 1000, Bands: []report.Band{{Band: report.BandAll, Count: 20, Causes: c.causes}}}
@@ -60,7 +60,7 @@ func TestWho(t *testing.T) {
 		}
 		var got []string
 		var ns int64
-		for _, v := range Of(r)[0].Causes {
+		for _, v := range Verdicts(r)[0].Causes {
 			got = append(got, words.Percent(v.Share)+" "+v.Text)
 			ns += v.TotalNS
 		}

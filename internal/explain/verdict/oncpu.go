@@ -7,47 +7,47 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// onCPU returns for which part of its running time a band's requests really had a CPU, and whether that is what they had at
+// onCPUShare returns for which part of its running time a band's requests really had a CPU, and whether that is what they had at
 // most: a goroutine shows as running while its thread waits for a CPU that other processes have. The process's CPU time says
 // how much of all running time had none, at least; CPU samples, where there are enough, how much of it this band met: a
 // thread that waits is not sampled. It is 1 where nothing is known.
-func onCPU(r *report.Report, b *report.Band) (on float64, atMost bool) {
-	if on = 1 - r.WithoutCPU(); on >= scale.Most {
+func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
+	if share = 1 - r.WithoutCPU(); share >= scale.Most {
 		return 1, false
 	}
-	ran, samples := int64(0), 0
+	runningNS, samples := int64(0), 0
 	for i := range b.Causes {
 		if c := &b.Causes[i]; c.Cause == report.CauseCPU {
-			ran += c.TotalNS
+			runningNS += c.TotalNS
 			samples += c.Samples
 		}
 	}
 	// Where some groups show a handler because a sample hit it and others show none, samples have chosen who is counted.
-	chosen := slices.ContainsFunc(r.Groups, func(g report.Group) bool { return !g.Named && g.Count > 0 })
-	if samples > 0 && ran >= scale.Running && !(chosen && r.Host != nil && r.Host.Lost.OffCPUNS != nil) {
-		return min(1, float64(samples)*report.SampleNS/float64(ran)), false
+	chosenBySamples := slices.ContainsFunc(r.Groups, func(g report.Group) bool { return !g.Named && g.Count > 0 })
+	if samples > 0 && runningNS >= scale.Running && !(chosenBySamples && r.Host != nil && r.Host.Lost.OffCPUNS != nil) {
+		return min(1, float64(samples)*report.SampleNS/float64(runningNS)), false
 	}
-	return on, true
+	return share, true
 }
 
-// withoutCPU divides running time that had a CPU for a part of it only: the rest is no computing and no help to the
+// splitOffCPU divides running time that had a CPU for a part of it only: the rest is no computing and no help to the
 // collector, but waiting in the kernel's queue. How much of each place that is, is not known: all have the same part.
-func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
-	without := r.WithoutCPU()
-	if 1-without >= scale.Most {
+func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
+	offCPUShare := r.WithoutCPU()
+	if 1-offCPUShare >= scale.Most {
 		return causes
 	}
-	computing, atMost := onCPU(r, b)
-	off := report.VerdictCause{Cause: report.CauseSched, Kind: NoCPU, Sites: []report.VerdictSite{}, Words: "shown as running, but without a CPU"}
+	computingShare, atMost := onCPUShare(r, b)
+	offCPU := report.VerdictCause{Cause: report.CauseSched, Kind: NoCPU, Sites: []report.VerdictSite{}, Words: "shown as running, but without a CPU"}
 	for i := range causes {
 		c := &causes[i]
-		on := 1 - without // CPU samples do not count help to the collector
+		share := 1 - offCPUShare // CPU samples do not count help to the collector
 		switch c.Cause {
 		case report.CauseCPU:
-			if computing >= scale.Most {
+			if computingShare >= scale.Most {
 				continue
 			}
-			if on = computing; c.Queue == nil {
+			if share = computingShare; c.Queue == nil {
 				c.Words = "computing"
 			}
 			if atMost {
@@ -58,18 +58,18 @@ func withoutCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) 
 		default:
 			continue
 		}
-		part := *c
-		c.Share, c.TotalNS, c.EachNS = on*c.Share, int64(on*float64(c.TotalNS)), int64(on*float64(c.EachNS))
+		undivided := *c
+		c.Share, c.TotalNS, c.EachNS = share*c.Share, int64(share*float64(c.TotalNS)), int64(share*float64(c.EachNS))
 		c.Sites = slices.Clone(c.Sites)
 		for k := range c.Sites {
-			c.Sites[k].Share, c.Sites[k].TotalNS = on*c.Sites[k].Share, int64(on*float64(c.Sites[k].TotalNS))
+			c.Sites[k].Share, c.Sites[k].TotalNS = share*c.Sites[k].Share, int64(share*float64(c.Sites[k].TotalNS))
 		}
-		off.Share, off.TotalNS, off.EachNS = off.Share+part.Share-c.Share, off.TotalNS+part.TotalNS-c.TotalNS, off.EachNS+part.EachNS-c.EachNS
+		offCPU.Share, offCPU.TotalNS, offCPU.EachNS = offCPU.Share+undivided.Share-c.Share, offCPU.TotalNS+undivided.TotalNS-c.TotalNS, offCPU.EachNS+undivided.EachNS-c.EachNS
 	}
-	if off.TotalNS <= 0 {
+	if offCPU.TotalNS <= 0 {
 		return causes
 	}
-	causes = append(causes, off)
-	slices.SortStableFunc(causes, largest)
+	causes = append(causes, offCPU)
+	slices.SortStableFunc(causes, compareCauses)
 	return slices.DeleteFunc(causes, func(c report.VerdictCause) bool { return c.Share < scale.Speck || c.TotalNS <= 0 })
 }

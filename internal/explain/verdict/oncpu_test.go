@@ -7,9 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestWithoutCPU: running time for which there was no CPU is no computing, and a cause of its own; what samples saw on one is
+// TestSplitOffCPU: running time for which there was no CPU is no computing, and a cause of its own; what samples saw on one is
 // computing, and so is all where only threads that were woken waited. It would catch time that is told twice, or lost.
-func TestWithoutCPU(t *testing.T) {
+func TestSplitOffCPU(t *testing.T) {
 	host := func(cpu, waited int64) *report.Host {
 		busy := int64(1e9)
 		return &report.Host{Lost: report.Lost{BusyNS: &busy, CPUNS: &cpu, RunDelayNS: &waited}}
@@ -35,7 +35,7 @@ func TestWithoutCPU(t *testing.T) {
 		r := &report.Report{Host: c.host, Groups: []report.Group{{ID: "g", Count: 20, TotalNS: c.ns, Bands: []report.Band{band}}}}
 		var on, off report.VerdictCause
 		share, total := 0.0, int64(0)
-		for _, v := range Of(r)[0].Causes {
+		for _, v := range Verdicts(r)[0].Causes {
 			share, total = share+v.Share, total+v.TotalNS
 			if v.Cause == report.CauseCPU {
 				on = v
@@ -52,9 +52,9 @@ func TestWithoutCPU(t *testing.T) {
 	}
 }
 
-// TestAssistWithoutCPU: help to the collector is running time too, of which threads without a CPU did none; computing that
+// TestSplitAssistOffCPU: help to the collector is running time too, of which threads without a CPU did none; computing that
 // CPU samples saw stays what it is. It would catch a CPU that is missed twice, and one that computing's samples give to both.
-func TestAssistWithoutCPU(t *testing.T) {
+func TestSplitAssistOffCPU(t *testing.T) {
 	busy, cpu, waited := int64(1e9), int64(4e8), int64(6e8)
 	band := report.Band{Band: report.BandAll, Count: 20, Causes: []report.Cause{
 		{Cause: report.CauseCPU, Site: &report.Site{Func: "main.f"}, TotalNS: 5e8, Share: 0.5, Samples: 30},
@@ -66,7 +66,7 @@ func TestAssistWithoutCPU(t *testing.T) {
 	bare.Host, bare.Runtime.Sched.WithoutCPU = nil, 0.6 // a trace alone, by its CPU samples
 	for _, r := range []*report.Report{r, &bare} {
 		got := map[string]float64{}
-		for _, v := range Of(r)[0].Causes {
+		for _, v := range Verdicts(r)[0].Causes {
 			got[v.Words] = v.Share
 		}
 		for words, share := range want {

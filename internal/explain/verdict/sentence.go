@@ -18,11 +18,11 @@ func Words(c *report.VerdictCause) string {
 	if c.Queue != nil {
 		return "queueing for " + termtext.Head(c.Queue.For, 100)
 	}
-	return doing(c)
+	return activity(c)
 }
 
-// doing says what who works on a cause is at.
-func doing(c *report.VerdictCause) string {
+// activity says what who works on a cause is at.
+func activity(c *report.VerdictCause) string {
 	switch {
 	case c.Cause == report.CauseSTW && c.Kind != "":
 		return "with the world stopped (" + termtext.Head(c.Kind, 40) + ")"
@@ -48,7 +48,7 @@ func doing(c *report.VerdictCause) string {
 }
 
 // causeWords are causes in words, and the preposition before their places.
-var causeWords = map[report.CauseName]struct{ text, at string }{
+var causeWords = map[report.CauseName]struct{ text, preposition string }{
 	report.CauseCPU:       {"computing", " in "},
 	report.CauseSched:     {"ready to run, waiting for a CPU", ", at "},
 	report.CauseSchedWake: {"ready to run although a P was idle", ", at "},
@@ -67,21 +67,21 @@ var causeWords = map[report.CauseName]struct{ text, at string }{
 }
 
 // A Look says how to show a piece of a sentence.
-type Look uint8
+type Style uint8
 
 // Looks.
 const (
-	Plain  Look = iota
-	Strong      // the subject
+	Plain  Style = iota
+	Strong       // the subject
 	Function
 	Position // a file and line
-	Aside
+	Remark
 )
 
 // A Piece is part of a sentence.
 type Piece struct {
-	Look Look
-	Text string
+	Style Style
+	Text  string
 }
 
 // Join returns a sentence as plain text.
@@ -93,118 +93,118 @@ func Join(pieces []Piece) string {
 	return b.String()
 }
 
-// Spell says what a cause's time was spent on: the cause in words, its place or, if there are several, the largest ones with
+// Describe says what a cause's time was spent on: the cause in words, its place or, if there are several, the largest ones with
 // their shares, what ran meanwhile, and which waits led there. Each place takes at most room columns.
-func Spell(c *report.VerdictCause, room int) []Piece {
-	s := &sentence{room: room}
-	s.say(Strong, c.Words)
+func Describe(c *report.VerdictCause, siteColumns int) []Piece {
+	s := &sentence{siteColumns: siteColumns}
+	s.add(Strong, c.Words)
 	if len(c.Sites) == 0 {
 		return s.pieces
 	}
 	top := &c.Sites[0]
 	if c.Queue != nil {
-		if _, at := inLine([]*report.Queue{c.Queue}, top.Via); at != nil {
-			s.place(" at ", at.Site.Own())
+		if _, preposition := queueWait([]*report.Queue{c.Queue}, top.Via); preposition != nil {
+			s.addSite(" at ", preposition.Site.Own())
 		}
-		s.say(Plain, ", behind others that are "+doing(c))
+		s.add(Plain, ", behind others that are "+activity(c))
 	}
-	at := cmp.Or(causeWords[c.Cause].at, ", at ")
+	at := cmp.Or(causeWords[c.Cause].preposition, ", at ")
 	if c.Kind == report.InC {
 		at = ", through "
 	}
 	if c.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(c.TotalNS) { // one place
-		s.place(at, top.Site)
-		s.inferred(top)
-		s.called(", ", top.Site)
-		s.ranMeanwhile(c)
+		s.addSite(at, top.Site)
+		s.markInferred(top)
+		s.addCaller(", ", top.Site)
+		s.addConcurrent(c)
 		if c.Queue == nil {
-			s.way(top, ", ", "", true)
+			s.addRoute(top, ", ", "", true)
 		}
 		return s.pieces
 	}
-	s.ranMeanwhile(c)
+	s.addConcurrent(c)
 	if isScattered(c) {
-		s.say(Plain, " in many short runs")
+		s.add(Plain, " in many short runs")
 	}
-	sites, lead := mentioned(c.Sites), ": "
-	one := oneCaller(sites)
+	sites, lead := namedSites(c.Sites), ": "
+	haveOneCaller := hasOneCaller(sites)
 	for i, site := range sites {
-		if i > 0 && !one && site.Site.CalledFrom != nil && site.Site.LineKey() == sites[i-1].Site.LineKey() {
-			s.say(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service's own
+		if i > 0 && !haveOneCaller && site.Site.CalledFrom != nil && site.Site.LineKey() == sites[i-1].Site.LineKey() {
+			s.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service's own
 		} else {
-			s.place(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(at, ","), site.Site)
+			s.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(at, ","), site.Site)
 		}
-		s.inferred(site)
-		if !one {
-			s.called(" ", site.Site)
+		s.markInferred(site)
+		if !haveOneCaller {
+			s.addCaller(" ", site.Site)
 		}
 		if i == 0 && c.Queue == nil {
-			s.way(site, " (", ")", !one)
+			s.addRoute(site, " (", ")", !haveOneCaller)
 		}
 		lead = ", "
 		if i := strings.LastIndexByte(strings.TrimSuffix(at, " "), ' '); i > 0 {
 			at = at[i:] // write "allocating in" once
 		}
 	}
-	if one {
-		s.called(", all ", sites[0].Site)
+	if haveOneCaller {
+		s.addCaller(", all ", sites[0].Site)
 	}
 	return s.pieces
 }
 
 // A sentence is made of pieces; a place in it takes at most room columns.
 type sentence struct {
-	pieces []Piece
-	room   int
+	pieces      []Piece
+	siteColumns int
 }
 
-func (s *sentence) say(look Look, text string) { s.pieces = append(s.pieces, Piece{look, text}) }
+func (s *sentence) add(style Style, text string) { s.pieces = append(s.pieces, Piece{style, text}) }
 
-// place names a site, and nothing if it has no name.
-func (s *sentence) place(before string, at *report.Site) {
-	fn, pos := names.Parts(at, s.room)
-	s.function(before, fn, pos)
+// addSite names a site, and nothing if it has no name.
+func (s *sentence) addSite(before string, site *report.Site) {
+	fn, pos := names.Parts(site, s.siteColumns)
+	s.addFunction(before, fn, pos)
 }
 
-// called names the service's own line that called a dependency.
-func (s *sentence) called(before string, at *report.Site) {
-	lead, fn, pos := names.CalledFrom(at, s.room)
-	s.function(before+lead, fn, pos)
+// addCaller names the service's own line that called a dependency.
+func (s *sentence) addCaller(before string, site *report.Site) {
+	lead, fn, pos := names.CalledFrom(site, s.siteColumns)
+	s.addFunction(before+lead, fn, pos)
 }
 
-func (s *sentence) function(before, fn, pos string) {
+func (s *sentence) addFunction(before, fn, pos string) {
 	if fn == "" && pos == "" {
 		return
 	}
-	s.say(Plain, before)
+	s.add(Plain, before)
 	if fn != "" && pos != "" {
 		fn += " "
 	}
 	if fn != "" {
-		s.say(Function, fn)
+		s.add(Function, fn)
 	}
 	if pos != "" {
-		s.say(Position, pos)
+		s.add(Position, pos)
 	}
 }
 
-// worthSaying reports whether a place after the first is mentioned. Lines that are only inferred, for runs too short for a
+// isWorthNaming reports whether a place after the first is mentioned. Lines that are only inferred, for runs too short for a
 // sample, are many and say little, unless one of them has a large share.
-func worthSaying(s *report.VerdictSite) bool {
+func isWorthNaming(s *report.VerdictSite) bool {
 	return s.Share >= scale.Little && (!s.Inferred || s.Share >= scale.Some)
 }
 
 // isScattered reports whether places of a cause are left out because they are only inferred, while the first has a small share
 // itself.
 func isScattered(c *report.VerdictCause) bool {
-	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= scale.Little && !worthSaying(&c.Sites[1])
+	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= scale.Little && !isWorthNaming(&c.Sites[1])
 }
 
-// mentioned are the places of a cause that are named.
-func mentioned(sites []report.VerdictSite) (out []*report.VerdictSite) {
+// namedSites are the places of a cause that are named.
+func namedSites(sites []report.VerdictSite) (out []*report.VerdictSite) {
 	for i := range sites {
 		s := &sites[i]
-		if len(out) == maxSaidSites || len(out) > 0 && !worthSaying(s) {
+		if len(out) == maxNamedSites || len(out) > 0 && !isWorthNaming(s) {
 			break
 		}
 		if s.Site != nil {
@@ -214,68 +214,68 @@ func mentioned(sites []report.VerdictSite) (out []*report.VerdictSite) {
 	return out
 }
 
-// oneCaller reports whether the same line led to all places that are mentioned, and in the same way.
-func oneCaller(sites []*report.VerdictSite) bool {
+// hasOneCaller reports whether the same line led to all places that are mentioned, and in the same way.
+func hasOneCaller(sites []*report.VerdictSite) bool {
 	return len(sites) > 1 && !slices.ContainsFunc(sites, func(s *report.VerdictSite) bool {
 		from, first := s.Site.Key().From, sites[0].Site
 		return from.Func == "" || from != first.Key().From || names.Lead(s.Site.CalledFrom) != names.Lead(first.CalledFrom)
 	})
 }
 
-// inferred marks a line that no sample shows: the events around a short run suggest it.
-func (s *sentence) inferred(at *report.VerdictSite) {
-	if at.Inferred && at.Site != nil {
-		s.say(Aside, " (inferred)")
+// markInferred marks a line that no sample shows: the events around a short run suggest it.
+func (s *sentence) markInferred(site *report.VerdictSite) {
+	if site.Inferred && site.Site != nil {
+		s.add(Remark, " (inferred)")
 	}
 }
 
-func (s *sentence) ranMeanwhile(c *report.VerdictCause) {
-	marked := 0.0
+func (s *sentence) addConcurrent(c *report.VerdictCause) {
+	markShare := 0.0
 	for _, r := range c.RanMeanwhile {
 		if r.Site != nil && stdlib.Marks(r.Site.Func) {
-			marked += r.Share
+			markShare += r.Share
 		}
 	}
 	for _, r := range c.RanMeanwhile {
-		if r.Site != nil && r.Share >= max(scale.Some, marked) {
-			s.place(" while ", r.Site)
-			s.say(Plain, " ran ("+words.Percent(r.Share)+" of that)")
+		if r.Site != nil && r.Share >= max(scale.Some, markShare) {
+			s.addSite(" while ", r.Site)
+			s.add(Plain, " ran ("+words.Percent(r.Share)+" of that)")
 			return
 		}
 	}
-	if marked >= scale.Some {
-		s.say(Plain, " while the garbage collector marked ("+words.Percent(marked)+" of that)")
+	if markShare >= scale.Some {
+		s.add(Plain, " while the garbage collector marked ("+words.Percent(markShare)+" of that)")
 	}
 }
 
-// way says which wait leads to a place. If that is at the service's own line that was just named, the line is not repeated.
-func (s *sentence) way(to *report.VerdictSite, open, end string, told bool) {
-	if len(to.Via) == 0 || to.ViaPart < scale.Much {
+// addRoute says which wait leads to a place. If that is at the service's own line that was just named, the line is not repeated.
+func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNamed bool) {
+	if len(site.Via) == 0 || site.ViaPart < scale.Much {
 		return
 	}
-	via, _ := Beyond(to.Via)
+	via, _ := AfterLastAnswer(site.Via)
 	lead := open
-	if to.ViaPart < wholly {
-		lead += words.Percent(to.ViaPart) + " of it "
+	if site.ViaPart < wholeShare {
+		lead += words.Percent(site.ViaPart) + " of it "
 	}
-	if to.In != "" {
-		lead += "in this process's own " + to.In + ", asked over the network"
+	if site.In != "" {
+		lead += "in this process's own " + site.In + ", asked over the network"
 		if len(via) == 0 {
-			s.say(Aside, lead+end)
+			s.add(Remark, lead+end)
 			return
 		}
 		lead += ", "
 	}
-	s.say(Aside, lead+"via "+termtext.Head(via[0].Wait, 12))
-	if told && to.Site.WaitedAt(&via[0]) {
-		s.say(Aside, " there")
+	s.add(Remark, lead+"via "+termtext.Head(via[0].Wait, 12))
+	if siteIsNamed && site.Site.WaitedAt(&via[0]) {
+		s.add(Remark, " there")
 	} else {
-		s.place(" ", via[0].Site)
+		s.addSite(" ", via[0].Site)
 	}
 	if n := len(via) - 1; n > 0 {
-		s.say(Aside, " and "+words.Number(int64(n))+" more")
+		s.add(Remark, " and "+words.Number(int64(n))+" more")
 	}
 	if end != "" {
-		s.say(Aside, end)
+		s.add(Remark, end)
 	}
 }

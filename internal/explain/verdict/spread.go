@@ -7,16 +7,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// spreadLast puts one place that requests wait at before computing that has more time together, but in many short runs that
+// demoteScatteredCPU puts one place that requests wait at before computing that has more time together, but in many short runs that
 // nobody saw, at no line of which half as much is spent: the first cause is what a reader can change. Time that goes to
 // waiting for a CPU is the machine's, and stays where it is.
-func spreadLast(causes []report.VerdictCause) []report.VerdictCause {
+func demoteScatteredCPU(causes []report.VerdictCause) []report.VerdictCause {
 	if len(causes) < 2 || causes[0].Cause != report.CauseCPU || !isScattered(&causes[0]) {
 		return causes
 	}
-	spread := &causes[0]
+	scattered := &causes[0]
 	i := slices.IndexFunc(causes, func(c report.VerdictCause) bool {
-		return waited(c.Cause) && len(c.Sites) > 0 && c.Sites[0].Site != nil && float64(c.TotalNS) >= scale.Half*float64(spread.TotalNS) && c.Sites[0].TotalNS >= 2*spread.Sites[0].TotalNS
+		return isServiceWait(c.Cause) && len(c.Sites) > 0 && c.Sites[0].Site != nil && float64(c.TotalNS) >= scale.Half*float64(scattered.TotalNS) && c.Sites[0].TotalNS >= 2*scattered.Sites[0].TotalNS
 	})
 	if i < 0 {
 		return causes
@@ -24,8 +24,8 @@ func spreadLast(causes []report.VerdictCause) []report.VerdictCause {
 	return toFront(causes, i)
 }
 
-// waited are causes at whose place something is waited for that the service asked for.
-func waited(c report.CauseName) bool {
+// isServiceWait are causes at whose place something is waited for that the service asked for.
+func isServiceWait(c report.CauseName) bool {
 	switch c {
 	case report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseLock, report.CauseChan:
 		return true

@@ -6,9 +6,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSpreadLast: what is told first. It would catch a place to change that stands behind computing which is at twenty lines, seen
+// TestDemoteScatteredCPU: what is told first. It would catch a place to change that stands behind computing which is at twenty lines, seen
 // at none, and computing that was seen, or that has a place of its own, put behind a smaller wait.
-func TestSpreadLast(t *testing.T) {
+func TestDemoteScatteredCPU(t *testing.T) {
 	computing := func(share float64, inferred bool, places ...float64) report.VerdictCause {
 		c := report.VerdictCause{Cause: report.CauseCPU, Share: share, TotalNS: int64(share * 1e9)}
 		for i, p := range places {
@@ -16,7 +16,7 @@ func TestSpreadLast(t *testing.T) {
 		}
 		return c
 	}
-	at := func(cause report.CauseName, share, place float64) report.VerdictCause {
+	wait := func(cause report.CauseName, share, place float64) report.VerdictCause {
 		return report.VerdictCause{Cause: cause, Share: share, TotalNS: int64(share * 1e9), Sites: []report.VerdictSite{{Site: &report.Site{Func: "x.wait", Line: 7}, Share: place, TotalNS: int64(place * 1e9)}}}
 	}
 	for _, c := range []struct {
@@ -24,18 +24,18 @@ func TestSpreadLast(t *testing.T) {
 		causes []report.VerdictCause
 		first  report.CauseName
 	}{
-		{"a wait at one place, and computing at many that nobody saw", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), at(report.CauseSyscall, 0.3, 0.3)}, report.CauseSyscall},
-		{"the wait comes third", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), at(report.CauseSched, 0.28, 0.28), at(report.CauseSleep, 0.26, 0.26)}, report.CauseSleep},
-		{"samples saw it", []report.VerdictCause{computing(0.46, false, 0.13, 0.09, 0.08), at(report.CauseSyscall, 0.3, 0.3)}, report.CauseCPU},
-		{"it has a place of its own", []report.VerdictCause{computing(0.46, true, 0.3, 0.09), at(report.CauseSyscall, 0.35, 0.35)}, report.CauseCPU},
-		{"the wait is little beside it", []report.VerdictCause{computing(0.7, true, 0.08, 0.07, 0.06), at(report.CauseSyscall, 0.2, 0.2)}, report.CauseCPU},
-		{"the wait is spread, too", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), at(report.CauseNetwork, 0.4, 0.1)}, report.CauseCPU},
-		{"the wait has most of its time at a place that is not twice as large", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), at(report.CauseNetwork, 0.4, 0.2)}, report.CauseCPU},
-		{"waiting for a CPU is the machine's", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), at(report.CauseSched, 0.4, 0.4)}, report.CauseCPU},
-		{"the wait has most", []report.VerdictCause{at(report.CauseSyscall, 0.5, 0.5), computing(0.4, true, 0.1, 0.09)}, report.CauseSyscall},
+		{"a wait at one place, and computing at many that nobody saw", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseSyscall, 0.3, 0.3)}, report.CauseSyscall},
+		{"the wait comes third", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseSched, 0.28, 0.28), wait(report.CauseSleep, 0.26, 0.26)}, report.CauseSleep},
+		{"samples saw it", []report.VerdictCause{computing(0.46, false, 0.13, 0.09, 0.08), wait(report.CauseSyscall, 0.3, 0.3)}, report.CauseCPU},
+		{"it has a place of its own", []report.VerdictCause{computing(0.46, true, 0.3, 0.09), wait(report.CauseSyscall, 0.35, 0.35)}, report.CauseCPU},
+		{"the wait is little beside it", []report.VerdictCause{computing(0.7, true, 0.08, 0.07, 0.06), wait(report.CauseSyscall, 0.2, 0.2)}, report.CauseCPU},
+		{"the wait is spread, too", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseNetwork, 0.4, 0.1)}, report.CauseCPU},
+		{"the wait has most of its time at a place that is not twice as large", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseNetwork, 0.4, 0.2)}, report.CauseCPU},
+		{"waiting for a CPU is the machine's", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseSched, 0.4, 0.4)}, report.CauseCPU},
+		{"the wait has most", []report.VerdictCause{wait(report.CauseSyscall, 0.5, 0.5), computing(0.4, true, 0.1, 0.09)}, report.CauseSyscall},
 	} {
 		total := 0.0
-		out := spreadLast(c.causes)
+		out := demoteScatteredCPU(c.causes)
 		for i := range out {
 			total += out[i].Share
 		}

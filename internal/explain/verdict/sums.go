@@ -8,26 +8,26 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// sums adds up a band's time by who works, and each sum by place; the largest first, the rest of a sum last. Time in a queue for
+// sumCauses adds up a band's time by who works, and each sum by place; the largest first, the rest of a sum last. Time in a queue for
 // something and a request's own time at it are separate causes, but both together decide what comes first; of the two, the queue
 // comes first if the first finding is about it.
-func sums(b *report.Band, list []*report.Queue, line *report.Queue) []report.VerdictCause {
-	var of [][]piece
-	for _, p := range pieces(b, list) {
-		k := slices.IndexFunc(of, func(have []piece) bool { return have[0].who == p.who })
+func sumCauses(b *report.Band, queues []*report.Queue, firstQueue *report.Queue) []report.VerdictCause {
+	var partsByKey [][]rowPart
+	for _, p := range divideRows(b, queues) {
+		k := slices.IndexFunc(partsByKey, func(group []rowPart) bool { return group[0].causeKey == p.causeKey })
 		if k < 0 {
-			k = len(of)
-			of = append(of, nil)
+			k = len(partsByKey)
+			partsByKey = append(partsByKey, nil)
 		}
-		of[k] = append(of[k], p)
+		partsByKey[k] = append(partsByKey[k], p)
 	}
-	out := []report.VerdictCause{}
-	both := map[who]int64{}
-	for _, list := range of {
-		c := report.VerdictCause{Cause: list[0].cause, Kind: list[0].kind, Queue: list[0].queue, Sites: []report.VerdictSite{}}
-		for i := range list {
-			c.TotalNS += list[i].ns
-			c.Share += list[i].share
+	causes := []report.VerdictCause{}
+	totalNS := map[causeKey]int64{}
+	for _, parts := range partsByKey {
+		c := report.VerdictCause{Cause: parts[0].cause, Kind: parts[0].kind, Queue: parts[0].queue, Sites: []report.VerdictSite{}}
+		for i := range parts {
+			c.TotalNS += parts[i].ns
+			c.Share += parts[i].share
 		}
 		if b.Count > 0 {
 			c.EachNS = c.TotalNS / int64(b.Count)
@@ -36,24 +36,24 @@ func sums(b *report.Band, list []*report.Queue, line *report.Queue) []report.Ver
 		if c.Share < scale.Speck || c.TotalNS <= 0 {
 			continue
 		}
-		both[bothOf(&c)] += c.TotalNS
-		places(&c, list)
+		totalNS[unqueuedKey(&c)] += c.TotalNS
+		addSites(&c, parts)
 		c.Words = Words(&c)
-		out = append(out, c)
+		causes = append(causes, c)
 	}
-	slices.SortStableFunc(out, largest)
+	slices.SortStableFunc(causes, compareCauses)
 	first := 0
-	for i := range out {
-		c, f := &out[i], &out[first]
-		mine, most := both[bothOf(c)], both[bothOf(f)]
-		if last(c.Cause) == 0 && (mine > most || mine == most && line != nil && c.Queue == line && f.Queue != line) {
+	for i := range causes {
+		c, f := &causes[i], &causes[first]
+		ns, firstNS := totalNS[unqueuedKey(c)], totalNS[unqueuedKey(f)]
+		if rank(c.Cause) == 0 && (ns > firstNS || ns == firstNS && firstQueue != nil && c.Queue == firstQueue && f.Queue != firstQueue) {
 			first = i
 		}
 	}
-	if len(out) == 0 {
-		return out
+	if len(causes) == 0 {
+		return causes
 	}
-	return toFront(out, first)
+	return toFront(causes, first)
 }
 
 // toFront puts one cause before those that are in front of it.
@@ -64,21 +64,21 @@ func toFront(list []report.VerdictCause, i int) []report.VerdictCause {
 	return list
 }
 
-// bothOf is what a queue for something and a request's own time at it have in common. All stops of the world are one, whatever
+// unqueuedKey is what a queue for something and a request's own time at it have in common. All stops of the world are one, whatever
 // stopped it.
-func bothOf(c *report.VerdictCause) who {
+func unqueuedKey(c *report.VerdictCause) causeKey {
 	if c.Cause == report.CauseSTW {
-		return who{cause: c.Cause}
+		return causeKey{cause: c.Cause}
 	}
-	return who{cause: c.Cause, kind: c.Kind}
+	return causeKey{cause: c.Cause, kind: c.Kind}
 }
 
-// largest orders causes, the largest first; the sum of all others comes last.
-func largest(a, b report.VerdictCause) int {
-	return cmp.Or(last(a.Cause)-last(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
+// compareCauses orders causes, the largest first; the sum of all others comes last.
+func compareCauses(a, b report.VerdictCause) int {
+	return cmp.Or(rank(a.Cause)-rank(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
 }
 
-func last(c report.CauseName) int {
+func rank(c report.CauseName) int {
 	if c == report.CauseOther {
 		return 1
 	}
@@ -86,19 +86,19 @@ func last(c report.CauseName) int {
 }
 
 // A placed is the sum for one place.
-type placed struct {
-	site   report.VerdictSite
-	near   int64 // ns whose line is only inferred
-	routes []report.Route
+type siteSum struct {
+	site       report.VerdictSite
+	inferredNS int64 // ns whose line is only inferred
+	routes     []report.Route
 }
 
-// places divides a cause by place, and fills in what its places have in common.
-func places(c *report.VerdictCause, list []piece) {
-	var all []placed
-	ran, ranAt := map[report.SiteKey]float64{}, map[report.SiteKey]*report.Site{}
-	for i := range list {
-		of := &list[i]
-		row := of.row
+// addSites divides a cause by place, and fills in what its places have in common.
+func addSites(c *report.VerdictCause, parts []rowPart) {
+	var sums []siteSum
+	concurrentShare, concurrentSite := map[report.SiteKey]float64{}, map[report.SiteKey]*report.Site{}
+	for i := range parts {
+		part := &parts[i]
+		row := part.row
 		if c.Cause == report.CauseSTW {
 			if i == 0 {
 				c.Kind = row.Kind
@@ -106,36 +106,36 @@ func places(c *report.VerdictCause, list []piece) {
 				c.Kind = ""
 			}
 		}
-		k := slices.IndexFunc(all, func(p placed) bool { return p.site.Kind == row.Kind && p.site.Site.Equal(row.Site) })
+		k := slices.IndexFunc(sums, func(p siteSum) bool { return p.site.Kind == row.Kind && p.site.Site.Equal(row.Site) })
 		if k < 0 {
-			k = len(all)
-			all = append(all, placed{site: report.VerdictSite{Site: row.Site, Kind: row.Kind, Via: []report.Via{}}})
+			k = len(sums)
+			sums = append(sums, siteSum{site: report.VerdictSite{Site: row.Site, Kind: row.Kind, Via: []report.Via{}}})
 		}
-		p := &all[k]
-		p.site.TotalNS += of.ns
-		p.site.Share = min(p.site.Share+of.share, 1)
+		p := &sums[k]
+		p.site.TotalNS += part.ns
+		p.site.Share = min(p.site.Share+part.share, 1)
 		if row.SiteFrom == "bracket" {
-			p.near += of.ns
+			p.inferredNS += part.ns
 		}
-		p.addRoutes(of.routes)
+		p.addRoutes(part.routes)
 		for _, s := range row.RanMeanwhile {
 			if s.Site != nil && c.TotalNS > 0 {
-				ranAt[s.Site.Key()] = s.Site
-				ran[s.Site.Key()] += s.Share * float64(of.ns) / float64(c.TotalNS)
+				concurrentSite[s.Site.Key()] = s.Site
+				concurrentShare[s.Site.Key()] += s.Share * float64(part.ns) / float64(c.TotalNS)
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b placed) int { return cmp.Compare(b.site.TotalNS, a.site.TotalNS) })
-	for i := range all {
-		if p := &all[i]; i < maxSites && (p.site.Share >= scale.Speck || i == 0) {
-			p.way()
-			p.site.Inferred = p.near > p.site.TotalNS/2
+	slices.SortStableFunc(sums, func(a, b siteSum) int { return cmp.Compare(b.site.TotalNS, a.site.TotalNS) })
+	for i := range sums {
+		if p := &sums[i]; i < maxSites && (p.site.Share >= scale.Speck || i == 0) {
+			p.chooseRoute()
+			p.site.Inferred = p.inferredNS > p.site.TotalNS/2
 			c.Sites = append(c.Sites, p.site)
 		}
 	}
-	for site, share := range ran {
+	for site, share := range concurrentShare {
 		if share >= scale.Speck {
-			c.RanMeanwhile = append(c.RanMeanwhile, report.Share{Site: ranAt[site], Share: min(share, 1)})
+			c.RanMeanwhile = append(c.RanMeanwhile, report.Share{Site: concurrentSite[site], Share: min(share, 1)})
 		}
 	}
 	slices.SortFunc(c.RanMeanwhile, func(a, b report.Share) int {
@@ -144,30 +144,30 @@ func places(c *report.VerdictCause, list []piece) {
 	c.RanMeanwhile = c.RanMeanwhile[:min(len(c.RanMeanwhile), maxSites)]
 }
 
-func (p *placed) addRoutes(routes []report.Route) {
+func (p *siteSum) addRoutes(routes []report.Route) {
 	for _, add := range routes {
-		at := slices.IndexFunc(p.routes, func(have report.Route) bool {
-			return slices.EqualFunc(have.Via, add.Via, func(a, b report.Via) bool { return a.Equal(&b) })
+		i := slices.IndexFunc(p.routes, func(existing report.Route) bool {
+			return slices.EqualFunc(existing.Via, add.Via, func(a, b report.Via) bool { return a.Equal(&b) })
 		})
-		if at < 0 {
+		if i < 0 {
 			p.routes = append(p.routes, add)
 		} else {
-			p.routes[at].TotalNS += add.TotalNS
+			p.routes[i].TotalNS += add.TotalNS
 		}
 	}
 }
 
-// way picks the chain of waits with the most time, and its share.
-func (p *placed) way() {
-	var all, most int64
+// chooseRoute picks the chain of waits with the most time, and its share.
+func (p *siteSum) chooseRoute() {
+	var allNS, maxNS int64
 	for i := range p.routes {
 		r := &p.routes[i]
-		all += r.TotalNS
-		if len(r.Via) > 0 && r.TotalNS > most {
-			p.site.Via, most = r.Via, r.TotalNS
+		allNS += r.TotalNS
+		if len(r.Via) > 0 && r.TotalNS > maxNS {
+			p.site.Via, maxNS = r.Via, r.TotalNS
 		}
 	}
-	if all > 0 && most > 0 {
-		p.site.ViaPart = float64(most) / float64(all)
+	if allNS > 0 && maxNS > 0 {
+		p.site.ViaPart = float64(maxNS) / float64(allNS)
 	}
 }

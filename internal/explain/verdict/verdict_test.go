@@ -6,12 +6,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestLead checks that no share of the requests is claimed that they are not.
-func TestLead(t *testing.T) {
+// TestBandWords checks that no share of the requests is claimed that they are not.
+func TestBandWords(t *testing.T) {
 	for _, c := range []struct {
-		band      report.BandName
-		count, of int
-		want      string
+		band              report.BandName
+		count, groupCount int
+		want              string
 	}{
 		{report.BandAll, 18, 18, "Requests of"},
 		{report.Band99, 10, 1000, "The slowest 1% of"},
@@ -21,18 +21,18 @@ func TestLead(t *testing.T) {
 		{report.Band9099, 12, 100, "From p90 to p99, requests of"},
 		{report.BandAll, 1, 1, "One request of"},
 	} {
-		g := &report.Group{Count: c.of}
-		if got, _ := lead(g, &report.Band{Band: c.band, Count: c.count, FromNS: 1e6, ToNS: 2e6}); got != c.want {
-			t.Errorf("%d of %d requests in band %s are called %q, want %q", c.count, c.of, c.band, got, c.want)
+		g := &report.Group{Count: c.groupCount}
+		if got, _ := bandWords(g, &report.Band{Band: c.band, Count: c.count, FromNS: 1e6, ToNS: 2e6}); got != c.want {
+			t.Errorf("%d of %d requests in band %s are called %q, want %q", c.count, c.groupCount, c.band, got, c.want)
 		}
 	}
 }
 
-// TestSpellPlaces: of lines that are only inferred, in runs too short for a sample, those beside the first are told if they have
+// TestDescribeSites: of lines that are only inferred, in runs too short for a sample, those beside the first are told if they have
 // a good part; a line that several of the service's own call is told once. It would catch five lines of pieces of some per cent
 // that nobody has seen, before what matters.
-func TestSpellPlaces(t *testing.T) {
-	at := func(fn, from string, share float64, inferred bool) report.VerdictSite {
+func TestDescribeSites(t *testing.T) {
+	siteOf := func(fn, from string, share float64, inferred bool) report.VerdictSite {
 		s := &report.Site{Func: "x." + fn, File: "x/" + fn + ".go", Line: 7}
 		if from != "" {
 			s.CalledFrom = &report.Caller{Func: "main." + from, File: "m/" + from + ".go", Line: 3}
@@ -44,17 +44,17 @@ func TestSpellPlaces(t *testing.T) {
 		sites []report.VerdictSite
 		want  string
 	}{
-		{"cpu", []report.VerdictSite{at("a", "", 0.13, true), at("b", "", 0.09, true), at("c", "", 0.08, true)}, "computing in many short runs: 13% in x.a a.go:7 (inferred)"},
-		{"cpu", []report.VerdictSite{at("a", "", 0.4, true), at("b", "", 0.3, true), at("c", "", 0.05, true)}, "computing: 40% in x.a a.go:7 (inferred), 30% in x.b b.go:7 (inferred)"},
-		{"cpu", []report.VerdictSite{at("a", "", 0.13, false), at("b", "", 0.09, false), at("c", "", 0.08, true)}, "computing: 13% in x.a a.go:7, 9% in x.b b.go:7"},
-		{"network", []report.VerdictSite{at("a", "f", 0.3, false), at("a", "g", 0.2, false)}, "waiting for the network: 30% in x.a a.go:7 called from main.f f.go:3, 20% there called from main.g g.go:3"},
+		{"cpu", []report.VerdictSite{siteOf("a", "", 0.13, true), siteOf("b", "", 0.09, true), siteOf("c", "", 0.08, true)}, "computing in many short runs: 13% in x.a a.go:7 (inferred)"},
+		{"cpu", []report.VerdictSite{siteOf("a", "", 0.4, true), siteOf("b", "", 0.3, true), siteOf("c", "", 0.05, true)}, "computing: 40% in x.a a.go:7 (inferred), 30% in x.b b.go:7 (inferred)"},
+		{"cpu", []report.VerdictSite{siteOf("a", "", 0.13, false), siteOf("b", "", 0.09, false), siteOf("c", "", 0.08, true)}, "computing: 13% in x.a a.go:7, 9% in x.b b.go:7"},
+		{"network", []report.VerdictSite{siteOf("a", "f", 0.3, false), siteOf("a", "g", 0.2, false)}, "waiting for the network: 30% in x.a a.go:7 called from main.f f.go:3, 20% there called from main.g g.go:3"},
 	} {
 		v := report.VerdictCause{Cause: c.cause, Sites: c.sites}
 		for i := range c.sites {
 			v.TotalNS += c.sites[i].TotalNS
 		}
 		v.Words = Words(&v)
-		if got := Join(Spell(&v, wide)); got != c.want {
+		if got := Join(Describe(&v, siteColumns)); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
