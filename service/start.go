@@ -9,6 +9,7 @@ import (
 
 	"github.com/whylate/whylate/service/debugz"
 	"github.com/whylate/whylate/service/flight"
+	"github.com/whylate/whylate/service/internal/guard"
 	"github.com/whylate/whylate/service/internal/settings"
 	"github.com/whylate/whylate/service/probe"
 	"github.com/whylate/whylate/service/tune"
@@ -62,7 +63,7 @@ func start(o Options, getenv func(string) string) *Service {
 	if t == nil {
 		opts, quiet, problems := settings.Options(getenv)
 		for _, p := range problems {
-			o.Logger.Warn("whylate: a setting of the environment is ignored", slog.String("setting", p))
+			warn(&o, "whylate: a setting of the environment is ignored", slog.String("setting", p))
 		}
 		if quiet {
 			opts.Logger = slog.New(slog.DiscardHandler)
@@ -75,6 +76,12 @@ func start(o Options, getenv func(string) string) *Service {
 	return &Service{tuner: tune.Start(opts), probe: probe.Start(probing), flight: rec}
 }
 
+// warn writes a record to the service's logger.
+func warn(o *Options, text string, attr slog.Attr) {
+	var g guard.Guard
+	_ = g.Do("service.Options.Logger", func() { o.Logger.Warn(text, attr) })
+}
+
 // withFlight starts the recorder, if there are options for it, and returns the
 // probe's options, which report freezes to it.
 func withFlight(o *Options) (*flight.Recorder, probe.Options) {
@@ -84,7 +91,7 @@ func withFlight(o *Options) (*flight.Recorder, probe.Options) {
 	}
 	rec, err := flight.Start(*o.Flight)
 	if err != nil {
-		o.Logger.Warn("whylate: the flight recorder was not started", slog.String("error", err.Error()))
+		warn(o, "whylate: the flight recorder was not started", slog.String("error", err.Error()))
 		return nil, probing
 	}
 	told := o.Probe.OnFreeze
@@ -97,7 +104,7 @@ func withFlight(o *Options) (*flight.Recorder, probe.Options) {
 	return rec, probing
 }
 
-// Flight returns the flight recorder, nil without one.
+// Flight returns the flight recorder, nil without one: a nil recorder's methods record nothing.
 func (s *Service) Flight() *flight.Recorder { return s.flight }
 
 // Tuner returns the tuner, for the adapters.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/guard"
 	"github.com/whylate/whylate/service/internal/settings"
 	"github.com/whylate/whylate/service/tune"
 )
@@ -22,6 +23,8 @@ type voice struct {
 	problems []string
 	// after is time.AfterFunc but for tests.
 	after func(time.Duration, func())
+
+	guard guard.Guard // of the program's logger
 
 	mu      sync.Mutex
 	begun   bool // the first look is over
@@ -102,7 +105,9 @@ func (v *voice) tell() {
 		level = slog.LevelWarn
 		attrs = append(attrs, slog.String("ignored", strings.Join(v.problems, "; ")))
 	}
-	v.logger().LogAttrs(context.Background(), level, "whylate: "+summary(v.first), attrs...)
+	_ = v.guard.Do("auto: the logger", func() {
+		v.logger().LogAttrs(context.Background(), level, "whylate: "+summary(v.first), attrs...)
+	})
 	for _, e := range v.waiting {
 		v.log(e)
 	}
@@ -111,7 +116,7 @@ func (v *voice) tell() {
 
 func (v *voice) log(e tune.Event) {
 	e.Undo = settings.Undo(e)
-	e.Log(v.logger())
+	_ = v.guard.Do("auto: the logger", func() { e.Log(v.logger()) })
 }
 
 // summary is what the first look decided, in one line.

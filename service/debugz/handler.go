@@ -182,7 +182,7 @@ func summarize(p *probe.Probe) *lost {
 	var s probe.Snapshot
 	p.Snapshot(&s)
 	l := &lost{
-		Since: s.Started, Freezes: s.Freezes.Count, FreezesBy: map[string]uint64{},
+		Since: s.Started.UTC(), Freezes: s.Freezes.Count, FreezesBy: map[string]uint64{},
 		FreezeTime: s.FreezeTime, FreezeP50: s.Freezes.Quantile(0.5), FreezeMax: s.Freezes.Max, FreezeCPU: s.FreezeCPU,
 		Throttled: s.Throttled, RunQueue: s.RunQueue, Unsplit: s.Unsplit, Steal: s.Steal,
 		LatenessP99: s.Lateness.Quantile(0.99), IntervalBetween: s.Interval,

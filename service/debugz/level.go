@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/guard"
 	"github.com/whylate/whylate/service/internal/origin"
 )
 
@@ -38,6 +39,8 @@ type levels struct {
 	logger func() *slog.Logger
 	// after is time.AfterFunc but for tests; it returns what stops the timer.
 	after func(time.Duration, func()) (stop func() bool)
+
+	guard guard.Guard
 
 	mu    sync.Mutex
 	stop  func() bool // of the change that will expire, nil without
@@ -72,7 +75,7 @@ func (l *levels) set(to slog.Level, d time.Duration, by string) (from slog.Level
 	if d > 0 {
 		turn := l.turn
 		l.back, l.until = back, time.Now().Add(d)
-		l.stop = l.after(d, func() { l.expire(turn, to) })
+		l.stop = l.after(d, func() { _ = l.guard.Do("debugz.Options.Level", func() { l.expire(turn, to) }) })
 		attrs = append(attrs, slog.String("for", d.String()), slog.String("then", back.String()))
 	}
 	l.change(from, to, "whylate: log level changed", attrs...)
@@ -95,7 +98,9 @@ func (l *levels) expire(turn int, to slog.Level) {
 // change sets the level and logs it while the more talkative one is in force,
 // at a level that it lets through.
 func (l *levels) change(from, to slog.Level, message string, attrs ...any) {
-	record := func() { l.logger().Log(noContext, max(slog.LevelInfo, min(from, to)), message, attrs...) }
+	record := func() {
+		_ = l.guard.Do("debugz.Options.Logger", func() { l.logger().Log(noContext, max(slog.LevelInfo, min(from, to)), message, attrs...) })
+	}
 	if to < from {
 		l.level.Set(to)
 		record()

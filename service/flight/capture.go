@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/whylate/whylate/service/internal/guard"
 	"github.com/whylate/whylate/service/redact"
 )
 
@@ -34,7 +35,7 @@ func (r *Recorder) Capture(ctx context.Context, reason string) (name string, err
 
 // request lets the recorder's goroutine make a recording, and waits for it.
 func (r *Recorder) request(ctx context.Context, a *asked) (name string, err error) {
-	if !supported {
+	if r == nil || !supported {
 		return "", errors.New("flight: " + r.State().Why)
 	}
 	to := r.ask
@@ -72,6 +73,11 @@ func (r *Recorder) capture(a *asked) (sinking bool) {
 		r.mu.Unlock()
 		return false
 	}
+	// In UTC, because JSON has no form for some of the zones that time.Local may have.
+	a.trigger.At = a.trigger.At.UTC()
+	for i := range a.also {
+		a.also[i].At = a.also[i].At.UTC()
+	}
 	r.n++
 	a.name = fileName(a.trigger.At, a.trigger.Kind, os.Getpid(), r.n)
 	r.mu.Lock()
@@ -82,10 +88,16 @@ func (r *Recorder) capture(a *asked) (sinking bool) {
 	r.mu.Unlock()
 	age := min(time.Since(r.began), r.opts.MinAge)
 	m := &meta{
-		Start: time.Now().Add(-age), AskedNS: int64(r.opts.MinAge), WindowNS: int64(r.opts.MinAge), GotNS: int64(age), Go: runtime.Version(), Host: r.facts,
+		Start:   time.Now().UTC().Add(-age),
+		AskedNS: int64(r.opts.MinAge), WindowNS: int64(r.opts.MinAge), GotNS: int64(age), Go: runtime.Version(), Host: r.facts,
 		Flight: flightMeta{Reason: a.trigger, Also: a.also, Held: a.held, Missed: missed, Service: r.service},
 	}
-	write := func(w io.Writer) error { return writeBundle(w, m, r.writeTrace) }
+	write := func(w io.Writer) (err error) {
+		if err := r.guard.Do("flight: writing a recording", func() { err = writeBundle(w, m, r.writeTrace) }); err != nil {
+			return err
+		}
+		return err
+	}
 	if a.to != nil {
 		a.err = write(a.to)
 		return false
@@ -96,12 +108,10 @@ func (r *Recorder) capture(a *asked) (sinking bool) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if err != nil {
-			r.state.Failed++
-			r.state.LastError = err.Error()
 			for k, n := range missed { // for the next recording
 				r.missed[k] += n
 			}
-			r.lose(a.held)
+			r.fail(err, a.held)
 			return
 		}
 		r.state.Kept++
@@ -138,10 +148,23 @@ func (r *Recorder) writeTrace(w io.Writer) error {
 		return err
 	}
 	hide := redact.NewWriter(w, r.opts.Redact)
-	if _, err := r.rt.writeTo(hide); err != nil {
+	if _, err := r.rt.writeTo(&guardedWriter{hide, &r.guard}); err != nil {
 		return err
 	}
 	return hide.Close()
+}
+
+// A guardedWriter keeps a panic of redact.Options.Allow from the runtime's recorder, which could not be used after it.
+type guardedWriter struct {
+	io.Writer
+	guard *guard.Guard
+}
+
+func (g *guardedWriter) Write(p []byte) (n int, err error) {
+	if err := g.guard.Do("flight: redact.Options.Allow", func() { n, err = g.Writer.Write(p) }); err != nil {
+		return 0, err
+	}
+	return n, err
 }
 
 // keep writes a recording into Dir, or into memory without one, and opens it for the

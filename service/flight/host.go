@@ -119,6 +119,10 @@ type hostLine struct {
 // logHost writes the kernel's counters into the trace.
 func (r *Recorder) logHost() {
 	defer r.done.Done()
+	r.noteError(r.guard.Do("flight: logging the kernel's counters", r.logCounters))
+}
+
+func (r *Recorder) logCounters() {
 	h := newHostLogger(r.facts)
 	if h == nil {
 		return

@@ -27,6 +27,8 @@ const (
 // serve it only where you would serve net/http/pprof.
 func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	switch {
+	case r == nil:
+		http.Error(w, "flight: "+r.State().Why, http.StatusServiceUnavailable)
 	case q.Method == http.MethodGet && q.URL.Query().Has("state"):
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(r.State()) // the client is gone

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/internal/cputime"
+	"github.com/whylate/whylate/service/internal/guard"
 	"github.com/whylate/whylate/service/mark"
 )
 
 // A Recorder keeps recordings of slow moments. Its methods may be called
-// concurrently.
+// concurrently. A nil Recorder, which Start returns with an error, records nothing.
 type Recorder struct {
 	opts    Options
 	routes  routes
@@ -36,6 +37,7 @@ type Recorder struct {
 	upload  *uploader
 	ownCost atomic.Uint64 // bits of a float64
 	fetches atomic.Int32  // GET requests that hold a recording
+	guard   guard.Guard
 
 	mu     sync.Mutex
 	state  State
@@ -68,7 +70,13 @@ type ring interface {
 
 // Start starts a recorder. An error means that an option makes no sense. If nothing can
 // be recorded or written, State reports it.
-func Start(opts Options) (*Recorder, error) { return startWith(opts, newRing()) }
+func Start(opts Options) (r *Recorder, err error) {
+	var g guard.Guard
+	if err := g.Do("flight.Start", func() { r, err = startWith(opts, newRing()) }); err != nil {
+		return nil, err
+	}
+	return r, err
+}
 
 func startWith(opts Options, rt ring) (*Recorder, error) {
 	if err := opts.fill(); err != nil {
@@ -148,6 +156,9 @@ const sinkPatience = 5 * time.Second
 // Stop stops the recorder, finishes the recording that is being written, and waits for
 // the recorder's goroutines. It waits five seconds for Sink.
 func (r *Recorder) Stop() {
+	if r == nil {
+		return
+	}
 	r.once.Do(func() {
 		r.stop()
 		if r.unwatch != nil {
@@ -194,10 +205,30 @@ func (r *Recorder) end(why string) {
 	r.lose(r.plan.drop())
 }
 
-// run is the recorder's goroutine.
+// run is the recorder's goroutine. A panic in it ends the recorder, not the service.
 func (r *Recorder) run() {
 	defer r.done.Done()
-	defer r.end("stopped")
+	why := "stopped"
+	defer func() { r.noteError(r.guard.Do("flight: stopping", func() { r.end(why) })) }()
+	if err := r.guard.Do("flight: the recorder", r.loop); err != nil {
+		why = err.Error()
+		r.noteError(err)
+		r.stop()
+	}
+}
+
+// noteError makes an error that is not nil the state's last.
+func (r *Recorder) noteError(err error) {
+	if err == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state.LastError = err.Error()
+}
+
+// loop waits for what is due until the recorder is stopped.
+func (r *Recorder) loop() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	metrics := newMetricsReader()
@@ -238,25 +269,47 @@ func (r *Recorder) run() {
 // step takes a snapshot if the plan is due, and otherwise sets the timer for when to
 // look again. It reports whether the sink is running.
 func (r *Recorder) step(next *time.Timer) (sinking bool) {
-	r.mu.Lock()
-	now := time.Now()
-	wait := r.plan.step(now, mark.Open)
+	why, also, held, wait := r.takeDue(time.Now())
+	if wait > 0 {
+		next.Reset(wait)
+	}
 	if wait != 0 {
-		r.mu.Unlock()
-		if wait > 0 {
-			next.Reset(wait)
-		}
 		return false
 	}
-	why, also, held := r.plan.take(now)
-	r.hour.take()
-	r.day.take()
-	r.mu.Unlock()
-	a := &asked{trigger: why.trigger(&r.opts.Redact), held: held, done: make(chan struct{})}
-	for i := range also {
-		a.also = append(a.also, also[i].trigger(&r.opts.Redact))
+	a := &asked{held: held, done: make(chan struct{})}
+	err := r.guard.Do("flight: redact.Options.Allow", func() {
+		a.trigger = why.trigger(&r.opts.Redact)
+		for i := range also {
+			a.also = append(a.also, also[i].trigger(&r.opts.Redact))
+		}
+	})
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.fail(err, held)
+		return false
 	}
 	return r.capture(a)
+}
+
+// takeDue takes the triggers of the snapshot that is due now. Otherwise it returns when to look again, see plan.step.
+func (r *Recorder) takeDue(now time.Time) (why moment, also []moment, held map[Kind]uint64, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if wait = r.plan.step(now, mark.Open); wait != 0 {
+		return why, nil, nil, wait
+	}
+	why, also, held = r.plan.take(now)
+	r.hour.take()
+	r.day.take()
+	return why, also, held, 0
+}
+
+// fail notes that triggers got no recording, with r.mu held.
+func (r *Recorder) fail(err error, held map[Kind]uint64) {
+	r.state.Failed++
+	r.state.LastError = err.Error()
+	r.lose(held)
 }
 
 // sleep waits, and reports whether ctx is not done.
@@ -294,14 +347,16 @@ func (r *Recorder) second(n int, s reading) {
 func (r *Recorder) onSignals(c chan os.Signal) {
 	defer r.done.Done()
 	defer signal.Stop(c)
-	for {
-		select {
-		case <-r.ctx.Done():
-			return
-		case s := <-c:
-			_, _ = r.Capture(r.ctx, "signal: "+s.String()) // State reports the error
+	r.noteError(r.guard.Do("flight: waiting for signals", func() {
+		for {
+			select {
+			case <-r.ctx.Done():
+				return
+			case s := <-c:
+				_, _ = r.Capture(r.ctx, "signal: "+s.String()) // State reports the error
+			}
 		}
-	}
+	}))
 }
 
 func notify(signals []os.Signal) chan os.Signal {

@@ -54,6 +54,9 @@ type State struct {
 
 // State returns what the recorder does and has done.
 func (r *Recorder) State() State {
+	if r == nil {
+		return State{Why: "not started"}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.state

@@ -42,6 +42,10 @@ type Trigger struct {
 
 // ended judges a marked request. It runs on the request's goroutine.
 func (r *Recorder) ended(e mark.Ended) {
+	r.noteError(r.guard.Do("flight: judging a request", func() { r.judgeRequest(e) }))
+}
+
+func (r *Recorder) judgeRequest(e mark.Ended) {
 	slow := r.opts.Slow > 0 && e.Took > r.opts.Slow
 	unusual := false
 	limit := r.opts.Slow
@@ -76,7 +80,7 @@ func (r *Recorder) ended(e mark.Ended) {
 // OnFreeze keeps a recording of a freeze of at least Options.Freeze. Set it as
 // probe.Options.OnFreeze.
 func (r *Recorder) OnFreeze(f probe.Freeze) {
-	if f.Likely < r.opts.Freeze {
+	if r == nil || f.Likely < r.opts.Freeze {
 		return
 	}
 	text := fmt.Sprintf("the kernel did not run the process for about %v", f.Likely.Round(time.Millisecond))

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -21,6 +22,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/whylate/whylate/service/internal/guard"
 )
 
 // UploadPath is where a collector takes recordings.
@@ -53,6 +56,7 @@ type uploader struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	turns  turns // of the goroutine
+	guard  guard.Guard
 
 	mu    sync.Mutex
 	state UploadState
@@ -97,8 +101,7 @@ func newUploader(dir string, opts UploadOptions) (*uploader, error) {
 	if strings.Trim(u.Path, "/") == "" {
 		u.Path = UploadPath
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxResponseHeaderBytes = 64 << 10 // of an answer, whose body is not kept either
+	transport := newTransport()
 	if opts.CAFile != "" {
 		pem, err := os.ReadFile(opts.CAFile)
 		if err != nil {
@@ -122,6 +125,17 @@ func newUploader(dir string, opts UploadOptions) (*uploader, error) {
 	return up, nil
 }
 
+// newTransport returns a transport with the standard library's settings. It does not copy http.DefaultTransport: services
+// replace that, by one that traces requests, for example.
+func newTransport() *http.Transport {
+	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
+		MaxIdleConns: 2, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
+		MaxResponseHeaderBytes: 64 << 10, // of an answer, whose body is not kept either
+	}
+}
+
 // end ends the uploader; a request that is under way is cut, and made again by
 // the next uploader of the directory.
 func (u *uploader) end() {
@@ -143,7 +157,9 @@ const lookEvery = time.Second
 func (u *uploader) run() {
 	defer close(u.done)
 	for wait := time.Duration(0); sleep(u.ctx, wait); wait = lookEvery {
-		u.sendAll()
+		if err := u.guard.Do("flight: sending recordings", u.sendAll); err != nil {
+			u.note(func(s *UploadState) { s.LastError = err.Error() })
+		}
 	}
 }
 

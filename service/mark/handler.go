@@ -3,6 +3,8 @@ package mark
 import (
 	"net/http"
 	"strings"
+
+	"github.com/whylate/whylate/service/internal/guard"
 )
 
 // An Option changes what Handler does.
@@ -47,6 +49,7 @@ func Handler(next http.Handler, opts ...Option) http.Handler {
 type handler struct {
 	next  http.Handler
 	route func(*http.Request) string
+	guard guard.Guard
 	known growing[routeKey, ending]
 }
 
@@ -95,7 +98,8 @@ var classes = [...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx", Panic}
 func (h *handler) ending(r *http.Request, class uint8) *ending {
 	pattern := r.Pattern
 	if pattern == "" && h.route != nil {
-		pattern = h.route(r)
+		// Without a trace it is not called, so a panic in it must not end requests while one is recorded.
+		_ = h.guard.Do("mark.Route", func() { pattern = h.route(r) })
 	}
 	k := routeKey{r.Method, pattern, class}
 	if e := h.known.get(numberOf(k.pattern)+3*numberOf(k.method)+uint(class), k); e != nil {

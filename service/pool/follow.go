@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/guard"
 )
 
 // A Limit is what the process may use at one moment.
@@ -35,7 +36,8 @@ type Options struct {
 	// runtime's own pace.
 	Interval time.Duration
 	// OnResize, if not nil, is called after each change of size, by the limiter's
-	// goroutine.
+	// goroutine. A panic in it, in Size or in Read is reported to slog.Default, and
+	// the limiter follows on.
 	OnResize func(from, to int64, because Limit)
 	// Read gives the limit; nil reads that of this process. An error keeps
 	// the last known limit.
@@ -99,6 +101,7 @@ type follower struct {
 	once    sync.Once
 	stop    chan struct{}
 	done    chan struct{}
+	guard   guard.Guard
 }
 
 func (f *follower) run(l *Limiter) {
@@ -111,7 +114,7 @@ func (f *follower) run(l *Limiter) {
 		case <-f.stop:
 			return
 		case <-tick.C:
-			f.look(l)
+			_ = f.guard.Do("pool: following the limit", func() { f.look(l) })
 		}
 	}
 }

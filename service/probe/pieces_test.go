@@ -204,3 +204,16 @@ func TestWhenIsRead(t *testing.T) {
 		t.Errorf("without a file %+v", got)
 	}
 }
+
+// TestHostileOnFreeze: a panic in OnFreeze does not end the goroutine that measures.
+func TestHostileOnFreeze(t *testing.T) {
+	called := 0
+	p := newProbe(Options{OnFreeze: func(Freeze) { called++; panic("no") }})
+	p.report(Freeze{})
+	p.report(Freeze{})
+	go p.run()
+	p.Stop()
+	if called != 2 {
+		t.Errorf("it was called %d times", called)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whylate/whylate/service/cgroup"
 	"github.com/whylate/whylate/service/internal/cputime"
+	"github.com/whylate/whylate/service/internal/guard"
 )
 
 // Options configure a probe. The zero value of each field means its default.
@@ -22,8 +23,8 @@ type Options struct {
 	// Far below that, the ordinary run queue of a busy machine is reported.
 	Threshold time.Duration
 	// OnFreeze, if not nil, is called at the end of each freeze, by the goroutine
-	// that measures: while it runs nothing is measured, and a panic in it ends
-	// the process.
+	// that measures: while it runs nothing is measured. A panic in it is reported
+	// to slog.Default.
 	OnFreeze func(Freeze)
 	// Cgroup says where the counters are read; the zero value is this process.
 	Cgroup cgroup.Options
@@ -140,6 +141,7 @@ type Probe struct {
 	stop  chan struct{}
 	once  sync.Once
 	done  chan struct{}
+	guard guard.Guard
 
 	mu    sync.Mutex
 	state state
@@ -162,7 +164,7 @@ func newProbe(opts Options) *Probe {
 		opts.Threshold = 5 * time.Millisecond
 	}
 	p := &Probe{opts: opts, begun: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
-	p.state.open(opts)
+	_ = p.guard.Do("probe: opening the counters", func() { p.state.open(opts) })
 	return p
 }
 
@@ -187,9 +189,14 @@ func (p *Probe) Snapshot(s *Snapshot) {
 	}
 }
 
+// run measures until Stop. A panic in it, which the guard reports, ends the measurement.
 func (p *Probe) run() {
 	defer close(p.done)
-	defer p.close()
+	defer func() { _ = p.guard.Do("probe: closing the counters", p.close) }()
+	_ = p.guard.Do("probe: the measurement", p.measure)
+}
+
+func (p *Probe) measure() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -200,9 +207,15 @@ func (p *Probe) run() {
 			return
 		case <-timer.C:
 		}
-		if f, frozen := p.tick(interval); frozen && p.opts.OnFreeze != nil {
-			p.opts.OnFreeze(f)
+		if f, frozen := p.tick(interval); frozen {
+			p.report(f)
 		}
+	}
+}
+
+func (p *Probe) report(f Freeze) {
+	if p.opts.OnFreeze != nil {
+		_ = p.guard.Do("probe.Options.OnFreeze", func() { p.opts.OnFreeze(f) })
 	}
 }
 

@@ -22,6 +22,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
+	mathrand "math/rand/v2"
 	"strings"
 )
 
@@ -87,10 +89,23 @@ func (o *Options) strictest() Mode { return max(o.Logs, o.Tasks, o.Routes, o.Par
 // WithKey returns the options with a key, a new one if there was none.
 func (o Options) WithKey() Options {
 	if len(o.Key) == 0 {
-		o.Key = make([]byte, sha256.Size)
-		_, _ = rand.Read(o.Key) // never fails
+		o.Key = newKey(systemRandom)
 	}
 	return o
+}
+
+// systemRandom is what crypto/rand.Reader is before a service replaces it. rand.Read ends the process if that reader fails.
+var systemRandom = rand.Reader
+
+// newKey returns a key from a source of random numbers, or, if that fails, from the runtime's.
+func newKey(random io.Reader) []byte {
+	key := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(random, key); err != nil {
+		for i := range key {
+			key[i] = byte(mathrand.Uint32())
+		}
+	}
+	return key
 }
 
 // Route returns the name of a marked request as a redacted trace has it.

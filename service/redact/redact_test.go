@@ -211,3 +211,15 @@ func FuzzWriter(f *testing.F) {
 		_ = w.Close() // cut
 	})
 }
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("no random numbers") }
+
+// TestNewKey: without the system's random numbers a key cannot be guessed either.
+func TestNewKey(t *testing.T) {
+	a, b := newKey(failing{}), newKey(failing{})
+	if len(a) != 32 || bytes.Equal(a, b) || bytes.Count(a, []byte{0}) > 8 {
+		t.Errorf("keys are %x and %x", a, b)
+	}
+}

@@ -11,10 +11,12 @@ import (
 func (t *Tuner) lookAfterCollection() {
 	t.mu.Lock()
 	defer t.unlockAndTell()
-	t.read.readAfterCollection(&t.now)
-	t.now.rt = t.runtime.observe(t.now.rt)
-	t.measureGC()
-	t.lookAtMemoryAndGC(false)
+	_ = t.guard.Do("tune: reading the memory", func() {
+		t.read.readAfterCollection(&t.now)
+		t.now.rt = t.runtime.observe(t.now.rt)
+		t.measureGC()
+		t.lookAtMemoryAndGC(false)
+	})
 }
 
 // lookAtMemoryAndGC decides about GOGC and GOMEMLIMIT, in the order in which

@@ -112,12 +112,7 @@ func newSamples() []metrics.Sample {
 
 func readGo(samples []metrics.Sample) goStats {
 	metrics.Read(samples)
-	number := func(i int) int64 {
-		if samples[i].Value.Kind() != metrics.KindUint64 {
-			return 0
-		}
-		return int64(min(samples[i].Value.Uint64(), math.MaxInt64))
-	}
+	number := func(i int) int64 { return numberOf(&samples[i]) }
 	seconds := func(i int) float64 {
 		if samples[i].Value.Kind() != metrics.KindFloat64 {
 			return 0
@@ -143,6 +138,14 @@ func readGo(samples []metrics.Sample) goStats {
 	return s
 }
 
+// numberOf returns 0 for a metric that this runtime does not have.
+func numberOf(s *metrics.Sample) int64 {
+	if s.Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return int64(min(s.Value.Uint64(), math.MaxInt64))
+}
+
 // trackedOneOf is how many waits there are for each that the runtime tracks and
 // puts into /sched/latencies (gTrackingPeriod of runtime/runtime2.go, which says
 // so of its sum of waits for locks as well).
@@ -155,7 +158,7 @@ func readMapped() func() int64 {
 	s := []metrics.Sample{all[mMapped], all[mReleased]}
 	return func() int64 {
 		metrics.Read(s)
-		return int64(s[0].Value.Uint64()) - int64(s[1].Value.Uint64())
+		return numberOf(&s[0]) - numberOf(&s[1])
 	}
 }
 
@@ -247,10 +250,7 @@ func (r *reader) read(in *inputs, numCPU int) {
 		} else if err == nil {
 			r.limits = l
 		} else {
-			r.limits = &cgroup.Limits{
-				CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, Seen: "no CPU quota is visible: " + err.Error()},
-				Memory: cgroup.Memory{MaxLevel: -1, Sight: cgroup.SightAbsent, Seen: "no memory limit is visible: " + err.Error()},
-			}
+			r.limits = noLimits(err.Error())
 		}
 	}
 	in.limits = r.limits
@@ -258,6 +258,14 @@ func (r *reader) read(in *inputs, numCPU int) {
 	in.cpus = cmp.Or(in.cpus, numCPU)
 	in.cpu, in.cpuOK = cputime.Process()
 	in.rt = readGo(r.samples)
+}
+
+// noLimits returns limits of which nothing can be seen, and why.
+func noLimits(why string) *cgroup.Limits {
+	return &cgroup.Limits{
+		CPU:    cgroup.CPU{QuotaLevel: -1, Sight: cgroup.SightAbsent, Seen: "no CPU quota is visible: " + why},
+		Memory: cgroup.Memory{MaxLevel: -1, Sight: cgroup.SightAbsent, Seen: "no memory limit is visible: " + why},
+	}
 }
 
 // readBounds reads the limits. If files that had limits cannot be read any more, the

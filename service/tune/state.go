@@ -81,8 +81,11 @@ func (t *Tuner) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	in := &t.now
+	if in.limits == nil { // the first reading panicked
+		in.limits = noLimits("nothing was read")
+	}
 	s := State{
-		Time:       in.at,
+		Time:       in.at.UTC(), // JSON has no form for some of the zones that time.Local may have
 		Quota:      in.bounds.Quota,
 		Affinity:   in.cpus,
 		HostCPUs:   in.limits.CPU.Online,

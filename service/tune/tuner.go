@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/whylate/whylate/service/cgroup"
+	"github.com/whylate/whylate/service/internal/guard"
 )
 
 // A Mode says what is done about one knob.
@@ -86,7 +87,8 @@ type Options struct {
 	Logger *slog.Logger
 	// OnEvent, if not nil, gets every event, in order. Start, Stop and the tuner's
 	// goroutine call it. Stop waits for that goroutine, so OnEvent must not call
-	// Stop. A panic in it, in Rounding or in MemoryLimit ends the process.
+	// Stop. A panic in it, in Logger, in Rounding or in MemoryLimit is reported to
+	// slog.Default, and nothing is set by that reading of the limits.
 	OnEvent func(Event)
 	// Cgroup says where limits are read; the zero value is this process.
 	Cgroup cgroup.Options
@@ -103,6 +105,7 @@ type Tuner struct {
 	stop    chan struct{}
 	done    chan struct{}
 	once    sync.Once
+	guard   guard.Guard
 
 	mu        sync.Mutex
 	read      *reader
@@ -186,6 +189,11 @@ func newTuner(opts Options, r goRuntime, env environment) *Tuner {
 
 func (t *Tuner) run() {
 	defer close(t.done)
+	_ = t.guard.Do("tune: the tuner", t.follow)
+}
+
+// follow looks at the limits until Stop.
+func (t *Tuner) follow() {
 	tick := time.NewTicker(t.opts.Interval)
 	defer tick.Stop()
 	var collected <-chan struct{}
@@ -217,12 +225,12 @@ func (t *Tuner) Stop() {
 	t.once.Do(func() { close(t.stop) })
 	<-t.done
 	t.mu.Lock()
+	defer t.unlockAndTell()
 	if t.read != nil {
-		t.restore()
+		_ = t.guard.Do("tune: giving back", t.restore)
 		t.read.close()
 		t.read = nil
 	}
-	t.unlockAndTell()
 }
 
 // unlockAndTell reports what was decided, without the lock: a logger or a callback
@@ -232,9 +240,9 @@ func (t *Tuner) unlockAndTell() {
 	t.pending = nil
 	t.mu.Unlock()
 	for _, e := range pending {
-		e.Log(t.opts.Logger)
+		_ = t.guard.Do("tune.Options.Logger", func() { e.Log(t.opts.Logger) })
 		if t.opts.OnEvent != nil {
-			t.opts.OnEvent(e)
+			_ = t.guard.Do("tune.Options.OnEvent", func() { t.opts.OnEvent(e) })
 		}
 	}
 }
@@ -259,6 +267,10 @@ func (t *Tuner) restore() {
 func (t *Tuner) look() {
 	t.mu.Lock()
 	defer t.unlockAndTell()
+	_ = t.guard.Do("tune: reading the limits", t.decide)
+}
+
+func (t *Tuner) decide() {
 	t.prev = t.now
 	t.read.read(&t.now, runtime.NumCPU())
 	t.now.rt = t.runtime.observe(t.now.rt)
@@ -291,7 +303,7 @@ func (t *Tuner) tell(k *knob, e Event) {
 			return
 		}
 	}
-	e.Time = time.Now()
+	e.Time = time.Now().UTC()
 	k.told, k.spoke = e, true
 	t.events = append(t.events, e)
 	t.events = t.events[max(0, len(t.events)-keptEvents):]

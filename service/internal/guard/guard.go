@@ -1,0 +1,49 @@
+// Package guard keeps a panic in this module's code, or in a function that a service passed to it, from ending the service.
+package guard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+)
+
+// A Guard calls functions of one component. The zero value is ready for use.
+type Guard struct{ panics atomic.Uint64 }
+
+// Do calls f and returns a panic in it as an error, which begins with what. It reports the panic to slog.Default: of a component's
+// panics the first, the second, the fourth, the eighth and so on, because a function that is called every second may panic each time.
+func (g *Guard) Do(what string, f func()) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		text := clip(fmt.Sprint(p))
+		err = fmt.Errorf("%s panicked: %s", what, text)
+		if n := g.panics.Add(1); n&(n-1) == 0 {
+			report(what, text, string(debug.Stack()), n)
+		}
+	}()
+	f()
+	return nil
+}
+
+// report writes a record to the service's logger, in a goroutine: the logger's handler may be what panicked, while it held its lock.
+func report(what, text, stack string, count uint64) {
+	go func() {
+		defer func() { _ = recover() }()
+		slog.Default().LogAttrs(context.Background(), slog.LevelError, "whylate: "+what+" panicked",
+			slog.String("panic", text), slog.Uint64("count", count), slog.String("stack", stack))
+	}()
+}
+
+// clip bounds a text that the program does not choose itself.
+func clip(s string) string {
+	if len(s) > 300 {
+		s = s[:300]
+	}
+	return strings.ToValidUTF8(s, "?")
+}
