@@ -26,57 +26,57 @@ var documented = sync.OnceValue(func() []Rule {
 
 // rules are all of them, by code: how each looks at a report, and what it needs to find nothing with certainty.
 var rules = []Rule{
-	perGroup(report.RuleHubLate, hubs, requests),
-	perQueue(report.RulePsTaken, taken, requests),
-	perGroup(report.RuleSlowWakeup, wakeups, requests),
-	perQueue(report.RuleHerd, herds, requests),
-	once(report.RuleTooManyPs, manyProcs, delays),
-	perQueue(report.RuleTooFewPs, fewProcs, hostSamples),
-	perQueue(report.RuleLongRuns, longRuns, requests),
-	perGroup(report.RuleComputes, computes, requests, cpuSamples),
-	once(report.RuleBusyMachine, machineBusy, requests, hostSamples),
+	perGroup(report.RuleHubLate, checkHubLate, requests),
+	perQueue(report.RulePsTaken, checkPsTaken, requests),
+	perGroup(report.RuleSlowWakeup, checkSlowWakeup, requests),
+	perQueue(report.RuleHerd, checkHerd, requests),
+	perReport(report.RuleTooManyPs, checkTooManyPs, delays),
+	perQueue(report.RuleTooFewPs, checkTooFewPs, hostSamples),
+	perQueue(report.RuleLongRuns, checkLongRuns, requests),
+	perGroup(report.RuleComputes, checkComputes, requests, cpuSamples),
+	perReport(report.RuleBusyMachine, checkBusyMachine, requests, hostSamples),
 
-	perClaim(report.RuleSleep, sleep, requests),
-	once(report.RuleLockConvoy, convoys, requests),
-	perClaim(report.RulePoolTooSmall, pool, requests),
-	perClaim(report.RuleFlushInterval, flush, requests),
-	perClaim(report.RuleSlowPeer, peer, requests),
-	perClaim(report.RuleSlowClient, client, requests),
-	perClaim(report.RuleBlockingSyscall, blockingSyscall, requests),
-	perGroup(report.RuleRetransmissions, retransmissions, requests, connections),
-	perGroup(report.RuleHung, hung, requests),
+	perCandidate(report.RuleSleep, checkSleep, requests),
+	perReport(report.RuleLockConvoy, checkLockConvoy, requests),
+	perCandidate(report.RulePoolTooSmall, checkPoolTooSmall, requests),
+	perCandidate(report.RuleFlushInterval, checkFlushInterval, requests),
+	perCandidate(report.RuleSlowPeer, checkSlowPeer, requests),
+	perCandidate(report.RuleSlowClient, checkSlowClient, requests),
+	perCandidate(report.RuleBlockingSyscall, checkBlockingSyscall, requests),
+	perGroup(report.RuleRetransmissions, checkRetransmissions, requests, connections),
+	perGroup(report.RuleHung, checkHung, requests),
 
-	perGroup(report.RuleMarkAssist, assists, requests),
-	perGroup(report.RuleGCTakesPs, workers, requests),
-	perGroup(report.RuleStoppedWorld, worldStops, requests),
-	perGroup(report.RuleGCTooFrequent, frequent),
-	perGroup(report.RuleForcedGC, forced),
+	perGroup(report.RuleMarkAssist, checkMarkAssist, requests),
+	perGroup(report.RuleGCTakesPs, checkGCTakesPs, requests),
+	perGroup(report.RuleStoppedWorld, checkStoppedWorld, requests),
+	perGroup(report.RuleGCTooFrequent, checkGCTooFrequent),
+	perGroup(report.RuleForcedGC, checkForcedGC),
 
-	once(report.RuleThrottled, throttled, quota),
-	once(report.RuleGOMAXPROCSAndLimit, procsAgainstLimit, hostSamples),
-	once(report.RuleStopped, stopped, states),
+	perReport(report.RuleThrottled, checkThrottled, quota),
+	perReport(report.RuleGOMAXPROCSAndLimit, checkGOMAXPROCSAndLimit, hostSamples),
+	perReport(report.RuleStopped, checkStopped, states),
 
-	once(report.RuleFewRequests, few),
-	once(report.RuleTruncated, truncated),
-	once(report.RuleBiasedNames, biasedNames, requests),
-	once(report.RuleTraceOverhead, overhead),
-	once(report.RuleLoadInProcess, selfLoad, requests),
-	once(report.RulePollGaps, pollGaps, requests),
-	once(report.RuleClock, clock),
-	once(report.RuleLostEvents, lostEvents),
-	once(report.RuleShortWindow, shortWindow),
-	perGroup(report.RuleOneSlowPeriod, onePeriod, requests),
-	once(report.RuleThreadsOffCPU, threadsOffCPU, delays),
+	perReport(report.RuleFewRequests, checkFewRequests),
+	perReport(report.RuleTruncated, checkTruncated),
+	perReport(report.RuleBiasedNames, checkBiasedNames, requests),
+	perReport(report.RuleTraceOverhead, checkTraceOverhead),
+	perReport(report.RuleLoadInProcess, checkLoadInProcess, requests),
+	perReport(report.RulePollGaps, checkPollGaps, requests),
+	perReport(report.RuleClock, checkClock),
+	perReport(report.RuleLostEvents, checkLostEvents),
+	perReport(report.RuleShortWindow, checkShortWindow),
+	perGroup(report.RuleOneSlowPeriod, checkOneSlowPeriod, requests),
+	perReport(report.RuleThreadsOffCPU, checkThreadsOffCPU, delays),
 }
 
-// once is a rule about the process or the recording.
-func once(code report.RuleCode, run func(*Input) []Verdict, needs ...need) Rule {
+// perReport is a rule about the process or the recording.
+func perReport(code report.RuleCode, run func(*Input) []Verdict, needs ...need) Rule {
 	return Rule{Code: code, Run: run, needs: needs}
 }
 
 // perGroup is a rule that looks at each group of requests.
 func perGroup(code report.RuleCode, of func(*Input, *report.Group) []Verdict, needs ...need) Rule {
-	return once(code, func(in *Input) (out []Verdict) {
+	return perReport(code, func(in *Input) (out []Verdict) {
 		for i := range in.Report.Groups {
 			out = append(out, of(in, &in.Report.Groups[i])...)
 		}
@@ -84,10 +84,10 @@ func perGroup(code report.RuleCode, of func(*Input, *report.Group) []Verdict, ne
 	}, needs...)
 }
 
-// perClaim is a rule about what requests wait for: the ways to causes that belong to it, see claims.
-func perClaim(code report.RuleCode, of func(*claims, *claim) Verdict, needs ...need) Rule {
-	return once(code, func(in *Input) (out []Verdict) {
-		for cl, c := range in.claimedBy(code) {
+// perCandidate is a rule about what requests wait for: the ways to causes that belong to it, see claims.
+func perCandidate(code report.RuleCode, of func(*attribution, *candidate) Verdict, needs ...need) Rule {
+	return perReport(code, func(in *Input) (out []Verdict) {
+		for cl, c := range in.candidatesOf(code) {
 			out = append(out, of(cl, c))
 		}
 		return out

@@ -60,7 +60,7 @@ func bothHalves(in *Input, all []Verdict) []Verdict {
 			if g.ID == v.Group || !in.asks(g, v.Group) {
 				continue
 			}
-			share, won := weighWays(g, func(c *report.Cause, via []report.Via) bool {
+			share, won := weighRoutes(g, func(c *report.Cause, via []report.Via) bool {
 				inner, asked := verdict.AfterLastAnswer(via)
 				return asked > 0 && of(c, inner)
 			})
@@ -95,23 +95,23 @@ func (in *Input) joined() bool {
 // partsOf returns which ways to causes a finding is about: those of its site, or all that its owner has.
 func (in *Input) partsOf(v *Verdict) func(c *report.Cause, via []report.Via) bool {
 	at := func(c *report.Cause, via []report.Via) bool {
-		s := users(c, via)
+		s := nonStdSite(c, via)
 		return s != nil && c.Cause == v.Cause && s.Key() == v.Site.Key()
 	}
 	g := in.Report.Group(v.Group)
 	if g == nil {
 		return at
 	}
-	cl := in.claimsOf(g)
-	var its owner
+	cl := in.attributionOf(g)
+	var its candidateKey
 	most := int64(0)
-	for c, r := range cl.ways(g.All()) {
-		if o := cl.of(c, r.Via); o.code == v.Code && r.TotalNS > most && at(c, r.Via) {
+	for c, r := range cl.routes(g.All()) {
+		if o := cl.keyOf(c, r.Via); o.code == v.Code && r.TotalNS > most && at(c, r.Via) {
 			its, most = o, r.TotalNS
 		}
 	}
 	if most == 0 {
 		return at
 	}
-	return func(c *report.Cause, via []report.Via) bool { return cl.of(c, via) == its }
+	return func(c *report.Cause, via []report.Via) bool { return cl.keyOf(c, via) == its }
 }

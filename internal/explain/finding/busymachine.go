@@ -68,8 +68,8 @@ func busyMachine(in *Input) (neighbourhood, bool) {
 	return n, full && others >= scale.Much*all && part*waited >= scale.Some*float64(*l.BusyNS)
 }
 
-// machineBusy is WL1009, busy-machine.
-func machineBusy(in *Input) []Verdict {
+// checkBusyMachine is WL1009, busy-machine.
+func checkBusyMachine(in *Input) []Verdict {
 	n, ok := busyMachine(in)
 	if !ok {
 		return nil

@@ -39,27 +39,27 @@ import (
 //   - the rest belongs to the rule of its cause: sleep (WL2001, WL2004),
 //     network (WL2005, WL2006), syscall (WL2007).
 
-// A viaKey identifies a wait as reports name it.
-type viaKey struct {
-	wait report.WaitKind
+// A waitKey identifies a wait as reports name it.
+type waitKey struct {
+	kind report.WaitKind
 	call string
 	site report.SiteKey
 }
 
-// keyOfVia ignores where a dependency was called from: all callers share its lock or pool.
-func keyOfVia(v *report.Via) viaKey {
-	return viaKey{wait: v.Wait, call: v.Call, site: v.Site.LineKey()}
+// waitKeyOf ignores where a dependency was called from: all callers share its lock or pool.
+func waitKeyOf(v *report.Via) waitKey {
+	return waitKey{kind: v.Wait, call: v.Call, site: v.Site.LineKey()}
 }
 
 // A leaf is a cause at a site. In a dependency, the site is the service's own line that called it, because one such call may
 // wait at several places of the dependency, and there is one thing to change.
-type leaf struct {
+type causeSite struct {
 	cause report.CauseName
 	site  report.SiteKey
 }
 
-func leafOf(c *report.Cause) leaf {
-	l := leaf{cause: c.Cause, site: c.Site.Own().Key()}
+func causeSiteOf(c *report.Cause) causeSite {
+	l := causeSite{cause: c.Cause, site: c.Site.Own().Key()}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
 		l.cause = "inbound"
 	}
@@ -67,62 +67,62 @@ func leafOf(c *report.Cause) leaf {
 }
 
 // An owner is the rule and the one finding that a way to a cause belongs to.
-type owner struct {
-	code report.RuleCode
-	via  viaKey // of a convoy or a pool
-	leaf leaf   // of all other findings
+type candidateKey struct {
+	code      report.RuleCode
+	wait      waitKey   // of a convoy or a pool
+	causeSite causeSite // of all other findings
 }
 
-// claims decides which owner each way to a cause of a group has.
-type claims struct {
-	in    *Input
-	g     *report.Group
-	queue map[viaKey]bool              // waits at channels, selects and Conds that are queues
-	own   map[leaf]viaKey              // sites whose own time belongs to a contended wait
-	slack map[viaKey]bool              // contended waits too short to be the fault
-	alias map[viaKey]viaKey            // contended waits for the same site are one fault
-	fixed map[report.SiteKey]bool      // sleeps of a dependency that every request meets
-	sleep map[viaKey]*part             // the heaviest sleep behind the outermost wait
-	polls map[report.SiteKey]*longPoll // where requests wait on purpose
-	// served says that the groups of this process for which requests wait over the network have findings of their own: what
+// attribution decides which owner each way to a cause of a group has.
+type attribution struct {
+	in             *Input
+	group          *report.Group
+	queueWaits     map[waitKey]bool             // waits at channels, selects and Conds that are queues
+	contendedSites map[causeSite]waitKey        // sites whose own time belongs to a contended wait
+	minorWaits     map[waitKey]bool             // contended waits too short to be the fault
+	canonicalWaits map[waitKey]waitKey          // contended waits for the same site are one fault
+	fixedSleeps    map[report.SiteKey]bool      // sleeps of a dependency that every request meets
+	heaviestSleeps map[waitKey]*causeRoute      // the heaviest sleep behind the outermost wait
+	longPolls      map[report.SiteKey]*longPoll // where requests wait on purpose
+	// peersInReport says that the groups of this process for which requests wait over the network have findings of their own: what
 	// happens there is found there.
-	served bool
-	list   []*claim // what each owner has, in the order of causes
+	peersInReport bool
+	candidates    []*candidate // what each owner has, in the order of causes
 }
 
-// claimsOf divides the ways to the causes of a group.
-func (in *Input) claimsOf(g *report.Group) *claims {
-	if cl := in.claims[g]; cl != nil {
+// attributionOf divides the ways to the causes of a group.
+func (in *Input) attributionOf(g *report.Group) *attribution {
+	if cl := in.attributions[g]; cl != nil {
 		return cl
 	}
-	cl := &claims{in: in, g: g, queue: map[viaKey]bool{}, own: map[leaf]viaKey{}, slack: map[viaKey]bool{}, alias: map[viaKey]viaKey{},
-		fixed: map[report.SiteKey]bool{}, sleep: map[viaKey]*part{}, polls: map[report.SiteKey]*longPoll{}}
-	cl.served = in.servedOf(g) != nil
-	for c, r := range cl.ways(g.All()) {
+	cl := &attribution{in: in, group: g, queueWaits: map[waitKey]bool{}, contendedSites: map[causeSite]waitKey{}, minorWaits: map[waitKey]bool{}, canonicalWaits: map[waitKey]waitKey{},
+		fixedSleeps: map[report.SiteKey]bool{}, heaviestSleeps: map[waitKey]*causeRoute{}, longPolls: map[report.SiteKey]*longPoll{}}
+	cl.peersInReport = in.servedOf(g) != nil
+	for c, r := range cl.routes(g.All()) {
 		if c.Cause == report.CauseSleep && len(r.Via) > 0 {
-			if k := keyOfVia(&r.Via[0]); cl.sleep[k] == nil || cl.sleep[k].ns < r.TotalNS {
-				cl.sleep[k] = &part{c, r.Via, r.TotalNS}
+			if k := waitKeyOf(&r.Via[0]); cl.heaviestSleeps[k] == nil || cl.heaviestSleeps[k].routeNS < r.TotalNS {
+				cl.heaviestSleeps[k] = &causeRoute{c, r.Via, r.TotalNS}
 			}
 		}
 	}
-	cl.findFixed()
+	cl.findFixedSleeps()
 	cl.findQueues()
 	cl.findPatience()
 	cl.findLeads()
-	cl.divide()
-	if in.claims == nil {
-		in.claims = map[*report.Group]*claims{}
+	cl.buildCandidates()
+	if in.attributions == nil {
+		in.attributions = map[*report.Group]*attribution{}
 	}
-	in.claims[g] = cl
+	in.attributions[g] = cl
 	return cl
 }
 
-// claimedBy returns what belongs to a rule, group by group.
-func (in *Input) claimedBy(code report.RuleCode) iter.Seq2[*claims, *claim] {
-	return func(yield func(*claims, *claim) bool) {
+// candidatesOf returns what belongs to a rule, group by group.
+func (in *Input) candidatesOf(code report.RuleCode) iter.Seq2[*attribution, *candidate] {
+	return func(yield func(*attribution, *candidate) bool) {
 		for i := range in.Report.Groups {
-			cl := in.claimsOf(&in.Report.Groups[i])
-			for _, c := range cl.list {
+			cl := in.attributionOf(&in.Report.Groups[i])
+			for _, c := range cl.candidates {
 				if c.code == code && !yield(cl, c) {
 					return
 				}
@@ -131,49 +131,49 @@ func (in *Input) claimedBy(code report.RuleCode) iter.Seq2[*claims, *claim] {
 	}
 }
 
-// divide makes a claim of the ways of each owner.
-func (cl *claims) divide() {
-	of := map[owner]*claim{}
-	for c, r := range cl.ways(cl.g.All()) {
-		o := cl.of(c, r.Via)
+// buildCandidates makes a claim of the ways of each owner.
+func (cl *attribution) buildCandidates() {
+	of := map[candidateKey]*candidate{}
+	for c, r := range cl.routes(cl.group.All()) {
+		o := cl.keyOf(c, r.Via)
 		if o.code == "" {
 			continue
 		}
 		if of[o] == nil {
-			of[o] = &claim{owner: o}
-			cl.list = append(cl.list, of[o])
+			of[o] = &candidate{candidateKey: o}
+			cl.candidates = append(cl.candidates, of[o])
 		}
-		of[o].parts = append(of[o].parts, part{c, r.Via, r.TotalNS})
+		of[o].routes = append(of[o].routes, causeRoute{c, r.Via, r.TotalNS})
 	}
-	for c, r := range cl.ways(cl.g.Tail()) {
-		if its := of[cl.of(c, r.Via)]; its != nil {
-			its.slow = append(its.slow, part{c, r.Via, r.TotalNS})
+	for c, r := range cl.routes(cl.group.Tail()) {
+		if its := of[cl.keyOf(c, r.Via)]; its != nil {
+			its.slowRoutes = append(its.slowRoutes, causeRoute{c, r.Via, r.TotalNS})
 		}
 	}
-	byTime := func(a, b part) int { return cmp.Compare(b.ns, a.ns) }
-	for _, c := range cl.list {
-		slices.SortStableFunc(c.parts, byTime)
-		slices.SortStableFunc(c.slow, byTime)
-		c.share, c.won = weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool { return cl.of(cause, via) == c.owner })
+	byTime := func(a, b causeRoute) int { return cmp.Compare(b.routeNS, a.routeNS) }
+	for _, c := range cl.candidates {
+		slices.SortStableFunc(c.routes, byTime)
+		slices.SortStableFunc(c.slowRoutes, byTime)
+		c.share, c.won = weighRoutes(cl.group, func(cause *report.Cause, via []report.Via) bool { return cl.keyOf(cause, via) == c.candidateKey })
 	}
 }
 
-// findFixed notes the sleeps of dependencies that every request meets.
-func (cl *claims) findFixed() {
-	for i := range cl.g.All().Causes {
-		if c := &cl.g.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= scale.NearlyAll*float64(cl.g.Count) {
-			cl.fixed[c.Site.Key()] = true
+// findFixedSleeps notes the sleeps of dependencies that every request meets.
+func (cl *attribution) findFixedSleeps() {
+	for i := range cl.group.All().Causes {
+		if c := &cl.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= scale.NearlyAll*float64(cl.group.Count) {
+			cl.fixedSleeps[c.Site.Key()] = true
 		}
 	}
 }
 
-// ways are all ways to every cause of a band that rules about waiting may claim. For requests sent over the network within this
+// routes are all ways to every cause of a band that rules about waiting may claim. For requests sent over the network within this
 // process they begin where the answering request begins, or are left out if that has its own findings.
-func (cl *claims) ways(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
+func (cl *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
-		for c, r := range ways(b) {
+		for c, r := range attributableRoutes(b) {
 			inner, asked := verdict.AfterLastAnswer(r.Via)
-			if asked > 0 && cl.served {
+			if asked > 0 && cl.peersInReport {
 				continue
 			}
 			if asked > 0 {
@@ -186,12 +186,12 @@ func (cl *claims) ways(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	}
 }
 
-// ways are all ways to every cause of a band that rules about waiting may claim.
-func ways(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
+// attributableRoutes are all ways to every cause of a band that rules about waiting may claim.
+func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for i := range b.Causes {
 			c := &b.Causes[i]
-			if !waits(c.Cause) {
+			if !isAttributable(c.Cause) {
 				continue
 			}
 			routes := c.AllRoutes()
@@ -204,8 +204,8 @@ func ways(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	}
 }
 
-// waits are the causes that rules about waiting may claim.
-func waits(cause report.CauseName) bool {
+// isAttributable are the causes that rules about waiting may claim.
+func isAttributable(cause report.CauseName) bool {
 	switch cause {
 	case report.CauseCPU, report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseLock, report.CauseChan:
 		return true
@@ -213,171 +213,171 @@ func waits(cause report.CauseName) bool {
 	return false
 }
 
-// fault returns the wait that stands for all contended waits for the same site.
-func (cl *claims) fault(k viaKey) viaKey {
-	if first, ok := cl.alias[k]; ok {
+// canonicalWait returns the wait that stands for all contended waits for the same site.
+func (cl *attribution) canonicalWait(k waitKey) waitKey {
+	if first, ok := cl.canonicalWaits[k]; ok {
 		return first
 	}
 	return k
 }
 
-// contended returns the first contended wait of a way.
-func (cl *claims) contended(via []report.Via) (viaKey, bool) {
+// contendedWait returns the first contended wait of a way.
+func (cl *attribution) contendedWait(via []report.Via) (waitKey, bool) {
 	for i := range via {
-		k := keyOfVia(&via[i])
-		if isLock(k) || cl.queue[k] {
+		k := waitKeyOf(&via[i])
+		if isLock(k) || cl.queueWaits[k] {
 			return k, true
 		}
 	}
-	return viaKey{}, false
+	return waitKey{}, false
 }
 
-// of returns the owner of a way to a cause; its code is "" if no rule about
+// keyOf returns the owner of a way to a cause; its code is "" if no rule about
 // waits claims it.
-func (cl *claims) of(c *report.Cause, via []report.Via) owner {
-	if !waits(c.Cause) {
-		return owner{}
+func (cl *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
+	if !isAttributable(c.Cause) {
+		return candidateKey{}
 	}
 	via, asked := verdict.AfterLastAnswer(via)
-	if asked > 0 && cl.served {
-		return owner{}
+	if asked > 0 && cl.peersInReport {
+		return candidateKey{}
 	}
-	if isOthersRest(c, via) {
-		if s := cl.sleep[keyOfVia(&via[0])]; s != nil {
-			return cl.of(s.Cause, s.via)
+	if isIdleClient(c, via) {
+		if s := cl.heaviestSleeps[waitKeyOf(&via[0])]; s != nil {
+			return cl.keyOf(s.Cause, s.via)
 		}
-		return owner{}
+		return candidateKey{}
 	}
 	if p := cl.polled(c, via); p != nil {
 		return p.owner()
 	}
-	if isNextMessage(c) {
-		return owner{}
+	if isWebSocketIdle(c) {
+		return candidateKey{}
 	}
 	at := c.Site
 	if len(via) > 0 {
 		at = via[0].Site
 	}
 	if c.Cause == report.CauseSleep && cl.in.streams(at) {
-		return owner{code: report.RuleSleep, leaf: leaf{streamLeaf, at.Own().Key()}}
+		return candidateKey{code: report.RuleSleep, causeSite: causeSite{streamLeaf, at.Own().Key()}}
 	}
-	if k, ok := cl.contended(via); ok && !cl.slack[k] {
-		return ownerOf(cl.fault(k))
+	if k, ok := cl.contendedWait(via); ok && !cl.minorWaits[k] {
+		return contentionKey(cl.canonicalWait(k))
 	}
-	l := leafOf(c)
-	if k, ok := cl.own[l]; ok {
-		return ownerOf(k)
+	l := causeSiteOf(c)
+	if k, ok := cl.contendedSites[l]; ok {
+		return contentionKey(k)
 	}
 	switch code := report.RuleCode(""); c.Cause {
 	case report.CauseSleep:
-		if cl.fixed[c.Site.Key()] {
+		if cl.fixedSleeps[c.Site.Key()] {
 			l.site = report.SiteKey{Func: c.Site.Module}
 		}
 		code = report.RuleSleep
 		switch {
 		case verdict.KindOf(c) == verdict.Limiter, inVain(c):
 			code = report.RulePoolTooSmall
-		case len(via) > 0 && cl.interval(c) != nil: // without via, the request's own goroutine sleeps, and began that itself
+		case len(via) > 0 && cl.flushInterval(c) != nil: // without via, the request's own goroutine sleeps, and began that itself
 			code = report.RuleFlushInterval
 		}
-		return owner{code: code, leaf: l}
+		return candidateKey{code: code, causeSite: l}
 	case report.CauseNetwork:
 		code = report.RuleSlowPeer
-		if cl.in.Queued[cl.g.ID] >= scale.Half && c.Kind != "inbound" {
+		if cl.in.Queued[cl.group.ID] >= scale.Half && c.Kind != "inbound" {
 			return backlog
 		}
-		if isFile(c.Call) {
+		if isFileCall(c.Call) {
 			code = report.RuleBlockingSyscall
 		} else if c.Kind == "inbound" {
 			code = report.RuleSlowClient
 		}
-		return owner{code: code, leaf: l}
+		return candidateKey{code: code, causeSite: l}
 	case report.CauseSyscall:
 		if cause.IsSocket(c.Call) {
-			return owner{} // the call never blocks: its thread did not get a CPU
+			return candidateKey{} // the call never blocks: its thread did not get a CPU
 		}
-		return owner{code: report.RuleBlockingSyscall, leaf: l}
+		return candidateKey{code: report.RuleBlockingSyscall, causeSite: l}
 	}
-	return owner{}
+	return candidateKey{}
 }
 
-// isOthersRest reports whether a way leads to a connection that waits for its client's next request.
-func isOthersRest(c *report.Cause, via []report.Via) bool {
+// isIdleClient reports whether a way leads to a connection that waits for its client's next request.
+func isIdleClient(c *report.Cause, via []report.Via) bool {
 	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && c.Site.Func == "net/http.(*conn).serve"
 }
 
-// isNextMessage reports whether a WebSocket's handler waits for its client's next message: that delays no request.
-func isNextMessage(c *report.Cause) bool {
+// isWebSocketIdle reports whether a WebSocket's handler waits for its client's next message: that delays no request.
+func isWebSocketIdle(c *report.Cause) bool {
 	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && c.Site != nil && strings.Contains(c.Site.Func, "websocket.") && strings.Contains(strings.ToLower(c.Site.Func), "read")
 }
 
-// heaviest returns the first part with a cause, the heaviest one of all if none has it.
-func (c *claim) heaviest(cause report.CauseName) *part {
-	if p := first(c.parts, func(p *part) bool { return p.Cause.Cause == cause }); p != nil {
+// heaviestRoute returns the first part with a cause, the heaviest one of all if none has it.
+func (c *candidate) heaviestRoute(cause report.CauseName) *causeRoute {
+	if p := first(c.routes, func(p *causeRoute) bool { return p.Cause.Cause == cause }); p != nil {
 		return p
 	}
-	return &c.parts[0]
+	return &c.routes[0]
 }
 
-func ownerOf(k viaKey) owner {
+func contentionKey(k waitKey) candidateKey {
 	if isLock(k) {
-		return owner{code: report.RuleLockConvoy, via: k}
+		return candidateKey{code: report.RuleLockConvoy, wait: k}
 	}
-	return owner{code: report.RulePoolTooSmall, via: k}
+	return candidateKey{code: report.RulePoolTooSmall, wait: k}
 }
 
-// isFile reports whether a call reads or writes an os.File: where the poller
+// isFileCall reports whether a call reads or writes an os.File: where the poller
 // waits for one it is a pipe, a terminal or a device.
-func isFile(call string) bool { return strings.HasPrefix(call, "os.(*File).") }
+func isFileCall(call string) bool { return strings.HasPrefix(call, "os.(*File).") }
 
 // A claim is one owner's part of a group.
-type claim struct {
-	owner
-	share float64 // of the group's time
-	won   Won
-	parts []part // of all requests, the longest first
-	slow  []part // of the slow requests alone
+type candidate struct {
+	candidateKey
+	share      float64 // of the group's time
+	won        Won
+	routes     []causeRoute // of all requests, the longest first
+	slowRoutes []causeRoute // of the slow requests alone
 }
 
-// slowPart returns the slow requests' part with the same leaf, nil if there is none.
-func (c *claim) slowPart(p *part) *part {
-	return first(c.slow, func(s *part) bool { return leafOf(s.Cause) == leafOf(p.Cause) })
+// slowRoute returns the slow requests' part with the same leaf, nil if there is none.
+func (c *candidate) slowRoute(p *causeRoute) *causeRoute {
+	return first(c.slowRoutes, func(s *causeRoute) bool { return causeSiteOf(s.Cause) == causeSiteOf(p.Cause) })
 }
 
-// met is the evidence of how many slow requests met a part: the mean beside it is over the same requests.
-func (cl *claims) met(c *claim, p *part) report.Evidence {
-	b := cl.g.Tail()
+// requestCountEvidence is the evidence of how many slow requests met a part: the mean beside it is over the same requests.
+func (cl *attribution) requestCountEvidence(c *candidate, p *causeRoute) report.Evidence {
+	b := cl.group.Tail()
 	if b.Band == report.BandAll {
 		return measured("requests that have this wait", p.Requests, "count")
 	}
 	n := 0
-	if s := c.slowPart(p); s != nil {
+	if s := c.slowRoute(p); s != nil {
 		n = s.Requests
 	}
 	return measured(fmt.Sprintf("slow requests that have this wait, of %d", b.Count), n, "count")
 }
 
 // A part is a way to a cause.
-type part struct {
+type causeRoute struct {
 	*report.Cause
-	via []report.Via
-	ns  int64
+	via     []report.Via
+	routeNS int64
 }
 
-// at is the service's line that a finding about a part names.
-func (p *part) at() *report.Site { return users(p.Cause, p.via) }
+// nonStdSite is the service's line that a finding about a part names.
+func (p *causeRoute) nonStdSite() *report.Site { return nonStdSite(p.Cause, p.via) }
 
-// verdict begins what is said of a claim, by the part that stands for it.
-func (cl *claims) verdict(c *claim, p *part) Verdict {
+// newVerdict begins what is said of a claim, by the part that stands for it.
+func (cl *attribution) newVerdict(c *candidate, p *causeRoute) Verdict {
 	return Verdict{Won: c.won, Changes: cl.halfOf(p.Cause), Finding: report.Finding{
-		Cause: p.Cause.Cause, Site: p.at(), Group: cl.g.ID, Share: c.share, Confidence: 0.9,
+		Cause: p.Cause.Cause, Site: p.nonStdSite(), Group: cl.group.ID, Share: c.share, Confidence: 0.9,
 	}}
 }
 
-// weighWays is weigh for some of the ways to a cause.
-func weighWays(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, won Won) {
+// weighRoutes is weigh for some of the ways to a cause.
+func weighRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, won Won) {
 	return weighPart(g, func(c *report.Cause) float64 {
-		mine, all := onRoutes(c, match)
+		mine, all := routeTimes(c, match)
 		if all == 0 {
 			return 0
 		}
@@ -385,9 +385,9 @@ func weighWays(g *report.Group, match func(*report.Cause, []report.Via) bool) (s
 	})
 }
 
-// onRoutes returns the time of the ways to a cause that match, and of all of
+// routeTimes returns the time of the ways to a cause that match, and of all of
 // them.
-func onRoutes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (matching, all int64) {
+func routeTimes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (matching, all int64) {
 	routes := c.AllRoutes()
 	for i := range routes {
 		all += routes[i].TotalNS
@@ -398,18 +398,18 @@ func onRoutes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (ma
 	return matching, all
 }
 
-// users returns the site nearest to a cause that is not in the standard library:
+// nonStdSite returns the site nearest to a cause that is not in the standard library:
 // the cause's own, or that of a wait that led there.
-func users(c *report.Cause, via []report.Via) *report.Site {
-	if c.Site != nil && !isStd(c.Site) {
+func nonStdSite(c *report.Cause, via []report.Via) *report.Site {
+	if c.Site != nil && !isStdSite(c.Site) {
 		return c.Site
 	}
 	for i := len(via) - 1; i >= 0; i-- {
-		if s := via[i].Site; s != nil && !isStd(s) {
+		if s := via[i].Site; s != nil && !isStdSite(s) {
 			return s
 		}
 	}
 	return c.Site
 }
 
-func isStd(s *report.Site) bool { return !strings.HasPrefix(s.Func, "main.") && stdlib.Is(s.Func) }
+func isStdSite(s *report.Site) bool { return !strings.HasPrefix(s.Func, "main.") && stdlib.Is(s.Func) }

@@ -607,18 +607,18 @@ func TestOneFaultOfALoop(t *testing.T) {
 // TestWaitsForPlacesOfOnesOwn: a send that waits until one of the goroutines that the request started takes it is a bounded fan-out;
 // where others started them, or each serves many, or one place is all there is, it is a queue of others. It fails for each part of the condition that is left out.
 func TestWaitsForPlacesOfOnesOwn(t *testing.T) {
-	site := func(fn string) viaKey { return viaKey{wait: report.WaitChanSend, site: report.SiteKey{Func: fn}} }
+	site := func(fn string) waitKey { return waitKey{kind: report.WaitChanSend, site: report.SiteKey{Func: fn}} }
 	receive := site("main.fan")
-	receive.wait = report.WaitChan
+	receive.kind = report.WaitChan
 	own := queues.Places{Children: 0.9, Most: 4, Each: 1.2}
 	for name, c := range map[string]struct {
-		key    viaKey
+		key    waitKey
 		places *queues.Places
 		want   bool
 	}{
 		"fan-out":                        {site("main.fan"), &own, true},
 		"errgroup says so itself":        {site("golang.org/x/sync/errgroup.(*Group).Go"), nil, true},
-		"another of errgroup's waits":    {viaKey{wait: report.WaitChan, site: report.SiteKey{Func: "golang.org/x/sync/errgroup.(*Group).Wait"}}, nil, false},
+		"another of errgroup's waits":    {waitKey{kind: report.WaitChan, site: report.SiteKey{Func: "golang.org/x/sync/errgroup.(*Group).Wait"}}, nil, false},
 		"not known":                      {site("main.fan"), nil, false},
 		"a receive":                      {receive, &own, false},
 		"others' goroutines":             {site("main.fan"), &queues.Places{Children: 0.4, Most: 4, Each: 1.2}, false},
@@ -650,7 +650,7 @@ func TestWindow(t *testing.T) {
 		"a body":            {reader, []report.Via{{Wait: report.WaitCond, Call: "net/http.(*http2responseWriter).Write"}}, false},
 		"another call":      {reader, []report.Via{{Wait: report.WaitSelect, Call: "net/http.(*http2requestBody).Read"}}, false},
 	} {
-		if got := isWindow(&part{Cause: &report.Cause{Site: c.site}, via: c.via}); got != c.want {
+		if got := isWindow(&causeRoute{Cause: &report.Cause{Site: c.site}, via: c.via}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// client is WL2006, slow-client.
-func client(cl *claims, c *claim) Verdict {
-	top := &c.parts[0]
-	v := cl.verdict(c, top)
+// checkSlowClient is WL2006, slow-client.
+func checkSlowClient(cl *attribution, c *candidate) Verdict {
+	top := &c.routes[0]
+	v := cl.newVerdict(c, top)
 	v.Cause, v.Confidence, v.Most = report.CauseNetwork, 0.95, report.SeverityLow // nobody but the client itself waits for it
 	v.Title = "the server waits for its client to send at " + place(v.Site)
-	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top))
+	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.requestCountEvidence(c, top))
 	v.Fix = "read the body before taking anything that other requests need, limit it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that buffers bodies"
 	if top.Call == "net/http.checkConnErrorWriter.Write" || isWindow(top) {
 		v.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", place(v.Site))
@@ -28,7 +28,7 @@ func client(cl *claims, c *claim) Verdict {
 
 // isWindow reports whether a way leads from a Write of an HTTP/2 handler to its connection's reader: the write waits for
 // the window of flow control, which the client makes larger as it reads. The wait for a body is a Cond's.
-func isWindow(p *part) bool {
+func isWindow(p *causeRoute) bool {
 	if p.Site == nil || !strings.HasSuffix(p.Site.Func, "erverConn).readFrames") || len(p.via) == 0 || p.via[0].Wait != report.WaitSelect {
 		return false
 	}

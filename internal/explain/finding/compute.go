@@ -7,13 +7,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// computes is WL1008, computes.
-func computes(in *Input, g *report.Group) []Verdict {
-	cl := in.claimsOf(g)
+// checkComputes is WL1008, computes.
+func checkComputes(in *Input, g *report.Group) []Verdict {
+	cl := in.attributionOf(g)
 	own := func(c *report.Cause, via []report.Via) bool {
-		return c.Cause == report.CauseCPU && cl.of(c, via).code == ""
+		return c.Cause == report.CauseCPU && cl.keyOf(c, via).code == ""
 	}
-	share, won := weighWays(g, own)
+	share, won := weighRoutes(g, own)
 	mine := func(c *report.Cause) bool { return mostly(c, own) }
 	if share < 0.05 {
 		return nil
@@ -58,7 +58,7 @@ func computes(in *Input, g *report.Group) []Verdict {
 			measured("share of the slow requests' computing that CPU samples cover", extra.sampled, "share"))
 	} else if share < 0.5 || 10*g.TotalNS < in.total() {
 		return nil // neither what makes it slow nor what the service mostly does
-	} else if top := verdict.Causes(in.Report, g, g.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampled(g.Tail(), mine) < scale.Half || site.Own().Module != "" || isStd(site.Own()) || in.Unawaited[g.ID] {
+	} else if top := verdict.Causes(in.Report, g, g.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampled(g.Tail(), mine) < scale.Half || site.Own().Module != "" || isStdSite(site.Own()) || in.Unawaited[g.ID] {
 		v.Fact = true
 	} else {
 		// It may be what the service is for; but slow requests were seen to spend more on code of its own than on anything else.
@@ -77,7 +77,7 @@ func (in *Input) total() (ns int64) {
 
 // mostly reports whether most of the ways to a cause match.
 func mostly(c *report.Cause, match func(*report.Cause, []report.Via) bool) bool {
-	yes, all := onRoutes(c, match)
+	yes, all := routeTimes(c, match)
 	return yes > 0 && 2*yes >= all
 }
 

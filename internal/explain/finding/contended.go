@@ -13,12 +13,12 @@ import (
 // A wait is contended if requests queue there for what other requests have.
 
 // findQueues decides which waits are queues, by what most of the time behind each was.
-func (cl *claims) findQueues() {
-	yes, all := map[viaKey]int64{}, map[viaKey]int64{}
-	for c, r := range cl.ways(cl.g.All()) {
+func (cl *attribution) findQueues() {
+	yes, all := map[waitKey]int64{}, map[waitKey]int64{}
+	for c, r := range cl.routes(cl.group.All()) {
 		for i := range r.Via {
 			if v := &r.Via[i]; isHandOver(v.Wait) {
-				k := keyOfVia(v)
+				k := waitKeyOf(v)
 				p := cl.in.places(k)
 				if isOwnWork(p) && !isFanOut(k, p) {
 					continue // goroutines that the request started may queue elsewhere
@@ -35,7 +35,7 @@ func (cl *claims) findQueues() {
 		}
 	}
 	for k, ns := range yes {
-		cl.queue[k] = 2*ns > all[k]
+		cl.queueWaits[k] = 2*ns > all[k]
 	}
 }
 
@@ -75,11 +75,11 @@ func asksInPassing(t *queues.Turns, c *report.Cause) bool {
 
 // isFanOut reports whether a request waits because the number of goroutines that it may start is limited: they are its own, one for
 // each piece of work, and not other requests' turns.
-func isFanOut(k viaKey, p *queues.Places) bool {
-	if k.wait == report.WaitChanSend && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
+func isFanOut(k waitKey, p *queues.Places) bool {
+	if k.kind == report.WaitChanSend && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
 		return true
 	}
-	return isOwnWork(p) && k.wait == report.WaitChanSend && p.Most > 1 && p.Each < 2
+	return isOwnWork(p) && k.kind == report.WaitChanSend && p.Most > 1 && p.Each < 2
 }
 
 // isOwnWork reports whether the waits are ended by goroutines that the waiters started themselves.
@@ -98,19 +98,19 @@ func isCrew(p *queues.Places) bool {
 
 // isNews reports whether requests wait for news from other requests (a long poll, a subscription): those end many waits and
 // never waited there themselves. In a pool, some of those who hold a place have waited for it.
-func isNews(k viaKey, p *queues.Places) bool {
+func isNews(k waitKey, p *queues.Places) bool {
 	return !isPoolOfStd(k.call) && p != nil && p.Ended >= scale.Enough && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
 }
 
 // places returns the facts about the goroutines that ended the waits at a line.
-func (in *Input) places(k viaKey) *queues.Places {
-	return first(in.Places, func(p *queues.Places) bool { return p.Wait == k.wait && p.Site.LineKey() == k.site })
+func (in *Input) places(k waitKey) *queues.Places {
+	return first(in.Places, func(p *queues.Places) bool { return p.Wait == k.kind && p.Site.LineKey() == k.site })
 }
 
 // isSemaphore reports whether a request waits for a place of a semaphore. Every holder frees its place, so all waiters queue,
 // whatever the holders do meanwhile and on which goroutine.
-func isSemaphore(k viaKey) bool {
-	return k.wait == report.WaitSelect && k.site.Func == acquire
+func isSemaphore(k waitKey) bool {
+	return k.kind == report.WaitSelect && k.site.Func == acquire
 }
 
 const (
@@ -150,12 +150,12 @@ func first[T any](list []T, match func(*T) bool) *T {
 // is where they write to. A handler of log/slog, or another library's, is the
 // service's choice, and so is its lock. A wait that began before the trace, whose
 // kind and place are unknown, is not a lock.
-func isLock(k viaKey) bool {
-	return k.site.Func != "" && (k.wait == report.WaitOnce || k.wait == report.WaitLock && !isFile(k.call) && !isLogger(k.call))
+func isLock(k waitKey) bool {
+	return k.site.Func != "" && (k.kind == report.WaitOnce || k.kind == report.WaitLock && !isFileCall(k.call) && !isLogger(k.call))
 }
 
 // siblings reports whether those who hold a lock work for the same request as those who wait for it.
-func (in *Input) siblings(k viaKey) bool {
+func (in *Input) siblings(k waitKey) bool {
 	return isLock(k) && slices.ContainsFunc(in.Siblings, func(s queues.Siblings) bool { return s.Part >= scale.Most && s.Site.LineKey() == k.site })
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// threadsOffCPU is WL5011, threads-off-cpu.
-func threadsOffCPU(in *Input) []Verdict {
+// checkThreadsOffCPU is WL5011, threads-off-cpu.
+func checkThreadsOffCPU(in *Input) []Verdict {
 	if h := in.Report.Host; h != nil && h.Lost.CPUNS != nil && h.Lost.BusyNS != nil {
 		had := hadCPU(in)
 		if had < 0 || had >= scale.Most {

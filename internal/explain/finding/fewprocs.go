@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// fewProcs is WL1006, too-few-ps.
-func fewProcs(in *Input, q *queue) []Verdict {
+// checkTooFewPs is WL1006, too-few-ps.
+func checkTooFewPs(in *Input, q *queue) []Verdict {
 	may := mayUse(&in.Report.Host.Facts)
 	v := q.verdict(q.takers[0].site, 0.8)
 	v.Title = fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(may))

@@ -104,8 +104,8 @@ type Input struct {
 	// Polls says how requests of a group poll at the sleeps that changes are about; nil if they do not. The field itself may be nil.
 	Polls func(group string, changes []predict.Change) *predict.Poll
 
-	claims  map[*report.Group]*claims // see claimsOf
-	atSites map[leaf]split            // see claims.others
+	attributions map[*report.Group]*attribution // see claimsOf
+	atSites      map[causeSite]split            // see claims.others
 }
 
 // predict says what changes would win in a group; nil if that is not known.

@@ -9,9 +9,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// interval describes a sleep that is a shared goroutine's interval,
+// flushInterval describes a sleep that is a shared goroutine's interval,
 // nil for other sleeps.
-func (cl *claims) interval(c *report.Cause) *queues.Turns {
+func (cl *attribution) flushInterval(c *report.Cause) *queues.Turns {
 	t := cl.in.turns(c, nil)
 	if t == nil || c.Cause != report.CauseSleep || t.PeriodNS == 0 || t.Taken > 0.5 || t.Served < 2*scale.Few || t.Served < 5*t.Servers {
 		return nil
@@ -26,11 +26,11 @@ func (cl *claims) interval(c *report.Cause) *queues.Turns {
 	return t
 }
 
-// flush is WL2004, flush-interval.
-func flush(cl *claims, c *claim) Verdict {
-	top := c.heaviest(report.CauseSleep)
-	t := cl.interval(top.Cause)
-	v := cl.verdict(c, top)
+// checkFlushInterval is WL2004, flush-interval.
+func checkFlushInterval(cl *attribution, c *candidate) Verdict {
+	top := c.heaviestRoute(report.CauseSleep)
+	t := cl.flushInterval(top.Cause)
+	v := cl.newVerdict(c, top)
 	v.Cause = report.CauseSleep
 	v.Title = fmt.Sprintf("requests wait for the next tick of a %s interval at %s", words.Brief(t.PeriodNS), place(v.Site))
 	v.say(

@@ -116,8 +116,8 @@ func mostlyAssists(g *report.Group) bool {
 	return assists >= workers
 }
 
-// assists is WL3001, mark-assist.
-func assists(in *Input, g *report.Group) []Verdict {
+// checkMarkAssist is WL3001, mark-assist.
+func checkMarkAssist(in *Input, g *report.Group) []Verdict {
 	v, much := in.ofCollector(g, assistsAndWorkers)
 	if in.gcElsewhere() || !mostlyAssists(g) || !much {
 		return nil
@@ -139,8 +139,8 @@ func assists(in *Input, g *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// workers is WL3002, gc-takes-ps.
-func workers(in *Input, g *report.Group) []Verdict {
+// checkGCTakesPs is WL3002, gc-takes-ps.
+func checkGCTakesPs(in *Input, g *report.Group) []Verdict {
 	v, much := in.ofCollector(g, assistsAndWorkers)
 	if in.gcElsewhere() || mostlyAssists(g) || !much {
 		return nil
@@ -165,8 +165,8 @@ func workers(in *Input, g *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// forced is WL3005, forced-gc.
-func forced(in *Input, g *report.Group) []Verdict {
+// checkForcedGC is WL3005, forced-gc.
+func checkForcedGC(in *Input, g *report.Group) []Verdict {
 	gc := &in.Process.GC
 	mostly := mostlyForced(gc)
 	var site *report.Site

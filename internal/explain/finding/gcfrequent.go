@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// frequent is WL3004, gc-too-frequent.
-func frequent(in *Input, g *report.Group) []Verdict {
+// checkGCTooFrequent is WL3004, gc-too-frequent.
+func checkGCTooFrequent(in *Input, g *report.Group) []Verdict {
 	t, ok := tune(in.Process)
 	switch full := limitIsFull(in.Process); {
 	case full:

@@ -6,8 +6,8 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// herds is WL1004, herd.
-func herds(in *Input, q *queue) []Verdict {
+// checkHerd is WL1004, herd.
+func checkHerd(in *Input, q *queue) []Verdict {
 	h := q.herd
 	for i := 0; h == nil && i < len(q.takers); i++ {
 		h = herdOf(in.Process, &q.takers[i])

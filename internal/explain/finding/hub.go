@@ -62,8 +62,8 @@ func ofHub(hubs []*hubClaim, c *report.Cause) bool {
 	return slices.ContainsFunc(hubs, func(h *hubClaim) bool { return h.has(c) })
 }
 
-// hubs is WL1001, hub-late.
-func hubs(in *Input, g *report.Group) (out []Verdict) {
+// checkHubLate is WL1001, hub-late.
+func checkHubLate(in *Input, g *report.Group) (out []Verdict) {
 	for _, h := range hubsOf(in, g) {
 		out = append(out, h.verdict(in, g))
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// hung is WL2009, hung.
-func hung(in *Input, g *report.Group) (out []Verdict) {
+// checkHung is WL2009, hung.
+func checkHung(in *Input, g *report.Group) (out []Verdict) {
 	for i := range g.Open.Waits {
 		if v, ok := in.hung(g, &g.Open.Waits[i]); ok {
 			out = append(out, v)
@@ -157,7 +157,7 @@ func readsOn(w *report.OpenWait) bool {
 // goroutineHolds returns a goroutine that perhaps holds the lock that requests wait for at w: it has stood for longer than the first of
 // them, in a method of the same type or in the same function.
 func (in *Input) goroutineHolds(w *report.OpenWait) (at *report.Site, reason string, ns int64) {
-	if in.Holder == nil || w.Site == nil || !isMutex(w) || isStd(w.Site) {
+	if in.Holder == nil || w.Site == nil || !isMutex(w) || isStdSite(w.Site) {
 		return nil, "", 0
 	}
 	return in.Holder(w.Site.Func, w.StuckNS[0])
@@ -197,7 +197,9 @@ func isMutex(w *report.OpenWait) bool {
 }
 
 // standingAt is the service's line at which requests wait that have not ended.
-func standingAt(w *report.OpenWait) *report.Site { return users(&report.Cause{Site: w.Site}, w.Via) }
+func standingAt(w *report.OpenWait) *report.Site {
+	return nonStdSite(&report.Cause{Site: w.Site}, w.Via)
+}
 
 // standing says what requests that have not ended are at.
 func standing(w *report.OpenWait) string {

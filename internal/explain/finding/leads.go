@@ -15,24 +15,24 @@ import (
 
 // findLeads finds what takes most of the time behind each contended wait, and
 // whether time at that site without a wait belongs to the same fault.
-func (cl *claims) findLeads() {
-	behind, at := map[viaKey]map[leaf]int64{}, map[leaf]split{}
-	total := map[viaKey]int64{}
-	for c, r := range cl.ways(cl.g.All()) {
-		l := leafOf(c)
-		k, ok := cl.contended(r.Via)
+func (cl *attribution) findLeads() {
+	behind, at := map[waitKey]map[causeSite]int64{}, map[causeSite]split{}
+	total := map[waitKey]int64{}
+	for c, r := range cl.routes(cl.group.All()) {
+		l := causeSiteOf(c)
+		k, ok := cl.contendedWait(r.Via)
 		if !ok {
 			at[l] = at[l].plus(false, r.TotalNS)
 			continue
 		}
 		if behind[k] == nil {
-			behind[k] = map[leaf]int64{}
+			behind[k] = map[causeSite]int64{}
 		}
 		behind[k][l] += r.TotalNS
 		total[k] += r.TotalNS
 	}
-	keys := slices.SortedFunc(maps.Keys(behind), func(a, b viaKey) int { return cmp.Or(cmp.Compare(total[b], total[a]), compareVia(a, b)) })
-	leads := map[viaKey]leaf{}
+	keys := slices.SortedFunc(maps.Keys(behind), func(a, b waitKey) int { return cmp.Or(cmp.Compare(total[b], total[a]), compareVia(a, b)) })
+	leads := map[waitKey]causeSite{}
 	for _, k := range keys {
 		lead := topLeaf(behind[k])
 		leads[k], at[lead] = lead, at[lead].plus(true, behind[k][lead])
@@ -41,17 +41,17 @@ func (cl *claims) findLeads() {
 	for _, k := range keys {
 		lead := leads[k]
 		if here := at[lead]; cl.in.siblings(k) && float64(here.own) >= scale.Some*float64(here.own+here.queued) {
-			cl.slack[k] = true // the request waits for that without the lock, too: it guards a result for which all of its goroutines wait
+			cl.minorWaits[k] = true // the request waits for that without the lock, too: it guards a result for which all of its goroutines wait
 			continue
 		}
 		if !at[lead].isMuch() && !slow[lead].isMuch() && !(isLock(k) && cl.others(lead).isMuch()) {
-			cl.slack[k] = true
+			cl.minorWaits[k] = true
 			continue
 		}
-		if first, ok := cl.own[lead]; ok {
-			cl.alias[k] = first
+		if first, ok := cl.contendedSites[lead]; ok {
+			cl.canonicalWaits[k] = first
 		} else {
-			cl.own[lead] = k
+			cl.contendedSites[lead] = k
 		}
 	}
 }
@@ -75,12 +75,12 @@ func (s split) isMuch() bool {
 
 // slow returns what the slow requests spent at each site: if a request's own turn is as long as all others', the queue is
 // what makes it slow.
-func (cl *claims) slow() map[leaf]split {
-	of := map[leaf]split{}
-	if b := cl.g.Tail(); b.Band != report.BandAll && b.Count >= scale.Few {
-		for c, r := range cl.ways(b) {
-			_, queued := cl.contended(r.Via)
-			of[leafOf(c)] = of[leafOf(c)].plus(queued, r.TotalNS)
+func (cl *attribution) slow() map[causeSite]split {
+	of := map[causeSite]split{}
+	if b := cl.group.Tail(); b.Band != report.BandAll && b.Count >= scale.Few {
+		for c, r := range cl.routes(b) {
+			_, queued := cl.contendedWait(r.Via)
+			of[causeSiteOf(c)] = of[causeSiteOf(c)].plus(queued, r.TotalNS)
 		}
 	}
 	return of
@@ -88,28 +88,28 @@ func (cl *claims) slow() map[leaf]split {
 
 // others returns what requests of all groups spent at a site: the group that queues for a lock need not be the one that
 // holds it.
-func (cl *claims) others(l leaf) split {
+func (cl *attribution) others(l causeSite) split {
 	if cl.in.atSites == nil {
-		cl.in.atSites = map[leaf]split{}
+		cl.in.atSites = map[causeSite]split{}
 		for i := range cl.in.Report.Groups {
-			for c, r := range ways(cl.in.Report.Groups[i].All()) {
+			for c, r := range attributableRoutes(cl.in.Report.Groups[i].All()) {
 				if _, asked := verdict.AfterLastAnswer(r.Via); asked > 0 {
 					continue // the group that serves them has that time
 				}
-				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := keyOfVia(&v); return isLock(k) })
-				cl.in.atSites[leafOf(c)] = cl.in.atSites[leafOf(c)].plus(queued, r.TotalNS)
+				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := waitKeyOf(&v); return isLock(k) })
+				cl.in.atSites[causeSiteOf(c)] = cl.in.atSites[causeSiteOf(c)].plus(queued, r.TotalNS)
 			}
 		}
 	}
 	return cl.in.atSites[l]
 }
 
-func compareVia(a, b viaKey) int {
-	return cmp.Or(cmp.Compare(a.wait, b.wait), a.site.Compare(b.site), strings.Compare(a.call, b.call))
+func compareVia(a, b waitKey) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), a.site.Compare(b.site), strings.Compare(a.call, b.call))
 }
 
-func topLeaf(of map[leaf]int64) leaf {
-	var best leaf
+func topLeaf(of map[causeSite]int64) causeSite {
+	var best causeSite
 	top := int64(-1)
 	for l, ns := range of {
 		if ns > top || ns == top && cmp.Or(cmp.Compare(l.cause, best.cause), l.site.Compare(best.site)) < 0 {

@@ -96,7 +96,7 @@ func libraryAt(sites ...*report.Site) *library {
 }
 
 // libraryOf returns the library that a part of a claim waits in.
-func libraryOf(p *part) *library {
+func libraryOf(p *causeRoute) *library {
 	sites := []*report.Site{p.Site}
 	for i := range p.via {
 		sites = append(sites, p.via[i].Site)

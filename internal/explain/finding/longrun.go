@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// longRuns is WL1007, long-runs.
-func longRuns(in *Input, q *queue) []Verdict {
+// checkLongRuns is WL1007, long-runs.
+func checkLongRuns(in *Input, q *queue) []Verdict {
 	t := first(q.takers, func(t *taker) bool { return kindOf(in, t) == report.RuleLongRuns })
 	if t == nil {
 		t = &q.takers[0]

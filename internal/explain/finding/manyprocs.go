@@ -63,8 +63,8 @@ func searching(in *Input) bool {
 	return s.All >= scale.Many && float64(s.Scheduler) >= scale.Much*float64(s.All) && in.Process.Procs > 2 && busy(in) < 0.5
 }
 
-// manyProcs is WL1005, too-many-ps.
-func manyProcs(in *Input) []Verdict {
+// checkTooManyPs is WL1005, too-many-ps.
+func checkTooManyPs(in *Input) []Verdict {
 	if !tooMany(in) {
 		return nil
 	}

@@ -9,8 +9,8 @@ import (
 // fro, with tracing against without (Go 1.26, amd64).
 const eventNS = 90
 
-// overhead is WL5004, trace-overhead.
-func overhead(in *Input) []Verdict {
+// checkTraceOverhead is WL5004, trace-overhead.
+func checkTraceOverhead(in *Input) []Verdict {
 	c := in.Process
 	if c.BusyNS == 0 || c.SpanNS == 0 || c.Procs == 0 {
 		return nil

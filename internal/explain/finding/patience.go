@@ -30,8 +30,8 @@ type longPoll struct {
 	inLine bool          // they have it one after the other, as turns in a queue
 }
 
-func (p *longPoll) owner() owner {
-	return owner{code: report.RuleSleep, leaf: leaf{cause: pollLeaf, site: p.site.LineKey()}}
+func (p *longPoll) owner() candidateKey {
+	return candidateKey{code: report.RuleSleep, causeSite: causeSite{cause: pollLeaf, site: p.site.LineKey()}}
 }
 
 // pollLeaf is what long polls are spent on: no cause of their own, but one fault if any.
@@ -43,8 +43,8 @@ func (in *Input) readers(at *report.Site) *queues.Readers {
 }
 
 // findPatience notes where requests only wait.
-func (cl *claims) findPatience() {
-	g := cl.g
+func (cl *attribution) findPatience() {
+	g := cl.group
 	if g.Kind != report.KindMark && !g.Kind.IsCall() && !(g.Kind == report.KindLoop && cl.in.Accepts) {
 		return
 	}
@@ -58,7 +58,7 @@ func (cl *claims) findPatience() {
 		return p
 	}
 	own, rest := map[*longPoll]int64{}, map[*longPoll]int64{}
-	for c, r := range cl.ways(g.All()) {
+	for c, r := range cl.routes(g.All()) {
 		switch {
 		case c.Site == nil:
 		case len(r.Via) == 0 && c.Cause == report.CauseSleep && (c.Call == inSelect || strings.HasPrefix(c.Call, "context.")):
@@ -66,19 +66,19 @@ func (cl *claims) findPatience() {
 			p.over = c
 			own[p] += r.TotalNS
 		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandOver(r.Via[0].Wait):
-			k := keyOfVia(&r.Via[0])
+			k := waitKeyOf(&r.Via[0])
 			who := cl.in.places(k)
 			if isPool(who) || isSemaphore(k) {
 				continue
 			}
 			p := at(r.Via[0].Site)
-			p.inLine = p.inLine || cl.queue[k]
+			p.inLine = p.inLine || cl.queueWaits[k]
 			p.news += r.TotalNS
-			bound := k.wait == report.WaitSelect
+			bound := k.kind == report.WaitSelect
 			if bound {
 				p.bound += r.TotalNS
 			}
-			if t := cl.interval(c); t != nil {
+			if t := cl.flushInterval(c); t != nil {
 				p.period = t.PeriodNS
 				rest[p] += r.TotalNS
 			} else if bound && (who != nil && who.Others < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || cl.mayBeClient(c, r.Via) || c.Cause == report.CauseChan) {
@@ -99,7 +99,7 @@ func (cl *claims) findPatience() {
 			p.news = 0
 		}
 		if p.limit = timeOut(g, p.site); p.news > 0 || p.limit >= scale.Patience {
-			cl.polls[key] = p
+			cl.longPolls[key] = p
 		}
 	}
 }
@@ -124,7 +124,7 @@ func timeOut(g *report.Group, at *report.Site) (limit int64) {
 }
 
 // polled returns the long poll that a way is a part of.
-func (cl *claims) polled(c *report.Cause, via []report.Via) *longPoll {
+func (cl *attribution) polled(c *report.Cause, via []report.Via) *longPoll {
 	at := c.Site
 	if len(via) > 0 {
 		if !isHandOver(via[0].Wait) {
@@ -134,7 +134,7 @@ func (cl *claims) polled(c *report.Cause, via []report.Via) *longPoll {
 	} else if c.Cause != report.CauseSleep {
 		return nil
 	}
-	for _, p := range cl.polls {
+	for _, p := range cl.longPolls {
 		if p.site.Meets(at) {
 			return p
 		}
@@ -143,14 +143,14 @@ func (cl *claims) polled(c *report.Cause, via []report.Via) *longPoll {
 }
 
 // pollVerdict is what WL2001 says of a long poll.
-func pollVerdict(cl *claims, c *claim, p *longPoll) Verdict {
+func pollVerdict(cl *attribution, c *candidate, p *longPoll) Verdict {
 	v := Verdict{Won: c.won, Changes: []predict.Change{}, Severe: report.SeverityLow, Finding: report.Finding{
-		Cause: report.CauseSleep, Site: p.site, Group: cl.g.ID, Share: c.share, Confidence: 0.5,
+		Cause: report.CauseSleep, Site: p.site, Group: cl.group.ID, Share: c.share, Confidence: 0.5,
 		Fix: "nothing, if requests wait there for an event that may come at any time: their latency is then intended; ignore the finding with that reason, or mark only what follows the wait as the request",
 	}}
 	until := "something arrives"
 	if p.over != nil {
-		v.Site = users(p.over, nil)
+		v.Site = nonStdSite(p.over, nil)
 		v.say(measured("requests that timed out", p.over.Requests, "count"))
 		if p.limit > 0 {
 			v.say(measured("after", p.limit, "ns"))

@@ -14,10 +14,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// peer is WL2005, slow-peer.
-func peer(cl *claims, c *claim) Verdict {
+// checkSlowPeer is WL2005, slow-peer.
+func checkSlowPeer(cl *attribution, c *candidate) Verdict {
 	v, counted := peerVerdict(cl, c)
-	if n, known := cl.in.Apart[cl.g.ID]; known && n < cl.g.Band(report.BandOutliers).Count {
+	if n, known := cl.in.Apart[cl.group.ID]; known && n < cl.group.Band(report.BandOutliers).Count {
 		v.say(measured("separate moments in which the far slower requests were open", n, "count"))
 	}
 	v.say(networkEvidence(cl.in.Report.Host)...)
@@ -30,8 +30,8 @@ func peer(cl *claims, c *claim) Verdict {
 
 // peerVerdict returns what is said of a claim, and whether it holds on a busy machine as well: how often requests ask, or that no
 // answer comes, does; how long answers take does not.
-func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
-	top := &c.parts[0]
+func peerVerdict(cl *attribution, c *candidate) (Verdict, bool) {
+	top := &c.routes[0]
 	what, fix := aPeersAnswer, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow"
 	if l := libraryOf(top); l != nil && l.peer != "" {
 		fix = "in " + l.name + ": " + l.peer
@@ -51,12 +51,12 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	answers := what == aPeersAnswer
 	either := answers && cl.mayBeClient(top.Cause, top.via)
 	row := asks
-	if asks == nil || asks.Calls < scale.Several*asks.Requests || asks.NS == 0 || atOnce || !answers || cl.g.Peer != nil || either {
+	if asks == nil || asks.Calls < scale.Several*asks.Requests || asks.NS == 0 || atOnce || !answers || cl.group.Peer != nil || either {
 		row = nil // else there is better advice
 	}
 	elsewhere, own := false, []report.Evidence(nil)
-	if cl.g.Peer != nil && answers {
-		what, fix, own, elsewhere = ofItself(cl.in.Report, cl.g.Peer, fix)
+	if cl.group.Peer != nil && answers {
+		what, fix, own, elsewhere = ofItself(cl.in.Report, cl.group.Peer, fix)
 	}
 	sure := 0.9
 	if either {
@@ -64,36 +64,36 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 		fix = "nothing, if it is the client's connection: a wait for what the client sends when it chooses is not a request's latency"
 	}
 	won := cl.ofPeer(c)
-	if late := c.readLate(cl.g.Tail()); late.NS*10 > c.won.Slow.NS {
+	if late := c.readLate(cl.group.Tail()); late.NS*10 > c.won.Slow.NS {
 		own = append(own, measured("part of a slow request's time in which the reader of the answers ran late; the same is assumed for the sender", late.NS, "ns"))
 		// The sender was probably as late, which the trace does not show.
-		won.All = won.All.without(c.readLate(cl.g.All()))
+		won.All = won.All.without(c.readLate(cl.group.All()))
 		won.Slow = won.Slow.without(late)
-		won.Beside = won.Beside.without(c.readLate(beside(cl.g)))
+		won.Beside = won.Beside.without(c.readLate(beside(cl.group)))
 	}
-	if lost := lostOnTheWay(cl.g, cl.in.Report.Host); lost > 0 && slices.ContainsFunc(cl.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
-		return w.Group == cl.g.ID && slices.ContainsFunc(c.parts, func(p part) bool { return p.Site.Meets(w.Site) })
+	if lost := lostOnTheWay(cl.group, cl.in.Report.Host); lost > 0 && slices.ContainsFunc(cl.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
+		return w.Group == cl.group.ID && slices.ContainsFunc(c.routes, func(p causeRoute) bool { return p.Site.Meets(w.Site) })
 	}) {
 		own = append(own, measured("share of the slowest requests' network waits that passed before a retransmission, which is not the peer's time (WL2008)", lost, "share"))
 		less := func(l Lost) Lost { return l.without(l.times(lost)) }
 		won.All, won.Slow, won.Beside = less(won.All), less(won.Slow), less(won.Beside)
 	}
-	v := cl.verdict(c, top)
+	v := cl.newVerdict(c, top)
 	v.Won, v.Fact, v.Fix, v.Cause = won, elsewhere, fix, report.CauseNetwork
-	if cl.g.Kind == report.KindLoop && isWrite(top.Call) && len(top.via) == 0 {
+	if cl.group.Kind == report.KindLoop && isWrite(top.Call) && len(top.via) == 0 {
 		v.Severe = report.SeverityLow // requests that wait until a writer is done have a finding of their own
 	}
-	v.Title, v.Confidence = fmt.Sprintf("requests wait for %s at %s", what, place(v.Site)), sure*(1-min(0.5, weighGap(cl.g)))
-	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top))
+	v.Title, v.Confidence = fmt.Sprintf("requests wait for %s at %s", what, place(v.Site)), sure*(1-min(0.5, weighGap(cl.group)))
+	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.requestCountEvidence(c, top))
 	v.say(own...)
 	v.say(callEvidence(c, top)...)
 	switch {
 	case !strings.HasPrefix(what, aPeersAnswer):
-	case cl.g.Peer == nil && asks != nil && 2*asks.UnansweredNS >= asks.NS && asks.Unanswered >= scale.Few:
+	case cl.group.Peer == nil && asks != nil && 2*asks.UnansweredNS >= asks.NS && asks.Unanswered >= scale.Few:
 		sayUnanswered(&v, asks)
 		v.Won = c.won // none of it is what an answer takes
 		return v, true
-	case cl.g.Peer == nil && !either && asks != nil && asks.OpeningNS > 0 && float64(asks.OpeningNS) >= scale.Much*float64(asks.WaitedNS):
+	case cl.group.Peer == nil && !either && asks != nil && asks.OpeningNS > 0 && float64(asks.OpeningNS) >= scale.Much*float64(asks.WaitedNS):
 		if atOnce {
 			sayAtOnce(&v, asks)
 		}
@@ -101,9 +101,9 @@ func peerVerdict(cl *claims, c *claim) (Verdict, bool) {
 	case row != nil:
 		cl.sayInRow(&v, top, row)
 		return v, true
-	case atOnce && cl.g.Peer == nil:
+	case atOnce && cl.group.Peer == nil:
 		sayAtOnce(&v, asks)
-	case cl.g.Count >= scale.Enough:
+	case cl.group.Count >= scale.Enough:
 		v.Usual = report.SeverityLow // slow requests wait for as long as all: nothing says that the peer could be faster
 	}
 	return v, false
@@ -164,7 +164,7 @@ func sayUnanswered(v *Verdict, a *queues.Asks) {
 
 // sayOpens says that a part of the wait is the opening of connections, which reuse would save. If most requests do it, that holds on
 // any machine, and its time counts in full; it reports whether that is so.
-func (cl *claims) sayOpens(v *Verdict, c *claim, a *queues.Asks) bool {
+func (cl *attribution) sayOpens(v *Verdict, c *candidate, a *queues.Asks) bool {
 	part := float64(a.OpeningNS) / float64(a.WaitedNS)
 	v.Title = strings.Replace(v.Title, "requests wait for ", fmt.Sprintf("requests open connections (%s of this wait), then wait for ", words.Percent(part)), 1)
 	keep := poolsOfStd[a.OpenedIn].keep
@@ -180,7 +180,7 @@ func (cl *claims) sayOpens(v *Verdict, c *claim, a *queues.Asks) bool {
 		v.Fix += "; of the rest, " + rest
 	}
 	v.Share *= part
-	if a.Opening < scale.Enough || float64(a.Opening) < scale.Half*float64(cl.g.Count) {
+	if a.Opening < scale.Enough || float64(a.Opening) < scale.Half*float64(cl.group.Count) {
 		v.Usual = report.SeverityLow
 		return false
 	}
@@ -209,28 +209,28 @@ func sayAtOnce(v *Verdict, a *queues.Asks) {
 
 // mayBeClient reports whether a wait for the network may be one for a client's next message: in a process that accepts connections for
 // a protocol of its own, on the goroutine's own path in the service's code, or where turns of a loop begin.
-func (cl *claims) mayBeClient(c *report.Cause, via []report.Via) bool {
-	if !cl.in.Accepts || c.Cause != report.CauseNetwork || c.Site == nil || c.Site.Module != "" || isStd(c.Site) {
+func (cl *attribution) mayBeClient(c *report.Cause, via []report.Via) bool {
+	if !cl.in.Accepts || c.Cause != report.CauseNetwork || c.Site == nil || c.Site.Module != "" || isStdSite(c.Site) {
 		return false
 	}
-	return cl.g.Kind == report.KindGoroutine && len(via) == 0 || slices.ContainsFunc(cl.in.Report.Groups, func(g report.Group) bool {
+	return cl.group.Kind == report.KindGoroutine && len(via) == 0 || slices.ContainsFunc(cl.in.Report.Groups, func(g report.Group) bool {
 		return g.Kind == report.KindLoop && g.Entry != nil && g.Entry.LineKey() == c.Site.LineKey()
 	})
 }
 
 // asks returns how requests ask from the line of a part, nil if that was not seen.
-func (cl *claims) asks(p *part) *queues.Asks {
+func (cl *attribution) asks(p *causeRoute) *queues.Asks {
 	var via *report.Site
 	if v, _ := verdict.AfterLastAnswer(p.via); len(v) > 0 {
 		via = v[0].Site
 	}
-	return first(cl.in.Asks[cl.g.ID], func(a *queues.Asks) bool {
+	return first(cl.in.Asks[cl.group.ID], func(a *queues.Asks) bool {
 		return a.Site.Meets(p.Site) && (a.Via == nil) == (via == nil) && a.Via.Meets(via)
 	})
 }
 
 // sayInRow says that requests ask for one thing after the other, and what asking once would win, and asking for all at once.
-func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
+func (cl *attribution) sayInRow(v *Verdict, top *causeRoute, row *queues.Asks) {
 	n := float64(row.Calls) / float64(row.Requests)
 	times := words.Figure(n)
 	v.Title = fmt.Sprintf("requests ask a peer %s times one after the other, at %s", times, place(v.Site))
@@ -248,7 +248,7 @@ func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 		part = cl.lineOf(top.Site)
 	}
 	predicted := func(scale float64) *report.Predicted {
-		return cl.in.predict(cl.g.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*part, Own: true})
+		return cl.in.predict(cl.group.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*part, Own: true})
 	}
 	if v.Predicted = predicted(1 / n); v.Predicted != nil {
 		v.Predicted.Says = "with one call instead of " + times
@@ -259,10 +259,10 @@ func (cl *claims) sayInRow(v *Verdict, top *part, row *queues.Asks) {
 }
 
 // lineOf returns which part of the group's waits for the network at a place belongs to the line that called it.
-func (cl *claims) lineOf(s *report.Site) float64 {
+func (cl *attribution) lineOf(s *report.Site) float64 {
 	var line, all float64
-	for i := range cl.g.All().Causes {
-		if c := &cl.g.All().Causes[i]; c.Cause == report.CauseNetwork && c.Site != nil && c.Site.LineKey() == s.LineKey() {
+	for i := range cl.group.All().Causes {
+		if c := &cl.group.All().Causes[i]; c.Cause == report.CauseNetwork && c.Site != nil && c.Site.LineKey() == s.LineKey() {
 			if all += c.Share; c.Site.Meets(s) {
 				line += c.Share
 			}
@@ -297,17 +297,17 @@ func wentTo(r *report.Report, id string) string {
 // readLate returns what requests of a band lost because the goroutine that reads answers for them, where this claim's waits are, was
 // ready to run, or had its message, and did not run. A request on its own goroutine sends before it waits. Otherwise another goroutine
 // sends for it, which queues for the same Ps, and the peer is not asked until that runs.
-func (c *claim) readLate(b *report.Band) Lost {
+func (c *candidate) readLate(b *report.Band) Lost {
 	if b == nil || b.Count == 0 {
 		return Lost{}
 	}
 	share, ns := 0.0, int64(0)
 	for i := range b.Causes {
 		late := &b.Causes[i]
-		if !isSched(late) || late.Site == nil || !slices.ContainsFunc(c.parts, func(p part) bool { return len(p.via) > 0 && p.Site.Meets(late.Site) }) {
+		if !isSched(late) || late.Site == nil || !slices.ContainsFunc(c.routes, func(p causeRoute) bool { return len(p.via) > 0 && p.Site.Meets(late.Site) }) {
 			continue
 		}
-		mine, all := onRoutes(late, func(_ *report.Cause, via []report.Via) bool { return len(via) > 0 })
+		mine, all := routeTimes(late, func(_ *report.Cause, via []report.Via) bool { return len(via) > 0 })
 		if all > 0 {
 			share += late.Share * float64(mine) / float64(all)
 			ns += int64(float64(late.TotalNS) * float64(mine) / float64(all))
@@ -320,11 +320,11 @@ func (c *claim) readLate(b *report.Band) Lost {
 // those that waited counts: that mean is what an answer always takes. Where few wait, it is usual not to wait. Answers that were late
 // at the same time were late once: the peer, or the machine, stood still. Outliers of a few such moments are few, however many requests
 // met them.
-func (cl *claims) ofPeer(c *claim) Won {
+func (cl *attribution) ofPeer(c *candidate) Won {
 	w := c.won
 	usual := int64(0)
-	for i := range c.parts {
-		if p := &c.parts[i]; p.Requests > 0 && float64(p.Requests) >= scale.Half*float64(cl.g.Count) {
+	for i := range c.routes {
+		if p := &c.routes[i]; p.Requests > 0 && float64(p.Requests) >= scale.Half*float64(cl.group.Count) {
 			usual = max(usual, p.TotalNS/int64(p.Requests))
 		}
 	}
@@ -336,8 +336,8 @@ func (cl *claims) ofPeer(c *claim) Won {
 		return l
 	}
 	w.Slow, w.Beside = beyond(w.Slow), beyond(w.Beside)
-	if n, known := cl.in.Apart[cl.g.ID]; known && areFew(n, cl.g.Count) {
-		if cl.g.Tail().Band == report.BandOutliers {
+	if n, known := cl.in.Apart[cl.group.ID]; known && areFew(n, cl.group.Count) {
+		if cl.group.Tail().Band == report.BandOutliers {
 			w.Slow.Few = true
 		} else {
 			w.Beside.Few = true
@@ -355,9 +355,9 @@ func weighGap(g *report.Group) float64 {
 }
 
 // callEvidence names the library functions at either end of a wait.
-func callEvidence(c *claim, p *part) []report.Evidence {
+func callEvidence(c *candidate, p *causeRoute) []report.Evidence {
 	var out []report.Evidence
-	if s := c.slowPart(p); s != nil {
+	if s := c.slowRoute(p); s != nil {
 		p = s
 	}
 	if call := inCall(p.Call); call != "" {

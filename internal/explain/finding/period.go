@@ -6,8 +6,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// onePeriod is WL5010, one-slow-period: the finding for a group whose slow requests fall into one of its blocks.
-func onePeriod(_ *Input, g *report.Group) []Verdict {
+// checkOneSlowPeriod is WL5010, one-slow-period: the finding for a group whose slow requests fall into one of its blocks.
+func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 	if g.LatencyNS.P90 == nil || len(g.Blocks) < 5 {
 		return nil
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// pollGaps is WL5006, poll-gaps.
-func pollGaps(in *Input) []Verdict {
+// checkPollGaps is WL5006, poll-gaps.
+func checkPollGaps(in *Input) []Verdict {
 	var worst *report.Group
 	most := 0.0
 	for i := range in.Report.Groups {

@@ -19,14 +19,14 @@ import (
 // what it is at 90 % (Erlang C, c = 2 to 8).
 const utilisation = 0.7
 
-// pool is WL2003, pool-too-small.
-func pool(cl *claims, c *claim) Verdict {
-	switch top := topPart(cl, c.parts); {
-	case c.owner == backlog:
+// checkPoolTooSmall is WL2003, pool-too-small.
+func checkPoolTooSmall(cl *attribution, c *candidate) Verdict {
+	switch top := topPart(cl, c.routes); {
+	case c.candidateKey == backlog:
 		return backlogVerdict(cl, c, top)
 	case inVain(top.Cause):
 		return inVainVerdict(cl, c, top)
-	case c.via == viaKey{} || cl.pace(top) != 0:
+	case c.wait == waitKey{} || cl.pace(top) != 0:
 		return limiterVerdict(cl, c, top)
 	default:
 		return poolVerdict(cl, c, top)
@@ -70,10 +70,10 @@ type poolFacts struct {
 	divided  bool           // at many lines
 }
 
-func (cl *claims) factsOf(c *claim, top *part) *poolFacts {
-	p := &poolFacts{places: cl.in.places(c.via), turns: cl.in.turns(top.Cause, top.via), computes: top.Cause.Cause == report.CauseCPU, does: top.doing()}
+func (cl *attribution) factsOf(c *candidate, top *causeRoute) *poolFacts {
+	p := &poolFacts{places: cl.in.places(c.wait), turns: cl.in.turns(top.Cause, top.via), computes: top.Cause.Cause == report.CauseCPU, does: top.doing()}
 	t := p.turns
-	queued := t != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return keyOfVia(&v) == c.via && isQueue(t, top.Cause, &v) })
+	queued := t != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == c.wait && isQueue(t, top.Cause, &v) })
 	if !isPool(p.places) && (queued || !isCrew(p.places)) {
 		p.places = nil
 	}
@@ -93,7 +93,7 @@ func (cl *claims) factsOf(c *claim, top *part) *poolFacts {
 		queuedNS = max(0, queuedNS-int64(placeNS*float64(requests)))
 	}
 	if n := cl.partOfQueue(c, top); p.computes && n < scale.Half {
-		p.does, p.divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(top.at())), true
+		p.does, p.divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(top.nonStdSite())), true
 	} else if p.computes && top.Cause.SiteFrom == inferredSite && p.places != nil {
 		p.does, p.divided = p.does+" (inferred)", true // perhaps where the place is given back
 	}
@@ -102,8 +102,8 @@ func (cl *claims) factsOf(c *claim, top *part) *poolFacts {
 	}
 	p.littleLaw = little(requests, cl.in.Report.Input.DurationNS, queuedNS, placeNS)
 	// A goroutine that serves what is done with a semaphore's place is not the place itself.
-	p.serves = serves && !isPoolOfStd(c.via.call)
-	if isSemaphore(c.via) && p.places == nil && (t == nil || p.serves) {
+	p.serves = serves && !isPoolOfStd(c.wait.call)
+	if isSemaphore(c.wait) && p.places == nil && (t == nil || p.serves) {
 		p.serves, p.bursts = false, true
 	}
 	// Requests that queue although places are mostly free come in bursts: one place more than there are is the least that helps.
@@ -125,13 +125,13 @@ func (cl *claims) factsOf(c *claim, top *part) *poolFacts {
 }
 
 // spent returns for how long requests queued for what a claim is about, for how long they had it, and how many did.
-func (cl *claims) spent(c *claim) (queuedNS, ownNS int64, requests int) {
-	for i := range c.parts {
-		p := &c.parts[i]
-		if _, ok := cl.contended(p.via); ok {
-			queuedNS += p.ns
+func (cl *attribution) spent(c *candidate) (queuedNS, ownNS int64, requests int) {
+	for i := range c.routes {
+		p := &c.routes[i]
+		if _, ok := cl.contendedWait(p.via); ok {
+			queuedNS += p.routeNS
 		} else {
-			ownNS += p.ns
+			ownNS += p.routeNS
 		}
 		requests = max(requests, p.Requests)
 	}
@@ -144,21 +144,21 @@ func (p *poolFacts) counted() bool {
 	return p.serves || p.places != nil && (p.places.Most > 0 || p.places.HeldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
 }
 
-func poolVerdict(cl *claims, c *claim, top *part) Verdict {
-	if known := cl.in.places(c.via); isFanOut(c.via, known) {
+func poolVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
+	if known := cl.in.places(c.wait); isFanOut(c.wait, known) {
 		return fanOutVerdict(cl, c, top, known)
 	}
 	p := cl.factsOf(c, top)
-	v := cl.verdict(c, top)
+	v := cl.newVerdict(c, top)
 	v.Title = fmt.Sprintf("requests queue for %s while %s %s", p.kind.name, p.kind.who, p.does)
 	if p.computes {
 		v.Confidence = 0.7
 	}
 	p.sayNumbers(&v, c)
 	v.Fix = cl.morePlaces(c, top, p)
-	_, v.Won = weighWays(cl.g, func(cause *report.Cause, via []report.Via) bool {
-		_, ok := cl.contended(via)
-		return ok && cl.of(cause, via) == c.owner
+	_, v.Won = weighRoutes(cl.group, func(cause *report.Cause, via []report.Via) bool {
+		_, ok := cl.contendedWait(via)
+		return ok && cl.keyOf(cause, via) == c.candidateKey
 	})
 	if !p.computes && top.Cause.Site != nil {
 		// What the fix says: enough places that no request queues, whichever line called, and whatever the holders do meanwhile if
@@ -167,26 +167,26 @@ func poolVerdict(cl *claims, c *claim, top *part) Verdict {
 		if cl.queuesFor(c) >= scale.NearlyAll {
 			site = ""
 		}
-		v.Predicted = cl.in.predict(cl.g.ID, predict.Gone(predict.Queue, site))
+		v.Predicted = cl.in.predict(cl.group.ID, predict.Gone(predict.Queue, site))
 	}
 	if p.places != nil && v.Predicted == nil && 2*p.places.Most <= cl.in.Report.Input.GOMAXPROCS && cl.in.Report.Runtime.Sched.PsIdle >= 0.5 && cl.queuesFor(c) >= 0.9 {
 		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the
 		// change is of all that requests queue for.
-		v.Predicted = cl.in.predict(cl.g.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
+		v.Predicted = cl.in.predict(cl.group.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
 	}
 	v.Queue = cl.queueOf(c, p.kind.place())
 	v.Queue.OwnNS = p.turnNS
 	return v
 }
 
-func (p *poolFacts) sayNumbers(v *Verdict, c *claim) {
+func (p *poolFacts) sayNumbers(v *Verdict, c *candidate) {
 	if p.places == nil {
 		v.say(measured("requests that need "+p.kind.name, p.rate, "1/s"))
 	} else {
 		v.say(measured("largest number of requests waiting for "+p.kind.what()+" at once", p.places.Waiting, "count"))
 	}
 	v.say(
-		measured("mean wait for it, at "+place(c.via.site.Site()), p.waitNS, "ns"),
+		measured("mean wait for it, at "+place(c.wait.site.Site()), p.waitNS, "ns"),
 		measured("mean time for which it is held", p.placeNS, "ns"),
 		measured("mean number waiting (rate x wait)", p.waiting, "count"),
 		measured("mean number in use (rate x time)", p.inUse, "count"))
@@ -205,8 +205,8 @@ func (p *poolFacts) sayNumbers(v *Verdict, c *claim) {
 }
 
 // morePlaces is the advice.
-func (cl *claims) morePlaces(c *claim, top *part, p *poolFacts) string {
-	fix, work, held := p.kind.fix, place(top.at()), words.Brief(int64(p.placeNS))
+func (cl *attribution) morePlaces(c *candidate, top *causeRoute, p *poolFacts) string {
+	fix, work, held := p.kind.fix, place(top.nonStdSite()), words.Brief(int64(p.placeNS))
 	if p.serves && asksInPassing(p.turns, top.Cause) {
 		fix = "let it ask on another goroutine and continue with what arrives meanwhile; or let more goroutines serve the queue"
 	}
@@ -221,14 +221,14 @@ func (cl *claims) morePlaces(c *claim, top *part, p *poolFacts) string {
 	default:
 		fix += fmt.Sprintf(", or find out why its holders wait so long at %s", work)
 	}
-	if std := poolsOfStd[c.via.call]; p.counted() && std.unused != "" {
+	if std := poolsOfStd[c.wait.call]; p.counted() && std.unused != "" {
 		fix += "; " + std.unused
 	}
-	if r := cl.in.readers(c.via.site.Site()); p.serves && top.Call == pause && c.via.wait != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
+	if r := cl.in.readers(c.wait.site.Site()); p.serves && top.Call == pause && c.wait.kind != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
 		fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
 	if p.kind.alone {
-		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(cl.workOf(c, top)), fix)
+		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(cl.movableWork(c, top)), fix)
 	}
 	if p.bursts {
 		fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", work, held, p.kind.fix, p.inUse)
@@ -242,19 +242,19 @@ func (cl *claims) morePlaces(c *claim, top *part, p *poolFacts) string {
 
 // backlog owns the waits for peers in turns of a library's loop, if most turns find their work already there: the next messages queue
 // meanwhile.
-var backlog = owner{code: report.RulePoolTooSmall}
+var backlog = candidateKey{code: report.RulePoolTooSmall}
 
 // backlogVerdict is for messages that a library's loop takes from its queue one after another. A trace does not show when a message
 // came, so neither its time in the queue nor a gain is stated.
-func backlogVerdict(cl *claims, c *claim, top *part) Verdict {
-	queued, turn := cl.in.Queued[cl.g.ID], cl.g.TotalNS/int64(max(cl.g.Count, 1))
+func backlogVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
+	queued, turn := cl.in.Queued[cl.group.ID], cl.group.TotalNS/int64(max(cl.group.Count, 1))
 	found, also := "share of messages that were already waiting when the previous one was done (since when is not in the trace)", ", or subscribe several times as a group"
-	if cl.g.Kind == report.KindWebSocket {
+	if cl.group.Kind == report.KindWebSocket {
 		found, also = "share of handling time at whose end the next message already lay unread in its connection (since when is not in the trace)", ""
 	}
-	v := cl.verdict(c, top)
+	v := cl.newVerdict(c, top)
 	v.Changes = []predict.Change{}
-	v.Title = fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", cl.g.Name, top.doing())
+	v.Title = fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", cl.group.Name, top.doing())
 	v.say(
 		measured(found, queued, "share"),
 		measured("mean time for one message", turn, "ns"),
@@ -264,17 +264,17 @@ func backlogVerdict(cl *claims, c *claim, top *part) Verdict {
 }
 
 // queueOf returns the queue that a claim is about, with the lines at which requests wait.
-func (cl *claims) queueOf(c *claim, what string) *report.Queue {
+func (cl *attribution) queueOf(c *candidate, what string) *report.Queue {
 	q := &report.Queue{For: what, At: []report.Via{}}
-	for _, list := range [][]part{c.parts, c.slow} {
+	for _, list := range [][]causeRoute{c.routes, c.slowRoutes} {
 		for i := range list {
 			via, _ := verdict.AfterLastAnswer(list[i].via)
 			for k := range via {
-				key := keyOfVia(&via[k])
-				if _, ok := cl.contended(via[k : k+1]); !ok {
+				key := waitKeyOf(&via[k])
+				if _, ok := cl.contendedWait(via[k : k+1]); !ok {
 					continue
 				}
-				if cl.fault(key) == c.via && !q.Has(&via[k]) {
+				if cl.canonicalWait(key) == c.wait && !q.Has(&via[k]) {
 					q.At = append(q.At, via[k])
 				}
 				break
@@ -285,9 +285,9 @@ func (cl *claims) queueOf(c *claim, what string) *report.Queue {
 }
 
 // ownWork returns for how long other goroutines do, of a cause, the work for which requests have waited their turn.
-func (cl *claims) ownWork(cause report.CauseName) (ns int64) {
-	for c, r := range cl.ways(cl.g.All()) {
-		if _, ok := cl.contended(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
+func (cl *attribution) ownWork(cause report.CauseName) (ns int64) {
+	for c, r := range cl.routes(cl.group.All()) {
+		if _, ok := cl.contendedWait(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
 			ns += r.TotalNS
 		}
 	}
@@ -295,11 +295,11 @@ func (cl *claims) ownWork(cause report.CauseName) (ns int64) {
 }
 
 // queuesFor returns which part of the time that a group's requests queue is for what a claim is about.
-func (cl *claims) queuesFor(c *claim) float64 {
+func (cl *attribution) queuesFor(c *candidate) float64 {
 	var mine, all int64
-	for cause, r := range cl.ways(cl.g.All()) {
-		if _, ok := cl.contended(r.Via); ok {
-			if all += r.TotalNS; cl.of(cause, r.Via) == c.owner {
+	for cause, r := range cl.routes(cl.group.All()) {
+		if _, ok := cl.contendedWait(r.Via); ok {
+			if all += r.TotalNS; cl.keyOf(cause, r.Via) == c.candidateKey {
 				mine += r.TotalNS
 			}
 		}
@@ -311,15 +311,15 @@ func (cl *claims) queuesFor(c *claim) float64 {
 const inferredSite = "bracket"
 
 // partOfQueue returns which part of what is done behind the wait of a claim is of the same cause at the same line as p.
-func (cl *claims) partOfQueue(c *claim, p *part) float64 {
+func (cl *attribution) partOfQueue(c *candidate, p *causeRoute) float64 {
 	var mine, all int64
-	for i := range c.parts {
-		o := &c.parts[i]
-		if _, ok := cl.contended(o.via); !ok {
+	for i := range c.routes {
+		o := &c.routes[i]
+		if _, ok := cl.contendedWait(o.via); !ok {
 			continue
 		}
-		if all += o.ns; leafOf(o.Cause) == leafOf(p.Cause) {
-			mine += o.ns
+		if all += o.routeNS; causeSiteOf(o.Cause) == causeSiteOf(p.Cause) {
+			mine += o.routeNS
 		}
 	}
 	if all == 0 {
@@ -330,17 +330,17 @@ func (cl *claims) partOfQueue(c *claim, p *part) float64 {
 
 // fanOutVerdict is for a limit within each request: how many places would do follows from how many goroutines a request
 // starts, which waits do not tell.
-func fanOutVerdict(cl *claims, c *claim, top *part, known *queues.Places) Verdict {
+func fanOutVerdict(cl *attribution, c *candidate, top *causeRoute, known *queues.Places) Verdict {
 	queuedNS, _, requests := cl.spent(c)
 	what, fix := "an errgroup", "the limit given to SetLimit"
-	if !strings.HasPrefix(c.via.site.Func, "golang.org/x/sync/errgroup.") {
+	if !strings.HasPrefix(c.wait.site.Func, "golang.org/x/sync/errgroup.") {
 		what, fix = "their limiter", "the limit"
 	}
-	v := cl.verdict(c, top)
+	v := cl.newVerdict(c, top)
 	v.Title = fmt.Sprintf("requests cannot start all their goroutines at once: %s has too few places, while one %s", what, top.doing())
 	v.say(
 		measured("mean per slow request", c.won.Slow.NS, "ns"),
-		measured("mean wait per request for a place, at "+place(c.via.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
+		measured("mean wait per request for a place, at "+place(c.wait.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
 	if known != nil && known.Most > 0 {
 		v.say(measured("goroutines of one request seen at the same time", known.Most, "count"))
 	}
@@ -374,17 +374,17 @@ func (k *poolKind) place() string {
 }
 
 // kindOfPool names the pool that a claim is about: a library's may stand on a semaphore, a Cond or a channel, none of which its user has.
-func kindOfPool(c *claim, top *part, t *queues.Turns, known *queues.Places) poolKind {
-	if v := first(top.via, func(v *report.Via) bool { return keyOfVia(v) == c.via }); v != nil && !isPoolOfStd(c.via.call) {
+func kindOfPool(c *candidate, top *causeRoute, t *queues.Turns, known *queues.Places) poolKind {
+	if v := first(top.via, func(v *report.Via) bool { return waitKeyOf(v) == c.wait }); v != nil && !isPoolOfStd(c.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.pool != "" {
 			return poolKind{name: "a connection of " + l.name, who: "it", fix: l.pool}
 		}
 	}
-	return poolOf(c.via, t, known)
+	return poolOf(c.wait, t, known)
 }
 
 // poolOf names the pool of those who wait; known is nil where nothing is known of its places.
-func poolOf(k viaKey, t *queues.Turns, known *queues.Places) poolKind {
+func poolOf(k waitKey, t *queues.Turns, known *queues.Places) poolKind {
 	const morePlaces, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
 	switch p, std := poolsOfStd[k.call]; {
 	case std:
@@ -411,7 +411,7 @@ func poolOf(k viaKey, t *queues.Turns, known *queues.Places) poolKind {
 
 // pace returns the interval at which a ticker lets requests go on one after the other: a limit that somebody chose, as a rate
 // limiter's, and not a goroutine that is busy with them. It is 0 for others.
-func (cl *claims) pace(top *part) int64 {
+func (cl *attribution) pace(top *causeRoute) int64 {
 	if top.Cause.Cause != report.CauseSleep || top.Call == pause {
 		return 0
 	}
@@ -422,8 +422,8 @@ func (cl *claims) pace(top *part) int64 {
 }
 
 // inVainVerdict promises nothing: it is not known what has the places, and for how long.
-func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
-	name := poolOf(viaKey{wait: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
+func inVainVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
+	name := poolOf(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.pool != "" {
 		name = "a connection of " + l.name
 	}
@@ -431,7 +431,7 @@ func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
 	if p := poolsOfStd[top.Call]; p.kept != "" {
 		fix = p.kept
 	}
-	v := cl.verdict(c, top)
+	v := cl.newVerdict(c, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title, v.Fix = "requests wait for "+name+" until their own deadline, at "+place(v.Site), fix
 	v.say(
@@ -441,9 +441,9 @@ func inVainVerdict(cl *claims, c *claim, top *part) Verdict {
 }
 
 // limiterVerdict promises nothing: the limit is intended.
-func limiterVerdict(cl *claims, c *claim, top *part) Verdict {
-	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.ns, 0)
-	v := cl.verdict(c, top)
+func limiterVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
+	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.routeNS, 0)
+	v := cl.newVerdict(c, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title = "requests wait for a rate limiter"
 	v.say(

@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// procsAgainstLimit is WL4002, gomaxprocs-and-limit.
-func procsAgainstLimit(in *Input) []Verdict {
+// checkGOMAXPROCSAndLimit is WL4002, gomaxprocs-and-limit.
+func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 	h, procs := in.Report.Host, in.Report.Input.GOMAXPROCS
 	if h == nil || h.Facts.QuotaCPUs <= 0 || procs == 0 {
 		return nil

@@ -9,8 +9,8 @@ import (
 
 // What of the recording itself weakens a report.
 
-// few is WL5001, few-requests.
-func few(in *Input) []Verdict {
+// checkFewRequests is WL5001, few-requests.
+func checkFewRequests(in *Input) []Verdict {
 	if len(in.Report.Groups) == 0 || len(warned(in, "no-requests")) > 0 {
 		return nil
 	}
@@ -41,8 +41,8 @@ func warned(in *Input, codes ...string) []string {
 	return out
 }
 
-// truncated is WL5002, truncated.
-func truncated(in *Input) []Verdict {
+// checkTruncated is WL5002, truncated.
+func checkTruncated(in *Input) []Verdict {
 	if !in.Report.Input.Truncated {
 		return nil
 	}
@@ -53,8 +53,8 @@ func truncated(in *Input) []Verdict {
 	})
 }
 
-// clock is WL5007, clock.
-func clock(in *Input) []Verdict {
+// checkClock is WL5007, clock.
+func checkClock(in *Input) []Verdict {
 	texts := warned(in, "clock")
 	if len(texts) == 0 {
 		return nil
@@ -65,8 +65,8 @@ func clock(in *Input) []Verdict {
 	})
 }
 
-// lostEvents is WL5008, lost-events.
-func lostEvents(in *Input) []Verdict {
+// checkLostEvents is WL5008, lost-events.
+func checkLostEvents(in *Input) []Verdict {
 	texts := warned(in, "lost-events", "unknown-event", "skipped-generation")
 	if len(texts) == 0 {
 		return nil
@@ -77,8 +77,8 @@ func lostEvents(in *Input) []Verdict {
 	})
 }
 
-// shortWindow is WL5009, short-window.
-func shortWindow(in *Input) []Verdict {
+// checkShortWindow is WL5009, short-window.
+func checkShortWindow(in *Input) []Verdict {
 	if len(in.Report.Groups) == 0 {
 		return nil
 	}

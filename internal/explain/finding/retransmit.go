@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// retransmissions is WL2008, retransmissions.
-func retransmissions(in *Input, g *report.Group) []Verdict {
+// checkRetransmissions is WL2008, retransmissions.
+func checkRetransmissions(in *Input, g *report.Group) []Verdict {
 	h := in.Report.Host
 	if h == nil || h.Network.Verdict != report.NetworkLost {
 		return nil

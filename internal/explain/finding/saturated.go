@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// taken is WL1002, ps-taken.
-func taken(in *Input, q *queue) []Verdict {
+// checkPsTaken is WL1002, ps-taken.
+func checkPsTaken(in *Input, q *queue) []Verdict {
 	t := &q.takers[0]
 	if busy(in) < scale.Most && (q.won.Slow.NS < 1e6 || q.share < 0.05) {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// selfLoad is WL5005, load-in-process.
-func selfLoad(in *Input) []Verdict {
+// checkLoadInProcess is WL5005, load-in-process.
+func checkLoadInProcess(in *Input) []Verdict {
 	if in.Elsewhere {
 		return nil
 	}

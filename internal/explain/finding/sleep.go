@@ -13,19 +13,19 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// sleep is WL2001, sleep.
-func sleep(cl *claims, c *claim) Verdict {
-	if p := cl.polls[c.leaf.site]; p != nil && c.leaf.cause == pollLeaf {
+// checkSleep is WL2001, sleep.
+func checkSleep(cl *attribution, c *candidate) Verdict {
+	if p := cl.longPolls[c.causeSite.site]; p != nil && c.causeSite.cause == pollLeaf {
 		return pollVerdict(cl, c, p)
 	}
-	top := c.heaviest(report.CauseSleep)
-	if c.leaf.cause == streamLeaf {
+	top := c.heaviestRoute(report.CauseSleep)
+	if c.causeSite.cause == streamLeaf {
 		return streamVerdict(cl, c, top)
 	}
-	v := cl.verdict(c, top)
+	v := cl.newVerdict(c, top)
 	v.Changes = halfOfAll(cl, c)
 	v.Title, v.Cause = "requests wait while "+onePlace(top), report.CauseSleep
-	v.say(measured("mean per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.met(c, top))
+	v.say(measured("mean per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.requestCountEvidence(c, top))
 	if t := cl.in.turns(top.Cause, top.via); t != nil && t.Sleeps > 0 {
 		v.say(measured("mean length of one sleep", t.SleepNS, "ns"))
 		if t.Together > 1.5 {
@@ -53,7 +53,7 @@ func sleep(cl *claims, c *claim) Verdict {
 	}
 	v.say(together(c, top)...)
 	if cl.in.Polls != nil {
-		if p := cl.in.Polls(cl.g.ID, v.Changes); p != nil {
+		if p := cl.in.Polls(cl.group.ID, v.Changes); p != nil {
 			lookVerdict(cl.in, &v, p)
 		}
 	}
@@ -85,20 +85,20 @@ func (in *Input) streams(at *report.Site) bool {
 }
 
 // streamVerdict promises nothing: who has parts meanwhile does not wait for the whole.
-func streamVerdict(cl *claims, c *claim, top *part) Verdict {
-	v := cl.verdict(c, top)
+func streamVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
+	v := cl.newVerdict(c, top)
 	v.Cause, v.Confidence, v.Fact, v.Changes = report.CauseSleep, 0.8, true, []predict.Change{}
-	if v.Site = users(top.Cause, nil); len(top.via) > 0 {
+	if v.Site = nonStdSite(top.Cause, nil); len(top.via) > 0 {
 		v.Site = top.via[0].Site
 	}
 	v.Title = "requests send a stream: they write to their client between the waits at " + place(v.Site)
-	v.say(measured("mean per slow request, "+onWhose(nil), c.won.Slow.NS, "ns"), cl.met(c, top))
+	v.say(measured("mean per slow request, "+onWhose(nil), c.won.Slow.NS, "ns"), cl.requestCountEvidence(c, top))
 	v.Fix = "nothing, if the pace is intended: the client receives each part immediately; if it waits for the whole response, do not pause between the parts"
 	return v
 }
 
 // onePlace says who does what where.
-func onePlace(p *part) string {
+func onePlace(p *causeRoute) string {
 	who := "another goroutine "
 	if len(p.via) == 0 {
 		who = "their own goroutine "

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// stopped is WL4003, stopped.
-func stopped(in *Input) []Verdict {
+// checkStopped is WL4003, stopped.
+func checkStopped(in *Input) []Verdict {
 	s := in.Report.Runtime.Stops
 	if s == nil || s.Count == 0 {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// worldStops is WL3003, stopped-world.
-func worldStops(in *Input, g *report.Group) (out []Verdict) {
+// checkStoppedWorld is WL3003, stopped-world.
+func checkStoppedWorld(in *Input, g *report.Group) (out []Verdict) {
 	seen := map[string]bool{}
 	for b := range g.Bands {
 		for i := range g.Bands[b].Causes {

@@ -15,8 +15,8 @@ import (
 
 func isThrottle(c *report.Cause) bool { return c.Cause == report.CauseThrottle }
 
-// throttled is WL4001, throttled.
-func throttled(in *Input) []Verdict {
+// checkThrottled is WL4001, throttled.
+func checkThrottled(in *Input) []Verdict {
 	rt := &in.Report.Runtime
 	t := &rt.Throttle
 	if t.Suspect > 0 && !t.Verdict.HeldBack() {

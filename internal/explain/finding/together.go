@@ -10,10 +10,10 @@ import (
 
 // places returns the distinct places of a claim with the same cause as its heaviest part, that one first: where one line of the
 // service's own waits at several lines of a dependency, they are one fault.
-func places(c *claim, top *part) []*report.Cause {
+func places(c *candidate, top *causeRoute) []*report.Cause {
 	list, ns := []*report.Cause{top.Cause}, []int64{0}
-	for i := range c.parts {
-		p := &c.parts[i]
+	for i := range c.routes {
+		p := &c.routes[i]
 		if p.Cause.Cause != top.Cause.Cause || p.Site == nil {
 			continue
 		}
@@ -21,7 +21,7 @@ func places(c *claim, top *part) []*report.Cause {
 		if k < 0 {
 			k, list, ns = len(list), append(list, p.Cause), append(ns, 0)
 		}
-		ns[k] += p.ns
+		ns[k] += p.routeNS
 	}
 	out := list[:1]
 	for k := 1; k < len(list) && len(out) < mostSites; k++ {
@@ -33,7 +33,7 @@ func places(c *claim, top *part) []*report.Cause {
 }
 
 // together says at which further places a claim's time is spent, and how much of it each request.
-func together(c *claim, top *part) []report.Evidence {
+func together(c *candidate, top *causeRoute) []report.Evidence {
 	var out []report.Evidence
 	for _, p := range places(c, top)[1:] {
 		if p.Requests > 0 {
@@ -44,9 +44,9 @@ func together(c *claim, top *part) []report.Evidence {
 }
 
 // halfOfAll is the change that a prediction assumes where a claim has several places: half at each, at once.
-func halfOfAll(cl *claims, c *claim) []predict.Change {
+func halfOfAll(cl *attribution, c *candidate) []predict.Change {
 	out := []predict.Change{}
-	for _, p := range places(c, c.heaviest(report.CauseSleep)) {
+	for _, p := range places(c, c.heaviestRoute(report.CauseSleep)) {
 		out = append(out, cl.halfOf(p)...)
 	}
 	return out
@@ -55,7 +55,7 @@ func halfOfAll(cl *claims, c *claim) []predict.Change {
 // halfOf is the change that a prediction assumes for a cause whose finding may be at another site: the user's line rather than the
 // library's. Of a library's line on a goroutine of its own a prediction does not know which line it waited for: where several lines of
 // the service wait for it, half of one line's part is taken from all.
-func (cl *claims) halfOf(c *report.Cause) []predict.Change {
+func (cl *attribution) halfOf(c *report.Cause) []predict.Change {
 	if c.Site == nil {
 		return []predict.Change{}
 	}
@@ -66,14 +66,14 @@ func (cl *claims) halfOf(c *report.Cause) []predict.Change {
 
 // partOfLine returns which part of the time at a cause's line belongs to the cause's own line of the service, of the time to which
 // waits led.
-func (cl *claims) partOfLine(c *report.Cause) float64 {
+func (cl *attribution) partOfLine(c *report.Cause) float64 {
 	waitedFor := func(s *report.Site) bool { return s != nil && (s.CalledFrom == nil || s.CalledFrom.Calls == "") }
 	if !waitedFor(c.Site) || c.Site.CalledFrom == nil {
 		return 1
 	}
 	var mine, all int64
-	for i := range cl.g.All().Causes {
-		o := &cl.g.All().Causes[i]
+	for i := range cl.group.All().Causes {
+		o := &cl.group.All().Causes[i]
 		if o.Cause != c.Cause || !waitedFor(o.Site) || o.Site.LineKey() != c.Site.LineKey() {
 			continue
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// biasedNames is WL5003, biased-names.
-func biasedNames(in *Input) []Verdict {
+// checkBiasedNames is WL5003, biased-names.
+func checkBiasedNames(in *Input) []Verdict {
 	none, all := in.Report.ShowNoHandler()
 	if none == 0 {
 		return nil

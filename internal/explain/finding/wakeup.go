@@ -7,8 +7,8 @@ import (
 
 func isWake(c *report.Cause) bool { return c.Cause == report.CauseSchedWake }
 
-// wakeups is WL1003, slow-wakeup.
-func wakeups(in *Input, g *report.Group) []Verdict {
+// checkSlowWakeup is WL1003, slow-wakeup.
+func checkSlowWakeup(in *Input, g *report.Group) []Verdict {
 	if _, others := busyMachine(in); others || tooMany(in) {
 		return nil // WL1009, or WL1005, explains it
 	}

@@ -72,9 +72,9 @@ func inCall(call string) string {
 
 // doing says what goes on at a cause.
 func doing(c *report.Cause, via []report.Via) string {
-	at := place(users(c, via))
+	at := place(nonStdSite(c, via))
 	call := inCall(c.Call)
-	if users(c, via) != c.Site {
+	if nonStdSite(c, via) != c.Site {
 		call = "" // of the standard library's line, not of the place that is named
 	}
 	if call != "" {
@@ -87,7 +87,7 @@ func doing(c *report.Cause, via []report.Via) string {
 		return timer(c) + " at " + at
 	case report.CauseNetwork:
 		switch {
-		case isFile(c.Call):
+		case isFileCall(c.Call):
 			return "waits for a pipe" + call + " at " + at
 		case c.Kind == "inbound":
 			return "waits for the client at " + at
@@ -100,7 +100,7 @@ func doing(c *report.Cause, via []report.Via) string {
 }
 
 // doing says what goes on at a part.
-func (p *part) doing() string { return doing(p.Cause, p.via) }
+func (p *causeRoute) doing() string { return doing(p.Cause, p.via) }
 
 // timer says which sort of timer a sleep is.
 func timer(c *report.Cause) string {
