@@ -31,7 +31,7 @@ func (e *engine) itself() *itself {
 	if e.known != nil || e.pass.Generations == 0 {
 		return nil
 	}
-	out := &itself{plan: answers.Plan{Groups: make(map[string]int32), Asks: make(map[int32][]int32)}, peers: make(map[string]served)}
+	out := &itself{plan: answers.Plan{Groups: make(map[string]int32), Answerers: make(map[int32][]int32)}, peers: make(map[string]served)}
 	for _, id := range e.peers.Waiting() {
 		if r := e.opts.Peer; r != nil && r.Clock.Known {
 			if _, of, _ := e.peers.In(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
@@ -42,14 +42,14 @@ func (e *engine) itself() *itself {
 			of := served{Peer: p}
 			for _, g := range append([]path.GroupID{p.Group}, p.Also...) {
 				if p.Sure {
-					out.plan.Asks[int32(id)] = append(out.plan.Asks[int32(id)], int32(g))
+					out.plan.Answerers[int32(id)] = append(out.plan.Answerers[int32(id)], int32(g))
 				}
 				of.serve = append(of.serve, e.text(g))
 			}
 			out.peers[e.text(id)] = of
 		}
 	}
-	if len(out.plan.Asks) == 0 {
+	if len(out.plan.Answerers) == 0 {
 		return nil
 	}
 	for from, to := range e.became {

@@ -5,12 +5,16 @@ import "testing"
 // TestMatch gives requests to waits by hand. It would catch a request that is its own answer, two waits with one, and of several
 // waits at once the wrong one.
 func TestMatch(t *testing.T) {
-	span := func(g uint64, start, end int64) Span { return Span{Start: start, End: end, Of: Key{g, start}} }
-	wait := func(g uint64, start, end int64) Span { return Span{Start: start, End: end, Of: Key{g, start - 5}} }
+	span := func(g uint64, start, end int64) Span {
+		return Span{Start: start, End: end, Request: RequestKey{g, start}}
+	}
+	wait := func(g uint64, start, end int64) Span {
+		return Span{Start: start, End: end, Request: RequestKey{g, start - 5}}
+	}
 	for _, c := range []struct {
-		name          string
-		waits, served []Span
-		want          map[uint64]uint64 // by who waits
+		name            string
+		waits, requests []Span
+		want            map[uint64]uint64 // by who waits
 	}{
 		{"one in the other", []Span{wait(1, 100, 200)}, []Span{span(9, 110, 190)}, map[uint64]uint64{1: 9}},
 		{"a little before and after", []Span{wait(1, 100, 200)}, []Span{span(9, 95, 203)}, map[uint64]uint64{1: 9}},
@@ -18,14 +22,14 @@ func TestMatch(t *testing.T) {
 		{"the nearest of several that end at once", []Span{wait(1, 100, 300), wait(2, 150, 300), wait(3, 200, 300)},
 			[]Span{span(7, 103, 298), span(8, 153, 298), span(9, 203, 298)}, map[uint64]uint64{1: 7, 2: 8, 3: 9}},
 		{"each has one", []Span{wait(1, 100, 300), wait(2, 100, 320)}, []Span{span(9, 110, 290)}, map[uint64]uint64{1: 9}},
-		{"nobody answers himself", []Span{{Start: 110, End: 200, Of: Key{1, 100}}}, []Span{span(1, 100, 210)}, nil},
-		{"a handler that calls its own group", []Span{{Start: 110, End: 200, Of: Key{1, 100}}, {Start: 130, End: 180, Of: Key{2, 120}}},
+		{"nobody answers himself", []Span{{Start: 110, End: 200, Request: RequestKey{1, 100}}}, []Span{span(1, 100, 210)}, nil},
+		{"a handler that calls its own group", []Span{{Start: 110, End: 200, Request: RequestKey{1, 100}}, {Start: 130, End: 180, Request: RequestKey{2, 120}}},
 			[]Span{span(1, 100, 210), span(2, 120, 190), span(3, 140, 170)}, map[uint64]uint64{1: 2, 2: 3}},
 	} {
 		Sort(c.waits)
-		Sort(c.served)
+		Sort(c.requests)
 		got := map[uint64]uint64{}
-		n := Match(c.waits, c.served, 0, func(w, r Span) { got[w.Of.G] = r.Of.G })
+		n := Match(c.waits, c.requests, 0, func(w, r Span) { got[w.Request.G] = r.Request.G })
 		if n != len(c.want) || len(got) != n {
 			t.Errorf("%s: %d have one: %v, want %v", c.name, n, got, c.want)
 		}

@@ -265,10 +265,10 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 // Answers says which requests of the process another one waits for, if the pass
 // had a plan, and was to keep what it found; else it is nil.
 func (p *Pass) Answers() func(g uint64, start int64) []critpath.Answer {
-	if p.answers == nil || !p.answers.Keep {
+	if p.answers == nil || !p.answers.KeepAll {
 		return nil
 	}
-	return p.answers.Found()
+	return p.answers.AnswersSoFar()
 }
 
 // employ makes the workers that walk, with their parts of the sums.
@@ -279,8 +279,8 @@ func (p *Pass) employ() {
 	}
 	if p.opts.Plan != nil {
 		p.answers = answers.NewFinder(p.opts.Plan, &p.Window, &p.Symbols, n)
-		p.answers.Keep = p.opts.KeepAnswers
-		p.opts.Path.Answers = p.answers.Of
+		p.answers.KeepAll = p.opts.KeepAnswers
+		p.opts.Path.Answers = p.answers.AnswersTo
 	}
 	p.opts.Path.Clients = p.Finder.Clients()
 	for range n {

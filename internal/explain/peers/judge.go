@@ -94,7 +94,7 @@ func (s *Sum) find(id path.GroupID) (best Peer, ok bool) {
 	// Ids depend on which worker saw what; what was served first does not.
 	ids := slices.SortedFunc(maps.Keys(s.served), func(a, b path.GroupID) int {
 		x, y := &s.served[a][0], &s.served[b][0]
-		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Of.G, y.Of.G))
+		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Request.G, y.Request.G))
 	})
 	var of []Peer
 	for _, other := range ids {
@@ -166,8 +166,8 @@ func compare(waits, served []answers.Span) Peer {
 		p.ServedNS += min(w.End, r.End) - max(w.Start, r.Start)
 		p.ThereNS += max(0, r.Start-w.Start)
 		p.BackNS += max(0, w.End-r.End)
-		p.UnseenNS += min(max(0, r.Start-w.Start), max(0, r.Unseen))
-		p.LateNS += min(max(0, w.End-r.End), w.Unseen)
+		p.UnseenNS += min(max(0, r.Start-w.Start), max(0, r.UnreadNS))
+		p.LateNS += min(max(0, w.End-r.End), w.UnreadNS)
 	})
 	p.Joined = p.Held
 	fits := float64(p.Held) / float64(len(waits))

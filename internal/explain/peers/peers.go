@@ -93,7 +93,7 @@ type part struct {
 	stage         *path.Stage
 	waits, served []grouped
 	until         int64 // what begins later is not kept
-	buf           []answers.Part
+	buf           []answers.WaitPart
 	isSent        map[tracefmt.StackID]bool
 }
 
@@ -109,10 +109,10 @@ func (p *part) Add(w *path.Walked) {
 	if !answers.IsWhole(w) {
 		return
 	}
-	if r, ok := answers.Served(w); ok {
+	if r, ok := answers.AnswerSpan(w); ok {
 		p.served = p.keep(p.served, grouped{r, w.Group})
 	}
-	answers.Waits(w, p.buf, func(x answers.Span) {
+	answers.EachWait(w, p.buf, func(x answers.Span) {
 		p.buf = x.Parts
 		p.waits = p.keep(p.waits, grouped{x, w.Group})
 	})

@@ -93,13 +93,13 @@ func TestSeveral(t *testing.T) {
 	at := int64(0)
 	for i := range uint64(100) {
 		at += 3*ms + rnd.Int64N(6*ms)
-		s.waits[1] = append(s.waits[1], answers.Span{Start: at, End: at + ms, Of: answers.Key{G: i, Start: at}, Parts: []answers.Part{{From: at, Wake: at + 950*us, G: i}}})
+		s.waits[1] = append(s.waits[1], answers.Span{Start: at, End: at + ms, Request: answers.RequestKey{G: i, Start: at}, Parts: []answers.WaitPart{{Start: at, Wake: at + 950*us, G: i}}})
 		to := path.GroupID(2 + i%2)
 		if i%10 == 0 {
 			to = 4
 		}
-		s.served[to] = append(s.served[to], answers.Span{Start: at + 100*us, End: at + 900*us, Of: answers.Key{G: 1000 + i, Start: at}})
-		s.served[5] = append(s.served[5], answers.Span{Start: at + 2*ms, End: at + 2*ms + 500*us, Of: answers.Key{G: 2000 + i, Start: at}})
+		s.served[to] = append(s.served[to], answers.Span{Start: at + 100*us, End: at + 900*us, Request: answers.RequestKey{G: 1000 + i, Start: at}})
+		s.served[5] = append(s.served[5], answers.Span{Start: at + 2*ms, End: at + 2*ms + 500*us, Request: answers.RequestKey{G: 2000 + i, Start: at}})
 	}
 	p, ok := s.Of(1)
 	slices.Sort(p.Also)
@@ -165,17 +165,17 @@ func TestProven(t *testing.T) {
 			at += 30*ms + rnd.Int64N(20*ms)
 			x := of(i)
 			begin, end := at+x.there, at+20*ms+rnd.Int64N(ms)
-			w := answers.Span{Start: at, End: end + x.back + 10*us, Of: answers.Key{G: 10, Start: at - 50*us}, Parts: []answers.Part{{From: at, Wake: end + x.back, G: 11}}}
+			w := answers.Span{Start: at, End: end + x.back + 10*us, Request: answers.RequestKey{G: 10, Start: at - 50*us}, Parts: []answers.WaitPart{{Start: at, Wake: end + x.back, G: 11}}}
 			for _, by := range x.sent {
-				w.Sent = append(w.Sent, at+by)
+				w.SendTimes = append(w.SendTimes, at+by)
 			}
-			r := answers.Span{Start: begin, End: end, Of: answers.Key{G: 20, Start: begin}}
-			if r.Near = []timeline.PollerWake{{Time: end + x.back, G: 11}}; x.other != 0 {
+			r := answers.Span{Start: begin, End: end, Request: answers.RequestKey{G: 20, Start: begin}}
+			if r.PollerWakes = []timeline.PollerWake{{Time: end + x.back, G: 11}}; x.other != 0 {
 				g := uint64(30)
 				if x.known {
 					g = 20
 				}
-				r.Near = append(r.Near, timeline.PollerWake{Time: end + x.other, G: g})
+				r.PollerWakes = append(r.PollerWakes, timeline.PollerWake{Time: end + x.other, G: g})
 			}
 			s.waits[asks], s.served[serves] = append(s.waits[asks], w), append(s.served[serves], r)
 		}
@@ -220,8 +220,8 @@ func TestProven(t *testing.T) {
 	// The same requests cannot answer others as well: those whose waits end a little later are not believed.
 	s = sum(100, good)
 	for _, w := range s.waits[asks] {
-		w.Of.G, w.End = 12, w.End+50*us
-		w.Parts = []answers.Part{{From: w.Start, Wake: w.Parts[0].Wake + 50*us, G: 13}}
+		w.Request.G, w.End = 12, w.End+50*us
+		w.Parts = []answers.WaitPart{{Start: w.Start, Wake: w.Parts[0].Wake + 50*us, G: 13}}
 		s.waits[further] = append(s.waits[further], w)
 	}
 	if p, _ := s.Of(asks); !p.Sure {

@@ -28,25 +28,25 @@ func (s *Sum) proven(waits, served []answers.Span) (part float64, apart int64, l
 		if len(w.Parts) == 0 {
 			return
 		}
-		asked, ok := lastUntil(r.Start, append(w.Sent, w.Parts[0].From-scale.Blink))
+		asked, ok := lastUntil(r.Start, append(w.SendTimes, w.Parts[0].Start-scale.Blink))
 		for i := range w.Parts {
-			if from := w.Parts[i].From; i > 0 && from <= r.Start {
+			if from := w.Parts[i].Start; i > 0 && from <= r.Start {
 				asked = from
 			}
 		}
-		k := slices.IndexFunc(w.Parts, func(p answers.Part) bool { return p.Wake >= r.End })
+		k := slices.IndexFunc(w.Parts, func(p answers.WaitPart) bool { return p.Wake >= r.End })
 		if k < 0 {
 			k = len(w.Parts) - 1
 		}
 		end := &w.Parts[k]
-		answered, sent := lastUntil(end.Wake, append(r.Sent, r.End))
+		answered, sent := lastUntil(end.Wake, append(r.SendTimes, r.End))
 		if !ok || !sent {
 			return
 		}
 		ordered++
 		took := end.Wake - answered
-		there, back = append(there, r.Start-asked-r.Unseen), append(back, took-end.Unseen)
-		for _, x := range r.Near {
+		there, back = append(there, r.Start-asked-r.UnreadNS), append(back, took-end.UnreadNS)
+		for _, x := range r.PollerWakes {
 			switch by := x.Time - answered; {
 			case s.waitsOrServes(x.G):
 			case by > 0 && by < took:
@@ -85,7 +85,7 @@ func (s *Sum) waitsOrServes(g uint64) bool {
 		s.known = make(map[uint64]bool)
 		for _, list := range s.served {
 			for i := range list {
-				s.known[list[i].Of.G] = true
+				s.known[list[i].Request.G] = true
 			}
 		}
 		for _, list := range s.waits {
@@ -140,7 +140,7 @@ func (s *Sum) look() {
 		}
 		from := p.stage.Win.Start()
 		for i := range p.served {
-			if r := &p.served[i]; r.Near == nil && r.End >= from {
+			if r := &p.served[i]; r.PollerWakes == nil && r.End >= from {
 				starts = append(starts, r.Start)
 			}
 		}
@@ -169,20 +169,20 @@ func (p *part) look(starts, wakes []int64) {
 	win := p.stage.Win
 	for i := range p.served {
 		r := &p.served[i]
-		if r.Near != nil || r.End < win.Start() {
+		if r.PollerWakes != nil || r.End < win.Start() {
 			continue
 		}
 		g := win.Gens[win.At(r.End)]
 		before, after := g.PollerWakes(r.End-scale.Loopback, r.End+1), g.PollerWakes(r.End+1, r.End+scale.Loopback)
-		r.Near = append(append(make([]timeline.PollerWake, 0, 4), before[max(0, len(before)-maxNear):]...), after[:min(len(after), maxNear)]...)
+		r.PollerWakes = append(append(make([]timeline.PollerWake, 0, 4), before[max(0, len(before)-maxNear):]...), after[:min(len(after), maxNear)]...)
 		if anyIn(wakes, r.End-scale.Loopback, r.End) {
-			r.Sent = p.sends(r.End)
+			r.SendTimes = p.sends(r.End)
 		}
 	}
 	for i := range p.waits {
 		w := &p.waits[i]
-		if from := w.Parts[0].From; w.Sent == nil && from >= win.Start() && anyIn(starts, from-scale.Loopback, from-scale.Blink) {
-			w.Sent = p.sends(from)
+		if from := w.Parts[0].Start; w.SendTimes == nil && from >= win.Start() && anyIn(starts, from-scale.Loopback, from-scale.Blink) {
+			w.SendTimes = p.sends(from)
 		}
 	}
 }
