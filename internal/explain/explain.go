@@ -254,7 +254,7 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, next nextRe
 		e.became = e.groups.Merge(e.ts)
 		e.peers.Merge(e.ts)
 		if unsure, ok := hostjoin.Elsewhere(opts.host.samples, e.window()); ok {
-			e.peers.Elsewhere(unsure)
+			e.peers.RefuteBySockets(unsure)
 		}
 	}
 	return e, cut, nil
@@ -423,7 +423,7 @@ func (e *engine) report(cut error) *report.Report {
 		Report: e.work.judgedOf(rep), Process: stats, Thresholds: e.opts.Thresholds, Allocs: e.allocs(rep, sp),
 		// What requests queue for, and who serves them.
 		Turns: q.Turns(sp, e.work.judged), Places: q.Places(sp), Readers: q.Readers(sp), Streams: q.Streams(sp), Siblings: q.Siblings(sp),
-		Under: q.Under(sp), Hubs: q.Hubs(sp), Asks: e.asks(rep, sp), Holder: e.holder(sp), Elsewhere: e.peers.Refuted(),
+		Under: q.Under(sp), Hubs: q.Hubs(sp), Asks: e.asks(rep, sp), Holder: e.holder(sp), Elsewhere: e.peers.IsRefuted(),
 		// What is known of groups, and of goroutines' functions.
 		Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Queued: e.queued, Unawaited: e.unawaited,
 		Serves: e.work.serves(sp), Accepts: e.pass.Finder.Accepts(),

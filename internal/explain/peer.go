@@ -23,20 +23,20 @@ func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 				at[e.text(path.GroupID(of))] = path.GroupID(of)
 			}
 			own := p.Peer
-			own.Group, own.Also = at[p.serve[0]], nil
+			own.Group, own.FurtherGroups = at[p.serve[0]], nil
 			for _, text := range p.serve[1:] {
-				own.Also = append(own.Also, at[text])
+				own.FurtherGroups = append(own.FurtherGroups, at[text])
 			}
 			if e.own(g, &own, sp); g.Peer != nil {
-				g.Peer.Joined = p.Sure
+				g.Peer.Joined = p.Proven
 			}
 			return
 		}
 	}
-	if r := e.opts.Peer; r != nil && r.Clock.Known {
-		if p, of, exact := e.peers.In(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
+	if r := e.opts.Peer; r != nil && r.Clock.IsKnown {
+		if p, of, exact := e.peers.PeerIn(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
 			g.Peer = peerOf(&p, of.ID, of.Name)
-			g.Peer.Spent = of.Spent
+			g.Peer.Spent = of.LargestCause
 			if g.Peer.Recording = r.Name; !exact { // which part of the way took how long is by the clocks of two machines
 				g.Peer.ThereNS, g.Peer.BackNS, g.Peer.UnseenNS = nil, nil, nil
 				g.Peer.Confidence *= 0.8
@@ -47,7 +47,7 @@ func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 	if e.known != nil {
 		return // the first reading knew more: these waits are what is left between both halves
 	}
-	if p, ok := e.peers.Of(id); ok {
+	if p, ok := e.peers.PeerOf(id); ok {
 		e.own(g, &p, sp)
 	}
 }
@@ -61,7 +61,7 @@ func (e *engine) own(g *report.Group, p *peers.Peer, sp *spell.Speller) {
 		return
 	}
 	g.Peer = peerOf(p, of, name)
-	for _, id := range p.Also {
+	for _, id := range p.FurtherGroups {
 		if _, name, ok := e.groups.Title(id, sp, every); ok {
 			g.Peer.Also = append(g.Peer.Also, name)
 		}
@@ -70,12 +70,12 @@ func (e *engine) own(g *report.Group, p *peers.Peer, sp *spell.Speller) {
 
 func peerOf(p *peers.Peer, id, name string) *report.Peer {
 	mean := func(ns int64) *int64 {
-		ns /= int64(p.Joined)
+		ns /= int64(p.Matched)
 		return &ns
 	}
 	return &report.Peer{
-		Group: id, Name: name, Waits: p.Waits, Held: p.Held, ByChance: p.ByChance, AsLong: p.AsLong, Confidence: p.Confidence,
-		WaitNS: p.WaitNS / int64(p.Waits), ServedNS: *mean(p.ServedNS), ThereNS: mean(p.ThereNS), BackNS: mean(p.BackNS), UnseenNS: mean(p.UnseenNS), LateNS: *mean(p.LateNS),
+		Group: id, Name: name, Waits: p.Waits, Held: p.Fitting, ByChance: p.ChanceShare, AsLong: p.EqualLength, Confidence: p.Confidence,
+		WaitNS: p.WaitNS / int64(p.Waits), ServedNS: *mean(p.RequestNS), ThereNS: mean(p.ForwardNS), BackNS: mean(p.ReturnNS), UnseenNS: mean(p.UnreadNS), LateNS: *mean(p.RunDelayNS),
 	}
 }
 
@@ -85,7 +85,7 @@ func (e *engine) clock() peers.Clock {
 	if s == nil {
 		return peers.Clock{}
 	}
-	return peers.Clock{Known: true, Mono: int64(s.Mono) - at, Wall: int64(s.UnixSec)*1e9 + int64(s.UnixNsec) - at}
+	return peers.Clock{IsKnown: true, Mono: int64(s.Mono) - at, Wall: int64(s.UnixSec)*1e9 + int64(s.UnixNsec) - at}
 }
 
 // servedTo warns where a recording of a peer says nothing of this one.
@@ -103,7 +103,7 @@ func (e *engine) servedTo(rep *report.Report) {
 		}
 	}
 	text := fmt.Sprintf("no group of %s serves what requests here wait for: nearly each of those waits would contain one of its requests", r.Name)
-	if own := e.clock(); !own.Known || !r.Clock.Known {
+	if own := e.clock(); !own.IsKnown || !r.Clock.IsKnown {
 		text = fmt.Sprintf("%s cannot be compared with this recording: traces have the time of day from Go 1.25 on", r.Name)
 	} else if both := peers.Overlap(own, e.pass.Start, e.pass.End, r); both < 100e6 {
 		text = fmt.Sprintf("%s was recorded at another time: both run for %v; start both recordings at once", r.Name, time.Duration(both).Round(time.Millisecond))
@@ -119,7 +119,7 @@ func (e *engine) spent(rep *report.Report) {
 	for _, v := range verdict.BandVerdicts(rep, report.BandAll) {
 		for i := range e.opts.Serves.Groups {
 			if g := &e.opts.Serves.Groups[i]; g.ID == v.Group && len(v.Causes) > 0 && v.Causes[0].Said {
-				g.Spent = words.PercentOr0(v.Causes[0].Share) + " " + v.Causes[0].Text
+				g.LargestCause = words.PercentOr0(v.Causes[0].Share) + " " + v.Causes[0].Text
 			}
 		}
 	}
@@ -131,8 +131,8 @@ func (e *engine) serves(rows []groups.Row) {
 	if out == nil {
 		return
 	}
-	*out = peers.Recording{Name: e.opts.Name, Clock: e.clock(), From: e.pass.Start, To: e.peers.Until(e.pass.End)}
+	*out = peers.Recording{Name: e.opts.Name, Clock: e.clock(), From: e.pass.Start, To: e.peers.KeptUntil(e.pass.End)}
 	for _, row := range rows {
-		out.Groups = append(out.Groups, e.peers.Served(row.Of, row.Group.ID, row.Group.Name))
+		out.Groups = append(out.Groups, e.peers.GroupRequests(row.Of, row.Group.ID, row.Group.Name))
 	}
 }

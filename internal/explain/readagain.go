@@ -32,16 +32,16 @@ func (e *engine) itself() *itself {
 		return nil
 	}
 	out := &itself{plan: answers.Plan{Groups: make(map[string]int32), Answerers: make(map[int32][]int32)}, peers: make(map[string]served)}
-	for _, id := range e.peers.Waiting() {
-		if r := e.opts.Peer; r != nil && r.Clock.Known {
-			if _, of, _ := e.peers.In(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
+	for _, id := range e.peers.WaitingGroups() {
+		if r := e.opts.Peer; r != nil && r.Clock.IsKnown {
+			if _, of, _ := e.peers.PeerIn(id, e.clock(), e.pass.Start, e.pass.End, r); of != nil {
 				continue
 			}
 		}
-		if p, ok := e.peers.Of(id); ok {
+		if p, ok := e.peers.PeerOf(id); ok {
 			of := served{Peer: p}
-			for _, g := range append([]path.GroupID{p.Group}, p.Also...) {
-				if p.Sure {
+			for _, g := range append([]path.GroupID{p.Group}, p.FurtherGroups...) {
+				if p.Proven {
 					out.plan.Answerers[int32(id)] = append(out.plan.Answerers[int32(id)], int32(g))
 				}
 				of.serve = append(of.serve, e.text(g))
@@ -73,7 +73,7 @@ const (
 // wrong, the trace is read again all the same, for what was left out.
 func (e *engine) guess() {
 	e.walks++
-	if !e.pass.LeftOut() && e.walks&(e.walks-1) == 0 && (e.opts.guessYes || e.peers.Likely()) {
+	if !e.pass.LeftOut() && e.walks&(e.walks-1) == 0 && (e.opts.guessYes || e.peers.HasProvenPeer()) {
 		e.pass.LeaveOut()
 	}
 }

@@ -20,26 +20,26 @@ import (
 
 // Bounds of what is kept and believed.
 const (
-	// maxKept bounds the waits, and the requests, that are kept: from twice as many
+	// maxSpans bounds the waits, and the requests, that are kept: from twice as many
 	// on only so many, those that begin first.
-	maxKept = 1 << 12
-	// hinted is the confidence in what only fits in time.
-	hinted = 0.6
+	maxSpans = 1 << 12
+	// hintConfidence is the confidence in what only fits in time.
+	hintConfidence = 0.6
 )
 
 // A Sum keeps waits and requests with their times. It implements pass.Sum.
 type Sum struct {
-	parts  []*part
-	waits  map[path.GroupID][]answers.Span
-	served map[path.GroupID][]answers.Span
-	until  int64 // what begins later was not kept
+	collectors []*collector
+	waits      map[path.GroupID][]answers.Span
+	requests   map[path.GroupID][]answers.Span
+	keptUntil  int64 // what begins later was not kept
 
-	refuted bool
-	known   map[uint64]bool       // see waitsOrServes
-	own     map[path.GroupID]Peer // see Of
+	isRefuted    bool
+	participants map[uint64]bool       // see waitsOrServes
+	peerByGroup  map[path.GroupID]Peer // see Of
 }
 
-type grouped struct {
+type groupSpan struct {
 	answers.Span
 	group path.GroupID
 }
@@ -49,89 +49,89 @@ func New() *Sum { return new(Sum) }
 
 // Part implements pass.Sum.
 func (s *Sum) Part(stage *path.Stage) path.Adder {
-	p := &part{stage: stage, until: math.MaxInt64, isSent: make(map[tracefmt.StackID]bool)}
-	s.parts = append(s.parts, p)
+	p := &collector{stage: stage, keptUntil: math.MaxInt64, isSendStack: make(map[tracefmt.StackID]bool)}
+	s.collectors = append(s.collectors, p)
 	return p
 }
 
 // End implements pass.Ender: it forgets what is too many, by what all workers kept, so that it does not depend on who saw
 // what.
 func (s *Sum) End() {
-	until := s.upTo()
-	for _, list := range []func(*part) []grouped{waiting, serving} {
+	keptUntil := s.keptByAll()
+	for _, list := range []func(*collector) []groupSpan{waitsOf, requestsOf} {
 		var starts []int64
-		for _, p := range s.parts {
+		for _, p := range s.collectors {
 			for _, g := range list(p) {
-				if g.Start < until {
+				if g.Start < keptUntil {
 					starts = append(starts, g.Start)
 				}
 			}
 		}
-		if len(starts) > 2*maxKept {
+		if len(starts) > 2*maxSpans {
 			slices.Sort(starts)
-			until = starts[maxKept]
+			keptUntil = starts[maxSpans]
 		}
 	}
-	late := func(g grouped) bool { return g.Start >= until }
-	for _, p := range s.parts {
-		p.until, p.waits, p.served = until, slices.DeleteFunc(p.waits, late), slices.DeleteFunc(p.served, late)
+	isLate := func(g groupSpan) bool { return g.Start >= keptUntil }
+	for _, p := range s.collectors {
+		p.keptUntil, p.waits, p.requests = keptUntil, slices.DeleteFunc(p.waits, isLate), slices.DeleteFunc(p.requests, isLate)
 	}
-	s.look()
+	s.collectEvidence()
 }
 
-// upTo returns until when all workers kept what began.
-func (s *Sum) upTo() int64 {
-	until := int64(math.MaxInt64)
-	for _, p := range s.parts {
-		until = min(until, p.until)
+// keptByAll returns until when all workers kept what began.
+func (s *Sum) keptByAll() int64 {
+	keptUntil := int64(math.MaxInt64)
+	for _, p := range s.collectors {
+		keptUntil = min(keptUntil, p.keptUntil)
 	}
-	return until
+	return keptUntil
 }
 
 // A part is one worker's.
-type part struct {
-	stage         *path.Stage
-	waits, served []grouped
-	until         int64 // what begins later is not kept
-	buf           []answers.WaitPart
-	isSent        map[tracefmt.StackID]bool
+type collector struct {
+	stage           *path.Stage
+	waits, requests []groupSpan
+	keptUntil       int64 // what begins later is not kept
+	partsBuffer     []answers.WaitPart
+	isSendStack     map[tracefmt.StackID]bool
 }
 
-func waiting(p *part) []grouped { return p.waits }
-func serving(p *part) []grouped { return p.served }
+func waitsOf(p *collector) []groupSpan    { return p.waits }
+func requestsOf(p *collector) []groupSpan { return p.requests }
 
 // Add implements pass.Adder.
-func (p *part) Add(w *path.Walked) {
+func (p *collector) Add(w *path.Walked) {
 	if w.Form == path.Glanced || w.Weight != 1 {
-		p.until = min(p.until, w.Start) // from here on not every request is walked
+		p.keptUntil = min(p.keptUntil, w.Start) // from here on not every request is walked
 		return
 	}
 	if !answers.IsWhole(w) {
 		return
 	}
 	if r, ok := answers.AnswerSpan(w); ok {
-		p.served = p.keep(p.served, grouped{r, w.Group})
+		p.requests = p.appendSpan(p.requests, groupSpan{r, w.Group})
 	}
-	answers.EachWait(w, p.buf, func(x answers.Span) {
-		p.buf = x.Parts
-		p.waits = p.keep(p.waits, grouped{x, w.Group})
+	answers.EachWait(w, p.partsBuffer, func(x answers.Span) {
+		p.partsBuffer = x.Parts
+		p.waits = p.appendSpan(p.waits, groupSpan{x, w.Group})
 	})
 }
 
-func (p *part) keep(list []grouped, g grouped) []grouped {
-	if g.Start >= p.until {
+func (p *collector) appendSpan(list []groupSpan, span groupSpan) []groupSpan {
+	if span.Start >= p.keptUntil {
 		return list
 	}
-	g.Parts = slices.Clone(g.Parts)
-	return append(list, g)
+	span.Parts = slices.Clone(span.Parts)
+	return append(list, span)
 }
 
-// Likely reports whether what was kept so far tells that requests wait for others of the process:
+// HasProvenPeer reports whether what was kept so far tells that requests wait for others of the process:
 // what is kept later may still tell otherwise. No worker may be adding.
-func (s *Sum) Likely() bool {
+func (s *Sum) HasProvenPeer() bool {
 	ids := make(map[path.GroupKey]path.GroupID) // workers number groups each for themselves
-	number := func(worker int, group path.GroupID) path.GroupID {
-		key := s.parts[worker].stage.IDs.Group(group)
+	groupNumber := func(worker int, group path.GroupID) path.GroupID {
+		key := s.collectors[worker].stage.IDs.Group(group)
 		id, ok := ids[key]
 		if !ok {
 			id = path.GroupID(len(ids))
@@ -139,31 +139,31 @@ func (s *Sum) Likely() bool {
 		}
 		return id
 	}
-	now := Sum{refuted: s.refuted, waits: s.gather(waiting, number)}
-	if len(now.waits) == 0 {
+	snapshot := Sum{isRefuted: s.isRefuted, waits: s.spansByGroup(waitsOf, groupNumber)}
+	if len(snapshot.waits) == 0 {
 		return false
 	}
-	now.served = s.gather(serving, number)
-	return slices.ContainsFunc(now.Waiting(), func(id path.GroupID) bool {
-		p, ok := now.Of(id)
-		return ok && p.Sure
+	snapshot.requests = s.spansByGroup(requestsOf, groupNumber)
+	return slices.ContainsFunc(snapshot.WaitingGroups(), func(id path.GroupID) bool {
+		p, ok := snapshot.PeerOf(id)
+		return ok && p.Proven
 	})
 }
 
 // Merge brings together what all workers kept, by the groups of the report.
 func (s *Sum) Merge(ts []path.Translation) {
-	number := func(worker int, group path.GroupID) path.GroupID { return ts[worker].Groups[group] }
-	s.waits, s.served, s.until = s.gather(waiting, number), s.gather(serving, number), s.upTo()
-	s.parts = nil
+	groupNumber := func(worker int, group path.GroupID) path.GroupID { return ts[worker].Groups[group] }
+	s.waits, s.requests, s.keptUntil = s.spansByGroup(waitsOf, groupNumber), s.spansByGroup(requestsOf, groupNumber), s.keptByAll()
+	s.collectors = nil
 }
 
-// gather returns what all workers kept, by the number that a worker's group gets.
-func (s *Sum) gather(list func(*part) []grouped, number func(worker int, group path.GroupID) path.GroupID) map[path.GroupID][]answers.Span {
-	all, until := make(map[path.GroupID][]answers.Span), s.upTo()
-	for i, p := range s.parts {
+// spansByGroup returns what all workers kept, by the number that a worker's group gets.
+func (s *Sum) spansByGroup(list func(*collector) []groupSpan, groupNumber func(worker int, group path.GroupID) path.GroupID) map[path.GroupID][]answers.Span {
+	all, keptUntil := make(map[path.GroupID][]answers.Span), s.keptByAll()
+	for i, p := range s.collectors {
 		for _, g := range list(p) {
-			if g.Start < until {
-				id := number(i, g.group)
+			if g.Start < keptUntil {
+				id := groupNumber(i, g.group)
 				all[id] = append(all[id], g.Span)
 			}
 		}
@@ -174,8 +174,8 @@ func (s *Sum) gather(list func(*part) []grouped, number func(worker int, group p
 	return all
 }
 
-// Waiting returns the groups of whose requests waits were kept.
-func (s *Sum) Waiting() []path.GroupID { return slices.Sorted(maps.Keys(s.waits)) }
+// WaitingGroups returns the groups of whose requests waits were kept.
+func (s *Sum) WaitingGroups() []path.GroupID { return slices.Sorted(maps.Keys(s.waits)) }
 
-// mostAlso bounds the further groups that answer one group's waits.
-const mostAlso = 4
+// maxFurtherGroups bounds the further groups that answer one group's waits.
+const maxFurtherGroups = 4

@@ -10,7 +10,7 @@ import (
 
 // A Clock says what other clocks showed at time 0 of a trace's clock.
 type Clock struct {
-	Known      bool
+	IsKnown    bool
 	Mono, Wall int64
 }
 
@@ -25,60 +25,60 @@ type Recording struct {
 // A Group is requests that a process served.
 type Group struct {
 	ID, Name string
-	// Spent says on what all its requests spent the most time; "" if that is not told.
-	Spent  string
-	served []answers.Span
+	// LargestCause says on what all its requests spent the most time; "" if that is not told.
+	LargestCause string
+	requests     []answers.Span
 }
 
-// Until is when the last request began that was kept, at most to.
-func (s *Sum) Until(to int64) int64 { return min(s.until, to) }
+// KeptUntil is when the last request began that was kept, at most to.
+func (s *Sum) KeptUntil(to int64) int64 { return min(s.keptUntil, to) }
 
-// Served returns the requests of a group that were kept.
-func (s *Sum) Served(id path.GroupID, groupID, name string) Group {
-	return Group{ID: groupID, Name: name, served: s.served[id]}
+// GroupRequests returns the requests of a group that were kept.
+func (s *Sum) GroupRequests(id path.GroupID, groupID, name string) Group {
+	return Group{ID: groupID, Name: name, requests: s.requests[id]}
 }
 
-// sameMachine is how much two clocks may have been set against each other
+// maxClockStep is how much two clocks may have been set against each other
 // between two recordings of one machine.
-const sameMachine = 20e6
+const maxClockStep = 20e6
 
 // Offset is what to add to a time of another trace's clock to have it on this
 // one's. Two processes of one machine share the monotonic clock; else the wall
 // clocks must do, and exact is false.
-func (c Clock) Offset(other Clock) (ns int64, exact bool) {
-	if d := (other.Wall - other.Mono) - (c.Wall - c.Mono); -sameMachine < d && d < sameMachine {
-		return other.Mono - c.Mono, true
+func (c Clock) Offset(otherClock Clock) (ns int64, exact bool) {
+	if d := (otherClock.Wall - otherClock.Mono) - (c.Wall - c.Mono); -maxClockStep < d && d < maxClockStep {
+		return otherClock.Mono - c.Mono, true
 	}
-	return other.Wall - c.Wall, false
+	return otherClock.Wall - c.Wall, false
 }
 
-// In returns the group of another process's recording that serves what requests
+// PeerIn returns the group of another process's recording that serves what requests
 // of a group here wait for, as far as both were recorded at the same time; exact
 // is false where clocks of two machines say when that was.
-func (s *Sum) In(id path.GroupID, clock Clock, from, to int64, r *Recording) (best Peer, of *Group, exact bool) {
-	by, exact := clock.Offset(r.Clock)
-	from, to = max(from, r.From+by), min(s.Until(to), r.To+by)
+func (s *Sum) PeerIn(id path.GroupID, clock Clock, from, to int64, r *Recording) (best Peer, group *Group, exact bool) {
+	offset, exact := clock.Offset(r.Clock)
+	from, to = max(from, r.From+offset), min(s.KeptUntil(to), r.To+offset)
 	waits := slices.DeleteFunc(slices.Clone(s.waits[id]), func(w answers.Span) bool { return w.Start < from || w.End > to })
 	if len(waits) < scale.Enough {
 		return best, nil, exact
 	}
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		var served []answers.Span
-		for _, x := range g.served {
-			if x.Start, x.End = x.Start+by, x.End+by; x.End > from && x.Start < to {
-				served = append(served, x)
+		var requests []answers.Span
+		for _, x := range g.requests {
+			if x.Start, x.End = x.Start+offset, x.End+offset; x.End > from && x.Start < to {
+				requests = append(requests, x)
 			}
 		}
-		if p := compare(waits, served); p.Confidence > 0 && (of == nil || p.ServedNS > best.ServedNS) {
-			best, of = p, g
+		if p := compare(waits, requests); p.Confidence > 0 && (group == nil || p.RequestNS > best.RequestNS) {
+			best, group = p, g
 		}
 	}
-	return best, of, exact
+	return best, group, exact
 }
 
 // Overlap returns for how long two recordings were made at the same time.
 func Overlap(clock Clock, from, to int64, r *Recording) int64 {
-	by, _ := clock.Offset(r.Clock)
-	return max(0, min(to, r.To+by)-max(from, r.From+by))
+	offset, _ := clock.Offset(r.Clock)
+	return max(0, min(to, r.To+offset)-max(from, r.From+offset))
 }
