@@ -323,8 +323,8 @@ type freezeListener struct {
 	samples *host.Samples // nil if there are none
 }
 
-// Decoded implements pass.Listener.
-func (f freezeListener) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
+// AddGeneration implements pass.Listener.
+func (f freezeListener) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	if gap {
 		f.Skip()
 	}

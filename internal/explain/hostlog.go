@@ -33,8 +33,8 @@ type hostLine struct {
 	text string
 }
 
-// Decoded implements pass.Listener.
-func (h *hostLog) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
+// AddGeneration implements pass.Listener.
+func (h *hostLog) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 	if h.bytes > maxHostLog {
 		return
 	}

@@ -98,14 +98,14 @@ type replay struct {
 	dropped []*timeline.Gen // that the sink may hold on to
 }
 
-// Part implements pass.Sum.
-func (p *replay) Part(stage *path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (p *replay) NewAdder(stage *path.Stage) path.Adder {
 	p.stage = stage
 	return p
 }
 
-// Begin implements pass.Beginner.
-func (p *replay) Begin([]request.Request) {
+// BeginGeneration implements pass.Beginner.
+func (p *replay) BeginGeneration([]request.Request) {
 	p.sp = spell.Speller{Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: p.kept.opts.PathMap, Modules: p.kept.opts.Modules, Settled: p.kept.walk.Settled}
 }
 
@@ -147,8 +147,8 @@ func (p *replay) fail(err error) {
 	}
 }
 
-// Decoded implements pass.Listener.
-func (p *replay) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
+// AddGeneration implements pass.Listener.
+func (p *replay) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 	if p.err == nil && !p.enough {
 		p.fail(p.sink.Generation(g, syms, !gap))
 	}
@@ -157,10 +157,10 @@ func (p *replay) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 // errEnough ends a second reading that need not go on.
 var errEnough = errors.New("all that is wanted was read")
 
-// Walked implements pass.Waiter. It ends the reading when all that lies before
+// FinishGeneration implements pass.Waiter. It ends the reading when all that lies before
 // Options.To was given. That is not yet so when a generation begins after it: a
 // request may be known for one only later, so they are counted.
-func (p *replay) Walked() {
+func (p *replay) FinishGeneration() {
 	if p.kept.opts.To <= 0 || p.left > 0 || p.err != nil || p.enough {
 		return
 	}
@@ -170,9 +170,9 @@ func (p *replay) Walked() {
 	}
 }
 
-// Dropped implements pass.Keeper. It keeps a generation as long as the sink may
+// KeepDropped implements pass.Keeper. It keeps a generation as long as the sink may
 // need it.
-func (p *replay) Dropped(g *timeline.Gen, _ *timeline.Carry) bool {
+func (p *replay) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	p.dropped = append(p.dropped, g)
 	if len(p.dropped) > export.KeepGenerations {
 		p.pass.Decoder.Recycle(p.dropped[0])

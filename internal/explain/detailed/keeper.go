@@ -23,8 +23,8 @@ type Sum struct {
 // nothing if that is not positive.
 func New(slowest int) *Sum { return &Sum{slowest: slowest, all: keeper{slowest: slowest}} }
 
-// Part implements pass.Sum.
-func (s *Sum) Part(stage *path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	k := &keeper{slowest: s.slowest, stage: stage}
 	s.parts = append(s.parts, k)
 	return k

@@ -303,12 +303,12 @@ type Sum struct {
 // New returns a Sum to which nothing was added.
 func New() *Sum { return new(Sum) }
 
-// Part implements pass.Sum.
-func (s *Sum) Part(stage *path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	t := newTable(stage)
 	s.parts = append(s.parts, t)
 	return t
 }
 
-// End implements pass.Ender: now it is known which requests of the generation were the slow ones.
-func (s *Sum) End() { lookAtSlow(s.parts) }
+// EndGeneration implements pass.Ender: now it is known which requests of the generation were the slow ones.
+func (s *Sum) EndGeneration() { lookAtSlow(s.parts) }

@@ -46,8 +46,8 @@ type Sum struct {
 // New returns an empty Sum.
 func New() *Sum { return new(Sum) }
 
-// Part implements pass.Sum.
-func (s *Sum) Part(stage *path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	p := &part{stage: stage}
 	s.parts = append(s.parts, p)
 	return p

@@ -20,7 +20,7 @@ type glancing struct {
 	walked, enough int
 }
 
-func (g *glancing) Part(s *path.Stage) path.Adder { g.stage = s; return g }
+func (g *glancing) NewAdder(s *path.Stage) path.Adder { g.stage = s; return g }
 
 func (g *glancing) Add(w *path.Walked) {
 	r := w.Req

@@ -26,21 +26,21 @@ import (
 
 // A Sum is something that is added up over requests, by several workers. It may be a Beginner, an Ender and a Chooser as well.
 type Sum interface {
-	// Part returns a new part, for a worker whose requests stage walks. One
+	// NewAdder returns a new part, for a worker whose requests stage walks. One
 	// goroutine at a time adds to a part. If the part is a Flusher, it is flushed.
-	Part(stage *path.Stage) path.Adder
+	NewAdder(stage *path.Stage) path.Adder
 }
 
 // A Beginner is a Sum that needs to know which requests are added next.
-type Beginner interface {
-	// Begin is called before requests of one more generation are added.
-	Begin(reqs []request.Request)
+type GenerationBeginner interface {
+	// BeginGeneration is called before requests of one more generation are added.
+	BeginGeneration(reqs []request.Request)
 }
 
 // An Ender is a Sum that has work to do after each generation.
-type Ender interface {
-	// End is called when all requests of a generation were added, by one goroutine.
-	End()
+type GenerationEnder interface {
+	// EndGeneration is called when all requests of a generation were added, by one goroutine.
+	EndGeneration()
 }
 
 // A Flusher is an Adder that has work to do while the window still has all
@@ -53,33 +53,33 @@ type Flusher interface {
 
 // A Listener is told how a pass goes on. It may be a Waiter and a Keeper as well. Its methods are called one after the other.
 type Listener interface {
-	// Decoded is called with every generation, before any request that ended in it
+	// AddGeneration is called with every generation, before any request that ended in it
 	// is added. gap says that what was before it could not be read. The symbols
 	// are valid until the requests were added.
-	Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool)
+	AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool)
 }
 
 // A Waiter is a Listener that works while requests are added. What it does in the background of Decoded must be over when Walked
 // returns.
-type Waiter interface {
-	// Walked is called when the requests of the generation that was decoded last
+type GenerationFinisher interface {
+	// FinishGeneration is called when the requests of the generation that was decoded last
 	// were added, and again, at the end, after those that were still open.
-	Walked()
+	FinishGeneration()
 }
 
 // A Keeper is a Listener that may keep generations.
-type Keeper interface {
-	// Dropped is called when the window no longer begins with g but with the
+type GenerationKeeper interface {
+	// KeepDropped is called when the window no longer begins with g but with the
 	// generation after it, of which carry says what was before. It reports whether
 	// the listener keeps g for itself; else g is used again.
-	Dropped(g *timeline.Gen, carry *timeline.Carry) (keep bool)
+	KeepDropped(g *timeline.Gen, carry *timeline.Carry) (keep bool)
 }
 
 // A Chooser is a Sum that needs some requests' own paths, whatever others stand for.
 type Chooser interface {
-	// Needs reports whether a request of the generation of the last Begin must be
+	// NeedsWalk reports whether a request of the generation of the last Begin must be
 	// walked. Several goroutines may call it.
-	Needs(r *request.Request) bool
+	NeedsWalk(r *request.Request) bool
 }
 
 // Options configure a Pass.
@@ -245,7 +245,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 		gap = false
 		go func() {
 			for _, l := range p.Listeners {
-				l.Decoded(g, &p.Symbols, afterGap)
+				l.AddGeneration(g, &p.Symbols, afterGap)
 			}
 			p.walk(reqs)
 			walked <- struct{}{}
@@ -286,7 +286,7 @@ func (p *Pass) employ() {
 	for range n {
 		w := worker{stage: path.New(&p.Window, &p.Symbols, p.opts.Path)}
 		for _, s := range p.all() {
-			w.adders = append(w.adders, s.Part(w.stage))
+			w.adders = append(w.adders, s.NewAdder(w.stage))
 		}
 		p.workers = append(p.workers, w)
 		p.Stages = append(p.Stages, w.stage)
@@ -317,8 +317,8 @@ func (p *Pass) drop(oldest int64) {
 		g := p.Window.DropFirst()
 		kept := false
 		for _, l := range p.Listeners {
-			if l, ok := l.(Keeper); ok {
-				kept = l.Dropped(g, p.Window.Carry()) || kept
+			if l, ok := l.(GenerationKeeper); ok {
+				kept = l.KeepDropped(g, p.Window.Carry()) || kept
 			}
 		}
 		if !kept {

@@ -114,15 +114,15 @@ type weighing struct {
 	of *weighted
 }
 
-func (w *weighted) Part(s *path.Stage) path.Adder { return weighing{w.Sum.Part(s), w} }
+func (w *weighted) NewAdder(s *path.Stage) path.Adder { return weighing{w.Sum.NewAdder(s), w} }
 
-func (w *weighted) Begin(reqs []request.Request) {
-	if b, ok := w.Sum.(pass.Beginner); ok {
-		b.Begin(reqs)
+func (w *weighted) BeginGeneration(reqs []request.Request) {
+	if b, ok := w.Sum.(pass.GenerationBeginner); ok {
+		b.BeginGeneration(reqs)
 	}
 }
 
-func (w *weighted) End() { w.Sum.(pass.Ender).End() }
+func (w *weighted) EndGeneration() { w.Sum.(pass.GenerationEnder).EndGeneration() }
 
 func (w weighing) Add(r *path.Walked) {
 	c := *r
@@ -174,18 +174,18 @@ func (d *diary) note(format string, args ...any) {
 	}
 }
 
-func (d *diary) Part(*path.Stage) path.Adder { return d }
-func (d *diary) Begin([]request.Request)     { d.note("begin") }
-func (d *diary) End()                        { d.note("end") }
-func (d *diary) Flush()                      { d.note("flush") }
-func (d *diary) Walked()                     { d.note("walked") }
+func (d *diary) NewAdder(*path.Stage) path.Adder   { return d }
+func (d *diary) BeginGeneration([]request.Request) { d.note("begin") }
+func (d *diary) EndGeneration()                    { d.note("end") }
+func (d *diary) Flush()                            { d.note("flush") }
+func (d *diary) FinishGeneration()                 { d.note("walked") }
 
 func (d *diary) Add(w *path.Walked) {
 	d.note("add")
 	d.ends = append(d.ends, w.Req.End)
 }
 
-func (d *diary) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
+func (d *diary) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 	if d.gens[g]++; d.gens[g] > 1 {
 		d.Errorf("a generation that was kept came back")
 	}
@@ -195,7 +195,7 @@ func (d *diary) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 	d.note("decoded %t", gap)
 }
 
-func (d *diary) Dropped(g *timeline.Gen, _ *timeline.Carry) bool {
+func (d *diary) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	d.note("dropped")
 	return d.keep
 }

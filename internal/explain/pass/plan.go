@@ -146,7 +146,7 @@ func (p *Pass) needs(until int64) func(r *request.Request) bool {
 			return true
 		}
 		for _, c := range list {
-			if c.Needs(r) {
+			if c.NeedsWalk(r) {
 				return true
 			}
 		}

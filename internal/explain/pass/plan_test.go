@@ -72,9 +72,9 @@ type tally struct {
 	walked, glanced, needed, lacked int64
 }
 
-func (y *tally) Needs(r *request.Request) bool { return r.G == 8 && r.End%7 == 0 }
+func (y *tally) NeedsWalk(r *request.Request) bool { return r.G == 8 && r.End%7 == 0 }
 
-func (y *tally) Part(s *path.Stage) path.Adder { return &tallying{y, s} }
+func (y *tally) NewAdder(s *path.Stage) path.Adder { return &tallying{y, s} }
 
 type tallying struct {
 	*tally
@@ -86,12 +86,12 @@ func (y *tallying) Add(w *path.Walked) {
 	defer y.mu.Unlock()
 	k := y.stage.IDs.Group(w.Group)
 	y.counted[k] += w.Counted()
-	if y.Needs(w.Req) {
+	if y.NeedsWalk(w.Req) {
 		y.needed++
 	}
 	if w.Form == path.Glanced {
 		y.glanced++
-		if y.Needs(w.Req) {
+		if y.NeedsWalk(w.Req) {
 			y.lacked++
 		}
 		return
@@ -327,7 +327,7 @@ type marking struct {
 	at     [][2]int64
 }
 
-func (m *marking) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, _ bool) {
+func (m *marking) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, _ bool) {
 	m.phases.Each(g, func(from, to int64) { m.at = append(m.at, [2]int64{from, to}) })
 }
 
@@ -346,9 +346,9 @@ type glancedAt struct {
 	name       string // of its group
 }
 
-func (l *latencies) Begin([]request.Request) { l.gen++ }
+func (l *latencies) BeginGeneration([]request.Request) { l.gen++ }
 
-func (l *latencies) Part(s *path.Stage) path.Adder {
+func (l *latencies) NewAdder(s *path.Stage) path.Adder {
 	l.stage = s
 	return l
 }

@@ -19,8 +19,8 @@ func (p *Pass) walk(reqs []request.Request) {
 		p.walkAll(reqs)
 	}
 	for _, l := range p.Listeners {
-		if l, ok := l.(Waiter); ok {
-			l.Walked()
+		if l, ok := l.(GenerationFinisher); ok {
+			l.FinishGeneration()
 		}
 	}
 }
@@ -43,8 +43,8 @@ func (p *Pass) walkAll(reqs []request.Request) {
 		p.workers[i].stage.Begin(served, len(reqs)-served)
 	}
 	for _, s := range p.all() {
-		if s, ok := s.(Beginner); ok {
-			s.Begin(reqs)
+		if s, ok := s.(GenerationBeginner); ok {
+			s.BeginGeneration(reqs)
 		}
 	}
 	sampled := false
@@ -116,8 +116,8 @@ func (p *Pass) walkAll(reqs []request.Request) {
 	}
 	w.flush()
 	for _, s := range p.all()[:len(p.workers[0].adders)] {
-		if s, ok := s.(Ender); ok {
-			s.End()
+		if s, ok := s.(GenerationEnder); ok {
+			s.EndGeneration()
 		}
 	}
 }

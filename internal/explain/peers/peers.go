@@ -47,16 +47,16 @@ type groupSpan struct {
 // New returns a Sum to which nothing was added.
 func New() *Sum { return new(Sum) }
 
-// Part implements pass.Sum.
-func (s *Sum) Part(stage *path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	p := &collector{stage: stage, keptUntil: math.MaxInt64, isSendStack: make(map[tracefmt.StackID]bool)}
 	s.collectors = append(s.collectors, p)
 	return p
 }
 
-// End implements pass.Ender: it forgets what is too many, by what all workers kept, so that it does not depend on who saw
+// EndGeneration implements pass.Ender: it forgets what is too many, by what all workers kept, so that it does not depend on who saw
 // what.
-func (s *Sum) End() {
+func (s *Sum) EndGeneration() {
 	keptUntil := s.keptByAll()
 	for _, list := range []func(*collector) []groupSpan{waitsOf, requestsOf} {
 		var starts []int64

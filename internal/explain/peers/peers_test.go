@@ -116,14 +116,14 @@ func TestWorkerCountChangesNothing(t *testing.T) {
 		s := New()
 		var parts []*collector
 		for range workers {
-			parts = append(parts, s.Part(nil).(*collector))
+			parts = append(parts, s.NewAdder(nil).(*collector))
 		}
 		for i := range int64(5 * maxSpans) {
 			p := parts[rnd.IntN(workers)]
 			p.waits = p.appendSpan(p.waits, groupSpan{Span: answers.Span{Start: i * us, End: i*us + 1}})
 			p.requests = p.appendSpan(p.requests, groupSpan{Span: answers.Span{Start: i * us, End: i*us + 1}})
 			if i%1000 == 999 {
-				s.End()
+				s.EndGeneration()
 			}
 		}
 		ts := make([]path.Translation, workers)

@@ -25,8 +25,8 @@ func (s *Samples) rivalsOf(g path.GroupKey) *rivals {
 	return entry.In(s.rivals, g)
 }
 
-// Part implements pass.Sum.
-func (s *Samples) Part(stage *path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (s *Samples) NewAdder(stage *path.Stage) path.Adder {
 	p := &sampler{all: s, stage: stage, builder: NewBuilder(stage)}
 	s.parts = append(s.parts, p)
 	return p

@@ -68,14 +68,14 @@ func NewCollector() *Collector {
 	return &Collector{enough: enough, born: make(map[tracefmt.StackID]*Run), herds: make(map[tracefmt.StackID]*Herd), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
 }
 
-// Decoded implements pass.Listener. The work is done in the background.
-func (c *Collector) Decoded(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
+// AddGeneration implements pass.Listener. The work is done in the background.
+func (c *Collector) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 	c.syms = syms
 	c.beside.Go(func() { c.Add(g) })
 }
 
-// Walked implements pass.Waiter.
-func (c *Collector) Walked() { c.beside.Wait() }
+// FinishGeneration implements pass.Waiter.
+func (c *Collector) FinishGeneration() { c.beside.Wait() }
 
 // Add adds a generation up. One goroutine may call it at a time; what it reads of a generation others may read too.
 func (c *Collector) Add(g *timeline.Gen) {

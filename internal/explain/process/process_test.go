@@ -176,8 +176,8 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 			if known {
 				c.See(&timeline.Window{Gens: win.Gens[:i+1]})
 			}
-			c.Decoded(g, &syms, false)
-			c.Walked()
+			c.AddGeneration(g, &syms, false)
+			c.FinishGeneration()
 		}
 		got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
 		if !known {

@@ -20,9 +20,9 @@ func placesOf(workers int, list []handOver, serving ...uint64) []Places {
 	syms := tracefmt.NewSymbols().Snapshot()
 	sum := New()
 	for range workers {
-		sum.Part(path.New(&timeline.Window{}, &syms, path.Options{}))
+		sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{}))
 	}
-	sum.Begin(nil)
+	sum.BeginGeneration(nil)
 	for i, h := range list {
 		p := sum.parts[i%workers]
 		p.hands = append(p.hands, h)
@@ -30,7 +30,7 @@ func placesOf(workers int, list []handOver, serving ...uint64) []Places {
 	for _, g := range serving {
 		sum.parts[0].serving[g] = struct{}{}
 	}
-	sum.End()
+	sum.EndGeneration()
 	sum.Merge(make([]path.Translation, len(sum.parts)))
 	return sum.Places(&spell.Speller{Syms: &syms})
 }

@@ -66,8 +66,8 @@ func New() *Sum {
 	}
 }
 
-// Part implements pass.Sum.
-func (s *Sum) Part(stage *path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	p := &part{
 		stage: stage, serving: make(map[uint64]struct{}), late: lates{runs: make(map[lateKey]lateRun), most: make(map[uint64]int64)},
 		sleeps: make(map[turnKey]sleepSum), readers: make(map[tracefmt.FrameID]readerSum), streams: make(map[tracefmt.FrameID]streamSum),
@@ -86,8 +86,8 @@ const (
 	sliceKnown = 6_000
 )
 
-// Begin implements pass.Beginner.
-func (s *Sum) Begin(reqs []request.Request) {
+// BeginGeneration implements pass.Beginner.
+func (s *Sum) BeginGeneration(reqs []request.Request) {
 	s.settling.Wait()
 	from, to := int64(math.MaxInt64), int64(0)
 	for i := range reqs {
@@ -117,9 +117,9 @@ func (s *Sum) Begin(reqs []request.Request) {
 	}
 }
 
-// Needs implements pass.Chooser: who was at work at once, and how many waited for one late run, is seen only where all
+// NeedsWalk implements pass.Chooser: who was at work at once, and how many waited for one late run, is seen only where all
 // requests are.
-func (s *Sum) Needs(r *request.Request) bool { return len(s.parts) > 0 && r.End < s.parts[0].until }
+func (s *Sum) NeedsWalk(r *request.Request) bool { return len(s.parts) > 0 && r.End < s.parts[0].until }
 
 // Add implements pass.Adder.
 func (p *part) Add(w *path.Walked) {
@@ -139,8 +139,8 @@ func (p *part) Add(w *path.Walked) {
 	}
 }
 
-// End implements pass.Ender.
-func (s *Sum) End() {
+// EndGeneration implements pass.Ender.
+func (s *Sum) EndGeneration() {
 	clear(s.serving)
 	for _, p := range s.parts {
 		maps.Copy(s.serving, p.serving)

@@ -18,9 +18,9 @@ func crowd(workers int, list []turn, gs ...uint64) []Turns {
 	syms := tracefmt.NewSymbols().Snapshot()
 	sum := New()
 	for range workers {
-		sum.Part(path.New(&timeline.Window{}, &syms, path.Options{}))
+		sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{}))
 	}
-	sum.Begin(nil)
+	sum.BeginGeneration(nil)
 	sum.span = 1e9
 	for i, a := range list {
 		p := sum.parts[i%workers]
@@ -29,7 +29,7 @@ func crowd(workers int, list []turn, gs ...uint64) []Turns {
 	for i, g := range gs {
 		sum.parts[i%workers].serving[g] = struct{}{}
 	}
-	sum.End()
+	sum.EndGeneration()
 	sum.Merge(make([]path.Translation, len(sum.parts)))
 	return sum.Turns(&spell.Speller{Syms: &syms}, nil)
 }
@@ -123,16 +123,16 @@ func TestPeriod(t *testing.T) {
 func TestSlices(t *testing.T) {
 	syms := tracefmt.NewSymbols().Snapshot()
 	sum := New()
-	sum.Part(path.New(&timeline.Window{}, &syms, path.Options{}))
+	sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{}))
 	reqs := make([]request.Request, 10_000)
 	for i := range reqs {
 		reqs[i].Start, reqs[i].End = int64(i), int64(i+1)
 	}
 	for gen := range 12 {
-		sum.Begin(reqs)
+		sum.BeginGeneration(reqs)
 		n := 0
 		for i := range reqs {
-			if sum.Needs(&reqs[i]) {
+			if sum.NeedsWalk(&reqs[i]) {
 				n++
 			}
 		}

@@ -39,8 +39,8 @@ type part struct {
 	count map[int64]*Silence // by start
 }
 
-// Part implements pass.Sum.
-func (s *Sum) Part(*path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (s *Sum) NewAdder(*path.Stage) path.Adder {
 	p := &part{of: s, count: make(map[int64]*Silence)}
 	s.parts = append(s.parts, p)
 	return p

@@ -30,8 +30,8 @@ func (ts totals) add(kind string, t total) {
 	ts[kind] = total{sum.count + t.count, sum.ns + t.ns, sum.open + t.open, sum.cut + t.cut}
 }
 
-// Part implements pass.Sum.
-func (v *Requests) Part(*path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (v *Requests) NewAdder(*path.Stage) path.Adder {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p := &requestPart{kinds: make(totals)}

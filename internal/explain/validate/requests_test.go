@@ -37,7 +37,7 @@ func TestRequestRules(t *testing.T) {
 		var v Requests
 		w := whole()
 		c.spoil(w)
-		v.Part(nil).Add(w)
+		v.NewAdder(nil).Add(w)
 		v.merge()
 		switch {
 		case c.rule == "" && v.N > 0:
@@ -64,7 +64,7 @@ func TestCounts(t *testing.T) {
 	} {
 		var v Requests
 		for i := range 3 {
-			v.Part(nil).Add(&path.Walked{
+			v.NewAdder(nil).Add(&path.Walked{
 				Req: &request.Request{Kind: request.HTTP1, Start: 100, End: 200, Open: i == 2}, Weight: 1, Start: 100, From: 100,
 				Segments: []cause.Segment{{Start: 100, End: 200}}, Sums: []path.Sum{{Cause: 1, NS: 100}},
 			})

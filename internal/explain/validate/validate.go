@@ -30,8 +30,8 @@ func (c *Checks) Attach(p *pass.Pass) {
 	p.KeepMarks = true
 }
 
-// Decoded implements pass.Listener.
-func (c *Checks) Decoded(_ *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
+// AddGeneration implements pass.Listener.
+func (c *Checks) AddGeneration(_ *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	if !c.Damaged {
 		c.timelines.Decoded(c.window, gap)
 	}

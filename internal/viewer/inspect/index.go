@@ -106,8 +106,8 @@ type buffer struct {
 	bytes  []byte // of their details
 }
 
-// Part implements pass.Sum.
-func (x *Index) Part(stage *path.Stage) path.Adder {
+// NewAdder implements pass.Sum.
+func (x *Index) NewAdder(stage *path.Stage) path.Adder {
 	b := &buffer{number: groupRef(len(x.buffers)), stage: stage}
 	x.buffers = append(x.buffers, b)
 	return b
@@ -130,9 +130,9 @@ func (b *buffer) Add(w *path.Walked) {
 	})
 }
 
-// Decoded implements pass.Listener. It notes a generation, and in the
+// AddGeneration implements pass.Listener. It notes a generation, and in the
 // background its goroutines.
-func (x *Index) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
+func (x *Index) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	x.gens = append(x.gens, genInfo{
 		num: g.Num, offset: g.Offset, bytes: g.Bytes, base: g.Base, end: g.End, events: g.Events,
 		resume:   timeline.Resume{First: g.First, Stopped: slices.Clone(g.Resume().Stopped)},
@@ -155,10 +155,10 @@ func (x *Index) Decoded(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 
 func (x *Index) ran(r timeline.Run) { x.gos.addRun(&r) }
 
-// Walked implements pass.Waiter. It moves the requests that were added since
+// FinishGeneration implements pass.Waiter. It moves the requests that were added since
 // the last call into the columns, in an order that does not depend on how the
 // work was divided; the generation decoded last was the window's last.
-func (x *Index) Walked() {
+func (x *Index) FinishGeneration() {
 	x.lived.Wait()
 	last := len(x.gens) - 1
 	x.gens[last].first = x.first
@@ -179,10 +179,10 @@ func (x *Index) Walked() {
 	x.reqs.fit(x.limits.Requests)
 }
 
-// Dropped notes that explain's window no longer begins with g but with the
+// KeepDropped notes that explain's window no longer begins with g but with the
 // generation after it, of which carry tells what was before. It reports
 // whether the index keeps g for later questions; the caller must not reuse it then.
-func (x *Index) Dropped(g *timeline.Gen, carry *timeline.Carry) bool {
+func (x *Index) KeepDropped(g *timeline.Gen, carry *timeline.Carry) bool {
 	at := x.first
 	x.first++
 	x.carry.add(x.first, carry)
@@ -205,7 +205,7 @@ func (x *Index) take(at int, g *timeline.Gen) bool {
 // report, whose ids are given; freezes are what the requests were walked with.
 func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID]string, freezes *freeze.Detector, sp *spell.Speller) {
 	for len(p.Window.Gens) > 0 {
-		x.Dropped(p.Window.DropFirst(), p.Window.Carry())
+		x.KeepDropped(p.Window.DropFirst(), p.Window.Carry())
 	}
 	x.runs.Close(x.ran)
 	x.master, x.syms, x.minor = p.Decoder.Symbols, p.Decoder.Symbols.Snapshot(), p.Reader.Minor()
