@@ -253,7 +253,7 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, next nextRe
 		e.ts = path.Merge(p.Stages)
 		e.became = e.groups.Merge(e.ts)
 		e.peers.Merge(e.ts)
-		if unsure, ok := hostjoin.Elsewhere(opts.host.samples, e.window()); ok {
+		if unsure, ok := hostjoin.PossibleSelfConnections(opts.host.samples, e.window()); ok {
 			e.peers.RefuteBySockets(unsure)
 		}
 	}
@@ -329,8 +329,8 @@ func (f freezeListener) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap 
 		f.Skip()
 	}
 	if g.First {
-		w := hostjoin.Window{Start: g.Base, Snapshot: g.Snapshot, At: g.SnapshotTime}
-		f.Held = hostjoin.Held(f.samples, w)
+		w := hostjoin.Window{Start: g.Base, Snapshot: g.Snapshot, SnapshotTime: g.SnapshotTime}
+		f.Held = hostjoin.HeldIntervals(f.samples, w)
 		*f.threads = hostjoin.NewThreads(f.samples, w)
 	}
 	f.threads.Add(g)
@@ -411,8 +411,8 @@ func (e *engine) report(cut error) *report.Report {
 	e.warnings(rep, sp, cut)
 	e.addHost(rep, samples, sampleErr)
 	silences, requests := e.stops.Silences()
-	e.threads.OffCPU(rep, e.window())
-	hostjoin.Stops(samples, e.window(), rep, silences, requests)
+	e.threads.SetOffCPU(rep, e.window())
+	hostjoin.AddStops(samples, e.window(), rep, silences, requests)
 	if rep.Host == nil && !rep.Runtime.Throttle.Verdict.HeldBack() {
 		rep.Runtime.Sched.WithoutCPU = stats.WithoutCPU()
 	}

@@ -50,7 +50,7 @@ func (e *engine) readHost() (*host.Samples, error) {
 
 func (e *engine) window() hostjoin.Window {
 	snapshot, at := e.process.Clock()
-	return hostjoin.Window{Start: e.pass.Start, End: e.pass.End, Snapshot: snapshot, At: at}
+	return hostjoin.Window{Start: e.pass.Start, End: e.pass.End, Snapshot: snapshot, SnapshotTime: at}
 }
 
 // addHost adds a summary of the host samples in the trace's time. An error in
@@ -63,5 +63,5 @@ func (e *engine) addHost(rep *report.Report, samples *host.Samples, err error) {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: host.WarnHost, Text: err.Error()})
 		return
 	}
-	hostjoin.Throttle(rep)
+	hostjoin.ReplaceThrottle(rep)
 }

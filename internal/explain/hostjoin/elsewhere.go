@@ -2,12 +2,12 @@ package hostjoin
 
 import "github.com/whylate/whylate/internal/capture/host"
 
-// Elsewhere reports whether the process was connected to others alone, as far as that was looked at: all its sockets were seen from
+// PossibleSelfConnections reports whether the process was connected to others alone, as far as that was looked at: all its sockets were seen from
 // before the trace until after it, and none led to itself. So many connections came and went unseen.
-func Elsewhere(s *host.Samples, w Window) (unsure int, ok bool) {
+func PossibleSelfConnections(s *host.Samples, w Window) (possible int, ok bool) {
 	if s == nil || s.Itself.First == 0 || s.Itself.Own > 0 {
 		return 0, false
 	}
-	offset, _, ok := join(s, w)
+	offset, _, ok := clockOffset(s, w)
 	return s.Itself.Unsure, ok && s.Itself.First+offset <= w.Start && s.Itself.Last+offset >= w.End
 }

@@ -16,14 +16,14 @@ import (
 
 const ms = int64(1e6)
 
-// text is a recording of samples, one each 20 ms from 1 s on the monotonic
+// recording is a recording of samples, one each 20 ms from 1 s on the monotonic
 // clock and 1000 s on the wall clock.
-type text struct {
+type recording struct {
 	b     bytes.Buffer
 	lines int
 }
 
-func (x *text) line(l host.Line) {
+func (x *recording) line(l host.Line) {
 	b, err := json.Marshal(l)
 	if err != nil {
 		panic(err)
@@ -32,31 +32,31 @@ func (x *text) line(l host.Line) {
 	x.lines++
 }
 
-func at(i int64) (mono, wall int64) { return 1e9 + i*20*ms, 1000e9 + i*20*ms }
+func sampleTime(i int64) (mono, wall int64) { return 1e9 + i*20*ms, 1000e9 + i*20*ms }
 
-func (x *text) begin() {
+func (x *recording) begin() {
 	l := host.Line{Kind: host.KindStart, Schema: host.Schema, PID: 7, IntervalNS: 20 * ms, Facts: &bundle.Host{PID: 7, Kernel: "6.1", QuotaCPUs: 0.5, PeriodNS: 100 * ms}}
-	l.MonoNS, l.WallNS = at(0)
+	l.MonoNS, l.WallNS = sampleTime(0)
 	x.line(l)
 }
 
-func (x *text) sample(i int64, set func(*host.Line)) {
+func (x *recording) sample(i int64, set func(*host.Line)) {
 	l := host.Line{Kind: host.KindSample}
-	l.MonoNS, l.WallNS = at(i)
+	l.MonoNS, l.WallNS = sampleTime(i)
 	set(&l)
 	x.line(l)
 }
 
-func p(v int64) *int64 { return &v }
+func pointer(v int64) *int64 { return &v }
 
 func window(from, to int64) Window {
-	start, wall := at(from)
-	end, _ := at(to)
+	start, wall := sampleTime(from)
+	end, _ := sampleTime(to)
 	// The trace's own clock counts from somewhere else.
-	return Window{Start: start + 5e12, End: end + 5e12, At: start + 5e12, Snapshot: &tracefmt.ClockSnapshot{Mono: uint64(start), UnixSec: uint64(wall / 1e9), UnixNsec: uint64(wall % 1e9)}}
+	return Window{Start: start + 5e12, End: end + 5e12, SnapshotTime: start + 5e12, Snapshot: &tracefmt.ClockSnapshot{Mono: uint64(start), UnixSec: uint64(wall / 1e9), UnixNsec: uint64(wall % 1e9)}}
 }
 
-func summarize(t *testing.T, x *text, w Window, rep *report.Report) *report.Host {
+func summarize(t *testing.T, x *recording, w Window, rep *report.Report) *report.Host {
 	t.Helper()
 	s := must.Have(host.Read(bytes.NewReader(x.b.Bytes())))(t)
 	if rep == nil {
@@ -69,7 +69,7 @@ func summarize(t *testing.T, x *text, w Window, rep *report.Report) *report.Host
 // TestOffCPU: half a second of quota, which all threads wait for, and another half in which three threads want to run and one
 // CPU is there. What the quota took says nothing of the other half.
 func TestOffCPU(t *testing.T) {
-	var x text
+	var x recording
 	x.begin()
 	var throttled, periods, delay, run int64
 	for i := range int64(101) {
@@ -81,9 +81,9 @@ func TestOffCPU(t *testing.T) {
 			delay, run = delay+20*ms, run+10*ms
 		}
 		x.sample(i, func(l *host.Line) {
-			l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS = p(i/5), &periods, &throttled, p(throttled)
-			l.AncestorNS, l.AncestorPeriods, l.AncestorsComplete = p(0), p(0), true
-			l.RunNS, l.RunDelayNS, l.RSSBytes = &run, &delay, p(i)
+			l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS = pointer(i/5), &periods, &throttled, pointer(throttled)
+			l.AncestorNS, l.AncestorPeriods, l.AncestorsComplete = pointer(0), pointer(0), true
+			l.RunNS, l.RunDelayNS, l.RSSBytes = &run, &delay, pointer(i)
 		})
 	}
 	running := [][2]int64{{0, 4000}, {500 * ms, 0}, {550 * ms, 3000}}
@@ -92,16 +92,16 @@ func TestOffCPU(t *testing.T) {
 	if l.OffCPUNS == nil || *l.OffCPUNS < 890*ms || *l.OffCPUNS > 910*ms {
 		t.Fatalf("off %v, want 900 ms of 450 ms with three threads and one CPU", l.OffCPUNS)
 	}
-	if got, known := l.WithoutCPU(); !known || got != float64(*l.OffCPUNS)/float64(*l.BusyNS) {
-		t.Errorf("without a CPU: %v, %v", got, known)
+	if got, ok := l.WithoutCPU(); !ok || got != float64(*l.OffCPUNS)/float64(*l.BusyNS) {
+		t.Errorf("without a CPU: %v, %v", got, ok)
 	}
 }
 
 // Counters of hand: two CPUs throttled for 50 ms in each of ten periods, four
 // threads behind that quota, and 30 ms of waiting for a neighbour where no
 // quota was near.
-func TestLostTimeInThree(t *testing.T) {
-	var x text
+func TestLostTimeParts(t *testing.T) {
+	var x recording
 	x.begin()
 	var throttled, periods, delay, run int64
 	for i := range int64(101) {
@@ -117,9 +117,9 @@ func TestLostTimeInThree(t *testing.T) {
 			run += 10 * ms
 		}
 		x.sample(i, func(l *host.Line) {
-			l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS = p(i/5), &periods, &throttled, p(throttled)
-			l.AncestorNS, l.AncestorPeriods, l.AncestorsComplete = p(0), p(0), true
-			l.RunNS, l.RunDelayNS, l.RSSBytes = &run, &delay, p(i)
+			l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS = pointer(i/5), &periods, &throttled, pointer(throttled)
+			l.AncestorNS, l.AncestorPeriods, l.AncestorsComplete = pointer(0), pointer(0), true
+			l.RunNS, l.RunDelayNS, l.RSSBytes = &run, &delay, pointer(i)
 		})
 	}
 	rep := &report.Report{Input: report.Input{DurationNS: 2e9}, Runtime: report.Runtime{Series: &report.Series{StepNS: 1e9, Running: [][2]int64{{0, 3000}, {1e9, 500}}}}}
@@ -157,7 +157,7 @@ func TestLostTimeInThree(t *testing.T) {
 	}
 	rep.Host = h
 	rep.Runtime.Throttle = report.Throttle{Verdict: "unknown", How: "freezes", LostWallNS: 480 * ms, LostCPUNS: 950 * ms, Confidence: 0.6}
-	Throttle(rep)
+	ReplaceThrottle(rep)
 	if got := rep.Runtime.Throttle; got != (report.Throttle{Verdict: "own", How: "host samples", PeriodNS: 100 * ms, LostWallNS: 480 * ms, LostCPUNS: 1000 * ms, Confidence: 1}) {
 		t.Errorf("verdict %+v", got)
 	}
@@ -167,24 +167,28 @@ func TestLostTimeInThree(t *testing.T) {
 }
 
 // Whose quota it was, and what is not known.
-func TestVerdicts(t *testing.T) {
+func TestQuotaVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		set      func(i int64, l *host.Line)
 		want     report.ThrottleVerdict
 		measured bool
 	}{
-		{"nothing throttled", func(_ int64, l *host.Line) { l.ThrottledNS, l.Periods, l.LocalNS = p(5), p(9), p(5) }, "none", true},
-		{"own", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods = p(i*ms), p(i) }, "own", true},
-		{"ancestor, by cpu.stat.local", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods, l.LocalNS = p(0), p(0), p(i*ms) }, "ancestor", true},
-		{"ancestor, seen", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods, l.AncestorNS = p(0), p(0), p(i*ms) }, "ancestor", true},
-		{"groups above out of sight", func(_ int64, l *host.Line) { l.ThrottledNS, l.Periods = p(0), p(0) }, "unknown", false},
+		{"nothing throttled", func(_ int64, l *host.Line) { l.ThrottledNS, l.Periods, l.LocalNS = pointer(5), pointer(9), pointer(5) }, "none", true},
+		{"own", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods = pointer(i*ms), pointer(i) }, "own", true},
+		{"ancestor, by cpu.stat.local", func(i int64, l *host.Line) {
+			l.ThrottledNS, l.Periods, l.LocalNS = pointer(0), pointer(0), pointer(i*ms)
+		}, "ancestor", true},
+		{"ancestor, seen", func(i int64, l *host.Line) {
+			l.ThrottledNS, l.Periods, l.AncestorNS = pointer(0), pointer(0), pointer(i*ms)
+		}, "ancestor", true},
+		{"groups above out of sight", func(_ int64, l *host.Line) { l.ThrottledNS, l.Periods = pointer(0), pointer(0) }, "unknown", false},
 		{"no counters", func(int64, *host.Line) {}, "unknown", false},
-		{"the group was replaced", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods = p((20-i)*ms), p(20-i) }, "unknown", false},
-		{"another group", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods, l.Group = p(i*ms), p(i), int(i/10) }, "unknown", true},
+		{"the group was replaced", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods = pointer((20-i)*ms), pointer(20-i) }, "unknown", false},
+		{"another group", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods, l.Group = pointer(i*ms), pointer(i), int(i/10) }, "unknown", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var x text
+			var x recording
 			x.begin()
 			for i := range int64(20) {
 				x.sample(i, func(l *host.Line) { c.set(i, l) })
@@ -197,7 +201,7 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("quota %v, measured %v", h.Lost.QuotaNS, c.measured)
 			}
 			rep := &report.Report{Host: h, Runtime: report.Runtime{Throttle: report.Throttle{Verdict: "own", How: "freezes"}}}
-			if Throttle(rep); c.want == "unknown" && rep.Runtime.Throttle.How != "freezes" {
+			if ReplaceThrottle(rep); c.want == "unknown" && rep.Runtime.Throttle.How != "freezes" {
 				t.Errorf("samples that cannot tell took the trace's verdict away: %+v", rep.Runtime.Throttle)
 			}
 		})
@@ -205,10 +209,10 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestClocks(t *testing.T) {
-	var x text
+	var x recording
 	x.begin()
 	for i := range int64(51) {
-		x.sample(i, func(l *host.Line) { l.RunNS = p(i * ms) })
+		x.sample(i, func(l *host.Line) { l.RunNS = pointer(i * ms) })
 	}
 	w := window(0, 50)
 	w.Snapshot.Mono += 3600e9 // a time namespace: only the wall clock is the same
@@ -221,7 +225,7 @@ func TestClocks(t *testing.T) {
 	if _, err := Summarize(s, w, &report.Report{}); !errors.Is(err, host.ErrFormat) {
 		t.Errorf("without any clock: %v", err)
 	}
-	mono, wall := at(10)
+	mono, wall := sampleTime(10)
 	x.line(host.Line{Kind: host.KindTrace, Sample: host.Sample{MonoNS: mono, WallNS: wall}})
 	if h := summarize(t, &x, w, nil); h.Clock != "asked" || h.FromNS != 0 || *h.Lost.CPUNS != 40*ms {
 		t.Errorf("clock %s, from %d, cpu %d", h.Clock, h.FromNS, *h.Lost.CPUNS)
@@ -235,15 +239,15 @@ func TestClocks(t *testing.T) {
 // FuzzRead: whatever the bytes, no panic, and what comes out are numbers that
 // the report's schema allows.
 func FuzzRead(f *testing.F) {
-	var x text
+	var x recording
 	x.begin()
 	for i := range int64(6) {
 		x.sample(i, func(l *host.Line) {
-			l.ThrottledNS, l.Periods, l.ThrottledPeriods, l.LocalNS, l.RunNS, l.RunDelayNS, l.RSSBytes, l.Retransmitted = p(i*ms), p(i), p(i), p(i*ms), p(i*ms), p(2*i*ms), p(i), p(i)
+			l.ThrottledNS, l.Periods, l.ThrottledPeriods, l.LocalNS, l.RunNS, l.RunDelayNS, l.RSSBytes, l.Retransmitted = pointer(i*ms), pointer(i), pointer(i), pointer(i*ms), pointer(i*ms), pointer(2*i*ms), pointer(i), pointer(i)
 		})
 	}
-	mono, wall := at(5)
-	x.line(host.Line{Kind: host.KindSecond, Sample: host.Sample{MonoNS: mono, WallNS: wall, StealNS: p(1), MemoryBytes: p(2), Levels: []host.Level{{Depth: 0, Group: "/a", Periods: 1, ThrottledPeriods: 1, ThrottledNS: 1}}}})
+	mono, wall := sampleTime(5)
+	x.line(host.Line{Kind: host.KindSecond, Sample: host.Sample{MonoNS: mono, WallNS: wall, StealNS: pointer(1), MemoryBytes: pointer(2), Levels: []host.Level{{Depth: 0, Group: "/a", Periods: 1, ThrottledPeriods: 1, ThrottledNS: 1}}}})
 	x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: mono, WallNS: wall}, All: true, Count: 1, Sockets: []host.Socket{{Local: "127.0.0.1:1", Remote: "[::1]:2", Retransmitted: 3, OutOfOrder: 1, RTTNS: 5}}})
 	x.line(host.Line{Kind: host.KindTrace, Sample: host.Sample{MonoNS: mono, WallNS: wall}})
 	x.line(host.Line{Kind: host.KindEnd, Sample: host.Sample{MonoNS: mono, WallNS: wall}, Warnings: []bundle.Warning{{Code: "a", Text: "b"}}})
@@ -256,7 +260,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, w := range []Window{window(0, 50), {Start: 0, End: 1e9}, {Start: 1, End: 1 << 62, At: 5, Snapshot: &tracefmt.ClockSnapshot{Mono: 1 << 63, UnixSec: 1 << 63, UnixNsec: 1 << 63}}} {
+		for _, w := range []Window{window(0, 50), {Start: 0, End: 1e9}, {Start: 1, End: 1 << 62, SnapshotTime: 5, Snapshot: &tracefmt.ClockSnapshot{Mono: 1 << 63, UnixSec: 1 << 63, UnixNsec: 1 << 63}}} {
 			h, err := Summarize(s, w, rep)
 			if err != nil {
 				continue
@@ -276,7 +280,7 @@ func FuzzRead(f *testing.F) {
 				t.Fatalf("coverage %v, %d points, %d sockets", h.Coverage, len(h.Series.ThrottledNS), len(n.Sockets))
 			}
 			rep := report.Report{Host: h}
-			Throttle(&rep)
+			ReplaceThrottle(&rep)
 		}
 	})
 }
@@ -288,43 +292,43 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 		return &report.Report{Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{{ID: "g", Bands: []report.Band{{Band: "all", Count: 20, Causes: []report.Cause{{Cause: "network", Share: 1}}}},
 			Slowest: []report.Request{{ID: "r", Segments: []report.Segment{{Cause: "network", Kind: kind, StartNS: 0, DurationNS: 1e9}}}}}}}
 	}
-	const ours, theirs, client, listener = "10.0.0.1:40000", "10.0.0.2:5432", "10.0.0.9:33000", "10.0.0.1:80"
+	const ours, peer, client, listener = "10.0.0.1:40000", "10.0.0.2:5432", "10.0.0.9:33000", "10.0.0.1:80"
 	for _, c := range []struct {
 		name           string
-		looks          [][]host.Socket
+		polls          [][]host.Socket
 		lost, needless int64
 		verdict        report.NetworkVerdict
-		between        string
+		direction      string
 	}{
-		{"lost", [][]host.Socket{{{Local: ours, Remote: theirs, Retransmitted: 2}}}, 2, 0, "lost", ours + " -> " + theirs},
-		{"had arrived", [][]host.Socket{{{Local: ours, Remote: theirs, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
-		{"said later", [][]host.Socket{{{Local: ours, Remote: theirs, Retransmitted: 2}}, {{Local: ours, Remote: theirs, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
-		{"one of two", [][]host.Socket{{{Local: ours, Remote: theirs, Retransmitted: 2}}, {{Local: ours, Remote: theirs, Retransmitted: 2, Needless: 1}}}, 1, 1, "lost", ours + " -> " + theirs},
-		{"another connection's", [][]host.Socket{{{Local: ours, Remote: theirs, Retransmitted: 1}}, {{Local: "10.0.0.1:40001", Remote: theirs, Needless: 3}}}, 1, 0, "lost", ours + " -> " + theirs},
-		{"the other end's", [][]host.Socket{{{Local: theirs, Remote: ours, Peer: true, Retransmitted: 1}}}, 1, 0, "lost", ours + " <- " + theirs},
+		{"lost", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}}, 2, 0, "lost", ours + " -> " + peer},
+		{"had arrived", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
+		{"said later", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}, {{Local: ours, Remote: peer, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
+		{"one of two", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}, {{Local: ours, Remote: peer, Retransmitted: 2, Needless: 1}}}, 1, 1, "lost", ours + " -> " + peer},
+		{"another connection's", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 1}}, {{Local: "10.0.0.1:40001", Remote: peer, Needless: 3}}}, 1, 0, "lost", ours + " -> " + peer},
+		{"the other end's", [][]host.Socket{{{Local: peer, Remote: ours, Peer: true, Retransmitted: 1}}}, 1, 0, "lost", ours + " <- " + peer},
 		{"a client's", [][]host.Socket{{{Local: listener, Remote: client, Retransmitted: 1}, {Local: listener, Remote: "10.0.0.9:33001"}}}, 1, 0, "unknown", ""},
 	} {
-		var x text
+		var x recording
 		x.begin()
 		x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: 1e9, WallNS: 1000e9}, All: true})
 		for i := range int64(10) {
-			x.sample(i, func(l *host.Line) { l.RunNS, l.Retransmitted = p(i*ms), p(0) })
-			if int(i) >= 2 && int(i)-2 < len(c.looks) {
-				mono, wall := at(i)
-				x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: mono, WallNS: wall}, SinceNS: mono - 20*ms, Count: 1, Sockets: c.looks[i-2]})
+			x.sample(i, func(l *host.Line) { l.RunNS, l.Retransmitted = pointer(i*ms), pointer(0) })
+			if int(i) >= 2 && int(i)-2 < len(c.polls) {
+				mono, wall := sampleTime(i)
+				x.line(host.Line{Kind: host.KindSockets, Sample: host.Sample{MonoNS: mono, WallNS: wall}, SinceNS: mono - 20*ms, Count: 1, Sockets: c.polls[i-2]})
 			}
 		}
 		n := summarize(t, &x, window(0, 9), network("outbound")).Network
-		between := ""
+		direction := ""
 		if len(n.Requests) > 0 {
 			// Seen in the third sample of ten, all of which lie in the wait, or in the one after.
 			if w := n.Requests[0]; w.AgainNS < 0 || w.AgainNS > w.DurationNS || c.name == "lost" && w.AgainNS != 2*20*ms {
 				t.Errorf("%s: sent again %d ns after the beginning of a wait of %d", c.name, w.AgainNS, w.DurationNS)
 			}
-			between = strings.Join(n.Requests[0].Sockets, ", ")
+			direction = strings.Join(n.Requests[0].Sockets, ", ")
 		}
-		if n.Retransmitted+n.PeerRetransmitted != c.lost || n.Needless != c.needless || n.Verdict != c.verdict || between != c.between {
-			t.Errorf("%s: %d lost, %d needless, %s %q: %s", c.name, n.Retransmitted+n.PeerRetransmitted, n.Needless, n.Verdict, between, n.Text)
+		if n.Retransmitted+n.PeerRetransmitted != c.lost || n.Needless != c.needless || n.Verdict != c.verdict || direction != c.direction {
+			t.Errorf("%s: %d lost, %d needless, %s %q: %s", c.name, n.Retransmitted+n.PeerRetransmitted, n.Needless, n.Verdict, direction, n.Text)
 		}
 	}
 }
@@ -332,14 +336,14 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 // TestLateSample: what was sent again happened after the sample before; a sample that was late on a busy machine leaves more time
 // for it, one that was left out of a long recording does not.
 func TestLateSample(t *testing.T) {
-	for _, c := range []struct{ before, since, want int64 }{
+	for _, c := range []struct{ previousSample, lastPoll, want int64 }{
 		{980, 0, 960},   // in time
 		{910, 0, 910},   // late
 		{100, 0, 800},   // left out
 		{910, 950, 950}, // the connections were looked at since
 	} {
-		s := &host.Samples{IntervalNS: 20 * ms, Points: []host.Sample{{MonoNS: c.before * ms}, {MonoNS: 1000 * ms}, {MonoNS: 1020 * ms}}}
-		if got := before(s, &host.Event{Since: c.since * ms, Mono: 1000 * ms}); got != c.want*ms {
+		s := &host.Samples{IntervalNS: 20 * ms, Points: []host.Sample{{MonoNS: c.previousSample * ms}, {MonoNS: 1000 * ms}, {MonoNS: 1020 * ms}}}
+		if got := earliestTime(s, &host.Event{Since: c.lastPoll * ms, Mono: 1000 * ms}); got != c.want*ms {
 			t.Errorf("%+v: from %d ms", c, got/ms)
 		}
 	}

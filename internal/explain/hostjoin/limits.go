@@ -22,8 +22,8 @@ func LimitsOf(s *host.Samples, w Window) (l Limits, ok bool) {
 		return l, false
 	}
 	var h report.Host
-	describe(s, &h.Facts)
-	v.quota(&h)
+	copyFacts(s, &h.Facts)
+	v.addQuota(&h)
 	l = Limits{h.Facts, cgroup.Verdict(h.Quota.Verdict), v.coverage(w)}
 	if l.Verdict == cgroup.VerdictNone && l.Coverage < scale.NearlyAll {
 		l.Verdict = cgroup.VerdictUnknown

@@ -16,21 +16,21 @@ import (
 
 // Bounds on lists in a report.
 const (
-	maxHostSockets = 20
-	maxWaits       = 20
-	maxWhen        = 20
+	maxHostSockets         = 20
+	maxWaits               = 20
+	maxRetransmissionTimes = 20
 )
 
 // maxGapShare is how much of the wait for the network may be a poll gap before
 // nothing can be said about the network.
 const maxGapShare = 0.1
 
-// network answers "network or us": whether what the process sent was lost while
+// addNetwork answers "network or us": whether what the process sent was lost while
 // its slow requests waited for the network.
-func (v *view) network(h *report.Host, rep *report.Report) {
+func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 	n := &h.Network
 	n.Sockets, n.Requests, n.Evidence = []report.HostSocket{}, []report.HostWait{}, []report.Evidence{}
-	n.AllRetransmitted = v.sum(v.steps(v.s.Points, false, func(x *host.Sample) *int64 { return x.Retransmitted }))
+	n.AllRetransmitted = v.sum(v.stepsOf(v.s.Points, false, func(x *host.Sample) *int64 { return x.Retransmitted }))
 	n.Connections = v.s.Most
 	var events []host.Event
 	for _, e := range v.s.Events {
@@ -46,10 +46,10 @@ func (v *view) network(h *report.Host, rep *report.Report) {
 		}
 		n.Retransmitted += e.Retransmitted
 	}
-	v.sockets(n, events)
-	v.waits(n, events, rep)
-	network, gaps := asked(rep)
-	if n.Verdict, n.Text = v.verdict(n, network, gaps); n.Needless > 0 {
+	v.addSockets(n, events)
+	v.addDelayedRequests(n, events, rep)
+	network, gaps := networkShares(rep)
+	if n.Verdict, n.Text = v.networkVerdict(n, network, gaps); n.Needless > 0 {
 		n.Text += "; " + segments(n.Needless) + " retransmitted needlessly, as the other end reports: nothing was lost, an acknowledgement was late"
 	}
 	add := func(text string, value float64, unit string) {
@@ -69,46 +69,46 @@ func (v *view) network(h *report.Host, rep *report.Report) {
 	add("poll gaps' share of it", gaps, "share")
 }
 
-// asked returns the largest share that waiting for the network has in the slow
+// networkShares returns the largest share that waiting for the network has in the slow
 // requests of any group, and the share of poll gaps in the same group.
-func asked(rep *report.Report) (network, gaps float64) {
+func networkShares(rep *report.Report) (network, gaps float64) {
 	for i := range rep.Groups {
 		b := rep.Groups[i].Tail()
 		if b == nil {
 			continue
 		}
-		net, gap := 0.0, 0.0
+		groupNetwork, groupGaps := 0.0, 0.0
 		for _, c := range b.Causes {
 			switch c.Cause {
 			case report.CauseNetwork:
-				net += c.Share
+				groupNetwork += c.Share
 			case report.CauseSchedPoll:
-				gap += c.Share
+				groupGaps += c.Share
 			}
 		}
-		if net > network {
-			network, gaps = net, gap
+		if groupNetwork > network {
+			network, gaps = groupNetwork, groupGaps
 		}
 	}
 	return network, gaps
 }
 
-func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict report.NetworkVerdict, text string) {
-	again := n.Retransmitted + n.PeerRetransmitted
+func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (verdict report.NetworkVerdict, text string) {
+	retransmitted := n.Retransmitted + n.PeerRetransmitted
 	switch {
 	case v.s.Looks == 0:
 		return report.NetworkUnknown, "the process's connections were not read"
-	case again > 0 && len(n.Requests) > 0:
+	case retransmitted > 0 && len(n.Requests) > 0:
 		w := &n.Requests[0]
 		return report.NetworkLost, fmt.Sprintf("%s retransmitted on the process's connections, some while a slow request waited %v for the network",
-			segments(again), time.Duration(w.DurationNS).Round(100*time.Microsecond))
-	case again > 0 && network >= scale.Little:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", segments(again))
-	case again > 0:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", segments(again))
+			segments(retransmitted), time.Duration(w.DurationNS).Round(100*time.Microsecond))
+	case retransmitted > 0 && network >= scale.Little:
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", segments(retransmitted))
+	case retransmitted > 0:
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", segments(retransmitted))
 	case n.AllRetransmitted == nil:
 		return report.NetworkUnknown, "no connection that is still open retransmitted anything; closed ones were not read"
-	case *n.AllRetransmitted > 0 && v.unseen() > 0:
+	case *n.AllRetransmitted > 0 && v.unseenRetransmissions() > 0:
 		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted in this network namespace, but on no connection of the process that was seen: another process's, or connections that closed too soon", segments(*n.AllRetransmitted))
 	case n.OutOfOrder > 0:
 		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: the network may have lost what the other side sent", arrived(n.OutOfOrder))
@@ -120,11 +120,11 @@ func (v *view) verdict(n *report.HostNetwork, network, gaps float64) (verdict re
 	return report.NetworkCleared, "nothing was retransmitted or arrived out of order on the process's connections, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"
 }
 
-// unseen counts segments that were sent again in the namespace when the
+// unseenRetransmissions counts segments that were sent again in the namespace when the
 // process's connections could not be looked at at once: one of them may have
 // ended before the next look.
-func (v *view) unseen() int64 {
-	from, to := v.around()
+func (v *view) unseenRetransmissions() int64 {
+	from, to := v.enclosingSamples()
 	return to.Unseen - from.Unseen
 }
 
@@ -142,29 +142,29 @@ func arrived(n int64) string {
 	return fmt.Sprintf("%d segments arrived", n)
 }
 
-// sockets lists connections: those that lost most, then the slowest.
-func (v *view) sockets(n *report.HostNetwork, events []host.Event) {
-	type sums struct {
-		again, order int64
-		when         []int64
+// addSockets lists connections: those that lost most, then the slowest.
+func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
+	type connSums struct {
+		retransmitted, outOfOrder int64
+		times                     []int64
 	}
-	by := map[host.Ends]*sums{}
+	sumsByConn := map[host.Ends]*connSums{}
 	for _, e := range events {
-		x := entry.In(by, e.Conn)
-		x.again += e.Retransmitted
-		x.order += e.OutOfOrder
-		if e.Retransmitted > 0 && len(x.when) < maxWhen {
-			x.when = append(x.when, max(0, v.at(e.Mono)))
+		x := entry.In(sumsByConn, e.Conn)
+		x.retransmitted += e.Retransmitted
+		x.outOfOrder += e.OutOfOrder
+		if e.Retransmitted > 0 && len(x.times) < maxRetransmissionTimes {
+			x.times = append(x.times, max(0, v.traceTime(e.Mono)))
 		}
 	}
 	for _, key := range sortedEnds(v.s) {
-		c, x := v.s.Connections[key], entry.In(by, key)
-		if c.Peer && x.again == 0 {
+		c, x := v.s.Connections[key], entry.In(sumsByConn, key)
+		if c.Peer && x.retransmitted == 0 {
 			continue
 		}
 		n.Sockets = append(n.Sockets, report.HostSocket{
-			Local: key.Local.String(), Remote: key.Remote.String(), State: c.Last.State, Peer: c.Peer, Retransmitted: x.again, OutOfOrder: x.order,
-			RTTNS: c.Last.RTTNS, MinRTTNS: c.Last.MinRTTNS, WhenNS: x.when,
+			Local: key.Local.String(), Remote: key.Remote.String(), State: c.Last.State, Peer: c.Peer, Retransmitted: x.retransmitted, OutOfOrder: x.outOfOrder,
+			RTTNS: c.Last.RTTNS, MinRTTNS: c.Last.MinRTTNS, WhenNS: x.times,
 		})
 	}
 	slices.SortStableFunc(n.Sockets, func(a, b report.HostSocket) int {
@@ -173,15 +173,15 @@ func (v *view) sockets(n *report.HostNetwork, events []host.Event) {
 	n.Sockets = n.Sockets[:min(len(n.Sockets), maxHostSockets)]
 }
 
-// waits finds slow requests that waited for the network while something was
+// addDelayedRequests finds slow requests that waited for the network while something was
 // sent again. What was lost had been sent before it was sent again, so the
 // stretch between the two looks must touch the wait.
-func (v *view) waits(n *report.HostNetwork, events []host.Event, rep *report.Report) {
+func (v *view) addDelayedRequests(n *report.HostNetwork, events []host.Event, rep *report.Report) {
 	// Clients' connections share their port here; those to peers have one each. Who waits for a peer is not late by a client.
-	served := map[netip.AddrPort]int{}
+	clientCount := map[netip.AddrPort]int{}
 	for conn, c := range v.s.Connections {
 		if !c.Peer {
-			served[conn.Local]++
+			clientCount[conn.Local]++
 		}
 	}
 	for i := range rep.Groups {
@@ -194,13 +194,13 @@ func (v *view) waits(n *report.HostNetwork, events []host.Event, rep *report.Rep
 				}
 				w := report.HostWait{Group: g.ID, Request: r.ID, StartNS: seg.StartNS, DurationNS: seg.DurationNS, Site: seg.Site, Sockets: []string{}}
 				for _, e := range events {
-					from, to := v.at(before(v.s, &e)), v.at(e.Mono)
-					if e.Retransmitted == 0 || seg.Kind == "outbound" && served[ours(&e)] > 1 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
+					from, to := v.traceTime(earliestTime(v.s, &e)), v.traceTime(e.Mono)
+					if e.Retransmitted == 0 || seg.Kind == "outbound" && clientCount[ownEnd(&e)] > 1 || to < seg.StartNS || from > seg.StartNS+seg.DurationNS {
 						continue
 					}
 					w.Retransmitted += e.Retransmitted
 					w.AgainNS = max(w.AgainNS, min(to, seg.StartNS+seg.DurationNS)-seg.StartNS)
-					if name := between(&e); !slices.Contains(w.Sockets, name) && len(w.Sockets) < maxHostSockets {
+					if name := lossDirection(&e); !slices.Contains(w.Sockets, name) && len(w.Sockets) < maxHostSockets {
 						w.Sockets = append(w.Sockets, name)
 					}
 				}
@@ -214,31 +214,31 @@ func (v *view) waits(n *report.HostNetwork, events []host.Event, rep *report.Rep
 	n.Requests = n.Requests[:min(len(n.Requests), maxWaits)]
 }
 
-// before returns from when on what an event tells may have happened: from the sample before it, on a busy machine more than an
+// earliestTime returns from when on what an event tells may have happened: from the sample before it, on a busy machine more than an
 // interval ago, but not from long before, where samples were left out.
-func before(s *host.Samples, e *host.Event) int64 {
+func earliestTime(s *host.Samples, e *host.Event) int64 {
 	interval := max(s.IntervalNS, 1)
 	from := e.Mono - 2*interval
-	if i, _ := slices.BinarySearchFunc(s.Points, e.Mono, func(x host.Sample, at int64) int { return cmp.Compare(x.MonoNS, at) }); i > 0 {
-		from = min(from, max(s.Points[i-1].MonoNS, e.Mono-mostBefore*interval))
+	if i, _ := slices.BinarySearchFunc(s.Points, e.Mono, func(x host.Sample, t int64) int { return cmp.Compare(x.MonoNS, t) }); i > 0 {
+		from = min(from, max(s.Points[i-1].MonoNS, e.Mono-maxLateIntervals*interval))
 	}
 	return max(e.Since, from)
 }
 
-// mostBefore bounds how many intervals late a sample is taken for.
-const mostBefore = 10
+// maxLateIntervals bounds how many intervals late a sample is taken for.
+const maxLateIntervals = 10
 
-// ours is the process's own end of an event's connection.
-func ours(e *host.Event) netip.AddrPort {
+// ownEnd is the process's own end of an event's connection.
+func ownEnd(e *host.Event) netip.AddrPort {
 	if e.Peer {
 		return e.Conn.Remote
 	}
 	return e.Conn.Local
 }
 
-// between names the two ends of an event's connection, the process's own first,
+// lossDirection names the two ends of an event's connection, the process's own first,
 // with the way that was lost on.
-func between(e *host.Event) string {
+func lossDirection(e *host.Event) string {
 	if e.Peer { // the socket is the other end's, which sent it
 		return e.Conn.Remote.String() + " <- " + e.Conn.Local.String()
 	}

@@ -12,11 +12,11 @@ import (
 // TestThreads: one thread shows as running for longer than it ran, since others had its CPU; another was woken late and then ran for all
 // that it shows; a third waited, and no run of it is in the trace. It would catch a wait for a CPU before a run taken for one in it.
 func TestThreads(t *testing.T) {
-	x := &text{}
+	x := &recording{}
 	x.begin()
 	for i := range int64(11) {
 		x.sample(i, func(l *host.Line) {
-			l.RunNS, l.RunDelayNS = p(i*10*ms), p(i*10*ms)
+			l.RunNS, l.RunDelayNS = pointer(i*10*ms), pointer(i*10*ms)
 			if i == 5 {
 				l.Waited = []host.Waited{{7, 12 * ms, 5 * ms}, {8, 6 * ms, 9 * ms}, {9, 20 * ms, 0}}
 			}
@@ -26,22 +26,22 @@ func TestThreads(t *testing.T) {
 	w := window(0, 10)
 	threads := NewThreads(s, w)
 	for m, show := range map[uint64]int64{7: 15 * ms, 8: 9 * ms} {
-		if list := threads.of[m]; len(list) != 1 || list[0].to-list[0].from != 20*ms {
+		if list := threads.waitsByThread[m]; len(list) != 1 || list[0].to-list[0].from != 20*ms {
 			t.Fatalf("thread %d: %+v", m, list)
 		}
-		threads.of[m][0].show = show
+		threads.waitsByThread[m][0].shownNS = show
 	}
-	busy, cpu, delay, none := 40*ms, 40*ms, 100*ms, int64(0)
+	busy, cpu, delay, noCPU := 40*ms, 40*ms, 100*ms, int64(0)
 	rep := &report.Report{Host: &report.Host{Lost: report.Lost{BusyNS: &busy, CPUNS: &cpu, RunDelayNS: &delay}}}
-	if threads.OffCPU(rep, w); rep.Host.Lost.OffCPUNS == nil || *rep.Host.Lost.OffCPUNS != 10*ms {
+	if threads.SetOffCPU(rep, w); rep.Host.Lost.OffCPUNS == nil || *rep.Host.Lost.OffCPUNS != 10*ms {
 		t.Errorf("%v", rep.Host.Lost.OffCPUNS)
 	}
-	if without, _ := rep.Host.Lost.WithoutCPU(); without != 0.25 {
-		t.Errorf("%v of the running time had no CPU", without)
+	if share, _ := rep.Host.Lost.WithoutCPU(); share != 0.25 {
+		t.Errorf("%v of the running time had no CPU", share)
 	}
 	// All together tell more: then that stands.
-	rep.Host.Lost = report.Lost{BusyNS: &busy, CPUNS: &none, RunDelayNS: &delay}
-	if threads.OffCPU(rep, w); rep.Host.Lost.OffCPUNS != nil {
+	rep.Host.Lost = report.Lost{BusyNS: &busy, CPUNS: &noCPU, RunDelayNS: &delay}
+	if threads.SetOffCPU(rep, w); rep.Host.Lost.OffCPUNS != nil {
 		t.Errorf("%d, where the process had no CPU at all", *rep.Host.Lost.OffCPUNS)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Stops puts into a report when the process did not run because something held all of it: by the state that samples show, whose
+// AddStops puts into a report when the process did not run because something held all of it: by the state that samples show, whose
 // borders are those of the trace's silence around it; without such samples by what arrivals suggest.
-func Stops(s *host.Samples, w Window, rep *report.Report, silences []stops.Silence, requests int) {
+func AddStops(s *host.Samples, w Window, rep *report.Report, silences []stops.Silence, requests int) {
 	if s == nil || !s.States {
 		if !rep.Runtime.Throttle.Verdict.HeldBack() { // a quota makes the same picture
-			put(rep, w, stops.Suspects(silences, requests, w.End-w.Start), requests, "")
+			setStops(rep, w, stops.Suspects(silences, requests, w.End-w.Start), requests, "")
 		}
 		return
 	}
-	var list []stops.Silence
-	for _, h := range Held(s, w) {
+	var overlaps []stops.Silence
+	for _, h := range HeldIntervals(s, w) {
 		if h.End <= w.Start || h.Start >= w.End {
 			continue
 		}
@@ -28,23 +28,23 @@ func Stops(s *host.Samples, w Window, rep *report.Report, silences []stops.Silen
 		for ; k < len(silences) && silences[k].Start < h.End; k++ {
 			q := silences[k]
 			q.Start, q.End = max(q.Start, h.Start), min(q.End, h.End)
-			list = append(list, q)
+			overlaps = append(overlaps, q)
 		}
 	}
-	by := host.Held("")
+	reason := host.Held("")
 	for i := range s.Points {
-		by = cmp.Or(by, s.Points[i].Held)
+		reason = cmp.Or(reason, s.Points[i].Held)
 	}
-	put(rep, w, list, requests, by)
+	setStops(rep, w, overlaps, requests, reason)
 }
 
-// Held returns, on the trace's clock, between which samples the process was seen to be held: in each of them something
+// HeldIntervals returns, on the trace's clock, between which samples the process was seen to be held: in each of them something
 // did for a part at least.
-func Held(s *host.Samples, w Window) (out []freeze.Interval) {
+func HeldIntervals(s *host.Samples, w Window) (out []freeze.Interval) {
 	if s == nil {
 		return nil
 	}
-	offset, _, ok := join(s, w)
+	offset, _, ok := clockOffset(s, w)
 	if !ok {
 		return nil
 	}
@@ -61,15 +61,15 @@ func Held(s *host.Samples, w Window) (out []freeze.Interval) {
 	return out
 }
 
-func put(rep *report.Report, w Window, list []stops.Silence, requests int, by host.Held) {
-	if len(list) == 0 {
+func setStops(rep *report.Report, w Window, silences []stops.Silence, requests int, reason host.Held) {
+	if len(silences) == 0 {
 		return
 	}
-	out := &report.Stops{By: string(by), How: howSamples, Confidence: 0.95, Requests: requests, Count: len(list), Intervals: [][2]int64{}}
-	if by == "" {
+	out := &report.Stops{By: string(reason), How: howSamples, Confidence: 0.95, Requests: requests, Count: len(silences), Intervals: [][2]int64{}}
+	if reason == "" {
 		out.How, out.Confidence = "all arrivals stopped, and as many as were missing then arrived at once; a client that pauses and then catches up looks the same", 0.5
 	}
-	for _, q := range list {
+	for _, q := range silences {
 		out.TotalNS += q.End - q.Start
 		out.During, out.After = out.During+q.During, out.After+q.After
 		if len(out.Intervals) < maxSeries {

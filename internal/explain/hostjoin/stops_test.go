@@ -14,17 +14,17 @@ import (
 // stops, a stop that reaches into the idle time before it, and a hint of the trace alone where the kernel knows better.
 func TestStops(t *testing.T) {
 	w := window(0, 50)
-	when := func(i int64) int64 { mono, _ := at(i); return mono + 5e12 }
+	traceTime := func(i int64) int64 { mono, _ := sampleTime(i); return mono + 5e12 }
 	silences := []stops.Silence{
-		{Start: when(3), End: when(8), After: 1},                       // idle
-		{Start: when(12), End: when(25) - 5*ms, During: 1, After: 9},   // idle for a while, then stopped
-		{Start: when(30), End: when(34), After: 8},                     // as if it was stopped
-		{Start: when(40) + 3*ms, End: when(43), During: 2, After: 200}, // frozen
+		{Start: traceTime(3), End: traceTime(8), After: 1},                       // idle
+		{Start: traceTime(12), End: traceTime(25) - 5*ms, During: 1, After: 9},   // idle for a while, then stopped
+		{Start: traceTime(30), End: traceTime(34), After: 8},                     // as if it was stopped
+		{Start: traceTime(40) + 3*ms, End: traceTime(43), During: 2, After: 200}, // frozen
 	}
 	samples := func(states bool) *host.Samples {
-		x := &text{}
+		x := &recording{}
 		l := host.Line{Kind: host.KindStart, Schema: host.Schema, States: states}
-		l.MonoNS, l.WallNS = at(0)
+		l.MonoNS, l.WallNS = sampleTime(0)
 		x.line(l)
 		for i := range int64(51) {
 			x.sample(i, func(l *host.Line) {
@@ -41,7 +41,7 @@ func TestStops(t *testing.T) {
 		return s
 	}
 	rep := &report.Report{}
-	Stops(samples(true), w, rep, silences, 300)
+	AddStops(samples(true), w, rep, silences, 300)
 	got := rep.Runtime.Stops
 	if got == nil || got.By != "stopped" || got.Count != 2 || got.During != 3 || got.After != 209 || got.Requests != 300 {
 		t.Fatalf("%+v", got)
@@ -52,16 +52,16 @@ func TestStops(t *testing.T) {
 	}
 	for name, s := range map[string]*host.Samples{"samples without states": samples(false), "no samples": nil} {
 		rep := &report.Report{}
-		if Stops(s, w, rep, silences, 300); rep.Runtime.Stops != nil {
+		if AddStops(s, w, rep, silences, 300); rep.Runtime.Stops != nil {
 			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
 		}
-		few := []stops.Silence{{Start: when(10), End: when(20), After: 60}, {Start: when(30), End: when(40), After: 60}}
-		if Stops(s, w, rep, few, 360); rep.Runtime.Stops == nil || rep.Runtime.Stops.By != "" || rep.Runtime.Stops.Confidence > 0.5 {
+		suspects := []stops.Silence{{Start: traceTime(10), End: traceTime(20), After: 60}, {Start: traceTime(30), End: traceTime(40), After: 60}}
+		if AddStops(s, w, rep, suspects, 360); rep.Runtime.Stops == nil || rep.Runtime.Stops.By != "" || rep.Runtime.Stops.Confidence > 0.5 {
 			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
 		}
 		rep = &report.Report{}
 		rep.Runtime.Throttle.Verdict = report.ThrottleOwn
-		if Stops(s, w, rep, few, 360); rep.Runtime.Stops != nil {
+		if AddStops(s, w, rep, suspects, 360); rep.Runtime.Stops != nil {
 			t.Errorf("%s, and a quota: %+v", name, rep.Runtime.Stops)
 		}
 	}

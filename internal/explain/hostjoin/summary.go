@@ -17,37 +17,37 @@ import (
 type Window struct {
 	Start, End int64 // the trace's clock, ns
 	// Snapshot, taken at At on the trace's clock, is nil for traces from before Go 1.25.
-	Snapshot *tracefmt.ClockSnapshot
-	At       int64
+	Snapshot     *tracefmt.ClockSnapshot
+	SnapshotTime int64
 }
 
 // Ways in which samples were brought onto the trace's clock.
 const (
 	clockMonotonic = "monotonic"
 	clockWall      = "wall"
-	clockAsked     = "asked"
+	clockRequested = "asked"
 )
 
-// sameMachine is how far the distance between wall and monotonic clock may move
+// maxClockStep is how far the distance between wall and monotonic clock may move
 // while a trace is recorded: two machines were not started in the same second.
-const sameMachine = time.Second
+const maxClockStep = time.Second
 
-// join returns what to add to a sample's clock to get the trace's, and which
+// clockOffset returns what to add to a sample's clock to get the trace's, and which
 // clock that is.
-func join(s *host.Samples, w Window) (offset int64, clock string, ok bool) {
+func clockOffset(s *host.Samples, w Window) (offset int64, clock string, ok bool) {
 	if w.Snapshot == nil {
 		if s.Traced == nil {
 			return 0, "", false
 		}
-		return w.Start - s.Traced.MonoNS, clockAsked, true
+		return w.Start - s.Traced.MonoNS, clockRequested, true
 	}
 	mono := int64(min(w.Snapshot.Mono, 1<<62))
 	wall := time.Unix(int64(min(w.Snapshot.UnixSec, 1<<33)), int64(min(w.Snapshot.UnixNsec, 1e9))).UnixNano()
 	p := &s.Points[0]
-	if d := (p.WallNS - p.MonoNS) - (wall - mono); mono > 0 && d < int64(sameMachine) && d > -int64(sameMachine) {
-		return w.At - mono, clockMonotonic, true
+	if d := (p.WallNS - p.MonoNS) - (wall - mono); mono > 0 && d < int64(maxClockStep) && d > -int64(maxClockStep) {
+		return w.SnapshotTime - mono, clockMonotonic, true
 	}
-	return w.At - wall + (p.WallNS - p.MonoNS), clockWall, true
+	return w.SnapshotTime - wall + (p.WallNS - p.MonoNS), clockWall, true
 }
 
 // Summarize says what the samples tell about the time of a trace. Rep is its
@@ -58,7 +58,7 @@ func Summarize(s *host.Samples, w Window, rep *report.Report) (*report.Host, err
 		return nil, fmt.Errorf("%w that can be joined with the trace: it has no clock of its own (Go before 1.25), and they do not say when it was asked for", host.ErrFormat)
 	}
 	if v.to <= v.from {
-		first, last := time.Duration(v.at(s.Points[0].MonoNS)), time.Duration(v.at(s.Points[len(s.Points)-1].MonoNS))
+		first, last := time.Duration(v.traceTime(s.Points[0].MonoNS)), time.Duration(v.traceTime(s.Points[len(s.Points)-1].MonoNS))
 		return nil, fmt.Errorf("%w of the trace's time: they begin %v after its start and end %v after it", host.ErrFormat,
 			first.Round(time.Millisecond), last.Round(time.Millisecond))
 	}
@@ -66,19 +66,19 @@ func Summarize(s *host.Samples, w Window, rep *report.Report) (*report.Host, err
 		PID: s.PID, FromNS: v.from - w.Start, ToNS: v.to - w.Start, Coverage: v.coverage(w),
 		Samples: len(s.Points), IntervalNS: s.IntervalNS, Clock: clock, CostNS: s.CostNS, States: s.States, Warnings: []report.Warning{},
 	}
-	describe(s, &h.Facts)
+	copyFacts(s, &h.Facts)
 	for _, x := range s.Warnings {
 		h.Warnings = append(h.Warnings, report.Warning{Code: x.Code, Text: x.Text})
 	}
-	v.quota(h)
-	v.lost(h, rep)
-	v.memory(h)
-	v.series(&h.Series)
-	v.network(h, rep)
+	v.addQuota(h)
+	v.addLostTime(h, rep)
+	v.addMemory(h)
+	v.addSeries(&h.Series)
+	v.addNetwork(h, rep)
 	return h, nil
 }
 
-func describe(s *host.Samples, f *report.HostFacts) {
+func copyFacts(s *host.Samples, f *report.HostFacts) {
 	if s.Facts == nil {
 		return
 	}
@@ -101,7 +101,7 @@ type view struct {
 // viewOf returns the samples of a window, and by which clock they were put there; false if they cannot be. Samples of another time
 // make an empty view.
 func viewOf(s *host.Samples, w Window) (v view, clock string, ok bool) {
-	offset, clock, ok := join(s, w)
+	offset, clock, ok := clockOffset(s, w)
 	if !ok {
 		return v, "", false
 	}
@@ -112,40 +112,40 @@ func viewOf(s *host.Samples, w Window) (v view, clock string, ok bool) {
 // coverage is the part of the window that samples cover.
 func (v *view) coverage(w Window) float64 { return float64(v.to-v.from) / float64(w.End-w.Start) }
 
-// at is a sample's time from the start of the trace on.
-func (v *view) at(mono int64) int64 { return mono + v.offset - v.start }
+// traceTime is a sample's time from the start of the trace on.
+func (v *view) traceTime(mono int64) int64 { return mono + v.offset - v.start }
 
 // A step is how much a counter grew between two samples that have it.
 type step struct {
 	from, to int64 // on the trace's clock
-	grown    int64
+	growth   int64
 }
 
-// part is what of a step lies in [from, to): the counter is taken to grow
+// growthIn is what of a step lies in [from, to): the counter is taken to grow
 // evenly between two samples.
-func (d *step) part(from, to int64) int64 {
+func (d *step) growthIn(from, to int64) int64 {
 	a, b := max(d.from, from), min(d.to, to)
 	if b <= a || d.to <= d.from {
 		return 0
 	}
 	if a == d.from && b == d.to {
-		return d.grown
+		return d.growth
 	}
-	return int64(float64(d.grown) * float64(b-a) / float64(d.to-d.from))
+	return int64(float64(d.growth) * float64(b-a) / float64(d.to-d.from))
 }
 
-// steps are those of a counter that touch the view. A counter of a group means nothing across a change of the group.
-func (v *view) steps(samples []host.Sample, ofGroup bool, of func(*host.Sample) *int64) iter.Seq[step] {
+// stepsOf are those of a counter that touch the view. A counter of a group means nothing across a change of the group.
+func (v *view) stepsOf(samples []host.Sample, isGroupCounter bool, counter func(*host.Sample) *int64) iter.Seq[step] {
 	return func(yield func(step) bool) {
 		var last *host.Sample
 		for i := range samples {
 			x := &samples[i]
-			if of(x) == nil {
+			if counter(x) == nil {
 				continue
 			}
-			if last != nil && (!ofGroup || x.Group == last.Group) {
-				d := step{last.MonoNS + v.offset, x.MonoNS + v.offset, *of(x) - *of(last)}
-				if d.grown >= 0 && d.to > v.from && d.from < v.to && !yield(d) {
+			if last != nil && (!isGroupCounter || x.Group == last.Group) {
+				d := step{last.MonoNS + v.offset, x.MonoNS + v.offset, *counter(x) - *counter(last)}
+				if d.growth >= 0 && d.to > v.from && d.from < v.to && !yield(d) {
 					return
 				}
 			}
@@ -154,18 +154,18 @@ func (v *view) steps(samples []host.Sample, ofGroup bool, of func(*host.Sample) 
 	}
 }
 
-// delay are the steps of the time for which threads waited for a CPU.
-func (v *view) delay() iter.Seq[step] {
-	return v.steps(v.s.Points, false, func(x *host.Sample) *int64 { return x.RunDelayNS })
+// delaySteps are the steps of the time for which threads waited for a CPU.
+func (v *view) delaySteps() iter.Seq[step] {
+	return v.stepsOf(v.s.Points, false, func(x *host.Sample) *int64 { return x.RunDelayNS })
 }
 
-// cpu are the steps of the process's CPU time: to the ns where the kernel has it by thread, else in ticks of 10 ms.
-func (v *view) cpu() iter.Seq[step] {
-	fine := v.steps(v.s.Points, false, func(x *host.Sample) *int64 { return x.RunNS })
+// cpuSteps are the steps of the process's CPU time: to the ns where the kernel has it by thread, else in ticks of 10 ms.
+func (v *view) cpuSteps() iter.Seq[step] {
+	fine := v.stepsOf(v.s.Points, false, func(x *host.Sample) *int64 { return x.RunNS })
 	if v.sum(fine) != nil {
 		return fine
 	}
-	return v.steps(v.s.Points, false, func(x *host.Sample) *int64 {
+	return v.stepsOf(v.s.Points, false, func(x *host.Sample) *int64 {
 		if x.UserNS == nil || x.SystemNS == nil {
 			return nil
 		}
@@ -173,14 +173,14 @@ func (v *view) cpu() iter.Seq[step] {
 	})
 }
 
-// held are the steps of the time for which quotas held the group back.
-func (v *view) held() iter.Seq[step] {
-	return v.steps(v.s.Points, true, func(x *host.Sample) *int64 {
+// throttledSteps are the steps of the time for which quotas held the group back.
+func (v *view) throttledSteps() iter.Seq[step] {
+	return v.stepsOf(v.s.Points, true, func(x *host.Sample) *int64 {
 		switch {
 		case x.LocalNS != nil:
 			return x.LocalNS
 		case x.ThrottledNS != nil:
-			return new(*x.ThrottledNS + known(x.AncestorNS))
+			return new(*x.ThrottledNS + orZero(x.AncestorNS))
 		}
 		return nil
 	})
@@ -190,7 +190,7 @@ func (v *view) held() iter.Seq[step] {
 func (v *view) sum(steps iter.Seq[step]) *int64 {
 	total, read := int64(0), false
 	for d := range steps {
-		total, read = total+d.part(v.from, v.to), true
+		total, read = total+d.growthIn(v.from, v.to), true
 	}
 	if !read {
 		return nil
@@ -198,8 +198,8 @@ func (v *view) sum(steps iter.Seq[step]) *int64 {
 	return &total
 }
 
-// longDelay is for how long threads waited for a CPU that waited for a millisecond and more between two samples; nil if samples do not tell.
-func (v *view) longDelay() *int64 {
+// longDelayNS is for how long threads waited for a CPU that waited for a millisecond and more between two samples; nil if samples do not tell.
+func (v *view) longDelayNS() *int64 {
 	total := int64(0)
 	for i := range v.s.Points {
 		if p := &v.s.Points[i]; p.MonoNS+v.offset > v.from && p.MonoNS+v.offset <= v.to {
@@ -214,20 +214,20 @@ func (v *view) longDelay() *int64 {
 	return &total
 }
 
-// around are the samples that enclose the view, of one group; the group's
+// enclosingSamples are the samples that enclose the view, of one group; the group's
 // counters between them are what quotas did.
-func (v *view) around() (from, to *host.Sample) {
+func (v *view) enclosingSamples() (from, to *host.Sample) {
 	points := v.s.Points
 	a, _ := slices.BinarySearchFunc(points, v.from-v.offset+1, func(x host.Sample, t int64) int { return cmp.Compare(x.MonoNS, t) })
 	b, _ := slices.BinarySearchFunc(points, v.to-v.offset, func(x host.Sample, t int64) int { return cmp.Compare(x.MonoNS, t) })
 	return &points[max(a-1, 0)], &points[min(b, len(points)-1)]
 }
 
-func stat(x *host.Sample) *cgroup.Stat {
+func cgroupStat(x *host.Sample) *cgroup.Stat {
 	c := &cgroup.Stat{}
 	if x.Periods != nil && x.ThrottledNS != nil {
 		c.Has |= cgroup.HasBandwidth
-		c.Periods, c.ThrottledPeriods, c.Throttled = *x.Periods, known(x.ThrottledPeriods), time.Duration(*x.ThrottledNS)
+		c.Periods, c.ThrottledPeriods, c.Throttled = *x.Periods, orZero(x.ThrottledPeriods), time.Duration(*x.ThrottledNS)
 	}
 	if x.LocalNS != nil {
 		c.Has |= cgroup.HasLocal
@@ -236,26 +236,26 @@ func stat(x *host.Sample) *cgroup.Stat {
 	if x.AncestorsComplete {
 		c.Has |= cgroup.HasAncestors
 	}
-	c.AncestorThrottled, c.AncestorThrottledPeriods = time.Duration(known(x.AncestorNS)), known(x.AncestorPeriods)
+	c.AncestorThrottled, c.AncestorThrottledPeriods = time.Duration(orZero(x.AncestorNS)), orZero(x.AncestorPeriods)
 	return c
 }
 
-// known is a counter, 0 if it was not read.
-func known(counter *int64) int64 {
+// orZero is a counter, 0 if it was not read.
+func orZero(counter *int64) int64 {
 	if counter == nil {
 		return 0
 	}
 	return *counter
 }
 
-// quota compares the counters at both ends of the view.
-func (v *view) quota(h *report.Host) {
-	from, to := v.around()
+// addQuota compares the counters at both ends of the view.
+func (v *view) addQuota(h *report.Host) {
+	from, to := v.enclosingSamples()
 	if from.Group != to.Group {
 		h.Quota = report.HostQuota{Verdict: report.ThrottleUnknown, How: "the process was moved to another group during the recording"}
 		return
 	}
-	c := cgroup.Compare(stat(from), stat(to))
+	c := cgroup.Compare(cgroupStat(from), cgroupStat(to))
 	h.Quota = report.HostQuota{
 		Verdict: report.ThrottleVerdict(c.Verdict), How: c.How, OwnNS: max(0, int64(c.Own)), AncestorNS: max(0, int64(c.Ancestor)),
 		Periods: max(0, c.Periods), ThrottledPeriods: max(0, c.ThrottledPeriods),
@@ -273,41 +273,41 @@ func (v *view) throttledGroup(verdict cgroup.Verdict) string {
 	if from.Group != to.Group {
 		return ""
 	}
-	name, most := "", int64(0)
+	name, maxNS := "", int64(0)
 	for _, b := range to.Levels {
 		if (b.Depth == 0) != (verdict == cgroup.VerdictOwn) {
 			continue
 		}
 		for _, a := range from.Levels {
-			if a.Depth == b.Depth && a.Group == b.Group && b.ThrottledNS-a.ThrottledNS > most {
-				name, most = b.Group, b.ThrottledNS-a.ThrottledNS
+			if a.Depth == b.Depth && a.Group == b.Group && b.ThrottledNS-a.ThrottledNS > maxNS {
+				name, maxNS = b.Group, b.ThrottledNS-a.ThrottledNS
 			}
 		}
 	}
 	return name
 }
 
-// lost splits the time for which threads did not run although they wanted to.
-func (v *view) lost(h *report.Host, rep *report.Report) {
+// addLostTime splits the time for which threads did not run although they wanted to.
+func (v *view) addLostTime(h *report.Host, rep *report.Report) {
 	l := &h.Lost
-	l.RunDelayNS, l.CPUNS = v.sum(v.delay()), v.sum(v.cpu())
-	l.LongDelayNS = v.longDelay()
-	l.QuotaNS = v.sum(v.held())
+	l.RunDelayNS, l.CPUNS = v.sum(v.delaySteps()), v.sum(v.cpuSteps())
+	l.LongDelayNS = v.longDelayNS()
+	l.QuotaNS = v.sum(v.throttledSteps())
 	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
 		l.QuotaNS = nil // the own quota held nothing back; what those above did cannot be seen
 	}
-	l.StealNS = v.sum(v.steps(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.StealNS }))
-	l.MachineNS = v.sum(v.steps(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.MachineNS }))
-	l.PressureNS = v.sum(v.steps(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.PressureNS }))
-	if b, ok := busy(rep, v.from-v.start, v.to-v.start); ok {
-		l.BusyNS = &b
+	l.StealNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.StealNS }))
+	l.MachineNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.MachineNS }))
+	l.PressureNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.PressureNS }))
+	if busyTime, ok := busyNS(rep, v.from-v.start, v.to-v.start); ok {
+		l.BusyNS = &busyTime
 	}
 	if l.RunDelayNS != nil && l.QuotaNS != nil {
-		queue, unsplit, free := v.split()
+		queue, unsplit, unthrottled := v.splitDelay()
 		l.RunQueueNS, l.UnsplitNS = &queue, &unsplit
 		if l.BusyNS != nil && l.CPUNS != nil && *l.QuotaNS > 0 {
-			off := v.offCPU(rep, free)
-			l.OffCPUNS = &off
+			offNS := v.offCPUNS(rep, unthrottled)
+			l.OffCPUNS = &offNS
 		}
 	}
 	if l.BusyNS != nil && l.CPUNS != nil && l.RunQueueNS != nil {
@@ -316,32 +316,32 @@ func (v *view) lost(h *report.Host, rep *report.Report) {
 	}
 }
 
-// split tells waiting for a CPU from waiting for quota. A thread's wait is
+// splitDelay tells waiting for a CPU from waiting for quota. A thread's wait is
 // counted when it ends, and so is a throttled stretch: both appear in the same
 // sample, or, where threads queue up after the stretch, in the next ones. So
 // where no quota held anything back in a sample and its neighbours, all delay
 // is the run queue's; elsewhere it is the quota's up to the throttled time,
 // and what is beyond is several threads behind one quota, or neighbours. The
 // stretches in which no quota held anything back are free, with their delay.
-func (v *view) split() (queue, unsplit int64, free []step) {
-	type slot struct {
+func (v *view) splitDelay() (queue, unsplit int64, unthrottled []step) {
+	type delayStep struct {
 		step
-		held int64
+		throttledNS int64
 	}
-	var slots []slot
-	for d := range v.delay() {
-		slots = append(slots, slot{step: d})
+	var steps []delayStep
+	for d := range v.delaySteps() {
+		steps = append(steps, delayStep{step: d})
 	}
 	k := 0
-	for d := range v.held() {
-		for k < len(slots)-1 && slots[k].to < d.to {
+	for d := range v.throttledSteps() {
+		for k < len(steps)-1 && steps[k].to < d.to {
 			k++
 		}
-		slots[k].held += d.part(v.from, v.to)
+		steps[k].throttledNS += d.growthIn(v.from, v.to)
 	}
-	near := func(i int) bool {
-		for j := max(0, i-1); j <= min(i+1, len(slots)-1); j++ {
-			if slots[j].held > 0 {
+	isNearThrottling := func(i int) bool {
+		for j := max(0, i-1); j <= min(i+1, len(steps)-1); j++ {
+			if steps[j].throttledNS > 0 {
 				return true
 			}
 		}
@@ -352,48 +352,48 @@ func (v *view) split() (queue, unsplit int64, free []step) {
 		unsplit += max(0, delay-quota)
 		delay, quota = 0, 0
 	}
-	for i := range slots {
-		part := slots[i].part(v.from, v.to)
-		if !near(i) {
+	for i := range steps {
+		part := steps[i].growthIn(v.from, v.to)
+		if !isNearThrottling(i) {
 			flush()
 			queue += part
-			if n := len(free); n > 0 && free[n-1].to == slots[i].from {
-				free[n-1].to = slots[i].to
-				free[n-1].grown += part
+			if n := len(unthrottled); n > 0 && unthrottled[n-1].to == steps[i].from {
+				unthrottled[n-1].to = steps[i].to
+				unthrottled[n-1].growth += part
 			} else {
-				free = append(free, step{slots[i].from, slots[i].to, part})
+				unthrottled = append(unthrottled, step{steps[i].from, steps[i].to, part})
 			}
 			continue
 		}
 		delay += part
-		quota += slots[i].held
+		quota += steps[i].throttledNS
 	}
 	flush()
-	return queue, unsplit, free
+	return queue, unsplit, unthrottled
 }
 
-// offCPU returns for how long goroutines ran, in the stretches that no quota held
+// offCPUNS returns for how long goroutines ran, in the stretches that no quota held
 // up, while their threads had no CPU: running time that the CPU time does not
 // cover, and no more than threads waited.
-func (v *view) offCPU(rep *report.Report, free []step) (off int64) {
-	used, first := make([]int64, len(free)), 0
-	for d := range v.cpu() {
-		for first < len(free) && free[first].to <= d.from {
+func (v *view) offCPUNS(rep *report.Report, unthrottled []step) (total int64) {
+	cpuNS, first := make([]int64, len(unthrottled)), 0
+	for d := range v.cpuSteps() {
+		for first < len(unthrottled) && unthrottled[first].to <= d.from {
 			first++
 		}
-		for i := first; i < len(free) && free[i].from < d.to; i++ {
-			used[i] += d.part(max(v.from, free[i].from), min(v.to, free[i].to))
+		for i := first; i < len(unthrottled) && unthrottled[i].from < d.to; i++ {
+			cpuNS[i] += d.growthIn(max(v.from, unthrottled[i].from), min(v.to, unthrottled[i].to))
 		}
 	}
-	for i, d := range free {
-		ran, _ := busy(rep, max(v.from, d.from)-v.start, min(v.to, d.to)-v.start)
-		off += max(0, min(ran-used[i], d.grown))
+	for i, d := range unthrottled {
+		runningNS, _ := busyNS(rep, max(v.from, d.from)-v.start, min(v.to, d.to)-v.start)
+		total += max(0, min(runningNS-cpuNS[i], d.growth))
 	}
-	return off
+	return total
 }
 
-// busy is how long goroutines ran in a part of the trace, by its series.
-func busy(rep *report.Report, from, to int64) (int64, bool) {
+// busyNS is how long goroutines ran in a part of the trace, by its series.
+func busyNS(rep *report.Report, from, to int64) (int64, bool) {
 	r := rep.Runtime.Series
 	if r == nil || len(r.Running) == 0 || r.StepNS <= 0 {
 		return 0, false
@@ -412,69 +412,69 @@ func busy(rep *report.Report, from, to int64) (int64, bool) {
 	return int64(total), true
 }
 
-func (v *view) memory(h *report.Host) {
+func (v *view) addMemory(h *report.Host) {
 	for i := range v.s.Points {
-		if p := &v.s.Points[i]; v.within(p.MonoNS) {
-			h.Memory.RSSMaxBytes = max(h.Memory.RSSMaxBytes, known(p.RSSBytes))
+		if p := &v.s.Points[i]; v.contains(p.MonoNS) {
+			h.Memory.RSSMaxBytes = max(h.Memory.RSSMaxBytes, orZero(p.RSSBytes))
 		}
 	}
 	for i := range v.s.Seconds {
-		if x := &v.s.Seconds[i]; v.within(x.MonoNS) {
-			h.Memory.GroupMaxBytes = max(h.Memory.GroupMaxBytes, known(x.MemoryBytes))
+		if x := &v.s.Seconds[i]; v.contains(x.MonoNS) {
+			h.Memory.GroupMaxBytes = max(h.Memory.GroupMaxBytes, orZero(x.MemoryBytes))
 		}
 	}
 }
 
-func (v *view) within(mono int64) bool { return mono+v.offset >= v.from && mono+v.offset <= v.to }
+func (v *view) contains(mono int64) bool { return mono+v.offset >= v.from && mono+v.offset <= v.to }
 
 // maxSeries bounds every list of a report.
 const maxSeries = 500
 
-func (v *view) series(out *report.HostSeries) {
-	out.ThrottledNS, out.RunDelayNS, out.CPUNS, out.RSSBytes = v.grown(v.held()), v.grown(v.delay()), v.grown(v.cpu()), v.rss()
+func (v *view) addSeries(out *report.HostSeries) {
+	out.ThrottledNS, out.RunDelayNS, out.CPUNS, out.RSSBytes = v.growthSeries(v.throttledSteps()), v.growthSeries(v.delaySteps()), v.growthSeries(v.cpuSteps()), v.rssSeries()
 	out.Retransmitted = [][2]int64{}
 	for _, e := range v.s.Events {
-		if e.Retransmitted == 0 || e.Peer || !v.within(e.Mono) {
+		if e.Retransmitted == 0 || e.Peer || !v.contains(e.Mono) {
 			continue
 		}
 		if len(out.Retransmitted) == maxSeries {
 			break
 		}
-		out.Retransmitted = append(out.Retransmitted, [2]int64{v.at(e.Mono), e.Retransmitted})
+		out.Retransmitted = append(out.Retransmitted, [2]int64{v.traceTime(e.Mono), e.Retransmitted})
 	}
 }
 
-// grown thins a counter to a step for each width.
-func (v *view) grown(steps iter.Seq[step]) [][2]int64 {
-	width, list := v.width(), [][2]int64{}
+// growthSeries thins a counter to a step for each width.
+func (v *view) growthSeries(steps iter.Seq[step]) [][2]int64 {
+	width, list := v.pointWidth(), [][2]int64{}
 	for d := range steps {
-		n, at := d.part(v.from, v.to), min(d.to, v.to)-v.start
-		if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
-			list[k] = [2]int64{at, list[k][1] + n}
+		n, t := d.growthIn(v.from, v.to), min(d.to, v.to)-v.start
+		if k := len(list) - 1; k >= 0 && t/width == list[k][0]/width {
+			list[k] = [2]int64{t, list[k][1] + n}
 			continue
 		}
-		list = append(list, [2]int64{at, n})
+		list = append(list, [2]int64{t, n})
 	}
 	return list
 }
 
-// width is how much time a point of a series stands for.
-func (v *view) width() int64 { return max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1) }
+// pointWidth is how much time a point of a series stands for.
+func (v *view) pointWidth() int64 { return max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1) }
 
-// rss thins to the largest of neighbours.
-func (v *view) rss() [][2]int64 {
-	width, list := v.width(), [][2]int64{}
+// rssSeries thins to the largest of neighbours.
+func (v *view) rssSeries() [][2]int64 {
+	width, list := v.pointWidth(), [][2]int64{}
 	for i := range v.s.Points {
 		p := &v.s.Points[i]
-		if p.RSSBytes == nil || !v.within(p.MonoNS) {
+		if p.RSSBytes == nil || !v.contains(p.MonoNS) {
 			continue
 		}
-		at := v.at(p.MonoNS)
-		if k := len(list) - 1; k >= 0 && at/width == list[k][0]/width {
+		t := v.traceTime(p.MonoNS)
+		if k := len(list) - 1; k >= 0 && t/width == list[k][0]/width {
 			list[k][1] = max(list[k][1], *p.RSSBytes)
 			continue
 		}
-		list = append(list, [2]int64{at, *p.RSSBytes})
+		list = append(list, [2]int64{t, *p.RSSBytes})
 	}
 	return list
 }
