@@ -72,7 +72,7 @@ func (c *Classifier) add(s *Segment) {
 }
 
 func (c *Classifier) step(st *critpath.Step) {
-	s := Segment{Start: st.Start, End: st.End, G: st.G, Via: st.Via}
+	s := Segment{Start: st.Start, End: st.End, G: st.G, Via: st.FollowedWait}
 	switch st.Kind {
 	case critpath.CPU:
 		c.running(st, s)
@@ -87,8 +87,8 @@ func (c *Classifier) step(st *critpath.Step) {
 	case critpath.Syscall:
 		s.Call, s.Kind = c.Sites.Socket(st.Stack), c.Sites.C(st.Stack)
 	case critpath.Sleep:
-		if st.Timer != 0 && !c.Sites.isPool(c.Sites.Call(st.Stack)) {
-			s.Call = c.Sites.entry(st.Timer)
+		if st.TimerStart != 0 && !c.Sites.isPool(c.Sites.Call(st.Stack)) {
+			s.Call = c.Sites.entry(st.TimerStart)
 		}
 	case critpath.Network:
 		s.Inbound = st.Inbound
@@ -131,10 +131,10 @@ func (c *Classifier) running(st *critpath.Step, s Segment) {
 	if st.Preempted {
 		s.From, s.Stack = FromPreempt, st.Stack
 	}
-	if st.Before != 0 && c.Sites.allStd(st.Stack) && !c.Sites.allStd(st.Before) {
+	if st.ResumeStack != 0 && c.Sites.allStd(st.Stack) && !c.Sites.allStd(st.ResumeStack) {
 		// It ran from the service's own code into a library: only where it began
 		// is recorded.
-		s.From, s.Site = FromBracket, c.Sites.Of(st.Before)
+		s.From, s.Site = FromBracket, c.Sites.Of(st.ResumeStack)
 	}
 	g := c.gen(s.Start)
 	if g == nil || len(g.Samples) == 0 {

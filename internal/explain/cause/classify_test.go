@@ -30,7 +30,7 @@ func TestSteps(t *testing.T) {
 		{critpath.Unknown, nil, Unknown, ""},
 	} {
 		syms, stack := oneStack(c.stack)
-		step := critpath.Step{Start: 10, End: 20, G: 1, Kind: c.kind, Stack: stack, Via: -1}
+		step := critpath.Step{Start: 10, End: 20, G: 1, Kind: c.kind, Stack: stack, FollowedWait: -1}
 		segs := New(new(timeline.Window), syms).Segments([]critpath.Step{step})
 		if len(segs) != 1 {
 			t.Fatalf("kind %d became %d segments", c.kind, len(segs))

@@ -57,7 +57,7 @@ func TestWaitForP(t *testing.T) {
 		})
 		var got []stretch
 		sums := map[Code]int64{}
-		for _, s := range New(win, syms).Segments([]critpath.Step{{Kind: critpath.Runnable, G: 3, Start: 500 + tracetext.Origin, End: 9000 + tracetext.Origin, Via: -1}}) {
+		for _, s := range New(win, syms).Segments([]critpath.Step{{Kind: critpath.Runnable, G: 3, Start: 500 + tracetext.Origin, End: 9000 + tracetext.Origin, FollowedWait: -1}}) {
 			got = append(got, stretch{s.Code, s.Start - tracetext.Origin, s.End - tracetext.Origin})
 			sums[s.Code] += s.End - s.Start
 		}

@@ -10,90 +10,90 @@ type Answer struct {
 	Start, End int64
 }
 
-// maxLevels bounds how many requests may wait for each other in a row.
-const maxLevels = 8
+// maxAnswerDepth bounds how many requests may wait for each other in a row.
+const maxAnswerDepth = 8
 
-// answersOf returns what a request waits for, in order of time.
-func (w *Walker) answersOf(g uint64, start int64) []Answer {
-	if w.Answers == nil {
+// findAnswers returns what a request waits for, in order of time.
+func (w *Walker) findAnswers(g uint64, start int64) []Answer {
+	if w.AnswersOf == nil {
 		return nil
 	}
-	return w.Answers(g, start)
+	return w.AnswersOf(g, start)
 }
 
-// inherit says of the frame that was pushed last that it is work for the same
+// inheritAnswers says of the frame that was pushed last that it is work for the same
 // request as f.
-func (w *Walker) inherit(f frame) {
+func (w *Walker) inheritAnswers(outer walkFrame) {
 	last := &w.frames[len(w.frames)-1]
-	last.answers, last.level = f.answers, f.level
+	last.answers, last.answerDepth = outer.answers, outer.answerDepth
 }
 
-// answer returns the last of the answers that a wait from start to hi is for, nil
+// matchAnswer returns the last of the answers that a wait from start to hi is for, nil
 // if it is for none. Before an answer has ended nobody could have polled for it.
-func (f *frame) answer(v *verdict, start, hi int64) *Answer {
-	if v.step.Kind != Network || v.followed {
+func (f *walkFrame) matchAnswer(verdict *waitVerdict, start, end int64) *Answer {
+	if verdict.step.Kind != Network || verdict.followWaker {
 		return nil
 	}
-	if v.step.Inbound {
-		v.step.Inbound = f.level == 0 // who asked for this sends: the way there
+	if verdict.step.Inbound {
+		verdict.step.Inbound = f.answerDepth == 0 // who asked for this sends: the way there
 		return nil
 	}
-	if f.level >= maxLevels {
+	if f.answerDepth >= maxAnswerDepth {
 		return nil
 	}
 	for i := len(f.answers) - 1; i >= 0; i-- {
-		if a := &f.answers[i]; a.G != f.g && a.Start < hi && a.End > start {
-			if v.gap != 0 {
-				v.gap = max(v.gap, min(a.End, hi))
+		if answer := &f.answers[i]; answer.G != f.g && answer.Start < end && answer.End > start {
+			if verdict.pollGapStart != 0 {
+				verdict.pollGapStart = max(verdict.pollGapStart, min(answer.End, end))
 			}
-			return a
+			return answer
 		}
 	}
 	return nil
 }
 
-// peer goes on in the goroutine that answers a wait of f. Whoever reads from a
+// followAnswer goes on in the goroutine that answers a wait of f. Whoever reads from a
 // connection that many share may have been woken for others meanwhile, which is
 // nothing to this request. What was before the answer is looked at afterwards:
 // the way there.
-func (w *Walker) peer(f *frame, s *timeline.Span, start int64, hi *int64, v *verdict, a *Answer) bool {
-	w.emit(hi, max(a.End, start), v.step)
-	from := max(a.Start, f.a)
-	if from >= *hi {
+func (w *Walker) followAnswer(frame *walkFrame, span *timeline.Span, start int64, cursor *int64, verdict *waitVerdict, answer *Answer) bool {
+	w.emitStep(cursor, max(answer.End, start), verdict.step)
+	from := max(answer.Start, frame.start)
+	if from >= *cursor {
 		return false
 	}
-	f.idx++
-	via, level := int32(len(w.Vias)), f.level
-	w.Vias = append(w.Vias, Via{Wait: WaitPeer, Stack: s.Stack, Parent: f.via})
-	if !w.enter(a.G, from, *hi, via) {
-		w.Vias = w.Vias[:via]
-		w.frames[len(w.frames)-1].idx--
+	frame.nextSpan++
+	followedWait, depth := int32(len(w.FollowedWaits)), frame.answerDepth
+	w.FollowedWaits = append(w.FollowedWaits, FollowedWait{Kind: WaitPeer, Stack: span.Stack, Parent: frame.followedWait})
+	if !w.enterGoroutine(answer.G, from, *cursor, followedWait) {
+		w.FollowedWaits = w.FollowedWaits[:followedWait]
+		w.frames[len(w.frames)-1].nextSpan--
 		return false
 	}
-	w.inherit(frame{answers: w.answersOf(a.G, a.Start), level: level + 1})
+	w.inheritAnswers(walkFrame{answers: w.findAnswers(answer.G, answer.Start), answerDepth: depth + 1})
 	return true
 }
 
-// answer lists a wait for an answer: the way back and the answer itself.
-func (b *grapher) answer(p *piece, a *Answer, v *verdict, start int64, hi *int64, whole int64) {
-	b.leaf(p, hi, max(a.End, start), v.step, whole)
-	from := max(a.Start, p.lo)
-	if from >= *hi {
+// listAnswerWait lists a wait for an answer: the way back and the answer itself.
+func (b *graphBuilder) listAnswerWait(part *piece, answer *Answer, verdict *waitVerdict, start int64, cursor *int64, fullLength int64) {
+	b.leaf(part, cursor, max(answer.End, start), verdict.step, fullLength)
+	from := max(answer.Start, part.lo)
+	if from >= *cursor {
 		return
 	}
-	if !b.isKnown(a.G, *hi) {
-		b.leaf(p, hi, from, v.step, whole)
+	if !b.isKnown(answer.G, *cursor) {
+		b.leaf(part, cursor, from, verdict.step, fullLength)
 		return
 	}
-	it := item{step: v.step, waker: a.G, wait: WaitPeer, asked: a}
-	it.step.Start, it.step.End = from, *hi
-	*hi = from
-	p.items = append(p.items, it)
+	wait := item{step: verdict.step, waker: answer.G, wait: WaitPeer, asked: answer}
+	wait.step.Start, wait.step.End = from, *cursor
+	*cursor = from
+	part.items = append(part.items, wait)
 }
 
-// serve puts what was asked for into the graph: it is work for the request, from
+// addAnswer puts what was asked for into the graph: it is work for the request, from
 // when it began on.
-func (b *grapher) serve(p *piece, it *item) {
-	b.link(p.g, it.waker, it.step.Start)
-	b.add(&piece{g: it.waker, lo: it.step.Start, hi: it.step.End, hooked: true, answers: b.w.answersOf(it.asked.G, it.asked.Start), level: p.level + 1})
+func (b *graphBuilder) addAnswer(part *piece, wait *item) {
+	b.link(part.g, wait.waker, wait.step.Start)
+	b.add(&piece{g: wait.waker, lo: wait.step.Start, hi: wait.step.End, hooked: true, answers: b.walker.findAnswers(wait.asked.G, wait.asked.Start), level: part.level + 1})
 }

@@ -140,7 +140,7 @@ func TestAnswers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			win, syms := timelinetest.Built(t, c.build)
 			w := New(win, syms)
-			w.Answers = shifted(c.answers)
+			w.AnswersOf = shifted(c.answers)
 			steps := w.Walk(1, from, to)
 			checkPartition(t, steps, from, to)
 			if got := "\n" + spell(w, syms, steps); got != c.want {
@@ -180,9 +180,9 @@ func TestAnswersInACircle(t *testing.T) {
 			m.Block(500, "forever", "main.end")
 		})
 		w := New(win, syms)
-		w.Answers = shifted(answers)
+		w.AnswersOf = shifted(answers)
 		checkPartition(t, w.Walk(1, from, to), from, to)
-		if w.Cut {
+		if w.Truncated {
 			t.Errorf("%v: given up", answers)
 		}
 		w.Graph(1, from, to)

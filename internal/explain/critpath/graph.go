@@ -108,7 +108,7 @@ type item struct {
 	step   Step
 	whole  int64
 	waker  uint64
-	wait   Wait
+	wait   WaitKind
 	ticker bool
 	asked  *Answer // of a wait for an answer: the request that gives it
 }
@@ -127,25 +127,25 @@ type link struct {
 	soft     bool
 }
 
-type grapher struct {
-	w          *Walker
-	root       uint64
-	from, to   int64
-	pieces     []*piece
-	links      []link
-	spent      int
-	hooks      int
-	failed     bool
-	g          *Graph
-	lookAround []timeline.Span
+type graphBuilder struct {
+	walker         *Walker
+	root           uint64
+	from, to       int64
+	pieces         []*piece
+	links          []link
+	cost           int
+	originSearches int
+	failed         bool
+	graph          *Graph
+	spanBuffer     []timeline.Span
 }
 
 // Graph returns the graph of what goroutine g was doing in [from, to), or nil if
 // it would be too large or is inconsistent. Later calls do not change it.
 func (w *Walker) Graph(g uint64, from, to int64) *Graph {
-	w.steps, w.spans, w.frames, w.Vias = w.steps[:0], w.spans[:0], w.frames[:0], w.Vias[:0]
-	b := &grapher{w: w, root: g, from: from, to: to}
-	b.pieces = append(b.pieces, &piece{g: g, lo: from, hi: to, hooked: true, scanned: from, answers: w.answersOf(g, from)})
+	w.steps, w.spans, w.frames, w.FollowedWaits = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0]
+	b := &graphBuilder{walker: w, root: g, from: from, to: to}
+	b.pieces = append(b.pieces, &piece{g: g, lo: from, hi: to, hooked: true, scanned: from, answers: w.findAnswers(g, from)})
 	for i := 0; i < len(b.pieces) && !b.failed; i++ {
 		for p := b.pieces[i]; p.scanned < p.hi && !b.failed; {
 			b.scan(p)
@@ -164,12 +164,12 @@ func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 }
 
 // link notes that what a goroutine did at t had an effect on another one.
-func (b *grapher) link(from, to uint64, t int64) {
+func (b *graphBuilder) link(from, to uint64, t int64) {
 	b.links = append(b.links, link{from: instant{from, t}, to: instant{to, t}})
 }
 
 // isMember reports whether goroutine g was working for the request at t.
-func (b *grapher) isMember(g uint64, t int64) bool {
+func (b *graphBuilder) isMember(g uint64, t int64) bool {
 	if g == b.root {
 		return t >= b.from
 	}
@@ -183,7 +183,7 @@ func (b *grapher) isMember(g uint64, t int64) bool {
 
 // scan lists the leaves and waits of a piece, and adds what its waits depend on
 // to the graph.
-func (b *grapher) scan(p *piece) {
+func (b *graphBuilder) scan(p *piece) {
 	known := p.scanned
 	p.scanned = p.hi
 	b.life(p)
@@ -197,7 +197,7 @@ func (b *grapher) scan(p *piece) {
 		}
 		b.link(it.waker, p.g, it.step.End)
 		if it.asked != nil {
-			b.serve(p, it)
+			b.addAnswer(p, it)
 			continue
 		}
 		hooked := b.need(it.waker, p, it)
@@ -208,26 +208,26 @@ func (b *grapher) scan(p *piece) {
 }
 
 // life lists the leaves and waits of a piece, in order.
-func (b *grapher) life(p *piece) {
-	w := b.w
+func (b *graphBuilder) life(p *piece) {
+	w := b.walker
 	p.items = p.items[:0]
 	w.steps = w.steps[:0]
-	w.push(p.g, p.lo, p.hi, -1, false)
+	w.pushFrame(p.g, p.lo, p.hi, -1, false)
 	f := &w.frames[len(w.frames)-1]
-	f.answers, f.level = p.answers, p.level
-	b.spent += f.n
+	f.answers, f.answerDepth = p.answers, p.level
+	b.cost += f.spanCount
 	hi := p.hi
 	for hi > p.lo {
-		if f.idx < f.lo {
+		if f.nextSpan < f.firstSpan {
 			b.beginning(p, f, &hi)
 			break
 		}
-		s := &w.spans[f.idx]
+		s := &w.spans[f.nextSpan]
 		if s.End < hi {
-			b.leaf(p, &hi, max(s.End, p.lo), Step{G: p.g, Kind: Unknown, Via: -1}, 0)
+			b.leaf(p, &hi, max(s.End, p.lo), Step{G: p.g, Kind: Unknown, FollowedWait: -1}, 0)
 			continue
 		}
-		f.idx--
+		f.nextSpan--
 		start := max(s.Start, p.lo)
 		if start >= hi {
 			continue
@@ -235,13 +235,13 @@ func (b *grapher) life(p *piece) {
 		if s.State != timeline.Waiting {
 			w.steps = w.steps[:0]
 			end := hi
-			w.leaf(f, s, start, &end)
+			w.emitSpan(f, s, start, &end)
 			whole := int64(0)
 			if s.State == timeline.Syscall {
 				whole = wholeOf(s)
 			}
 			if len(w.steps) == 0 {
-				b.leaf(p, &hi, start, Step{G: p.g, Kind: Unknown, Via: -1}, 0)
+				b.leaf(p, &hi, start, Step{G: p.g, Kind: Unknown, FollowedWait: -1}, 0)
 				continue
 			}
 			b.leaf(p, &hi, start, w.steps[0], whole)
@@ -249,9 +249,9 @@ func (b *grapher) life(p *piece) {
 		}
 		b.wait(p, f, s, start, &hi)
 	}
-	w.pop()
+	w.popFrame()
 	slices.Reverse(p.items)
-	if b.spent > maxItems {
+	if b.cost > maxItems {
 		b.failed = true
 	}
 }
@@ -263,7 +263,7 @@ func wholeOf(s *timeline.Span) int64 {
 	return s.End - s.Start
 }
 
-func (b *grapher) leaf(p *piece, hi *int64, start int64, st Step, whole int64) {
+func (b *graphBuilder) leaf(p *piece, hi *int64, start int64, st Step, whole int64) {
 	if start >= *hi {
 		return
 	}
@@ -273,29 +273,29 @@ func (b *grapher) leaf(p *piece, hi *int64, start int64, st Step, whole int64) {
 }
 
 // wait lists a wait.
-func (b *grapher) wait(p *piece, f *frame, s *timeline.Span, start int64, hi *int64) {
-	w := b.w
-	v := w.judge(f, s, *hi)
+func (b *graphBuilder) wait(p *piece, f *walkFrame, s *timeline.Span, start int64, hi *int64) {
+	w := b.walker
+	v := w.judgeWait(f, s, *hi)
 	whole := wholeOf(s)
-	answer := f.answer(&v, start, *hi)
-	if v.gap != 0 {
+	answer := f.matchAnswer(&v, start, *hi)
+	if v.pollGapStart != 0 {
 		gap := v.step
 		gap.Kind = PollGap
-		b.leaf(p, hi, max(v.gap, start), gap, 0)
+		b.leaf(p, hi, max(v.pollGapStart, start), gap, 0)
 	}
 	if answer != nil {
-		b.answer(p, answer, &v, start, hi, whole)
+		b.listAnswerWait(p, answer, &v, start, hi, whole)
 		if start < *hi {
-			f.idx++ // the rest of it is read again: the way there
+			f.nextSpan++ // the rest of it is read again: the way there
 			return
 		}
 	}
-	if v.futile {
-		start = w.inVain(f, s, start, w.isBroadcast)
+	if v.mayBeFutile {
+		start = w.mergeVainWaits(f, s, start, w.endedByBroadcast)
 	}
-	if v.ticked {
+	if v.endedByTimer {
 		at := *s // the span moves
-		start = w.inVain(f, &at, start, isOthers)
+		start = w.mergeVainWaits(f, &at, start, endedByGoroutine)
 		period, ticks := b.period(p.g, &at)
 		b.leaf(p, hi, start, v.step, max(period, *hi-start))
 		if n := len(p.items); n > 0 {
@@ -306,19 +306,19 @@ func (b *grapher) wait(p *piece, f *frame, s *timeline.Span, start int64, hi *in
 	if start >= *hi {
 		return
 	}
-	if !v.followed || !b.isKnown(s.Waker, *hi) {
+	if !v.followWaker || !b.isKnown(s.Waker, *hi) {
 		b.leaf(p, hi, start, v.step, whole)
 		return
 	}
-	it := item{step: v.step, waker: s.Waker, wait: v.wait}
+	it := item{step: v.step, waker: s.Waker, wait: v.kind}
 	it.step.Start, it.step.End = start, *hi
 	*hi = start
 	p.items = append(p.items, it)
 }
 
 // isKnown reports whether the trace shows a goroutine at t.
-func (b *grapher) isKnown(g uint64, t int64) bool {
-	win := b.w.win
+func (b *graphBuilder) isKnown(g uint64, t int64) bool {
+	win := b.walker.window
 	for i := win.At(t); i >= max(win.At(t)-1, 0); i-- {
 		if win.Gens[i].Knows(g) {
 			return true
@@ -331,15 +331,15 @@ func (b *grapher) isKnown(g uint64, t int64) bool {
 // the previous timer that ended a wait of the same goroutine at the same place,
 // if it waited elsewhere in between. Otherwise it returns the length of s, and
 // false.
-func (b *grapher) period(g uint64, s *timeline.Span) (int64, bool) {
-	w := b.w
+func (b *graphBuilder) period(g uint64, s *timeline.Span) (int64, bool) {
+	w := b.walker
 	length := wholeOf(s)
 	for back := 2*length + 2e6; back <= maxPeriod; back *= 4 {
-		b.lookAround = w.win.Spans(g, s.End-back, s.End, b.lookAround[:0])
-		b.spent += len(b.lookAround) / 8
+		b.spanBuffer = w.window.Spans(g, s.End-back, s.End, b.spanBuffer[:0])
+		b.cost += len(b.spanBuffer) / 8
 		others := false
-		for i := len(b.lookAround) - 1; i >= 0; i-- {
-			p := &b.lookAround[i]
+		for i := len(b.spanBuffer) - 1; i >= 0; i-- {
+			p := &b.spanBuffer[i]
 			if p.State != timeline.Waiting || p.Stack != s.Stack || p.Start >= s.Start {
 				continue
 			}
@@ -351,7 +351,7 @@ func (b *grapher) period(g uint64, s *timeline.Span) (int64, bool) {
 			}
 			others = true
 		}
-		if !others || len(b.lookAround) > 4*hookSpans || s.End-back < w.win.Start() {
+		if !others || len(b.spanBuffer) > 4*hookSpans || s.End-back < w.window.Start() {
 			break
 		}
 	}
@@ -359,25 +359,25 @@ func (b *grapher) period(g uint64, s *timeline.Span) (int64, bool) {
 }
 
 // beginning handles the time of a piece before its goroutine's first span.
-func (b *grapher) beginning(p *piece, f *frame, hi *int64) {
+func (b *graphBuilder) beginning(p *piece, f *walkFrame, hi *int64) {
 	first := timeline.Span{}
-	if f.n > 0 {
-		first = b.w.spans[f.lo]
+	if f.spanCount > 0 {
+		first = b.walker.spans[f.firstSpan]
 	}
-	if f.n == 0 || first.How != timeline.HowCreated || first.Start <= p.lo {
-		b.leaf(p, hi, p.lo, Step{G: p.g, Kind: Unknown, Via: -1}, 0)
+	if f.spanCount == 0 || first.How != timeline.HowCreated || first.Start <= p.lo {
+		b.leaf(p, hi, p.lo, Step{G: p.g, Kind: Unknown, FollowedWait: -1}, 0)
 		return
 	}
 	if first.Peer == 0 {
 		// A timer's function, which no goroutine created.
-		st := Step{G: p.g, Kind: Sleep, How: timeline.HowCreated, Stack: b.w.win.StartOf(p.g, first.Start), Via: -1}
-		if p.waitStack != 0 && b.w.bits(st.Stack)&foreign == 0 {
+		st := Step{G: p.g, Kind: Sleep, Beginning: timeline.HowCreated, Stack: b.walker.window.StartOf(p.g, first.Start), FollowedWait: -1}
+		if p.waitStack != 0 && b.walker.traitsOf(st.Stack)&notStdlib == 0 {
 			st.Stack = p.waitStack
 		}
 		b.leaf(p, hi, p.lo, st, 0)
 		return
 	}
-	it := item{step: Step{G: p.g, Kind: Chan, Via: -1}, waker: first.Peer, wait: WaitCoroutine}
+	it := item{step: Step{G: p.g, Kind: Chan, FollowedWait: -1}, waker: first.Peer, wait: WaitCoroutine}
 	it.step.Start, it.step.End = p.lo, *hi
 	*hi = p.lo
 	p.items = append(p.items, it)
@@ -385,7 +385,7 @@ func (b *grapher) beginning(p *piece, f *frame, hi *int64) {
 
 // need adds what the waker did until it ended a wait of piece p to the graph,
 // and reports whether that was followed back to the request.
-func (b *grapher) need(waker uint64, p *piece, it *item) bool {
+func (b *graphBuilder) need(waker uint64, p *piece, it *item) bool {
 	ws, we := it.step.Start, it.step.End
 	if waker == b.root {
 		return true
@@ -400,11 +400,11 @@ func (b *grapher) need(waker uint64, p *piece, it *item) bool {
 
 // brings reports whether the waker that ends such a wait hands over a result,
 // rather than frees a place.
-func brings(w Wait) bool { return w != WaitLock && w != WaitOnce && w != WaitSend }
+func brings(w WaitKind) bool { return w != WaitLock && w != WaitOnce && w != WaitSend }
 
 // hook finds the instant at which goroutine g began what it did until we: when
 // a member of the request created or woke it, or when it woke a member itself.
-func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (lo int64, bornBy uint64, ok bool) {
+func (b *graphBuilder) hook(g uint64, p *piece, wait WaitKind, ws, we int64, depth int) (lo int64, bornBy uint64, ok bool) {
 	best := int64(-1)
 	for _, q := range b.pieces {
 		if q.g == g && q.hooked && q.lo < we && (q.bornBy != 0 || q.hi >= we) && q.lo > best {
@@ -414,10 +414,10 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 	if best >= 0 {
 		return best, bornBy, true
 	}
-	if b.hooks++; b.hooks > maxHooks || depth > 3 {
+	if b.originSearches++; b.originSearches > maxHooks || depth > 3 {
 		return 0, 0, false
 	}
-	if birth, born := b.w.win.Born(g, we); born && birth.Time >= b.from && birth.By != 0 {
+	if birth, born := b.walker.window.Born(g, we); born && birth.Time >= b.from && birth.By != 0 {
 		if b.isMember(birth.By, birth.Time) {
 			b.link(birth.By, g, birth.Time)
 			return birth.Time, birth.By, true
@@ -428,7 +428,7 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 	}
 	// It woke a member: from then on it works on what it got from that.
 	for i := range b.links {
-		if l := &b.links[i]; l.from.g == g && !l.soft && l.from.t < we && l.from.t <= ws+maxFutile && l.from.t > best && b.isMember(l.to.g, l.to.t) {
+		if l := &b.links[i]; l.from.g == g && !l.soft && l.from.t < we && l.from.t <= ws+maxConditionCheckNS && l.from.t > best && b.isMember(l.to.g, l.to.t) {
 			best = l.from.t
 		}
 	}
@@ -461,16 +461,16 @@ func (b *grapher) hook(g uint64, p *piece, wait Wait, ws, we int64, depth int) (
 // asked returns the beginning of the last run in [from, to) in which the waiter of piece p woke or started a goroutine or made a
 // system call, if goroutine g was waiting for the network then: the request for this answer was sent there, not when g brought
 // the answer before. Otherwise predictions could not move a retry that comes after a pause.
-func (b *grapher) asked(g uint64, p *piece, from, to int64) (int64, bool) {
+func (b *graphBuilder) asked(g uint64, p *piece, from, to int64) (int64, bool) {
 	if from < 0 || !p.hooked {
 		return 0, false
 	}
-	win := b.w.win
-	b.lookAround = win.Spans(p.g, from, to, b.lookAround[:0])
-	b.spent += len(b.lookAround) / 8
+	win := b.walker.window
+	b.spanBuffer = win.Spans(p.g, from, to, b.spanBuffer[:0])
+	b.cost += len(b.spanBuffer) / 8
 	at := int64(-1)
-	for i := len(b.lookAround) - 1; i >= 0 && at < 0; i-- {
-		s := &b.lookAround[i]
+	for i := len(b.spanBuffer) - 1; i >= 0 && at < 0; i-- {
+		s := &b.spanBuffer[i]
 		gave := s.State == timeline.Syscall
 		if s.State == timeline.Running {
 			win.Woke(p.g, max(s.Start, from), min(s.End, to), func(uint64, tracefmt.StackID) bool { gave = true; return false })
@@ -482,10 +482,10 @@ func (b *grapher) asked(g uint64, p *piece, from, to int64) (int64, bool) {
 	if at <= from || at < p.lo {
 		return 0, false
 	}
-	b.lookAround = win.Spans(g, at, at+1, b.lookAround[:0])
-	for i := range b.lookAround {
-		if s := &b.lookAround[i]; s.State == timeline.Waiting && s.Start < at && s.End > at {
-			return at, b.w.reason(s.Reason) == reasonNetwork && b.w.bits(s.Stack)&inbound == 0
+	b.spanBuffer = win.Spans(g, at, at+1, b.spanBuffer[:0])
+	for i := range b.spanBuffer {
+		if s := &b.spanBuffer[i]; s.State == timeline.Waiting && s.Start < at && s.End > at {
+			return at, b.walker.waitReason(s.Reason) == reasonNetwork && b.walker.traitsOf(s.Stack)&waitsForClient == 0
 		}
 	}
 	return 0, false
@@ -493,19 +493,19 @@ func (b *grapher) asked(g uint64, p *piece, from, to int64) (int64, bool) {
 
 // wokenBy returns the last instant in [from, to) at which another goroutine woke
 // goroutine g, or, with 0 for that goroutine, a client did.
-func (b *grapher) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
-	w := b.w
-	w.push(g, from, to, -1, false)
-	defer w.pop()
+func (b *graphBuilder) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
+	w := b.walker
+	w.pushFrame(g, from, to, -1, false)
+	defer w.popFrame()
 	f := &w.frames[len(w.frames)-1]
-	b.spent += f.n / 4
-	for n := 0; f.idx >= f.lo && n < hookSpans; n++ {
-		s := &w.spans[f.idx]
-		f.idx--
+	b.cost += f.spanCount / 4
+	for n := 0; f.nextSpan >= f.firstSpan && n < hookSpans; n++ {
+		s := &w.spans[f.nextSpan]
+		f.nextSpan--
 		if s.State != timeline.Waiting || s.End > to || s.End <= from {
 			continue
 		}
-		if v := w.judge(f, s, to); v.followed && (v.wait != WaitLock && v.wait != WaitOnce || v.step.Kind == Unknown) {
+		if v := w.judgeWait(f, s, to); v.followWaker && (v.kind != WaitLock && v.kind != WaitOnce || v.step.Kind == Unknown) {
 			return s.End, s.Waker
 		} else if v.step.Inbound {
 			return s.End, 0
@@ -515,7 +515,7 @@ func (b *grapher) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
 }
 
 // add puts a piece into the graph, or extends one that is already there.
-func (b *grapher) add(n *piece) {
+func (b *graphBuilder) add(n *piece) {
 	for _, q := range b.pieces {
 		if q.g != n.g || n.lo > q.hi || q.lo > n.hi || q.hi == n.lo || n.hi == q.lo {
 			continue
@@ -540,7 +540,7 @@ func (b *grapher) add(n *piece) {
 // siblings adds what else a wait of piece p may have waited for: goroutines that
 // its own goroutine or the waker's creator had started, and that had ended by
 // then. A WaitGroup certainly waits for them, other waits perhaps.
-func (b *grapher) siblings(p *piece, it *item, hooked bool) {
+func (b *graphBuilder) siblings(p *piece, it *item, hooked bool) {
 	maker, since := p.g, p.lo
 	for _, q := range b.pieces {
 		if q.g == it.waker && q.bornBy != 0 {
@@ -563,9 +563,9 @@ func (b *grapher) siblings(p *piece, it *item, hooked bool) {
 	}
 	var ended []child
 	n := 0
-	b.w.win.Children(maker, max(since, b.from), it.step.End, func(g uint64, at int64) bool {
+	b.walker.window.Children(maker, max(since, b.from), it.step.End, func(g uint64, at int64) bool {
 		if g != it.waker {
-			if d, ok := b.w.win.Death(g, at); ok && d <= it.step.End {
+			if d, ok := b.walker.window.Death(g, at); ok && d <= it.step.End {
 				ended = append(ended, child{g, at, d})
 			}
 		}
@@ -581,7 +581,7 @@ func (b *grapher) siblings(p *piece, it *item, hooked bool) {
 }
 
 // assemble makes nodes of the pieces.
-func (b *grapher) assemble() *Graph {
+func (b *graphBuilder) assemble() *Graph {
 	slices.SortFunc(b.pieces[1:], func(x, y *piece) int { return cmp.Or(cmp.Compare(x.g, y.g), cmp.Compare(x.lo, y.lo)) })
 	slices.SortFunc(b.links, func(x, y link) int {
 		if c := cmp.Or(x.to.compare(y.to), x.from.compare(y.from)); c != 0 || x.soft == y.soft {
@@ -592,16 +592,16 @@ func (b *grapher) assemble() *Graph {
 		return 1
 	})
 	b.links = slices.CompactFunc(b.links, func(x, y link) bool { return x.to == y.to && x.from == y.from }) // the soft one goes
-	b.g = &Graph{}
+	b.graph = &Graph{}
 	b.cut()
-	if !b.nodes() || !b.edges() || !b.order() || !b.g.holds() {
+	if !b.nodes() || !b.edges() || !b.order() || !b.graph.holds() {
 		return nil
 	}
-	return b.g
+	return b.graph
 }
 
 // cut finds the instants in each piece that other pieces refer to.
-func (b *grapher) cut() {
+func (b *graphBuilder) cut() {
 	at := func(x instant) {
 		for _, p := range b.pieces {
 			if p.has(x) {
@@ -626,14 +626,14 @@ func (b *grapher) cut() {
 }
 
 // nodes makes a node of every cut, with the steps that lead to it.
-func (b *grapher) nodes() bool {
+func (b *graphBuilder) nodes() bool {
 	for _, p := range b.pieces {
-		p.first = int32(len(b.g.Nodes))
+		p.first = int32(len(b.graph.Nodes))
 		k := 0
 		for j, t := range p.cuts {
-			n := Node{Time: t, G: p.g, Before: -1, FirstStep: int32(len(b.g.Steps))}
+			n := Node{Time: t, G: p.g, Before: -1, FirstStep: int32(len(b.graph.Steps))}
 			if j > 0 {
-				n.Before = int32(len(b.g.Nodes) - 1)
+				n.Before = int32(len(b.graph.Nodes) - 1)
 				from := p.cuts[j-1]
 				for k > 0 && p.items[k-1].step.End > from {
 					k--
@@ -645,18 +645,18 @@ func (b *grapher) nodes() bool {
 					}
 					st := GraphStep{Step: it.step, Whole: it.whole, Others: !p.hooked, Result: p.result, Ticker: it.ticker}
 					st.Start, st.End = max(st.Start, from), min(st.End, t)
-					b.g.Steps = append(b.g.Steps, st)
+					b.graph.Steps = append(b.graph.Steps, st)
 				}
 			}
-			n.LastStep = int32(len(b.g.Steps))
-			b.g.Nodes = append(b.g.Nodes, n)
+			n.LastStep = int32(len(b.graph.Steps))
+			b.graph.Nodes = append(b.graph.Nodes, n)
 		}
 	}
-	return len(b.g.Nodes) <= maxItems
+	return len(b.graph.Nodes) <= maxItems
 }
 
 // nodeAt returns the node of an instant, preferably in the piece that ends there, or -1.
-func (b *grapher) nodeAt(x instant) int32 {
+func (b *graphBuilder) nodeAt(x instant) int32 {
 	at := int32(-1)
 	for _, p := range b.pieces {
 		if p.has(x) && (at < 0 || p.hi == x.t) {
@@ -667,8 +667,8 @@ func (b *grapher) nodeAt(x instant) int32 {
 }
 
 // edges connects the nodes.
-func (b *grapher) edges() bool {
-	into := make([][]Edge, len(b.g.Nodes))
+func (b *graphBuilder) edges() bool {
+	into := make([][]Edge, len(b.graph.Nodes))
 	for _, l := range b.links {
 		from := b.nodeAt(l.from)
 		if from < 0 {
@@ -699,21 +699,21 @@ func (b *grapher) edges() bool {
 			}
 		}
 	}
-	for i := range b.g.Nodes {
-		n := &b.g.Nodes[i]
-		n.FirstEdge = int32(len(b.g.Edges))
-		b.g.Edges = append(b.g.Edges, into[i]...)
-		n.LastEdge = int32(len(b.g.Edges))
+	for i := range b.graph.Nodes {
+		n := &b.graph.Nodes[i]
+		n.FirstEdge = int32(len(b.graph.Edges))
+		b.graph.Edges = append(b.graph.Edges, into[i]...)
+		n.LastEdge = int32(len(b.graph.Edges))
 	}
 	return true
 }
 
 // order sorts the nodes topologically, the end last, and drops those that the end
 // does not depend on. It reports false for a cycle.
-func (b *grapher) order() bool {
+func (b *graphBuilder) order() bool {
 	end := b.pieces[0].node(b.pieces[0].hi)
 	const seen, done = -2, -1
-	place := make([]int32, len(b.g.Nodes)) // 0: not seen; else done, and the place + 1
+	place := make([]int32, len(b.graph.Nodes)) // 0: not seen; else done, and the place + 1
 	var out []Node
 	type visit struct {
 		n    int32
@@ -723,12 +723,12 @@ func (b *grapher) order() bool {
 	place[end] = seen
 	for len(stack) > 0 {
 		v := &stack[len(stack)-1]
-		n := &b.g.Nodes[v.n]
+		n := &b.graph.Nodes[v.n]
 		dep := int32(-1)
 		if v.next == -1 {
 			dep = n.Before
 		} else if n.FirstEdge+v.next < n.LastEdge {
-			dep = b.g.Edges[n.FirstEdge+v.next].From
+			dep = b.graph.Edges[n.FirstEdge+v.next].From
 		} else {
 			out = append(out, *n)
 			place[v.n] = int32(len(out))
@@ -753,12 +753,12 @@ func (b *grapher) order() bool {
 			n.Before = place[n.Before] - 1
 		}
 	}
-	for i := range b.g.Edges {
-		if e := &b.g.Edges[i]; place[e.From] > 0 {
+	for i := range b.graph.Edges {
+		if e := &b.graph.Edges[i]; place[e.From] > 0 {
 			e.From = place[e.From] - 1
 		}
 	}
-	b.g.Nodes = out
+	b.graph.Nodes = out
 	return true
 }
 

@@ -275,7 +275,7 @@ func (n *naiveTrace) wait(sums map[classAndG]int64, g int64, i int, from, a, b i
 			p := &spans[k]
 			if p.state == "waiting" && p.reason == s.reason && slices.Equal(p.stack, s.stack) && isVain(p) {
 				from, next = max(p.start, a), p.start
-			} else if p.state == "running" && next-p.start <= maxFutile {
+			} else if p.state == "running" && next-p.start <= maxConditionCheckNS {
 			} else if p.state == "runnable" && !p.born {
 				next = p.start
 			} else if p.state == "waiting" && has(p.stack, "sync.(*Cond).Wait") && has(p.stack, "sync.(*Mutex).", "sync.(*RWMutex).", "internal/sync.(*Mutex).") {
@@ -339,9 +339,9 @@ func classOf(s *Step) classAndG {
 	switch {
 	case s.Kind == PollGap:
 		return classAndG{"network", int64(s.G)}
-	case s.Kind == Sleep && s.How == timeline.HowCreated:
+	case s.Kind == Sleep && s.Beginning == timeline.HowCreated:
 		return classAndG{"sleep", 0}
-	case s.How == timeline.HowStatus && s.Kind != CPU && s.Kind != Runnable && s.Kind != Syscall:
+	case s.Beginning == timeline.HowStatus && s.Kind != CPU && s.Kind != Runnable && s.Kind != Syscall:
 		return classAndG{"unknown", int64(s.G)}
 	}
 	return classAndG{kindNames[s.Kind], int64(s.G)}

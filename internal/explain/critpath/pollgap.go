@@ -21,11 +21,11 @@ const (
 	StopWorld             // stops the world itself, or waits for its turn
 )
 
-// unseen returns for how long data that woke somebody at t may have lain unread, 0
-// if that is not worth a word; noP says that sysmon found it, and no P.
-func (w *Walker) unseen(t int64, noP bool) int64 {
+// unreadTime returns for how long data that woke somebody at t may have lain unread, 0
+// if that is not worth a word; bySysmon says that sysmon found it, and no P.
+func (w *Walker) unreadTime(wakeTime int64, bySysmon bool) int64 {
 	// A P polls whenever it has nothing left to run; what it steals then leaves no trace of that.
-	if gap := w.PollGap(t); noP || gap >= scale.Blink {
+	if gap := w.PollGap(wakeTime); bySysmon || gap >= scale.Blink {
 		return gap
 	}
 	return 0
@@ -33,18 +33,18 @@ func (w *Walker) unseen(t int64, noP bool) int64 {
 
 // PollGap returns for how long nobody had polled the network before t.
 func (w *Walker) PollGap(t int64) int64 {
-	if last, ok := w.lastPoll(t); ok && last < t {
-		return t - last
+	if pollTime, ok := w.lastPoll(t); ok && pollTime < t {
+		return t - pollTime
 	}
 	return 0
 }
 
 // lastPoll returns the last instant before t at which the network was polled.
 func (w *Walker) lastPoll(t int64) (int64, bool) {
-	at := w.win.At(t)
-	for i := at; i >= max(at-1, 0); i-- {
-		if last, ok := w.win.Gens[i].LastPoll(t); ok {
-			return last, true
+	generation := w.window.At(t)
+	for i := generation; i >= max(generation-1, 0); i-- {
+		if pollTime, ok := w.window.Gens[i].LastPoll(t); ok {
+			return pollTime, true
 		}
 	}
 	return 0, false

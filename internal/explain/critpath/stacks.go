@@ -7,52 +7,52 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// bits say what a stack tells about a wait or a wake.
-type bits uint32
+// stackTraits say what a stack tells about a wait or a wake.
+type stackTraits uint32
 
 const (
-	known       bits = 1 << iota
-	inPoll           // the network poller's own code: a deadline or a close
-	restarts         // the world is being restarted, which polls the network by the way
-	gcSem            // waits for a phase of garbage collection on a semaphore
-	stopsSem         // waits for its turn to stop the world
-	inAssist         // a mark assist
-	inbound          // an HTTP server's side of a connection
-	cond             // sync.Cond
-	waitGroup        // sync.WaitGroup
-	mutex            // sync.Mutex, sync.RWMutex
-	once             // sync.Once
-	broadcast        // sync.(*Cond).Broadcast
-	connSide         // a server's connection ...
-	handlerSide      // ... in a handler
-	foreign          // code that is not the standard library's
-	webSocket        // a connection that a library of WebSockets has taken over
-	anyPlace         // waits for a place of a pool that is handed to any of those who wait
-	answers          // a handler copies something into its answer, which it may have to wait for ...
-	sendsFile        // ... unless that is a file
+	traitsKnown        stackTraits = 1 << iota
+	inPoll                         // the network poller's own code: a deadline or a close
+	restartsWorld                  // the world is being restarted, which polls the network by the way
+	gcSemaphore                    // waits for a phase of garbage collection on a semaphore
+	stopWorldSemaphore             // waits for its turn to stop the world
+	inMarkAssist                   // a mark assist
+	waitsForClient                 // an HTTP server's side of a connection
+	inCond                         // sync.Cond
+	inWaitGroup                    // sync.WaitGroup
+	inMutex                        // sync.Mutex, sync.RWMutex
+	inOnce                         // sync.Once
+	inBroadcast                    // sync.(*Cond).Broadcast
+	inConnServe                    // a server's connection ...
+	inHandler                      // ... in a handler
+	notStdlib                      // code that is not the standard library's
+	inWebSocket                    // a connection that a library of WebSockets has taken over
+	unorderedSlot                  // waits for a place of a pool that is handed to any of those who wait
+	copiesResponse                 // a handler copies something into its answer, which it may have to wait for ...
+	sendsFile                      // ... unless that is a file
 )
 
-func bitsOf(fn string) bits {
-	if b := exact[fn]; b != 0 {
-		return b
+func functionTraits(fn string) stackTraits {
+	if traits := traitsByFunction[fn]; traits != 0 {
+		return traits
 	}
 	switch {
 	case strings.HasPrefix(fn, "internal/poll."):
 		return inPoll
 	case strings.HasPrefix(fn, "runtime.startTheWorld"), strings.HasPrefix(fn, "runtime.gcMarkTermination"):
-		return restarts
+		return restartsWorld
 	case strings.HasPrefix(fn, "runtime.stopTheWorld"):
-		return stopsSem
+		return stopWorldSemaphore
 	case strings.HasPrefix(fn, "runtime.gcAssistAlloc"):
-		return inAssist
+		return inMarkAssist
 	case stdlib.IsMutex(fn):
-		return mutex
+		return inMutex
 	case strings.HasPrefix(fn, "sync.(*Once)."):
-		return once
+		return inOnce
 	case isWebSocket(fn):
-		return foreign | webSocket
+		return notStdlib | inWebSocket
 	case !stdlib.Is(fn):
-		return foreign
+		return notStdlib
 	}
 	return 0
 }
@@ -70,61 +70,61 @@ func isWebSocket(fn string) bool {
 
 // exact: names whose meaning was read in the runtime's and net/http's
 // sources (Go 1.22 to 1.26).
-var exact = map[string]bits{
-	"sync.(*Cond).Wait":                cond,
-	"sync.(*Cond).Broadcast":           broadcast,
-	"sync.(*WaitGroup).Wait":           waitGroup, // what a goroutine of Go does has (*WaitGroup).Go.func1 on its stack
-	"net/http.(*conn).serve":           connSide,
-	"net/http.serverHandler.ServeHTTP": handlerSide,
-	"net/http.(*response).ReadFrom":    answers,
+var traitsByFunction = map[string]stackTraits{
+	"sync.(*Cond).Wait":                inCond,
+	"sync.(*Cond).Broadcast":           inBroadcast,
+	"sync.(*WaitGroup).Wait":           inWaitGroup, // what a goroutine of Go does has (*WaitGroup).Go.func1 on its stack
+	"net/http.(*conn).serve":           inConnServe,
+	"net/http.serverHandler.ServeHTTP": inHandler,
+	"net/http.(*response).ReadFrom":    copiesResponse,
 	"net.sendFile":                     sendsFile,
-	"database/sql.(*DB).conn":          anyPlace, // connRequestSet.TakeRandom, and a map's order before
-	"runtime.gcStart":                  gcSem | restarts,
-	"runtime.gcMarkDone":               gcSem,
-	"runtime.gcMarkTermination":        restarts,
-	"google.golang.org/grpc/internal/transport.(*http2Server).HandleStreams": inbound,
-	"internal/poll.(*FD).Accept":                       inbound, // whoever comes
-	"net/http.(*connReader).Read":                      inbound,
-	"net/http.(*connReader).backgroundRead":            inbound,
-	"net/http.checkConnErrorWriter.Write":              inbound,
-	"net/http.(*body).Read":                            inbound,
-	"net/http.(*http2serverConn).writeFrame":           inbound,
-	"net/http.(*http2requestBody).Read":                inbound,
-	"net/http.(*http2serverConn).readFrames":           inbound,
-	"golang.org/x/net/http2.(*serverConn).readFrames":  inbound,
-	"net/http/internal/http2.(*serverConn).readFrames": inbound,
-	"golang.org/x/net/http2.(*requestBody).Read":       inbound,
-	"net/http/internal/http2.(*requestBody).Read":      inbound,
+	"database/sql.(*DB).conn":          unorderedSlot, // connRequestSet.TakeRandom, and a map's order before
+	"runtime.gcStart":                  gcSemaphore | restartsWorld,
+	"runtime.gcMarkDone":               gcSemaphore,
+	"runtime.gcMarkTermination":        restartsWorld,
+	"google.golang.org/grpc/internal/transport.(*http2Server).HandleStreams": waitsForClient,
+	"internal/poll.(*FD).Accept":                       waitsForClient, // whoever comes
+	"net/http.(*connReader).Read":                      waitsForClient,
+	"net/http.(*connReader).backgroundRead":            waitsForClient,
+	"net/http.checkConnErrorWriter.Write":              waitsForClient,
+	"net/http.(*body).Read":                            waitsForClient,
+	"net/http.(*http2serverConn).writeFrame":           waitsForClient,
+	"net/http.(*http2requestBody).Read":                waitsForClient,
+	"net/http.(*http2serverConn).readFrames":           waitsForClient,
+	"golang.org/x/net/http2.(*serverConn).readFrames":  waitsForClient,
+	"net/http/internal/http2.(*serverConn).readFrames": waitsForClient,
+	"golang.org/x/net/http2.(*requestBody).Read":       waitsForClient,
+	"net/http/internal/http2.(*requestBody).Read":      waitsForClient,
 }
 
-// bits returns what a stack tells.
-func (w *Walker) bits(id tracefmt.StackID) bits {
-	if int(id) < len(w.cache) {
-		if b := w.cache[id]; b != 0 {
-			return b
+// traitsOf returns what a stack tells.
+func (w *Walker) traitsOf(id tracefmt.StackID) stackTraits {
+	if int(id) < len(w.stackTraits) {
+		if traits := w.stackTraits[id]; traits != 0 {
+			return traits
 		}
 	} else {
-		grown := make([]bits, max(w.syms.Stacks(), int(id)+1))
-		copy(grown, w.cache)
-		w.cache = grown
+		grown := make([]stackTraits, max(w.symbols.Stacks(), int(id)+1))
+		copy(grown, w.stackTraits)
+		w.stackTraits = grown
 	}
-	b := known
-	for _, f := range w.syms.Stack(id) {
-		fn := w.syms.Frame(f).Func
-		for int(fn) >= len(w.fns) {
-			w.fns = append(w.fns, 0)
+	traits := traitsKnown
+	for _, f := range w.symbols.Stack(id) {
+		fn := w.symbols.Frame(f).Func
+		for int(fn) >= len(w.functionTraits) {
+			w.functionTraits = append(w.functionTraits, 0)
 		}
-		if w.fns[fn] == 0 {
-			w.fns[fn] = known | bitsOf(w.syms.String(fn))
+		if w.functionTraits[fn] == 0 {
+			w.functionTraits[fn] = traitsKnown | functionTraits(w.symbols.String(fn))
 		}
-		if w.fns[fn]&once != 0 && b&foreign != 0 {
+		if w.functionTraits[fn]&inOnce != 0 && traits&notStdlib != 0 {
 			break // what the function given to a sync.Once waits for, it waits for itself
 		}
-		b |= w.fns[fn]
+		traits |= w.functionTraits[fn]
 	}
-	if b&(connSide|handlerSide) == connSide || b&handlerSide != 0 && b&webSocket != 0 || b&answers != 0 && b&sendsFile != 0 {
-		b |= inbound // handshakes, headers, responses
+	if traits&(inConnServe|inHandler) == inConnServe || traits&inHandler != 0 && traits&inWebSocket != 0 || traits&copiesResponse != 0 && traits&sendsFile != 0 {
+		traits |= waitsForClient // handshakes, headers, responses
 	}
-	w.cache[id] = b
-	return b
+	w.stackTraits[id] = traits
+	return traits
 }

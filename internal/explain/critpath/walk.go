@@ -29,44 +29,44 @@ type Step struct {
 	Start, End int64
 	G          uint64
 	Kind       Kind
-	How        timeline.How
+	Beginning  timeline.How
 	// Stack is where: see timeline.Span.
 	Stack tracefmt.StackID
-	// Before is, for running time, the stack of the event before it on the same
+	// ResumeStack is, for running time, the stack of the event before it on the same
 	// goroutine: where it resumed. 0: not known.
-	Before tracefmt.StackID
-	Reason tracefmt.StringID
-	// Via is the index in Vias of the wait that led here, or -1.
-	Via int32
+	ResumeStack tracefmt.StackID
+	Reason      tracefmt.StringID
+	// FollowedWait is the index in Vias of the wait that led here, or -1.
+	FollowedWait int32
 	// Inbound says that a network wait is for the client of a request.
 	Inbound bool
 	// Preempted says that Stack is where a CPU step was at its end, not just
 	// where the next event came from.
 	Preempted bool
-	// ByPoll says that a Runnable step began with a wake by the poller: where
+	// WokenByPoller says that a Runnable step began with a wake by the poller: where
 	// nobody had polled for a while, the data may have been there since then.
-	ByPoll bool
-	// Timer is, for a Sleep that a timer's function of the standard library
+	WokenByPoller bool
+	// TimerStart is, for a Sleep that a timer's function of the standard library
 	// ended (a context's deadline), where that function starts; 0 otherwise.
-	Timer tracefmt.StackID
+	TimerStart tracefmt.StackID
 }
 
 // A Via is a wait that the walk followed to its waker.
-type Via struct {
-	Wait   Wait
+type FollowedWait struct {
+	Kind   WaitKind
 	Stack  tracefmt.StackID
 	Parent int32 // the via before, nearer to the request, or -1
 	// G waited from From to To, also where the walk needs only a part of that; Waker ended it.
-	G, Waker uint64
-	From, To int64
+	G, Waker   uint64
+	Start, End int64
 }
 
-// Wait names a kind of wait that the walk follows.
-type Wait uint8
+// WaitKind names a kind of wait that the walk follows.
+type WaitKind uint8
 
 // Waits.
 const (
-	WaitOther Wait = iota
+	WaitOther WaitKind = iota
 	WaitLock
 	WaitGroup
 	WaitCond
@@ -79,17 +79,17 @@ const (
 	WaitPeer // a network wait for the answer of the process itself: see Answer
 )
 
-var waitNames = [...]string{"wait", "lock", "waitgroup", "cond", "once", "chan", "chan send", "select", "coroutine", "network", "peer"}
+var waitKindNames = [...]string{"wait", "lock", "waitgroup", "cond", "once", "chan", "chan send", "select", "coroutine", "network", "peer"}
 
-func (w Wait) String() string { return waitNames[w] }
+func (kind WaitKind) String() string { return waitKindNames[kind] }
 
 // maxSteps bounds one walk. It is by steps, not by depth: chains through a
 // lock that all connections share are rightly 60 deep.
 const maxSteps = 1 << 18
 
-// maxDeep bounds how many waits within waits are followed: where ten thousand goroutines queue for one place, each of them
+// maxNesting bounds how many waits within waits are followed: where ten thousand goroutines queue for one place, each of them
 // waited for all who came before it. What is left is told as the wait in that queue.
-const maxDeep = 256
+const maxNesting = 256
 
 // A Walker walks. It keeps its buffers from walk to walk; one goroutine may
 // use it at a time, several Walkers may read one window together.
@@ -115,76 +115,76 @@ const maxDeep = 256
 //   - so it is where a goroutine that serves several was woken by later arrivals, which it kept, and a timer in the same
 //     select ended its last wait there: the timer ran meanwhile, and the arrivals held nobody up.
 type Walker struct {
-	// Vias of the last walk.
-	Vias []Via
+	// FollowedWaits of the last walk.
+	FollowedWaits []FollowedWait
 	// Hops counts the wakers followed in the last walk, Cut says that it was
 	// given up for its length.
-	Hops int
-	Cut  bool
-	// Own is called, if not nil, for every span of the request's own goroutine:
+	Hops      int
+	Truncated bool
+	// VisitOwnStack is called, if not nil, for every span of the request's own goroutine:
 	// their stacks name the request.
-	Own func(stack tracefmt.StackID)
-	// Answers, if not nil, returns which requests of this process a request waits
+	VisitOwnStack func(stack tracefmt.StackID)
+	// AnswersOf, if not nil, returns which requests of this process a request waits
 	// for over the network, by its goroutine and its start.
-	Answers func(g uint64, start int64) []Answer
-	// Clients, if not nil, says of more waits for the network that a client of the process ends them.
-	Clients func(wait tracefmt.StackID) bool
+	AnswersOf func(g uint64, start int64) []Answer
+	// IsClientWait, if not nil, says of more waits for the network that a client of the process ends them.
+	IsClientWait func(wait tracefmt.StackID) bool
 
-	win     *timeline.Window
-	syms    *tracefmt.Symbols
-	cache   []bits // by stack
-	fns     []bits // by function
-	spans   []timeline.Span
-	frames  []frame
-	steps   []Step
-	reasons []reasonClass // by string
+	window         *timeline.Window
+	symbols        *tracefmt.Symbols
+	stackTraits    []stackTraits // by stack
+	functionTraits []stackTraits // by function
+	spans          []timeline.Span
+	frames         []walkFrame
+	steps          []Step
+	reasonClasses  []waitReason // by string
 }
 
-type frame struct {
-	g     uint64
-	a     int64 // the walk ends here
-	lo    int   // spans[lo:idx+1] are still to be looked at
-	idx   int
-	n     int // how many spans it began with
-	via   int32
-	own   bool
-	place tracefmt.StackID // of the wait that was dealt with last, the next one in time
+type walkFrame struct {
+	g              uint64
+	start          int64 // the walk ends here
+	firstSpan      int   // spans[lo:idx+1] are still to be looked at
+	nextSpan       int
+	spanCount      int // how many spans it began with
+	followedWait   int32
+	isOwn          bool
+	laterWaitStack tracefmt.StackID // of the wait that was dealt with last, the next one in time
 	// for the request whose work this is: what it waits for here, and at which level it was itself asked for
-	answers []Answer
-	level   int
+	answers     []Answer
+	answerDepth int
 }
 
 // New returns a Walker over a window.
-func New(win *timeline.Window, syms *tracefmt.Symbols) *Walker {
-	return &Walker{win: win, syms: syms}
+func New(window *timeline.Window, symbols *tracefmt.Symbols) *Walker {
+	return &Walker{window: window, symbols: symbols}
 }
 
-type reasonClass uint8
+type waitReason uint8
 
 const (
-	reasonUnseen reasonClass = iota
+	reasonUnclassified waitReason = iota
 	reasonOther
 	reasonNetwork
 	reasonSelect
-	reasonRecv
+	reasonReceive
 	reasonSend
 	reasonCond
 	reasonSync
 	reasonSleep
 	reasonForever
-	reasonAssist
-	reasonGC
-	reasonSwitch
+	reasonMarkAssist
+	reasonGCPhase
+	reasonCoroutineSwitch
 )
 
-func classOfReason(s string) reasonClass {
+func waitReasonOf(s string) waitReason {
 	switch s {
 	case "network":
 		return reasonNetwork
 	case "select":
 		return reasonSelect
 	case "chan receive":
-		return reasonRecv
+		return reasonReceive
 	case "chan send":
 		return reasonSend
 	case "sync.(*Cond).Wait":
@@ -196,75 +196,75 @@ func classOfReason(s string) reasonClass {
 	case "forever":
 		return reasonForever
 	case "GC mark assist wait for work":
-		return reasonAssist
+		return reasonMarkAssist
 	case "GC background sweeper wait", "wait until GC ends", "GC weak to strong wait", "system goroutine wait", "preempted":
-		return reasonGC
+		return reasonGCPhase
 	case "":
-		return reasonSwitch
+		return reasonCoroutineSwitch
 	}
 	return reasonOther
 }
 
-func (w *Walker) reason(id tracefmt.StringID) reasonClass {
-	for int(id) >= len(w.reasons) {
-		w.reasons = append(w.reasons, reasonUnseen)
+func (w *Walker) waitReason(id tracefmt.StringID) waitReason {
+	for int(id) >= len(w.reasonClasses) {
+		w.reasonClasses = append(w.reasonClasses, reasonUnclassified)
 	}
-	if w.reasons[id] == reasonUnseen {
-		w.reasons[id] = classOfReason(w.syms.String(id))
+	if w.reasonClasses[id] == reasonUnclassified {
+		w.reasonClasses[id] = waitReasonOf(w.symbols.String(id))
 	}
-	return w.reasons[id]
+	return w.reasonClasses[id]
 }
 
 // Walk returns the critical path of what goroutine g was doing from from to
 // to: steps in order of time that cover it without gap or overlap. The slice
 // is valid until the next call.
 func (w *Walker) Walk(g uint64, from, to int64) []Step {
-	w.steps, w.spans, w.frames, w.Vias = w.steps[:0], w.spans[:0], w.frames[:0], w.Vias[:0]
-	w.Hops, w.Cut = 0, false
+	w.steps, w.spans, w.frames, w.FollowedWaits = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0]
+	w.Hops, w.Truncated = 0, false
 	if to <= from {
 		return nil
 	}
-	hi := to
-	w.push(g, from, hi, -1, true)
-	w.frames[0].answers = w.answersOf(g, from)
+	cursor := to
+	w.pushFrame(g, from, cursor, -1, true)
+	w.frames[0].answers = w.findAnswers(g, from)
 	for n := 0; len(w.frames) > 0; n++ {
 		if n > maxSteps {
-			w.Cut = true
-			w.emit(&hi, from, Step{Kind: Unknown, Via: -1})
+			w.Truncated = true
+			w.emitStep(&cursor, from, Step{Kind: Unknown, FollowedWait: -1})
 			break
 		}
-		f := &w.frames[len(w.frames)-1]
-		if hi <= f.a {
-			w.pop()
+		frame := &w.frames[len(w.frames)-1]
+		if cursor <= frame.start {
+			w.popFrame()
 			continue
 		}
-		if f.idx < f.lo {
-			if first := f.lo; f.n > 0 && w.spans[first].How == timeline.HowCreated && w.spans[first].Start > f.a {
-				w.creator(*f, w.spans[first], &hi)
+		if frame.nextSpan < frame.firstSpan {
+			if first := frame.firstSpan; frame.spanCount > 0 && w.spans[first].How == timeline.HowCreated && w.spans[first].Start > frame.start {
+				w.followCreator(*frame, w.spans[first], &cursor)
 				continue
 			}
-			w.emit(&hi, f.a, Step{G: f.g, Kind: Unknown, Via: f.via})
-			w.pop()
+			w.emitStep(&cursor, frame.start, Step{G: frame.g, Kind: Unknown, FollowedWait: frame.followedWait})
+			w.popFrame()
 			continue
 		}
-		s := &w.spans[f.idx]
-		if s.End < hi {
-			w.emit(&hi, max(s.End, f.a), Step{G: f.g, Kind: Unknown, Via: f.via})
+		span := &w.spans[frame.nextSpan]
+		if span.End < cursor {
+			w.emitStep(&cursor, max(span.End, frame.start), Step{G: frame.g, Kind: Unknown, FollowedWait: frame.followedWait})
 			continue
 		}
-		f.idx--
-		start := max(s.Start, f.a)
-		if f.own && w.Own != nil && s.Stack != 0 && s.How != timeline.HowCreated && start < hi {
-			w.Own(s.Stack)
+		frame.nextSpan--
+		start := max(span.Start, frame.start)
+		if frame.isOwn && w.VisitOwnStack != nil && span.Stack != 0 && span.How != timeline.HowCreated && start < cursor {
+			w.VisitOwnStack(span.Stack)
 		}
-		if start < hi {
-			if s.State == timeline.Waiting && w.follow(f, s, start, &hi) {
+		if start < cursor {
+			if span.State == timeline.Waiting && w.followWait(frame, span, start, &cursor) {
 				continue // f is not valid any more
 			}
-			f = &w.frames[len(w.frames)-1]
-			s = &w.spans[f.idx+1]
-			if s.State != timeline.Waiting {
-				w.leaf(f, s, start, &hi)
+			frame = &w.frames[len(w.frames)-1]
+			span = &w.spans[frame.nextSpan+1]
+			if span.State != timeline.Waiting {
+				w.emitSpan(frame, span, start, &cursor)
 			}
 		}
 	}
@@ -272,263 +272,263 @@ func (w *Walker) Walk(g uint64, from, to int64) []Step {
 	return w.steps
 }
 
-// creator goes on in the goroutine that made the one of frame f.
-func (w *Walker) creator(f frame, first timeline.Span, hi *int64) {
-	w.pop()
+// followCreator goes on in the goroutine that made the one of frame f.
+func (w *Walker) followCreator(frame walkFrame, first timeline.Span, cursor *int64) {
+	w.popFrame()
 	if first.Peer == 0 {
 		// Nobody: a timer's function. The time before its birth is the timer's.
-		st := Step{G: f.g, Kind: Sleep, How: timeline.HowCreated, Stack: w.win.StartOf(f.g, first.Start), Via: f.via}
-		if n := len(w.frames); n > 0 && f.via >= 0 && w.bits(st.Stack)&foreign == 0 {
-			v := w.Vias[f.via]
-			st.Timer = st.Stack
-			st.G, st.Stack, st.Via = w.frames[n-1].g, v.Stack, v.Parent
+		step := Step{G: frame.g, Kind: Sleep, Beginning: timeline.HowCreated, Stack: w.window.StartOf(frame.g, first.Start), FollowedWait: frame.followedWait}
+		if n := len(w.frames); n > 0 && frame.followedWait >= 0 && w.traitsOf(step.Stack)&notStdlib == 0 {
+			followed := w.FollowedWaits[frame.followedWait]
+			step.TimerStart = step.Stack
+			step.G, step.Stack, step.FollowedWait = w.frames[n-1].g, followed.Stack, followed.Parent
 		}
-		w.emit(hi, f.a, st)
+		w.emitStep(cursor, frame.start, step)
 		return
 	}
 	// What made it may serve others as well: a connection, a dispatcher.
-	w.push(first.Peer, f.a, *hi, f.via, false)
-	w.inherit(f)
+	w.pushFrame(first.Peer, frame.start, *cursor, frame.followedWait, false)
+	w.inheritAnswers(frame)
 }
 
-func (w *Walker) push(g uint64, a, hi int64, via int32, own bool) {
-	lo := len(w.spans)
-	w.spans = w.win.SpansCoarse(g, a, hi, w.spans)
-	w.frames = append(w.frames, frame{g: g, a: a, lo: lo, idx: len(w.spans) - 1, n: len(w.spans) - lo, via: via, own: own})
+func (w *Walker) pushFrame(g uint64, start, end int64, followedWait int32, isOwn bool) {
+	firstSpan := len(w.spans)
+	w.spans = w.window.SpansCoarse(g, start, end, w.spans)
+	w.frames = append(w.frames, walkFrame{g: g, start: start, firstSpan: firstSpan, nextSpan: len(w.spans) - 1, spanCount: len(w.spans) - firstSpan, followedWait: followedWait, isOwn: isOwn})
 }
 
-func (w *Walker) pop() {
+func (w *Walker) popFrame() {
 	f := w.frames[len(w.frames)-1]
-	w.spans = w.spans[:f.lo]
+	w.spans = w.spans[:f.firstSpan]
 	w.frames = w.frames[:len(w.frames)-1]
 }
 
-func (w *Walker) emit(hi *int64, start int64, s Step) {
-	if start >= *hi {
+func (w *Walker) emitStep(cursor *int64, start int64, step Step) {
+	if start >= *cursor {
 		return
 	}
-	s.Start, s.End = start, *hi
-	*hi = start
-	w.steps = append(w.steps, s)
+	step.Start, step.End = start, *cursor
+	*cursor = start
+	w.steps = append(w.steps, step)
 }
 
-// leaf emits a span that is not a wait. The step is filled in where it stands:
+// emitSpan emits a span that is not a wait. The step is filled in where it stands:
 // it is most of the steps.
-func (w *Walker) leaf(f *frame, s *timeline.Span, start int64, hi *int64) {
-	if start >= *hi {
+func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) {
+	if start >= *cursor {
 		return
 	}
 	w.steps = append(w.steps, Step{})
-	st := &w.steps[len(w.steps)-1]
-	st.Start, st.End = start, *hi
-	*hi = start
-	st.G, st.How, st.Stack, st.Reason, st.Via = f.g, s.How, s.Stack, s.Reason, f.via
-	switch s.State {
+	step := &w.steps[len(w.steps)-1]
+	step.Start, step.End = start, *cursor
+	*cursor = start
+	step.G, step.Beginning, step.Stack, step.Reason, step.FollowedWait = frame.g, span.How, span.Stack, span.Reason, frame.followedWait
+	switch span.State {
 	case timeline.Running:
-		st.Kind, st.Preempted = CPU, s.Preempted
-		if f.idx >= f.lo {
-			if before := &w.spans[f.idx]; before.How != timeline.HowCreated {
-				st.Before = before.Stack
+		step.Kind, step.Preempted = CPU, span.Preempted
+		if frame.nextSpan >= frame.firstSpan {
+			if previous := &w.spans[frame.nextSpan]; previous.How != timeline.HowCreated {
+				step.ResumeStack = previous.Stack
 			}
 		}
 		switch {
-		case s.Assist:
-			st.Kind = Assist
-		case s.InSTW:
-			st.Kind = StopWorld
+		case span.Assist:
+			step.Kind = Assist
+		case span.InSTW:
+			step.Kind = StopWorld
 		}
 	case timeline.Runnable:
-		st.Kind = Runnable
-		st.ByPoll = s.How == timeline.HowUnblocked && s.Waker == 0 && w.reason(s.Reason) == reasonNetwork && w.unseen(s.Start, s.WakeNoP) > 0
-		if s.Assist {
-			st.Kind = Assist
+		step.Kind = Runnable
+		step.WokenByPoller = span.How == timeline.HowUnblocked && span.Waker == 0 && w.waitReason(span.Reason) == reasonNetwork && w.unreadTime(span.Start, span.WakeNoP) > 0
+		if span.Assist {
+			step.Kind = Assist
 		}
 	case timeline.Syscall:
-		st.Kind = Syscall
+		step.Kind = Syscall
 	}
 }
 
-// follow deals with a wait: it goes on in the waker and reports true, or
+// followWait deals with a wait: it goes on in the waker and reports true, or
 // emits the wait itself.
-func (w *Walker) follow(f *frame, s *timeline.Span, start int64, hi *int64) bool {
-	v := w.judge(f, s, *hi)
-	answer := f.answer(&v, start, *hi)
-	if v.gap != 0 {
+func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) bool {
+	v := w.judgeWait(frame, span, *cursor)
+	answer := frame.matchAnswer(&v, start, *cursor)
+	if v.pollGapStart != 0 {
 		gap := v.step
 		gap.Kind = PollGap
-		w.emit(hi, max(v.gap, start), gap)
+		w.emitStep(cursor, max(v.pollGapStart, start), gap)
 	}
-	if answer != nil && w.peer(f, s, start, hi, &v, answer) {
+	if answer != nil && w.followAnswer(frame, span, start, cursor, &v, answer) {
 		return true
 	}
-	again := f.place == s.Stack
-	f.place = s.Stack
-	if v.futile {
-		start = w.inVain(f, s, start, w.isBroadcast)
-	} else if v.ticked && !f.own && !again {
-		start = w.inVain(f, s, start, isOthers)
+	hasSamePlace := frame.laterWaitStack == span.Stack
+	frame.laterWaitStack = span.Stack
+	if v.mayBeFutile {
+		start = w.mergeVainWaits(frame, span, start, w.endedByBroadcast)
+	} else if v.endedByTimer && !frame.isOwn && !hasSamePlace {
+		start = w.mergeVainWaits(frame, span, start, endedByGoroutine)
 	}
-	if !v.followed || len(w.frames) >= maxDeep {
-		w.emit(hi, start, v.step)
+	if !v.followWaker || len(w.frames) >= maxNesting {
+		w.emitStep(cursor, start, v.step)
 		return false
 	}
-	via := f.via
-	if via >= 0 && w.overtook(w.Vias[via].Stack, s.Stack) {
-		start = f.a
+	followedWait := frame.followedWait
+	if followedWait >= 0 && w.mayHaveOvertaken(w.FollowedWaits[followedWait].Stack, span.Stack) {
+		start = frame.start
 	}
-	if v.wait != WaitCoroutine {
-		via = int32(len(w.Vias))
-		w.Vias = append(w.Vias, Via{Wait: v.wait, Stack: s.Stack, Parent: f.via, G: f.g, Waker: s.Waker, From: min(s.Start, start), To: s.End})
+	if v.kind != WaitCoroutine {
+		followedWait = int32(len(w.FollowedWaits))
+		w.FollowedWaits = append(w.FollowedWaits, FollowedWait{Kind: v.kind, Stack: span.Stack, Parent: frame.followedWait, G: frame.g, Waker: span.Waker, Start: min(span.Start, start), End: span.End})
 	}
-	of := *f
-	if !w.enter(s.Waker, start, *hi, via) {
-		w.emit(hi, start, v.step) // the wait stays the leaf it is
+	outer := *frame
+	if !w.enterGoroutine(span.Waker, start, *cursor, followedWait) {
+		w.emitStep(cursor, start, v.step) // the wait stays the leaf it is
 		return false
 	}
-	w.inherit(of)
+	w.inheritAnswers(outer)
 	return true
 }
 
-// enter goes on in the goroutine that ended a wait. It reports false if nothing is known of that.
-func (w *Walker) enter(g uint64, a, hi int64, via int32) bool {
-	before := len(w.spans)
-	w.push(g, a, hi, via, false)
-	if len(w.spans) == before {
-		w.pop()
+// enterGoroutine goes on in the goroutine that ended a wait. It reports false if nothing is known of that.
+func (w *Walker) enterGoroutine(g uint64, start, end int64, followedWait int32) bool {
+	spanCount := len(w.spans)
+	w.pushFrame(g, start, end, followedWait, false)
+	if len(w.spans) == spanCount {
+		w.popFrame()
 		return false
 	}
 	w.Hops++
 	return true
 }
 
-// overtook reports whether who ended a wait for a place of a pool had waited for one itself, and had it, though it may have
+// mayHaveOvertaken reports whether who ended a wait for a place of a pool had waited for one itself, and had it, though it may have
 // come later, because places are handed to any of those who wait. What it did before that wait held nobody up: the place was
 // then with who gave it to it.
-func (w *Walker) overtook(waited, its tracefmt.StackID) bool {
-	return w.bits(waited)&w.bits(its)&anyPlace != 0
+func (w *Walker) mayHaveOvertaken(followedStack, stack tracefmt.StackID) bool {
+	return w.traitsOf(followedStack)&w.traitsOf(stack)&unorderedSlot != 0
 }
 
 // A verdict says what a wait was.
-type verdict struct {
-	step     Step  // what it is if it is not followed
-	wait     Wait  // what it is if it is
-	followed bool  // the waker is believed
-	futile   bool  // the waits on the same Cond before it may have been for the same
-	ticked   bool  // a timer ended it, beside which others may do so
-	gap      int64 // nobody polled the network since; 0: not known, or somebody did
+type waitVerdict struct {
+	step         Step     // what it is if it is not followed
+	kind         WaitKind // what it is if it is
+	followWaker  bool     // the waker is believed
+	mayBeFutile  bool     // the waits on the same Cond before it may have been for the same
+	endedByTimer bool     // a timer ended it, beside which others may do so
+	pollGapStart int64    // nobody polled the network since; 0: not known, or somebody did
 }
 
-// judge decides whether a wait is followed. f.idx stands before the wait's
+// judgeWait decides whether a wait is followed. f.idx stands before the wait's
 // span; hi is the end of what is looked at.
-func (w *Walker) judge(f *frame, s *timeline.Span, hi int64) verdict {
-	v := verdict{step: Step{G: f.g, How: s.How, Stack: s.Stack, Reason: s.Reason, Via: f.via}}
-	st := &v.step
-	ended := s.Woken && s.End <= hi
-	b := w.bits(s.Stack)
-	class := w.reason(s.Reason)
-	if s.How == timeline.HowStatus && s.Reason == 0 {
-		class = w.reasonByStack(s.Stack) // a status does not say why
+func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) waitVerdict {
+	v := waitVerdict{step: Step{G: frame.g, Beginning: span.How, Stack: span.Stack, Reason: span.Reason, FollowedWait: frame.followedWait}}
+	step := &v.step
+	hasEnded := span.Woken && span.End <= end
+	traits := w.traitsOf(span.Stack)
+	reason := w.waitReason(span.Reason)
+	if span.How == timeline.HowStatus && span.Reason == 0 {
+		reason = w.waitReasonByStack(span.Stack) // a status does not say why
 	}
-	switch class {
+	switch reason {
 	case reasonSleep:
-		st.Kind = Sleep
-	case reasonAssist:
-		st.Kind = Assist
-	case reasonGC:
-		st.Kind = GCWait
+		step.Kind = Sleep
+	case reasonMarkAssist:
+		step.Kind = Assist
+	case reasonGCPhase:
+		step.Kind = GCWait
 	case reasonForever:
-		st.Kind = Chan
+		step.Kind = Chan
 	case reasonNetwork:
-		st.Kind, st.Inbound = Network, b&inbound != 0 || w.Clients != nil && w.Clients(s.Stack)
-		if ended && s.Waker != 0 && w.bits(s.WakerStack)&(inPoll|restarts) == inPoll {
-			v.wait = WaitPoll
-		} else if ended && s.Waker == 0 {
-			if gap := w.unseen(s.End, s.WakeNoP); gap > 0 && s.End-gap < hi {
-				v.gap = s.End - gap
+		step.Kind, step.Inbound = Network, traits&waitsForClient != 0 || w.IsClientWait != nil && w.IsClientWait(span.Stack)
+		if hasEnded && span.Waker != 0 && w.traitsOf(span.WakerStack)&(inPoll|restartsWorld) == inPoll {
+			v.kind = WaitPoll
+		} else if hasEnded && span.Waker == 0 {
+			if gap := w.unreadTime(span.End, span.WakeNoP); gap > 0 && span.End-gap < end {
+				v.pollGapStart = span.End - gap
 			}
 		}
-	case reasonSelect, reasonRecv:
-		st.Kind, v.wait = Chan, WaitChan
-		if class == reasonSelect {
-			v.wait = WaitSelect
+	case reasonSelect, reasonReceive:
+		step.Kind, v.kind = Chan, WaitChan
+		if reason == reasonSelect {
+			v.kind = WaitSelect
 		}
-		if ended && s.Waker == 0 {
-			st.Kind, v.ticked = Sleep, true // a timer's channel
+		if hasEnded && span.Waker == 0 {
+			step.Kind, v.endedByTimer = Sleep, true // a timer's channel
 		}
 	case reasonSend:
-		st.Kind, v.wait = Chan, WaitSend
+		step.Kind, v.kind = Chan, WaitSend
 	case reasonCond:
-		st.Kind, v.wait = Lock, WaitCond
-		v.futile = ended && s.Waker != 0 && s.Waker != f.g
+		step.Kind, v.kind = Lock, WaitCond
+		v.mayBeFutile = hasEnded && span.Waker != 0 && span.Waker != frame.g
 	case reasonSync:
-		st.Kind, v.wait = Lock, WaitLock
+		step.Kind, v.kind = Lock, WaitLock
 		switch {
-		case b&stopsSem != 0:
-			st.Kind, v.wait = StopWorld, WaitOther
-		case b&gcSem != 0:
-			st.Kind, v.wait = GCWait, WaitOther
-		case b&waitGroup != 0:
-			v.wait = WaitGroup
-		case b&once != 0:
-			v.wait = WaitOnce
+		case traits&stopWorldSemaphore != 0:
+			step.Kind, v.kind = StopWorld, WaitOther
+		case traits&gcSemaphore != 0:
+			step.Kind, v.kind = GCWait, WaitOther
+		case traits&inWaitGroup != 0:
+			v.kind = WaitGroup
+		case traits&inOnce != 0:
+			v.kind = WaitOnce
 		}
-	case reasonSwitch:
-		st.Kind, v.wait = Chan, WaitCoroutine
+	case reasonCoroutineSwitch:
+		step.Kind, v.kind = Chan, WaitCoroutine
 	default:
-		st.Kind = Unknown
+		step.Kind = Unknown
 		switch {
-		case ended && s.Waker != 0:
-			v.wait = WaitLock
-		case ended && s.How == timeline.HowStatus:
+		case hasEnded && span.Waker != 0:
+			v.kind = WaitLock
+		case hasEnded && span.How == timeline.HowStatus:
 			// It waited when the trace began, so neither why nor where is known.
 			// One that reads from the poller first of all waited for that.
-			if next := w.resumed(f); w.bits(next)&inPoll != 0 {
-				st.Kind, st.Stack, st.Inbound = Network, next, w.bits(next)&inbound != 0
+			if next := w.stackAfterWait(frame); w.traitsOf(next)&inPoll != 0 {
+				step.Kind, step.Stack, step.Inbound = Network, next, w.traitsOf(next)&waitsForClient != 0
 			}
 		}
 	}
-	if s.Assist || b&inAssist != 0 {
-		st.Kind, v.wait = Assist, WaitOther
+	if span.Assist || traits&inMarkAssist != 0 {
+		step.Kind, v.kind = Assist, WaitOther
 	}
-	v.followed = v.wait != WaitOther && ended && s.Waker != 0 && s.Waker != f.g
+	v.followWaker = v.kind != WaitOther && hasEnded && span.Waker != 0 && span.Waker != frame.g
 	return v
 }
 
-// resumed returns the stack of the first event after the wait that was just
+// stackAfterWait returns the stack of the first event after the wait that was just
 // taken from f, 0 if that lies outside.
-func (w *Walker) resumed(f *frame) tracefmt.StackID {
-	for i := f.idx + 2; i < len(w.spans); i++ {
-		if s := &w.spans[i]; s.State == timeline.Running {
-			return s.Stack
-		} else if s.State != timeline.Runnable {
+func (w *Walker) stackAfterWait(frame *walkFrame) tracefmt.StackID {
+	for i := frame.nextSpan + 2; i < len(w.spans); i++ {
+		if span := &w.spans[i]; span.State == timeline.Running {
+			return span.Stack
+		} else if span.State != timeline.Runnable {
 			break
 		}
 	}
 	return 0
 }
 
-// maxFutile is how long a Cond's waiter may look at its condition before it
+// maxConditionCheckNS is how long a Cond's waiter may look at its condition before it
 // waits again for the wake to count as futile: it only compared something.
-const maxFutile = 100e3
+const maxConditionCheckNS = 100e3
 
-// inVain returns the start of the first of a row of waits at one place, of which s is the last: each of those before was
+// mergeVainWaits returns the start of the first of a row of waits at one place, of which s is the last: each of those before was
 // ended by a wake that is vain, and its goroutine waited again. It takes those before s off the frame.
-func (w *Walker) inVain(f *frame, s *timeline.Span, start int64, vain func(*timeline.Span) bool) int64 {
-	resumed := s.Start // of the wait after this one
-	for i := f.idx; i >= f.lo && start > f.a; i-- {
-		p := &w.spans[i]
+func (w *Walker) mergeVainWaits(frame *walkFrame, span *timeline.Span, start int64, endedInVain func(*timeline.Span) bool) int64 {
+	nextWaitStart := span.Start // of the wait after this one
+	for i := frame.nextSpan; i >= frame.firstSpan && start > frame.start; i-- {
+		previous := &w.spans[i]
 		switch {
-		case p.State == timeline.Waiting && p.Stack == s.Stack && p.Reason == s.Reason && vain(p):
-			start, resumed = max(p.Start, f.a), p.Start
-			f.idx = i - 1
+		case previous.State == timeline.Waiting && previous.Stack == span.Stack && previous.Reason == span.Reason && endedInVain(previous):
+			start, nextWaitStart = max(previous.Start, frame.start), previous.Start
+			frame.nextSpan = i - 1
 			continue
-		case p.State == timeline.Running && resumed-p.Start <= maxFutile:
+		case previous.State == timeline.Running && nextWaitStart-previous.Start <= maxConditionCheckNS:
 			continue
-		case p.State == timeline.Runnable && p.How != timeline.HowCreated:
-			resumed = p.Start
+		case previous.State == timeline.Runnable && previous.How != timeline.HowCreated:
+			nextWaitStart = previous.Start
 			continue
-		case p.State == timeline.Waiting && w.bits(p.Stack)&(cond|mutex) == cond|mutex:
-			resumed = p.Start // takes the lock again
+		case previous.State == timeline.Waiting && w.traitsOf(previous.Stack)&(inCond|inMutex) == inCond|inMutex:
+			nextWaitStart = previous.Start // takes the lock again
 			continue
 		}
 		break
@@ -536,19 +536,19 @@ func (w *Walker) inVain(f *frame, s *timeline.Span, start int64, vain func(*time
 	return start
 }
 
-// isBroadcast reports whether a Broadcast ended a wait, which need not have been meant for who waited.
-func (w *Walker) isBroadcast(s *timeline.Span) bool {
-	return s.Waker != 0 && w.bits(s.WakerStack)&broadcast != 0
+// endedByBroadcast reports whether a Broadcast ended a wait, which need not have been meant for who waited.
+func (w *Walker) endedByBroadcast(span *timeline.Span) bool {
+	return span.Waker != 0 && w.traitsOf(span.WakerStack)&inBroadcast != 0
 }
 
-// isOthers reports whether somebody ended a wait that a timer could have ended as well: he gave something to be kept until then.
-func isOthers(s *timeline.Span) bool { return s.Woken && s.Waker != 0 }
+// endedByGoroutine reports whether somebody ended a wait that a timer could have ended as well: he gave something to be kept until then.
+func endedByGoroutine(span *timeline.Span) bool { return span.Woken && span.Waker != 0 }
 
-// reasonByStack tells why a goroutine waits from where it does: for those that
+// waitReasonByStack tells why a goroutine waits from where it does: for those that
 // were waiting before the trace began, of which only the stack is known.
-func (w *Walker) reasonByStack(id tracefmt.StackID) reasonClass {
-	for _, f := range w.syms.Stack(id) {
-		switch w.syms.String(w.syms.Frame(f).Func) {
+func (w *Walker) waitReasonByStack(id tracefmt.StackID) waitReason {
+	for _, f := range w.symbols.Stack(id) {
+		switch w.symbols.String(w.symbols.Frame(f).Func) {
 		case "internal/poll.runtime_pollWait":
 			return reasonNetwork
 		case "time.Sleep":
@@ -558,7 +558,7 @@ func (w *Walker) reasonByStack(id tracefmt.StackID) reasonClass {
 		case "runtime.block":
 			return reasonForever
 		case "runtime.chanrecv", "runtime.chanrecv1", "runtime.chanrecv2":
-			return reasonRecv
+			return reasonReceive
 		case "runtime.chansend", "runtime.chansend1":
 			return reasonSend
 		case "sync.runtime_notifyListWait":

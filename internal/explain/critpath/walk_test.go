@@ -31,11 +31,11 @@ func spell(w *Walker, syms *tracefmt.Symbols, steps []Step) string {
 		if s.Inbound {
 			b.WriteString(" inbound")
 		}
-		if s.ByPoll {
+		if s.WokenByPoller {
 			b.WriteString(" bypoll")
 		}
-		for v := s.Via; v >= 0; v = w.Vias[v].Parent {
-			fmt.Fprintf(&b, " <%s %s", w.Vias[v].Wait, fn(w.Vias[v].Stack))
+		for v := s.FollowedWait; v >= 0; v = w.FollowedWaits[v].Parent {
+			fmt.Fprintf(&b, " <%s %s", w.FollowedWaits[v].Kind, fn(w.FollowedWaits[v].Stack))
 		}
 		b.WriteByte('\n')
 	}
@@ -774,7 +774,7 @@ func TestCyclesOfWakers(t *testing.T) {
 	for g := uint64(1); g <= n; g++ {
 		from, to := int64(15+tracetext.Origin), int64(1995+tracetext.Origin)
 		checkPartition(t, w.Walk(g, from, to), from, to)
-		if w.Cut {
+		if w.Truncated {
 			t.Errorf("goroutine %d: given up", g)
 		}
 	}

@@ -137,7 +137,7 @@ func TestLanes(t *testing.T) {
 		n.Block(300, "forever", "main.helper")
 		m.Block(310, "forever", "main.handle")
 	})
-	step := func(g uint64) critpath.Step { return critpath.Step{G: g, Via: -1} }
+	step := func(g uint64) critpath.Step { return critpath.Step{G: g, FollowedWait: -1} }
 	for name, c := range map[string]struct {
 		steps []critpath.Step
 		want  []uint64

@@ -60,7 +60,7 @@ func (k GroupKey) Text(syms *tracefmt.Symbols) string {
 
 // A Via is a wait on the way to a segment.
 type Via struct {
-	Wait critpath.Wait
+	Wait critpath.WaitKind
 	Site tracefmt.FrameID
 	Call tracefmt.StringID
 }

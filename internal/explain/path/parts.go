@@ -86,13 +86,13 @@ func (s *Stage) Join(r *request.Request) *Walked {
 // internVias numbers the chains of waits of the walk that was made last.
 func (s *Stage) internVias() {
 	s.chains = s.chains[:0]
-	for i := range s.walker.Vias {
-		v := &s.walker.Vias[i]
+	for i := range s.walker.FollowedWaits {
+		v := &s.walker.FollowedWaits[i]
 		parent := ChainID(0)
 		if v.Parent >= 0 {
 			parent = s.chains[v.Parent]
 		}
-		s.chains = append(s.chains, s.IDs.chain(viaKey{parent, Via{v.Wait, s.Sites.Of(v.Stack), s.Sites.Call(v.Stack)}}))
+		s.chains = append(s.chains, s.IDs.chain(viaKey{parent, Via{v.Kind, s.Sites.Of(v.Stack), s.Sites.Call(v.Stack)}}))
 	}
 }
 
@@ -103,10 +103,10 @@ func (w *Walked) ChainOf(seg *cause.Segment) ChainID { return w.stage.chains[seg
 // ChainOfStep returns the chain of waits that led to a step of the walk that was
 // made last.
 func (w *Walked) ChainOfStep(st *critpath.Step) ChainID {
-	if st.Via < 0 {
+	if st.FollowedWait < 0 {
 		return 0
 	}
-	return w.stage.chains[st.Via]
+	return w.stage.chains[st.FollowedWait]
 }
 
 func (s *Stage) vias(segs []cause.Segment) [][]Via {

@@ -113,7 +113,7 @@ func (w *Walked) Vias() [][]Via {
 }
 
 // Waits returns the waits that the walk of a Whole followed. It is valid during the call.
-func (w *Walked) Waits() []critpath.Via { return w.stage.walker.Vias }
+func (w *Walked) Waits() []critpath.FollowedWait { return w.stage.walker.FollowedWaits }
 
 // Options configure a Stage.
 type Options struct {
@@ -129,7 +129,7 @@ type Options struct {
 }
 
 // Tell gives a walker what is known beside the trace's events.
-func (o *Options) Tell(w *critpath.Walker) { w.Answers, w.Clients = o.Answers, o.Clients }
+func (o *Options) Tell(w *critpath.Walker) { w.AnswersOf, w.IsClientWait = o.Answers, o.Clients }
 
 // A Stage walks requests of a window. One goroutine may use it at a time.
 type Stage struct {
@@ -178,7 +178,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 	}
 	s.Sites = s.class.Sites
 	opts.Tell(s.walker)
-	s.walker.Own = func(id tracefmt.StackID) { s.named(s.namer.Of(id), id) }
+	s.walker.VisitOwnStack = func(id tracefmt.StackID) { s.named(s.namer.Of(id), id) }
 	return s
 }
 
@@ -273,7 +273,7 @@ func (s *Stage) ready(r *request.Request, steps []critpath.Step) (ready, gap int
 		}
 		ready = steps[i].End - r.Ready
 	}
-	if steps[0].ByPoll {
+	if steps[0].WokenByPoller {
 		gap = s.walker.PollGap(r.Ready)
 	}
 	return ready, gap

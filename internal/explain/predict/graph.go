@@ -150,7 +150,7 @@ func (b *Builder) fill(out *Graph, src *critpath.Graph) {
 
 func (b *Builder) step(out *Graph, s *critpath.GraphStep) {
 	b.one[0] = s.Step
-	b.one[0].Via = -1
+	b.one[0].FollowedWait = -1
 	for _, seg := range b.split(b.class.Segments(b.one)) {
 		b.part(out, &seg, s)
 	}
@@ -164,7 +164,7 @@ func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) 
 		if p.stack = seg.Stack; p.stack == 0 {
 			p.near, p.stack = true, src.Stack
 			if b.class.Sites.Of(src.Stack) != seg.Site {
-				p.stack = src.Before
+				p.stack = src.ResumeStack
 			}
 		}
 		if b.runs[seg.G] == 0 {

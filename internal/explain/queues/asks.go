@@ -93,19 +93,19 @@ type calls struct {
 
 // addAsks takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
 // since the last answer, or, where others write and read for it, where it waits again.
-func (p *part) addAsks(w *path.Walked, waits []critpath.Via) {
+func (p *part) addAsks(w *path.Walked, waits []critpath.FollowedWait) {
 	p.calls, p.wrote = p.calls[:0], p.wrote[:0]
 	for i := range w.Steps {
 		st := &w.Steps[i]
 		switch {
-		case st.Kind == critpath.Syscall && st.Via < 0:
+		case st.Kind == critpath.Syscall && st.FollowedWait < 0:
 			if p.writes(st.Stack) && !slices.Contains(p.wrote, st.G) {
 				p.wrote = append(p.wrote, st.G)
 			}
 		case st.Kind == critpath.Network && !st.Inbound:
 			c := calls{site: p.stage.Sites.Of(st.Stack), stack: st.Stack, g: st.G, wait: -1}
-			if st.Via >= 0 {
-				for c.wait = st.Via; waits[c.wait].Parent >= 0; {
+			if st.FollowedWait >= 0 {
+				for c.wait = st.FollowedWait; waits[c.wait].Parent >= 0; {
 					c.wait = waits[c.wait].Parent
 				}
 				v := &waits[c.wait]
@@ -121,7 +121,7 @@ func (p *part) addAsks(w *path.Walked, waits []critpath.Via) {
 			if at.calls == 0 || c.wait >= 0 && c.wait != at.wait || c.wait < 0 && wrote >= 0 {
 				at.calls, at.last, at.wait = at.calls+1, 0, c.wait
 				if c.wait >= 0 && at.calls <= placePieces {
-					at.legs = p.legs(w, waits[c.wait].Waker, waits[c.wait].To)
+					at.legs = p.legs(w, waits[c.wait].Waker, waits[c.wait].End)
 				}
 			}
 			if c.wait < 0 && wrote >= 0 {

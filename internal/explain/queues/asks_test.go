@@ -62,7 +62,7 @@ func TestOpened(t *testing.T) {
 	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*part)
 	for range 3 {
 		p.addAsks(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: []critpath.Step{
-			{Kind: critpath.Network, G: 7, Stack: query, Start: 0, End: 10, Via: -1}, {Kind: critpath.Network, G: 7, Stack: opens, Start: 10, End: 16, Via: -1}, {Kind: critpath.Network, G: 7, Stack: query, Start: 16, End: 20, Via: -1},
+			{Kind: critpath.Network, G: 7, Stack: query, Start: 0, End: 10, FollowedWait: -1}, {Kind: critpath.Network, G: 7, Stack: opens, Start: 10, End: 16, FollowedWait: -1}, {Kind: critpath.Network, G: 7, Stack: query, Start: 16, End: 20, FollowedWait: -1},
 		}}, nil)
 	}
 	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}

@@ -26,7 +26,7 @@ import (
 
 // A placeKey is where places are waited for.
 type placeKey struct {
-	wait critpath.Wait
+	wait critpath.WaitKind
 	site tracefmt.FrameID
 }
 
@@ -66,7 +66,7 @@ func (p *part) addPlaces(w *path.Walked) {
 	waits := w.Waits()
 	for i := range waits {
 		v := &waits[i]
-		switch v.Wait {
+		switch v.Kind {
 		case critpath.WaitChan, critpath.WaitSend, critpath.WaitSelect, critpath.WaitCond:
 		default:
 			continue
@@ -75,19 +75,19 @@ func (p *part) addPlaces(w *path.Walked) {
 			return
 		}
 		if v.G != w.Req.G {
-			if b, ok := p.stage.Win.Born(v.G, v.To); !ok || b.By != w.Req.G {
+			if b, ok := p.stage.Win.Born(v.G, v.End); !ok || b.By != w.Req.G {
 				continue // not on the request's own behalf
 			}
 		}
-		h := handOver{key: placeKey{v.Wait, p.stage.Sites.Of(v.Stack)}, g: v.G, from: v.From, to: v.To, end: w.Req.End, by: v.Waker}
+		h := handOver{key: placeKey{v.Kind, p.stage.Sites.Of(v.Stack)}, g: v.G, from: v.Start, to: v.End, end: w.Req.End, by: v.Waker}
 		at := p.stage.Syms.Frame(h.key.site)
 		h.line = line{at.Func, at.File, at.Line}
-		if b, ok := p.stage.Win.Born(v.Waker, v.To); ok {
+		if b, ok := p.stage.Win.Born(v.Waker, v.End); ok {
 			h.parent, h.born = b.By, b.Time
 		}
 		for k := range waits[:min(len(waits), 4*placePieces)] {
-			if o := &waits[k]; o.G == v.G && o.Waker == v.Waker && o.From >= v.To && o.Waker != 0 && (h.served == 0 || o.To < h.served) && p.stage.Sites.Of(o.Stack) != h.key.site {
-				h.served = o.To
+			if o := &waits[k]; o.G == v.G && o.Waker == v.Waker && o.Start >= v.End && o.Waker != 0 && (h.served == 0 || o.End < h.served) && p.stage.Sites.Of(o.Stack) != h.key.site {
+				h.served = o.End
 			}
 		}
 		p.hands = append(p.hands, h)

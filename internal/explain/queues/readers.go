@@ -50,7 +50,7 @@ func (p *part) ownWaits(w *path.Walked) []ownWait {
 	waits := w.Waits()
 	for i := range waits {
 		if v := &waits[i]; v.G == r.G && v.Parent < 0 {
-			list = append(list, ownWait{p.stage.Sites.Of(v.Stack), max(v.From, r.Start), min(v.To, r.End), int32(i)})
+			list = append(list, ownWait{p.stage.Sites.Of(v.Stack), max(v.Start, r.Start), min(v.End, r.End), int32(i)})
 		}
 	}
 	p.own = list

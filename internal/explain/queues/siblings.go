@@ -25,11 +25,11 @@ func (p *part) addSiblings(w *path.Walked) {
 	waits := w.Waits()
 	for i := range waits {
 		v := &waits[i]
-		if v.Wait != critpath.WaitLock && v.Wait != critpath.WaitOnce || v.Waker == 0 {
+		if v.Kind != critpath.WaitLock && v.Kind != critpath.WaitOnce || v.Waker == 0 {
 			continue
 		}
-		site, sum := p.stage.Sites.Of(v.Stack), siblingSum{ns: v.To - v.From}
-		if p.startedBy(w.Req, v.Waker, v.To) {
+		site, sum := p.stage.Sites.Of(v.Stack), siblingSum{ns: v.End - v.Start}
+		if p.startedBy(w.Req, v.Waker, v.End) {
 			sum.siblings = sum.ns
 		}
 		p.siblings[site] = p.siblings[site].plus(sum)

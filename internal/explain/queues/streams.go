@@ -30,7 +30,7 @@ type streamSum struct {
 func (p *part) addStream(w *path.Walked, own []ownWait) {
 	waits := w.Waits()
 	list := slices.DeleteFunc(own, func(x ownWait) bool {
-		return x.of >= 0 && !slices.Contains([]critpath.Wait{critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond}, waits[x.of].Wait)
+		return x.of >= 0 && !slices.Contains([]critpath.WaitKind{critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond}, waits[x.of].Kind)
 	})
 	at := map[tracefmt.FrameID]int64{}
 	for _, x := range list {

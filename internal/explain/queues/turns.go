@@ -103,7 +103,7 @@ func (p *part) addTurns(w *path.Walked) {
 		if s.Via < 0 || s.G == r.G || !hasTurns(s.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(s)) {
 			continue // or the request that is served in its stead has the turn
 		}
-		ahead := s.Start <= waits[outermost(waits, s.Via)].From
+		ahead := s.Start <= waits[outermost(waits, s.Via)].Start
 		if n := len(p.turns); n > first && p.turns[n-1].g == s.G && p.turns[n-1].key == key(s) && p.turns[n-1].start == s.End {
 			p.turns[n-1].start, p.turns[n-1].ahead = s.Start, ahead
 			continue
@@ -133,9 +133,9 @@ func (p *part) addTurns(w *path.Walked) {
 }
 
 // behindLock reports whether what a request waits for is reached through a lock, before anything that others hand over.
-func behindLock(waits []critpath.Via, i int32) (lock bool) {
+func behindLock(waits []critpath.FollowedWait, i int32) (lock bool) {
 	for ; i >= 0; i = waits[i].Parent {
-		switch waits[i].Wait {
+		switch waits[i].Kind {
 		case critpath.WaitLock, critpath.WaitOnce:
 			lock = true
 		case critpath.WaitChan, critpath.WaitSend, critpath.WaitSelect, critpath.WaitCond:
@@ -146,7 +146,7 @@ func behindLock(waits []critpath.Via, i int32) (lock bool) {
 }
 
 // outermost returns the wait of the request's own that leads to another one.
-func outermost(waits []critpath.Via, i int32) int32 {
+func outermost(waits []critpath.FollowedWait, i int32) int32 {
 	for waits[i].Parent >= 0 {
 		i = waits[i].Parent
 	}

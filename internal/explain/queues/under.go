@@ -19,14 +19,14 @@ import (
 type underKey struct{ wait, site, line tracefmt.FrameID }
 
 // addUnder takes note of the lines that holders work below.
-func (p *part) addUnder(w *path.Walked, waits []critpath.Via) {
+func (p *part) addUnder(w *path.Walked, waits []critpath.FollowedWait) {
 	for i := range w.Steps {
 		st := &w.Steps[i]
-		if st.Via < 0 || st.Kind == critpath.CPU || st.Kind == critpath.Runnable {
+		if st.FollowedWait < 0 || st.Kind == critpath.CPU || st.Kind == critpath.Runnable {
 			continue // its stack is that of the event at its end
 		}
 		g, stack := st.G, st.Stack
-		for v := st.Via; v >= 0; v = waits[v].Parent {
+		for v := st.FollowedWait; v >= 0; v = waits[v].Parent {
 			x := &waits[v]
 			if g == x.Waker {
 				if line := p.parting(x.Stack, stack); line != 0 {

@@ -24,7 +24,7 @@ type toucher struct {
 func newToucher(win *timeline.Window, syms *tracefmt.Symbols, wanted []bool, known *path.Options) *toucher {
 	t := &toucher{win: win, walker: critpath.New(win, syms), class: cause.New(win, syms), wanted: wanted}
 	known.Tell(t.walker)
-	t.walker.Own = func(id tracefmt.StackID) { t.own = t.own || t.is(id) }
+	t.walker.VisitOwnStack = func(id tracefmt.StackID) { t.own = t.own || t.is(id) }
 	return t
 }
 
@@ -41,7 +41,7 @@ func (t *toucher) touches(r *request.Request) bool {
 	}
 	for i := range steps {
 		s := &steps[i]
-		hit := t.is(s.Stack) || t.is(s.Before) || s.Kind == critpath.CPU && t.sampledIn(s)
+		hit := t.is(s.Stack) || t.is(s.ResumeStack) || s.Kind == critpath.CPU && t.sampledIn(s)
 		if s.Kind == critpath.Runnable && !hit {
 			t.class.StoppedBy(s.Start, s.End, func(id tracefmt.StackID) { hit = hit || t.is(id) })
 		}
@@ -49,7 +49,7 @@ func (t *toucher) touches(r *request.Request) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(t.walker.Vias, func(v critpath.Via) bool { return t.is(v.Stack) })
+	return slices.ContainsFunc(t.walker.FollowedWaits, func(v critpath.FollowedWait) bool { return t.is(v.Stack) })
 }
 
 // sampledIn reports whether a CPU sample inside a step has a wanted stack.
