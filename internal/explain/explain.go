@@ -426,7 +426,7 @@ func (e *engine) report(cut error) *report.Report {
 		Under: q.Under(sp), Hubs: q.Hubs(sp), Asks: e.asks(rep, sp), Holder: e.holder(sp), Elsewhere: e.peers.IsRefuted(),
 		// What is known of groups, and of goroutines' functions.
 		Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Queued: e.queued, Unawaited: e.unawaited,
-		Serves: e.work.serves(sp), Accepts: e.pass.Finder.Accepts(),
+		Serves: e.work.serves(sp), Accepts: e.pass.Finder.IsUnknownServer(),
 		Predict: e.model.WhatIf, Polls: e.model.Polls,
 	}
 	rules := finding.All()
@@ -493,7 +493,7 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 	for i := range rows {
 		key := e.groups.Key(rows[i].Of)
 		if e.queued[rows[i].ID] = e.work.queued(key); key.Kind == request.WebSocket {
-			e.queued[rows[i].ID] = e.pass.Finder.QueuedMessages(key.Name)
+			e.queued[rows[i].ID] = e.pass.Finder.QueuedMessageShare(key.Name)
 		}
 		e.unawaited[rows[i].ID] = rows[i].Kind == report.KindLoop && e.work.byTimer(e.groups.Key(rows[i].Of))
 	}

@@ -61,7 +61,7 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 	}
 	if e.opts.Request != nil && len(rep.Groups) > 0 {
 		text := "calls are seen by the events in them: calls that never waited, made no system call and were not interrupted are not counted"
-		if n := e.pass.Finder.Again(); n > 0 {
+		if n := e.pass.Finder.RepeatedCalls(); n > 0 {
 			text += fmt.Sprintf("; %s reached the same line again: in a loop, or as several calls with no event between them, which count as one", plural(n, "call"))
 		}
 		warn("calls-unseen", text)

@@ -45,8 +45,8 @@ func (e *engine) found() *found {
 	for f.least < request.MainLife && !e.groups.Has(func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.least }) {
 		f.least++
 	}
-	f.idle = f.least == request.MainLife && e.pass.Finder.MainIdle()
-	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k.Served() })
+	f.idle = f.least == request.MainLife && e.pass.Finder.IsMainIdle()
+	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k.IsServed() })
 	return f
 }
 
@@ -70,26 +70,26 @@ func (f *found) wanted(k request.Kind, name tracefmt.StringID) bool {
 // judged says of which kinds turns are: where a server handled requests, of
 // those alone.
 func (f *found) judged(k request.Kind) bool {
-	return f.all || k != request.Main && (!f.server || k.Served())
+	return f.all || k != request.Main && (!f.server || k.IsServed())
 }
 
 // byTimer reports whether a timer began most of a group's work.
 func (f *found) byTimer(k path.GroupKey) bool {
 	w := f.works[workKey{k.Kind, k.Name}]
-	return w != nil && w.ByTimer
+	return w != nil && w.IsTimerStarted
 }
 
 // byItself reports whether the process does a group's work without being asked: a timer begins it, or jobs have no client, and no data from the network, at
 // their beginning or at that of the work that begins them.
 func (f *found) byItself(k path.GroupKey) bool {
 	w := f.works[workKey{k.Kind, k.Name}]
-	return w != nil && (w.ByTimer || k.Kind == request.Goroutine && !w.Outside)
+	return w != nil && (w.IsTimerStarted || k.Kind == request.Goroutine && !w.IsStartedOutside)
 }
 
 // queued returns for which part of a group's turns the work lay there when the turn before ended.
 func (f *found) queued(k path.GroupKey) float64 {
 	if w := f.works[workKey{k.Kind, k.Name}]; w != nil {
-		return w.Queued
+		return w.QueuedShare
 	}
 	return 0
 }
@@ -102,7 +102,7 @@ func (e *engine) starts(sp *spell.Speller) []report.Start {
 	list := e.pass.Finder.Starts()
 	var out []report.Start
 	for _, s := range list[:min(len(list), mostStarts)] {
-		out = append(out, report.Start{Site: sp.Site(s.Root), Inner: sp.Site(s.Inner), Goroutines: s.Goroutines, Wakes: s.Wakes, RunningNS: s.RunningNS})
+		out = append(out, report.Start{Site: sp.Site(s.RootFrame), Inner: sp.Site(s.InnerFrame), Goroutines: s.Goroutines, Wakes: s.Wakes, RunningNS: s.RunningNS})
 	}
 	return out
 }
@@ -112,11 +112,11 @@ func (f *found) serves(sp *spell.Speller) func(start string) bool {
 	all := make(map[string]bool)
 	for i := range f.list {
 		w := &f.list[i]
-		start := sp.Syms.String(w.Root)
+		start := sp.Syms.String(w.StartFunc)
 		before, seen := all[start]
 		all[start] = w.Role == request.Serving && (before || !seen)
 	}
-	return func(start string) bool { return all[start] || request.Serves(start) }
+	return func(start string) bool { return all[start] || request.IsServerStart(start) }
 }
 
 // leftOut lists the work that is no group.

@@ -80,7 +80,7 @@ func (f *Finder) Add(reqs []request.Request) {
 					return
 				}
 				for k := i; k < min(i+scoutChunk, len(reqs)); k++ {
-					if r := &reqs[k]; r.Part == request.Whole && !r.Open && !r.Cut {
+					if r := &reqs[k]; r.Piece == request.WholeRequest && !r.Open && !r.CutAtStart {
 						f.inspect(s, r)
 					}
 				}

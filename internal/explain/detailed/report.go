@@ -25,9 +25,9 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 	}
 	if id := r.Identity; id != nil {
 		out.Status = sp.Syms.String(id.Status)
-		out.TraceID, out.SpanID, out.ParentSpanID = hexID(id.Trace[:]), hexID(id.Span[:]), hexID(id.Parent[:])
-		if id.Datadog != 0 {
-			out.DatadogSpanID = strconv.FormatUint(id.Datadog, 10)
+		out.TraceID, out.SpanID, out.ParentSpanID = hexID(id.TraceID[:]), hexID(id.SpanID[:]), hexID(id.ParentSpanID[:])
+		if id.DatadogSpanID != 0 {
+			out.DatadogSpanID = strconv.FormatUint(id.DatadogSpanID, 10)
 		}
 	}
 	for from, to := range stretches(r.Segments, maxSegments) {

@@ -43,7 +43,7 @@ type Wake struct {
 // Of returns a request that was walked, without lanes and wakes. It shares the
 // segments, which are valid as long as w.
 func Of(w *path.Walked) *Request {
-	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.Vias(), By: w.Req.By, Identity: w.Req.Identity}
+	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.Vias(), By: w.Req.StarterFrame, Identity: w.Req.Identity}
 }
 
 // Bounds of what is kept around a request.

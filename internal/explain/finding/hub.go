@@ -47,7 +47,7 @@ func hubsOf(in *Input, g *report.Group) []*hubClaim {
 // servesRequests reports whether goroutines with this start function are requests' own: one that is late with a lock in its hand
 // is no hub.
 func (in *Input) servesRequests(start string) bool {
-	return request.Serves(start) || slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
+	return request.IsServerStart(start) || slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
 		return (g.Kind == report.KindGoroutine || g.Kind == report.KindLoop) && g.Entry != nil && g.Entry.Func == start
 	})
 }

@@ -151,7 +151,7 @@ func readsOn(w *report.OpenWait) bool {
 		return true
 	}
 	s := w.Site
-	return s != nil && (s.Module != "" && request.AsksForNext(s.Func) || s.CalledFrom != nil && request.AsksForNext(s.CalledFrom.Calls))
+	return s != nil && (s.Module != "" && request.IsFetchCall(s.Func) || s.CalledFrom != nil && request.IsFetchCall(s.CalledFrom.Calls))
 }
 
 // goroutineHolds returns a goroutine that perhaps holds the lock that requests wait for at w: it has stood for longer than the first of

@@ -162,9 +162,9 @@ func (t *table) at(id path.GroupID) *group {
 func (t *table) group(w *path.Walked) *group {
 	g := t.at(w.Group)
 	g.enter(t.stage.Syms, w.Entry)
-	g.by.add(starter{w.Req.By, true})
+	g.by.add(starter{w.Req.StarterFrame, true})
 	if id := w.Req.Identity; id != nil {
-		g.isOf(t.stage.Syms, id.Of)
+		g.isOf(t.stage.Syms, id.MarkKind)
 	}
 	return g
 }
@@ -229,12 +229,12 @@ func (t *table) count(g *group, w *path.Walked) {
 		g.ready.add(w.Ready, w.Weight)
 		g.gap.add(w.Gap, w.Weight)
 	}
-	if id := w.Req.Identity; id != nil && id.Of != 0 {
+	if id := w.Req.Identity; id != nil && id.MarkKind != 0 {
 		if id.Status != 0 {
 			g.cameOut(id.Status, n)
 		}
-		if id.Before >= 0 {
-			g.before.add(id.Before, n)
+		if id.BeforeMark >= 0 {
+			g.before.add(id.BeforeMark, n)
 		}
 	}
 	b := t.blockAt(g, w.Req.End)

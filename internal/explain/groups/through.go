@@ -26,7 +26,7 @@ func newThrough(s *path.Stage) through {
 
 func (t *through) add(w *path.Walked) {
 	r := w.Req
-	if !r.Kind.Served() {
+	if !r.Kind.IsServed() {
 		return
 	}
 	t.all += w.Weight

@@ -187,7 +187,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	defer dec.Close()
 	p.Decoder = dec
 	dec.Symbols.Looked = p.Symbols.Looked
-	p.Finder = request.NewFinder(&p.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, Match: p.opts.Match, NoMarks: p.opts.NoMarks})
+	p.Finder = request.NewFinder(&p.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, MatchFunc: p.opts.Match, NoMarks: p.opts.NoMarks})
 	dec.Classify = request.NewClassifier(dec.Symbols).Flags
 	p.employ()
 	placer := cause.NewPlacer(dec.Symbols, p.opts.Modules)
@@ -225,7 +225,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 			go decode()
 			continue
 		}
-		p.Finder.Intern(dec.Symbols, g)
+		p.Finder.InternMarks(dec.Symbols, g)
 		placer.Place()
 		p.Symbols = dec.Symbols.Snapshot()
 		go decode()
@@ -240,7 +240,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 		if !p.KeepMarks {
 			dec.DropMarks(g)
 		}
-		oldest = p.Finder.Oldest()
+		oldest = p.Finder.OldestOpen()
 		afterGap := gap
 		gap = false
 		go func() {
@@ -282,7 +282,7 @@ func (p *Pass) employ() {
 		p.answers.KeepAll = p.opts.KeepAnswers
 		p.opts.Path.Answers = p.answers.AnswersTo
 	}
-	p.opts.Path.Clients = p.Finder.Clients()
+	p.opts.Path.Clients = p.Finder.ClientWaits()
 	for range n {
 		w := worker{stage: path.New(&p.Window, &p.Symbols, p.opts.Path)}
 		for _, s := range p.all() {
@@ -335,10 +335,10 @@ func (p *Pass) wanted(r *request.Request) bool {
 	if p.opts.To > 0 {
 		to = p.Start + int64(p.opts.To)
 	}
-	if r.Part != request.Middle && !p.named(r.Identity) {
+	if r.Piece != request.MiddlePiece && !p.named(r.Identity) {
 		return false
 	}
-	return r.Part == request.Middle || r.End >= from && r.End < to
+	return r.Piece == request.MiddlePiece || r.End >= from && r.End < to
 }
 
 // named reports whether a request is of the trace and of the span, of a tracing
@@ -348,5 +348,5 @@ func (p *Pass) named(id *request.Identity) bool {
 	if trace == [16]byte{} && span == [8]byte{} {
 		return true
 	}
-	return id != nil && (trace == [16]byte{} || id.Trace == trace) && (span == [8]byte{} || id.Span == span || id.Parent == span)
+	return id != nil && (trace == [16]byte{} || id.TraceID == trace) && (span == [8]byte{} || id.SpanID == span || id.ParentSpanID == span)
 }

@@ -29,10 +29,10 @@ func (p *Pass) walk(reqs []request.Request) {
 func (p *Pass) walkAll(reqs []request.Request) {
 	served, parts := 0, 0
 	for i := range reqs {
-		if reqs[i].Kind.Served() {
+		if reqs[i].Kind.IsServed() {
 			served++
 		}
-		if reqs[i].Part != request.Whole {
+		if reqs[i].Piece != request.WholeRequest {
 			parts++
 		}
 	}
@@ -70,7 +70,7 @@ func (p *Pass) walkAll(reqs []request.Request) {
 				}
 				for _, k := range order[i:min(i+walkChunk, len(order))] {
 					r := &reqs[k]
-					if r.Part != request.Whole || !p.wanted(r) {
+					if r.Piece != request.WholeRequest || !p.wanted(r) {
 						continue
 					}
 					n++
@@ -103,14 +103,14 @@ func (p *Pass) walkAll(reqs []request.Request) {
 	w := &p.workers[0]
 	for i := 0; i < len(order) && parts > 0; i++ {
 		r := &reqs[order[i]]
-		if r.Part == request.Whole {
+		if r.Piece == request.WholeRequest {
 			continue
 		}
 		if parts--; !p.wanted(r) {
 			continue
 		}
 		w.add(w.stage.Walk(r))
-		if r.Part == request.Last {
+		if r.Piece == request.LastPiece {
 			w.add(w.stage.Join(r))
 		}
 	}

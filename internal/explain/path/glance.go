@@ -19,7 +19,7 @@ type Glance struct {
 // Glance names a request of which all is in the window by the stacks of its own
 // goroutine, as a walk would.
 func (s *Stage) Glance(r *request.Request) Glance {
-	if r.Open || r.Cut || r.Part != request.Whole {
+	if r.Open || r.CutAtStart || r.Piece != request.WholeRequest {
 		return Glance{}
 	}
 	if s.aside && (r.Kind == request.HTTP1 || r.Kind == request.HTTP2) {
@@ -42,12 +42,12 @@ func (s *Stage) Glance(r *request.Request) Glance {
 		}
 	}
 	for i := len(s.told) - 1; i >= 0; i-- { // from the last one on, as a walk goes
-		s.named(s.namer.Of(s.told[i]), s.told[i])
+		s.named(s.namer.HandlerOf(s.told[i]), s.told[i])
 	}
 	if s.best.Key == 0 && s.sampledIn(r) {
 		return Glance{} // a sample on its path may tell
 	}
-	if s.best.Observer {
+	if s.best.IsObserver {
 		return Glance{}
 	}
 	g := Glance{Enough: true, several: s.several}

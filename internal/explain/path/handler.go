@@ -30,10 +30,10 @@ func (s *Stage) groupKey(r *request.Request) (k GroupKey, frame tracefmt.FrameID
 	case request.Main:
 		k.Name = s.Syms.Lookup("main.main")
 	case request.Goroutine, request.Func, request.Loop, request.WebSocket:
-		if frames := s.Syms.Stack(r.Entry); len(frames) > 0 {
+		if frames := s.Syms.Stack(r.EntryStack); len(frames) > 0 {
 			frame = frames[len(frames)-1]
-			if r.Root != 0 {
-				frame = r.Root
+			if r.RootFrame != 0 {
+				frame = r.RootFrame
 			}
 			k.Name = s.Syms.Frame(frame).Func
 		}
@@ -45,21 +45,21 @@ func (s *Stage) groupKey(r *request.Request) (k GroupKey, frame tracefmt.FrameID
 
 // Entry returns the frame at which a function was seen as a handler's part; 0
 // if it was not.
-func (s *Stage) Entry(fn tracefmt.StringID) tracefmt.FrameID { return s.namer.Entry(fn) }
+func (s *Stage) Entry(fn tracefmt.StringID) tracefmt.FrameID { return s.namer.FrameOf(fn) }
 
 // named takes note of what a stack says about the request's handler.
 func (s *Stage) named(h *request.Handler, id tracefmt.StackID) {
 	switch {
 	case h.Rank > s.best.Rank:
-		was := s.best.Observer
+		was := s.best.IsObserver
 		s.best, s.stack, s.several = *h, id, false
-		s.best.Observer = h.Observer || was
+		s.best.IsObserver = h.IsObserver || was
 	case h.Rank == s.best.Rank && h.Key == s.best.Key && h.Key != 0 && id != s.stack:
-		s.best.Path = s.best.Path.Common(h.Path)
+		s.best.Path = s.best.Path.CommonPrefix(h.Path)
 		s.several = true
 	}
-	if h.Observer {
-		s.best.Observer = true
+	if h.IsObserver {
+		s.best.IsObserver = true
 	}
 }
 
@@ -77,7 +77,7 @@ func (s *Stage) sampleNames(r *request.Request, steps []critpath.Step) {
 		g := s.Win.Gens[s.Win.At(st.Start)]
 		for _, k := range g.SamplesIn(st.G, st.Start, st.End) {
 			id := g.Samples[k].Stack
-			s.named(s.namer.Of(id), id)
+			s.named(s.namer.HandlerOf(id), id)
 		}
 	}
 }
@@ -94,8 +94,8 @@ func (s *Stage) asideNames(r *request.Request, steps []critpath.Step) {
 		if st.G == r.G || st.Stack == 0 {
 			continue
 		}
-		h := *s.namer.Of(st.Stack)
-		if !h.Aside || h.Key == 0 || h.Rank+aside < s.best.Rank {
+		h := *s.namer.HandlerOf(st.Stack)
+		if !h.IsTimeoutGoroutine || h.Key == 0 || h.Rank+aside < s.best.Rank {
 			continue
 		}
 		if st.G != checked {
@@ -143,7 +143,7 @@ func (s *Stage) timedOut(r *request.Request) {
 			}
 			s.spans = s.Win.SpansCoarse(b.G, b.Time, r.End, s.spans[:0])
 			for _, sp := range s.spans {
-				if h := *s.namer.Of(sp.Stack); sp.How != timeline.HowCreated && h.Aside && h.Key != 0 {
+				if h := *s.namer.HandlerOf(sp.Stack); sp.How != timeline.HowCreated && h.IsTimeoutGoroutine && h.Key != 0 {
 					h.Rank += aside
 					s.named(&h, sp.Stack)
 				}

@@ -46,7 +46,7 @@ func (k CauseKey) Settled(by *cause.Settlement) CauseKey {
 type GroupKey struct {
 	Kind request.Kind
 	Name tracefmt.StringID // task, region or handler; 0: not named
-	Path request.Path      // what all stacks of the request have in common below it
+	Path request.CallPath  // what all stacks of the request have in common below it
 }
 
 // Text returns what the key says, equal in all runs over one trace.

@@ -100,7 +100,7 @@ func (s *Stage) whatRan(g *timeline.Gen, r *timeline.Run) tracefmt.FrameID {
 		}
 	}
 	if site != 0 && s.Sites.Std(fn) {
-		if h := s.namer.Of(stack); h.Key != 0 && !h.Observer {
+		if h := s.namer.HandlerOf(stack); h.Key != 0 && !h.IsObserver {
 			return h.Frame // the run itself shows it
 		}
 		if f := s.handlerOn(r.G, r.From-nearStack, r.To+nearStack); f != 0 {
@@ -147,7 +147,7 @@ func (s *Stage) handlerOn(g uint64, from, to int64) tracefmt.FrameID {
 	}
 	s.spans = s.Win.SpansCoarse(g, from, to, s.spans[:0])
 	for i := range s.spans {
-		if h := s.namer.Of(s.spans[i].Stack); h.Key != 0 && !h.Observer && h.Rank > best.Rank {
+		if h := s.namer.HandlerOf(s.spans[i].Stack); h.Key != 0 && !h.IsObserver && h.Rank > best.Rank {
 			best = *h
 		}
 	}

@@ -26,15 +26,15 @@ const maxParted = 10000
 // keep adds a piece to its request's partial.
 func (s *Stage) keep(w *Walked) {
 	r := w.Req
-	p := s.parts[r.Key]
+	p := s.parts[r.PieceKey]
 	if p == nil {
 		p = &partial{start: r.Start, ready: w.Ready, gap: w.Gap}
-		s.parts[r.Key] = p
+		s.parts[r.PieceKey] = p
 	}
 	if s.best.Rank > p.best.Rank {
 		p.best = s.best
 	}
-	p.best.Observer = p.best.Observer || s.best.Observer
+	p.best.IsObserver = p.best.IsObserver || s.best.IsObserver
 	p.add(w.Sums)
 	if len(p.segments) < maxParted {
 		if p.vias == nil && slices.ContainsFunc(w.Segments, func(seg cause.Segment) bool { return seg.Via >= 0 }) {
@@ -45,7 +45,7 @@ func (s *Stage) keep(w *Walked) {
 		}
 		p.segments = append(p.segments, w.Segments...)
 	}
-	if r.Part == request.Middle {
+	if r.Piece == request.MiddlePiece {
 		p.borders = append(p.borders, r.End)
 	}
 }
@@ -67,11 +67,11 @@ func (p *partial) add(sums []Sum) {
 // result is valid until the next call of Walk; what it holds of the pieces stays
 // valid.
 func (s *Stage) Join(r *request.Request) *Walked {
-	p := s.parts[r.Key]
-	delete(s.parts, r.Key)
+	p := s.parts[r.PieceKey]
+	delete(s.parts, r.PieceKey)
 	s.best = p.best
 	s.walked = Walked{
-		Req: r, Form: Joint, Weight: 1, Start: p.start, From: p.start, Observer: p.best.Observer, Several: s.several,
+		Req: r, Form: Joint, Weight: 1, Start: p.start, From: p.start, Observer: p.best.IsObserver, Several: s.several,
 		Segments: p.segments, Ready: p.ready, Gap: p.gap, Borders: p.borders, vias: p.vias, stage: s,
 	}
 	w := &s.walked

@@ -178,7 +178,7 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 	}
 	s.Sites = s.class.Sites
 	opts.Tell(s.walker)
-	s.walker.VisitOwnStack = func(id tracefmt.StackID) { s.named(s.namer.Of(id), id) }
+	s.walker.VisitOwnStack = func(id tracefmt.StackID) { s.named(s.namer.HandlerOf(id), id) }
 	return s
 }
 
@@ -200,7 +200,7 @@ func (s *Stage) Begin(n, others int) {
 		s.samples = s.samples || len(g.Samples) > 0
 	}
 	s.aside = s.Syms.Lookup(timeoutHandler) != 0
-	s.namer.FindHome()
+	s.namer.FindMainModule()
 	clear(s.asides)
 }
 
@@ -210,16 +210,16 @@ func (s *Stage) Walk(r *request.Request) *Walked {
 	s.best, s.stack, s.several = request.Handler{}, 0, false
 	s.walked = Walked{Req: r, Weight: 1, Start: r.Start, From: r.Start, stage: s}
 	w := &s.walked
-	if r.Cut && !r.Open {
+	if r.CutAtStart && !r.Open {
 		w.Form = Cut
 		w.Group, w.Entry = s.group(r)
 		return w
 	}
-	if r.Cut {
+	if r.CutAtStart {
 		w.From = max(w.From, s.Win.Start())
 	}
 	rate := s.rate
-	if !r.Kind.Served() {
+	if !r.Kind.IsServed() {
 		rate = s.rateAll
 	}
 	w.Sampled = hash(uint64(r.Start)^r.G<<32)>>8%rate == 0
@@ -228,13 +228,13 @@ func (s *Stage) Walk(r *request.Request) *Walked {
 	s.sampleNames(r, w.Steps)
 	s.asideNames(r, w.Steps)
 	w.Segments = s.Split(&s.cut, s.class.Segments(w.Steps))
-	w.Observer, w.Several = s.best.Observer, s.several
-	if r.Part == request.Whole && w.Observer {
+	w.Observer, w.Several = s.best.IsObserver, s.several
+	if r.Piece == request.WholeRequest && w.Observer {
 		return w
 	}
 	s.internVias()
 	s.sumUp(w)
-	if r.Part != request.Whole {
+	if r.Piece != request.WholeRequest {
 		w.Form = Piece
 		s.keep(w)
 		return w
@@ -264,17 +264,17 @@ func (s *Stage) Again(r *request.Request) *Walked {
 
 // ready returns for how long a request was ready to run, and the poll gap before.
 func (s *Stage) ready(r *request.Request, steps []critpath.Step) (ready, gap int64) {
-	if r.Ready == 0 || r.Ready != r.Start || len(steps) == 0 || steps[0].Kind != critpath.Runnable {
+	if r.WokenAt == 0 || r.WokenAt != r.Start || len(steps) == 0 || steps[0].Kind != critpath.Runnable {
 		return -1, 0
 	}
 	for i := range steps {
 		if steps[i].Kind != critpath.Runnable || steps[i].G != steps[0].G {
 			break
 		}
-		ready = steps[i].End - r.Ready
+		ready = steps[i].End - r.WokenAt
 	}
 	if steps[0].WokenByPoller {
-		gap = s.walker.PollGap(r.Ready)
+		gap = s.walker.PollGap(r.WokenAt)
 	}
 	return ready, gap
 }

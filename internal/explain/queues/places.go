@@ -59,7 +59,7 @@ const placePieces = 32
 
 // addPlaces takes note of the waits of a request that others ended, its own and those behind them.
 func (p *part) addPlaces(w *path.Walked) {
-	if w.Req.Kind == request.Loop && !w.Req.Asked || w.Req.Kind == request.Main {
+	if w.Req.Kind == request.Loop && !w.Req.AnswersClient || w.Req.Kind == request.Main {
 		return // those that hand on what they are given wait in a row, and at one line
 	}
 	n := 0

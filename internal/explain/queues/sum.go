@@ -91,7 +91,7 @@ func (s *Sum) BeginGeneration(reqs []request.Request) {
 	s.settling.Wait()
 	from, to := int64(math.MaxInt64), int64(0)
 	for i := range reqs {
-		if r := &reqs[i]; r.Part == request.Whole && !r.Open {
+		if r := &reqs[i]; r.Piece == request.WholeRequest && !r.Open {
 			from, to = min(from, r.End), max(to, r.End)
 		}
 	}
@@ -131,7 +131,7 @@ func (p *part) Add(w *path.Walked) {
 	p.addPlaces(w)
 	p.addAsks(w, w.Waits())
 	p.addUnder(w, w.Waits())
-	if w.Req.Served() {
+	if w.Req.IsServed() {
 		own := p.ownWaits(w)
 		p.addReader(w, own)
 		p.addStream(w, own) // which drops some of them

@@ -88,7 +88,7 @@ const marksMost = 512
 // addTurns takes note of where the request's path was on other goroutines.
 func (p *part) addTurns(w *path.Walked) {
 	r := w.Req
-	if r.Served() { // its goroutine belongs to one request at a time, not to all that wait for it
+	if r.IsServed() { // its goroutine belongs to one request at a time, not to all that wait for it
 		p.serving[r.G] = struct{}{}
 	}
 	key := func(s *cause.Segment) turnKey {

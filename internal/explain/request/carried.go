@@ -10,85 +10,85 @@ import (
 // one after another, each for what it has read, and the service's own code runs in them. Where handlers of requests start such
 // goroutines, these are part of the requests.
 type carrier struct {
-	yes bool
-	by  map[uint64]bool // who has started some in this generation, by goroutine
+	carriesRequests bool
+	starters        map[uint64]bool // who has started some in this generation, by goroutine
 }
 
-// mayCarry reports whether goroutines that a function of the standard library was started in are to be looked at.
-func (j *jobs) mayCarry(f *Finder, start tracefmt.StackID) bool {
+// addCarrier reports whether goroutines that a function of the standard library was started in are to be looked at.
+func (j *jobFinder) addCarrier(f *Finder, start tracefmt.StackID) bool {
 	frames := f.syms.Stack(start)
 	fn := f.syms.Frame(frames[0]).Func
 	c, ok := j.carriers[fn]
 	if !ok {
-		if f.namer.fn(fn).is(std) { // gRPC's machinery carries what is found otherwise
-			c = &carrier{by: make(map[uint64]bool)}
+		if f.namer.function(fn).hasAny(standardLibrary) { // gRPC's machinery carries what is found otherwise
+			c = &carrier{starters: make(map[uint64]bool)}
 		}
 		j.carriers[fn] = c
 	}
 	return c != nil
 }
 
-// carried takes note of a goroutine that was started with a function of the standard library, by none that serves what a protocol shows, if
+// addCarriedJob takes note of a goroutine that was started with a function of the standard library, by none that serves what a protocol shows, if
 // it may be a request's.
-func (j *jobs) carried(f *Finder, g *timeline.Gen, b *timeline.Birth) {
+func (j *jobFinder) addCarriedJob(f *Finder, g *timeline.Gen, b *timeline.Birth) {
 	c := j.carriers[f.syms.Frame(f.syms.Stack(b.Start)[0]).Func]
-	again := c.by[b.By]
-	c.by[b.By] = true
-	if f.annotatedAt(b.By, b.Time) || !c.yes && !(again && f.reads(g, b.By, b.Time)) {
+	again := c.starters[b.By]
+	c.starters[b.By] = true
+	if f.isAnnotatedAt(b.By, b.Time) || !c.carriesRequests && !(again && f.isLastWaitForNetwork(g, b.By, b.Time)) {
 		return
 	}
-	delete(j.lives, b.By) // who reads requests is none
-	j.lives[b.G] = &life{open: open{start: b.Time, from: b.Time}, entry: b.Start, creator: b.By, made: b.Stack, carrier: c}
+	delete(j.jobs, b.By) // who reads requests is none
+	j.jobs[b.G] = &job{openRequest: openRequest{start: b.Time, pieceStart: b.Time}, startStack: b.Start, creatorID: b.By, creatorStack: b.Stack, carrier: c}
 }
 
-// servesNow reports whether a goroutine with this stack handles a request that a protocol shows.
-func (f *Finder) servesNow(id uint64, stack tracefmt.StackID) bool {
-	return f.stackInfo(stack).role == roleServes || f.conns[id] != nil || f.streams[id] != nil || f.workers[id] != nil || f.messages.readers[id] != nil
+// isServing reports whether a goroutine with this stack handles a request that a protocol shows.
+func (f *Finder) isServing(id uint64, stack tracefmt.StackID) bool {
+	return f.stackInfo(stack).role == roleServer || f.connections[id] != nil || f.streams[id] != nil || f.grpcWorkers[id] != nil || f.messages.readers[id] != nil
 }
 
-// reads reports whether the last wait of a goroutine before an instant was for the network.
-func (f *Finder) reads(g *timeline.Gen, id uint64, at int64) bool {
+// isLastWaitForNetwork reports whether the last wait of a goroutine before an instant was for the network.
+func (f *Finder) isLastWaitForNetwork(g *timeline.Gen, id uint64, at int64) bool {
 	reads := false
-	f.span = f.win.Spans(id, g.Base, at, f.span[:0])
-	for i := range f.span {
-		if s := &f.span[i]; s.State == timeline.Waiting && s.End <= at {
-			reads = f.reason(s.Reason) == reasonNetwork
+	f.spanBuffer = f.window.Spans(id, g.Base, at, f.spanBuffer[:0])
+	for i := range f.spanBuffer {
+		if s := &f.spanBuffer[i]; s.State == timeline.Waiting && s.End <= at {
+			reads = f.reasonOf(s.Reason) == reasonNetwork
 		}
 	}
 	return reads
 }
 
-// entered gives a life that is carried its kind, when it has ended or is asked about: each is called by what of the service's own code ran in
+// resolveCarriedJob gives a life that is carried its kind, when it has ended or is asked about: each is called by what of the service's own code ran in
 // it, which depends on what was read, and where nothing shows that, by the library's function. It returns 0 for that, and false if
 // the function carries nothing, as far as is known.
-func (j *jobs) entered(f *Finder, l *life, id uint64, end int64) (own tracefmt.FrameID, ok bool) {
-	f.span = f.win.Spans(id, l.start, end, f.span[:0])
-	for i := range f.span {
-		if s := &f.span[i]; s.Stack != 0 && s.How != timeline.HowCreated {
-			if own = f.stackInfo(s.Stack).own; own != 0 {
-				l.carrier.yes = true
+func (j *jobFinder) resolveCarriedJob(f *Finder, l *job, id uint64, end int64) (own tracefmt.FrameID, ok bool) {
+	f.spanBuffer = f.window.Spans(id, l.start, end, f.spanBuffer[:0])
+	for i := range f.spanBuffer {
+		if s := &f.spanBuffer[i]; s.Stack != 0 && s.How != timeline.HowCreated {
+			if own = f.stackInfo(s.Stack).outerOwned; own != 0 {
+				l.carrier.carriesRequests = true
 				break
 			}
 		}
 	}
-	if !l.carrier.yes {
+	if !l.carrier.carriesRequests {
 		return 0, false
 	}
-	fn := f.syms.Frame(f.syms.Stack(l.entry)[0]).Func
-	k := jobKey{fn: fn}
+	fn := f.syms.Frame(f.syms.Stack(l.startStack)[0]).Func
+	k := jobKey{startFunc: fn}
 	if j.kinds[k] == nil {
-		j.kinds[k] = &jobKind{origin: f.origin(Goroutine, fn, fn)}
+		j.kinds[k] = &jobKind{originStats: f.originFor(Goroutine, fn, fn)}
 	}
 	l.kind = j.kinds[k]
 	name := fn
 	if own != 0 {
 		name = f.syms.Frame(own).Func
 	}
-	o := f.origin(Goroutine, name, fn)
-	o.own = true
-	o.n++
+	o := f.originFor(Goroutine, name, fn)
+	o.isOwned = true
+	o.inspected++
 	o.total++
-	o.ns += end - l.start
-	o.begun(f, l.creator, l.made)
+	o.emittedNS += end - l.start
+	o.addStarter(f, l.creatorID, l.creatorStack)
 	return own, true
 }

@@ -19,10 +19,10 @@ const (
 )
 
 // A Classifier gives stacks their flags.
-type Classifier struct{ functions }
+type Classifier struct{ functionTable }
 
 // NewClassifier returns a classifier for stacks of syms.
-func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{functions{syms: syms}} }
+func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{functionTable{syms: syms}} }
 
 // Flags returns the flags of a stack.
 func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
@@ -30,30 +30,30 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	var inner function // the one that was called
 	seen, runtimeOnly := trait(0), true
 	for _, frame := range c.syms.Stack(id) {
-		fn := *c.of(frame)
-		if fn.is(handlersRoot | methodGRPC | observer) {
+		fn := *c.frameFunction(frame)
+		if fn.hasAny(handlerRoot | grpcMethod | observerFunc) {
 			flags |= timeline.FlagTelling
 		}
 		switch {
-		case fn.is(connection):
-			if inner.is(peeks) {
+		case fn.hasAny(http1Connection):
+			if inner.hasAny(requestPeek) {
 				flags |= flagPeek
 			}
-		case fn.is(readsHeader):
+		case fn.hasAny(headerRead):
 			flags |= flagHeader
-		case fn.is(entersHandler):
+		case fn.hasAny(handlerEntry):
 			flags |= flagBody
-		case fn.is(finishes):
+		case fn.hasAny(responseFinish):
 			flags |= flagFinish
-			if inner.is(flushes) && seen&writesChunk == 0 {
+			if inner.hasAny(bufferFlush) && seen&chunkWrite == 0 {
 				flags |= flagFlush
 			}
-		case fn.is(workerGRPC):
+		case fn.hasAny(grpcWorkerFunc):
 			if runtimeOnly {
 				flags |= flagWorker
 			}
 		}
-		runtimeOnly = runtimeOnly && fn.is(inRuntime)
+		runtimeOnly = runtimeOnly && fn.hasAny(runtimeFunc)
 		inner, seen = fn, seen|fn.traits
 	}
 	if flags&flagPeek != 0 {
@@ -67,5 +67,5 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 
 // awaitsMessage reports whether a stack waits for the beginning of a message of a WebSocket, by the traits of its functions.
 func awaitsMessage(seen trait) bool {
-	return seen&(reads|nextMessage|restOfMessage) == reads|nextMessage
+	return seen&(connectionRead|messageBegin|messageRest) == connectionRead|messageBegin
 }

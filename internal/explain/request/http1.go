@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// conn follows the goroutine of one HTTP/1 connection (net/http.(*conn).serve):
+// http1Conn follows the goroutine of one HTTP/1 connection (net/http.(*conn).serve):
 //
 //	wait for the next request (Peek) -> woken: start
 //	... reads the header ...
@@ -20,18 +20,18 @@ import (
 //
 // A busy connection need not go idle between two requests, so the markers in
 // between are what keeps two requests from melting into one.
-type conn struct {
-	open
-	phase   connPhase
-	idle    int64 // when the wait for a request began
-	ready   bool  // start is a wake
-	fresh   bool  // no byte of the first request has come yet
-	entered bool
-	finish  int64 // first sign of finishRequest
-	last    int64 // last sign of it
-	flushes int
-	flushed int64 // when the last flush's system call began
-	blocked bool  // the last sign was a wait
+type http1Conn struct {
+	openRequest
+	phase            connPhase
+	idleSince        int64 // when the wait for a request began
+	isWoken          bool  // start is a wake
+	awaitsFirstByte  bool  // no byte of the first request has come yet
+	isHandlerEntered bool
+	finishStart      int64 // first sign of finishRequest
+	finishLast       int64 // last sign of it
+	flushCount       int
+	lastFlush        int64 // when the last flush's system call began
+	isLastWait       bool  // the last sign was a wait
 }
 
 type connPhase uint8
@@ -42,70 +42,70 @@ const (
 	connActive
 )
 
-func (f *Finder) http1(g *timeline.Gen) {
-	for _, id := range slices.Sorted(maps.Keys(f.conns)) {
-		c := f.conns[id]
+func (f *Finder) followHTTP1(g *timeline.Gen) {
+	for _, id := range slices.Sorted(maps.Keys(f.connections)) {
+		c := f.connections[id]
 		if c.phase == connIdle {
-			if t, ok := g.NextWake(id, c.idle); ok {
+			if t, ok := g.NextWake(id, c.idleSince); ok {
 				c.begin(t, true)
 			}
 		}
 	}
-	var work []connWork
+	var work []markedConn
 	g.EachMarked(func(id uint64, marks []timeline.Mark) {
-		c := f.conns[id]
+		c := f.connections[id]
 		if c == nil {
-			if !isConn(marks) {
+			if !isHTTP1Conn(marks) {
 				return
 			}
-			c = &conn{}
+			c = &http1Conn{}
 			if b, ok := g.BirthOf(id); ok {
 				c.begin(b.Time, false)
-				c.fresh = true
+				c.awaitsFirstByte = true
 			}
-			f.conns[id] = c
+			f.connections[id] = c
 		}
-		work = append(work, connWork{id, c, marks})
+		work = append(work, markedConn{id, c, marks})
 	})
-	f.connMarks(g, work)
-	gone(f.conns, g, func(id uint64, c *conn, t int64) {
-		if c.phase == connActive && (c.finish != 0 || c.entered) {
-			f.connEnd(&f.out, id, c, cmp.Or(c.finish, t)) // with no response it was hijacked, or the handler panicked
+	f.followConns(g, work)
+	removeEnded(f.connections, g, func(id uint64, c *http1Conn, t int64) {
+		if c.phase == connActive && (c.finishStart != 0 || c.isHandlerEntered) {
+			f.endHTTP1(&f.emitted, id, c, cmp.Or(c.finishStart, t)) // with no response it was hijacked, or the handler panicked
 		}
 	})
 }
 
-// connWork is a connection and what was seen of it in one generation.
-type connWork struct {
+// markedConn is a connection and what was seen of it in one generation.
+type markedConn struct {
 	id    uint64
-	conn  *conn
+	conn  *http1Conn
 	marks []timeline.Mark
 }
 
-// connMarks goes through the marks of connections. They do not know of each
+// followConns goes through the marks of connections. They do not know of each
 // other, so several are followed at once; not if there are tasks, which belong
 // to all of them.
-func (f *Finder) connMarks(g *timeline.Gen, work []connWork) {
+func (f *Finder) followConns(g *timeline.Gen, work []markedConn) {
 	workers := f.opts.Workers
-	if len(f.done) > 0 {
+	if len(f.endedTasks) > 0 {
 		workers = 1
 	}
-	share(&f.outs, workers, work, 1, func(out *[]Request, part []connWork) {
+	runParallel(&f.workerOutputs, workers, work, 1, func(out *[]Request, part []markedConn) {
 		for i := range part {
 			w := &part[i]
 			wakes := g.Wakes(w.id)
 			for _, m := range w.marks {
-				f.connMark(out, g, w.id, w.conn, m, &wakes)
+				f.addConnMark(out, g, w.id, w.conn, m, &wakes)
 			}
 		}
 	})
-	for k, out := range f.outs {
-		f.out = append(f.out, out...)
-		f.outs[k] = out[:0]
+	for k, out := range f.workerOutputs {
+		f.emitted = append(f.emitted, out...)
+		f.workerOutputs[k] = out[:0]
 	}
 }
 
-func isConn(marks []timeline.Mark) bool {
+func isHTTP1Conn(marks []timeline.Mark) bool {
 	for _, m := range marks {
 		if m.Flags&(flagPeek|flagHeader|flagBody|flagFinish) != 0 {
 			return true
@@ -114,19 +114,19 @@ func isConn(marks []timeline.Mark) bool {
 	return false
 }
 
-func (c *conn) begin(t int64, ready bool) {
-	*c = conn{phase: connActive, open: open{start: t, from: t}, ready: ready}
+func (c *http1Conn) begin(t int64, ready bool) {
+	*c = http1Conn{phase: connActive, openRequest: openRequest{start: t, pieceStart: t}, isWoken: ready}
 }
 
-func (f *Finder) connEnd(out *[]Request, id uint64, c *conn, end int64) {
+func (f *Finder) endHTTP1(out *[]Request, id uint64, c *http1Conn, end int64) {
 	r := Request{Kind: HTTP1, End: end, G: id}
-	if c.ready {
-		r.Ready = c.start
+	if c.isWoken {
+		r.WokenAt = c.start
 	}
-	f.ended(out, &c.open, r)
+	f.emitFromProtocol(out, &c.openRequest, r)
 }
 
-func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m timeline.Mark, wakes *timeline.Wakes) {
+func (f *Finder) addConnMark(out *[]Request, g *timeline.Gen, id uint64, c *http1Conn, m timeline.Mark, wakes *timeline.Wakes) {
 	kind, t := m.Kind, m.Time
 	block := kind == tracefmt.EvGoBlock
 	switch {
@@ -134,15 +134,15 @@ func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m
 		if !block {
 			return // a read that found nothing yet
 		}
-		if c.phase == connActive && (c.finish != 0 || c.entered) {
-			f.connEnd(out, id, c, cmp.Or(c.finish, t))
+		if c.phase == connActive && (c.finishStart != 0 || c.isHandlerEntered) {
+			f.endHTTP1(out, id, c, cmp.Or(c.finishStart, t))
 		}
-		*c = conn{phase: connIdle, idle: t}
+		*c = http1Conn{phase: connIdle, idleSince: t}
 		if w, ok := wakes.Next(t); ok {
 			c.begin(w, true)
 		}
 	case m.Flags&flagHeader != 0 && m.Flags&flagBody == 0:
-		if !block || c.phase == connActive && !c.fresh {
+		if !block || c.phase == connActive && !c.awaitsFirstByte {
 			return
 		}
 		// The wait for a connection's first request. If it is no longer than what was before it, the client opened the connection
@@ -151,7 +151,7 @@ func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m
 		if ok && c.phase == connActive && w-t <= t-c.start {
 			return
 		}
-		*c = conn{phase: connIdle, idle: t}
+		*c = http1Conn{phase: connIdle, idleSince: t}
 		if ok {
 			c.begin(w, true)
 		}
@@ -164,58 +164,58 @@ func (f *Finder) connMark(out *[]Request, g *timeline.Gen, id uint64, c *conn, m
 		}
 		switch {
 		case c.phase != connActive:
-			if w, ok := f.firstWake(g, id, t); ok && c.phase == connUnknown {
+			if w, ok := f.firstRequestWake(g, id, t); ok && c.phase == connUnknown {
 				c.begin(w, true)
 				break
 			}
 			c.begin(t, false)
-			c.cut = true
-		case c.finish != 0 || c.entered:
-			f.next(out, id, c, t)
+			c.cutAtStart = true
+		case c.finishStart != 0 || c.isHandlerEntered:
+			f.beginNext(out, id, c, t)
 		}
-		c.entered, c.fresh = true, false
+		c.isHandlerEntered, c.awaitsFirstByte = true, false
 	case m.Flags&flagFinish != 0:
 		if c.phase != connActive {
 			c.begin(t, false)
-			c.cut = true
+			c.cutAtStart = true
 		}
 		write := m.Flags&flagFlush != 0 && kind == tracefmt.EvGoSyscallBegin
-		if write && c.flushes > 0 && !c.blocked && !f.sameWrite(id, c.flushed, t) {
+		if write && c.flushCount > 0 && !c.isLastWait && !f.continuesWrite(id, c.lastFlush, t) {
 			// Each response's last bytes go out once: this is another one, of a
 			// pipelined request whose handler left no trace of its own.
-			f.next(out, id, c, t)
+			f.beginNext(out, id, c, t)
 		}
 		if write {
-			c.flushes++
-			c.flushed = t
+			c.flushCount++
+			c.lastFlush = t
 		}
-		if c.finish == 0 {
-			c.finish = t
+		if c.finishStart == 0 {
+			c.finishStart = t
 		}
-		c.last, c.blocked, c.fresh = t, block, false
+		c.finishLast, c.isLastWait, c.awaitsFirstByte = t, block, false
 	}
 }
 
-// next ends the open request and begins the one that followed it without
+// beginNext ends the open request and begins the one that followed it without
 // an idle wait: its bytes were there when the former was done.
-func (f *Finder) next(out *[]Request, id uint64, c *conn, t int64) {
-	end, start := c.finish, c.last
+func (f *Finder) beginNext(out *[]Request, id uint64, c *http1Conn, t int64) {
+	end, start := c.finishStart, c.finishLast
 	if end == 0 {
 		end, start = t, t
 	}
-	f.connEnd(out, id, c, end)
+	f.endHTTP1(out, id, c, end)
 	c.begin(start, false)
 }
 
-// firstWake returns when a connection that was idle since before the trace
+// firstRequestWake returns when a connection that was idle since before the trace
 // got its first request: the background read that precedes the handler is the
 // first that is seen of it, and before that it was woken from one wait, by
 // nobody of this process.
-func (f *Finder) firstWake(g *timeline.Gen, id uint64, before int64) (int64, bool) {
+func (f *Finder) firstRequestWake(g *timeline.Gen, id uint64, before int64) (int64, bool) {
 	if !g.First {
 		return 0, false
 	}
-	spans := f.win.Spans(id, g.Base, before, nil)
+	spans := f.window.Spans(id, g.Base, before, nil)
 	if len(spans) == 0 || spans[0].Start != timeline.BeforeTrace || spans[0].State != timeline.Waiting || !spans[0].Woken || spans[0].Waker != 0 {
 		return 0, false
 	}
@@ -227,12 +227,12 @@ func (f *Finder) firstWake(g *timeline.Gen, id uint64, before int64) (int64, boo
 	return spans[0].End, true
 }
 
-// sameWrite reports whether a flush's system call at time t goes on with the
+// continuesWrite reports whether a flush's system call at time t goes on with the
 // one that began at last: a socket that took a part of the bytes is asked again
 // at once. Between two responses lies at least the reading of a request.
-func (f *Finder) sameWrite(id uint64, last, t int64) bool {
+func (f *Finder) continuesWrite(id uint64, last, t int64) bool {
 	const atOnce = 1000 // ns: the loop around write(2) takes a few hundred
-	for _, s := range f.win.Spans(id, last, t, nil) {
+	for _, s := range f.window.Spans(id, last, t, nil) {
 		if s.State == timeline.Syscall && s.Start == last {
 			return t-s.End <= atOnce
 		}

@@ -34,8 +34,8 @@ func TestIdentityOfALog(t *testing.T) {
 		{key: "user", value: trace},
 	} {
 		var i Identity
-		read := readerOf(c.key)
-		if ok := read != nil && read(&i, c.value); ok != c.ok || (i.Trace != [16]byte{}) != c.trace || (i.Parent != [8]byte{}) != c.parent || i.Datadog != c.datadog {
+		read := logReaderFor(c.key)
+		if ok := read != nil && read(&i, c.value); ok != c.ok || (i.TraceID != [16]byte{}) != c.trace || (i.ParentSpanID != [8]byte{}) != c.parent || i.DatadogSpanID != c.datadog {
 			t.Errorf("%s=%q: %v, %+v", c.key, c.value, ok, i)
 		}
 	}

@@ -11,371 +11,375 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// manyJobs is how often a function must have been started as a goroutine and
+// minJobs is how often a function must have been started as a goroutine and
 // have ended before its goroutines count as jobs.
-const manyJobs = 8
+const minJobs = 8
 
-// jobs follows goroutines whose whole life is one unit of work: a
+// jobFinder follows goroutines whose whole life is one unit of work: a
 // function started repeatedly. One started by another job is a part of
 // that one.
-type jobs struct {
-	lives map[uint64]*life
-	kinds map[jobKey]*jobKind
-	fns   map[tracefmt.StringID]*started
-	names map[tracefmt.FrameID]tracefmt.FrameID // by the place that starts them: what jobs of a library's function ran
+type jobFinder struct {
+	jobs           map[uint64]*job
+	kinds          map[jobKey]*jobKind
+	startFuncs     map[tracefmt.StringID]*startFuncStats
+	namesByStarter map[tracefmt.FrameID]tracefmt.FrameID // by the place that starts them: what jobs of a library's function ran
 	// carriers are functions of the standard library with which goroutines are started.
-	carriers map[tracefmt.StringID]*carrier
-	main     open // main's life, for a trace that has no requests at all
-	mainG    bool
-	mains    int // parts of it in this generation
-	// mainIdle is for how long main slept, or waited for what did not come, or for
+	carriers    map[tracefmt.StringID]*carrier
+	mainLife    openRequest // main's life, for a trace that has no requests at all
+	isMainKnown bool
+	mainPieces  int // parts of it in this generation
+	// mainIdleNS is for how long main slept, or waited for what did not come, or for
 	// the network.
-	mainIdle int64
+	mainIdleNS int64
 }
 
-type life struct {
-	open
-	entry tracefmt.StackID // the function that it was started with
-	kind  *jobKind
-	own   bool             // the start function is the service's own
-	part  bool             // of another job
-	next  bool             // a library that was asked for the next thing to do started it
-	by    tracefmt.FrameID // the service's own line that started it, 0 for none
-	// creator started it.
-	creator uint64
+type job struct {
+	openRequest
+	startStack       tracefmt.StackID // the function that it was started with
+	kind             *jobKind
+	isStartOwned     bool             // the start function is the service's own
+	isPart           bool             // of another job
+	isStartedByFetch bool             // a library that was asked for the next thing to do started it
+	starterFrame     tracefmt.FrameID // the service's own line that started it, 0 for none
+	// creatorID started it.
+	creatorID uint64
 	// Of a goroutine that was started with a function of the standard library: what is known of that, and the stack of its creator. Its
 	// kind is known in the end.
-	carrier *carrier
-	made    tracefmt.StackID
+	carrier      *carrier
+	creatorStack tracefmt.StackID
 }
 
 // A jobKey is a function that goroutines were started with and, where that
 // is a library's, which runs what it is given, the place that started them.
 type jobKey struct {
-	fn tracefmt.StringID
-	by tracefmt.FrameID
+	startFunc    tracefmt.StringID
+	starterFrame tracefmt.FrameID
 }
 
 type jobKind struct {
-	*origin
-	jobs  bool // decided
-	tests bool // of package testing
-	ended int
-	// first is when the first of them ended, again how many began after that:
+	*originStats
+	areJobs    bool // decided
+	areTests   bool // of package testing
+	endedCount int
+	// firstEnd is when the first of them ended, again how many began after that:
 	// those are started repeatedly, not once each.
-	first int64
-	again int
-	lived int64 // by all that ended
-	// workers counts, of those, the ones that came back to a wait repeatedly.
-	workers int
-	// awaited counts, of the first fewLooked, those of a library that ran none of the service's own code, whose creator waited for them,
+	firstEnd    int64
+	laterStarts int
+	lifeNS      int64 // by all that ended
+	// workerCount counts, of those, the ones that came back to a wait repeatedly.
+	workerCount int
+	// awaitedCount counts, of the first inspectedPerFunc, those of a library that ran none of the service's own code, whose creator waited for them,
 	// and for nothing else since the one before: a library's way to wait for messages, in a loop that asks for the next.
-	awaited int
-	held    []Request // until there are many
+	awaitedCount int
+	pending      []Request // until there are many
 }
 
 // A started holds the facts about all goroutines that a function was started in.
-type started struct {
-	n, parts int // parts of other work
+type startFuncStats struct {
+	count, partCount int // parts of other work
 	// AllParts says that all of many were: then only a few are looked at in each
 	// generation: those with a hash of no bits in mask, by how many were born in the one before.
-	allParts bool
-	born     int
-	mask     uint64
-	origin   *origin
+	allParts   bool
+	bornCount  int
+	sampleMask uint64
+	origin     *originStats
 }
 
-// fewLooked is about how many goroutines of a function all of whose are parts are looked at in a generation.
-const fewLooked = 32
+// inspectedPerFunc is about how many goroutines of a function all of whose are parts are looked at in a generation.
+const inspectedPerFunc = 32
 
-// begin begins a generation.
-func (s *started) begin() { s.mask, s.born = 1<<bits.Len(uint(s.born/fewLooked))-1, 0 }
+// beginGeneration begins a generation.
+func (s *startFuncStats) beginGeneration() {
+	s.sampleMask, s.bornCount = 1<<bits.Len(uint(s.bornCount/inspectedPerFunc))-1, 0
+}
 
-// spares reports whether a goroutine is one of so many that it is only counted. Which ones are does not depend on the order in which
+// countOnly reports whether a goroutine is one of so many that it is only counted. Which ones are does not depend on the order in which
 // they are found.
-func (s *started) spares(g uint64) bool {
+func (s *startFuncStats) countOnly(g uint64) bool {
 	if s == nil {
 		return false
 	}
-	if s.born++; !s.allParts || g*0x9e3779b97f4a7c15>>32&s.mask == 0 {
+	if s.bornCount++; !s.allParts || g*0x9e3779b97f4a7c15>>32&s.sampleMask == 0 {
 		return false
 	}
 	s.origin.total++
 	return true
 }
 
-func newJobs() jobs {
-	return jobs{
-		lives: make(map[uint64]*life), kinds: make(map[jobKey]*jobKind), fns: make(map[tracefmt.StringID]*started),
-		names: make(map[tracefmt.FrameID]tracefmt.FrameID), carriers: make(map[tracefmt.StringID]*carrier),
+func newJobFinder() jobFinder {
+	return jobFinder{
+		jobs: make(map[uint64]*job), kinds: make(map[jobKey]*jobKind), startFuncs: make(map[tracefmt.StringID]*startFuncStats),
+		namesByStarter: make(map[tracefmt.FrameID]tracefmt.FrameID), carriers: make(map[tracefmt.StringID]*carrier),
 	}
 }
 
-// begin takes note of the goroutines that were created in a generation.
-func (j *jobs) begin(f *Finder, g *timeline.Gen) {
+// addBirths takes note of the goroutines that were created in a generation.
+func (j *jobFinder) addBirths(f *Finder, g *timeline.Gen) {
 	for _, c := range j.carriers {
 		if c != nil {
-			clear(c.by)
+			clear(c.starters)
 		}
 	}
-	j.mains = 0
-	if f.found+len(f.out) < scale.Enough {
-		f.mainLife(g)
+	j.mainPieces = 0
+	if f.requestCount+len(f.emitted) < scale.Enough {
+		f.followMain(g)
 	}
-	for _, s := range j.fns {
-		s.begin()
+	for _, s := range j.startFuncs {
+		s.beginGeneration()
 	}
 	// What a server's goroutines start for themselves, net/http one for each request, is left out before all are put in order.
-	f.born = slices.DeleteFunc(g.Births(f.isJob, f.born[:0]), func(b timeline.Birth) bool {
+	f.births = slices.DeleteFunc(g.Births(f.selectStart, f.births[:0]), func(b timeline.Birth) bool {
 		start := f.stackInfo(b.Start)
-		if start.role != roleFree {
-			return b.By == 0 || f.servesNow(b.By, b.Stack)
+		if start.role != roleUnclaimed {
+			return b.By == 0 || f.isServing(b.By, b.Stack)
 		}
-		return j.fns[start.root].spares(b.G)
+		return j.startFuncs[start.startFunc].countOnly(b.G)
 	})
-	timeline.SortBirths(f.born)
-	for i := range f.born {
-		if b := &f.born[i]; f.stackInfo(b.Start).role == roleFree {
-			j.born(f, b)
+	timeline.SortBirths(f.births)
+	for i := range f.births {
+		if b := &f.births[i]; f.stackInfo(b.Start).role == roleUnclaimed {
+			j.addJob(f, b)
 		} else {
-			j.carried(f, g, b)
+			j.addCarriedJob(f, g, b)
 		}
 	}
 }
 
-// born takes note of a goroutine that was started with a function of the service's own, or of a library's.
-func (j *jobs) born(f *Finder, b *timeline.Birth) {
-	l := &life{open: open{start: b.Time, from: b.Time}, entry: b.Start, by: f.stackInfo(b.Stack).caller, creator: b.By, own: f.stackInfo(b.Start).own != 0}
-	l.next = !l.own && f.stackInfo(b.Stack).next
-	s, e := j.kindOf(f, l)
-	o := e.origin
+// addJob takes note of a goroutine that was started with a function of the service's own, or of a library's.
+func (j *jobFinder) addJob(f *Finder, b *timeline.Birth) {
+	l := &job{openRequest: openRequest{start: b.Time, pieceStart: b.Time}, startStack: b.Start, starterFrame: f.stackInfo(b.Stack).innerOwned, creatorID: b.By, isStartOwned: f.stackInfo(b.Start).outerOwned != 0}
+	l.isStartedByFetch = !l.isStartOwned && f.stackInfo(b.Stack).isFetch
+	s, e := j.kindFor(f, l)
+	o := e.originStats
 	l.kind = e
-	if e.first != 0 {
-		e.again++
+	if e.firstEnd != 0 {
+		e.laterStarts++
 	}
-	was := o.serving
-	o.begun(f, b.By, b.Stack)
+	was := o.servingCount
+	o.addStarter(f, b.By, b.Stack)
 	if b.By == 0 {
-		o.timer++
+		o.timerCount++
 	}
-	o.n++
+	o.inspected++
 	o.total++
 	// What a handler starts is a part of its request, and what a job starts a
 	// part of that one.
-	if p := j.lives[b.By]; p != nil {
-		l.part = p.part
-		if p.carrier != nil && f.stackInfo(b.Stack).own != 0 {
-			l.part, p.carrier.yes = true, true
+	if p := j.jobs[b.By]; p != nil {
+		l.isPart = p.isPart
+		if p.carrier != nil && f.stackInfo(b.Stack).outerOwned != 0 {
+			l.isPart, p.carrier.carriesRequests = true, true
 		}
-		if !l.part && p.kind != nil && p.kind.origin.n >= manyJobs {
-			l.part = true
+		if !l.isPart && p.kind != nil && p.kind.originStats.inspected >= minJobs {
+			l.isPart = true
 		}
 	}
-	if o.serving == was && f.annotatedAt(b.By, b.Time) {
-		o.serving++
+	if o.servingCount == was && f.isAnnotatedAt(b.By, b.Time) {
+		o.servingCount++
 	}
-	if o.serving > was {
-		l.part = true
+	if o.servingCount > was {
+		l.isPart = true
 	}
-	s.n++
-	if l.part {
-		s.parts++
+	s.count++
+	if l.isPart {
+		s.partCount++
 	}
-	if s.allParts = s.parts >= manySeen && s.parts == s.n; !s.allParts {
-		j.lives[b.G] = l
+	if s.allParts = s.partCount >= settledCount && s.partCount == s.count; !s.allParts {
+		j.jobs[b.G] = l
 	}
 }
 
-// end hands out the jobs that ended in a generation.
-func (j *jobs) end(f *Finder, g *timeline.Gen) {
+// endJobs hands out the jobs that ended in a generation.
+func (j *jobFinder) endJobs(f *Finder, g *timeline.Gen) {
 	dropped := make(map[uint64]bool)
-	gone(j.lives, g, func(id uint64, l *life, t int64) { j.ended(f, id, l, t, dropped) })
+	removeEnded(j.jobs, g, func(id uint64, l *job, t int64) { j.endJob(f, id, l, t, dropped) })
 	if len(dropped) > 0 {
 		// Their lives are the unit, not what they did repeatedly.
-		f.out = slices.DeleteFunc(f.out, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
+		f.emitted = slices.DeleteFunc(f.emitted, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
 	}
 }
 
-// ended hands out a job that ended at t, once its kind is known to be one of jobs. The goroutines whose turns are no requests then are dropped.
-func (j *jobs) ended(f *Finder, id uint64, l *life, t int64, dropped map[uint64]bool) {
-	if l.part || f.work.annotated[id] {
+// endJob hands out a job that ended at t, once its kind is known to be one of jobs. The goroutines whose turns are no requests then are dropped.
+func (j *jobFinder) endJob(f *Finder, id uint64, l *job, t int64, dropped map[uint64]bool) {
+	if l.isPart || f.work.annotated[id] {
 		return
 	}
 	var own tracefmt.FrameID
 	if l.carrier != nil {
 		var ok bool
-		if own, ok = j.entered(f, l, id, t); !ok {
+		if own, ok = j.resolveCarriedJob(f, l, id, t); !ok {
 			return
 		}
 	}
 	e := l.kind
 	if f.messages.readers[id] != nil {
-		e.workers++
+		e.workerCount++
 	}
-	if turn := f.loops.turn(id); turn != nil && turn.count >= scale.Few {
-		e.workers++
+	if turn := f.loops.iterationOf(id); turn != nil && turn.count >= scale.Few {
+		e.workerCount++
 	}
-	r := l.request(Request{Kind: Goroutine, End: t, G: id, Entry: l.entry, Root: own})
+	r := l.complete(Request{Kind: Goroutine, End: t, G: id, EntryStack: l.startStack, RootFrame: own})
 	if l.carrier == nil {
-		r.Root = j.name(f, l, id, t)
+		r.RootFrame = j.nameFrame(f, l, id, t)
 	}
-	if !l.own {
-		r.By = l.by
+	if !l.isStartOwned {
+		r.StarterFrame = l.starterFrame
 	}
-	if e.first == 0 {
-		e.first = t
-	} else if l.carrier != nil && l.start > e.first {
-		e.again++
+	if e.firstEnd == 0 {
+		e.firstEnd = t
+	} else if l.carrier != nil && l.start > e.firstEnd {
+		e.laterStarts++
 	}
-	e.ended++
-	if e.ended <= fewLooked && !l.own && l.by != 0 && r.Root == l.by && f.waitedFor(l, id, t) {
-		e.awaited++
+	e.endedCount++
+	if e.endedCount <= inspectedPerFunc && !l.isStartOwned && l.starterFrame != 0 && r.RootFrame == l.starterFrame && f.hasCreatorAwaited(l, id, t) {
+		e.awaitedCount++
 	}
-	e.lived += t - l.start
+	e.lifeNS += t - l.start
 	if l.carrier == nil {
-		e.origin.awaited = e.waits()
-		e.origin.ns += t - l.start
+		e.originStats.isLibraryWait = e.areLibraryWaits()
+		e.originStats.emittedNS += t - l.start
 	}
-	if e.held = append(e.held, r); !e.decide(t - f.first) {
-		if len(e.held) > scale.Many {
-			e.held = slices.Delete(e.held, 0, 1)
+	if e.pending = append(e.pending, r); !e.decideJobs(t - f.traceStart) {
+		if len(e.pending) > scale.Many {
+			e.pending = slices.Delete(e.pending, 0, 1)
 		}
 		return
 	}
-	for _, r := range e.held {
-		if f.loops.turn(r.G) != nil {
+	for _, r := range e.pending {
+		if f.loops.iterationOf(r.G) != nil {
 			dropped[r.G] = true
 		}
 	}
 	switch {
-	case l.carrier != nil || l.own:
-	case r.Root == 0:
-		e.origin.called = addOnce(e.origin.called, originKey{Goroutine, e.origin.root})
+	case l.carrier != nil || l.isStartOwned:
+	case r.RootFrame == 0:
+		e.originStats.groupKeys = appendUnique(e.originStats.groupKeys, originKey{Goroutine, e.originStats.startFunc})
 	default:
-		k := originKey{Goroutine, f.syms.Frame(r.Root).Func}
-		f.work.names[k] = e.origin
-		e.origin.called = addOnce(e.origin.called, k)
+		k := originKey{Goroutine, f.syms.Frame(r.RootFrame).Func}
+		f.work.aliases[k] = e.originStats
+		e.originStats.groupKeys = appendUnique(e.originStats.groupKeys, k)
 	}
-	f.out = append(f.out, e.held...)
-	e.held = e.held[:0]
+	f.emitted = append(f.emitted, e.pending...)
+	e.pending = e.pending[:0]
 }
 
-// works reports whether goroutines of a kind are workers, whose turns are the
+// areWorkers reports whether goroutines of a kind are workers, whose turns are the
 // unit, not their lives.
-func (e *jobKind) works() bool { return 2*e.workers > e.ended }
+func (e *jobKind) areWorkers() bool { return 2*e.workerCount > e.endedCount }
 
-// waits reports whether goroutines of a kind are a library's way to wait.
-func (e *jobKind) waits() bool { return 2*e.awaited > min(e.ended, fewLooked) }
+// areLibraryWaits reports whether goroutines of a kind are a library's way to wait.
+func (e *jobKind) areLibraryWaits() bool {
+	return 2*e.awaitedCount > min(e.endedCount, inspectedPerFunc)
+}
 
-// waitedFor reports whether the goroutine that started a job, which ended at end, spent most of the job's life in a wait that the job
+// hasCreatorAwaited reports whether the goroutine that started a job, which ended at end, spent most of the job's life in a wait that the job
 // ended, and its wait before that one was at the same place or, where the library was asked for the next thing to do, a part of its work.
-func (f *Finder) waitedFor(l *life, job uint64, end int64) bool {
+func (f *Finder) hasCreatorAwaited(l *job, job uint64, end int64) bool {
 	start := l.start
 	var before tracefmt.StackID
-	f.span = f.win.Spans(l.creator, 2*start-end, end, f.span[:0])
-	for i := range f.span {
-		s := &f.span[i]
+	f.spanBuffer = f.window.Spans(l.creatorID, 2*start-end, end, f.spanBuffer[:0])
+	for i := range f.spanBuffer {
+		s := &f.spanBuffer[i]
 		switch {
 		case s.State != timeline.Waiting:
 		case s.Start < start:
 			before = s.Stack
 		default:
-			return s.Woken && s.Waker == job && (s.Stack == before || l.next && f.asked(before)) && 2*(s.End-s.Start) > end-start
+			return s.Woken && s.Waker == job && (s.Stack == before || l.isStartedByFetch && f.isAnswerWait(before)) && 2*(s.End-s.Start) > end-start
 		}
 	}
 	return false
 }
 
-// asked reports whether a wait is one for an answer, of a library or of the standard library's clients.
-func (f *Finder) asked(wait tracefmt.StackID) bool {
+// isAnswerWait reports whether a wait is one for an answer, of a library or of the standard library's clients.
+func (f *Finder) isAnswerWait(wait tracefmt.StackID) bool {
 	if wait == 0 {
 		return false
 	}
 	p := f.stackInfo(wait)
-	return p.asks || p.library
+	return p.isClientCall || p.isInLibrary
 }
 
-// decide reports whether its goroutines' lives are the unit: many were started
+// decideJobs reports whether its goroutines' lives are the unit: many were started
 // after others had ended, or many were short against the time that was seen.
-func (e *jobKind) decide(seen int64) bool {
-	e.jobs = e.jobs || e.tests && !e.works() || e.ended >= manyJobs && !e.works() && !e.waits() && (e.again >= manyJobs || e.ended >= scale.Many || e.lived < int64(e.ended)*(seen/4))
-	return e.jobs
+func (e *jobKind) decideJobs(seen int64) bool {
+	e.areJobs = e.areJobs || e.areTests && !e.areWorkers() || e.endedCount >= minJobs && !e.areWorkers() && !e.areLibraryWaits() && (e.laterStarts >= minJobs || e.endedCount >= scale.Many || e.lifeNS < int64(e.endedCount)*(seen/4))
+	return e.areJobs
 }
 
-// name returns the frame of the function that a job is called by: 0 for the one
+// nameFrame returns the frame of the function that a job is called by: 0 for the one
 // that it was started with. Where that only runs what it is given, it is the
 // service's own function that it ran, and if none of them was ever seen, the one
 // that started it.
-func (j *jobs) name(f *Finder, l *life, id uint64, end int64) tracefmt.FrameID {
-	if f.stackInfo(l.entry).own != 0 {
+func (j *jobFinder) nameFrame(f *Finder, l *job, id uint64, end int64) tracefmt.FrameID {
+	if f.stackInfo(l.startStack).outerOwned != 0 {
 		return 0
 	}
 	// A line of the service's own gives a library something to run, always the same; a library's own loop runs what it has read.
-	named, ok := j.names[l.by]
-	if l.by == 0 {
+	named, ok := j.namesByStarter[l.starterFrame]
+	if l.starterFrame == 0 {
 		named = 0
 	}
-	if !ok || l.kind.tests || l.by == 0 {
-		f.span = f.win.Spans(id, l.start, end, f.span[:0])
-		for i := range f.span {
-			if s := &f.span[i]; s.Stack != 0 && s.Start > l.start {
-				if named = f.stackInfo(s.Stack).own; named != 0 {
-					j.names[l.by] = named
+	if !ok || l.kind.areTests || l.starterFrame == 0 {
+		f.spanBuffer = f.window.Spans(id, l.start, end, f.spanBuffer[:0])
+		for i := range f.spanBuffer {
+			if s := &f.spanBuffer[i]; s.Stack != 0 && s.Start > l.start {
+				if named = f.stackInfo(s.Stack).outerOwned; named != 0 {
+					j.namesByStarter[l.starterFrame] = named
 					break
 				}
 			}
 		}
 	}
-	return cmp.Or(named, l.by)
+	return cmp.Or(named, l.starterFrame)
 }
 
-// areParts reports whether all goroutines of a start function are parts of other
+// isAlwaysPart reports whether all goroutines of a start function are parts of other
 // work.
-func (j *jobs) areParts(f *Finder, start tracefmt.StackID) bool {
-	s := j.fns[f.stackInfo(start).root]
+func (j *jobFinder) isAlwaysPart(f *Finder, start tracefmt.StackID) bool {
+	s := j.startFuncs[f.stackInfo(start).startFunc]
 	return s != nil && s.allParts
 }
 
-// kindOf returns the facts about goroutines like one.
-func (j *jobs) kindOf(f *Finder, l *life) (*started, *jobKind) {
-	fn := f.syms.Frame(f.syms.Stack(l.entry)[0]).Func
-	k := jobKey{fn: fn}
-	if f.stackInfo(l.entry).own == 0 {
-		k.by = l.by
+// kindFor returns the facts about goroutines like one.
+func (j *jobFinder) kindFor(f *Finder, l *job) (*startFuncStats, *jobKind) {
+	fn := f.syms.Frame(f.syms.Stack(l.startStack)[0]).Func
+	k := jobKey{startFunc: fn}
+	if f.stackInfo(l.startStack).outerOwned == 0 {
+		k.starterFrame = l.starterFrame
 	}
-	s, e := entry.In(j.fns, fn), j.kinds[k]
+	s, e := entry.In(j.startFuncs, fn), j.kinds[k]
 	if e == nil {
-		e = &jobKind{origin: f.origin(Goroutine, fn, fn)}
-		if k.by != 0 {
-			e.origin = f.origin(Goroutine, f.syms.Frame(k.by).Func, fn)
+		e = &jobKind{originStats: f.originFor(Goroutine, fn, fn)}
+		if k.starterFrame != 0 {
+			e.originStats = f.originFor(Goroutine, f.syms.Frame(k.starterFrame).Func, fn)
 		}
-		e.tests = f.namer.fn(fn).is(test)
-		e.origin.own = true // also where a library does the work
+		e.areTests = f.namer.function(fn).hasAny(testFunc)
+		e.originStats.isOwned = true // also where a library does the work
 		j.kinds[k] = e
 	}
-	s.origin = e.origin
+	s.origin = e.originStats
 	return s, e
 }
 
-func (j *jobs) eachOpen(visit func(*open, Request)) {
-	for id, l := range j.lives {
-		if !l.part && l.kind != nil && l.kind.jobs {
-			r := Request{Kind: Goroutine, G: id, Entry: l.entry}
-			if !l.own && l.by != 0 {
-				r.By, r.Root = l.by, cmp.Or(j.names[l.by], l.by)
+func (j *jobFinder) visitOpen(visit func(*openRequest, Request)) {
+	for id, l := range j.jobs {
+		if !l.isPart && l.kind != nil && l.kind.areJobs {
+			r := Request{Kind: Goroutine, G: id, EntryStack: l.startStack}
+			if !l.isStartOwned && l.starterFrame != 0 {
+				r.StarterFrame, r.RootFrame = l.starterFrame, cmp.Or(j.namesByStarter[l.starterFrame], l.starterFrame)
 			}
-			visit(&l.open, r)
+			visit(&l.openRequest, r)
 		}
 	}
 }
 
-// isJob reports whether goroutines of a start function are to be looked at:
+// selectStart reports whether goroutines of a start function are to be looked at:
 // those of the standard library and of servers' machinery are not.
-func (f *Finder) isJob(start tracefmt.StackID) bool {
+func (f *Finder) selectStart(start tracefmt.StackID) bool {
 	switch info := f.stackInfo(start); info.role {
-	case roleRuntime:
-		return info.root != 0 && f.jobs.mayCarry(f, start)
-	case roleServes:
+	case roleMachinery:
+		return info.startFunc != 0 && f.jobs.addCarrier(f, start)
+	case roleServer:
 		return false
 	}
 	return true
@@ -384,50 +388,50 @@ func (f *Finder) isJob(start tracefmt.StackID) bool {
 // mainKey is the key of the parts of main's life.
 const mainKey = ^uint64(0)
 
-// mainLife hands out what the main goroutine did, a part a generation: it is
+// followMain hands out what the main goroutine did, a part a generation: it is
 // what can be explained of a program in which no requests are found.
-func (f *Finder) mainLife(g *timeline.Gen) {
+func (f *Finder) followMain(g *timeline.Gen) {
 	j := &f.jobs
 	if !g.Knows(1) {
 		return
 	}
-	if !j.mainG {
-		j.mainG, j.main = true, open{start: g.Base, from: g.Base}
+	if !j.isMainKnown {
+		j.isMainKnown, j.mainLife = true, openRequest{start: g.Base, pieceStart: g.Base}
 	}
-	f.span = f.win.Spans(1, g.Base, g.End, f.span[:0])
-	for i := range f.span {
-		s := &f.span[i]
+	f.spanBuffer = f.window.Spans(1, g.Base, g.End, f.spanBuffer[:0])
+	for i := range f.spanBuffer {
+		s := &f.spanBuffer[i]
 		if s.State != timeline.Waiting {
 			continue
 		}
-		if f.nobodyWoke(g, s) {
-			j.mainIdle += min(s.End, g.End) - max(s.Start, g.Base)
+		if f.isEndedOutside(g, s) {
+			j.mainIdleNS += min(s.End, g.End) - max(s.Start, g.Base)
 		}
 	}
-	if to := f.cut(1, j.main.from, g.End); to > j.main.from {
-		f.out = append(f.out, Request{Kind: Main, Start: j.main.from, End: to, G: 1, Part: Middle, Key: mainKey})
-		j.main.from = to
-		j.mains = 1
+	if to := f.pieceEnd(1, j.mainLife.pieceStart, g.End); to > j.mainLife.pieceStart {
+		f.emitted = append(f.emitted, Request{Kind: Main, Start: j.mainLife.pieceStart, End: to, G: 1, Piece: MiddlePiece, PieceKey: mainKey})
+		j.mainLife.pieceStart = to
+		j.mainPieces = 1
 	}
 }
 
-// nobodyWoke reports whether a wait was not ended by work of this process: it
+// isEndedOutside reports whether a wait was not ended by work of this process: it
 // goes on, or a timer or the network ended it.
-func (f *Finder) nobodyWoke(g *timeline.Gen, s *timeline.Span) bool {
+func (f *Finder) isEndedOutside(g *timeline.Gen, s *timeline.Span) bool {
 	if !s.Woken || s.Waker == 0 {
 		return true
 	}
-	switch f.reason(s.Reason) {
+	switch f.reasonOf(s.Reason) {
 	case reasonSleep, reasonNetwork:
 		return true
 	}
 	b, born := g.BirthOf(s.Waker) // a context's deadline has a goroutine of the runtime's
-	return born && b.By == 0 && f.stackInfo(b.Start).role == roleRuntime
+	return born && b.By == 0 && f.stackInfo(b.Start).role == roleMachinery
 }
 
-// MainIdle reports whether main did next to nothing for most of the time: it
+// IsMainIdle reports whether main did next to nothing for most of the time: it
 // slept, accepted connections, or waited for a signal. That is no request.
-func (f *Finder) MainIdle() bool {
+func (f *Finder) IsMainIdle() bool {
 	j := &f.jobs
-	return j.mainG && 2*j.mainIdle > j.main.from-j.main.start
+	return j.isMainKnown && 2*j.mainIdleNS > j.mainLife.pieceStart-j.mainLife.start
 }

@@ -10,21 +10,21 @@ import (
 func TestSparesInAnyOrder(t *testing.T) {
 	const n = 1000
 	looked := func(from, to, step int) map[int]bool {
-		s := &started{allParts: true, born: n, origin: new(origin)}
-		s.begin()
+		s := &startFuncStats{allParts: true, bornCount: n, origin: new(originStats)}
+		s.beginGeneration()
 		out := make(map[int]bool)
 		for g := from; g != to; g += step {
-			if !s.spares(uint64(g)) {
+			if !s.countOnly(uint64(g)) {
 				out[g] = true
 			}
 		}
-		if s.born != n || s.origin.total+len(out) != n {
-			t.Errorf("%d born, %d looked at, %d only counted; want %d in all", s.born, len(out), s.origin.total, n)
+		if s.bornCount != n || s.origin.total+len(out) != n {
+			t.Errorf("%d born, %d looked at, %d only counted; want %d in all", s.bornCount, len(out), s.origin.total, n)
 		}
 		return out
 	}
 	up, down := looked(1, n+1, 1), looked(n, 0, -1)
-	if !maps.Equal(up, down) || len(up) < fewLooked/2 || len(up) > fewLooked {
-		t.Errorf("%d looked at in one order, %d in the other, not the same, or not about %d", len(up), len(down), fewLooked)
+	if !maps.Equal(up, down) || len(up) < inspectedPerFunc/2 || len(up) > inspectedPerFunc {
+		t.Errorf("%d looked at in one order, %d in the other, not the same, or not about %d", len(up), len(down), inspectedPerFunc)
 	}
 }

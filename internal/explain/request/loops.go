@@ -12,151 +12,151 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// loops finds workers: goroutines that come back to the same idle wait
+// loopFinder finds workers: goroutines that come back to the same idle wait
 // repeatedly. A turn, from the wake to the next such wait, is one request.
-type loops struct {
-	clients map[tracefmt.StackID]bool // waits for what a client asks next
-	roots   map[tracefmt.StringID]*root
-	// loopers are the goroutines that may loop, list those of the current generation.
-	loopers map[uint64]*looper
-	list    []*looper
-	// after holds, by function, which functions follow it on loopers' paths. One that is
+type loopFinder struct {
+	clientWaits map[tracefmt.StackID]bool // waits for what a client asks next
+	loopFuncs   map[tracefmt.StringID]*loopFunc
+	// goroutines are the goroutines that may loop, list those of the current generation.
+	goroutines map[uint64]*loopGoroutine
+	candidates []*loopGoroutine
+	// followers holds, by function, which functions follow it on loopers' paths. One that is
 	// followed by several only launches goroutines, as errgroup.Group.Go does: the loop is
 	// what it calls.
-	after    map[tracefmt.StringID]map[tracefmt.StringID]bool
-	visitors []*visitor
-	outer    []tracefmt.FrameID // scratch
-	spans    []timeline.Span    // scratch
-	// ended are turns of the current generation of which it is not known what they are before all others are.
-	ended chunks[turned]
-	// expected is how many idle waits there are in the current generation, and so turns, at most.
-	expected int
-	// accepts says that the process accepts connections which no known server serves; scanned is how many stacks were looked at for that.
-	accepts bool
-	scanned int
+	followers   map[tracefmt.StringID]map[tracefmt.StringID]bool
+	collectors  []*observationCollector
+	outerFrames []tracefmt.FrameID // scratch
+	spans       []timeline.Span    // scratch
+	// unclassified are turns of the current generation of which it is not known what they are before all others are.
+	unclassified chunkedList[endedIteration]
+	// expectedIterations is how many idle waits there are in the current generation, and so turns, at most.
+	expectedIterations int
+	// isUnknownServer says that the process accepts connections which no known server serves; scanned is how many stacks were looked at for that.
+	isUnknownServer bool
+	scannedStacks   int
 }
 
-func newLoops(workers int) loops {
-	l := loops{
-		clients: make(map[tracefmt.StackID]bool), roots: make(map[tracefmt.StringID]*root), loopers: make(map[uint64]*looper),
-		after: make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
+func newLoopFinder(workers int) loopFinder {
+	l := loopFinder{
+		clientWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc), goroutines: make(map[uint64]*loopGoroutine),
+		followers: make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
 	}
 	for range max(workers, 1) {
-		l.visitors = append(l.visitors, new(visitor))
+		l.collectors = append(l.collectors, new(observationCollector))
 	}
 	return l
 }
 
-// listens looks whether the process accepts connections for a protocol of its own: then data from the network may be what somebody
+// scanForServer looks whether the process accepts connections for a protocol of its own: then data from the network may be what somebody
 // asks it for, and else it is the answer to what it asked.
-func (l *loops) listens(f *Finder) {
-	for ; l.scanned < f.syms.Stacks() && !l.accepts; l.scanned++ {
+func (l *loopFinder) scanForServer(f *Finder) {
+	for ; l.scannedStacks < f.syms.Stacks() && !l.isUnknownServer; l.scannedStacks++ {
 		seen := trait(0)
-		for _, fr := range f.syms.Stack(tracefmt.StackID(l.scanned)) {
-			seen |= f.namer.of(fr).traits
+		for _, fr := range f.syms.Stack(tracefmt.StackID(l.scannedStacks)) {
+			seen |= f.namer.frameFunction(fr).traits
 		}
-		l.accepts = seen&(accepts|knownServer) == accepts
+		l.isUnknownServer = seen&(acceptCall|foundServer) == acceptCall
 	}
 }
 
 // A looper is a goroutine that may loop.
-type looper struct {
+type loopGoroutine struct {
 	id uint64
-	// path is what all stacks of its waits have in common, outermost first; nil as long as no several are known.
-	path []tracefmt.FrameID
-	// own is, where a library's function runs in it, the outermost frame of the service's own: the loop is called by that.
-	own   tracefmt.FrameID
-	turn  *turn   // nil: no idle wait was seen
-	group *origin // in which it had turns
+	// commonPath is what all stacks of its waits have in common, outermost first; nil as long as no several are known.
+	commonPath []tracefmt.FrameID
+	// ownedFrame is, where a library's function runs in it, the outermost frame of the service's own: the loop is called by that.
+	ownedFrame tracefmt.FrameID
+	iteration  *iterationState // nil: no idle wait was seen
+	origin     *originStats    // in which it had turns
 
 	// Of the current generation.
-	pieces int
-	loops  bool // it waits somewhere where work may be waited for
-	// by is who looked at it, and found places from:to and waits from there on.
-	by              *visitor
-	from, to, waits int
-	// of is the last stack for which at was asked, root and frame what it said.
-	of    tracefmt.StackID
-	root  *root
-	frame tracefmt.FrameID
+	pieces     int
+	canIterate bool // it waits somewhere where work may be waited for
+	// collector is who looked at it, and found places from:to and waits from there on.
+	collector                                   *observationCollector
+	firstObservation, endObservation, firstWait int
+	// cachedStack is the last stack for which at was asked, root and frame what it said.
+	cachedStack tracefmt.StackID
+	cachedFunc  *loopFunc
+	cachedFrame tracefmt.FrameID
 }
 
 // A root is a function that goroutines were started with.
-type root struct {
-	waits map[tracefmt.StackID]*waitStat
-	seen  int              // goroutines that were looked at
-	idle  tracefmt.StackID // the idle wait, once chosen
-	// busy says that the wait is no idle one: there is none, as the goroutines
+type loopFunc struct {
+	waits      map[tracefmt.StackID]*waitStats
+	goroutines int              // goroutines that were looked at
+	idleWait   tracefmt.StackID // the idle wait, once chosen
+	// isBusy says that the wait is no idle one: there is none, as the goroutines
 	// always have work, and it comes once in a turn and is a part of it.
-	busy bool
-	// rests are, of busy goroutines, the waits for work where they wait now and
+	isBusy bool
+	// restWaits are, of busy goroutines, the waits for work where they wait now and
 	// then: a turn ends there, too.
-	rests map[tracefmt.StackID]bool
-	// bench says that it is the function of a benchmark, whose iterations do
+	restWaits map[tracefmt.StackID]bool
+	// isBenchmark says that it is the function of a benchmark, whose iterations do
 	// not wait for work: what each does once tells them apart.
-	bench  bool
-	cycles cycles
-	wakers map[tracefmt.StringID]wakes // by the function that ended idle waits
-	served bool                        // see waitStat, of the idle wait
-	// handed counts the turns that were handed out, asked those that a client's words began.
-	handed, asked int
+	isBenchmark      bool
+	cycles           cycleStats
+	wakers           map[tracefmt.StringID]wakeStats // by the function that ended idle waits
+	isIdleWaitServed bool                            // see waitStats, of the idle wait
+	// emittedCount counts the turns that were handed out, asked those that a client's words began.
+	emittedCount, clientCount int
 }
 
-type waitStat struct {
-	count int
-	total int64 // ns; says nothing of a benchmark, whose system calls count too: their visits have no end
-	// delays says that the service's own code called a library that let it wait;
+type waitStats struct {
+	count   int
+	totalNS int64 // ns; says nothing of a benchmark, whose system calls count too: their visits have no end
+	// isLibraryDelay says that the service's own code called a library that let it wait;
 	// timer is how often a timer ended that.
-	delays bool
-	timer  int
-	own    int // ended by goroutines that the waiting one started: it waits for its own work, unless a library that was asked for the next started them
-	// served says that a client may ask here for the next thing. It does not before it has its answer, so this ends the turn however
+	isLibraryDelay bool
+	timerCount     int
+	selfEndedCount int // ended by goroutines that the waiting one started: it waits for its own work, unless a library that was asked for the next started them
+	// isServed says that a client may ask here for the next thing. It does not before it has its answer, so this ends the turn however
 	// many other waits lie in it.
-	served bool
-	asks   bool // others, where a library's loop calls the service
-	rank   int
+	isServed     bool
+	isClientCall bool // others, where a library's loop calls the service
+	rank         int
 }
 
-type turn struct {
-	start int64            // 0: idle, or not known
-	last  int64            // when the last idle wait seen began
-	count int              // turns so far
-	begin visit            // the idle wait that ended
-	from  tracefmt.StackID // of a busy one: the wait that it begins with
-	by    uint64           // ... and who ended its last rest
-	inner
+type iterationState struct {
+	start         int64            // 0: idle, or not known
+	lastIdleStart int64            // when the last idle wait seen began
+	count         int              // turns so far
+	beginWait     observation      // the idle wait that ended
+	busyWait      tracefmt.StackID // of a busy one: the wait that it begins with
+	restWaker     uint64           // ... and who ended its last rest
+	iterationContent
 }
 
 // idleRank orders the waits in which a worker may wait for work; a worker
 // sleeps or waits for a lock while it works, and for what it asks others for.
-func (l *loops) idleRank(f *Finder, v *visit) (rank int, delays bool) {
+func (l *loopFinder) idleRank(f *Finder, v *observation) (rank int, delays bool) {
 	p := f.stackInfo(v.stack)
-	if p.asks {
+	if p.isClientCall {
 		return 0, false
 	}
 	switch v.reason {
 	case reasonNetwork:
-		if p.library && (p.around > 0 || !l.accepts) || p.writes {
-			return 1, p.delays // a client's wait for an answer, more often than not
+		if p.isInLibrary && (p.ownedDepth > 0 || !l.isUnknownServer) || p.isWrite {
+			return 1, p.isLibraryDelay // a client's wait for an answer, more often than not
 		}
-		if !l.accepts {
-			return 2, p.delays // it asks: all who could ask this process are known
+		if !l.isUnknownServer {
+			return 2, p.isLibraryDelay // it asks: all who could ask this process are known
 		}
 		return idleMost, false
 	case reasonReceive, reasonCond:
-		return idleMost, p.delays
+		return idleMost, p.isLibraryDelay
 	case reasonSync:
-		if p.lock { // somebody works, and comes there while he does
+		if p.isMutexWait { // somebody works, and comes there while he does
 			return 0, false
 		}
-		return 2, p.delays
+		return 2, p.isLibraryDelay
 	case reasonSend:
-		return 1, p.delays
+		return 1, p.isLibraryDelay
 	case reasonSleep:
-		if p.pauses {
-			return 2, p.delays || p.sleeps // the loop's own pause
+		if p.isLoopPause {
+			return 2, p.isLibraryDelay || p.isWorkSleep // the loop's own pause
 		}
-		return 1, p.delays || p.sleeps
+		return 1, p.isLibraryDelay || p.isWorkSleep
 	}
 	return 0, false
 }
@@ -164,230 +164,230 @@ func (l *loops) idleRank(f *Finder, v *visit) (rank int, delays bool) {
 // idleMost is the rank of waits in which nearly every worker waits for work.
 const idleMost = 3
 
-// Clients returns whether a wait for the network is one for what a client of the process asks next, by a protocol of its own. What is returned
+// ClientWaits returns whether a wait for the network is one for what a client of the process asks next, by a protocol of its own. What is returned
 // holds nothing else of the finder, and is not to be called beside Add.
-func (f *Finder) Clients() func(wait tracefmt.StackID) bool {
-	known := f.loops.clients
+func (f *Finder) ClientWaits() func(wait tracefmt.StackID) bool {
+	known := f.loops.clientWaits
 	return func(wait tracefmt.StackID) bool { return known[wait] }
 }
 
-func (l *loops) add(f *Finder, g *timeline.Gen) {
-	l.expected = 0
-	forgetGone(l.loopers, g)
-	l.listens(f)
-	l.candidates(f, g)
-	l.look(f, g)
-	for _, c := range l.list {
+func (l *loopFinder) add(f *Finder, g *timeline.Gen) {
+	l.expectedIterations = 0
+	removeUnknown(l.goroutines, g)
+	l.scanForServer(f)
+	l.listCandidates(f, g)
+	l.collectObservations(f, g)
+	for _, c := range l.candidates {
 		if c.pieces > 2*scale.Few {
-			l.path(f, c)
+			l.narrowPath(f, c)
 		}
 	}
-	for _, c := range l.list {
-		l.own(f, c)
-		l.waits(f, g, c)
+	for _, c := range l.candidates {
+		l.findOwnedFrame(f, c)
+		l.countWaits(f, g, c)
 	}
-	for _, r := range l.roots {
-		if r != nil && r.idle == 0 {
-			if r.choose(f); r.idle != 0 {
-				l.expected += r.waits[r.idle].count
+	for _, r := range l.loopFuncs {
+		if r != nil && r.idleWait == 0 {
+			if r.chooseIdleWait(f); r.idleWait != 0 {
+				l.expectedIterations += r.waits[r.idleWait].count
 			}
 		}
 	}
-	f.out = slices.Grow(f.out, l.expected+min(l.expected, len(f.born))) // jobs come behind the turns
-	for _, c := range l.list {
-		if c.loops {
-			l.follow(f, g, c)
+	f.emitted = slices.Grow(f.emitted, l.expectedIterations+min(l.expectedIterations, len(f.births))) // jobs come behind the turns
+	for _, c := range l.candidates {
+		if c.canIterate {
+			l.followIterations(f, g, c)
 		}
 	}
-	l.settle(f)
-	for _, r := range l.roots {
-		if r != nil && 2*r.asked > r.handed {
-			l.clients[r.idle] = true
+	l.emitUnclassified(f)
+	for _, r := range l.loopFuncs {
+		if r != nil && 2*r.clientCount > r.emittedCount {
+			l.clientWaits[r.idleWait] = true
 		}
 	}
-	for _, x := range l.visitors {
-		x.places.n, x.waits.n = 0, 0
+	for _, x := range l.collectors {
+		x.states.length, x.waits.length = 0, 0
 	}
 }
 
-// candidates lists the goroutines that may loop, in order: those that came
+// listCandidates lists the goroutines that may loop, in order: those that came
 // back from a wait in the generation, and that nothing else claims.
-func (l *loops) candidates(f *Finder, g *timeline.Gen) {
-	l.list = l.list[:0]
+func (l *loopFinder) listCandidates(f *Finder, g *timeline.Gen) {
+	l.candidates = l.candidates[:0]
 	g.EachStart(func(id uint64, start tracefmt.StackID, pieces int) {
 		// One that is older has a status, and is woken or runs; what is born has
 		// its creation, and runs: it did not wait yet.
-		if pieces < 2 || pieces == 2 && start != 0 || f.role(g, id, start) != roleFree || start != 0 && f.jobs.areParts(f, start) {
+		if pieces < 2 || pieces == 2 && start != 0 || f.startRoleOf(g, id, start) != roleUnclaimed || start != 0 && f.jobs.isAlwaysPart(f, start) {
 			return
 		}
-		c := l.loopers[id]
-		if c != nil && c.group != nil && c.group.settled {
+		c := l.goroutines[id]
+		if c != nil && c.origin != nil && c.origin.isSettled {
 			// Only counted, in the proportion that was seen before.
-			o := c.group
-			o.total += pieces * o.n / max(o.pieces, 1)
+			o := c.origin
+			o.total += pieces * o.inspected / max(o.pieceCount, 1)
 			return
 		}
-		if j := f.jobs.lives[id]; f.work.annotated[id] || f.messages.readers[id] != nil || j != nil && (j.part || j.kind.jobs) {
+		if j := f.jobs.jobs[id]; f.work.annotated[id] || f.messages.readers[id] != nil || j != nil && (j.isPart || j.kind.areJobs) {
 			return
 		}
-		c = entry.In(l.loopers, id)
-		c.id, c.pieces, c.loops = id, pieces, false
-		l.list = append(l.list, c)
+		c = entry.In(l.goroutines, id)
+		c.id, c.pieces, c.canIterate = id, pieces, false
+		l.candidates = append(l.candidates, c)
 	})
-	slices.SortFunc(l.list, func(a, b *looper) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(l.candidates, func(a, b *loopGoroutine) int { return cmp.Compare(a.id, b.id) })
 }
 
-// own looks for the service's own function that a goroutine runs.
-func (l *loops) own(f *Finder, c *looper) {
-	if c.own != 0 {
+// findOwnedFrame looks for the service's own function that a goroutine runs.
+func (l *loopFinder) findOwnedFrame(f *Finder, c *loopGoroutine) {
+	if c.ownedFrame != 0 {
 		return
 	}
-	for v := range c.visits() {
-		if v.stack != 0 && !v.created {
-			if c.own = f.stackInfo(v.stack).own; c.own != 0 {
+	for v := range c.observations() {
+		if v.stack != 0 && !v.isCreatorStack {
+			if c.ownedFrame = f.stackInfo(v.stack).outerOwned; c.ownedFrame != 0 {
 				return
 			}
 		}
 	}
 }
 
-// waits adds up which waits there are.
-func (l *loops) waits(f *Finder, g *timeline.Gen, c *looper) {
-	var last *root
-	c.begin()
-	for v := range c.visits() {
+// countWaits adds up which waits there are.
+func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, c *loopGoroutine) {
+	var last *loopFunc
+	c.resetCache()
+	for v := range c.observations() {
 		if v.stack == 0 || v.state != timeline.Syscall && v.state != timeline.Waiting {
 			continue
 		}
-		r, _ := l.at(f, c, v.stack)
-		if r == nil || v.state == timeline.Syscall && !r.bench {
+		r, _ := l.loopFuncAt(f, c, v.stack)
+		if r == nil || v.state == timeline.Syscall && !r.isBenchmark {
 			continue
 		}
-		p, bare := f.stackInfo(v.stack), f.bare(v.stack)
-		c.loops = c.loops || r.idle == 0 || r.idle == bare
-		if r.idle == bare {
-			l.expected++
+		p, bare := f.stackInfo(v.stack), f.canonicalStack(v.stack)
+		c.canIterate = c.canIterate || r.idleWait == 0 || r.idleWait == bare
+		if r.idleWait == bare {
+			l.expectedIterations++
 		}
-		if r.idle != 0 && r.rests == nil {
+		if r.idleWait != 0 && r.restWaits == nil {
 			continue
 		}
 		w := r.waits[bare]
 		if w == nil {
-			w = &waitStat{asks: p.asks && p.called}
+			w = &waitStats{isClientCall: p.isClientCall && p.isLibraryLoop}
 			r.waits[bare] = w
 		}
 		if w.rank == 0 { // of one that had begun before the trace the reason is not known
-			w.rank, w.delays = l.idleRank(f, v)
-			if w.asks = w.asks || p.called && w.delays && v.reason == reasonNetwork; w.asks {
+			w.rank, w.isLibraryDelay = l.idleRank(f, v)
+			if w.isClientCall = w.isClientCall || p.isLibraryLoop && w.isLibraryDelay && v.reason == reasonNetwork; w.isClientCall {
 				w.rank = 0
 			}
-			w.served = w.rank == idleMost && v.reason == reasonNetwork
+			w.isServed = w.rank == idleMost && v.reason == reasonNetwork
 		}
 		if v.waker == 0 && v.reason != reasonNetwork {
-			w.timer++
+			w.timerCount++
 		}
-		if b, ok := g.BirthOf(v.waker); ok && b.By == c.id && !p.next {
-			w.own++
+		if b, ok := g.BirthOf(v.waker); ok && b.By == c.id && !p.isFetch {
+			w.selfEndedCount++
 		}
 		if last != r {
 			last = r
-			r.seen++
+			r.goroutines++
 		}
 		w.count++
-		w.total += v.end - max(v.start, g.Base)
-		if r.idle != 0 { // a busy one's first rest may come late
-			r.rests[bare] = w.rests()
+		w.totalNS += v.end - max(v.start, g.Base)
+		if r.idleWait != 0 { // a busy one's first rest may come late
+			r.restWaits[bare] = w.isRest()
 		}
 	}
 }
 
-// follow hands out the turns of a goroutine: from each idle wait's end to the
+// followIterations hands out the turns of a goroutine: from each idle wait's end to the
 // next one's beginning.
-func (l *loops) follow(f *Finder, g *timeline.Gen, c *looper) {
-	t := c.turn
-	var o *origin
-	var first visit // a wait that had begun before the trace
+func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, c *loopGoroutine) {
+	t := c.iteration
+	var o *originStats
+	var first observation // a wait that had begun before the trace
 	next, rested := 0, 0
-	c.begin()
-	for v := range c.visits() {
+	c.resetCache()
+	for v := range c.observations() {
 		if v.stack == 0 {
 			if t == nil {
 				first = *v
 			}
 			continue
 		}
-		if o != nil && !o.own && f.stackInfo(v.stack).own != 0 && !v.created {
-			o.own = true
+		if o != nil && !o.isOwned && f.stackInfo(v.stack).outerOwned != 0 && !v.isCreatorStack {
+			o.isOwned = true
 		}
-		r, idle := l.idle(f, c, v)
+		r, idle := l.matchIdleWait(f, c, v)
 		if !idle {
 			switch {
 			case t == nil || t.start == 0 || v.start < t.start:
-			case r != nil && r.busy && v.state == timeline.Waiting && r.rests[f.bare(v.stack)]:
+			case r != nil && r.isBusy && v.state == timeline.Waiting && r.restWaits[f.canonicalStack(v.stack)]:
 				if o == nil {
-					o = l.origin(f, g, c, t.from)
+					o = l.originOf(f, g, c, t.busyWait)
 				}
-				l.end(f, c, v.start, t.from, r, o)
+				l.endIteration(f, c, v.start, t.busyWait, r, o)
 				if v.waker != 0 {
-					t.by = v.waker
+					t.restWaker = v.waker
 				}
 				rested++
-				t.start, t.inner = 0, inner{}
+				t.start, t.iterationContent = 0, iterationContent{}
 			default:
-				t.see(l, f, v)
+				t.add(l, f, v)
 			}
 			continue
 		}
 		if t == nil {
-			t = &turn{last: math.MinInt64}
-			c.turn = t
-			if r.seen >= manySeen && !r.busy {
+			t = &iterationState{lastIdleStart: math.MinInt64}
+			c.iteration = t
+			if r.goroutines >= settledCount && !r.isBusy {
 				// Where it waited before the trace is not known. Of many goroutines
 				// nearly all waited where they wait most.
 				t.start = first.end
 			}
 		}
 		// What lies between two generations' borders is seen with both.
-		if v.start < t.last || v.start == t.last && t.start != 0 {
+		if v.start < t.lastIdleStart || v.start == t.lastIdleStart && t.start != 0 {
 			continue
 		}
-		t.last = v.start
+		t.lastIdleStart = v.start
 		if o == nil {
-			o = l.origin(f, g, c, v.stack)
+			o = l.originOf(f, g, c, v.stack)
 		}
 		if t.start != 0 && t.start == first.end {
 			first.reason = v.reason // as with where it waited
-			l.begun(f, o, &first)
-			t.begin, first.end = first, 0
+			l.addBeginning(f, o, &first)
+			t.beginWait, first.end = first, 0
 		}
 		if t.start != 0 {
-			l.end(f, c, v.start, v.stack, r, o)
-			if r.busy && f.stackInfo(v.stack).called {
+			l.endIteration(f, c, v.start, v.stack, r, o)
+			if r.isBusy && f.stackInfo(v.stack).isLibraryLoop {
 				next++
 			}
 		}
-		t.start, t.inner = 0, inner{}
+		t.start, t.iterationContent = 0, iterationContent{}
 		switch {
-		case r.busy:
-			t.start, t.from = v.start, v.stack
+		case r.isBusy:
+			t.start, t.busyWait = v.start, v.stack
 		case v.woken:
-			t.start, t.begin, t.idle = v.end, *v, v.stack
-			t.waker = f.stackInfo(v.wakerStack).acting
-			l.begun(f, o, v)
+			t.start, t.beginWait, t.idleWait = v.end, *v, v.stack
+			t.wakerFunc = f.stackInfo(v.wakerStack).innermost
+			l.addBeginning(f, o, v)
 		}
 	}
-	if next+rested > 0 && t.by != 0 {
-		o.next += next
-		o.rested += rested
-		o.arrived += l.arrived(f, g, t.by)
+	if next+rested > 0 && t.restWaker != 0 {
+		o.backToBack += next
+		o.rests += rested
+		o.arrivals += l.countArrivals(f, g, t.restWaker)
 	}
 }
 
-// arrived counts how often a goroutine came by with something in a generation: after a wait for it.
-func (l *loops) arrived(f *Finder, g *timeline.Gen, id uint64) (n int) {
-	l.spans = f.win.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) {
+// countArrivals counts how often a goroutine came by with something in a generation: after a wait for it.
+func (l *loopFinder) countArrivals(f *Finder, g *timeline.Gen, id uint64) (n int) {
+	l.spans = f.window.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) {
 		for i := range spans {
-			switch s := &spans[i]; f.reason(s.Reason) {
+			switch s := &spans[i]; f.reasonOf(s.Reason) {
 			case reasonNetwork, reasonReceive, reasonCond:
 				if s.State == timeline.Waiting && s.Woken {
 					n++
@@ -398,104 +398,106 @@ func (l *loops) arrived(f *Finder, g *timeline.Gen, id uint64) (n int) {
 	return n
 }
 
-// turn returns what is known of a goroutine's turns; nil if it was not seen to wait for work.
-func (l *loops) turn(id uint64) *turn {
-	if c := l.loopers[id]; c != nil {
-		return c.turn
+// iterationOf returns what is known of a goroutine's turns; nil if it was not seen to wait for work.
+func (l *loopFinder) iterationOf(id uint64) *iterationState {
+	if c := l.goroutines[id]; c != nil {
+		return c.iteration
 	}
 	return nil
 }
 
-// origin returns the facts about the goroutines that loop where one does, which waits at a stack there.
-func (l *loops) origin(f *Finder, g *timeline.Gen, c *looper, wait tracefmt.StackID) *origin {
-	_, frame := l.at(f, c, wait)
-	o := f.origin(Loop, f.syms.Frame(frame).Func, f.stackInfo(wait).root)
-	o.own = o.own || f.stackInfo(wait).own != 0
-	o.pieces += g.Pieces(c.id)
-	c.group = o
+// originOf returns the facts about the goroutines that loop where one does, which waits at a stack there.
+func (l *loopFinder) originOf(f *Finder, g *timeline.Gen, c *loopGoroutine, wait tracefmt.StackID) *originStats {
+	_, frame := l.loopFuncAt(f, c, wait)
+	o := f.originFor(Loop, f.syms.Frame(frame).Func, f.stackInfo(wait).startFunc)
+	o.isOwned = o.isOwned || f.stackInfo(wait).outerOwned != 0
+	o.pieceCount += g.Pieces(c.id)
+	c.origin = o
 	return o
 }
 
-// end ends a goroutine's turn, if it took any time.
-func (l *loops) end(f *Finder, c *looper, at int64, wait tracefmt.StackID, r *root, o *origin) {
-	t := c.turn
+// endIteration ends a goroutine's turn, if it took any time.
+func (l *loopFinder) endIteration(f *Finder, c *loopGoroutine, at int64, wait tracefmt.StackID, r *loopFunc, o *originStats) {
+	t := c.iteration
 	if at <= t.start {
 		return
 	}
 	t.count++
-	_, frame := l.at(f, c, wait)
-	if t.own != 0 && f.stackInfo(wait).own == 0 { // a library's loop calls what it has been given, another function each time
-		if of := f.origin(Loop, f.syms.Frame(t.own).Func, f.stackInfo(wait).root); of != o {
-			if of.own = true; t.begin.end == t.start {
-				l.begun(f, of, &t.begin)
+	_, frame := l.loopFuncAt(f, c, wait)
+	if t.ownedFrame != 0 && f.stackInfo(wait).outerOwned == 0 { // a library's loop calls what it has been given, another function each time
+		if of := f.originFor(Loop, f.syms.Frame(t.ownedFrame).Func, f.stackInfo(wait).startFunc); of != o {
+			if of.isOwned = true; t.beginWait.end == t.start {
+				l.addBeginning(f, of, &t.beginWait)
 			}
 			o = of
 		}
-		frame = t.own
+		frame = t.ownedFrame
 	}
-	l.over(f, turned{start: t.start, end: at, g: c.id, entry: wait, frame: frame, root: r, origin: o, inner: t.inner})
+	l.finishIteration(f, endedIteration{start: t.start, end: at, goroutine: c.id, waitStack: wait, frame: frame, loopFunc: r, origin: o, iterationContent: t.iterationContent})
 }
 
-// idle reports whether a goroutine waits for work, and the facts about the
+// matchIdleWait reports whether a goroutine waits for work, and the facts about the
 // function that loops.
-func (l *loops) idle(f *Finder, c *looper, v *visit) (*root, bool) {
+func (l *loopFinder) matchIdleWait(f *Finder, c *loopGoroutine, v *observation) (*loopFunc, bool) {
 	if v.state != timeline.Waiting && v.state != timeline.Syscall {
 		return nil, false
 	}
-	r, _ := l.at(f, c, v.stack)
-	return r, r != nil && r.idle == f.bare(v.stack) && (v.state == timeline.Waiting || r.bench)
+	r, _ := l.loopFuncAt(f, c, v.stack)
+	return r, r != nil && r.idleWait == f.canonicalStack(v.stack) && (v.state == timeline.Waiting || r.isBenchmark)
 }
 
-// begun notes the waker of an idle wait.
-func (l *loops) begun(f *Finder, o *origin, v *visit) {
+// addBeginning notes the waker of an idle wait.
+func (l *loopFinder) addBeginning(f *Finder, o *originStats, v *observation) {
 	switch {
 	case v.reason == reasonNetwork:
-		o.network++
+		o.networkCount++
 	case v.waker == 0:
-		o.timer++
+		o.timerCount++
 	default:
-		was := o.serving
-		o.begun(f, v.waker, v.wakerStack)
-		if o.serving > was && o.waited+o.left < manyAsked {
-			l.asked(f, o, v)
+		was := o.servingCount
+		o.addStarter(f, v.waker, v.wakerStack)
+		if o.servingCount > was && o.handlerWaits+o.handlerDepartures < maxHandlersInspected {
+			l.inspectHandler(f, o, v)
 		}
 	}
 }
 
-// asked looks whether a handler that handed something over waits until it is
+// inspectHandler looks whether a handler that handed something over waits until it is
 // done, or goes on.
-func (l *loops) asked(f *Finder, o *origin, v *visit) {
+func (l *loopFinder) inspectHandler(f *Finder, o *originStats, v *observation) {
 	const lookahead = 2e9
-	f.span = f.win.SpansCoarse(v.waker, v.end, v.end+lookahead, f.span[:0])
-	for i := range f.span {
-		w := &f.span[i]
+	f.spanBuffer = f.window.SpansCoarse(v.waker, v.end, v.end+lookahead, f.spanBuffer[:0])
+	for i := range f.spanBuffer {
+		w := &f.spanBuffer[i]
 		switch {
 		case w.State == timeline.Gone:
-			o.left++
+			o.handlerDepartures++
 			return
 		case w.State == timeline.Waiting && w.Start >= v.end:
-			if f.reason(w.Reason) == reasonNetwork {
-				o.left++
+			if f.reasonOf(w.Reason) == reasonNetwork {
+				o.handlerDepartures++
 			} else {
-				o.waited++
+				o.handlerWaits++
 			}
 			return
 		}
 	}
 }
 
-// forgetGone drops the goroutines that a generation does not know any more. Unlike gone, it keeps those that end in the generation.
-func forgetGone[V any](of map[uint64]V, g *timeline.Gen) {
+// removeUnknown drops the goroutines that a generation does not know any more. Unlike gone, it keeps those that end in the generation.
+func removeUnknown[V any](of map[uint64]V, g *timeline.Gen) {
 	maps.DeleteFunc(of, func(id uint64, _ V) bool { return !g.Knows(id) })
 }
 
-// rests reports whether a goroutine that nearly always has work waits there for more.
-func (w *waitStat) rests() bool { return w.rank == idleMost && !w.delays && 2*w.own < w.count }
+// isRest reports whether a goroutine that nearly always has work waits there for more.
+func (w *waitStats) isRest() bool {
+	return w.rank == idleMost && !w.isLibraryDelay && 2*w.selfEndedCount < w.count
+}
 
-// choose takes the idle wait: the most likely kind of wait, then the one
+// chooseIdleWait takes the idle wait: the most likely kind of wait, then the one
 // nearest to the function that loops, then the longest. Of a benchmark's iterations it
 // takes what they do most often and nearest to its own function.
-func (r *root) choose(f *Finder) {
+func (r *loopFunc) chooseIdleWait(f *Finder) {
 	top := 0
 	for _, w := range r.waits {
 		top = max(top, w.count)
@@ -507,15 +509,15 @@ func (r *root) choose(f *Finder) {
 	for id, w := range r.waits {
 		often := w.count*4 >= top
 		switch {
-		case r.bench:
+		case r.isBenchmark:
 			if often {
 				busy = append(busy, id)
 			}
-		case w.count < scale.Few || !often && !w.served || 2*w.own >= w.count:
-		case w.asks:
+		case w.count < scale.Few || !often && !w.isServed || 2*w.selfEndedCount >= w.count:
+		case w.isClientCall:
 			busy = append(busy, id) // a library that always has work called what asks others
 		case w.rank == 0:
-		case w.delays && 2*w.timer > w.count:
+		case w.isLibraryDelay && 2*w.timerCount > w.count:
 			busy = append(busy, id) // a library made it wait: a limiter, a backoff
 		default:
 			idle = append(idle, id)
@@ -525,112 +527,112 @@ func (r *root) choose(f *Finder) {
 		return
 	}
 	if len(idle) == 0 {
-		idle, r.busy = busy, true
+		idle, r.isBusy = busy, true
 	}
-	r.idle = slices.MinFunc(idle, func(a, b tracefmt.StackID) int {
+	r.idleWait = slices.MinFunc(idle, func(a, b tracefmt.StackID) int {
 		v, w := r.waits[a], r.waits[b]
 		p, q := *f.stackInfo(a), f.stackInfo(b)
-		if r.bench {
+		if r.isBenchmark {
 			return cmp.Or(p.depth-q.depth, w.count-v.count, cmp.Compare(a, b))
 		}
-		return cmp.Or(w.rank-v.rank, p.around-q.around, p.depth-q.depth, cmp.Compare(w.total, v.total), cmp.Compare(a, b))
+		return cmp.Or(w.rank-v.rank, p.ownedDepth-q.ownedDepth, p.depth-q.depth, cmp.Compare(w.totalNS, v.totalNS), cmp.Compare(a, b))
 	})
-	if r.bench {
+	if r.isBenchmark {
 		return
 	}
-	r.served = r.waits[r.idle].served
-	if r.busy {
-		r.rests = make(map[tracefmt.StackID]bool)
+	r.isIdleWaitServed = r.waits[r.idleWait].isServed
+	if r.isBusy {
+		r.restWaits = make(map[tracefmt.StackID]bool)
 		for id, w := range r.waits {
-			r.rests[id] = w.rests()
+			r.restWaits[id] = w.isRest()
 		}
 	}
 }
 
-// at returns the function that loops where a goroutine waits at a stack, nil if loops there are of no interest, and its frame.
-func (l *loops) at(f *Finder, c *looper, id tracefmt.StackID) (*root, tracefmt.FrameID) {
-	if c.of == id || c.of != 0 && len(c.path) > 0 { // with a path those of all stacks are the same
-		return c.root, c.frame
+// loopFuncAt returns the function that loops where a goroutine waits at a stack, nil if loops there are of no interest, and its frame.
+func (l *loopFinder) loopFuncAt(f *Finder, c *loopGoroutine, id tracefmt.StackID) (*loopFunc, tracefmt.FrameID) {
+	if c.cachedStack == id || c.cachedStack != 0 && len(c.commonPath) > 0 { // with a path those of all stacks are the same
+		return c.cachedFunc, c.cachedFrame
 	}
-	path, frames := c.path, f.syms.Stack(id)
+	path, frames := c.commonPath, f.syms.Stack(id)
 	if len(frames) == 0 {
 		return nil, 0
 	}
 	if len(path) == 0 { // no several waits of it are known
-		l.outer = outermost(frames, l.outer[:0])
-		path = l.outer
+		l.outerFrames = appendOutermost(frames, l.outerFrames[:0])
+		path = l.outerFrames
 	}
 	k := 0
-	for k+1 < len(path) && len(l.after[f.syms.Frame(path[k]).Func]) > 1 {
+	for k+1 < len(path) && len(l.followers[f.syms.Frame(path[k]).Func]) > 1 {
 		k++
 	}
-	c.of, c.frame = id, path[k]
-	if c.own != 0 && !f.namer.owned(f.syms.Frame(path[k])) {
-		c.frame = c.own
+	c.cachedStack, c.cachedFrame = id, path[k]
+	if c.ownedFrame != 0 && !f.namer.isOwned(f.syms.Frame(path[k])) {
+		c.cachedFrame = c.ownedFrame
 	}
-	c.root = l.rootOf(f, f.syms.Frame(c.frame).Func, frames)
-	return c.root, c.frame
+	c.cachedFunc = l.loopFuncOf(f, f.syms.Frame(c.cachedFrame).Func, frames)
+	return c.cachedFunc, c.cachedFrame
 }
 
-// begin forgets what at has said.
-func (c *looper) begin() { c.of, c.root, c.frame = 0, nil, 0 }
+// resetCache forgets what at has said.
+func (c *loopGoroutine) resetCache() { c.cachedStack, c.cachedFunc, c.cachedFrame = 0, nil, 0 }
 
-// rootOf returns a function that loops, nil if loops there are of no interest.
-func (l *loops) rootOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameID) *root {
-	r, ok := l.roots[fn]
+// loopFuncOf returns a function that loops, nil if loops there are of no interest.
+func (l *loopFinder) loopFuncOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameID) *loopFunc {
+	r, ok := l.loopFuncs[fn]
 	if !ok {
-		if !f.namer.fn(fn).is(std) {
-			r = &root{
-				waits: make(map[tracefmt.StackID]*waitStat), wakers: make(map[tracefmt.StringID]wakes),
-				cycles: cycles{once: make(map[string]int), repeat: make(map[string]int)},
+		if !f.namer.function(fn).hasAny(standardLibrary) {
+			r = &loopFunc{
+				waits: make(map[tracefmt.StackID]*waitStats), wakers: make(map[tracefmt.StringID]wakeStats),
+				cycles: cycleStats{once: make(map[string]int), repeated: make(map[string]int)},
 			}
-			r.bench = f.namer.of(frames[len(frames)-1]).is(benchmark)
+			r.isBenchmark = f.namer.frameFunction(frames[len(frames)-1]).hasAny(benchmarkFunc)
 		}
-		l.roots[fn] = r
+		l.loopFuncs[fn] = r
 	}
-	if e := f.jobs.kinds[jobKey{fn: fn}]; e != nil && e.jobs {
+	if e := f.jobs.kinds[jobKey{startFunc: fn}]; e != nil && e.areJobs {
 		return nil // its goroutines are the unit, not what they do repeatedly
 	}
 	return r
 }
 
-// path narrows what the stacks of a goroutine's waits have in common.
-func (l *loops) path(f *Finder, c *looper) {
+// narrowPath narrows what the stacks of a goroutine's waits have in common.
+func (l *loopFinder) narrowPath(f *Finder, c *loopGoroutine) {
 	last := tracefmt.StackID(0)
-	for v := range c.visits() {
+	for v := range c.observations() {
 		if v.state != timeline.Waiting || v.stack == 0 || v.stack == last {
 			continue
 		}
 		last = v.stack
 		frames := f.syms.Stack(v.stack)
-		if c.path == nil {
-			c.path = outermost(frames, nil)
+		if c.commonPath == nil {
+			c.commonPath = appendOutermost(frames, nil)
 			continue
 		}
-		path, n := c.path, 0
+		path, n := c.commonPath, 0
 		for n < len(path) && n < len(frames) && f.syms.Frame(path[n]).Func == f.syms.Frame(frames[len(frames)-1-n]).Func {
 			n++
 		}
-		c.path = path[:n]
+		c.commonPath = path[:n]
 	}
-	for k := 0; k+1 < len(c.path); k++ {
-		fn, next := f.syms.Frame(c.path[k]).Func, f.syms.Frame(c.path[k+1]).Func
-		if f.namer.fn(next).is(std) {
+	for k := 0; k+1 < len(c.commonPath); k++ {
+		fn, next := f.syms.Frame(c.commonPath[k]).Func, f.syms.Frame(c.commonPath[k+1]).Func
+		if f.namer.function(next).hasAny(standardLibrary) {
 			break
 		}
-		if l.after[fn] == nil {
-			l.after[fn] = make(map[tracefmt.StringID]bool)
+		if l.followers[fn] == nil {
+			l.followers[fn] = make(map[tracefmt.StringID]bool)
 		}
-		l.after[fn][next] = true
+		l.followers[fn][next] = true
 	}
 }
 
-// maxPath bounds how deep launchers are looked for.
-const maxPath = 8
+// maxPathDepth bounds how deep launchers are looked for.
+const maxPathDepth = 8
 
-// outermost appends a stack's outermost frames to a list, from outside inwards.
-func outermost(frames, to []tracefmt.FrameID) []tracefmt.FrameID {
-	for k := len(frames) - 1; k >= 0 && len(to) < maxPath; k-- {
+// appendOutermost appends a stack's outermost frames to a list, from outside inwards.
+func appendOutermost(frames, to []tracefmt.FrameID) []tracefmt.FrameID {
+	for k := len(frames) - 1; k >= 0 && len(to) < maxPathDepth; k-- {
 		to = append(to, frames[k])
 	}
 	return to

@@ -29,38 +29,38 @@ const (
 
 // A markKey is the key of a user log, parsed.
 type markKey struct {
-	verb             markVerb
-	of, status, name tracefmt.StringID
+	verb               markVerb
+	kind, status, name tracefmt.StringID
 }
 
 // marker follows the marks of one goroutine.
 type marker struct {
 	depth int
 	mark  openMark
-	done  []doneMark // ended in this generation, not handed out yet
+	ended []endedMark // ended in this generation, not handed out yet
 	// When the last one that was handed out began. What else is found around
 	// it is the same request.
-	last int64
-	any  bool
+	lastStart  int64
+	hasEmitted bool
 	// Ids of a span that began before its mark, and when.
-	span   Identity
-	spanAt int64
+	earlySpan     Identity
+	earlySpanTime int64
 }
 
 type openMark struct {
-	open
+	openRequest
 	name tracefmt.StringID
 	id   Identity
 }
 
-type doneMark struct {
+type endedMark struct {
 	openMark
-	end int64
+	endTime int64
 }
 
-// Intern takes the words of a generation's marks into the symbols that the Finder's are a snapshot of. It comes before Add.
-func (f *Finder) Intern(syms *tracefmt.Symbols, g *timeline.Gen) {
-	if f.opts.NoMarks || f.funcs != nil {
+// InternMarks takes the words of a generation's marks into the symbols that the Finder's are a snapshot of. It comes before Add.
+func (f *Finder) InternMarks(syms *tracefmt.Symbols, g *timeline.Gen) {
+	if f.opts.NoMarks || f.calls != nil {
 		return
 	}
 	for i := range g.User {
@@ -88,9 +88,9 @@ func readMark(syms *tracefmt.Symbols, text string) markKey {
 	}
 	switch verb {
 	case "begin":
-		k.verb, k.of = markBegin, word()
+		k.verb, k.kind = markBegin, word()
 	case "end":
-		k.verb, k.of, k.status = markEnd, word(), word()
+		k.verb, k.kind, k.status = markEnd, word(), word()
 	case "span":
 		k.verb = markSpan
 	}
@@ -103,49 +103,49 @@ func readMark(syms *tracefmt.Symbols, text string) markKey {
 // maxSpanBefore is how long before its request a span may begin.
 const maxSpanBefore = 1e6
 
-// markEvent follows a user log, if it is of a mark.
-func (f *Finder) markEvent(e *timeline.UserEvent) {
+// followMark follows a user log, if it is of a mark.
+func (f *Finder) followMark(e *timeline.UserEvent) {
 	k := f.markKeys[e.Name]
 	if k.verb == markNone {
 		return
 	}
-	m := entry.In(f.marks, e.G)
+	m := entry.In(f.markers, e.G)
 	f.work.annotated[e.G] = true
 	switch k.verb {
 	case markBegin:
 		if m.depth++; m.depth > 1 {
 			break // a part of the one around it
 		}
-		m.mark = openMark{open: open{start: e.Time, from: e.Time}, name: k.name, id: Identity{Of: k.of, Before: -1}}
-		if m.spanAt != 0 && e.Time-m.spanAt < maxSpanBefore {
-			m.mark.id.Trace, m.mark.id.Span = m.span.Trace, m.span.Span
+		m.mark = openMark{openRequest: openRequest{start: e.Time, pieceStart: e.Time}, name: k.name, id: Identity{MarkKind: k.kind, BeforeMark: -1}}
+		if m.earlySpanTime != 0 && e.Time-m.earlySpanTime < maxSpanBefore {
+			m.mark.id.TraceID, m.mark.id.SpanID = m.earlySpan.TraceID, m.earlySpan.SpanID
 		}
 		var caller Identity
 		if caller.readTraceparent(f.syms.String(e.Value)) {
-			if !m.mark.id.HasTrace() {
-				m.mark.id.Trace = caller.Trace
+			if !m.mark.id.HasTraceID() {
+				m.mark.id.TraceID = caller.TraceID
 			}
-			m.mark.id.Parent = caller.Parent
+			m.mark.id.ParentSpanID = caller.ParentSpanID
 		}
-		m.spanAt = 0
+		m.earlySpanTime = 0
 	case markEnd:
 		if m.depth > 1 {
 			m.depth--
 			break
 		}
-		d := doneMark{m.mark, e.Time}
+		d := endedMark{m.mark, e.Time}
 		if m.depth == 0 {
 			// It began before the trace, or while nobody traced.
-			d = doneMark{openMark: openMark{open: open{cut: true}, id: Identity{Of: k.of, Before: -1}}}
-			d.end = e.Time
+			d = endedMark{openMark: openMark{openRequest: openRequest{cutAtStart: true}, id: Identity{MarkKind: k.kind, BeforeMark: -1}}}
+			d.endTime = e.Time
 		}
 		m.depth = 0
 		d.id.Status = k.status
 		if k.name != 0 {
 			d.name = k.name
 		}
-		m.done = append(m.done, d)
-		f.work.ended(e.G, d.start, d.end)
+		m.ended = append(m.ended, d)
+		f.work.addAnnotation(e.G, d.start, d.endTime)
 	case markSpan:
 		var own Identity
 		if !own.readTraceparent(f.syms.String(e.Value)) {
@@ -153,18 +153,18 @@ func (f *Finder) markEvent(e *timeline.UserEvent) {
 		}
 		switch {
 		case m.depth == 0:
-			m.span, m.spanAt = Identity{Trace: own.Trace, Span: own.Parent}, e.Time
-		case m.mark.id.Span == [8]byte{}:
+			m.earlySpan, m.earlySpanTime = Identity{TraceID: own.TraceID, SpanID: own.ParentSpanID}, e.Time
+		case m.mark.id.SpanID == [8]byte{}:
 			// Only the first one is the request's; others are parts of it.
-			m.mark.id.Trace, m.mark.id.Span = own.Trace, own.Parent
+			m.mark.id.TraceID, m.mark.id.SpanID = own.TraceID, own.ParentSpanID
 		}
 	}
 }
 
 // request is a mark that has ended.
-func (d *doneMark) request(g uint64) Request {
-	r := d.open.request(Request{Kind: Mark, End: d.end, G: g, Name: d.name})
-	if d.cut {
+func (d *endedMark) request(g uint64) Request {
+	r := d.openRequest.complete(Request{Kind: Mark, End: d.endTime, G: g, Name: d.name})
+	if d.cutAtStart {
 		r.Start = 0
 	}
 	id := d.id
@@ -172,85 +172,87 @@ func (d *doneMark) request(g uint64) Request {
 	return r
 }
 
-// marked hands out the marks in a request that was found otherwise, on
+// emitMarks hands out the marks in a request that was found otherwise, on
 // goroutine id, and reports whether there were any: they stand for it. A cut
 // request began before the trace.
-func (f *Finder) marked(out *[]Request, id uint64, o *open, end int64) bool {
-	m := f.marks[id]
+func (f *Finder) emitMarks(out *[]Request, id uint64, o *openRequest, end int64) bool {
+	m := f.markers[id]
 	if m == nil {
 		return false
 	}
 	found := false
-	rest := m.done[:0]
-	for i := range m.done {
-		d := m.done[i]
-		if d.end > end || !d.cut && !o.cut && d.start < o.start {
+	rest := m.ended[:0]
+	for i := range m.ended {
+		d := m.ended[i]
+		if d.endTime > end || !d.cutAtStart && !o.cutAtStart && d.start < o.start {
 			rest = append(rest, d)
 			continue
 		}
-		if !found && !d.cut && !o.cut {
-			d.id.Before = d.start - o.start
+		if !found && !d.cutAtStart && !o.cutAtStart {
+			d.id.BeforeMark = d.start - o.start
 		}
 		found = true
 		*out = append(*out, d.request(id))
-		m.handed(&d)
+		m.setLastEmitted(&d)
 	}
-	m.done = rest
-	return found || m.in(o, end)
+	m.ended = rest
+	return found || m.hasMarkWithin(o, end)
 }
 
-// handed takes note that a mark was handed out.
-func (m *marker) handed(d *doneMark) { m.last, m.any = max(m.last, d.start), true }
+// setLastEmitted takes note that a mark was handed out.
+func (m *marker) setLastEmitted(d *endedMark) {
+	m.lastStart, m.hasEmitted = max(m.lastStart, d.start), true
+}
 
-// in reports whether a mark that is open, or was handed out, began in another
+// hasMarkWithin reports whether a mark that is open, or was handed out, began in another
 // request that lasted from o until end.
-func (m *marker) in(o *open, end int64) bool {
-	began := func(t int64) bool { return t <= end && (o.cut || t >= o.start) }
-	return m.depth > 0 && began(m.mark.start) || m.any && began(m.last)
+func (m *marker) hasMarkWithin(o *openRequest, end int64) bool {
+	began := func(t int64) bool { return t <= end && (o.cutAtStart || t >= o.start) }
+	return m.depth > 0 && began(m.mark.start) || m.hasEmitted && began(m.lastStart)
 }
 
-// inMark reports whether what is open otherwise on a goroutine is a marked
+// isMarked reports whether what is open otherwise on a goroutine is a marked
 // request, or a part of one.
-func (f *Finder) inMark(id uint64, o *open) bool {
-	m := f.marks[id]
-	return m != nil && o.key == 0 && (m.depth > 0 && m.mark.start <= o.start || m.in(o, math.MaxInt64))
+func (f *Finder) isMarked(id uint64, o *openRequest) bool {
+	m := f.markers[id]
+	return m != nil && o.pieceKey == 0 && (m.depth > 0 && m.mark.start <= o.start || m.hasMarkWithin(o, math.MaxInt64))
 }
 
-// markedToo reports whether a task or region that ended just now on a
+// isPartlyMarked reports whether a task or region that ended just now on a
 // goroutine is in a mark or has marks in it: those are taken for the requests.
 // Its parts were handed out if it was open for long; then the last must be too.
-func (f *Finder) markedToo(id uint64, o *open) bool {
-	m := f.marks[id]
-	return m != nil && o.key == 0 && (f.inMark(id, o) || slices.ContainsFunc(m.done, func(d doneMark) bool { return d.start >= o.start || d.cut }))
+func (f *Finder) isPartlyMarked(id uint64, o *openRequest) bool {
+	m := f.markers[id]
+	return m != nil && o.pieceKey == 0 && (f.isMarked(id, o) || slices.ContainsFunc(m.ended, func(d endedMark) bool { return d.start >= o.start || d.cutAtStart }))
 }
 
-// freeMarks hands out the marks whose request is not over yet as its protocol
+// emitFreeMarks hands out the marks whose request is not over yet as its protocol
 // sees it, or that are in none, and forgets goroutines that are gone.
-func (f *Finder) freeMarks(g *timeline.Gen) {
-	for id, m := range f.marks {
-		for i := range m.done {
-			d := &m.done[i]
-			if o := f.serving(id); o != nil && !d.cut && !o.cut && o.start <= d.start {
-				d.id.Before = d.start - o.start
+func (f *Finder) emitFreeMarks(g *timeline.Gen) {
+	for id, m := range f.markers {
+		for i := range m.ended {
+			d := &m.ended[i]
+			if o := f.protocolRequest(id); o != nil && !d.cutAtStart && !o.cutAtStart && o.start <= d.start {
+				d.id.BeforeMark = d.start - o.start
 			}
-			f.out = append(f.out, d.request(id))
-			m.handed(d)
+			f.emitted = append(f.emitted, d.request(id))
+			m.setLastEmitted(d)
 		}
-		m.done = m.done[:0]
+		m.ended = m.ended[:0]
 	}
-	gone(f.marks, g, nil)
+	removeEnded(f.markers, g, nil)
 }
 
-// serving returns the open request of a protocol on a goroutine.
-func (f *Finder) serving(id uint64) *open {
-	if c := f.conns[id]; c != nil && c.phase == connActive {
-		return &c.open
+// protocolRequest returns the open request of a protocol on a goroutine.
+func (f *Finder) protocolRequest(id uint64) *openRequest {
+	if c := f.connections[id]; c != nil && c.phase == connActive {
+		return &c.openRequest
 	}
 	if s := f.streams[id]; s != nil {
-		return &s.open
+		return &s.openRequest
 	}
-	if w := f.workers[id]; w != nil && w.busy {
-		return &w.open
+	if w := f.grpcWorkers[id]; w != nil && w.busy {
+		return &w.openRequest
 	}
 	return nil
 }

@@ -13,12 +13,12 @@ import (
 // A Namer finds in a stack the function that names the request: the handler.
 // It remembers what it found; not safe for concurrent use.
 type Namer struct {
-	functions
-	known    []bool
-	found    []Handler
-	home     string // directory of the main module, if that has a version
-	homeless bool   // it has none
-	entries  map[tracefmt.StringID]tracefmt.FrameID
+	functionTable
+	isResolved        []bool
+	handlers          []Handler
+	mainModuleDir     string // directory of the main module, if that has a version
+	isMainUnversioned bool   // it has none
+	functionFrames    map[tracefmt.StringID]tracefmt.FrameID
 }
 
 // A Handler is what a stack says about the handler it is in.
@@ -31,22 +31,22 @@ type Handler struct {
 	// Path are the service's own functions that the handler called, outermost
 	// first: where one handler serves many kinds of request, they tell them
 	// apart.
-	Path Path
+	Path CallPath
 	// Rank grows with how deep in the chain of handlers the frame is: of
 	// several stacks of a request the highest names it.
 	Rank int
-	// Aside says that the stack is of the goroutine in which
+	// IsTimeoutGoroutine says that the stack is of the goroutine in which
 	// http.TimeoutHandler runs the handler.
-	Aside bool
-	// Observer says that it is the profiler's own endpoint, or the flight recorder's.
-	Observer bool
+	IsTimeoutGoroutine bool
+	// IsObserver says that it is the profiler's own endpoint, or the flight recorder's.
+	IsObserver bool
 }
 
 // A Path is the beginning of a chain of calls; 0 ends it.
-type Path [3]tracefmt.StringID
+type CallPath [3]tracefmt.StringID
 
-// Common returns what two paths have in common.
-func (p Path) Common(o Path) Path {
+// CommonPrefix returns what two paths have in common.
+func (p CallPath) CommonPrefix(o CallPath) CallPath {
 	for i := range p {
 		if p[i] != o[i] {
 			clear(p[i:])
@@ -56,73 +56,73 @@ func (p Path) Common(o Path) Path {
 	return p
 }
 
-// path returns the service's own functions inside of frames[i], but not its
+// callPath returns the service's own functions inside of frames[i], but not its
 // own closures.
-func (n *Namer) path(frames []tracefmt.FrameID, i int) Path {
-	var p Path
+func (n *Namer) callPath(frames []tracefmt.FrameID, i int) CallPath {
+	var p CallPath
 	k := 0
 	last := n.syms.Frame(frames[i]).Func
 	for i--; i >= 0 && k < len(p); i-- {
 		f := n.syms.Frame(frames[i])
-		if f.Func == last || !n.owned(f) || n.closureOf(frames[i+1:], n.fn(f.Func).name) {
+		if f.Func == last || !n.isOwned(f) || n.isClosureOf(frames[i+1:], n.function(f.Func).name) {
 			continue
 		}
 		p[k], last = f.Func, f.Func
-		n.frame(f.Func, frames[i])
+		n.rememberFrame(f.Func, frames[i])
 		k++
 	}
 	return p
 }
 
-// frame remembers a frame that stands for a function: its first line seen in
+// rememberFrame remembers a frame that stands for a function: its first line seen in
 // the file's order.
-func (n *Namer) frame(fn tracefmt.StringID, f tracefmt.FrameID) {
-	if n.entries == nil {
-		n.entries = make(map[tracefmt.StringID]tracefmt.FrameID)
+func (n *Namer) rememberFrame(fn tracefmt.StringID, f tracefmt.FrameID) {
+	if n.functionFrames == nil {
+		n.functionFrames = make(map[tracefmt.StringID]tracefmt.FrameID)
 	}
-	if old, ok := n.entries[fn]; !ok || n.syms.Frame(f).Line < n.syms.Frame(old).Line {
-		n.entries[fn] = f
+	if old, ok := n.functionFrames[fn]; !ok || n.syms.Frame(f).Line < n.syms.Frame(old).Line {
+		n.functionFrames[fn] = f
 	}
 }
 
-// Entry returns a frame of a function that was on some path, or 0.
-func (n *Namer) Entry(fn tracefmt.StringID) tracefmt.FrameID { return n.entries[fn] }
+// FrameOf returns a frame of a function that was on some path, or 0.
+func (n *Namer) FrameOf(fn tracefmt.StringID) tracefmt.FrameID { return n.functionFrames[fn] }
 
 // NewNamer returns a Namer for stacks of syms.
-func NewNamer(syms *tracefmt.Symbols) *Namer { return &Namer{functions: functions{syms: syms}} }
+func NewNamer(syms *tracefmt.Symbols) *Namer { return &Namer{functionTable: functionTable{syms: syms}} }
 
-// Of returns what a stack says. It is not to be changed, and valid until the
+// HandlerOf returns what a stack says. It is not to be changed, and valid until the
 // next call.
-func (n *Namer) Of(id tracefmt.StackID) *Handler {
-	h := entry.At(&n.found, id)
-	if known := entry.At(&n.known, id); !*known {
-		*h, *known = n.find(n.syms.Stack(id)), true
+func (n *Namer) HandlerOf(id tracefmt.StackID) *Handler {
+	h := entry.At(&n.handlers, id)
+	if known := entry.At(&n.isResolved, id); !*known {
+		*h, *known = n.findHandler(n.syms.Stack(id)), true
 	}
 	return h
 }
 
-// owned reports whether a frame's code is the service's own: not the standard
+// isOwned reports whether a frame's code is the service's own: not the standard
 // library's, not generated, and not a dependency's, whose files lie under a path
 // with a version or in a vendor directory. A service that was itself built as a
 // versioned module owns what lies where its main function does.
-func (n *Namer) owned(f tracefmt.Frame) bool {
-	if n.fn(f.Func).is(std) {
+func (n *Namer) isOwned(f tracefmt.Frame) bool {
+	if n.function(f.Func).hasAny(standardLibrary) {
 		return false
 	}
 	file := n.syms.String(f.File)
 	if modules.Generated(file) {
 		return false
 	}
-	if n.home != "" {
-		return strings.HasPrefix(file, n.home)
+	if n.mainModuleDir != "" {
+		return strings.HasPrefix(file, n.mainModuleDir)
 	}
 	return !strings.Contains(file, "@v") && !strings.Contains(file, "/vendor/")
 }
 
-// FindHome looks for the module of the main function among the frames known so
+// FindMainModule looks for the module of the main function among the frames known so
 // far. Names that were found before that are found again.
-func (n *Namer) FindHome() {
-	if n.home != "" || n.homeless {
+func (n *Namer) FindMainModule() {
+	if n.mainModuleDir != "" || n.isMainUnversioned {
 		return
 	}
 	main := n.syms.Lookup("main.main")
@@ -138,28 +138,28 @@ func (n *Namer) FindHome() {
 		file := n.syms.String(f.File)
 		at := strings.LastIndex(file, "@v")
 		if at < 0 {
-			n.homeless = true
+			n.isMainUnversioned = true
 			return
 		}
 		if end := strings.IndexByte(file[at:], '/'); end > 0 {
-			n.home = file[:at+end+1]
-			clear(n.known)
+			n.mainModuleDir = file[:at+end+1]
+			clear(n.isResolved)
 		}
 		return
 	}
 }
 
-func (n *Namer) find(frames []tracefmt.FrameID) Handler {
+func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 	var h, foreign, plain Handler
 	inside, onAside := false, false
 	rank := 0
 	for i := len(frames) - 1; i >= 0; i-- { // from the outermost call inwards
 		f := n.syms.Frame(frames[i])
-		fn := n.fn(f.Func)
-		if fn.is(observer) {
-			h.Observer = true
+		fn := n.function(f.Func)
+		if fn.hasAny(observerFunc) {
+			h.IsObserver = true
 		}
-		if fn.is(methodGRPC) {
+		if fn.hasAny(grpcMethod) {
 			key := f.Func
 			base, _, closure := strings.Cut(fn.name, "_Handler.")
 			if closure {
@@ -171,16 +171,16 @@ func (n *Namer) find(frames []tracefmt.FrameID) Handler {
 			// interceptors stand in between.
 			method := base[strings.LastIndexByte(base, '_')+1:]
 			for j := i - 1; j >= 0; j-- {
-				if g := n.of(frames[j]); !g.is(std|methodGRPC) && strings.HasSuffix(g.name, "."+method) {
+				if g := n.frameFunction(frames[j]); !g.hasAny(standardLibrary|grpcMethod) && strings.HasSuffix(g.name, "."+method) {
 					h.Frame, h.Rank = frames[j], 1<<21
 					break
 				}
 			}
 			return h
 		}
-		if fn.is(handlersRoot) {
+		if fn.hasAny(handlerRoot) {
 			inside = true
-			onAside = onAside || fn.is(aside)
+			onAside = onAside || fn.hasAny(timeoutHandler)
 			continue
 		}
 		if !inside || i+1 >= len(frames) {
@@ -188,34 +188,34 @@ func (n *Namer) find(frames []tracefmt.FrameID) Handler {
 		}
 		rank++
 		caller := n.syms.Frame(frames[i+1])
-		call := n.fn(caller.Func)
-		if call.is(grpc) && n.owned(f) && !n.hasMethod(frames[:i]) {
-			return n.adapted(frames, i)
+		call := n.function(caller.Func)
+		if call.hasAny(grpcPackage) && n.isOwned(f) && !n.hasGRPCMethod(frames[:i]) {
+			return n.adaptedMethod(frames, i)
 		}
 		here := Handler{Frame: frames[i], Key: f.Func, Rank: rank + 1<<10}
 		switch {
-		case fn.is(std) && fn.is(dispatches):
+		case fn.hasAny(standardLibrary) && fn.hasAny(handlerCaller):
 			// A handler of the library's own, such as httputil.ReverseProxy.
-			if plain.Frame == 0 && !fn.is(passesOn) {
+			if plain.Frame == 0 && !fn.hasAny(requestForwarder) {
 				here.Rank = rank
 				plain = here
 			}
-		case fn.is(std):
-			if plain.Frame == 0 && call.is(std) && call.is(dispatches) && !call.is(mux) {
+		case fn.hasAny(standardLibrary):
+			if plain.Frame == 0 && call.hasAny(standardLibrary) && call.hasAny(handlerCaller) && !call.hasAny(handlerLookup) {
 				here.Rank = rank
-				if fn.is(inRuntime) { // what it waits in is no handler
+				if fn.hasAny(runtimeFunc) { // what it waits in is no handler
 					here.Frame, here.Key = frames[i+1], caller.Func
 				}
 				plain = here
 			}
-		case n.owned(f):
+		case n.isOwned(f):
 			// Called by a dispatcher or by a library's router. A function that a
 			// function of ours hands to a library is not a handler of its own.
-			if (fn.is(dispatches) || call.is(dispatches) && !n.owned(caller) || !call.is(std) && !n.owned(caller) && n.routes(frames[i+1:])) && !n.closureOf(frames[i+1:], fn.name) {
-				h = Handler{Frame: here.Frame, Key: here.Key, Rank: here.Rank, Observer: h.Observer, Path: n.path(frames, i)}
+			if (fn.hasAny(handlerCaller) || call.hasAny(handlerCaller) && !n.isOwned(caller) || !call.hasAny(standardLibrary) && !n.isOwned(caller) && n.isRouterCall(frames[i+1:])) && !n.isClosureOf(frames[i+1:], fn.name) {
+				h = Handler{Frame: here.Frame, Key: here.Key, Rank: here.Rank, IsObserver: h.IsObserver, Path: n.callPath(frames, i)}
 			}
 		default:
-			if call.is(std) && call.is(dispatches) {
+			if call.hasAny(standardLibrary) && call.hasAny(handlerCaller) {
 				foreign = here
 				foreign.Rank = rank + 1<<5
 			}
@@ -228,55 +228,55 @@ func (n *Namer) find(frames []tracefmt.FrameID) Handler {
 	if best.Frame == 0 {
 		best = plain
 	}
-	best.Observer, best.Aside = h.Observer, onAside
+	best.IsObserver, best.IsTimeoutGoroutine = h.IsObserver, onAside
 	return best
 }
 
-// routes reports whether the library that made the call outer[0] handed the
+// isRouterCall reports whether the library that made the call outer[0] handed the
 // request on, as a router does, rather than that the handler called it (a
 // singleflight group, a retry loop): then it has been on the request's way
 // before the first function of the service's own.
-func (n *Namer) routes(outer []tracefmt.FrameID) bool {
-	lib := library(n.of(outer[0]).name)
+func (n *Namer) isRouterCall(outer []tracefmt.FrameID) bool {
+	lib := libraryOf(n.frameFunction(outer[0]).name)
 	own := false
 	for _, id := range outer {
 		f := n.syms.Frame(id)
-		switch fn := n.fn(f.Func); {
-		case fn.is(handlersRoot):
+		switch fn := n.function(f.Func); {
+		case fn.hasAny(handlerRoot):
 			return !own
-		case n.owned(f):
+		case n.isOwned(f):
 			own = true
-		case own && library(fn.name) == lib:
+		case own && libraryOf(fn.name) == lib:
 			return true
 		}
 	}
 	return !own
 }
 
-// library returns what the packages of one library have in common.
-func library(fn string) string {
+// libraryOf returns what the packages of one library have in common.
+func libraryOf(fn string) string {
 	parts := strings.SplitN(stdlib.Package(fn), "/", 4)
 	return strings.Join(parts[:min(len(parts), 3)], "/")
 }
 
-func (n *Namer) hasMethod(frames []tracefmt.FrameID) bool {
-	return slices.ContainsFunc(frames, func(f tracefmt.FrameID) bool { return n.of(f).is(methodGRPC) })
+func (n *Namer) hasGRPCMethod(frames []tracefmt.FrameID) bool {
+	return slices.ContainsFunc(frames, func(f tracefmt.FrameID) bool { return n.frameFunction(f).hasAny(grpcMethod) })
 }
 
-// adapted names a method of a gRPC service whose description was not generated
+// adaptedMethod names a method of a gRPC service whose description was not generated
 // but written: frames[i] is the function in it. That is often one function for
 // all methods; the method is what it, or a closure of it, calls: an exported
 // method of the service's type.
-func (n *Namer) adapted(frames []tracefmt.FrameID, i int) Handler {
+func (n *Namer) adaptedMethod(frames []tracefmt.FrameID, i int) Handler {
 	adapter := n.syms.Frame(frames[i]).Func
-	name := n.fn(adapter).name
+	name := n.function(adapter).name
 	h := Handler{Frame: frames[i], Key: adapter, Rank: 1 << 20}
 	for j := i - 1; j >= 0; j-- {
 		f := n.syms.Frame(frames[j])
-		fn := n.fn(f.Func).name
-		caller := n.of(frames[j+1]).name
-		if n.owned(f) && (caller == name || strings.HasPrefix(caller, name+".")) && isExportedMethod(fn) {
-			return Handler{Frame: frames[j], Key: f.Func, Rank: 1 << 21, Path: n.path(frames, j)}
+		fn := n.function(f.Func).name
+		caller := n.frameFunction(frames[j+1]).name
+		if n.isOwned(f) && (caller == name || strings.HasPrefix(caller, name+".")) && isExportedMethod(fn) {
+			return Handler{Frame: frames[j], Key: f.Func, Rank: 1 << 21, Path: n.callPath(frames, j)}
 		}
 	}
 	return h
@@ -290,11 +290,11 @@ func isExportedMethod(name string) bool {
 	return ok && typ != "" && method != "" && method[0] >= 'A' && method[0] <= 'Z' && !strings.Contains(method, ".")
 }
 
-// closureOf reports whether name is a closure of a function in outer.
-func (n *Namer) closureOf(outer []tracefmt.FrameID, name string) bool {
+// isClosureOf reports whether name is a closure of a function in outer.
+func (n *Namer) isClosureOf(outer []tracefmt.FrameID, name string) bool {
 	i := strings.LastIndex(name, ".func")
 	if i < 0 {
 		return false
 	}
-	return slices.ContainsFunc(outer, func(f tracefmt.FrameID) bool { return n.of(f).name == name[:i] })
+	return slices.ContainsFunc(outer, func(f tracefmt.FrameID) bool { return n.frameFunction(f).name == name[:i] })
 }

@@ -90,7 +90,7 @@ func handlersOf(t *testing.T, b *tracetext.Builder, n int) []string {
 		if s.State != timeline.Syscall {
 			continue
 		}
-		if h := namer.Of(s.Stack); h.Frame != 0 {
+		if h := namer.HandlerOf(s.Stack); h.Frame != 0 {
 			out = append(out, syms.String(syms.Frame(h.Frame).Func))
 		} else {
 			out = append(out, "")
@@ -124,8 +124,8 @@ func TestObservers(t *testing.T) {
 		if s.State != timeline.Syscall {
 			continue
 		}
-		if h := namer.Of(s.Stack); h.Observer != stacks[n].want {
-			t.Errorf("%s: an observer %v", stacks[n].fn, h.Observer)
+		if h := namer.HandlerOf(s.Stack); h.IsObserver != stacks[n].want {
+			t.Errorf("%s: an observer %v", stacks[n].fn, h.IsObserver)
 		}
 		n++
 	}
@@ -185,9 +185,9 @@ func TestNamesAfterHome(t *testing.T) {
 			stack = s.Stack
 		}
 	}
-	before := namer.Of(stack).Rank
-	namer.FindHome()
-	h := namer.Of(stack)
+	before := namer.HandlerOf(stack).Rank
+	namer.FindMainModule()
+	h := namer.HandlerOf(stack)
 	if name := syms.String(syms.Frame(h.Frame).Func); name != "example.com/svc/api.(*Server).ServeHTTP" || h.Rank <= before {
 		t.Errorf("named %q with rank %d, %d before main was known", name, h.Rank, before)
 	}
@@ -199,8 +199,8 @@ func TestFills(t *testing.T) {
 		start, end int64 // of the task, in a request from 0 to 100
 		want       bool
 	}{{20, 100, true}, {80, 100, false}, {80, 1000, false}, {50, 1000, true}} {
-		f := &Finder{done: map[uint64][]doneTask{1: {{open{start: c.start, from: c.start}, Request{G: 1, End: c.end}}}}}
-		if got := f.fills(1, 0, 100); got != c.want {
+		f := &Finder{endedTasks: map[uint64][]endedTask{1: {{openRequest{start: c.start, pieceStart: c.start}, Request{G: 1, End: c.end}}}}}
+		if got := f.emitTasksInstead(1, 0, 100); got != c.want {
 			t.Errorf("a task from %d to %d fills a request of 100: %t", c.start, c.end, got)
 		}
 	}

@@ -6,54 +6,54 @@ import "github.com/whylate/whylate/internal/trace/tracefmt"
 type startRole uint8
 
 const (
-	roleUnknown startRole = iota
-	roleServes            // a connection's or stream's goroutine: its requests are found otherwise
-	roleRuntime           // of the standard library, or of gRPC's and HTTP/2's machinery
-	roleFree              // anybody's
+	roleUnknown   startRole = iota
+	roleServer              // a connection's or stream's goroutine: its requests are found otherwise
+	roleMachinery           // of the standard library, or of gRPC's and HTTP/2's machinery
+	roleUnclaimed           // anybody's
 )
 
 // stackInfo holds what a stack says about its goroutine, and about a wait at it.
 type stackInfo struct {
 	role startRole
-	// root is the function that the goroutine was started with, stream the kind of the one stream that it serves then, 0 for none.
-	root   tracefmt.StringID
-	stream Kind
-	// own is the outermost frame of the service's own code, caller the innermost one, 0 for none; at is the number of that, -1 for none.
-	own, caller tracefmt.FrameID
-	at          int
-	// acting is the innermost function that is not the standard library's, call the number of its frame, -1 for none; callOwned says that it is the
+	// startFunc is the function that the goroutine was started with, stream the kind of the one stream that it serves then, 0 for none.
+	startFunc  tracefmt.StringID
+	streamKind Kind
+	// outerOwned is the outermost frame of the service's own code, caller the innermost one, 0 for none; at is the number of that, -1 for none.
+	outerOwned, innerOwned tracefmt.FrameID
+	innerOwnedIndex        int
+	// innermost is the innermost function that is not the standard library's, call the number of its frame, -1 for none; isInnermostOwned says that it is the
 	// service's own.
-	acting    tracefmt.StringID
-	call      int
-	callOwned bool
-	// next says that the service asks a library for the next thing to do.
-	next    bool
-	message bool // it waits for the beginning of a message of a WebSocket
+	innermost        tracefmt.StringID
+	innermostIndex   int
+	isInnermostOwned bool
+	// isFetch says that the service asks a library for the next thing to do.
+	isFetch       bool
+	isMessageWait bool // it waits for the beginning of a message of a WebSocket
 
 	// Of a wait.
-	bare   tracefmt.StackID // see Finder.bare
-	depth  int              // frames that are not the runtime's
-	around int              // how many frames of the service's own lie around it: the fewer, the nearer is it to the loop
-	asks   bool             // somebody is asked for something
-	writes bool             // to a connection
-	// library says that one lets it wait, called by the service, delays that this is not asked for the next thing to do.
-	library, delays bool
-	lock            bool // a Mutex
-	called          bool // by a library's loop
-	pauses          bool // a sleep here is the loop's own pause
-	sleeps          bool // ... is no pause between two turns
+	canonical    tracefmt.StackID // see Finder.bare
+	depth        int              // frames that are not the runtime's
+	ownedDepth   int              // how many frames of the service's own lie around it: the fewer, the nearer is it to the loop
+	isClientCall bool             // somebody is asked for something
+	isWrite      bool             // to a connection
+	// isInLibrary says that one lets it wait, called by the service, delays that this is not asked for the next thing to do.
+	isInLibrary, isLibraryDelay bool
+	isMutexWait                 bool // a Mutex
+	isLibraryLoop               bool // by a library's loop
+	isLoopPause                 bool // a sleep here is the loop's own pause
+	isWorkSleep                 bool // ... is no pause between two turns
 }
 
-// deepSleep is how many functions of the service's own lie around a sleep that
+// workSleepDepth is how many functions of the service's own lie around a sleep that
 // is a part of the work, not the pause between two turns.
-const deepSleep = 4
+const workSleepDepth = 4
 
 // stackInfo returns what a stack says. It is valid until the next call.
 func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
-	if have := len(f.stacks); int(id) >= have {
-		f.stacks = append(f.stacks, make([]stackInfo, max(int(id)+1, f.syms.Stacks())-have)...)
+	if have := len(f.stackInfos); int(id) >= have {
+		f.stackInfos = append(f.stackInfos, make([]stackInfo, max(int(id)+1, f.syms.Stacks())-have)...)
 	}
-	s := &f.stacks[id]
+	s := &f.stackInfos[id]
 	if s.role == roleUnknown {
 		*s = f.readStack(f.syms.Stack(id))
 	}
@@ -61,71 +61,71 @@ func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
 }
 
 func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
-	s := stackInfo{role: roleRuntime, at: -1, call: -1}
+	s := stackInfo{role: roleMachinery, innerOwnedIndex: -1, innermostIndex: -1}
 	if len(frames) == 0 {
 		return s
 	}
 	called, seen := new(function), trait(0) // called by the service's own code
 	for i, fr := range frames {             // from the innermost call outwards
-		fn, owned := f.namer.of(fr), f.namer.owned(f.syms.Frame(fr))
+		fn, owned := f.namer.frameFunction(fr), f.namer.isOwned(f.syms.Frame(fr))
 		seen |= fn.traits
-		if !fn.is(inRuntime) {
+		if !fn.hasAny(runtimeFunc) {
 			s.depth++
 		}
-		if s.call < 0 && !fn.is(std) {
-			s.call, s.callOwned, s.acting = i, owned, f.syms.Frame(fr).Func
+		if s.innermostIndex < 0 && !fn.hasAny(standardLibrary) {
+			s.innermostIndex, s.isInnermostOwned, s.innermost = i, owned, f.syms.Frame(fr).Func
 		}
 		if owned {
-			if s.own == 0 {
-				s.caller, s.at = fr, i
+			if s.outerOwned == 0 {
+				s.innerOwned, s.innerOwnedIndex = fr, i
 			}
-			s.own = fr
-			s.around++
+			s.outerOwned = fr
+			s.ownedDepth++
 		}
-		if s.own == 0 {
+		if s.outerOwned == 0 {
 			called = fn
-			s.asks = s.asks || fn.is(asks)
-			s.writes = s.writes || fn.is(writes)
-			s.library = s.library || !fn.is(std)
+			s.isClientCall = s.isClientCall || fn.hasAny(clientCall)
+			s.isWrite = s.isWrite || fn.hasAny(connectionWrite)
+			s.isInLibrary = s.isInLibrary || !fn.hasAny(standardLibrary)
 		}
 	}
 	outer := f.syms.Frame(frames[len(frames)-1])
-	start := f.namer.fn(outer.Func)
-	s.root = outer.Func
-	switch s.role = roleFree; {
-	case start.serves() != 0:
-		s.role = roleServes
-	case start.is(anybodys):
-	case start.is(std | machinery):
-		s.role = roleRuntime
+	start := f.namer.function(outer.Func)
+	s.startFunc = outer.Func
+	switch s.role = roleUnclaimed; {
+	case start.servedKind() != 0:
+		s.role = roleServer
+	case start.hasAny(genericStarter):
+	case start.hasAny(standardLibrary | protocolLibrary):
+		s.role = roleMachinery
 	}
-	if start.is(streamHTTP2 | streamGRPC) {
-		s.stream = start.serves()
+	if start.hasAny(http2Stream | grpcStream) {
+		s.streamKind = start.servedKind()
 	}
-	s.message = awaitsMessage(seen)
-	s.lock = f.namer.of(frames[0]).is(mutex)
-	if s.own != 0 {
-		next := AsksForNext(called.name)
-		s.next = next && !called.is(std)
-		s.delays = s.library && !next
-		s.pauses = s.around == 1 && !s.library
+	s.isMessageWait = awaitsMessage(seen)
+	s.isMutexWait = f.namer.frameFunction(frames[0]).hasAny(mutexMethod)
+	if s.outerOwned != 0 {
+		next := IsFetchCall(called.name)
+		s.isFetch = next && !called.hasAny(standardLibrary)
+		s.isLibraryDelay = s.isInLibrary && !next
+		s.isLoopPause = s.ownedDepth == 1 && !s.isInLibrary
 		// Where a library's loop calls the service, what that does is work.
-		s.called = !start.is(std) && !f.namer.owned(outer)
+		s.isLibraryLoop = !start.hasAny(standardLibrary) && !f.namer.isOwned(outer)
 	}
-	s.sleeps = s.called || s.around >= deepSleep
+	s.isWorkSleep = s.isLibraryLoop || s.ownedDepth >= workSleepDepth
 	return s
 }
 
-// bare returns a stack that stands for all that differ from a wait's one in the
+// canonicalStack returns a stack that stands for all that differ from a wait's one in the
 // runtime's own frames alone: those of a goroutine that waited when the trace
 // began show more of these.
-func (f *Finder) bare(id tracefmt.StackID) tracefmt.StackID {
+func (f *Finder) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	s := f.stackInfo(id)
-	if s.bare != 0 {
-		return s.bare
+	if s.canonical != 0 {
+		return s.canonical
 	}
 	frames := f.syms.Stack(id)
-	for len(frames) > 1 && f.namer.of(frames[0]).is(inRuntime) {
+	for len(frames) > 1 && f.namer.frameFunction(frames[0]).hasAny(runtimeFunc) {
 		frames = frames[1:]
 	}
 	key := make([]byte, 0, 8*len(frames))
@@ -133,17 +133,17 @@ func (f *Finder) bare(id tracefmt.StackID) tracefmt.StackID {
 		frame := f.syms.Frame(fr)
 		key = appendID(appendID(key, uint32(frame.Func)), frame.Line)
 	}
-	if _, ok := f.byBare[string(key)]; !ok {
-		f.byBare[string(key)] = id
+	if _, ok := f.canonicalStacks[string(key)]; !ok {
+		f.canonicalStacks[string(key)] = id
 	}
-	s.bare = f.byBare[string(key)]
-	return s.bare
+	s.canonical = f.canonicalStacks[string(key)]
+	return s.canonical
 }
 
-// findHome looks for what is the service's own, as far as that is not known.
-func (f *Finder) findHome() {
-	home := f.namer.home
-	if f.namer.FindHome(); f.namer.home != home {
-		f.stacks = nil
+// findMainModule looks for what is the service's own, as far as that is not known.
+func (f *Finder) findMainModule() {
+	home := f.namer.mainModuleDir
+	if f.namer.FindMainModule(); f.namer.mainModuleDir != home {
+		f.stackInfos = nil
 	}
 }

@@ -16,86 +16,86 @@ import (
 // work: client-go's work queue wakes a worker also when the last item is done, which
 // looks at the queue and waits again.
 
-// inner is what was seen inside of a turn.
-type inner struct {
-	idle  tracefmt.StackID  // the wait that began it
-	waker tracefmt.StringID // the function that ended that, 0 for none
-	// worked says that something was seen outside of the call that waits.
-	worked bool
+// iterationContent is what was seen inside of a turn.
+type iterationContent struct {
+	idleWait  tracefmt.StackID  // the wait that began it
+	wakerFunc tracefmt.StringID // the function that ended that, 0 for none
+	// hasWorked says that something was seen outside of the call that waits.
+	hasWorked bool
 	// waits are those inside of the turn, with when each was over and its
 	// goroutine ran again; long says that there were too many.
-	waits []innerWait
-	long  bool
-	again bool // the last wait is over, but the goroutine has not run
-	wrote bool // to a connection
-	// own is the outermost function of the service's own that was seen.
-	own tracefmt.FrameID
+	waits           []iterationWait
+	hasTooManyWaits bool
+	awaitsRun       bool // the last wait is over, but the goroutine has not run
+	hasWritten      bool // to a connection
+	// ownedFrame is the outermost function of the service's own that was seen.
+	ownedFrame tracefmt.FrameID
 }
 
-type innerWait struct {
-	stack      tracefmt.StackID
-	start, ran int64
+type iterationWait struct {
+	stack          tracefmt.StackID
+	start, resumed int64
 }
 
-// maxInner bounds the waits of a turn that are kept.
-const maxInner = 1 << 10
+// maxIterationWaits bounds the waits of a turn that are kept.
+const maxIterationWaits = 1 << 10
 
-// turned is a turn that has ended.
-type turned struct {
+// endedIteration is a turn that has ended.
+type endedIteration struct {
 	start, end int64
-	g          uint64
-	entry      tracefmt.StackID
+	goroutine  uint64
+	waitStack  tracefmt.StackID
 	frame      tracefmt.FrameID // of the function that loops
-	root       *root
-	origin     *origin
-	inner
-	cycle string // see loops.cycle
+	loopFunc   *loopFunc
+	origin     *originStats
+	iterationContent
+	waitCycle string // see loops.cycle
 }
 
-// see takes note of a visit inside of a turn.
-func (in *inner) see(l *loops, f *Finder, v *visit) {
-	if !in.worked {
-		in.worked = in.idle == 0 || l.outside(f, in.idle, v.stack)
+// add takes note of a visit inside of a turn.
+func (in *iterationContent) add(l *loopFinder, f *Finder, v *observation) {
+	if !in.hasWorked {
+		in.hasWorked = in.idleWait == 0 || l.leavesWaitCall(f, in.idleWait, v.stack)
 	}
-	if in.own == 0 && !v.created {
-		in.own = f.stackInfo(v.stack).own
+	if in.ownedFrame == 0 && !v.isCreatorStack {
+		in.ownedFrame = f.stackInfo(v.stack).outerOwned
 	}
 	switch v.state {
 	case timeline.Syscall:
-		in.wrote = in.wrote || f.stackInfo(v.stack).writes
+		in.hasWritten = in.hasWritten || f.stackInfo(v.stack).isWrite
 	case timeline.Running:
-		if in.again {
-			in.waits[len(in.waits)-1].ran = v.start
-			in.again = false
+		if in.awaitsRun {
+			in.waits[len(in.waits)-1].resumed = v.start
+			in.awaitsRun = false
 		}
 	case timeline.Waiting:
 		switch v.reason {
 		case reasonOther, reasonSync:
 			return // it may, or may not, have to wait there
 		}
-		wait := f.bare(v.stack)
+		wait := f.canonicalStack(v.stack)
 		if n := len(in.waits); n > 0 && in.waits[n-1].start == v.start {
 			return // seen with the generation before
 		}
-		if in.long = in.long || len(in.waits) == maxInner; in.long {
+		if in.hasTooManyWaits = in.hasTooManyWaits || len(in.waits) == maxIterationWaits; in.hasTooManyWaits {
 			in.waits = nil
-			in.again = false
+			in.awaitsRun = false
 			return
 		}
-		in.waits = append(in.waits, innerWait{stack: wait, start: v.start})
-		in.again = true
+		in.waits = append(in.waits, iterationWait{stack: wait, start: v.start})
+		in.awaitsRun = true
 	}
 }
 
-// outside reports whether a stack leaves the call in which a goroutine waits for
+// leavesWaitCall reports whether a stack leaves the call in which a goroutine waits for
 // work: the innermost function that is not the standard library's. Where that is
 // the service's own, its other lines are work.
-func (l *loops) outside(f *Finder, idle, id tracefmt.StackID) bool {
+func (l *loopFinder) leavesWaitCall(f *Finder, idle, id tracefmt.StackID) bool {
 	if id == idle {
 		return false
 	}
 	p := f.stackInfo(idle)
-	wait, stack, at := f.syms.Stack(idle), f.syms.Stack(id), p.call
+	wait, stack, at := f.syms.Stack(idle), f.syms.Stack(id), p.innermostIndex
 	if at < 0 || len(stack) < len(wait)-at {
 		return true
 	}
@@ -104,116 +104,116 @@ func (l *loops) outside(f *Finder, idle, id tracefmt.StackID) bool {
 		return true
 	}
 	a, b := f.syms.Frame(wait[at]), f.syms.Frame(stack[0])
-	return a.Func != b.Func || p.callOwned && a.Line != b.Line
+	return a.Func != b.Func || p.isInnermostOwned && a.Line != b.Line
 }
 
-// wakes counts what followed the wakes by one function.
-type wakes struct {
-	worked int // turns in which something was done
-	idle   int // others
+// wakeStats counts what followed the wakes by one function.
+type wakeStats struct {
+	withWork    int // turns in which something was done
+	withoutWork int // others
 }
 
-// over hands out a turn that has ended, as soon as it is known what pieces of work it is.
-func (l *loops) over(f *Finder, t turned) {
-	if t.root.busy {
-		l.hand(f, &t, t.start, t.end, 0) // no wake began it
+// finishIteration hands out a turn that has ended, as soon as it is known what pieces of work it is.
+func (l *loopFinder) finishIteration(f *Finder, t endedIteration) {
+	if t.loopFunc.isBusy {
+		l.emitIteration(f, &t, t.start, t.end, 0) // no wake began it
 		return
 	}
-	t.cycle = l.cycle(f, &t)
-	t.root.cycles.add(t.cycle, len(t.waits))
-	w := t.root.wakers[t.waker]
-	if t.worked {
-		w.worked++
+	t.waitCycle = l.waitCycle(f, &t)
+	t.loopFunc.cycles.add(t.waitCycle, len(t.waits))
+	w := t.loopFunc.wakers[t.wakerFunc]
+	if t.hasWorked {
+		w.withWork++
 	} else {
-		w.idle++
+		w.withoutWork++
 	}
-	t.root.wakers[t.waker] = w
-	if t.cycle == "" && (t.worked || t.waker == 0) {
-		l.hand(f, &t, t.start, t.end, t.start)
+	t.loopFunc.wakers[t.wakerFunc] = w
+	if t.waitCycle == "" && (t.hasWorked || t.wakerFunc == 0) {
+		l.emitIteration(f, &t, t.start, t.end, t.start)
 	} else {
-		*l.ended.add() = t
+		*l.unclassified.extend() = t
 	}
 }
 
-// settle hands out the other turns that ended in a generation, as pieces of work.
-func (l *loops) settle(f *Finder) {
-	for t := range l.ended.part(0, l.ended.n) {
-		if t.worked || !t.root.idles(t.waker) {
-			l.pieces(f, t)
+// emitUnclassified hands out the other turns that ended in a generation, as pieces of work.
+func (l *loopFinder) emitUnclassified(f *Finder) {
+	for t := range l.unclassified.elements(0, l.unclassified.length) {
+		if t.hasWorked || !t.loopFunc.isWorklessWaker(t.wakerFunc) {
+			l.emitWorkUnits(f, t)
 		}
 	}
-	l.ended.n = 0
+	l.unclassified.length = 0
 }
 
-// idles reports whether wakes by a function bring no work: what followed them
+// isWorklessWaker reports whether wakes by a function bring no work: what followed them
 // never was any, while others brought some.
-func (r *root) idles(waker tracefmt.StringID) bool {
+func (r *loopFunc) isWorklessWaker(waker tracefmt.StringID) bool {
 	w := r.wakers[waker]
-	if waker == 0 || w.idle < scale.Few || 20*w.worked > w.idle {
+	if waker == 0 || w.withoutWork < scale.Few || 20*w.withWork > w.withoutWork {
 		return false
 	}
 	for fn, o := range r.wakers {
-		if fn != waker && o.worked >= scale.Few && o.worked > o.idle {
+		if fn != waker && o.withWork >= scale.Few && o.withWork > o.withoutWork {
 			return true
 		}
 	}
 	return false
 }
 
-// hand hands out a turn, or a piece of one.
-func (l *loops) hand(f *Finder, t *turned, start, end, ready int64) {
-	t.origin.n++
+// emitIteration hands out a turn, or a piece of one.
+func (l *loopFinder) emitIteration(f *Finder, t *endedIteration, start, end, ready int64) {
+	t.origin.inspected++
 	t.origin.total++
-	t.origin.ns += end - start
-	asked := t.root.served && t.wrote
-	if t.root.handed++; asked {
-		t.root.asked++
+	t.origin.emittedNS += end - start
+	asked := t.loopFunc.isIdleWaitServed && t.hasWritten
+	if t.loopFunc.emittedCount++; asked {
+		t.loopFunc.clientCount++
 	}
-	f.out = append(f.out, Request{
-		Kind: Loop, Start: start, began: start, End: end, G: t.g, Ready: ready, Entry: t.entry, Root: t.frame, Asked: asked,
+	f.emitted = append(f.emitted, Request{
+		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready, EntryStack: t.waitStack, RootFrame: t.frame, AnswersClient: asked,
 	})
 }
 
-// cycles counts turns by the waits that each piece of work has: by those of a turn
+// cycleStats counts turns by the waits that each piece of work has: by those of a turn
 // that does not come to the same ones again.
-type cycles struct {
-	turns  int // that had any
-	once   map[string]int
-	repeat map[string]int
+type cycleStats struct {
+	iterations int // that had any
+	once       map[string]int
+	repeated   map[string]int
 }
 
 // maxCycles bounds the kinds of work that are distinguished.
 const maxCycles = 64
 
-func (c *cycles) add(key string, waits int) {
+func (c *cycleStats) add(key string, waits int) {
 	if key == "" {
 		return
 	}
-	c.turns++
+	c.iterations++
 	of := c.once
 	if len(key) < 4*waits {
-		of = c.repeat
+		of = c.repeated
 	}
 	if _, ok := of[key]; ok || len(of) < maxCycles {
 		of[key]++
 	}
 }
 
-// holds reports whether a turn that comes several times to the waits of key is
+// isWorkUnit reports whether a turn that comes several times to the waits of key is
 // several pieces of work: nearly all turns have just those, and many have them
 // once.
-func (c *cycles) holds(key string) bool {
-	return c.once[key] >= scale.Few && 10*(c.once[key]+c.repeat[key]) >= 9*c.turns
+func (c *cycleStats) isWorkUnit(key string) bool {
+	return c.once[key] >= scale.Few && 10*(c.once[key]+c.repeated[key]) >= 9*c.iterations
 }
 
-// cycle returns the waits that a turn comes to repeatedly, until it ends: all,
+// waitCycle returns the waits that a turn comes to repeatedly, until it ends: all,
 // if it comes to none again. It is "" if that says nothing: of one wait alone it is
 // not known whether a piece of work has it once (it may be a loop over what one
 // piece holds, or a second try), nor of waits in a function that the one which
 // waits for work calls.
-func (l *loops) cycle(f *Finder, t *turned) string {
+func (l *loopFinder) waitCycle(f *Finder, t *endedIteration) string {
 	n := len(t.waits)
-	if t.long || n < 2 {
+	if t.hasTooManyWaits || n < 2 {
 		return ""
 	}
 	key := make([]byte, 0, 4*n)
@@ -227,7 +227,7 @@ func (l *loops) cycle(f *Finder, t *turned) string {
 			break
 		}
 	}
-	if n < 2 || !l.together(f, t, n) {
+	if n < 2 || !l.isCycleInLoop(f, t, n) {
 		return ""
 	}
 	return all[:4*n]
@@ -235,10 +235,10 @@ func (l *loops) cycle(f *Finder, t *turned) string {
 
 func appendID(key []byte, id uint32) []byte { return binary.LittleEndian.AppendUint32(key, id) }
 
-// together reports whether the first n waits of a turn have their innermost common
+// isCycleInLoop reports whether the first n waits of a turn have their innermost common
 // caller in the function that waits for work.
-func (l *loops) together(f *Finder, t *turned, n int) bool {
-	wait, at := f.syms.Stack(t.idle), f.stackInfo(t.idle).at
+func (l *loopFinder) isCycleInLoop(f *Finder, t *endedIteration, n int) bool {
+	wait, at := f.syms.Stack(t.idleWait), f.stackInfo(t.idleWait).innerOwnedIndex
 	if at < 0 {
 		return false
 	}
@@ -255,19 +255,19 @@ func (l *loops) together(f *Finder, t *turned, n int) bool {
 	return common == len(wait)-at && f.syms.Frame(first[len(first)-common]).Func == f.syms.Frame(wait[at]).Func
 }
 
-// pieces hands out the pieces of work that a turn consists of.
-func (l *loops) pieces(f *Finder, t *turned) {
+// emitWorkUnits hands out the pieces of work that a turn consists of.
+func (l *loopFinder) emitWorkUnits(f *Finder, t *endedIteration) {
 	start, ready := t.start, t.start
-	if key := t.cycle; key != "" && len(key) < 4*len(t.waits) && t.root.cycles.holds(key) {
+	if key := t.waitCycle; key != "" && len(key) < 4*len(t.waits) && t.loopFunc.cycles.isWorkUnit(key) {
 		n := len(key) / 4
 		for at := n; at < len(t.waits); at += n {
-			border := t.waits[at-1].ran
+			border := t.waits[at-1].resumed
 			if border <= start || border >= t.end {
 				continue
 			}
-			l.hand(f, t, start, border, ready)
+			l.emitIteration(f, t, start, border, ready)
 			start, ready = border, 0 // it was there: nothing began it
 		}
 	}
-	l.hand(f, t, start, t.end, ready)
+	l.emitIteration(f, t, start, t.end, ready)
 }

@@ -11,45 +11,47 @@ import (
 // A visit is a place where a goroutine that may loop came by: what loops are
 // found by of its spans. All waits and system calls are kept, of the rest
 // between two waits each stack once, the wait's own before them included.
-type visit struct {
-	place
-	wait // if it is one
+type observation struct {
+	observedState
+	observedWait // if it is one
 }
 
-type place struct {
-	start   int64
-	stack   tracefmt.StackID
-	state   timeline.State
-	reason  reason
-	woken   bool
-	created bool // the stack is the creator's
+type observedState struct {
+	start          int64
+	stack          tracefmt.StackID
+	state          timeline.State
+	reason         reason
+	woken          bool
+	isCreatorStack bool // the stack is the creator's
 }
 
-type wait struct {
+type observedWait struct {
 	end        int64
 	waker      uint64
 	wakerStack tracefmt.StackID
 }
 
 // A visitor finds the visits of one goroutine after the other.
-type visitor struct {
+type observationCollector struct {
 	spans  []timeline.Span
-	places chunks[place]
-	waits  chunks[wait]
+	states chunkedList[observedState]
+	waits  chunkedList[observedWait]
 	// Of the goroutine, since its last wait: whether it was seen to run, and the stacks seen last.
-	running bool
-	stacks  [4]tracefmt.StackID // of those that are the creator's the complement
-	n       int
-	first   bool // nothing of it was seen
+	hasRun       bool
+	recentStacks [4]tracefmt.StackID // of those that are the creator's the complement
+	recentCount  int
+	isFirst      bool // nothing of it was seen
 }
 
-func (x *visitor) begin() { x.first, x.running, x.stacks = true, false, [4]tracefmt.StackID{} }
+func (x *observationCollector) reset() {
+	x.isFirst, x.hasRun, x.recentStacks = true, false, [4]tracefmt.StackID{}
+}
 
-func (x *visitor) add(f *Finder, spans []timeline.Span) {
+func (x *observationCollector) add(f *Finder, spans []timeline.Span) {
 	for i := range spans {
 		s := &spans[i]
-		first := x.first
-		x.first = false
+		first := x.isFirst
+		x.isFirst = false
 		created := s.How == timeline.HowCreated
 		waits := s.State == timeline.Waiting
 		if s.Stack == 0 {
@@ -61,43 +63,43 @@ func (x *visitor) add(f *Finder, spans []timeline.Span) {
 			if created {
 				stack = ^stack
 			}
-			if (s.State != timeline.Running || x.running) && slices.Contains(x.stacks[:], stack) {
+			if (s.State != timeline.Running || x.hasRun) && slices.Contains(x.recentStacks[:], stack) {
 				continue
 			}
-			x.running = x.running || s.State == timeline.Running
-			x.n++
-			x.stacks[x.n%len(x.stacks)] = stack
+			x.hasRun = x.hasRun || s.State == timeline.Running
+			x.recentCount++
+			x.recentStacks[x.recentCount%len(x.recentStacks)] = stack
 		}
-		*x.places.add() = place{s.Start, s.Stack, s.State, f.reason(s.Reason), s.Woken, created}
+		*x.states.extend() = observedState{s.Start, s.Stack, s.State, f.reasonOf(s.Reason), s.Woken, created}
 		if waits {
-			*x.waits.add() = wait{s.End, s.Waker, s.WakerStack}
-			x.running, x.stacks, x.n = false, [4]tracefmt.StackID{s.Stack}, 0
+			*x.waits.extend() = observedWait{s.End, s.Waker, s.WakerStack}
+			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{s.Stack}, 0
 		}
 	}
 }
 
-// look finds the visits of all candidates, several at once.
-func (l *loops) look(f *Finder, g *timeline.Gen) {
-	share(&l.visitors, f.opts.Workers, l.list, 1, func(own **visitor, list []*looper) {
+// collectObservations finds the visits of all candidates, several at once.
+func (l *loopFinder) collectObservations(f *Finder, g *timeline.Gen) {
+	runParallel(&l.collectors, f.opts.Workers, l.candidates, 1, func(own **observationCollector, list []*loopGoroutine) {
 		x := *own
 		for _, c := range list {
-			c.by, c.from, c.waits = x, x.places.n, x.waits.n
-			x.begin()
-			x.spans = f.win.EachSpans(c.id, g.Base, g.End+1, x.spans, func(spans []timeline.Span) { x.add(f, spans) })
-			c.to = x.places.n
+			c.collector, c.firstObservation, c.firstWait = x, x.states.length, x.waits.length
+			x.reset()
+			x.spans = f.window.EachSpans(c.id, g.Base, g.End+1, x.spans, func(spans []timeline.Span) { x.add(f, spans) })
+			c.endObservation = x.states.length
 		}
 	})
 }
 
-// visits yields those of a candidate.
-func (c *looper) visits() iter.Seq[*visit] {
-	return func(yield func(*visit) bool) {
-		waits := c.waits
-		var v visit
-		for p := range c.by.places.part(c.from, c.to) {
-			v.place, v.wait = *p, wait{}
+// observations yields those of a candidate.
+func (c *loopGoroutine) observations() iter.Seq[*observation] {
+	return func(yield func(*observation) bool) {
+		waits := c.firstWait
+		var v observation
+		for p := range c.collector.states.elements(c.firstObservation, c.endObservation) {
+			v.observedState, v.observedWait = *p, observedWait{}
 			if p.state == timeline.Waiting {
-				v.wait = *c.by.waits.at(waits)
+				v.observedWait = *c.collector.waits.element(waits)
 				waits++
 			}
 			if !yield(&v) {
@@ -107,31 +109,31 @@ func (c *looper) visits() iter.Seq[*visit] {
 	}
 }
 
-// chunks is a list that need not be copied as it grows.
-type chunks[T any] struct {
-	list []*[chunk]T
-	n    int
+// chunkedList is a list that need not be copied as it grows.
+type chunkedList[T any] struct {
+	chunks []*[chunkSize]T
+	length int
 }
 
-const chunk = 1 << 10
+const chunkSize = 1 << 10
 
-// add adds one to the list, to be filled in.
-func (c *chunks[T]) add() *T {
-	at := c.n / chunk
-	if at == len(c.list) {
-		c.list = append(c.list, new([chunk]T))
+// extend adds one to the list, to be filled in.
+func (c *chunkedList[T]) extend() *T {
+	at := c.length / chunkSize
+	if at == len(c.chunks) {
+		c.chunks = append(c.chunks, new([chunkSize]T))
 	}
-	c.n++
-	return c.at(c.n - 1)
+	c.length++
+	return c.element(c.length - 1)
 }
 
-func (c *chunks[T]) at(i int) *T { return &c.list[i/chunk][i%chunk] }
+func (c *chunkedList[T]) element(i int) *T { return &c.chunks[i/chunkSize][i%chunkSize] }
 
-// part yields numbers from to end of the list.
-func (c *chunks[T]) part(from, end int) iter.Seq[*T] {
+// elements yields numbers from to end of the list.
+func (c *chunkedList[T]) elements(from, end int) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for i := from; i < end; i++ {
-			if !yield(c.at(i)) {
+			if !yield(c.element(i)) {
 				return
 			}
 		}
@@ -159,18 +161,18 @@ var reasonTexts = [...]struct {
 	{"sync", reasonSync}, {"chan send", reasonSend}, {"sleep", reasonSleep},
 }
 
-// findReasons looks the texts up that are known by now.
-func (f *Finder) findReasons() {
+// resolveReasons looks the texts up that are known by now.
+func (f *Finder) resolveReasons() {
 	for i := range reasonTexts {
-		if f.reasons[i] == 0 {
-			f.reasons[i] = f.syms.Lookup(reasonTexts[i].text)
+		if f.reasonIDs[i] == 0 {
+			f.reasonIDs[i] = f.syms.Lookup(reasonTexts[i].text)
 		}
 	}
 }
 
-// reason tells what a text means. Several goroutines may ask.
-func (f *Finder) reason(id tracefmt.StringID) reason {
-	for i, known := range f.reasons {
+// reasonOf tells what a text means. Several goroutines may ask.
+func (f *Finder) reasonOf(id tracefmt.StringID) reason {
+	for i, known := range f.reasonIDs {
 		if known == id && id != 0 {
 			return reasonTexts[i].is
 		}

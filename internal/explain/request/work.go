@@ -36,69 +36,69 @@ const (
 )
 
 // An origin is how turns or jobs of one function began.
-type origin struct {
-	n       int   // looked at
-	ns      int64 // in turns and jobs that were handed out
-	total   int   // all
-	pieces  int   // of the goroutines that were looked at
-	serving int   // begun by a handler of requests
-	network int   // by data from the network, or by nobody known
-	timer   int   // by a timer
-	by      map[tracefmt.StringID]int
-	own     bool // the service's own code was seen in it
-	waited  int  // of serving: the handler was seen to wait then
-	left    int  // ... or to go on
-	// next counts the turns in which a library's loop had work already when the one before ended, rested those after which it waited for more; arrived is
+type originStats struct {
+	inspected         int   // looked at
+	emittedNS         int64 // in turns and jobs that were handed out
+	total             int   // all
+	pieceCount        int   // of the goroutines that were looked at
+	servingCount      int   // begun by a handler of requests
+	networkCount      int   // by data from the network, or by nobody known
+	timerCount        int   // by a timer
+	starters          map[tracefmt.StringID]int
+	isOwned           bool // the service's own code was seen in it
+	handlerWaits      int  // of serving: the handler was seen to wait then
+	handlerDepartures int  // ... or to go on
+	// backToBack counts the turns in which a library's loop had work already when the one before ended, rested those after which it waited for more; arrived is
 	// how often who hands it over came by meanwhile.
-	next, rested, arrived int
-	settled               bool              // it serves; it is only counted
-	root                  tracefmt.StringID // the function with which the goroutines began
-	kind                  Kind
-	awaited               bool        // jobs that are a library's way to wait: none of them is handed out
-	called                []originKey // the groups of those that are called otherwise
+	backToBack, rests, arrivals int
+	isSettled                   bool              // it serves; it is only counted
+	startFunc                   tracefmt.StringID // the function with which the goroutines began
+	kind                        Kind
+	isLibraryWait               bool        // jobs that are a library's way to wait: none of them is handed out
+	groupKeys                   []originKey // the groups of those that are called otherwise
 }
 
 // Bounds on how many turns are looked at before something is settled.
 const (
-	manySeen  = 200 // turns, or jobs, of a function
-	manyAsked = 32  // turns of which the handler is looked up
+	settledCount         = 200 // turns, or jobs, of a function
+	maxHandlersInspected = 32  // turns of which the handler is looked up
 )
 
-// work holds all goroutines that no protocol claims.
-type work struct {
-	origins map[originKey]*origin
-	names   map[originKey]*origin // of groups that are called otherwise
-	classes map[uint64]startRole  // of goroutines that are older than the generation
+// workIndex holds all goroutines that no protocol claims.
+type workIndex struct {
+	origins map[originKey]*originStats
+	aliases map[originKey]*originStats // of groups that are called otherwise
+	roles   map[uint64]startRole       // of goroutines that are older than the generation
 	// annotated are goroutines on which a task, a region or a mark ended: what
 	// they do is told by those.
 	annotated map[uint64]bool
-	// within are, of the generation, the times of those that ended in it.
-	within map[uint64][][2]int64
+	// annotatedSpans are, of the generation, the times of those that ended in it.
+	annotatedSpans map[uint64][][2]int64
 }
 
-// ended takes note of a task, a region or a mark that lasted from start to end
+// addAnnotation takes note of a task, a region or a mark that lasted from start to end
 // on a goroutine.
-func (w *work) ended(g uint64, start, end int64) {
+func (w *workIndex) addAnnotation(g uint64, start, end int64) {
 	w.annotated[g] = true
-	w.within[g] = append(w.within[g], [2]int64{start, end})
+	w.annotatedSpans[g] = append(w.annotatedSpans[g], [2]int64{start, end})
 }
 
-// annotatedAt reports whether a goroutine was in a task, a region or a mark.
-func (f *Finder) annotatedAt(g uint64, t int64) bool {
+// isAnnotatedAt reports whether a goroutine was in a task, a region or a mark.
+func (f *Finder) isAnnotatedAt(g uint64, t int64) bool {
 	if len(f.tasks) > 0 {
 		for _, k := range f.tasks {
-			if k.g == g && k.start <= t {
+			if k.goroutine == g && k.start <= t {
 				return true
 			}
 		}
 	}
-	if m := f.marks[g]; m != nil && m.depth > 0 && m.mark.start <= t {
+	if m := f.markers[g]; m != nil && m.depth > 0 && m.mark.start <= t {
 		return true
 	}
-	if rs := f.regions[g]; len(rs) > 0 && rs[0].start <= t {
+	if rs := f.openRegions[g]; len(rs) > 0 && rs[0].start <= t {
 		return true
 	}
-	for _, w := range f.work.within[g] {
+	for _, w := range f.work.annotatedSpans[g] {
 		if w[0] <= t && t <= w[1] {
 			return true
 		}
@@ -106,28 +106,28 @@ func (f *Finder) annotatedAt(g uint64, t int64) bool {
 	return false
 }
 
-func newWork() work {
-	return work{origins: make(map[originKey]*origin), names: make(map[originKey]*origin), classes: make(map[uint64]startRole), annotated: make(map[uint64]bool), within: make(map[uint64][][2]int64)}
+func newWorkIndex() workIndex {
+	return workIndex{origins: make(map[originKey]*originStats), aliases: make(map[originKey]*originStats), roles: make(map[uint64]startRole), annotated: make(map[uint64]bool), annotatedSpans: make(map[uint64][][2]int64)}
 }
 
 // addWork looks for jobs and loops in the window's last generation.
 func (f *Finder) addWork(g *timeline.Gen) {
 	w := &f.work
-	f.jobs.begin(f, g)
-	clear(w.within)
+	f.jobs.addBirths(f, g)
+	clear(w.annotatedSpans)
 	f.loops.add(f, g)
-	f.jobs.end(f, g)
-	forgetGone(w.classes, g)
-	forgetGone(w.annotated, g)
+	f.jobs.endJobs(f, g)
+	removeUnknown(w.roles, g)
+	removeUnknown(w.annotated, g)
 	var roles map[originKey]Role
 	for k, o := range w.origins {
-		if k.kind != Loop || o.settled || o.n < manySeen {
+		if k.kind != Loop || o.isSettled || o.inspected < settledCount {
 			continue
 		}
 		if roles == nil {
-			roles = f.roles(func(tracefmt.StringID) int64 { return 0 })
+			roles = f.workRoles(func(tracefmt.StringID) int64 { return 0 })
 		}
-		o.settled = roles[k] == Serving
+		o.isSettled = roles[k] == Serving
 	}
 }
 
@@ -137,57 +137,57 @@ type originKey struct {
 	name tracefmt.StringID
 }
 
-// role returns what a goroutine is; start is its start function's stack, if it
+// startRoleOf returns what a goroutine is; start is its start function's stack, if it
 // was created in the generation.
-func (f *Finder) role(g *timeline.Gen, id uint64, start tracefmt.StackID) startRole {
+func (f *Finder) startRoleOf(g *timeline.Gen, id uint64, start tracefmt.StackID) startRole {
 	if start != 0 {
 		return f.stackInfo(start).role
 	}
 	w := &f.work
-	r, ok := w.classes[id]
+	r, ok := w.roles[id]
 	if !ok {
 		r = roleUnknown
 		if stack := g.AnyStack(id); stack != 0 {
 			r = f.stackInfo(stack).role
-			w.classes[id] = r
+			w.roles[id] = r
 		}
 	}
 	return r
 }
 
-// origin returns the record of a group of work.
-func (f *Finder) origin(kind Kind, name, root tracefmt.StringID) *origin {
+// originFor returns the record of a group of work.
+func (f *Finder) originFor(kind Kind, name, root tracefmt.StringID) *originStats {
 	k := originKey{kind, name}
 	o := f.work.origins[k]
 	if o == nil {
-		o = &origin{kind: kind, root: root, by: make(map[tracefmt.StringID]int)}
+		o = &originStats{kind: kind, startFunc: root, starters: make(map[tracefmt.StringID]int)}
 		f.work.origins[k] = o
 	}
 	return o
 }
 
-// begun notes the beginner of a turn or a job: a goroutine with this stack.
-func (o *origin) begun(f *Finder, by uint64, stack tracefmt.StackID) {
-	if f.servesNow(by, stack) {
-		o.serving++
-	} else if root := f.stackInfo(stack).root; root != 0 {
-		o.by[root]++
+// addStarter notes the beginner of a turn or a job: a goroutine with this stack.
+func (o *originStats) addStarter(f *Finder, by uint64, stack tracefmt.StackID) {
+	if f.isServing(by, stack) {
+		o.servingCount++
+	} else if root := f.stackInfo(stack).startFunc; root != 0 {
+		o.starters[root]++
 	}
 }
 
 // Work is what was found of one function's work.
 type Work struct {
-	Kind  Kind
-	Name  tracefmt.StringID // of the group
-	Root  tracefmt.StringID // the function with which the goroutines began
-	Role  Role
-	Count int // about: where much of it serves requests, only a part is looked at
-	// ByTimer says that a timer began most of it; Outside that a client, or data from the network, is seen at its beginning, or at that of
+	Kind      Kind
+	Name      tracefmt.StringID // of the group
+	StartFunc tracefmt.StringID // the function with which the goroutines began
+	Role      Role
+	Count     int // about: where much of it serves requests, only a part is looked at
+	// IsTimerStarted says that a timer began most of it; Outside that a client, or data from the network, is seen at its beginning, or at that of
 	// the work that began it.
-	ByTimer, Outside bool
-	// Queued is the part of its turns for which the work lay there already when the turn before ended: a library's loop hands it to the service, and its
+	IsTimerStarted, IsStartedOutside bool
+	// QueuedShare is the part of its turns for which the work lay there already when the turn before ended: a library's loop hands it to the service, and its
 	// goroutine was seen to wait for more at other times.
-	Queued float64
+	QueuedShare float64
 }
 
 // Works returns all work, by name. Through says how many
@@ -195,15 +195,15 @@ type Work struct {
 // with a function.
 func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 	var out []Work
-	roles, outside := f.roles(through), f.outside()
+	roles, outside := f.workRoles(through), f.startedOutside()
 	for k, o := range f.work.origins {
 		if o.total > 0 {
-			called := o.called
+			called := o.groupKeys
 			if len(called) == 0 {
 				called = []originKey{k}
 			}
 			for _, k := range called {
-				out = append(out, Work{k.kind, k.name, o.root, roles[k], o.total / len(called), f.byTimer(o), outside[o], o.queued()})
+				out = append(out, Work{k.kind, k.name, o.startFunc, roles[k], o.total / len(called), f.isTimerStarted(o), outside[o], o.queuedShare()})
 			}
 		}
 	}
@@ -213,31 +213,31 @@ func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
 	return out
 }
 
-// queued returns Work.Queued. Where turns are more than what was handed over, one piece of work may be several of them: then it is not known.
-func (o *origin) queued() float64 {
-	if o.rested == 0 || 2*(o.next+o.rested) > 3*o.arrived {
+// queuedShare returns Work.Queued. Where turns are more than what was handed over, one piece of work may be several of them: then it is not known.
+func (o *originStats) queuedShare() float64 {
+	if o.rests == 0 || 2*(o.backToBack+o.rests) > 3*o.arrivals {
 		return 0
 	}
-	return float64(o.next) / float64(o.next+o.rested)
+	return float64(o.backToBack) / float64(o.backToBack+o.rests)
 }
 
-// byTimer reports whether timers began most of some work, or the work that began
+// isTimerStarted reports whether timers began most of some work, or the work that began
 // it.
-func (f *Finder) byTimer(o *origin) bool {
-	timer := o.timer
+func (f *Finder) isTimerStarted(o *originStats) bool {
+	timer := o.timerCount
 	if o.kind == Goroutine {
 		for _, l := range f.work.origins {
-			if l.kind == Loop && l.n > 0 && 2*l.timer > l.n {
-				timer += o.by[l.root]
+			if l.kind == Loop && l.inspected > 0 && 2*l.timerCount > l.inspected {
+				timer += o.starters[l.startFunc]
 			}
 		}
 	}
-	return 2*timer > o.n
+	return 2*timer > o.inspected
 }
 
-// outside returns the work of which a client, or data from the network, began some, or some of the work that began it.
-func (f *Finder) outside() map[*origin]bool {
-	out := make(map[*origin]bool)
+// startedOutside returns the work of which a client, or data from the network, began some, or some of the work that began it.
+func (f *Finder) startedOutside() map[*originStats]bool {
+	out := make(map[*originStats]bool)
 	roots := make(map[tracefmt.StringID]bool) // of such work
 	for more := true; more; {
 		more = false
@@ -245,12 +245,12 @@ func (f *Finder) outside() map[*origin]bool {
 			if out[o] {
 				continue
 			}
-			out[o] = o.serving > 0 || o.network > 0
-			for fn, n := range o.by {
+			out[o] = o.servingCount > 0 || o.networkCount > 0
+			for fn, n := range o.starters {
 				out[o] = out[o] || n > 0 && roots[fn]
 			}
 			if out[o] {
-				roots[o.root], more = true, true
+				roots[o.startFunc], more = true, true
 			}
 		}
 	}
@@ -258,26 +258,26 @@ func (f *Finder) outside() map[*origin]bool {
 }
 
 // A cycle is the jobs of functions that begin each other, or themselves, as what descends a tree does.
-type cycle struct {
-	of   []*origin
-	from map[tracefmt.StringID]bool
+type startCycle struct {
+	origins []*originStats
+	funcs   map[tracefmt.StringID]bool
 }
 
-// cycles returns the cycle that a function belongs to.
-func (f *Finder) cycles() map[tracefmt.StringID]*cycle {
+// startCycles returns the cycle that a function belongs to.
+func (f *Finder) startCycles() map[tracefmt.StringID]*startCycle {
 	begin := make(map[tracefmt.StringID]map[tracefmt.StringID]bool) // who began the jobs of a function
 	for _, o := range f.work.origins {
-		for fn, n := range o.by {
+		for fn, n := range o.starters {
 			if o.kind == Goroutine && n > 0 {
-				if begin[o.root] == nil {
-					begin[o.root] = make(map[tracefmt.StringID]bool)
+				if begin[o.startFunc] == nil {
+					begin[o.startFunc] = make(map[tracefmt.StringID]bool)
 				}
-				begin[o.root][fn] = true
+				begin[o.startFunc][fn] = true
 			}
 		}
 	}
 	// The strongly connected components of that graph (Tarjan, 1972): time and room grow with what began what, however long the chains are.
-	out, number := make(map[tracefmt.StringID]*cycle), make(map[tracefmt.StringID]int)
+	out, number := make(map[tracefmt.StringID]*startCycle), make(map[tracefmt.StringID]int)
 	var open []tracefmt.StringID
 	var visit func(tracefmt.StringID) int
 	visit = func(fn tracefmt.StringID) int {
@@ -294,9 +294,9 @@ func (f *Finder) cycles() map[tracefmt.StringID]*cycle {
 		if low < n {
 			return low
 		}
-		c := &cycle{from: make(map[tracefmt.StringID]bool)}
+		c := &startCycle{funcs: make(map[tracefmt.StringID]bool)}
 		for _, of := range open[at:] {
-			number[of], c.from[of] = math.MaxInt, true // it is closed
+			number[of], c.funcs[of] = math.MaxInt, true // it is closed
 			if len(open) > at+1 || begin[fn][fn] {
 				out[of] = c
 			}
@@ -310,29 +310,29 @@ func (f *Finder) cycles() map[tracefmt.StringID]*cycle {
 		}
 	}
 	for _, o := range f.work.origins {
-		if c := out[o.root]; c != nil && o.kind == Goroutine {
-			c.of = append(c.of, o)
+		if c := out[o.startFunc]; c != nil && o.kind == Goroutine {
+			c.origins = append(c.origins, o)
 		}
 	}
 	return out
 }
 
-// inner returns how many jobs the cycle began.
-func (c *cycle) inner(o *origin) (n int) {
-	for fn, by := range o.by {
-		if c.from[fn] {
+// startedInside returns how many jobs the cycle began.
+func (c *startCycle) startedInside(o *originStats) (n int) {
+	for fn, by := range o.starters {
+		if c.funcs[fn] {
 			n += by
 		}
 	}
 	return n
 }
 
-// begun returns how many jobs of the cycle others began, and how many of these were for requests.
-func (c *cycle) begun(serves map[tracefmt.StringID]bool) (serving, all int) {
-	for _, o := range c.of {
-		serving, all = serving+o.serving, all+o.n-c.inner(o)
-		for fn, n := range o.by {
-			if serves[fn] && !c.from[fn] {
+// startedOutside returns how many jobs of the cycle others began, and how many of these were for requests.
+func (c *startCycle) startedOutside(serves map[tracefmt.StringID]bool) (serving, all int) {
+	for _, o := range c.origins {
+		serving, all = serving+o.servingCount, all+o.inspected-c.startedInside(o)
+		for fn, n := range o.starters {
+			if serves[fn] && !c.funcs[fn] {
 				serving += n
 			}
 		}
@@ -340,23 +340,23 @@ func (c *cycle) begun(serves map[tracefmt.StringID]bool) (serving, all int) {
 	return serving, all
 }
 
-// roles returns what the work of each function is to the requests of the
+// workRoles returns what the work of each function is to the requests of the
 // process, by kind and name of its group.
-func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey]Role {
+func (f *Finder) workRoles(through func(root tracefmt.StringID) int64) map[originKey]Role {
 	out := make(map[originKey]Role)
 	serves := make(map[tracefmt.StringID]bool) // functions all of whose work serves
 	// Jobs started, and how long they took, by the function that the goroutines
 	// that started them began with.
 	hands, took := make(map[tracefmt.StringID]int), make(map[tracefmt.StringID]int64)
 	for _, o := range f.work.origins {
-		if o.kind == Goroutine && o.n > 0 && !o.awaited {
-			for fn, n := range o.by {
+		if o.kind == Goroutine && o.inspected > 0 && !o.isLibraryWait {
+			for fn, n := range o.starters {
 				hands[fn] += n
-				took[fn] += o.ns * int64(n) / int64(o.n)
+				took[fn] += o.emittedNS * int64(n) / int64(o.inspected)
 			}
 		}
 	}
-	cycles := f.cycles()
+	cycles := f.startCycles()
 	for {
 		free := make(map[tracefmt.StringID]bool)
 		for k, o := range f.work.origins {
@@ -364,46 +364,46 @@ func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey
 				continue
 			}
 			// What a function begins itself says nothing.
-			sum, rest := o.serving, o.n-o.by[o.root]
+			sum, rest := o.servingCount, o.inspected-o.starters[o.startFunc]
 			if o.kind == Goroutine && rest > sum {
 				sum, rest = 0, rest-sum // those that handlers started were left out one by one
 			}
-			for fn, n := range o.by {
-				if serves[fn] && fn != o.root {
+			for fn, n := range o.starters {
+				if serves[fn] && fn != o.startFunc {
 					sum += n
 				}
 			}
-			if c := cycles[o.root]; c != nil && sum == 0 && c.inner(o) == o.n {
-				sum, rest = c.begun(serves) // nor does what functions begin that begin each other: it is what the first of them are
+			if c := cycles[o.startFunc]; c != nil && sum == 0 && c.startedInside(o) == o.inspected {
+				sum, rest = c.startedOutside(serves) // nor does what functions begin that begin each other: it is what the first of them are
 			}
 			switch {
-			case o.kind == Loop && f.namer.fn(o.root).is(benchmark) && o.own:
+			case o.kind == Loop && f.namer.function(o.startFunc).hasAny(benchmarkFunc) && o.isOwned:
 				// Its iterations are what the benchmark measures, whoever does the work.
 				out[k] = Independent
-			case o.kind == Loop && 2*hands[o.root] >= o.total && took[o.root] >= 3*o.ns:
+			case o.kind == Loop && 2*hands[o.startFunc] >= o.total && took[o.startFunc] >= 3*o.emittedNS:
 				// It starts a job each time, which does the work.
 				out[k] = Serving
-				free[o.root] = true
-			case o.settled, 2*through(o.root) >= int64(o.total), sum > 0 && 2*sum >= rest && o.left <= 3*o.waited:
+				free[o.startFunc] = true
+			case o.isSettled, 2*through(o.startFunc) >= int64(o.total), sum > 0 && 2*sum >= rest && o.handlerDepartures <= 3*o.handlerWaits:
 				out[k] = Serving
-			case !o.own:
+			case !o.isOwned:
 				out[k] = Library
 			default:
 				out[k] = Independent
 			}
 			if out[k] != Serving {
-				free[o.root] = true
+				free[o.startFunc] = true
 			}
 		}
 		changed := false
 		for _, o := range f.work.origins {
-			if !free[o.root] && !serves[o.root] {
-				serves[o.root], changed = true, true
+			if !free[o.startFunc] && !serves[o.startFunc] {
+				serves[o.startFunc], changed = true, true
 			}
 		}
 		if !changed {
 			for k, o := range f.work.origins {
-				for name, of := range f.work.names {
+				for name, of := range f.work.aliases {
 					if of == o {
 						out[name] = out[k]
 					}
@@ -414,8 +414,8 @@ func (f *Finder) roles(through func(root tracefmt.StringID) int64) map[originKey
 	}
 }
 
-// addOnce adds what is not there yet to a short list.
-func addOnce(list []originKey, k originKey) []originKey {
+// appendUnique adds what is not there yet to a short list.
+func appendUnique(list []originKey, k originKey) []originKey {
 	if slices.Contains(list, k) {
 		return list
 	}

@@ -25,8 +25,8 @@ func TestVocabulary(t *testing.T) {
 	var kinds []report.Kind
 	for k := request.Mark; k <= request.Func; k++ {
 		kinds = append(kinds, report.Kind(k.String()))
-		if k.IsCall() && !k.HasProtocol() || k.HasProtocol() && !k.Served() {
-			t.Errorf("%s: is a call %t, has a protocol %t, is served %t", k, k.IsCall(), k.HasProtocol(), k.Served())
+		if k.IsCall() && !k.HasProtocol() || k.HasProtocol() && !k.IsServed() {
+			t.Errorf("%s: is a call %t, has a protocol %t, is served %t", k, k.IsCall(), k.HasProtocol(), k.IsServed())
 		}
 	}
 	same(t, "kinds of group", kinds, report.Kinds())

@@ -48,7 +48,7 @@ func (s *Sum) NewAdder(*path.Stage) path.Adder {
 
 // Add implements pass.Adder.
 func (p *part) Add(w *path.Walked) {
-	if w.Observer || w.Form == path.Piece || w.Form == path.Cut || !w.Req.Served() {
+	if w.Observer || w.Form == path.Piece || w.Form == path.Cut || !w.Req.IsServed() {
 		return
 	}
 	p.all++

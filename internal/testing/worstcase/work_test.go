@@ -35,7 +35,7 @@ func work(t *testing.T, data []byte) (requests int, work int64) {
 	steps := 0
 	walk := func(reqs []request.Request) {
 		for i := range reqs {
-			if r := &reqs[i]; r.Part == request.Whole {
+			if r := &reqs[i]; r.Piece == request.WholeRequest {
 				requests++
 				steps += len(walker.Walk(r.G, r.Start, r.End))
 			}
@@ -51,7 +51,7 @@ func work(t *testing.T, data []byte) (requests int, work int64) {
 			t.Fatal(err)
 		}
 		win.Gens = append(win.Gens, g)
-		finder.Intern(dec.Symbols, g)
+		finder.InternMarks(dec.Symbols, g)
 		walk(finder.Add(g))
 		end = max(end, g.End)
 	}

@@ -213,7 +213,7 @@ func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID
 	own := *sp
 	own.Syms, own.Sites = &x.syms, nil
 	x.sp = &own
-	x.walk = path.Options{Freezes: freezes, Settled: sp.Settled, Answers: p.Answers(), Clients: p.Finder.Clients()}
+	x.walk = path.Options{Freezes: freezes, Settled: sp.Settled, Answers: p.Answers(), Clients: p.Finder.ClientWaits()}
 	x.reqs.finish(x.buffers, ts, ids, sp.Settled)
 	x.buffers, x.all = nil, nil
 }

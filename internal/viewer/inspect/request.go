@@ -33,7 +33,7 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 	for i, from := range parts {
 		r := request.Request{Kind: c.kind(row), Start: from, End: end, G: c.g(row)}
 		if len(parts) > 1 {
-			r.Part = request.Middle
+			r.Piece = request.MiddlePiece
 		}
 		gen := last
 		if i+1 < len(parts) {
@@ -50,7 +50,7 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 		stage := path.New(win, &t.x.syms, t.x.walk)
 		w := stage.Again(&r)
 		out.Segments, out.Vias = append(out.Segments, w.Segments...), append(out.Vias, w.Vias()...)
-		if r.Part == request.Whole {
+		if r.Piece == request.WholeRequest {
 			out.AddLanes(stage, w.Steps, nil)
 		}
 		sites = stage.Sites

@@ -56,7 +56,7 @@ func appendDetail(b []byte, r *request.Request, latency int64, causes *cause.Sum
 	if r.Open {
 		f |= flagOpen
 	}
-	if r.Cut {
+	if r.CutAtStart {
 		f |= flagCut
 	}
 	b = append(b, f)

@@ -62,7 +62,7 @@ func TestRequestColumns(t *testing.T) {
 		if rnd.IntN(500) == 0 {
 			w.parts = []int64{w.start + 1, w.start + 2}
 		}
-		r := request.Request{Kind: w.kind, Open: w.open, Cut: w.cut}
+		r := request.Request{Kind: w.kind, Open: w.open, CutAtStart: w.cut}
 		c.add(&visit{group: groupRef(w.group), kind: w.kind, start: w.start, end: w.start + w.latency, g: w.g, detail: appendDetail(nil, &r, w.latency, &sums), parts: w.parts}, int(w.gen))
 		want = append(want, w)
 	}
