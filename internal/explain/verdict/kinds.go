@@ -6,16 +6,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Kinds of a verdict's time, beside those of causes: each sends the reader to somebody else.
+// Kinds of a verdict's time, in addition to the kinds of causes. Each kind has a different remedy.
 const (
 	NoCPU    = "no-cpu"   // waiting for a CPU while goroutines showed as running
 	Pipe     = "pipe"     // the network's poller waits for the other end of a pipe
-	Deadline = "deadline" // a context's, or a time-out of net/http
-	Timer    = "timer"    // a timer or a ticker, and no time.Sleep
-	Limiter  = "limiter"  // a rate limiter lets one wait
+	Deadline = "deadline" // the deadline of a context, or a time-out of net/http or database/sql
+	Timer    = "timer"    // a timer or ticker, but not time.Sleep
+	Limiter  = "limiter"  // a rate limiter delays the request
 )
 
-// KindOf says who works, or what is waited for, in the time of a row: more than its cause, and as findings have it.
+// KindOf returns the kind of a row's time. It is finer than the row's own kind: it separates pipes from connections,
+// and deadlines, timers and rate limiters from time.Sleep. Verdicts and findings use the same kinds.
 func KindOf(c *report.Cause) string {
 	switch c.Cause {
 	case report.CauseNetwork:
@@ -35,14 +36,16 @@ func KindOf(c *report.Cause) string {
 	return c.Kind
 }
 
-// A who is what time of a band is added up by: who works, and whether the request stands in line meanwhile.
+// A causeKey is the aggregation key of a verdict: the cause and kind of the time, and the queue if the request is
+// queued during it.
 type causeKey struct {
 	cause report.CauseName
 	kind  string
 	queue *report.Queue
 }
 
-// causeKeyOf returns what time of a row that is not spent in line is added up by. Stops of the world are added up whoever stopped it.
+// causeKeyOf returns the key of the part of a row that is not spent in a queue. All stops of the world have one key,
+// whatever caused them.
 func causeKeyOf(c *report.Cause) causeKey {
 	if c.Cause == report.CauseSTW {
 		return causeKey{cause: c.Cause}
@@ -50,8 +53,8 @@ func causeKeyOf(c *report.Cause) causeKey {
 	return causeKey{cause: c.Cause, kind: KindOf(c)}
 }
 
-// groupQueues are what findings say that requests of a group stand in line for, and first is that of the first finding about it, if that
-// is one.
+// groupQueues returns the queues that findings about a group name. The second result is the queue of the first finding
+// about the group, or nil if that finding names none.
 func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first *report.Queue) {
 	for i, n := 0, 0; i < len(r.Findings); i++ {
 		f := &r.Findings[i]
@@ -68,7 +71,7 @@ func groupQueues(r *report.Report, g *report.Group) (list []*report.Queue, first
 	return list, first
 }
 
-// queueWait returns the first wait of a way that is one in line, and in which; nil if none is.
+// queueWait returns the first wait of a chain that is a wait in one of the queues, with its queue; nil if no wait is.
 func queueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report.Via) {
 	via, _ = AfterLastAnswer(via)
 	for i := range via {
@@ -81,7 +84,7 @@ func queueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report
 	return nil, nil
 }
 
-// A piece is a part of a row, by who works.
+// A rowPart is the part of a row that has one causeKey.
 type rowPart struct {
 	causeKey
 	row    *report.Cause
@@ -90,8 +93,9 @@ type rowPart struct {
 	routes []report.Route
 }
 
-// divideRows divides the rows of a band by who works. What lies behind a wait in line is others' work, but for the request's own turn
-// where that is a part of the wait: each of those that waited had one, as long as they are on average.
+// divideRows divides the rows of a band by causeKey. Time behind a wait in a queue is the work of other requests,
+// except for the request's own service time if the wait includes it: then each waiting request had one, of average
+// length.
 func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 	type queueTotal struct{ ns, requests int64 }
 	totals := map[*report.Queue]*queueTotal{}
@@ -121,7 +125,7 @@ func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 			parts[k].ns += r.TotalNS
 		}
 		unqueued.ns, unqueued.share = row.TotalNS, row.Share
-		for k := first; k < len(parts); k++ { // of all time of the row, as of that of its routes
+		for k := first; k < len(parts); k++ { // scale the routes' time to the row's, as routes may be incomplete
 			p := &parts[k]
 			fraction := float64(p.ns) / float64(max(allRoutesNS, 1))
 			p.ns, p.share = int64(fraction*float64(row.TotalNS)), fraction*row.Share
@@ -151,8 +155,8 @@ func divideRows(b *report.Band, queues []*report.Queue) []rowPart {
 	return parts
 }
 
-// AfterLastAnswer returns what of a chain of waits comes after those for answers of the process itself, and how many of these there are:
-// what a path is in when it has gone on in the other half.
+// AfterLastAnswer returns the waits of a chain that follow the last wait for an answer of this process itself, and the
+// number of such waits for answers. These waits are those of the request that answers.
 func AfterLastAnswer(via []report.Via) (inner []report.Via, answers int) {
 	inner = via
 	for i := range via {

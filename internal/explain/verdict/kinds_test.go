@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestCauseKinds: each sum says who works. It would catch C code that is the kernel's, a deadline that is a sleep, a client that is a peer,
-// and a wait for a place, or for a lock, that is told as the time of what is behind it.
+// TestCauseKinds checks that sums distinguish C code from the kernel, a deadline from a sleep, a client from a peer,
+// and the wait for a slot or a lock from the work behind it.
 func TestCauseKinds(t *testing.T) {
 	site := func(fn string) *report.Site { return &report.Site{Func: "main." + fn, File: "/s/main.go", Line: 7} }
 	via := func(wait report.WaitKind, fn string) []report.Via {
@@ -39,17 +39,17 @@ func TestCauseKinds(t *testing.T) {
 			{Cause: "network", Kind: "outbound", Site: site("ask"), TotalNS: 300, Share: 0.3},
 			{Cause: "cpu", Site: site("run"), TotalNS: 400, Share: 0.4}}, nil,
 			[]string{"40% computing in main.run main.go:7", "30% waiting for the client in main.read main.go:7", "30% waiting for a peer on the network in main.ask main.go:7"}},
-		{"a place of a pool", []report.Cause{
+		{"a slot of a pool", []report.Cause{
 			{Cause: "network", Kind: "outbound", Site: site("ask"), TotalNS: 700, Share: 0.7, Routes: []report.Route{{Via: via(report.WaitSelect, "get"), TotalNS: 500}, {TotalNS: 200}}},
 			{Cause: "cpu", Site: site("run"), TotalNS: 300, Share: 0.3}}, pool,
 			[]string{"50% queueing for a connection at main.get main.go:7, behind others that are waiting for a peer on the network in main.ask main.go:7",
 				"30% computing in main.run main.go:7", "20% waiting for a peer on the network in main.ask main.go:7"}},
-		{"what is behind the wait for a place comes first", []report.Cause{
+		{"a queue and its service time together come first", []report.Cause{
 			{Cause: "network", Kind: "outbound", Site: site("ask"), TotalNS: 600, Share: 0.6, Routes: []report.Route{{Via: via(report.WaitSelect, "get"), TotalNS: 300}, {TotalNS: 300}}},
 			{Cause: "cpu", Site: site("run"), TotalNS: 400, Share: 0.4}}, pool,
 			[]string{"30% queueing for a connection at main.get main.go:7, behind others that are waiting for a peer on the network in main.ask main.go:7",
 				"40% computing in main.run main.go:7", "30% waiting for a peer on the network in main.ask main.go:7"}},
-		{"its own turn of a worker", []report.Cause{
+		{"the own service time of a worker", []report.Cause{
 			{Cause: "sleep", Site: site("work"), Via: via(report.WaitChan, "ask"), TotalNS: 1000, Share: 1, Requests: 20}}, worker,
 			[]string{"80% queueing for a worker at main.ask main.go:7, behind others that are asleep in main.work main.go:7", "20% asleep in main.work main.go:7, via chan main.ask main.go:7"}},
 	} {

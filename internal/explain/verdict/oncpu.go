@@ -7,10 +7,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// onCPUShare returns for which part of its running time a band's requests really had a CPU, and whether that is what they had at
-// most: a goroutine shows as running while its thread waits for a CPU that other processes have. The process's CPU time says
-// how much of all running time had none, at least; CPU samples, where there are enough, how much of it this band met: a
-// thread that waits is not sampled. It is 1 where nothing is known.
+// onCPUShare returns the share of a band's running time in which its requests had a CPU, and whether that share is an
+// upper bound. A goroutine shows as running while its thread waits for a CPU that other processes use. The process's
+// CPU time gives a lower bound of the time without a CPU over all running time. If there are enough CPU samples, they
+// give the share of this band, because a waiting thread is not sampled. The share is 1 if nothing is known.
 func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
 	if share = 1 - r.WithoutCPU(); share >= scale.Most {
 		return 1, false
@@ -22,7 +22,7 @@ func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
 			samples += c.Samples
 		}
 	}
-	// Where some groups show a handler because a sample hit it and others show none, samples have chosen who is counted.
+	// If only some groups have a handler, they have it because a sample hit it: such a group has more samples than its share.
 	chosenBySamples := slices.ContainsFunc(r.Groups, func(g report.Group) bool { return !g.Named && g.Count > 0 })
 	if samples > 0 && runningNS >= scale.Running && !(chosenBySamples && r.Host != nil && r.Host.Lost.OffCPUNS != nil) {
 		return min(1, float64(samples)*report.SampleNS/float64(runningNS)), false
@@ -30,8 +30,8 @@ func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
 	return share, true
 }
 
-// splitOffCPU divides running time that had a CPU for a part of it only: the rest is no computing and no help to the
-// collector, but waiting in the kernel's queue. How much of each place that is, is not known: all have the same part.
+// splitOffCPU moves the part of running time without a CPU to a cause for waiting in the kernel's run queue. The
+// distribution of that part over sites is not known: each site loses the same share.
 func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
 	offCPUShare := r.WithoutCPU()
 	if 1-offCPUShare >= scale.Most {
@@ -41,7 +41,7 @@ func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band)
 	offCPU := report.VerdictCause{Cause: report.CauseSched, Kind: NoCPU, Sites: []report.VerdictSite{}, Words: "shown as running, but without a CPU"}
 	for i := range causes {
 		c := &causes[i]
-		share := 1 - offCPUShare // CPU samples do not count help to the collector
+		share := 1 - offCPUShare // CPU samples do not count GC assists
 		switch c.Cause {
 		case report.CauseCPU:
 			if computingShare >= scale.Most {

@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSplitOffCPU: running time for which there was no CPU is no computing, and a cause of its own; what samples saw on one is
-// computing, and so is all where only threads that were woken waited. It would catch time that is told twice, or lost.
+// TestSplitOffCPU checks that running time without a CPU is not reported as computing but as another cause, that CPU
+// samples of the band override the process's CPU time, and that no time is counted twice or lost.
 func TestSplitOffCPU(t *testing.T) {
 	host := func(cpu, waited int64) *report.Host {
 		busy := int64(1e9)
@@ -25,11 +25,11 @@ func TestSplitOffCPU(t *testing.T) {
 		{"no host samples", nil, 1e9, 10, 1, "computing"},
 		{"threads found a CPU", host(9e8, 1e8), 1e9, 0, 1, "computing"},
 		{"threads waited for one", host(4e8, 6e8), 1e9, 0, 0.4, "computing (at most)"},
-		{"threads that were woken waited, and running ones had a CPU", host(11e8, 15e8), 1e9, 0, 1, "computing"},
-		{"they waited less than is missing", host(4e8, 3e8), 1e9, 0, 0.7, "computing (at most)"},
-		{"these requests less than others", host(4e8, 6e8), 1e9, 10, 0.1, "computing"},
-		{"others than these", host(4e8, 6e8), 1e9, 95, 1, "computing"},
-		{"too little for samples", host(4e8, 6e8), 1e8, 1, 0.4, "computing (at most)"},
+		{"threads waited after being woken, but running ones had a CPU", host(11e8, 15e8), 1e9, 0, 1, "computing"},
+		{"threads waited for less than the missing time", host(4e8, 3e8), 1e9, 0, 0.7, "computing (at most)"},
+		{"these requests had less CPU than others", host(4e8, 6e8), 1e9, 10, 0.1, "computing"},
+		{"only other requests had no CPU", host(4e8, 6e8), 1e9, 95, 1, "computing"},
+		{"too little running time for samples", host(4e8, 6e8), 1e8, 1, 0.4, "computing (at most)"},
 	} {
 		band := report.Band{Band: report.BandAll, Count: 20, Causes: []report.Cause{{Cause: report.CauseCPU, Site: &report.Site{Func: "main.f"}, TotalNS: c.ns, Share: 1, Samples: c.samples}}}
 		r := &report.Report{Host: c.host, Groups: []report.Group{{ID: "g", Count: 20, TotalNS: c.ns, Bands: []report.Band{band}}}}
@@ -44,7 +44,7 @@ func TestSplitOffCPU(t *testing.T) {
 			}
 		}
 		if math.Abs(share-1) > 1e-9 || total != c.ns {
-			t.Errorf("%s: all causes together are %v, %d ns", c.name, share, total)
+			t.Errorf("%s: the causes add up to %v, %d ns", c.name, share, total)
 		}
 		if on.Words != c.words || math.Abs(on.Share-c.on) > 1e-9 || math.Abs(off.Share-(1-c.on)) > 1e-9 || len(on.Sites) != 1 || math.Abs(on.Sites[0].Share-c.on) > 1e-9 {
 			t.Errorf("%s: %q %v, without a CPU %v; want %q, %v", c.name, on.Words, on.Share, off.Share, c.words, c.on)
@@ -52,8 +52,8 @@ func TestSplitOffCPU(t *testing.T) {
 	}
 }
 
-// TestSplitAssistOffCPU: help to the collector is running time too, of which threads without a CPU did none; computing that
-// CPU samples saw stays what it is. It would catch a CPU that is missed twice, and one that computing's samples give to both.
+// TestSplitAssistOffCPU checks that GC assists lose the share of time without a CPU, and that the CPU samples of
+// computing change only the share of computing.
 func TestSplitAssistOffCPU(t *testing.T) {
 	busy, cpu, waited := int64(1e9), int64(4e8), int64(6e8)
 	band := report.Band{Band: report.BandAll, Count: 20, Causes: []report.Cause{

@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Words says what time of a cause is spent on, without a place.
+// Words returns a phrase for what the time of a cause is spent on, without a site.
 func Words(c *report.VerdictCause) string {
 	if c.Queue != nil {
 		return "queueing for " + termtext.Head(c.Queue.For, 100)
@@ -21,7 +21,7 @@ func Words(c *report.VerdictCause) string {
 	return activity(c)
 }
 
-// activity says what who works on a cause is at.
+// activity returns a phrase for the work of a cause, whether or not a request is queued for it.
 func activity(c *report.VerdictCause) string {
 	switch {
 	case c.Cause == report.CauseSTW && c.Kind != "":
@@ -47,7 +47,7 @@ func activity(c *report.VerdictCause) string {
 	return "on " + termtext.Head(c.Cause, 20)
 }
 
-// causeWords are causes in words, and the preposition before their places.
+// causeWords are the phrase for each cause and the preposition before its site.
 var causeWords = map[report.CauseName]struct{ text, preposition string }{
 	report.CauseCPU:       {"computing", " in "},
 	report.CauseSched:     {"ready to run, waiting for a CPU", ", at "},
@@ -66,10 +66,10 @@ var causeWords = map[report.CauseName]struct{ text, preposition string }{
 	report.CauseOther:     {"on many small causes", ", at "},
 }
 
-// A Look says how to show a piece of a sentence.
+// A Style says how to show a piece of a sentence.
 type Style uint8
 
-// Looks.
+// Styles.
 const (
 	Plain  Style = iota
 	Strong       // the subject
@@ -93,8 +93,8 @@ func Join(pieces []Piece) string {
 	return b.String()
 }
 
-// Describe says what a cause's time was spent on: the cause in words, its place or, if there are several, the largest ones with
-// their shares, what ran meanwhile, and which waits led there. Each place takes at most room columns.
+// Describe returns a sentence about the time of a cause: the cause, its site or the largest sites with their shares,
+// what ran during it, and the waits that led there. Each site takes at most siteColumns columns.
 func Describe(c *report.VerdictCause, siteColumns int) []Piece {
 	s := &sentence{siteColumns: siteColumns}
 	s.add(Strong, c.Words)
@@ -130,7 +130,7 @@ func Describe(c *report.VerdictCause, siteColumns int) []Piece {
 	haveOneCaller := hasOneCaller(sites)
 	for i, site := range sites {
 		if i > 0 && !haveOneCaller && site.Site.CalledFrom != nil && site.Site.LineKey() == sites[i-1].Site.LineKey() {
-			s.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service's own
+			s.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service
 		} else {
 			s.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(at, ","), site.Site)
 		}
@@ -152,7 +152,7 @@ func Describe(c *report.VerdictCause, siteColumns int) []Piece {
 	return s.pieces
 }
 
-// A sentence is made of pieces; a place in it takes at most room columns.
+// A sentence collects pieces. Each site takes at most siteColumns columns.
 type sentence struct {
 	pieces      []Piece
 	siteColumns int
@@ -160,18 +160,19 @@ type sentence struct {
 
 func (s *sentence) add(style Style, text string) { s.pieces = append(s.pieces, Piece{style, text}) }
 
-// addSite names a site, and nothing if it has no name.
+// addSite adds a site, or nothing if the site has no name.
 func (s *sentence) addSite(before string, site *report.Site) {
 	fn, pos := names.Parts(site, s.siteColumns)
 	s.addFunction(before, fn, pos)
 }
 
-// addCaller names the service's own line that called a dependency.
+// addCaller adds the line of the service that called a dependency.
 func (s *sentence) addCaller(before string, site *report.Site) {
 	lead, fn, pos := names.CalledFrom(site, s.siteColumns)
 	s.addFunction(before+lead, fn, pos)
 }
 
+// addFunction adds a function and its position, either of which may be empty.
 func (s *sentence) addFunction(before, fn, pos string) {
 	if fn == "" && pos == "" {
 		return
@@ -188,19 +189,19 @@ func (s *sentence) addFunction(before, fn, pos string) {
 	}
 }
 
-// isWorthNaming reports whether a place after the first is mentioned. Lines that are only inferred, for runs too short for a
-// sample, are many and say little, unless one of them has a large share.
+// isWorthNaming reports whether a site after the first is named. Inferred lines, of runs too short for a sample, are
+// many and mean little, unless one of them has a large share.
 func isWorthNaming(s *report.VerdictSite) bool {
 	return s.Share >= scale.Little && (!s.Inferred || s.Share >= scale.Some)
 }
 
-// isScattered reports whether places of a cause are left out because they are only inferred, while the first has a small share
-// itself.
+// isScattered reports whether a cause has further sites that are not named because they are only inferred, while the
+// first site has less than half of the time.
 func isScattered(c *report.VerdictCause) bool {
 	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= scale.Little && !isWorthNaming(&c.Sites[1])
 }
 
-// namedSites are the places of a cause that are named.
+// namedSites returns the sites of a cause that its sentence names.
 func namedSites(sites []report.VerdictSite) (out []*report.VerdictSite) {
 	for i := range sites {
 		s := &sites[i]
@@ -214,7 +215,7 @@ func namedSites(sites []report.VerdictSite) (out []*report.VerdictSite) {
 	return out
 }
 
-// hasOneCaller reports whether the same line led to all places that are mentioned, and in the same way.
+// hasOneCaller reports whether the same line of the service, by the same kind of call, led to all named sites.
 func hasOneCaller(sites []*report.VerdictSite) bool {
 	return len(sites) > 1 && !slices.ContainsFunc(sites, func(s *report.VerdictSite) bool {
 		from, first := s.Site.Key().From, sites[0].Site
@@ -222,13 +223,15 @@ func hasOneCaller(sites []*report.VerdictSite) bool {
 	})
 }
 
-// markInferred marks a line that no sample shows: the events around a short run suggest it.
+// markInferred marks a line that was inferred from the events around a short run, as no sample shows it.
 func (s *sentence) markInferred(site *report.VerdictSite) {
 	if site.Inferred && site.Site != nil {
 		s.add(Remark, " (inferred)")
 	}
 }
 
+// addConcurrent adds the site that ran most during the waits of a cause, or the garbage collector's mark workers if
+// they ran more.
 func (s *sentence) addConcurrent(c *report.VerdictCause) {
 	markShare := 0.0
 	for _, r := range c.RanMeanwhile {
@@ -248,7 +251,8 @@ func (s *sentence) addConcurrent(c *report.VerdictCause) {
 	}
 }
 
-// addRoute says which wait leads to a place. If that is at the service's own line that was just named, the line is not repeated.
+// addRoute adds the wait that leads to a site. If that wait is at the line that was just named (siteIsNamed), the line
+// is not repeated.
 func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNamed bool) {
 	if len(site.Via) == 0 || site.ViaPart < scale.Much {
 		return

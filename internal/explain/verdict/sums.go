@@ -8,9 +8,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// sumCauses adds up a band's time by who works, and each sum by place; the largest first, the rest of a sum last. Time in a queue for
-// something and a request's own time at it are separate causes, but both together decide what comes first; of the two, the queue
-// comes first if the first finding is about it.
+// sumCauses adds up a band's time by causeKey, and each sum by site, the largest first; the remainder comes last. Time
+// in a queue and the request's own service time are separate causes, but their total decides which cause comes first.
+// Of the two, the queue comes first if it is that of the first finding.
 func sumCauses(b *report.Band, queues []*report.Queue, firstQueue *report.Queue) []report.VerdictCause {
 	var partsByKey [][]rowPart
 	for _, p := range divideRows(b, queues) {
@@ -56,7 +56,7 @@ func sumCauses(b *report.Band, queues []*report.Queue, firstQueue *report.Queue)
 	return toFront(causes, first)
 }
 
-// toFront puts one cause before those that are in front of it.
+// toFront moves the element i of a list to the front.
 func toFront(list []report.VerdictCause, i int) []report.VerdictCause {
 	c := list[i]
 	copy(list[1:], list[:i])
@@ -64,8 +64,8 @@ func toFront(list []report.VerdictCause, i int) []report.VerdictCause {
 	return list
 }
 
-// unqueuedKey is what a queue for something and a request's own time at it have in common. All stops of the world are one, whatever
-// stopped it.
+// unqueuedKey returns the key that a queue and its service time share. All stops of the world have one key, whatever
+// caused them.
 func unqueuedKey(c *report.VerdictCause) causeKey {
 	if c.Cause == report.CauseSTW {
 		return causeKey{cause: c.Cause}
@@ -73,7 +73,7 @@ func unqueuedKey(c *report.VerdictCause) causeKey {
 	return causeKey{cause: c.Cause, kind: c.Kind}
 }
 
-// compareCauses orders causes, the largest first; the sum of all others comes last.
+// compareCauses orders causes by time, the largest first. The sum of all small causes comes last.
 func compareCauses(a, b report.VerdictCause) int {
 	return cmp.Or(rank(a.Cause)-rank(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
 }
@@ -85,14 +85,14 @@ func rank(c report.CauseName) int {
 	return 0
 }
 
-// A placed is the sum for one place.
+// A siteSum is the time of one cause at one site.
 type siteSum struct {
 	site       report.VerdictSite
-	inferredNS int64 // ns whose line is only inferred
+	inferredNS int64 // time whose line is only inferred
 	routes     []report.Route
 }
 
-// addSites divides a cause by place, and fills in what its places have in common.
+// addSites divides a cause by site, and collects what ran during all of it.
 func addSites(c *report.VerdictCause, parts []rowPart) {
 	var sums []siteSum
 	concurrentShare, concurrentSite := map[report.SiteKey]float64{}, map[report.SiteKey]*report.Site{}
@@ -157,7 +157,7 @@ func (p *siteSum) addRoutes(routes []report.Route) {
 	}
 }
 
-// chooseRoute picks the chain of waits with the most time, and its share.
+// chooseRoute sets the chain of waits with the most time, and its share.
 func (p *siteSum) chooseRoute() {
 	var allNS, maxNS int64
 	for i := range p.routes {

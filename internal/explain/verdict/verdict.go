@@ -1,6 +1,10 @@
-// Package verdict says what the slow requests of a report's largest groups spent their time on: which band speaks for
-// them, the causes summed up first and then divided by place, and the words for it. It is computed once, stands in the
-// JSON, and is what every view prints.
+// Package verdict summarises what the slow requests of a report's largest groups spent their time on.
+//
+// It reads a report whose groups and findings are complete. For each of the largest groups it chooses the band of the
+// slow requests, divides the band's rows by cause and by the queue that a finding names (divideRows), adds them up by
+// cause and then by site (sumCauses), moves running time without a CPU to another cause (splitOffCPU), and writes one
+// sentence for each cause (Describe) and one for the group. A verdict is computed once, is a part of the report, and
+// is what all views print.
 package verdict
 
 import (
@@ -14,21 +18,22 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// What is worth saying.
+// Bounds of a verdict.
 const (
 	maxGroups = 3 // groups with a verdict
 
-	maxNamedCauses, minCauseShare    = 3, 0.10 // causes that are mentioned, for the first group
-	maxNamedFurther, minFurtherShare = 2, 0.20 // and for the others
-	maxSites                         = 5       // places of a cause that are kept
-	maxNamedSites                    = 3       // and those that are mentioned
+	maxNamedCauses, minCauseShare    = 3, 0.10 // causes that the first group's sentence names
+	maxNamedFurther, minFurtherShare = 2, 0.20 // and those of other groups
+	maxSites                         = 5       // sites of a cause
+	maxNamedSites                    = 3       // sites that a sentence names
 	wholeShare                       = 0.995
 )
 
 // Verdicts returns the verdicts on the groups with the most latency, in the report's order.
 func Verdicts(r *report.Report) []report.Verdict { return BandVerdicts(r, "") }
 
-// BandVerdicts is Of for the named band, if a group has it, instead of the band that represents its slow requests.
+// BandVerdicts returns verdicts like Verdicts, on the named band of each group that has one, and else on its slow
+// requests.
 func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 	verdicts := []report.Verdict{}
 	var allNS int64
@@ -55,14 +60,14 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 	return verdicts
 }
 
-// Causes returns what the requests of a band spent their time on: summed by who works, in the order in which they are mentioned.
+// Causes returns the causes of a band's latency in the order of the verdict.
 func Causes(r *report.Report, g *report.Group, b *report.Band) []report.VerdictCause {
 	list, first := groupQueues(r, g)
 	return demoteScatteredCPU(splitOffCPU(sumCauses(b, list, first), r, b))
 }
 
-// hasHungRequests reports whether requests of a group hang that were still running at the end of the trace: whether a finding above low says
-// so. A request that waits for an event that may come at any time is normal.
+// hasHungRequests reports whether a finding above low says that requests of a group hang and were still running at the
+// end of the trace. A request that waits for an event that may come at any time is normal.
 func hasHungRequests(r *report.Report, g *report.Group) bool {
 	return slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
 		return f.Code == report.RuleHung && f.Group == g.ID && f.Severity.Loud()
@@ -113,7 +118,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	return v
 }
 
-// openRequests says how many requests of a group have not ended.
+// openRequests describes the requests of a group that have not ended; nil if there are none.
 func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 	if g.Open.Count == 0 {
 		return nil
@@ -129,8 +134,8 @@ func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 	return o
 }
 
-// nameStopperOrPeer has a cause's words say who takes the time, where that is known: what stopped the process, or the peer. If the peer is
-// named already, the way to the place is left out.
+// nameStopperOrPeer sets the words of a cause if it is known what stopped the process, or which peer the request waits
+// for.
 func nameStopperOrPeer(c *report.VerdictCause, r *report.Report, g *report.Group) {
 	if s := r.Runtime.Stops; c.Cause == report.CauseThrottle && s != nil && s.By != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
 		c.Words = "stopped with the whole process"
@@ -154,7 +159,8 @@ func nameStopperOrPeer(c *report.VerdictCause, r *report.Report, g *report.Group
 	}
 }
 
-// answererNames follows the groups that answer a group's requests that many times, and names the last one.
+// answererNames follows the groups that answer a group's requests, the given number of hops, and returns the names of
+// the last.
 func answererNames(r *report.Report, g *report.Group, hops int) string {
 	peerNames := ""
 	for ; hops > 0 && g != nil && g.Peer.Followed(); hops-- {
@@ -164,7 +170,8 @@ func answererNames(r *report.Report, g *report.Group, hops int) string {
 	return peerNames
 }
 
-// stopsText says that the process did not run for some time, and how many requests that hit.
+// stopsText describes for how long the process did not run, and how many requests that concerned; "" if no loud
+// finding reports it.
 func stopsText(r *report.Report) string {
 	s := r.Runtime.Stops
 	if s == nil || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == report.RuleStopped && f.Severity.Loud() }) {
@@ -177,10 +184,10 @@ func stopsText(r *report.Report) string {
 	return text + ": " + words.Count(s.After, "request", "requests") + " that arrived in that time waited before latency begins, " + words.Number(int64(s.During)) + " were in progress"
 }
 
-// siteColumns is the most columns for a place in text without line limits.
+// siteColumns is the maximum width of a site in text without line limits.
 const siteColumns = 160
 
-// bandWords says which requests a band holds, and how late they were.
+// bandWords returns phrases for the requests of a band and for their latencies.
 func bandWords(g *report.Group, b *report.Band) (lead, latency string) {
 	switch {
 	case b.Band == report.BandOutliers && b.Count == 1:
@@ -192,14 +199,14 @@ func bandWords(g *report.Group, b *report.Band) (lead, latency string) {
 	case b.Count == 1:
 		lead = "One request of"
 	case b.Band == report.Band99 && b.Count*20 > g.Count:
-		lead = "The slowest requests of" // equally slow ones can be more than a hundredth
+		lead = "The slowest requests of" // with equal latencies, p99 and above can be more than 1%
 	default:
 		lead = BandText(b.Band) + " of"
 	}
 	return lead, LatencyRange(g, b)
 }
 
-// BandText says which requests a band holds.
+// BandText returns a phrase for the requests of a band.
 func BandText(band report.BandName) string {
 	switch band {
 	case report.Band99:
@@ -214,7 +221,7 @@ func BandText(band report.BandName) string {
 	return "Requests"
 }
 
-// LatencyRange says between which latencies the requests of a band lie.
+// LatencyRange returns the latencies of a band's requests, in parentheses.
 func LatencyRange(g *report.Group, b *report.Band) string {
 	maxNS := b.ToNS
 	if m := g.LatencyNS.Max; m != nil && *m < maxNS {

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestBandWords checks that no share of the requests is claimed that they are not.
+// TestBandWords checks that no phrase claims another share of the requests than the band has.
 func TestBandWords(t *testing.T) {
 	for _, c := range []struct {
 		band              report.BandName
@@ -15,7 +15,7 @@ func TestBandWords(t *testing.T) {
 	}{
 		{report.BandAll, 18, 18, "Requests of"},
 		{report.Band99, 10, 1000, "The slowest 1% of"},
-		{report.Band99, 40, 1000, "The slowest 1% of"}, // a bucket's width more
+		{report.Band99, 40, 1000, "The slowest 1% of"}, // includes one histogram bucket more
 		{report.Band99, 12, 18, "The slowest requests of"},
 		{report.Band99, 1, 18, "The slowest request of"},
 		{report.Band9099, 12, 100, "From p90 to p99, requests of"},
@@ -28,9 +28,8 @@ func TestBandWords(t *testing.T) {
 	}
 }
 
-// TestDescribeSites: of lines that are only inferred, in runs too short for a sample, those beside the first are told if they have
-// a good part; a line that several of the service's own call is told once. It would catch five lines of pieces of some per cent
-// that nobody has seen, before what matters.
+// TestDescribeSites checks that inferred lines after the first are named only if their share is large, and that a line
+// with several callers is named once.
 func TestDescribeSites(t *testing.T) {
 	siteOf := func(fn, from string, share float64, inferred bool) report.VerdictSite {
 		s := &report.Site{Func: "x." + fn, File: "x/" + fn + ".go", Line: 7}

@@ -6,8 +6,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestDemoteScatteredCPU: what is told first. It would catch a place to change that stands behind computing which is at twenty lines, seen
-// at none, and computing that was seen, or that has a place of its own, put behind a smaller wait.
+// TestDemoteScatteredCPU checks that a wait at one site comes before computing that is scattered over many sites
+// without samples, and that computing with samples, or with one large site, stays before a smaller wait.
 func TestDemoteScatteredCPU(t *testing.T) {
 	computing := func(share float64, inferred bool, places ...float64) report.VerdictCause {
 		c := report.VerdictCause{Cause: report.CauseCPU, Share: share, TotalNS: int64(share * 1e9)}
@@ -24,15 +24,15 @@ func TestDemoteScatteredCPU(t *testing.T) {
 		causes []report.VerdictCause
 		first  report.CauseName
 	}{
-		{"a wait at one place, and computing at many that nobody saw", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseSyscall, 0.3, 0.3)}, report.CauseSyscall},
+		{"a wait at one site, and computing at many sites without samples", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseSyscall, 0.3, 0.3)}, report.CauseSyscall},
 		{"the wait comes third", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseSched, 0.28, 0.28), wait(report.CauseSleep, 0.26, 0.26)}, report.CauseSleep},
-		{"samples saw it", []report.VerdictCause{computing(0.46, false, 0.13, 0.09, 0.08), wait(report.CauseSyscall, 0.3, 0.3)}, report.CauseCPU},
-		{"it has a place of its own", []report.VerdictCause{computing(0.46, true, 0.3, 0.09), wait(report.CauseSyscall, 0.35, 0.35)}, report.CauseCPU},
-		{"the wait is little beside it", []report.VerdictCause{computing(0.7, true, 0.08, 0.07, 0.06), wait(report.CauseSyscall, 0.2, 0.2)}, report.CauseCPU},
-		{"the wait is spread, too", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseNetwork, 0.4, 0.1)}, report.CauseCPU},
-		{"the wait has most of its time at a place that is not twice as large", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseNetwork, 0.4, 0.2)}, report.CauseCPU},
+		{"computing has samples", []report.VerdictCause{computing(0.46, false, 0.13, 0.09, 0.08), wait(report.CauseSyscall, 0.3, 0.3)}, report.CauseCPU},
+		{"computing has one large site", []report.VerdictCause{computing(0.46, true, 0.3, 0.09), wait(report.CauseSyscall, 0.35, 0.35)}, report.CauseCPU},
+		{"the wait is far shorter than computing", []report.VerdictCause{computing(0.7, true, 0.08, 0.07, 0.06), wait(report.CauseSyscall, 0.2, 0.2)}, report.CauseCPU},
+		{"the wait is scattered, too", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseNetwork, 0.4, 0.1)}, report.CauseCPU},
+		{"the site of the wait is not twice as large as the first site of computing", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseNetwork, 0.4, 0.2)}, report.CauseCPU},
 		{"waiting for a CPU is the machine's", []report.VerdictCause{computing(0.46, true, 0.13, 0.09, 0.08), wait(report.CauseSched, 0.4, 0.4)}, report.CauseCPU},
-		{"the wait has most", []report.VerdictCause{wait(report.CauseSyscall, 0.5, 0.5), computing(0.4, true, 0.1, 0.09)}, report.CauseSyscall},
+		{"the wait takes most time", []report.VerdictCause{wait(report.CauseSyscall, 0.5, 0.5), computing(0.4, true, 0.1, 0.09)}, report.CauseSyscall},
 	} {
 		total := 0.0
 		out := demoteScatteredCPU(c.causes)
@@ -48,7 +48,7 @@ func TestDemoteScatteredCPU(t *testing.T) {
 			t.Errorf("%s: %d causes of %v became %d of %v", c.name, len(c.causes), want, len(out), total)
 		}
 		if out[0].Cause != c.first {
-			t.Errorf("%s: %s is told first, want %s", c.name, out[0].Cause, c.first)
+			t.Errorf("%s: %s comes first, want %s", c.name, out[0].Cause, c.first)
 		}
 	}
 }

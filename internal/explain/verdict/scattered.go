@@ -7,9 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// demoteScatteredCPU puts one place that requests wait at before computing that has more time together, but in many short runs that
-// nobody saw, at no line of which half as much is spent: the first cause is what a reader can change. Time that goes to
-// waiting for a CPU is the machine's, and stays where it is.
+// demoteScatteredCPU puts a wait at one site before computing that takes more time in total but is scattered: many
+// short runs without CPU samples, with no site of half the wait's time. The first cause is to be one that the reader
+// can change. Time spent waiting for a CPU belongs to the machine and keeps its rank.
 func demoteScatteredCPU(causes []report.VerdictCause) []report.VerdictCause {
 	if len(causes) < 2 || causes[0].Cause != report.CauseCPU || !isScattered(&causes[0]) {
 		return causes
@@ -24,7 +24,7 @@ func demoteScatteredCPU(causes []report.VerdictCause) []report.VerdictCause {
 	return toFront(causes, i)
 }
 
-// isServiceWait are causes at whose place something is waited for that the service asked for.
+// isServiceWait reports whether time of a cause is a wait that the service's own code requested.
 func isServiceWait(c report.CauseName) bool {
 	switch c {
 	case report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseLock, report.CauseChan:
