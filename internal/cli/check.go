@@ -99,7 +99,7 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 	if err != nil {
 		return err
 	}
-	finding.Mark(rep.Findings, c.ignored)
+	finding.MarkIgnored(rep.Findings, c.ignored)
 	res := budget.Check(rep, rules)
 	for _, n := range res.Notes {
 		fmt.Fprintf(s.err, "whylate: note: %s\n", oneLine(n.Text))

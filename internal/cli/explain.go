@@ -126,7 +126,7 @@ func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error
 	if err != nil {
 		return err
 	}
-	finding.Mark(rep.Findings, e.ignored)
+	finding.MarkIgnored(rep.Findings, e.ignored)
 	return e.write(cmd.Context(), s, "", rep)
 }
 
@@ -183,7 +183,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 	rep, err = explain.Explain(ctx, in, opts)
 	if rep != nil {
 		source.Local().Explain(rep)
-		finding.Mark(rep.Findings, e.ignored)
+		finding.MarkIgnored(rep.Findings, e.ignored)
 	}
 	return rep, err
 }

@@ -38,7 +38,7 @@ type explanation struct {
 	maxMemory      sizeFlag
 	held           func() // adjusts the limit of memory, which is held already
 	ignore         string
-	ignored        []finding.Ignore // what the file ignore holds
+	ignored        []finding.IgnoreEntry // what the file ignore holds
 	thresholds     string
 	color          colorFlag
 	json           bool
@@ -236,7 +236,7 @@ func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
 // readIgnores reads the file that --ignore names.
 func (e *explanation) readIgnores(cmd *cobra.Command) (err error) {
 	if e.ignore != "" {
-		e.ignored, err = readOption(cmd, e.ignore, finding.ReadIgnores)
+		e.ignored, err = readOption(cmd, e.ignore, finding.ReadIgnoreEntries)
 	}
 	return err
 }

@@ -34,7 +34,7 @@ func newVerify(s *streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			finding.Mark(before.Findings, e.ignored)
+			finding.MarkIgnored(before.Findings, e.ignored)
 			res := verify.Reports(before, after)
 			if !none {
 				all, err := verify.Add(ledger, res.Verdicts)

@@ -423,10 +423,10 @@ func (e *engine) report(cut error) *report.Report {
 		Report: e.work.judgedOf(rep), Process: stats, Thresholds: e.opts.Thresholds, Allocs: e.allocs(rep, sp),
 		// What requests queue for, and who serves them.
 		Turns: q.Turns(sp, e.work.judged), Places: q.Places(sp), Readers: q.Readers(sp), Streams: q.Streams(sp), Siblings: q.Siblings(sp),
-		Under: q.Under(sp), Hubs: q.Hubs(sp), Asks: e.asks(rep, sp), Holder: e.holder(sp), Elsewhere: e.peers.IsRefuted(),
+		HolderLines: q.Under(sp), Hubs: q.Hubs(sp), Asks: e.asks(rep, sp), FindHolder: e.holder(sp), NoSelfConnections: e.peers.IsRefuted(),
 		// What is known of groups, and of goroutines' functions.
-		Apart: e.apart(rep), InHerds: e.inHerds(rep, stats), Queued: e.queued, Unawaited: e.unawaited,
-		Serves: e.work.serves(sp), Accepts: e.pass.Finder.IsUnknownServer(),
+		OutlierMoments: e.apart(rep), HerdOverlap: e.inHerds(rep, stats), BacklogShares: e.queued, UnawaitedGroups: e.unawaited,
+		WorksForServer: e.work.serves(sp), AcceptsConnections: e.pass.Finder.IsUnknownServer(),
 		Predict: e.model.WhatIf, Polls: e.model.Polls,
 	}
 	rules := finding.All()

@@ -14,10 +14,10 @@ import (
 )
 
 // All returns every rule, by code.
-func All() []Rule { return slices.Clone(documented()) }
+func All() []Rule { return slices.Clone(documentedRules()) }
 
-// documented are the rules with what their texts say of them.
-var documented = sync.OnceValue(func() []Rule {
+// documentedRules are the rules with what their texts say of them.
+var documentedRules = sync.OnceValue(func() []Rule {
 	for i := range rules {
 		rules[i].document()
 	}
@@ -26,115 +26,115 @@ var documented = sync.OnceValue(func() []Rule {
 
 // rules are all of them, by code: how each looks at a report, and what it needs to find nothing with certainty.
 var rules = []Rule{
-	perGroup(report.RuleHubLate, checkHubLate, requests),
-	perQueue(report.RulePsTaken, checkPsTaken, requests),
-	perGroup(report.RuleSlowWakeup, checkSlowWakeup, requests),
-	perQueue(report.RuleHerd, checkHerd, requests),
-	perReport(report.RuleTooManyPs, checkTooManyPs, delays),
-	perQueue(report.RuleTooFewPs, checkTooFewPs, hostSamples),
-	perQueue(report.RuleLongRuns, checkLongRuns, requests),
-	perGroup(report.RuleComputes, checkComputes, requests, cpuSamples),
-	perReport(report.RuleBusyMachine, checkBusyMachine, requests, hostSamples),
+	perGroup(report.RuleHubLate, checkHubLate, needRequests),
+	perQueue(report.RulePsTaken, checkPsTaken, needRequests),
+	perGroup(report.RuleSlowWakeup, checkSlowWakeup, needRequests),
+	perQueue(report.RuleHerd, checkHerd, needRequests),
+	perReport(report.RuleTooManyPs, checkTooManyPs, needRunDelays),
+	perQueue(report.RuleTooFewPs, checkTooFewPs, needHostSamples),
+	perQueue(report.RuleLongRuns, checkLongRuns, needRequests),
+	perGroup(report.RuleComputes, checkComputes, needRequests, needCPUSamples),
+	perReport(report.RuleBusyMachine, checkBusyMachine, needRequests, needHostSamples),
 
-	perCandidate(report.RuleSleep, checkSleep, requests),
-	perReport(report.RuleLockConvoy, checkLockConvoy, requests),
-	perCandidate(report.RulePoolTooSmall, checkPoolTooSmall, requests),
-	perCandidate(report.RuleFlushInterval, checkFlushInterval, requests),
-	perCandidate(report.RuleSlowPeer, checkSlowPeer, requests),
-	perCandidate(report.RuleSlowClient, checkSlowClient, requests),
-	perCandidate(report.RuleBlockingSyscall, checkBlockingSyscall, requests),
-	perGroup(report.RuleRetransmissions, checkRetransmissions, requests, connections),
-	perGroup(report.RuleHung, checkHung, requests),
+	perCandidate(report.RuleSleep, checkSleep, needRequests),
+	perReport(report.RuleLockConvoy, checkLockConvoy, needRequests),
+	perCandidate(report.RulePoolTooSmall, checkPoolTooSmall, needRequests),
+	perCandidate(report.RuleFlushInterval, checkFlushInterval, needRequests),
+	perCandidate(report.RuleSlowPeer, checkSlowPeer, needRequests),
+	perCandidate(report.RuleSlowClient, checkSlowClient, needRequests),
+	perCandidate(report.RuleBlockingSyscall, checkBlockingSyscall, needRequests),
+	perGroup(report.RuleRetransmissions, checkRetransmissions, needRequests, needConnections),
+	perGroup(report.RuleHung, checkHung, needRequests),
 
-	perGroup(report.RuleMarkAssist, checkMarkAssist, requests),
-	perGroup(report.RuleGCTakesPs, checkGCTakesPs, requests),
-	perGroup(report.RuleStoppedWorld, checkStoppedWorld, requests),
+	perGroup(report.RuleMarkAssist, checkMarkAssist, needRequests),
+	perGroup(report.RuleGCTakesPs, checkGCTakesPs, needRequests),
+	perGroup(report.RuleStoppedWorld, checkStoppedWorld, needRequests),
 	perGroup(report.RuleGCTooFrequent, checkGCTooFrequent),
 	perGroup(report.RuleForcedGC, checkForcedGC),
 
-	perReport(report.RuleThrottled, checkThrottled, quota),
-	perReport(report.RuleGOMAXPROCSAndLimit, checkGOMAXPROCSAndLimit, hostSamples),
-	perReport(report.RuleStopped, checkStopped, states),
+	perReport(report.RuleThrottled, checkThrottled, needQuota),
+	perReport(report.RuleGOMAXPROCSAndLimit, checkGOMAXPROCSAndLimit, needHostSamples),
+	perReport(report.RuleStopped, checkStopped, needProcessStates),
 
 	perReport(report.RuleFewRequests, checkFewRequests),
 	perReport(report.RuleTruncated, checkTruncated),
-	perReport(report.RuleBiasedNames, checkBiasedNames, requests),
+	perReport(report.RuleBiasedNames, checkBiasedNames, needRequests),
 	perReport(report.RuleTraceOverhead, checkTraceOverhead),
-	perReport(report.RuleLoadInProcess, checkLoadInProcess, requests),
-	perReport(report.RulePollGaps, checkPollGaps, requests),
+	perReport(report.RuleLoadInProcess, checkLoadInProcess, needRequests),
+	perReport(report.RulePollGaps, checkPollGaps, needRequests),
 	perReport(report.RuleClock, checkClock),
 	perReport(report.RuleLostEvents, checkLostEvents),
 	perReport(report.RuleShortWindow, checkShortWindow),
-	perGroup(report.RuleOneSlowPeriod, checkOneSlowPeriod, requests),
-	perReport(report.RuleThreadsOffCPU, checkThreadsOffCPU, delays),
+	perGroup(report.RuleOneSlowPeriod, checkOneSlowPeriod, needRequests),
+	perReport(report.RuleThreadsOffCPU, checkThreadsOffCPU, needRunDelays),
 }
 
 // perReport is a rule about the process or the recording.
-func perReport(code report.RuleCode, run func(*Input) []Verdict, needs ...need) Rule {
-	return Rule{Code: code, Run: run, needs: needs}
+func perReport(code report.RuleCode, check func(*Input) []Verdict, needs ...requirement) Rule {
+	return Rule{Code: code, Run: check, requirements: needs}
 }
 
 // perGroup is a rule that looks at each group of requests.
-func perGroup(code report.RuleCode, of func(*Input, *report.Group) []Verdict, needs ...need) Rule {
+func perGroup(code report.RuleCode, check func(*Input, *report.Group) []Verdict, needs ...requirement) Rule {
 	return perReport(code, func(in *Input) (out []Verdict) {
 		for i := range in.Report.Groups {
-			out = append(out, of(in, &in.Report.Groups[i])...)
+			out = append(out, check(in, &in.Report.Groups[i])...)
 		}
 		return out
 	}, needs...)
 }
 
 // perCandidate is a rule about what requests wait for: the ways to causes that belong to it, see claims.
-func perCandidate(code report.RuleCode, of func(*attribution, *candidate) Verdict, needs ...need) Rule {
+func perCandidate(code report.RuleCode, check func(*attribution, *candidate) Verdict, needs ...requirement) Rule {
 	return perReport(code, func(in *Input) (out []Verdict) {
-		for cl, c := range in.candidatesOf(code) {
-			out = append(out, of(cl, c))
+		for attr, cand := range in.candidatesOf(code) {
+			out = append(out, check(attr, cand))
 		}
 		return out
 	}, needs...)
 }
 
 // perQueue is a rule about the waiting for Ps that belongs to it, see queue.
-func perQueue(code report.RuleCode, of func(*Input, *queue) []Verdict, needs ...need) Rule {
+func perQueue(code report.RuleCode, check func(*Input, *queue) []Verdict, needs ...requirement) Rule {
 	return perGroup(code, func(in *Input, g *report.Group) []Verdict {
 		if q := queueOf(in, g); q.code == code && q.share > 0 {
-			return of(in, q)
+			return check(in, q)
 		}
 		return nil
 	}, needs...)
 }
 
-// texts are the rules' documentation: a file for each code, with the name and the summary in its first line.
+// ruleTexts are the rules' documentation: a file for each code, with the name and the summary in its first line.
 //
 //go:embed rules/*.txt
-var texts embed.FS
+var ruleTexts embed.FS
 
-// numbers are constants that texts name.
-var numbers = strings.NewReplacer(
+// textConstants are constants that texts name.
+var textConstants = strings.NewReplacer(
 	"{few}", fmt.Sprint(scale.Few), "{enough}", fmt.Sprint(scale.Enough), "{many}", fmt.Sprint(scale.Many),
 	"{herd}", fmt.Sprint(process.HerdSize), "{herd time}", fmt.Sprintf("%d ms", int(process.HerdNS/1e6)), "{event}", fmt.Sprintf("%d ns", eventNS),
-	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(hungLeast), "{patience}", words.Brief(scale.Patience),
+	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(scale.Patience),
 )
 
 // document fills in what a rule's text says.
 func (r *Rule) document() {
-	data, err := texts.ReadFile("rules/" + string(r.Code) + ".txt")
+	data, err := ruleTexts.ReadFile("rules/" + string(r.Code) + ".txt")
 	if err != nil {
 		panic(err) // a rule without a text is a mistake of this package
 	}
-	head, body, _ := strings.Cut(numbers.Replace(string(data)), "\n")
+	head, body, _ := strings.Cut(textConstants.Replace(string(data)), "\n")
 	r.Name, r.Summary, _ = strings.Cut(head, ": ")
-	part := map[string]string{}
-	for _, p := range strings.Split(body, "\n-- ")[1:] {
-		title, text, _ := strings.Cut(p, " --\n")
-		part[title] = strings.Trim(text, "\n")
+	sections := map[string]string{}
+	for _, section := range strings.Split(body, "\n-- ")[1:] {
+		title, text, _ := strings.Cut(section, " --\n")
+		sections[title] = strings.Trim(text, "\n")
 	}
 	prose := func(title string) string {
-		paragraphs := strings.Split(part[title], "\n\n")
+		paragraphs := strings.Split(sections[title], "\n\n")
 		for i := range paragraphs {
 			paragraphs[i] = strings.ReplaceAll(paragraphs[i], "\n", " ")
 		}
 		return strings.Join(paragraphs, "\n\n")
 	}
-	r.Doc = Doc{Means: prose("means"), Measured: prose("measured"), Before: part["before"], After: part["after"], Wrong: prose("wrong")}
+	r.Doc = Doc{Means: prose("means"), Measured: prose("measured"), Before: sections["before"], After: sections["after"], Wrong: prose("wrong")}
 }

@@ -9,41 +9,41 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// mostBytesAt reports whether the allocation profile has half of the bytes or more at one place.
-func (in *Input) mostBytesAt() bool {
+// hasDominantAllocSite reports whether the allocation profile has half of the bytes or more at one place.
+func (in *Input) hasDominantAllocSite() bool {
 	p := in.Allocs
 	return p != nil && len(p.Sites) > 0 && 2*p.Sites[0].Bytes >= p.Bytes
 }
 
-// allocating writes the place that allocates most by the profile, with the function of the standard library that it calls.
-func (in *Input) allocating() string { return allocatingAt(&in.Allocs.Sites[0]) }
+// dominantAllocSiteText writes the place that allocates most by the profile, with the function of the standard library that it calls.
+func (in *Input) dominantAllocSiteText() string { return allocSiteText(&in.Allocs.Sites[0]) }
 
-func allocatingAt(s *allocs.Site) string {
+func allocSiteText(s *allocs.Site) string {
 	if call := inCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
 		return place(&s.Site) + " in " + call
 	}
 	return place(&s.Site)
 }
 
-// mostAllocators bounds how many allocating sites evidence lists.
-const mostAllocators = 5
+// maxAllocSites bounds how many allocating sites evidence lists.
+const maxAllocSites = 5
 
-// allocator returns the site that allocates most, by the profile; without one the site where most assists
+// topAllocSite returns the site that allocates most, by the profile; without one the site where most assists
 // were. The evidence lists the first of them.
-func (in *Input) allocator() (*report.Site, []report.Evidence) {
+func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 	var out []report.Evidence
-	if p := in.Allocs; p != nil && len(p.Sites) > 0 {
-		for i := range p.Sites[:min(len(p.Sites), mostAllocators)] {
-			s := &p.Sites[i]
-			if share := float64(s.Bytes) / float64(p.Bytes); share >= 0.02 {
-				text := "share of the bytes allocated at " + allocatingAt(s)
+	if profile := in.Allocs; profile != nil && len(profile.Sites) > 0 {
+		for i := range profile.Sites[:min(len(profile.Sites), maxAllocSites)] {
+			s := &profile.Sites[i]
+			if share := float64(s.Bytes) / float64(profile.Bytes); share >= 0.02 {
+				text := "share of the bytes allocated at " + allocSiteText(s)
 				if s.From.Func != "" {
 					text += ", most of it for " + place(&s.From)
 				}
 				out = append(out, measured(text, share, "share"))
 			}
 		}
-		return &p.Sites[0].Site, out
+		return &profile.Sites[0].Site, out
 	}
 	type sum struct {
 		site *report.Site
@@ -59,20 +59,20 @@ func (in *Input) allocator() (*report.Site, []report.Evidence) {
 				continue
 			}
 			total += c.TotalNS
-			at := slices.IndexFunc(sums, func(s sum) bool { return s.site.Equal(c.Site) })
-			if at < 0 {
-				at = len(sums)
+			index := slices.IndexFunc(sums, func(s sum) bool { return s.site.Equal(c.Site) })
+			if index < 0 {
+				index = len(sums)
 				sums = append(sums, sum{site: c.Site})
 			}
-			sums[at].ns += c.TotalNS
+			sums[index].ns += c.TotalNS
 		}
 	}
 	if len(sums) == 0 {
 		return nil, nil
 	}
 	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) })
-	for _, s := range sums[:min(len(sums), mostAllocators)] {
-		if share := part1(s.ns, total); share >= 0.02 {
+	for _, s := range sums[:min(len(sums), maxAllocSites)] {
+		if share := ratio(s.ns, total); share >= 0.02 {
 			out = append(out, measured("share of the assists paid at "+place(s.site), share, "share"))
 		}
 	}

@@ -11,9 +11,9 @@ import (
 // A gateway that calls its own server waits for what that does, and its path goes on there. That is one fault: it is
 // reported at the group that serves, with what it costs the groups that ask.
 
-// servedOf returns the groups that serve what requests of a group wait for, nil where that is another process, or not sure, or
+// peerGroups returns the groups that serve what requests of a group wait for, nil where that is another process, or not sure, or
 // where they are not looked at.
-func (in *Input) servedOf(g *report.Group) (out []*report.Group) {
+func (in *Input) peerGroups(g *report.Group) (out []*report.Group) {
 	if !g.Peer.Followed() {
 		return nil
 	}
@@ -27,26 +27,26 @@ func (in *Input) servedOf(g *report.Group) (out []*report.Group) {
 	return out
 }
 
-// asks reports whether requests of a group wait for those of another one, also through a third. Groups may wait for each other.
-func (in *Input) asks(g *report.Group, id string) bool {
-	all := []*report.Group{g}
-	for i := 0; i < len(all); i++ {
-		for _, o := range in.servedOf(all[i]) {
-			if o.ID == id {
+// dependsOn reports whether requests of a group wait for those of another one, also through a third. Groups may wait for each other.
+func (in *Input) dependsOn(g *report.Group, id string) bool {
+	reached := []*report.Group{g}
+	for i := 0; i < len(reached); i++ {
+		for _, peer := range in.peerGroups(reached[i]) {
+			if peer.ID == id {
 				return true
 			}
-			if !slices.Contains(all, o) {
-				all = append(all, o)
+			if !slices.Contains(reached, peer) {
+				reached = append(reached, peer)
 			}
 		}
 	}
 	return false
 }
 
-// bothHalves adds to a finding what it costs the groups that wait for its group over the network, and drops their findings about the
+// mergeCallers adds to a finding what it costs the groups that wait for its group over the network, and drops their findings about the
 // same.
-func bothHalves(in *Input, all []Verdict) []Verdict {
-	if !in.joined() {
+func mergeCallers(in *Input, all []Verdict) []Verdict {
+	if !in.hasPeerGroups() {
 		return all
 	}
 	for i := range all {
@@ -54,64 +54,64 @@ func bothHalves(in *Input, all []Verdict) []Verdict {
 		if v.Group == "" || v.Site == nil {
 			continue
 		}
-		of := in.partsOf(v)
+		matches := in.routeMatcher(v)
 		for k := range in.Report.Groups {
 			g := &in.Report.Groups[k]
-			if g.ID == v.Group || !in.asks(g, v.Group) {
+			if g.ID == v.Group || !in.dependsOn(g, v.Group) {
 				continue
 			}
 			share, won := weighRoutes(g, func(c *report.Cause, via []report.Via) bool {
-				inner, asked := verdict.AfterLastAnswer(via)
-				return asked > 0 && of(c, inner)
+				inner, peerHops := verdict.AfterLastAnswer(via)
+				return peerHops > 0 && matches(c, inner)
 			})
 			if share < scale.Speck {
 				continue
 			}
-			by := report.AskedBy{Group: g.ID, Name: g.Name, Share: share, EachNS: won.TotalNS / int64(max(g.Count, 1))}
-			by.Predicted = in.predict(g.ID, v.Changes...)
-			v.AskedBy = append(v.AskedBy, by)
+			caller := report.AskedBy{Group: g.ID, Name: g.Name, Share: share, EachNS: won.TotalNS / int64(max(g.Count, 1))}
+			caller.Predicted = in.predict(g.ID, v.Changes...)
+			v.AskedBy = append(v.AskedBy, caller)
 		}
 	}
-	var out []Verdict
-	told := make([]bool, len(all)) // by another one
+	var remaining []Verdict
+	reportedByPeer := make([]bool, len(all)) // by another one
 	for i := range all {
 		v, g := &all[i], in.Report.Group(all[i].Group)
 		for k := range all {
 			o := &all[k]
-			told[i] = told[i] || g != nil && v.Site != nil && !told[k] && o.Code == v.Code && o.Group != v.Group && o.Site != nil && o.Site.Key() == v.Site.Key() && in.asks(g, o.Group)
+			reportedByPeer[i] = reportedByPeer[i] || g != nil && v.Site != nil && !reportedByPeer[k] && o.Code == v.Code && o.Group != v.Group && o.Site != nil && o.Site.Key() == v.Site.Key() && in.dependsOn(g, o.Group)
 		}
-		if !told[i] {
-			out = append(out, *v)
+		if !reportedByPeer[i] {
+			remaining = append(remaining, *v)
 		}
 	}
-	return out
+	return remaining
 }
 
-// joined reports whether requests of any group wait for others of the process.
-func (in *Input) joined() bool {
+// hasPeerGroups reports whether requests of any group wait for others of the process.
+func (in *Input) hasPeerGroups() bool {
 	return slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool { return g.Peer.Followed() })
 }
 
-// partsOf returns which ways to causes a finding is about: those of its site, or all that its owner has.
-func (in *Input) partsOf(v *Verdict) func(c *report.Cause, via []report.Via) bool {
-	at := func(c *report.Cause, via []report.Via) bool {
+// routeMatcher returns which ways to causes a finding is about: those of its site, or all that its owner has.
+func (in *Input) routeMatcher(v *Verdict) func(c *report.Cause, via []report.Via) bool {
+	isAtSite := func(c *report.Cause, via []report.Via) bool {
 		s := nonStdSite(c, via)
 		return s != nil && c.Cause == v.Cause && s.Key() == v.Site.Key()
 	}
 	g := in.Report.Group(v.Group)
 	if g == nil {
-		return at
+		return isAtSite
 	}
-	cl := in.attributionOf(g)
-	var its candidateKey
-	most := int64(0)
-	for c, r := range cl.routes(g.All()) {
-		if o := cl.keyOf(c, r.Via); o.code == v.Code && r.TotalNS > most && at(c, r.Via) {
-			its, most = o, r.TotalNS
+	attr := in.attributionOf(g)
+	var mainKey candidateKey
+	mostNS := int64(0)
+	for c, r := range attr.routes(g.All()) {
+		if o := attr.keyOf(c, r.Via); o.code == v.Code && r.TotalNS > mostNS && isAtSite(c, r.Via) {
+			mainKey, mostNS = o, r.TotalNS
 		}
 	}
-	if most == 0 {
-		return at
+	if mostNS == 0 {
+		return isAtSite
 	}
-	return func(c *report.Cause, via []report.Via) bool { return cl.keyOf(c, via) == its }
+	return func(c *report.Cause, via []report.Via) bool { return attr.keyOf(c, via) == mainKey }
 }

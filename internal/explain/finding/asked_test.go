@@ -31,7 +31,7 @@ func TestBothHalves(t *testing.T) {
 		}
 	}
 	var sleeps []Verdict
-	for _, v := range bothHalves(in, all) {
+	for _, v := range mergeCallers(in, all) {
 		if v.Code == report.RuleSleep {
 			sleeps = append(sleeps, v)
 		}
@@ -54,7 +54,7 @@ func TestTheSameInBoth(t *testing.T) {
 	at := func(group string, line int) Verdict {
 		return Verdict{Finding: report.Finding{Code: report.RuleComputes, Group: group, Site: &report.Site{Func: "x.f", Line: line}}}
 	}
-	out := bothHalves(in, []Verdict{at("a", 1), at("b", 1), at("a", 2)})
+	out := mergeCallers(in, []Verdict{at("a", 1), at("b", 1), at("a", 2)})
 	if len(out) != 2 || out[0].Site.Line == out[1].Site.Line {
 		t.Errorf("%d are left: %+v", len(out), out)
 	}

@@ -9,97 +9,97 @@ import (
 )
 
 // A neighbourhood is what other processes took.
-type neighbourhood struct {
-	off    float64 // of the time in which the threads wanted to run, they waited for a CPU that others had
-	woken  float64 // of the time in which threads woke up, the same
-	lost   float64 // of the time in which goroutines showed as running, at least, others had the CPU
-	others float64 // CPUs that other processes used, on average; 0 if that is not known
-	sure   float64
+type otherLoad struct {
+	waitShare  float64 // of the time in which the threads wanted to run, they waited for a CPU that others had
+	wakeShare  float64 // of the time in which threads woke up, the same
+	lostShare  float64 // of the time in which goroutines showed as running, at least, others had the CPU
+	cpus       float64 // CPUs that other processes used, on average; 0 if that is not known
+	confidence float64
 }
 
-// busyMachine reports whether threads waited for CPUs that other processes used.
-func busyMachine(in *Input) (neighbourhood, bool) {
+// measureOtherLoad reports whether threads waited for CPUs that other processes used.
+func measureOtherLoad(in *Input) (otherLoad, bool) {
 	h := in.Report.Host
 	if h == nil || h.Lost.BusyNS == nil || h.Lost.CPUNS == nil || h.Lost.RunDelayNS == nil || *h.Lost.BusyNS <= 0 {
-		return neighbourhood{}, false
+		return otherLoad{}, false
 	}
-	l, span := &h.Lost, float64(h.ToNS-h.FromNS)
-	waited := float64(*l.RunDelayNS)
+	lost, span := &h.Lost, float64(h.ToNS-h.FromNS)
+	waitedNS := float64(*lost.RunDelayNS)
 	switch {
-	case l.RunQueueNS != nil:
-		waited = float64(*l.RunQueueNS)
-	case l.QuotaNS != nil && *l.QuotaNS > 0:
-		return neighbourhood{}, false
+	case lost.RunQueueNS != nil:
+		waitedNS = float64(*lost.RunQueueNS)
+	case lost.QuotaNS != nil && *lost.QuotaNS > 0:
+		return otherLoad{}, false
 	}
-	late := 1.0 // a thread that is woken waits for a moment beside idle CPUs, too
-	if d := l.LongDelayNS; d != nil && *l.RunDelayNS > 0 {
-		late = min(1, float64(*d)/float64(*l.RunDelayNS))
-		waited *= late
+	longShare := 1.0 // a thread that is woken waits for a moment beside idle CPUs, too
+	if d := lost.LongDelayNS; d != nil && *lost.RunDelayNS > 0 {
+		longShare = min(1, float64(*d)/float64(*lost.RunDelayNS))
+		waitedNS *= longShare
 	}
-	if waited < scale.Some*max(float64(*l.BusyNS), scale.Running) || span <= 0 {
-		return neighbourhood{}, false
+	if waitedNS < scale.Some*max(float64(*lost.BusyNS), scale.Running) || span <= 0 {
+		return otherLoad{}, false
 	}
-	n := neighbourhood{off: waited / (waited + float64(*l.CPUNS)), sure: 0.9}
-	without, _ := l.WithoutCPU()
-	all := float64(h.Facts.CPUs) * span
+	load := otherLoad{waitShare: waitedNS / (waitedNS + float64(*lost.CPUNS)), confidence: 0.9}
+	withoutCPU, _ := lost.WithoutCPU()
+	capacityNS := float64(h.Facts.CPUs) * span
 	// A thread that waits for a CPU waits for those that have it: the service's own threads among them, by what they used.
-	part := 1.0
-	if l.MachineNS == nil || h.Facts.CPUs == 0 {
+	othersPart := 1.0
+	if lost.MachineNS == nil || h.Facts.CPUs == 0 {
 		if heldBack(in.Report) >= scale.Half {
-			return neighbourhood{}, false // threads that a quota releases all at once wait for each other, and nothing tells how long
+			return otherLoad{}, false // threads that a quota releases all at once wait for each other, and nothing tells how long
 		}
-		n.sure = 0.7
-		if all > 0 {
-			part = max(0, 1-float64(*l.CPUNS)/all) // others cannot have had more
+		load.confidence = 0.7
+		if capacityNS > 0 {
+			othersPart = max(0, 1-float64(*lost.CPUNS)/capacityNS) // others cannot have had more
 		}
-		n.off, n.woken, n.lost = part*n.off, part*late, part*without
-		return n, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && part*waited >= 2*scale.Some*float64(*l.BusyNS) && n.lost >= scale.Some
+		load.waitShare, load.wakeShare, load.lostShare = othersPart*load.waitShare, othersPart*longShare, othersPart*withoutCPU
+		return load, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && othersPart*waitedNS >= 2*scale.Some*float64(*lost.BusyNS) && load.lostShare >= scale.Some
 	}
-	others := max(0, float64(*l.MachineNS-*l.CPUNS))
-	n.others = others / span
-	if others > 0 {
-		part = others / (others + float64(*l.CPUNS))
+	othersNS := max(0, float64(*lost.MachineNS-*lost.CPUNS))
+	load.cpus = othersNS / span
+	if othersNS > 0 {
+		othersPart = othersNS / (othersNS + float64(*lost.CPUNS))
 	}
-	n.off, n.woken, n.lost = part*n.off, part*late, part*without
-	full := others+float64(*l.CPUNS)+waited >= scale.NearlyAll*all || l.PressureNS != nil && float64(*l.PressureNS) >= scale.Much*span
+	load.waitShare, load.wakeShare, load.lostShare = othersPart*load.waitShare, othersPart*longShare, othersPart*withoutCPU
+	isFull := othersNS+float64(*lost.CPUNS)+waitedNS >= scale.NearlyAll*capacityNS || lost.PressureNS != nil && float64(*lost.PressureNS) >= scale.Much*span
 	if crowded(in) { // who waits, waits for the service's own threads, unless nothing of the machine is left
-		full = others+float64(*l.CPUNS) >= scale.NearlyAll*all
+		isFull = othersNS+float64(*lost.CPUNS) >= scale.NearlyAll*capacityNS
 	}
-	return n, full && others >= scale.Much*all && part*waited >= scale.Some*float64(*l.BusyNS)
+	return load, isFull && othersNS >= scale.Much*capacityNS && othersPart*waitedNS >= scale.Some*float64(*lost.BusyNS)
 }
 
 // checkBusyMachine is WL1009, busy-machine.
 func checkBusyMachine(in *Input) []Verdict {
-	n, ok := busyMachine(in)
+	load, ok := measureOtherLoad(in)
 	if !ok {
 		return nil
 	}
 	h := in.Report.Host
 	v := Verdict{Fact: true, Finding: report.Finding{
-		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for a CPU for %s of their runnable time", words.Percent(n.off)),
-		Cause: report.CauseSched, Confidence: n.sure,
+		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for a CPU for %s of their runnable time", words.Percent(load.waitShare)),
+		Cause: report.CauseSched, Confidence: load.confidence,
 		Evidence: []report.Evidence{
-			measured("share of runnable time in which threads waited for a CPU that other processes used", n.off, "share"),
+			measured("share of runnable time in which threads waited for a CPU that other processes used", load.waitShare, "share"),
 			measured("CPUs of this machine", h.Facts.CPUs, "CPUs"),
 			measured("CPUs used by the service", float64(*h.Lost.CPUNS)/float64(h.ToNS-h.FromNS), "CPUs"),
 		},
 		Fix: "reserve CPUs for the service (a cpuset, cpu.weight, a Kubernetes CPU request) or move the other processes to another machine, and record again",
 	}}
-	if n.lost > 0 {
-		v.say(measured("minimum share of goroutines' running time in which other processes had the CPU", n.lost, "share"))
+	if load.lostShare > 0 {
+		v.addEvidence(measured("minimum share of goroutines' running time in which other processes had the CPU", load.lostShare, "share"))
 	}
-	if n.others > 0 {
-		v.say(measured("CPUs used by other processes", n.others, "CPUs"))
+	if load.cpus > 0 {
+		v.addEvidence(measured("CPUs used by other processes", load.cpus, "CPUs"))
 	}
 	if p := h.Lost.PressureNS; p != nil {
-		v.say(measured("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(h.ToNS-h.FromNS)), "share"))
+		v.addEvidence(measured("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(h.ToNS-h.FromNS)), "share"))
 	}
 	in.costs(&v, func(c *report.Cause) float64 {
 		switch c.Cause {
 		case report.CauseCPU, report.CauseGCAssist, report.CauseSched, report.CauseSchedPoll:
-			return n.lost
+			return load.lostShare
 		case report.CauseSchedWake:
-			return n.woken
+			return load.wakeShare
 		}
 		return 0
 	})

@@ -92,38 +92,38 @@ type attribution struct {
 
 // attributionOf divides the ways to the causes of a group.
 func (in *Input) attributionOf(g *report.Group) *attribution {
-	if cl := in.attributions[g]; cl != nil {
-		return cl
+	if attr := in.attributions[g]; attr != nil {
+		return attr
 	}
-	cl := &attribution{in: in, group: g, queueWaits: map[waitKey]bool{}, contendedSites: map[causeSite]waitKey{}, minorWaits: map[waitKey]bool{}, canonicalWaits: map[waitKey]waitKey{},
+	attr := &attribution{in: in, group: g, queueWaits: map[waitKey]bool{}, contendedSites: map[causeSite]waitKey{}, minorWaits: map[waitKey]bool{}, canonicalWaits: map[waitKey]waitKey{},
 		fixedSleeps: map[report.SiteKey]bool{}, heaviestSleeps: map[waitKey]*causeRoute{}, longPolls: map[report.SiteKey]*longPoll{}}
-	cl.peersInReport = in.servedOf(g) != nil
-	for c, r := range cl.routes(g.All()) {
+	attr.peersInReport = in.peerGroups(g) != nil
+	for c, r := range attr.routes(g.All()) {
 		if c.Cause == report.CauseSleep && len(r.Via) > 0 {
-			if k := waitKeyOf(&r.Via[0]); cl.heaviestSleeps[k] == nil || cl.heaviestSleeps[k].routeNS < r.TotalNS {
-				cl.heaviestSleeps[k] = &causeRoute{c, r.Via, r.TotalNS}
+			if k := waitKeyOf(&r.Via[0]); attr.heaviestSleeps[k] == nil || attr.heaviestSleeps[k].routeNS < r.TotalNS {
+				attr.heaviestSleeps[k] = &causeRoute{c, r.Via, r.TotalNS}
 			}
 		}
 	}
-	cl.findFixedSleeps()
-	cl.findQueues()
-	cl.findPatience()
-	cl.findLeads()
-	cl.buildCandidates()
+	attr.findFixedSleeps()
+	attr.findQueueWaits()
+	attr.findPatience()
+	attr.findLeads()
+	attr.buildCandidates()
 	if in.attributions == nil {
 		in.attributions = map[*report.Group]*attribution{}
 	}
-	in.attributions[g] = cl
-	return cl
+	in.attributions[g] = attr
+	return attr
 }
 
 // candidatesOf returns what belongs to a rule, group by group.
 func (in *Input) candidatesOf(code report.RuleCode) iter.Seq2[*attribution, *candidate] {
 	return func(yield func(*attribution, *candidate) bool) {
 		for i := range in.Report.Groups {
-			cl := in.attributionOf(&in.Report.Groups[i])
-			for _, c := range cl.candidates {
-				if c.code == code && !yield(cl, c) {
+			attr := in.attributionOf(&in.Report.Groups[i])
+			for _, cand := range attr.candidates {
+				if cand.code == code && !yield(attr, cand) {
 					return
 				}
 			}
@@ -132,51 +132,51 @@ func (in *Input) candidatesOf(code report.RuleCode) iter.Seq2[*attribution, *can
 }
 
 // buildCandidates makes a claim of the ways of each owner.
-func (cl *attribution) buildCandidates() {
-	of := map[candidateKey]*candidate{}
-	for c, r := range cl.routes(cl.group.All()) {
-		o := cl.keyOf(c, r.Via)
-		if o.code == "" {
+func (a *attribution) buildCandidates() {
+	byKey := map[candidateKey]*candidate{}
+	for c, r := range a.routes(a.group.All()) {
+		key := a.keyOf(c, r.Via)
+		if key.code == "" {
 			continue
 		}
-		if of[o] == nil {
-			of[o] = &candidate{candidateKey: o}
-			cl.candidates = append(cl.candidates, of[o])
+		if byKey[key] == nil {
+			byKey[key] = &candidate{candidateKey: key}
+			a.candidates = append(a.candidates, byKey[key])
 		}
-		of[o].routes = append(of[o].routes, causeRoute{c, r.Via, r.TotalNS})
+		byKey[key].routes = append(byKey[key].routes, causeRoute{c, r.Via, r.TotalNS})
 	}
-	for c, r := range cl.routes(cl.group.Tail()) {
-		if its := of[cl.keyOf(c, r.Via)]; its != nil {
-			its.slowRoutes = append(its.slowRoutes, causeRoute{c, r.Via, r.TotalNS})
+	for c, r := range a.routes(a.group.Tail()) {
+		if cand := byKey[a.keyOf(c, r.Via)]; cand != nil {
+			cand.slowRoutes = append(cand.slowRoutes, causeRoute{c, r.Via, r.TotalNS})
 		}
 	}
 	byTime := func(a, b causeRoute) int { return cmp.Compare(b.routeNS, a.routeNS) }
-	for _, c := range cl.candidates {
-		slices.SortStableFunc(c.routes, byTime)
-		slices.SortStableFunc(c.slowRoutes, byTime)
-		c.share, c.won = weighRoutes(cl.group, func(cause *report.Cause, via []report.Via) bool { return cl.keyOf(cause, via) == c.candidateKey })
+	for _, cand := range a.candidates {
+		slices.SortStableFunc(cand.routes, byTime)
+		slices.SortStableFunc(cand.slowRoutes, byTime)
+		cand.share, cand.won = weighRoutes(a.group, func(cause *report.Cause, via []report.Via) bool { return a.keyOf(cause, via) == cand.candidateKey })
 	}
 }
 
 // findFixedSleeps notes the sleeps of dependencies that every request meets.
-func (cl *attribution) findFixedSleeps() {
-	for i := range cl.group.All().Causes {
-		if c := &cl.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= scale.NearlyAll*float64(cl.group.Count) {
-			cl.fixedSleeps[c.Site.Key()] = true
+func (a *attribution) findFixedSleeps() {
+	for i := range a.group.All().Causes {
+		if c := &a.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= scale.NearlyAll*float64(a.group.Count) {
+			a.fixedSleeps[c.Site.Key()] = true
 		}
 	}
 }
 
 // routes are all ways to every cause of a band that rules about waiting may claim. For requests sent over the network within this
 // process they begin where the answering request begins, or are left out if that has its own findings.
-func (cl *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
+func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for c, r := range attributableRoutes(b) {
-			inner, asked := verdict.AfterLastAnswer(r.Via)
-			if asked > 0 && cl.peersInReport {
+			inner, peerHops := verdict.AfterLastAnswer(r.Via)
+			if peerHops > 0 && a.peersInReport {
 				continue
 			}
-			if asked > 0 {
+			if peerHops > 0 {
 				r = &report.Route{Via: inner, TotalNS: r.TotalNS}
 			}
 			if !yield(c, r) {
@@ -214,18 +214,18 @@ func isAttributable(cause report.CauseName) bool {
 }
 
 // canonicalWait returns the wait that stands for all contended waits for the same site.
-func (cl *attribution) canonicalWait(k waitKey) waitKey {
-	if first, ok := cl.canonicalWaits[k]; ok {
+func (a *attribution) canonicalWait(k waitKey) waitKey {
+	if first, ok := a.canonicalWaits[k]; ok {
 		return first
 	}
 	return k
 }
 
 // contendedWait returns the first contended wait of a way.
-func (cl *attribution) contendedWait(via []report.Via) (waitKey, bool) {
+func (a *attribution) contendedWait(via []report.Via) (waitKey, bool) {
 	for i := range via {
 		k := waitKeyOf(&via[i])
-		if isLock(k) || cl.queueWaits[k] {
+		if isLockWait(k) || a.queueWaits[k] {
 			return k, true
 		}
 	}
@@ -234,56 +234,56 @@ func (cl *attribution) contendedWait(via []report.Via) (waitKey, bool) {
 
 // keyOf returns the owner of a way to a cause; its code is "" if no rule about
 // waits claims it.
-func (cl *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
+func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 	if !isAttributable(c.Cause) {
 		return candidateKey{}
 	}
-	via, asked := verdict.AfterLastAnswer(via)
-	if asked > 0 && cl.peersInReport {
+	via, peerHops := verdict.AfterLastAnswer(via)
+	if peerHops > 0 && a.peersInReport {
 		return candidateKey{}
 	}
 	if isIdleClient(c, via) {
-		if s := cl.heaviestSleeps[waitKeyOf(&via[0])]; s != nil {
-			return cl.keyOf(s.Cause, s.via)
+		if s := a.heaviestSleeps[waitKeyOf(&via[0])]; s != nil {
+			return a.keyOf(s.Cause, s.via)
 		}
 		return candidateKey{}
 	}
-	if p := cl.polled(c, via); p != nil {
+	if p := a.polled(c, via); p != nil {
 		return p.owner()
 	}
 	if isWebSocketIdle(c) {
 		return candidateKey{}
 	}
-	at := c.Site
+	waitSite := c.Site
 	if len(via) > 0 {
-		at = via[0].Site
+		waitSite = via[0].Site
 	}
-	if c.Cause == report.CauseSleep && cl.in.streams(at) {
-		return candidateKey{code: report.RuleSleep, causeSite: causeSite{streamLeaf, at.Own().Key()}}
+	if c.Cause == report.CauseSleep && a.in.streams(waitSite) {
+		return candidateKey{code: report.RuleSleep, causeSite: causeSite{streamLeaf, waitSite.Own().Key()}}
 	}
-	if k, ok := cl.contendedWait(via); ok && !cl.minorWaits[k] {
-		return contentionKey(cl.canonicalWait(k))
+	if k, ok := a.contendedWait(via); ok && !a.minorWaits[k] {
+		return contentionKey(a.canonicalWait(k))
 	}
-	l := causeSiteOf(c)
-	if k, ok := cl.contendedSites[l]; ok {
+	site := causeSiteOf(c)
+	if k, ok := a.contendedSites[site]; ok {
 		return contentionKey(k)
 	}
 	switch code := report.RuleCode(""); c.Cause {
 	case report.CauseSleep:
-		if cl.fixedSleeps[c.Site.Key()] {
-			l.site = report.SiteKey{Func: c.Site.Module}
+		if a.fixedSleeps[c.Site.Key()] {
+			site.site = report.SiteKey{Func: c.Site.Module}
 		}
 		code = report.RuleSleep
 		switch {
-		case verdict.KindOf(c) == verdict.Limiter, inVain(c):
+		case verdict.KindOf(c) == verdict.Limiter, isAcquireTimeout(c):
 			code = report.RulePoolTooSmall
-		case len(via) > 0 && cl.flushInterval(c) != nil: // without via, the request's own goroutine sleeps, and began that itself
+		case len(via) > 0 && a.flushInterval(c) != nil: // without via, the request's own goroutine sleeps, and began that itself
 			code = report.RuleFlushInterval
 		}
-		return candidateKey{code: code, causeSite: l}
+		return candidateKey{code: code, causeSite: site}
 	case report.CauseNetwork:
 		code = report.RuleSlowPeer
-		if cl.in.Queued[cl.group.ID] >= scale.Half && c.Kind != "inbound" {
+		if a.in.BacklogShares[a.group.ID] >= scale.Half && c.Kind != "inbound" {
 			return backlog
 		}
 		if isFileCall(c.Call) {
@@ -291,12 +291,12 @@ func (cl *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 		} else if c.Kind == "inbound" {
 			code = report.RuleSlowClient
 		}
-		return candidateKey{code: code, causeSite: l}
+		return candidateKey{code: code, causeSite: site}
 	case report.CauseSyscall:
 		if cause.IsSocket(c.Call) {
 			return candidateKey{} // the call never blocks: its thread did not get a CPU
 		}
-		return candidateKey{code: report.RuleBlockingSyscall, causeSite: l}
+		return candidateKey{code: report.RuleBlockingSyscall, causeSite: site}
 	}
 	return candidateKey{}
 }
@@ -313,14 +313,14 @@ func isWebSocketIdle(c *report.Cause) bool {
 
 // heaviestRoute returns the first part with a cause, the heaviest one of all if none has it.
 func (c *candidate) heaviestRoute(cause report.CauseName) *causeRoute {
-	if p := first(c.routes, func(p *causeRoute) bool { return p.Cause.Cause == cause }); p != nil {
+	if p := firstMatch(c.routes, func(p *causeRoute) bool { return p.Cause.Cause == cause }); p != nil {
 		return p
 	}
 	return &c.routes[0]
 }
 
 func contentionKey(k waitKey) candidateKey {
-	if isLock(k) {
+	if isLockWait(k) {
 		return candidateKey{code: report.RuleLockConvoy, wait: k}
 	}
 	return candidateKey{code: report.RulePoolTooSmall, wait: k}
@@ -340,21 +340,21 @@ type candidate struct {
 }
 
 // slowRoute returns the slow requests' part with the same leaf, nil if there is none.
-func (c *candidate) slowRoute(p *causeRoute) *causeRoute {
-	return first(c.slowRoutes, func(s *causeRoute) bool { return causeSiteOf(s.Cause) == causeSiteOf(p.Cause) })
+func (c *candidate) slowRoute(route *causeRoute) *causeRoute {
+	return firstMatch(c.slowRoutes, func(s *causeRoute) bool { return causeSiteOf(s.Cause) == causeSiteOf(route.Cause) })
 }
 
 // requestCountEvidence is the evidence of how many slow requests met a part: the mean beside it is over the same requests.
-func (cl *attribution) requestCountEvidence(c *candidate, p *causeRoute) report.Evidence {
-	b := cl.group.Tail()
-	if b.Band == report.BandAll {
-		return measured("requests that have this wait", p.Requests, "count")
+func (a *attribution) requestCountEvidence(cand *candidate, route *causeRoute) report.Evidence {
+	band := a.group.Tail()
+	if band.Band == report.BandAll {
+		return measured("requests that have this wait", route.Requests, "count")
 	}
 	n := 0
-	if s := c.slowRoute(p); s != nil {
+	if s := cand.slowRoute(route); s != nil {
 		n = s.Requests
 	}
-	return measured(fmt.Sprintf("slow requests that have this wait, of %d", b.Count), n, "count")
+	return measured(fmt.Sprintf("slow requests that have this wait, of %d", band.Count), n, "count")
 }
 
 // A part is a way to a cause.
@@ -368,20 +368,20 @@ type causeRoute struct {
 func (p *causeRoute) nonStdSite() *report.Site { return nonStdSite(p.Cause, p.via) }
 
 // newVerdict begins what is said of a claim, by the part that stands for it.
-func (cl *attribution) newVerdict(c *candidate, p *causeRoute) Verdict {
-	return Verdict{Won: c.won, Changes: cl.halfOf(p.Cause), Finding: report.Finding{
-		Cause: p.Cause.Cause, Site: p.nonStdSite(), Group: cl.group.ID, Share: c.share, Confidence: 0.9,
+func (a *attribution) newVerdict(cand *candidate, route *causeRoute) Verdict {
+	return Verdict{Won: cand.won, Changes: a.halfOf(route.Cause), Finding: report.Finding{
+		Cause: route.Cause.Cause, Site: route.nonStdSite(), Group: a.group.ID, Share: cand.share, Confidence: 0.9,
 	}}
 }
 
 // weighRoutes is weigh for some of the ways to a cause.
 func weighRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, won Won) {
 	return weighPart(g, func(c *report.Cause) float64 {
-		mine, all := routeTimes(c, match)
+		matching, all := routeTimes(c, match)
 		if all == 0 {
 			return 0
 		}
-		return float64(mine) / float64(all)
+		return float64(matching) / float64(all)
 	})
 }
 

@@ -400,7 +400,7 @@ func TestUnderTheLock(t *testing.T) {
 	} {
 		read.Via = via(c.first, "select check@9 net/http.(*persistConn).roundTrip")
 		got := Find(&Input{
-			Report: oneGroup(read), Process: &process.Stats{}, Under: []queues.Under{{Wait: site("get@2"), Site: read.Site, Line: c.line}},
+			Report: oneGroup(read), Process: &process.Stats{}, HolderLines: []queues.Under{{Wait: site("get@2"), Site: read.Site, Line: c.line}},
 			Places: []queues.Places{{Wait: "chan", Site: site("get@2"), Ended: 80, Together: 1, Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}},
 		}, waitRules("WL2"))
 		if len(got) != 1 || !strings.Contains(got[0].Fix, c.says) || !strings.HasSuffix(got[0].Title, "waits for the network at main.check (main.go:9)") {
@@ -486,7 +486,7 @@ func TestPeersTakeTheirTime(t *testing.T) {
 		g.Bands = []report.Band{{Band: report.BandAll, Count: 1000, Causes: []report.Cause{c.all}}, {Band: c.band, Count: 20, Causes: []report.Cause{c.slow}}}
 		in := &Input{Report: rep, Process: &process.Stats{}}
 		if c.apart > 0 {
-			in.Apart = map[string]int{g.ID: c.apart}
+			in.OutlierMoments = map[string]int{g.ID: c.apart}
 		}
 		got := report.Severity("")
 		if found := Find(in, waitRules("WL2005")); len(found) > 0 {
@@ -626,7 +626,7 @@ func TestWaitsForPlacesOfOnesOwn(t *testing.T) {
 		"one at a time":                  {site("main.fan"), &queues.Places{Children: 0.9, Most: 1, Each: 1.2}, false},
 		"workers that serve one another": {site("main.fan"), &queues.Places{Children: 0.9, Most: 4, Each: 2}, false},
 	} {
-		if got := isFanOut(c.key, c.places); got != c.want {
+		if got := isFanOutLimit(c.key, c.places); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -650,7 +650,7 @@ func TestWindow(t *testing.T) {
 		"a body":            {reader, []report.Via{{Wait: report.WaitCond, Call: "net/http.(*http2responseWriter).Write"}}, false},
 		"another call":      {reader, []report.Via{{Wait: report.WaitSelect, Call: "net/http.(*http2requestBody).Read"}}, false},
 	} {
-		if got := isWindow(&causeRoute{Cause: &report.Cause{Site: c.site}, via: c.via}); got != c.want {
+		if got := isFlowControlWait(&causeRoute{Cause: &report.Cause{Site: c.site}, via: c.via}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

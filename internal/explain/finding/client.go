@@ -8,14 +8,14 @@ import (
 )
 
 // checkSlowClient is WL2006, slow-client.
-func checkSlowClient(cl *attribution, c *candidate) Verdict {
-	top := &c.routes[0]
-	v := cl.newVerdict(c, top)
-	v.Cause, v.Confidence, v.Most = report.CauseNetwork, 0.95, report.SeverityLow // nobody but the client itself waits for it
+func checkSlowClient(attr *attribution, cand *candidate) Verdict {
+	top := &cand.routes[0]
+	v := attr.newVerdict(cand, top)
+	v.Cause, v.Confidence, v.MaxSeverity = report.CauseNetwork, 0.95, report.SeverityLow // nobody but the client itself waits for it
 	v.Title = "the server waits for its client to send at " + place(v.Site)
-	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.requestCountEvidence(c, top))
+	v.addEvidence(measured("mean wait per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	v.Fix = "read the body before taking anything that other requests need, limit it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that buffers bodies"
-	if top.Call == "net/http.checkConnErrorWriter.Write" || isWindow(top) {
+	if top.Call == "net/http.checkConnErrorWriter.Write" || isFlowControlWait(top) {
 		v.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", place(v.Site))
 		v.Fix = "release what other requests need before writing the answer, make it smaller (compress, page), set WriteTimeout, and leave slow clients to a proxy that buffers answers"
 	}
@@ -26,11 +26,11 @@ func checkSlowClient(cl *attribution, c *candidate) Verdict {
 	return v
 }
 
-// isWindow reports whether a way leads from a Write of an HTTP/2 handler to its connection's reader: the write waits for
+// isFlowControlWait reports whether a way leads from a Write of an HTTP/2 handler to its connection's reader: the write waits for
 // the window of flow control, which the client makes larger as it reads. The wait for a body is a Cond's.
-func isWindow(p *causeRoute) bool {
-	if p.Site == nil || !strings.HasSuffix(p.Site.Func, "erverConn).readFrames") || len(p.via) == 0 || p.via[0].Wait != report.WaitSelect {
+func isFlowControlWait(route *causeRoute) bool {
+	if route.Site == nil || !strings.HasSuffix(route.Site.Func, "erverConn).readFrames") || len(route.via) == 0 || route.via[0].Wait != report.WaitSelect {
 		return false
 	}
-	return strings.Contains(p.via[0].Call, "esponseWriter).")
+	return strings.Contains(route.via[0].Call, "esponseWriter).")
 }

@@ -47,12 +47,12 @@ func TestDoubts(t *testing.T) {
 		{"WL5005", func(in *Input) { in.Process.Asks = client(400) }, func(in *Input) { in.Process.Asks = client(80) }, ""},
 		{"WL5005", func(in *Input) {
 			in.Process.Asks = client(400)
-			in.Serves = func(start string) bool { return start == "main.other" }
+			in.WorksForServer = func(start string) bool { return start == "main.other" }
 		}, func(in *Input) {
 			in.Process.Asks = client(400) // handlers, or goroutines that they start
-			in.Serves = func(start string) bool { return start == "main.client" }
+			in.WorksForServer = func(start string) bool { return start == "main.client" }
 		}, ""},
-		{"WL5005", func(in *Input) { in.Process.Asks = client(400) }, func(in *Input) { in.Process.Asks, in.Elsewhere = client(400), true }, ""},
+		{"WL5005", func(in *Input) { in.Process.Asks = client(400) }, func(in *Input) { in.Process.Asks, in.NoSelfConnections = client(400), true }, ""},
 		{"WL5006", func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(3e6)) }, func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(1e6)) }, ""},
 		{"WL5007", func(in *Input) {
 			in.Report.Input.Warnings = []report.Warning{{Code: "clock", Text: "3 events had impossible times"}}

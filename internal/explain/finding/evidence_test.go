@@ -12,7 +12,7 @@ import (
 func TestDecidedByAll(t *testing.T) {
 	v := Verdict{Won: Won{All: Lost{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{By: report.DecidedByAll}, Evidence: []report.Evidence{
 		{Text: "mean per slow request, on the request's own goroutine", Unit: "ns"}, {Text: "of 12 slow requests, those that met it", Unit: "count"}, {Text: "mean length of one sleep", Value: 1e6, Unit: "ns"}}}}
-	decidedByAll(&v)
+	replaceSlowEvidence(&v)
 	if len(v.Evidence) != 2 || v.Evidence[0].Value != 2e6 || v.Evidence[1].Value != 1e6 {
 		t.Errorf("%+v", v.Evidence)
 	}
@@ -29,7 +29,7 @@ func TestMoreRoom(t *testing.T) {
 		{process.GC{Measured: 9, Full: 1, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOMEMLIMIT"},
 		{process.GC{}, "raise GOGC"},
 	} {
-		if got := moreRoom(&process.Stats{GC: c.gc}); !strings.HasPrefix(got, c.want) {
+		if got := growthAdvice(&process.Stats{GC: c.gc}); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.gc, got, c.want)
 		}
 	}

@@ -10,34 +10,34 @@ import (
 
 // checkTooFewPs is WL1006, too-few-ps.
 func checkTooFewPs(in *Input, q *queue) []Verdict {
-	may := mayUse(&in.Report.Host.Facts)
+	cpus := usableCPUs(&in.Report.Host.Facts)
 	v := q.verdict(q.takers[0].site, 0.8)
-	v.Title = fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(may))
-	v.say(
+	v.Title = fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(cpus))
+	v.addEvidence(
 		measured("GOMAXPROCS", in.Process.Procs, "Ps"),
-		measured("CPUs available to the process", may, "CPUs"),
+		measured("CPUs available to the process", cpus, "CPUs"),
 		q.waited(),
 		measured("Ps in use over the whole trace", busy(in), "share"))
-	v.say(ranEvidence(q.takers)...)
+	v.addEvidence(ranEvidence(q.takers)...)
 	v.Fix = "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it from the limit: whylate limits"
 	return []Verdict{v}
 }
 
-// mayUse returns how many CPUs the process may use, 0 if that is not known.
-func mayUse(f *report.HostFacts) float64 {
-	may := float64(f.Parallelism)
-	if may == 0 {
-		may = float64(f.CPUs)
+// usableCPUs returns how many CPUs the process may use, 0 if that is not known.
+func usableCPUs(f *report.HostFacts) float64 {
+	cpus := float64(f.Parallelism)
+	if cpus == 0 {
+		cpus = float64(f.CPUs)
 	}
-	if f.QuotaCPUs > 0 && (may == 0 || f.QuotaCPUs < may) {
-		may = f.QuotaCPUs
+	if f.QuotaCPUs > 0 && (cpus == 0 || f.QuotaCPUs < cpus) {
+		cpus = f.QuotaCPUs
 	}
-	return may
+	return cpus
 }
 
-// delayed returns for which part of their busy time the process's threads waited for a CPU, by the kernel; false if that is not
+// runDelayShare returns for which part of their busy time the process's threads waited for a CPU, by the kernel; false if that is not
 // known.
-func delayed(in *Input) (float64, bool) {
+func runDelayShare(in *Input) (float64, bool) {
 	h := in.Report.Host
 	if h == nil || h.Lost.RunDelayNS == nil || h.Lost.BusyNS == nil || *h.Lost.BusyNS <= 0 {
 		return 0, false
@@ -45,8 +45,8 @@ func delayed(in *Input) (float64, bool) {
 	return float64(*h.Lost.RunDelayNS) / float64(*h.Lost.BusyNS), true
 }
 
-// tooFew reports whether Ps are what there is too little of.
-func tooFew(in *Input) bool {
-	d, known := delayed(in)
-	return known && d < scale.Some && busy(in) >= scale.Most && float64(in.Process.Procs)+1 <= mayUse(&in.Report.Host.Facts)
+// hasTooFewPs reports whether Ps are what there is too little of.
+func hasTooFewPs(in *Input) bool {
+	delay, known := runDelayShare(in)
+	return known && delay < scale.Some && busy(in) >= scale.Most && float64(in.Process.Procs)+1 <= usableCPUs(&in.Report.Host.Facts)
 }

@@ -32,8 +32,8 @@ type Rule struct {
 	Summary string          // one line
 	Doc     Doc
 	// Run returns what it finds: what a Verdict says of code, id and severity is filled in by Find.
-	Run   func(*Input) []Verdict
-	needs []need // of a recording, to be sure where it finds nothing
+	Run          func(*Input) []Verdict
+	requirements []requirement // of a recording, to be sure where it finds nothing
 }
 
 // Doc is a rule's documentation, plain paragraphs. `whylate rules CODE` prints it, and pages show it.
@@ -60,30 +60,30 @@ type Input struct {
 	Turns []queues.Turns
 	// Places has facts about the goroutines that ended requests' waits: whether they hold places of a pool.
 	Places []queues.Places
-	// Unawaited are the groups, by id, that are turns of loops that begin them by their own pauses: nobody waits for those,
+	// UnawaitedGroups are the groups, by id, that are turns of loops that begin them by their own pauses: nobody waits for those,
 	// neither a client nor a goroutine.
-	Unawaited map[string]bool
+	UnawaitedGroups map[string]bool
 	// Readers says of requests that only wait at a line whether they had handed anything over before.
 	Readers []queues.Readers
-	// Holder finds a goroutine that perhaps holds the lock a function waits for: where it has stood for at least that long, the
+	// FindHolder finds a goroutine that perhaps holds the lock a function waits for: where it has stood for at least that long, the
 	// trace's word for what it waits for, and for how long; nil: none. The field itself may be nil.
-	Holder func(locks string, least int64) (at *report.Site, reason string, ns int64)
+	FindHolder func(locks string, minNS int64) (site *report.Site, reason string, ns int64)
 	// Streams says of requests that wait at a line repeatedly whether they write to their clients between.
 	Streams []queues.Stream
 	// Siblings says, for a lock's line, which part of the waits there goroutines of the same request ended.
 	Siblings []queues.Siblings
-	// Under says which line of the function that took a lock or a place its holders are in while others wait.
-	Under []queues.Under
+	// HolderLines says which line of the function that took a lock or a place its holders are in while others wait.
+	HolderLines []queues.Under
 	// Asks says, by a group's id, how often its requests asked a peer from one line.
 	Asks map[string][]queues.Asks
-	// Accepts says that the process accepts connections for an unknown protocol: a goroutine that reads may then read from its client
+	// AcceptsConnections says that the process accepts connections for an unknown protocol: a goroutine that reads may then read from its client
 	// or from a peer.
-	Accepts bool
-	// Elsewhere says that no socket of the process led to itself.
-	Elsewhere bool
-	// Queued says, by a group's id, in which part of a loop's turns the work was already there when the turn before ended. For messages
+	AcceptsConnections bool
+	// NoSelfConnections says that no socket of the process led to itself.
+	NoSelfConnections bool
+	// BacklogShares says, by a group's id, in which part of a loop's turns the work was already there when the turn before ended. For messages
 	// on WebSockets it is the part of the handling time at whose end the next one was already there.
-	Queued map[string]float64
+	BacklogShares map[string]float64
 	// Hubs are goroutines for which requests of others waited while they were
 	// late to run, those that held up the most time first.
 	Hubs []queues.Hub
@@ -91,13 +91,13 @@ type Input struct {
 	Allocs *allocs.Profile
 	// Thresholds are those of severity, the highest first; nil: see Thresholds.
 	Thresholds []Threshold
-	// Apart says, by a group's id, in how many separate stretches of time its outliers were open; nil, or none, if that is not known.
-	Apart map[string]int
-	// InHerds says which share of the time that a group's requests waited for a P lies in the moments of herds with a start
+	// OutlierMoments says, by a group's id, in how many separate stretches of time its outliers were open; nil, or none, if that is not known.
+	OutlierMoments map[string]int
+	// HerdOverlap says which share of the time that a group's requests waited for a P lies in the moments of herds with a start
 	// function, and which part of all time these are; nil if that is not known.
-	InHerds func(group, start string) (waited, time float64)
-	// Serves says whether goroutines with a start function work for requests of a server only; nil if that is not known.
-	Serves func(start string) bool
+	HerdOverlap func(group, start string) (waited, time float64)
+	// WorksForServer says whether goroutines with a start function work for requests of a server only; nil if that is not known.
+	WorksForServer func(start string) bool
 	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
 	// The field itself may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted
@@ -116,8 +116,8 @@ func (in *Input) predict(group string, changes ...predict.Change) *report.Predic
 	return in.Predict(group, changes)
 }
 
-// predicted fills in what half of a finding's cause at its site would win, for rules that know no better change.
-func (in *Input) predicted(v *Verdict) {
+// fillPrediction fills in what half of a finding's cause at its site would win, for rules that know no better change.
+func (in *Input) fillPrediction(v *Verdict) {
 	if v.Predicted != nil {
 		return
 	}
@@ -132,12 +132,12 @@ type Verdict struct {
 	report.Finding
 	// Won is what the fix would win; see Severity.
 	Won Won
-	// Severe is a severity that does not follow from what requests that ended would win; "" if it does.
-	Severe report.Severity
-	// Most is the loudest that it may be, and Least what it is if it would win next to nothing; "" if what it would win decides alone.
-	Most, Least report.Severity
-	// Usual is the loudest that it may be by what all requests spend alike; "" if that is as good as what slow ones lose.
-	Usual report.Severity
+	// FixedSeverity is a severity that does not follow from what requests that ended would win; "" if it does.
+	FixedSeverity report.Severity
+	// MaxSeverity is the loudest that it may be, and Least what it is if it would win next to nothing; "" if what it would win decides alone.
+	MaxSeverity, MinSeverity report.Severity
+	// MaxSeverityByAll is the loudest that it may be by what all requests spend alike; "" if that is as good as what slow ones lose.
+	MaxSeverityByAll report.Severity
 	// Fact marks what is worth knowing but no fault: its severity is info whatever it costs.
 	Fact bool
 	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site; empty, that the fix is
@@ -145,18 +145,22 @@ type Verdict struct {
 	Changes []predict.Change
 }
 
-// atMost makes a verdict no louder than this.
-func (v *Verdict) atMost(s report.Severity) {
+// capSeverity makes a verdict no louder than this.
+func (v *Verdict) capSeverity(s report.Severity) {
 	if rank(v.Severity) < rank(s) {
 		v.Severity, v.Decided = s, nil
 	}
 }
 
-// say adds evidence.
-func (v *Verdict) say(evidence ...report.Evidence) { v.Evidence = append(v.Evidence, evidence...) }
+// addEvidence adds evidence.
+func (v *Verdict) addEvidence(evidence ...report.Evidence) {
+	v.Evidence = append(v.Evidence, evidence...)
+}
 
-// sayFirst puts evidence before the rest.
-func (v *Verdict) sayFirst(evidence ...report.Evidence) { v.Evidence = append(evidence, v.Evidence...) }
+// prependEvidence puts evidence before the rest.
+func (v *Verdict) prependEvidence(evidence ...report.Evidence) {
+	v.Evidence = append(evidence, v.Evidence...)
+}
 
 // Find runs rules and returns their findings, in the order of inOrder.
 func Find(in *Input, rules []Rule) []report.Finding {
@@ -164,65 +168,65 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	for i := range rules {
 		for _, v := range rules[i].Run(in) {
 			v.Code = rules[i].Code
-			if in.settle(&v) {
+			if in.completeVerdict(&v) {
 				all = append(all, v)
 			}
 		}
 	}
-	all = bothHalves(in, all)
+	all = mergeCallers(in, all)
 	all = explained(in, all)
 	oneFault(in, all)
 	inOrder(all)
 	out := make([]report.Finding, 0, len(all))
-	seen := map[string]bool{}
+	seenIDs := map[string]bool{}
 	for i := range all {
 		f := &all[i].Finding
-		if seen[f.ID] {
+		if seenIDs[f.ID] {
 			continue // the same fault seen twice by one rule: the weightier stays
 		}
-		seen[f.ID] = true
+		seenIDs[f.ID] = true
 		out = append(out, *f)
 	}
 	return out
 }
 
-// settle gives a verdict its severity, id and prediction; false if it is not worth a word.
-func (in *Input) settle(v *Verdict) bool {
-	next := in.nextToNothing(v)
+// completeVerdict gives a verdict its severity, id and prediction; false if it is not worth a word.
+func (in *Input) completeVerdict(v *Verdict) bool {
+	next := in.discountRareHandler(v)
 	if v.Severity, v.Decided = in.judge(v); v.Severity == "" || next && !v.Fact {
 		return false
 	}
 	if v.Confidence < scale.Half {
-		v.atMost(report.SeverityLow) // it is more likely not so
+		v.capSeverity(report.SeverityLow) // it is more likely not so
 	}
-	if in.Unawaited[v.Group] && v.Code[2] == '2' {
-		v.atMost(report.SeverityInfo) // its wait is no latency
+	if in.UnawaitedGroups[v.Group] && v.Code[2] == '2' {
+		v.capSeverity(report.SeverityInfo) // its wait is no latency
 	}
 	if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
-		v.sayFirst(in.besides(v))
+		v.prependEvidence(in.otherTailEvidence(v))
 	}
-	decidedByAll(v)
-	v.ID = id(&v.Finding)
-	in.predicted(v)
+	replaceSlowEvidence(v)
+	v.ID = findingID(&v.Finding)
+	in.fillPrediction(v)
 	if v.Evidence == nil {
 		v.Evidence = []report.Evidence{}
 	}
 	return true
 }
 
-// decidedByAll replaces the evidence about slow requests where they spent nothing and the time of all requests decided: 0 s is no
+// replaceSlowEvidence replaces the evidence about slow requests where they spent nothing and the time of all requests decided: 0 s is no
 // evidence.
-func decidedByAll(v *Verdict) {
-	none := func(e report.Evidence) bool { return e.Value == 0 && strings.Contains(e.Text, "slow request") }
-	if v.Decided == nil || v.Decided.By != report.DecidedByAll || !slices.ContainsFunc(v.Evidence, none) {
+func replaceSlowEvidence(v *Verdict) {
+	isZero := func(e report.Evidence) bool { return e.Value == 0 && strings.Contains(e.Text, "slow request") }
+	if v.Decided == nil || v.Decided.By != report.DecidedByAll || !slices.ContainsFunc(v.Evidence, isZero) {
 		return
 	}
-	v.Evidence = slices.DeleteFunc(v.Evidence, none)
-	v.sayFirst(measured("mean of all requests; slow ones spent none of their time on it", v.Won.All.NS, "ns"))
+	v.Evidence = slices.DeleteFunc(v.Evidence, isZero)
+	v.prependEvidence(measured("mean of all requests; slow ones spent none of their time on it", v.Won.All.NS, "ns"))
 }
 
-// besides is the evidence of a verdict that the requests beside the slow ones decided, of which the rest of its evidence says nothing.
-func (in *Input) besides(v *Verdict) report.Evidence {
+// otherTailEvidence is the evidence of a verdict that the requests beside the slow ones decided, of which the rest of its evidence says nothing.
+func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
 	text := "mean per request that is slow by percentiles"
 	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {
 		text = fmt.Sprintf("mean per request of the %d far slower ones", g.Band(report.BandOutliers).Count)
@@ -230,30 +234,30 @@ func (in *Input) besides(v *Verdict) report.Evidence {
 	return measured(text, v.Won.Beside.NS, "ns")
 }
 
-// nextToNothing reports whether a verdict is about the few requests of a handler that show it at all, because they waited, while
+// discountRareHandler reports whether a verdict is about the few requests of a handler that show it at all, because they waited, while
 // many times as many show none, and of all of them the wait is next to nothing. Otherwise, where they are too few for a band of
 // slow ones, they count as a few.
-func (in *Input) nextToNothing(v *Verdict) (nothing bool) {
-	const many, little = 10, 0.02
+func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
+	const manyTimes, negligibleShare = 10, 0.02
 	g := in.Report.Group(v.Group)
 	if g == nil || !g.Named {
 		return false
 	}
 	for k := range in.Report.Groups {
 		o := &in.Report.Groups[k]
-		if o.Named || o.Kind != g.Kind || o.Count < many*g.Count {
+		if o.Named || o.Kind != g.Kind || o.Count < manyTimes*g.Count {
 			continue
 		}
 		if g.Count < report.TailRequests {
 			v.Won.Slow.Few, v.Won.All.Few, v.Won.Beside.Few = true, true, true
 		}
-		nothing = nothing || float64(v.Won.TotalNS) < little*float64(o.TotalNS+g.TotalNS)
+		negligible = negligible || float64(v.Won.TotalNS) < negligibleShare*float64(o.TotalNS+g.TotalNS)
 	}
-	return nothing
+	return negligible
 }
 
-// id is the same for the same fault in every run, whatever the lines around it do.
-func id(f *report.Finding) string {
+// findingID is the same for the same fault in every run, whatever the lines around it do.
+func findingID(f *report.Finding) string {
 	fn := ""
 	if f.Site != nil {
 		fn = fmt.Sprintf("%s:%d", f.Site.Func, f.Site.Line)

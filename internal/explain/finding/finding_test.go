@@ -106,7 +106,7 @@ WL2* poll.go:12 by design
 WL1* gen.Map[...] generic
 WL3001 * we know
 `
-	all := must.Have(ReadIgnores(strings.NewReader(file), "known"))(t)
+	all := must.Have(ReadIgnoreEntries(strings.NewReader(file), "known"))(t)
 	for _, c := range []struct {
 		code, fn, file string
 		line           int
@@ -125,12 +125,12 @@ WL3001 * we know
 		if c.fn != "" {
 			f[0].Site = &report.Site{Func: c.fn, File: c.file, Line: c.line}
 		}
-		if Mark(f, all); f[0].Ignored != c.want {
+		if MarkIgnored(f, all); f[0].Ignored != c.want {
 			t.Errorf("%s at %s %s:%d: %q, want %q", c.code, c.fn, c.file, c.line, f[0].Ignored, c.want)
 		}
 	}
 	for _, bad := range []string{"WL2001", "WL2001 main.f", "X1 main.f why", `WL2001 a\ why`} {
-		if _, err := ReadIgnores(strings.NewReader(bad), "known"); err == nil || !strings.HasPrefix(err.Error(), "known:1: ") {
+		if _, err := ReadIgnoreEntries(strings.NewReader(bad), "known"); err == nil || !strings.HasPrefix(err.Error(), "known:1: ") {
 			t.Errorf("%q: error %v", bad, err)
 		}
 	}

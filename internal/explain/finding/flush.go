@@ -11,8 +11,8 @@ import (
 
 // flushInterval describes a sleep that is a shared goroutine's interval,
 // nil for other sleeps.
-func (cl *attribution) flushInterval(c *report.Cause) *queues.Turns {
-	t := cl.in.turns(c, nil)
+func (a *attribution) flushInterval(c *report.Cause) *queues.Turns {
+	t := a.in.turns(c, nil)
 	if t == nil || c.Cause != report.CauseSleep || t.PeriodNS == 0 || t.Taken > 0.5 || t.Served < 2*scale.Few || t.Served < 5*t.Servers {
 		return nil
 	}
@@ -27,15 +27,15 @@ func (cl *attribution) flushInterval(c *report.Cause) *queues.Turns {
 }
 
 // checkFlushInterval is WL2004, flush-interval.
-func checkFlushInterval(cl *attribution, c *candidate) Verdict {
-	top := c.heaviestRoute(report.CauseSleep)
-	t := cl.flushInterval(top.Cause)
-	v := cl.newVerdict(c, top)
+func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
+	top := cand.heaviestRoute(report.CauseSleep)
+	t := attr.flushInterval(top.Cause)
+	v := attr.newVerdict(cand, top)
 	v.Cause = report.CauseSleep
 	v.Title = fmt.Sprintf("requests wait for the next tick of a %s interval at %s", words.Brief(t.PeriodNS), place(v.Site))
-	v.say(
+	v.addEvidence(
 		measured("interval between the ends of the waits (or a multiple of it)", t.PeriodNS, "ns"),
-		measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"),
+		measured("mean wait per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"),
 		measured("requests served by one tick, on average", t.Together, "count"))
 	v.Fix = fmt.Sprintf("serve the batch as soon as no other request is waiting to join it, or make the interval shorter than %s: requests wait half of it on average", words.Brief(t.PeriodNS))
 	return v

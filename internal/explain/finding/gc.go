@@ -19,8 +19,8 @@ import (
 
 const forcedGC = "runtime.GC"
 
-// gcPart is the part of a cause that the collector took: 0 or 1, or what its workers ran while requests waited for a P.
-func gcPart(c *report.Cause) float64 {
+// collectorPart is the part of a cause that the collector took: 0 or 1, or what its workers ran while requests waited for a P.
+func collectorPart(c *report.Cause) float64 {
 	switch c.Cause {
 	case report.CauseGCAssist, report.CauseGCWait:
 		if isForcedWait(c) {
@@ -40,13 +40,13 @@ func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 
 // workersPart and helpersPart return the share of mark workers, and of goroutines that help to mark, in the time that ran while requests waited
 // for a P.
-func workersPart(c *report.Cause) float64 { return marked(c, stdlib.MarkWorker) }
-func helpersPart(c *report.Cause) float64 { return marked(c, stdlib.MarkHelp) }
+func workersPart(c *report.Cause) float64 { return markingPart(c, stdlib.MarkWorker) }
+func helpersPart(c *report.Cause) float64 { return markingPart(c, stdlib.MarkHelp) }
 
 // marksPart is both: what the collector took of the Ps that requests waited for.
 func marksPart(c *report.Cause) float64 { return workersPart(c) + helpersPart(c) }
 
-func marked(c *report.Cause, fn string) (part float64) {
+func markingPart(c *report.Cause, fn string) (part float64) {
 	if c.Cause != report.CauseSched {
 		return 0
 	}
@@ -63,16 +63,16 @@ func isForcedWait(c *report.Cause) bool {
 	return c.Cause == report.CauseGCWait && (c.Call == forcedGC || strings.HasPrefix(c.Call, "runtime/debug."))
 }
 
-// gcElsewhere reports whether what the collector takes is left to the rules of too frequent or forced collections.
-func (in *Input) gcElsewhere() bool {
-	_, frequent := tune(in.Process)
-	return frequent || limitIsFull(in.Process) || mostlyForced(&in.Process.GC)
+// isGCFrequentOrForced reports whether what the collector takes is left to the rules of too frequent or forced collections.
+func (in *Input) isGCFrequentOrForced() bool {
+	_, frequent := adviseGOGC(in.Process)
+	return frequent || isLimitFull(in.Process) || isMostlyForced(&in.Process.GC)
 }
 
-func mostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
+func isMostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
 
-// ofCollector begins what is said of the part of a group's time that the collector took; false if that is little.
-func (in *Input) ofCollector(g *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
+// collectorVerdict begins what is said of the part of a group's time that the collector took; false if that is little.
+func (in *Input) collectorVerdict(g *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
 	share, won := weighPart(g, part)
 	v = Verdict{Won: won, Finding: report.Finding{Cause: report.FamilyGC, Group: g.ID, Share: share, Confidence: 0.75}}
 	if in.Allocs != nil {
@@ -81,8 +81,8 @@ func (in *Input) ofCollector(g *report.Group, part func(*report.Cause) float64) 
 	return v, share >= scale.Some
 }
 
-// partsEvidence says in which ways the collector took a group's time.
-func partsEvidence(g *report.Group) []report.Evidence {
+// collectorEvidence says in which ways the collector took a group's time.
+func collectorEvidence(g *report.Group) []report.Evidence {
 	var out []report.Evidence
 	for _, w := range []struct {
 		text string
@@ -106,11 +106,11 @@ func assistPart(c *report.Cause) float64 {
 	return one(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + helpersPart(c)
 }
 
-func assistsAndWorkers(c *report.Cause) float64 { return assistPart(c) + workersPart(c) }
+func assistOrWorkerPart(c *report.Cause) float64 { return assistPart(c) + workersPart(c) }
 
-// mostlyAssists reports whether a group pays the collector more by its own work than by waiting for its workers. Both
+// isMostlyAssists reports whether a group pays the collector more by its own work than by waiting for its workers. Both
 // together are one fault, which belongs to the rule of the larger part.
-func mostlyAssists(g *report.Group) bool {
+func isMostlyAssists(g *report.Group) bool {
 	assists, _ := weighPart(g, assistPart)
 	workers, _ := weighPart(g, workersPart)
 	return assists >= workers
@@ -118,57 +118,57 @@ func mostlyAssists(g *report.Group) bool {
 
 // checkMarkAssist is WL3001, mark-assist.
 func checkMarkAssist(in *Input, g *report.Group) []Verdict {
-	v, much := in.ofCollector(g, assistsAndWorkers)
-	if in.gcElsewhere() || !mostlyAssists(g) || !much {
+	v, isMuch := in.collectorVerdict(g, assistOrWorkerPart)
+	if in.isGCFrequentOrForced() || !isMostlyAssists(g) || !isMuch {
 		return nil
 	}
 	gc := &in.Process.GC
-	site, causes := in.allocator()
+	site, causes := in.topAllocSite()
 	v.Cause, v.Site, v.Changes = report.CauseGCAssist, site, []predict.Change{predict.Half(report.CauseGCAssist, "")}
 	v.Title = "requests help the garbage collector instead of doing their own work"
-	v.say(
+	v.addEvidence(
 		measured("mean per slow request", v.Won.Slow.NS, "ns"),
 		measured("collections", float64(gc.Cycles)/float64(max(in.Process.SpanNS, 1))*1e9, "1/s"),
 		measured("mean live heap", gc.LiveBytes, "bytes"))
-	v.say(partsEvidence(g)...)
-	v.say(causes...)
+	v.addEvidence(collectorEvidence(g)...)
+	v.addEvidence(causes...)
 	v.Fix = "allocate less in requests: do not format text that is never read, reuse buffers, keep fewer pointers alive"
 	if site != nil {
-		v.Fix = "allocate less, starting at " + place(site) + ": do not format text that is never read, reuse buffers (sync.Pool), keep fewer pointers alive; or " + moreRoom(in.Process)
+		v.Fix = "allocate less, starting at " + place(site) + ": do not format text that is never read, reuse buffers (sync.Pool), keep fewer pointers alive; or " + growthAdvice(in.Process)
 	}
 	return []Verdict{v}
 }
 
 // checkGCTakesPs is WL3002, gc-takes-ps.
 func checkGCTakesPs(in *Input, g *report.Group) []Verdict {
-	v, much := in.ofCollector(g, assistsAndWorkers)
-	if in.gcElsewhere() || mostlyAssists(g) || !much {
+	v, isMuch := in.collectorVerdict(g, assistOrWorkerPart)
+	if in.isGCFrequentOrForced() || isMostlyAssists(g) || !isMuch {
 		return nil
 	}
 	gc, ps := &in.Process.GC, float64(max(in.Process.Procs, 1))*float64(max(in.Process.SpanNS, 1))
-	site, causes := in.allocator()
+	site, causes := in.topAllocSite()
 	if in.Allocs == nil && gc.BegunAt != nil { // who pays assists is not who takes the Ps
 		site = gc.BegunAt
 		causes = []report.Evidence{measured("share of the collections started by allocations at "+place(site), gc.BegunShare, "share")}
 	}
 	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseSched, site, 0.8, []predict.Change{}
 	v.Title = "requests wait for a P while the garbage collector's workers run"
-	v.say(
+	v.addEvidence(
 		measured("mean per slow request", v.Won.Slow.NS, "ns"),
 		measured("share of the Ps' time used by dedicated workers", float64(gc.DedicatedNS)/ps, "share"),
 		measured("by fractional workers", float64(gc.FractionalNS)/ps, "share"),
 		measured("by idle workers", float64(gc.IdleNS)/ps, "share"),
 		measured("share of time spent marking", float64(gc.MarkNS)/float64(max(in.Process.SpanNS, 1)), "share"),
 		measured("mean live heap", gc.LiveBytes, "bytes"))
-	v.say(causes...)
-	v.Fix = "give the collector less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or " + moreRoom(in.Process)
+	v.addEvidence(causes...)
+	v.Fix = "give the collector less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or " + growthAdvice(in.Process)
 	return []Verdict{v}
 }
 
 // checkForcedGC is WL3005, forced-gc.
 func checkForcedGC(in *Input, g *report.Group) []Verdict {
 	gc := &in.Process.GC
-	mostly := mostlyForced(gc)
+	mostlyForced := isMostlyForced(gc)
 	var site *report.Site
 	for i := range g.Bands {
 		for k := range g.Bands[i].Causes {
@@ -177,19 +177,19 @@ func checkForcedGC(in *Input, g *report.Group) []Verdict {
 			}
 		}
 	}
-	behind := site == nil // nobody waits for a whole cycle, but all for what cycles take
-	if behind && (!mostly || gc.ForcedAt == nil) {
+	isIndirect := site == nil // nobody waits for a whole cycle, but all for what cycles take
+	if isIndirect && (!mostlyForced || gc.ForcedAt == nil) {
 		return nil
 	}
-	v, much := in.ofCollector(g, func(c *report.Cause) float64 {
+	v, isMuch := in.collectorVerdict(g, func(c *report.Cause) float64 {
 		if isForcedWait(c) {
 			return 1
 		}
-		return one(mostly) * gcPart(c)
+		return one(mostlyForced) * collectorPart(c)
 	})
 	v.Confidence, v.Fix = 0.95, "remove the call; to keep memory down, set GOMEMLIMIT"
-	if behind {
-		if !much {
+	if isIndirect {
+		if !isMuch {
 			return nil
 		}
 		v.Title, v.Site = "requests are slowed down by garbage collections that another goroutine forces, at "+place(gc.ForcedAt), gc.ForcedAt
@@ -198,7 +198,7 @@ func checkForcedGC(in *Input, g *report.Group) []Verdict {
 		v.Title, v.Site, v.Cause = "requests wait for a garbage collection that is forced at "+place(site), site, report.CauseGCWait
 		v.Changes = []predict.Change{predict.Gone(report.FamilyGC, "")}
 	}
-	v.say(
+	v.addEvidence(
 		measured("mean per slow request", v.Won.Slow.NS, "ns"),
 		measured("collections forced by code", gc.Forced, "count"),
 		measured("all collections", gc.Cycles, "count"))

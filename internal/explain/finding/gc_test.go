@@ -141,18 +141,18 @@ func TestLimitOrGOGC(t *testing.T) {
 func TestTune(t *testing.T) {
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 0.01*math.Abs(b) }
 	// 40 MiB live, goal 44: GOGC 10. With 100 a cycle has 40 MiB of room instead of 4.
-	got, ok := tune(collected(60, 0, 40*mib, 44*mib, 0.9))
-	if !ok || !near(got.effective, 10) || got.gogc != 100 || !near(got.perSecond, 6) || !near(got.then, 0.6) || got.more != 36*mib {
+	got, ok := adviseGOGC(collected(60, 0, 40*mib, 44*mib, 0.9))
+	if !ok || !near(got.effectiveGOGC, 10) || got.gogc != 100 || !near(got.perSecond, 6) || !near(got.newPerSecond, 0.6) || got.extraBytes != 36*mib {
 		t.Errorf("a small GOGC: %+v, %t", got, ok)
 	}
 	// 9 MiB live, goal 18, 30 a second; with 500 the room is 45 MiB.
-	got, ok = tune(collected(300, 0, 9*mib, 18*mib, 0.2))
-	if !ok || got.gogc != 500 || !near(got.perSecond, 30) || !near(got.then, 6) || got.more != 36*mib {
+	got, ok = adviseGOGC(collected(300, 0, 9*mib, 18*mib, 0.2))
+	if !ok || got.gogc != 500 || !near(got.perSecond, 30) || !near(got.newPerSecond, 6) || got.extraBytes != 36*mib {
 		t.Errorf("a small heap: %+v, %t", got, ok)
 	}
 	// Under the smallest goal: 1 MiB live, goal 4; with 500 it is 20.
-	got, ok = tune(collected(300, 0, 1*mib, 4*mib, 0.2))
-	if !ok || got.more != 16*mib || !near(got.then, 30*3.0/19) {
+	got, ok = adviseGOGC(collected(300, 0, 1*mib, 4*mib, 0.2))
+	if !ok || got.extraBytes != 16*mib || !near(got.newPerSecond, 30*3.0/19) {
 		t.Errorf("a tiny heap: %+v, %t", got, ok)
 	}
 	for name, c := range map[string]*process.Stats{
@@ -164,7 +164,7 @@ func TestTune(t *testing.T) {
 		"nothing at all":       {},
 		"a goal under what is": {SpanNS: 10e9, GC: process.GC{Cycles: 300, Measured: 299, MarkNS: 5e9, LiveBytes: 5, GoalBytes: 4}},
 	} {
-		if got, ok := tune(c); ok {
+		if got, ok := adviseGOGC(c); ok {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -13,66 +13,66 @@ import (
 
 // checkGCTooFrequent is WL3004, gc-too-frequent.
 func checkGCTooFrequent(in *Input, g *report.Group) []Verdict {
-	t, ok := tune(in.Process)
-	switch full := limitIsFull(in.Process); {
+	advice, ok := adviseGOGC(in.Process)
+	switch full := isLimitFull(in.Process); {
 	case full:
-		return in.fullLimit(g)
+		return in.fullLimitVerdicts(g)
 	case !ok:
 		return nil
 	}
-	v, ok := in.ofCollector(g, gcPart)
+	v, ok := in.collectorVerdict(g, collectorPart)
 	if !ok {
 		return nil
 	}
 	gc := &in.Process.GC
-	site, causes := in.allocator()
-	v.Site, v.Changes = site, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: t.then / t.perSecond}}
-	v.Title = fmt.Sprintf("the heap is collected %s times a second, whenever it has grown %s beyond the live heap", words.Figure(t.perSecond), words.Bytes(gc.GoalBytes-gc.LiveBytes))
-	v.say(
-		measured("collections", t.perSecond, "1/s"),
+	site, causes := in.topAllocSite()
+	v.Site, v.Changes = site, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: advice.newPerSecond / advice.perSecond}}
+	v.Title = fmt.Sprintf("the heap is collected %s times a second, whenever it has grown %s beyond the live heap", words.Figure(advice.perSecond), words.Bytes(gc.GoalBytes-gc.LiveBytes))
+	v.addEvidence(
+		measured("collections", advice.perSecond, "1/s"),
 		measured("mean live heap", gc.LiveBytes, "bytes"),
 		measured("mean goal", gc.GoalBytes, "bytes"),
-		measured("GOGC that follows from these two", math.Round(t.effective), "%"),
-		measured("share of time spent marking", t.markShare, "share"),
-		measured(fmt.Sprintf("collections with GOGC=%d", t.gogc), t.then, "1/s"),
-		measured("additional heap for that", max(0, t.more), "bytes"))
-	v.say(partsEvidence(g)...)
-	wins := fmt.Sprintf("%s collections a second instead of %s for %s more heap", words.Figure(t.then), words.Figure(t.perSecond), words.Bytes(t.more))
-	v.Fix = fmt.Sprintf("GOGC=%d: %s (also set GOMEMLIMIT to 90 %% of the container's memory)", t.gogc, wins)
-	if t.effective <= lowGOGC {
-		v.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal close to the live heap with any GOGC): %s", t.gogc, wins)
+		measured("GOGC that follows from these two", math.Round(advice.effectiveGOGC), "%"),
+		measured("share of time spent marking", advice.markShare, "share"),
+		measured(fmt.Sprintf("collections with GOGC=%d", advice.gogc), advice.newPerSecond, "1/s"),
+		measured("additional heap for that", max(0, advice.extraBytes), "bytes"))
+	v.addEvidence(collectorEvidence(g)...)
+	gainText := fmt.Sprintf("%s collections a second instead of %s for %s more heap", words.Figure(advice.newPerSecond), words.Figure(advice.perSecond), words.Bytes(advice.extraBytes))
+	v.Fix = fmt.Sprintf("GOGC=%d: %s (also set GOMEMLIMIT to 90 %% of the container's memory)", advice.gogc, gainText)
+	if advice.effectiveGOGC <= lowGOGC {
+		v.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal close to the live heap with any GOGC): %s", advice.gogc, gainText)
 	}
 	switch {
-	case site != nil && in.mostBytesAt() && t.effective > lowGOGC: // GOGC is as usual: it is one place's garbage
-		v.Fix = "allocate less at " + in.allocating() + ", which allocates most of the bytes; or " + v.Fix
-		v.sayFirst(causes[0])
+	case site != nil && in.hasDominantAllocSite() && advice.effectiveGOGC > lowGOGC: // GOGC is as usual: it is one place's garbage
+		v.Fix = "allocate less at " + in.dominantAllocSiteText() + ", which allocates most of the bytes; or " + v.Fix
+		v.prependEvidence(causes[0])
 		causes = causes[1:]
 	case site != nil:
 		v.Fix += "; and allocate less at " + place(site)
 	}
-	v.say(causes...)
+	v.addEvidence(causes...)
 	return []Verdict{v}
 }
 
-// fullLimit is the finding where the memory limit is full. It predicts half of the collector's work, whatever the room
+// fullLimitVerdicts is the finding where the memory limit is full. It predicts half of the collector's work, whatever the room
 // that this takes: with no room at all the trace does not show how much is allocated in a cycle.
-func (in *Input) fullLimit(g *report.Group) []Verdict {
-	v, ok := in.ofCollector(g, gcPart)
+func (in *Input) fullLimitVerdicts(g *report.Group) []Verdict {
+	v, ok := in.collectorVerdict(g, collectorPart)
 	if !ok {
 		return nil
 	}
 	gc := &in.Process.GC
-	site, causes := in.allocator()
+	site, causes := in.topAllocSite()
 	perSecond := float64(gc.Cycles-gc.Forced) / (float64(in.Process.SpanNS) / 1e9)
 	v.Site, v.Confidence, v.Changes = site, 0.9, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: 0.5}}
 	v.Title = fmt.Sprintf("the live heap fills the memory limit: it is collected %s times a second", words.Figure(perSecond))
-	v.say(
+	v.addEvidence(
 		measured("collections", perSecond, "1/s"),
 		measured("mean live heap after a collection", gc.FullBytes, "bytes"),
-		measured("share of collections after which the goal was no higher than the live heap", part1(int64(gc.Full), int64(gc.Full+gc.Measured)), "share"),
+		measured("share of collections after which the goal was no higher than the live heap", ratio(int64(gc.Full), int64(gc.Full+gc.Measured)), "share"),
 		measured("share of time spent marking", float64(gc.MarkNS)/float64(in.Process.SpanNS), "share"))
-	v.say(partsEvidence(g)...)
-	v.say(causes...)
+	v.addEvidence(collectorEvidence(g)...)
+	v.addEvidence(causes...)
 	v.Fix = fmt.Sprintf("raise GOMEMLIMIT by at least half of the live heap (%s), where the container's memory allows; or keep less alive (a smaller cache). A larger GOGC changes nothing: the limit starts the collections",
 		words.Bytes(gc.FullBytes/2))
 	if site != nil {
@@ -82,13 +82,13 @@ func (in *Input) fullLimit(g *report.Group) []Verdict {
 }
 
 // A tuning is what a larger GOGC would do.
-type tuning struct {
-	perSecond float64 // collections now
-	effective float64 // GOGC as goal and live heap show it, stacks and globals left out
-	markShare float64 // of the time, with a mark phase under way
-	gogc      int     // advised
-	then      float64 // collections a second with it
-	more      int64   // bytes of heap that it takes
+type gogcAdvice struct {
+	perSecond     float64 // collections now
+	effectiveGOGC float64 // GOGC as goal and live heap show it, stacks and globals left out
+	markShare     float64 // of the time, with a mark phase under way
+	gogc          int     // advised
+	newPerSecond  float64 // collections a second with it
+	extraBytes    int64   // bytes of heap that it takes
 }
 
 // Thresholds of WL3004. A cycle marks all that lives, so its price does not depend on the room between live heap and
@@ -103,54 +103,54 @@ const (
 	minHeap     = 4 << 20 // the runtime's smallest goal at GOGC=100
 )
 
-// tune says what a larger GOGC would do; ok is false where collections are not too frequent for the heap, or too few
+// adviseGOGC says what a larger GOGC would do; ok is false where collections are not too frequent for the heap, or too few
 // were seen.
 //
 // The goal of a cycle is live + (live + stacks + globals) * GOGC/100, at least 4 MiB * GOGC/100 (A Guide to the Go
 // Garbage Collector, "GOGC"; runtime/mgcpacer.go). What is allocated in a cycle is about goal less live, so with the
 // same rate of allocation the cycles a second go as 1/(goal - live).
-func tune(c *process.Stats) (t tuning, ok bool) {
-	gc := &c.GC
-	if gc.Measured < 3 || c.SpanNS <= 0 || gc.LiveBytes <= 0 || gc.GoalBytes <= gc.LiveBytes {
-		return t, false
+func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
+	gc := &stats.GC
+	if gc.Measured < 3 || stats.SpanNS <= 0 || gc.LiveBytes <= 0 || gc.GoalBytes <= gc.LiveBytes {
+		return advice, false
 	}
-	seconds := float64(c.SpanNS) / 1e9
-	free := gc.Cycles - gc.Forced
+	seconds := float64(stats.SpanNS) / 1e9
+	unforced := gc.Cycles - gc.Forced
 	room := float64(gc.GoalBytes - gc.LiveBytes)
-	t.perSecond = float64(free) / seconds
-	t.effective = 100 * room / float64(gc.LiveBytes)
-	t.markShare = float64(gc.MarkNS) / float64(c.SpanNS)
-	if free < 3 || t.markShare < scale.Little {
-		return t, false
+	advice.perSecond = float64(unforced) / seconds
+	advice.effectiveGOGC = 100 * room / float64(gc.LiveBytes)
+	advice.markShare = float64(gc.MarkNS) / float64(stats.SpanNS)
+	if unforced < 3 || advice.markShare < scale.Little {
+		return advice, false
 	}
-	if t.effective > lowGOGC && (gc.GoalBytes > smallHeap || t.perSecond < manyCycles) {
-		return t, false
+	if advice.effectiveGOGC > lowGOGC && (gc.GoalBytes > smallHeap || advice.perSecond < manyCycles) {
+		return advice, false
 	}
-	if t.gogc = usualGOGC; t.effective > lowGOGC {
-		t.gogc = largestGOGC
+	if advice.gogc = usualGOGC; advice.effectiveGOGC > lowGOGC {
+		advice.gogc = largestGOGC
 	}
-	goal := func(gogc int) float64 {
+	roomWith := func(gogc int) float64 {
 		return max(float64(gc.LiveBytes)*float64(gogc)/100, minHeap*float64(gogc)/100-float64(gc.LiveBytes))
 	}
-	for t.gogc < 400 && goal(2*t.gogc)-room < affordable/4 {
-		t.gogc *= 2
+	for advice.gogc < 400 && roomWith(2*advice.gogc)-room < affordable/4 {
+		advice.gogc *= 2
 	}
-	newRoom := goal(t.gogc)
-	t.then = t.perSecond * room / newRoom
-	t.more = int64(newRoom - room)
-	return t, t.then < 0.7*t.perSecond
+	newRoom := roomWith(advice.gogc)
+	advice.newPerSecond = advice.perSecond * room / newRoom
+	advice.extraBytes = int64(newRoom - room)
+	return advice, advice.newPerSecond < 0.7*advice.perSecond
 }
 
-// limitIsFull reports whether what lives fills the memory limit, so that one collection begins as the last one ends. More
+// isLimitFull reports whether what lives fills the memory limit, so that one collection begins as the last one ends. More
 // GOGC does nothing then.
-func limitIsFull(c *process.Stats) bool {
+func isLimitFull(c *process.Stats) bool {
 	gc := &c.GC
 	return gc.Full >= 3 && gc.Full > gc.Measured && c.SpanNS > 0 && float64(gc.MarkNS) >= scale.Little*float64(c.SpanNS)
 }
 
-// moreRoom advises to let the heap grow, by what bounds it: a goal that is at times no higher than what lives, or this near to it, is
+// growthAdvice advises to let the heap grow, by what bounds it: a goal that is at times no higher than what lives, or this near to it, is
 // most likely a memory limit's, and more GOGC does nothing then.
-func moreRoom(c *process.Stats) string {
+func growthAdvice(c *process.Stats) string {
 	gc := &c.GC
 	if gc.Full > 0 || gc.Measured > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {
 		return "raise GOMEMLIMIT, if one is set, where memory allows: the heap's goal is so close to the live heap that a limit seems to hold it there, and a larger GOGC then changes nothing"

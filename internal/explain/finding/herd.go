@@ -14,7 +14,7 @@ func checkHerd(in *Input, q *queue) []Verdict {
 	}
 	v := q.verdict(h.Site, 0.85)
 	v.Title = fmt.Sprintf("%d goroutines of %s wake together and occupy the Ps", h.Most, short(h.Start))
-	v.say(
+	v.addEvidence(
 		measured("goroutines in the largest herd, woken within "+words.Brief(h.WithinNS), h.Most, "count"),
 		measured("time until the last of them ran", h.LateNS, "ns"),
 		q.waited(),
@@ -24,7 +24,7 @@ func checkHerd(in *Input, q *queue) []Verdict {
 		measured("herds", h.Times, "count"),
 		measured("share of the herd in the time that goroutines ran while requests waited", q.most, "share"))
 	if q.herd != nil {
-		v.say(measured("share of the requests' waits for a P in the herds' moments", q.herded, "share"))
+		v.addEvidence(measured("share of the requests' waits for a P in the herds' moments", q.herded, "share"))
 	}
 	v.Fix = "one goroutine with one ticker for all of them, or a random delay before each one's first tick"
 	return []Verdict{v}

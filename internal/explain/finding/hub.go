@@ -11,76 +11,76 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A hubClaim is what of a group's time is a hub's.
-type hubClaim struct {
+// A hubWait is what of a group's time is a hub's.
+type hubWait struct {
 	*queues.Hub
 	share float64
 	won   Won
 }
 
 // A goroutine is a hub if it was late so often and held up so many requests each time, on average.
-const hubHeldUp = 1.3
+const minHeldUp = 1.3
 
-// hubsOf returns the hubs that requests of a group wait for, those with the largest share first.
-func hubsOf(in *Input, g *report.Group) []*hubClaim {
-	var out []*hubClaim
+// hubWaitsOf returns the hubs that requests of a group wait for, those with the largest share first.
+func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
+	var out []*hubWait
 	for i := range in.Hubs {
 		h := &in.Hubs[i]
-		if h.Late < scale.Few || float64(h.HeldUp) < hubHeldUp*float64(h.Late) || len(h.Sites) == 0 || in.servesRequests(h.Start) {
+		if h.Late < scale.Few || float64(h.HeldUp) < minHeldUp*float64(h.Late) || len(h.Sites) == 0 || in.isRequestGoroutine(h.Start) {
 			continue
 		}
-		claim := &hubClaim{Hub: h}
-		claim.share, claim.won = weighPart(g, func(c *report.Cause) float64 {
-			if !isSched(c) || ofHub(out, c) || !claim.has(c) {
+		wait := &hubWait{Hub: h}
+		wait.share, wait.won = weighPart(g, func(c *report.Cause) float64 {
+			if !isSched(c) || isBehindHub(out, c) || !wait.hasWait(c) {
 				return 0
 			}
 			return 1 - marksPart(c)
 		})
-		if claim.share > 0 {
-			out = append(out, claim)
+		if wait.share > 0 {
+			out = append(out, wait)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *hubClaim) int { return cmp.Compare(b.won.TotalNS>>10, a.won.TotalNS>>10) })
+	slices.SortStableFunc(out, func(a, b *hubWait) int { return cmp.Compare(b.won.TotalNS>>10, a.won.TotalNS>>10) })
 	return out
 }
 
-// servesRequests reports whether goroutines with this start function are requests' own: one that is late with a lock in its hand
+// isRequestGoroutine reports whether goroutines with this start function are requests' own: one that is late with a lock in its hand
 // is no hub.
-func (in *Input) servesRequests(start string) bool {
+func (in *Input) isRequestGoroutine(start string) bool {
 	return request.IsServerStart(start) || slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
 		return (g.Kind == report.KindGoroutine || g.Kind == report.KindLoop) && g.Entry != nil && g.Entry.Func == start
 	})
 }
 
-// has reports whether a cause is a wait behind the hub.
-func (h *hubClaim) has(c *report.Cause) bool {
+// hasWait reports whether a cause is a wait behind the hub.
+func (h *hubWait) hasWait(c *report.Cause) bool {
 	return len(c.Via) > 0 && slices.ContainsFunc(h.Sites, func(s *report.Site) bool { return s.Meets(c.Site) })
 }
 
-// ofHub reports whether a cause is a wait behind one of the hubs.
-func ofHub(hubs []*hubClaim, c *report.Cause) bool {
-	return slices.ContainsFunc(hubs, func(h *hubClaim) bool { return h.has(c) })
+// isBehindHub reports whether a cause is a wait behind one of the hubs.
+func isBehindHub(hubs []*hubWait, c *report.Cause) bool {
+	return slices.ContainsFunc(hubs, func(h *hubWait) bool { return h.hasWait(c) })
 }
 
 // checkHubLate is WL1001, hub-late.
 func checkHubLate(in *Input, g *report.Group) (out []Verdict) {
-	for _, h := range hubsOf(in, g) {
+	for _, h := range hubWaitsOf(in, g) {
 		out = append(out, h.verdict(in, g))
 	}
 	return out
 }
 
-func (h *hubClaim) verdict(in *Input, g *report.Group) Verdict {
-	per := float64(h.HeldUp) / float64(h.Late)
+func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
+	heldUpPerRun := float64(h.HeldUp) / float64(h.Late)
 	v := Verdict{Won: h.won, Finding: report.Finding{
-		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", short(h.Start), per),
+		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", short(h.Start), heldUpPerRun),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85,
 		Fix: "reduce what competes with it for Ps (limit concurrent computation, use fewer goroutines with tickers), or spread the requests over several such goroutines",
 	}}
-	v.say(measured("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.Late), "ns"), measured("requests held up by each late run", per, "count"))
+	v.addEvidence(measured("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.Late), "ns"), measured("requests held up by each late run", heldUpPerRun, "count"))
 	for i, r := range h.Ran {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
-			v.say(measured(short(r.Site.Func)+" ran meanwhile", r.Share, "share"))
+			v.addEvidence(measured(short(r.Site.Func)+" ran meanwhile", r.Share, "share"))
 		}
 	}
 	if len(h.Ran) > 0 && h.Ran[0].Site != nil {
@@ -88,13 +88,13 @@ func (h *hubClaim) verdict(in *Input, g *report.Group) Verdict {
 		t := taker{site: h.Ran[0].Site, share: h.Ran[0].Share}
 		t.start, _ = runsAt(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {
-			v.say(measured("goroutines of "+short(herd.Start)+" that timers woke together, at most", herd.Most, "count"))
+			v.addEvidence(measured("goroutines of "+short(herd.Start)+" that timers woke together, at most", herd.Most, "count"))
 		}
 	}
 	if h.GapNS*20 > h.LateNS {
-		v.say(measured("part of that, at most, in which the message lay unread because no P polled the network", float64(h.GapNS)/float64(h.Late), "ns"))
+		v.addEvidence(measured("part of that, at most, in which the message lay unread because no P polled the network", float64(h.GapNS)/float64(h.Late), "ns"))
 	}
 	network, _ := weigh(g, isNetwork)
-	v.say(measured("longest delay", h.MaxNS, "ns"), measured("late runs", h.Late, "count"), measured("share of the requests' time spent waiting for the network itself", network, "share"))
+	v.addEvidence(measured("longest delay", h.MaxNS, "ns"), measured("late runs", h.Late, "count"), measured("share of the requests' time spent waiting for the network itself", network, "share"))
 	return v
 }

@@ -31,7 +31,7 @@ func TestHungSince(t *testing.T) {
 		in.Report.Input.DurationNS = 30e8
 		got := report.Severity("")
 		for _, v := range ruleHung.Run(in) {
-			got = v.Severe
+			got = v.FixedSeverity
 		}
 		if got != c.want {
 			t.Errorf("%s: severity %q, want %q", c.name, got, c.want)

@@ -15,12 +15,12 @@ import (
 
 // findLeads finds what takes most of the time behind each contended wait, and
 // whether time at that site without a wait belongs to the same fault.
-func (cl *attribution) findLeads() {
+func (a *attribution) findLeads() {
 	behind, at := map[waitKey]map[causeSite]int64{}, map[causeSite]split{}
 	total := map[waitKey]int64{}
-	for c, r := range cl.routes(cl.group.All()) {
+	for c, r := range a.routes(a.group.All()) {
 		l := causeSiteOf(c)
-		k, ok := cl.contendedWait(r.Via)
+		k, ok := a.contendedWait(r.Via)
 		if !ok {
 			at[l] = at[l].plus(false, r.TotalNS)
 			continue
@@ -37,21 +37,21 @@ func (cl *attribution) findLeads() {
 		lead := topLeaf(behind[k])
 		leads[k], at[lead] = lead, at[lead].plus(true, behind[k][lead])
 	}
-	slow := cl.slow()
+	slow := a.slow()
 	for _, k := range keys {
 		lead := leads[k]
-		if here := at[lead]; cl.in.siblings(k) && float64(here.own) >= scale.Some*float64(here.own+here.queued) {
-			cl.minorWaits[k] = true // the request waits for that without the lock, too: it guards a result for which all of its goroutines wait
+		if here := at[lead]; a.in.isHeldBySiblings(k) && float64(here.own) >= scale.Some*float64(here.own+here.queued) {
+			a.minorWaits[k] = true // the request waits for that without the lock, too: it guards a result for which all of its goroutines wait
 			continue
 		}
-		if !at[lead].isMuch() && !slow[lead].isMuch() && !(isLock(k) && cl.others(lead).isMuch()) {
-			cl.minorWaits[k] = true
+		if !at[lead].isMuch() && !slow[lead].isMuch() && !(isLockWait(k) && a.others(lead).isMuch()) {
+			a.minorWaits[k] = true
 			continue
 		}
-		if first, ok := cl.contendedSites[lead]; ok {
-			cl.canonicalWaits[k] = first
+		if first, ok := a.contendedSites[lead]; ok {
+			a.canonicalWaits[k] = first
 		} else {
-			cl.contendedSites[lead] = k
+			a.contendedSites[lead] = k
 		}
 	}
 }
@@ -75,11 +75,11 @@ func (s split) isMuch() bool {
 
 // slow returns what the slow requests spent at each site: if a request's own turn is as long as all others', the queue is
 // what makes it slow.
-func (cl *attribution) slow() map[causeSite]split {
+func (a *attribution) slow() map[causeSite]split {
 	of := map[causeSite]split{}
-	if b := cl.group.Tail(); b.Band != report.BandAll && b.Count >= scale.Few {
-		for c, r := range cl.routes(b) {
-			_, queued := cl.contendedWait(r.Via)
+	if b := a.group.Tail(); b.Band != report.BandAll && b.Count >= scale.Few {
+		for c, r := range a.routes(b) {
+			_, queued := a.contendedWait(r.Via)
 			of[causeSiteOf(c)] = of[causeSiteOf(c)].plus(queued, r.TotalNS)
 		}
 	}
@@ -88,20 +88,20 @@ func (cl *attribution) slow() map[causeSite]split {
 
 // others returns what requests of all groups spent at a site: the group that queues for a lock need not be the one that
 // holds it.
-func (cl *attribution) others(l causeSite) split {
-	if cl.in.atSites == nil {
-		cl.in.atSites = map[causeSite]split{}
-		for i := range cl.in.Report.Groups {
-			for c, r := range attributableRoutes(cl.in.Report.Groups[i].All()) {
+func (a *attribution) others(l causeSite) split {
+	if a.in.atSites == nil {
+		a.in.atSites = map[causeSite]split{}
+		for i := range a.in.Report.Groups {
+			for c, r := range attributableRoutes(a.in.Report.Groups[i].All()) {
 				if _, asked := verdict.AfterLastAnswer(r.Via); asked > 0 {
 					continue // the group that serves them has that time
 				}
-				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := waitKeyOf(&v); return isLock(k) })
-				cl.in.atSites[causeSiteOf(c)] = cl.in.atSites[causeSiteOf(c)].plus(queued, r.TotalNS)
+				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := waitKeyOf(&v); return isLockWait(k) })
+				a.in.atSites[causeSiteOf(c)] = a.in.atSites[causeSiteOf(c)].plus(queued, r.TotalNS)
 			}
 		}
 	}
-	return cl.in.atSites[l]
+	return a.in.atSites[l]
 }
 
 func compareVia(a, b waitKey) int {

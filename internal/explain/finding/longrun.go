@@ -9,7 +9,7 @@ import (
 
 // checkLongRuns is WL1007, long-runs.
 func checkLongRuns(in *Input, q *queue) []Verdict {
-	t := first(q.takers, func(t *taker) bool { return kindOf(in, t) == report.RuleLongRuns })
+	t := firstMatch(q.takers, func(t *taker) bool { return kindOf(in, t) == report.RuleLongRuns })
 	if t == nil {
 		t = &q.takers[0]
 	}
@@ -21,7 +21,7 @@ func checkLongRuns(in *Input, q *queue) []Verdict {
 	}
 	v := q.verdict(t.site, 0.8)
 	v.Title = fmt.Sprintf("%s computes on all Ps for a long time without yielding", t.name())
-	v.say(
+	v.addEvidence(
 		measured("mean run without yielding", float64(ns)/float64(max(runs, 1)), "ns"),
 		q.waited(),
 		measured("share of long runs in the time that goroutines ran while requests waited", q.most, "share"),

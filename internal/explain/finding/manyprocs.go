@@ -10,7 +10,7 @@ func tooMany(in *Input) bool { return crowded(in) || searching(in) }
 
 // crowded reports whether there are more Ps than CPUs, and threads that wait for these.
 func crowded(in *Input) bool {
-	d, known := delayed(in)
+	d, known := runDelayShare(in)
 	f := in.Report.Host
 	return known && d >= scale.Some && f.Facts.Parallelism > 0 && in.Process.Procs > f.Facts.Parallelism && ownCrowd(f) >= 0.5
 }
@@ -48,8 +48,8 @@ func ownLost(in *Input) float64 {
 		return 0
 	}
 	lost, _ := in.Report.Host.Lost.WithoutCPU()
-	if n, others := busyMachine(in); others {
-		lost -= n.lost
+	if n, others := measureOtherLoad(in); others {
+		lost -= n.lostShare
 	}
 	return max(0, lost)
 }
@@ -75,18 +75,18 @@ func checkTooManyPs(in *Input) []Verdict {
 	}}
 	off := ownLost(in)
 	if crowded(in) {
-		d, _ := delayed(in)
+		d, _ := runDelayShare(in)
 		v.Title, v.Confidence = "there are more Ps than CPUs, and their threads wait for each other", 0.8
-		v.say(measured("CPUs on which the process may run", in.Report.Host.Facts.Parallelism, "CPUs"),
+		v.addEvidence(measured("CPUs on which the process may run", in.Report.Host.Facts.Parallelism, "CPUs"),
 			measured("threads' waits for a CPU, as a share of their busy time", d, "share"))
 		if off > 0 {
-			v.say(measured("share of goroutines' running time in which their threads had no CPU", off, "share"))
+			v.addEvidence(measured("share of goroutines' running time in which their threads had no CPU", off, "share"))
 		}
 	}
 	if s.All >= scale.Many {
-		v.say(measured("share of CPU samples in the scheduler", float64(s.Scheduler)/float64(s.All), "share"))
+		v.addEvidence(measured("share of CPU samples in the scheduler", float64(s.Scheduler)/float64(s.All), "share"))
 	}
-	v.say(measured("GOMAXPROCS", in.Process.Procs, "Ps"),
+	v.addEvidence(measured("GOMAXPROCS", in.Process.Procs, "Ps"),
 		measured("Ps in use", busy(in), "share"))
 	in.costs(&v, func(c *report.Cause) float64 {
 		switch c.Cause {

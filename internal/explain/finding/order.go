@@ -62,16 +62,16 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			whole: true, why: "less than it seems: a CPU quota throttled the process in that time, see WL4001",
 		})
 	}
-	n, others := busyMachine(in)
+	n, others := measureOtherLoad(in)
 	if others {
 		add(report.RuleBusyMachine, explanation{
 			explains: func(code report.RuleCode) bool { return isScheduling(code) || isCollector(code) },
 			part: func(c report.CauseName) float64 {
 				switch c {
 				case report.CauseSchedWake:
-					return n.woken
+					return n.wakeShare
 				case report.CauseCPU, report.CauseSched, report.CauseSchedPoll, report.CauseGCAssist, report.CauseGCWait, report.FamilyGC:
-					return n.lost
+					return n.lostShare
 				}
 				return 0
 			},
@@ -139,7 +139,7 @@ func explained(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			before, less := v.Won.TotalNS, taken[i]
-			if part := min(e.part(v.Cause), 1-taken[i]); part > 0 && v.Severe == "" {
+			if part := min(e.part(v.Cause), 1-taken[i]); part > 0 && v.FixedSeverity == "" {
 				v.Won = v.Won.times((1 - taken[i] - part) / (1 - taken[i]))
 				taken[i] += part
 				if v.Severity, v.Decided = in.judge(v); v.Severity == "" {
@@ -149,10 +149,10 @@ func explained(in *Input, all []Verdict) []Verdict {
 			}
 			if taken[i] >= scale.Half {
 				if less < scale.Half {
-					v.say(report.Evidence{Text: e.why})
+					v.addEvidence(report.Evidence{Text: e.why})
 				}
 				if v.Code != report.RuleForcedGC {
-					v.atMost(report.SeverityLow)
+					v.capSeverity(report.SeverityLow)
 				}
 				continue
 			}
@@ -161,9 +161,9 @@ func explained(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			louder := rank(v.Severity) < rank(e.by.Severity)
-			v.atMost(e.by.Severity)
+			v.capSeverity(e.by.Severity)
 			if louder || rank(v.Severity) == rank(e.by.Severity) && e.whole {
-				v.say(report.Evidence{Text: e.why})
+				v.addEvidence(report.Evidence{Text: e.why})
 			}
 			if e.whole && rank(v.Severity) == rank(e.by.Severity) {
 				e.by.Won.TotalNS, e.by.Won.Slow.NS = max(e.by.Won.TotalNS, v.Won.TotalNS+1), max(e.by.Won.Slow.NS, v.Won.Slow.NS)
@@ -187,7 +187,7 @@ func inOrder(all []Verdict) {
 	if m := slices.IndexFunc(all, ofMachine); m >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {
 		return v.Code == report.RuleComputes && v.Won.TotalNS > scale.Far*all[m].Won.TotalNS
 	}) && !all[m].Severity.Loud() {
-		all[m].atMost(report.SeverityInfo)
+		all[m].capSeverity(report.SeverityInfo)
 	}
 	slices.SortStableFunc(all, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.Slow.NS, a.Won.Slow.NS), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))

@@ -50,5 +50,5 @@ func runs(r *report.Report) float64 {
 			}
 		}
 	}
-	return part1(run, all)
+	return ratio(run, all)
 }

@@ -39,13 +39,13 @@ const pollLeaf report.CauseName = "poll"
 
 // readers returns the facts about requests that wait at a line; nil: none were seen.
 func (in *Input) readers(at *report.Site) *queues.Readers {
-	return first(in.Readers, func(r *queues.Readers) bool { return r.Site.Meets(at) })
+	return firstMatch(in.Readers, func(r *queues.Readers) bool { return r.Site.Meets(at) })
 }
 
 // findPatience notes where requests only wait.
-func (cl *attribution) findPatience() {
-	g := cl.group
-	if g.Kind != report.KindMark && !g.Kind.IsCall() && !(g.Kind == report.KindLoop && cl.in.Accepts) {
+func (a *attribution) findPatience() {
+	g := a.group
+	if g.Kind != report.KindMark && !g.Kind.IsCall() && !(g.Kind == report.KindLoop && a.in.AcceptsConnections) {
 		return
 	}
 	found := map[report.SiteKey]*longPoll{}
@@ -58,30 +58,30 @@ func (cl *attribution) findPatience() {
 		return p
 	}
 	own, rest := map[*longPoll]int64{}, map[*longPoll]int64{}
-	for c, r := range cl.routes(g.All()) {
+	for c, r := range a.routes(g.All()) {
 		switch {
 		case c.Site == nil:
 		case len(r.Via) == 0 && c.Cause == report.CauseSleep && (c.Call == inSelect || strings.HasPrefix(c.Call, "context.")):
 			p := at(c.Site)
 			p.over = c
 			own[p] += r.TotalNS
-		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandOver(r.Via[0].Wait):
+		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandOverWait(r.Via[0].Wait):
 			k := waitKeyOf(&r.Via[0])
-			who := cl.in.places(k)
-			if isPool(who) || isSemaphore(k) {
+			who := a.in.places(k)
+			if isSlotPool(who) || isSemaphoreWait(k) {
 				continue
 			}
 			p := at(r.Via[0].Site)
-			p.inLine = p.inLine || cl.queueWaits[k]
+			p.inLine = p.inLine || a.queueWaits[k]
 			p.news += r.TotalNS
 			bound := k.kind == report.WaitSelect
 			if bound {
 				p.bound += r.TotalNS
 			}
-			if t := cl.flushInterval(c); t != nil {
+			if t := a.flushInterval(c); t != nil {
 				p.period = t.PeriodNS
 				rest[p] += r.TotalNS
-			} else if bound && (who != nil && who.Others < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || cl.mayBeClient(c, r.Via) || c.Cause == report.CauseChan) {
+			} else if bound && (who != nil && who.Others < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || a.mayBeClient(c, r.Via) || c.Cause == report.CauseChan) {
 				rest[p] += r.TotalNS
 			}
 		}
@@ -91,7 +91,7 @@ func (cl *attribution) findPatience() {
 		if p.news > 2*p.bound { // nothing else can end the wait: work before its end may be for them
 			least = 1 - scale.Little
 		}
-		r := cl.in.readers(p.site)
+		r := a.in.readers(p.site)
 		if r == nil || r.Batch || p.inLine && p.over == nil || r.Gave > scale.Some || float64(own[p]+p.news) < scale.NearlyAll*float64(g.TotalNS) || float64(rest[p]) < least*float64(p.news) {
 			continue
 		}
@@ -99,7 +99,7 @@ func (cl *attribution) findPatience() {
 			p.news = 0
 		}
 		if p.limit = timeOut(g, p.site); p.news > 0 || p.limit >= scale.Patience {
-			cl.longPolls[key] = p
+			a.longPolls[key] = p
 		}
 	}
 }
@@ -124,17 +124,17 @@ func timeOut(g *report.Group, at *report.Site) (limit int64) {
 }
 
 // polled returns the long poll that a way is a part of.
-func (cl *attribution) polled(c *report.Cause, via []report.Via) *longPoll {
+func (a *attribution) polled(c *report.Cause, via []report.Via) *longPoll {
 	at := c.Site
 	if len(via) > 0 {
-		if !isHandOver(via[0].Wait) {
+		if !isHandOverWait(via[0].Wait) {
 			return nil
 		}
 		at = via[0].Site
 	} else if c.Cause != report.CauseSleep {
 		return nil
 	}
-	for _, p := range cl.longPolls {
+	for _, p := range a.longPolls {
 		if p.site.Meets(at) {
 			return p
 		}
@@ -143,17 +143,17 @@ func (cl *attribution) polled(c *report.Cause, via []report.Via) *longPoll {
 }
 
 // pollVerdict is what WL2001 says of a long poll.
-func pollVerdict(cl *attribution, c *candidate, p *longPoll) Verdict {
-	v := Verdict{Won: c.won, Changes: []predict.Change{}, Severe: report.SeverityLow, Finding: report.Finding{
-		Cause: report.CauseSleep, Site: p.site, Group: cl.group.ID, Share: c.share, Confidence: 0.5,
+func pollVerdict(attr *attribution, cand *candidate, p *longPoll) Verdict {
+	v := Verdict{Won: cand.won, Changes: []predict.Change{}, FixedSeverity: report.SeverityLow, Finding: report.Finding{
+		Cause: report.CauseSleep, Site: p.site, Group: attr.group.ID, Share: cand.share, Confidence: 0.5,
 		Fix: "nothing, if requests wait there for an event that may come at any time: their latency is then intended; ignore the finding with that reason, or mark only what follows the wait as the request",
 	}}
 	until := "something arrives"
 	if p.over != nil {
 		v.Site = nonStdSite(p.over, nil)
-		v.say(measured("requests that timed out", p.over.Requests, "count"))
+		v.addEvidence(measured("requests that timed out", p.over.Requests, "count"))
 		if p.limit > 0 {
-			v.say(measured("after", p.limit, "ns"))
+			v.addEvidence(measured("after", p.limit, "ns"))
 			until += fmt.Sprintf(" or %s have passed", words.Brief(p.limit))
 		} else {
 			until += " or they time out"

@@ -15,23 +15,23 @@ import (
 )
 
 // checkSlowPeer is WL2005, slow-peer.
-func checkSlowPeer(cl *attribution, c *candidate) Verdict {
-	v, counted := peerVerdict(cl, c)
-	if n, known := cl.in.Apart[cl.group.ID]; known && n < cl.group.Band(report.BandOutliers).Count {
-		v.say(measured("separate moments in which the far slower requests were open", n, "count"))
+func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
+	v, counted := peerVerdict(attr, cand)
+	if n, known := attr.in.OutlierMoments[attr.group.ID]; known && n < attr.group.Band(report.BandOutliers).Count {
+		v.addEvidence(measured("separate moments in which the far slower requests were open", n, "count"))
 	}
-	v.say(networkEvidence(cl.in.Report.Host)...)
-	if n, busy := busyMachine(cl.in); busy && !counted { // how often requests ask is so on any machine
-		v.Confidence *= 1 - n.off
-		v.say(measured("share of runnable time in which the service's threads waited for a CPU (WL1009): answers may have lain unread meanwhile", n.off, "share"))
+	v.addEvidence(networkEvidence(attr.in.Report.Host)...)
+	if n, busy := measureOtherLoad(attr.in); busy && !counted { // how often requests ask is so on any machine
+		v.Confidence *= 1 - n.waitShare
+		v.addEvidence(measured("share of runnable time in which the service's threads waited for a CPU (WL1009): answers may have lain unread meanwhile", n.waitShare, "share"))
 	}
 	return v
 }
 
 // peerVerdict returns what is said of a claim, and whether it holds on a busy machine as well: how often requests ask, or that no
 // answer comes, does; how long answers take does not.
-func peerVerdict(cl *attribution, c *candidate) (Verdict, bool) {
-	top := &c.routes[0]
+func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
+	top := &cand.routes[0]
 	what, fix := aPeersAnswer, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow"
 	if l := libraryOf(top); l != nil && l.peer != "" {
 		fix = "in " + l.name + ": " + l.peer
@@ -46,65 +46,65 @@ func peerVerdict(cl *attribution, c *candidate) (Verdict, bool) {
 	case strings.HasPrefix(call, "crypto/tls."):
 		what, fix = "a TLS handshake", "reuse connections, or resume sessions (ClientSessionCache)"
 	}
-	asks := cl.asks(top)
+	asks := attr.asks(top)
 	atOnce := asks != nil && asks.Legs >= 2*asks.Requests
 	answers := what == aPeersAnswer
-	either := answers && cl.mayBeClient(top.Cause, top.via)
+	either := answers && attr.mayBeClient(top.Cause, top.via)
 	row := asks
-	if asks == nil || asks.Calls < scale.Several*asks.Requests || asks.NS == 0 || atOnce || !answers || cl.group.Peer != nil || either {
+	if asks == nil || asks.Calls < scale.Several*asks.Requests || asks.NS == 0 || atOnce || !answers || attr.group.Peer != nil || either {
 		row = nil // else there is better advice
 	}
 	elsewhere, own := false, []report.Evidence(nil)
-	if cl.group.Peer != nil && answers {
-		what, fix, own, elsewhere = ofItself(cl.in.Report, cl.group.Peer, fix)
+	if attr.group.Peer != nil && answers {
+		what, fix, own, elsewhere = ofItself(attr.in.Report, attr.group.Peer, fix)
 	}
 	sure := 0.9
 	if either {
 		what, sure = "the client's next message, or perhaps for a peer's answer,", 0.4
 		fix = "nothing, if it is the client's connection: a wait for what the client sends when it chooses is not a request's latency"
 	}
-	won := cl.ofPeer(c)
-	if late := c.readLate(cl.group.Tail()); late.NS*10 > c.won.Slow.NS {
+	won := attr.ofPeer(cand)
+	if late := cand.readLate(attr.group.Tail()); late.NS*10 > cand.won.Slow.NS {
 		own = append(own, measured("part of a slow request's time in which the reader of the answers ran late; the same is assumed for the sender", late.NS, "ns"))
 		// The sender was probably as late, which the trace does not show.
-		won.All = won.All.without(c.readLate(cl.group.All()))
+		won.All = won.All.without(cand.readLate(attr.group.All()))
 		won.Slow = won.Slow.without(late)
-		won.Beside = won.Beside.without(c.readLate(beside(cl.group)))
+		won.Beside = won.Beside.without(cand.readLate(beside(attr.group)))
 	}
-	if lost := lostOnTheWay(cl.group, cl.in.Report.Host); lost > 0 && slices.ContainsFunc(cl.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
-		return w.Group == cl.group.ID && slices.ContainsFunc(c.routes, func(p causeRoute) bool { return p.Site.Meets(w.Site) })
+	if lost := lostOnTheWay(attr.group, attr.in.Report.Host); lost > 0 && slices.ContainsFunc(attr.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
+		return w.Group == attr.group.ID && slices.ContainsFunc(cand.routes, func(p causeRoute) bool { return p.Site.Meets(w.Site) })
 	}) {
 		own = append(own, measured("share of the slowest requests' network waits that passed before a retransmission, which is not the peer's time (WL2008)", lost, "share"))
 		less := func(l Lost) Lost { return l.without(l.times(lost)) }
 		won.All, won.Slow, won.Beside = less(won.All), less(won.Slow), less(won.Beside)
 	}
-	v := cl.newVerdict(c, top)
+	v := attr.newVerdict(cand, top)
 	v.Won, v.Fact, v.Fix, v.Cause = won, elsewhere, fix, report.CauseNetwork
-	if cl.group.Kind == report.KindLoop && isWrite(top.Call) && len(top.via) == 0 {
-		v.Severe = report.SeverityLow // requests that wait until a writer is done have a finding of their own
+	if attr.group.Kind == report.KindLoop && isWrite(top.Call) && len(top.via) == 0 {
+		v.FixedSeverity = report.SeverityLow // requests that wait until a writer is done have a finding of their own
 	}
-	v.Title, v.Confidence = fmt.Sprintf("requests wait for %s at %s", what, place(v.Site)), sure*(1-min(0.5, weighGap(cl.group)))
-	v.say(measured("mean wait per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.requestCountEvidence(c, top))
-	v.say(own...)
-	v.say(callEvidence(c, top)...)
+	v.Title, v.Confidence = fmt.Sprintf("requests wait for %s at %s", what, place(v.Site)), sure*(1-min(0.5, weighGap(attr.group)))
+	v.addEvidence(measured("mean wait per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.addEvidence(own...)
+	v.addEvidence(callEvidence(cand, top)...)
 	switch {
 	case !strings.HasPrefix(what, aPeersAnswer):
-	case cl.group.Peer == nil && asks != nil && 2*asks.UnansweredNS >= asks.NS && asks.Unanswered >= scale.Few:
+	case attr.group.Peer == nil && asks != nil && 2*asks.UnansweredNS >= asks.NS && asks.Unanswered >= scale.Few:
 		sayUnanswered(&v, asks)
-		v.Won = c.won // none of it is what an answer takes
+		v.Won = cand.won // none of it is what an answer takes
 		return v, true
-	case cl.group.Peer == nil && !either && asks != nil && asks.OpeningNS > 0 && float64(asks.OpeningNS) >= scale.Much*float64(asks.WaitedNS):
+	case attr.group.Peer == nil && !either && asks != nil && asks.OpeningNS > 0 && float64(asks.OpeningNS) >= scale.Much*float64(asks.WaitedNS):
 		if atOnce {
 			sayAtOnce(&v, asks)
 		}
-		return v, cl.sayOpens(&v, c, asks)
+		return v, attr.sayOpens(&v, cand, asks)
 	case row != nil:
-		cl.sayInRow(&v, top, row)
+		attr.sayInRow(&v, top, row)
 		return v, true
-	case atOnce && cl.group.Peer == nil:
+	case atOnce && attr.group.Peer == nil:
 		sayAtOnce(&v, asks)
-	case cl.group.Count >= scale.Enough:
-		v.Usual = report.SeverityLow // slow requests wait for as long as all: nothing says that the peer could be faster
+	case attr.group.Count >= scale.Enough:
+		v.MaxSeverityByAll = report.SeverityLow // slow requests wait for as long as all: nothing says that the peer could be faster
 	}
 	return v, false
 }
@@ -128,7 +128,7 @@ func ofItself(r *report.Report, p *report.Peer, ask string) (what, fix string, e
 		// Only times fit: what is certain is the wait, and its own advice.
 		what, fix = aPeersAnswer+", perhaps this process's own "+name+",", ask
 		if r.Host == nil {
-			fix += fmt.Sprintf(". The process's sockets show whether the peer is this process itself: run whylate record -o x.whylate %s on the service's host", recordedURL(r))
+			fix += fmt.Sprintf(". The process's sockets show whether the peer is this process itself: run whylate record -o x.whylate %s on the service's host", traceURL(r))
 		}
 	default:
 		what = "this process's own " + name + ","
@@ -157,34 +157,34 @@ func ofItself(r *report.Report, p *report.Peer, ask string) (what, fix string, e
 func sayUnanswered(v *Verdict, a *queues.Asks) {
 	v.Title = fmt.Sprintf("requests wait for a peer that does not answer, until a deadline passes, at %s", place(v.Site))
 	v.Fix = "make that deadline shorter, or stop calling a peer that did not answer for a while (a circuit breaker), and find out why it does not answer"
-	v.sayFirst(
+	v.prependEvidence(
 		measured("waits after which nothing was read: a deadline had passed, or the connection was closed", a.Unanswered, "count"),
 		measured("their mean length", float64(a.UnansweredNS)/float64(a.Unanswered), "ns"))
 }
 
 // sayOpens says that a part of the wait is the opening of connections, which reuse would save. If most requests do it, that holds on
 // any machine, and its time counts in full; it reports whether that is so.
-func (cl *attribution) sayOpens(v *Verdict, c *candidate, a *queues.Asks) bool {
-	part := float64(a.OpeningNS) / float64(a.WaitedNS)
+func (a *attribution) sayOpens(v *Verdict, c *candidate, asks *queues.Asks) bool {
+	part := float64(asks.OpeningNS) / float64(asks.WaitedNS)
 	v.Title = strings.Replace(v.Title, "requests wait for ", fmt.Sprintf("requests open connections (%s of this wait), then wait for ", words.Percent(part)), 1)
-	keep := poolsOfStd[a.OpenedIn].keep
+	keep := poolsOfStd[asks.OpenedIn].keep
 	if keep == "" {
 		keep = "have the pool keep more of them, or share one client"
 	}
 	rest := v.Fix
 	v.Fix = keep + ", so that connections stay open for later requests"
-	v.sayFirst(
+	v.prependEvidence(
 		measured("part of the wait in which connections are opened", part, "share"),
-		measured("requests that open one", a.Opening, "count"))
+		measured("requests that open one", asks.Opening, "count"))
 	if part < scale.Half {
 		v.Fix += "; of the rest, " + rest
 	}
 	v.Share *= part
-	if a.Opening < scale.Enough || float64(a.Opening) < scale.Half*float64(cl.group.Count) {
-		v.Usual = report.SeverityLow
+	if asks.Opening < scale.Enough || float64(asks.Opening) < scale.Half*float64(a.group.Count) {
+		v.MaxSeverityByAll = report.SeverityLow
 		return false
 	}
-	v.Won, v.Most, v.Changes = c.won.times(part), "", []predict.Change{}
+	v.Won, v.MaxSeverity, v.Changes = c.won.times(part), "", []predict.Change{}
 	v.Won.Times = scale.Far
 	return true
 }
@@ -194,7 +194,7 @@ func (cl *attribution) sayOpens(v *Verdict, c *candidate, a *queues.Asks) bool {
 func sayAtOnce(v *Verdict, a *queues.Asks) {
 	n := float64(a.Legs) / float64(a.Requests)
 	times := words.Figure(n)
-	v.sayFirst(
+	v.prependEvidence(
 		measured("goroutines that ask at the same time, per request", n, "count"),
 		measured("mean time of the last of them", float64(a.LastNS)/float64(a.Requests), "ns"),
 		measured("mean time of the others", float64(a.BesideNS)/float64(a.Requests), "ns"))
@@ -203,34 +203,34 @@ func sayAtOnce(v *Verdict, a *queues.Asks) {
 	if a.LastNS < scale.Far*a.BesideNS {
 		v.Fix = fmt.Sprintf("nothing here, unless the peers are slower than they should be: the calls already run in parallel, the last answer takes %s, and the others %s on average",
 			words.Brief(a.LastNS/a.Requests), words.Brief(a.BesideNS/a.Requests))
-		v.Most, v.Changes = report.SeverityLow, []predict.Change{}
+		v.MaxSeverity, v.Changes = report.SeverityLow, []predict.Change{}
 	}
 }
 
 // mayBeClient reports whether a wait for the network may be one for a client's next message: in a process that accepts connections for
 // a protocol of its own, on the goroutine's own path in the service's code, or where turns of a loop begin.
-func (cl *attribution) mayBeClient(c *report.Cause, via []report.Via) bool {
-	if !cl.in.Accepts || c.Cause != report.CauseNetwork || c.Site == nil || c.Site.Module != "" || isStdSite(c.Site) {
+func (a *attribution) mayBeClient(c *report.Cause, via []report.Via) bool {
+	if !a.in.AcceptsConnections || c.Cause != report.CauseNetwork || c.Site == nil || c.Site.Module != "" || isStdSite(c.Site) {
 		return false
 	}
-	return cl.group.Kind == report.KindGoroutine && len(via) == 0 || slices.ContainsFunc(cl.in.Report.Groups, func(g report.Group) bool {
+	return a.group.Kind == report.KindGoroutine && len(via) == 0 || slices.ContainsFunc(a.in.Report.Groups, func(g report.Group) bool {
 		return g.Kind == report.KindLoop && g.Entry != nil && g.Entry.LineKey() == c.Site.LineKey()
 	})
 }
 
 // asks returns how requests ask from the line of a part, nil if that was not seen.
-func (cl *attribution) asks(p *causeRoute) *queues.Asks {
+func (a *attribution) asks(p *causeRoute) *queues.Asks {
 	var via *report.Site
 	if v, _ := verdict.AfterLastAnswer(p.via); len(v) > 0 {
 		via = v[0].Site
 	}
-	return first(cl.in.Asks[cl.group.ID], func(a *queues.Asks) bool {
+	return firstMatch(a.in.Asks[a.group.ID], func(a *queues.Asks) bool {
 		return a.Site.Meets(p.Site) && (a.Via == nil) == (via == nil) && a.Via.Meets(via)
 	})
 }
 
 // sayInRow says that requests ask for one thing after the other, and what asking once would win, and asking for all at once.
-func (cl *attribution) sayInRow(v *Verdict, top *causeRoute, row *queues.Asks) {
+func (a *attribution) sayInRow(v *Verdict, top *causeRoute, row *queues.Asks) {
 	n := float64(row.Calls) / float64(row.Requests)
 	times := words.Figure(n)
 	v.Title = fmt.Sprintf("requests ask a peer %s times one after the other, at %s", times, place(v.Site))
@@ -238,31 +238,31 @@ func (cl *attribution) sayInRow(v *Verdict, top *causeRoute, row *queues.Asks) {
 	if l := libraryOf(top); l != nil && l.peer != "" {
 		v.Fix = "ask once for all of it, or ask in parallel; in " + l.name + ": " + l.peer
 	}
-	v.sayFirst(
+	v.prependEvidence(
 		measured("sequential answers per request, asked for at one line", n, "count"),
 		measured("mean wait for each", float64(row.NS)/float64(row.Calls), "ns"))
 	v.Changes = nil
 	// The reader of a shared connection waits for all lines that use it.
 	part := 1.0
 	if len(top.via) > 0 {
-		part = cl.lineOf(top.Site)
+		part = a.lineOf(top.Site)
 	}
 	predicted := func(scale float64) *report.Predicted {
-		return cl.in.predict(cl.group.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*part, Own: true})
+		return a.in.predict(a.group.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*part, Own: true})
 	}
 	if v.Predicted = predicted(1 / n); v.Predicted != nil {
 		v.Predicted.Says = "with one call instead of " + times
 	}
 	if p := predicted(float64(row.LongestNS) / float64(row.NS)); p != nil {
-		v.say(measured("p50 if all were asked for in parallel, each answer taking as long as the longest", p.P50NS.Est, "ns"))
+		v.addEvidence(measured("p50 if all were asked for in parallel, each answer taking as long as the longest", p.P50NS.Est, "ns"))
 	}
 }
 
 // lineOf returns which part of the group's waits for the network at a place belongs to the line that called it.
-func (cl *attribution) lineOf(s *report.Site) float64 {
+func (a *attribution) lineOf(s *report.Site) float64 {
 	var line, all float64
-	for i := range cl.group.All().Causes {
-		if c := &cl.group.All().Causes[i]; c.Cause == report.CauseNetwork && c.Site != nil && c.Site.LineKey() == s.LineKey() {
+	for i := range a.group.All().Causes {
+		if c := &a.group.All().Causes[i]; c.Cause == report.CauseNetwork && c.Site != nil && c.Site.LineKey() == s.LineKey() {
 			if all += c.Share; c.Site.Meets(s) {
 				line += c.Share
 			}
@@ -320,11 +320,11 @@ func (c *candidate) readLate(b *report.Band) Lost {
 // those that waited counts: that mean is what an answer always takes. Where few wait, it is usual not to wait. Answers that were late
 // at the same time were late once: the peer, or the machine, stood still. Outliers of a few such moments are few, however many requests
 // met them.
-func (cl *attribution) ofPeer(c *candidate) Won {
-	w := c.won
+func (a *attribution) ofPeer(cand *candidate) Won {
+	w := cand.won
 	usual := int64(0)
-	for i := range c.routes {
-		if p := &c.routes[i]; p.Requests > 0 && float64(p.Requests) >= scale.Half*float64(cl.group.Count) {
+	for i := range cand.routes {
+		if p := &cand.routes[i]; p.Requests > 0 && float64(p.Requests) >= scale.Half*float64(a.group.Count) {
 			usual = max(usual, p.TotalNS/int64(p.Requests))
 		}
 	}
@@ -336,8 +336,8 @@ func (cl *attribution) ofPeer(c *candidate) Won {
 		return l
 	}
 	w.Slow, w.Beside = beyond(w.Slow), beyond(w.Beside)
-	if n, known := cl.in.Apart[cl.group.ID]; known && areFew(n, cl.group.Count) {
-		if cl.group.Tail().Band == report.BandOutliers {
+	if n, known := a.in.OutlierMoments[a.group.ID]; known && areFew(n, a.group.Count) {
+		if a.group.Tail().Band == report.BandOutliers {
 			w.Slow.Few = true
 		} else {
 			w.Beside.Few = true
@@ -355,9 +355,9 @@ func weighGap(g *report.Group) float64 {
 }
 
 // callEvidence names the library functions at either end of a wait.
-func callEvidence(c *candidate, p *causeRoute) []report.Evidence {
+func callEvidence(cand *candidate, p *causeRoute) []report.Evidence {
 	var out []report.Evidence
-	if s := c.slowRoute(p); s != nil {
+	if s := cand.slowRoute(p); s != nil {
 		p = s
 	}
 	if call := inCall(p.Call); call != "" {

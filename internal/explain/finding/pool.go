@@ -20,16 +20,16 @@ import (
 const utilisation = 0.7
 
 // checkPoolTooSmall is WL2003, pool-too-small.
-func checkPoolTooSmall(cl *attribution, c *candidate) Verdict {
-	switch top := topPart(cl, c.routes); {
-	case c.candidateKey == backlog:
-		return backlogVerdict(cl, c, top)
-	case inVain(top.Cause):
-		return inVainVerdict(cl, c, top)
-	case c.wait == waitKey{} || cl.pace(top) != 0:
-		return limiterVerdict(cl, c, top)
+func checkPoolTooSmall(attr *attribution, cand *candidate) Verdict {
+	switch top := contendedRoute(attr, cand.routes); {
+	case cand.candidateKey == backlog:
+		return backlogVerdict(attr, cand, top)
+	case isAcquireTimeout(top.Cause):
+		return inVainVerdict(attr, cand, top)
+	case cand.wait == waitKey{} || attr.pace(top) != 0:
+		return limiterVerdict(attr, cand, top)
 	default:
-		return poolVerdict(cl, c, top)
+		return poolVerdict(attr, cand, top)
 	}
 }
 
@@ -70,15 +70,15 @@ type poolFacts struct {
 	divided  bool           // at many lines
 }
 
-func (cl *attribution) factsOf(c *candidate, top *causeRoute) *poolFacts {
-	p := &poolFacts{places: cl.in.places(c.wait), turns: cl.in.turns(top.Cause, top.via), computes: top.Cause.Cause == report.CauseCPU, does: top.doing()}
+func (a *attribution) factsOf(cand *candidate, top *causeRoute) *poolFacts {
+	p := &poolFacts{places: a.in.places(cand.wait), turns: a.in.turns(top.Cause, top.via), computes: top.Cause.Cause == report.CauseCPU, does: top.doing()}
 	t := p.turns
-	queued := t != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == c.wait && isQueue(t, top.Cause, &v) })
-	if !isPool(p.places) && (queued || !isCrew(p.places)) {
+	queued := t != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == cand.wait && isQueue(t, top.Cause, &v) })
+	if !isSlotPool(p.places) && (queued || !isWorkerPool(p.places)) {
 		p.places = nil
 	}
-	p.kind = kindOfPool(c, top, t, p.places)
-	queuedNS, ownNS, requests := cl.spent(c)
+	p.kind = kindOfPool(cand, top, t, p.places)
+	queuedNS, ownNS, requests := a.spent(cand)
 	// A worker's time for a request is on no other request's path: of the time
 	// behind the wait, the last turn is the request's own.
 	serves := t != nil && t.Taken <= 0.5 && p.places == nil
@@ -86,24 +86,24 @@ func (cl *attribution) factsOf(c *candidate, top *causeRoute) *poolFacts {
 	if p.places != nil && p.places.HeldNS > 0 {
 		placeNS = float64(p.places.HeldNS)
 	} else if serves && ownNS == 0 {
-		if placeNS = float64(t.ServiceNS); asksInPassing(t, top.Cause) {
+		if placeNS = float64(t.ServiceNS); isSerialAsker(t, top.Cause) {
 			placeNS /= t.Together // of all that it serves after one answer
 		}
 		p.turnNS = int64(placeNS)
 		queuedNS = max(0, queuedNS-int64(placeNS*float64(requests)))
 	}
-	if n := cl.partOfQueue(c, top); p.computes && n < scale.Half {
+	if n := a.partOfQueue(cand, top); p.computes && n < scale.Half {
 		p.does, p.divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(top.nonStdSite())), true
 	} else if p.computes && top.Cause.SiteFrom == inferredSite && p.places != nil {
 		p.does, p.divided = p.does+" (inferred)", true // perhaps where the place is given back
 	}
 	if serves && p.divided && ownNS > 0 {
-		placeNS = float64(cl.ownWork(top.Cause.Cause)) / float64(max(requests, 1))
+		placeNS = float64(a.ownWork(top.Cause.Cause)) / float64(max(requests, 1))
 	}
-	p.littleLaw = little(requests, cl.in.Report.Input.DurationNS, queuedNS, placeNS)
+	p.littleLaw = little(requests, a.in.Report.Input.DurationNS, queuedNS, placeNS)
 	// A goroutine that serves what is done with a semaphore's place is not the place itself.
-	p.serves = serves && !isPoolOfStd(c.wait.call)
-	if isSemaphore(c.wait) && p.places == nil && (t == nil || p.serves) {
+	p.serves = serves && !isPoolOfStd(cand.wait.call)
+	if isSemaphoreWait(cand.wait) && p.places == nil && (t == nil || p.serves) {
 		p.serves, p.bursts = false, true
 	}
 	// Requests that queue although places are mostly free come in bursts: one place more than there are is the least that helps.
@@ -115,7 +115,7 @@ func (cl *attribution) factsOf(c *candidate, top *causeRoute) *poolFacts {
 		p.size = max(p.size, p.places.Most+1)
 	}
 	// What computes gains nothing by more places than there are Ps.
-	if procs := cl.in.Report.Input.GOMAXPROCS; p.computes && procs >= 2 {
+	if procs := a.in.Report.Input.GOMAXPROCS; p.computes && procs >= 2 {
 		if p.places != nil {
 			procs = max(procs, p.places.Most)
 		}
@@ -125,10 +125,10 @@ func (cl *attribution) factsOf(c *candidate, top *causeRoute) *poolFacts {
 }
 
 // spent returns for how long requests queued for what a claim is about, for how long they had it, and how many did.
-func (cl *attribution) spent(c *candidate) (queuedNS, ownNS int64, requests int) {
-	for i := range c.routes {
-		p := &c.routes[i]
-		if _, ok := cl.contendedWait(p.via); ok {
+func (a *attribution) spent(cand *candidate) (queuedNS, ownNS int64, requests int) {
+	for i := range cand.routes {
+		p := &cand.routes[i]
+		if _, ok := a.contendedWait(p.via); ok {
 			queuedNS += p.routeNS
 		} else {
 			ownNS += p.routeNS
@@ -144,70 +144,70 @@ func (p *poolFacts) counted() bool {
 	return p.serves || p.places != nil && (p.places.Most > 0 || p.places.HeldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
 }
 
-func poolVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
-	if known := cl.in.places(c.wait); isFanOut(c.wait, known) {
-		return fanOutVerdict(cl, c, top, known)
+func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
+	if known := attr.in.places(cand.wait); isFanOutLimit(cand.wait, known) {
+		return fanOutVerdict(attr, cand, top, known)
 	}
-	p := cl.factsOf(c, top)
-	v := cl.newVerdict(c, top)
+	p := attr.factsOf(cand, top)
+	v := attr.newVerdict(cand, top)
 	v.Title = fmt.Sprintf("requests queue for %s while %s %s", p.kind.name, p.kind.who, p.does)
 	if p.computes {
 		v.Confidence = 0.7
 	}
-	p.sayNumbers(&v, c)
-	v.Fix = cl.morePlaces(c, top, p)
-	_, v.Won = weighRoutes(cl.group, func(cause *report.Cause, via []report.Via) bool {
-		_, ok := cl.contendedWait(via)
-		return ok && cl.keyOf(cause, via) == c.candidateKey
+	p.sayNumbers(&v, cand)
+	v.Fix = attr.morePlaces(cand, top, p)
+	_, v.Won = weighRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
+		_, ok := attr.contendedWait(via)
+		return ok && attr.keyOf(cause, via) == cand.candidateKey
 	})
 	if !p.computes && top.Cause.Site != nil {
 		// What the fix says: enough places that no request queues, whichever line called, and whatever the holders do meanwhile if
 		// there is no other queue.
 		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
-		if cl.queuesFor(c) >= scale.NearlyAll {
+		if attr.queuesFor(cand) >= scale.NearlyAll {
 			site = ""
 		}
-		v.Predicted = cl.in.predict(cl.group.ID, predict.Gone(predict.Queue, site))
+		v.Predicted = attr.in.predict(attr.group.ID, predict.Gone(predict.Queue, site))
 	}
-	if p.places != nil && v.Predicted == nil && 2*p.places.Most <= cl.in.Report.Input.GOMAXPROCS && cl.in.Report.Runtime.Sched.PsIdle >= 0.5 && cl.queuesFor(c) >= 0.9 {
+	if p.places != nil && v.Predicted == nil && 2*p.places.Most <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queuesFor(cand) >= 0.9 {
 		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the
 		// change is of all that requests queue for.
-		v.Predicted = cl.in.predict(cl.group.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
+		v.Predicted = attr.in.predict(attr.group.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
 	}
-	v.Queue = cl.queueOf(c, p.kind.place())
+	v.Queue = attr.queueOf(cand, p.kind.place())
 	v.Queue.OwnNS = p.turnNS
 	return v
 }
 
 func (p *poolFacts) sayNumbers(v *Verdict, c *candidate) {
 	if p.places == nil {
-		v.say(measured("requests that need "+p.kind.name, p.rate, "1/s"))
+		v.addEvidence(measured("requests that need "+p.kind.name, p.rate, "1/s"))
 	} else {
-		v.say(measured("largest number of requests waiting for "+p.kind.what()+" at once", p.places.Waiting, "count"))
+		v.addEvidence(measured("largest number of requests waiting for "+p.kind.what()+" at once", p.places.Waiting, "count"))
 	}
-	v.say(
+	v.addEvidence(
 		measured("mean wait for it, at "+place(c.wait.site.Site()), p.waitNS, "ns"),
 		measured("mean time for which it is held", p.placeNS, "ns"),
 		measured("mean number waiting (rate x wait)", p.waiting, "count"),
 		measured("mean number in use (rate x time)", p.inUse, "count"))
 	if p.places != nil {
-		v.say(measured("requests that need "+p.kind.what(), p.rate, "1/s"))
+		v.addEvidence(measured("requests that need "+p.kind.what(), p.rate, "1/s"))
 		if p.places.Most > 0 {
-			v.say(measured("pool size seen in use", p.places.Most, "count"))
+			v.addEvidence(measured("pool size seen in use", p.places.Most, "count"))
 		}
 	}
 	if p.serves {
-		v.say(measured("goroutines that serve the queue", p.turns.Most, "count"))
+		v.addEvidence(measured("goroutines that serve the queue", p.turns.Most, "count"))
 	}
 	if !p.bursts && p.counted() {
-		v.say(measured("places sufficient at this load", p.size, "count"))
+		v.addEvidence(measured("places sufficient at this load", p.size, "count"))
 	}
 }
 
 // morePlaces is the advice.
-func (cl *attribution) morePlaces(c *candidate, top *causeRoute, p *poolFacts) string {
+func (a *attribution) morePlaces(cand *candidate, top *causeRoute, p *poolFacts) string {
 	fix, work, held := p.kind.fix, place(top.nonStdSite()), words.Brief(int64(p.placeNS))
-	if p.serves && asksInPassing(p.turns, top.Cause) {
+	if p.serves && isSerialAsker(p.turns, top.Cause) {
 		fix = "let it ask on another goroutine and continue with what arrives meanwhile; or let more goroutines serve the queue"
 	}
 	if p.counted() {
@@ -221,21 +221,21 @@ func (cl *attribution) morePlaces(c *candidate, top *causeRoute, p *poolFacts) s
 	default:
 		fix += fmt.Sprintf(", or find out why its holders wait so long at %s", work)
 	}
-	if std := poolsOfStd[c.wait.call]; p.counted() && std.unused != "" {
+	if std := poolsOfStd[cand.wait.call]; p.counted() && std.unused != "" {
 		fix += "; " + std.unused
 	}
-	if r := cl.in.readers(c.wait.site.Site()); p.serves && top.Call == pause && c.wait.kind != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
+	if r := a.in.readers(cand.wait.site.Site()); p.serves && top.Call == pause && cand.wait.kind != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
 		fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
 	if p.kind.alone {
-		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(cl.movableWork(c, top)), fix)
+		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(a.movableWork(cand, top)), fix)
 	}
 	if p.bursts {
 		fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", work, held, p.kind.fix, p.inUse)
 	}
 	if p.computes {
 		fix += fmt.Sprintf("; the holders compute, so more places help only while processors are free (GOMAXPROCS %d, all busy %.0f %% of the time)",
-			cl.in.Report.Input.GOMAXPROCS, 100*(1-cl.in.Report.Runtime.Sched.PsIdle))
+			a.in.Report.Input.GOMAXPROCS, 100*(1-a.in.Report.Runtime.Sched.PsIdle))
 	}
 	return fix
 }
@@ -246,35 +246,35 @@ var backlog = candidateKey{code: report.RulePoolTooSmall}
 
 // backlogVerdict is for messages that a library's loop takes from its queue one after another. A trace does not show when a message
 // came, so neither its time in the queue nor a gain is stated.
-func backlogVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
-	queued, turn := cl.in.Queued[cl.group.ID], cl.group.TotalNS/int64(max(cl.group.Count, 1))
+func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
+	queued, turn := attr.in.BacklogShares[attr.group.ID], attr.group.TotalNS/int64(max(attr.group.Count, 1))
 	found, also := "share of messages that were already waiting when the previous one was done (since when is not in the trace)", ", or subscribe several times as a group"
-	if cl.group.Kind == report.KindWebSocket {
+	if attr.group.Kind == report.KindWebSocket {
 		found, also = "share of handling time at whose end the next message already lay unread in its connection (since when is not in the trace)", ""
 	}
-	v := cl.newVerdict(c, top)
+	v := attr.newVerdict(cand, top)
 	v.Changes = []predict.Change{}
-	v.Title = fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", cl.group.Name, top.doing())
-	v.say(
+	v.Title = fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", attr.group.Name, top.doing())
+	v.addEvidence(
 		measured(found, queued, "share"),
 		measured("mean time for one message", turn, "ns"),
-		measured("mean time per slow message spent on that", c.won.Slow.NS, "ns"))
+		measured("mean time per slow message spent on that", cand.won.Slow.NS, "ns"))
 	v.Fix = fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, and limit how many there are%s; or make the work at %s shorter", also, place(v.Site))
 	return v
 }
 
 // queueOf returns the queue that a claim is about, with the lines at which requests wait.
-func (cl *attribution) queueOf(c *candidate, what string) *report.Queue {
+func (a *attribution) queueOf(cand *candidate, what string) *report.Queue {
 	q := &report.Queue{For: what, At: []report.Via{}}
-	for _, list := range [][]causeRoute{c.routes, c.slowRoutes} {
+	for _, list := range [][]causeRoute{cand.routes, cand.slowRoutes} {
 		for i := range list {
 			via, _ := verdict.AfterLastAnswer(list[i].via)
 			for k := range via {
 				key := waitKeyOf(&via[k])
-				if _, ok := cl.contendedWait(via[k : k+1]); !ok {
+				if _, ok := a.contendedWait(via[k : k+1]); !ok {
 					continue
 				}
-				if cl.canonicalWait(key) == c.wait && !q.Has(&via[k]) {
+				if a.canonicalWait(key) == cand.wait && !q.Has(&via[k]) {
 					q.At = append(q.At, via[k])
 				}
 				break
@@ -285,9 +285,9 @@ func (cl *attribution) queueOf(c *candidate, what string) *report.Queue {
 }
 
 // ownWork returns for how long other goroutines do, of a cause, the work for which requests have waited their turn.
-func (cl *attribution) ownWork(cause report.CauseName) (ns int64) {
-	for c, r := range cl.routes(cl.group.All()) {
-		if _, ok := cl.contendedWait(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
+func (a *attribution) ownWork(cause report.CauseName) (ns int64) {
+	for c, r := range a.routes(a.group.All()) {
+		if _, ok := a.contendedWait(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
 			ns += r.TotalNS
 		}
 	}
@@ -295,11 +295,11 @@ func (cl *attribution) ownWork(cause report.CauseName) (ns int64) {
 }
 
 // queuesFor returns which part of the time that a group's requests queue is for what a claim is about.
-func (cl *attribution) queuesFor(c *candidate) float64 {
+func (a *attribution) queuesFor(cand *candidate) float64 {
 	var mine, all int64
-	for cause, r := range cl.routes(cl.group.All()) {
-		if _, ok := cl.contendedWait(r.Via); ok {
-			if all += r.TotalNS; cl.keyOf(cause, r.Via) == c.candidateKey {
+	for cause, r := range a.routes(a.group.All()) {
+		if _, ok := a.contendedWait(r.Via); ok {
+			if all += r.TotalNS; a.keyOf(cause, r.Via) == cand.candidateKey {
 				mine += r.TotalNS
 			}
 		}
@@ -311,11 +311,11 @@ func (cl *attribution) queuesFor(c *candidate) float64 {
 const inferredSite = "bracket"
 
 // partOfQueue returns which part of what is done behind the wait of a claim is of the same cause at the same line as p.
-func (cl *attribution) partOfQueue(c *candidate, p *causeRoute) float64 {
+func (a *attribution) partOfQueue(cand *candidate, p *causeRoute) float64 {
 	var mine, all int64
-	for i := range c.routes {
-		o := &c.routes[i]
-		if _, ok := cl.contendedWait(o.via); !ok {
+	for i := range cand.routes {
+		o := &cand.routes[i]
+		if _, ok := a.contendedWait(o.via); !ok {
 			continue
 		}
 		if all += o.routeNS; causeSiteOf(o.Cause) == causeSiteOf(p.Cause) {
@@ -330,25 +330,25 @@ func (cl *attribution) partOfQueue(c *candidate, p *causeRoute) float64 {
 
 // fanOutVerdict is for a limit within each request: how many places would do follows from how many goroutines a request
 // starts, which waits do not tell.
-func fanOutVerdict(cl *attribution, c *candidate, top *causeRoute, known *queues.Places) Verdict {
-	queuedNS, _, requests := cl.spent(c)
+func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, known *queues.Places) Verdict {
+	queuedNS, _, requests := attr.spent(cand)
 	what, fix := "an errgroup", "the limit given to SetLimit"
-	if !strings.HasPrefix(c.wait.site.Func, "golang.org/x/sync/errgroup.") {
+	if !strings.HasPrefix(cand.wait.site.Func, "golang.org/x/sync/errgroup.") {
 		what, fix = "their limiter", "the limit"
 	}
-	v := cl.newVerdict(c, top)
+	v := attr.newVerdict(cand, top)
 	v.Title = fmt.Sprintf("requests cannot start all their goroutines at once: %s has too few places, while one %s", what, top.doing())
-	v.say(
-		measured("mean per slow request", c.won.Slow.NS, "ns"),
-		measured("mean wait per request for a place, at "+place(c.wait.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
+	v.addEvidence(
+		measured("mean per slow request", cand.won.Slow.NS, "ns"),
+		measured("mean wait per request for a place, at "+place(cand.wait.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
 	if known != nil && known.Most > 0 {
-		v.say(measured("goroutines of one request seen at the same time", known.Most, "count"))
+		v.addEvidence(measured("goroutines of one request seen at the same time", known.Most, "count"))
 	}
-	v.Queue = cl.queueOf(c, "a place among the goroutines that a request may start")
+	v.Queue = attr.queueOf(cand, "a place among the goroutines that a request may start")
 	v.Fix = fmt.Sprintf("raise %s to the number that a request starts, if what is behind %s can take it, or make that work shorter", fix, place(v.Site))
 	if top.Cause.Cause == report.CauseCPU {
 		v.Confidence = 0.7
-		v.Fix += fmt.Sprintf("; they compute, so more places help only while processors are free (GOMAXPROCS %d)", cl.in.Report.Input.GOMAXPROCS)
+		v.Fix += fmt.Sprintf("; they compute, so more places help only while processors are free (GOMAXPROCS %d)", attr.in.Report.Input.GOMAXPROCS)
 	}
 	return v
 }
@@ -374,13 +374,13 @@ func (k *poolKind) place() string {
 }
 
 // kindOfPool names the pool that a claim is about: a library's may stand on a semaphore, a Cond or a channel, none of which its user has.
-func kindOfPool(c *candidate, top *causeRoute, t *queues.Turns, known *queues.Places) poolKind {
-	if v := first(top.via, func(v *report.Via) bool { return waitKeyOf(v) == c.wait }); v != nil && !isPoolOfStd(c.wait.call) {
+func kindOfPool(cand *candidate, top *causeRoute, t *queues.Turns, known *queues.Places) poolKind {
+	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isPoolOfStd(cand.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.pool != "" {
 			return poolKind{name: "a connection of " + l.name, who: "it", fix: l.pool}
 		}
 	}
-	return poolOf(c.wait, t, known)
+	return poolOf(cand.wait, t, known)
 }
 
 // poolOf names the pool of those who wait; known is nil where nothing is known of its places.
@@ -389,14 +389,14 @@ func poolOf(k waitKey, t *queues.Turns, known *queues.Places) poolKind {
 	switch p, std := poolsOfStd[k.call]; {
 	case std:
 		return poolKind{name: p.place, who: "it", fix: p.larger}
-	case isSemaphore(k) && known != nil && known.Most == 1:
+	case isSemaphoreWait(k) && known != nil && known.Most == 1:
 		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", moreWeight, true}
-	case isSemaphore(k) && known != nil && known.Most > 1:
+	case isSemaphoreWait(k) && known != nil && known.Most > 1:
 		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", known.Most), who: "its holder", fix: moreWeight}
-	case strings.HasPrefix(k.site.Func, semaphores):
+	case strings.HasPrefix(k.site.Func, semaphorePackage):
 		return poolKind{name: "a golang.org/x/sync/semaphore", who: "its holder", fix: moreWeight}
 	case known != nil && known.Most == 1:
-		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", morePlaces, isPool(known)}
+		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", morePlaces, isSlotPool(known)}
 	case known != nil && known.Most > 1:
 		return poolKind{name: fmt.Sprintf("one of %d places at %s,", known.Most, place(k.site.Site())), who: "its holder", fix: morePlaces}
 	case t != nil && t.Taken > 0.5 || known != nil:
@@ -411,18 +411,18 @@ func poolOf(k waitKey, t *queues.Turns, known *queues.Places) poolKind {
 
 // pace returns the interval at which a ticker lets requests go on one after the other: a limit that somebody chose, as a rate
 // limiter's, and not a goroutine that is busy with them. It is 0 for others.
-func (cl *attribution) pace(top *causeRoute) int64 {
+func (a *attribution) pace(top *causeRoute) int64 {
 	if top.Cause.Cause != report.CauseSleep || top.Call == pause {
 		return 0
 	}
-	if t := cl.in.turns(top.Cause, top.via); t != nil && t.Taken <= 0.5 {
+	if t := a.in.turns(top.Cause, top.via); t != nil && t.Taken <= 0.5 {
 		return t.PeriodNS
 	}
 	return 0
 }
 
 // inVainVerdict promises nothing: it is not known what has the places, and for how long.
-func inVainVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
+func inVainVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	name := poolOf(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.pool != "" {
 		name = "a connection of " + l.name
@@ -431,27 +431,27 @@ func inVainVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
 	if p := poolsOfStd[top.Call]; p.kept != "" {
 		fix = p.kept
 	}
-	v := cl.newVerdict(c, top)
+	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title, v.Fix = "requests wait for "+name+" until their own deadline, at "+place(v.Site), fix
-	v.say(
+	v.addEvidence(
 		measured("requests whose wait a deadline ended", top.Requests, "count"),
 		measured("mean wait of each", float64(top.TotalNS)/float64(max(top.Requests, 1)), "ns"))
 	return v
 }
 
 // limiterVerdict promises nothing: the limit is intended.
-func limiterVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
-	l := little(top.Requests, cl.in.Report.Input.DurationNS, top.routeNS, 0)
-	v := cl.newVerdict(c, top)
+func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
+	l := little(top.Requests, attr.in.Report.Input.DurationNS, top.routeNS, 0)
+	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title = "requests wait for a rate limiter"
-	v.say(
+	v.addEvidence(
 		measured("requests held up by it", l.rate, "1/s"),
 		measured("mean wait for it", l.waitNS, "ns"),
 		measured("mean number waiting (rate x wait)", l.waiting, "count"))
 	v.Fix = "requests come faster than it lets them through, at least in bursts: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate or its burst"
-	if every := cl.pace(top); every != 0 {
+	if every := attr.pace(top); every != 0 {
 		v.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(every), place(v.Site))
 		v.Fix = "requests come faster than that lets them through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"
 	}

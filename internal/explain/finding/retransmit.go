@@ -63,7 +63,7 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		v.Fix = "check the process at the other end, on this host: its accept queue (ss -ltn) or a receive buffer may be full, a filter may drop packets, or it had no CPU"
 	}
 	if explained := lostOnTheWay(g, h); explained > 0 {
-		v.say(measured("share of their network waits that passed before a retransmission; the answers came right after it", explained, "share"))
+		v.addEvidence(measured("share of their network waits that passed before a retransmission; the answers came right after it", explained, "share"))
 	} else if chance > 0.5 {
 		v.Confidence = 0.7
 	}
@@ -76,7 +76,7 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		if len(s.WhenNS) > 0 {
 			text += fmt.Sprintf(", first at %v", time.Duration(s.WhenNS[0]).Round(time.Millisecond))
 		}
-		v.say(measured(text, s.Retransmitted, "segments"))
+		v.addEvidence(measured(text, s.Retransmitted, "segments"))
 	}
 	return v
 }

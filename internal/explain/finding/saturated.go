@@ -17,13 +17,13 @@ func checkPsTaken(in *Input, q *queue) []Verdict {
 	if t.share > 0.5 {
 		v.Confidence = 0.85
 	}
-	v.say(q.waited())
-	v.say(ranEvidence(q.takers)...)
+	v.addEvidence(q.waited())
+	v.addEvidence(ranEvidence(q.takers)...)
 	if in.Process.SpanNS > 0 {
-		v.say(measured("Ps in use over the whole trace", busy(in), "share"))
+		v.addEvidence(measured("Ps in use over the whole trace", busy(in), "share"))
 	}
 	if t.long > 0.5 {
-		v.say(measured("share of its time in runs of 9 ms or more without yielding", t.long, "share"))
+		v.addEvidence(measured("share of its time in runs of 9 ms or more without yielding", t.long, "share"))
 	}
 	v.Title = fmt.Sprintf("requests wait for a P while %s occupies the Ps", t.name())
 	v.Fix = "give the service more CPUs, make the requests cheaper, or admit fewer at a time: they compete for the Ps"
@@ -31,7 +31,7 @@ func checkPsTaken(in *Input, q *queue) []Verdict {
 		v.Fix = "run " + short(t.site.Func) + " on fewer goroutines at a time, make it cheaper, or yield in it; or give the service more CPUs"
 	}
 	if q.burst(in) {
-		v.Most = report.SeverityLow
+		v.MaxSeverity = report.SeverityLow
 		v.Title = "requests that arrive together wait for each other, on Ps that are idle nearly all the time"
 		if v.Site = computesIn(q.g); v.Site != nil {
 			v.Title += ": " + short(v.Site.Func) + " computes"

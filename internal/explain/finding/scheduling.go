@@ -39,7 +39,7 @@ type taker struct {
 // A queue is a group's waiting for Ps.
 type queue struct {
 	g      *report.Group
-	hubs   []*hubClaim
+	hubs   []*hubWait
 	share  float64 // of the group's time that is not the hubs'
 	won    Won
 	takers []taker         // the largest first
@@ -51,9 +51,9 @@ type queue struct {
 
 // queueOf sorts out a group's waiting for Ps.
 func queueOf(in *Input, g *report.Group) *queue {
-	q := &queue{g: g, hubs: hubsOf(in, g)}
+	q := &queue{g: g, hubs: hubWaitsOf(in, g)}
 	q.share, q.won = weighPart(g, func(c *report.Cause) float64 {
-		if !isSched(c) || ofHub(q.hubs, c) {
+		if !isSched(c) || isBehindHub(q.hubs, c) {
 			return 0
 		}
 		return 1 - marksPart(c)
@@ -75,7 +75,7 @@ func queueOf(in *Input, g *report.Group) *queue {
 	if q.code != report.RuleHerd {
 		q.inHerds(in)
 	}
-	if q.code == report.RulePsTaken && tooFew(in) {
+	if q.code == report.RulePsTaken && hasTooFewPs(in) {
 		q.code = report.RuleTooFewPs
 	}
 	return q
@@ -83,7 +83,7 @@ func queueOf(in *Input, g *report.Group) *queue {
 
 // inHerds gives a queue to the herd in whose moments it is.
 func (q *queue) inHerds(in *Input) {
-	if in.InHerds == nil {
+	if in.HerdOverlap == nil {
 		return
 	}
 	for i := range in.Process.Herds {
@@ -97,7 +97,7 @@ func (q *queue) inHerds(in *Input) {
 		if ran <= scale.Half {
 			continue
 		}
-		if waited, time := in.InHerds(q.g.ID, h.Start); waited > scale.Half && time <= max(scale.Much, waited/scale.Far) {
+		if waited, time := in.HerdOverlap(q.g.ID, h.Start); waited > scale.Half && time <= max(scale.Much, waited/scale.Far) {
 			q.code, q.most, q.herd, q.herded = report.RuleHerd, ran, h, waited
 			return
 		}
@@ -170,7 +170,7 @@ func kindOf(in *Input, t *taker) report.RuleCode {
 // stretched reports whether a taker's long runs are short ones whose threads waited for a CPU meanwhile: by the threads' own clocks
 // a run had a CPU for less than what counts as long. Such goroutines would be no shorter if they yielded.
 func stretched(in *Input, t *taker) bool {
-	had := hadCPU(in)
+	had := cpuShareOfRunning(in)
 	var runs, ns int64
 	for i := range in.Process.Runs {
 		if r := &in.Process.Runs[i]; r.Site != nil && r.Site.Func == t.site.Func {
@@ -277,7 +277,7 @@ func (q *queue) changes() []predict.Change {
 			continue
 		}
 		w := entry.In(sites, predict.SiteText(c.Site, c.Cause))
-		if ofHub(q.hubs, c) {
+		if isBehindHub(q.hubs, c) {
 			w.shared = true
 			continue
 		}

@@ -106,15 +106,15 @@ func TestWhoTookThePs(t *testing.T) {
 		{"a herd that is little of what its goroutines do", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
 		{"a herd whose goroutines go on later, with most of the waits in its moments", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.InHerds = herded(0.7, 0.1) }},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herded(0.7, 0.1) }},
 		{"and with these being a quarter of the time, with nearly all of the waits", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.InHerds = herded(0.9, 0.25) }},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herded(0.9, 0.25) }},
 		{"and with these being a quarter of the time, with little more of the waits", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.InHerds = herded(0.6, 0.25) }},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herded(0.6, 0.25) }},
 		{"and with these being most of the time", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.InHerds = herded(0.7, 0.6) }},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herded(0.7, 0.6) }},
 		{"and with others that ran then", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin, {Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.InHerds = herded(0.7, 0.1) }},
+			groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.HerdOverlap = herded(0.7, 0.1) }},
 		{"the collector's workers have a part", input(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
 		{"more CPUs than Ps", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
 		{"more CPUs than Ps, all taken", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
@@ -336,7 +336,7 @@ func TestComputes(t *testing.T) {
 	}
 	// What is no request's latency is a fact, and so is what takes less than a few ms.
 	in := input(process.Stats{BusyNS: 4e9}, longer(1.5))
-	in.Unawaited = map[string]bool{in.Report.Groups[0].ID: true}
+	in.UnawaitedGroups = map[string]bool{in.Report.Groups[0].ID: true}
 	if _, facts, _ := found(in); !slices.Contains(facts, "WL1008") {
 		t.Errorf("turns for which nobody waits: %v", facts)
 	}
@@ -401,8 +401,8 @@ func TestWhoHasTheCPUs(t *testing.T) {
 		in.Report.Host = hostSpan(hostWith(2, c.busy, c.delay, c.cpu), span)
 		machine := c.cpu + c.others
 		in.Report.Host.Lost.MachineNS = &machine
-		n, speaks := busyMachine(in)
-		if speaks != c.speaks || speaks && (math.Abs(n.off-c.off) > 0.005 || math.Abs(n.lost-c.lost) > 0.005) {
+		n, speaks := measureOtherLoad(in)
+		if speaks != c.speaks || speaks && (math.Abs(n.waitShare-c.off) > 0.005 || math.Abs(n.lostShare-c.lost) > 0.005) {
 			t.Errorf("%s: %v %+v, want %v, off %v, lost %v", c.name, speaks, n, c.speaks, c.off, c.lost)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 // checkLoadInProcess is WL5005, load-in-process.
 func checkLoadInProcess(in *Input) []Verdict {
-	if in.Elsewhere {
+	if in.NoSelfConnections {
 		return nil
 	}
 	served := in.Report.Input.Observer
@@ -21,7 +21,7 @@ func checkLoadInProcess(in *Input) []Verdict {
 	}
 	runs := int64(0)
 	for i := range in.Process.Asks {
-		if a := &in.Process.Asks[i]; in.Serves == nil || !in.Serves(a.Start) {
+		if a := &in.Process.Asks[i]; in.WorksForServer == nil || !in.WorksForServer(a.Start) {
 			runs += a.Runs
 		}
 	}

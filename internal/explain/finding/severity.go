@@ -81,8 +81,8 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 	if v.Fact {
 		return report.SeverityInfo, nil
 	}
-	if v.Severe != "" {
-		return v.Severe, nil
+	if v.FixedSeverity != "" {
+		return v.FixedSeverity, nil
 	}
 	list := in.Thresholds
 	if list == nil {
@@ -90,7 +90,7 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 	}
 	for i := range list {
 		t := &list[i]
-		if v.Most != "" && rank(t.Severity) < rank(v.Most) {
+		if v.MaxSeverity != "" && rank(t.Severity) < rank(v.MaxSeverity) {
 			continue
 		}
 		times := max(1, v.Won.Times)
@@ -107,7 +107,7 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 			not   bool
 		}{
 			{report.DecidedBySlow, v.Won.Slow, least(v.Won.Slow), false},
-			{report.DecidedByAll, v.Won.All, times * t.All, v.Won.All.Few || v.Usual != "" && rank(t.Severity) < rank(v.Usual)},
+			{report.DecidedByAll, v.Won.All, times * t.All, v.Won.All.Few || v.MaxSeverityByAll != "" && rank(t.Severity) < rank(v.MaxSeverityByAll)},
 			{report.DecidedByBeside, v.Won.Beside, least(v.Won.Beside), false},
 		} {
 			if !d.not && d.lost.Share >= t.Share && d.lost.NS >= d.least {
@@ -115,7 +115,7 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 			}
 		}
 	}
-	return v.Least, nil
+	return v.MinSeverity, nil
 }
 
 // costs turns a fact about the process into a finding about the group that loses most by it, if that is worth a word. Part is how

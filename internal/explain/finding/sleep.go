@@ -14,22 +14,22 @@ import (
 )
 
 // checkSleep is WL2001, sleep.
-func checkSleep(cl *attribution, c *candidate) Verdict {
-	if p := cl.longPolls[c.causeSite.site]; p != nil && c.causeSite.cause == pollLeaf {
-		return pollVerdict(cl, c, p)
+func checkSleep(attr *attribution, cand *candidate) Verdict {
+	if p := attr.longPolls[cand.causeSite.site]; p != nil && cand.causeSite.cause == pollLeaf {
+		return pollVerdict(attr, cand, p)
 	}
-	top := c.heaviestRoute(report.CauseSleep)
-	if c.causeSite.cause == streamLeaf {
-		return streamVerdict(cl, c, top)
+	top := cand.heaviestRoute(report.CauseSleep)
+	if cand.causeSite.cause == streamLeaf {
+		return streamVerdict(attr, cand, top)
 	}
-	v := cl.newVerdict(c, top)
-	v.Changes = halfOfAll(cl, c)
+	v := attr.newVerdict(cand, top)
+	v.Changes = halfOfAll(attr, cand)
 	v.Title, v.Cause = "requests wait while "+onePlace(top), report.CauseSleep
-	v.say(measured("mean per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.requestCountEvidence(c, top))
-	if t := cl.in.turns(top.Cause, top.via); t != nil && t.Sleeps > 0 {
-		v.say(measured("mean length of one sleep", t.SleepNS, "ns"))
+	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	if t := attr.in.turns(top.Cause, top.via); t != nil && t.Sleeps > 0 {
+		v.addEvidence(measured("mean length of one sleep", t.SleepNS, "ns"))
 		if t.Together > 1.5 {
-			v.say(measured("requests that wait for the same sleep, on average", t.Together, "count"))
+			v.addEvidence(measured("requests that wait for the same sleep, on average", t.Together, "count"))
 		}
 	}
 	switch {
@@ -51,10 +51,10 @@ func checkSleep(cl *attribution, c *candidate) Verdict {
 	case len(top.via) > 0:
 		v.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))
 	}
-	v.say(together(c, top)...)
-	if cl.in.Polls != nil {
-		if p := cl.in.Polls(cl.group.ID, v.Changes); p != nil {
-			lookVerdict(cl.in, &v, p)
+	v.addEvidence(together(cand, top)...)
+	if attr.in.Polls != nil {
+		if p := attr.in.Polls(attr.group.ID, v.Changes); p != nil {
+			lookVerdict(attr.in, &v, p)
 		}
 	}
 	return v
@@ -66,13 +66,13 @@ func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
 	every := words.Brief(p.PauseNS)
 	v.Title = fmt.Sprintf("%s every %s for an event that comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), every, words.Brief(p.AfterNS))
 	v.Fix = fmt.Sprintf("block on a channel or sync.Cond instead of polling every %s: that saves about one pause; the rest is the time until the event, which a shorter pause does not change", every)
-	v.say(measured("polls per request, on average", p.Pauses, "count"))
+	v.addEvidence(measured("polls per request, on average", p.Pauses, "count"))
 	if in.severity(v) == "" {
 		return
 	}
 	v.Won = v.Won.times(float64(p.PauseNS) / float64(max(p.AfterNS, p.PauseNS)))
 	if in.severity(v) == "" {
-		v.Severe = report.SeverityLow
+		v.FixedSeverity = report.SeverityLow
 	}
 }
 
@@ -85,14 +85,14 @@ func (in *Input) streams(at *report.Site) bool {
 }
 
 // streamVerdict promises nothing: who has parts meanwhile does not wait for the whole.
-func streamVerdict(cl *attribution, c *candidate, top *causeRoute) Verdict {
-	v := cl.newVerdict(c, top)
+func streamVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
+	v := attr.newVerdict(cand, top)
 	v.Cause, v.Confidence, v.Fact, v.Changes = report.CauseSleep, 0.8, true, []predict.Change{}
 	if v.Site = nonStdSite(top.Cause, nil); len(top.via) > 0 {
 		v.Site = top.via[0].Site
 	}
 	v.Title = "requests send a stream: they write to their client between the waits at " + place(v.Site)
-	v.say(measured("mean per slow request, "+onWhose(nil), c.won.Slow.NS, "ns"), cl.requestCountEvidence(c, top))
+	v.addEvidence(measured("mean per slow request, "+onWhose(nil), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	v.Fix = "nothing, if the pace is intended: the client receives each part immediately; if it waits for the whole response, do not pause between the parts"
 	return v
 }

@@ -35,8 +35,8 @@ func checkStopped(in *Input) []Verdict {
 	if s.By == "" {
 		v.Title = fmt.Sprintf("perhaps the process did not run: %s, %s in total", words.Count(s.Count, "time", "times"), words.Brief(s.TotalNS))
 		v.Fix = "run whylate record on the service's own host: it samples the process's state"
-		v.say(report.Evidence{Text: s.How})
-		v.Severe = report.SeverityLow
+		v.addEvidence(report.Evidence{Text: s.How})
+		v.FixedSeverity = report.SeverityLow
 		return []Verdict{v}
 	}
 	hit := int64(s.After + s.During)

@@ -15,7 +15,7 @@ func checkStoppedWorld(in *Input, g *report.Group) (out []Verdict) {
 	for b := range g.Bands {
 		for i := range g.Bands[b].Causes {
 			c := &g.Bands[b].Causes[i]
-			if c.Cause != report.CauseSTW || seen[c.Kind] || isGCStop(c.Kind) && in.gcElsewhere() {
+			if c.Cause != report.CauseSTW || seen[c.Kind] || isGCStop(c.Kind) && in.isGCFrequentOrForced() {
 				continue
 			}
 			seen[c.Kind] = true
@@ -46,21 +46,21 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	v := Verdict{Won: won, Changes: []predict.Change{predict.Half(report.CauseSTW, "")}, Finding: report.Finding{
 		Title: fmt.Sprintf("requests stop while the world is stopped (%s)", kind), Cause: report.CauseSTW, Group: g.ID, Share: share, Confidence: 0.95,
 	}}
-	v.say(
+	v.addEvidence(
 		measured("mean per slow request", won.Slow.NS, "ns"),
 		measured("stops", all.Count, "count"),
 		measured("mean length of a stop", float64(all.TotalNS)/float64(max(all.Count, 1)), "ns"),
 		measured("longest stop", all.MaxNS, "ns"))
-	slow := part1(all.StoppingNS, all.LookedNS)
+	slow := ratio(all.StoppingNS, all.LookedNS)
 	if all.LookedNS > 0 {
-		v.say(measured("share of the longest stops before the last goroutine had stopped", slow, "share"))
+		v.addEvidence(measured("share of the longest stops before the last goroutine had stopped", slow, "share"))
 	}
 	gc := isGCStop(kind)
 	if top != nil {
 		v.Site = top.Site
 		for _, s := range top.Slow {
 			if slow >= 0.2 && s.Share >= 0.1 && s.Site != nil {
-				v.say(measured("part of that due to code that kept running at "+place(s.Site), s.Share, "share"))
+				v.addEvidence(measured("part of that due to code that kept running at "+place(s.Site), s.Share, "share"))
 			}
 		}
 		if gc && slow >= 0.5 && len(top.Slow) > 0 && top.Slow[0].Site != nil {
@@ -77,7 +77,7 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	case gc && slow >= 0.5:
 		v.Fix = "code that keeps running after the request to stop holds up all goroutines: split long copies and clears of memory, and calls that cannot be interrupted; a thread that the kernel or a quota held back looks the same (see WL4)"
 	case gc:
-		v.Fix = "collect less often: allocate less, or " + moreRoom(in.Process)
+		v.Fix = "collect less often: allocate less, or " + growthAdvice(in.Process)
 	default:
 		v.Fix = "do it rarely, or while no requests are served"
 	}

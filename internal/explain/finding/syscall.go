@@ -29,7 +29,7 @@ func syscallOf(c *report.Cause) syscallKind {
 		return syscallKind{"child", "waits for a child process", "do the work in this process, or keep children running and send them work, or answer before the child ends"}
 	case isDNS(call), isDNS(site):
 		return syscallKind{"dns", "looks a name up in the C library", "use the Go resolver (GODEBUG=netdns=go, or the build tag netgo), keep connections open, or cache addresses"}
-	case isFileCall(call) && strings.Contains(call, "Write"), isLogger(call):
+	case isFileCall(call) && strings.Contains(call, "Write"), isLoggerCall(call):
 		return syscallKind{"write", "writes to a file or pipe", "write from a separate goroutine through a bounded buffer that drops or counts what does not fit; log less in requests"}
 	case isFileCall(call):
 		return syscallKind{"file", "reads a file", "keep what is often read in memory, or read it in advance"}
@@ -49,13 +49,13 @@ func isFileLock(fn string) bool {
 }
 
 // checkBlockingSyscall is WL2007, blocking-syscall.
-func checkBlockingSyscall(cl *attribution, c *candidate) Verdict {
-	top := &c.routes[0]
+func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
+	top := &cand.routes[0]
 	k := syscallOf(top.Cause)
-	v := cl.newVerdict(c, top)
+	v := attr.newVerdict(cand, top)
 	v.Title, v.Fix = "requests wait while "+onePlace(top), k.fix
-	v.say(measured("mean per slow request, "+onWhose(top.via), c.won.Slow.NS, "ns"), cl.requestCountEvidence(c, top))
-	v.say(callEvidence(c, top)...)
+	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.addEvidence(callEvidence(cand, top)...)
 	if k.name == "" {
 		v.Confidence = 0.6
 	}
