@@ -154,7 +154,7 @@ func TestWeight(t *testing.T) {
 	if one != three {
 		t.Errorf("with weight 3:\n%s\nthree times:\n%s", one, three)
 	}
-	if once := sums(1, 1); once == one || !bytes.Contains([]byte(one), []byte(`"Late"`)) || !bytes.Contains([]byte(one), []byte(`"Waiting"`)) || !bytes.Contains([]byte(one), []byte("main.put")) {
+	if once := sums(1, 1); once == one || !bytes.Contains([]byte(one), []byte(`"LateRuns"`)) || !bytes.Contains([]byte(one), []byte(`"WaitersPerServer"`)) || !bytes.Contains([]byte(one), []byte("main.put")) {
 		t.Errorf("weights show nowhere, or nothing was added up: %s", one)
 	}
 }
