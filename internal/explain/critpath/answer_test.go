@@ -10,23 +10,23 @@ import (
 // Calls of a process's own server: goroutine 1 is the request, 2 reads from its
 // connection, 3 answers.
 var (
-	header   = []string{"runtime.selectgo", "google.golang.org/grpc/internal/transport.(*ClientStream).waitOnHeader", "main.gateway"}
-	readLoop = []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "google.golang.org/grpc/internal/transport.(*http2Client).reader"}
-	told     = []string{"runtime.chansend", "google.golang.org/grpc/internal/transport.(*http2Client).operateHeaders"}
+	header       = []string{"runtime.selectgo", "google.golang.org/grpc/internal/transport.(*ClientStream).waitOnHeader", "main.gateway"}
+	readLoop     = []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "google.golang.org/grpc/internal/transport.(*http2Client).reader"}
+	deliverStack = []string{"runtime.chansend", "google.golang.org/grpc/internal/transport.(*http2Client).operateHeaders"}
 )
 
-type key struct {
+type requestKey struct {
 	g    uint64
 	from int64
 }
 
-var answered = []struct {
+var answerCases = []struct {
 	name    string
 	build   func(b *tracetext.Builder)
-	answers map[key][]Answer
+	answers map[requestKey][]Answer
 	want    string
 }{
-	{"its path goes on there, whatever else comes over the connection meanwhile", asked, map[key][]Answer{{1, 100}: {{3, 130, 380}}}, `
+	{"its path goes on there, whatever else comes over the connection meanwhile", sharedConnection, map[requestKey][]Answer{{1, 100}: {{3, 130, 380}}}, `
 100-120 g1 cpu runtime.selectgo
 120-130 g2 network internal/poll.(*FD).Read <select runtime.selectgo
 130-140 g3 cpu sync.(*Mutex).Lock <peer internal/poll.(*FD).Read <select runtime.selectgo
@@ -40,7 +40,7 @@ var answered = []struct {
 420-430 g1 runnable runtime.selectgo
 430-500 g1 cpu main.end
 `},
-	{"an answer that began before the wait is its own time only within", asked, map[key][]Answer{{1, 100}: {{3, 90, 420}}}, `
+	{"an answer that began before the wait is its own time only within", sharedConnection, map[requestKey][]Answer{{1, 100}: {{3, 90, 420}}}, `
 100-120 g1 cpu runtime.selectgo
 120-140 g3 cpu sync.(*Mutex).Lock <peer internal/poll.(*FD).Read <select runtime.selectgo
 140-200 g4 sleep time.Sleep <lock sync.(*Mutex).Lock <peer internal/poll.(*FD).Read <select runtime.selectgo
@@ -53,7 +53,7 @@ var answered = []struct {
 420-430 g1 runnable runtime.selectgo
 430-500 g1 cpu main.end
 `},
-	{"of a goroutine that is not known, the wait stays what it is", asked, map[key][]Answer{{1, 100}: {{77, 130, 380}}}, `
+	{"of a goroutine that is not known, the wait stays what it is", sharedConnection, map[requestKey][]Answer{{1, 100}: {{77, 130, 380}}}, `
 100-120 g1 cpu runtime.selectgo
 120-250 g2 network internal/poll.(*FD).Read <select runtime.selectgo
 250-260 g2 runnable internal/poll.(*FD).Read <select runtime.selectgo
@@ -81,7 +81,7 @@ var answered = []struct {
 		m.Unblock(400, 1)
 		m.Start(400, 1)
 		m.Block(500, "forever", "main.end")
-	}, map[key][]Answer{{1, 100}: {{3, 130, 370}}, {3, 130}: {{5, 160, 310}}}, `
+	}, map[requestKey][]Answer{{1, 100}: {{3, 130, 370}}, {3, 130}: {{5, 160, 310}}}, `
 100-120 g1 cpu internal/poll.(*FD).Read
 120-130 g1 network internal/poll.(*FD).Read
 130-150 g3 cpu internal/poll.(*FD).Read <peer internal/poll.(*FD).Read
@@ -96,9 +96,9 @@ var answered = []struct {
 `},
 }
 
-// asked is a request whose reader is woken for somebody else while it is
+// sharedConnection is a request whose reader is woken for somebody else while it is
 // answered, by one who waits for a lock then.
-func asked(b *tracetext.Builder) {
+func sharedConnection(b *tracetext.Builder) {
 	m, n, o, r := b.Thread(1), b.Thread(3), b.Thread(4), b.Thread(2)
 	r.Block(20, "network", readLoop...)
 	o.Block(110, "sleep", "time.Sleep", "main.hold")
@@ -115,16 +115,16 @@ func asked(b *tracetext.Builder) {
 	n.Block(380, "forever", "main.end")
 	m.Unblock(400, 2)
 	r.Start(410, 2)
-	r.Unblock(420, 1, told...)
+	r.Unblock(420, 1, deliverStack...)
 	r.Block(425, "network", readLoop...)
 	m.Start(430, 1)
 	m.Block(500, "forever", "main.end")
 }
 
-// shifted is the answers of a case on the window's clock.
-func shifted(of map[key][]Answer) func(g uint64, start int64) []Answer {
+// answersAfterOrigin is the answers of a case on the window's clock.
+func answersAfterOrigin(answers map[requestKey][]Answer) func(g uint64, start int64) []Answer {
 	return func(g uint64, start int64) (out []Answer) {
-		for _, a := range of[key{g, start - tracetext.Origin}] {
+		for _, a := range answers[requestKey{g, start - tracetext.Origin}] {
 			out = append(out, Answer{a.G, a.Start + tracetext.Origin, a.End + tracetext.Origin})
 		}
 		return out
@@ -136,14 +136,14 @@ func shifted(of map[key][]Answer) func(g uint64, start int64) []Answer {
 // the answer's that is taken for nobody's because of that.
 func TestAnswers(t *testing.T) {
 	const from, to = 100 + tracetext.Origin, 500 + tracetext.Origin
-	for _, c := range answered {
+	for _, c := range answerCases {
 		t.Run(c.name, func(t *testing.T) {
 			win, syms := timelinetest.Built(t, c.build)
 			w := New(win, syms)
-			w.AnswersOf = shifted(c.answers)
+			w.AnswersOf = answersAfterOrigin(c.answers)
 			steps := w.Walk(1, from, to)
 			checkPartition(t, steps, from, to)
-			if got := "\n" + spell(w, syms, steps); got != c.want {
+			if got := "\n" + spellSteps(w, syms, steps); got != c.want {
 				t.Errorf("the walk is%swant%s", got, c.want)
 			}
 			g := w.Graph(1, from, to)
@@ -163,7 +163,7 @@ func TestAnswers(t *testing.T) {
 // TestAnswersInACircle: whoever says what belongs together may be wrong. It would catch a walk, or a graph, that never ends.
 func TestAnswersInACircle(t *testing.T) {
 	const from, to = 100 + tracetext.Origin, 500 + tracetext.Origin
-	for _, answers := range []map[key][]Answer{
+	for _, answers := range []map[requestKey][]Answer{
 		{{1, 100}: {{2, 100, 500}}, {2, 100}: {{1, 100, 500}}},
 		{{1, 100}: {{1, 100, 500}}},
 		{{1, 100}: {{2, 0, 900}, {3, 0, 900}}, {2, 0}: {{3, 0, 900}}, {3, 0}: {{2, 0, 900}, {1, 0, 900}}, {1, 0}: {{3, 0, 900}}},
@@ -180,7 +180,7 @@ func TestAnswersInACircle(t *testing.T) {
 			m.Block(500, "forever", "main.end")
 		})
 		w := New(win, syms)
-		w.AnswersOf = shifted(answers)
+		w.AnswersOf = answersAfterOrigin(answers)
 		checkPartition(t, w.Walk(1, from, to), from, to)
 		if w.Truncated {
 			t.Errorf("%v: given up", answers)

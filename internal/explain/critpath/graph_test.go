@@ -7,11 +7,11 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestGraphsHold: every hand-made walk has a graph, too, in which everything
+// TestGraphsAreConsistent: every hand-made walk has a graph, too, in which everything
 // happens when it did, in an order of dependence, and the request ends at its
 // end.
-func TestGraphsHold(t *testing.T) {
-	for _, c := range graphs {
+func TestGraphsAreConsistent(t *testing.T) {
+	for _, c := range walkCases {
 		t.Run(c.name, func(t *testing.T) {
 			win, syms := timelinetest.Built(t, c.build)
 			from, to := c.from+tracetext.Origin, c.to+tracetext.Origin
@@ -47,7 +47,7 @@ func TestGraphsHold(t *testing.T) {
 // TestGraphStartsAtTheRequest: the second half of each request does not see
 // what lies before it.
 func TestGraphStartsAtTheRequest(t *testing.T) {
-	for _, c := range graphs {
+	for _, c := range walkCases {
 		win, syms := timelinetest.Built(t, c.build)
 		from, to := (c.from+c.to)/2+tracetext.Origin, c.to+tracetext.Origin
 		g := New(win, syms).Graph(1, from, to)

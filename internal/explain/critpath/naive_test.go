@@ -24,59 +24,59 @@ import (
 // for speed.
 
 type naiveSpan struct {
-	start, end   int64
-	state        string // running, runnable, waiting, syscall
-	reason       string
-	stack        []string // of the goroutine where the span begins; for a running one where it ends
-	status       bool     // since before the trace
-	woken        bool
-	waker        int64 // 0: nobody
-	wakerStack   []string
-	born         bool
-	by           int64
-	assist, stop bool
+	start, end           int64
+	state                string // running, runnable, waiting, syscall
+	reason               string
+	stack                []string // of the goroutine where the span begins; for a running one where it ends
+	sinceBeforeTrace     bool     // since before the trace
+	woken                bool
+	waker                int64 // 0: nobody
+	wakerStack           []string
+	born                 bool
+	creator              int64
+	inAssist, stopsWorld bool
 }
 
 type naiveTrace struct {
-	spans map[int64][]naiveSpan
-	end   int64
-	depth int // of walks within walks
+	spans   map[int64][]naiveSpan
+	end     int64
+	nesting int // of walks within walks
 }
 
-func naiveRead(t *testing.T, data []byte) *naiveTrace {
+func readNaive(t *testing.T, data []byte) *naiveTrace {
 	t.Helper()
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
-	n := &naiveTrace{spans: map[int64][]naiveSpan{}}
-	known := map[trace.Stack][]string{}
+	naive := &naiveTrace{spans: map[int64][]naiveSpan{}}
+	stackFuncs := map[trace.Stack][]string{}
 	funcsOf := func(s trace.Stack) []string {
-		out, ok := known[s]
+		out, ok := stackFuncs[s]
 		if !ok {
 			for f := range s.Frames() {
 				out = append(out, fmt.Sprintf("%s:%d", f.Func, f.Line))
 			}
-			known[s] = out
+			stackFuncs[s] = out
 		}
 		return out
 	}
-	cur := map[int64]*naiveSpan{}
-	assist, stop := map[int64]bool{}, map[int64]bool{}
-	finish := func(g, at int64) {
-		if s := cur[g]; s != nil {
-			s.end = at
-			n.spans[g] = append(n.spans[g], *s)
-			delete(cur, g)
+	current := map[int64]*naiveSpan{}
+	assist, stopsWorld := map[int64]bool{}, map[int64]bool{}
+	finish := func(g, end int64) {
+		if s := current[g]; s != nil {
+			s.end = end
+			naive.spans[g] = append(naive.spans[g], *s)
+			delete(current, g)
 		}
 	}
 	begin := func(g int64, s naiveSpan) {
-		s.assist, s.stop = assist[g], stop[g]
-		cur[g] = &s
+		s.inAssist, s.stopsWorld = assist[g], stopsWorld[g]
+		current[g] = &s
 	}
 	split := func(g, at int64) {
-		if s := cur[g]; s != nil && s.state == "running" {
+		if s := current[g]; s != nil && s.state == "running" {
 			finish(g, at)
 			begin(g, naiveSpan{start: at, state: "running"})
 		} else if s != nil {
-			s.assist, s.stop = assist[g], stop[g]
+			s.inAssist, s.stopsWorld = assist[g], stopsWorld[g]
 		}
 	}
 	for {
@@ -88,36 +88,36 @@ func naiveRead(t *testing.T, data []byte) *naiveTrace {
 			t.Fatal(err)
 		}
 		at := int64(ev.Time())
-		n.end = at
+		naive.end = at
 		switch ev.Kind() {
 		case trace.EventRangeBegin, trace.EventRangeActive, trace.EventRangeEnd:
-			rg := ev.Range()
-			if rg.Scope.Kind != trace.ResourceGoroutine {
+			scope := ev.Range()
+			if scope.Scope.Kind != trace.ResourceGoroutine {
 				continue
 			}
-			g := int64(rg.Scope.Goroutine())
-			on := ev.Kind() != trace.EventRangeEnd
+			g := int64(scope.Scope.Goroutine())
+			isInside := ev.Kind() != trace.EventRangeEnd
 			switch {
-			case rg.Name == "GC mark assist":
-				assist[g] = on
-			case strings.HasPrefix(rg.Name, "stop-the-world"):
-				stop[g] = on
+			case scope.Name == "GC mark assist":
+				assist[g] = isInside
+			case strings.HasPrefix(scope.Name, "stop-the-world"):
+				stopsWorld[g] = isInside
 			default:
 				continue
 			}
 			split(g, at)
 		case trace.EventStateTransition:
-			st := ev.StateTransition()
-			if st.Resource.Kind != trace.ResourceGoroutine {
+			transition := ev.StateTransition()
+			if transition.Resource.Kind != trace.ResourceGoroutine {
 				continue
 			}
-			g := int64(st.Resource.Goroutine())
-			from, to := st.Goroutine()
+			g := int64(transition.Resource.Goroutine())
+			from, to := transition.Goroutine()
 			if from == to {
 				continue
 			}
-			s := naiveSpan{start: at, reason: st.Reason, stack: funcsOf(st.Stack)}
-			old := cur[g]
+			s := naiveSpan{start: at, reason: transition.Reason, stack: funcsOf(transition.Stack)}
+			old := current[g]
 			switch to {
 			case trace.GoRunning:
 				s.state = "running"
@@ -130,32 +130,32 @@ func naiveRead(t *testing.T, data []byte) *naiveTrace {
 			case trace.GoSyscall:
 				s.state = "syscall"
 			}
-			by := int64(ev.Goroutine())
-			if by < 0 {
-				by = 0
+			actor := int64(ev.Goroutine())
+			if actor < 0 {
+				actor = 0
 			}
 			switch {
 			case from == trace.GoUndetermined:
-				s.status, s.start = true, math.MinInt64
+				s.sinceBeforeTrace, s.start = true, math.MinInt64
 			case from == trace.GoNotExist:
-				s.born, s.by = true, by
+				s.born, s.creator = true, actor
 			case from == trace.GoWaiting && old != nil:
-				old.woken, old.waker, old.wakerStack = true, by, funcsOf(ev.Stack())
+				old.woken, old.waker, old.wakerStack = true, actor, funcsOf(ev.Stack())
 			case from == trace.GoRunning && old != nil:
-				old.stack = funcsOf(st.Stack)
+				old.stack = funcsOf(transition.Stack)
 			}
 			finish(g, at)
 			if to != trace.GoNotExist {
 				begin(g, s)
 			} else {
-				assist[g], stop[g] = false, false
+				assist[g], stopsWorld[g] = false, false
 			}
 		}
 	}
-	for g := range cur {
+	for g := range current {
 		finish(g, math.MaxInt64)
 	}
-	return n
+	return naive
 }
 
 type classAndG struct {
@@ -163,7 +163,7 @@ type classAndG struct {
 	g     int64
 }
 
-func has(stack []string, prefixes ...string) bool {
+func hasFunc(stack []string, prefixes ...string) bool {
 	return slices.ContainsFunc(stack, func(f string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(f, p) })
 	})
@@ -171,135 +171,135 @@ func has(stack []string, prefixes ...string) bool {
 
 // walk adds the time from a to b on goroutine g to sums. It returns false if
 // nothing is known of the goroutine.
-func (n *naiveTrace) walk(sums map[classAndG]int64, g, a, b int64) bool {
-	if a >= b {
+func (n *naiveTrace) walk(sums map[classAndG]int64, g, start, end int64) bool {
+	if start >= end {
 		return true
 	}
-	n.depth++
-	defer func() { n.depth-- }()
-	var later []string // where the wait after this one was
+	n.nesting++
+	defer func() { n.nesting-- }()
+	var laterStack []string // where the wait after this one was
 	spans := n.spans[g]
 	i := len(spans) - 1
-	for i >= 0 && spans[i].start >= b {
+	for i >= 0 && spans[i].start >= end {
 		i--
 	}
 	if i < 0 && (len(spans) == 0 || !spans[0].born) {
 		return false
 	}
-	for ; i >= 0 && b > a; i-- {
+	for ; i >= 0 && end > start; i-- {
 		s := &spans[i]
-		if s.end < b {
+		if s.end < end {
 			// Not alive then.
-			from := max(a, s.end)
-			sums[classAndG{"unknown", g}] += b - from
-			b = from
-			if b <= a {
+			from := max(start, s.end)
+			sums[classAndG{"unknown", g}] += end - from
+			end = from
+			if end <= start {
 				return true
 			}
 		}
-		from := max(s.start, a)
+		from := max(s.start, start)
 		switch s.state {
 		case "waiting":
 			stack := s.stack
-			b = n.wait(sums, g, i, from, a, b, later)
-			later = stack
+			end = n.addWait(sums, g, i, from, start, end, laterStack)
+			laterStack = stack
 			if s.born {
 				break
 			}
-			for i > 0 && spans[i].start > b {
+			for i > 0 && spans[i].start > end {
 				i--
 			}
-			if b <= a {
+			if end <= start {
 				return true
 			}
-			if spans[i].start < b { // the futile waits before were taken with it
+			if spans[i].start < end { // the futile waits before were taken with it
 				i++
 			}
 			continue
 		case "running":
 			class := "cpu"
-			if s.assist {
+			if s.inAssist {
 				class = "assist"
-			} else if s.stop {
+			} else if s.stopsWorld {
 				class = "stopworld"
 			}
-			sums[classAndG{class, g}] += b - from
+			sums[classAndG{class, g}] += end - from
 		case "runnable":
 			class := "runnable"
-			if s.assist {
+			if s.inAssist {
 				class = "assist"
 			}
-			sums[classAndG{class, g}] += b - from
+			sums[classAndG{class, g}] += end - from
 		default:
-			sums[classAndG{s.state, g}] += b - from
+			sums[classAndG{s.state, g}] += end - from
 		}
-		b = min(b, from)
-		if s.born && b > a {
-			if s.by == 0 {
-				sums[classAndG{"sleep", 0}] += b - a
-			} else if !n.walk(sums, s.by, a, b) {
-				sums[classAndG{"unknown", s.by}] += b - a
+		end = min(end, from)
+		if s.born && end > start {
+			if s.creator == 0 {
+				sums[classAndG{"sleep", 0}] += end - start
+			} else if !n.walk(sums, s.creator, start, end) {
+				sums[classAndG{"unknown", s.creator}] += end - start
 			}
 			return true
 		}
 	}
-	if b > a {
-		sums[classAndG{"unknown", g}] += b - a
+	if end > start {
+		sums[classAndG{"unknown", g}] += end - start
 	}
 	return true
 }
 
-// wait accounts for spans[i] of goroutine g, a wait, from from to b, and
+// addWait accounts for spans[i] of goroutine g, a wait, from from to b, and
 // returns down to when it accounted.
-func (n *naiveTrace) wait(sums map[classAndG]int64, g int64, i int, from, a, b int64, later []string) int64 {
+func (n *naiveTrace) addWait(sums map[classAndG]int64, g int64, i int, from, start, end int64, laterStack []string) int64 {
 	spans := n.spans[g]
 	s := &spans[i]
-	ended := s.woken && s.end <= b
+	hasEnded := s.woken && s.end <= end
 	leaf := func(class string) int64 {
-		sums[classAndG{class, g}] += b - from
+		sums[classAndG{class, g}] += end - from
 		return from
 	}
 	follow := func(class string) int64 {
-		if !ended || s.waker == 0 || s.waker == g {
+		if !hasEnded || s.waker == 0 || s.waker == g {
 			return leaf(class)
 		}
-		if !n.walk(sums, s.waker, from, b) {
+		if !n.walk(sums, s.waker, from, end) {
 			return leaf(class)
 		}
 		return from
 	}
 	// vain takes the waits before at the same place that were ended for nothing.
-	vain := func(isVain func(*naiveSpan) bool) {
+	mergeVain := func(isVain func(*naiveSpan) bool) {
 		next := s.start
-		for k := i - 1; k >= 0 && from > a; k-- {
-			p := &spans[k]
-			if p.state == "waiting" && p.reason == s.reason && slices.Equal(p.stack, s.stack) && isVain(p) {
-				from, next = max(p.start, a), p.start
-			} else if p.state == "running" && next-p.start <= maxConditionCheckNS {
-			} else if p.state == "runnable" && !p.born {
-				next = p.start
-			} else if p.state == "waiting" && has(p.stack, "sync.(*Cond).Wait") && has(p.stack, "sync.(*Mutex).", "sync.(*RWMutex).", "internal/sync.(*Mutex).") {
-				next = p.start
+		for j := i - 1; j >= 0 && from > start; j-- {
+			previous := &spans[j]
+			if previous.state == "waiting" && previous.reason == s.reason && slices.Equal(previous.stack, s.stack) && isVain(previous) {
+				from, next = max(previous.start, start), previous.start
+			} else if previous.state == "running" && next-previous.start <= maxConditionCheckNS {
+			} else if previous.state == "runnable" && !previous.born {
+				next = previous.start
+			} else if previous.state == "waiting" && hasFunc(previous.stack, "sync.(*Cond).Wait") && hasFunc(previous.stack, "sync.(*Mutex).", "sync.(*RWMutex).", "internal/sync.(*Mutex).") {
+				next = previous.start
 			} else {
 				break
 			}
 		}
 	}
-	if s.assist || has(s.stack, "runtime.gcAssistAlloc") {
+	if s.inAssist || hasFunc(s.stack, "runtime.gcAssistAlloc") {
 		return leaf("assist")
 	}
 	switch s.reason {
 	case "sleep":
 		return leaf("sleep")
 	case "network":
-		if ended && s.waker != 0 && has(s.wakerStack, "internal/poll.") && !has(s.wakerStack, "runtime.startTheWorld", "runtime.gcStart", "runtime.gcMarkTermination") {
+		if hasEnded && s.waker != 0 && hasFunc(s.wakerStack, "internal/poll.") && !hasFunc(s.wakerStack, "runtime.startTheWorld", "runtime.gcStart", "runtime.gcMarkTermination") {
 			return follow("network")
 		}
 		return leaf("network")
 	case "chan receive", "select":
-		if ended && s.waker == 0 {
-			if n.depth > 1 && !slices.Equal(s.stack, later) {
-				vain(func(p *naiveSpan) bool { return p.woken && p.waker != 0 }) // they gave it what it kept until then
+		if hasEnded && s.waker == 0 {
+			if n.nesting > 1 && !slices.Equal(s.stack, laterStack) {
+				mergeVain(func(previous *naiveSpan) bool { return previous.woken && previous.waker != 0 }) // they gave it what it kept until then
 			}
 			return leaf("sleep")
 		}
@@ -309,15 +309,17 @@ func (n *naiveTrace) wait(sums map[classAndG]int64, g int64, i int, from, a, b i
 	case "forever":
 		return leaf("chan")
 	case "sync.(*Cond).Wait":
-		if ended && s.waker != 0 && s.waker != g {
-			vain(func(p *naiveSpan) bool { return p.waker != 0 && has(p.wakerStack, "sync.(*Cond).Broadcast") })
+		if hasEnded && s.waker != 0 && s.waker != g {
+			mergeVain(func(previous *naiveSpan) bool {
+				return previous.waker != 0 && hasFunc(previous.wakerStack, "sync.(*Cond).Broadcast")
+			})
 		}
 		return follow("lock")
 	case "sync":
 		switch {
-		case has(s.stack, "runtime.stopTheWorld"):
+		case hasFunc(s.stack, "runtime.stopTheWorld"):
 			return leaf("stopworld")
-		case has(s.stack, "runtime.gcStart", "runtime.gcMarkDone"):
+		case hasFunc(s.stack, "runtime.gcStart", "runtime.gcMarkDone"):
 			return leaf("gcwait")
 		}
 		return follow("lock")
@@ -326,7 +328,7 @@ func (n *naiveTrace) wait(sums map[classAndG]int64, g int64, i int, from, a, b i
 	case "GC background sweeper wait", "wait until GC ends", "GC weak to strong wait", "system goroutine wait", "preempted":
 		return leaf("gcwait")
 	case "":
-		if !s.status {
+		if !s.sinceBeforeTrace {
 			return follow("chan")
 		}
 	}
@@ -360,19 +362,19 @@ func TestNaiveWalkAgrees(t *testing.T) {
 // reader moves times so that no two are equal, in the order that it found; a
 // step may so be a little longer or shorter.
 func compareWalks(t *testing.T, data []byte) {
-	n := naiveRead(t, data)
+	naive := readNaive(t, data)
 	win, syms := timelinetest.Window(t, data)
 	w := New(win, syms)
 	rnd := rand.New(rand.NewPCG(1, 2))
-	ids := make([]int64, 0, len(n.spans))
-	for g := range n.spans {
+	ids := make([]int64, 0, len(naive.spans))
+	for g := range naive.spans {
 		ids = append(ids, g)
 	}
 	slices.Sort(ids)
-	begin, end := win.Start(), n.end
-	all := map[classAndG]int64{}
-	var total, off int64
-	walks, bad := 0, 0
+	begin, end := win.Start(), naive.end
+	classTimes := map[classAndG]int64{}
+	var total, totalDifference int64
+	walks, differing := 0, 0
 	for walks < 1000 {
 		g := ids[rnd.IntN(len(ids))]
 		to := begin + rnd.Int64N(end-begin)
@@ -381,41 +383,41 @@ func compareWalks(t *testing.T, data []byte) {
 			continue
 		}
 		walks++
-		naive := map[classAndG]int64{}
-		if !n.walk(naive, g, from, to) {
-			naive[classAndG{"unknown", g}] += to - from
+		want := map[classAndG]int64{}
+		if !naive.walk(want, g, from, to) {
+			want[classAndG{"unknown", g}] += to - from
 		}
 		steps := w.Walk(uint64(g), from, to)
 		checkPartition(t, steps, from, to)
-		ours := map[classAndG]int64{}
+		got := map[classAndG]int64{}
 		for i := range steps {
-			ours[classOf(&steps[i])] += steps[i].End - steps[i].Start
+			got[classOf(&steps[i])] += steps[i].End - steps[i].Start
 		}
-		var diff int64
-		for k, v := range naive {
-			all[k] += v
-			diff += abs(v - ours[k])
+		var difference int64
+		for k, v := range want {
+			classTimes[k] += v
+			difference += abs(v - got[k])
 		}
-		for k, v := range ours {
-			if _, ok := naive[k]; !ok {
-				diff += v
+		for k, v := range got {
+			if _, ok := want[k]; !ok {
+				difference += v
 			}
 		}
 		total += to - from
-		off += diff
-		if diff > (to-from)/50+2000 {
-			if bad++; bad <= 3 {
-				t.Logf("goroutine %d from %d for %d ns:\nours  %v\nnaive %v", g, from-begin, to-from, ours, naive)
+		totalDifference += difference
+		if difference > (to-from)/50+2000 {
+			if differing++; differing <= 3 {
+				t.Logf("goroutine %d from %d for %d ns:\nours  %v\nnaive %v", g, from-begin, to-from, got, want)
 			}
 		}
 	}
 	// A wake and a creation at one and the same instant may be distinguished
 	// either way; no more than that.
-	if bad > walks/200 || off > total/200 {
-		t.Errorf("%d of %d walks differ, %d of %d ns", bad, walks, off, total)
+	if differing > walks/200 || totalDifference > total/200 {
+		t.Errorf("%d of %d walks differ, %d of %d ns", differing, walks, totalDifference, total)
 	}
-	if len(all) < 5 {
-		t.Errorf("the walks met only %v", all)
+	if len(classTimes) < 5 {
+		t.Errorf("the walks met only %v", classTimes)
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 
 var kindNames = [...]string{"unknown", "cpu", "runnable", "syscall", "sleep", "network", "pollgap", "lock", "chan", "assist", "gcwait", "stopworld"}
 
-// spell writes a walk down, a step a line: from-to, goroutine, what, the
+// spellSteps writes a walk down, a step a line: from-to, goroutine, what, the
 // innermost function of its stack, and the waits that led there, the last
 // first. Times count from the builder's origin.
-func spell(w *Walker, syms *tracefmt.Symbols, steps []Step) string {
+func spellSteps(w *Walker, syms *tracefmt.Symbols, steps []Step) string {
 	fn := func(id tracefmt.StackID) string {
 		frames := syms.Stack(id)
 		if len(frames) == 0 {
@@ -44,23 +44,23 @@ func spell(w *Walker, syms *tracefmt.Symbols, steps []Step) string {
 
 // Stacks of the runtime and the standard library as they stand in traces.
 var (
-	lockStack    = []string{"sync.(*Mutex).Lock", "main.lock"}
-	unlockStack  = []string{"sync.(*Mutex).Unlock", "main.unlock"}
-	condStack    = []string{"sync.(*Cond).Wait", "main.await"}
-	broadcast1   = []string{"sync.(*Cond).Broadcast", "main.tell"}
-	pollRead     = []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "main.read"}
-	deadline     = []string{"internal/poll.setDeadlineImpl", "net.(*conn).SetReadDeadline", "main.cancel"}
-	restart      = []string{"runtime.systemstack_switch", "runtime.startTheWorld.func1", "runtime.gcStart", "main.alloc"}
-	recvStack    = []string{"runtime.chanrecv1", "main.receive"}
-	sendStack    = []string{"runtime.chansend1", "main.send"}
-	waitGrpStack = []string{"sync.(*WaitGroup).Wait", "main.join"}
-	doneStack    = []string{"sync.(*WaitGroup).Done", "main.part"}
+	lockStack      = []string{"sync.(*Mutex).Lock", "main.lock"}
+	unlockStack    = []string{"sync.(*Mutex).Unlock", "main.unlock"}
+	condStack      = []string{"sync.(*Cond).Wait", "main.await"}
+	broadcastStack = []string{"sync.(*Cond).Broadcast", "main.tell"}
+	pollReadStack  = []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "main.read"}
+	deadlineStack  = []string{"internal/poll.setDeadlineImpl", "net.(*conn).SetReadDeadline", "main.cancel"}
+	restartStack   = []string{"runtime.systemstack_switch", "runtime.startTheWorld.func1", "runtime.gcStart", "main.alloc"}
+	recvStack      = []string{"runtime.chanrecv1", "main.receive"}
+	sendStack      = []string{"runtime.chansend1", "main.send"}
+	waitGroupStack = []string{"sync.(*WaitGroup).Wait", "main.join"}
+	doneStack      = []string{"sync.(*WaitGroup).Done", "main.part"}
 )
 
 // Each graph is the smallest in which a walk can go wrong in its own way. The
 // request is goroutine 1 from the time from to the time to; the steps expected
 // were worked out by hand.
-var graphs = []struct {
+var walkCases = []struct {
 	name     string
 	from, to int64
 	build    func(b *tracetext.Builder)
@@ -108,8 +108,8 @@ var graphs = []struct {
 		want := []string{"runtime.selectgo", "database/sql.(*DB).conn", "database/sql.(*DB).QueryContext", "main.query"}
 		give := []string{"runtime.chansend", "database/sql.(*DB).putConnDBLocked", "database/sql.(*Rows).Close", "main.query"}
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
-		n.Block(20, "network", pollRead...)
-		o.Block(50, "network", pollRead...)
+		n.Block(20, "network", pollReadStack...)
+		o.Block(50, "network", pollReadStack...)
 		m.Block(110, "select", want...)
 		m.Unblock(250, 2)
 		n.Start(260, 2)
@@ -214,8 +214,8 @@ var graphs = []struct {
 `},
 	{"false waker: the world restarts and the network is polled", 100, 300, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
-		m.Block(150, "network", pollRead...)
-		n.Unblock(250, 1, restart...)
+		m.Block(150, "network", pollReadStack...)
+		n.Unblock(250, 1, restartStack...)
 		m.Start(260, 1)
 		m.Block(300, "forever", "main.end")
 	}, `
@@ -226,8 +226,8 @@ var graphs = []struct {
 `},
 	{"true waker of a network wait: a deadline moved by another", 100, 300, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
-		m.Block(150, "network", pollRead...)
-		n.Unblock(250, 1, deadline...)
+		m.Block(150, "network", pollReadStack...)
+		n.Unblock(250, 1, deadlineStack...)
 		m.Start(260, 1)
 		m.Block(300, "forever", "main.end")
 	}, `
@@ -261,7 +261,7 @@ var graphs = []struct {
 	{"embedded: the waker's own wait lies wholly inside", 100, 500, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "chan receive", recvStack...)
-		n.Block(200, "network", pollRead...)
+		n.Block(200, "network", pollReadStack...)
 		n.Unblock(300, 2)
 		n.Start(300, 2)
 		n.Unblock(400, 1, sendStack...)
@@ -351,7 +351,7 @@ var graphs = []struct {
 		m, n, o := b.Thread(1), b.Thread(), b.Thread()
 		m.Create(110, 2, "main.part", "main.fan")
 		m.Create(120, 3, "main.part", "main.fan")
-		m.Block(130, "sync", waitGrpStack...)
+		m.Block(130, "sync", waitGroupStack...)
 		n.Start(140, 2)
 		n.Block(150, "sleep", "time.Sleep", "main.short")
 		o.Start(145, 3)
@@ -429,7 +429,7 @@ var graphs = []struct {
 	{"singleflight: the follower has the leader's reason", 100, 500, func(b *tracetext.Builder) {
 		// The leader began before the request, and works for itself.
 		m, n := b.Thread(1), b.Thread(2)
-		n.Block(50, "network", pollRead...)
+		n.Block(50, "network", pollReadStack...)
 		m.Block(200, "sync", "sync.(*WaitGroup).Wait", "golang.org/x/sync/singleflight.(*Group).Do", "main.get")
 		n.Unblock(300, 2)
 		n.Start(310, 2)
@@ -471,7 +471,7 @@ var graphs = []struct {
 		n.ProcStop(10)
 		b.Runnable(7)
 		b.Runnable(8)
-		m.Block(200, "network", pollRead...)
+		m.Block(200, "network", pollReadStack...)
 		m.Start(210, 7)
 		n.ProcStart(300, 1)
 		n.Start(300, 8)
@@ -494,14 +494,14 @@ var graphs = []struct {
 		n.ProcStop(10)
 		b.Runnable(7)
 		b.Runnable(8)
-		m.Block(200, "network", pollRead...)
+		m.Block(200, "network", pollReadStack...)
 		m.Start(210, 7)
 		n.ProcStart(300, 1)
 		n.Start(300, 8)
 		n.Block(70_000, "select", "main.tick")
 		n.Unblock(80_000, 1)
 		n.Start(80_100, 1)
-		n.Block(80_500, "network", pollRead...)
+		n.Block(80_500, "network", pollReadStack...)
 		n.Unblock(90_500, 1)
 		n.Start(90_600, 1)
 		m.Stop(95_000, "preempted", "main.hog")
@@ -527,14 +527,14 @@ var graphs = []struct {
 		b.Runnable(7)
 		b.Runnable(8)
 		m.Was(1)
-		at := int64(1000)
+		now := int64(1000)
 		for g := range uint64(300) {
-			n.Start(at, first+g)
-			n.Block(at+500, "network", pollRead...)
-			at += 1000
+			n.Start(now, first+g)
+			n.Block(now+500, "network", pollReadStack...)
+			now += 1000
 		}
-		n.ProcStop(at)
-		m.Block(1_200_000, "network", pollRead...)
+		n.ProcStop(now)
+		m.Block(1_200_000, "network", pollReadStack...)
 		m.Start(1_200_100, 7)
 		n.ProcStart(1_500_000, 1)
 		n.Start(1_500_000, 8)
@@ -644,16 +644,16 @@ var graphs = []struct {
 		// Goroutine 2 is another request that came at 300 and told the workers;
 		// goroutine 3 is the worker.
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
-		n.Block(10, "network", pollRead...)
+		n.Block(10, "network", pollReadStack...)
 		o.Syscall(20, "syscall.wait4", "main.child")
 		m.Block(200, "sync.(*Cond).Wait", condStack...)
 		n.Unblock(300, 2)
 		n.Start(300, 2)
-		n.Unblock(310, 1, broadcast1...)
+		n.Unblock(310, 1, broadcastStack...)
 		m.Start(320, 1)
 		m.Block(330, "sync.(*Cond).Wait", condStack...)
 		o.SyscallEnd(500)
-		o.Unblock(510, 1, broadcast1...)
+		o.Unblock(510, 1, broadcastStack...)
 		m.Start(520, 1)
 		m.Block(600, "forever", "main.end")
 	}, `
@@ -666,7 +666,7 @@ var graphs = []struct {
 	{"a batch: who came later held nobody up, a timer did", 100, 600, func(b *tracetext.Builder) {
 		// Goroutine 1 is the request, 3 the batcher, 2 another request that came at 300 and added its own.
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
-		n.Block(10, "network", pollRead...)
+		n.Block(10, "network", pollReadStack...)
 		o.Block(90, "select", "runtime.selectgo", "main.flush")
 		m.Block(200, "chan receive", "runtime.chanrecv1", "main.add")
 		n.Unblock(300, 2)
@@ -710,14 +710,14 @@ var graphs = []struct {
 `},
 }
 
-func TestGraphs(t *testing.T) {
-	for _, c := range graphs {
+func TestWalk(t *testing.T) {
+	for _, c := range walkCases {
 		t.Run(c.name, func(t *testing.T) {
 			win, syms := timelinetest.Built(t, c.build)
 			w := New(win, syms)
 			steps := w.Walk(1, c.from+tracetext.Origin, c.to+tracetext.Origin)
 			checkPartition(t, steps, c.from+tracetext.Origin, c.to+tracetext.Origin)
-			if got := "\n" + spell(w, syms, steps); got != c.want {
+			if got := "\n" + spellSteps(w, syms, steps); got != c.want {
 				t.Errorf("the walk is%swant%s", got, c.want)
 			}
 		})
@@ -727,16 +727,16 @@ func TestGraphs(t *testing.T) {
 // checkPartition checks that steps cover the time without gap or overlap.
 func checkPartition(t testing.TB, steps []Step, from, to int64) {
 	t.Helper()
-	at := from
+	next := from
 	for _, s := range steps {
-		if s.Start != at || s.End <= s.Start {
-			t.Errorf("a step from %d to %d follows %d", s.Start, s.End, at)
+		if s.Start != next || s.End <= s.Start {
+			t.Errorf("a step from %d to %d follows %d", s.Start, s.End, next)
 			return
 		}
-		at = s.End
+		next = s.End
 	}
-	if at != to {
-		t.Errorf("the steps end at %d, not %d", at, to)
+	if next != to {
+		t.Errorf("the steps end at %d, not %d", next, to)
 	}
 }
 
@@ -754,19 +754,19 @@ func TestCyclesOfWakers(t *testing.T) {
 	// the one before again; all of that takes no time.
 	m.Unblock(10, 1)
 	m.Start(10, 1)
-	for at := int64(10); at < 2000; at += 10 {
+	for now := int64(10); now < 2000; now += 10 {
 		for g := uint64(1); g <= n; g++ {
 			next := g%n + 1
 			if next == 1 {
 				break
 			}
-			m.Unblock(at, next, sendStack...)
-			m.Block(at, "chan receive", recvStack...)
-			m.Start(at, next)
+			m.Unblock(now, next, sendStack...)
+			m.Block(now, "chan receive", recvStack...)
+			m.Start(now, next)
 		}
-		m.Unblock(at+10, 1, sendStack...)
-		m.Block(at+10, "chan receive", recvStack...)
-		m.Start(at+10, 1)
+		m.Unblock(now+10, 1, sendStack...)
+		m.Block(now+10, "chan receive", recvStack...)
+		m.Start(now+10, 1)
 	}
 	data := must.Have(b.Bytes())(t)
 	win, syms := timelinetest.Window(t, data)
