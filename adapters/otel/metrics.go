@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -59,6 +60,9 @@ func New(o Options) (*Metrics, error) {
 	if o.Provider == nil {
 		o.Provider = otel.GetMeterProvider()
 	}
+	if o.Provider == nil {
+		return nil, errors.New("the program set a nil meter provider")
+	}
 	m := &Metrics{meter: o.Provider.Meter(Scope), verdicts: map[cgroup.Verdict]metric.MeasurementOption{}}
 	var err error
 	m.freeze, err = m.meter.Float64Histogram("whylate.freeze.duration",
@@ -74,8 +78,11 @@ func New(o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// OnFreeze records one freeze: it is made for probe.Options.OnFreeze.
+// OnFreeze records one freeze: it is made for probe.Options.OnFreeze. A nil m, which New returns with an error, records none.
 func (m *Metrics) OnFreeze(f probe.Freeze) {
+	if m == nil {
+		return
+	}
 	m.freeze.Record(context.Background(), f.Likely.Seconds(), m.verdicts[f.Verdict])
 }
 
@@ -137,12 +144,24 @@ func (m *Metrics) register(b *builder, f metric.Callback) error {
 	if b.err != nil {
 		return fmt.Errorf("making instruments: %w", b.err)
 	}
-	r, err := m.meter.RegisterCallback(f, b.all...)
+	r, err := m.meter.RegisterCallback(guarded(f), b.all...)
 	if err != nil {
 		return fmt.Errorf("registering the callback: %w", err)
 	}
 	m.regs = append(m.regs, r)
 	return nil
+}
+
+// guarded returns f with panics as errors: readers of metrics call it in goroutines in which a panic would end the service.
+func guarded(f metric.Callback) metric.Callback {
+	return func(ctx context.Context, o metric.Observer) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("whylate's metrics panicked: %v\n%s", p, debug.Stack())
+			}
+		}()
+		return f(ctx, o)
+	}
 }
 
 func (m *Metrics) observeProbe(p *probe.Probe) error {

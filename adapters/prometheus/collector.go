@@ -102,6 +102,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	defer report()
 	if c.probe != nil {
 		var s probe.Snapshot
 		c.probe.Snapshot(&s)
@@ -115,14 +116,19 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 func (c *Collector) collectProbe(out chan<- prometheus.Metric, s *probe.Snapshot) {
 	counter := func(desc *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, v, labels...)
+		m, err := prometheus.NewConstMetric(desc, prometheus.CounterValue, v, labels...)
+		send(out, m, err)
 	}
-	out <- histogram(c.lateness, &s.Lateness)
+	times := func(desc *prometheus.Desc, h *probe.Histogram, labels ...string) {
+		m, err := histogram(desc, h, labels...)
+		send(out, m, err)
+	}
+	times(c.lateness, &s.Lateness)
 	if s.Has&probe.HasFreezes != 0 {
-		out <- histogram(c.waitP, &s.WaitP)
+		times(c.waitP, &s.WaitP)
 		for _, v := range cgroup.Verdicts() {
 			h := s.FreezesBy(v)
-			out <- histogram(c.freeze, h, string(v))
+			times(c.freeze, h, string(v))
 			counter(c.freezes, float64(h.Count), string(v))
 		}
 		counter(c.freezeCPU, s.FreezeCPU.Seconds())
@@ -149,7 +155,7 @@ const (
 	longest  = 8 * time.Second
 )
 
-func histogram(desc *prometheus.Desc, h *probe.Histogram, labels ...string) prometheus.Metric {
+func histogram(desc *prometheus.Desc, h *probe.Histogram, labels ...string) (prometheus.Metric, error) {
 	buckets := map[float64]uint64{}
 	var sum uint64
 	next := shortest
@@ -162,12 +168,13 @@ func histogram(desc *prometheus.Desc, h *probe.Histogram, labels ...string) prom
 			next *= 2
 		}
 	}
-	return prometheus.MustNewConstHistogram(desc, h.Count, h.Sum.Seconds(), buckets, labels...)
+	return prometheus.NewConstHistogram(desc, h.Count, h.Sum.Seconds(), buckets, labels...)
 }
 
 func (c *Collector) collectTuner(out chan<- prometheus.Metric, s *tune.State) {
 	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+		m, err := prometheus.NewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+		send(out, m, err)
 	}
 	known := func(desc *prometheus.Desc, v float64) {
 		if v > 0 {

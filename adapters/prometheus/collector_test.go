@@ -108,7 +108,11 @@ func TestHistogram(t *testing.T) {
 		h.Record(d)
 	}
 	var m dto.Metric
-	if err := histogram(prometheus.NewDesc("x_seconds", "x", nil, nil), &h).Write(&m); err != nil {
+	x, err := histogram(prometheus.NewDesc("x_seconds", "x", nil, nil), &h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Write(&m); err != nil {
 		t.Fatal(err)
 	}
 	got := m.GetHistogram()

@@ -16,7 +16,7 @@ type FlightCollector struct {
 	triggers, missed, kept, failed, disk, sent *prometheus.Desc
 }
 
-// NewFlightCollector returns a collector of what r does and has done.
+// NewFlightCollector returns a collector of what r does and has done; r may be nil.
 func NewFlightCollector(r *flight.Recorder) *FlightCollector {
 	c := &FlightCollector{recorder: r}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -47,9 +47,15 @@ func (c *FlightCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *FlightCollector) Collect(out chan<- prometheus.Metric) {
+	defer report()
 	s := c.recorder.State()
+	c.collect(out, &s)
+}
+
+func (c *FlightCollector) collect(out chan<- prometheus.Metric, s *flight.State) {
 	put := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, t, v, labels...)
+		m, err := prometheus.NewConstMetric(d, t, v, labels...)
+		send(out, m, err)
 	}
 	recording := 0.
 	if s.Recording {
@@ -67,11 +73,14 @@ func (c *FlightCollector) Collect(out chan<- prometheus.Metric) {
 		put(c.triggers, prometheus.CounterValue, float64(s.Triggers[k]), string(k))
 		put(c.missed, prometheus.CounterValue, float64(s.Missed[k]), string(k))
 	}
-	kept := prometheus.MustNewConstMetric(c.kept, prometheus.CounterValue, float64(s.Kept))
-	if s.Last != "" {
-		kept = prometheus.MustNewMetricWithExemplars(kept, prometheus.Exemplar{Value: 1, Labels: prometheus.Labels{"recording": s.Last}, Timestamp: s.LastAt})
+	kept, err := prometheus.NewConstMetric(c.kept, prometheus.CounterValue, float64(s.Kept))
+	if err == nil && s.Last != "" {
+		last := prometheus.Exemplar{Value: 1, Labels: prometheus.Labels{"recording": s.Last}, Timestamp: s.LastAt}
+		if m, err := prometheus.NewMetricWithExemplars(kept, last); err == nil {
+			kept = m
+		}
 	}
-	out <- kept
+	send(out, kept, err)
 	put(c.failed, prometheus.CounterValue, float64(s.Failed))
 	put(c.disk, prometheus.GaugeValue, float64(s.DiskBytes))
 	if u := s.Upload; u != nil {

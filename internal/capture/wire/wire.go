@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"time"
 )
 
 // Bounds on what stands before an answer's body: the status line and the headers, with those of interim answers (1xx).
@@ -38,8 +40,15 @@ func Transport(t *http.Transport) *http.Transport {
 	return t
 }
 
-// Usual returns a transport as the standard library has it: with the environment's proxies.
-func Usual() *http.Transport { return Transport(http.DefaultTransport.(*http.Transport).Clone()) }
+// Usual returns a transport with the standard library's settings, and the environment's proxies. It does not copy
+// http.DefaultTransport, which a program may have replaced.
+func Usual() *http.Transport {
+	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	return Transport(&http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
+		MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
+	})
+}
 
 // Port is the port that a URL leads to, its scheme's where it names none.
 func Port(u *url.URL) string {

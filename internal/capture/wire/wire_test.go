@@ -117,3 +117,15 @@ func TestPort(t *testing.T) {
 		}
 	}
 }
+
+type replaced struct{ http.RoundTripper }
+
+// TestUsual tests a program that replaced http.DefaultTransport.
+func TestUsual(t *testing.T) {
+	was := http.DefaultTransport
+	defer func() { http.DefaultTransport = was }()
+	http.DefaultTransport = replaced{was}
+	if u, like := wire.Usual(), was.(*http.Transport); u.Proxy == nil || u.MaxIdleConns != like.MaxIdleConns || u.TLSHandshakeTimeout != like.TLSHandshakeTimeout || u.IdleConnTimeout != like.IdleConnTimeout {
+		t.Errorf("the transport is %+v", u)
+	}
+}
