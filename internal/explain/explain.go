@@ -422,8 +422,8 @@ func (e *engine) report(cut error) *report.Report {
 	in := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Thresholds: e.opts.Thresholds, Allocs: e.allocs(rep, sp),
 		// What requests queue for, and who serves them.
-		Turns: q.Turns(sp, e.work.judged), Places: q.Places(sp), Readers: q.Readers(sp), Streams: q.Streams(sp), Siblings: q.Siblings(sp),
-		HolderLines: q.Under(sp), Hubs: q.Hubs(sp), Asks: e.asks(rep, sp), FindHolder: e.holder(sp), NoSelfConnections: e.peers.IsRefuted(),
+		Turns: q.Services(sp, e.work.judged), Places: q.SlotWaits(sp), Readers: q.LongWaits(sp), Streams: q.Streams(sp), Siblings: q.SiblingShares(sp),
+		HolderLines: q.HolderLines(sp), Hubs: q.Hubs(sp), Asks: e.asks(rep, sp), FindHolder: e.holder(sp), NoSelfConnections: e.peers.IsRefuted(),
 		// What is known of groups, and of goroutines' functions.
 		OutlierMoments: e.apart(rep), HerdOverlap: e.inHerds(rep, stats), BacklogShares: e.queued, UnawaitedGroups: e.unawaited,
 		WorksForServer: e.work.serves(sp), AcceptsConnections: e.pass.Finder.IsUnknownServer(),
@@ -447,10 +447,10 @@ func (e *engine) report(cut error) *report.Report {
 }
 
 // asks returns how often requests of each group asked a peer from one line, by the group's id.
-func (e *engine) asks(rep *report.Report, sp *spell.Speller) map[string][]queues.Asks {
-	out := map[string][]queues.Asks{}
+func (e *engine) asks(rep *report.Report, sp *spell.Speller) map[string][]queues.PeerCalls {
+	out := map[string][]queues.PeerCalls{}
 	for i, row := range e.ofRows {
-		out[rep.Groups[i].ID] = e.queues.Asks(sp, row)
+		out[rep.Groups[i].ID] = e.queues.PeerCalls(sp, row)
 	}
 	return out
 }

@@ -90,21 +90,21 @@ func told(found []report.Finding) []string {
 
 func TestWaits(t *testing.T) {
 	// Three others wait for a goroutine while it serves one.
-	turns := func(cause, at string, taken, waiting, together float64) queues.Turns {
-		return queues.Turns{Cause: cause, Site: site(at), Waiting: waiting, Together: together, Taken: taken, Servers: 2, Most: 2, ServiceNS: 10e6, Served: 100, Rate: 100}
+	turns := func(cause, at string, taken, waiting, together float64) queues.ServiceStats {
+		return queues.ServiceStats{Cause: cause, Site: site(at), WaitersPerServer: waiting, BatchSize: together, OtherRequestShare: taken, Servers: 2, MaxServers: 2, ServiceNS: 10e6, Requests: 100, RequestsPerSecond: 100}
 	}
 	flush := turns("sleep", "flush@9", 0, 4, 4)
-	flush.PeriodNS, flush.PartNS, flush.Early = 50e6, 25e6, 0.5
+	flush.PeriodNS, flush.WaitedSleepNS, flush.BegunEarlyShare = 50e6, 25e6, 0.5
 	perJob := turns("sleep", "job@9", 0, 1, 1)
-	perJob.PeriodNS, perJob.PartNS, perJob.Served, perJob.Servers = 20e6, 20e6, 100, 1
+	perJob.PeriodNS, perJob.WaitedSleepNS, perJob.Requests, perJob.Servers = 20e6, 20e6, 100, 1
 	behind := turns("sleep", "work@5", 0, 2.7, 1)
-	behind.Locked = 2. / 3
+	behind.BehindLockShare = 2. / 3
 	asker := turns("network", "read@5", 0, 3, 1)
-	asker.Asked = 1
+	asker.ServerWroteShare = 1
 	for _, c := range []struct {
 		name   string
 		causes []report.Cause
-		turns  []queues.Turns
+		turns  []queues.ServiceStats
 		want   []string
 	}{
 		{"a sleep of its own", []report.Cause{{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(900)}, {Cause: "cpu", Site: site("f@1"), TotalNS: ms(100)}},
@@ -130,34 +130,34 @@ func TestWaits(t *testing.T) {
 			{Cause: "sched", Site: site("sync@3"), Via: via("lock w@1"), TotalNS: ms(900)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}}, nil, []string{}},
 		{"a semaphore", []report.Cause{
 			{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}}},
-			[]queues.Turns{turns("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
+			[]queues.ServiceStats{turns("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
 		{"workers too few", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
-			[]queues.Turns{turns("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+			[]queues.ServiceStats{turns("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
 		{"whom the holder of a lock waits for", []report.Cause{{Cause: "sleep", Site: site("work@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock in@3", "chan ask@4"), TotalNS: ms(2000)}, {Via: via("chan ask@4"), TotalNS: ms(1000)}}}},
-			[]queues.Turns{behind}, []string{"WL2002 work@5 1.00"}},
+			[]queues.ServiceStats{behind}, []string{"WL2002 work@5 1.00"}},
 		{"one worker that computes", []report.Cause{{Cause: "cpu", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
-			[]queues.Turns{turns("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+			[]queues.ServiceStats{turns("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
 		{"a goroutine for each", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
-			[]queues.Turns{turns("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
+			[]queues.ServiceStats{turns("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
 		{"one leader for many", []report.Cause{{Cause: "sleep", Site: site("load@5"), Via: via("chan get@4"), TotalNS: ms(3000)}},
-			[]queues.Turns{turns("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
+			[]queues.ServiceStats{turns("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
 		{"a connection that many share", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("select call@4"), TotalNS: ms(3000)}},
-			[]queues.Turns{turns("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
+			[]queues.ServiceStats{turns("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
 		{"workers that ask a peer, one answer at a time", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("chan call@4"), TotalNS: ms(3000)}},
-			[]queues.Turns{asker}, []string{"WL2003 read@5 1.00"}},
+			[]queues.ServiceStats{asker}, []string{"WL2003 read@5 1.00"}},
 		{"a database pool", []report.Cause{{Cause: "network", Site: site("read@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select q@4 database/sql.(*DB).conn"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
-			[]queues.Turns{turns("network", "read@5", 0.99, 1.6, 1.1)}, []string{"WL2003 read@5 1.00"}},
+			[]queues.ServiceStats{turns("network", "read@5", 0.99, 1.6, 1.1)}, []string{"WL2003 read@5 1.00"}},
 		{"a rate limiter", []report.Cause{{Cause: "sleep", Site: site("golang.org/x/time/rate.(*Limiter).wait@286"), TotalNS: ms(3000)}},
 			nil, []string{"WL2003 golang.org/x/time/rate.(*Limiter).wait@286 1.00"}},
-		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []queues.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
-		{"a pause of a ticker's own work", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Call: "time.Sleep", TotalNS: ms(3000)}}, []queues.Turns{flush}, []string{"WL2001 flush@9 1.00"}},
+		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []queues.ServiceStats{flush}, []string{"WL2004 flush@9 1.00"}},
+		{"a pause of a ticker's own work", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Call: "time.Sleep", TotalNS: ms(3000)}}, []queues.ServiceStats{flush}, []string{"WL2001 flush@9 1.00"}},
 		{"a flush, and who is added meanwhile", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)},
-			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []queues.Turns{flush}, []string{"WL2004 flush@9 1.00"}},
+			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []queues.ServiceStats{flush}, []string{"WL2004 flush@9 1.00"}},
 		{"somebody else's client rests", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)}}, nil, []string{}},
 		{"a sleep for each job, of one client", []report.Cause{{Cause: "sleep", Site: site("job@9"), Call: "time.Sleep", Via: via("chan add@4"), TotalNS: ms(3000)}},
-			[]queues.Turns{perJob}, []string{"WL2001 job@9 1.00"}},
+			[]queues.ServiceStats{perJob}, []string{"WL2001 job@9 1.00"}},
 		{"the library's line is not the user's", []report.Cause{
 			{Cause: "network", Site: site("net/http.(*persistConn).readLoop@2330"), Kind: "outbound", Via: via("select call@4 net/http.(*persistConn).roundTrip"), TotalNS: ms(3000)}},
 			nil, []string{"WL2005 call@4 1.00"}},
@@ -178,12 +178,12 @@ func TestWaits(t *testing.T) {
 			nil, []string{"WL2007 note@4 1.00"}},
 		{"a semaphore whose place is held over a call that other goroutines serve", []report.Cause{
 			{Cause: "network", Site: site("ask@4"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(1500)}, {Via: via("select ask@4"), TotalNS: ms(1500)}}}},
-			[]queues.Turns{turns("network", "ask@4", 0, 1, 1)}, []string{"WL2003 ask@4 1.00"}},
+			[]queues.ServiceStats{turns("network", "ask@4", 0, 1, 1)}, []string{"WL2003 ask@4 1.00"}},
 		{"a child", []report.Cause{{Cause: "syscall", Site: site("convert@4"), Call: "os/exec.(*Cmd).Wait", TotalNS: ms(3000)}}, nil, []string{"WL2007 convert@4 1.00"}},
 		{"the lock of a file", []report.Cause{{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)}}, nil, []string{"WL2007 claim@4 1.00"}},
 		{"an errgroup with a limit", []report.Cause{
 			{Cause: "sleep", Site: site("fetch@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)}, {Via: via("waitgroup gather@9"), TotalNS: ms(1000)}}}},
-			[]queues.Turns{turns("sleep", "fetch@5", 0, 1, 1)}, []string{"WL2003 fetch@5 1.00"}},
+			[]queues.ServiceStats{turns("sleep", "fetch@5", 0, 1, 1)}, []string{"WL2003 fetch@5 1.00"}},
 		{"a socket never blocks", []report.Cause{{Cause: "syscall", Site: site("send@4"), Call: "net.(*netFD).Write", TotalNS: ms(3000)}}, nil, []string{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -263,8 +263,8 @@ func TestNews(t *testing.T) {
 		rep.Groups[0].Kind = report.KindHTTP1
 		found := Find(&Input{
 			Report: rep, Process: &process.Stats{},
-			Turns:   []queues.Turns{{Cause: "sleep", Site: site("tick@5"), PeriodNS: 80e6, PartNS: 40e6, Served: 100, Servers: 1, Together: 3, Early: 1}},
-			Readers: []queues.Readers{{Site: site("ask@4"), Waits: 100, News: 1, Gave: c.gave}},
+			Turns:   []queues.ServiceStats{{Cause: "sleep", Site: site("tick@5"), PeriodNS: 80e6, WaitedSleepNS: 40e6, Requests: 100, Servers: 1, BatchSize: 3, BegunEarlyShare: 1}},
+			Readers: []queues.LongWaits{{Site: site("ask@4"), Waits: 100, WokenShare: 1, HandoverShare: c.gave}},
 		}, waitRules("WL2"))
 		if len(found) == 0 || found[0].Code != c.want || found[0].Severity != c.severity {
 			t.Errorf("%s: %+v, want %s %s", c.name, found, c.want, c.severity)
@@ -280,7 +280,7 @@ func TestPacedStream(t *testing.T) {
 		wrote float64
 		loud  bool
 	}{{1, false}, {0.6, false}, {0.4, true}} {
-		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, Wrote: c.wrote}}, Process: &process.Stats{}}, waitRules("WL2"))
+		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, WriteShare: c.wrote}}, Process: &process.Stats{}}, waitRules("WL2"))
 		if len(found) != 1 || found[0].Severity.Loud() != c.loud {
 			t.Errorf("of whose waits %g are followed by a write: %+v", c.wrote, found)
 		}
@@ -291,7 +291,7 @@ func TestPacedStream(t *testing.T) {
 // keep for 10 ms.
 func TestPoolSize(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
-	in := &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.7, Together: 1, Taken: 1, Servers: 4, Most: 4, ServiceNS: 10e6, Served: 100}}}
+	in := &Input{Report: rep, Turns: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, OtherRequestShare: 1, Servers: 4, MaxServers: 4, ServiceNS: 10e6, Requests: 100}}}
 	got := map[string]float64{}
 	for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(in) {
 		for _, e := range v.Evidence {
@@ -311,7 +311,7 @@ func TestPoolSize(t *testing.T) {
 	}
 	// Four come at once, a tenth of the time: one goroutine is enough for the load, but not for them.
 	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), Via: via("chan use@4"), TotalNS: ms(2000)})
-	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "sleep", Site: site("use@5"), Waiting: 2.5, Together: 1, Servers: 1, Most: 1, ServiceNS: 1e6, Served: 100}}}
+	in = &Input{Report: rep, Turns: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.5, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 1e6, Requests: 100}}}
 	in.Report.Input.DurationNS = 10e9
 	for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(in) {
 		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 are enough") {
@@ -321,7 +321,7 @@ func TestPoolSize(t *testing.T) {
 	// A pool of connections is no goroutine: on how many of these somebody had one is not how many there are.
 	conns := []report.Via{{Wait: "select", Call: "database/sql.(*DB).conn", Site: site("use@4")}}
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
-	in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "network", Site: site("use@5"), Waiting: 2.7, Together: 1, Servers: 8, Most: 8, ServiceNS: 10e6, Served: 100}}}
+	in = &Input{Report: rep, Turns: []queues.ServiceStats{{Cause: "network", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, Servers: 8, MaxServers: 8, ServiceNS: 10e6, Requests: 100}}}
 	for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(in) {
 		if !strings.Contains(v.Fix, "about 4 are enough") {
 			t.Errorf("a pool of connections: %s", v.Fix)
@@ -331,7 +331,7 @@ func TestPoolSize(t *testing.T) {
 	for procs, want := range map[int]string{2: "about 2 are enough", 0: "about 100 are enough"} {
 		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
-		in = &Input{Report: rep, Turns: []queues.Turns{{Cause: "cpu", Site: site("use@4"), Waiting: 100, Together: 1, Taken: 1, Servers: 1, Most: 1, ServiceNS: 10e6, Served: 100}}}
+		in = &Input{Report: rep, Turns: []queues.ServiceStats{{Cause: "cpu", Site: site("use@4"), WaitersPerServer: 100, BatchSize: 1, OtherRequestShare: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}}}
 		vs := rulesOf(report.RulePoolTooSmall)[0].Run(in)
 		if len(vs) != 1 || !strings.Contains(vs[0].Fix, want) {
 			t.Errorf("it computes, %d Ps: %+v", procs, vs)
@@ -348,29 +348,29 @@ func TestPoolSize(t *testing.T) {
 // has started are its own work. It would catch a long poll that is told to be a pool, and a pool that is not one because its
 // holders work on other goroutines.
 func TestPlacesOrNews(t *testing.T) {
-	taken := queues.Turns{Cause: "sleep", Site: site("use@5"), Waiting: 1, Together: 1, Taken: 1, Servers: 4, Most: 4, ServiceNS: 10e6, Served: 100}
+	taken := queues.ServiceStats{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 1, BatchSize: 1, OtherRequestShare: 1, Servers: 4, MaxServers: 4, ServiceNS: 10e6, Requests: 100}
 	alone := taken
-	alone.Taken = 0
-	of := func(p queues.Places) queues.Places {
-		p.Wait, p.Site, p.Ended, p.Together = "chan", site("use@4"), 80, 1
+	alone.OtherRequestShare = 0
+	of := func(p queues.SlotWaits) queues.SlotWaits {
+		p.Wait, p.Site, p.Waits, p.BatchSize = "chan", site("use@4"), 80, 1
 		return p
 	}
 	for _, c := range []struct {
 		name   string
-		turns  queues.Turns
-		places queues.Places
+		turns  queues.ServiceStats
+		places queues.SlotWaits
 		title  string // of a pool's finding; "": there is none
 		alone  bool   // its advice begins with who holds it
 	}{
-		{"others hold it", taken, of(queues.Places{Mutual: 0.8, Others: 1, Most: 3, Waiting: 5, HeldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", false},
-		{"holders work elsewhere", alone, of(queues.Places{Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", true},
-		{"how many is not known", taken, of(queues.Places{Mutual: 0.8, Others: 1}), "requests queue for a place that other requests hold while its holder sleeps at main.use (main.go:5)", false},
-		{"news", taken, of(queues.Places{Others: 1}), "", false},
-		{"own goroutines", taken, of(queues.Places{Children: 1, Each: 1}), "", false},
+		{"others hold it", taken, of(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1, Slots: 3, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", false},
+		{"holders work elsewhere", alone, of(queues.SlotWaits{FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", true},
+		{"how many is not known", taken, of(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1}), "requests queue for a place that other requests hold while its holder sleeps at main.use (main.go:5)", false},
+		{"news", taken, of(queues.SlotWaits{OtherRequestShare: 1}), "", false},
+		{"own goroutines", taken, of(queues.SlotWaits{ChildShare: 1, WaitsPerChild: 1}), "", false},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		title := ""
-		for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(&Input{Report: rep, Turns: []queues.Turns{c.turns}, Places: []queues.Places{c.places}}) {
+		for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(&Input{Report: rep, Turns: []queues.ServiceStats{c.turns}, Places: []queues.SlotWaits{c.places}}) {
 			title = v.Title
 			if got := strings.HasPrefix(v.Fix, "hold it for less time: do the work at main.use (main.go:5) before taking it"); got != c.alone {
 				t.Errorf("%s: %s", c.name, v.Fix)
@@ -400,8 +400,8 @@ func TestUnderTheLock(t *testing.T) {
 	} {
 		read.Via = via(c.first, "select check@9 net/http.(*persistConn).roundTrip")
 		got := Find(&Input{
-			Report: oneGroup(read), Process: &process.Stats{}, HolderLines: []queues.Under{{Wait: site("get@2"), Site: read.Site, Line: c.line}},
-			Places: []queues.Places{{Wait: "chan", Site: site("get@2"), Ended: 80, Together: 1, Mutual: 0.8, Most: 1, Waiting: 5, HeldNS: 10e6}},
+			Report: oneGroup(read), Process: &process.Stats{}, HolderLines: []queues.HolderLine{{WaitSite: site("get@2"), HolderSite: read.Site, Line: c.line}},
+			Places: []queues.SlotWaits{{Wait: "chan", Site: site("get@2"), Waits: 80, BatchSize: 1, FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}},
 		}, waitRules("WL2"))
 		if len(got) != 1 || !strings.Contains(got[0].Fix, c.says) || !strings.HasSuffix(got[0].Title, "waits for the network at main.check (main.go:9)") {
 			t.Errorf("%s, %s: %+v", c.first, c.line.Func, got)
@@ -558,7 +558,7 @@ func TestResultOfOneRequest(t *testing.T) {
 		{"behind the lock alone", 0, 1, "WL2002 tick@9 1.00"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("tick@9"), TotalNS: ms(1000), Requests: 100, Share: 1, Routes: []report.Route{{Via: via("lock get@1 sync.(*Mutex).Lock", "chan load@2"), TotalNS: ms(1000 - int64(c.without))}, {Via: via("chan load@2"), TotalNS: ms(int64(c.without))}}})
-		found := Find(&Input{Report: rep, Process: &process.Stats{}, Siblings: []queues.Siblings{{Site: site("get@1"), Part: c.part}}}, waitRules("WL2"))
+		found := Find(&Input{Report: rep, Process: &process.Stats{}, Siblings: []queues.SiblingShare{{Site: site("get@1"), Share: c.part}}}, waitRules("WL2"))
 		if got := told(found); !slices.Equal(got, []string{c.want}) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
@@ -610,10 +610,10 @@ func TestWaitsForPlacesOfOnesOwn(t *testing.T) {
 	site := func(fn string) waitKey { return waitKey{kind: report.WaitChanSend, site: report.SiteKey{Func: fn}} }
 	receive := site("main.fan")
 	receive.kind = report.WaitChan
-	own := queues.Places{Children: 0.9, Most: 4, Each: 1.2}
+	own := queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 1.2}
 	for name, c := range map[string]struct {
 		key    waitKey
-		places *queues.Places
+		places *queues.SlotWaits
 		want   bool
 	}{
 		"fan-out":                        {site("main.fan"), &own, true},
@@ -621,10 +621,10 @@ func TestWaitsForPlacesOfOnesOwn(t *testing.T) {
 		"another of errgroup's waits":    {waitKey{kind: report.WaitChan, site: report.SiteKey{Func: "golang.org/x/sync/errgroup.(*Group).Wait"}}, nil, false},
 		"not known":                      {site("main.fan"), nil, false},
 		"a receive":                      {receive, &own, false},
-		"others' goroutines":             {site("main.fan"), &queues.Places{Children: 0.4, Most: 4, Each: 1.2}, false},
-		"half of them are":               {site("main.fan"), &queues.Places{Children: 0.5, Most: 4, Each: 1.2}, false},
-		"one at a time":                  {site("main.fan"), &queues.Places{Children: 0.9, Most: 1, Each: 1.2}, false},
-		"workers that serve one another": {site("main.fan"), &queues.Places{Children: 0.9, Most: 4, Each: 2}, false},
+		"others' goroutines":             {site("main.fan"), &queues.SlotWaits{ChildShare: 0.4, Slots: 4, WaitsPerChild: 1.2}, false},
+		"half of them are":               {site("main.fan"), &queues.SlotWaits{ChildShare: 0.5, Slots: 4, WaitsPerChild: 1.2}, false},
+		"one at a time":                  {site("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 1, WaitsPerChild: 1.2}, false},
+		"workers that serve one another": {site("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 2}, false},
 	} {
 		if got := isFanOutLimit(c.key, c.places); got != c.want {
 			t.Errorf("%s: %v", name, got)

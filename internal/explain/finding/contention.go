@@ -47,64 +47,64 @@ func isHandOverWait(wait report.WaitKind) bool {
 // goroutines there are other requests' own, or serve one request at a time
 // while others wait. A goroutine that serves all waiters at once has no queue. Nor has one that reads all answers of a shared
 // connection, unless it also sends each request itself: then it serves them one after the other.
-func isQueue(t *queues.Turns, c *report.Cause, v *report.Via) bool {
-	if t.Served < scale.Few {
+func isQueue(t *queues.ServiceStats, c *report.Cause, v *report.Via) bool {
+	if t.Requests < scale.Few {
 		return false
 	}
 	if isSerialAsker(t, c) {
 		return true
 	}
-	if t.Together > 1.5 {
+	if t.BatchSize > 1.5 {
 		return false
 	}
-	if t.Taken > 0.5 {
+	if t.OtherRequestShare > 0.5 {
 		return true
 	}
-	if c.Cause == report.CauseNetwork && t.Asked < scale.NearlyAll && !isPoolOfStd(v.Call) {
+	if c.Cause == report.CauseNetwork && t.ServerWroteShare < scale.NearlyAll && !isPoolOfStd(v.Call) {
 		return false
 	}
-	waiting := t.Waiting * (1 - t.Locked) // those that came through a lock queue at the lock
-	return waiting >= 1.3 && waiting >= 1.2*t.Together
+	waiting := t.WaitersPerServer * (1 - t.BehindLockShare) // those that came through a lock queue at the lock
+	return waiting >= 1.3 && waiting >= 1.2*t.BatchSize
 }
 
 // isSerialAsker reports whether a goroutine asks a peer for some requests while others wait for it. Those queue until its next answer,
 // however many it serves with one.
-func isSerialAsker(t *queues.Turns, c *report.Cause) bool {
-	return c.Cause == report.CauseNetwork && t.Asked >= scale.NearlyAll && t.Ahead >= scale.Much
+func isSerialAsker(t *queues.ServiceStats, c *report.Cause) bool {
+	return c.Cause == report.CauseNetwork && t.ServerWroteShare >= scale.NearlyAll && t.AlreadyRunningShare >= scale.Much
 }
 
 // isFanOutLimit reports whether a request waits because the number of goroutines that it may start is limited: they are its own, one for
 // each piece of work, and not other requests' turns.
-func isFanOutLimit(k waitKey, p *queues.Places) bool {
+func isFanOutLimit(k waitKey, p *queues.SlotWaits) bool {
 	if k.kind == report.WaitChanSend && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
 		return true
 	}
-	return isEndedByChildren(p) && k.kind == report.WaitChanSend && p.Most > 1 && p.Each < 2
+	return isEndedByChildren(p) && k.kind == report.WaitChanSend && p.Slots > 1 && p.WaitsPerChild < 2
 }
 
 // isEndedByChildren reports whether the waits are ended by goroutines that the waiters started themselves.
-func isEndedByChildren(p *queues.Places) bool { return p != nil && p.Children > 0.5 }
+func isEndedByChildren(p *queues.SlotWaits) bool { return p != nil && p.ChildShare > 0.5 }
 
 // isSlotPool reports whether requests wait for a place that other requests free.
-func isSlotPool(p *queues.Places) bool {
-	return p != nil && p.Ended >= scale.Few && p.Mutual >= scale.Much && p.Together <= 1.5
+func isSlotPool(p *queues.SlotWaits) bool {
+	return p != nil && p.Waits >= scale.Few && p.FormerWaiterShare >= scale.Much && p.BatchSize <= 1.5
 }
 
 // isWorkerPool reports whether requests wait for a free worker, which then does what they hand to it. This matters where the worker
 // waits for the network: without it, a goroutine that reads all answers of a shared connection looks the same (see isQueue).
-func isWorkerPool(p *queues.Places) bool {
-	return p != nil && p.Ended >= scale.Few && p.Serving > 0.5 && p.Together <= 1.5
+func isWorkerPool(p *queues.SlotWaits) bool {
+	return p != nil && p.Waits >= scale.Few && p.WorkerShare > 0.5 && p.BatchSize <= 1.5
 }
 
 // isNotification reports whether requests wait for news from other requests (a long poll, a subscription): those end many waits and
 // never waited there themselves. In a pool, some of those who hold a place have waited for it.
-func isNotification(k waitKey, p *queues.Places) bool {
-	return !isPoolOfStd(k.call) && p != nil && p.Ended >= scale.Enough && p.Mutual == 0 && p.Serving == 0 && p.Others > 0.5
+func isNotification(k waitKey, p *queues.SlotWaits) bool {
+	return !isPoolOfStd(k.call) && p != nil && p.Waits >= scale.Enough && p.FormerWaiterShare == 0 && p.WorkerShare == 0 && p.OtherRequestShare > 0.5
 }
 
 // places returns the facts about the goroutines that ended the waits at a line.
-func (in *Input) places(k waitKey) *queues.Places {
-	return firstMatch(in.Places, func(p *queues.Places) bool { return p.Wait == k.kind && p.Site.LineKey() == k.site })
+func (in *Input) places(k waitKey) *queues.SlotWaits {
+	return firstMatch(in.Places, func(p *queues.SlotWaits) bool { return p.Wait == k.kind && p.Site.LineKey() == k.site })
 }
 
 // isSemaphoreWait reports whether a request waits for a place of a semaphore. Every holder frees its place, so all waiters queue,
@@ -124,7 +124,7 @@ func isAcquireTimeout(c *report.Cause) bool {
 }
 
 // turns returns the facts about requests that waited for others at a cause.
-func (in *Input) turns(c *report.Cause, via []report.Via) *queues.Turns {
+func (in *Input) turns(c *report.Cause, via []report.Via) *queues.ServiceStats {
 	site := c.Site
 	if c.Cause == report.CauseCPU {
 		if len(via) == 0 {
@@ -132,7 +132,7 @@ func (in *Input) turns(c *report.Cause, via []report.Via) *queues.Turns {
 		}
 		site = via[len(via)-1].Site
 	}
-	return firstMatch(in.Turns, func(t *queues.Turns) bool { return report.CauseName(t.Cause) == c.Cause && t.Site.Meets(site) })
+	return firstMatch(in.Turns, func(t *queues.ServiceStats) bool { return report.CauseName(t.Cause) == c.Cause && t.Site.Meets(site) })
 }
 
 // firstMatch returns the first of a list that matches, nil if none does.
@@ -156,7 +156,7 @@ func isLockWait(k waitKey) bool {
 
 // isHeldBySiblings reports whether those who hold a lock work for the same request as those who wait for it.
 func (in *Input) isHeldBySiblings(k waitKey) bool {
-	return isLockWait(k) && slices.ContainsFunc(in.Siblings, func(s queues.Siblings) bool { return s.Part >= scale.Most && s.Site.LineKey() == k.site })
+	return isLockWait(k) && slices.ContainsFunc(in.Siblings, func(s queues.SiblingShare) bool { return s.Share >= scale.Most && s.Site.LineKey() == k.site })
 }
 
 func isLoggerCall(call string) bool {

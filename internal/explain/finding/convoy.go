@@ -146,7 +146,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	}
 	v.addEvidence(holderEvidence(attr, cand, queuedNS)...)
 	if t := attr.in.turns(top.Cause, top.via); t != nil {
-		v.addEvidence(measured("requests waiting for one holder at the same time, on average", t.Waiting, "count"))
+		v.addEvidence(measured("requests waiting for one holder at the same time, on average", t.WaitersPerServer, "count"))
 	}
 	switch {
 	case isBehindReader(top.via):
@@ -176,8 +176,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 // movableWork returns the service's own line that works while a lock or a place is held, and could do so at another time: the call in the
 // function that took it, if that was seen, else where the holder is.
 func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site {
-	u := firstMatch(a.in.HolderLines, func(u *queues.Under) bool {
-		return u.Wait.LineKey() == cand.wait.site && u.Site.Meets(top.Site) && u.Line.Module == "" && !isStdSite(u.Line)
+	u := firstMatch(a.in.HolderLines, func(u *queues.HolderLine) bool {
+		return u.WaitSite.LineKey() == cand.wait.site && u.HolderSite.Meets(top.Site) && u.Line.Module == "" && !isStdSite(u.Line)
 	})
 	if u != nil {
 		return u.Line

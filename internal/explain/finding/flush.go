@@ -11,14 +11,14 @@ import (
 
 // flushInterval describes a sleep that is a shared goroutine's interval,
 // nil for other sleeps.
-func (a *attribution) flushInterval(c *report.Cause) *queues.Turns {
+func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 	t := a.in.turns(c, nil)
-	if t == nil || c.Cause != report.CauseSleep || t.PeriodNS == 0 || t.Taken > 0.5 || t.Served < 2*scale.Few || t.Served < 5*t.Servers {
+	if t == nil || c.Cause != report.CauseSleep || t.PeriodNS == 0 || t.OtherRequestShare > 0.5 || t.Requests < 2*scale.Few || t.Requests < 5*t.Servers {
 		return nil
 	}
-	underWay := t.Early >= 0.5
+	underWay := t.BegunEarlyShare >= 0.5
 	if c.Call != pause {
-		underWay = underWay || t.Together >= 1.5 || float64(t.PartNS) < 0.95*float64(t.PeriodNS)
+		underWay = underWay || t.BatchSize >= 1.5 || float64(t.WaitedSleepNS) < 0.95*float64(t.PeriodNS)
 	}
 	if !underWay {
 		return nil
@@ -36,7 +36,7 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	v.addEvidence(
 		measured("interval between the ends of the waits (or a multiple of it)", t.PeriodNS, "ns"),
 		measured("mean wait per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"),
-		measured("requests served by one tick, on average", t.Together, "count"))
+		measured("requests served by one tick, on average", t.BatchSize, "count"))
 	v.Fix = fmt.Sprintf("serve the batch as soon as no other request is waiting to join it, or make the interval shorter than %s: requests wait half of it on average", words.Brief(t.PeriodNS))
 	return v
 }

@@ -26,7 +26,7 @@ func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
 	var out []*hubWait
 	for i := range in.Hubs {
 		h := &in.Hubs[i]
-		if h.Late < scale.Few || float64(h.HeldUp) < minHeldUp*float64(h.Late) || len(h.Sites) == 0 || in.isRequestGoroutine(h.Start) {
+		if h.LateRuns < scale.Few || float64(h.DelayedRequests) < minHeldUp*float64(h.LateRuns) || len(h.Sites) == 0 || in.isRequestGoroutine(h.Start) {
 			continue
 		}
 		wait := &hubWait{Hub: h}
@@ -71,30 +71,30 @@ func checkHubLate(in *Input, g *report.Group) (out []Verdict) {
 }
 
 func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
-	heldUpPerRun := float64(h.HeldUp) / float64(h.Late)
+	heldUpPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
 	v := Verdict{Won: h.won, Finding: report.Finding{
 		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", short(h.Start), heldUpPerRun),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85,
 		Fix: "reduce what competes with it for Ps (limit concurrent computation, use fewer goroutines with tickers), or spread the requests over several such goroutines",
 	}}
-	v.addEvidence(measured("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.Late), "ns"), measured("requests held up by each late run", heldUpPerRun, "count"))
-	for i, r := range h.Ran {
+	v.addEvidence(measured("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.LateRuns), "ns"), measured("requests held up by each late run", heldUpPerRun, "count"))
+	for i, r := range h.RanInstead {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
 			v.addEvidence(measured(short(r.Site.Func)+" ran meanwhile", r.Share, "share"))
 		}
 	}
-	if len(h.Ran) > 0 && h.Ran[0].Site != nil {
+	if len(h.RanInstead) > 0 && h.RanInstead[0].Site != nil {
 		// What ran meanwhile may be many that woke at once.
-		t := taker{site: h.Ran[0].Site, share: h.Ran[0].Share}
+		t := taker{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
 		t.start, _ = runsAt(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {
 			v.addEvidence(measured("goroutines of "+short(herd.Start)+" that timers woke together, at most", herd.Most, "count"))
 		}
 	}
-	if h.GapNS*20 > h.LateNS {
-		v.addEvidence(measured("part of that, at most, in which the message lay unread because no P polled the network", float64(h.GapNS)/float64(h.Late), "ns"))
+	if h.PollGapNS*20 > h.LateNS {
+		v.addEvidence(measured("part of that, at most, in which the message lay unread because no P polled the network", float64(h.PollGapNS)/float64(h.LateRuns), "ns"))
 	}
 	network, _ := weigh(g, isNetwork)
-	v.addEvidence(measured("longest delay", h.MaxNS, "ns"), measured("late runs", h.Late, "count"), measured("share of the requests' time spent waiting for the network itself", network, "share"))
+	v.addEvidence(measured("longest delay", h.MaxNS, "ns"), measured("late runs", h.LateRuns, "count"), measured("share of the requests' time spent waiting for the network itself", network, "share"))
 	return v
 }

@@ -19,18 +19,18 @@ func TestLibraries(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cause report.Cause
-		turns []queues.Turns
+		turns []queues.ServiceStats
 		fix   string
 		not   string
 	}{
 		{"pgxpool stands on a semaphore",
 			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).Read", "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query"),
 				Via: []report.Via{{Wait: "select", Site: in(sem, "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query")}}, TotalNS: ms(3000)},
-			[]queues.Turns{{Served: 100, Taken: 0.9, Waiting: 2, Together: 1}},
+			[]queues.ServiceStats{{Requests: 100, OtherRequestShare: 0.9, WaitersPerServer: 2, BatchSize: 1}},
 			"raise MaxConns of pgxpool's Config", "weight"},
 		{"a semaphore of one's own stays one",
 			report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@3"), Via: []report.Via{{Wait: "select", Site: in(sem, sem)}}, TotalNS: ms(3000)},
-			[]queues.Turns{{Served: 100, Taken: 0.9, Waiting: 2, Together: 1}},
+			[]queues.ServiceStats{{Requests: 100, OtherRequestShare: 0.9, WaitersPerServer: 2, BatchSize: 1}},
 			"give the semaphore a larger weight", "MaxConns"},
 		{"go-redis asks its server",
 			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType", "github.com/redis/go-redis/v9.cmdable.Get"), TotalNS: ms(3000)},

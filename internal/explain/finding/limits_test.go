@@ -12,17 +12,17 @@ import (
 // nothing is promised; and while many wait for a place, hardly any of which would be in use, neither a number of places nor a time
 // in them is believed.
 func TestPossibleAdvice(t *testing.T) {
-	ticks := queues.Turns{Cause: "sleep", Site: site("refill@9"), Waiting: 18, Together: 1, Servers: 1, Most: 1, ServiceNS: 10e6, Served: 100, PeriodNS: 10e6}
+	ticks := queues.ServiceStats{Cause: "sleep", Site: site("refill@9"), WaitersPerServer: 18, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100, PeriodNS: 10e6}
 	rep := oneGroup(report.Cause{Cause: "sleep", Call: "runtime.chanrecv1", Site: site("refill@9"), Via: via("chan take@4"), TotalNS: ms(4000), Requests: 100})
-	got := Find(&Input{Report: rep, Turns: []queues.Turns{ticks}}, rulesOf(report.RulePoolTooSmall, report.RuleFlushInterval, report.RuleSleep))
+	got := Find(&Input{Report: rep, Turns: []queues.ServiceStats{ticks}}, rulesOf(report.RulePoolTooSmall, report.RuleFlushInterval, report.RuleSleep))
 	if len(got) != 1 || !strings.Contains(got[0].Title, "requests are paced: one every 10ms") || strings.Contains(got[0].Fix, "goroutines") || got[0].Predicted != nil {
 		t.Errorf("a ticker's pace: %+v", got)
 	}
-	held := queues.Turns{Cause: "network", Site: site("pay@5"), Waiting: 18, Together: 1, Taken: 1, Servers: 20, Most: 20, Served: 100}
+	held := queues.ServiceStats{Cause: "network", Site: site("pay@5"), WaitersPerServer: 18, BatchSize: 1, OtherRequestShare: 1, Servers: 20, MaxServers: 20, Requests: 100}
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("pay@5"), TotalNS: ms(40_000), Requests: 100,
 		Routes: []report.Route{{Via: via("chan pay@4"), TotalNS: ms(39_999)}, {TotalNS: ms(1)}}})
 	rep.Input.DurationNS = 2e9
-	got = Find(&Input{Report: rep, Turns: []queues.Turns{held}}, rulesOf(report.RulePoolTooSmall))
+	got = Find(&Input{Report: rep, Turns: []queues.ServiceStats{held}}, rulesOf(report.RulePoolTooSmall))
 	if len(got) != 1 || strings.Contains(got[0].Fix, "would do") || strings.Contains(got[0].Fix, "shorter") {
 		t.Errorf("holders that do something else: %+v", got)
 	}

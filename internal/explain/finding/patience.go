@@ -38,8 +38,8 @@ func (p *longPoll) owner() candidateKey {
 const pollLeaf report.CauseName = "poll"
 
 // readers returns the facts about requests that wait at a line; nil: none were seen.
-func (in *Input) readers(at *report.Site) *queues.Readers {
-	return firstMatch(in.Readers, func(r *queues.Readers) bool { return r.Site.Meets(at) })
+func (in *Input) readers(at *report.Site) *queues.LongWaits {
+	return firstMatch(in.Readers, func(r *queues.LongWaits) bool { return r.Site.Meets(at) })
 }
 
 // findPatience notes where requests only wait.
@@ -81,7 +81,7 @@ func (a *attribution) findPatience() {
 			if t := a.flushInterval(c); t != nil {
 				p.period = t.PeriodNS
 				rest[p] += r.TotalNS
-			} else if bound && (who != nil && who.Others < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || a.mayBeClient(c, r.Via) || c.Cause == report.CauseChan) {
+			} else if bound && (who != nil && who.OtherRequestShare < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || a.mayBeClient(c, r.Via) || c.Cause == report.CauseChan) {
 				rest[p] += r.TotalNS
 			}
 		}
@@ -92,10 +92,10 @@ func (a *attribution) findPatience() {
 			least = 1 - scale.Little
 		}
 		r := a.in.readers(p.site)
-		if r == nil || r.Batch || p.inLine && p.over == nil || r.Gave > scale.Some || float64(own[p]+p.news) < scale.NearlyAll*float64(g.TotalNS) || float64(rest[p]) < least*float64(p.news) {
+		if r == nil || r.Batched || p.inLine && p.over == nil || r.HandoverShare > scale.Some || float64(own[p]+p.news) < scale.NearlyAll*float64(g.TotalNS) || float64(rest[p]) < least*float64(p.news) {
 			continue
 		}
-		if r.News == 0 {
+		if r.WokenShare == 0 {
 			p.news = 0
 		}
 		if p.limit = timeOut(g, p.site); p.news > 0 || p.limit >= scale.Patience {

@@ -47,11 +47,11 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		what, fix = "a TLS handshake", "reuse connections, or resume sessions (ClientSessionCache)"
 	}
 	asks := attr.asks(top)
-	atOnce := asks != nil && asks.Legs >= 2*asks.Requests
+	atOnce := asks != nil && asks.FanOut >= 2*asks.Requests
 	answers := what == aPeersAnswer
 	either := answers && attr.mayBeClient(top.Cause, top.via)
 	row := asks
-	if asks == nil || asks.Calls < scale.Several*asks.Requests || asks.NS == 0 || atOnce || !answers || attr.group.Peer != nil || either {
+	if asks == nil || asks.Calls < scale.Several*asks.Requests || asks.AnswerNS == 0 || atOnce || !answers || attr.group.Peer != nil || either {
 		row = nil // else there is better advice
 	}
 	elsewhere, own := false, []report.Evidence(nil)
@@ -89,11 +89,11 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	v.addEvidence(callEvidence(cand, top)...)
 	switch {
 	case !strings.HasPrefix(what, aPeersAnswer):
-	case attr.group.Peer == nil && asks != nil && 2*asks.UnansweredNS >= asks.NS && asks.Unanswered >= scale.Few:
+	case attr.group.Peer == nil && asks != nil && 2*asks.UnansweredNS >= asks.AnswerNS && asks.Unanswered >= scale.Few:
 		sayUnanswered(&v, asks)
 		v.Won = cand.won // none of it is what an answer takes
 		return v, true
-	case attr.group.Peer == nil && !either && asks != nil && asks.OpeningNS > 0 && float64(asks.OpeningNS) >= scale.Much*float64(asks.WaitedNS):
+	case attr.group.Peer == nil && !either && asks != nil && asks.ConnOpenNS > 0 && float64(asks.ConnOpenNS) >= scale.Much*float64(asks.TotalNS):
 		if atOnce {
 			sayAtOnce(&v, asks)
 		}
@@ -154,7 +154,7 @@ func ofItself(r *report.Report, p *report.Peer, ask string) (what, fix string, e
 }
 
 // sayUnanswered says what ended waits that mostly ended without an answer.
-func sayUnanswered(v *Verdict, a *queues.Asks) {
+func sayUnanswered(v *Verdict, a *queues.PeerCalls) {
 	v.Title = fmt.Sprintf("requests wait for a peer that does not answer, until a deadline passes, at %s", place(v.Site))
 	v.Fix = "make that deadline shorter, or stop calling a peer that did not answer for a while (a circuit breaker), and find out why it does not answer"
 	v.prependEvidence(
@@ -164,10 +164,10 @@ func sayUnanswered(v *Verdict, a *queues.Asks) {
 
 // sayOpens says that a part of the wait is the opening of connections, which reuse would save. If most requests do it, that holds on
 // any machine, and its time counts in full; it reports whether that is so.
-func (a *attribution) sayOpens(v *Verdict, c *candidate, asks *queues.Asks) bool {
-	part := float64(asks.OpeningNS) / float64(asks.WaitedNS)
+func (a *attribution) sayOpens(v *Verdict, c *candidate, asks *queues.PeerCalls) bool {
+	part := float64(asks.ConnOpenNS) / float64(asks.TotalNS)
 	v.Title = strings.Replace(v.Title, "requests wait for ", fmt.Sprintf("requests open connections (%s of this wait), then wait for ", words.Percent(part)), 1)
-	keep := poolsOfStd[asks.OpenedIn].keep
+	keep := poolsOfStd[asks.ConnOpenFunc].keep
 	if keep == "" {
 		keep = "have the pool keep more of them, or share one client"
 	}
@@ -175,12 +175,12 @@ func (a *attribution) sayOpens(v *Verdict, c *candidate, asks *queues.Asks) bool
 	v.Fix = keep + ", so that connections stay open for later requests"
 	v.prependEvidence(
 		measured("part of the wait in which connections are opened", part, "share"),
-		measured("requests that open one", asks.Opening, "count"))
+		measured("requests that open one", asks.ConnOpenRequests, "count"))
 	if part < scale.Half {
 		v.Fix += "; of the rest, " + rest
 	}
 	v.Share *= part
-	if asks.Opening < scale.Enough || float64(asks.Opening) < scale.Half*float64(a.group.Count) {
+	if asks.ConnOpenRequests < scale.Enough || float64(asks.ConnOpenRequests) < scale.Half*float64(a.group.Count) {
 		v.MaxSeverityByAll = report.SeverityLow
 		return false
 	}
@@ -191,18 +191,18 @@ func (a *attribution) sayOpens(v *Verdict, c *candidate, asks *queues.Asks) bool
 
 // sayAtOnce says of calls in parallel that the slowest answer decides. Where none is far slower than the others, the peers take that
 // long, and the service cannot change it.
-func sayAtOnce(v *Verdict, a *queues.Asks) {
-	n := float64(a.Legs) / float64(a.Requests)
+func sayAtOnce(v *Verdict, a *queues.PeerCalls) {
+	n := float64(a.FanOut) / float64(a.Requests)
 	times := words.Figure(n)
 	v.prependEvidence(
 		measured("goroutines that ask at the same time, per request", n, "count"),
-		measured("mean time of the last of them", float64(a.LastNS)/float64(a.Requests), "ns"),
-		measured("mean time of the others", float64(a.BesideNS)/float64(a.Requests), "ns"))
+		measured("mean time of the last of them", float64(a.FanOutLastNS)/float64(a.Requests), "ns"),
+		measured("mean time of the others", float64(a.FanOutOthersNS)/float64(a.Requests), "ns"))
 	v.Title = fmt.Sprintf("requests wait for the last of %s answers that they ask for in parallel, at %s", times, place(v.Site))
 	v.Fix = "find out why that peer is slow, or answer without it after a deadline"
-	if a.LastNS < scale.Far*a.BesideNS {
+	if a.FanOutLastNS < scale.Far*a.FanOutOthersNS {
 		v.Fix = fmt.Sprintf("nothing here, unless the peers are slower than they should be: the calls already run in parallel, the last answer takes %s, and the others %s on average",
-			words.Brief(a.LastNS/a.Requests), words.Brief(a.BesideNS/a.Requests))
+			words.Brief(a.FanOutLastNS/a.Requests), words.Brief(a.FanOutOthersNS/a.Requests))
 		v.MaxSeverity, v.Changes = report.SeverityLow, []predict.Change{}
 	}
 }
@@ -219,18 +219,18 @@ func (a *attribution) mayBeClient(c *report.Cause, via []report.Via) bool {
 }
 
 // asks returns how requests ask from the line of a part, nil if that was not seen.
-func (a *attribution) asks(p *causeRoute) *queues.Asks {
+func (a *attribution) asks(p *causeRoute) *queues.PeerCalls {
 	var via *report.Site
 	if v, _ := verdict.AfterLastAnswer(p.via); len(v) > 0 {
 		via = v[0].Site
 	}
-	return firstMatch(a.in.Asks[a.group.ID], func(a *queues.Asks) bool {
+	return firstMatch(a.in.Asks[a.group.ID], func(a *queues.PeerCalls) bool {
 		return a.Site.Meets(p.Site) && (a.Via == nil) == (via == nil) && a.Via.Meets(via)
 	})
 }
 
 // sayInRow says that requests ask for one thing after the other, and what asking once would win, and asking for all at once.
-func (a *attribution) sayInRow(v *Verdict, top *causeRoute, row *queues.Asks) {
+func (a *attribution) sayInRow(v *Verdict, top *causeRoute, row *queues.PeerCalls) {
 	n := float64(row.Calls) / float64(row.Requests)
 	times := words.Figure(n)
 	v.Title = fmt.Sprintf("requests ask a peer %s times one after the other, at %s", times, place(v.Site))
@@ -240,7 +240,7 @@ func (a *attribution) sayInRow(v *Verdict, top *causeRoute, row *queues.Asks) {
 	}
 	v.prependEvidence(
 		measured("sequential answers per request, asked for at one line", n, "count"),
-		measured("mean wait for each", float64(row.NS)/float64(row.Calls), "ns"))
+		measured("mean wait for each", float64(row.AnswerNS)/float64(row.Calls), "ns"))
 	v.Changes = nil
 	// The reader of a shared connection waits for all lines that use it.
 	part := 1.0
@@ -253,7 +253,7 @@ func (a *attribution) sayInRow(v *Verdict, top *causeRoute, row *queues.Asks) {
 	if v.Predicted = predicted(1 / n); v.Predicted != nil {
 		v.Predicted.Says = "with one call instead of " + times
 	}
-	if p := predicted(float64(row.LongestNS) / float64(row.NS)); p != nil {
+	if p := predicted(float64(row.LongestNS) / float64(row.AnswerNS)); p != nil {
 		v.addEvidence(measured("p50 if all were asked for in parallel, each answer taking as long as the longest", p.P50NS.Est, "ns"))
 	}
 }

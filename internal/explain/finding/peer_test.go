@@ -97,26 +97,26 @@ func TestSentLate(t *testing.T) {
 func TestAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		asks  queues.Asks
+		asks  queues.PeerCalls
 		want  report.Severity
 		title string
 		fix   string
 	}{
-		{"one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
-		{"in a row", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
-		{"at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8}, report.SeverityLow, "last of 6 answers", "20ms, and the others 15ms on average"},
-		{"opens connections", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 5e8, WaitedNS: 2e9, OpeningNS: 12e8, Opening: 100, OpenedIn: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
-		{"opens some, at once", queues.Asks{Requests: 100, Calls: 600, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 15e8, WaitedNS: 2e9, OpeningNS: 5e8, Opening: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the last of 6 answers", "have the pool keep more of them"},
-		{"few open one", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, WaitedNS: 2e9, OpeningNS: 12e8, Opening: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},
-		{"opens next to none", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, WaitedNS: 2e9, OpeningNS: 3e8, Opening: 100}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
-		{"no answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
-		{"one without an answer", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
-		{"one of them is far slower", queues.Asks{Requests: 100, Calls: 100, NS: 2e9, LongestNS: 2e9, Legs: 600, LastNS: 2e9, BesideNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
+		{"one", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
+		{"in a row", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
+		{"at once", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "last of 6 answers", "20ms, and the others 15ms on average"},
+		{"opens connections", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, ConnOpenFunc: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
+		{"opens some, at once", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8, TotalNS: 2e9, ConnOpenNS: 5e8, ConnOpenRequests: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the last of 6 answers", "have the pool keep more of them"},
+		{"few open one", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},
+		{"opens next to none", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
+		{"no answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
+		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
+		{"one of them is far slower", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
 		c.asks.Site = siteOf("main.ask")
-		got := Find(&Input{Report: r, Asks: map[string][]queues.Asks{"a": {c.asks}}}, rulesOf(report.RuleSlowPeer))
+		got := Find(&Input{Report: r, Asks: map[string][]queues.PeerCalls{"a": {c.asks}}}, rulesOf(report.RuleSlowPeer))
 		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.title) || !strings.HasPrefix(got[0].Fix, c.fix) && !strings.HasSuffix(got[0].Fix, c.fix) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -129,12 +129,12 @@ func TestAskedElsewhere(t *testing.T) {
 		return &report.Site{Func: "dep.org/db.read", Line: 3, Module: "dep.org/db", CalledFrom: &report.Caller{Func: "main.page", File: "/src/main.go", Line: line, Calls: "dep.org/db.Query"}}
 	}
 	g := report.Group{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100}}}
-	var asks []queues.Asks
+	var asks []queues.PeerCalls
 	for line, calls := range []int64{600, 100} {
 		g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: from(line), TotalNS: 1e9, Share: 0.45, Requests: 100})
-		asks = append(asks, queues.Asks{Site: from(line), Requests: 100, Calls: calls, NS: 1e9, LongestNS: 5e8})
+		asks = append(asks, queues.PeerCalls{Site: from(line), Requests: 100, Calls: calls, AnswerNS: 1e9, LongestNS: 5e8})
 	}
-	got := Find(&Input{Report: &report.Report{Groups: []report.Group{g}}, Asks: map[string][]queues.Asks{"a": asks}}, rulesOf(report.RuleSlowPeer))
+	got := Find(&Input{Report: &report.Report{Groups: []report.Group{g}}, Asks: map[string][]queues.PeerCalls{"a": asks}}, rulesOf(report.RuleSlowPeer))
 	if len(got) != 2 {
 		t.Fatalf("%d findings: %+v", len(got), got)
 	}

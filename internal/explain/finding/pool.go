@@ -60,14 +60,14 @@ func little(requests int, durationNS, queuedNS int64, placeNS float64) littleLaw
 type poolFacts struct {
 	littleLaw
 	kind     poolKind
-	places   *queues.Places // its places, as far as they were seen; nil if they were not
-	turns    *queues.Turns  // of what is done behind the wait; nil if that is not known
-	serves   bool           // goroutines serve the queue, one request at a time
-	bursts   bool           // its size follows from how many requests come at once, which is not known
-	computes bool           // its holders do
-	turnNS   int64          // a request's own turn, where that is behind the wait
-	does     string         // what its holders do
-	divided  bool           // at many lines
+	places   *queues.SlotWaits    // its places, as far as they were seen; nil if they were not
+	turns    *queues.ServiceStats // of what is done behind the wait; nil if that is not known
+	serves   bool                 // goroutines serve the queue, one request at a time
+	bursts   bool                 // its size follows from how many requests come at once, which is not known
+	computes bool                 // its holders do
+	turnNS   int64                // a request's own turn, where that is behind the wait
+	does     string               // what its holders do
+	divided  bool                 // at many lines
 }
 
 func (a *attribution) factsOf(cand *candidate, top *causeRoute) *poolFacts {
@@ -81,13 +81,13 @@ func (a *attribution) factsOf(cand *candidate, top *causeRoute) *poolFacts {
 	queuedNS, ownNS, requests := a.spent(cand)
 	// A worker's time for a request is on no other request's path: of the time
 	// behind the wait, the last turn is the request's own.
-	serves := t != nil && t.Taken <= 0.5 && p.places == nil
+	serves := t != nil && t.OtherRequestShare <= 0.5 && p.places == nil
 	placeNS := float64(ownNS) / float64(max(requests, 1))
-	if p.places != nil && p.places.HeldNS > 0 {
-		placeNS = float64(p.places.HeldNS)
+	if p.places != nil && p.places.HoldNS > 0 {
+		placeNS = float64(p.places.HoldNS)
 	} else if serves && ownNS == 0 {
 		if placeNS = float64(t.ServiceNS); isSerialAsker(t, top.Cause) {
-			placeNS /= t.Together // of all that it serves after one answer
+			placeNS /= t.BatchSize // of all that it serves after one answer
 		}
 		p.turnNS = int64(placeNS)
 		queuedNS = max(0, queuedNS-int64(placeNS*float64(requests)))
@@ -109,15 +109,15 @@ func (a *attribution) factsOf(cand *candidate, top *causeRoute) *poolFacts {
 	// Requests that queue although places are mostly free come in bursts: one place more than there are is the least that helps.
 	p.size = max(p.size, 2)
 	if p.serves {
-		p.size = max(p.size, t.Most+1)
+		p.size = max(p.size, t.MaxServers+1)
 	}
 	if p.places != nil {
-		p.size = max(p.size, p.places.Most+1)
+		p.size = max(p.size, p.places.Slots+1)
 	}
 	// What computes gains nothing by more places than there are Ps.
 	if procs := a.in.Report.Input.GOMAXPROCS; p.computes && procs >= 2 {
 		if p.places != nil {
-			procs = max(procs, p.places.Most)
+			procs = max(procs, p.places.Slots)
 		}
 		p.size = min(p.size, procs)
 	}
@@ -141,7 +141,7 @@ func (a *attribution) spent(cand *candidate) (queuedNS, ownNS int64, requests in
 // counted reports whether the number of places is known. While a request waits, all places are in use. Where that contradicts the time
 // in them, their holders do something else: then neither the time nor the sufficient number is known.
 func (p *poolFacts) counted() bool {
-	return p.serves || p.places != nil && (p.places.Most > 0 || p.places.HeldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
+	return p.serves || p.places != nil && (p.places.Slots > 0 || p.places.HoldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
 }
 
 func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
@@ -169,7 +169,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		}
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Gone(predict.Queue, site))
 	}
-	if p.places != nil && v.Predicted == nil && 2*p.places.Most <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queuesFor(cand) >= 0.9 {
+	if p.places != nil && v.Predicted == nil && 2*p.places.Slots <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queuesFor(cand) >= 0.9 {
 		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the
 		// change is of all that requests queue for.
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
@@ -183,7 +183,7 @@ func (p *poolFacts) sayNumbers(v *Verdict, c *candidate) {
 	if p.places == nil {
 		v.addEvidence(measured("requests that need "+p.kind.name, p.rate, "1/s"))
 	} else {
-		v.addEvidence(measured("largest number of requests waiting for "+p.kind.what()+" at once", p.places.Waiting, "count"))
+		v.addEvidence(measured("largest number of requests waiting for "+p.kind.what()+" at once", p.places.MaxWaiters, "count"))
 	}
 	v.addEvidence(
 		measured("mean wait for it, at "+place(c.wait.site.Site()), p.waitNS, "ns"),
@@ -192,12 +192,12 @@ func (p *poolFacts) sayNumbers(v *Verdict, c *candidate) {
 		measured("mean number in use (rate x time)", p.inUse, "count"))
 	if p.places != nil {
 		v.addEvidence(measured("requests that need "+p.kind.what(), p.rate, "1/s"))
-		if p.places.Most > 0 {
-			v.addEvidence(measured("pool size seen in use", p.places.Most, "count"))
+		if p.places.Slots > 0 {
+			v.addEvidence(measured("pool size seen in use", p.places.Slots, "count"))
 		}
 	}
 	if p.serves {
-		v.addEvidence(measured("goroutines that serve the queue", p.turns.Most, "count"))
+		v.addEvidence(measured("goroutines that serve the queue", p.turns.MaxServers, "count"))
 	}
 	if !p.bursts && p.counted() {
 		v.addEvidence(measured("places sufficient at this load", p.size, "count"))
@@ -224,7 +224,7 @@ func (a *attribution) morePlaces(cand *candidate, top *causeRoute, p *poolFacts)
 	if std := poolsOfStd[cand.wait.call]; p.counted() && std.unused != "" {
 		fix += "; " + std.unused
 	}
-	if r := a.in.readers(cand.wait.site.Site()); p.serves && top.Call == pause && cand.wait.kind != report.WaitChanSend && r != nil && r.Gave <= scale.Some {
+	if r := a.in.readers(cand.wait.site.Site()); p.serves && top.Call == pause && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= scale.Some {
 		fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
 	if p.kind.alone {
@@ -330,7 +330,7 @@ func (a *attribution) partOfQueue(cand *candidate, p *causeRoute) float64 {
 
 // fanOutVerdict is for a limit within each request: how many places would do follows from how many goroutines a request
 // starts, which waits do not tell.
-func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, known *queues.Places) Verdict {
+func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, known *queues.SlotWaits) Verdict {
 	queuedNS, _, requests := attr.spent(cand)
 	what, fix := "an errgroup", "the limit given to SetLimit"
 	if !strings.HasPrefix(cand.wait.site.Func, "golang.org/x/sync/errgroup.") {
@@ -341,8 +341,8 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, known *q
 	v.addEvidence(
 		measured("mean per slow request", cand.won.Slow.NS, "ns"),
 		measured("mean wait per request for a place, at "+place(cand.wait.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
-	if known != nil && known.Most > 0 {
-		v.addEvidence(measured("goroutines of one request seen at the same time", known.Most, "count"))
+	if known != nil && known.Slots > 0 {
+		v.addEvidence(measured("goroutines of one request seen at the same time", known.Slots, "count"))
 	}
 	v.Queue = attr.queueOf(cand, "a place among the goroutines that a request may start")
 	v.Fix = fmt.Sprintf("raise %s to the number that a request starts, if what is behind %s can take it, or make that work shorter", fix, place(v.Site))
@@ -374,7 +374,7 @@ func (k *poolKind) place() string {
 }
 
 // kindOfPool names the pool that a claim is about: a library's may stand on a semaphore, a Cond or a channel, none of which its user has.
-func kindOfPool(cand *candidate, top *causeRoute, t *queues.Turns, known *queues.Places) poolKind {
+func kindOfPool(cand *candidate, top *causeRoute, t *queues.ServiceStats, known *queues.SlotWaits) poolKind {
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isPoolOfStd(cand.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.pool != "" {
 			return poolKind{name: "a connection of " + l.name, who: "it", fix: l.pool}
@@ -384,26 +384,26 @@ func kindOfPool(cand *candidate, top *causeRoute, t *queues.Turns, known *queues
 }
 
 // poolOf names the pool of those who wait; known is nil where nothing is known of its places.
-func poolOf(k waitKey, t *queues.Turns, known *queues.Places) poolKind {
+func poolOf(k waitKey, t *queues.ServiceStats, known *queues.SlotWaits) poolKind {
 	const morePlaces, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
 	switch p, std := poolsOfStd[k.call]; {
 	case std:
 		return poolKind{name: p.place, who: "it", fix: p.larger}
-	case isSemaphoreWait(k) && known != nil && known.Most == 1:
+	case isSemaphoreWait(k) && known != nil && known.Slots == 1:
 		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", moreWeight, true}
-	case isSemaphoreWait(k) && known != nil && known.Most > 1:
-		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", known.Most), who: "its holder", fix: moreWeight}
+	case isSemaphoreWait(k) && known != nil && known.Slots > 1:
+		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", known.Slots), who: "its holder", fix: moreWeight}
 	case strings.HasPrefix(k.site.Func, semaphorePackage):
 		return poolKind{name: "a golang.org/x/sync/semaphore", who: "its holder", fix: moreWeight}
-	case known != nil && known.Most == 1:
+	case known != nil && known.Slots == 1:
 		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", morePlaces, isSlotPool(known)}
-	case known != nil && known.Most > 1:
-		return poolKind{name: fmt.Sprintf("one of %d places at %s,", known.Most, place(k.site.Site())), who: "its holder", fix: morePlaces}
-	case t != nil && t.Taken > 0.5 || known != nil:
+	case known != nil && known.Slots > 1:
+		return poolKind{name: fmt.Sprintf("one of %d places at %s,", known.Slots, place(k.site.Site())), who: "its holder", fix: morePlaces}
+	case t != nil && t.OtherRequestShare > 0.5 || known != nil:
 		return poolKind{name: "a place that other requests hold", who: "its holder", fix: morePlaces}
-	case t != nil && t.Most > 1 && t.Served >= 5*t.Most:
-		return poolKind{name: fmt.Sprintf("one of %d worker goroutines", t.Most), who: "it", fix: moreGoroutines}
-	case t != nil && t.Most == 1:
+	case t != nil && t.MaxServers > 1 && t.Requests >= 5*t.MaxServers:
+		return poolKind{name: fmt.Sprintf("one of %d worker goroutines", t.MaxServers), who: "it", fix: moreGoroutines}
+	case t != nil && t.MaxServers == 1:
 		return poolKind{name: "the only goroutine that serves it", who: "it", fix: moreGoroutines}
 	}
 	return poolKind{name: "a worker goroutine", who: "it", fix: moreGoroutines}
@@ -415,7 +415,7 @@ func (a *attribution) pace(top *causeRoute) int64 {
 	if top.Cause.Cause != report.CauseSleep || top.Call == pause {
 		return 0
 	}
-	if t := a.in.turns(top.Cause, top.via); t != nil && t.Taken <= 0.5 {
+	if t := a.in.turns(top.Cause, top.via); t != nil && t.OtherRequestShare <= 0.5 {
 		return t.PeriodNS
 	}
 	return 0

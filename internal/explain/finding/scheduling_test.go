@@ -86,7 +86,7 @@ func TestWhoTookThePs(t *testing.T) {
 	ticks := process.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
 	herd := process.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Most: 2000, RanNS: 29e8, ClearNS: 2e9}
 	wait := waitingForP(6e6, ranAt("main.spin", 0.8), ranAt("main.tick", 0.2))
-	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 6e6, HeldUpNS: 300 * 6e6}
+	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, LateRuns: 100, DelayedRequests: 300, LateNS: 100 * 6e6, DelayNS: 300 * 6e6}
 	behind := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 6e6}
 	for _, c := range []struct {
 		name   string
@@ -121,7 +121,7 @@ func TestWhoTookThePs(t *testing.T) {
 		{"a hub", input(process.Stats{BusyNS: 19e9}, groupWith(behind)), "WL1001", "main.receive", 0.6, func(in *Input) { in.Hubs = []queues.Hub{hub} }},
 		{"a goroutine for each", input(process.Stats{BusyNS: 19e9},
 			groupWith(report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: behind.Via, TotalNS: 6e6, RanMeanwhile: wait.RanMeanwhile})), "WL1002", "main.spin", 0.6, func(in *Input) {
-			in.Hubs = []queues.Hub{{G: 9, Start: "main.hub", Sites: hub.Sites, Late: 100, HeldUp: 100}}
+			in.Hubs = []queues.Hub{{G: 9, Start: "main.hub", Sites: hub.Sites, LateRuns: 100, DelayedRequests: 100}}
 		}},
 	} {
 		if c.change != nil {
@@ -144,7 +144,7 @@ func TestWhoTookThePs(t *testing.T) {
 // finding predicts already.
 func TestWhatHalfOfTheQueueIs(t *testing.T) {
 	receive := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 2e6}
-	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, Late: 100, HeldUp: 300, LateNS: 100 * 2e6, HeldUpNS: 300 * 2e6}
+	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, LateRuns: 100, DelayedRequests: 300, LateNS: 100 * 2e6, DelayNS: 300 * 2e6}
 	at := func(fn string, ns int64) report.Cause {
 		return report.Cause{Cause: "sched", Site: siteOf(fn), TotalNS: ns, RanMeanwhile: []report.Share{ranAt("main.spin", 1)}}
 	}

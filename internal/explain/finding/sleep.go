@@ -28,8 +28,8 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	if t := attr.in.turns(top.Cause, top.via); t != nil && t.Sleeps > 0 {
 		v.addEvidence(measured("mean length of one sleep", t.SleepNS, "ns"))
-		if t.Together > 1.5 {
-			v.addEvidence(measured("requests that wait for the same sleep, on average", t.Together, "count"))
+		if t.BatchSize > 1.5 {
+			v.addEvidence(measured("requests that wait for the same sleep, on average", t.BatchSize, "count"))
 		}
 	}
 	switch {
@@ -81,7 +81,7 @@ const streamLeaf report.CauseName = "stream"
 
 // streams reports whether who waits at a line repeatedly writes to its client between, as a rule.
 func (in *Input) streams(at *report.Site) bool {
-	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.Wrote >= scale.Half && s.Site.Meets(at) })
+	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= scale.Half && s.Site.Meets(at) })
 }
 
 // streamVerdict promises nothing: who has parts meanwhile does not wait for the whole.

@@ -147,7 +147,7 @@ func TestWeight(t *testing.T) {
 				}
 			}
 		}
-		out := must.Have(json.MarshalIndent([]any{rows, q.Turns(sp, nil), q.Hubs(sp)}, "", " "))(t)
+		out := must.Have(json.MarshalIndent([]any{rows, q.Services(sp, nil), q.Hubs(sp)}, "", " "))(t)
 		return string(out)
 	}
 	one, three := sums(3, 1), sums(1, 3)
@@ -228,11 +228,11 @@ func TestTurnOfSeveralFunctions(t *testing.T) {
 	})
 	g, q := groups.New(), queues.New()
 	sp := merge(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
-	turns := q.Turns(sp, nil)
+	turns := q.Services(sp, nil)
 	if len(turns) != 1 {
 		t.Fatalf("%d rows: %+v", len(turns), turns)
 	}
-	if r := turns[0]; r.Cause != "cpu" || r.Served != n || r.Servers != 1 || r.Waiting != 1 || r.Together != 1 || r.ServiceNS != 300_000 {
+	if r := turns[0]; r.Cause != "cpu" || r.Requests != n || r.Servers != 1 || r.WaitersPerServer != 1 || r.BatchSize != 1 || r.ServiceNS != 300_000 {
 		t.Errorf("%+v, want %d turns of 0.3 ms, one at a time", r, n)
 	}
 }
@@ -276,11 +276,11 @@ func TestSleepsOfAWorker(t *testing.T) {
 		})
 		g, q := groups.New(), queues.New()
 		sp := merge(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
-		turns := q.Turns(sp, nil)
+		turns := q.Services(sp, nil)
 		if len(turns) != 1 {
 			t.Fatalf("%s: %d rows: %+v", c.name, len(turns), turns)
 		}
-		if r := turns[0]; r.Cause != "sleep" || r.Sleeps != 40 || r.SleepNS != c.mean*1000 || r.PartNS != c.mean*1000 || r.SpreadNS != c.spread*1000 || r.Early != 0 {
+		if r := turns[0]; r.Cause != "sleep" || r.Sleeps != 40 || r.SleepNS != c.mean*1000 || r.WaitedSleepNS != c.mean*1000 || r.SleepDeviationNS != c.spread*1000 || r.BegunEarlyShare != 0 {
 			t.Errorf("%s: %+v, want sleeps of %d us, spread by %d", c.name, r, c.mean, c.spread)
 		}
 	}

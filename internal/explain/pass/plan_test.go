@@ -170,7 +170,7 @@ func compareHubs(t *testing.T, exact, some []queues.Hub) {
 		t.Fatalf("late goroutines: %v, and %v where all are walked", some, exact)
 	}
 	a, b := exact[0], some[0]
-	for _, n := range [][2]int64{{a.Late, b.Late}, {a.HeldUp, b.HeldUp}, {a.LateNS, b.LateNS}, {a.HeldUpNS, b.HeldUpNS}} {
+	for _, n := range [][2]int64{{a.LateRuns, b.LateRuns}, {a.DelayedRequests, b.DelayedRequests}, {a.LateNS, b.LateNS}, {a.DelayNS, b.DelayNS}} {
 		if math.Abs(float64(n[1]-n[0])) > 0.1*float64(n[0]) {
 			t.Errorf("late runs: %+v, and %+v where all are walked", b, a)
 			break

@@ -37,13 +37,13 @@ func TestUnder(t *testing.T) {
 		want   int
 	}{{"a call below", trip, 8, 81}, {"another function", other, 8, 0}, {"another goroutine's end", trip, 6, 0}} {
 		sum := New()
-		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*part)
+		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
 		waits := []critpath.FollowedWait{{Kind: critpath.WaitSelect, Stack: waiter, Parent: -1, G: 7, Waker: c.waker}, {Kind: critpath.WaitSelect, Stack: c.holder, Parent: 0, G: 8, Waker: 9}}
-		p.addUnder(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 1, Steps: []critpath.Step{{Kind: critpath.Network, G: 9, Stack: loop, Start: 0, End: 10, FollowedWait: 1}}}, waits)
-		got := sum.Under(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})})
+		p.addHolderLines(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 1, Steps: []critpath.Step{{Kind: critpath.Network, G: 9, Stack: loop, Start: 0, End: 10, FollowedWait: 1}}}, waits)
+		got := sum.HolderLines(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})})
 		line := 0
 		for _, u := range got {
-			if u.Wait.Func == "shop.org/s.acquire" && u.Site.Func == "net/http.(*persistConn).readLoop" && u.Line.Func == "shop.org/s.post" {
+			if u.WaitSite.Func == "shop.org/s.acquire" && u.HolderSite.Func == "net/http.(*persistConn).readLoop" && u.Line.Func == "shop.org/s.post" {
 				line = u.Line.Line
 			}
 		}

@@ -22,14 +22,14 @@ func TestLateFromWhenOn(t *testing.T) {
 		{"0.1 ms", 2, 0, 100 * us, true}, {"1 ms", 2, 0, 1000 * us, true}, {"0.06 ms after as long a gap", 2, 60 * us, 60 * us, true},
 		{"less", 2, 0, 99 * us, false}, {"its own", 1, 0, 1000 * us, false},
 	} {
-		p := New().NewAdder(nil).(*part)
+		p := New().NewAdder(nil).(*workerSum)
 		at := int64(5000 * us)
-		p.addLates(&path.Walked{Weight: 1, Req: &request.Request{G: 1, End: 1 << 40}, Steps: []critpath.Step{
+		p.addLateRuns(&path.Walked{Weight: 1, Req: &request.Request{G: 1, End: 1 << 40}, Steps: []critpath.Step{
 			{Kind: critpath.PollGap, G: c.g, Start: at - c.gap, End: at},
 			{Kind: critpath.Runnable, G: c.g, Start: at, End: at + c.ns},
 		}})
-		run, noted := p.late.runs[lateKey{c.g, at + c.ns}]
-		if noted != c.noted || noted && (run.ns != c.gap+c.ns || run.gap != c.gap || run.requests != 1) {
+		run, noted := p.lateRuns.runs[lateRunKey{c.g, at + c.ns}]
+		if noted != c.noted || noted && (run.waitNS != c.gap+c.ns || run.pollGapNS != c.gap || run.requests != 1) {
 			t.Errorf("%s: %+v", c.name, run)
 		}
 	}

@@ -19,29 +19,29 @@ import (
 // What is left behind a lock for somebody who comes for it at intervals is not seen. But he takes what lies there, works for it, and then
 // wakes who left it: who comes while he works is too late for that turn, and has the next one. News is for all who wait when there is some.
 
-// readerSum adds up the requests that wait at one line for most of their time.
-type readerSum struct {
-	waits  int64
-	gave   int64 // of them, those that had given somebody something in the same request
-	news   int64 // of them, those whose wait somebody ended
-	missed int64 // came while who ends the waits was at work for others, whom he woke then, and were woken a turn later
-	turns  int64 // had another number of turns than those who left something: none that they came to in time, or several
+// longWaitSum adds up the requests that wait at one line for most of their time.
+type longWaitSum struct {
+	waits        int64
+	handedOver   int64 // of them, those that had given somebody something in the same request
+	woken        int64 // of them, those whose wait somebody ended
+	missedCycles int64 // came while who ends the waits was at work for others, whom he woke then, and were woken a turn later
+	otherCycles  int64 // had another number of turns than those who left something: none that they came to in time, or several
 }
 
-func (s readerSum) plus(o readerSum) readerSum {
-	return readerSum{s.waits + o.waits, s.gave + o.gave, s.news + o.news, s.missed + o.missed, s.turns + o.turns}
+func (s longWaitSum) plus(other longWaitSum) longWaitSum {
+	return longWaitSum{s.waits + other.waits, s.handedOver + other.handedOver, s.woken + other.woken, s.missedCycles + other.missedCycles, s.otherCycles + other.otherCycles}
 }
 
 // An ownWait is a sleep of a request's own goroutine, or its wait for what another one does.
 type ownWait struct {
-	site     tracefmt.FrameID
-	from, to int64
-	of       int32 // number of the wait, -1: a sleep
+	site       tracefmt.FrameID
+	start, end int64
+	waitIndex  int32 // number of the wait, -1: a sleep
 }
 
 // ownWaits returns those of a request. It is valid until the next call.
-func (p *part) ownWaits(w *path.Walked) []ownWait {
-	r, list := w.Req, p.own[:0]
+func (p *workerSum) ownWaits(w *path.Walked) []ownWait {
+	r, list := w.Req, p.ownWaitScratch[:0]
 	for i := range w.Segments {
 		if s := &w.Segments[i]; s.G == r.G && s.Via < 0 && s.Code.Cause() == cause.Sleep {
 			list = append(list, ownWait{s.Site, s.Start, s.End, -1})
@@ -53,133 +53,133 @@ func (p *part) ownWaits(w *path.Walked) []ownWait {
 			list = append(list, ownWait{p.stage.Sites.Of(v.Stack), max(v.Start, r.Start), min(v.End, r.End), int32(i)})
 		}
 	}
-	p.own = list
+	p.ownWaitScratch = list
 	return list
 }
 
-// addReader takes note of what a request did before the wait that took most of its time.
-func (p *part) addReader(w *path.Walked, own []ownWait) {
+// addLongWait takes note of what a request did before the wait that took most of its time.
+func (p *workerSum) addLongWait(w *path.Walked, waits []ownWait) {
 	r := w.Req
-	var most ownWait
-	for _, x := range own {
-		if x.to-x.from > most.to-most.from {
-			most = x
+	var longest ownWait
+	for _, wait := range waits {
+		if wait.end-wait.start > longest.end-longest.start {
+			longest = wait
 		}
 	}
-	if 2*(most.to-most.from) <= r.End-r.Start {
+	if 2*(longest.end-longest.start) <= r.End-r.Start {
 		return
 	}
-	sum := readerSum{waits: 1}
-	if p.gave(r.G, r.Start, most.from) {
-		sum.gave++
+	sum := longWaitSum{waits: 1}
+	if p.handedOver(r.G, r.Start, longest.start) {
+		sum.handedOver++
 	}
-	if most.of >= 0 {
-		waker := w.Waits()[most.of].Waker
-		if b, born := p.stage.Win.Born(waker, most.to); waker != 0 && !(born && b.By == 0) { // that is a timer's function
-			sum.news++
-			p.addBatch(&sum, w, most)
+	if longest.waitIndex >= 0 {
+		waker := w.Waits()[longest.waitIndex].Waker
+		if birth, hasBirth := p.stage.Win.Born(waker, longest.end); waker != 0 && !(hasBirth && birth.By == 0) { // that is a timer's function
+			sum.woken++
+			p.addBatchCycle(&sum, w, longest)
 		}
 	}
-	p.readers[most.site] = p.readers[most.site].plus(sum)
+	p.longWaits[longest.site] = p.longWaits[longest.site].plus(sum)
 }
 
-// addBatch takes note of the turns, from one sleep to the next, of the goroutine that ended a request's wait: which one that was at when the
+// addBatchCycle takes note of the turns, from one sleep to the next, of the goroutine that ended a request's wait: which one that was at when the
 // request came, and how many sleeps it waited through.
-func (p *part) addBatch(sum *readerSum, w *path.Walked, own ownWait) {
+func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.Walked, wait ownWait) {
 	waits := w.Waits()
-	by, atWork, sleeps := waits[own.of].Waker, false, 0
-	var slept, woken int64 // when the first sleep began, when the last one ended
+	waker, workingAtArrival, sleeps := waits[wait.waitIndex].Waker, false, 0
+	var firstSleepStart, lastSleepEnd int64 // when the first sleep began, when the last one ended
 	for i, first := 0, true; i < len(w.Segments); i++ {
-		s := &w.Segments[i]
-		if s.Via < 0 || outermost(waits, s.Via) != own.of {
+		segment := &w.Segments[i]
+		if segment.Via < 0 || outermostWait(waits, segment.Via) != wait.waitIndex {
 			continue
 		}
-		c := s.Code.Cause()
+		segmentCause := segment.Code.Cause()
 		if first {
-			first, atWork = false, c == cause.Network || c == cause.Syscall
+			first, workingAtArrival = false, segmentCause == cause.Network || segmentCause == cause.Syscall
 		}
-		if s.G != by || c != cause.Sleep {
+		if segment.G != waker || segmentCause != cause.Sleep {
 			continue
 		}
 		if sleeps == 0 {
-			slept = s.Start
+			firstSleepStart = segment.Start
 		}
-		if s.Start != woken {
+		if segment.Start != lastSleepEnd {
 			sleeps++
 		}
-		woken = s.End
+		lastSleepEnd = segment.End
 	}
-	if sleeps > 1 || sleeps == 0 && atWork {
-		sum.turns++
+	if sleeps > 1 || sleeps == 0 && workingAtArrival {
+		sum.otherCycles++
 	}
-	if sleeps != 1 || !atWork {
+	if sleeps != 1 || !workingAtArrival {
 		return
 	}
-	var how tracefmt.StackID
-	p.stage.Win.Woke(by, own.to, own.to+1, func(_ uint64, stack tracefmt.StackID) bool {
-		how = stack
+	var wakeStack tracefmt.StackID
+	p.stage.Win.Woke(waker, wait.end, wait.end+1, func(_ uint64, stack tracefmt.StackID) bool {
+		wakeStack = stack
 		return false
 	})
-	others := false
-	p.stage.Win.Woke(by, own.from, slept, func(_ uint64, stack tracefmt.StackID) bool {
-		others = stack == how
-		return !others
+	wokeOthers := false
+	p.stage.Win.Woke(waker, wait.start, firstSleepStart, func(_ uint64, stack tracefmt.StackID) bool {
+		wokeOthers = stack == wakeStack
+		return !wokeOthers
 	})
-	if others && how != 0 {
-		sum.missed++
+	if wokeOthers && wakeStack != 0 {
+		sum.missedCycles++
 	}
 }
 
-// gave reports whether a goroutine gave somebody something in [from, to): the library of the connection that it serves does
+// handedOver reports whether a goroutine gave somebody something in [from, to): the library of the connection that it serves does
 // nothing of that sort for it.
-func (p *part) gave(g uint64, from, to int64) bool {
-	gave := false
-	seen := p.stage.Win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-		gave = p.gives(stack)
-		return !gave
+func (p *workerSum) handedOver(g uint64, from, to int64) bool {
+	found := false
+	complete := p.stage.Win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
+		found = p.isHandover(stack)
+		return !found
 	})
-	if gave || !seen {
+	if found || !complete {
 		return true
 	}
-	p.stage.Win.Children(g, from, to, func(child uint64, at int64) bool {
-		b, ok := p.stage.Win.Born(child, at+1)
-		gave = ok && p.gives(b.Stack)
-		return !gave
+	p.stage.Win.Children(g, from, to, func(child uint64, created int64) bool {
+		birth, ok := p.stage.Win.Born(child, created+1)
+		found = ok && p.isHandover(birth.Stack)
+		return !found
 	})
-	return gave
+	return found
 }
 
-// gives reports whether a stack from which somebody was woken, or started, is that of a hand-over: not of a lock that is given
+// isHandover reports whether a stack from which somebody was woken, or started, is that of a hand-over: not of a lock that is given
 // back, nor of an answer to the client, nor of what net/http does for each request, such as to read its body and, in HTTP/2, tell the connection's goroutine.
-func (p *part) gives(stack tracefmt.StackID) bool {
+func (p *workerSum) isHandover(stack tracefmt.StackID) bool {
 	syms := p.stage.Syms
-	for _, fr := range syms.Stack(stack) {
-		if fn := syms.String(syms.Frame(fr).Func); stdlib.IsMutex(fn) || strings.HasPrefix(fn, "net/http.(*connReader).") || strings.Contains(fn, "http2") && strings.HasSuffix(fn, "equestBody).Read") {
+	for _, frame := range syms.Stack(stack) {
+		if fn := syms.String(syms.Frame(frame).Func); stdlib.IsMutex(fn) || strings.HasPrefix(fn, "net/http.(*connReader).") || strings.Contains(fn, "http2") && strings.HasSuffix(fn, "equestBody).Read") {
 			return false
 		}
 	}
-	return !p.answers(stack)
+	return !p.isAnswerWrite(stack)
 }
 
-// Readers sums up the requests that spent most of their time in one wait of their own at a line, in the slices of time that were
+// LongWaits sums up the requests that spent most of their time in one wait of their own at a line, in the slices of time that were
 // looked at.
-type Readers struct {
+type LongWaits struct {
 	Site *report.Site
 	// Waits counts them; Gave is the part that had given somebody something before, News the part whose wait somebody ended.
-	Waits      int
-	Gave, News float64
-	// Batch says that those who came while the one who ends the waits was at work had to wait for its next turn: what they wait for is
+	Waits                     int
+	HandoverShare, WokenShare float64
+	// Batched says that those who came while the one who ends the waits was at work had to wait for its next turn: what they wait for is
 	// done for those who were there before it began.
-	Batch bool
+	Batched bool
 }
 
-// Readers returns these sums. Merge must have been called.
-func (s *Sum) Readers(sp *spell.Speller) []Readers {
-	var out []Readers
-	for k, r := range s.parts[0].readers {
-		n := float64(r.waits)
-		out = append(out, Readers{sp.Site(k), int(r.waits), float64(r.gave) / n, float64(r.news) / n, r.missed >= scale.Several && float64(r.missed) >= scale.Far*float64(r.turns)})
+// LongWaits returns these sums. Merge must have been called.
+func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
+	var out []LongWaits
+	for site, sum := range s.workers[0].longWaits {
+		n := float64(sum.waits)
+		out = append(out, LongWaits{sp.Site(site), int(sum.waits), float64(sum.handedOver) / n, float64(sum.woken) / n, sum.missedCycles >= scale.Several && float64(sum.missedCycles) >= scale.Far*float64(sum.otherCycles)})
 	}
-	slices.SortFunc(out, func(a, b Readers) int { return a.Site.Compare(b.Site) })
+	slices.SortFunc(out, func(a, b LongWaits) int { return a.Site.Compare(b.Site) })
 	return out
 }

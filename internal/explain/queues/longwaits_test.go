@@ -32,9 +32,9 @@ func TestGives(t *testing.T) {
 		{stack("runtime.selectgo", "net/http.(*http2clientStream).writeRequest", "main.(*hub).poll"), true},
 	}
 	syms := all.Snapshot()
-	p := &part{stage: path.New(&timeline.Window{}, &syms, path.Options{})}
+	p := &workerSum{stage: path.New(&timeline.Window{}, &syms, path.Options{})}
 	for i, c := range cases {
-		if got := p.gives(c.stack); got != c.want {
+		if got := p.isHandover(c.stack); got != c.want {
 			t.Errorf("stack %d: %t, want %t", i, got, c.want)
 		}
 	}

@@ -14,156 +14,158 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Asks says how often requests of a group ask a peer from one and the same line, one answer after the other: a loop asks with one
+// PeerCalls says how often requests of a group ask a peer from one and the same line, one answer after the other: a loop asks with one
 // stack each time, two calls of a function have two.
-type Asks struct {
+type PeerCalls struct {
 	Site *report.Site // where the answer is waited for
 	Via  *report.Site // where the request waits for who waits for the answer; nil if it does so itself
 	// Of each request the stack counts that asks most often: Calls are those of all Requests, NS the time of their answers, and
 	// LongestNS, for the longest one of each request, the same.
-	Requests, Calls, NS, LongestNS int64
-	// Legs counts the goroutines that requests started for this, all at once, where the last one that was done let the request go on. LastNS is for how
-	// long that one lived, BesideNS that of the others, on average of each request.
-	Legs, LastNS, BesideNS int64
+	Requests, Calls, AnswerNS, LongestNS int64
+	// FanOut counts the goroutines that requests started for this, all at once, where the last one that was done let the request go on. FanOutLastNS is for how
+	// long that one lived, FanOutOthersNS that of the others, on average of each request.
+	FanOut, FanOutLastNS, FanOutOthersNS int64
 	// Unanswered counts the waits after which nothing was read: a deadline ended them, or somebody closed the connection. UnansweredNS is their time.
 	Unanswered, UnansweredNS int64
-	// WaitedNS is the time of all answers there, with whatever stack, and OpeningNS the part of it in which a connection was opened, by Opening requests.
-	// OpenedIn is the standard library's function in which that took longest, "" if none shows.
-	WaitedNS, OpeningNS, Opening int64
-	OpenedIn                     string
+	// TotalNS is the time of all answers there, with whatever stack, and ConnOpenNS the part of it in which a connection was opened, by Opening requests.
+	// ConnOpenFunc is the standard library's function in which that took longest, "" if none shows.
+	TotalNS, ConnOpenNS, ConnOpenRequests int64
+	ConnOpenFunc                          string
 }
 
-// askKey is a place at which requests of a group wait for answers.
-type askKey struct {
+// peerCallKey is a place at which requests of a group wait for answers.
+type peerCallKey struct {
 	group path.GroupID
 	site  tracefmt.FrameID
 	via   tracefmt.FrameID
 }
 
-// An askSum adds up what is asked at one place. Times are in ns.
-type askSum struct {
-	requests, calls, ns, longest int64
-	unanswered, unansweredNS     int64 // those after which nothing was read
-	waited                       int64
-	legs                         legs
-	opened                       openings
+// An peerCallSum adds up what is asked at one place. Times are in ns.
+type peerCallSum struct {
+	requests, calls, answerNS, longestNS int64
+	unanswered, unansweredNS             int64 // those after which nothing was read
+	totalNS                              int64
+	fanOut                               fanOutSum
+	connOpens                            connOpenSum
 }
 
-// legs are the goroutines that a request started for what it asks.
-type legs struct{ n, last, beside int64 }
+// fanOutSum are the goroutines that a request started for what it asks.
+type fanOutSum struct{ goroutines, lastNS, othersNS int64 }
 
-// openings are the openings of connections among what requests wait for.
-type openings struct {
+// connOpenSum are the openings of connections among what requests wait for.
+type connOpenSum struct {
 	ns, requests int64
-	longest      int64
-	in           tracefmt.StringID // of the longest one
+	longestNS    int64
+	longestFunc  tracefmt.StringID // of the longest one
 }
 
 // add adds so many of another one.
-func (s *askSum) add(o *askSum, times int64) {
-	s.requests += o.requests * times
-	s.calls += o.calls * times
-	s.ns += o.ns * times
-	s.longest += o.longest * times
-	s.unanswered += o.unanswered * times
-	s.unansweredNS += o.unansweredNS * times
-	s.waited += o.waited * times
-	s.legs.n += o.legs.n * times
-	s.legs.last += o.legs.last * times
-	s.legs.beside += o.legs.beside * times
-	s.opened.add(&o.opened, times)
+func (s *peerCallSum) add(other *peerCallSum, weight int64) {
+	s.requests += other.requests * weight
+	s.calls += other.calls * weight
+	s.answerNS += other.answerNS * weight
+	s.longestNS += other.longestNS * weight
+	s.unanswered += other.unanswered * weight
+	s.unansweredNS += other.unansweredNS * weight
+	s.totalNS += other.totalNS * weight
+	s.fanOut.goroutines += other.fanOut.goroutines * weight
+	s.fanOut.lastNS += other.fanOut.lastNS * weight
+	s.fanOut.othersNS += other.fanOut.othersNS * weight
+	s.connOpens.add(&other.connOpens, weight)
 }
 
-func (o *openings) add(more *openings, times int64) {
-	o.ns, o.requests = o.ns+more.ns*times, o.requests+more.requests*times
-	if more.longest > o.longest || more.longest == o.longest && more.in < o.in {
-		o.longest, o.in = more.longest, more.in
+func (o *connOpenSum) add(other *connOpenSum, weight int64) {
+	o.ns, o.requests = o.ns+other.ns*weight, o.requests+other.requests*weight
+	if other.longestNS > o.longestNS || other.longestNS == o.longestNS && other.longestFunc < o.longestFunc {
+		o.longestNS, o.longestFunc = other.longestNS, other.longestFunc
 	}
 }
 
-// calls are what a request asks with one stack on one goroutine.
-type calls struct {
+// requestCalls are what a request asks with one stack on one goroutine.
+type requestCalls struct {
 	site, via tracefmt.FrameID
 	stack     tracefmt.StackID
 	g         uint64
 	wait      int32 // the last one of the request's for it, -1: its own goroutine waits for the network
-	last      int64 // ns of the last
-	askSum
+	lastNS    int64 // ns of the last
+	peerCallSum
 }
 
-// addAsks takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
+// addPeerCalls takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
 // since the last answer, or, where others write and read for it, where it waits again.
-func (p *part) addAsks(w *path.Walked, waits []critpath.FollowedWait) {
-	p.calls, p.wrote = p.calls[:0], p.wrote[:0]
+func (p *workerSum) addPeerCalls(w *path.Walked, waits []critpath.FollowedWait) {
+	p.callScratch, p.writers = p.callScratch[:0], p.writers[:0]
 	for i := range w.Steps {
-		st := &w.Steps[i]
+		step := &w.Steps[i]
 		switch {
-		case st.Kind == critpath.Syscall && st.FollowedWait < 0:
-			if p.writes(st.Stack) && !slices.Contains(p.wrote, st.G) {
-				p.wrote = append(p.wrote, st.G)
+		case step.Kind == critpath.Syscall && step.FollowedWait < 0:
+			if p.isSocketWrite(step.Stack) && !slices.Contains(p.writers, step.G) {
+				p.writers = append(p.writers, step.G)
 			}
-		case st.Kind == critpath.Network && !st.Inbound:
-			c := calls{site: p.stage.Sites.Of(st.Stack), stack: st.Stack, g: st.G, wait: -1}
-			if st.FollowedWait >= 0 {
-				for c.wait = st.FollowedWait; waits[c.wait].Parent >= 0; {
-					c.wait = waits[c.wait].Parent
+		case step.Kind == critpath.Network && !step.Inbound:
+			call := requestCalls{site: p.stage.Sites.Of(step.Stack), stack: step.Stack, g: step.G, wait: -1}
+			if step.FollowedWait >= 0 {
+				for call.wait = step.FollowedWait; waits[call.wait].Parent >= 0; {
+					call.wait = waits[call.wait].Parent
 				}
-				v := &waits[c.wait]
-				c.stack, c.g, c.via = v.Stack, v.G, p.stage.Sites.Of(v.Stack)
+				wait := &waits[call.wait]
+				call.stack, call.g, call.via = wait.Stack, wait.G, p.stage.Sites.Of(wait.Stack)
 			}
-			k := slices.IndexFunc(p.calls, func(o calls) bool { return o.site == c.site && o.stack == c.stack && o.g == c.g })
-			if k < 0 {
-				k = len(p.calls)
-				p.calls = append(p.calls, c)
+			index := slices.IndexFunc(p.callScratch, func(o requestCalls) bool { return o.site == call.site && o.stack == call.stack && o.g == call.g })
+			if index < 0 {
+				index = len(p.callScratch)
+				p.callScratch = append(p.callScratch, call)
 			}
-			at := &p.calls[k]
-			wrote := slices.Index(p.wrote, c.g)
-			if at.calls == 0 || c.wait >= 0 && c.wait != at.wait || c.wait < 0 && wrote >= 0 {
-				at.calls, at.last, at.wait = at.calls+1, 0, c.wait
-				if c.wait >= 0 && at.calls <= placePieces {
-					at.legs = p.legs(w, waits[c.wait].Waker, waits[c.wait].End)
+			calls := &p.callScratch[index]
+			writer := slices.Index(p.writers, call.g)
+			if calls.calls == 0 || call.wait >= 0 && call.wait != calls.wait || call.wait < 0 && writer >= 0 {
+				calls.calls, calls.lastNS, calls.wait = calls.calls+1, 0, call.wait
+				if call.wait >= 0 && calls.calls <= maxRequestWaits {
+					calls.fanOut = p.findFanOut(w, waits[call.wait].Waker, waits[call.wait].End)
 				}
 			}
-			if c.wait < 0 && wrote >= 0 {
-				p.wrote = slices.Delete(p.wrote, wrote, wrote+1)
+			if call.wait < 0 && writer >= 0 {
+				p.writers = slices.Delete(p.writers, writer, writer+1)
 			}
-			ns := st.End - st.Start
-			if unread(p, w.Steps[i:]) {
-				at.unanswered, at.unansweredNS = at.unanswered+1, at.unansweredNS+ns
+			stepNS := step.End - step.Start
+			if endsWithoutRead(p, w.Steps[i:]) {
+				calls.unanswered, calls.unansweredNS = calls.unanswered+1, calls.unansweredNS+stepNS
 			}
-			if p.stage.Syms.Opens(st.Stack) {
-				at.opened.add(&openings{ns: ns, longest: ns, in: p.stage.Sites.Call(st.Stack)}, 1)
+			if p.stage.Syms.Opens(step.Stack) {
+				calls.connOpens.add(&connOpenSum{ns: stepNS, longestNS: stepNS, longestFunc: p.stage.Sites.Call(step.Stack)}, 1)
 			}
-			at.ns += ns
-			at.last += ns
-			at.longest = max(at.longest, at.last)
+			calls.answerNS += stepNS
+			calls.lastNS += stepNS
+			calls.longestNS = max(calls.longestNS, calls.lastNS)
 		}
 	}
-	slices.SortStableFunc(p.calls, func(a, b calls) int { return cmp.Or(cmp.Compare(b.calls, a.calls), cmp.Compare(b.ns, a.ns)) })
-	for i := range p.calls {
-		c := &p.calls[i]
-		same := func(o calls) bool { return o.site == c.site && o.via == c.via }
-		if slices.ContainsFunc(p.calls[:i], same) {
+	slices.SortStableFunc(p.callScratch, func(a, b requestCalls) int {
+		return cmp.Or(cmp.Compare(b.calls, a.calls), cmp.Compare(b.answerNS, a.answerNS))
+	})
+	for i := range p.callScratch {
+		call := &p.callScratch[i]
+		isSamePlace := func(o requestCalls) bool { return o.site == call.site && o.via == call.via }
+		if slices.ContainsFunc(p.callScratch[:i], isSamePlace) {
 			continue // another stack of the same places asks more often
 		}
-		sum := c.askSum
-		sum.requests, sum.opened = 1, openings{}
-		for _, o := range p.calls[i:] {
-			if same(o) {
-				sum.waited += o.ns
-				sum.opened.add(&o.opened, 1)
+		sum := call.peerCallSum
+		sum.requests, sum.connOpens = 1, connOpenSum{}
+		for _, o := range p.callScratch[i:] {
+			if isSamePlace(o) {
+				sum.totalNS += o.answerNS
+				sum.connOpens.add(&o.connOpens, 1)
 			}
 		}
-		if sum.opened.ns > 0 {
-			sum.opened.requests = 1
+		if sum.connOpens.ns > 0 {
+			sum.connOpens.requests = 1
 		}
-		entry.In(p.asks, askKey{w.Group, c.site, c.via}).add(&sum, w.Weight)
+		entry.In(p.peerCalls, peerCallKey{w.Group, call.site, call.via}).add(&sum, w.Weight)
 	}
 }
 
-// unread reports whether a goroutine that waited for the network, in the first of some steps, did something else then than to read: what is there is read at
+// endsWithoutRead reports whether a goroutine that waited for the network, in the first of some steps, did something else then than to read: what is there is read at
 // once, but who is told that a deadline has passed, or that the connection is closed, does not try.
-func unread(p *part, steps []critpath.Step) bool {
+func endsWithoutRead(p *workerSum, steps []critpath.Step) bool {
 	for i := range steps {
 		if st := &steps[i]; i > 0 && st.G == steps[0].G && st.Kind != critpath.CPU && st.Kind != critpath.Runnable {
 			fn := p.stage.Sites.Socket(st.Stack)
@@ -173,46 +175,46 @@ func unread(p *part, steps []critpath.Step) bool {
 	return false
 }
 
-// legs looks for the goroutines that a request started and that lived at once until it went on at a time: one of them was the last, others were started
+// findFanOut looks for the goroutines that a request started and that lived at once until it went on at a time: one of them was the last, others were started
 // for the same, or had ended by then.
-func (p *part) legs(w *path.Walked, last uint64, at int64) (s legs) {
+func (p *workerSum) findFanOut(w *path.Walked, lastG uint64, resumed int64) (sum fanOutSum) {
 	win := p.stage.Win
-	own, ok := win.Born(last, at)
-	if !ok || own.By != w.Req.G || own.Time < w.Req.Start {
-		return s
+	lastBirth, ok := win.Born(lastG, resumed)
+	if !ok || lastBirth.By != w.Req.G || lastBirth.Time < w.Req.Start {
+		return sum
 	}
-	first, seen := at, 0 // first is when one of them had ended
-	win.Children(w.Req.G, w.Req.Start, at, func(child uint64, born int64) bool {
-		if seen++; seen > 4*placePieces {
+	firstEnd, children := resumed, 0 // first is when one of them had ended
+	win.Children(w.Req.G, w.Req.Start, resumed, func(child uint64, born int64) bool {
+		if children++; children > 4*maxRequestWaits {
 			return false
 		}
-		b, ok := win.Born(child, born+1)
+		birth, ok := win.Born(child, born+1)
 		done, ended := win.Death(child, born)
-		if ended = ended && done <= at; !ended {
-			done = at
+		if ended = ended && done <= resumed; !ended {
+			done = resumed
 		}
-		if !ok || b.Start != own.Start && (!ended || stdlib.Is(p.startOf(b.Start))) {
+		if !ok || birth.Start != lastBirth.Start && (!ended || stdlib.Is(p.startFunc(birth.Start))) {
 			return true
 		}
-		if born >= first {
-			s = legs{} // one after the other
+		if born >= firstEnd {
+			sum = fanOutSum{} // one after the other
 			return false
 		}
-		s.n++
-		s.beside += done - born
-		first = min(first, done)
+		sum.goroutines++
+		sum.othersNS += done - born
+		firstEnd = min(firstEnd, done)
 		return true
 	})
-	if s.n < 2 {
-		return legs{}
+	if sum.goroutines < 2 {
+		return fanOutSum{}
 	}
-	s.last = at - own.Time
-	s.beside = max(0, s.beside-s.last) / (s.n - 1)
-	return s
+	sum.lastNS = resumed - lastBirth.Time
+	sum.othersNS = max(0, sum.othersNS-sum.lastNS) / (sum.goroutines - 1)
+	return sum
 }
 
-// startOf names the function that a goroutine starts with.
-func (p *part) startOf(start tracefmt.StackID) string {
+// startFunc names the function that a goroutine starts with.
+func (p *workerSum) startFunc(start tracefmt.StackID) string {
 	frames := p.stage.Syms.Stack(start)
 	if len(frames) == 0 {
 		return ""
@@ -220,38 +222,38 @@ func (p *part) startOf(start tracefmt.StackID) string {
 	return p.stage.Syms.String(p.stage.Syms.Frame(frames[0]).Func)
 }
 
-// writes reports whether a system call writes to a connection, in one piece or several.
-func (p *part) writes(stack tracefmt.StackID) bool {
+// isSocketWrite reports whether a system call writes to a connection, in one piece or several.
+func (p *workerSum) isSocketWrite(stack tracefmt.StackID) bool {
 	fn := p.stage.Sites.Socket(stack)
 	return fn != 0 && strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).write")
 }
 
-// mergeAsks adds up what all workers have seen, by the groups of the report.
-func (s *Sum) mergeAsks(ts []path.Translation) {
-	all := make(map[askKey]*askSum)
-	for i, p := range s.parts {
-		for k, o := range p.asks {
+// mergePeerCalls adds up what all workers have seen, by the groups of the report.
+func (s *Sum) mergePeerCalls(ts []path.Translation) {
+	all := make(map[peerCallKey]*peerCallSum)
+	for i, p := range s.workers {
+		for k, o := range p.peerCalls {
 			k.group = ts[i].Groups[k.group]
 			entry.In(all, k).add(o, 1)
 		}
 	}
-	s.parts[0].asks = all
+	s.workers[0].peerCalls = all
 }
 
-// Asks returns what requests of a group asked, what took most time first.
-func (s *Sum) Asks(sp *spell.Speller, group path.GroupID) []Asks {
-	var out []Asks
-	for k, o := range s.parts[0].asks {
+// PeerCalls returns what requests of a group asked, what took most time first.
+func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
+	var out []PeerCalls
+	for k, o := range s.workers[0].peerCalls {
 		if k.group == group {
-			out = append(out, Asks{
-				Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, NS: o.ns, LongestNS: o.longest,
-				Legs: o.legs.n, LastNS: o.legs.last, BesideNS: o.legs.beside, Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
-				WaitedNS: o.waited, OpeningNS: o.opened.ns, Opening: o.opened.requests, OpenedIn: sp.Syms.String(o.opened.in),
+			out = append(out, PeerCalls{
+				Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, AnswerNS: o.answerNS, LongestNS: o.longestNS,
+				FanOut: o.fanOut.goroutines, FanOutLastNS: o.fanOut.lastNS, FanOutOthersNS: o.fanOut.othersNS, Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
+				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns, ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc),
 			})
 		}
 	}
-	slices.SortFunc(out, func(a, b Asks) int {
-		return cmp.Or(cmp.Compare(b.NS, a.NS), a.Site.Compare(b.Site), a.Via.Compare(b.Via))
+	slices.SortFunc(out, func(a, b PeerCalls) int {
+		return cmp.Or(cmp.Compare(b.AnswerNS, a.AnswerNS), a.Site.Compare(b.Site), a.Via.Compare(b.Via))
 	})
 	return out
 }

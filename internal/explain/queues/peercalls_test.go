@@ -22,7 +22,7 @@ func TestUnread(t *testing.T) {
 	}
 	read, closed, file := stack("net.(*netFD).Read"), stack("net.(*netFD).Close"), stack("os.(*File).Write")
 	syms := all.Snapshot()
-	p := &part{stage: path.New(&timeline.Window{}, &syms, path.Options{})}
+	p := &workerSum{stage: path.New(&timeline.Window{}, &syms, path.Options{})}
 	call := func(g uint64, stack tracefmt.StackID) critpath.Step {
 		return critpath.Step{Kind: critpath.Syscall, G: g, Stack: stack}
 	}
@@ -39,7 +39,7 @@ func TestUnread(t *testing.T) {
 		"a file":                 {[]critpath.Step{wait, run, call(7, file), call(7, closed)}, false},
 		"waits again":            {[]critpath.Step{wait, run, wait, run, call(7, closed)}, false},
 	} {
-		if got := unread(p, c.steps); got != c.want {
+		if got := endsWithoutRead(p, c.steps); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -59,15 +59,15 @@ func TestOpened(t *testing.T) {
 	cause.NewPlacer(all, modules.New(modules.Options{})).Place()
 	syms := all.Snapshot()
 	sum := New()
-	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*part)
+	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
 	for range 3 {
-		p.addAsks(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: []critpath.Step{
+		p.addPeerCalls(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: []critpath.Step{
 			{Kind: critpath.Network, G: 7, Stack: query, Start: 0, End: 10, FollowedWait: -1}, {Kind: critpath.Network, G: 7, Stack: opens, Start: 10, End: 16, FollowedWait: -1}, {Kind: critpath.Network, G: 7, Stack: query, Start: 16, End: 20, FollowedWait: -1},
 		}}, nil)
 	}
 	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}
-	got := sum.Asks(sp, 0)
-	if len(got) != 1 || got[0].WaitedNS != 120 || got[0].OpeningNS != 36 || got[0].Opening != 6 || got[0].OpenedIn != "database/sql.(*DB).conn" {
+	got := sum.PeerCalls(sp, 0)
+	if len(got) != 1 || got[0].TotalNS != 120 || got[0].ConnOpenNS != 36 || got[0].ConnOpenRequests != 6 || got[0].ConnOpenFunc != "database/sql.(*DB).conn" {
 		t.Errorf("three requests that stand for two each, and open a connection for 6 of 20 ns: %+v", got)
 	}
 }

@@ -14,50 +14,50 @@ import (
 )
 
 // crowd makes the sums of a generation in which clients take turns, and what of each worker saw what.
-func crowd(workers int, list []turn, gs ...uint64) []Turns {
+func crowd(workers int, list []service, gs ...uint64) []ServiceStats {
 	syms := tracefmt.NewSymbols().Snapshot()
 	sum := New()
 	for range workers {
 		sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{}))
 	}
 	sum.BeginGeneration(nil)
-	sum.span = 1e9
+	sum.sliceNS = 1e9
 	for i, a := range list {
-		p := sum.parts[i%workers]
-		p.turns = append(p.turns, a)
+		p := sum.workers[i%workers]
+		p.services = append(p.services, a)
 	}
 	for i, g := range gs {
-		sum.parts[i%workers].serving[g] = struct{}{}
+		sum.workers[i%workers].requestGoroutines[g] = struct{}{}
 	}
 	sum.EndGeneration()
-	sum.Merge(make([]path.Translation, len(sum.parts)))
-	return sum.Turns(&spell.Speller{Syms: &syms}, nil)
+	sum.Merge(make([]path.Translation, len(sum.workers)))
+	return sum.Services(&spell.Speller{Syms: &syms}, nil)
 }
 
 func TestTurns(t *testing.T) {
-	key := turnKey{kind: request.HTTP1, cause: cause.Sleep}
+	key := serviceKey{kind: request.HTTP1, cause: cause.Sleep}
 	const ms = 1_000_000
-	var worker, batch, own, slots, heirs, holder, owner []turn
+	var worker, batch, own, slots, heirs, holder, owner []service
 	for i := range int64(20) {
 		at := i * 10 * ms
 		// One worker, 10 ms each: everybody waits through the turns of two others, then his own.
-		worker = append(worker, turn{key, 7, at, at + 20*ms, false, 1, false, false, false}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false, false})
+		worker = append(worker, service{key, 7, at, at + 20*ms, false, 1, false, false, false}, service{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false, false})
 		// A batcher that answers three at once.
-		batch = append(batch, turn{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, false})
+		batch = append(batch, service{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, false})
 		// A goroutine for each.
-		own = append(own, turn{key, 100 + uint64(i), at, at + 30*ms, true, 1, false, false, false})
+		own = append(own, service{key, 100 + uint64(i), at, at + 30*ms, true, 1, false, false, false})
 		// Two workers, of which each ends after a turn, and another is started in its stead.
-		heirs = append(heirs, turn{key, 200 + uint64(i), at, at + 20*ms, true, 1, false, false, false})
+		heirs = append(heirs, service{key, 200 + uint64(i), at, at + 20*ms, true, 1, false, false, false})
 		// Who holds a lock waits for this goroutine, and two others for the lock.
 		// An owner of state that asks a peer for one of three, and answers the others then.
-		owner = append(owner, turn{key, 7, at, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, i%3 > 0})
-		holder = append(holder, turn{key, 7, at, at + 20*ms, false, 1, false, true, false}, turn{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false, false})
+		owner = append(owner, service{key, 7, at, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, i%3 > 0})
+		holder = append(holder, service{key, 7, at, at + 20*ms, false, 1, false, true, false}, service{key, 7, at + 20*ms, at + 30*ms, true, 1, false, false, false})
 		// A slot: the holder is another request.
-		slots = append(slots, turn{key, uint64(i%4 + 1), at, at + 10*ms, true, 1, false, false, false})
+		slots = append(slots, service{key, uint64(i%4 + 1), at, at + 10*ms, true, 1, false, false, false})
 	}
 	for _, c := range []struct {
 		name                     string
-		list                     []turn
+		list                     []service
 		gs                       []uint64
 		waiting, together, taken float64
 		servers, most            int
@@ -79,13 +79,13 @@ func TestTurns(t *testing.T) {
 		}
 		r := got[0]
 		near := func(a, b float64) bool { return a > b*0.999-1e-9 && a < b*1.001+1e-9 }
-		if !near(r.Waiting, c.waiting) || !near(r.Together, c.together) || r.Taken != c.taken || r.Servers != c.servers || r.Most != c.most || r.ServiceNS != c.service || !near(r.Locked, c.locked) || r.PeriodNS != c.period {
+		if !near(r.WaitersPerServer, c.waiting) || !near(r.BatchSize, c.together) || r.OtherRequestShare != c.taken || r.Servers != c.servers || r.MaxServers != c.most || r.ServiceNS != c.service || !near(r.BehindLockShare, c.locked) || r.PeriodNS != c.period {
 			t.Errorf("%s: %+v, want %+v", c.name, r, c)
 		}
-		if asks := c.name == "owner"; asks != (r.Asked == 1) || asks != (r.Ahead > 0.6) {
-			t.Errorf("%s: asked %v, ahead %v", c.name, r.Asked, r.Ahead)
+		if asks := c.name == "owner"; asks != (r.ServerWroteShare == 1) || asks != (r.AlreadyRunningShare > 0.6) {
+			t.Errorf("%s: asked %v, ahead %v", c.name, r.ServerWroteShare, r.AlreadyRunningShare)
 		}
-		shuffled := append([]turn(nil), c.list...)
+		shuffled := append([]service(nil), c.list...)
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
 		if again := crowd(3, shuffled, c.gs...); !reflect.DeepEqual(got, again) {
 			t.Errorf("%s: with three workers %+v, with one %+v", c.name, again, got)
@@ -96,23 +96,23 @@ func TestTurns(t *testing.T) {
 func TestPeriod(t *testing.T) {
 	const ms = 1_000_000
 	rnd := rand.New(rand.NewPCG(3, 4))
-	var ticks, sparse, jitter, poisson []mark
+	var ticks, sparse, jitter, poisson []endMark
 	at := int64(0)
 	for i := range int64(60) {
-		ticks = append(ticks, mark{1, i * 50 * ms})
+		ticks = append(ticks, endMark{1, i * 50 * ms})
 		if i%3 != 1 {
-			sparse = append(sparse, mark{1, i*50*ms + rnd.Int64N(2*ms)})
+			sparse = append(sparse, endMark{1, i*50*ms + rnd.Int64N(2*ms)})
 		}
-		jitter = append(jitter, mark{1, i*50*ms + rnd.Int64N(4*ms)})
+		jitter = append(jitter, endMark{1, i*50*ms + rnd.Int64N(4*ms)})
 		at += int64(rnd.ExpFloat64() * 50 * ms)
-		poisson = append(poisson, mark{1, at})
+		poisson = append(poisson, endMark{1, at})
 	}
 	for _, c := range []struct {
 		name  string
-		marks []mark
+		marks []endMark
 		want  int64
 	}{{"ticks", ticks, 50 * ms}, {"some left out", sparse, 50 * ms}, {"late wakes", jitter, 50 * ms}, {"at random", poisson, 0}, {"too few", ticks[:5], 0}} {
-		got := period(c.marks)
+		got := endPeriod(c.marks)
 		if d := got - c.want; d < -ms || d > ms {
 			t.Errorf("%s: a period of %d, want %d", c.name, got, c.want)
 		}
@@ -136,11 +136,11 @@ func TestSlices(t *testing.T) {
 				n++
 			}
 		}
-		want := sliceMost
-		if gen >= sliceKnown/sliceMost {
-			want = sliceLater
+		want := maxSliceRequests
+		if gen >= laterSlicesFrom/maxSliceRequests {
+			want = maxLaterSliceRequests
 		}
-		if times := int(sum.parts[0].late.times); n < want-1 || n > want+1 || times != len(reqs)/want {
+		if times := int(sum.workers[0].lateRuns.sliceWeight); n < want-1 || n > want+1 || times != len(reqs)/want {
 			t.Errorf("generation %d: %d of %d requests, which stand for %d times as many; want %d", gen, n, len(reqs), times, want)
 		}
 	}

@@ -14,61 +14,61 @@ import (
 // the request: the others would wait as long without it, and no other request queues.
 
 // siblingSum adds up the waits for a lock at one line, and of those what a goroutine of the same request ended.
-type siblingSum struct{ ns, siblings int64 }
+type siblingSum struct{ waitNS, bySiblingNS int64 }
 
-func (s siblingSum) plus(o siblingSum) siblingSum {
-	return siblingSum{s.ns + o.ns, s.siblings + o.siblings}
+func (s siblingSum) plus(other siblingSum) siblingSum {
+	return siblingSum{s.waitNS + other.waitNS, s.bySiblingNS + other.bySiblingNS}
 }
 
-// addSiblings takes note of who gave the locks back that a request waited for.
-func (p *part) addSiblings(w *path.Walked) {
+// addSiblingLocks takes note of who gave the locks back that a request waited for.
+func (p *workerSum) addSiblingLocks(w *path.Walked) {
 	waits := w.Waits()
 	for i := range waits {
-		v := &waits[i]
-		if v.Kind != critpath.WaitLock && v.Kind != critpath.WaitOnce || v.Waker == 0 {
+		wait := &waits[i]
+		if wait.Kind != critpath.WaitLock && wait.Kind != critpath.WaitOnce || wait.Waker == 0 {
 			continue
 		}
-		site, sum := p.stage.Sites.Of(v.Stack), siblingSum{ns: v.End - v.Start}
-		if p.startedBy(w.Req, v.Waker, v.End) {
-			sum.siblings = sum.ns
+		site, sum := p.stage.Sites.Of(wait.Stack), siblingSum{waitNS: wait.End - wait.Start}
+		if p.isStartedBy(w.Req, wait.Waker, wait.End) {
+			sum.bySiblingNS = sum.waitNS
 		}
-		p.siblings[site] = p.siblings[site].plus(sum)
+		p.siblingLocks[site] = p.siblingLocks[site].plus(sum)
 	}
 }
 
-// generations bounds how far back from a goroutine those are looked at that started it.
-const generations = 8
+// maxAncestors bounds how far back from a goroutine those are looked at that started it.
+const maxAncestors = 8
 
-// startedBy reports whether a goroutine works for a request at time t: it is the request's own, or was started for it, by one that was, and so on.
-func (p *part) startedBy(r *request.Request, g uint64, t int64) bool {
-	for range generations {
+// isStartedBy reports whether a goroutine works for a request at time t: it is the request's own, or was started for it, by one that was, and so on.
+func (p *workerSum) isStartedBy(r *request.Request, g uint64, t int64) bool {
+	for range maxAncestors {
 		if g == r.G {
 			return true
 		}
-		b, ok := p.stage.Win.Born(g, t)
-		if !ok || b.Time < r.Start {
+		birth, ok := p.stage.Win.Born(g, t)
+		if !ok || birth.Time < r.Start {
 			return false
 		}
-		g, t = b.By, b.Time
+		g, t = birth.By, birth.Time
 	}
 	return false
 }
 
-// Siblings says which part of the time that requests waited for a lock at a line was ended by goroutines of the same request, in the slices of
+// SiblingShare says which part of the time that requests waited for a lock at a line was ended by goroutines of the same request, in the slices of
 // time that were looked at.
-type Siblings struct {
-	Site *report.Site
-	Part float64
+type SiblingShare struct {
+	Site  *report.Site
+	Share float64
 }
 
-// Siblings returns these sums. Merge must have been called.
-func (s *Sum) Siblings(sp *spell.Speller) []Siblings {
-	var out []Siblings
-	for k, r := range s.parts[0].siblings {
-		if r.siblings > 0 {
-			out = append(out, Siblings{sp.Site(k), float64(r.siblings) / float64(r.ns)})
+// SiblingShares returns these sums. Merge must have been called.
+func (s *Sum) SiblingShares(sp *spell.Speller) []SiblingShare {
+	var out []SiblingShare
+	for site, sum := range s.workers[0].siblingLocks {
+		if sum.bySiblingNS > 0 {
+			out = append(out, SiblingShare{sp.Site(site), float64(sum.bySiblingNS) / float64(sum.waitNS)})
 		}
 	}
-	slices.SortFunc(out, func(a, b Siblings) int { return a.Site.Compare(b.Site) })
+	slices.SortFunc(out, func(a, b SiblingShare) int { return a.Site.Compare(b.Site) })
 	return out
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // placesOf makes the sums of a generation in which waits ended, and what of each worker saw what.
-func placesOf(workers int, list []handOver, serving ...uint64) []Places {
+func placesOf(workers int, list []handover, serving ...uint64) []SlotWaits {
 	syms := tracefmt.NewSymbols().Snapshot()
 	sum := New()
 	for range workers {
@@ -24,25 +24,25 @@ func placesOf(workers int, list []handOver, serving ...uint64) []Places {
 	}
 	sum.BeginGeneration(nil)
 	for i, h := range list {
-		p := sum.parts[i%workers]
-		p.hands = append(p.hands, h)
+		p := sum.workers[i%workers]
+		p.handovers = append(p.handovers, h)
 	}
 	for _, g := range serving {
-		sum.parts[0].serving[g] = struct{}{}
+		sum.workers[0].requestGoroutines[g] = struct{}{}
 	}
 	sum.EndGeneration()
-	sum.Merge(make([]path.Translation, len(sum.parts)))
-	return sum.Places(&spell.Speller{Syms: &syms})
+	sum.Merge(make([]path.Translation, len(sum.workers)))
+	return sum.SlotWaits(&spell.Speller{Syms: &syms})
 }
 
 // pool plays n requests that come every gap and hold one of k places for held each, first come, first served, and returns the
 // waits. Everybody has a goroutine of its own, or, with conns, one of so many, each of which serves one at a time.
-func pool(n, k int, gap, held int64, conns int) []handOver {
+func pool(n, k int, gap, held int64, conns int) []handover {
 	type holder struct {
 		g   uint64
 		end int64
 	}
-	var out []handOver
+	var out []handover
 	var have []holder // in order of end
 	type waiter struct {
 		g    uint64
@@ -56,7 +56,7 @@ func pool(n, k int, gap, held int64, conns int) []handOver {
 			if len(line) > 0 {
 				w := line[0]
 				line = line[1:]
-				out = append(out, handOver{key: placeKey{wait: critpath.WaitSend}, g: w.g, from: w.from, to: h.end, end: h.end + held, by: h.g})
+				out = append(out, handover{key: slotKey{wait: critpath.WaitSend}, waiter: w.g, waitStart: w.from, waitEnd: h.end, requestEnd: h.end + held, waker: h.g})
 				have = append(have, holder{w.g, h.end + held})
 			}
 		}
@@ -82,34 +82,34 @@ func pool(n, k int, gap, held int64, conns int) []handOver {
 // and what is no pool: workers, a long poll, callers that call on, goroutines of one's own.
 func TestPlaces(t *testing.T) {
 	const ms = 1_000_000
-	send, done := placeKey{wait: critpath.WaitSend}, placeKey{wait: critpath.WaitChan}
-	var worker, poll, nested, own, child, crew, reader, twice, started []handOver
+	send, done := slotKey{wait: critpath.WaitSend}, slotKey{wait: critpath.WaitChan}
+	var worker, poll, nested, own, child, crew, reader, twice, started []handover
 	for i := range int64(30) {
 		at := i * 20 * ms
 		// Two workers take work from those that waited for one, and rest for a moment in between; one reader of a
 		// connection, which brings the head of an answer, and 1 ms later the rest, to all who wait in a row.
 		g, w := uint64(10+i), uint64(7+i%2)
-		crew = append(crew, handOver{key: send, g: g, from: max(0, at-50*ms), to: at, end: at + 39*ms, by: w, served: at + 39*ms}, handOver{key: done, g: g, from: at, to: at + 39*ms, end: at + 39*ms, by: w})
-		reader = append(reader, handOver{key: send, g: g, from: max(0, at-50*ms), to: at, end: at + ms, by: 7, served: at + ms}, handOver{key: done, g: g, from: at, to: at + ms, end: at + ms, by: 7})
+		crew = append(crew, handover{key: send, waiter: g, waitStart: max(0, at-50*ms), waitEnd: at, requestEnd: at + 39*ms, waker: w, serviceEnd: at + 39*ms}, handover{key: done, waiter: g, waitStart: at, waitEnd: at + 39*ms, requestEnd: at + 39*ms, waker: w})
+		reader = append(reader, handover{key: send, waiter: g, waitStart: max(0, at-50*ms), waitEnd: at, requestEnd: at + ms, waker: 7, serviceEnd: at + ms}, handover{key: done, waiter: g, waitStart: at, waitEnd: at + ms, requestEnd: at + ms, waker: 7})
 		// Who asks one goroutine twice, one after the other, waits for its answers.
-		twice = append(twice, handOver{key: send, g: g, from: at - 8*ms, to: at, end: at + 8*ms, by: 7, served: at + 8*ms}, handOver{key: done, g: g, from: at, to: at + 8*ms, end: at + 8*ms, by: 7})
+		twice = append(twice, handover{key: send, waiter: g, waitStart: at - 8*ms, waitEnd: at, requestEnd: at + 8*ms, waker: 7, serviceEnd: at + 8*ms}, handover{key: done, waiter: g, waitStart: at, waitEnd: at + 8*ms, requestEnd: at + 8*ms, waker: 7})
 		// A worker ends the waits of all; so does whoever has news, on a connection that waited for news itself some time.
-		worker = append(worker, handOver{key: send, g: uint64(10 + i), from: at, to: at + 15*ms, end: at + 20*ms, by: 7})
-		poll = append(poll, handOver{key: send, g: uint64(10 + i), from: at, to: at + 15*ms, end: at + 16*ms, by: uint64(9 + i)})
+		worker = append(worker, handover{key: send, waiter: uint64(10 + i), waitStart: at, waitEnd: at + 15*ms, requestEnd: at + 20*ms, waker: 7})
+		poll = append(poll, handover{key: send, waiter: uint64(10 + i), waitStart: at, waitEnd: at + 15*ms, requestEnd: at + 16*ms, waker: uint64(9 + i)})
 		// A asks B, who asks C through the same function: B began to wait when A had.
 		nested = append(nested,
-			handOver{key: send, g: uint64(1000 + 3*i), from: at, to: at + 15*ms, end: at + 16*ms, by: uint64(1001 + 3*i)},
-			handOver{key: send, g: uint64(1001 + 3*i), from: at + ms, to: at + 10*ms, end: at + 16*ms, by: uint64(1002 + 3*i)})
+			handover{key: send, waiter: uint64(1000 + 3*i), waitStart: at, waitEnd: at + 15*ms, requestEnd: at + 16*ms, waker: uint64(1001 + 3*i)},
+			handover{key: send, waiter: uint64(1001 + 3*i), waitStart: at + ms, waitEnd: at + 10*ms, requestEnd: at + 16*ms, waker: uint64(1002 + 3*i)})
 		// A request finds a place free and starts a worker, which goes on with what the next one asks for.
-		started = append(started, handOver{key: send, g: g, from: at, to: at + 20*ms, end: at + 21*ms, by: uint64(500 + i/2), parent: uint64(10 + i/2*2), born: i / 2 * 40 * ms})
+		started = append(started, handover{key: send, waiter: g, waitStart: at, waitEnd: at + 20*ms, requestEnd: at + 21*ms, waker: uint64(500 + i/2), wakerCreator: uint64(10 + i/2*2), wakerCreated: i / 2 * 40 * ms})
 		// One request starts goroutines, three at a time.
-		own = append(own, handOver{key: send, g: 1, from: at, to: at + 20*ms, end: 600 * ms, by: uint64(100 + i), parent: 1, born: max(0, at-40*ms)})
+		own = append(own, handover{key: send, waiter: 1, waitStart: at, waitEnd: at + 20*ms, requestEnd: 600 * ms, waker: uint64(100 + i), wakerCreator: 1, wakerCreated: max(0, at-40*ms)})
 		// A place that who waited gives to a goroutine which it starts, one at a time.
-		child = append(child, handOver{key: send, g: uint64(10 + i), from: at, to: at + 30*ms, end: at + 31*ms, by: uint64(500 + i), parent: uint64(9 + i), born: at + 10*ms + 1})
+		child = append(child, handover{key: send, waiter: uint64(10 + i), waitStart: at, waitEnd: at + 30*ms, requestEnd: at + 31*ms, waker: uint64(500 + i), wakerCreator: uint64(9 + i), wakerCreated: at + 10*ms + 1})
 	}
 	for _, c := range []struct {
 		name             string
-		list             []handOver
+		list             []handover
 		mutual, children float64
 		most             int
 		held             int64
@@ -130,18 +130,18 @@ func TestPlaces(t *testing.T) {
 	} {
 		serving := []uint64{}
 		for _, h := range c.list {
-			serving = append(serving, h.g)
+			serving = append(serving, h.waiter)
 		}
 		got := placesOf(1, c.list, serving...)
-		i := slices.IndexFunc(got, func(r Places) bool { return r.Wait == report.WaitChanSend })
+		i := slices.IndexFunc(got, func(r SlotWaits) bool { return r.Wait == report.WaitChanSend })
 		if i < 0 {
 			t.Fatalf("%s: %+v", c.name, got)
 		}
 		r := got[i]
-		if r.Mutual < c.mutual || c.mutual == 0 && r.Mutual > 0 || r.Children != c.children || c.most >= 0 && r.Most != c.most || r.HeldNS != c.held && c.most >= 0 || r.Serving < c.serving || c.serving == 0 && r.Serving > 0 {
+		if r.FormerWaiterShare < c.mutual || c.mutual == 0 && r.FormerWaiterShare > 0 || r.ChildShare != c.children || c.most >= 0 && r.Slots != c.most || r.HoldNS != c.held && c.most >= 0 || r.WorkerShare < c.serving || c.serving == 0 && r.WorkerShare > 0 {
 			t.Errorf("%s: %+v, want %+v", c.name, r, c)
 		}
-		shuffled := append([]handOver(nil), c.list...)
+		shuffled := append([]handover(nil), c.list...)
 		shuffled = append(shuffled, c.list[:5]...) // on the path of somebody else as well
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
 		if again := placesOf(3, shuffled, serving...); !reflect.DeepEqual(got, again) {
@@ -152,10 +152,10 @@ func TestPlaces(t *testing.T) {
 
 // TestSeenTwice: of one wait that two requests see, the same one stands for it whichever worker's list comes first.
 func TestSeenTwice(t *testing.T) {
-	seen := []handOver{{g: 1, from: 1, to: 2, end: 5, by: 3}, {g: 1, from: 1, to: 2, end: 4, by: 3}, {g: 1, from: 1, to: 2, end: 4, by: 3, served: 4}}
+	seen := []handover{{waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 5, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3, serviceEnd: 4}}
 	for i := range seen {
 		for k := range seen {
-			if got, want := seen[i].compareEnds(&seen[k]), -seen[k].compareEnds(&seen[i]); got != want || got == 0 && i != k {
+			if got, want := seen[i].compareByWaitEnd(&seen[k]), -seen[k].compareByWaitEnd(&seen[i]); got != want || got == 0 && i != k {
 				t.Errorf("%+v and %+v: %d one way, %d the other", seen[i], seen[k], got, -want)
 			}
 		}
@@ -165,25 +165,25 @@ func TestSeenTwice(t *testing.T) {
 // TestPoolOfSeveralCallers: a library's line that is called from two places has one pool if those who call it end each other's waits, and else
 // two. It would catch a pool of three of which either caller is told two.
 func TestPoolOfSeveralCallers(t *testing.T) {
-	most := func(list []handOver) map[tracefmt.FrameID]int {
-		var all []*handOver
+	most := func(list []handover) map[tracefmt.FrameID]int {
+		var all []*handover
 		for i := range list {
 			all = append(all, &list[i])
 		}
-		slices.SortFunc(all, func(a, b *handOver) int {
-			return cmp.Or(cmp.Compare(a.key.site, b.key.site), a.compareEnds(b))
+		slices.SortFunc(all, func(a, b *handover) int {
+			return cmp.Or(cmp.Compare(a.key.site, b.key.site), a.compareByWaitEnd(b))
 		})
 		sum := New()
 		sum.addPool(all)
 		out := make(map[tracefmt.FrameID]int)
-		for k, s := range sum.places {
-			out[k.site] = s.most
+		for k, s := range sum.slotWaits {
+			out[k.site] = s.slots
 		}
 		return out
 	}
 	one := pool(300, 3, 10, 40, 0)
 	for i := range one {
-		one[i].key.site = tracefmt.FrameID(1 + one[i].g%2)
+		one[i].key.site = tracefmt.FrameID(1 + one[i].waiter%2)
 	}
 	if got := most(one); got[1] != 3 || got[2] != 3 {
 		t.Errorf("one pool of 3: %v", got)
@@ -193,7 +193,7 @@ func TestPoolOfSeveralCallers(t *testing.T) {
 		two[i].key.site = 1
 	}
 	for _, h := range pool(300, 3, 10, 40, 0) {
-		h.key.site, h.g, h.by = 2, h.g+1000, h.by+1000
+		h.key.site, h.waiter, h.waker = 2, h.waiter+1000, h.waker+1000
 		two = append(two, h)
 	}
 	if got := most(two); got[1] != 2 || got[2] != 3 {

@@ -18,83 +18,85 @@ import (
 // not wait for the whole. Who waits several times and then answers has written nothing between.
 
 // Of the waits of one request the first tell.
-const streamMost = 64
+const maxStreamGaps = 64
 
 // streamSum adds up the requests that spend most of their time in waits at one line, several times each.
 type streamSum struct {
-	gaps  int64 // between two of these waits of one request
-	wrote int64 // of them, those in which it wrote to its client
+	gaps    int64 // between two of these waits of one request
+	written int64 // of them, those in which it wrote to its client
 }
 
 // addStream takes note of whether a request that waits repeatedly at a line writes to its client meanwhile.
-func (p *part) addStream(w *path.Walked, own []ownWait) {
-	waits := w.Waits()
-	list := slices.DeleteFunc(own, func(x ownWait) bool {
-		return x.of >= 0 && !slices.Contains([]critpath.WaitKind{critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond}, waits[x.of].Kind)
+func (p *workerSum) addStream(w *path.Walked, waits []ownWait) {
+	chain := w.Waits()
+	blocking := slices.DeleteFunc(waits, func(x ownWait) bool {
+		return x.waitIndex >= 0 && !slices.Contains([]critpath.WaitKind{critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond}, chain[x.waitIndex].Kind)
 	})
-	at := map[tracefmt.FrameID]int64{}
-	for _, x := range list {
-		at[x.site] += x.to - x.from
+	nsBySite := map[tracefmt.FrameID]int64{}
+	for _, wait := range blocking {
+		nsBySite[wait.site] += wait.end - wait.start
 	}
-	slices.SortFunc(list, func(a, b ownWait) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(blocking, func(a, b ownWait) int { return cmp.Compare(a.start, b.start) })
 	var site tracefmt.FrameID
 	total := int64(0)
-	for _, x := range list {
-		if at[x.site] > total {
-			site, total = x.site, at[x.site]
+	for _, wait := range blocking {
+		if nsBySite[wait.site] > total {
+			site, total = wait.site, nsBySite[wait.site]
 		}
 	}
 	var sum streamSum
-	n, last := 0, int64(0)
-	for _, x := range list {
-		if x.site != site {
+	count, lastEnd := 0, int64(0)
+	for _, wait := range blocking {
+		if wait.site != site {
 			continue
 		}
-		if x.from == last {
-			last = x.to // one sleep, which a freeze cut
+		if wait.start == lastEnd {
+			lastEnd = wait.end // one sleep, which a freeze cut
 			continue
 		}
-		if n > 0 && n < streamMost {
+		if count > 0 && count < maxStreamGaps {
 			sum.gaps++
-			if p.wroteAnswer(w.Req.G, last, x.from) {
-				sum.wrote++
+			if p.hasWrittenAnswer(w.Req.G, lastEnd, wait.start) {
+				sum.written++
 			}
 		}
-		n, last = n+1, x.to
+		count, lastEnd = count+1, wait.end
 	}
-	if n < scale.Several || 2*total <= w.Req.End-w.Req.Start {
+	if count < scale.Several || 2*total <= w.Req.End-w.Req.Start {
 		return
 	}
 	p.streams[site] = p.streams[site].plus(sum)
 }
 
-func (s streamSum) plus(o streamSum) streamSum { return streamSum{s.gaps + o.gaps, s.wrote + o.wrote} }
+func (s streamSum) plus(other streamSum) streamSum {
+	return streamSum{s.gaps + other.gaps, s.written + other.written}
+}
 
-// wroteAnswer reports whether a goroutine wrote to its request's client in [from, to): in a system call of its own, or by
+// hasWrittenAnswer reports whether a goroutine wrote to its request's client in [from, to): in a system call of its own, or by
 // handing it to the goroutine that writes for all streams of the connection.
-func (p *part) wroteAnswer(g uint64, from, to int64) bool {
+func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
 	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
 	for i := range p.spans {
-		if s := &p.spans[i]; s.Start >= from && (s.State == timeline.Syscall || s.State == timeline.Waiting) && p.answers(s.Stack) {
+		if s := &p.spans[i]; s.Start >= from && (s.State == timeline.Syscall || s.State == timeline.Waiting) && p.isAnswerWrite(s.Stack) {
 			return true
 		}
 	}
 	wrote := false
 	p.stage.Win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-		wrote = p.answers(stack)
+		wrote = p.isAnswerWrite(stack)
 		return !wrote
 	})
 	return wrote
 }
 
-// answers reports whether a stack is inside of what writes an answer, by a server's own type: a connection alone may be one to a peer.
-func (p *part) answers(stack tracefmt.StackID) bool {
-	for _, fr := range p.stage.Syms.Stack(stack) {
-		fn := p.stage.Syms.String(p.stage.Syms.Frame(fr).Func)
-		for _, of := range []string{
+// isAnswerWrite reports whether a stack is inside of what writes an answer, by a server's own type: a connection alone may be one to a peer.
+func (p *workerSum) isAnswerWrite(stack tracefmt.StackID) bool {
+	for _, frame := range p.stage.Syms.Stack(stack) {
+		fn := p.stage.Syms.String(p.stage.Syms.Frame(frame).Func)
+		for _, prefix := range []string{
 			"net/http.(*response).", "google.golang.org/grpc.(*serverStream).Send",
 		} {
-			if strings.HasPrefix(fn, of) {
+			if strings.HasPrefix(fn, prefix) {
 				return true
 			}
 		}
@@ -108,16 +110,16 @@ func (p *part) answers(stack tracefmt.StackID) bool {
 // Stream sums up the requests that spent most of their time in waits at a line, several times each, in the slices of time that were looked at.
 type Stream struct {
 	Site *report.Site
-	// Wrote is for which part of the times between two of these waits they were seen to write to their client. A writer that all
+	// WriteShare is for which part of the times between two of these waits they were seen to write to their client. A writer that all
 	// streams of a connection share may be awake, so that not all are.
-	Wrote float64
+	WriteShare float64
 }
 
 // Streams returns these sums. Merge must have been called.
 func (s *Sum) Streams(sp *spell.Speller) []Stream {
 	var out []Stream
-	for k, r := range s.parts[0].streams {
-		out = append(out, Stream{sp.Site(k), float64(r.wrote) / float64(r.gaps)})
+	for site, sum := range s.workers[0].streams {
+		out = append(out, Stream{sp.Site(site), float64(sum.written) / float64(sum.gaps)})
 	}
 	slices.SortFunc(out, func(a, b Stream) int { return a.Site.Compare(b.Site) })
 	return out
