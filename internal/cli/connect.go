@@ -53,6 +53,8 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 	addTLS(f, &r.TLS, "server")
 	f.StringVar(&r.Proxy, "proxy", "", "use this proxy (http, https, socks5 URL), or none")
 	f.DurationVar(&c.timeout, "timeout", 15*time.Second, "longest time to connect, and to wait for data after the recording's end")
+	f.BoolVar(&r.NoRedirects, "no-redirects", false, "ask the given address only: a redirect is an error")
+	_ = f.MarkHidden("no-redirects") // for programs that may reach some addresses only, such as whylate-mcp
 }
 
 // addTLS adds the flags of verbs that may reach a server, or what they call it, by TLS.

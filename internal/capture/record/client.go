@@ -240,6 +240,9 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 const maxRedirects = 5
 
 func (c *client) checkRedirect(req *http.Request, via []*http.Request) error {
+	if c.opt.NoRedirects {
+		return http.ErrUseLastResponse
+	}
 	if len(via) > maxRedirects {
 		return &Error{Kind: Redirect, Text: fmt.Sprintf("it redirects more than %d times, the last time to %s", maxRedirects, c.address(req.URL)),
 			Do: "often that is a login: give credentials, or the address that it ends at"}

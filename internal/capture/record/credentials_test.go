@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/whylate/whylate/internal/testing/must"
 )
@@ -369,4 +370,18 @@ func TestNothingLeaks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNoRedirects asks no other address, also none of the same server.
+func TestNoRedirects(t *testing.T) {
+	s := serveHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/elsewhere") {
+			t.Errorf("asked for %s", r.URL)
+		}
+		http.Redirect(w, r, "/elsewhere"+r.URL.Path, http.StatusTemporaryRedirect)
+	}))
+	_, err := Save(t.Context(), s.URL+"/debug/pprof/trace", Options{Duration: time.Second, NoRedirects: true, NoHost: true}, filepath.Join(t.TempDir(), "x.trace"), "", nil)
+	if e, ok := errors.AsType[*Error](err); !ok || e.Kind != Redirect {
+		t.Errorf("%v", err)
+	}
 }

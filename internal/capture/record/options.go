@@ -39,6 +39,8 @@ type Options struct {
 	// Proxy is the URL of an HTTP, HTTPS or SOCKS5 proxy; empty: as the environment says (HTTP_PROXY, HTTPS_PROXY,
 	// NO_PROXY); "none": no proxy.
 	Proxy string
+	// NoRedirects makes an answer that redirects an error of kind [Redirect]: no other address is asked.
+	NoRedirects bool
 
 	// ConnectTimeout bounds connecting, and the TLS handshake again; 0 means 10 s. Grace is how long beyond the
 	// recording's end the server may stay silent; 0 means 15 s.

@@ -32,10 +32,18 @@ func AskFleet(ctx context.Context, address, token string, patience time.Duration
 	if res.StatusCode != http.StatusOK {
 		defer body.Close()
 		said, _ := First(res.Body, 300)
-		return nil, fmt.Errorf("the fleet answered %s: %s", res.Status, termtext.Head(strings.TrimSpace(string(said)), 700))
+		return nil, &FleetError{res.StatusCode, fmt.Sprintf("the fleet answered %s: %s", res.Status, termtext.Head(strings.TrimSpace(string(said)), 700))}
 	}
 	return body, nil
 }
+
+// A FleetError is the answer of a fleet with another status than 200. Its text quotes the answer.
+type FleetError struct {
+	Code int
+	text string
+}
+
+func (e *FleetError) Error() string { return e.text }
 
 // A fleetBody ends its request when it is closed.
 type fleetBody struct {

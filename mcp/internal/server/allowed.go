@@ -6,9 +6,12 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	slashpath "path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"unicode"
 )
 
 // allowed says which files and addresses a client may name.
@@ -108,6 +111,46 @@ func (a *allowed) file(path string) (string, error) {
 	return "", fmt.Errorf("%q: %w in any directory that this server may read", path, fs.ErrNotExist)
 }
 
+// open opens a regular file below one of the roots, of at most so many bytes. A link that leads out of the root since the path was looked up
+// is not followed, and a pipe or device that replaced the file is not waited for.
+func (a *allowed) open(path string, most int64) (*os.File, error) {
+	for _, name := range a.roots {
+		rel, err := filepath.Rel(name, path)
+		if err != nil || !filepath.IsLocal(rel) {
+			continue
+		}
+		root, err := os.OpenRoot(name)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		// A device may act when it is opened, so its type is looked at before; opening a pipe would wait for its writer.
+		if info, err := root.Stat(rel); err != nil {
+			return nil, err
+		} else if !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%q is not a regular file", path)
+		}
+		f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, err
+		}
+		info, err := f.Stat()
+		switch {
+		case err != nil:
+		case !info.Mode().IsRegular():
+			err = fmt.Errorf("%q is not a regular file", path)
+		case info.Size() > most:
+			err = fmt.Errorf("%q has %d bytes, more than the %d that are read", path, info.Size(), most)
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("%q is outside of the directories that this server may read", path)
+}
+
 func (a *allowed) below(path string) bool {
 	return slices.ContainsFunc(a.roots, func(root string) bool {
 		rel, err := filepath.Rel(root, path)
@@ -131,27 +174,38 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// url returns text as an address if it has scheme, host and port of an allowed one, and a path at or below its path.
-// Credentials and queries come from the operator, never from a client.
-func (a *allowed) url(text string) (string, error) {
+// url returns text as an address if it has scheme, host and port of an allowed one, and a path at or below its path, and public as the
+// address that a message may show. Paths are compared decoded and without dots, and the address holds the path that was compared, not the
+// client's spelling of it. Credentials and queries come from the operator, never from a client.
+func (a *allowed) url(text string) (address, public string, err error) {
 	u, err := parseURL(text)
 	if err != nil {
-		return "", fmt.Errorf("%q is not an address: %w", text, err)
+		return "", "", fmt.Errorf("%q is not an address: %w", text, err)
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", errors.New("an address may not hold credentials, a query or a fragment")
+		return "", "", errors.New("an address may not hold credentials, a query or a fragment")
 	}
+	at := cleanPath(u.Path)
 	for _, ok := range a.urls {
-		under := strings.TrimSuffix(ok.Path, "/")
-		path := u.JoinPath().Path // cleaned of dots
-		if u.Scheme == ok.Scheme && strings.EqualFold(u.Host, ok.Host) && (path == under || path == under+"/" || strings.HasPrefix(path, under+"/")) {
-			out := *ok
-			out.Path = path
-			return out.String(), nil
+		under := cleanPath(ok.Path)
+		rest, below := strings.CutPrefix(at, under)
+		if u.Scheme != ok.Scheme || !strings.EqualFold(u.Host, ok.Host) || !below || rest != "" && rest[0] != '/' {
+			continue
 		}
+		// A server or a proxy before it may decode a path twice, take \ for / or drop what follows a ;.
+		if strings.ContainsFunc(rest, func(r rune) bool { return strings.ContainsRune(`%\;`, r) || !unicode.IsPrint(r) }) {
+			return "", "", errors.New(`a path may not hold %, \, ; or invisible characters, also not escaped`)
+		}
+		out := *ok
+		out.Path, out.RawPath = at, ""
+		shown := url.URL{Scheme: out.Scheme, Host: out.Host, Path: out.Path}
+		return out.String(), shown.String(), nil
 	}
-	return "", fmt.Errorf("%s was not allowed: start whylate-mcp with -url %s://%s", u.Redacted(), u.Scheme, u.Host)
+	return "", "", fmt.Errorf("%s was not allowed: start whylate-mcp with -url %s://%s", u.Redacted(), u.Scheme, u.Host)
 }
+
+// cleanPath returns a decoded path without dots and without a slash at its end.
+func cleanPath(p string) string { return strings.TrimSuffix(slashpath.Clean("/"+p), "/") }
 
 // isURL reports whether a source names an address and not a file.
 func isURL(source string) bool { return strings.Contains(source, "://") }

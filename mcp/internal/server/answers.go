@@ -2,7 +2,10 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,10 +29,47 @@ const (
 	maxSegments = 40
 	maxText     = 700 // characters of a sentence
 	maxName     = 160 // and of a name
+	maxFailure  = 1500
 )
 
 // cut makes text of a recording safe and short: no control characters, at most max columns.
 func cut(text string, max int) string { return termtext.Head(text, max) }
+
+// visible escapes, in all texts that v points to, what a reader would not see: control characters other than line ends and tabs, and
+// characters that change the direction of writing. A name of a file that holds such a character is shown, and cannot be passed back.
+func visible[T any](v T) T {
+	escapeTexts(reflect.ValueOf(v))
+	return v
+}
+
+var oneLine = regexp.MustCompile(`[^\n\t]+`)
+
+func escapeTexts(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			escapeTexts(v.Elem())
+		}
+	case reflect.Struct:
+		for _, field := range v.Fields() {
+			escapeTexts(field)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			escapeTexts(v.Index(i))
+		}
+	case reflect.String:
+		v.SetString(oneLine.ReplaceAllStringFunc(v.String(), termtext.Escape))
+	}
+}
+
+// visibleError is the error of a tool as a client may show it.
+func visibleError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(cut(err.Error(), maxFailure))
+}
 
 // An Explanation is the short form of a report.
 type Explanation struct {

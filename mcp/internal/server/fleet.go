@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -161,7 +163,16 @@ func (s *Server) fetch(ctx context.Context, id, file string) error {
 	return os.Rename(f.Name(), file)
 }
 
-// askFleet sends a question.
+// askFleet sends a question. Its error does not quote the answer, which a proxy or another server may have written.
 func (s *Server) askFleet(ctx context.Context, path string) (io.ReadCloser, error) {
-	return wire.AskFleet(ctx, strings.TrimSuffix(s.config.Fleet, "/")+path, s.config.FleetToken, s.config.Timeout)
+	body, err := wire.AskFleet(ctx, strings.TrimSuffix(s.config.Fleet, "/")+path, s.config.FleetToken, s.config.Timeout)
+	if e, ok := errors.AsType[*wire.FleetError](err); ok {
+		help := map[int]string{
+			http.StatusBadRequest:   `: "from" is a duration such as 24h, or a time such as 2026-01-31T12:00:00Z`,
+			http.StatusUnauthorized: ": the operator sets a reader's token by WHYLATE_FLEET_TOKEN",
+			http.StatusNotFound:     ": the fleet does not know it, or has deleted it",
+		}[e.Code]
+		return nil, fmt.Errorf("the fleet answered %d %s%s", e.Code, http.StatusText(e.Code), help)
+	}
+	return body, err
 }

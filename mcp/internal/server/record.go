@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/whylate/whylate/internal/capture/record"
 )
 
 // maxTrace bounds a recording in bytes.
@@ -41,31 +43,37 @@ func (s *Server) addRecord() {
 		Description: "Records a service for some seconds, after the user agrees, and returns the recording's file. Tracing costs the service a few percent of its CPU in that time. Record under the usual load.",
 		Annotations: &mcp.ToolAnnotations{Title: "Record a running service", DestructiveHint: &no, OpenWorldHint: &no},
 	}, func(ctx context.Context, req *mcp.CallToolRequest, in recordIn) (*mcp.CallToolResult, *Recording, error) {
-		address, err := s.allow.url(in.URL)
-		if err != nil {
-			return nil, nil, err
-		}
-		in.Seconds = cmp.Or(in.Seconds, 5)
-		d := time.Duration(in.Seconds * float64(time.Second)).Round(time.Second)
-		if !(in.Seconds >= 1) || d > s.config.MaxRecord {
-			return nil, nil, fmt.Errorf("a recording takes from 1 to %.0f seconds", s.config.MaxRecord.Seconds())
-		}
-		answer, asked := req.Params.InputResponses[confirmed].(*mcp.ElicitResult)
-		switch {
-		case !asked:
-			if c := req.ClientCapabilities(); c == nil || c.Elicitation == nil {
-				return nil, nil, fmt.Errorf("this client cannot ask its user whether to record; the user can run: whylate record -d %v -o FILE.whylate %s", d, in.URL)
-			}
-			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirmed: &mcp.ElicitParams{
-				Message:         fmt.Sprintf("Record an execution trace of %s for %v? It costs the service a few percent of its CPU in that time.", in.URL, d),
-				RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
-			}}}, nil, nil
-		case answer.Action != "accept":
-			return nil, nil, errors.New("the user did not agree to the recording")
-		}
-		rec, err := s.record(ctx, address, d)
-		return nil, rec, err
+		question, rec, err := s.recordTool(ctx, req, in)
+		return question, visible(rec), visibleError(err)
 	})
+}
+
+// recordTool returns the question to the user, or with the user's consent the recording.
+func (s *Server) recordTool(ctx context.Context, req *mcp.CallToolRequest, in recordIn) (*mcp.CallToolResult, *Recording, error) {
+	address, public, err := s.allow.url(in.URL)
+	if err != nil {
+		return nil, nil, err
+	}
+	in.Seconds = cmp.Or(in.Seconds, 5)
+	d := time.Duration(in.Seconds * float64(time.Second)).Round(time.Second)
+	if !(in.Seconds >= 1) || d > s.config.MaxRecord {
+		return nil, nil, fmt.Errorf("a recording takes from 1 to %.0f seconds", s.config.MaxRecord.Seconds())
+	}
+	answer, asked := req.Params.InputResponses[confirmed].(*mcp.ElicitResult)
+	switch {
+	case !asked:
+		if c := req.ClientCapabilities(); c == nil || c.Elicitation == nil {
+			return nil, nil, fmt.Errorf("this client cannot ask its user whether to record; the user can run: whylate record -d %v -o FILE.whylate %s", d, public)
+		}
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirmed: &mcp.ElicitParams{
+			Message:         cut(fmt.Sprintf("Record an execution trace of %s for %v? It costs the service a few percent of its CPU in that time.", public, d), maxText),
+			RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
+		}}}, nil, nil
+	case answer.Action != "accept":
+		return nil, nil, errors.New("the user did not agree to the recording")
+	}
+	rec, err := s.record(ctx, address, d)
+	return nil, rec, err
 }
 
 var unsafeInNames = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
@@ -78,8 +86,8 @@ func (s *Server) record(ctx context.Context, address string, d time.Duration) (*
 	name := fmt.Sprintf("%s-%s.whylate", unsafeInNames.ReplaceAllString(u.Host, "_"), time.Now().UTC().Format("20060102T150405.000Z"))
 	file := filepath.Join(s.allow.recordings, name)
 	var said json.RawMessage
-	if err := s.verbs.run(ctx, d, &said, "record", "--json", "--duration="+d.String(), "--output="+file, "--", address); err != nil {
-		return nil, err
+	if err := s.verbs.run(ctx, d, &said, "record", "--json", "--no-redirects", "--duration="+d.String(), "--output="+file, "--", address); err != nil {
+		return nil, recordError(err)
 	}
 	info, err := os.Stat(file)
 	if err != nil {
@@ -89,4 +97,46 @@ func (s *Server) record(ctx context.Context, address string, d time.Duration) (*
 		return nil, fmt.Errorf("the recording has %d MB: record for a shorter time (it is kept as %s)", info.Size()>>20, file)
 	}
 	return &Recording{File: file, Bytes: info.Size(), Seconds: d.String()}, nil
+}
+
+// failures say for each kind of failure what it is and what helps. The verb's own words quote what the server answered, which would reach the
+// assistant as if this server had written it.
+var failures = map[record.Kind]string{
+	record.NotFound:     `no profiling handlers there: the service has to import net/http/pprof and serve it; if they are at another path, name that`,
+	record.Unauthorized: `the service wants credentials: the operator can put them into the address of -url`,
+	record.Forbidden:    `the service does not allow it to this server`,
+	record.Busy:         `another program is tracing this process: try again when it has ended`,
+	record.TooLong:      `the service's WriteTimeout does not allow a recording of this length: ask for fewer seconds`,
+	record.Status:       `the service answered with another status than 200`,
+	record.NotATrace:    `the answer is no execution trace: is this the address of net/http/pprof?`,
+	record.OldTrace:     `the service was built by a Go version before 1.22`,
+	record.DNS:          `the name could not be resolved`,
+	record.Refused:      `connection refused: no process listens there`,
+	record.Unreachable:  `no connection, or it was closed without an answer: is it an HTTP port?`,
+	record.TLS:          `no TLS connection: its certificate is not trusted here, or one side does not speak TLS`,
+	record.Timeout:      `no connection or answer within the time allowed`,
+	record.Proxy:        `the proxy of this server's environment refused`,
+	record.Redirect:     `it redirects to another address, which this server does not follow: name an allowed address that answers itself`,
+	record.Cut:          `the service's answer ended before the first second of the recording was complete`,
+	record.Interrupted:  `interrupted`,
+	record.Write:        `the recording could not be written into the directory of -recordings`,
+}
+
+// recordError returns the error of a failed recording without what the server that was asked has written.
+func recordError(err error) error {
+	failed, ok := errors.AsType[*verbError](err)
+	if !ok {
+		return err
+	}
+	var out struct {
+		Recordings []struct{ Error *struct{ Kind record.Kind } }
+	}
+	if json.Unmarshal(failed.output, &out) != nil || len(out.Recordings) == 0 {
+		return err // it ended before it asked a server
+	}
+	text := "what arrived cannot be explained"
+	if e := out.Recordings[0].Error; e != nil {
+		text = cmp.Or(failures[e.Kind], text)
+	}
+	return errors.New("recording the service: " + text)
 }

@@ -25,7 +25,7 @@ func (s *Server) addResources() {
 		URI: recordingsURI, Name: "recordings", Title: "Recordings that can be explained", MIMEType: "application/json",
 		Description: "Execution traces and .whylate files below the allowed directories, the newest first.",
 	}, func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return asJSON(req.Params.URI, s.allow.list(ctx))
+		return asJSON(req.Params.URI, visible(s.allow.list(ctx)))
 	})
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		URITemplate: ruleURI + "{code}", Name: "rule", Title: "What a finding means", MIMEType: "application/json",

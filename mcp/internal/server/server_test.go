@@ -35,6 +35,15 @@ func TestMain(m *testing.M) {
 // action; with "" it has no way to ask him.
 func connect(t *testing.T, c Config, action string) *mcp.ClientSession {
 	t.Helper()
+	if action == "" {
+		return connectUser(t, c, nil)
+	}
+	return connectUser(t, c, func(string) string { return action })
+}
+
+// connectUser is connect with a user that answers each question by answer.
+func connectUser(t *testing.T, c Config, answer func(question string) string) *mcp.ClientSession {
+	t.Helper()
 	if c.MaxFile == 0 {
 		c.MaxFile = 64 << 20
 	}
@@ -44,9 +53,9 @@ func connect(t *testing.T, c Config, action string) *mcp.ClientSession {
 		t.Fatal(err)
 	}
 	var opts mcp.ClientOptions
-	if action != "" {
-		opts.ElicitationHandler = func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			return &mcp.ElicitResult{Action: action}, nil
+	if answer != nil {
+		opts.ElicitationHandler = func(_ context.Context, q *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: answer(q.Params.Message)}, nil
 		}
 	}
 	a, b := mcp.NewInMemoryTransports()
@@ -173,6 +182,9 @@ func TestNotAllowed(t *testing.T) {
 	}
 	secret := write(outside, "secret.trace", "secret")
 	write(outside, "secret.go", "package secret // hidden\n")
+	if err := os.Symlink(filepath.Join(outside, "secret.go"), filepath.Join(root, "link.go")); err != nil {
+		t.Skip(err)
+	}
 	write(root, "no.trace", "\x1b]0;hostile\u202e\x07 this is no trace")
 	if err := os.Symlink(secret, filepath.Join(root, "link.trace")); err != nil {
 		t.Skip(err)
@@ -215,7 +227,7 @@ func TestNotAllowed(t *testing.T) {
 			t.Errorf("%s %s: %v, %q; want an error with %q", c.tool, c.value, failed, text, c.want)
 		}
 	}
-	for _, file := range []string{filepath.Join(outside, "secret.go"), "secret.go", "../secret.go"} {
+	for _, file := range []string{filepath.Join(outside, "secret.go"), "secret.go", "../secret.go", "link.go", filepath.Join(root, "link.go")} {
 		if text, failed := ask(t, s, "source", map[string]any{"file": file, "line": 1}); !failed || strings.Contains(text, "hidden") {
 			t.Errorf("source %s: %q", file, text)
 		}

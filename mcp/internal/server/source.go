@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -44,21 +44,18 @@ func (s *Server) sourceTool(ctx context.Context, in sourceIn) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(path)
+	f, err := s.allow.open(path, maxSource)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.Size() > maxSource {
-		return nil, fmt.Errorf("%s is too large for a source file", path)
-	}
 	side := in.Around
 	if side <= 0 {
 		side = usualSide
 	}
 	side = min(side, maxLines/2)
 	out := &Source{File: path, Lines: []string{}, Note: note}
-	lines := bufio.NewScanner(f)
+	lines := bufio.NewScanner(io.LimitReader(f, maxSource))
 	lines.Buffer(nil, 1<<20)
 	n := 0
 	for lines.Scan() {

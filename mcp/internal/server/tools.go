@@ -55,7 +55,7 @@ func add[In, Out any](s *Server, name, title, about string, answer func(context.
 		Annotations: &mcp.ToolAnnotations{Title: title, ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &closed},
 	}, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 		out, err := answer(ctx, in)
-		return nil, out, err
+		return nil, visible(out), visibleError(err)
 	})
 }
 

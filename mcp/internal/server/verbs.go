@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,16 +59,21 @@ func (r *verbs) run(ctx context.Context, extra time.Duration, v any, args ...str
 	case out.over:
 		return fmt.Errorf("whylate %s answered with more than %d MB", args[0], maxOutput>>20)
 	case err != nil:
-		if line := lastLine(said.String()); line != "" {
-			return errors.New(line)
-		}
-		return fmt.Errorf("whylate %s: %w", args[0], err)
+		return &verbError{cmp.Or(lastLine(said.String()), fmt.Sprintf("whylate %s: %v", args[0], err)), out.Bytes()}
 	}
 	if err := json.Unmarshal(out.Bytes(), v); err != nil {
 		return fmt.Errorf("reading what whylate %s answered: %w", args[0], err)
 	}
 	return nil
 }
+
+// A verbError is what a verb wrote when it failed: the last line about its failure, and the JSON of verbs that print it all the same.
+type verbError struct {
+	line   string
+	output []byte
+}
+
+func (e *verbError) Error() string { return e.line }
 
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")

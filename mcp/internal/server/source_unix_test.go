@@ -1,0 +1,76 @@
+//go:build unix
+
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestPipe: a pipe or device that is called like a source file is not read, and a call for it ends.
+func TestPipe(t *testing.T) {
+	root := t.TempDir()
+	pipe := filepath.Join(root, "pipe.go")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	// A writer that comes and goes ends the wait of a server that does read the pipe.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if w, err := os.OpenFile(pipe, os.O_WRONLY, 0); err == nil {
+			w.Close()
+		}
+	}()
+	defer func() {
+		if r, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
+			<-done
+			r.Close()
+		}
+	}()
+	s := connect(t, Config{Roots: []string{root}}, "")
+	if text, failed := ask(t, s, "source", map[string]any{"file": pipe, "line": 1}); !failed || !strings.Contains(text, "not a regular file") {
+		t.Errorf("%q", text)
+	}
+	if text, failed := ask(t, s, "source", map[string]any{"file": "pipe.go", "line": 1}); !failed || !strings.Contains(text, "no file") {
+		t.Errorf("%q", text)
+	}
+	if text, failed := ask(t, s, "explain", map[string]any{"source": pipe}); !failed || !strings.Contains(text, "not a regular file") {
+		t.Errorf("%q", text)
+	}
+}
+
+// TestReplaced: what replaces a file after it was looked up is not read if it is a link out of the root, a pipe, or larger than allowed.
+func TestReplaced(t *testing.T) {
+	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "secret.go")
+	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := newAllowed(Config{Roots: []string{root}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, file := filepath.Join(a.roots[0], "link.go"), filepath.Join(a.roots[0], "file.go")
+	if err := os.Symlink(outside, link); err != nil {
+		t.Skip(err)
+	}
+	if err := os.WriteFile(file, make([]byte, 100), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path string
+		most int64
+		ok   bool
+	}{{link, 100, false}, {outside, 100, false}, {a.roots[0], 100, false}, {file, 99, false}, {file, 100, true}} {
+		f, err := a.open(c.path, c.most)
+		if (err == nil) != c.ok {
+			t.Errorf("%s, %d: %v", c.path, c.most, err)
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+}
