@@ -13,33 +13,33 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestUnder: what a holder does is in a call of the function that has taken the lock, calls below it, and on other goroutines. Where both come through one
+// TestHolderLines: what a holder does is in a call of the function that has taken the lock, calls below it, and on other goroutines. Where both come through one
 // line, or the goroutine is not the one that ended the wait, nothing is known of it.
-func TestUnder(t *testing.T) {
-	all := tracefmt.NewSymbols()
+func TestHolderLines(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
 	stack := func(fns ...any) tracefmt.StackID { // functions, each with its line
 		var text []tracefmt.FrameText
 		for i := 0; i < len(fns); i += 2 {
 			text = append(text, tracefmt.FrameText{Func: fns[i].(string), File: "/s/s.go", Line: uint32(fns[i+1].(int))})
 		}
-		return all.AddStack(text...)
+		return symbols.AddStack(text...)
 	}
 	waiter := stack("runtime.selectgo", 351, "shop.org/s.acquire", 54, "shop.org/s.post", 74, "shop.org/s.serve", 9)
-	trip := stack("runtime.selectgo", 351, "net/http.(*persistConn).roundTrip", 2900, "shop.org/s.check", 112, "shop.org/s.post", 81, "shop.org/s.serve", 9)
-	other := stack("runtime.selectgo", 351, "net/http.(*persistConn).roundTrip", 2900, "shop.org/s.check", 112, "shop.org/s.get", 5, "shop.org/s.serve", 9)
-	loop := stack("net.(*conn).Read", 1, "net/http.(*persistConn).readLoop", 2330)
-	cause.NewPlacer(all, modules.New(modules.Options{})).Place()
-	syms := all.Snapshot()
+	callStack := stack("runtime.selectgo", 351, "net/http.(*persistConn).roundTrip", 2900, "shop.org/s.check", 112, "shop.org/s.post", 81, "shop.org/s.serve", 9)
+	otherStack := stack("runtime.selectgo", 351, "net/http.(*persistConn).roundTrip", 2900, "shop.org/s.check", 112, "shop.org/s.get", 5, "shop.org/s.serve", 9)
+	readLoopStack := stack("net.(*conn).Read", 1, "net/http.(*persistConn).readLoop", 2330)
+	cause.NewPlacer(symbols, modules.New(modules.Options{})).Place()
+	syms := symbols.Snapshot()
 	for _, c := range []struct {
 		name   string
 		holder tracefmt.StackID
 		waker  uint64
 		want   int
-	}{{"a call below", trip, 8, 81}, {"another function", other, 8, 0}, {"another goroutine's end", trip, 6, 0}} {
+	}{{"a call below", callStack, 8, 81}, {"another function", otherStack, 8, 0}, {"another goroutine's end", callStack, 6, 0}} {
 		sum := New()
 		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
 		waits := []critpath.FollowedWait{{Kind: critpath.WaitSelect, Stack: waiter, Parent: -1, G: 7, Waker: c.waker}, {Kind: critpath.WaitSelect, Stack: c.holder, Parent: 0, G: 8, Waker: 9}}
-		p.addHolderLines(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 1, Steps: []critpath.Step{{Kind: critpath.Network, G: 9, Stack: loop, Start: 0, End: 10, FollowedWait: 1}}}, waits)
+		p.addHolderLines(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 1, Steps: []critpath.Step{{Kind: critpath.Network, G: 9, Stack: readLoopStack, Start: 0, End: 10, FollowedWait: 1}}}, waits)
 		got := sum.HolderLines(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})})
 		line := 0
 		for _, u := range got {

@@ -8,9 +8,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
-// TestLateFromWhenOn: another goroutine that could run, and did not for 0.1 ms, was late, its gap included; the request's own is no hub.
+// TestMinimumLateness: another goroutine that could run, and did not for 0.1 ms, was late, its gap included; the request's own is no hub.
 // It fails if a goroutine counts as late from far earlier or later on: a hub that delays everybody by a millisecond would be missed.
-func TestLateFromWhenOn(t *testing.T) {
+func TestMinimumLateness(t *testing.T) {
 	const us = 1000
 	for _, c := range []struct {
 		name  string
@@ -23,12 +23,12 @@ func TestLateFromWhenOn(t *testing.T) {
 		{"less", 2, 0, 99 * us, false}, {"its own", 1, 0, 1000 * us, false},
 	} {
 		p := New().NewAdder(nil).(*workerSum)
-		at := int64(5000 * us)
+		readySince := int64(5000 * us)
 		p.addLateRuns(&path.Walked{Weight: 1, Req: &request.Request{G: 1, End: 1 << 40}, Steps: []critpath.Step{
-			{Kind: critpath.PollGap, G: c.g, Start: at - c.gap, End: at},
-			{Kind: critpath.Runnable, G: c.g, Start: at, End: at + c.ns},
+			{Kind: critpath.PollGap, G: c.g, Start: readySince - c.gap, End: readySince},
+			{Kind: critpath.Runnable, G: c.g, Start: readySince, End: readySince + c.ns},
 		}})
-		run, noted := p.lateRuns.runs[lateRunKey{c.g, at + c.ns}]
+		run, noted := p.lateRuns.runs[lateRunKey{c.g, readySince + c.ns}]
 		if noted != c.noted || noted && (run.waitNS != c.gap+c.ns || run.pollGapNS != c.gap || run.requests != 1) {
 			t.Errorf("%s: %+v", c.name, run)
 		}

@@ -8,16 +8,16 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestGives: to read a request's body, to answer it and to give a lock back hands nothing over, so that who only waits besides is a reader of
+// TestIsHandover: to read a request's body, to answer it and to give a lock back hands nothing over, so that who only waits besides is a reader of
 // news, over HTTP/2 as well.
-func TestGives(t *testing.T) {
-	all := tracefmt.NewSymbols()
+func TestIsHandover(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
 	stack := func(fns ...string) tracefmt.StackID {
 		var frames []tracefmt.FrameText
 		for _, fn := range fns {
 			frames = append(frames, tracefmt.FrameText{Func: fn})
 		}
-		return all.AddStack(frames...)
+		return symbols.AddStack(frames...)
 	}
 	cases := []struct {
 		stack tracefmt.StackID
@@ -31,7 +31,7 @@ func TestGives(t *testing.T) {
 		{stack("runtime.selectgo", "net/http.(*http2serverConn).writeDataFromHandler", "net/http.(*http2responseWriter).Flush", "main.(*hub).watch"), false},
 		{stack("runtime.selectgo", "net/http.(*http2clientStream).writeRequest", "main.(*hub).poll"), true},
 	}
-	syms := all.Snapshot()
+	syms := symbols.Snapshot()
 	p := &workerSum{stage: path.New(&timeline.Window{}, &syms, path.Options{})}
 	for i, c := range cases {
 		if got := p.isHandover(c.stack); got != c.want {

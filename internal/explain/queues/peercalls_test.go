@@ -13,15 +13,15 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestUnread: what has arrived is read at once, on the goroutine that waited for it. Who closes the connection instead was told that a deadline passed.
+// TestEndsWithoutRead: what has arrived is read at once, on the goroutine that waited for it. Who closes the connection instead was told that a deadline passed.
 // What was done by a system call that shows no stack is not known.
-func TestUnread(t *testing.T) {
-	all := tracefmt.NewSymbols()
+func TestEndsWithoutRead(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
 	stack := func(fn string) tracefmt.StackID {
-		return all.AddStack(tracefmt.FrameText{Func: "syscall.syscall"}, tracefmt.FrameText{Func: fn}, tracefmt.FrameText{Func: "main.ask"})
+		return symbols.AddStack(tracefmt.FrameText{Func: "syscall.syscall"}, tracefmt.FrameText{Func: fn}, tracefmt.FrameText{Func: "main.ask"})
 	}
 	read, closed, file := stack("net.(*netFD).Read"), stack("net.(*netFD).Close"), stack("os.(*File).Write")
-	syms := all.Snapshot()
+	syms := symbols.Snapshot()
 	p := &workerSum{stage: path.New(&timeline.Window{}, &syms, path.Options{})}
 	call := func(g uint64, stack tracefmt.StackID) critpath.Step {
 		return critpath.Step{Kind: critpath.Syscall, G: g, Stack: stack}
@@ -45,19 +45,19 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestOpened: with whatever stack a request waits at a line, what libraries call so there opens a connection.
-func TestOpened(t *testing.T) {
-	all := tracefmt.NewSymbols()
+// TestConnOpens: with whatever stack a request waits at a line, what libraries call so there opens a connection.
+func TestConnOpens(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
 	stack := func(fns ...string) tracefmt.StackID {
 		text := []tracefmt.FrameText{{Func: "net.(*conn).Read"}, {Func: "dep.org/db.read", File: "dep.org/db@v1.0.0/db.go", Line: 7}}
 		for _, fn := range fns {
 			text = append(text, tracefmt.FrameText{Func: fn, File: "dep.org/db@v1.0.0/db.go", Line: 9})
 		}
-		return all.AddStack(append(text, tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 3})...)
+		return symbols.AddStack(append(text, tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 3})...)
 	}
 	query, opens := stack("dep.org/db.(*Conn).Query"), stack("dep.org/db.(*Connector).Connect", "database/sql.(*DB).conn")
-	cause.NewPlacer(all, modules.New(modules.Options{})).Place()
-	syms := all.Snapshot()
+	cause.NewPlacer(symbols, modules.New(modules.Options{})).Place()
+	syms := symbols.Snapshot()
 	sum := New()
 	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
 	for range 3 {

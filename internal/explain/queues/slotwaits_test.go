@@ -15,19 +15,19 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// placesOf makes the sums of a generation in which waits ended, and what of each worker saw what.
-func placesOf(workers int, list []handover, serving ...uint64) []SlotWaits {
+// slotWaitsOf makes the sums of a generation in which waits ended, and what of each worker saw what.
+func slotWaitsOf(workers int, handovers []handover, requestGoroutines ...uint64) []SlotWaits {
 	syms := tracefmt.NewSymbols().Snapshot()
 	sum := New()
 	for range workers {
 		sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{}))
 	}
 	sum.BeginGeneration(nil)
-	for i, h := range list {
+	for i, h := range handovers {
 		p := sum.workers[i%workers]
 		p.handovers = append(p.handovers, h)
 	}
-	for _, g := range serving {
+	for _, g := range requestGoroutines {
 		sum.workers[0].requestGoroutines[g] = struct{}{}
 	}
 	sum.EndGeneration()
@@ -35,77 +35,77 @@ func placesOf(workers int, list []handover, serving ...uint64) []SlotWaits {
 	return sum.SlotWaits(&spell.Speller{Syms: &syms})
 }
 
-// pool plays n requests that come every gap and hold one of k places for held each, first come, first served, and returns the
+// simulatePool plays n requests that come every gap and hold one of k places for held each, first come, first served, and returns the
 // waits. Everybody has a goroutine of its own, or, with conns, one of so many, each of which serves one at a time.
-func pool(n, k int, gap, held int64, conns int) []handover {
+func simulatePool(requests, slots int, interarrival, hold int64, conns int) []handover {
 	type holder struct {
 		g   uint64
 		end int64
 	}
 	var out []handover
-	var have []holder // in order of end
+	var holders []holder // in order of end
 	type waiter struct {
 		g    uint64
 		from int64
 	}
-	var line []waiter
-	give := func(until int64) {
-		for len(have) > 0 && have[0].end <= until {
-			h := have[0]
-			have = have[1:]
-			if len(line) > 0 {
-				w := line[0]
-				line = line[1:]
-				out = append(out, handover{key: slotKey{wait: critpath.WaitSend}, waiter: w.g, waitStart: w.from, waitEnd: h.end, requestEnd: h.end + held, waker: h.g})
-				have = append(have, holder{w.g, h.end + held})
+	var queue []waiter
+	releaseUntil := func(now int64) {
+		for len(holders) > 0 && holders[0].end <= now {
+			h := holders[0]
+			holders = holders[1:]
+			if len(queue) > 0 {
+				w := queue[0]
+				queue = queue[1:]
+				out = append(out, handover{key: slotKey{wait: critpath.WaitSend}, waiter: w.g, waitStart: w.from, waitEnd: h.end, requestEnd: h.end + hold, waker: h.g})
+				holders = append(holders, holder{w.g, h.end + hold})
 			}
 		}
 	}
-	for i := range int64(n) {
-		at, g := i*gap, uint64(i+1)
+	for i := range int64(requests) {
+		arrival, g := i*interarrival, uint64(i+1)
 		if conns > 0 {
 			g = uint64(int(i)%conns + 1)
 		}
-		give(at)
-		if len(have) < k {
-			have = append(have, holder{g, at + held})
+		releaseUntil(arrival)
+		if len(holders) < slots {
+			holders = append(holders, holder{g, arrival + hold})
 		} else {
-			line = append(line, waiter{g, at})
+			queue = append(queue, waiter{g, arrival})
 		}
 	}
-	give(1 << 60)
+	releaseUntil(1 << 60)
 	return out
 }
 
-// TestPlaces: who ends waits and had waited there in the same request gave back a place; of how many there are, and for how
+// TestSlotWaits: who ends waits and had waited there in the same request gave back a place; of how many there are, and for how
 // long one is held, follows from who had one while others waited. It would catch a pool that is not seen, one of a wrong size,
 // and what is no pool: workers, a long poll, callers that call on, goroutines of one's own.
-func TestPlaces(t *testing.T) {
+func TestSlotWaits(t *testing.T) {
 	const ms = 1_000_000
 	send, done := slotKey{wait: critpath.WaitSend}, slotKey{wait: critpath.WaitChan}
-	var worker, poll, nested, own, child, crew, reader, twice, started []handover
+	var worker, longPoll, nestedCalls, ownChildren, releasedByChild, slotWorkers, responseReader, twoCalls, startedWorkers []handover
 	for i := range int64(30) {
-		at := i * 20 * ms
+		time := i * 20 * ms
 		// Two workers take work from those that waited for one, and rest for a moment in between; one reader of a
 		// connection, which brings the head of an answer, and 1 ms later the rest, to all who wait in a row.
 		g, w := uint64(10+i), uint64(7+i%2)
-		crew = append(crew, handover{key: send, waiter: g, waitStart: max(0, at-50*ms), waitEnd: at, requestEnd: at + 39*ms, waker: w, serviceEnd: at + 39*ms}, handover{key: done, waiter: g, waitStart: at, waitEnd: at + 39*ms, requestEnd: at + 39*ms, waker: w})
-		reader = append(reader, handover{key: send, waiter: g, waitStart: max(0, at-50*ms), waitEnd: at, requestEnd: at + ms, waker: 7, serviceEnd: at + ms}, handover{key: done, waiter: g, waitStart: at, waitEnd: at + ms, requestEnd: at + ms, waker: 7})
+		slotWorkers = append(slotWorkers, handover{key: send, waiter: g, waitStart: max(0, time-50*ms), waitEnd: time, requestEnd: time + 39*ms, waker: w, serviceEnd: time + 39*ms}, handover{key: done, waiter: g, waitStart: time, waitEnd: time + 39*ms, requestEnd: time + 39*ms, waker: w})
+		responseReader = append(responseReader, handover{key: send, waiter: g, waitStart: max(0, time-50*ms), waitEnd: time, requestEnd: time + ms, waker: 7, serviceEnd: time + ms}, handover{key: done, waiter: g, waitStart: time, waitEnd: time + ms, requestEnd: time + ms, waker: 7})
 		// Who asks one goroutine twice, one after the other, waits for its answers.
-		twice = append(twice, handover{key: send, waiter: g, waitStart: at - 8*ms, waitEnd: at, requestEnd: at + 8*ms, waker: 7, serviceEnd: at + 8*ms}, handover{key: done, waiter: g, waitStart: at, waitEnd: at + 8*ms, requestEnd: at + 8*ms, waker: 7})
+		twoCalls = append(twoCalls, handover{key: send, waiter: g, waitStart: time - 8*ms, waitEnd: time, requestEnd: time + 8*ms, waker: 7, serviceEnd: time + 8*ms}, handover{key: done, waiter: g, waitStart: time, waitEnd: time + 8*ms, requestEnd: time + 8*ms, waker: 7})
 		// A worker ends the waits of all; so does whoever has news, on a connection that waited for news itself some time.
-		worker = append(worker, handover{key: send, waiter: uint64(10 + i), waitStart: at, waitEnd: at + 15*ms, requestEnd: at + 20*ms, waker: 7})
-		poll = append(poll, handover{key: send, waiter: uint64(10 + i), waitStart: at, waitEnd: at + 15*ms, requestEnd: at + 16*ms, waker: uint64(9 + i)})
+		worker = append(worker, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 20*ms, waker: 7})
+		longPoll = append(longPoll, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 16*ms, waker: uint64(9 + i)})
 		// A asks B, who asks C through the same function: B began to wait when A had.
-		nested = append(nested,
-			handover{key: send, waiter: uint64(1000 + 3*i), waitStart: at, waitEnd: at + 15*ms, requestEnd: at + 16*ms, waker: uint64(1001 + 3*i)},
-			handover{key: send, waiter: uint64(1001 + 3*i), waitStart: at + ms, waitEnd: at + 10*ms, requestEnd: at + 16*ms, waker: uint64(1002 + 3*i)})
+		nestedCalls = append(nestedCalls,
+			handover{key: send, waiter: uint64(1000 + 3*i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 16*ms, waker: uint64(1001 + 3*i)},
+			handover{key: send, waiter: uint64(1001 + 3*i), waitStart: time + ms, waitEnd: time + 10*ms, requestEnd: time + 16*ms, waker: uint64(1002 + 3*i)})
 		// A request finds a place free and starts a worker, which goes on with what the next one asks for.
-		started = append(started, handover{key: send, waiter: g, waitStart: at, waitEnd: at + 20*ms, requestEnd: at + 21*ms, waker: uint64(500 + i/2), wakerCreator: uint64(10 + i/2*2), wakerCreated: i / 2 * 40 * ms})
+		startedWorkers = append(startedWorkers, handover{key: send, waiter: g, waitStart: time, waitEnd: time + 20*ms, requestEnd: time + 21*ms, waker: uint64(500 + i/2), wakerCreator: uint64(10 + i/2*2), wakerCreated: i / 2 * 40 * ms})
 		// One request starts goroutines, three at a time.
-		own = append(own, handover{key: send, waiter: 1, waitStart: at, waitEnd: at + 20*ms, requestEnd: 600 * ms, waker: uint64(100 + i), wakerCreator: 1, wakerCreated: max(0, at-40*ms)})
+		ownChildren = append(ownChildren, handover{key: send, waiter: 1, waitStart: time, waitEnd: time + 20*ms, requestEnd: 600 * ms, waker: uint64(100 + i), wakerCreator: 1, wakerCreated: max(0, time-40*ms)})
 		// A place that who waited gives to a goroutine which it starts, one at a time.
-		child = append(child, handover{key: send, waiter: uint64(10 + i), waitStart: at, waitEnd: at + 30*ms, requestEnd: at + 31*ms, waker: uint64(500 + i), wakerCreator: uint64(9 + i), wakerCreated: at + 10*ms + 1})
+		releasedByChild = append(releasedByChild, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 30*ms, requestEnd: time + 31*ms, waker: uint64(500 + i), wakerCreator: uint64(9 + i), wakerCreated: time + 10*ms + 1})
 	}
 	for _, c := range []struct {
 		name             string
@@ -115,24 +115,24 @@ func TestPlaces(t *testing.T) {
 		held             int64
 		serving          float64
 	}{
-		{"one place", pool(40, 1, 9*ms, 10*ms, 0), 0.9, 0, 1, 10 * ms, 0},
-		{"three places", pool(60, 3, 3*ms, 10*ms, 0), 0.9, 0, 3, 10 * ms, 0},
-		{"three places, connections that come again", pool(60, 3, 3*ms, 10*ms, 12), 0.9, 0, 3, 10 * ms, 0},
-		{"a place that a child gives back", child, 0.9, 0, 1, 20 * ms, 0},
-		{"own goroutines", own, 0, 1, 3, 0, 0},
-		{"workers that requests start", started, 0, 0, -1, 0, 0},
+		{"one place", simulatePool(40, 1, 9*ms, 10*ms, 0), 0.9, 0, 1, 10 * ms, 0},
+		{"three places", simulatePool(60, 3, 3*ms, 10*ms, 0), 0.9, 0, 3, 10 * ms, 0},
+		{"three places, connections that come again", simulatePool(60, 3, 3*ms, 10*ms, 12), 0.9, 0, 3, 10 * ms, 0},
+		{"a place that a child gives back", releasedByChild, 0.9, 0, 1, 20 * ms, 0},
+		{"own goroutines", ownChildren, 0, 1, 3, 0, 0},
+		{"workers that requests start", startedWorkers, 0, 0, -1, 0, 0},
 		{"worker", worker, 0, 0, -1, 0, 0},
-		{"long poll", poll, 0, 0, -1, 0, 0},
-		{"callers that call on", nested, 0, 0, -1, 0, 0},
-		{"workers that are places", crew, 0, 0, 2, 39 * ms, 0.9},
-		{"a reader of answers", reader, 0, 0, -1, 0, 0},
-		{"two questions in a row", twice, 0, 0, -1, 0, 0},
+		{"long poll", longPoll, 0, 0, -1, 0, 0},
+		{"callers that call on", nestedCalls, 0, 0, -1, 0, 0},
+		{"workers that are places", slotWorkers, 0, 0, 2, 39 * ms, 0.9},
+		{"a reader of answers", responseReader, 0, 0, -1, 0, 0},
+		{"two questions in a row", twoCalls, 0, 0, -1, 0, 0},
 	} {
 		serving := []uint64{}
 		for _, h := range c.list {
 			serving = append(serving, h.waiter)
 		}
-		got := placesOf(1, c.list, serving...)
+		got := slotWaitsOf(1, c.list, serving...)
 		i := slices.IndexFunc(got, func(r SlotWaits) bool { return r.Wait == report.WaitChanSend })
 		if i < 0 {
 			t.Fatalf("%s: %+v", c.name, got)
@@ -144,19 +144,19 @@ func TestPlaces(t *testing.T) {
 		shuffled := append([]handover(nil), c.list...)
 		shuffled = append(shuffled, c.list[:5]...) // on the path of somebody else as well
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
-		if again := placesOf(3, shuffled, serving...); !reflect.DeepEqual(got, again) {
-			t.Errorf("%s: with three workers %+v, with one %+v", c.name, again, got)
+		if shuffledStats := slotWaitsOf(3, shuffled, serving...); !reflect.DeepEqual(got, shuffledStats) {
+			t.Errorf("%s: with three workers %+v, with one %+v", c.name, shuffledStats, got)
 		}
 	}
 }
 
-// TestSeenTwice: of one wait that two requests see, the same one stands for it whichever worker's list comes first.
-func TestSeenTwice(t *testing.T) {
-	seen := []handover{{waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 5, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3, serviceEnd: 4}}
-	for i := range seen {
-		for k := range seen {
-			if got, want := seen[i].compareByWaitEnd(&seen[k]), -seen[k].compareByWaitEnd(&seen[i]); got != want || got == 0 && i != k {
-				t.Errorf("%+v and %+v: %d one way, %d the other", seen[i], seen[k], got, -want)
+// TestCompareByWaitEnd: of one wait that two requests see, the same one stands for it whichever worker's list comes first.
+func TestCompareByWaitEnd(t *testing.T) {
+	handovers := []handover{{waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 5, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3, serviceEnd: 4}}
+	for i := range handovers {
+		for k := range handovers {
+			if got, want := handovers[i].compareByWaitEnd(&handovers[k]), -handovers[k].compareByWaitEnd(&handovers[i]); got != want || got == 0 && i != k {
+				t.Errorf("%+v and %+v: %d one way, %d the other", handovers[i], handovers[k], got, -want)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func TestSeenTwice(t *testing.T) {
 // TestPoolOfSeveralCallers: a library's line that is called from two places has one pool if those who call it end each other's waits, and else
 // two. It would catch a pool of three of which either caller is told two.
 func TestPoolOfSeveralCallers(t *testing.T) {
-	most := func(list []handover) map[tracefmt.FrameID]int {
+	slotsBySite := func(list []handover) map[tracefmt.FrameID]int {
 		var all []*handover
 		for i := range list {
 			all = append(all, &list[i])
@@ -181,22 +181,22 @@ func TestPoolOfSeveralCallers(t *testing.T) {
 		}
 		return out
 	}
-	one := pool(300, 3, 10, 40, 0)
-	for i := range one {
-		one[i].key.site = tracefmt.FrameID(1 + one[i].waiter%2)
+	onePool := simulatePool(300, 3, 10, 40, 0)
+	for i := range onePool {
+		onePool[i].key.site = tracefmt.FrameID(1 + onePool[i].waiter%2)
 	}
-	if got := most(one); got[1] != 3 || got[2] != 3 {
+	if got := slotsBySite(onePool); got[1] != 3 || got[2] != 3 {
 		t.Errorf("one pool of 3: %v", got)
 	}
-	two := pool(300, 2, 10, 40, 0)
-	for i := range two {
-		two[i].key.site = 1
+	twoPools := simulatePool(300, 2, 10, 40, 0)
+	for i := range twoPools {
+		twoPools[i].key.site = 1
 	}
-	for _, h := range pool(300, 3, 10, 40, 0) {
+	for _, h := range simulatePool(300, 3, 10, 40, 0) {
 		h.key.site, h.waiter, h.waker = 2, h.waiter+1000, h.waker+1000
-		two = append(two, h)
+		twoPools = append(twoPools, h)
 	}
-	if got := most(two); got[1] != 2 || got[2] != 3 {
+	if got := slotsBySite(twoPools); got[1] != 2 || got[2] != 3 {
 		t.Errorf("pools of 2 and 3: %v", got)
 	}
 }
