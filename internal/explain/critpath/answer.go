@@ -75,17 +75,17 @@ func (w *Walker) followAnswer(frame *walkFrame, span *timeline.Span, start int64
 }
 
 // listAnswerWait lists a wait for an answer: the way back and the answer itself.
-func (b *graphBuilder) listAnswerWait(part *piece, answer *Answer, verdict *waitVerdict, start int64, cursor *int64, fullLength int64) {
-	b.leaf(part, cursor, max(answer.End, start), verdict.step, fullLength)
-	from := max(answer.Start, part.lo)
+func (b *graphBuilder) listAnswerWait(part *graphPart, answer *Answer, verdict *waitVerdict, start int64, cursor *int64, fullLength int64) {
+	b.addLeaf(part, cursor, max(answer.End, start), verdict.step, fullLength)
+	from := max(answer.Start, part.start)
 	if from >= *cursor {
 		return
 	}
-	if !b.isKnown(answer.G, *cursor) {
-		b.leaf(part, cursor, from, verdict.step, fullLength)
+	if !b.hasEvents(answer.G, *cursor) {
+		b.addLeaf(part, cursor, from, verdict.step, fullLength)
 		return
 	}
-	wait := item{step: verdict.step, waker: answer.G, wait: WaitPeer, asked: answer}
+	wait := partItem{step: verdict.step, waker: answer.G, kind: WaitPeer, answer: answer}
 	wait.step.Start, wait.step.End = from, *cursor
 	*cursor = from
 	part.items = append(part.items, wait)
@@ -93,7 +93,7 @@ func (b *graphBuilder) listAnswerWait(part *piece, answer *Answer, verdict *wait
 
 // addAnswer puts what was asked for into the graph: it is work for the request, from
 // when it began on.
-func (b *graphBuilder) addAnswer(part *piece, wait *item) {
+func (b *graphBuilder) addAnswer(part *graphPart, wait *partItem) {
 	b.link(part.g, wait.waker, wait.step.Start)
-	b.add(&piece{g: wait.waker, lo: wait.step.Start, hi: wait.step.End, hooked: true, answers: b.walker.findAnswers(wait.asked.G, wait.asked.Start), level: part.level + 1})
+	b.addPart(&graphPart{g: wait.waker, start: wait.step.Start, end: wait.step.End, hasOrigin: true, answers: b.walker.findAnswers(wait.answer.G, wait.answer.Start), answerDepth: part.answerDepth + 1})
 }

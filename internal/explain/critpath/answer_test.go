@@ -147,12 +147,12 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("the walk is%swant%s", got, c.want)
 			}
 			g := w.Graph(1, from, to)
-			if g == nil || !g.holds() {
+			if g == nil || !g.isConsistent() {
 				t.Fatal("there is no graph that holds")
 			}
 			// What is done for the request is its own: no queue that would grow shorter by more.
 			for _, s := range g.Steps {
-				if s.G == 3 && s.Others {
+				if s.G == 3 && s.OtherWork {
 					t.Errorf("in the graph, what goroutine 3 does from %d to %d is for others", s.Start-tracetext.Origin, s.End-tracetext.Origin)
 				}
 			}

@@ -32,13 +32,13 @@ type Graph struct {
 
 // A Node is an instant in a goroutine's life.
 type Node struct {
-	Time   int64
-	G      uint64
-	Before int32 // the node from which Steps lead here, -1 for none
-	// Steps[FirstStep:LastStep] and Edges[FirstEdge:LastEdge] of the graph.
+	Time        int64
+	G           uint64
+	Predecessor int32 // the node from which Steps lead here, -1 for none
+	// Steps[FirstStep:EndStep] and Edges[FirstEdge:EndEdge] of the graph.
 	// A node without Before and Edges does not move.
-	FirstStep, LastStep int32
-	FirstEdge, LastEdge int32
+	FirstStep, EndStep int32
+	FirstEdge, EndEdge int32
 }
 
 // An Edge is a node that must have happened.
@@ -52,65 +52,65 @@ type Edge struct {
 // A GraphStep is a step of a graph.
 type GraphStep struct {
 	Step
-	// Whole is the length of the wait, of the timer's period or of the system call
+	// FullLength is the length of the wait, of the timer's period or of the system call
 	// that the step is a part of; 0 if unknown.
-	Whole int64
-	// Others reports that it was other requests' work.
-	Others bool
-	// Result reports, for Others, that the request waited for the end of that work,
+	FullLength int64
+	// OtherWork reports that it was other requests' work.
+	OtherWork bool
+	// DeliversResult reports, for Others, that the request waited for the end of that work,
 	// so that its last part may have been for the request itself.
-	Result bool
-	// Ticker reports that it ended with a ticker's tick, whose time does not depend on the request.
-	Ticker bool
+	DeliversResult bool
+	// EndsWithTick reports that it ended with a ticker's tick, whose time does not depend on the request.
+	EndsWithTick bool
 }
 
 // Bounds of one graph. A request that exceeds them has no graph.
 const (
-	maxPieces   = 64
-	maxItems    = 1500
-	maxSiblings = 32
-	maxHooks    = 24   // searches for what a goroutine had from the request
-	hookSpans   = 64   // spans looked at in one of them
-	hookLeast   = 1e6  // how far back, ns, at least
-	hookTimes   = 8    // how far back, in lengths of the wait
-	maxPeriod   = 10e9 // of a ticker
+	maxParts          = 64
+	maxItems          = 1500
+	maxSiblings       = 32
+	maxOriginSearches = 24   // searches for what a goroutine had from the request
+	originSearchSpans = 64   // spans looked at in one of them
+	minOriginSearchNS = 1e6  // how far back, ns, at least
+	originSearchWaits = 8    // how far back, in lengths of the wait
+	maxTickerPeriodNS = 10e9 // of a ticker
 )
 
 // A piece is an interval of a goroutine's life that belongs to a graph.
-type piece struct {
-	g      uint64
-	lo, hi int64
+type graphPart struct {
+	g          uint64
+	start, end int64
 	// anchor is the beginning of the wait of the waiter, for a piece assumed to come after that.
 	anchor instant
 	// waitStack is the stack of the wait that made it part of the graph.
-	waitStack tracefmt.StackID
-	result    bool
-	hooked    bool // followed back to what it got from the request
-	bornBy    uint64
-	items     []item
-	scanned   int64    // its waits have been followed up to here
-	answers   []Answer // of the request that it works for; level is how many requests lie between it and the graph's
-	level     int
-	cuts      []int64 // instants that need a node, in order; first is the index of the first one's
-	first     int32
+	waitStack      tracefmt.StackID
+	deliversResult bool
+	hasOrigin      bool // followed back to what it got from the request
+	creator        uint64
+	items          []partItem
+	scannedUntil   int64    // its waits have been followed up to here
+	answers        []Answer // of the request that it works for; level is how many requests lie between it and the graph's
+	answerDepth    int
+	cuts           []int64 // instants that need a node, in order; first is the index of the first one's
+	firstNode      int32
 }
 
-func (p *piece) has(x instant) bool { return p.g == x.g && p.lo <= x.t && x.t <= p.hi }
+func (p *graphPart) contains(at instant) bool { return p.g == at.g && p.start <= at.t && at.t <= p.end }
 
 // node returns the index of the node at one of a piece's cuts.
-func (p *piece) node(t int64) int32 {
+func (p *graphPart) node(t int64) int32 {
 	i, _ := slices.BinarySearch(p.cuts, t)
-	return p.first + int32(i)
+	return p.firstNode + int32(i)
 }
 
 // An item is a leaf of a piece or, if waker is not 0, a wait that is followed.
-type item struct {
-	step   Step
-	whole  int64
-	waker  uint64
-	wait   WaitKind
-	ticker bool
-	asked  *Answer // of a wait for an answer: the request that gives it
+type partItem struct {
+	step         Step
+	fullLength   int64
+	waker        uint64
+	kind         WaitKind
+	endsWithTick bool
+	answer       *Answer // of a wait for an answer: the request that gives it
 }
 
 // An instant in a goroutine's life.
@@ -119,7 +119,9 @@ type instant struct {
 	t int64
 }
 
-func (i instant) compare(o instant) int { return cmp.Or(cmp.Compare(i.t, o.t), cmp.Compare(i.g, o.g)) }
+func (i instant) compare(other instant) int {
+	return cmp.Or(cmp.Compare(i.t, other.t), cmp.Compare(i.g, other.g))
+}
 
 // A link says that what happened at one instant led to another one; soft is as for Edge.
 type link struct {
@@ -129,9 +131,9 @@ type link struct {
 
 type graphBuilder struct {
 	walker         *Walker
-	root           uint64
-	from, to       int64
-	pieces         []*piece
+	rootG          uint64
+	start, end     int64
+	parts          []*graphPart
 	links          []link
 	cost           int
 	originSearches int
@@ -144,23 +146,23 @@ type graphBuilder struct {
 // it would be too large or is inconsistent. Later calls do not change it.
 func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 	w.steps, w.spans, w.frames, w.FollowedWaits = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0]
-	b := &graphBuilder{walker: w, root: g, from: from, to: to}
-	b.pieces = append(b.pieces, &piece{g: g, lo: from, hi: to, hooked: true, scanned: from, answers: w.findAnswers(g, from)})
-	for i := 0; i < len(b.pieces) && !b.failed; i++ {
-		for p := b.pieces[i]; p.scanned < p.hi && !b.failed; {
-			b.scan(p)
+	builder := &graphBuilder{walker: w, rootG: g, start: from, end: to}
+	builder.parts = append(builder.parts, &graphPart{g: g, start: from, end: to, hasOrigin: true, scannedUntil: from, answers: w.findAnswers(g, from)})
+	for i := 0; i < len(builder.parts) && !builder.failed; i++ {
+		for part := builder.parts[i]; part.scannedUntil < part.end && !builder.failed; {
+			builder.scanPart(part)
 		}
 		// Earlier pieces may have grown.
-		for j := 0; j < i && !b.failed; j++ {
-			for p := b.pieces[j]; p.scanned < p.hi && !b.failed; {
-				b.scan(p)
+		for j := 0; j < i && !builder.failed; j++ {
+			for part := builder.parts[j]; part.scannedUntil < part.end && !builder.failed; {
+				builder.scanPart(part)
 			}
 		}
 	}
-	if b.failed {
+	if builder.failed {
 		return nil
 	}
-	return b.assemble()
+	return builder.assemble()
 }
 
 // link notes that what a goroutine did at t had an effect on another one.
@@ -170,390 +172,392 @@ func (b *graphBuilder) link(from, to uint64, t int64) {
 
 // isMember reports whether goroutine g was working for the request at t.
 func (b *graphBuilder) isMember(g uint64, t int64) bool {
-	if g == b.root {
-		return t >= b.from
+	if g == b.rootG {
+		return t >= b.start
 	}
-	for _, p := range b.pieces {
-		if p.g == g && p.hooked && p.lo <= t && (p.bornBy != 0 || t <= p.hi) {
+	for _, part := range b.parts {
+		if part.g == g && part.hasOrigin && part.start <= t && (part.creator != 0 || t <= part.end) {
 			return true
 		}
 	}
 	return false
 }
 
-// scan lists the leaves and waits of a piece, and adds what its waits depend on
+// scanPart lists the leaves and waits of a piece, and adds what its waits depend on
 // to the graph.
-func (b *graphBuilder) scan(p *piece) {
-	known := p.scanned
-	p.scanned = p.hi
-	b.life(p)
+func (b *graphBuilder) scanPart(part *graphPart) {
+	scannedUntil := part.scannedUntil
+	part.scannedUntil = part.end
+	b.listItems(part)
 	if b.failed {
 		return // the graph is too large already, and the waits may be arbitrarily many
 	}
-	for i := range p.items {
-		it := &p.items[i]
-		if it.waker == 0 || it.step.End <= known {
+	for i := range part.items {
+		wait := &part.items[i]
+		if wait.waker == 0 || wait.step.End <= scannedUntil {
 			continue
 		}
-		b.link(it.waker, p.g, it.step.End)
-		if it.asked != nil {
-			b.addAnswer(p, it)
+		b.link(wait.waker, part.g, wait.step.End)
+		if wait.answer != nil {
+			b.addAnswer(part, wait)
 			continue
 		}
-		hooked := b.need(it.waker, p, it)
-		if hooked || it.wait == WaitGroup {
-			b.siblings(p, it, hooked)
+		hooked := b.addWaker(wait.waker, part, wait)
+		if hooked || wait.kind == WaitGroup {
+			b.addSiblings(part, wait, hooked)
 		}
 	}
 }
 
-// life lists the leaves and waits of a piece, in order.
-func (b *graphBuilder) life(p *piece) {
-	w := b.walker
-	p.items = p.items[:0]
-	w.steps = w.steps[:0]
-	w.pushFrame(p.g, p.lo, p.hi, -1, false)
-	f := &w.frames[len(w.frames)-1]
-	f.answers, f.answerDepth = p.answers, p.level
-	b.cost += f.spanCount
-	hi := p.hi
-	for hi > p.lo {
-		if f.nextSpan < f.firstSpan {
-			b.beginning(p, f, &hi)
+// listItems lists the leaves and waits of a piece, in order.
+func (b *graphBuilder) listItems(part *graphPart) {
+	walker := b.walker
+	part.items = part.items[:0]
+	walker.steps = walker.steps[:0]
+	walker.pushFrame(part.g, part.start, part.end, -1, false)
+	frame := &walker.frames[len(walker.frames)-1]
+	frame.answers, frame.answerDepth = part.answers, part.answerDepth
+	b.cost += frame.spanCount
+	cursor := part.end
+	for cursor > part.start {
+		if frame.nextSpan < frame.firstSpan {
+			b.listCreation(part, frame, &cursor)
 			break
 		}
-		s := &w.spans[f.nextSpan]
-		if s.End < hi {
-			b.leaf(p, &hi, max(s.End, p.lo), Step{G: p.g, Kind: Unknown, FollowedWait: -1}, 0)
+		span := &walker.spans[frame.nextSpan]
+		if span.End < cursor {
+			b.addLeaf(part, &cursor, max(span.End, part.start), Step{G: part.g, Kind: Unknown, FollowedWait: -1}, 0)
 			continue
 		}
-		f.nextSpan--
-		start := max(s.Start, p.lo)
-		if start >= hi {
+		frame.nextSpan--
+		start := max(span.Start, part.start)
+		if start >= cursor {
 			continue
 		}
-		if s.State != timeline.Waiting {
-			w.steps = w.steps[:0]
-			end := hi
-			w.emitSpan(f, s, start, &end)
-			whole := int64(0)
-			if s.State == timeline.Syscall {
-				whole = wholeOf(s)
+		if span.State != timeline.Waiting {
+			walker.steps = walker.steps[:0]
+			end := cursor
+			walker.emitSpan(frame, span, start, &end)
+			fullLength := int64(0)
+			if span.State == timeline.Syscall {
+				fullLength = fullLengthOf(span)
 			}
-			if len(w.steps) == 0 {
-				b.leaf(p, &hi, start, Step{G: p.g, Kind: Unknown, FollowedWait: -1}, 0)
+			if len(walker.steps) == 0 {
+				b.addLeaf(part, &cursor, start, Step{G: part.g, Kind: Unknown, FollowedWait: -1}, 0)
 				continue
 			}
-			b.leaf(p, &hi, start, w.steps[0], whole)
+			b.addLeaf(part, &cursor, start, walker.steps[0], fullLength)
 			continue
 		}
-		b.wait(p, f, s, start, &hi)
+		b.listWait(part, frame, span, start, &cursor)
 	}
-	w.popFrame()
-	slices.Reverse(p.items)
+	walker.popFrame()
+	slices.Reverse(part.items)
 	if b.cost > maxItems {
 		b.failed = true
 	}
 }
 
-func wholeOf(s *timeline.Span) int64 {
-	if s.Start == timeline.BeforeTrace {
+func fullLengthOf(span *timeline.Span) int64 {
+	if span.Start == timeline.BeforeTrace {
 		return 0
 	}
-	return s.End - s.Start
+	return span.End - span.Start
 }
 
-func (b *graphBuilder) leaf(p *piece, hi *int64, start int64, st Step, whole int64) {
-	if start >= *hi {
+func (b *graphBuilder) addLeaf(part *graphPart, cursor *int64, start int64, step Step, fullLength int64) {
+	if start >= *cursor {
 		return
 	}
-	st.Start, st.End = start, *hi
-	*hi = start
-	p.items = append(p.items, item{step: st, whole: whole})
+	step.Start, step.End = start, *cursor
+	*cursor = start
+	part.items = append(part.items, partItem{step: step, fullLength: fullLength})
 }
 
-// wait lists a wait.
-func (b *graphBuilder) wait(p *piece, f *walkFrame, s *timeline.Span, start int64, hi *int64) {
-	w := b.walker
-	v := w.judgeWait(f, s, *hi)
-	whole := wholeOf(s)
-	answer := f.matchAnswer(&v, start, *hi)
-	if v.pollGapStart != 0 {
-		gap := v.step
+// listWait lists a wait.
+func (b *graphBuilder) listWait(part *graphPart, frame *walkFrame, span *timeline.Span, start int64, cursor *int64) {
+	walker := b.walker
+	verdict := walker.judgeWait(frame, span, *cursor)
+	fullLength := fullLengthOf(span)
+	answer := frame.matchAnswer(&verdict, start, *cursor)
+	if verdict.pollGapStart != 0 {
+		gap := verdict.step
 		gap.Kind = PollGap
-		b.leaf(p, hi, max(v.pollGapStart, start), gap, 0)
+		b.addLeaf(part, cursor, max(verdict.pollGapStart, start), gap, 0)
 	}
 	if answer != nil {
-		b.listAnswerWait(p, answer, &v, start, hi, whole)
-		if start < *hi {
-			f.nextSpan++ // the rest of it is read again: the way there
+		b.listAnswerWait(part, answer, &verdict, start, cursor, fullLength)
+		if start < *cursor {
+			frame.nextSpan++ // the rest of it is read again: the way there
 			return
 		}
 	}
-	if v.mayBeFutile {
-		start = w.mergeVainWaits(f, s, start, w.endedByBroadcast)
+	if verdict.mayBeFutile {
+		start = walker.mergeVainWaits(frame, span, start, walker.endedByBroadcast)
 	}
-	if v.endedByTimer {
-		at := *s // the span moves
-		start = w.mergeVainWaits(f, &at, start, endedByGoroutine)
-		period, ticks := b.period(p.g, &at)
-		b.leaf(p, hi, start, v.step, max(period, *hi-start))
-		if n := len(p.items); n > 0 {
-			p.items[n-1].ticker = ticks
+	if verdict.endedByTimer {
+		lastWait := *span // the span moves
+		start = walker.mergeVainWaits(frame, &lastWait, start, endedByGoroutine)
+		period, isTicker := b.tickerPeriod(part.g, &lastWait)
+		b.addLeaf(part, cursor, start, verdict.step, max(period, *cursor-start))
+		if n := len(part.items); n > 0 {
+			part.items[n-1].endsWithTick = isTicker
 		}
 		return
 	}
-	if start >= *hi {
+	if start >= *cursor {
 		return
 	}
-	if !v.followWaker || !b.isKnown(s.Waker, *hi) {
-		b.leaf(p, hi, start, v.step, whole)
+	if !verdict.followWaker || !b.hasEvents(span.Waker, *cursor) {
+		b.addLeaf(part, cursor, start, verdict.step, fullLength)
 		return
 	}
-	it := item{step: v.step, waker: s.Waker, wait: v.kind}
-	it.step.Start, it.step.End = start, *hi
-	*hi = start
-	p.items = append(p.items, it)
+	wait := partItem{step: verdict.step, waker: span.Waker, kind: verdict.kind}
+	wait.step.Start, wait.step.End = start, *cursor
+	*cursor = start
+	part.items = append(part.items, wait)
 }
 
-// isKnown reports whether the trace shows a goroutine at t.
-func (b *graphBuilder) isKnown(g uint64, t int64) bool {
-	win := b.walker.window
-	for i := win.At(t); i >= max(win.At(t)-1, 0); i-- {
-		if win.Gens[i].Knows(g) {
+// hasEvents reports whether the trace shows a goroutine at t.
+func (b *graphBuilder) hasEvents(g uint64, t int64) bool {
+	window := b.walker.window
+	for i := window.At(t); i >= max(window.At(t)-1, 0); i-- {
+		if window.Gens[i].Knows(g) {
 			return true
 		}
 	}
 	return false
 }
 
-// period returns a ticker's period: the time between the timer that ended s and
+// tickerPeriod returns a ticker's period: the time between the timer that ended s and
 // the previous timer that ended a wait of the same goroutine at the same place,
 // if it waited elsewhere in between. Otherwise it returns the length of s, and
 // false.
-func (b *graphBuilder) period(g uint64, s *timeline.Span) (int64, bool) {
-	w := b.walker
-	length := wholeOf(s)
-	for back := 2*length + 2e6; back <= maxPeriod; back *= 4 {
-		b.spanBuffer = w.window.Spans(g, s.End-back, s.End, b.spanBuffer[:0])
+func (b *graphBuilder) tickerPeriod(g uint64, span *timeline.Span) (int64, bool) {
+	walker := b.walker
+	length := fullLengthOf(span)
+	for searchNS := 2*length + 2e6; searchNS <= maxTickerPeriodNS; searchNS *= 4 {
+		b.spanBuffer = walker.window.Spans(g, span.End-searchNS, span.End, b.spanBuffer[:0])
 		b.cost += len(b.spanBuffer) / 8
-		others := false
+		waitedElsewhere := false
 		for i := len(b.spanBuffer) - 1; i >= 0; i-- {
-			p := &b.spanBuffer[i]
-			if p.State != timeline.Waiting || p.Stack != s.Stack || p.Start >= s.Start {
+			previous := &b.spanBuffer[i]
+			if previous.State != timeline.Waiting || previous.Stack != span.Stack || previous.Start >= span.Start {
 				continue
 			}
-			if p.Woken && p.Waker == 0 {
-				if others {
-					return s.End - p.End, true
+			if previous.Woken && previous.Waker == 0 {
+				if waitedElsewhere {
+					return span.End - previous.End, true
 				}
 				return length, false
 			}
-			others = true
+			waitedElsewhere = true
 		}
-		if !others || len(b.spanBuffer) > 4*hookSpans || s.End-back < w.window.Start() {
+		if !waitedElsewhere || len(b.spanBuffer) > 4*originSearchSpans || span.End-searchNS < walker.window.Start() {
 			break
 		}
 	}
 	return length, false
 }
 
-// beginning handles the time of a piece before its goroutine's first span.
-func (b *graphBuilder) beginning(p *piece, f *walkFrame, hi *int64) {
+// listCreation handles the time of a piece before its goroutine's first span.
+func (b *graphBuilder) listCreation(part *graphPart, frame *walkFrame, cursor *int64) {
 	first := timeline.Span{}
-	if f.spanCount > 0 {
-		first = b.walker.spans[f.firstSpan]
+	if frame.spanCount > 0 {
+		first = b.walker.spans[frame.firstSpan]
 	}
-	if f.spanCount == 0 || first.How != timeline.HowCreated || first.Start <= p.lo {
-		b.leaf(p, hi, p.lo, Step{G: p.g, Kind: Unknown, FollowedWait: -1}, 0)
+	if frame.spanCount == 0 || first.How != timeline.HowCreated || first.Start <= part.start {
+		b.addLeaf(part, cursor, part.start, Step{G: part.g, Kind: Unknown, FollowedWait: -1}, 0)
 		return
 	}
 	if first.Peer == 0 {
 		// A timer's function, which no goroutine created.
-		st := Step{G: p.g, Kind: Sleep, Beginning: timeline.HowCreated, Stack: b.walker.window.StartOf(p.g, first.Start), FollowedWait: -1}
-		if p.waitStack != 0 && b.walker.traitsOf(st.Stack)&notStdlib == 0 {
-			st.Stack = p.waitStack
+		step := Step{G: part.g, Kind: Sleep, Beginning: timeline.HowCreated, Stack: b.walker.window.StartOf(part.g, first.Start), FollowedWait: -1}
+		if part.waitStack != 0 && b.walker.traitsOf(step.Stack)&notStdlib == 0 {
+			step.Stack = part.waitStack
 		}
-		b.leaf(p, hi, p.lo, st, 0)
+		b.addLeaf(part, cursor, part.start, step, 0)
 		return
 	}
-	it := item{step: Step{G: p.g, Kind: Chan, FollowedWait: -1}, waker: first.Peer, wait: WaitCoroutine}
-	it.step.Start, it.step.End = p.lo, *hi
-	*hi = p.lo
-	p.items = append(p.items, it)
+	creation := partItem{step: Step{G: part.g, Kind: Chan, FollowedWait: -1}, waker: first.Peer, kind: WaitCoroutine}
+	creation.step.Start, creation.step.End = part.start, *cursor
+	*cursor = part.start
+	part.items = append(part.items, creation)
 }
 
-// need adds what the waker did until it ended a wait of piece p to the graph,
+// addWaker adds what the waker did until it ended a wait of piece p to the graph,
 // and reports whether that was followed back to the request.
-func (b *graphBuilder) need(waker uint64, p *piece, it *item) bool {
-	ws, we := it.step.Start, it.step.End
-	if waker == b.root {
+func (b *graphBuilder) addWaker(waker uint64, part *graphPart, wait *partItem) bool {
+	waitStart, waitEnd := wait.step.Start, wait.step.End
+	if waker == b.rootG {
 		return true
 	}
-	if lo, by, ok := b.hook(waker, p, it.wait, ws, we, 0); ok {
-		b.add(&piece{g: waker, lo: lo, hi: we, hooked: true, bornBy: by, answers: p.answers, level: p.level})
+	if start, creator, ok := b.findOrigin(waker, part, wait.kind, waitStart, waitEnd, 0); ok {
+		b.addPart(&graphPart{g: waker, start: start, end: waitEnd, hasOrigin: true, creator: creator, answers: part.answers, answerDepth: part.answerDepth})
 		return true
 	}
-	b.add(&piece{g: waker, lo: ws, hi: we, anchor: instant{p.g, ws}, waitStack: it.step.Stack, result: (p.hooked || p.result) && brings(it.wait), answers: p.answers, level: p.level})
+	b.addPart(&graphPart{g: waker, start: waitStart, end: waitEnd, anchor: instant{part.g, waitStart}, waitStack: wait.step.Stack, deliversResult: (part.hasOrigin || part.deliversResult) && handsOverResult(wait.kind), answers: part.answers, answerDepth: part.answerDepth})
 	return false
 }
 
-// brings reports whether the waker that ends such a wait hands over a result,
+// handsOverResult reports whether the waker that ends such a wait hands over a result,
 // rather than frees a place.
-func brings(w WaitKind) bool { return w != WaitLock && w != WaitOnce && w != WaitSend }
+func handsOverResult(kind WaitKind) bool {
+	return kind != WaitLock && kind != WaitOnce && kind != WaitSend
+}
 
-// hook finds the instant at which goroutine g began what it did until we: when
+// findOrigin finds the instant at which goroutine g began what it did until we: when
 // a member of the request created or woke it, or when it woke a member itself.
-func (b *graphBuilder) hook(g uint64, p *piece, wait WaitKind, ws, we int64, depth int) (lo int64, bornBy uint64, ok bool) {
-	best := int64(-1)
-	for _, q := range b.pieces {
-		if q.g == g && q.hooked && q.lo < we && (q.bornBy != 0 || q.hi >= we) && q.lo > best {
-			best, bornBy = q.lo, q.bornBy
+func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, waitStart, waitEnd int64, depth int) (start int64, creator uint64, ok bool) {
+	latest := int64(-1)
+	for _, known := range b.parts {
+		if known.g == g && known.hasOrigin && known.start < waitEnd && (known.creator != 0 || known.end >= waitEnd) && known.start > latest {
+			latest, creator = known.start, known.creator
 		}
 	}
-	if best >= 0 {
-		return best, bornBy, true
+	if latest >= 0 {
+		return latest, creator, true
 	}
-	if b.originSearches++; b.originSearches > maxHooks || depth > 3 {
+	if b.originSearches++; b.originSearches > maxOriginSearches || depth > 3 {
 		return 0, 0, false
 	}
-	if birth, born := b.walker.window.Born(g, we); born && birth.Time >= b.from && birth.By != 0 {
+	if birth, wakerCreator := b.walker.window.Born(g, waitEnd); wakerCreator && birth.Time >= b.start && birth.By != 0 {
 		if b.isMember(birth.By, birth.Time) {
 			b.link(birth.By, g, birth.Time)
 			return birth.Time, birth.By, true
 		}
 	}
-	if wait == WaitLock || wait == WaitOnce {
+	if kind == WaitLock || kind == WaitOnce {
 		return 0, 0, false // the order of a lock's holders does not say for which request they worked
 	}
 	// It woke a member: from then on it works on what it got from that.
 	for i := range b.links {
-		if l := &b.links[i]; l.from.g == g && !l.soft && l.from.t < we && l.from.t <= ws+maxConditionCheckNS && l.from.t > best && b.isMember(l.to.g, l.to.t) {
-			best = l.from.t
+		if l := &b.links[i]; l.from.g == g && !l.soft && l.from.t < waitEnd && l.from.t <= waitStart+maxConditionCheckNS && l.from.t > latest && b.isMember(l.to.g, l.to.t) {
+			latest = l.from.t
 		}
 	}
-	from := max(b.from, ws-hookTimes*(we-ws)-hookLeast, best)
-	at, by := b.wokenBy(g, from, we)
-	if at > best {
-		if by == 0 {
+	searchStart := max(b.start, waitStart-originSearchWaits*(waitEnd-waitStart)-minOriginSearchNS, latest)
+	wakeTime, waker := b.lastWake(g, searchStart, waitEnd)
+	if wakeTime > latest {
+		if waker == 0 {
 			return 0, 0, false
 		}
-		if b.isMember(by, at) {
-			b.link(by, g, at)
-			return at, 0, true
+		if b.isMember(waker, wakeTime) {
+			b.link(waker, g, wakeTime)
+			return wakeTime, 0, true
 		}
-		if lo, born, ok := b.hook(by, p, WaitChan, min(ws, at), at, depth+1); ok {
-			b.add(&piece{g: by, lo: lo, hi: at, hooked: true, bornBy: born, answers: p.answers, level: p.level})
-			b.link(by, g, at)
-			return at, 0, true
+		if start, wakerCreator, ok := b.findOrigin(waker, part, WaitChan, min(waitStart, wakeTime), wakeTime, depth+1); ok {
+			b.addPart(&graphPart{g: waker, start: start, end: wakeTime, hasOrigin: true, creator: wakerCreator, answers: part.answers, answerDepth: part.answerDepth})
+			b.link(waker, g, wakeTime)
+			return wakeTime, 0, true
 		}
 		// It was idle until a goroutine that is not the request's woke it. If the
 		// request had asked earlier, it would have begun earlier.
 		return 0, 0, false
 	}
-	if at, ok := b.asked(g, p, best, ws); ok {
-		b.link(p.g, g, at)
+	if at, ok := b.requestSentAt(g, part, latest, waitStart); ok {
+		b.link(part.g, g, at)
 		return at, 0, true
 	}
-	return best, 0, best >= 0
+	return latest, 0, latest >= 0
 }
 
-// asked returns the beginning of the last run in [from, to) in which the waiter of piece p woke or started a goroutine or made a
+// requestSentAt returns the beginning of the last run in [from, to) in which the waiter of piece p woke or started a goroutine or made a
 // system call, if goroutine g was waiting for the network then: the request for this answer was sent there, not when g brought
 // the answer before. Otherwise predictions could not move a retry that comes after a pause.
-func (b *graphBuilder) asked(g uint64, p *piece, from, to int64) (int64, bool) {
-	if from < 0 || !p.hooked {
+func (b *graphBuilder) requestSentAt(g uint64, part *graphPart, from, to int64) (int64, bool) {
+	if from < 0 || !part.hasOrigin {
 		return 0, false
 	}
-	win := b.walker.window
-	b.spanBuffer = win.Spans(p.g, from, to, b.spanBuffer[:0])
+	window := b.walker.window
+	b.spanBuffer = window.Spans(part.g, from, to, b.spanBuffer[:0])
 	b.cost += len(b.spanBuffer) / 8
-	at := int64(-1)
-	for i := len(b.spanBuffer) - 1; i >= 0 && at < 0; i-- {
-		s := &b.spanBuffer[i]
-		gave := s.State == timeline.Syscall
-		if s.State == timeline.Running {
-			win.Woke(p.g, max(s.Start, from), min(s.End, to), func(uint64, tracefmt.StackID) bool { gave = true; return false })
+	runStart := int64(-1)
+	for i := len(b.spanBuffer) - 1; i >= 0 && runStart < 0; i-- {
+		span := &b.spanBuffer[i]
+		handedOver := span.State == timeline.Syscall
+		if span.State == timeline.Running {
+			window.Woke(part.g, max(span.Start, from), min(span.End, to), func(uint64, tracefmt.StackID) bool { handedOver = true; return false })
 		}
-		if gave {
-			at = s.Start
+		if handedOver {
+			runStart = span.Start
 		}
 	}
-	if at <= from || at < p.lo {
+	if runStart <= from || runStart < part.start {
 		return 0, false
 	}
-	b.spanBuffer = win.Spans(g, at, at+1, b.spanBuffer[:0])
+	b.spanBuffer = window.Spans(g, runStart, runStart+1, b.spanBuffer[:0])
 	for i := range b.spanBuffer {
-		if s := &b.spanBuffer[i]; s.State == timeline.Waiting && s.Start < at && s.End > at {
-			return at, b.walker.waitReason(s.Reason) == reasonNetwork && b.walker.traitsOf(s.Stack)&waitsForClient == 0
+		if span := &b.spanBuffer[i]; span.State == timeline.Waiting && span.Start < runStart && span.End > runStart {
+			return runStart, b.walker.waitReason(span.Reason) == reasonNetwork && b.walker.traitsOf(span.Stack)&waitsForClient == 0
 		}
 	}
 	return 0, false
 }
 
-// wokenBy returns the last instant in [from, to) at which another goroutine woke
+// lastWake returns the last instant in [from, to) at which another goroutine woke
 // goroutine g, or, with 0 for that goroutine, a client did.
-func (b *graphBuilder) wokenBy(g uint64, from, to int64) (at int64, by uint64) {
-	w := b.walker
-	w.pushFrame(g, from, to, -1, false)
-	defer w.popFrame()
-	f := &w.frames[len(w.frames)-1]
-	b.cost += f.spanCount / 4
-	for n := 0; f.nextSpan >= f.firstSpan && n < hookSpans; n++ {
-		s := &w.spans[f.nextSpan]
-		f.nextSpan--
-		if s.State != timeline.Waiting || s.End > to || s.End <= from {
+func (b *graphBuilder) lastWake(g uint64, from, to int64) (wakeTime int64, waker uint64) {
+	walker := b.walker
+	walker.pushFrame(g, from, to, -1, false)
+	defer walker.popFrame()
+	frame := &walker.frames[len(walker.frames)-1]
+	b.cost += frame.spanCount / 4
+	for n := 0; frame.nextSpan >= frame.firstSpan && n < originSearchSpans; n++ {
+		span := &walker.spans[frame.nextSpan]
+		frame.nextSpan--
+		if span.State != timeline.Waiting || span.End > to || span.End <= from {
 			continue
 		}
-		if v := w.judgeWait(f, s, to); v.followWaker && (v.kind != WaitLock && v.kind != WaitOnce || v.step.Kind == Unknown) {
-			return s.End, s.Waker
-		} else if v.step.Inbound {
-			return s.End, 0
+		if verdict := walker.judgeWait(frame, span, to); verdict.followWaker && (verdict.kind != WaitLock && verdict.kind != WaitOnce || verdict.step.Kind == Unknown) {
+			return span.End, span.Waker
+		} else if verdict.step.Inbound {
+			return span.End, 0
 		}
 	}
 	return -1, 0
 }
 
-// add puts a piece into the graph, or extends one that is already there.
-func (b *graphBuilder) add(n *piece) {
-	for _, q := range b.pieces {
-		if q.g != n.g || n.lo > q.hi || q.lo > n.hi || q.hi == n.lo || n.hi == q.lo {
+// addPart puts a piece into the graph, or extends one that is already there.
+func (b *graphBuilder) addPart(part *graphPart) {
+	for _, known := range b.parts {
+		if known.g != part.g || part.start > known.end || known.start > part.end || known.end == part.start || part.end == known.start {
 			continue
 		}
-		if n.lo < q.lo {
+		if part.start < known.start {
 			// It has to be scanned again from its new beginning.
-			q.lo, q.anchor, q.hooked, q.bornBy = n.lo, n.anchor, n.hooked, n.bornBy
-			q.scanned = min(q.scanned, n.lo)
+			known.start, known.anchor, known.hasOrigin, known.creator = part.start, part.anchor, part.hasOrigin, part.creator
+			known.scannedUntil = min(known.scannedUntil, part.start)
 		}
-		q.hooked = q.hooked || n.hooked
-		q.hi = max(q.hi, n.hi)
+		known.hasOrigin = known.hasOrigin || part.hasOrigin
+		known.end = max(known.end, part.end)
 		return
 	}
-	if len(b.pieces) >= maxPieces {
+	if len(b.parts) >= maxParts {
 		b.failed = true
 		return
 	}
-	n.scanned = n.lo
-	b.pieces = append(b.pieces, n)
+	part.scannedUntil = part.start
+	b.parts = append(b.parts, part)
 }
 
-// siblings adds what else a wait of piece p may have waited for: goroutines that
+// addSiblings adds what else a wait of piece p may have waited for: goroutines that
 // its own goroutine or the waker's creator had started, and that had ended by
 // then. A WaitGroup certainly waits for them, other waits perhaps.
-func (b *graphBuilder) siblings(p *piece, it *item, hooked bool) {
-	maker, since := p.g, p.lo
-	for _, q := range b.pieces {
-		if q.g == it.waker && q.bornBy != 0 {
-			maker = q.bornBy
+func (b *graphBuilder) addSiblings(part *graphPart, wait *partItem, hasOrigin bool) {
+	creator, start := part.g, part.start
+	for _, known := range b.parts {
+		if known.g == wait.waker && known.creator != 0 {
+			creator = known.creator
 		}
 	}
-	if !b.isMember(maker, it.step.End) {
+	if !b.isMember(creator, wait.step.End) {
 		return
 	}
-	if maker != p.g {
-		for _, q := range b.pieces {
-			if q.g == maker && q.hooked {
-				since = q.lo
+	if creator != part.g {
+		for _, known := range b.parts {
+			if known.g == creator && known.hasOrigin {
+				start = known.start
 			}
 		}
 	}
@@ -562,27 +566,27 @@ func (b *graphBuilder) siblings(p *piece, it *item, hooked bool) {
 		born, died int64
 	}
 	var ended []child
-	n := 0
-	b.walker.window.Children(maker, max(since, b.from), it.step.End, func(g uint64, at int64) bool {
-		if g != it.waker {
-			if d, ok := b.walker.window.Death(g, at); ok && d <= it.step.End {
-				ended = append(ended, child{g, at, d})
+	visited := 0
+	b.walker.window.Children(creator, max(start, b.start), wait.step.End, func(g uint64, bornAt int64) bool {
+		if g != wait.waker {
+			if death, ok := b.walker.window.Death(g, bornAt); ok && death <= wait.step.End {
+				ended = append(ended, child{g, bornAt, death})
 			}
 		}
-		n++
-		return n < 16*maxSiblings
+		visited++
+		return visited < 16*maxSiblings
 	})
 	slices.SortFunc(ended, func(x, y child) int { return cmp.Or(cmp.Compare(y.died, x.died), cmp.Compare(x.g, y.g)) })
 	for _, c := range ended[:min(len(ended), maxSiblings)] {
-		b.link(maker, c.g, c.born)
-		b.links = append(b.links, link{from: instant{c.g, c.died}, to: instant{p.g, it.step.End}, soft: it.wait != WaitGroup})
-		b.add(&piece{g: c.g, lo: c.born, hi: c.died, hooked: true, bornBy: maker, answers: p.answers, level: p.level})
+		b.link(creator, c.g, c.born)
+		b.links = append(b.links, link{from: instant{c.g, c.died}, to: instant{part.g, wait.step.End}, soft: wait.kind != WaitGroup})
+		b.addPart(&graphPart{g: c.g, start: c.born, end: c.died, hasOrigin: true, creator: creator, answers: part.answers, answerDepth: part.answerDepth})
 	}
 }
 
 // assemble makes nodes of the pieces.
 func (b *graphBuilder) assemble() *Graph {
-	slices.SortFunc(b.pieces[1:], func(x, y *piece) int { return cmp.Or(cmp.Compare(x.g, y.g), cmp.Compare(x.lo, y.lo)) })
+	slices.SortFunc(b.parts[1:], func(x, y *graphPart) int { return cmp.Or(cmp.Compare(x.g, y.g), cmp.Compare(x.start, y.start)) })
 	slices.SortFunc(b.links, func(x, y link) int {
 		if c := cmp.Or(x.to.compare(y.to), x.from.compare(y.from)); c != 0 || x.soft == y.soft {
 			return c
@@ -593,197 +597,197 @@ func (b *graphBuilder) assemble() *Graph {
 	})
 	b.links = slices.CompactFunc(b.links, func(x, y link) bool { return x.to == y.to && x.from == y.from }) // the soft one goes
 	b.graph = &Graph{}
-	b.cut()
-	if !b.nodes() || !b.edges() || !b.order() || !b.graph.holds() {
+	b.collectCuts()
+	if !b.buildNodes() || !b.buildEdges() || !b.sortNodes() || !b.graph.isConsistent() {
 		return nil
 	}
 	return b.graph
 }
 
-// cut finds the instants in each piece that other pieces refer to.
-func (b *graphBuilder) cut() {
-	at := func(x instant) {
-		for _, p := range b.pieces {
-			if p.has(x) {
-				p.cuts = append(p.cuts, x.t)
+// collectCuts finds the instants in each piece that other pieces refer to.
+func (b *graphBuilder) collectCuts() {
+	addCut := func(at instant) {
+		for _, part := range b.parts {
+			if part.contains(at) {
+				part.cuts = append(part.cuts, at.t)
 			}
 		}
 	}
-	for _, p := range b.pieces {
-		p.cuts = append(p.cuts, p.lo, p.hi)
-		if p.anchor.g != 0 {
-			at(p.anchor)
+	for _, part := range b.parts {
+		part.cuts = append(part.cuts, part.start, part.end)
+		if part.anchor.g != 0 {
+			addCut(part.anchor)
 		}
 	}
 	for _, l := range b.links {
-		at(l.from)
-		at(l.to)
+		addCut(l.from)
+		addCut(l.to)
 	}
-	for _, p := range b.pieces {
-		slices.Sort(p.cuts)
-		p.cuts = slices.Compact(p.cuts)
+	for _, part := range b.parts {
+		slices.Sort(part.cuts)
+		part.cuts = slices.Compact(part.cuts)
 	}
 }
 
-// nodes makes a node of every cut, with the steps that lead to it.
-func (b *graphBuilder) nodes() bool {
-	for _, p := range b.pieces {
-		p.first = int32(len(b.graph.Nodes))
-		k := 0
-		for j, t := range p.cuts {
-			n := Node{Time: t, G: p.g, Before: -1, FirstStep: int32(len(b.graph.Steps))}
+// buildNodes makes a node of every cut, with the steps that lead to it.
+func (b *graphBuilder) buildNodes() bool {
+	for _, part := range b.parts {
+		part.firstNode = int32(len(b.graph.Nodes))
+		firstItem := 0
+		for j, t := range part.cuts {
+			node := Node{Time: t, G: part.g, Predecessor: -1, FirstStep: int32(len(b.graph.Steps))}
 			if j > 0 {
-				n.Before = int32(len(b.graph.Nodes) - 1)
-				from := p.cuts[j-1]
-				for k > 0 && p.items[k-1].step.End > from {
-					k--
+				node.Predecessor = int32(len(b.graph.Nodes) - 1)
+				from := part.cuts[j-1]
+				for firstItem > 0 && part.items[firstItem-1].step.End > from {
+					firstItem--
 				}
-				for ; k < len(p.items) && p.items[k].step.Start < t; k++ {
-					it := &p.items[k]
-					if it.waker != 0 || it.step.End <= from {
+				for ; firstItem < len(part.items) && part.items[firstItem].step.Start < t; firstItem++ {
+					item := &part.items[firstItem]
+					if item.waker != 0 || item.step.End <= from {
 						continue
 					}
-					st := GraphStep{Step: it.step, Whole: it.whole, Others: !p.hooked, Result: p.result, Ticker: it.ticker}
-					st.Start, st.End = max(st.Start, from), min(st.End, t)
-					b.graph.Steps = append(b.graph.Steps, st)
+					step := GraphStep{Step: item.step, FullLength: item.fullLength, OtherWork: !part.hasOrigin, DeliversResult: part.deliversResult, EndsWithTick: item.endsWithTick}
+					step.Start, step.End = max(step.Start, from), min(step.End, t)
+					b.graph.Steps = append(b.graph.Steps, step)
 				}
 			}
-			n.LastStep = int32(len(b.graph.Steps))
-			b.graph.Nodes = append(b.graph.Nodes, n)
+			node.EndStep = int32(len(b.graph.Steps))
+			b.graph.Nodes = append(b.graph.Nodes, node)
 		}
 	}
 	return len(b.graph.Nodes) <= maxItems
 }
 
 // nodeAt returns the node of an instant, preferably in the piece that ends there, or -1.
-func (b *graphBuilder) nodeAt(x instant) int32 {
-	at := int32(-1)
-	for _, p := range b.pieces {
-		if p.has(x) && (at < 0 || p.hi == x.t) {
-			at = p.node(x.t)
+func (b *graphBuilder) nodeAt(at instant) int32 {
+	node := int32(-1)
+	for _, part := range b.parts {
+		if part.contains(at) && (node < 0 || part.end == at.t) {
+			node = part.node(at.t)
 		}
 	}
-	return at
+	return node
 }
 
-// edges connects the nodes.
-func (b *graphBuilder) edges() bool {
-	into := make([][]Edge, len(b.graph.Nodes))
+// buildEdges connects the nodes.
+func (b *graphBuilder) buildEdges() bool {
+	edgesByNode := make([][]Edge, len(b.graph.Nodes))
 	for _, l := range b.links {
 		from := b.nodeAt(l.from)
 		if from < 0 {
 			continue
 		}
-		for _, p := range b.pieces {
-			if !p.has(l.to) {
+		for _, part := range b.parts {
+			if !part.contains(l.to) {
 				continue
 			}
-			to := p.node(l.to.t)
-			if to == from || to == p.first && p.anchor.g != 0 {
+			to := part.node(l.to.t)
+			if to == from || to == part.firstNode && part.anchor.g != 0 {
 				continue // what came before its anchor does not matter
 			}
-			into[to] = append(into[to], Edge{from, l.soft})
+			edgesByNode[to] = append(edgesByNode[to], Edge{from, l.soft})
 		}
 	}
-	for _, p := range b.pieces {
-		if p.anchor.g != 0 {
-			a := b.nodeAt(p.anchor)
-			if a < 0 {
+	for _, part := range b.parts {
+		if part.anchor.g != 0 {
+			anchor := b.nodeAt(part.anchor)
+			if anchor < 0 {
 				return false
 			}
-			into[p.first] = append(into[p.first], Edge{From: a})
+			edgesByNode[part.firstNode] = append(edgesByNode[part.firstNode], Edge{From: anchor})
 		}
-		for _, q := range b.pieces {
-			if q.g == p.g && q.hi == p.lo && q != p && p.lo > b.from {
-				into[p.first] = append(into[p.first], Edge{From: q.node(q.hi)})
+		for _, earlier := range b.parts {
+			if earlier.g == part.g && earlier.end == part.start && earlier != part && part.start > b.start {
+				edgesByNode[part.firstNode] = append(edgesByNode[part.firstNode], Edge{From: earlier.node(earlier.end)})
 			}
 		}
 	}
 	for i := range b.graph.Nodes {
 		n := &b.graph.Nodes[i]
 		n.FirstEdge = int32(len(b.graph.Edges))
-		b.graph.Edges = append(b.graph.Edges, into[i]...)
-		n.LastEdge = int32(len(b.graph.Edges))
+		b.graph.Edges = append(b.graph.Edges, edgesByNode[i]...)
+		n.EndEdge = int32(len(b.graph.Edges))
 	}
 	return true
 }
 
-// order sorts the nodes topologically, the end last, and drops those that the end
+// sortNodes sorts the nodes topologically, the end last, and drops those that the end
 // does not depend on. It reports false for a cycle.
-func (b *graphBuilder) order() bool {
-	end := b.pieces[0].node(b.pieces[0].hi)
-	const seen, done = -2, -1
-	place := make([]int32, len(b.graph.Nodes)) // 0: not seen; else done, and the place + 1
-	var out []Node
+func (b *graphBuilder) sortNodes() bool {
+	end := b.parts[0].node(b.parts[0].end)
+	const onStack, done = -2, -1
+	position := make([]int32, len(b.graph.Nodes)) // 0: not seen; else done, and the place + 1
+	var sorted []Node
 	type visit struct {
 		n    int32
 		next int32
 	}
 	stack := []visit{{end, -1}}
-	place[end] = seen
+	position[end] = onStack
 	for len(stack) > 0 {
 		v := &stack[len(stack)-1]
 		n := &b.graph.Nodes[v.n]
-		dep := int32(-1)
+		dependency := int32(-1)
 		if v.next == -1 {
-			dep = n.Before
-		} else if n.FirstEdge+v.next < n.LastEdge {
-			dep = b.graph.Edges[n.FirstEdge+v.next].From
+			dependency = n.Predecessor
+		} else if n.FirstEdge+v.next < n.EndEdge {
+			dependency = b.graph.Edges[n.FirstEdge+v.next].From
 		} else {
-			out = append(out, *n)
-			place[v.n] = int32(len(out))
+			sorted = append(sorted, *n)
+			position[v.n] = int32(len(sorted))
 			stack = stack[:len(stack)-1]
 			continue
 		}
 		v.next++
-		if dep < 0 {
+		if dependency < 0 {
 			continue
 		}
-		if place[dep] == seen {
+		if position[dependency] == onStack {
 			return false
 		}
-		if place[dep] == 0 {
-			place[dep] = seen
-			stack = append(stack, visit{dep, -1})
+		if position[dependency] == 0 {
+			position[dependency] = onStack
+			stack = append(stack, visit{dependency, -1})
 		}
 	}
-	for i := range out {
-		n := &out[i]
-		if n.Before >= 0 {
-			n.Before = place[n.Before] - 1
+	for i := range sorted {
+		n := &sorted[i]
+		if n.Predecessor >= 0 {
+			n.Predecessor = position[n.Predecessor] - 1
 		}
 	}
 	for i := range b.graph.Edges {
-		if e := &b.graph.Edges[i]; place[e.From] > 0 {
-			e.From = place[e.From] - 1
+		if e := &b.graph.Edges[i]; position[e.From] > 0 {
+			e.From = position[e.From] - 1
 		}
 	}
-	b.graph.Nodes = out
+	b.graph.Nodes = sorted
 	return true
 }
 
-// holds reports whether every node happens when it did in the trace if nothing is changed.
-func (g *Graph) holds() bool {
-	at := make([]int64, len(g.Nodes))
+// isConsistent reports whether every node happens when it did in the trace if nothing is changed.
+func (g *Graph) isConsistent() bool {
+	computed := make([]int64, len(g.Nodes))
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		t := int64(-1 << 62)
-		if n.Before < 0 && n.FirstEdge == n.LastEdge {
+		if n.Predecessor < 0 && n.FirstEdge == n.EndEdge {
 			t = n.Time
 		}
-		if n.Before >= 0 {
-			t = at[n.Before]
-			for _, s := range g.Steps[n.FirstStep:n.LastStep] {
+		if n.Predecessor >= 0 {
+			t = computed[n.Predecessor]
+			for _, s := range g.Steps[n.FirstStep:n.EndStep] {
 				t += s.End - s.Start
 			}
 		}
-		for _, e := range g.Edges[n.FirstEdge:n.LastEdge] {
-			t = max(t, at[e.From])
+		for _, e := range g.Edges[n.FirstEdge:n.EndEdge] {
+			t = max(t, computed[e.From])
 		}
 		if t != n.Time {
 			return false
 		}
-		at[i] = t
+		computed[i] = t
 	}
 	return true
 }

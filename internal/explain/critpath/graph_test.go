@@ -20,24 +20,24 @@ func TestGraphsAreConsistent(t *testing.T) {
 				t.Fatal("there is no graph")
 			}
 			for i, n := range g.Nodes {
-				if n.Before >= int32(i) {
-					t.Errorf("node %d stands before node %d, which it comes after", i, n.Before)
+				if n.Predecessor >= int32(i) {
+					t.Errorf("node %d stands before node %d, which it comes after", i, n.Predecessor)
 				}
-				for _, e := range g.Edges[n.FirstEdge:n.LastEdge] {
+				for _, e := range g.Edges[n.FirstEdge:n.EndEdge] {
 					if e.From >= int32(i) {
 						t.Errorf("node %d stands before node %d, on which it depends", i, e.From)
 					}
 				}
-				for _, s := range g.Steps[n.FirstStep:n.LastStep] {
-					if s.Start >= s.End || s.Whole != 0 && s.Whole < s.End-s.Start {
-						t.Errorf("node %d: a step from %d to %d, of %d", i, s.Start, s.End, s.Whole)
+				for _, s := range g.Steps[n.FirstStep:n.EndStep] {
+					if s.Start >= s.End || s.FullLength != 0 && s.FullLength < s.End-s.Start {
+						t.Errorf("node %d: a step from %d to %d, of %d", i, s.Start, s.End, s.FullLength)
 					}
 				}
 			}
 			if last := g.Nodes[len(g.Nodes)-1]; last.Time != to || last.G != 1 {
 				t.Errorf("the last node is goroutine %d's at %d", last.G, last.Time)
 			}
-			if !g.holds() {
+			if !g.isConsistent() {
 				t.Error("with nothing changed, it does not end when it did")
 			}
 		})

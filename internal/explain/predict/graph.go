@@ -129,18 +129,18 @@ func (b *Builder) fill(out *Graph, src *critpath.Graph) {
 	out.nodes = make([]node, 0, len(src.Nodes))
 	used := 0
 	for i := range src.Nodes {
-		used += int(src.Nodes[i].LastEdge - src.Nodes[i].FirstEdge)
+		used += int(src.Nodes[i].EndEdge - src.Nodes[i].FirstEdge)
 	}
 	out.edges = make([]critpath.Edge, 0, used)
 	for i := range src.Nodes {
 		s := &src.Nodes[i]
-		n := node{time: s.Time - out.Start, before: s.Before, firstPart: int32(len(out.parts)), firstEdge: int32(len(out.edges))}
-		for k := s.FirstStep; k < s.LastStep; k++ {
+		n := node{time: s.Time - out.Start, before: s.Predecessor, firstPart: int32(len(out.parts)), firstEdge: int32(len(out.edges))}
+		for k := s.FirstStep; k < s.EndStep; k++ {
 			b.step(out, &src.Steps[k])
 		}
 		n.lastPart = int32(len(out.parts))
 		b.rows(out, out.parts[n.firstPart:], s)
-		out.edges = append(out.edges, src.Edges[s.FirstEdge:s.LastEdge]...)
+		out.edges = append(out.edges, src.Edges[s.FirstEdge:s.EndEdge]...)
 		n.lastEdge = int32(len(out.edges))
 		out.nodes = append(out.nodes, n)
 	}
@@ -157,8 +157,8 @@ func (b *Builder) step(out *Graph, s *critpath.GraphStep) {
 }
 
 func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
-	p := part{place: place{cause: seg.Code.Cause(), site: seg.Site}, ns: seg.End - seg.Start, others: src.Others && !src.Ticker, result: src.Result && !src.Ticker, ticker: src.Ticker, code: seg.Code}
-	p.whole = max(src.Whole, p.ns)
+	p := part{place: place{cause: seg.Code.Cause(), site: seg.Site}, ns: seg.End - seg.Start, others: src.OtherWork && !src.EndsWithTick, result: src.DeliversResult && !src.EndsWithTick, ticker: src.EndsWithTick, code: seg.Code}
+	p.whole = max(src.FullLength, p.ns)
 	switch seg.Code.Cause() {
 	case cause.CPU:
 		if p.stack = seg.Stack; p.stack == 0 {
