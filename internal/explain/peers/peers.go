@@ -1,11 +1,14 @@
-// Package peers finds out whether a peer that requests wait for over the
-// network is this process itself: a gateway that calls its own gRPC server over
-// loopback, a handler that calls its own service. No event of a trace says which
-// socket a goroutine waits for.
+// Package peers decides whether requests wait over the network for the process itself: a gateway that calls its own
+// gRPC server over loopback, or a handler that calls its own service. No event of a trace names the socket that a
+// goroutine waits for.
 //
-// That one request lies in nearly each wait, and not if the waits are moved in time, is no proof: whoever loads a page asks
-// for two things at once. It is a hint (Peer.Sure is false). An exchange has an order, which proof.go holds the trace
-// against; and where all sockets of the process were seen, and none leads to itself, there is no such peer: see Elsewhere.
+// A Sum collects the waits and the requests of all workers with their times. For each group that waits it looks for a
+// group whose requests are inside nearly all of its waits, and inside few of them if the waits are shifted in time.
+// This alone is a hint (Peer.Proven is false): a client that loads a page sends two requests at once. It becomes a
+// proof if the events of each exchange have the right order (proof.go). If host samples show all sockets of the
+// process and none is connected to the process itself, no peer is in the process (Sum.RefuteBySockets).
+//
+// Sum.PeerIn does the same by time alone with the requests of another process's recording.
 package peers
 
 import (
@@ -18,25 +21,24 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Bounds of what is kept and believed.
 const (
-	// maxSpans bounds the waits, and the requests, that are kept: from twice as many
-	// on only so many, those that begin first.
+	// maxSpans bounds the number of waits, and of requests. If there are more than twice as many, the earliest
+	// maxSpans remain.
 	maxSpans = 1 << 12
-	// hintConfidence is the confidence in what only fits in time.
+	// hintConfidence is the maximum confidence in a peer whose times fit but whose order of events proves nothing.
 	hintConfidence = 0.6
 )
 
-// A Sum keeps waits and requests with their times. It implements pass.Sum.
+// A Sum collects waits and requests with their times. It implements pass.Sum.
 type Sum struct {
 	collectors []*collector
 	waits      map[path.GroupID][]answers.Span
 	requests   map[path.GroupID][]answers.Span
-	keptUntil  int64 // what begins later was not kept
+	keptUntil  int64 // spans that begin later were dropped
 
 	isRefuted    bool
-	participants map[uint64]bool       // see waitsOrServes
-	peerByGroup  map[path.GroupID]Peer // see Of
+	participants map[uint64]bool       // see isParticipant
+	peerByGroup  map[path.GroupID]Peer // see PeerOf
 }
 
 type groupSpan struct {
@@ -44,7 +46,7 @@ type groupSpan struct {
 	group path.GroupID
 }
 
-// New returns a Sum to which nothing was added.
+// New returns an empty Sum.
 func New() *Sum { return new(Sum) }
 
 // NewAdder implements pass.Sum.
@@ -54,8 +56,8 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	return p
 }
 
-// EndGeneration implements pass.Ender: it forgets what is too many, by what all workers kept, so that it does not depend on who saw
-// what.
+// EndGeneration implements pass.GenerationEnder: it drops surplus spans. The limit follows from the spans of all
+// workers, so that it does not depend on their distribution over workers.
 func (s *Sum) EndGeneration() {
 	keptUntil := s.keptByAll()
 	for _, list := range []func(*collector) []groupSpan{waitsOf, requestsOf} {
@@ -79,7 +81,7 @@ func (s *Sum) EndGeneration() {
 	s.collectEvidence()
 }
 
-// keptByAll returns until when all workers kept what began.
+// keptByAll returns the time until which no worker dropped a span.
 func (s *Sum) keptByAll() int64 {
 	keptUntil := int64(math.MaxInt64)
 	for _, p := range s.collectors {
@@ -88,11 +90,11 @@ func (s *Sum) keptByAll() int64 {
 	return keptUntil
 }
 
-// A part is one worker's.
+// A collector collects the spans of one worker. It implements path.Adder.
 type collector struct {
 	stage           *path.Stage
 	waits, requests []groupSpan
-	keptUntil       int64 // what begins later is not kept
+	keptUntil       int64 // spans that begin later are dropped
 	partsBuffer     []answers.WaitPart
 	isSendStack     map[tracefmt.StackID]bool
 }
@@ -103,7 +105,7 @@ func requestsOf(p *collector) []groupSpan { return p.requests }
 // Add implements pass.Adder.
 func (p *collector) Add(w *path.Walked) {
 	if w.Form == path.Glanced || w.Weight != 1 {
-		p.keptUntil = min(p.keptUntil, w.Start) // from here on not every request is walked
+		p.keptUntil = min(p.keptUntil, w.Start) // from here on only some requests are walked
 		return
 	}
 	if !answers.IsWhole(w) {
@@ -126,10 +128,10 @@ func (p *collector) appendSpan(list []groupSpan, span groupSpan) []groupSpan {
 	return append(list, span)
 }
 
-// HasProvenPeer reports whether what was kept so far tells that requests wait for others of the process:
-// what is kept later may still tell otherwise. No worker may be adding.
+// HasProvenPeer reports whether the spans so far prove that requests wait for other requests of the process; later
+// spans may disprove it. No worker may be adding spans during the call.
 func (s *Sum) HasProvenPeer() bool {
-	ids := make(map[path.GroupKey]path.GroupID) // workers number groups each for themselves
+	ids := make(map[path.GroupKey]path.GroupID) // each worker has its own group numbers
 	groupNumber := func(worker int, group path.GroupID) path.GroupID {
 		key := s.collectors[worker].stage.IDs.Group(group)
 		id, ok := ids[key]
@@ -150,14 +152,14 @@ func (s *Sum) HasProvenPeer() bool {
 	})
 }
 
-// Merge brings together what all workers kept, by the groups of the report.
+// Merge combines the spans of all workers under the group numbers of the report.
 func (s *Sum) Merge(ts []path.Translation) {
 	groupNumber := func(worker int, group path.GroupID) path.GroupID { return ts[worker].Groups[group] }
 	s.waits, s.requests, s.keptUntil = s.spansByGroup(waitsOf, groupNumber), s.spansByGroup(requestsOf, groupNumber), s.keptByAll()
 	s.collectors = nil
 }
 
-// spansByGroup returns what all workers kept, by the number that a worker's group gets.
+// spansByGroup returns the spans of all workers by the number that groupNumber returns for a worker's group.
 func (s *Sum) spansByGroup(list func(*collector) []groupSpan, groupNumber func(worker int, group path.GroupID) path.GroupID) map[path.GroupID][]answers.Span {
 	all, keptUntil := make(map[path.GroupID][]answers.Span), s.keptByAll()
 	for i, p := range s.collectors {
@@ -174,8 +176,8 @@ func (s *Sum) spansByGroup(list func(*collector) []groupSpan, groupNumber func(w
 	return all
 }
 
-// WaitingGroups returns the groups of whose requests waits were kept.
+// WaitingGroups returns the groups with waits, in ascending order.
 func (s *Sum) WaitingGroups() []path.GroupID { return slices.Sorted(maps.Keys(s.waits)) }
 
-// maxFurtherGroups bounds the further groups that answer one group's waits.
+// maxFurtherGroups bounds the groups that serve one group's waits in addition to the first.
 const maxFurtherGroups = 4

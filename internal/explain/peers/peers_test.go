@@ -13,10 +13,10 @@ import (
 
 const us, ms = int64(1e3), int64(1e6)
 
-// TestCompare makes waits and requests by hand. It would catch requests of others taken for answers because somebody always
-// waits, and answers that are not believed because they are short beside the wait.
+// TestCompare checks, with synthetic waits and requests, that unrelated requests are not answers although a wait is
+// always in progress, and that answers far shorter than their wait are recognised.
 func TestCompare(t *testing.T) {
-	// asked makes n waits, each with the request that answers it.
+	// answeredWaits returns n waits and the requests that answer them.
 	answeredWaits := func(n int, gap, wait, takes int64) (waits, requests []answers.Span) {
 		rnd := rand.New(rand.NewPCG(1, 2))
 		now := int64(0)
@@ -47,12 +47,12 @@ func TestCompare(t *testing.T) {
 	}{
 		{"each wait has its answer in it", waits, requests, 0.9, 0.95},
 		{"answers are far shorter than the waits", waits, quick, 0.85, 0.95},
-		{"others come at random", waits, otherRequests(200, 5*ms, 700*us), 0, 0},
-		{"others come all the time", waits, otherRequests(5000, 200*us, 100*us), 0, 0},
-		{"half of the waits are for somebody else", waits, requests[:100], 0, 0},
-		{"somebody always waits, and the numbers are the same", busy, crowd, 0, 0},
-		{"somebody always waits, and there are more requests", busy, append(otherRequests(60, 900*us, ms), crowd...), 0, 0.95},
-		{"somebody always waits, and others come at random", busy, otherRequests(300, 200*us, 100*us), 0, 0},
+		{"other requests come at random", waits, otherRequests(200, 5*ms, 700*us), 0, 0},
+		{"other requests come all the time", waits, otherRequests(5000, 200*us, 100*us), 0, 0},
+		{"half of the waits are for another server", waits, requests[:100], 0, 0},
+		{"a wait is always in progress, and there are as many requests as waits", busy, crowd, 0, 0},
+		{"a wait is always in progress, and there are more requests than waits", busy, append(otherRequests(60, 900*us, ms), crowd...), 0, 0.95},
+		{"a wait is always in progress, and other requests come at random", busy, otherRequests(300, 200*us, 100*us), 0, 0},
 		{"too few", waits[:10], requests[:10], 0, 0},
 	} {
 		if len(c.waits) < scale.Enough {
@@ -67,8 +67,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestEqualLength: calls one after the other, evenly spaced, of which one is nearly always under way. It would catch a peer that is not
-// found because somebody always waits, and one that is because requests are as long as each other.
+// TestEqualLength checks sequential calls with regular gaps, one of which is nearly always in progress: a peer is
+// found by the length of its requests, but requests that merely have the lengths of the waits are no peer.
 func TestEqualLength(t *testing.T) {
 	var waits, requests, laterRequests []answers.Span
 	for i := range int64(90) {
@@ -81,12 +81,12 @@ func TestEqualLength(t *testing.T) {
 		t.Errorf("each wait has its answer: %+v", p)
 	}
 	if p := compare(waits, laterRequests); p.Confidence > 0 {
-		t.Errorf("others come all the time: %+v", p)
+		t.Errorf("other requests come all the time: %+v", p)
 	}
 }
 
-// TestCombineGroups: a gateway passes each request to one of two methods, and to a third now and then. It would catch one that has no
-// peer because no method answers nearly all, and a method that has nothing to do with it.
+// TestCombineGroups checks a gateway that passes each request to one of two methods, and sometimes to a third: it has
+// a peer although no method answers nearly all waits, and an unrelated method is no part of it.
 func TestCombineGroups(t *testing.T) {
 	s := &Sum{waits: map[path.GroupID][]answers.Span{}, requests: map[path.GroupID][]answers.Span{}}
 	rnd := rand.New(rand.NewPCG(5, 6))
@@ -108,8 +108,8 @@ func TestCombineGroups(t *testing.T) {
 	}
 }
 
-// TestWorkerCountChangesNothing: what is kept of very many waits and requests does not depend on which worker saw which. It would catch a worker
-// that forgets by its own count alone.
+// TestWorkerCountChangesNothing checks that the spans kept of very many do not depend on their distribution over
+// workers.
 func TestWorkerCountChangesNothing(t *testing.T) {
 	keptSpans := func(workers int) (list []int64, keptUntil int64) {
 		rnd := rand.New(rand.NewPCG(5, uint64(workers)))
@@ -138,7 +138,7 @@ func TestWorkerCountChangesNothing(t *testing.T) {
 	}
 	one, keptUntil := keptSpans(1)
 	if len(one) < maxSpans || len(one) > 2*maxSpans || keptUntil <= one[len(one)-1] {
-		t.Errorf("%d are kept, until %d", len(one), keptUntil)
+		t.Errorf("%d spans are kept, until %d", len(one), keptUntil)
 	}
 	for workers := 2; workers < 5; workers++ {
 		if list, to := keptSpans(workers); !slices.Equal(list, one) || to != keptUntil {
@@ -147,15 +147,15 @@ func TestWorkerCountChangesNothing(t *testing.T) {
 	}
 }
 
-// TestProven makes exchanges by hand, and what only looks like one: two things that a page asks for at once, a call for whose answer
-// another goroutine waits, answers that come back too late. It would catch a peer that is believed because times fit.
+// TestProven checks, with synthetic exchanges, that fitting times alone prove nothing: two parallel requests of a
+// page, a call whose answer another goroutine waits for, and answers that come back too late.
 func TestProven(t *testing.T) {
 	const waitingGroup, servingGroup, furtherGroup = 1, 2, 3
 	type exchange struct {
-		forwardTime, returnTime int64 // from what the wait began with to the request, from its end to the wake
+		forwardTime, returnTime int64 // from the start of the wait to the request, and from its end to the wake-up
 		sendTimes               []int64
 		otherWake               int64 // when another goroutine is woken, after the request's end; 0: none
-		otherIsServer           bool  // that one serves requests
+		otherIsServer           bool  // the other goroutine serves requests
 	}
 	sum := func(n int, exchangeAt func(i int64) exchange) *Sum {
 		s := &Sum{waits: map[path.GroupID][]answers.Span{}, requests: map[path.GroupID][]answers.Span{}}
@@ -187,17 +187,17 @@ func TestProven(t *testing.T) {
 		peer, sure bool
 	}{
 		{"an exchange", func(int64) exchange { return exchange{forwardTime: 20 * us, returnTime: 40 * us} }, true, true},
-		{"the request began before it can have been asked for", func(int64) exchange { return exchange{forwardTime: -60 * us, returnTime: 40 * us} }, false, false},
-		{"another goroutine sent it before who asks fell asleep", func(int64) exchange {
+		{"the request began before it can have been sent", func(int64) exchange { return exchange{forwardTime: -60 * us, returnTime: 40 * us} }, false, false},
+		{"another goroutine sent it before the waiting goroutine blocked", func(int64) exchange {
 			return exchange{forwardTime: -60 * us, returnTime: 40 * us, sendTimes: []int64{-80 * us}}
 		}, true, true},
-		{"the wait ended before the answer, now and then", func(i int64) exchange { return exchange{forwardTime: 20 * us, returnTime: 60*us - i%4*30*us} }, true, false},
+		{"sometimes the wait ended before the answer", func(i int64) exchange { return exchange{forwardTime: 20 * us, returnTime: 60*us - i%4*30*us} }, true, false},
 		{"the answer comes far too late", func(int64) exchange { return exchange{forwardTime: 20 * us, returnTime: ms} }, true, false},
 		{"the answer woke another goroutine", func(int64) exchange { return exchange{forwardTime: 20 * us, returnTime: 90 * us, otherWake: 30 * us} }, true, false},
-		{"somebody else is woken as often before it", func(i int64) exchange {
+		{"another goroutine is woken as often before the answer", func(i int64) exchange {
 			return exchange{forwardTime: 20 * us, returnTime: 90 * us, otherWake: 30*us - i%2*60*us}
 		}, true, true},
-		{"meanwhile a server is woken by its next request", func(int64) exchange {
+		{"the next request wakes its server before the answer arrives", func(int64) exchange {
 			return exchange{forwardTime: 20 * us, returnTime: 90 * us, otherWake: 30 * us, otherIsServer: true}
 		}, true, true},
 	} {
@@ -210,20 +210,20 @@ func TestProven(t *testing.T) {
 	s := sum(100, good)
 	if s.RefuteBySockets(3); s.isRefuted {
 		if p, ok := s.PeerOf(waitingGroup); ok {
-			t.Errorf("no socket leads to the process itself: %+v", p)
+			t.Errorf("no socket is connected to the process itself: %+v", p)
 		}
 	} else {
-		t.Error("3 connections that nobody saw carry 100 exchanges")
+		t.Error("3 unseen connections carry 100 exchanges")
 	}
-	// Each waits for the other: neither can be.
+	// Each group waits for the other: both are impossible.
 	s = sum(100, good)
 	s.waits[servingGroup], s.requests[waitingGroup] = s.waits[waitingGroup], s.requests[servingGroup]
 	for _, id := range []path.GroupID{waitingGroup, servingGroup} {
 		if p, ok := s.PeerOf(id); ok {
-			t.Errorf("a circle: %+v", p)
+			t.Errorf("a cycle: %+v", p)
 		}
 	}
-	// The same requests cannot answer others as well: those whose waits end a little later are not believed.
+	// A request answers one wait only: the group whose waits end a little later has no peer.
 	s = sum(100, good)
 	for _, w := range s.waits[waitingGroup] {
 		w.Request.G, w.End = 12, w.End+50*us

@@ -12,15 +12,16 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// provenShare returns the part of the waits that are an exchange with a request of the process, by what happened and in which order:
-// the request began after it was asked for, what ended the wait came after the request's answer was sent, both within
-// what loopback takes, and that answer woke nobody else. It is 0 where the ends are too far apart; apart is how far they are.
+// provenShare returns the share of the waits that are an exchange with a request of the process by the order of their
+// events: the request began after it was sent, the event that ended the wait came after the response was sent, both
+// within the delay of loopback, and the response woke no other goroutine. The share is 0 if the delays are too long;
+// gapNS is the sum of the two median delays.
 //
-// Who else the answer woke: a handler may start a call to its own process for which it does not wait. Then another
-// goroutine, which no request waits for, is woken by the answer each time. What is woken at that time by chance is woken as often just
-// before the answer.
+// The reason for the last condition: a handler may start a call to its own process and not wait for it. Then the
+// response always wakes another goroutine, which no request waits for. Goroutines that wake near the response by
+// chance wake equally often just before it.
 //
-// Likely is false where the order of most refutes it.
+// possible is false if the order of most exchanges excludes the request as an answer.
 func (s *Sum) provenShare(waits, requests []answers.Span) (share float64, gapNS int64, possible bool) {
 	var forwardTimes, returnTimes []int64
 	orderedWaits, wakesAfter, wakesBefore := 0, 0, 0
@@ -64,7 +65,7 @@ func (s *Sum) provenShare(waits, requests []answers.Span) (share float64, gapNS 
 	return float64(orderedWaits-max(0, wakesAfter-wakesBefore)) / waitCount, median(forwardTimes) + median(returnTimes), possible
 }
 
-// latestUpTo returns the last of some times that is not after t, if there is one.
+// latestUpTo returns the latest of some times that is not after t, if there is one.
 func latestUpTo(t int64, times []int64) (last int64, ok bool) {
 	for _, x := range times {
 		if x <= t && (!ok || x > last) {
@@ -79,7 +80,8 @@ func median(list []int64) int64 {
 	return list[len(list)/2]
 }
 
-// isParticipant reports whether a goroutine serves requests, or is one that they wait for: what wakes it is known.
+// isParticipant reports whether a goroutine serves requests, or is one that requests wait for: the reason for its
+// wake-ups is known. The first call builds the index.
 func (s *Sum) isParticipant(g uint64) bool {
 	if s.participants == nil {
 		s.participants = make(map[uint64]bool)
@@ -99,8 +101,8 @@ func (s *Sum) isParticipant(g uint64) bool {
 	return s.participants[g]
 }
 
-// resolveConflicts drops what cannot all be: a request answers one wait. Of several groups that would have more answers of another
-// one than it gave, those are believed whose waits fit these more closely.
+// resolveConflicts removes peers that contradict each other, because a request answers only one wait. If several
+// groups claim more answers of one group than it gave, those with the shorter delays keep their claim.
 func (s *Sum) resolveConflicts() {
 	callersOf := make(map[path.GroupID][]path.GroupID)
 	for id, p := range s.peerByGroup {
@@ -128,10 +130,10 @@ func (s *Sum) resolveConflicts() {
 	}
 }
 
-// minRequests is how many requests a peer must have for so many of the waits.
+// minRequests returns the number of requests that a peer needs for its Fitting waits.
 func (p *Peer) minRequests() int { return int(scale.NearlyAll * float64(p.Fitting)) }
 
-// collectEvidence finds out what proven needs of the waits and requests that were added in this generation, while the window has it.
+// collectEvidence adds to this generation's spans what provenShare needs, while the window still contains the events.
 func (s *Sum) collectEvidence() {
 	var starts, wakes []int64
 	for _, p := range s.collectors {
@@ -162,9 +164,12 @@ func (s *Sum) collectEvidence() {
 	}
 }
 
-// maxNearbyEvents bounds how much is kept of what happened near one instant, on either side.
+// maxNearbyEvents bounds the events kept before, and after, one time.
 const maxNearbyEvents = 8
 
+// collectEvidence adds to the requests the goroutines woken near their end, and to requests and waits the sends before
+// them. starts and wakes are the starts of all requests and the wake-ups of all waits, in order: no sends are read
+// without one of them nearby.
 func (p *collector) collectEvidence(starts, wakes []int64) {
 	win := p.stage.Win
 	for i := range p.requests {
@@ -187,7 +192,7 @@ func (p *collector) collectEvidence(starts, wakes []int64) {
 	}
 }
 
-// hasTimeIn reports whether one of some times, which are in order, is in [from, to).
+// hasTimeIn reports whether one of some times, in ascending order, is in [from, to).
 func hasTimeIn(times []int64, from, to int64) bool {
 	i, _ := slices.BinarySearch(times, from)
 	return i < len(times) && times[i] < to

@@ -8,13 +8,13 @@ import (
 	"github.com/whylate/whylate/internal/explain/scale"
 )
 
-// A Clock says what other clocks showed at time 0 of a trace's clock.
+// A Clock is the readings of other clocks at time 0 of a trace's clock.
 type Clock struct {
 	IsKnown    bool
 	Mono, Wall int64
 }
 
-// A Recording is what one process served while it was recorded.
+// A Recording is the requests that one process served while it was recorded.
 type Recording struct {
 	Name     string
 	Clock    Clock
@@ -25,26 +25,25 @@ type Recording struct {
 // A Group is requests that a process served.
 type Group struct {
 	ID, Name string
-	// LargestCause says on what all its requests spent the most time; "" if that is not told.
+	// LargestCause is a phrase for the cause of most of its requests' latency, with its share; "" if it is unknown.
 	LargestCause string
 	requests     []answers.Span
 }
 
-// KeptUntil is when the last request began that was kept, at most to.
+// KeptUntil returns the time until which no request was dropped, at most to.
 func (s *Sum) KeptUntil(to int64) int64 { return min(s.keptUntil, to) }
 
-// GroupRequests returns the requests of a group that were kept.
+// GroupRequests returns the requests of a group that were not dropped.
 func (s *Sum) GroupRequests(id path.GroupID, groupID, name string) Group {
 	return Group{ID: groupID, Name: name, requests: s.requests[id]}
 }
 
-// maxClockStep is how much two clocks may have been set against each other
-// between two recordings of one machine.
+// maxClockStep is the maximum step of the wall clock against the monotonic clock, in ns, between two recordings on one
+// machine.
 const maxClockStep = 20e6
 
-// Offset is what to add to a time of another trace's clock to have it on this
-// one's. Two processes of one machine share the monotonic clock; else the wall
-// clocks must do, and exact is false.
+// Offset returns the number of ns to add to a time of another trace's clock to convert it to this one's. Two processes
+// on one machine share the monotonic clock. Otherwise the wall clocks decide, and exact is false.
 func (c Clock) Offset(otherClock Clock) (ns int64, exact bool) {
 	if d := (otherClock.Wall - otherClock.Mono) - (c.Wall - c.Mono); -maxClockStep < d && d < maxClockStep {
 		return otherClock.Mono - c.Mono, true
@@ -52,9 +51,8 @@ func (c Clock) Offset(otherClock Clock) (ns int64, exact bool) {
 	return otherClock.Wall - c.Wall, false
 }
 
-// PeerIn returns the group of another process's recording that serves what requests
-// of a group here wait for, as far as both were recorded at the same time; exact
-// is false where clocks of two machines say when that was.
+// PeerIn returns the group of another process's recording that serves what requests of a group here wait for, during
+// the time of both recordings; exact is false if that time follows from the wall clocks of two machines.
 func (s *Sum) PeerIn(id path.GroupID, clock Clock, from, to int64, r *Recording) (best Peer, group *Group, exact bool) {
 	offset, exact := clock.Offset(r.Clock)
 	from, to = max(from, r.From+offset), min(s.KeptUntil(to), r.To+offset)
@@ -77,7 +75,7 @@ func (s *Sum) PeerIn(id path.GroupID, clock Clock, from, to int64, r *Recording)
 	return best, group, exact
 }
 
-// Overlap returns for how long two recordings were made at the same time.
+// Overlap returns the duration that two recordings have in common.
 func Overlap(clock Clock, from, to int64, r *Recording) int64 {
 	offset, _ := clock.Offset(r.Clock)
 	return max(0, min(to, r.To+offset)-max(from, r.From+offset))

@@ -10,41 +10,41 @@ import (
 	"github.com/whylate/whylate/internal/explain/scale"
 )
 
-// A Peer is the group that serves what another one waits for.
+// A Peer is the group that serves the requests that another group waits for.
 type Peer struct {
 	Group path.GroupID
-	// FurtherGroups are further groups of which requests lie in the waits.
+	// FurtherGroups are further groups with requests inside the waits.
 	FurtherGroups []path.GroupID
-	// Waits is how many there were, Held in how many of them one request of the
-	// group lay, and ChanceShare the part of them that have one if moved in time.
+	// Waits is the number of waits, Matched the number with one request of the group inside, and Fitting the number
+	// that count as evidence. ChanceShare is the share of waits that would count if the waits were shifted in time.
 	Waits, Fitting, Matched int
 	ChanceShare             float64
-	// EqualLength says that Held and ChanceShare count those alone that are as long as the
-	// wait: shorter ones lie in waits by chance.
+	// EqualLength reports that Fitting and ChanceShare count only requests about as long as their wait: shorter ones
+	// are inside a wait by chance.
 	EqualLength bool
-	// WaitNS is what the waits took. Of the Joined that hold a request, RequestNS is what
-	// these had, ForwardNS what went before them and ReturnNS what came after: of the
-	// first, messages may have lain unread for UnreadNS, and of the second whoever
-	// waited was not run for RunDelayNS.
+	// WaitNS is the time of all waits. The others are sums over the Matched waits: RequestNS is the time of the
+	// request inside, ForwardNS the time before it and ReturnNS the time after it. During ForwardNS a message may have
+	// been unread for UnreadNS, and during ReturnNS the waiting goroutine was ready but did not run for RunDelayNS.
 	WaitNS, RequestNS, ForwardNS, ReturnNS, UnreadNS, RunDelayNS int64
 	Confidence                                                   float64
-	// Proven says that what was observed leaves no other reading; else only times fit.
+	// Proven reports that the order of events excludes another explanation. If it is false, only the times fit.
 	Proven bool
 
-	gapNS int64 // see proven
+	gapNS int64 // see provenShare
 }
 
-// RefuteBySockets says that no socket of the process led to itself when all were looked at; so many may have between two looks.
-// Where these are fewer than the waits that a peer needs, there is none here.
+// RefuteBySockets records that no socket of the process was connected to the process itself whenever the sockets were
+// sampled, and how many connections to itself may have existed between samples. If these are fewer than the waits that
+// a peer needs, the process has no peer in itself.
 func (s *Sum) RefuteBySockets(possibleSelfConnections int) {
 	s.isRefuted = possibleSelfConnections < scale.Enough
 }
 
-// IsRefuted reports whether the process's sockets say that it does not ask itself.
+// IsRefuted reports whether the process's sockets show that it sends no requests to itself.
 func (s *Sum) IsRefuted() bool { return s.isRefuted }
 
-// PeerOf returns the group that serves what requests of a group wait for; ok is
-// false where there is none, or too little tells.
+// PeerOf returns the group that serves what requests of a group wait for; ok is false if there is none, or too little
+// evidence.
 func (s *Sum) PeerOf(id path.GroupID) (Peer, bool) {
 	if s.peerByGroup == nil {
 		s.peerByGroup = make(map[path.GroupID]Peer)
@@ -62,7 +62,7 @@ func (s *Sum) PeerOf(id path.GroupID) (Peer, bool) {
 	return p, ok
 }
 
-// removeCycles drops what cannot be: requests that wait for others, which wait for them. A hint gives way first.
+// removeCycles removes peers that would make requests wait for each other in a cycle: unproven ones first.
 func (s *Sum) removeCycles() {
 	for _, proven := range []bool{false, true} {
 		var inCycle []path.GroupID
@@ -77,7 +77,7 @@ func (s *Sum) removeCycles() {
 	}
 }
 
-// waitsFor reports whether requests of a group wait for those of another one, also through a third.
+// waitsFor reports whether requests of a group wait for those of another group, directly or through others.
 func (s *Sum) waitsFor(from, to path.GroupID, visited map[path.GroupID]bool) bool {
 	p, ok := s.peerByGroup[from]
 	if !ok || visited[from] {
@@ -87,13 +87,13 @@ func (s *Sum) waitsFor(from, to path.GroupID, visited map[path.GroupID]bool) boo
 	return slices.ContainsFunc(append([]path.GroupID{p.Group}, p.FurtherGroups...), func(next path.GroupID) bool { return next == to || s.waitsFor(next, to, visited) })
 }
 
-// bestPeer is Of without what several groups' peers say of each other.
+// bestPeer returns the most likely peer of a group, without comparing it with the peers of other groups.
 func (s *Sum) bestPeer(id path.GroupID) (best Peer, ok bool) {
 	waits := s.waits[id]
 	if len(waits) < scale.Enough {
 		return best, false
 	}
-	// Ids depend on which worker saw what; what was served first does not.
+	// Ids depend on the distribution of requests over workers; the order of first requests does not.
 	ids := slices.SortedFunc(maps.Keys(s.requests), func(a, b path.GroupID) int {
 		x, y := &s.requests[a][0], &s.requests[b][0]
 		return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Request.G, y.Request.G))
@@ -103,8 +103,8 @@ func (s *Sum) bestPeer(id path.GroupID) (best Peer, ok bool) {
 		if candidate == id {
 			continue
 		}
-		// Of several, one may call the next: the one that takes most of the waits is
-		// what was called.
+		// One candidate may call another: the one with the most time inside the waits is the one that the
+		// group calls.
 		p := s.judge(waits, s.requests[candidate])
 		p.Group = candidate
 		if candidates = append(candidates, p); p.Confidence > 0 && (!ok || p.Proven && !best.Proven || p.Proven == best.Proven && p.RequestNS > best.RequestNS) {
@@ -119,7 +119,8 @@ func (s *Sum) bestPeer(id path.GroupID) (best Peer, ok bool) {
 	return best, ok
 }
 
-// judge is compare for requests of this process: what only fits in time is a hint.
+// judge compares waits with requests of this process. If the order of events proves nothing, times that fit are only a
+// hint.
 func (s *Sum) judge(waits, requests []answers.Span) Peer {
 	p := compare(waits, requests)
 	switch share, gapNS, possible := s.provenShare(waits, requests); {
@@ -133,8 +134,8 @@ func (s *Sum) judge(waits, requests []answers.Span) Peer {
 	return p
 }
 
-// combineGroups returns the groups that serve waits together, where no single one does:
-// a gateway passes each request to the method that it names.
+// combineGroups returns groups that together serve the waits if no single group does: a gateway passes each request to
+// the method that the request names.
 func (s *Sum) combineGroups(waits []answers.Span, candidates []Peer) (best Peer, ok bool) {
 	slices.SortStableFunc(candidates, func(a, b Peer) int { return cmp.Compare(b.Fitting, a.Fitting) })
 	if len(candidates) == 0 || candidates[0].Fitting == 0 {
@@ -156,7 +157,7 @@ func (s *Sum) combineGroups(waits []answers.Span, candidates []Peer) (best Peer,
 	return best, best.Confidence > 0
 }
 
-// compare holds waits against requests.
+// compare matches waits with requests by time, and computes the confidence that the requests serve the waits.
 func compare(waits, requests []answers.Span) Peer {
 	p := Peer{Waits: len(waits)}
 	for _, w := range waits {
@@ -176,8 +177,7 @@ func compare(waits, requests []answers.Span) Peer {
 	if matchedShare < scale.NearlyAll {
 		return p
 	}
-	// How often they are about as far apart as the shifts are from each other is
-	// another matter for each of these.
+	// The shifts are no multiples of each other, so that periodic requests do not match at all of them.
 	meanGap := float64(waits[len(waits)-1].Start-waits[0].Start) / float64(len(waits))
 	waitCount, shiftedEqualLengths := float64(len(waits)), 0
 	for _, factor := range []float64{1.37, -1.91, 2.71, -3.33, 4.19} {
@@ -188,7 +188,7 @@ func compare(waits, requests []answers.Span) Peer {
 	switch {
 	case p.ChanceShare <= scale.Half:
 		p.Confidence = min(0.95, matchedShare*(1-p.ChanceShare*p.ChanceShare))
-	// Somebody always waits: most waits must have a request that is as long, and moved ones not.
+	// If a wait is nearly always in progress, most waits must have a request of equal length, and few shifted waits.
 	case equalShare >= scale.Most && chanceShare <= scale.Much:
 		p.Fitting, p.ChanceShare, p.EqualLength = equalLengths, chanceShare, true
 		p.Confidence = min(0.95, matchedShare*(1-chanceShare*chanceShare))
@@ -196,8 +196,7 @@ func compare(waits, requests []answers.Span) Peer {
 	return p
 }
 
-// equalLength returns 1 if a request begins and ends nearly with the wait in which it
-// lies, else 0.
+// equalLength returns 1 if a request begins and ends at nearly the same times as its wait, else 0.
 func equalLength(w, r answers.Span) int {
 	if distance := max(w.Start-r.Start, r.Start-w.Start) + max(w.End-r.End, r.End-w.End); float64(distance) <= scale.Some*float64(w.End-w.Start) {
 		return 1
