@@ -1,8 +1,8 @@
-// Package answers finds out which request of a process answers which wait of
-// another one of it. No event of a trace leads from one to the other: the
-// request lies in the wait. Package peers judges from which groups that may be
-// believed of which; a Finder here then joins request to request while a trace
-// is read, so that a path goes on into the other half.
+// Package answers finds the request of a process that answers a network wait of another request of the same process.
+// No event of a trace connects the two, but the request is inside the wait.
+//
+// Package peers decides which groups answer which. A Finder then matches request to wait while a trace is read, so
+// that a critical path continues in the answering request.
 package answers
 
 import (
@@ -16,40 +16,42 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
-// A Span is a wait of a request, or a request.
+// A Span is the time of a request, or of a network wait of a request.
 type Span struct {
 	Start, End int64
-	// UnreadNS is, of a request, how long its message may have lain unread before it
-	// began; of a wait, how much of its end nobody looked or a CPU was waited for.
+	// UnreadNS is, for a request, the time that its message may have been unread before the request began. For a wait,
+	// it is the time at its end during which no P polled the network, or the goroutine waited for a CPU.
 	UnreadNS int64
-	// Request is the request, or the one that waits.
+	// Request is the request itself, or the one that waits.
 	Request RequestKey
-	// Parts are those of a wait, each of which ended as something came: nil where nobody asked for them.
+	// Parts are the parts of a wait, each of which ended with a wake-up; nil where they are not needed.
 	Parts []WaitPart
-	// PollerWakes are, of a request, the goroutines that the poller woke shortly before and after its end, by time.
+	// PollerWakes are, for a request, the goroutines that the network poller woke shortly before and after its end, by
+	// time.
 	PollerWakes []timeline.PollerWake
-	// SendTimes are times at which goroutines of the process wrote to the network shortly before a wait began, or a request ended:
-	// who asks, or answers, may have another goroutine send it.
+	// SendTimes are the times at which goroutines of the process wrote to the network shortly before the start of a
+	// wait or the end of a request: client and server may use another goroutine to send.
 	SendTimes []int64
 }
 
-// A Part is what a goroutine waited for something to come, until it was woken. It may have been there for Unseen before.
+// A WaitPart is one blocked interval of goroutine G until its wake-up. The message may have been unread for UnreadNS
+// before it.
 type WaitPart struct {
 	Start, Wake, UnreadNS int64
 	G                     uint64
 }
 
-// A Key tells requests apart.
+// A RequestKey identifies a request by its goroutine and its start.
 type RequestKey struct {
 	G     uint64
 	Start int64
 }
 
-// IsWhole reports whether a request can wait for an answer, or be one: it was
-// walked from its start to its end.
+// IsWhole reports whether a request was walked from its start to its end, so that it can wait for an answer or be one.
 func IsWhole(w *path.Walked) bool { return w.Form == path.Whole && w.Ended() }
 
-// AnswerSpan returns the request itself, if it can be an answer: somebody asked for it.
+// AnswerSpan returns the span of a request if it can be an answer: only requests of a protocol, and marked ones, have
+// a client.
 func AnswerSpan(w *path.Walked) (Span, bool) {
 	if k := w.Req.Kind; k == request.Mark || k.HasProtocol() {
 		return Span{Start: w.Start, End: w.Req.End, UnreadNS: w.Gap, Request: keyOf(w)}, true
@@ -59,7 +61,7 @@ func AnswerSpan(w *path.Walked) (Span, bool) {
 
 func keyOf(w *path.Walked) RequestKey { return RequestKey{w.Req.G, w.Start} }
 
-// EachWait calls f with each time that a request waited for a peer. Its parts are appended to buf, from its beginning.
+// EachWait calls f with each network wait of a request for a peer. The parts of the span use the memory of buf.
 func EachWait(w *path.Walked, buf []WaitPart, f func(Span)) {
 	var wait Span
 	emit := func() {
@@ -72,7 +74,7 @@ func EachWait(w *path.Walked, buf []WaitPart, f func(Span)) {
 		s := &w.Segments[i]
 		switch s.Code.Cause() {
 		case cause.SchedPoll, cause.Sched, cause.SchedWake:
-			// What has come is not read before a CPU runs who waits.
+			// A message that has arrived is not read before the waiting goroutine runs.
 			if wait.End != 0 && s.Start == wait.End {
 				if p := &wait.Parts[len(wait.Parts)-1]; s.Code.Cause() == cause.SchedPoll && p.Wake == s.Start {
 					p.Wake, p.UnreadNS = s.End, p.UnreadNS+s.End-s.Start
@@ -83,14 +85,14 @@ func EachWait(w *path.Walked, buf []WaitPart, f func(Span)) {
 			if s.Inbound {
 				continue
 			}
-			// The reader of a connection that many requests share hands answers to others meanwhile.
+			// The reader of a shared connection passes on other requests' answers between the parts of one wait.
 			if wait.End == 0 || s.Start-wait.End > max(scale.Loopback, wait.End-wait.Start) {
 				emit()
 				wait = Span{Start: s.Start, Parts: buf[:0]}
 			}
 			wait.End, wait.UnreadNS = s.End, 0
 			if k := len(wait.Parts) - 1; k >= 0 && wait.Parts[k].Wake == s.Start && wait.Parts[k].G == s.G {
-				wait.Parts[k].Wake, wait.Parts[k].UnreadNS = s.End, 0 // cut where a freeze may be
+				wait.Parts[k].Wake, wait.Parts[k].UnreadNS = s.End, 0 // continue the part: it was cut at a possible freeze
 			} else {
 				wait.Parts = append(wait.Parts, WaitPart{Start: s.Start, Wake: s.End, G: s.G})
 			}
@@ -99,18 +101,18 @@ func EachWait(w *path.Walked, buf []WaitPart, f func(Span)) {
 	emit()
 }
 
-// Sort brings spans into the order that Match needs.
+// Sort sorts spans as Match requires.
 func Sort(list []Span) {
 	slices.SortFunc(list, func(a, b Span) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End), cmp.Compare(a.Request.G, b.Request.G), cmp.Compare(a.Request.Start, b.Request.Start))
 	})
 }
 
-// Match gives each wait, moved in time by some ns, one request that lies in it,
-// reports each, and returns how many have one. Of several waits in which a
-// request lies it is in the one that begins and ends nearest to it: one that began before and ended after it, if there is any.
+// Match assigns to each wait, shifted in time by shift ns, at most one request inside it, calls emit for each pair,
+// and returns the number of pairs. If a request is inside several waits, it gets the one with the nearest start and
+// end, and preferably one that starts before and ends after the request.
 func Match(waits, requests []Span, shift int64, emit func(w, r Span)) (n int) {
-	var openWaits []Span // waits that may still have one, by their ends
+	var openWaits []Span // waits without a request that may still get one, by their ends
 	next := 0
 	for _, r := range requests {
 		duration := r.End - r.Start
@@ -128,7 +130,7 @@ func Match(waits, requests []Span, shift int64, emit func(w, r Span)) (n int) {
 			if inOrder && w.End-r.End > bestDistance {
 				break
 			}
-			// A request may begin before the one who asks has gone to sleep, and end a little after its answer was read.
+			// A request may begin before the waiting goroutine blocks, and end a little after its answer was read.
 			if overlap := min(w.End, r.End) - max(w.Start, r.Start); overlap <= 0 || float64(overlap) < scale.Half*float64(duration) || w.Request == r.Request && r.Request.G != 0 {
 				continue
 			}

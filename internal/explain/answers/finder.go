@@ -14,35 +14,34 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Plan says of groups, by path.GroupKey.Text, which one of the report each
-// belongs to, and which of those serve what it waits for.
+// A Plan maps groups, by path.GroupKey.Text, to the report's groups, and each of these to the groups that serve what
+// it waits for.
 type Plan struct {
 	Groups    map[string]int32
 	Answerers map[int32][]int32
 }
 
-// A Finder joins the requests of a window. Its method Of may be called at any
-// time but during Add, by anybody.
+// A Finder matches the requests of a window. AnswersTo may be called at any time and concurrently, but not during Add.
 type Finder struct {
-	// KeepAll keeps what was found of requests that the window no longer holds.
+	// KeepAll keeps the answers to requests that have left the window.
 	KeepAll bool
 
 	plan            *Plan
 	win             *timeline.Window
 	scouts          []*scout
-	unmatched       map[int32][]Span // that no wait has yet
+	unmatched       map[int32][]Span // requests without a wait
 	answersByWaiter map[RequestKey][]critpath.Answer
 }
 
-// A scout walks requests to see what they wait for.
+// A scout walks requests for one worker, only to find their waits.
 type scout struct {
 	stage           *path.Stage
-	groups          []int32 // by path.GroupID, -1: none of the plan
+	groups          []int32 // group of the plan by path.GroupID, -1: none
 	waits, requests map[int32][]Span
 	parts           []WaitPart
 }
 
-// NewFinder returns a Finder for a pass with so many workers.
+// NewFinder returns a Finder for a pass with the given number of workers.
 func NewFinder(plan *Plan, win *timeline.Window, syms *tracefmt.Symbols, workers int) *Finder {
 	f := &Finder{plan: plan, win: win, unmatched: make(map[int32][]Span), answersByWaiter: make(map[RequestKey][]critpath.Answer)}
 	for range workers {
@@ -51,21 +50,22 @@ func NewFinder(plan *Plan, win *timeline.Window, syms *tracefmt.Symbols, workers
 	return f
 }
 
-// AnswersTo returns which requests another one waits for, in order of time.
+// AnswersTo returns the requests that another one waits for, in order of time.
 func (f *Finder) AnswersTo(g uint64, start int64) []critpath.Answer {
 	return f.answersByWaiter[RequestKey{g, start}]
 }
 
-// AnswersSoFar returns Of of what was found until now, without the rest of the Finder.
+// AnswersSoFar returns AnswersTo as a function of the answers found so far, which does not keep the rest of the Finder
+// in memory.
 func (f *Finder) AnswersSoFar() func(g uint64, start int64) []critpath.Answer {
 	answersByWaiter := f.answersByWaiter
 	return func(g uint64, start int64) []critpath.Answer { return answersByWaiter[RequestKey{g, start}] }
 }
 
-// scoutChunk is how many requests a scout takes at a time.
+// scoutChunk is the number of requests that a scout takes at once.
 const scoutChunk = 64
 
-// Add joins the requests of one more generation, before they are walked.
+// Add matches the requests of another generation, before they are walked.
 func (f *Finder) Add(reqs []request.Request) {
 	f.dropExpired()
 	var next atomic.Int64
@@ -102,8 +102,8 @@ func (f *Finder) Add(reqs []request.Request) {
 	}
 }
 
-// inspect takes note of what a request waits for, and that it may be an answer, as far as the plan says so of its group. Only
-// those that wait are walked, where a glance tells which they are.
+// inspect records the waits of a request and the request as a possible answer, if its group is in the plan. If the
+// stacks of the request's goroutine show the group (path.Stage.Glance), only requests of a group that waits are walked.
 func (f *Finder) inspect(s *scout, r *request.Request) {
 	if glance := s.stage.Glance(r); glance.Enough {
 		if g := f.planGroup(s, s.stage.IDs.ID(glance.Group)); g < 0 {
@@ -130,7 +130,7 @@ func (f *Finder) inspect(s *scout, r *request.Request) {
 	s.addRequest(w, g)
 }
 
-// planGroup returns the group of the plan that a scout's one belongs to, -1 if there is none.
+// planGroup returns the group of the plan for a scout's group, -1 if there is none.
 func (f *Finder) planGroup(s *scout, id path.GroupID) int32 {
 	for int(id) >= len(s.groups) {
 		g, ok := f.plan.Groups[s.stage.IDs.Group(path.GroupID(len(s.groups))).Text(s.stage.Syms)]
@@ -142,14 +142,14 @@ func (f *Finder) planGroup(s *scout, id path.GroupID) int32 {
 	return s.groups[id]
 }
 
-// addRequest keeps a request that may be an answer.
+// addRequest records a request that may be an answer.
 func (s *scout) addRequest(w *path.Walked, g int32) {
 	if x, ok := AnswerSpan(w); ok {
 		s.requests[g] = append(s.requests[g], x)
 	}
 }
 
-// join gives waits the requests of the groups that serve them.
+// join matches waits with the requests of the groups that serve them.
 func (f *Finder) join(waits []Span, groups []int32) {
 	var requests []Span
 	for _, g := range groups {
@@ -169,7 +169,7 @@ func (f *Finder) join(waits []Span, groups []int32) {
 	}
 }
 
-// dropExpired drops what lies before the window.
+// dropExpired drops everything that ended before the window.
 func (f *Finder) dropExpired() {
 	from := f.win.Start()
 	for g, list := range f.unmatched {
