@@ -39,11 +39,11 @@ type lateRun struct {
 	exactGroup bool  // a request of a group that was walked whole did
 }
 
-func (r lateRun) plus(other lateRun) lateRun {
+func (r lateRun) plus(addend lateRun) lateRun {
 	if r == (lateRun{}) {
-		return other
+		return addend
 	}
-	return lateRun{min(r.readySince, other.readySince), max(r.pollGapNS, other.pollGapNS), max(r.stack, other.stack), r.requests + other.requests, r.waitNS + other.waitNS, r.exactGroup || other.exactGroup}
+	return lateRun{min(r.readySince, addend.readySince), max(r.pollGapNS, addend.pollGapNS), max(r.stack, addend.stack), r.requests + addend.requests, r.waitNS + addend.waitNS, r.exactGroup || addend.exactGroup}
 }
 
 // maxLateRuns bounds the runs kept of one generation, minLateNS is from when on a run counts as late.

@@ -28,8 +28,8 @@ type longWaitSum struct {
 	otherCycles  int64 // had another number of turns than those who left something: none that they came to in time, or several
 }
 
-func (s longWaitSum) plus(other longWaitSum) longWaitSum {
-	return longWaitSum{s.waits + other.waits, s.handedOver + other.handedOver, s.woken + other.woken, s.missedCycles + other.missedCycles, s.otherCycles + other.otherCycles}
+func (s longWaitSum) plus(addend longWaitSum) longWaitSum {
+	return longWaitSum{s.waits + addend.waits, s.handedOver + addend.handedOver, s.woken + addend.woken, s.missedCycles + addend.missedCycles, s.otherCycles + addend.otherCycles}
 }
 
 // An ownWait is a sleep of a request's own goroutine, or its wait for what another one does.

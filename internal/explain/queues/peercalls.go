@@ -60,24 +60,24 @@ type connOpenSum struct {
 }
 
 // add adds so many of another one.
-func (s *peerCallSum) add(other *peerCallSum, weight int64) {
-	s.requests += other.requests * weight
-	s.calls += other.calls * weight
-	s.answerNS += other.answerNS * weight
-	s.longestNS += other.longestNS * weight
-	s.unanswered += other.unanswered * weight
-	s.unansweredNS += other.unansweredNS * weight
-	s.totalNS += other.totalNS * weight
-	s.fanOut.goroutines += other.fanOut.goroutines * weight
-	s.fanOut.lastNS += other.fanOut.lastNS * weight
-	s.fanOut.othersNS += other.fanOut.othersNS * weight
-	s.connOpens.add(&other.connOpens, weight)
+func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
+	s.requests += addend.requests * weight
+	s.calls += addend.calls * weight
+	s.answerNS += addend.answerNS * weight
+	s.longestNS += addend.longestNS * weight
+	s.unanswered += addend.unanswered * weight
+	s.unansweredNS += addend.unansweredNS * weight
+	s.totalNS += addend.totalNS * weight
+	s.fanOut.goroutines += addend.fanOut.goroutines * weight
+	s.fanOut.lastNS += addend.fanOut.lastNS * weight
+	s.fanOut.othersNS += addend.fanOut.othersNS * weight
+	s.connOpens.add(&addend.connOpens, weight)
 }
 
-func (o *connOpenSum) add(other *connOpenSum, weight int64) {
-	o.ns, o.requests = o.ns+other.ns*weight, o.requests+other.requests*weight
-	if other.longestNS > o.longestNS || other.longestNS == o.longestNS && other.longestFunc < o.longestFunc {
-		o.longestNS, o.longestFunc = other.longestNS, other.longestFunc
+func (o *connOpenSum) add(addend *connOpenSum, weight int64) {
+	o.ns, o.requests = o.ns+addend.ns*weight, o.requests+addend.requests*weight
+	if addend.longestNS > o.longestNS || addend.longestNS == o.longestNS && addend.longestFunc < o.longestFunc {
+		o.longestNS, o.longestFunc = addend.longestNS, addend.longestFunc
 	}
 }
 

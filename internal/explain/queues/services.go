@@ -72,8 +72,8 @@ type sleepSum struct {
 	waitedNS   int64 // the parts that requests waited through
 }
 
-func (s sleepSum) plus(other sleepSum) sleepSum {
-	return sleepSum{s.sleeps + other.sleeps, s.begunEarly + other.begunEarly, s.ns + other.ns, s.squaresUS + other.squaresUS, s.waitedNS + other.waitedNS}
+func (s sleepSum) plus(addend sleepSum) sleepSum {
+	return sleepSum{s.sleeps + addend.sleeps, s.begunEarly + addend.begunEarly, s.ns + addend.ns, s.squaresUS + addend.squaresUS, s.waitedNS + addend.waitedNS}
 }
 
 // A mark is an instant at which turns on a goroutine ended.

@@ -56,14 +56,14 @@ func TestServices(t *testing.T) {
 		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, false})
 	}
 	for _, c := range []struct {
-		name                     string
-		list                     []service
-		gs                       []uint64
-		waiting, together, taken float64
-		servers, most            int
-		service                  int64
-		period                   int64
-		locked                   float64
+		name                                  string
+		services                              []service
+		requestGoroutines                     []uint64
+		waiters, batchSize, otherRequestShare float64
+		servers, maxServers                   int
+		service                               int64
+		period                                int64
+		behindLockShare                       float64
 	}{
 		{"worker", worker, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 0},
 		{"holder", lockHolder, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 2.0 / 3},
@@ -73,21 +73,21 @@ func TestServices(t *testing.T) {
 		{"heirs", replacedServers, nil, 1, 1, 0, 20, 2, 20 * ms, 0, 0},
 		{"slots", slotHolders, []uint64{1, 2, 3, 4}, 1, 1, 1, 4, 4, 10 * ms, 40 * ms, 0},
 	} {
-		got := serviceStatsOf(1, c.list, c.gs...)
+		got := serviceStatsOf(1, c.services, c.requestGoroutines...)
 		if len(got) != 1 {
 			t.Fatalf("%s: %d rows", c.name, len(got))
 		}
 		stats := got[0]
 		isNear := func(a, b float64) bool { return a > b*0.999-1e-9 && a < b*1.001+1e-9 }
-		if !isNear(stats.WaitersPerServer, c.waiting) || !isNear(stats.BatchSize, c.together) || stats.OtherRequestShare != c.taken || stats.Servers != c.servers || stats.MaxServers != c.most || stats.ServiceNS != c.service || !isNear(stats.BehindLockShare, c.locked) || stats.PeriodNS != c.period {
+		if !isNear(stats.WaitersPerServer, c.waiters) || !isNear(stats.BatchSize, c.batchSize) || stats.OtherRequestShare != c.otherRequestShare || stats.Servers != c.servers || stats.MaxServers != c.maxServers || stats.ServiceNS != c.service || !isNear(stats.BehindLockShare, c.behindLockShare) || stats.PeriodNS != c.period {
 			t.Errorf("%s: %+v, want %+v", c.name, stats, c)
 		}
 		if asks := c.name == "owner"; asks != (stats.ServerWroteShare == 1) || asks != (stats.AlreadyRunningShare > 0.6) {
 			t.Errorf("%s: asked %v, ahead %v", c.name, stats.ServerWroteShare, stats.AlreadyRunningShare)
 		}
-		shuffled := append([]service(nil), c.list...)
+		shuffled := append([]service(nil), c.services...)
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
-		if shuffledStats := serviceStatsOf(3, shuffled, c.gs...); !reflect.DeepEqual(got, shuffledStats) {
+		if shuffledStats := serviceStatsOf(3, shuffled, c.requestGoroutines...); !reflect.DeepEqual(got, shuffledStats) {
 			t.Errorf("%s: with three workers %+v, with one %+v", c.name, shuffledStats, got)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // siblingSum adds up the waits for a lock at one line, and of those what a goroutine of the same request ended.
 type siblingSum struct{ waitNS, bySiblingNS int64 }
 
-func (s siblingSum) plus(other siblingSum) siblingSum {
-	return siblingSum{s.waitNS + other.waitNS, s.bySiblingNS + other.bySiblingNS}
+func (s siblingSum) plus(addend siblingSum) siblingSum {
+	return siblingSum{s.waitNS + addend.waitNS, s.bySiblingNS + addend.bySiblingNS}
 }
 
 // addSiblingLocks takes note of who gave the locks back that a request waited for.

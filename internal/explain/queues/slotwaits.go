@@ -157,11 +157,11 @@ func (s *Sum) addPool(list []*handover) {
 
 // compareByWaitEnd orders waits by their ends, and those of one end by all else that tells them apart: one wait is seen by several requests, and which of
 // these stands for it must not depend on the workers.
-func (h *handover) compareByWaitEnd(other *handover) int {
-	if h.waitEnd != other.waitEnd {
-		return cmp.Compare(h.waitEnd, other.waitEnd)
+func (h *handover) compareByWaitEnd(second *handover) int {
+	if h.waitEnd != second.waitEnd {
+		return cmp.Compare(h.waitEnd, second.waitEnd)
 	}
-	return cmp.Or(cmp.Compare(h.waiter, other.waiter), cmp.Compare(h.waitStart, other.waitStart), cmp.Compare(h.requestEnd, other.requestEnd), cmp.Compare(h.serviceEnd, other.serviceEnd), cmp.Compare(h.waker, other.waker))
+	return cmp.Or(cmp.Compare(h.waiter, second.waiter), cmp.Compare(h.waitStart, second.waitStart), cmp.Compare(h.requestEnd, second.requestEnd), cmp.Compare(h.serviceEnd, second.serviceEnd), cmp.Compare(h.waker, second.waker))
 }
 
 // setPrevServiceEnds finds when each of those who end waits had last ended somebody else's.
@@ -318,21 +318,21 @@ func maxOverlap(intervals []interval) int {
 	return overlap
 }
 
-func (s *slotWaitSum) merge(other *slotWaitSum) {
-	s.waits += other.waits
-	s.wakeInstants += other.wakeInstants
-	s.byFormerWaiter += other.byFormerWaiter
-	s.byLaterWaiter += other.byLaterWaiter
-	s.byChild += other.byChild
-	s.childWakers += other.childWakers
-	s.byOtherRequest += other.byOtherRequest
-	s.slots, s.maxWaiters = max(s.slots, other.slots), max(s.maxWaiters, other.maxWaiters)
-	s.holdNS += other.holdNS
-	s.holds += other.holds
-	s.byWorker += other.byWorker
-	s.byInterleavingWorker += other.byInterleavingWorker
-	s.workNS += other.workNS
-	s.idleNS += other.idleNS
+func (s *slotWaitSum) merge(addend *slotWaitSum) {
+	s.waits += addend.waits
+	s.wakeInstants += addend.wakeInstants
+	s.byFormerWaiter += addend.byFormerWaiter
+	s.byLaterWaiter += addend.byLaterWaiter
+	s.byChild += addend.byChild
+	s.childWakers += addend.childWakers
+	s.byOtherRequest += addend.byOtherRequest
+	s.slots, s.maxWaiters = max(s.slots, addend.slots), max(s.maxWaiters, addend.maxWaiters)
+	s.holdNS += addend.holdNS
+	s.holds += addend.holds
+	s.byWorker += addend.byWorker
+	s.byInterleavingWorker += addend.byInterleavingWorker
+	s.workNS += addend.workNS
+	s.idleNS += addend.idleNS
 }
 
 // SlotWaits sums up the waits at one line that other goroutines ended, in the slices of time that were looked at.

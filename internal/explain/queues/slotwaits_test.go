@@ -108,12 +108,12 @@ func TestSlotWaits(t *testing.T) {
 		releasedByChild = append(releasedByChild, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 30*ms, requestEnd: time + 31*ms, waker: uint64(500 + i), wakerCreator: uint64(9 + i), wakerCreated: time + 10*ms + 1})
 	}
 	for _, c := range []struct {
-		name             string
-		list             []handover
-		mutual, children float64
-		most             int
-		held             int64
-		serving          float64
+		name                             string
+		handovers                        []handover
+		minFormerWaiterShare, childShare float64
+		slots                            int
+		hold                             int64
+		minWorkerShare                   float64
 	}{
 		{"one place", simulatePool(40, 1, 9*ms, 10*ms, 0), 0.9, 0, 1, 10 * ms, 0},
 		{"three places", simulatePool(60, 3, 3*ms, 10*ms, 0), 0.9, 0, 3, 10 * ms, 0},
@@ -128,23 +128,23 @@ func TestSlotWaits(t *testing.T) {
 		{"a reader of answers", responseReader, 0, 0, -1, 0, 0},
 		{"two questions in a row", twoCalls, 0, 0, -1, 0, 0},
 	} {
-		serving := []uint64{}
-		for _, h := range c.list {
-			serving = append(serving, h.waiter)
+		waiters := []uint64{}
+		for _, h := range c.handovers {
+			waiters = append(waiters, h.waiter)
 		}
-		got := slotWaitsOf(1, c.list, serving...)
-		i := slices.IndexFunc(got, func(r SlotWaits) bool { return r.Wait == report.WaitChanSend })
+		got := slotWaitsOf(1, c.handovers, waiters...)
+		i := slices.IndexFunc(got, func(stats SlotWaits) bool { return stats.Wait == report.WaitChanSend })
 		if i < 0 {
 			t.Fatalf("%s: %+v", c.name, got)
 		}
-		r := got[i]
-		if r.FormerWaiterShare < c.mutual || c.mutual == 0 && r.FormerWaiterShare > 0 || r.ChildShare != c.children || c.most >= 0 && r.Slots != c.most || r.HoldNS != c.held && c.most >= 0 || r.WorkerShare < c.serving || c.serving == 0 && r.WorkerShare > 0 {
-			t.Errorf("%s: %+v, want %+v", c.name, r, c)
+		stats := got[i]
+		if stats.FormerWaiterShare < c.minFormerWaiterShare || c.minFormerWaiterShare == 0 && stats.FormerWaiterShare > 0 || stats.ChildShare != c.childShare || c.slots >= 0 && stats.Slots != c.slots || stats.HoldNS != c.hold && c.slots >= 0 || stats.WorkerShare < c.minWorkerShare || c.minWorkerShare == 0 && stats.WorkerShare > 0 {
+			t.Errorf("%s: %+v, want %+v", c.name, stats, c)
 		}
-		shuffled := append([]handover(nil), c.list...)
-		shuffled = append(shuffled, c.list[:5]...) // on the path of somebody else as well
+		shuffled := append([]handover(nil), c.handovers...)
+		shuffled = append(shuffled, c.handovers[:5]...) // on the path of somebody else as well
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
-		if shuffledStats := slotWaitsOf(3, shuffled, serving...); !reflect.DeepEqual(got, shuffledStats) {
+		if shuffledStats := slotWaitsOf(3, shuffled, waiters...); !reflect.DeepEqual(got, shuffledStats) {
 			t.Errorf("%s: with three workers %+v, with one %+v", c.name, shuffledStats, got)
 		}
 	}

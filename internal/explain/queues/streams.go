@@ -68,8 +68,8 @@ func (p *workerSum) addStream(w *path.Walked, waits []ownWait) {
 	p.streams[site] = p.streams[site].plus(sum)
 }
 
-func (s streamSum) plus(other streamSum) streamSum {
-	return streamSum{s.gaps + other.gaps, s.written + other.written}
+func (s streamSum) plus(addend streamSum) streamSum {
+	return streamSum{s.gaps + addend.gaps, s.written + addend.written}
 }
 
 // hasWrittenAnswer reports whether a goroutine wrote to its request's client in [from, to): in a system call of its own, or by
