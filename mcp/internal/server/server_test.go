@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/testing/testprog"
 	"github.com/whylate/whylate/report"
 )
@@ -373,6 +374,59 @@ func TestAnswersFit(t *testing.T) {
 	p := path(&r.Groups[0], &r.Groups[0].Slowest[0])
 	if n := size(p); n > maxAnswer || len(p.Segments) == 0 || len(p.Segments)+p.Shortened != 500 {
 		t.Errorf("%d bytes, %d segments and %d more", n, len(p.Segments), p.Shortened)
+	}
+}
+
+// TestLongestStay: a path that is shortened keeps the longest segments, in order of time.
+func TestLongestStay(t *testing.T) {
+	q := &report.Request{ID: "q"}
+	for i := range 3 * maxSegments {
+		s := report.Segment{StartNS: int64(i) * 1e6, DurationNS: 1000, Goroutine: uint64(i)}
+		if i%3 == 2 {
+			s.DurationNS = int64(1e6 + i)
+		}
+		q.Segments = append(q.Segments, s)
+	}
+	p := path(&report.Group{}, q)
+	if len(p.Segments) != maxSegments || p.Shortened != 2*maxSegments {
+		t.Fatalf("%d segments and %d more", len(p.Segments), p.Shortened)
+	}
+	for i, s := range p.Segments {
+		if s.Goroutine != uint64(3*i+2) {
+			t.Errorf("segment %d is that of goroutine %d, %s long", i, s.Goroutine, s.Takes)
+		}
+	}
+}
+
+// TestChange: a comparison says that there is no evidence where there is none, and by how much a latency changed where there is.
+func TestChange(t *testing.T) {
+	ns := func(n int64) *int64 { return &n }
+	for _, c := range []struct {
+		change compare.Change
+		want   string
+	}{
+		{compare.Change{Old: ns(10e6), New: ns(30e6), Low: ns(15e6), High: ns(25e6), Evidence: true}, "10.0ms → 30.0ms (by 15ms to 25ms)"},
+		{compare.Change{Old: ns(10e6), New: ns(11e6), Low: ns(-2e6), High: ns(4e6)}, "10.0ms → 11.0ms (no evidence of a change)"},
+		{compare.Change{Old: ns(10e6), New: ns(30e6)}, "10.0ms → 30.0ms (too few requests to tell)"},
+	} {
+		if got := change(&c.change); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// TestReportsKept: of more reports than are kept the newest stay, and one that is added again counts as new.
+func TestReportsKept(t *testing.T) {
+	var r reports
+	for i := range maxReports {
+		r.add(kept{id: fmt.Sprint(i)})
+	}
+	r.add(kept{id: "0"})
+	r.add(kept{id: "new"})
+	for id, want := range map[string]bool{"new": true, "0": true, "1": false, "2": true, fmt.Sprint(maxReports - 1): true} {
+		if _, err := r.get(id); (err == nil) != want {
+			t.Errorf("report %s: %v", id, err)
+		}
 	}
 }
 
