@@ -422,8 +422,8 @@ func (e *engine) report(cut error) *report.Report {
 	in := &finding.Input{
 		Report: e.work.judgedOf(rep), Process: stats, Thresholds: e.opts.Thresholds, Allocs: e.allocs(rep, sp),
 		// What requests queue for, and who serves them.
-		Turns: q.Services(sp, e.work.judged), Places: q.SlotWaits(sp), Readers: q.LongWaits(sp), Streams: q.Streams(sp), Siblings: q.SiblingShares(sp),
-		HolderLines: q.HolderLines(sp), Hubs: q.Hubs(sp), Asks: e.asks(rep, sp), FindHolder: e.holder(sp), NoSelfConnections: e.peers.IsRefuted(),
+		Services: q.Services(sp, e.work.judged), SlotWaits: q.SlotWaits(sp), LongWaits: q.LongWaits(sp), Streams: q.Streams(sp), SiblingShares: q.SiblingShares(sp),
+		HolderLines: q.HolderLines(sp), Hubs: q.Hubs(sp), PeerCalls: e.asks(rep, sp), FindHolder: e.holder(sp), NoSelfConnections: e.peers.IsRefuted(),
 		// What is known of groups, and of goroutines' functions.
 		OutlierMoments: e.apart(rep), HerdOverlap: e.inHerds(rep, stats), BacklogShares: e.queued, UnawaitedGroups: e.unawaited,
 		WorksForServer: e.work.serves(sp), AcceptsConnections: e.pass.Finder.IsUnknownServer(),

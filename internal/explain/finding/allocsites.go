@@ -34,11 +34,11 @@ func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 	var out []report.Evidence
 	if profile := in.Allocs; profile != nil && len(profile.Sites) > 0 {
 		for i := range profile.Sites[:min(len(profile.Sites), maxAllocSites)] {
-			s := &profile.Sites[i]
-			if share := float64(s.Bytes) / float64(profile.Bytes); share >= 0.02 {
-				text := "share of the bytes allocated at " + allocSiteText(s)
-				if s.From.Func != "" {
-					text += ", most of it for " + place(&s.From)
+			site := &profile.Sites[i]
+			if share := float64(site.Bytes) / float64(profile.Bytes); share >= 0.02 {
+				text := "share of the bytes allocated at " + allocSiteText(site)
+				if site.From.Func != "" {
+					text += ", most of it for " + place(&site.From)
 				}
 				out = append(out, measured(text, share, "share"))
 			}
@@ -59,7 +59,7 @@ func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 				continue
 			}
 			total += c.TotalNS
-			index := slices.IndexFunc(sums, func(s sum) bool { return s.site.Equal(c.Site) })
+			index := slices.IndexFunc(sums, func(site sum) bool { return site.site.Equal(c.Site) })
 			if index < 0 {
 				index = len(sums)
 				sums = append(sums, sum{site: c.Site})
@@ -71,9 +71,9 @@ func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 		return nil, nil
 	}
 	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) })
-	for _, s := range sums[:min(len(sums), maxAllocSites)] {
-		if share := ratio(s.ns, total); share >= 0.02 {
-			out = append(out, measured("share of the assists paid at "+place(s.site), share, "share"))
+	for _, site := range sums[:min(len(sums), maxAllocSites)] {
+		if share := ratio(site.ns, total); share >= 0.02 {
+			out = append(out, measured("share of the assists paid at "+place(site.site), share, "share"))
 		}
 	}
 	return sums[0].site, out

@@ -224,9 +224,9 @@ func (a *attribution) canonicalWait(k waitKey) waitKey {
 // contendedWait returns the first contended wait of a way.
 func (a *attribution) contendedWait(via []report.Via) (waitKey, bool) {
 	for i := range via {
-		k := waitKeyOf(&via[i])
-		if isLockWait(k) || a.queueWaits[k] {
-			return k, true
+		wait := waitKeyOf(&via[i])
+		if isLockWait(wait) || a.queueWaits[wait] {
+			return wait, true
 		}
 	}
 	return waitKey{}, false
@@ -261,12 +261,12 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 	if c.Cause == report.CauseSleep && a.in.streams(waitSite) {
 		return candidateKey{code: report.RuleSleep, causeSite: causeSite{streamLeaf, waitSite.Own().Key()}}
 	}
-	if k, ok := a.contendedWait(via); ok && !a.minorWaits[k] {
-		return contentionKey(a.canonicalWait(k))
+	if wait, ok := a.contendedWait(via); ok && !a.minorWaits[wait] {
+		return contentionKey(a.canonicalWait(wait))
 	}
 	site := causeSiteOf(c)
-	if k, ok := a.contendedSites[site]; ok {
-		return contentionKey(k)
+	if wait, ok := a.contendedSites[site]; ok {
+		return contentionKey(wait)
 	}
 	switch code := report.RuleCode(""); c.Cause {
 	case report.CauseSleep:
@@ -350,11 +350,11 @@ func (a *attribution) requestCountEvidence(cand *candidate, route *causeRoute) r
 	if band.Band == report.BandAll {
 		return measured("requests that have this wait", route.Requests, "count")
 	}
-	n := 0
+	count := 0
 	if s := cand.slowRoute(route); s != nil {
-		n = s.Requests
+		count = s.Requests
 	}
-	return measured(fmt.Sprintf("slow requests that have this wait, of %d", band.Count), n, "count")
+	return measured(fmt.Sprintf("slow requests that have this wait, of %d", band.Count), count, "count")
 }
 
 // A part is a way to a cause.

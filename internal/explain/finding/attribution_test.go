@@ -64,18 +64,18 @@ func oneGroup(causes ...report.Cause) *report.Report {
 	}
 }
 
-// waitRules are the rules of this family alone.
-func waitRules(family string) []Rule {
-	return slices.DeleteFunc(All(), func(r Rule) bool { return !strings.HasPrefix(string(r.Code), family) })
+// rulesWithPrefix are the rules of this family alone.
+func rulesWithPrefix(prefix string) []Rule {
+	return slices.DeleteFunc(All(), func(r Rule) bool { return !strings.HasPrefix(string(r.Code), prefix) })
 }
 
-// rulesOf are the rules with these codes.
-func rulesOf(codes ...report.RuleCode) []Rule {
+// rulesByCode are the rules with these codes.
+func rulesByCode(codes ...report.RuleCode) []Rule {
 	return slices.DeleteFunc(All(), func(r Rule) bool { return !slices.Contains(codes, r.Code) })
 }
 
-// told lists findings as "code site share".
-func told(found []report.Finding) []string {
+// findingTexts lists findings as "code site share".
+func findingTexts(found []report.Finding) []string {
 	out := []string{}
 	for i := range found {
 		f := &found[i]
@@ -88,24 +88,24 @@ func told(found []report.Finding) []string {
 	return out
 }
 
-func TestWaits(t *testing.T) {
+func TestWaitingRules(t *testing.T) {
 	// Three others wait for a goroutine while it serves one.
-	turns := func(cause, at string, taken, waiting, together float64) queues.ServiceStats {
-		return queues.ServiceStats{Cause: cause, Site: site(at), WaitersPerServer: waiting, BatchSize: together, OtherRequestShare: taken, Servers: 2, MaxServers: 2, ServiceNS: 10e6, Requests: 100, RequestsPerSecond: 100}
+	service := func(cause, siteText string, takenShare, waiting, perInstant float64) queues.ServiceStats {
+		return queues.ServiceStats{Cause: cause, Site: site(siteText), WaitersPerServer: waiting, BatchSize: perInstant, OtherRequestShare: takenShare, Servers: 2, MaxServers: 2, ServiceNS: 10e6, Requests: 100, RequestsPerSecond: 100}
 	}
-	flush := turns("sleep", "flush@9", 0, 4, 4)
-	flush.PeriodNS, flush.WaitedSleepNS, flush.BegunEarlyShare = 50e6, 25e6, 0.5
-	perJob := turns("sleep", "job@9", 0, 1, 1)
-	perJob.PeriodNS, perJob.WaitedSleepNS, perJob.Requests, perJob.Servers = 20e6, 20e6, 100, 1
-	behind := turns("sleep", "work@5", 0, 2.7, 1)
-	behind.BehindLockShare = 2. / 3
-	asker := turns("network", "read@5", 0, 3, 1)
+	flushService := service("sleep", "flush@9", 0, 4, 4)
+	flushService.PeriodNS, flushService.WaitedSleepNS, flushService.BegunEarlyShare = 50e6, 25e6, 0.5
+	jobService := service("sleep", "job@9", 0, 1, 1)
+	jobService.PeriodNS, jobService.WaitedSleepNS, jobService.Requests, jobService.Servers = 20e6, 20e6, 100, 1
+	behindLock := service("sleep", "work@5", 0, 2.7, 1)
+	behindLock.BehindLockShare = 2. / 3
+	asker := service("network", "read@5", 0, 3, 1)
 	asker.ServerWroteShare = 1
 	for _, c := range []struct {
-		name   string
-		causes []report.Cause
-		turns  []queues.ServiceStats
-		want   []string
+		name     string
+		causes   []report.Cause
+		services []queues.ServiceStats
+		want     []string
 	}{
 		{"a sleep of its own", []report.Cause{{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(900)}, {Cause: "cpu", Site: site("f@1"), TotalNS: ms(100)}},
 			nil, []string{"WL2001 retry@5 0.90"}},
@@ -130,34 +130,34 @@ func TestWaits(t *testing.T) {
 			{Cause: "sched", Site: site("sync@3"), Via: via("lock w@1"), TotalNS: ms(900)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}}, nil, []string{}},
 		{"a semaphore", []report.Cause{
 			{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}}},
-			[]queues.ServiceStats{turns("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
+			[]queues.ServiceStats{service("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
 		{"workers too few", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
-			[]queues.ServiceStats{turns("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+			[]queues.ServiceStats{service("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
 		{"whom the holder of a lock waits for", []report.Cause{{Cause: "sleep", Site: site("work@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock in@3", "chan ask@4"), TotalNS: ms(2000)}, {Via: via("chan ask@4"), TotalNS: ms(1000)}}}},
-			[]queues.ServiceStats{behind}, []string{"WL2002 work@5 1.00"}},
+			[]queues.ServiceStats{behindLock}, []string{"WL2002 work@5 1.00"}},
 		{"one worker that computes", []report.Cause{{Cause: "cpu", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
-			[]queues.ServiceStats{turns("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
+			[]queues.ServiceStats{service("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
 		{"a goroutine for each", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
-			[]queues.ServiceStats{turns("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
+			[]queues.ServiceStats{service("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
 		{"one leader for many", []report.Cause{{Cause: "sleep", Site: site("load@5"), Via: via("chan get@4"), TotalNS: ms(3000)}},
-			[]queues.ServiceStats{turns("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
+			[]queues.ServiceStats{service("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
 		{"a connection that many share", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("select call@4"), TotalNS: ms(3000)}},
-			[]queues.ServiceStats{turns("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
+			[]queues.ServiceStats{service("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
 		{"workers that ask a peer, one answer at a time", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("chan call@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{asker}, []string{"WL2003 read@5 1.00"}},
 		{"a database pool", []report.Cause{{Cause: "network", Site: site("read@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select q@4 database/sql.(*DB).conn"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
-			[]queues.ServiceStats{turns("network", "read@5", 0.99, 1.6, 1.1)}, []string{"WL2003 read@5 1.00"}},
+			[]queues.ServiceStats{service("network", "read@5", 0.99, 1.6, 1.1)}, []string{"WL2003 read@5 1.00"}},
 		{"a rate limiter", []report.Cause{{Cause: "sleep", Site: site("golang.org/x/time/rate.(*Limiter).wait@286"), TotalNS: ms(3000)}},
 			nil, []string{"WL2003 golang.org/x/time/rate.(*Limiter).wait@286 1.00"}},
-		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []queues.ServiceStats{flush}, []string{"WL2004 flush@9 1.00"}},
-		{"a pause of a ticker's own work", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Call: "time.Sleep", TotalNS: ms(3000)}}, []queues.ServiceStats{flush}, []string{"WL2001 flush@9 1.00"}},
+		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []queues.ServiceStats{flushService}, []string{"WL2004 flush@9 1.00"}},
+		{"a pause of a ticker's own work", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Call: "time.Sleep", TotalNS: ms(3000)}}, []queues.ServiceStats{flushService}, []string{"WL2001 flush@9 1.00"}},
 		{"a flush, and who is added meanwhile", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)},
-			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []queues.ServiceStats{flush}, []string{"WL2004 flush@9 1.00"}},
+			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []queues.ServiceStats{flushService}, []string{"WL2004 flush@9 1.00"}},
 		{"somebody else's client rests", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)}}, nil, []string{}},
 		{"a sleep for each job, of one client", []report.Cause{{Cause: "sleep", Site: site("job@9"), Call: "time.Sleep", Via: via("chan add@4"), TotalNS: ms(3000)}},
-			[]queues.ServiceStats{perJob}, []string{"WL2001 job@9 1.00"}},
+			[]queues.ServiceStats{jobService}, []string{"WL2001 job@9 1.00"}},
 		{"the library's line is not the user's", []report.Cause{
 			{Cause: "network", Site: site("net/http.(*persistConn).readLoop@2330"), Kind: "outbound", Via: via("select call@4 net/http.(*persistConn).roundTrip"), TotalNS: ms(3000)}},
 			nil, []string{"WL2005 call@4 1.00"}},
@@ -178,18 +178,18 @@ func TestWaits(t *testing.T) {
 			nil, []string{"WL2007 note@4 1.00"}},
 		{"a semaphore whose place is held over a call that other goroutines serve", []report.Cause{
 			{Cause: "network", Site: site("ask@4"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(1500)}, {Via: via("select ask@4"), TotalNS: ms(1500)}}}},
-			[]queues.ServiceStats{turns("network", "ask@4", 0, 1, 1)}, []string{"WL2003 ask@4 1.00"}},
+			[]queues.ServiceStats{service("network", "ask@4", 0, 1, 1)}, []string{"WL2003 ask@4 1.00"}},
 		{"a child", []report.Cause{{Cause: "syscall", Site: site("convert@4"), Call: "os/exec.(*Cmd).Wait", TotalNS: ms(3000)}}, nil, []string{"WL2007 convert@4 1.00"}},
 		{"the lock of a file", []report.Cause{{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)}}, nil, []string{"WL2007 claim@4 1.00"}},
 		{"an errgroup with a limit", []report.Cause{
 			{Cause: "sleep", Site: site("fetch@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)}, {Via: via("waitgroup gather@9"), TotalNS: ms(1000)}}}},
-			[]queues.ServiceStats{turns("sleep", "fetch@5", 0, 1, 1)}, []string{"WL2003 fetch@5 1.00"}},
+			[]queues.ServiceStats{service("sleep", "fetch@5", 0, 1, 1)}, []string{"WL2003 fetch@5 1.00"}},
 		{"a socket never blocks", []report.Cause{{Cause: "syscall", Site: site("send@4"), Call: "net.(*netFD).Write", TotalNS: ms(3000)}}, nil, []string{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rep := oneGroup(c.causes...)
-			found := Find(&Input{Report: rep, Turns: c.turns, Process: &process.Stats{}}, waitRules("WL2"))
-			if got := told(found); !slices.Equal(got, c.want) {
+			found := Find(&Input{Report: rep, Services: c.services, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
+			if got := findingTexts(found); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			for i := range found {
@@ -201,8 +201,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestWords: what a finding says of a wait follows from who is waited for.
-func TestWords(t *testing.T) {
+// TestFindingTextsOfWaits: what a finding says of a wait follows from who is waited for.
+func TestFindingTextsOfWaits(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		cause      report.Cause
@@ -236,16 +236,16 @@ func TestWords(t *testing.T) {
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
 			"requests cannot start all their goroutines at once: an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
 	} {
-		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, waitRules("WL2"))
+		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		if len(found) != 1 || !strings.Contains(found[0].Title, c.title) || !strings.Contains(found[0].Fix, c.fix) {
 			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
 		}
 	}
 }
 
-// TestNews: who hands nothing to anybody before he waits for the next turn of an interval reads news, or joins a batch under a lock: that is
+// TestLongPollOrFlush: who hands nothing to anybody before he waits for the next turn of an interval reads news, or joins a batch under a lock: that is
 // at most low, unless somebody works behind the interval or a hand-over was seen. It would catch a batch found by its interval alone.
-func TestNews(t *testing.T) {
+func TestLongPollOrFlush(t *testing.T) {
 	for _, c := range []struct {
 		name, wait string
 		gave       float64
@@ -263,9 +263,9 @@ func TestNews(t *testing.T) {
 		rep.Groups[0].Kind = report.KindHTTP1
 		found := Find(&Input{
 			Report: rep, Process: &process.Stats{},
-			Turns:   []queues.ServiceStats{{Cause: "sleep", Site: site("tick@5"), PeriodNS: 80e6, WaitedSleepNS: 40e6, Requests: 100, Servers: 1, BatchSize: 3, BegunEarlyShare: 1}},
-			Readers: []queues.LongWaits{{Site: site("ask@4"), Waits: 100, WokenShare: 1, HandoverShare: c.gave}},
-		}, waitRules("WL2"))
+			Services:  []queues.ServiceStats{{Cause: "sleep", Site: site("tick@5"), PeriodNS: 80e6, WaitedSleepNS: 40e6, Requests: 100, Servers: 1, BatchSize: 3, BegunEarlyShare: 1}},
+			LongWaits: []queues.LongWaits{{Site: site("ask@4"), Waits: 100, WokenShare: 1, HandoverShare: c.gave}},
+		}, rulesWithPrefix("WL2"))
 		if len(found) == 0 || found[0].Code != c.want || found[0].Severity != c.severity {
 			t.Errorf("%s: %+v, want %s %s", c.name, found, c.want, c.severity)
 		}
@@ -280,7 +280,7 @@ func TestPacedStream(t *testing.T) {
 		wrote float64
 		loud  bool
 	}{{1, false}, {0.6, false}, {0.4, true}} {
-		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, WriteShare: c.wrote}}, Process: &process.Stats{}}, waitRules("WL2"))
+		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, WriteShare: c.wrote}}, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		if len(found) != 1 || found[0].Severity.Loud() != c.loud {
 			t.Errorf("of whose waits %g are followed by a write: %+v", c.wrote, found)
 		}
@@ -291,9 +291,9 @@ func TestPacedStream(t *testing.T) {
 // keep for 10 ms.
 func TestPoolSize(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
-	in := &Input{Report: rep, Turns: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, OtherRequestShare: 1, Servers: 4, MaxServers: 4, ServiceNS: 10e6, Requests: 100}}}
+	in := &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, OtherRequestShare: 1, Servers: 4, MaxServers: 4, ServiceNS: 10e6, Requests: 100}}}
 	got := map[string]float64{}
-	for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(in) {
+	for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(in) {
 		for _, e := range v.Evidence {
 			got[e.Text] = e.Value
 		}
@@ -311,9 +311,9 @@ func TestPoolSize(t *testing.T) {
 	}
 	// Four come at once, a tenth of the time: one goroutine is enough for the load, but not for them.
 	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), Via: via("chan use@4"), TotalNS: ms(2000)})
-	in = &Input{Report: rep, Turns: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.5, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 1e6, Requests: 100}}}
+	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.5, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 1e6, Requests: 100}}}
 	in.Report.Input.DurationNS = 10e9
-	for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(in) {
+	for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(in) {
 		if e := v.Evidence[len(v.Evidence)-1]; e.Value != 2 || !strings.Contains(v.Fix, "about 2 are enough") {
 			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
 		}
@@ -321,8 +321,8 @@ func TestPoolSize(t *testing.T) {
 	// A pool of connections is no goroutine: on how many of these somebody had one is not how many there are.
 	conns := []report.Via{{Wait: "select", Call: "database/sql.(*DB).conn", Site: site("use@4")}}
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
-	in = &Input{Report: rep, Turns: []queues.ServiceStats{{Cause: "network", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, Servers: 8, MaxServers: 8, ServiceNS: 10e6, Requests: 100}}}
-	for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(in) {
+	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "network", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, Servers: 8, MaxServers: 8, ServiceNS: 10e6, Requests: 100}}}
+	for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(in) {
 		if !strings.Contains(v.Fix, "about 4 are enough") {
 			t.Errorf("a pool of connections: %s", v.Fix)
 		}
@@ -331,8 +331,8 @@ func TestPoolSize(t *testing.T) {
 	for procs, want := range map[int]string{2: "about 2 are enough", 0: "about 100 are enough"} {
 		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
-		in = &Input{Report: rep, Turns: []queues.ServiceStats{{Cause: "cpu", Site: site("use@4"), WaitersPerServer: 100, BatchSize: 1, OtherRequestShare: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}}}
-		vs := rulesOf(report.RulePoolTooSmall)[0].Run(in)
+		in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "cpu", Site: site("use@4"), WaitersPerServer: 100, BatchSize: 1, OtherRequestShare: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}}}
+		vs := rulesByCode(report.RulePoolTooSmall)[0].Run(in)
 		if len(vs) != 1 || !strings.Contains(vs[0].Fix, want) {
 			t.Errorf("it computes, %d Ps: %+v", procs, vs)
 		}
@@ -343,36 +343,36 @@ func TestPoolSize(t *testing.T) {
 	}
 }
 
-// TestPlacesOrNews: what ends waits decides, not on whose goroutine the time lies: those who had waited there themselves give
+// TestSlotsOrNotification: what ends waits decides, not on whose goroutine the time lies: those who had waited there themselves give
 // back a place; those who never did say something that others wait for, and no more places help; and goroutines that a request
 // has started are its own work. It would catch a long poll that is told to be a pool, and a pool that is not one because its
 // holders work on other goroutines.
-func TestPlacesOrNews(t *testing.T) {
-	taken := queues.ServiceStats{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 1, BatchSize: 1, OtherRequestShare: 1, Servers: 4, MaxServers: 4, ServiceNS: 10e6, Requests: 100}
-	alone := taken
-	alone.OtherRequestShare = 0
-	of := func(p queues.SlotWaits) queues.SlotWaits {
+func TestSlotsOrNotification(t *testing.T) {
+	heldByOthers := queues.ServiceStats{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 1, BatchSize: 1, OtherRequestShare: 1, Servers: 4, MaxServers: 4, ServiceNS: 10e6, Requests: 100}
+	servedByWorkers := heldByOthers
+	servedByWorkers.OtherRequestShare = 0
+	slots := func(p queues.SlotWaits) queues.SlotWaits {
 		p.Wait, p.Site, p.Waits, p.BatchSize = "chan", site("use@4"), 80, 1
 		return p
 	}
 	for _, c := range []struct {
-		name   string
-		turns  queues.ServiceStats
-		places queues.SlotWaits
-		title  string // of a pool's finding; "": there is none
-		alone  bool   // its advice begins with who holds it
+		name        string
+		service     queues.ServiceStats
+		slots       queues.SlotWaits
+		title       string // of a pool's finding; "": there is none
+		holdShorter bool   // its advice begins with who holds it
 	}{
-		{"others hold it", taken, of(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1, Slots: 3, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", false},
-		{"holders work elsewhere", alone, of(queues.SlotWaits{FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", true},
-		{"how many is not known", taken, of(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1}), "requests queue for a place that other requests hold while its holder sleeps at main.use (main.go:5)", false},
-		{"news", taken, of(queues.SlotWaits{OtherRequestShare: 1}), "", false},
-		{"own goroutines", taken, of(queues.SlotWaits{ChildShare: 1, WaitsPerChild: 1}), "", false},
+		{"others hold it", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1, Slots: 3, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", false},
+		{"holders work elsewhere", servedByWorkers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", true},
+		{"how many is not known", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1}), "requests queue for a place that other requests hold while its holder sleeps at main.use (main.go:5)", false},
+		{"news", heldByOthers, slots(queues.SlotWaits{OtherRequestShare: 1}), "", false},
+		{"own goroutines", heldByOthers, slots(queues.SlotWaits{ChildShare: 1, WaitsPerChild: 1}), "", false},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		title := ""
-		for _, v := range rulesOf(report.RulePoolTooSmall)[0].Run(&Input{Report: rep, Turns: []queues.ServiceStats{c.turns}, Places: []queues.SlotWaits{c.places}}) {
+		for _, v := range rulesByCode(report.RulePoolTooSmall)[0].Run(&Input{Report: rep, Services: []queues.ServiceStats{c.service}, SlotWaits: []queues.SlotWaits{c.slots}}) {
 			title = v.Title
-			if got := strings.HasPrefix(v.Fix, "hold it for less time: do the work at main.use (main.go:5) before taking it"); got != c.alone {
+			if got := strings.HasPrefix(v.Fix, "hold it for less time: do the work at main.use (main.go:5) before taking it"); got != c.holdShorter {
 				t.Errorf("%s: %s", c.name, v.Fix)
 			}
 		}
@@ -382,9 +382,9 @@ func TestPlacesOrNews(t *testing.T) {
 	}
 }
 
-// TestUnderTheLock: the call that is to be made without the lock is that of the function that takes it, not the line calls below it where the holder waits,
+// TestWorkToMoveOutOfLock: the call that is to be made without the lock is that of the function that takes it, not the line calls below it where the holder waits,
 // nor what a library's own lock holds. What the standard library calls there is not said of the service's line.
-func TestUnderTheLock(t *testing.T) {
+func TestWorkToMoveOutOfLock(t *testing.T) {
 	read := report.Cause{Cause: "network", Kind: "outbound", Site: &report.Site{Func: "net/http.(*persistConn).readLoop", Line: 2330}, Call: "bufio.(*Reader).Peek", TotalNS: ms(4000)}
 	dep := site("dep.org/x.(*Pool).Get@7")
 	dep.Module = "dep.org/x"
@@ -401,30 +401,30 @@ func TestUnderTheLock(t *testing.T) {
 		read.Via = via(c.first, "select check@9 net/http.(*persistConn).roundTrip")
 		got := Find(&Input{
 			Report: oneGroup(read), Process: &process.Stats{}, HolderLines: []queues.HolderLine{{WaitSite: site("get@2"), HolderSite: read.Site, Line: c.line}},
-			Places: []queues.SlotWaits{{Wait: "chan", Site: site("get@2"), Waits: 80, BatchSize: 1, FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}},
-		}, waitRules("WL2"))
+			SlotWaits: []queues.SlotWaits{{Wait: "chan", Site: site("get@2"), Waits: 80, BatchSize: 1, FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}},
+		}, rulesWithPrefix("WL2"))
 		if len(got) != 1 || !strings.Contains(got[0].Fix, c.says) || !strings.HasSuffix(got[0].Title, "waits for the network at main.check (main.go:9)") {
 			t.Errorf("%s, %s: %+v", c.first, c.line.Func, got)
 		}
 	}
 }
 
-// TestOnePopulation: of a lock that quick holders compute under, and for which slow requests wait behind one that sleeps, the
+// TestEvidenceOfSlowRequests: of a lock that quick holders compute under, and for which slow requests wait behind one that sleeps, the
 // title, the shares and the counts are those of the slow requests of which the mean beside them is.
-func TestOnePopulation(t *testing.T) {
-	row := func(cause report.CauseName, at string, ns int64, n int) report.Cause {
-		return report.Cause{Cause: cause, Site: site(at), Call: map[report.CauseName]string{"sleep": "time.Sleep"}[cause], Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ns, Requests: n}
+func TestEvidenceOfSlowRequests(t *testing.T) {
+	cause := func(cause report.CauseName, siteText string, ns int64, n int) report.Cause {
+		return report.Cause{Cause: cause, Site: site(siteText), Call: map[report.CauseName]string{"sleep": "time.Sleep"}[cause], Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ns, Requests: n}
 	}
-	rep := oneGroup(row("cpu", "count@5", ms(6000), 2000), row("sleep", "report@9", ms(1200), 20))
+	rep := oneGroup(cause("cpu", "count@5", ms(6000), 2000), cause("sleep", "report@9", ms(1200), 20))
 	g := &rep.Groups[0]
 	g.Count, g.Bands[0].Count = 2000, 2000
-	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{row("sleep", "report@9", ms(1200), 20), row("cpu", "count@5", ms(60), 20)}})
+	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{cause("sleep", "report@9", ms(1200), 20), cause("cpu", "count@5", ms(60), 20)}})
 	for i := range g.Bands[1].Causes {
 		g.Bands[1].Causes[i].Share = float64(g.Bands[1].Causes[i].TotalNS) / float64(ms(1260))
 	}
-	found := Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
+	found := Find(&Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 	if len(found) != 1 || found[0].Site.Func != "main.report" || !strings.Contains(found[0].Title, "its holder sleeps") {
-		t.Fatalf("found %q", told(found))
+		t.Fatalf("found %q", findingTexts(found))
 	}
 	want := map[string]float64{
 		"mean per slow request": float64(ms(63)),
@@ -449,47 +449,47 @@ func TestOnePopulation(t *testing.T) {
 	slow := g.Bands[0].Causes[0]
 	slow.TotalNS, slow.Requests = ms(1000), 18
 	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{slow}})
-	found = Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
+	found = Find(&Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 	if len(found) != 1 || found[0].Evidence[1].Text != "slow requests that have this wait, of 20" || found[0].Evidence[1].Value != 18 {
 		t.Errorf("of 18 of 20 slow requests that slept it says %+v", found[0].Evidence)
 	}
 }
 
-// TestPeersTakeTheirTime: a database that all ask for 1 ms and that some meet busy is no fault, nor is an upstream that one
+// TestSlowPeerSeverity: a database that all ask for 1 ms and that some meet busy is no fault, nor is an upstream that one
 // request in twenty-five needs for 2 ms; that one is where it makes these far slower than all others, and so is one that takes
 // some requests far longer than others. One that takes every request 15 ms is known, and nothing says that it could be faster. Answers that were late in few moments are few, however many
 // met them. It would catch a mean of those that waited taken for what is usual, and one stall counted once a request.
-func TestPeersTakeTheirTime(t *testing.T) {
-	row := func(ns int64, n int) report.Cause {
+func TestSlowPeerSeverity(t *testing.T) {
+	cause := func(ns int64, n int) report.Cause {
 		return report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@5"), Via: []report.Via{}, TotalNS: ns, Requests: n, Share: 0.9}
 	}
 	for _, c := range []struct {
 		name      string
 		all, slow report.Cause // of 1000 and 20 requests
 		band      report.BandName
-		apart     int // 0: not known
+		moments   int // 0: not known
 		want      report.Severity
 	}{
-		{"an upstream that few need, for 2 ms", row(ms(40*2), 40), row(ms(20*2), 20), report.Band99, 0, ""},
-		{"an upstream that few need, for 15 ms", row(ms(40*15), 40), row(ms(20*15), 20), report.Band99, 0, report.SeverityMedium},
-		{"far slower for it, 20 times", row(ms(20*15), 20), row(ms(20*15), 20), report.BandOutliers, 20, report.SeverityMedium},
-		{"a peer that stood still in 3 moments", row(ms(1000), 900), row(ms(20*15), 20), report.BandOutliers, 3, report.SeverityLow},
-		{"and for long", row(ms(3000), 900), row(ms(20*110), 20), report.BandOutliers, 3, report.SeverityHigh},
-		{"and not known when", row(ms(1000), 900), row(ms(20*15), 20), report.BandOutliers, 0, report.SeverityMedium},
-		{"a database that is busy now and then", row(ms(1000), 1000), row(ms(20*4), 20), report.Band99, 0, report.SeverityLow},
-		{"one that every request waits for", row(ms(15_000), 1000), row(ms(20*18), 20), report.Band99, 0, report.SeverityLow},
-		{"one that takes some far longer", row(ms(2_000), 1000), row(ms(20*60), 20), report.Band99, 0, report.SeverityHigh},
+		{"an upstream that few need, for 2 ms", cause(ms(40*2), 40), cause(ms(20*2), 20), report.Band99, 0, ""},
+		{"an upstream that few need, for 15 ms", cause(ms(40*15), 40), cause(ms(20*15), 20), report.Band99, 0, report.SeverityMedium},
+		{"far slower for it, 20 times", cause(ms(20*15), 20), cause(ms(20*15), 20), report.BandOutliers, 20, report.SeverityMedium},
+		{"a peer that stood still in 3 moments", cause(ms(1000), 900), cause(ms(20*15), 20), report.BandOutliers, 3, report.SeverityLow},
+		{"and for long", cause(ms(3000), 900), cause(ms(20*110), 20), report.BandOutliers, 3, report.SeverityHigh},
+		{"and not known when", cause(ms(1000), 900), cause(ms(20*15), 20), report.BandOutliers, 0, report.SeverityMedium},
+		{"a database that is busy now and then", cause(ms(1000), 1000), cause(ms(20*4), 20), report.Band99, 0, report.SeverityLow},
+		{"one that every request waits for", cause(ms(15_000), 1000), cause(ms(20*18), 20), report.Band99, 0, report.SeverityLow},
+		{"one that takes some far longer", cause(ms(2_000), 1000), cause(ms(20*60), 20), report.Band99, 0, report.SeverityHigh},
 	} {
-		rep := oneGroup(row(1, 1))
+		rep := oneGroup(cause(1, 1))
 		g := &rep.Groups[0]
 		g.Count = 1000
 		g.Bands = []report.Band{{Band: report.BandAll, Count: 1000, Causes: []report.Cause{c.all}}, {Band: c.band, Count: 20, Causes: []report.Cause{c.slow}}}
 		in := &Input{Report: rep, Process: &process.Stats{}}
-		if c.apart > 0 {
-			in.OutlierMoments = map[string]int{g.ID: c.apart}
+		if c.moments > 0 {
+			in.OutlierMoments = map[string]int{g.ID: c.moments}
 		}
 		got := report.Severity("")
-		if found := Find(in, waitRules("WL2005")); len(found) > 0 {
+		if found := Find(in, rulesWithPrefix("WL2005")); len(found) > 0 {
 			got = found[0].Severity
 		}
 		if got != c.want {
@@ -498,17 +498,17 @@ func TestPeersTakeTheirTime(t *testing.T) {
 	}
 }
 
-// TestQueueOfOthers: who holds a lock and who queues for it may be different groups, and a queue may be what makes slow
+// TestHolderAndQueueInDifferentGroups: who holds a lock and who queues for it may be different groups, and a queue may be what makes slow
 // requests slow alone. A rule that judges each group, or all of its requests, for itself calls the holder's call the fault.
-func TestQueueOfOthers(t *testing.T) {
+func TestHolderAndQueueInDifferentGroups(t *testing.T) {
 	const lock = "lock get@1 sync.(*RWMutex).Lock"
-	save := func(queued, own int64) report.Cause {
-		c := report.Cause{Cause: "sleep", Site: site("save@3"), Call: "time.Sleep", TotalNS: ms(queued + own), Requests: 100, Share: 1}
-		if queued > 0 {
-			c.Routes = append(c.Routes, report.Route{Via: via(lock), TotalNS: ms(queued)})
+	save := func(queuedMS, ownMS int64) report.Cause {
+		c := report.Cause{Cause: "sleep", Site: site("save@3"), Call: "time.Sleep", TotalNS: ms(queuedMS + ownMS), Requests: 100, Share: 1}
+		if queuedMS > 0 {
+			c.Routes = append(c.Routes, report.Route{Via: via(lock), TotalNS: ms(queuedMS)})
 		}
-		if own > 0 {
-			c.Routes = append(c.Routes, report.Route{Via: []report.Via{}, TotalNS: ms(own)})
+		if ownMS > 0 {
+			c.Routes = append(c.Routes, report.Route{Via: []report.Via{}, TotalNS: ms(ownMS)})
 		}
 		return c
 	}
@@ -533,8 +533,8 @@ func TestQueueOfOthers(t *testing.T) {
 	} {
 		rep := oneGroup()
 		rep.Groups = c.groups
-		found := Find(&Input{Report: rep, Process: &process.Stats{}}, waitRules("WL2"))
-		if got := told(found); !slices.Equal(got, c.want) {
+		found := Find(&Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
+		if got := findingTexts(found); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 			continue
 		}
@@ -545,21 +545,21 @@ func TestQueueOfOthers(t *testing.T) {
 	}
 }
 
-// TestResultOfOneRequest: where goroutines of one request wait for a result, one of them inside of the lock that guards it, the request waits for that
+// TestLockHeldBySiblings: where goroutines of one request wait for a result, one of them inside of the lock that guards it, the request waits for that
 // result. Where that is met behind the lock alone, it is the lock's.
-func TestResultOfOneRequest(t *testing.T) {
+func TestLockHeldBySiblings(t *testing.T) {
 	for _, c := range []struct {
-		name          string
-		without, part float64
-		want          string
+		name                string
+		withoutLockMS, part float64
+		want                string
 	}{
 		{"a result", 300, 1, "WL2001 tick@9 1.00"},
 		{"of others", 300, 0.5, "WL2002 tick@9 1.00"},
 		{"behind the lock alone", 0, 1, "WL2002 tick@9 1.00"},
 	} {
-		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("tick@9"), TotalNS: ms(1000), Requests: 100, Share: 1, Routes: []report.Route{{Via: via("lock get@1 sync.(*Mutex).Lock", "chan load@2"), TotalNS: ms(1000 - int64(c.without))}, {Via: via("chan load@2"), TotalNS: ms(int64(c.without))}}})
-		found := Find(&Input{Report: rep, Process: &process.Stats{}, Siblings: []queues.SiblingShare{{Site: site("get@1"), Share: c.part}}}, waitRules("WL2"))
-		if got := told(found); !slices.Equal(got, []string{c.want}) {
+		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("tick@9"), TotalNS: ms(1000), Requests: 100, Share: 1, Routes: []report.Route{{Via: via("lock get@1 sync.(*Mutex).Lock", "chan load@2"), TotalNS: ms(1000 - int64(c.withoutLockMS))}, {Via: via("chan load@2"), TotalNS: ms(int64(c.withoutLockMS))}}})
+		found := Find(&Input{Report: rep, Process: &process.Stats{}, SiblingShares: []queues.SiblingShare{{Site: site("get@1"), Share: c.part}}}, rulesWithPrefix("WL2"))
+		if got := findingTexts(found); !slices.Equal(got, []string{c.want}) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -573,16 +573,16 @@ func TestWaitOfUnknownKind(t *testing.T) {
 		want report.RuleCode
 	}{{site("take@9"), report.RuleLockConvoy}, {nil, report.RuleSlowPeer}} {
 		r := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@7"), TotalNS: ms(4000), Via: []report.Via{{Wait: report.WaitLock, Site: c.lock}}})
-		if got := Find(&Input{Report: r, Process: &process.Stats{}}, waitRules("WL2")); len(got) != 1 || got[0].Code != c.want {
+		if got := Find(&Input{Report: r, Process: &process.Stats{}}, rulesWithPrefix("WL2")); len(got) != 1 || got[0].Code != c.want {
 			t.Errorf("behind a lock at %v: %+v, want %s", c.lock, got, c.want)
 		}
 	}
 }
 
-// TestOneFaultOfALoop: what a loop does under a lock is one fault with the queue behind it. The loop's turns are nobody's
+// TestHolderIsLoop: what a loop does under a lock is one fault with the queue behind it. The loop's turns are nobody's
 // latency, so their finding is quiet where the queue's is loud; a handler's stays as it is.
-func TestOneFaultOfALoop(t *testing.T) {
-	at := &report.Site{Func: "main.spill", File: "main.go", Line: 64}
+func TestHolderIsLoop(t *testing.T) {
+	spillSite := &report.Site{Func: "main.spill", File: "main.go", Line: 64}
 	for _, c := range []struct {
 		kind  report.Kind
 		queue report.Severity
@@ -594,8 +594,8 @@ func TestOneFaultOfALoop(t *testing.T) {
 	} {
 		in := &Input{Report: &report.Report{Groups: []report.Group{{ID: "serve", Kind: report.KindHTTP1}, {ID: "sweep", Kind: c.kind}}}}
 		all := []Verdict{
-			{Finding: report.Finding{Code: report.RuleLockConvoy, Severity: c.queue, Cause: report.CauseSleep, Group: "serve", Site: at}},
-			{Finding: report.Finding{Code: report.RuleSleep, Severity: report.SeverityHigh, Cause: report.CauseSleep, Group: "sweep", Site: at}},
+			{Finding: report.Finding{Code: report.RuleLockConvoy, Severity: c.queue, Cause: report.CauseSleep, Group: "serve", Site: spillSite}},
+			{Finding: report.Finding{Code: report.RuleSleep, Severity: report.SeverityHigh, Cause: report.CauseSleep, Group: "sweep", Site: spillSite}},
 		}
 		oneFault(in, all)
 		if all[1].Severity != c.want || len(all[1].Evidence) != 1 {
@@ -604,37 +604,37 @@ func TestOneFaultOfALoop(t *testing.T) {
 	}
 }
 
-// TestWaitsForPlacesOfOnesOwn: a send that waits until one of the goroutines that the request started takes it is a bounded fan-out;
+// TestIsFanOutLimit: a send that waits until one of the goroutines that the request started takes it is a bounded fan-out;
 // where others started them, or each serves many, or one place is all there is, it is a queue of others. It fails for each part of the condition that is left out.
-func TestWaitsForPlacesOfOnesOwn(t *testing.T) {
-	site := func(fn string) waitKey { return waitKey{kind: report.WaitChanSend, site: report.SiteKey{Func: fn}} }
-	receive := site("main.fan")
+func TestIsFanOutLimit(t *testing.T) {
+	sendWait := func(fn string) waitKey { return waitKey{kind: report.WaitChanSend, site: report.SiteKey{Func: fn}} }
+	receive := sendWait("main.fan")
 	receive.kind = report.WaitChan
-	own := queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 1.2}
+	ownGoroutines := queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 1.2}
 	for name, c := range map[string]struct {
-		key    waitKey
-		places *queues.SlotWaits
-		want   bool
+		wait  waitKey
+		slots *queues.SlotWaits
+		want  bool
 	}{
-		"fan-out":                        {site("main.fan"), &own, true},
-		"errgroup says so itself":        {site("golang.org/x/sync/errgroup.(*Group).Go"), nil, true},
+		"fan-out":                        {sendWait("main.fan"), &ownGoroutines, true},
+		"errgroup says so itself":        {sendWait("golang.org/x/sync/errgroup.(*Group).Go"), nil, true},
 		"another of errgroup's waits":    {waitKey{kind: report.WaitChan, site: report.SiteKey{Func: "golang.org/x/sync/errgroup.(*Group).Wait"}}, nil, false},
-		"not known":                      {site("main.fan"), nil, false},
-		"a receive":                      {receive, &own, false},
-		"others' goroutines":             {site("main.fan"), &queues.SlotWaits{ChildShare: 0.4, Slots: 4, WaitsPerChild: 1.2}, false},
-		"half of them are":               {site("main.fan"), &queues.SlotWaits{ChildShare: 0.5, Slots: 4, WaitsPerChild: 1.2}, false},
-		"one at a time":                  {site("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 1, WaitsPerChild: 1.2}, false},
-		"workers that serve one another": {site("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 2}, false},
+		"not known":                      {sendWait("main.fan"), nil, false},
+		"a receive":                      {receive, &ownGoroutines, false},
+		"others' goroutines":             {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.4, Slots: 4, WaitsPerChild: 1.2}, false},
+		"half of them are":               {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.5, Slots: 4, WaitsPerChild: 1.2}, false},
+		"one at a time":                  {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 1, WaitsPerChild: 1.2}, false},
+		"workers that serve one another": {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 2}, false},
 	} {
-		if got := isFanOutLimit(c.key, c.places); got != c.want {
+		if got := isFanOutLimit(c.wait, c.slots); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
-// TestWindow: a Write of an HTTP/2 handler that leads to its connection's reader waits for the window; nothing else does. It fails if
+// TestIsFlowControlWait: a Write of an HTTP/2 handler that leads to its connection's reader waits for the window; nothing else does. It fails if
 // one sign of several suffices.
-func TestWindow(t *testing.T) {
+func TestIsFlowControlWait(t *testing.T) {
 	reader := &report.Site{Func: "net/http.(*http2serverConn).readFrames"}
 	write := []report.Via{{Wait: report.WaitSelect, Call: "net/http.(*http2responseWriter).Write"}}
 	for name, c := range map[string]struct {

@@ -19,11 +19,11 @@ type otherLoad struct {
 
 // measureOtherLoad reports whether threads waited for CPUs that other processes used.
 func measureOtherLoad(in *Input) (otherLoad, bool) {
-	h := in.Report.Host
-	if h == nil || h.Lost.BusyNS == nil || h.Lost.CPUNS == nil || h.Lost.RunDelayNS == nil || *h.Lost.BusyNS <= 0 {
+	host := in.Report.Host
+	if host == nil || host.Lost.BusyNS == nil || host.Lost.CPUNS == nil || host.Lost.RunDelayNS == nil || *host.Lost.BusyNS <= 0 {
 		return otherLoad{}, false
 	}
-	lost, span := &h.Lost, float64(h.ToNS-h.FromNS)
+	lost, span := &host.Lost, float64(host.ToNS-host.FromNS)
 	waitedNS := float64(*lost.RunDelayNS)
 	switch {
 	case lost.RunQueueNS != nil:
@@ -41,10 +41,10 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	}
 	load := otherLoad{waitShare: waitedNS / (waitedNS + float64(*lost.CPUNS)), confidence: 0.9}
 	withoutCPU, _ := lost.WithoutCPU()
-	capacityNS := float64(h.Facts.CPUs) * span
+	capacityNS := float64(host.Facts.CPUs) * span
 	// A thread that waits for a CPU waits for those that have it: the service's own threads among them, by what they used.
 	othersPart := 1.0
-	if lost.MachineNS == nil || h.Facts.CPUs == 0 {
+	if lost.MachineNS == nil || host.Facts.CPUs == 0 {
 		if heldBack(in.Report) >= scale.Half {
 			return otherLoad{}, false // threads that a quota releases all at once wait for each other, and nothing tells how long
 		}
@@ -53,7 +53,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 			othersPart = max(0, 1-float64(*lost.CPUNS)/capacityNS) // others cannot have had more
 		}
 		load.waitShare, load.wakeShare, load.lostShare = othersPart*load.waitShare, othersPart*longShare, othersPart*withoutCPU
-		return load, h.Facts.Parallelism > 0 && in.Process.Procs <= h.Facts.Parallelism && othersPart*waitedNS >= 2*scale.Some*float64(*lost.BusyNS) && load.lostShare >= scale.Some
+		return load, host.Facts.Parallelism > 0 && in.Process.Procs <= host.Facts.Parallelism && othersPart*waitedNS >= 2*scale.Some*float64(*lost.BusyNS) && load.lostShare >= scale.Some
 	}
 	othersNS := max(0, float64(*lost.MachineNS-*lost.CPUNS))
 	load.cpus = othersNS / span
@@ -74,14 +74,14 @@ func checkBusyMachine(in *Input) []Verdict {
 	if !ok {
 		return nil
 	}
-	h := in.Report.Host
+	host := in.Report.Host
 	v := Verdict{Fact: true, Finding: report.Finding{
 		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for a CPU for %s of their runnable time", words.Percent(load.waitShare)),
 		Cause: report.CauseSched, Confidence: load.confidence,
 		Evidence: []report.Evidence{
 			measured("share of runnable time in which threads waited for a CPU that other processes used", load.waitShare, "share"),
-			measured("CPUs of this machine", h.Facts.CPUs, "CPUs"),
-			measured("CPUs used by the service", float64(*h.Lost.CPUNS)/float64(h.ToNS-h.FromNS), "CPUs"),
+			measured("CPUs of this machine", host.Facts.CPUs, "CPUs"),
+			measured("CPUs used by the service", float64(*host.Lost.CPUNS)/float64(host.ToNS-host.FromNS), "CPUs"),
 		},
 		Fix: "reserve CPUs for the service (a cpuset, cpu.weight, a Kubernetes CPU request) or move the other processes to another machine, and record again",
 	}}
@@ -91,8 +91,8 @@ func checkBusyMachine(in *Input) []Verdict {
 	if load.cpus > 0 {
 		v.addEvidence(measured("CPUs used by other processes", load.cpus, "CPUs"))
 	}
-	if p := h.Lost.PressureNS; p != nil {
-		v.addEvidence(measured("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(h.ToNS-h.FromNS)), "share"))
+	if p := host.Lost.PressureNS; p != nil {
+		v.addEvidence(measured("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(host.ToNS-host.FromNS)), "share"))
 	}
 	in.costs(&v, func(c *report.Cause) float64 {
 		switch c.Cause {

@@ -34,12 +34,12 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 	if site == nil {
 		return nil
 	}
-	where, computes := short(site.Func), " computes"
+	funcText, verbText := short(site.Func), " computes"
 	if c := site.CalledFrom; c != nil {
-		where, computes = where+", "+names.Lead(c)+short(c.Func), ", computes"
+		funcText, verbText = funcText+", "+names.Lead(c)+short(c.Func), ", computes"
 	}
 	v := Verdict{Won: won, Finding: report.Finding{
-		Title: where + computes, Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
+		Title: funcText + verbText, Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
 		Evidence: []report.Evidence{measured("mean computing per slow request", won.Slow.NS, "ns")},
 		Fix:      "make it cheaper (whylate export --to pprof shows where), limit what one request may ask for, or compute it in advance",
 	}}
@@ -51,7 +51,7 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 		v.addEvidence(measured("share of the bytes allocated at "+in.dominantAllocSiteText(), ratio(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), "share"))
 	}
 	if extra, ok := measureExtra(g, isOwn); ok {
-		v.Title = "slow requests compute more than others, in " + where
+		v.Title = "slow requests compute more than others, in " + funcText
 		v.Won.Slow.Share, v.Won.Slow.NS, v.Won.All, v.Won.Beside = extra.share, extra.ns, Lost{}, Lost{}
 		v.addEvidence(
 			measured("computing beyond that of a mean request", extra.ns, "ns"),
@@ -88,9 +88,9 @@ type extraComputing struct {
 }
 
 // measureExtra reports whether slow requests are slow because they compute more.
-func measureExtra(g *report.Group, isOwn func(*report.Cause) bool) (extraComputing, bool) {
-	slow := g.Tail()
-	if slow == g.All() || slow.Count == 0 || g.LatencyNS.P50 == nil || g.Count == 0 {
+func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (extraComputing, bool) {
+	slow := group.Tail()
+	if slow == group.All() || slow.Count == 0 || group.LatencyNS.P50 == nil || group.Count == 0 {
 		return extraComputing{}, false
 	}
 	sum := func(b *report.Band) (cpu, all int64) {
@@ -104,13 +104,13 @@ func measureExtra(g *report.Group, isOwn func(*report.Cause) bool) (extraComputi
 		return cpu, all
 	}
 	cpu, all := sum(slow)
-	allCPU, _ := sum(g.All())
+	allCPU, _ := sum(group.All())
 	latency := all / int64(slow.Count)
-	extra := extraComputing{ns: cpu/int64(slow.Count) - allCPU/int64(g.Count), sampledShare: sampledShare(slow, isOwn)}
+	extra := extraComputing{ns: cpu/int64(slow.Count) - allCPU/int64(group.Count), sampledShare: sampledShare(slow, isOwn)}
 	if all > 0 {
 		extra.share = float64(extra.ns) / float64(latency)
 	}
-	return extra, latency >= 2**g.LatencyNS.P50 && 2*extra.ns >= latency-*g.LatencyNS.P50 && extra.sampledShare >= 0.5
+	return extra, latency >= 2**group.LatencyNS.P50 && 2*extra.ns >= latency-*group.LatencyNS.P50 && extra.sampledShare >= 0.5
 }
 
 // sampledShare returns for which share of a band's computing CPU samples stand.

@@ -18,24 +18,24 @@ func (a *attribution) findQueueWaits() {
 	for c, r := range a.routes(a.group.All()) {
 		for i := range r.Via {
 			if v := &r.Via[i]; isHandOverWait(v.Wait) {
-				k := waitKeyOf(v)
-				p := a.in.places(k)
-				if isEndedByChildren(p) && !isFanOutLimit(k, p) {
+				wait := waitKeyOf(v)
+				slots := a.in.slotWaitsAt(wait)
+				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) {
 					continue // goroutines that the request started may queue elsewhere
 				}
-				totalNS[k] += r.TotalNS
-				if isNotification(k, p) {
+				totalNS[wait] += r.TotalNS
+				if isNotification(wait, slots) {
 					break
 				}
-				if t := a.in.turns(c, r.Via); isFanOutLimit(k, p) || isSemaphoreWait(k) || poolsOfStd[k.call].only || isSlotPool(p) || t != nil && isQueue(t, c, v) {
-					queuedNS[k] += r.TotalNS
+				if service := a.in.serviceAt(c, r.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || poolsOfStd[wait.call].only || isSlotPool(slots) || service != nil && isQueue(service, c, v) {
+					queuedNS[wait] += r.TotalNS
 				}
 				break
 			}
 		}
 	}
-	for k, ns := range queuedNS {
-		a.queueWaits[k] = 2*ns > totalNS[k]
+	for wait, ns := range queuedNS {
+		a.queueWaits[wait] = 2*ns > totalNS[wait]
 	}
 }
 
@@ -47,70 +47,70 @@ func isHandOverWait(wait report.WaitKind) bool {
 // goroutines there are other requests' own, or serve one request at a time
 // while others wait. A goroutine that serves all waiters at once has no queue. Nor has one that reads all answers of a shared
 // connection, unless it also sends each request itself: then it serves them one after the other.
-func isQueue(t *queues.ServiceStats, c *report.Cause, v *report.Via) bool {
-	if t.Requests < scale.Few {
+func isQueue(service *queues.ServiceStats, c *report.Cause, v *report.Via) bool {
+	if service.Requests < scale.Few {
 		return false
 	}
-	if isSerialAsker(t, c) {
+	if isSerialAsker(service, c) {
 		return true
 	}
-	if t.BatchSize > 1.5 {
+	if service.BatchSize > 1.5 {
 		return false
 	}
-	if t.OtherRequestShare > 0.5 {
+	if service.OtherRequestShare > 0.5 {
 		return true
 	}
-	if c.Cause == report.CauseNetwork && t.ServerWroteShare < scale.NearlyAll && !isPoolOfStd(v.Call) {
+	if c.Cause == report.CauseNetwork && service.ServerWroteShare < scale.NearlyAll && !isPoolOfStd(v.Call) {
 		return false
 	}
-	waiting := t.WaitersPerServer * (1 - t.BehindLockShare) // those that came through a lock queue at the lock
-	return waiting >= 1.3 && waiting >= 1.2*t.BatchSize
+	waiting := service.WaitersPerServer * (1 - service.BehindLockShare) // those that came through a lock queue at the lock
+	return waiting >= 1.3 && waiting >= 1.2*service.BatchSize
 }
 
 // isSerialAsker reports whether a goroutine asks a peer for some requests while others wait for it. Those queue until its next answer,
 // however many it serves with one.
-func isSerialAsker(t *queues.ServiceStats, c *report.Cause) bool {
-	return c.Cause == report.CauseNetwork && t.ServerWroteShare >= scale.NearlyAll && t.AlreadyRunningShare >= scale.Much
+func isSerialAsker(service *queues.ServiceStats, c *report.Cause) bool {
+	return c.Cause == report.CauseNetwork && service.ServerWroteShare >= scale.NearlyAll && service.AlreadyRunningShare >= scale.Much
 }
 
 // isFanOutLimit reports whether a request waits because the number of goroutines that it may start is limited: they are its own, one for
 // each piece of work, and not other requests' turns.
-func isFanOutLimit(k waitKey, p *queues.SlotWaits) bool {
-	if k.kind == report.WaitChanSend && strings.HasPrefix(k.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
+func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {
+	if wait.kind == report.WaitChanSend && strings.HasPrefix(wait.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
 		return true
 	}
-	return isEndedByChildren(p) && k.kind == report.WaitChanSend && p.Slots > 1 && p.WaitsPerChild < 2
+	return isEndedByChildren(slots) && wait.kind == report.WaitChanSend && slots.Slots > 1 && slots.WaitsPerChild < 2
 }
 
 // isEndedByChildren reports whether the waits are ended by goroutines that the waiters started themselves.
-func isEndedByChildren(p *queues.SlotWaits) bool { return p != nil && p.ChildShare > 0.5 }
+func isEndedByChildren(slots *queues.SlotWaits) bool { return slots != nil && slots.ChildShare > 0.5 }
 
 // isSlotPool reports whether requests wait for a place that other requests free.
-func isSlotPool(p *queues.SlotWaits) bool {
-	return p != nil && p.Waits >= scale.Few && p.FormerWaiterShare >= scale.Much && p.BatchSize <= 1.5
+func isSlotPool(slots *queues.SlotWaits) bool {
+	return slots != nil && slots.Waits >= scale.Few && slots.FormerWaiterShare >= scale.Much && slots.BatchSize <= 1.5
 }
 
 // isWorkerPool reports whether requests wait for a free worker, which then does what they hand to it. This matters where the worker
 // waits for the network: without it, a goroutine that reads all answers of a shared connection looks the same (see isQueue).
-func isWorkerPool(p *queues.SlotWaits) bool {
-	return p != nil && p.Waits >= scale.Few && p.WorkerShare > 0.5 && p.BatchSize <= 1.5
+func isWorkerPool(slots *queues.SlotWaits) bool {
+	return slots != nil && slots.Waits >= scale.Few && slots.WorkerShare > 0.5 && slots.BatchSize <= 1.5
 }
 
 // isNotification reports whether requests wait for news from other requests (a long poll, a subscription): those end many waits and
 // never waited there themselves. In a pool, some of those who hold a place have waited for it.
-func isNotification(k waitKey, p *queues.SlotWaits) bool {
-	return !isPoolOfStd(k.call) && p != nil && p.Waits >= scale.Enough && p.FormerWaiterShare == 0 && p.WorkerShare == 0 && p.OtherRequestShare > 0.5
+func isNotification(wait waitKey, slots *queues.SlotWaits) bool {
+	return !isPoolOfStd(wait.call) && slots != nil && slots.Waits >= scale.Enough && slots.FormerWaiterShare == 0 && slots.WorkerShare == 0 && slots.OtherRequestShare > 0.5
 }
 
-// places returns the facts about the goroutines that ended the waits at a line.
-func (in *Input) places(k waitKey) *queues.SlotWaits {
-	return firstMatch(in.Places, func(p *queues.SlotWaits) bool { return p.Wait == k.kind && p.Site.LineKey() == k.site })
+// slotWaitsAt returns the facts about the goroutines that ended the waits at a line.
+func (in *Input) slotWaitsAt(wait waitKey) *queues.SlotWaits {
+	return firstMatch(in.SlotWaits, func(p *queues.SlotWaits) bool { return p.Wait == wait.kind && p.Site.LineKey() == wait.site })
 }
 
 // isSemaphoreWait reports whether a request waits for a place of a semaphore. Every holder frees its place, so all waiters queue,
 // whatever the holders do meanwhile and on which goroutine.
-func isSemaphoreWait(k waitKey) bool {
-	return k.kind == report.WaitSelect && k.site.Func == semaphoreAcquire
+func isSemaphoreWait(wait waitKey) bool {
+	return wait.kind == report.WaitSelect && wait.site.Func == semaphoreAcquire
 }
 
 const (
@@ -123,8 +123,8 @@ func isAcquireTimeout(c *report.Cause) bool {
 	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == semaphoreAcquire || poolsOfStd[c.Call].only)
 }
 
-// turns returns the facts about requests that waited for others at a cause.
-func (in *Input) turns(c *report.Cause, via []report.Via) *queues.ServiceStats {
+// serviceAt returns the facts about requests that waited for others at a cause.
+func (in *Input) serviceAt(c *report.Cause, via []report.Via) *queues.ServiceStats {
 	site := c.Site
 	if c.Cause == report.CauseCPU {
 		if len(via) == 0 {
@@ -132,7 +132,7 @@ func (in *Input) turns(c *report.Cause, via []report.Via) *queues.ServiceStats {
 		}
 		site = via[len(via)-1].Site
 	}
-	return firstMatch(in.Turns, func(t *queues.ServiceStats) bool { return report.CauseName(t.Cause) == c.Cause && t.Site.Meets(site) })
+	return firstMatch(in.Services, func(t *queues.ServiceStats) bool { return report.CauseName(t.Cause) == c.Cause && t.Site.Meets(site) })
 }
 
 // firstMatch returns the first of a list that matches, nil if none does.
@@ -150,13 +150,13 @@ func firstMatch[T any](list []T, match func(*T) bool) *T {
 // is where they write to. A handler of log/slog, or another library's, is the
 // service's choice, and so is its lock. A wait that began before the trace, whose
 // kind and place are unknown, is not a lock.
-func isLockWait(k waitKey) bool {
-	return k.site.Func != "" && (k.kind == report.WaitOnce || k.kind == report.WaitLock && !isFileCall(k.call) && !isLoggerCall(k.call))
+func isLockWait(wait waitKey) bool {
+	return wait.site.Func != "" && (wait.kind == report.WaitOnce || wait.kind == report.WaitLock && !isFileCall(wait.call) && !isLoggerCall(wait.call))
 }
 
 // isHeldBySiblings reports whether those who hold a lock work for the same request as those who wait for it.
-func (in *Input) isHeldBySiblings(k waitKey) bool {
-	return isLockWait(k) && slices.ContainsFunc(in.Siblings, func(s queues.SiblingShare) bool { return s.Share >= scale.Most && s.Site.LineKey() == k.site })
+func (in *Input) isHeldBySiblings(wait waitKey) bool {
+	return isLockWait(wait) && slices.ContainsFunc(in.SiblingShares, func(s queues.SiblingShare) bool { return s.Share >= scale.Most && s.Site.LineKey() == wait.site })
 }
 
 func isLoggerCall(call string) bool {

@@ -58,16 +58,16 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	var works []causeSite
 	lock := dependencyLock(cand)
 	for i := range cand.reportedRoutes() {
-		p := &cand.reportedRoutes()[i]
-		if _, ok := attr.contendedWait(p.via); !ok {
+		route := &cand.reportedRoutes()[i]
+		if _, ok := attr.contendedWait(route.via); !ok {
 			continue
 		}
-		work := holderWork(p.Cause, p.via, lock)
+		work := holderWork(route.Cause, route.via, lock)
 		if _, ok := sumNS[work]; !ok {
 			works = append(works, work)
 		}
-		sumNS[work] += p.routeNS
-		totalNS += p.routeNS
+		sumNS[work] += route.routeNS
+		totalNS += route.routeNS
 	}
 	slices.SortStableFunc(works, func(a, b causeSite) int { return cmp.Compare(sumNS[b], sumNS[a]) })
 	for i, work := range works {
@@ -81,15 +81,15 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	}
 	out := make([]*candidate, 0, len(works))
 	for i, work := range works {
-		belongs := func(cand *report.Cause, via []report.Via) bool {
-			done := holderWork(cand, via, lock)
+		belongs := func(cause *report.Cause, via []report.Via) bool {
+			done := holderWork(cause, via, lock)
 			return done == work || i == 0 && !slices.Contains(works, done)
 		}
 		part := &candidate{candidateKey: cand.candidateKey}
 		for _, list := range []struct{ from, to *[]causeRoute }{{&cand.routes, &part.routes}, {&cand.slowRoutes, &part.slowRoutes}} {
-			for _, p := range *list.from {
-				if belongs(p.Cause, p.via) {
-					*list.to = append(*list.to, p)
+			for _, route := range *list.from {
+				if belongs(route.Cause, route.via) {
+					*list.to = append(*list.to, route)
 				}
 			}
 		}
@@ -113,21 +113,21 @@ func (c *candidate) reportedRoutes() []causeRoute {
 
 func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	var queuedNS, totalNS, unseenNS int64
-	seen := map[string]bool{}
+	isListed := map[string]bool{}
 	var lockTexts []string
 	for i := range cand.reportedRoutes() {
-		p := &cand.reportedRoutes()[i]
-		totalNS += p.routeNS
-		wait, ok := attr.contendedWait(p.via)
+		route := &cand.reportedRoutes()[i]
+		totalNS += route.routeNS
+		wait, ok := attr.contendedWait(route.via)
 		if !ok {
 			continue
 		}
-		queuedNS += p.routeNS
-		if p.Cause.Cause == report.CauseLock {
-			unseenNS += p.routeNS
+		queuedNS += route.routeNS
+		if route.Cause.Cause == report.CauseLock {
+			unseenNS += route.routeNS
 		}
-		if text := lockText(wait) + " at " + place(wait.site.Site()); !seen[text] && len(lockTexts) < 3 {
-			seen[text] = true
+		if text := lockText(wait) + " at " + place(wait.site.Site()); !isListed[text] && len(lockTexts) < 3 {
+			isListed[text] = true
 			lockTexts = append(lockTexts, text)
 		}
 	}
@@ -141,12 +141,12 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	v.addEvidence(
 		measured("mean per slow request", cand.won.Slow.NS, "ns"),
 		measured("share of it spent waiting for "+strings.Join(lockTexts, ", "), ratio(queuedNS, totalNS), "share"))
-	if t := attr.others(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && t.isMuch() {
-		v.addEvidence(measured("share of all groups' time there spent waiting for the holders", ratio(t.queued, t.queued+t.own), "share"))
+	if split := attr.others(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && split.isMuch() {
+		v.addEvidence(measured("share of all groups' time there spent waiting for the holders", ratio(split.queued, split.queued+split.own), "share"))
 	}
 	v.addEvidence(holderEvidence(attr, cand, queuedNS)...)
-	if t := attr.in.turns(top.Cause, top.via); t != nil {
-		v.addEvidence(measured("requests waiting for one holder at the same time, on average", t.WaitersPerServer, "count"))
+	if split := attr.in.serviceAt(top.Cause, top.via); split != nil {
+		v.addEvidence(measured("requests waiting for one holder at the same time, on average", split.WaitersPerServer, "count"))
 	}
 	switch {
 	case isBehindReader(top.via):
@@ -198,8 +198,8 @@ func isBehindReader(via []report.Via) bool {
 
 // contendedRoute returns the heaviest part that was reached through the wait.
 func contendedRoute(attr *attribution, routes []causeRoute) *causeRoute {
-	if p := firstMatch(routes, func(p *causeRoute) bool { _, ok := attr.contendedWait(p.via); return ok }); p != nil {
-		return p
+	if route := firstMatch(routes, func(route *causeRoute) bool { _, ok := attr.contendedWait(route.via); return ok }); route != nil {
+		return route
 	}
 	return &routes[0]
 }
@@ -213,18 +213,18 @@ func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.
 	var sums []sum
 	index := map[causeSite]int{}
 	for i := range cand.reportedRoutes() {
-		p := &cand.reportedRoutes()[i]
-		if _, ok := attr.contendedWait(p.via); !ok {
+		route := &cand.reportedRoutes()[i]
+		if _, ok := attr.contendedWait(route.via); !ok {
 			continue
 		}
-		l := causeSiteOf(p.Cause)
-		k, ok := index[l]
+		work := causeSiteOf(route.Cause)
+		at, ok := index[work]
 		if !ok {
-			k = len(sums)
-			index[l] = k
-			sums = append(sums, sum{p: p})
+			at = len(sums)
+			index[work] = at
+			sums = append(sums, sum{p: route})
 		}
-		sums[k].ns += p.routeNS
+		sums[at].ns += route.routeNS
 	}
 	var out []report.Evidence
 	for _, s := range sums[:min(len(sums), 3)] {
@@ -243,15 +243,15 @@ func ratio(a, b int64) float64 {
 }
 
 // lockText names the sort of lock.
-func lockText(k waitKey) string {
+func lockText(wait waitKey) string {
 	switch {
-	case k.kind == report.WaitOnce:
+	case wait.kind == report.WaitOnce:
 		return "a sync.Once"
-	case strings.Contains(k.call, readLock):
+	case strings.Contains(wait.call, readLock):
 		return "an RWMutex (to read)"
-	case strings.Contains(k.call, "RWMutex"):
+	case strings.Contains(wait.call, "RWMutex"):
 		return "an RWMutex (to write)"
-	case strings.Contains(k.call, "Mutex"):
+	case strings.Contains(wait.call, "Mutex"):
 		return "a Mutex"
 	}
 	return "a lock"

@@ -7,9 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestLockOfALibrary: what a library does with its own lock held is one thing, from whichever line it was called, and its user cannot move it out of there.
+// TestLockOfDependency: what a library does with its own lock held is one thing, from whichever line it was called, and its user cannot move it out of there.
 // What it calls back for is the user's.
-func TestLockOfALibrary(t *testing.T) {
+func TestLockOfDependency(t *testing.T) {
 	library := func(fn string, line int, calls string) *report.Site {
 		return &report.Site{Func: "example.org/log." + fn, Line: 9, Module: "example.org/log", CalledFrom: &report.Caller{Func: "main.use", Line: line, Calls: calls}}
 	}
@@ -25,7 +25,7 @@ func TestLockOfALibrary(t *testing.T) {
 		{"another library, called back", [2]*report.Site{library("x", 1, "example.org/other.Ask"), library("x", 2, "example.org/other.Ask")}, 2, "move log.x"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[0], Via: lock, TotalNS: ms(3000)}, report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[1], Via: lock, TotalNS: ms(2000)})
-		got := rulesOf(report.RuleLockConvoy)[0].Run(&Input{Report: rep})
+		got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep})
 		if len(got) != c.count || !strings.HasPrefix(got[0].Fix, c.fix) {
 			t.Errorf("%s: %d findings, %+v", c.name, len(got), got)
 		}

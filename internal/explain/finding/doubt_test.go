@@ -16,8 +16,8 @@ func TestDoubts(t *testing.T) {
 	}
 	client := func(runs int64) []process.Asking { return []process.Asking{{Start: "main.client", Runs: runs}} }
 	computing := func(in *Input) { in.Report.Groups[0].Bands[0].Causes[0].Cause = "cpu" }
-	unnamed := func(n int) report.Group { return report.Group{ID: "u", Kind: report.KindHTTP1, Count: n} }
-	other := func() report.Group {
+	unnamedGroup := func(n int) report.Group { return report.Group{ID: "u", Kind: report.KindHTTP1, Count: n} }
+	namedGroup := func() report.Group {
 		return report.Group{ID: "o", Kind: report.KindHTTP1, Name: "main.other", Named: true, Count: 100}
 	}
 	blocks := func(slow ...int64) []report.Block {
@@ -35,7 +35,7 @@ func TestDoubts(t *testing.T) {
 	}{
 		{"WL5001", func(in *Input) { in.Report.Groups[0].Count = 99 }, func(in *Input) { in.Report.Groups[0].Count = 100 }, "99"},
 		{"WL5002", func(in *Input) { in.Report.Input.Truncated = true }, func(*Input) {}, ""},
-		{"WL5003", func(in *Input) { in.Report.Groups = append(in.Report.Groups, other(), unnamed(30)) }, func(in *Input) { in.Report.Groups = append(in.Report.Groups, unnamed(5)) }, ""},
+		{"WL5003", func(in *Input) { in.Report.Groups = append(in.Report.Groups, namedGroup(), unnamedGroup(30)) }, func(in *Input) { in.Report.Groups = append(in.Report.Groups, unnamedGroup(5)) }, ""},
 		{"WL5004", func(in *Input) { computing(in); in.Process.Events = 10e6 }, func(in *Input) { computing(in); in.Process.Events = 4e6 }, ""},
 		{"WL5004", func(in *Input) { computing(in); in.Process.Events = 10e6 }, func(in *Input) { in.Process.Events = 10e6 }, ""}, // whose requests sleep
 		{"WL5004", func(in *Input) { computing(in); in.Process.Samples = process.Samples{All: 400, Tracing: 50} },
@@ -76,32 +76,32 @@ func TestDoubts(t *testing.T) {
 			in.Process.Samples = process.Samples{All: 200} // the kernel knows better
 		}, "threads"},
 	} {
-		for _, should := range []bool{true, false} {
+		for _, wanted := range []bool{true, false} {
 			in := plain()
-			if should {
+			if wanted {
 				c.yes(in)
 			} else {
 				c.no(in)
 			}
 			faults, facts, all := found(in)
-			if slices.Contains(faults, c.code) || slices.Contains(facts, c.code) != should {
-				t.Errorf("%s should be found %t: faults %v, facts %v", c.code, should, faults, facts)
+			if slices.Contains(faults, c.code) || slices.Contains(facts, c.code) != wanted {
+				t.Errorf("%s should be found %t: faults %v, facts %v", c.code, wanted, faults, facts)
 				continue
 			}
-			if !should {
+			if !wanted {
 				continue
 			}
-			said := ""
+			texts := ""
 			for _, f := range all {
 				if string(f.Code) == c.code {
-					said += f.Title
+					texts += f.Title
 					for _, e := range f.Evidence {
-						said += " " + e.Text
+						texts += " " + e.Text
 					}
 				}
 			}
-			if !strings.Contains(said, c.knows) {
-				t.Errorf("%s says %q, not %q", c.code, said, c.knows)
+			if !strings.Contains(texts, c.knows) {
+				t.Errorf("%s says %q, not %q", c.code, texts, c.knows)
 			}
 		}
 	}
@@ -110,9 +110,9 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// TestBiasedNamesSayTheWhole holds what is said of all requests of a server against a hundred of known latencies, of which
+// TestBiasedNamesCountAllRequests holds what is said of all requests of a server against a hundred of known latencies, of which
 // the named ones are the slow half: a sum that left the unnamed out would say a p50 of 5 ms or more.
-func TestBiasedNamesSayTheWhole(t *testing.T) {
+func TestBiasedNamesCountAllRequests(t *testing.T) {
 	group := func(name string, histogram ...[2]int64) report.Group {
 		g := report.Group{ID: "g" + name, Kind: report.KindHTTP1, Name: name, Named: name != "", Histogram: histogram}
 		for _, b := range histogram {
@@ -127,11 +127,11 @@ func TestBiasedNamesSayTheWhole(t *testing.T) {
 		group("main.b", [2]int64{6e6, 20}, [2]int64{9e6, 5}),
 		group("", [2]int64{1e5, 30}, [2]int64{3e5, 20}),
 	}
-	said := rulesOf(report.RuleBiasedNames)[0].Run(in)
-	if len(said) == 0 {
+	verdicts := rulesByCode(report.RuleBiasedNames)[0].Run(in)
+	if len(verdicts) == 0 {
 		t.Fatal("nothing is said")
 	}
-	v := &said[0]
+	v := &verdicts[0]
 	const want = "all 100 HTTP/1 requests have p50 300µs, p99 9ms; "
 	if !strings.HasPrefix(v.Title, want) {
 		t.Errorf("the title is %q, want %q", v.Title, want)

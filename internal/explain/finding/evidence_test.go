@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestDecidedByAll: a finding that all requests decide, and that slow ones have no part in, does not give 0 s as its evidence.
-func TestDecidedByAll(t *testing.T) {
+// TestReplaceSlowEvidence: a finding that all requests decide, and that slow ones have no part in, does not give 0 s as its evidence.
+func TestReplaceSlowEvidence(t *testing.T) {
 	v := Verdict{Won: Won{All: Lost{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{By: report.DecidedByAll}, Evidence: []report.Evidence{
 		{Text: "mean per slow request, on the request's own goroutine", Unit: "ns"}, {Text: "of 12 slow requests, those that met it", Unit: "count"}, {Text: "mean length of one sleep", Value: 1e6, Unit: "ns"}}}}
 	replaceSlowEvidence(&v)
@@ -18,8 +18,8 @@ func TestDecidedByAll(t *testing.T) {
 	}
 }
 
-// TestMoreRoom: what to raise follows from what bounds the heap.
-func TestMoreRoom(t *testing.T) {
+// TestGrowthAdvice: what to raise follows from what bounds the heap.
+func TestGrowthAdvice(t *testing.T) {
 	for _, c := range []struct {
 		gc   process.GC
 		want string

@@ -24,13 +24,13 @@ func checkTooFewPs(in *Input, q *queue) []Verdict {
 }
 
 // usableCPUs returns how many CPUs the process may use, 0 if that is not known.
-func usableCPUs(f *report.HostFacts) float64 {
-	cpus := float64(f.Parallelism)
+func usableCPUs(facts *report.HostFacts) float64 {
+	cpus := float64(facts.Parallelism)
 	if cpus == 0 {
-		cpus = float64(f.CPUs)
+		cpus = float64(facts.CPUs)
 	}
-	if f.QuotaCPUs > 0 && (cpus == 0 || f.QuotaCPUs < cpus) {
-		cpus = f.QuotaCPUs
+	if facts.QuotaCPUs > 0 && (cpus == 0 || facts.QuotaCPUs < cpus) {
+		cpus = facts.QuotaCPUs
 	}
 	return cpus
 }
@@ -38,15 +38,15 @@ func usableCPUs(f *report.HostFacts) float64 {
 // runDelayShare returns for which part of their busy time the process's threads waited for a CPU, by the kernel; false if that is not
 // known.
 func runDelayShare(in *Input) (float64, bool) {
-	h := in.Report.Host
-	if h == nil || h.Lost.RunDelayNS == nil || h.Lost.BusyNS == nil || *h.Lost.BusyNS <= 0 {
+	host := in.Report.Host
+	if host == nil || host.Lost.RunDelayNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS <= 0 {
 		return 0, false
 	}
-	return float64(*h.Lost.RunDelayNS) / float64(*h.Lost.BusyNS), true
+	return float64(*host.Lost.RunDelayNS) / float64(*host.Lost.BusyNS), true
 }
 
 // hasTooFewPs reports whether Ps are what there is too little of.
 func hasTooFewPs(in *Input) bool {
-	delay, known := runDelayShare(in)
-	return known && delay < scale.Some && busy(in) >= scale.Most && float64(in.Process.Procs)+1 <= usableCPUs(&in.Report.Host.Facts)
+	delay, ok := runDelayShare(in)
+	return ok && delay < scale.Some && busy(in) >= scale.Most && float64(in.Process.Procs)+1 <= usableCPUs(&in.Report.Host.Facts)
 }

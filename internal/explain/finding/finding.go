@@ -55,27 +55,27 @@ func (r *Rule) Family() string { return families[r.Code[2]] }
 type Input struct {
 	Report  *report.Report // whole but for its findings
 	Process *process.Stats // what the whole process did; never nil
-	// Turns says whether requests queued for what they waited for on other
+	// Services says whether requests queued for what they waited for on other
 	// goroutines.
-	Turns []queues.ServiceStats
-	// Places has facts about the goroutines that ended requests' waits: whether they hold places of a pool.
-	Places []queues.SlotWaits
+	Services []queues.ServiceStats
+	// SlotWaits has facts about the goroutines that ended requests' waits: whether they hold places of a pool.
+	SlotWaits []queues.SlotWaits
 	// UnawaitedGroups are the groups, by id, that are turns of loops that begin them by their own pauses: nobody waits for those,
 	// neither a client nor a goroutine.
 	UnawaitedGroups map[string]bool
-	// Readers says of requests that only wait at a line whether they had handed anything over before.
-	Readers []queues.LongWaits
+	// LongWaits says of requests that only wait at a line whether they had handed anything over before.
+	LongWaits []queues.LongWaits
 	// FindHolder finds a goroutine that perhaps holds the lock a function waits for: where it has stood for at least that long, the
 	// trace's word for what it waits for, and for how long; nil: none. The field itself may be nil.
 	FindHolder func(locks string, minNS int64) (site *report.Site, reason string, ns int64)
 	// Streams says of requests that wait at a line repeatedly whether they write to their clients between.
 	Streams []queues.Stream
-	// Siblings says, for a lock's line, which part of the waits there goroutines of the same request ended.
-	Siblings []queues.SiblingShare
+	// SiblingShares says, for a lock's line, which part of the waits there goroutines of the same request ended.
+	SiblingShares []queues.SiblingShare
 	// HolderLines says which line of the function that took a lock or a place its holders are in while others wait.
 	HolderLines []queues.HolderLine
-	// Asks says, by a group's id, how often its requests asked a peer from one line.
-	Asks map[string][]queues.PeerCalls
+	// PeerCalls says, by a group's id, how often its requests asked a peer from one line.
+	PeerCalls map[string][]queues.PeerCalls
 	// AcceptsConnections says that the process accepts connections for an unknown protocol: a goroutine that reads may then read from its client
 	// or from a peer.
 	AcceptsConnections bool

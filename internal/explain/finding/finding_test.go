@@ -13,12 +13,12 @@ import (
 
 func TestRulesAreDocumented(t *testing.T) {
 	code := regexp.MustCompile(`^WL[1-5][0-9]{3}$`)
-	seen := map[string]bool{}
+	taken := map[string]bool{}
 	for _, r := range All() {
-		if !code.MatchString(string(r.Code)) || seen[string(r.Code)] || seen[r.Name] {
+		if !code.MatchString(string(r.Code)) || taken[string(r.Code)] || taken[r.Name] {
 			t.Errorf("%s %s: the code or name is malformed or taken", r.Code, r.Name)
 		}
-		seen[string(r.Code)], seen[r.Name] = true, true
+		taken[string(r.Code)], taken[r.Name] = true, true
 		if r.Run == nil || r.Summary == "" || r.Doc.Means == "" || r.Doc.Measured == "" || r.Doc.Wrong == "" {
 			t.Errorf("%s: without a run function, or not documented", r.Code)
 		}
@@ -41,9 +41,9 @@ func TestRulesAreDocumented(t *testing.T) {
 func TestSeverity(t *testing.T) {
 	lost := func(share float64, ns int64) Lost { return Lost{Share: share, NS: ns} }
 	slow := func(share float64, ns int64) Won { return Won{Slow: Lost{Share: share, NS: ns}} }
-	few := func(share float64, ns int64) Won { return Won{Slow: Lost{share, ns, true}} }
+	fewSlow := func(share float64, ns int64) Won { return Won{Slow: Lost{share, ns, true}} }
 	for _, c := range []struct {
-		what string
+		name string
 		won  Won
 		want report.Severity
 	}{
@@ -56,24 +56,24 @@ func TestSeverity(t *testing.T) {
 		{"slow ones lose", slow(0.30, 10e6), report.SeverityHigh},
 		{"slow ones of a noisy machine", slow(0.90, 2.9e6), report.SeverityLow},
 		{"slow ones that are far slower", slow(0.15, 3e6), report.SeverityMedium},
-		{"a few may be an accident", few(0.99, 49e6), report.SeverityLow},
-		{"unless they lose much", few(0.99, 100e6), report.SeverityHigh},
+		{"a few may be an accident", fewSlow(0.99, 49e6), report.SeverityLow},
+		{"unless they lose much", fewSlow(0.99, 100e6), report.SeverityHigh},
 		{"a few beside those that are slow by percentiles", Won{Slow: Lost{Share: 0.02, NS: 1e6}, Beside: Lost{0.9, 60e6, true}}, report.SeverityMedium},
 		{"a few of a server's requests are not all", Won{All: Lost{0.9, 5e6, true}}, ""},
 	} {
 		if got := new(Input).severity(&Verdict{Won: c.won}); got != c.want {
-			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 		if got := new(Input).severity(&Verdict{Won: c.won, Fact: true}); got != report.SeverityInfo {
-			t.Errorf("%s, a fact: %q", c.what, got)
+			t.Errorf("%s, a fact: %q", c.name, got)
 		}
 	}
 }
 
 func TestFind(t *testing.T) {
-	at := func(line int) *report.Site { return &report.Site{Func: "p.f", File: "/src/p/f.go", Line: line} }
+	siteAt := func(line int) *report.Site { return &report.Site{Func: "p.f", File: "/src/p/f.go", Line: line} }
 	verdict := func(group string, line int, share float64, total int64) Verdict {
-		return Verdict{Finding: report.Finding{Group: group, Site: at(line), Confidence: 0.9}, Won: Won{Slow: Lost{Share: share, NS: 10e6}, TotalNS: total}}
+		return Verdict{Finding: report.Finding{Group: group, Site: siteAt(line), Confidence: 0.9}, Won: Won{Slow: Lost{Share: share, NS: 10e6}, TotalNS: total}}
 	}
 	doubted := verdict("c", 1, 0.5, 3) // it is more likely not so: low
 	doubted.Confidence = 0.4
@@ -136,7 +136,7 @@ WL3001 * we know
 	}
 }
 
-func TestFewThatShowTheirHandler(t *testing.T) {
+func TestRareNamedHandler(t *testing.T) {
 	rule := []Rule{{Code: "WL2001", Run: func(*Input) []Verdict {
 		return []Verdict{{Finding: report.Finding{Group: "named"}, Won: Won{Slow: Lost{Share: 0.5, NS: 15e6}, TotalNS: 15e6}}}
 	}}}

@@ -14,33 +14,33 @@ import (
 
 const mib = 1 << 20
 
-// collected is a census of 10 s with so many cycles.
-func collected(cycles, forced int, live, goal int64, mark float64) *process.Stats {
+// statsWithCycles is a census of 10 s with so many cycles.
+func statsWithCycles(cycles, forced int, liveBytes, goalBytes int64, markShare float64) *process.Stats {
 	return &process.Stats{SpanNS: 10e9, Procs: 2, GC: process.GC{
-		Cycles: cycles, Forced: forced, ForcedAt: site("free@9"), Measured: cycles, LiveBytes: live, GoalBytes: goal, MarkNS: int64(mark * 10e9), BegunAt: site("fill@7"), BegunShare: 0.8,
+		Cycles: cycles, Forced: forced, ForcedAt: site("free@9"), Measured: cycles, LiveBytes: liveBytes, GoalBytes: goalBytes, MarkNS: int64(markShare * 10e9), BegunAt: site("fill@7"), BegunShare: 0.8,
 		FractionalNS: 4e9,
 	}}
 }
 
-// fullHeap is a census of 10 s with so many cycles after which a memory limit was full, and so many after which not.
-func fullHeap(full, not int, mark float64) *process.Stats {
-	c := collected(not, 0, 200*mib, 400*mib, mark)
-	c.GC.Cycles, c.GC.Full, c.GC.FullBytes = full+not, full, 80*mib
-	return c
+// statsWithFullHeap is a census of 10 s with so many cycles after which a memory limit was full, and so many after which not.
+func statsWithFullHeap(full, notFull int, markShare float64) *process.Stats {
+	stats := statsWithCycles(notFull, 0, 200*mib, 400*mib, markShare)
+	stats.GC.Cycles, stats.GC.Full, stats.GC.FullBytes = full+notFull, full, 80*mib
+	return stats
 }
 
 // TestFullLimit: where a memory limit is full, GOGC is not advised.
 func TestFullLimit(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
-	found := Find(&Input{Report: oneGroup(assist), Process: fullHeap(300, 0, 0.5)}, waitRules("WL3"))
+	found := Find(&Input{Report: oneGroup(assist), Process: statsWithFullHeap(300, 0, 0.5)}, rulesWithPrefix("WL3"))
 	if len(found) != 1 || found[0].Code != report.RuleGCTooFrequent || !strings.HasPrefix(found[0].Fix, "raise GOMEMLIMIT") {
 		t.Errorf("%+v", found)
 	}
 }
 
-func TestMemory(t *testing.T) {
+func TestCollectorRules(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(400)}
-	behind := report.Cause{Cause: "sched", Site: site("f@1"), TotalNS: ms(400), RanMeanwhile: []report.Share{{Site: site(stdlib.MarkWorker + "@1"), Share: 0.75}, {Site: site("other@1"), Share: 0.25}}}
+	behindWorkers := report.Cause{Cause: "sched", Site: site("f@1"), TotalNS: ms(400), RanMeanwhile: []report.Share{{Site: site(stdlib.MarkWorker + "@1"), Share: 0.75}, {Site: site("other@1"), Share: 0.25}}}
 	forced := report.Cause{Cause: "gc-wait", Call: "runtime.GC", Site: site("free@9"), TotalNS: ms(700)}
 	cpu := report.Cause{Cause: "cpu", Site: site("f@1"), TotalNS: ms(600)}
 	stop := func(kind string) report.Cause {
@@ -48,7 +48,7 @@ func TestMemory(t *testing.T) {
 	}
 	profile := &allocs.Profile{Bytes: 1000, Sites: []allocs.Site{{Site: *site("log@7"), Bytes: 700}, {Site: *site("fill@7"), Bytes: 300}}}
 	stops := func(kind string, stopping int64) *process.Stats {
-		c := collected(2, 0, 100*mib, 200*mib, 0.01)
+		c := statsWithCycles(2, 0, 100*mib, 200*mib, 0.01)
 		c.Stops = []process.Stop{{Kind: kind, Site: site("meter@3"), Count: 10, TotalNS: 100e6, MaxNS: 20e6, LookedNS: 100e6, StoppingNS: stopping, Slow: []report.Share{{Site: site("copy@5"), Share: 0.9}}}}
 		return c
 	}
@@ -59,28 +59,28 @@ func TestMemory(t *testing.T) {
 		allocs *allocs.Profile
 		want   []string
 	}{
-		{"assists", []report.Cause{assist, cpu}, collected(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3001 pay@3 0.40"}},
-		{"who pays is not who causes", []report.Cause{assist, cpu}, collected(10, 0, 200*mib, 400*mib, 0.3), profile, []string{"WL3001 log@7 0.40"}},
-		{"assists and a little behind workers are one fault", []report.Cause{assist, behind, cpu}, collected(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3001 pay@3 0.50"}},
-		{"workers", []report.Cause{behind, cpu}, collected(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
-		{"a small GOGC", []report.Cause{assist, cpu}, collected(60, 0, 40*mib, 44*mib, 0.9), nil, []string{"WL3004 pay@3 0.40"}},
-		{"a small heap", []report.Cause{assist, behind, cpu}, collected(300, 0, 9*mib, 18*mib, 0.2), profile, []string{"WL3004 log@7 0.50"}},
-		{"a full memory limit", []report.Cause{assist, cpu}, fullHeap(300, 2, 0.5), nil, []string{"WL3004 pay@3 0.40"}},
-		{"a memory limit that is full now and then", []report.Cause{behind, cpu}, fullHeap(2, 10, 0.5), nil, []string{"WL3002 fill@7 0.30"}},
-		{"a full memory limit with little to mark", []report.Cause{behind, cpu}, fullHeap(300, 2, 0.04), nil, []string{"WL3002 fill@7 0.30"}},
-		{"forced", []report.Cause{forced, behind, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.59"}},
-		{"forced beside requests", []report.Cause{behind, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.30"}},
-		{"forced beside requests now and then", []report.Cause{behind, cpu}, collected(10, 4, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
-		{"forced beside requests that hardly notice", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, collected(10, 9, 30*mib, 60*mib, 0.3), nil, []string{}},
-		{"what is usual", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, collected(300, 0, 9*mib, 18*mib, 0.1), nil, []string{}},
+		{"assists", []report.Cause{assist, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3001 pay@3 0.40"}},
+		{"who pays is not who causes", []report.Cause{assist, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), profile, []string{"WL3001 log@7 0.40"}},
+		{"assists and a little behind workers are one fault", []report.Cause{assist, behindWorkers, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3001 pay@3 0.50"}},
+		{"workers", []report.Cause{behindWorkers, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
+		{"a small GOGC", []report.Cause{assist, cpu}, statsWithCycles(60, 0, 40*mib, 44*mib, 0.9), nil, []string{"WL3004 pay@3 0.40"}},
+		{"a small heap", []report.Cause{assist, behindWorkers, cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), profile, []string{"WL3004 log@7 0.50"}},
+		{"a full memory limit", []report.Cause{assist, cpu}, statsWithFullHeap(300, 2, 0.5), nil, []string{"WL3004 pay@3 0.40"}},
+		{"a memory limit that is full now and then", []report.Cause{behindWorkers, cpu}, statsWithFullHeap(2, 10, 0.5), nil, []string{"WL3002 fill@7 0.30"}},
+		{"a full memory limit with little to mark", []report.Cause{behindWorkers, cpu}, statsWithFullHeap(300, 2, 0.04), nil, []string{"WL3002 fill@7 0.30"}},
+		{"forced", []report.Cause{forced, behindWorkers, cpu}, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.59"}},
+		{"forced beside requests", []report.Cause{behindWorkers, cpu}, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.30"}},
+		{"forced beside requests now and then", []report.Cause{behindWorkers, cpu}, statsWithCycles(10, 4, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
+		{"forced beside requests that hardly notice", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), nil, []string{}},
+		{"what is usual", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.1), nil, []string{}},
 		{"metrics", []report.Cause{stop("read mem stats"), cpu}, stops("read mem stats", 10e6), nil, []string{"WL3003 meter@3 0.40"}},
 		{"slow to stop", []report.Cause{stop("GC mark termination"), cpu}, stops("GC mark termination", 90e6), nil, []string{"WL3003 copy@5 0.40"}},
-		{"stops of too many collections are theirs", []report.Cause{stop("GC mark termination"), cpu}, collected(300, 0, 9*mib, 18*mib, 0.2), nil, []string{"WL3004 - 0.40"}},
-		{"nothing", []report.Cause{cpu}, collected(300, 0, 9*mib, 18*mib, 0.2), profile, []string{}},
+		{"stops of too many collections are theirs", []report.Cause{stop("GC mark termination"), cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), nil, []string{"WL3004 - 0.40"}},
+		{"nothing", []report.Cause{cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), profile, []string{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			found := Find(&Input{Report: oneGroup(slices.Clone(c.causes)...), Process: c.census, Allocs: c.allocs}, waitRules("WL3"))
-			got := told(found)
+			found := Find(&Input{Report: oneGroup(slices.Clone(c.causes)...), Process: c.census, Allocs: c.allocs}, rulesWithPrefix("WL3"))
+			got := findingTexts(found)
 			for i := range found {
 				if found[i].Site == nil {
 					got[i] = "WL3004 - 0.40"
@@ -96,9 +96,9 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestOnePlacesGarbage: with a usual GOGC, the place that allocates most of the bytes comes first of what to do; with a
+// TestDominantAllocSite: with a usual GOGC, the place that allocates most of the bytes comes first of what to do; with a
 // small GOGC, that does, and so it does where nobody allocates most.
-func TestOnePlacesGarbage(t *testing.T) {
+func TestDominantAllocSite(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 	for _, c := range []struct {
 		goal  int64
@@ -106,17 +106,17 @@ func TestOnePlacesGarbage(t *testing.T) {
 		want  string
 	}{{18 * mib, 700, "allocate less at main.log (main.go:7) in regexp.MustCompile"}, {10 * mib, 700, "GOGC="}, {18 * mib, 400, "GOGC="}} {
 		profile := &allocs.Profile{Bytes: 1000, Sites: []allocs.Site{{Site: *site("log@7"), Call: "regexp.MustCompile", Bytes: c.first}, {Site: *site("fill@7"), Bytes: 300}}}
-		found := Find(&Input{Report: oneGroup(assist), Process: collected(300, 0, 9*mib, c.goal, 0.2), Allocs: profile}, waitRules("WL3004"))
+		found := Find(&Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, 9*mib, c.goal, 0.2), Allocs: profile}, rulesWithPrefix("WL3004"))
 		if len(found) != 1 || !strings.HasPrefix(found[0].Fix, c.want) {
 			t.Errorf("goal %d, %d of 1000 bytes: %+v", c.goal, c.first, found)
 			continue
 		}
-		told := map[string]bool{}
+		seenTexts := map[string]bool{}
 		for _, e := range found[0].Evidence {
-			if told[e.Text] {
+			if seenTexts[e.Text] {
 				t.Errorf("%q is told twice", e.Text)
 			}
-			told[e.Text] = true
+			seenTexts[e.Text] = true
 		}
 	}
 }
@@ -130,36 +130,36 @@ func TestLimitOrGOGC(t *testing.T) {
 			goal = 2 * live
 		}
 		assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
-		found := Find(&Input{Report: oneGroup(assist), Process: collected(300, 0, live, goal, 0.9)}, waitRules("WL3004"))
+		found := Find(&Input{Report: oneGroup(assist), Process: statsWithCycles(300, 0, live, goal, 0.9)}, rulesWithPrefix("WL3004"))
 		if len(found) != 1 || strings.Contains(found[0].Fix, "a lower one keeps the goal close") != want {
 			t.Errorf("%d live, goal %d: %+v", live, goal, found)
 		}
 	}
 }
 
-// TestTune holds the advice to the goal's formula, by hand.
-func TestTune(t *testing.T) {
-	near := func(a, b float64) bool { return math.Abs(a-b) <= 0.01*math.Abs(b) }
+// TestAdviseGOGC holds the advice to the goal's formula, by hand.
+func TestAdviseGOGC(t *testing.T) {
+	isNear := func(a, b float64) bool { return math.Abs(a-b) <= 0.01*math.Abs(b) }
 	// 40 MiB live, goal 44: GOGC 10. With 100 a cycle has 40 MiB of room instead of 4.
-	got, ok := adviseGOGC(collected(60, 0, 40*mib, 44*mib, 0.9))
-	if !ok || !near(got.effectiveGOGC, 10) || got.gogc != 100 || !near(got.perSecond, 6) || !near(got.newPerSecond, 0.6) || got.extraBytes != 36*mib {
+	got, ok := adviseGOGC(statsWithCycles(60, 0, 40*mib, 44*mib, 0.9))
+	if !ok || !isNear(got.effectiveGOGC, 10) || got.gogc != 100 || !isNear(got.perSecond, 6) || !isNear(got.newPerSecond, 0.6) || got.extraBytes != 36*mib {
 		t.Errorf("a small GOGC: %+v, %t", got, ok)
 	}
 	// 9 MiB live, goal 18, 30 a second; with 500 the room is 45 MiB.
-	got, ok = adviseGOGC(collected(300, 0, 9*mib, 18*mib, 0.2))
-	if !ok || got.gogc != 500 || !near(got.perSecond, 30) || !near(got.newPerSecond, 6) || got.extraBytes != 36*mib {
+	got, ok = adviseGOGC(statsWithCycles(300, 0, 9*mib, 18*mib, 0.2))
+	if !ok || got.gogc != 500 || !isNear(got.perSecond, 30) || !isNear(got.newPerSecond, 6) || got.extraBytes != 36*mib {
 		t.Errorf("a small heap: %+v, %t", got, ok)
 	}
 	// Under the smallest goal: 1 MiB live, goal 4; with 500 it is 20.
-	got, ok = adviseGOGC(collected(300, 0, 1*mib, 4*mib, 0.2))
-	if !ok || got.extraBytes != 16*mib || !near(got.newPerSecond, 30*3.0/19) {
+	got, ok = adviseGOGC(statsWithCycles(300, 0, 1*mib, 4*mib, 0.2))
+	if !ok || got.extraBytes != 16*mib || !isNear(got.newPerSecond, 30*3.0/19) {
 		t.Errorf("a tiny heap: %+v, %t", got, ok)
 	}
 	for name, c := range map[string]*process.Stats{
-		"a large heap":         collected(100, 0, 200*mib, 400*mib, 0.9),
-		"few collections":      collected(30, 0, 9*mib, 18*mib, 0.2),
-		"little marking":       collected(300, 0, 9*mib, 18*mib, 0.01),
-		"forced ones":          collected(300, 299, 9*mib, 18*mib, 0.2),
+		"a large heap":         statsWithCycles(100, 0, 200*mib, 400*mib, 0.9),
+		"few collections":      statsWithCycles(30, 0, 9*mib, 18*mib, 0.2),
+		"little marking":       statsWithCycles(300, 0, 9*mib, 18*mib, 0.01),
+		"forced ones":          statsWithCycles(300, 299, 9*mib, 18*mib, 0.2),
 		"none seen from end":   {SpanNS: 10e9, GC: process.GC{Cycles: 300, MarkNS: 5e9}},
 		"nothing at all":       {},
 		"a goal under what is": {SpanNS: 10e9, GC: process.GC{Cycles: 300, Measured: 299, MarkNS: 5e9, LiveBytes: 5, GoalBytes: 4}},

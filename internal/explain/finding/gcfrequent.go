@@ -143,15 +143,15 @@ func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 
 // isLimitFull reports whether what lives fills the memory limit, so that one collection begins as the last one ends. More
 // GOGC does nothing then.
-func isLimitFull(c *process.Stats) bool {
-	gc := &c.GC
-	return gc.Full >= 3 && gc.Full > gc.Measured && c.SpanNS > 0 && float64(gc.MarkNS) >= scale.Little*float64(c.SpanNS)
+func isLimitFull(stats *process.Stats) bool {
+	gc := &stats.GC
+	return gc.Full >= 3 && gc.Full > gc.Measured && stats.SpanNS > 0 && float64(gc.MarkNS) >= scale.Little*float64(stats.SpanNS)
 }
 
 // growthAdvice advises to let the heap grow, by what bounds it: a goal that is at times no higher than what lives, or this near to it, is
 // most likely a memory limit's, and more GOGC does nothing then.
-func growthAdvice(c *process.Stats) string {
-	gc := &c.GC
+func growthAdvice(stats *process.Stats) string {
+	gc := &stats.GC
 	if gc.Full > 0 || gc.Measured > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {
 		return "raise GOMEMLIMIT, if one is set, where memory allows: the heap's goal is so close to the live heap that a limit seems to hold it there, and a larger GOGC then changes nothing"
 	}

@@ -25,11 +25,11 @@ const minHeldUp = 1.3
 func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
 	var out []*hubWait
 	for i := range in.Hubs {
-		h := &in.Hubs[i]
-		if h.LateRuns < scale.Few || float64(h.DelayedRequests) < minHeldUp*float64(h.LateRuns) || len(h.Sites) == 0 || in.isRequestGoroutine(h.Start) {
+		hub := &in.Hubs[i]
+		if hub.LateRuns < scale.Few || float64(hub.DelayedRequests) < minHeldUp*float64(hub.LateRuns) || len(hub.Sites) == 0 || in.isRequestGoroutine(hub.Start) {
 			continue
 		}
-		wait := &hubWait{Hub: h}
+		wait := &hubWait{Hub: hub}
 		wait.share, wait.won = weighPart(g, func(c *report.Cause) float64 {
 			if !isSched(c) || isBehindHub(out, c) || !wait.hasWait(c) {
 				return 0
@@ -64,8 +64,8 @@ func isBehindHub(hubs []*hubWait, c *report.Cause) bool {
 
 // checkHubLate is WL1001, hub-late.
 func checkHubLate(in *Input, g *report.Group) (out []Verdict) {
-	for _, h := range hubWaitsOf(in, g) {
-		out = append(out, h.verdict(in, g))
+	for _, wait := range hubWaitsOf(in, g) {
+		out = append(out, wait.verdict(in, g))
 	}
 	return out
 }

@@ -28,8 +28,8 @@ const (
 )
 
 // hungVerdict returns the finding about open requests at one place, if they hang.
-func (in *Input) hungVerdict(g *report.Group, w *report.OpenWait) (v Verdict, ok bool) {
-	if g.Role != report.RoleRequests || g.Kind == report.KindLoop || g.Kind == report.KindFunc || w.Cause == report.CauseNetwork && w.Kind == "inbound" {
+func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict, ok bool) {
+	if g.Role != report.RoleRequests || g.Kind == report.KindLoop || g.Kind == report.KindFunc || wait.Cause == report.CauseNetwork && wait.Kind == "inbound" {
 		return v, false
 	}
 	usualNS, minAge := int64(0), max(scale.Patience, in.Report.Input.DurationNS*9/10)
@@ -41,13 +41,13 @@ func (in *Input) hungVerdict(g *report.Group, w *report.OpenWait) (v Verdict, ok
 		minAge = max(minHungAge, hungFactor*usualNS)
 	} else if g.Kind == report.KindGoroutine {
 		return v, false // a goroutine that lives for as long as the process is no job
-	} else if g.Count == 0 && w.Count == g.Open.Count && w.Count >= scale.Few && isMutexWait(w) && 10*w.StuckNS[0] >= 9*w.OldestNS {
+	} else if g.Count == 0 && wait.Count == g.Open.Count && wait.Count >= scale.Few && isMutexWait(wait) && 10*wait.StuckNS[0] >= 9*wait.OldestNS {
 		minAge = scale.Patience // none of them has had the lock since the first came, perhaps in the middle of the trace
 	}
 	// The usual latency is that of whole requests: one that retries is as late as one that stands in a wait.
-	ages := w.StuckNS
+	ages := wait.StuckNS
 	if hasUsual {
-		ages = w.AgesNS
+		ages = wait.AgesNS
 	}
 	hanging, totalNS := 0, int64(0)
 	for _, ns := range ages {
@@ -59,16 +59,16 @@ func (in *Input) hungVerdict(g *report.Group, w *report.OpenWait) (v Verdict, ok
 	if hanging == 0 {
 		return v, false
 	}
-	isStuck := 2*w.StuckNS[0] >= ages[0]
+	isStuck := 2*wait.StuckNS[0] >= ages[0]
 	if hanging == len(ages) || !hasUsual {
-		hanging = w.Count // no more ages than these are known; and where none gets on, those that came later hang as well
+		hanging = wait.Count // no more ages than these are known; and where none gets on, those that came later hang as well
 	}
 	v = Verdict{Won: Won{TotalNS: totalNS}, Changes: []predict.Change{}, Finding: report.Finding{
-		Title: plural(hanging, "1 request hangs, ", "%d requests hang, ") + openWaitText(w), Cause: w.Cause, Site: openWaitSite(w), Group: g.ID,
+		Title: plural(hanging, "1 request hangs, ", "%d requests hang, ") + openWaitText(wait), Cause: wait.Cause, Site: openWaitSite(wait), Group: g.ID,
 		Evidence: []report.Evidence{
-			measured("longest time in this wait", w.StuckNS[0], "ns"),
-			measured("age of the oldest", w.OldestNS, "ns"),
-			measured("requests there at the end of the trace", w.Count, "count"),
+			measured("longest time in this wait", wait.StuckNS[0], "ns"),
+			measured("age of the oldest", wait.OldestNS, "ns"),
+			measured("requests there at the end of the trace", wait.Count, "count"),
 		},
 		Fix: "end the wait with the request's context, a deadline, or an answer in every case, also after an error; the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show which goroutine should have ended it",
 	}}
@@ -82,28 +82,28 @@ func (in *Input) hungVerdict(g *report.Group, w *report.OpenWait) (v Verdict, ok
 		v.addEvidence(measured("requests of the group that ended", g.Count, "count"))
 	}
 	isMany := hanging >= scale.Few || float64(hanging) >= scale.Some*float64(g.Count+g.Open.Count)
-	v.FixedSeverity, v.Confidence, v.Fact = judgeHang(w, isStuck, hasUsual, isMany)
+	v.FixedSeverity, v.Confidence, v.Fact = judgeHang(wait, isStuck, hasUsual, isMany)
 	switch {
 	case !isStuck:
-		v.Title = plural(hanging, "1 request does not end: it keeps working", "%d requests do not end: they keep working") + ", at the end " + openWaitText(w)
+		v.Title = plural(hanging, "1 request does not end: it keeps working", "%d requests do not end: they keep working") + ", at the end " + openWaitText(wait)
 		v.Fix = "limit how often one request retries, by its context or by a number; if it is a stream, give it its own handler"
 	case v.Fact:
-		v.Title = plural(hanging, "1 request was open for the whole trace, ", "%d requests were open for the whole trace, ") + openWaitText(w) +
+		v.Title = plural(hanging, "1 request was open for the whole trace, ", "%d requests were open for the whole trace, ") + openWaitText(wait) +
 			plural(hanging, ": it is a stream with nothing to send, or it hangs", ": they are streams with nothing to send, or they hang")
 		v.Fix = "if it is not a stream: end the wait with the request's context or a deadline"
-	case w.Cause == report.CauseLock && !strings.Contains(w.Call, "WaitGroup"):
+	case wait.Cause == report.CauseLock && !strings.Contains(wait.Call, "WaitGroup"):
 		v.Fix = "find the holder that never releases the lock: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock across calls that may not return, and unlock with defer"
-		if site, reason, ns := in.holdingGoroutine(w); site != nil {
+		if site, reason, ns := in.holdingGoroutine(wait); site != nil {
 			holderText := fmt.Sprintf("at %s (%s)", place(site), reason)
-			v.prependEvidence(measured("perhaps held by the goroutine "+holderText+", which stopped there before the first of them, by", ns-w.StuckNS[0], "ns"))
+			v.prependEvidence(measured("perhaps held by the goroutine "+holderText+", which stopped there before the first of them, by", ns-wait.StuckNS[0], "ns"))
 			v.Fix = "look first at the goroutine " + holderText + "; else " + v.Fix
-		} else if o, before := in.holdingRequest(w); o != nil {
+		} else if o, before := in.holdingRequest(wait); o != nil {
 			holderText := openWaitText(o)
 			v.prependEvidence(measured("perhaps held by the request "+holderText+", which stopped there before the first of them, by", before, "ns"))
 			v.Fix = "look first at the request " + holderText + "; else " + v.Fix
 		}
-	case poolsOfStd[w.Call].kept != "":
-		v.Fix = poolsOfStd[w.Call].kept
+	case poolsOfStd[wait.Call].kept != "":
+		v.Fix = poolsOfStd[wait.Call].kept
 	}
 	return v, true
 }
@@ -111,27 +111,27 @@ func (in *Input) hungVerdict(g *report.Group, w *report.OpenWait) (v Verdict, ok
 // judgeHang returns how severe it is that requests are in a wait, how certain it is that they should not be, and whether the wait is most
 // likely intended: a stream, or a long poll. Stands says that they have been in it for most of their age, known that the usual latency
 // is known.
-func judgeHang(w *report.OpenWait, isStuck, hasUsual, isMany bool) (severity report.Severity, confidence float64, fact bool) {
+func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity report.Severity, confidence float64, fact bool) {
 	severity, confidence = report.SeverityMedium, 0.95
 	if isMany {
 		severity = report.SeverityHigh
 	}
-	canTimeOut := w.Call == inSelect || w.Cause == report.CauseSleep
+	canTimeOut := wait.Call == inSelect || wait.Cause == report.CauseSleep
 	switch {
 	case !isStuck: // it goes on, as a stream does
 		severity, confidence = report.SeverityLow, 0.6
-	case isResourceWait(w): // nobody waits for that on purpose
+	case isResourceWait(wait): // nobody waits for that on purpose
 	case canTimeOut:
 		severity, confidence = report.SeverityLow, 0.5
-	case w.Cause == report.CauseChan:
+	case wait.Cause == report.CauseChan:
 		severity, confidence = report.SeverityMedium, 0.7
-	case w.Cause == report.CauseNetwork:
+	case wait.Cause == report.CauseNetwork:
 		confidence = 0.8
 	}
 	switch {
 	case hasUsual || confidence == 0.95:
 		return severity, confidence, false
-	case canTimeOut || isReadingStream(w):
+	case canTimeOut || isReadingStream(wait):
 		return "", 0.4, true
 	}
 	return severity, 0.6, false // nothing but what it waits for can end it, not even a client that gives up
@@ -146,36 +146,36 @@ func plural(n int, oneText, manyText string) string {
 }
 
 // isReadingStream reports whether a request reads an answer of which more may come at any time, or asks a library for the next item.
-func isReadingStream(w *report.OpenWait) bool {
-	if w.Cause == report.CauseNetwork && w.Call == "net/http.(*body).Read" {
+func isReadingStream(wait *report.OpenWait) bool {
+	if wait.Cause == report.CauseNetwork && wait.Call == "net/http.(*body).Read" {
 		return true
 	}
-	s := w.Site
+	s := wait.Site
 	return s != nil && (s.Module != "" && request.IsFetchCall(s.Func) || s.CalledFrom != nil && request.IsFetchCall(s.CalledFrom.Calls))
 }
 
 // holdingGoroutine returns a goroutine that perhaps holds the lock that requests wait for at w: it has stood for longer than the first of
 // them, in a method of the same type or in the same function.
-func (in *Input) holdingGoroutine(w *report.OpenWait) (site *report.Site, reason string, ns int64) {
-	if in.FindHolder == nil || w.Site == nil || !isMutexWait(w) || isStdSite(w.Site) {
+func (in *Input) holdingGoroutine(wait *report.OpenWait) (site *report.Site, reason string, ns int64) {
+	if in.FindHolder == nil || wait.Site == nil || !isMutexWait(wait) || isStdSite(wait.Site) {
 		return nil, "", 0
 	}
-	return in.FindHolder(w.Site.Func, w.StuckNS[0])
+	return in.FindHolder(wait.Site.Func, wait.StuckNS[0])
 }
 
 // holdingRequest returns an open request that may hold what requests wait for at w, and how long before them it stopped: of all that stand
 // elsewhere, the last one that stopped before the first of these. No event of the trace says who has a lock.
-func (in *Input) holdingRequest(w *report.OpenWait) (holder *report.OpenWait, aheadNS int64) {
+func (in *Input) holdingRequest(wait *report.OpenWait) (holder *report.OpenWait, aheadNS int64) {
 	for i := range in.Report.Groups {
 		waits := in.Report.Groups[i].Open.Waits
 		for k := range waits {
-			o := &waits[k]
-			if o.Cause == report.CauseLock || o.Cause == report.CauseNetwork && o.Kind == "inbound" {
+			req := &waits[k]
+			if req.Cause == report.CauseLock || req.Cause == report.CauseNetwork && req.Kind == "inbound" {
 				continue
 			}
-			for _, ns := range o.StuckNS {
-				if d := ns - w.StuckNS[0]; d >= 0 && (holder == nil || d < aheadNS) {
-					holder, aheadNS = o, d
+			for _, ns := range req.StuckNS {
+				if d := ns - wait.StuckNS[0]; d >= 0 && (holder == nil || d < aheadNS) {
+					holder, aheadNS = req, d
 				}
 			}
 		}
@@ -184,50 +184,50 @@ func (in *Input) holdingRequest(w *report.OpenWait) (holder *report.OpenWait, ah
 }
 
 // isResourceWait reports whether a wait is for a lock, a WaitGroup or a place of a pool: not for an event that may come at any time.
-func isResourceWait(w *report.OpenWait) bool {
-	if w.Cause == report.CauseLock {
-		return !strings.Contains(w.Call, "Cond)")
+func isResourceWait(wait *report.OpenWait) bool {
+	if wait.Cause == report.CauseLock {
+		return !strings.Contains(wait.Call, "Cond)")
 	}
-	return isPoolOfStd(w.Call) || w.Site != nil && strings.HasPrefix(w.Site.Func, semaphorePackage)
+	return isPoolOfStd(wait.Call) || wait.Site != nil && strings.HasPrefix(wait.Site.Func, semaphorePackage)
 }
 
 // isMutexWait reports whether a wait is for a lock that another goroutine has.
-func isMutexWait(w *report.OpenWait) bool {
-	return w.Cause == report.CauseLock && !strings.Contains(w.Call, "Cond)") && !strings.Contains(w.Call, "WaitGroup")
+func isMutexWait(wait *report.OpenWait) bool {
+	return wait.Cause == report.CauseLock && !strings.Contains(wait.Call, "Cond)") && !strings.Contains(wait.Call, "WaitGroup")
 }
 
 // openWaitSite is the service's line at which requests wait that have not ended.
-func openWaitSite(w *report.OpenWait) *report.Site {
-	return nonStdSite(&report.Cause{Site: w.Site}, w.Via)
+func openWaitSite(wait *report.OpenWait) *report.Site {
+	return nonStdSite(&report.Cause{Site: wait.Site}, wait.Via)
 }
 
 // openWaitText says what requests that have not ended are at.
-func openWaitText(w *report.OpenWait) string {
-	site := openWaitSite(w)
-	where := " at " + place(site)
+func openWaitText(wait *report.OpenWait) string {
+	site := openWaitSite(wait)
+	atPlace := " at " + place(site)
 	switch {
-	case w.Cause == report.CauseCPU:
+	case wait.Cause == report.CauseCPU:
 		return "computing in " + place(site)
-	case poolsOfStd[w.Call].only:
-		return "waiting for " + poolsOfStd[w.Call].place + where
-	case w.Cause == report.CauseLock && strings.Contains(w.Call, "WaitGroup"):
-		return "waiting for a WaitGroup" + where
-	case w.Cause == report.CauseLock && strings.Contains(w.Call, "Cond)"):
-		return "waiting for a Cond" + where
-	case w.Cause == report.CauseLock:
-		return "waiting for a lock" + where
-	case w.Call == inSelect:
-		return "waiting in a select" + where
-	case w.Cause == report.CauseChan:
-		return "waiting on a channel" + where
-	case w.Cause == report.CauseNetwork:
-		return "waiting for a peer" + where
-	case w.Cause == report.CauseSyscall && w.Kind == report.InC:
-		return "in C code, called" + where
-	case w.Cause == report.CauseSyscall:
-		return "in the kernel, called" + where
-	case w.Cause == report.CauseSleep:
-		return "asleep" + where
+	case poolsOfStd[wait.Call].only:
+		return "waiting for " + poolsOfStd[wait.Call].place + atPlace
+	case wait.Cause == report.CauseLock && strings.Contains(wait.Call, "WaitGroup"):
+		return "waiting for a WaitGroup" + atPlace
+	case wait.Cause == report.CauseLock && strings.Contains(wait.Call, "Cond)"):
+		return "waiting for a Cond" + atPlace
+	case wait.Cause == report.CauseLock:
+		return "waiting for a lock" + atPlace
+	case wait.Call == inSelect:
+		return "waiting in a select" + atPlace
+	case wait.Cause == report.CauseChan:
+		return "waiting on a channel" + atPlace
+	case wait.Cause == report.CauseNetwork:
+		return "waiting for a peer" + atPlace
+	case wait.Cause == report.CauseSyscall && wait.Kind == report.InC:
+		return "in C code, called" + atPlace
+	case wait.Cause == report.CauseSyscall:
+		return "in the kernel, called" + atPlace
+	case wait.Cause == report.CauseSleep:
+		return "asleep" + atPlace
 	}
-	return "waiting" + where
+	return "waiting" + atPlace
 }

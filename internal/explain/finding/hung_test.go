@@ -7,10 +7,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestHungSince: requests of a route of which none ended stand at one lock since the first of them came, in the middle of the
+// TestHungWithoutEndedRequests: requests of a route of which none ended stand at one lock since the first of them came, in the middle of the
 // trace. They hang; those that wait there for a WaitGroup, beside others elsewhere, or after they did something else may not.
-func TestHungSince(t *testing.T) {
-	ruleHung := rulesOf(report.RuleHung)[0]
+func TestHungWithoutEndedRequests(t *testing.T) {
+	ruleHung := rulesByCode(report.RuleHung)[0]
 	for _, c := range []struct {
 		name   string
 		change func(g *report.Group, w *report.OpenWait)

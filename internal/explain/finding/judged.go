@@ -48,7 +48,7 @@ func needCPUSamples(in *Input) *missingInput {
 
 // delays: for how long threads waited for CPUs, by the kernel's own account, or else by CPU samples.
 func needRunDelays(in *Input) *missingInput {
-	if _, known := runDelayShare(in); known {
+	if _, ok := runDelayShare(in); ok {
 		return nil
 	}
 	return needCPUSamples(in)
@@ -64,7 +64,7 @@ func needHostSamples(in *Input) *missingInput {
 
 // states: the process's state in samples.
 func needProcessStates(in *Input) *missingInput {
-	if h := in.Report.Host; h != nil && h.States {
+	if host := in.Report.Host; host != nil && host.States {
 		return nil
 	}
 	return missingHostSamples
@@ -72,7 +72,7 @@ func needProcessStates(in *Input) *missingInput {
 
 // connections: what the process's connections retransmitted.
 func needConnections(in *Input) *missingInput {
-	if h := in.Report.Host; h != nil && h.Network.Verdict != report.NetworkUnknown && h.Network.Verdict != "" {
+	if host := in.Report.Host; host != nil && host.Network.Verdict != report.NetworkUnknown && host.Network.Verdict != "" {
 		return nil
 	}
 	return missingHostSamples
@@ -80,10 +80,10 @@ func needConnections(in *Input) *missingInput {
 
 // quota: whether a CPU quota held the process back.
 func needQuota(in *Input) *missingInput {
-	switch r := in.Report; {
-	case r.Runtime.Throttle.Verdict != report.ThrottleUnknown:
+	switch rep := in.Report; {
+	case rep.Runtime.Throttle.Verdict != report.ThrottleUnknown:
 		return nil
-	case r.Host == nil && r.Input.DurationNS < minDurationForFreezes:
+	case rep.Host == nil && rep.Input.DurationNS < minDurationForFreezes:
 		return &missingInput{reason: report.BlindTime, text: "too short to see freezes", seconds: 10}
 	}
 	return missingHostSamples

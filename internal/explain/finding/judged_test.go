@@ -15,8 +15,8 @@ func TestJudged(t *testing.T) {
 	ns := func(n int64) *int64 { return &n }
 	groups := []report.Group{{ID: "g", Name: "main.handle", Named: true, Count: 1000}}
 	host := &report.Host{States: true, Lost: report.Lost{RunDelayNS: ns(1), BusyNS: ns(1e9), CPUNS: ns(1e9)}, Network: report.HostNetwork{Verdict: report.NetworkCleared}}
-	unknown := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleUnknown}}
-	none := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleNone}}
+	unknownThrottle := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleUnknown}}
+	noThrottle := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleNone}}
 	// rules counts all of them, those that found something, and those that neither did nor lacked something.
 	rules := func(found, lacking int) string {
 		n := len(All())
@@ -31,21 +31,21 @@ func TestJudged(t *testing.T) {
 		text    string
 	}{
 		{
-			"everything", report.Report{Groups: groups, Host: host, Runtime: none, Input: report.Input{DurationNS: 10e9}}, 1000, nil, "",
+			"everything", report.Report{Groups: groups, Host: host, Runtime: noThrottle, Input: report.Input{DurationNS: 10e9}}, 1000, nil, "",
 			rules(0, 0) + " clear",
 		},
 		{
-			"a bare trace", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleSleep},
+			"a bare trace", report.Report{Groups: groups, Runtime: unknownThrottle, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleSleep},
 			"cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4001 WL4002 WL4003",
 			rules(1, 9) + " clear, 9 not judged: no CPU samples (WL1005, WL1008, WL5011), no samples of the host (WL1006, WL1009, WL2008, WL4001 and 2 more); to judge them: whylate record --pid PID -o x.whylate URL",
 		},
 		{
-			"a short one, of a URL", report.Report{Groups: groups, Runtime: unknown, Input: report.Input{Name: "http://svc:6060", DurationNS: 1e9}}, 7, nil,
+			"a short one, of a URL", report.Report{Groups: groups, Runtime: unknownThrottle, Input: report.Input{Name: "http://svc:6060", DurationNS: 1e9}}, 7, nil,
 			"time WL4001 cpu-samples WL1005 WL1008 WL5011 host-samples WL1006 WL1009 WL2008 WL4002 WL4003",
 			"whylate record -d 30s --pid PID -o x.whylate 'http://svc:6060'",
 		},
 		{
-			"what was found was judged", report.Report{Groups: groups, Host: host, Runtime: none, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleComputes}, "",
+			"what was found was judged", report.Report{Groups: groups, Host: host, Runtime: noThrottle, Input: report.Input{DurationNS: 10e9}}, 0, []report.RuleCode{report.RuleComputes}, "",
 			rules(1, 0) + " clear",
 		},
 	} {
@@ -72,7 +72,7 @@ func TestJudged(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	empty := &Input{Report: &report.Report{Host: host, Runtime: none}, Process: &process.Stats{}}
+	empty := &Input{Report: &report.Report{Host: host, Runtime: noThrottle}, Process: &process.Stats{}}
 	if j := Judge(empty, All(), nil); len(j.Blind) == 0 || j.Blind[0].Reason != report.BlindRequests || len(j.Clear) > 14 {
 		t.Errorf("without a request: %s", j.Text)
 	}

@@ -48,7 +48,7 @@ func TestLibraries(t *testing.T) {
 		for i := range c.turns {
 			c.turns[i].Cause, c.turns[i].Site = string(c.cause.Cause), c.cause.Site
 		}
-		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}, Turns: c.turns}, waitRules("WL2"))
+		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}, Services: c.turns}, rulesWithPrefix("WL2"))
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.not != "" && strings.Contains(found[0].Fix, c.not) {
 			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
 		}
@@ -63,7 +63,7 @@ func TestLibrarysPause(t *testing.T) {
 		at          *report.Site
 		says, never string
 	}{{at, "find out why the first try fails", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
-		found := Find(&Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.at, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, waitRules("WL2001"))
+		found := Find(&Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.at, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
 		if len(found) != 1 || !strings.Contains(found[0].Fix, c.says) || strings.Contains(found[0].Fix, c.never) {
 			t.Errorf("%s: %+v", c.at.Func, found)
 		}

@@ -14,7 +14,7 @@ import (
 func TestPossibleAdvice(t *testing.T) {
 	ticks := queues.ServiceStats{Cause: "sleep", Site: site("refill@9"), WaitersPerServer: 18, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100, PeriodNS: 10e6}
 	rep := oneGroup(report.Cause{Cause: "sleep", Call: "runtime.chanrecv1", Site: site("refill@9"), Via: via("chan take@4"), TotalNS: ms(4000), Requests: 100})
-	got := Find(&Input{Report: rep, Turns: []queues.ServiceStats{ticks}}, rulesOf(report.RulePoolTooSmall, report.RuleFlushInterval, report.RuleSleep))
+	got := Find(&Input{Report: rep, Services: []queues.ServiceStats{ticks}}, rulesByCode(report.RulePoolTooSmall, report.RuleFlushInterval, report.RuleSleep))
 	if len(got) != 1 || !strings.Contains(got[0].Title, "requests are paced: one every 10ms") || strings.Contains(got[0].Fix, "goroutines") || got[0].Predicted != nil {
 		t.Errorf("a ticker's pace: %+v", got)
 	}
@@ -22,7 +22,7 @@ func TestPossibleAdvice(t *testing.T) {
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("pay@5"), TotalNS: ms(40_000), Requests: 100,
 		Routes: []report.Route{{Via: via("chan pay@4"), TotalNS: ms(39_999)}, {TotalNS: ms(1)}}})
 	rep.Input.DurationNS = 2e9
-	got = Find(&Input{Report: rep, Turns: []queues.ServiceStats{held}}, rulesOf(report.RulePoolTooSmall))
+	got = Find(&Input{Report: rep, Services: []queues.ServiceStats{held}}, rulesByCode(report.RulePoolTooSmall))
 	if len(got) != 1 || strings.Contains(got[0].Fix, "would do") || strings.Contains(got[0].Fix, "shorter") {
 		t.Errorf("holders that do something else: %+v", got)
 	}
@@ -33,7 +33,7 @@ func TestUnawaited(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(4000), Requests: 100})
 	rep.Groups[0].Kind = report.KindLoop
 	for _, alone := range []bool{false, true} {
-		got := Find(&Input{Report: rep, UnawaitedGroups: map[string]bool{"g": alone}}, rulesOf(report.RuleSlowPeer))
+		got := Find(&Input{Report: rep, UnawaitedGroups: map[string]bool{"g": alone}}, rulesByCode(report.RuleSlowPeer))
 		if len(got) != 1 || (got[0].Severity == report.SeverityInfo) != alone {
 			t.Errorf("nobody waits: %v: %+v", alone, got)
 		}

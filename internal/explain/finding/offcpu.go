@@ -9,7 +9,7 @@ import (
 
 // checkThreadsOffCPU is WL5011, threads-off-cpu.
 func checkThreadsOffCPU(in *Input) []Verdict {
-	if h := in.Report.Host; h != nil && h.Lost.CPUNS != nil && h.Lost.BusyNS != nil {
+	if host := in.Report.Host; host != nil && host.Lost.CPUNS != nil && host.Lost.BusyNS != nil {
 		cpuShare := cpuShareOfRunning(in)
 		if cpuShare < 0 || cpuShare >= scale.Most {
 			return nil
@@ -30,11 +30,11 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 // cpuShareOfRunning returns for which share of the time in which goroutines ran on Ps the process's threads had a CPU, by their own clocks; -1
 // if nobody read these, or if there was little of it.
 func cpuShareOfRunning(in *Input) float64 {
-	h := in.Report.Host
-	if h == nil || h.Lost.CPUNS == nil || h.Lost.BusyNS == nil || *h.Lost.BusyNS < scale.Running {
+	host := in.Report.Host
+	if host == nil || host.Lost.CPUNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS < scale.Running {
 		return -1
 	}
-	return float64(*h.Lost.CPUNS) / float64(*h.Lost.BusyNS)
+	return float64(*host.Lost.CPUNS) / float64(*host.Lost.BusyNS)
 }
 
 func offCPUVerdicts(confidence float64, evidence ...report.Evidence) []Verdict {

@@ -39,7 +39,7 @@ const pollLeaf report.CauseName = "poll"
 
 // readers returns the facts about requests that wait at a line; nil: none were seen.
 func (in *Input) readers(at *report.Site) *queues.LongWaits {
-	return firstMatch(in.Readers, func(r *queues.LongWaits) bool { return r.Site.Meets(at) })
+	return firstMatch(in.LongWaits, func(r *queues.LongWaits) bool { return r.Site.Meets(at) })
 }
 
 // findPatience notes where requests only wait.
@@ -67,7 +67,7 @@ func (a *attribution) findPatience() {
 			own[p] += r.TotalNS
 		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandOverWait(r.Via[0].Wait):
 			k := waitKeyOf(&r.Via[0])
-			who := a.in.places(k)
+			who := a.in.slotWaitsAt(k)
 			if isSlotPool(who) || isSemaphoreWait(k) {
 				continue
 			}

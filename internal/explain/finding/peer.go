@@ -224,7 +224,7 @@ func (a *attribution) asks(p *causeRoute) *queues.PeerCalls {
 	if v, _ := verdict.AfterLastAnswer(p.via); len(v) > 0 {
 		via = v[0].Site
 	}
-	return firstMatch(a.in.Asks[a.group.ID], func(a *queues.PeerCalls) bool {
+	return firstMatch(a.in.PeerCalls[a.group.ID], func(a *queues.PeerCalls) bool {
 		return a.Site.Meets(p.Site) && (a.Via == nil) == (via == nil) && a.Via.Meets(via)
 	})
 }

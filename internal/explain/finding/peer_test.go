@@ -31,7 +31,7 @@ func TestOwnPeer(t *testing.T) {
 			{ID: "a", Name: "main.gateway", Count: 100, TotalNS: 2.2e9, Bands: band("network", site("main.(*client).call"), 0.9), Peer: c.peer},
 			{ID: "b", Name: "main.put", Count: 100, TotalNS: 1.6e9, Bands: band("syscall", site("main.sync"), 0.9)},
 		}}
-		got := Find(&Input{Report: r}, rulesOf(report.RuleSlowPeer))
+		got := Find(&Input{Report: r}, rulesByCode(report.RuleSlowPeer))
 		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Fix, c.fix) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -53,7 +53,7 @@ func TestUnread(t *testing.T) {
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.write", Kind: c.kind, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: c.call, Site: siteOf("main.write"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
-		got := Find(&Input{Report: r}, rulesOf(report.RuleSlowPeer))
+		got := Find(&Input{Report: r}, rulesByCode(report.RuleSlowPeer))
 		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.said) {
 			t.Errorf("%s of %s: %+v", c.call, c.kind, got)
 		}
@@ -81,7 +81,7 @@ func TestSentLate(t *testing.T) {
 		"the request's own wait":                        {[]report.Cause{at("network", 8e6, nil), at("sched", 6e6, nil)}, report.SeverityLow},
 		"others that are late elsewhere":                {[]report.Cause{at("network", 8e6, waited), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: waited}}, report.SeverityLow},
 	} {
-		got := Find(input(process.Stats{}, groupWith(tt.causes...)), rulesOf(report.RuleSlowPeer))
+		got := Find(input(process.Stats{}, groupWith(tt.causes...)), rulesByCode(report.RuleSlowPeer))
 		is := report.Severity("")
 		if len(got) > 0 {
 			is = got[0].Severity
@@ -116,7 +116,7 @@ func TestAtOnce(t *testing.T) {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
 		c.asks.Site = siteOf("main.ask")
-		got := Find(&Input{Report: r, Asks: map[string][]queues.PeerCalls{"a": {c.asks}}}, rulesOf(report.RuleSlowPeer))
+		got := Find(&Input{Report: r, PeerCalls: map[string][]queues.PeerCalls{"a": {c.asks}}}, rulesByCode(report.RuleSlowPeer))
 		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.title) || !strings.HasPrefix(got[0].Fix, c.fix) && !strings.HasSuffix(got[0].Fix, c.fix) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -134,7 +134,7 @@ func TestAskedElsewhere(t *testing.T) {
 		g.Bands[0].Causes = append(g.Bands[0].Causes, report.Cause{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: from(line), TotalNS: 1e9, Share: 0.45, Requests: 100})
 		asks = append(asks, queues.PeerCalls{Site: from(line), Requests: 100, Calls: calls, AnswerNS: 1e9, LongestNS: 5e8})
 	}
-	got := Find(&Input{Report: &report.Report{Groups: []report.Group{g}}, Asks: map[string][]queues.PeerCalls{"a": asks}}, rulesOf(report.RuleSlowPeer))
+	got := Find(&Input{Report: &report.Report{Groups: []report.Group{g}}, PeerCalls: map[string][]queues.PeerCalls{"a": asks}}, rulesByCode(report.RuleSlowPeer))
 	if len(got) != 2 {
 		t.Fatalf("%d findings: %+v", len(got), got)
 	}
@@ -155,7 +155,7 @@ func TestInVain(t *testing.T) {
 		{"main.query", "database/sql.(*DB).conn", "WL2003 requests wait for a connection of a database/sql pool until their own deadline"},
 		{"main.ask", "context.WithDeadlineCause.func2", "WL2001 requests wait while their own goroutine waits for a context's deadline"},
 	} {
-		got := Find(input(process.Stats{}, groupWith(report.Cause{Cause: "sleep", Call: c.call, Site: siteOf(c.fn), TotalNS: 20e6})), rulesOf(report.RulePoolTooSmall, report.RuleSleep))
+		got := Find(input(process.Stats{}, groupWith(report.Cause{Cause: "sleep", Call: c.call, Site: siteOf(c.fn), TotalNS: 20e6})), rulesByCode(report.RulePoolTooSmall, report.RuleSleep))
 		if len(got) != 1 || !strings.HasPrefix(string(got[0].Code)+" "+got[0].Title, c.want) {
 			t.Errorf("%s in %s: %+v", c.call, c.fn, got)
 		}

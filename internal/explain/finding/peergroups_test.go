@@ -6,10 +6,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestBothHalves: three groups of which the first asks the second, that the third, and the third the second again; the third
+// TestMergeCallers: three groups of which the first asks the second, that the third, and the third the second again; the third
 // sleeps. It would catch a fault that is told once for each who waits for it, one that is found at those who ask and not where it
 // is, those who ask by others left out, and a circle that never ends.
-func TestBothHalves(t *testing.T) {
+func TestMergeCallers(t *testing.T) {
 	group := func(name, asks string, via ...report.Via) report.Group {
 		g := report.Group{ID: name, Name: name, Named: true, Kind: report.KindGRPC, Role: report.RoleRequests, Count: 100, TotalNS: 100 * 20e6}
 		g.Bands = []report.Band{{Band: report.BandAll, Count: 100, ToNS: 21e6, Causes: []report.Cause{
@@ -24,7 +24,7 @@ func TestBothHalves(t *testing.T) {
 	ask := report.Via{Wait: report.WaitPeer, Site: &report.Site{Func: "main.ask", File: "main.go", Line: 9}}
 	in := &Input{Report: &report.Report{Groups: []report.Group{group("first", "second", ask, ask), group("second", "third", ask), group("third", "second")}}}
 	all := []Verdict{}
-	for _, r := range rulesOf(report.RuleSleep, report.RuleSlowPeer) {
+	for _, r := range rulesByCode(report.RuleSleep, report.RuleSlowPeer) {
 		for _, v := range r.Run(in) {
 			v.Code = r.Code
 			all = append(all, v)
@@ -46,15 +46,15 @@ func TestBothHalves(t *testing.T) {
 	}
 }
 
-// TestTheSameInBoth: of two groups that ask each other, with one and the same finding, one of these stays, and what has another
+// TestMergeCallersOfEachOther: of two groups that ask each other, with one and the same finding, one of these stays, and what has another
 // place stays, too. It would catch a fault that nobody tells because each leaves it to the other.
-func TestTheSameInBoth(t *testing.T) {
+func TestMergeCallersOfEachOther(t *testing.T) {
 	peer := func(id string) *report.Peer { return &report.Peer{Group: id, Name: id, Joined: true, Waits: 1} }
 	in := &Input{Report: &report.Report{Groups: []report.Group{{ID: "a", Name: "a", Peer: peer("b")}, {ID: "b", Name: "b", Peer: peer("a")}}}}
-	at := func(group string, line int) Verdict {
+	verdictAt := func(group string, line int) Verdict {
 		return Verdict{Finding: report.Finding{Code: report.RuleComputes, Group: group, Site: &report.Site{Func: "x.f", Line: line}}}
 	}
-	out := mergeCallers(in, []Verdict{at("a", 1), at("b", 1), at("a", 2)})
+	out := mergeCallers(in, []Verdict{verdictAt("a", 1), verdictAt("b", 1), verdictAt("a", 2)})
 	if len(out) != 2 || out[0].Site.Line == out[1].Site.Line {
 		t.Errorf("%d are left: %+v", len(out), out)
 	}

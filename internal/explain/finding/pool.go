@@ -71,7 +71,7 @@ type poolFacts struct {
 }
 
 func (a *attribution) factsOf(cand *candidate, top *causeRoute) *poolFacts {
-	p := &poolFacts{places: a.in.places(cand.wait), turns: a.in.turns(top.Cause, top.via), computes: top.Cause.Cause == report.CauseCPU, does: top.doing()}
+	p := &poolFacts{places: a.in.slotWaitsAt(cand.wait), turns: a.in.serviceAt(top.Cause, top.via), computes: top.Cause.Cause == report.CauseCPU, does: top.doing()}
 	t := p.turns
 	queued := t != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == cand.wait && isQueue(t, top.Cause, &v) })
 	if !isSlotPool(p.places) && (queued || !isWorkerPool(p.places)) {
@@ -145,7 +145,7 @@ func (p *poolFacts) counted() bool {
 }
 
 func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	if known := attr.in.places(cand.wait); isFanOutLimit(cand.wait, known) {
+	if known := attr.in.slotWaitsAt(cand.wait); isFanOutLimit(cand.wait, known) {
 		return fanOutVerdict(attr, cand, top, known)
 	}
 	p := attr.factsOf(cand, top)
@@ -415,7 +415,7 @@ func (a *attribution) pace(top *causeRoute) int64 {
 	if top.Cause.Cause != report.CauseSleep || top.Call == pause {
 		return 0
 	}
-	if t := a.in.turns(top.Cause, top.via); t != nil && t.OtherRequestShare <= 0.5 {
+	if t := a.in.serviceAt(top.Cause, top.via); t != nil && t.OtherRequestShare <= 0.5 {
 		return t.PeriodNS
 	}
 	return 0

@@ -61,7 +61,7 @@ func TestLostIsNotThePeers(t *testing.T) {
 			}
 		}
 		got := map[report.RuleCode]report.Severity{}
-		for _, f := range Find(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}}, rulesOf(report.RuleSlowPeer, report.RuleRetransmissions)) {
+		for _, f := range Find(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}}, rulesByCode(report.RuleSlowPeer, report.RuleRetransmissions)) {
 			if f.Severity != report.SeverityLow {
 				got[f.Code] = f.Severity
 			}
@@ -88,7 +88,7 @@ func TestPartOfTheSlowest(t *testing.T) {
 		for _, id := range c.requests {
 			h.Network.Requests = append(h.Network.Requests, report.HostWait{Group: "g", Request: id, DurationNS: 1e9, Retransmitted: 1})
 		}
-		vs := rulesOf(report.RuleRetransmissions)[0].Run(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}})
+		vs := rulesByCode(report.RuleRetransmissions)[0].Run(&Input{Report: &report.Report{Groups: []report.Group{g}, Host: h}})
 		if len(vs) != 1 {
 			t.Fatalf("%v: %d verdicts", c.requests, len(vs))
 		}

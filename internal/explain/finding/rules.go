@@ -122,8 +122,8 @@ func (r *Rule) document() {
 	if err != nil {
 		panic(err) // a rule without a text is a mistake of this package
 	}
-	head, body, _ := strings.Cut(textConstants.Replace(string(data)), "\n")
-	r.Name, r.Summary, _ = strings.Cut(head, ": ")
+	heading, body, _ := strings.Cut(textConstants.Replace(string(data)), "\n")
+	r.Name, r.Summary, _ = strings.Cut(heading, ": ")
 	sections := map[string]string{}
 	for _, section := range strings.Split(body, "\n-- ")[1:] {
 		title, text, _ := strings.Cut(section, " --\n")

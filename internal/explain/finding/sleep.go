@@ -26,7 +26,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	v.Changes = halfOfAll(attr, cand)
 	v.Title, v.Cause = "requests wait while "+onePlace(top), report.CauseSleep
 	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
-	if t := attr.in.turns(top.Cause, top.via); t != nil && t.Sleeps > 0 {
+	if t := attr.in.serviceAt(top.Cause, top.via); t != nil && t.Sleeps > 0 {
 		v.addEvidence(measured("mean length of one sleep", t.SleepNS, "ns"))
 		if t.BatchSize > 1.5 {
 			v.addEvidence(measured("requests that wait for the same sleep, on average", t.BatchSize, "count"))

@@ -36,13 +36,13 @@ func TestReadThresholds(t *testing.T) {
 // beside a finding that are not those that decided.
 func TestDecided(t *testing.T) {
 	in := &Input{Report: oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: site("poll@3"), TotalNS: ms(2000)}), Process: &process.Stats{}}
-	f := Find(in, waitRules("WL2001"))[0]
+	f := Find(in, rulesWithPrefix("WL2001"))[0]
 	if d := f.Decided; f.Severity != report.SeverityHigh || d == nil || *d != (report.Decided{By: report.DecidedBySlow, Share: 1, LeastShare: 0.3, NS: ms(20), LeastNS: ms(10)}) {
 		t.Errorf("%s by %+v", f.Severity, d)
 	}
 	in.Thresholds = Thresholds()
 	in.Thresholds[0].Slow, in.Thresholds[0].All = ms(50), ms(50)
-	f = Find(in, waitRules("WL2001"))[0]
+	f = Find(in, rulesWithPrefix("WL2001"))[0]
 	if d := f.Decided; f.Severity != report.SeverityMedium || d == nil || d.LeastNS != ms(3) {
 		t.Errorf("with higher thresholds: %s by %+v", f.Severity, d)
 	}

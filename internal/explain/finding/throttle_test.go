@@ -57,7 +57,7 @@ func TestThrottleRules(t *testing.T) {
 		{"the runtime's own choice", frozen("none", 0, 2, limit(0.5, 8)), nil, ""},
 		{"a limit of part of a CPU more", frozen("none", 0, 3, limit(2.5, 8)), nil, ""},
 	} {
-		got := Find(&Input{Report: c.report}, rulesOf(report.RuleThrottled, report.RuleGOMAXPROCSAndLimit))
+		got := Find(&Input{Report: c.report}, rulesByCode(report.RuleThrottled, report.RuleGOMAXPROCSAndLimit))
 		var codes []string
 		for _, f := range got {
 			codes = append(codes, string(f.Code)+" "+string(f.Severity))
@@ -89,7 +89,7 @@ func TestLimitOfFreezes(t *testing.T) {
 	if limit, _ := limitOf(r); limit < 0.2 || limit > 0.25 {
 		t.Errorf("the limit is %v, want 0.3 CPUs for three quarters of a period", limit)
 	}
-	got := Find(&Input{Report: r}, rulesOf(report.RuleThrottled))
+	got := Find(&Input{Report: r}, rulesByCode(report.RuleThrottled))
 	if len(got) != 1 || !strings.Contains(got[0].Fix, "about 1 ") {
 		t.Errorf("%+v", got)
 	}
@@ -103,7 +103,7 @@ func TestLimitOfFreezes(t *testing.T) {
 func TestSuspectedQuota(t *testing.T) {
 	r := frozen("unknown", 0, 8, nil)
 	r.Runtime.Throttle.Suspect, r.Runtime.Throttle.How = 3, "3 silences"
-	got := Find(&Input{Report: r}, rulesOf(report.RuleThrottled))
+	got := Find(&Input{Report: r}, rulesByCode(report.RuleThrottled))
 	if len(got) != 1 || got[0].Severity != report.SeverityInfo || !strings.Contains(got[0].Title, "cannot be excluded") || !strings.Contains(got[0].Fix, "service/probe") {
 		t.Errorf("%+v", got)
 	}
@@ -122,7 +122,7 @@ func TestPollGapIsLoud(t *testing.T) {
 		if c.freeze > 0 {
 			r.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Freezes: 10, LostWallNS: 10 * c.freeze}
 		}
-		got := Find(&Input{Report: r}, rulesOf(report.RulePollGaps))
+		got := Find(&Input{Report: r}, rulesByCode(report.RulePollGaps))
 		if len(got) != 1 || got[0].Severity != c.want {
 			t.Errorf("a gap of %d ns with freezes of %d: %+v", gap, c.freeze, got)
 		}

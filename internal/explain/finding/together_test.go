@@ -73,7 +73,7 @@ func TestTogether(t *testing.T) {
 			}
 			return &report.Predicted{Change: strings.Join(text, ", ")}
 		}}
-		for _, f := range Find(input, waitRules("WL2001")) {
+		for _, f := range Find(input, rulesWithPrefix("WL2001")) {
 			got = append(got, f.Predicted.Change)
 		}
 		if !slices.Equal(got, c.want) {
