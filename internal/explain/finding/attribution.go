@@ -365,7 +365,7 @@ type causeRoute struct {
 }
 
 // nonStdSite is the service's line that a finding about a part names.
-func (p *causeRoute) nonStdSite() *report.Site { return nonStdSite(p.Cause, p.via) }
+func (r *causeRoute) nonStdSite() *report.Site { return nonStdSite(r.Cause, r.via) }
 
 // newVerdict begins what is said of a claim, by the part that stands for it.
 func (a *attribution) newVerdict(cand *candidate, route *causeRoute) Verdict {

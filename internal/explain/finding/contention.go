@@ -17,7 +17,7 @@ func (a *attribution) findQueueWaits() {
 	queuedNS, totalNS := map[waitKey]int64{}, map[waitKey]int64{}
 	for c, r := range a.routes(a.group.All()) {
 		for i := range r.Via {
-			if v := &r.Via[i]; isHandOverWait(v.Wait) {
+			if v := &r.Via[i]; isHandoverWait(v.Wait) {
 				wait := waitKeyOf(v)
 				slots := a.in.slotWaitsAt(wait)
 				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) {
@@ -39,7 +39,7 @@ func (a *attribution) findQueueWaits() {
 	}
 }
 
-func isHandOverWait(wait report.WaitKind) bool {
+func isHandoverWait(wait report.WaitKind) bool {
 	return wait == report.WaitChan || wait == report.WaitChanSend || wait == report.WaitSelect || wait == report.WaitCond
 }
 

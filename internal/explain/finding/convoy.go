@@ -131,7 +131,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 			lockTexts = append(lockTexts, text)
 		}
 	}
-	top := contendedRoute(attr, cand.reportedRoutes())
+	top := heaviestContendedRoute(attr, cand.reportedRoutes())
 	v := attr.newVerdict(cand, top)
 	v.Title = fmt.Sprintf("requests queue for %s while its holder %s", lockText(cand.wait), top.doing())
 	if isBehindReader(top.via) {
@@ -196,8 +196,8 @@ func isBehindReader(via []report.Via) bool {
 	return false
 }
 
-// contendedRoute returns the heaviest part that was reached through the wait.
-func contendedRoute(attr *attribution, routes []causeRoute) *causeRoute {
+// heaviestContendedRoute returns the heaviest part that was reached through the wait.
+func heaviestContendedRoute(attr *attribution, routes []causeRoute) *causeRoute {
 	if route := firstMatch(routes, func(route *causeRoute) bool { _, ok := attr.contendedWait(route.via); return ok }); route != nil {
 		return route
 	}
@@ -218,13 +218,13 @@ func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.
 			continue
 		}
 		work := causeSiteOf(route.Cause)
-		at, ok := index[work]
+		position, ok := index[work]
 		if !ok {
-			at = len(sums)
-			index[work] = at
+			position = len(sums)
+			index[work] = position
 			sums = append(sums, sum{p: route})
 		}
-		sums[at].ns += route.routeNS
+		sums[position].ns += route.routeNS
 	}
 	var out []report.Evidence
 	for _, s := range sums[:min(len(sums), 3)] {

@@ -13,12 +13,12 @@ import (
 
 func TestRulesAreDocumented(t *testing.T) {
 	code := regexp.MustCompile(`^WL[1-5][0-9]{3}$`)
-	taken := map[string]bool{}
+	used := map[string]bool{}
 	for _, r := range All() {
-		if !code.MatchString(string(r.Code)) || taken[string(r.Code)] || taken[r.Name] {
+		if !code.MatchString(string(r.Code)) || used[string(r.Code)] || used[r.Name] {
 			t.Errorf("%s %s: the code or name is malformed or taken", r.Code, r.Name)
 		}
-		taken[string(r.Code)], taken[r.Name] = true, true
+		used[string(r.Code)], used[r.Name] = true, true
 		if r.Run == nil || r.Summary == "" || r.Doc.Means == "" || r.Doc.Measured == "" || r.Doc.Wrong == "" {
 			t.Errorf("%s: without a run function, or not documented", r.Code)
 		}

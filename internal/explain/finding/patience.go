@@ -65,7 +65,7 @@ func (a *attribution) findPatience() {
 			p := at(c.Site)
 			p.over = c
 			own[p] += r.TotalNS
-		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandOverWait(r.Via[0].Wait):
+		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandoverWait(r.Via[0].Wait):
 			k := waitKeyOf(&r.Via[0])
 			who := a.in.slotWaitsAt(k)
 			if isSlotPool(who) || isSemaphoreWait(k) {
@@ -127,7 +127,7 @@ func timeOut(g *report.Group, at *report.Site) (limit int64) {
 func (a *attribution) polled(c *report.Cause, via []report.Via) *longPoll {
 	at := c.Site
 	if len(via) > 0 {
-		if !isHandOverWait(via[0].Wait) {
+		if !isHandoverWait(via[0].Wait) {
 			return nil
 		}
 		at = via[0].Site

@@ -21,7 +21,7 @@ const utilisation = 0.7
 
 // checkPoolTooSmall is WL2003, pool-too-small.
 func checkPoolTooSmall(attr *attribution, cand *candidate) Verdict {
-	switch top := contendedRoute(attr, cand.routes); {
+	switch top := heaviestContendedRoute(attr, cand.routes); {
 	case cand.candidateKey == backlog:
 		return backlogVerdict(attr, cand, top)
 	case isAcquireTimeout(top.Cause):
