@@ -15,10 +15,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/internals/confusion.md, docs/internals/accuracy.md and the known wrong answers from the recordings; with WHYLATE_FULL=1 docs/internals/rates.md from live runs")
+var update = flag.Bool("update", false, "rewrite the tables in testdata and docs/internals/accuracy.md, and the known wrong answers, from the recordings; with WHYLATE_FULL=1 rates.md from live runs")
 
 // confusionPage is the table that TestTruth writes with -update.
-const confusionPage = "docs/internals/confusion.md"
+const confusionPage = "internal/acceptance/testdata/confusion.md"
 
 // truthFindings is what rules must say about a service; lab/truth/catalog documents it.
 type truthFindings struct {

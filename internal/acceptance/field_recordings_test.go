@@ -2,10 +2,8 @@ package acceptance_test
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -400,7 +398,7 @@ func TestSlowestIsOnlyShown(t *testing.T) {
 	}
 }
 
-// A fieldPage is docs/internals/accuracy.md's table and totals; what stands before them is written by hand.
+// A fieldPage has the totals at the end of docs/internals/accuracy.md and the table of all recordings in testdata.
 type fieldPage struct{ rows []fieldRow }
 
 type fieldRow struct {
@@ -411,6 +409,7 @@ type fieldRow struct {
 
 const (
 	accuracyPage  = "docs/internals/accuracy.md"
+	answersPage   = "internal/acceptance/testdata/recordings.md"
 	accuracyBegin = "<!-- written by go test ./internal/acceptance -run TestField -update -->"
 )
 
@@ -437,7 +436,8 @@ func (p *fieldPage) judged(healthy bool, keys ...string) (right, all int) {
 	return right, all
 }
 
-func (p *fieldPage) text() string {
+// totals returns the end of docs/internals/accuracy.md.
+func (p *fieldPage) totals() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n## Totals\n\n", accuracyBegin)
 	total := func(what string, right, all int) {
@@ -461,7 +461,14 @@ func (p *fieldPage) text() string {
 		r2, a2 := p.judged(true, k.key)
 		total(k.what, r1+r2, a1+a2)
 	}
-	b.WriteString("\n## Recordings\n\n| recording | program | what is wrong with it | must be said | is said | first answer | count | p50 | p99 |\n|---|---|---|---|---|---|---|---|---|\n")
+	return b.String()
+}
+
+// answers returns the table of all recordings, and the reasons of known wrong answers.
+func (p *fieldPage) answers() string {
+	var b strings.Builder
+	b.WriteString("# What is said of each recording of the corpus\n\nWritten by `go test ./internal/acceptance -run TestField -update`; " +
+		"docs/internals/accuracy.md explains the classes and has the totals.\n\n| recording | program | what is wrong with it | must be said | is said | first answer | count | p50 | p99 |\n|---|---|---|---|---|---|---|---|---|\n")
 	mark := func(r *fieldRow, key, text string) string {
 		is, judged := r.wrong[key]
 		switch {
@@ -565,20 +572,21 @@ func shortSite(s string) string {
 	return name + " " + filepath.Base(file)
 }
 
-// check holds docs/internals/accuracy.md to what was found, or writes it.
+// check compares the pages with what was found, or writes them.
 func (p *fieldPage) check(t *testing.T) {
 	old, err := os.ReadFile(accuracyPage)
-	if err != nil && !(*update && errors.Is(err, fs.ErrNotExist)) {
+	if err != nil {
 		t.Fatal(err)
 	}
 	head, _, _ := strings.Cut(string(old), accuracyBegin)
-	text := head + p.text()
-	if *update {
-		must.Do(t, os.WriteFile(accuracyPage, []byte(text), 0o666))
-		return
-	}
-	// Words and numbers change with nearly every rule; who changes one need not write this page each time.
-	if testfull.On() && text != string(old) && !t.Failed() {
-		t.Errorf("%s is not what the recordings say: run `go test ./internal/acceptance -run TestField -update`", accuracyPage)
+	for page, text := range map[string]string{accuracyPage: head + p.totals(), answersPage: p.answers()} {
+		if *update {
+			must.Do(t, os.WriteFile(page, []byte(text), 0o666))
+			continue
+		}
+		// Words and numbers change with nearly every rule; a change of a rule need not write these pages each time.
+		if testfull.On() && text != string(must.Have(os.ReadFile(page))(t)) && !t.Failed() {
+			t.Errorf("%s is not what the recordings say: run `go test ./internal/acceptance -run TestField -update`", page)
+		}
 	}
 }

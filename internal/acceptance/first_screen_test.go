@@ -75,5 +75,5 @@ func (g *glance) check(t *testing.T) {
 	page := fmt.Sprintf("# What the first lines name\n\nFor those who change the verdict: the first cause of the default answer against the truth that each recording was made with. "+
 		"Written by `go test ./internal/acceptance -run TestTruth -update`.\n\nLines of the answer at 100 columns, over %d recordings: median %d, 90th percentile %d, at most %d. The first cause is the true one for %d of %d recordings that have one.\n\n"+
 		"| recording | truth | first cause | named |\n|---|---|---|---|\n%s\n", len(g.lines), at(0.5), at(0.9), at(1), g.named, len(g.rows), strings.Join(g.rows, "\n"))
-	must.Golden(t, *update, filepath.Join("docs", "internals", "ten-seconds.md"), []byte(page))
+	must.Golden(t, *update, filepath.Join("internal", "acceptance", "testdata", "first_screen.md"), []byte(page))
 }

@@ -23,7 +23,7 @@ var liveRuns = flag.Int("runs", 5, "how often TestLive runs each service")
 
 // TestLive runs every service of lab/truth several times under its load and counts how often the diagnosis is right. Runs
 // differ, with the machine as with the service, so none is judged alone: it fails where a service's share of right answers
-// has fallen against docs/internals/rates.md, or that of all together has. With -update it writes that page.
+// has fallen against testdata/rates.md, or that of all together has. With -update it writes that page.
 func TestLive(t *testing.T) {
 	testfull.Need(t, "to run services and their clients in real time")
 	table := must.Have(readRates())(t)
@@ -99,7 +99,7 @@ var greedy = map[string]bool{"cpu-hogs": true, "gosched-loops": true, "stw-stack
 	"few-ps": true, "many-ps": true, "throttled": true}
 
 // ratesPage says how often TestLive was right when it was written.
-const ratesPage = "docs/internals/rates.md"
+const ratesPage = "internal/acceptance/testdata/rates.md"
 
 const ratesHead = `# How often live runs are diagnosed rightly
 

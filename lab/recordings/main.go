@@ -9,7 +9,7 @@
 // Beside each NAME.trace.xz lies NAME.json: the program and its arguments, Go version, machine, date, and the truth. A run
 // during which the machine was not quiet is made again, up to three times. A test wants a recording that is diagnosed
 // rightly, so one that is not is recorded again by hand: what the recordings hold is that a right answer stays right. How
-// often whylate is right is measured by the live runs of .ci/full (docs/internals/rates.md).
+// often whylate is right is measured by the live runs of .ci/full (internal/acceptance/testdata/rates.md).
 package main
 
 import (

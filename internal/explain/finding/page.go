@@ -59,7 +59,7 @@ func Page(rules []Rule) string {
 	fmt.Fprintf(&b, `# Findings
 
 For readers of a report. A finding is a rule's verdict about a group of requests or the whole trace: what is wrong, where, the evidence in numbers, what to change, what
-that is predicted to win, and how certain it is. This page is generated from the rules; `+"`whylate rules CODE`"+` prints the same. [A test](internals/confusion.md) holds
+that is predicted to win, and how certain it is. This page is generated from the rules; `+"`whylate rules CODE`"+` prints the same. [A test](../internal/acceptance/testdata/confusion.md) holds
 which rule reports what.
 
 Severity is the same for all rules. %s

@@ -24,7 +24,7 @@
 // a while: a machine that is wanted by others runs the table in many short holds.
 //
 //	go run ./cases -runs 5 -kernels ~/.cache/whylate/kernels
-//	go run ./cases -runs 5 -into results.json -for 50s -doc ../../docs/internals/cases.md
+//	go run ./cases -runs 5 -into results.json -for 50s -doc cases.md
 //	go run ./cases -short
 //
 // The service holds a live heap of small linked objects and works in a closed
