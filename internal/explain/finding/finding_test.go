@@ -155,3 +155,13 @@ func TestRareNamedHandler(t *testing.T) {
 		}
 	}
 }
+
+// TestReplaceSlowEvidence: a finding that all requests decide, and that slow ones have no part in, does not give 0 s as its evidence.
+func TestReplaceSlowEvidence(t *testing.T) {
+	v := Verdict{Won: Won{All: Lost{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{By: report.DecidedByAll}, Evidence: []report.Evidence{
+		{Text: "mean per slow request, on the request's own goroutine", Unit: "ns"}, {Text: "of 12 slow requests, those that met it", Unit: "count"}, {Text: "mean length of one sleep", Value: 1e6, Unit: "ns"}}}}
+	replaceSlowEvidence(&v)
+	if len(v.Evidence) != 2 || v.Evidence[0].Value != 2e6 || v.Evidence[1].Value != 1e6 {
+		t.Errorf("%+v", v.Evidence)
+	}
+}

@@ -169,3 +169,20 @@ func TestAdviseGOGC(t *testing.T) {
 		}
 	}
 }
+
+// TestGrowthAdvice: what to raise follows from what bounds the heap.
+func TestGrowthAdvice(t *testing.T) {
+	for _, c := range []struct {
+		gc   process.GC
+		want string
+	}{
+		{process.GC{Measured: 9, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOGC"},
+		{process.GC{Measured: 9, LiveBytes: 100 << 20, GoalBytes: 130 << 20}, "raise GOMEMLIMIT"},
+		{process.GC{Measured: 9, Full: 1, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOMEMLIMIT"},
+		{process.GC{}, "raise GOGC"},
+	} {
+		if got := growthAdvice(&process.Stats{GC: c.gc}); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.gc, got, c.want)
+		}
+	}
+}
