@@ -74,23 +74,24 @@ type Slow struct {
 
 // Of returns the rows of a report. at is when the recording begins if the report does not say.
 func Of(l Labels, at time.Time, rep *report.Report) *Rows {
-	out := &Rows{At: at, DurationNS: rep.Input.DurationNS}
-	if rep.Input.Start != nil && !rep.Input.Start.After(at) { // a clock that is ahead must not hide what comes after
+	out := &Rows{At: at, DurationNS: Clamp(rep.Input.DurationNS, maxNS)}
+	// A clock that is ahead must not hide what comes after. A time before 1970 may have no nanoseconds of 64 bits.
+	if rep.Input.Start != nil && !rep.Input.Start.After(at) && rep.Input.Start.Unix() > 0 {
 		out.At = *rep.Input.Start
 	}
 	groups := slices.Clone(rep.Groups)
 	slices.SortStableFunc(groups, func(a, b report.Group) int { return cmp.Compare(b.TotalNS, a.TotalNS) })
 	sums, causes := make(map[Sum]*Sum), make(map[string]int64)
 	add := func(group, cause string, upper, n, ns int64) {
-		key := Sum{Group: group, Cause: cause, Bucket: loglinear.Least(loglinear.Bucket(upper-1, bucketBits)+1, bucketBits)}
+		key := Sum{Group: group, Cause: cause, Bucket: loglinear.Least(loglinear.Bucket(Clamp(upper, MaxSum)-1, bucketBits)+1, bucketBits)}
 		s := sums[key]
 		if s == nil {
 			s = &Sum{Group: key.Group, Cause: key.Cause, Bucket: key.Bucket}
 			sums[key] = s
 		}
-		s.N += n
-		s.NS += ns
-		causes[cause] += ns
+		s.N = Clamp(Add(s.N, n), maxN)
+		s.NS = Clamp(Add(s.NS, ns), maxNS)
+		causes[cause] = Add(causes[cause], ns)
 	}
 	for i := range groups {
 		g := &groups[i]
@@ -100,7 +101,7 @@ func Of(l Labels, at time.Time, rep *report.Report) *Rows {
 		}
 		for j, b := range g.Histogram {
 			add(name, "", b[0], b[1], 0)
-			out.Requests += b[1]
+			out.Requests = Clamp(Add(out.Requests, b[1]), maxN)
 			for cause, ns := range g.HistogramCauses {
 				if j < len(ns) && ns[j] != 0 {
 					add(name, Text(string(cause), 64), b[0], 0, ns[j])
@@ -146,7 +147,7 @@ func findings(l Labels, rep *report.Report) (out []Finding) {
 		row := Finding{Group: Text(f.Group, 256), Code: Text(string(f.Code), 64), Cause: Text(string(f.Cause), 64), Severity: Text(string(f.Severity), 16),
 			Title: Text(f.Title, 1024), Site: siteOf(f.Site), Fix: Text(f.Fix, 2048)}
 		if g := rep.Group(f.Group); g != nil {
-			row.Group, row.Requests, row.WinNS = Text(g.Name, 256), int64(g.Count), Win(f, g)
+			row.Group, row.Requests, row.WinNS = Text(g.Name, 256), Clamp(int64(g.Count), maxN), Win(f, g)
 		}
 		sum := sha256.Sum256([]byte(strings.Join([]string{l.Service, l.Environment, row.Group, row.Code, row.Cause, row.Site}, "\x00")))
 		row.Problem = hex.EncodeToString(sum[:8])
@@ -172,7 +173,7 @@ func Win(f *report.Finding, g *report.Group) int64 {
 		if was == nil {
 			return 0
 		}
-		return float64(max(0, *was-is))
+		return max(0, float64(*was)-float64(is))
 	}
 	mid, tail := gain(p.WasP50NS, p.P50NS.Est), gain(p.WasP99NS, p.P99NS.Est)
 	most := tail
@@ -180,7 +181,7 @@ func Win(f *report.Finding, g *report.Group) int64 {
 		most = max(tail, gain(p.WasMaxNS, p.MaxNS.Est))
 	}
 	each := 0.5*mid + 0.49*(mid+tail)/2 + 0.01*(tail+most)/2
-	return int64(min(each*float64(g.Count), f.Share*float64(g.TotalNS)))
+	return clampFloat(min(each*float64(g.Count), f.Share*float64(g.TotalNS)), maxNS)
 }
 
 // siteOf names a line; builds of a service differ in directories.

@@ -2,6 +2,7 @@ package rows
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -63,6 +64,45 @@ func TestAdd(t *testing.T) {
 	}
 	if n != count || ns != time1 || r.Requests != count || len(groups) != maxGroups+1 || !groups[Other] || r.Cause != "cpu" || !r.At.Equal(at) {
 		t.Errorf("%d of %d requests, %d of %d ns, %d groups, %+v", n, count, ns, time1, len(groups), r.At)
+	}
+}
+
+// TestBounds: whatever a report says, what its recording adds is within bounds.
+func TestBounds(t *testing.T) {
+	ns := func(v int64) *int64 { return &v }
+	for _, most := range []int64{math.MaxInt64, math.MinInt64, 1 << 44 * 40_000} {
+		g := report.Group{ID: "g1", Name: "GET /", Count: int(most), TotalNS: most, Histogram: [][2]int64{{1000, most}, {1001, most}, {most, most}},
+			HistogramCauses: map[report.CauseName][]int64{"cpu": {most, most, most}}}
+		start := time.Time{}
+		rep := &report.Report{Input: report.Input{DurationNS: most, Start: &start}, Groups: []report.Group{g, g, g}, Findings: []report.Finding{{Group: "g1", Severity: report.SeverityHigh, Share: float64(most),
+			Predicted: &report.Predicted{WasP50NS: ns(most), WasP99NS: ns(most), WasMaxNS: ns(most), MaxNS: &report.Estimate{}, P50NS: report.Estimate{Est: -most}}}}}
+		at := time.Now()
+		r := Of(Labels{Service: "a"}, at, rep)
+		check := func(what string, v, limit int64) {
+			if v < 0 || v > limit {
+				t.Errorf("of %d, %s is %d", most, what, v)
+			}
+		}
+		check("its duration", r.DurationNS, maxNS)
+		check("requests", r.Requests, maxN)
+		for _, s := range r.Sums {
+			check("a sum", s.NS, maxNS)
+			check("a number", s.N, maxN)
+			check("a bucket", s.Bucket, math.MaxInt64)
+		}
+		for _, f := range r.Findings {
+			check("a gain", f.WinNS, maxNS)
+			check("requests of a finding", f.Requests, maxN)
+		}
+		if !r.At.Equal(at) || len(r.Findings) != 1 || len(r.Sums) == 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got := Win(&report.Finding{Share: math.NaN(), Predicted: &report.Predicted{WasP99NS: ns(5)}}, &report.Group{Count: 1, TotalNS: 1}); got != 0 {
+		t.Errorf("a share that is no number wins %d", got)
+	}
+	if Add(MaxSum, MaxSum) != MaxSum || Add(math.MaxInt64, 1) != MaxSum || Add(-5, 3) != 3 || Add(2, 3) != 5 {
+		t.Error("sums are not added")
 	}
 }
 

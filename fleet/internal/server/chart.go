@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/report"
 )
@@ -59,13 +61,13 @@ func draw(points []store.Point, versions []store.Version, in store.Range, step t
 			at[p.Start] = x
 		}
 		if p.Cause == "" {
-			x.requests += p.Requests
-			requests += p.Requests
+			x.requests = rows.Add(x.requests, p.Requests)
+			requests = rows.Add(requests, p.Requests)
 			continue
 		}
-		x.ns += p.NS
-		x.by[p.Cause] += p.NS
-		total[p.Cause] += p.NS
+		x.ns = rows.Add(x.ns, p.NS)
+		x.by[p.Cause] = rows.Add(x.by[p.Cause], p.NS)
+		total[p.Cause] = rows.Add(total[p.Cause], p.NS)
 	}
 	c := &chart{Width: chartWidth, Height: chartHeight, Step: step}
 	for _, x := range at {
@@ -79,7 +81,7 @@ func draw(points []store.Point, versions []store.Version, in store.Range, step t
 	for cause, ns := range total {
 		c.Legend = append(c.Legend, legend{cause, colorOf(cause), ns / max(1, requests)})
 	}
-	slices.SortFunc(c.Legend, func(a, b legend) int { return int(b.NS - a.NS) })
+	slices.SortFunc(c.Legend, func(a, b legend) int { return cmp.Compare(b.NS, a.NS) })
 	begin := in.From.Truncate(step)
 	if len(points) > 0 { // in order of time: nothing is known of before
 		begin = points[0].Start

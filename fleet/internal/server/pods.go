@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 )
 
@@ -55,7 +56,7 @@ func judgePods(pods []store.Pod) []PodAnswer {
 	for i, p := range pods {
 		out[i] = PodAnswer{Pod: p, Differs: []string{}}
 		for _, ns := range p.NS {
-			out[i].MeanNS += ns / max(1, p.Requests)
+			out[i].MeanNS = rows.Add(out[i].MeanNS, ns/max(1, p.Requests))
 		}
 		if p.Requests >= leastCount {
 			enough++
@@ -77,7 +78,8 @@ func judgePods(pods []store.Pod) []PodAnswer {
 		for _, v := range list {
 			away = append(away, max(v-mid, mid-v))
 		}
-		least := max(mid+farFactor*median(away), int64(leastRatio*float64(mid)), mid+leastNS)
+		far := rows.Clamp(median(away), rows.MaxSum/farFactor) * farFactor
+		least := max(rows.Add(mid, far), int64(leastRatio*float64(mid)), mid+leastNS)
 		for i := range out {
 			p := &out[i]
 			if own := p.NS[cause] / max(1, p.Requests); p.Requests >= leastCount && own > least {

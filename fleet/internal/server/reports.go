@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/rows"
 	"github.com/whylate/whylate/fleet/internal/store"
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/report"
@@ -97,7 +98,7 @@ func (m *merger) add(r *report.Report) {
 		m.out.Runtime = r.Runtime
 	}
 	begin := m.out.Input.DurationNS
-	m.out.Input.DurationNS += r.Input.DurationNS
+	m.out.Input.DurationNS = rows.Add(m.out.Input.DurationNS, r.Input.DurationNS)
 	m.out.Input.Bytes += r.Input.Bytes
 	m.out.Input.Events += r.Input.Events
 	m.out.Findings = r.Findings // of the newest, whose groups are all here: an id is of kind and name
@@ -111,8 +112,8 @@ func (m *merger) add(r *report.Report) {
 			m.of[key] = to
 			m.order = append(m.order, key)
 		}
-		to.Count += g.Count
-		to.TotalNS += g.TotalNS
+		to.Count = int(rows.Add(int64(to.Count), int64(g.Count)))
+		to.TotalNS = rows.Add(to.TotalNS, g.TotalNS)
 		to.Open.Count += g.Open.Count
 		to.Streaming = to.Streaming || g.Streaming
 		to.Histogram = addBuckets(to.Histogram, g.Histogram)
@@ -131,7 +132,7 @@ func addBuckets(a, b [][2]int64) [][2]int64 {
 	sums := make(map[int64]int64)
 	for _, list := range [][][2]int64{a, b} {
 		for _, x := range list {
-			sums[x[0]] += x[1]
+			sums[x[0]] = rows.Add(sums[x[0]], x[1])
 		}
 	}
 	out := make([][2]int64, 0, len(sums))
@@ -143,7 +144,7 @@ func addBuckets(a, b [][2]int64) [][2]int64 {
 }
 
 func addCauses(to, from *report.Band) {
-	to.Count += from.Count
+	to.Count = int(rows.Add(int64(to.Count), int64(from.Count)))
 	for _, c := range from.Causes {
 		i := slices.IndexFunc(to.Causes, func(o report.Cause) bool {
 			return o.Cause == c.Cause && o.Kind == c.Kind && o.Site.Key() == c.Site.Key()
@@ -152,7 +153,7 @@ func addCauses(to, from *report.Band) {
 			to.Causes = append(to.Causes, c)
 			continue
 		}
-		to.Causes[i].TotalNS += c.TotalNS
+		to.Causes[i].TotalNS = rows.Add(to.Causes[i].TotalNS, c.TotalNS)
 	}
 }
 
@@ -164,7 +165,7 @@ func (m *merger) report(name string) *report.Report {
 		at := func(part float64, least int) *int64 {
 			upto := int64(0)
 			for _, b := range g.Histogram {
-				if upto += b[1]; g.Count >= least && float64(upto) >= part*float64(g.Count) {
+				if upto = rows.Add(upto, b[1]); g.Count >= least && float64(upto) >= part*float64(g.Count) {
 					return &b[0]
 				}
 			}

@@ -53,8 +53,8 @@ func (b *block) add(rec *Recording, c *counted, written int64) {
 		if costs[s.Cause] == nil {
 			costs[s.Cause] = &rows.Sum{Cause: s.Cause}
 		}
-		costs[s.Cause].N += s.N
-		costs[s.Cause].NS += s.NS
+		costs[s.Cause].N = rows.Add(costs[s.Cause].N, s.N)
+		costs[s.Cause].NS = rows.Add(costs[s.Cause].NS, s.NS)
 	}
 	each := slices.Collect(maps.Values(costs))
 	b.explained = append(b.explained, []any{l.Service, rec.Received.UnixNano(), rec.ID, l.Version, l.Environment, l.Pod, l.Node, r.At.Truncate(time.Minute).Unix(), stampOf(r.At, rec.ID), written,
@@ -167,11 +167,11 @@ func (s *Store) Roll(ctx context.Context, now time.Time) error {
 		return err
 	}
 	const (
-		names = `sums.version, sums.environment, sums.cause, sums.bucket, sums.n, sums.ns`
-		sums  = `groupArray(version), groupArray(environment), groupArray(cause), groupArray(bucket), groupArray(sum_n), groupArray(sum_ns)
-			FROM (SELECT service, version, environment, cause, bucket, sum(n) AS sum_n, sum(ns) AS sum_ns FROM `
+		names  = `sums.version, sums.environment, sums.cause, sums.bucket, sums.n, sums.ns`
 		within = ` AND service IN ({services}) GROUP BY service, version, environment, cause, bucket) GROUP BY service`
 	)
+	sums := `groupArray(version), groupArray(environment), groupArray(cause), groupArray(bucket), groupArray(sum_n), groupArray(sum_ns)
+			FROM (SELECT service, version, environment, cause, bucket, ` + s.sum("n") + ` AS sum_n, ` + s.sum("ns") + ` AS sum_ns FROM `
 	for _, q := range []struct {
 		of      map[int64]*part
 		seconds int64
@@ -183,7 +183,7 @@ func (s *Store) Roll(ctx context.Context, now time.Time) error {
 			` WHERE hour>={begin} AND hour<{end}` + within},
 		{days, 86400, `INSERT INTO found_rows (service, day, written, found.version, found.environment, found.problem, found.n, found.requests, found.ns, found.oldest, found.newest, found.pods)
 			SELECT service, toInt64({begin}), toInt64({now}), groupArray(version), groupArray(environment), groupArray(problem), groupArray(sum_n), groupArray(sum_requests), groupArray(sum_ns),
-				groupArray(oldest), groupArray(newest), groupArray(pods) FROM (SELECT service, version, environment, problem, toInt64(count()) AS sum_n, sum(requests) AS sum_requests, sum(ns) AS sum_ns,
+				groupArray(oldest), groupArray(newest), groupArray(pods) FROM (SELECT service, version, environment, problem, toInt64(count()) AS sum_n, ` + s.sum("requests") + ` AS sum_requests, ` + s.sum("ns") + ` AS sum_ns,
 				min(stamp) AS oldest, max(stamp) AS newest, toInt64(uniqExact(pod)) AS pods FROM ` + s.from("found") + ` WHERE received>={begin}*1000000000 AND received<={until} AND minute>={begin} AND minute<{end}
 				AND service IN ({services}) GROUP BY service, version, environment, problem) GROUP BY service`},
 	} {

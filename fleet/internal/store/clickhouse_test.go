@@ -89,6 +89,9 @@ func sameAnswers(t *testing.T, address string) {
 				finish(t, s, fmt.Sprint(i), l, again)
 			}
 		}
+		for i := range 3 {
+			finish(t, s, fmt.Sprint("e", i), rows.Labels{Service: "c", Version: "v1", Environment: "prod", Pod: "p"}, endless(at.Add(time.Duration(i)*time.Minute)))
+		}
 		for range 2 { // what was added up twice counts once
 			if err := s.Roll(t.Context(), time.Now().Add(2*rollEvery)); err != nil {
 				t.Fatal(err)
@@ -105,7 +108,7 @@ func sameAnswers(t *testing.T, address string) {
 			}
 			out = append(out, v)
 		}
-		for _, in := range []Range{in, {From: in.From, To: in.To, Environment: "prod"}} {
+		for _, in := range []Range{in, {From: in.From, To: in.To, Environment: "prod"}, {From: in.From, To: in.To, Service: "c"}} {
 			problems, versions, err := s.Overview(t.Context(), in)
 			add(problems, err)
 			add(versions, nil)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/whylate/whylate/fleet/internal/rows"
 )
 
 // A Range is what a question is about. Empty texts mean all.
@@ -106,7 +108,7 @@ func (s *Store) Overview(ctx context.Context, in Range) (problems []Problem, ver
 	found, err := collect(ctx, s.q, func(scan func(...any) error) (r seenRow, err error) {
 		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.n, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
 		return r, err
-	}, `SELECT service, environment, version, problem, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
+	}, `SELECT service, environment, version, problem, `+s.sum("n")+`, `+s.sum("requests")+`, `+s.sum("ns")+`, min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
 		WHERE `+where+` GROUP BY service, environment, version, problem`, args...)
 	if err != nil {
 		return nil, nil, err
@@ -168,7 +170,7 @@ func (s *Store) Finding(ctx context.Context, in Range, problem string) (*Problem
 		v.Last, v.Newest = stamp(newest)
 		v.GainNS = ns / max(1, v.Requests)
 		return v, err
-	}, `SELECT service, environment, version, sum(n), sum(requests), sum(ns), min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
+	}, `SELECT service, environment, version, `+s.sum("n")+`, `+s.sum("requests")+`, `+s.sum("ns")+`, min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
 		WHERE problem=? AND `+where+` GROUP BY service, environment, version ORDER BY min(oldest) DESC`, append([]any{problem}, args...)...)
 	if err != nil || len(list) == 0 {
 		return nil, nil, err
@@ -188,19 +190,19 @@ const maxProblems = 200
 
 func (s *Store) rank(ctx context.Context, found []seenRow, version func(*seenRow) *Version) ([]Problem, error) {
 	by := make(map[string]*Problem)
-	var rows []*seenRow
+	var list []*seenRow
 	for i := range found {
 		if found[i].problem != "" && version(&found[i]) != nil {
-			rows = append(rows, &found[i])
+			list = append(list, &found[i])
 		}
 	}
-	slices.SortFunc(rows, func(a, b *seenRow) int { return strings.Compare(a.oldest, b.oldest) })
+	slices.SortFunc(list, func(a, b *seenRow) int { return strings.Compare(a.oldest, b.oldest) })
 	type sum struct {
 		win, requests int64
 		newest        string
 	}
 	sums := make(map[string]*sum)
-	for _, r := range rows {
+	for _, r := range list {
 		v := version(r)
 		p, all := by[r.problem], sums[r.problem]
 		if p == nil {
@@ -209,7 +211,7 @@ func (s *Store) rank(ctx context.Context, found []seenRow, version func(*seenRow
 			by[r.problem], sums[r.problem] = p, all
 		}
 		p.Versions = append(p.Versions, r.version)
-		p.Recordings += r.n
+		p.Recordings = rows.Add(p.Recordings, r.n)
 		if p.Gone && !v.Replaced { // of here on only what is still served counts
 			p.Gone, p.Pods, p.WinPerSecond, p.RequestsEvery, *all = false, 0, 0, 0, sum{newest: all.newest}
 		}
@@ -217,9 +219,9 @@ func (s *Store) rank(ctx context.Context, found []seenRow, version func(*seenRow
 		if !p.Gone && v.Replaced {
 			continue
 		}
-		p.Pods += r.pods
-		all.win += r.ns
-		all.requests += r.requests
+		p.Pods = rows.Add(p.Pods, r.pods)
+		all.win = rows.Add(all.win, r.ns)
+		all.requests = rows.Add(all.requests, r.requests)
 		if v.RecordedNS > 0 {
 			p.WinPerSecond += float64(r.ns) / float64(v.RecordedNS) * float64(v.Pods)
 			p.RequestsEvery += 1e9 * float64(r.requests) / float64(v.RecordedNS) * float64(v.Pods)
@@ -275,18 +277,18 @@ func (s *Store) quantiles(ctx context.Context, in Range, version func(service, e
 		}
 		if v := version(service, environment, name); v != nil {
 			of[v] = append(of[v], b)
-			v.Requests += b.n
+			v.Requests = rows.Add(v.Requests, b.n)
 		}
 		return nil
-	}, `SELECT service, environment, version, bucket, sum(n) FROM `+s.from("days")+` WHERE cause='' AND `+where+` GROUP BY service, environment, version, bucket ORDER BY bucket`, args...)
+	}, `SELECT service, environment, version, bucket, `+s.sum("n")+` FROM `+s.from("days")+` WHERE cause='' AND `+where+` GROUP BY service, environment, version, bucket ORDER BY bucket`, args...)
 	for v, buckets := range of {
 		upto := int64(0)
 		for _, b := range buckets {
-			upto += b.n
-			if v.P50NS == 0 && upto*2 >= v.Requests {
+			upto = rows.Add(upto, b.n)
+			if v.P50NS == 0 && upto >= v.Requests-upto {
 				v.P50NS = b.upper
 			}
-			if v.P99NS == 0 && upto*100 >= v.Requests*99 {
+			if v.P99NS == 0 && float64(upto)*100 >= float64(v.Requests)*99 {
 				v.P99NS = b.upper
 			}
 		}
@@ -315,7 +317,7 @@ func (s *Store) Series(ctx context.Context, in Range, step time.Duration) ([]Poi
 		err = scan(&at, &p.Version, &p.Cause, &p.Requests, &p.NS)
 		p.Start = time.Unix(at*int64(step/time.Second), 0)
 		return p, err
-	}, `SELECT `+s.div("minute")+` AS at, version, cause, sum(n), sum(ns) FROM `+s.from(from)+` WHERE `+where+` GROUP BY at, version, cause ORDER BY at, version, cause`,
+	}, `SELECT `+s.div("minute")+` AS at, version, cause, `+s.sum("n")+`, `+s.sum("ns")+` FROM `+s.from(from)+` WHERE `+where+` GROUP BY at, version, cause ORDER BY at, version, cause`,
 		append([]any{int64(step / time.Second)}, args...)...)
 }
 
@@ -338,6 +340,14 @@ func (s *databases) from(table string) string {
 		"seen": `found_rows FINAL ARRAY JOIN found.version AS version, found.environment AS environment, found.problem AS problem, found.n AS n, found.requests AS requests,
 			found.ns AS ns, found.oldest AS oldest, found.newest AS newest, found.pods AS pods`,
 	}[table]
+}
+
+// sum is the sum of a column, at most rows.MaxSum. SQLite's own fails beyond 64 bits, and ClickHouse's begins again below 0.
+func (s *databases) sum(column string) string {
+	if s.click != nil {
+		return fmt.Sprintf("greatest(toInt64(0), if(sum(toFloat64(%[1]s))>=%[2]d, toInt64(%[2]d), sum(%[1]s)))", column, int64(rows.MaxSum))
+	}
+	return fmt.Sprintf("CAST(max(0, min(total(%s), %d)) AS INTEGER)", column, int64(rows.MaxSum))
 }
 
 // div is a division of whole numbers, which both engines write differently.
@@ -376,12 +386,12 @@ func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
 			at[k] = i
 			out = append(out, Pod{Pod: k.pod, Node: k.node, Version: k.version, NS: make(map[string]int64)})
 		}
-		out[i].Requests += n
+		out[i].Requests = rows.Add(out[i].Requests, n)
 		if cause != "" {
-			out[i].NS[cause] += ns
+			out[i].NS[cause] = rows.Add(out[i].NS[cause], ns)
 		}
 		return nil
-	}, `SELECT pod, node, version, cause, sum(n), sum(ns) FROM `+s.from("costs")+` WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
+	}, `SELECT pod, node, version, cause, `+s.sum("n")+`, `+s.sum("ns")+` FROM `+s.from("costs")+` WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)
 	return out, err
 }
 
@@ -431,5 +441,5 @@ func (s *Store) EachSum(ctx context.Context, each func(group, cause string, buck
 		}
 		each(group, cause, bucket, n, ns)
 		return nil
-	}, `SELECT grp, cause, bucket, sum(n), sum(ns) FROM `+s.from("sums")+` GROUP BY grp, cause, bucket`)
+	}, `SELECT grp, cause, bucket, `+s.sum("n")+`, `+s.sum("ns")+` FROM `+s.from("sums")+` GROUP BY grp, cause, bucket`)
 }

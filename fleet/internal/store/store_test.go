@@ -217,7 +217,7 @@ func recount(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 				pods[key+" "+c.Pod] = true
 				v[3]++
 			}
-			out[key] = [4]int64{v[0] + n, v[1] + requests, v[2] + ns, v[3]}
+			out[key] = [4]int64{v[0] + n, rows.Add(v[1], requests), rows.Add(v[2], ns), v[3]}
 		})
 	}
 	if err != nil {

@@ -183,6 +183,12 @@ func fold(c *counted, n int, find, insert func(l *rows.Labels, group string) (id
 	return ids, folded, err
 }
 
+// plus is an assignment of SQLite that adds to a sum, or takes away. Beyond 64 bits SQLite would turn the column's integer into a
+// floating-point number, which no query of integers reads.
+func plus(column string) string {
+	return fmt.Sprintf("%[1]s=max(0, min(%[1]s+excluded.%[1]s, %[2]d))", column, int64(rows.MaxSum))
+}
+
 // addSQLite adds rows to the sums; with times=-1 it takes them away.
 func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64, c *counted, times int64) error {
 	var stmts []*sql.Stmt
@@ -192,9 +198,9 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 		}
 	}()
 	for _, q := range []string{
-		`INSERT INTO points VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ns=ns+excluded.ns`,
-		`INSERT INTO daypoints VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ns=ns+excluded.ns`,
-		`INSERT INTO seen VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, requests=requests+excluded.requests, ns=ns+excluded.ns,
+		`INSERT INTO points VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ` + plus("n") + `, ` + plus("ns"),
+		`INSERT INTO daypoints VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ` + plus("n") + `, ` + plus("ns"),
+		`INSERT INTO seen VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ` + plus("requests") + `, ` + plus("ns") + `,
 			oldest=min(oldest, excluded.oldest), newest=max(newest, excluded.newest), pods=pods+excluded.pods`,
 		`INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET severity=excluded.severity, title=excluded.title, fix=excluded.fix, updated=excluded.updated
 			WHERE excluded.updated>=updated`,
@@ -212,13 +218,15 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 		return err
 	}
 	r, l := &c.Rows, &c.Labels
+	// What an older program counted may be more than a recording adds today.
+	change := func(sum int64) int64 { return times * rows.Clamp(sum, rows.MaxSum) }
 	var err error
 	r.Each(func(s *rows.Sum) {
 		if err == nil {
-			err = exec(0, ids[s.Group], r.At.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, times*s.N, times*s.NS)
+			err = exec(0, ids[s.Group], r.At.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, change(s.N), change(s.NS))
 		}
 		if err == nil {
-			err = exec(1, ids[""], r.At.Truncate(day).Unix(), s.Cause, s.Bucket, times*s.N, times*s.NS)
+			err = exec(1, ids[""], r.At.Truncate(day).Unix(), s.Cause, s.Bucket, change(s.N), change(s.NS))
 		}
 	}, func(problem string, n, requests, ns int64) {
 		var has, pods int64 // recordings of the pod with the problem, on this day
@@ -231,7 +239,7 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 		}
 		if err == nil {
 			at := stampOf(r.At, id)
-			err = exec(2, today, l.Service, l.Version, l.Environment, problem, times*n, times*requests, times*ns, at, at, pods)
+			err = exec(2, today, l.Service, l.Version, l.Environment, problem, times*n, change(requests), change(ns), at, at, pods)
 		}
 	})
 	if err != nil {
