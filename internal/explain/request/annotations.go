@@ -34,38 +34,38 @@ type endedTask struct {
 // half of it or more they are the better name for it: they are handed out,
 // and true is returned. If not, they are a part of it and no requests.
 func (f *Finder) emitTasksInstead(id uint64, start, end int64) bool {
-	var in, rest []endedTask
+	var inside, outside []endedTask
 	var sum int64
 	for _, t := range f.endedTasks[id] {
 		if t.start >= start && t.start <= end {
-			in = append(in, t)
+			inside = append(inside, t)
 			sum += min(t.request.End, end) - t.start
 		} else {
-			rest = append(rest, t)
+			outside = append(outside, t)
 		}
 	}
-	if len(in) == 0 {
+	if len(inside) == 0 {
 		return false
 	}
-	f.endedTasks[id] = rest
+	f.endedTasks[id] = outside
 	if 2*sum < end-start {
 		return false
 	}
-	for i := range in {
-		f.emit(&in[i].openRequest, in[i].request)
+	for i := range inside {
+		f.emit(&inside[i].openRequest, inside[i].request)
 	}
 	return true
 }
 
 // emitFreeTasks hands out the tasks that lie in no request that is still open.
 func (f *Finder) emitFreeTasks() {
-	for id, ts := range f.endedTasks {
+	for id, tasks := range f.endedTasks {
 		var held []endedTask
-		for i := range ts {
-			if o := f.protocolRequest(id); o != nil && o.start <= ts[i].start {
-				held = append(held, ts[i])
+		for i := range tasks {
+			if o := f.protocolRequest(id); o != nil && o.start <= tasks[i].start {
+				held = append(held, tasks[i])
 			} else {
-				f.emit(&ts[i].openRequest, ts[i].request)
+				f.emit(&tasks[i].openRequest, tasks[i].request)
 			}
 		}
 		if len(held) == 0 {
@@ -79,62 +79,62 @@ func (f *Finder) emitFreeTasks() {
 // followAnnotations follows user tasks and regions.
 func (f *Finder) followAnnotations(g *timeline.Gen) {
 	for i := range g.User {
-		e := &g.User[i]
-		switch e.Kind {
+		event := &g.User[i]
+		switch event.Kind {
 		case timeline.LogMessage:
 			if !f.opts.NoMarks {
-				f.followMark(e)
+				f.followMark(event)
 			}
 		case timeline.TaskBegin:
-			t := &task{openRequest: openRequest{start: e.Time, pieceStart: e.Time}, goroutine: e.G, name: e.Name, isRequest: true}
-			if p := f.tasks[e.Parent]; e.Parent != 0 && p != nil && e.Time-p.start < containerTaskNS {
+			t := &task{openRequest: openRequest{start: event.Time, pieceStart: event.Time}, goroutine: event.G, name: event.Name, isRequest: true}
+			if p := f.tasks[event.Parent]; event.Parent != 0 && p != nil && event.Time-p.start < containerTaskNS {
 				t.isRequest = false
 			}
-			f.tasks[e.Task] = t
+			f.tasks[event.Task] = t
 		case timeline.TaskEnd:
-			t := f.tasks[e.Task]
+			t := f.tasks[event.Task]
 			if t == nil {
 				continue
 			}
-			delete(f.tasks, e.Task)
-			f.work.addAnnotation(t.goroutine, t.start, e.Time)
-			f.work.annotated[e.G] = true
+			delete(f.tasks, event.Task)
+			f.work.addAnnotation(t.goroutine, t.start, event.Time)
+			f.work.annotated[event.G] = true
 			if !t.isRequest || t.name == 0 || f.isPartlyMarked(t.goroutine, &t.openRequest) {
 				continue
 			}
-			f.endedTasks[t.goroutine] = append(f.endedTasks[t.goroutine], endedTask{t.openRequest, Request{Kind: Task, End: e.Time, G: e.G, Name: t.name}})
+			f.endedTasks[t.goroutine] = append(f.endedTasks[t.goroutine], endedTask{t.openRequest, Request{Kind: Task, End: event.Time, G: event.G, Name: t.name}})
 		case timeline.RegionBegin:
-			rs := f.openRegions[e.G]
-			f.openRegions[e.G] = append(rs, region{
-				openRequest: openRequest{start: e.Time, pieceStart: e.Time},
-				name:        e.Name,
-				beginStack:  e.Stack,
-				isOutermost: len(rs) == 0 && e.Task == 0 && f.connections[e.G] == nil && f.streams[e.G] == nil,
+			nested := f.openRegions[event.G]
+			f.openRegions[event.G] = append(nested, region{
+				openRequest: openRequest{start: event.Time, pieceStart: event.Time},
+				name:        event.Name,
+				beginStack:  event.Stack,
+				isOutermost: len(nested) == 0 && event.Task == 0 && f.connections[event.G] == nil && f.streams[event.G] == nil,
 			})
 		case timeline.RegionEnd:
-			rs := f.openRegions[e.G]
-			if len(rs) == 0 {
+			nested := f.openRegions[event.G]
+			if len(nested) == 0 {
 				continue
 			}
-			last := rs[len(rs)-1]
-			if last.name != e.Name {
+			last := nested[len(nested)-1]
+			if last.name != event.Name {
 				// Ends of regions that began before the trace.
 				continue
 			}
-			own := f.inspectRegion(e.G, &last, e)
-			if own {
-				f.work.addAnnotation(e.G, last.start, e.Time)
+			isServices := f.inspectRegion(event.G, &last, event)
+			if isServices {
+				f.work.addAnnotation(event.G, last.start, event.Time)
 			}
-			if rs = rs[:len(rs)-1]; len(rs) == 0 {
-				delete(f.openRegions, e.G)
+			if nested = nested[:len(nested)-1]; len(nested) == 0 {
+				delete(f.openRegions, event.G)
 			} else {
-				f.openRegions[e.G] = rs
+				f.openRegions[event.G] = nested
 			}
-			if last.isOutermost && !f.isPartlyMarked(e.G, &last.openRequest) {
+			if last.isOutermost && !f.isPartlyMarked(event.G, &last.openRequest) {
 				o := f.originFor(Region, last.name, 0)
 				o.total++
-				o.isOwned = o.isOwned || own
-				f.emit(&last.openRequest, Request{Kind: Region, End: e.Time, G: e.G, Name: last.name})
+				o.isOwned = o.isOwned || isServices
+				f.emit(&last.openRequest, Request{Kind: Region, End: event.Time, G: event.G, Name: last.name})
 			}
 		}
 	}
@@ -150,19 +150,19 @@ func (f *Finder) inspectRegion(g uint64, r *region, end *timeline.UserEvent) boo
 	if f.isCommonCallerOwned(r.beginStack, end.Stack) {
 		return true
 	}
-	o := f.originFor(Region, r.name, 0)
-	if o.isOwned || o.inspected >= settledCount {
-		return o.isOwned
+	origin := f.originFor(Region, r.name, 0)
+	if origin.isOwned || origin.inspected >= settledCount {
+		return origin.isOwned
 	}
-	o.inspected++
+	origin.inspected++
 	caller := f.stackInfo(end.Stack).innerOwned
 	f.spanBuffer = f.window.SpansCoarse(g, max(r.start, f.window.Start()), end.Time, f.spanBuffer[:0])
 	for i := range f.spanBuffer {
-		s := &f.spanBuffer[i]
-		if s.Stack == 0 || s.End >= end.Time || s.How == timeline.HowCreated {
+		span := &f.spanBuffer[i]
+		if span.Stack == 0 || span.End >= end.Time || span.How == timeline.HowCreated {
 			continue // a run that goes on is known by its end, which lies after the region
 		}
-		if in := f.stackInfo(s.Stack).innerOwned; in != 0 && in != caller {
+		if in := f.stackInfo(span.Stack).innerOwned; in != 0 && in != caller {
 			return true
 		}
 	}
@@ -173,20 +173,20 @@ func (f *Finder) inspectRegion(g uint64, r *region, end *timeline.UserEvent) boo
 // leaving aside the standard library's, is the service's own. Where they have none,
 // the innermost of the second stands for it.
 func (f *Finder) isCommonCallerOwned(begin, end tracefmt.StackID) bool {
-	first := tracefmt.FrameID(0)
+	innermost := tracefmt.FrameID(0)
 	for _, fr := range f.syms.Stack(end) {
 		frame := f.syms.Frame(fr)
 		if f.namer.frameFunction(fr).hasAny(standardLibrary) {
 			continue
 		}
-		if first == 0 {
-			first = fr
+		if innermost == 0 {
+			innermost = fr
 		}
-		for _, of := range f.syms.Stack(begin) {
-			if f.syms.Frame(of).Func == frame.Func {
+		for _, beginFrame := range f.syms.Stack(begin) {
+			if f.syms.Frame(beginFrame).Func == frame.Func {
 				return f.namer.isOwned(frame)
 			}
 		}
 	}
-	return first == 0 || f.namer.isOwned(f.syms.Frame(first))
+	return innermost == 0 || f.namer.isOwned(f.syms.Frame(innermost))
 }

@@ -18,27 +18,27 @@ type carrier struct {
 func (j *jobFinder) addCarrier(f *Finder, start tracefmt.StackID) bool {
 	frames := f.syms.Stack(start)
 	fn := f.syms.Frame(frames[0]).Func
-	c, ok := j.carriers[fn]
+	known, ok := j.carriers[fn]
 	if !ok {
 		if f.namer.function(fn).hasAny(standardLibrary) { // gRPC's machinery carries what is found otherwise
-			c = &carrier{starters: make(map[uint64]bool)}
+			known = &carrier{starters: make(map[uint64]bool)}
 		}
-		j.carriers[fn] = c
+		j.carriers[fn] = known
 	}
-	return c != nil
+	return known != nil
 }
 
 // addCarriedJob takes note of a goroutine that was started with a function of the standard library, by none that serves what a protocol shows, if
 // it may be a request's.
-func (j *jobFinder) addCarriedJob(f *Finder, g *timeline.Gen, b *timeline.Birth) {
-	c := j.carriers[f.syms.Frame(f.syms.Stack(b.Start)[0]).Func]
-	again := c.starters[b.By]
-	c.starters[b.By] = true
-	if f.isAnnotatedAt(b.By, b.Time) || !c.carriesRequests && !(again && f.isLastWaitForNetwork(g, b.By, b.Time)) {
+func (j *jobFinder) addCarriedJob(f *Finder, g *timeline.Gen, birth *timeline.Birth) {
+	carrier := j.carriers[f.syms.Frame(f.syms.Stack(birth.Start)[0]).Func]
+	hasStartedBefore := carrier.starters[birth.By]
+	carrier.starters[birth.By] = true
+	if f.isAnnotatedAt(birth.By, birth.Time) || !carrier.carriesRequests && !(hasStartedBefore && f.isLastWaitForNetwork(g, birth.By, birth.Time)) {
 		return
 	}
-	delete(j.jobs, b.By) // who reads requests is none
-	j.jobs[b.G] = &job{openRequest: openRequest{start: b.Time, pieceStart: b.Time}, startStack: b.Start, creatorID: b.By, creatorStack: b.Stack, carrier: c}
+	delete(j.jobs, birth.By) // who reads requests is none
+	j.jobs[birth.G] = &job{openRequest: openRequest{start: birth.Time, pieceStart: birth.Time}, startStack: birth.Start, creatorID: birth.By, creatorStack: birth.Stack, carrier: carrier}
 }
 
 // isServing reports whether a goroutine with this stack handles a request that a protocol shows.
@@ -47,48 +47,48 @@ func (f *Finder) isServing(id uint64, stack tracefmt.StackID) bool {
 }
 
 // isLastWaitForNetwork reports whether the last wait of a goroutine before an instant was for the network.
-func (f *Finder) isLastWaitForNetwork(g *timeline.Gen, id uint64, at int64) bool {
-	reads := false
-	f.spanBuffer = f.window.Spans(id, g.Base, at, f.spanBuffer[:0])
+func (f *Finder) isLastWaitForNetwork(g *timeline.Gen, id uint64, before int64) bool {
+	isNetwork := false
+	f.spanBuffer = f.window.Spans(id, g.Base, before, f.spanBuffer[:0])
 	for i := range f.spanBuffer {
-		if s := &f.spanBuffer[i]; s.State == timeline.Waiting && s.End <= at {
-			reads = f.reasonOf(s.Reason) == reasonNetwork
+		if s := &f.spanBuffer[i]; s.State == timeline.Waiting && s.End <= before {
+			isNetwork = f.reasonOf(s.Reason) == reasonNetwork
 		}
 	}
-	return reads
+	return isNetwork
 }
 
 // resolveCarriedJob gives a life that is carried its kind, when it has ended or is asked about: each is called by what of the service's own code ran in
 // it, which depends on what was read, and where nothing shows that, by the library's function. It returns 0 for that, and false if
 // the function carries nothing, as far as is known.
-func (j *jobFinder) resolveCarriedJob(f *Finder, l *job, id uint64, end int64) (own tracefmt.FrameID, ok bool) {
-	f.spanBuffer = f.window.Spans(id, l.start, end, f.spanBuffer[:0])
+func (j *jobFinder) resolveCarriedJob(f *Finder, job *job, id uint64, end int64) (ownedFrame tracefmt.FrameID, ok bool) {
+	f.spanBuffer = f.window.Spans(id, job.start, end, f.spanBuffer[:0])
 	for i := range f.spanBuffer {
 		if s := &f.spanBuffer[i]; s.Stack != 0 && s.How != timeline.HowCreated {
-			if own = f.stackInfo(s.Stack).outerOwned; own != 0 {
-				l.carrier.carriesRequests = true
+			if ownedFrame = f.stackInfo(s.Stack).outerOwned; ownedFrame != 0 {
+				job.carrier.carriesRequests = true
 				break
 			}
 		}
 	}
-	if !l.carrier.carriesRequests {
+	if !job.carrier.carriesRequests {
 		return 0, false
 	}
-	fn := f.syms.Frame(f.syms.Stack(l.startStack)[0]).Func
-	k := jobKey{startFunc: fn}
-	if j.kinds[k] == nil {
-		j.kinds[k] = &jobKind{originStats: f.originFor(Goroutine, fn, fn)}
+	fn := f.syms.Frame(f.syms.Stack(job.startStack)[0]).Func
+	key := jobKey{startFunc: fn}
+	if j.kinds[key] == nil {
+		j.kinds[key] = &jobKind{originStats: f.originFor(Goroutine, fn, fn)}
 	}
-	l.kind = j.kinds[k]
+	job.kind = j.kinds[key]
 	name := fn
-	if own != 0 {
-		name = f.syms.Frame(own).Func
+	if ownedFrame != 0 {
+		name = f.syms.Frame(ownedFrame).Func
 	}
-	o := f.originFor(Goroutine, name, fn)
-	o.isOwned = true
-	o.inspected++
-	o.total++
-	o.emittedNS += end - l.start
-	o.addStarter(f, l.creatorID, l.creatorStack)
-	return own, true
+	origin := f.originFor(Goroutine, name, fn)
+	origin.isOwned = true
+	origin.inspected++
+	origin.total++
+	origin.emittedNS += end - job.start
+	origin.addStarter(f, job.creatorID, job.creatorStack)
+	return ownedFrame, true
 }

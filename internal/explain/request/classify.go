@@ -27,8 +27,8 @@ func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{func
 // Flags returns the flags of a stack.
 func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	var flags uint8
-	var inner function // the one that was called
-	seen, runtimeOnly := trait(0), true
+	var callee function // the one that was called
+	traits, runtimeOnly := trait(0), true
 	for _, frame := range c.syms.Stack(id) {
 		fn := *c.frameFunction(frame)
 		if fn.hasAny(handlerRoot | grpcMethod | observerFunc) {
@@ -36,7 +36,7 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 		}
 		switch {
 		case fn.hasAny(http1Connection):
-			if inner.hasAny(requestPeek) {
+			if callee.hasAny(requestPeek) {
 				flags |= flagPeek
 			}
 		case fn.hasAny(headerRead):
@@ -45,7 +45,7 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 			flags |= flagBody
 		case fn.hasAny(responseFinish):
 			flags |= flagFinish
-			if inner.hasAny(bufferFlush) && seen&chunkWrite == 0 {
+			if callee.hasAny(bufferFlush) && traits&chunkWrite == 0 {
 				flags |= flagFlush
 			}
 		case fn.hasAny(grpcWorkerFunc):
@@ -54,18 +54,18 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 			}
 		}
 		runtimeOnly = runtimeOnly && fn.hasAny(runtimeFunc)
-		inner, seen = fn, seen|fn.traits
+		callee, traits = fn, traits|fn.traits
 	}
 	if flags&flagPeek != 0 {
 		flags &^= flagHeader
 	}
-	if awaitsMessage(seen) {
+	if awaitsMessage(traits) {
 		flags |= flagMessage
 	}
 	return flags
 }
 
 // awaitsMessage reports whether a stack waits for the beginning of a message of a WebSocket, by the traits of its functions.
-func awaitsMessage(seen trait) bool {
-	return seen&(connectionRead|messageBegin|messageRest) == connectionRead|messageBegin
+func awaitsMessage(traits trait) bool {
+	return traits&(connectionRead|messageBegin|messageRest) == connectionRead|messageBegin
 }

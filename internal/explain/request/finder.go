@@ -173,30 +173,30 @@ func (o *openRequest) complete(r Request) Request {
 }
 
 // emitFromProtocol hands out a request that a protocol shows, unless marks or tasks in it stand for it.
-func (f *Finder) emitFromProtocol(out *[]Request, o *openRequest, r Request) {
+func (f *Finder) emitFromProtocol(out *[]Request, begin *openRequest, request Request) {
 	switch {
-	case f.emitMarks(out, r.G, o, r.End):
-	case o.cutAtStart:
+	case f.emitMarks(out, request.G, begin, request.End):
+	case begin.cutAtStart:
 		if len(f.endedTasks) > 0 {
-			delete(f.endedTasks, r.G)
+			delete(f.endedTasks, request.G)
 		}
-		*out = append(*out, Request{Kind: r.Kind, End: r.End, G: r.G, CutAtStart: true})
-	case !f.emitTasksInstead(r.G, o.start, r.End):
-		*out = append(*out, o.complete(r))
+		*out = append(*out, Request{Kind: request.Kind, End: request.End, G: request.G, CutAtStart: true})
+	case !f.emitTasksInstead(request.G, begin.start, request.End):
+		*out = append(*out, begin.complete(request))
 	}
 }
 
 // removeEnded drops what is kept of goroutines that have ended, for which it calls ended, in order, and of those that were lost with a part of the trace.
-func removeEnded[V any](of map[uint64]V, g *timeline.Gen, ended func(id uint64, v V, at int64)) {
-	for _, id := range slices.Sorted(maps.Keys(of)) {
+func removeEnded[V any](byGoroutine map[uint64]V, g *timeline.Gen, onEnd func(id uint64, v V, endTime int64)) {
+	for _, id := range slices.Sorted(maps.Keys(byGoroutine)) {
 		t, dead := g.Death(id)
 		if !dead && g.Knows(id) {
 			continue
 		}
-		v := of[id]
-		delete(of, id)
-		if dead && ended != nil {
-			ended(id, v, t)
+		v := byGoroutine[id]
+		delete(byGoroutine, id)
+		if dead && onEnd != nil {
+			onEnd(id, v, t)
 		}
 	}
 }
@@ -204,8 +204,8 @@ func removeEnded[V any](of map[uint64]V, g *timeline.Gen, ended func(id uint64, 
 // OldestOpen returns the start of the oldest part that is still open: what lies
 // before can be forgotten. It is max if nothing is open.
 func (f *Finder) OldestOpen() int64 {
-	const none = 1<<63 - 1
-	t := int64(none)
+	const noneOpen = 1<<63 - 1
+	t := int64(noneOpen)
 	f.visitOpen(func(o *openRequest, _ Request) { t = min(t, o.pieceStart) })
 	return t
 }
@@ -257,21 +257,21 @@ func (f *Finder) emitLongPieces(g *timeline.Gen) {
 		return
 	}
 	limit := f.window.Gens[len(f.window.Gens)-maxOpenGenerations].Base
-	f.visitOpen(func(o *openRequest, r Request) {
-		if o.pieceStart > limit {
+	f.visitOpen(func(begin *openRequest, piece Request) {
+		if begin.pieceStart > limit {
 			return
 		}
-		to := f.pieceEnd(r.G, o.pieceStart, g.Base)
-		if to <= o.pieceStart {
+		end := f.pieceEnd(piece.G, begin.pieceStart, g.Base)
+		if end <= begin.pieceStart {
 			return
 		}
-		if o.pieceKey == 0 {
+		if begin.pieceKey == 0 {
 			f.lastPieceKey++
-			o.pieceKey = f.lastPieceKey
+			begin.pieceKey = f.lastPieceKey
 		}
-		r.Start, r.End, r.Piece, r.PieceKey = o.pieceStart, to, MiddlePiece, o.pieceKey
-		o.pieceStart = to
-		f.emitted = append(f.emitted, r)
+		piece.Start, piece.End, piece.Piece, piece.PieceKey = begin.pieceStart, end, MiddlePiece, begin.pieceKey
+		begin.pieceStart = end
+		f.emitted = append(f.emitted, piece)
 	})
 }
 
@@ -297,14 +297,14 @@ func (f *Finder) Finish(end int64) []Request {
 	if f.calls != nil {
 		f.calls.narrowOpenCalls()
 	}
-	seen := make(map[uint64]bool)
+	openGoroutines := make(map[uint64]bool)
 	f.visitOpen(func(o *openRequest, r Request) {
-		seen[r.G] = true
+		openGoroutines[r.G] = true
 		r.End, r.Open = end, true
 		f.emit(o, r)
 	})
 	if f.calls == nil {
-		f.emitOpenThroughout(end, seen)
+		f.emitOpenThroughout(end, openGoroutines)
 	}
 	if j := &f.jobs; j.isMainKnown {
 		f.emitted = append(f.emitted, Request{Kind: Main, Start: j.mainLife.pieceStart, End: end, G: 1, Piece: LastPiece, PieceKey: mainKey})
@@ -317,13 +317,13 @@ func (f *Finder) Finish(end int64) []Request {
 // emitOpenThroughout hands out the requests that had begun before the trace and have
 // not ended in it: what hangs, and connections taken over. Nothing marks them
 // but where their goroutines are.
-func (f *Finder) emitOpenThroughout(end int64, seen map[uint64]bool) {
+func (f *Finder) emitOpenThroughout(end int64, openGoroutines map[uint64]bool) {
 	if len(f.window.Gens) == 0 {
 		return
 	}
 	g := f.window.Gens[len(f.window.Gens)-1]
 	g.Goroutines(func(id uint64) {
-		if seen[id] || f.messages.readers[id] != nil {
+		if openGoroutines[id] || f.messages.readers[id] != nil {
 			return
 		}
 		if _, dead := g.Death(id); dead {
@@ -399,24 +399,24 @@ func (f *Finder) endStream(id uint64, s *stream, t int64) {
 const streamBatch = 64
 
 // runParallel has several workers do parts of a list, so many things at a time, each with what is its own.
-func runParallel[S, T any](own *[]S, workers int, list []T, atOnce int, do func(own *S, part []T)) {
-	workers = max(min(workers, (len(list)+atOnce-1)/atOnce), 1)
-	for len(*own) < workers {
-		*own = append(*own, *new(S))
+func runParallel[S, T any](states *[]S, workers int, list []T, batch int, process func(states *S, part []T)) {
+	workers = max(min(workers, (len(list)+batch-1)/batch), 1)
+	for len(*states) < workers {
+		*states = append(*states, *new(S))
 	}
 	if workers == 1 {
-		do(&(*own)[0], list)
+		process(&(*states)[0], list)
 		return
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for k := range workers {
 		wg.Go(func() {
-			mine := (*own)[k] // a copy: neighbours in memory slow each other down
-			for from := int(next.Add(int64(atOnce))) - atOnce; from < len(list); from = int(next.Add(int64(atOnce))) - atOnce {
-				do(&mine, list[from:min(from+atOnce, len(list))])
+			state := (*states)[k] // a copy: neighbours in memory slow each other down
+			for from := int(next.Add(int64(batch))) - batch; from < len(list); from = int(next.Add(int64(batch))) - batch {
+				process(&state, list[from:min(from+batch, len(list))])
 			}
-			(*own)[k] = mine
+			(*states)[k] = state
 		})
 	}
 	wg.Wait()
@@ -444,28 +444,28 @@ type stream struct {
 // from the wake to the birth is part of the request. A frame that had been read
 // with others before is taken as it is handed on, so the request may be a
 // little older than that.
-func (f *Finder) frameArrival(b timeline.Birth, spans []timeline.Span) (start, ready int64, buf []timeline.Span) {
-	w, ok, spans := f.lastWait(b.By, b.Time, spans)
+func (f *Finder) frameArrival(birth timeline.Birth, spans []timeline.Span) (start, wokenAt int64, buf []timeline.Span) {
+	wait, ok, spans := f.lastWait(birth.By, birth.Time, spans)
 	if !ok {
-		return b.Time, 0, spans
+		return birth.Time, 0, spans
 	}
-	if f.reasonOf(w.Reason) != reasonNetwork {
-		if w.Waker == 0 && w.How == timeline.HowStatus {
-			return w.End, 0, spans // the poller, most likely: the trace does not say
+	if f.reasonOf(wait.Reason) != reasonNetwork {
+		if wait.Waker == 0 && wait.How == timeline.HowStatus {
+			return wait.End, 0, spans // the poller, most likely: the trace does not say
 		}
-		if w.Waker == 0 {
-			return b.Time, 0, spans // a timer: what it did before is not known to be for the stream
+		if wait.Waker == 0 {
+			return birth.Time, 0, spans // a timer: what it did before is not known to be for the stream
 		}
-		var r timeline.Span
-		if r, ok, spans = f.lastWait(w.Waker, w.End, spans); !ok {
-			return w.End, 0, spans
+		var readerWait timeline.Span
+		if readerWait, ok, spans = f.lastWait(wait.Waker, wait.End, spans); !ok {
+			return wait.End, 0, spans
 		}
-		w = r
+		wait = readerWait
 	}
-	if f.reasonOf(w.Reason) == reasonNetwork {
-		ready = w.End
+	if f.reasonOf(wait.Reason) == reasonNetwork {
+		wokenAt = wait.End
 	}
-	return w.End, ready, spans
+	return wait.End, wokenAt, spans
 }
 
 // lookback is how far back a goroutine's last wait is looked for: further than
@@ -474,12 +474,12 @@ const lookback = 2e9
 
 // lastWait returns a goroutine's last wait that ended before t.
 func (f *Finder) lastWait(id uint64, t int64, spans []timeline.Span) (timeline.Span, bool, []timeline.Span) {
-	at, ok := f.window.LastWake(id, t-lookback, t)
+	wakeTime, ok := f.window.LastWake(id, t-lookback, t)
 	if !ok {
 		return timeline.Span{}, false, spans
 	}
 	// Where a part of the trace is lost, what was woken may not have waited.
-	from, to := at-1, min(at+1, t)
+	from, to := wakeTime-1, min(wakeTime+1, t)
 	for back := int64(20e3); ; back *= 10 {
 		spans = f.window.SpansCoarse(id, from, to, spans[:0])
 		for i := len(spans) - 1; i >= 0; i-- {
@@ -487,7 +487,7 @@ func (f *Finder) lastWait(id uint64, t int64, spans []timeline.Span) (timeline.S
 				return s, true, spans
 			}
 		}
-		if from < at-1 && (len(spans) == 0 || spans[0].Start < t-lookback) || back > lookback {
+		if from < wakeTime-1 && (len(spans) == 0 || spans[0].Start < t-lookback) || back > lookback {
 			return timeline.Span{}, false, spans
 		}
 		from, to = t-back, t
@@ -506,35 +506,35 @@ type grpcWorker struct {
 // from one wait to the next there is exactly one stream.
 func (f *Finder) followGRPCWorkers(g *timeline.Gen) {
 	removeEnded(f.grpcWorkers, g, nil)
-	for id, w := range f.grpcWorkers {
-		if w.busy {
+	for id, worker := range f.grpcWorkers {
+		if worker.busy {
 			continue
 		}
-		if t, ok := g.NextWake(id, w.idleSince); ok {
-			w.busy, w.openRequest = true, openRequest{start: t, pieceStart: t}
+		if t, ok := g.NextWake(id, worker.idleSince); ok {
+			worker.busy, worker.openRequest = true, openRequest{start: t, pieceStart: t}
 		}
 	}
 	g.EachMarked(func(id uint64, marks []timeline.Mark) {
-		for _, m := range marks {
-			if m.Flags&flagWorker == 0 || m.Kind != tracefmt.EvGoBlock {
+		for _, mark := range marks {
+			if mark.Flags&flagWorker == 0 || mark.Kind != tracefmt.EvGoBlock {
 				continue
 			}
-			w := f.grpcWorkers[id]
-			if w == nil {
-				w = &grpcWorker{}
-				f.grpcWorkers[id] = w
+			worker := f.grpcWorkers[id]
+			if worker == nil {
+				worker = &grpcWorker{}
+				f.grpcWorkers[id] = worker
 				if _, born := g.BirthOf(id); !born {
 					// It has worked since before the trace, or since it was woken
 					// from a wait of which nothing is known: on one stream.
-					w.busy, w.cutAtStart = true, true
+					worker.busy, worker.cutAtStart = true, true
 				}
 			}
-			if w.busy {
-				f.emitFromProtocol(&f.emitted, &w.openRequest, Request{Kind: GRPC, End: m.Time, G: id})
+			if worker.busy {
+				f.emitFromProtocol(&f.emitted, &worker.openRequest, Request{Kind: GRPC, End: mark.Time, G: id})
 			}
-			w.busy, w.idleSince = false, m.Time
-			if t, ok := g.NextWake(id, m.Time); ok {
-				w.busy, w.openRequest = true, openRequest{start: t, pieceStart: t}
+			worker.busy, worker.idleSince = false, mark.Time
+			if t, ok := g.NextWake(id, mark.Time); ok {
+				worker.busy, worker.openRequest = true, openRequest{start: t, pieceStart: t}
 			}
 		}
 	})

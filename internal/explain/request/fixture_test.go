@@ -27,34 +27,34 @@ func explain(t *testing.T, b *tracetext.Builder, opts whylate.Options) *report.R
 // by the three goroutines that there are: the reader (10), the connection's
 // own (11), and one for each stream; pkg is the package of the server, as its
 // functions are named.
-func streams(b *tracetext.Builder, pkg string, n int) {
-	m, o := b.Thread(), b.Thread()
-	b.Waiting(10)
-	b.Waiting(11)
+func streams(builder *tracetext.Builder, pkg string, n int) {
+	thread, helper := builder.Thread(), builder.Thread()
+	builder.Waiting(10)
+	builder.Waiting(11)
 	conn, read := pkg+"serverConn).serve", pkg+"serverConn).readFrames"
 	// Both are seen waiting before the first stream.
-	m.Unblock(100, 10)
-	m.Start(110, 10)
-	m.Unblock(120, 11, "runtime.chansend1", read)
-	m.Block(130, "network", "internal/poll.(*FD).Read", read)
-	m.Start(140, 11)
-	m.Block(150, "select", "runtime.selectgo", conn)
-	at := int64(1000)
+	thread.Unblock(100, 10)
+	thread.Start(110, 10)
+	thread.Unblock(120, 11, "runtime.chansend1", read)
+	thread.Block(130, "network", "internal/poll.(*FD).Read", read)
+	thread.Start(140, 11)
+	thread.Block(150, "select", "runtime.selectgo", conn)
+	clock := int64(1000)
 	for i := range n {
 		g := uint64(100 + i)
-		m.Unblock(at, 10)
-		m.Start(at+100, 10)
-		m.Unblock(at+150, 11, "runtime.chansend1", read)
-		m.Block(at+160, "network", "internal/poll.(*FD).Read", read)
-		m.Start(at+200, 11)
-		m.Create(at+250, g, pkg+"serverConn).runHandler", pkg+"serverConn).processHeaders", conn)
-		m.Block(at+260, "select", "runtime.selectgo", conn)
-		m.Start(at+300, g)
-		m.Block(at+400, "sleep", "time.Sleep", "example.com/shop.(*server).basket", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", pkg+"serverConn).runHandler")
-		o.Unblock(at+5000, g)
-		m.Start(at+5010, g)
-		m.Destroy(at + 5100)
-		at += 10000
+		thread.Unblock(clock, 10)
+		thread.Start(clock+100, 10)
+		thread.Unblock(clock+150, 11, "runtime.chansend1", read)
+		thread.Block(clock+160, "network", "internal/poll.(*FD).Read", read)
+		thread.Start(clock+200, 11)
+		thread.Create(clock+250, g, pkg+"serverConn).runHandler", pkg+"serverConn).processHeaders", conn)
+		thread.Block(clock+260, "select", "runtime.selectgo", conn)
+		thread.Start(clock+300, g)
+		thread.Block(clock+400, "sleep", "time.Sleep", "example.com/shop.(*server).basket", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", pkg+"serverConn).runHandler")
+		helper.Unblock(clock+5000, g)
+		thread.Start(clock+5010, g)
+		thread.Destroy(clock + 5100)
+		clock += 10000
 	}
 }
 
@@ -63,10 +63,10 @@ func streams(b *tracetext.Builder, pkg string, n int) {
 // no program yet: only its names are known (go.dev/issue/67810).
 func TestHTTP2ByAnyName(t *testing.T) {
 	for _, pkg := range []string{"net/http.(*http2", "golang.org/x/net/http2.(*", "net/http/internal/http2.(*"} {
-		b := tracetext.New(26)
+		builder := tracetext.New(26)
 		const n = 12
-		streams(b, pkg, n)
-		rep := explain(t, b, whylate.Options{})
+		streams(builder, pkg, n)
+		rep := explain(t, builder, whylate.Options{})
 		if len(rep.Groups) != 1 {
 			t.Fatalf("%s: %d groups", pkg, len(rep.Groups))
 		}
@@ -100,15 +100,15 @@ func TestHTTP2ByAnyName(t *testing.T) {
 // nothing marks it but the stack with which its goroutine's status comes.
 func TestHungSinceBefore(t *testing.T) {
 	handler := []string{"runtime.chanrecv1", "example.com/shop.(*server).wait", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
-	b := tracetext.New(26)
-	m := b.Thread()
-	b.Waiting(5)
-	m.Unblock(100, 5) // by a ticker, say: it looks, and waits again
-	m.Start(110, 5)
-	m.Block(200, "chan receive", handler...)
-	b.NextGeneration(1_000_000)
-	m.ProcStop(2_000_000)
-	rep := explain(t, b, whylate.Options{})
+	builder := tracetext.New(26)
+	thread := builder.Thread()
+	builder.Waiting(5)
+	thread.Unblock(100, 5) // by a ticker, say: it looks, and waits again
+	thread.Start(110, 5)
+	thread.Block(200, "chan receive", handler...)
+	builder.NextGeneration(1_000_000)
+	thread.ProcStop(2_000_000)
+	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 1 {
 		t.Fatalf("%d groups", len(rep.Groups))
 	}
@@ -126,39 +126,39 @@ func TestHungSinceBefore(t *testing.T) {
 // the pieces add up.
 func TestManyGenerations(t *testing.T) {
 	const gen, gens = 1_000_000, 20
-	b := tracetext.New(26)
-	m, o := b.Thread(), b.Thread()
-	b.Waiting(10)
-	m.Unblock(100, 10)
-	m.Start(110, 10)
-	m.Create(200, 20, "google.golang.org/grpc.(*Server).serveStreams.func2.1", "google.golang.org/grpc.(*Server).serveStreams.func2")
-	m.Block(210, "network", "internal/poll.(*FD).Read", "google.golang.org/grpc.(*Server).serveStreams", "google.golang.org/grpc.(*Server).handleRawConn.func1")
-	o.Was(1)
+	builder := tracetext.New(26)
+	thread, helper := builder.Thread(), builder.Thread()
+	builder.Waiting(10)
+	thread.Unblock(100, 10)
+	thread.Start(110, 10)
+	thread.Create(200, 20, "google.golang.org/grpc.(*Server).serveStreams.func2.1", "google.golang.org/grpc.(*Server).serveStreams.func2")
+	thread.Block(210, "network", "internal/poll.(*FD).Read", "google.golang.org/grpc.(*Server).serveStreams", "google.golang.org/grpc.(*Server).handleRawConn.func1")
+	helper.Was(1)
 	watch := func(leaf string) []string {
 		return []string{leaf, "example.com/api.(*server).Watch", "example.com/api._Feed_Watch_Handler", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serveStreams.func2.1"}
 	}
-	m.Start(300, 20)
-	at := int64(400)
+	thread.Start(300, 20)
+	clock := int64(400)
 	for i := 1; i < gens; i++ {
 		if i < gens/2 {
-			m.Block(at, "sleep", watch("time.Sleep")...)
-			o.Unblock(at+gen/2, 20)
-			m.Start(at+gen/2, 20)
+			thread.Block(clock, "sleep", watch("time.Sleep")...)
+			helper.Unblock(clock+gen/2, 20)
+			thread.Start(clock+gen/2, 20)
 		} else if i == gens/2 {
-			m.Block(at, "chan receive", watch("runtime.chanrecv1")...)
+			thread.Block(clock, "chan receive", watch("runtime.chanrecv1")...)
 		}
-		at = int64(i)*gen + 400
-		b.NextGeneration(int64(i) * gen)
+		clock = int64(i)*gen + 400
+		builder.NextGeneration(int64(i) * gen)
 	}
-	o.Create(at, 30, "main.publish", "main.main")
-	m.Start(at+10, 30)
-	m.Unblock(at+1000, 20, "runtime.chansend1", "main.publish")
-	m.Destroy(at + 1010)
-	m.Start(at+1020, 20)
-	m.Destroy(at + 1100)
-	end := at + 1100
-	o.Block(end+100, "forever", "main.main")
-	rep := explain(t, b, whylate.Options{})
+	helper.Create(clock, 30, "main.publish", "main.main")
+	thread.Start(clock+10, 30)
+	thread.Unblock(clock+1000, 20, "runtime.chansend1", "main.publish")
+	thread.Destroy(clock + 1010)
+	thread.Start(clock+1020, 20)
+	thread.Destroy(clock + 1100)
+	end := clock + 1100
+	helper.Block(end+100, "forever", "main.main")
+	rep := explain(t, builder, whylate.Options{})
 	var g *report.Group
 	for i := range rep.Groups {
 		if rep.Groups[i].Kind == report.KindGRPC {
@@ -188,40 +188,40 @@ func TestManyGenerations(t *testing.T) {
 	if causes["chan"] == 0 || causes["chan"] > gens/2*gen {
 		t.Errorf("%d ns in the wait itself", causes["chan"])
 	}
-	at = 100
+	clock = 100
 	for _, s := range g.Slowest[0].Segments {
-		if s.StartNS != at {
-			t.Errorf("a segment begins at %d, the one before ended at %d", s.StartNS, at)
+		if s.StartNS != clock {
+			t.Errorf("a segment begins at %d, the one before ended at %d", s.StartNS, clock)
 		}
-		at = s.StartNS + s.DurationNS
+		clock = s.StartNS + s.DurationNS
 	}
-	if at != end {
-		t.Errorf("the segments end at %d, not %d", at, end)
+	if clock != end {
+		t.Errorf("the segments end at %d, not %d", clock, end)
 	}
 }
 
 // TestRequestByName finds the calls of a function that the user names: from
 // its first sign on a stack to its last.
 func TestRequestByName(t *testing.T) {
-	b := tracetext.New(26)
-	m, o := b.Thread(1), b.Thread()
-	at := int64(1000)
+	builder := tracetext.New(26)
+	thread, helper := builder.Thread(1), builder.Thread()
+	clock := int64(1000)
 	const n = 6
 	for range n {
-		m.Block(at, "sleep", "time.Sleep", "main.idle", "main.main")
-		o.Unblock(at+1000, 1)
-		m.Start(at+1010, 1)
-		m.Syscall(at+1100, "syscall.write", "main.(*store).put", "main.main")
-		m.SyscallEnd(at + 1300)
-		m.Block(at+1400, "sleep", "time.Sleep", "main.(*store).put", "main.main")
-		o.Unblock(at+1900, 1)
-		m.Start(at+1900, 1)
-		m.Syscall(at+1950, "syscall.write", "main.(*store).put", "main.main")
-		m.SyscallEnd(at + 2000)
-		at += 3000
+		thread.Block(clock, "sleep", "time.Sleep", "main.idle", "main.main")
+		helper.Unblock(clock+1000, 1)
+		thread.Start(clock+1010, 1)
+		thread.Syscall(clock+1100, "syscall.write", "main.(*store).put", "main.main")
+		thread.SyscallEnd(clock + 1300)
+		thread.Block(clock+1400, "sleep", "time.Sleep", "main.(*store).put", "main.main")
+		helper.Unblock(clock+1900, 1)
+		thread.Start(clock+1900, 1)
+		thread.Syscall(clock+1950, "syscall.write", "main.(*store).put", "main.main")
+		thread.SyscallEnd(clock + 2000)
+		clock += 3000
 	}
-	m.Block(at, "sleep", "time.Sleep", "main.idle", "main.main")
-	rep := explain(t, b, whylate.Options{Request: regexp.MustCompile(`^main\.\(\*store\)\.put$`)})
+	thread.Block(clock, "sleep", "time.Sleep", "main.idle", "main.main")
+	rep := explain(t, builder, whylate.Options{Request: regexp.MustCompile(`^main\.\(\*store\)\.put$`)})
 	if len(rep.Groups) != 1 || rep.Groups[0].Count != n || rep.Groups[0].Kind != report.KindFunc {
 		t.Fatalf("the groups are %+v", rep.Groups)
 	}
@@ -236,14 +236,14 @@ func TestRequestByName(t *testing.T) {
 // function against a group for each of the places, and calls of two lines that
 // follow each other with no event between against one long call.
 func TestRequestByNameIsOneGroup(t *testing.T) {
-	b := tracetext.New(26)
-	m, o := b.Thread(1), b.Thread()
-	at := int64(1000)
+	builder := tracetext.New(26)
+	thread, helper := builder.Thread(1), builder.Thread()
+	clock := int64(1000)
 	wait := func(stack ...string) {
-		m.Block(at, "sleep", append([]string{"time.Sleep"}, stack...)...)
-		o.Unblock(at+100, 1)
-		m.Start(at+110, 1)
-		at += 200
+		thread.Block(clock, "sleep", append([]string{"time.Sleep"}, stack...)...)
+		helper.Unblock(clock+100, 1)
+		thread.Start(clock+110, 1)
+		clock += 200
 	}
 	const n = 5
 	for range n {
@@ -254,9 +254,9 @@ func TestRequestByNameIsOneGroup(t *testing.T) {
 		wait("main.read", "main.(*store).get", "main.main@main.go:9")
 	}
 	wait("main.idle", "main.main")
-	m.Block(at, "sleep", "time.Sleep", "main.idle", "main.main")
+	thread.Block(clock, "sleep", "time.Sleep", "main.idle", "main.main")
 	got := map[string]int{}
-	for _, g := range explain(t, b, whylate.Options{Request: regexp.MustCompile(`\(\*store\)`)}).Groups {
+	for _, g := range explain(t, builder, whylate.Options{Request: regexp.MustCompile(`\(\*store\)`)}).Groups {
 		got[g.Name] = g.Count
 	}
 	if want := map[string]int{"main.(*store).put": 2 * n, "main.(*store).get": n}; !maps.Equal(got, want) {
@@ -268,24 +268,24 @@ func TestRequestByNameIsOneGroup(t *testing.T) {
 // with no event between: it is not one call that has been open since the first, and
 // the report says that calls may be several.
 func TestCallsAfterEachOther(t *testing.T) {
-	b := tracetext.New(26)
-	m, o := b.Thread(1), b.Thread()
-	at := int64(1000)
+	builder := tracetext.New(26)
+	thread, helper := builder.Thread(1), builder.Thread()
+	clock := int64(1000)
 	for i := range 30 {
 		if i%10 == 0 {
-			m.Block(at, "sleep", "time.Sleep", "main.idle", "main.main:3")
-			o.Unblock(at+100, 1)
-			m.Start(at+110, 1)
-			at += 200
+			thread.Block(clock, "sleep", "time.Sleep", "main.idle", "main.main:3")
+			helper.Unblock(clock+100, 1)
+			thread.Start(clock+110, 1)
+			clock += 200
 		}
-		m.Block(at, "sleep", "time.Sleep", "main.(*store).put", "main.main:7")
-		o.Unblock(at+1000, 1)
-		m.Start(at+1010, 1)
-		at += 1100
+		thread.Block(clock, "sleep", "time.Sleep", "main.(*store).put", "main.main:7")
+		helper.Unblock(clock+1000, 1)
+		thread.Start(clock+1010, 1)
+		clock += 1100
 	}
-	m.Block(at, "sleep", "time.Sleep", "main.(*store).put", "main.main:7")
-	o.Create(at+500, 9, "main.other")
-	rep := explain(t, b, whylate.Options{Request: regexp.MustCompile(`\.put$`)})
+	thread.Block(clock, "sleep", "time.Sleep", "main.(*store).put", "main.main:7")
+	helper.Create(clock+500, 9, "main.other")
+	rep := explain(t, builder, whylate.Options{Request: regexp.MustCompile(`\.put$`)})
 	if len(rep.Groups) != 1 || rep.Groups[0].Count != 2 || rep.Groups[0].Open.Count != 1 || rep.Groups[0].Open.OldestNS > 2000 {
 		t.Errorf("the groups are %+v", rep.Groups)
 	}
@@ -298,28 +298,28 @@ func TestCallsAfterEachOther(t *testing.T) {
 // the handler that did not come back in time.
 func TestTimedOut(t *testing.T) {
 	const run, timeout = "net/http.(*http2serverConn).runHandler", "net/http.(*timeoutHandler).ServeHTTP"
-	b := tracetext.New(26)
-	m, o := b.Thread(11), b.Thread()
-	at := int64(1000)
+	builder := tracetext.New(26)
+	thread, helper := builder.Thread(11), builder.Thread()
+	clock := int64(1000)
 	const n = 12
 	for i := range n {
-		g, aside := uint64(100+2*i), uint64(101+2*i)
-		m.Create(at, g, run, "net/http.(*http2serverConn).processHeaders")
-		m.Block(at+10, "select", "runtime.selectgo", "net/http.(*http2serverConn).serve")
-		m.Start(at+20, g)
-		m.Create(at+50, aside, timeout+".func1", timeout, "net/http.serverHandler.ServeHTTP", run)
-		m.Block(at+100, "select", "runtime.selectgo", timeout, "net/http.serverHandler.ServeHTTP", run)
-		m.Start(at+110, aside)
-		m.Block(at+150, "sleep", "time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", timeout+".func1")
-		o.Unblock(at+3000, g)
-		m.Start(at+3010, g)
-		m.Destroy(at + 3100)
-		o.Unblock(at+4000, 11)
-		m.Start(at+4000, 11)
-		at += 10000
+		g, handlerID := uint64(100+2*i), uint64(101+2*i)
+		thread.Create(clock, g, run, "net/http.(*http2serverConn).processHeaders")
+		thread.Block(clock+10, "select", "runtime.selectgo", "net/http.(*http2serverConn).serve")
+		thread.Start(clock+20, g)
+		thread.Create(clock+50, handlerID, timeout+".func1", timeout, "net/http.serverHandler.ServeHTTP", run)
+		thread.Block(clock+100, "select", "runtime.selectgo", timeout, "net/http.serverHandler.ServeHTTP", run)
+		thread.Start(clock+110, handlerID)
+		thread.Block(clock+150, "sleep", "time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", timeout+".func1")
+		helper.Unblock(clock+3000, g)
+		thread.Start(clock+3010, g)
+		thread.Destroy(clock + 3100)
+		helper.Unblock(clock+4000, 11)
+		thread.Start(clock+4000, 11)
+		clock += 10000
 	}
-	m.Block(at, "select", "runtime.selectgo", "net/http.(*http2serverConn).serve")
-	rep := explain(t, b, whylate.Options{})
+	thread.Block(clock, "select", "runtime.selectgo", "net/http.(*http2serverConn).serve")
+	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 1 || rep.Groups[0].Name != "main.slow" || rep.Groups[0].Count != n {
 		t.Fatalf("the groups are %+v", rep.Groups)
 	}

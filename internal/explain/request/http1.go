@@ -44,33 +44,33 @@ const (
 
 func (f *Finder) followHTTP1(g *timeline.Gen) {
 	for _, id := range slices.Sorted(maps.Keys(f.connections)) {
-		c := f.connections[id]
-		if c.phase == connIdle {
-			if t, ok := g.NextWake(id, c.idleSince); ok {
-				c.begin(t, true)
+		conn := f.connections[id]
+		if conn.phase == connIdle {
+			if t, ok := g.NextWake(id, conn.idleSince); ok {
+				conn.begin(t, true)
 			}
 		}
 	}
 	var work []markedConn
 	g.EachMarked(func(id uint64, marks []timeline.Mark) {
-		c := f.connections[id]
-		if c == nil {
+		conn := f.connections[id]
+		if conn == nil {
 			if !isHTTP1Conn(marks) {
 				return
 			}
-			c = &http1Conn{}
+			conn = &http1Conn{}
 			if b, ok := g.BirthOf(id); ok {
-				c.begin(b.Time, false)
-				c.awaitsFirstByte = true
+				conn.begin(b.Time, false)
+				conn.awaitsFirstByte = true
 			}
-			f.connections[id] = c
+			f.connections[id] = conn
 		}
-		work = append(work, markedConn{id, c, marks})
+		work = append(work, markedConn{id, conn, marks})
 	})
 	f.followConns(g, work)
-	removeEnded(f.connections, g, func(id uint64, c *http1Conn, t int64) {
-		if c.phase == connActive && (c.finishStart != 0 || c.isHandlerEntered) {
-			f.endHTTP1(&f.emitted, id, c, cmp.Or(c.finishStart, t)) // with no response it was hijacked, or the handler panicked
+	removeEnded(f.connections, g, func(id uint64, conn *http1Conn, t int64) {
+		if conn.phase == connActive && (conn.finishStart != 0 || conn.isHandlerEntered) {
+			f.endHTTP1(&f.emitted, id, conn, cmp.Or(conn.finishStart, t)) // with no response it was hijacked, or the handler panicked
 		}
 	})
 }
@@ -118,44 +118,44 @@ func (c *http1Conn) begin(t int64, ready bool) {
 	*c = http1Conn{phase: connActive, openRequest: openRequest{start: t, pieceStart: t}, isWoken: ready}
 }
 
-func (f *Finder) endHTTP1(out *[]Request, id uint64, c *http1Conn, end int64) {
+func (f *Finder) endHTTP1(out *[]Request, id uint64, conn *http1Conn, end int64) {
 	r := Request{Kind: HTTP1, End: end, G: id}
-	if c.isWoken {
-		r.WokenAt = c.start
+	if conn.isWoken {
+		r.WokenAt = conn.start
 	}
-	f.emitFromProtocol(out, &c.openRequest, r)
+	f.emitFromProtocol(out, &conn.openRequest, r)
 }
 
-func (f *Finder) addConnMark(out *[]Request, g *timeline.Gen, id uint64, c *http1Conn, m timeline.Mark, wakes *timeline.Wakes) {
-	kind, t := m.Kind, m.Time
-	block := kind == tracefmt.EvGoBlock
+func (f *Finder) addConnMark(out *[]Request, g *timeline.Gen, id uint64, conn *http1Conn, mark timeline.Mark, wakes *timeline.Wakes) {
+	kind, t := mark.Kind, mark.Time
+	isBlock := kind == tracefmt.EvGoBlock
 	switch {
-	case m.Flags&flagPeek != 0:
-		if !block {
+	case mark.Flags&flagPeek != 0:
+		if !isBlock {
 			return // a read that found nothing yet
 		}
-		if c.phase == connActive && (c.finishStart != 0 || c.isHandlerEntered) {
-			f.endHTTP1(out, id, c, cmp.Or(c.finishStart, t))
+		if conn.phase == connActive && (conn.finishStart != 0 || conn.isHandlerEntered) {
+			f.endHTTP1(out, id, conn, cmp.Or(conn.finishStart, t))
 		}
-		*c = http1Conn{phase: connIdle, idleSince: t}
+		*conn = http1Conn{phase: connIdle, idleSince: t}
 		if w, ok := wakes.Next(t); ok {
-			c.begin(w, true)
+			conn.begin(w, true)
 		}
-	case m.Flags&flagHeader != 0 && m.Flags&flagBody == 0:
-		if !block || c.phase == connActive && !c.awaitsFirstByte {
+	case mark.Flags&flagHeader != 0 && mark.Flags&flagBody == 0:
+		if !isBlock || conn.phase == connActive && !conn.awaitsFirstByte {
 			return
 		}
 		// The wait for a connection's first request. If it is no longer than what was before it, the client opened the connection
 		// for this request, and waited for the TLS handshake, too.
 		w, ok := wakes.Next(t)
-		if ok && c.phase == connActive && w-t <= t-c.start {
+		if ok && conn.phase == connActive && w-t <= t-conn.start {
 			return
 		}
-		*c = http1Conn{phase: connIdle, idleSince: t}
+		*conn = http1Conn{phase: connIdle, idleSince: t}
 		if ok {
-			c.begin(w, true)
+			conn.begin(w, true)
 		}
-	case m.Flags&(flagBody|flagFinish) == flagBody:
+	case mark.Flags&(flagBody|flagFinish) == flagBody:
 		// While a response is finished, the rest of a body that the handler
 		// left unread may come to its end: that is no new request. Nor is what
 		// else happens there, such as helping the garbage collector.
@@ -163,48 +163,48 @@ func (f *Finder) addConnMark(out *[]Request, g *timeline.Gen, id uint64, c *http
 			return
 		}
 		switch {
-		case c.phase != connActive:
-			if w, ok := f.firstRequestWake(g, id, t); ok && c.phase == connUnknown {
-				c.begin(w, true)
+		case conn.phase != connActive:
+			if w, ok := f.firstRequestWake(g, id, t); ok && conn.phase == connUnknown {
+				conn.begin(w, true)
 				break
 			}
-			c.begin(t, false)
-			c.cutAtStart = true
-		case c.finishStart != 0 || c.isHandlerEntered:
-			f.beginNext(out, id, c, t)
+			conn.begin(t, false)
+			conn.cutAtStart = true
+		case conn.finishStart != 0 || conn.isHandlerEntered:
+			f.beginNext(out, id, conn, t)
 		}
-		c.isHandlerEntered, c.awaitsFirstByte = true, false
-	case m.Flags&flagFinish != 0:
-		if c.phase != connActive {
-			c.begin(t, false)
-			c.cutAtStart = true
+		conn.isHandlerEntered, conn.awaitsFirstByte = true, false
+	case mark.Flags&flagFinish != 0:
+		if conn.phase != connActive {
+			conn.begin(t, false)
+			conn.cutAtStart = true
 		}
-		write := m.Flags&flagFlush != 0 && kind == tracefmt.EvGoSyscallBegin
-		if write && c.flushCount > 0 && !c.isLastWait && !f.continuesWrite(id, c.lastFlush, t) {
+		isWrite := mark.Flags&flagFlush != 0 && kind == tracefmt.EvGoSyscallBegin
+		if isWrite && conn.flushCount > 0 && !conn.isLastWait && !f.continuesWrite(id, conn.lastFlush, t) {
 			// Each response's last bytes go out once: this is another one, of a
 			// pipelined request whose handler left no trace of its own.
-			f.beginNext(out, id, c, t)
+			f.beginNext(out, id, conn, t)
 		}
-		if write {
-			c.flushCount++
-			c.lastFlush = t
+		if isWrite {
+			conn.flushCount++
+			conn.lastFlush = t
 		}
-		if c.finishStart == 0 {
-			c.finishStart = t
+		if conn.finishStart == 0 {
+			conn.finishStart = t
 		}
-		c.finishLast, c.isLastWait, c.awaitsFirstByte = t, block, false
+		conn.finishLast, conn.isLastWait, conn.awaitsFirstByte = t, isBlock, false
 	}
 }
 
 // beginNext ends the open request and begins the one that followed it without
 // an idle wait: its bytes were there when the former was done.
-func (f *Finder) beginNext(out *[]Request, id uint64, c *http1Conn, t int64) {
-	end, start := c.finishStart, c.finishLast
+func (f *Finder) beginNext(out *[]Request, id uint64, conn *http1Conn, t int64) {
+	end, start := conn.finishStart, conn.finishLast
 	if end == 0 {
 		end, start = t, t
 	}
-	f.endHTTP1(out, id, c, end)
-	c.begin(start, false)
+	f.endHTTP1(out, id, conn, end)
+	conn.begin(start, false)
 }
 
 // firstRequestWake returns when a connection that was idle since before the trace

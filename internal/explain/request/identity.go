@@ -56,20 +56,20 @@ func (x *identityFinder) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 		return
 	}
 	for i := range g.User {
-		u := &g.User[i]
-		switch u.Kind {
+		event := &g.User[i]
+		switch event.Kind {
 		case timeline.TaskBegin:
-			t := &taskIdentity{preceding: x.pending[u.G], begin: u.Time, name: u.Name, lastGeneration: x.generation}
-			delete(x.pending, u.G)
-			x.byTask[u.Task] = t
-			x.byTaskBegin[u.Time] = append(x.byTaskBegin[u.Time], t)
+			t := &taskIdentity{preceding: x.pending[event.G], begin: event.Time, name: event.Name, lastGeneration: x.generation}
+			delete(x.pending, event.G)
+			x.byTask[event.Task] = t
+			x.byTaskBegin[event.Time] = append(x.byTaskBegin[event.Time], t)
 		case timeline.TaskEnd:
 			// Its logs may come at the same time, in any order.
-			if t := x.byTask[u.Task]; t != nil {
+			if t := x.byTask[event.Task]; t != nil {
 				t.lastGeneration = x.generation
 			}
 		case timeline.LogMessage:
-			x.addLog(u, syms)
+			x.addLog(event, syms)
 		}
 	}
 	x.dropOld()
@@ -79,26 +79,26 @@ func (x *identityFinder) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 // they are of, or, from a tracer's hook that runs before the task begins, on
 // its goroutine just before; of a child task, that is in its parent. A task
 // before which something was written is of the second kind.
-func (x *identityFinder) addLog(u *timeline.UserEvent, syms *tracefmt.Symbols) {
+func (x *identityFinder) addLog(event *timeline.UserEvent, syms *tracefmt.Symbols) {
 	var id Identity
-	if read := x.logReader(u.Name, syms); read == nil || !read(&id, syms.String(u.Value)) {
+	if read := x.logReader(event.Name, syms); read == nil || !read(&id, syms.String(event.Value)) {
 		return
 	}
-	t := x.byTask[u.Task]
-	if u.Task == 0 || t == nil || t.preceding != nil {
-		if b := x.pending[u.G]; b != nil && b.merge(&id) {
+	t := x.byTask[event.Task]
+	if event.Task == 0 || t == nil || t.preceding != nil {
+		if b := x.pending[event.G]; b != nil && b.merge(&id) {
 			return
 		}
-		x.pending[u.G] = &id
-		if u.Task == 0 || t == nil {
-			x.byGoroutine[u.G] = append(x.byGoroutine[u.G], loggedIdentity{u.Time, x.generation, &id})
+		x.pending[event.G] = &id
+		if event.Task == 0 || t == nil {
+			x.byGoroutine[event.G] = append(x.byGoroutine[event.G], loggedIdentity{event.Time, x.generation, &id})
 		}
 		return
 	}
 	t.lastGeneration = x.generation
 	first := t.Identity == Identity{}
 	if t.merge(&id) && first {
-		x.byGoroutine[u.G] = append(x.byGoroutine[u.G], loggedIdentity{u.Time, x.generation, &t.Identity})
+		x.byGoroutine[event.G] = append(x.byGoroutine[event.G], loggedIdentity{event.Time, x.generation, &t.Identity})
 	}
 }
 
@@ -136,18 +136,18 @@ func (t *taskIdentity) identity() *Identity {
 
 // identityOf returns a request's identity: of a task what was written about it, of
 // others what was written first on its goroutine while it lasted.
-func (x *identityFinder) identityOf(r *Request) *Identity {
-	if r.Kind == Task {
-		for _, t := range x.byTaskBegin[r.wholeStart] {
-			if t.name == r.Name {
+func (x *identityFinder) identityOf(request *Request) *Identity {
+	if request.Kind == Task {
+		for _, t := range x.byTaskBegin[request.wholeStart] {
+			if t.name == request.Name {
 				return t.identity()
 			}
 		}
 		return nil
 	}
-	list := x.byGoroutine[r.G]
-	i, _ := slices.BinarySearchFunc(list, r.wholeStart, func(l loggedIdentity, t int64) int { return cmp.Compare(l.time, t) })
-	if i < len(list) && list[i].time <= r.End {
+	list := x.byGoroutine[request.G]
+	i, _ := slices.BinarySearchFunc(list, request.wholeStart, func(l loggedIdentity, t int64) int { return cmp.Compare(l.time, t) })
+	if i < len(list) && list[i].time <= request.End {
 		return list[i].Identity
 	}
 	return nil
@@ -189,11 +189,11 @@ func (i *Identity) merge(o *Identity) bool {
 
 // setOnce sets an id that is not known yet; it reports false if it is.
 func setOnce[T comparable](id *T, v T) bool {
-	var none T
-	if v == none {
+	var zero T
+	if v == zero {
 		return true
 	}
-	if *id != none {
+	if *id != zero {
 		return false
 	}
 	*id = v

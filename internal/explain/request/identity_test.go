@@ -9,7 +9,7 @@ import (
 // leaves what was known. It fails if a malformed one counts, or if half of one is taken up.
 func TestIdentityOfALog(t *testing.T) {
 	const trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		key, value    string
 		ok            bool
 		trace, parent bool
@@ -34,9 +34,9 @@ func TestIdentityOfALog(t *testing.T) {
 		{key: "user", value: trace},
 	} {
 		var i Identity
-		read := logReaderFor(c.key)
-		if ok := read != nil && read(&i, c.value); ok != c.ok || (i.TraceID != [16]byte{}) != c.trace || (i.ParentSpanID != [8]byte{}) != c.parent || i.DatadogSpanID != c.datadog {
-			t.Errorf("%s=%q: %v, %+v", c.key, c.value, ok, i)
+		read := logReaderFor(tc.key)
+		if ok := read != nil && read(&i, tc.value); ok != tc.ok || (i.TraceID != [16]byte{}) != tc.trace || (i.ParentSpanID != [8]byte{}) != tc.parent || i.DatadogSpanID != tc.datadog {
+			t.Errorf("%s=%q: %v, %+v", tc.key, tc.value, ok, i)
 		}
 	}
 }

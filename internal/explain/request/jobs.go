@@ -146,52 +146,52 @@ func (j *jobFinder) addBirths(f *Finder, g *timeline.Gen) {
 }
 
 // addJob takes note of a goroutine that was started with a function of the service's own, or of a library's.
-func (j *jobFinder) addJob(f *Finder, b *timeline.Birth) {
-	l := &job{openRequest: openRequest{start: b.Time, pieceStart: b.Time}, startStack: b.Start, starterFrame: f.stackInfo(b.Stack).innerOwned, creatorID: b.By, isStartOwned: f.stackInfo(b.Start).outerOwned != 0}
-	l.isStartedByFetch = !l.isStartOwned && f.stackInfo(b.Stack).isFetch
-	s, e := j.kindFor(f, l)
-	o := e.originStats
-	l.kind = e
-	if e.firstEnd != 0 {
-		e.laterStarts++
+func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
+	job := &job{openRequest: openRequest{start: birth.Time, pieceStart: birth.Time}, startStack: birth.Start, starterFrame: f.stackInfo(birth.Stack).innerOwned, creatorID: birth.By, isStartOwned: f.stackInfo(birth.Start).outerOwned != 0}
+	job.isStartedByFetch = !job.isStartOwned && f.stackInfo(birth.Stack).isFetch
+	startFunc, kind := j.kindFor(f, job)
+	origin := kind.originStats
+	job.kind = kind
+	if kind.firstEnd != 0 {
+		kind.laterStarts++
 	}
-	was := o.servingCount
-	o.addStarter(f, b.By, b.Stack)
-	if b.By == 0 {
-		o.timerCount++
+	servingBefore := origin.servingCount
+	origin.addStarter(f, birth.By, birth.Stack)
+	if birth.By == 0 {
+		origin.timerCount++
 	}
-	o.inspected++
-	o.total++
+	origin.inspected++
+	origin.total++
 	// What a handler starts is a part of its request, and what a job starts a
 	// part of that one.
-	if p := j.jobs[b.By]; p != nil {
-		l.isPart = p.isPart
-		if p.carrier != nil && f.stackInfo(b.Stack).outerOwned != 0 {
-			l.isPart, p.carrier.carriesRequests = true, true
+	if creator := j.jobs[birth.By]; creator != nil {
+		job.isPart = creator.isPart
+		if creator.carrier != nil && f.stackInfo(birth.Stack).outerOwned != 0 {
+			job.isPart, creator.carrier.carriesRequests = true, true
 		}
-		if !l.isPart && p.kind != nil && p.kind.originStats.inspected >= minJobs {
-			l.isPart = true
+		if !job.isPart && creator.kind != nil && creator.kind.originStats.inspected >= minJobs {
+			job.isPart = true
 		}
 	}
-	if o.servingCount == was && f.isAnnotatedAt(b.By, b.Time) {
-		o.servingCount++
+	if origin.servingCount == servingBefore && f.isAnnotatedAt(birth.By, birth.Time) {
+		origin.servingCount++
 	}
-	if o.servingCount > was {
-		l.isPart = true
+	if origin.servingCount > servingBefore {
+		job.isPart = true
 	}
-	s.count++
-	if l.isPart {
-		s.partCount++
+	startFunc.count++
+	if job.isPart {
+		startFunc.partCount++
 	}
-	if s.allParts = s.partCount >= settledCount && s.partCount == s.count; !s.allParts {
-		j.jobs[b.G] = l
+	if startFunc.allParts = startFunc.partCount >= settledCount && startFunc.partCount == startFunc.count; !startFunc.allParts {
+		j.jobs[birth.G] = job
 	}
 }
 
 // endJobs hands out the jobs that ended in a generation.
 func (j *jobFinder) endJobs(f *Finder, g *timeline.Gen) {
 	dropped := make(map[uint64]bool)
-	removeEnded(j.jobs, g, func(id uint64, l *job, t int64) { j.endJob(f, id, l, t, dropped) })
+	removeEnded(j.jobs, g, func(id uint64, job *job, t int64) { j.endJob(f, id, job, t, dropped) })
 	if len(dropped) > 0 {
 		// Their lives are the unit, not what they did repeatedly.
 		f.emitted = slices.DeleteFunc(f.emitted, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
@@ -199,67 +199,67 @@ func (j *jobFinder) endJobs(f *Finder, g *timeline.Gen) {
 }
 
 // endJob hands out a job that ended at t, once its kind is known to be one of jobs. The goroutines whose turns are no requests then are dropped.
-func (j *jobFinder) endJob(f *Finder, id uint64, l *job, t int64, dropped map[uint64]bool) {
-	if l.isPart || f.work.annotated[id] {
+func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[uint64]bool) {
+	if job.isPart || f.work.annotated[id] {
 		return
 	}
-	var own tracefmt.FrameID
-	if l.carrier != nil {
+	var ownedFrame tracefmt.FrameID
+	if job.carrier != nil {
 		var ok bool
-		if own, ok = j.resolveCarriedJob(f, l, id, t); !ok {
+		if ownedFrame, ok = j.resolveCarriedJob(f, job, id, t); !ok {
 			return
 		}
 	}
-	e := l.kind
+	kind := job.kind
 	if f.messages.readers[id] != nil {
-		e.workerCount++
+		kind.workerCount++
 	}
 	if turn := f.loops.iterationOf(id); turn != nil && turn.count >= scale.Few {
-		e.workerCount++
+		kind.workerCount++
 	}
-	r := l.complete(Request{Kind: Goroutine, End: t, G: id, EntryStack: l.startStack, RootFrame: own})
-	if l.carrier == nil {
-		r.RootFrame = j.nameFrame(f, l, id, t)
+	request := job.complete(Request{Kind: Goroutine, End: t, G: id, EntryStack: job.startStack, RootFrame: ownedFrame})
+	if job.carrier == nil {
+		request.RootFrame = j.nameFrame(f, job, id, t)
 	}
-	if !l.isStartOwned {
-		r.StarterFrame = l.starterFrame
+	if !job.isStartOwned {
+		request.StarterFrame = job.starterFrame
 	}
-	if e.firstEnd == 0 {
-		e.firstEnd = t
-	} else if l.carrier != nil && l.start > e.firstEnd {
-		e.laterStarts++
+	if kind.firstEnd == 0 {
+		kind.firstEnd = t
+	} else if job.carrier != nil && job.start > kind.firstEnd {
+		kind.laterStarts++
 	}
-	e.endedCount++
-	if e.endedCount <= inspectedPerFunc && !l.isStartOwned && l.starterFrame != 0 && r.RootFrame == l.starterFrame && f.hasCreatorAwaited(l, id, t) {
-		e.awaitedCount++
+	kind.endedCount++
+	if kind.endedCount <= inspectedPerFunc && !job.isStartOwned && job.starterFrame != 0 && request.RootFrame == job.starterFrame && f.hasCreatorAwaited(job, id, t) {
+		kind.awaitedCount++
 	}
-	e.lifeNS += t - l.start
-	if l.carrier == nil {
-		e.originStats.isLibraryWait = e.areLibraryWaits()
-		e.originStats.emittedNS += t - l.start
+	kind.lifeNS += t - job.start
+	if job.carrier == nil {
+		kind.originStats.isLibraryWait = kind.areLibraryWaits()
+		kind.originStats.emittedNS += t - job.start
 	}
-	if e.pending = append(e.pending, r); !e.decideJobs(t - f.traceStart) {
-		if len(e.pending) > scale.Many {
-			e.pending = slices.Delete(e.pending, 0, 1)
+	if kind.pending = append(kind.pending, request); !kind.decideJobs(t - f.traceStart) {
+		if len(kind.pending) > scale.Many {
+			kind.pending = slices.Delete(kind.pending, 0, 1)
 		}
 		return
 	}
-	for _, r := range e.pending {
-		if f.loops.iterationOf(r.G) != nil {
-			dropped[r.G] = true
+	for _, request := range kind.pending {
+		if f.loops.iterationOf(request.G) != nil {
+			dropped[request.G] = true
 		}
 	}
 	switch {
-	case l.carrier != nil || l.isStartOwned:
-	case r.RootFrame == 0:
-		e.originStats.groupKeys = appendUnique(e.originStats.groupKeys, originKey{Goroutine, e.originStats.startFunc})
+	case job.carrier != nil || job.isStartOwned:
+	case request.RootFrame == 0:
+		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, originKey{Goroutine, kind.originStats.startFunc})
 	default:
-		k := originKey{Goroutine, f.syms.Frame(r.RootFrame).Func}
-		f.work.aliases[k] = e.originStats
-		e.originStats.groupKeys = appendUnique(e.originStats.groupKeys, k)
+		key := originKey{Goroutine, f.syms.Frame(request.RootFrame).Func}
+		f.work.aliases[key] = kind.originStats
+		kind.originStats.groupKeys = appendUnique(kind.originStats.groupKeys, key)
 	}
-	f.emitted = append(f.emitted, e.pending...)
-	e.pending = e.pending[:0]
+	f.emitted = append(f.emitted, kind.pending...)
+	kind.pending = kind.pending[:0]
 }
 
 // areWorkers reports whether goroutines of a kind are workers, whose turns are the
@@ -273,10 +273,10 @@ func (e *jobKind) areLibraryWaits() bool {
 
 // hasCreatorAwaited reports whether the goroutine that started a job, which ended at end, spent most of the job's life in a wait that the job
 // ended, and its wait before that one was at the same place or, where the library was asked for the next thing to do, a part of its work.
-func (f *Finder) hasCreatorAwaited(l *job, job uint64, end int64) bool {
-	start := l.start
+func (f *Finder) hasCreatorAwaited(job *job, jobID uint64, end int64) bool {
+	start := job.start
 	var before tracefmt.StackID
-	f.spanBuffer = f.window.Spans(l.creatorID, 2*start-end, end, f.spanBuffer[:0])
+	f.spanBuffer = f.window.Spans(job.creatorID, 2*start-end, end, f.spanBuffer[:0])
 	for i := range f.spanBuffer {
 		s := &f.spanBuffer[i]
 		switch {
@@ -284,7 +284,7 @@ func (f *Finder) hasCreatorAwaited(l *job, job uint64, end int64) bool {
 		case s.Start < start:
 			before = s.Stack
 		default:
-			return s.Woken && s.Waker == job && (s.Stack == before || l.isStartedByFetch && f.isAnswerWait(before)) && 2*(s.End-s.Start) > end-start
+			return s.Woken && s.Waker == jobID && (s.Stack == before || job.isStartedByFetch && f.isAnswerWait(before)) && 2*(s.End-s.Start) > end-start
 		}
 	}
 	return false
@@ -301,8 +301,8 @@ func (f *Finder) isAnswerWait(wait tracefmt.StackID) bool {
 
 // decideJobs reports whether its goroutines' lives are the unit: many were started
 // after others had ended, or many were short against the time that was seen.
-func (e *jobKind) decideJobs(seen int64) bool {
-	e.areJobs = e.areJobs || e.areTests && !e.areWorkers() || e.endedCount >= minJobs && !e.areWorkers() && !e.areLibraryWaits() && (e.laterStarts >= minJobs || e.endedCount >= scale.Many || e.lifeNS < int64(e.endedCount)*(seen/4))
+func (e *jobKind) decideJobs(observedNS int64) bool {
+	e.areJobs = e.areJobs || e.areTests && !e.areWorkers() || e.endedCount >= minJobs && !e.areWorkers() && !e.areLibraryWaits() && (e.laterStarts >= minJobs || e.endedCount >= scale.Many || e.lifeNS < int64(e.endedCount)*(observedNS/4))
 	return e.areJobs
 }
 
@@ -310,27 +310,27 @@ func (e *jobKind) decideJobs(seen int64) bool {
 // that it was started with. Where that only runs what it is given, it is the
 // service's own function that it ran, and if none of them was ever seen, the one
 // that started it.
-func (j *jobFinder) nameFrame(f *Finder, l *job, id uint64, end int64) tracefmt.FrameID {
-	if f.stackInfo(l.startStack).outerOwned != 0 {
+func (j *jobFinder) nameFrame(f *Finder, job *job, id uint64, end int64) tracefmt.FrameID {
+	if f.stackInfo(job.startStack).outerOwned != 0 {
 		return 0
 	}
 	// A line of the service's own gives a library something to run, always the same; a library's own loop runs what it has read.
-	named, ok := j.namesByStarter[l.starterFrame]
-	if l.starterFrame == 0 {
+	named, ok := j.namesByStarter[job.starterFrame]
+	if job.starterFrame == 0 {
 		named = 0
 	}
-	if !ok || l.kind.areTests || l.starterFrame == 0 {
-		f.spanBuffer = f.window.Spans(id, l.start, end, f.spanBuffer[:0])
+	if !ok || job.kind.areTests || job.starterFrame == 0 {
+		f.spanBuffer = f.window.Spans(id, job.start, end, f.spanBuffer[:0])
 		for i := range f.spanBuffer {
-			if s := &f.spanBuffer[i]; s.Stack != 0 && s.Start > l.start {
+			if s := &f.spanBuffer[i]; s.Stack != 0 && s.Start > job.start {
 				if named = f.stackInfo(s.Stack).outerOwned; named != 0 {
-					j.namesByStarter[l.starterFrame] = named
+					j.namesByStarter[job.starterFrame] = named
 					break
 				}
 			}
 		}
 	}
-	return cmp.Or(named, l.starterFrame)
+	return cmp.Or(named, job.starterFrame)
 }
 
 // isAlwaysPart reports whether all goroutines of a start function are parts of other
@@ -341,34 +341,34 @@ func (j *jobFinder) isAlwaysPart(f *Finder, start tracefmt.StackID) bool {
 }
 
 // kindFor returns the facts about goroutines like one.
-func (j *jobFinder) kindFor(f *Finder, l *job) (*startFuncStats, *jobKind) {
-	fn := f.syms.Frame(f.syms.Stack(l.startStack)[0]).Func
-	k := jobKey{startFunc: fn}
-	if f.stackInfo(l.startStack).outerOwned == 0 {
-		k.starterFrame = l.starterFrame
+func (j *jobFinder) kindFor(f *Finder, job *job) (*startFuncStats, *jobKind) {
+	fn := f.syms.Frame(f.syms.Stack(job.startStack)[0]).Func
+	key := jobKey{startFunc: fn}
+	if f.stackInfo(job.startStack).outerOwned == 0 {
+		key.starterFrame = job.starterFrame
 	}
-	s, e := entry.In(j.startFuncs, fn), j.kinds[k]
-	if e == nil {
-		e = &jobKind{originStats: f.originFor(Goroutine, fn, fn)}
-		if k.starterFrame != 0 {
-			e.originStats = f.originFor(Goroutine, f.syms.Frame(k.starterFrame).Func, fn)
+	startFunc, kind := entry.In(j.startFuncs, fn), j.kinds[key]
+	if kind == nil {
+		kind = &jobKind{originStats: f.originFor(Goroutine, fn, fn)}
+		if key.starterFrame != 0 {
+			kind.originStats = f.originFor(Goroutine, f.syms.Frame(key.starterFrame).Func, fn)
 		}
-		e.areTests = f.namer.function(fn).hasAny(testFunc)
-		e.originStats.isOwned = true // also where a library does the work
-		j.kinds[k] = e
+		kind.areTests = f.namer.function(fn).hasAny(testFunc)
+		kind.originStats.isOwned = true // also where a library does the work
+		j.kinds[key] = kind
 	}
-	s.origin = e.originStats
-	return s, e
+	startFunc.origin = kind.originStats
+	return startFunc, kind
 }
 
 func (j *jobFinder) visitOpen(visit func(*openRequest, Request)) {
-	for id, l := range j.jobs {
-		if !l.isPart && l.kind != nil && l.kind.areJobs {
-			r := Request{Kind: Goroutine, G: id, EntryStack: l.startStack}
-			if !l.isStartOwned && l.starterFrame != 0 {
-				r.StarterFrame, r.RootFrame = l.starterFrame, cmp.Or(j.namesByStarter[l.starterFrame], l.starterFrame)
+	for id, job := range j.jobs {
+		if !job.isPart && job.kind != nil && job.kind.areJobs {
+			r := Request{Kind: Goroutine, G: id, EntryStack: job.startStack}
+			if !job.isStartOwned && job.starterFrame != 0 {
+				r.StarterFrame, r.RootFrame = job.starterFrame, cmp.Or(j.namesByStarter[job.starterFrame], job.starterFrame)
 			}
-			visit(&l.openRequest, r)
+			visit(&job.openRequest, r)
 		}
 	}
 }
@@ -391,12 +391,12 @@ const mainKey = ^uint64(0)
 // followMain hands out what the main goroutine did, a part a generation: it is
 // what can be explained of a program in which no requests are found.
 func (f *Finder) followMain(g *timeline.Gen) {
-	j := &f.jobs
+	jobs := &f.jobs
 	if !g.Knows(1) {
 		return
 	}
-	if !j.isMainKnown {
-		j.isMainKnown, j.mainLife = true, openRequest{start: g.Base, pieceStart: g.Base}
+	if !jobs.isMainKnown {
+		jobs.isMainKnown, jobs.mainLife = true, openRequest{start: g.Base, pieceStart: g.Base}
 	}
 	f.spanBuffer = f.window.Spans(1, g.Base, g.End, f.spanBuffer[:0])
 	for i := range f.spanBuffer {
@@ -405,13 +405,13 @@ func (f *Finder) followMain(g *timeline.Gen) {
 			continue
 		}
 		if f.isEndedOutside(g, s) {
-			j.mainIdleNS += min(s.End, g.End) - max(s.Start, g.Base)
+			jobs.mainIdleNS += min(s.End, g.End) - max(s.Start, g.Base)
 		}
 	}
-	if to := f.pieceEnd(1, j.mainLife.pieceStart, g.End); to > j.mainLife.pieceStart {
-		f.emitted = append(f.emitted, Request{Kind: Main, Start: j.mainLife.pieceStart, End: to, G: 1, Piece: MiddlePiece, PieceKey: mainKey})
-		j.mainLife.pieceStart = to
-		j.mainPieces = 1
+	if to := f.pieceEnd(1, jobs.mainLife.pieceStart, g.End); to > jobs.mainLife.pieceStart {
+		f.emitted = append(f.emitted, Request{Kind: Main, Start: jobs.mainLife.pieceStart, End: to, G: 1, Piece: MiddlePiece, PieceKey: mainKey})
+		jobs.mainLife.pieceStart = to
+		jobs.mainPieces = 1
 	}
 }
 

@@ -51,11 +51,11 @@ func newLoopFinder(workers int) loopFinder {
 // asks it for, and else it is the answer to what it asked.
 func (l *loopFinder) scanForServer(f *Finder) {
 	for ; l.scannedStacks < f.syms.Stacks() && !l.isUnknownServer; l.scannedStacks++ {
-		seen := trait(0)
+		traits := trait(0)
 		for _, fr := range f.syms.Stack(tracefmt.StackID(l.scannedStacks)) {
-			seen |= f.namer.frameFunction(fr).traits
+			traits |= f.namer.frameFunction(fr).traits
 		}
-		l.isUnknownServer = seen&(acceptCall|foundServer) == acceptCall
+		l.isUnknownServer = traits&(acceptCall|foundServer) == acceptCall
 	}
 }
 
@@ -129,34 +129,34 @@ type iterationState struct {
 
 // idleRank orders the waits in which a worker may wait for work; a worker
 // sleeps or waits for a lock while it works, and for what it asks others for.
-func (l *loopFinder) idleRank(f *Finder, v *observation) (rank int, delays bool) {
-	p := f.stackInfo(v.stack)
-	if p.isClientCall {
+func (l *loopFinder) idleRank(f *Finder, obs *observation) (rank int, isLibraryDelay bool) {
+	info := f.stackInfo(obs.stack)
+	if info.isClientCall {
 		return 0, false
 	}
-	switch v.reason {
+	switch obs.reason {
 	case reasonNetwork:
-		if p.isInLibrary && (p.ownedDepth > 0 || !l.isUnknownServer) || p.isWrite {
-			return 1, p.isLibraryDelay // a client's wait for an answer, more often than not
+		if info.isInLibrary && (info.ownedDepth > 0 || !l.isUnknownServer) || info.isWrite {
+			return 1, info.isLibraryDelay // a client's wait for an answer, more often than not
 		}
 		if !l.isUnknownServer {
-			return 2, p.isLibraryDelay // it asks: all who could ask this process are known
+			return 2, info.isLibraryDelay // it asks: all who could ask this process are known
 		}
 		return idleMost, false
 	case reasonReceive, reasonCond:
-		return idleMost, p.isLibraryDelay
+		return idleMost, info.isLibraryDelay
 	case reasonSync:
-		if p.isMutexWait { // somebody works, and comes there while he does
+		if info.isMutexWait { // somebody works, and comes there while he does
 			return 0, false
 		}
-		return 2, p.isLibraryDelay
+		return 2, info.isLibraryDelay
 	case reasonSend:
-		return 1, p.isLibraryDelay
+		return 1, info.isLibraryDelay
 	case reasonSleep:
-		if p.isLoopPause {
-			return 2, p.isLibraryDelay || p.isWorkSleep // the loop's own pause
+		if info.isLoopPause {
+			return 2, info.isLibraryDelay || info.isWorkSleep // the loop's own pause
 		}
-		return 1, p.isLibraryDelay || p.isWorkSleep
+		return 1, info.isLibraryDelay || info.isWorkSleep
 	}
 	return 0, false
 }
@@ -167,8 +167,8 @@ const idleMost = 3
 // ClientWaits returns whether a wait for the network is one for what a client of the process asks next, by a protocol of its own. What is returned
 // holds nothing else of the finder, and is not to be called beside Add.
 func (f *Finder) ClientWaits() func(wait tracefmt.StackID) bool {
-	known := f.loops.clientWaits
-	return func(wait tracefmt.StackID) bool { return known[wait] }
+	clientWaits := f.loops.clientWaits
+	return func(wait tracefmt.StackID) bool { return clientWaits[wait] }
 }
 
 func (l *loopFinder) add(f *Finder, g *timeline.Gen) {
@@ -177,36 +177,36 @@ func (l *loopFinder) add(f *Finder, g *timeline.Gen) {
 	l.scanForServer(f)
 	l.listCandidates(f, g)
 	l.collectObservations(f, g)
-	for _, c := range l.candidates {
-		if c.pieces > 2*scale.Few {
-			l.narrowPath(f, c)
+	for _, goroutine := range l.candidates {
+		if goroutine.pieces > 2*scale.Few {
+			l.narrowPath(f, goroutine)
 		}
 	}
-	for _, c := range l.candidates {
-		l.findOwnedFrame(f, c)
-		l.countWaits(f, g, c)
+	for _, goroutine := range l.candidates {
+		l.findOwnedFrame(f, goroutine)
+		l.countWaits(f, g, goroutine)
 	}
-	for _, r := range l.loopFuncs {
-		if r != nil && r.idleWait == 0 {
-			if r.chooseIdleWait(f); r.idleWait != 0 {
-				l.expectedIterations += r.waits[r.idleWait].count
+	for _, loop := range l.loopFuncs {
+		if loop != nil && loop.idleWait == 0 {
+			if loop.chooseIdleWait(f); loop.idleWait != 0 {
+				l.expectedIterations += loop.waits[loop.idleWait].count
 			}
 		}
 	}
 	f.emitted = slices.Grow(f.emitted, l.expectedIterations+min(l.expectedIterations, len(f.births))) // jobs come behind the turns
-	for _, c := range l.candidates {
-		if c.canIterate {
-			l.followIterations(f, g, c)
+	for _, goroutine := range l.candidates {
+		if goroutine.canIterate {
+			l.followIterations(f, g, goroutine)
 		}
 	}
 	l.emitUnclassified(f)
-	for _, r := range l.loopFuncs {
-		if r != nil && 2*r.clientCount > r.emittedCount {
-			l.clientWaits[r.idleWait] = true
+	for _, loop := range l.loopFuncs {
+		if loop != nil && 2*loop.clientCount > loop.emittedCount {
+			l.clientWaits[loop.idleWait] = true
 		}
 	}
-	for _, x := range l.collectors {
-		x.states.length, x.waits.length = 0, 0
+	for _, collector := range l.collectors {
+		collector.states.length, collector.waits.length = 0, 0
 	}
 }
 
@@ -220,31 +220,31 @@ func (l *loopFinder) listCandidates(f *Finder, g *timeline.Gen) {
 		if pieces < 2 || pieces == 2 && start != 0 || f.startRoleOf(g, id, start) != roleUnclaimed || start != 0 && f.jobs.isAlwaysPart(f, start) {
 			return
 		}
-		c := l.goroutines[id]
-		if c != nil && c.origin != nil && c.origin.isSettled {
+		goroutine := l.goroutines[id]
+		if goroutine != nil && goroutine.origin != nil && goroutine.origin.isSettled {
 			// Only counted, in the proportion that was seen before.
-			o := c.origin
+			o := goroutine.origin
 			o.total += pieces * o.inspected / max(o.pieceCount, 1)
 			return
 		}
 		if j := f.jobs.jobs[id]; f.work.annotated[id] || f.messages.readers[id] != nil || j != nil && (j.isPart || j.kind.areJobs) {
 			return
 		}
-		c = entry.In(l.goroutines, id)
-		c.id, c.pieces, c.canIterate = id, pieces, false
-		l.candidates = append(l.candidates, c)
+		goroutine = entry.In(l.goroutines, id)
+		goroutine.id, goroutine.pieces, goroutine.canIterate = id, pieces, false
+		l.candidates = append(l.candidates, goroutine)
 	})
 	slices.SortFunc(l.candidates, func(a, b *loopGoroutine) int { return cmp.Compare(a.id, b.id) })
 }
 
 // findOwnedFrame looks for the service's own function that a goroutine runs.
-func (l *loopFinder) findOwnedFrame(f *Finder, c *loopGoroutine) {
-	if c.ownedFrame != 0 {
+func (l *loopFinder) findOwnedFrame(f *Finder, goroutine *loopGoroutine) {
+	if goroutine.ownedFrame != 0 {
 		return
 	}
-	for v := range c.observations() {
-		if v.stack != 0 && !v.isCreatorStack {
-			if c.ownedFrame = f.stackInfo(v.stack).outerOwned; c.ownedFrame != 0 {
+	for obs := range goroutine.observations() {
+		if obs.stack != 0 && !obs.isCreatorStack {
+			if goroutine.ownedFrame = f.stackInfo(obs.stack).outerOwned; goroutine.ownedFrame != 0 {
 				return
 			}
 		}
@@ -252,134 +252,134 @@ func (l *loopFinder) findOwnedFrame(f *Finder, c *loopGoroutine) {
 }
 
 // countWaits adds up which waits there are.
-func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, c *loopGoroutine) {
-	var last *loopFunc
-	c.resetCache()
-	for v := range c.observations() {
-		if v.stack == 0 || v.state != timeline.Syscall && v.state != timeline.Waiting {
+func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, goroutine *loopGoroutine) {
+	var lastLoop *loopFunc
+	goroutine.resetCache()
+	for obs := range goroutine.observations() {
+		if obs.stack == 0 || obs.state != timeline.Syscall && obs.state != timeline.Waiting {
 			continue
 		}
-		r, _ := l.loopFuncAt(f, c, v.stack)
-		if r == nil || v.state == timeline.Syscall && !r.isBenchmark {
+		loop, _ := l.loopFuncAt(f, goroutine, obs.stack)
+		if loop == nil || obs.state == timeline.Syscall && !loop.isBenchmark {
 			continue
 		}
-		p, bare := f.stackInfo(v.stack), f.canonicalStack(v.stack)
-		c.canIterate = c.canIterate || r.idleWait == 0 || r.idleWait == bare
-		if r.idleWait == bare {
+		info, canonical := f.stackInfo(obs.stack), f.canonicalStack(obs.stack)
+		goroutine.canIterate = goroutine.canIterate || loop.idleWait == 0 || loop.idleWait == canonical
+		if loop.idleWait == canonical {
 			l.expectedIterations++
 		}
-		if r.idleWait != 0 && r.restWaits == nil {
+		if loop.idleWait != 0 && loop.restWaits == nil {
 			continue
 		}
-		w := r.waits[bare]
-		if w == nil {
-			w = &waitStats{isClientCall: p.isClientCall && p.isLibraryLoop}
-			r.waits[bare] = w
+		stats := loop.waits[canonical]
+		if stats == nil {
+			stats = &waitStats{isClientCall: info.isClientCall && info.isLibraryLoop}
+			loop.waits[canonical] = stats
 		}
-		if w.rank == 0 { // of one that had begun before the trace the reason is not known
-			w.rank, w.isLibraryDelay = l.idleRank(f, v)
-			if w.isClientCall = w.isClientCall || p.isLibraryLoop && w.isLibraryDelay && v.reason == reasonNetwork; w.isClientCall {
-				w.rank = 0
+		if stats.rank == 0 { // of one that had begun before the trace the reason is not known
+			stats.rank, stats.isLibraryDelay = l.idleRank(f, obs)
+			if stats.isClientCall = stats.isClientCall || info.isLibraryLoop && stats.isLibraryDelay && obs.reason == reasonNetwork; stats.isClientCall {
+				stats.rank = 0
 			}
-			w.isServed = w.rank == idleMost && v.reason == reasonNetwork
+			stats.isServed = stats.rank == idleMost && obs.reason == reasonNetwork
 		}
-		if v.waker == 0 && v.reason != reasonNetwork {
-			w.timerCount++
+		if obs.waker == 0 && obs.reason != reasonNetwork {
+			stats.timerCount++
 		}
-		if b, ok := g.BirthOf(v.waker); ok && b.By == c.id && !p.isFetch {
-			w.selfEndedCount++
+		if b, ok := g.BirthOf(obs.waker); ok && b.By == goroutine.id && !info.isFetch {
+			stats.selfEndedCount++
 		}
-		if last != r {
-			last = r
-			r.goroutines++
+		if lastLoop != loop {
+			lastLoop = loop
+			loop.goroutines++
 		}
-		w.count++
-		w.totalNS += v.end - max(v.start, g.Base)
-		if r.idleWait != 0 { // a busy one's first rest may come late
-			r.restWaits[bare] = w.isRest()
+		stats.count++
+		stats.totalNS += obs.end - max(obs.start, g.Base)
+		if loop.idleWait != 0 { // a busy one's first rest may come late
+			loop.restWaits[canonical] = stats.isRest()
 		}
 	}
 }
 
 // followIterations hands out the turns of a goroutine: from each idle wait's end to the
 // next one's beginning.
-func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, c *loopGoroutine) {
-	t := c.iteration
-	var o *originStats
-	var first observation // a wait that had begun before the trace
-	next, rested := 0, 0
-	c.resetCache()
-	for v := range c.observations() {
-		if v.stack == 0 {
-			if t == nil {
-				first = *v
+func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, goroutine *loopGoroutine) {
+	iteration := goroutine.iteration
+	var origin *originStats
+	var earlyWait observation // a wait that had begun before the trace
+	backToBack, rests := 0, 0
+	goroutine.resetCache()
+	for obs := range goroutine.observations() {
+		if obs.stack == 0 {
+			if iteration == nil {
+				earlyWait = *obs
 			}
 			continue
 		}
-		if o != nil && !o.isOwned && f.stackInfo(v.stack).outerOwned != 0 && !v.isCreatorStack {
-			o.isOwned = true
+		if origin != nil && !origin.isOwned && f.stackInfo(obs.stack).outerOwned != 0 && !obs.isCreatorStack {
+			origin.isOwned = true
 		}
-		r, idle := l.matchIdleWait(f, c, v)
-		if !idle {
+		loop, isIdle := l.matchIdleWait(f, goroutine, obs)
+		if !isIdle {
 			switch {
-			case t == nil || t.start == 0 || v.start < t.start:
-			case r != nil && r.isBusy && v.state == timeline.Waiting && r.restWaits[f.canonicalStack(v.stack)]:
-				if o == nil {
-					o = l.originOf(f, g, c, t.busyWait)
+			case iteration == nil || iteration.start == 0 || obs.start < iteration.start:
+			case loop != nil && loop.isBusy && obs.state == timeline.Waiting && loop.restWaits[f.canonicalStack(obs.stack)]:
+				if origin == nil {
+					origin = l.originOf(f, g, goroutine, iteration.busyWait)
 				}
-				l.endIteration(f, c, v.start, t.busyWait, r, o)
-				if v.waker != 0 {
-					t.restWaker = v.waker
+				l.endIteration(f, goroutine, obs.start, iteration.busyWait, loop, origin)
+				if obs.waker != 0 {
+					iteration.restWaker = obs.waker
 				}
-				rested++
-				t.start, t.iterationContent = 0, iterationContent{}
+				rests++
+				iteration.start, iteration.iterationContent = 0, iterationContent{}
 			default:
-				t.add(l, f, v)
+				iteration.add(l, f, obs)
 			}
 			continue
 		}
-		if t == nil {
-			t = &iterationState{lastIdleStart: math.MinInt64}
-			c.iteration = t
-			if r.goroutines >= settledCount && !r.isBusy {
+		if iteration == nil {
+			iteration = &iterationState{lastIdleStart: math.MinInt64}
+			goroutine.iteration = iteration
+			if loop.goroutines >= settledCount && !loop.isBusy {
 				// Where it waited before the trace is not known. Of many goroutines
 				// nearly all waited where they wait most.
-				t.start = first.end
+				iteration.start = earlyWait.end
 			}
 		}
 		// What lies between two generations' borders is seen with both.
-		if v.start < t.lastIdleStart || v.start == t.lastIdleStart && t.start != 0 {
+		if obs.start < iteration.lastIdleStart || obs.start == iteration.lastIdleStart && iteration.start != 0 {
 			continue
 		}
-		t.lastIdleStart = v.start
-		if o == nil {
-			o = l.originOf(f, g, c, v.stack)
+		iteration.lastIdleStart = obs.start
+		if origin == nil {
+			origin = l.originOf(f, g, goroutine, obs.stack)
 		}
-		if t.start != 0 && t.start == first.end {
-			first.reason = v.reason // as with where it waited
-			l.addBeginning(f, o, &first)
-			t.beginWait, first.end = first, 0
+		if iteration.start != 0 && iteration.start == earlyWait.end {
+			earlyWait.reason = obs.reason // as with where it waited
+			l.addBeginning(f, origin, &earlyWait)
+			iteration.beginWait, earlyWait.end = earlyWait, 0
 		}
-		if t.start != 0 {
-			l.endIteration(f, c, v.start, v.stack, r, o)
-			if r.isBusy && f.stackInfo(v.stack).isLibraryLoop {
-				next++
+		if iteration.start != 0 {
+			l.endIteration(f, goroutine, obs.start, obs.stack, loop, origin)
+			if loop.isBusy && f.stackInfo(obs.stack).isLibraryLoop {
+				backToBack++
 			}
 		}
-		t.start, t.iterationContent = 0, iterationContent{}
+		iteration.start, iteration.iterationContent = 0, iterationContent{}
 		switch {
-		case r.isBusy:
-			t.start, t.busyWait = v.start, v.stack
-		case v.woken:
-			t.start, t.beginWait, t.idleWait = v.end, *v, v.stack
-			t.wakerFunc = f.stackInfo(v.wakerStack).innermost
-			l.addBeginning(f, o, v)
+		case loop.isBusy:
+			iteration.start, iteration.busyWait = obs.start, obs.stack
+		case obs.woken:
+			iteration.start, iteration.beginWait, iteration.idleWait = obs.end, *obs, obs.stack
+			iteration.wakerFunc = f.stackInfo(obs.wakerStack).innermost
+			l.addBeginning(f, origin, obs)
 		}
 	}
-	if next+rested > 0 && t.restWaker != 0 {
-		o.backToBack += next
-		o.rests += rested
-		o.arrivals += l.countArrivals(f, g, t.restWaker)
+	if backToBack+rests > 0 && iteration.restWaker != 0 {
+		origin.backToBack += backToBack
+		origin.rests += rests
+		origin.arrivals += l.countArrivals(f, g, iteration.restWaker)
 	}
 }
 
@@ -407,77 +407,77 @@ func (l *loopFinder) iterationOf(id uint64) *iterationState {
 }
 
 // originOf returns the facts about the goroutines that loop where one does, which waits at a stack there.
-func (l *loopFinder) originOf(f *Finder, g *timeline.Gen, c *loopGoroutine, wait tracefmt.StackID) *originStats {
-	_, frame := l.loopFuncAt(f, c, wait)
-	o := f.originFor(Loop, f.syms.Frame(frame).Func, f.stackInfo(wait).startFunc)
-	o.isOwned = o.isOwned || f.stackInfo(wait).outerOwned != 0
-	o.pieceCount += g.Pieces(c.id)
-	c.origin = o
-	return o
+func (l *loopFinder) originOf(f *Finder, g *timeline.Gen, goroutine *loopGoroutine, wait tracefmt.StackID) *originStats {
+	_, frame := l.loopFuncAt(f, goroutine, wait)
+	origin := f.originFor(Loop, f.syms.Frame(frame).Func, f.stackInfo(wait).startFunc)
+	origin.isOwned = origin.isOwned || f.stackInfo(wait).outerOwned != 0
+	origin.pieceCount += g.Pieces(goroutine.id)
+	goroutine.origin = origin
+	return origin
 }
 
 // endIteration ends a goroutine's turn, if it took any time.
-func (l *loopFinder) endIteration(f *Finder, c *loopGoroutine, at int64, wait tracefmt.StackID, r *loopFunc, o *originStats) {
-	t := c.iteration
-	if at <= t.start {
+func (l *loopFinder) endIteration(f *Finder, goroutine *loopGoroutine, end int64, wait tracefmt.StackID, loop *loopFunc, origin *originStats) {
+	iteration := goroutine.iteration
+	if end <= iteration.start {
 		return
 	}
-	t.count++
-	_, frame := l.loopFuncAt(f, c, wait)
-	if t.ownedFrame != 0 && f.stackInfo(wait).outerOwned == 0 { // a library's loop calls what it has been given, another function each time
-		if of := f.originFor(Loop, f.syms.Frame(t.ownedFrame).Func, f.stackInfo(wait).startFunc); of != o {
-			if of.isOwned = true; t.beginWait.end == t.start {
-				l.addBeginning(f, of, &t.beginWait)
+	iteration.count++
+	_, frame := l.loopFuncAt(f, goroutine, wait)
+	if iteration.ownedFrame != 0 && f.stackInfo(wait).outerOwned == 0 { // a library's loop calls what it has been given, another function each time
+		if given := f.originFor(Loop, f.syms.Frame(iteration.ownedFrame).Func, f.stackInfo(wait).startFunc); given != origin {
+			if given.isOwned = true; iteration.beginWait.end == iteration.start {
+				l.addBeginning(f, given, &iteration.beginWait)
 			}
-			o = of
+			origin = given
 		}
-		frame = t.ownedFrame
+		frame = iteration.ownedFrame
 	}
-	l.finishIteration(f, endedIteration{start: t.start, end: at, goroutine: c.id, waitStack: wait, frame: frame, loopFunc: r, origin: o, iterationContent: t.iterationContent})
+	l.finishIteration(f, endedIteration{start: iteration.start, end: end, goroutine: goroutine.id, waitStack: wait, frame: frame, loopFunc: loop, origin: origin, iterationContent: iteration.iterationContent})
 }
 
 // matchIdleWait reports whether a goroutine waits for work, and the facts about the
 // function that loops.
-func (l *loopFinder) matchIdleWait(f *Finder, c *loopGoroutine, v *observation) (*loopFunc, bool) {
-	if v.state != timeline.Waiting && v.state != timeline.Syscall {
+func (l *loopFinder) matchIdleWait(f *Finder, goroutine *loopGoroutine, obs *observation) (*loopFunc, bool) {
+	if obs.state != timeline.Waiting && obs.state != timeline.Syscall {
 		return nil, false
 	}
-	r, _ := l.loopFuncAt(f, c, v.stack)
-	return r, r != nil && r.idleWait == f.canonicalStack(v.stack) && (v.state == timeline.Waiting || r.isBenchmark)
+	loop, _ := l.loopFuncAt(f, goroutine, obs.stack)
+	return loop, loop != nil && loop.idleWait == f.canonicalStack(obs.stack) && (obs.state == timeline.Waiting || loop.isBenchmark)
 }
 
 // addBeginning notes the waker of an idle wait.
-func (l *loopFinder) addBeginning(f *Finder, o *originStats, v *observation) {
+func (l *loopFinder) addBeginning(f *Finder, origin *originStats, wait *observation) {
 	switch {
-	case v.reason == reasonNetwork:
-		o.networkCount++
-	case v.waker == 0:
-		o.timerCount++
+	case wait.reason == reasonNetwork:
+		origin.networkCount++
+	case wait.waker == 0:
+		origin.timerCount++
 	default:
-		was := o.servingCount
-		o.addStarter(f, v.waker, v.wakerStack)
-		if o.servingCount > was && o.handlerWaits+o.handlerDepartures < maxHandlersInspected {
-			l.inspectHandler(f, o, v)
+		servingBefore := origin.servingCount
+		origin.addStarter(f, wait.waker, wait.wakerStack)
+		if origin.servingCount > servingBefore && origin.handlerWaits+origin.handlerDepartures < maxHandlersInspected {
+			l.inspectHandler(f, origin, wait)
 		}
 	}
 }
 
 // inspectHandler looks whether a handler that handed something over waits until it is
 // done, or goes on.
-func (l *loopFinder) inspectHandler(f *Finder, o *originStats, v *observation) {
+func (l *loopFinder) inspectHandler(f *Finder, origin *originStats, wait *observation) {
 	const lookahead = 2e9
-	f.spanBuffer = f.window.SpansCoarse(v.waker, v.end, v.end+lookahead, f.spanBuffer[:0])
+	f.spanBuffer = f.window.SpansCoarse(wait.waker, wait.end, wait.end+lookahead, f.spanBuffer[:0])
 	for i := range f.spanBuffer {
-		w := &f.spanBuffer[i]
+		span := &f.spanBuffer[i]
 		switch {
-		case w.State == timeline.Gone:
-			o.handlerDepartures++
+		case span.State == timeline.Gone:
+			origin.handlerDepartures++
 			return
-		case w.State == timeline.Waiting && w.Start >= v.end:
-			if f.reasonOf(w.Reason) == reasonNetwork {
-				o.handlerDepartures++
+		case span.State == timeline.Waiting && span.Start >= wait.end:
+			if f.reasonOf(span.Reason) == reasonNetwork {
+				origin.handlerDepartures++
 			} else {
-				o.handlerWaits++
+				origin.handlerWaits++
 			}
 			return
 		}
@@ -485,8 +485,8 @@ func (l *loopFinder) inspectHandler(f *Finder, o *originStats, v *observation) {
 }
 
 // removeUnknown drops the goroutines that a generation does not know any more. Unlike gone, it keeps those that end in the generation.
-func removeUnknown[V any](of map[uint64]V, g *timeline.Gen) {
-	maps.DeleteFunc(of, func(id uint64, _ V) bool { return !g.Knows(id) })
+func removeUnknown[V any](byGoroutine map[uint64]V, g *timeline.Gen) {
+	maps.DeleteFunc(byGoroutine, func(id uint64, _ V) bool { return !g.Knows(id) })
 }
 
 // isRest reports whether a goroutine that nearly always has work waits there for more.
@@ -498,44 +498,44 @@ func (w *waitStats) isRest() bool {
 // nearest to the function that loops, then the longest. Of a benchmark's iterations it
 // takes what they do most often and nearest to its own function.
 func (r *loopFunc) chooseIdleWait(f *Finder) {
-	top := 0
-	for _, w := range r.waits {
-		top = max(top, w.count)
+	maxCount := 0
+	for _, stats := range r.waits {
+		maxCount = max(maxCount, stats.count)
 	}
-	if top < scale.Few {
+	if maxCount < scale.Few {
 		return
 	}
-	var idle, busy []tracefmt.StackID
-	for id, w := range r.waits {
-		often := w.count*4 >= top
+	var idleWaits, busyWaits []tracefmt.StackID
+	for id, stats := range r.waits {
+		isFrequent := stats.count*4 >= maxCount
 		switch {
 		case r.isBenchmark:
-			if often {
-				busy = append(busy, id)
+			if isFrequent {
+				busyWaits = append(busyWaits, id)
 			}
-		case w.count < scale.Few || !often && !w.isServed || 2*w.selfEndedCount >= w.count:
-		case w.isClientCall:
-			busy = append(busy, id) // a library that always has work called what asks others
-		case w.rank == 0:
-		case w.isLibraryDelay && 2*w.timerCount > w.count:
-			busy = append(busy, id) // a library made it wait: a limiter, a backoff
+		case stats.count < scale.Few || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
+		case stats.isClientCall:
+			busyWaits = append(busyWaits, id) // a library that always has work called what asks others
+		case stats.rank == 0:
+		case stats.isLibraryDelay && 2*stats.timerCount > stats.count:
+			busyWaits = append(busyWaits, id) // a library made it wait: a limiter, a backoff
 		default:
-			idle = append(idle, id)
+			idleWaits = append(idleWaits, id)
 		}
 	}
-	if len(idle)+len(busy) == 0 {
+	if len(idleWaits)+len(busyWaits) == 0 {
 		return
 	}
-	if len(idle) == 0 {
-		idle, r.isBusy = busy, true
+	if len(idleWaits) == 0 {
+		idleWaits, r.isBusy = busyWaits, true
 	}
-	r.idleWait = slices.MinFunc(idle, func(a, b tracefmt.StackID) int {
-		v, w := r.waits[a], r.waits[b]
+	r.idleWait = slices.MinFunc(idleWaits, func(a, b tracefmt.StackID) int {
+		v, stats := r.waits[a], r.waits[b]
 		p, q := *f.stackInfo(a), f.stackInfo(b)
 		if r.isBenchmark {
-			return cmp.Or(p.depth-q.depth, w.count-v.count, cmp.Compare(a, b))
+			return cmp.Or(p.depth-q.depth, stats.count-v.count, cmp.Compare(a, b))
 		}
-		return cmp.Or(w.rank-v.rank, p.ownedDepth-q.ownedDepth, p.depth-q.depth, cmp.Compare(w.totalNS, v.totalNS), cmp.Compare(a, b))
+		return cmp.Or(stats.rank-v.rank, p.ownedDepth-q.ownedDepth, p.depth-q.depth, cmp.Compare(stats.totalNS, v.totalNS), cmp.Compare(a, b))
 	})
 	if r.isBenchmark {
 		return
@@ -543,18 +543,18 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 	r.isIdleWaitServed = r.waits[r.idleWait].isServed
 	if r.isBusy {
 		r.restWaits = make(map[tracefmt.StackID]bool)
-		for id, w := range r.waits {
-			r.restWaits[id] = w.isRest()
+		for id, stats := range r.waits {
+			r.restWaits[id] = stats.isRest()
 		}
 	}
 }
 
 // loopFuncAt returns the function that loops where a goroutine waits at a stack, nil if loops there are of no interest, and its frame.
-func (l *loopFinder) loopFuncAt(f *Finder, c *loopGoroutine, id tracefmt.StackID) (*loopFunc, tracefmt.FrameID) {
-	if c.cachedStack == id || c.cachedStack != 0 && len(c.commonPath) > 0 { // with a path those of all stacks are the same
-		return c.cachedFunc, c.cachedFrame
+func (l *loopFinder) loopFuncAt(f *Finder, goroutine *loopGoroutine, id tracefmt.StackID) (*loopFunc, tracefmt.FrameID) {
+	if goroutine.cachedStack == id || goroutine.cachedStack != 0 && len(goroutine.commonPath) > 0 { // with a path those of all stacks are the same
+		return goroutine.cachedFunc, goroutine.cachedFrame
 	}
-	path, frames := c.commonPath, f.syms.Stack(id)
+	path, frames := goroutine.commonPath, f.syms.Stack(id)
 	if len(frames) == 0 {
 		return nil, 0
 	}
@@ -566,12 +566,12 @@ func (l *loopFinder) loopFuncAt(f *Finder, c *loopGoroutine, id tracefmt.StackID
 	for k+1 < len(path) && len(l.followers[f.syms.Frame(path[k]).Func]) > 1 {
 		k++
 	}
-	c.cachedStack, c.cachedFrame = id, path[k]
-	if c.ownedFrame != 0 && !f.namer.isOwned(f.syms.Frame(path[k])) {
-		c.cachedFrame = c.ownedFrame
+	goroutine.cachedStack, goroutine.cachedFrame = id, path[k]
+	if goroutine.ownedFrame != 0 && !f.namer.isOwned(f.syms.Frame(path[k])) {
+		goroutine.cachedFrame = goroutine.ownedFrame
 	}
-	c.cachedFunc = l.loopFuncOf(f, f.syms.Frame(c.cachedFrame).Func, frames)
-	return c.cachedFunc, c.cachedFrame
+	goroutine.cachedFunc = l.loopFuncOf(f, f.syms.Frame(goroutine.cachedFrame).Func, frames)
+	return goroutine.cachedFunc, goroutine.cachedFrame
 }
 
 // resetCache forgets what at has said.
@@ -579,44 +579,44 @@ func (c *loopGoroutine) resetCache() { c.cachedStack, c.cachedFunc, c.cachedFram
 
 // loopFuncOf returns a function that loops, nil if loops there are of no interest.
 func (l *loopFinder) loopFuncOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameID) *loopFunc {
-	r, ok := l.loopFuncs[fn]
+	loop, ok := l.loopFuncs[fn]
 	if !ok {
 		if !f.namer.function(fn).hasAny(standardLibrary) {
-			r = &loopFunc{
+			loop = &loopFunc{
 				waits: make(map[tracefmt.StackID]*waitStats), wakers: make(map[tracefmt.StringID]wakeStats),
-				cycles: cycleStats{once: make(map[string]int), repeated: make(map[string]int)},
+				cycles: cycleStats{single: make(map[string]int), repeated: make(map[string]int)},
 			}
-			r.isBenchmark = f.namer.frameFunction(frames[len(frames)-1]).hasAny(benchmarkFunc)
+			loop.isBenchmark = f.namer.frameFunction(frames[len(frames)-1]).hasAny(benchmarkFunc)
 		}
-		l.loopFuncs[fn] = r
+		l.loopFuncs[fn] = loop
 	}
 	if e := f.jobs.kinds[jobKey{startFunc: fn}]; e != nil && e.areJobs {
 		return nil // its goroutines are the unit, not what they do repeatedly
 	}
-	return r
+	return loop
 }
 
 // narrowPath narrows what the stacks of a goroutine's waits have in common.
-func (l *loopFinder) narrowPath(f *Finder, c *loopGoroutine) {
-	last := tracefmt.StackID(0)
-	for v := range c.observations() {
-		if v.state != timeline.Waiting || v.stack == 0 || v.stack == last {
+func (l *loopFinder) narrowPath(f *Finder, goroutine *loopGoroutine) {
+	lastStack := tracefmt.StackID(0)
+	for obs := range goroutine.observations() {
+		if obs.state != timeline.Waiting || obs.stack == 0 || obs.stack == lastStack {
 			continue
 		}
-		last = v.stack
-		frames := f.syms.Stack(v.stack)
-		if c.commonPath == nil {
-			c.commonPath = appendOutermost(frames, nil)
+		lastStack = obs.stack
+		frames := f.syms.Stack(obs.stack)
+		if goroutine.commonPath == nil {
+			goroutine.commonPath = appendOutermost(frames, nil)
 			continue
 		}
-		path, n := c.commonPath, 0
+		path, n := goroutine.commonPath, 0
 		for n < len(path) && n < len(frames) && f.syms.Frame(path[n]).Func == f.syms.Frame(frames[len(frames)-1-n]).Func {
 			n++
 		}
-		c.commonPath = path[:n]
+		goroutine.commonPath = path[:n]
 	}
-	for k := 0; k+1 < len(c.commonPath); k++ {
-		fn, next := f.syms.Frame(c.commonPath[k]).Func, f.syms.Frame(c.commonPath[k+1]).Func
+	for k := 0; k+1 < len(goroutine.commonPath); k++ {
+		fn, next := f.syms.Frame(goroutine.commonPath[k]).Func, f.syms.Frame(goroutine.commonPath[k+1]).Func
 		if f.namer.function(next).hasAny(standardLibrary) {
 			break
 		}

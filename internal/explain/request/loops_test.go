@@ -14,18 +14,18 @@ import (
 // A goroutine of the standard library that comes back to a wait repeatedly
 // is no worker of anybody's.
 func TestLoopOfTheStandardLibrary(t *testing.T) {
-	b := tracetext.New(26)
-	th := b.Thread()
+	builder := tracetext.New(26)
+	th := builder.Thread()
 	const root = "net/http.(*persistConn).writeLoop:2590"
 	th.Create(1000, 7, root)
-	now := int64(1000)
+	clock := int64(1000)
 	for range 40 {
-		th.Start(now+1000, 7)
-		th.Block(now+2000, "select", root)
-		th.Unblock(now+9000, 7)
-		now += 10000
+		th.Start(clock+1000, 7)
+		th.Block(clock+2000, "select", root)
+		th.Unblock(clock+9000, 7)
+		clock += 10000
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	for _, g := range rep.Groups {
 		if g.Kind == "loop" {
 			t.Errorf("group %q of %d requests", g.Name, g.Count)
@@ -42,19 +42,19 @@ func TestTurnOfAServer(t *testing.T) {
 		"own":     {"net.(*conn).Read", "bufio.(*Reader).ReadString", "main.(*server).serve:9"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := tracetext.New(26)
-			th, other := b.Thread(), b.Thread()
+			builder := tracetext.New(26)
+			th, helper := builder.Thread(), builder.Thread()
 			loop := read[len(read)-1]
-			other.Create(500, 99, "main.main")
-			other.Start(600, 99)
-			other.Block(700, "network", "net.(*TCPListener).Accept", "main.main")
+			helper.Create(500, 99, "main.main")
+			helper.Start(600, 99)
+			helper.Block(700, "network", "net.(*TCPListener).Accept", "main.main")
 			th.Create(1000, 7, loop)
-			now := int64(1000)
+			clock := int64(1000)
 			wait := func(reason string, stack ...string) {
-				th.Start(now+10e3, 7)
-				th.Block(now+20e3, reason, stack...)
-				th.Unblock(now+1000e3, 7)
-				now += 1000e3
+				th.Start(clock+10e3, 7)
+				th.Block(clock+20e3, reason, stack...)
+				th.Unblock(clock+1000e3, 7)
+				clock += 1000e3
 			}
 			for range turns {
 				wait("network", read...)
@@ -63,7 +63,7 @@ func TestTurnOfAServer(t *testing.T) {
 				}
 			}
 			wait("network", read...)
-			rep := explain(t, b, whylate.Options{})
+			rep := explain(t, builder, whylate.Options{})
 			if len(rep.Groups) == 0 || rep.Groups[0].Kind != "loop" || rep.Groups[0].Count != turns {
 				t.Errorf("%+v", rep.Groups)
 			}
@@ -75,42 +75,42 @@ func TestTurnOfAServer(t *testing.T) {
 // fails if an idle wait of a protocol of the process's own is told as one for an answer.
 func TestTurnThatWaitsForAnotherClient(t *testing.T) {
 	const us = 1000
-	b := tracetext.New(26)
-	th, other := b.Thread(), b.Thread()
+	builder := tracetext.New(26)
+	th, helper := builder.Thread(), builder.Thread()
 	const loop = "main.(*server).serve:9"
 	read := []string{"net.(*conn).Read", "bufio.(*Reader).ReadString", loop}
-	other.Create(500, 99, "main.main")
-	other.Start(600, 99)
-	other.Block(700, "network", "net.(*TCPListener).Accept", "main.main")
+	helper.Create(500, 99, "main.main")
+	helper.Start(600, 99)
+	helper.Block(700, "network", "net.(*TCPListener).Accept", "main.main")
 	th.Create(1*us, 7, loop)
 	th.Create(2*us, 8, loop)
-	wakes := func(at, g int64) {
-		th.Unblock(at, uint64(g))
-		th.Start(at+10*us, uint64(g))
+	wakes := func(clock, g int64) {
+		th.Unblock(clock, uint64(g))
+		th.Start(clock+10*us, uint64(g))
 	}
-	answers := func(at int64) {
-		th.Syscall(at, "syscall.write", "net.(*conn).Write", "main.(*server).answer", loop)
-		th.SyscallEnd(at + 10*us)
-		th.Block(at+20*us, "network", read...)
+	answers := func(clock int64) {
+		th.Syscall(clock, "syscall.write", "net.(*conn).Write", "main.(*server).answer", loop)
+		th.SyscallEnd(clock + 10*us)
+		th.Block(clock+20*us, "network", read...)
 	}
 	for g := range int64(2) {
 		th.Start(10*us+g*40*us, uint64(7+g))
 		th.Block(30*us+g*40*us, "network", read...)
 	}
 	for k := range int64(12) {
-		at := 1000*us + k*20_000*us
-		wakes(at, 7) // its client asks, and it waits until another one comes
-		th.Block(at+100*us, "chan receive", "main.(*server).join", loop)
-		other.Unblock(at+9_970*us, 99) // the network is polled
-		other.Start(at+9_980*us, 99)
-		other.Block(at+9_990*us, "network", "net.(*TCPListener).Accept", "main.main")
-		wakes(at+10_000*us, 8)
-		th.Unblock(at+10_050*us, 7, "main.(*server).join", loop)
-		answers(at + 10_100*us)
-		th.Start(at+10_200*us, 7)
-		answers(at + 10_300*us)
+		clock := 1000*us + k*20_000*us
+		wakes(clock, 7) // its client asks, and it waits until another one comes
+		th.Block(clock+100*us, "chan receive", "main.(*server).join", loop)
+		helper.Unblock(clock+9_970*us, 99) // the network is polled
+		helper.Start(clock+9_980*us, 99)
+		helper.Block(clock+9_990*us, "network", "net.(*TCPListener).Accept", "main.main")
+		wakes(clock+10_000*us, 8)
+		th.Unblock(clock+10_050*us, 7, "main.(*server).join", loop)
+		answers(clock + 10_100*us)
+		th.Start(clock+10_200*us, 7)
+		answers(clock + 10_300*us)
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	for i := range rep.Groups {
 		for _, c := range rep.Groups[i].Bands[0].Causes {
 			if c.Cause == "network" && c.Share > 0.1 {
@@ -127,28 +127,28 @@ func TestTurnThatWaitsForAnotherClient(t *testing.T) {
 // A goroutine that always has work begins its turns with a wait in them; when it rests for the first time, later on, that ends a turn as well, and is
 // no part of what anybody waits for.
 func TestFirstRestOfABusyOne(t *testing.T) {
-	b := tracetext.New(26)
-	th := b.Thread()
+	builder := tracetext.New(26)
+	th := builder.Thread()
 	const loop = "github.com/nats-io/nats%2ego.(*Conn).waitForMsgs@/mod/github.com/nats-io/nats.go@v1.48.0/nats.go:3819"
 	ask := []string{"runtime.chanrecv1", "net/http.(*Client).Get", "main.(*ledger).post", "main.(*ledger).charge", loop}
 	th.Create(1000, 7, loop)
-	now := int64(1000)
+	clock := int64(1000)
 	wait := func(ns int64, reason string, stack ...string) {
-		th.Start(now+1e3, 7)
-		th.Block(now+2e3, reason, stack...)
-		now += ns
-		th.Unblock(now, 7)
+		th.Start(clock+1e3, 7)
+		th.Block(clock+2e3, reason, stack...)
+		clock += ns
+		th.Unblock(clock, 7)
 	}
 	const turns, ms = 20, int64(1e6)
 	for range turns {
 		wait(10*ms, "chan receive", ask...)
 	}
-	b.NextGeneration(now)
+	builder.NextGeneration(clock)
 	for range turns {
 		wait(10*ms, "chan receive", ask...)
 		wait(500*ms, "sync.(*Cond).Wait", "sync.(*Cond).Wait", loop)
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 1 || rep.Groups[0].Count < 2*turns-2 || *rep.Groups[0].LatencyNS.Max > 11*ms {
 		t.Errorf("%+v", rep.Groups)
 	}
@@ -161,42 +161,42 @@ func TestQueuedMessages(t *testing.T) {
 	ask := []string{"net.(*conn).Read", "github.com/redis/go-redis/v9.(*Client).Process@/mod/github.com/redis/go-redis/v9@v9.7.0/redis.go:9", "main.(*ledger).charge", loop}
 	read := []string{"net.(*conn).Read", "github.com/nats-io/nats%2ego.(*natsReader).Read@/mod/github.com/nats-io/nats.go@v1.48.0/nats.go:2451"}
 	const ms = int64(1e6)
-	for name, c := range map[string]struct {
+	for name, tc := range map[string]struct {
 		asks int // for each message
 		want bool
 	}{"one": {1, true}, "several": {5, false}} {
 		t.Run(name, func(t *testing.T) {
-			b := tracetext.New(26)
-			th, in := b.Thread(), b.Thread()
+			builder := tracetext.New(26)
+			th, in := builder.Thread(), builder.Thread()
 			th.Create(1000, 7, loop)
 			in.Create(1100, 8, read[1])
-			b.IdleProc() // it polls the network
-			now := int64(2000)
+			builder.IdleProc() // it polls the network
+			clock := int64(2000)
 			for burst := range 8 {
 				for message := range 5 {
-					in.Start(now+1e3, 8)
+					in.Start(clock+1e3, 8)
 					if message == 0 && burst > 0 {
-						in.Unblock(now+2e3, 7)
+						in.Unblock(clock+2e3, 7)
 					}
-					in.Block(now+3e3, "network", read...)
-					in.Unblock(now+4e3, 8)
-					now += 10e3
+					in.Block(clock+3e3, "network", read...)
+					in.Unblock(clock+4e3, 8)
+					clock += 10e3
 				}
-				for range 5 * c.asks {
-					th.Start(now+1e3, 7)
-					th.Block(now+2e3, "network", ask...)
-					now += 10 * ms
-					th.Unblock(now, 7)
+				for range 5 * tc.asks {
+					th.Start(clock+1e3, 7)
+					th.Block(clock+2e3, "network", ask...)
+					clock += 10 * ms
+					th.Unblock(clock, 7)
 				}
-				th.Start(now+1e3, 7)
-				th.Block(now+2e3, "sync.(*Cond).Wait", "sync.(*Cond).Wait", loop)
-				now += 50 * ms
+				th.Start(clock+1e3, 7)
+				th.Block(clock+2e3, "sync.(*Cond).Wait", "sync.(*Cond).Wait", loop)
+				clock += 50 * ms
 			}
-			rep := explain(t, b, whylate.Options{})
+			rep := explain(t, builder, whylate.Options{})
 			queued := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
 				return f.Code == report.RulePoolTooSmall && f.Severity == report.SeverityHigh && strings.HasPrefix(f.Title, "messages queue for main.(*ledger).charge")
 			})
-			if len(rep.Groups) != 1 || rep.Groups[0].Count != 40*c.asks || queued != c.want {
+			if len(rep.Groups) != 1 || rep.Groups[0].Count != 40*tc.asks || queued != tc.want {
 				t.Errorf("queued: %t, groups %+v, findings %+v", queued, rep.Groups, rep.Findings)
 			}
 		})
@@ -206,15 +206,15 @@ func TestQueuedMessages(t *testing.T) {
 // A library's worker runs what it is given: each turn is of the function that it ran, and not of the first one that the goroutine was seen to run.
 func TestWorkerOfSeveralFunctions(t *testing.T) {
 	const loop = "github.com/pkg/sftp.(*RequestServer).packetWorker@/mod/github.com/pkg/sftp@v1.13.9/request-server.go:120"
-	b := tracetext.New(26)
-	th := b.Thread()
+	builder := tracetext.New(26)
+	th := builder.Thread()
 	th.Create(1000, 7, loop)
-	now := int64(1000)
+	clock := int64(1000)
 	wait := func(ns int64, reason string, stack ...string) {
-		th.Start(now+1e3, 7)
-		th.Block(now+2e3, reason, stack...)
-		now += ns
-		th.Unblock(now, 7)
+		th.Start(clock+1e3, 7)
+		th.Block(clock+2e3, reason, stack...)
+		clock += ns
+		th.Unblock(clock, 7)
 	}
 	const turns, ms = 20, int64(1e6)
 	for i := range turns {
@@ -227,7 +227,7 @@ func TestWorkerOfSeveralFunctions(t *testing.T) {
 	}
 	wait(ms, "chan receive", "runtime.chanrecv1", loop)
 	got := map[string]int{}
-	for _, g := range explain(t, b, whylate.Options{}).Groups {
+	for _, g := range explain(t, builder, whylate.Options{}).Groups {
 		got[g.Name] = g.Count
 	}
 	if want := map[string]int{"main.(*vault).read": turns / 2, "main.(*vault).write": turns / 2}; !maps.Equal(got, want) {

@@ -104,59 +104,59 @@ func readMark(syms *tracefmt.Symbols, text string) markKey {
 const maxSpanBefore = 1e6
 
 // followMark follows a user log, if it is of a mark.
-func (f *Finder) followMark(e *timeline.UserEvent) {
-	k := f.markKeys[e.Name]
-	if k.verb == markNone {
+func (f *Finder) followMark(event *timeline.UserEvent) {
+	key := f.markKeys[event.Name]
+	if key.verb == markNone {
 		return
 	}
-	m := entry.In(f.markers, e.G)
-	f.work.annotated[e.G] = true
-	switch k.verb {
+	marker := entry.In(f.markers, event.G)
+	f.work.annotated[event.G] = true
+	switch key.verb {
 	case markBegin:
-		if m.depth++; m.depth > 1 {
+		if marker.depth++; marker.depth > 1 {
 			break // a part of the one around it
 		}
-		m.mark = openMark{openRequest: openRequest{start: e.Time, pieceStart: e.Time}, name: k.name, id: Identity{MarkKind: k.kind, BeforeMark: -1}}
-		if m.earlySpanTime != 0 && e.Time-m.earlySpanTime < maxSpanBefore {
-			m.mark.id.TraceID, m.mark.id.SpanID = m.earlySpan.TraceID, m.earlySpan.SpanID
+		marker.mark = openMark{openRequest: openRequest{start: event.Time, pieceStart: event.Time}, name: key.name, id: Identity{MarkKind: key.kind, BeforeMark: -1}}
+		if marker.earlySpanTime != 0 && event.Time-marker.earlySpanTime < maxSpanBefore {
+			marker.mark.id.TraceID, marker.mark.id.SpanID = marker.earlySpan.TraceID, marker.earlySpan.SpanID
 		}
 		var caller Identity
-		if caller.readTraceparent(f.syms.String(e.Value)) {
-			if !m.mark.id.HasTraceID() {
-				m.mark.id.TraceID = caller.TraceID
+		if caller.readTraceparent(f.syms.String(event.Value)) {
+			if !marker.mark.id.HasTraceID() {
+				marker.mark.id.TraceID = caller.TraceID
 			}
-			m.mark.id.ParentSpanID = caller.ParentSpanID
+			marker.mark.id.ParentSpanID = caller.ParentSpanID
 		}
-		m.earlySpanTime = 0
+		marker.earlySpanTime = 0
 	case markEnd:
-		if m.depth > 1 {
-			m.depth--
+		if marker.depth > 1 {
+			marker.depth--
 			break
 		}
-		d := endedMark{m.mark, e.Time}
-		if m.depth == 0 {
+		ended := endedMark{marker.mark, event.Time}
+		if marker.depth == 0 {
 			// It began before the trace, or while nobody traced.
-			d = endedMark{openMark: openMark{openRequest: openRequest{cutAtStart: true}, id: Identity{MarkKind: k.kind, BeforeMark: -1}}}
-			d.endTime = e.Time
+			ended = endedMark{openMark: openMark{openRequest: openRequest{cutAtStart: true}, id: Identity{MarkKind: key.kind, BeforeMark: -1}}}
+			ended.endTime = event.Time
 		}
-		m.depth = 0
-		d.id.Status = k.status
-		if k.name != 0 {
-			d.name = k.name
+		marker.depth = 0
+		ended.id.Status = key.status
+		if key.name != 0 {
+			ended.name = key.name
 		}
-		m.ended = append(m.ended, d)
-		f.work.addAnnotation(e.G, d.start, d.endTime)
+		marker.ended = append(marker.ended, ended)
+		f.work.addAnnotation(event.G, ended.start, ended.endTime)
 	case markSpan:
-		var own Identity
-		if !own.readTraceparent(f.syms.String(e.Value)) {
+		var spanIDs Identity
+		if !spanIDs.readTraceparent(f.syms.String(event.Value)) {
 			break
 		}
 		switch {
-		case m.depth == 0:
-			m.earlySpan, m.earlySpanTime = Identity{TraceID: own.TraceID, SpanID: own.ParentSpanID}, e.Time
-		case m.mark.id.SpanID == [8]byte{}:
+		case marker.depth == 0:
+			marker.earlySpan, marker.earlySpanTime = Identity{TraceID: spanIDs.TraceID, SpanID: spanIDs.ParentSpanID}, event.Time
+		case marker.mark.id.SpanID == [8]byte{}:
 			// Only the first one is the request's; others are parts of it.
-			m.mark.id.TraceID, m.mark.id.SpanID = own.TraceID, own.ParentSpanID
+			marker.mark.id.TraceID, marker.mark.id.SpanID = spanIDs.TraceID, spanIDs.ParentSpanID
 		}
 	}
 }
@@ -175,28 +175,28 @@ func (d *endedMark) request(g uint64) Request {
 // emitMarks hands out the marks in a request that was found otherwise, on
 // goroutine id, and reports whether there were any: they stand for it. A cut
 // request began before the trace.
-func (f *Finder) emitMarks(out *[]Request, id uint64, o *openRequest, end int64) bool {
-	m := f.markers[id]
-	if m == nil {
+func (f *Finder) emitMarks(out *[]Request, id uint64, begin *openRequest, end int64) bool {
+	marker := f.markers[id]
+	if marker == nil {
 		return false
 	}
 	found := false
-	rest := m.ended[:0]
-	for i := range m.ended {
-		d := m.ended[i]
-		if d.endTime > end || !d.cutAtStart && !o.cutAtStart && d.start < o.start {
-			rest = append(rest, d)
+	remaining := marker.ended[:0]
+	for i := range marker.ended {
+		mark := marker.ended[i]
+		if mark.endTime > end || !mark.cutAtStart && !begin.cutAtStart && mark.start < begin.start {
+			remaining = append(remaining, mark)
 			continue
 		}
-		if !found && !d.cutAtStart && !o.cutAtStart {
-			d.id.BeforeMark = d.start - o.start
+		if !found && !mark.cutAtStart && !begin.cutAtStart {
+			mark.id.BeforeMark = mark.start - begin.start
 		}
 		found = true
-		*out = append(*out, d.request(id))
-		m.setLastEmitted(&d)
+		*out = append(*out, mark.request(id))
+		marker.setLastEmitted(&mark)
 	}
-	m.ended = rest
-	return found || m.hasMarkWithin(o, end)
+	marker.ended = remaining
+	return found || marker.hasMarkWithin(begin, end)
 }
 
 // setLastEmitted takes note that a mark was handed out.

@@ -21,16 +21,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// served is what a server's own log says of one route.
-type served struct {
-	took     []int64
-	statuses map[string]int
+// loggedRoute is what a server's own log says of one route.
+type loggedRoute struct {
+	latencies []int64
+	statuses  map[string]int
 }
 
 // readLog reads the log that lab/traceprog's scenario "marked" writes as facts.
-func readLog(t *testing.T, facts map[string]int64) map[string]*served {
+func readLog(t *testing.T, facts map[string]int64) map[string]*loggedRoute {
 	t.Helper()
-	routes := make(map[string]*served)
+	routes := make(map[string]*loggedRoute)
 	for key, ns := range facts {
 		line, ok := strings.CutPrefix(key, "ns ")
 		if !ok {
@@ -43,20 +43,20 @@ func readLog(t *testing.T, facts map[string]int64) map[string]*served {
 		}
 		name := strings.Join(words[:n-2], " ")
 		if routes[name] == nil {
-			routes[name] = &served{statuses: map[string]int{}}
+			routes[name] = &loggedRoute{statuses: map[string]int{}}
 		}
-		routes[name].took = append(routes[name].took, ns)
+		routes[name].latencies = append(routes[name].latencies, ns)
 		routes[name].statuses[words[n-2]]++
 	}
 	for _, s := range routes {
-		slices.Sort(s.took)
+		slices.Sort(s.latencies)
 	}
 	return routes
 }
 
-// holdToLog compares groups with the server's own log: no request more, none
+// checkAgainstLog compares groups with the server's own log: no request more, none
 // less, each under its route's name, and with its latency.
-func holdToLog(t *testing.T, trace []byte, facts map[string]int64) {
+func checkAgainstLog(t *testing.T, trace []byte, facts map[string]int64) {
 	t.Helper()
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{}))(t)
 	routes := readLog(t, facts)
@@ -72,28 +72,28 @@ func holdToLog(t *testing.T, trace []byte, facts map[string]int64) {
 			t.Errorf("group %s %q is no route", g.Kind, g.Name)
 			continue
 		}
-		if g.Kind != report.KindMark || !g.Named || g.Count != len(s.took) || g.CutAtStart != 0 || g.Open.Count != 0 {
-			t.Errorf("%s: %s, %d requests, %d cut, %d open; the log has %d", g.Name, g.Kind, g.Count, g.CutAtStart, g.Open.Count, len(s.took))
+		if g.Kind != report.KindMark || !g.Named || g.Count != len(s.latencies) || g.CutAtStart != 0 || g.Open.Count != 0 {
+			t.Errorf("%s: %s, %d requests, %d cut, %d open; the log has %d", g.Name, g.Kind, g.Count, g.CutAtStart, g.Open.Count, len(s.latencies))
 		}
 		if fmt.Sprint(g.Statuses) != fmt.Sprint(s.statuses) {
 			t.Errorf("%s: statuses %v, want %v", g.Name, g.Statuses, s.statuses)
 		}
-		if of := map[bool]string{true: "job", false: "http"}[g.Name == "nightly job"]; g.Of != of {
-			t.Errorf("%s: of %q, want %q", g.Name, g.Of, of)
+		if markKind := map[bool]string{true: "job", false: "http"}[g.Name == "nightly job"]; g.Of != markKind {
+			t.Errorf("%s: of %q, want %q", g.Name, g.Of, markKind)
 		}
 		if (g.BeforeNS != nil) != (g.Of == "http") {
 			t.Errorf("%s: before %v", g.Name, g.BeforeNS)
 		}
 		// The log's clock is read inside of the mark, and buckets are 3 % wide.
-		near := func(what string, got *int64, want int64) {
+		checkNear := func(quantity string, got *int64, want int64) {
 			if got != nil && (*got < want-want/30 || *got > want+want/30+5e3) {
-				t.Errorf("%s: %s is %d ns, by the log %d", g.Name, what, *got, want)
+				t.Errorf("%s: %s is %d ns, by the log %d", g.Name, quantity, *got, want)
 			}
 		}
-		rank := func(q float64) int64 { return s.took[int(q*float64(len(s.took)-1))] }
-		near("p50", g.LatencyNS.P50, rank(0.5))
-		near("p90", g.LatencyNS.P90, rank(0.9))
-		near("max", g.LatencyNS.Max, s.took[len(s.took)-1])
+		rank := func(q float64) int64 { return s.latencies[int(q*float64(len(s.latencies)-1))] }
+		checkNear("p50", g.LatencyNS.P50, rank(0.5))
+		checkNear("p90", g.LatencyNS.P90, rank(0.9))
+		checkNear("max", g.LatencyNS.Max, s.latencies[len(s.latencies)-1])
 	}
 }
 
@@ -119,7 +119,7 @@ func TestMarksEqualServerLog(t *testing.T) {
 	}
 	var facts testprog.Facts
 	must.Do(t, json.Unmarshal(text, &facts))
-	holdToLog(t, trace, facts.Facts)
+	checkAgainstLog(t, trace, facts.Facts)
 
 	// By an id that its client sent, one request is found.
 	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{TraceID: [16]byte{15: 48}})
@@ -167,7 +167,7 @@ func TestMarksLive(t *testing.T) {
 			continue // the program's own clients
 		}
 		marked++
-		if s := routes[g.Name]; s == nil || g.Kind != report.KindMark || g.Count != len(s.took) || fmt.Sprint(g.Statuses) != fmt.Sprint(s.statuses) {
+		if s := routes[g.Name]; s == nil || g.Kind != report.KindMark || g.Count != len(s.latencies) || fmt.Sprint(g.Statuses) != fmt.Sprint(s.statuses) {
 			t.Errorf("%s %s: %d requests, %v; the log has %+v", g.Kind, g.Name, g.Count, g.Statuses, s)
 		}
 	}
@@ -179,54 +179,54 @@ func TestMarksLive(t *testing.T) {
 // TestMarkForms goes through what marks may be like in a trace.
 func TestMarkForms(t *testing.T) {
 	const v = "whylate.mark/1 "
-	own := []string{"service/mark.begin", "main.work"}
-	b := tracetext.New(26)
-	m := b.Thread()
-	begin := func(at int64, text string) { m.Log(at, 0, v+"begin "+text, "", own...) }
-	end := func(at int64, text string) { m.Log(at, 0, v+"end "+text, "", own...) }
-	m.Was(7)
+	stack := []string{"service/mark.begin", "main.work"}
+	builder := tracetext.New(26)
+	thread := builder.Thread()
+	begin := func(clock int64, text string) { thread.Log(clock, 0, v+"begin "+text, "", stack...) }
+	end := func(clock int64, text string) { thread.Log(clock, 0, v+"end "+text, "", stack...) }
+	thread.Was(7)
 	end(1000, "http 2xx GET /before") // had begun before the trace
 	// One inside of another is a part of it, and so are tasks in it and around it.
-	m.TaskBegin(2000, 1, 0, "span", "main.work")
+	thread.TaskBegin(2000, 1, 0, "span", "main.work")
 	begin(2100, "http")
 	begin(2200, "job part")
 	end(2300, "job ok part")
-	m.TaskBegin(2400, 2, 0, "inner span", "main.work")
-	m.TaskEnd(2500, 2, "main.work")
+	thread.TaskBegin(2400, 2, 0, "inner span", "main.work")
+	thread.TaskEnd(2500, 2, "main.work")
 	end(3100, "http 5xx GET /a b")
-	m.TaskEnd(3200, 1, "main.work")
+	thread.TaskEnd(3200, 1, "main.work")
 	// The last word is the end's.
 	begin(4000, "http GET /early")
 	end(4500, "http 2xx GET /late")
 	// A later version's, and what is none.
-	m.Log(5000, 0, "whylate.mark/2 begin http", "", own...)
-	m.Log(5100, 0, "whylate.markets", "", own...)
-	m.Log(5200, 0, v+"pause http", "", own...)
+	thread.Log(5000, 0, "whylate.mark/2 begin http", "", stack...)
+	thread.Log(5100, 0, "whylate.markets", "", stack...)
+	thread.Log(5200, 0, v+"pause http", "", stack...)
 	// Two spans of a tracer: the first is the request's, also if it began just before.
 	parent := func(n int) string { return fmt.Sprintf("00-%032x-%016x-01", n, 16+n) }
-	m.Log(6000, 0, v+"span", parent(1), own...)
-	m.Log(6100, 0, v+"begin http", parent(2), own...)
-	m.Log(6200, 0, v+"span", parent(3), own...)
+	thread.Log(6000, 0, v+"span", parent(1), stack...)
+	thread.Log(6100, 0, v+"begin http", parent(2), stack...)
+	thread.Log(6200, 0, v+"span", parent(3), stack...)
 	end(6900, "http 2xx GET /spans")
-	m.Log(7000, 0, v+"begin message m", parent(4), own...)
-	m.Log(7100, 0, v+"span", parent(5), own...)
+	thread.Log(7000, 0, v+"begin message m", parent(4), stack...)
+	thread.Log(7100, 0, v+"span", parent(5), stack...)
 	end(7200, "message ok m")
 	// Hung at the end.
 	begin(8000, "job hangs")
-	m.Block(8500, "sleep", "time.Sleep", "main.work")
-	rep := explain(t, b, whylate.Options{Slowest: 3})
+	thread.Block(8500, "sleep", "time.Sleep", "main.work")
+	rep := explain(t, builder, whylate.Options{Slowest: 3})
 	type row struct {
-		kind, of, name             string
-		count, cut, open           int
-		total                      int64
-		status, trace, span, asked string
+		kind, markKind, name        string
+		count, cut, open            int
+		total                       int64
+		status, trace, span, parent string
 	}
 	got := map[string]row{}
 	for _, g := range rep.Groups {
 		r := row{string(g.Kind), g.Of, g.Name, g.Count, g.CutAtStart, g.Open.Count, g.TotalNS, "", "", "", ""}
 		if len(g.Slowest) > 0 {
 			q := g.Slowest[0]
-			r.status, r.trace, r.span, r.asked = q.Status, strings.TrimLeft(q.TraceID, "0"), strings.TrimLeft(q.SpanID, "0"), strings.TrimLeft(q.ParentSpanID, "0")
+			r.status, r.trace, r.span, r.parent = q.Status, strings.TrimLeft(q.TraceID, "0"), strings.TrimLeft(q.SpanID, "0"), strings.TrimLeft(q.ParentSpanID, "0")
 		}
 		got[g.Name] = r
 	}
@@ -257,9 +257,9 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 	answer := []string{"syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074"}
 	handler := []string{"main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074"}
 	const run = "net/http.(*http2serverConn).runHandler"
-	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
-	b.Waiting(7)
+	builder := tracetext.New(26)
+	th, poller := builder.Thread(), builder.Spare()
+	builder.Waiting(7)
 	// Marked; the generation ends before its answer goes out.
 	poller.Unblock(1*ms, 7)
 	th.Start(1*ms+2000, 7)
@@ -269,7 +269,7 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 	th.Create(11*ms+1000, 8, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", "net/http.(*conn).serve:2074")
 	th.Log(12*ms, 0, v+"begin http", "", handler...)
 	th.Log(14*ms, 0, v+"end http 2xx GET /marked", "", handler...)
-	b.NextGeneration(20 * ms)
+	builder.NextGeneration(20 * ms)
 	th.Syscall(21*ms, answer...)
 	th.SyscallEnd(21*ms + 1000)
 	th.Block(22*ms, "network", idle...)
@@ -293,7 +293,7 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 	th.Start(40*ms, 21)
 	th.Log(41*ms, 0, v+"begin http GET /stream", "", "main.handler", run)
 	th.Block(42*ms, "sleep", "time.Sleep", "main.handler", run)
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	got := map[string]string{}
 	for _, g := range rep.Groups {
 		before := int64(-1)
@@ -321,51 +321,51 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 // end counts among what was heard of it. It fails if a job that ends in the last of them is reported without its trace.
 func TestIdentityOverGenerations(t *testing.T) {
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		borders int
 		want    string
 	}{{0, id}, {1, id}, {15, id}, {16, id}, {17, ""}} { // identities are kept for sixteen
-		b := tracetext.New(26)
-		m, n := b.Thread(7), b.Thread()
-		m.TaskBegin(1000, 1, 0, "import", "main.work")
-		m.Log(1100, 1, "trace_id", id, "main.work")
-		m.Block(1200, "sleep", "time.Sleep", "main.work")
-		at := int64(2000)
-		for range c.borders {
-			b.NextGeneration(at)
-			at += 1000
+		builder := tracetext.New(26)
+		thread, n := builder.Thread(7), builder.Thread()
+		thread.TaskBegin(1000, 1, 0, "import", "main.work")
+		thread.Log(1100, 1, "trace_id", id, "main.work")
+		thread.Block(1200, "sleep", "time.Sleep", "main.work")
+		clock := int64(2000)
+		for range tc.borders {
+			builder.NextGeneration(clock)
+			clock += 1000
 		}
-		n.Unblock(at, 7)
-		m.Start(at+100, 7)
-		m.TaskEnd(at+200, 1, "main.work")
-		m.Block(at+300, "sleep", "time.Sleep", "main.other")
-		rep := explain(t, b, whylate.Options{Slowest: 1})
+		n.Unblock(clock, 7)
+		thread.Start(clock+100, 7)
+		thread.TaskEnd(clock+200, 1, "main.work")
+		thread.Block(clock+300, "sleep", "time.Sleep", "main.other")
+		rep := explain(t, builder, whylate.Options{Slowest: 1})
 		if len(rep.Groups) != 1 || rep.Groups[0].Name != "import" || len(rep.Groups[0].Slowest) != 1 {
-			t.Fatalf("over %d borders: %+v", c.borders, rep.Groups)
+			t.Fatalf("over %d borders: %+v", tc.borders, rep.Groups)
 		}
-		if got := rep.Groups[0].Slowest[0].TraceID; got != c.want {
-			t.Errorf("over %d borders its trace is %q, want %q", c.borders, got, c.want)
+		if got := rep.Groups[0].Slowest[0].TraceID; got != tc.want {
+			t.Errorf("over %d borders its trace is %q, want %q", tc.borders, got, tc.want)
 		}
 	}
 }
 
 // TestIdentityOfTurns: a turn of a worker has the id that was written in it. It fails if all turns have that of the goroutine's first one.
 func TestIdentityOfTurns(t *testing.T) {
-	b := tracetext.New(26)
-	m, o := b.Thread(), b.Thread()
-	b.Waiting(1)
+	builder := tracetext.New(26)
+	thread, helper := builder.Thread(), builder.Thread()
+	builder.Waiting(1)
 	const n = 12
-	at, want := int64(1000), make(map[string]bool)
+	clock, want := int64(1000), make(map[string]bool)
 	for i := range n {
 		id := fmt.Sprintf("%032x", i+1)
 		want[id] = true
-		o.Unblock(at, 1)
-		m.Start(at+100, 1)
-		m.Log(at+200, 0, "trace_id", id, "main.work", "main.loop")
-		m.Block(at+1000, "chan receive", "runtime.chanrecv1", "main.loop")
-		at += 3000
+		helper.Unblock(clock, 1)
+		thread.Start(clock+100, 1)
+		thread.Log(clock+200, 0, "trace_id", id, "main.work", "main.loop")
+		thread.Block(clock+1000, "chan receive", "runtime.chanrecv1", "main.loop")
+		clock += 3000
 	}
-	rep := explain(t, b, whylate.Options{Slowest: n})
+	rep := explain(t, builder, whylate.Options{Slowest: n})
 	if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindLoop {
 		t.Fatalf("the groups are %+v", rep.Groups)
 	}
@@ -381,36 +381,36 @@ func TestIdentityOfTurns(t *testing.T) {
 // goroutine; a shorter one is a part of the stream. It fails if both count.
 func TestTaskInStreamOfWorker(t *testing.T) {
 	const us = 1000
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		name string
 		took int64 // the task, of a stream of 100 us
 		want report.Kind
 	}{{"it fills the stream", 90 * us, report.KindTask}, {"it is a part", 20 * us, report.KindGRPC}} {
-		b := tracetext.New(26)
-		m, o := b.Thread(), b.Thread()
+		builder := tracetext.New(26)
+		thread, helper := builder.Thread(), builder.Thread()
 		work := []string{"main.work", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serverWorker"}
 		idle := []string{"runtime.chanrecv1", "google.golang.org/grpc.(*Server).serverWorker"}
-		at := int64(1000 * us)
-		m.Create(at, 2, idle[1], "google.golang.org/grpc.(*Server).initServerWorkers")
+		clock := int64(1000 * us)
+		thread.Create(clock, 2, idle[1], "google.golang.org/grpc.(*Server).initServerWorkers")
 		const n = 6
 		for i := range n + 1 {
-			m.Start(at+us, 2)
+			thread.Start(clock+us, 2)
 			if i > 0 {
-				m.TaskBegin(at+2*us, uint64(i), 0, "import", work...)
-				m.TaskEnd(at+2*us+c.took, uint64(i), work...)
+				thread.TaskBegin(clock+2*us, uint64(i), 0, "import", work...)
+				thread.TaskEnd(clock+2*us+tc.took, uint64(i), work...)
 			}
-			m.Block(at+100*us, "chan receive", idle...)
-			at += 200 * us
+			thread.Block(clock+100*us, "chan receive", idle...)
+			clock += 200 * us
 			if i == n/2 {
-				b.NextGeneration(at - 50*us)
+				builder.NextGeneration(clock - 50*us)
 			}
 			if i < n {
-				o.Unblock(at, 2)
+				helper.Unblock(clock, 2)
 			}
 		}
-		for _, g := range explain(t, b, whylate.Options{}).Groups {
-			if g.Kind != c.want || g.Count != n {
-				t.Errorf("%s: %d of %s %s", c.name, g.Count, g.Kind, g.Name)
+		for _, g := range explain(t, builder, whylate.Options{}).Groups {
+			if g.Kind != tc.want || g.Count != n {
+				t.Errorf("%s: %d of %s %s", tc.name, g.Count, g.Kind, g.Name)
 			}
 		}
 	}

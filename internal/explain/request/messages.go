@@ -85,64 +85,64 @@ func (ms *messageFinder) add(f *Finder, g *timeline.Gen) {
 
 // addMarks takes note of a goroutine that waited for a message.
 func (ms *messageFinder) addMarks(f *Finder, id uint64, marks []timeline.Mark) {
-	at := slices.IndexFunc(marks, func(m timeline.Mark) bool { return m.Flags&flagMessage != 0 })
-	r := ms.readers[id]
-	if at < 0 && r == nil || ms.otherReaders[id] {
+	index := slices.IndexFunc(marks, func(m timeline.Mark) bool { return m.Flags&flagMessage != 0 })
+	reader := ms.readers[id]
+	if index < 0 && reader == nil || ms.otherReaders[id] {
 		return
 	}
 	// A connection that was taken over never comes back to HTTP.
-	if slices.ContainsFunc(marks[max(at, 0):], func(m timeline.Mark) bool { return m.Flags&(flagPeek|flagFinish) != 0 }) {
+	if slices.ContainsFunc(marks[max(index, 0):], func(m timeline.Mark) bool { return m.Flags&(flagPeek|flagFinish) != 0 }) {
 		ms.otherReaders[id] = true
 		delete(ms.readers, id)
 		return
 	}
-	if r != nil {
+	if reader != nil {
 		return
 	}
 	ms.readers[id] = &messageReader{}
-	if c := f.connections[id]; c != nil {
+	if conn := f.connections[id]; conn != nil {
 		// The request with which it was taken over is done.
-		if c.phase == connActive && !c.cutAtStart {
-			f.endHTTP1(&f.emitted, id, c, marks[at].Time)
+		if conn.phase == connActive && !conn.cutAtStart {
+			f.endHTTP1(&f.emitted, id, conn, marks[index].Time)
 		}
 		delete(f.connections, id)
 	}
 }
 
 // follow hands out the messages of a goroutine.
-func (ms *messageFinder) follow(f *Finder, id uint64, r *messageReader) {
+func (ms *messageFinder) follow(f *Finder, id uint64, reader *messageReader) {
 	for i := range ms.spans {
-		s := &ms.spans[i]
-		same := r.phase == readIdle && s.State == timeline.Waiting && s.Start == r.idleSince
-		if s.Stack == 0 || s.How == timeline.HowCreated || s.Start < r.followedUntil && !same {
+		span := &ms.spans[i]
+		isSameWait := reader.phase == readIdle && span.State == timeline.Waiting && span.Start == reader.idleSince
+		if span.Stack == 0 || span.How == timeline.HowCreated || span.Start < reader.followedUntil && !isSameWait {
 			continue // what lies over a border of generations is seen with both
 		}
-		r.followedUntil = s.Start + 1
-		switch message := f.stackInfo(s.Stack).isMessageWait; {
+		reader.followedUntil = span.Start + 1
+		switch message := f.stackInfo(span.Stack).isMessageWait; {
 		case !message:
-			if r.nextRead != 0 && s.State != timeline.Runnable {
-				if r.phase == readActive && r.callerFrame != 0 {
-					entry.In(ms.handlingTimes, r.callerFrame).queuedNS += r.nextRead - r.start
+			if reader.nextRead != 0 && span.State != timeline.Runnable {
+				if reader.phase == readActive && reader.callerFrame != 0 {
+					entry.In(ms.handlingTimes, reader.callerFrame).queuedNS += reader.nextRead - reader.start
 				}
-				ms.endMessage(f, id, r, r.nextRead) // the read had data
-				r.begin(r.nextRead, false)
+				ms.endMessage(f, id, reader, reader.nextRead) // the read had data
+				reader.begin(reader.nextRead, false)
 			}
-			r.hasWorked = true
-		case s.State == timeline.Syscall:
-			if r.nextRead == 0 && (r.phase == readUnknown || r.phase == readActive && r.hasWorked) {
-				r.nextRead = s.Start
+			reader.hasWorked = true
+		case span.State == timeline.Syscall:
+			if reader.nextRead == 0 && (reader.phase == readUnknown || reader.phase == readActive && reader.hasWorked) {
+				reader.nextRead = span.Start
 			}
-		case s.State == timeline.Waiting && f.reasonOf(s.Reason) == reasonNetwork:
-			r.waitStack = s.Stack
-			if r.callerFrame == 0 {
-				r.callerFrame = ms.libraryCaller(f, s.Stack)
+		case span.State == timeline.Waiting && f.reasonOf(span.Reason) == reasonNetwork:
+			reader.waitStack = span.Stack
+			if reader.callerFrame == 0 {
+				reader.callerFrame = ms.libraryCaller(f, span.Stack)
 			}
-			if !same {
-				ms.endMessage(f, id, r, s.Start)
-				r.openRequest, r.phase, r.idleSince, r.nextRead = openRequest{}, readIdle, s.Start, 0
+			if !isSameWait {
+				ms.endMessage(f, id, reader, span.Start)
+				reader.openRequest, reader.phase, reader.idleSince, reader.nextRead = openRequest{}, readIdle, span.Start, 0
 			}
-			if s.Woken {
-				r.begin(s.End, true)
+			if span.Woken {
+				reader.begin(span.End, true)
 			}
 		}
 	}
@@ -153,18 +153,18 @@ func (r *messageReader) begin(t int64, ready bool) {
 }
 
 // endMessage hands out the message that a goroutine has handled by time t.
-func (ms *messageFinder) endMessage(f *Finder, id uint64, r *messageReader, t int64) {
-	if r.phase != readActive {
+func (ms *messageFinder) endMessage(f *Finder, id uint64, reader *messageReader, t int64) {
+	if reader.phase != readActive {
 		return
 	}
-	r.count++
-	entry.In(ms.handlingTimes, r.callerFrame).totalNS += t - r.start
-	m := r.openMessage(id, ms)
-	m.End = t
-	if r.isWoken {
-		m.WokenAt = r.start
+	reader.count++
+	entry.In(ms.handlingTimes, reader.callerFrame).totalNS += t - reader.start
+	message := reader.openMessage(id, ms)
+	message.End = t
+	if reader.isWoken {
+		message.WokenAt = reader.start
 	}
-	f.emitFromProtocol(&f.emitted, &r.openRequest, m)
+	f.emitFromProtocol(&f.emitted, &reader.openRequest, message)
 }
 
 func (r *messageReader) openMessage(id uint64, ms *messageFinder) Request {
@@ -197,41 +197,41 @@ func (f *Finder) QueuedMessageShare(name tracefmt.StringID) float64 {
 // service's own, if there is one.
 func (ms *messageFinder) libraryCaller(f *Finder, stack tracefmt.StackID) tracefmt.FrameID {
 	frames := f.syms.Stack(stack)
-	at := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).hasAny(messageBegin) })
-	outer := frames[at+1:]
-	if i := slices.IndexFunc(outer, func(fr tracefmt.FrameID) bool { return f.namer.isOwned(f.syms.Frame(fr)) }); i >= 0 {
-		return outer[i]
+	index := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).hasAny(messageBegin) })
+	callers := frames[index+1:]
+	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool { return f.namer.isOwned(f.syms.Frame(fr)) }); i >= 0 {
+		return callers[i]
 	}
-	lib := libraryOf(f.namer.frameFunction(frames[at]).name)
-	if i := slices.IndexFunc(outer, func(fr tracefmt.FrameID) bool {
+	library := libraryOf(f.namer.frameFunction(frames[index]).name)
+	if i := slices.IndexFunc(callers, func(fr tracefmt.FrameID) bool {
 		fn := f.namer.frameFunction(fr)
-		return !fn.hasAny(standardLibrary) && libraryOf(fn.name) != lib
+		return !fn.hasAny(standardLibrary) && libraryOf(fn.name) != library
 	}); i >= 0 {
-		return outer[i]
+		return callers[i]
 	}
-	return frames[at]
+	return frames[index]
 }
 
 // addVotes says which function calls both the library and what handles a message:
 // the innermost of those that stand on the stacks of both.
-func (ms *messageFinder) addVotes(f *Finder, r *messageReader, votes map[tracefmt.FrameID]map[tracefmt.FrameID]int) {
-	if r.callerFrame == 0 || ms.nameFrames[r.callerFrame] != 0 {
+func (ms *messageFinder) addVotes(f *Finder, reader *messageReader, votes map[tracefmt.FrameID]map[tracefmt.FrameID]int) {
+	if reader.callerFrame == 0 || ms.nameFrames[reader.callerFrame] != 0 {
 		return
 	}
-	if votes[r.callerFrame] == nil {
-		votes[r.callerFrame] = make(map[tracefmt.FrameID]int)
+	if votes[reader.callerFrame] == nil {
+		votes[reader.callerFrame] = make(map[tracefmt.FrameID]int)
 	}
-	frames := f.syms.Stack(r.waitStack)
-	frames = frames[max(slices.Index(frames, r.callerFrame), 0):]
+	frames := f.syms.Stack(reader.waitStack)
+	frames = frames[max(slices.Index(frames, reader.callerFrame), 0):]
 	for i := range ms.spans {
-		s := &ms.spans[i]
-		if s.Stack == 0 || s.How == timeline.HowCreated || f.stackInfo(s.Stack).isMessageWait {
+		span := &ms.spans[i]
+		if span.Stack == 0 || span.How == timeline.HowCreated || f.stackInfo(span.Stack).isMessageWait {
 			continue
 		}
 		for _, fr := range frames {
-			in := f.syms.Frame(fr)
-			if f.namer.isOwned(in) && slices.ContainsFunc(f.syms.Stack(s.Stack), func(o tracefmt.FrameID) bool { return f.syms.Frame(o).Func == in.Func }) {
-				votes[r.callerFrame][fr]++
+			frame := f.syms.Frame(fr)
+			if f.namer.isOwned(frame) && slices.ContainsFunc(f.syms.Stack(span.Stack), func(other tracefmt.FrameID) bool { return f.syms.Frame(other).Func == frame.Func }) {
+				votes[reader.callerFrame][fr]++
 				break
 			}
 		}
@@ -246,10 +246,10 @@ func (ms *messageFinder) nameFrame(caller tracefmt.FrameID) tracefmt.FrameID {
 // resolveNames settles what messages are called by, for good, and names those that were
 // handed out before.
 func (ms *messageFinder) resolveNames(votes map[tracefmt.FrameID]map[tracefmt.FrameID]int, out []Request) {
-	for caller, of := range votes {
+	for caller, counts := range votes {
 		best := caller
-		for fr, n := range of {
-			if n > of[best] || n == of[best] && fr < best && of[best] > 0 {
+		for fr, n := range counts {
+			if n > counts[best] || n == counts[best] && fr < best && counts[best] > 0 {
 				best = fr
 			}
 		}

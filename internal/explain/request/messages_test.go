@@ -50,57 +50,57 @@ var fdRead = []string{"internal/poll.(*FD).Read", "net.(*conn).Read"}
 // one that is still handled when the trace ends is open.
 func TestMessages(t *testing.T) {
 	for _, lib := range webSockets {
-		b := tracetext.New(26)
-		th, poller := b.Thread(), b.Spare()
+		builder := tracetext.New(26)
+		th, poller := builder.Thread(), builder.Spare()
 		for g := uint64(5); g <= 7; g++ { // 6 has no message
-			b.Waiting(g)
+			builder.Waiting(g)
 			poller.Unblock(int64(g)*10*us, g)
 			th.Start(int64(g)*10*us+us, g)
 			th.Block(int64(g)*10*us+2*us, "network", inHandler(fdRead, lib.next)...)
 		}
-		at := int64(1 * ms)
+		clock := int64(1 * ms)
 		const n = 20
 		handle := func() {
-			th.Syscall(at+10*us, inHandler([]string{"syscall.write", "net.(*conn).Write"}, []string{"example.com/chat.(*room).broadcast"})...)
-			th.SyscallEnd(at + 90*us)
+			th.Syscall(clock+10*us, inHandler([]string{"syscall.write", "net.(*conn).Write"}, []string{"example.com/chat.(*room).broadcast"})...)
+			th.SyscallEnd(clock + 90*us)
 		}
 		read := func(d int64, stack []string) {
-			th.Syscall(at+d, inHandler([]string{"syscall.read"}, fdRead, stack)...)
-			th.SyscallEnd(at + d + 2*us)
+			th.Syscall(clock+d, inHandler([]string{"syscall.read"}, fdRead, stack)...)
+			th.SyscallEnd(clock + d + 2*us)
 		}
 		for i := range n {
-			poller.Unblock(at, 5)
-			th.Start(at+us, 5)
+			poller.Unblock(clock, 5)
+			th.Start(clock+us, 5)
 			read(2*us, lib.next)
 			if i%2 == 0 { // the rest comes later
-				th.Block(at+5*us, "network", inHandler(fdRead, lib.rest)...)
-				poller.Unblock(at+6*us, 5)
-				th.Start(at+7*us, 5)
+				th.Block(clock+5*us, "network", inHandler(fdRead, lib.rest)...)
+				poller.Unblock(clock+6*us, 5)
+				th.Start(clock+7*us, 5)
 				read(8*us, lib.rest)
 			}
 			handle()
 			if i%4 == 0 { // another one is there
-				at += 100 * us
+				clock += 100 * us
 				read(0, lib.next)
 				handle()
 			}
 			read(95*us, lib.next)
-			th.Block(at+100*us, "network", inHandler(fdRead, lib.next)...)
-			at += 1 * ms
+			th.Block(clock+100*us, "network", inHandler(fdRead, lib.next)...)
+			clock += 1 * ms
 		}
 		for range 2 {
-			poller.Unblock(at, 7)
-			th.Start(at+us, 7)
+			poller.Unblock(clock, 7)
+			th.Start(clock+us, 7)
 			handle()
-			th.Block(at+100*us, "network", inHandler(fdRead, lib.next)...)
-			at += 1 * ms
+			th.Block(clock+100*us, "network", inHandler(fdRead, lib.next)...)
+			clock += 1 * ms
 		}
-		poller.Unblock(at, 7)
-		th.Start(at+us, 7)
-		th.Block(at+5*us, "sync", inHandler([]string{"sync.(*Mutex).Lock", "example.com/chat.(*room).broadcast"})...)
-		b.NextGeneration(at + 100*ms)
-		th.ProcStop(at + 200*ms)
-		rep := explain(t, b, whylate.Options{})
+		poller.Unblock(clock, 7)
+		th.Start(clock+us, 7)
+		th.Block(clock+5*us, "sync", inHandler([]string{"sync.(*Mutex).Lock", "example.com/chat.(*room).broadcast"})...)
+		builder.NextGeneration(clock + 100*ms)
+		th.ProcStop(clock + 200*ms)
+		rep := explain(t, builder, whylate.Options{})
 		if len(rep.Groups) != 1 {
 			t.Fatalf("%s: %q", lib.name, names(rep))
 		}
@@ -122,9 +122,9 @@ func TestMessages(t *testing.T) {
 // part of the request that began the goroutine. The request with which a
 // connection was taken over ends with the first wait for a message.
 func TestReadPump(t *testing.T) {
-	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
-	b.Waiting(3)
+	builder := tracetext.New(26)
+	th, poller := builder.Thread(), builder.Spare()
+	builder.Waiting(3)
 	const serve = "net/http.(*conn).serve:2074"
 	lib := webSockets[0].next
 	poller.Unblock(1*ms, 3)
@@ -141,17 +141,17 @@ func TestReadPump(t *testing.T) {
 	next := pump(fdRead, lib, []string{"example.com/chat.(*member).receive"})
 	th.Start(1*ms+60*us, 7)
 	th.Block(1*ms+70*us, "network", next...)
-	at := int64(2 * ms)
+	clock := int64(2 * ms)
 	for range 10 {
-		poller.Unblock(at, 7)
-		th.Start(at+us, 7)
-		th.Block(at+10*us, "sleep", pump([]string{"time.Sleep", "example.com/chat.(*member).answer"})...)
-		poller.Unblock(at+50*us, 7)
-		th.Start(at+51*us, 7)
-		th.Block(at+60*us, "network", next...)
-		at += 1 * ms
+		poller.Unblock(clock, 7)
+		th.Start(clock+us, 7)
+		th.Block(clock+10*us, "sleep", pump([]string{"time.Sleep", "example.com/chat.(*member).answer"})...)
+		poller.Unblock(clock+50*us, 7)
+		th.Start(clock+51*us, 7)
+		th.Block(clock+60*us, "network", next...)
+		clock += 1 * ms
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	if g := find(rep, "example.com/chat.(*member).pump"); g == nil || g.Kind != report.KindWebSocket || g.Count != 10 || g.TotalNS != 10*60*us {
 		t.Errorf("groups: %q", names(rep))
 	}
@@ -166,25 +166,25 @@ func TestReadPump(t *testing.T) {
 // TestWebSocketOfAPeer: a handler that asks somebody else over a WebSocket has not
 // taken its own connection over: its request goes on.
 func TestWebSocketOfAPeer(t *testing.T) {
-	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
-	b.Waiting(7)
+	builder := tracetext.New(26)
+	th, poller := builder.Thread(), builder.Spare()
+	builder.Waiting(7)
 	idle(th, poller, 1*ms, 7)
 	const serve = "net/http.(*conn).serve:2074"
-	at := int64(2 * ms)
+	clock := int64(2 * ms)
 	for i := range 12 {
-		poller.Unblock(at, 7)
-		th.Start(at+us, 7)
-		th.Create(at+2*us, uint64(1000+i), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+		poller.Unblock(clock, 7)
+		th.Start(clock+us, 7)
+		th.Create(clock+2*us, uint64(1000+i), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
 		for k := range int64(3) {
-			th.Block(at+10*us+k*20*us, "network", inHandler(fdRead, webSockets[0].next)...)
-			poller.Unblock(at+20*us+k*20*us, 7)
-			th.Start(at+21*us+k*20*us, 7)
+			th.Block(clock+10*us+k*20*us, "network", inHandler(fdRead, webSockets[0].next)...)
+			poller.Unblock(clock+20*us+k*20*us, 7)
+			th.Start(clock+21*us+k*20*us, 7)
 		}
-		th.Block(at+100*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
-		at += 1 * ms
+		th.Block(clock+100*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+		clock += 1 * ms
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindHTTP1 || rep.Groups[0].Count != 12 {
 		t.Errorf("groups: %q", names(rep))
 	}
@@ -194,56 +194,56 @@ func TestWebSocketOfAPeer(t *testing.T) {
 // makes for each is what they queue for. Where the goroutine rests between them, the call is a slow peer's at most.
 func TestMessagesQueue(t *testing.T) {
 	lib := webSockets[0]
-	for _, c := range []struct {
-		name  string
-		there int // of four, how many lie there when the one before is done
-		queue bool
+	for _, tc := range []struct {
+		name    string
+		backlog int // of four, how many lie there when the one before is done
+		queue   bool
 	}{
 		{"three of four", 3, true}, {"none", 0, false},
 	} {
-		b := tracetext.New(26)
-		th, poller := b.Thread(), b.Spare()
+		builder := tracetext.New(26)
+		th, poller := builder.Thread(), builder.Spare()
 		p := th.Proc()
-		rest := func(at int64, stack []string) { // and nobody else runs, so that the network is polled
-			th.Block(at, "network", inHandler(fdRead, stack)...)
-			th.ProcStop(at + us)
+		rest := func(clock int64, stack []string) { // and nobody else runs, so that the network is polled
+			th.Block(clock, "network", inHandler(fdRead, stack)...)
+			th.ProcStop(clock + us)
 		}
-		wake := func(at int64) {
-			th.ProcStart(at, p)
-			poller.Unblock(at+us, 5)
-			th.Start(at+2*us, 5)
+		wake := func(clock int64) {
+			th.ProcStart(clock, p)
+			poller.Unblock(clock+us, 5)
+			th.Start(clock+2*us, 5)
 		}
-		b.Waiting(5)
+		builder.Waiting(5)
 		poller.Unblock(10*us, 5)
 		th.Start(11*us, 5)
 		rest(12*us, lib.next)
-		at := int64(1 * ms)
+		clock := int64(1 * ms)
 		read := func() {
-			th.Syscall(at, inHandler([]string{"syscall.read"}, fdRead, lib.next)...)
-			th.SyscallEnd(at + 2*us)
+			th.Syscall(clock, inHandler([]string{"syscall.read"}, fdRead, lib.next)...)
+			th.SyscallEnd(clock + 2*us)
 		}
 		for i := range 80 {
-			if i%4 == 0 || i%4 > c.there {
-				wake(at - 10*us)
+			if i%4 == 0 || i%4 > tc.backlog {
+				wake(clock - 10*us)
 			}
 			read()
-			rest(at+5*us, []string{"example.com/chat.(*room).ask"})
-			at += 20 * ms
-			wake(at)
-			th.Syscall(at+10*us, inHandler([]string{"syscall.write", "net.(*conn).Write"}, []string{"example.com/chat.(*room).broadcast"})...)
-			th.SyscallEnd(at + 20*us)
-			at += 30 * us
-			if next := (i + 1) % 4; next == 0 || next > c.there {
-				rest(at, lib.next)
-				at += 10 * ms
+			rest(clock+5*us, []string{"example.com/chat.(*room).ask"})
+			clock += 20 * ms
+			wake(clock)
+			th.Syscall(clock+10*us, inHandler([]string{"syscall.write", "net.(*conn).Write"}, []string{"example.com/chat.(*room).broadcast"})...)
+			th.SyscallEnd(clock + 20*us)
+			clock += 30 * us
+			if next := (i + 1) % 4; next == 0 || next > tc.backlog {
+				rest(clock, lib.next)
+				clock += 10 * ms
 			}
 		}
-		rep := explain(t, b, whylate.Options{})
+		rep := explain(t, builder, whylate.Options{})
 		queue := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
 			return f.Code == report.RulePoolTooSmall && f.Severity.Loud() && f.Site != nil && f.Site.Func == "example.com/chat.(*room).ask"
 		})
-		if queue != c.queue {
-			t.Errorf("%s: it queues: %t; found: %+v", c.name, queue, rep.Findings)
+		if queue != tc.queue {
+			t.Errorf("%s: it queues: %t; found: %+v", tc.name, queue, rep.Findings)
 		}
 	}
 }

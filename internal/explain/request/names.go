@@ -59,19 +59,19 @@ func (p CallPath) CommonPrefix(o CallPath) CallPath {
 // callPath returns the service's own functions inside of frames[i], but not its
 // own closures.
 func (n *Namer) callPath(frames []tracefmt.FrameID, i int) CallPath {
-	var p CallPath
+	var path CallPath
 	k := 0
 	last := n.syms.Frame(frames[i]).Func
-	for i--; i >= 0 && k < len(p); i-- {
-		f := n.syms.Frame(frames[i])
-		if f.Func == last || !n.isOwned(f) || n.isClosureOf(frames[i+1:], n.function(f.Func).name) {
+	for i--; i >= 0 && k < len(path); i-- {
+		frame := n.syms.Frame(frames[i])
+		if frame.Func == last || !n.isOwned(frame) || n.isClosureOf(frames[i+1:], n.function(frame.Func).name) {
 			continue
 		}
-		p[k], last = f.Func, f.Func
-		n.rememberFrame(f.Func, frames[i])
+		path[k], last = frame.Func, frame.Func
+		n.rememberFrame(frame.Func, frames[i])
 		k++
 	}
-	return p
+	return path
 }
 
 // rememberFrame remembers a frame that stands for a function: its first line seen in
@@ -95,8 +95,8 @@ func NewNamer(syms *tracefmt.Symbols) *Namer { return &Namer{functionTable: func
 // next call.
 func (n *Namer) HandlerOf(id tracefmt.StackID) *Handler {
 	h := entry.At(&n.handlers, id)
-	if known := entry.At(&n.isResolved, id); !*known {
-		*h, *known = n.findHandler(n.syms.Stack(id)), true
+	if isResolved := entry.At(&n.isResolved, id); !*isResolved {
+		*h, *isResolved = n.findHandler(n.syms.Stack(id)), true
 	}
 	return h
 }
@@ -136,13 +136,13 @@ func (n *Namer) FindMainModule() {
 		}
 		// .../module@v1.2.3/cmd/x/main.go
 		file := n.syms.String(f.File)
-		at := strings.LastIndex(file, "@v")
-		if at < 0 {
+		version := strings.LastIndex(file, "@v")
+		if version < 0 {
 			n.isMainUnversioned = true
 			return
 		}
-		if end := strings.IndexByte(file[at:], '/'); end > 0 {
-			n.mainModuleDir = file[:at+end+1]
+		if end := strings.IndexByte(file[version:], '/'); end > 0 {
+			n.mainModuleDir = file[:version+end+1]
 			clear(n.isResolved)
 		}
 		return
@@ -150,14 +150,14 @@ func (n *Namer) FindMainModule() {
 }
 
 func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
-	var h, foreign, plain Handler
-	inside, onAside := false, false
+	var named, foreign, plain Handler
+	isInHandler, isTimeoutGoroutine := false, false
 	rank := 0
 	for i := len(frames) - 1; i >= 0; i-- { // from the outermost call inwards
 		f := n.syms.Frame(frames[i])
 		fn := n.function(f.Func)
 		if fn.hasAny(observerFunc) {
-			h.IsObserver = true
+			named.IsObserver = true
 		}
 		if fn.hasAny(grpcMethod) {
 			key := f.Func
@@ -166,69 +166,69 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 				key = n.syms.Lookup(base + "_Handler")
 			}
 			base = strings.TrimSuffix(base, "_Handler")
-			h = Handler{Frame: frames[i], Key: key, Rank: 1 << 20}
+			named = Handler{Frame: frames[i], Key: key, Rank: 1 << 20}
 			// The method itself bears the name that the description gives it;
 			// interceptors stand in between.
 			method := base[strings.LastIndexByte(base, '_')+1:]
 			for j := i - 1; j >= 0; j-- {
-				if g := n.frameFunction(frames[j]); !g.hasAny(standardLibrary|grpcMethod) && strings.HasSuffix(g.name, "."+method) {
-					h.Frame, h.Rank = frames[j], 1<<21
+				if inner := n.frameFunction(frames[j]); !inner.hasAny(standardLibrary|grpcMethod) && strings.HasSuffix(inner.name, "."+method) {
+					named.Frame, named.Rank = frames[j], 1<<21
 					break
 				}
 			}
-			return h
+			return named
 		}
 		if fn.hasAny(handlerRoot) {
-			inside = true
-			onAside = onAside || fn.hasAny(timeoutHandler)
+			isInHandler = true
+			isTimeoutGoroutine = isTimeoutGoroutine || fn.hasAny(timeoutHandler)
 			continue
 		}
-		if !inside || i+1 >= len(frames) {
+		if !isInHandler || i+1 >= len(frames) {
 			continue
 		}
 		rank++
 		caller := n.syms.Frame(frames[i+1])
-		call := n.function(caller.Func)
-		if call.hasAny(grpcPackage) && n.isOwned(f) && !n.hasGRPCMethod(frames[:i]) {
+		callerFunc := n.function(caller.Func)
+		if callerFunc.hasAny(grpcPackage) && n.isOwned(f) && !n.hasGRPCMethod(frames[:i]) {
 			return n.adaptedMethod(frames, i)
 		}
-		here := Handler{Frame: frames[i], Key: f.Func, Rank: rank + 1<<10}
+		candidate := Handler{Frame: frames[i], Key: f.Func, Rank: rank + 1<<10}
 		switch {
 		case fn.hasAny(standardLibrary) && fn.hasAny(handlerCaller):
 			// A handler of the library's own, such as httputil.ReverseProxy.
 			if plain.Frame == 0 && !fn.hasAny(requestForwarder) {
-				here.Rank = rank
-				plain = here
+				candidate.Rank = rank
+				plain = candidate
 			}
 		case fn.hasAny(standardLibrary):
-			if plain.Frame == 0 && call.hasAny(standardLibrary) && call.hasAny(handlerCaller) && !call.hasAny(handlerLookup) {
-				here.Rank = rank
+			if plain.Frame == 0 && callerFunc.hasAny(standardLibrary) && callerFunc.hasAny(handlerCaller) && !callerFunc.hasAny(handlerLookup) {
+				candidate.Rank = rank
 				if fn.hasAny(runtimeFunc) { // what it waits in is no handler
-					here.Frame, here.Key = frames[i+1], caller.Func
+					candidate.Frame, candidate.Key = frames[i+1], caller.Func
 				}
-				plain = here
+				plain = candidate
 			}
 		case n.isOwned(f):
 			// Called by a dispatcher or by a library's router. A function that a
 			// function of ours hands to a library is not a handler of its own.
-			if (fn.hasAny(handlerCaller) || call.hasAny(handlerCaller) && !n.isOwned(caller) || !call.hasAny(standardLibrary) && !n.isOwned(caller) && n.isRouterCall(frames[i+1:])) && !n.isClosureOf(frames[i+1:], fn.name) {
-				h = Handler{Frame: here.Frame, Key: here.Key, Rank: here.Rank, IsObserver: h.IsObserver, Path: n.callPath(frames, i)}
+			if (fn.hasAny(handlerCaller) || callerFunc.hasAny(handlerCaller) && !n.isOwned(caller) || !callerFunc.hasAny(standardLibrary) && !n.isOwned(caller) && n.isRouterCall(frames[i+1:])) && !n.isClosureOf(frames[i+1:], fn.name) {
+				named = Handler{Frame: candidate.Frame, Key: candidate.Key, Rank: candidate.Rank, IsObserver: named.IsObserver, Path: n.callPath(frames, i)}
 			}
 		default:
-			if call.hasAny(standardLibrary) && call.hasAny(handlerCaller) {
-				foreign = here
+			if callerFunc.hasAny(standardLibrary) && callerFunc.hasAny(handlerCaller) {
+				foreign = candidate
 				foreign.Rank = rank + 1<<5
 			}
 		}
 	}
-	best := h
+	best := named
 	if best.Frame == 0 {
 		best = foreign
 	}
 	if best.Frame == 0 {
 		best = plain
 	}
-	best.IsObserver, best.IsTimeoutGoroutine = h.IsObserver, onAside
+	best.IsObserver, best.IsTimeoutGoroutine = named.IsObserver, isTimeoutGoroutine
 	return best
 }
 
@@ -238,19 +238,19 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 // before the first function of the service's own.
 func (n *Namer) isRouterCall(outer []tracefmt.FrameID) bool {
 	lib := libraryOf(n.frameFunction(outer[0]).name)
-	own := false
+	hasOwned := false
 	for _, id := range outer {
 		f := n.syms.Frame(id)
 		switch fn := n.function(f.Func); {
 		case fn.hasAny(handlerRoot):
-			return !own
+			return !hasOwned
 		case n.isOwned(f):
-			own = true
-		case own && libraryOf(fn.name) == lib:
+			hasOwned = true
+		case hasOwned && libraryOf(fn.name) == lib:
 			return true
 		}
 	}
-	return !own
+	return !hasOwned
 }
 
 // libraryOf returns what the packages of one library have in common.

@@ -63,16 +63,16 @@ var namedStacks = []struct {
 }
 
 func TestNamesOfHTTPHandlers(t *testing.T) {
-	b := tracetext.New(26)
-	m := b.Thread(1)
-	at := int64(100)
+	builder := tracetext.New(26)
+	thread := builder.Thread(1)
+	clock := int64(100)
 	for _, c := range namedStacks {
-		m.Syscall(at, join(c.stack, "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")...)
-		m.SyscallEnd(at + 50)
-		at += 100
+		thread.Syscall(clock, join(c.stack, "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")...)
+		thread.SyscallEnd(clock + 50)
+		clock += 100
 	}
-	m.Block(at, "forever", "main.end")
-	for i, h := range handlersOf(t, b, len(namedStacks)) {
+	thread.Block(clock, "forever", "main.end")
+	for i, h := range handlersOf(t, builder, len(namedStacks)) {
 		if c := namedStacks[i]; h != c.want {
 			t.Errorf("%s: named %q, want %q", c.name, h, c.want)
 		}
@@ -80,9 +80,9 @@ func TestNamesOfHTTPHandlers(t *testing.T) {
 }
 
 // handlersOf names the stacks of the first n system calls of goroutine 1.
-func handlersOf(t *testing.T, b *tracetext.Builder, n int) []string {
+func handlersOf(t *testing.T, builder *tracetext.Builder, n int) []string {
 	t.Helper()
-	data := must.Have(b.Bytes())(t)
+	data := must.Have(builder.Bytes())(t)
 	win, syms := timelinetest.Window(t, data)
 	namer := NewNamer(syms)
 	var out []string
@@ -105,18 +105,18 @@ func handlersOf(t *testing.T, b *tracetext.Builder, n int) []string {
 // TestObservers: who fetches a profile or a flight recording looks at the service; no other handler of those packages does.
 func TestObservers(t *testing.T) {
 	const flight = "github.com/whylate/whylate/service/flight."
-	b := tracetext.New(26)
-	m := b.Thread(1)
+	builder := tracetext.New(26)
+	thread := builder.Thread(1)
 	stacks := []struct {
 		fn   string
 		want bool
 	}{{"net/http/pprof.Trace", true}, {flight + "(*Recorder).ServeHTTP", true}, {"main.flight.ServeHTTP", false}, {flight + "(*Recorder).Capture", false}}
 	for i, s := range stacks {
-		m.Syscall(int64(100*i+100), "os.(*File).Write", s.fn, "net/http.(*ServeMux).ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")
-		m.SyscallEnd(int64(100*i + 150))
+		thread.Syscall(int64(100*i+100), "os.(*File).Write", s.fn, "net/http.(*ServeMux).ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")
+		thread.SyscallEnd(int64(100*i + 150))
 	}
-	m.Block(1000, "forever", "main.end")
-	data := must.Have(b.Bytes())(t)
+	thread.Block(1000, "forever", "main.end")
+	data := must.Have(builder.Bytes())(t)
 	win, syms := timelinetest.Window(t, data)
 	namer := NewNamer(syms)
 	n := 0
@@ -151,16 +151,16 @@ func TestNamesOfGRPCMethods(t *testing.T) {
 		{"described by hand, under an interceptor", join("time.Sleep", "main.(*shop).Order", "main.unary.func1.1", "main.logged", "main.unary.func1", server), "main.(*shop).Order"},
 		{"in the adapter", join("time.Sleep", "main.unary.func1", newer), "main.unary.func1"},
 	}
-	b := tracetext.New(26)
-	m := b.Thread(1)
-	at := int64(100)
+	builder := tracetext.New(26)
+	thread := builder.Thread(1)
+	clock := int64(100)
 	for _, c := range cases {
-		m.Syscall(at, c.stack...)
-		m.SyscallEnd(at + 50)
-		at += 100
+		thread.Syscall(clock, c.stack...)
+		thread.SyscallEnd(clock + 50)
+		clock += 100
 	}
-	m.Block(at, "forever", "main.end")
-	for i, h := range handlersOf(t, b, len(cases)) {
+	thread.Block(clock, "forever", "main.end")
+	for i, h := range handlersOf(t, builder, len(cases)) {
 		if c := cases[i]; h != c.want {
 			t.Errorf("%s: named %q, want %q", c.name, h, c.want)
 		}
@@ -170,13 +170,13 @@ func TestNamesOfGRPCMethods(t *testing.T) {
 // TestNamesAfterHome: a service that was built as a versioned module owns what lies where its main function does. What was named before
 // that function was seen is named again: who is found to be its owner then would keep a library's name for good.
 func TestNamesAfterHome(t *testing.T) {
-	at := func(fn string) string { return fn + "@/go/pkg/mod/example.com/svc@v1.2.3/file.go:7" }
-	b := tracetext.New(26)
-	m := b.Thread(1)
-	m.Syscall(100, "os.read", at("example.com/svc/api.list"), at("example.com/svc/api.(*Server).ServeHTTP"), "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")
-	m.SyscallEnd(150)
-	m.Block(200, "forever", "main.main@/go/pkg/mod/example.com/svc@v1.2.3/main.go:3")
-	data := must.Have(b.Bytes())(t)
+	clock := func(fn string) string { return fn + "@/go/pkg/mod/example.com/svc@v1.2.3/file.go:7" }
+	builder := tracetext.New(26)
+	thread := builder.Thread(1)
+	thread.Syscall(100, "os.read", clock("example.com/svc/api.list"), clock("example.com/svc/api.(*Server).ServeHTTP"), "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")
+	thread.SyscallEnd(150)
+	thread.Block(200, "forever", "main.main@/go/pkg/mod/example.com/svc@v1.2.3/main.go:3")
+	data := must.Have(builder.Bytes())(t)
 	win, syms := timelinetest.Window(t, data)
 	namer := NewNamer(syms)
 	var stack tracefmt.StackID

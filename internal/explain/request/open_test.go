@@ -12,9 +12,9 @@ import (
 func TestOpenAfterAnotherRequest(t *testing.T) {
 	const ms = 1_000_000
 	serve := "net/http.(*conn).serve:2074"
-	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
-	b.Waiting(7)
+	builder := tracetext.New(26)
+	th, poller := builder.Thread(), builder.Spare()
+	builder.Waiting(7)
 	poller.Unblock(1*ms, 7)
 	th.Start(1*ms+1000, 7)
 	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve}
@@ -26,7 +26,7 @@ func TestOpenAfterAnotherRequest(t *testing.T) {
 	th.SyscallEnd(12*ms + 1000)
 	th.Block(13*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
 	th.Create(20*ms, 8, "main.other")
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	open := 0
 	for _, g := range rep.Groups {
 		if g.Kind != "http1" || g.Open.Count == 0 {
@@ -47,10 +47,10 @@ func TestOpenAfterAnotherRequest(t *testing.T) {
 func TestAnsweredAtTheEnd(t *testing.T) {
 	const ms = 1_000_000
 	serve := "net/http.(*conn).serve:2074"
-	for name, more := range map[string]bool{"nothing more": false, "another request": true} {
-		b := tracetext.New(26)
-		th, other, poller := b.Thread(), b.Thread(), b.Spare()
-		b.Waiting(7)
+	for name, hasSecond := range map[string]bool{"nothing more": false, "another request": true} {
+		builder := tracetext.New(26)
+		th, helper, poller := builder.Thread(), builder.Thread(), builder.Spare()
+		builder.Waiting(7)
 		poller.Unblock(1*ms, 7)
 		th.Start(1*ms+1000, 7)
 		th.Block(2*ms, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
@@ -61,13 +61,13 @@ func TestAnsweredAtTheEnd(t *testing.T) {
 		th.Start(12*ms, 7)
 		th.Syscall(13*ms, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", serve)
 		th.SyscallEnd(13*ms + 1000)
-		if more {
+		if hasSecond {
 			th.Block(14*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
 		}
-		other.Was(9)
-		other.Create(90*ms, 8, "main.other")
+		helper.Was(9)
+		helper.Create(90*ms, 8, "main.other")
 		count, open := 0, 0
-		for _, g := range explain(t, b, whylate.Options{}).Groups {
+		for _, g := range explain(t, builder, whylate.Options{}).Groups {
 			if g.Kind == "http1" {
 				count += g.Count
 				open += g.Open.Count
@@ -76,7 +76,7 @@ func TestAnsweredAtTheEnd(t *testing.T) {
 				t.Errorf("%s: %+v, want 3 ms", name, g.LatencyNS)
 			}
 		}
-		if want := map[bool]int{true: 1}[more]; count != 1 || open != want {
+		if want := map[bool]int{true: 1}[hasSecond]; count != 1 || open != want {
 			t.Errorf("%s: %d requests and %d open, want 1 and %d", name, count, open, want)
 		}
 	}
@@ -85,23 +85,23 @@ func TestAnsweredAtTheEnd(t *testing.T) {
 // A request that computes and never waits has its handler on no event's stack. A CPU sample in it names it.
 func TestSampleNamesRequest(t *testing.T) {
 	const ms = 1_000_000
-	served := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
+	callers := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
 	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
-	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
-	b.Waiting(7)
+	builder := tracetext.New(26)
+	th, poller := builder.Thread(), builder.Spare()
+	builder.Waiting(7)
 	for i := range int64(4) {
-		at := 10*ms + i*20*ms
-		poller.Unblock(at, 7)
-		th.Start(at+1000, 7)
+		clock := 10*ms + i*20*ms
+		poller.Unblock(clock, 7)
+		th.Start(clock+1000, 7)
 		if i%2 == 1 {
-			b.Sample(at+5*ms, th, 7, append([]string{"main.spin", "main.compute"}, served...)...)
+			builder.Sample(clock+5*ms, th, 7, append([]string{"main.spin", "main.compute"}, callers...)...)
 		}
-		th.Syscall(at+10*ms, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074")
-		th.SyscallEnd(at + 10*ms + 1000)
-		th.Block(at+11*ms, "network", idle...)
+		th.Syscall(clock+10*ms, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074")
+		th.SyscallEnd(clock + 10*ms + 1000)
+		th.Block(clock+11*ms, "network", idle...)
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	got := map[string]int{}
 	for _, g := range rep.Groups {
 		got[g.Name] += g.Count
@@ -115,9 +115,9 @@ func TestSampleNamesRequest(t *testing.T) {
 // though it was made deep in a handler.
 func TestWatchingGoroutineIsNoRequest(t *testing.T) {
 	const ms = 1_000_000
-	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
-	b.Waiting(7)
+	builder := tracetext.New(26)
+	th, poller := builder.Thread(), builder.Spare()
+	builder.Waiting(7)
 	poller.Unblock(10*ms, 7)
 	th.Start(10*ms+1000, 7)
 	serve := []string{"net/http.(*response).finishRequest", "net/http.(*conn).serve:2074"}
@@ -126,7 +126,7 @@ func TestWatchingGoroutineIsNoRequest(t *testing.T) {
 	th.Create(12*ms, 9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead",
 		"main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
 	th.Block(20*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	open := 0
 	for _, g := range rep.Groups {
 		if g.Kind == "http1" {

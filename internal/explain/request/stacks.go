@@ -50,8 +50,8 @@ const workSleepDepth = 4
 
 // stackInfo returns what a stack says. It is valid until the next call.
 func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
-	if have := len(f.stackInfos); int(id) >= have {
-		f.stackInfos = append(f.stackInfos, make([]stackInfo, max(int(id)+1, f.syms.Stacks())-have)...)
+	if size := len(f.stackInfos); int(id) >= size {
+		f.stackInfos = append(f.stackInfos, make([]stackInfo, max(int(id)+1, f.syms.Stacks())-size)...)
 	}
 	s := &f.stackInfos[id]
 	if s.role == roleUnknown {
@@ -61,68 +61,68 @@ func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
 }
 
 func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
-	s := stackInfo{role: roleMachinery, innerOwnedIndex: -1, innermostIndex: -1}
+	info := stackInfo{role: roleMachinery, innerOwnedIndex: -1, innermostIndex: -1}
 	if len(frames) == 0 {
-		return s
+		return info
 	}
-	called, seen := new(function), trait(0) // called by the service's own code
-	for i, fr := range frames {             // from the innermost call outwards
+	callee, traits := new(function), trait(0) // called by the service's own code
+	for i, fr := range frames {               // from the innermost call outwards
 		fn, owned := f.namer.frameFunction(fr), f.namer.isOwned(f.syms.Frame(fr))
-		seen |= fn.traits
+		traits |= fn.traits
 		if !fn.hasAny(runtimeFunc) {
-			s.depth++
+			info.depth++
 		}
-		if s.innermostIndex < 0 && !fn.hasAny(standardLibrary) {
-			s.innermostIndex, s.isInnermostOwned, s.innermost = i, owned, f.syms.Frame(fr).Func
+		if info.innermostIndex < 0 && !fn.hasAny(standardLibrary) {
+			info.innermostIndex, info.isInnermostOwned, info.innermost = i, owned, f.syms.Frame(fr).Func
 		}
 		if owned {
-			if s.outerOwned == 0 {
-				s.innerOwned, s.innerOwnedIndex = fr, i
+			if info.outerOwned == 0 {
+				info.innerOwned, info.innerOwnedIndex = fr, i
 			}
-			s.outerOwned = fr
-			s.ownedDepth++
+			info.outerOwned = fr
+			info.ownedDepth++
 		}
-		if s.outerOwned == 0 {
-			called = fn
-			s.isClientCall = s.isClientCall || fn.hasAny(clientCall)
-			s.isWrite = s.isWrite || fn.hasAny(connectionWrite)
-			s.isInLibrary = s.isInLibrary || !fn.hasAny(standardLibrary)
+		if info.outerOwned == 0 {
+			callee = fn
+			info.isClientCall = info.isClientCall || fn.hasAny(clientCall)
+			info.isWrite = info.isWrite || fn.hasAny(connectionWrite)
+			info.isInLibrary = info.isInLibrary || !fn.hasAny(standardLibrary)
 		}
 	}
 	outer := f.syms.Frame(frames[len(frames)-1])
 	start := f.namer.function(outer.Func)
-	s.startFunc = outer.Func
-	switch s.role = roleUnclaimed; {
+	info.startFunc = outer.Func
+	switch info.role = roleUnclaimed; {
 	case start.servedKind() != 0:
-		s.role = roleServer
+		info.role = roleServer
 	case start.hasAny(genericStarter):
 	case start.hasAny(standardLibrary | protocolLibrary):
-		s.role = roleMachinery
+		info.role = roleMachinery
 	}
 	if start.hasAny(http2Stream | grpcStream) {
-		s.streamKind = start.servedKind()
+		info.streamKind = start.servedKind()
 	}
-	s.isMessageWait = awaitsMessage(seen)
-	s.isMutexWait = f.namer.frameFunction(frames[0]).hasAny(mutexMethod)
-	if s.outerOwned != 0 {
-		next := IsFetchCall(called.name)
-		s.isFetch = next && !called.hasAny(standardLibrary)
-		s.isLibraryDelay = s.isInLibrary && !next
-		s.isLoopPause = s.ownedDepth == 1 && !s.isInLibrary
+	info.isMessageWait = awaitsMessage(traits)
+	info.isMutexWait = f.namer.frameFunction(frames[0]).hasAny(mutexMethod)
+	if info.outerOwned != 0 {
+		next := IsFetchCall(callee.name)
+		info.isFetch = next && !callee.hasAny(standardLibrary)
+		info.isLibraryDelay = info.isInLibrary && !next
+		info.isLoopPause = info.ownedDepth == 1 && !info.isInLibrary
 		// Where a library's loop calls the service, what that does is work.
-		s.isLibraryLoop = !start.hasAny(standardLibrary) && !f.namer.isOwned(outer)
+		info.isLibraryLoop = !start.hasAny(standardLibrary) && !f.namer.isOwned(outer)
 	}
-	s.isWorkSleep = s.isLibraryLoop || s.ownedDepth >= workSleepDepth
-	return s
+	info.isWorkSleep = info.isLibraryLoop || info.ownedDepth >= workSleepDepth
+	return info
 }
 
 // canonicalStack returns a stack that stands for all that differ from a wait's one in the
 // runtime's own frames alone: those of a goroutine that waited when the trace
 // began show more of these.
 func (f *Finder) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
-	s := f.stackInfo(id)
-	if s.canonical != 0 {
-		return s.canonical
+	info := f.stackInfo(id)
+	if info.canonical != 0 {
+		return info.canonical
 	}
 	frames := f.syms.Stack(id)
 	for len(frames) > 1 && f.namer.frameFunction(frames[0]).hasAny(runtimeFunc) {
@@ -136,8 +136,8 @@ func (f *Finder) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	if _, ok := f.canonicalStacks[string(key)]; !ok {
 		f.canonicalStacks[string(key)] = id
 	}
-	s.canonical = f.canonicalStacks[string(key)]
-	return s.canonical
+	info.canonical = f.canonicalStacks[string(key)]
+	return info.canonical
 }
 
 // findMainModule looks for what is the service's own, as far as that is not known.

@@ -42,16 +42,16 @@ func (s *startCounter) add(f *Finder, g *timeline.Gen) {
 	removeUnknown(s.byGoroutine, g)
 	g.Goroutines(func(id uint64) {
 		s.spans = f.window.Spans(id, g.Base, g.End, s.spans[:0])
-		sum := s.byGoroutine[id]
-		if sum == nil {
-			if sum = s.statsFor(f); sum == nil {
+		stats := s.byGoroutine[id]
+		if stats == nil {
+			if stats = s.statsFor(f); stats == nil {
 				return
 			}
-			sum.Goroutines++
-			s.byGoroutine[id] = sum
+			stats.Goroutines++
+			s.byGoroutine[id] = stats
 		}
 		for i := range s.spans {
-			sum.add(f, &s.spans[i])
+			stats.add(f, &s.spans[i])
 		}
 	})
 }
@@ -61,11 +61,11 @@ func (s *startCounter) add(f *Finder, g *timeline.Gen) {
 func (s *startCounter) statsFor(f *Finder) *startStats {
 	outer := tracefmt.FrameID(0)
 	for i := range s.spans {
-		sp := &s.spans[i]
-		if sp.Stack == 0 || sp.How == timeline.HowCreated {
+		span := &s.spans[i]
+		if span.Stack == 0 || span.How == timeline.HowCreated {
 			continue
 		}
-		info := f.stackInfo(sp.Stack)
+		info := f.stackInfo(span.Stack)
 		if info.role == roleServer || f.namer.function(info.startFunc).hasAny(traceRecorder) {
 			return nil
 		}
@@ -73,7 +73,7 @@ func (s *startCounter) statsFor(f *Finder) *startStats {
 			outer = info.outerOwned
 			break
 		}
-		if frames := f.syms.Stack(sp.Stack); info.role == roleUnclaimed && len(frames) > 0 {
+		if frames := f.syms.Stack(span.Stack); info.role == roleUnclaimed && len(frames) > 0 {
 			outer = frames[len(frames)-1]
 		}
 	}
@@ -81,42 +81,42 @@ func (s *startCounter) statsFor(f *Finder) *startStats {
 		return nil
 	}
 	fn := f.syms.Frame(outer).Func
-	sum := s.byStartFunc[fn]
-	if sum == nil {
-		sum = &startStats{Start: Start{RootFrame: outer}, innerCounts: make(map[tracefmt.FrameID]int)}
-		s.byStartFunc[fn] = sum
+	stats := s.byStartFunc[fn]
+	if stats == nil {
+		stats = &startStats{Start: Start{RootFrame: outer}, innerCounts: make(map[tracefmt.FrameID]int)}
+		s.byStartFunc[fn] = stats
 	}
-	return sum
+	return stats
 }
 
 // add adds a span.
-func (sum *startStats) add(f *Finder, sp *timeline.Span) {
+func (sum *startStats) add(f *Finder, span *timeline.Span) {
 	switch {
-	case sp.State == timeline.Running:
-		sum.RunningNS += sp.End - max(sp.Start, f.traceStart)
-	case sp.State == timeline.Waiting && sp.Woken:
+	case span.State == timeline.Running:
+		sum.RunningNS += span.End - max(span.Start, f.traceStart)
+	case span.State == timeline.Waiting && span.Woken:
 		sum.Wakes++
 	}
-	if sp.Stack == 0 || sp.How == timeline.HowCreated {
+	if span.Stack == 0 || span.How == timeline.HowCreated {
 		return
 	}
 	// The function of the service's own that its root called.
-	frames := f.syms.Stack(sp.Stack)
-	inner, below := tracefmt.FrameID(0), false
+	frames := f.syms.Stack(span.Stack)
+	innerFrame, isBelowRoot := tracefmt.FrameID(0), false
 	for k := len(frames) - 1; k >= 0; k-- {
 		fr := f.syms.Frame(frames[k])
-		if below && f.namer.isOwned(fr) {
-			inner = frames[k]
+		if isBelowRoot && f.namer.isOwned(fr) {
+			innerFrame = frames[k]
 			break
 		}
-		below = below || fr.Func == f.syms.Frame(sum.RootFrame).Func
+		isBelowRoot = isBelowRoot || fr.Func == f.syms.Frame(sum.RootFrame).Func
 	}
 	fn := tracefmt.StringID(0)
-	if inner != 0 {
-		fn = f.syms.Frame(inner).Func
+	if innerFrame != 0 {
+		fn = f.syms.Frame(innerFrame).Func
 	}
-	if fn != sum.lastInner && inner != 0 {
-		sum.innerCounts[inner]++
+	if fn != sum.lastInner && innerFrame != 0 {
+		sum.innerCounts[innerFrame]++
 	}
 	sum.lastInner = fn
 }
@@ -125,20 +125,20 @@ func (sum *startStats) add(f *Finder, sp *timeline.Span) {
 // with, those that did most first. It is for traces without requests.
 func (f *Finder) Starts() []Start {
 	var out []Start
-	for _, sum := range f.starts.byStartFunc {
-		st := sum.Start
-		most := 0
-		byFn := make(map[tracefmt.StringID]int)
-		for fr, n := range sum.innerCounts {
-			byFn[f.syms.Frame(fr).Func] += n
+	for _, stats := range f.starts.byStartFunc {
+		start := stats.Start
+		maxCount := 0
+		countByFunc := make(map[tracefmt.StringID]int)
+		for fr, n := range stats.innerCounts {
+			countByFunc[f.syms.Frame(fr).Func] += n
 		}
-		for fr := range sum.innerCounts {
-			n := byFn[f.syms.Frame(fr).Func]
-			if n > most || n == most && f.isFrameBefore(fr, st.InnerFrame) {
-				most, st.InnerFrame = n, fr
+		for fr := range stats.innerCounts {
+			n := countByFunc[f.syms.Frame(fr).Func]
+			if n > maxCount || n == maxCount && f.isFrameBefore(fr, start.InnerFrame) {
+				maxCount, start.InnerFrame = n, fr
 			}
 		}
-		out = append(out, st)
+		out = append(out, start)
 	}
 	slices.SortFunc(out, func(a, b Start) int {
 		return cmp.Or(cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(b.RunningNS, a.RunningNS), cmp.Compare(b.Goroutines, a.Goroutines), cmp.Compare(f.frameFuncName(a.RootFrame), f.frameFuncName(b.RootFrame)))

@@ -53,28 +53,28 @@ type endedIteration struct {
 }
 
 // add takes note of a visit inside of a turn.
-func (in *iterationContent) add(l *loopFinder, f *Finder, v *observation) {
+func (in *iterationContent) add(loops *loopFinder, f *Finder, obs *observation) {
 	if !in.hasWorked {
-		in.hasWorked = in.idleWait == 0 || l.leavesWaitCall(f, in.idleWait, v.stack)
+		in.hasWorked = in.idleWait == 0 || loops.leavesWaitCall(f, in.idleWait, obs.stack)
 	}
-	if in.ownedFrame == 0 && !v.isCreatorStack {
-		in.ownedFrame = f.stackInfo(v.stack).outerOwned
+	if in.ownedFrame == 0 && !obs.isCreatorStack {
+		in.ownedFrame = f.stackInfo(obs.stack).outerOwned
 	}
-	switch v.state {
+	switch obs.state {
 	case timeline.Syscall:
-		in.hasWritten = in.hasWritten || f.stackInfo(v.stack).isWrite
+		in.hasWritten = in.hasWritten || f.stackInfo(obs.stack).isWrite
 	case timeline.Running:
 		if in.awaitsRun {
-			in.waits[len(in.waits)-1].resumed = v.start
+			in.waits[len(in.waits)-1].resumed = obs.start
 			in.awaitsRun = false
 		}
 	case timeline.Waiting:
-		switch v.reason {
+		switch obs.reason {
 		case reasonOther, reasonSync:
 			return // it may, or may not, have to wait there
 		}
-		wait := f.canonicalStack(v.stack)
-		if n := len(in.waits); n > 0 && in.waits[n-1].start == v.start {
+		wait := f.canonicalStack(obs.stack)
+		if n := len(in.waits); n > 0 && in.waits[n-1].start == obs.start {
 			return // seen with the generation before
 		}
 		if in.hasTooManyWaits = in.hasTooManyWaits || len(in.waits) == maxIterationWaits; in.hasTooManyWaits {
@@ -82,7 +82,7 @@ func (in *iterationContent) add(l *loopFinder, f *Finder, v *observation) {
 			in.awaitsRun = false
 			return
 		}
-		in.waits = append(in.waits, iterationWait{stack: wait, start: v.start})
+		in.waits = append(in.waits, iterationWait{stack: wait, start: obs.start})
 		in.awaitsRun = true
 	}
 }
@@ -94,17 +94,17 @@ func (l *loopFinder) leavesWaitCall(f *Finder, idle, id tracefmt.StackID) bool {
 	if id == idle {
 		return false
 	}
-	p := f.stackInfo(idle)
-	wait, stack, at := f.syms.Stack(idle), f.syms.Stack(id), p.innermostIndex
-	if at < 0 || len(stack) < len(wait)-at {
+	info := f.stackInfo(idle)
+	wait, stack, callIndex := f.syms.Stack(idle), f.syms.Stack(id), info.innermostIndex
+	if callIndex < 0 || len(stack) < len(wait)-callIndex {
 		return true
 	}
-	stack = stack[len(stack)-(len(wait)-at):]
-	if !slices.Equal(stack[1:], wait[at+1:]) {
+	stack = stack[len(stack)-(len(wait)-callIndex):]
+	if !slices.Equal(stack[1:], wait[callIndex+1:]) {
 		return true
 	}
-	a, b := f.syms.Frame(wait[at]), f.syms.Frame(stack[0])
-	return a.Func != b.Func || p.isInnermostOwned && a.Line != b.Line
+	a, b := f.syms.Frame(wait[callIndex]), f.syms.Frame(stack[0])
+	return a.Func != b.Func || info.isInnermostOwned && a.Line != b.Line
 }
 
 // wakeStats counts what followed the wakes by one function.
@@ -121,13 +121,13 @@ func (l *loopFinder) finishIteration(f *Finder, t endedIteration) {
 	}
 	t.waitCycle = l.waitCycle(f, &t)
 	t.loopFunc.cycles.add(t.waitCycle, len(t.waits))
-	w := t.loopFunc.wakers[t.wakerFunc]
+	stats := t.loopFunc.wakers[t.wakerFunc]
 	if t.hasWorked {
-		w.withWork++
+		stats.withWork++
 	} else {
-		w.withoutWork++
+		stats.withoutWork++
 	}
-	t.loopFunc.wakers[t.wakerFunc] = w
+	t.loopFunc.wakers[t.wakerFunc] = stats
 	if t.waitCycle == "" && (t.hasWorked || t.wakerFunc == 0) {
 		l.emitIteration(f, &t, t.start, t.end, t.start)
 	} else {
@@ -165,12 +165,12 @@ func (l *loopFinder) emitIteration(f *Finder, t *endedIteration, start, end, rea
 	t.origin.inspected++
 	t.origin.total++
 	t.origin.emittedNS += end - start
-	asked := t.loopFunc.isIdleWaitServed && t.hasWritten
-	if t.loopFunc.emittedCount++; asked {
+	answersClient := t.loopFunc.isIdleWaitServed && t.hasWritten
+	if t.loopFunc.emittedCount++; answersClient {
 		t.loopFunc.clientCount++
 	}
 	f.emitted = append(f.emitted, Request{
-		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready, EntryStack: t.waitStack, RootFrame: t.frame, AnswersClient: asked,
+		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready, EntryStack: t.waitStack, RootFrame: t.frame, AnswersClient: answersClient,
 	})
 }
 
@@ -178,7 +178,7 @@ func (l *loopFinder) emitIteration(f *Finder, t *endedIteration, start, end, rea
 // that does not come to the same ones again.
 type cycleStats struct {
 	iterations int // that had any
-	once       map[string]int
+	single     map[string]int
 	repeated   map[string]int
 }
 
@@ -190,12 +190,12 @@ func (c *cycleStats) add(key string, waits int) {
 		return
 	}
 	c.iterations++
-	of := c.once
+	counts := c.single
 	if len(key) < 4*waits {
-		of = c.repeated
+		counts = c.repeated
 	}
-	if _, ok := of[key]; ok || len(of) < maxCycles {
-		of[key]++
+	if _, ok := counts[key]; ok || len(counts) < maxCycles {
+		counts[key]++
 	}
 }
 
@@ -203,7 +203,7 @@ func (c *cycleStats) add(key string, waits int) {
 // several pieces of work: nearly all turns have just those, and many have them
 // once.
 func (c *cycleStats) isWorkUnit(key string) bool {
-	return c.once[key] >= scale.Few && 10*(c.once[key]+c.repeated[key]) >= 9*c.iterations
+	return c.single[key] >= scale.Few && 10*(c.single[key]+c.repeated[key]) >= 9*c.iterations
 }
 
 // waitCycle returns the waits that a turn comes to repeatedly, until it ends: all,
@@ -238,8 +238,8 @@ func appendID(key []byte, id uint32) []byte { return binary.LittleEndian.AppendU
 // isCycleInLoop reports whether the first n waits of a turn have their innermost common
 // caller in the function that waits for work.
 func (l *loopFinder) isCycleInLoop(f *Finder, t *endedIteration, n int) bool {
-	wait, at := f.syms.Stack(t.idleWait), f.stackInfo(t.idleWait).innerOwnedIndex
-	if at < 0 {
+	wait, index := f.syms.Stack(t.idleWait), f.stackInfo(t.idleWait).innerOwnedIndex
+	if index < 0 {
 		return false
 	}
 	first := f.syms.Stack(t.waits[0].stack)
@@ -252,7 +252,7 @@ func (l *loopFinder) isCycleInLoop(f *Finder, t *endedIteration, n int) bool {
 		}
 		common = k
 	}
-	return common == len(wait)-at && f.syms.Frame(first[len(first)-common]).Func == f.syms.Frame(wait[at]).Func
+	return common == len(wait)-index && f.syms.Frame(first[len(first)-common]).Func == f.syms.Frame(wait[index]).Func
 }
 
 // emitWorkUnits hands out the pieces of work that a turn consists of.
@@ -260,13 +260,13 @@ func (l *loopFinder) emitWorkUnits(f *Finder, t *endedIteration) {
 	start, ready := t.start, t.start
 	if key := t.waitCycle; key != "" && len(key) < 4*len(t.waits) && t.loopFunc.cycles.isWorkUnit(key) {
 		n := len(key) / 4
-		for at := n; at < len(t.waits); at += n {
-			border := t.waits[at-1].resumed
-			if border <= start || border >= t.end {
+		for boundary := n; boundary < len(t.waits); boundary += n {
+			unitEnd := t.waits[boundary-1].resumed
+			if unitEnd <= start || unitEnd >= t.end {
 				continue
 			}
-			l.emitIteration(f, t, start, border, ready)
-			start, ready = border, 0 // it was there: nothing began it
+			l.emitIteration(f, t, start, unitEnd, ready)
+			start, ready = unitEnd, 0 // it was there: nothing began it
 		}
 	}
 	l.emitIteration(f, t, start, t.end, ready)

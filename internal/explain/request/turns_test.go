@@ -19,7 +19,7 @@ func TestNextPieceIsThere(t *testing.T) {
 	inside := func(stack []string) []string {
 		return slices.Insert(slices.Clone(stack), len(stack)-1, "example.com/events.all")
 	}
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		name   string
 		waits  [][]string
 		border bool // a generation ends in the first wait of each of the last turns
@@ -30,47 +30,47 @@ func TestNextPieceIsThere(t *testing.T) {
 		{"one wait", [][]string{write}, false, 10 + 4},
 		{"a loop in another function", [][]string{inside(collect), inside(write)}, false, 10 + 4},
 	} {
-		b := tracetext.New(26)
-		th, other := b.Thread(), b.Thread()
-		b.Waiting(3)
-		b.Waiting(4)
+		builder := tracetext.New(26)
+		th, helper := builder.Thread(), builder.Thread()
+		builder.Waiting(3)
+		builder.Waiting(4)
 		next := []string{"runtime.chanrecv2", consume + ":43"}
-		wait := func(at int64, stack []string, border bool) {
-			th.Block(at, "sleep", stack...)
+		wait := func(start int64, stack []string, border bool) {
+			th.Block(start, "sleep", stack...)
 			if border {
-				b.NextGeneration(at + 4*us)
+				builder.NextGeneration(start + 4*us)
 			}
-			other.Unblock(at+8*us, 4)
-			th.Start(at+9*us, 4)
+			helper.Unblock(start+8*us, 4)
+			th.Start(start+9*us, 4)
 		}
-		other.Unblock(500*us, 4)
+		helper.Unblock(500*us, 4)
 		th.Start(501*us, 4)
 		th.Block(502*us, "chan receive", next...)
-		at := int64(1 * ms)
+		start := int64(1 * ms)
 		total := int64(0)
 		for i := range 14 {
-			other.Unblock(at, 3)
-			other.Start(at+us, 3)
-			other.Unblock(at+2*us, 4, "runtime.chansend1", "example.com/events.(*queue).listen")
-			other.Block(at+3*us, "network", "internal/poll.(*FD).ReadFrom", "example.com/events.(*queue).listen")
-			th.Start(at+4*us, 4)
-			began, now := at+2*us, at+5*us
+			helper.Unblock(start, 3)
+			helper.Start(start+us, 3)
+			helper.Unblock(start+2*us, 4, "runtime.chansend1", "example.com/events.(*queue).listen")
+			helper.Block(start+3*us, "network", "internal/poll.(*FD).ReadFrom", "example.com/events.(*queue).listen")
+			th.Start(start+4*us, 4)
+			began, clock := start+2*us, start+5*us
 			for range 1 + i/10*2 {
-				for _, w := range c.waits {
-					wait(now, w, c.border && i >= 10 && now == at+5*us)
-					now += 10 * us
+				for _, w := range tc.waits {
+					wait(clock, w, tc.border && i >= 10 && clock == start+5*us)
+					clock += 10 * us
 				}
 			}
-			th.Block(now, "chan receive", next...)
-			total += now - began
-			at += 1 * ms
+			th.Block(clock, "chan receive", next...)
+			total += clock - began
+			start += 1 * ms
 		}
-		rep := explain(t, b, whylate.Options{})
+		rep := explain(t, builder, whylate.Options{})
 		g := find(rep, consume)
-		if g == nil || g.Count != c.want || g.TotalNS != total {
-			t.Errorf("%s: %q; want %d in %d ns", c.name, names(rep), c.want, total)
-		} else if c.want > 14 && *g.LatencyNS.Max > 25*us {
-			t.Errorf("%s: the longest took %d ns", c.name, *g.LatencyNS.Max)
+		if g == nil || g.Count != tc.want || g.TotalNS != total {
+			t.Errorf("%s: %q; want %d in %d ns", tc.name, names(rep), tc.want, total)
+		} else if tc.want > 14 && *g.LatencyNS.Max > 25*us {
+			t.Errorf("%s: the longest took %d ns", tc.name, *g.LatencyNS.Max)
 		}
 	}
 }
@@ -84,45 +84,45 @@ func TestWakeWithoutWork(t *testing.T) {
 		work  = "example.com/operator.(*controller).work:90"
 	)
 	for _, all := range []bool{true, false} { // all of one function bring work, or half of them
-		b := tracetext.New(26)
-		th, other := b.Thread(), b.Thread()
+		builder := tracetext.New(26)
+		th, helper := builder.Thread(), builder.Thread()
 		next := []string{"sync.(*Cond).Wait", queue + ".Get" + file + "269", work}
 		for g := uint64(3); g <= 5; g++ {
-			b.Waiting(g)
-			other.Unblock(int64(g)*100*us, g)
+			builder.Waiting(g)
+			helper.Unblock(int64(g)*100*us, g)
 			th.Start(int64(g)*100*us+us, g)
 			th.Block(int64(g)*100*us+2*us, "sync.(*Cond).Wait", next...)
 		}
-		at := int64(1 * ms)
+		clock := int64(1 * ms)
 		const n = 40
 		for i := range n {
-			other.Unblock(at, 5)
-			other.Start(at+us, 5)
-			other.Syscall(at+us+100, "syscall.read", work)
-			other.SyscallEnd(at + us + 200)
-			other.Unblock(at+2*us, 3, "sync.(*Cond).Signal", queue+".Add"+file+"250", "example.com/operator.enqueue")
-			other.Block(at+3*us, "sync.(*Cond).Wait", next...)
-			th.Start(at+4*us, 3)
+			helper.Unblock(clock, 5)
+			helper.Start(clock+us, 5)
+			helper.Syscall(clock+us+100, "syscall.read", work)
+			helper.SyscallEnd(clock + us + 200)
+			helper.Unblock(clock+2*us, 3, "sync.(*Cond).Signal", queue+".Add"+file+"250", "example.com/operator.enqueue")
+			helper.Block(clock+3*us, "sync.(*Cond).Wait", next...)
+			th.Start(clock+4*us, 3)
 			if !all && i%2 == 1 {
-				th.Block(at+5*us, "sync.(*Cond).Wait", next...)
+				th.Block(clock+5*us, "sync.(*Cond).Wait", next...)
 			} else {
-				th.Syscall(at+10*us, "syscall.write", "example.com/operator.(*controller).reconcile", work)
-				th.SyscallEnd(at + 100*us)
-				th.Unblock(at+101*us, 4, "sync.(*Cond).Signal", queue+".Done"+file+"302", work)
-				th.Block(at+105*us, "sync.(*Cond).Wait", next...)
-				th.Start(at+110*us, 4)
-				th.Block(at+112*us, "sync", "sync.(*Mutex).Lock", "sync.(*Cond).Wait", queue+".Get"+file+"269", work)
-				other.Unblock(at+113*us, 4)
-				th.Start(at+114*us, 4)
+				th.Syscall(clock+10*us, "syscall.write", "example.com/operator.(*controller).reconcile", work)
+				th.SyscallEnd(clock + 100*us)
+				th.Unblock(clock+101*us, 4, "sync.(*Cond).Signal", queue+".Done"+file+"302", work)
+				th.Block(clock+105*us, "sync.(*Cond).Wait", next...)
+				th.Start(clock+110*us, 4)
+				th.Block(clock+112*us, "sync", "sync.(*Mutex).Lock", "sync.(*Cond).Wait", queue+".Get"+file+"269", work)
+				helper.Unblock(clock+113*us, 4)
+				th.Start(clock+114*us, 4)
 				if all && i == 8 { // there was some, once
-					th.Syscall(at+114*us+100, "syscall.write", "example.com/operator.(*controller).reconcile", work)
-					th.SyscallEnd(at + 114*us + 200)
+					th.Syscall(clock+114*us+100, "syscall.write", "example.com/operator.(*controller).reconcile", work)
+					th.SyscallEnd(clock + 114*us + 200)
 				}
-				th.Block(at+115*us, "sync.(*Cond).Wait", next...)
+				th.Block(clock+115*us, "sync.(*Cond).Wait", next...)
 			}
-			at += 1 * ms
+			clock += 1 * ms
 		}
-		rep := explain(t, b, whylate.Options{})
+		rep := explain(t, builder, whylate.Options{})
 		// Those of 5, which adds, and of 3, and one of 4.
 		g := find(rep, "example.com/operator.(*controller).work")
 		want := 2 * n

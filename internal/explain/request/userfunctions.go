@@ -37,11 +37,11 @@ type userCall struct {
 }
 
 // addWait takes note of a wait or a system call.
-func (c *userCall) addWait(syms *tracefmt.Symbols, s *timeline.Span, at matchedFunc) {
+func (c *userCall) addWait(syms *tracefmt.Symbols, s *timeline.Span, match matchedFunc) {
 	if s.State != timeline.Waiting && s.State != timeline.Syscall {
 		return
 	}
-	line := int(syms.Frame(at.frame).Line)
+	line := int(syms.Frame(match.frame).Line)
 	if c.lastWaitStack != 0 && (line < c.lastLine || s.Stack == c.lastWaitStack) {
 		c.latestStart = c.lastWaitEnd
 	}
@@ -66,31 +66,31 @@ func newCallFinder(match func(string) bool) *callFinder {
 
 // matchIn returns the function of a stack that the user named.
 func (fs *callFinder) matchIn(syms *tracefmt.Symbols, id tracefmt.StackID) matchedFunc {
-	c := entry.At(&fs.byStack, id)
-	known := entry.At(&fs.isResolved, id)
-	if *known {
-		return *c
+	match := entry.At(&fs.byStack, id)
+	isResolved := entry.At(&fs.isResolved, id)
+	if *isResolved {
+		return *match
 	}
-	*known = true
+	*isResolved = true
 	frames := syms.Stack(id)
 	for i := len(frames) - 1; i >= 0; i-- {
 		fn := syms.Frame(frames[i]).Func
-		is := entry.At(&fs.matches, fn)
-		if *is == 0 {
-			*is = -1
+		verdict := entry.At(&fs.matches, fn)
+		if *verdict == 0 {
+			*verdict = -1
 			if fs.matchName(syms.String(fn)) {
-				*is = 1
+				*verdict = 1
 			}
 		}
-		if *is == 1 {
-			c.frame = frames[i]
+		if *verdict == 1 {
+			match.frame = frames[i]
 			if i+1 < len(frames) {
-				c.callerFrame = frames[i+1]
+				match.callerFrame = frames[i+1]
 			}
 			break
 		}
 	}
-	return *c
+	return *match
 }
 
 func (c *userCall) toRequest(id uint64) Request {
@@ -103,38 +103,38 @@ func (fs *callFinder) add(f *Finder, g *timeline.Gen) {
 	slices.Sort(ids)
 	for _, id := range ids {
 		fs.spans = f.window.Spans(id, g.Base, g.End+1, fs.spans[:0])
-		c := fs.calls[id]
+		call := fs.calls[id]
 		for i := range fs.spans {
-			s := &fs.spans[i]
-			if s.Stack == 0 && s.State != timeline.Gone {
+			span := &fs.spans[i]
+			if span.Stack == 0 && span.State != timeline.Gone {
 				continue // a coroutine switch, or a run whose end has no stack
 			}
-			var root matchedFunc
-			if s.State != timeline.Gone && s.How != timeline.HowCreated {
-				root = fs.matchIn(f.syms, s.Stack)
+			var match matchedFunc
+			if span.State != timeline.Gone && span.How != timeline.HowCreated {
+				match = fs.matchIn(f.syms, span.Stack)
 			}
 			// The end of one call may be the beginning of another.
-			if c != nil && !c.function.isSameCall(root, f.syms) {
-				if s.State == timeline.Gone {
-					c.end = s.Start
+			if call != nil && !call.function.isSameCall(match, f.syms) {
+				if span.State == timeline.Gone {
+					call.end = span.Start
 				}
-				if c.latestStart != 0 {
+				if call.latestStart != 0 {
 					fs.repeatedCalls++
 				}
-				f.emit(&c.openRequest, c.toRequest(id))
+				f.emit(&call.openRequest, call.toRequest(id))
 				delete(fs.calls, id)
-				c = nil
+				call = nil
 			}
-			if root.frame == 0 {
+			if match.frame == 0 {
 				continue
 			}
-			if c == nil {
-				from := max(s.Start, f.window.Start())
-				c = &userCall{openRequest: openRequest{start: from, pieceStart: from, cutAtStart: s.Start < f.window.Start()}, entryStack: s.Stack, function: root}
-				fs.calls[id] = c
+			if call == nil {
+				start := max(span.Start, f.window.Start())
+				call = &userCall{openRequest: openRequest{start: start, pieceStart: start, cutAtStart: span.Start < f.window.Start()}, entryStack: span.Stack, function: match}
+				fs.calls[id] = call
 			}
-			c.end = s.End
-			c.addWait(f.syms, s, root)
+			call.end = span.End
+			call.addWait(f.syms, span, match)
 		}
 	}
 	for id := range fs.calls {

@@ -49,44 +49,44 @@ func (x *observationCollector) reset() {
 
 func (x *observationCollector) add(f *Finder, spans []timeline.Span) {
 	for i := range spans {
-		s := &spans[i]
-		first := x.isFirst
+		span := &spans[i]
+		isFirst := x.isFirst
 		x.isFirst = false
-		created := s.How == timeline.HowCreated
-		waits := s.State == timeline.Waiting
-		if s.Stack == 0 {
-			if !first || !waits || !s.Woken {
+		isCreatorStack := span.How == timeline.HowCreated
+		isWait := span.State == timeline.Waiting
+		if span.Stack == 0 {
+			if !isFirst || !isWait || !span.Woken {
 				continue
 			}
-		} else if !waits && s.State != timeline.Syscall {
-			stack := s.Stack
-			if created {
+		} else if !isWait && span.State != timeline.Syscall {
+			stack := span.Stack
+			if isCreatorStack {
 				stack = ^stack
 			}
-			if (s.State != timeline.Running || x.hasRun) && slices.Contains(x.recentStacks[:], stack) {
+			if (span.State != timeline.Running || x.hasRun) && slices.Contains(x.recentStacks[:], stack) {
 				continue
 			}
-			x.hasRun = x.hasRun || s.State == timeline.Running
+			x.hasRun = x.hasRun || span.State == timeline.Running
 			x.recentCount++
 			x.recentStacks[x.recentCount%len(x.recentStacks)] = stack
 		}
-		*x.states.extend() = observedState{s.Start, s.Stack, s.State, f.reasonOf(s.Reason), s.Woken, created}
-		if waits {
-			*x.waits.extend() = observedWait{s.End, s.Waker, s.WakerStack}
-			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{s.Stack}, 0
+		*x.states.extend() = observedState{span.Start, span.Stack, span.State, f.reasonOf(span.Reason), span.Woken, isCreatorStack}
+		if isWait {
+			*x.waits.extend() = observedWait{span.End, span.Waker, span.WakerStack}
+			x.hasRun, x.recentStacks, x.recentCount = false, [4]tracefmt.StackID{span.Stack}, 0
 		}
 	}
 }
 
 // collectObservations finds the visits of all candidates, several at once.
 func (l *loopFinder) collectObservations(f *Finder, g *timeline.Gen) {
-	runParallel(&l.collectors, f.opts.Workers, l.candidates, 1, func(own **observationCollector, list []*loopGoroutine) {
-		x := *own
-		for _, c := range list {
-			c.collector, c.firstObservation, c.firstWait = x, x.states.length, x.waits.length
-			x.reset()
-			x.spans = f.window.EachSpans(c.id, g.Base, g.End+1, x.spans, func(spans []timeline.Span) { x.add(f, spans) })
-			c.endObservation = x.states.length
+	runParallel(&l.collectors, f.opts.Workers, l.candidates, 1, func(collectors **observationCollector, list []*loopGoroutine) {
+		collector := *collectors
+		for _, goroutine := range list {
+			goroutine.collector, goroutine.firstObservation, goroutine.firstWait = collector, collector.states.length, collector.waits.length
+			collector.reset()
+			collector.spans = f.window.EachSpans(goroutine.id, g.Base, g.End+1, collector.spans, func(spans []timeline.Span) { collector.add(f, spans) })
+			goroutine.endObservation = collector.states.length
 		}
 	})
 }
@@ -94,15 +94,15 @@ func (l *loopFinder) collectObservations(f *Finder, g *timeline.Gen) {
 // observations yields those of a candidate.
 func (c *loopGoroutine) observations() iter.Seq[*observation] {
 	return func(yield func(*observation) bool) {
-		waits := c.firstWait
-		var v observation
-		for p := range c.collector.states.elements(c.firstObservation, c.endObservation) {
-			v.observedState, v.observedWait = *p, observedWait{}
-			if p.state == timeline.Waiting {
-				v.observedWait = *c.collector.waits.element(waits)
-				waits++
+		waitIndex := c.firstWait
+		var obs observation
+		for state := range c.collector.states.elements(c.firstObservation, c.endObservation) {
+			obs.observedState, obs.observedWait = *state, observedWait{}
+			if state.state == timeline.Waiting {
+				obs.observedWait = *c.collector.waits.element(waitIndex)
+				waitIndex++
 			}
-			if !yield(&v) {
+			if !yield(&obs) {
 				return
 			}
 		}
@@ -119,8 +119,8 @@ const chunkSize = 1 << 10
 
 // extend adds one to the list, to be filled in.
 func (c *chunkedList[T]) extend() *T {
-	at := c.length / chunkSize
-	if at == len(c.chunks) {
+	index := c.length / chunkSize
+	if index == len(c.chunks) {
 		c.chunks = append(c.chunks, new([chunkSize]T))
 	}
 	c.length++
@@ -154,8 +154,8 @@ const (
 )
 
 var reasonTexts = [...]struct {
-	text string
-	is   reason
+	text   string
+	reason reason
 }{
 	{"network", reasonNetwork}, {"chan receive", reasonReceive}, {"select", reasonReceive}, {"sync.(*Cond).Wait", reasonCond},
 	{"sync", reasonSync}, {"chan send", reasonSend}, {"sleep", reasonSleep},
@@ -172,9 +172,9 @@ func (f *Finder) resolveReasons() {
 
 // reasonOf tells what a text means. Several goroutines may ask.
 func (f *Finder) reasonOf(id tracefmt.StringID) reason {
-	for i, known := range f.reasonIDs {
-		if known == id && id != 0 {
-			return reasonTexts[i].is
+	for i, textID := range f.reasonIDs {
+		if textID == id && id != 0 {
+			return reasonTexts[i].reason
 		}
 	}
 	return reasonOther

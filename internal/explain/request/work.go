@@ -86,8 +86,8 @@ func (w *workIndex) addAnnotation(g uint64, start, end int64) {
 // isAnnotatedAt reports whether a goroutine was in a task, a region or a mark.
 func (f *Finder) isAnnotatedAt(g uint64, t int64) bool {
 	if len(f.tasks) > 0 {
-		for _, k := range f.tasks {
-			if k.goroutine == g && k.start <= t {
+		for _, task := range f.tasks {
+			if task.goroutine == g && task.start <= t {
 				return true
 			}
 		}
@@ -95,11 +95,11 @@ func (f *Finder) isAnnotatedAt(g uint64, t int64) bool {
 	if m := f.markers[g]; m != nil && m.depth > 0 && m.mark.start <= t {
 		return true
 	}
-	if rs := f.openRegions[g]; len(rs) > 0 && rs[0].start <= t {
+	if nested := f.openRegions[g]; len(nested) > 0 && nested[0].start <= t {
 		return true
 	}
-	for _, w := range f.work.annotatedSpans[g] {
-		if w[0] <= t && t <= w[1] {
+	for _, span := range f.work.annotatedSpans[g] {
+		if span[0] <= t && t <= span[1] {
 			return true
 		}
 	}
@@ -112,22 +112,22 @@ func newWorkIndex() workIndex {
 
 // addWork looks for jobs and loops in the window's last generation.
 func (f *Finder) addWork(g *timeline.Gen) {
-	w := &f.work
+	index := &f.work
 	f.jobs.addBirths(f, g)
-	clear(w.annotatedSpans)
+	clear(index.annotatedSpans)
 	f.loops.add(f, g)
 	f.jobs.endJobs(f, g)
-	removeUnknown(w.roles, g)
-	removeUnknown(w.annotated, g)
+	removeUnknown(index.roles, g)
+	removeUnknown(index.annotated, g)
 	var roles map[originKey]Role
-	for k, o := range w.origins {
-		if k.kind != Loop || o.isSettled || o.inspected < settledCount {
+	for k, origin := range index.origins {
+		if k.kind != Loop || origin.isSettled || origin.inspected < settledCount {
 			continue
 		}
 		if roles == nil {
 			roles = f.workRoles(func(tracefmt.StringID) int64 { return 0 })
 		}
-		o.isSettled = roles[k] == Serving
+		origin.isSettled = roles[k] == Serving
 	}
 }
 
@@ -167,8 +167,8 @@ func (f *Finder) originFor(kind Kind, name, root tracefmt.StringID) *originStats
 }
 
 // addStarter notes the beginner of a turn or a job: a goroutine with this stack.
-func (o *originStats) addStarter(f *Finder, by uint64, stack tracefmt.StackID) {
-	if f.isServing(by, stack) {
+func (o *originStats) addStarter(f *Finder, starterID uint64, stack tracefmt.StackID) {
+	if f.isServing(starterID, stack) {
 		o.servingCount++
 	} else if root := f.stackInfo(stack).startFunc; root != 0 {
 		o.starters[root]++
@@ -193,17 +193,17 @@ type Work struct {
 // Works returns all work, by name. Through says how many
 // requests of servers had a path that leads through goroutines that were started
 // with a function.
-func (f *Finder) Works(through func(root tracefmt.StringID) int64) []Work {
+func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Work {
 	var out []Work
-	roles, outside := f.workRoles(through), f.startedOutside()
-	for k, o := range f.work.origins {
-		if o.total > 0 {
-			called := o.groupKeys
-			if len(called) == 0 {
-				called = []originKey{k}
+	roles, isOutside := f.workRoles(requestsThrough), f.startedOutside()
+	for k, origin := range f.work.origins {
+		if origin.total > 0 {
+			keys := origin.groupKeys
+			if len(keys) == 0 {
+				keys = []originKey{k}
 			}
-			for _, k := range called {
-				out = append(out, Work{k.kind, k.name, o.startFunc, roles[k], o.total / len(called), f.isTimerStarted(o), outside[o], o.queuedShare()})
+			for _, k := range keys {
+				out = append(out, Work{k.kind, k.name, origin.startFunc, roles[k], origin.total / len(keys), f.isTimerStarted(origin), isOutside[origin], origin.queuedShare()})
 			}
 		}
 	}
@@ -237,24 +237,24 @@ func (f *Finder) isTimerStarted(o *originStats) bool {
 
 // startedOutside returns the work of which a client, or data from the network, began some, or some of the work that began it.
 func (f *Finder) startedOutside() map[*originStats]bool {
-	out := make(map[*originStats]bool)
+	isOutside := make(map[*originStats]bool)
 	roots := make(map[tracefmt.StringID]bool) // of such work
-	for more := true; more; {
-		more = false
-		for _, o := range f.work.origins {
-			if out[o] {
+	for hasChanged := true; hasChanged; {
+		hasChanged = false
+		for _, origin := range f.work.origins {
+			if isOutside[origin] {
 				continue
 			}
-			out[o] = o.servingCount > 0 || o.networkCount > 0
-			for fn, n := range o.starters {
-				out[o] = out[o] || n > 0 && roots[fn]
+			isOutside[origin] = origin.servingCount > 0 || origin.networkCount > 0
+			for fn, n := range origin.starters {
+				isOutside[origin] = isOutside[origin] || n > 0 && roots[fn]
 			}
-			if out[o] {
-				roots[o.startFunc], more = true, true
+			if isOutside[origin] {
+				roots[origin.startFunc], hasChanged = true, true
 			}
 		}
 	}
-	return out
+	return isOutside
 }
 
 // A cycle is the jobs of functions that begin each other, or themselves, as what descends a tree does.
@@ -265,14 +265,14 @@ type startCycle struct {
 
 // startCycles returns the cycle that a function belongs to.
 func (f *Finder) startCycles() map[tracefmt.StringID]*startCycle {
-	begin := make(map[tracefmt.StringID]map[tracefmt.StringID]bool) // who began the jobs of a function
-	for _, o := range f.work.origins {
-		for fn, n := range o.starters {
-			if o.kind == Goroutine && n > 0 {
-				if begin[o.startFunc] == nil {
-					begin[o.startFunc] = make(map[tracefmt.StringID]bool)
+	starters := make(map[tracefmt.StringID]map[tracefmt.StringID]bool) // who began the jobs of a function
+	for _, origin := range f.work.origins {
+		for fn, n := range origin.starters {
+			if origin.kind == Goroutine && n > 0 {
+				if starters[origin.startFunc] == nil {
+					starters[origin.startFunc] = make(map[tracefmt.StringID]bool)
 				}
-				begin[o.startFunc][fn] = true
+				starters[origin.startFunc][fn] = true
 			}
 		}
 	}
@@ -281,47 +281,47 @@ func (f *Finder) startCycles() map[tracefmt.StringID]*startCycle {
 	var open []tracefmt.StringID
 	var visit func(tracefmt.StringID) int
 	visit = func(fn tracefmt.StringID) int {
-		n, at := len(number)+1, len(open)
+		n, base := len(number)+1, len(open)
 		number[fn], open = n, append(open, fn)
 		low := n
-		for by := range begin[fn] {
-			if k, seen := number[by]; seen {
-				low = min(low, k)
+		for starter := range starters[fn] {
+			if order, isNumbered := number[starter]; isNumbered {
+				low = min(low, order)
 			} else {
-				low = min(low, visit(by))
+				low = min(low, visit(starter))
 			}
 		}
 		if low < n {
 			return low
 		}
-		c := &startCycle{funcs: make(map[tracefmt.StringID]bool)}
-		for _, of := range open[at:] {
-			number[of], c.funcs[of] = math.MaxInt, true // it is closed
-			if len(open) > at+1 || begin[fn][fn] {
-				out[of] = c
+		cycle := &startCycle{funcs: make(map[tracefmt.StringID]bool)}
+		for _, member := range open[base:] {
+			number[member], cycle.funcs[member] = math.MaxInt, true // it is closed
+			if len(open) > base+1 || starters[fn][fn] {
+				out[member] = cycle
 			}
 		}
-		open = open[:at]
+		open = open[:base]
 		return math.MaxInt
 	}
-	for fn := range begin {
+	for fn := range starters {
 		if number[fn] == 0 {
 			visit(fn)
 		}
 	}
-	for _, o := range f.work.origins {
-		if c := out[o.startFunc]; c != nil && o.kind == Goroutine {
-			c.origins = append(c.origins, o)
+	for _, origin := range f.work.origins {
+		if cycle := out[origin.startFunc]; cycle != nil && origin.kind == Goroutine {
+			cycle.origins = append(cycle.origins, origin)
 		}
 	}
 	return out
 }
 
 // startedInside returns how many jobs the cycle began.
-func (c *startCycle) startedInside(o *originStats) (n int) {
-	for fn, by := range o.starters {
+func (c *startCycle) startedInside(origin *originStats) (n int) {
+	for fn, count := range origin.starters {
 		if c.funcs[fn] {
-			n += by
+			n += count
 		}
 	}
 	return n
@@ -329,9 +329,9 @@ func (c *startCycle) startedInside(o *originStats) (n int) {
 
 // startedOutside returns how many jobs of the cycle others began, and how many of these were for requests.
 func (c *startCycle) startedOutside(serves map[tracefmt.StringID]bool) (serving, all int) {
-	for _, o := range c.origins {
-		serving, all = serving+o.servingCount, all+o.inspected-c.startedInside(o)
-		for fn, n := range o.starters {
+	for _, origin := range c.origins {
+		serving, all = serving+origin.servingCount, all+origin.inspected-c.startedInside(origin)
+		for fn, n := range origin.starters {
 			if serves[fn] && !c.funcs[fn] {
 				serving += n
 			}
@@ -342,74 +342,74 @@ func (c *startCycle) startedOutside(serves map[tracefmt.StringID]bool) (serving,
 
 // workRoles returns what the work of each function is to the requests of the
 // process, by kind and name of its group.
-func (f *Finder) workRoles(through func(root tracefmt.StringID) int64) map[originKey]Role {
-	out := make(map[originKey]Role)
-	serves := make(map[tracefmt.StringID]bool) // functions all of whose work serves
+func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) map[originKey]Role {
+	roles := make(map[originKey]Role)
+	isServing := make(map[tracefmt.StringID]bool) // functions all of whose work serves
 	// Jobs started, and how long they took, by the function that the goroutines
 	// that started them began with.
-	hands, took := make(map[tracefmt.StringID]int), make(map[tracefmt.StringID]int64)
-	for _, o := range f.work.origins {
-		if o.kind == Goroutine && o.inspected > 0 && !o.isLibraryWait {
-			for fn, n := range o.starters {
-				hands[fn] += n
-				took[fn] += o.emittedNS * int64(n) / int64(o.inspected)
+	startedJobs, jobNS := make(map[tracefmt.StringID]int), make(map[tracefmt.StringID]int64)
+	for _, origin := range f.work.origins {
+		if origin.kind == Goroutine && origin.inspected > 0 && !origin.isLibraryWait {
+			for fn, n := range origin.starters {
+				startedJobs[fn] += n
+				jobNS[fn] += origin.emittedNS * int64(n) / int64(origin.inspected)
 			}
 		}
 	}
 	cycles := f.startCycles()
 	for {
-		free := make(map[tracefmt.StringID]bool)
-		for k, o := range f.work.origins {
-			if o.total == 0 {
+		isIndependent := make(map[tracefmt.StringID]bool)
+		for k, origin := range f.work.origins {
+			if origin.total == 0 {
 				continue
 			}
 			// What a function begins itself says nothing.
-			sum, rest := o.servingCount, o.inspected-o.starters[o.startFunc]
-			if o.kind == Goroutine && rest > sum {
-				sum, rest = 0, rest-sum // those that handlers started were left out one by one
+			serving, all := origin.servingCount, origin.inspected-origin.starters[origin.startFunc]
+			if origin.kind == Goroutine && all > serving {
+				serving, all = 0, all-serving // those that handlers started were left out one by one
 			}
-			for fn, n := range o.starters {
-				if serves[fn] && fn != o.startFunc {
-					sum += n
+			for fn, n := range origin.starters {
+				if isServing[fn] && fn != origin.startFunc {
+					serving += n
 				}
 			}
-			if c := cycles[o.startFunc]; c != nil && sum == 0 && c.startedInside(o) == o.inspected {
-				sum, rest = c.startedOutside(serves) // nor does what functions begin that begin each other: it is what the first of them are
+			if cycle := cycles[origin.startFunc]; cycle != nil && serving == 0 && cycle.startedInside(origin) == origin.inspected {
+				serving, all = cycle.startedOutside(isServing) // nor does what functions begin that begin each other: it is what the first of them are
 			}
 			switch {
-			case o.kind == Loop && f.namer.function(o.startFunc).hasAny(benchmarkFunc) && o.isOwned:
+			case origin.kind == Loop && f.namer.function(origin.startFunc).hasAny(benchmarkFunc) && origin.isOwned:
 				// Its iterations are what the benchmark measures, whoever does the work.
-				out[k] = Independent
-			case o.kind == Loop && 2*hands[o.startFunc] >= o.total && took[o.startFunc] >= 3*o.emittedNS:
+				roles[k] = Independent
+			case origin.kind == Loop && 2*startedJobs[origin.startFunc] >= origin.total && jobNS[origin.startFunc] >= 3*origin.emittedNS:
 				// It starts a job each time, which does the work.
-				out[k] = Serving
-				free[o.startFunc] = true
-			case o.isSettled, 2*through(o.startFunc) >= int64(o.total), sum > 0 && 2*sum >= rest && o.handlerDepartures <= 3*o.handlerWaits:
-				out[k] = Serving
-			case !o.isOwned:
-				out[k] = Library
+				roles[k] = Serving
+				isIndependent[origin.startFunc] = true
+			case origin.isSettled, 2*requestsThrough(origin.startFunc) >= int64(origin.total), serving > 0 && 2*serving >= all && origin.handlerDepartures <= 3*origin.handlerWaits:
+				roles[k] = Serving
+			case !origin.isOwned:
+				roles[k] = Library
 			default:
-				out[k] = Independent
+				roles[k] = Independent
 			}
-			if out[k] != Serving {
-				free[o.startFunc] = true
+			if roles[k] != Serving {
+				isIndependent[origin.startFunc] = true
 			}
 		}
 		changed := false
-		for _, o := range f.work.origins {
-			if !free[o.startFunc] && !serves[o.startFunc] {
-				serves[o.startFunc], changed = true, true
+		for _, origin := range f.work.origins {
+			if !isIndependent[origin.startFunc] && !isServing[origin.startFunc] {
+				isServing[origin.startFunc], changed = true, true
 			}
 		}
 		if !changed {
-			for k, o := range f.work.origins {
-				for name, of := range f.work.aliases {
-					if of == o {
-						out[name] = out[k]
+			for k, origin := range f.work.origins {
+				for name, aliased := range f.work.aliases {
+					if aliased == origin {
+						roles[name] = roles[k]
 					}
 				}
 			}
-			return out
+			return roles
 		}
 	}
 }

@@ -17,68 +17,68 @@ const (
 
 // scrape writes one HTTP/1 request on connection g, whose handler waits for a
 // moment.
-func scrape(th, poller *tracetext.Thread, at int64, g uint64, handler string) {
+func scrape(th, poller *tracetext.Thread, clock int64, g uint64, handler string) {
 	const serve = "net/http.(*conn).serve:2074"
-	poller.Unblock(at, g)
-	th.Start(at+us, g)
-	th.Create(at+2*us, g+1_000_000+uint64(at), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
-	th.Block(at+3*us, "sleep", "time.Sleep", handler, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
-	poller.Unblock(at+50*us, g)
-	th.Start(at+51*us, g)
-	th.Block(at+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+	poller.Unblock(clock, g)
+	th.Start(clock+us, g)
+	th.Create(clock+2*us, g+1_000_000+uint64(clock), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+	th.Block(clock+3*us, "sleep", "time.Sleep", handler, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+	poller.Unblock(clock+50*us, g)
+	th.Start(clock+51*us, g)
+	th.Block(clock+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 }
 
 // idle brings a connection into the wait for its first request.
-func idle(th, poller *tracetext.Thread, at int64, g uint64) {
-	poller.Unblock(at, g)
-	th.Start(at+100, g)
-	th.Block(at+200, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2074")
+func idle(th, poller *tracetext.Thread, clock int64, g uint64) {
+	poller.Unblock(clock, g)
+	th.Start(clock+100, g)
+	th.Block(clock+200, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2074")
 }
 
 // TestHandshake: who opens a connection for a request waits for its TLS handshake, too; who opens it ahead does not. It fails if half of
 // the requests, those whose bytes came a moment later than the handshake's end, seem to have had none.
 func TestHandshake(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, tc := range map[string]struct {
 		pause    int64 // until the first request comes
 		from, to int64 // p50
 	}{
 		"for a request": {50 * us, 6 * ms, 7 * ms},
 		"ahead":         {30 * ms, 0, ms},
 	} {
-		b := tracetext.New(26)
-		th, poller := b.Thread(), b.Spare()
-		b.Waiting(3)
-		at := int64(2 * ms)
+		builder := tracetext.New(26)
+		th, poller := builder.Thread(), builder.Spare()
+		builder.Waiting(3)
+		clock := int64(2 * ms)
 		for i := range uint64(40) {
 			const serve = "net/http.(*conn).serve:2074"
-			g, wait := 100+i, c.pause
-			if c.pause < ms && i%2 == 0 {
+			g, wait := 100+i, tc.pause
+			if tc.pause < ms && i%2 == 0 {
 				wait = 0
 			}
-			poller.Unblock(at, 3)
-			th.Start(at+us, 3)
-			th.Create(at+2*us, g, "net/http.(*conn).serve", "net/http.(*Server).Serve")
-			th.Block(at+3*us, "network", "internal/poll.(*FD).Accept", "net/http.(*Server).Serve")
-			th.Start(at+4*us, g)
-			th.Block(at+5*us, "network", "internal/poll.(*FD).Read", "crypto/tls.(*Conn).HandshakeContext", "net/http.(*conn).serve:1980")
-			at += 6 * ms
-			poller.Unblock(at, g)
-			th.Start(at+us, g)
+			poller.Unblock(clock, 3)
+			th.Start(clock+us, 3)
+			th.Create(clock+2*us, g, "net/http.(*conn).serve", "net/http.(*Server).Serve")
+			th.Block(clock+3*us, "network", "internal/poll.(*FD).Accept", "net/http.(*Server).Serve")
+			th.Start(clock+4*us, g)
+			th.Block(clock+5*us, "network", "internal/poll.(*FD).Read", "crypto/tls.(*Conn).HandshakeContext", "net/http.(*conn).serve:1980")
+			clock += 6 * ms
+			poller.Unblock(clock, g)
+			th.Start(clock+us, g)
 			if wait > 0 {
-				th.Block(at+2*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "net/http.(*conn).readRequest", serve)
-				at += wait
-				poller.Unblock(at+2*us, g)
-				th.Start(at+3*us, g)
+				th.Block(clock+2*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "net/http.(*conn).readRequest", serve)
+				clock += wait
+				poller.Unblock(clock+2*us, g)
+				th.Start(clock+3*us, g)
 			}
-			th.Create(at+4*us, 1000+i, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
-			th.Block(at+5*us, "sleep", "time.Sleep", "example.com/shop.show", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
-			poller.Unblock(at+50*us, g)
-			th.Start(at+51*us, g)
-			th.Block(at+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
-			at += ms
+			th.Create(clock+4*us, 1000+i, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+			th.Block(clock+5*us, "sleep", "time.Sleep", "example.com/shop.show", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+			poller.Unblock(clock+50*us, g)
+			th.Start(clock+51*us, g)
+			th.Block(clock+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			clock += ms
 		}
-		rep := explain(t, b, whylate.Options{})
-		if g := find(rep, "example.com/shop.show"); g == nil || g.Count != 40 || *g.LatencyNS.P50 < c.from || *g.LatencyNS.P50 > c.to {
+		rep := explain(t, builder, whylate.Options{})
+		if g := find(rep, "example.com/shop.show"); g == nil || g.Count != 40 || *g.LatencyNS.P50 < tc.from || *g.LatencyNS.P50 > tc.to {
 			t.Errorf("opened %s: %q, %+v", name, names(rep), g)
 		}
 	}
@@ -107,26 +107,26 @@ func names(rep *report.Report) (out []string) {
 // for each, and a scrape of its metrics now and then: twelve of those made all
 // others vanish.
 func TestJobsBesideScrapes(t *testing.T) {
-	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
-	b.Waiting(3)
-	b.Waiting(7)
+	builder := tracetext.New(26)
+	th, poller := builder.Thread(), builder.Spare()
+	builder.Waiting(3)
+	builder.Waiting(7)
 	idle(th, poller, 1*ms, 7)
-	at := int64(2 * ms)
+	clock := int64(2 * ms)
 	for i := range 120 {
 		const serve, reader = "github.com/miekg/dns.(*Server).serveUDPPacket", "github.com/miekg/dns.(*Server).serveUDP"
-		poller.Unblock(at, 3)
-		th.Start(at+us, 3)
-		th.Create(at+2*us, uint64(1000+i), serve, reader)
-		th.Block(at+3*us, "network", "internal/poll.(*FD).ReadMsgInet4", "net.(*UDPConn).ReadMsgUDP", reader)
-		th.Start(at+4*us, uint64(1000+i))
-		th.Destroy(at + 30*us)
+		poller.Unblock(clock, 3)
+		th.Start(clock+us, 3)
+		th.Create(clock+2*us, uint64(1000+i), serve, reader)
+		th.Block(clock+3*us, "network", "internal/poll.(*FD).ReadMsgInet4", "net.(*UDPConn).ReadMsgUDP", reader)
+		th.Start(clock+4*us, uint64(1000+i))
+		th.Destroy(clock + 30*us)
 		if i%10 == 5 {
-			scrape(th, poller, at+40*us, 7, "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1")
+			scrape(th, poller, clock+40*us, 7, "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1")
 		}
-		at += 500 * us
+		clock += 500 * us
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 2 {
 		t.Fatalf("%d groups: %q", len(rep.Groups), names(rep))
 	}
@@ -149,54 +149,54 @@ func TestLibraryThatWaits(t *testing.T) {
 		caller = "main.(*service).consume.func1@/src/main.go:135"
 	)
 	const commit = "example.org/kgo.(*Client).CommitRecords@/go/pkg/mod/example.org/kgo@v1.2.0/consumer.go:900"
-	for name, c := range map[string]struct {
+	for name, tc := range map[string]struct {
 		waits, turns, jobs bool
-		then               []string // where it waits besides
+		rest               []string // where it waits besides
 	}{
 		"polls": {true, false, false, nil}, "goes on": {false, false, true, nil}, "waits for work, then for the library": {true, true, true, []string{caller}},
 		"commits what it was given": {true, true, false, []string{commit, caller}},
 	} {
-		b := tracetext.New(26)
-		th, poller := b.Thread(), b.Spare()
-		b.Waiting(3)
-		at := int64(2 * ms)
+		builder := tracetext.New(26)
+		th, poller := builder.Thread(), builder.Spare()
+		builder.Waiting(3)
+		clock := int64(2 * ms)
 		for i := range 120 {
 			job := uint64(1000 + i)
-			if i == 0 || c.turns || !c.waits {
-				poller.Unblock(at, 3)
-				th.Start(at+us, 3)
+			if i == 0 || tc.turns || !tc.waits {
+				poller.Unblock(clock, 3)
+				th.Start(clock+us, 3)
 			}
-			th.Create(at+2*us, job, waiter, poll, caller)
-			if c.waits {
-				th.Block(at+3*us, "select", poll, caller)
+			th.Create(clock+2*us, job, waiter, poll, caller)
+			if tc.waits {
+				th.Block(clock+3*us, "select", poll, caller)
 			} else {
-				th.Block(at+3*us, "chan receive", caller)
+				th.Block(clock+3*us, "chan receive", caller)
 			}
-			th.Start(at+4*us, job)
-			th.Block(at+5*us, "sync", "sync.(*Cond).Wait", waiter)
-			poller.Unblock(at+20*ms, job)
-			th.Start(at+20*ms+us, job)
-			if c.waits {
-				th.Unblock(at+20*ms+2*us, 3)
+			th.Start(clock+4*us, job)
+			th.Block(clock+5*us, "sync", "sync.(*Cond).Wait", waiter)
+			poller.Unblock(clock+20*ms, job)
+			th.Start(clock+20*ms+us, job)
+			if tc.waits {
+				th.Unblock(clock+20*ms+2*us, 3)
 			}
-			th.Destroy(at + 20*ms + 3*us)
-			if c.waits {
-				th.Start(at+20*ms+4*us, 3)
+			th.Destroy(clock + 20*ms + 3*us)
+			if tc.waits {
+				th.Start(clock+20*ms+4*us, 3)
 			}
-			if c.turns {
-				th.Block(at+20*ms+9*us, "chan receive", c.then...)
+			if tc.turns {
+				th.Block(clock+20*ms+9*us, "chan receive", tc.rest...)
 			}
-			at += 20*ms + 10*us
-			if c.turns {
-				at += ms
+			clock += 20*ms + 10*us
+			if tc.turns {
+				clock += ms
 			}
 		}
-		if c.waits && !c.turns {
-			th.Block(at, "select", poll, caller)
+		if tc.waits && !tc.turns {
+			th.Block(clock, "select", poll, caller)
 		}
-		rep := explain(t, b, whylate.Options{})
+		rep := explain(t, builder, whylate.Options{})
 		g := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindGoroutine })
-		if (g >= 0) != c.jobs || c.jobs && rep.Groups[g].Count < 100 {
+		if (g >= 0) != tc.jobs || tc.jobs && rep.Groups[g].Count < 100 {
 			t.Errorf("%s: groups are %v", name, names(rep))
 		}
 	}
@@ -206,23 +206,23 @@ func TestLibraryThatWaits(t *testing.T) {
 // of which none has many: 2,000 with three each are no fewer than 6 with 1,000.
 // Where each waited before the trace is not known, but where nearly all do.
 func TestManyGoroutinesOfFewTurns(t *testing.T) {
-	b := tracetext.New(26)
-	th, timer := b.Thread(), b.Spare()
+	builder := tracetext.New(26)
+	th, timer := builder.Thread(), builder.Spare()
 	const n = 2000
 	wait := []string{"runtime.chanrecv1", "example.com/checker.(*target).watch"}
 	for g := range uint64(n) {
-		b.Waiting(100 + g)
+		builder.Waiting(100 + g)
 	}
-	at := int64(1 * ms)
+	clock := int64(1 * ms)
 	for range 3 {
 		for g := range uint64(n) {
-			timer.Unblock(at, 100+g)
-			th.Start(at+us, 100+g)
-			th.Block(at+2*us, "chan receive", wait...)
-			at += 3 * us
+			timer.Unblock(clock, 100+g)
+			th.Start(clock+us, 100+g)
+			th.Block(clock+2*us, "chan receive", wait...)
+			clock += 3 * us
 		}
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	if g := find(rep, "example.com/checker.(*target).watch"); g == nil || g.Kind != report.KindLoop || g.Count != 3*n {
 		t.Errorf("want %d turns, got %q", 3*n, names(rep))
 	}
@@ -233,10 +233,10 @@ func TestManyGoroutinesOfFewTurns(t *testing.T) {
 // worker for which they do not wait stands beside them.
 func TestWorkForRequests(t *testing.T) {
 	for _, waits := range []bool{true, false} {
-		b := tracetext.New(26)
-		th, other, poller := b.Thread(), b.Thread(), b.Spare()
-		b.Waiting(7)
-		b.Waiting(8)
+		builder := tracetext.New(26)
+		th, helper, poller := builder.Thread(), builder.Thread(), builder.Spare()
+		builder.Waiting(7)
+		builder.Waiting(8)
 		idle(th, poller, 1*ms, 7)
 		const serve = "net/http.(*conn).serve:2074"
 		inside := func(frames ...string) []string {
@@ -245,34 +245,34 @@ func TestWorkForRequests(t *testing.T) {
 		work := []string{"runtime.chanrecv1", "example.com/shop.(*mailer).run"}
 		// The worker is seen waiting before the first request.
 		poller.Unblock(1*ms+500*us, 8)
-		other.Start(1*ms+501*us, 8)
-		other.Block(1*ms+502*us, "chan receive", work...)
-		at := int64(2 * ms)
+		helper.Start(1*ms+501*us, 8)
+		helper.Block(1*ms+502*us, "chan receive", work...)
+		clock := int64(2 * ms)
 		for i := range 40 {
-			poller.Unblock(at, 7)
-			th.Start(at+us, 7)
-			th.Create(at+2*us, uint64(10_000+i), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
-			th.Create(at+3*us, uint64(1000+i), "example.com/shop.(*server).order.func1", inside()...)
-			th.Unblock(at+4*us, 8, inside("runtime.chansend1")...)
+			poller.Unblock(clock, 7)
+			th.Start(clock+us, 7)
+			th.Create(clock+2*us, uint64(10_000+i), "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+			th.Create(clock+3*us, uint64(1000+i), "example.com/shop.(*server).order.func1", inside()...)
+			th.Unblock(clock+4*us, 8, inside("runtime.chansend1")...)
 			if waits {
-				th.Block(at+5*us, "chan receive", inside("runtime.chanrecv1")...)
+				th.Block(clock+5*us, "chan receive", inside("runtime.chanrecv1")...)
 			} else {
-				th.Block(at+5*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+				th.Block(clock+5*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 			}
-			th.Start(at+6*us, uint64(1000+i))
-			th.Destroy(at + 8*us)
-			other.Start(at+6*us, 8)
+			th.Start(clock+6*us, uint64(1000+i))
+			th.Destroy(clock + 8*us)
+			helper.Start(clock+6*us, 8)
 			if waits {
-				other.Unblock(at+90*us, 7, "runtime.chansend1", "example.com/shop.(*mailer).run")
+				helper.Unblock(clock+90*us, 7, "runtime.chansend1", "example.com/shop.(*mailer).run")
 			}
-			other.Block(at+100*us, "chan receive", work...)
+			helper.Block(clock+100*us, "chan receive", work...)
 			if waits {
-				th.Start(at+101*us, 7)
-				th.Block(at+105*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+				th.Start(clock+101*us, 7)
+				th.Block(clock+105*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 			}
-			at += 500 * us
+			clock += 500 * us
 		}
-		rep := explain(t, b, whylate.Options{})
+		rep := explain(t, builder, whylate.Options{})
 		mailer := find(rep, "example.com/shop.(*mailer).run")
 		if (mailer == nil) != waits {
 			t.Errorf("handlers wait: %v; groups: %q", waits, names(rep))
@@ -280,14 +280,14 @@ func TestWorkForRequests(t *testing.T) {
 		if find(rep, "example.com/shop.(*server).order.func1") != nil {
 			t.Errorf("a handler's own goroutine is a group: %q", names(rep))
 		}
-		left := map[string]int{}
+		leftOut := map[string]int{}
 		for _, l := range rep.Input.LeftOut {
 			if l.Why == report.LeftOutServing {
-				left[l.Name] = l.Count
+				leftOut[l.Name] = l.Count
 			}
 		}
-		if left["example.com/shop.(*server).order.func1"] != 40 || waits && left["example.com/shop.(*mailer).run"] < 39 {
-			t.Errorf("handlers wait: %v; left out: %v", waits, left)
+		if leftOut["example.com/shop.(*server).order.func1"] != 40 || waits && leftOut["example.com/shop.(*mailer).run"] < 39 {
+			t.Errorf("handlers wait: %v; left out: %v", waits, leftOut)
 		}
 	}
 }
@@ -295,27 +295,27 @@ func TestWorkForRequests(t *testing.T) {
 // TestIdleMain: main that sleeps is nobody's request. What could be asked is
 // said instead, what was woken most often first.
 func TestIdleMain(t *testing.T) {
-	b := tracetext.New(26)
-	th, timer := b.Thread(), b.Spare()
-	b.Waiting(1)
+	builder := tracetext.New(26)
+	th, timer := builder.Thread(), builder.Spare()
+	builder.Waiting(1)
 	for g := range uint64(3) {
-		b.Waiting(10 + g)
+		builder.Waiting(10 + g)
 	}
 	sleep := []string{"time.Sleep", "main.main", "runtime.main"}
 	timer.Unblock(1*ms, 1)
 	th.Start(1*ms+us, 1)
 	th.Block(1*ms+5*us, "sleep", sleep...)
 	for g := range uint64(3) {
-		at := int64(2+g) * ms
-		timer.Unblock(at, 10+g)
-		th.Start(at+us, 10+g)
-		th.Block(at+30*us, "chan receive", "runtime.chanrecv1", "example.com/feed.(*reader).next", "example.com/feed.(*reader).run")
+		clock := int64(2+g) * ms
+		timer.Unblock(clock, 10+g)
+		th.Start(clock+us, 10+g)
+		th.Block(clock+30*us, "chan receive", "runtime.chanrecv1", "example.com/feed.(*reader).next", "example.com/feed.(*reader).run")
 	}
 	timer.Unblock(900*ms, 1)
 	th.Start(900*ms+us, 1)
 	th.Block(900*ms+5*us, "sleep", sleep...)
-	b.NextGeneration(1_000 * ms)
-	rep := explain(t, b, whylate.Options{})
+	builder.NextGeneration(1_000 * ms)
+	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 0 {
 		t.Fatalf("groups: %q", names(rep))
 	}
@@ -336,23 +336,23 @@ func TestIdleMain(t *testing.T) {
 // between them; and the loop is called by the service's own function, not by the
 // library's that started it.
 func TestSaturatedWorker(t *testing.T) {
-	b := tracetext.New(26)
-	th, timer := b.Thread(), b.Spare()
-	b.Waiting(5)
+	builder := tracetext.New(26)
+	th, timer := builder.Thread(), builder.Spare()
+	builder.Waiting(5)
 	inside := func(frames ...string) []string {
 		return append(frames, "main.(*controller).reconcile", "main.(*controller).work", "k8s.io/apimachinery/pkg/util/wait.UntilWithContext@/mod/k8s.io/apimachinery@v0.37.2/wait.go:172")
 	}
 	limiter := inside("runtime.selectgo", "golang.org/x/time/rate.(*Limiter).Wait@/mod/golang.org/x/time@v0.9.0/rate.go:234")
-	at := int64(1 * ms)
+	clock := int64(1 * ms)
 	for range 21 {
-		timer.Unblock(at, 5)
-		th.Start(at+us, 5)
-		th.Syscall(at+10*us, inside("syscall.write")...)
-		th.SyscallEnd(at + 60*us)
-		th.Block(at+100*us, "select", limiter...)
-		at += 10 * ms
+		timer.Unblock(clock, 5)
+		th.Start(clock+us, 5)
+		th.Syscall(clock+10*us, inside("syscall.write")...)
+		th.SyscallEnd(clock + 60*us)
+		th.Block(clock+100*us, "select", limiter...)
+		clock += 10 * ms
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	g := find(rep, "main.(*controller).work")
 	if g == nil || g.Count < 19 || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 9*ms {
 		t.Fatalf("groups: %q", names(rep))
@@ -365,20 +365,20 @@ func TestSaturatedWorker(t *testing.T) {
 // TestBenchmark: iterations of a benchmark do not wait for work. What each does
 // once tells them apart, here a system call.
 func TestBenchmark(t *testing.T) {
-	b := tracetext.New(26)
-	th := b.Thread()
-	b.Waiting(9)
+	builder := tracetext.New(26)
+	th := builder.Thread()
+	builder.Waiting(9)
 	th.Unblock(500*us, 9)
 	th.Start(501*us, 9)
 	const n = 50
-	at := int64(1 * ms)
+	clock := int64(1 * ms)
 	for range n {
-		th.Syscall(at, "syscall.Fdatasync", "example.com/store.put", "example.com/store.BenchmarkPut", "testing.(*B).runN", "testing.(*B).launch")
-		th.SyscallEnd(at + 700*us)
-		at += 1 * ms
+		th.Syscall(clock, "syscall.Fdatasync", "example.com/store.put", "example.com/store.BenchmarkPut", "testing.(*B).runN", "testing.(*B).launch")
+		th.SyscallEnd(clock + 700*us)
+		clock += 1 * ms
 	}
-	th.Block(at, "chan receive", "runtime.chanrecv1", "testing.(*B).launch")
-	rep := explain(t, b, whylate.Options{})
+	th.Block(clock, "chan receive", "runtime.chanrecv1", "testing.(*B).launch")
+	rep := explain(t, builder, whylate.Options{})
 	g := find(rep, "example.com/store.BenchmarkPut")
 	if g == nil || g.Count != n-1 {
 		t.Fatalf("groups: %q", names(rep))
@@ -390,28 +390,28 @@ func TestBenchmark(t *testing.T) {
 
 // TestSubtests: a subtest is a request, called by its function.
 func TestSubtests(t *testing.T) {
-	b := tracetext.New(26)
-	th, timer := b.Thread(), b.Spare()
-	b.Waiting(3)
-	at := int64(1 * ms)
+	builder := tracetext.New(26)
+	th, timer := builder.Thread(), builder.Spare()
+	builder.Waiting(3)
+	clock := int64(1 * ms)
 	test := []string{"testing.(*T).Run", "example.com/store.TestPut", "testing.tRunner"}
-	timer.Unblock(at, 3)
-	th.Start(at+us, 3)
+	timer.Unblock(clock, 3)
+	th.Start(clock+us, 3)
 	for i := range uint64(12) {
 		id := 100 + i
-		th.Create(at+10*us, id, "testing.tRunner", test...)
-		th.Block(at+12*us, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
-		th.Start(at+13*us, id)
-		th.Block(at+20*us, "sleep", "time.Sleep", "example.com/store.TestPut.func1", "testing.tRunner")
-		timer.Unblock(at+900*us, id)
-		th.Start(at+901*us, id)
-		th.Unblock(at+905*us, 3, "runtime.chansend1", "testing.tRunner")
-		th.Destroy(at + 910*us)
-		th.Start(at+911*us, 3)
-		at += 1 * ms
+		th.Create(clock+10*us, id, "testing.tRunner", test...)
+		th.Block(clock+12*us, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
+		th.Start(clock+13*us, id)
+		th.Block(clock+20*us, "sleep", "time.Sleep", "example.com/store.TestPut.func1", "testing.tRunner")
+		timer.Unblock(clock+900*us, id)
+		th.Start(clock+901*us, id)
+		th.Unblock(clock+905*us, 3, "runtime.chansend1", "testing.tRunner")
+		th.Destroy(clock + 910*us)
+		th.Start(clock+911*us, 3)
+		clock += 1 * ms
 	}
-	th.Block(at, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
-	rep := explain(t, b, whylate.Options{})
+	th.Block(clock, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
+	rep := explain(t, builder, whylate.Options{})
 	if g := find(rep, "example.com/store.TestPut.func1"); g == nil || g.Count != 12 {
 		t.Fatalf("groups: %q", names(rep))
 	}
@@ -426,54 +426,54 @@ func TestRegionsOfLibraries(t *testing.T) {
 		spawn = "main.main"
 		n     = 40
 	)
-	for what, tt := range map[string]struct {
-		begin, end, within []string
-		is                 bool
+	for owner, tt := range map[string]struct {
+		begin, end, during []string
+		isRequest          bool
 	}{
 		"a client's":    {[]string{"runtime/trace.StartRegion", "example.com/pd/client.(*Client).GetTS@" + lib + ":10", "main.transaction:5"}, []string{"runtime/trace.(*Region).End", "example.com/pd/client.(*Client).GetTS@" + lib + ":14", "main.transaction:5"}, nil, false},
 		"a helper's":    {[]string{"runtime/trace.StartRegion", "example.com/pd/client.Start@" + lib + ":20", "main.transaction:5"}, []string{"runtime/trace.(*Region).End", "example.com/pd/client.Span.End@" + lib + ":24", "main.transaction:9"}, nil, true},
 		"a framework's": {[]string{"runtime/trace.StartRegion", "example.com/pd/client.run@" + lib + ":30"}, []string{"runtime/trace.(*Region).End", "example.com/pd/client.run@" + lib + ":34"}, []string{"time.Sleep", "main.handle:7", "example.com/pd/client.run@" + lib + ":32"}, true},
 		"the service's": {[]string{"runtime/trace.StartRegion", "main.transaction:4"}, []string{"runtime/trace.(*Region).End", "main.transaction:9"}, nil, true},
 	} {
-		b := tracetext.New(26)
-		th, timer := b.Thread(), b.Spare()
-		b.Waiting(1)
+		builder := tracetext.New(26)
+		th, timer := builder.Thread(), builder.Spare()
+		builder.Waiting(1)
 		start := "main.transaction"
-		if what == "a framework's" {
+		if owner == "a framework's" {
 			start = "example.com/pd/client.run@" + lib
 		}
-		at := int64(1 * ms)
+		clock := int64(1 * ms)
 		for i := range uint64(n) {
 			g := 100 + i
-			timer.Unblock(at, 1)
-			th.Start(at+us, 1)
-			th.Create(at+2*us, g, start, spawn)
-			th.Block(at+3*us, "sleep", "time.Sleep", spawn)
-			th.Start(at+4*us, g)
-			th.RegionBegin(at+5*us, 0, "part", tt.begin...)
-			if tt.within != nil {
-				th.Block(at+6*us, "sleep", tt.within...)
-				timer.Unblock(at+30*us, g)
-				th.Start(at+31*us, g)
+			timer.Unblock(clock, 1)
+			th.Start(clock+us, 1)
+			th.Create(clock+2*us, g, start, spawn)
+			th.Block(clock+3*us, "sleep", "time.Sleep", spawn)
+			th.Start(clock+4*us, g)
+			th.RegionBegin(clock+5*us, 0, "part", tt.begin...)
+			if tt.during != nil {
+				th.Block(clock+6*us, "sleep", tt.during...)
+				timer.Unblock(clock+30*us, g)
+				th.Start(clock+31*us, g)
 			}
-			th.RegionEnd(at+40*us, 0, "part", tt.end...)
-			th.Block(at+41*us, "sleep", "time.Sleep", "main.transaction:9")
-			timer.Unblock(at+90*us, g)
-			th.Start(at+91*us, g)
-			th.Destroy(at + 100*us)
-			at += 200 * us
+			th.RegionEnd(clock+40*us, 0, "part", tt.end...)
+			th.Block(clock+41*us, "sleep", "time.Sleep", "main.transaction:9")
+			timer.Unblock(clock+90*us, g)
+			th.Start(clock+91*us, g)
+			th.Destroy(clock + 100*us)
+			clock += 200 * us
 		}
-		rep := explain(t, b, whylate.Options{})
-		if g := find(rep, "part"); (g != nil) != tt.is {
-			t.Errorf("%s region is a request: %v, want %v: %q", what, g != nil, tt.is, names(rep))
+		rep := explain(t, builder, whylate.Options{})
+		if g := find(rep, "part"); (g != nil) != tt.isRequest {
+			t.Errorf("%s region is a request: %v, want %v: %q", owner, g != nil, tt.isRequest, names(rep))
 		}
-		if what == "a client's" && (find(rep, "main.transaction") == nil || find(rep, "main.transaction").Role != report.RoleRequests) {
-			t.Errorf("%s region hides who calls it: %q", what, names(rep))
+		if owner == "a client's" && (find(rep, "main.transaction") == nil || find(rep, "main.transaction").Role != report.RoleRequests) {
+			t.Errorf("%s region hides who calls it: %q", owner, names(rep))
 		}
-		if left := slices.ContainsFunc(rep.Input.LeftOut, func(l report.LeftOut) bool {
+		if isLeftOut := slices.ContainsFunc(rep.Input.LeftOut, func(l report.LeftOut) bool {
 			return l.Kind == report.KindRegion && l.Name == "part" && l.Count == n && l.Why == report.LeftOutLibrary
-		}); left == tt.is {
-			t.Errorf("%s region is named among what is left out: %v: %q", what, left, names(rep))
+		}); isLeftOut == tt.isRequest {
+			t.Errorf("%s region is named among what is left out: %v: %q", owner, isLeftOut, names(rep))
 		}
 	}
 }
@@ -482,37 +482,37 @@ func TestRegionsOfLibraries(t *testing.T) {
 // they delay, though they are many more and all wait for a CPU together; what their first tick ended had begun before the trace.
 func TestTickersBesideJobs(t *testing.T) {
 	const n = 500
-	b := tracetext.New(26)
-	th, timer := b.Thread(), b.Spare()
+	builder := tracetext.New(26)
+	th, timer := builder.Thread(), builder.Spare()
 	for g := range uint64(n) {
-		b.Waiting(1000 + g)
+		builder.Waiting(1000 + g)
 	}
-	b.Waiting(1)
-	at := int64(1 * ms)
+	builder.Waiting(1)
+	clock := int64(1 * ms)
 	for range 2 {
 		for g := range uint64(n) {
-			timer.Unblock(at, 1000+g)
+			timer.Unblock(clock, 1000+g)
 		}
 		for g := range uint64(n) {
-			at += 3 * us
-			th.Start(at, 1000+g)
-			th.Block(at+2*us, "select", "main.tick")
+			clock += 3 * us
+			th.Start(clock, 1000+g)
+			th.Block(clock+2*us, "select", "main.tick")
 		}
 		for i := range uint64(30) {
-			g := 5000 + i + uint64(at)
-			timer.Unblock(at+3*us, 1)
-			th.Start(at+4*us, 1)
-			th.Create(at+5*us, g, "main.transaction", "main.main")
-			th.Block(at+6*us, "sleep", "time.Sleep", "main.main")
-			th.Start(at+7*us, g)
-			th.Block(at+8*us, "sleep", "time.Sleep", "main.transaction")
-			timer.Unblock(at+100*us, g)
-			th.Start(at+101*us, g)
-			th.Destroy(at + 110*us)
-			at += 200 * us
+			g := 5000 + i + uint64(clock)
+			timer.Unblock(clock+3*us, 1)
+			th.Start(clock+4*us, 1)
+			th.Create(clock+5*us, g, "main.transaction", "main.main")
+			th.Block(clock+6*us, "sleep", "time.Sleep", "main.main")
+			th.Start(clock+7*us, g)
+			th.Block(clock+8*us, "sleep", "time.Sleep", "main.transaction")
+			timer.Unblock(clock+100*us, g)
+			th.Start(clock+101*us, g)
+			th.Destroy(clock + 110*us)
+			clock += 200 * us
 		}
 	}
-	rep := explain(t, b, whylate.Options{})
+	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 2 || rep.Groups[0].Name != "main.transaction" || rep.Groups[0].Role != report.RoleRequests || rep.Groups[1].Role != report.RoleBackground || rep.Groups[1].Count != 2*n {
 		t.Errorf("%q", names(rep))
 	}
@@ -521,32 +521,32 @@ func TestTickersBesideJobs(t *testing.T) {
 // TestJobsOfTheProcess: jobs that no client, and no data from the network, is seen to begin are what the process does by itself, beside the requests
 // of a server. Those of a goroutine that reads what comes are asked for.
 func TestJobsOfTheProcess(t *testing.T) {
-	for _, asked := range []bool{false, true} {
-		b := tracetext.New(26)
-		th, other, poller := b.Thread(), b.Thread(), b.Spare()
-		b.Waiting(3)
-		b.Waiting(7)
+	for _, isFromNetwork := range []bool{false, true} {
+		builder := tracetext.New(26)
+		th, helper, poller := builder.Thread(), builder.Thread(), builder.Spare()
+		builder.Waiting(3)
+		builder.Waiting(7)
 		idle(th, poller, 1*ms, 7)
 		const schedule, job = "example.com/lib.(*scheduler).run", "example.com/shop.(*archive).pack"
 		wait := []string{"select", "runtime.selectgo", schedule}
-		if asked {
+		if isFromNetwork {
 			wait = []string{"network", "internal/poll.(*FD).Read", "net.(*conn).Read", schedule}
 		}
-		at := int64(2 * ms)
+		clock := int64(2 * ms)
 		for i := range 120 {
-			poller.Unblock(at, 3)
-			th.Start(at+us, 3)
-			th.Create(at+2*us, uint64(1000+i), job, schedule)
-			th.Block(at+3*us, wait[0], wait[1:]...)
-			other.Start(at+4*us, uint64(1000+i))
-			other.Destroy(at + 800*us)
-			scrape(th, poller, at+900*us, 7, "example.com/shop.(*server).balance")
-			at += ms
+			poller.Unblock(clock, 3)
+			th.Start(clock+us, 3)
+			th.Create(clock+2*us, uint64(1000+i), job, schedule)
+			th.Block(clock+3*us, wait[0], wait[1:]...)
+			helper.Start(clock+4*us, uint64(1000+i))
+			helper.Destroy(clock + 800*us)
+			scrape(th, poller, clock+900*us, 7, "example.com/shop.(*server).balance")
+			clock += ms
 		}
-		rep := explain(t, b, whylate.Options{})
+		rep := explain(t, builder, whylate.Options{})
 		pack := find(rep, job)
-		if pack == nil || (pack.Role == report.RoleRequests) != asked {
-			t.Errorf("asked %v: %q", asked, names(rep))
+		if pack == nil || (pack.Role == report.RoleRequests) != isFromNetwork {
+			t.Errorf("asked %v: %q", isFromNetwork, names(rep))
 		}
 	}
 }
@@ -555,56 +555,56 @@ func TestJobsOfTheProcess(t *testing.T) {
 // first of them, and requests of its own where a goroutine that reads what comes began it.
 func TestJobsThatBeginEachOther(t *testing.T) {
 	const serve, field, list, read = "net/http.(*conn).serve:2074", "example.com/graph.field", "example.com/graph.list", "example.com/shop.(*feed).read"
-	for _, served := range []bool{false, true} {
-		b := tracetext.New(26)
-		th, poller := b.Thread(), b.Spare()
-		b.Waiting(3)
-		b.Waiting(7)
+	for _, isForRequest := range []bool{false, true} {
+		builder := tracetext.New(26)
+		th, poller := builder.Thread(), builder.Spare()
+		builder.Waiting(3)
+		builder.Waiting(7)
 		idle(th, poller, 1*ms, 7)
-		at := int64(2 * ms)
+		clock := int64(2 * ms)
 		for i := range uint64(120) {
 			job := 1000 + 10*i
-			scrape(th, poller, at, 7, "example.com/shop.version")
-			at += 200 * us
-			if served {
-				poller.Unblock(at, 7)
-				th.Start(at+us, 7)
-				th.Create(at+2*us, job+9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
-				th.Create(at+3*us, job, field, "example.com/shop.query", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
-				th.Block(at+4*us, "chan receive", "runtime.chanrecv1", "example.com/shop.query", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+			scrape(th, poller, clock, 7, "example.com/shop.version")
+			clock += 200 * us
+			if isForRequest {
+				poller.Unblock(clock, 7)
+				th.Start(clock+us, 7)
+				th.Create(clock+2*us, job+9, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+				th.Create(clock+3*us, job, field, "example.com/shop.query", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
+				th.Block(clock+4*us, "chan receive", "runtime.chanrecv1", "example.com/shop.query", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
 			} else {
-				poller.Unblock(at, 3)
-				th.Start(at+us, 3)
-				th.Create(at+2*us, job, field, read)
-				th.Block(at+3*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", read)
+				poller.Unblock(clock, 3)
+				th.Start(clock+us, 3)
+				th.Create(clock+2*us, job, field, read)
+				th.Block(clock+3*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", read)
 			}
 			for k := range uint64(8) { // field, list, field, list, ...
 				start, next := field, list
 				if k%2 == 1 {
 					start, next = list, field
 				}
-				th.Start(at+10*us, job+k)
+				th.Start(clock+10*us, job+k)
 				if k < 7 {
-					th.Create(at+11*us, job+k+1, next, start)
+					th.Create(clock+11*us, job+k+1, next, start)
 				}
-				th.Block(at+12*us, "sleep", "time.Sleep", "example.com/shop.(*order).customer", start)
-				poller.Unblock(at+100*us, job+k)
-				th.Start(at+101*us, job+k)
-				if served && k == 7 {
-					th.Unblock(at+102*us, 7, start)
+				th.Block(clock+12*us, "sleep", "time.Sleep", "example.com/shop.(*order).customer", start)
+				poller.Unblock(clock+100*us, job+k)
+				th.Start(clock+101*us, job+k)
+				if isForRequest && k == 7 {
+					th.Unblock(clock+102*us, 7, start)
 				}
-				th.Destroy(at + 103*us)
-				at += 200 * us
+				th.Destroy(clock + 103*us)
+				clock += 200 * us
 			}
-			if served {
-				th.Start(at, 7)
-				th.Block(at+10*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			if isForRequest {
+				th.Start(clock, 7)
+				th.Block(clock+10*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 			}
-			at += ms
+			clock += ms
 		}
-		rep := explain(t, b, whylate.Options{})
-		if got := slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindGoroutine }); got == served {
-			t.Errorf("for a request %v: %q", served, names(rep))
+		rep := explain(t, builder, whylate.Options{})
+		if got := slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindGoroutine }); got == isForRequest {
+			t.Errorf("for a request %v: %q", isForRequest, names(rep))
 		}
 	}
 }
