@@ -13,6 +13,7 @@ import (
 	"github.com/whylate/whylate/service/internal/cputime"
 	"github.com/whylate/whylate/service/internal/guard"
 	"github.com/whylate/whylate/service/mark"
+	"github.com/whylate/whylate/service/redact"
 )
 
 // A Recorder keeps recordings of slow moments. Its methods may be called
@@ -95,6 +96,10 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 		if b, ok := debug.ReadBuildInfo(); ok {
 			r.opts.Redact.Main = b.Path
 		}
+	}
+	if o := &r.opts.Redact; max(o.Logs, o.Tasks, o.Routes, o.Parents) != redact.Keep {
+		r.facts.hide()
+		delete(r.service, "pid")
 	}
 	r.state.Triggers, r.state.Missed = make(map[Kind]uint64), make(map[Kind]uint64)
 	r.state.Budget, r.state.Duty, r.state.CostFrom, r.state.Reach = max(0, opts.Budget), 1, r.gov.how, opts.MinAge

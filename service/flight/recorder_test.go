@@ -17,6 +17,7 @@ import (
 	"runtime/pprof"
 	"runtime/trace"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -268,6 +269,7 @@ func TestRedacted(t *testing.T) {
 	}})
 	_ = mark.DoMessage(context.Background(), "secret job", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", func(ctx context.Context) error {
 		trace.Log(ctx, "secret key", "secret message")
+		trace.Log(ctx, hostStart, `{"kind":"start","pid":4242,"facts":{"pid":4242,"cpus":77,"quota_from":"/sys/fs/cgroup/secret-pod/cpu.max","memory_from":"secret","group":"secret"}}`)
 		trace.WithRegion(ctx, "secret region", func() { time.Sleep(20 * time.Millisecond) })
 		return nil
 	})
@@ -281,6 +283,19 @@ func TestRedacted(t *testing.T) {
 	parts := entries(t, data)
 	var m meta
 	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
+	for name, text := range parts {
+		for _, id := range []string{"4242", strconv.Itoa(os.Getpid())} {
+			if bytes.Contains(text, []byte(`"pid":`+id)) || bytes.Contains(text, []byte(`"pid": `+id)) || bytes.Contains(text, []byte(`"pid": "`+id)) {
+				t.Errorf("the process id %s is left in %s", id, name)
+			}
+		}
+		if bytes.Contains(text, []byte("/sys/fs/cgroup")) {
+			t.Errorf("a control group is left in %s", name)
+		}
+	}
+	if h := m.Host; h.PID != 0 || h.CPUs == 0 || h.QuotaFrom+h.MemoryFrom+h.Group != "" || !bytes.Contains(parts["trace"], []byte(`"cpus":77`)) {
+		t.Errorf("the host is %+v", h)
+	}
 	// The file says of the request what the trace calls it.
 	if name := m.Flight.Reason.Route; !strings.HasPrefix(name, "#") || !strings.Contains(m.Flight.Reason.Text, name) || !bytes.Contains(parts["trace"], []byte("whylate.mark/1 end message ok "+name)) {
 		t.Errorf("it was kept because of %+v", m.Flight.Reason)

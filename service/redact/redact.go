@@ -46,7 +46,9 @@ const (
 // Options say what is hidden. The zero value hides nothing.
 type Options struct {
 	// Logs are keys and messages of user logs (trace.Log), Tasks the names of user
-	// tasks and regions. Labels of pprof are never in a trace.
+	// tasks and regions. Labels of pprof are never in a trace. If any of these two
+	// and the next two is not Keep, the logs of service/flight lose the process id
+	// and the names of control groups.
 	Logs, Tasks Mode
 	// Routes are the names of marked requests (service/mark), Parents the ids of
 	// their traceparent headers and spans. The hash of an id has an id's form.

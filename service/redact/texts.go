@@ -255,8 +255,8 @@ func (t *texts) hidden(id uint64, text string) string {
 		key := t.text[u.key]
 		switch {
 		case key == ownStart || key == ownHost:
-			if strings.HasPrefix(text, `{"kind":"s`) {
-				return text
+			if s, ok := o.hostLine(text); ok {
+				return s
 			}
 		case strings.HasPrefix(key, ownBegin) || strings.HasPrefix(key, ownSpan):
 			if s, ok := o.parent(text); ok {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	runtimetrace "runtime/trace"
 	"slices"
 	"strings"
 	"testing"
@@ -363,5 +364,37 @@ func TestRedactService(t *testing.T) {
 	must.Do(t, rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{}))
 	if !bytes.Contains(made.Bytes(), []byte("shop-secret-1")) || bytes.Contains(out.Bytes(), []byte("shop-secret-1")) {
 		t.Error("the pod's name is there")
+	}
+}
+
+// TestRedactHostLogs hides which process and container the logs of service/flight come from. Their numbers stay: the report on
+// the host is the same but for those names.
+func TestRedactHostLogs(t *testing.T) {
+	if runtimetrace.IsEnabled() {
+		t.Skip("a trace is being recorded already")
+	}
+	var made, out bytes.Buffer
+	must.Do(t, runtimetrace.Start(&made))
+	ctx := context.Background()
+	runtimetrace.Log(ctx, "whylate.host/1 start", `{"kind":"start","schema":"whylate.host/v1","pid":4242,"interval_ns":50000000,"facts":{"pid":4242,"os":"linux","arch":"amd64","cpus":8,"quota_cpus":2.5,"period_ns":100000000,`+
+		`"quota_from":"/sys/fs/cgroup/kubepods/pod-secret-uid/cpu.max","memory_bytes":1073741824,"memory_from":"/sys/fs/cgroup/kubepods/pod-secret-uid/memory.max","group":"/kubepods/pod-secret-uid","go":"go1.26.0"}}`)
+	for i := range 20 {
+		runtimetrace.Log(ctx, "whylate.host/1 sample", fmt.Sprintf(`{"kind":"sample","usage_ns":%d,"periods":%d,"throttled_periods":%d,"throttled_ns":%d,"run_ns":%d,"run_delay_ns":%d,"threads":9}`, 1000000*i, i, i/2, 1000*i, 1000000*i, 2000*i))
+		time.Sleep(time.Millisecond)
+	}
+	runtimetrace.Stop()
+	must.Do(t, rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{Logs: redact.Drop, Tasks: redact.Drop, Routes: redact.Drop, Parents: redact.Drop, Files: redact.Drop}))
+	for _, gone := range []string{"4242", "secret", "/sys/fs/cgroup"} {
+		if !bytes.Contains(made.Bytes(), []byte(gone)) || bytes.Contains(out.Bytes(), []byte(gone)) {
+			t.Errorf("%q is left, or was not there", gone)
+		}
+	}
+	was, is := explain(t, made.Bytes()).Host, explain(t, out.Bytes()).Host
+	if was == nil || is == nil || was.Samples < 10 {
+		t.Fatalf("the reports on the host are %+v and %+v", was, is)
+	}
+	was.PID, was.Facts.QuotaFrom, was.Facts.MemoryFrom = 0, "", ""
+	if !reflect.DeepEqual(was, is) {
+		t.Errorf("the report on the host is\n%+v, was\n%+v", is, was)
 	}
 }

@@ -1,11 +1,15 @@
 package finding
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
 	"github.com/whylate/whylate/report"
 )
+
+// hiddenFile replaces the name of a file of a control group that a redacted recording does not have.
+const hiddenFile = "the control group"
 
 // checkGOMAXPROCSAndLimit is WL4002, gomaxprocs-and-limit.
 func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
@@ -16,7 +20,7 @@ func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 	limit := h.Facts.QuotaCPUs
 	f := report.Finding{Confidence: 0.9, Evidence: []report.Evidence{
 		measured("GOMAXPROCS", procs, "Ps"),
-		measured("CPU limit, by "+h.Facts.QuotaFrom, limit, "CPUs"),
+		measured("CPU limit, by "+cmp.Or(h.Facts.QuotaFrom, hiddenFile), limit, "CPUs"),
 	}}
 	if h.Facts.GOMAXPROCS != "" {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "GOMAXPROCS in the process's environment: " + h.Facts.GOMAXPROCS})

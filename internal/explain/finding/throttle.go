@@ -120,7 +120,7 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 // roughly, what the process used between freezes.
 func limitOf(r *report.Report) (cpus float64, from string) {
 	if r.Host != nil && r.Host.Facts.QuotaCPUs > 0 {
-		return r.Host.Facts.QuotaCPUs, strings.TrimPrefix(r.Host.Facts.QuotaFrom, "/sys/fs/cgroup/")
+		return r.Host.Facts.QuotaCPUs, cmp.Or(strings.TrimPrefix(r.Host.Facts.QuotaFrom, "/sys/fs/cgroup/"), hiddenFile)
 	}
 	t := &r.Runtime.Throttle
 	if t.Freezes == 0 || t.PeriodNS == 0 || t.CPUs == 0 {

@@ -128,3 +128,15 @@ func TestPollGapIsLoud(t *testing.T) {
 		}
 	}
 }
+
+// TestHiddenLimit: a redacted recording names no file of a control group, and its evidence is a sentence nevertheless.
+func TestHiddenLimit(t *testing.T) {
+	r := &report.Report{Host: &report.Host{Facts: report.HostFacts{QuotaCPUs: 2, Parallelism: 8}}, Input: report.Input{GOMAXPROCS: 8}}
+	if limit, from := limitOf(r); limit != 2 || from != "the control group" {
+		t.Errorf("the limit is %v, by %q", limit, from)
+	}
+	found := checkGOMAXPROCSAndLimit(&Input{Report: r})
+	if len(found) != 1 || found[0].Finding.Evidence[1].Text != "CPU limit, by the control group" {
+		t.Errorf("found %+v", found)
+	}
+}

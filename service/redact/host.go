@@ -1,0 +1,66 @@
+package redact
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// The fields of a host line that stay (docs/bundle.md). All others go: process ids, names of control groups, and what a
+// later version adds.
+var (
+	hostNumbers = fieldSet("interval_ns", "usage_ns", "periods", "throttled_periods", "throttled_ns", "local_ns",
+		"ancestor_throttled_periods", "ancestor_throttled_ns", "ancestors_complete", "run_ns", "run_delay_ns", "threads")
+	factNumbers = fieldSet("cpus", "parallelism", "quota_cpus", "period_ns", "quota_depth", "quota_hidden", "memory_bytes")
+	factWords   = fieldSet("os", "arch", "gomaxprocs", "gogc", "gomemlimit", "go")
+)
+
+func fieldSet(names ...string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
+type fields map[string]json.RawMessage
+
+// hostLine hides what identifies the process in a line of host samples, a user log of service/flight, and keeps its numbers;
+// ok is false if it is none.
+func (o *Options) hostLine(text string) (out string, ok bool) {
+	var line fields
+	if json.Unmarshal([]byte(text), &line) != nil {
+		return "", false
+	}
+	var kind string
+	if json.Unmarshal(line["kind"], &kind) != nil || kind != "start" && kind != "sample" {
+		return "", false
+	}
+	if o.strictest() == Keep {
+		return text, true
+	}
+	kept := line.only(hostNumbers, nil)
+	kept["kind"] = line["kind"]
+	if schema := string(line["schema"]); strings.HasPrefix(schema, `"whylate.host/`) && len(schema) < 20 {
+		kept["schema"] = line["schema"]
+	}
+	var facts fields
+	if json.Unmarshal(line["facts"], &facts) == nil && facts != nil {
+		kept["facts"], _ = json.Marshal(facts.only(factNumbers, factWords)) // it was read from JSON
+	}
+	data, err := json.Marshal(kept)
+	return string(data), err == nil
+}
+
+// only returns the fields that hold numbers, truth values and words. A word names no file.
+func (f fields) only(numbers, words map[string]bool) fields {
+	kept := fields{}
+	for name, value := range f {
+		switch first := value[0]; {
+		case numbers[name] && first != '"' && first != '{' && first != '[':
+			kept[name] = value
+		case words[name] && first == '"' && len(value) < 80 && !strings.ContainsAny(string(value), `/\`):
+			kept[name] = value
+		}
+	}
+	return kept
+}
