@@ -41,7 +41,7 @@ func (e *engine) holder(sp *spell.Speller) func(locks string, least int64) (*rep
 				in = in || same(fn)
 			}
 			if in {
-				at, reason, longest = sp.Site(e.pass.Stages[0].Sites.Of(s.Stack)), sp.Syms.String(s.Reason), s.End-s.Start
+				at, reason, longest = sp.Site(e.pass.Stages[0].Sites.SiteOf(s.Stack)), sp.Syms.String(s.Reason), s.End-s.Start
 			}
 		})
 		return at, reason, longest

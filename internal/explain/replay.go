@@ -119,7 +119,7 @@ func (p *replay) Add(w *path.Walked) {
 		return
 	}
 	p.left--
-	var causes [cause.Causes]int64
+	var causes [cause.Limit]int64
 	for _, s := range w.Sums {
 		causes[p.stage.IDs.Cause(s.Cause).Code] += s.NS
 	}

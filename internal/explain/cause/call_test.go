@@ -22,10 +22,10 @@ func TestCall(t *testing.T) {
 		syms, id := oneStack(c.stack)
 		s := NewSites(syms)
 		for range 2 { // found, and remembered
-			if got := syms.String(s.Call(id)); got != c.call {
+			if got := syms.String(s.CallOf(id)); got != c.call {
 				t.Errorf("%s: in %q, want %q", c.name, got, c.call)
 			}
-			if got := syms.String(s.Socket(id)); got != c.socket {
+			if got := syms.String(s.SocketCall(id)); got != c.socket {
 				t.Errorf("%s: socket %q, want %q", c.name, got, c.socket)
 			}
 		}

@@ -26,30 +26,30 @@ const (
 	Chan
 )
 
-var names = [...]string{"unknown", "cpu", "sched", "sched-wake", "sched-poll", "throttle", "gc-assist", "gc-wait", "stw", "sleep", "network", "syscall", "lock", "chan"}
+var causeNames = [...]string{"unknown", "cpu", "sched", "sched-wake", "sched-poll", "throttle", "gc-assist", "gc-wait", "stw", "sleep", "network", "syscall", "lock", "chan"}
 
-func (c Cause) String() string { return names[c] }
+func (c Cause) String() string { return causeNames[c] }
 
 // Count is how many causes there are: they are the numbers below it.
-const Count = len(names)
+const Count = len(causeNames)
 
-// Named returns the cause of a name.
-func Named(name string) (Cause, bool) {
-	i := slices.Index(names[:], name)
+// ByName returns the cause of a name.
+func ByName(name string) (Cause, bool) {
+	i := slices.Index(causeNames[:], name)
 	return Cause(max(i, 0)), i >= 0
 }
 
-// From says how the site of running time was found.
-type From uint8
+// SiteSource says how the site of running time was found.
+type SiteSource uint8
 
 // Where a site comes from.
 const (
-	FromNone    From = iota
-	FromSample       // a CPU profile sample inside the stretch
-	FromPreempt      // where it was preempted
-	FromBracket      // the events around it: a short run has no stack of its own
+	SiteUnknown        SiteSource = iota
+	SiteFromSample                // a CPU profile sample inside the stretch
+	SiteFromPreemption            // where it was preempted
+	SiteFromBracket               // the events around it: a short run has no stack of its own
 )
 
-var fromNames = [...]string{"", "sample", "preempt", "bracket"}
+var siteSourceNames = [...]string{"", "sample", "preempt", "bracket"}
 
-func (f From) String() string { return fromNames[f] }
+func (source SiteSource) String() string { return siteSourceNames[source] }

@@ -2,12 +2,12 @@ package cause
 
 import "github.com/whylate/whylate/internal/explain/freeze"
 
-// Causes is a bound of the number of causes.
-const Causes = 1 << causeBits
+// Limit is a bound of the number of causes.
+const Limit = 1 << causeBits
 
 const causeBits = 4
 
-var _ [Causes - int(Chan) - 1]struct{} // all causes fit
+var _ [Limit - int(Chan) - 1]struct{} // all causes fit
 
 // A Code is a cause, or the pair of a candidate freeze's class and the cause
 // that the time has if the candidate was no freeze. Which silences were freezes
@@ -15,25 +15,25 @@ var _ [Causes - int(Chan) - 1]struct{} // all causes fit
 // up under the pair, and a Settlement decides when sums are read.
 type Code uint16
 
-const codes = 1 << (causeBits + 8)
+const codeLimit = 1 << (causeBits + 8)
 
 // Pending returns the code of time in a candidate freeze of a class.
 func Pending(c Cause, class freeze.Class) Code { return Code(class)<<causeBits | Code(c) }
 
 // Cause returns the cause that the time has if it was no freeze.
-func (c Code) Cause() Cause { return Cause(c & (Causes - 1)) }
+func (c Code) Cause() Cause { return Cause(c & (Limit - 1)) }
 
 // IsPending reports whether the code waits for a Settlement.
-func (c Code) IsPending() bool { return c >= Causes }
+func (c Code) IsPending() bool { return c >= Limit }
 
 // A Settlement is the decision about all codes, by code.
-type Settlement [codes]Cause
+type Settlement [codeLimit]Cause
 
 // Settle returns the settlement in which the classes that were freezes take
 // their time.
 func Settle(isFreeze func(freeze.Class) bool) *Settlement {
 	var s Settlement
-	for c := range Code(codes) {
+	for c := range Code(codeLimit) {
 		s[c] = c.Cause()
 		if class := freeze.Class(c >> causeBits); class != 0 && isFreeze(class) {
 			s[c] = Throttle
@@ -45,31 +45,31 @@ func Settle(isFreeze func(freeze.Class) bool) *Settlement {
 // IsFreeze reports whether candidates of a class were freezes.
 func (s *Settlement) IsFreeze(class freeze.Class) bool { return s[Pending(Unknown, class)] == Throttle }
 
-// Segment returns a segment with its settled cause.
-func (s *Settlement) Segment(g Segment) Segment {
+// SettleSegment returns a segment with its settled cause.
+func (s *Settlement) SettleSegment(segment Segment) Segment {
 	switch {
-	case !g.Code.IsPending():
-	case s[g.Code] == Throttle:
-		return g.Throttled()
+	case !segment.Code.IsPending():
+	case s[segment.Code] == Throttle:
+		return segment.AsThrottled()
 	default:
-		g.Code = Code(g.Code.Cause())
+		segment.Code = Code(segment.Code.Cause())
 	}
-	return g
+	return segment
 }
 
-// Sums are ns by code. The zero value is ready for use.
-type Sums struct {
-	decided [Causes]int64
-	pending []pendingSum // few: most requests meet no candidate
+// TimeByCode are ns by code. The zero value is ready for use.
+type TimeByCode struct {
+	decided [Limit]int64
+	pending []pendingTime // few: most requests meet no candidate
 }
 
-type pendingSum struct {
+type pendingTime struct {
 	code Code
 	ns   int64
 }
 
 // Add adds ns to the sum of a code.
-func (s *Sums) Add(c Code, ns int64) {
+func (s *TimeByCode) Add(c Code, ns int64) {
 	if !c.IsPending() {
 		s.decided[c] += ns
 		return
@@ -80,30 +80,30 @@ func (s *Sums) Add(c Code, ns int64) {
 			return
 		}
 	}
-	s.pending = append(s.pending, pendingSum{c, ns})
+	s.pending = append(s.pending, pendingTime{c, ns})
 }
 
 // Merge adds other sums.
-func (s *Sums) Merge(o *Sums) {
-	for c, ns := range o.decided {
+func (s *TimeByCode) Merge(other *TimeByCode) {
+	for c, ns := range other.decided {
 		s.decided[c] += ns
 	}
-	for _, p := range o.pending {
+	for _, p := range other.pending {
 		s.Add(p.code, p.ns)
 	}
 }
 
-// Settled returns the sums by settled cause.
-func (s *Sums) Settled(by *Settlement) [Causes]int64 {
+// ByCause returns the sums by settled cause.
+func (s *TimeByCode) ByCause(settlement *Settlement) [Limit]int64 {
 	out := s.decided
 	for _, p := range s.pending {
-		out[by[p.code]] += p.ns
+		out[settlement[p.code]] += p.ns
 	}
 	return out
 }
 
-// Each calls f for every code with time, causes first.
-func (s *Sums) Each(f func(c Code, ns int64)) {
+// EachCode calls f for every code with time, causes first.
+func (s *TimeByCode) EachCode(f func(c Code, ns int64)) {
 	for c, ns := range s.decided {
 		if ns != 0 {
 			f(Code(c), ns)

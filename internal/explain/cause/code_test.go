@@ -24,21 +24,21 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%v itself is settled as %v", c, s[code])
 		}
 	}
-	seg := Segment{Start: 1, End: 5, G: 2, Code: Pending(CPU, 7), From: FromSample, Site: 3, Via: 4, Stack: 5, Kind: 6, Inbound: true, Call: 8}
-	if got, want := s.Segment(seg), (Segment{Start: 1, End: 5, G: 2, Code: Code(Throttle), Site: 3, Via: 4}); got != want {
+	seg := Segment{Start: 1, End: 5, G: 2, Code: Pending(CPU, 7), SiteSource: SiteFromSample, Site: 3, FollowedWait: 4, Stack: 5, Kind: 6, Inbound: true, Call: 8}
+	if got, want := s.SettleSegment(seg), (Segment{Start: 1, End: 5, G: 2, Code: Code(Throttle), Site: 3, FollowedWait: 4}); got != want {
 		t.Errorf("a segment in a freeze is settled as %+v, want %+v", got, want)
 	}
 	seg.Code = Pending(CPU, 8)
 	want := seg
 	want.Code = Code(CPU)
-	if got := s.Segment(seg); got != want {
+	if got := s.SettleSegment(seg); got != want {
 		t.Errorf("a segment in no freeze is settled as %+v, want %+v", got, want)
 	}
 }
 
 // TestSums: sums keep what is not decided apart until it is, also merged, and lose nothing.
 func TestSums(t *testing.T) {
-	var a, b Sums
+	var a, b TimeByCode
 	for i := range int64(40) {
 		to := &a
 		if i%3 == 0 {
@@ -49,7 +49,7 @@ func TestSums(t *testing.T) {
 	}
 	a.Merge(&b)
 	// Of 40 with 100 ns each, half are in classes 2 and 4: those with an odd cause.
-	got := a.Settled(Settle(func(c freeze.Class) bool { return c%2 == 0 }))
+	got := a.ByCause(Settle(func(c freeze.Class) bool { return c%2 == 0 }))
 	total := int64(0)
 	for _, ns := range got {
 		total += ns
@@ -57,9 +57,9 @@ func TestSums(t *testing.T) {
 	if total != 40+40*100 || got[Throttle] != 2000+3 || got[Unknown] != 2000+3 || got[CPU] != 3 {
 		t.Errorf("settled, they are %v, %d in all", got, total)
 	}
-	each := int64(0)
-	a.Each(func(_ Code, ns int64) { each += ns })
-	if each != total {
-		t.Errorf("one by one they are %d ns, want %d", each, total)
+	listed := int64(0)
+	a.EachCode(func(_ Code, ns int64) { listed += ns })
+	if listed != total {
+		t.Errorf("one by one they are %d ns, want %d", listed, total)
 	}
 }

@@ -2,12 +2,12 @@ package cause
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-const unknown = 1<<32 - 1 // no frame's id, no string's, and no truth
+const notFound = 1<<32 - 1 // no frame's id, no string's, and no truth
 
 // A truth is 1 for yes, 0 for no.
-type truth uint32
+type memoBool uint32
 
-func truthOf(b bool) truth {
+func memoBoolOf(b bool) memoBool {
 	if b {
 		return 1
 	}
@@ -15,19 +15,19 @@ func truthOf(b bool) truth {
 }
 
 // A memo remembers what was found of each stack, frame or function.
-type memo[K ~uint32, V tracefmt.FrameID | tracefmt.StringID | truth] []V
+type memo[K ~uint32, V tracefmt.FrameID | tracefmt.StringID | memoBool] []V
 
-// of returns what is remembered, and asks find for what is not.
-func (m *memo[K, V]) of(id K, find func(K) V) V {
-	if known := *m; int(id) < len(known) && known[id] != unknown {
-		return known[id]
+// get returns what is remembered, and asks find for what is not.
+func (m *memo[K, V]) get(id K, find func(K) V) V {
+	if values := *m; int(id) < len(values) && values[id] != notFound {
+		return values[id]
 	}
 	return m.add(id, find(id))
 }
 
 func (m *memo[K, V]) add(id K, v V) V {
 	for int(id) >= len(*m) {
-		*m = append(*m, unknown)
+		*m = append(*m, notFound)
 	}
 	(*m)[id] = v
 	return v

@@ -13,78 +13,78 @@ import (
 // called: there a reader can change something. From then on such a site is another one than the same line called from
 // elsewhere.
 type Placer struct {
-	syms  *tracefmt.Symbols
-	sites *Sites
-	set   *modules.Set
-	frame tracefmt.FrameID // the first that was not looked at
-	stack tracefmt.StackID
-	owns  memo[tracefmt.FrameID, truth]
-	named memo[tracefmt.StringID, truth] // whether a function opens a connection, by its name
-	begun bool
+	syms                *tracefmt.Symbols
+	sites               *Sites
+	modules             *modules.Set
+	nextFrame           tracefmt.FrameID // the first that was not looked at
+	nextStack           tracefmt.StackID
+	ownFrames           memo[tracefmt.FrameID, memoBool]
+	connectingFunctions memo[tracefmt.StringID, memoBool] // whether a function opens a connection, by its name
+	hasBegun            bool
 }
 
 // NewPlacer returns a Placer for symbols that grow.
 func NewPlacer(syms *tracefmt.Symbols, set *modules.Set) *Placer {
-	return &Placer{syms: syms, sites: NewSites(syms), set: set, frame: 1, stack: 1}
+	return &Placer{syms: syms, sites: NewSites(syms), modules: set, nextFrame: 1, nextStack: 1}
 }
 
 // Place looks at the stacks that were added since it was called last. Nobody may read the symbols meanwhile.
 func (p *Placer) Place() {
 	main := p.syms.Lookup("main.main")
-	for ; int(p.frame) < p.syms.Frames(); p.frame++ {
-		if f := p.syms.Frame(p.frame); main != 0 && f.Func == main {
-			p.set.Main(p.syms.String(f.File))
+	for ; int(p.nextFrame) < p.syms.Frames(); p.nextFrame++ {
+		if f := p.syms.Frame(p.nextFrame); main != 0 && f.Func == main {
+			p.modules.Main(p.syms.String(f.File))
 		}
 	}
-	if !p.begun && p.syms.Stacks() > 1 {
-		p.begun = true
-		p.adopt(main)
+	if !p.hasBegun && p.syms.Stacks() > 1 {
+		p.hasBegun = true
+		p.adoptWrappedProgram(main)
 	}
-	for ; int(p.stack) < p.syms.Stacks(); p.stack++ {
-		f := p.sites.find(p.stack)
-		if p.opens(p.stack) {
-			p.syms.SetOpens(p.stack)
+	for ; int(p.nextStack) < p.syms.Stacks(); p.nextStack++ {
+		f := p.sites.findSite(p.nextStack)
+		if p.connects(p.nextStack) {
+			p.syms.SetOpens(p.nextStack)
 		}
-		if from, calls := p.caller(p.stack); from != 0 {
-			place := p.syms.Called(f, from)
-			p.syms.SetPlace(p.stack, place)
+		if caller, callee := p.ownCaller(p.nextStack); caller != 0 {
+			place := p.syms.Called(f, caller)
+			p.syms.SetPlace(p.nextStack, place)
 			if p.syms.Callee(place) == 0 {
-				p.syms.SetCallee(place, calls)
+				p.syms.SetCallee(place, callee)
 			}
-		} else if fr := p.syms.Frame(f); p.sites.Std(fr.Func) {
-			p.callee(p.stack, f)
+		} else if fr := p.syms.Frame(f); p.sites.IsStdlib(fr.Func) {
+			p.noteCallee(p.nextStack, f)
 		}
 	}
 }
 
-// adopt looks for a program that is a library with a main function around it, which calls it and does nothing else: its
+// adoptWrappedProgram looks for a program that is a library with a main function around it, which calls it and does nothing else: its
 // own code is the library's then.
-func (p *Placer) adopt(main tracefmt.StringID) {
+func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
 	if main == 0 {
 		return
 	}
-	starts := tracefmt.FrameID(0)
+	program := tracefmt.FrameID(0)
 	for id := range tracefmt.StackID(p.syms.Stacks()) {
 		frames := p.syms.Stack(id)
 		for i, f := range frames {
 			if p.syms.Frame(f).Func == main {
-				if i > 0 && !p.sites.Std(p.syms.Frame(frames[i-1]).Func) {
-					starts = frames[i-1]
+				if i > 0 && !p.sites.IsStdlib(p.syms.Frame(frames[i-1]).Func) {
+					program = frames[i-1]
 				}
-			} else if p.own(f) {
+			} else if p.isOwn(f) {
 				return
 			}
 		}
 	}
-	if starts != 0 {
-		fr := p.syms.Frame(starts)
-		p.set.Adopt(p.syms.String(fr.Func), p.syms.String(fr.File))
-		p.owns = nil
+	if program != 0 {
+		fr := p.syms.Frame(program)
+		p.modules.Adopt(p.syms.String(fr.Func), p.syms.String(fr.File))
+		p.ownFrames = nil
 	}
 }
 
-// callee notes what a line of the standard library calls, if that tells what the line is for.
-func (p *Placer) callee(id tracefmt.StackID, site tracefmt.FrameID) {
+// noteCallee notes what a line of the standard library calls, if that tells what the line is for.
+func (p *Placer) noteCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	fn := p.syms.String(p.syms.Frame(site).Func)
 	if p.syms.Callee(site) != 0 || !stdlib.Known(fn) {
 		return
@@ -97,20 +97,20 @@ func (p *Placer) callee(id tracefmt.StackID, site tracefmt.FrameID) {
 	}
 }
 
-// caller returns the innermost own frame of a stack whose site is a dependency's, and the function that it calls; 0 if
+// ownCaller returns the innermost own frame of a stack whose site is a dependency's, and the function that it calls; 0 if
 // there is none.
-func (p *Placer) caller(id tracefmt.StackID) (own tracefmt.FrameID, calls tracefmt.StringID) {
-	inside := false // of the site
+func (p *Placer) ownCaller(id tracefmt.StackID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
+	seenDependency := false // of the site
 	frames := p.syms.Stack(id)
 	for i, f := range frames {
-		if p.sites.Std(p.syms.Frame(f).Func) {
+		if p.sites.IsStdlib(p.syms.Frame(f).Func) {
 			continue
 		}
-		if !p.own(f) {
-			inside = true
+		if !p.isOwn(f) {
+			seenDependency = true
 			continue
 		}
-		if inside {
+		if seenDependency {
 			return f, p.syms.Frame(frames[i-1]).Func
 		}
 		return 0, 0
@@ -118,24 +118,24 @@ func (p *Placer) caller(id tracefmt.StackID) (own tracefmt.FrameID, calls tracef
 	return 0, 0
 }
 
-// opens reports whether a library, within the innermost own frame of a stack, opens a connection: whether one of its functions is called so. That
+// connects reports whether a library, within the innermost own frame of a stack, opens a connection: whether one of its functions is called so. That
 // includes what the protocol says to begin with.
-func (p *Placer) opens(id tracefmt.StackID) bool {
+func (p *Placer) connects(id tracefmt.StackID) bool {
 	for _, f := range p.syms.Stack(id) {
-		if p.named.of(p.syms.Frame(f).Func, p.findNamed) == 1 || p.own(f) {
-			return !p.own(f)
+		if p.connectingFunctions.get(p.syms.Frame(f).Func, p.findConnecting) == 1 || p.isOwn(f) {
+			return !p.isOwn(f)
 		}
 	}
 	return false
 }
 
-func (p *Placer) findNamed(fn tracefmt.StringID) truth {
-	return truthOf(opensConnection(p.syms.String(fn)))
+func (p *Placer) findConnecting(fn tracefmt.StringID) memoBool {
+	return memoBoolOf(isConnecting(p.syms.String(fn)))
 }
 
-// opensConnection reports whether a function's name, without its package and type, begins with the word dial, connect or handshake: so libraries call
+// isConnecting reports whether a function's name, without its package and type, begins with the word dial, connect or handshake: so libraries call
 // what opens a connection (net.(*Dialer).DialContext, pgconn.ConnectConfig, tls.(*Conn).HandshakeContext).
-func opensConnection(fn string) bool {
+func isConnecting(fn string) bool {
 	if i := strings.IndexByte(fn, '['); i >= 0 {
 		fn = fn[:i]
 	}
@@ -148,9 +148,9 @@ func opensConnection(fn string) bool {
 	return false
 }
 
-func (p *Placer) own(f tracefmt.FrameID) bool { return p.owns.of(f, p.findOwn) == 1 }
+func (p *Placer) isOwn(f tracefmt.FrameID) bool { return p.ownFrames.get(f, p.findOwn) == 1 }
 
-func (p *Placer) findOwn(f tracefmt.FrameID) truth {
+func (p *Placer) findOwn(f tracefmt.FrameID) memoBool {
 	fr := p.syms.Frame(f)
-	return truthOf(!isGlue(p.syms.String(fr.File)) && p.set.Owns(p.syms.String(fr.Func), p.syms.String(fr.File)))
+	return memoBoolOf(!isCgoGlue(p.syms.String(fr.File)) && p.modules.Owns(p.syms.String(fr.Func), p.syms.String(fr.File)))
 }

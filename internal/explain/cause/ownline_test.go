@@ -14,18 +14,18 @@ func TestCaller(t *testing.T) {
 	const pool = "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query@/m/github.com/jackc/pgx/v5@v5.5.0/pgxpool/pool.go:3"
 	for _, c := range []struct {
 		name       string
-		stack      []frame
+		stack      []testFrame
 		site, from string
-		opens      bool
+		connects   bool
 	}{
-		{"a dependency", []frame{std("net.(*conn).Read"), dep(pgx), dep(pool), own("example.org/shop/store.Load"), own("example.org/shop.Serve"), std("net/http.(*conn).serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load", false},
-		{"its own", []frame{std("time.Sleep"), own("example.org/shop/store.Load"), dep(pool), own("example.org/shop.Serve")}, "example.org/shop/store.Load", "", false},
-		{"a dependency's goroutine", []frame{std("net.(*conn).Read"), dep(pgx)}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "", false},
-		{"the library between", []frame{dep(pgx), std("database/sql.(*DB).query"), own("example.org/shop/store.Load.func1")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load.func1", false},
-		{"a dependency that connects", []frame{std("net.(*conn).Read"), dep(pgx), dep("github.com/jackc/pgx/v5/pgconn.ConnectConfig@/m/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go:9"), own("example.org/shop.Serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Serve", true},
-		{"the library that dials", []frame{std("net.(*netFD).connect"), std("net.(*Dialer).DialContext"), std("net/http.(*Transport).dialConn")}, "net/http.(*Transport).dialConn", "", true},
-		{"who serves what is called so", []frame{std("net.(*conn).Read"), dep(pgx), own("example.org/shop.Connect"), dep("example.com/x.Connected@/m/example.com/x@v1.0.0/x.go:9"), dep("example.com/x.Dial@/m/example.com/x@v1.0.0/x.go:9")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Connect", false},
-		{"what only begins like it", []frame{std("net.(*conn).Read"), dep("example.com/x.connected[...]@/m/example.com/x@v1.0.0/x.go:9"), dep("connect.dev/dial.Get[go.shape.interface { x.Dial }]@/m/connect.dev/dial@v1.0.0/x.go:9")}, "example.com/x.connected[...]", "", false},
+		{"a dependency", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx), depFrame(pool), ownFrame("example.org/shop/store.Load"), ownFrame("example.org/shop.Serve"), stdFrame("net/http.(*conn).serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load", false},
+		{"its own", []testFrame{stdFrame("time.Sleep"), ownFrame("example.org/shop/store.Load"), depFrame(pool), ownFrame("example.org/shop.Serve")}, "example.org/shop/store.Load", "", false},
+		{"a dependency's goroutine", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx)}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "", false},
+		{"the library between", []testFrame{depFrame(pgx), stdFrame("database/sql.(*DB).query"), ownFrame("example.org/shop/store.Load.func1")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load.func1", false},
+		{"a dependency that connects", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx), depFrame("github.com/jackc/pgx/v5/pgconn.ConnectConfig@/m/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go:9"), ownFrame("example.org/shop.Serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Serve", true},
+		{"the library that dials", []testFrame{stdFrame("net.(*netFD).connect"), stdFrame("net.(*Dialer).DialContext"), stdFrame("net/http.(*Transport).dialConn")}, "net/http.(*Transport).dialConn", "", true},
+		{"who serves what is called so", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx), ownFrame("example.org/shop.Connect"), depFrame("example.com/x.Connected@/m/example.com/x@v1.0.0/x.go:9"), depFrame("example.com/x.Dial@/m/example.com/x@v1.0.0/x.go:9")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Connect", false},
+		{"what only begins like it", []testFrame{stdFrame("net.(*conn).Read"), depFrame("example.com/x.connected[...]@/m/example.com/x@v1.0.0/x.go:9"), depFrame("connect.dev/dial.Get[go.shape.interface { x.Dial }]@/m/connect.dev/dial@v1.0.0/x.go:9")}, "example.com/x.connected[...]", "", false},
 	} {
 		syms := tracefmt.NewSymbols()
 		var text []tracefmt.FrameText
@@ -34,12 +34,12 @@ func TestCaller(t *testing.T) {
 		}
 		id := syms.AddStack(text...)
 		NewPlacer(syms, modules.New(modules.Options{})).Place()
-		f := syms.Frame(NewSites(syms).Of(id))
+		f := syms.Frame(NewSites(syms).SiteOf(id))
 		if site, from := syms.String(f.Func), syms.String(syms.Frame(f.Caller).Func); site != c.site || from != c.from {
 			t.Errorf("%s: %s called from %q, want %s from %q", c.name, site, from, c.site, c.from)
 		}
-		if syms.Opens(id) != c.opens {
-			t.Errorf("%s: it opens a connection: %v", c.name, !c.opens)
+		if syms.Opens(id) != c.connects {
+			t.Errorf("%s: it opens a connection: %v", c.name, !c.connects)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestCallersApart(t *testing.T) {
 		p.Place()
 	}
 	s := NewSites(syms)
-	if a, b, c := s.Of(ids[0]), s.Of(ids[1]), s.Of(ids[2]); a == b || a != c {
+	if a, b, c := s.SiteOf(ids[0]), s.SiteOf(ids[1]), s.SiteOf(ids[2]); a == b || a != c {
 		t.Errorf("places %d, %d, %d: want the first and the last to be one, the second another", a, b, c)
 	}
 }
@@ -70,43 +70,43 @@ func TestWrapper(t *testing.T) {
 	const forward = "app.org/app/forward.Serve@/m/app.org/app@v1.0.0/forward/f.go"
 	const read = "dep.org/dns.Read@/m/dep.org/dns@v1.0.0/c.go"
 	for _, c := range []struct {
-		name  string
-		other []frame
-		want  string
+		name       string
+		otherStack []testFrame
+		want       string
 	}{
 		{"a wrapper", nil, "app.org/app/forward.Serve"},
-		{"main has handlers", []frame{std("time.Sleep"), own("main.handle")}, ""},
+		{"main has handlers", []testFrame{stdFrame("time.Sleep"), ownFrame("main.handle")}, ""},
 	} {
 		syms := tracefmt.NewSymbols()
-		add := func(stack ...frame) tracefmt.StackID {
+		add := func(stack ...testFrame) tracefmt.StackID {
 			var text []tracefmt.FrameText
 			for i, f := range stack {
 				text = append(text, tracefmt.FrameText{Func: f.fn, File: f.file, Line: uint32(i + 1)})
 			}
 			return syms.AddStack(text...)
 		}
-		add(std("runtime.gopark"), dep(run), own("main.main"), std("runtime.main"))
-		id := add(std("net.(*conn).Read"), dep(read), dep(forward), dep(read))
-		if c.other != nil {
-			add(c.other...)
+		add(stdFrame("runtime.gopark"), depFrame(run), ownFrame("main.main"), stdFrame("runtime.main"))
+		id := add(stdFrame("net.(*conn).Read"), depFrame(read), depFrame(forward), depFrame(read))
+		if c.otherStack != nil {
+			add(c.otherStack...)
 		}
 		NewPlacer(syms, modules.New(modules.Options{})).Place()
-		f := syms.Frame(NewSites(syms).Of(id))
+		f := syms.Frame(NewSites(syms).SiteOf(id))
 		if got := syms.String(syms.Frame(f.Caller).Func); got != c.want {
 			t.Errorf("%s: %s called from %q, want %q", c.name, syms.String(f.Func), got, c.want)
 		}
 	}
 }
 
-type frame struct{ fn, file string }
+type testFrame struct{ fn, file string }
 
-func std(fn string) frame { return frame{fn, "/usr/local/go/src/x.go"} }
-func own(fn string) frame { return frame{fn, "/home/u/shop/x.go"} }
-func dep(text string) frame {
+func stdFrame(fn string) testFrame { return testFrame{fn, "/usr/local/go/src/x.go"} }
+func ownFrame(fn string) testFrame { return testFrame{fn, "/home/u/shop/x.go"} }
+func depFrame(text string) testFrame {
 	for i := range text {
 		if text[i] == '@' {
-			return frame{text[:i], text[i+1:]}
+			return testFrame{text[:i], text[i+1:]}
 		}
 	}
-	return frame{text, ""}
+	return testFrame{text, ""}
 }

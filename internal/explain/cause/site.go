@@ -10,29 +10,29 @@ import (
 // Sites finds the frame of a stack that a person wants to see. It remembers
 // what it found; not safe for concurrent use.
 type Sites struct {
-	syms *tracefmt.Symbols
-	site memo[tracefmt.StackID, tracefmt.FrameID]
-	call memo[tracefmt.StackID, tracefmt.StringID]
-	sock memo[tracefmt.StackID, tracefmt.StringID]
-	c    memo[tracefmt.StackID, tracefmt.StringID]
-	all  memo[tracefmt.StackID, truth] // whether it is all the standard library's
-	std  memo[tracefmt.StringID, truth]
+	syms            *tracefmt.Symbols
+	sites           memo[tracefmt.StackID, tracefmt.FrameID]
+	calls           memo[tracefmt.StackID, tracefmt.StringID]
+	socketCalls     memo[tracefmt.StackID, tracefmt.StringID]
+	cCalls          memo[tracefmt.StackID, tracefmt.StringID]
+	stdlibStacks    memo[tracefmt.StackID, memoBool] // whether it is all the standard library's
+	stdlibFunctions memo[tracefmt.StringID, memoBool]
 }
 
 // NewSites returns a Sites for stacks of syms.
 func NewSites(syms *tracefmt.Symbols) *Sites { return &Sites{syms: syms} }
 
-// Of returns the innermost frame of a stack that is not the standard
+// SiteOf returns the innermost frame of a stack that is not the standard
 // library's; if all are, the outermost one that means something.
-func (s *Sites) Of(id tracefmt.StackID) tracefmt.FrameID { return s.site.of(id, s.find) }
+func (s *Sites) SiteOf(id tracefmt.StackID) tracefmt.FrameID { return s.sites.get(id, s.findSite) }
 
-func (s *Sites) find(id tracefmt.StackID) tracefmt.FrameID {
+func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
 	if f := s.syms.Place(id); f != 0 {
 		return f
 	}
 	frames := s.syms.Stack(id)
 	for _, f := range frames {
-		if !s.Std(s.syms.Frame(f).Func) {
+		if !s.IsStdlib(s.syms.Frame(f).Func) {
 			return f
 		}
 	}
@@ -42,14 +42,14 @@ func (s *Sites) find(id tracefmt.StackID) tracefmt.FrameID {
 			return frames[i]
 		}
 	}
-	served := len(frames) // where the server's machinery ends and a handler begins
+	handlerIndex := len(frames) // where the server's machinery ends and a handler begins
 	for i := len(frames) - 1; i >= 0; i-- {
 		switch fn := s.syms.String(s.syms.Frame(frames[i]).Func); {
 		case stdlib.PassesOn(fn):
-			served = i
-		case served < len(frames) && strings.HasPrefix(fn, "runtime."):
-			return frames[served] // it waits itself
-		case served < len(frames):
+			handlerIndex = i
+		case handlerIndex < len(frames) && strings.HasPrefix(fn, "runtime."):
+			return frames[handlerIndex] // it waits itself
+		case handlerIndex < len(frames):
 			return frames[i]
 		}
 	}
@@ -67,19 +67,23 @@ func (s *Sites) find(id tracefmt.StackID) tracefmt.FrameID {
 
 const handshake = "crypto/tls.(*Conn).HandshakeContext"
 
-// allStd reports whether a stack shows nothing but the standard library, or
+// isAllStdlib reports whether a stack shows nothing but the standard library, or
 // nothing at all.
-func (s *Sites) allStd(id tracefmt.StackID) bool { return s.all.of(id, s.findAllStd) == 1 }
-
-func (s *Sites) findAllStd(id tracefmt.StackID) truth {
-	f := s.Of(id)
-	return truthOf(f == 0 || s.Std(s.syms.Frame(f).Func))
+func (s *Sites) isAllStdlib(id tracefmt.StackID) bool {
+	return s.stdlibStacks.get(id, s.findAllStdlib) == 1
 }
 
-// Std reports whether a function is the standard library's or the runtime's.
-func (s *Sites) Std(fn tracefmt.StringID) bool { return s.std.of(fn, s.findStd) == 1 }
+func (s *Sites) findAllStdlib(id tracefmt.StackID) memoBool {
+	f := s.SiteOf(id)
+	return memoBoolOf(f == 0 || s.IsStdlib(s.syms.Frame(f).Func))
+}
 
-func (s *Sites) findStd(fn tracefmt.StringID) truth {
+// IsStdlib reports whether a function is the standard library's or the runtime's.
+func (s *Sites) IsStdlib(fn tracefmt.StringID) bool {
+	return s.stdlibFunctions.get(fn, s.findStdlib) == 1
+}
+
+func (s *Sites) findStdlib(fn tracefmt.StringID) memoBool {
 	name := s.syms.String(fn)
-	return truthOf(stdlib.Is(name) && !strings.HasPrefix(name, "main."))
+	return memoBoolOf(stdlib.Is(name) && !strings.HasPrefix(name, "main."))
 }

@@ -31,15 +31,15 @@ func TestSites(t *testing.T) {
 		syms, id := oneStack(c.stack)
 		s := NewSites(syms)
 		for range 2 { // found, and remembered
-			if got := syms.String(syms.Frame(s.Of(id)).Func); got != c.want {
+			if got := syms.String(syms.Frame(s.SiteOf(id)).Func); got != c.want {
 				t.Errorf("%s: %s, want %s", c.name, got, c.want)
 			}
 		}
-		if s.allStd(id) != c.std {
+		if s.isAllStdlib(id) != c.std {
 			t.Errorf("%s: all of the standard library %t, want %t", c.name, !c.std, c.std)
 		}
 	}
-	if NewSites(tracefmt.NewSymbols()).Of(0) != 0 {
+	if NewSites(tracefmt.NewSymbols()).SiteOf(0) != 0 {
 		t.Error("no stack has a site")
 	}
 }

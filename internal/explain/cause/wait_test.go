@@ -13,32 +13,32 @@ import (
 // often that changes; where it changes too often the sums stay. It fails if all but the first idle stretch count as a lack of Ps,
 // for which one would add CPUs in vain.
 func TestWaitForP(t *testing.T) {
-	type stretch struct {
+	type interval struct {
 		code     Code
 		from, to int64
 	}
 	const busy, idle = Code(Sched), Code(SchedWake)
-	often := func(n int64) (list [][2]int64) {
+	idleOften := func(n int64) (list [][2]int64) {
 		for i := range n {
 			list = append(list, [2]int64{1000 + i*100, 1000 + i*100 + 30})
 		}
 		return list
 	}
 	for name, c := range map[string]struct {
-		idle   [][2]int64 // when the second of two Ps stood idle
-		border int64      // a generation ends then, if not 0
-		want   []stretch
-		most   int // stretches, where only the sums are looked at
+		idle         [][2]int64 // when the second of two Ps stood idle
+		border       int64      // a generation ends then, if not 0
+		want         []interval
+		maxIntervals int // stretches, where only the sums are looked at
 	}{
-		"busy all the time":     {want: []stretch{{busy, 500, 9000}}},
-		"idle all the time":     {idle: [][2]int64{{100, 9500}}, want: []stretch{{idle, 500, 9000}}},
-		"idle before and after": {idle: [][2]int64{{100, 500}, {9000, 9500}}, want: []stretch{{busy, 500, 9000}}},
+		"busy all the time":     {want: []interval{{busy, 500, 9000}}},
+		"idle all the time":     {idle: [][2]int64{{100, 9500}}, want: []interval{{idle, 500, 9000}}},
+		"idle before and after": {idle: [][2]int64{{100, 500}, {9000, 9500}}, want: []interval{{busy, 500, 9000}}},
 		"idle three times": {idle: [][2]int64{{300, 700}, {2000, 3000}, {5000, 5500}},
-			want: []stretch{{idle, 500, 700}, {busy, 700, 2000}, {idle, 2000, 3000}, {busy, 3000, 5000}, {idle, 5000, 5500}, {busy, 5500, 9000}}},
+			want: []interval{{idle, 500, 700}, {busy, 700, 2000}, {idle, 2000, 3000}, {busy, 3000, 5000}, {idle, 5000, 5500}, {busy, 5500, 9000}}},
 		"over a border": {idle: [][2]int64{{2000, 3000}, {3200, 3300}, {5000, 5500}, {6000, 9500}}, border: 4000,
-			want: []stretch{{busy, 500, 2000}, {idle, 2000, 3000}, {busy, 3000, 3200}, {idle, 3200, 3300}, {busy, 3300, 5000}, {idle, 5000, 5500}, {busy, 5500, 6000}, {idle, 6000, 9000}}},
-		"very often":                {idle: often(60), want: []stretch{{idle, 0, 60 * 30}, {busy, 0, 8500 - 60*30}}, most: 2*maxStretches + 2},
-		"very often, over a border": {idle: often(60), border: 4050, want: []stretch{{idle, 0, 60 * 30}, {busy, 0, 8500 - 60*30}}, most: 2*maxStretches + 2},
+			want: []interval{{busy, 500, 2000}, {idle, 2000, 3000}, {busy, 3000, 3200}, {idle, 3200, 3300}, {busy, 3300, 5000}, {idle, 5000, 5500}, {busy, 5500, 6000}, {idle, 6000, 9000}}},
+		"very often":                {idle: idleOften(60), want: []interval{{idle, 0, 60 * 30}, {busy, 0, 8500 - 60*30}}, maxIntervals: 2*maxIdleIntervals + 2},
+		"very often, over a border": {idle: idleOften(60), border: 4050, want: []interval{{idle, 0, 60 * 30}, {busy, 0, 8500 - 60*30}}, maxIntervals: 2*maxIdleIntervals + 2},
 	} {
 		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
 			m, n := b.Thread(1), b.Thread(2)
@@ -55,18 +55,18 @@ func TestWaitForP(t *testing.T) {
 			}
 			m.Stop(10000, "preempted", "main.work")
 		})
-		var got []stretch
+		var got []interval
 		sums := map[Code]int64{}
 		for _, s := range New(win, syms).Segments([]critpath.Step{{Kind: critpath.Runnable, G: 3, Start: 500 + tracetext.Origin, End: 9000 + tracetext.Origin, FollowedWait: -1}}) {
-			got = append(got, stretch{s.Code, s.Start - tracetext.Origin, s.End - tracetext.Origin})
+			got = append(got, interval{s.Code, s.Start - tracetext.Origin, s.End - tracetext.Origin})
 			sums[s.Code] += s.End - s.Start
 		}
-		if c.most == 0 && !slices.Equal(got, c.want) {
+		if c.maxIntervals == 0 && !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 		for _, w := range c.want {
-			if c.most > 0 && (sums[w.code] != w.to-w.from || len(got) > c.most) {
-				t.Errorf("%s: %d ns of %s in %d stretches, want %d in %d at most", name, sums[w.code], w.code.Cause(), len(got), w.to-w.from, c.most)
+			if c.maxIntervals > 0 && (sums[w.code] != w.to-w.from || len(got) > c.maxIntervals) {
+				t.Errorf("%s: %d ns of %s in %d stretches, want %d in %d at most", name, sums[w.code], w.code.Cause(), len(got), w.to-w.from, c.maxIntervals)
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 					lane.Name = sp.Syms.String(sp.Syms.Frame(f[len(f)-1]).Func)
 				}
 			}
-			ls := report.LaneSpan{StartNS: a - sp.Start, DurationNS: b - a, State: x.State.String(), Reason: sp.Syms.String(x.Reason), Site: sp.Site(sp.Sites.Of(x.Stack))}
+			ls := report.LaneSpan{StartNS: a - sp.Start, DurationNS: b - a, State: x.State.String(), Reason: sp.Syms.String(x.Reason), Site: sp.Site(sp.Sites.SiteOf(x.Stack))}
 			if n := len(lane.Spans); n > 0 {
 				// A running stretch cut at events is one bar for the eye.
 				if last := &lane.Spans[n-1]; last.State == ls.State && last.State == "running" && last.StartNS+last.DurationNS == ls.StartNS {

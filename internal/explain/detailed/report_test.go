@@ -25,7 +25,7 @@ func walk(n int, rnd *rand.Rand) []cause.Segment {
 		for range rnd.IntN(5) {
 			d *= 1 + rnd.Int64N(20)
 		}
-		out[i] = cause.Segment{Start: at, End: at + d, G: uint64(1 + rnd.IntN(9)), Code: cause.Code(rnd.IntN(6)), Via: -1}
+		out[i] = cause.Segment{Start: at, End: at + d, G: uint64(1 + rnd.IntN(9)), Code: cause.Code(rnd.IntN(6)), FollowedWait: -1}
 		at += d
 	}
 	return out
@@ -103,8 +103,8 @@ func TestJoinedSegmentsHaveAPlaceInCommon(t *testing.T) {
 		"two causes at a place":  {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: sleep, Site: parse}, "", report.CauseOther},
 		"two causes, two places": {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: sleep, Site: write}, "", report.CauseOther},
 	} {
-		c.first.Start, c.first.End, c.first.G, c.first.Via = 0, 60, 1, -1
-		c.then.Start, c.then.End, c.then.G, c.then.Via = 60, 100, 1, -1
+		c.first.Start, c.first.End, c.first.G, c.first.FollowedWait = 0, 60, 1, -1
+		c.then.Start, c.then.End, c.then.G, c.then.FollowedWait = 60, 100, 1, -1
 		r := &Request{End: 100, G: 1, Segments: []cause.Segment{c.first, c.then}, Vias: make([][]path.Via, 2)}
 		got := r.joined(0, 2, &spell.Speller{Syms: &syms})
 		site := ""

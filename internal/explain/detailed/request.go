@@ -72,10 +72,10 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timel
 		r.Lanes = append(r.Lanes, lane)
 		for _, s := range spans {
 			if s.State == timeline.Waiting && s.Woken && s.End <= r.End && s.End > r.Start && s.Waker != 0 {
-				r.Wakes = append(r.Wakes, Wake{s.End, s.Waker, g, stage.Sites.Of(s.WakerStack)})
+				r.Wakes = append(r.Wakes, Wake{s.End, s.Waker, g, stage.Sites.SiteOf(s.WakerStack)})
 			}
 			if s.How == timeline.HowCreated && s.Start > r.Start {
-				r.Wakes = append(r.Wakes, Wake{s.Start, s.Peer, g, stage.Sites.Of(s.Stack)})
+				r.Wakes = append(r.Wakes, Wake{s.Start, s.Peer, g, stage.Sites.SiteOf(s.Stack)})
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func (r *Request) settled(by *cause.Settlement) *Request {
 	out := *r
 	out.Segments, out.Vias = make([]cause.Segment, 0, len(r.Segments)), make([][]path.Via, 0, len(r.Segments))
 	for i, g := range r.Segments {
-		g = by.Segment(g)
+		g = by.SettleSegment(g)
 		if n := len(out.Segments); n > 0 {
 			l := &out.Segments[n-1]
 			joint := *l

@@ -39,7 +39,7 @@ type rowKey struct {
 
 type siteFrom struct {
 	site tracefmt.FrameID
-	from cause.From
+	from cause.SiteSource
 	own  tracefmt.FrameID // see rowKey
 }
 
@@ -144,7 +144,7 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		m.bySite[at] += c.ns
 		m.byVia[k.Chain] += c.ns
 		m.ids = append(m.ids, path.CauseID(id))
-		if at.from == cause.FromSample {
+		if at.from == cause.SiteFromSample {
 			m.samples += samples[id]
 			delete(samples, id)
 		}

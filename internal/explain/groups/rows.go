@@ -174,7 +174,7 @@ func (w writer) row(g *group) report.Group {
 			rb.DurationNS += rb.StartNS
 			rb.StartNS = 0
 		}
-		for c, ns := range b.causes.Settled(w.sp.Settled) {
+		for c, ns := range b.causes.ByCause(w.sp.Settled) {
 			if ns != 0 {
 				rb.Causes[spell.Cause(cause.Cause(c))] = ns
 			}

@@ -33,7 +33,7 @@ type underKey struct {
 type runKind struct {
 	group path.GroupID // anyGroup for parts of long requests: theirs is not known yet
 	fn    tracefmt.StringID
-	run   cause.Run
+	run   cause.RunLength
 }
 
 // A sampleKey is a site that CPU samples saw in a kind of runs.
@@ -65,7 +65,7 @@ func (u *under) add(w *path.Walked) {
 	}
 	u.eachSampled(w, func(i int, n int64) {
 		s := &w.Segments[i]
-		u.kinds[sampleKey{runKind{group, u.stage.Syms.Frame(s.Near).Func, s.Run}, s.Site}] += n * w.Weight
+		u.kinds[sampleKey{runKind{group, u.stage.Syms.Frame(s.BracketSite).Func, s.RunLength}, s.Site}] += n * w.Weight
 	})
 }
 
@@ -73,7 +73,7 @@ func (u *under) add(w *path.Walked) {
 // with how many.
 func (u *under) eachSampled(w *path.Walked, f func(i int, n int64)) {
 	for i := range w.Segments {
-		if s := &w.Segments[i]; s.From == cause.FromSample && s.Code.Cause() == cause.CPU {
+		if s := &w.Segments[i]; s.SiteSource == cause.SiteFromSample && s.Code.Cause() == cause.CPU {
 			if n := len(u.stage.Win.Gens[u.stage.Win.At(s.Start)].SamplesIn(s.G, s.Start, s.End)); n > 0 {
 				f(i, int64(n))
 			}
@@ -94,7 +94,7 @@ func (u *under) functions(stack tracefmt.StackID) []tracefmt.StringID {
 	fns, ok := u.owners[stack]
 	if !ok {
 		for _, f := range u.stage.Syms.Stack(stack) {
-			if fn := u.stage.Syms.Frame(f).Func; !u.stage.Sites.Std(fn) && !slices.Contains(fns, fn) {
+			if fn := u.stage.Syms.Frame(f).Func; !u.stage.Sites.IsStdlib(fn) && !slices.Contains(fns, fn) {
 				fns = append(fns, fn)
 			}
 		}

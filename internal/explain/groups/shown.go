@@ -98,7 +98,7 @@ func (w writer) shownIn(g *group) shown {
 	known := map[path.CauseID]bool{}
 	g.cells.each(func(_, c int32, sum *cell) {
 		k := w.stage.IDs.Cause(path.CauseID(c)).Settled(w.sp.Settled)
-		if k.Code.Cause() != cause.CPU || k.From != cause.FromBracket {
+		if k.Code.Cause() != cause.CPU || k.From != cause.SiteFromBracket {
 			return
 		}
 		kind := runKind{id, w.sp.Syms.Frame(k.Site).Func, k.Run}
@@ -132,7 +132,7 @@ func (w writer) shownIn(g *group) shown {
 		}
 		for kind := range unseen {
 			if p := pools[key(kind)]; kind.run != 0 && p.speaks(w.sp.Syms) {
-				settle(kind, w.parts(p.samples, p.n, cause.FromSample))
+				settle(kind, w.parts(p.samples, p.n, cause.SiteFromSample))
 			}
 		}
 	}
@@ -161,14 +161,14 @@ func (w writer) shownIn(g *group) shown {
 					delete(sums, f)
 				}
 			}
-			settle(kind, w.parts(sums, total, cause.FromBracket))
+			settle(kind, w.parts(sums, total, cause.SiteFromBracket))
 		}
 	}
 	return out
 }
 
 // parts are the shares of sites, in an order that does not change.
-func (w writer) parts(sums map[tracefmt.FrameID]int64, total int64, from cause.From) []part {
+func (w writer) parts(sums map[tracefmt.FrameID]int64, total int64, from cause.SiteSource) []part {
 	out := make([]part, 0, len(sums))
 	for f, n := range sums {
 		out = append(out, part{siteFrom{site: f, from: from}, float64(n) / float64(total)})

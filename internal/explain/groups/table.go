@@ -82,7 +82,7 @@ func (g *group) requests() int64 { return g.lat.n + g.open }
 // A block sums up the requests that ended in one stretch of time.
 type block struct {
 	lat    histogram
-	causes cause.Sums
+	causes cause.TimeByCode
 }
 
 // blockNS is the length of the stretches that blocks sum up, at first; in a

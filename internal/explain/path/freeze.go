@@ -35,7 +35,7 @@ func (s *Stage) Split(buf *[]cause.Segment, segs []cause.Segment) []cause.Segmen
 			in := g
 			in.Start, in.End, in.Code = from, to, cause.Pending(g.Code.Cause(), c.Class)
 			if s.opts.Settled != nil {
-				in = s.opts.Settled.Segment(in)
+				in = s.opts.Settled.SettleSegment(in)
 			}
 			cut = append(cut, in)
 			g.Start = to

@@ -21,8 +21,8 @@ type (
 // A CauseKey distinguishes what requests spend time on.
 type CauseKey struct {
 	Code    cause.Code
-	From    cause.From
-	Run     cause.Run // of running time that shows no stack
+	From    cause.SiteSource
+	Run     cause.RunLength // of running time that shows no stack
 	Inbound bool
 	Site    tracefmt.FrameID
 	Kind    tracefmt.StringID

@@ -83,7 +83,7 @@ func (s *Stage) whatRan(g *timeline.Gen, r *timeline.Run) tracefmt.FrameID {
 			stack = b.Start
 		}
 	}
-	site := s.Sites.Of(stack)
+	site := s.Sites.SiteOf(stack)
 	fn := s.Syms.Frame(site).Func
 	if s.isRuntime(fn) {
 		return site // the collector's workers, as rules know them
@@ -95,11 +95,11 @@ func (s *Stage) whatRan(g *timeline.Gen, r *timeline.Run) tracefmt.FrameID {
 			k--
 		}
 		at := &g.Samples[of[k]]
-		if seen := s.Sites.Of(at.Stack); seen != 0 && max(at.Time-r.To, r.From-at.Time) <= nearSample && !s.isRuntime(s.Syms.Frame(seen).Func) {
+		if seen := s.Sites.SiteOf(at.Stack); seen != 0 && max(at.Time-r.To, r.From-at.Time) <= nearSample && !s.isRuntime(s.Syms.Frame(seen).Func) {
 			return seen
 		}
 	}
-	if site != 0 && s.Sites.Std(fn) {
+	if site != 0 && s.Sites.IsStdlib(fn) {
 		if h := s.namer.HandlerOf(stack); h.Key != 0 && !h.IsObserver {
 			return h.Frame // the run itself shows it
 		}
@@ -124,10 +124,10 @@ func (s *Stage) given(b *timeline.Birth) tracefmt.FrameID {
 		return 0
 	}
 	by := s.Syms.Frame(frames[0]).Func
-	if !s.Sites.Std(by) || !strings.HasPrefix(s.Syms.String(s.Syms.Frame(start[len(start)-1]).Func), s.Syms.String(by)+".func") {
+	if !s.Sites.IsStdlib(by) || !strings.HasPrefix(s.Syms.String(s.Syms.Frame(start[len(start)-1]).Func), s.Syms.String(by)+".func") {
 		return 0
 	}
-	if fn := s.Syms.Frame(frames[1]).Func; s.Sites.Std(fn) || s.isRuntime(fn) {
+	if fn := s.Syms.Frame(frames[1]).Func; s.Sites.IsStdlib(fn) || s.isRuntime(fn) {
 		return 0
 	}
 	return frames[1]

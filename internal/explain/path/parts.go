@@ -37,7 +37,7 @@ func (s *Stage) keep(w *Walked) {
 	p.best.IsObserver = p.best.IsObserver || s.best.IsObserver
 	p.add(w.Sums)
 	if len(p.segments) < maxParted {
-		if p.vias == nil && slices.ContainsFunc(w.Segments, func(seg cause.Segment) bool { return seg.Via >= 0 }) {
+		if p.vias == nil && slices.ContainsFunc(w.Segments, func(seg cause.Segment) bool { return seg.FollowedWait >= 0 }) {
 			p.vias = make([][]Via, len(p.segments))
 		}
 		if p.vias != nil {
@@ -92,13 +92,13 @@ func (s *Stage) internVias() {
 		if v.Parent >= 0 {
 			parent = s.chains[v.Parent]
 		}
-		s.chains = append(s.chains, s.IDs.chain(viaKey{parent, Via{v.Kind, s.Sites.Of(v.Stack), s.Sites.Call(v.Stack)}}))
+		s.chains = append(s.chains, s.IDs.chain(viaKey{parent, Via{v.Kind, s.Sites.SiteOf(v.Stack), s.Sites.CallOf(v.Stack)}}))
 	}
 }
 
 // ChainOf returns the chain of waits that led to a segment of the walk that was
 // made last.
-func (w *Walked) ChainOf(seg *cause.Segment) ChainID { return w.stage.chains[seg.Via] }
+func (w *Walked) ChainOf(seg *cause.Segment) ChainID { return w.stage.chains[seg.FollowedWait] }
 
 // ChainOfStep returns the chain of waits that led to a step of the walk that was
 // made last.
@@ -114,8 +114,8 @@ func (s *Stage) vias(segs []cause.Segment) [][]Via {
 	var chain []Via // most segments were reached as the one before
 	last := ChainID(-1)
 	for i := range segs {
-		if segs[i].Via >= 0 {
-			if id := s.chains[segs[i].Via]; id != last {
+		if segs[i].FollowedWait >= 0 {
+			if id := s.chains[segs[i].FollowedWait]; id != last {
 				last, chain = id, s.IDs.Chain(id)
 			}
 			out[i] = chain

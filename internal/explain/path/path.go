@@ -285,14 +285,14 @@ func (s *Stage) sumUp(w *Walked) {
 	for i := range w.Segments {
 		g := &w.Segments[i]
 		chain := ChainID(0)
-		if g.Via >= 0 {
-			chain = s.chains[g.Via]
+		if g.FollowedWait >= 0 {
+			chain = s.chains[g.FollowedWait]
 		}
-		run := g.Run
-		if g.From != cause.FromBracket {
+		run := g.RunLength
+		if g.SiteSource != cause.SiteFromBracket {
 			run = 0
 		}
-		id := s.IDs.cause(CauseKey{g.Code, g.From, run, g.Inbound, g.Site, g.Kind, g.Call, chain})
+		id := s.IDs.cause(CauseKey{g.Code, g.SiteSource, run, g.Inbound, g.Site, g.Kind, g.Call, chain})
 		s.ids = append(s.ids, id)
 		if g.Code.Cause() == cause.Sched && g.End-g.Start > scale.Blink && len(s.looked) < MostLooked {
 			s.looked = append(s.looked, int32(i))

@@ -33,7 +33,7 @@ func TestCallers(t *testing.T) {
 	} {
 		s := m.site(c.site)
 		for i, id := range []tracefmt.StackID{a, b, own, alone} {
-			if got := m.names(s, m.sites.Of(id)); got != c.want[i] {
+			if got := m.names(s, m.sites.SiteOf(id)); got != c.want[i] {
 				t.Errorf("%s means place %d: %t, want %t", c.site, i, got, c.want[i])
 			}
 		}

@@ -163,7 +163,7 @@ func (b *Builder) part(out *Graph, seg *cause.Segment, src *critpath.GraphStep) 
 	case cause.CPU:
 		if p.stack = seg.Stack; p.stack == 0 {
 			p.near, p.stack = true, src.Stack
-			if b.class.Sites.Of(src.Stack) != seg.Site {
+			if b.class.Sites.SiteOf(src.Stack) != seg.Site {
 				p.stack = src.ResumeStack
 			}
 		}
@@ -290,7 +290,7 @@ func (b *Builder) meanwhile(out *Graph, p *part, seg *cause.Segment) {
 		}
 		ns := float64(min(r.To, to) - max(r.From, from))
 		total += ns
-		k := place{cause: cause.CPU, site: b.class.Sites.Of(stack), stack: stack}
+		k := place{cause: cause.CPU, site: b.class.Sites.SiteOf(stack), stack: stack}
 		for i := int(p.firstMix); i < len(out.mix); i++ {
 			if out.mix[i].place == k {
 				out.mix[i].of += ns

@@ -239,7 +239,7 @@ type place struct {
 
 // placeOf returns the start function and the site of a stack.
 func placeOf(sp *spell.Speller, id tracefmt.StackID) place {
-	return place{sp.StartOf(id), sp.Sites.Of(id)}
+	return place{sp.StartOf(id), sp.Sites.SiteOf(id)}
 }
 
 // close adds what was under way when the trace ended. Nothing may be added afterwards.

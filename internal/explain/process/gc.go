@@ -291,8 +291,8 @@ func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
 	for id, n := range s.begunAt {
 		if isForced(sp.Syms, id) {
 			out.Forced += n
-			forced[sp.Sites.Of(id)] += n
-		} else if f := sp.Sites.Of(id); f != 0 && !sp.Sites.Std(sp.Syms.Frame(f).Func) {
+			forced[sp.Sites.SiteOf(id)] += n
+		} else if f := sp.Sites.SiteOf(id); f != 0 && !sp.Sites.IsStdlib(sp.Syms.Frame(f).Func) {
 			begun[f] += n
 		}
 	}
@@ -332,7 +332,7 @@ func (c *Collector) stopRows(sp *spell.Speller) []Stop {
 	at := map[key]*Stop{}
 	slow := map[key]map[tracefmt.FrameID]int64{}
 	for k, s := range c.gc.stops {
-		id := key{sp.Syms.String(k.kind), sp.Sites.Of(k.by)}
+		id := key{sp.Syms.String(k.kind), sp.Sites.SiteOf(k.by)}
 		r := at[id]
 		if r == nil {
 			r = &Stop{Kind: id.kind, Site: sp.Site(id.site)}
@@ -340,7 +340,7 @@ func (c *Collector) stopRows(sp *spell.Speller) []Stop {
 		}
 		r.add(&s.Stop)
 		for by, ns := range s.slow {
-			slow[id][sp.Sites.Of(by)] += ns
+			slow[id][sp.Sites.SiteOf(by)] += ns
 		}
 	}
 	rows := make([]Stop, 0, len(at))

@@ -30,7 +30,7 @@ func (p *workerSum) addHolderLines(w *path.Walked, waits []critpath.FollowedWait
 			wait := &waits[index]
 			if g == wait.Waker {
 				if line := p.divergingLine(wait.Stack, stack); line != 0 {
-					p.holderLines[holderLineKey{p.stage.Sites.Of(wait.Stack), p.stage.Sites.Of(step.Stack), line}] += (step.End - step.Start) * w.Weight
+					p.holderLines[holderLineKey{p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.SiteOf(step.Stack), line}] += (step.End - step.Start) * w.Weight
 				}
 			}
 			g, stack = wait.G, wait.Stack
@@ -48,7 +48,7 @@ func (p *workerSum) divergingLine(waiter, holder tracefmt.StackID) tracefmt.Fram
 	}
 	for _, frame := range p.stage.Syms.Stack(holder) {
 		holderFrame := p.stage.Syms.Frame(frame)
-		if p.stage.Sites.Std(holderFrame.Func) {
+		if p.stage.Sites.IsStdlib(holderFrame.Func) {
 			continue
 		}
 		waiterFrames := p.stage.Syms.Stack(waiter)

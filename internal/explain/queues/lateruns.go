@@ -224,7 +224,7 @@ func (s *Sum) Hubs(sp *spell.Speller) []Hub {
 		}
 		bySite := make(map[tracefmt.FrameID]int64)
 		for stack, ns := range sum.waitNSByStack {
-			bySite[sp.Sites.Of(stack)] += ns
+			bySite[sp.Sites.SiteOf(stack)] += ns
 		}
 		for _, f := range slices.SortedFunc(maps.Keys(bySite), func(a, b tracefmt.FrameID) int {
 			return cmp.Or(cmp.Compare(bySite[b], bySite[a]), sp.CompareFrames(a, b))

@@ -43,14 +43,14 @@ type ownWait struct {
 func (p *workerSum) ownWaits(w *path.Walked) []ownWait {
 	r, list := w.Req, p.ownWaitScratch[:0]
 	for i := range w.Segments {
-		if s := &w.Segments[i]; s.G == r.G && s.Via < 0 && s.Code.Cause() == cause.Sleep {
+		if s := &w.Segments[i]; s.G == r.G && s.FollowedWait < 0 && s.Code.Cause() == cause.Sleep {
 			list = append(list, ownWait{s.Site, s.Start, s.End, -1})
 		}
 	}
 	waits := w.Waits()
 	for i := range waits {
 		if v := &waits[i]; v.G == r.G && v.Parent < 0 {
-			list = append(list, ownWait{p.stage.Sites.Of(v.Stack), max(v.Start, r.Start), min(v.End, r.End), int32(i)})
+			list = append(list, ownWait{p.stage.Sites.SiteOf(v.Stack), max(v.Start, r.Start), min(v.End, r.End), int32(i)})
 		}
 	}
 	p.ownWaitScratch = list
@@ -91,7 +91,7 @@ func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.Walked, wait ownWait
 	var firstSleepStart, lastSleepEnd int64 // when the first sleep began, when the last one ended
 	for i, first := 0, true; i < len(w.Segments); i++ {
 		segment := &w.Segments[i]
-		if segment.Via < 0 || outermostWait(waits, segment.Via) != wait.waitIndex {
+		if segment.FollowedWait < 0 || outermostWait(waits, segment.FollowedWait) != wait.waitIndex {
 			continue
 		}
 		segmentCause := segment.Code.Cause()

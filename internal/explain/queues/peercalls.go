@@ -103,13 +103,13 @@ func (p *workerSum) addPeerCalls(w *path.Walked, waits []critpath.FollowedWait) 
 				p.writers = append(p.writers, step.G)
 			}
 		case step.Kind == critpath.Network && !step.Inbound:
-			call := requestCalls{site: p.stage.Sites.Of(step.Stack), stack: step.Stack, g: step.G, wait: -1}
+			call := requestCalls{site: p.stage.Sites.SiteOf(step.Stack), stack: step.Stack, g: step.G, wait: -1}
 			if step.FollowedWait >= 0 {
 				for call.wait = step.FollowedWait; waits[call.wait].Parent >= 0; {
 					call.wait = waits[call.wait].Parent
 				}
 				wait := &waits[call.wait]
-				call.stack, call.g, call.via = wait.Stack, wait.G, p.stage.Sites.Of(wait.Stack)
+				call.stack, call.g, call.via = wait.Stack, wait.G, p.stage.Sites.SiteOf(wait.Stack)
 			}
 			index := slices.IndexFunc(p.callScratch, func(o requestCalls) bool { return o.site == call.site && o.stack == call.stack && o.g == call.g })
 			if index < 0 {
@@ -132,7 +132,7 @@ func (p *workerSum) addPeerCalls(w *path.Walked, waits []critpath.FollowedWait) 
 				calls.unanswered, calls.unansweredNS = calls.unanswered+1, calls.unansweredNS+stepNS
 			}
 			if p.stage.Syms.Opens(step.Stack) {
-				calls.connOpens.add(&connOpenSum{ns: stepNS, longestNS: stepNS, longestFunc: p.stage.Sites.Call(step.Stack)}, 1)
+				calls.connOpens.add(&connOpenSum{ns: stepNS, longestNS: stepNS, longestFunc: p.stage.Sites.CallOf(step.Stack)}, 1)
 			}
 			calls.answerNS += stepNS
 			calls.lastNS += stepNS
@@ -168,7 +168,7 @@ func (p *workerSum) addPeerCalls(w *path.Walked, waits []critpath.FollowedWait) 
 func endsWithoutRead(p *workerSum, steps []critpath.Step) bool {
 	for i := range steps {
 		if st := &steps[i]; i > 0 && st.G == steps[0].G && st.Kind != critpath.CPU && st.Kind != critpath.Runnable {
-			fn := p.stage.Sites.Socket(st.Stack)
+			fn := p.stage.Sites.SocketCall(st.Stack)
 			return st.Kind == critpath.Syscall && fn != 0 && !strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).read")
 		}
 	}
@@ -224,7 +224,7 @@ func (p *workerSum) startFunc(start tracefmt.StackID) string {
 
 // isSocketWrite reports whether a system call writes to a connection, in one piece or several.
 func (p *workerSum) isSocketWrite(stack tracefmt.StackID) bool {
-	fn := p.stage.Sites.Socket(stack)
+	fn := p.stage.Sites.SocketCall(stack)
 	return fn != 0 && strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).write")
 }
 

@@ -18,57 +18,56 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A request's path shows that it waited for another goroutine, not whether
-// others waited for that one at the same time, each for a turn of its own. That
-// is what turns tell: in a slice of every generation, which requests were on
-// which goroutine's time, and when.
+// A request's path shows that it waited for another goroutine, but not whether that one served several requests at a time or
+// one after the other. The services in a slice of every generation show it: which requests waited for which goroutine, and
+// when.
 
-// maxRequestServices bounds how many stretches of one request are looked at.
+// maxRequestServices bounds the services that are recorded of one request.
 const maxRequestServices = 32
 
-// serviceKey is where a goroutine is that requests of a kind wait for. Where it
-// computes is seen now and then only, so for running time site is where it is
-// waited for.
+// A serviceKey identifies services that are added up: those for requests of one kind, with one cause, at one site. A running
+// goroutine's stack is known only where a CPU sample hit it, so for cause.CPU the site is that of the wait that leads to the
+// goroutine.
 type serviceKey struct {
 	kind  request.Kind
 	cause cause.Cause
 	site  tracefmt.FrameID
 }
 
-// A turn is a stretch of one request's path on somebody else's goroutine.
+// A service is an interval of a request's path on another goroutine, its server.
 type service struct {
 	key            serviceKey
-	server         uint64 // that goroutine
+	server         uint64 // goroutine id
 	start, end     int64
-	isLast         bool // the request's last one on g at key: its own turn
+	isLast         bool // the request's last service by this server with this key
 	weight         int64
-	serverWrote    bool // g itself wrote what is answered in it
-	behindLock     bool // reached through a lock, before anything that others hand over
-	alreadyRunning bool // g was at it already when the request began to wait for g
+	serverWrote    bool // the server itself sent what the peer answers in this interval
+	behindLock     bool // reached through a lock, before any hand-over of work
+	alreadyRunning bool // the server had started this work before the request started to wait
 }
 
-// serviceSum adds up the turns of one key.
+// A serviceSum adds up the services of one key. Times are in ns.
 type serviceSum struct {
-	waitNS         int64 // sum of turns
-	busyNS         int64 // the same, each instant of a goroutine once
-	otherRequestNS int64 // of waited: on goroutines that were serving other requests
-	behindLockNS   int64 // of waited: behind a lock, whose holder alone has the turn
-	requests       int64 // requests, each with the last of its turns
-	serverWrites   int64 // of them, those for which the goroutine asked a peer itself
-	alreadyRunning int64 // of them, those for which nothing was begun: what the goroutine did when they came was for others
-	endInstants    int64 // instants at which those ended: less than served if several end at once
+	waitNS         int64 // sum of the lengths of services
+	busyNS         int64 // the same, with overlapping services of one server counted once
+	otherRequestNS int64 // part of waitNS: on goroutines that were serving other requests
+	behindLockNS   int64 // part of waitNS: behind a lock
+	requests       int64 // number of last services
+	serverWrites   int64 // part of requests: the server itself sent the call to the peer
+	alreadyRunning int64 // part of requests: the server was already at this work, for another request
+	endInstants    int64 // instants at which last services ended; fewer than requests if several end together
 	servers        map[uint64]struct{}
-	maxServers     int // of them at once, from the first turn to the last
+	maxServers     int // servers at the same time, each counted from its first service to its last
 
 	endMarks []endMark
 }
 
-// A sleepSum adds up the sleeps, of the turns of one key, that were looked up in full.
+// A sleepSum adds up the complete sleeps of which services of one key were a part.
 type sleepSum struct {
 	sleeps     int64
-	begunEarly int64 // of them, under way when the request came to them
-	ns         int64 // their lengths
-	squaresUS  int64 // in us
+	begunEarly int64 // sleeps that began before the request started to wait
+	ns         int64 // lengths
+	squaresUS  int64 // squares of the lengths, in us²
 	waitedNS   int64 // the parts that requests waited through
 }
 
@@ -76,19 +75,19 @@ func (s sleepSum) plus(addend sleepSum) sleepSum {
 	return sleepSum{s.sleeps + addend.sleeps, s.begunEarly + addend.begunEarly, s.ns + addend.ns, s.squaresUS + addend.squaresUS, s.waitedNS + addend.waitedNS}
 }
 
-// A mark is an instant at which turns on a goroutine ended.
+// An endMark is an instant at which a server finished one or several requests.
 type endMark struct {
 	server uint64
 	time   int64
 }
 
-// maxEndMarks bounds the marks kept of one key: enough to see a period.
+// maxEndMarks bounds the marks of one key. So many are enough to detect a period.
 const maxEndMarks = 512
 
-// addServices takes note of where the request's path was on other goroutines.
+// addServices records the parts of the request's path on other goroutines.
 func (p *workerSum) addServices(w *path.Walked) {
 	r := w.Req
-	if r.IsServed() { // its goroutine belongs to one request at a time, not to all that wait for it
+	if r.IsServed() { // its goroutine serves one request at a time, so it is no server of several waiters
 		p.requestGoroutines[r.G] = struct{}{}
 	}
 	keyOf := func(s *cause.Segment) serviceKey {
@@ -100,20 +99,20 @@ func (p *workerSum) addServices(w *path.Walked) {
 	first, waits := len(p.services), w.Waits()
 	for i := len(w.Segments) - 1; i >= 0; i-- {
 		segment := &w.Segments[i]
-		if segment.Via < 0 || segment.G == r.G || !isServiceCause(segment.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(segment)) {
-			continue // or the request that is served in its stead has the turn
+		if segment.FollowedWait < 0 || segment.G == r.G || !isServiceCause(segment.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(segment)) {
+			continue // on a request's own goroutine, that request is the one that gets the service
 		}
-		alreadyRunning := segment.Start <= waits[outermostWait(waits, segment.Via)].Start
+		alreadyRunning := segment.Start <= waits[outermostWait(waits, segment.FollowedWait)].Start
 		if n := len(p.services); n > first && p.services[n-1].server == segment.G && p.services[n-1].key == keyOf(segment) && p.services[n-1].start == segment.End {
 			p.services[n-1].start, p.services[n-1].alreadyRunning = segment.Start, alreadyRunning
 			continue
 		}
 		if len(p.services)-first >= maxRequestServices {
-			break // the last ones are its own turns
+			break // what remains is earlier on the path; the last services are recorded
 		}
 		p.services = append(p.services, service{
 			key: keyOf(segment), server: segment.G, start: segment.Start, end: segment.End, weight: w.Counted(),
-			serverWrote: waits[segment.Via].Parent >= 0 && p.isHTTP1RoundTrip(waits[segment.Via].Stack), alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.Via),
+			serverWrote: waits[segment.FollowedWait].Parent >= 0 && p.isHTTP1RoundTrip(waits[segment.FollowedWait].Stack), alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.FollowedWait),
 		})
 	}
 	services := p.services[first:]
@@ -132,7 +131,7 @@ func (p *workerSum) addServices(w *path.Walked) {
 	}
 }
 
-// isBehindLock reports whether what a request waits for is reached through a lock, before anything that others hand over.
+// isBehindLock reports whether the request reaches a wait through a lock, before anything that goroutines hand over.
 func isBehindLock(waits []critpath.FollowedWait, i int32) (locked bool) {
 	for ; i >= 0; i = waits[i].Parent {
 		switch waits[i].Kind {
@@ -145,7 +144,7 @@ func isBehindLock(waits []critpath.FollowedWait, i int32) (locked bool) {
 	return locked
 }
 
-// outermostWait returns the wait of the request's own that leads to another one.
+// outermostWait returns the wait of the request's own goroutine that leads to wait i.
 func outermostWait(waits []critpath.FollowedWait, i int32) int32 {
 	for waits[i].Parent >= 0 {
 		i = waits[i].Parent
@@ -153,9 +152,9 @@ func outermostWait(waits []critpath.FollowedWait, i int32) int32 {
 	return i
 }
 
-// serverWrote reports whether a goroutine that waits for an answer has written to a connection since the answer before: then it asks for one
-// at a time. Who reads the answers of many does not write what they ask. A connection of HTTP/1 has one at a time: of that a worker waits for
-// the reader as long as it asks.
+// serverWrote reports whether a server that waits for an answer has itself written to a connection since the answer before.
+// If so it makes one call at a time. A goroutine that reads the answers for many callers does not write their calls. A
+// connection of HTTP/1 has one call at a time, so a worker that waits for the connection's reader counts as the caller, too.
 func (p *workerSum) serverWrote(w *path.Walked, svc *service) bool {
 	for i := len(w.Steps) - 1; i >= 0; i-- {
 		step := &w.Steps[i]
@@ -174,14 +173,14 @@ func (p *workerSum) serverWrote(w *path.Walked, svc *service) bool {
 	return false
 }
 
-// isHTTP1RoundTrip reports whether a stack waits for the answer of a connection of HTTP/1.
+// isHTTP1RoundTrip reports whether a stack waits for the answer on an HTTP/1 connection.
 func (p *workerSum) isHTTP1RoundTrip(stack tracefmt.StackID) bool {
 	return slices.ContainsFunc(p.stage.Syms.Stack(stack), func(fr tracefmt.FrameID) bool {
 		return p.stage.Syms.String(p.stage.Syms.Frame(fr).Func) == "net/http.(*persistConn).roundTrip"
 	})
 }
 
-// isServiceCause reports whether a cause can be a turn of somebody's.
+// isServiceCause reports whether a server's time with this cause counts as service.
 func isServiceCause(c cause.Cause) bool {
 	switch c {
 	case cause.CPU, cause.Sleep, cause.Network, cause.Syscall, cause.Lock, cause.Chan:
@@ -190,8 +189,7 @@ func isServiceCause(c cause.Cause) bool {
 	return false
 }
 
-// addSleep looks up for how long the goroutine slept in all, of which the
-// request waited for a part.
+// addSleep records the complete sleep of the server, of which the request waited through a part.
 func (p *workerSum) addSleep(svc *service) {
 	p.spans = p.stage.Win.SpansCoarse(svc.server, svc.start, svc.end, p.spans[:0])
 	for i := range p.spans {
@@ -209,11 +207,11 @@ func (p *workerSum) addSleep(svc *service) {
 	}
 }
 
-// maxDistinctServers bounds the goroutines that are distinguished.
+// maxDistinctServers bounds the number of servers that are counted for one key.
 const maxDistinctServers = 1024
 
-// aggregateServices brings together what all workers saw of a generation's turns. The
-// result does not depend on who saw what.
+// aggregateServices adds the services of a generation, from all workers, to the sums. The result does not depend on which
+// worker recorded which service.
 func (s *Sum) aggregateServices() {
 	byKey := make(map[serviceKey][]*service)
 	for _, p := range s.workers {
@@ -233,7 +231,7 @@ func (s *Sum) aggregateServices() {
 			return cmp.Compare(a.end, b.end)
 		})
 		sum := entry.In(s.services, key)
-		var busy []interval // each goroutine, from its first turn to its last
+		var busy []interval // of each server, from its first service to its last
 		for ofServer := range equalRuns(list, func(a, b *service) bool { return a.server == b.server }) {
 			busy = append(busy, interval{ofServer[0].start, sum.add(ofServer, s.requestGoroutines)})
 		}
@@ -241,7 +239,7 @@ func (s *Sum) aggregateServices() {
 	}
 }
 
-// add adds the turns on one goroutine, in order of their beginning, and returns when the last one ended.
+// add adds the services of one server, sorted by start, and returns when the last one ended.
 func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd int64) {
 	_, servesRequest := requests[list[0].server]
 	if s.servers == nil {
@@ -272,7 +270,7 @@ func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd
 		for ; k < len(lastServices) && (k == i || lastServices[k].end-lastServices[k-1].end <= scale.Turn); k++ {
 			a := lastServices[k]
 			requestCount += a.weight
-			serverWrote = serverWrote || a.serverWrote // who came later did not see it
+			serverWrote = serverWrote || a.serverWrote // requests that arrived later did not observe the write
 			if a.alreadyRunning {
 				s.alreadyRunning += a.weight
 			}
@@ -289,51 +287,51 @@ func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd
 	return lastEnd
 }
 
-// ServiceStats sums up what requests waited for on other goroutines, at one site and
-// for one cause, in the slices of time that were looked at.
+// ServiceStats describes the servers that requests waited for with one cause at one site, in the slices of time that were
+// sampled.
 type ServiceStats struct {
 	Cause string
-	Site  *report.Site // for cpu, of the wait that leads there
-	// WaitersPerServer is how many requests waited for one goroutine at once, on average
-	// over the time in which any did; 1 if each had a goroutine to itself.
+	Site  *report.Site // for cause "cpu", of the wait that leads to the server
+	// WaitersPerServer is how many requests waited for one server at once, on average over the time in which any did; 1 if
+	// each had a server to itself.
 	WaitersPerServer float64
-	// BatchSize is how many of them one and the same instant ended, on average.
+	// BatchSize is the mean number of requests that a server finished at one instant.
 	BatchSize float64
-	// OtherRequestShare is the part of the time on goroutines that were serving other
-	// requests.
+	// OtherRequestShare is the share of the waiting time on goroutines that were serving other requests.
 	OtherRequestShare float64
-	// BehindLockShare is the part of the time that requests came to through a lock: they queue for that.
+	// BehindLockShare is the share of the waiting time that was reached through a lock: requests queue for the lock.
 	BehindLockShare float64
-	// ServerWroteShare is the part of the requests that waited for the network for which the goroutine itself had written since the answer before.
+	// ServerWroteShare is, for waits for the network, the share of the requests for which the server itself had written since
+	// the previous answer.
 	ServerWroteShare float64
-	// AlreadyRunningShare is the part of the requests that came when the goroutine was already at what they then waited for last: it was not for them.
+	// AlreadyRunningShare is the share of the requests that arrived when the server had already started the work that they
+	// waited for last. It was work for another request.
 	AlreadyRunningShare float64
-	// Servers counts the goroutines waited for, up to 1024, Most those at once: workers may end, and others be started in their stead.
+	// Servers counts the servers, up to 1024, and MaxServers those at the same time. The former is larger if workers end and
+	// others replace them.
 	Servers, MaxServers int
-	// ServiceNS is for how long a goroutine was busy with one of them, or with
-	// those that ended at one instant.
+	// ServiceNS is how long a server was busy, on average, for the request or the requests that it finished at one instant.
 	ServiceNS int64
-	// BusyServers is how many of the goroutines were busy for requests, on average over
-	// the time.
+	// BusyServers is the mean number of servers that were busy for requests.
 	BusyServers float64
-	// Requests counts the requests; Rate is how many a second.
+	// Requests counts the requests, RequestsPerSecond is their rate.
 	Requests          int
 	RequestsPerSecond float64
-	// Sleeps: how many were looked up in full, the part of them under way before
-	// the request came, their mean length and its standard deviation, and the
-	// mean part that a request waited through.
+	// Sleeps counts the sleeps of which the complete length is known, and BegunEarlyShare is the share of them that began
+	// before the request waited. SleepNS and SleepDeviationNS are the mean and the standard deviation of their lengths,
+	// WaitedSleepNS is the mean part that a request waited through.
 	Sleeps           int
 	BegunEarlyShare  float64
 	SleepNS          int64
 	SleepDeviationNS int64
 	WaitedSleepNS    int64
-	// PeriodNS is the fixed time that lies between the instants at which turns
-	// on one goroutine end, or of which it is a multiple; 0 if there is none.
+	// PeriodNS is the fixed time of which all distances between the ends of services on one server are multiples; 0 if there
+	// is none.
 	PeriodNS int64
 }
 
-// Services returns the sums of all turns of requests of some kinds, nil for all,
-// those with the most waiting first. Merge must have been called.
+// Services returns the sums of the services to requests of some kinds (nil: all), those with the most waiting time first.
+// Merge must have been called.
 func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []ServiceStats {
 	keys := slices.SortedFunc(maps.Keys(s.services), func(a, b serviceKey) int {
 		return cmp.Or(cmp.Compare(s.services[b].waitNS, s.services[a].waitNS), cmp.Compare(a.kind, b.kind), cmp.Compare(a.cause, b.cause), sp.CompareFrames(a.site, b.site))
@@ -365,8 +363,8 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 	return out
 }
 
-// endPeriod returns the time of which nearly all distances between successive
-// marks of a goroutine are multiples, 0 if there is none.
+// endPeriod returns the time of which nearly all distances between successive marks of a server are multiples, 0 if there is
+// none.
 func endPeriod(marks []endMark) int64 {
 	slices.SortFunc(marks, func(a, b endMark) int { return cmp.Or(cmp.Compare(a.server, b.server), cmp.Compare(a.time, b.time)) })
 	var gaps []int64
@@ -379,8 +377,7 @@ func endPeriod(marks []endMark) int64 {
 		return 0
 	}
 	slices.Sort(gaps)
-	// A late wake makes one distance longer and the next one shorter, so the
-	// smallest is no guide.
+	// A late wake-up makes one distance longer and the next one shorter, so the smallest distance is no good first guess.
 	period := float64(gaps[len(gaps)/5])
 	fitPeriod := func(candidate float64) (n int, sum float64) {
 		for _, d := range gaps {

@@ -28,7 +28,7 @@ func (p *workerSum) addSiblingLocks(w *path.Walked) {
 		if wait.Kind != critpath.WaitLock && wait.Kind != critpath.WaitOnce || wait.Waker == 0 {
 			continue
 		}
-		site, sum := p.stage.Sites.Of(wait.Stack), siblingSum{waitNS: wait.End - wait.Start}
+		site, sum := p.stage.Sites.SiteOf(wait.Stack), siblingSum{waitNS: wait.End - wait.Start}
 		if p.isStartedBy(w.Req, wait.Waker, wait.End) {
 			sum.bySiblingNS = sum.waitNS
 		}

@@ -15,22 +15,22 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Whoever has a place of a pool gives it back, and so ends the wait of somebody who stands in line for one. That somebody
-// gives it back in turn: where those who end waits had waited there before, as those whose waits they end do now, what is
-// waited for is a place, whatever it is made of. A goroutine that answers others does not wait where they do; one that asks
-// further through the same function began to wait after the one it answers.
+// A pool is recognised by its waiters: the goroutine that ends a wait at a line has itself waited at that line before,
+// because it acquired a slot there and now releases it. How the pool is implemented does not matter. A goroutine that answers
+// others does not wait where they do. A goroutine that calls on through the same function began to wait later than its
+// caller.
 //
-// A place may also be a goroutine: a worker that is free ends the wait of somebody, who then hands it work and waits until the
-// same goroutine has done it. Who only reads answers that others wait for gives nothing out: it waits itself between what it
-// brings to one and to the next, not between what it brings to one.
+// A slot may also be a goroutine: an idle worker ends the wait of a goroutine, which then hands it work and waits until the
+// same worker has done it. A goroutine that demultiplexes responses is not a worker: it blocks between two waiters that it
+// wakes, never between two wakes of the same waiter.
 
-// A slotKey is where places are waited for.
+// A slotKey identifies waits that are added up: of one kind, at one site.
 type slotKey struct {
 	wait critpath.WaitKind
 	site tracefmt.FrameID
 }
 
-// A line is one of the source.
+// A sourceLine is the line of a site. Sites may differ by their callers and yet be at one line.
 type sourceLine struct {
 	fn, file tracefmt.StringID
 	number   uint32
@@ -40,27 +40,28 @@ func (l sourceLine) compare(o sourceLine) int {
 	return cmp.Or(cmp.Compare(l.fn, o.fn), cmp.Compare(l.file, o.file), cmp.Compare(l.number, o.number))
 }
 
-// A handover is the end of a wait for a place, or for what looks like one.
+// A handover is the end of a wait for a slot, or of one that may be.
 type handover struct {
 	key                slotKey
-	line               sourceLine // of key.site, wherever that was called from
-	waiter             uint64     // who waited, from when to when
+	line               sourceLine // of key.site
+	waiter             uint64     // goroutine ids
 	waitStart, waitEnd int64
-	requestEnd         int64  // of the request that it was for
-	waker              uint64 // who ended it
-	wakerCreator       uint64 // the goroutine that started that one, 0: not known
+	requestEnd         int64 // end of the waiter's request
+	waker              uint64
+	wakerCreator       uint64 // goroutine that created the waker; 0: unknown
 	wakerCreated       int64
-	serviceEnd         int64 // when that one ended the next wait of the same request elsewhere, 0: it did not
-	prevServiceEnd     int64 // when that one had ended a wait of somebody else before
+	serviceEnd         int64 // when the waker ended the same request's next wait at another site; 0: it did not
+	prevServiceEnd     int64 // when the waker had last ended a wait of another goroutine
 }
 
-// maxRequestWaits bounds the waits of one request that are looked at.
+// maxRequestWaits bounds the waits of one request that are recorded.
 const maxRequestWaits = 32
 
-// addHandovers takes note of the waits of a request that others ended, its own and those behind them.
+// addHandovers records the waits of a request that other goroutines ended: the request's own, and those of goroutines it
+// created and waited for.
 func (p *workerSum) addHandovers(w *path.Walked) {
 	if w.Req.Kind == request.Loop && !w.Req.AnswersClient || w.Req.Kind == request.Main {
-		return // those that hand on what they are given wait in a row, and at one line
+		return // the stages of a pipeline wait one after the other, at one line, and hold no slots
 	}
 	count := 0
 	waits := w.Waits()
@@ -76,17 +77,21 @@ func (p *workerSum) addHandovers(w *path.Walked) {
 		}
 		if wait.G != w.Req.G {
 			if b, ok := p.stage.Win.Born(wait.G, wait.End); !ok || b.By != w.Req.G {
-				continue // not on the request's own behalf
+				continue // not on behalf of this request
 			}
 		}
-		h := handover{key: slotKey{wait.Kind, p.stage.Sites.Of(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End, requestEnd: w.Req.End, waker: wait.Waker}
+		h := handover{
+			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
+			requestEnd: w.Req.End, waker: wait.Waker,
+		}
 		frame := p.stage.Syms.Frame(h.key.site)
 		h.line = sourceLine{frame.Func, frame.File, frame.Line}
 		if b, ok := p.stage.Win.Born(wait.Waker, wait.End); ok {
 			h.wakerCreator, h.wakerCreated = b.By, b.Time
 		}
 		for k := range waits[:min(len(waits), 4*maxRequestWaits)] {
-			if o := &waits[k]; o.G == wait.G && o.Waker == wait.Waker && o.Start >= wait.End && o.Waker != 0 && (h.serviceEnd == 0 || o.End < h.serviceEnd) && p.stage.Sites.Of(o.Stack) != h.key.site {
+			if o := &waits[k]; o.G == wait.G && o.Waker == wait.Waker && o.Start >= wait.End && o.Waker != 0 &&
+				(h.serviceEnd == 0 || o.End < h.serviceEnd) && p.stage.Sites.SiteOf(o.Stack) != h.key.site {
 				h.serviceEnd = o.End
 			}
 		}
@@ -94,28 +99,28 @@ func (p *workerSum) addHandovers(w *path.Walked) {
 	}
 }
 
-// slotWaitSum adds up the waits at one place.
+// A slotWaitSum adds up the waits with one key.
 type slotWaitSum struct {
-	waits                int64 // waits that somebody ended
-	wakeInstants         int64 // at which one goroutine ended any
-	byFormerWaiter       int64 // of ended: by one that had waited there, or that such a one had started
-	byLaterWaiter        int64 // by one that had come to wait there only when the other one waited already
-	byChild              int64 // by a goroutine that who waited had started
-	childWakers          int64 // how many those were
-	byOtherRequest       int64 // by a goroutine that was serving another request
-	slots                int   // places that were held at once, 0 if not all can have been seen
-	maxWaiters           int   // requests that waited at once
-	holdNS               int64 // from the end of a wait to the end of somebody's that is due to it, or to when the worker is done
+	waits                int64 // those that a goroutine ended
+	wakeInstants         int64 // instants at which one goroutine ended waits
+	byFormerWaiter       int64 // part of waits: ended by a goroutine that had waited there, or that such a one had created
+	byLaterWaiter        int64 // part of waits: ended by a goroutine that started to wait there after this waiter did
+	byChild              int64 // part of waits: ended by a goroutine that the waiter had created
+	childWakers          int64 // number of the goroutines of byChild
+	byOtherRequest       int64 // part of waits: ended by a goroutine that was serving another request
+	slots                int   // slots that were held at once; 0 if perhaps not all were observed
+	maxWaiters           int   // waits at the same time
+	holdNS               int64 // sum of holds, from the end of the holder's wait to that of the next one, or of the service
 	holds                int64
-	byWorker             int64 // waits ended by a worker that was done with somebody else's work meanwhile, and then did the waiting one's
-	byInterleavingWorker int64 // the same, by one that was doing others' at that time
-	workNS               int64 // what that took
-	idleNS               int64 // what lay between the end of somebody else's and that of the wait
+	byWorker             int64 // part of waits: ended by a worker that had finished other work during the wait, and then did the waiter's
+	byInterleavingWorker int64 // the same, but the worker was not done with other work
+	workNS               int64 // length of the services of byWorker
+	idleNS               int64 // from the end of the worker's previous service to the end of the wait
 }
 
-// aggregateHandovers brings together what all workers saw of a generation.
+// aggregateHandovers adds the handovers of a generation, from all workers, to the sums.
 func (s *Sum) aggregateHandovers() {
-	var list []*handover // they are moved often
+	var list []*handover // pointers, because they are sorted twice
 	for _, p := range s.workers {
 		for i := range p.handovers {
 			list = append(list, &p.handovers[i])
@@ -123,17 +128,20 @@ func (s *Sum) aggregateHandovers() {
 	}
 	setPrevServiceEnds(list)
 	slices.SortFunc(list, func(a, b *handover) int {
-		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), a.line.compare(b.line), cmp.Compare(a.key.site, b.key.site), a.compareByWaitEnd(b))
+		return cmp.Or(cmp.Compare(a.key.wait, b.key.wait), a.line.compare(b.line), cmp.Compare(a.key.site, b.key.site),
+			a.compareByWaitEnd(b))
 	})
-	// One wait is on the paths of all who wait behind it.
-	list = slices.CompactFunc(list, func(a, b *handover) bool { return a.key == b.key && a.waiter == b.waiter && a.waitEnd == b.waitEnd })
+	// One wait may be on the paths of several requests.
+	list = slices.CompactFunc(list, func(a, b *handover) bool {
+		return a.key == b.key && a.waiter == b.waiter && a.waitEnd == b.waitEnd
+	})
 	for atLine := range equalRuns(list, func(a, b *handover) bool { return a.key.wait == b.key.wait && a.line == b.line }) {
 		s.addPool(atLine)
 	}
 }
 
-// addPool adds the waits at one line, from wherever it is called. Those who call it from different lines have one pool if they end each other's
-// waits: then its places are those of all.
+// addPool adds the waits at one source line, for all of its callers. Callers from different lines share one pool if they end
+// each other's waits. In that case the number of slots is that of all callers together.
 func (s *Sum) addPool(list []*handover) {
 	sums, byFormerWaiter := map[slotKey]*slotWaitSum{}, int64(0)
 	for atSite := range equalRuns(list, func(a, b *handover) bool { return a.key == b.key }) {
@@ -155,16 +163,17 @@ func (s *Sum) addPool(list []*handover) {
 	}
 }
 
-// compareByWaitEnd orders waits by their ends, and those of one end by all else that tells them apart: one wait is seen by several requests, and which of
-// these stands for it must not depend on the workers.
+// compareByWaitEnd orders handovers by the ends of the waits, and then by all other fields: several requests may record the
+// same wait, and which of these records is used must not depend on the workers.
 func (h *handover) compareByWaitEnd(second *handover) int {
 	if h.waitEnd != second.waitEnd {
 		return cmp.Compare(h.waitEnd, second.waitEnd)
 	}
-	return cmp.Or(cmp.Compare(h.waiter, second.waiter), cmp.Compare(h.waitStart, second.waitStart), cmp.Compare(h.requestEnd, second.requestEnd), cmp.Compare(h.serviceEnd, second.serviceEnd), cmp.Compare(h.waker, second.waker))
+	return cmp.Or(cmp.Compare(h.waiter, second.waiter), cmp.Compare(h.waitStart, second.waitStart),
+		cmp.Compare(h.requestEnd, second.requestEnd), cmp.Compare(h.serviceEnd, second.serviceEnd), cmp.Compare(h.waker, second.waker))
 }
 
-// setPrevServiceEnds finds when each of those who end waits had last ended somebody else's.
+// setPrevServiceEnds sets, in each handover with a serviceEnd, when its waker had last ended a wait of another goroutine.
 func setPrevServiceEnds(list []*handover) {
 	slices.SortFunc(list, func(a, b *handover) int {
 		if a.waker != b.waker {
@@ -185,11 +194,11 @@ func setPrevServiceEnds(list []*handover) {
 	}
 }
 
-// A stretch is a time in which somebody held a place, or waited for one.
+// An interval is a time in ns, such as that of a wait or a hold.
 type interval struct{ start, end int64 }
 
-// queuePeriodStarts returns since when somebody waited at all times, for the end of each wait. Then nobody had a place without having
-// waited for it, and whoever gave one back is seen to have.
+// queuePeriodStarts returns, for each wait, since when there had been a waiter at all times when it ended. Since then every
+// slot was acquired after a wait, so every release is attributed to its hold.
 func queuePeriodStarts(list []*handover) []int64 {
 	byWaitStart := make([]int, len(list))
 	for i := range byWaitStart {
@@ -209,8 +218,8 @@ func queuePeriodStarts(list []*handover) []int64 {
 	return periodStarts
 }
 
-// findWorkers returns the goroutines that ended the waits of several at different times. Whoever starts a worker because a place is free starts
-// it for all: it goes on with what others ask for.
+// findWorkers returns the wakers that ended waits of several goroutines at different times. A request that finds capacity
+// free may create a worker, which continues with work of other requests: this waker does not work for its creator alone.
 func findWorkers(list []*handover) map[uint64]bool {
 	lastByWaker, workers := map[uint64]*handover{}, map[uint64]bool{}
 	for _, h := range list {
@@ -222,18 +231,19 @@ func findWorkers(list []*handover) map[uint64]bool {
 	return workers
 }
 
-// add adds the waits at one place, in the order in which they ended.
+// add adds the waits with one key, sorted by their ends.
 func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 	type slotHold struct {
-		waitStart, acquired int64 // when it came to wait for a place, and when it was given
-		requestEnd          int64 // of the request that it was for: by then it is given back, or by what was started
-		released            bool  // given back
+		waitStart, acquired int64 // when the holder started to wait for the slot, and when it got it
+		requestEnd          int64 // by this time the holder, or a goroutine that it created, has released the slot
+		released            bool
 	}
-	holdByWaiter := map[uint64]*slotHold{} // by who waited
+	holdByWaiter := map[uint64]*slotHold{} // latest hold of each goroutine
 	lastWakeByWaker, childWakers := map[uint64]int64{}, map[uint64]bool{}
-	holdsByPeriod, waits := map[int64][]interval{}, make([]interval, 0, len(list)) // held by since when somebody waited
-	childrenByWaiter := map[uint64][]interval{}                                    // of those who start goroutines and wait for these: what each held
-	workerFreeAt := map[uint64]int64{}                                             // when a worker was done with the last one's work
+	holdsByPeriod := map[int64][]interval{} // by the start of the queue period
+	waits := make([]interval, 0, len(list))
+	childrenByWaiter := map[uint64][]interval{} // lifetimes of the goroutines that a waiter created and waited for
+	workerFreeAt := map[uint64]int64{}          // when a worker is done with the latest work
 	periodStarts, workers := queuePeriodStarts(list), findWorkers(list)
 	for i, h := range list {
 		byChild := h.wakerCreator == h.waiter && !workers[h.waker]
@@ -248,9 +258,10 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 		}
 		releasedHold := holdByWaiter[h.waker]
 		if releasedHold != nil && h.waitEnd > releasedHold.requestEnd {
-			releasedHold = nil // another request of the same connection
+			releasedHold = nil // the connection's goroutine serves another request by now
 		}
-		if creatorHold := holdByWaiter[h.wakerCreator]; releasedHold == nil && h.wakerCreator != h.waiter && creatorHold != nil && creatorHold.acquired <= h.wakerCreated && h.wakerCreated <= creatorHold.requestEnd {
+		if creatorHold := holdByWaiter[h.wakerCreator]; releasedHold == nil && h.wakerCreator != h.waiter && creatorHold != nil &&
+			creatorHold.acquired <= h.wakerCreated && h.wakerCreated <= creatorHold.requestEnd {
 			releasedHold = creatorHold
 		}
 		switch {
@@ -290,7 +301,8 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 	}
 	s.maxWaiters, s.childWakers = max(s.maxWaiters, maxOverlap(waits)), s.childWakers+int64(len(childWakers))
 	for _, holds := range holdsByPeriod {
-		// Whose place was had before all waited shows only once it is given back: all are seen when each was given back twice.
+		// A slot that was acquired before the queue period shows only when it is released. All are observed once each was
+		// released twice.
 		if n := maxOverlap(holds); len(holds) >= 2*n {
 			s.slots = max(s.slots, n)
 		}
@@ -300,7 +312,8 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 	}
 }
 
-// maxOverlap returns how many stretches overlap at most. One that begins when another ends does not overlap it.
+// maxOverlap returns the largest number of intervals that overlap. An interval that starts when another one ends does not
+// overlap it.
 func maxOverlap(intervals []interval) int {
 	starts, ends := make([]int64, len(intervals)), make([]int64, len(intervals))
 	for i, s := range intervals {
@@ -318,6 +331,7 @@ func maxOverlap(intervals []interval) int {
 	return overlap
 }
 
+// merge adds another sum of the same key.
 func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.waits += addend.waits
 	s.wakeInstants += addend.wakeInstants
@@ -335,32 +349,34 @@ func (s *slotWaitSum) merge(addend *slotWaitSum) {
 	s.idleNS += addend.idleNS
 }
 
-// SlotWaits sums up the waits at one line that other goroutines ended, in the slices of time that were looked at.
+// SlotWaits describes the waits at one line that other goroutines ended, in the slices of time that were sampled: whether
+// they are waits for slots of a pool, and how large the pool is. Shares are shares of Waits.
 type SlotWaits struct {
 	Wait report.WaitKind
 	Site *report.Site
-	// Waits counts the waits; Together is how many of them one goroutine ended at one and the same instant, on average.
+	// Waits counts the waits. BatchSize is the mean number of waits that one goroutine ended at one instant.
 	Waits     int
 	BatchSize float64
-	// FormerWaiterShare is the part of them that one ended who had waited there before, or had started the goroutine that did; Children
-	// the part that a goroutine ended which the waiting one had started for itself alone, and Each how many of these a goroutine ended; Others
-	// the part that one ended which was serving another request.
+	// FormerWaiterShare is the share ended by a goroutine that had waited there before, or whose creator had: it released a
+	// slot. ChildShare is the share ended by a goroutine that the waiter had created for itself alone, WaitsPerChild how many
+	// waits such a goroutine ended on average. OtherRequestShare is the share ended by a goroutine that was serving another
+	// request.
 	FormerWaiterShare, ChildShare, WaitsPerChild, OtherRequestShare float64
-	// WorkerShare is the part of them that a goroutine ended which then worked for the one that had waited, for one at a time: a
-	// worker that is a place itself.
+	// WorkerShare is the share ended by a goroutine that then worked for the waiter, one at a time: each worker is a slot.
 	WorkerShare float64
-	// Slots is how many had a place at once while others waited so long that each place was given back twice: as many as there
-	// are; 0 if nobody waited for so long. Waiting is how many waited for one at once.
+	// Slots is the number of slots: how many were held at once, while so many waited that each was released twice; 0 if the
+	// waits were too few for that. MaxWaiters is how many goroutines waited at once.
 	Slots, MaxWaiters int
-	// HoldNS is for how long a place was held, on average over those times in which others waited throughout; 0 if there are
-	// too few of them.
+	// HoldNS is the mean time that a slot was held, over the holds during which there were waiters at all times; 0 if these
+	// are too few.
 	HoldNS int64
 }
 
-// SlotWaits returns the sums of all waits that others ended. Merge must have been called.
+// SlotWaits returns the sums of all waits that other goroutines ended, the most frequent first. Merge must have been called.
 func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 	keys := slices.SortedFunc(maps.Keys(s.slotWaits), func(a, b slotKey) int {
-		return cmp.Or(cmp.Compare(s.slotWaits[b].waits, s.slotWaits[a].waits), cmp.Compare(a.wait, b.wait), sp.CompareFrames(a.site, b.site))
+		return cmp.Or(cmp.Compare(s.slotWaits[b].waits, s.slotWaits[a].waits), cmp.Compare(a.wait, b.wait),
+			sp.CompareFrames(a.site, b.site))
 	})
 	var out []SlotWaits
 	for _, k := range keys {

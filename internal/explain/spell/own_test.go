@@ -52,14 +52,14 @@ func TestOwn(t *testing.T) {
 	} {
 		var vias []path.Via
 		for _, v := range c.vias {
-			vias = append(vias, path.Via{Site: sp.Sites.Of(stacks[v]), Call: sp.Sites.Call(stacks[v])})
+			vias = append(vias, path.Via{Site: sp.Sites.SiteOf(stacks[v]), Call: sp.Sites.CallOf(stacks[v])})
 		}
 		by := tracefmt.FrameID(0)
 		if c.by != "" {
 			by = syms.Stack(stacks[c.by])[0]
 		}
 		got, apart := "", false
-		site := sp.Sites.Of(stacks[c.site])
+		site := sp.Sites.SiteOf(stacks[c.site])
 		if from := sp.SiteFor(site, sp.Own(site, vias, by), sp.Vias(vias)).CalledFrom; from != nil {
 			got, apart = from.Func, from.Apart
 		}

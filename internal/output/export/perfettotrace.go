@@ -385,7 +385,7 @@ func (t *PerfettoTrace) wakeOf(id uint64, s *timeline.Span) {
 }
 
 func (t *PerfettoTrace) site(id tracefmt.StackID) string {
-	f := t.sites.Of(id)
+	f := t.sites.SiteOf(id)
 	if f == 0 {
 		return ""
 	}

@@ -119,7 +119,7 @@ func (b *buffer) Add(w *path.Walked) {
 		return
 	}
 	r := w.Req
-	var causes cause.Sums
+	var causes cause.TimeByCode
 	for _, s := range w.Sums {
 		causes.Add(b.stage.IDs.Cause(s.Cause).Code, s.NS)
 	}

@@ -71,7 +71,7 @@ const MaxRows = 500
 type selection struct {
 	rows    []int32
 	totalNS int64
-	causes  [cause.Causes]int64
+	causes  [cause.Limit]int64
 }
 
 // keyOf returns what rows are sorted by.
@@ -87,7 +87,7 @@ func (t *Trace) keyOf(by string) (func(row int32) uint64, error) {
 	case "goroutine":
 		return c.g, nil
 	}
-	k, ok := cause.Named(by)
+	k, ok := cause.ByName(by)
 	if !ok {
 		return nil, queryError("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", by)
 	}
@@ -145,7 +145,7 @@ func (t *Trace) filter(q Query, touched bitset) (func(row int32) bool, error) {
 	var k cause.Cause
 	if q.Cause != "" {
 		var ok bool
-		if k, ok = cause.Named(q.Cause); !ok {
+		if k, ok = cause.ByName(q.Cause); !ok {
 			return nil, queryError("there is no cause %.40q: there are %s", q.Cause, words.List(report.Causes()[:cause.Count]))
 		}
 	}
@@ -211,7 +211,7 @@ func (t *Trace) row(row int32) Row {
 }
 
 // shares lists causes, most time first.
-func shares(ns [cause.Causes]int64) []CauseShare {
+func shares(ns [cause.Limit]int64) []CauseShare {
 	out := []CauseShare{}
 	for k, v := range ns {
 		if v > 0 {

@@ -51,7 +51,7 @@ type visit struct {
 }
 
 // appendDetail appends what a visit's detail is.
-func appendDetail(b []byte, r *request.Request, latency int64, causes *cause.Sums) []byte {
+func appendDetail(b []byte, r *request.Request, latency int64, causes *cause.TimeByCode) []byte {
 	f := uint8(r.Kind) << kindShift
 	if r.Open {
 		f |= flagOpen
@@ -61,12 +61,12 @@ func appendDetail(b []byte, r *request.Request, latency int64, causes *cause.Sum
 	}
 	b = append(b, f)
 	sum, most, of := int64(0), int64(0), cause.Code(0)
-	causes.Each(func(code cause.Code, ns int64) {
+	causes.EachCode(func(code cause.Code, ns int64) {
 		if sum += ns; ns > most {
 			most, of = ns, code
 		}
 	})
-	causes.Each(func(code cause.Code, ns int64) {
+	causes.EachCode(func(code cause.Code, ns int64) {
 		switch {
 		case code == of && sum == latency:
 			ns = 0
@@ -168,7 +168,7 @@ func (c *requestColumns) detail(row int32) []byte {
 }
 
 // causes returns the ns of each cause of a row.
-func (c *requestColumns) causes(row int32) (ns [cause.Causes]int64) {
+func (c *requestColumns) causes(row int32) (ns [cause.Limit]int64) {
 	c.eachSum(row, func(k cause.Cause, v int64) { ns[k] += v })
 	return ns
 }

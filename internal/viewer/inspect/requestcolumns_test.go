@@ -26,7 +26,7 @@ func TestRequestColumns(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	var settled cause.Settlement
 	for code := range settled {
-		settled[code] = cause.Cause(code % int(cause.Causes))
+		settled[code] = cause.Cause(code % int(cause.Limit))
 	}
 	var c requestColumns
 	c.init()
@@ -40,7 +40,7 @@ func TestRequestColumns(t *testing.T) {
 			kind: request.Kind(rnd.IntN(4)), open: rnd.IntN(9) == 0, cut: rnd.IntN(9) == 0, causes: make(map[cause.Code]int64),
 		}
 		left := w.latency
-		var sums cause.Sums
+		var sums cause.TimeByCode
 		add := func(code cause.Code, ns int64) {
 			if ns > 0 {
 				sums.Add(code, ns)

@@ -160,7 +160,7 @@ func (c *siteCache) of(id tracefmt.StackID) tracefmt.FrameID {
 	if c == nil {
 		return 0
 	}
-	return c.sites.Of(id)
+	return c.sites.SiteOf(id)
 }
 
 // cut makes a lane's piece of a span, without its place if there is no cache.

@@ -43,7 +43,7 @@ func (t *toucher) touches(r *request.Request) bool {
 		s := &steps[i]
 		hit := t.is(s.Stack) || t.is(s.ResumeStack) || s.Kind == critpath.CPU && t.sampledIn(s)
 		if s.Kind == critpath.Runnable && !hit {
-			t.class.StoppedBy(s.Start, s.End, func(id tracefmt.StackID) { hit = hit || t.is(id) })
+			t.class.EachStopper(s.Start, s.End, func(id tracefmt.StackID) { hit = hit || t.is(id) })
 		}
 		if hit {
 			return true
