@@ -16,8 +16,7 @@ import (
 
 const ms = int64(1e6)
 
-// recording is a recording of samples, one each 20 ms from 1 s on the monotonic
-// clock and 1000 s on the wall clock.
+// A recording is the text of samples, one each 20 ms from 1 s on the monotonic clock and 1000 s on the wall clock.
 type recording struct {
 	b     bytes.Buffer
 	lines int
@@ -52,7 +51,7 @@ func pointer(v int64) *int64 { return &v }
 func window(from, to int64) Window {
 	start, wall := sampleTime(from)
 	end, _ := sampleTime(to)
-	// The trace's own clock counts from somewhere else.
+	// The trace's clock has another origin.
 	return Window{Start: start + 5e12, End: end + 5e12, SnapshotTime: start + 5e12, Snapshot: &tracefmt.ClockSnapshot{Mono: uint64(start), UnixSec: uint64(wall / 1e9), UnixNsec: uint64(wall % 1e9)}}
 }
 
@@ -66,8 +65,8 @@ func summarize(t *testing.T, x *recording, w Window, rep *report.Report) *report
 	return h
 }
 
-// TestOffCPU: half a second of quota, which all threads wait for, and another half in which three threads want to run and one
-// CPU is there. What the quota took says nothing of the other half.
+// TestOffCPU checks half a second of throttling, which all threads wait for, and another half in which three threads
+// are ready and one CPU is available: the throttled time is not counted as time without a CPU in the other half.
 func TestOffCPU(t *testing.T) {
 	var x recording
 	x.begin()
@@ -97,9 +96,9 @@ func TestOffCPU(t *testing.T) {
 	}
 }
 
-// Counters of hand: two CPUs throttled for 50 ms in each of ten periods, four
-// threads behind that quota, and 30 ms of waiting for a neighbour where no
-// quota was near.
+// TestLostTimeParts checks how lost time is divided, with synthetic counters: two CPUs throttled for 50 ms in each of
+// ten periods, four threads behind that quota, and 30 ms of waiting for another process outside all throttled
+// intervals.
 func TestLostTimeParts(t *testing.T) {
 	var x recording
 	x.begin()
@@ -147,9 +146,9 @@ func TestLostTimeParts(t *testing.T) {
 	if sum != 1000*ms {
 		t.Errorf("the series adds up to %d", sum)
 	}
-	// Outside of the throttled stretches goroutines ran for more than the threads, at no time for longer than these waited.
+	// Outside the throttled intervals goroutines ran longer than the threads, but never for longer than the threads waited.
 	if l.OffCPUNS == nil || *l.OffCPUNS < 0 || *l.OffCPUNS > 30*ms {
-		t.Errorf("without a CPU: %v, want at most what threads waited then", l.OffCPUNS)
+		t.Errorf("without a CPU: %v, want at most the threads' waiting time", l.OffCPUNS)
 	}
 	// The second half alone: nothing was throttled.
 	if h := summarize(t, &x, window(60, 100), nil); h.Quota.Verdict != "none" || *h.Lost.QuotaNS != 0 || *h.Lost.RunQueueNS != 30*ms || h.Lost.BusyNS != nil || h.Lost.UnexplainedNS != nil {
@@ -166,7 +165,7 @@ func TestLostTimeParts(t *testing.T) {
 	}
 }
 
-// Whose quota it was, and what is not known.
+// TestQuotaVerdicts checks whose quota throttled the process, and when that is unknown.
 func TestQuotaVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -182,7 +181,7 @@ func TestQuotaVerdicts(t *testing.T) {
 		{"ancestor, seen", func(i int64, l *host.Line) {
 			l.ThrottledNS, l.Periods, l.AncestorNS = pointer(0), pointer(0), pointer(i*ms)
 		}, "ancestor", true},
-		{"groups above out of sight", func(_ int64, l *host.Line) { l.ThrottledNS, l.Periods = pointer(0), pointer(0) }, "unknown", false},
+		{"ancestor groups are not visible", func(_ int64, l *host.Line) { l.ThrottledNS, l.Periods = pointer(0), pointer(0) }, "unknown", false},
 		{"no counters", func(int64, *host.Line) {}, "unknown", false},
 		{"the group was replaced", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods = pointer((20-i)*ms), pointer(20-i) }, "unknown", false},
 		{"another group", func(i int64, l *host.Line) { l.ThrottledNS, l.Periods, l.Group = pointer(i*ms), pointer(i), int(i/10) }, "unknown", true},
@@ -202,7 +201,7 @@ func TestQuotaVerdicts(t *testing.T) {
 			}
 			rep := &report.Report{Host: h, Runtime: report.Runtime{Throttle: report.Throttle{Verdict: "own", How: "freezes"}}}
 			if ReplaceThrottle(rep); c.want == "unknown" && rep.Runtime.Throttle.How != "freezes" {
-				t.Errorf("samples that cannot tell took the trace's verdict away: %+v", rep.Runtime.Throttle)
+				t.Errorf("insufficient samples replaced the trace's verdict: %+v", rep.Runtime.Throttle)
 			}
 		})
 	}
@@ -215,7 +214,7 @@ func TestClocks(t *testing.T) {
 		x.sample(i, func(l *host.Line) { l.RunNS = pointer(i * ms) })
 	}
 	w := window(0, 50)
-	w.Snapshot.Mono += 3600e9 // a time namespace: only the wall clock is the same
+	w.Snapshot.Mono += 3600e9 // a time namespace: only the wall clocks agree
 	if h := summarize(t, &x, w, nil); h.Clock != "wall" || h.FromNS != 0 || *h.Lost.CPUNS != 50*ms {
 		t.Errorf("clock %s, from %d, cpu %d", h.Clock, h.FromNS, *h.Lost.CPUNS)
 	}
@@ -236,8 +235,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever the bytes, no panic, and what comes out are numbers that
-// the report's schema allows.
+// FuzzRead checks that no input causes a panic, and that all results are numbers that the report's schema allows.
 func FuzzRead(f *testing.F) {
 	var x recording
 	x.begin()
@@ -285,8 +283,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestNeedlessIsNoLoss: what the other end says it had already was not lost, also if it says so a look later; what is left
-// was. And whose client was late says nothing of a wait for a peer. Counting all that was sent again fails.
+// TestNeedlessIsNoLoss checks that segments that the peer reports as duplicates were not lost, even if it reports them
+// one sample later, and that the others were. A retransmission to a client is no cause of a wait for a peer.
 func TestNeedlessIsNoLoss(t *testing.T) {
 	network := func(kind string) *report.Report {
 		return &report.Report{Input: report.Input{DurationNS: 1e9}, Groups: []report.Group{{ID: "g", Bands: []report.Band{{Band: "all", Count: 20, Causes: []report.Cause{{Cause: "network", Share: 1}}}},
@@ -301,8 +299,8 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 		direction      string
 	}{
 		{"lost", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}}, 2, 0, "lost", ours + " -> " + peer},
-		{"had arrived", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
-		{"said later", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}, {{Local: ours, Remote: peer, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
+		{"all had arrived", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
+		{"reported later", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}, {{Local: ours, Remote: peer, Retransmitted: 2, Needless: 2}}}, 0, 2, "cleared", ""},
 		{"one of two", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 2}}, {{Local: ours, Remote: peer, Retransmitted: 2, Needless: 1}}}, 1, 1, "lost", ours + " -> " + peer},
 		{"another connection's", [][]host.Socket{{{Local: ours, Remote: peer, Retransmitted: 1}}, {{Local: "10.0.0.1:40001", Remote: peer, Needless: 3}}}, 1, 0, "lost", ours + " -> " + peer},
 		{"the other end's", [][]host.Socket{{{Local: peer, Remote: ours, Peer: true, Retransmitted: 1}}}, 1, 0, "lost", ours + " <- " + peer},
@@ -321,9 +319,9 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 		n := summarize(t, &x, window(0, 9), network("outbound")).Network
 		direction := ""
 		if len(n.Requests) > 0 {
-			// Seen in the third sample of ten, all of which lie in the wait, or in the one after.
+			// All ten samples are inside the wait. The third or fourth shows the retransmission.
 			if w := n.Requests[0]; w.AgainNS < 0 || w.AgainNS > w.DurationNS || c.name == "lost" && w.AgainNS != 2*20*ms {
-				t.Errorf("%s: sent again %d ns after the beginning of a wait of %d", c.name, w.AgainNS, w.DurationNS)
+				t.Errorf("%s: retransmitted %d ns after the start of a wait of %d", c.name, w.AgainNS, w.DurationNS)
 			}
 			direction = strings.Join(n.Requests[0].Sockets, ", ")
 		}
@@ -333,14 +331,14 @@ func TestNeedlessIsNoLoss(t *testing.T) {
 	}
 }
 
-// TestLateSample: what was sent again happened after the sample before; a sample that was late on a busy machine leaves more time
-// for it, one that was left out of a long recording does not.
+// TestLateSample checks that a retransmission happened after the previous sample: late on a busy machine, the sample
+// leaves more time for it; missing in a long recording, it does not.
 func TestLateSample(t *testing.T) {
 	for _, c := range []struct{ previousSample, lastPoll, want int64 }{
-		{980, 0, 960},   // in time
+		{980, 0, 960},   // on time
 		{910, 0, 910},   // late
-		{100, 0, 800},   // left out
-		{910, 950, 950}, // the connections were looked at since
+		{100, 0, 800},   // missing
+		{910, 950, 950}, // the connections were sampled later
 	} {
 		s := &host.Samples{IntervalNS: 20 * ms, Points: []host.Sample{{MonoNS: c.previousSample * ms}, {MonoNS: 1000 * ms}, {MonoNS: 1020 * ms}}}
 		if got := earliestTime(s, &host.Event{Since: c.lastPoll * ms, Mono: 1000 * ms}); got != c.want*ms {

@@ -7,15 +7,14 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// Limits are the CPU limits in the time of a trace, by samples alone.
+// Limits are the CPU limits during a trace, according to the samples alone.
 type Limits struct {
 	Facts    report.HostFacts
-	Verdict  cgroup.Verdict // unknown if they do not cover enough to say that there was none
+	Verdict  cgroup.Verdict // unknown if no limit was seen but the coverage is too small
 	Coverage float64
 }
 
-// LimitsOf returns the limits of the window; ok is false if the samples are not
-// of its time.
+// LimitsOf returns the limits in the window; ok is false if no samples are in it.
 func LimitsOf(s *host.Samples, w Window) (l Limits, ok bool) {
 	v, _, ok := viewOf(s, w)
 	if !ok || v.to <= v.from {

@@ -21,12 +21,11 @@ const (
 	maxRetransmissionTimes = 20
 )
 
-// maxGapShare is how much of the wait for the network may be a poll gap before
-// nothing can be said about the network.
+// maxGapShare is the largest share of poll gaps in the wait for the network for which the network can be cleared.
 const maxGapShare = 0.1
 
-// addNetwork answers "network or us": whether what the process sent was lost while
-// its slow requests waited for the network.
+// addNetwork decides whether segments of the process's connections were lost while its slow requests waited for the
+// network.
 func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 	n := &h.Network
 	n.Sockets, n.Requests, n.Evidence = []report.HostSocket{}, []report.HostWait{}, []report.Evidence{}
@@ -69,8 +68,8 @@ func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 	add("poll gaps' share of it", gaps, "share")
 }
 
-// networkShares returns the largest share that waiting for the network has in the slow
-// requests of any group, and the share of poll gaps in the same group.
+// networkShares returns the largest share of network waits in the slow requests of a group, and the share of poll gaps
+// in the same group.
 func networkShares(rep *report.Report) (network, gaps float64) {
 	for i := range rep.Groups {
 		b := rep.Groups[i].Tail()
@@ -120,9 +119,8 @@ func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (ver
 	return report.NetworkCleared, "nothing was retransmitted or arrived out of order on the process's connections, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"
 }
 
-// unseenRetransmissions counts segments that were sent again in the namespace when the
-// process's connections could not be looked at at once: one of them may have
-// ended before the next look.
+// unseenRetransmissions returns the number of segments that were retransmitted in the network namespace when the
+// process's connections could not be sampled immediately: the connection may have closed before the next sample.
 func (v *view) unseenRetransmissions() int64 {
 	from, to := v.enclosingSamples()
 	return to.Unseen - from.Unseen
@@ -142,7 +140,7 @@ func arrived(n int64) string {
 	return fmt.Sprintf("%d segments arrived", n)
 }
 
-// addSockets lists connections: those that lost most, then the slowest.
+// addSockets lists connections: first those with the most retransmissions, then those with the longest round trips.
 func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
 	type connSums struct {
 		retransmitted, outOfOrder int64
@@ -173,11 +171,10 @@ func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
 	n.Sockets = n.Sockets[:min(len(n.Sockets), maxHostSockets)]
 }
 
-// addDelayedRequests finds slow requests that waited for the network while something was
-// sent again. What was lost had been sent before it was sent again, so the
-// stretch between the two looks must touch the wait.
+// addDelayedRequests lists slow requests that waited for the network during a retransmission. A lost segment was sent
+// before it was retransmitted, so the interval between the two samples must overlap the wait.
 func (v *view) addDelayedRequests(n *report.HostNetwork, events []host.Event, rep *report.Report) {
-	// Clients' connections share their port here; those to peers have one each. Who waits for a peer is not late by a client.
+	// A local port with several connections serves clients. A retransmission to a client delays no wait for a peer.
 	clientCount := map[netip.AddrPort]int{}
 	for conn, c := range v.s.Connections {
 		if !c.Peer {
@@ -214,8 +211,9 @@ func (v *view) addDelayedRequests(n *report.HostNetwork, events []host.Event, re
 	n.Requests = n.Requests[:min(len(n.Requests), maxWaits)]
 }
 
-// earliestTime returns from when on what an event tells may have happened: from the sample before it, on a busy machine more than an
-// interval ago, but not from long before, where samples were left out.
+// earliestTime returns the earliest time at which the events that a sample counted can have happened: the previous
+// sample, which on a busy machine is more than an interval before. If samples are missing, the bound is
+// maxLateIntervals.
 func earliestTime(s *host.Samples, e *host.Event) int64 {
 	interval := max(s.IntervalNS, 1)
 	from := e.Mono - 2*interval
@@ -225,10 +223,10 @@ func earliestTime(s *host.Samples, e *host.Event) int64 {
 	return max(e.Since, from)
 }
 
-// maxLateIntervals bounds how many intervals late a sample is taken for.
+// maxLateIntervals is the largest delay of a sample, in intervals. A longer gap means that samples are missing.
 const maxLateIntervals = 10
 
-// ownEnd is the process's own end of an event's connection.
+// ownEnd returns the process's own end of an event's connection.
 func ownEnd(e *host.Event) netip.AddrPort {
 	if e.Peer {
 		return e.Conn.Remote
@@ -236,21 +234,20 @@ func ownEnd(e *host.Event) netip.AddrPort {
 	return e.Conn.Local
 }
 
-// lossDirection names the two ends of an event's connection, the process's own first,
-// with the way that was lost on.
+// lossDirection returns the two ends of an event's connection, the process's own first, with an arrow in the direction
+// of the lost segments.
 func lossDirection(e *host.Event) string {
-	if e.Peer { // the socket is the other end's, which sent it
+	if e.Peer { // the socket is the peer's, which sent the segments
 		return e.Conn.Remote.String() + " <- " + e.Conn.Local.String()
 	}
 	return e.Conn.Local.String() + " -> " + e.Conn.Remote.String()
 }
 
-// minWait is the shortest wait that a lost segment could have made: Linux sends
-// again after 200 ms, or, for the last segment of a burst, after two round
-// trips and some 2 ms at least (tail loss probe, RFC 8985).
+// minWait is the shortest wait that a lost segment can cause: Linux retransmits after 200 ms, or, for the last segment
+// of a burst, after two round trips and at least about 2 ms (tail loss probe, RFC 8985).
 const minWait = int64(2 * time.Millisecond)
 
-// sortedEnds are the connections in an order that does not change.
+// sortedEnds returns the connections in a deterministic order.
 func sortedEnds(s *host.Samples) []host.Ends {
 	return slices.SortedFunc(maps.Keys(s.Connections), func(a, b host.Ends) int {
 		return cmp.Or(a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))

@@ -10,11 +10,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// AddStops puts into a report when the process did not run because something held all of it: by the state that samples show, whose
-// borders are those of the trace's silence around it; without such samples by what arrivals suggest.
+// AddStops adds to a report the intervals in which the whole process was stopped or frozen. Samples with the process's
+// state show that it was held; the silence of the trace around them gives the exact interval. Without such samples,
+// the arrivals of requests suggest intervals.
 func AddStops(s *host.Samples, w Window, rep *report.Report, silences []stops.Silence, requests int) {
 	if s == nil || !s.States {
-		if !rep.Runtime.Throttle.Verdict.HeldBack() { // a quota makes the same picture
+		if !rep.Runtime.Throttle.Verdict.HeldBack() { // throttling by a quota looks the same
 			setStops(rep, w, stops.Suspects(silences, requests, w.End-w.Start), requests, "")
 		}
 		return
@@ -38,8 +39,8 @@ func AddStops(s *host.Samples, w Window, rep *report.Report, silences []stops.Si
 	setStops(rep, w, overlaps, requests, reason)
 }
 
-// HeldIntervals returns, on the trace's clock, between which samples the process was seen to be held: in each of them something
-// did for a part at least.
+// HeldIntervals returns, on the trace's clock, the intervals between samples in which the process was stopped or
+// frozen for at least a part.
 func HeldIntervals(s *host.Samples, w Window) (out []freeze.Interval) {
 	if s == nil {
 		return nil
@@ -61,6 +62,7 @@ func HeldIntervals(s *host.Samples, w Window) (out []freeze.Interval) {
 	return out
 }
 
+// setStops sets the report's stops; an empty reason means that they are only suspected.
 func setStops(rep *report.Report, w Window, silences []stops.Silence, requests int, reason host.Held) {
 	if len(silences) == 0 {
 		return

@@ -10,8 +10,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestStops joins samples of a stopped process with the silences of its trace. It would catch silences of an idle process taken for
-// stops, a stop that reaches into the idle time before it, and a hint of the trace alone where the kernel knows better.
+// TestStops joins samples of a stopped process with the silences of its trace: an idle process was not stopped, the
+// idle time before a stop does not count, and suspicions from the trace alone are dropped if samples have the
+// process's state.
 func TestStops(t *testing.T) {
 	w := window(0, 50)
 	traceTime := func(i int64) int64 { mono, _ := sampleTime(i); return mono + 5e12 }
@@ -46,7 +47,7 @@ func TestStops(t *testing.T) {
 	if got == nil || got.By != "stopped" || got.Count != 2 || got.During != 3 || got.After != 209 || got.Requests != 300 {
 		t.Fatalf("%+v", got)
 	}
-	// The last sample before it that shows no stop is 19's; the trace goes on just before the next one that shows none.
+	// The last sample before the stop that shows none is number 19. The trace continues just before the next one that shows none.
 	if a, b := got.Intervals[0], got.Intervals[1]; a != [2]int64{380 * ms, 115 * ms} || b != [2]int64{803 * ms, 57 * ms} {
 		t.Errorf("%v, %v", a, b)
 	}

@@ -13,27 +13,27 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// A Window is the time of a trace, and what ties its clock to others.
+// A Window is the time of a trace, and the relation of its clock to other clocks.
 type Window struct {
 	Start, End int64 // the trace's clock, ns
-	// Snapshot, taken at At on the trace's clock, is nil for traces from before Go 1.25.
+	// Snapshot, taken at SnapshotTime on the trace's clock, is nil for traces from before Go 1.25.
 	Snapshot     *tracefmt.ClockSnapshot
 	SnapshotTime int64
 }
 
-// Ways in which samples were brought onto the trace's clock.
+// The clock by which the times of samples were converted to the trace's clock.
 const (
 	clockMonotonic = "monotonic"
 	clockWall      = "wall"
-	clockRequested = "asked"
+	clockRequested = "asked" // by the time at which the trace was requested
 )
 
-// maxClockStep is how far the distance between wall and monotonic clock may move
-// while a trace is recorded: two machines were not started in the same second.
+// maxClockStep is the largest change of the difference between wall and monotonic clock during a recording. Two
+// machines did not boot in the same second.
 const maxClockStep = time.Second
 
-// clockOffset returns what to add to a sample's clock to get the trace's, and which
-// clock that is.
+// clockOffset returns the difference between the trace's clock and that of the samples, and the clock that it follows
+// from.
 func clockOffset(s *host.Samples, w Window) (offset int64, clock string, ok bool) {
 	if w.Snapshot == nil {
 		if s.Traced == nil {
@@ -50,8 +50,8 @@ func clockOffset(s *host.Samples, w Window) (offset int64, clock string, ok bool
 	return w.SnapshotTime - wall + (p.WallNS - p.MonoNS), clockWall, true
 }
 
-// Summarize says what the samples tell about the time of a trace. Rep is its
-// report, whole but for findings; it is not changed.
+// Summarize returns what the samples show about the time of a trace. It reads the trace's report, which is complete
+// except for findings, and does not change it.
 func Summarize(s *host.Samples, w Window, rep *report.Report) (*report.Host, error) {
 	v, clock, ok := viewOf(s, w)
 	if !ok {
@@ -90,16 +90,16 @@ func copyFacts(s *host.Samples, f *report.HostFacts) {
 	}
 }
 
-// A view is the samples of one stretch of time.
+// A view is the samples in one interval of the trace.
 type view struct {
 	s        *host.Samples
-	offset   int64 // from a sample's clock to the trace's
-	start    int64 // of the trace, on its own clock
+	offset   int64 // trace clock minus sample clock
+	start    int64 // of the trace, on the trace's clock
 	from, to int64
 }
 
-// viewOf returns the samples of a window, and by which clock they were put there; false if they cannot be. Samples of another time
-// make an empty view.
+// viewOf returns the samples in a window, and the clock of the conversion. ok is false if their times cannot be
+// converted. The view is empty if all samples are outside the window.
 func viewOf(s *host.Samples, w Window) (v view, clock string, ok bool) {
 	offset, clock, ok := clockOffset(s, w)
 	if !ok {
@@ -109,20 +109,19 @@ func viewOf(s *host.Samples, w Window) (v view, clock string, ok bool) {
 	return view{s: s, offset: offset, start: w.Start, from: max(w.Start, first), to: min(w.End, last)}, clock, true
 }
 
-// coverage is the part of the window that samples cover.
+// coverage returns the share of the window that the samples cover.
 func (v *view) coverage(w Window) float64 { return float64(v.to-v.from) / float64(w.End-w.Start) }
 
-// traceTime is a sample's time from the start of the trace on.
+// traceTime converts a sample's time to ns since the start of the trace.
 func (v *view) traceTime(mono int64) int64 { return mono + v.offset - v.start }
 
-// A step is how much a counter grew between two samples that have it.
+// A step is the growth of a counter between two samples that contain it.
 type step struct {
 	from, to int64 // on the trace's clock
 	growth   int64
 }
 
-// growthIn is what of a step lies in [from, to): the counter is taken to grow
-// evenly between two samples.
+// growthIn returns the growth in [from, to), assuming constant growth between the two samples.
 func (d *step) growthIn(from, to int64) int64 {
 	a, b := max(d.from, from), min(d.to, to)
 	if b <= a || d.to <= d.from {
@@ -134,7 +133,8 @@ func (d *step) growthIn(from, to int64) int64 {
 	return int64(float64(d.growth) * float64(b-a) / float64(d.to-d.from))
 }
 
-// stepsOf are those of a counter that touch the view. A counter of a group means nothing across a change of the group.
+// stepsOf returns the steps of a counter that overlap the view. The counter of a control group has no step where the
+// process changes the group.
 func (v *view) stepsOf(samples []host.Sample, isGroupCounter bool, counter func(*host.Sample) *int64) iter.Seq[step] {
 	return func(yield func(step) bool) {
 		var last *host.Sample
@@ -154,12 +154,13 @@ func (v *view) stepsOf(samples []host.Sample, isGroupCounter bool, counter func(
 	}
 }
 
-// delaySteps are the steps of the time for which threads waited for a CPU.
+// delaySteps returns the steps of the time for which threads waited for a CPU.
 func (v *view) delaySteps() iter.Seq[step] {
 	return v.stepsOf(v.s.Points, false, func(x *host.Sample) *int64 { return x.RunDelayNS })
 }
 
-// cpuSteps are the steps of the process's CPU time: to the ns where the kernel has it by thread, else in ticks of 10 ms.
+// cpuSteps returns the steps of the process's CPU time: in ns if the kernel has it for each thread, else in ticks of
+// 10 ms.
 func (v *view) cpuSteps() iter.Seq[step] {
 	fine := v.stepsOf(v.s.Points, false, func(x *host.Sample) *int64 { return x.RunNS })
 	if v.sum(fine) != nil {
@@ -173,7 +174,7 @@ func (v *view) cpuSteps() iter.Seq[step] {
 	})
 }
 
-// throttledSteps are the steps of the time for which quotas held the group back.
+// throttledSteps returns the steps of the time for which quotas throttled the control group.
 func (v *view) throttledSteps() iter.Seq[step] {
 	return v.stepsOf(v.s.Points, true, func(x *host.Sample) *int64 {
 		switch {
@@ -186,7 +187,7 @@ func (v *view) throttledSteps() iter.Seq[step] {
 	})
 }
 
-// sum is how much a counter grew in the view; nil if it was not read.
+// sum returns the growth of a counter in the view; nil if it was not read.
 func (v *view) sum(steps iter.Seq[step]) *int64 {
 	total, read := int64(0), false
 	for d := range steps {
@@ -198,7 +199,8 @@ func (v *view) sum(steps iter.Seq[step]) *int64 {
 	return &total
 }
 
-// longDelayNS is for how long threads waited for a CPU that waited for a millisecond and more between two samples; nil if samples do not tell.
+// longDelayNS returns the waiting time for a CPU of threads that waited for at least 1 ms between two samples; nil if
+// samples do not contain it.
 func (v *view) longDelayNS() *int64 {
 	total := int64(0)
 	for i := range v.s.Points {
@@ -214,8 +216,8 @@ func (v *view) longDelayNS() *int64 {
 	return &total
 }
 
-// enclosingSamples are the samples that enclose the view, of one group; the group's
-// counters between them are what quotas did.
+// enclosingSamples returns the last sample before the view and the first one after it. The growth of the control
+// group's counters between them is the effect of quotas.
 func (v *view) enclosingSamples() (from, to *host.Sample) {
 	points := v.s.Points
 	a, _ := slices.BinarySearchFunc(points, v.from-v.offset+1, func(x host.Sample, t int64) int { return cmp.Compare(x.MonoNS, t) })
@@ -240,7 +242,7 @@ func cgroupStat(x *host.Sample) *cgroup.Stat {
 	return c
 }
 
-// orZero is a counter, 0 if it was not read.
+// orZero returns a counter, or 0 if it was not read.
 func orZero(counter *int64) int64 {
 	if counter == nil {
 		return 0
@@ -248,7 +250,7 @@ func orZero(counter *int64) int64 {
 	return *counter
 }
 
-// addQuota compares the counters at both ends of the view.
+// addQuota compares the control group's counters at both ends of the view.
 func (v *view) addQuota(h *report.Host) {
 	from, to := v.enclosingSamples()
 	if from.Group != to.Group {
@@ -263,8 +265,7 @@ func (v *view) addQuota(h *report.Host) {
 	h.Quota.Group = v.throttledGroup(c.Verdict)
 }
 
-// throttledGroup names the group whose quota held the process back, by the
-// levels that were seen.
+// throttledGroup returns the control group whose quota throttled the process most, of the levels that samples contain.
 func (v *view) throttledGroup(verdict cgroup.Verdict) string {
 	if len(v.s.Seconds) < 2 || verdict != cgroup.VerdictOwn && verdict != cgroup.VerdictAncestor {
 		return ""
@@ -287,14 +288,14 @@ func (v *view) throttledGroup(verdict cgroup.Verdict) string {
 	return name
 }
 
-// addLostTime splits the time for which threads did not run although they wanted to.
+// addLostTime divides the time for which threads were ready but did not run by its causes.
 func (v *view) addLostTime(h *report.Host, rep *report.Report) {
 	l := &h.Lost
 	l.RunDelayNS, l.CPUNS = v.sum(v.delaySteps()), v.sum(v.cpuSteps())
 	l.LongDelayNS = v.longDelayNS()
 	l.QuotaNS = v.sum(v.throttledSteps())
 	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
-		l.QuotaNS = nil // the own quota held nothing back; what those above did cannot be seen
+		l.QuotaNS = nil // the own quota did not throttle, and ancestors' counters are not visible
 	}
 	l.StealNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.StealNS }))
 	l.MachineNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.MachineNS }))
@@ -316,13 +317,12 @@ func (v *view) addLostTime(h *report.Host, rep *report.Report) {
 	}
 }
 
-// splitDelay tells waiting for a CPU from waiting for quota. A thread's wait is
-// counted when it ends, and so is a throttled stretch: both appear in the same
-// sample, or, where threads queue up after the stretch, in the next ones. So
-// where no quota held anything back in a sample and its neighbours, all delay
-// is the run queue's; elsewhere it is the quota's up to the throttled time,
-// and what is beyond is several threads behind one quota, or neighbours. The
-// stretches in which no quota held anything back are free, with their delay.
+// splitDelay divides the waiting time for a CPU into the run queue's and the quota's. The kernel counts a thread's
+// wait when it ends, and a throttled interval as well: both appear in the same sample, or in the next ones if threads
+// queue up after the throttled interval. So if no quota throttled the group in a sample and in the samples next to it,
+// all delay is the run queue's. Otherwise the delay is the quota's up to the throttled time; the rest (unsplit) is
+// several threads behind one quota, or other processes. unthrottled are the intervals without throttling, with their
+// delay.
 func (v *view) splitDelay() (queue, unsplit int64, unthrottled []step) {
 	type delayStep struct {
 		step
@@ -347,7 +347,7 @@ func (v *view) splitDelay() (queue, unsplit int64, unthrottled []step) {
 		}
 		return false
 	}
-	delay, quota := int64(0), int64(0) // of the throttled stretch under way
+	delay, quota := int64(0), int64(0) // of the current throttled interval
 	flush := func() {
 		unsplit += max(0, delay-quota)
 		delay, quota = 0, 0
@@ -372,9 +372,8 @@ func (v *view) splitDelay() (queue, unsplit int64, unthrottled []step) {
 	return queue, unsplit, unthrottled
 }
 
-// offCPUNS returns for how long goroutines ran, in the stretches that no quota held
-// up, while their threads had no CPU: running time that the CPU time does not
-// cover, and no more than threads waited.
+// offCPUNS returns for how long goroutines showed as running without a CPU in the unthrottled intervals: the running
+// time that the CPU time does not cover, at most the time for which threads waited for a CPU.
 func (v *view) offCPUNS(rep *report.Report, unthrottled []step) (total int64) {
 	cpuNS, first := make([]int64, len(unthrottled)), 0
 	for d := range v.cpuSteps() {
@@ -392,7 +391,7 @@ func (v *view) offCPUNS(rep *report.Report, unthrottled []step) (total int64) {
 	return total
 }
 
-// busyNS is how long goroutines ran in a part of the trace, by its series.
+// busyNS returns for how long goroutines ran in a part of the trace, from the report's series; false if it has none.
 func busyNS(rep *report.Report, from, to int64) (int64, bool) {
 	r := rep.Runtime.Series
 	if r == nil || len(r.Running) == 0 || r.StepNS <= 0 {
@@ -427,7 +426,7 @@ func (v *view) addMemory(h *report.Host) {
 
 func (v *view) contains(mono int64) bool { return mono+v.offset >= v.from && mono+v.offset <= v.to }
 
-// maxSeries bounds every list of a report.
+// maxSeries bounds the number of points of each series.
 const maxSeries = 500
 
 func (v *view) addSeries(out *report.HostSeries) {
@@ -444,7 +443,7 @@ func (v *view) addSeries(out *report.HostSeries) {
 	}
 }
 
-// growthSeries thins a counter to a step for each width.
+// growthSeries adds up the steps of a counter to one point for each pointWidth.
 func (v *view) growthSeries(steps iter.Seq[step]) [][2]int64 {
 	width, list := v.pointWidth(), [][2]int64{}
 	for d := range steps {
@@ -458,10 +457,10 @@ func (v *view) growthSeries(steps iter.Seq[step]) [][2]int64 {
 	return list
 }
 
-// pointWidth is how much time a point of a series stands for.
+// pointWidth returns the time between two points of a series.
 func (v *view) pointWidth() int64 { return max((v.to-v.from)/maxSeries, v.s.IntervalNS, 1) }
 
-// rssSeries thins to the largest of neighbours.
+// rssSeries returns the maximum of the resident memory for each pointWidth.
 func (v *view) rssSeries() [][2]int64 {
 	width, list := v.pointWidth(), [][2]int64{}
 	for i := range v.s.Points {

@@ -6,13 +6,12 @@ import (
 	"github.com/whylate/whylate/service/cgroup"
 )
 
-// How a report's throttling verdict was reached where samples tell.
+// howSamples is the source of a throttling verdict that follows from samples.
 const howSamples = "host samples"
 
-// ReplaceThrottle puts what the host samples say of throttling into the report: they
-// count what a bare trace can only infer. What the trace alone said stays
-// beside, in Host.Freezes, and its wall time in place. A report without
-// samples, or whose samples cannot tell, stays as it is.
+// ReplaceThrottle replaces the report's throttling verdict by that of the host samples, which count what a trace alone
+// can only infer. The trace's own verdict remains in Host.Freezes, and its wall time is kept. The report does not
+// change without samples, or if they are not sufficient.
 func ReplaceThrottle(rep *report.Report) {
 	h := rep.Host
 	if h == nil {

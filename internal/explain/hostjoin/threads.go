@@ -9,19 +9,21 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Threads compares what threads show in a trace with what they had: a thread that shows as running a goroutine for longer than it
-// ran had no CPU for the rest, as far as it waited for one meanwhile. The zero value knows nothing.
+// Threads compares the time for which a thread shows as running a goroutine in the trace with the CPU time of the
+// thread. For the difference it had no CPU, as far as the kernel counted waiting time for it. The zero value contains
+// no threads.
 type Threads struct {
 	waitsByThread map[uint64][]threadWait // by thread, in order of time
 }
 
-// A waited is a thread's waiting for a CPU between two samples.
+// A threadWait is the CPU time, the waiting time for a CPU and the running time in the trace of one thread between two
+// samples.
 type threadWait struct {
 	from, to                int64 // on the trace's clock
 	delayNS, ranNS, shownNS int64
 }
 
-// NewThreads returns what samples say of the threads of a trace; nothing, where they do not.
+// NewThreads returns the threads of the samples; none if the samples do not contain them.
 func NewThreads(s *host.Samples, w Window) (t Threads) {
 	if s == nil {
 		return t
@@ -47,7 +49,7 @@ func NewThreads(s *host.Samples, w Window) (t Threads) {
 	return t
 }
 
-// Add adds a generation.
+// Add adds the running time in a generation of the trace.
 func (t *Threads) Add(g *timeline.Gen) {
 	if len(t.waitsByThread) == 0 {
 		return
@@ -73,8 +75,8 @@ func (t *Threads) offCPUNS(from, to int64) (total int64) {
 	return total
 }
 
-// SetOffCPU has a report say for how long goroutines showed as running without a CPU, where threads tell more of it than all together. Under
-// a quota the threads' waiting is that.
+// SetOffCPU sets the report's time without a CPU if the sum over single threads is larger than the figure of the whole
+// process. It does nothing under a quota, because then threads wait for the quota.
 func (t *Threads) SetOffCPU(rep *report.Report, w Window) {
 	if rep.Host == nil || rep.Host.Quota.ThrottledPeriods > 0 {
 		return

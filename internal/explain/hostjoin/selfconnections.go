@@ -2,8 +2,9 @@ package hostjoin
 
 import "github.com/whylate/whylate/internal/capture/host"
 
-// PossibleSelfConnections reports whether the process was connected to others alone, as far as that was looked at: all its sockets were seen from
-// before the trace until after it, and none led to itself. So many connections came and went unseen.
+// PossibleSelfConnections returns how many short connections may have led from the process to itself between two
+// samples of its sockets. ok is false if the samples do not cover the whole trace, or if one of them shows a
+// connection to itself.
 func PossibleSelfConnections(s *host.Samples, w Window) (possible int, ok bool) {
 	if s == nil || s.Itself.First == 0 || s.Itself.Own > 0 {
 		return 0, false

@@ -9,8 +9,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestThreads: one thread shows as running for longer than it ran, since others had its CPU; another was woken late and then ran for all
-// that it shows; a third waited, and no run of it is in the trace. It would catch a wait for a CPU before a run taken for one in it.
+// TestThreads checks three threads: one shows as running for longer than it ran, because other processes had its CPU;
+// another was woken late and then had a CPU for all of its running time; a third waited, and no run of it is in the
+// trace. A wait for a CPU before a run does not count.
 func TestThreads(t *testing.T) {
 	x := &recording{}
 	x.begin()
@@ -39,7 +40,7 @@ func TestThreads(t *testing.T) {
 	if share, _ := rep.Host.Lost.WithoutCPU(); share != 0.25 {
 		t.Errorf("%v of the running time had no CPU", share)
 	}
-	// All together tell more: then that stands.
+	// The figure of the whole process is larger: it remains.
 	rep.Host.Lost = report.Lost{BusyNS: &busy, CPUNS: &noCPU, RunDelayNS: &delay}
 	if threads.SetOffCPU(rep, w); rep.Host.Lost.OffCPUNS != nil {
 		t.Errorf("%d, where the process had no CPU at all", *rep.Host.Lost.OffCPUNS)
