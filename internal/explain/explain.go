@@ -250,7 +250,7 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, next nextRe
 	e.pass = p
 	cut = p.Run(ctx, rd)
 	if p.Generations > 0 {
-		e.ts = path.Merge(p.Stages)
+		e.ts = path.MergeIDs(p.Stages)
 		e.became = e.groups.Merge(e.ts)
 		e.peers.Merge(e.ts)
 		if unsure, ok := hostjoin.PossibleSelfConnections(opts.host.samples, e.window()); ok {

@@ -19,7 +19,7 @@ func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 	if e.known != nil {
 		if p, ok := e.known.peers[e.text(id)]; ok {
 			at := make(map[string]path.GroupID)
-			for of := range e.pass.Stages[0].IDs.Groups() {
+			for of := range e.pass.Stages[0].IDs.GroupCount() {
 				at[e.text(path.GroupID(of))] = path.GroupID(of)
 			}
 			own := p.Peer

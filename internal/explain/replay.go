@@ -32,7 +32,7 @@ type Kept struct {
 }
 
 func (k *Kept) fill(e *engine, rep *report.Report, sp *spell.Speller) {
-	k.opts, k.walk = e.opts, path.Options{Freezes: e.freezes, Settled: sp.Settled}
+	k.opts, k.walk = e.opts, path.Options{Freezes: e.freezes, Settlement: sp.Settled}
 	if e.known != nil {
 		k.plan = &e.known.plan
 	}
@@ -106,12 +106,12 @@ func (p *replay) NewAdder(stage *path.Stage) path.Adder {
 
 // BeginGeneration implements pass.Beginner.
 func (p *replay) BeginGeneration([]request.Request) {
-	p.sp = spell.Speller{Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: p.kept.opts.PathMap, Modules: p.kept.opts.Modules, Settled: p.kept.walk.Settled}
+	p.sp = spell.Speller{Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: p.kept.opts.PathMap, Modules: p.kept.opts.Modules, Settled: p.kept.walk.Settlement}
 }
 
 // Add implements path.Adder.
-func (p *replay) Add(w *path.Walked) {
-	if p.err != nil || p.enough || !w.Ended() {
+func (p *replay) Add(w *path.WalkResult) {
+	if p.err != nil || p.enough || !w.IsComplete() {
 		return
 	}
 	group := p.group(w.Group)
@@ -120,7 +120,7 @@ func (p *replay) Add(w *path.Walked) {
 	}
 	p.left--
 	var causes [cause.Limit]int64
-	for _, s := range w.Sums {
+	for _, s := range w.CauseTimes {
 		causes[p.stage.IDs.Cause(s.Cause).Code] += s.NS
 	}
 	start := w.Start - p.pass.Start

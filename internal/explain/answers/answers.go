@@ -48,21 +48,21 @@ type RequestKey struct {
 }
 
 // IsWhole reports whether a request was walked from its start to its end, so that it can wait for an answer or be one.
-func IsWhole(w *path.Walked) bool { return w.Form == path.Whole && w.Ended() }
+func IsWhole(w *path.WalkResult) bool { return w.Form == path.Whole && w.IsComplete() }
 
 // AnswerSpan returns the span of a request if it can be an answer: only requests of a protocol, and marked ones, have
 // a client.
-func AnswerSpan(w *path.Walked) (Span, bool) {
+func AnswerSpan(w *path.WalkResult) (Span, bool) {
 	if k := w.Req.Kind; k == request.Mark || k.HasProtocol() {
-		return Span{Start: w.Start, End: w.Req.End, UnreadNS: w.Gap, Request: keyOf(w)}, true
+		return Span{Start: w.Start, End: w.Req.End, UnreadNS: w.PollGapNS, Request: keyOf(w)}, true
 	}
 	return Span{}, false
 }
 
-func keyOf(w *path.Walked) RequestKey { return RequestKey{w.Req.G, w.Start} }
+func keyOf(w *path.WalkResult) RequestKey { return RequestKey{w.Req.G, w.Start} }
 
 // EachWait calls f with each network wait of a request for a peer. The parts of the span use the memory of buf.
-func EachWait(w *path.Walked, buf []WaitPart, f func(Span)) {
+func EachWait(w *path.WalkResult, buf []WaitPart, f func(Span)) {
 	var wait Span
 	emit := func() {
 		if wait.End-wait.Start >= scale.Blink {

@@ -71,7 +71,7 @@ func (f *Finder) Add(reqs []request.Request) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for _, s := range f.scouts {
-		s.stage.Begin(0, 0)
+		s.stage.BeginGeneration(0, 0)
 		s.waits, s.requests = make(map[int32][]Span), make(map[int32][]Span)
 		wg.Go(func() {
 			for {
@@ -105,11 +105,11 @@ func (f *Finder) Add(reqs []request.Request) {
 // inspect records the waits of a request and the request as a possible answer, if its group is in the plan. If the
 // stacks of the request's goroutine show the group (path.Stage.Glance), only requests of a group that waits are walked.
 func (f *Finder) inspect(s *scout, r *request.Request) {
-	if glance := s.stage.Glance(r); glance.Enough {
-		if g := f.planGroup(s, s.stage.IDs.ID(glance.Group)); g < 0 {
+	if glance := s.stage.QuickGroup(r); glance.Sufficient {
+		if g := f.planGroup(s, s.stage.IDs.GroupID(glance.Group)); g < 0 {
 			return
 		} else if _, isWaiting := f.plan.Answerers[g]; !isWaiting {
-			s.addRequest(s.stage.Seen(r, &glance), g)
+			s.addRequest(s.stage.Unwalked(r, &glance), g)
 			return
 		}
 	}
@@ -143,7 +143,7 @@ func (f *Finder) planGroup(s *scout, id path.GroupID) int32 {
 }
 
 // addRequest records a request that may be an answer.
-func (s *scout) addRequest(w *path.Walked, g int32) {
+func (s *scout) addRequest(w *path.WalkResult, g int32) {
 	if x, ok := AnswerSpan(w); ok {
 		s.requests[g] = append(s.requests[g], x)
 	}

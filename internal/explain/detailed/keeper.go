@@ -76,8 +76,8 @@ type kept struct {
 func (k *keeper) group(id path.GroupID) *kept { return entry.At(&k.groups, id) }
 
 // Add implements pass.Adder.
-func (k *keeper) Add(w *path.Walked) {
-	if k.slowest <= 0 || !w.Ended() {
+func (k *keeper) Add(w *path.WalkResult) {
+	if k.slowest <= 0 || !w.IsComplete() {
 		return
 	}
 	g := k.group(w.Group)

@@ -37,7 +37,7 @@ func TestLongPathsStayWhole(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2000, 2001, 2500, 9999, 100000} {
 		segs := walk(n, rnd)
-		s := &Request{Start: segs[0].Start, End: segs[n-1].End, G: 1, Segments: segs, Vias: make([][]path.Via, n)}
+		s := &Request{Start: segs[0].Start, End: segs[n-1].End, G: 1, Segments: segs, Vias: make([][]path.ChainWait, n)}
 		syms := tracefmt.NewSymbols().Snapshot()
 		r := s.report("g", &spell.Speller{Syms: &syms})
 		if len(r.Segments) > maxSegments || n <= maxSegments && len(r.Segments) != n || n > maxSegments && len(r.Segments) < maxSegments/2 {
@@ -105,7 +105,7 @@ func TestJoinedSegmentsHaveAPlaceInCommon(t *testing.T) {
 	} {
 		c.first.Start, c.first.End, c.first.G, c.first.FollowedWait = 0, 60, 1, -1
 		c.then.Start, c.then.End, c.then.G, c.then.FollowedWait = 60, 100, 1, -1
-		r := &Request{End: 100, G: 1, Segments: []cause.Segment{c.first, c.then}, Vias: make([][]path.Via, 2)}
+		r := &Request{End: 100, G: 1, Segments: []cause.Segment{c.first, c.then}, Vias: make([][]path.ChainWait, 2)}
 		got := r.joined(0, 2, &spell.Speller{Syms: &syms})
 		site := ""
 		if got.Site != nil {

@@ -19,7 +19,7 @@ type Request struct {
 	Start, End int64
 	G          uint64
 	Segments   []cause.Segment
-	Vias       [][]path.Via // by segment
+	Vias       [][]path.ChainWait // by segment
 	Lanes      []Lane
 	Wakes      []Wake
 	By         tracefmt.FrameID  // of request.Request
@@ -42,8 +42,8 @@ type Wake struct {
 
 // Of returns a request that was walked, without lanes and wakes. It shares the
 // segments, which are valid as long as w.
-func Of(w *path.Walked) *Request {
-	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.Vias(), By: w.Req.StarterFrame, Identity: w.Req.Identity}
+func Of(w *path.WalkResult) *Request {
+	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.WaitChains(), By: w.Req.StarterFrame, Identity: w.Req.Identity}
 }
 
 // Bounds of what is kept around a request.
@@ -93,7 +93,7 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timel
 // cut for nothing.
 func (r *Request) settled(by *cause.Settlement) *Request {
 	out := *r
-	out.Segments, out.Vias = make([]cause.Segment, 0, len(r.Segments)), make([][]path.Via, 0, len(r.Segments))
+	out.Segments, out.Vias = make([]cause.Segment, 0, len(r.Segments)), make([][]path.ChainWait, 0, len(r.Segments))
 	for i, g := range r.Segments {
 		g = by.SettleSegment(g)
 		if n := len(out.Segments); n > 0 {

@@ -150,8 +150,8 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		}
 	}
 	for id, c := range sums {
-		k := w.stage.IDs.Cause(path.CauseID(id)).Settled(w.sp.Settled)
-		runs.divide(path.CauseID(id), siteFrom{site: k.Site, from: k.From}, *c, func(at siteFrom, part cell) { add(id, &k, at, part) })
+		k := w.stage.IDs.Cause(path.CauseID(id)).WithSettledCause(w.sp.Settled)
+		runs.divide(path.CauseID(id), siteFrom{site: k.Site, from: k.SiteSource}, *c, func(at siteFrom, part cell) { add(id, &k, at, part) })
 	}
 	rows := make([]report.Cause, 0, len(merged))
 	for rk, m := range merged {

@@ -128,7 +128,7 @@ func (s *Sum) refine() []path.GroupID {
 		r.refine(k, ids, 0)
 	}
 	// Of some only others' tables know.
-	for id := len(r.became); id < t.stage.IDs.Groups(); id++ {
+	for id := len(r.became); id < t.stage.IDs.GroupCount(); id++ {
 		r.became = append(r.became, path.GroupID(id))
 	}
 	return r.became
@@ -230,7 +230,7 @@ func (r *refining) refine(k path.GroupKey, ids []path.GroupID, depth int) {
 func (r *refining) name(ids []path.GroupID, fn tracefmt.StringID) {
 	entry := tracefmt.FrameID(0)
 	for _, p := range r.sum.parts {
-		if f := p.stage.Entry(fn); f != 0 && better(r.stage.Syms, f, entry, fn) {
+		if f := p.stage.HandlerFrameOf(fn); f != 0 && better(r.stage.Syms, f, entry, fn) {
 			entry = f
 		}
 	}
@@ -272,7 +272,7 @@ func (r *refining) only(kind request.Kind, ids []path.GroupID, fn tracefmt.Strin
 }
 
 func (r *refining) become(k path.GroupKey, id path.GroupID) {
-	to := r.stage.IDs.ID(k)
+	to := r.stage.IDs.GroupID(k)
 	r.became[id] = to
 	r.mergeGroup(to, r.old[id], nil)
 }

@@ -41,7 +41,7 @@ func (o *openAt) add(from *openAt) {
 
 // add takes note of where an open request stood, and since when: a wait that was cut, because something may have frozen
 // the process, is one.
-func (os opens) add(w *path.Walked) {
+func (os opens) add(w *path.WalkResult) {
 	n := len(w.Segments)
 	if n == 0 || len(w.CauseIDs) != n {
 		return
@@ -54,7 +54,7 @@ func (os opens) add(w *path.Walked) {
 		}
 		since = w.Segments[i].Start
 	}
-	if since == w.From {
+	if since == w.PathStart {
 		since = w.Start // of one that began before what is left of the trace
 	}
 	entry.In(os, w.CauseIDs[n-1]).add(&openAt{w.Weight, w.Start, []int64{w.Req.End - since}, []int64{w.Req.End - w.Start}})
@@ -81,7 +81,7 @@ func (w writer) openWaits(os opens, by tracefmt.FrameID) []report.OpenWait {
 	}
 	merged, ids := map[key]*openAt{}, map[key]path.CauseID{}
 	for id, o := range os {
-		k := w.stage.IDs.Cause(id).Settled(w.sp.Settled)
+		k := w.stage.IDs.Cause(id).WithSettledCause(w.sp.Settled)
 		at := key{k.Code.Cause(), k.Inbound, k.Site, w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain), by), k.Call, k.Kind}
 		entry.In(merged, at).add(o)
 		if first, ok := ids[at]; !ok || id < first {

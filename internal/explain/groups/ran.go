@@ -53,13 +53,13 @@ type look struct {
 
 func (t *table) look(l *look, at ranAt, weight int64) {
 	at.id = l.id
-	t.stage.EachRanMeanwhile(l.from, l.to, l.g, func(site tracefmt.FrameID, ns int64) { t.ran[ranKey{at, site}] += ns * weight })
+	t.stage.EachConcurrentRun(l.from, l.to, l.g, func(site tracefmt.FrameID, ns int64) { t.ran[ranKey{at, site}] += ns * weight })
 }
 
 // lookAt looks up what ran while a request waited for a P, or takes note of it if
 // it is one of the slowest so far.
-func (t *table) lookAt(w *path.Walked) {
-	if len(w.Looked) == 0 {
+func (t *table) lookAt(w *path.WalkResult) {
+	if len(w.LongPWaits) == 0 {
 		return
 	}
 	at := ranAt{group: anyGroup}
@@ -67,7 +67,7 @@ func (t *table) lookAt(w *path.Walked) {
 		at = ranAt{group: w.Group, bucket: loglinear.Bucket(w.Latency(), coarseBits)}
 	}
 	if w.Sampled {
-		for _, i := range w.Looked {
+		for _, i := range w.LongPWaits {
 			s := &w.Segments[i]
 			t.look(&look{w.CauseIDs[i], s.Start, s.End, s.G}, at, w.Weight)
 		}
@@ -107,7 +107,7 @@ func compareSlow(a, b *slow) int {
 	return cmp.Or(cmp.Compare(b.latency, a.latency), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
-func (l *slowest) add(w *path.Walked, at ranAt) {
+func (l *slowest) add(w *path.WalkResult, at ranAt) {
 	s := slow{latency: w.Latency(), start: w.Start, g: w.Req.G, weight: w.Weight, at: at}
 	if len(l.list) < mostSlow {
 		l.list = append(l.list, slow{})
@@ -117,7 +117,7 @@ func (l *slowest) add(w *path.Walked, at ranAt) {
 	}
 	into := &l.list[l.last]
 	s.waits = into.waits[:0]
-	for _, i := range w.Looked {
+	for _, i := range w.LongPWaits {
 		g := &w.Segments[i]
 		if float64(g.End-g.Start) < scale.Little*float64(s.latency) {
 			continue
@@ -210,7 +210,7 @@ func (w *writer) sortRan() {
 // are), the same requests' other waits speak for them, then others of the group, or
 // at last other groups.
 func (w writer) ranMeanwhile(g *group, ids []path.CauseID, in map[int32]bool) []report.Share {
-	group := w.stage.IDs.ID(g.key)
+	group := w.stage.IDs.GroupID(g.key)
 	if !slices.ContainsFunc(ids, w.waitsForP) {
 		return w.sp.Shares(nil)
 	}

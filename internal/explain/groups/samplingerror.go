@@ -18,13 +18,13 @@ func (s *spread) add(o *spread) {
 }
 
 // addSpread takes note of what a request that stands for others spent on its causes.
-func (g *group) addSpread(bucket int32, w *path.Walked) {
+func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 	times := float64(w.Weight) * float64(w.Weight-1)
 	if g.weighed == nil {
 		g.weighed = make(map[int32]float64)
 	}
 	g.weighed[bucket] += times
-	for _, s := range w.Sums {
+	for _, s := range w.CauseTimes {
 		x := float64(s.NS)
 		g.spreads.at(bucket, int32(s.Cause)).add(&spread{times * x, times * x * x})
 	}

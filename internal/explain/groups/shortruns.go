@@ -49,7 +49,7 @@ func newUnder(s *path.Stage) under {
 }
 
 // add adds a request's running time that shows a stack.
-func (u *under) add(w *path.Walked) {
+func (u *under) add(w *path.WalkResult) {
 	for i := range w.Segments {
 		s := &w.Segments[i]
 		if s.Stack == 0 {
@@ -71,7 +71,7 @@ func (u *under) add(w *path.Walked) {
 
 // eachSampled calls f for the segments of running time that CPU samples fell into,
 // with how many.
-func (u *under) eachSampled(w *path.Walked, f func(i int, n int64)) {
+func (u *under) eachSampled(w *path.WalkResult, f func(i int, n int64)) {
 	for i := range w.Segments {
 		if s := &w.Segments[i]; s.SiteSource == cause.SiteFromSample && s.Code.Cause() == cause.CPU {
 			if n := len(u.stage.Win.Gens[u.stage.Win.At(s.Start)].SamplesIn(s.G, s.Start, s.End)); n > 0 {

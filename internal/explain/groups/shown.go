@@ -93,15 +93,15 @@ func (p *pool) agree(syms *tracefmt.Symbols) bool {
 // longer runs showed below the function; else it stays where the events are. Both are
 // inferred.
 func (w writer) shownIn(g *group) shown {
-	id := w.stage.IDs.ID(g.key)
+	id := w.stage.IDs.GroupID(g.key)
 	unseen, of := map[runKind]int64{}, map[runKind][]path.CauseID{}
 	known := map[path.CauseID]bool{}
 	g.cells.each(func(_, c int32, sum *cell) {
-		k := w.stage.IDs.Cause(path.CauseID(c)).Settled(w.sp.Settled)
-		if k.Code.Cause() != cause.CPU || k.From != cause.SiteFromBracket {
+		k := w.stage.IDs.Cause(path.CauseID(c)).WithSettledCause(w.sp.Settled)
+		if k.Code.Cause() != cause.CPU || k.SiteSource != cause.SiteFromBracket {
 			return
 		}
-		kind := runKind{id, w.sp.Syms.Frame(k.Site).Func, k.Run}
+		kind := runKind{id, w.sp.Syms.Frame(k.Site).Func, k.RunLength}
 		unseen[kind] += sum.ns
 		if !known[path.CauseID(c)] {
 			known[path.CauseID(c)] = true

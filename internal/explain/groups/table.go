@@ -123,8 +123,8 @@ func newTable(s *path.Stage) *table {
 }
 
 // Add implements pass.Adder.
-func (t *table) Add(w *path.Walked) {
-	if w.Form == path.Cut {
+func (t *table) Add(w *path.WalkResult) {
+	if w.Form == path.CutAtStart {
 		// Its handler may show all the same, but its latency is unknown.
 		t.group(w).cut += w.Weight
 		return
@@ -133,7 +133,7 @@ func (t *table) Add(w *path.Walked) {
 		t.observer += w.Weight
 		return
 	}
-	if w.Form != path.Joint && w.Form != path.Glanced {
+	if w.Form != path.Joined && w.Form != path.NotWalked {
 		t.under.add(w)
 		t.through.add(w)
 		t.lookAt(w)
@@ -142,7 +142,7 @@ func (t *table) Add(w *path.Walked) {
 		return
 	}
 	g := t.group(w)
-	g.parted = g.parted || w.Form == path.Joint
+	g.parted = g.parted || w.Form == path.Joined
 	if w.Req.Open {
 		g.addOpen(w)
 		return
@@ -159,9 +159,9 @@ func (t *table) at(id path.GroupID) *group {
 	return *g
 }
 
-func (t *table) group(w *path.Walked) *group {
+func (t *table) group(w *path.WalkResult) *group {
 	g := t.at(w.Group)
-	g.enter(t.stage.Syms, w.Entry)
+	g.enter(t.stage.Syms, w.HandlerFrame)
 	g.by.add(starter{w.Req.StarterFrame, true})
 	if id := w.Req.Identity; id != nil {
 		g.isOf(t.stage.Syms, id.MarkKind)
@@ -207,7 +207,7 @@ func (g *group) isOlder(start int64, id uint64) bool {
 	return g.oldest == 0 || start < g.oldest || start == g.oldest && id < g.oldestG
 }
 
-func (g *group) addOpen(w *path.Walked) {
+func (g *group) addOpen(w *path.WalkResult) {
 	g.open += w.Weight
 	g.opens.add(w)
 	if g.isOlder(w.Start, w.Req.G) {
@@ -219,15 +219,15 @@ func (g *group) addOpen(w *path.Walked) {
 }
 
 // count adds the request's latency and sums to its group.
-func (t *table) count(g *group, w *path.Walked) {
-	lat, n := w.Latency(), w.Counted()
+func (t *table) count(g *group, w *path.WalkResult) {
+	lat, n := w.Latency(), w.CountedRequests()
 	g.lat.add(lat, n)
-	if w.Several {
+	if w.HandlerSeenTwice {
 		g.multi += n
 	}
-	if w.Ready >= 0 {
-		g.ready.add(w.Ready, w.Weight)
-		g.gap.add(w.Gap, w.Weight)
+	if w.ReadyNS >= 0 {
+		g.ready.add(w.ReadyNS, w.Weight)
+		g.gap.add(w.PollGapNS, w.Weight)
 	}
 	if id := w.Req.Identity; id != nil && id.MarkKind != 0 {
 		if id.Status != 0 {
@@ -239,14 +239,14 @@ func (t *table) count(g *group, w *path.Walked) {
 	}
 	b := t.blockAt(g, w.Req.End)
 	b.lat.add(lat, n)
-	if w.Form == path.Glanced {
+	if w.Form == path.NotWalked {
 		return
 	}
 	bucket := loglinear.Bucket(lat, coarseBits)
 	if w.Weight > 1 {
 		g.addSpread(bucket, w)
 	}
-	for _, s := range w.Sums {
+	for _, s := range w.CauseTimes {
 		ns := s.NS * w.Weight
 		g.cells.at(bucket, int32(s.Cause)).add(&cell{ns, w.Weight})
 		b.causes.Add(t.stage.IDs.Cause(s.Cause).Code, ns)

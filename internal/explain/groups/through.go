@@ -24,7 +24,7 @@ func newThrough(s *path.Stage) through {
 	return through{stage: s, fns: make(map[tracefmt.StringID]int64), holds: make(map[path.ChainID]bool)}
 }
 
-func (t *through) add(w *path.Walked) {
+func (t *through) add(w *path.WalkResult) {
 	r := w.Req
 	if !r.Kind.IsServed() {
 		return
@@ -60,8 +60,8 @@ func (t *through) add(w *path.Walked) {
 func (t *through) held(id path.ChainID) bool {
 	held, ok := t.holds[id]
 	if !ok {
-		held = slices.ContainsFunc(t.stage.IDs.Chain(id), func(v path.Via) bool {
-			return v.Wait == critpath.WaitLock || v.Wait == critpath.WaitOnce || v.Wait == critpath.WaitSend
+		held = slices.ContainsFunc(t.stage.IDs.Chain(id), func(v path.ChainWait) bool {
+			return v.Kind == critpath.WaitLock || v.Kind == critpath.WaitOnce || v.Kind == critpath.WaitSend
 		})
 		t.holds[id] = held
 	}

@@ -99,16 +99,16 @@ func (p *part) group(id path.GroupID) *kept {
 }
 
 // Add implements pass.Adder.
-func (p *part) Add(w *path.Walked) {
-	if w.Form == path.Glanced {
+func (p *part) Add(w *path.WalkResult) {
+	if w.Form == path.NotWalked {
 		p.group(w.Group).begin(w.Start/scale.Slice, w.Weight)
 		return
 	}
-	if !w.Ended() || len(w.Sums) == 0 {
+	if !w.IsComplete() || len(w.CauseTimes) == 0 {
 		return
 	}
 	k := p.group(w.Group)
-	k.begin(w.Start/scale.Slice, w.Counted())
+	k.begin(w.Start/scale.Slice, w.CountedRequests())
 	for i := range w.Segments {
 		if c := w.Segments[i].Code.Cause(); c == cause.Sched || c == cause.SchedPoll {
 			k.waits.add(w.Segments[i].Start, w.Segments[i].End, w.Weight)
@@ -117,9 +117,9 @@ func (p *part) Add(w *path.Walked) {
 	if w.Latency() < k.least {
 		return
 	}
-	top := &w.Sums[0]
-	for i := range w.Sums {
-		if s := &w.Sums[i]; s.NS > top.NS {
+	top := &w.CauseTimes[0]
+	for i := range w.CauseTimes {
+		if s := &w.CauseTimes[i]; s.NS > top.NS {
 			top = s
 		}
 	}

@@ -22,20 +22,20 @@ type glancing struct {
 
 func (g *glancing) NewAdder(s *path.Stage) path.Adder { g.stage = s; return g }
 
-func (g *glancing) Add(w *path.Walked) {
+func (g *glancing) Add(w *path.WalkResult) {
 	r := w.Req
 	if g.walked++; w.Form != path.Whole || r.Open {
 		return
 	}
-	observer, of, several, entry := w.Observer, w.Group, w.Several, w.Entry
-	it := g.stage.Glance(r)
-	if !it.Enough {
+	observer, of, several, entry := w.Observer, w.Group, w.HandlerSeenTwice, w.HandlerFrame
+	it := g.stage.QuickGroup(r)
+	if !it.Sufficient {
 		return
 	}
 	g.enough++
-	if seen := g.stage.Seen(r, &it); observer || seen.Group != of || seen.Several != several || seen.Entry != entry {
+	if seen := g.stage.Unwalked(r, &it); observer || seen.Group != of || seen.HandlerSeenTwice != several || seen.HandlerFrame != entry {
 		g.Errorf("goroutine %d, from %d to %d: a walk says %s (observer %t, several stacks %t), a glance %s (%t)", r.G, r.Start, r.End,
-			g.stage.IDs.Group(of).Text(g.stage.Syms), observer, several, it.Group.Text(g.stage.Syms), seen.Several)
+			g.stage.IDs.Group(of).Text(g.stage.Syms), observer, several, it.Group.Text(g.stage.Syms), seen.HandlerSeenTwice)
 	}
 }
 

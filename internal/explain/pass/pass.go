@@ -280,9 +280,9 @@ func (p *Pass) employ() {
 	if p.opts.Plan != nil {
 		p.answers = answers.NewFinder(p.opts.Plan, &p.Window, &p.Symbols, n)
 		p.answers.KeepAll = p.opts.KeepAnswers
-		p.opts.Path.Answers = p.answers.AnswersTo
+		p.opts.Path.AnswersOf = p.answers.AnswersTo
 	}
-	p.opts.Path.Clients = p.Finder.ClientWaits()
+	p.opts.Path.IsClientWait = p.Finder.ClientWaits()
 	for range n {
 		w := worker{stage: path.New(&p.Window, &p.Symbols, p.opts.Path)}
 		for _, s := range p.all() {

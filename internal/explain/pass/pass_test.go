@@ -97,7 +97,7 @@ func runMatching(t *testing.T, data []byte, match *regexp.Regexp, opts pass.Opti
 
 // merge merges the parts of the sums of a pass, and returns what spells them; no time of it was a freeze.
 func merge(p *pass.Pass, g *groups.Sum, q *queues.Sum) *spell.Speller {
-	ts := path.Merge(p.Stages)
+	ts := path.MergeIDs(p.Stages)
 	g.Merge(ts)
 	q.Merge(ts)
 	return &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settled: cause.Settle(func(freeze.Class) bool { return false })}
@@ -124,7 +124,7 @@ func (w *weighted) BeginGeneration(reqs []request.Request) {
 
 func (w *weighted) EndGeneration() { w.Sum.(pass.GenerationEnder).EndGeneration() }
 
-func (w weighing) Add(r *path.Walked) {
+func (w weighing) Add(r *path.WalkResult) {
 	c := *r
 	c.Weight = int64(w.of.weight)
 	for range w.of.times {
@@ -180,7 +180,7 @@ func (d *diary) EndGeneration()                    { d.note("end") }
 func (d *diary) Flush()                            { d.note("flush") }
 func (d *diary) FinishGeneration()                 { d.note("walked") }
 
-func (d *diary) Add(w *path.Walked) {
+func (d *diary) Add(w *path.WalkResult) {
 	d.note("add")
 	d.ends = append(d.ends, w.Req.End)
 }

@@ -23,8 +23,8 @@ import (
 //
 // Which are walked depends on the requests alone, not on the workers.
 type plan struct {
-	glances []path.Glance // by the order in which requests are walked
-	weights []int32       // of those that are walked; 0: glanced at
+	glances []path.QuickGroup // by the order in which requests are walked
+	weights []int32           // of those that are walked; 0: glanced at
 	items   []item
 	groups  map[path.GroupKey]int32
 	cells   []cellOf
@@ -178,8 +178,8 @@ func (pl *plan) glance(p *Pass, reqs []request.Request, needs func(*request.Requ
 				if !p.wanted(r) || needs(r) {
 					continue
 				}
-				if pl.glances[k] = g.stage.Glance(r); pl.glances[k].Enough {
-					pl.items[k] = item{chance: chance(r), latency: r.End - r.Start, cell: int32(g.stage.IDs.ID(pl.glances[k].Group)), marked: pl.marked(r)}
+				if pl.glances[k] = g.stage.QuickGroup(r); pl.glances[k].Sufficient {
+					pl.items[k] = item{chance: chance(r), latency: r.End - r.Start, cell: int32(g.stage.IDs.GroupID(pl.glances[k].Group)), marked: pl.marked(r)}
 				}
 			}
 		})
@@ -196,7 +196,7 @@ func (pl *plan) count(parts []glanced) {
 	clear(pl.groups)
 	pl.all, pl.cells = pl.all[:0], pl.cells[:0]
 	for _, part := range parts {
-		known := make([]int32, part.stage.IDs.Groups()) // a group's number here and one
+		known := make([]int32, part.stage.IDs.GroupCount()) // a group's number here and one
 		for k := part.from; k < part.to; k++ {
 			it := &pl.items[k]
 			of := it.cell

@@ -81,15 +81,15 @@ type tallying struct {
 	stage *path.Stage
 }
 
-func (y *tallying) Add(w *path.Walked) {
+func (y *tallying) Add(w *path.WalkResult) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	k := y.stage.IDs.Group(w.Group)
-	y.counted[k] += w.Counted()
+	y.counted[k] += w.CountedRequests()
 	if y.NeedsWalk(w.Req) {
 		y.needed++
 	}
-	if w.Form == path.Glanced {
+	if w.Form == path.NotWalked {
 		y.glanced++
 		if y.NeedsWalk(w.Req) {
 			y.lacked++
@@ -353,11 +353,11 @@ func (l *latencies) NewAdder(s *path.Stage) path.Adder {
 	return l
 }
 
-func (l *latencies) Add(w *path.Walked) {
-	for range w.Counted() {
+func (l *latencies) Add(w *path.WalkResult) {
+	for range w.CountedRequests() {
 		l.all = append(l.all, w.Latency())
 	}
-	if w.Form == path.Glanced {
+	if w.Form == path.NotWalked {
 		l.glanced = append(l.glanced, w.Latency())
 		l.seen = append(l.seen, glancedAt{w.Req.Start, w.Req.End, l.gen, l.stage.Syms.String(l.stage.IDs.Group(w.Group).Name)})
 	}

@@ -40,7 +40,7 @@ func (p *Pass) walkAll(reqs []request.Request) {
 		p.answers.Add(reqs)
 	}
 	for i := range p.workers {
-		p.workers[i].stage.Begin(served, len(reqs)-served)
+		p.workers[i].stage.BeginGeneration(served, len(reqs)-served)
 	}
 	for _, s := range p.all() {
 		if s, ok := s.(GenerationBeginner); ok {
@@ -79,11 +79,11 @@ func (p *Pass) walkAll(reqs []request.Request) {
 						w.add(w.stage.Walk(r))
 					case p.plan.weights[k] == 0:
 						not++
-						w.add(w.stage.Seen(r, &p.plan.glances[k]))
+						w.add(w.stage.Unwalked(r, &p.plan.glances[k]))
 					default:
 						walked := w.stage.Walk(r)
 						walked.Weight = int64(p.plan.weights[k])
-						walked.Others, walked.Sparse = walked.Weight-1, !p.plan.items[k].whole
+						walked.AddedSeparately, walked.Sparse = walked.Weight-1, !p.plan.items[k].whole
 						w.add(walked)
 					}
 				}
@@ -122,7 +122,7 @@ func (p *Pass) walkAll(reqs []request.Request) {
 	}
 }
 
-func (w *worker) add(walked *path.Walked) {
+func (w *worker) add(walked *path.WalkResult) {
 	for _, a := range w.adders {
 		a.Add(walked)
 	}

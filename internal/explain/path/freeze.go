@@ -5,50 +5,50 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 )
 
-// Split cuts a request's segments at the borders of candidate freezes. Of what
+// SplitAtFreezes cuts a request's segments at the borders of candidate freezes. Of what
 // runs, or wants to, the overlap may have been lost to a freeze; of a wait only
 // if its end falls into the burst in which what fell due meanwhile is made up
 // for: a backend that takes 30 ms is no later for a freeze in the middle.
 //
 // The result is segs where there is no candidate, else it lies in buf.
-func (s *Stage) Split(buf *[]cause.Segment, segs []cause.Segment) []cause.Segment {
-	known := s.opts.Freezes
-	if known == nil || len(segs) == 0 || !known.Any(segs[0].Start, segs[len(segs)-1].End) {
+func (s *Stage) SplitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cause.Segment {
+	freezes := s.options.Freezes
+	if freezes == nil || len(segs) == 0 || !freezes.Any(segs[0].Start, segs[len(segs)-1].End) {
 		return segs
 	}
-	cut := (*buf)[:0]
-	defer func() { *buf = cut }()
-	for _, g := range segs {
-		known.Candidates(g.Start, g.End, func(c freeze.Candidate) {
-			from, to := max(g.Start, c.Start), min(g.End, c.End)
-			if s.opts.Settled != nil && !s.opts.Settled.IsFreeze(c.Class) {
+	out := (*buf)[:0]
+	defer func() { *buf = out }()
+	for _, segment := range segs {
+		freezes.Candidates(segment.Start, segment.End, func(candidate freeze.Candidate) {
+			from, to := max(segment.Start, candidate.Start), min(segment.End, candidate.End)
+			if s.options.Settlement != nil && !s.options.Settlement.IsFreeze(candidate.Class) {
 				return
 			}
-			if from >= to || waits(g.Code.Cause()) && (g.End < c.End || g.End > c.End+freeze.BurstNS) {
+			if from >= to || isExternalWait(segment.Code.Cause()) && (segment.End < candidate.End || segment.End > candidate.End+freeze.BurstNS) {
 				return
 			}
-			if g.Start < from {
-				before := g
+			if segment.Start < from {
+				before := segment
 				before.End = from
-				cut = append(cut, before)
+				out = append(out, before)
 			}
-			in := g
-			in.Start, in.End, in.Code = from, to, cause.Pending(g.Code.Cause(), c.Class)
-			if s.opts.Settled != nil {
-				in = s.opts.Settled.SettleSegment(in)
+			inside := segment
+			inside.Start, inside.End, inside.Code = from, to, cause.Pending(segment.Code.Cause(), candidate.Class)
+			if s.options.Settlement != nil {
+				inside = s.options.Settlement.SettleSegment(inside)
 			}
-			cut = append(cut, in)
-			g.Start = to
+			out = append(out, inside)
+			segment.Start = to
 		})
-		if g.Start < g.End {
-			cut = append(cut, g)
+		if segment.Start < segment.End {
+			out = append(out, segment)
 		}
 	}
-	return cut
+	return out
 }
 
-// waits reports whether a cause is a wait for something outside.
-func waits(c cause.Cause) bool {
+// isExternalWait reports whether a cause is a wait for something outside.
+func isExternalWait(c cause.Cause) bool {
 	switch c {
 	case cause.Sleep, cause.Network, cause.SchedPoll, cause.GCWait, cause.Lock, cause.Chan, cause.Unknown:
 		return true

@@ -11,17 +11,17 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestMerge: what two stages numbered in another order is the same after translation, and nothing else is.
-func TestMerge(t *testing.T) {
+// TestMergeIDs: what two stages numbered in another order is the same after translation, and nothing else is.
+func TestMergeIDs(t *testing.T) {
 	syms := tracefmt.NewSymbols().Snapshot()
 	var stages []*Stage
 	for range 2 {
 		stages = append(stages, New(&timeline.Window{}, &syms, Options{}))
 	}
-	waits := []Via{{critpath.WaitChan, 1, 0}, {critpath.WaitLock, 2, 0}, {critpath.WaitLock, 3, 4}}
+	waits := []ChainWait{{critpath.WaitChan, 1, 0}, {critpath.WaitLock, 2, 0}, {critpath.WaitLock, 3, 4}}
 	chain := func(x *IDs, list ...int) (id ChainID) {
 		for _, i := range list {
-			id = x.chain(viaKey{id, waits[i]})
+			id = x.chainID(chainKey{id, waits[i]})
 		}
 		return id
 	}
@@ -37,14 +37,14 @@ func TestMerge(t *testing.T) {
 			if i == 0 && k == 3 || i == 1 && k == 1 {
 				continue // one that only the other knows
 			}
-			names[i][k] = s.IDs.cause(CauseKey{Code: cause.Pending(cause.CPU, 3), Site: 9, Chain: chain(s.IDs, chains[k]...)})
-			groups[i][k] = s.IDs.ID(GroupKey{Kind: request.HTTP1, Name: tracefmt.StringID(k)})
+			names[i][k] = s.IDs.causeID(CauseKey{Code: cause.Pending(cause.CPU, 3), Site: 9, Chain: chain(s.IDs, chains[k]...)})
+			groups[i][k] = s.IDs.GroupID(GroupKey{Kind: request.HTTP1, Name: tracefmt.StringID(k)})
 		}
 	}
-	ts := Merge(stages)
+	ts := MergeIDs(stages)
 	all := stages[0].IDs
 	for k, list := range chains {
-		var want []Via
+		var want []ChainWait
 		for _, i := range list {
 			want = append(want, waits[i])
 		}
@@ -70,33 +70,33 @@ func TestMerge(t *testing.T) {
 	if n := len(all.causes.keys); n != len(chains) {
 		t.Errorf("%d causes, want %d", n, len(chains))
 	}
-	if all.Groups() != len(chains) {
-		t.Errorf("%d groups, want %d", all.Groups(), len(chains))
+	if all.GroupCount() != len(chains) {
+		t.Errorf("%d groups, want %d", all.GroupCount(), len(chains))
 	}
 }
 
 // TestChains: the same wait twice in a row counts once, and a long chain is kept without what lies between its beginning and the last wait.
 func TestChains(t *testing.T) {
 	x := newIDs()
-	a, b := Via{critpath.WaitChan, 1, 0}, Via{critpath.WaitLock, 2, 0}
-	id := x.chain(viaKey{0, a})
-	if again := x.chain(viaKey{id, a}); again != id {
-		t.Errorf("the same wait again is a chain of %v", x.Chain(again))
+	a, b := ChainWait{critpath.WaitChan, 1, 0}, ChainWait{critpath.WaitLock, 2, 0}
+	id := x.chainID(chainKey{0, a})
+	if repeated := x.chainID(chainKey{id, a}); repeated != id {
+		t.Errorf("the same wait again is a chain of %v", x.Chain(repeated))
 	}
 	for i := range 20 {
 		v := b
 		if i%2 == 1 {
 			v = a
 		}
-		id = x.chain(viaKey{id, v})
+		id = x.chainID(chainKey{id, v})
 	}
-	if got := x.Chain(id); !slices.Equal(got, []Via{a, b, a, b, a}) {
+	if got := x.Chain(id); !slices.Equal(got, []ChainWait{a, b, a, b, a}) {
 		t.Errorf("a chain of 21 waits is kept as %v", got)
 	}
 	for site := range tracefmt.FrameID(3) {
-		last := Via{critpath.WaitSelect, 3 + site, 0}
-		id = x.chain(viaKey{id, last})
-		if got := x.Chain(id); !slices.Equal(got, []Via{a, b, a, b, a, last}) || x.LastSite(id) != last.Site {
+		last := ChainWait{critpath.WaitSelect, 3 + site, 0}
+		id = x.chainID(chainKey{id, last})
+		if got := x.Chain(id); !slices.Equal(got, []ChainWait{a, b, a, b, a, last}) || x.LastSite(id) != last.Site {
 			t.Errorf("with another one at its end it is kept as %v", got)
 		}
 	}

@@ -10,55 +10,55 @@ import (
 )
 
 // A partial is what the pieces of a long request have shown so far.
-type partial struct {
-	start      int64
-	sums       []Sum // in the order of causes
-	best       request.Handler
-	segments   []cause.Segment
-	vias       [][]Via // nil as long as no segment has any
-	gap, ready int64
-	borders    []int64
+type joinedPieces struct {
+	start              int64
+	causeTimes         []CauseTime // in the order of causes
+	bestHandler        request.Handler
+	segments           []cause.Segment
+	waitChains         [][]ChainWait // nil as long as no segment has any
+	pollGapNS, readyNS int64
+	pieceEnds          []int64
 }
 
-// maxParted bounds the segments kept of one long request.
-const maxParted = 10000
+// maxPartialSegments bounds the segments kept of one long request.
+const maxPartialSegments = 10000
 
-// keep adds a piece to its request's partial.
-func (s *Stage) keep(w *Walked) {
+// addPiece adds a piece to its request's partial.
+func (s *Stage) addPiece(w *WalkResult) {
 	r := w.Req
-	p := s.parts[r.PieceKey]
-	if p == nil {
-		p = &partial{start: r.Start, ready: w.Ready, gap: w.Gap}
-		s.parts[r.PieceKey] = p
+	pieces := s.joined[r.PieceKey]
+	if pieces == nil {
+		pieces = &joinedPieces{start: r.Start, readyNS: w.ReadyNS, pollGapNS: w.PollGapNS}
+		s.joined[r.PieceKey] = pieces
 	}
-	if s.best.Rank > p.best.Rank {
-		p.best = s.best
+	if s.bestHandler.Rank > pieces.bestHandler.Rank {
+		pieces.bestHandler = s.bestHandler
 	}
-	p.best.IsObserver = p.best.IsObserver || s.best.IsObserver
-	p.add(w.Sums)
-	if len(p.segments) < maxParted {
-		if p.vias == nil && slices.ContainsFunc(w.Segments, func(seg cause.Segment) bool { return seg.FollowedWait >= 0 }) {
-			p.vias = make([][]Via, len(p.segments))
+	pieces.bestHandler.IsObserver = pieces.bestHandler.IsObserver || s.bestHandler.IsObserver
+	pieces.addCauseTimes(w.CauseTimes)
+	if len(pieces.segments) < maxPartialSegments {
+		if pieces.waitChains == nil && slices.ContainsFunc(w.Segments, func(seg cause.Segment) bool { return seg.FollowedWait >= 0 }) {
+			pieces.waitChains = make([][]ChainWait, len(pieces.segments))
 		}
-		if p.vias != nil {
-			p.vias = append(p.vias, s.vias(w.Segments)...)
+		if pieces.waitChains != nil {
+			pieces.waitChains = append(pieces.waitChains, s.waitChains(w.Segments)...)
 		}
-		p.segments = append(p.segments, w.Segments...)
+		pieces.segments = append(pieces.segments, w.Segments...)
 	}
 	if r.Piece == request.MiddlePiece {
-		p.borders = append(p.borders, r.End)
+		pieces.pieceEnds = append(pieces.pieceEnds, r.End)
 	}
 }
 
-// add adds what a piece spent on its causes. Very many requests can be open at once, most of them with one or two causes: 200,000 maps
+// addCauseTimes adds what a piece spent on its causes. Very many requests can be open at once, most of them with one or two causes: 200,000 maps
 // for them were a tenth of what was live.
-func (p *partial) add(sums []Sum) {
+func (p *joinedPieces) addCauseTimes(sums []CauseTime) {
 	for _, sum := range sums {
-		i, found := slices.BinarySearchFunc(p.sums, sum.Cause, func(s Sum, id CauseID) int { return cmp.Compare(s.Cause, id) })
+		i, found := slices.BinarySearchFunc(p.causeTimes, sum.Cause, func(s CauseTime, id CauseID) int { return cmp.Compare(s.Cause, id) })
 		if found {
-			p.sums[i].NS += sum.NS
+			p.causeTimes[i].NS += sum.NS
 		} else {
-			p.sums = slices.Insert(p.sums, i, sum)
+			p.causeTimes = slices.Insert(p.causeTimes, i, sum)
 		}
 	}
 }
@@ -66,57 +66,59 @@ func (p *partial) add(sums []Sum) {
 // Join returns the whole request whose last part was walked just before. The
 // result is valid until the next call of Walk; what it holds of the pieces stays
 // valid.
-func (s *Stage) Join(r *request.Request) *Walked {
-	p := s.parts[r.PieceKey]
-	delete(s.parts, r.PieceKey)
-	s.best = p.best
-	s.walked = Walked{
-		Req: r, Form: Joint, Weight: 1, Start: p.start, From: p.start, Observer: p.best.IsObserver, Several: s.several,
-		Segments: p.segments, Ready: p.ready, Gap: p.gap, Borders: p.borders, vias: p.vias, stage: s,
+func (s *Stage) Join(r *request.Request) *WalkResult {
+	pieces := s.joined[r.PieceKey]
+	delete(s.joined, r.PieceKey)
+	s.bestHandler = pieces.bestHandler
+	s.result = WalkResult{
+		Req: r, Form: Joined, Weight: 1, Start: pieces.start, PathStart: pieces.start, Observer: pieces.bestHandler.IsObserver, HandlerSeenTwice: s.handlerSeenTwice,
+		Segments: pieces.segments, ReadyNS: pieces.readyNS, PollGapNS: pieces.pollGapNS, PieceEnds: pieces.pieceEnds, waitChains: pieces.waitChains, stage: s,
 	}
-	w := &s.walked
+	w := &s.result
 	if w.Observer {
 		return w
 	}
-	w.Sums = p.sums
-	w.Group, w.Entry = s.group(r)
+	w.CauseTimes = pieces.causeTimes
+	w.Group, w.HandlerFrame = s.groupOf(r)
 	return w
 }
 
-// internVias numbers the chains of waits of the walk that was made last.
-func (s *Stage) internVias() {
+// numberChains numbers the chains of waits of the walk that was made last.
+func (s *Stage) numberChains() {
 	s.chains = s.chains[:0]
 	for i := range s.walker.FollowedWaits {
-		v := &s.walker.FollowedWaits[i]
+		followed := &s.walker.FollowedWaits[i]
 		parent := ChainID(0)
-		if v.Parent >= 0 {
-			parent = s.chains[v.Parent]
+		if followed.Parent >= 0 {
+			parent = s.chains[followed.Parent]
 		}
-		s.chains = append(s.chains, s.IDs.chain(viaKey{parent, Via{v.Kind, s.Sites.SiteOf(v.Stack), s.Sites.CallOf(v.Stack)}}))
+		s.chains = append(s.chains, s.IDs.chainID(chainKey{parent, ChainWait{followed.Kind, s.Sites.SiteOf(followed.Stack), s.Sites.CallOf(followed.Stack)}}))
 	}
 }
 
-// ChainOf returns the chain of waits that led to a segment of the walk that was
+// ChainOfSegment returns the chain of waits that led to a segment of the walk that was
 // made last.
-func (w *Walked) ChainOf(seg *cause.Segment) ChainID { return w.stage.chains[seg.FollowedWait] }
+func (w *WalkResult) ChainOfSegment(segment *cause.Segment) ChainID {
+	return w.stage.chains[segment.FollowedWait]
+}
 
 // ChainOfStep returns the chain of waits that led to a step of the walk that was
 // made last.
-func (w *Walked) ChainOfStep(st *critpath.Step) ChainID {
-	if st.FollowedWait < 0 {
+func (w *WalkResult) ChainOfStep(step *critpath.Step) ChainID {
+	if step.FollowedWait < 0 {
 		return 0
 	}
-	return w.stage.chains[st.FollowedWait]
+	return w.stage.chains[step.FollowedWait]
 }
 
-func (s *Stage) vias(segs []cause.Segment) [][]Via {
-	out := make([][]Via, len(segs))
-	var chain []Via // most segments were reached as the one before
-	last := ChainID(-1)
+func (s *Stage) waitChains(segs []cause.Segment) [][]ChainWait {
+	out := make([][]ChainWait, len(segs))
+	var chain []ChainWait // most segments were reached as the one before
+	lastID := ChainID(-1)
 	for i := range segs {
 		if segs[i].FollowedWait >= 0 {
-			if id := s.chains[segs[i].FollowedWait]; id != last {
-				last, chain = id, s.IDs.Chain(id)
+			if id := s.chains[segs[i].FollowedWait]; id != lastID {
+				lastID, chain = id, s.IDs.Chain(id)
 			}
 			out[i] = chain
 		}

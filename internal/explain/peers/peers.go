@@ -103,8 +103,8 @@ func waitsOf(p *collector) []groupSpan    { return p.waits }
 func requestsOf(p *collector) []groupSpan { return p.requests }
 
 // Add implements pass.Adder.
-func (p *collector) Add(w *path.Walked) {
-	if w.Form == path.Glanced || w.Weight != 1 {
+func (p *collector) Add(w *path.WalkResult) {
+	if w.Form == path.NotWalked || w.Weight != 1 {
 		p.keptUntil = min(p.keptUntil, w.Start) // from here on only some requests are walked
 		return
 	}

@@ -106,7 +106,7 @@ type Builder struct {
 func NewBuilder(stage *path.Stage) *Builder {
 	b := &Builder{stage: stage, win: stage.Win, syms: stage.Syms, class: cause.New(stage.Win, stage.Syms), runs: make(map[uint64]int32), one: make([]critpath.Step, 1)}
 	b.class.Sites = stage.Sites
-	b.split = func(segs []cause.Segment) []cause.Segment { return stage.Split(&b.cut, segs) }
+	b.split = func(segs []cause.Segment) []cause.Segment { return stage.SplitAtFreezes(&b.cut, segs) }
 	return b
 }
 
@@ -274,7 +274,7 @@ func (b *Builder) meanwhile(out *Graph, p *part, seg *cause.Segment) {
 		return
 	}
 	b.mixes--
-	from, to := path.PartOf(seg.Start, seg.End, mixWindow)
+	from, to := path.SampleInterval(seg.Start, seg.End, mixWindow)
 	p.firstMix = int32(len(out.mix))
 	total := 0.0
 	gen := b.win.Gens[b.win.At(from)]

@@ -62,8 +62,8 @@ type sampler struct {
 }
 
 // Add implements pass.Adder.
-func (p *sampler) Add(w *path.Walked) {
-	if !w.Ended() {
+func (p *sampler) Add(w *path.WalkResult) {
+	if !w.IsComplete() {
 		return
 	}
 	at := entry.At(&p.groups, w.Group)
@@ -71,7 +71,7 @@ func (p *sampler) Add(w *path.Walked) {
 		*at = &Sample{rivals: p.all.rivalsOf(p.stage.IDs.Group(w.Group))}
 	}
 	s := *at
-	if w.Form == path.Joint {
+	if w.Form == path.Joined {
 		if s.Count(w.Start, w.Req.End, w.Req.G, w.Weight) {
 			s.Add(p.builder.Chain(w.Req.G, w.Start, w.Req.End, w.Segments))
 		}

@@ -19,7 +19,7 @@ import (
 type holderLineKey struct{ waitSite, holderSite, line tracefmt.FrameID }
 
 // addHolderLines takes note of the lines that holders work below.
-func (p *workerSum) addHolderLines(w *path.Walked, waits []critpath.FollowedWait) {
+func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.FollowedWait) {
 	for i := range w.Steps {
 		step := &w.Steps[i]
 		if step.FollowedWait < 0 || step.Kind == critpath.CPU || step.Kind == critpath.Runnable {

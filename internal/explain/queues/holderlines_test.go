@@ -39,7 +39,7 @@ func TestHolderLines(t *testing.T) {
 		sum := New()
 		p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
 		waits := []critpath.FollowedWait{{Kind: critpath.WaitSelect, Stack: waiter, Parent: -1, G: 7, Waker: c.waker}, {Kind: critpath.WaitSelect, Stack: c.holder, Parent: 0, G: 8, Waker: 9}}
-		p.addHolderLines(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 1, Steps: []critpath.Step{{Kind: critpath.Network, G: 9, Stack: readLoopStack, Start: 0, End: 10, FollowedWait: 1}}}, waits)
+		p.addHolderLines(&path.WalkResult{Req: &request.Request{G: 7, End: 50}, Weight: 1, Steps: []critpath.Step{{Kind: critpath.Network, G: 9, Stack: readLoopStack, Start: 0, End: 10, FollowedWait: 1}}}, waits)
 		got := sum.HolderLines(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})})
 		line := 0
 		for _, u := range got {

@@ -65,7 +65,7 @@ func (l *lateRuns) thinOut() {
 }
 
 // addLateRuns takes note of other goroutines' late runs on a request's path.
-func (p *workerSum) addLateRuns(w *path.Walked) {
+func (p *workerSum) addLateRuns(w *path.WalkResult) {
 	steps := w.Steps
 	outsideSlice := w.Sparse && w.Req.End >= p.sliceEnd
 	for i := range steps {
@@ -87,7 +87,7 @@ func (p *workerSum) addLateRuns(w *path.Walked) {
 			continue
 		}
 		if k := (lateRunKey{step.G, step.End}); p.lateRuns.isSampled(k) {
-			n := w.Counted()
+			n := w.CountedRequests()
 			p.lateRuns.runs[k] = p.lateRuns.runs[k].plus(lateRun{readySince: ready, pollGapNS: pollGapNS, stack: step.Stack, requests: n, waitNS: n * (step.End - ready), exactGroup: !w.Sparse})
 			p.lateRuns.thinOut()
 		}
@@ -169,7 +169,7 @@ func (s *Sum) addHubs(all *lateRuns) {
 		sum.startStack = max(sum.startStack, run.stack)
 		if run.requests > 1 && lookups < maxRanLookups {
 			lookups++
-			s.workers[0].stage.EachRanMeanwhile(run.readySince+run.pollGapNS, k.start, k.g, func(site tracefmt.FrameID, ns int64) { sum.ranNSBySite[site] += ns })
+			s.workers[0].stage.EachConcurrentRun(run.readySince+run.pollGapNS, k.start, k.g, func(site tracefmt.FrameID, ns int64) { sum.ranNSBySite[site] += ns })
 		}
 	}
 	for g, ns := range all.maxNSByG {

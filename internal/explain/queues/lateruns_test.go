@@ -24,7 +24,7 @@ func TestMinimumLateness(t *testing.T) {
 	} {
 		p := New().NewAdder(nil).(*workerSum)
 		readySince := int64(5000 * us)
-		p.addLateRuns(&path.Walked{Weight: 1, Req: &request.Request{G: 1, End: 1 << 40}, Steps: []critpath.Step{
+		p.addLateRuns(&path.WalkResult{Weight: 1, Req: &request.Request{G: 1, End: 1 << 40}, Steps: []critpath.Step{
 			{Kind: critpath.PollGap, G: c.g, Start: readySince - c.gap, End: readySince},
 			{Kind: critpath.Runnable, G: c.g, Start: readySince, End: readySince + c.ns},
 		}})

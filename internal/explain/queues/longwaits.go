@@ -40,14 +40,14 @@ type ownWait struct {
 }
 
 // ownWaits returns those of a request. It is valid until the next call.
-func (p *workerSum) ownWaits(w *path.Walked) []ownWait {
+func (p *workerSum) ownWaits(w *path.WalkResult) []ownWait {
 	r, list := w.Req, p.ownWaitScratch[:0]
 	for i := range w.Segments {
 		if s := &w.Segments[i]; s.G == r.G && s.FollowedWait < 0 && s.Code.Cause() == cause.Sleep {
 			list = append(list, ownWait{s.Site, s.Start, s.End, -1})
 		}
 	}
-	waits := w.Waits()
+	waits := w.FollowedWaits()
 	for i := range waits {
 		if v := &waits[i]; v.G == r.G && v.Parent < 0 {
 			list = append(list, ownWait{p.stage.Sites.SiteOf(v.Stack), max(v.Start, r.Start), min(v.End, r.End), int32(i)})
@@ -58,7 +58,7 @@ func (p *workerSum) ownWaits(w *path.Walked) []ownWait {
 }
 
 // addLongWait takes note of what a request did before the wait that took most of its time.
-func (p *workerSum) addLongWait(w *path.Walked, waits []ownWait) {
+func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	r := w.Req
 	var longest ownWait
 	for _, wait := range waits {
@@ -74,7 +74,7 @@ func (p *workerSum) addLongWait(w *path.Walked, waits []ownWait) {
 		sum.handedOver++
 	}
 	if longest.waitIndex >= 0 {
-		waker := w.Waits()[longest.waitIndex].Waker
+		waker := w.FollowedWaits()[longest.waitIndex].Waker
 		if birth, hasBirth := p.stage.Win.Born(waker, longest.end); waker != 0 && !(hasBirth && birth.By == 0) { // that is a timer's function
 			sum.woken++
 			p.addBatchCycle(&sum, w, longest)
@@ -85,8 +85,8 @@ func (p *workerSum) addLongWait(w *path.Walked, waits []ownWait) {
 
 // addBatchCycle takes note of the turns, from one sleep to the next, of the goroutine that ended a request's wait: which one that was at when the
 // request came, and how many sleeps it waited through.
-func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.Walked, wait ownWait) {
-	waits := w.Waits()
+func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait ownWait) {
+	waits := w.FollowedWaits()
 	waker, workingAtArrival, sleeps := waits[wait.waitIndex].Waker, false, 0
 	var firstSleepStart, lastSleepEnd int64 // when the first sleep began, when the last one ended
 	for i, first := 0, true; i < len(w.Segments); i++ {

@@ -93,7 +93,7 @@ type requestCalls struct {
 
 // addPeerCalls takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
 // since the last answer, or, where others write and read for it, where it waits again.
-func (p *workerSum) addPeerCalls(w *path.Walked, waits []critpath.FollowedWait) {
+func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWait) {
 	p.callScratch, p.writers = p.callScratch[:0], p.writers[:0]
 	for i := range w.Steps {
 		step := &w.Steps[i]
@@ -177,7 +177,7 @@ func endsWithoutRead(p *workerSum, steps []critpath.Step) bool {
 
 // findFanOut looks for the goroutines that a request started and that lived at once until it went on at a time: one of them was the last, others were started
 // for the same, or had ended by then.
-func (p *workerSum) findFanOut(w *path.Walked, lastG uint64, resumed int64) (sum fanOutSum) {
+func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) (sum fanOutSum) {
 	win := p.stage.Win
 	lastBirth, ok := win.Born(lastG, resumed)
 	if !ok || lastBirth.By != w.Req.G || lastBirth.Time < w.Req.Start {

@@ -61,7 +61,7 @@ func TestConnOpens(t *testing.T) {
 	sum := New()
 	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
 	for range 3 {
-		p.addPeerCalls(&path.Walked{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: []critpath.Step{
+		p.addPeerCalls(&path.WalkResult{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: []critpath.Step{
 			{Kind: critpath.Network, G: 7, Stack: query, Start: 0, End: 10, FollowedWait: -1}, {Kind: critpath.Network, G: 7, Stack: opens, Start: 10, End: 16, FollowedWait: -1}, {Kind: critpath.Network, G: 7, Stack: query, Start: 16, End: 20, FollowedWait: -1},
 		}}, nil)
 	}

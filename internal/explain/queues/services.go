@@ -85,7 +85,7 @@ type endMark struct {
 const maxEndMarks = 512
 
 // addServices records the parts of the request's path on other goroutines.
-func (p *workerSum) addServices(w *path.Walked) {
+func (p *workerSum) addServices(w *path.WalkResult) {
 	r := w.Req
 	if r.IsServed() { // its goroutine serves one request at a time, so it is no server of several waiters
 		p.requestGoroutines[r.G] = struct{}{}
@@ -94,12 +94,12 @@ func (p *workerSum) addServices(w *path.Walked) {
 		if c := s.Code.Cause(); c != cause.CPU {
 			return serviceKey{r.Kind, c, s.Site}
 		}
-		return serviceKey{r.Kind, cause.CPU, p.stage.IDs.LastSite(w.ChainOf(s))}
+		return serviceKey{r.Kind, cause.CPU, p.stage.IDs.LastSite(w.ChainOfSegment(s))}
 	}
-	first, waits := len(p.services), w.Waits()
+	first, waits := len(p.services), w.FollowedWaits()
 	for i := len(w.Segments) - 1; i >= 0; i-- {
 		segment := &w.Segments[i]
-		if segment.FollowedWait < 0 || segment.G == r.G || !isServiceCause(segment.Code.Cause()) || p.stage.IDs.Served(w.ChainOf(segment)) {
+		if segment.FollowedWait < 0 || segment.G == r.G || !isServiceCause(segment.Code.Cause()) || p.stage.IDs.LeadsToAnswer(w.ChainOfSegment(segment)) {
 			continue // on a request's own goroutine, that request is the one that gets the service
 		}
 		alreadyRunning := segment.Start <= waits[outermostWait(waits, segment.FollowedWait)].Start
@@ -111,7 +111,7 @@ func (p *workerSum) addServices(w *path.Walked) {
 			break // what remains is earlier on the path; the last services are recorded
 		}
 		p.services = append(p.services, service{
-			key: keyOf(segment), server: segment.G, start: segment.Start, end: segment.End, weight: w.Counted(),
+			key: keyOf(segment), server: segment.G, start: segment.Start, end: segment.End, weight: w.CountedRequests(),
 			serverWrote: waits[segment.FollowedWait].Parent >= 0 && p.isHTTP1RoundTrip(waits[segment.FollowedWait].Stack), alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.FollowedWait),
 		})
 	}
@@ -122,7 +122,7 @@ func (p *workerSum) addServices(w *path.Walked) {
 		svc.isLast = !slices.ContainsFunc(services[i+1:], func(b service) bool { return b.key == svc.key })
 		svc.serverWrote = svc.isLast && svc.key.cause == cause.Network && (svc.serverWrote || p.serverWrote(w, svc))
 	}
-	if w.Sampled && len(w.Looked) < path.MostLooked {
+	if w.Sampled && len(w.LongPWaits) < path.MaxLongPWaits {
 		for i := range services {
 			if services[i].key.cause == cause.Sleep {
 				p.addSleep(&services[i])
@@ -155,7 +155,7 @@ func outermostWait(waits []critpath.FollowedWait, i int32) int32 {
 // serverWrote reports whether a server that waits for an answer has itself written to a connection since the answer before.
 // If so it makes one call at a time. A goroutine that reads the answers for many callers does not write their calls. A
 // connection of HTTP/1 has one call at a time, so a worker that waits for the connection's reader counts as the caller, too.
-func (p *workerSum) serverWrote(w *path.Walked, svc *service) bool {
+func (p *workerSum) serverWrote(w *path.WalkResult, svc *service) bool {
 	for i := len(w.Steps) - 1; i >= 0; i-- {
 		step := &w.Steps[i]
 		if step.G != svc.server || step.End > svc.start {

@@ -21,8 +21,8 @@ func (s siblingSum) plus(addend siblingSum) siblingSum {
 }
 
 // addSiblingLocks takes note of who gave the locks back that a request waited for.
-func (p *workerSum) addSiblingLocks(w *path.Walked) {
-	waits := w.Waits()
+func (p *workerSum) addSiblingLocks(w *path.WalkResult) {
+	waits := w.FollowedWaits()
 	for i := range waits {
 		wait := &waits[i]
 		if wait.Kind != critpath.WaitLock && wait.Kind != critpath.WaitOnce || wait.Waker == 0 {

@@ -27,8 +27,8 @@ type streamSum struct {
 }
 
 // addStream takes note of whether a request that waits repeatedly at a line writes to its client meanwhile.
-func (p *workerSum) addStream(w *path.Walked, waits []ownWait) {
-	chain := w.Waits()
+func (p *workerSum) addStream(w *path.WalkResult, waits []ownWait) {
+	chain := w.FollowedWaits()
 	blocking := slices.DeleteFunc(waits, func(x ownWait) bool {
 		return x.waitIndex >= 0 && !slices.Contains([]critpath.WaitKind{critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond}, chain[x.waitIndex].Kind)
 	})

@@ -1,6 +1,22 @@
-// Package queues adds up what requests waited for on other goroutines, and
-// whether others waited for those at the same time: turns, and goroutines that
-// run late while many wait for them.
+// Package queues sums up the waits of requests for other goroutines of the process: who ends them, how many requests wait at
+// once, and for how long. A request's critical path shows for which goroutine it waited. Only many paths together show
+// whether that goroutine served several requests at a time, or whether the requests queued for a slot of a pool.
+//
+// Input: the walked requests of package path, one call of Add each, on several workers. Output: plain structs, one a source
+// line (methods of Sum after Merge), from which package finding decides.
+//
+//	services.go     goroutines that requests wait for, as servers of a queue: utilisation, batches, sleeps
+//	slotwaits.go    waits that show a pool: who acquires and releases its slots, how many there are
+//	longwaits.go    the longest wait of a request: does it wait for work that it handed over, or for news
+//	streams.go      requests that write parts of the answer between their waits
+//	peercalls.go    calls to a peer from one line, in sequence or in parallel
+//	siblings.go     locks that goroutines of one and the same request hold
+//	holderlines.go  the line below which the holder of a lock works
+//	lateruns.go     goroutines that run late while many requests wait for them
+//
+// Words: a server is a goroutine that requests wait for, and a service is an interval that a request waited for it. A waiter
+// is the goroutine that waits, its waker the goroutine that ended the wait. Most sums cover only a slice of each generation
+// (see Sum). All results are independent of which worker added which request.
 package queues
 
 import (
@@ -15,71 +31,74 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Sum adds up turns, places and late runs. It implements pass.Sum.
+// A Sum adds up services, slot waits, peer calls and late runs. It implements pass.Sum.
 //
-// Most of it is of a slice of every generation: the requests that end in it, all of which are walked. A slice holds so few requests that it costs
-// next to nothing.
+// All but the late runs are taken from one slice of every generation: the requests that end in its first part. All requests
+// of the slice are walked, because simultaneous waits show only then. A slice has few requests, so the extra walks are cheap.
 type Sum struct {
 	workers           []*workerSum
 	sliceNS           int64               // length of all slices
-	sliceRequests     int                 // about how many requests ended in them
-	requestGoroutines map[uint64]struct{} // goroutines of this generation's slice
+	sliceRequests     int                 // about how many requests ended in the slices
+	requestGoroutines map[uint64]struct{} // goroutines of the requests of this generation's slice
 	services          map[serviceKey]*serviceSum
 	slotWaits         map[slotKey]*slotWaitSum
 	hubs              map[uint64]*hubSum
-	// aggregation is what goes on while requests of the next generation are found: it needs nothing of the window.
+	// aggregation runs while the requests of the next generation are found: it does not need the window.
 	aggregation sync.WaitGroup
 }
 
-// A part is one worker's.
+// A workerSum is what one worker added.
 type workerSum struct {
 	stage *path.Stage
 
-	// Of this generation's slice.
-	sliceEnd          int64 // requests that end before belong to it
+	// Of this generation's slice:
+	sliceEnd          int64 // requests that end before it belong to the slice
 	services          []service
 	handovers         []handover
-	requestGoroutines map[uint64]struct{} // goroutines of its requests
+	requestGoroutines map[uint64]struct{} // goroutines of the slice's requests
 	lateRuns          lateRuns
 
-	// Of all of them.
+	// Of all slices:
 	sleeps       map[serviceKey]sleepSum
-	longWaits    map[tracefmt.FrameID]longWaitSum // by where they wait
-	streams      map[tracefmt.FrameID]streamSum   // by where they sleep
-	siblingLocks map[tracefmt.FrameID]siblingSum  // by where they wait for a lock
-	holderLines  map[holderLineKey]int64          // ns
+	longWaits    map[tracefmt.FrameID]longWaitSum // by the site of the wait
+	streams      map[tracefmt.FrameID]streamSum   // by the site of the wait
+	siblingLocks map[tracefmt.FrameID]siblingSum  // by the site that waits for the lock
+	holderLines  map[holderLineKey]int64          // in ns
 	peerCalls    map[peerCallKey]*peerCallSum
 
-	// divergingLines holds what parting has found, by the two stacks.
+	// divergingLines caches the results of divergingLine by the waiter's and the holder's stack.
 	divergingLines map[[2]tracefmt.StackID]tracefmt.FrameID
-	// Scratch, of one request.
+	// Scratch space for one request:
 	spans          []timeline.Span
 	ownWaitScratch []ownWait
 	callScratch    []requestCalls
-	writers        []uint64 // goroutines that wrote to a connection since they read an answer
+	writers        []uint64 // goroutines that have written to a connection since they last read an answer
 }
 
-// New returns a Sum to which nothing was added.
+// New returns an empty Sum.
 func New() *Sum {
 	return &Sum{
-		requestGoroutines: make(map[uint64]struct{}), services: make(map[serviceKey]*serviceSum), slotWaits: make(map[slotKey]*slotWaitSum), hubs: make(map[uint64]*hubSum),
+		requestGoroutines: make(map[uint64]struct{}), services: make(map[serviceKey]*serviceSum),
+		slotWaits: make(map[slotKey]*slotWaitSum), hubs: make(map[uint64]*hubSum),
 	}
 }
 
 // NewAdder implements pass.Sum.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	p := &workerSum{
-		stage: stage, requestGoroutines: make(map[uint64]struct{}), lateRuns: lateRuns{runs: make(map[lateRunKey]lateRun), maxNSByG: make(map[uint64]int64)},
-		sleeps: make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum), streams: make(map[tracefmt.FrameID]streamSum),
-		siblingLocks: make(map[tracefmt.FrameID]siblingSum), holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum),
+		stage: stage, requestGoroutines: make(map[uint64]struct{}),
+		lateRuns: lateRuns{runs: make(map[lateRunKey]lateRun), maxNSByG: make(map[uint64]int64)},
+		sleeps:   make(map[serviceKey]sleepSum), longWaits: make(map[tracefmt.FrameID]longWaitSum),
+		streams: make(map[tracefmt.FrameID]streamSum), siblingLocks: make(map[tracefmt.FrameID]siblingSum),
+		holderLines: make(map[holderLineKey]int64), peerCalls: make(map[peerCallKey]*peerCallSum),
 		divergingLines: make(map[[2]tracefmt.StackID]tracefmt.FrameID),
 	}
 	s.workers = append(s.workers, p)
 	return p
 }
 
-// maxSliceRequests bounds about how many requests of a generation belong to its slice, or
-// maxLaterSliceRequests once laterSlicesFrom did.
+// About maxSliceRequests requests of a generation belong to its slice, and about maxLaterSliceRequests after laterSlicesFrom
+// requests were in slices.
 const (
 	maxSliceRequests      = 2000
 	maxLaterSliceRequests = 500
@@ -117,26 +136,26 @@ func (s *Sum) BeginGeneration(reqs []request.Request) {
 	}
 }
 
-// NeedsWalk implements pass.Chooser: who was at work at once, and how many waited for one late run, is seen only where all
-// requests are.
+// NeedsWalk implements pass.Chooser. It chooses all requests of the slice: how many requests one goroutine served at once,
+// and how many waited for one late run, shows only if all of them are walked.
 func (s *Sum) NeedsWalk(r *request.Request) bool {
 	return len(s.workers) > 0 && r.End < s.workers[0].sliceEnd
 }
 
 // Add implements pass.Adder.
-func (p *workerSum) Add(w *path.Walked) {
-	p.addLateRuns(w) // a Joint has no steps
+func (p *workerSum) Add(w *path.WalkResult) {
+	p.addLateRuns(w) // without steps, as of a path.Joint, it adds nothing
 	if w.Form != path.Whole || w.Observer || w.Req.Open || w.Req.End >= p.sliceEnd {
 		return
 	}
 	p.addServices(w)
 	p.addHandovers(w)
-	p.addPeerCalls(w, w.Waits())
-	p.addHolderLines(w, w.Waits())
+	p.addPeerCalls(w, w.FollowedWaits())
+	p.addHolderLines(w, w.FollowedWaits())
 	if w.Req.IsServed() {
 		waits := p.ownWaits(w)
 		p.addLongWait(w, waits)
-		p.addStream(w, waits) // which drops some of them
+		p.addStream(w, waits) // removes elements from waits
 		p.addSiblingLocks(w)
 	}
 }
@@ -152,7 +171,7 @@ func (s *Sum) EndGeneration() {
 	s.mergeLateRuns()
 }
 
-// Merge brings together what all workers added.
+// Merge combines the sums of all workers and translates their group ids to those of the report.
 func (s *Sum) Merge(ts []path.Translation) {
 	s.aggregation.Wait()
 	s.mergePeerCalls(ts)
@@ -167,14 +186,14 @@ func (s *Sum) Merge(ts []path.Translation) {
 	s.workers = s.workers[:1]
 }
 
-// addSums adds the sums of each key.
+// addSums adds each entry of a map to the entry with the same key of another one.
 func addSums[K comparable, S any](to, from map[K]S, add func(S, S) S) {
 	for k, s := range from {
 		to[k] = add(to[k], s)
 	}
 }
 
-// equalRuns yields the runs of a list whose members are alike.
+// equalRuns yields the longest runs of successive elements that are equal by a comparison.
 func equalRuns[T any](list []T, equal func(a, b T) bool) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for i, j := 0, 0; i < len(list); i = j {

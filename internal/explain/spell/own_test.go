@@ -50,9 +50,9 @@ func TestOwn(t *testing.T) {
 		{"own", nil, "started", "", false},
 		{"dep", nil, "dep", "", false},
 	} {
-		var vias []path.Via
+		var vias []path.ChainWait
 		for _, v := range c.vias {
-			vias = append(vias, path.Via{Site: sp.Sites.SiteOf(stacks[v]), Call: sp.Sites.CallOf(stacks[v])})
+			vias = append(vias, path.ChainWait{Site: sp.Sites.SiteOf(stacks[v]), Call: sp.Sites.CallOf(stacks[v])})
 		}
 		by := tracefmt.FrameID(0)
 		if c.by != "" {

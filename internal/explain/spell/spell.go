@@ -83,7 +83,7 @@ func callsInto(v *report.Via, site *report.Site) bool {
 // Own returns the line of the service's own that led to a site: the one it was called from, else that of the last wait
 // before it that has one, else by, the line that started the request's goroutine, if it is known. It is 0 for a site that is
 // the service's own itself.
-func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via, by tracefmt.FrameID) tracefmt.FrameID {
+func (s *Speller) Own(site tracefmt.FrameID, vias []path.ChainWait, by tracefmt.FrameID) tracefmt.FrameID {
 	if site == 0 || s.Modules == nil {
 		return 0
 	}
@@ -95,7 +95,7 @@ func (s *Speller) Own(site tracefmt.FrameID, vias []path.Via, by tracefmt.FrameI
 		return 0
 	}
 	for i := len(vias) - 1; i >= 0; i-- {
-		if vias[i].Wait == critpath.WaitPeer {
+		if vias[i].Kind == critpath.WaitPeer {
 			return 0 // before it, others asked for the request that this is
 		}
 		switch v := s.Syms.Frame(vias[i].Site); {
@@ -129,16 +129,16 @@ func (s *Speller) File(name string) string {
 func Cause(c cause.Cause) report.CauseName { return report.CauseName(c.String()) }
 
 // Vias spells a chain of waits out.
-func (s *Speller) Vias(vs []path.Via) []report.Via {
+func (s *Speller) Vias(vs []path.ChainWait) []report.Via {
 	out := []report.Via{}
 	for _, x := range vs {
-		out = append(out, report.Via{Wait: report.WaitKind(x.Wait.String()), Site: s.Site(x.Site), Call: s.Syms.String(x.Call)})
+		out = append(out, report.Via{Wait: report.WaitKind(x.Kind.String()), Site: s.Site(x.Site), Call: s.Syms.String(x.Call)})
 	}
 	return out
 }
 
 // Segment spells a settled segment out, with the chain of waits that led to it; by is as for Own.
-func (s *Speller) Segment(g *cause.Segment, vias []path.Via, by tracefmt.FrameID) report.Segment {
+func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, by tracefmt.FrameID) report.Segment {
 	seg := report.Segment{
 		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Via: s.Vias(vias),
 		Kind: s.Kind(g.Code.Cause(), g.Kind, g.Inbound),

@@ -47,8 +47,8 @@ func (s *Sum) NewAdder(*path.Stage) path.Adder {
 }
 
 // Add implements pass.Adder.
-func (p *part) Add(w *path.Walked) {
-	if w.Observer || w.Form == path.Piece || w.Form == path.Cut || !w.Req.IsServed() {
+func (p *part) Add(w *path.WalkResult) {
+	if w.Observer || w.Form == path.Piece || w.Form == path.CutAtStart || !w.Req.IsServed() {
 		return
 	}
 	p.all++

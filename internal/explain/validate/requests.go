@@ -47,13 +47,13 @@ type requestPart struct {
 }
 
 // Add implements path.Adder.
-func (p *requestPart) Add(w *path.Walked) {
+func (p *requestPart) Add(w *path.WalkResult) {
 	p.walked++
 	r := w.Req
-	if w.Weight < 1 || w.Counted() < 1 {
+	if w.Weight < 1 || w.CountedRequests() < 1 {
 		p.add("weights", "goroutine %d: the request from %d on stands for %d requests", r.G, w.Start, w.Weight)
 	}
-	if w.Form != path.Cut && w.Form != path.Glanced {
+	if w.Form != path.CutAtStart && w.Form != path.NotWalked {
 		p.path(w)
 	}
 	if w.Form == path.Piece || w.Observer {
@@ -61,26 +61,26 @@ func (p *requestPart) Add(w *path.Walked) {
 	}
 	var t total
 	switch {
-	case w.Form == path.Cut:
-		t.cut = w.Counted()
+	case w.Form == path.CutAtStart:
+		t.cut = w.CountedRequests()
 	case r.Open:
-		t.open = w.Counted()
+		t.open = w.CountedRequests()
 	default:
-		t.count, t.ns = w.Counted(), w.Latency()*w.Counted()
+		t.count, t.ns = w.CountedRequests(), w.Latency()*w.CountedRequests()
 	}
 	p.kinds.add(r.Kind.String(), t)
 }
 
 // path checks that the parts of a request's time add up to it: each instant has
 // one segment, and sums by cause are those of the segments.
-func (p *requestPart) path(w *path.Walked) {
+func (p *requestPart) path(w *path.WalkResult) {
 	r := w.Req
-	if w.Start > w.From || w.From > r.End {
-		p.add("bounds", "goroutine %d: a request begins at %d, its path at %d, and both end at %d", r.G, w.Start, w.From, r.End)
+	if w.Start > w.PathStart || w.PathStart > r.End {
+		p.add("bounds", "goroutine %d: a request begins at %d, its path at %d, and both end at %d", r.G, w.Start, w.PathStart, r.End)
 		return
 	}
-	at := w.From
-	if w.Form == path.Joint {
+	at := w.PathStart
+	if w.Form == path.Joined {
 		at = w.Start
 	}
 	for i := range w.Segments {
@@ -91,28 +91,28 @@ func (p *requestPart) path(w *path.Walked) {
 		}
 		at = s.End
 	}
-	if w.Form != path.Joint && at != r.End {
+	if w.Form != path.Joined && at != r.End {
 		p.add("segments", "goroutine %d: the segments of the request from %d on end at %d, not at %d", r.G, w.Start, at, r.End)
 	}
 	if w.Observer {
 		return // nothing is summed up
 	}
 	var sum int64
-	for _, s := range w.Sums {
+	for _, s := range w.CauseTimes {
 		if s.NS <= 0 {
 			p.add("sums", "goroutine %d: the request from %d on spent %d ns on a cause", r.G, w.Start, s.NS)
 		}
 		sum += s.NS
 	}
-	whole := r.End - w.From
-	if w.Form == path.Joint {
+	whole := r.End - w.PathStart
+	if w.Form == path.Joined {
 		whole = w.Latency()
 	}
 	if sum != whole {
 		p.add("sums", "goroutine %d: the causes of the request from %d on add up to %d of %d ns", r.G, w.Start, sum, whole)
 	}
-	if w.Ready > whole {
-		p.add("ready", "goroutine %d: the request from %d on was ready to run for %d ns, and took %d ns", r.G, w.Start, w.Ready, whole)
+	if w.ReadyNS > whole {
+		p.add("ready", "goroutine %d: the request from %d on was ready to run for %d ns, and took %d ns", r.G, w.Start, w.ReadyNS, whole)
 	}
 }
 

@@ -12,27 +12,27 @@ import (
 
 // TestRequestRules shows each rule about requests something that breaks it.
 func TestRequestRules(t *testing.T) {
-	whole := func() *path.Walked {
-		return &path.Walked{
-			Req: &request.Request{Kind: request.HTTP1, Start: 100, End: 200, G: 7}, Weight: 1, Start: 100, From: 100, Ready: 20,
-			Segments: []cause.Segment{{Start: 100, End: 130}, {Start: 130, End: 200}}, Sums: []path.Sum{{Cause: 1, NS: 30}, {Cause: 2, NS: 70}},
+	whole := func() *path.WalkResult {
+		return &path.WalkResult{
+			Req: &request.Request{Kind: request.HTTP1, Start: 100, End: 200, G: 7}, Weight: 1, Start: 100, PathStart: 100, ReadyNS: 20,
+			Segments: []cause.Segment{{Start: 100, End: 130}, {Start: 130, End: 200}}, CauseTimes: []path.CauseTime{{Cause: 1, NS: 30}, {Cause: 2, NS: 70}},
 		}
 	}
 	for _, c := range []struct {
 		rule  string
-		spoil func(*path.Walked)
+		spoil func(*path.WalkResult)
 	}{
-		{"", func(*path.Walked) {}},
-		{"", func(w *path.Walked) { w.Start = 50; w.Req.Open = true }}, // began before what is left of the trace
-		{"weights", func(w *path.Walked) { w.Weight = 0 }},
-		{"bounds", func(w *path.Walked) { w.From = 90 }},
-		{"bounds", func(w *path.Walked) { w.Req.End = 99 }},
-		{"segments", func(w *path.Walked) { w.Segments[1].Start = 131 }},
-		{"segments", func(w *path.Walked) { w.Segments[1].End = 199 }},
-		{"segments", func(w *path.Walked) { w.Segments[0].End = 100 }},
-		{"sums", func(w *path.Walked) { w.Sums[0].NS = 29 }},
-		{"sums", func(w *path.Walked) { w.Sums = append(w.Sums, path.Sum{Cause: 3}) }},
-		{"ready", func(w *path.Walked) { w.Ready = 101 }},
+		{"", func(*path.WalkResult) {}},
+		{"", func(w *path.WalkResult) { w.Start = 50; w.Req.Open = true }}, // began before what is left of the trace
+		{"weights", func(w *path.WalkResult) { w.Weight = 0 }},
+		{"bounds", func(w *path.WalkResult) { w.PathStart = 90 }},
+		{"bounds", func(w *path.WalkResult) { w.Req.End = 99 }},
+		{"segments", func(w *path.WalkResult) { w.Segments[1].Start = 131 }},
+		{"segments", func(w *path.WalkResult) { w.Segments[1].End = 199 }},
+		{"segments", func(w *path.WalkResult) { w.Segments[0].End = 100 }},
+		{"sums", func(w *path.WalkResult) { w.CauseTimes[0].NS = 29 }},
+		{"sums", func(w *path.WalkResult) { w.CauseTimes = append(w.CauseTimes, path.CauseTime{Cause: 3}) }},
+		{"ready", func(w *path.WalkResult) { w.ReadyNS = 101 }},
 	} {
 		var v Requests
 		w := whole()
@@ -64,9 +64,9 @@ func TestCounts(t *testing.T) {
 	} {
 		var v Requests
 		for i := range 3 {
-			v.NewAdder(nil).Add(&path.Walked{
-				Req: &request.Request{Kind: request.HTTP1, Start: 100, End: 200, Open: i == 2}, Weight: 1, Start: 100, From: 100,
-				Segments: []cause.Segment{{Start: 100, End: 200}}, Sums: []path.Sum{{Cause: 1, NS: 100}},
+			v.NewAdder(nil).Add(&path.WalkResult{
+				Req: &request.Request{Kind: request.HTTP1, Start: 100, End: 200, Open: i == 2}, Weight: 1, Start: 100, PathStart: 100,
+				Segments: []cause.Segment{{Start: 100, End: 200}}, CauseTimes: []path.CauseTime{{Cause: 1, NS: 100}},
 			})
 		}
 		v.Report(&report.Report{Groups: []report.Group{c.group}}, true)

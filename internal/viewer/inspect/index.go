@@ -114,19 +114,19 @@ func (x *Index) NewAdder(stage *path.Stage) path.Adder {
 }
 
 // Add implements pass.Adder.
-func (b *buffer) Add(w *path.Walked) {
-	if w.Observer || w.Form != path.Whole && w.Form != path.Joint {
+func (b *buffer) Add(w *path.WalkResult) {
+	if w.Observer || w.Form != path.Whole && w.Form != path.Joined {
 		return
 	}
 	r := w.Req
 	var causes cause.TimeByCode
-	for _, s := range w.Sums {
+	for _, s := range w.CauseTimes {
 		causes.Add(b.stage.IDs.Cause(s.Cause).Code, s.NS)
 	}
 	before := len(b.bytes)
-	b.bytes = appendDetail(b.bytes, r, r.End-w.From, &causes)
+	b.bytes = appendDetail(b.bytes, r, r.End-w.PathStart, &causes)
 	b.visits = append(b.visits, visit{
-		kind: r.Kind, group: b.number<<refShift | groupRef(w.Group), start: w.From, end: r.End, g: r.G, detail: b.bytes[before:], parts: slices.Clone(w.Borders),
+		kind: r.Kind, group: b.number<<refShift | groupRef(w.Group), start: w.PathStart, end: r.End, g: r.G, detail: b.bytes[before:], parts: slices.Clone(w.PieceEnds),
 	})
 }
 
@@ -213,7 +213,7 @@ func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID
 	own := *sp
 	own.Syms, own.Sites = &x.syms, nil
 	x.sp = &own
-	x.walk = path.Options{Freezes: freezes, Settled: sp.Settled, Answers: p.Answers(), Clients: p.Finder.ClientWaits()}
+	x.walk = path.Options{Freezes: freezes, Settlement: sp.Settled, AnswersOf: p.Answers(), IsClientWait: p.Finder.ClientWaits()}
 	x.reqs.finish(x.buffers, ts, ids, sp.Settled)
 	x.buffers, x.all = nil, nil
 }

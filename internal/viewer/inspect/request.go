@@ -48,8 +48,8 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 			return nil, err
 		}
 		stage := path.New(win, &t.x.syms, t.x.walk)
-		w := stage.Again(&r)
-		out.Segments, out.Vias = append(out.Segments, w.Segments...), append(out.Vias, w.Vias()...)
+		w := stage.WalkAgain(&r)
+		out.Segments, out.Vias = append(out.Segments, w.Segments...), append(out.Vias, w.WaitChains()...)
 		if r.Piece == request.WholeRequest {
 			out.AddLanes(stage, w.Steps, nil)
 		}

@@ -23,7 +23,7 @@ type toucher struct {
 
 func newToucher(win *timeline.Window, syms *tracefmt.Symbols, wanted []bool, known *path.Options) *toucher {
 	t := &toucher{win: win, walker: critpath.New(win, syms), class: cause.New(win, syms), wanted: wanted}
-	known.Tell(t.walker)
+	known.ConfigureWalker(t.walker)
 	t.walker.VisitOwnStack = func(id tracefmt.StackID) { t.own = t.own || t.is(id) }
 	return t
 }
