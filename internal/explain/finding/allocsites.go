@@ -9,15 +9,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// hasDominantAllocSite reports whether the allocation profile has half of the bytes or more at one place.
+// hasDominantAllocSite reports whether one site allocates half of the profile's bytes or more.
 func (in *Input) hasDominantAllocSite() bool {
 	p := in.Allocs
 	return p != nil && len(p.Sites) > 0 && 2*p.Sites[0].Bytes >= p.Bytes
 }
 
-// dominantAllocSiteText writes the place that allocates most by the profile, with the function of the standard library that it calls.
+// dominantAllocSiteText names the site that allocates most bytes, see allocSiteText.
 func (in *Input) dominantAllocSiteText() string { return allocSiteText(&in.Allocs.Sites[0]) }
 
+// allocSiteText names a site that allocates, with the function of a library that it calls to do so.
 func allocSiteText(s *allocs.Site) string {
 	if call := inCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
 		return place(&s.Site) + " in " + call
@@ -25,11 +26,11 @@ func allocSiteText(s *allocs.Site) string {
 	return place(&s.Site)
 }
 
-// maxAllocSites bounds how many allocating sites evidence lists.
+// maxAllocSites bounds how many allocating sites the evidence lists.
 const maxAllocSites = 5
 
-// topAllocSite returns the site that allocates most, by the profile; without one the site where most assists
-// were. The evidence lists the first of them.
+// topAllocSite returns the site that allocates most bytes by the allocation profile. Without a profile it is the site where GC
+// assists took most time; nil if there were none. The evidence lists the first maxAllocSites such sites with 2 % or more.
 func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 	var out []report.Evidence
 	if profile := in.Allocs; profile != nil && len(profile.Sites) > 0 {

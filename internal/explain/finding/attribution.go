@@ -14,45 +14,39 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// One fault has several symptoms: a slow call under a lock is a slow call for
-// the goroutine that holds the lock, and a wait for the lock for all others. To
-// report it once, every way to every cause of a group belongs to one rule. A way
-// is the chain of waits that led to a cause:
+// One fault has several symptoms: a slow call under a lock is a slow call for the goroutine that holds the lock, and a wait for
+// the lock for all others. To report it once, each route to each cause of a group is attributed to one candidate, and so to one
+// rule:
 //
-//   - time of the collector, the scheduler or the kernel is not a wait: it
-//     belongs to WL1, WL3 and WL4, whatever led there;
-//   - time behind a lock or a sync.Once is a lock convoy (WL2002), whatever the
-//     holder did;
-//   - time behind a channel, select or Cond at which requests queue for the other
-//     side is a pool that is too small (WL2003);
-//   - time at the same site without a queue before it belongs to that convoy or
-//     pool as well, unless the queue is by far the smaller part (see isMuch): then
-//     all of it belongs to the rule of the site;
-//   - the lock of an os.File or a log.Logger is not the service's own: time behind
-//     it belongs to the rule of its cause;
-//   - a goroutine that serves many requests is at times woken by one of them. The way then leads to the reason why that
-//     request did not come earlier: its client was idle. If a sleep also ends that wait (a batcher's interval), the time
-//     belongs to the sleep, otherwise to no rule;
-//   - the wait of a WebSocket's handler for its client's next message belongs to no rule;
-//   - the goroutine that ends a long poll with news is not late (see findPatience);
-//   - a sleep, timer or limiter that paces a stream delays no request (see streams);
-//   - the rest belongs to the rule of its cause: sleep (WL2001, WL2004),
-//     network (WL2005, WL2006), syscall (WL2007).
+//   - Time of the collector, the scheduler or the kernel is no wait: it belongs to WL1, WL3 and WL4, whatever led to it.
+//   - Time behind a lock or a sync.Once belongs to a lock convoy (WL2002), whatever the holder did.
+//   - Time behind a channel, select or Cond at which requests queue for the other side belongs to a pool that is too small
+//     (WL2003).
+//   - Time at the same site without a queue before it belongs to that convoy or pool as well. Where the queue is by far the
+//     smaller part (see split.isMuch), all of the time belongs to the rule of the site.
+//   - The lock of an os.File or a log.Logger was not chosen by the service: time behind it belongs to the rule of its cause.
+//   - A goroutine that serves many requests is at times woken by one of them. The route of another request then leads to the
+//     reason why the waking request did not come earlier: its client was idle. If a sleep also ends that wait (the interval of
+//     a batch), the time belongs to the sleep, otherwise to no rule.
+//   - The wait of a WebSocket's handler for its client's next message belongs to no rule.
+//   - A long poll is no delay (see patience.go).
+//   - A sleep, timer or limiter that paces a stream delays no request.
+//   - All other time belongs to the rule of its cause: sleep (WL2001, WL2004), network (WL2005, WL2006), syscall (WL2007).
 
-// A waitKey identifies a wait as reports name it.
+// A waitKey identifies a wait by its kind, call and line.
 type waitKey struct {
 	kind report.WaitKind
 	call string
 	site report.SiteKey
 }
 
-// waitKeyOf ignores where a dependency was called from: all callers share its lock or pool.
+// waitKeyOf leaves out from where a dependency was called: all callers share its lock or pool.
 func waitKeyOf(v *report.Via) waitKey {
 	return waitKey{kind: v.Wait, call: v.Call, site: v.Site.LineKey()}
 }
 
-// A leaf is a cause at a site. In a dependency, the site is the service's own line that called it, because one such call may
-// wait at several places of the dependency, and there is one thing to change.
+// A causeSite is a cause at a site. For a cause in a dependency it is the service's line that called the dependency: one call
+// may wait at several lines of the dependency, but there is one line to change.
 type causeSite struct {
 	cause report.CauseName
 	site  report.SiteKey
@@ -66,31 +60,31 @@ func causeSiteOf(c *report.Cause) causeSite {
 	return l
 }
 
-// An owner is the rule and the one finding that a way to a cause belongs to.
+// A candidateKey identifies a candidate: the rule, and the wait or site that its finding would name.
 type candidateKey struct {
 	code      report.RuleCode
-	wait      waitKey   // of a convoy or a pool
-	causeSite causeSite // of all other findings
+	wait      waitKey   // the contended wait, for WL2002 and WL2003
+	causeSite causeSite // for all other rules
 }
 
-// attribution decides which owner each way to a cause of a group has.
+// An attribution assigns each route to a cause of one group to one candidate, or to none.
 type attribution struct {
 	in             *Input
 	group          *report.Group
-	queueWaits     map[waitKey]bool             // waits at channels, selects and Conds that are queues
-	contendedSites map[causeSite]waitKey        // sites whose own time belongs to a contended wait
-	minorWaits     map[waitKey]bool             // contended waits too short to be the fault
-	canonicalWaits map[waitKey]waitKey          // contended waits for the same site are one fault
-	fixedSleeps    map[report.SiteKey]bool      // sleeps of a dependency that every request meets
-	heaviestSleeps map[waitKey]*causeRoute      // the heaviest sleep behind the outermost wait
-	longPolls      map[report.SiteKey]*longPoll // where requests wait on purpose
-	// peersInReport says that the groups of this process for which requests wait over the network have findings of their own: what
-	// happens there is found there.
+	queueWaits     map[waitKey]bool             // waits at channels, selects and Conds at which requests queue
+	contendedSites map[causeSite]waitKey        // sites whose time without a queue belongs to that contended wait as well
+	minorWaits     map[waitKey]bool             // contended waits that are too short to be the fault
+	canonicalWaits map[waitKey]waitKey          // of contended waits for the same site, the one that represents all
+	fixedSleeps    map[report.SiteKey]bool      // sleeps of a dependency on the path of nearly every request
+	heaviestSleeps map[waitKey]*causeRoute      // by a request's first wait, the sleep behind it that took most time
+	longPolls      map[report.SiteKey]*longPoll // by the line where requests wait on purpose
+	// peersInReport means that requests wait over the network for other groups of this report: time in those groups' requests is
+	// reported there.
 	peersInReport bool
-	candidates    []*candidate // what each owner has, in the order of causes
+	candidates    []*candidate // ordered by the first of their causes in the report
 }
 
-// attributionOf divides the ways to the causes of a group.
+// attributionOf returns the attribution of a group. It computes it once.
 func (in *Input) attributionOf(g *report.Group) *attribution {
 	if attr := in.attributions[g]; attr != nil {
 		return attr
@@ -117,7 +111,7 @@ func (in *Input) attributionOf(g *report.Group) *attribution {
 	return attr
 }
 
-// candidatesOf returns what belongs to a rule, group by group.
+// candidatesOf returns the candidates of a rule, group by group, with the attributions that they are from.
 func (in *Input) candidatesOf(code report.RuleCode) iter.Seq2[*attribution, *candidate] {
 	return func(yield func(*attribution, *candidate) bool) {
 		for i := range in.Report.Groups {
@@ -131,7 +125,7 @@ func (in *Input) candidatesOf(code report.RuleCode) iter.Seq2[*attribution, *can
 	}
 }
 
-// buildCandidates makes a claim of the ways of each owner.
+// buildCandidates collects the routes of each candidate.
 func (a *attribution) buildCandidates() {
 	byKey := map[candidateKey]*candidate{}
 	for c, r := range a.routes(a.group.All()) {
@@ -158,7 +152,7 @@ func (a *attribution) buildCandidates() {
 	}
 }
 
-// findFixedSleeps notes the sleeps of dependencies that every request meets.
+// findFixedSleeps finds the sleeps of dependencies that are on the path of nearly every request.
 func (a *attribution) findFixedSleeps() {
 	for i := range a.group.All().Causes {
 		if c := &a.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= scale.NearlyAll*float64(a.group.Count) {
@@ -167,8 +161,8 @@ func (a *attribution) findFixedSleeps() {
 	}
 }
 
-// routes are all ways to every cause of a band that rules about waiting may claim. For requests sent over the network within this
-// process they begin where the answering request begins, or are left out if that has its own findings.
+// routes returns attributableRoutes of a band as requests of this group see them: a route through a request over the network
+// within this process begins in the request that answers, or is left out if that one is in the report.
 func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for c, r := range attributableRoutes(b) {
@@ -186,7 +180,7 @@ func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Ro
 	}
 }
 
-// attributableRoutes are all ways to every cause of a band that rules about waiting may claim.
+// attributableRoutes returns all routes to those causes of a band that the rules about waiting report.
 func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for i := range b.Causes {
@@ -204,7 +198,7 @@ func attributableRoutes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] 
 	}
 }
 
-// isAttributable are the causes that rules about waiting may claim.
+// isAttributable reports whether rules about waiting report a cause: a wait, or computing, which other requests may wait for.
 func isAttributable(cause report.CauseName) bool {
 	switch cause {
 	case report.CauseCPU, report.CauseSleep, report.CauseNetwork, report.CauseSyscall, report.CauseLock, report.CauseChan:
@@ -213,7 +207,7 @@ func isAttributable(cause report.CauseName) bool {
 	return false
 }
 
-// canonicalWait returns the wait that stands for all contended waits for the same site.
+// canonicalWait returns the wait that represents all contended waits for the same site.
 func (a *attribution) canonicalWait(k waitKey) waitKey {
 	if first, ok := a.canonicalWaits[k]; ok {
 		return first
@@ -221,7 +215,7 @@ func (a *attribution) canonicalWait(k waitKey) waitKey {
 	return k
 }
 
-// contendedWait returns the first contended wait of a way.
+// contendedWait returns the first wait of a route at which requests queue, see contention.go; false if there is none.
 func (a *attribution) contendedWait(via []report.Via) (waitKey, bool) {
 	for i := range via {
 		wait := waitKeyOf(&via[i])
@@ -232,8 +226,7 @@ func (a *attribution) contendedWait(via []report.Via) (waitKey, bool) {
 	return waitKey{}, false
 }
 
-// keyOf returns the owner of a way to a cause; its code is "" if no rule about
-// waits claims it.
+// keyOf returns the candidate that a route to a cause belongs to; its code is "" if the route belongs to no rule about waiting.
 func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 	if !isAttributable(c.Cause) {
 		return candidateKey{}
@@ -277,7 +270,7 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 		switch {
 		case verdict.KindOf(c) == verdict.Limiter, isAcquireTimeout(c):
 			code = report.RulePoolTooSmall
-		case len(via) > 0 && a.flushInterval(c) != nil: // without via, the request's own goroutine sleeps, and began that itself
+		case len(via) > 0 && a.flushInterval(c) != nil: // without a wait in between, the request's own goroutine began that sleep
 			code = report.RuleFlushInterval
 		}
 		return candidateKey{code: code, causeSite: site}
@@ -294,14 +287,14 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 		return candidateKey{code: code, causeSite: site}
 	case report.CauseSyscall:
 		if cause.IsSocket(c.Call) {
-			return candidateKey{} // the call never blocks: its thread did not get a CPU
+			return candidateKey{} // calls on sockets do not block: the thread had no CPU
 		}
 		return candidateKey{code: report.RuleBlockingSyscall, causeSite: site}
 	}
 	return candidateKey{}
 }
 
-// isIdleClient reports whether a way leads to a connection that waits for its client's next request.
+// isIdleClient reports whether a route leads to another connection of the server, on which a client has no request under way.
 func isIdleClient(c *report.Cause, via []report.Via) bool {
 	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && len(via) > 0 && c.Site != nil && c.Site.Func == "net/http.(*conn).serve"
 }
@@ -311,7 +304,8 @@ func isWebSocketIdle(c *report.Cause) bool {
 	return c.Cause == report.CauseNetwork && c.Kind == "inbound" && c.Site != nil && strings.Contains(c.Site.Func, "websocket.") && strings.Contains(strings.ToLower(c.Site.Func), "read")
 }
 
-// heaviestRoute returns the first part with a cause, the heaviest one of all if none has it.
+// heaviestRoute returns the route with the most time to a cause; if no route leads to that cause, the one with the most time of
+// all.
 func (c *candidate) heaviestRoute(cause report.CauseName) *causeRoute {
 	if p := firstMatch(c.routes, func(p *causeRoute) bool { return p.Cause.Cause == cause }); p != nil {
 		return p
@@ -319,6 +313,7 @@ func (c *candidate) heaviestRoute(cause report.CauseName) *causeRoute {
 	return &c.routes[0]
 }
 
+// contentionKey returns the candidate of a contended wait: a lock convoy, or a pool.
 func contentionKey(k waitKey) candidateKey {
 	if isLockWait(k) {
 		return candidateKey{code: report.RuleLockConvoy, wait: k}
@@ -326,25 +321,26 @@ func contentionKey(k waitKey) candidateKey {
 	return candidateKey{code: report.RulePoolTooSmall, wait: k}
 }
 
-// isFileCall reports whether a call reads or writes an os.File: where the poller
-// waits for one it is a pipe, a terminal or a device.
+// isFileCall reports whether a call reads or writes an os.File. If the runtime's poller waits for such a file, it is a pipe, a
+// terminal or a device.
 func isFileCall(call string) bool { return strings.HasPrefix(call, "os.(*File).") }
 
-// A claim is one owner's part of a group.
+// A candidate is a possible finding of one rule about one group: the routes of one key, and their time.
 type candidate struct {
 	candidateKey
-	share      float64 // of the group's time
+	share      float64 // of the time of all requests of the group
 	won        Won
 	routes     []causeRoute // of all requests, the longest first
-	slowRoutes []causeRoute // of the slow requests alone
+	slowRoutes []causeRoute // of the slow requests alone, the longest first
 }
 
-// slowRoute returns the slow requests' part with the same leaf, nil if there is none.
+// slowRoute returns the slow requests' longest route to the same cause and site as route, nil if there is none.
 func (c *candidate) slowRoute(route *causeRoute) *causeRoute {
 	return firstMatch(c.slowRoutes, func(s *causeRoute) bool { return causeSiteOf(s.Cause) == causeSiteOf(route.Cause) })
 }
 
-// requestCountEvidence is the evidence of how many slow requests met a part: the mean beside it is over the same requests.
+// requestCountEvidence counts the requests that have a route's wait: the slow ones, as the mean time in the same finding is
+// over those. If the group has no band of slow requests, it counts all.
 func (a *attribution) requestCountEvidence(cand *candidate, route *causeRoute) report.Evidence {
 	band := a.group.Tail()
 	if band.Band == report.BandAll {
@@ -357,24 +353,24 @@ func (a *attribution) requestCountEvidence(cand *candidate, route *causeRoute) r
 	return measured(fmt.Sprintf("slow requests that have this wait, of %d", band.Count), count, "count")
 }
 
-// A part is a way to a cause.
+// A causeRoute is a cause with one of the routes that lead to it.
 type causeRoute struct {
 	*report.Cause
 	via     []report.Via
 	routeNS int64
 }
 
-// nonStdSite is the service's line that a finding about a part names.
+// nonStdSite returns the site that a finding about the route names.
 func (r *causeRoute) nonStdSite() *report.Site { return nonStdSite(r.Cause, r.via) }
 
-// newVerdict begins what is said of a claim, by the part that stands for it.
+// newVerdict returns a verdict about a candidate. The route that represents the candidate supplies its cause and its site.
 func (a *attribution) newVerdict(cand *candidate, route *causeRoute) Verdict {
 	return Verdict{Won: cand.won, Changes: a.halfOf(route.Cause), Finding: report.Finding{
 		Cause: route.Cause.Cause, Site: route.nonStdSite(), Group: a.group.ID, Share: cand.share, Confidence: 0.9,
 	}}
 }
 
-// weighRoutes is weigh for some of the ways to a cause.
+// weighRoutes is weigh for those routes to causes that match.
 func weighRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, won Won) {
 	return weighPart(g, func(c *report.Cause) float64 {
 		matching, all := routeTimes(c, match)
@@ -385,8 +381,7 @@ func weighRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) 
 	})
 }
 
-// routeTimes returns the time of the ways to a cause that match, and of all of
-// them.
+// routeTimes returns the time of those routes to a cause that match, and of all its routes.
 func routeTimes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (matching, all int64) {
 	routes := c.AllRoutes()
 	for i := range routes {
@@ -398,8 +393,8 @@ func routeTimes(c *report.Cause, match func(*report.Cause, []report.Via) bool) (
 	return matching, all
 }
 
-// nonStdSite returns the site nearest to a cause that is not in the standard library:
-// the cause's own, or that of a wait that led there.
+// nonStdSite returns the site nearest to a cause that is not in the standard library: the cause's own, or that of the last such
+// wait that led there; if all are in the standard library, the cause's own.
 func nonStdSite(c *report.Cause, via []report.Via) *report.Site {
 	if c.Site != nil && !isStdSite(c.Site) {
 		return c.Site
@@ -412,4 +407,5 @@ func nonStdSite(c *report.Cause, via []report.Via) *report.Site {
 	return c.Site
 }
 
+// isStdSite reports whether a site is in the standard library.
 func isStdSite(s *report.Site) bool { return !strings.HasPrefix(s.Func, "main.") && stdlib.Is(s.Func) }

@@ -8,16 +8,16 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A neighbourhood is what other processes took.
+// An otherLoad is what other processes on this machine took from the service's threads.
 type otherLoad struct {
-	waitShare  float64 // of the time in which the threads wanted to run, they waited for a CPU that others had
-	wakeShare  float64 // of the time in which threads woke up, the same
-	lostShare  float64 // of the time in which goroutines showed as running, at least, others had the CPU
-	cpus       float64 // CPUs that other processes used, on average; 0 if that is not known
+	waitShare  float64 // share of the threads' runnable time in which they waited for a CPU that other processes used
+	wakeShare  float64 // share of the time from a thread's wake-up until it ran that is due to other processes
+	lostShare  float64 // minimum share of goroutines' running time in which other processes had the CPU
+	cpus       float64 // CPUs that other processes used, on average; 0 if not known
 	confidence float64
 }
 
-// measureOtherLoad reports whether threads waited for CPUs that other processes used.
+// measureOtherLoad returns the load of other processes; false if threads did not wait for CPUs because of them.
 func measureOtherLoad(in *Input) (otherLoad, bool) {
 	host := in.Report.Host
 	if host == nil || host.Lost.BusyNS == nil || host.Lost.CPUNS == nil || host.Lost.RunDelayNS == nil || *host.Lost.BusyNS <= 0 {
@@ -31,7 +31,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	case lost.QuotaNS != nil && *lost.QuotaNS > 0:
 		return otherLoad{}, false
 	}
-	longShare := 1.0 // a thread that is woken waits for a moment beside idle CPUs, too
+	longShare := 1.0 // share of long waits; even with idle CPUs a woken thread waits for a moment
 	if d := lost.LongDelayNS; d != nil && *lost.RunDelayNS > 0 {
 		longShare = min(1, float64(*d)/float64(*lost.RunDelayNS))
 		waitedNS *= longShare
@@ -42,15 +42,16 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	load := otherLoad{waitShare: waitedNS / (waitedNS + float64(*lost.CPUNS)), confidence: 0.9}
 	withoutCPU, _ := lost.WithoutCPU()
 	capacityNS := float64(host.Facts.CPUs) * span
-	// A thread that waits for a CPU waits for those that have it: the service's own threads among them, by what they used.
+	// A thread that waits for a CPU waits for all threads that use the CPUs. The service's own threads account for their part
+	// of that use.
 	othersPart := 1.0
 	if lost.MachineNS == nil || host.Facts.CPUs == 0 {
 		if heldBack(in.Report) >= scale.Half {
-			return otherLoad{}, false // threads that a quota releases all at once wait for each other, and nothing tells how long
+			return otherLoad{}, false // threads that a quota releases at the same time wait for each other for an unknown time
 		}
 		load.confidence = 0.7
 		if capacityNS > 0 {
-			othersPart = max(0, 1-float64(*lost.CPUNS)/capacityNS) // others cannot have had more
+			othersPart = max(0, 1-float64(*lost.CPUNS)/capacityNS) // an upper bound: other processes had at most the rest
 		}
 		load.waitShare, load.wakeShare, load.lostShare = othersPart*load.waitShare, othersPart*longShare, othersPart*withoutCPU
 		return load, host.Facts.Parallelism > 0 && in.Process.Procs <= host.Facts.Parallelism && othersPart*waitedNS >= 2*scale.Some*float64(*lost.BusyNS) && load.lostShare >= scale.Some
@@ -62,7 +63,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	}
 	load.waitShare, load.wakeShare, load.lostShare = othersPart*load.waitShare, othersPart*longShare, othersPart*withoutCPU
 	isFull := othersNS+float64(*lost.CPUNS)+waitedNS >= scale.NearlyAll*capacityNS || lost.PressureNS != nil && float64(*lost.PressureNS) >= scale.Much*span
-	if crowded(in) { // who waits, waits for the service's own threads, unless nothing of the machine is left
+	if crowded(in) { // threads wait for the service's own threads, unless the machine has no CPU left
 		isFull = othersNS+float64(*lost.CPUNS) >= scale.NearlyAll*capacityNS
 	}
 	return load, isFull && othersNS >= scale.Much*capacityNS && othersPart*waitedNS >= scale.Some*float64(*lost.BusyNS)

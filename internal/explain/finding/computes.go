@@ -22,7 +22,7 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 	nsByFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
 	for k := range g.All().Causes {
 		if c := &g.All().Causes[k]; isOwn(c) && c.Site != nil {
-			fn := c.Site.Own().Func // what a dependency computes is the doing of the line that calls it
+			fn := c.Site.Own().Func // computing in a dependency counts for the line that calls it
 			if heaviest[fn] == nil {
 				heaviest[fn] = c
 			}
@@ -57,17 +57,18 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 			measured("computing beyond that of a mean request", extra.ns, "ns"),
 			measured("share of the slow requests' computing that CPU samples cover", extra.sampledShare, "share"))
 	} else if share < 0.5 || 10*g.TotalNS < in.totalRequestNS() {
-		return nil // neither what makes it slow nor what the service mostly does
+		return nil // it neither makes requests slow nor is most of the service's work
 	} else if top := verdict.Causes(in.Report, g, g.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(g.Tail(), isOwn) < scale.Half || site.Own().Module != "" || isStdSite(site.Own()) || in.UnawaitedGroups[g.ID] {
 		v.Fact = true
 	} else {
-		// It may be what the service is for; but slow requests were seen to spend more on code of its own than on anything else.
+		// Computing may be the service's purpose. But samples show that slow requests spend more on its own code than on
+		// anything else.
 		v.MaxSeverity, v.MinSeverity, v.Won.All, v.Won.Beside, v.Won.Times = report.SeverityLow, report.SeverityInfo, Lost{}, Lost{}, scale.Several
 	}
 	return []Verdict{v}
 }
 
-// totalRequestNS is the time of all requests.
+// totalRequestNS returns the time of all requests of all groups.
 func (in *Input) totalRequestNS() (ns int64) {
 	for i := range in.Report.Groups {
 		ns += in.Report.Groups[i].TotalNS
@@ -75,19 +76,21 @@ func (in *Input) totalRequestNS() (ns int64) {
 	return ns
 }
 
-// isMostly reports whether most of the ways to a cause match.
+// isMostly reports whether routes that match have half of a cause's time or more.
 func isMostly(c *report.Cause, match func(*report.Cause, []report.Via) bool) bool {
 	matching, all := routeTimes(c, match)
 	return matching > 0 && 2*matching >= all
 }
 
+// An extraComputing is how much more slow requests compute than others.
 type extraComputing struct {
-	ns           int64   // that a slow request computes more than the mean of all
-	share        float64 // of the slow requests' time
-	sampledShare float64 // share of the slow requests' computing that CPU samples stand for
+	ns           int64   // mean computing of a slow request less that of any request
+	share        float64 // ns as a share of a slow request's latency
+	sampledShare float64 // share of the slow requests' computing that CPU samples cover
 }
 
-// measureExtra reports whether slow requests are slow because they compute more.
+// measureExtra returns how much more slow requests compute; false if that is not what makes them slow, or if CPU samples cover
+// less than half of it.
 func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (extraComputing, bool) {
 	slow := group.Tail()
 	if slow == group.All() || slow.Count == 0 || group.LatencyNS.P50 == nil || group.Count == 0 {
@@ -113,7 +116,7 @@ func measureExtra(group *report.Group, isOwn func(*report.Cause) bool) (extraCom
 	return extra, latency >= 2**group.LatencyNS.P50 && 2*extra.ns >= latency-*group.LatencyNS.P50 && extra.sampledShare >= 0.5
 }
 
-// sampledShare returns for which share of a band's computing CPU samples stand.
+// sampledShare returns the share of a band's computing that CPU samples cover.
 func sampledShare(b *report.Band, isOwn func(*report.Cause) bool) float64 {
 	var cpu, samples int64
 	for i := range b.Causes {

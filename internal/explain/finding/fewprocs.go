@@ -35,8 +35,8 @@ func usableCPUs(facts *report.HostFacts) float64 {
 	return cpus
 }
 
-// runDelayShare returns for which part of their busy time the process's threads waited for a CPU, by the kernel; false if that is not
-// known.
+// runDelayShare returns how long the process's threads waited for a CPU, as a share of their busy time, by the kernel's
+// counters; false if that is not known.
 func runDelayShare(in *Input) (float64, bool) {
 	host := in.Report.Host
 	if host == nil || host.Lost.RunDelayNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS <= 0 {
@@ -45,7 +45,7 @@ func runDelayShare(in *Input) (float64, bool) {
 	return float64(*host.Lost.RunDelayNS) / float64(*host.Lost.BusyNS), true
 }
 
-// hasTooFewPs reports whether Ps are what there is too little of.
+// hasTooFewPs reports whether all Ps are in use while CPUs are free: GOMAXPROCS is the limit.
 func hasTooFewPs(in *Input) bool {
 	delay, ok := runDelayShare(in)
 	return ok && delay < scale.Some && busy(in) >= scale.Most && float64(in.Process.Procs)+1 <= usableCPUs(&in.Report.Host.Facts)

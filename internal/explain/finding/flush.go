@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// flushInterval describes a sleep that is a shared goroutine's interval,
-// nil for other sleeps.
+// flushInterval describes the service behind a sleep that is the interval of a shared goroutine, such as a batcher's; nil for
+// other sleeps.
 func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 	service := a.in.serviceAt(c, nil)
 	if service == nil || c.Cause != report.CauseSleep || service.PeriodNS == 0 || service.OtherRequestShare > 0.5 || service.Requests < 2*scale.Few || service.Requests < 5*service.Servers {

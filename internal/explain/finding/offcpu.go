@@ -19,7 +19,7 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 	samples := &in.Process.Samples
 	expected := float64(in.Process.BusyNS) / report.SampleNS
 	got := float64(samples.All - samples.Scheduler)
-	// A profile over a part of the trace says nothing; without samples there was none.
+	// Few samples mean that no profile was recorded, or only in a part of the trace.
 	if in.Process.BusyNS < scale.Running || samples.All < scale.Enough || got >= scale.Most*expected {
 		return nil
 	}
@@ -27,8 +27,8 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 		measured(fmt.Sprintf("CPU samples, of %.0f expected", expected), got, "count"))
 }
 
-// cpuShareOfRunning returns for which share of the time in which goroutines ran on Ps the process's threads had a CPU, by their own clocks; -1
-// if nobody read these, or if there was little of it.
+// cpuShareOfRunning returns for which share of the goroutines' running time the process's threads had a CPU, by the threads'
+// own clocks; -1 if these clocks were not recorded, or if goroutines ran for less than scale.Running.
 func cpuShareOfRunning(in *Input) float64 {
 	host := in.Report.Host
 	if host == nil || host.Lost.CPUNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS < scale.Running {
@@ -37,6 +37,7 @@ func cpuShareOfRunning(in *Input) float64 {
 	return float64(*host.Lost.CPUNS) / float64(*host.Lost.BusyNS)
 }
 
+// offCPUVerdicts returns the finding of WL5011.
 func offCPUVerdicts(confidence float64, evidence ...report.Evidence) []Verdict {
 	return doubt(report.Finding{
 		Title: "goroutines shown as running were often not on a CPU", Confidence: confidence, Evidence: evidence,

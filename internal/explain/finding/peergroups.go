@@ -8,11 +8,11 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A gateway that calls its own server waits for what that does, and its path goes on there. That is one fault: it is
-// reported at the group that serves, with what it costs the groups that ask.
+// A gateway that calls a server of its own process waits for a request of that server, and its path continues there. That is
+// one fault: it is reported for the group that serves, with what it costs the groups that call it.
 
-// peerGroups returns the groups that serve what requests of a group wait for, nil where that is another process, or not sure, or
-// where they are not looked at.
+// peerGroups returns the groups whose requests serve the calls of a group. It returns nil if another process may serve them, or
+// if the report lacks one of these groups.
 func (in *Input) peerGroups(g *report.Group) (out []*report.Group) {
 	if !g.Peer.Followed() {
 		return nil
@@ -27,7 +27,8 @@ func (in *Input) peerGroups(g *report.Group) (out []*report.Group) {
 	return out
 }
 
-// dependsOn reports whether requests of a group wait for those of another one, also through a third. Groups may wait for each other.
+// dependsOn reports whether requests of a group wait for requests of the group with this id, directly or through other groups.
+// Groups may wait for each other.
 func (in *Input) dependsOn(g *report.Group, id string) bool {
 	reached := []*report.Group{g}
 	for i := 0; i < len(reached); i++ {
@@ -43,8 +44,8 @@ func (in *Input) dependsOn(g *report.Group, id string) bool {
 	return false
 }
 
-// mergeCallers adds to a finding what it costs the groups that wait for its group over the network, and drops their findings about the
-// same.
+// mergeCallers adds to each verdict what its fault costs the groups that call its group over the network, and removes the
+// verdicts of those groups about the same fault.
 func mergeCallers(in *Input, all []Verdict) []Verdict {
 	if !in.hasPeerGroups() {
 		return all
@@ -87,12 +88,13 @@ func mergeCallers(in *Input, all []Verdict) []Verdict {
 	return remaining
 }
 
-// hasPeerGroups reports whether requests of any group wait for others of the process.
+// hasPeerGroups reports whether requests of any group wait for requests of other groups of this process.
 func (in *Input) hasPeerGroups() bool {
 	return slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool { return g.Peer.Followed() })
 }
 
-// routeMatcher returns which ways to causes a finding is about: those of its site, or all that its owner has.
+// routeMatcher returns a function that reports whether a route belongs to a verdict: the routes of its candidate, or, if it has
+// none, those that lead to its cause at its site.
 func (in *Input) routeMatcher(v *Verdict) func(c *report.Cause, via []report.Via) bool {
 	isAtSite := func(c *report.Cause, via []report.Via) bool {
 		s := nonStdSite(c, via)

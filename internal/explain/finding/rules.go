@@ -13,10 +13,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// All returns every rule, by code.
+// All returns every rule, ordered by code.
 func All() []Rule { return slices.Clone(documentedRules()) }
 
-// documentedRules are the rules with what their texts say of them.
+// documentedRules returns the rules with the documentation from their texts.
 var documentedRules = sync.OnceValue(func() []Rule {
 	for i := range rules {
 		rules[i].document()
@@ -24,7 +24,8 @@ var documentedRules = sync.OnceValue(func() []Rule {
 	return rules
 })
 
-// rules are all of them, by code: how each looks at a report, and what it needs to find nothing with certainty.
+// rules is the table of all rules, ordered by code: each with its check, and the inputs that it requires before "no finding"
+// means "no fault".
 var rules = []Rule{
 	perGroup(report.RuleHubLate, checkHubLate, needRequests),
 	perQueue(report.RulePsTaken, checkPsTaken, needRequests),
@@ -69,12 +70,12 @@ var rules = []Rule{
 	perReport(report.RuleThreadsOffCPU, checkThreadsOffCPU, needRunDelays),
 }
 
-// perReport is a rule about the process or the recording.
+// perReport makes a rule that checks the process or the recording as a whole.
 func perReport(code report.RuleCode, check func(*Input) []Verdict, needs ...requirement) Rule {
 	return Rule{Code: code, Run: check, requirements: needs}
 }
 
-// perGroup is a rule that looks at each group of requests.
+// perGroup makes a rule that checks each group of requests.
 func perGroup(code report.RuleCode, check func(*Input, *report.Group) []Verdict, needs ...requirement) Rule {
 	return perReport(code, func(in *Input) (out []Verdict) {
 		for i := range in.Report.Groups {
@@ -84,7 +85,7 @@ func perGroup(code report.RuleCode, check func(*Input, *report.Group) []Verdict,
 	}, needs...)
 }
 
-// perCandidate is a rule about what requests wait for: the ways to causes that belong to it, see claims.
+// perCandidate makes a rule that reports each candidate that an attribution assigns to it.
 func perCandidate(code report.RuleCode, check func(*attribution, *candidate) Verdict, needs ...requirement) Rule {
 	return perReport(code, func(in *Input) (out []Verdict) {
 		for attr, cand := range in.candidatesOf(code) {
@@ -94,7 +95,7 @@ func perCandidate(code report.RuleCode, check func(*attribution, *candidate) Ver
 	}, needs...)
 }
 
-// perQueue is a rule about the waiting for Ps that belongs to it, see queue.
+// perQueue makes a rule that reports a group's wait for Ps if that wait belongs to the rule, see queue.
 func perQueue(code report.RuleCode, check func(*Input, *queue) []Verdict, needs ...requirement) Rule {
 	return perGroup(code, func(in *Input, g *report.Group) []Verdict {
 		if q := queueOf(in, g); q.code == code && q.share > 0 {
@@ -104,23 +105,23 @@ func perQueue(code report.RuleCode, check func(*Input, *queue) []Verdict, needs 
 	}, needs...)
 }
 
-// ruleTexts are the rules' documentation: a file for each code, with the name and the summary in its first line.
+// ruleTexts has a text for each rule. Its first line is "NAME: SUMMARY".
 //
 //go:embed rules/*.txt
 var ruleTexts embed.FS
 
-// textConstants are constants that texts name.
+// textConstants replaces placeholders in the rules' texts by the constants that the rules use.
 var textConstants = strings.NewReplacer(
 	"{few}", fmt.Sprint(scale.Few), "{enough}", fmt.Sprint(scale.Enough), "{many}", fmt.Sprint(scale.Many),
 	"{herd}", fmt.Sprint(process.HerdSize), "{herd time}", fmt.Sprintf("%d ms", int(process.HerdNS/1e6)), "{event}", fmt.Sprintf("%d ns", eventNS),
 	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(scale.Patience),
 )
 
-// document fills in what a rule's text says.
+// document sets the rule's name, summary and documentation from its text.
 func (r *Rule) document() {
 	data, err := ruleTexts.ReadFile("rules/" + string(r.Code) + ".txt")
 	if err != nil {
-		panic(err) // a rule without a text is a mistake of this package
+		panic(err) // each rule must have a text: a missing one is a bug of this package
 	}
 	heading, body, _ := strings.Cut(textConstants.Replace(string(data)), "\n")
 	r.Name, r.Summary, _ = strings.Cut(heading, ": ")

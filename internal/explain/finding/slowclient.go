@@ -11,7 +11,7 @@ import (
 func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
 	v := attr.newVerdict(cand, top)
-	v.Cause, v.Confidence, v.MaxSeverity = report.CauseNetwork, 0.95, report.SeverityLow // nobody but the client itself waits for it
+	v.Cause, v.Confidence, v.MaxSeverity = report.CauseNetwork, 0.95, report.SeverityLow // only the client itself is delayed
 	v.Title = "the server waits for its client to send at " + place(v.Site)
 	v.addEvidence(measured("mean wait per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	v.Fix = "read the body before taking anything that other requests need, limit it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that buffers bodies"
@@ -26,8 +26,8 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// isFlowControlWait reports whether a way leads from a Write of an HTTP/2 handler to its connection's reader: the write waits for
-// the window of flow control, which the client makes larger as it reads. The wait for a body is a Cond's.
+// isFlowControlWait reports whether a handler's Write waits for the flow-control window of HTTP/2, which the client enlarges as
+// it reads: the route leads from a select in Write to the connection's reader. A wait for a request's body is a Cond's instead.
 func isFlowControlWait(route *causeRoute) bool {
 	if route.Site == nil || !strings.HasSuffix(route.Site.Func, "erverConn).readFrames") || len(route.via) == 0 || route.via[0].Wait != report.WaitSelect {
 		return false
