@@ -11,49 +11,77 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// A refused phrase is a row of the first table in docs/internals/style.md.
-type refused struct {
-	phrase *regexp.Regexp
-	quick  *regexp.Regexp // the phrase in lower case, also within words: begins with letters, so it is searched for fast
-	write  string
-	all    bool // else only in what users read
+// A refusedPhrase is an expression that readers stumble over, and what to write instead.
+type refusedPhrase struct {
+	pattern     string // a regular expression for whole words, in any case
+	replacement string
+	usersOnly   bool // refused in texts for users, not in comments and pages for developers
 }
 
-// refusals reads the table, so that the page and the check cannot differ.
-func refusals(t *testing.T) (all []refused) {
-	t.Helper()
-	page := must.Have(os.ReadFile("docs/internals/style.md"))(t)
-	row := regexp.MustCompile("(?m)^\\| `(.+)` \\| (.+) \\| (all|users) \\|$")
-	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
-		phrase := strings.ReplaceAll(m[1], `\|`, "|") // as Markdown needs it in a table
-		all = append(all, refused{regexp.MustCompile(`(?i)\b(?:` + phrase + `)\b`), regexp.MustCompile(strings.ToLower(phrase)), m[2], m[3] == "all"})
+var refusedPhrases = []refusedPhrase{
+	{`tells? of`, "reports, says", false},
+	{`told (of|aloud)`, "reported, reported as high", false},
+	{`(tells?|told|telling) apart`, "distinguish", false},
+	{`of whom`, "who, that", false},
+	{`at hand`, "available", false},
+	{`lets? go of`, "free, release", false},
+	{`anew`, "again", false},
+	{`for ever`, "indefinitely, never returns", false},
+	{`nobody(|'|’)s( else's)?`, "name what has none: no latency, not a request", false},
+	{`again and again`, "repeatedly", false},
+	{`once more`, "again", false},
+	{`to be had`, "available", false},
+	{`held against`, "compared with", false},
+	{`mend(s|ed|ing)?`, "fix", false},
+	{`a trifle`, "a little, with the number", false},
+	{`at the least`, "at least", false},
+	{`be it`, "a plain \"or\"", false},
+	{`by a half`, "50 %", false},
+	{`(had|have) not ended when`, "still running at the end of the trace", false},
+	{`neighbours?`, "other processes on this machine", true},
+	{`stretch(es)?`, "interval", true},
+	{`whoever`, "the goroutine, the client: name it", true},
+	{`somebody`, "name who", true},
+	{`(stands?|standing) in line`, "queue", true},
+	{`looks? again`, "polls, checks again", true},
+	{`a good part`, "much, with the number", true},
+	{`now and then`, "at times", true},
+	{`what there is`, "all, the rest", true},
+}
+
+// A phraseMatcher finds a refused phrase.
+type phraseMatcher struct {
+	refusedPhrase
+	exact  *regexp.Regexp
+	coarse *regexp.Regexp // matches lower-case text and parts of words too; begins with letters, so the search is fast
+}
+
+func newPhraseMatchers() []phraseMatcher {
+	var matchers []phraseMatcher
+	for _, p := range refusedPhrases {
+		matchers = append(matchers, phraseMatcher{p, regexp.MustCompile(`(?i)\b(?:` + p.pattern + `)\b`), regexp.MustCompile(strings.ToLower(p.pattern))})
 	}
-	if len(all) < 20 {
-		t.Fatalf("docs/internals/style.md refuses %d phrases", len(all))
-	}
-	return all
+	return matchers
 }
 
 // quoted are texts in a line of JavaScript.
 var quoted = regexp.MustCompile("'[^']* [^']*'|`[^`]* [^`]*`")
 
-// TestStyle holds texts to the table of docs/internals/style.md: what users read (literals, pages, help), and comments and pages for
-// those who change whylate.
+// TestStyle refuses phrases in what users read (literals, pages, help), and the worst of them in comments and pages for developers.
+// tools/plain measures comments and names.
 func TestStyle(t *testing.T) {
-	list := refusals(t)
-	check := func(where, text string, users bool) {
+	matchers := newPhraseMatchers()
+	check := func(where, text string, forUsers bool) {
 		lower := strings.ToLower(text)
-		for i := range list {
-			r := &list[i]
-			if !users && !r.all || !r.quick.MatchString(lower) {
+		for i := range matchers {
+			m := &matchers[i]
+			if !forUsers && m.usersOnly || !m.coarse.MatchString(lower) {
 				continue
 			}
-			if at := r.phrase.FindStringIndex(text); at != nil {
-				t.Errorf("%s: %q: write %s (docs/internals/style.md)", where, text[max(0, at[0]-30):min(len(text), at[1]+30)], r.write)
+			if at := m.exact.FindStringIndex(text); at != nil {
+				t.Errorf("%s: %q: write: %s", where, text[max(0, at[0]-30):min(len(text), at[1]+30)], m.replacement)
 			}
 		}
 	}
@@ -64,15 +92,15 @@ func TestStyle(t *testing.T) {
 		}
 		path = filepath.ToSlash(path)
 		if d.IsDir() {
-			if name := d.Name(); name == "testdata" || path != "." && strings.HasPrefix(name, ".") && name != ".github" || name == "node_modules" || path == "lab" || path == "stories" || path == "site" {
+			if name := d.Name(); name == "testdata" || path != "." && strings.HasPrefix(name, ".") && name != ".github" || name == "node_modules" || path == "lab" || path == "stories" || path == "site" || path == "tools/plain" {
 				return filepath.SkipDir
 			}
 			return nil
 		}
 		switch filepath.Ext(path) {
 		case ".md":
-			if path == "docs/internals/style.md" || path == "docs/internals/accuracy.md" || path == "README.zh-CN.md" {
-				return nil // accuracy.md repeats what recordings were called when they were made
+			if path == "README.zh-CN.md" {
+				return nil
 			}
 		case ".txt":
 			if !strings.HasPrefix(path, "internal/cli/help/") {
