@@ -49,7 +49,7 @@ type Options struct {
 	Request *regexp.Regexp
 	// Group, if not nil, selects the groups that are reported, by name.
 	Group *regexp.Regexp
-	// NoMarks leaves the marks of service/mark aside: requests are found as if
+	// IgnoreMarks leaves the marks of service/mark aside: requests are found as if
 	// the service had none.
 	NoMarks bool
 	// TraceID, if not zero, limits the report to requests of the trace with this
@@ -179,9 +179,9 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	if err != nil {
 		return nil, err
 	}
-	if s := e.itself(); (s != nil || e.pass.LeftOut()) && !part && ctx.Err() == nil {
+	if s := e.itself(); (s != nil || e.pass.HasDroppedOptionalSums()) && !part && ctx.Err() == nil {
 		// Only now it is known that requests wait for others of this process, or that they do not though it seemed so.
-		if r, err := again(); err != nil && e.pass.LeftOut() {
+		if r, err := again(); err != nil && e.pass.HasDroppedOptionalSums() {
 			return nil, fmt.Errorf("%s: reading it again: %w", opts.name(), err)
 		} else if err != nil {
 			e.unfollowed = err
@@ -230,14 +230,14 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, next nextRe
 		of.ExactFirst = exactFirst
 	}
 	if next == perhapsAgain {
-		of.Added = e.guess
+		of.OnRequestsAdded = e.guess
 	}
 	p := pass.New(of)
 	e.process.See(&p.Window)
 	p.Sums = []pass.Sum{e.groups, e.slowest, e.peers, e.stops}
-	p.Spare = []pass.Sum{e.samples, e.queues, e.moments}
+	p.OptionalSums = []pass.Sum{e.samples, e.queues, e.moments}
 	if next == alwaysAgain {
-		p.LeaveOut()
+		p.DropOptionalSums()
 	}
 	p.Listeners = []pass.Listener{freezeListener{e.freezes, &e.threads, opts.host.samples}, &e.hosts, e.process}
 	if opts.Index != nil {
@@ -271,9 +271,9 @@ func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
 
 // pass returns the options of a pass.
 func (o *Options) pass(p path.Options) pass.Options {
-	out := pass.Options{Workers: o.Workers, NoMarks: o.NoMarks, TraceID: o.TraceID, SpanID: o.SpanID, From: o.From, To: o.To, Progress: o.Progress, Modules: o.Modules, Path: p}
+	out := pass.Options{Workers: o.Workers, IgnoreMarks: o.NoMarks, TraceID: o.TraceID, SpanID: o.SpanID, From: o.From, To: o.To, Progress: o.Progress, Modules: o.Modules, Path: p}
 	if o.Request != nil {
-		out.Match = o.Request.MatchString
+		out.MatchFunction = o.Request.MatchString
 	}
 	return out
 }
@@ -363,10 +363,10 @@ func (e *engine) finish(ctx context.Context, cut error) (*report.Report, error) 
 // sampled says of how many requests the paths were walked, nil if all were.
 func (e *engine) sampled() *report.Sampled {
 	p := e.pass
-	if p.Glanced == 0 {
+	if p.NotWalked == 0 {
 		return nil
 	}
-	return &report.Sampled{Walked: int(p.Requests - p.Glanced), Of: int(p.Requests)}
+	return &report.Sampled{Walked: int(p.Requests - p.NotWalked), Of: int(p.Requests)}
 }
 
 func (e *engine) report(cut error) *report.Report {

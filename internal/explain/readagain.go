@@ -73,8 +73,8 @@ const (
 // wrong, the trace is read again all the same, for what was left out.
 func (e *engine) guess() {
 	e.walks++
-	if !e.pass.LeftOut() && e.walks&(e.walks-1) == 0 && (e.opts.guessYes || e.peers.HasProvenPeer()) {
-		e.pass.LeaveOut()
+	if !e.pass.HasDroppedOptionalSums() && e.walks&(e.walks-1) == 0 && (e.opts.guessYes || e.peers.HasProvenPeer()) {
+		e.pass.DropOptionalSums()
 	}
 }
 

@@ -13,40 +13,40 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// glancing glances at every request that was walked.
-type glancing struct {
+// quickGroupChecker glances at every request that was walked.
+type quickGroupChecker struct {
 	*testing.T
 	stage          *path.Stage
 	walked, enough int
 }
 
-func (g *glancing) NewAdder(s *path.Stage) path.Adder { g.stage = s; return g }
+func (g *quickGroupChecker) NewAdder(s *path.Stage) path.Adder { g.stage = s; return g }
 
-func (g *glancing) Add(w *path.WalkResult) {
+func (g *quickGroupChecker) Add(w *path.WalkResult) {
 	r := w.Req
 	if g.walked++; w.Form != path.Whole || r.Open {
 		return
 	}
-	observer, of, several, entry := w.Observer, w.Group, w.HandlerSeenTwice, w.HandlerFrame
-	it := g.stage.QuickGroup(r)
-	if !it.Sufficient {
+	observer, group, handlerSeenTwice, entry := w.Observer, w.Group, w.HandlerSeenTwice, w.HandlerFrame
+	quick := g.stage.QuickGroup(r)
+	if !quick.Sufficient {
 		return
 	}
 	g.enough++
-	if seen := g.stage.Unwalked(r, &it); observer || seen.Group != of || seen.HandlerSeenTwice != several || seen.HandlerFrame != entry {
+	if unwalked := g.stage.Unwalked(r, &quick); observer || unwalked.Group != group || unwalked.HandlerSeenTwice != handlerSeenTwice || unwalked.HandlerFrame != entry {
 		g.Errorf("goroutine %d, from %d to %d: a walk says %s (observer %t, several stacks %t), a glance %s (%t)", r.G, r.Start, r.End,
-			g.stage.IDs.Group(of).Text(g.stage.Syms), observer, several, it.Group.Text(g.stage.Syms), seen.HandlerSeenTwice)
+			g.stage.IDs.Group(group).Text(g.stage.Syms), observer, handlerSeenTwice, quick.Group.Text(g.stage.Syms), unwalked.HandlerSeenTwice)
 	}
 }
 
-// TestGlance: of all requests of real programs and of those of known faults, a glance says what a walk says. It would catch
+// TestQuickGroup: of all requests of real programs and of those of known faults, a glance says what a walk says. It would catch
 // a way of naming requests that only one of them knows.
-func TestGlance(t *testing.T) {
+func TestQuickGroup(t *testing.T) {
 	walked, enough := 0, 0
 	glance := func(name string, trace io.Reader) {
 		t.Run(name, func(t *testing.T) {
 			rd := must.Have(tracefmt.NewReader(trace, tracefmt.Options{}))(t)
-			g := &glancing{T: t}
+			g := &quickGroupChecker{T: t}
 			p := pass.New(pass.Options{Workers: 1})
 			p.Sums = []pass.Sum{g}
 			_ = p.Run(t.Context(), rd) // recordings may be cut

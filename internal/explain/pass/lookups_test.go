@@ -13,35 +13,35 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// workers is a trace of one generation in which each of n turns of a worker begins with what a connection's goroutine hands over, waits
+// workerTrace is a trace of one generation in which each of n turns of a worker begins with what a connection's goroutine hands over, waits
 // for a lock and for what another goroutine does, and asks the network for something.
-func workers(t *testing.T, n int) []byte {
+func workerTrace(t *testing.T, n int) []byte {
 	t.Helper()
 	b := tracetext.New(26)
 	m, o := b.Thread(), b.Thread()
 	for g := uint64(1); g <= 3; g++ {
 		b.Waiting(g)
 	}
-	at := int64(1000)
+	start := int64(1000)
 	for range n {
-		o.Unblock(at, 1, "main.handOver", "main.serve")
-		m.Start(at+100, 1)
-		m.Block(at+200, "sync", "sync.(*Mutex).Lock", "main.work", "main.loop")
-		o.Unblock(at+300, 1, "sync.(*Mutex).Unlock", "main.other")
-		m.Start(at+400, 1)
-		m.Unblock(at+450, 2, "main.ask", "main.work", "main.loop")
-		m.Block(at+500, "chan receive", "main.ask", "main.work", "main.loop")
-		m.Start(at+600, 2)
-		m.Syscall(at+650, "syscall.write", "main.answer", "main.answers")
-		m.SyscallEnd(at + 700)
-		m.Unblock(at+750, 1, "main.answer", "main.answers")
-		m.Block(at+800, "select", "main.answers")
-		m.Start(at+900, 1)
-		m.Block(at+1000, "network", "internal/poll.(*FD).Read", "example.com/client.(*Conn).Get", "main.work", "main.loop")
-		o.Unblock(at+1500, 1)
-		m.Start(at+1600, 1)
-		m.Block(at+1700, "chan receive", "runtime.chanrecv1", "main.loop")
-		at += 3000
+		o.Unblock(start, 1, "main.handOver", "main.serve")
+		m.Start(start+100, 1)
+		m.Block(start+200, "sync", "sync.(*Mutex).Lock", "main.work", "main.loop")
+		o.Unblock(start+300, 1, "sync.(*Mutex).Unlock", "main.other")
+		m.Start(start+400, 1)
+		m.Unblock(start+450, 2, "main.ask", "main.work", "main.loop")
+		m.Block(start+500, "chan receive", "main.ask", "main.work", "main.loop")
+		m.Start(start+600, 2)
+		m.Syscall(start+650, "syscall.write", "main.answer", "main.answers")
+		m.SyscallEnd(start + 700)
+		m.Unblock(start+750, 1, "main.answer", "main.answers")
+		m.Block(start+800, "select", "main.answers")
+		m.Start(start+900, 1)
+		m.Block(start+1000, "network", "internal/poll.(*FD).Read", "example.com/client.(*Conn).Get", "main.work", "main.loop")
+		o.Unblock(start+1500, 1)
+		m.Start(start+1600, 1)
+		m.Block(start+1700, "chan receive", "runtime.chanrecv1", "main.loop")
+		start += 3000
 	}
 	data := must.Have(b.Bytes())(t)
 	return data
@@ -49,8 +49,8 @@ func workers(t *testing.T, n int) []byte {
 
 // TestLookups: what a stack or a text says is found out once, not for each span that has it.
 func TestLookups(t *testing.T) {
-	of := func(n int) (lookups, requests int64) {
-		rd := must.Have(tracefmt.NewReader(bytes.NewReader(workers(t, n)), tracefmt.Options{}))(t)
+	lookupsOf := func(n int) (lookups, requests int64) {
+		rd := must.Have(tracefmt.NewReader(bytes.NewReader(workerTrace(t, n)), tracefmt.Options{}))(t)
 		p := pass.New(pass.Options{Workers: 1})
 		p.Sums = []pass.Sum{groups.New(), queues.New()}
 		var looked atomic.Int64
@@ -58,12 +58,12 @@ func TestLookups(t *testing.T) {
 		must.Do(t, p.Run(t.Context(), rd))
 		return looked.Load(), p.Requests
 	}
-	few, n := of(300)
-	many, m := of(1200)
+	fewRequests, n := lookupsOf(300)
+	manyRequests, m := lookupsOf(1200)
 	if n < 250 || m < 4*n-100 {
 		t.Fatalf("%d and %d requests", n, m)
 	}
-	if many > few {
-		t.Errorf("%d strings were looked up for %d requests, %d for %d", few, n, many, m)
+	if manyRequests > fewRequests {
+		t.Errorf("%d strings were looked up for %d requests, %d for %d", fewRequests, n, manyRequests, m)
 	}
 }

@@ -90,14 +90,14 @@ type Options struct {
 	// InOrder has requests added one after the other, in the order of
 	// request.Compare by generation. Workers decode only.
 	InOrder bool
-	// Match, if not nil, selects functions whose calls are the requests.
-	Match func(name string) bool
-	// NoMarks finds requests as if the service did not mark them. TraceID, if not
+	// MatchFunction, if not nil, selects functions whose calls are the requests.
+	MatchFunction func(name string) bool
+	// IgnoreMarks finds requests as if the service did not mark them. TraceID, if not
 	// zero, selects requests of one trace of a tracing system, SpanID those of
 	// one span: their own, or the caller's.
-	NoMarks bool
-	TraceID [16]byte
-	SpanID  [8]byte
+	IgnoreMarks bool
+	TraceID     [16]byte
+	SpanID      [8]byte
 	// From and To select requests that end in [From, To), counted from the trace's
 	// start; a To of 0 means its end.
 	From, To time.Duration
@@ -114,9 +114,9 @@ type Options struct {
 	Plan *answers.Plan
 	// KeepAnswers keeps all that are found, for later questions: see Answers.
 	KeepAnswers bool
-	// Added, if not nil, is called when all whole requests of a generation were
+	// OnRequestsAdded, if not nil, is called when all whole requests of a generation were
 	// added, before any Flusher is called.
-	Added func()
+	OnRequestsAdded func()
 	// Progress, if not nil, is called after each generation with the bytes of
 	// input consumed.
 	Progress func(bytes int64)
@@ -124,9 +124,9 @@ type Options struct {
 
 // A Pass is one reading of a trace.
 type Pass struct {
-	// Sums are what is added up; Spare are further ones, until LeaveOut is called.
-	Sums, Spare []Sum
-	Listeners   []Listener
+	// Sums are what is added up; Spare are further ones, until DropOptionalSums is called.
+	Sums, OptionalSums []Sum
+	Listeners          []Listener
 	// KeepMarks lets listeners ask generations for their marks, which otherwise only the Finder does.
 	KeepMarks bool
 
@@ -146,13 +146,13 @@ type Pass struct {
 	Events      int64
 	Generations int
 	// Requests is how many were added, Glanced how many of them were not walked.
-	Requests, Glanced int64
+	Requests, NotWalked int64
 
-	opts    Options
-	leftOut bool
-	plan    plan
-	workers []worker
-	answers *answers.Finder // nil without a plan
+	options                Options
+	hasDroppedOptionalSums bool
+	plan                   plan
+	workers                []worker
+	answers                *answers.Finder // nil without a plan
 }
 
 type worker struct {
@@ -168,30 +168,30 @@ func New(opts Options) *Pass {
 	if opts.Modules == nil {
 		opts.Modules = modules.New(modules.Options{})
 	}
-	return &Pass{opts: opts}
+	return &Pass{options: opts}
 }
 
-// maxWindow bounds how many generations are kept for requests that are open.
-const maxWindow = 8
+// maxWindowGenerations bounds how many generations are kept for requests that are open.
+const maxWindowGenerations = 8
 
-// slack is how long before the oldest open request the window begins, at
+// windowSlackNS is how long before the oldest open request the window begins, at
 // least: what a goroutine was doing then may have begun a little earlier.
-const slack = 50e6
+const windowSlackNS = 50e6
 
 // Run reads a trace to its end. The error, nil at the end of a whole trace, says
 // why it ended earlier: a *tracefmt.Error, or ctx's. What was read until then has
 // been walked.
-func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
+func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 	p.Reader = rd
-	dec := timeline.NewDecoder(rd, p.opts.Workers)
-	defer dec.Close()
-	p.Decoder = dec
-	dec.Symbols.Looked = p.Symbols.Looked
-	p.Finder = request.NewFinder(&p.Symbols, &p.Window, request.Options{Workers: p.opts.Workers, MatchFunc: p.opts.Match, NoMarks: p.opts.NoMarks})
-	dec.Classify = request.NewClassifier(dec.Symbols).Flags
-	p.employ()
-	placer := cause.NewPlacer(dec.Symbols, p.opts.Modules)
-	gap := false
+	decoder := timeline.NewDecoder(rd, p.options.Workers)
+	defer decoder.Close()
+	p.Decoder = decoder
+	decoder.Symbols.Looked = p.Symbols.Looked
+	p.Finder = request.NewFinder(&p.Symbols, &p.Window, request.Options{Workers: p.options.Workers, MatchFunc: p.options.MatchFunction, NoMarks: p.options.IgnoreMarks})
+	decoder.Classify = request.NewClassifier(decoder.Symbols).Flags
+	p.createWorkers()
+	placer := cause.NewPlacer(decoder.Symbols, p.options.Modules)
+	isAfterGap := false
 	// While requests of one generation are found, and then walked, the next one is decoded: what is to be found is in a
 	// snapshot of the symbols. Nobody waits for the slower of two workers, nor for the parts of finding that are one after the other.
 	type result struct {
@@ -200,7 +200,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	}
 	decoded := make(chan result, 1)
 	decode := func() {
-		g, err := dec.Next(ctx)
+		g, err := decoder.Next(ctx)
 		decoded <- result{g, err}
 	}
 	go decode()
@@ -208,26 +208,26 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 	walked <- struct{}{}
 	oldest := int64(0)
 	for {
-		next := <-decoded
-		g := next.g
-		if next.err != nil {
-			if !errors.Is(next.err, io.EOF) {
-				cut = next.err
+		result := <-decoded
+		g := result.g
+		if result.err != nil {
+			if !errors.Is(result.err, io.EOF) {
+				readErr = result.err
 			}
 			break
 		}
 		<-walked
-		p.drop(oldest)
+		p.dropGenerations(oldest)
 		if g == nil {
 			p.Window = timeline.Window{} // skipped: what was before cannot be joined
-			gap = true
+			isAfterGap = true
 			walked <- struct{}{}
 			go decode()
 			continue
 		}
-		p.Finder.InternMarks(dec.Symbols, g)
+		p.Finder.InternMarks(decoder.Symbols, g)
 		placer.Place()
-		p.Symbols = dec.Symbols.Snapshot()
+		p.Symbols = decoder.Symbols.Snapshot()
 		go decode()
 		if p.Generations == 0 {
 			p.Start = g.Base
@@ -238,28 +238,28 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (cut error) {
 		p.Window.Gens = append(p.Window.Gens, g)
 		reqs := p.Finder.Add(g)
 		if !p.KeepMarks {
-			dec.DropMarks(g)
+			decoder.DropMarks(g)
 		}
 		oldest = p.Finder.OldestOpen()
-		afterGap := gap
-		gap = false
+		genIsAfterGap := isAfterGap
+		isAfterGap = false
 		go func() {
 			for _, l := range p.Listeners {
-				l.AddGeneration(g, &p.Symbols, afterGap)
+				l.AddGeneration(g, &p.Symbols, genIsAfterGap)
 			}
-			p.walk(reqs)
+			p.walkGeneration(reqs)
 			walked <- struct{}{}
 		}()
-		if p.opts.Progress != nil {
-			p.opts.Progress(rd.Consumed())
+		if p.options.Progress != nil {
+			p.options.Progress(rd.Consumed())
 		}
 	}
 	<-walked
-	p.Symbols = dec.Symbols.Snapshot()
+	p.Symbols = decoder.Symbols.Snapshot()
 	if p.Generations > 0 {
-		p.walk(p.Finder.Finish(p.End))
+		p.walkGeneration(p.Finder.Finish(p.End))
 	}
-	return cut
+	return readErr
 }
 
 // Answers says which requests of the process another one waits for, if the pass
@@ -271,80 +271,80 @@ func (p *Pass) Answers() func(g uint64, start int64) []critpath.Answer {
 	return p.answers.AnswersSoFar()
 }
 
-// employ makes the workers that walk, with their parts of the sums.
-func (p *Pass) employ() {
-	n := p.opts.Workers
-	if p.opts.InOrder {
-		n = 1
+// createWorkers makes the workers that walk, with their parts of the sums.
+func (p *Pass) createWorkers() {
+	workerCount := p.options.Workers
+	if p.options.InOrder {
+		workerCount = 1
 	}
-	if p.opts.Plan != nil {
-		p.answers = answers.NewFinder(p.opts.Plan, &p.Window, &p.Symbols, n)
-		p.answers.KeepAll = p.opts.KeepAnswers
-		p.opts.Path.AnswersOf = p.answers.AnswersTo
+	if p.options.Plan != nil {
+		p.answers = answers.NewFinder(p.options.Plan, &p.Window, &p.Symbols, workerCount)
+		p.answers.KeepAll = p.options.KeepAnswers
+		p.options.Path.AnswersOf = p.answers.AnswersTo
 	}
-	p.opts.Path.IsClientWait = p.Finder.ClientWaits()
-	for range n {
-		w := worker{stage: path.New(&p.Window, &p.Symbols, p.opts.Path)}
-		for _, s := range p.all() {
+	p.options.Path.IsClientWait = p.Finder.ClientWaits()
+	for range workerCount {
+		w := worker{stage: path.New(&p.Window, &p.Symbols, p.options.Path)}
+		for _, s := range p.allSums() {
 			w.adders = append(w.adders, s.NewAdder(w.stage))
 		}
 		p.workers = append(p.workers, w)
 		p.Stages = append(p.Stages, w.stage)
 	}
-	if p.leftOut {
-		p.LeaveOut()
+	if p.hasDroppedOptionalSums {
+		p.DropOptionalSums()
 	}
 }
 
-// all returns the sums, Spare last.
-func (p *Pass) all() []Sum { return slices.Concat(p.Sums, p.Spare) }
+// allSums returns the sums, Spare last.
+func (p *Pass) allSums() []Sum { return slices.Concat(p.Sums, p.OptionalSums) }
 
-// LeaveOut ends the adding to Spare: the trace will be read again for these. It may be called before Run, and from Options.Added.
+// DropOptionalSums ends the adding to Spare: the trace will be read again for these. It may be called before Run, and from Options.Added.
 // Which requests are walked does not depend on it: they still begin with each generation, and choose.
-func (p *Pass) LeaveOut() {
-	p.leftOut = true
+func (p *Pass) DropOptionalSums() {
+	p.hasDroppedOptionalSums = true
 	for i := range p.workers {
 		p.workers[i].adders = p.workers[i].adders[:len(p.Sums)]
 	}
 }
 
-// LeftOut reports whether LeaveOut was called.
-func (p *Pass) LeftOut() bool { return p.leftOut }
+// HasDroppedOptionalSums reports whether DropOptionalSums was called.
+func (p *Pass) HasDroppedOptionalSums() bool { return p.hasDroppedOptionalSums }
 
-// drop forgets generations that no open request can need.
-func (p *Pass) drop(oldest int64) {
-	for len(p.Window.Gens) > 1 && (p.Window.Gens[1].Base <= oldest-slack || len(p.Window.Gens) > maxWindow) {
+// dropGenerations forgets generations that no open request can need.
+func (p *Pass) dropGenerations(oldest int64) {
+	for len(p.Window.Gens) > 1 && (p.Window.Gens[1].Base <= oldest-windowSlackNS || len(p.Window.Gens) > maxWindowGenerations) {
 		g := p.Window.DropFirst()
-		kept := false
+		isKept := false
 		for _, l := range p.Listeners {
 			if l, ok := l.(GenerationKeeper); ok {
-				kept = l.KeepDropped(g, p.Window.Carry()) || kept
+				isKept = l.KeepDropped(g, p.Window.Carry()) || isKept
 			}
 		}
-		if !kept {
+		if !isKept {
 			p.Decoder.Recycle(g)
 		}
 	}
 }
 
-// wanted reports whether a request is in the part of the trace that is asked
+// isSelected reports whether a request is in the part of the trace that is asked
 // for, and of the trace. A piece of a long one is: where that ends is not
 // known yet.
-func (p *Pass) wanted(r *request.Request) bool {
-	from, to := p.Start+int64(p.opts.From), int64(math.MaxInt64)
-	if p.opts.To > 0 {
-		to = p.Start + int64(p.opts.To)
+func (p *Pass) isSelected(r *request.Request) bool {
+	from, to := p.Start+int64(p.options.From), int64(math.MaxInt64)
+	if p.options.To > 0 {
+		to = p.Start + int64(p.options.To)
 	}
-	if r.Piece != request.MiddlePiece && !p.named(r.Identity) {
+	if r.Piece != request.MiddlePiece && !p.hasSelectedIdentity(r.Identity) {
 		return false
 	}
 	return r.Piece == request.MiddlePiece || r.End >= from && r.End < to
 }
 
-// named reports whether a request is of the trace and of the span, of a tracing
+// hasSelectedIdentity reports whether a request is of the trace and of the span, of a tracing
 // system, that are asked for.
-func (p *Pass) named(id *request.Identity) bool {
-	trace, span := p.opts.TraceID, p.opts.SpanID
+func (p *Pass) hasSelectedIdentity(id *request.Identity) bool {
+	trace, span := p.options.TraceID, p.options.SpanID
 	if trace == [16]byte{} && span == [8]byte{} {
 		return true
 	}

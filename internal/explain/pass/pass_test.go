@@ -23,58 +23,58 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// put matches the function whose calls are requests in shop.
-var put = regexp.MustCompile(`^main\.put$`)
+// matchPut matches the function whose calls are requests in shop.
+var matchPut = regexp.MustCompile(`^main\.put$`)
 
-// shop is a trace in which goroutines 1 to 8 call main.put repeatedly; each call sleeps, waits for its turn at goroutine
+// shopTrace is a trace in which goroutines 1 to 8 call main.put repeatedly; each call sleeps, waits for its turn at goroutine
 // 20, which sleeps for it, and runs. Each generation has 40 calls.
-func shop(t *testing.T, generations int) []byte {
+func shopTrace(t *testing.T, generations int) []byte {
 	t.Helper()
-	return shopOf(t, generations, func(m, o *tracetext.Thread, at int64) int64 {
+	return shopTraceOf(t, generations, func(m, o *tracetext.Thread, start int64) int64 {
 		for i := range int64(40) {
 			g := uint64(1 + i%8)
-			o.Unblock(at, g)
-			m.Start(at+10_000, g)
-			m.Syscall(at+20_000, "syscall.write", "main.put", "main.serve")
-			m.SyscallEnd(at + 30_000)
-			m.Block(at+40_000, "sleep", "time.Sleep", "main.put", "main.serve")
-			o.Unblock(at+90_000, g)
-			m.Start(at+300_000+i*1000, g) // late to run
-			m.Block(at+400_000, "chan receive", "main.put", "main.serve")
-			o.Unblock(at+410_000, 20)
-			m.Start(at+420_000, 20)
-			m.Block(at+430_000, "sleep", "time.Sleep", "main.work", "main.worker")
-			o.Unblock(at+500_000, 20)
-			m.Start(at+700_000, 20) // late, too, and somebody waits for it
-			m.Unblock(at+720_000, g, "main.work", "main.worker")
-			m.Block(at+730_000, "chan receive", "main.worker")
-			m.Start(at+740_000, g)
-			m.Syscall(at+750_000, "syscall.write", "main.put", "main.serve")
-			m.SyscallEnd(at + 760_000)
-			m.Block(at+770_000, "select", "main.serve")
-			at += 1_000_000
+			o.Unblock(start, g)
+			m.Start(start+10_000, g)
+			m.Syscall(start+20_000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(start + 30_000)
+			m.Block(start+40_000, "sleep", "time.Sleep", "main.put", "main.serve")
+			o.Unblock(start+90_000, g)
+			m.Start(start+300_000+i*1000, g) // late to run
+			m.Block(start+400_000, "chan receive", "main.put", "main.serve")
+			o.Unblock(start+410_000, 20)
+			m.Start(start+420_000, 20)
+			m.Block(start+430_000, "sleep", "time.Sleep", "main.work", "main.worker")
+			o.Unblock(start+500_000, 20)
+			m.Start(start+700_000, 20) // late, too, and somebody waits for it
+			m.Unblock(start+720_000, g, "main.work", "main.worker")
+			m.Block(start+730_000, "chan receive", "main.worker")
+			m.Start(start+740_000, g)
+			m.Syscall(start+750_000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(start + 760_000)
+			m.Block(start+770_000, "select", "main.serve")
+			start += 1_000_000
 		}
-		return at
+		return start
 	})
 }
 
-// shopOf makes a trace of generations that fill writes: with goroutines 1 to 8 and 20, which wait at first, a thread and one
+// shopTraceOf makes a trace of generations that fill writes: with goroutines 1 to 8 and 20, which wait at first, a thread and one
 // that wakes others. fill gets the time and returns the time after it.
-func shopOf(t *testing.T, generations int, fill func(m, o *tracetext.Thread, at int64) int64) []byte {
+func shopTraceOf(t *testing.T, generations int, addGeneration func(worker, waker *tracetext.Thread, now int64) int64) []byte {
 	t.Helper()
 	b := tracetext.New(26)
-	m, o := b.Thread(), b.Spare()
+	worker, waker := b.Thread(), b.Spare()
 	for g := uint64(1); g <= 8; g++ {
 		b.Waiting(g)
 	}
 	b.Waiting(20)
-	at := int64(1000)
+	now := int64(1000)
 	for gen := range generations {
 		if gen > 0 {
-			b.NextGeneration(at)
-			at += 1000
+			b.NextGeneration(now)
+			now += 1000
 		}
-		at = fill(m, o, at)
+		now = addGeneration(worker, waker, now)
 	}
 	data := must.Have(b.Bytes())(t)
 	return data
@@ -82,63 +82,63 @@ func shopOf(t *testing.T, generations int, fill func(m, o *tracetext.Thread, at 
 
 func run(t *testing.T, data []byte, opts pass.Options, sums []pass.Sum, listeners ...pass.Listener) *pass.Pass {
 	t.Helper()
-	return runMatching(t, data, put, opts, sums, listeners...)
+	return runMatching(t, data, matchPut, opts, sums, listeners...)
 }
 
 func runMatching(t *testing.T, data []byte, match *regexp.Regexp, opts pass.Options, sums []pass.Sum, listeners ...pass.Listener) *pass.Pass {
 	t.Helper()
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
-	opts.Match = match.MatchString
+	opts.MatchFunction = match.MatchString
 	p := pass.New(opts)
 	p.Sums, p.Listeners = sums, listeners
 	must.Do(t, p.Run(t.Context(), rd))
 	return p
 }
 
-// merge merges the parts of the sums of a pass, and returns what spells them; no time of it was a freeze.
-func merge(p *pass.Pass, g *groups.Sum, q *queues.Sum) *spell.Speller {
+// mergeSums merges the parts of the sums of a pass, and returns what spells them; no time of it was a freeze.
+func mergeSums(p *pass.Pass, g *groups.Sum, q *queues.Sum) *spell.Speller {
 	ts := path.MergeIDs(p.Stages)
 	g.Merge(ts)
 	q.Merge(ts)
 	return &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settled: cause.Settle(func(freeze.Class) bool { return false })}
 }
 
-// weighted gives each request to a sum once with a weight, or so many times.
-type weighted struct {
+// repeatedSum gives each request to a sum once with a weight, or so many times.
+type repeatedSum struct {
 	pass.Sum
 	weight, times int
 }
 
-type weighing struct {
+type repeatedAdder struct {
 	path.Adder
-	of *weighted
+	sum *repeatedSum
 }
 
-func (w *weighted) NewAdder(s *path.Stage) path.Adder { return weighing{w.Sum.NewAdder(s), w} }
+func (w *repeatedSum) NewAdder(s *path.Stage) path.Adder { return repeatedAdder{w.Sum.NewAdder(s), w} }
 
-func (w *weighted) BeginGeneration(reqs []request.Request) {
+func (w *repeatedSum) BeginGeneration(reqs []request.Request) {
 	if b, ok := w.Sum.(pass.GenerationBeginner); ok {
 		b.BeginGeneration(reqs)
 	}
 }
 
-func (w *weighted) EndGeneration() { w.Sum.(pass.GenerationEnder).EndGeneration() }
+func (w *repeatedSum) EndGeneration() { w.Sum.(pass.GenerationEnder).EndGeneration() }
 
-func (w weighing) Add(r *path.WalkResult) {
+func (w repeatedAdder) Add(r *path.WalkResult) {
 	c := *r
-	c.Weight = int64(w.of.weight)
-	for range w.of.times {
+	c.Weight = int64(w.sum.weight)
+	for range w.sum.times {
 		w.Adder.Add(&c)
 	}
 }
 
 // TestWeight: a request of weight 3 counts as three equal ones do.
 func TestWeight(t *testing.T) {
-	data := shop(t, 2)
+	data := shopTrace(t, 2)
 	sums := func(weight, times int) string {
 		g, q := groups.New(), queues.New()
-		p := run(t, data, pass.Options{Workers: 2}, []pass.Sum{&weighted{g, weight, times}, &weighted{q, weight, times}})
-		sp := merge(p, g, q)
+		p := run(t, data, pass.Options{Workers: 2}, []pass.Sum{&repeatedSum{g, weight, times}, &repeatedSum{q, weight, times}})
+		sp := mergeSums(p, g, q)
 		rows := g.Rows(sp, groups.Selection{})
 		for _, row := range rows {
 			for _, band := range row.Group.Bands {
@@ -154,7 +154,7 @@ func TestWeight(t *testing.T) {
 	if one != three {
 		t.Errorf("with weight 3:\n%s\nthree times:\n%s", one, three)
 	}
-	if once := sums(1, 1); once == one || !bytes.Contains([]byte(one), []byte(`"LateRuns"`)) || !bytes.Contains([]byte(one), []byte(`"WaitersPerServer"`)) || !bytes.Contains([]byte(one), []byte("main.put")) {
+	if unweighted := sums(1, 1); unweighted == one || !bytes.Contains([]byte(one), []byte(`"LateRuns"`)) || !bytes.Contains([]byte(one), []byte(`"WaitersPerServer"`)) || !bytes.Contains([]byte(one), []byte("main.put")) {
 		t.Errorf("weights show nowhere, or nothing was added up: %s", one)
 	}
 }
@@ -162,10 +162,10 @@ func TestWeight(t *testing.T) {
 // A diary notes what it hears, as a Listener and a Sum.
 type diary struct {
 	*testing.T
-	notes []string
-	ends  []int64
-	keep  bool
-	gens  map[*timeline.Gen]int
+	notes            []string
+	requestEnds      []int64
+	keepsGenerations bool
+	seen             map[*timeline.Gen]int
 }
 
 func (d *diary) note(format string, args ...any) {
@@ -182,11 +182,11 @@ func (d *diary) FinishGeneration()                 { d.note("walked") }
 
 func (d *diary) Add(w *path.WalkResult) {
 	d.note("add")
-	d.ends = append(d.ends, w.Req.End)
+	d.requestEnds = append(d.requestEnds, w.Req.End)
 }
 
 func (d *diary) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
-	if d.gens[g]++; d.gens[g] > 1 {
+	if d.seen[g]++; d.seen[g] > 1 {
 		d.Errorf("a generation that was kept came back")
 	}
 	if syms.Lookup("main.put") == 0 {
@@ -197,37 +197,37 @@ func (d *diary) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool)
 
 func (d *diary) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	d.note("dropped")
-	return d.keep
+	return d.keepsGenerations
 }
 
 // TestTurnOfSeveralFunctions: what a worker computes for one request in several functions is one turn, and nobody else's. It fails if
 // its later part is added to the turn of the request before, so that two seem to wait at once where each has the worker to itself.
 func TestTurnOfSeveralFunctions(t *testing.T) {
 	const n = 40
-	data := shopOf(t, 1, func(m, o *tracetext.Thread, at int64) int64 {
+	data := shopTraceOf(t, 1, func(m, o *tracetext.Thread, start int64) int64 {
 		for i := range int64(n) {
 			g := uint64(1 + i%8)
-			o.Unblock(at, g)
-			m.Start(at, g)
-			m.Syscall(at+10_000, "syscall.write", "main.put", "main.serve")
-			m.SyscallEnd(at + 20_000)
-			m.Unblock(at+30_000, 20, "runtime.chansend1", "main.put", "main.serve")
-			m.Block(at+30_000, "chan receive", "runtime.chanrecv1", "main.put", "main.serve")
-			m.Start(at+30_000, 20)
-			m.Syscall(at+130_000, "syscall.fstat", "main.first", "main.worker")
-			m.SyscallEnd(at + 130_000)
-			m.Unblock(at+330_000, g, "runtime.chansend1", "main.second", "main.worker")
-			m.Block(at+330_000, "chan receive", "runtime.chanrecv1", "main.worker")
-			m.Start(at+330_000, g)
-			m.Syscall(at+340_000, "syscall.write", "main.put", "main.serve")
-			m.SyscallEnd(at + 350_000)
-			m.Block(at+360_000, "select", "main.serve")
-			at += 1_000_000
+			o.Unblock(start, g)
+			m.Start(start, g)
+			m.Syscall(start+10_000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(start + 20_000)
+			m.Unblock(start+30_000, 20, "runtime.chansend1", "main.put", "main.serve")
+			m.Block(start+30_000, "chan receive", "runtime.chanrecv1", "main.put", "main.serve")
+			m.Start(start+30_000, 20)
+			m.Syscall(start+130_000, "syscall.fstat", "main.first", "main.worker")
+			m.SyscallEnd(start + 130_000)
+			m.Unblock(start+330_000, g, "runtime.chansend1", "main.second", "main.worker")
+			m.Block(start+330_000, "chan receive", "runtime.chanrecv1", "main.worker")
+			m.Start(start+330_000, g)
+			m.Syscall(start+340_000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(start + 350_000)
+			m.Block(start+360_000, "select", "main.serve")
+			start += 1_000_000
 		}
-		return at
+		return start
 	})
 	g, q := groups.New(), queues.New()
-	sp := merge(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
+	sp := mergeSums(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
 	turns := q.Services(sp, nil)
 	if len(turns) != 1 {
 		t.Fatalf("%d rows: %+v", len(turns), turns)
@@ -241,53 +241,53 @@ func TestTurnOfSeveralFunctions(t *testing.T) {
 // of two lengths look alike, or alike ones do not: by that a timer's period is told from work.
 func TestSleepsOfAWorker(t *testing.T) {
 	for _, c := range []struct {
-		name         string
-		short, long  int64 // us, in turns
-		mean, spread int64 // us
+		name             string
+		short, long      int64 // us, in turns
+		meanUS, spreadUS int64 // us
 	}{
 		{"alike", 200, 200, 200, 0},
 		{"of two lengths", 100, 300, 200, 100},
 	} {
-		data := shopOf(t, 1, func(m, o *tracetext.Thread, at int64) int64 {
+		data := shopTraceOf(t, 1, func(m, o *tracetext.Thread, start int64) int64 {
 			for i := range int64(40) {
 				g, d := uint64(1+i%8), c.short*1000
 				if i%2 == 1 {
 					d = c.long * 1000
 				}
-				o.Unblock(at, g)
-				m.Start(at, g)
-				m.Syscall(at+10_000, "syscall.write", "main.put", "main.serve")
-				m.SyscallEnd(at + 20_000)
-				m.Unblock(at+30_000, 20, "runtime.chansend1", "main.put", "main.serve")
-				m.Block(at+30_000, "chan receive", "runtime.chanrecv1", "main.put", "main.serve")
-				m.Start(at+30_000, 20)
-				m.Block(at+30_000, "sleep", "time.Sleep", "main.worker")
-				o.Unblock(at+30_000+d, 20)
-				m.Start(at+30_000+d, 20)
-				m.Unblock(at+30_000+d, g, "runtime.chansend1", "main.worker")
-				m.Block(at+30_000+d, "chan receive", "runtime.chanrecv1", "main.worker")
-				m.Start(at+30_000+d, g)
-				m.Syscall(at+40_000+d, "syscall.write", "main.put", "main.serve")
-				m.SyscallEnd(at + 50_000 + d)
-				m.Block(at+60_000+d, "select", "main.serve")
-				at += 1_000_000
+				o.Unblock(start, g)
+				m.Start(start, g)
+				m.Syscall(start+10_000, "syscall.write", "main.put", "main.serve")
+				m.SyscallEnd(start + 20_000)
+				m.Unblock(start+30_000, 20, "runtime.chansend1", "main.put", "main.serve")
+				m.Block(start+30_000, "chan receive", "runtime.chanrecv1", "main.put", "main.serve")
+				m.Start(start+30_000, 20)
+				m.Block(start+30_000, "sleep", "time.Sleep", "main.worker")
+				o.Unblock(start+30_000+d, 20)
+				m.Start(start+30_000+d, 20)
+				m.Unblock(start+30_000+d, g, "runtime.chansend1", "main.worker")
+				m.Block(start+30_000+d, "chan receive", "runtime.chanrecv1", "main.worker")
+				m.Start(start+30_000+d, g)
+				m.Syscall(start+40_000+d, "syscall.write", "main.put", "main.serve")
+				m.SyscallEnd(start + 50_000 + d)
+				m.Block(start+60_000+d, "select", "main.serve")
+				start += 1_000_000
 			}
-			return at
+			return start
 		})
 		g, q := groups.New(), queues.New()
-		sp := merge(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
+		sp := mergeSums(run(t, data, pass.Options{Workers: 1}, []pass.Sum{g, q}), g, q)
 		turns := q.Services(sp, nil)
 		if len(turns) != 1 {
 			t.Fatalf("%s: %d rows: %+v", c.name, len(turns), turns)
 		}
-		if r := turns[0]; r.Cause != "sleep" || r.Sleeps != 40 || r.SleepNS != c.mean*1000 || r.WaitedSleepNS != c.mean*1000 || r.SleepDeviationNS != c.spread*1000 || r.BegunEarlyShare != 0 {
-			t.Errorf("%s: %+v, want sleeps of %d us, spread by %d", c.name, r, c.mean, c.spread)
+		if r := turns[0]; r.Cause != "sleep" || r.Sleeps != 40 || r.SleepNS != c.meanUS*1000 || r.WaitedSleepNS != c.meanUS*1000 || r.SleepDeviationNS != c.spreadUS*1000 || r.BegunEarlyShare != 0 {
+			t.Errorf("%s: %+v, want sleeps of %d us, spread by %d", c.name, r, c.meanUS, c.spreadUS)
 		}
 	}
 }
 
-// TestLeaveOut: what is left out goes on to hear which requests come, and adds none of them.
-func TestLeaveOut(t *testing.T) {
+// TestDropOptionalSums: what is left out goes on to hear which requests come, and adds none of them.
+func TestDropOptionalSums(t *testing.T) {
 	for _, c := range []struct {
 		early bool // before the pass runs
 		want  []string
@@ -295,30 +295,30 @@ func TestLeaveOut(t *testing.T) {
 		d, spare := &diary{T: t}, &diary{T: t}
 		var p *pass.Pass
 		walks := 0
-		p = pass.New(pass.Options{Workers: 1, Match: put.MatchString, Added: func() {
+		p = pass.New(pass.Options{Workers: 1, MatchFunction: matchPut.MatchString, OnRequestsAdded: func() {
 			if walks++; walks == 2 {
-				p.LeaveOut()
+				p.DropOptionalSums()
 			}
 		}})
-		p.Sums, p.Spare = []pass.Sum{d}, []pass.Sum{spare}
+		p.Sums, p.OptionalSums = []pass.Sum{d}, []pass.Sum{spare}
 		if c.early {
-			p.LeaveOut()
+			p.DropOptionalSums()
 		}
-		rd := must.Have(tracefmt.NewReader(bytes.NewReader(shop(t, 4)), tracefmt.Options{}))(t)
+		rd := must.Have(tracefmt.NewReader(bytes.NewReader(shopTrace(t, 4)), tracefmt.Options{}))(t)
 		must.Do(t, p.Run(t.Context(), rd))
 		if !slices.Equal(spare.notes, c.want) {
 			t.Errorf("left out early %t: it hears %q, want %q", c.early, spare.notes, c.want)
 		}
-		if len(d.ends) == 0 || !p.LeftOut() || d.notes[len(d.notes)-1] != "end" {
-			t.Errorf("left out early %t: the other sum adds %d requests and hears %q", c.early, len(d.ends), d.notes)
+		if len(d.requestEnds) == 0 || !p.HasDroppedOptionalSums() || d.notes[len(d.notes)-1] != "end" {
+			t.Errorf("left out early %t: the other sum adds %d requests and hears %q", c.early, len(d.requestEnds), d.notes)
 		}
 	}
 }
 
 // TestOrder: listeners and sums hear of a pass in the order that they are promised.
 func TestOrder(t *testing.T) {
-	d := &diary{T: t, keep: true, gens: map[*timeline.Gen]int{}}
-	run(t, shop(t, 5), pass.Options{InOrder: true}, []pass.Sum{d}, d)
+	d := &diary{T: t, keepsGenerations: true, seen: map[*timeline.Gen]int{}}
+	run(t, shopTrace(t, 5), pass.Options{InOrder: true}, []pass.Sum{d}, d)
 	var want []string
 	for i := range 5 {
 		if i == 2 || i == 3 || i == 4 { // the window holds what may have begun 50 ms before
@@ -330,18 +330,18 @@ func TestOrder(t *testing.T) {
 	if !slices.Equal(d.notes[:len(want)], want) || d.notes[len(d.notes)-1] != "walked" {
 		t.Errorf("the diary says %q, want %q", d.notes, want)
 	}
-	if len(d.ends) < 5*40 || !slices.IsSorted(d.ends) {
-		t.Errorf("%d requests, or not in order: %d", len(d.ends), d.ends)
+	if len(d.requestEnds) < 5*40 || !slices.IsSorted(d.requestEnds) {
+		t.Errorf("%d requests, or not in order: %d", len(d.requestEnds), d.requestEnds)
 	}
 }
 
 // TestPartOfATrace: only requests that end in it are added, its border belongs to what follows.
 func TestPartOfATrace(t *testing.T) {
-	data := shop(t, 2)
+	data := shopTrace(t, 2)
 	ends := func(from, to time.Duration) (out []int64, start int64) {
-		d := &diary{T: t, gens: map[*timeline.Gen]int{}}
+		d := &diary{T: t, seen: map[*timeline.Gen]int{}}
 		p := run(t, data, pass.Options{InOrder: true, From: from, To: to}, []pass.Sum{d})
-		return d.ends, p.Start
+		return d.requestEnds, p.Start
 	}
 	all, start := ends(0, 0)
 	border := time.Duration(all[len(all)/2] - start)

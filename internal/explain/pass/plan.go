@@ -23,103 +23,105 @@ import (
 //
 // Which are walked depends on the requests alone, not on the workers.
 type plan struct {
-	glances []path.QuickGroup // by the order in which requests are walked
-	weights []int32           // of those that are walked; 0: glanced at
-	items   []item
-	groups  map[path.GroupKey]int32
-	cells   []cellOf
-	all     []groupOf
-	over    []chosen
-	marks   []stretch // in which the collector marked, by time
-	// before holds the latencies of each group in the generations planned before.
-	before map[path.GroupKey]*latencies
+	quickGroups  []path.QuickGroup // by the order in which requests are walked
+	weights      []int32           // of those that are walked; 0: glanced at
+	candidates   []candidate
+	groupIndexes map[path.GroupKey]int32
+	strata       []stratum
+	groups       []plannedGroup
+	drawn        []drawnRequest
+	markPhases   []interval // in which the collector marked, by time
+	// history holds the latencies of each group in the generations planned before.
+	history map[path.GroupKey]*latencyCounts
 }
 
-// latencies are how many requests there are by latency.
-type latencies struct {
-	n  int
-	by [latencyBuckets]int32
+// latencyCounts are how many requests there are by latency.
+type latencyCounts struct {
+	total  int
+	counts [latencyBuckets]int32
 }
 
 // An item is a request that may be left out.
-type item struct {
-	chance  uint64
-	latency int64
-	cell    int32 // -1: it is walked itself; at first its group, as the worker numbers it
-	marked  bool  // the collector marked meanwhile
-	whole   bool  // all requests of its group are walked
+type candidate struct {
+	chance        uint64
+	latency       int64
+	stratum       int32 // -1: it is walked itself; at first its group, as the worker numbers it
+	overlapsMark  bool  // the collector marked meanwhile
+	inWalkedGroup bool  // all requests of its group are walked
 }
 
-// A cellOf is a stratum: a group's requests of like latency.
-type cellOf struct {
-	group, bucket   int32
-	n, walked, left int32
-	marked          int32  // of n, during which the collector marked
-	wanted          int32  // how many are walked of one that is not walked whole, about
-	least           uint64 // of the hashes, for a cell of which none was chosen
-	first           int32
+// A stratum is a stratum: a group's requests of like latency.
+type stratum struct {
+	group, bucket            int32
+	count, walked, remainder int32
+	overlapMark              int32  // of n, during which the collector marked
+	sampleSize               int32  // how many are walked of one that is not walked whole, about
+	lowestChance             uint64 // of the hashes, for a cell of which none was chosen
+	lowestIndex              int32
 }
 
-type chosen struct {
+type drawnRequest struct {
 	chance uint64
-	k      int32
+	index  int32
 }
 
-type groupOf struct {
-	n, slower int32
-	marked    int32                 // of those that are not walked one and all
-	exact     int32                 // latencies from this bucket on are walked one and all
-	whole     bool                  // all are
-	cells     [latencyBuckets]int32 // by bucket: its cell and one; 0: none
-	before    *latencies            // with those of this generation
+type plannedGroup struct {
+	count, slowerCount int32
+	overlapMark        int32                 // of those that are not walked one and all
+	exactBucket        int32                 // latencies from this bucket on are walked one and all
+	isWalkedWhole      bool                  // all are
+	strata             [latencyBuckets]int32 // by bucket: its cell and one; 0: none
+	history            *latencyCounts        // with those of this generation
 }
 
-// fewMarked reports whether those during which the collector marked are walked one and all.
-func (g *groupOf) fewMarked() bool { return float64(g.marked) <= fewMarked*float64(g.n) }
+// maxOverlapShare reports whether those during which the collector marked are walked one and all.
+func (g *plannedGroup) hasFewOverlaps() bool {
+	return float64(g.overlapMark) <= maxOverlapShare*float64(g.count)
+}
 
 // Bounds of sampling.
 const (
-	// leastPlanned requests of a generation are worth it.
-	leastPlanned   = 1000
-	latencyBuckets = 64 << path.StratumBits
+	// minPlannedRequests requests of a generation are worth it.
+	minPlannedRequests = 1000
+	latencyBuckets     = 64 << path.StratumBits
 	// Of a group the slowest tenth of a generation is walked, the slowest tenth of
 	// all its generations until then, and all if they are no more than small, or
-	// with those of the generations before no more than smallInAll.
-	exactPart  = 0.1
-	small      = 256
-	smallInAll = 2000
+	// with those of the generations before no more than smallGroupInTrace.
+	exactShare        = 0.1
+	smallGroup        = 256
+	smallGroupInTrace = 2000
 	// Of each other stratum so many are: more of what is slower, since rows of
 	// causes that few requests meet are there, and at least fewest. Those below
 	// the median have a small part of the time and no band of their own.
-	upperPart   = 0.25
-	oneInUpper  = 6
-	middlePart  = 0.55
-	oneInMiddle = 12
-	fewest      = 16
-	oneInLower  = 64
-	fewestLower = 8
+	upperShare     = 0.25
+	oneInUpper     = 6
+	middleShare    = 0.55
+	oneInMiddle    = 12
+	minSample      = 16
+	oneInLower     = 64
+	minSampleLower = 8
 	// Requests during which the collector marked are walked too, if they are no
 	// more than this part of their group's: help with marking and stops of the
 	// world are long and rare, so that a part of them does not show how much
 	// time they have: rows of 1 % were off by a tenth of themselves.
-	fewMarked = 0.05
+	maxOverlapShare = 0.05
 )
 
-// make decides about the requests of a generation. Those that end before until are walked.
-func (pl *plan) make(p *Pass, reqs []request.Request, until int64) {
-	pl.findMarks(p.Window.Gens)
-	parts := pl.glance(p, reqs, p.needs(until))
-	pl.count(parts)
-	pl.choose()
+// planGeneration decides about the requests of a generation. Those that end before until are walked.
+func (pl *plan) planGeneration(p *Pass, reqs []request.Request, exactUntil int64) {
+	pl.findMarkPhases(p.Window.Gens)
+	shares := pl.findQuickGroups(p, reqs, p.walkNeeded(exactUntil))
+	pl.countStrata(shares)
+	pl.assignWeights()
 }
 
 // A stretch of time.
-type stretch struct{ from, to int64 }
+type interval struct{ from, to int64 }
 
-// findMarks finds out when the collector marked.
-func (pl *plan) findMarks(gens []*timeline.Gen) {
-	pl.marks = pl.marks[:0]
-	add := func(from, to int64) { pl.marks = append(pl.marks, stretch{from, to}) }
+// findMarkPhases finds out when the collector marked.
+func (pl *plan) findMarkPhases(gens []*timeline.Gen) {
+	pl.markPhases = pl.markPhases[:0]
+	add := func(from, to int64) { pl.markPhases = append(pl.markPhases, interval{from, to}) }
 	var phases timeline.MarkPhases
 	for _, g := range gens {
 		phases.Each(g, add)
@@ -127,22 +129,22 @@ func (pl *plan) findMarks(gens []*timeline.Gen) {
 	phases.Close(math.MaxInt64, add)
 }
 
-// marked reports whether the collector marked during a request.
-func (pl *plan) marked(r *request.Request) bool {
-	k, _ := slices.BinarySearchFunc(pl.marks, r.Start, func(m stretch, t int64) int { return cmp.Compare(m.to, t) })
-	return k < len(pl.marks) && pl.marks[k].from < r.End
+// overlapsMarkPhase reports whether the collector marked during a request.
+func (pl *plan) overlapsMarkPhase(r *request.Request) bool {
+	k, _ := slices.BinarySearchFunc(pl.markPhases, r.Start, func(m interval, t int64) int { return cmp.Compare(m.to, t) })
+	return k < len(pl.markPhases) && pl.markPhases[k].from < r.End
 }
 
-// needs returns whether a request is to be walked itself.
-func (p *Pass) needs(until int64) func(r *request.Request) bool {
+// walkNeeded returns whether a request is to be walked itself.
+func (p *Pass) walkNeeded(exactUntil int64) func(r *request.Request) bool {
 	var list []Chooser
-	for _, s := range p.all() {
+	for _, s := range p.allSums() {
 		if c, ok := s.(Chooser); ok {
 			list = append(list, c)
 		}
 	}
 	return func(r *request.Request) bool {
-		if r.End < until {
+		if r.End < exactUntil {
 			return true
 		}
 		for _, c := range list {
@@ -155,199 +157,199 @@ func (p *Pass) needs(until int64) func(r *request.Request) bool {
 }
 
 // A glanced is the part of the requests that one worker glanced at, with its groups.
-type glanced struct {
+type workerShare struct {
 	stage    *path.Stage
 	from, to int
 }
 
-// glance looks at all requests, in parallel. Those that a sum needs stand for
+// findQuickGroups looks at all requests, in parallel. Those that a sum needs stand for
 // themselves alone: they are of one stretch of time, and others may differ.
-func (pl *plan) glance(p *Pass, reqs []request.Request, needs func(*request.Request) bool) []glanced {
+func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*request.Request) bool) []workerShare {
 	n := len(reqs)
-	pl.glances, pl.items = slices.Grow(pl.glances[:0], n)[:n], slices.Grow(pl.items[:0], n)[:n]
-	parts := make([]glanced, len(p.workers))
+	pl.quickGroups, pl.candidates = slices.Grow(pl.quickGroups[:0], n)[:n], slices.Grow(pl.candidates[:0], n)[:n]
+	shares := make([]workerShare, len(p.workers))
 	var wg sync.WaitGroup
-	each := (n + len(p.workers) - 1) / len(p.workers)
+	shareSize := (n + len(p.workers) - 1) / len(p.workers)
 	for i := range p.workers {
-		g := glanced{p.workers[i].stage, min(i*each, n), min((i+1)*each, n)}
-		parts[i] = g
+		g := workerShare{p.workers[i].stage, min(i*shareSize, n), min((i+1)*shareSize, n)}
+		shares[i] = g
 		wg.Go(func() {
 			for k := g.from; k < g.to; k++ {
 				r := &reqs[k]
-				pl.items[k] = item{cell: -1}
-				if !p.wanted(r) || needs(r) {
+				pl.candidates[k] = candidate{stratum: -1}
+				if !p.isSelected(r) || needs(r) {
 					continue
 				}
-				if pl.glances[k] = g.stage.QuickGroup(r); pl.glances[k].Sufficient {
-					pl.items[k] = item{chance: chance(r), latency: r.End - r.Start, cell: int32(g.stage.IDs.GroupID(pl.glances[k].Group)), marked: pl.marked(r)}
+				if pl.quickGroups[k] = g.stage.QuickGroup(r); pl.quickGroups[k].Sufficient {
+					pl.candidates[k] = candidate{chance: chance(r), latency: r.End - r.Start, stratum: int32(g.stage.IDs.GroupID(pl.quickGroups[k].Group)), overlapsMark: pl.overlapsMarkPhase(r)}
 				}
 			}
 		})
 	}
 	wg.Wait()
-	return parts
+	return shares
 }
 
-// count divides the requests by group and latency.
-func (pl *plan) count(parts []glanced) {
-	if pl.groups == nil {
-		pl.groups, pl.before = make(map[path.GroupKey]int32), make(map[path.GroupKey]*latencies)
+// countStrata divides the requests by group and latency.
+func (pl *plan) countStrata(shares []workerShare) {
+	if pl.groupIndexes == nil {
+		pl.groupIndexes, pl.history = make(map[path.GroupKey]int32), make(map[path.GroupKey]*latencyCounts)
 	}
-	clear(pl.groups)
-	pl.all, pl.cells = pl.all[:0], pl.cells[:0]
-	for _, part := range parts {
-		known := make([]int32, part.stage.IDs.GroupCount()) // a group's number here and one
-		for k := part.from; k < part.to; k++ {
-			it := &pl.items[k]
-			of := it.cell
-			if of < 0 {
+	clear(pl.groupIndexes)
+	pl.groups, pl.strata = pl.groups[:0], pl.strata[:0]
+	for _, share := range shares {
+		groupNumbers := make([]int32, share.stage.IDs.GroupCount()) // a group's number here and one
+		for k := share.from; k < share.to; k++ {
+			candidate := &pl.candidates[k]
+			stageGroup := candidate.stratum
+			if stageGroup < 0 {
 				continue
 			}
-			if known[of] == 0 {
-				key := part.stage.IDs.Group(path.GroupID(of))
-				id, ok := pl.groups[key]
+			if groupNumbers[stageGroup] == 0 {
+				key := share.stage.IDs.Group(path.GroupID(stageGroup))
+				id, ok := pl.groupIndexes[key]
 				if !ok {
-					id = int32(len(pl.all))
-					if pl.before[key] == nil {
-						pl.before[key] = new(latencies)
+					id = int32(len(pl.groups))
+					if pl.history[key] == nil {
+						pl.history[key] = new(latencyCounts)
 					}
-					pl.all = append(pl.all, groupOf{exact: latencyBuckets, before: pl.before[key]})
-					pl.groups[key] = id
+					pl.groups = append(pl.groups, plannedGroup{exactBucket: latencyBuckets, history: pl.history[key]})
+					pl.groupIndexes[key] = id
 				}
-				known[of] = id + 1
+				groupNumbers[stageGroup] = id + 1
 			}
-			id := known[of] - 1
-			g := &pl.all[id]
-			g.n++
-			bucket := min(loglinear.Bucket(it.latency, path.StratumBits), latencyBuckets-1)
-			g.before.n++
-			g.before.by[bucket]++
-			c := &g.cells[bucket]
-			if *c == 0 {
-				pl.cells = append(pl.cells, cellOf{group: id, bucket: bucket, least: ^uint64(0)})
-				*c = int32(len(pl.cells))
+			id := groupNumbers[stageGroup] - 1
+			group := &pl.groups[id]
+			group.count++
+			bucket := min(loglinear.Bucket(candidate.latency, path.StratumBits), latencyBuckets-1)
+			group.history.total++
+			group.history.counts[bucket]++
+			stratumNumber := &group.strata[bucket]
+			if *stratumNumber == 0 {
+				pl.strata = append(pl.strata, stratum{group: id, bucket: bucket, lowestChance: ^uint64(0)})
+				*stratumNumber = int32(len(pl.strata))
 			}
-			pl.cells[*c-1].n++
-			if it.marked {
-				pl.cells[*c-1].marked++
+			pl.strata[*stratumNumber-1].count++
+			if candidate.overlapsMark {
+				pl.strata[*stratumNumber-1].overlapMark++
 			}
-			it.cell = *c - 1
+			candidate.stratum = *stratumNumber - 1
 		}
 	}
-	pl.findSlow()
+	pl.findSlowBuckets()
 }
 
-// findSlow finds out from which latency on each group is walked whole: what is
+// findSlowBuckets finds out from which latency on each group is walked whole: what is
 // slow in its generation, and what is very slow beside all until then, which may
 // be more of a slow generation.
-func (pl *plan) findSlow() {
-	order := make([]int32, len(pl.cells))
+func (pl *plan) findSlowBuckets() {
+	order := make([]int32, len(pl.strata))
 	for i := range order {
 		order[i] = int32(i)
 	}
-	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(pl.cells[b].bucket, pl.cells[a].bucket) })
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(pl.strata[b].bucket, pl.strata[a].bucket) })
 	for _, i := range order {
-		c := &pl.cells[i]
-		g := &pl.all[c.group]
-		g.whole = g.n <= small || g.before.n <= smallInAll
-		switch slower := float64(g.slower) / float64(g.n); {
-		case g.whole || slower < exactPart:
-			g.exact = c.bucket
-		case slower < upperPart:
-			c.wanted = max(fewest, c.n/oneInUpper)
-		case slower < middlePart:
-			c.wanted = max(fewest, c.n/oneInMiddle)
+		stratum := &pl.strata[i]
+		group := &pl.groups[stratum.group]
+		group.isWalkedWhole = group.count <= smallGroup || group.history.total <= smallGroupInTrace
+		switch slowerShare := float64(group.slowerCount) / float64(group.count); {
+		case group.isWalkedWhole || slowerShare < exactShare:
+			group.exactBucket = stratum.bucket
+		case slowerShare < upperShare:
+			stratum.sampleSize = max(minSample, stratum.count/oneInUpper)
+		case slowerShare < middleShare:
+			stratum.sampleSize = max(minSample, stratum.count/oneInMiddle)
 		default:
-			c.wanted = max(fewestLower, c.n/oneInLower)
+			stratum.sampleSize = max(minSampleLower, stratum.count/oneInLower)
 		}
-		g.slower += c.n
+		group.slowerCount += stratum.count
 	}
-	for i := range pl.all {
-		g := &pl.all[i]
-		g.exact = min(g.exact, g.before.slowest(exactPart))
+	for i := range pl.groups {
+		group := &pl.groups[i]
+		group.exactBucket = min(group.exactBucket, group.history.slowestBucket(exactShare))
 	}
-	for i := range pl.cells {
-		c := &pl.cells[i]
-		if g := &pl.all[c.group]; c.bucket < g.exact {
-			g.marked += c.marked
+	for i := range pl.strata {
+		stratum := &pl.strata[i]
+		if group := &pl.groups[stratum.group]; stratum.bucket < group.exactBucket {
+			group.overlapMark += stratum.overlapMark
 		}
 	}
-	for i := range pl.cells {
-		c := &pl.cells[i]
-		if pl.all[c.group].fewMarked() {
-			c.n -= c.marked
+	for i := range pl.strata {
+		stratum := &pl.strata[i]
+		if pl.groups[stratum.group].hasFewOverlaps() {
+			stratum.count -= stratum.overlapMark
 		}
 	}
 }
 
-// slowest returns the bucket from which on at least a part of all are.
-func (l *latencies) slowest(part float64) int32 {
+// slowestBucket returns the bucket from which on at least a part of all are.
+func (l *latencyCounts) slowestBucket(part float64) int32 {
 	slower, k := 0, int32(latencyBuckets)
-	for k > 0 && float64(slower) < part*float64(l.n) {
+	for k > 0 && float64(slower) < part*float64(l.total) {
 		k--
-		slower += int(l.by[k])
+		slower += int(l.counts[k])
 	}
 	return k
 }
 
-// choose gives those that are walked their weights.
-func (pl *plan) choose() {
-	n := len(pl.items)
+// assignWeights gives those that are walked their weights.
+func (pl *plan) assignWeights() {
+	n := len(pl.candidates)
 	pl.weights = slices.Grow(pl.weights[:0], n)[:n]
-	for k := range pl.items {
-		it := &pl.items[k]
+	for k := range pl.candidates {
+		candidate := &pl.candidates[k]
 		pl.weights[k] = 1
-		if it.cell < 0 {
+		if candidate.stratum < 0 {
 			continue
 		}
-		c := &pl.cells[it.cell]
-		g := &pl.all[c.group]
-		it.whole = g.whole
-		if it.marked && g.fewMarked() {
-			it.cell = -1
+		stratum := &pl.strata[candidate.stratum]
+		group := &pl.groups[stratum.group]
+		candidate.inWalkedGroup = group.isWalkedWhole
+		if candidate.overlapsMark && group.hasFewOverlaps() {
+			candidate.stratum = -1
 			continue
 		}
-		if c.bucket >= g.exact || c.n <= fewest {
-			c.walked++
+		if stratum.bucket >= group.exactBucket || stratum.count <= minSample {
+			stratum.walked++
 			continue
 		}
-		if it.chance < c.least {
-			c.least, c.first = it.chance, int32(k)
+		if candidate.chance < stratum.lowestChance {
+			stratum.lowestChance, stratum.lowestIndex = candidate.chance, int32(k)
 		}
-		if it.chance>>32 < uint64(c.wanted)<<32/uint64(c.n) {
-			c.walked++
+		if candidate.chance>>32 < uint64(stratum.sampleSize)<<32/uint64(stratum.count) {
+			stratum.walked++
 		} else {
 			pl.weights[k] = 0
 		}
 	}
-	for i := range pl.cells {
-		c := &pl.cells[i]
-		if c.n == 0 {
+	for i := range pl.strata {
+		stratum := &pl.strata[i]
+		if stratum.count == 0 {
 			continue
 		}
-		if c.walked == 0 {
-			pl.weights[c.first], c.walked = 1, 1
+		if stratum.walked == 0 {
+			pl.weights[stratum.lowestIndex], stratum.walked = 1, 1
 		}
-		c.left = c.n % c.walked
+		stratum.remainder = stratum.count % stratum.walked
 	}
 	// What is left over goes to one request each, by chance and not by the order, which depends on the workers.
-	pl.over = pl.over[:0]
-	for k := range pl.items {
-		it := &pl.items[k]
-		if it.cell < 0 || pl.weights[k] == 0 {
+	pl.drawn = pl.drawn[:0]
+	for k := range pl.candidates {
+		candidate := &pl.candidates[k]
+		if candidate.stratum < 0 || pl.weights[k] == 0 {
 			continue
 		}
-		c := &pl.cells[it.cell]
-		pl.weights[k] = c.n / c.walked
-		if c.left > 0 {
-			pl.over = append(pl.over, chosen{it.chance, int32(k)})
+		stratum := &pl.strata[candidate.stratum]
+		pl.weights[k] = stratum.count / stratum.walked
+		if stratum.remainder > 0 {
+			pl.drawn = append(pl.drawn, drawnRequest{candidate.chance, int32(k)})
 		}
 	}
-	slices.SortFunc(pl.over, func(a, b chosen) int { return cmp.Compare(a.chance, b.chance) })
-	for _, o := range pl.over {
-		if c := &pl.cells[pl.items[o.k].cell]; c.left > 0 {
-			pl.weights[o.k]++
-			c.left--
+	slices.SortFunc(pl.drawn, func(a, b drawnRequest) int { return cmp.Compare(a.chance, b.chance) })
+	for _, drawn := range pl.drawn {
+		if stratum := &pl.strata[pl.candidates[drawn.index].stratum]; stratum.remainder > 0 {
+			pl.weights[drawn.index]++
+			stratum.remainder--
 		}
 	}
 }

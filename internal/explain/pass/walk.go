@@ -10,13 +10,13 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
-// walkChunk is how many requests a worker takes at a time.
-const walkChunk = 64
+// requestsPerChunk is how many requests a worker takes at a time.
+const requestsPerChunk = 64
 
-// walk walks the requests of a generation and has them added up.
-func (p *Pass) walk(reqs []request.Request) {
+// walkGeneration walks the requests of a generation and has them added up.
+func (p *Pass) walkGeneration(reqs []request.Request) {
 	if len(reqs) > 0 {
-		p.walkAll(reqs)
+		p.walkInParallel(reqs)
 	}
 	for _, l := range p.Listeners {
 		if l, ok := l.(GenerationFinisher); ok {
@@ -25,52 +25,52 @@ func (p *Pass) walk(reqs []request.Request) {
 	}
 }
 
-// walkAll walks in parallel. Parts of long requests must meet in one stage: they are few, and go to the first.
-func (p *Pass) walkAll(reqs []request.Request) {
-	served, parts := 0, 0
+// walkInParallel walks in parallel. Parts of long requests must meet in one stage: they are few, and go to the first.
+func (p *Pass) walkInParallel(reqs []request.Request) {
+	servedCount, pieceCount := 0, 0
 	for i := range reqs {
 		if reqs[i].Kind.IsServed() {
-			served++
+			servedCount++
 		}
 		if reqs[i].Piece != request.WholeRequest {
-			parts++
+			pieceCount++
 		}
 	}
 	if p.answers != nil {
 		p.answers.Add(reqs)
 	}
 	for i := range p.workers {
-		p.workers[i].stage.BeginGeneration(served, len(reqs)-served)
+		p.workers[i].stage.BeginGeneration(servedCount, len(reqs)-servedCount)
 	}
-	for _, s := range p.all() {
+	for _, s := range p.allSums() {
 		if s, ok := s.(GenerationBeginner); ok {
 			s.BeginGeneration(reqs)
 		}
 	}
 	sampled := false
-	if p.opts.ExactFirst > 0 && len(reqs) >= leastPlanned {
-		var until int64
-		if until, sampled = p.exactUntil(reqs); sampled {
-			p.plan.make(p, reqs, until)
+	if p.options.ExactFirst > 0 && len(reqs) >= minPlannedRequests {
+		var exactUntil int64
+		if exactUntil, sampled = p.exactUntil(reqs); sampled {
+			p.plan.planGeneration(p, reqs, exactUntil)
 		}
 	}
-	order := p.order(reqs, sampled)
-	var next, added, glanced atomic.Int64
+	order := p.walkOrder(reqs, sampled)
+	var next, added, notWalked atomic.Int64
 	var wg sync.WaitGroup
 	for i := range p.workers {
 		w := &p.workers[i]
 		wg.Go(func() {
-			n, not := 0, 0
+			n, notWalkedCount := 0, 0
 			for {
-				i := int(next.Add(walkChunk)) - walkChunk
+				i := int(next.Add(requestsPerChunk)) - requestsPerChunk
 				if i >= len(order) {
 					added.Add(int64(n))
-					glanced.Add(int64(not))
+					notWalked.Add(int64(notWalkedCount))
 					return
 				}
-				for _, k := range order[i:min(i+walkChunk, len(order))] {
+				for _, k := range order[i:min(i+requestsPerChunk, len(order))] {
 					r := &reqs[k]
-					if r.Piece != request.WholeRequest || !p.wanted(r) {
+					if r.Piece != request.WholeRequest || !p.isSelected(r) {
 						continue
 					}
 					n++
@@ -78,12 +78,12 @@ func (p *Pass) walkAll(reqs []request.Request) {
 					case !sampled:
 						w.add(w.stage.Walk(r))
 					case p.plan.weights[k] == 0:
-						not++
-						w.add(w.stage.Unwalked(r, &p.plan.glances[k]))
+						notWalkedCount++
+						w.add(w.stage.Unwalked(r, &p.plan.quickGroups[k]))
 					default:
 						walked := w.stage.Walk(r)
 						walked.Weight = int64(p.plan.weights[k])
-						walked.AddedSeparately, walked.Sparse = walked.Weight-1, !p.plan.items[k].whole
+						walked.AddedSeparately, walked.Sparse = walked.Weight-1, !p.plan.candidates[k].inWalkedGroup
 						w.add(walked)
 					}
 				}
@@ -92,21 +92,21 @@ func (p *Pass) walkAll(reqs []request.Request) {
 	}
 	wg.Wait()
 	p.Requests += added.Load()
-	p.Glanced += glanced.Load()
-	if p.opts.Added != nil {
-		p.opts.Added()
+	p.NotWalked += notWalked.Load()
+	if p.options.OnRequestsAdded != nil {
+		p.options.OnRequestsAdded()
 	}
 	for i := range p.workers {
 		wg.Go(p.workers[i].flush)
 	}
 	wg.Wait()
 	w := &p.workers[0]
-	for i := 0; i < len(order) && parts > 0; i++ {
+	for i := 0; i < len(order) && pieceCount > 0; i++ {
 		r := &reqs[order[i]]
 		if r.Piece == request.WholeRequest {
 			continue
 		}
-		if parts--; !p.wanted(r) {
+		if pieceCount--; !p.isSelected(r) {
 			continue
 		}
 		w.add(w.stage.Walk(r))
@@ -115,7 +115,7 @@ func (p *Pass) walkAll(reqs []request.Request) {
 		}
 	}
 	w.flush()
-	for _, s := range p.all()[:len(p.workers[0].adders)] {
+	for _, s := range p.allSums()[:len(p.workers[0].adders)] {
 		if s, ok := s.(GenerationEnder); ok {
 			s.EndGeneration()
 		}
@@ -137,20 +137,20 @@ func (w *worker) flush() {
 }
 
 // exactUntil returns the time before which all requests of a generation are walked, and whether there are some after it.
-func (p *Pass) exactUntil(reqs []request.Request) (until int64, sampled bool) {
-	left := int64(p.opts.ExactFirst) - p.Requests
-	if left >= int64(len(reqs)) {
+func (p *Pass) exactUntil(reqs []request.Request) (end int64, sampled bool) {
+	remaining := int64(p.options.ExactFirst) - p.Requests
+	if remaining >= int64(len(reqs)) {
 		return 0, false
 	}
-	if left <= 0 {
+	if remaining <= 0 {
 		return math.MinInt64, true
 	}
-	first, last := ends(reqs)
-	return first + int64(float64(last-first)*float64(left)/float64(len(reqs))), true
+	first, last := endRange(reqs)
+	return first + int64(float64(last-first)*float64(remaining)/float64(len(reqs))), true
 }
 
-// ends returns the first and last end of requests.
-func ends(reqs []request.Request) (first, last int64) {
+// endRange returns the first and last end of requests.
+func endRange(reqs []request.Request) (first, last int64) {
 	first, last = reqs[0].End, reqs[0].End
 	for i := range reqs {
 		first, last = min(first, reqs[i].End), max(last, reqs[i].End)
@@ -158,11 +158,11 @@ func ends(reqs []request.Request) (first, last int64) {
 	return first, last
 }
 
-// order returns the order in which requests are walked, roughly that of their ends. They come goroutine by goroutine, but what
+// walkOrder returns the order in which requests are walked, roughly that of their ends. They come goroutine by goroutine, but what
 // happened at one time lies together in memory, so that in this order each record is fetched once for all requests that need it
 // and not once for each: an eighth of explain's time (bench/README.md). Those that were glanced at come last, as they are.
-func (p *Pass) order(reqs []request.Request, sampled bool) []int32 {
-	first, last := ends(reqs)
+func (p *Pass) walkOrder(reqs []request.Request, sampled bool) []int32 {
+	first, last := endRange(reqs)
 	// Counted: about four requests to a slot.
 	slots := len(reqs)/4 + 1
 	width := (last-first)/int64(slots) + 1
@@ -185,7 +185,7 @@ func (p *Pass) order(reqs []request.Request, sampled bool) []int32 {
 		order[next[s]] = int32(k)
 		next[s]++
 	}
-	if p.opts.InOrder {
+	if p.options.InOrder {
 		slices.SortStableFunc(order, func(a, b int32) int { return request.Compare(reqs[a], reqs[b]) })
 	}
 	return order
