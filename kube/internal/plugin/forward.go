@@ -17,6 +17,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/capture/wire"
+	"github.com/whylate/whylate/internal/output/termtext"
 )
 
 // A forwarder opens connections to ports of pods through the API server, as kubectl port-forward does: by WebSocket, or SPDY where that is
@@ -32,6 +33,8 @@ const (
 	// lastWords is how long a connection that ended is waited for to say why.
 	lastWords = time.Second
 	maxWords  = 4 << 10
+	// maxLine is how many columns a message may take.
+	maxLine = 2000
 )
 
 // dial connects to a port of a pod. Every connection is an upgraded request of its own: streams in one have no flow control of their own,
@@ -189,17 +192,8 @@ func refusal(pod, port, text string) *record.Error {
 
 // short makes a foreign text fit to be quoted, line a message for one line.
 func short(text string) string { return clean(text, 300) }
-func line(err error) string    { return clean(err.Error(), 2000) }
+func line(err error) string    { return clean(err.Error(), maxLine) }
 
-func clean(text string, most int) string {
-	line := strings.Join(strings.Fields(text), " ")
-	if len(line) > most {
-		line = line[:most] + "..."
-	}
-	return strings.ToValidUTF8(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, line), "?")
+func clean(text string, columns int) string {
+	return termtext.Head(strings.Join(strings.Fields(text), " "), columns)
 }

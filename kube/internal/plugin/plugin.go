@@ -28,6 +28,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/text"
@@ -251,25 +252,32 @@ func (r *run) all(ctx context.Context, c *cluster) (int, error) {
 		wg.Go(func() { answers[i] = r.record(ctx, t) })
 	}
 	wg.Wait()
-	status := cli.ExitOK
 	for i, a := range answers {
 		if a.file != "" {
 			r.explain(ctx, targets[i], a)
 		}
+	}
+	return exitStatus(answers), r.write(answers)
+}
+
+// exitStatus returns the command's status: that of the last pod that failed, unless an interrupt explains the failures.
+func exitStatus(answers []*answer) int {
+	status := cli.ExitOK
+	for _, a := range answers {
 		if status != cli.ExitInterrupted && a.status != cli.ExitOK {
 			status = a.status
 		}
 	}
-	return status, r.write(answers)
+	return status
 }
 
 var sayOne sync.Mutex
 
-// say tells the user something that is no result.
+// say writes a message that is no result, in a line. What the cluster answered may be part of it.
 func (r *run) say(format string, args ...any) {
 	sayOne.Lock()
 	defer sayOne.Unlock()
-	fmt.Fprintln(r.s.Err, "kubectl whylate: "+fmt.Sprintf(format, args...))
+	fmt.Fprintln(r.s.Err, "kubectl whylate: "+clean(fmt.Sprintf(format, args...), maxLine))
 }
 
 // record records a pod into a file.
@@ -405,7 +413,7 @@ func (r *run) write(answers []*answer) error {
 		}
 		for _, kept := range [][2]string{{"recording", a.File}, {"page", a.Page}} {
 			if kept[1] != "" {
-				fmt.Fprintf(to, "%s: %s\n", kept[0], kept[1])
+				fmt.Fprintf(to, "%s: %s\n", kept[0], termtext.Escape(kept[1]))
 			}
 		}
 	}

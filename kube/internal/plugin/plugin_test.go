@@ -6,26 +6,34 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/pprof"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+	"unicode"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/record"
 	"github.com/whylate/whylate/internal/cli"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/testchild"
@@ -309,6 +317,8 @@ func TestErrors(t *testing.T) {
 	api := new(kubetest.API)
 	served(t, api, "ok-1", canned(t, func(http.ResponseWriter, *http.Request) {}))
 	served(t, api, "page-1", http.NotFoundHandler())
+	served(t, api, "locked-1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	served(t, api, "closed-1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
 	api.Put(pod("silent-1"))
 	api.Listens("mute-1", 7000, mute(t))
 	p := pod("mute-1")
@@ -345,6 +355,8 @@ func TestErrors(t *testing.T) {
 		{"annotation", api, []string{"mute-1"}, 3, []string{"nothing listens on port 7001"}},
 		{"nothing found", api, []string{"silent-1"}, 3, []string{"at none of the ports 6060, 6061", "nothing listens there", "import net/http/pprof"}},
 		{"no pprof", api, []string{"page-1"}, 3, []string{"port 6060: no net/http/pprof there: /debug/pprof/ is answered with 404"}},
+		{"pprof wants credentials", api, []string{"locked-1"}, 3, []string{"recording a trace from http://locked-1:6060", "401 Unauthorized"}},
+		{"pprof is closed", api, []string{"closed-1"}, 3, []string{"recording a trace from http://closed-1:6060", "403 Forbidden"}},
 		{"no pprof at the port", api, []string{"page-1", "--port", "6060"}, 3, []string{"404", "net/http/pprof"}},
 		{"no flight recorder", api, []string{"ok-1", "--flight", "--port", "6060"}, 3, []string{"there is no flight recorder"}},
 		{"one of two", api, []string{"ok-1", "silent-1", "--seconds", "1"}, 3, []string{"pod silent-1: "}},
@@ -423,6 +435,89 @@ func TestCandidates(t *testing.T) {
 	for _, flag := range []string{"0", "65536", "-1", "x\x1b"} {
 		if _, _, err := candidates(p, flag); err == nil || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("%q: %v", flag, err)
+		}
+	}
+}
+
+// TestExitStatus: an interrupt explains the other failures, whatever their order.
+func TestExitStatus(t *testing.T) {
+	for _, c := range []struct {
+		pods []int
+		want int
+	}{
+		{nil, cli.ExitOK},
+		{[]int{cli.ExitOK, cli.ExitFailed, cli.ExitOK}, cli.ExitFailed},
+		{[]int{cli.ExitInterrupted, cli.ExitFailed}, cli.ExitInterrupted},
+		{[]int{cli.ExitFailed, cli.ExitInterrupted, cli.ExitOK}, cli.ExitInterrupted},
+	} {
+		var answers []*answer
+		for _, status := range c.pods {
+			answers = append(answers, &answer{status: status})
+		}
+		if got := exitStatus(answers); got != c.want {
+			t.Errorf("%v: %d, want %d", c.pods, got, c.want)
+		}
+	}
+}
+
+// TestEvents: events are those of the last hour, the oldest first, by the time at which each was last seen.
+func TestEvents(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	api := &kubetest.API{Events: []corev1.Event{
+		{Reason: "Late", LastTimestamp: metav1.NewTime(ago(61 * time.Minute))},
+		{Reason: "Second", EventTime: metav1.NewMicroTime(ago(30 * time.Minute))},
+		{Reason: "First", LastTimestamp: metav1.NewTime(ago(59 * time.Minute))},
+		{Reason: "Last", LastTimestamp: metav1.NewTime(ago(5 * time.Hour)), Series: &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(ago(time.Minute))}},
+		{Reason: "Over", LastTimestamp: metav1.Now(), Series: &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(ago(2 * time.Hour))}},
+	}}
+	c := must.Have(connect(clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: api.Config(t)}, nil)))(t)
+	var got []string
+	for _, e := range must.Have((&target{c: c, pod: pod("x")}).events(t.Context()))(t) {
+		got = append(got, e.Reason)
+	}
+	if want := []string{"First", "Second", "Last"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestDialEnds: a connection through a cluster that does not answer is given up within a minute.
+func TestDialEnds(t *testing.T) {
+	release := make(chan struct{})
+	config := &rest.Config{Host: "http://cluster.invalid", Proxy: func(*http.Request) (*url.URL, error) { <-release; return nil, errors.New("released") }}
+	client := must.Have(typedv1.NewForConfig(config))(t).RESTClient()
+	synctest.Test(t, func(t *testing.T) {
+		release = make(chan struct{}) // of the bubble
+		begin := time.Now()
+		_, err := (&forwarder{config, client}).dial(t.Context(), "shop", "shop-1", "6060")
+		if e, ok := errors.AsType[*record.Error](err); !ok || e.Kind != record.Timeout || time.Since(begin) > time.Minute {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+		close(release)
+	})
+}
+
+// TestClean: what a cluster answers moves no cursor, changes no direction of writing and stays in its line, wherever it is shown.
+func TestClean(t *testing.T) {
+	const hostile = "a\u009b31mred\u202ednib\x1b]0;x\x07\n\u2066b\xff" // U+009B begins a control sequence as ESC [ does
+	if got, want := short(hostile), `a\u009b31mred\u202ednib\x1b]0;x\x07 \u2066b\xff`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := short(strings.Repeat("\u202e", 1000)); len(got) > 310 {
+		t.Errorf("%d bytes", len(got))
+	}
+	api := &kubetest.API{Events: []corev1.Event{{Reason: hostile, Message: hostile, LastTimestamp: metav1.Now()}}}
+	served(t, api, "shop-1", canned(t, func(http.ResponseWriter, *http.Request) {}))
+	p := pod("shop-2")
+	p.Annotations = map[string]string{"whylate/port": hostile + "x"}
+	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: hostile, ContainerPort: 1}}
+	api.Put(p)
+	p = pod("shop-3")
+	p.Status.Phase, p.Status.ContainerStatuses[0].State.Waiting = corev1.PodPending, &corev1.ContainerStateWaiting{Reason: hostile}
+	api.Put(p)
+	for _, args := range [][]string{{"shop-1", "--seconds", "1", "--events"}, {"shop-2"}, {"shop-3"}, {"shop-1", "--port", hostile}} {
+		_, out, said := call(t, t.Context(), api, args...)
+		if text := out + said; !strings.Contains(text, `\u009b31m`) || strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+			t.Errorf("%q: %q", args, text)
 		}
 	}
 }
