@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +36,11 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 	files, err := c.files(ctx)
 	if err != nil {
 		return err
+	}
+	if c.kafka == "" {
+		if err := work.CheckFiles(ctx, st, files); err != nil {
+			return fmt.Errorf("%s and %s: %w", filepath.Join(c.dir, "fleet.db"), cmp.Or(strings.SplitN(c.s3, "?", 2)[0], filepath.Join(c.dir, "raw")), err)
+		}
 	}
 	l, err := net.Listen("tcp", c.listen)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/whylate/whylate/fleet/internal/store"
 )
 
 // certificate writes a certificate with a number, and its key.
@@ -85,6 +88,35 @@ func TestCertificate(t *testing.T) {
 	}
 	if n := number(); n != 2 {
 		t.Errorf("certificate %d after a damaged one", n)
+	}
+}
+
+// TestStoreOfOthers: a fleet does not start with an empty store next to recordings, says what to do, and leaves them as they are.
+func TestStoreOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "raw", strings.Repeat("a", 32))
+	if err := os.Mkdir(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{name, filepath.Join(dir, "fleet.db")} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chtimes(name, time.Time{}, time.Now().Add(-48*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{"all", "ingest", "work", "query"} {
+		c, _, err := parse([]string{"-dir", dir, "-listen", "127.0.0.1:0", "-target", target})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := serve(t.Context(), c, func(string, *store.Store) error { return errors.New("it serves") }); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "raw")) || !strings.Contains(err.Error(), "Put their store back") {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+	if _, err := os.Stat(name); err != nil {
+		t.Error(err)
 	}
 }
 

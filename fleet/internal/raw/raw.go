@@ -3,6 +3,7 @@ package raw
 
 import (
 	"context"
+	"encoding/hex"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,6 +16,19 @@ func Report(id string) string { return id + ".report.gz" }
 
 // ID is the recording that a file is of.
 func ID(name string) string { return strings.TrimSuffix(name, ".report.gz") }
+
+// IsRecording reports whether a name is that of a recording or its report.
+func IsRecording(name string) bool {
+	id := ID(name)
+	_, err := hex.DecodeString(id)
+	return err == nil && len(id) == 32
+}
+
+// IsUnfinished reports whether a name is that of a file that Create made in a directory and Keep has not renamed.
+func IsUnfinished(name string) bool {
+	number, ok := strings.CutPrefix(name, unfinished)
+	return ok && number != "" && strings.Trim(number, "0123456789") == ""
+}
 
 // A Store keeps files by name. They are whole or not there.
 type Store interface {

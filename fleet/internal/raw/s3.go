@@ -53,7 +53,7 @@ func OpenS3(ctx context.Context, address string, spool Dir) (*S3, error) {
 	}
 	// What a process that was killed had begun to receive.
 	err = spool.List(ctx, func(name string, changed time.Time) error {
-		if !strings.HasPrefix(name, unfinished) || time.Since(changed) < time.Hour {
+		if !IsUnfinished(name) || time.Since(changed) < time.Hour {
 			return nil
 		}
 		return spool.Remove(ctx, name)

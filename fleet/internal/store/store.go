@@ -115,6 +115,9 @@ func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 			s, err = nil, fmt.Errorf("opening the store %s: %w", file, err)
 		}
 	}()
+	if err := checkSchema(ctx, file); err != nil {
+		return s, err
+	}
 	if s.w, err = sql.Open("sqlite", "file:"+file+"?_txlock=immediate"+pragmas); err != nil {
 		return s, err
 	}
@@ -147,6 +150,42 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	}
 	_, err = p.Up(ctx)
 	return err
+}
+
+// checkSchema returns an error where a file is another program's database, or a store of a newer version than the newest that is
+// known here, and changes nothing in it. An empty file is neither.
+func checkSchema(ctx context.Context, file string) (err error) {
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	tables := make(map[string]bool)
+	err = eachRow(ctx, db, func(scan func(...any) error) error {
+		var name string
+		err := scan(&name)
+		tables[name] = true
+		return err
+	}, `SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite_%'`)
+	if err != nil || len(tables) == 0 {
+		return err
+	}
+	const versions = "goose_db_version" // all that there is when a first start was killed
+	if !tables[versions] || len(tables) > 1 && !(tables["recordings"] && tables["tokens"] && tables["points"]) {
+		return errors.New("it is a database of another program: name the directory of a fleet, or an empty one")
+	}
+	var version int64
+	if err := db.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM `+versions+` WHERE is_applied`).Scan(&version); err != nil {
+		return err
+	}
+	names, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
+	if err != nil {
+		return err
+	}
+	if newest := int64(len(names)); version > newest {
+		return fmt.Errorf("it is of a newer whylate-fleet (version %d of its tables; this program knows %d): start that program, or put back a copy of the store from before the upgrade", version, newest)
+	}
+	return nil
 }
 
 // Close closes the database.

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"database/sql"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -239,6 +242,61 @@ func finish(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows) {
 	}
 	if _, err := s.Finish(ctx, rec, r); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestForeignStore: the database of another program, and a store of a newer one, are refused and stay as they are.
+func TestForeignStore(t *testing.T) {
+	for what, c := range map[string]struct {
+		queries []string
+		says    string
+	}{
+		"another program's":               {[]string{`CREATE TABLE recordings_of_music (x)`}, "another program"},
+		"another program's, with a table": {[]string{`CREATE TABLE recordings (x)`}, "another program"},
+		"another program's, with goose":   {[]string{`CREATE TABLE goose_db_version (version_id INTEGER, is_applied INTEGER)`, `CREATE TABLE recordings (x)`}, "another program"},
+		"a newer one's":                   {[]string{"", `INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)`}, "newer whylate-fleet (version 99"},
+		"none's":                          {nil, ""},
+		"a first start's that was killed": {[]string{`CREATE TABLE goose_db_version (id INTEGER PRIMARY KEY AUTOINCREMENT, version_id INTEGER NOT NULL, is_applied INTEGER NOT NULL, tstamp TIMESTAMP DEFAULT (datetime('now')))`, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)`}, ""},
+	} {
+		file := filepath.Join(t.TempDir(), "fleet.db")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := sql.Open("sqlite", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range c.queries {
+			if q == "" {
+				err = migrate(t.Context(), db)
+			} else {
+				_, err = db.Exec(q)
+			}
+			if err != nil {
+				t.Fatal(what, err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(what, err)
+		}
+		content := func() []byte {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			return b
+		}
+		before := content()
+		s, err := Open(t.Context(), file, "")
+		if err == nil {
+			_ = s.Close()
+		}
+		if (err == nil) != (c.says == "") || err != nil && (!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), file)) {
+			t.Errorf("%s: %v, want %q", what, err, c.says)
+		}
+		if err != nil && !bytes.Equal(content(), before) {
+			t.Errorf("%s: the file has changed", what)
+		}
 	}
 }
 

@@ -3,9 +3,11 @@ package work
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/whylate/whylate/fleet/internal/raw"
+	"github.com/whylate/whylate/fleet/internal/store"
 )
 
 // Keep says what is kept for how long.
@@ -18,6 +20,31 @@ type Keep struct {
 // orphan is how old a file is that no recording is known of, when it is removed: its sender has got no answer long before, and
 // sends it again.
 const orphan = time.Hour
+
+// CheckFiles returns an error where there are files of recordings and the store knows none of them: it is empty, or another fleet's.
+// Retention would remove them all.
+func CheckFiles(ctx context.Context, st *store.Store, files raw.Store) error {
+	known, unknown := errors.New("known"), 0
+	err := files.List(ctx, func(name string, _ time.Time) error {
+		if !raw.IsRecording(name) {
+			return nil
+		}
+		r, err := st.Recording(ctx, raw.ID(name))
+		if r != nil && err == nil {
+			return known
+		}
+		unknown++
+		return err
+	})
+	if err == nil && unknown > 0 {
+		return fmt.Errorf("the store knows none of the recordings that are kept (%d files): it is empty, or another fleet's, and they would be removed. "+
+			"Put their store back, such as the copy of whylate-fleet backup, or move the files elsewhere", unknown)
+	}
+	if errors.Is(err, known) {
+		return nil
+	}
+	return err
+}
 
 // Retain removes what is no longer kept, every five minutes, until ctx ends.
 func (w *Worker) Retain(ctx context.Context, k Keep) {
@@ -51,7 +78,7 @@ func (w *Worker) RetainOnce(ctx context.Context, k Keep, now time.Time, all bool
 		return nil
 	}
 	err := w.Raw.List(ctx, func(name string, changed time.Time) error {
-		if now.Sub(changed) < orphan {
+		if now.Sub(changed) < orphan || !raw.IsRecording(name) && !raw.IsUnfinished(name) { // the operator's own
 			return nil
 		}
 		if has, err := w.Store.Has(ctx, raw.ID(name), now.Sub(changed), k.RawAge); has || err != nil {

@@ -162,7 +162,7 @@ func TestRetainOnce(t *testing.T) {
 	w := worker(t)
 	id := add(t, w, "a", []byte("hello"))
 	dir := string(w.Raw.(raw.Dir))
-	for _, name := range []string{raw.Report(id), "new-123", strings.Repeat("b", 32), raw.Report(strings.Repeat("b", 32))} {
+	for _, name := range []string{raw.Report(id), "new-123", strings.Repeat("b", 32), raw.Report(strings.Repeat("b", 32)), "notes.txt", "new-notes", "new-", strings.Repeat("b", 30)} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +178,7 @@ func TestRetainOnce(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration
 		left  int
-	}{{time.Minute, 5}, {2 * time.Hour, 2}, {30 * time.Hour, 2}} { // the recording waits: it stays
+	}{{time.Minute, 9}, {2 * time.Hour, 6}, {30 * time.Hour, 6}} { // the recording waits: it stays, and so do four files that are no recording's
 		if err := w.RetainOnce(t.Context(), keep, time.Now().Add(c.after), true); err != nil || left() != c.left {
 			t.Errorf("after %v: %d files, want %d, %v", c.after, left(), c.left, err)
 		}
@@ -190,11 +190,36 @@ func TestRetainOnce(t *testing.T) {
 	if err := w.Store.Fail(t.Context(), r, true, "why"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.RetainOnce(t.Context(), keep, time.Now().Add(30*time.Hour), true); err != nil || left() != 0 {
+	if err := w.RetainOnce(t.Context(), keep, time.Now().Add(30*time.Hour), true); err != nil || left() != 4 {
 		t.Errorf("%d files, %v", left(), err)
 	}
 	if _, err := w.Raw.Open(t.Context(), id); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestCheckFiles: recordings of which the store knows none are an error; what no fleet has made, and an orphan among known ones, are not.
+func TestCheckFiles(t *testing.T) {
+	w := worker(t)
+	put := func(name string) {
+		if err := os.WriteFile(filepath.Join(string(w.Raw.(raw.Dir)), name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"notes.txt", "new-123"} {
+		put(name)
+	}
+	if err := CheckFiles(t.Context(), w.Store, w.Raw); err != nil {
+		t.Error("without recordings:", err)
+	}
+	put(strings.Repeat("b", 32))
+	put(raw.Report(strings.Repeat("b", 32)))
+	if err := CheckFiles(t.Context(), w.Store, w.Raw); err == nil || !strings.Contains(err.Error(), "2 files") || !strings.Contains(err.Error(), "Put their store back") {
+		t.Error("an empty store:", err)
+	}
+	add(t, w, "a", nil)
+	if err := CheckFiles(t.Context(), w.Store, w.Raw); err != nil {
+		t.Error("a store that knows one:", err)
 	}
 }
 
