@@ -120,7 +120,7 @@ const exactFirst = 5_000
 
 // bytesPerRaw is what a generation needs in memory for each of its bytes:
 // records of 8 bytes for events of 5.2 bytes, their places, and the bytes
-// themselves (see bench/README.md).
+// themselves (see lab/bench/README.md).
 const bytesPerRaw = 8
 
 // Explain reads a trace to its end and says why the requests in it were late.

@@ -113,7 +113,7 @@ func picture(file string) (map[string]int, error) {
 			switch {
 			case name == "whylate":
 				full = module
-			case name == "bench" || name == "report" || strings.HasPrefix(name, "report/") || strings.HasPrefix(name, "cmd/"):
+			case name == "report" || strings.HasPrefix(name, "report/") || strings.HasPrefix(name, "cmd/"):
 				full = path.Join(module, name)
 			}
 			if _, twice := floors[full]; twice {

@@ -337,7 +337,7 @@ func (p *tab) checkPictures(trace *inspect.Trace, summed bool) {
 }
 
 // TestLiveSmooth measures zooming and moving through a trace, and keeps
-// pictures; the trace is named by WHYLATE_TRACE (go run ./bench makes one).
+// pictures; the trace is named by WHYLATE_TRACE (go run ./lab/bench makes one).
 func TestLiveSmooth(t *testing.T) {
 	file := os.Getenv("WHYLATE_TRACE")
 	if file == "" {

@@ -51,7 +51,7 @@ func TestReaders(t *testing.T) {
 			switch {
 			case rel == "internal/testing", rel == "internal/capture/wire", d.Name() == "testdata", d.Name() != ".." && rel != "." && strings.HasPrefix(d.Name(), "."):
 				return filepath.SkipDir
-			case rel == "service", rel == "adapters", rel == "lab", rel == "stories", rel == "tools", rel == "bench": // no part of the tool
+			case rel == "service", rel == "adapters", rel == "lab", rel == "stories", rel == "tools": // no part of the tool
 				return filepath.SkipDir
 			}
 			return nil

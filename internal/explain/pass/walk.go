@@ -160,7 +160,7 @@ func endRange(reqs []request.Request) (first, last int64) {
 
 // walkOrder returns the order in which requests are walked, roughly that of their ends. They come goroutine by goroutine, but what
 // happened at one time lies together in memory, so that in this order each record is fetched once for all requests that need it
-// and not once for each: an eighth of explain's time (bench/README.md). Those that were glanced at come last, as they are.
+// and not once for each: an eighth of explain's time (lab/bench/README.md). Those that were glanced at come last, as they are.
 func (p *Pass) walkOrder(reqs []request.Request, sampled bool) []int32 {
 	first, last := endRange(reqs)
 	// Counted: about four requests to a slot.

@@ -1,8 +1,8 @@
 // Command bench measures how fast traces are read, and against what:
 //
-//	go run ./bench
+//	go run ./lab/bench
 //
-// It makes the reference traces once (bench/cache, 1.6 GB), of three shapes: a
+// It makes the reference traces once (lab/bench/cache, 1.6 GB), of three shapes: a
 // busy HTTP server, in a process of its own, until its trace has 104 MB, about
 // 20 million events or 10 s of two cores; one whose handlers ask a backend, so
 // that a request has three times as many events; and one of HTTP/2, where each
@@ -102,12 +102,12 @@ func run(args []string, out, progress io.Writer) error {
 	return show(c, out, progress, files)
 }
 
-// defaultCache is bench/cache in the repository, wherever in it one stands.
+// defaultCache is lab/bench/cache in the repository, wherever in it one stands.
 func defaultCache() string {
 	dir, err := os.Getwd()
 	for err == nil {
 		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return filepath.Join(dir, "bench", "cache")
+			return filepath.Join(dir, "lab", "bench", "cache")
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
@@ -115,7 +115,7 @@ func defaultCache() string {
 		}
 		dir = up
 	}
-	return filepath.Join("bench", "cache")
+	return filepath.Join("lab", "bench", "cache")
 }
 
 // result is what a child process measured.
