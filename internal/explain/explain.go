@@ -326,11 +326,11 @@ type freezeListener struct {
 // AddGeneration implements pass.Listener.
 func (f freezeListener) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	if gap {
-		f.Skip()
+		f.SkipGeneration()
 	}
 	if g.First {
 		w := hostjoin.Window{Start: g.Base, Snapshot: g.Snapshot, SnapshotTime: g.SnapshotTime}
-		f.Held = hostjoin.HeldIntervals(f.samples, w)
+		f.KnownHolds = hostjoin.HeldIntervals(f.samples, w)
 		*f.threads = hostjoin.NewThreads(f.samples, w)
 	}
 	f.threads.Add(g)

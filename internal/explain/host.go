@@ -43,7 +43,7 @@ func (e *engine) readHost() (*host.Samples, error) {
 		return nil, h.err
 	}
 	if l, ok := hostjoin.LimitsOf(samples, e.window()); ok {
-		e.freezes.Known = freeze.Known{CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: report.ThrottleVerdict(l.Verdict)}
+		e.freezes.Kernel = freeze.KernelLimits{CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: report.ThrottleVerdict(l.Verdict)}
 	}
 	return samples, nil
 }

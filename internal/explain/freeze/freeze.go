@@ -26,10 +26,10 @@ type Class uint8
 // Locked is the class of silences that were found at the phase of a period that
 // was sure by then. Before, each has a class of its own, from single on.
 const (
-	Locked Class = 1
-	single Class = 2
-	// Held is the class of silences in which something held the whole process: see Detector.Held.
-	Held Class = 255
+	InPhase     Class = 1
+	firstSingle Class = 2
+	// KnownHold is the class of silences in which something held the whole process: see Detector.Held.
+	KnownHold Class = 255
 )
 
 // An Interval is a part of the trace's time.
@@ -50,160 +50,160 @@ const BurstNS = 3e6
 
 // Bounds on silences.
 const (
-	// least is the shortest silence looked at. The scheduler of the kernel lets
+	// minSilenceNS is the shortest silence looked at. The scheduler of the kernel lets
 	// threads run in turns of about that length.
-	least = 3e6
-	// ownTurns is longer than running code is silent by itself: the runtime's
+	minSilenceNS = 3e6
+	// maxBusySilenceNS is longer than running code is silent by itself: the runtime's
 	// monitor looks every 10 ms and stops what has run for 10 ms.
-	ownTurns = 22e6
-	// singled is the shortest silence that is a candidate before a period is
+	maxBusySilenceNS = 22e6
+	// minSingleNS is the shortest silence that is a candidate before a period is
 	// known.
-	singled = 12e6
-	// maxKept bounds the silences kept.
-	maxKept = 4096
+	minSingleNS = 12e6
+	// maxSilences bounds the silences kept.
+	maxSilences = 4096
 )
 
 // A Detector is fed with the generations of a trace, in order. It may be read
 // by many goroutines between two calls of Add.
 type Detector struct {
-	// Known holds facts from outside of the trace. It may be set until Verdict is called.
-	Known Known
-	// Held are the intervals in which something else than a quota is known to have held the whole process, in order of
+	// Kernel holds facts from outside of the trace. It may be set until Verdict is called.
+	Kernel KernelLimits
+	// KnownHolds are the intervals in which something else than a quota is known to have held the whole process, in order of
 	// time: silences in them are decided. It may be set before the first Add.
-	Held []Interval
+	KnownHolds []Interval
 
-	kept    []silence   // in order of time
-	quiet   []Interval  // long ones, whatever ran; the first
-	may     []Candidate // of them
-	dropped lost        // of those not kept any more
-	since   int64
-	from    int64
-	idle    int64 // in silences while nothing ran
-	procs   int
-	singles int
-	gens    int
-	nextTry int
-	lost    bool // there are dropped ones
-	now     lock // the period as far as it is known
+	silences     []silence   // in order of time
+	longSilences []Interval  // long ones, whatever ran; the first
+	candidates   []Candidate // of them
+	droppedLoss  loss        // of those not kept any more
+	end          int64
+	start        int64
+	idleNS       int64 // in silences while nothing ran
+	maxProcs     int
+	singleCount  int
+	generations  int
+	nextSearch   int
+	hasDropped   bool      // there are dropped ones
+	lock         phaseLock // the period as far as it is known
 }
 
-// Known holds limits by the kernel's counters, if they were read.
-type Known struct {
+// KernelLimits holds limits by the kernel's counters, if they were read.
+type KernelLimits struct {
 	CPUs     int   // that the process could use at once; 0: not known
 	PeriodNS int64 // of its quota; 0: not known, or there is none
 	// Verdict is own, ancestor or none if that was measured for all of the trace.
 	Verdict report.ThrottleVerdict
 }
 
-// stuck reports whether a thread that ran no goroutine kept a P for longer than
+// hasStuckThread reports whether a thread that ran no goroutine kept a P for longer than
 // any does unless it is held back: in the scheduler for microseconds, in a
 // system call until the runtime's monitor takes the P, after at most two of its
 // looks. Without a P a thread may have slept. That is no evidence of a clock,
 // so it has no part in the verdict; see lock.holds.
-func (s *silence) stuck() bool {
-	return s.Between > 0 && s.Length() >= singled || s.callStuck()
+func (s *silence) hasStuckThread() bool {
+	return s.InScheduler > 0 && s.Length() >= minSingleNS || s.hasStuckSyscall()
 }
 
-func (s *silence) callStuck() bool { return s.Called > 0 && s.Length() >= longFreeze }
+func (s *silence) hasStuckSyscall() bool { return s.InSyscall > 0 && s.Length() >= longFreezeNS }
 
-// threads is how many threads a freeze held back, as far as is known.
-func (s *silence) threads() int {
+// heldThreads is how many threads a freeze held back, as far as is known.
+func (s *silence) heldThreads() int {
 	n := s.Running
 	if s.Resumed == 0 {
-		n += s.Between
-		if s.callStuck() {
-			n += s.Called
+		n += s.InScheduler
+		if s.hasStuckSyscall() {
+			n += s.InSyscall
 		}
-		if n == 0 && s.ready {
+		if n == 0 && s.hasReadyGoroutine {
 			n = 1
 		}
 	}
 	return n
 }
 
-// lost is what freezes took.
-type lost struct {
-	freezes   int
-	wall, cpu int64
+// loss is what freezes took.
+type loss struct {
+	freezes       int
+	wallNS, cpuNS int64
 }
 
 // Add looks at the next generation.
 func (d *Detector) Add(g *timeline.Gen) {
-	if d.from == 0 {
-		d.from = g.Base
+	if d.start == 0 {
+		d.start = g.Base
 	}
 	for _, p := range g.Procs {
-		d.procs = max(d.procs, p.N)
+		d.maxProcs = max(d.maxProcs, p.N)
 	}
-	first, may := len(d.kept), len(d.may)
-	var loads loads
-	for _, s := range silences(g, d.since, least) {
+	first, may := len(d.silences), len(d.candidates)
+	var loads goroutineLoads
+	for _, s := range silencesOf(g, d.end, minSilenceNS) {
 		if s.Running == 0 {
-			d.idle += s.End - s.Start
+			d.idleNS += s.End - s.Start
 		}
-		if s.Length() >= ownTurns && len(d.quiet) < maxKept {
-			d.quiet = append(d.quiet, s.Interval)
+		if s.Length() >= maxBusySilenceNS && len(d.longSilences) < maxSilences {
+			d.longSilences = append(d.longSilences, s.Interval)
 		}
-		if h, ok := d.held(s.Interval); ok {
-			d.may = append(d.may, Candidate{h, Held})
+		if h, ok := d.knownHold(s.Interval); ok {
+			d.candidates = append(d.candidates, Candidate{h, KnownHold})
 			continue
 		}
-		s.ready = s.Running == 0 && s.Length() >= singled && loads.ready(g, s.Start, s.End)
-		if s.Running > 0 || s.stuck() || s.ready {
-			d.kept = append(d.kept, s)
+		s.hasReadyGoroutine = s.Running == 0 && s.Length() >= minSingleNS && loads.hasReadyGoroutine(g, s.Start, s.End)
+		if s.Running > 0 || s.hasStuckThread() || s.hasReadyGoroutine {
+			d.silences = append(d.silences, s)
 		}
 	}
-	d.since = g.End
-	d.gens++
-	if first == len(d.kept) {
+	d.end = g.End
+	d.generations++
+	if first == len(d.silences) {
 		return
 	}
-	if !d.now.sure() && d.gens >= d.nextTry {
+	if !d.lock.isSure() && d.generations >= d.nextSearch {
 		// Seldom: looking for a period takes time.
-		d.now = d.find(d.nextTry == 0 || d.gens >= 8)
-		d.nextTry = d.gens + max(1, d.gens/2)
+		d.lock = d.findLock(d.nextSearch == 0 || d.generations >= 8)
+		d.nextSearch = d.generations + max(1, d.generations/2)
 	}
-	age := d.age(&d.now)
-	for i := first; i < len(d.kept); i++ {
-		s := &d.kept[i]
+	age := d.meanEventAge(&d.lock)
+	for i := first; i < len(d.silences); i++ {
+		s := &d.silences[i]
 		d.classify(s)
 		if s.class != 0 {
-			d.may = append(d.may, Candidate{Interval{s.Start + min(age, s.Length()/2), s.End}, s.class})
+			d.candidates = append(d.candidates, Candidate{Interval{s.Start + min(age, s.Length()/2), s.End}, s.class})
 		}
 	}
-	slices.SortFunc(d.may[may:], func(a, b Candidate) int { return cmp.Compare(a.End, b.End) })
-	d.shorten()
+	slices.SortFunc(d.candidates[may:], func(a, b Candidate) int { return cmp.Compare(a.End, b.End) })
+	d.dropOldSilences()
 }
 
-// held returns the part of a silence in which the process is known to have been held.
-func (d *Detector) held(s Interval) (Interval, bool) {
-	i, _ := slices.BinarySearchFunc(d.Held, s.Start, func(h Interval, t int64) int { return cmp.Compare(h.End, t+1) })
-	if i == len(d.Held) || d.Held[i].Start >= s.End {
+// knownHold returns the part of a silence in which the process is known to have been held.
+func (d *Detector) knownHold(s Interval) (Interval, bool) {
+	i, _ := slices.BinarySearchFunc(d.KnownHolds, s.Start, func(h Interval, t int64) int { return cmp.Compare(h.End, t+1) })
+	if i == len(d.KnownHolds) || d.KnownHolds[i].Start >= s.End {
 		return Interval{}, false
 	}
-	return Interval{max(s.Start, d.Held[i].Start), min(s.End, d.Held[i].End)}, true
+	return Interval{max(s.Start, d.KnownHolds[i].Start), min(s.End, d.KnownHolds[i].End)}, true
 }
 
-// loads is how many goroutines were ready to run in each step of a generation,
+// goroutineLoads is how many goroutines were ready to run in each step of a generation,
 // once that was asked for.
-type loads struct {
-	list []timeline.Load
-	step int64
+type goroutineLoads struct {
+	steps  []timeline.Load
+	stepNS int64
 }
 
-// loadStep is short against the silences that are asked about.
-const loadStep = 2e6
+// loadStepNS is short against the silences that are asked about.
+const loadStepNS = 2e6
 
-// ready reports whether a goroutine was ready to run all through a stretch of a
+// hasReadyGoroutine reports whether a goroutine was ready to run all through a stretch of a
 // generation; what of it lies in the one before is not looked at.
-func (l *loads) ready(g *timeline.Gen, from, to int64) bool {
-	if l.list == nil {
-		l.list, l.step = g.Loads(g.End, loadStep)
+func (l *goroutineLoads) hasReadyGoroutine(g *timeline.Gen, from, to int64) bool {
+	if l.steps == nil {
+		l.steps, l.stepNS = g.Loads(g.End, loadStepNS)
 	}
-	begin := g.Base - g.Base%l.step // of the first step
+	begin := g.Base - g.Base%l.stepNS // of the first step
 	n := 0
-	for i := int((max(from, g.Base) - begin + l.step - 1) / l.step); i < len(l.list) && begin+int64(i+1)*l.step <= to; i++ {
-		if l.list[i].Runnable < l.step*95/100 {
+	for i := int((max(from, g.Base) - begin + l.stepNS - 1) / l.stepNS); i < len(l.steps) && begin+int64(i+1)*l.stepNS <= to; i++ {
+		if l.steps[i].Runnable < l.stepNS*95/100 {
 			return false
 		}
 		n++
@@ -211,97 +211,97 @@ func (l *loads) ready(g *timeline.Gen, from, to int64) bool {
 	return n > 0
 }
 
-// Quiet returns the silences that are longer than code is silent by itself, whatever ran, in order of time: of a long
+// LongSilences returns the silences that are longer than code is silent by itself, whatever ran, in order of time: of a long
 // trace the first. What it returned before stays valid.
-func (d *Detector) Quiet() []Interval { return d.quiet }
+func (d *Detector) LongSilences() []Interval { return d.longSilences }
 
-// Skip says that a generation is missing: what was before cannot be joined.
-func (d *Detector) Skip() { d.since = 0 }
+// SkipGeneration says that a generation is missing: what was before cannot be joined.
+func (d *Detector) SkipGeneration() { d.end = 0 }
 
-// age is how long ago the last event was at an instant in which the process was
+// meanEventAge is how long ago the last event was at an instant in which the process was
 // not held back, on average (the mean age of a renewal process, Cox, "Renewal
 // Theory", 1962): as much later than its silence a freeze begins.
-func (d *Detector) age(by *lock) int64 {
-	if len(d.kept) == 0 {
+func (d *Detector) meanEventAge(lock *phaseLock) int64 {
+	if len(d.silences) == 0 {
 		return 0
 	}
-	from := d.from
-	if d.lost {
-		from = d.kept[0].Start
+	from := d.start
+	if d.hasDropped {
+		from = d.silences[0].Start
 	}
-	square, running := 0.0, float64(d.since-from)
-	for i := range d.kept {
-		s := &d.kept[i]
+	squares, running := 0.0, float64(d.end-from)
+	for i := range d.silences {
+		s := &d.silences[i]
 		switch l := float64(s.Length()); {
-		case by.sure() && by.holds(s) || s.Running > 0 && s.Length() >= ownTurns:
+		case lock.isSure() && lock.isFreeze(s) || s.Running > 0 && s.Length() >= maxBusySilenceNS:
 			running -= l
 		case s.Running > 0:
-			square += l * l
+			squares += l * l
 		}
 	}
 	if running <= 0 {
 		return 0
 	}
-	return min(int64(square/(2*running)), mostAge)
+	return min(int64(squares/(2*running)), maxEventAge)
 }
 
-// mostAge bounds age: the runtime's monitor looks at running code every 10 ms.
-const mostAge = 10e6
+// maxEventAge bounds age: the runtime's monitor looks at running code every 10 ms.
+const maxEventAge = 10e6
 
 // classify gives a silence its class.
 func (d *Detector) classify(s *silence) {
 	switch {
-	case d.now.sure():
-		if d.now.holds(s) {
-			s.class = Locked
+	case d.lock.isSure():
+		if d.lock.isFreeze(s) {
+			s.class = InPhase
 		}
-	case (s.Resumed > 0 && s.Length() >= singled || s.stuck() || s.ready) && d.singles < 250:
-		s.class = single + Class(d.singles)
-		d.singles++
+	case (s.Resumed > 0 && s.Length() >= minSingleNS || s.hasStuckThread() || s.hasReadyGoroutine) && d.singleCount < 250:
+		s.class = firstSingle + Class(d.singleCount)
+		d.singleCount++
 	}
 }
 
-// shorten forgets the oldest silences of a long trace.
-func (d *Detector) shorten() {
-	if len(d.kept) < maxKept {
+// dropOldSilences forgets the oldest silences of a long trace.
+func (d *Detector) dropOldSilences() {
+	if len(d.silences) < maxSilences {
 		return
 	}
-	old := d.kept[:len(d.kept)-maxKept/2]
-	if d.now.sure() {
-		d.dropped.add(old, &d.now, d.cpus())
+	old := d.silences[:len(d.silences)-maxSilences/2]
+	if d.lock.isSure() {
+		d.droppedLoss.addFreezes(old, &d.lock, d.cpuCount())
 	}
-	d.kept = append(d.kept[:0], d.kept[len(old):]...)
-	d.may = append(d.may[:0], d.may[d.firstAfter(d.kept[0].Start):]...)
-	d.lost = true
+	d.silences = append(d.silences[:0], d.silences[len(old):]...)
+	d.candidates = append(d.candidates[:0], d.candidates[d.firstCandidateAfter(d.silences[0].Start):]...)
+	d.hasDropped = true
 }
 
-// Any reports whether there are candidates for [from, to).
-func (d *Detector) Any(from, to int64) bool {
-	i := d.firstAfter(from - BurstNS)
-	return i < len(d.may) && d.may[i].Start < to
+// HasCandidates reports whether there are candidates for [from, to).
+func (d *Detector) HasCandidates(from, to int64) bool {
+	i := d.firstCandidateAfter(from - BurstNS)
+	return i < len(d.candidates) && d.candidates[i].Start < to
 }
 
-// firstAfter returns the index of the first candidate that ends at t or later.
-func (d *Detector) firstAfter(t int64) int {
-	return sort.Search(len(d.may), func(i int) bool { return d.may[i].End >= t })
+// firstCandidateAfter returns the index of the first candidate that ends at t or later.
+func (d *Detector) firstCandidateAfter(t int64) int {
+	return sort.Search(len(d.candidates), func(i int) bool { return d.candidates[i].End >= t })
 }
 
-// Candidates calls f for each candidate that overlaps [from, to) or ends within
+// EachCandidate calls f for each candidate that overlaps [from, to) or ends within
 // BurstNS before it, in order of time.
-func (d *Detector) Candidates(from, to int64, f func(Candidate)) {
-	for i := d.firstAfter(from - BurstNS); i < len(d.may) && d.may[i].Start < to; i++ {
-		f(d.may[i])
+func (d *Detector) EachCandidate(from, to int64, f func(Candidate)) {
+	for i := d.firstCandidateAfter(from - BurstNS); i < len(d.candidates) && d.candidates[i].Start < to; i++ {
+		f(d.candidates[i])
 	}
 }
 
-func (l *lost) add(all []silence, by *lock, cpus int) {
-	for i := range all {
-		s := &all[i]
-		if by.holds(s) {
+func (l *loss) addFreezes(silences []silence, lock *phaseLock, cpus int) {
+	for i := range silences {
+		s := &silences[i]
+		if lock.isFreeze(s) {
 			l.freezes++
-			l.wall += s.Length() - s.shift
+			l.wallNS += s.Length() - s.startShift
 			// The kernel counts to the refill, not until a thread has run.
-			l.cpu += max(s.Length()-s.shift-by.after(s), 0) * int64(min(s.threads(), cpus))
+			l.cpuNS += max(s.Length()-s.startShift-lock.delayAfterRefill(s), 0) * int64(min(s.heldThreads(), cpus))
 		}
 	}
 }

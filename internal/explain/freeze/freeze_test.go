@@ -11,40 +11,40 @@ import (
 const seeds = 4
 
 func TestVerdicts(t *testing.T) {
-	talk := sometimes(100_000, 2_500_000) // a busy server
-	soon := sometimes(20_000, 900_000)
+	shortGap := uniform(100_000, 2_500_000) // a busy server
+	shortLag := uniform(20_000, 900_000)
 	tests := []struct {
 		name  string
-		world world
+		world workload
 		want  verdicts // any of these
 		// period is the one that must be found with own, lost how much CPU time was
 		// really held back, 0: not compared.
 		period int64
 	}{
-		{"a quota of a third, 2 threads that compute", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon}, verdicts{own}, 100 * ms},
-		{"a quota of a third, used up like clockwork", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 100*ms, 30*ms, 50_000, 1), lag: soon}, verdicts{own}, 100 * ms},
-		{"a quota of a third, a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon}, verdicts{own}, 100 * ms},
-		{"a quota nearly enough, a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 85*ms, 6*ms, 1), lag: soon}, verdicts{own}, 100 * ms},
-		{"a quota seldom used up", world{threads: 4, length: 8000 * ms, gap: talk, talkative: true, held: quota(8000*ms, 100*ms, 50*ms, 20*ms, 0.2), lag: soon}, verdicts{own}, 100 * ms},
-		{"a period of 50 ms", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 50*ms, 20*ms, 4*ms, 1), lag: soon}, verdicts{own}, 50 * ms},
-		{"a period of 50 ms, code that computes", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 50*ms, 12*ms, 3*ms, 1), lag: soon}, verdicts{own}, 50 * ms},
-		{"a period of 250 ms", world{threads: 4, length: 9000 * ms, gap: talk, talkative: true, held: quota(9000*ms, 250*ms, 120*ms, 20*ms, 1), lag: soon}, verdicts{own}, 250 * ms},
-		{"a period of 20 ms", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 20*ms, 8*ms, 2*ms, 1), lag: sometimes(20_000, 300_000)}, verdicts{own}, 20 * ms},
-		{"a single P", world{threads: 1, length: 3000 * ms, gap: turnsOfMonitor, held: quota(3000*ms, 100*ms, 40*ms, 8*ms, 1), lag: soon}, verdicts{own}, 100 * ms},
-		{"generations end in freezes", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon,
-			borders: []int64{700 * ms, 1500 * ms, 2210 * ms, 2950 * ms, 3390 * ms, 4170 * ms}}, verdicts{own}, 100 * ms},
+		{"a quota of a third, 2 threads that compute", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
+		{"a quota of a third, used up like clockwork", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 50_000, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
+		{"a quota of a third, a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
+		{"a quota nearly enough, a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 100*ms, 85*ms, 6*ms, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
+		{"a quota seldom used up", workload{threads: 4, length: 8000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(8000*ms, 100*ms, 50*ms, 20*ms, 0.2), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
+		{"a period of 50 ms", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 50*ms, 20*ms, 4*ms, 1), lag: shortLag}, verdicts{ownQuota}, 50 * ms},
+		{"a period of 50 ms, code that computes", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: quotaHolds(3000*ms, 50*ms, 12*ms, 3*ms, 1), lag: shortLag}, verdicts{ownQuota}, 50 * ms},
+		{"a period of 250 ms", workload{threads: 4, length: 9000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(9000*ms, 250*ms, 120*ms, 20*ms, 1), lag: shortLag}, verdicts{ownQuota}, 250 * ms},
+		{"a period of 20 ms", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 20*ms, 8*ms, 2*ms, 1), lag: uniform(20_000, 300_000)}, verdicts{ownQuota}, 20 * ms},
+		{"a single P", workload{threads: 1, length: 3000 * ms, runLength: monitorTurns, holds: quotaHolds(3000*ms, 100*ms, 40*ms, 8*ms, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
+		{"generations end in freezes", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: shortLag,
+			borders: []int64{700 * ms, 1500 * ms, 2210 * ms, 2950 * ms, 3390 * ms, 4170 * ms}}, verdicts{ownQuota}, 100 * ms},
 
-		{"a healthy server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true}, verdicts{unknown}, 0},
-		{"code that computes", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor}, verdicts{unknown}, 0},
-		{"code that computes alone", world{threads: 1, length: 3000 * ms, gap: turnsOfMonitor}, verdicts{unknown}, 0},
-		{"a short trace", world{threads: 4, length: 900 * ms, gap: talk, talkative: true}, verdicts{unknown}, 0},
-		{"neighbours and a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: anyhow(3000*ms, 30*ms, 3*ms, 60*ms), lag: soon}, verdicts{unknown}, 0},
-		{"neighbours and code that computes", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: anyhow(3000*ms, 30*ms, 3*ms, 60*ms), lag: soon}, verdicts{unknown}, 0},
-		{"neighbours with turns of 4 ms", world{threads: 2, length: 3000 * ms, gap: talk, talkative: true, held: onTicks(anyhow(3000*ms, 20*ms, 4*ms, 40*ms)), lag: sometimes(20_000, 60_000)}, verdicts{unknown}, 0},
-		{"neighbours with a quota of their own", world{threads: 2, length: 3000 * ms, gap: turnsOfMonitor, held: mirrored(quota(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: soon}, verdicts{unknown}, 0},
-		{"neighbours with a quota of their own and a server", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: mirrored(quota(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: soon}, verdicts{unknown}, 0},
-		{"a quota and neighbours", world{threads: 4, length: 3000 * ms, gap: talk, talkative: true,
-			held: both(quota(3000*ms, 100*ms, 40*ms, 15*ms, 0.5), anyhow(3000*ms, 40*ms, 5*ms, 50*ms)), lag: sometimes(20_000, 8*ms)}, verdicts{own, unknown}, 0},
+		{"a healthy server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true}, verdicts{unknownQuota}, 0},
+		{"code that computes", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns}, verdicts{unknownQuota}, 0},
+		{"code that computes alone", workload{threads: 1, length: 3000 * ms, runLength: monitorTurns}, verdicts{unknownQuota}, 0},
+		{"a short trace", workload{threads: 4, length: 900 * ms, runLength: shortGap, yields: true}, verdicts{unknownQuota}, 0},
+		{"neighbours and a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: randomHolds(3000*ms, 30*ms, 3*ms, 60*ms), lag: shortLag}, verdicts{unknownQuota}, 0},
+		{"neighbours and code that computes", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: randomHolds(3000*ms, 30*ms, 3*ms, 60*ms), lag: shortLag}, verdicts{unknownQuota}, 0},
+		{"neighbours with turns of 4 ms", workload{threads: 2, length: 3000 * ms, runLength: shortGap, yields: true, holds: roundToTicks(randomHolds(3000*ms, 20*ms, 4*ms, 40*ms)), lag: uniform(20_000, 60_000)}, verdicts{unknownQuota}, 0},
+		{"neighbours with a quota of their own", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: inverseHolds(quotaHolds(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: shortLag}, verdicts{unknownQuota}, 0},
+		{"neighbours with a quota of their own and a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: inverseHolds(quotaHolds(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: shortLag}, verdicts{unknownQuota}, 0},
+		{"a quota and neighbours", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true,
+			holds: mergeHolds(quotaHolds(3000*ms, 100*ms, 40*ms, 15*ms, 0.5), randomHolds(3000*ms, 40*ms, 5*ms, 50*ms)), lag: uniform(20_000, 8*ms)}, verdicts{ownQuota, unknownQuota}, 0},
 	}
 	for _, c := range tests {
 		t.Run(c.name, func(t *testing.T) {
@@ -56,11 +56,11 @@ func TestVerdicts(t *testing.T) {
 			for seed := range n {
 				d, v := detect(t, c.world.trace(t, seed))
 				if !slices.Contains(c.want, v.Verdict) || c.period != 0 && v.PeriodNS != c.period {
-					t.Errorf("seed %d: %s, period %s (score %.1f, %d of %d of at least %s): %s", seed, v.Verdict, millis(v.PeriodNS), v.by.score, v.by.k, v.by.n, millis(v.by.least), v.How)
+					t.Errorf("seed %d: %s, period %s (score %.1f, %d of %d of at least %s): %s", seed, v.Verdict, formatMillis(v.PeriodNS), v.lock.score, v.lock.inWindow, v.lock.tested, formatMillis(v.lock.shortest), v.How)
 				}
-				if v.Verdict == own && c.period != 0 {
+				if v.Verdict == ownQuota && c.period != 0 {
 					c.world.compare(t, d, &v, seed)
-				} else if v.Verdict != own && (v.LostCPUNS != 0 || v.LostWallNS != 0 || len(v.Intervals()) != 0) {
+				} else if v.Verdict != ownQuota && (v.LostCPUNS != 0 || v.LostWallNS != 0 || len(v.Intervals()) != 0) {
 					t.Errorf("seed %d: %s, but %d freezes", seed, v.Verdict, len(v.Intervals()))
 				}
 			}
@@ -69,25 +69,25 @@ func TestVerdicts(t *testing.T) {
 }
 
 // compare compares what freezes took with what was held back.
-func (w *world) compare(t *testing.T, d *Detector, v *Verdict, seed uint64) {
+func (w *workload) compare(t *testing.T, d *Detector, v *Verdict, seed uint64) {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(seed, 77))
 	for range w.threads {
-		w.gap(rnd)
+		w.runLength(rnd)
 	}
 	wall := int64(0)
-	for _, h := range w.held(rnd) {
+	for _, h := range w.holds(rnd) {
 		wall += h[1] - h[0]
 	}
 	cpu := wall * int64(w.threads)
 	if math.Abs(float64(v.LostCPUNS-cpu)) > 0.15*float64(cpu) {
-		t.Errorf("seed %d: %s of CPU time lost, want %s", seed, millis(v.LostCPUNS), millis(cpu))
+		t.Errorf("seed %d: %s of CPU time lost, want %s", seed, formatMillis(v.LostCPUNS), formatMillis(cpu))
 	}
 	if math.Abs(float64(v.LostWallNS-wall)) > 0.2*float64(wall) {
-		t.Errorf("seed %d: %s of wall time lost, want %s", seed, millis(v.LostWallNS), millis(wall))
+		t.Errorf("seed %d: %s of wall time lost, want %s", seed, formatMillis(v.LostWallNS), formatMillis(wall))
 	}
 	n := 0
-	d.Candidates(0, math.MaxInt64, func(c Candidate) {
+	d.EachCandidate(0, math.MaxInt64, func(c Candidate) {
 		if v.IsFreeze(c.Class) {
 			n++
 		}
@@ -97,8 +97,8 @@ func (w *world) compare(t *testing.T, d *Detector, v *Verdict, seed uint64) {
 	}
 }
 
-// mirrored has the process run when others are held back.
-func mirrored(f func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
+// inverseHolds has the process run when others are held back.
+func inverseHolds(f func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
 		last := int64(0)
 		for _, h := range f(r) {
@@ -111,8 +111,8 @@ func mirrored(f func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
 	}
 }
 
-// onTicks rounds ends to the kernel's ticks of 4 ms.
-func onTicks(f func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
+// roundToTicks rounds ends to the kernel's ticks of 4 ms.
+func roundToTicks(f func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
 		for _, h := range f(r) {
 			if h[1] -= h[1] % (4 * ms); h[1] > h[0] && (len(out) == 0 || h[0] > out[len(out)-1][1]) {
@@ -123,30 +123,30 @@ func onTicks(f func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
 	}
 }
 
-// TestKnown has the kernel's counters beside the trace.
-func TestKnown(t *testing.T) {
-	talk, soon := sometimes(100_000, 2_500_000), sometimes(20_000, 900_000)
+// TestKernelLimits has the kernel's counters beside the trace.
+func TestKernelLimits(t *testing.T) {
+	shortGap, shortLag := uniform(100_000, 2_500_000), uniform(20_000, 900_000)
 	// Three periods of thirty are too few to believe a trace alone.
-	seldom := world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, lag: soon, held: func(*rand.Rand) [][2]int64 {
+	seldom := workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, lag: shortLag, holds: func(*rand.Rand) [][2]int64 {
 		return [][2]int64{{430 * ms, 461 * ms}, {1220 * ms, 1261 * ms}, {2440 * ms, 2461 * ms}}
 	}}
 	data := seldom.trace(t, 1)
 	d, v := detect(t, data)
-	if v.Verdict != unknown || v.LostCPUNS != 0 {
+	if v.Verdict != unknownQuota || v.LostCPUNS != 0 {
 		t.Errorf("three freezes, alone: %s: %s", v.Verdict, v.How)
 	}
-	d.Known = Known{CPUs: 2, PeriodNS: 100e6, Verdict: own}
-	if v = d.Verdict(); v.Verdict != own || v.Freezes != 3 || v.CPUs != 2 || v.LostCPUNS < 150*ms || v.LostCPUNS > 220*ms {
-		t.Errorf("three freezes, known: %s, %d freezes of %d CPUs, lost %s: %s", v.Verdict, v.Freezes, v.CPUs, millis(v.LostCPUNS), v.How)
+	d.Kernel = KernelLimits{CPUs: 2, PeriodNS: 100e6, Verdict: ownQuota}
+	if v = d.Verdict(); v.Verdict != ownQuota || v.Freezes != 3 || v.CPUs != 2 || v.LostCPUNS < 150*ms || v.LostCPUNS > 220*ms {
+		t.Errorf("three freezes, known: %s, %d freezes of %d CPUs, lost %s: %s", v.Verdict, v.Freezes, v.CPUs, formatMillis(v.LostCPUNS), v.How)
 	}
-	often := world{threads: 4, length: 3000 * ms, gap: talk, talkative: true, held: quota(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: soon}
+	often := workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: shortLag}
 	d, _ = detect(t, often.trace(t, 1))
-	d.Known = Known{Verdict: none}
+	d.Kernel = KernelLimits{Verdict: noQuota}
 	v = d.Verdict()
-	if v.Verdict != none || v.LostWallNS != 0 {
+	if v.Verdict != noQuota || v.LostWallNS != 0 {
 		t.Errorf("measured none: %s: %s", v.Verdict, v.How)
 	}
-	d.Candidates(0, math.MaxInt64, func(c Candidate) {
+	d.EachCandidate(0, math.MaxInt64, func(c Candidate) {
 		if v.IsFreeze(c.Class) {
 			t.Errorf("measured none, but a freeze at %d", c.Start)
 		}
@@ -157,7 +157,7 @@ func TestKnown(t *testing.T) {
 // is no quota; at three phases, or one alone, they are what neighbours do. It would catch a trace of three freezes told as
 // if nothing could have held it back.
 func TestFewFreezes(t *testing.T) {
-	at := func(ends ...int64) func(*rand.Rand) [][2]int64 {
+	endingAt := func(ends ...int64) func(*rand.Rand) [][2]int64 {
 		return func(*rand.Rand) (held [][2]int64) {
 			for _, e := range ends {
 				held = append(held, [2]int64{e - 45*ms, e})
@@ -170,12 +170,12 @@ func TestFewFreezes(t *testing.T) {
 		held func(*rand.Rand) [][2]int64
 		want int
 	}{
-		{"at one phase", at(458*ms, 1158*ms, 2758*ms), 3},
-		{"at three phases", at(458*ms, 1190*ms, 2725*ms), 0},
-		{"one alone", at(1158 * ms), 0},
+		{"at one phase", endingAt(458*ms, 1158*ms, 2758*ms), 3},
+		{"at three phases", endingAt(458*ms, 1190*ms, 2725*ms), 0},
+		{"one alone", endingAt(1158 * ms), 0},
 	} {
-		w := world{threads: 2, length: 4000 * ms, gap: sometimes(100_000, 2_500_000), talkative: true, held: c.held, lag: sometimes(20_000, 900_000)}
-		if _, v := detect(t, w.trace(t, 1)); v.Suspect != c.want || v.Verdict != unknown || v.LostWallNS != 0 {
+		w := workload{threads: 2, length: 4000 * ms, runLength: uniform(100_000, 2_500_000), yields: true, holds: c.held, lag: uniform(20_000, 900_000)}
+		if _, v := detect(t, w.trace(t, 1)); v.Suspect != c.want || v.Verdict != unknownQuota || v.LostWallNS != 0 {
 			t.Errorf("%s: %d suspect, want %d: %s: %s", c.name, v.Suspect, c.want, v.Verdict, v.How)
 		}
 	}

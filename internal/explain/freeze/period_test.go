@@ -12,7 +12,7 @@ import (
 func TestBound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		n := leastEnds + rnd.IntN(100)
+		n := minEnds + rnd.IntN(100)
 		locked := int64(10e6) + rnd.Int64N(300e6)
 		share := rnd.Float64()
 		var ends []int64
@@ -28,7 +28,7 @@ func TestBound(t *testing.T) {
 			if period%7_000_000 != 0 {
 				return
 			}
-			if got, bound := test(ends, period, 3).score, atMost(ends, period, 3); got > bound {
+			if got, bound := testPeriod(ends, period, 3).score, scoreBound(ends, period, 3); got > bound {
 				t.Errorf("period %d: score %g above the bound %g", period, got, bound)
 			}
 		})
@@ -40,9 +40,11 @@ func TestBound(t *testing.T) {
 			at += 1e6 + rnd.Int64N(150e6)
 			ends = append(ends, at)
 		}
-		eachPeriod(func(period int64) { worst = max(worst, test(ends, period, math.Log(sets*periods)).score) })
+		eachPeriod(func(period int64) {
+			worst = max(worst, testPeriod(ends, period, math.Log(lengthSets*triedPeriods)).score)
+		})
 	}
-	if worst > someScore {
+	if worst > minSuspectScore {
 		t.Errorf("ends at random score %g", worst)
 	}
 }

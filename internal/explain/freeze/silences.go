@@ -17,20 +17,20 @@ type silence struct {
 	// many within promptNS, and Stopped how many of the resumed were made to stop
 	// their goroutine by that event.
 	Running, Resumed, Prompt, Stopped int
-	// Between and Called are how many threads, beside those, held a P all through
+	// InScheduler and Called are how many threads, beside those, held a P all through
 	// it: between two goroutines, in the scheduler, or in a system call. Neither
 	// lasts: a thread that finds nothing to run lets its P go before it sleeps,
 	// and the runtime's monitor, which looks every 10 ms as long as a P is held,
 	// takes it from a call. Only those are counted that wrote an event, or whose P
 	// was taken, within resumeNS after its end.
-	Between, Called int
+	InScheduler, InSyscall int
 
-	// ready says that all through it a goroutine was ready to run, while nothing
+	// hasReadyGoroutine says that all through it a goroutine was ready to run, while nothing
 	// ran: its thread was woken, which takes microseconds, and did not come. Like
 	// stuck, that is no evidence of a clock.
-	ready bool
-	class Class
-	shift int64 // how much later than Start a freeze probably began, as known in the end
+	hasReadyGoroutine bool
+	class             Class
+	startShift        int64 // how much later than Start a freeze probably began, as known in the end
 }
 
 // resumeNS is how soon after a silence a thread must write an event to count
@@ -43,33 +43,33 @@ const (
 	promptNS = 300e3
 )
 
-// silences returns the silences of a generation longer than least ns, in order
+// silencesOf returns the silences of a generation longer than least ns, in order
 // of time. since is the end of the generation before, or 0: a silence may begin
 // there.
-func silences(g *timeline.Gen, since, least int64) []silence {
-	if since == 0 {
-		since = g.Base
+func silencesOf(g *timeline.Gen, previousEnd, minNS int64) []silence {
+	if previousEnd == 0 {
+		previousEnd = g.Base
 	}
 	var gaps []timeline.Gap // of all threads, one after the other
-	type part struct {
+	type threadGaps struct {
 		m  uint64
 		to int // in gaps
 	}
-	var parts []part
+	var parts []threadGaps
 	var silent []timeline.Gap
-	for m, list := range g.Gaps(since, least) {
+	for m, list := range g.Gaps(previousEnd, minNS) {
 		if len(parts) == 0 {
 			silent = slices.Clone(list)
 		} else {
-			silent = intersect(silent, list, least)
+			silent = intersect(silent, list, minNS)
 		}
 		if len(silent) == 0 {
 			return nil
 		}
 		gaps = append(gaps, list...)
-		parts = append(parts, part{m, len(gaps)})
+		parts = append(parts, threadGaps{m, len(gaps)})
 	}
-	silent = cutAtOthers(g, silent, least)
+	silent = cutAtOtherEvents(g, silent, minNS)
 	if len(silent) == 0 {
 		return nil
 	}
@@ -77,18 +77,18 @@ func silences(g *timeline.Gen, since, least int64) []silence {
 	for _, s := range silent {
 		out = append(out, silence{Interval: Interval{s.From, s.To}})
 	}
-	held := holdingsOf(g, least)
+	holds := procHoldsOf(g, minNS)
 	from := 0
-	for _, of := range parts {
+	for _, thread := range parts {
 		k := 0
-		for _, p := range gaps[from:of.to] {
+		for _, p := range gaps[from:thread.to] {
 			for k < len(out) && out[k].End <= p.From {
 				k++
 			}
 			for j := k; j < len(out) && out[j].Start < p.To; j++ {
 				s := &out[j]
 				if !p.Running {
-					held.count(s, of.m, &p)
+					holds.countThread(s, thread.m, &p)
 					continue
 				}
 				s.Running++
@@ -103,16 +103,16 @@ func silences(g *timeline.Gen, since, least int64) []silence {
 				}
 			}
 		}
-		from = of.to
+		from = thread.to
 	}
 	return out
 }
 
 // intersect returns what lies in gaps of both rows and is longer than least.
-func intersect(a, b []timeline.Gap, least int64) []timeline.Gap {
+func intersect(a, b []timeline.Gap, minNS int64) []timeline.Gap {
 	out := a[:0:0]
 	for i, j := 0, 0; i < len(a) && j < len(b); {
-		if from, to := max(a[i].From, b[j].From), min(a[i].To, b[j].To); to-from > least {
+		if from, to := max(a[i].From, b[j].From), min(a[i].To, b[j].To); to-from > minNS {
 			out = append(out, timeline.Gap{From: from, To: to})
 		}
 		if a[i].To < b[j].To {
@@ -124,42 +124,42 @@ func intersect(a, b []timeline.Gap, least int64) []timeline.Gap {
 	return out
 }
 
-// cutAtOthers cuts silences at events that are not in the threads' streams:
+// cutAtOtherEvents cuts silences at events that are not in the threads' streams:
 // changes of Ps, allocations, CPU samples.
-func cutAtOthers(g *timeline.Gen, silent []timeline.Gap, least int64) []timeline.Gap {
-	var at []int64
-	inside := func(t int64) {
+func cutAtOtherEvents(g *timeline.Gen, silent []timeline.Gap, minNS int64) []timeline.Gap {
+	var cuts []int64
+	addCut := func(t int64) {
 		k, _ := slices.BinarySearchFunc(silent, t, func(s timeline.Gap, t int64) int { return cmp.Compare(s.To, t) })
 		if k < len(silent) && silent[k].From < t && t < silent[k].To {
-			at = append(at, t)
+			cuts = append(cuts, t)
 		}
 	}
 	for _, e := range g.ProcEvents {
-		inside(e.Time)
+		addCut(e.Time)
 	}
 	for i := range g.Heap {
-		inside(g.Heap[i].Time)
+		addCut(g.Heap[i].Time)
 	}
 	for i := range g.Labels {
-		inside(g.Labels[i].Time)
+		addCut(g.Labels[i].Time)
 	}
 	for i := range g.Samples {
-		inside(g.Samples[i].Time)
+		addCut(g.Samples[i].Time)
 	}
-	if len(at) == 0 {
+	if len(cuts) == 0 {
 		return silent
 	}
-	slices.Sort(at)
+	slices.Sort(cuts)
 	out := silent[:0:0]
 	for _, s := range silent {
-		k, _ := slices.BinarySearch(at, s.From)
-		for ; k < len(at) && at[k] < s.To; k++ {
-			if at[k]-s.From > least {
-				out = append(out, timeline.Gap{From: s.From, To: at[k]})
+		k, _ := slices.BinarySearch(cuts, s.From)
+		for ; k < len(cuts) && cuts[k] < s.To; k++ {
+			if cuts[k]-s.From > minNS {
+				out = append(out, timeline.Gap{From: s.From, To: cuts[k]})
 			}
-			s.From = at[k]
+			s.From = cuts[k]
 		}
-		if s.To-s.From > least {
+		if s.To-s.From > minNS {
 			out = append(out, s)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 
 // checkSilences compares the silences of a generation with those found by
 // going through all its events, and who ran in them with its runs.
-func checkSilences(t *testing.T, g *timeline.Gen, since, least int64) (n int) {
+func checkSilences(t *testing.T, g *timeline.Gen, previousEnd, minNS int64) (n int) {
 	t.Helper()
-	var at []int64
+	var eventTimes []int64
 	lastFirst := int64(0)
 	for _, gaps := range g.Gaps(g.Base-1, 0) { // to each event
 		if len(gaps) > 0 && gaps[0].Ended {
@@ -23,39 +23,39 @@ func checkSilences(t *testing.T, g *timeline.Gen, since, least int64) (n int) {
 		}
 		for _, gap := range gaps {
 			if gap.Ended {
-				at = append(at, gap.To)
+				eventTimes = append(eventTimes, gap.To)
 			}
 		}
 	}
 	for _, e := range g.ProcEvents {
-		at = append(at, e.Time)
+		eventTimes = append(eventTimes, e.Time)
 	}
 	for _, h := range g.Heap {
-		at = append(at, h.Time)
+		eventTimes = append(eventTimes, h.Time)
 	}
 	for _, l := range g.Labels {
-		at = append(at, l.Time)
+		eventTimes = append(eventTimes, l.Time)
 	}
 	for _, s := range g.Samples {
-		at = append(at, s.Time)
+		eventTimes = append(eventTimes, s.Time)
 	}
-	if since == 0 {
-		since = g.Base
+	if previousEnd == 0 {
+		previousEnd = g.Base
 	}
-	at = slices.DeleteFunc(at, func(t int64) bool { return t <= since })
-	slices.Sort(at)
+	eventTimes = slices.DeleteFunc(eventTimes, func(t int64) bool { return t <= previousEnd })
+	slices.Sort(eventTimes)
 	var want [][2]int64
-	last := since
-	for _, v := range at {
-		if v-last > least {
+	last := previousEnd
+	for _, v := range eventTimes {
+		if v-last > minNS {
 			want = append(want, [2]int64{last, v})
 		}
 		last = max(last, v)
 	}
-	got := silences(g, since, least)
+	got := silencesOf(g, previousEnd, minNS)
 	changes := g.ProcTransitions()
 	if len(got) != len(want) {
-		t.Errorf("generation %d, %d ns: %d silences, want %d", g.Num, least, len(got), len(want))
+		t.Errorf("generation %d, %d ns: %d silences, want %d", g.Num, minNS, len(got), len(want))
 		return 0
 	}
 	for i, s := range got {
@@ -73,7 +73,7 @@ func checkSilences(t *testing.T, g *timeline.Gen, since, least int64) (n int) {
 		if running > s.Running || running < s.Running && s.Start > lastFirst {
 			t.Errorf("generation %d: silence of %d ns at %d: %d running, want %d", g.Num, s.End-s.Start, s.Start-g.Base, s.Running, running)
 		}
-		if held := heldPs(changes, s.Start); s.Running+s.Between+s.Called > held {
+		if held := heldPs(changes, s.Start); s.Running+s.InScheduler+s.InSyscall > held {
 			t.Errorf("generation %d: silence of %d ns at %d: %+v, but %d Ps are held", g.Num, s.End-s.Start, s.Start-g.Base, s, held)
 		}
 		if s.Resumed > s.Running || s.Prompt > s.Resumed || s.Stopped > s.Resumed {
@@ -85,12 +85,12 @@ func checkSilences(t *testing.T, g *timeline.Gen, since, least int64) (n int) {
 
 // heldPs returns how many Ps are not idle at a time, by their own states. A P's
 // first event of a generation, if it is a status, repeats what was before.
-func heldPs(changes []timeline.ProcTransition, at int64) (n int) {
+func heldPs(changes []timeline.ProcTransition, time int64) (n int) {
 	for i := 0; i < len(changes); {
 		first := changes[i]
 		running := first.Status && first.Running
 		for ; i < len(changes) && changes[i].P == first.P; i++ {
-			if changes[i].Time <= at {
+			if changes[i].Time <= time {
 				running = changes[i].Running
 			}
 		}
@@ -113,11 +113,11 @@ func TestSilences(t *testing.T) {
 				gens = append(gens, g)
 			}
 			n := 0
-			for _, least := range []int64{20_000, 300_000, 3_000_000} {
-				since := int64(0)
+			for _, minNS := range []int64{20_000, 300_000, 3_000_000} {
+				previousEnd := int64(0)
 				for _, g := range gens {
-					n += checkSilences(t, g, since, least)
-					since = g.End
+					n += checkSilences(t, g, previousEnd, minNS)
+					previousEnd = g.End
 				}
 			}
 			if n == 0 {

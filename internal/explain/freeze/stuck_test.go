@@ -11,41 +11,41 @@ import (
 
 // A pause is what a service does while no goroutine of it runs.
 type pause struct {
-	name  string
-	from  int64 // how long it lasts
-	until int64 // how long before the refill it ends
-	does  func(b *pausing, from, to int64)
-	want  bool // it is a freeze
+	name         string
+	length       int64 // how long it lasts
+	beforeRefill int64 // how long before the refill it ends
+	addEvents    func(b *pausingTrace, from, to int64)
+	isFreeze     bool // it is a freeze
 }
 
-// pausing is a service under a quota: one thread has it used up in two of
+// pausingTrace is a service under a quota: one thread has it used up in two of
 // three periods. In the third nothing runs from some time on.
-type pausing struct {
-	b                    *tracetext.Builder
-	work, other, monitor *tracetext.Thread
-	p, q                 int // their Ps
+type pausingTrace struct {
+	b                      *tracetext.Builder
+	worker, other, monitor *tracetext.Thread
+	p, q                   int // their Ps
 }
 
-// call has the other thread enter a system call.
-func (s *pausing) call(at int64) {
+// enterSyscall has the other thread enter a system call.
+func (s *pausingTrace) enterSyscall(at int64) {
 	s.other.ProcStart(at, s.q)
 	s.other.Unblock(at+1000, 2)
 	s.other.Start(at+2000, 2)
 	s.other.Syscall(at+3000, "syscall.read")
 }
 
-// taken has the monitor take its P.
-func (s *pausing) taken(at int64) { s.monitor.Steal(at, s.other) }
+// stealP has the monitor take its P.
+func (s *pausingTrace) stealP(at int64) { s.monitor.Steal(at, s.other) }
 
-// back has it come out of the call without a P, and wait.
-func (s *pausing) back(at int64) {
+// leaveSyscall has it come out of the call without a P, and wait.
+func (s *pausingTrace) leaveSyscall(at int64) {
 	s.other.SyscallEndBlocked(at)
 	s.other.ProcStart(at+1000, s.q)
 	s.other.Start(at+2000, 2)
-	s.wait(at + 3000)
+	s.blockOther(at + 3000)
 }
 
-func (s *pausing) wait(at int64) {
+func (s *pausingTrace) blockOther(at int64) {
 	s.other.Block(at, "select", "runtime.selectgo", "main.other")
 	s.other.ProcStop(at + 1000)
 }
@@ -55,11 +55,11 @@ func (s *pausing) wait(at int64) {
 func (c *pause) trace(t *testing.T, n int, pauses func(int) bool) []byte {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(3, 4))
-	s := &pausing{b: tracetext.New(26)}
-	s.work, s.other, s.monitor = s.b.Thread(), s.b.Thread(), s.b.Spare()
-	s.p, s.q = s.work.Proc(), s.other.Proc()
-	s.work.ProcsChange(0, 2)
-	s.work.Was(1)
+	s := &pausingTrace{b: tracetext.New(26)}
+	s.worker, s.other, s.monitor = s.b.Thread(), s.b.Thread(), s.b.Spare()
+	s.p, s.q = s.worker.Proc(), s.other.Proc()
+	s.worker.ProcsChange(0, 2)
+	s.worker.Was(1)
 	s.b.Waiting(2)
 	s.other.ProcStop(1000)
 	at := ms
@@ -67,26 +67,26 @@ func (c *pause) trace(t *testing.T, n int, pauses func(int) bool) []byte {
 		refill := int64(k)*100*ms + 130*ms
 		stop := refill - 60*ms + rnd.Int64N(16*ms)
 		if pauses(k) {
-			stop = refill - c.until - c.from
+			stop = refill - c.beforeRefill - c.length
 		}
 		for ; at < stop; at += 100_000 + rnd.Int64N(2*ms) {
-			s.work.Stop(at, "runtime.Gosched", "runtime.Gosched", "main.work")
-			s.work.Start(at+200, 1)
+			s.worker.Stop(at, "runtime.Gosched", "runtime.Gosched", "main.work")
+			s.worker.Start(at+200, 1)
 		}
 		lag := 20_000 + rnd.Int64N(300_000)
 		if pauses(k) {
-			s.work.Block(at, "select", "runtime.selectgo", "main.work")
-			s.work.ProcStop(at + 1000)
-			end := refill - c.until + lag
-			if c.does != nil {
-				c.does(s, at+2000, end)
+			s.worker.Block(at, "select", "runtime.selectgo", "main.work")
+			s.worker.ProcStop(at + 1000)
+			end := refill - c.beforeRefill + lag
+			if c.addEvents != nil {
+				c.addEvents(s, at+2000, end)
 			}
-			s.work.ProcStart(end+20_000, s.p)
-			s.work.Unblock(end+21_000, 1)
-			s.work.Start(end+22_000, 1)
+			s.worker.ProcStart(end+20_000, s.p)
+			s.worker.Unblock(end+21_000, 1)
+			s.worker.Start(end+22_000, 1)
 			lag += 30_000
 		}
-		at = refill - c.until*bit(pauses(k)) + lag
+		at = refill - c.beforeRefill*bit(pauses(k)) + lag
 	}
 	data := must.Have(s.b.Bytes())(t)
 	return data
@@ -101,35 +101,35 @@ func bit(b bool) int64 {
 
 // TestStuck has freezes in which no goroutine runs, and what looks like one.
 func TestStuck(t *testing.T) {
-	looks := func(s *pausing, from, to int64) {
+	schedules := func(s *pausingTrace, from, to int64) {
 		s.other.ProcStart(from, s.q)
 		s.other.ProcStop(to)
 	}
-	untilTaken := func(s *pausing, from, to int64) {
-		s.call(from)
-		s.taken(to)
-		s.back(to + 5000)
+	untilTaken := func(s *pausingTrace, from, to int64) {
+		s.enterSyscall(from)
+		s.stealP(to)
+		s.leaveSyscall(to + 5000)
 	}
-	returns := func(s *pausing, from, to int64) {
-		s.call(from)
+	returns := func(s *pausingTrace, from, to int64) {
+		s.enterSyscall(from)
 		s.other.SyscallEnd(to)
-		s.wait(to + 2000)
+		s.blockOther(to + 2000)
 	}
-	ready := func(s *pausing, from, to int64) {
+	ready := func(s *pausingTrace, from, to int64) {
 		s.monitor.Unblock(from, 2)
 		s.other.ProcStart(to, s.q)
 		s.other.Start(to+1000, 2)
-		s.wait(to + 3000)
+		s.blockOther(to + 3000)
 	}
-	none := pause{name: "idle", from: 60 * ms}
-	third := func(k int) bool { return k%3 == 2 }
-	_, idle := detect(t, none.trace(t, 30, third))
-	if idle.Verdict != own || idle.PeriodNS != 100*ms || idle.Freezes != 20 {
+	idlePause := pause{name: "idle", length: 60 * ms}
+	isThird := func(k int) bool { return k%3 == 2 }
+	_, idle := detect(t, idlePause.trace(t, 30, isThird))
+	if idle.Verdict != ownQuota || idle.PeriodNS != 100*ms || idle.Freezes != 20 {
 		t.Fatalf("idle: %s, %d freezes: %s", idle.Verdict, idle.Freezes, idle.How)
 	}
 	for _, c := range []pause{
-		{"between two goroutines", 60 * ms, 0, looks, true},
-		{"between two goroutines, a short freeze", 16 * ms, 0, looks, true},
+		{"between two goroutines", 60 * ms, 0, schedules, true},
+		{"between two goroutines, a short freeze", 16 * ms, 0, schedules, true},
 		{"in a system call, the P taken after it", 60 * ms, 0, untilTaken, true},
 		{"in a system call that returns after it", 60 * ms, 0, returns, true},
 		{"ready to run, with no thread to run it", 60 * ms, 0, ready, true},
@@ -137,41 +137,41 @@ func TestStuck(t *testing.T) {
 
 		{"ready to run, for a turn of another", 8 * ms, 0, ready, false},
 		{"ready to run, until another phase", 40 * ms, 12 * ms, ready, false},
-		{"ready to run late in it", 60 * ms, 0, func(s *pausing, from, to int64) { ready(s, to-9*ms, to) }, false},
-		{"a system call that sleeps", 60 * ms, 0, func(s *pausing, from, to int64) {
-			s.call(from)
-			s.taken(from + 40_000)
-			s.back(to)
+		{"ready to run late in it", 60 * ms, 0, func(s *pausingTrace, from, to int64) { ready(s, to-9*ms, to) }, false},
+		{"a system call that sleeps", 60 * ms, 0, func(s *pausingTrace, from, to int64) {
+			s.enterSyscall(from)
+			s.stealP(from + 40_000)
+			s.leaveSyscall(to)
 		}, false},
 		{"a system call of two looks of the monitor", 21 * ms, 0, untilTaken, false},
 		{"a short system call", 16 * ms, 0, returns, false},
-		{"between two goroutines, for a turn of another", 8 * ms, 0, looks, false},
-		{"between two goroutines, until another phase", 40 * ms, 12 * ms, looks, false},
-		{"between two goroutines, until later than freezes end", 60 * ms, -10 * ms, looks, false},
+		{"between two goroutines, for a turn of another", 8 * ms, 0, schedules, false},
+		{"between two goroutines, until another phase", 40 * ms, 12 * ms, schedules, false},
+		{"between two goroutines, until later than freezes end", 60 * ms, -10 * ms, schedules, false},
 		{"in a system call, until another phase", 40 * ms, 12 * ms, returns, false},
-		{"held back for long, and then another thread", 60 * ms, 0, func(s *pausing, from, to int64) {
+		{"held back for long, and then another thread", 60 * ms, 0, func(s *pausingTrace, from, to int64) {
 			// It goes on only much later than all others.
 			s.other.ProcStart(from, s.q)
 			s.other.ProcStop(to + 15*ms)
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d, v := detect(t, c.trace(t, 30, third))
+			d, v := detect(t, c.trace(t, 30, isThird))
 			want, lost := 20, idle.LostCPUNS
-			if c.want {
-				want, lost = 30, lost+10*c.from
+			if c.isFreeze {
+				want, lost = 30, lost+10*c.length
 			}
-			if v.Verdict != own || v.Freezes != want {
+			if v.Verdict != ownQuota || v.Freezes != want {
 				t.Errorf("%s, %d freezes, want %d: %s", v.Verdict, v.Freezes, want, v.How)
 			}
-			if v.N != 20 || v.by.k != idle.by.k || v.PeriodNS != idle.PeriodNS {
-				t.Errorf("%d of %d silences decided, %d of %d without the others", v.by.k, v.N, idle.by.k, idle.N)
+			if v.N != 20 || v.lock.inWindow != idle.lock.inWindow || v.PeriodNS != idle.PeriodNS {
+				t.Errorf("%d of %d silences decided, %d of %d without the others", v.lock.inWindow, v.N, idle.lock.inWindow, idle.N)
 			}
 			if math.Abs(float64(v.LostCPUNS-lost)) > 0.05*float64(lost) {
-				t.Errorf("%s of CPU time lost, want %s", millis(v.LostCPUNS), millis(lost))
+				t.Errorf("%s of CPU time lost, want %s", formatMillis(v.LostCPUNS), formatMillis(lost))
 			}
 			n := 0
-			d.Candidates(0, math.MaxInt64, func(k Candidate) {
+			d.EachCandidate(0, math.MaxInt64, func(k Candidate) {
 				if v.IsFreeze(k.Class) {
 					n++
 				}
@@ -180,7 +180,7 @@ func TestStuck(t *testing.T) {
 				t.Errorf("%d candidates were freezes, want %d", n, want)
 			}
 			// By themselves they decide nothing.
-			if _, v := detect(t, c.trace(t, 30, func(int) bool { return true })); v.Verdict != unknown || v.LostCPUNS != 0 || len(v.Intervals()) != 0 {
+			if _, v := detect(t, c.trace(t, 30, func(int) bool { return true })); v.Verdict != unknownQuota || v.LostCPUNS != 0 || len(v.Intervals()) != 0 {
 				t.Errorf("alone: %s, %d freezes: %s", v.Verdict, len(v.Intervals()), v.How)
 			}
 		})

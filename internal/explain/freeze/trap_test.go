@@ -15,7 +15,7 @@ import (
 // ticker of 100 ms wakes a goroutine on another, on time: silences end exactly
 // at its ticks, although nothing was held back.
 func TestTickerEndsSilence(t *testing.T) {
-	for _, others := range []bool{false, true} {
+	for _, withRequests := range []bool{false, true} {
 		b := tracetext.New(26)
 		busy, tick := b.Thread(), b.Thread()
 		busy.ProcsChange(0, 2)
@@ -25,21 +25,21 @@ func TestTickerEndsSilence(t *testing.T) {
 		p := tick.Proc()
 		tick.ProcStop(1000)
 		rnd := rand.New(rand.NewPCG(5, 6))
-		wake := func(at int64, g uint64) {
-			tick.ProcStart(at, p)
-			tick.Unblock(at+2000, g)
-			tick.Start(at+3000, g)
-			tick.Block(at+20_000, "select", "runtime.selectgo", "main.tick")
-			tick.ProcStop(at + 22_000)
+		wake := func(now int64, g uint64) {
+			tick.ProcStart(now, p)
+			tick.Unblock(now+2000, g)
+			tick.Start(now+3000, g)
+			tick.Block(now+20_000, "select", "runtime.selectgo", "main.tick")
+			tick.ProcStop(now + 22_000)
 		}
-		for at := 37 * ms; at < 6000*ms; at += 100 * ms {
-			wake(at+rnd.Int64N(90_000), 2)
-			if others {
+		for now := 37 * ms; now < 6000*ms; now += 100 * ms {
+			wake(now+rnd.Int64N(90_000), 2)
+			if withRequests {
 				// Now and then a request comes, so that silences begin at any time.
-				wake(at+2*ms+rnd.Int64N(50*ms), 3)
+				wake(now+2*ms+rnd.Int64N(50*ms), 3)
 			}
 		}
-		notOwn(t, b)
+		checkNoQuota(t, b)
 	}
 }
 
@@ -48,11 +48,11 @@ func TestTickerEndsSilence(t *testing.T) {
 func TestTickerStartsWork(t *testing.T) {
 	for _, threads := range []int{1, 4} {
 		b := tracetext.New(26)
-		all, procs := resting(b, threads)
+		all, procs := idleThreads(b, threads)
 		rnd := rand.New(rand.NewPCG(5, 6))
-		for at := 37 * ms; at < 6000*ms; at += 100 * ms {
+		for now := 37 * ms; now < 6000*ms; now += 100 * ms {
 			for i, th := range all {
-				begin := at + rnd.Int64N(90_000)
+				begin := now + rnd.Int64N(90_000)
 				end := begin + 45*ms + rnd.Int64N(400_000)
 				th.ProcStart(begin, procs[i])
 				th.Unblock(begin+2000, uint64(i+1))
@@ -61,7 +61,7 @@ func TestTickerStartsWork(t *testing.T) {
 				th.ProcStop(end + 2000)
 			}
 		}
-		notOwn(t, b)
+		checkNoQuota(t, b)
 	}
 }
 
@@ -70,17 +70,17 @@ func TestTickerStartsWork(t *testing.T) {
 func TestTickerStartsTurns(t *testing.T) {
 	for _, threads := range []int{1, 2, 4} {
 		b := tracetext.New(26)
-		all, procs := resting(b, threads)
+		all, procs := idleThreads(b, threads)
 		rnd := rand.New(rand.NewPCG(5, 6))
-		for at := 37 * ms; at < 6000*ms; at += 100 * ms {
+		for now := 37 * ms; now < 6000*ms; now += 100 * ms {
 			first := 8*ms + rnd.Int64N(2*ms)
 			for i, th := range all {
 				g := uint64(i + 1)
-				begin := at + rnd.Int64N(90_000)
+				begin := now + rnd.Int64N(90_000)
 				th.ProcStart(begin, procs[i])
 				th.Unblock(begin+2000, g)
 				th.Start(begin+3000, g)
-				next := at + first + rnd.Int64N(50_000)
+				next := now + first + rnd.Int64N(50_000)
 				th.Stop(next, "preempted", "main.work")
 				th.Start(next+1000, g)
 				next += 20_100_000 + rnd.Int64N(100_000)
@@ -91,13 +91,13 @@ func TestTickerStartsTurns(t *testing.T) {
 				th.ProcStop(end + 2000)
 			}
 		}
-		notOwn(t, b)
+		checkNoQuota(t, b)
 	}
 }
 
-// resting adds n threads that have just released their Ps, and a waiting
+// idleThreads adds n threads that have just released their Ps, and a waiting
 // goroutine for each.
-func resting(b *tracetext.Builder, n int) (all []*tracetext.Thread, procs []int) {
+func idleThreads(b *tracetext.Builder, n int) (all []*tracetext.Thread, procs []int) {
 	for i := range n {
 		th := b.Thread()
 		th.ProcsChange(0, n)
@@ -109,14 +109,14 @@ func resting(b *tracetext.Builder, n int) (all []*tracetext.Thread, procs []int)
 	return all, procs
 }
 
-func notOwn(t *testing.T, b *tracetext.Builder) {
+func checkNoQuota(t *testing.T, b *tracetext.Builder) {
 	t.Helper()
 	data := must.Have(b.Bytes())(t)
 	d, v := detect(t, data)
-	if v.Verdict == own || v.LostCPUNS != 0 {
+	if v.Verdict == ownQuota || v.LostCPUNS != 0 {
 		t.Errorf("%s: %s", v.Verdict, v.How)
 	}
-	d.Candidates(0, 1<<62, func(c Candidate) {
+	d.EachCandidate(0, 1<<62, func(c Candidate) {
 		if v.IsFreeze(c.Class) {
 			t.Errorf("a freeze at %d", c.Start)
 		}
@@ -130,13 +130,13 @@ func TestIdle(t *testing.T) {
 	th := b.Thread()
 	th.ProcsChange(0, 1)
 	b.Waiting(1)
-	for at := 20 * ms; at < 4000*ms; at += 100 * ms {
-		th.Unblock(at, 1)
-		th.Start(at+1000, 1)
-		th.Block(at+300_000, "select", "runtime.selectgo", "main.tick")
+	for now := 20 * ms; now < 4000*ms; now += 100 * ms {
+		th.Unblock(now, 1)
+		th.Start(now+1000, 1)
+		th.Block(now+300_000, "select", "runtime.selectgo", "main.tick")
 	}
 	data := must.Have(b.Bytes())(t)
-	if _, v := detect(t, data); v.Verdict != unknown {
+	if _, v := detect(t, data); v.Verdict != unknownQuota {
 		t.Errorf("%s: %s", v.Verdict, v.How)
 	}
 }

@@ -12,28 +12,28 @@ import (
 
 const ms = int64(1e6)
 
-const own, none, unknown = report.ThrottleOwn, report.ThrottleNone, report.ThrottleUnknown
+const ownQuota, noQuota, unknownQuota = report.ThrottleOwn, report.ThrottleNone, report.ThrottleUnknown
 
 type verdicts = []report.ThrottleVerdict
 
 // A world is a process of a few threads, each with a goroutine that computes.
-type world struct {
+type workload struct {
 	threads int
 	length  int64
-	// gap is how long a thread runs until its next event. Then it is made to
+	// runLength is how long a thread runs until its next event. Then it is made to
 	// stop, or, if it is talkative, it lets others in and runs on.
-	gap       func(*rand.Rand) int64
-	talkative bool
-	// held are the stretches in which no thread runs, in order of time; lag is
+	runLength func(*rand.Rand) int64
+	yields    bool
+	// holds are the stretches in which no thread runs, in order of time; lag is
 	// how long after one a thread's next event comes.
-	held func(*rand.Rand) [][2]int64
-	lag  func(*rand.Rand) int64
+	holds func(*rand.Rand) [][2]int64
+	lag   func(*rand.Rand) int64
 	// borders are where generations end: after all events before.
 	borders []int64
 }
 
 // trace tells what happened, in order of time.
-func (w *world) trace(t *testing.T, seed uint64) []byte {
+func (w *workload) trace(t *testing.T, seed uint64) []byte {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(seed, 77))
 	b := tracetext.New(26)
@@ -44,16 +44,16 @@ func (w *world) trace(t *testing.T, seed uint64) []byte {
 		th.ProcsChange(0, w.threads)
 		th.Was(uint64(i + 1))
 		threads = append(threads, th)
-		next[i] = 1000 + w.gap(rnd)
+		next[i] = 1000 + w.runLength(rnd)
 	}
 	var held [][2]int64
-	if w.held != nil {
-		held = w.held(rnd)
+	if w.holds != nil {
+		held = w.holds(rnd)
 	}
 	borders := w.borders
 	stop := func(th *tracetext.Thread, at int64) {
 		g := th.Running()
-		if w.talkative {
+		if w.yields {
 			th.Stop(at, "runtime.Gosched", "runtime.Gosched", "main.work")
 		} else {
 			th.Stop(at, "preempted", "main.work")
@@ -83,7 +83,7 @@ func (w *world) trace(t *testing.T, seed uint64) []byte {
 			borders = borders[1:]
 		}
 		stop(threads[i], at)
-		next[i] = at + 1000 + w.gap(rnd)
+		next[i] = at + 1000 + w.runLength(rnd)
 	}
 	data := must.Have(b.Bytes())(t)
 	return data
@@ -98,42 +98,42 @@ func detect(t testing.TB, data []byte) (*Detector, Verdict) {
 }
 
 // Ways of running.
-func sometimes(least, most int64) func(*rand.Rand) int64 {
-	return func(r *rand.Rand) int64 { return least + r.Int64N(most-least+1) }
+func uniform(low, high int64) func(*rand.Rand) int64 {
+	return func(r *rand.Rand) int64 { return low + r.Int64N(high-low+1) }
 }
 
 // turns is code that computes: the runtime's monitor, which looks every 10 ms,
 // stops it after one look or two.
-func turnsOfMonitor(r *rand.Rand) int64 { return 10_060_000*(1+r.Int64N(2)) + r.Int64N(60_000) }
+func monitorTurns(r *rand.Rand) int64 { return 10_060_000*(1+r.Int64N(2)) + r.Int64N(60_000) }
 
-// quota holds threads back from when a period's quota is used up, which varies
+// quotaHolds holds threads back from when a period's quota is used up, which varies
 // by vary, to the period's end, in the given share of all periods.
-func quota(length, period, run, vary int64, share float64) func(*rand.Rand) [][2]int64 {
+func quotaHolds(length, period, run, vary int64, share float64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
 		phase := r.Int64N(period)
-		for at := phase; at+period < length; at += period {
+		for periodStart := phase; periodStart+period < length; periodStart += period {
 			if used := run + r.Int64N(2*vary+1) - vary; used < period && r.Float64() < share {
-				out = append(out, [2]int64{at + used, at + period})
+				out = append(out, [2]int64{periodStart + used, periodStart + period})
 			}
 		}
 		return out
 	}
 }
 
-// anyhow holds threads back at any time.
-func anyhow(length, apart, least, most int64) func(*rand.Rand) [][2]int64 {
+// randomHolds holds threads back at any time.
+func randomHolds(length, meanApart, shortest, longest int64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
-		for at := r.Int64N(apart); at < length; {
-			d := least + r.Int64N(most-least+1)
-			out = append(out, [2]int64{at, at + d})
-			at += d + 1 + r.Int64N(2*apart)
+		for now := r.Int64N(meanApart); now < length; {
+			d := shortest + r.Int64N(longest-shortest+1)
+			out = append(out, [2]int64{now, now + d})
+			now += d + 1 + r.Int64N(2*meanApart)
 		}
 		return out
 	}
 }
 
-// both merges two ways of being held back.
-func both(a, b func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
+// mergeHolds merges two ways of being held back.
+func mergeHolds(a, b func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
 		x, y := a(r), b(r)
 		for len(x) > 0 || len(y) > 0 {

@@ -13,13 +13,13 @@ import (
 // The result is segs where there is no candidate, else it lies in buf.
 func (s *Stage) SplitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cause.Segment {
 	freezes := s.options.Freezes
-	if freezes == nil || len(segs) == 0 || !freezes.Any(segs[0].Start, segs[len(segs)-1].End) {
+	if freezes == nil || len(segs) == 0 || !freezes.HasCandidates(segs[0].Start, segs[len(segs)-1].End) {
 		return segs
 	}
 	out := (*buf)[:0]
 	defer func() { *buf = out }()
 	for _, segment := range segs {
-		freezes.Candidates(segment.Start, segment.End, func(candidate freeze.Candidate) {
+		freezes.EachCandidate(segment.Start, segment.End, func(candidate freeze.Candidate) {
 			from, to := max(segment.Start, candidate.Start), min(segment.End, candidate.End)
 			if s.options.Settlement != nil && !s.options.Settlement.IsFreeze(candidate.Class) {
 				return

@@ -471,7 +471,7 @@ func TestThrottle(t *testing.T) {
 			segs = slices.Clone(segs)
 			for i := range segs {
 				if segs[i].Code == cause.Code(cause.CPU) {
-					segs[i].Code = cause.Pending(cause.CPU, freeze.Locked)
+					segs[i].Code = cause.Pending(cause.CPU, freeze.InPhase)
 				}
 			}
 			return segs
@@ -479,7 +479,7 @@ func TestThrottle(t *testing.T) {
 		s := new(Sample)
 		s.Count(from, to, 1, 1)
 		s.Add(builder.Build(1, from, to))
-		settled := cause.Settle(func(c freeze.Class) bool { return froze && c == freeze.Locked })
+		settled := cause.Settle(func(c freeze.Class) bool { return froze && c == freeze.InPhase })
 		m := NewModel(syms, settled, to-from, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 		m.Group("g", s, report.Latency{})
 		if p := m.WhatIf("g", []Change{Gone("throttle", "")}); (p != nil) != froze || p != nil && p.P50NS.Est != 10000*us {

@@ -52,7 +52,7 @@ func (p *part) Add(w *path.WalkResult) {
 		return
 	}
 	p.all++
-	quiet := p.of.freezes.Quiet()
+	quiet := p.of.freezes.LongSilences()
 	i, _ := slices.BinarySearchFunc(quiet, w.Start-freeze.BurstNS, func(q freeze.Interval, t int64) int { return cmp.Compare(q.End, t) })
 	for ; i < len(quiet) && quiet[i].Start < w.Req.End; i++ {
 		q, c := quiet[i], entry.In(p.count, quiet[i].Start)
@@ -66,7 +66,7 @@ func (p *part) Add(w *path.WalkResult) {
 
 // Silences returns all silences with what was counted, and how many requests there were.
 func (s *Sum) Silences() (out []Silence, requests int) {
-	for _, q := range s.freezes.Quiet() {
+	for _, q := range s.freezes.LongSilences() {
 		x := Silence{Start: q.Start, End: q.End}
 		for _, p := range s.parts {
 			if c := p.count[x.Start]; c != nil {
