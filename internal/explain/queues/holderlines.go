@@ -12,13 +12,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Who holds a lock, or a place, has taken it in a function whose later line works with it held, however many calls below that is. It is the innermost
-// function that the stacks of one who waits for it and of its holder have in common, where both are at different lines of it.
+// The holder of a lock, or of a slot of a pool, has acquired it in a function, and a later line of the same function works
+// while it is held, in however many nested calls. That function is the innermost one that the stacks of a waiter and of the
+// holder have in common, if the two are at different lines.
 
-// holderLineKey is where a lock is waited for, where its holder is meanwhile, and the line that this one works below.
+// A holderLineKey is the site of a wait, the site of the holder during the wait, and the line of the common function below
+// which the holder works.
 type holderLineKey struct{ waitSite, holderSite, line tracefmt.FrameID }
 
-// addHolderLines takes note of the lines that holders work below.
+// addHolderLines records the lines below which holders work.
 func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.FollowedWait) {
 	for i := range w.Steps {
 		step := &w.Steps[i]
@@ -30,7 +32,8 @@ func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.Followed
 			wait := &waits[index]
 			if g == wait.Waker {
 				if line := p.divergingLine(wait.Stack, stack); line != 0 {
-					p.holderLines[holderLineKey{p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.SiteOf(step.Stack), line}] += (step.End - step.Start) * w.Weight
+					key := holderLineKey{p.stage.Sites.SiteOf(wait.Stack), p.stage.Sites.SiteOf(step.Stack), line}
+					p.holderLines[key] += (step.End - step.Start) * w.Weight
 				}
 			}
 			g, stack = wait.G, wait.Stack
@@ -38,8 +41,8 @@ func (p *workerSum) addHolderLines(w *path.WalkResult, waits []critpath.Followed
 	}
 }
 
-// divergingLine returns the holder's line of the innermost function, no matter which of the standard library's are within, that it has in common with who waits;
-// 0 if there is none, or if both are at one line of it.
+// divergingLine returns the holder's line in the innermost function that its stack has in common with the waiter's, apart
+// from the standard library's; 0 if there is none, or if both are at the same line of it.
 func (p *workerSum) divergingLine(waiter, holder tracefmt.StackID) tracefmt.FrameID {
 	key := [2]tracefmt.StackID{waiter, holder}
 	line, cached := p.divergingLines[key]
@@ -52,7 +55,8 @@ func (p *workerSum) divergingLine(waiter, holder tracefmt.StackID) tracefmt.Fram
 			continue
 		}
 		waiterFrames := p.stage.Syms.Stack(waiter)
-		if i := slices.IndexFunc(waiterFrames, func(o tracefmt.FrameID) bool { return p.stage.Syms.Frame(o).Func == holderFrame.Func }); i >= 0 {
+		isSameFunc := func(o tracefmt.FrameID) bool { return p.stage.Syms.Frame(o).Func == holderFrame.Func }
+		if i := slices.IndexFunc(waiterFrames, isSameFunc); i >= 0 {
 			if p.stage.Syms.Frame(waiterFrames[i]).Line != holderFrame.Line {
 				line = frame
 			}
@@ -63,15 +67,17 @@ func (p *workerSum) divergingLine(waiter, holder tracefmt.StackID) tracefmt.Fram
 	return line
 }
 
-// HolderLine says below which line of the function that has taken a lock or a place its holders mostly are, while others wait for it.
+// A HolderLine is the line of the acquiring function below which the holders of a lock or slot mostly are while others wait
+// for it.
 type HolderLine struct {
-	WaitSite, HolderSite *report.Site // where others wait, and where the holders are
+	WaitSite, HolderSite *report.Site // where the waiters and the holders are
 	Line                 *report.Site
 }
 
-// HolderLines returns the lines of all waits. Merge must have been called.
+// HolderLines returns, for each pair of sites, the line that more than half of the time is below. Merge must have been
+// called.
 func (s *Sum) HolderLines(sp *spell.Speller) []HolderLine {
-	totals := make(map[holderLineKey]int64) // with any line
+	totals := make(map[holderLineKey]int64) // over all lines
 	for k, ns := range s.workers[0].holderLines {
 		totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}] += ns
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestHolderLines: what a holder does is in a call of the function that has taken the lock, calls below it, and on other goroutines. Where both come through one
-// line, or the goroutine is not the one that ended the wait, nothing is known of it.
+// TestHolderLines: the holder works in a call of the function that acquired the lock, in nested calls and on other
+// goroutines. If the waiter and the holder are at the same line of it, or if the holder is not the goroutine that ended the
+// wait, the line is unknown.
 func TestHolderLines(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
 	stack := func(fns ...any) tracefmt.StackID { // functions, each with its line

@@ -12,51 +12,59 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// lateRuns are the runs of one generation that began late while requests of others waited for them. What is kept is
-// bounded: with very many of them every second is forgotten, then three of four, and so on, by the run itself, so that
-// all requests that waited for a run that is kept are counted, and the choice does not depend on the workers.
+// lateRuns are the runs of one generation that began late while requests of other goroutines waited for them. Their number is
+// bounded by sampling: if there are too many, half of them are dropped, then half of the rest, and so on. Whether a run is
+// dropped depends on the run alone. So all requests that waited for a retained run are counted, and the sample does not
+// depend on the workers.
 //
-// Of a group of which not all requests were walked, only those of the slice that turns are of count, for as many as there are.
+// For a group of which only some requests are walked, only requests of the slice are counted, each with the weight
+// sliceWeight.
 type lateRuns struct {
 	runs        map[lateRunKey]lateRun
-	sampleMask  uint64
-	sliceWeight int64            // how many times the slice's requests all of the generation's are; of the first part
-	maxNSByG    map[uint64]int64 // how late a goroutine was at most beyond the slice
+	sampleMask  uint64           // one of sampleMask+1 runs is retained
+	sliceWeight int64            // requests of the generation per request of the slice; only set in the first worker's
+	maxNSByG    map[uint64]int64 // the largest lateness of each goroutine outside of the slice
 }
 
-// A lateRunKey names a run that began late: goroutine and beginning.
+// A lateRunKey identifies a late run by its goroutine and its start.
 type lateRunKey struct {
 	g     uint64
 	start int64
 }
 
+// A lateRun describes a late run and the requests that waited for it.
 type lateRun struct {
-	readySince int64 // since when it could have run, or, with a gap, its message may have been there
+	readySince int64 // since when the goroutine could have run; with a poll gap, since when its message may have been there
 	pollGapNS  int64 // see critpath.PollGap
 	stack      tracefmt.StackID
 	requests   int64
-	waitNS     int64 // that requests waited, all together
-	exactGroup bool  // a request of a group that was walked whole did
+	waitNS     int64 // sum over requests
+	exactGroup bool  // one of the requests is of a group of which all requests are walked
 }
 
 func (r lateRun) plus(addend lateRun) lateRun {
 	if r == (lateRun{}) {
 		return addend
 	}
-	return lateRun{min(r.readySince, addend.readySince), max(r.pollGapNS, addend.pollGapNS), max(r.stack, addend.stack), r.requests + addend.requests, r.waitNS + addend.waitNS, r.exactGroup || addend.exactGroup}
+	return lateRun{
+		readySince: min(r.readySince, addend.readySince), pollGapNS: max(r.pollGapNS, addend.pollGapNS), stack: max(r.stack, addend.stack),
+		requests: r.requests + addend.requests, waitNS: r.waitNS + addend.waitNS, exactGroup: r.exactGroup || addend.exactGroup,
+	}
 }
 
-// maxLateRuns bounds the runs kept of one generation, minLateNS is from when on a run counts as late.
+// maxLateRuns bounds the runs that are retained of one generation. A run counts as late from a delay of minLateNS on.
 const (
 	maxLateRuns = 2048
 	minLateNS   = 100e3
 )
 
+// isSampled reports whether a run belongs to the sample.
 func (l *lateRuns) isSampled(k lateRunKey) bool {
 	h := (uint64(k.start) ^ k.g<<40) * 0x9e3779b97f4a7c15
 	return (h^h>>32)>>16&l.sampleMask == 0
 }
 
+// thinOut halves the sample until it is within its bound.
 func (l *lateRuns) thinOut() {
 	for len(l.runs) > maxLateRuns {
 		l.sampleMask = l.sampleMask<<1 | 1
@@ -64,7 +72,7 @@ func (l *lateRuns) thinOut() {
 	}
 }
 
-// addLateRuns takes note of other goroutines' late runs on a request's path.
+// addLateRuns records the late runs of other goroutines on a request's path.
 func (p *workerSum) addLateRuns(w *path.WalkResult) {
 	steps := w.Steps
 	outsideSlice := w.Sparse && w.Req.End >= p.sliceEnd
@@ -88,13 +96,16 @@ func (p *workerSum) addLateRuns(w *path.WalkResult) {
 		}
 		if k := (lateRunKey{step.G, step.End}); p.lateRuns.isSampled(k) {
 			n := w.CountedRequests()
-			p.lateRuns.runs[k] = p.lateRuns.runs[k].plus(lateRun{readySince: ready, pollGapNS: pollGapNS, stack: step.Stack, requests: n, waitNS: n * (step.End - ready), exactGroup: !w.Sparse})
+			p.lateRuns.runs[k] = p.lateRuns.runs[k].plus(lateRun{
+				readySince: ready, pollGapNS: pollGapNS, stack: step.Stack, requests: n, waitNS: n * (step.End - ready),
+				exactGroup: !w.Sparse,
+			})
 			p.lateRuns.thinOut()
 		}
 	}
 }
 
-// A hub is a goroutine with late runs, added up.
+// A hubSum adds up the late runs of one goroutine.
 type hubSum struct {
 	lateRuns, delayedRequests        int64
 	lateNS, pollGapNS, maxNS, waitNS int64
@@ -103,15 +114,15 @@ type hubSum struct {
 	startStack                       tracefmt.StackID
 }
 
-// Bounds: of hubs kept, of late runs a generation for which what ran meanwhile is looked up, of sites a hub has.
+// Bounds: the number of hubs; the late runs of a generation for which the goroutines that ran instead are looked up; the
+// stacks of one hub.
 const (
 	maxHubs       = 512
 	maxRanLookups = 24
 	maxHubSites   = 8
 )
 
-// mergeLateRuns adds up what all workers noted of a generation whose requests have
-// all been added.
+// mergeLateRuns adds the late runs that all workers recorded to the hubs, after all requests of a generation were added.
 func (s *Sum) mergeLateRuns() {
 	all := &s.workers[0].lateRuns
 	for _, p := range s.workers[1:] {
@@ -132,6 +143,7 @@ func (l *lateRuns) reset() {
 	l.sampleMask = 0
 }
 
+// addHubs adds the late runs of a generation to their goroutines' sums.
 func (s *Sum) addHubs(all *lateRuns) {
 	type keyedRun struct {
 		lateRunKey
@@ -141,7 +153,7 @@ func (s *Sum) addHubs(all *lateRuns) {
 	for k, run := range all.runs {
 		runs = append(runs, keyedRun{k, run})
 	}
-	// Those that held up most are looked at most closely.
+	// Lookups are limited: begin with the runs that delayed requests most.
 	slices.SortFunc(runs, func(a, b keyedRun) int {
 		return cmp.Or(cmp.Compare(b.waitNS, a.waitNS), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 	})
@@ -169,7 +181,9 @@ func (s *Sum) addHubs(all *lateRuns) {
 		sum.startStack = max(sum.startStack, run.stack)
 		if run.requests > 1 && lookups < maxRanLookups {
 			lookups++
-			s.workers[0].stage.EachConcurrentRun(run.readySince+run.pollGapNS, k.start, k.g, func(site tracefmt.FrameID, ns int64) { sum.ranNSBySite[site] += ns })
+			s.workers[0].stage.EachConcurrentRun(run.readySince+run.pollGapNS, k.start, k.g, func(site tracefmt.FrameID, ns int64) {
+				sum.ranNSBySite[site] += ns
+			})
 		}
 	}
 	for g, ns := range all.maxNSByG {
@@ -184,42 +198,44 @@ func (s *Sum) addHubs(all *lateRuns) {
 	}
 }
 
-// hubsByWeight returns the goroutines, those that held up most first.
+// hubsByWeight returns the goroutines, those that delayed requests most first.
 func (s *Sum) hubsByWeight() []uint64 {
 	return slices.SortedFunc(maps.Keys(s.hubs), func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(s.hubs[b].waitNS, s.hubs[a].waitNS), cmp.Compare(a, b))
 	})
 }
 
-// maxShownHubs is how many hubs are listed.
+// maxShownHubs bounds the result of Hubs.
 const maxShownHubs = 20
 
-// A Hub is a goroutine that others' requests wait for and that is late to run.
+// A Hub is a goroutine that requests of other goroutines wait for and that starts to run late. Its counts are estimates if
+// only a sample of its late runs was retained.
 type Hub struct {
 	G     uint64
-	Start string
-	Sites []*report.Site // where it waited before it was late, the most time first
-	// LateRuns counts late runs, DelayedRequests pairs of a request and a late run that it waited for, so that DelayedRequests/Late is how many
-	// requests one late run holds up. They are of a sample of late runs if there are very many.
+	Start string         // function that the goroutine started with
+	Sites []*report.Site // where it had waited before it ran late, by the delay of requests, longest first
+	// LateRuns counts late runs. DelayedRequests counts pairs of a late run and a request that waited for it:
+	// DelayedRequests/LateRuns is the number of requests that one late run delays.
 	LateRuns, DelayedRequests int64
-	// LateNS is the sum, over Late, of the time from when it could have run until it did; PollGapNS the part of it in
-	// which its message may already have lain unread because nobody polled the network (an upper bound). MaxNS is the
-	// longest single one, both parts together.
+	// LateNS is the sum of the delays of all late runs. PollGapNS is the part of it in which a message may already have been
+	// there unread, because no thread polled the network (an upper bound). MaxNS is the longest single delay with its poll
+	// gap.
 	LateNS, PollGapNS, MaxNS int64
-	// DelayNS is what requests waited for late runs, over all requests.
+	// DelayNS is the time that requests waited for late runs, summed over requests.
 	DelayNS int64
-	// RanInstead lists what ran on the Ps meanwhile.
+	// RanInstead lists the code that ran on the Ps during the delays.
 	RanInstead []report.Share
 }
 
-// Hubs returns the goroutines whose late runs held up the most time of others' requests.
+// Hubs returns the goroutines whose late runs delayed requests most. Merge must have been called.
 func (s *Sum) Hubs(sp *spell.Speller) []Hub {
 	var out []Hub
 	byWeight := s.hubsByWeight()
 	for _, id := range byWeight[:min(len(byWeight), maxShownHubs)] {
 		sum := s.hubs[id]
 		hub := Hub{
-			G: id, Start: sp.StartOf(sum.startStack), LateRuns: sum.lateRuns, DelayedRequests: sum.delayedRequests, LateNS: sum.lateNS, PollGapNS: sum.pollGapNS, MaxNS: sum.maxNS, DelayNS: sum.waitNS,
+			G: id, Start: sp.StartOf(sum.startStack), LateRuns: sum.lateRuns, DelayedRequests: sum.delayedRequests,
+			LateNS: sum.lateNS, PollGapNS: sum.pollGapNS, MaxNS: sum.maxNS, DelayNS: sum.waitNS,
 			RanInstead: sp.Shares(sum.ranNSBySite),
 		}
 		bySite := make(map[tracefmt.FrameID]int64)

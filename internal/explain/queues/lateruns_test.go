@@ -8,8 +8,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
-// TestMinimumLateness: another goroutine that could run, and did not for 0.1 ms, was late, its gap included; the request's own is no hub.
-// It fails if a goroutine counts as late from far earlier or later on: a hub that delays everybody by a millisecond would be missed.
+// TestMinimumLateness: a run of another goroutine is late if it could have begun 0.1 ms before, poll gap included; runs of
+// the request's own goroutine are not. It fails if the minimum is far smaller or larger: a hub that delays all requests by a
+// millisecond would be missed.
 func TestMinimumLateness(t *testing.T) {
 	const us = 1000
 	for _, c := range []struct {

@@ -13,33 +13,35 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Who waits for work that is done for it has given that to somebody: it sent something, ended somebody's wait, or started a
-// goroutine. Who reads news has not: it only waits, until there is some or its time is up, and is late with nothing.
+// A goroutine that waits for a result has handed work over first: it sent on a channel, woke a goroutine, or started one. A
+// subscriber has not: it only waits until there is news or its time is up, and news does not make it late.
 //
-// What is left behind a lock for somebody who comes for it at intervals is not seen. But he takes what lies there, works for it, and then
-// wakes who left it: who comes while he works is too late for that turn, and has the next one. News is for all who wait when there is some.
+// Work that is queued under a lock for a periodic batcher leaves no event. The batcher is recognised by its cycle: it drains
+// the queue, works, and then wakes all producers. A producer that arrives during a cycle is woken at the end of the next one.
+// News, in contrast, reaches all waiters at once.
 
-// longWaitSum adds up the requests that wait at one line for most of their time.
+// A longWaitSum adds up the requests that spend most of their time in one wait at one line.
 type longWaitSum struct {
 	waits        int64
-	handedOver   int64 // of them, those that had given somebody something in the same request
-	woken        int64 // of them, those whose wait somebody ended
-	missedCycles int64 // came while who ends the waits was at work for others, whom he woke then, and were woken a turn later
-	otherCycles  int64 // had another number of turns than those who left something: none that they came to in time, or several
+	handedOver   int64 // requests that had handed work over before
+	woken        int64 // requests whose wait a goroutine ended
+	missedCycles int64 // requests that arrived while the waker worked for others, which it woke, and that were woken one cycle later
+	otherCycles  int64 // requests that waited through several cycles, or through none although the waker was at work
 }
 
 func (s longWaitSum) plus(addend longWaitSum) longWaitSum {
-	return longWaitSum{s.waits + addend.waits, s.handedOver + addend.handedOver, s.woken + addend.woken, s.missedCycles + addend.missedCycles, s.otherCycles + addend.otherCycles}
+	return longWaitSum{s.waits + addend.waits, s.handedOver + addend.handedOver, s.woken + addend.woken,
+		s.missedCycles + addend.missedCycles, s.otherCycles + addend.otherCycles}
 }
 
-// An ownWait is a sleep of a request's own goroutine, or its wait for what another one does.
+// An ownWait is a sleep of the request's own goroutine, or its wait for another goroutine.
 type ownWait struct {
 	site       tracefmt.FrameID
 	start, end int64
-	waitIndex  int32 // number of the wait, -1: a sleep
+	waitIndex  int32 // index in Walked.Waits; -1: a sleep
 }
 
-// ownWaits returns those of a request. It is valid until the next call.
+// ownWaits returns the waits of the request's own goroutine. The result is valid until the next call.
 func (p *workerSum) ownWaits(w *path.WalkResult) []ownWait {
 	r, list := w.Req, p.ownWaitScratch[:0]
 	for i := range w.Segments {
@@ -57,7 +59,7 @@ func (p *workerSum) ownWaits(w *path.WalkResult) []ownWait {
 	return list
 }
 
-// addLongWait takes note of what a request did before the wait that took most of its time.
+// addLongWait records a request that spends more than half of its time in one wait.
 func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	r := w.Req
 	var longest ownWait
@@ -75,7 +77,8 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	}
 	if longest.waitIndex >= 0 {
 		waker := w.FollowedWaits()[longest.waitIndex].Waker
-		if birth, hasBirth := p.stage.Win.Born(waker, longest.end); waker != 0 && !(hasBirth && birth.By == 0) { // that is a timer's function
+		// A goroutine without a creator runs a timer's function.
+		if birth, hasBirth := p.stage.Win.Born(waker, longest.end); waker != 0 && !(hasBirth && birth.By == 0) {
 			sum.woken++
 			p.addBatchCycle(&sum, w, longest)
 		}
@@ -83,12 +86,12 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	p.longWaits[longest.site] = p.longWaits[longest.site].plus(sum)
 }
 
-// addBatchCycle takes note of the turns, from one sleep to the next, of the goroutine that ended a request's wait: which one that was at when the
-// request came, and how many sleeps it waited through.
+// addBatchCycle records how many cycles, each from one sleep of the waker to the next, the request waited through, and
+// whether the waker was at work when the request arrived.
 func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait ownWait) {
 	waits := w.FollowedWaits()
 	waker, workingAtArrival, sleeps := waits[wait.waitIndex].Waker, false, 0
-	var firstSleepStart, lastSleepEnd int64 // when the first sleep began, when the last one ended
+	var firstSleepStart, lastSleepEnd int64
 	for i, first := 0, true; i < len(w.Segments); i++ {
 		segment := &w.Segments[i]
 		if segment.FollowedWait < 0 || outermostWait(waits, segment.FollowedWait) != wait.waitIndex {
@@ -130,8 +133,8 @@ func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait own
 	}
 }
 
-// handedOver reports whether a goroutine gave somebody something in [from, to): the library of the connection that it serves does
-// nothing of that sort for it.
+// handedOver reports whether goroutine g handed work over in [from, to). What the connection's library does on the request's
+// goroutine does not count.
 func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 	found := false
 	complete := p.stage.Win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
@@ -149,36 +152,42 @@ func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 	return found
 }
 
-// isHandover reports whether a stack from which somebody was woken, or started, is that of a hand-over: not of a lock that is given
-// back, nor of an answer to the client, nor of what net/http does for each request, such as to read its body and, in HTTP/2, tell the connection's goroutine.
+// isHandover reports whether a stack that woke or created a goroutine hands work over. Three things do not: the release of a
+// lock, an answer to the client, and what net/http does for each request, such as to read the body and, in HTTP/2, notify the
+// connection's goroutine of that.
 func (p *workerSum) isHandover(stack tracefmt.StackID) bool {
 	syms := p.stage.Syms
 	for _, frame := range syms.Stack(stack) {
-		if fn := syms.String(syms.Frame(frame).Func); stdlib.IsMutex(fn) || strings.HasPrefix(fn, "net/http.(*connReader).") || strings.Contains(fn, "http2") && strings.HasSuffix(fn, "equestBody).Read") {
+		if fn := syms.String(syms.Frame(frame).Func); stdlib.IsMutex(fn) || strings.HasPrefix(fn, "net/http.(*connReader).") ||
+			strings.Contains(fn, "http2") && strings.HasSuffix(fn, "equestBody).Read") {
 			return false
 		}
 	}
 	return !p.isAnswerWrite(stack)
 }
 
-// LongWaits sums up the requests that spent most of their time in one wait of their own at a line, in the slices of time that were
-// looked at.
+// LongWaits describes the requests that spent most of their time in one wait of their own goroutine at one line, in the
+// slices of time that were sampled.
 type LongWaits struct {
 	Site *report.Site
-	// Waits counts them; Gave is the part that had given somebody something before, News the part whose wait somebody ended.
+	// Waits counts them. HandoverShare is the share that had handed work over before, WokenShare the share whose wait another
+	// goroutine ended.
 	Waits                     int
 	HandoverShare, WokenShare float64
-	// Batched says that those who came while the one who ends the waits was at work had to wait for its next turn: what they wait for is
-	// done for those who were there before it began.
+	// Batched reports that requests that arrived while the waker was at work had to wait for its next cycle: the waker is a
+	// batcher.
 	Batched bool
 }
 
-// LongWaits returns these sums. Merge must have been called.
+// LongWaits returns these sums by line. Merge must have been called.
 func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
 	var out []LongWaits
 	for site, sum := range s.workers[0].longWaits {
 		n := float64(sum.waits)
-		out = append(out, LongWaits{sp.Site(site), int(sum.waits), float64(sum.handedOver) / n, float64(sum.woken) / n, sum.missedCycles >= scale.Several && float64(sum.missedCycles) >= scale.Far*float64(sum.otherCycles)})
+		out = append(out, LongWaits{
+			Site: sp.Site(site), Waits: int(sum.waits), HandoverShare: float64(sum.handedOver) / n, WokenShare: float64(sum.woken) / n,
+			Batched: sum.missedCycles >= scale.Several && float64(sum.missedCycles) >= scale.Far*float64(sum.otherCycles),
+		})
 	}
 	slices.SortFunc(out, func(a, b LongWaits) int { return a.Site.Compare(b.Site) })
 	return out

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestIsHandover: to read a request's body, to answer it and to give a lock back hands nothing over, so that who only waits besides is a reader of
-// news, over HTTP/2 as well.
+// TestIsHandover: to read a request's body, to answer it and to release a lock hands no work over, over HTTP/2 as well. A
+// goroutine that otherwise only waits is a subscriber.
 func TestIsHandover(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
 	stack := func(fns ...string) tracefmt.StackID {

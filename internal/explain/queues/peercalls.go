@@ -14,52 +14,55 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// PeerCalls says how often requests of a group ask a peer from one and the same line, one answer after the other: a loop asks with one
-// stack each time, two calls of a function have two.
+// PeerCalls describes the calls that requests of a group make to a peer from one line, one after the other. The calls of a
+// loop have one stack; two calls of a function have two.
 type PeerCalls struct {
-	Site *report.Site // where the answer is waited for
-	Via  *report.Site // where the request waits for who waits for the answer; nil if it does so itself
-	// Of each request the stack counts that asks most often: Calls are those of all Requests, NS the time of their answers, and
-	// LongestNS, for the longest one of each request, the same.
+	Site *report.Site // where a goroutine waits for the answer
+	Via  *report.Site // where the request waits for that goroutine; nil if it is the request's own
+	// For each request, the stack with the most calls counts: Calls and AnswerNS are the number and the time of its answers,
+	// LongestNS is the time of the longest one, all summed over Requests.
 	Requests, Calls, AnswerNS, LongestNS int64
-	// FanOut counts the goroutines that requests started for this, all at once, where the last one that was done let the request go on. FanOutLastNS is for how
-	// long that one lived, FanOutOthersNS that of the others, on average of each request.
+	// FanOut counts goroutines that requests started in parallel for these calls, where the last one to end let the request
+	// continue. FanOutLastNS is how long that one lived, FanOutOthersNS how long the others lived, both summed over requests,
+	// the latter an average over the goroutines of a request.
 	FanOut, FanOutLastNS, FanOutOthersNS int64
-	// Unanswered counts the waits after which nothing was read: a deadline ended them, or somebody closed the connection. UnansweredNS is their time.
+	// Unanswered counts the waits after which nothing was read: a deadline ended them, or the connection was closed.
+	// UnansweredNS is their time.
 	Unanswered, UnansweredNS int64
-	// TotalNS is the time of all answers there, with whatever stack, and ConnOpenNS the part of it in which a connection was opened, by Opening requests.
-	// ConnOpenFunc is the standard library's function in which that took longest, "" if none shows.
+	// TotalNS is the time of all answers there, for all stacks, and ConnOpenNS the part in which ConnOpenRequests requests
+	// opened a connection. ConnOpenFunc is the function of the standard library in which that took longest, "" if no stack
+	// shows it.
 	TotalNS, ConnOpenNS, ConnOpenRequests int64
 	ConnOpenFunc                          string
 }
 
-// peerCallKey is a place at which requests of a group wait for answers.
+// A peerCallKey is a pair of sites at which requests of a group wait for answers (see PeerCalls).
 type peerCallKey struct {
 	group path.GroupID
 	site  tracefmt.FrameID
 	via   tracefmt.FrameID
 }
 
-// An peerCallSum adds up what is asked at one place. Times are in ns.
+// A peerCallSum adds up the calls of one key. Times are in ns. The fields are those of PeerCalls.
 type peerCallSum struct {
 	requests, calls, answerNS, longestNS int64
-	unanswered, unansweredNS             int64 // those after which nothing was read
+	unanswered, unansweredNS             int64
 	totalNS                              int64
 	fanOut                               fanOutSum
 	connOpens                            connOpenSum
 }
 
-// fanOutSum are the goroutines that a request started for what it asks.
+// A fanOutSum adds up the goroutines that requests start for parallel calls.
 type fanOutSum struct{ goroutines, lastNS, othersNS int64 }
 
-// connOpenSum are the openings of connections among what requests wait for.
+// A connOpenSum adds up the parts of waits in which connections are opened.
 type connOpenSum struct {
 	ns, requests int64
 	longestNS    int64
-	longestFunc  tracefmt.StringID // of the longest one
+	longestFunc  tracefmt.StringID // function of the longest one
 }
 
-// add adds so many of another one.
+// add adds another sum, multiplied by a weight.
 func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.requests += addend.requests * weight
 	s.calls += addend.calls * weight
@@ -81,18 +84,19 @@ func (o *connOpenSum) add(addend *connOpenSum, weight int64) {
 	}
 }
 
-// requestCalls are what a request asks with one stack on one goroutine.
+// requestCalls are the calls that one request makes with one stack on one goroutine.
 type requestCalls struct {
 	site, via tracefmt.FrameID
 	stack     tracefmt.StackID
 	g         uint64
-	wait      int32 // the last one of the request's for it, -1: its own goroutine waits for the network
-	lastNS    int64 // ns of the last
+	wait      int32 // index of the request's latest wait for them; -1: its own goroutine waits for the network
+	lastNS    int64 // of the latest call
 	peerCallSum
 }
 
-// addPeerCalls takes note of how often the request waited for answers. It asks again where something was written on the same goroutine
-// since the last answer, or, where others write and read for it, where it waits again.
+// addPeerCalls records how often the request waited for answers of a peer. A new call begins where the same goroutine has
+// written to a connection since the previous answer or, if other goroutines write and read for the request, where the request
+// waits again.
 func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWait) {
 	p.callScratch, p.writers = p.callScratch[:0], p.writers[:0]
 	for i := range w.Steps {
@@ -111,7 +115,9 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 				wait := &waits[call.wait]
 				call.stack, call.g, call.via = wait.Stack, wait.G, p.stage.Sites.SiteOf(wait.Stack)
 			}
-			index := slices.IndexFunc(p.callScratch, func(o requestCalls) bool { return o.site == call.site && o.stack == call.stack && o.g == call.g })
+			index := slices.IndexFunc(p.callScratch, func(o requestCalls) bool {
+				return o.site == call.site && o.stack == call.stack && o.g == call.g
+			})
 			if index < 0 {
 				index = len(p.callScratch)
 				p.callScratch = append(p.callScratch, call)
@@ -146,7 +152,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		call := &p.callScratch[i]
 		isSamePlace := func(o requestCalls) bool { return o.site == call.site && o.via == call.via }
 		if slices.ContainsFunc(p.callScratch[:i], isSamePlace) {
-			continue // another stack of the same places asks more often
+			continue // another stack at the same sites makes more calls
 		}
 		sum := call.peerCallSum
 		sum.requests, sum.connOpens = 1, connOpenSum{}
@@ -163,27 +169,29 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 	}
 }
 
-// endsWithoutRead reports whether a goroutine that waited for the network, in the first of some steps, did something else then than to read: what is there is read at
-// once, but who is told that a deadline has passed, or that the connection is closed, does not try.
+// endsWithoutRead reports whether the goroutine that waits for the network in the first step does something else than to read
+// in its next system call. A goroutine reads at once what has arrived, but does not try to read after a deadline or after the
+// connection was closed.
 func endsWithoutRead(p *workerSum, steps []critpath.Step) bool {
 	for i := range steps {
 		if st := &steps[i]; i > 0 && st.G == steps[0].G && st.Kind != critpath.CPU && st.Kind != critpath.Runnable {
 			fn := p.stage.Sites.SocketCall(st.Stack)
-			return st.Kind == critpath.Syscall && fn != 0 && !strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).read")
+			name := strings.ToLower(p.stage.Syms.String(fn))
+			return st.Kind == critpath.Syscall && fn != 0 && !strings.HasPrefix(name, "net.(*netfd).read")
 		}
 	}
 	return false
 }
 
-// findFanOut looks for the goroutines that a request started and that lived at once until it went on at a time: one of them was the last, others were started
-// for the same, or had ended by then.
+// findFanOut looks for the goroutines that a request started in parallel and waited for until it resumed. lastG ended last;
+// the others have the same start function, or had ended by then.
 func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) (sum fanOutSum) {
 	win := p.stage.Win
 	lastBirth, ok := win.Born(lastG, resumed)
 	if !ok || lastBirth.By != w.Req.G || lastBirth.Time < w.Req.Start {
 		return sum
 	}
-	firstEnd, children := resumed, 0 // first is when one of them had ended
+	firstEnd, children := resumed, 0 // firstEnd is when the first of them ended
 	win.Children(w.Req.G, w.Req.Start, resumed, func(child uint64, born int64) bool {
 		if children++; children > 4*maxRequestWaits {
 			return false
@@ -197,7 +205,7 @@ func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) 
 			return true
 		}
 		if born >= firstEnd {
-			sum = fanOutSum{} // one after the other
+			sum = fanOutSum{} // one after the other, not in parallel
 			return false
 		}
 		sum.goroutines++
@@ -213,7 +221,7 @@ func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) 
 	return sum
 }
 
-// startFunc names the function that a goroutine starts with.
+// startFunc returns the name of the function that a goroutine starts with.
 func (p *workerSum) startFunc(start tracefmt.StackID) string {
 	frames := p.stage.Syms.Stack(start)
 	if len(frames) == 0 {
@@ -222,13 +230,13 @@ func (p *workerSum) startFunc(start tracefmt.StackID) string {
 	return p.stage.Syms.String(p.stage.Syms.Frame(frames[0]).Func)
 }
 
-// isSocketWrite reports whether a system call writes to a connection, in one piece or several.
+// isSocketWrite reports whether a system call's stack writes to a connection, from one buffer or several.
 func (p *workerSum) isSocketWrite(stack tracefmt.StackID) bool {
 	fn := p.stage.Sites.SocketCall(stack)
 	return fn != 0 && strings.HasPrefix(strings.ToLower(p.stage.Syms.String(fn)), "net.(*netfd).write")
 }
 
-// mergePeerCalls adds up what all workers have seen, by the groups of the report.
+// mergePeerCalls combines the sums of all workers by the groups of the report.
 func (s *Sum) mergePeerCalls(ts []path.Translation) {
 	all := make(map[peerCallKey]*peerCallSum)
 	for i, p := range s.workers {
@@ -240,15 +248,17 @@ func (s *Sum) mergePeerCalls(ts []path.Translation) {
 	s.workers[0].peerCalls = all
 }
 
-// PeerCalls returns what requests of a group asked, what took most time first.
+// PeerCalls returns the calls of a group's requests, those with the longest answers in sum first. Merge must have been
+// called.
 func (s *Sum) PeerCalls(sp *spell.Speller, group path.GroupID) []PeerCalls {
 	var out []PeerCalls
 	for k, o := range s.workers[0].peerCalls {
 		if k.group == group {
 			out = append(out, PeerCalls{
 				Site: sp.Site(k.site), Via: sp.Site(k.via), Requests: o.requests, Calls: o.calls, AnswerNS: o.answerNS, LongestNS: o.longestNS,
-				FanOut: o.fanOut.goroutines, FanOutLastNS: o.fanOut.lastNS, FanOutOthersNS: o.fanOut.othersNS, Unanswered: o.unanswered, UnansweredNS: o.unansweredNS,
-				TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns, ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc),
+				FanOut: o.fanOut.goroutines, FanOutLastNS: o.fanOut.lastNS, FanOutOthersNS: o.fanOut.othersNS,
+				Unanswered: o.unanswered, UnansweredNS: o.unansweredNS, TotalNS: o.totalNS, ConnOpenNS: o.connOpens.ns,
+				ConnOpenRequests: o.connOpens.requests, ConnOpenFunc: sp.Syms.String(o.connOpens.longestFunc),
 			})
 		}
 	}

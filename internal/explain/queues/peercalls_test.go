@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestEndsWithoutRead: what has arrived is read at once, on the goroutine that waited for it. Who closes the connection instead was told that a deadline passed.
-// What was done by a system call that shows no stack is not known.
+// TestEndsWithoutRead: the goroutine that waited reads at once what has arrived. If it closes the connection instead, a
+// deadline passed. A system call without a stack decides nothing.
 func TestEndsWithoutRead(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
 	stack := func(fn string) tracefmt.StackID {
@@ -37,7 +37,7 @@ func TestEndsWithoutRead(t *testing.T) {
 		"another goroutine read": {[]critpath.Step{wait, call(8, read), run, call(7, closed)}, true},
 		"no stack":               {[]critpath.Step{wait, run, call(7, 0), call(7, closed)}, false},
 		"a file":                 {[]critpath.Step{wait, run, call(7, file), call(7, closed)}, false},
-		"waits again":            {[]critpath.Step{wait, run, wait, run, call(7, closed)}, false},
+		"next wait":              {[]critpath.Step{wait, run, wait, run, call(7, closed)}, false},
 	} {
 		if got := endsWithoutRead(p, c.steps); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -45,7 +45,8 @@ func TestEndsWithoutRead(t *testing.T) {
 	}
 }
 
-// TestConnOpens: with whatever stack a request waits at a line, what libraries call so there opens a connection.
+// TestConnOpens: at a line where requests wait for answers, stacks of libraries that open connections count as such, whatever
+// the other stacks are.
 func TestConnOpens(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
 	stack := func(fns ...string) tracefmt.StackID {
@@ -68,6 +69,6 @@ func TestConnOpens(t *testing.T) {
 	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}
 	got := sum.PeerCalls(sp, 0)
 	if len(got) != 1 || got[0].TotalNS != 120 || got[0].ConnOpenNS != 36 || got[0].ConnOpenRequests != 6 || got[0].ConnOpenFunc != "database/sql.(*DB).conn" {
-		t.Errorf("three requests that stand for two each, and open a connection for 6 of 20 ns: %+v", got)
+		t.Errorf("three requests of weight 2 that open a connection for 6 of 20 ns: %+v", got)
 	}
 }

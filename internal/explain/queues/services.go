@@ -72,7 +72,8 @@ type sleepSum struct {
 }
 
 func (s sleepSum) plus(addend sleepSum) sleepSum {
-	return sleepSum{s.sleeps + addend.sleeps, s.begunEarly + addend.begunEarly, s.ns + addend.ns, s.squaresUS + addend.squaresUS, s.waitedNS + addend.waitedNS}
+	return sleepSum{s.sleeps + addend.sleeps, s.begunEarly + addend.begunEarly, s.ns + addend.ns,
+		s.squaresUS + addend.squaresUS, s.waitedNS + addend.waitedNS}
 }
 
 // An endMark is an instant at which a server finished one or several requests.
@@ -99,11 +100,13 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 	first, waits := len(p.services), w.FollowedWaits()
 	for i := len(w.Segments) - 1; i >= 0; i-- {
 		segment := &w.Segments[i]
-		if segment.FollowedWait < 0 || segment.G == r.G || !isServiceCause(segment.Code.Cause()) || p.stage.IDs.LeadsToAnswer(w.ChainOfSegment(segment)) {
+		if segment.FollowedWait < 0 || segment.G == r.G || !isServiceCause(segment.Code.Cause()) ||
+			p.stage.IDs.LeadsToAnswer(w.ChainOfSegment(segment)) {
 			continue // on a request's own goroutine, that request is the one that gets the service
 		}
 		alreadyRunning := segment.Start <= waits[outermostWait(waits, segment.FollowedWait)].Start
-		if n := len(p.services); n > first && p.services[n-1].server == segment.G && p.services[n-1].key == keyOf(segment) && p.services[n-1].start == segment.End {
+		if n := len(p.services); n > first && p.services[n-1].server == segment.G && p.services[n-1].key == keyOf(segment) &&
+			p.services[n-1].start == segment.End {
 			p.services[n-1].start, p.services[n-1].alreadyRunning = segment.Start, alreadyRunning
 			continue
 		}
@@ -112,7 +115,8 @@ func (p *workerSum) addServices(w *path.WalkResult) {
 		}
 		p.services = append(p.services, service{
 			key: keyOf(segment), server: segment.G, start: segment.Start, end: segment.End, weight: w.CountedRequests(),
-			serverWrote: waits[segment.FollowedWait].Parent >= 0 && p.isHTTP1RoundTrip(waits[segment.FollowedWait].Stack), alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.FollowedWait),
+			serverWrote:    waits[segment.FollowedWait].Parent >= 0 && p.isHTTP1RoundTrip(waits[segment.FollowedWait].Stack),
+			alreadyRunning: alreadyRunning, behindLock: isBehindLock(waits, segment.FollowedWait),
 		})
 	}
 	services := p.services[first:]
@@ -199,7 +203,9 @@ func (p *workerSum) addSleep(svc *service) {
 		}
 		length := span.End - span.Start
 		us := min(length, 60e9) / 1000
-		sum := sleepSum{sleeps: svc.weight, ns: svc.weight * length, squaresUS: svc.weight * us * us, waitedNS: svc.weight * (svc.end - svc.start)}
+		sum := sleepSum{
+			sleeps: svc.weight, ns: svc.weight * length, squaresUS: svc.weight * us * us, waitedNS: svc.weight * (svc.end - svc.start),
+		}
 		if span.Start < svc.start {
 			sum.begunEarly = svc.weight
 		}
@@ -334,7 +340,8 @@ type ServiceStats struct {
 // Merge must have been called.
 func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []ServiceStats {
 	keys := slices.SortedFunc(maps.Keys(s.services), func(a, b serviceKey) int {
-		return cmp.Or(cmp.Compare(s.services[b].waitNS, s.services[a].waitNS), cmp.Compare(a.kind, b.kind), cmp.Compare(a.cause, b.cause), sp.CompareFrames(a.site, b.site))
+		return cmp.Or(cmp.Compare(s.services[b].waitNS, s.services[a].waitNS), cmp.Compare(a.kind, b.kind),
+			cmp.Compare(a.cause, b.cause), sp.CompareFrames(a.site, b.site))
 	})
 	var out []ServiceStats
 	for _, k := range keys {
@@ -344,19 +351,24 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 		}
 		stats := ServiceStats{
 			Cause: k.cause.String(), Site: sp.Site(k.site), Servers: len(sum.servers), MaxServers: sum.maxServers, Requests: int(sum.requests),
-			WaitersPerServer: float64(sum.waitNS) / float64(max(sum.busyNS, 1)), BatchSize: float64(sum.requests) / float64(sum.endInstants),
-			OtherRequestShare: float64(sum.otherRequestNS) / float64(sum.waitNS), BehindLockShare: float64(sum.behindLockNS) / float64(sum.waitNS),
-			ServerWroteShare: float64(sum.serverWrites) / float64(sum.requests), AlreadyRunningShare: float64(sum.alreadyRunning) / float64(sum.requests),
-			ServiceNS: sum.busyNS / sum.endInstants, PeriodNS: endPeriod(sum.endMarks),
+			WaitersPerServer:    float64(sum.waitNS) / float64(max(sum.busyNS, 1)),
+			BatchSize:           float64(sum.requests) / float64(sum.endInstants),
+			OtherRequestShare:   float64(sum.otherRequestNS) / float64(sum.waitNS),
+			BehindLockShare:     float64(sum.behindLockNS) / float64(sum.waitNS),
+			ServerWroteShare:    float64(sum.serverWrites) / float64(sum.requests),
+			AlreadyRunningShare: float64(sum.alreadyRunning) / float64(sum.requests),
+			ServiceNS:           sum.busyNS / sum.endInstants, PeriodNS: endPeriod(sum.endMarks),
 		}
 		if s.sliceNS > 0 {
-			stats.BusyServers, stats.RequestsPerSecond = float64(sum.busyNS)/float64(s.sliceNS), float64(sum.requests)/float64(s.sliceNS)*1e9
+			stats.BusyServers = float64(sum.busyNS) / float64(s.sliceNS)
+			stats.RequestsPerSecond = float64(sum.requests) / float64(s.sliceNS) * 1e9
 		}
 		if sleeps := s.workers[0].sleeps[k]; sleeps.sleeps > 0 {
 			meanSleepNS := float64(sleeps.ns) / float64(sleeps.sleeps)
 			stats.Sleeps, stats.BegunEarlyShare = int(sleeps.sleeps), float64(sleeps.begunEarly)/float64(sleeps.sleeps)
 			stats.SleepNS, stats.WaitedSleepNS = int64(meanSleepNS), sleeps.waitedNS/sleeps.sleeps
-			stats.SleepDeviationNS = int64(1000 * math.Sqrt(max(0, float64(sleeps.squaresUS)/float64(sleeps.sleeps)-meanSleepNS*meanSleepNS/1e6)))
+			variance := float64(sleeps.squaresUS)/float64(sleeps.sleeps) - meanSleepNS*meanSleepNS/1e6
+			stats.SleepDeviationNS = int64(1000 * math.Sqrt(max(0, variance)))
 		}
 		out = append(out, stats)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// serviceStatsOf makes the sums of a generation in which clients take turns, and what of each worker saw what.
+// serviceStatsOf returns the statistics of one generation of services, divided among some workers.
 func serviceStatsOf(workers int, services []service, requestGoroutines ...uint64) []ServiceStats {
 	syms := tracefmt.NewSymbols().Snapshot()
 	sum := New()
@@ -40,19 +40,19 @@ func TestServices(t *testing.T) {
 	var worker, batch, ownServer, slotHolders, replacedServers, lockHolder, stateOwner []service
 	for i := range int64(20) {
 		start := i * 10 * ms
-		// One worker, 10 ms each: everybody waits through the turns of two others, then his own.
+		// One worker, 10 ms for each request: each waits through the service of two others, then through its own.
 		worker = append(worker, service{key, 7, start, start + 20*ms, false, 1, false, false, false}, service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
 		// A batcher that answers three at once.
 		batch = append(batch, service{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, false})
-		// A goroutine for each.
+		// One goroutine for each request.
 		ownServer = append(ownServer, service{key, 100 + uint64(i), start, start + 30*ms, true, 1, false, false, false})
-		// Two workers, of which each ends after a turn, and another is started in its stead.
+		// Two workers at a time: each ends after a service, and a new one replaces it.
 		replacedServers = append(replacedServers, service{key, 200 + uint64(i), start, start + 20*ms, true, 1, false, false, false})
-		// Who holds a lock waits for this goroutine, and two others for the lock.
-		// An owner of state that asks a peer for one of three, and answers the others then.
+		// The owner of a state calls a peer for one of three requests, and then answers the others, too.
 		stateOwner = append(stateOwner, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, i%3 > 0})
+		// The holder of a lock waits for this goroutine, and two other requests wait for the lock.
 		lockHolder = append(lockHolder, service{key, 7, start, start + 20*ms, false, 1, false, true, false}, service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
-		// A slot: the holder is another request.
+		// A slot of a pool: another request holds it.
 		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, false})
 	}
 	for _, c := range []struct {
@@ -66,11 +66,11 @@ func TestServices(t *testing.T) {
 		behindLockShare                       float64
 	}{
 		{"worker", worker, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 0},
-		{"holder", lockHolder, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 2.0 / 3},
+		{"lock holder", lockHolder, nil, 600.0 / 220, 1, 0, 1, 1, 220 * ms / 20, 10 * ms, 2.0 / 3},
 		{"batch", batch, nil, 600.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
-		{"owner", stateOwner, nil, 410.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
-		{"own", ownServer, nil, 1, 1, 0, 20, 3, 30 * ms, 0, 0},
-		{"heirs", replacedServers, nil, 1, 1, 0, 20, 2, 20 * ms, 0, 0},
+		{"state owner", stateOwner, nil, 410.0 / 210, 20.0 / 7, 0, 1, 1, 30 * ms, 30 * ms, 0},
+		{"own server", ownServer, nil, 1, 1, 0, 20, 3, 30 * ms, 0, 0},
+		{"replaced servers", replacedServers, nil, 1, 1, 0, 20, 2, 20 * ms, 0, 0},
 		{"slots", slotHolders, []uint64{1, 2, 3, 4}, 1, 1, 1, 4, 4, 10 * ms, 40 * ms, 0},
 	} {
 		got := serviceStatsOf(1, c.services, c.requestGoroutines...)
@@ -82,8 +82,8 @@ func TestServices(t *testing.T) {
 		if !isNear(stats.WaitersPerServer, c.waiters) || !isNear(stats.BatchSize, c.batchSize) || stats.OtherRequestShare != c.otherRequestShare || stats.Servers != c.servers || stats.MaxServers != c.maxServers || stats.ServiceNS != c.service || !isNear(stats.BehindLockShare, c.behindLockShare) || stats.PeriodNS != c.period {
 			t.Errorf("%s: %+v, want %+v", c.name, stats, c)
 		}
-		if asks := c.name == "owner"; asks != (stats.ServerWroteShare == 1) || asks != (stats.AlreadyRunningShare > 0.6) {
-			t.Errorf("%s: asked %v, ahead %v", c.name, stats.ServerWroteShare, stats.AlreadyRunningShare)
+		if asks := c.name == "state owner"; asks != (stats.ServerWroteShare == 1) || asks != (stats.AlreadyRunningShare > 0.6) {
+			t.Errorf("%s: server wrote %v, already running %v", c.name, stats.ServerWroteShare, stats.AlreadyRunningShare)
 		}
 		shuffled := append([]service(nil), c.services...)
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
@@ -111,7 +111,7 @@ func TestEndPeriod(t *testing.T) {
 		name  string
 		marks []endMark
 		want  int64
-	}{{"ticks", ticks, 50 * ms}, {"some left out", sparse, 50 * ms}, {"late wakes", jitter, 50 * ms}, {"at random", poisson, 0}, {"too few", ticks[:5], 0}} {
+	}{{"ticks", ticks, 50 * ms}, {"some left out", sparse, 50 * ms}, {"late wake-ups", jitter, 50 * ms}, {"at random", poisson, 0}, {"too few", ticks[:5], 0}} {
 		got := endPeriod(c.marks)
 		if d := got - c.want; d < -ms || d > ms {
 			t.Errorf("%s: a period of %d, want %d", c.name, got, c.want)
@@ -119,7 +119,7 @@ func TestEndPeriod(t *testing.T) {
 	}
 }
 
-// TestSlices: of each generation the requests of a slice are looked at, of fewer once very many were.
+// TestSlices: the slice of a generation holds the expected number of requests, and fewer after many requests were in slices.
 func TestSlices(t *testing.T) {
 	syms := tracefmt.NewSymbols().Snapshot()
 	sum := New()
@@ -141,7 +141,7 @@ func TestSlices(t *testing.T) {
 			want = maxLaterSliceRequests
 		}
 		if times := int(sum.workers[0].lateRuns.sliceWeight); needed < want-1 || needed > want+1 || times != len(reqs)/want {
-			t.Errorf("generation %d: %d of %d requests, which stand for %d times as many; want %d", gen, needed, len(reqs), times, want)
+			t.Errorf("generation %d: %d of %d requests in the slice with weight %d; want %d", gen, needed, len(reqs), times, want)
 		}
 	}
 }

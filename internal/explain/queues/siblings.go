@@ -10,17 +10,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Goroutines that a request started may wait for the same result, one of them inside of the lock that guards it. Who holds that lock works for
-// the request: the others would wait as long without it, and no other request queues.
+// Several goroutines of one request may wait for the same result while one of them computes it inside of a lock. The lock's
+// holder then works for the same request: without the lock the others would wait just as long, and no other request queues.
 
-// siblingSum adds up the waits for a lock at one line, and of those what a goroutine of the same request ended.
+// A siblingSum adds up the waits for a lock at one line, and the part of them that a goroutine of the same request ended.
 type siblingSum struct{ waitNS, bySiblingNS int64 }
 
 func (s siblingSum) plus(addend siblingSum) siblingSum {
 	return siblingSum{s.waitNS + addend.waitNS, s.bySiblingNS + addend.bySiblingNS}
 }
 
-// addSiblingLocks takes note of who gave the locks back that a request waited for.
+// addSiblingLocks records which goroutines released the locks that a request waited for.
 func (p *workerSum) addSiblingLocks(w *path.WalkResult) {
 	waits := w.FollowedWaits()
 	for i := range waits {
@@ -36,10 +36,11 @@ func (p *workerSum) addSiblingLocks(w *path.WalkResult) {
 	}
 }
 
-// maxAncestors bounds how far back from a goroutine those are looked at that started it.
+// maxAncestors bounds the chain of creators that is followed from a goroutine.
 const maxAncestors = 8
 
-// isStartedBy reports whether a goroutine works for a request at time t: it is the request's own, or was started for it, by one that was, and so on.
+// isStartedBy reports whether goroutine g works for a request at time t: it is the request's own goroutine, or that one or a
+// descendant of it created g during the request.
 func (p *workerSum) isStartedBy(r *request.Request, g uint64, t int64) bool {
 	for range maxAncestors {
 		if g == r.G {
@@ -54,14 +55,14 @@ func (p *workerSum) isStartedBy(r *request.Request, g uint64, t int64) bool {
 	return false
 }
 
-// SiblingShare says which part of the time that requests waited for a lock at a line was ended by goroutines of the same request, in the slices of
-// time that were looked at.
+// A SiblingShare is the share of the time of waits for a lock at one line that goroutines of the same request ended, in the
+// slices of time that were sampled.
 type SiblingShare struct {
 	Site  *report.Site
 	Share float64
 }
 
-// SiblingShares returns these sums. Merge must have been called.
+// SiblingShares returns the shares above 0, by line. Merge must have been called.
 func (s *Sum) SiblingShares(sp *spell.Speller) []SiblingShare {
 	var out []SiblingShare
 	for site, sum := range s.workers[0].siblingLocks {

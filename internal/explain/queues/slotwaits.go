@@ -112,7 +112,7 @@ type slotWaitSum struct {
 	maxWaiters           int   // waits at the same time
 	holdNS               int64 // sum of holds, from the end of the holder's wait to that of the next one, or of the service
 	holds                int64
-	byWorker             int64 // part of waits: ended by a worker that had finished other work during the wait, and then did the waiter's
+	byWorker             int64 // part of waits: ended by a worker that had just finished other work, and then did the waiter's
 	byInterleavingWorker int64 // the same, but the worker was not done with other work
 	workNS               int64 // length of the services of byWorker
 	idleNS               int64 // from the end of the worker's previous service to the end of the wait

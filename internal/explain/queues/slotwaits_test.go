@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// slotWaitsOf makes the sums of a generation in which waits ended, and what of each worker saw what.
+// slotWaitsOf returns the statistics of one generation of handovers, divided among some workers.
 func slotWaitsOf(workers int, handovers []handover, requestGoroutines ...uint64) []SlotWaits {
 	syms := tracefmt.NewSymbols().Snapshot()
 	sum := New()
@@ -35,15 +35,16 @@ func slotWaitsOf(workers int, handovers []handover, requestGoroutines ...uint64)
 	return sum.SlotWaits(&spell.Speller{Syms: &syms})
 }
 
-// simulatePool plays n requests that come every gap and hold one of k places for held each, first come, first served, and returns the
-// waits. Everybody has a goroutine of its own, or, with conns, one of so many, each of which serves one at a time.
+// simulatePool returns the handovers of requests that arrive at a fixed interval and hold one of some slots for a fixed time,
+// first come, first served. Each request has its own goroutine or, if conns is not 0, one of conns goroutines, each of which
+// serves one request at a time.
 func simulatePool(requests, slots int, interarrival, hold int64, conns int) []handover {
 	type holder struct {
 		g   uint64
 		end int64
 	}
 	var out []handover
-	var holders []holder // in order of end
+	var holders []holder // by end
 	type waiter struct {
 		g    uint64
 		from int64
@@ -77,34 +78,34 @@ func simulatePool(requests, slots int, interarrival, hold int64, conns int) []ha
 	return out
 }
 
-// TestSlotWaits: who ends waits and had waited there in the same request gave back a place; of how many there are, and for how
-// long one is held, follows from who had one while others waited. It would catch a pool that is not seen, one of a wrong size,
-// and what is no pool: workers, a long poll, callers that call on, goroutines of one's own.
+// TestSlotWaits: a goroutine that ends waits and waited at the same line in the same request releases a slot. The number of
+// slots and the time that one is held follow from the holds while others wait. It fails if a pool is missed or has a wrong
+// size, and if something else is taken for a pool: workers, a long poll, nested calls, a request's own goroutines.
 func TestSlotWaits(t *testing.T) {
 	const ms = 1_000_000
 	send, done := slotKey{wait: critpath.WaitSend}, slotKey{wait: critpath.WaitChan}
 	var worker, longPoll, nestedCalls, ownChildren, releasedByChild, slotWorkers, responseReader, twoCalls, startedWorkers []handover
 	for i := range int64(30) {
 		time := i * 20 * ms
-		// Two workers take work from those that waited for one, and rest for a moment in between; one reader of a
-		// connection, which brings the head of an answer, and 1 ms later the rest, to all who wait in a row.
+		// Two idle workers end the waits of goroutines for one, with pauses; one reader of a connection brings the header of
+		// an answer and, 1 ms later, the body, to the waiters one by one.
 		g, w := uint64(10+i), uint64(7+i%2)
 		slotWorkers = append(slotWorkers, handover{key: send, waiter: g, waitStart: max(0, time-50*ms), waitEnd: time, requestEnd: time + 39*ms, waker: w, serviceEnd: time + 39*ms}, handover{key: done, waiter: g, waitStart: time, waitEnd: time + 39*ms, requestEnd: time + 39*ms, waker: w})
 		responseReader = append(responseReader, handover{key: send, waiter: g, waitStart: max(0, time-50*ms), waitEnd: time, requestEnd: time + ms, waker: 7, serviceEnd: time + ms}, handover{key: done, waiter: g, waitStart: time, waitEnd: time + ms, requestEnd: time + ms, waker: 7})
-		// Who asks one goroutine twice, one after the other, waits for its answers.
+		// A caller that makes two calls to one goroutine waits for its answers.
 		twoCalls = append(twoCalls, handover{key: send, waiter: g, waitStart: time - 8*ms, waitEnd: time, requestEnd: time + 8*ms, waker: 7, serviceEnd: time + 8*ms}, handover{key: done, waiter: g, waitStart: time, waitEnd: time + 8*ms, requestEnd: time + 8*ms, waker: 7})
-		// A worker ends the waits of all; so does whoever has news, on a connection that waited for news itself some time.
+		// A worker ends all waits. A publisher ends waits, too, on a goroutine that itself waited for news before.
 		worker = append(worker, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 20*ms, waker: 7})
 		longPoll = append(longPoll, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 16*ms, waker: uint64(9 + i)})
-		// A asks B, who asks C through the same function: B began to wait when A had.
+		// A calls B, B calls C through the same function: B began to wait after A.
 		nestedCalls = append(nestedCalls,
 			handover{key: send, waiter: uint64(1000 + 3*i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 16*ms, waker: uint64(1001 + 3*i)},
 			handover{key: send, waiter: uint64(1001 + 3*i), waitStart: time + ms, waitEnd: time + 10*ms, requestEnd: time + 16*ms, waker: uint64(1002 + 3*i)})
-		// A request finds a place free and starts a worker, which goes on with what the next one asks for.
+		// A request finds capacity and starts a worker, which then does the work of the next request, too.
 		startedWorkers = append(startedWorkers, handover{key: send, waiter: g, waitStart: time, waitEnd: time + 20*ms, requestEnd: time + 21*ms, waker: uint64(500 + i/2), wakerCreator: uint64(10 + i/2*2), wakerCreated: i / 2 * 40 * ms})
 		// One request starts goroutines, three at a time.
 		ownChildren = append(ownChildren, handover{key: send, waiter: 1, waitStart: time, waitEnd: time + 20*ms, requestEnd: 600 * ms, waker: uint64(100 + i), wakerCreator: 1, wakerCreated: max(0, time-40*ms)})
-		// A place that who waited gives to a goroutine which it starts, one at a time.
+		// The goroutine that waited for a slot starts a goroutine, one at a time, which releases the slot.
 		releasedByChild = append(releasedByChild, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 30*ms, requestEnd: time + 31*ms, waker: uint64(500 + i), wakerCreator: uint64(9 + i), wakerCreated: time + 10*ms + 1})
 	}
 	for _, c := range []struct {
@@ -115,18 +116,18 @@ func TestSlotWaits(t *testing.T) {
 		hold                             int64
 		minWorkerShare                   float64
 	}{
-		{"one place", simulatePool(40, 1, 9*ms, 10*ms, 0), 0.9, 0, 1, 10 * ms, 0},
-		{"three places", simulatePool(60, 3, 3*ms, 10*ms, 0), 0.9, 0, 3, 10 * ms, 0},
-		{"three places, connections that come again", simulatePool(60, 3, 3*ms, 10*ms, 12), 0.9, 0, 3, 10 * ms, 0},
-		{"a place that a child gives back", releasedByChild, 0.9, 0, 1, 20 * ms, 0},
+		{"one slot", simulatePool(40, 1, 9*ms, 10*ms, 0), 0.9, 0, 1, 10 * ms, 0},
+		{"three slots", simulatePool(60, 3, 3*ms, 10*ms, 0), 0.9, 0, 3, 10 * ms, 0},
+		{"three slots, goroutines serve several requests", simulatePool(60, 3, 3*ms, 10*ms, 12), 0.9, 0, 3, 10 * ms, 0},
+		{"a child releases the slot", releasedByChild, 0.9, 0, 1, 20 * ms, 0},
 		{"own goroutines", ownChildren, 0, 1, 3, 0, 0},
 		{"workers that requests start", startedWorkers, 0, 0, -1, 0, 0},
 		{"worker", worker, 0, 0, -1, 0, 0},
 		{"long poll", longPoll, 0, 0, -1, 0, 0},
-		{"callers that call on", nestedCalls, 0, 0, -1, 0, 0},
-		{"workers that are places", slotWorkers, 0, 0, 2, 39 * ms, 0.9},
-		{"a reader of answers", responseReader, 0, 0, -1, 0, 0},
-		{"two questions in a row", twoCalls, 0, 0, -1, 0, 0},
+		{"nested calls", nestedCalls, 0, 0, -1, 0, 0},
+		{"workers as slots", slotWorkers, 0, 0, 2, 39 * ms, 0.9},
+		{"response reader", responseReader, 0, 0, -1, 0, 0},
+		{"two calls in sequence", twoCalls, 0, 0, -1, 0, 0},
 	} {
 		waiters := []uint64{}
 		for _, h := range c.handovers {
@@ -142,7 +143,7 @@ func TestSlotWaits(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.name, stats, c)
 		}
 		shuffled := append([]handover(nil), c.handovers...)
-		shuffled = append(shuffled, c.handovers[:5]...) // on the path of somebody else as well
+		shuffled = append(shuffled, c.handovers[:5]...) // on the path of another request as well
 		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, k int) { shuffled[i], shuffled[k] = shuffled[k], shuffled[i] })
 		if shuffledStats := slotWaitsOf(3, shuffled, waiters...); !reflect.DeepEqual(got, shuffledStats) {
 			t.Errorf("%s: with three workers %+v, with one %+v", c.name, shuffledStats, got)
@@ -150,20 +151,20 @@ func TestSlotWaits(t *testing.T) {
 	}
 }
 
-// TestCompareByWaitEnd: of one wait that two requests see, the same one stands for it whichever worker's list comes first.
+// TestCompareByWaitEnd: of two records of one wait, the same one is used in whichever order they come.
 func TestCompareByWaitEnd(t *testing.T) {
 	handovers := []handover{{waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 5, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3, serviceEnd: 4}}
 	for i := range handovers {
 		for k := range handovers {
 			if got, want := handovers[i].compareByWaitEnd(&handovers[k]), -handovers[k].compareByWaitEnd(&handovers[i]); got != want || got == 0 && i != k {
-				t.Errorf("%+v and %+v: %d one way, %d the other", handovers[i], handovers[k], got, -want)
+				t.Errorf("%+v and %+v: %d in this order, %d in the other", handovers[i], handovers[k], got, -want)
 			}
 		}
 	}
 }
 
-// TestPoolOfSeveralCallers: a library's line that is called from two places has one pool if those who call it end each other's waits, and else
-// two. It would catch a pool of three of which either caller is told two.
+// TestPoolOfSeveralCallers: if a library's line has two callers, it has one pool if they end each other's waits, else two. It
+// fails if a pool of three slots has two slots at each caller.
 func TestPoolOfSeveralCallers(t *testing.T) {
 	slotsBySite := func(list []handover) map[tracefmt.FrameID]int {
 		var all []*handover

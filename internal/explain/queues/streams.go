@@ -14,23 +14,26 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Who writes a part of the answer between one wait and the next, repeatedly, sends a stream: its client has each part at once, and does
-// not wait for the whole. Who waits several times and then answers has written nothing between.
+// A request that repeatedly writes a part of its answer between two waits sends a stream: its client receives each part at
+// once and does not wait for the whole. A request that waits several times and then answers has written nothing between its
+// waits.
 
-// Of the waits of one request the first tell.
+// maxStreamGaps bounds the waits of one request that are counted.
 const maxStreamGaps = 64
 
-// streamSum adds up the requests that spend most of their time in waits at one line, several times each.
+// A streamSum adds up the requests that spend most of their time in waits at one line, several times each.
 type streamSum struct {
-	gaps    int64 // between two of these waits of one request
-	written int64 // of them, those in which it wrote to its client
+	gaps    int64 // times between two successive waits of one request
+	written int64 // gaps in which the request wrote to its client
 }
 
-// addStream takes note of whether a request that waits repeatedly at a line writes to its client meanwhile.
+// addStream records whether a request that waits repeatedly at one line writes to its client between the waits. It removes
+// elements from waits.
 func (p *workerSum) addStream(w *path.WalkResult, waits []ownWait) {
 	chain := w.FollowedWaits()
 	blocking := slices.DeleteFunc(waits, func(x ownWait) bool {
-		return x.waitIndex >= 0 && !slices.Contains([]critpath.WaitKind{critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond}, chain[x.waitIndex].Kind)
+		kinds := []critpath.WaitKind{critpath.WaitChan, critpath.WaitSelect, critpath.WaitCond}
+		return x.waitIndex >= 0 && !slices.Contains(kinds, chain[x.waitIndex].Kind)
 	})
 	nsBySite := map[tracefmt.FrameID]int64{}
 	for _, wait := range blocking {
@@ -51,7 +54,7 @@ func (p *workerSum) addStream(w *path.WalkResult, waits []ownWait) {
 			continue
 		}
 		if wait.start == lastEnd {
-			lastEnd = wait.end // one sleep, which a freeze cut
+			lastEnd = wait.end // one sleep, which a freeze divided
 			continue
 		}
 		if count > 0 && count < maxStreamGaps {
@@ -72,8 +75,8 @@ func (s streamSum) plus(addend streamSum) streamSum {
 	return streamSum{s.gaps + addend.gaps, s.written + addend.written}
 }
 
-// hasWrittenAnswer reports whether a goroutine wrote to its request's client in [from, to): in a system call of its own, or by
-// handing it to the goroutine that writes for all streams of the connection.
+// hasWrittenAnswer reports whether goroutine g wrote to its request's client in [from, to): in its own system call, or by a
+// hand-over to the goroutine that writes for all streams of the connection.
 func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
 	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
 	for i := range p.spans {
@@ -89,7 +92,8 @@ func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
 	return wrote
 }
 
-// isAnswerWrite reports whether a stack is inside of what writes an answer, by a server's own type: a connection alone may be one to a peer.
+// isAnswerWrite reports whether a stack writes an answer. It must contain a type of a server: a connection without one may
+// lead to a peer.
 func (p *workerSum) isAnswerWrite(stack tracefmt.StackID) bool {
 	for _, frame := range p.stage.Syms.Stack(stack) {
 		fn := p.stage.Syms.String(p.stage.Syms.Frame(frame).Func)
@@ -107,15 +111,16 @@ func (p *workerSum) isAnswerWrite(stack tracefmt.StackID) bool {
 	return false
 }
 
-// Stream sums up the requests that spent most of their time in waits at a line, several times each, in the slices of time that were looked at.
+// A Stream describes the requests that spent most of their time in waits at one line, several times each, in the slices of
+// time that were sampled.
 type Stream struct {
 	Site *report.Site
-	// WriteShare is for which part of the times between two of these waits they were seen to write to their client. A writer that all
-	// streams of a connection share may be awake, so that not all are.
+	// WriteShare is the share of the times between two of these waits in which a write to the client was observed. It misses
+	// writes if the goroutine that writes for all streams of a connection is already awake.
 	WriteShare float64
 }
 
-// Streams returns these sums. Merge must have been called.
+// Streams returns these sums by line. Merge must have been called.
 func (s *Sum) Streams(sp *spell.Speller) []Stream {
 	var out []Stream
 	for site, sum := range s.workers[0].streams {
