@@ -303,19 +303,20 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request) {
 
 // reportPage answers with the page that whylate explain --html writes. It has a policy of its own, which names its script.
 func (s *Server) reportPage(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.reading <- struct{}{}:
-		defer func() { <-s.reading }()
-	case <-r.Context().Done():
+	free, err := s.slot(r.Context())
+	if err != nil {
 		return
 	}
+	defer free()
 	f, ok := s.open(w, r, raw.Report)
 	if !ok {
 		return
 	}
 	_ = f.Close()
 	rep, err := s.report(r.Context(), id(r))
-	s.writeReport(w, rep, err, html.Options{Command: "whylate explain " + id(r)[:12] + ".whylate"})
+	page, err := render(rep, err, html.Options{Command: "whylate explain " + id(r)[:12] + ".whylate"})
+	free() // before it is written: the client reads as slowly as it wants
+	s.writeReport(w, page, err)
 }
 
 // comparisonPage answers with the page that whylate diff --html writes.
@@ -328,19 +329,25 @@ func (s *Server) comparisonPage(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		now, err = of("new")
 	}
-	s.writeReport(w, now, err, html.Options{Before: before, Judged: true})
+	page, err := render(now, err, html.Options{Before: before, Judged: true})
+	s.writeReport(w, page, err)
 }
 
-func (s *Server) writeReport(w http.ResponseWriter, rep *report.Report, err error, opts html.Options) {
+// render returns the page of a report, or the error that there was before.
+func render(rep *report.Report, err error, opts html.Options) ([]byte, error) {
 	var out bytes.Buffer
 	if err == nil {
 		err = html.Write(&out, rep, opts)
 	}
+	return out.Bytes(), err
+}
+
+func (s *Server) writeReport(w http.ResponseWriter, page []byte, err error) {
 	if err != nil {
 		s.fail(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
-	_, _ = w.Write(out.Bytes())
+	_, _ = w.Write(page)
 }

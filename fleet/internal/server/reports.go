@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -37,14 +38,23 @@ func (s *Server) report(ctx context.Context, id string) (*report.Report, error) 
 	return report.ReadJSON(z) // which bounds what it unpacks to
 }
 
-// version returns the newest reports of a version as one.
-func (s *Server) version(ctx context.Context, service, version, environment string) (*report.Report, error) {
-	select { // reports are large
+// slot waits for one of the few that read reports, which are large. free gives it back, and may be called again.
+func (s *Server) slot(ctx context.Context) (free func(), err error) {
+	select {
 	case s.reading <- struct{}{}:
-		defer func() { <-s.reading }()
+		return sync.OnceFunc(func() { <-s.reading }), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// version returns the newest reports of a version as one.
+func (s *Server) version(ctx context.Context, service, version, environment string) (*report.Report, error) {
+	free, err := s.slot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
 	list, err := s.Store.Newest(ctx, service, version, environment, merged)
 	if err != nil {
 		return nil, err

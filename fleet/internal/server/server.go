@@ -37,6 +37,7 @@ type Server struct {
 	reading   chan struct{}
 	draining  atomic.Bool
 	patience  time.Duration // of who waits to be received
+	stall     time.Duration // within which a client must have read the next part of an answer
 }
 
 // Drain makes the server not ready, for those who balance load.
@@ -45,7 +46,7 @@ func (s *Server) Drain() { s.draining.Store(true) }
 // Handler answers all paths.
 func (s *Server) Handler() http.Handler {
 	s.receiving, s.reading = make(chan struct{}, atOnce), make(chan struct{}, 2)
-	s.patience = cmp.Or(s.patience, 5*time.Second)
+	s.patience, s.stall = cmp.Or(s.patience, 5*time.Second), cmp.Or(s.stall, 30*time.Second)
 	m := http.NewServeMux()
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	m.HandleFunc("GET /readyz", s.ready)
@@ -53,13 +54,13 @@ func (s *Server) Handler() http.Handler {
 		m.HandleFunc("POST "+flight.UploadPath, s.ingest)
 	}
 	read := http.NewServeMux()
-	read.Handle("GET /metrics", s.Metrics.Handler())
+	read.Handle("GET /metrics", buffer(s.Metrics.Handler()))
 	if s.Query {
 		s.pages(read)
 		s.api(read)
 	}
 	m.Handle("/", s.readers(read))
-	return s.guard(m)
+	return s.pace(s.guard(m))
 }
 
 // guard sets what every answer says, and refuses other names for this machine: a page elsewhere whose name leads here must not

@@ -1,0 +1,154 @@
+package server
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate/fleet/internal/raw"
+)
+
+// stuckWriter is the answer to a client that does not read until the end.
+type stuckWriter struct {
+	*httptest.ResponseRecorder
+	begun, end chan struct{}
+	once       sync.Once
+}
+
+func (s *stuckWriter) Write(b []byte) (int, error) {
+	s.once.Do(func() { close(s.begun) })
+	<-s.end
+	return len(b), nil
+}
+
+// TestSlowReaders: clients that ask for an answer and do not read it do not hold up others.
+func TestSlowReaders(t *testing.T) {
+	s, h := fleet(t)
+	id := explained(t, s, h, bare+"1", "v1", hostileReport(1e6))
+	explained(t, s, h, bare+"2", "v2", hostileReport(2e6))
+	var slow sync.WaitGroup
+	end := make(chan struct{})
+	defer slow.Wait()
+	defer close(end)
+	paths := []string{"/recordings/" + id + "/report", "/compare/report?service=shop&old=v1&new=v2", "/compare?service=shop&old=v1&new=v2", "/v1/report?service=shop&version=v1", "/metrics", "/", "/recordings/" + id + "/raw"}
+	for _, path := range paths {
+		for range 2 * cap(s.reading) {
+			w := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), end: end}
+			slow.Go(func() { h.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1"+path, nil)) })
+			select {
+			case <-w.begun:
+			case <-time.After(time.Minute):
+				t.Fatalf("%s is not answered while others do not read it", path)
+			}
+		}
+	}
+	for _, path := range paths {
+		if w := ask(h, "GET", path, ""); w.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// deadlineWriter notes the deadlines that are set, and what is written under each.
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	deadlines []time.Time
+	written   []int
+}
+
+func (d *deadlineWriter) SetWriteDeadline(at time.Time) error {
+	d.deadlines, d.written = append(d.deadlines, at), append(d.written, 0)
+	return nil
+}
+
+func (d *deadlineWriter) Write(b []byte) (int, error) {
+	if len(d.deadlines) > 0 {
+		d.written[len(d.written)-1] += len(b)
+	}
+	return d.ResponseRecorder.Write(b)
+}
+
+// TestDeadlines: each part of an answer has a deadline of its own, and so has an answer without a body.
+func TestDeadlines(t *testing.T) {
+	s, h := fleet(t)
+	large := explained(t, s, h, bare+strings.Repeat("x", 10*part), "v1", hostileReport(1e6))
+	for path, least := range map[string]int{"/": 3, "/healthz": 3, "/recordings/" + large + "/raw": 12, "/nothing": 3} {
+		w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
+		begin := time.Now()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1"+path, nil))
+		if len(w.deadlines) < least {
+			t.Errorf("%s has %d deadlines, want %d", path, len(w.deadlines), least)
+		}
+		for i, at := range w.deadlines {
+			if at.Before(begin.Add(s.stall)) || w.written[i] > part {
+				t.Errorf("%s: %d bytes within %v", path, w.written[i], at.Sub(begin))
+			}
+		}
+	}
+}
+
+// TestNobodyReads: the answer to a client that does not read it ends, and the connection with it.
+func TestNobodyReads(t *testing.T) {
+	s, h := fleet(t)
+	id := explained(t, s, h, bare+"1", "v1", hostileReport(1e6))
+	if err := os.Truncate(filepath.Join(string(s.Raw.(raw.Dir)), id), 64<<20); err != nil { // more than a connection holds
+		t.Fatal(err)
+	}
+	s.stall = 50 * time.Millisecond
+	h = s.Handler()
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		h.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET /recordings/"+id+"/raw HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("the server waits for a client that does not read")
+	}
+}
+
+// TestDeadlineOfEarlierAnswer: an answer on a connection that was idle for longer than the deadline of the one before it arrives whole.
+func TestDeadlineOfEarlierAnswer(t *testing.T) {
+	s, _ := fleet(t)
+	s.stall = time.Second
+	h := s.Handler()
+	var passed bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if passed { // as if the time of the first answer's deadline had passed
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+		}
+		passed = true
+		h.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	for range 2 {
+		for _, path := range []string{"/healthz", "/"} {
+			res, err := server.Client().Get(server.URL + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(res.Body)
+			_ = res.Body.Close()
+			if err != nil || res.StatusCode != http.StatusOK || len(body) == 0 {
+				t.Errorf("%s: %d %q %v", path, res.StatusCode, body, err)
+			}
+		}
+	}
+}
