@@ -233,7 +233,7 @@ func read(ctx context.Context, r io.Reader, opts Options, s *itself, next nextRe
 		of.OnRequestsAdded = e.guess
 	}
 	p := pass.New(of)
-	e.process.See(&p.Window)
+	e.process.SetWindow(&p.Window)
 	p.Sums = []pass.Sum{e.groups, e.slowest, e.peers, e.stops}
 	p.OptionalSums = []pass.Sum{e.samples, e.queues, e.moments}
 	if next == alwaysAgain {
@@ -407,7 +407,7 @@ func (e *engine) report(cut error) *report.Report {
 	for i, row := range e.ofRows {
 		rep.Moments = append(rep.Moments, e.moments.Find(row, &rep.Groups[i], p.Stages[0].IDs, sp)...)
 	}
-	moments.Tell(rep.Moments, rep.Runtime.Series, stats.Flocks, rep.Input.DurationNS)
+	moments.AddEvents(rep.Moments, rep.Runtime.Series, stats.HerdWakeups, rep.Input.DurationNS)
 	e.warnings(rep, sp, cut)
 	e.addHost(rep, samples, sampleErr)
 	silences, requests := e.stops.Silences()
@@ -460,7 +460,7 @@ func (e *engine) apart(rep *report.Report) map[string]int {
 	out := map[string]int{}
 	for i, row := range e.ofRows {
 		if b := rep.Groups[i].Band(report.BandOutliers); b != nil {
-			out[rep.Groups[i].ID] = e.moments.Apart(row, b.FromNS)
+			out[rep.Groups[i].ID] = e.moments.CountOpenIntervals(row, b.FromNS)
 		}
 	}
 	return out
@@ -475,12 +475,12 @@ func (e *engine) inHerds(rep *report.Report, stats *process.Stats) func(group, s
 			return 0, 0
 		}
 		var ranges [][2]int64
-		for _, f := range stats.Flocks {
+		for _, f := range stats.HerdWakeups {
 			if f.Start == start {
 				ranges = append(ranges, [2]int64{e.pass.Start + f.FromNS, e.pass.Start + f.ToNS})
 			}
 		}
-		return e.moments.Waited(e.ofRows[i], ranges, rep.Input.DurationNS)
+		return e.moments.WaitShare(e.ofRows[i], ranges, rep.Input.DurationNS)
 	}
 }
 

@@ -70,7 +70,7 @@ func (e *engine) facts(rep *report.Report, stats *process.Stats) {
 	gc, rt := &stats.GC, &rep.Runtime
 	f := &predict.Facts{
 		SpanNS: stats.SpanNS, Procs: stats.Procs, BusyNS: stats.BusyNS,
-		Cycles: gc.Cycles, Forced: gc.Forced, Measured: gc.Measured, LiveBytes: gc.LiveBytes, GoalBytes: gc.GoalBytes,
+		Cycles: gc.Cycles, Forced: gc.Forced, Measured: gc.MeasuredCycles, LiveBytes: gc.LiveBytes, GoalBytes: gc.GoalBytes,
 		MarkNS: gc.MarkNS, CollectorNS: gc.DedicatedNS + gc.FractionalNS, IdleMarkNS: gc.IdleNS, StopsGC: 1,
 		Held: rt.Throttle.Verdict.HeldBack(), LostNS: rt.Throttle.LostWallNS, HeldCPUs: rt.Throttle.CPUs,
 		Uncertain: rt.Throttle.Suspect > 0,

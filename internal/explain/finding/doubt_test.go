@@ -14,7 +14,9 @@ func TestDoubts(t *testing.T) {
 	plain := func() *Input {
 		return input(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
 	}
-	client := func(runs int64) []process.Asking { return []process.Asking{{Start: "main.client", Runs: runs}} }
+	client := func(runs int64) []process.ClientCalls {
+		return []process.ClientCalls{{Start: "main.client", Runs: runs}}
+	}
 	computing := func(in *Input) { in.Report.Groups[0].Bands[0].Causes[0].Cause = "cpu" }
 	unnamedGroup := func(n int) report.Group { return report.Group{ID: "u", Kind: report.KindHTTP1, Count: n} }
 	namedGroup := func() report.Group {
@@ -44,15 +46,15 @@ func TestDoubts(t *testing.T) {
 				in.Process.Events = 10e6
 				in.Process.Samples = process.Samples{All: 400, Tracing: 20}
 			}, "samples"},
-		{"WL5005", func(in *Input) { in.Process.Asks = client(400) }, func(in *Input) { in.Process.Asks = client(80) }, ""},
+		{"WL5005", func(in *Input) { in.Process.ClientCalls = client(400) }, func(in *Input) { in.Process.ClientCalls = client(80) }, ""},
 		{"WL5005", func(in *Input) {
-			in.Process.Asks = client(400)
+			in.Process.ClientCalls = client(400)
 			in.WorksForServer = func(start string) bool { return start == "main.other" }
 		}, func(in *Input) {
-			in.Process.Asks = client(400) // handlers, or goroutines that they start
+			in.Process.ClientCalls = client(400) // handlers, or goroutines that they start
 			in.WorksForServer = func(start string) bool { return start == "main.client" }
 		}, ""},
-		{"WL5005", func(in *Input) { in.Process.Asks = client(400) }, func(in *Input) { in.Process.Asks, in.NoSelfConnections = client(400), true }, ""},
+		{"WL5005", func(in *Input) { in.Process.ClientCalls = client(400) }, func(in *Input) { in.Process.ClientCalls, in.NoSelfConnections = client(400), true }, ""},
 		{"WL5006", func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(3e6)) }, func(in *Input) { in.Report.Groups[0].PollGapNS.P50 = ptr(int64(1e6)) }, ""},
 		{"WL5007", func(in *Input) {
 			in.Report.Input.Warnings = []report.Warning{{Code: "clock", Text: "3 events had impossible times"}}

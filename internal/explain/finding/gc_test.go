@@ -17,7 +17,7 @@ const mib = 1 << 20
 // statsWithCycles is a census of 10 s with so many cycles.
 func statsWithCycles(cycles, forced int, liveBytes, goalBytes int64, markShare float64) *process.Stats {
 	return &process.Stats{SpanNS: 10e9, Procs: 2, GC: process.GC{
-		Cycles: cycles, Forced: forced, ForcedAt: site("free@9"), Measured: cycles, LiveBytes: liveBytes, GoalBytes: goalBytes, MarkNS: int64(markShare * 10e9), BegunAt: site("fill@7"), BegunShare: 0.8,
+		Cycles: cycles, Forced: forced, ForcedAt: site("free@9"), MeasuredCycles: cycles, LiveBytes: liveBytes, GoalBytes: goalBytes, MarkNS: int64(markShare * 10e9), BegunAt: site("fill@7"), BegunShare: 0.8,
 		FractionalNS: 4e9,
 	}}
 }
@@ -25,7 +25,7 @@ func statsWithCycles(cycles, forced int, liveBytes, goalBytes int64, markShare f
 // statsWithFullHeap is a census of 10 s with so many cycles after which a memory limit was full, and so many after which not.
 func statsWithFullHeap(full, notFull int, markShare float64) *process.Stats {
 	stats := statsWithCycles(notFull, 0, 200*mib, 400*mib, markShare)
-	stats.GC.Cycles, stats.GC.Full, stats.GC.FullBytes = full+notFull, full, 80*mib
+	stats.GC.Cycles, stats.GC.FullCycles, stats.GC.FullBytes = full+notFull, full, 80*mib
 	return stats
 }
 
@@ -49,7 +49,7 @@ func TestCollectorRules(t *testing.T) {
 	profile := &allocs.Profile{Bytes: 1000, Sites: []allocs.Site{{Site: *site("log@7"), Bytes: 700}, {Site: *site("fill@7"), Bytes: 300}}}
 	stops := func(kind string, stopping int64) *process.Stats {
 		c := statsWithCycles(2, 0, 100*mib, 200*mib, 0.01)
-		c.Stops = []process.Stop{{Kind: kind, Site: site("meter@3"), Count: 10, TotalNS: 100e6, MaxNS: 20e6, LookedNS: 100e6, StoppingNS: stopping, Slow: []report.Share{{Site: site("copy@5"), Share: 0.9}}}}
+		c.Stops = []process.Stop{{Kind: kind, Site: site("meter@3"), Count: 10, TotalNS: 100e6, MaxNS: 20e6, ExaminedNS: 100e6, StoppingNS: stopping, SlowStoppers: []report.Share{{Site: site("copy@5"), Share: 0.9}}}}
 		return c
 	}
 	for _, c := range []struct {
@@ -162,7 +162,7 @@ func TestAdviseGOGC(t *testing.T) {
 		"forced ones":          statsWithCycles(300, 299, 9*mib, 18*mib, 0.2),
 		"none seen from end":   {SpanNS: 10e9, GC: process.GC{Cycles: 300, MarkNS: 5e9}},
 		"nothing at all":       {},
-		"a goal under what is": {SpanNS: 10e9, GC: process.GC{Cycles: 300, Measured: 299, MarkNS: 5e9, LiveBytes: 5, GoalBytes: 4}},
+		"a goal under what is": {SpanNS: 10e9, GC: process.GC{Cycles: 300, MeasuredCycles: 299, MarkNS: 5e9, LiveBytes: 5, GoalBytes: 4}},
 	} {
 		if got, ok := adviseGOGC(c); ok {
 			t.Errorf("%s: %+v", name, got)
@@ -176,9 +176,9 @@ func TestGrowthAdvice(t *testing.T) {
 		gc   process.GC
 		want string
 	}{
-		{process.GC{Measured: 9, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOGC"},
-		{process.GC{Measured: 9, LiveBytes: 100 << 20, GoalBytes: 130 << 20}, "raise GOMEMLIMIT"},
-		{process.GC{Measured: 9, Full: 1, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOMEMLIMIT"},
+		{process.GC{MeasuredCycles: 9, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOGC"},
+		{process.GC{MeasuredCycles: 9, LiveBytes: 100 << 20, GoalBytes: 130 << 20}, "raise GOMEMLIMIT"},
+		{process.GC{MeasuredCycles: 9, FullCycles: 1, LiveBytes: 100 << 20, GoalBytes: 200 << 20}, "raise GOMEMLIMIT"},
 		{process.GC{}, "raise GOGC"},
 	} {
 		if got := growthAdvice(&process.Stats{GC: c.gc}); !strings.HasPrefix(got, c.want) {

@@ -69,7 +69,7 @@ func (in *Input) fullLimitVerdicts(g *report.Group) []Verdict {
 	v.addEvidence(
 		measured("collections", perSecond, "1/s"),
 		measured("mean live heap after a collection", gc.FullBytes, "bytes"),
-		measured("share of collections after which the goal was no higher than the live heap", ratio(int64(gc.Full), int64(gc.Full+gc.Measured)), "share"),
+		measured("share of collections after which the goal was no higher than the live heap", ratio(int64(gc.FullCycles), int64(gc.FullCycles+gc.MeasuredCycles)), "share"),
 		measured("share of time spent marking", float64(gc.MarkNS)/float64(in.Process.SpanNS), "share"))
 	v.addEvidence(collectorEvidence(g)...)
 	v.addEvidence(causes...)
@@ -111,7 +111,7 @@ const (
 // same rate of allocation the cycles a second go as 1/(goal - live).
 func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 	gc := &stats.GC
-	if gc.Measured < 3 || stats.SpanNS <= 0 || gc.LiveBytes <= 0 || gc.GoalBytes <= gc.LiveBytes {
+	if gc.MeasuredCycles < 3 || stats.SpanNS <= 0 || gc.LiveBytes <= 0 || gc.GoalBytes <= gc.LiveBytes {
 		return advice, false
 	}
 	seconds := float64(stats.SpanNS) / 1e9
@@ -145,14 +145,14 @@ func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 // GOGC does nothing then.
 func isLimitFull(stats *process.Stats) bool {
 	gc := &stats.GC
-	return gc.Full >= 3 && gc.Full > gc.Measured && stats.SpanNS > 0 && float64(gc.MarkNS) >= scale.Little*float64(stats.SpanNS)
+	return gc.FullCycles >= 3 && gc.FullCycles > gc.MeasuredCycles && stats.SpanNS > 0 && float64(gc.MarkNS) >= scale.Little*float64(stats.SpanNS)
 }
 
-// growthAdvice advises to let the heap grow, by what bounds it: a goal that is at times no higher than what lives, or this near to it, is
-// most likely a memory limit's, and more GOGC does nothing then.
+// growthAdvice advises to let the heap grow, by what bounds it: a goal that is at times no higher than what lives, or this near
+// to it, is most likely a memory limit's, and more GOGC does nothing then.
 func growthAdvice(stats *process.Stats) string {
 	gc := &stats.GC
-	if gc.Full > 0 || gc.Measured > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {
+	if gc.FullCycles > 0 || gc.MeasuredCycles > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {
 		return "raise GOMEMLIMIT, if one is set, where memory allows: the heap's goal is so close to the live heap that a limit seems to hold it there, and a larger GOGC then changes nothing"
 	}
 	return "raise GOGC where memory allows"

@@ -13,9 +13,9 @@ func checkHerd(in *Input, q *queue) []Verdict {
 		herd = herdOf(in.Process, &q.takers[i])
 	}
 	v := q.verdict(herd.Site, 0.85)
-	v.Title = fmt.Sprintf("%d goroutines of %s wake together and occupy the Ps", herd.Most, short(herd.Start))
+	v.Title = fmt.Sprintf("%d goroutines of %s wake together and occupy the Ps", herd.Largest, short(herd.Start))
 	v.addEvidence(
-		measured("goroutines in the largest herd, woken within "+words.Brief(herd.WithinNS), herd.Most, "count"),
+		measured("goroutines in the largest herd, woken within "+words.Brief(herd.WithinNS), herd.Largest, "count"),
 		measured("time until the last of them ran", herd.LateNS, "ns"),
 		q.waited(),
 		measured("time until the last of a herd ran, on average", float64(herd.ClearNS)/float64(herd.Times), "ns"),

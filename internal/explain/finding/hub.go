@@ -44,8 +44,8 @@ func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
 	return out
 }
 
-// isRequestGoroutine reports whether goroutines with this start function are requests' own: one that is late with a lock in its hand
-// is no hub.
+// isRequestGoroutine reports whether goroutines with this start function are requests' own: one that is late with a lock in its
+// hand is no hub.
 func (in *Input) isRequestGoroutine(start string) bool {
 	return request.IsServerStart(start) || slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
 		return (g.Kind == report.KindGoroutine || g.Kind == report.KindLoop) && g.Entry != nil && g.Entry.Func == start
@@ -88,7 +88,7 @@ func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
 		t := taker{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
 		t.start, _ = runsAt(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {
-			v.addEvidence(measured("goroutines of "+short(herd.Start)+" that timers woke together, at most", herd.Most, "count"))
+			v.addEvidence(measured("goroutines of "+short(herd.Start)+" that timers woke together, at most", herd.Largest, "count"))
 		}
 	}
 	if h.PollGapNS*20 > h.LateNS {

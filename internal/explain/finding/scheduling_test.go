@@ -84,7 +84,7 @@ func herded(waited, time float64) func(string, string) (float64, float64) {
 func TestWhoTookThePs(t *testing.T) {
 	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
 	ticks := process.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
-	herd := process.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Most: 2000, RanNS: 29e8, ClearNS: 2e9}
+	herd := process.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Largest: 2000, RanNS: 29e8, ClearNS: 2e9}
 	wait := waitingForP(6e6, ranAt("main.spin", 0.8), ranAt("main.tick", 0.2))
 	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, LateRuns: 100, DelayedRequests: 300, LateNS: 100 * 6e6, DelayNS: 300 * 6e6}
 	behind := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 6e6}
@@ -526,7 +526,7 @@ func TestLargerPart(t *testing.T) {
 	} {
 		assist := report.Cause{Cause: report.CauseGCAssist, Site: siteOf("main.handle"), TotalNS: 60e6}
 		stats := process.Stats{Procs: c.procs, BusyNS: 8e9, SpanNS: span}
-		stats.GC = process.GC{Cycles: 400, Measured: 400, LiveBytes: 8e6, GoalBytes: 16e6, MarkNS: 2e9}
+		stats.GC = process.GC{Cycles: 400, MeasuredCycles: 400, LiveBytes: 8e6, GoalBytes: 16e6, MarkNS: 2e9}
 		in := input(stats, groupWith(assist, waitingForP(60e6, ranAt("main.spin", 1))))
 		in.Report.Runtime.Sched.WithoutCPU = c.without
 		if c.cpu > 0 {

@@ -20,8 +20,8 @@ func checkLoadInProcess(in *Input) []Verdict {
 		return nil
 	}
 	runs := int64(0)
-	for i := range in.Process.Asks {
-		if a := &in.Process.Asks[i]; in.WorksForServer == nil || !in.WorksForServer(a.Start) {
+	for i := range in.Process.ClientCalls {
+		if a := &in.Process.ClientCalls[i]; in.WorksForServer == nil || !in.WorksForServer(a.Start) {
 			runs += a.Runs
 		}
 	}

@@ -40,7 +40,7 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		all.Count += s.Count
 		all.TotalNS += s.TotalNS
 		all.MaxNS = max(all.MaxNS, s.MaxNS)
-		all.LookedNS += s.LookedNS
+		all.ExaminedNS += s.ExaminedNS
 		all.StoppingNS += s.StoppingNS
 	}
 	v := Verdict{Won: won, Changes: []predict.Change{predict.Half(report.CauseSTW, "")}, Finding: report.Finding{
@@ -51,20 +51,20 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		measured("stops", all.Count, "count"),
 		measured("mean length of a stop", float64(all.TotalNS)/float64(max(all.Count, 1)), "ns"),
 		measured("longest stop", all.MaxNS, "ns"))
-	slow := ratio(all.StoppingNS, all.LookedNS)
-	if all.LookedNS > 0 {
+	slow := ratio(all.StoppingNS, all.ExaminedNS)
+	if all.ExaminedNS > 0 {
 		v.addEvidence(measured("share of the longest stops before the last goroutine had stopped", slow, "share"))
 	}
 	gc := isGCStop(kind)
 	if top != nil {
 		v.Site = top.Site
-		for _, s := range top.Slow {
+		for _, s := range top.SlowStoppers {
 			if slow >= 0.2 && s.Share >= 0.1 && s.Site != nil {
 				v.addEvidence(measured("part of that due to code that kept running at "+place(s.Site), s.Share, "share"))
 			}
 		}
-		if gc && slow >= 0.5 && len(top.Slow) > 0 && top.Slow[0].Site != nil {
-			v.Site = top.Slow[0].Site
+		if gc && slow >= 0.5 && len(top.SlowStoppers) > 0 && top.SlowStoppers[0].Site != nil {
+			v.Site = top.SlowStoppers[0].Site
 		}
 	}
 	switch {

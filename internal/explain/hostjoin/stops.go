@@ -73,7 +73,7 @@ func setStops(rep *report.Report, w Window, silences []stops.Silence, requests i
 	}
 	for _, q := range silences {
 		out.TotalNS += q.End - q.Start
-		out.During, out.After = out.During+q.During, out.After+q.After
+		out.During, out.After = out.During+q.RequestsDuring, out.After+q.RequestsAfter
 		if len(out.Intervals) < maxSeries {
 			out.Intervals = append(out.Intervals, [2]int64{q.Start - w.Start, q.End - q.Start})
 		}

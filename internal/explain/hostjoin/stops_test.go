@@ -17,10 +17,10 @@ func TestStops(t *testing.T) {
 	w := window(0, 50)
 	traceTime := func(i int64) int64 { mono, _ := sampleTime(i); return mono + 5e12 }
 	silences := []stops.Silence{
-		{Start: traceTime(3), End: traceTime(8), After: 1},                       // idle
-		{Start: traceTime(12), End: traceTime(25) - 5*ms, During: 1, After: 9},   // idle for a while, then stopped
-		{Start: traceTime(30), End: traceTime(34), After: 8},                     // as if it was stopped
-		{Start: traceTime(40) + 3*ms, End: traceTime(43), During: 2, After: 200}, // frozen
+		{Start: traceTime(3), End: traceTime(8), RequestsAfter: 1},                               // idle
+		{Start: traceTime(12), End: traceTime(25) - 5*ms, RequestsDuring: 1, RequestsAfter: 9},   // idle for a while, then stopped
+		{Start: traceTime(30), End: traceTime(34), RequestsAfter: 8},                             // as if it was stopped
+		{Start: traceTime(40) + 3*ms, End: traceTime(43), RequestsDuring: 2, RequestsAfter: 200}, // frozen
 	}
 	samples := func(states bool) *host.Samples {
 		x := &recording{}
@@ -56,7 +56,7 @@ func TestStops(t *testing.T) {
 		if AddStops(s, w, rep, silences, 300); rep.Runtime.Stops != nil {
 			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
 		}
-		suspects := []stops.Silence{{Start: traceTime(10), End: traceTime(20), After: 60}, {Start: traceTime(30), End: traceTime(40), After: 60}}
+		suspects := []stops.Silence{{Start: traceTime(10), End: traceTime(20), RequestsAfter: 60}, {Start: traceTime(30), End: traceTime(40), RequestsAfter: 60}}
 		if AddStops(s, w, rep, suspects, 360); rep.Runtime.Stops == nil || rep.Runtime.Stops.By != "" || rep.Runtime.Stops.Confidence > 0.5 {
 			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
 		}

@@ -13,34 +13,34 @@ import (
 )
 
 // Bounds of what is kept of a group: so many of its slowest requests, and how many requests began in each stretch of
-// beganNS, as long as there are at most maxBegan of those.
+// beganNS, as long as there are at most maxIntervals of those.
 const (
-	keep     = 2048
-	maxBegan = 1 << 16
+	maxSlowest   = 2048
+	maxIntervals = 1 << 16
 )
 
 // A slow is one of the slowest requests.
-type slow struct {
+type slowRequest struct {
 	start, end int64
 	g          uint64
 	weight     int64
 	cause      path.CauseID // that took the most of it
 }
 
-// kept is what is kept of a group.
-type kept struct {
-	slow  []slow
-	least int64           // what a latency must be to be among them
-	began map[int64]int64 // by stretch; nil if there were too many
-	over  bool
-	at, n int64 // n more began in stretch at
-	waits waiting
+// groupRecord is what is kept of a group.
+type groupRecord struct {
+	slowest                 []slowRequest
+	minLatency              int64           // what a latency must be to be among them
+	beganByInterval         map[int64]int64 // by stretch; nil if there were too many
+	hasOverflowed           bool
+	lastInterval, lastCount int64 // n more began in stretch at
+	cpuWaits                waitHistogram
 }
 
 // A Sum keeps the slowest requests of each group. It implements pass.Sum.
 type Sum struct {
-	parts []*part
-	all   part
+	adders []*adder
+	merged adder
 }
 
 // New returns an empty Sum.
@@ -48,73 +48,73 @@ func New() *Sum { return new(Sum) }
 
 // NewAdder implements pass.Sum.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
-	p := &part{stage: stage}
-	s.parts = append(s.parts, p)
+	p := &adder{stage: stage}
+	s.adders = append(s.adders, p)
 	return p
 }
 
 // Merge brings together what all workers kept, by the groups and causes of the report.
 func (s *Sum) Merge(ts []path.Translation) {
-	for i, p := range s.parts {
-		for id, k := range p.groups {
-			if k == nil {
+	for i, p := range s.adders {
+		for id, record := range p.groups {
+			if record == nil {
 				continue
 			}
-			to := s.all.group(ts[i].Groups[id])
-			for _, r := range k.slow {
+			merged := s.merged.recordOf(ts[i].Groups[id])
+			for _, r := range record.slowest {
 				r.cause = ts[i].Causes[r.cause]
-				to.add(r)
+				merged.addSlow(r)
 			}
-			to.waits.merge(&k.waits)
-			k.settle()
-			to.over = to.over || k.over
-			for at, n := range k.began {
-				to.begin(at, n)
+			merged.cpuWaits.merge(&record.cpuWaits)
+			record.flushBegins()
+			merged.hasOverflowed = merged.hasOverflowed || record.hasOverflowed
+			for interval, n := range record.beganByInterval {
+				merged.countBegin(interval, n)
 			}
-			to.settle()
+			merged.flushBegins()
 		}
 	}
-	s.parts = nil
+	s.adders = nil
 }
 
-// of returns what is kept of a group of the report, nil if nothing is.
-func (s *Sum) of(id path.GroupID) *kept {
-	if int(id) >= len(s.all.groups) {
+// recordOf returns what is kept of a group of the report, nil if nothing is.
+func (s *Sum) recordOf(id path.GroupID) *groupRecord {
+	if int(id) >= len(s.merged.groups) {
 		return nil
 	}
-	return s.all.groups[id]
+	return s.merged.groups[id]
 }
 
-type part struct {
+type adder struct {
 	stage  *path.Stage
-	groups []*kept // by path.GroupID
+	groups []*groupRecord // by path.GroupID
 }
 
-func (p *part) group(id path.GroupID) *kept {
+func (p *adder) recordOf(id path.GroupID) *groupRecord {
 	k := entry.At(&p.groups, id)
 	if *k == nil {
-		*k = &kept{began: make(map[int64]int64)}
+		*k = &groupRecord{beganByInterval: make(map[int64]int64)}
 	}
 	return *k
 }
 
 // Add implements pass.Adder.
-func (p *part) Add(w *path.WalkResult) {
+func (p *adder) Add(w *path.WalkResult) {
 	if w.Form == path.NotWalked {
-		p.group(w.Group).begin(w.Start/scale.Slice, w.Weight)
+		p.recordOf(w.Group).countBegin(w.Start/scale.Slice, w.Weight)
 		return
 	}
 	if !w.IsComplete() || len(w.CauseTimes) == 0 {
 		return
 	}
-	k := p.group(w.Group)
-	k.begin(w.Start/scale.Slice, w.CountedRequests())
+	k := p.recordOf(w.Group)
+	k.countBegin(w.Start/scale.Slice, w.CountedRequests())
 	for i := range w.Segments {
 		if c := w.Segments[i].Code.Cause(); c == cause.Sched || c == cause.SchedPoll {
-			k.waits.add(w.Segments[i].Start, w.Segments[i].End, w.Weight)
+			k.cpuWaits.add(w.Segments[i].Start, w.Segments[i].End, w.Weight)
 		}
 	}
-	if w.Latency() < k.least {
+	if w.Latency() < k.minLatency {
 		return
 	}
 	top := &w.CauseTimes[0]
@@ -123,78 +123,78 @@ func (p *part) Add(w *path.WalkResult) {
 			top = s
 		}
 	}
-	k.add(slow{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
+	k.addSlow(slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
 }
 
-func (k *kept) begin(at, n int64) {
-	if k.over {
+func (k *groupRecord) countBegin(interval, n int64) {
+	if k.hasOverflowed {
 		return
 	}
 	// Most begin in the stretch of the one before.
-	if at != k.at {
-		k.settle()
-		k.at = at
+	if interval != k.lastInterval {
+		k.flushBegins()
+		k.lastInterval = interval
 	}
-	k.n += n
+	k.lastCount += n
 }
 
-// settle counts those of the last stretch.
-func (k *kept) settle() {
-	if k.n == 0 || k.over {
+// flushBegins counts those of the last stretch.
+func (k *groupRecord) flushBegins() {
+	if k.lastCount == 0 || k.hasOverflowed {
 		return
 	}
-	k.began[k.at] += k.n
-	k.n = 0
-	if len(k.began) > maxBegan {
-		k.over, k.began = true, nil
+	k.beganByInterval[k.lastInterval] += k.lastCount
+	k.lastCount = 0
+	if len(k.beganByInterval) > maxIntervals {
+		k.hasOverflowed, k.beganByInterval = true, nil
 	}
 }
 
 // slowerFirst orders requests, the slowest first. No two are equal, so which are kept does not depend on their order.
-func slowerFirst(a, b slow) int {
+func slowerFirst(a, b slowRequest) int {
 	if x, y := a.end-a.start, b.end-b.start; x != y {
 		return cmp.Compare(y, x)
 	}
 	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
-// add takes a request if it is among the slowest. From keep on, slow is a heap with the one on top that goes next.
-func (k *kept) add(r slow) {
-	if len(k.slow) < keep {
-		if k.slow = append(k.slow, r); len(k.slow) == keep {
-			for i := keep/2 - 1; i >= 0; i-- {
-				k.sift(i)
+// addSlow takes a request if it is among the slowest. From keep on, slow is a heap with the one on top that goes next.
+func (k *groupRecord) addSlow(r slowRequest) {
+	if len(k.slowest) < maxSlowest {
+		if k.slowest = append(k.slowest, r); len(k.slowest) == maxSlowest {
+			for i := maxSlowest/2 - 1; i >= 0; i-- {
+				k.siftDown(i)
 			}
-			k.least = k.slow[0].end - k.slow[0].start
+			k.minLatency = k.slowest[0].end - k.slowest[0].start
 		}
 		return
 	}
-	if slowerFirst(r, k.slow[0]) < 0 {
-		k.slow[0] = r
-		k.sift(0)
-		k.least = k.slow[0].end - k.slow[0].start
+	if slowerFirst(r, k.slowest[0]) < 0 {
+		k.slowest[0] = r
+		k.siftDown(0)
+		k.minLatency = k.slowest[0].end - k.slowest[0].start
 	}
 }
 
-// sift moves an entry down to where it belongs in the heap.
-func (k *kept) sift(i int) {
-	r := k.slow[i]
+// siftDown moves an entry down to where it belongs in the heap.
+func (k *groupRecord) siftDown(i int) {
+	r := k.slowest[i]
 	for {
 		c := 2*i + 1
-		if c >= len(k.slow) {
+		if c >= len(k.slowest) {
 			break
 		}
-		if c+1 < len(k.slow) && slowerFirst(k.slow[c], k.slow[c+1]) < 0 {
+		if c+1 < len(k.slowest) && slowerFirst(k.slowest[c], k.slowest[c+1]) < 0 {
 			c++
 		}
-		if slowerFirst(k.slow[c], r) <= 0 {
+		if slowerFirst(k.slowest[c], r) <= 0 {
 			break
 		}
-		k.slow[i] = k.slow[c]
+		k.slowest[i] = k.slowest[c]
 		i = c
 	}
-	k.slow[i] = r
+	k.slowest[i] = r
 }
 
-// cut sorts what is kept, the slowest first. Nothing may be added afterwards.
-func (k *kept) cut() { slices.SortFunc(k.slow, slowerFirst) }
+// sortSlowest sorts what is kept, the slowest first. Nothing may be added afterwards.
+func (k *groupRecord) sortSlowest() { slices.SortFunc(k.slowest, slowerFirst) }

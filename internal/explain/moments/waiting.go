@@ -7,146 +7,146 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 )
 
-// waitNS is the grain of what is kept of when requests waited for a P, in pages of so many grains; at most maxPages of them.
+// grainNS is the grain of what is kept of when requests waited for a P, in pages of so many grains; at most maxPages of them.
 const (
-	waitNS   = 1 << 20
-	pageLen  = 64
-	maxPages = 1 << 10
+	grainNS       = 1 << 20
+	grainsPerPage = 64
+	maxPages      = 1 << 10
 )
 
-// waiting is how many requests waited for a P, at any time: for each grain, how many waits began there less how many
+// waitHistogram is how many requests waited for a P, at any time: for each grain, how many waits began there less how many
 // ended, and their offsets in it. A wait costs the same however long it is.
-type waiting struct {
-	pages map[int64]*page
-	at    int64 // the page of the edge before: most are there
-	last  *page
-	ns    int64 // of all waits
-	over  bool  // there were too many pages
+type waitHistogram struct {
+	pages         map[int64]*page
+	lastPageIndex int64 // the page of the edge before: most are there
+	lastPage      *page
+	totalNS       int64 // of all waits
+	hasOverflowed bool  // there were too many pages
 }
 
-type edge struct{ n, off int64 }
+type edge struct{ waiters, offsets int64 }
 
-type page [pageLen]edge
+type page [grainsPerPage]edge
 
-func (w *waiting) add(from, to, weight int64) {
-	if to <= from || w.over {
+func (w *waitHistogram) add(from, to, weight int64) {
+	if to <= from || w.hasOverflowed {
 		return
 	}
-	w.ns += (to - from) * weight
-	a, b := from/waitNS, to/waitNS
+	w.totalNS += (to - from) * weight
+	a, b := from/grainNS, to/grainNS
 	if a == b {
-		w.edge(a, 0, (from-to)*weight)
+		w.addEdge(a, 0, (from-to)*weight)
 		return
 	}
-	w.edge(a, weight, from%waitNS*weight)
-	w.edge(b, -weight, -(to%waitNS)*weight)
+	w.addEdge(a, weight, from%grainNS*weight)
+	w.addEdge(b, -weight, -(to%grainNS)*weight)
 }
 
-func (w *waiting) edge(at, n, off int64) {
-	if w.over {
+func (w *waitHistogram) addEdge(grain, n, off int64) {
+	if w.hasOverflowed {
 		return
 	}
-	if w.last == nil || w.at != at/pageLen {
-		w.turn(at / pageLen)
-		if w.over {
+	if w.lastPage == nil || w.lastPageIndex != grain/grainsPerPage {
+		w.openPage(grain / grainsPerPage)
+		if w.hasOverflowed {
 			return
 		}
 	}
-	e := &w.last[at%pageLen]
-	e.n += n
-	e.off += off
+	e := &w.lastPage[grain%grainsPerPage]
+	e.waiters += n
+	e.offsets += off
 }
 
-// turn goes to a page.
-func (w *waiting) turn(at int64) {
-	p := w.pages[at]
+// openPage goes to a page.
+func (w *waitHistogram) openPage(index int64) {
+	p := w.pages[index]
 	if p == nil {
 		if len(w.pages) == maxPages {
-			w.over, w.pages, w.last = true, nil, nil
+			w.hasOverflowed, w.pages, w.lastPage = true, nil, nil
 			return
 		}
 		if w.pages == nil {
 			w.pages = make(map[int64]*page)
 		}
 		p = new(page)
-		w.pages[at] = p
+		w.pages[index] = p
 	}
-	w.at, w.last = at, p
+	w.lastPageIndex, w.lastPage = index, p
 }
 
-func (w *waiting) merge(o *waiting) {
-	if w.ns += o.ns; o.over {
-		w.over, w.pages, w.last = true, nil, nil
+func (w *waitHistogram) merge(other *waitHistogram) {
+	if w.totalNS += other.totalNS; other.hasOverflowed {
+		w.hasOverflowed, w.pages, w.lastPage = true, nil, nil
 	}
-	for at, p := range o.pages {
+	for index, p := range other.pages {
 		for i, e := range p {
 			if e != (edge{}) {
-				w.edge(at*pageLen+int64(i), e.n, e.off)
+				w.addEdge(index*grainsPerPage+int64(i), e.waiters, e.offsets)
 			}
 		}
 	}
 }
 
-// within returns the share of the time waited that lies in ranges, which are in order and do not overlap. Ranges are taken
+// shareWithin returns the share of the time waited that lies in ranges, which are in order and do not overlap. Ranges are taken
 // to end with their grains.
-func (w *waiting) within(ranges [][2]int64) float64 {
-	if w.over || w.ns == 0 {
+func (w *waitHistogram) shareWithin(ranges [][2]int64) float64 {
+	if w.hasOverflowed || w.totalNS == 0 {
 		return 0
 	}
-	type at struct {
+	type grainEdge struct {
 		grain int64
 		edge
 	}
-	var edges []at
+	var edges []grainEdge
 	for k, p := range w.pages {
 		for i, e := range p {
 			if e != (edge{}) {
-				edges = append(edges, at{k*pageLen + int64(i), e})
+				edges = append(edges, grainEdge{k*grainsPerPage + int64(i), e})
 			}
 		}
 	}
-	slices.SortFunc(edges, func(a, b at) int { return cmp.Compare(a.grain, b.grain) })
-	var ns, n, last int64 // the time waited before grain last, and how many waited as it began
+	slices.SortFunc(edges, func(a, b grainEdge) int { return cmp.Compare(a.grain, b.grain) })
+	var waitedNS, waiters, nextGrain int64 // the time waited before grain last, and how many waited as it began
 	k := 0
-	before := func(grain int64) int64 {
+	waitedBefore := func(grain int64) int64 {
 		for ; k < len(edges) && edges[k].grain < grain; k++ {
 			e := &edges[k]
-			ns += n * (e.grain - last) * waitNS
-			n += e.n
-			ns += n*waitNS - e.off
-			last = e.grain + 1
+			waitedNS += waiters * (e.grain - nextGrain) * grainNS
+			waiters += e.waiters
+			waitedNS += waiters*grainNS - e.offsets
+			nextGrain = e.grain + 1
 		}
-		return ns + n*(grain-last)*waitNS
+		return waitedNS + waiters*(grain-nextGrain)*grainNS
 	}
-	in := int64(0)
+	covered := int64(0)
 	for _, r := range ranges {
-		from := before(r[0] / waitNS)
-		in += before((r[1]+waitNS-1)/waitNS) - from
+		from := waitedBefore(r[0] / grainNS)
+		covered += waitedBefore((r[1]+grainNS-1)/grainNS) - from
 	}
-	return float64(in) / float64(w.ns)
+	return float64(covered) / float64(w.totalNS)
 }
 
-// Waited returns which share of the time that a group's requests waited for a P lies in ranges of time, and which part of
+// WaitShare returns which share of the time that a group's requests waited for a P lies in ranges of time, and which part of
 // a trace of that length these are. Ranges may overlap.
-func (s *Sum) Waited(id path.GroupID, ranges [][2]int64, durationNS int64) (waited, time float64) {
-	k := s.of(id)
-	if k == nil || durationNS <= 0 {
+func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (waited, time float64) {
+	record := s.recordOf(id)
+	if record == nil || durationNS <= 0 {
 		return 0, 0
 	}
-	ranges = union(ranges)
+	ranges = mergeRanges(ranges)
 	for _, r := range ranges {
 		time += float64(r[1]-r[0]) / float64(durationNS)
 	}
-	return k.waits.within(ranges), time
+	return record.cpuWaits.shareWithin(ranges), time
 }
 
-// union orders ranges, and makes one of those whose grains touch.
-func union(ranges [][2]int64) [][2]int64 {
+// mergeRanges orders ranges, and makes one of those whose grains touch.
+func mergeRanges(ranges [][2]int64) [][2]int64 {
 	ranges = slices.Clone(ranges)
 	slices.SortFunc(ranges, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
 	var out [][2]int64
 	for _, r := range ranges {
-		if k := len(out) - 1; k >= 0 && r[0]/waitNS <= (out[k][1]+waitNS-1)/waitNS {
+		if k := len(out) - 1; k >= 0 && r[0]/grainNS <= (out[k][1]+grainNS-1)/grainNS {
 			out[k][1] = max(out[k][1], r[1])
 			continue
 		}

@@ -17,65 +17,67 @@ import (
 
 // A Collector adds up Stats. It implements pass.Listener.
 type Collector struct {
-	stats   Stats
-	runtime runtimeStats
-	beside  sync.WaitGroup
-	enough  int64 // see addRuns
-	runs    []Run // by the stack that ended the run
-	born    map[tracefmt.StackID]*Run
-	samples []int64 // by stack
-	sampled int64   // when the first was
-	herds   map[tracefmt.StackID]*Herd
-	flocks  map[tracefmt.StackID]*flock
-	largest []flown
-	gc      gcSum
-	workers map[tracefmt.StringID]int64 // running time of GC workers, by mode
-	marking map[uint64]worker           // by goroutine
-	window  *timeline.Window
-	syms    *tracefmt.Symbols
+	stats          Stats
+	runtime        runtimeStats
+	background     sync.WaitGroup
+	eventsPerPart  int64 // see addRuns
+	runsByStack    []Run // by the stack that ended the run
+	runsByStart    map[tracefmt.StackID]*Run
+	samplesByStack []int64 // by stack
+	firstSample    int64   // when the first was
+	herds          map[tracefmt.StackID]*Herd
+	openWakeups    map[tracefmt.StackID]*herdWakeup
+	largestWakeups []finishedWakeup
+	gcSums         gcSums
+	workerTimes    map[tracefmt.StringID]int64 // running time of GC workers, by mode
+	markingWorkers map[uint64]worker           // by goroutine
+	window         *timeline.Window
+	syms           *tracefmt.Symbols
 }
 
 // A flock is goroutines of one place that timers have just woken.
-type flock struct {
-	from, to   int64 // first wake, last end
-	last       int64 // last wake
-	late       int64 // the longest from a wake until the run
-	n          int64
-	empty, ran int64
+type herdWakeup struct {
+	firstWake, lastEnd int64 // first wake, last end
+	lastWake           int64 // last wake
+	longestDelay       int64 // the longest from a wake until the run
+	wakes              int64
+	emptyRuns, ranNS   int64
 }
 
 // A flown is a flock that was large enough for a herd.
-type flown struct {
-	flock
-	at tracefmt.StackID
+type finishedWakeup struct {
+	herdWakeup
+	stack tracefmt.StackID
 }
 
-// largestFlocks returns the largest, in order of time.
-func largestFlocks(list []flown) []flown {
-	slices.SortFunc(list, func(a, b flown) int {
-		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.from, b.from), cmp.Compare(a.at, b.at))
+// sortLargestWakeups returns the largest, in order of time.
+func sortLargestWakeups(list []finishedWakeup) []finishedWakeup {
+	slices.SortFunc(list, func(a, b finishedWakeup) int {
+		return cmp.Or(cmp.Compare(b.wakes, a.wakes), cmp.Compare(a.firstWake, b.firstWake), cmp.Compare(a.stack, b.stack))
 	})
 	list = list[:min(len(list), maxRows)]
-	slices.SortFunc(list, func(a, b flown) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.at, b.at)) })
+	slices.SortFunc(list, func(a, b finishedWakeup) int {
+		return cmp.Or(cmp.Compare(a.firstWake, b.firstWake), cmp.Compare(a.stack, b.stack))
+	})
 	return list
 }
 
-// See lets a Collector ask what goroutines did before a generation that is added, the window's last one.
-func (c *Collector) See(w *timeline.Window) { c.window = w }
+// SetWindow lets a Collector ask what goroutines did before a generation that is added, the window's last one.
+func (c *Collector) SetWindow(w *timeline.Window) { c.window = w }
 
 // NewCollector returns an empty Collector.
 func NewCollector() *Collector {
-	return &Collector{enough: enough, born: make(map[tracefmt.StackID]*Run), herds: make(map[tracefmt.StackID]*Herd), flocks: make(map[tracefmt.StackID]*flock), workers: make(map[tracefmt.StringID]int64)}
+	return &Collector{eventsPerPart: eventsPerPart, runsByStart: make(map[tracefmt.StackID]*Run), herds: make(map[tracefmt.StackID]*Herd), openWakeups: make(map[tracefmt.StackID]*herdWakeup), workerTimes: make(map[tracefmt.StringID]int64)}
 }
 
 // AddGeneration implements pass.Listener. The work is done in the background.
 func (c *Collector) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 	c.syms = syms
-	c.beside.Go(func() { c.Add(g) })
+	c.background.Go(func() { c.Add(g) })
 }
 
 // FinishGeneration implements pass.Waiter.
-func (c *Collector) FinishGeneration() { c.beside.Wait() }
+func (c *Collector) FinishGeneration() { c.background.Wait() }
 
 // Add adds a generation up. One goroutine may call it at a time; what it reads of a generation others may read too.
 func (c *Collector) Add(g *timeline.Gen) {
@@ -87,53 +89,53 @@ func (c *Collector) Add(g *timeline.Gen) {
 	}
 	c.addRuns(g)
 	g.EachLongRun(LongNS, func(r timeline.Run) {
-		s := c.runsOf(g, &r)
+		s := c.runTotals(g, &r)
 		s.Long++
 		s.LongNS += r.To - r.From
 		s.LongestNS = max(s.LongestNS, r.To-r.From)
 	})
 	for i := range g.Samples {
 		t := g.Samples[i].Time
-		if len(c.samples) == 0 {
-			c.sampled = t
+		if len(c.samplesByStack) == 0 {
+			c.firstSample = t
 		}
-		c.stats.Samples.SpanNS = max(c.stats.Samples.SpanNS, t-c.sampled)
-		*entry.At(&c.samples, g.Samples[i].Stack)++
+		c.stats.Samples.SpanNS = max(c.stats.Samples.SpanNS, t-c.firstSample)
+		*entry.At(&c.samplesByStack, g.Samples[i].Stack)++
 	}
 	c.addHerds(g)
 	c.addGC(g)
 }
 
-// Of a generation with more than twice as many events, stretches are looked at that hold about enoughOf of enough.
+// Of a generation with more than twice as many events, stretches are looked at that hold about partShare of enough.
 const (
-	enough   = 250_000
-	enoughOf = 0.4
-	stretch  = 5e6 // ns
+	eventsPerPart = 250_000
+	partShare     = 0.4
+	partNS        = 5e6 // ns
 )
 
 func (c *Collector) addRuns(g *timeline.Gen) {
-	n := g.Events / c.enough
-	if n <= 1 {
+	divisor := g.Events / c.eventsPerPart
+	if divisor <= 1 {
 		g.EachRun(g.Base, g.End, func(r timeline.Run) { c.addRun(g, &r, 1) })
 		return
 	}
-	n = int64(float64(n) / enoughOf)
+	divisor = int64(float64(divisor) / partShare)
 	// One stretch of each n, at a place that moves: what comes back at a fixed rate must not be met or missed always.
-	width := n * stretch
-	seen, k := int64(0), uint64(0)
+	width := divisor * partNS
+	examinedNS, partIndex := int64(0), uint64(0)
 	var parts [][2]int64
 	for from := g.Base; from < g.End; from += width {
-		k++
-		at := from + int64((g.Num*1009+k)*0x9e3779b97f4a7c15>>33)%(width-stretch)
-		if to := min(at+stretch, g.End); at < to {
-			parts = append(parts, [2]int64{at, to})
-			seen += to - at
+		partIndex++
+		partStart := from + int64((g.Num*1009+partIndex)*0x9e3779b97f4a7c15>>33)%(width-partNS)
+		if to := min(partStart+partNS, g.End); partStart < to {
+			parts = append(parts, [2]int64{partStart, to})
+			examinedNS += to - partStart
 		}
 	}
-	if seen == 0 {
+	if examinedNS == 0 {
 		return
 	}
-	scale := float64(g.End-g.Base) / float64(seen)
+	scale := float64(g.End-g.Base) / float64(examinedNS)
 	for _, p := range parts {
 		g.EachRun(p[0], p[1], func(r timeline.Run) {
 			c.addRun(g, &r, scale)
@@ -142,54 +144,54 @@ func (c *Collector) addRuns(g *timeline.Gen) {
 }
 
 func (c *Collector) addRun(g *timeline.Gen, r *timeline.Run, scale float64) {
-	s := c.runsOf(g, r)
+	s := c.runTotals(g, r)
 	s.NS += int64(float64(r.To-r.From) * scale)
 	s.Runs += int64(scale + 0.5)
 }
 
-// runsOf returns where a run is added up: by its stack, or, where it shows none, by that of its start function.
-func (c *Collector) runsOf(g *timeline.Gen, r *timeline.Run) *Run {
+// runTotals returns where a run is added up: by its stack, or, where it shows none, by that of its start function.
+func (c *Collector) runTotals(g *timeline.Gen, r *timeline.Run) *Run {
 	if r.Stack != 0 {
-		for int(r.Stack) >= len(c.runs) {
-			c.runs = append(c.runs, make([]Run, max(64, len(c.runs)))...)
+		for int(r.Stack) >= len(c.runsByStack) {
+			c.runsByStack = append(c.runsByStack, make([]Run, max(64, len(c.runsByStack)))...)
 		}
-		return &c.runs[r.Stack]
+		return &c.runsByStack[r.Stack]
 	}
 	b, _ := g.BirthOf(r.G)
-	return entry.In(c.born, b.Start)
+	return entry.In(c.runsByStart, b.Start)
 }
 
 func (c *Collector) addHerds(g *timeline.Gen) {
 	g.TimerWakes(func(w timeline.TimerWake) {
-		if w.Stack == 0 || w.Unseen && !c.byTimer(&w) {
+		if w.Stack == 0 || w.Unseen && !c.waitedForTimer(&w) {
 			return
 		}
-		f := entry.In(c.flocks, w.Stack)
-		if since := w.Time - f.from; since > HerdNS && (f.n < HerdSize || w.Time > f.to || since > longHerd) {
-			c.disperse(w.Stack, f)
-			*f = flock{from: w.Time}
+		open := entry.In(c.openWakeups, w.Stack)
+		if age := w.Time - open.firstWake; age > HerdNS && (open.wakes < HerdSize || w.Time > open.lastEnd || age > maxHerdNS) {
+			c.finishWakeup(w.Stack, open)
+			*open = herdWakeup{firstWake: w.Time}
 		}
-		f.n++
-		f.to = max(f.to, w.End)
-		f.last = w.Time
-		f.late = max(f.late, w.Start-w.Time)
-		f.ran += w.End - w.Start
+		open.wakes++
+		open.lastEnd = max(open.lastEnd, w.End)
+		open.lastWake = w.Time
+		open.longestDelay = max(open.longestDelay, w.Start-w.Time)
+		open.ranNS += w.End - w.Start
 		if w.End-w.Start <= scale.Turn {
-			f.empty++
+			open.emptyRuns++
 		}
 	})
-	for at, f := range c.flocks {
-		c.disperse(at, f)
+	for stack, open := range c.openWakeups {
+		c.finishWakeup(stack, open)
 	}
-	clear(c.flocks)
+	clear(c.openWakeups)
 }
 
-// longHerd is for how long, in ns, goroutines join a herd that has not all run yet.
-const longHerd = 100e6
+// maxHerdNS is for how long, in ns, goroutines join a herd that has not all run yet.
+const maxHerdNS = 100e6
 
-// byTimer reports whether a goroutine that waited since before the generation did so for a timer, as far as what it did
+// waitedForTimer reports whether a goroutine that waited since before the generation did so for a timer, as far as what it did
 // before is known: of one that waited since before the trace, only where.
-func (c *Collector) byTimer(t *timeline.TimerWake) bool {
+func (c *Collector) waitedForTimer(t *timeline.TimerWake) bool {
 	if c.window == nil {
 		return false
 	}
@@ -211,56 +213,56 @@ func (c *Collector) byTimer(t *timeline.TimerWake) bool {
 	return false
 }
 
-func (c *Collector) disperse(at tracefmt.StackID, f *flock) {
-	if f.n < HerdSize {
+func (c *Collector) finishWakeup(stack tracefmt.StackID, wakeup *herdWakeup) {
+	if wakeup.wakes < HerdSize {
 		return
 	}
-	if c.largest = append(c.largest, flown{*f, at}); len(c.largest) >= 2*maxRows {
-		c.largest = largestFlocks(c.largest)
+	if c.largestWakeups = append(c.largestWakeups, finishedWakeup{*wakeup, stack}); len(c.largestWakeups) >= 2*maxRows {
+		c.largestWakeups = sortLargestWakeups(c.largestWakeups)
 	}
-	h := entry.In(c.herds, at)
+	h := entry.In(c.herds, stack)
 	h.Times++
-	h.Wakes += f.n
-	if int(f.n) > h.Most {
-		h.Most, h.WithinNS, h.LateNS = int(f.n), f.last-f.from, f.late
+	h.Wakes += wakeup.wakes
+	if int(wakeup.wakes) > h.Largest {
+		h.Largest, h.WithinNS, h.LateNS = int(wakeup.wakes), wakeup.lastWake-wakeup.firstWake, wakeup.longestDelay
 	}
-	h.Empty += f.empty
-	h.RanNS += f.ran
-	h.ClearNS += f.to - f.from
+	h.Empty += wakeup.emptyRuns
+	h.RanNS += wakeup.ranNS
+	h.ClearNS += wakeup.lastEnd - wakeup.firstWake
 }
 
 // maxRows bounds each list of Stats.
 const maxRows = 200
 
-type place struct {
+type runSite struct {
 	start string
 	frame tracefmt.FrameID
 }
 
-// placeOf returns the start function and the site of a stack.
-func placeOf(sp *spell.Speller, id tracefmt.StackID) place {
-	return place{sp.StartOf(id), sp.Sites.SiteOf(id)}
+// runSiteOf returns the start function and the site of a stack.
+func runSiteOf(sp *spell.Speller, id tracefmt.StackID) runSite {
+	return runSite{sp.StartOf(id), sp.Sites.SiteOf(id)}
 }
 
-// close adds what was under way when the trace ended. Nothing may be added afterwards.
-func (c *Collector) close() {
-	c.gc.phases.Close(c.gc.until, c.addMark)
+// finish adds what was under way when the trace ended. Nothing may be added afterwards.
+func (c *Collector) finish() {
+	c.gcSums.phases.Close(c.gcSums.end, c.addMark)
 	c.endWorkers()
 }
 
 // Stats returns what was added up.
 func (c *Collector) Stats(sp *spell.Speller) *Stats {
-	c.close()
+	c.finish()
 	out := c.stats
 	out.Runs = c.runRows(sp, &out)
-	out.Asks = c.asks(sp)
+	out.ClientCalls = c.clientCalls(sp)
 	out.Herds = c.herdRows(sp)
-	for _, f := range largestFlocks(c.largest) {
-		p := placeOf(sp, f.at)
-		out.Flocks = append(out.Flocks, Flock{Start: p.start, Site: sp.Site(p.frame), FromNS: f.from - sp.Start, ToNS: max(f.to, f.from) - sp.Start, N: int(f.n)})
+	for _, f := range sortLargestWakeups(c.largestWakeups) {
+		p := runSiteOf(sp, f.stack)
+		out.HerdWakeups = append(out.HerdWakeups, HerdWakeup{Start: p.start, Site: sp.Site(p.frame), FromNS: f.firstWake - sp.Start, ToNS: max(f.lastEnd, f.firstWake) - sp.Start, Goroutines: int(f.wakes)})
 	}
 	out.GC, out.Stops = c.gcRows(sp)
-	for id, n := range c.samples {
+	for id, n := range c.samplesByStack {
 		if n > 0 {
 			out.Samples.count(sp.Syms, tracefmt.StackID(id), n)
 		}
@@ -269,21 +271,21 @@ func (c *Collector) Stats(sp *spell.Speller) *Stats {
 }
 
 func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
-	at := make(map[place]*Run)
+	bySite := make(map[runSite]*Run)
 	add := func(id tracefmt.StackID, s *Run) {
-		entry.In(at, placeOf(sp, id)).add(s)
+		entry.In(bySite, runSiteOf(sp, id)).add(s)
 		out.BusyNS += s.NS
 	}
-	for id := range c.runs {
-		if s := &c.runs[id]; s.Runs > 0 || s.Long > 0 {
+	for id := range c.runsByStack {
+		if s := &c.runsByStack[id]; s.Runs > 0 || s.Long > 0 {
 			add(tracefmt.StackID(id), s)
 		}
 	}
-	for id, s := range c.born {
+	for id, s := range c.runsByStart {
 		add(id, s)
 	}
-	rows := make([]Run, 0, len(at))
-	for p, r := range at {
+	rows := make([]Run, 0, len(bySite))
+	for p, r := range bySite {
 		r.Start, r.Site = p.start, sp.Site(p.frame)
 		rows = append(rows, *r)
 	}
@@ -293,35 +295,35 @@ func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
 	return rows[:min(len(rows), maxRows)]
 }
 
-func (c *Collector) asks(sp *spell.Speller) []Asking {
-	by := map[string]int64{}
-	for id := range c.runs {
-		if s := &c.runs[id]; s.Runs > 0 && slices.ContainsFunc(sp.Syms.Stack(tracefmt.StackID(id)), func(f tracefmt.FrameID) bool {
-			return isAsk(sp.Syms.String(sp.Syms.Frame(f).Func))
+func (c *Collector) clientCalls(sp *spell.Speller) []ClientCalls {
+	runs := map[string]int64{}
+	for id := range c.runsByStack {
+		if s := &c.runsByStack[id]; s.Runs > 0 && slices.ContainsFunc(sp.Syms.Stack(tracefmt.StackID(id)), func(f tracefmt.FrameID) bool {
+			return isClientCall(sp.Syms.String(sp.Syms.Frame(f).Func))
 		}) {
-			by[sp.StartOf(tracefmt.StackID(id))] += s.Runs
+			runs[sp.StartOf(tracefmt.StackID(id))] += s.Runs
 		}
 	}
-	var out []Asking
-	for _, start := range slices.Sorted(maps.Keys(by)) {
-		out = append(out, Asking{start, by[start]})
+	var out []ClientCalls
+	for _, start := range slices.Sorted(maps.Keys(runs)) {
+		out = append(out, ClientCalls{start, runs[start]})
 	}
 	return out
 }
 
-// isAsk reports whether a function calls another service for whoever called it.
-func isAsk(fn string) bool {
+// isClientCall reports whether a function calls another service for whoever called it.
+func isClientCall(fn string) bool {
 	return fn == "net/http.(*Client).do" || strings.Contains(fn, "Transport).RoundTrip") || strings.HasPrefix(fn, "google.golang.org/grpc.(*ClientConn).Invoke") ||
 		strings.HasPrefix(fn, "google.golang.org/grpc.(*clientStream).")
 }
 
 func (c *Collector) herdRows(sp *spell.Speller) []Herd {
-	at := make(map[place]*Herd)
+	bySite := make(map[runSite]*Herd)
 	for id, s := range c.herds {
-		entry.In(at, placeOf(sp, id)).add(s)
+		entry.In(bySite, runSiteOf(sp, id)).add(s)
 	}
-	rows := make([]Herd, 0, len(at))
-	for p, h := range at {
+	rows := make([]Herd, 0, len(bySite))
+	for p, h := range bySite {
 		h.Start, h.Site = p.start, sp.Site(p.frame)
 		rows = append(rows, *h)
 	}

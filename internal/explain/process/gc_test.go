@@ -45,13 +45,13 @@ func TestGC(t *testing.T) {
 		},
 	})
 	s := syms.Snapshot()
-	c.close()
+	c.finish()
 	got, _ := c.gcRows(&spell.Speller{Syms: &s, Sites: cause.NewSites(&s)})
 	if got.ForcedAt == nil || got.ForcedAt.Func != "main.free" || got.BegunAt == nil || got.BegunAt.Func != "main.fill" || got.BegunShare != 0.5 {
 		t.Errorf("forced at %v, begun at %v (%g)", got.ForcedAt, got.BegunAt, got.BegunShare)
 	}
 	got.ForcedAt, got.BegunAt, got.BegunShare = nil, nil, 0
-	want := GC{Cycles: 4, Forced: 2, MarkNS: 20*ms + 21*ms + 500 + 10*ms + 5*ms, LiveBytes: 10 * mib, GoalBytes: 20 * mib, Measured: 2}
+	want := GC{Cycles: 4, Forced: 2, MarkNS: 20*ms + 21*ms + 500 + 10*ms + 5*ms, LiveBytes: 10 * mib, GoalBytes: 20 * mib, MeasuredCycles: 2}
 	if got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -62,9 +62,9 @@ func TestGC(t *testing.T) {
 func TestFull(t *testing.T) {
 	const mib = 1 << 20
 	for goal, want := range map[uint64]GC{
-		79 * mib: {Full: 1, FullBytes: 80 * mib},
-		82 * mib: {Full: 1, FullBytes: 80 * mib},
-		83 * mib: {Measured: 1, LiveBytes: 80 * mib, GoalBytes: 83 * mib},
+		79 * mib: {FullCycles: 1, FullBytes: 80 * mib},
+		82 * mib: {FullCycles: 1, FullBytes: 80 * mib},
+		83 * mib: {MeasuredCycles: 1, LiveBytes: 80 * mib, GoalBytes: 83 * mib},
 		0:        {},
 	} {
 		c := NewCollector()
@@ -80,9 +80,9 @@ func TestFull(t *testing.T) {
 		}
 		c.addGC(g)
 		syms := tracefmt.NewSymbols().Snapshot()
-		c.close()
+		c.finish()
 		got, _ := c.gcRows(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
-		if got.Full != want.Full || got.FullBytes != want.FullBytes || got.Measured != want.Measured || got.LiveBytes != want.LiveBytes || got.GoalBytes != want.GoalBytes {
+		if got.FullCycles != want.FullCycles || got.FullBytes != want.FullBytes || got.MeasuredCycles != want.MeasuredCycles || got.LiveBytes != want.LiveBytes || got.GoalBytes != want.GoalBytes {
 			t.Errorf("goal %d: %+v, want %+v", goal, got, want)
 		}
 	}
@@ -94,15 +94,15 @@ func TestWorkers(t *testing.T) {
 	c := NewCollector()
 	syms := timelinetest.Each(t, data, 1, c.Add).Snapshot()
 	got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
-	want, runs := workersRan(t, data)
-	ran := got.GC.DedicatedNS + got.GC.FractionalNS + got.GC.IdleNS
-	if off := ran - want; want == 0 || got.GC.Cycles == 0 || max(off, -off) > runs { // each side rounds to ns
-		t.Errorf("workers ran %d ns (%+v), want %d in %d runs", ran, got.GC, want, runs)
+	wantNS, runs := workerRunNS(t, data)
+	workersNS := got.GC.DedicatedNS + got.GC.FractionalNS + got.GC.IdleNS
+	if off := workersNS - wantNS; wantNS == 0 || got.GC.Cycles == 0 || max(off, -off) > runs { // each side rounds to ns
+		t.Errorf("workers ran %d ns (%+v), want %d in %d runs", workersNS, got.GC, wantNS, runs)
 	}
 	var stopped int64
 	for _, s := range got.Stops {
 		stopped += s.TotalNS
-		if s.StoppingNS > s.LookedNS || s.LookedNS > s.TotalNS || s.MaxNS > s.TotalNS || s.Count == 0 {
+		if s.StoppingNS > s.ExaminedNS || s.ExaminedNS > s.TotalNS || s.MaxNS > s.TotalNS || s.Count == 0 {
 			t.Errorf("a stop: %+v", s)
 		}
 	}
@@ -111,20 +111,20 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// workersRan adds up how long goroutines ran for which a label says that they are mark workers: for each run with a
+// workerRunNS adds up how long goroutines ran for which a label says that they are mark workers: for each run with a
 // label, and each that goes on from such a one after it was made to stop. What a worker runs before its first mark phase,
 // or after it was woken to end, has no label and is not marking.
-func workersRan(t *testing.T, data []byte) (ns, runs int64) {
+func workerRunNS(t *testing.T, data []byte) (ns, runs int64) {
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	type worker struct {
-		since         trace.Time
+		runningSince  trace.Time
 		running, mark bool
 	}
 	gs := map[trace.GoID]*worker{}
 	var last trace.Time
 	stop := func(g *worker) {
 		if g.running && g.mark {
-			ns += int64(last.Sub(g.since))
+			ns += int64(last.Sub(g.runningSince))
 			runs++
 		}
 	}
@@ -161,7 +161,7 @@ func workersRan(t *testing.T, data []byte) (ns, runs int64) {
 				continue
 			}
 			stop(g)
-			g.running, g.since = to == trace.GoRunning, last
+			g.running, g.runningSince = to == trace.GoRunning, last
 			if to != trace.GoRunning && to != trace.GoRunnable {
 				g.mark = false
 			}

@@ -21,14 +21,14 @@ type Stats struct {
 	BusyNS int64
 	// Runs is what ran, by start function and place, the most time first.
 	Runs []Run
-	// Asks are the runs that ended in a call of an HTTP or gRPC client, by the start function of the goroutine that called.
-	Asks []Asking
+	// ClientCalls are the runs that ended in a call of an HTTP or gRPC client, by the start function of the goroutine that called.
+	ClientCalls []ClientCalls
 	// Herds are goroutines that timers wake together, by the place where they wait, the most running time first.
 	Herds []Herd
-	// Flocks are the largest single herds, in order of time.
-	Flocks  []Flock
-	Samples Samples
-	GC      GC
+	// HerdWakeups are the largest single herds, in order of time.
+	HerdWakeups []HerdWakeup
+	Samples     Samples
+	GC          GC
 	// Stops are the stops of the world, the most time first.
 	Stops []Stop
 }
@@ -54,7 +54,7 @@ func (r *Run) add(o *Run) {
 }
 
 // An Asking is goroutines with one start function that call others.
-type Asking struct {
+type ClientCalls struct {
 	Start string
 	Runs  int64
 }
@@ -64,11 +64,11 @@ const LongNS = 9e6
 
 // A Herd is a place where many goroutines wait for timers that fire together.
 type Herd struct {
-	Start string // their start function
-	Site  *report.Site
-	Times int64 // how often a herd woke
-	Wakes int64 // goroutines woken in herds
-	Most  int   // goroutines of the largest herd
+	Start   string // their start function
+	Site    *report.Site
+	Times   int64 // how often a herd woke
+	Wakes   int64 // goroutines woken in herds
+	Largest int   // goroutines of the largest herd
 	// Those of the largest herd woke within WithinNS, and the one that ran latest did so LateNS after its wake.
 	WithinNS, LateNS int64
 	// Empty counts those of Wakes that ran no longer than EmptyNS before they waited at the same place again.
@@ -82,8 +82,8 @@ type Herd struct {
 func (h *Herd) add(o *Herd) {
 	h.Times += o.Times
 	h.Wakes += o.Wakes
-	if o.Most > h.Most || o.Most == h.Most && o.LateNS > h.LateNS {
-		h.Most, h.WithinNS, h.LateNS = o.Most, o.WithinNS, o.LateNS
+	if o.Largest > h.Largest || o.Largest == h.Largest && o.LateNS > h.LateNS {
+		h.Largest, h.WithinNS, h.LateNS = o.Largest, o.WithinNS, o.LateNS
 	}
 	h.Empty += o.Empty
 	h.RanNS += o.RanNS
@@ -92,11 +92,11 @@ func (h *Herd) add(o *Herd) {
 
 // A Flock is one herd: goroutines of one place that timers woke within HerdNS of each other, and until the last of them had run.
 // Times are relative to the trace's start.
-type Flock struct {
+type HerdWakeup struct {
 	Start        string
 	Site         *report.Site
 	FromNS, ToNS int64
-	N            int
+	Goroutines   int
 }
 
 // A herd is at least so many goroutines of one place that timers wake within HerdNS, and those that they wake there before the
@@ -122,9 +122,9 @@ func (s *Stats) WithoutCPU() float64 {
 	if c.All < scale.Enough || s.BusyNS < scale.Running || float64(c.SpanNS) < scale.Most*float64(s.SpanNS) {
 		return 0
 	}
-	without := 1 - float64(c.All-c.Scheduler)*report.SampleNS/float64(s.BusyNS)
-	if without < scale.Half {
+	share := 1 - float64(c.All-c.Scheduler)*report.SampleNS/float64(s.BusyNS)
+	if share < scale.Half {
 		return 0
 	}
-	return without
+	return share
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-func take(t *testing.T, data []byte, workers int) *Stats {
+func statsOf(t *testing.T, data []byte, workers int) *Stats {
 	t.Helper()
-	return takeWith(t, data, workers, NewCollector())
+	return collectStats(t, data, workers, NewCollector())
 }
 
-func takeWith(t *testing.T, data []byte, workers int, c *Collector) *Stats {
+func collectStats(t *testing.T, data []byte, workers int, c *Collector) *Stats {
 	t.Helper()
 	syms := timelinetest.Each(t, data, workers, c.Add).Snapshot()
 	return c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
@@ -27,9 +27,9 @@ func takeWith(t *testing.T, data []byte, workers int, c *Collector) *Stats {
 
 const ms = 1_000_000
 
-// crowded is a trace in which, each 10 ms, 60 goroutines wake together on one thread, run 10 us each and sleep again, while a
+// herdTrace is a trace in which, each 10 ms, 60 goroutines wake together on one thread, run 10 us each and sleep again, while a
 // loop runs 30 ms at a time on another.
-func crowded(t *testing.T) []byte {
+func herdTrace(t *testing.T) []byte {
 	b := tracetext.New(26)
 	work, loop, timers := b.Thread(), b.Thread(), b.Spare()
 	for g := uint64(1); g <= 60; g++ {
@@ -43,12 +43,12 @@ func crowded(t *testing.T) []byte {
 		loop.Stop(from+29*ms, "preempted", "main.loop:7", "main.hog:5")
 	}
 	for i := range int64(9) {
-		at := i*10*ms + 1000
+		start := i*10*ms + 1000
 		for g := uint64(1); g <= 60; g++ {
-			timers.Unblock(at+int64(g)*5000, g)
+			timers.Unblock(start+int64(g)*5000, g)
 		}
 		for g := uint64(1); g <= 60; g++ {
-			from := at + ms + int64(g)*20_000
+			from := start + ms + int64(g)*20_000
 			work.Start(from, g)
 			work.Block(from+10_000, "sleep", "time.Sleep:300", "main.tick:12", "main.ticker:9")
 		}
@@ -61,10 +61,10 @@ func crowded(t *testing.T) []byte {
 }
 
 func TestStats(t *testing.T) {
-	data := crowded(t)
-	c := take(t, data, 1)
-	if again := take(t, data, 3); !reflect.DeepEqual(c, again) {
-		t.Errorf("with three workers it is\n%+v, not\n%+v", again, c)
+	data := herdTrace(t)
+	c := statsOf(t, data, 1)
+	if repeated := statsOf(t, data, 3); !reflect.DeepEqual(c, repeated) {
+		t.Errorf("with three workers it is\n%+v, not\n%+v", repeated, c)
 	}
 	loop, tick := find(c.Runs, "main.hog"), find(c.Runs, "main.ticker")
 	if loop == nil || loop.NS != 3*29*ms || loop.Runs != 3 || loop.Long != 3 || loop.LongNS != loop.NS || loop.LongestNS != 29*ms || loop.Site.Func != "main.loop" {
@@ -82,7 +82,7 @@ func TestStats(t *testing.T) {
 	h := c.Herds[0]
 	h.Site = nil
 	// From a herd's first wake to the last one's end: 995 us + 60 * 20 us + 10 us.
-	if want := (Herd{Start: "main.ticker", Times: 9, Wakes: 9 * 60, Most: 60, WithinNS: 59 * 5000, LateNS: 995_000 + 60*20_000 - 59*5000, Empty: 9 * 60, RanNS: 9 * 60 * 10_000, ClearNS: 9 * (995_000 + 60*20_000 + 10_000)}); h != want {
+	if want := (Herd{Start: "main.ticker", Times: 9, Wakes: 9 * 60, Largest: 60, WithinNS: 59 * 5000, LateNS: 995_000 + 60*20_000 - 59*5000, Empty: 9 * 60, RanNS: 9 * 60 * 10_000, ClearNS: 9 * (995_000 + 60*20_000 + 10_000)}); h != want {
 		t.Errorf("the herd is %+v, want %+v", h, want)
 	}
 }
@@ -97,7 +97,7 @@ func find(runs []Run, start string) *Run {
 }
 
 func TestSamples(t *testing.T) {
-	c := take(t, crowded(t), 1)
+	c := statsOf(t, herdTrace(t), 1)
 	if want := (Samples{All: 5, Scheduler: 5, SpanNS: 4e6}); c.Samples != want {
 		t.Errorf("samples %+v, want %+v", c.Samples, want)
 	}
@@ -111,18 +111,18 @@ func TestPartOfMany(t *testing.T) {
 	b.Waiting(2)
 	timers := b.Spare()
 	for i := range int64(4000) { // 2 s: 300 us of one goroutine, 100 us of another, 100 us of none
-		at := i * 500_000
-		timers.Unblock(at, 1)
-		th.Start(at, 1)
-		th.Block(at+300_000, "sleep", "time.Sleep:1", "main.long:2")
-		timers.Unblock(at+300_000, 2)
-		th.Start(at+300_000, 2)
-		th.Block(at+400_000, "sleep", "time.Sleep:1", "main.short:2")
+		start := i * 500_000
+		timers.Unblock(start, 1)
+		th.Start(start, 1)
+		th.Block(start+300_000, "sleep", "time.Sleep:1", "main.long:2")
+		timers.Unblock(start+300_000, 2)
+		th.Start(start+300_000, 2)
+		th.Block(start+400_000, "sleep", "time.Sleep:1", "main.short:2")
 	}
 	data := must.Have(b.Bytes())(t)
-	all, some := take(t, data, 1), NewCollector()
-	some.enough = all.Events / 20
-	part := takeWith(t, data, 1, some)
+	all, partial := statsOf(t, data, 1), NewCollector()
+	partial.eventsPerPart = all.Events / 20
+	part := collectStats(t, data, 1, partial)
 	for start, want := range map[string]int64{"main.long": 4000 * 300_000, "main.short": 4000 * 100_000} {
 		whole, scaled := find(all.Runs, start), find(part.Runs, start)
 		if whole == nil || whole.NS != want || whole.Runs != 4000 {
@@ -145,13 +145,13 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 		b.Waiting(g)
 	}
 	for g := uint64(1); g <= 2*n; g++ {
-		at := int64(g) * 100_000
-		timers.Unblock(at, g)
-		work.Start(at+1000, g)
+		start := int64(g) * 100_000
+		timers.Unblock(start, g)
+		work.Start(start+1000, g)
 		if g <= n {
-			work.Block(at+2000, "chan receive", "runtime.chanrecv2:9", "main.(*target).watch:43")
+			work.Block(start+2000, "chan receive", "runtime.chanrecv2:9", "main.(*target).watch:43")
 		} else {
-			work.Block(at+2000, "network", "internal/poll.runtime_pollWait:351", "main.serve:7")
+			work.Block(start+2000, "network", "internal/poll.runtime_pollWait:351", "main.serve:7")
 		}
 	}
 	b.NextGeneration(100 * ms)
@@ -159,28 +159,28 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 		timers.Unblock(120*ms+int64(g)*3000, g)
 	}
 	for g := uint64(1); g <= 2*n; g++ {
-		at := 130*ms + int64(g)*10_000
-		work.Start(at, g)
+		start := 130*ms + int64(g)*10_000
+		work.Start(start, g)
 		if g <= n {
-			work.Block(at+5000, "network", "internal/poll.runtime_pollWait:351", "net.(*Dialer).DialContext:590", "main.(*target).check:27", "main.(*target).watch:44")
+			work.Block(start+5000, "network", "internal/poll.runtime_pollWait:351", "net.(*Dialer).DialContext:590", "main.(*target).check:27", "main.(*target).watch:44")
 		} else {
-			work.Block(at+5000, "network", "internal/poll.runtime_pollWait:351", "main.serve:7")
+			work.Block(start+5000, "network", "internal/poll.runtime_pollWait:351", "main.serve:7")
 		}
 	}
 	data := must.Have(b.Bytes())(t)
 	win, found := timelinetest.Window(t, data)
 	syms := found.Snapshot()
-	for _, known := range []bool{true, false} {
+	for _, hasWindow := range []bool{true, false} {
 		c := NewCollector()
 		for i, g := range win.Gens {
-			if known {
-				c.See(&timeline.Window{Gens: win.Gens[:i+1]})
+			if hasWindow {
+				c.SetWindow(&timeline.Window{Gens: win.Gens[:i+1]})
 			}
 			c.AddGeneration(g, &syms, false)
 			c.FinishGeneration()
 		}
 		got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
-		if !known {
+		if !hasWindow {
 			if len(got.Herds) > 0 {
 				t.Errorf("of a generation by itself it says %+v", got.Herds)
 			}
@@ -201,30 +201,30 @@ func TestHerdInWaves(t *testing.T) {
 	for g := range uint64(3 * wave) {
 		b.Waiting(1 + g)
 	}
-	run := func(at int64, g uint64) {
-		work.Start(at, 1+g)
-		work.Block(at+10_000, "chan receive", "runtime.chanrecv2:9", "main.tick:43")
+	run := func(start int64, g uint64) {
+		work.Start(start, 1+g)
+		work.Block(start+10_000, "chan receive", "runtime.chanrecv2:9", "main.tick:43")
 	}
 	for g := range uint64(3 * wave) { // where they wait is known from now on
 		timers.Unblock(int64(1+g)*100_000, 1+g)
 		run(int64(1+g)*100_000+1000, g)
 	}
-	at := int64(50 * ms)
+	start := int64(50 * ms)
 	for k := range uint64(3) {
 		for g := range uint64(wave) {
-			timers.Unblock(at+int64(k)*2*ms+int64(g)*1000, 1+k*wave+g)
+			timers.Unblock(start+int64(k)*2*ms+int64(g)*1000, 1+k*wave+g)
 		}
 	}
 	for g := range uint64(3 * wave) {
-		run(at+5*ms+int64(g)*20_000, g)
+		run(start+5*ms+int64(g)*20_000, g)
 	}
 	for g := range uint64(wave) {
-		timers.Unblock(at+40*ms+int64(g)*1000, 1+g)
-		run(at+40*ms+100_000+int64(g)*20_000, g)
+		timers.Unblock(start+40*ms+int64(g)*1000, 1+g)
+		run(start+40*ms+100_000+int64(g)*20_000, g)
 	}
 	data := must.Have(b.Bytes())(t)
-	c := take(t, data, 1)
-	if len(c.Herds) != 1 || c.Herds[0].Times != 2 || c.Herds[0].Most != 3*wave || c.Herds[0].WithinNS != 4*ms+(wave-1)*1000 || c.Herds[0].LateNS != 5*ms+(wave-1)*19_000 {
+	c := statsOf(t, data, 1)
+	if len(c.Herds) != 1 || c.Herds[0].Times != 2 || c.Herds[0].Largest != 3*wave || c.Herds[0].WithinNS != 4*ms+(wave-1)*1000 || c.Herds[0].LateNS != 5*ms+(wave-1)*19_000 {
 		t.Errorf("the herds are %+v", c.Herds)
 	}
 }

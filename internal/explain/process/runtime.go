@@ -15,8 +15,8 @@ import (
 // runtimeStats add up how the runtime behaved, as the report shows it.
 type runtimeStats struct {
 	procs        int // GOMAXPROCS, the last seen
-	heapMax      uint64
-	goalMax      uint64
+	maxHeap      uint64
+	maxGoal      uint64
 	goroutines   int
 	snapshot     *tracefmt.ClockSnapshot
 	snapshotTime int64
@@ -29,9 +29,9 @@ func (s *runtimeStats) add(g *timeline.Gen) {
 	}
 	for _, h := range g.Heap {
 		if h.Goal {
-			s.goalMax = max(s.goalMax, h.Bytes)
+			s.maxGoal = max(s.maxGoal, h.Bytes)
 		} else {
-			s.heapMax = max(s.heapMax, h.Bytes)
+			s.maxHeap = max(s.maxHeap, h.Bytes)
 		}
 	}
 	s.series.add(g)
@@ -48,7 +48,7 @@ func (c *Collector) Procs() int { return c.runtime.procs }
 
 // Clock returns the first reading of the wall clock in the trace and when, on
 // the trace's clock, it was made; nil if there is none.
-func (c *Collector) Clock() (s *tracefmt.ClockSnapshot, at int64) {
+func (c *Collector) Clock() (s *tracefmt.ClockSnapshot, readAt int64) {
 	return c.runtime.snapshot, c.runtime.snapshotTime
 }
 
@@ -57,16 +57,16 @@ func (c *Collector) Clock() (s *tracefmt.ClockSnapshot, at int64) {
 func (c *Collector) Runtime(sp *spell.Speller, froze *freeze.Verdict) report.Runtime {
 	s := &c.runtime
 	r := report.Runtime{
-		GC:       report.GC{Cycles: c.gc.cycles, MarkNS: c.gc.mark, HeapMaxBytes: int64(min(s.heapMax, 1<<62)), GoalMaxBytes: int64(min(s.goalMax, 1<<62))},
+		GC:       report.GC{Cycles: c.gcSums.cycles, MarkNS: c.gcSums.markNS, HeapMaxBytes: int64(min(s.maxHeap, 1<<62)), GoalMaxBytes: int64(min(s.maxGoal, 1<<62))},
 		Sched:    report.Sched{Goroutines: s.goroutines},
 		Throttle: froze.Throttle,
-		STW:      c.stops(sp.Syms),
+		STW:      c.stopRowsByKind(sp.Syms),
 		Series:   s.series.report(sp.Start, sp.End),
 	}
 	if s.series.spanNS > 0 {
 		r.Sched.PsIdle = float64(s.series.idleNS) / float64(s.series.spanNS)
 	}
-	var freezes stretches
+	var freezes longestIntervals
 	for _, f := range froze.Intervals() {
 		freezes.add(f.Start, f.Length())
 	}
@@ -76,15 +76,15 @@ func (c *Collector) Runtime(sp *spell.Speller, froze *freeze.Verdict) report.Run
 	return r
 }
 
-// stops returns the stops of the world by kind, the most time first.
-func (c *Collector) stops(syms *tracefmt.Symbols) []report.STW {
-	at := make(map[string]*Stop)
-	for k, s := range c.gc.stops {
+// stopRowsByKind returns the stops of the world by kind, the most time first.
+func (c *Collector) stopRowsByKind(syms *tracefmt.Symbols) []report.STW {
+	byKind := make(map[string]*Stop)
+	for k, s := range c.gcSums.stops {
 		kind := syms.String(k.kind)
-		entry.In(at, kind).add(&s.Stop)
+		entry.In(byKind, kind).add(&s.Stop)
 	}
-	out := make([]report.STW, 0, len(at))
-	for kind, s := range at {
+	out := make([]report.STW, 0, len(byKind))
+	for kind, s := range byKind {
 		out = append(out, report.STW{Kind: kind, Count: s.Count, TotalNS: s.TotalNS, MaxNS: s.MaxNS})
 	}
 	slices.SortFunc(out, func(a, b report.STW) int {

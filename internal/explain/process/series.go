@@ -15,13 +15,13 @@ const maxPoints = 500
 // grow with the trace.
 type series struct {
 	heap, goal, procs points
-	gc, stw           stretches
+	gc, stw           longestIntervals
 	idle              points // ns with an idle P by step
 	idleNS, spanNS    int64  // of all
 	// Goroutine-time by state and step. A generation's states can be told when
 	// the next one begins: that is where it ends.
 	running, runnable, syscall points
-	last                       *timeline.Gen
+	previous                   *timeline.Gen
 }
 
 // idleStep is the finest step of idle shares; longer traces have longer ones.
@@ -33,21 +33,21 @@ func (s *series) add(g *timeline.Gen) {
 		if h.Goal {
 			p = &s.goal
 		}
-		p.add(h.Time, int64(min(h.Bytes, 1<<62)), largest)
+		p.add(h.Time, int64(min(h.Bytes, 1<<62)), larger)
 	}
 	for _, p := range g.Procs {
 		if n := len(s.procs.list); n == 0 || s.procs.list[n-1][1] != int64(p.N) {
-			s.procs.add(p.Time, int64(p.N), largest)
+			s.procs.add(p.Time, int64(p.N), larger)
 		}
 	}
-	if s.last != nil {
-		until := g.Base
-		if g.Num != s.last.Num+1 {
-			until = s.last.End // what was between them is not known
+	if s.previous != nil {
+		end := g.Base
+		if g.Num != s.previous.Num+1 {
+			end = s.previous.End // what was between them is not known
 		}
-		s.addStates(s.last, until)
+		s.addStates(s.previous, end)
 	}
-	s.last = g
+	s.previous = g
 }
 
 // addStates adds up what goroutines and Ps did in a generation that ends at
@@ -56,34 +56,34 @@ func (s *series) add(g *timeline.Gen) {
 //
 // Steps are as fine as what is kept of earlier generations, and no more than are kept: a trace of a few bytes can claim that a
 // generation took years, and one of 4 kB took 17 s in steps of 10 ms.
-func (s *series) addStates(g *timeline.Gen, until int64) {
+func (s *series) addStates(g *timeline.Gen, end int64) {
 	wanted := max(s.idle.step, idleStep)
-	for (until-g.Base)/wanted > 8*maxPoints {
+	for (end-g.Base)/wanted > 8*maxPoints {
 		wanted *= 2
 	}
-	for from := g.Base; from < until; {
-		to := min(from-from%wanted+wanted, until)
+	for from := g.Base; from < end; {
+		to := min(from-from%wanted+wanted, end)
 		idle := g.Idle(from, to)
-		s.idle.add(from, idle, sum)
+		s.idle.add(from, idle, add)
 		s.idleNS += idle
 		from = to
 	}
-	s.spanNS += max(0, until-g.Base)
+	s.spanNS += max(0, end-g.Base)
 	s.idle.step = max(s.idle.step, wanted)
-	loads, step := g.Loads(until, wanted)
+	loads, step := g.Loads(end, wanted)
 	from := g.Base
 	for _, l := range loads {
-		s.running.add(from, l.Running, sum)
-		s.runnable.add(from, l.Runnable, sum)
-		s.syscall.add(from, l.Syscall, sum)
+		s.running.add(from, l.Running, add)
+		s.runnable.add(from, l.Runnable, add)
+		s.syscall.add(from, l.Syscall, add)
 		from += step - from%step
 	}
 }
 
 func (s *series) report(start, end int64) *report.Series {
-	if s.last != nil {
-		s.addStates(s.last, end)
-		s.last = nil
+	if s.previous != nil {
+		s.addStates(s.previous, end)
+		s.previous = nil
 	}
 	r := &report.Series{
 		HeapBytes: s.heap.report(start), GoalBytes: s.goal.report(start), GOMAXPROCS: s.procs.report(start), GC: s.gc.report(start), STW: s.stw.report(start),
@@ -105,7 +105,7 @@ func commonStep(lists ...*points) int64 {
 	}
 	for _, p := range lists {
 		// A step may lie in two generations.
-		for len(thin(p.list, step, sum)) > maxPoints {
+		for len(thin(p.list, step, add)) > maxPoints {
 			step *= 2
 		}
 	}
@@ -116,7 +116,7 @@ func commonStep(lists ...*points) int64 {
 // times scale.
 func (p *points) means(start, end, step int64, scale float64) [][2]int64 {
 	out := [][2]int64{}
-	for _, x := range thin(p.list, step, sum) {
+	for _, x := range thin(p.list, step, add) {
 		from := max(x[0]-x[0]%step, start)
 		if width := min(x[0]-x[0]%step+step, end) - from; width > 0 {
 			out = append(out, [2]int64{from - start, int64(scale * float64(x[1]) / float64(width))})
@@ -131,22 +131,22 @@ type points struct {
 	step int64 // of the last thinning
 }
 
-func largest(a, b int64) int64 { return max(a, b) }
-func sum(a, b int64) int64     { return a + b }
+func larger(a, b int64) int64 { return max(a, b) }
+func add(a, b int64) int64    { return a + b }
 
-func (p *points) add(t, v int64, join func(a, b int64) int64) {
+func (p *points) add(t, v int64, combine func(a, b int64) int64) {
 	p.list = append(p.list, [2]int64{t, v})
 	// Thinning seldom keeps the cost of a point constant.
 	for len(p.list) > 8*maxPoints {
 		p.step = max(2*p.step, 2*idleStep)
-		p.list = thin(p.list, p.step, join)
+		p.list = thin(p.list, p.step, combine)
 	}
 }
 
 func (p *points) report(start int64) [][2]int64 {
 	list, step := p.list, max(p.step, idleStep)
 	for len(list) > maxPoints {
-		list = thin(list, step, largest)
+		list = thin(list, step, larger)
 		step *= 2
 	}
 	out := make([][2]int64, 0, len(list))
@@ -157,11 +157,11 @@ func (p *points) report(start int64) [][2]int64 {
 }
 
 // thin joins the points of each step into one.
-func thin(list [][2]int64, step int64, join func(a, b int64) int64) [][2]int64 {
+func thin(list [][2]int64, step int64, combine func(a, b int64) int64) [][2]int64 {
 	out := make([][2]int64, 0, len(list)/2+1)
 	for _, x := range list {
 		if n := len(out); n > 0 && out[n-1][0]/step == x[0]/step {
-			out[n-1][1] = join(out[n-1][1], x[1])
+			out[n-1][1] = combine(out[n-1][1], x[1])
 			continue
 		}
 		out = append(out, x)
@@ -169,23 +169,23 @@ func thin(list [][2]int64, step int64, join func(a, b int64) int64) [][2]int64 {
 	return out
 }
 
-// stretches are parts of time: [start, length]. The longest are kept.
-type stretches struct{ list [][2]int64 }
+// longestIntervals are parts of time: [start, length]. The longest are kept.
+type longestIntervals struct{ list [][2]int64 }
 
-func (s *stretches) add(start, length int64) {
+func (s *longestIntervals) add(start, length int64) {
 	s.list = append(s.list, [2]int64{start, length})
 	if len(s.list) > 4*maxPoints {
-		s.longest()
+		s.keepLongest()
 	}
 }
 
-func (s *stretches) longest() {
+func (s *longestIntervals) keepLongest() {
 	slices.SortFunc(s.list, func(a, b [2]int64) int { return cmp.Or(cmp.Compare(b[1], a[1]), cmp.Compare(a[0], b[0])) })
 	s.list = s.list[:min(len(s.list), maxPoints)]
 }
 
-func (s *stretches) report(start int64) [][2]int64 {
-	s.longest()
+func (s *longestIntervals) report(start int64) [][2]int64 {
+	s.keepLongest()
 	out := make([][2]int64, 0, len(s.list))
 	for _, x := range s.list {
 		from := max(x[0], start)

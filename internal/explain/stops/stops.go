@@ -20,93 +20,93 @@ import (
 // A Silence is a stretch of the trace in which no thread wrote anything.
 type Silence struct {
 	Start, End int64
-	// During is how many requests were under way all through it, After how many began within freeze.BurstNS after it.
-	During, After int
+	// RequestsDuring is how many requests were under way all through it, After how many began within freeze.BurstNS after it.
+	RequestsDuring, RequestsAfter int
 }
 
 // A Sum counts requests by silence. It implements pass.Sum.
 type Sum struct {
 	freezes *freeze.Detector
-	parts   []*part
+	adders  []*adder
 }
 
 // New returns a Sum over the silences of a detector.
 func New(freezes *freeze.Detector) *Sum { return &Sum{freezes: freezes} }
 
-type part struct {
-	of    *Sum
-	all   int
-	count map[int64]*Silence // by start
+type adder struct {
+	sum      *Sum
+	requests int
+	silences map[int64]*Silence // by start
 }
 
 // NewAdder implements pass.Sum.
 func (s *Sum) NewAdder(*path.Stage) path.Adder {
-	p := &part{of: s, count: make(map[int64]*Silence)}
-	s.parts = append(s.parts, p)
+	p := &adder{sum: s, silences: make(map[int64]*Silence)}
+	s.adders = append(s.adders, p)
 	return p
 }
 
 // Add implements pass.Adder.
-func (p *part) Add(w *path.WalkResult) {
+func (p *adder) Add(w *path.WalkResult) {
 	if w.Observer || w.Form == path.Piece || w.Form == path.CutAtStart || !w.Req.IsServed() {
 		return
 	}
-	p.all++
-	quiet := p.of.freezes.LongSilences()
-	i, _ := slices.BinarySearchFunc(quiet, w.Start-freeze.BurstNS, func(q freeze.Interval, t int64) int { return cmp.Compare(q.End, t) })
+	p.requests++
+	quiet := p.sum.freezes.LongSilences()
+	i, _ := slices.BinarySearchFunc(quiet, w.Start-freeze.BurstNS, func(silence freeze.Interval, t int64) int { return cmp.Compare(silence.End, t) })
 	for ; i < len(quiet) && quiet[i].Start < w.Req.End; i++ {
-		q, c := quiet[i], entry.In(p.count, quiet[i].Start)
-		if w.Start >= q.End {
-			c.After++
-		} else if w.Start < q.Start && w.Req.End >= q.End {
-			c.During++
+		silence, counts := quiet[i], entry.In(p.silences, quiet[i].Start)
+		if w.Start >= silence.End {
+			counts.RequestsAfter++
+		} else if w.Start < silence.Start && w.Req.End >= silence.End {
+			counts.RequestsDuring++
 		}
 	}
 }
 
 // Silences returns all silences with what was counted, and how many requests there were.
 func (s *Sum) Silences() (out []Silence, requests int) {
-	for _, q := range s.freezes.LongSilences() {
-		x := Silence{Start: q.Start, End: q.End}
-		for _, p := range s.parts {
-			if c := p.count[x.Start]; c != nil {
-				x.During, x.After = x.During+c.During, x.After+c.After
+	for _, quiet := range s.freezes.LongSilences() {
+		silence := Silence{Start: quiet.Start, End: quiet.End}
+		for _, p := range s.adders {
+			if counts := p.silences[silence.Start]; counts != nil {
+				silence.RequestsDuring, silence.RequestsAfter = silence.RequestsDuring+counts.RequestsDuring, silence.RequestsAfter+counts.RequestsAfter
 			}
 		}
-		out = append(out, x)
+		out = append(out, silence)
 	}
-	for _, p := range s.parts {
-		requests += p.all
+	for _, p := range s.adders {
+		requests += p.requests
 	}
 	return out, requests
 }
 
-// least is the score from which on pauses are believed to be none of the clients': the logarithm of the odds against all of them by
+// minScore is the score from which on pauses are believed to be none of the clients': the logarithm of the odds against all of them by
 // chance, as for a quota's clock (docs/throttling.md). fewest arrivals make a burst.
 const (
-	least = 12
+	minScore = 12
 )
 
 // Suspects returns the silences after which as many requests came at once as their rate had made expect meanwhile, if these are
 // too many and too long for chance.
 func Suspects(all []Silence, requests int, length int64) (out []Silence) {
-	for _, q := range all {
-		if q.After >= scale.Several {
-			requests -= q.After
-			length -= q.End - q.Start
+	for _, silence := range all {
+		if silence.RequestsAfter >= scale.Several {
+			requests -= silence.RequestsAfter
+			length -= silence.End - silence.Start
 		}
 	}
 	if requests <= 0 || length <= 0 {
 		return nil
 	}
 	rate, score := float64(requests)/float64(length), 0.0
-	for _, q := range all {
-		if missing := rate * float64(q.End-q.Start); q.After >= scale.Several && missing <= 2*float64(q.After) && float64(q.After) <= 2*missing {
-			out = append(out, q)
+	for _, silence := range all {
+		if missing := rate * float64(silence.End-silence.Start); silence.RequestsAfter >= scale.Several && missing <= 2*float64(silence.RequestsAfter) && float64(silence.RequestsAfter) <= 2*missing {
+			out = append(out, silence)
 			score += missing
 		}
 	}
-	if score < least {
+	if score < minScore {
 		return nil
 	}
 	return out

@@ -7,9 +7,9 @@ const ms = int64(1e6)
 // TestSuspects: silences of three seconds, with what came right after them. It would catch a client that sends many at once taken for
 // a process that was stopped, an idle process, and a pause that chance explains.
 func TestSuspects(t *testing.T) {
-	at := func(n int, length int64, after int) (all []Silence) {
+	silencesEvery := func(n int, length int64, after int) (all []Silence) {
 		for i := range int64(n) {
-			all = append(all, Silence{Start: i * 500 * ms, End: i*500*ms + length, After: after})
+			all = append(all, Silence{Start: i * 500 * ms, End: i*500*ms + length, RequestsAfter: after})
 		}
 		return all
 	}
@@ -19,15 +19,15 @@ func TestSuspects(t *testing.T) {
 		requests int
 		want     int
 	}{
-		{"stopped four times, 100 requests a second", at(4, 80*ms, 8), 300, 4},
-		{"the same, and 25 a second are too few to tell", at(4, 80*ms, 2), 75, 0},
-		{"once for long", at(1, 500*ms, 48), 300, 1},
-		{"once for 80 ms may be chance", at(1, 80*ms, 8), 300, 0},
-		{"idle, and one comes", at(6, 80*ms, 1), 300, 0},
-		{"a client that sends ten at once, and nothing in between", at(6, 400*ms, 10), 60, 0},
-		{"three at once after a pause in which thirty are missing", at(6, 300*ms, 3), 300, 0},
-		{"forty at once where eight are missing", at(4, 80*ms, 40), 420, 0},
-		{"none came", at(6, 80*ms, 0), 0, 0},
+		{"stopped four times, 100 requests a second", silencesEvery(4, 80*ms, 8), 300, 4},
+		{"the same, and 25 a second are too few to tell", silencesEvery(4, 80*ms, 2), 75, 0},
+		{"once for long", silencesEvery(1, 500*ms, 48), 300, 1},
+		{"once for 80 ms may be chance", silencesEvery(1, 80*ms, 8), 300, 0},
+		{"idle, and one comes", silencesEvery(6, 80*ms, 1), 300, 0},
+		{"a client that sends ten at once, and nothing in between", silencesEvery(6, 400*ms, 10), 60, 0},
+		{"three at once after a pause in which thirty are missing", silencesEvery(6, 300*ms, 3), 300, 0},
+		{"forty at once where eight are missing", silencesEvery(4, 80*ms, 40), 420, 0},
+		{"none came", silencesEvery(6, 80*ms, 0), 0, 0},
 	} {
 		if got := Suspects(c.all, c.requests, 3000*ms); len(got) != c.want {
 			t.Errorf("%s: %d are suspects, want %d", c.name, len(got), c.want)
