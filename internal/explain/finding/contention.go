@@ -10,9 +10,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A wait is contended if requests queue there for what other requests have.
+// A wait is contended if requests queue at it for what other requests hold.
 
-// findQueueWaits decides which waits are queues, by what most of the time behind each was.
+// findQueueWaits decides which waits for a hand-over are queues, by what most of the time behind each of them was.
 func (a *attribution) findQueueWaits() {
 	queuedNS, totalNS := map[waitKey]int64{}, map[waitKey]int64{}
 	for c, r := range a.routes(a.group.All()) {
@@ -21,7 +21,7 @@ func (a *attribution) findQueueWaits() {
 				wait := waitKeyOf(v)
 				slots := a.in.slotWaitsAt(wait)
 				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) {
-					continue // goroutines that the request started may queue elsewhere
+					continue // the goroutines are the request's own, and may themselves queue elsewhere
 				}
 				totalNS[wait] += r.TotalNS
 				if isNotification(wait, slots) {
@@ -39,14 +39,14 @@ func (a *attribution) findQueueWaits() {
 	}
 }
 
+// isHandoverWait reports whether a wait ends when another goroutine hands something over.
 func isHandoverWait(wait report.WaitKind) bool {
 	return wait == report.WaitChan || wait == report.WaitChanSend || wait == report.WaitSelect || wait == report.WaitCond
 }
 
-// isQueue reports whether requests that wait at v queue for turns at c: the
-// goroutines there are other requests' own, or serve one request at a time
-// while others wait. A goroutine that serves all waiters at once has no queue. Nor has one that reads all answers of a shared
-// connection, unless it also sends each request itself: then it serves them one after the other.
+// isQueue reports whether requests that wait at v queue for service at c: the goroutines there are those of other requests, or
+// serve one request at a time while others wait. A goroutine that serves all waiters at once has no queue. Nor has one that
+// reads all answers of a shared connection, unless it also sends each request itself: then it serves them one after the other.
 func isQueue(service *queues.ServiceStats, c *report.Cause, v *report.Via) bool {
 	if service.Requests < scale.Few {
 		return false
@@ -63,18 +63,18 @@ func isQueue(service *queues.ServiceStats, c *report.Cause, v *report.Via) bool 
 	if c.Cause == report.CauseNetwork && service.ServerWroteShare < scale.NearlyAll && !isPoolOfStd(v.Call) {
 		return false
 	}
-	waiting := service.WaitersPerServer * (1 - service.BehindLockShare) // those that came through a lock queue at the lock
+	waiting := service.WaitersPerServer * (1 - service.BehindLockShare) // requests behind a lock queue at the lock
 	return waiting >= 1.3 && waiting >= 1.2*service.BatchSize
 }
 
-// isSerialAsker reports whether a goroutine asks a peer for some requests while others wait for it. Those queue until its next answer,
-// however many it serves with one.
+// isSerialAsker reports whether a goroutine sends requests to a peer for some of its waiters while others wait. Those queue
+// until its next answer, however many requests one answer serves.
 func isSerialAsker(service *queues.ServiceStats, c *report.Cause) bool {
 	return c.Cause == report.CauseNetwork && service.ServerWroteShare >= scale.NearlyAll && service.AlreadyRunningShare >= scale.Much
 }
 
-// isFanOutLimit reports whether a request waits because the number of goroutines that it may start is limited: they are its own, one for
-// each piece of work, and not other requests' turns.
+// isFanOutLimit reports whether a request waits because a limit bounds the goroutines that it may start: they are its own, one
+// for each piece of work, and serve no other requests.
 func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {
 	if wait.kind == report.WaitChanSend && strings.HasPrefix(wait.site.Func, "golang.org/x/sync/errgroup.(*Group).") {
 		return true
@@ -82,33 +82,34 @@ func isFanOutLimit(wait waitKey, slots *queues.SlotWaits) bool {
 	return isEndedByChildren(slots) && wait.kind == report.WaitChanSend && slots.Slots > 1 && slots.WaitsPerChild < 2
 }
 
-// isEndedByChildren reports whether the waits are ended by goroutines that the waiters started themselves.
+// isEndedByChildren reports whether goroutines that the waiters started end most of the waits.
 func isEndedByChildren(slots *queues.SlotWaits) bool { return slots != nil && slots.ChildShare > 0.5 }
 
-// isSlotPool reports whether requests wait for a place that other requests free.
+// isSlotPool reports whether requests wait for a slot that other requests release.
 func isSlotPool(slots *queues.SlotWaits) bool {
 	return slots != nil && slots.Waits >= scale.Few && slots.FormerWaiterShare >= scale.Much && slots.BatchSize <= 1.5
 }
 
-// isWorkerPool reports whether requests wait for a free worker, which then does what they hand to it. This matters where the worker
-// waits for the network: without it, a goroutine that reads all answers of a shared connection looks the same (see isQueue).
+// isWorkerPool reports whether requests wait for a free worker, which then does the work that they hand to it. This matters
+// where the worker waits for the network: without it, a goroutine that reads all answers of a shared connection looks the same
+// (see isQueue).
 func isWorkerPool(slots *queues.SlotWaits) bool {
 	return slots != nil && slots.Waits >= scale.Few && slots.WorkerShare > 0.5 && slots.BatchSize <= 1.5
 }
 
-// isNotification reports whether requests wait for news from other requests (a long poll, a subscription): those end many waits and
-// never waited there themselves. In a pool, some of those who hold a place have waited for it.
+// isNotification reports whether requests wait for news from other requests (a long poll, a subscription): these end many waits
+// and never waited there themselves. In a pool, some holders of a slot have waited for it.
 func isNotification(wait waitKey, slots *queues.SlotWaits) bool {
 	return !isPoolOfStd(wait.call) && slots != nil && slots.Waits >= scale.Enough && slots.FormerWaiterShare == 0 && slots.WorkerShare == 0 && slots.OtherRequestShare > 0.5
 }
 
-// slotWaitsAt returns the facts about the goroutines that ended the waits at a line.
+// slotWaitsAt returns the facts about the goroutines that ended the waits at a line, nil if there are none.
 func (in *Input) slotWaitsAt(wait waitKey) *queues.SlotWaits {
 	return firstMatch(in.SlotWaits, func(p *queues.SlotWaits) bool { return p.Wait == wait.kind && p.Site.LineKey() == wait.site })
 }
 
-// isSemaphoreWait reports whether a request waits for a place of a semaphore. Every holder frees its place, so all waiters queue,
-// whatever the holders do meanwhile and on which goroutine.
+// isSemaphoreWait reports whether a request waits for a slot of a golang.org/x/sync/semaphore. Each holder releases its slot,
+// so all waiters queue, whatever the holders do and on whichever goroutine.
 func isSemaphoreWait(wait waitKey) bool {
 	return wait.kind == report.WaitSelect && wait.site.Func == semaphoreAcquire
 }
@@ -118,12 +119,12 @@ const (
 	semaphoreAcquire = semaphorePackage + "(*Weighted).Acquire"
 )
 
-// isAcquireTimeout reports whether a request waits for a place until its own deadline passes: none was returned.
+// isAcquireTimeout reports whether a request waits for a slot until its own deadline passes: no slot was released in time.
 func isAcquireTimeout(c *report.Cause) bool {
 	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == semaphoreAcquire || poolsOfStd[c.Call].only)
 }
 
-// serviceAt returns the facts about requests that waited for others at a cause.
+// serviceAt returns the facts about the goroutines for which requests waited at a cause, nil if there are none.
 func (in *Input) serviceAt(c *report.Cause, via []report.Via) *queues.ServiceStats {
 	site := c.Site
 	if c.Cause == report.CauseCPU {
@@ -135,7 +136,7 @@ func (in *Input) serviceAt(c *report.Cause, via []report.Via) *queues.ServiceSta
 	return firstMatch(in.Services, func(t *queues.ServiceStats) bool { return report.CauseName(t.Cause) == c.Cause && t.Site.Meets(site) })
 }
 
-// firstMatch returns the first of a list that matches, nil if none does.
+// firstMatch returns the first element that matches, nil if none does.
 func firstMatch[T any](list []T, match func(*T) bool) *T {
 	for i := range list {
 		if match(&list[i]) {
@@ -145,20 +146,19 @@ func firstMatch[T any](list []T, match func(*T) bool) *T {
 	return nil
 }
 
-// isLockWait reports whether a wait is for a lock that the service chose to take.
-// The locks of an os.File and a log.Logger only keep writes in order: the fault
-// is where they write to. A handler of log/slog, or another library's, is the
-// service's choice, and so is its lock. A wait that began before the trace, whose
-// kind and place are unknown, is not a lock.
+// isLockWait reports whether a wait is for a lock that the service chose to take. The locks of an os.File and a log.Logger only
+// keep writes in order: the fault is where they write to. A handler of log/slog, or of another library, is the service's
+// choice, and so is its lock. A wait that began before the trace has no known kind or site, and is not a lock.
 func isLockWait(wait waitKey) bool {
 	return wait.site.Func != "" && (wait.kind == report.WaitOnce || wait.kind == report.WaitLock && !isFileCall(wait.call) && !isLoggerCall(wait.call))
 }
 
-// isHeldBySiblings reports whether those who hold a lock work for the same request as those who wait for it.
+// isHeldBySiblings reports whether the holders of a lock work for the same request as its waiters.
 func (in *Input) isHeldBySiblings(wait waitKey) bool {
 	return isLockWait(wait) && slices.ContainsFunc(in.SiblingShares, func(s queues.SiblingShare) bool { return s.Share >= scale.Most && s.Site.LineKey() == wait.site })
 }
 
+// isLoggerCall reports whether a call is one of package log.
 func isLoggerCall(call string) bool {
 	return strings.HasPrefix(call, "log.")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkLockConvoy is WL2002, lock-convoy.
+// checkLockConvoy is WL2002, lock-convoy. Each kind of work under the lock has a verdict.
 func checkLockConvoy(in *Input) (out []Verdict) {
 	for attr, cand := range in.candidatesOf(report.RuleLockConvoy) {
 		for _, part := range splitByHolderWork(attr, cand) {
@@ -21,8 +21,8 @@ func checkLockConvoy(in *Input) (out []Verdict) {
 	return out
 }
 
-// holderWork says what a holder does at a cause. All its computing counts as one thing. So does what a dependency does while it holds its
-// own lock (nil if it has none), whichever line called it.
+// holderWork returns what a holder does at a cause. All computing counts as one work, and so does all that a dependency does
+// under its own lock, whichever line called it. lock is where the dependency takes that lock, nil if the lock is the service's.
 func holderWork(c *report.Cause, via []report.Via, lock *report.Site) causeSite {
 	work := causeSiteOf(c)
 	switch {
@@ -34,12 +34,13 @@ func holderWork(c *report.Cause, via []report.Via, lock *report.Site) causeSite 
 	return work
 }
 
-// isInDependency reports whether a site is in the dependency that has taken the lock, and not in the service's code that it called back.
+// isInDependency reports whether a site is in the dependency that took the lock, and not in a function of the service that the
+// dependency called back.
 func isInDependency(s, lock *report.Site) bool {
 	return lock != nil && s != nil && s.Module != "" && (s.CalledFrom == nil || strings.HasPrefix(s.CalledFrom.Calls, lock.Module))
 }
 
-// dependencyLock returns where a dependency takes the lock that a claim is about, nil if it is the service's own code that does.
+// dependencyLock returns where a dependency takes the lock that a candidate is about, nil if the service's own code takes it.
 func dependencyLock(cand *candidate) *report.Site {
 	for i := range cand.routes {
 		for k := range cand.routes[i].via {
@@ -51,8 +52,8 @@ func dependencyLock(cand *candidate) *report.Site {
 	return nil
 }
 
-// splitByHolderWork divides what belongs to a lock by what its holders do: after one of two things is moved out of the lock, requests still
-// wait for the other. Small parts go with the largest.
+// splitByHolderWork divides the candidate of a lock by what the holders do: after one of two works is moved out of the lock,
+// requests still wait for the other. Works with less than scale.Much of the time stay with the largest.
 func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	sumNS, totalNS := map[causeSite]int64{}, int64(0)
 	var works []causeSite
@@ -103,7 +104,8 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	return out
 }
 
-// reportedRoutes are the parts that evidence is about: those of the slow requests, as is the mean beside it.
+// reportedRoutes returns the routes that the evidence describes: those of the slow requests, as for the mean time in the same
+// finding. If there are none, it returns those of all requests.
 func (c *candidate) reportedRoutes() []causeRoute {
 	if len(c.slowRoutes) > 0 {
 		return c.slowRoutes
@@ -111,6 +113,7 @@ func (c *candidate) reportedRoutes() []causeRoute {
 	return c.routes
 }
 
+// convoyVerdict returns the verdict about one kind of work under a lock.
 func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	var queuedNS, totalNS, unseenNS int64
 	isListed := map[string]bool{}
@@ -154,7 +157,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	case cand.wait.kind == report.WaitOnce:
 		v.Fix = "initialise before the first request arrives, or let requests that do not need it continue without it"
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(cand.wait.call, writeLock):
-		// Readers and writers hold a writer up alike, and its wait does not tell them apart.
+		// The wait of a writer does not show whether a reader or another writer holds it up.
 		v.Fix = fmt.Sprintf("hold the lock for less time at %s: a writer builds the new state outside of the lock and takes the lock, or swaps an atomic.Pointer, only to put it in place; a reader takes a copy, or reads in parts", place(v.Site))
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(cand.wait.call, "RWMutex"):
 		v.Fix = "build the new state outside of the lock and take the lock, or swap an atomic.Pointer, only to put it in place"
@@ -173,8 +176,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// movableWork returns the service's own line that works while a lock or a place is held, and could do so at another time: the call in the
-// function that took it, if that was seen, else where the holder is.
+// movableWork returns the service's own line that works while a lock or a slot is held, and could work at another time: the
+// call in the function that took the lock or slot, if that call was seen, else the line where the holder is.
 func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site {
 	u := firstMatch(a.in.HolderLines, func(u *queues.HolderLine) bool {
 		return u.WaitSite.LineKey() == cand.wait.site && u.HolderSite.Meets(top.Site) && u.Line.Module == "" && !isStdSite(u.Line)
@@ -185,8 +188,8 @@ func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site
 	return top.nonStdSite()
 }
 
-// isBehindReader reports whether a way leads from an RWMutex's reader to a writer that also waits for it. That writer waits for a
-// reader: if another writer had held the lock, its unlocking would have let the readers go first.
+// isBehindReader reports whether a route leads from an RWMutex's reader to a writer that also waits for the RWMutex. That
+// writer waits for a reader: if it waited for another writer, the unlocking of that one would have let the readers go first.
 func isBehindReader(via []report.Via) bool {
 	for i := 1; i < len(via); i++ {
 		if strings.Contains(via[i-1].Call, readLock) && strings.Contains(via[i].Call, writeLock) {
@@ -196,7 +199,8 @@ func isBehindReader(via []report.Via) bool {
 	return false
 }
 
-// heaviestContendedRoute returns the heaviest part that was reached through the wait.
+// heaviestContendedRoute returns the first route, and so the longest, that leads through a contended wait; if none does, the
+// first of all. There must be a route.
 func heaviestContendedRoute(attr *attribution, routes []causeRoute) *causeRoute {
 	if route := firstMatch(routes, func(route *causeRoute) bool { _, ok := attr.contendedWait(route.via); return ok }); route != nil {
 		return route
@@ -204,7 +208,7 @@ func heaviestContendedRoute(attr *attribution, routes []causeRoute) *causeRoute 
 	return &routes[0]
 }
 
-// holderEvidence lists what was done behind the wait, the most first.
+// holderEvidence lists what the holders did during the wait, the works with most time first.
 func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.Evidence {
 	type sum struct {
 		p  *causeRoute
@@ -235,6 +239,7 @@ func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.
 	return out
 }
 
+// ratio returns a / b, at most 1; 0 if b is not positive.
 func ratio(a, b int64) float64 {
 	if b <= 0 {
 		return 0
@@ -242,7 +247,7 @@ func ratio(a, b int64) float64 {
 	return min(1, float64(a)/float64(b))
 }
 
-// lockText names the sort of lock.
+// lockText names the kind of lock that a wait is for.
 func lockText(wait waitKey) string {
 	switch {
 	case wait.kind == report.WaitOnce:

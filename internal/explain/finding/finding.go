@@ -1,14 +1,22 @@
-// Package finding holds the rules: each reads what a report says of causes and of the runtime, and says what to change,
-// with evidence. All lists them, and rules/CODE.txt says what each means. Rules never print and never read a trace: what
-// they need beyond the report is summed up before, see Input.
+// Package finding turns a report and the sums of its trace into findings: what to change in the service, where, with evidence,
+// a severity and a prediction of the gain.
 //
-// One fault has several symptoms, and is reported once. Time is divided among rules before they look at it: what requests wait for
-// by claims.go, their waiting for Ps by scheduling.go, what the collector took by gc.go. What the rules found is settled afterwards,
-// see Find: whether it is worth a word (severity.go), what a group says as well that is asked over the network (asked.go), and what
-// explains what (order.go).
+// What goes in is Input: a report without findings, and sums that the report does not show, such as who waited for a slot and
+// who released it. All returns the rules (rules.go); rules/CODE.txt documents each of them. A rule neither prints nor reads a
+// trace. What comes out of Find are the findings, the most severe first. Judge reports which rules lacked the data to find
+// anything.
 //
-// The bias is to be rather silent than wrong: a rule speaks when its evidence leaves no likelier reading, and a healthy
-// service yields nothing above info.
+// One fault has several symptoms, but is reported once. Before the rules check anything, the time of requests is divided among
+// them: what requests wait for by attribution.go, their waits for a P by scheduling.go, the time that the garbage collector
+// took by gc.go. Then Find
+//
+//  1. runs the rules, which return verdicts,
+//  2. sets the severity (severity.go), id and prediction of each verdict, and drops those below all thresholds,
+//  3. merges a group's verdicts with those of the groups that call it over the network (peergroups.go),
+//  4. subtracts the time that another verdict explains, and orders the rest (order.go).
+//
+// A missing finding is better than a wrong one: a rule reports a fault only if its evidence has no more likely explanation. A
+// healthy service has no finding above info.
 package finding
 
 import (
@@ -25,18 +33,18 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Rule looks for one thing to change.
+// A Rule looks for one kind of fault.
 type Rule struct {
-	Code    report.RuleCode // stable: WL, a digit for the family, three for the rule
+	Code    report.RuleCode // stable: WL, a digit for the family, three digits for the rule
 	Name    string          // short, with dashes
 	Summary string          // one line
 	Doc     Doc
-	// Run returns what it finds: what a Verdict says of code, id and severity is filled in by Find.
+	// Run returns a verdict for each fault that it finds. Find sets code, id and severity.
 	Run          func(*Input) []Verdict
 	requirements []requirement // of a recording, to be sure where it finds nothing
 }
 
-// Doc is a rule's documentation, plain paragraphs. `whylate rules CODE` prints it, and pages show it.
+// Doc is a rule's documentation in plain paragraphs. "whylate rules CODE" prints it, and pages show it.
 type Doc struct {
 	Means    string `json:"means"`            // what a finding says about the service
 	Measured string `json:"measured"`         // how, and from what
@@ -45,70 +53,72 @@ type Doc struct {
 	Wrong    string `json:"wrong,omitempty"`  // when the finding is wrong or does not matter
 }
 
-// Families are the first digits of codes.
+// families names the families of rules, by the first digit of their codes.
 var families = map[byte]string{'1': "scheduling", '2': "waiting", '3': "memory", '4': "container", '5': "doubt"}
 
-// Family is the word for what the rule is about.
+// Family names what the rule is about.
 func (r *Rule) Family() string { return families[r.Code[2]] }
 
-// Input is what rules look at. Rules must not change it.
+// Input is what rules check. Rules must not change it.
 type Input struct {
-	Report  *report.Report // whole but for its findings
-	Process *process.Stats // what the whole process did; never nil
-	// Services says whether requests queued for what they waited for on other
-	// goroutines.
+	Report  *report.Report // complete except for its findings
+	Process *process.Stats // of the whole process; never nil
+	// Services describes the goroutines that requests waited for, and whether requests queued for them.
 	Services []queues.ServiceStats
-	// SlotWaits has facts about the goroutines that ended requests' waits: whether they hold places of a pool.
+	// SlotWaits describes the goroutines that ended requests' waits, and whether they held slots of a pool.
 	SlotWaits []queues.SlotWaits
-	// UnawaitedGroups are the groups, by id, that are turns of loops that begin them by their own pauses: nobody waits for those,
-	// neither a client nor a goroutine.
+	// UnawaitedGroups has the ids of groups for which neither a client nor a goroutine waits: iterations of loops that begin
+	// each iteration after a pause of their own.
 	UnawaitedGroups map[string]bool
-	// LongWaits says of requests that only wait at a line whether they had handed anything over before.
+	// LongWaits describes requests that spend most of their time in one wait, and whether they had handed work over before it.
 	LongWaits []queues.LongWaits
-	// FindHolder finds a goroutine that perhaps holds the lock a function waits for: where it has stood for at least that long, the
-	// trace's word for what it waits for, and for how long; nil: none. The field itself may be nil.
+	// FindHolder returns a goroutine that perhaps holds the lock that a function waits for: where it has waited for minNS or
+	// longer, the trace's reason for that wait, and its length; nil if there is none. The field may be nil.
 	FindHolder func(locks string, minNS int64) (site *report.Site, reason string, ns int64)
-	// Streams says of requests that wait at a line repeatedly whether they write to their clients between.
+	// Streams describes requests that wait at one line repeatedly, and how often they write to their client between these waits.
 	Streams []queues.Stream
-	// SiblingShares says, for a lock's line, which part of the waits there goroutines of the same request ended.
+	// SiblingShares has, for the line of a lock, the share of the waiting time that goroutines of the same request ended.
 	SiblingShares []queues.SiblingShare
-	// HolderLines says which line of the function that took a lock or a place its holders are in while others wait.
+	// HolderLines has, for a lock or slot, the line of the function that took it which its holders execute while others wait.
 	HolderLines []queues.HolderLine
-	// PeerCalls says, by a group's id, how often its requests asked a peer from one line.
+	// PeerCalls has, by group id, how often requests call a peer from one line.
 	PeerCalls map[string][]queues.PeerCalls
-	// AcceptsConnections says that the process accepts connections for an unknown protocol: a goroutine that reads may then read from its client
-	// or from a peer.
+	// AcceptsConnections means that the process accepts connections for an unknown protocol: a goroutine that reads may read
+	// from its client or from a peer.
 	AcceptsConnections bool
-	// NoSelfConnections says that no socket of the process led to itself.
+	// NoSelfConnections means that no socket of the process led to the process itself.
 	NoSelfConnections bool
-	// BacklogShares says, by a group's id, in which part of a loop's turns the work was already there when the turn before ended. For messages
-	// on WebSockets it is the part of the handling time at whose end the next one was already there.
+	// BacklogShares has, by group id, the share of a loop's iterations whose work was already there when the iteration before
+	// ended. For messages on WebSockets it is the share of the handling time at whose end the next message was already there.
 	BacklogShares map[string]float64
-	// Hubs are goroutines for which requests of others waited while they were
-	// late to run, those that held up the most time first.
+	// Hubs are goroutines that ran late while requests waited for them, those that delayed requests for the longest time first.
 	Hubs []queues.Hub
-	// Allocs is what was allocated meanwhile; nil if nobody recorded it.
+	// Allocs is the allocation profile of the recording's time; nil if none was recorded.
 	Allocs *allocs.Profile
-	// Thresholds are those of severity, the highest first; nil: see Thresholds.
+	// Thresholds are the thresholds of the severities, the highest severity first; nil means Thresholds().
 	Thresholds []Threshold
-	// OutlierMoments says, by a group's id, in how many separate stretches of time its outliers were open; nil, or none, if that is not known.
+	// OutlierMoments has, by group id, in how many separate intervals the group's outliers were open. It lacks groups for which
+	// that is not known.
 	OutlierMoments map[string]int
-	// HerdOverlap says which share of the time that a group's requests waited for a P lies in the moments of herds with a start
-	// function, and which part of all time these are; nil if that is not known.
+	// HerdOverlap returns the share of the time in which a group's requests waited for a P that falls within herds of
+	// goroutines with a start function, and the share of the whole trace that these herds cover. It is nil if that is not
+	// known.
 	HerdOverlap func(group, start string) (waited, time float64)
-	// WorksForServer says whether goroutines with a start function work for requests of a server only; nil if that is not known.
+	// WorksForServer reports whether goroutines with a start function work for requests of a server only. It is nil if that is
+	// not known.
 	WorksForServer func(start string) bool
-	// Predict says what changes would win, all of them together, in the group with this id; nil if they do not meet it.
-	// The field itself may be nil.
+	// Predict returns what all changes together would save in the group with this id; nil if the group has nothing that they
+	// change. The field may be nil.
 	Predict func(group string, changes []predict.Change) *report.Predicted
-	// Polls says how requests of a group poll at the sleeps that changes are about; nil if they do not. The field itself may be nil.
+	// Polls describes how requests of a group poll in the sleeps that changes are about; nil if they do not poll. The field may
+	// be nil.
 	Polls func(group string, changes []predict.Change) *predict.Poll
 
-	attributions map[*report.Group]*attribution // see claimsOf
-	atSites      map[causeSite]split            // see claims.others
+	attributions map[*report.Group]*attribution // computed by attributionOf
+	atSites      map[causeSite]split            // computed by attribution.others
 }
 
-// predict says what changes would win in a group; nil if that is not known.
+// predict returns what changes would save in a group; nil if that is not known.
 func (in *Input) predict(group string, changes ...predict.Change) *report.Predicted {
 	if in.Predict == nil || group == "" || len(changes) == 0 {
 		return nil
@@ -116,7 +126,8 @@ func (in *Input) predict(group string, changes ...predict.Change) *report.Predic
 	return in.Predict(group, changes)
 }
 
-// fillPrediction fills in what half of a finding's cause at its site would win, for rules that know no better change.
+// fillPrediction sets a verdict's prediction. A rule that names no changes predicts that half of the finding's cause at its
+// site goes away.
 func (in *Input) fillPrediction(v *Verdict) {
 	if v.Predicted != nil {
 		return
@@ -130,39 +141,41 @@ func (in *Input) fillPrediction(v *Verdict) {
 // A Verdict is a finding before its severity is known.
 type Verdict struct {
 	report.Finding
-	// Won is what the fix would win; see Severity.
+	// Won is what the fix would save; the severity follows from it.
 	Won Won
-	// FixedSeverity is a severity that does not follow from what requests that ended would win; "" if it does.
+	// FixedSeverity replaces the severity that follows from Won, such as for requests that never ended; "" if it does not apply.
 	FixedSeverity report.Severity
-	// MaxSeverity is the loudest that it may be, and Least what it is if it would win next to nothing; "" if what it would win decides alone.
+	// MaxSeverity is an upper bound of the severity, MinSeverity the severity if Won is below all thresholds; "" if there is
+	// none.
 	MaxSeverity, MinSeverity report.Severity
-	// MaxSeverityByAll is the loudest that it may be by what all requests spend alike; "" if that is as good as what slow ones lose.
+	// MaxSeverityByAll bounds the severity that follows from the time of all requests, not that from the time of slow ones; ""
+	// if there is no such bound.
 	MaxSeverityByAll report.Severity
-	// Fact marks what is worth knowing but no fault: its severity is info whatever it costs.
+	// Fact marks information that is no fault: its severity is info, whatever it costs.
 	Fact bool
-	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site; empty, that the fix is
-	// none that a request can be timed again with.
+	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site. An empty list means that
+	// requests cannot be timed again with the fix.
 	Changes []predict.Change
 }
 
-// capSeverity makes a verdict no louder than this.
+// capSeverity lowers the severity to s if it is higher.
 func (v *Verdict) capSeverity(s report.Severity) {
 	if rank(v.Severity) < rank(s) {
 		v.Severity, v.Decided = s, nil
 	}
 }
 
-// addEvidence adds evidence.
+// addEvidence appends evidence.
 func (v *Verdict) addEvidence(evidence ...report.Evidence) {
 	v.Evidence = append(v.Evidence, evidence...)
 }
 
-// prependEvidence puts evidence before the rest.
+// prependEvidence puts evidence before the evidence that the verdict has.
 func (v *Verdict) prependEvidence(evidence ...report.Evidence) {
 	v.Evidence = append(evidence, v.Evidence...)
 }
 
-// Find runs rules and returns their findings, in the order of inOrder.
+// Find runs rules and returns their findings, the most severe first.
 func Find(in *Input, rules []Rule) []report.Finding {
 	var all []Verdict
 	for i := range rules {
@@ -182,7 +195,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	for i := range all {
 		f := &all[i].Finding
 		if seenIDs[f.ID] {
-			continue // the same fault seen twice by one rule: the weightier stays
+			continue // one rule found the same fault twice: keep the one that costs more
 		}
 		seenIDs[f.ID] = true
 		out = append(out, *f)
@@ -190,17 +203,17 @@ func Find(in *Input, rules []Rule) []report.Finding {
 	return out
 }
 
-// completeVerdict gives a verdict its severity, id and prediction; false if it is not worth a word.
+// completeVerdict sets a verdict's severity, id and prediction; false if it is below all thresholds.
 func (in *Input) completeVerdict(v *Verdict) bool {
 	next := in.discountRareHandler(v)
 	if v.Severity, v.Decided = in.judge(v); v.Severity == "" || next && !v.Fact {
 		return false
 	}
 	if v.Confidence < scale.Half {
-		v.capSeverity(report.SeverityLow) // it is more likely not so
+		v.capSeverity(report.SeverityLow) // it is more likely wrong than right
 	}
 	if in.UnawaitedGroups[v.Group] && v.Code[2] == '2' {
-		v.capSeverity(report.SeverityInfo) // its wait is no latency
+		v.capSeverity(report.SeverityInfo) // no client and no goroutine waits for these requests
 	}
 	if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
 		v.prependEvidence(in.otherTailEvidence(v))
@@ -214,8 +227,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	return true
 }
 
-// replaceSlowEvidence replaces the evidence about slow requests where they spent nothing and the time of all requests decided: 0 s is no
-// evidence.
+// replaceSlowEvidence replaces evidence of 0 s about slow requests if the time of all requests decided the severity.
 func replaceSlowEvidence(v *Verdict) {
 	isZero := func(e report.Evidence) bool { return e.Value == 0 && strings.Contains(e.Text, "slow request") }
 	if v.Decided == nil || v.Decided.By != report.DecidedByAll || !slices.ContainsFunc(v.Evidence, isZero) {
@@ -225,7 +237,8 @@ func replaceSlowEvidence(v *Verdict) {
 	v.prependEvidence(measured("mean of all requests; slow ones spent none of their time on it", v.Won.All.NS, "ns"))
 }
 
-// otherTailEvidence is the evidence of a verdict that the requests beside the slow ones decided, of which the rest of its evidence says nothing.
+// otherTailEvidence returns the evidence for a severity that the other band of slow requests decided (see Won.Beside): the
+// verdict's other evidence is about the first band.
 func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
 	text := "mean per request that is slow by percentiles"
 	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {
@@ -234,9 +247,9 @@ func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
 	return measured(text, v.Won.Beside.NS, "ns")
 }
 
-// discountRareHandler reports whether a verdict is about the few requests of a handler that show it at all, because they waited, while
-// many times as many show none, and of all of them the wait is next to nothing. Otherwise, where they are too few for a band of
-// slow ones, they count as a few.
+// discountRareHandler handles groups of few requests that show their handler only because they waited, while many times as many
+// requests of the same protocol show none. It reports whether the verdict's time is negligible compared with that of all of
+// these requests. If the group is too small for a band of slow requests, it marks the verdict's times as those of a few.
 func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 	const manyTimes, negligibleShare = 10, 0.02
 	g := in.Report.Group(v.Group)
@@ -256,7 +269,7 @@ func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 	return negligible
 }
 
-// findingID is the same for the same fault in every run, whatever the lines around it do.
+// findingID returns an id that is the same for the same fault in each run, even if other lines cost more or less.
 func findingID(f *report.Finding) string {
 	fn := ""
 	if f.Site != nil {

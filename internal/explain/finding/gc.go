@@ -10,16 +10,19 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// What the collector takes of requests shows in four ways: they help to mark (gc-assist), they wait for a phase
-// (gc-wait), they wait for a P that marking takes (sched, with a worker or a helper among what ran meanwhile), and the
-// world is stopped at both ends of a cycle (stw). All of it is one fault where a setting would do away with most
-// cycles: then WL3004 has it. What code forces (runtime.GC) is WL3005's. Otherwise the larger part of a group's time
-// decides between WL3001, if it is the requests' own work and waiting, and WL3002, if it is the workers' on the Ps; the
-// stops are WL3003's.
+// The garbage collector takes time of requests in four ways: they help to mark (gc-assist), they wait for a phase (gc-wait),
+// they wait for a P on which a mark worker or a marking goroutine runs (sched), and the world is stopped at both ends of a
+// cycle (stw). The time is divided among the rules so that one fault is reported once:
+//
+//   - Where a setting would avoid most cycles, all of the time belongs to WL3004.
+//   - Where code forces cycles (runtime.GC), it belongs to WL3005.
+//   - Otherwise the stops belong to WL3003, and the rest to WL3001 if requests spend the larger part of it on marking and
+//     waiting for phases, to WL3002 if they spend it on waiting for Ps that workers use.
 
 const forcedGC = "runtime.GC"
 
-// collectorPart is the part of a cause that the collector took: 0 or 1, or what its workers ran while requests waited for a P.
+// collectorPart returns the part of a cause that the collector took: 0 or 1, or, for a wait for a P, the share of marking in
+// what ran during the wait.
 func collectorPart(c *report.Cause) float64 {
 	switch c.Cause {
 	case report.CauseGCAssist, report.CauseGCWait:
@@ -35,17 +38,18 @@ func collectorPart(c *report.Cause) float64 {
 	return 0
 }
 
-// isGCStop reports whether the world is stopped for a collection.
+// isGCStop reports whether a stop of the world is for a collection.
 func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 
-// workersPart and helpersPart return the share of mark workers, and of goroutines that help to mark, in the time that ran while requests waited
-// for a P.
+// workersPart and helpersPart return the share of mark workers, and of goroutines that help to mark, in what ran while requests
+// waited for a P.
 func workersPart(c *report.Cause) float64 { return markingPart(c, stdlib.MarkWorker) }
 func helpersPart(c *report.Cause) float64 { return markingPart(c, stdlib.MarkHelp) }
 
-// marksPart is both: what the collector took of the Ps that requests waited for.
+// marksPart is the sum of both: the collector's share in what ran while requests waited for a P.
 func marksPart(c *report.Cause) float64 { return workersPart(c) + helpersPart(c) }
 
+// markingPart returns the share of a function in what ran during a wait for a P, 0 for other causes.
 func markingPart(c *report.Cause, fn string) (part float64) {
 	if c.Cause != report.CauseSched {
 		return 0
@@ -58,20 +62,23 @@ func markingPart(c *report.Cause, fn string) (part float64) {
 	return part
 }
 
-// isForcedWait reports whether a wait for the collector is one that code asked for.
+// isForcedWait reports whether a wait for the collector is one that code forced.
 func isForcedWait(c *report.Cause) bool {
 	return c.Cause == report.CauseGCWait && (c.Call == forcedGC || strings.HasPrefix(c.Call, "runtime/debug."))
 }
 
-// isGCFrequentOrForced reports whether what the collector takes is left to the rules of too frequent or forced collections.
+// isGCFrequentOrForced reports whether the collector's time belongs to the rules of too frequent (WL3004) or forced collections
+// (WL3005).
 func (in *Input) isGCFrequentOrForced() bool {
 	_, frequent := adviseGOGC(in.Process)
 	return frequent || isLimitFull(in.Process) || isMostlyForced(&in.Process.GC)
 }
 
+// isMostlyForced reports whether code forced more than half of the collections.
 func isMostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
 
-// collectorVerdict begins what is said of the part of a group's time that the collector took; false if that is little.
+// collectorVerdict returns a verdict about the part of a group's time that the collector took; false if that part is below
+// scale.Some.
 func (in *Input) collectorVerdict(g *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
 	share, won := weighPart(g, part)
 	v = Verdict{Won: won, Finding: report.Finding{Cause: report.FamilyGC, Group: g.ID, Share: share, Confidence: 0.75}}
@@ -81,7 +88,7 @@ func (in *Input) collectorVerdict(g *report.Group, part func(*report.Cause) floa
 	return v, share >= scale.Some
 }
 
-// collectorEvidence says in which ways the collector took a group's time.
+// collectorEvidence lists in which ways the collector took a group's time.
 func collectorEvidence(g *report.Group) []report.Evidence {
 	var out []report.Evidence
 	for _, w := range []struct {
@@ -101,15 +108,16 @@ func collectorEvidence(g *report.Group) []report.Evidence {
 	return out
 }
 
-// assistPart is what requests do for the collector, and wait for it or for others that do so.
+// assistPart returns the part of a cause in which requests mark, or wait for the collector or for goroutines that mark.
 func assistPart(c *report.Cause) float64 {
 	return one(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + helpersPart(c)
 }
 
+// assistOrWorkerPart returns the part of a cause that belongs to WL3001 or WL3002.
 func assistOrWorkerPart(c *report.Cause) float64 { return assistPart(c) + workersPart(c) }
 
-// isMostlyAssists reports whether a group pays the collector more by its own work than by waiting for its workers. Both
-// together are one fault, which belongs to the rule of the larger part.
+// isMostlyAssists reports whether a group spends more time on marking than on waiting for mark workers: then WL3001
+// reports both, otherwise WL3002.
 func isMostlyAssists(g *report.Group) bool {
 	assists, _ := weighPart(g, assistPart)
 	workers, _ := weighPart(g, workersPart)
@@ -147,7 +155,7 @@ func checkGCTakesPs(in *Input, g *report.Group) []Verdict {
 	}
 	gc, ps := &in.Process.GC, float64(max(in.Process.Procs, 1))*float64(max(in.Process.SpanNS, 1))
 	site, causes := in.topAllocSite()
-	if in.Allocs == nil && gc.BegunAt != nil { // who pays assists is not who takes the Ps
+	if in.Allocs == nil && gc.BegunAt != nil { // goroutines that assist are not those whose allocations start the cycles
 		site = gc.BegunAt
 		causes = []report.Evidence{measured("share of the collections started by allocations at "+place(site), gc.BegunShare, "share")}
 	}
@@ -177,7 +185,7 @@ func checkForcedGC(in *Input, g *report.Group) []Verdict {
 			}
 		}
 	}
-	isIndirect := site == nil // nobody waits for a whole cycle, but all for what cycles take
+	isIndirect := site == nil // no request waits for a whole cycle, but all lose the time that cycles take
 	if isIndirect && (!mostlyForced || gc.ForcedAt == nil) {
 		return nil
 	}
@@ -193,7 +201,7 @@ func checkForcedGC(in *Input, g *report.Group) []Verdict {
 			return nil
 		}
 		v.Title, v.Site = "requests are slowed down by garbage collections that another goroutine forces, at "+place(gc.ForcedAt), gc.ForcedAt
-		v.Changes = []predict.Change{} // waits for Ps are not timed again
+		v.Changes = []predict.Change{} // predictions do not cover waits for Ps
 	} else {
 		v.Title, v.Site, v.Cause = "requests wait for a garbage collection that is forced at "+place(site), site, report.CauseGCWait
 		v.Changes = []predict.Change{predict.Gone(report.FamilyGC, "")}

@@ -43,7 +43,7 @@ func checkGCTooFrequent(in *Input, g *report.Group) []Verdict {
 		v.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal close to the live heap with any GOGC): %s", advice.gogc, gainText)
 	}
 	switch {
-	case site != nil && in.hasDominantAllocSite() && advice.effectiveGOGC > lowGOGC: // GOGC is as usual: it is one place's garbage
+	case site != nil && in.hasDominantAllocSite() && advice.effectiveGOGC > lowGOGC: // with a usual GOGC the fault is the garbage of one site
 		v.Fix = "allocate less at " + in.dominantAllocSiteText() + ", which allocates most of the bytes; or " + v.Fix
 		v.prependEvidence(causes[0])
 		causes = causes[1:]
@@ -54,8 +54,8 @@ func checkGCTooFrequent(in *Input, g *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// fullLimitVerdicts is the finding where the memory limit is full. It predicts half of the collector's work, whatever the room
-// that this takes: with no room at all the trace does not show how much is allocated in a cycle.
+// fullLimitVerdicts returns the finding where the live heap fills the memory limit. It predicts half of the collector's work,
+// however much memory that takes: while the limit is full, the trace does not show how much is allocated in a cycle.
 func (in *Input) fullLimitVerdicts(g *report.Group) []Verdict {
 	v, ok := in.collectorVerdict(g, collectorPart)
 	if !ok {
@@ -81,34 +81,33 @@ func (in *Input) fullLimitVerdicts(g *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// A tuning is what a larger GOGC would do.
+// A gogcAdvice is a larger GOGC, and its effect.
 type gogcAdvice struct {
 	perSecond     float64 // collections now
-	effectiveGOGC float64 // GOGC as goal and live heap show it, stacks and globals left out
-	markShare     float64 // of the time, with a mark phase under way
+	effectiveGOGC float64 // GOGC that follows from goal and live heap, without stacks and globals
+	markShare     float64 // share of the time in mark phases
 	gogc          int     // advised
-	newPerSecond  float64 // collections a second with it
-	extraBytes    int64   // bytes of heap that it takes
+	newPerSecond  float64 // collections a second with the advised GOGC
+	extraBytes    int64   // additional bytes of heap with it
 }
 
-// Thresholds of WL3004. A cycle marks all that lives, so its price does not depend on the room between live heap and
-// goal: twice the room is half the cycles.
+// Thresholds of WL3004. A cycle marks the whole live heap, so its cost does not depend on the room between live heap and goal:
+// twice the room means half as many cycles.
 const (
-	lowGOGC     = 60        // a goal this near to the live heap was set, or squeezed by a limit
-	smallHeap   = 64 << 20  // under this goal more room costs little
-	manyCycles  = 10        // a second, of a small heap
-	affordable  = 256 << 20 // what advice may cost without asking
+	lowGOGC     = 60        // in percent: a goal this close to the live heap was set, or a memory limit holds it there
+	smallHeap   = 64 << 20  // bytes: below this goal more room costs little
+	manyCycles  = 10        // a second, too many for a small heap
+	affordable  = 256 << 20 // bytes: memory that the advice may cost
 	usualGOGC   = 100
 	largestGOGC = 500
-	minHeap     = 4 << 20 // the runtime's smallest goal at GOGC=100
+	minHeap     = 4 << 20 // bytes: the runtime's smallest goal at GOGC=100
 )
 
-// adviseGOGC says what a larger GOGC would do; ok is false where collections are not too frequent for the heap, or too few
-// were seen.
+// adviseGOGC advises a larger GOGC; ok is false if collections are not too frequent for the heap, or if too few were seen.
 //
-// The goal of a cycle is live + (live + stacks + globals) * GOGC/100, at least 4 MiB * GOGC/100 (A Guide to the Go
-// Garbage Collector, "GOGC"; runtime/mgcpacer.go). What is allocated in a cycle is about goal less live, so with the
-// same rate of allocation the cycles a second go as 1/(goal - live).
+// The goal of a cycle is live + (live + stacks + globals) * GOGC/100, at least 4 MiB * GOGC/100 (A Guide to the Go Garbage
+// Collector, "GOGC"; runtime/mgcpacer.go). A cycle allocates about goal - live, so with the same rate of allocation the number
+// of cycles a second is proportional to 1/(goal - live).
 func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 	gc := &stats.GC
 	if gc.MeasuredCycles < 3 || stats.SpanNS <= 0 || gc.LiveBytes <= 0 || gc.GoalBytes <= gc.LiveBytes {
@@ -141,15 +140,15 @@ func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 	return advice, advice.newPerSecond < 0.7*advice.perSecond
 }
 
-// isLimitFull reports whether what lives fills the memory limit, so that one collection begins as the last one ends. More
-// GOGC does nothing then.
+// isLimitFull reports whether the live heap fills the memory limit, so that a collection begins as soon as the last one ends. A
+// larger GOGC has no effect then.
 func isLimitFull(stats *process.Stats) bool {
 	gc := &stats.GC
 	return gc.FullCycles >= 3 && gc.FullCycles > gc.MeasuredCycles && stats.SpanNS > 0 && float64(gc.MarkNS) >= scale.Little*float64(stats.SpanNS)
 }
 
-// growthAdvice advises to let the heap grow, by what bounds it: a goal that is at times no higher than what lives, or this near
-// to it, is most likely a memory limit's, and more GOGC does nothing then.
+// growthAdvice returns advice to let the heap grow, by what bounds it: if the goal is at times no higher than the live heap, or
+// this close to it, a memory limit most likely holds it there, and a larger GOGC has no effect.
 func growthAdvice(stats *process.Stats) string {
 	gc := &stats.GC
 	if gc.FullCycles > 0 || gc.MeasuredCycles > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {

@@ -11,17 +11,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A hubWait is what of a group's time is a hub's.
+// A hubWait is the time that a group's requests wait for one hub.
 type hubWait struct {
 	*queues.Hub
 	share float64
 	won   Won
 }
 
-// A goroutine is a hub if it was late so often and held up so many requests each time, on average.
+// minHeldUp is how many requests a hub delays each time that it runs late, on average: a goroutine that delays fewer is no hub.
 const minHeldUp = 1.3
 
-// hubWaitsOf returns the hubs that requests of a group wait for, those with the largest share first.
+// hubWaitsOf returns the waits of a group's requests for hubs, the longest first.
 func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
 	var out []*hubWait
 	for i := range in.Hubs {
@@ -44,20 +44,20 @@ func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
 	return out
 }
 
-// isRequestGoroutine reports whether goroutines with this start function are requests' own: one that is late with a lock in its
-// hand is no hub.
+// isRequestGoroutine reports whether goroutines with this start function are those of requests: such a goroutine, late while it
+// holds a lock, is no hub.
 func (in *Input) isRequestGoroutine(start string) bool {
 	return request.IsServerStart(start) || slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool {
 		return (g.Kind == report.KindGoroutine || g.Kind == report.KindLoop) && g.Entry != nil && g.Entry.Func == start
 	})
 }
 
-// hasWait reports whether a cause is a wait behind the hub.
+// hasWait reports whether a cause is a wait for the hub.
 func (h *hubWait) hasWait(c *report.Cause) bool {
 	return len(c.Via) > 0 && slices.ContainsFunc(h.Sites, func(s *report.Site) bool { return s.Meets(c.Site) })
 }
 
-// isBehindHub reports whether a cause is a wait behind one of the hubs.
+// isBehindHub reports whether a cause is a wait for one of the hubs.
 func isBehindHub(hubs []*hubWait, c *report.Cause) bool {
 	return slices.ContainsFunc(hubs, func(h *hubWait) bool { return h.hasWait(c) })
 }
@@ -84,7 +84,7 @@ func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
 		}
 	}
 	if len(h.RanInstead) > 0 && h.RanInstead[0].Site != nil {
-		// What ran meanwhile may be many that woke at once.
+		// The goroutines that ran instead may be a herd.
 		t := taker{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
 		t.start, _ = runsAt(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {

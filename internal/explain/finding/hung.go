@@ -21,13 +21,13 @@ func checkHung(in *Input, g *report.Group) (out []Verdict) {
 	return out
 }
 
-// Bounds of WL2009.
+// An open request hangs if it is older than hungFactor times the usual latency, and than minHungAge (in ns).
 const (
 	hungFactor = 10
 	minHungAge = int64(100e6)
 )
 
-// hungVerdict returns the finding about open requests at one place, if they hang.
+// hungVerdict returns the verdict about the open requests in one wait; false if they do not hang.
 func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict, ok bool) {
 	if g.Role != report.RoleRequests || g.Kind == report.KindLoop || g.Kind == report.KindFunc || wait.Cause == report.CauseNetwork && wait.Kind == "inbound" {
 		return v, false
@@ -40,11 +40,11 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 		}
 		minAge = max(minHungAge, hungFactor*usualNS)
 	} else if g.Kind == report.KindGoroutine {
-		return v, false // a goroutine that lives for as long as the process is no job
+		return v, false // a goroutine that runs for as long as the process is no job
 	} else if g.Count == 0 && wait.Count == g.Open.Count && wait.Count >= scale.Few && isMutexWait(wait) && 10*wait.StuckNS[0] >= 9*wait.OldestNS {
-		minAge = scale.Patience // none of them has had the lock since the first came, perhaps in the middle of the trace
+		minAge = scale.Patience // no request got the lock since the first one came, perhaps in the middle of the trace
 	}
-	// The usual latency is that of whole requests: one that retries is as late as one that stands in a wait.
+	// The usual latency is that of whole requests: a request that retries is as late as one that is stuck in a wait.
 	ages := wait.StuckNS
 	if hasUsual {
 		ages = wait.AgesNS
@@ -61,7 +61,7 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 	}
 	isStuck := 2*wait.StuckNS[0] >= ages[0]
 	if hanging == len(ages) || !hasUsual {
-		hanging = wait.Count // no more ages than these are known; and where none gets on, those that came later hang as well
+		hanging = wait.Count // only these ages are known; and if no request proceeds, later ones hang as well
 	}
 	v = Verdict{Won: Won{TotalNS: totalNS}, Changes: []predict.Change{}, Finding: report.Finding{
 		Title: plural(hanging, "1 request hangs, ", "%d requests hang, ") + openWaitText(wait), Cause: wait.Cause, Site: openWaitSite(wait), Group: g.ID,
@@ -108,9 +108,9 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 	return v, true
 }
 
-// judgeHang returns how severe it is that requests are in a wait, how certain it is that they should not be, and whether the wait is most
-// likely intended: a stream, or a long poll. Stands says that they have been in it for most of their age, known that the usual latency
-// is known.
+// judgeHang returns how severe it is that requests are in a wait, how certain it is that they should not be there, and whether
+// the wait is most likely intended (a stream, a long poll). isStuck means that they have been in it for most of their age,
+// hasUsual that the usual latency is known, isMany that many requests are in it.
 func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity report.Severity, confidence float64, fact bool) {
 	severity, confidence = report.SeverityMedium, 0.95
 	if isMany {
@@ -118,9 +118,9 @@ func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity 
 	}
 	canTimeOut := wait.Call == inSelect || wait.Cause == report.CauseSleep
 	switch {
-	case !isStuck: // it goes on, as a stream does
+	case !isStuck: // the requests proceed, as streams do
 		severity, confidence = report.SeverityLow, 0.6
-	case isResourceWait(wait): // nobody waits for that on purpose
+	case isResourceWait(wait): // no code waits for that on purpose
 	case canTimeOut:
 		severity, confidence = report.SeverityLow, 0.5
 	case wait.Cause == report.CauseChan:
@@ -134,10 +134,10 @@ func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity 
 	case canTimeOut || isReadingStream(wait):
 		return "", 0.4, true
 	}
-	return severity, 0.6, false // nothing but what it waits for can end it, not even a client that gives up
+	return severity, 0.6, false // only the awaited event can end it, not even a client that gives up
 }
 
-// plural returns one text for one and another for many, in which %d is the number.
+// plural returns oneText for 1 and manyText for other numbers, with n in place of its %d.
 func plural(n int, oneText, manyText string) string {
 	if n == 1 {
 		return oneText
@@ -145,7 +145,8 @@ func plural(n int, oneText, manyText string) string {
 	return strings.Replace(manyText, "%d", strconv.Itoa(n), 1)
 }
 
-// isReadingStream reports whether a request reads an answer of which more may come at any time, or asks a library for the next item.
+// isReadingStream reports whether a request reads an answer of which more may come at any time, or asks a library for the next
+// item.
 func isReadingStream(wait *report.OpenWait) bool {
 	if wait.Cause == report.CauseNetwork && wait.Call == "net/http.(*body).Read" {
 		return true
@@ -154,8 +155,8 @@ func isReadingStream(wait *report.OpenWait) bool {
 	return s != nil && (s.Module != "" && request.IsFetchCall(s.Func) || s.CalledFrom != nil && request.IsFetchCall(s.CalledFrom.Calls))
 }
 
-// holdingGoroutine returns a goroutine that perhaps holds the lock that requests wait for at w: it has stood for longer than the first of
-// them, in a method of the same type or in the same function.
+// holdingGoroutine returns a goroutine that perhaps holds the lock that requests wait for: it has been in another wait for
+// longer than the first of them, in a method of the same type or in the same function.
 func (in *Input) holdingGoroutine(wait *report.OpenWait) (site *report.Site, reason string, ns int64) {
 	if in.FindHolder == nil || wait.Site == nil || !isMutexWait(wait) || isStdSite(wait.Site) {
 		return nil, "", 0
@@ -163,8 +164,9 @@ func (in *Input) holdingGoroutine(wait *report.OpenWait) (site *report.Site, rea
 	return in.FindHolder(wait.Site.Func, wait.StuckNS[0])
 }
 
-// holdingRequest returns an open request that may hold what requests wait for at w, and how long before them it stopped: of all that stand
-// elsewhere, the last one that stopped before the first of these. No event of the trace says who has a lock.
+// holdingRequest returns an open request that perhaps holds the lock that requests wait for, and how long before the first of
+// them it stopped: of the requests in other waits, the last one that stopped before. No event of the trace shows the holder of
+// a lock.
 func (in *Input) holdingRequest(wait *report.OpenWait) (holder *report.OpenWait, aheadNS int64) {
 	for i := range in.Report.Groups {
 		waits := in.Report.Groups[i].Open.Waits
@@ -183,7 +185,8 @@ func (in *Input) holdingRequest(wait *report.OpenWait) (holder *report.OpenWait,
 	return holder, aheadNS
 }
 
-// isResourceWait reports whether a wait is for a lock, a WaitGroup or a place of a pool: not for an event that may come at any time.
+// isResourceWait reports whether a wait is for a lock, a WaitGroup or a slot of a pool, and not for an event that may come at
+// any time.
 func isResourceWait(wait *report.OpenWait) bool {
 	if wait.Cause == report.CauseLock {
 		return !strings.Contains(wait.Call, "Cond)")
@@ -191,17 +194,17 @@ func isResourceWait(wait *report.OpenWait) bool {
 	return isPoolOfStd(wait.Call) || wait.Site != nil && strings.HasPrefix(wait.Site.Func, semaphorePackage)
 }
 
-// isMutexWait reports whether a wait is for a lock that another goroutine has.
+// isMutexWait reports whether a wait is for a lock that another goroutine holds.
 func isMutexWait(wait *report.OpenWait) bool {
 	return wait.Cause == report.CauseLock && !strings.Contains(wait.Call, "Cond)") && !strings.Contains(wait.Call, "WaitGroup")
 }
 
-// openWaitSite is the service's line at which requests wait that have not ended.
+// openWaitSite returns the site that is named for requests in an open wait.
 func openWaitSite(wait *report.OpenWait) *report.Site {
 	return nonStdSite(&report.Cause{Site: wait.Site}, wait.Via)
 }
 
-// openWaitText says what requests that have not ended are at.
+// openWaitText describes what the requests in an open wait do.
 func openWaitText(wait *report.OpenWait) string {
 	site := openWaitSite(wait)
 	atPlace := " at " + place(site)

@@ -10,20 +10,20 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// An Ignore says that findings are known and why they do not matter.
+// An IgnoreEntry names known findings that do not matter, with the reason.
 type IgnoreEntry struct {
-	CodePattern string // pattern of codes: WL2001, WL2*
-	SitePattern string // pattern of functions or files (see ReadIgnoreEntries)
+	CodePattern string // such as WL2001, WL2*
+	SitePattern string // of functions, files or lines, see ReadIgnoreEntries
 	Reason      string
 }
 
-// maxIgnoreEntries bounds the lines of a file that ReadIgnoreEntries takes.
+// maxIgnoreEntries bounds the entries of one file.
 const maxIgnoreEntries = 10000
 
-// ReadIgnoreEntries reads one Ignore a line: a code, a site, and the reason, with spaces between. Code and site are patterns in
-// which * stands for anything but a slash; a site is a function (main.poll, *.poll), a file (poll.go, store/*.go) or a
-// line (poll.go:12), each also without the directories before it; * stands for all. Empty lines and those that begin with
-// # are left out. A line without a reason is an error, because the next reader needs it.
+// ReadIgnoreEntries reads one entry a line: a code, a site and the reason, separated by spaces. Code and site are patterns in
+// which * matches any text without a slash. A site is a function (main.poll, *.poll), a file (poll.go, store/*.go) or a line
+// (poll.go:12), each with or without its directories; * alone matches all sites. Empty lines and lines that begin with # are
+// skipped. A line without a reason is an error, because the next reader needs the reason.
 func ReadIgnoreEntries(r io.Reader, name string) ([]IgnoreEntry, error) {
 	var out []IgnoreEntry
 	err := eachLine(r, name, func(fields []string) error {
@@ -50,7 +50,7 @@ func ReadIgnoreEntries(r io.Reader, name string) ([]IgnoreEntry, error) {
 	return out, nil
 }
 
-// MarkIgnored notes on findings that were made before why they are ignored.
+// MarkIgnored sets the reason why findings are ignored.
 func MarkIgnored(findings []report.Finding, entries []IgnoreEntry) {
 	for i := range findings {
 		if reason := ignoreReason(entries, &findings[i]); reason != "" {
@@ -59,7 +59,7 @@ func MarkIgnored(findings []report.Finding, entries []IgnoreEntry) {
 	}
 }
 
-// ignoreReason returns the reason of the first Ignore that fits, or "".
+// ignoreReason returns the reason of the first entry that matches, or "".
 func ignoreReason(entries []IgnoreEntry, f *report.Finding) string {
 	for _, entry := range entries {
 		if ok, _ := path.Match(entry.CodePattern, string(f.Code)); ok && entry.matchesSite(f.Site) {
@@ -69,6 +69,7 @@ func ignoreReason(entries []IgnoreEntry, f *report.Finding) string {
 	return ""
 }
 
+// matchesSite reports whether the entry's pattern matches a site, or the site that it was called from.
 func (e *IgnoreEntry) matchesSite(s *report.Site) bool {
 	if e.SitePattern == "*" {
 		return true
@@ -79,7 +80,7 @@ func (e *IgnoreEntry) matchesSite(s *report.Site) bool {
 	return s.CalledFrom != nil && e.matchesSite(s.CalledFrom.Site()) || matchesEnd(e.SitePattern, s.Func) || matchesEnd(e.SitePattern, s.File) || matchesEnd(e.SitePattern, fmt.Sprintf("%s:%d", s.File, s.Line))
 }
 
-// matchesEnd matches a pattern against as many of a name's last elements as it has itself.
+// matchesEnd matches a pattern against as many of a name's last elements as the pattern has.
 func matchesEnd(pattern, name string) bool {
 	for range strings.Count(name, "/") - strings.Count(pattern, "/") {
 		_, name, _ = strings.Cut(name, "/")
@@ -88,7 +89,7 @@ func matchesEnd(pattern, name string) bool {
 	return ok
 }
 
-// escapeBrackets takes brackets, which function names of generic code hold, for themselves.
+// escapeBrackets makes a pattern match brackets as they are: names of generic functions contain them.
 func escapeBrackets(pattern string) string {
 	return strings.NewReplacer("[", `\[`, "]", `\]`).Replace(pattern)
 }

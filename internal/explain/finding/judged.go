@@ -11,31 +11,33 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A need is something that a rule must have to be sure that there is nothing to find: nil if it is there, else what is lacking.
+// A requirement checks that a recording has the data that a rule needs to be sure where it finds nothing. It returns nil, or
+// the data that is missing.
 type requirement func(*Input) *missingInput
 
-// A lack is something that a recording does not hold and that rules need, and how to have it.
+// A missingInput is data that a recording lacks, and how to get it.
 type missingInput struct {
 	reason       report.BlindReason
 	text         string
-	seconds      int    // to record; 0: as usual
+	seconds      int    // to record; 0: the default
 	onHost       bool   // record on the process's host
-	otherCommand string // a command that records nothing
+	otherCommand string // a command to run instead of a recording
 }
 
-// requests: any request that ended. The rules about the collector need none, as it is seen whole, nor do those about the recording.
+// needRequests requires a request that ended. The rules about the collector do not: they see all of the collector's work. Nor
+// do those about the recording.
 func needRequests(in *Input) *missingInput {
 	switch {
 	case slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool { return g.Count > 0 }):
 		return nil
 	case slices.ContainsFunc(in.Report.Input.Warnings, func(w report.Warning) bool { return w.Code == "no-group" || w.Code == "no-match" }):
-		return &missingInput{reason: report.BlindRequests, text: "nothing matches what was asked for"} // which no command settles
+		return &missingInput{reason: report.BlindRequests, text: "nothing matches what was asked for"} // no command helps
 	}
 	explain := "whylate explain --request FUNCTION " + words.ShellQuote(cmp.Or(in.Report.Input.Name, "TRACE"))
 	return &missingInput{reason: report.BlindRequests, text: "no request ended", otherCommand: explain}
 }
 
-// needCPUSamples: enough of them to tell shares.
+// needCPUSamples requires enough CPU samples to compute shares.
 func needCPUSamples(in *Input) *missingInput {
 	switch n := in.Process.Samples.All; {
 	case n >= scale.Many:
@@ -46,7 +48,7 @@ func needCPUSamples(in *Input) *missingInput {
 	return &missingInput{reason: report.BlindCPUSamples, text: "no CPU samples"}
 }
 
-// delays: for how long threads waited for CPUs, by the kernel's own account, or else by CPU samples.
+// needRunDelays requires how long threads waited for a CPU, by the kernel's counters or else by CPU samples.
 func needRunDelays(in *Input) *missingInput {
 	if _, ok := runDelayShare(in); ok {
 		return nil
@@ -54,7 +56,7 @@ func needRunDelays(in *Input) *missingInput {
 	return needCPUSamples(in)
 }
 
-// needHostSamples: the kernel's counters beside the trace.
+// needHostSamples requires samples of the kernel's counters.
 func needHostSamples(in *Input) *missingInput {
 	if in.Report.Host != nil {
 		return nil
@@ -62,7 +64,7 @@ func needHostSamples(in *Input) *missingInput {
 	return missingHostSamples
 }
 
-// states: the process's state in samples.
+// needProcessStates requires samples of the process's state.
 func needProcessStates(in *Input) *missingInput {
 	if host := in.Report.Host; host != nil && host.States {
 		return nil
@@ -70,7 +72,7 @@ func needProcessStates(in *Input) *missingInput {
 	return missingHostSamples
 }
 
-// connections: what the process's connections retransmitted.
+// needConnections requires how many segments the process's connections retransmitted.
 func needConnections(in *Input) *missingInput {
 	if host := in.Report.Host; host != nil && host.Network.Verdict != report.NetworkUnknown && host.Network.Verdict != "" {
 		return nil
@@ -78,7 +80,7 @@ func needConnections(in *Input) *missingInput {
 	return missingHostSamples
 }
 
-// quota: whether a CPU quota held the process back.
+// needQuota requires whether a CPU quota throttled the process.
 func needQuota(in *Input) *missingInput {
 	switch rep := in.Report; {
 	case rep.Runtime.Throttle.Verdict != report.ThrottleUnknown:
@@ -89,14 +91,16 @@ func needQuota(in *Input) *missingInput {
 	return missingHostSamples
 }
 
-// minDurationForFreezes is a time in which a quota's freezes are too few to be told from others (docs/throttling.md), in ns.
+// minDurationForFreezes is in ns. In a shorter trace a quota causes too few freezes to distinguish them from others
+// (docs/throttling.md).
 const minDurationForFreezes = 3e9
 
+// missingHostSamples is returned where samples of the host are missing.
 var missingHostSamples = &missingInput{reason: report.BlindHostSamples, text: "no samples of the host", onHost: true}
 
-// Judge says which of the rules had something to judge by: those that found nothing for want of it are not clear.
+// Judge reports which rules found something, which had all data and found nothing (clear), and which lacked data (blind).
 func Judge(in *Input, rules []Rule, findings []report.Finding) *report.Judged {
-	missingInputs := map[report.BlindReason]*missingInput{} // the first of each
+	missingInputs := map[report.BlindReason]*missingInput{} // the first one of each reason
 	judged := &report.Judged{Rules: len(rules), Found: []report.RuleCode{}, Clear: []report.RuleCode{}, Blind: []report.Blind{}}
 	for i := range rules {
 		code := rules[i].Code
@@ -125,7 +129,7 @@ func Judge(in *Input, rules []Rule, findings []report.Finding) *report.Judged {
 	return judged
 }
 
-// firstMissing returns the first of what a rule would have needed, nil if it had all.
+// firstMissing returns the first data that the rule lacks, nil if it lacks none.
 func (r *Rule) firstMissing(in *Input) *missingInput {
 	for _, n := range r.requirements {
 		if l := n(in); l != nil {
@@ -135,7 +139,7 @@ func (r *Rule) firstMissing(in *Input) *missingInput {
 	return nil
 }
 
-// traceURL is where the trace came from, if it says so.
+// traceURL returns the URL that the trace was recorded from, or "URL" if it was none.
 func traceURL(r *report.Report) string {
 	if strings.HasPrefix(r.Input.Name, "http://") || strings.HasPrefix(r.Input.Name, "https://") {
 		return words.ShellQuote(r.Input.Name)
@@ -143,7 +147,7 @@ func traceURL(r *report.Report) string {
 	return "URL"
 }
 
-// recordCommand returns one command for all that is lacking, as far as a recording can settle it; "" if nothing is.
+// recordCommand returns one command that gets all missing data, as far as a recording can; "" if none is missing.
 func (in *Input) recordCommand(missing map[report.BlindReason]*missingInput) string {
 	var all missingInput
 	for _, l := range missing {
@@ -160,7 +164,7 @@ func (in *Input) recordCommand(missing map[report.BlindReason]*missingInput) str
 	return in.commandFor(&all)
 }
 
-// commandFor is what settles a lack.
+// commandFor returns the command that gets missing data.
 func (in *Input) commandFor(missing *missingInput) string {
 	if missing.reason == report.BlindRequests {
 		return missing.otherCommand
@@ -175,7 +179,7 @@ func (in *Input) commandFor(missing *missingInput) string {
 	return record + " -o x.whylate " + traceURL(in.Report)
 }
 
-// judgedText is all of it in one line.
+// judgedText returns the result as one line.
 func judgedText(judged *report.Judged) string {
 	parts := []string{fmt.Sprintf("%d found", len(judged.Found)), fmt.Sprintf("%d clear", len(judged.Clear))}
 	blind := 0
@@ -205,5 +209,5 @@ func judgedText(judged *report.Judged) string {
 	return text
 }
 
-// maxCodes bounds the codes that are spelled out for one lack.
+// maxCodes bounds the codes that are listed for one kind of missing data.
 const maxCodes = 4

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A gateway that calls a server of its own process waits for a request of that server, and its path continues there. That is
-// one fault: it is reported for the group that serves, with what it costs the groups that call it.
+// A gateway that calls a server in the same process waits for a request of that server, and its path continues there. That is
+// one fault: it is reported for the group that serves, with its cost for the groups that call it.
 
 // peerGroups returns the groups whose requests serve the calls of a group. It returns nil if another process may serve them, or
 // if the report lacks one of these groups.
