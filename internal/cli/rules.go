@@ -99,7 +99,7 @@ func explainRule(w io.Writer, r *finding.Rule, first bool, columns int) error {
 	fmt.Fprintf(&b, "%s %s (%s): %s\n", r.Code, r.Name, r.Family(), r.Summary)
 	for _, s := range append(r.Doc.Sections(), finding.Section{Title: "Severity", Text: finding.Severities}) {
 		fmt.Fprintf(&b, "\n%s\n", s.Title)
-		if s.Code {
+		if s.IsCode {
 			b.WriteString(indented(strings.ReplaceAll(s.Text, "\t", "    ")))
 			continue
 		}

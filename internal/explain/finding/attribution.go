@@ -102,7 +102,7 @@ func (in *Input) attributionOf(g *report.Group) *attribution {
 	attr.findFixedSleeps()
 	attr.findQueueWaits()
 	attr.findPatience()
-	attr.findLeads()
+	attr.findContendedSites()
 	attr.buildCandidates()
 	if in.attributions == nil {
 		in.attributions = map[*report.Group]*attribution{}

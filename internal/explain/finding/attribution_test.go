@@ -597,7 +597,7 @@ func TestHolderIsLoop(t *testing.T) {
 			{Finding: report.Finding{Code: report.RuleLockConvoy, Severity: c.queue, Cause: report.CauseSleep, Group: "serve", Site: spillSite}},
 			{Finding: report.Finding{Code: report.RuleSleep, Severity: report.SeverityHigh, Cause: report.CauseSleep, Group: "sweep", Site: spillSite}},
 		}
-		oneFault(in, all)
+		linkHolderFindings(in, all)
 		if all[1].Severity != c.want || len(all[1].Evidence) != 1 {
 			t.Errorf("%s, a queue of severity %s: %+v", c.kind, c.queue, all[1].Finding)
 		}

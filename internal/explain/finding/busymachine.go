@@ -46,7 +46,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	// of that use.
 	othersPart := 1.0
 	if lost.MachineNS == nil || host.Facts.CPUs == 0 {
-		if heldBack(in.Report) >= scale.Half {
+		if throttledShare(in.Report) >= scale.Half {
 			return otherLoad{}, false // threads that a quota releases at the same time wait for each other for an unknown time
 		}
 		load.confidence = 0.7
@@ -63,7 +63,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	}
 	load.waitShare, load.wakeShare, load.lostShare = othersPart*load.waitShare, othersPart*longShare, othersPart*withoutCPU
 	isFull := othersNS+float64(*lost.CPUNS)+waitedNS >= scale.NearlyAll*capacityNS || lost.PressureNS != nil && float64(*lost.PressureNS) >= scale.Much*span
-	if crowded(in) { // threads wait for the service's own threads, unless the machine has no CPU left
+	if hasMorePsThanCPUs(in) { // threads wait for the service's own threads, unless the machine has no CPU left
 		isFull = othersNS+float64(*lost.CPUNS) >= scale.NearlyAll*capacityNS
 	}
 	return load, isFull && othersNS >= scale.Much*capacityNS && othersPart*waitedNS >= scale.Some*float64(*lost.BusyNS)

@@ -34,9 +34,9 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 	if site == nil {
 		return nil
 	}
-	funcText, verbText := short(site.Func), " computes"
+	funcText, verbText := shortFunc(site.Func), " computes"
 	if c := site.CalledFrom; c != nil {
-		funcText, verbText = funcText+", "+names.Lead(c)+short(c.Func), ", computes"
+		funcText, verbText = funcText+", "+names.Lead(c)+shortFunc(c.Func), ", computes"
 	}
 	v := Verdict{Won: won, Finding: report.Finding{
 		Title: funcText + verbText, Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,

@@ -27,7 +27,7 @@ func (a *attribution) findQueueWaits() {
 				if isNotification(wait, slots) {
 					break
 				}
-				if service := a.in.serviceAt(c, r.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || poolsOfStd[wait.call].only || isSlotPool(slots) || service != nil && isQueue(service, c, v) {
+				if service := a.in.serviceAt(c, r.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPools[wait.call].neverOpens || isSlotPool(slots) || service != nil && isQueue(service, c, v) {
 					queuedNS[wait] += r.TotalNS
 				}
 				break
@@ -60,7 +60,7 @@ func isQueue(service *queues.ServiceStats, c *report.Cause, v *report.Via) bool 
 	if service.OtherRequestShare > 0.5 {
 		return true
 	}
-	if c.Cause == report.CauseNetwork && service.ServerWroteShare < scale.NearlyAll && !isPoolOfStd(v.Call) {
+	if c.Cause == report.CauseNetwork && service.ServerWroteShare < scale.NearlyAll && !isStdPool(v.Call) {
 		return false
 	}
 	waiting := service.WaitersPerServer * (1 - service.BehindLockShare) // requests behind a lock queue at the lock
@@ -100,7 +100,7 @@ func isWorkerPool(slots *queues.SlotWaits) bool {
 // isNotification reports whether requests wait for news from other requests (a long poll, a subscription): these end many waits
 // and never waited there themselves. In a pool, some holders of a slot have waited for it.
 func isNotification(wait waitKey, slots *queues.SlotWaits) bool {
-	return !isPoolOfStd(wait.call) && slots != nil && slots.Waits >= scale.Enough && slots.FormerWaiterShare == 0 && slots.WorkerShare == 0 && slots.OtherRequestShare > 0.5
+	return !isStdPool(wait.call) && slots != nil && slots.Waits >= scale.Enough && slots.FormerWaiterShare == 0 && slots.WorkerShare == 0 && slots.OtherRequestShare > 0.5
 }
 
 // slotWaitsAt returns the facts about the goroutines that ended the waits at a line, nil if there are none.
@@ -121,7 +121,7 @@ const (
 
 // isAcquireTimeout reports whether a request waits for a slot until its own deadline passes: no slot was released in time.
 func isAcquireTimeout(c *report.Cause) bool {
-	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == semaphoreAcquire || poolsOfStd[c.Call].only)
+	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == semaphoreAcquire || stdPools[c.Call].neverOpens)
 }
 
 // serviceAt returns the facts about the goroutines for which requests waited at a cause, nil if there are none.

@@ -144,8 +144,8 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	v.addEvidence(
 		measured("mean per slow request", cand.won.Slow.NS, "ns"),
 		measured("share of it spent waiting for "+strings.Join(lockTexts, ", "), ratio(queuedNS, totalNS), "share"))
-	if split := attr.others(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && split.isMuch() {
-		v.addEvidence(measured("share of all groups' time there spent waiting for the holders", ratio(split.queued, split.queued+split.own), "share"))
+	if split := attr.siteTimeOfAllGroups(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && split.isMainlyQueued() {
+		v.addEvidence(measured("share of all groups' time there spent waiting for the holders", ratio(split.queuedNS, split.queuedNS+split.directNS), "share"))
 	}
 	v.addEvidence(holderEvidence(attr, cand, queuedNS)...)
 	if split := attr.in.serviceAt(top.Cause, top.via); split != nil {

@@ -9,16 +9,16 @@ import (
 )
 
 // checkTooFewPs is WL1006, too-few-ps.
-func checkTooFewPs(in *Input, q *queue) []Verdict {
+func checkTooFewPs(in *Input, q *runQueueWait) []Verdict {
 	cpus := usableCPUs(&in.Report.Host.Facts)
-	v := q.verdict(q.takers[0].site, 0.8)
+	v := q.newVerdict(q.occupants[0].site, 0.8)
 	v.Title = fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(cpus))
 	v.addEvidence(
 		measured("GOMAXPROCS", in.Process.Procs, "Ps"),
 		measured("CPUs available to the process", cpus, "CPUs"),
-		q.waited(),
-		measured("Ps in use over the whole trace", busy(in), "share"))
-	v.addEvidence(ranEvidence(q.takers)...)
+		q.waitEvidence(),
+		measured("Ps in use over the whole trace", psInUse(in), "share"))
+	v.addEvidence(occupantEvidence(q.occupants)...)
 	v.Fix = "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it from the limit: whylate limits"
 	return []Verdict{v}
 }
@@ -48,5 +48,5 @@ func runDelayShare(in *Input) (float64, bool) {
 // hasTooFewPs reports whether all Ps are in use while CPUs are free: GOMAXPROCS is the limit.
 func hasTooFewPs(in *Input) bool {
 	delay, ok := runDelayShare(in)
-	return ok && delay < scale.Some && busy(in) >= scale.Most && float64(in.Process.Procs)+1 <= usableCPUs(&in.Report.Host.Facts)
+	return ok && delay < scale.Some && psInUse(in) >= scale.Most && float64(in.Process.Procs)+1 <= usableCPUs(&in.Report.Host.Facts)
 }

@@ -115,7 +115,7 @@ type Input struct {
 	Polls func(group string, changes []predict.Change) *predict.Poll
 
 	attributions map[*report.Group]*attribution // computed by attributionOf
-	atSites      map[causeSite]split            // computed by attribution.others
+	siteTimes    map[causeSite]siteTime         // computed by attribution.others
 }
 
 // predict returns what changes would save in a group; nil if that is not known.
@@ -187,9 +187,9 @@ func Find(in *Input, rules []Rule) []report.Finding {
 		}
 	}
 	all = mergeCallers(in, all)
-	all = explained(in, all)
-	oneFault(in, all)
-	inOrder(all)
+	all = subtractExplained(in, all)
+	linkHolderFindings(in, all)
+	sortVerdicts(all)
 	out := make([]report.Finding, 0, len(all))
 	seenIDs := map[string]bool{}
 	for i := range all {

@@ -73,22 +73,22 @@ func checkHubLate(in *Input, g *report.Group) (out []Verdict) {
 func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
 	heldUpPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
 	v := Verdict{Won: h.won, Finding: report.Finding{
-		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", short(h.Start), heldUpPerRun),
+		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", shortFunc(h.Start), heldUpPerRun),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85,
 		Fix: "reduce what competes with it for Ps (limit concurrent computation, use fewer goroutines with tickers), or spread the requests over several such goroutines",
 	}}
 	v.addEvidence(measured("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.LateRuns), "ns"), measured("requests held up by each late run", heldUpPerRun, "count"))
 	for i, r := range h.RanInstead {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
-			v.addEvidence(measured(short(r.Site.Func)+" ran meanwhile", r.Share, "share"))
+			v.addEvidence(measured(shortFunc(r.Site.Func)+" ran meanwhile", r.Share, "share"))
 		}
 	}
 	if len(h.RanInstead) > 0 && h.RanInstead[0].Site != nil {
 		// The goroutines that ran instead may be a herd.
-		t := taker{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
-		t.start, _ = runsAt(in.Process, t.site.Func)
+		t := occupant{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
+		t.startFunc, _ = runsEndingIn(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {
-			v.addEvidence(measured("goroutines of "+short(herd.Start)+" that timers woke together, at most", herd.Largest, "count"))
+			v.addEvidence(measured("goroutines of "+shortFunc(herd.Start)+" that timers woke together, at most", herd.Largest, "count"))
 		}
 	}
 	if h.PollGapNS*20 > h.LateNS {

@@ -102,8 +102,8 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 			v.prependEvidence(measured("perhaps held by the request "+holderText+", which stopped there before the first of them, by", before, "ns"))
 			v.Fix = "look first at the request " + holderText + "; else " + v.Fix
 		}
-	case poolsOfStd[wait.Call].kept != "":
-		v.Fix = poolsOfStd[wait.Call].kept
+	case stdPools[wait.Call].leakAdvice != "":
+		v.Fix = stdPools[wait.Call].leakAdvice
 	}
 	return v, true
 }
@@ -191,7 +191,7 @@ func isResourceWait(wait *report.OpenWait) bool {
 	if wait.Cause == report.CauseLock {
 		return !strings.Contains(wait.Call, "Cond)")
 	}
-	return isPoolOfStd(wait.Call) || wait.Site != nil && strings.HasPrefix(wait.Site.Func, semaphorePackage)
+	return isStdPool(wait.Call) || wait.Site != nil && strings.HasPrefix(wait.Site.Func, semaphorePackage)
 }
 
 // isMutexWait reports whether a wait is for a lock that another goroutine holds.
@@ -211,8 +211,8 @@ func openWaitText(wait *report.OpenWait) string {
 	switch {
 	case wait.Cause == report.CauseCPU:
 		return "computing in " + place(site)
-	case poolsOfStd[wait.Call].only:
-		return "waiting for " + poolsOfStd[wait.Call].place + atPlace
+	case stdPools[wait.Call].neverOpens:
+		return "waiting for " + stdPools[wait.Call].slotName + atPlace
 	case wait.Cause == report.CauseLock && strings.Contains(wait.Call, "WaitGroup"):
 		return "waiting for a WaitGroup" + atPlace
 	case wait.Cause == report.CauseLock && strings.Contains(wait.Call, "Cond)"):

@@ -10,74 +10,74 @@ import (
 // changed. What is empty is not known better than what rules say anyway. Names and defaults are those of the versions
 // named, read in their sources.
 type library struct {
-	prefixes []string // of functions
-	name     string
-	pool     string // makes its pool larger
-	peer     string // makes waits for its peer shorter
-	wait     string // sets what it waits for on purpose
+	prefixes    []string // of functions
+	name        string
+	poolAdvice  string // makes its pool larger
+	peerAdvice  string // makes waits for its peer shorter
+	pauseAdvice string // sets what it waits for on purpose
 }
 
-// A poolOfStd is a pool of the standard library, and what a user of it can do.
-type poolOfStd struct {
-	place, larger string
-	only          bool   // who waits there waits for a place, and does not open one
-	keep          string // has it keep open what it has opened
-	unused        string // where places are held without being used
-	kept          string // where none comes back
+// A stdPool is a pool of the standard library, and what a user of it can do.
+type stdPool struct {
+	slotName, sizeAdvice string
+	neverOpens           bool   // who waits there waits for a place, and does not open one
+	reuseAdvice          string // has it keep open what it has opened
+	unusedAdvice         string // where places are held without being used
+	leakAdvice           string // where none comes back
 }
 
-// poolsOfStd are found by the function in which a request waits for a place.
-var poolsOfStd = map[string]poolOfStd{
+// stdPools are found by the function in which a request waits for a place.
+var stdPools = map[string]stdPool{
 	"database/sql.(*DB).conn": {
-		place: "a connection of a database/sql pool", larger: "raise SetMaxOpenConns (and SetMaxIdleConns with it)", only: true,
-		keep:   "raise SetMaxIdleConns (2 unless set)",
-		unused: "if the limit is higher already (DB.Stats), connections are held without being used: close each Rows, Tx and Conn",
-		kept:   "find what keeps the pool's connections: rows that are not closed, transactions that are not ended, queries without a deadline; give each query the request's context",
+		slotName: "a connection of a database/sql pool", sizeAdvice: "raise SetMaxOpenConns (and SetMaxIdleConns with it)", neverOpens: true,
+		reuseAdvice:  "raise SetMaxIdleConns (2 unless set)",
+		unusedAdvice: "if the limit is higher already (DB.Stats), connections are held without being used: close each Rows, Tx and Conn",
+		leakAdvice:   "find what keeps the pool's connections: rows that are not closed, transactions that are not ended, queries without a deadline; give each query the request's context",
 	},
-	"net/http.(*Transport).getConn": {place: "a connection of an http.Transport", larger: "raise MaxConnsPerHost (and MaxIdleConnsPerHost with it)", keep: keepHTTP},
+	"net/http.(*Transport).getConn": {slotName: "a connection of an http.Transport", sizeAdvice: "raise MaxConnsPerHost (and MaxIdleConnsPerHost with it)", reuseAdvice: httpReuseAdvice},
 }
 
-const keepHTTP = "read answers to their end, and raise MaxIdleConnsPerHost (2 unless set)"
+const httpReuseAdvice = "read answers to their end, and raise MaxIdleConnsPerHost (2 unless set)"
 
-// isPoolOfStd reports whether a call waits for a place of a pool of the standard library.
-func isPoolOfStd(call string) bool { return poolsOfStd[call].place != "" }
+// isStdPool reports whether a call waits for a place of a pool of the standard library.
+func isStdPool(call string) bool { return stdPools[call].slotName != "" }
 
 // libraries are looked through in order: what is built on others comes before these.
 var libraries = []library{
 	{ // v5.11
 		prefixes: []string{"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v4"},
-		name:     "pgx", pool: "raise MaxConns of pgxpool's Config (pool_max_conns in its URL; the number of CPUs, or 4, unless set)",
-		peer: "send several statements at once (SendBatch), ask for less, or check how the server runs it (EXPLAIN ANALYZE)",
+		name:     "pgx", poolAdvice: "raise MaxConns of pgxpool's Config (pool_max_conns in its URL; the number of CPUs, or 4, unless set)",
+		peerAdvice: "send several statements at once (SendBatch), ask for less, or check how the server runs it (EXPLAIN ANALYZE)",
 	},
 	{ // v9.22
 		prefixes: []string{"github.com/redis/go-redis", "github.com/go-redis/redis"},
-		name:     "go-redis", pool: "raise PoolSize of redis.Options (10 for each P unless set)",
-		peer: "send several commands at once (Pipelined, MGet), or check what the server is slow at (SLOWLOG)",
+		name:     "go-redis", poolAdvice: "raise PoolSize of redis.Options (10 for each P unless set)",
+		peerAdvice: "send several commands at once (Pipelined, MGet), or check what the server is slow at (SLOWLOG)",
 	},
 	{ // of Go 1.22 to 1.26
 		prefixes: []string{"database/sql."},
-		name:     "database/sql", pool: "raise SetMaxOpenConns (and SetMaxIdleConns with it)",
-		peer: "ask for several things in one statement, or check how the server runs it (EXPLAIN)",
+		name:     "database/sql", poolAdvice: "raise SetMaxOpenConns (and SetMaxIdleConns with it)",
+		peerAdvice: "ask for several things in one statement, or check how the server runs it (EXPLAIN)",
 	},
 	{ // v1.45
 		prefixes: []string{"github.com/IBM/sarama", "github.com/Shopify/sarama"},
-		name:     "sarama", peer: "allow more requests at once (Net.MaxOpenRequests) and batch more (Producer.Flush), or check what the broker waits for (Producer.RequiredAcks; Consumer.MaxWaitTime, 500 ms unless set)",
-		wait: "check its Config: Producer.Flush.Frequency, Consumer.MaxWaitTime (500 ms unless set), and the back-offs Producer.Retry, Metadata.Retry, Consumer.Retry (100 ms, 250 ms, 2 s unless set), which mean that something fails",
+		name:     "sarama", peerAdvice: "allow more requests at once (Net.MaxOpenRequests) and batch more (Producer.Flush), or check what the broker waits for (Producer.RequiredAcks; Consumer.MaxWaitTime, 500 ms unless set)",
+		pauseAdvice: "check its Config: Producer.Flush.Frequency, Consumer.MaxWaitTime (500 ms unless set), and the back-offs Producer.Retry, Metadata.Retry, Consumer.Retry (100 ms, 250 ms, 2 s unless set), which mean that something fails",
 	},
 	{ // v1.22
 		prefixes: []string{"github.com/twmb/franz-go"},
-		name:     "franz-go", peer: "allow more requests at once (MaxProduceRequestsInflightPerBroker), or check what the broker waits for (RequiredAcks; FetchMaxWait, 5 s unless set)",
-		wait: "check its options: ProducerLinger (10 ms unless set), FetchMaxWait (5 s), and RetryBackoffFn, whose waits mean that something fails",
+		name:     "franz-go", peerAdvice: "allow more requests at once (MaxProduceRequestsInflightPerBroker), or check what the broker waits for (RequiredAcks; FetchMaxWait, 5 s unless set)",
+		pauseAdvice: "check its options: ProducerLinger (10 ms unless set), FetchMaxWait (5 s), and RetryBackoffFn, whose waits mean that something fails",
 	},
 	{ // v1.85
 		prefixes: []string{"google.golang.org/grpc"},
-		name:     "gRPC", pool: "calls of one ClientConn share one connection, and the server limits how many of them run (MaxConcurrentStreams): use several ClientConns, or raise that limit",
-		peer: "ask for several things in one call, or in parallel, and limit its time (a deadline in its context); the server takes the time: record it there as well",
-		wait: "check what it waits for: a second try of a call that failed (retryPolicy of its service config has the back-off; find out why it fails), a connection that cannot be opened (WithConnectParams has its back-off), or a keepalive",
+		name:     "gRPC", poolAdvice: "calls of one ClientConn share one connection, and the server limits how many of them run (MaxConcurrentStreams): use several ClientConns, or raise that limit",
+		peerAdvice:  "ask for several things in one call, or in parallel, and limit its time (a deadline in its context); the server takes the time: record it there as well",
+		pauseAdvice: "check what it waits for: a second try of a call that failed (retryPolicy of its service config has the back-off; find out why it fails), a connection that cannot be opened (WithConnectParams has its back-off), or a keepalive",
 	},
 	{
 		prefixes: []string{"net/http.(*Client).", "net/http.(*Transport).", "net/http.(*persistConn)."},
-		name:     "net/http", pool: "raise MaxConnsPerHost of the Transport (and MaxIdleConnsPerHost with it; 2 unless set)",
+		name:     "net/http", poolAdvice: "raise MaxConnsPerHost of the Transport (and MaxIdleConnsPerHost with it; 2 unless set)",
 	},
 }
 
@@ -95,8 +95,8 @@ func libraryAt(sites ...*report.Site) *library {
 	return nil
 }
 
-// libraryOf returns the library that a part of a claim waits in.
-func libraryOf(p *causeRoute) *library {
+// libraryOfRoute returns the library that a part of a claim waits in.
+func libraryOfRoute(p *causeRoute) *library {
 	sites := []*report.Site{p.Site}
 	for i := range p.via {
 		sites = append(sites, p.via[i].Site)

@@ -8,10 +8,10 @@ import (
 )
 
 // checkLongRuns is WL1007, long-runs.
-func checkLongRuns(in *Input, q *queue) []Verdict {
-	t := firstMatch(q.takers, func(t *taker) bool { return kindOf(in, t) == report.RuleLongRuns })
+func checkLongRuns(in *Input, q *runQueueWait) []Verdict {
+	t := firstMatch(q.occupants, func(t *occupant) bool { return ruleForOccupant(in, t) == report.RuleLongRuns })
 	if t == nil {
-		t = &q.takers[0]
+		t = &q.occupants[0]
 	}
 	var runs, ns, longest int64
 	for i := range in.Process.Runs {
@@ -19,13 +19,13 @@ func checkLongRuns(in *Input, q *queue) []Verdict {
 			runs, ns, longest = runs+r.Long, ns+r.LongNS, max(longest, r.LongestNS)
 		}
 	}
-	v := q.verdict(t.site, 0.8)
+	v := q.newVerdict(t.site, 0.8)
 	v.Title = fmt.Sprintf("%s computes on all Ps for a long time without yielding", t.name())
 	v.addEvidence(
 		measured("mean run without yielding", float64(ns)/float64(max(runs, 1)), "ns"),
-		q.waited(),
-		measured("share of long runs in the time that goroutines ran while requests waited", q.most, "share"),
-		measured("Ps in use over the whole trace", busy(in), "share"),
+		q.waitEvidence(),
+		measured("share of long runs in the time that goroutines ran while requests waited", q.kindShare, "share"),
+		measured("Ps in use over the whole trace", psInUse(in), "share"),
 		measured("longest run", longest, "ns"),
 		measured(fmt.Sprintf("runs of %d ms or more", int(process.LongNS/1e6)), runs, "count"))
 	v.Fix = "compute on fewer goroutines than there are Ps, and call runtime.Gosched every 100 us or so"

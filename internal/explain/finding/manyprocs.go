@@ -5,67 +5,67 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// tooMany reports whether there are more Ps than there is work or CPU for.
-func tooMany(in *Input) bool { return crowded(in) || searching(in) }
+// hasTooManyPs reports whether there are more Ps than there is work or CPU for.
+func hasTooManyPs(in *Input) bool { return hasMorePsThanCPUs(in) || isSearchingForWork(in) }
 
-// crowded reports whether there are more Ps than CPUs, and threads that wait for these.
-func crowded(in *Input) bool {
-	d, known := runDelayShare(in)
-	f := in.Report.Host
-	return known && d >= scale.Some && f.Facts.Parallelism > 0 && in.Process.Procs > f.Facts.Parallelism && ownCrowd(f) >= 0.5
+// hasMorePsThanCPUs reports whether there are more Ps than CPUs, and threads that wait for these.
+func hasMorePsThanCPUs(in *Input) bool {
+	delayShare, ok := runDelayShare(in)
+	host := in.Report.Host
+	return ok && delayShare >= scale.Some && host.Facts.Parallelism > 0 && in.Process.Procs > host.Facts.Parallelism && ownCrowdShare(host) >= 0.5
 }
 
-// ownCrowd returns the part of the threads' waiting for CPUs at times when more of the process's own threads wanted to run
+// ownCrowdShare returns the part of the threads' waiting for CPUs at times when more of the process's own threads wanted to run
 // than there are CPUs for it: the rest is due to others.
-func ownCrowd(h *report.Host) float64 {
-	var own, all, last int64
+func ownCrowdShare(h *report.Host) float64 {
+	var ownNS, allNS, last int64
 	for i, d := range h.Series.RunDelayNS {
 		width := d[0] - last
 		last = d[0]
 		if i == 0 {
 			width = d[0] - h.FromNS
 		}
-		if all += d[1]; d[1] == 0 || i >= len(h.Series.CPUNS) {
+		if allNS += d[1]; d[1] == 0 || i >= len(h.Series.CPUNS) {
 			continue
 		}
-		if float64(h.Series.CPUNS[i][1]+d[1]) > ready*float64(h.Facts.Parallelism)*float64(width) {
-			own += d[1]
+		if float64(h.Series.CPUNS[i][1]+d[1]) > crowdFactor*float64(h.Facts.Parallelism)*float64(width) {
+			ownNS += d[1]
 		}
 	}
-	if all > 0 {
-		return float64(own) / float64(all)
+	if allNS > 0 {
+		return float64(ownNS) / float64(allNS)
 	}
-	if h.Lost.CPUNS != nil && h.Lost.RunDelayNS != nil && float64(*h.Lost.CPUNS+*h.Lost.RunDelayNS) > ready*float64(h.Facts.Parallelism)*float64(h.ToNS-h.FromNS) {
+	if h.Lost.CPUNS != nil && h.Lost.RunDelayNS != nil && float64(*h.Lost.CPUNS+*h.Lost.RunDelayNS) > crowdFactor*float64(h.Facts.Parallelism)*float64(h.ToNS-h.FromNS) {
 		return 1
 	}
 	return 0
 }
 
-// ownLost returns for which part of the time in which goroutines showed as running their threads waited for others of the
+// lostToOwnThreads returns for which part of the time in which goroutines showed as running their threads waited for others of the
 // process, which had more Ps than CPUs.
-func ownLost(in *Input) float64 {
-	if !crowded(in) {
+func lostToOwnThreads(in *Input) float64 {
+	if !hasMorePsThanCPUs(in) {
 		return 0
 	}
 	lost, _ := in.Report.Host.Lost.WithoutCPU()
-	if n, others := measureOtherLoad(in); others {
-		lost -= n.lostShare
+	if load, hasOtherLoad := measureOtherLoad(in); hasOtherLoad {
+		lost -= load.lostShare
 	}
 	return max(0, lost)
 }
 
-// ready is how many threads of a CPU's time must want to run, more than which it cannot have.
-const ready = 1.05
+// crowdFactor is how many threads of a CPU's time must want to run, more than which it cannot have.
+const crowdFactor = 1.05
 
-// searching reports whether much of the CPU goes into the search for work.
-func searching(in *Input) bool {
+// isSearchingForWork reports whether much of the CPU goes into the search for work.
+func isSearchingForWork(in *Input) bool {
 	s := &in.Process.Samples
-	return s.All >= scale.Many && float64(s.Scheduler) >= scale.Much*float64(s.All) && in.Process.Procs > 2 && busy(in) < 0.5
+	return s.All >= scale.Many && float64(s.Scheduler) >= scale.Much*float64(s.All) && in.Process.Procs > 2 && psInUse(in) < 0.5
 }
 
 // checkTooManyPs is WL1005, too-many-ps.
 func checkTooManyPs(in *Input) []Verdict {
-	if !tooMany(in) {
+	if !hasTooManyPs(in) {
 		return nil
 	}
 	s := &in.Process.Samples
@@ -73,25 +73,25 @@ func checkTooManyPs(in *Input) []Verdict {
 		Title: "the scheduler uses much of the CPU to look for work: there are more Ps than CPUs, or more than the work needs", Cause: report.CauseSched, Confidence: 0.6,
 		Fix: "set GOMAXPROCS to the CPU limit, or lower, and compare: whylate sweep, whylate limits",
 	}}
-	off := ownLost(in)
-	if crowded(in) {
-		d, _ := runDelayShare(in)
+	ownLostShare := lostToOwnThreads(in)
+	if hasMorePsThanCPUs(in) {
+		delayShare, _ := runDelayShare(in)
 		v.Title, v.Confidence = "there are more Ps than CPUs, and their threads wait for each other", 0.8
 		v.addEvidence(measured("CPUs on which the process may run", in.Report.Host.Facts.Parallelism, "CPUs"),
-			measured("threads' waits for a CPU, as a share of their busy time", d, "share"))
-		if off > 0 {
-			v.addEvidence(measured("share of goroutines' running time in which their threads had no CPU", off, "share"))
+			measured("threads' waits for a CPU, as a share of their busy time", delayShare, "share"))
+		if ownLostShare > 0 {
+			v.addEvidence(measured("share of goroutines' running time in which their threads had no CPU", ownLostShare, "share"))
 		}
 	}
 	if s.All >= scale.Many {
 		v.addEvidence(measured("share of CPU samples in the scheduler", float64(s.Scheduler)/float64(s.All), "share"))
 	}
 	v.addEvidence(measured("GOMAXPROCS", in.Process.Procs, "Ps"),
-		measured("Ps in use", busy(in), "share"))
+		measured("Ps in use", psInUse(in), "share"))
 	in.costs(&v, func(c *report.Cause) float64 {
 		switch c.Cause {
 		case report.CauseCPU, report.CauseGCAssist:
-			return off
+			return ownLostShare
 		}
 		return one(isWake(c))
 	})

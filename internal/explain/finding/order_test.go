@@ -18,7 +18,7 @@ func TestOrder(t *testing.T) {
 			{Won: often, Finding: report.Finding{Code: report.RuleSlowPeer, Severity: c.severity}},
 			{Won: Won{TotalNS: 400, Slow: Lost{NS: 50}}, Finding: report.Finding{Code: report.RuleStoppedWorld, Severity: c.severity}},
 		}
-		if inOrder(all); all[0].Code != c.first {
+		if sortVerdicts(all); all[0].Code != c.first {
 			t.Errorf("%s: %s comes first", c.severity, all[0].Code)
 		}
 	}
@@ -40,7 +40,7 @@ func TestForcedOnABusyMachine(t *testing.T) {
 		busy, cpu, delay := int64(10e9), int64(3e9), int64(8e9)
 		in.Report.Host = &report.Host{ToNS: 10e9, Facts: report.HostFacts{CPUs: 2, Parallelism: 2}, Lost: report.Lost{BusyNS: &busy, CPUNS: &cpu, RunDelayNS: &delay, LongDelayNS: &delay}}
 		in.Process.Procs = 2
-		got := explained(in, all)
+		got := subtractExplained(in, all)
 		if len(got) != 2 || got[0].Severity != want {
 			t.Errorf("%s: %+v", cause, got)
 		}

@@ -5,9 +5,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// eventNS is about what writing one event costs, with its stack: 81 to 93 ns of CPU in two goroutines that pass a number to and
+// eventCostNS is about what writing one event costs, with its stack: 81 to 93 ns of CPU in two goroutines that pass a number to and
 // fro, with tracing against without (Go 1.26, amd64).
-const eventNS = 90
+const eventCostNS = 90
 
 // checkTraceOverhead is WL5004, trace-overhead.
 func checkTraceOverhead(in *Input) []Verdict {
@@ -15,27 +15,27 @@ func checkTraceOverhead(in *Input) []Verdict {
 	if c.BusyNS == 0 || c.SpanNS == 0 || c.Procs == 0 {
 		return nil
 	}
-	share := float64(c.Events) * eventNS / float64(c.BusyNS)
-	how := "share of the requests' time spent writing events, estimated"
+	share := float64(c.Events) * eventCostNS / float64(c.BusyNS)
+	text := "share of the requests' time spent writing events, estimated"
 	if c.Samples.All >= scale.Many {
-		share, how = float64(c.Samples.Tracing)/float64(c.Samples.All), "share of the requests' time in the tracer, by CPU samples"
+		share, text = float64(c.Samples.Tracing)/float64(c.Samples.All), "share of the requests' time in the tracer, by CPU samples"
 	}
-	if share *= runs(in.Report); share < scale.Some {
+	if share *= runnableShare(in.Report); share < scale.Some {
 		return nil
 	}
 	return doubt(report.Finding{
 		Title: "tracing itself used much of the CPU", Confidence: 0.7,
 		Evidence: []report.Evidence{
-			measured(how, min(share, 1), "share"),
+			measured(text, min(share, 1), "share"),
 			measured("events per second and P", float64(c.Events)/(float64(c.SpanNS)/1e9)/float64(c.Procs), "count"),
 		},
 		Fix: "trust waits more than short runs; trace under less load to see the service without that cost",
 	})
 }
 
-// runs is the part of the time of requests in which something runs for them, or waits to.
-func runs(r *report.Report) float64 {
-	var all, run int64
+// runnableShare is the part of the time of requests in which something runs for them, or waits to.
+func runnableShare(r *report.Report) float64 {
+	var allNS, runNS int64
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		if g.Role != report.RoleRequests {
@@ -43,12 +43,12 @@ func runs(r *report.Report) float64 {
 		}
 		for k := range g.All().Causes {
 			c := &g.All().Causes[k]
-			all += c.TotalNS
+			allNS += c.TotalNS
 			switch c.Cause {
 			case report.CauseCPU, report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseGCAssist:
-				run += c.TotalNS
+				runNS += c.TotalNS
 			}
 		}
 	}
-	return ratio(run, all)
+	return ratio(runNS, allNS)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Named returns the rule with a code.
-func Named(rules []Rule, code report.RuleCode) (*Rule, bool) {
+// RuleByCode returns the rule with a code.
+func RuleByCode(rules []Rule, code report.RuleCode) (*Rule, bool) {
 	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Code == code })
 	if i < 0 {
 		return nil, false
@@ -23,7 +23,7 @@ func (r *Rule) Anchor() string { return strings.ToLower(string(r.Code)) }
 // A Section is a part of a rule's documentation: text, or code.
 type Section struct {
 	Title, Text string
-	Code        bool
+	IsCode      bool
 }
 
 // Sections are the parts that there are, in the order in which they are shown.
@@ -39,7 +39,7 @@ func (d *Doc) Sections() []Section {
 func (r *Rule) Markdown() string {
 	var b strings.Builder
 	for _, s := range r.Doc.Sections() {
-		if s.Code {
+		if s.IsCode {
 			fmt.Fprintf(&b, "%s:\n\n```go\n%s\n```\n\n", s.Title, s.Text)
 		} else {
 			fmt.Fprintf(&b, "**%s.** %s\n\n", s.Title, markdownText(s.Text))

@@ -33,8 +33,8 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	top := &cand.routes[0]
 	what, fix := aPeersAnswer, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow"
-	if l := libraryOf(top); l != nil && l.peer != "" {
-		fix = "in " + l.name + ": " + l.peer
+	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
+		fix = "in " + l.name + ": " + l.peerAdvice
 	}
 	switch call := top.Call; {
 	case isDNS(call) || top.Site != nil && isDNS(top.Site.Func):
@@ -42,7 +42,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	case isWrite(call):
 		what, fix = "a peer to read what is sent", "find out why the peer reads slowly; send less, limit the write (SetWriteDeadline), or give a slow reader a separate queue that may overflow"
 	case strings.HasPrefix(call, "net.(*Dialer)."), strings.Contains(call, "dial"):
-		what, fix = "a connection to be opened", "reuse connections ("+keepHTTP+")"
+		what, fix = "a connection to be opened", "reuse connections ("+httpReuseAdvice+")"
 	case strings.HasPrefix(call, "crypto/tls."):
 		what, fix = "a TLS handshake", "reuse connections, or resume sessions (ClientSessionCache)"
 	}
@@ -167,7 +167,7 @@ func sayUnanswered(v *Verdict, a *queues.PeerCalls) {
 func (a *attribution) sayOpens(v *Verdict, c *candidate, asks *queues.PeerCalls) bool {
 	part := float64(asks.ConnOpenNS) / float64(asks.TotalNS)
 	v.Title = strings.Replace(v.Title, "requests wait for ", fmt.Sprintf("requests open connections (%s of this wait), then wait for ", words.Percent(part)), 1)
-	keep := poolsOfStd[asks.ConnOpenFunc].keep
+	keep := stdPools[asks.ConnOpenFunc].reuseAdvice
 	if keep == "" {
 		keep = "have the pool keep more of them, or share one client"
 	}
@@ -235,8 +235,8 @@ func (a *attribution) sayInRow(v *Verdict, top *causeRoute, row *queues.PeerCall
 	times := words.Figure(n)
 	v.Title = fmt.Sprintf("requests ask a peer %s times one after the other, at %s", times, place(v.Site))
 	v.Fix = "ask once for all of it (a join, a list of keys, a batch or a pipeline), or ask in parallel"
-	if l := libraryOf(top); l != nil && l.peer != "" {
-		v.Fix = "ask once for all of it, or ask in parallel; in " + l.name + ": " + l.peer
+	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
+		v.Fix = "ask once for all of it, or ask in parallel; in " + l.name + ": " + l.peerAdvice
 	}
 	v.prependEvidence(
 		measured("sequential answers per request, asked for at one line", n, "count"),

@@ -32,7 +32,7 @@ func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: fmt.Sprintf("most slow requests of %s fall into one interval of the trace", short(g.Name)), Group: g.ID, Confidence: 0.9,
+		Title: fmt.Sprintf("most slow requests of %s fall into one interval of the trace", shortFunc(g.Name)), Group: g.ID, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			measured("share of the slow requests in it", float64(most)/float64(slow), "share"),
 			measured("it begins at", worst.StartNS, "ns"),

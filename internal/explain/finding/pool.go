@@ -102,7 +102,7 @@ func (a *attribution) factsOf(cand *candidate, top *causeRoute) *poolFacts {
 	}
 	p.littleLaw = little(requests, a.in.Report.Input.DurationNS, queuedNS, placeNS)
 	// A goroutine that serves what is done with a semaphore's place is not the place itself.
-	p.serves = serves && !isPoolOfStd(cand.wait.call)
+	p.serves = serves && !isStdPool(cand.wait.call)
 	if isSemaphoreWait(cand.wait) && p.places == nil && (t == nil || p.serves) {
 		p.serves, p.bursts = false, true
 	}
@@ -221,8 +221,8 @@ func (a *attribution) morePlaces(cand *candidate, top *causeRoute, p *poolFacts)
 	default:
 		fix += fmt.Sprintf(", or find out why its holders wait so long at %s", work)
 	}
-	if std := poolsOfStd[cand.wait.call]; p.counted() && std.unused != "" {
-		fix += "; " + std.unused
+	if std := stdPools[cand.wait.call]; p.counted() && std.unusedAdvice != "" {
+		fix += "; " + std.unusedAdvice
 	}
 	if r := a.in.readers(cand.wait.site.Site()); p.serves && top.Call == pause && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= scale.Some {
 		fix += "; if the pause is an intended limit, reject the excess immediately"
@@ -375,9 +375,9 @@ func (k *poolKind) place() string {
 
 // kindOfPool names the pool that a claim is about: a library's may stand on a semaphore, a Cond or a channel, none of which its user has.
 func kindOfPool(cand *candidate, top *causeRoute, t *queues.ServiceStats, known *queues.SlotWaits) poolKind {
-	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isPoolOfStd(cand.wait.call) {
-		if l := libraryAt(v.Site); l != nil && l.pool != "" {
-			return poolKind{name: "a connection of " + l.name, who: "it", fix: l.pool}
+	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
+		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
+			return poolKind{name: "a connection of " + l.name, who: "it", fix: l.poolAdvice}
 		}
 	}
 	return poolOf(cand.wait, t, known)
@@ -386,9 +386,9 @@ func kindOfPool(cand *candidate, top *causeRoute, t *queues.ServiceStats, known 
 // poolOf names the pool of those who wait; known is nil where nothing is known of its places.
 func poolOf(k waitKey, t *queues.ServiceStats, known *queues.SlotWaits) poolKind {
 	const morePlaces, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
-	switch p, std := poolsOfStd[k.call]; {
+	switch p, std := stdPools[k.call]; {
 	case std:
-		return poolKind{name: p.place, who: "it", fix: p.larger}
+		return poolKind{name: p.slotName, who: "it", fix: p.sizeAdvice}
 	case isSemaphoreWait(k) && known != nil && known.Slots == 1:
 		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", moreWeight, true}
 	case isSemaphoreWait(k) && known != nil && known.Slots > 1:
@@ -424,12 +424,12 @@ func (a *attribution) pace(top *causeRoute) int64 {
 // inVainVerdict promises nothing: it is not known what has the places, and for how long.
 func inVainVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	name := poolOf(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
-	if l := libraryAt(top.Site); l != nil && l.pool != "" {
+	if l := libraryAt(top.Site); l != nil && l.poolAdvice != "" {
 		name = "a connection of " + l.name
 	}
 	fix := "find out what keeps the places: return each one on every path, also after an error (defer), and hold it for less time; a shorter deadline only limits the damage"
-	if p := poolsOfStd[top.Call]; p.kept != "" {
-		fix = p.kept
+	if p := stdPools[top.Call]; p.leakAdvice != "" {
+		fix = p.leakAdvice
 	}
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}

@@ -19,7 +19,7 @@ func checkFewRequests(in *Input) []Verdict {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: "the trace has only " + plural(g.Count, "one request", "%d requests") + " of " + short(g.Name), Group: g.ID, Confidence: 1,
+		Title: "the trace has only " + plural(g.Count, "one request", "%d requests") + " of " + shortFunc(g.Name), Group: g.ID, Confidence: 1,
 		Evidence: []report.Evidence{measured("requests", g.Count, "count")},
 		Fix:      "record longer, or while the service is busier",
 	})

@@ -96,9 +96,9 @@ func perCandidate(code report.RuleCode, check func(*attribution, *candidate) Ver
 }
 
 // perQueue makes a rule that reports a group's wait for Ps if that wait belongs to the rule, see queue.
-func perQueue(code report.RuleCode, check func(*Input, *queue) []Verdict, needs ...requirement) Rule {
+func perQueue(code report.RuleCode, check func(*Input, *runQueueWait) []Verdict, needs ...requirement) Rule {
 	return perGroup(code, func(in *Input, g *report.Group) []Verdict {
-		if q := queueOf(in, g); q.code == code && q.share > 0 {
+		if q := runQueueWaitOf(in, g); q.ruleCode == code && q.share > 0 {
 			return check(in, q)
 		}
 		return nil
@@ -113,7 +113,7 @@ var ruleTexts embed.FS
 // textConstants replaces placeholders in the rules' texts by the constants that the rules use.
 var textConstants = strings.NewReplacer(
 	"{few}", fmt.Sprint(scale.Few), "{enough}", fmt.Sprint(scale.Enough), "{many}", fmt.Sprint(scale.Many),
-	"{herd}", fmt.Sprint(process.HerdSize), "{herd time}", fmt.Sprintf("%d ms", int(process.HerdNS/1e6)), "{event}", fmt.Sprintf("%d ns", eventNS),
+	"{herd}", fmt.Sprint(process.HerdSize), "{herd time}", fmt.Sprintf("%d ms", int(process.HerdNS/1e6)), "{event}", fmt.Sprintf("%d ns", eventCostNS),
 	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(scale.Patience),
 )
 

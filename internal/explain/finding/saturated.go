@@ -8,57 +8,57 @@ import (
 )
 
 // checkPsTaken is WL1002, ps-taken.
-func checkPsTaken(in *Input, q *queue) []Verdict {
-	t := &q.takers[0]
-	if busy(in) < scale.Most && (q.won.Slow.NS < 1e6 || q.share < 0.05) {
+func checkPsTaken(in *Input, q *runQueueWait) []Verdict {
+	t := &q.occupants[0]
+	if psInUse(in) < scale.Most && (q.won.Slow.NS < 1e6 || q.share < 0.05) {
 		return nil
 	}
-	v := q.verdict(t.site, 0.7)
+	v := q.newVerdict(t.site, 0.7)
 	if t.share > 0.5 {
 		v.Confidence = 0.85
 	}
-	v.addEvidence(q.waited())
-	v.addEvidence(ranEvidence(q.takers)...)
+	v.addEvidence(q.waitEvidence())
+	v.addEvidence(occupantEvidence(q.occupants)...)
 	if in.Process.SpanNS > 0 {
-		v.addEvidence(measured("Ps in use over the whole trace", busy(in), "share"))
+		v.addEvidence(measured("Ps in use over the whole trace", psInUse(in), "share"))
 	}
-	if t.long > 0.5 {
-		v.addEvidence(measured("share of its time in runs of 9 ms or more without yielding", t.long, "share"))
+	if t.longShare > 0.5 {
+		v.addEvidence(measured("share of its time in runs of 9 ms or more without yielding", t.longShare, "share"))
 	}
 	v.Title = fmt.Sprintf("requests wait for a P while %s occupies the Ps", t.name())
 	v.Fix = "give the service more CPUs, make the requests cheaper, or admit fewer at a time: they compete for the Ps"
-	if !t.serves(in) {
-		v.Fix = "run " + short(t.site.Func) + " on fewer goroutines at a time, make it cheaper, or yield in it; or give the service more CPUs"
+	if !t.servesRequests(in) {
+		v.Fix = "run " + shortFunc(t.site.Func) + " on fewer goroutines at a time, make it cheaper, or yield in it; or give the service more CPUs"
 	}
-	if q.burst(in) {
+	if q.isBurst(in) {
 		v.MaxSeverity = report.SeverityLow
 		v.Title = "requests that arrive together wait for each other, on Ps that are idle nearly all the time"
-		if v.Site = computesIn(q.g); v.Site != nil {
-			v.Title += ": " + short(v.Site.Func) + " computes"
+		if v.Site = computeSite(q.group); v.Site != nil {
+			v.Title += ": " + shortFunc(v.Site.Func) + " computes"
 		}
 		v.Fix = "if clients do not have to ask at the same time, spread their requests; otherwise make the requests cheaper, or give the service more CPUs"
 	}
 	return []Verdict{v}
 }
 
-// burst reports whether requests waited behind requests while the Ps were idle nearly all the time: it is their clients who make them
+// isBurst reports whether requests waited behind requests while the Ps were idle nearly all the time: it is their clients who make them
 // come at once.
-func (q *queue) burst(in *Input) bool {
-	own := 0.0
-	for i := range q.takers {
-		if t := &q.takers[i]; t.serves(in) {
-			own += t.share
+func (q *runQueueWait) isBurst(in *Input) bool {
+	ownShare := 0.0
+	for i := range q.occupants {
+		if t := &q.occupants[i]; t.servesRequests(in) {
+			ownShare += t.share
 		}
 	}
-	return own > 0.5 && busy(in) < scale.Much
+	return ownShare > 0.5 && psInUse(in) < scale.Much
 }
 
-// computesIn returns where requests of a group compute: by CPU samples, as a run is known by where it ended, else where they begin.
-func computesIn(g *report.Group) *report.Site {
-	site, most := g.Entry, 0
+// computeSite returns where requests of a group compute: by CPU samples, as a run is known by where it ended, else where they begin.
+func computeSite(g *report.Group) *report.Site {
+	site, maxSamples := g.Entry, 0
 	for i := range g.All().Causes {
-		if c := &g.All().Causes[i]; c.Cause == report.CauseCPU && c.Site != nil && c.Samples > most {
-			site, most = c.Site, c.Samples
+		if c := &g.All().Causes[i]; c.Cause == report.CauseCPU && c.Site != nil && c.Samples > maxSamples {
+			site, maxSamples = c.Site, c.Samples
 		}
 	}
 	return site

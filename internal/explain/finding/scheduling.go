@@ -29,84 +29,84 @@ func isNetwork(c *report.Cause) bool { return c.Cause == report.CauseNetwork }
 func isPollGap(c *report.Cause) bool { return c.Cause == report.CauseSchedPoll }
 
 // A taker is a function of other goroutines than the collector's that ran while requests waited for a P.
-type taker struct {
-	site  *report.Site
-	share float64 // of what ran
-	start string  // start function of the goroutines that run there, "" if unknown
-	long  float64 // share of their time that is in long runs
+type occupant struct {
+	site      *report.Site
+	share     float64 // of what ran
+	startFunc string  // start function of the goroutines that run there, "" if unknown
+	longShare float64 // share of their time that is in long runs
 }
 
 // A queue is a group's waiting for Ps.
-type queue struct {
-	g      *report.Group
-	hubs   []*hubWait
-	share  float64 // of the group's time that is not the hubs'
-	won    Won
-	takers []taker         // the largest first
-	most   float64         // share of the largest kind of taker
-	code   report.RuleCode // the rule that the rest belongs to
-	herd   *process.Herd   // in whose moments most of the time was waited; nil if it is known by what ran alone
-	herded float64         // which share of it
+type runQueueWait struct {
+	group     *report.Group
+	hubs      []*hubWait
+	share     float64 // of the group's time that is not the hubs'
+	won       Won
+	occupants []occupant      // the largest first
+	kindShare float64         // share of the largest kind of taker
+	ruleCode  report.RuleCode // the rule that the rest belongs to
+	herd      *process.Herd   // in whose moments most of the time was waited; nil if it is known by what ran alone
+	herdShare float64         // which share of it
 }
 
-// queueOf sorts out a group's waiting for Ps.
-func queueOf(in *Input, g *report.Group) *queue {
-	q := &queue{g: g, hubs: hubWaitsOf(in, g)}
+// runQueueWaitOf sorts out a group's waiting for Ps.
+func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
+	q := &runQueueWait{group: g, hubs: hubWaitsOf(in, g)}
 	q.share, q.won = weighPart(g, func(c *report.Cause) float64 {
 		if !isSched(c) || isBehindHub(q.hubs, c) {
 			return 0
 		}
 		return 1 - marksPart(c)
 	})
-	if q.takers = takers(in.Process, g); len(q.takers) == 0 {
+	if q.occupants = occupantsOf(in.Process, g); len(q.occupants) == 0 {
 		return q
 	}
 	kinds := map[report.RuleCode]float64{}
-	for i := range q.takers {
-		kinds[kindOf(in, &q.takers[i])] += q.takers[i].share
+	for i := range q.occupants {
+		kinds[ruleForOccupant(in, &q.occupants[i])] += q.occupants[i].share
 	}
-	q.code = report.RulePsTaken
+	q.ruleCode = report.RulePsTaken
 	for _, code := range []report.RuleCode{report.RuleHerd, report.RuleLongRuns} {
 		if kinds[code] > 0.5 {
-			q.code = code
+			q.ruleCode = code
 		}
 	}
-	q.most = kinds[q.code]
-	if q.code != report.RuleHerd {
-		q.inHerds(in)
+	q.kindShare = kinds[q.ruleCode]
+	if q.ruleCode != report.RuleHerd {
+		q.assignHerd(in)
 	}
-	if q.code == report.RulePsTaken && hasTooFewPs(in) {
-		q.code = report.RuleTooFewPs
+	if q.ruleCode == report.RulePsTaken && hasTooFewPs(in) {
+		q.ruleCode = report.RuleTooFewPs
 	}
 	return q
 }
 
-// inHerds gives a queue to the herd in whose moments it is.
-func (q *queue) inHerds(in *Input) {
+// assignHerd gives a queue to the herd in whose moments it is.
+func (q *runQueueWait) assignHerd(in *Input) {
 	if in.HerdOverlap == nil {
 		return
 	}
 	for i := range in.Process.Herds {
 		h := &in.Process.Herds[i]
-		ran := 0.0
-		for k := range q.takers {
-			if q.takers[k].start == h.Start {
-				ran += q.takers[k].share
+		ranShare := 0.0
+		for k := range q.occupants {
+			if q.occupants[k].startFunc == h.Start {
+				ranShare += q.occupants[k].share
 			}
 		}
-		if ran <= scale.Half {
+		if ranShare <= scale.Half {
 			continue
 		}
-		if waited, time := in.HerdOverlap(q.g.ID, h.Start); waited > scale.Half && time <= max(scale.Much, waited/scale.Far) {
-			q.code, q.most, q.herd, q.herded = report.RuleHerd, ran, h, waited
+		if waited, time := in.HerdOverlap(q.group.ID, h.Start); waited > scale.Half && time <= max(scale.Much, waited/scale.Far) {
+			q.ruleCode, q.kindShare, q.herd, q.herdShare = report.RuleHerd, ranShare, h, waited
 			return
 		}
 	}
 }
 
-// takers adds up what ran while requests of a group waited.
-func takers(c *process.Stats, g *report.Group) []taker {
-	var out []taker
+// occupantsOf adds up what ran while requests of a group waited.
+func occupantsOf(c *process.Stats, g *report.Group) []occupant {
+	var out []occupant
 	total := 0.0
 	for i := range g.All().Causes {
 		cause := &g.All().Causes[i]
@@ -119,33 +119,33 @@ func takers(c *process.Stats, g *report.Group) []taker {
 			}
 			ns := r.Share * float64(cause.TotalNS)
 			total += ns
-			k := slices.IndexFunc(out, func(t taker) bool { return t.site.Func == r.Site.Func })
+			k := slices.IndexFunc(out, func(t occupant) bool { return t.site.Func == r.Site.Func })
 			if k < 0 {
-				k, out = len(out), append(out, taker{site: r.Site})
+				k, out = len(out), append(out, occupant{site: r.Site})
 			}
 			out[k].share += ns
 		}
 	}
 	for i := range out {
 		out[i].share /= total
-		out[i].start, out[i].long = runsAt(c, out[i].site.Func)
+		out[i].startFunc, out[i].longShare = runsEndingIn(c, out[i].site.Func)
 	}
-	slices.SortStableFunc(out, func(a, b taker) int {
+	slices.SortStableFunc(out, func(a, b occupant) int {
 		return cmp.Or(cmp.Compare(b.share, a.share), strings.Compare(a.site.Func, b.site.Func))
 	})
 	return out
 }
 
-// runsAt returns the start function of most of the time that ended in a function, and the share of it in long runs.
-func runsAt(c *process.Stats, fn string) (start string, long float64) {
-	by := map[string]int64{}
-	var all, longs int64
+// runsEndingIn returns the start function of most of the time that ended in a function, and the share of it in long runs.
+func runsEndingIn(c *process.Stats, fn string) (start string, longShare float64) {
+	nsByStart := map[string]int64{}
+	var all, longNS int64
 	for i := range c.Runs {
 		if r := &c.Runs[i]; r.Site != nil && r.Site.Func == fn {
-			by[r.Start] += r.NS
+			nsByStart[r.Start] += r.NS
 			all += r.NS
-			longs += min(r.LongNS, r.NS)
-			if by[r.Start] > by[start] {
+			longNS += min(r.LongNS, r.NS)
+			if nsByStart[r.Start] > nsByStart[start] {
 				start = r.Start
 			}
 		}
@@ -153,35 +153,35 @@ func runsAt(c *process.Stats, fn string) (start string, long float64) {
 	if all == 0 {
 		return "", 0
 	}
-	return start, float64(longs) / float64(all)
+	return start, float64(longNS) / float64(all)
 }
 
-// kindOf returns the code, or family, of the rule that a taker speaks for.
-func kindOf(in *Input, t *taker) report.RuleCode {
+// ruleForOccupant returns the code, or family, of the rule that a taker speaks for.
+func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 	switch {
 	case herdOf(in.Process, t) != nil:
 		return report.RuleHerd
-	case t.long > 0.5 && busy(in) < scale.Most && !stretched(in, t):
+	case t.longShare > 0.5 && psInUse(in) < scale.Most && !haveShortCPUTime(in, t):
 		return report.RuleLongRuns
 	}
 	return report.RulePsTaken
 }
 
-// stretched reports whether a taker's long runs are short ones whose threads waited for a CPU meanwhile: by the threads' own clocks
+// haveShortCPUTime reports whether a taker's long runs are short ones whose threads waited for a CPU meanwhile: by the threads' own clocks
 // a run had a CPU for less than what counts as long. Such goroutines would be no shorter if they yielded.
-func stretched(in *Input, t *taker) bool {
-	had := cpuShareOfRunning(in)
+func haveShortCPUTime(in *Input, t *occupant) bool {
+	cpuShare := cpuShareOfRunning(in)
 	var runs, ns int64
 	for i := range in.Process.Runs {
 		if r := &in.Process.Runs[i]; r.Site != nil && r.Site.Func == t.site.Func {
 			runs, ns = runs+r.Long, ns+r.LongNS
 		}
 	}
-	return had > 0 && had < scale.Most && had*float64(ns) < process.LongNS*float64(runs)
+	return cpuShare > 0 && cpuShare < scale.Most && cpuShare*float64(ns) < process.LongNS*float64(runs)
 }
 
-// busy returns the share of the Ps' time in which they ran goroutines.
-func busy(in *Input) float64 {
+// psInUse returns the share of the Ps' time in which they ran goroutines.
+func psInUse(in *Input) float64 {
 	if c := in.Process; c.Procs > 0 && c.SpanNS > 0 {
 		return min(float64(c.BusyNS)/(float64(c.Procs)*float64(c.SpanNS)), 1)
 	}
@@ -189,38 +189,38 @@ func busy(in *Input) float64 {
 }
 
 // herdOf returns the herd that a taker belongs to, nil if none: most of what ran there must have been woken in herds.
-func herdOf(c *process.Stats, t *taker) *process.Herd {
+func herdOf(c *process.Stats, t *occupant) *process.Herd {
 	for i := range c.Herds {
 		h := &c.Herds[i]
-		if h.Start != t.start && (h.Site == nil || h.Site.Func != t.site.Func) {
+		if h.Start != t.startFunc && (h.Site == nil || h.Site.Func != t.site.Func) {
 			continue
 		}
-		ran := int64(0)
+		ranNS := int64(0)
 		for k := range c.Runs {
 			if c.Runs[k].Start == h.Start {
-				ran += c.Runs[k].NS
+				ranNS += c.Runs[k].NS
 			}
 		}
-		if 2*h.RanNS > ran {
+		if 2*h.RanNS > ranNS {
 			return h
 		}
 	}
 	return nil
 }
 
-// short returns a function's name without the directories of its package.
-func short(fn string) string { return fn[strings.LastIndexByte(fn, '/')+1:] }
+// shortFunc returns a function's name without the directories of its package.
+func shortFunc(fn string) string { return fn[strings.LastIndexByte(fn, '/')+1:] }
 
 // name names what ran, with the goroutine's start function where that is another one.
-func (t *taker) name() string {
-	if t.start == "" || t.start == t.site.Func {
-		return short(t.site.Func)
+func (t *occupant) name() string {
+	if t.startFunc == "" || t.startFunc == t.site.Func {
+		return shortFunc(t.site.Func)
 	}
-	return short(t.site.Func) + " (of " + short(t.start) + ")"
+	return shortFunc(t.site.Func) + " (of " + shortFunc(t.startFunc) + ")"
 }
 
-// ranEvidence lists the largest takers.
-func ranEvidence(takers []taker) []report.Evidence {
+// occupantEvidence lists the largest takers.
+func occupantEvidence(takers []occupant) []report.Evidence {
 	var out []report.Evidence
 	for i := range takers {
 		if t := &takers[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
@@ -230,21 +230,21 @@ func ranEvidence(takers []taker) []report.Evidence {
 	return out
 }
 
-// verdict begins what is said of a group's waiting for Ps.
-func (q *queue) verdict(site *report.Site, confidence float64) Verdict {
-	return Verdict{Won: q.won, Changes: q.changes(), Finding: report.Finding{Cause: report.CauseSched, Site: site, Group: q.g.ID, Share: q.share, Confidence: confidence}}
+// newVerdict begins what is said of a group's waiting for Ps.
+func (q *runQueueWait) newVerdict(site *report.Site, confidence float64) Verdict {
+	return Verdict{Won: q.won, Changes: q.predictedChanges(), Finding: report.Finding{Cause: report.CauseSched, Site: site, Group: q.group.ID, Share: q.share, Confidence: confidence}}
 }
 
-// waited is the evidence that each of these rules begins with.
-func (q *queue) waited() report.Evidence {
+// waitEvidence is the evidence that each of these rules begins with.
+func (q *runQueueWait) waitEvidence() report.Evidence {
 	return measured("mean wait for a P per slow request", q.won.Slow.NS, "ns")
 }
 
-// serves reports whether what ran belongs to requests themselves.
-func (t *taker) serves(in *Input) bool {
+// servesRequests reports whether what ran belongs to requests themselves.
+func (t *occupant) servesRequests(in *Input) bool {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		if g.Entry != nil && g.Entry.Func == t.start {
+		if g.Entry != nil && g.Entry.Func == t.startFunc {
 			return true
 		}
 		for k := range g.All().Causes {
@@ -256,23 +256,23 @@ func (t *taker) serves(in *Input) bool {
 	return false
 }
 
-// mostSites bounds the sites of one prediction: more of them would say little to a reader.
-const mostSites = 4
+// maxChangeSites bounds the sites of one prediction: more of them would say little to a reader.
+const maxChangeSites = 4
 
-// changes are half of the waiting for Ps, without what is a hub's. None if that takes too many sites to say: the site of
+// predictedChanges are half of the waiting for Ps, without what is a hub's. None if that takes too many sites to say: the site of
 // such a finding is that of what ran, not of what waited.
-func (q *queue) changes() []predict.Change {
+func (q *runQueueWait) predictedChanges() []predict.Change {
 	if len(q.hubs) == 0 {
 		return []predict.Change{predict.Half(report.CauseSched, "")}
 	}
-	type waits struct {
+	type siteWait struct {
 		ns     int64
 		shared bool // with a hub
 	}
-	sites := map[string]*waits{}
-	total, said := int64(0), int64(0)
-	for i := range q.g.All().Causes {
-		c := &q.g.All().Causes[i]
+	sites := map[string]*siteWait{}
+	total, coveredNS := int64(0), int64(0)
+	for i := range q.group.All().Causes {
+		c := &q.group.All().Causes[i]
 		if !isSched(c) || c.Site == nil {
 			continue
 		}
@@ -284,17 +284,17 @@ func (q *queue) changes() []predict.Change {
 		w.ns += c.TotalNS
 		total += c.TotalNS
 	}
-	order := slices.SortedFunc(maps.Keys(sites), func(a, b string) int {
+	texts := slices.SortedFunc(maps.Keys(sites), func(a, b string) int {
 		return cmp.Or(cmp.Compare(sites[b].ns, sites[a].ns), strings.Compare(a, b))
 	})
 	out := []predict.Change{}
-	for _, text := range order {
-		if w := sites[text]; w.ns > 0 && !w.shared && len(out) < mostSites {
+	for _, text := range texts {
+		if w := sites[text]; w.ns > 0 && !w.shared && len(out) < maxChangeSites {
 			out = append(out, predict.Half(report.CauseSched, text))
-			said += w.ns
+			coveredNS += w.ns
 		}
 	}
-	if float64(said) < 0.8*float64(total) {
+	if float64(coveredNS) < 0.8*float64(total) {
 		return []predict.Change{}
 	}
 	return out

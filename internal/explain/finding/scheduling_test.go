@@ -500,7 +500,7 @@ func TestMachineFirst(t *testing.T) {
 			{Finding: report.Finding{Code: c.code, Severity: report.SeverityMedium}, Won: Won{TotalNS: c.own}},
 			{Finding: report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityMedium}, Won: Won{TotalNS: 10}},
 		}
-		if inOrder(all); all[0].Code != "WL2001" || all[1].Code != c.want {
+		if sortVerdicts(all); all[0].Code != "WL2001" || all[1].Code != c.want {
 			t.Errorf("%d against 10: %v, %v", c.own, all[0].Code, all[1].Code)
 		}
 	}

@@ -42,8 +42,8 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	default:
 		v.Fix = "make the timer's or ticker's interval shorter, or also wait for the event itself; before a retry, find out why the first try fails"
 	}
-	if l := libraryOf(top); l != nil && l.wait != "" {
-		v.Fix = "in " + l.name + ": " + l.wait
+	if l := libraryOfRoute(top); l != nil && l.pauseAdvice != "" {
+		v.Fix = "in " + l.name + ": " + l.pauseAdvice
 	}
 	switch {
 	case len(top.via) > 0 && top.via[0].Wait == report.WaitChanSend:

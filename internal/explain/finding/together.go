@@ -24,7 +24,7 @@ func places(cand *candidate, top *causeRoute) []*report.Cause {
 		ns[k] += p.routeNS
 	}
 	out := list[:1]
-	for k := 1; k < len(list) && len(out) < mostSites; k++ {
+	for k := 1; k < len(list) && len(out) < maxChangeSites; k++ {
 		if float64(ns[k]) >= scale.Some*float64(ns[0]) {
 			out = append(out, list[k])
 		}

@@ -9,7 +9,7 @@ func isWake(c *report.Cause) bool { return c.Cause == report.CauseSchedWake }
 
 // checkSlowWakeup is WL1003, slow-wakeup.
 func checkSlowWakeup(in *Input, g *report.Group) []Verdict {
-	if _, others := measureOtherLoad(in); others || tooMany(in) {
+	if _, others := measureOtherLoad(in); others || hasTooManyPs(in) {
 		return nil // WL1009, or WL1005, explains it
 	}
 	share, won := weigh(g, isWake)

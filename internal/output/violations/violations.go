@@ -267,7 +267,7 @@ const rulesPage = "https://github.com/whylate/whylate/blob/main/docs/findings.md
 
 // describeRule describes what a violation breaks: a finding's rule with its documentation, so that viewers show it.
 func describeRule(v *budget.Violation) sarifRule {
-	r, ok := finding.Named(finding.All(), report.RuleCode(v.Code))
+	r, ok := finding.RuleByCode(finding.All(), report.RuleCode(v.Code))
 	if !ok {
 		return sarifRule{ID: v.Code, Short: sarifMessage{ruleText(v)}}
 	}
