@@ -101,7 +101,7 @@ func (in *Input) attributionOf(g *report.Group) *attribution {
 	}
 	attr.findFixedSleeps()
 	attr.findQueueWaits()
-	attr.findPatience()
+	attr.findLongPolls()
 	attr.findContendedSites()
 	attr.buildCandidates()
 	if in.attributions == nil {
@@ -148,7 +148,7 @@ func (a *attribution) buildCandidates() {
 	for _, cand := range a.candidates {
 		slices.SortStableFunc(cand.routes, byTime)
 		slices.SortStableFunc(cand.slowRoutes, byTime)
-		cand.share, cand.won = weighRoutes(a.group, func(cause *report.Cause, via []report.Via) bool { return a.keyOf(cause, via) == cand.candidateKey })
+		cand.share, cand.gain = weighRoutes(a.group, func(cause *report.Cause, via []report.Via) bool { return a.keyOf(cause, via) == cand.candidateKey })
 	}
 }
 
@@ -241,8 +241,8 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 		}
 		return candidateKey{}
 	}
-	if p := a.polled(c, via); p != nil {
-		return p.owner()
+	if p := a.longPollOf(c, via); p != nil {
+		return p.key()
 	}
 	if isWebSocketIdle(c) {
 		return candidateKey{}
@@ -277,7 +277,7 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 	case report.CauseNetwork:
 		code = report.RuleSlowPeer
 		if a.in.BacklogShares[a.group.ID] >= scale.Half && c.Kind != "inbound" {
-			return backlog
+			return backlogKey
 		}
 		if isFileCall(c.Call) {
 			code = report.RuleBlockingSyscall
@@ -329,7 +329,7 @@ func isFileCall(call string) bool { return strings.HasPrefix(call, "os.(*File)."
 type candidate struct {
 	candidateKey
 	share      float64 // of the time of all requests of the group
-	won        Won
+	gain       Gain
 	routes     []causeRoute // of all requests, the longest first
 	slowRoutes []causeRoute // of the slow requests alone, the longest first
 }
@@ -365,13 +365,13 @@ func (r *causeRoute) nonStdSite() *report.Site { return nonStdSite(r.Cause, r.vi
 
 // newVerdict returns a verdict about a candidate. The route that represents the candidate supplies its cause and its site.
 func (a *attribution) newVerdict(cand *candidate, route *causeRoute) Verdict {
-	return Verdict{Won: cand.won, Changes: a.halfOf(route.Cause), Finding: report.Finding{
+	return Verdict{Gain: cand.gain, Changes: a.halfOf(route.Cause), Finding: report.Finding{
 		Cause: route.Cause.Cause, Site: route.nonStdSite(), Group: a.group.ID, Share: cand.share, Confidence: 0.9,
 	}}
 }
 
 // weighRoutes is weigh for those routes to causes that match.
-func weighRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, won Won) {
+func weighRoutes(g *report.Group, match func(*report.Cause, []report.Via) bool) (share float64, gain Gain) {
 	return weighPart(g, func(c *report.Cause) float64 {
 		matching, all := routeTimes(c, match)
 		if all == 0 {

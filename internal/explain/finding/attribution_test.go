@@ -297,8 +297,8 @@ func TestPoolSize(t *testing.T) {
 		for _, e := range v.Evidence {
 			got[e.Text] = e.Value
 		}
-		if v.Won.TotalNS != ms(3000) {
-			t.Errorf("a larger pool would win %d ns, not what was waited for it", v.Won.TotalNS)
+		if v.Gain.TotalNS != ms(3000) {
+			t.Errorf("a larger pool would win %d ns, not what was waited for it", v.Gain.TotalNS)
 		}
 	}
 	for text, want := range map[string]float64{
@@ -338,8 +338,8 @@ func TestPoolSize(t *testing.T) {
 		}
 	}
 	// Nobody waits now, but at 90 % use many would: 0.9 places in use need 2 at 70 %.
-	if l := little(90, 1e9, 0, 10e6); l.size != 2 {
-		t.Errorf("0.9 in use: %d places, want 2", l.size)
+	if l := newLittleLaw(90, 1e9, 0, 10e6); l.sufficient != 2 {
+		t.Errorf("0.9 in use: %d places, want 2", l.sufficient)
 	}
 }
 

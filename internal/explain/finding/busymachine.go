@@ -95,7 +95,7 @@ func checkBusyMachine(in *Input) []Verdict {
 	if p := host.Lost.PressureNS; p != nil {
 		v.addEvidence(measured("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(host.ToNS-host.FromNS)), "share"))
 	}
-	in.costs(&v, func(c *report.Cause) float64 {
+	in.chargeLargestLoser(&v, func(c *report.Cause) float64 {
 		switch c.Cause {
 		case report.CauseCPU, report.CauseGCAssist, report.CauseSched, report.CauseSchedPoll:
 			return load.lostShare

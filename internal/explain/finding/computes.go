@@ -38,7 +38,7 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 	if c := site.CalledFrom; c != nil {
 		funcText, verbText = funcText+", "+names.Lead(c)+shortFunc(c.Func), ", computes"
 	}
-	v := Verdict{Won: won, Finding: report.Finding{
+	v := Verdict{Gain: won, Finding: report.Finding{
 		Title: funcText + verbText, Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
 		Evidence: []report.Evidence{measured("mean computing per slow request", won.Slow.NS, "ns")},
 		Fix:      "make it cheaper (whylate export --to pprof shows where), limit what one request may ask for, or compute it in advance",
@@ -52,7 +52,7 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 	}
 	if extra, ok := measureExtra(g, isOwn); ok {
 		v.Title = "slow requests compute more than others, in " + funcText
-		v.Won.Slow.Share, v.Won.Slow.NS, v.Won.All, v.Won.Beside = extra.share, extra.ns, Lost{}, Lost{}
+		v.Gain.Slow.Share, v.Gain.Slow.NS, v.Gain.All, v.Gain.OtherTail = extra.share, extra.ns, Loss{}, Loss{}
 		v.addEvidence(
 			measured("computing beyond that of a mean request", extra.ns, "ns"),
 			measured("share of the slow requests' computing that CPU samples cover", extra.sampledShare, "share"))
@@ -63,7 +63,7 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 	} else {
 		// Computing may be the service's purpose. But samples show that slow requests spend more on its own code than on
 		// anything else.
-		v.MaxSeverity, v.MinSeverity, v.Won.All, v.Won.Beside, v.Won.Times = report.SeverityLow, report.SeverityInfo, Lost{}, Lost{}, scale.Several
+		v.MaxSeverity, v.MinSeverity, v.Gain.All, v.Gain.OtherTail, v.Gain.ThresholdFactor = report.SeverityLow, report.SeverityInfo, Loss{}, Loss{}, scale.Several
 	}
 	return []Verdict{v}
 }

@@ -94,7 +94,7 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 				}
 			}
 		}
-		part.share, part.won = weighRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
+		part.share, part.gain = weighRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
 			return belongs(cause, via) && attr.keyOf(cause, via) == cand.candidateKey
 		})
 		if len(part.routes) > 0 {
@@ -142,7 +142,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	}
 	v.Confidence = 0.95 * (1 - float64(unseenNS)/float64(max(totalNS, 1)))
 	v.addEvidence(
-		measured("mean per slow request", cand.won.Slow.NS, "ns"),
+		measured("mean per slow request", cand.gain.Slow.NS, "ns"),
 		measured("share of it spent waiting for "+strings.Join(lockTexts, ", "), ratio(queuedNS, totalNS), "share"))
 	if split := attr.siteTimeOfAllGroups(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && split.isMainlyQueued() {
 		v.addEvidence(measured("share of all groups' time there spent waiting for the holders", ratio(split.queuedNS, split.queuedNS+split.directNS), "share"))
@@ -172,7 +172,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	default:
 		v.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", place(attr.movableWork(cand, top)))
 	}
-	v.Queue = attr.queueOf(cand, lockText(cand.wait))
+	v.Queue = attr.reportQueue(cand, lockText(cand.wait))
 	return v
 }
 

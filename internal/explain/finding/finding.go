@@ -141,8 +141,8 @@ func (in *Input) fillPrediction(v *Verdict) {
 // A Verdict is a finding before its severity is known.
 type Verdict struct {
 	report.Finding
-	// Won is what the fix would save; the severity follows from it.
-	Won Won
+	// Gain is what the fix would save; the severity follows from it.
+	Gain Gain
 	// FixedSeverity replaces the severity that follows from Won, such as for requests that never ended; "" if it does not apply.
 	FixedSeverity report.Severity
 	// MaxSeverity is an upper bound of the severity, MinSeverity the severity if Won is below all thresholds; "" if there is
@@ -160,7 +160,7 @@ type Verdict struct {
 
 // capSeverity lowers the severity to s if it is higher.
 func (v *Verdict) capSeverity(s report.Severity) {
-	if rank(v.Severity) < rank(s) {
+	if severityRank(v.Severity) < severityRank(s) {
 		v.Severity, v.Decided = s, nil
 	}
 }
@@ -206,7 +206,7 @@ func Find(in *Input, rules []Rule) []report.Finding {
 // completeVerdict sets a verdict's severity, id and prediction; false if it is below all thresholds.
 func (in *Input) completeVerdict(v *Verdict) bool {
 	next := in.discountRareHandler(v)
-	if v.Severity, v.Decided = in.judge(v); v.Severity == "" || next && !v.Fact {
+	if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" || next && !v.Fact {
 		return false
 	}
 	if v.Confidence < scale.Half {
@@ -234,7 +234,7 @@ func replaceSlowEvidence(v *Verdict) {
 		return
 	}
 	v.Evidence = slices.DeleteFunc(v.Evidence, isZero)
-	v.prependEvidence(measured("mean of all requests; slow ones spent none of their time on it", v.Won.All.NS, "ns"))
+	v.prependEvidence(measured("mean of all requests; slow ones spent none of their time on it", v.Gain.All.NS, "ns"))
 }
 
 // otherTailEvidence returns the evidence for a severity that the other band of slow requests decided (see Won.Beside): the
@@ -244,7 +244,7 @@ func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
 	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {
 		text = fmt.Sprintf("mean per request of the %d far slower ones", g.Band(report.BandOutliers).Count)
 	}
-	return measured(text, v.Won.Beside.NS, "ns")
+	return measured(text, v.Gain.OtherTail.NS, "ns")
 }
 
 // discountRareHandler handles groups of few requests that show their handler only because they waited, while many times as many
@@ -262,9 +262,9 @@ func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 			continue
 		}
 		if g.Count < report.TailRequests {
-			v.Won.Slow.Few, v.Won.All.Few, v.Won.Beside.Few = true, true, true
+			v.Gain.Slow.IsRare, v.Gain.All.IsRare, v.Gain.OtherTail.IsRare = true, true, true
 		}
-		negligible = negligible || float64(v.Won.TotalNS) < negligibleShare*float64(o.TotalNS+g.TotalNS)
+		negligible = negligible || float64(v.Gain.TotalNS) < negligibleShare*float64(o.TotalNS+g.TotalNS)
 	}
 	return negligible
 }

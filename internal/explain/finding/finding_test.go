@@ -39,32 +39,32 @@ func TestRulesAreDocumented(t *testing.T) {
 }
 
 func TestSeverity(t *testing.T) {
-	lost := func(share float64, ns int64) Lost { return Lost{Share: share, NS: ns} }
-	slow := func(share float64, ns int64) Won { return Won{Slow: Lost{Share: share, NS: ns}} }
-	fewSlow := func(share float64, ns int64) Won { return Won{Slow: Lost{share, ns, true}} }
+	lost := func(share float64, ns int64) Loss { return Loss{Share: share, NS: ns} }
+	slow := func(share float64, ns int64) Gain { return Gain{Slow: Loss{Share: share, NS: ns}} }
+	fewSlow := func(share float64, ns int64) Gain { return Gain{Slow: Loss{share, ns, true}} }
 	for _, c := range []struct {
 		name string
-		won  Won
+		won  Gain
 		want report.Severity
 	}{
-		{"all requests lose", Won{All: lost(0.30, 2e6)}, report.SeverityHigh},
-		{"less than a third", Won{All: lost(0.29, 50e6)}, report.SeverityMedium},
-		{"most, of little", Won{All: lost(0.90, 1.9e6)}, report.SeverityMedium},
-		{"a call of 262 us is what such a call takes", Won{All: lost(0.60, 262e3), Slow: Lost{Share: 0.5, NS: 900e3}}, report.SeverityLow},
-		{"next to nothing", Won{All: lost(0.90, 249e3)}, ""},
-		{"a small part", Won{All: lost(0.04, 50e6)}, ""},
+		{"all requests lose", Gain{All: lost(0.30, 2e6)}, report.SeverityHigh},
+		{"less than a third", Gain{All: lost(0.29, 50e6)}, report.SeverityMedium},
+		{"most, of little", Gain{All: lost(0.90, 1.9e6)}, report.SeverityMedium},
+		{"a call of 262 us is what such a call takes", Gain{All: lost(0.60, 262e3), Slow: Loss{Share: 0.5, NS: 900e3}}, report.SeverityLow},
+		{"next to nothing", Gain{All: lost(0.90, 249e3)}, ""},
+		{"a small part", Gain{All: lost(0.04, 50e6)}, ""},
 		{"slow ones lose", slow(0.30, 10e6), report.SeverityHigh},
 		{"slow ones of a noisy machine", slow(0.90, 2.9e6), report.SeverityLow},
 		{"slow ones that are far slower", slow(0.15, 3e6), report.SeverityMedium},
 		{"a few may be an accident", fewSlow(0.99, 49e6), report.SeverityLow},
 		{"unless they lose much", fewSlow(0.99, 100e6), report.SeverityHigh},
-		{"a few beside those that are slow by percentiles", Won{Slow: Lost{Share: 0.02, NS: 1e6}, Beside: Lost{0.9, 60e6, true}}, report.SeverityMedium},
-		{"a few of a server's requests are not all", Won{All: Lost{0.9, 5e6, true}}, ""},
+		{"a few beside those that are slow by percentiles", Gain{Slow: Loss{Share: 0.02, NS: 1e6}, OtherTail: Loss{0.9, 60e6, true}}, report.SeverityMedium},
+		{"a few of a server's requests are not all", Gain{All: Loss{0.9, 5e6, true}}, ""},
 	} {
-		if got := new(Input).severity(&Verdict{Won: c.won}); got != c.want {
+		if got := new(Input).severity(&Verdict{Gain: c.won}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
-		if got := new(Input).severity(&Verdict{Won: c.won, Fact: true}); got != report.SeverityInfo {
+		if got := new(Input).severity(&Verdict{Gain: c.won, Fact: true}); got != report.SeverityInfo {
 			t.Errorf("%s, a fact: %q", c.name, got)
 		}
 	}
@@ -73,7 +73,7 @@ func TestSeverity(t *testing.T) {
 func TestFind(t *testing.T) {
 	siteAt := func(line int) *report.Site { return &report.Site{Func: "p.f", File: "/src/p/f.go", Line: line} }
 	verdict := func(group string, line int, share float64, total int64) Verdict {
-		return Verdict{Finding: report.Finding{Group: group, Site: siteAt(line), Confidence: 0.9}, Won: Won{Slow: Lost{Share: share, NS: 10e6}, TotalNS: total}}
+		return Verdict{Finding: report.Finding{Group: group, Site: siteAt(line), Confidence: 0.9}, Gain: Gain{Slow: Loss{Share: share, NS: 10e6}, TotalNS: total}}
 	}
 	doubted := verdict("c", 1, 0.5, 3) // it is more likely not so: low
 	doubted.Confidence = 0.4
@@ -138,7 +138,7 @@ WL3001 * we know
 
 func TestRareNamedHandler(t *testing.T) {
 	rule := []Rule{{Code: "WL2001", Run: func(*Input) []Verdict {
-		return []Verdict{{Finding: report.Finding{Group: "named"}, Won: Won{Slow: Lost{Share: 0.5, NS: 15e6}, TotalNS: 15e6}}}
+		return []Verdict{{Finding: report.Finding{Group: "named"}, Gain: Gain{Slow: Loss{Share: 0.5, NS: 15e6}, TotalNS: 15e6}}}
 	}}}
 	for _, c := range []struct {
 		unnamed int
@@ -158,7 +158,7 @@ func TestRareNamedHandler(t *testing.T) {
 
 // TestReplaceSlowEvidence: a finding that all requests decide, and that slow ones have no part in, does not give 0 s as its evidence.
 func TestReplaceSlowEvidence(t *testing.T) {
-	v := Verdict{Won: Won{All: Lost{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{By: report.DecidedByAll}, Evidence: []report.Evidence{
+	v := Verdict{Gain: Gain{All: Loss{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{By: report.DecidedByAll}, Evidence: []report.Evidence{
 		{Text: "mean per slow request, on the request's own goroutine", Unit: "ns"}, {Text: "of 12 slow requests, those that met it", Unit: "count"}, {Text: "mean length of one sleep", Value: 1e6, Unit: "ns"}}}}
 	replaceSlowEvidence(&v)
 	if len(v.Evidence) != 2 || v.Evidence[0].Value != 2e6 || v.Evidence[1].Value != 1e6 {

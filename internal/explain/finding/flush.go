@@ -35,7 +35,7 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	v.Title = fmt.Sprintf("requests wait for the next tick of a %s interval at %s", words.Brief(service.PeriodNS), place(v.Site))
 	v.addEvidence(
 		measured("interval between the ends of the waits (or a multiple of it)", service.PeriodNS, "ns"),
-		measured("mean wait per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"),
+		measured("mean wait per slow request, "+onWhose(top.via), cand.gain.Slow.NS, "ns"),
 		measured("requests served by one tick, on average", service.BatchSize, "count"))
 	v.Fix = fmt.Sprintf("serve the batch as soon as no other request is waiting to join it, or make the interval shorter than %s: requests wait half of it on average", words.Brief(service.PeriodNS))
 	return v

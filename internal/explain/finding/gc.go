@@ -31,7 +31,7 @@ func collectorPart(c *report.Cause) float64 {
 		}
 		return 1
 	case report.CauseSTW:
-		return one(isGCStop(c.Kind))
+		return oneIf(isGCStop(c.Kind))
 	case report.CauseSched:
 		return marksPart(c)
 	}
@@ -81,7 +81,7 @@ func isMostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
 // scale.Some.
 func (in *Input) collectorVerdict(g *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
 	share, won := weighPart(g, part)
-	v = Verdict{Won: won, Finding: report.Finding{Cause: report.FamilyGC, Group: g.ID, Share: share, Confidence: 0.75}}
+	v = Verdict{Gain: won, Finding: report.Finding{Cause: report.FamilyGC, Group: g.ID, Share: share, Confidence: 0.75}}
 	if in.Allocs != nil {
 		v.Confidence = 0.9
 	}
@@ -95,9 +95,9 @@ func collectorEvidence(g *report.Group) []report.Evidence {
 		text string
 		part func(*report.Cause) float64
 	}{
-		{"share of the group's time spent on GC assists", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCAssist) }},
-		{"spent in the collector's stops of the world", func(c *report.Cause) float64 { return one(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
-		{"spent waiting for the collector", func(c *report.Cause) float64 { return one(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
+		{"share of the group's time spent on GC assists", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCAssist) }},
+		{"spent in the collector's stops of the world", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
+		{"spent waiting for the collector", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
 		{"spent waiting for a P while mark workers ran", workersPart},
 		{"spent waiting for a P while others helped to mark", helpersPart},
 	} {
@@ -110,7 +110,7 @@ func collectorEvidence(g *report.Group) []report.Evidence {
 
 // assistPart returns the part of a cause in which requests mark, or wait for the collector or for goroutines that mark.
 func assistPart(c *report.Cause) float64 {
-	return one(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + helpersPart(c)
+	return oneIf(c.Cause == report.CauseGCAssist || c.Cause == report.CauseGCWait && !isForcedWait(c)) + helpersPart(c)
 }
 
 // assistOrWorkerPart returns the part of a cause that belongs to WL3001 or WL3002.
@@ -135,7 +135,7 @@ func checkMarkAssist(in *Input, g *report.Group) []Verdict {
 	v.Cause, v.Site, v.Changes = report.CauseGCAssist, site, []predict.Change{predict.Half(report.CauseGCAssist, "")}
 	v.Title = "requests help the garbage collector instead of doing their own work"
 	v.addEvidence(
-		measured("mean per slow request", v.Won.Slow.NS, "ns"),
+		measured("mean per slow request", v.Gain.Slow.NS, "ns"),
 		measured("collections", float64(gc.Cycles)/float64(max(in.Process.SpanNS, 1))*1e9, "1/s"),
 		measured("mean live heap", gc.LiveBytes, "bytes"))
 	v.addEvidence(collectorEvidence(g)...)
@@ -162,7 +162,7 @@ func checkGCTakesPs(in *Input, g *report.Group) []Verdict {
 	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseSched, site, 0.8, []predict.Change{}
 	v.Title = "requests wait for a P while the garbage collector's workers run"
 	v.addEvidence(
-		measured("mean per slow request", v.Won.Slow.NS, "ns"),
+		measured("mean per slow request", v.Gain.Slow.NS, "ns"),
 		measured("share of the Ps' time used by dedicated workers", float64(gc.DedicatedNS)/ps, "share"),
 		measured("by fractional workers", float64(gc.FractionalNS)/ps, "share"),
 		measured("by idle workers", float64(gc.IdleNS)/ps, "share"),
@@ -193,7 +193,7 @@ func checkForcedGC(in *Input, g *report.Group) []Verdict {
 		if isForcedWait(c) {
 			return 1
 		}
-		return one(mostlyForced) * collectorPart(c)
+		return oneIf(mostlyForced) * collectorPart(c)
 	})
 	v.Confidence, v.Fix = 0.95, "remove the call; to keep memory down, set GOMEMLIMIT"
 	if isIndirect {
@@ -207,7 +207,7 @@ func checkForcedGC(in *Input, g *report.Group) []Verdict {
 		v.Changes = []predict.Change{predict.Gone(report.FamilyGC, "")}
 	}
 	v.addEvidence(
-		measured("mean per slow request", v.Won.Slow.NS, "ns"),
+		measured("mean per slow request", v.Gain.Slow.NS, "ns"),
 		measured("collections forced by code", gc.Forced, "count"),
 		measured("all collections", gc.Cycles, "count"))
 	return []Verdict{v}

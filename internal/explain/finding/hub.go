@@ -15,7 +15,7 @@ import (
 type hubWait struct {
 	*queues.Hub
 	share float64
-	won   Won
+	gain  Gain
 }
 
 // minHeldUp is how many requests a hub delays each time that it runs late, on average: a goroutine that delays fewer is no hub.
@@ -30,7 +30,7 @@ func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
 			continue
 		}
 		wait := &hubWait{Hub: hub}
-		wait.share, wait.won = weighPart(g, func(c *report.Cause) float64 {
+		wait.share, wait.gain = weighPart(g, func(c *report.Cause) float64 {
 			if !isSched(c) || isBehindHub(out, c) || !wait.hasWait(c) {
 				return 0
 			}
@@ -40,7 +40,7 @@ func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
 			out = append(out, wait)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *hubWait) int { return cmp.Compare(b.won.TotalNS>>10, a.won.TotalNS>>10) })
+	slices.SortStableFunc(out, func(a, b *hubWait) int { return cmp.Compare(b.gain.TotalNS>>10, a.gain.TotalNS>>10) })
 	return out
 }
 
@@ -72,7 +72,7 @@ func checkHubLate(in *Input, g *report.Group) (out []Verdict) {
 
 func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
 	heldUpPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
-	v := Verdict{Won: h.won, Finding: report.Finding{
+	v := Verdict{Gain: h.gain, Finding: report.Finding{
 		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", shortFunc(h.Start), heldUpPerRun),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85,
 		Fix: "reduce what competes with it for Ps (limit concurrent computation, use fewer goroutines with tickers), or spread the requests over several such goroutines",

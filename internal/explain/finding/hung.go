@@ -63,7 +63,7 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 	if hanging == len(ages) || !hasUsual {
 		hanging = wait.Count // only these ages are known; and if no request proceeds, later ones hang as well
 	}
-	v = Verdict{Won: Won{TotalNS: totalNS}, Changes: []predict.Change{}, Finding: report.Finding{
+	v = Verdict{Gain: Gain{TotalNS: totalNS}, Changes: []predict.Change{}, Finding: report.Finding{
 		Title: plural(hanging, "1 request hangs, ", "%d requests hang, ") + openWaitText(wait), Cause: wait.Cause, Site: openWaitSite(wait), Group: g.ID,
 		Evidence: []report.Evidence{
 			measured("longest time in this wait", wait.StuckNS[0], "ns"),

@@ -88,12 +88,12 @@ func checkTooManyPs(in *Input) []Verdict {
 	}
 	v.addEvidence(measured("GOMAXPROCS", in.Process.Procs, "Ps"),
 		measured("Ps in use", psInUse(in), "share"))
-	in.costs(&v, func(c *report.Cause) float64 {
+	in.chargeLargestLoser(&v, func(c *report.Cause) float64 {
 		switch c.Cause {
 		case report.CauseCPU, report.CauseGCAssist:
 			return ownLostShare
 		}
-		return one(isWake(c))
+		return oneIf(isWake(c))
 	})
 	return []Verdict{v}
 }

@@ -38,7 +38,7 @@ type explanation struct {
 func explanations(in *Input, all []Verdict) (out []explanation) {
 	add := func(code report.RuleCode, e explanation) {
 		for i := range all {
-			if v := &all[i]; v.Code == code && !v.Fact && (e.explainer == nil || cmp.Or(-cmp.Compare(rank(v.Severity), rank(e.explainer.Severity)), cmp.Compare(v.Won.TotalNS, e.explainer.Won.TotalNS)) > 0) {
+			if v := &all[i]; v.Code == code && !v.Fact && (e.explainer == nil || cmp.Or(-cmp.Compare(severityRank(v.Severity), severityRank(e.explainer.Severity)), cmp.Compare(v.Gain.TotalNS, e.explainer.Gain.TotalNS)) > 0) {
 				e.explainer = v
 			}
 		}
@@ -138,11 +138,11 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 			if v.Fact || isDropped[i] || e.explainer != nil && v.Code == e.explainer.Code || !e.appliesTo(v.Code) {
 				continue
 			}
-			beforeNS, takenBefore := v.Won.TotalNS, takenShares[i]
+			beforeNS, takenBefore := v.Gain.TotalNS, takenShares[i]
 			if share := min(e.explainedShare(v.Cause), 1-takenShares[i]); share > 0 && v.FixedSeverity == "" {
-				v.Won = v.Won.times((1 - takenShares[i] - share) / (1 - takenShares[i]))
+				v.Gain = v.Gain.scaled((1 - takenShares[i] - share) / (1 - takenShares[i]))
 				takenShares[i] += share
-				if v.Severity, v.Decided = in.judge(v); v.Severity == "" {
+				if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" {
 					isDropped[i] = true
 					continue
 				}
@@ -157,16 +157,16 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			if v.Code == report.RuleForcedGC || // code forces it whoever has the CPUs: what is left of it counts
-				e.explainer == nil || !e.isAlwaysFirst && !e.capsSeverity && beforeNS > scale.Far*e.explainer.Won.TotalNS {
+				e.explainer == nil || !e.isAlwaysFirst && !e.capsSeverity && beforeNS > scale.Far*e.explainer.Gain.TotalNS {
 				continue
 			}
-			wasLouder := rank(v.Severity) < rank(e.explainer.Severity)
+			wasLouder := severityRank(v.Severity) < severityRank(e.explainer.Severity)
 			v.capSeverity(e.explainer.Severity)
-			if wasLouder || rank(v.Severity) == rank(e.explainer.Severity) && e.isAlwaysFirst {
+			if wasLouder || severityRank(v.Severity) == severityRank(e.explainer.Severity) && e.isAlwaysFirst {
 				v.addEvidence(report.Evidence{Text: e.evidenceText})
 			}
-			if e.isAlwaysFirst && rank(v.Severity) == rank(e.explainer.Severity) {
-				e.explainer.Won.TotalNS, e.explainer.Won.Slow.NS = max(e.explainer.Won.TotalNS, v.Won.TotalNS+1), max(e.explainer.Won.Slow.NS, v.Won.Slow.NS)
+			if e.isAlwaysFirst && severityRank(v.Severity) == severityRank(e.explainer.Severity) {
+				e.explainer.Gain.TotalNS, e.explainer.Gain.Slow.NS = max(e.explainer.Gain.TotalNS, v.Gain.TotalNS+1), max(e.explainer.Gain.Slow.NS, v.Gain.Slow.NS)
 			}
 		}
 	}
@@ -185,12 +185,12 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 func sortVerdicts(all []Verdict) {
 	isOfMachine := func(v Verdict) bool { return v.Code.OfMachine() }
 	if index := slices.IndexFunc(all, isOfMachine); index >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {
-		return v.Code == report.RuleComputes && v.Won.TotalNS > scale.Far*all[index].Won.TotalNS
+		return v.Code == report.RuleComputes && v.Gain.TotalNS > scale.Far*all[index].Gain.TotalNS
 	}) && !all[index].Severity.Loud() {
 		all[index].capSeverity(report.SeverityInfo)
 	}
 	slices.SortStableFunc(all, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), cmp.Compare(b.Won.Slow.NS, a.Won.Slow.NS), cmp.Compare(b.Won.TotalNS, a.Won.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)), cmp.Compare(b.Gain.Slow.NS, a.Gain.Slow.NS), cmp.Compare(b.Gain.TotalNS, a.Gain.TotalNS), cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
 	})
 	machineIndex := slices.IndexFunc(all, isOfMachine)
 	if machineIndex < 0 {
@@ -199,11 +199,11 @@ func sortVerdicts(all []Verdict) {
 	m := all[machineIndex]
 	target := machineIndex
 	for ; target > 0; target-- {
-		v, maxNS := &all[target-1], m.Won.TotalNS
+		v, maxNS := &all[target-1], m.Gain.TotalNS
 		if isSchedulingRule(v.Code) || isGCRule(v.Code) {
 			maxNS *= scale.Far
 		}
-		if v.Severity != m.Severity || v.Won.TotalNS > maxNS {
+		if v.Severity != m.Severity || v.Gain.TotalNS > maxNS {
 			break
 		}
 	}
@@ -223,7 +223,7 @@ func linkHolderFindings(in *Input, all []Verdict) {
 			queueVerdict := &all[k]
 			if (queueVerdict.Code == report.RuleLockConvoy || queueVerdict.Code == report.RulePoolTooSmall) && queueVerdict.Group != v.Group && queueVerdict.Cause == v.Cause && queueVerdict.Site != nil && queueVerdict.Site.Key() == v.Site.Key() {
 				v.Evidence = append(v.Evidence, report.Evidence{Text: "the same fault as " + string(queueVerdict.Code) + ": its requests queue behind this, and stop queueing once it is done without what they queue for"})
-				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && rank(queueVerdict.Severity) <= rank(v.Severity) {
+				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && severityRank(queueVerdict.Severity) <= severityRank(v.Severity) {
 					v.Severity, v.Decided = report.SeverityInfo, nil
 				}
 				break

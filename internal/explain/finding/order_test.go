@@ -9,14 +9,14 @@ import (
 
 // TestOrder: of one severity, what the slow requests lose most by comes first, as in the first sentence.
 func TestOrder(t *testing.T) {
-	often := Won{TotalNS: 900, Slow: Lost{NS: 20}}
+	often := Gain{TotalNS: 900, Slow: Loss{NS: 20}}
 	for _, c := range []struct {
 		severity report.Severity
 		first    report.RuleCode
 	}{{report.SeverityHigh, report.RuleStoppedWorld}, {report.SeverityMedium, report.RuleStoppedWorld}, {report.SeverityLow, report.RuleStoppedWorld}} {
 		all := []Verdict{
-			{Won: often, Finding: report.Finding{Code: report.RuleSlowPeer, Severity: c.severity}},
-			{Won: Won{TotalNS: 400, Slow: Lost{NS: 50}}, Finding: report.Finding{Code: report.RuleStoppedWorld, Severity: c.severity}},
+			{Gain: often, Finding: report.Finding{Code: report.RuleSlowPeer, Severity: c.severity}},
+			{Gain: Gain{TotalNS: 400, Slow: Loss{NS: 50}}, Finding: report.Finding{Code: report.RuleStoppedWorld, Severity: c.severity}},
 		}
 		if sortVerdicts(all); all[0].Code != c.first {
 			t.Errorf("%s: %s comes first", c.severity, all[0].Code)
@@ -34,8 +34,8 @@ func TestForcedOnABusyMachine(t *testing.T) {
 			code = report.RuleMarkAssist
 		}
 		all := []Verdict{
-			{Won: Won{All: Lost{Share: 0.9, NS: 40e6}, TotalNS: 40e8}, Finding: report.Finding{Code: code, Cause: cause, Severity: report.SeverityHigh}},
-			{Won: Won{All: Lost{Share: 0.2, NS: 8e6}, TotalNS: 30e8}, Finding: report.Finding{Code: report.RuleBusyMachine, Cause: report.CauseSched, Severity: report.SeverityMedium}},
+			{Gain: Gain{All: Loss{Share: 0.9, NS: 40e6}, TotalNS: 40e8}, Finding: report.Finding{Code: code, Cause: cause, Severity: report.SeverityHigh}},
+			{Gain: Gain{All: Loss{Share: 0.2, NS: 8e6}, TotalNS: 30e8}, Finding: report.Finding{Code: report.RuleBusyMachine, Cause: report.CauseSched, Severity: report.SeverityMedium}},
 		}
 		busy, cpu, delay := int64(10e9), int64(3e9), int64(8e9)
 		in.Report.Host = &report.Host{ToNS: 10e9, Facts: report.HostFacts{CPUs: 2, Parallelism: 2}, Lost: report.Lost{BusyNS: &busy, CPUNS: &cpu, RunDelayNS: &delay, LongDelayNS: &delay}}

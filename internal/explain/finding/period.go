@@ -11,7 +11,7 @@ func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 	if g.LatencyNS.P90 == nil || len(g.Blocks) < 5 {
 		return nil
 	}
-	var all, slow, most int64
+	var all, slow, worstCount int64
 	var worst *report.Block
 	for i := range g.Blocks {
 		b := &g.Blocks[i]
@@ -24,17 +24,17 @@ func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 		}
 		slow += n
 		all += int64(b.Count)
-		if n > most {
-			worst, most = b, n
+		if n > worstCount {
+			worst, worstCount = b, n
 		}
 	}
-	if slow < 20 || float64(most) <= 0.6*float64(slow) || float64(worst.Count) > 0.3*float64(all) {
+	if slow < 20 || float64(worstCount) <= 0.6*float64(slow) || float64(worst.Count) > 0.3*float64(all) {
 		return nil
 	}
 	return doubt(report.Finding{
 		Title: fmt.Sprintf("most slow requests of %s fall into one interval of the trace", shortFunc(g.Name)), Group: g.ID, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			measured("share of the slow requests in it", float64(most)/float64(slow), "share"),
+			measured("share of the slow requests in it", float64(worstCount)/float64(slow), "share"),
 			measured("it begins at", worst.StartNS, "ns"),
 			measured("its length", worst.DurationNS, "ns"),
 		},

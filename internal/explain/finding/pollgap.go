@@ -11,7 +11,7 @@ import (
 // checkPollGaps is WL5006, poll-gaps.
 func checkPollGaps(in *Input) []Verdict {
 	var worst *report.Group
-	most := 0.0
+	worstShare := 0.0
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
 		share, _ := weigh(g, isPollGap)
@@ -19,38 +19,38 @@ func checkPollGaps(in *Input) []Verdict {
 			// What came in during a gap waited before its request began, for the trace.
 			share = max(share, float64(*gap)/float64(*gap+*g.LatencyNS.P50))
 		}
-		if share > most {
-			worst, most = g, share
+		if share > worstShare {
+			worst, worstShare = g, share
 		}
 	}
-	if most < 0.10 {
+	if worstShare < 0.10 {
 		return nil
 	}
 	f := report.Finding{
-		Title: "messages may have lain unread: with all Ps busy the network is polled only every 10 ms or so", Cause: report.CauseSchedPoll, Group: worst.ID, Share: most, Confidence: 1,
-		Evidence: []report.Evidence{measured("share of time, at most, in which a message lay unread", most, "share")},
+		Title: "messages may have lain unread: with all Ps busy the network is polled only every 10 ms or so", Cause: report.CauseSchedPoll, Group: worst.ID, Share: worstShare, Confidence: 1,
+		Evidence: []report.Evidence{measured("share of time, at most, in which a message lay unread", worstShare, "share")},
 		Fix:      "also measure latency at the client; free the Ps (see WL1001, WL1002)",
 	}
 	if gap := worst.PollGapNS.P99; gap != nil {
 		f.Evidence = append(f.Evidence, measured("gap before a request, 99th percentile", *gap, "ns"))
 	}
 	// Where most of what clients see lies before what the trace can show, that is what is wrong, and no footnote.
-	if gap, own := worst.PollGapNS.P50, worst.LatencyNS.P50; gap != nil && own != nil && (*gap-frozenAtOnce(in.Report))/2 > *own {
+	if gap, latency := worst.PollGapNS.P50, worst.LatencyNS.P50; gap != nil && latency != nil && (*gap-meanFreezeNS(in.Report))/2 > *latency {
 		// A message comes at any time of it: half of it is what is lost on average.
-		lost := (*gap - frozenAtOnce(in.Report)) / 2
-		all := Lost{Share: float64(lost) / float64(lost+*own), NS: lost}
+		lostNS := (*gap - meanFreezeNS(in.Report)) / 2
+		all := Loss{Share: float64(lostNS) / float64(lostNS+*latency), NS: lostNS}
 		f.Share = all.Share
 		f.Evidence[0] = measured("share of the latency that clients see, if messages arrive at any time of a gap", all.Share, "share")
-		f.Title = fmt.Sprintf("requests lay unread for up to %s before they began, and then took %s: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*own))
+		f.Title = fmt.Sprintf("requests lay unread for up to %s before they began, and then took %s: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*latency))
 		f.Confidence = 0.6
-		return []Verdict{{Finding: f, Changes: []predict.Change{}, Won: Won{All: all, Slow: all, TotalNS: lost * int64(worst.Count)}}}
+		return []Verdict{{Finding: f, Changes: []predict.Change{}, Gain: Gain{All: all, Slow: all, TotalNS: lostNS * int64(worst.Count)}}}
 	}
 	return doubt(f)
 }
 
-// frozenAtOnce is how long the kernel held the process back at a time, on average. Nobody polls meanwhile, so most gaps have
+// meanFreezeNS is how long the kernel held the process back at a time, on average. Nobody polls meanwhile, so most gaps have
 // one freeze in them, which is the limit's (WL4001), not that of busy Ps.
-func frozenAtOnce(r *report.Report) int64 {
+func meanFreezeNS(r *report.Report) int64 {
 	if t := &r.Runtime.Throttle; t.Verdict.HeldBack() && t.Freezes > 0 {
 		return t.LostWallNS / int64(t.Freezes)
 	}

@@ -14,19 +14,19 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// utilisation is how busy the places of a pool may be before waiting for one
+// targetUtilisation is how busy the places of a pool may be before waiting for one
 // grows steeply: in an M/M/c queue the mean wait at 70 % is about a third of
 // what it is at 90 % (Erlang C, c = 2 to 8).
-const utilisation = 0.7
+const targetUtilisation = 0.7
 
 // checkPoolTooSmall is WL2003, pool-too-small.
 func checkPoolTooSmall(attr *attribution, cand *candidate) Verdict {
 	switch top := heaviestContendedRoute(attr, cand.routes); {
-	case cand.candidateKey == backlog:
+	case cand.candidateKey == backlogKey:
 		return backlogVerdict(attr, cand, top)
 	case isAcquireTimeout(top.Cause):
-		return inVainVerdict(attr, cand, top)
-	case cand.wait == waitKey{} || attr.pace(top) != 0:
+		return acquireTimeoutVerdict(attr, cand, top)
+	case cand.wait == waitKey{} || attr.paceNS(top) != 0:
 		return limiterVerdict(attr, cand, top)
 	default:
 		return poolVerdict(attr, cand, top)
@@ -35,97 +35,97 @@ func checkPoolTooSmall(attr *attribution, cand *candidate) Verdict {
 
 // A littleLaw is a place that requests queue for, by Little's law.
 type littleLaw struct {
-	rate    float64 // requests a second
-	waitNS  float64 // mean wait
-	placeNS float64 // mean time in the place
-	waiting float64 // L of the queue
-	inUse   float64 // L of the places
-	size    int     // that would do
+	rate       float64 // requests a second
+	waitNS     float64 // mean wait
+	holdNS     float64 // mean time in the place
+	waiting    float64 // L of the queue
+	inUse      float64 // L of the places
+	sufficient int     // that would do
 }
 
-func little(requests int, durationNS, queuedNS int64, placeNS float64) littleLaw {
+func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) littleLaw {
 	var l littleLaw
 	if requests == 0 || durationNS <= 0 {
 		return l
 	}
 	l.rate = float64(requests) / float64(durationNS) * 1e9
-	l.waitNS, l.placeNS = float64(queuedNS)/float64(requests), placeNS
+	l.waitNS, l.holdNS = float64(queuedNS)/float64(requests), holdNS
 	l.waiting = l.rate * l.waitNS / 1e9
-	l.inUse = l.rate * l.placeNS / 1e9
-	l.size = int(max(math.Ceil(l.inUse/utilisation-0.05), math.Round(l.inUse+l.waiting)))
+	l.inUse = l.rate * l.holdNS / 1e9
+	l.sufficient = int(max(math.Ceil(l.inUse/targetUtilisation-0.05), math.Round(l.inUse+l.waiting)))
 	return l
 }
 
 // A poolFacts is what is known of a pool that requests queue for.
 type poolFacts struct {
 	littleLaw
-	kind     poolKind
-	places   *queues.SlotWaits    // its places, as far as they were seen; nil if they were not
-	turns    *queues.ServiceStats // of what is done behind the wait; nil if that is not known
-	serves   bool                 // goroutines serve the queue, one request at a time
-	bursts   bool                 // its size follows from how many requests come at once, which is not known
-	computes bool                 // its holders do
-	turnNS   int64                // a request's own turn, where that is behind the wait
-	does     string               // what its holders do
-	divided  bool                 // at many lines
+	kind           poolKind
+	slots          *queues.SlotWaits    // its places, as far as they were seen; nil if they were not
+	service        *queues.ServiceStats // of what is done behind the wait; nil if that is not known
+	hasServers     bool                 // goroutines serve the queue, one request at a time
+	isBursty       bool                 // its size follows from how many requests come at once, which is not known
+	holdersCompute bool                 // its holders do
+	serviceNS      int64                // a request's own turn, where that is behind the wait
+	holderActivity string               // what its holders do
+	isScattered    bool                 // at many lines
 }
 
-func (a *attribution) factsOf(cand *candidate, top *causeRoute) *poolFacts {
-	p := &poolFacts{places: a.in.slotWaitsAt(cand.wait), turns: a.in.serviceAt(top.Cause, top.via), computes: top.Cause.Cause == report.CauseCPU, does: top.doing()}
-	t := p.turns
-	queued := t != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == cand.wait && isQueue(t, top.Cause, &v) })
-	if !isSlotPool(p.places) && (queued || !isWorkerPool(p.places)) {
-		p.places = nil
+func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
+	p := &poolFacts{slots: a.in.slotWaitsAt(cand.wait), service: a.in.serviceAt(top.Cause, top.via), holdersCompute: top.Cause.Cause == report.CauseCPU, holderActivity: top.doing()}
+	service := p.service
+	isQueued := service != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == cand.wait && isQueue(service, top.Cause, &v) })
+	if !isSlotPool(p.slots) && (isQueued || !isWorkerPool(p.slots)) {
+		p.slots = nil
 	}
-	p.kind = kindOfPool(cand, top, t, p.places)
-	queuedNS, ownNS, requests := a.spent(cand)
+	p.kind = poolKindOf(cand, top, service, p.slots)
+	queuedNS, ownNS, requests := a.queueTimes(cand)
 	// A worker's time for a request is on no other request's path: of the time
 	// behind the wait, the last turn is the request's own.
-	serves := t != nil && t.OtherRequestShare <= 0.5 && p.places == nil
-	placeNS := float64(ownNS) / float64(max(requests, 1))
-	if p.places != nil && p.places.HoldNS > 0 {
-		placeNS = float64(p.places.HoldNS)
-	} else if serves && ownNS == 0 {
-		if placeNS = float64(t.ServiceNS); isSerialAsker(t, top.Cause) {
-			placeNS /= t.BatchSize // of all that it serves after one answer
+	hasServers := service != nil && service.OtherRequestShare <= 0.5 && p.slots == nil
+	holdNS := float64(ownNS) / float64(max(requests, 1))
+	if p.slots != nil && p.slots.HoldNS > 0 {
+		holdNS = float64(p.slots.HoldNS)
+	} else if hasServers && ownNS == 0 {
+		if holdNS = float64(service.ServiceNS); isSerialAsker(service, top.Cause) {
+			holdNS /= service.BatchSize // of all that it serves after one answer
 		}
-		p.turnNS = int64(placeNS)
-		queuedNS = max(0, queuedNS-int64(placeNS*float64(requests)))
+		p.serviceNS = int64(holdNS)
+		queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
 	}
-	if n := a.partOfQueue(cand, top); p.computes && n < scale.Half {
-		p.does, p.divided = fmt.Sprintf("computes, %s of that in %s", words.Percent(n), place(top.nonStdSite())), true
-	} else if p.computes && top.Cause.SiteFrom == inferredSite && p.places != nil {
-		p.does, p.divided = p.does+" (inferred)", true // perhaps where the place is given back
+	if share := a.sameWorkShare(cand, top); p.holdersCompute && share < scale.Half {
+		p.holderActivity, p.isScattered = fmt.Sprintf("computes, %s of that in %s", words.Percent(share), place(top.nonStdSite())), true
+	} else if p.holdersCompute && top.Cause.SiteFrom == inferredSource && p.slots != nil {
+		p.holderActivity, p.isScattered = p.holderActivity+" (inferred)", true // perhaps where the place is given back
 	}
-	if serves && p.divided && ownNS > 0 {
-		placeNS = float64(a.ownWork(top.Cause.Cause)) / float64(max(requests, 1))
+	if hasServers && p.isScattered && ownNS > 0 {
+		holdNS = float64(a.ownServiceNS(top.Cause.Cause)) / float64(max(requests, 1))
 	}
-	p.littleLaw = little(requests, a.in.Report.Input.DurationNS, queuedNS, placeNS)
+	p.littleLaw = newLittleLaw(requests, a.in.Report.Input.DurationNS, queuedNS, holdNS)
 	// A goroutine that serves what is done with a semaphore's place is not the place itself.
-	p.serves = serves && !isStdPool(cand.wait.call)
-	if isSemaphoreWait(cand.wait) && p.places == nil && (t == nil || p.serves) {
-		p.serves, p.bursts = false, true
+	p.hasServers = hasServers && !isStdPool(cand.wait.call)
+	if isSemaphoreWait(cand.wait) && p.slots == nil && (service == nil || p.hasServers) {
+		p.hasServers, p.isBursty = false, true
 	}
 	// Requests that queue although places are mostly free come in bursts: one place more than there are is the least that helps.
-	p.size = max(p.size, 2)
-	if p.serves {
-		p.size = max(p.size, t.MaxServers+1)
+	p.sufficient = max(p.sufficient, 2)
+	if p.hasServers {
+		p.sufficient = max(p.sufficient, service.MaxServers+1)
 	}
-	if p.places != nil {
-		p.size = max(p.size, p.places.Slots+1)
+	if p.slots != nil {
+		p.sufficient = max(p.sufficient, p.slots.Slots+1)
 	}
 	// What computes gains nothing by more places than there are Ps.
-	if procs := a.in.Report.Input.GOMAXPROCS; p.computes && procs >= 2 {
-		if p.places != nil {
-			procs = max(procs, p.places.Slots)
+	if procs := a.in.Report.Input.GOMAXPROCS; p.holdersCompute && procs >= 2 {
+		if p.slots != nil {
+			procs = max(procs, p.slots.Slots)
 		}
-		p.size = min(p.size, procs)
+		p.sufficient = min(p.sufficient, procs)
 	}
 	return p
 }
 
-// spent returns for how long requests queued for what a claim is about, for how long they had it, and how many did.
-func (a *attribution) spent(cand *candidate) (queuedNS, ownNS int64, requests int) {
+// queueTimes returns for how long requests queued for what a claim is about, for how long they had it, and how many did.
+func (a *attribution) queueTimes(cand *candidate) (queuedNS, ownNS int64, requests int) {
 	for i := range cand.routes {
 		p := &cand.routes[i]
 		if _, ok := a.contendedWait(p.via); ok {
@@ -138,134 +138,134 @@ func (a *attribution) spent(cand *candidate) (queuedNS, ownNS int64, requests in
 	return queuedNS, ownNS, requests
 }
 
-// counted reports whether the number of places is known. While a request waits, all places are in use. Where that contradicts the time
+// isSizeKnown reports whether the number of places is known. While a request waits, all places are in use. Where that contradicts the time
 // in them, their holders do something else: then neither the time nor the sufficient number is known.
-func (p *poolFacts) counted() bool {
-	return p.serves || p.places != nil && (p.places.Slots > 0 || p.places.HoldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
+func (p *poolFacts) isSizeKnown() bool {
+	return p.hasServers || p.slots != nil && (p.slots.Slots > 0 || p.slots.HoldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
 }
 
 func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	if known := attr.in.slotWaitsAt(cand.wait); isFanOutLimit(cand.wait, known) {
-		return fanOutVerdict(attr, cand, top, known)
+	if slotWaits := attr.in.slotWaitsAt(cand.wait); isFanOutLimit(cand.wait, slotWaits) {
+		return fanOutVerdict(attr, cand, top, slotWaits)
 	}
-	p := attr.factsOf(cand, top)
+	p := attr.poolFactsOf(cand, top)
 	v := attr.newVerdict(cand, top)
-	v.Title = fmt.Sprintf("requests queue for %s while %s %s", p.kind.name, p.kind.who, p.does)
-	if p.computes {
+	v.Title = fmt.Sprintf("requests queue for %s while %s %s", p.kind.name, p.kind.holder, p.holderActivity)
+	if p.holdersCompute {
 		v.Confidence = 0.7
 	}
-	p.sayNumbers(&v, cand)
-	v.Fix = attr.morePlaces(cand, top, p)
-	_, v.Won = weighRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
+	p.addNumbers(&v, cand)
+	v.Fix = attr.slotAdvice(cand, top, p)
+	_, v.Gain = weighRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
 		_, ok := attr.contendedWait(via)
 		return ok && attr.keyOf(cause, via) == cand.candidateKey
 	})
-	if !p.computes && top.Cause.Site != nil {
+	if !p.holdersCompute && top.Cause.Site != nil {
 		// What the fix says: enough places that no request queues, whichever line called, and whatever the holders do meanwhile if
 		// there is no other queue.
 		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
-		if attr.queuesFor(cand) >= scale.NearlyAll {
+		if attr.queueShare(cand) >= scale.NearlyAll {
 			site = ""
 		}
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Gone(predict.Queue, site))
 	}
-	if p.places != nil && v.Predicted == nil && 2*p.places.Slots <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queuesFor(cand) >= 0.9 {
+	if p.slots != nil && v.Predicted == nil && 2*p.slots.Slots <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queueShare(cand) >= 0.9 {
 		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the
 		// change is of all that requests queue for.
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
 	}
-	v.Queue = attr.queueOf(cand, p.kind.place())
-	v.Queue.OwnNS = p.turnNS
+	v.Queue = attr.reportQueue(cand, p.kind.nameWithoutSite())
+	v.Queue.OwnNS = p.serviceNS
 	return v
 }
 
-func (p *poolFacts) sayNumbers(v *Verdict, c *candidate) {
-	if p.places == nil {
+func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
+	if p.slots == nil {
 		v.addEvidence(measured("requests that need "+p.kind.name, p.rate, "1/s"))
 	} else {
-		v.addEvidence(measured("largest number of requests waiting for "+p.kind.what()+" at once", p.places.MaxWaiters, "count"))
+		v.addEvidence(measured("largest number of requests waiting for "+p.kind.shortName()+" at once", p.slots.MaxWaiters, "count"))
 	}
 	v.addEvidence(
 		measured("mean wait for it, at "+place(c.wait.site.Site()), p.waitNS, "ns"),
-		measured("mean time for which it is held", p.placeNS, "ns"),
+		measured("mean time for which it is held", p.holdNS, "ns"),
 		measured("mean number waiting (rate x wait)", p.waiting, "count"),
 		measured("mean number in use (rate x time)", p.inUse, "count"))
-	if p.places != nil {
-		v.addEvidence(measured("requests that need "+p.kind.what(), p.rate, "1/s"))
-		if p.places.Slots > 0 {
-			v.addEvidence(measured("pool size seen in use", p.places.Slots, "count"))
+	if p.slots != nil {
+		v.addEvidence(measured("requests that need "+p.kind.shortName(), p.rate, "1/s"))
+		if p.slots.Slots > 0 {
+			v.addEvidence(measured("pool size seen in use", p.slots.Slots, "count"))
 		}
 	}
-	if p.serves {
-		v.addEvidence(measured("goroutines that serve the queue", p.turns.MaxServers, "count"))
+	if p.hasServers {
+		v.addEvidence(measured("goroutines that serve the queue", p.service.MaxServers, "count"))
 	}
-	if !p.bursts && p.counted() {
-		v.addEvidence(measured("places sufficient at this load", p.size, "count"))
+	if !p.isBursty && p.isSizeKnown() {
+		v.addEvidence(measured("places sufficient at this load", p.sufficient, "count"))
 	}
 }
 
-// morePlaces is the advice.
-func (a *attribution) morePlaces(cand *candidate, top *causeRoute, p *poolFacts) string {
-	fix, work, held := p.kind.fix, place(top.nonStdSite()), words.Brief(int64(p.placeNS))
-	if p.serves && isSerialAsker(p.turns, top.Cause) {
+// slotAdvice is the advice.
+func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, p *poolFacts) string {
+	fix, workSite, holdText := p.kind.advice, place(top.nonStdSite()), words.Brief(int64(p.holdNS))
+	if p.hasServers && isSerialAsker(p.service, top.Cause) {
 		fix = "let it ask on another goroutine and continue with what arrives meanwhile; or let more goroutines serve the queue"
 	}
-	if p.counted() {
-		fix += fmt.Sprintf(": about %d are enough for this load", p.size)
+	if p.isSizeKnown() {
+		fix += fmt.Sprintf(": about %d are enough for this load", p.sufficient)
 	}
 	switch {
-	case p.counted() && p.divided:
-		fix += fmt.Sprintf(", or compute for less than %s while holding it", held)
-	case p.counted():
-		fix += fmt.Sprintf(", or make the work at %s shorter than %s", work, held)
+	case p.isSizeKnown() && p.isScattered:
+		fix += fmt.Sprintf(", or compute for less than %s while holding it", holdText)
+	case p.isSizeKnown():
+		fix += fmt.Sprintf(", or make the work at %s shorter than %s", workSite, holdText)
 	default:
-		fix += fmt.Sprintf(", or find out why its holders wait so long at %s", work)
+		fix += fmt.Sprintf(", or find out why its holders wait so long at %s", workSite)
 	}
-	if std := stdPools[cand.wait.call]; p.counted() && std.unusedAdvice != "" {
-		fix += "; " + std.unusedAdvice
+	if pool := stdPools[cand.wait.call]; p.isSizeKnown() && pool.unusedAdvice != "" {
+		fix += "; " + pool.unusedAdvice
 	}
-	if r := a.in.readers(cand.wait.site.Site()); p.serves && top.Call == pause && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= scale.Some {
+	if r := a.in.longWaitsAt(cand.wait.site.Site()); p.hasServers && top.Call == pause && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= scale.Some {
 		fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
-	if p.kind.alone {
+	if p.kind.isSingleSlot {
 		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(a.movableWork(cand, top)), fix)
 	}
-	if p.bursts {
-		fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", work, held, p.kind.fix, p.inUse)
+	if p.isBursty {
+		fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", workSite, holdText, p.kind.advice, p.inUse)
 	}
-	if p.computes {
+	if p.holdersCompute {
 		fix += fmt.Sprintf("; the holders compute, so more places help only while processors are free (GOMAXPROCS %d, all busy %.0f %% of the time)",
 			a.in.Report.Input.GOMAXPROCS, 100*(1-a.in.Report.Runtime.Sched.PsIdle))
 	}
 	return fix
 }
 
-// backlog owns the waits for peers in turns of a library's loop, if most turns find their work already there: the next messages queue
+// backlogKey owns the waits for peers in turns of a library's loop, if most turns find their work already there: the next messages queue
 // meanwhile.
-var backlog = candidateKey{code: report.RulePoolTooSmall}
+var backlogKey = candidateKey{code: report.RulePoolTooSmall}
 
 // backlogVerdict is for messages that a library's loop takes from its queue one after another. A trace does not show when a message
 // came, so neither its time in the queue nor a gain is stated.
 func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	queued, turn := attr.in.BacklogShares[attr.group.ID], attr.group.TotalNS/int64(max(attr.group.Count, 1))
-	found, also := "share of messages that were already waiting when the previous one was done (since when is not in the trace)", ", or subscribe several times as a group"
+	queuedShare, meanNS := attr.in.BacklogShares[attr.group.ID], attr.group.TotalNS/int64(max(attr.group.Count, 1))
+	evidenceText, groupAdvice := "share of messages that were already waiting when the previous one was done (since when is not in the trace)", ", or subscribe several times as a group"
 	if attr.group.Kind == report.KindWebSocket {
-		found, also = "share of handling time at whose end the next message already lay unread in its connection (since when is not in the trace)", ""
+		evidenceText, groupAdvice = "share of handling time at whose end the next message already lay unread in its connection (since when is not in the trace)", ""
 	}
 	v := attr.newVerdict(cand, top)
 	v.Changes = []predict.Change{}
 	v.Title = fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", attr.group.Name, top.doing())
 	v.addEvidence(
-		measured(found, queued, "share"),
-		measured("mean time for one message", turn, "ns"),
-		measured("mean time per slow message spent on that", cand.won.Slow.NS, "ns"))
-	v.Fix = fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, and limit how many there are%s; or make the work at %s shorter", also, place(v.Site))
+		measured(evidenceText, queuedShare, "share"),
+		measured("mean time for one message", meanNS, "ns"),
+		measured("mean time per slow message spent on that", cand.gain.Slow.NS, "ns"))
+	v.Fix = fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, and limit how many there are%s; or make the work at %s shorter", groupAdvice, place(v.Site))
 	return v
 }
 
-// queueOf returns the queue that a claim is about, with the lines at which requests wait.
-func (a *attribution) queueOf(cand *candidate, what string) *report.Queue {
-	q := &report.Queue{For: what, At: []report.Via{}}
+// reportQueue returns the queue that a claim is about, with the lines at which requests wait.
+func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
+	q := &report.Queue{For: name, At: []report.Via{}}
 	for _, list := range [][]causeRoute{cand.routes, cand.slowRoutes} {
 		for i := range list {
 			via, _ := verdict.AfterLastAnswer(list[i].via)
@@ -284,8 +284,8 @@ func (a *attribution) queueOf(cand *candidate, what string) *report.Queue {
 	return q
 }
 
-// ownWork returns for how long other goroutines do, of a cause, the work for which requests have waited their turn.
-func (a *attribution) ownWork(cause report.CauseName) (ns int64) {
+// ownServiceNS returns for how long other goroutines do, of a cause, the work for which requests have waited their turn.
+func (a *attribution) ownServiceNS(cause report.CauseName) (ns int64) {
 	for c, r := range a.routes(a.group.All()) {
 		if _, ok := a.contendedWait(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
 			ns += r.TotalNS
@@ -294,57 +294,57 @@ func (a *attribution) ownWork(cause report.CauseName) (ns int64) {
 	return ns
 }
 
-// queuesFor returns which part of the time that a group's requests queue is for what a claim is about.
-func (a *attribution) queuesFor(cand *candidate) float64 {
-	var mine, all int64
+// queueShare returns which part of the time that a group's requests queue is for what a claim is about.
+func (a *attribution) queueShare(cand *candidate) float64 {
+	var matchingNS, allNS int64
 	for cause, r := range a.routes(a.group.All()) {
 		if _, ok := a.contendedWait(r.Via); ok {
-			if all += r.TotalNS; a.keyOf(cause, r.Via) == cand.candidateKey {
-				mine += r.TotalNS
+			if allNS += r.TotalNS; a.keyOf(cause, r.Via) == cand.candidateKey {
+				matchingNS += r.TotalNS
 			}
 		}
 	}
-	return float64(mine) / float64(max(all, 1))
+	return float64(matchingNS) / float64(max(allNS, 1))
 }
 
-// inferredSite is the origin of a site of running time that events around it name, and no sample.
-const inferredSite = "bracket"
+// inferredSource is the origin of a site of running time that events around it name, and no sample.
+const inferredSource = "bracket"
 
-// partOfQueue returns which part of what is done behind the wait of a claim is of the same cause at the same line as p.
-func (a *attribution) partOfQueue(cand *candidate, p *causeRoute) float64 {
-	var mine, all int64
+// sameWorkShare returns which part of what is done behind the wait of a claim is of the same cause at the same line as p.
+func (a *attribution) sameWorkShare(cand *candidate, p *causeRoute) float64 {
+	var matchingNS, allNS int64
 	for i := range cand.routes {
 		o := &cand.routes[i]
 		if _, ok := a.contendedWait(o.via); !ok {
 			continue
 		}
-		if all += o.routeNS; causeSiteOf(o.Cause) == causeSiteOf(p.Cause) {
-			mine += o.routeNS
+		if allNS += o.routeNS; causeSiteOf(o.Cause) == causeSiteOf(p.Cause) {
+			matchingNS += o.routeNS
 		}
 	}
-	if all == 0 {
+	if allNS == 0 {
 		return 1
 	}
-	return float64(mine) / float64(all)
+	return float64(matchingNS) / float64(allNS)
 }
 
 // fanOutVerdict is for a limit within each request: how many places would do follows from how many goroutines a request
 // starts, which waits do not tell.
-func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, known *queues.SlotWaits) Verdict {
-	queuedNS, _, requests := attr.spent(cand)
-	what, fix := "an errgroup", "the limit given to SetLimit"
+func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWaits *queues.SlotWaits) Verdict {
+	queuedNS, _, requests := attr.queueTimes(cand)
+	limiter, fix := "an errgroup", "the limit given to SetLimit"
 	if !strings.HasPrefix(cand.wait.site.Func, "golang.org/x/sync/errgroup.") {
-		what, fix = "their limiter", "the limit"
+		limiter, fix = "their limiter", "the limit"
 	}
 	v := attr.newVerdict(cand, top)
-	v.Title = fmt.Sprintf("requests cannot start all their goroutines at once: %s has too few places, while one %s", what, top.doing())
+	v.Title = fmt.Sprintf("requests cannot start all their goroutines at once: %s has too few places, while one %s", limiter, top.doing())
 	v.addEvidence(
-		measured("mean per slow request", cand.won.Slow.NS, "ns"),
+		measured("mean per slow request", cand.gain.Slow.NS, "ns"),
 		measured("mean wait per request for a place, at "+place(cand.wait.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
-	if known != nil && known.Slots > 0 {
-		v.addEvidence(measured("goroutines of one request seen at the same time", known.Slots, "count"))
+	if slotWaits != nil && slotWaits.Slots > 0 {
+		v.addEvidence(measured("goroutines of one request seen at the same time", slotWaits.Slots, "count"))
 	}
-	v.Queue = attr.queueOf(cand, "a place among the goroutines that a request may start")
+	v.Queue = attr.reportQueue(cand, "a place among the goroutines that a request may start")
 	v.Fix = fmt.Sprintf("raise %s to the number that a request starts, if what is behind %s can take it, or make that work shorter", fix, place(v.Site))
 	if top.Cause.Cause == report.CauseCPU {
 		v.Confidence = 0.7
@@ -355,63 +355,63 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, known *q
 
 // A poolKind is what sort of place is waited for, and what makes it larger.
 type poolKind struct {
-	name, who, fix string
-	alone          bool // one place, which its holder returns itself, as a lock's: it may guard data, which more places would not
+	name, holder, advice string
+	isSingleSlot         bool // one place, which its holder returns itself, as a lock's: it may guard data, which more places would not
 }
 
-// what names it in short.
-func (k *poolKind) what() string {
-	if k.who == "it" {
+// shortName names it in short.
+func (k *poolKind) shortName() string {
+	if k.holder == "it" {
 		return k.name
 	}
 	return "a place"
 }
 
-// place names it without where it is.
-func (k *poolKind) place() string {
+// nameWithoutSite names it without where it is.
+func (k *poolKind) nameWithoutSite() string {
 	name, _, _ := strings.Cut(strings.TrimSuffix(k.name, ","), " at ")
 	return name
 }
 
-// kindOfPool names the pool that a claim is about: a library's may stand on a semaphore, a Cond or a channel, none of which its user has.
-func kindOfPool(cand *candidate, top *causeRoute, t *queues.ServiceStats, known *queues.SlotWaits) poolKind {
+// poolKindOf names the pool that a claim is about: a library's may stand on a semaphore, a Cond or a channel, none of which its user has.
+func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
-			return poolKind{name: "a connection of " + l.name, who: "it", fix: l.poolAdvice}
+			return poolKind{name: "a connection of " + l.name, holder: "it", advice: l.poolAdvice}
 		}
 	}
-	return poolOf(cand.wait, t, known)
+	return poolKindAtWait(cand.wait, service, slotWaits)
 }
 
-// poolOf names the pool of those who wait; known is nil where nothing is known of its places.
-func poolOf(k waitKey, t *queues.ServiceStats, known *queues.SlotWaits) poolKind {
-	const morePlaces, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
-	switch p, std := stdPools[k.call]; {
-	case std:
-		return poolKind{name: p.slotName, who: "it", fix: p.sizeAdvice}
-	case isSemaphoreWait(k) && known != nil && known.Slots == 1:
+// poolKindAtWait names the pool of those who wait; known is nil where nothing is known of its places.
+func poolKindAtWait(k waitKey, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
+	const moreSlots, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
+	switch p, isStd := stdPools[k.call]; {
+	case isStd:
+		return poolKind{name: p.slotName, holder: "it", advice: p.sizeAdvice}
+	case isSemaphoreWait(k) && slotWaits != nil && slotWaits.Slots == 1:
 		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", moreWeight, true}
-	case isSemaphoreWait(k) && known != nil && known.Slots > 1:
-		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", known.Slots), who: "its holder", fix: moreWeight}
+	case isSemaphoreWait(k) && slotWaits != nil && slotWaits.Slots > 1:
+		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", slotWaits.Slots), holder: "its holder", advice: moreWeight}
 	case strings.HasPrefix(k.site.Func, semaphorePackage):
-		return poolKind{name: "a golang.org/x/sync/semaphore", who: "its holder", fix: moreWeight}
-	case known != nil && known.Slots == 1:
-		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", morePlaces, isSlotPool(known)}
-	case known != nil && known.Slots > 1:
-		return poolKind{name: fmt.Sprintf("one of %d places at %s,", known.Slots, place(k.site.Site())), who: "its holder", fix: morePlaces}
-	case t != nil && t.OtherRequestShare > 0.5 || known != nil:
-		return poolKind{name: "a place that other requests hold", who: "its holder", fix: morePlaces}
-	case t != nil && t.MaxServers > 1 && t.Requests >= 5*t.MaxServers:
-		return poolKind{name: fmt.Sprintf("one of %d worker goroutines", t.MaxServers), who: "it", fix: moreGoroutines}
-	case t != nil && t.MaxServers == 1:
-		return poolKind{name: "the only goroutine that serves it", who: "it", fix: moreGoroutines}
+		return poolKind{name: "a golang.org/x/sync/semaphore", holder: "its holder", advice: moreWeight}
+	case slotWaits != nil && slotWaits.Slots == 1:
+		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", moreSlots, isSlotPool(slotWaits)}
+	case slotWaits != nil && slotWaits.Slots > 1:
+		return poolKind{name: fmt.Sprintf("one of %d places at %s,", slotWaits.Slots, place(k.site.Site())), holder: "its holder", advice: moreSlots}
+	case service != nil && service.OtherRequestShare > 0.5 || slotWaits != nil:
+		return poolKind{name: "a place that other requests hold", holder: "its holder", advice: moreSlots}
+	case service != nil && service.MaxServers > 1 && service.Requests >= 5*service.MaxServers:
+		return poolKind{name: fmt.Sprintf("one of %d worker goroutines", service.MaxServers), holder: "it", advice: moreGoroutines}
+	case service != nil && service.MaxServers == 1:
+		return poolKind{name: "the only goroutine that serves it", holder: "it", advice: moreGoroutines}
 	}
-	return poolKind{name: "a worker goroutine", who: "it", fix: moreGoroutines}
+	return poolKind{name: "a worker goroutine", holder: "it", advice: moreGoroutines}
 }
 
-// pace returns the interval at which a ticker lets requests go on one after the other: a limit that somebody chose, as a rate
+// paceNS returns the interval at which a ticker lets requests go on one after the other: a limit that somebody chose, as a rate
 // limiter's, and not a goroutine that is busy with them. It is 0 for others.
-func (a *attribution) pace(top *causeRoute) int64 {
+func (a *attribution) paceNS(top *causeRoute) int64 {
 	if top.Cause.Cause != report.CauseSleep || top.Call == pause {
 		return 0
 	}
@@ -421,9 +421,9 @@ func (a *attribution) pace(top *causeRoute) int64 {
 	return 0
 }
 
-// inVainVerdict promises nothing: it is not known what has the places, and for how long.
-func inVainVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	name := poolOf(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
+// acquireTimeoutVerdict promises nothing: it is not known what has the places, and for how long.
+func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
+	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.poolAdvice != "" {
 		name = "a connection of " + l.name
 	}
@@ -442,7 +442,7 @@ func inVainVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict 
 
 // limiterVerdict promises nothing: the limit is intended.
 func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
-	l := little(top.Requests, attr.in.Report.Input.DurationNS, top.routeNS, 0)
+	l := newLittleLaw(top.Requests, attr.in.Report.Input.DurationNS, top.routeNS, 0)
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title = "requests wait for a rate limiter"
@@ -451,8 +451,8 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 		measured("mean wait for it", l.waitNS, "ns"),
 		measured("mean number waiting (rate x wait)", l.waiting, "count"))
 	v.Fix = "requests come faster than it lets them through, at least in bursts: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate or its burst"
-	if every := attr.pace(top); every != 0 {
-		v.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(every), place(v.Site))
+	if intervalNS := attr.paceNS(top); intervalNS != 0 {
+		v.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(intervalNS), place(v.Site))
 		v.Fix = "requests come faster than that lets them through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"
 	}
 	return v

@@ -26,16 +26,16 @@ func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "GOMAXPROCS in the process's environment: " + h.Facts.GOMAXPROCS})
 	}
 	// The runtime takes at least 2 where the machine has them.
-	switch most := min(max(fitting(limit), 2), max(h.Facts.Parallelism, 1)); {
-	case procs > most:
+	switch maxProcs := min(max(fitting(limit), 2), max(h.Facts.Parallelism, 1)); {
+	case procs > maxProcs:
 		f.Title = fmt.Sprintf("GOMAXPROCS is %d, but the CPU limit is %.3g CPUs", procs, limit)
 		f.Fix = fmt.Sprintf("set GOMAXPROCS to %d, or import github.com/whylate/whylate/service/auto, which follows the limit", fitting(limit))
-		g, share, won := mostThrottled(in.Report)
+		g, share, gain := mostThrottled(in.Report)
 		if g == nil || !in.Report.Runtime.Throttle.Verdict.HeldBack() || starves(in.Report, limit) {
 			return []Verdict{{Fact: true, Finding: f}}
 		}
 		f.Cause, f.Group, f.Share = report.CauseThrottle, g.ID, share
-		return []Verdict{{Won: won, Finding: f}}
+		return []Verdict{{Gain: gain, Finding: f}}
 	case procs < int(math.Floor(limit)) && procs < h.Facts.Parallelism:
 		f.Title = fmt.Sprintf("GOMAXPROCS is %d, but the CPU limit is %.3g CPUs: part of the limit cannot be used", procs, limit)
 		f.Fix = "leave GOMAXPROCS to the runtime (Go 1.25 and later) or import github.com/whylate/whylate/service/auto"
@@ -45,11 +45,11 @@ func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 }
 
 // mostThrottled returns the group that lost most to freezes, nil if none did.
-func mostThrottled(r *report.Report) (g *report.Group, share float64, won Won) {
+func mostThrottled(r *report.Report) (g *report.Group, share float64, gain Gain) {
 	for i := range r.Groups {
-		if s, w := weigh(&r.Groups[i], isThrottle); w.TotalNS > won.TotalNS {
-			g, share, won = &r.Groups[i], s, w
+		if s, w := weigh(&r.Groups[i], isThrottle); w.TotalNS > gain.TotalNS {
+			g, share, gain = &r.Groups[i], s, w
 		}
 	}
-	return g, share, won
+	return g, share, gain
 }

@@ -45,10 +45,10 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		share *= most / float64(won.TotalNS)
 		won.TotalNS = int64(most)
 	}
-	won.Slow, won.All, won.Beside = won.Slow.times(part), won.All.times(part), Lost{}
+	won.Slow, won.All, won.OtherTail = won.Slow.scaled(part), won.All.scaled(part), Loss{}
 	// How likely a wait of this length would meet a retransmission that has nothing to do with it.
 	chance := 1 - math.Exp(-float64(again)*float64(mean+2*h.IntervalNS)/float64(max(1, h.ToNS-h.FromNS)))
-	v := Verdict{Won: won, Finding: report.Finding{
+	v := Verdict{Gain: won, Finding: report.Finding{
 		Title: "the network loses segments " + remotes(met), Cause: report.CauseNetwork, Site: met[0].Site, Group: g.ID, Share: share, Confidence: 0.9,
 		Evidence: []report.Evidence{
 			measured("segments retransmitted on the process's connections", n.Retransmitted, "segments"),

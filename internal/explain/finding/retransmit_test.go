@@ -93,8 +93,8 @@ func TestPartOfTheSlowest(t *testing.T) {
 			t.Fatalf("%v: %d verdicts", c.requests, len(vs))
 		}
 		at := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "share of the 4 slowest requests that met it" })
-		if at < 0 || vs[0].Finding.Evidence[at].Value != c.want || vs[0].Won.Slow.Share > c.want {
-			t.Errorf("%v: %+v, %v of slow ones", c.requests, vs[0].Finding.Evidence, vs[0].Won.Slow.Share)
+		if at < 0 || vs[0].Finding.Evidence[at].Value != c.want || vs[0].Gain.Slow.Share > c.want {
+			t.Errorf("%v: %+v, %v of slow ones", c.requests, vs[0].Finding.Evidence, vs[0].Gain.Slow.Share)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 // checkPsTaken is WL1002, ps-taken.
 func checkPsTaken(in *Input, q *runQueueWait) []Verdict {
 	t := &q.occupants[0]
-	if psInUse(in) < scale.Most && (q.won.Slow.NS < 1e6 || q.share < 0.05) {
+	if psInUse(in) < scale.Most && (q.gain.Slow.NS < 1e6 || q.share < 0.05) {
 		return nil
 	}
 	v := q.newVerdict(t.site, 0.7)

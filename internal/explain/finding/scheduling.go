@@ -41,7 +41,7 @@ type runQueueWait struct {
 	group     *report.Group
 	hubs      []*hubWait
 	share     float64 // of the group's time that is not the hubs'
-	won       Won
+	gain      Gain
 	occupants []occupant      // the largest first
 	kindShare float64         // share of the largest kind of taker
 	ruleCode  report.RuleCode // the rule that the rest belongs to
@@ -52,7 +52,7 @@ type runQueueWait struct {
 // runQueueWaitOf sorts out a group's waiting for Ps.
 func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
 	q := &runQueueWait{group: g, hubs: hubWaitsOf(in, g)}
-	q.share, q.won = weighPart(g, func(c *report.Cause) float64 {
+	q.share, q.gain = weighPart(g, func(c *report.Cause) float64 {
 		if !isSched(c) || isBehindHub(q.hubs, c) {
 			return 0
 		}
@@ -232,12 +232,12 @@ func occupantEvidence(takers []occupant) []report.Evidence {
 
 // newVerdict begins what is said of a group's waiting for Ps.
 func (q *runQueueWait) newVerdict(site *report.Site, confidence float64) Verdict {
-	return Verdict{Won: q.won, Changes: q.predictedChanges(), Finding: report.Finding{Cause: report.CauseSched, Site: site, Group: q.group.ID, Share: q.share, Confidence: confidence}}
+	return Verdict{Gain: q.gain, Changes: q.predictedChanges(), Finding: report.Finding{Cause: report.CauseSched, Site: site, Group: q.group.ID, Share: q.share, Confidence: confidence}}
 }
 
 // waitEvidence is the evidence that each of these rules begins with.
 func (q *runQueueWait) waitEvidence() report.Evidence {
-	return measured("mean wait for a P per slow request", q.won.Slow.NS, "ns")
+	return measured("mean wait for a P per slow request", q.gain.Slow.NS, "ns")
 }
 
 // servesRequests reports whether what ran belongs to requests themselves.

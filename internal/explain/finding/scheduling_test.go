@@ -497,8 +497,8 @@ func TestMachineFirst(t *testing.T) {
 	} {
 		all := []Verdict{
 			{Finding: report.Finding{Code: "WL2001", Severity: report.SeverityHigh}},
-			{Finding: report.Finding{Code: c.code, Severity: report.SeverityMedium}, Won: Won{TotalNS: c.own}},
-			{Finding: report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityMedium}, Won: Won{TotalNS: 10}},
+			{Finding: report.Finding{Code: c.code, Severity: report.SeverityMedium}, Gain: Gain{TotalNS: c.own}},
+			{Finding: report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityMedium}, Gain: Gain{TotalNS: 10}},
 		}
 		if sortVerdicts(all); all[0].Code != "WL2001" || all[1].Code != c.want {
 			t.Errorf("%d against 10: %v, %v", c.own, all[0].Code, all[1].Code)

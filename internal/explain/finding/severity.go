@@ -6,47 +6,47 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Won is what a fix would win, as far as the causes tell: what requests spent on what it takes away.
-type Won struct {
-	// Times multiplies the thresholds where only a part of what is lost can be won; 0 is once.
-	Times int64
-	All   Lost // by all requests of the group
-	Slow  Lost // by its slow requests, see report.Group.Tail
-	// Beside is what outliers lost where those that are slow by percentiles are the slow ones, and the other way round.
-	Beside  Lost
-	TotalNS int64 // for all requests of the trace: what findings are ordered by
+// Gain is what a fix would win, as far as the causes tell: what requests spent on what it takes away.
+type Gain struct {
+	// ThresholdFactor multiplies the thresholds where only a part of what is lost can be won; 0 is once.
+	ThresholdFactor int64
+	All             Loss // by all requests of the group
+	Slow            Loss // by its slow requests, see report.Group.Tail
+	// OtherTail is what outliers lost where those that are slow by percentiles are the slow ones, and the other way round.
+	OtherTail Loss
+	TotalNS   int64 // for all requests of the trace: what findings are ordered by
 }
 
-// Lost is what some requests spent on something: the share of their time, and ns of each on average.
-type Lost struct {
-	Share float64
-	NS    int64
-	Few   bool // they are so few that it may be an accident
+// Loss is what some requests spent on something: the share of their time, and ns of each on average.
+type Loss struct {
+	Share  float64
+	NS     int64
+	IsRare bool // they are so few that it may be an accident
 }
 
-// times returns a part of what was lost.
-func (l Lost) times(part float64) Lost {
-	return Lost{l.Share * part, int64(float64(l.NS) * part), l.Few}
+// scaled returns a part of what was lost.
+func (l Loss) scaled(factor float64) Loss {
+	return Loss{l.Share * factor, int64(float64(l.NS) * factor), l.IsRare}
 }
 
-// without takes away what was lost for another reason.
-func (l Lost) without(o Lost) Lost {
-	return Lost{max(0, l.Share-o.Share), max(0, l.NS-o.NS), l.Few}
+// minus takes away what was lost for another reason.
+func (l Loss) minus(o Loss) Loss {
+	return Loss{max(0, l.Share-o.Share), max(0, l.NS-o.NS), l.IsRare}
 }
 
-// times returns a part of what a fix would win.
-func (w Won) times(part float64) Won {
-	w.All, w.Slow, w.Beside, w.TotalNS = w.All.times(part), w.Slow.times(part), w.Beside.times(part), int64(float64(w.TotalNS)*part)
+// scaled returns a part of what a fix would win.
+func (w Gain) scaled(factor float64) Gain {
+	w.All, w.Slow, w.OtherTail, w.TotalNS = w.All.scaled(factor), w.Slow.scaled(factor), w.OtherTail.scaled(factor), int64(float64(w.TotalNS)*factor)
 	return w
 }
 
-// areFew reports whether so many outliers of a group may be an accident.
-func areFew(outliers, all int) bool {
+// areTooRare reports whether so many outliers of a group may be an accident.
+func areTooRare(outliers, all int) bool {
 	return outliers < report.TailRequests/2 || outliers < report.TailRequests && 100*outliers < all
 }
 
-// beside returns the other band of slow requests than the one that speaks for them, see Won.Beside; nil if there is none.
-func beside(g *report.Group) *report.Band {
+// otherTail returns the other band of slow requests than the one that speaks for them, see Won.Beside; nil if there is none.
+func otherTail(g *report.Group) *report.Band {
 	if out := g.Band(report.BandOutliers); out != g.Tail() {
 		return out
 	}
@@ -72,12 +72,12 @@ const Severities = `high: the fix removes at least 30 % of the time and 2 ms of 
 
 // severity returns a verdict's severity, "" if it is not worth a word.
 func (in *Input) severity(v *Verdict) report.Severity {
-	s, _ := in.judge(v)
+	s, _ := in.decideSeverity(v)
 	return s
 }
 
-// judge returns a verdict's severity, and what decided it.
-func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
+// decideSeverity returns a verdict's severity, and what decided it.
+func (in *Input) decideSeverity(v *Verdict) (report.Severity, *report.Decided) {
 	if v.Fact {
 		return report.SeverityInfo, nil
 	}
@@ -90,55 +90,55 @@ func (in *Input) judge(v *Verdict) (report.Severity, *report.Decided) {
 	}
 	for i := range list {
 		t := &list[i]
-		if v.MaxSeverity != "" && rank(t.Severity) < rank(v.MaxSeverity) {
+		if v.MaxSeverity != "" && severityRank(t.Severity) < severityRank(v.MaxSeverity) {
 			continue
 		}
-		times := max(1, v.Won.Times)
-		least := func(l Lost) int64 {
-			if l.Few {
-				return t.Few
+		factor := max(1, v.Gain.ThresholdFactor)
+		minLoss := func(l Loss) int64 {
+			if l.IsRare {
+				return t.RareNS
 			}
-			return times * t.Slow
+			return factor * t.SlowNS
 		}
 		for _, d := range []struct {
-			of    report.DecidedBy
-			lost  Lost
-			least int64
-			not   bool
+			decidedBy  report.DecidedBy
+			loss       Loss
+			minNS      int64
+			isExcluded bool
 		}{
-			{report.DecidedBySlow, v.Won.Slow, least(v.Won.Slow), false},
-			{report.DecidedByAll, v.Won.All, times * t.All, v.Won.All.Few || v.MaxSeverityByAll != "" && rank(t.Severity) < rank(v.MaxSeverityByAll)},
-			{report.DecidedByBeside, v.Won.Beside, least(v.Won.Beside), false},
+			{report.DecidedBySlow, v.Gain.Slow, minLoss(v.Gain.Slow), false},
+			{report.DecidedByAll, v.Gain.All, factor * t.AllNS, v.Gain.All.IsRare || v.MaxSeverityByAll != "" && severityRank(t.Severity) < severityRank(v.MaxSeverityByAll)},
+			{report.DecidedByBeside, v.Gain.OtherTail, minLoss(v.Gain.OtherTail), false},
 		} {
-			if !d.not && d.lost.Share >= t.Share && d.lost.NS >= d.least {
-				return t.Severity, &report.Decided{By: d.of, Share: d.lost.Share, LeastShare: t.Share, NS: d.lost.NS, LeastNS: d.least}
+			if !d.isExcluded && d.loss.Share >= t.Share && d.loss.NS >= d.minNS {
+				return t.Severity, &report.Decided{By: d.decidedBy, Share: d.loss.Share, LeastShare: t.Share, NS: d.loss.NS, LeastNS: d.minNS}
 			}
 		}
 	}
 	return v.MinSeverity, nil
 }
 
-// costs turns a fact about the process into a finding about the group that loses most by it, if that is worth a word. Part is how
+// chargeLargestLoser turns a fact about the process into a finding about the group that loses most by it, if that is worth a word. Part is how
 // much of each cause it takes.
-func (in *Input) costs(v *Verdict, part func(*report.Cause) float64) {
+func (in *Input) chargeLargestLoser(v *Verdict, part func(*report.Cause) float64) {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		share, won := weighPart(g, part)
-		if won.TotalNS > v.Won.TotalNS && in.severity(&Verdict{Won: won}) != "" {
-			v.Won, v.Fact, v.Group, v.Share = won, false, g.ID, share
+		share, gain := weighPart(g, part)
+		if gain.TotalNS > v.Gain.TotalNS && in.severity(&Verdict{Gain: gain}) != "" {
+			v.Gain, v.Fact, v.Group, v.Share = gain, false, g.ID, share
 		}
 	}
 }
 
-func rank(s report.Severity) int { return slices.Index(report.Severities(), s) }
+func severityRank(s report.Severity) int { return slices.Index(report.Severities(), s) }
 
 // weigh adds up the causes of a group that match: their share of the group's time, and what a fix that takes them away
 // altogether would win.
-func weigh(g *report.Group, match func(*report.Cause) bool) (share float64, won Won) {
-	return weighPart(g, func(c *report.Cause) float64 { return one(match(c)) })
+func weigh(g *report.Group, match func(*report.Cause) bool) (share float64, gain Gain) {
+	return weighPart(g, func(c *report.Cause) float64 { return oneIf(match(c)) })
 }
 
-func one(b bool) float64 {
+func oneIf(b bool) float64 {
 	if b {
 		return 1
 	}
@@ -146,8 +146,8 @@ func one(b bool) float64 {
 }
 
 // weighPart is weigh for parts of causes.
-func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64, won Won) {
-	add := func(b *report.Band) (share float64, total int64) {
+func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64, gain Gain) {
+	sum := func(b *report.Band) (share float64, total int64) {
 		if b == nil {
 			return 0, 0
 		}
@@ -160,16 +160,16 @@ func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64
 		}
 		return min(share, 1), total
 	}
-	share, won.TotalNS = add(g.All())
-	won.All = Lost{Share: share, NS: won.TotalNS / int64(max(g.All().Count, 1))}
-	of := func(b *report.Band) (l Lost) {
+	share, gain.TotalNS = sum(g.All())
+	gain.All = Loss{Share: share, NS: gain.TotalNS / int64(max(g.All().Count, 1))}
+	bandLoss := func(b *report.Band) (l Loss) {
 		ns := int64(0)
-		if l.Share, ns = add(b); b != nil && b.Count > 0 {
+		if l.Share, ns = sum(b); b != nil && b.Count > 0 {
 			l.NS = ns / int64(b.Count)
-			l.Few = b.Band == report.BandOutliers && areFew(b.Count, g.Count)
+			l.IsRare = b.Band == report.BandOutliers && areTooRare(b.Count, g.Count)
 		}
 		return l
 	}
-	won.Slow, won.Beside = of(g.Tail()), of(beside(g))
-	return share, won
+	gain.Slow, gain.OtherTail = bandLoss(g.Tail()), bandLoss(otherTail(g))
+	return share, gain
 }

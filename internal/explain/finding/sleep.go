@@ -15,7 +15,7 @@ import (
 
 // checkSleep is WL2001, sleep.
 func checkSleep(attr *attribution, cand *candidate) Verdict {
-	if p := attr.longPolls[cand.causeSite.site]; p != nil && cand.causeSite.cause == pollLeaf {
+	if p := attr.longPolls[cand.causeSite.site]; p != nil && cand.causeSite.cause == pollCause {
 		return pollVerdict(attr, cand, p)
 	}
 	top := cand.heaviestRoute(report.CauseSleep)
@@ -25,7 +25,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	v := attr.newVerdict(cand, top)
 	v.Changes = halfOfAll(attr, cand)
 	v.Title, v.Cause = "requests wait while "+onePlace(top), report.CauseSleep
-	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	if t := attr.in.serviceAt(top.Cause, top.via); t != nil && t.Sleeps > 0 {
 		v.addEvidence(measured("mean length of one sleep", t.SleepNS, "ns"))
 		if t.BatchSize > 1.5 {
@@ -70,7 +70,7 @@ func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
 	if in.severity(v) == "" {
 		return
 	}
-	v.Won = v.Won.times(float64(p.PauseNS) / float64(max(p.AfterNS, p.PauseNS)))
+	v.Gain = v.Gain.scaled(float64(p.PauseNS) / float64(max(p.AfterNS, p.PauseNS)))
 	if in.severity(v) == "" {
 		v.FixedSeverity = report.SeverityLow
 	}
@@ -92,7 +92,7 @@ func streamVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict 
 		v.Site = top.via[0].Site
 	}
 	v.Title = "requests send a stream: they write to their client between the waits at " + place(v.Site)
-	v.addEvidence(measured("mean per slow request, "+onWhose(nil), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.addEvidence(measured("mean per slow request, "+onWhose(nil), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	v.Fix = "nothing, if the pace is intended: the client receives each part immediately; if it waits for the whole response, do not pause between the parts"
 	return v
 }

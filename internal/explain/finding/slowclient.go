@@ -13,7 +13,7 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Confidence, v.MaxSeverity = report.CauseNetwork, 0.95, report.SeverityLow // only the client itself is delayed
 	v.Title = "the server waits for its client to send at " + place(v.Site)
-	v.addEvidence(measured("mean wait per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.addEvidence(measured("mean wait per slow request, "+onWhose(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	v.Fix = "read the body before taking anything that other requests need, limit it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that buffers bodies"
 	if top.Call == "net/http.checkConnErrorWriter.Write" || isFlowControlWait(top) {
 		v.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", place(v.Site))

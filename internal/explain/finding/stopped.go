@@ -53,9 +53,9 @@ func checkStopped(in *Input) []Verdict {
 	}
 	all := int64(max(s.Requests, 1))
 	slow := lost / hit
-	v.Won = Won{
-		TotalNS: lost, All: Lost{Share: float64(lost) / float64(lost+spent), NS: lost / all},
-		Slow: Lost{Share: float64(slow) / float64(slow+spent/all), NS: slow, Few: areFew(int(hit), s.Requests)},
+	v.Gain = Gain{
+		TotalNS: lost, All: Loss{Share: float64(lost) / float64(lost+spent), NS: lost / all},
+		Slow: Loss{Share: float64(slow) / float64(slow+spent/all), NS: slow, IsRare: areTooRare(int(hit), s.Requests)},
 	}
 	return []Verdict{v}
 }

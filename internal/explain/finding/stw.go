@@ -43,7 +43,7 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		all.ExaminedNS += s.ExaminedNS
 		all.StoppingNS += s.StoppingNS
 	}
-	v := Verdict{Won: won, Changes: []predict.Change{predict.Half(report.CauseSTW, "")}, Finding: report.Finding{
+	v := Verdict{Gain: won, Changes: []predict.Change{predict.Half(report.CauseSTW, "")}, Finding: report.Finding{
 		Title: fmt.Sprintf("requests stop while the world is stopped (%s)", kind), Cause: report.CauseSTW, Group: g.ID, Share: share, Confidence: 0.95,
 	}}
 	v.addEvidence(

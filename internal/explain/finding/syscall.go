@@ -54,7 +54,7 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	k := syscallOf(top.Cause)
 	v := attr.newVerdict(cand, top)
 	v.Title, v.Fix = "requests wait while "+onePlace(top), k.fix
-	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.won.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	v.addEvidence(callEvidence(cand, top)...)
 	if k.name == "" {
 		v.Confidence = 0.6

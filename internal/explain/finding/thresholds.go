@@ -18,9 +18,9 @@ import (
 type Threshold struct {
 	Severity report.Severity
 	Share    float64
-	All      int64
-	Slow     int64
-	Few      int64
+	AllNS    int64
+	SlowNS   int64
+	RareNS   int64
 }
 
 // Thresholds returns those that are used unless others are given, the highest severity first.
@@ -50,7 +50,7 @@ func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
 		return nil, err
 	}
 	for i := 1; i < len(out); i++ {
-		if a, b := &out[i-1], &out[i]; a.Share < b.Share || a.All < b.All || a.Slow < b.Slow || a.Few < b.Few {
+		if a, b := &out[i-1], &out[i]; a.Share < b.Share || a.AllNS < b.AllNS || a.SlowNS < b.SlowNS || a.RareNS < b.RareNS {
 			return nil, fmt.Errorf("%s: %s asks for less than %s", name, a.Severity, b.Severity)
 		}
 	}
@@ -86,7 +86,7 @@ func (t *Threshold) set(word string) error {
 		t.Share = v / 100
 		return nil
 	}
-	to := map[string]*int64{"all": &t.All, "slow": &t.Slow, "few": &t.Few}[name]
+	to := map[string]*int64{"all": &t.AllNS, "slow": &t.SlowNS, "few": &t.RareNS}[name]
 	d, err := time.ParseDuration(value)
 	if to == nil || err != nil || d < 0 {
 		return fmt.Errorf("%q: want share=20%%, all=2ms, slow=10ms, or few=100ms", word)

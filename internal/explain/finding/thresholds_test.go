@@ -12,7 +12,7 @@ import (
 func TestReadThresholds(t *testing.T) {
 	got, err := ReadThresholds(strings.NewReader("# ours\n\nhigh share=50% slow=20ms\nlow few=20ms all=500us\n"), "t")
 	want := Thresholds()
-	want[0].Share, want[0].Slow, want[2].Few, want[2].All = 0.5, 20e6, 20e6, 500e3
+	want[0].Share, want[0].SlowNS, want[2].RareNS, want[2].AllNS = 0.5, 20e6, 20e6, 500e3
 	if err != nil || len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
@@ -41,7 +41,7 @@ func TestDecided(t *testing.T) {
 		t.Errorf("%s by %+v", f.Severity, d)
 	}
 	in.Thresholds = Thresholds()
-	in.Thresholds[0].Slow, in.Thresholds[0].All = ms(50), ms(50)
+	in.Thresholds[0].SlowNS, in.Thresholds[0].AllNS = ms(50), ms(50)
 	f = Find(in, rulesWithPrefix("WL2001"))[0]
 	if d := f.Decided; f.Severity != report.SeverityMedium || d == nil || d.LeastNS != ms(3) {
 		t.Errorf("with higher thresholds: %s by %+v", f.Severity, d)

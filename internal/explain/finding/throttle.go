@@ -38,7 +38,7 @@ func checkThrottled(in *Input) []Verdict {
 			continue
 		}
 		v.Title = fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", whose(in.Report), words.Brief(won.Slow.NS))
-		v.Won, v.Group, v.Share, v.Evidence = won, g.ID, share, throttleEvidence(in, g)
+		v.Gain, v.Group, v.Share, v.Evidence = won, g.ID, share, throttleEvidence(in, g)
 		v.Changes = []predict.Change{predict.Gone(report.CauseThrottle, "")}
 		out = append(out, v)
 	}
