@@ -97,9 +97,9 @@ func (c *Classifier) addStep(step *critpath.Step) {
 			segment.Kind = r.Kind
 		}
 	}
-	known := &stepCauses[step.Kind]
-	segment.Code, segment.Site = Code(known.cause), c.Sites.SiteOf(step.Stack)
-	if known.calls && segment.Call == 0 {
+	stepCause := &stepCauses[step.Kind]
+	segment.Code, segment.Site = Code(stepCause.cause), c.Sites.SiteOf(step.Stack)
+	if stepCause.calls && segment.Call == 0 {
 		segment.Call = c.Sites.CallOf(step.Stack)
 	}
 	c.addSegment(&segment)

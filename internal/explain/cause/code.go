@@ -84,11 +84,11 @@ func (s *TimeByCode) Add(c Code, ns int64) {
 }
 
 // Merge adds other sums.
-func (s *TimeByCode) Merge(other *TimeByCode) {
-	for c, ns := range other.decided {
+func (s *TimeByCode) Merge(added *TimeByCode) {
+	for c, ns := range added.decided {
 		s.decided[c] += ns
 	}
-	for _, p := range other.pending {
+	for _, p := range added.pending {
 		s.Add(p.code, p.ns)
 	}
 }

@@ -95,7 +95,9 @@ type graphPart struct {
 	firstNode      int32
 }
 
-func (p *graphPart) contains(at instant) bool { return p.g == at.g && p.start <= at.t && at.t <= p.end }
+func (p *graphPart) contains(point instant) bool {
+	return p.g == point.g && p.start <= point.t && point.t <= p.end
+}
 
 // node returns the index of the node at one of a piece's cuts.
 func (p *graphPart) node(t int64) int32 {
@@ -119,8 +121,8 @@ type instant struct {
 	t int64
 }
 
-func (i instant) compare(other instant) int {
-	return cmp.Or(cmp.Compare(i.t, other.t), cmp.Compare(i.g, other.g))
+func (i instant) compare(point instant) int {
+	return cmp.Or(cmp.Compare(i.t, point.t), cmp.Compare(i.g, point.g))
 }
 
 // A link says that what happened at one instant led to another one; soft is as for Edge.
@@ -410,9 +412,9 @@ func handsOverResult(kind WaitKind) bool {
 // a member of the request created or woke it, or when it woke a member itself.
 func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, waitStart, waitEnd int64, depth int) (start int64, creator uint64, ok bool) {
 	latest := int64(-1)
-	for _, known := range b.parts {
-		if known.g == g && known.hasOrigin && known.start < waitEnd && (known.creator != 0 || known.end >= waitEnd) && known.start > latest {
-			latest, creator = known.start, known.creator
+	for _, existing := range b.parts {
+		if existing.g == g && existing.hasOrigin && existing.start < waitEnd && (existing.creator != 0 || existing.end >= waitEnd) && existing.start > latest {
+			latest, creator = existing.start, existing.creator
 		}
 	}
 	if latest >= 0 {
@@ -455,9 +457,9 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 		// request had asked earlier, it would have begun earlier.
 		return 0, 0, false
 	}
-	if at, ok := b.requestSentAt(g, part, latest, waitStart); ok {
-		b.link(part.g, g, at)
-		return at, 0, true
+	if sentAt, ok := b.requestSentAt(g, part, latest, waitStart); ok {
+		b.link(part.g, g, sentAt)
+		return sentAt, 0, true
 	}
 	return latest, 0, latest >= 0
 }
@@ -520,17 +522,17 @@ func (b *graphBuilder) lastWake(g uint64, from, to int64) (wakeTime int64, waker
 
 // addPart puts a piece into the graph, or extends one that is already there.
 func (b *graphBuilder) addPart(part *graphPart) {
-	for _, known := range b.parts {
-		if known.g != part.g || part.start > known.end || known.start > part.end || known.end == part.start || part.end == known.start {
+	for _, existing := range b.parts {
+		if existing.g != part.g || part.start > existing.end || existing.start > part.end || existing.end == part.start || part.end == existing.start {
 			continue
 		}
-		if part.start < known.start {
+		if part.start < existing.start {
 			// It has to be scanned again from its new beginning.
-			known.start, known.anchor, known.hasOrigin, known.creator = part.start, part.anchor, part.hasOrigin, part.creator
-			known.scannedUntil = min(known.scannedUntil, part.start)
+			existing.start, existing.anchor, existing.hasOrigin, existing.creator = part.start, part.anchor, part.hasOrigin, part.creator
+			existing.scannedUntil = min(existing.scannedUntil, part.start)
 		}
-		known.hasOrigin = known.hasOrigin || part.hasOrigin
-		known.end = max(known.end, part.end)
+		existing.hasOrigin = existing.hasOrigin || part.hasOrigin
+		existing.end = max(existing.end, part.end)
 		return
 	}
 	if len(b.parts) >= maxParts {
@@ -546,18 +548,18 @@ func (b *graphBuilder) addPart(part *graphPart) {
 // then. A WaitGroup certainly waits for them, other waits perhaps.
 func (b *graphBuilder) addSiblings(part *graphPart, wait *partItem, hasOrigin bool) {
 	creator, start := part.g, part.start
-	for _, known := range b.parts {
-		if known.g == wait.waker && known.creator != 0 {
-			creator = known.creator
+	for _, existing := range b.parts {
+		if existing.g == wait.waker && existing.creator != 0 {
+			creator = existing.creator
 		}
 	}
 	if !b.isMember(creator, wait.step.End) {
 		return
 	}
 	if creator != part.g {
-		for _, known := range b.parts {
-			if known.g == creator && known.hasOrigin {
-				start = known.start
+		for _, existing := range b.parts {
+			if existing.g == creator && existing.hasOrigin {
+				start = existing.start
 			}
 		}
 	}
@@ -606,10 +608,10 @@ func (b *graphBuilder) assemble() *Graph {
 
 // collectCuts finds the instants in each piece that other pieces refer to.
 func (b *graphBuilder) collectCuts() {
-	addCut := func(at instant) {
+	addCut := func(point instant) {
 		for _, part := range b.parts {
-			if part.contains(at) {
-				part.cuts = append(part.cuts, at.t)
+			if part.contains(point) {
+				part.cuts = append(part.cuts, point.t)
 			}
 		}
 	}
@@ -660,11 +662,11 @@ func (b *graphBuilder) buildNodes() bool {
 }
 
 // nodeAt returns the node of an instant, preferably in the piece that ends there, or -1.
-func (b *graphBuilder) nodeAt(at instant) int32 {
+func (b *graphBuilder) nodeAt(point instant) int32 {
 	node := int32(-1)
 	for _, part := range b.parts {
-		if part.contains(at) && (node < 0 || part.end == at.t) {
-			node = part.node(at.t)
+		if part.contains(point) && (node < 0 || part.end == point.t) {
+			node = part.node(point.t)
 		}
 	}
 	return node

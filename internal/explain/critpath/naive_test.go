@@ -71,10 +71,10 @@ func readNaive(t *testing.T, data []byte) *naiveTrace {
 		s.inAssist, s.stopsWorld = assist[g], stopsWorld[g]
 		current[g] = &s
 	}
-	split := func(g, at int64) {
+	split := func(g, time int64) {
 		if s := current[g]; s != nil && s.state == "running" {
-			finish(g, at)
-			begin(g, naiveSpan{start: at, state: "running"})
+			finish(g, time)
+			begin(g, naiveSpan{start: time, state: "running"})
 		} else if s != nil {
 			s.inAssist, s.stopsWorld = assist[g], stopsWorld[g]
 		}
@@ -87,8 +87,8 @@ func readNaive(t *testing.T, data []byte) *naiveTrace {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := int64(ev.Time())
-		naive.end = at
+		time := int64(ev.Time())
+		naive.end = time
 		switch ev.Kind() {
 		case trace.EventRangeBegin, trace.EventRangeActive, trace.EventRangeEnd:
 			scope := ev.Range()
@@ -105,7 +105,7 @@ func readNaive(t *testing.T, data []byte) *naiveTrace {
 			default:
 				continue
 			}
-			split(g, at)
+			split(g, time)
 		case trace.EventStateTransition:
 			transition := ev.StateTransition()
 			if transition.Resource.Kind != trace.ResourceGoroutine {
@@ -116,7 +116,7 @@ func readNaive(t *testing.T, data []byte) *naiveTrace {
 			if from == to {
 				continue
 			}
-			s := naiveSpan{start: at, reason: transition.Reason, stack: funcsOf(transition.Stack)}
+			s := naiveSpan{start: time, reason: transition.Reason, stack: funcsOf(transition.Stack)}
 			old := current[g]
 			switch to {
 			case trace.GoRunning:
@@ -144,7 +144,7 @@ func readNaive(t *testing.T, data []byte) *naiveTrace {
 			case from == trace.GoRunning && old != nil:
 				old.stack = funcsOf(transition.Stack)
 			}
-			finish(g, at)
+			finish(g, time)
 			if to != trace.GoNotExist {
 				begin(g, s)
 			} else {

@@ -527,22 +527,22 @@ var walkCases = []struct {
 		b.Runnable(7)
 		b.Runnable(8)
 		m.Was(1)
-		now := int64(1000)
+		clock := int64(1000)
 		for g := range uint64(300) {
-			n.Start(now, first+g)
-			n.Block(now+500, "network", pollReadStack...)
-			now += 1000
+			n.Start(clock, first+g)
+			n.Block(clock+500, "network", pollReadStack...)
+			clock += 1000
 		}
-		n.ProcStop(now)
+		n.ProcStop(clock)
 		m.Block(1_200_000, "network", pollReadStack...)
 		m.Start(1_200_100, 7)
 		n.ProcStart(1_500_000, 1)
 		n.Start(1_500_000, 8)
 		g := uint64(first)
-		for _, at := range []int64{5_000_000, 15_000_000} {
+		for _, wakeTime := range []int64{5_000_000, 15_000_000} {
 			for range 128 {
-				mon.Unblock(at, g)
-				at, g = at+150, g+1
+				mon.Unblock(wakeTime, g)
+				wakeTime, g = wakeTime+150, g+1
 			}
 		}
 		n.Block(15_100_000, "select", "main.tick")
@@ -754,19 +754,19 @@ func TestCyclesOfWakers(t *testing.T) {
 	// the one before again; all of that takes no time.
 	m.Unblock(10, 1)
 	m.Start(10, 1)
-	for now := int64(10); now < 2000; now += 10 {
+	for clock := int64(10); clock < 2000; clock += 10 {
 		for g := uint64(1); g <= n; g++ {
 			next := g%n + 1
 			if next == 1 {
 				break
 			}
-			m.Unblock(now, next, sendStack...)
-			m.Block(now, "chan receive", recvStack...)
-			m.Start(now, next)
+			m.Unblock(clock, next, sendStack...)
+			m.Block(clock, "chan receive", recvStack...)
+			m.Start(clock, next)
 		}
-		m.Unblock(now+10, 1, sendStack...)
-		m.Block(now+10, "chan receive", recvStack...)
-		m.Start(now+10, 1)
+		m.Unblock(clock+10, 1, sendStack...)
+		m.Block(clock+10, "chan receive", recvStack...)
+		m.Start(clock+10, 1)
 	}
 	data := must.Have(b.Bytes())(t)
 	win, syms := timelinetest.Window(t, data)

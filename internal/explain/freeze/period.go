@@ -201,14 +201,14 @@ func scoreBound(ends []int64, period int64, tried float64) float64 {
 	for _, e := range ends {
 		counts[e%period/window]++
 	}
-	most := counts[last] + counts[0]
+	endCount := counts[last] + counts[0]
 	if last > 0 {
-		most += counts[last-1] // the last stretch may be shorter
+		endCount += counts[last-1] // the last stretch may be shorter
 	}
 	for i := range last {
-		most = max(most, counts[i]+counts[i+1])
+		endCount = max(endCount, counts[i]+counts[i+1])
 	}
-	return score(min(int(most), len(ends)), len(ends), window, period, tried)
+	return score(min(int(endCount), len(ends)), len(ends), window, period, tried)
 }
 
 // maxWindows bounds how many windows a period has: 1000 ms of 6 ms.

@@ -16,13 +16,13 @@ func TestBound(t *testing.T) {
 		locked := int64(10e6) + rnd.Int64N(300e6)
 		share := rnd.Float64()
 		var ends []int64
-		at := int64(1e9)
+		clock := int64(1e9)
 		for range n {
-			at += 1e6 + rnd.Int64N(200e6)
+			clock += 1e6 + rnd.Int64N(200e6)
 			if rnd.Float64() < share {
-				at += locked - at%locked + rnd.Int64N(1e6)
+				clock += locked - clock%locked + rnd.Int64N(1e6)
 			}
-			ends = append(ends, at)
+			ends = append(ends, clock)
 		}
 		eachPeriod(func(period int64) {
 			if period%7_000_000 != 0 {
@@ -36,9 +36,9 @@ func TestBound(t *testing.T) {
 	worst := 0.0
 	for range 30 {
 		var ends []int64
-		for at := int64(0); len(ends) < 60; {
-			at += 1e6 + rnd.Int64N(150e6)
-			ends = append(ends, at)
+		for clock := int64(0); len(ends) < 60; {
+			clock += 1e6 + rnd.Int64N(150e6)
+			ends = append(ends, clock)
 		}
 		eachPeriod(func(period int64) {
 			worst = max(worst, testPeriod(ends, period, math.Log(lengthSets*triedPeriods)).score)
@@ -53,9 +53,9 @@ func TestBound(t *testing.T) {
 // before; ends that are spread, or come before the crowd, are not. It fails if freezes of a busy machine are taken for its load.
 func TestSharpEnds(t *testing.T) {
 	const period = 100e6
-	ends := func(n, from, apart int64) (list []int64) { // in us
+	ends := func(n, from, stepUS int64) (list []int64) { // in us
 		for i := range n {
-			list = append(list, from*1000+i*apart*1000)
+			list = append(list, from*1000+i*stepUS*1000)
 		}
 		return list
 	}

@@ -21,33 +21,33 @@ type pause struct {
 // pausingTrace is a service under a quota: one thread has it used up in two of
 // three periods. In the third nothing runs from some time on.
 type pausingTrace struct {
-	b                      *tracetext.Builder
-	worker, other, monitor *tracetext.Thread
-	p, q                   int // their Ps
+	b                       *tracetext.Builder
+	worker, caller, monitor *tracetext.Thread
+	p, q                    int // their Ps
 }
 
 // enterSyscall has the other thread enter a system call.
-func (s *pausingTrace) enterSyscall(at int64) {
-	s.other.ProcStart(at, s.q)
-	s.other.Unblock(at+1000, 2)
-	s.other.Start(at+2000, 2)
-	s.other.Syscall(at+3000, "syscall.read")
+func (s *pausingTrace) enterSyscall(time int64) {
+	s.caller.ProcStart(time, s.q)
+	s.caller.Unblock(time+1000, 2)
+	s.caller.Start(time+2000, 2)
+	s.caller.Syscall(time+3000, "syscall.read")
 }
 
 // stealP has the monitor take its P.
-func (s *pausingTrace) stealP(at int64) { s.monitor.Steal(at, s.other) }
+func (s *pausingTrace) stealP(time int64) { s.monitor.Steal(time, s.caller) }
 
 // leaveSyscall has it come out of the call without a P, and wait.
-func (s *pausingTrace) leaveSyscall(at int64) {
-	s.other.SyscallEndBlocked(at)
-	s.other.ProcStart(at+1000, s.q)
-	s.other.Start(at+2000, 2)
-	s.blockOther(at + 3000)
+func (s *pausingTrace) leaveSyscall(time int64) {
+	s.caller.SyscallEndBlocked(time)
+	s.caller.ProcStart(time+1000, s.q)
+	s.caller.Start(time+2000, 2)
+	s.blockCaller(time + 3000)
 }
 
-func (s *pausingTrace) blockOther(at int64) {
-	s.other.Block(at, "select", "runtime.selectgo", "main.other")
-	s.other.ProcStop(at + 1000)
+func (s *pausingTrace) blockCaller(time int64) {
+	s.caller.Block(time, "select", "runtime.selectgo", "main.other")
+	s.caller.ProcStop(time + 1000)
 }
 
 // trace makes a trace of n periods, those with a number for which pauses is
@@ -56,37 +56,37 @@ func (c *pause) trace(t *testing.T, n int, pauses func(int) bool) []byte {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(3, 4))
 	s := &pausingTrace{b: tracetext.New(26)}
-	s.worker, s.other, s.monitor = s.b.Thread(), s.b.Thread(), s.b.Spare()
-	s.p, s.q = s.worker.Proc(), s.other.Proc()
+	s.worker, s.caller, s.monitor = s.b.Thread(), s.b.Thread(), s.b.Spare()
+	s.p, s.q = s.worker.Proc(), s.caller.Proc()
 	s.worker.ProcsChange(0, 2)
 	s.worker.Was(1)
 	s.b.Waiting(2)
-	s.other.ProcStop(1000)
-	at := ms
+	s.caller.ProcStop(1000)
+	clock := ms
 	for k := range n {
 		refill := int64(k)*100*ms + 130*ms
 		stop := refill - 60*ms + rnd.Int64N(16*ms)
 		if pauses(k) {
 			stop = refill - c.beforeRefill - c.length
 		}
-		for ; at < stop; at += 100_000 + rnd.Int64N(2*ms) {
-			s.worker.Stop(at, "runtime.Gosched", "runtime.Gosched", "main.work")
-			s.worker.Start(at+200, 1)
+		for ; clock < stop; clock += 100_000 + rnd.Int64N(2*ms) {
+			s.worker.Stop(clock, "runtime.Gosched", "runtime.Gosched", "main.work")
+			s.worker.Start(clock+200, 1)
 		}
 		lag := 20_000 + rnd.Int64N(300_000)
 		if pauses(k) {
-			s.worker.Block(at, "select", "runtime.selectgo", "main.work")
-			s.worker.ProcStop(at + 1000)
+			s.worker.Block(clock, "select", "runtime.selectgo", "main.work")
+			s.worker.ProcStop(clock + 1000)
 			end := refill - c.beforeRefill + lag
 			if c.addEvents != nil {
-				c.addEvents(s, at+2000, end)
+				c.addEvents(s, clock+2000, end)
 			}
 			s.worker.ProcStart(end+20_000, s.p)
 			s.worker.Unblock(end+21_000, 1)
 			s.worker.Start(end+22_000, 1)
 			lag += 30_000
 		}
-		at = refill - c.beforeRefill*bit(pauses(k)) + lag
+		clock = refill - c.beforeRefill*bit(pauses(k)) + lag
 	}
 	data := must.Have(s.b.Bytes())(t)
 	return data
@@ -102,8 +102,8 @@ func bit(b bool) int64 {
 // TestStuck has freezes in which no goroutine runs, and what looks like one.
 func TestStuck(t *testing.T) {
 	schedules := func(s *pausingTrace, from, to int64) {
-		s.other.ProcStart(from, s.q)
-		s.other.ProcStop(to)
+		s.caller.ProcStart(from, s.q)
+		s.caller.ProcStop(to)
 	}
 	untilTaken := func(s *pausingTrace, from, to int64) {
 		s.enterSyscall(from)
@@ -112,14 +112,14 @@ func TestStuck(t *testing.T) {
 	}
 	returns := func(s *pausingTrace, from, to int64) {
 		s.enterSyscall(from)
-		s.other.SyscallEnd(to)
-		s.blockOther(to + 2000)
+		s.caller.SyscallEnd(to)
+		s.blockCaller(to + 2000)
 	}
 	ready := func(s *pausingTrace, from, to int64) {
 		s.monitor.Unblock(from, 2)
-		s.other.ProcStart(to, s.q)
-		s.other.Start(to+1000, 2)
-		s.blockOther(to + 3000)
+		s.caller.ProcStart(to, s.q)
+		s.caller.Start(to+1000, 2)
+		s.blockCaller(to + 3000)
 	}
 	idlePause := pause{name: "idle", length: 60 * ms}
 	isThird := func(k int) bool { return k%3 == 2 }
@@ -151,8 +151,8 @@ func TestStuck(t *testing.T) {
 		{"in a system call, until another phase", 40 * ms, 12 * ms, returns, false},
 		{"held back for long, and then another thread", 60 * ms, 0, func(s *pausingTrace, from, to int64) {
 			// It goes on only much later than all others.
-			s.other.ProcStart(from, s.q)
-			s.other.ProcStop(to + 15*ms)
+			s.caller.ProcStart(from, s.q)
+			s.caller.ProcStop(to + 15*ms)
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

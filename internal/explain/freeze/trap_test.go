@@ -25,18 +25,18 @@ func TestTickerEndsSilence(t *testing.T) {
 		p := tick.Proc()
 		tick.ProcStop(1000)
 		rnd := rand.New(rand.NewPCG(5, 6))
-		wake := func(now int64, g uint64) {
-			tick.ProcStart(now, p)
-			tick.Unblock(now+2000, g)
-			tick.Start(now+3000, g)
-			tick.Block(now+20_000, "select", "runtime.selectgo", "main.tick")
-			tick.ProcStop(now + 22_000)
+		wake := func(clock int64, g uint64) {
+			tick.ProcStart(clock, p)
+			tick.Unblock(clock+2000, g)
+			tick.Start(clock+3000, g)
+			tick.Block(clock+20_000, "select", "runtime.selectgo", "main.tick")
+			tick.ProcStop(clock + 22_000)
 		}
-		for now := 37 * ms; now < 6000*ms; now += 100 * ms {
-			wake(now+rnd.Int64N(90_000), 2)
+		for clock := 37 * ms; clock < 6000*ms; clock += 100 * ms {
+			wake(clock+rnd.Int64N(90_000), 2)
 			if withRequests {
 				// Now and then a request comes, so that silences begin at any time.
-				wake(now+2*ms+rnd.Int64N(50*ms), 3)
+				wake(clock+2*ms+rnd.Int64N(50*ms), 3)
 			}
 		}
 		checkNoQuota(t, b)
@@ -50,9 +50,9 @@ func TestTickerStartsWork(t *testing.T) {
 		b := tracetext.New(26)
 		all, procs := idleThreads(b, threads)
 		rnd := rand.New(rand.NewPCG(5, 6))
-		for now := 37 * ms; now < 6000*ms; now += 100 * ms {
+		for clock := 37 * ms; clock < 6000*ms; clock += 100 * ms {
 			for i, th := range all {
-				begin := now + rnd.Int64N(90_000)
+				begin := clock + rnd.Int64N(90_000)
 				end := begin + 45*ms + rnd.Int64N(400_000)
 				th.ProcStart(begin, procs[i])
 				th.Unblock(begin+2000, uint64(i+1))
@@ -72,15 +72,15 @@ func TestTickerStartsTurns(t *testing.T) {
 		b := tracetext.New(26)
 		all, procs := idleThreads(b, threads)
 		rnd := rand.New(rand.NewPCG(5, 6))
-		for now := 37 * ms; now < 6000*ms; now += 100 * ms {
+		for clock := 37 * ms; clock < 6000*ms; clock += 100 * ms {
 			first := 8*ms + rnd.Int64N(2*ms)
 			for i, th := range all {
 				g := uint64(i + 1)
-				begin := now + rnd.Int64N(90_000)
+				begin := clock + rnd.Int64N(90_000)
 				th.ProcStart(begin, procs[i])
 				th.Unblock(begin+2000, g)
 				th.Start(begin+3000, g)
-				next := now + first + rnd.Int64N(50_000)
+				next := clock + first + rnd.Int64N(50_000)
 				th.Stop(next, "preempted", "main.work")
 				th.Start(next+1000, g)
 				next += 20_100_000 + rnd.Int64N(100_000)
@@ -130,10 +130,10 @@ func TestIdle(t *testing.T) {
 	th := b.Thread()
 	th.ProcsChange(0, 1)
 	b.Waiting(1)
-	for now := 20 * ms; now < 4000*ms; now += 100 * ms {
-		th.Unblock(now, 1)
-		th.Start(now+1000, 1)
-		th.Block(now+300_000, "select", "runtime.selectgo", "main.tick")
+	for clock := 20 * ms; clock < 4000*ms; clock += 100 * ms {
+		th.Unblock(clock, 1)
+		th.Start(clock+1000, 1)
+		th.Block(clock+300_000, "select", "runtime.selectgo", "main.tick")
 	}
 	data := must.Have(b.Bytes())(t)
 	if _, v := detect(t, data); v.Verdict != unknownQuota {

@@ -51,39 +51,39 @@ func (w *workload) trace(t *testing.T, seed uint64) []byte {
 		held = w.holds(rnd)
 	}
 	borders := w.borders
-	stop := func(th *tracetext.Thread, at int64) {
+	stop := func(th *tracetext.Thread, time int64) {
 		g := th.Running()
 		if w.yields {
-			th.Stop(at, "runtime.Gosched", "runtime.Gosched", "main.work")
+			th.Stop(time, "runtime.Gosched", "runtime.Gosched", "main.work")
 		} else {
-			th.Stop(at, "preempted", "main.work")
+			th.Stop(time, "preempted", "main.work")
 		}
-		th.Start(at+200, g)
+		th.Start(time+200, g)
 	}
 	for {
 		i := 0
-		for k, at := range next {
-			if at < next[i] {
+		for k, time := range next {
+			if time < next[i] {
 				i = k
 			}
 		}
-		at := next[i]
-		for len(held) > 0 && at > held[0][1] {
+		time := next[i]
+		for len(held) > 0 && time > held[0][1] {
 			held = held[1:]
 		}
-		if len(held) > 0 && at > held[0][0] {
+		if len(held) > 0 && time > held[0][0] {
 			next[i] = held[0][1] + w.lag(rnd)
 			continue
 		}
-		if at > w.length {
+		if time > w.length {
 			break
 		}
-		if len(borders) > 0 && at >= borders[0] {
-			b.NextGeneration(at)
+		if len(borders) > 0 && time >= borders[0] {
+			b.NextGeneration(time)
 			borders = borders[1:]
 		}
-		stop(threads[i], at)
-		next[i] = at + 1000 + w.runLength(rnd)
+		stop(threads[i], time)
+		next[i] = time + 1000 + w.runLength(rnd)
 	}
 	data := must.Have(b.Bytes())(t)
 	return data
@@ -123,10 +123,10 @@ func quotaHolds(length, period, run, vary int64, share float64) func(*rand.Rand)
 // randomHolds holds threads back at any time.
 func randomHolds(length, meanApart, shortest, longest int64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
-		for now := r.Int64N(meanApart); now < length; {
+		for clock := r.Int64N(meanApart); clock < length; {
 			d := shortest + r.Int64N(longest-shortest+1)
-			out = append(out, [2]int64{now, now + d})
-			now += d + 1 + r.Int64N(2*meanApart)
+			out = append(out, [2]int64{clock, clock + d})
+			clock += d + 1 + r.Int64N(2*meanApart)
 		}
 		return out
 	}

@@ -74,11 +74,11 @@ func (w *waitHistogram) openPage(index int64) {
 	w.lastPageIndex, w.lastPage = index, p
 }
 
-func (w *waitHistogram) merge(other *waitHistogram) {
-	if w.totalNS += other.totalNS; other.hasOverflowed {
+func (w *waitHistogram) merge(added *waitHistogram) {
+	if w.totalNS += added.totalNS; added.hasOverflowed {
 		w.hasOverflowed, w.pages, w.lastPage = true, nil, nil
 	}
-	for index, p := range other.pages {
+	for index, p := range added.pages {
 		for i, e := range p {
 			if e != (edge{}) {
 				w.addEdge(index*grainsPerPage+int64(i), e.waiters, e.offsets)

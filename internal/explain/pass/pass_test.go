@@ -60,7 +60,7 @@ func shopTrace(t *testing.T, generations int) []byte {
 
 // shopTraceOf makes a trace of generations that fill writes: with goroutines 1 to 8 and 20, which wait at first, a thread and one
 // that wakes others. fill gets the time and returns the time after it.
-func shopTraceOf(t *testing.T, generations int, addGeneration func(worker, waker *tracetext.Thread, now int64) int64) []byte {
+func shopTraceOf(t *testing.T, generations int, addGeneration func(worker, waker *tracetext.Thread, clock int64) int64) []byte {
 	t.Helper()
 	b := tracetext.New(26)
 	worker, waker := b.Thread(), b.Spare()
@@ -68,13 +68,13 @@ func shopTraceOf(t *testing.T, generations int, addGeneration func(worker, waker
 		b.Waiting(g)
 	}
 	b.Waiting(20)
-	now := int64(1000)
+	clock := int64(1000)
 	for gen := range generations {
 		if gen > 0 {
-			b.NextGeneration(now)
-			now += 1000
+			b.NextGeneration(clock)
+			clock += 1000
 		}
-		now = addGeneration(worker, waker, now)
+		clock = addGeneration(worker, waker, clock)
 	}
 	data := must.Have(b.Bytes())(t)
 	return data
@@ -165,7 +165,7 @@ type diary struct {
 	notes            []string
 	requestEnds      []int64
 	keepsGenerations bool
-	seen             map[*timeline.Gen]int
+	generations      map[*timeline.Gen]int
 }
 
 func (d *diary) note(format string, args ...any) {
@@ -186,7 +186,7 @@ func (d *diary) Add(w *path.WalkResult) {
 }
 
 func (d *diary) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
-	if d.seen[g]++; d.seen[g] > 1 {
+	if d.generations[g]++; d.generations[g] > 1 {
 		d.Errorf("a generation that was kept came back")
 	}
 	if syms.Lookup("main.put") == 0 {
@@ -317,7 +317,7 @@ func TestDropOptionalSums(t *testing.T) {
 
 // TestOrder: listeners and sums hear of a pass in the order that they are promised.
 func TestOrder(t *testing.T) {
-	d := &diary{T: t, keepsGenerations: true, seen: map[*timeline.Gen]int{}}
+	d := &diary{T: t, keepsGenerations: true, generations: map[*timeline.Gen]int{}}
 	run(t, shopTrace(t, 5), pass.Options{InOrder: true}, []pass.Sum{d}, d)
 	var want []string
 	for i := range 5 {
@@ -339,7 +339,7 @@ func TestOrder(t *testing.T) {
 func TestPartOfATrace(t *testing.T) {
 	data := shopTrace(t, 2)
 	ends := func(from, to time.Duration) (out []int64, start int64) {
-		d := &diary{T: t, seen: map[*timeline.Gen]int{}}
+		d := &diary{T: t, generations: map[*timeline.Gen]int{}}
 		p := run(t, data, pass.Options{InOrder: true, From: from, To: to}, []pass.Sum{d})
 		return d.requestEnds, p.Start
 	}

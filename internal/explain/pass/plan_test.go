@@ -28,40 +28,40 @@ import (
 func busyShopTrace(t *testing.T, generations int) []byte {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
-	return shopTraceOf(t, generations, func(m, o *tracetext.Thread, now int64) int64 {
+	return shopTraceOf(t, generations, func(m, o *tracetext.Thread, clock int64) int64 {
 		for range 8000 {
 			g := 1 + r.Uint64N(8)
 			took := 1000 + int64(r.ExpFloat64()*20_000)
-			o.Unblock(now, g)
-			m.Start(now+1000, g)
+			o.Unblock(clock, g)
+			m.Start(clock+1000, g)
 			if g%2 == 0 {
-				m.Syscall(now+2000, "syscall.write", "main.put", "main.serve")
-				m.SyscallEnd(now + 3000)
-				m.Block(now+4000, "sleep", "time.Sleep", "main.put", "main.serve")
-				now += took
-				o.Unblock(now+4000, g)
-				m.Start(now+5000, g)
-				m.Syscall(now+6000, "syscall.write", "main.put", "main.serve")
+				m.Syscall(clock+2000, "syscall.write", "main.put", "main.serve")
+				m.SyscallEnd(clock + 3000)
+				m.Block(clock+4000, "sleep", "time.Sleep", "main.put", "main.serve")
+				clock += took
+				o.Unblock(clock+4000, g)
+				m.Start(clock+5000, g)
+				m.Syscall(clock+6000, "syscall.write", "main.put", "main.serve")
 			} else {
-				m.Syscall(now+2000, "syscall.write", "main.get", "main.serve")
-				m.SyscallEnd(now + 3000)
-				m.Unblock(now+3500, 20, "main.get", "main.serve")
-				m.Block(now+4000, "chan receive", "main.get", "main.serve")
+				m.Syscall(clock+2000, "syscall.write", "main.get", "main.serve")
+				m.SyscallEnd(clock + 3000)
+				m.Unblock(clock+3500, 20, "main.get", "main.serve")
+				m.Block(clock+4000, "chan receive", "main.get", "main.serve")
 				if r.IntN(10) == 0 {
-					now += 150_000 + r.Int64N(50_000)
+					clock += 150_000 + r.Int64N(50_000)
 				}
-				m.Start(now+5000, 20)
-				now += took
-				m.Unblock(now+6000, g, "main.work", "main.worker")
-				m.Block(now+7000, "chan receive", "main.worker")
-				m.Start(now+8000, g)
-				m.Syscall(now+9000, "syscall.write", "main.get", "main.serve")
+				m.Start(clock+5000, 20)
+				clock += took
+				m.Unblock(clock+6000, g, "main.work", "main.worker")
+				m.Block(clock+7000, "chan receive", "main.worker")
+				m.Start(clock+8000, g)
+				m.Syscall(clock+9000, "syscall.write", "main.get", "main.serve")
 			}
-			m.SyscallEnd(now + 10_000)
-			m.Block(now+11_000, "select", "main.serve")
-			now += 20_000
+			m.SyscallEnd(clock + 10_000)
+			m.Block(clock+11_000, "select", "main.serve")
+			clock += 20_000
 		}
-		return now
+		return clock
 	})
 }
 
@@ -224,27 +224,27 @@ func text(t *testing.T, v any) string {
 func TestPlanSlowGeneration(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	gen := 0
-	data := shopTraceOf(t, 4, func(m, o *tracetext.Thread, now int64) int64 {
+	data := shopTraceOf(t, 4, func(m, o *tracetext.Thread, clock int64) int64 {
 		n, meanNS := 8000, 20e3
 		if gen++; gen == 4 {
 			n, meanNS = 1500, 400e3
 		}
 		for range n {
 			g := 1 + r.Uint64N(8)
-			o.Unblock(now, g)
-			m.Start(now+1000, g)
-			m.Syscall(now+2000, "syscall.write", "main.put", "main.serve")
-			m.SyscallEnd(now + 3000)
-			m.Block(now+4000, "sleep", "time.Sleep", "main.put", "main.serve")
-			now += 1000 + int64(r.ExpFloat64()*meanNS)
-			o.Unblock(now+4000, g)
-			m.Start(now+5000, g)
-			m.Syscall(now+6000, "syscall.write", "main.put", "main.serve")
-			m.SyscallEnd(now + 10_000)
-			m.Block(now+11_000, "select", "main.serve")
-			now += 20_000
+			o.Unblock(clock, g)
+			m.Start(clock+1000, g)
+			m.Syscall(clock+2000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(clock + 3000)
+			m.Block(clock+4000, "sleep", "time.Sleep", "main.put", "main.serve")
+			clock += 1000 + int64(r.ExpFloat64()*meanNS)
+			o.Unblock(clock+4000, g)
+			m.Start(clock+5000, g)
+			m.Syscall(clock+6000, "syscall.write", "main.put", "main.serve")
+			m.SyscallEnd(clock + 10_000)
+			m.Block(clock+11_000, "select", "main.serve")
+			clock += 20_000
 		}
-		return now
+		return clock
 	})
 	l := &latencyCounts{}
 	p := run(t, data, pass.Options{Workers: 1, ExactFirst: 4000}, []pass.Sum{l})
@@ -269,34 +269,34 @@ func TestPlanSlowGeneration(t *testing.T) {
 // the time, a part of them does.
 func TestPlanRareRequests(t *testing.T) {
 	r, gen := rand.New(rand.NewPCG(5, 6)), 0
-	data := shopTraceOf(t, 4, func(m, o *tracetext.Thread, now int64) int64 {
+	data := shopTraceOf(t, 4, func(m, o *tracetext.Thread, clock int64) int64 {
 		gen++
 		for i := range 8000 {
 			g, fn := 1+r.Uint64N(8), "main.put"
 			if i%20 == 7 {
 				fn = "main.get" // 400 in a generation
 			}
-			o.Unblock(now, g)
-			m.Start(now+1000, g)
-			m.Syscall(now+2000, "syscall.write", fn, "main.serve")
-			m.SyscallEnd(now + 3000)
-			m.Block(now+4000, "sleep", "time.Sleep", fn, "main.serve")
+			o.Unblock(clock, g)
+			m.Start(clock+1000, g)
+			m.Syscall(clock+2000, "syscall.write", fn, "main.serve")
+			m.SyscallEnd(clock + 3000)
+			m.Block(clock+4000, "sleep", "time.Sleep", fn, "main.serve")
 			if i%50 == 0 || gen == 4 && i%4 != 0 {
-				o.GCBegin(now+4500, "runtime.gcStart")
-				o.GCEnd(now + 4700)
+				o.GCBegin(clock+4500, "runtime.gcStart")
+				o.GCEnd(clock + 4700)
 			}
-			now += 5000
+			clock += 5000
 			if i%50 != 0 {
-				now += 3000 + r.Int64N(10_000) // those by which the collector is known are alone in their latency
+				clock += 3000 + r.Int64N(10_000) // those by which the collector is known are alone in their latency
 			}
-			o.Unblock(now, g)
-			m.Start(now+1000, g)
-			m.Syscall(now+2000, "syscall.write", fn, "main.serve")
-			m.SyscallEnd(now + 3000)
-			m.Block(now+4000, "select", "main.serve")
-			now += 20_000
+			o.Unblock(clock, g)
+			m.Start(clock+1000, g)
+			m.Syscall(clock+2000, "syscall.write", fn, "main.serve")
+			m.SyscallEnd(clock + 3000)
+			m.Block(clock+4000, "select", "main.serve")
+			clock += 20_000
 		}
-		return now
+		return clock
 	})
 	l, marks, y := &latencyCounts{}, markRecorder{}, &passCounts{weights: map[path.GroupKey]int64{}, counted: map[path.GroupKey]int64{}}
 	p := runMatching(t, data, regexp.MustCompile(`^main\.(put|get)$`), pass.Options{Workers: 1, ExactFirst: 4000}, []pass.Sum{l, y}, &marks)
