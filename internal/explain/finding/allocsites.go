@@ -20,10 +20,10 @@ func (in *Input) dominantAllocSiteText() string { return allocSiteText(&in.Alloc
 
 // allocSiteText names a site that allocates, with the function of a library that it calls to do so.
 func allocSiteText(s *allocs.Site) string {
-	if call := inCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
-		return place(&s.Site) + " in " + call
+	if call := libraryCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
+		return siteText(&s.Site) + " in " + call
 	}
-	return place(&s.Site)
+	return siteText(&s.Site)
 }
 
 // maxAllocSites bounds how many allocating sites the evidence lists.
@@ -39,9 +39,9 @@ func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 			if share := float64(site.Bytes) / float64(profile.Bytes); share >= 0.02 {
 				text := "share of the bytes allocated at " + allocSiteText(site)
 				if site.From.Func != "" {
-					text += ", most of it for " + place(&site.From)
+					text += ", most of it for " + siteText(&site.From)
 				}
-				out = append(out, measured(text, share, "share"))
+				out = append(out, measurement(text, share, "share"))
 			}
 		}
 		return &profile.Sites[0].Site, out
@@ -74,7 +74,7 @@ func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) })
 	for _, site := range sums[:min(len(sums), maxAllocSites)] {
 		if share := ratio(site.ns, total); share >= 0.02 {
-			out = append(out, measured("share of the assists paid at "+place(site.site), share, "share"))
+			out = append(out, measurement("share of the assists paid at "+siteText(site.site), share, "share"))
 		}
 	}
 	return sums[0].site, out

@@ -251,8 +251,8 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 	if len(via) > 0 {
 		waitSite = via[0].Site
 	}
-	if c.Cause == report.CauseSleep && a.in.streams(waitSite) {
-		return candidateKey{code: report.RuleSleep, causeSite: causeSite{streamLeaf, waitSite.Own().Key()}}
+	if c.Cause == report.CauseSleep && a.in.isStream(waitSite) {
+		return candidateKey{code: report.RuleSleep, causeSite: causeSite{streamCause, waitSite.Own().Key()}}
 	}
 	if wait, ok := a.contendedWait(via); ok && !a.minorWaits[wait] {
 		return contentionKey(a.canonicalWait(wait))
@@ -344,13 +344,13 @@ func (c *candidate) slowRoute(route *causeRoute) *causeRoute {
 func (a *attribution) requestCountEvidence(cand *candidate, route *causeRoute) report.Evidence {
 	band := a.group.Tail()
 	if band.Band == report.BandAll {
-		return measured("requests that have this wait", route.Requests, "count")
+		return measurement("requests that have this wait", route.Requests, "count")
 	}
 	count := 0
 	if s := cand.slowRoute(route); s != nil {
 		count = s.Requests
 	}
-	return measured(fmt.Sprintf("slow requests that have this wait, of %d", band.Count), count, "count")
+	return measurement(fmt.Sprintf("slow requests that have this wait, of %d", band.Count), count, "count")
 }
 
 // A causeRoute is a cause with one of the routes that lead to it.
@@ -365,7 +365,7 @@ func (r *causeRoute) nonStdSite() *report.Site { return nonStdSite(r.Cause, r.vi
 
 // newVerdict returns a verdict about a candidate. The route that represents the candidate supplies its cause and its site.
 func (a *attribution) newVerdict(cand *candidate, route *causeRoute) Verdict {
-	return Verdict{Gain: cand.gain, Changes: a.halfOf(route.Cause), Finding: report.Finding{
+	return Verdict{Gain: cand.gain, Changes: a.halfAtSite(route.Cause), Finding: report.Finding{
 		Cause: route.Cause.Cause, Site: route.nonStdSite(), Group: a.group.ID, Share: cand.share, Confidence: 0.9,
 	}}
 }

@@ -80,20 +80,20 @@ func checkBusyMachine(in *Input) []Verdict {
 		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for a CPU for %s of their runnable time", words.Percent(load.waitShare)),
 		Cause: report.CauseSched, Confidence: load.confidence,
 		Evidence: []report.Evidence{
-			measured("share of runnable time in which threads waited for a CPU that other processes used", load.waitShare, "share"),
-			measured("CPUs of this machine", host.Facts.CPUs, "CPUs"),
-			measured("CPUs used by the service", float64(*host.Lost.CPUNS)/float64(host.ToNS-host.FromNS), "CPUs"),
+			measurement("share of runnable time in which threads waited for a CPU that other processes used", load.waitShare, "share"),
+			measurement("CPUs of this machine", host.Facts.CPUs, "CPUs"),
+			measurement("CPUs used by the service", float64(*host.Lost.CPUNS)/float64(host.ToNS-host.FromNS), "CPUs"),
 		},
 		Fix: "reserve CPUs for the service (a cpuset, cpu.weight, a Kubernetes CPU request) or move the other processes to another machine, and record again",
 	}}
 	if load.lostShare > 0 {
-		v.addEvidence(measured("minimum share of goroutines' running time in which other processes had the CPU", load.lostShare, "share"))
+		v.addEvidence(measurement("minimum share of goroutines' running time in which other processes had the CPU", load.lostShare, "share"))
 	}
 	if load.cpus > 0 {
-		v.addEvidence(measured("CPUs used by other processes", load.cpus, "CPUs"))
+		v.addEvidence(measurement("CPUs used by other processes", load.cpus, "CPUs"))
 	}
 	if p := host.Lost.PressureNS; p != nil {
-		v.addEvidence(measured("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(host.ToNS-host.FromNS)), "share"))
+		v.addEvidence(measurement("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(host.ToNS-host.FromNS)), "share"))
 	}
 	in.chargeLargestLoser(&v, func(c *report.Cause) float64 {
 		switch c.Cause {

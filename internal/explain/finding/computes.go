@@ -40,7 +40,7 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 	}
 	v := Verdict{Gain: won, Finding: report.Finding{
 		Title: funcText + verbText, Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
-		Evidence: []report.Evidence{measured("mean computing per slow request", won.Slow.NS, "ns")},
+		Evidence: []report.Evidence{measurement("mean computing per slow request", won.Slow.NS, "ns")},
 		Fix:      "make it cheaper (whylate export --to pprof shows where), limit what one request may ask for, or compute it in advance",
 	}}
 	if inferred {
@@ -48,14 +48,14 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 		v.addEvidence(report.Evidence{Text: "the line is inferred from the events around it: no CPU samples show what ran"})
 	}
 	if in.hasDominantAllocSite() && in.Allocs.Sites[0].Site.Equal(site) {
-		v.addEvidence(measured("share of the bytes allocated at "+in.dominantAllocSiteText(), ratio(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), "share"))
+		v.addEvidence(measurement("share of the bytes allocated at "+in.dominantAllocSiteText(), ratio(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), "share"))
 	}
 	if extra, ok := measureExtra(g, isOwn); ok {
 		v.Title = "slow requests compute more than others, in " + funcText
 		v.Gain.Slow.Share, v.Gain.Slow.NS, v.Gain.All, v.Gain.OtherTail = extra.share, extra.ns, Loss{}, Loss{}
 		v.addEvidence(
-			measured("computing beyond that of a mean request", extra.ns, "ns"),
-			measured("share of the slow requests' computing that CPU samples cover", extra.sampledShare, "share"))
+			measurement("computing beyond that of a mean request", extra.ns, "ns"),
+			measurement("share of the slow requests' computing that CPU samples cover", extra.sampledShare, "share"))
 	} else if share < 0.5 || 10*g.TotalNS < in.totalRequestNS() {
 		return nil // it neither makes requests slow nor is most of the service's work
 	} else if top := verdict.Causes(in.Report, g, g.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(g.Tail(), isOwn) < scale.Half || site.Own().Module != "" || isStdSite(site.Own()) || in.UnawaitedGroups[g.ID] {

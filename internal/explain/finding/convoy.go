@@ -129,36 +129,36 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		if route.Cause.Cause == report.CauseLock {
 			unseenNS += route.routeNS
 		}
-		if text := lockText(wait) + " at " + place(wait.site.Site()); !isListed[text] && len(lockTexts) < 3 {
+		if text := lockText(wait) + " at " + siteText(wait.site.Site()); !isListed[text] && len(lockTexts) < 3 {
 			isListed[text] = true
 			lockTexts = append(lockTexts, text)
 		}
 	}
 	top := heaviestContendedRoute(attr, cand.reportedRoutes())
 	v := attr.newVerdict(cand, top)
-	v.Title = fmt.Sprintf("requests queue for %s while its holder %s", lockText(cand.wait), top.doing())
+	v.Title = fmt.Sprintf("requests queue for %s while its holder %s", lockText(cand.wait), top.activity())
 	if isBehindReader(top.via) {
-		v.Title = fmt.Sprintf("requests queue for %s behind a writer that waits for a reader that %s", lockText(cand.wait), top.doing())
+		v.Title = fmt.Sprintf("requests queue for %s behind a writer that waits for a reader that %s", lockText(cand.wait), top.activity())
 	}
 	v.Confidence = 0.95 * (1 - float64(unseenNS)/float64(max(totalNS, 1)))
 	v.addEvidence(
-		measured("mean per slow request", cand.gain.Slow.NS, "ns"),
-		measured("share of it spent waiting for "+strings.Join(lockTexts, ", "), ratio(queuedNS, totalNS), "share"))
+		measurement("mean per slow request", cand.gain.Slow.NS, "ns"),
+		measurement("share of it spent waiting for "+strings.Join(lockTexts, ", "), ratio(queuedNS, totalNS), "share"))
 	if split := attr.siteTimeOfAllGroups(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && split.isMainlyQueued() {
-		v.addEvidence(measured("share of all groups' time there spent waiting for the holders", ratio(split.queuedNS, split.queuedNS+split.directNS), "share"))
+		v.addEvidence(measurement("share of all groups' time there spent waiting for the holders", ratio(split.queuedNS, split.queuedNS+split.directNS), "share"))
 	}
 	v.addEvidence(holderEvidence(attr, cand, queuedNS)...)
 	if split := attr.in.serviceAt(top.Cause, top.via); split != nil {
-		v.addEvidence(measured("requests waiting for one holder at the same time, on average", split.WaitersPerServer, "count"))
+		v.addEvidence(measurement("requests waiting for one holder at the same time, on average", split.WaitersPerServer, "count"))
 	}
 	switch {
 	case isBehindReader(top.via):
-		v.Fix = fmt.Sprintf("hold the lock for less time at %s, although it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", place(v.Site))
+		v.Fix = fmt.Sprintf("hold the lock for less time at %s, although it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", siteText(v.Site))
 	case cand.wait.kind == report.WaitOnce:
 		v.Fix = "initialise before the first request arrives, or let requests that do not need it continue without it"
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(cand.wait.call, writeLock):
 		// The wait of a writer does not show whether a reader or another writer holds it up.
-		v.Fix = fmt.Sprintf("hold the lock for less time at %s: a writer builds the new state outside of the lock and takes the lock, or swaps an atomic.Pointer, only to put it in place; a reader takes a copy, or reads in parts", place(v.Site))
+		v.Fix = fmt.Sprintf("hold the lock for less time at %s: a writer builds the new state outside of the lock and takes the lock, or swaps an atomic.Pointer, only to put it in place; a reader takes a copy, or reads in parts", siteText(v.Site))
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(cand.wait.call, "RWMutex"):
 		v.Fix = "build the new state outside of the lock and take the lock, or swap an atomic.Pointer, only to put it in place"
 	case top.Cause.Cause == report.CauseCPU:
@@ -166,11 +166,11 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	case top.Cause.Cause == report.CauseSyscall && syscallOf(top.Cause).name == "sync":
 		v.Fix = "do not sync with the lock held: let one goroutine sync once for all requests that arrived since its last sync (group commit)"
 	case top.Cause.Cause == report.CauseNetwork && isFileCall(top.Cause.Call) && strings.Contains(top.Cause.Call, "Write"):
-		v.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow, and all writers queue: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(v.Site))
+		v.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow, and all writers queue: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", siteText(v.Site))
 	case isInDependency(v.Site, dependencyLock(cand)):
 		v.Fix = fmt.Sprintf("have the library do that in the background, or once for several calls, if it can, or call it less often: the lock is its own (%s)", dependencyLock(cand).Module)
 	default:
-		v.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", place(attr.movableWork(cand, top)))
+		v.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", siteText(attr.movableWork(cand, top)))
 	}
 	v.Queue = attr.reportQueue(cand, lockText(cand.wait))
 	return v
@@ -233,7 +233,7 @@ func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.
 	var out []report.Evidence
 	for _, s := range sums[:min(len(sums), 3)] {
 		if ratio(s.ns, totalNS) >= 0.03 {
-			out = append(out, measured("share of the waiting in which the holder "+s.p.doing(), ratio(s.ns, totalNS), "share"))
+			out = append(out, measurement("share of the waiting in which the holder "+s.p.activity(), ratio(s.ns, totalNS), "share"))
 		}
 	}
 	return out

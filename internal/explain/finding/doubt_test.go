@@ -12,7 +12,7 @@ import (
 // TestDoubts holds each rule that weakens a report against an input that shows it, and one that nearly does.
 func TestDoubts(t *testing.T) {
 	plain := func() *Input {
-		return input(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
+		return newInput(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
 	}
 	client := func(runs int64) []process.ClientCalls {
 		return []process.ClientCalls{{Start: "main.client", Runs: runs}}
@@ -85,7 +85,7 @@ func TestDoubts(t *testing.T) {
 			} else {
 				c.no(in)
 			}
-			faults, facts, all := found(in)
+			faults, facts, all := findCodes(in)
 			if slices.Contains(faults, c.code) || slices.Contains(facts, c.code) != wanted {
 				t.Errorf("%s should be found %t: faults %v, facts %v", c.code, wanted, faults, facts)
 				continue
@@ -107,7 +107,7 @@ func TestDoubts(t *testing.T) {
 			}
 		}
 	}
-	if faults, facts, _ := found(plain()); faults != nil || facts != nil {
+	if faults, facts, _ := findCodes(plain()); faults != nil || facts != nil {
 		t.Errorf("without any doubt: %v, %v", faults, facts)
 	}
 }
@@ -123,7 +123,7 @@ func TestBiasedNamesCountAllRequests(t *testing.T) {
 		}
 		return g
 	}
-	in := input(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
+	in := newInput(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
 	in.Report.Groups = []report.Group{
 		group("main.a", [2]int64{5e6, 20}, [2]int64{7e6, 5}),
 		group("main.b", [2]int64{6e6, 20}, [2]int64{9e6, 5}),

@@ -14,10 +14,10 @@ func checkTooFewPs(in *Input, q *runQueueWait) []Verdict {
 	v := q.newVerdict(q.occupants[0].site, 0.8)
 	v.Title = fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(cpus))
 	v.addEvidence(
-		measured("GOMAXPROCS", in.Process.Procs, "Ps"),
-		measured("CPUs available to the process", cpus, "CPUs"),
+		measurement("GOMAXPROCS", in.Process.Procs, "Ps"),
+		measurement("CPUs available to the process", cpus, "CPUs"),
 		q.waitEvidence(),
-		measured("Ps in use over the whole trace", psInUse(in), "share"))
+		measurement("Ps in use over the whole trace", psInUse(in), "share"))
 	v.addEvidence(occupantEvidence(q.occupants)...)
 	v.Fix = "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it from the limit: whylate limits"
 	return []Verdict{v}

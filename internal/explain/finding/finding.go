@@ -234,7 +234,7 @@ func replaceSlowEvidence(v *Verdict) {
 		return
 	}
 	v.Evidence = slices.DeleteFunc(v.Evidence, isZero)
-	v.prependEvidence(measured("mean of all requests; slow ones spent none of their time on it", v.Gain.All.NS, "ns"))
+	v.prependEvidence(measurement("mean of all requests; slow ones spent none of their time on it", v.Gain.All.NS, "ns"))
 }
 
 // otherTailEvidence returns the evidence for a severity that the other band of slow requests decided (see Won.Beside): the
@@ -244,7 +244,7 @@ func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
 	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {
 		text = fmt.Sprintf("mean per request of the %d far slower ones", g.Band(report.BandOutliers).Count)
 	}
-	return measured(text, v.Gain.OtherTail.NS, "ns")
+	return measurement(text, v.Gain.OtherTail.NS, "ns")
 }
 
 // discountRareHandler handles groups of few requests that show their handler only because they waited, while many times as many

@@ -17,7 +17,7 @@ func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 		return nil
 	}
 	underWay := service.BegunEarlyShare >= 0.5
-	if c.Call != pause {
+	if c.Call != sleepCall {
 		underWay = underWay || service.BatchSize >= 1.5 || float64(service.WaitedSleepNS) < 0.95*float64(service.PeriodNS)
 	}
 	if !underWay {
@@ -32,11 +32,11 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	service := attr.flushInterval(top.Cause)
 	v := attr.newVerdict(cand, top)
 	v.Cause = report.CauseSleep
-	v.Title = fmt.Sprintf("requests wait for the next tick of a %s interval at %s", words.Brief(service.PeriodNS), place(v.Site))
+	v.Title = fmt.Sprintf("requests wait for the next tick of a %s interval at %s", words.Brief(service.PeriodNS), siteText(v.Site))
 	v.addEvidence(
-		measured("interval between the ends of the waits (or a multiple of it)", service.PeriodNS, "ns"),
-		measured("mean wait per slow request, "+onWhose(top.via), cand.gain.Slow.NS, "ns"),
-		measured("requests served by one tick, on average", service.BatchSize, "count"))
+		measurement("interval between the ends of the waits (or a multiple of it)", service.PeriodNS, "ns"),
+		measurement("mean wait per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"),
+		measurement("requests served by one tick, on average", service.BatchSize, "count"))
 	v.Fix = fmt.Sprintf("serve the batch as soon as no other request is waiting to join it, or make the interval shorter than %s: requests wait half of it on average", words.Brief(service.PeriodNS))
 	return v
 }

@@ -102,7 +102,7 @@ func collectorEvidence(g *report.Group) []report.Evidence {
 		{"spent waiting for a P while others helped to mark", helpersPart},
 	} {
 		if share, _ := weighPart(g, w.part); share >= 0.01 {
-			out = append(out, measured(w.text, share, "share"))
+			out = append(out, measurement(w.text, share, "share"))
 		}
 	}
 	return out
@@ -135,14 +135,14 @@ func checkMarkAssist(in *Input, g *report.Group) []Verdict {
 	v.Cause, v.Site, v.Changes = report.CauseGCAssist, site, []predict.Change{predict.Half(report.CauseGCAssist, "")}
 	v.Title = "requests help the garbage collector instead of doing their own work"
 	v.addEvidence(
-		measured("mean per slow request", v.Gain.Slow.NS, "ns"),
-		measured("collections", float64(gc.Cycles)/float64(max(in.Process.SpanNS, 1))*1e9, "1/s"),
-		measured("mean live heap", gc.LiveBytes, "bytes"))
+		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),
+		measurement("collections", float64(gc.Cycles)/float64(max(in.Process.SpanNS, 1))*1e9, "1/s"),
+		measurement("mean live heap", gc.LiveBytes, "bytes"))
 	v.addEvidence(collectorEvidence(g)...)
 	v.addEvidence(causes...)
 	v.Fix = "allocate less in requests: do not format text that is never read, reuse buffers, keep fewer pointers alive"
 	if site != nil {
-		v.Fix = "allocate less, starting at " + place(site) + ": do not format text that is never read, reuse buffers (sync.Pool), keep fewer pointers alive; or " + growthAdvice(in.Process)
+		v.Fix = "allocate less, starting at " + siteText(site) + ": do not format text that is never read, reuse buffers (sync.Pool), keep fewer pointers alive; or " + growthAdvice(in.Process)
 	}
 	return []Verdict{v}
 }
@@ -157,17 +157,17 @@ func checkGCTakesPs(in *Input, g *report.Group) []Verdict {
 	site, causes := in.topAllocSite()
 	if in.Allocs == nil && gc.BegunAt != nil { // goroutines that assist are not those whose allocations start the cycles
 		site = gc.BegunAt
-		causes = []report.Evidence{measured("share of the collections started by allocations at "+place(site), gc.BegunShare, "share")}
+		causes = []report.Evidence{measurement("share of the collections started by allocations at "+siteText(site), gc.BegunShare, "share")}
 	}
 	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseSched, site, 0.8, []predict.Change{}
 	v.Title = "requests wait for a P while the garbage collector's workers run"
 	v.addEvidence(
-		measured("mean per slow request", v.Gain.Slow.NS, "ns"),
-		measured("share of the Ps' time used by dedicated workers", float64(gc.DedicatedNS)/ps, "share"),
-		measured("by fractional workers", float64(gc.FractionalNS)/ps, "share"),
-		measured("by idle workers", float64(gc.IdleNS)/ps, "share"),
-		measured("share of time spent marking", float64(gc.MarkNS)/float64(max(in.Process.SpanNS, 1)), "share"),
-		measured("mean live heap", gc.LiveBytes, "bytes"))
+		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),
+		measurement("share of the Ps' time used by dedicated workers", float64(gc.DedicatedNS)/ps, "share"),
+		measurement("by fractional workers", float64(gc.FractionalNS)/ps, "share"),
+		measurement("by idle workers", float64(gc.IdleNS)/ps, "share"),
+		measurement("share of time spent marking", float64(gc.MarkNS)/float64(max(in.Process.SpanNS, 1)), "share"),
+		measurement("mean live heap", gc.LiveBytes, "bytes"))
 	v.addEvidence(causes...)
 	v.Fix = "give the collector less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or " + growthAdvice(in.Process)
 	return []Verdict{v}
@@ -200,15 +200,15 @@ func checkForcedGC(in *Input, g *report.Group) []Verdict {
 		if !isMuch {
 			return nil
 		}
-		v.Title, v.Site = "requests are slowed down by garbage collections that another goroutine forces, at "+place(gc.ForcedAt), gc.ForcedAt
+		v.Title, v.Site = "requests are slowed down by garbage collections that another goroutine forces, at "+siteText(gc.ForcedAt), gc.ForcedAt
 		v.Changes = []predict.Change{} // predictions do not cover waits for Ps
 	} else {
-		v.Title, v.Site, v.Cause = "requests wait for a garbage collection that is forced at "+place(site), site, report.CauseGCWait
+		v.Title, v.Site, v.Cause = "requests wait for a garbage collection that is forced at "+siteText(site), site, report.CauseGCWait
 		v.Changes = []predict.Change{predict.Gone(report.FamilyGC, "")}
 	}
 	v.addEvidence(
-		measured("mean per slow request", v.Gain.Slow.NS, "ns"),
-		measured("collections forced by code", gc.Forced, "count"),
-		measured("all collections", gc.Cycles, "count"))
+		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),
+		measurement("collections forced by code", gc.Forced, "count"),
+		measurement("all collections", gc.Cycles, "count"))
 	return []Verdict{v}
 }

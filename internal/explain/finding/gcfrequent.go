@@ -29,13 +29,13 @@ func checkGCTooFrequent(in *Input, g *report.Group) []Verdict {
 	v.Site, v.Changes = site, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: advice.newPerSecond / advice.perSecond}}
 	v.Title = fmt.Sprintf("the heap is collected %s times a second, whenever it has grown %s beyond the live heap", words.Figure(advice.perSecond), words.Bytes(gc.GoalBytes-gc.LiveBytes))
 	v.addEvidence(
-		measured("collections", advice.perSecond, "1/s"),
-		measured("mean live heap", gc.LiveBytes, "bytes"),
-		measured("mean goal", gc.GoalBytes, "bytes"),
-		measured("GOGC that follows from these two", math.Round(advice.effectiveGOGC), "%"),
-		measured("share of time spent marking", advice.markShare, "share"),
-		measured(fmt.Sprintf("collections with GOGC=%d", advice.gogc), advice.newPerSecond, "1/s"),
-		measured("additional heap for that", max(0, advice.extraBytes), "bytes"))
+		measurement("collections", advice.perSecond, "1/s"),
+		measurement("mean live heap", gc.LiveBytes, "bytes"),
+		measurement("mean goal", gc.GoalBytes, "bytes"),
+		measurement("GOGC that follows from these two", math.Round(advice.effectiveGOGC), "%"),
+		measurement("share of time spent marking", advice.markShare, "share"),
+		measurement(fmt.Sprintf("collections with GOGC=%d", advice.gogc), advice.newPerSecond, "1/s"),
+		measurement("additional heap for that", max(0, advice.extraBytes), "bytes"))
 	v.addEvidence(collectorEvidence(g)...)
 	gainText := fmt.Sprintf("%s collections a second instead of %s for %s more heap", words.Figure(advice.newPerSecond), words.Figure(advice.perSecond), words.Bytes(advice.extraBytes))
 	v.Fix = fmt.Sprintf("GOGC=%d: %s (also set GOMEMLIMIT to 90 %% of the container's memory)", advice.gogc, gainText)
@@ -48,7 +48,7 @@ func checkGCTooFrequent(in *Input, g *report.Group) []Verdict {
 		v.prependEvidence(causes[0])
 		causes = causes[1:]
 	case site != nil:
-		v.Fix += "; and allocate less at " + place(site)
+		v.Fix += "; and allocate less at " + siteText(site)
 	}
 	v.addEvidence(causes...)
 	return []Verdict{v}
@@ -67,16 +67,16 @@ func (in *Input) fullLimitVerdicts(g *report.Group) []Verdict {
 	v.Site, v.Confidence, v.Changes = site, 0.9, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: 0.5}}
 	v.Title = fmt.Sprintf("the live heap fills the memory limit: it is collected %s times a second", words.Figure(perSecond))
 	v.addEvidence(
-		measured("collections", perSecond, "1/s"),
-		measured("mean live heap after a collection", gc.FullBytes, "bytes"),
-		measured("share of collections after which the goal was no higher than the live heap", ratio(int64(gc.FullCycles), int64(gc.FullCycles+gc.MeasuredCycles)), "share"),
-		measured("share of time spent marking", float64(gc.MarkNS)/float64(in.Process.SpanNS), "share"))
+		measurement("collections", perSecond, "1/s"),
+		measurement("mean live heap after a collection", gc.FullBytes, "bytes"),
+		measurement("share of collections after which the goal was no higher than the live heap", ratio(int64(gc.FullCycles), int64(gc.FullCycles+gc.MeasuredCycles)), "share"),
+		measurement("share of time spent marking", float64(gc.MarkNS)/float64(in.Process.SpanNS), "share"))
 	v.addEvidence(collectorEvidence(g)...)
 	v.addEvidence(causes...)
 	v.Fix = fmt.Sprintf("raise GOMEMLIMIT by at least half of the live heap (%s), where the container's memory allows; or keep less alive (a smaller cache). A larger GOGC changes nothing: the limit starts the collections",
 		words.Bytes(gc.FullBytes/2))
 	if site != nil {
-		v.Fix += "; allocating less at " + place(site) + " also makes fewer collections"
+		v.Fix += "; allocating less at " + siteText(site) + " also makes fewer collections"
 	}
 	return []Verdict{v}
 }

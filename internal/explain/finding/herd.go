@@ -15,16 +15,16 @@ func checkHerd(in *Input, q *runQueueWait) []Verdict {
 	v := q.newVerdict(herd.Site, 0.85)
 	v.Title = fmt.Sprintf("%d goroutines of %s wake together and occupy the Ps", herd.Largest, shortFunc(herd.Start))
 	v.addEvidence(
-		measured("goroutines in the largest herd, woken within "+words.Brief(herd.WithinNS), herd.Largest, "count"),
-		measured("time until the last of them ran", herd.LateNS, "ns"),
+		measurement("goroutines in the largest herd, woken within "+words.Brief(herd.WithinNS), herd.Largest, "count"),
+		measurement("time until the last of them ran", herd.LateNS, "ns"),
 		q.waitEvidence(),
-		measured("time until the last of a herd ran, on average", float64(herd.ClearNS)/float64(herd.Times), "ns"),
-		measured("mean time for which each runs", float64(herd.RanNS)/float64(herd.Wakes), "ns"),
-		measured("share that ran for less than 50 us and waited again", float64(herd.Empty)/float64(herd.Wakes), "share"),
-		measured("herds", herd.Times, "count"),
-		measured("share of the herd in the time that goroutines ran while requests waited", q.kindShare, "share"))
+		measurement("time until the last of a herd ran, on average", float64(herd.ClearNS)/float64(herd.Times), "ns"),
+		measurement("mean time for which each runs", float64(herd.RanNS)/float64(herd.Wakes), "ns"),
+		measurement("share that ran for less than 50 us and waited again", float64(herd.Empty)/float64(herd.Wakes), "share"),
+		measurement("herds", herd.Times, "count"),
+		measurement("share of the herd in the time that goroutines ran while requests waited", q.kindShare, "share"))
 	if q.herd != nil {
-		v.addEvidence(measured("share of the requests' waits for a P in the herds' moments", q.herdShare, "share"))
+		v.addEvidence(measurement("share of the requests' waits for a P in the herds' moments", q.herdShare, "share"))
 	}
 	v.Fix = "one goroutine with one ticker for all of them, or a random delay before each one's first tick"
 	return []Verdict{v}

@@ -77,10 +77,10 @@ func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
 		Cause: report.CauseSched, Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85,
 		Fix: "reduce what competes with it for Ps (limit concurrent computation, use fewer goroutines with tickers), or spread the requests over several such goroutines",
 	}}
-	v.addEvidence(measured("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.LateRuns), "ns"), measured("requests held up by each late run", heldUpPerRun, "count"))
+	v.addEvidence(measurement("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.LateRuns), "ns"), measurement("requests held up by each late run", heldUpPerRun, "count"))
 	for i, r := range h.RanInstead {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
-			v.addEvidence(measured(shortFunc(r.Site.Func)+" ran meanwhile", r.Share, "share"))
+			v.addEvidence(measurement(shortFunc(r.Site.Func)+" ran meanwhile", r.Share, "share"))
 		}
 	}
 	if len(h.RanInstead) > 0 && h.RanInstead[0].Site != nil {
@@ -88,13 +88,13 @@ func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
 		t := occupant{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
 		t.startFunc, _ = runsEndingIn(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {
-			v.addEvidence(measured("goroutines of "+shortFunc(herd.Start)+" that timers woke together, at most", herd.Largest, "count"))
+			v.addEvidence(measurement("goroutines of "+shortFunc(herd.Start)+" that timers woke together, at most", herd.Largest, "count"))
 		}
 	}
 	if h.PollGapNS*20 > h.LateNS {
-		v.addEvidence(measured("part of that, at most, in which the message lay unread because no P polled the network", float64(h.PollGapNS)/float64(h.LateRuns), "ns"))
+		v.addEvidence(measurement("part of that, at most, in which the message lay unread because no P polled the network", float64(h.PollGapNS)/float64(h.LateRuns), "ns"))
 	}
 	network, _ := weigh(g, isNetwork)
-	v.addEvidence(measured("longest delay", h.MaxNS, "ns"), measured("late runs", h.LateRuns, "count"), measured("share of the requests' time spent waiting for the network itself", network, "share"))
+	v.addEvidence(measurement("longest delay", h.MaxNS, "ns"), measurement("late runs", h.LateRuns, "count"), measurement("share of the requests' time spent waiting for the network itself", network, "share"))
 	return v
 }

@@ -66,9 +66,9 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 	v = Verdict{Gain: Gain{TotalNS: totalNS}, Changes: []predict.Change{}, Finding: report.Finding{
 		Title: plural(hanging, "1 request hangs, ", "%d requests hang, ") + openWaitText(wait), Cause: wait.Cause, Site: openWaitSite(wait), Group: g.ID,
 		Evidence: []report.Evidence{
-			measured("longest time in this wait", wait.StuckNS[0], "ns"),
-			measured("age of the oldest", wait.OldestNS, "ns"),
-			measured("requests there at the end of the trace", wait.Count, "count"),
+			measurement("longest time in this wait", wait.StuckNS[0], "ns"),
+			measurement("age of the oldest", wait.OldestNS, "ns"),
+			measurement("requests there at the end of the trace", wait.Count, "count"),
 		},
 		Fix: "end the wait with the request's context, a deadline, or an answer in every case, also after an error; the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show which goroutine should have ended it",
 	}}
@@ -77,9 +77,9 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 		if g.LatencyNS.P99 == nil {
 			quantile = "maximum"
 		}
-		v.addEvidence(measured(quantile+" of the group's requests that ended", usualNS, "ns"))
+		v.addEvidence(measurement(quantile+" of the group's requests that ended", usualNS, "ns"))
 	} else {
-		v.addEvidence(measured("requests of the group that ended", g.Count, "count"))
+		v.addEvidence(measurement("requests of the group that ended", g.Count, "count"))
 	}
 	isMany := hanging >= scale.Few || float64(hanging) >= scale.Some*float64(g.Count+g.Open.Count)
 	v.FixedSeverity, v.Confidence, v.Fact = judgeHang(wait, isStuck, hasUsual, isMany)
@@ -94,12 +94,12 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 	case wait.Cause == report.CauseLock && !strings.Contains(wait.Call, "WaitGroup"):
 		v.Fix = "find the holder that never releases the lock: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock across calls that may not return, and unlock with defer"
 		if site, reason, ns := in.holdingGoroutine(wait); site != nil {
-			holderText := fmt.Sprintf("at %s (%s)", place(site), reason)
-			v.prependEvidence(measured("perhaps held by the goroutine "+holderText+", which stopped there before the first of them, by", ns-wait.StuckNS[0], "ns"))
+			holderText := fmt.Sprintf("at %s (%s)", siteText(site), reason)
+			v.prependEvidence(measurement("perhaps held by the goroutine "+holderText+", which stopped there before the first of them, by", ns-wait.StuckNS[0], "ns"))
 			v.Fix = "look first at the goroutine " + holderText + "; else " + v.Fix
 		} else if o, before := in.holdingRequest(wait); o != nil {
 			holderText := openWaitText(o)
-			v.prependEvidence(measured("perhaps held by the request "+holderText+", which stopped there before the first of them, by", before, "ns"))
+			v.prependEvidence(measurement("perhaps held by the request "+holderText+", which stopped there before the first of them, by", before, "ns"))
 			v.Fix = "look first at the request " + holderText + "; else " + v.Fix
 		}
 	case stdPools[wait.Call].leakAdvice != "":
@@ -116,7 +116,7 @@ func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity 
 	if isMany {
 		severity = report.SeverityHigh
 	}
-	canTimeOut := wait.Call == inSelect || wait.Cause == report.CauseSleep
+	canTimeOut := wait.Call == selectCall || wait.Cause == report.CauseSleep
 	switch {
 	case !isStuck: // the requests proceed, as streams do
 		severity, confidence = report.SeverityLow, 0.6
@@ -207,10 +207,10 @@ func openWaitSite(wait *report.OpenWait) *report.Site {
 // openWaitText describes what the requests in an open wait do.
 func openWaitText(wait *report.OpenWait) string {
 	site := openWaitSite(wait)
-	atPlace := " at " + place(site)
+	atPlace := " at " + siteText(site)
 	switch {
 	case wait.Cause == report.CauseCPU:
-		return "computing in " + place(site)
+		return "computing in " + siteText(site)
 	case stdPools[wait.Call].neverOpens:
 		return "waiting for " + stdPools[wait.Call].slotName + atPlace
 	case wait.Cause == report.CauseLock && strings.Contains(wait.Call, "WaitGroup"):
@@ -219,7 +219,7 @@ func openWaitText(wait *report.OpenWait) string {
 		return "waiting for a Cond" + atPlace
 	case wait.Cause == report.CauseLock:
 		return "waiting for a lock" + atPlace
-	case wait.Call == inSelect:
+	case wait.Call == selectCall:
 		return "waiting in a select" + atPlace
 	case wait.Cause == report.CauseChan:
 		return "waiting on a channel" + atPlace

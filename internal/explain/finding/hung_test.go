@@ -27,7 +27,7 @@ func TestHungWithoutEndedRequests(t *testing.T) {
 		g.Role, g.Count = report.RoleRequests, 0
 		g.Open = report.Open{Count: 6, Waits: []report.OpenWait{{Cause: report.CauseLock, Site: siteOf("main.open"), Call: "sync.(*RWMutex).RLock", Count: 6, OldestNS: 15e8, StuckNS: []int64{15e8, 12e8}, AgesNS: []int64{15e8, 12e8}}}}
 		c.change(&g, &g.Open.Waits[0])
-		in := input(process.Stats{}, g)
+		in := newInput(process.Stats{}, g)
 		in.Report.Input.DurationNS = 30e8
 		got := report.Severity("")
 		for _, v := range ruleHung.Run(in) {

@@ -17,11 +17,11 @@ func TestLibraries(t *testing.T) {
 	}
 	const sem = "golang.org/x/sync/semaphore.(*Weighted).Acquire"
 	for _, c := range []struct {
-		name  string
-		cause report.Cause
-		turns []queues.ServiceStats
-		fix   string
-		not   string
+		name     string
+		cause    report.Cause
+		turns    []queues.ServiceStats
+		fix      string
+		unwanted string
 	}{
 		{"pgxpool stands on a semaphore",
 			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).Read", "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query"),
@@ -49,23 +49,23 @@ func TestLibraries(t *testing.T) {
 			c.turns[i].Cause, c.turns[i].Site = string(c.cause.Cause), c.cause.Site
 		}
 		found := Find(&Input{Report: oneGroup(c.cause), Process: &process.Stats{}, Services: c.turns}, rulesWithPrefix("WL2"))
-		if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.not != "" && strings.Contains(found[0].Fix, c.not) {
+		if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.unwanted != "" && strings.Contains(found[0].Fix, c.unwanted) {
 			t.Errorf("%s: %d findings: %+v", c.name, len(found), found)
 		}
 	}
 }
 
-// TestLibrarysPause: who uses a library that pauses before it tries again can neither wait for an event there nor change its lines.
-func TestLibrarysPause(t *testing.T) {
-	at := site("github.com/cenkalti/backoff/v5.Retry@133")
-	at.Module = "github.com/cenkalti/backoff/v5"
+// TestLibraryPause: who uses a library that pauses before it tries again can neither wait for an event there nor change its lines.
+func TestLibraryPause(t *testing.T) {
+	retrySite := site("github.com/cenkalti/backoff/v5.Retry@133")
+	retrySite.Module = "github.com/cenkalti/backoff/v5"
 	for _, c := range []struct {
-		at          *report.Site
-		says, never string
-	}{{at, "find out why the first try fails", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
-		found := Find(&Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.at, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
-		if len(found) != 1 || !strings.Contains(found[0].Fix, c.says) || strings.Contains(found[0].Fix, c.never) {
-			t.Errorf("%s: %+v", c.at.Func, found)
+		site           *report.Site
+		want, unwanted string
+	}{{retrySite, "find out why the first try fails", "wait for the event"}, {site("pause@7"), "also wait for the event itself; before a retry", "library"}} {
+		found := Find(&Input{Report: oneGroup(report.Cause{Cause: "sleep", Site: c.site, Call: "runtime.selectgo", TotalNS: ms(6000)}), Process: &process.Stats{}}, rulesWithPrefix("WL2001"))
+		if len(found) != 1 || !strings.Contains(found[0].Fix, c.want) || strings.Contains(found[0].Fix, c.unwanted) {
+			t.Errorf("%s: %+v", c.site.Func, found)
 		}
 	}
 }

@@ -32,10 +32,10 @@ func TestPossibleAdvice(t *testing.T) {
 func TestUnawaited(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(4000), Requests: 100})
 	rep.Groups[0].Kind = report.KindLoop
-	for _, alone := range []bool{false, true} {
-		got := Find(&Input{Report: rep, UnawaitedGroups: map[string]bool{"g": alone}}, rulesByCode(report.RuleSlowPeer))
-		if len(got) != 1 || (got[0].Severity == report.SeverityInfo) != alone {
-			t.Errorf("nobody waits: %v: %+v", alone, got)
+	for _, isUnawaited := range []bool{false, true} {
+		got := Find(&Input{Report: rep, UnawaitedGroups: map[string]bool{"g": isUnawaited}}, rulesByCode(report.RuleSlowPeer))
+		if len(got) != 1 || (got[0].Severity == report.SeverityInfo) != isUnawaited {
+			t.Errorf("nobody waits: %v: %+v", isUnawaited, got)
 		}
 	}
 }

@@ -22,12 +22,12 @@ func checkLongRuns(in *Input, q *runQueueWait) []Verdict {
 	v := q.newVerdict(t.site, 0.8)
 	v.Title = fmt.Sprintf("%s computes on all Ps for a long time without yielding", t.name())
 	v.addEvidence(
-		measured("mean run without yielding", float64(ns)/float64(max(runs, 1)), "ns"),
+		measurement("mean run without yielding", float64(ns)/float64(max(runs, 1)), "ns"),
 		q.waitEvidence(),
-		measured("share of long runs in the time that goroutines ran while requests waited", q.kindShare, "share"),
-		measured("Ps in use over the whole trace", psInUse(in), "share"),
-		measured("longest run", longest, "ns"),
-		measured(fmt.Sprintf("runs of %d ms or more", int(process.LongNS/1e6)), runs, "count"))
+		measurement("share of long runs in the time that goroutines ran while requests waited", q.kindShare, "share"),
+		measurement("Ps in use over the whole trace", psInUse(in), "share"),
+		measurement("longest run", longest, "ns"),
+		measurement(fmt.Sprintf("runs of %d ms or more", int(process.LongNS/1e6)), runs, "count"))
 	v.Fix = "compute on fewer goroutines than there are Ps, and call runtime.Gosched every 100 us or so"
 	return []Verdict{v}
 }

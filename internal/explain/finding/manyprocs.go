@@ -77,17 +77,17 @@ func checkTooManyPs(in *Input) []Verdict {
 	if hasMorePsThanCPUs(in) {
 		delayShare, _ := runDelayShare(in)
 		v.Title, v.Confidence = "there are more Ps than CPUs, and their threads wait for each other", 0.8
-		v.addEvidence(measured("CPUs on which the process may run", in.Report.Host.Facts.Parallelism, "CPUs"),
-			measured("threads' waits for a CPU, as a share of their busy time", delayShare, "share"))
+		v.addEvidence(measurement("CPUs on which the process may run", in.Report.Host.Facts.Parallelism, "CPUs"),
+			measurement("threads' waits for a CPU, as a share of their busy time", delayShare, "share"))
 		if ownLostShare > 0 {
-			v.addEvidence(measured("share of goroutines' running time in which their threads had no CPU", ownLostShare, "share"))
+			v.addEvidence(measurement("share of goroutines' running time in which their threads had no CPU", ownLostShare, "share"))
 		}
 	}
 	if s.All >= scale.Many {
-		v.addEvidence(measured("share of CPU samples in the scheduler", float64(s.Scheduler)/float64(s.All), "share"))
+		v.addEvidence(measurement("share of CPU samples in the scheduler", float64(s.Scheduler)/float64(s.All), "share"))
 	}
-	v.addEvidence(measured("GOMAXPROCS", in.Process.Procs, "Ps"),
-		measured("Ps in use", psInUse(in), "share"))
+	v.addEvidence(measurement("GOMAXPROCS", in.Process.Procs, "Ps"),
+		measurement("Ps in use", psInUse(in), "share"))
 	in.chargeLargestLoser(&v, func(c *report.Cause) float64 {
 		switch c.Cause {
 		case report.CauseCPU, report.CauseGCAssist:

@@ -14,7 +14,7 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 		if cpuShare < 0 || cpuShare >= scale.Most {
 			return nil
 		}
-		return offCPUVerdicts(0.9, measured("share of running time in which the process's threads had a CPU", cpuShare, "share"))
+		return offCPUVerdicts(0.9, measurement("share of running time in which the process's threads had a CPU", cpuShare, "share"))
 	}
 	samples := &in.Process.Samples
 	expected := float64(in.Process.BusyNS) / report.SampleNS
@@ -23,8 +23,8 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 	if in.Process.BusyNS < scale.Running || samples.All < scale.Enough || got >= scale.Most*expected {
 		return nil
 	}
-	return offCPUVerdicts(0.6, measured("share of running time that CPU samples cover", got/expected, "share"),
-		measured(fmt.Sprintf("CPU samples, of %.0f expected", expected), got, "count"))
+	return offCPUVerdicts(0.6, measurement("share of running time that CPU samples cover", got/expected, "share"),
+		measurement(fmt.Sprintf("CPU samples, of %.0f expected", expected), got, "count"))
 }
 
 // cpuShareOfRunning returns for which share of the goroutines' running time the process's threads had a CPU, by the threads'

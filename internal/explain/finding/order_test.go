@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestOrder: of one severity, what the slow requests lose most by comes first, as in the first sentence.
-func TestOrder(t *testing.T) {
+// TestSortVerdicts: of one severity, what the slow requests lose most by comes first, as in the first sentence.
+func TestSortVerdicts(t *testing.T) {
 	often := Gain{TotalNS: 900, Slow: Loss{NS: 20}}
 	for _, c := range []struct {
 		severity report.Severity
@@ -24,11 +24,11 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestForcedOnABusyMachine: others that have the CPUs make a collection longer, but code forces it on any machine: what is left of it decides. One that
+// TestForcedGCOnBusyMachine: others that have the CPUs make a collection longer, but code forces it on any machine: what is left of it decides. One that
 // the heap's growth begins may be late because of them.
-func TestForcedOnABusyMachine(t *testing.T) {
+func TestForcedGCOnBusyMachine(t *testing.T) {
 	for cause, want := range map[report.CauseName]report.Severity{report.CauseGCWait: report.SeverityHigh, report.CauseGCAssist: report.SeverityLow} {
-		in := input(process.Stats{}, groupWith(report.Cause{Cause: cause, Site: siteOf("main.free"), Call: "runtime.GC", TotalNS: 40e6}, report.Cause{Cause: report.CauseSched, Site: siteOf("main.free"), TotalNS: 5e6}))
+		in := newInput(process.Stats{}, groupWith(report.Cause{Cause: cause, Site: siteOf("main.free"), Call: "runtime.GC", TotalNS: 40e6}, report.Cause{Cause: report.CauseSched, Site: siteOf("main.free"), TotalNS: 5e6}))
 		code := report.RuleForcedGC
 		if cause == report.CauseGCAssist {
 			code = report.RuleMarkAssist

@@ -26,8 +26,8 @@ func checkTraceOverhead(in *Input) []Verdict {
 	return doubt(report.Finding{
 		Title: "tracing itself used much of the CPU", Confidence: 0.7,
 		Evidence: []report.Evidence{
-			measured(text, min(share, 1), "share"),
-			measured("events per second and P", float64(c.Events)/(float64(c.SpanNS)/1e9)/float64(c.Procs), "count"),
+			measurement(text, min(share, 1), "share"),
+			measurement("events per second and P", float64(c.Events)/(float64(c.SpanNS)/1e9)/float64(c.Procs), "count"),
 		},
 		Fix: "trust waits more than short runs; trace under less load to see the service without that cost",
 	})

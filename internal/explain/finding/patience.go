@@ -61,7 +61,7 @@ func (a *attribution) findLongPolls() {
 	for c, r := range a.routes(g.All()) {
 		switch {
 		case c.Site == nil:
-		case len(r.Via) == 0 && c.Cause == report.CauseSleep && (c.Call == inSelect || strings.HasPrefix(c.Call, "context.")):
+		case len(r.Via) == 0 && c.Cause == report.CauseSleep && (c.Call == selectCall || strings.HasPrefix(c.Call, "context.")):
 			p := pollAt(c.Site)
 			p.timedOut = c
 			timeoutNS[p] += r.TotalNS
@@ -151,26 +151,26 @@ func pollVerdict(attr *attribution, cand *candidate, p *longPoll) Verdict {
 	condition := "something arrives"
 	if p.timedOut != nil {
 		v.Site = nonStdSite(p.timedOut, nil)
-		v.addEvidence(measured("requests that timed out", p.timedOut.Requests, "count"))
+		v.addEvidence(measurement("requests that timed out", p.timedOut.Requests, "count"))
 		if p.limitNS > 0 {
-			v.addEvidence(measured("after", p.limitNS, "ns"))
+			v.addEvidence(measurement("after", p.limitNS, "ns"))
 			condition += fmt.Sprintf(" or %s have passed", words.Brief(p.limitNS))
 		} else {
 			condition += " or they time out"
 		}
 	}
 	if p.periodNS > 0 {
-		v.Title = fmt.Sprintf("requests wait at %s until %s, at intervals of %s: a long poll, or a batch that they join under a lock", place(v.Site), condition, words.Brief(p.periodNS))
+		v.Title = fmt.Sprintf("requests wait at %s until %s, at intervals of %s: a long poll, or a batch that they join under a lock", siteText(v.Site), condition, words.Brief(p.periodNS))
 		v.Fix += "; if they leave work there that is done at that interval, do the work as soon as no other request is waiting to join"
 		v.Fact = p.newsNS <= 2*p.boundNS
 		return v
 	}
 	if p.newsNS > 0 {
-		v.Title = fmt.Sprintf("requests wait at %s until %s: a long poll", place(v.Site), condition)
+		v.Title = fmt.Sprintf("requests wait at %s until %s: a long poll", siteText(v.Site), condition)
 		v.Fact, v.Confidence = true, 0.8
 		return v
 	}
-	v.Title = fmt.Sprintf("requests wait at %s until %s have passed: a long poll without news, or a pause", place(v.Site), words.Brief(p.limitNS))
+	v.Title = fmt.Sprintf("requests wait at %s until %s have passed: a long poll without news, or a pause", siteText(v.Site), words.Brief(p.limitNS))
 	v.Fix += "; if nothing can arrive there, make the pause shorter"
 	return v
 }

@@ -18,12 +18,12 @@ import (
 func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	v, holdsWhenBusy := peerVerdict(attr, cand)
 	if n, isKnown := attr.in.OutlierMoments[attr.group.ID]; isKnown && n < attr.group.Band(report.BandOutliers).Count {
-		v.addEvidence(measured("separate moments in which the far slower requests were open", n, "count"))
+		v.addEvidence(measurement("separate moments in which the far slower requests were open", n, "count"))
 	}
 	v.addEvidence(networkEvidence(attr.in.Report.Host)...)
 	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy { // how often requests ask is so on any machine
 		v.Confidence *= 1 - n.waitShare
-		v.addEvidence(measured("share of runnable time in which the service's threads waited for a CPU (WL1009): answers may have lain unread meanwhile", n.waitShare, "share"))
+		v.addEvidence(measurement("share of runnable time in which the service's threads waited for a CPU (WL1009): answers may have lain unread meanwhile", n.waitShare, "share"))
 	}
 	return v
 }
@@ -65,16 +65,16 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	}
 	gain := attr.peerGain(cand)
 	if delay := cand.readDelay(attr.group.Tail()); delay.NS*10 > cand.gain.Slow.NS {
-		extraEvidence = append(extraEvidence, measured("part of a slow request's time in which the reader of the answers ran late; the same is assumed for the sender", delay.NS, "ns"))
+		extraEvidence = append(extraEvidence, measurement("part of a slow request's time in which the reader of the answers ran late; the same is assumed for the sender", delay.NS, "ns"))
 		// The sender was probably as late, which the trace does not show.
 		gain.All = gain.All.minus(cand.readDelay(attr.group.All()))
 		gain.Slow = gain.Slow.minus(delay)
 		gain.OtherTail = gain.OtherTail.minus(cand.readDelay(otherTail(attr.group)))
 	}
-	if lostShare := lostOnTheWay(attr.group, attr.in.Report.Host); lostShare > 0 && slices.ContainsFunc(attr.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
+	if lostShare := retransmitWaitShare(attr.group, attr.in.Report.Host); lostShare > 0 && slices.ContainsFunc(attr.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
 		return w.Group == attr.group.ID && slices.ContainsFunc(cand.routes, func(p causeRoute) bool { return p.Site.Meets(w.Site) })
 	}) {
-		extraEvidence = append(extraEvidence, measured("share of the slowest requests' network waits that passed before a retransmission, which is not the peer's time (WL2008)", lostShare, "share"))
+		extraEvidence = append(extraEvidence, measurement("share of the slowest requests' network waits that passed before a retransmission, which is not the peer's time (WL2008)", lostShare, "share"))
 		withoutLost := func(l Loss) Loss { return l.minus(l.scaled(lostShare)) }
 		gain.All, gain.Slow, gain.OtherTail = withoutLost(gain.All), withoutLost(gain.Slow), withoutLost(gain.OtherTail)
 	}
@@ -83,8 +83,8 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	if attr.group.Kind == report.KindLoop && isConnWrite(top.Call) && len(top.via) == 0 {
 		v.FixedSeverity = report.SeverityLow // requests that wait until a writer is done have a finding of their own
 	}
-	v.Title, v.Confidence = fmt.Sprintf("requests wait for %s at %s", awaited, place(v.Site)), confidence*(1-min(0.5, pollGapShare(attr.group)))
-	v.addEvidence(measured("mean wait per slow request, "+onWhose(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.Title, v.Confidence = fmt.Sprintf("requests wait for %s at %s", awaited, siteText(v.Site)), confidence*(1-min(0.5, pollGapShare(attr.group)))
+	v.addEvidence(measurement("mean wait per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	v.addEvidence(extraEvidence...)
 	v.addEvidence(callEvidence(cand, top)...)
 	switch {
@@ -136,8 +136,8 @@ func describeKnownPeer(r *report.Report, p *report.Peer, peerAdvice string) (awa
 		isElsewhere = r.Group(p.Group) != nil && 2*p.ServedNS >= p.WaitNS
 	}
 	evidence = []report.Evidence{
-		measured(fmt.Sprintf("share of %d waits that contain one request of %s", p.Waits, name), float64(p.Held)/float64(max(p.Waits, 1)), "share"),
-		measured("share of the same waits, shifted in time, that do", p.ByChance, "share"),
+		measurement(fmt.Sprintf("share of %d waits that contain one request of %s", p.Waits, name), float64(p.Held)/float64(max(p.Waits, 1)), "share"),
+		measurement("share of the same waits, shifted in time, that do", p.ByChance, "share"),
 	}
 	for _, part := range []struct {
 		text string
@@ -147,7 +147,7 @@ func describeKnownPeer(r *report.Report, p *report.Peer, peerAdvice string) (awa
 		{"part of a wait after the request had ended there", p.BackNS}, {"part of a wait's end in which the waiting goroutine had no P", &p.LateNS},
 	} {
 		if part.ns != nil && *part.ns > 0 {
-			evidence = append(evidence, measured(part.text, *part.ns, "ns"))
+			evidence = append(evidence, measurement(part.text, *part.ns, "ns"))
 		}
 	}
 	return awaited, fix, evidence, isElsewhere
@@ -155,11 +155,11 @@ func describeKnownPeer(r *report.Report, p *report.Peer, peerAdvice string) (awa
 
 // describeUnanswered says what ended waits that mostly ended without an answer.
 func describeUnanswered(v *Verdict, calls *queues.PeerCalls) {
-	v.Title = fmt.Sprintf("requests wait for a peer that does not answer, until a deadline passes, at %s", place(v.Site))
+	v.Title = fmt.Sprintf("requests wait for a peer that does not answer, until a deadline passes, at %s", siteText(v.Site))
 	v.Fix = "make that deadline shorter, or stop calling a peer that did not answer for a while (a circuit breaker), and find out why it does not answer"
 	v.prependEvidence(
-		measured("waits after which nothing was read: a deadline had passed, or the connection was closed", calls.Unanswered, "count"),
-		measured("their mean length", float64(calls.UnansweredNS)/float64(calls.Unanswered), "ns"))
+		measurement("waits after which nothing was read: a deadline had passed, or the connection was closed", calls.Unanswered, "count"),
+		measurement("their mean length", float64(calls.UnansweredNS)/float64(calls.Unanswered), "ns"))
 }
 
 // describeConnOpens says that a part of the wait is the opening of connections, which reuse would save. If most requests do it, that holds on
@@ -174,8 +174,8 @@ func (a *attribution) describeConnOpens(v *Verdict, c *candidate, calls *queues.
 	otherFix := v.Fix
 	v.Fix = reuseAdvice + ", so that connections stay open for later requests"
 	v.prependEvidence(
-		measured("part of the wait in which connections are opened", openShare, "share"),
-		measured("requests that open one", calls.ConnOpenRequests, "count"))
+		measurement("part of the wait in which connections are opened", openShare, "share"),
+		measurement("requests that open one", calls.ConnOpenRequests, "count"))
 	if openShare < scale.Half {
 		v.Fix += "; of the rest, " + otherFix
 	}
@@ -195,10 +195,10 @@ func describeParallelCalls(v *Verdict, calls *queues.PeerCalls) {
 	n := float64(calls.FanOut) / float64(calls.Requests)
 	times := words.Figure(n)
 	v.prependEvidence(
-		measured("goroutines that ask at the same time, per request", n, "count"),
-		measured("mean time of the last of them", float64(calls.FanOutLastNS)/float64(calls.Requests), "ns"),
-		measured("mean time of the others", float64(calls.FanOutOthersNS)/float64(calls.Requests), "ns"))
-	v.Title = fmt.Sprintf("requests wait for the last of %s answers that they ask for in parallel, at %s", times, place(v.Site))
+		measurement("goroutines that ask at the same time, per request", n, "count"),
+		measurement("mean time of the last of them", float64(calls.FanOutLastNS)/float64(calls.Requests), "ns"),
+		measurement("mean time of the others", float64(calls.FanOutOthersNS)/float64(calls.Requests), "ns"))
+	v.Title = fmt.Sprintf("requests wait for the last of %s answers that they ask for in parallel, at %s", times, siteText(v.Site))
 	v.Fix = "find out why that peer is slow, or answer without it after a deadline"
 	if calls.FanOutLastNS < scale.Far*calls.FanOutOthersNS {
 		v.Fix = fmt.Sprintf("nothing here, unless the peers are slower than they should be: the calls already run in parallel, the last answer takes %s, and the others %s on average",
@@ -233,14 +233,14 @@ func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls *queues.PeerCalls) {
 	n := float64(calls.Calls) / float64(calls.Requests)
 	times := words.Figure(n)
-	v.Title = fmt.Sprintf("requests ask a peer %s times one after the other, at %s", times, place(v.Site))
+	v.Title = fmt.Sprintf("requests ask a peer %s times one after the other, at %s", times, siteText(v.Site))
 	v.Fix = "ask once for all of it (a join, a list of keys, a batch or a pipeline), or ask in parallel"
 	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
 		v.Fix = "ask once for all of it, or ask in parallel; in " + l.name + ": " + l.peerAdvice
 	}
 	v.prependEvidence(
-		measured("sequential answers per request, asked for at one line", n, "count"),
-		measured("mean wait for each", float64(calls.AnswerNS)/float64(calls.Calls), "ns"))
+		measurement("sequential answers per request, asked for at one line", n, "count"),
+		measurement("mean wait for each", float64(calls.AnswerNS)/float64(calls.Calls), "ns"))
 	v.Changes = nil
 	// The reader of a shared connection waits for all lines that use it.
 	lineShare := 1.0
@@ -254,7 +254,7 @@ func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls
 		v.Predicted.Says = "with one call instead of " + times
 	}
 	if p := predicted(float64(calls.LongestNS) / float64(calls.AnswerNS)); p != nil {
-		v.addEvidence(measured("p50 if all were asked for in parallel, each answer taking as long as the longest", p.P50NS.Est, "ns"))
+		v.addEvidence(measurement("p50 if all were asked for in parallel, each answer taking as long as the longest", p.P50NS.Est, "ns"))
 	}
 }
 
@@ -288,7 +288,7 @@ func largestCauseText(r *report.Report, id string) string {
 	}
 	for k := range g.Tail().Causes {
 		if c := &g.Tail().Causes[k]; c.Site != nil && c.Share >= 0.2 { // the largest comes first
-			return fmt.Sprintf(" (%s of its slow requests' time is %s at %s)", words.Percent(c.Share), c.Cause, place(c.Site))
+			return fmt.Sprintf(" (%s of its slow requests' time is %s at %s)", words.Percent(c.Share), c.Cause, siteText(c.Site))
 		}
 	}
 	return ""
@@ -360,8 +360,8 @@ func callEvidence(cand *candidate, p *causeRoute) []report.Evidence {
 	if s := cand.slowRoute(p); s != nil {
 		p = s
 	}
-	if call := inCall(p.Call); call != "" {
-		out = append(out, measured("in "+call+": mean latency of those requests", float64(p.TotalNS)/float64(max(p.Requests, 1)), "ns"))
+	if call := libraryCall(p.Call); call != "" {
+		out = append(out, measurement("in "+call+": mean latency of those requests", float64(p.TotalNS)/float64(max(p.Requests, 1)), "ns"))
 	}
 	return out
 }

@@ -24,8 +24,8 @@ func TestOwnPeer(t *testing.T) {
 		{"this process, but the way there took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
 		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow. The process's sockets show whether the peer is this process itself"},
 	} {
-		band := func(name report.CauseName, of *report.Site, share float64) []report.Band {
-			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: of, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}
+		band := func(name report.CauseName, location *report.Site, share float64) []report.Band {
+			return []report.Band{{Band: report.BandAll, Count: 100, Causes: []report.Cause{{Cause: name, Kind: "outbound", Site: location, TotalNS: int64(share * 2.2e9), Share: share, Requests: 100}}}}
 		}
 		r := &report.Report{Groups: []report.Group{
 			{ID: "a", Name: "main.gateway", Count: 100, TotalNS: 2.2e9, Bands: band("network", site("main.(*client).call"), 0.9), Peer: c.peer},
@@ -38,14 +38,14 @@ func TestOwnPeer(t *testing.T) {
 	}
 }
 
-// TestUnread: a write that the other end does not read is told as such. Where a loop of its own writes nobody is seen to wait for
+// TestUnreadWrite: a write that the other end does not read is told as such. Where a loop of its own writes nobody is seen to wait for
 // that, so it is low.
-func TestUnread(t *testing.T) {
+func TestUnreadWrite(t *testing.T) {
 	for _, c := range []struct {
-		kind report.Kind
-		call string
-		want report.Severity
-		said string
+		kind  report.Kind
+		call  string
+		want  report.Severity
+		title string
 	}{
 		{report.KindHTTP1, "net.(*conn).Write", report.SeverityHigh, "a peer to read what is sent"},
 		{report.KindLoop, "net.(*conn).Write", report.SeverityLow, "a peer to read what is sent"},
@@ -54,47 +54,47 @@ func TestUnread(t *testing.T) {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.write", Kind: c.kind, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: c.call, Site: siteOf("main.write"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
 		got := Find(&Input{Report: r}, rulesByCode(report.RuleSlowPeer))
-		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.said) {
+		if len(got) != 1 || got[0].Severity != c.want || !strings.Contains(got[0].Title, c.title) {
 			t.Errorf("%s of %s: %+v", c.call, c.kind, got)
 		}
 	}
 }
 
-// TestSentLate: where another goroutine reads the answers and runs late, whoever sends the questions may have run as late, so
+// TestReaderRanLate: where another goroutine reads the answers and runs late, whoever sends the questions may have run as late, so
 // that much is no fault of the peer's. On the request's own goroutine the question is sent before the wait begins, and a reader
 // that is hardly ever late tells nothing.
-func TestSentLate(t *testing.T) {
-	reader, waited := siteOf("http2.readFrameHeader"), []report.Via{{Wait: report.WaitSelect, Site: siteOf("main.ask")}}
-	at := func(cause report.CauseName, ns int64, via []report.Via) report.Cause {
+func TestReaderRanLate(t *testing.T) {
+	reader, via := siteOf("http2.readFrameHeader"), []report.Via{{Wait: report.WaitSelect, Site: siteOf("main.ask")}}
+	causeAt := func(cause report.CauseName, ns int64, via []report.Via) report.Cause {
 		c := report.Cause{Cause: cause, Site: reader, TotalNS: ns, Via: via}
 		if cause == report.CauseNetwork {
 			c.Kind = "outbound"
 		}
 		return c
 	}
-	for what, tt := range map[string]struct {
+	for name, tt := range map[string]struct {
 		causes []report.Cause
 		want   report.Severity
 	}{
-		"a reader that is late for as long as it waits": {[]report.Cause{at("network", 6e6, waited), at("sched", 3e6, waited), at("sched-poll", 4e6, waited)}, ""},
-		"a reader that is hardly late":                  {[]report.Cause{at("network", 8e6, waited), at("sched", 1e5, waited)}, report.SeverityLow},
-		"the request's own wait":                        {[]report.Cause{at("network", 8e6, nil), at("sched", 6e6, nil)}, report.SeverityLow},
-		"others that are late elsewhere":                {[]report.Cause{at("network", 8e6, waited), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: waited}}, report.SeverityLow},
+		"a reader that is late for as long as it waits": {[]report.Cause{causeAt("network", 6e6, via), causeAt("sched", 3e6, via), causeAt("sched-poll", 4e6, via)}, ""},
+		"a reader that is hardly late":                  {[]report.Cause{causeAt("network", 8e6, via), causeAt("sched", 1e5, via)}, report.SeverityLow},
+		"the request's own wait":                        {[]report.Cause{causeAt("network", 8e6, nil), causeAt("sched", 6e6, nil)}, report.SeverityLow},
+		"others that are late elsewhere":                {[]report.Cause{causeAt("network", 8e6, via), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: via}}, report.SeverityLow},
 	} {
-		got := Find(input(process.Stats{}, groupWith(tt.causes...)), rulesByCode(report.RuleSlowPeer))
-		is := report.Severity("")
+		got := Find(newInput(process.Stats{}, groupWith(tt.causes...)), rulesByCode(report.RuleSlowPeer))
+		severity := report.Severity("")
 		if len(got) > 0 {
-			is = got[0].Severity
+			severity = got[0].Severity
 		}
-		if is != tt.want {
-			t.Errorf("%s: severity %q, want %q: %+v", what, is, tt.want, got)
+		if severity != tt.want {
+			t.Errorf("%s: severity %q, want %q: %+v", name, severity, tt.want, got)
 		}
 	}
 }
 
-// TestAtOnce: what is asked at once is not to be asked in parallel, also where each answer ends a wait of its own. If no answer is far slower than the
+// TestCallPatterns: what is asked at once is not to be asked in parallel, also where each answer ends a wait of its own. If no answer is far slower than the
 // others, nothing is promised, and it is low.
-func TestAtOnce(t *testing.T) {
+func TestCallPatterns(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		asks  queues.PeerCalls
@@ -123,8 +123,8 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-// TestAskedElsewhere: a library reads for all who call it in one line of its own. That one caller asks in a row is not said of another, which asks once.
-func TestAskedElsewhere(t *testing.T) {
+// TestSequentialCallsOfOneCaller: a library reads for all who call it in one line of its own. That one caller asks in a row is not said of another, which asks once.
+func TestSequentialCallsOfOneCaller(t *testing.T) {
 	from := func(line int) *report.Site {
 		return &report.Site{Func: "dep.org/db.read", Line: 3, Module: "dep.org/db", CalledFrom: &report.Caller{Func: "main.page", File: "/src/main.go", Line: line, Calls: "dep.org/db.Query"}}
 	}
@@ -145,8 +145,8 @@ func TestAskedElsewhere(t *testing.T) {
 	}
 }
 
-// TestInVain: who waits for a place until its own deadline queues for a pool of which nobody gives one back. A deadline elsewhere ends another wait.
-func TestInVain(t *testing.T) {
+// TestAcquireTimeout: who waits for a place until its own deadline queues for a pool of which nobody gives one back. A deadline elsewhere ends another wait.
+func TestAcquireTimeout(t *testing.T) {
 	for _, c := range []struct {
 		fn, call string
 		want     string
@@ -155,7 +155,7 @@ func TestInVain(t *testing.T) {
 		{"main.query", "database/sql.(*DB).conn", "WL2003 requests wait for a connection of a database/sql pool until their own deadline"},
 		{"main.ask", "context.WithDeadlineCause.func2", "WL2001 requests wait while their own goroutine waits for a context's deadline"},
 	} {
-		got := Find(input(process.Stats{}, groupWith(report.Cause{Cause: "sleep", Call: c.call, Site: siteOf(c.fn), TotalNS: 20e6})), rulesByCode(report.RulePoolTooSmall, report.RuleSleep))
+		got := Find(newInput(process.Stats{}, groupWith(report.Cause{Cause: "sleep", Call: c.call, Site: siteOf(c.fn), TotalNS: 20e6})), rulesByCode(report.RulePoolTooSmall, report.RuleSleep))
 		if len(got) != 1 || !strings.HasPrefix(string(got[0].Code)+" "+got[0].Title, c.want) {
 			t.Errorf("%s in %s: %+v", c.call, c.fn, got)
 		}

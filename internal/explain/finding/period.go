@@ -34,9 +34,9 @@ func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 	return doubt(report.Finding{
 		Title: fmt.Sprintf("most slow requests of %s fall into one interval of the trace", shortFunc(g.Name)), Group: g.ID, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			measured("share of the slow requests in it", float64(worstCount)/float64(slow), "share"),
-			measured("it begins at", worst.StartNS, "ns"),
-			measured("its length", worst.DurationNS, "ns"),
+			measurement("share of the slow requests in it", float64(worstCount)/float64(slow), "share"),
+			measurement("it begins at", worst.StartNS, "ns"),
+			measurement("its length", worst.DurationNS, "ns"),
 		},
 		Fix: "explain that interval alone (--from, --to), and the rest without it",
 	})

@@ -28,11 +28,11 @@ func checkPollGaps(in *Input) []Verdict {
 	}
 	f := report.Finding{
 		Title: "messages may have lain unread: with all Ps busy the network is polled only every 10 ms or so", Cause: report.CauseSchedPoll, Group: worst.ID, Share: worstShare, Confidence: 1,
-		Evidence: []report.Evidence{measured("share of time, at most, in which a message lay unread", worstShare, "share")},
+		Evidence: []report.Evidence{measurement("share of time, at most, in which a message lay unread", worstShare, "share")},
 		Fix:      "also measure latency at the client; free the Ps (see WL1001, WL1002)",
 	}
 	if gap := worst.PollGapNS.P99; gap != nil {
-		f.Evidence = append(f.Evidence, measured("gap before a request, 99th percentile", *gap, "ns"))
+		f.Evidence = append(f.Evidence, measurement("gap before a request, 99th percentile", *gap, "ns"))
 	}
 	// Where most of what clients see lies before what the trace can show, that is what is wrong, and no footnote.
 	if gap, latency := worst.PollGapNS.P50, worst.LatencyNS.P50; gap != nil && latency != nil && (*gap-meanFreezeNS(in.Report))/2 > *latency {
@@ -40,7 +40,7 @@ func checkPollGaps(in *Input) []Verdict {
 		lostNS := (*gap - meanFreezeNS(in.Report)) / 2
 		all := Loss{Share: float64(lostNS) / float64(lostNS+*latency), NS: lostNS}
 		f.Share = all.Share
-		f.Evidence[0] = measured("share of the latency that clients see, if messages arrive at any time of a gap", all.Share, "share")
+		f.Evidence[0] = measurement("share of the latency that clients see, if messages arrive at any time of a gap", all.Share, "share")
 		f.Title = fmt.Sprintf("requests lay unread for up to %s before they began, and then took %s: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*latency))
 		f.Confidence = 0.6
 		return []Verdict{{Finding: f, Changes: []predict.Change{}, Gain: Gain{All: all, Slow: all, TotalNS: lostNS * int64(worst.Count)}}}

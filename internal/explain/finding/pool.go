@@ -71,7 +71,7 @@ type poolFacts struct {
 }
 
 func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
-	p := &poolFacts{slots: a.in.slotWaitsAt(cand.wait), service: a.in.serviceAt(top.Cause, top.via), holdersCompute: top.Cause.Cause == report.CauseCPU, holderActivity: top.doing()}
+	p := &poolFacts{slots: a.in.slotWaitsAt(cand.wait), service: a.in.serviceAt(top.Cause, top.via), holdersCompute: top.Cause.Cause == report.CauseCPU, holderActivity: top.activity()}
 	service := p.service
 	isQueued := service != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == cand.wait && isQueue(service, top.Cause, &v) })
 	if !isSlotPool(p.slots) && (isQueued || !isWorkerPool(p.slots)) {
@@ -93,7 +93,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
 	}
 	if share := a.sameWorkShare(cand, top); p.holdersCompute && share < scale.Half {
-		p.holderActivity, p.isScattered = fmt.Sprintf("computes, %s of that in %s", words.Percent(share), place(top.nonStdSite())), true
+		p.holderActivity, p.isScattered = fmt.Sprintf("computes, %s of that in %s", words.Percent(share), siteText(top.nonStdSite())), true
 	} else if p.holdersCompute && top.Cause.SiteFrom == inferredSource && p.slots != nil {
 		p.holderActivity, p.isScattered = p.holderActivity+" (inferred)", true // perhaps where the place is given back
 	}
@@ -181,32 +181,32 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 
 func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
 	if p.slots == nil {
-		v.addEvidence(measured("requests that need "+p.kind.name, p.rate, "1/s"))
+		v.addEvidence(measurement("requests that need "+p.kind.name, p.rate, "1/s"))
 	} else {
-		v.addEvidence(measured("largest number of requests waiting for "+p.kind.shortName()+" at once", p.slots.MaxWaiters, "count"))
+		v.addEvidence(measurement("largest number of requests waiting for "+p.kind.shortName()+" at once", p.slots.MaxWaiters, "count"))
 	}
 	v.addEvidence(
-		measured("mean wait for it, at "+place(c.wait.site.Site()), p.waitNS, "ns"),
-		measured("mean time for which it is held", p.holdNS, "ns"),
-		measured("mean number waiting (rate x wait)", p.waiting, "count"),
-		measured("mean number in use (rate x time)", p.inUse, "count"))
+		measurement("mean wait for it, at "+siteText(c.wait.site.Site()), p.waitNS, "ns"),
+		measurement("mean time for which it is held", p.holdNS, "ns"),
+		measurement("mean number waiting (rate x wait)", p.waiting, "count"),
+		measurement("mean number in use (rate x time)", p.inUse, "count"))
 	if p.slots != nil {
-		v.addEvidence(measured("requests that need "+p.kind.shortName(), p.rate, "1/s"))
+		v.addEvidence(measurement("requests that need "+p.kind.shortName(), p.rate, "1/s"))
 		if p.slots.Slots > 0 {
-			v.addEvidence(measured("pool size seen in use", p.slots.Slots, "count"))
+			v.addEvidence(measurement("pool size seen in use", p.slots.Slots, "count"))
 		}
 	}
 	if p.hasServers {
-		v.addEvidence(measured("goroutines that serve the queue", p.service.MaxServers, "count"))
+		v.addEvidence(measurement("goroutines that serve the queue", p.service.MaxServers, "count"))
 	}
 	if !p.isBursty && p.isSizeKnown() {
-		v.addEvidence(measured("places sufficient at this load", p.sufficient, "count"))
+		v.addEvidence(measurement("places sufficient at this load", p.sufficient, "count"))
 	}
 }
 
 // slotAdvice is the advice.
 func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, p *poolFacts) string {
-	fix, workSite, holdText := p.kind.advice, place(top.nonStdSite()), words.Brief(int64(p.holdNS))
+	fix, workSite, holdText := p.kind.advice, siteText(top.nonStdSite()), words.Brief(int64(p.holdNS))
 	if p.hasServers && isSerialAsker(p.service, top.Cause) {
 		fix = "let it ask on another goroutine and continue with what arrives meanwhile; or let more goroutines serve the queue"
 	}
@@ -224,11 +224,11 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, p *poolFacts)
 	if pool := stdPools[cand.wait.call]; p.isSizeKnown() && pool.unusedAdvice != "" {
 		fix += "; " + pool.unusedAdvice
 	}
-	if r := a.in.longWaitsAt(cand.wait.site.Site()); p.hasServers && top.Call == pause && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= scale.Some {
+	if r := a.in.longWaitsAt(cand.wait.site.Site()); p.hasServers && top.Call == sleepCall && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= scale.Some {
 		fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
 	if p.kind.isSingleSlot {
-		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", place(a.movableWork(cand, top)), fix)
+		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", siteText(a.movableWork(cand, top)), fix)
 	}
 	if p.isBursty {
 		fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", workSite, holdText, p.kind.advice, p.inUse)
@@ -254,12 +254,12 @@ func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	}
 	v := attr.newVerdict(cand, top)
 	v.Changes = []predict.Change{}
-	v.Title = fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", attr.group.Name, top.doing())
+	v.Title = fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", attr.group.Name, top.activity())
 	v.addEvidence(
-		measured(evidenceText, queuedShare, "share"),
-		measured("mean time for one message", meanNS, "ns"),
-		measured("mean time per slow message spent on that", cand.gain.Slow.NS, "ns"))
-	v.Fix = fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, and limit how many there are%s; or make the work at %s shorter", groupAdvice, place(v.Site))
+		measurement(evidenceText, queuedShare, "share"),
+		measurement("mean time for one message", meanNS, "ns"),
+		measurement("mean time per slow message spent on that", cand.gain.Slow.NS, "ns"))
+	v.Fix = fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, and limit how many there are%s; or make the work at %s shorter", groupAdvice, siteText(v.Site))
 	return v
 }
 
@@ -337,15 +337,15 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 		limiter, fix = "their limiter", "the limit"
 	}
 	v := attr.newVerdict(cand, top)
-	v.Title = fmt.Sprintf("requests cannot start all their goroutines at once: %s has too few places, while one %s", limiter, top.doing())
+	v.Title = fmt.Sprintf("requests cannot start all their goroutines at once: %s has too few places, while one %s", limiter, top.activity())
 	v.addEvidence(
-		measured("mean per slow request", cand.gain.Slow.NS, "ns"),
-		measured("mean wait per request for a place, at "+place(cand.wait.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
+		measurement("mean per slow request", cand.gain.Slow.NS, "ns"),
+		measurement("mean wait per request for a place, at "+siteText(cand.wait.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
 	if slotWaits != nil && slotWaits.Slots > 0 {
-		v.addEvidence(measured("goroutines of one request seen at the same time", slotWaits.Slots, "count"))
+		v.addEvidence(measurement("goroutines of one request seen at the same time", slotWaits.Slots, "count"))
 	}
 	v.Queue = attr.reportQueue(cand, "a place among the goroutines that a request may start")
-	v.Fix = fmt.Sprintf("raise %s to the number that a request starts, if what is behind %s can take it, or make that work shorter", fix, place(v.Site))
+	v.Fix = fmt.Sprintf("raise %s to the number that a request starts, if what is behind %s can take it, or make that work shorter", fix, siteText(v.Site))
 	if top.Cause.Cause == report.CauseCPU {
 		v.Confidence = 0.7
 		v.Fix += fmt.Sprintf("; they compute, so more places help only while processors are free (GOMAXPROCS %d)", attr.in.Report.Input.GOMAXPROCS)
@@ -396,9 +396,9 @@ func poolKindAtWait(k waitKey, service *queues.ServiceStats, slotWaits *queues.S
 	case strings.HasPrefix(k.site.Func, semaphorePackage):
 		return poolKind{name: "a golang.org/x/sync/semaphore", holder: "its holder", advice: moreWeight}
 	case slotWaits != nil && slotWaits.Slots == 1:
-		return poolKind{"the only place at " + place(k.site.Site()) + ",", "its holder", moreSlots, isSlotPool(slotWaits)}
+		return poolKind{"the only place at " + siteText(k.site.Site()) + ",", "its holder", moreSlots, isSlotPool(slotWaits)}
 	case slotWaits != nil && slotWaits.Slots > 1:
-		return poolKind{name: fmt.Sprintf("one of %d places at %s,", slotWaits.Slots, place(k.site.Site())), holder: "its holder", advice: moreSlots}
+		return poolKind{name: fmt.Sprintf("one of %d places at %s,", slotWaits.Slots, siteText(k.site.Site())), holder: "its holder", advice: moreSlots}
 	case service != nil && service.OtherRequestShare > 0.5 || slotWaits != nil:
 		return poolKind{name: "a place that other requests hold", holder: "its holder", advice: moreSlots}
 	case service != nil && service.MaxServers > 1 && service.Requests >= 5*service.MaxServers:
@@ -412,7 +412,7 @@ func poolKindAtWait(k waitKey, service *queues.ServiceStats, slotWaits *queues.S
 // paceNS returns the interval at which a ticker lets requests go on one after the other: a limit that somebody chose, as a rate
 // limiter's, and not a goroutine that is busy with them. It is 0 for others.
 func (a *attribution) paceNS(top *causeRoute) int64 {
-	if top.Cause.Cause != report.CauseSleep || top.Call == pause {
+	if top.Cause.Cause != report.CauseSleep || top.Call == sleepCall {
 		return 0
 	}
 	if t := a.in.serviceAt(top.Cause, top.via); t != nil && t.OtherRequestShare <= 0.5 {
@@ -433,10 +433,10 @@ func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) 
 	}
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
-	v.Title, v.Fix = "requests wait for "+name+" until their own deadline, at "+place(v.Site), fix
+	v.Title, v.Fix = "requests wait for "+name+" until their own deadline, at "+siteText(v.Site), fix
 	v.addEvidence(
-		measured("requests whose wait a deadline ended", top.Requests, "count"),
-		measured("mean wait of each", float64(top.TotalNS)/float64(max(top.Requests, 1)), "ns"))
+		measurement("requests whose wait a deadline ended", top.Requests, "count"),
+		measurement("mean wait of each", float64(top.TotalNS)/float64(max(top.Requests, 1)), "ns"))
 	return v
 }
 
@@ -447,12 +447,12 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
 	v.Title = "requests wait for a rate limiter"
 	v.addEvidence(
-		measured("requests held up by it", l.rate, "1/s"),
-		measured("mean wait for it", l.waitNS, "ns"),
-		measured("mean number waiting (rate x wait)", l.waiting, "count"))
+		measurement("requests held up by it", l.rate, "1/s"),
+		measurement("mean wait for it", l.waitNS, "ns"),
+		measurement("mean number waiting (rate x wait)", l.waiting, "count"))
 	v.Fix = "requests come faster than it lets them through, at least in bursts: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate or its burst"
 	if intervalNS := attr.paceNS(top); intervalNS != 0 {
-		v.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(intervalNS), place(v.Site))
+		v.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(intervalNS), siteText(v.Site))
 		v.Fix = "requests come faster than that lets them through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"
 	}
 	return v

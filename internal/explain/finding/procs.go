@@ -19,19 +19,19 @@ func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 	}
 	limit := h.Facts.QuotaCPUs
 	f := report.Finding{Confidence: 0.9, Evidence: []report.Evidence{
-		measured("GOMAXPROCS", procs, "Ps"),
-		measured("CPU limit, by "+cmp.Or(h.Facts.QuotaFrom, hiddenFile), limit, "CPUs"),
+		measurement("GOMAXPROCS", procs, "Ps"),
+		measurement("CPU limit, by "+cmp.Or(h.Facts.QuotaFrom, hiddenFile), limit, "CPUs"),
 	}}
 	if h.Facts.GOMAXPROCS != "" {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "GOMAXPROCS in the process's environment: " + h.Facts.GOMAXPROCS})
 	}
 	// The runtime takes at least 2 where the machine has them.
-	switch maxProcs := min(max(fitting(limit), 2), max(h.Facts.Parallelism, 1)); {
+	switch maxProcs := min(max(procsForLimit(limit), 2), max(h.Facts.Parallelism, 1)); {
 	case procs > maxProcs:
 		f.Title = fmt.Sprintf("GOMAXPROCS is %d, but the CPU limit is %.3g CPUs", procs, limit)
-		f.Fix = fmt.Sprintf("set GOMAXPROCS to %d, or import github.com/whylate/whylate/service/auto, which follows the limit", fitting(limit))
+		f.Fix = fmt.Sprintf("set GOMAXPROCS to %d, or import github.com/whylate/whylate/service/auto, which follows the limit", procsForLimit(limit))
 		g, share, gain := mostThrottled(in.Report)
-		if g == nil || !in.Report.Runtime.Throttle.Verdict.HeldBack() || starves(in.Report, limit) {
+		if g == nil || !in.Report.Runtime.Throttle.Verdict.HeldBack() || usesWholeLimit(in.Report, limit) {
 			return []Verdict{{Fact: true, Finding: f}}
 		}
 		f.Cause, f.Group, f.Share = report.CauseThrottle, g.ID, share

@@ -11,7 +11,7 @@ import (
 
 // checkFewRequests is WL5001, few-requests.
 func checkFewRequests(in *Input) []Verdict {
-	if len(in.Report.Groups) == 0 || len(warned(in, "no-requests")) > 0 {
+	if len(in.Report.Groups) == 0 || len(warningTexts(in, "no-requests")) > 0 {
 		return nil
 	}
 	g := &in.Report.Groups[0]
@@ -20,7 +20,7 @@ func checkFewRequests(in *Input) []Verdict {
 	}
 	return doubt(report.Finding{
 		Title: "the trace has only " + plural(g.Count, "one request", "%d requests") + " of " + shortFunc(g.Name), Group: g.ID, Confidence: 1,
-		Evidence: []report.Evidence{measured("requests", g.Count, "count")},
+		Evidence: []report.Evidence{measurement("requests", g.Count, "count")},
 		Fix:      "record longer, or while the service is busier",
 	})
 }
@@ -28,8 +28,8 @@ func checkFewRequests(in *Input) []Verdict {
 // doubt is the verdict of a rule about what weakens the report.
 func doubt(f report.Finding) []Verdict { return []Verdict{{Fact: true, Finding: f}} }
 
-// warned returns the texts of the report's warnings with one of these codes.
-func warned(in *Input, codes ...string) []string {
+// warningTexts returns the texts of the report's warnings with one of these codes.
+func warningTexts(in *Input, codes ...string) []string {
 	var out []string
 	for _, w := range in.Report.Input.Warnings {
 		for _, c := range codes {
@@ -48,14 +48,14 @@ func checkTruncated(in *Input) []Verdict {
 	}
 	return doubt(report.Finding{
 		Title: "the trace is cut: only whole generations before that are reported", Confidence: 1,
-		Evidence: []report.Evidence{measured("reported", in.Report.Input.DurationNS, "ns")},
+		Evidence: []report.Evidence{measurement("reported", in.Report.Input.DurationNS, "ns")},
 		Fix:      "let the recording end by itself: stop the trace before the process exits, or close the connection after the last byte",
 	})
 }
 
 // checkClock is WL5007, clock.
 func checkClock(in *Input) []Verdict {
-	texts := warned(in, "clock")
+	texts := warningTexts(in, "clock")
 	if len(texts) == 0 {
 		return nil
 	}
@@ -67,7 +67,7 @@ func checkClock(in *Input) []Verdict {
 
 // checkLostEvents is WL5008, lost-events.
 func checkLostEvents(in *Input) []Verdict {
-	texts := warned(in, "lost-events", "unknown-event", "skipped-generation")
+	texts := warningTexts(in, "lost-events", "unknown-event", "skipped-generation")
 	if len(texts) == 0 {
 		return nil
 	}
@@ -93,9 +93,9 @@ func checkShortWindow(in *Input) []Verdict {
 	return doubt(report.Finding{
 		Title: "the trace is short compared with its slowest requests", Group: g.ID, Confidence: 1,
 		Evidence: []report.Evidence{
-			measured("slowest request", slowest, "ns"),
-			measured("length of the trace", in.Report.Input.DurationNS, "ns"),
-			measured("requests cut off at its ends", g.CutAtStart+g.Open.Count, "count"),
+			measurement("slowest request", slowest, "ns"),
+			measurement("length of the trace", in.Report.Input.DurationNS, "ns"),
+			measurement("requests cut off at its ends", g.CutAtStart+g.Open.Count, "count"),
 		},
 		Fix: "record longer: at least ten times the slowest request",
 	})

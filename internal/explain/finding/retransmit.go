@@ -16,54 +16,54 @@ func checkRetransmissions(in *Input, g *report.Group) []Verdict {
 	if h == nil || h.Network.Verdict != report.NetworkLost {
 		return nil
 	}
-	var met []*report.HostWait
+	var waits []*report.HostWait
 	requests := map[string]bool{}
 	for k := range h.Network.Requests {
 		if w := &h.Network.Requests[k]; w.Group == g.ID {
-			met = append(met, w)
+			waits = append(waits, w)
 			requests[w.Request] = true
 		}
 	}
-	if len(met) == 0 || len(g.Slowest) == 0 {
+	if len(waits) == 0 || len(g.Slowest) == 0 {
 		return nil
 	}
-	return []Verdict{retransmitVerdict(g, h, met, min(1, float64(len(requests))/float64(len(g.Slowest))))}
+	return []Verdict{retransmitVerdict(g, h, waits, min(1, float64(len(requests))/float64(len(g.Slowest))))}
 }
 
 // retransmitVerdict is about a group in which a part of the slowest requests
 // met a retransmission, those in met.
-func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, part float64) Verdict {
-	share, won := weigh(g, isNetwork)
+func retransmitVerdict(g *report.Group, h *report.Host, waits []*report.HostWait, affectedShare float64) Verdict {
+	share, gain := weigh(g, isNetwork)
 	n := &h.Network
-	again, sum := n.Retransmitted+n.PeerRetransmitted, int64(0)
-	for _, w := range met {
-		sum += w.DurationNS
+	retransmitted, sumNS := n.Retransmitted+n.PeerRetransmitted, int64(0)
+	for _, w := range waits {
+		sumNS += w.DurationNS
 	}
-	mean := sum / int64(len(met))
+	meanNS := sumNS / int64(len(waits))
 	// No more than all that was sent again can have cost, at what one cost.
-	if most := float64(again) * float64(mean); most < float64(won.TotalNS) {
-		share *= most / float64(won.TotalNS)
-		won.TotalNS = int64(most)
+	if maxNS := float64(retransmitted) * float64(meanNS); maxNS < float64(gain.TotalNS) {
+		share *= maxNS / float64(gain.TotalNS)
+		gain.TotalNS = int64(maxNS)
 	}
-	won.Slow, won.All, won.OtherTail = won.Slow.scaled(part), won.All.scaled(part), Loss{}
+	gain.Slow, gain.All, gain.OtherTail = gain.Slow.scaled(affectedShare), gain.All.scaled(affectedShare), Loss{}
 	// How likely a wait of this length would meet a retransmission that has nothing to do with it.
-	chance := 1 - math.Exp(-float64(again)*float64(mean+2*h.IntervalNS)/float64(max(1, h.ToNS-h.FromNS)))
-	v := Verdict{Gain: won, Finding: report.Finding{
-		Title: "the network loses segments " + remotes(met), Cause: report.CauseNetwork, Site: met[0].Site, Group: g.ID, Share: share, Confidence: 0.9,
+	chance := 1 - math.Exp(-float64(retransmitted)*float64(meanNS+2*h.IntervalNS)/float64(max(1, h.ToNS-h.FromNS)))
+	v := Verdict{Gain: gain, Finding: report.Finding{
+		Title: "the network loses segments " + remoteNames(waits), Cause: report.CauseNetwork, Site: waits[0].Site, Group: g.ID, Share: share, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			measured("segments retransmitted on the process's connections", n.Retransmitted, "segments"),
-			measured("mean length of the network waits in which that happened", mean, "ns"),
-			measured(fmt.Sprintf("share of the %d slowest requests that met it", len(g.Slowest)), part, "share"),
-			measured("chance that a wait of this length meets one by accident", chance, "share"),
+			measurement("segments retransmitted on the process's connections", n.Retransmitted, "segments"),
+			measurement("mean length of the network waits in which that happened", meanNS, "ns"),
+			measurement(fmt.Sprintf("share of the %d slowest requests that met it", len(g.Slowest)), affectedShare, "share"),
+			measurement("chance that a wait of this length meets one by accident", chance, "share"),
 		},
 		Fix: "check the path, not the peer: queues and policers, interface errors (ip -s link), a wrong MTU, conntrack tables; until it is fixed, time out and retry early, or hedge",
 	}}
-	if onThisHost(met) {
-		v.Title = "segments " + remotes(met) + " were retransmitted, although both ends are on this host"
+	if areOnThisHost(waits) {
+		v.Title = "segments " + remoteNames(waits) + " were retransmitted, although both ends are on this host"
 		v.Fix = "check the process at the other end, on this host: its accept queue (ss -ltn) or a receive buffer may be full, a filter may drop packets, or it had no CPU"
 	}
-	if explained := lostOnTheWay(g, h); explained > 0 {
-		v.addEvidence(measured("share of their network waits that passed before a retransmission; the answers came right after it", explained, "share"))
+	if lostShare := retransmitWaitShare(g, h); lostShare > 0 {
+		v.addEvidence(measurement("share of their network waits that passed before a retransmission; the answers came right after it", lostShare, "share"))
 	} else if chance > 0.5 {
 		v.Confidence = 0.7
 	}
@@ -76,49 +76,49 @@ func retransmitVerdict(g *report.Group, h *report.Host, met []*report.HostWait, 
 		if len(s.WhenNS) > 0 {
 			text += fmt.Sprintf(", first at %v", time.Duration(s.WhenNS[0]).Round(time.Millisecond))
 		}
-		v.addEvidence(measured(text, s.Retransmitted, "segments"))
+		v.addEvidence(measurement(text, s.Retransmitted, "segments"))
 	}
 	return v
 }
 
-// lostOnTheWay returns the share of the time for which slow requests of a group waited for the network that passed until a
+// retransmitWaitShare returns the share of the time for which slow requests of a group waited for the network that passed until a
 // segment was sent again; 0 if that can be chance. A slow peer's answers come any time after a segment was sent again, those to
 // a lost question as soon as the question is there.
-func lostOnTheWay(g *report.Group, h *report.Host) float64 {
+func retransmitWaitShare(g *report.Group, h *report.Host) float64 {
 	if h == nil || h.Network.Verdict != report.NetworkLost {
 		return 0
 	}
-	all, lost, rest, waits := int64(0), int64(0), int64(0), 0
+	allNS, lostNS, restNS, count := int64(0), int64(0), int64(0), 0
 	for i := range g.Slowest {
 		for _, s := range g.Slowest[i].Segments {
 			if s.Cause == report.CauseNetwork {
-				all += s.DurationNS
+				allNS += s.DurationNS
 			}
 		}
 	}
 	for i := range h.Network.Requests {
 		if w := &h.Network.Requests[i]; w.Group == g.ID {
 			// It was sent again up to an interval before it was seen: half of one on average, and a whole one in doubt.
-			lost += max(0, w.AgainNS-h.IntervalNS/2)
-			rest += w.DurationNS - w.AgainNS + h.IntervalNS
-			waits++
+			lostNS += max(0, w.AgainNS-h.IntervalNS/2)
+			restNS += w.DurationNS - w.AgainNS + h.IntervalNS
+			count++
 		}
 	}
 	// That so many times what was sent again at random is followed by an answer within rest, in all.
-	x := float64(h.Network.Retransmitted+h.Network.PeerRetransmitted) * float64(rest) / float64(max(1, h.ToNS-h.FromNS))
+	x := float64(h.Network.Retransmitted+h.Network.PeerRetransmitted) * float64(restNS) / float64(max(1, h.ToNS-h.FromNS))
 	chance, term := 1.0, math.Exp(-x)
-	for n := range waits {
+	for n := range count {
 		chance -= term
 		term *= x / float64(n+1)
 	}
-	if waits == 0 || chance > 0.1 {
+	if count == 0 || chance > 0.1 {
 		return 0
 	}
-	return min(1, float64(lost)/float64(max(1, all)))
+	return min(1, float64(lostNS)/float64(max(1, allNS)))
 }
 
 // otherEnd returns the other end of a connection as HostWait names it, and how the segments went: to it, or from it.
-func otherEnd(connection string) (end, way string) {
+func otherEnd(connection string) (end, direction string) {
 	if _, to, ok := strings.Cut(connection, " -> "); ok {
 		return to, "to "
 	}
@@ -126,15 +126,15 @@ func otherEnd(connection string) (end, way string) {
 	return from, "from "
 }
 
-// remotes names the other ends of the sockets that lost most.
-func remotes(met []*report.HostWait) string {
+// remoteNames names the other ends of the sockets that lost most.
+func remoteNames(waits []*report.HostWait) string {
 	var names []string
-	seen := map[string]bool{}
-	for _, w := range met {
+	isListed := map[string]bool{}
+	for _, w := range waits {
 		for _, s := range w.Sockets {
-			if end, way := otherEnd(s); end != "" && !seen[end] {
-				seen[end] = true
-				names = append(names, way+end)
+			if end, direction := otherEnd(s); end != "" && !isListed[end] {
+				isListed[end] = true
+				names = append(names, direction+end)
 			}
 		}
 	}
@@ -147,20 +147,20 @@ func remotes(met []*report.HostWait) string {
 	return strings.Join(names, " and ")
 }
 
-// onThisHost reports whether all other ends have loopback addresses: nothing is lost on the way there.
-func onThisHost(met []*report.HostWait) bool {
-	any := false
-	for _, w := range met {
+// areOnThisHost reports whether all other ends have loopback addresses: nothing is lost on the way there.
+func areOnThisHost(waits []*report.HostWait) bool {
+	hasEnd := false
+	for _, w := range waits {
 		for _, s := range w.Sockets {
 			end, _ := otherEnd(s)
 			addr, err := netip.ParseAddrPort(end)
 			if err != nil || !addr.Addr().Unmap().IsLoopback() {
 				return false
 			}
-			any = true
+			hasEnd = true
 		}
 	}
-	return any
+	return hasEnd
 }
 
 // networkEvidence is what host samples say for or against the network, for
@@ -173,5 +173,5 @@ func networkEvidence(h *report.Host) []report.Evidence {
 	if h.Network.Verdict == report.NetworkLost {
 		text = "segments retransmitted on the process's connections in that time: see WL2008"
 	}
-	return []report.Evidence{measured(text, h.Network.Retransmitted+h.Network.PeerRetransmitted, "segments")}
+	return []report.Evidence{measurement(text, h.Network.Retransmitted+h.Network.PeerRetransmitted, "segments")}
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestEndsOfLoss: the other end is named, whoever sent again, and no network where none lies between.
-func TestEndsOfLoss(t *testing.T) {
+// TestRemoteNames: the other end is named, whoever sent again, and no network where none lies between.
+func TestRemoteNames(t *testing.T) {
 	for _, c := range []struct {
 		sockets []string
 		names   string
-		here    bool
+		isLocal bool
 	}{
 		{[]string{"10.0.0.1:40000 -> 10.0.0.2:5432"}, "to 10.0.0.2:5432", false},
 		{[]string{"10.0.0.1:40000 <- 10.0.0.2:5432"}, "from 10.0.0.2:5432", false},
@@ -21,22 +21,22 @@ func TestEndsOfLoss(t *testing.T) {
 		{[]string{"127.0.0.1:40000 -> 127.0.0.1:5432", "10.0.0.1:4 -> 10.0.0.3:6379"}, "to 127.0.0.1:5432 and to 10.0.0.3:6379", false},
 		{nil, "of its peers", false},
 	} {
-		met := []*report.HostWait{{Sockets: c.sockets}}
-		if names, here := remotes(met), onThisHost(met); names != c.names || here != c.here {
-			t.Errorf("%s: %q, on this host %v", strings.Join(c.sockets, ", "), names, here)
+		waits := []*report.HostWait{{Sockets: c.sockets}}
+		if names, isLocal := remoteNames(waits), areOnThisHost(waits); names != c.names || isLocal != c.isLocal {
+			t.Errorf("%s: %q, on this host %v", strings.Join(c.sockets, ", "), names, isLocal)
 		}
 	}
 }
 
-// TestLostIsNotThePeers: what passed until a lost segment was sent again is not told as the peer's, but only where answers come
+// TestLossIsNotThePeers: what passed until a lost segment was sent again is not told as the peer's, but only where answers come
 // right after it more often than by chance: a slow peer beside a network that loses something else keeps its finding. It fails
 // if the wait for a lost segment counts as the peer's, or if each wait that meets one is taken for lost.
-func TestLostIsNotThePeers(t *testing.T) {
+func TestLossIsNotThePeers(t *testing.T) {
 	for _, c := range []struct {
-		name         string
-		again        [3]int64 // after a wait's beginning; each takes 207 ms
-		verdict      report.NetworkVerdict
-		peer, losses report.Severity
+		name            string
+		retransmitTimes [3]int64 // after a wait's beginning; each takes 207 ms
+		verdict         report.NetworkVerdict
+		peer, losses    report.Severity
 	}{
 		{"sent again, then answered", [3]int64{205e6, 203e6, 207e6}, report.NetworkLost, "", report.SeverityHigh},
 		{"sent again any time", [3]int64{40e6, 150e6, 100e6}, report.NetworkLost, report.SeverityHigh, report.SeverityHigh},
@@ -52,12 +52,12 @@ func TestLostIsNotThePeers(t *testing.T) {
 			g.Bands = append(g.Bands, report.Band{Band: b, Count: n, Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: site, TotalNS: ns, Share: 1, Requests: n}}})
 		}
 		h := &report.Host{IntervalNS: 20e6, ToNS: 4e9, Network: report.HostNetwork{Verdict: c.verdict}}
-		for i, again := range c.again {
+		for i, delay := range c.retransmitTimes {
 			id := string(rune('x' + i))
 			g.Slowest = append(g.Slowest, report.Request{ID: id, LatencyNS: 208e6, Segments: []report.Segment{{Cause: report.CauseNetwork, Kind: "outbound", StartNS: int64(i) * 1e9, DurationNS: 207e6, Site: site}}})
-			if again > 0 {
+			if delay > 0 {
 				h.Network.Retransmitted += 14
-				h.Network.Requests = append(h.Network.Requests, report.HostWait{Group: "a", Request: id, StartNS: int64(i) * 1e9, DurationNS: 207e6, Site: site, Retransmitted: 2, AgainNS: again, Sockets: []string{"10.0.0.1:4 -> 10.0.0.2:5"}})
+				h.Network.Requests = append(h.Network.Requests, report.HostWait{Group: "a", Request: id, StartNS: int64(i) * 1e9, DurationNS: 207e6, Site: site, Retransmitted: 2, AgainNS: delay, Sockets: []string{"10.0.0.1:4 -> 10.0.0.2:5"}})
 			}
 		}
 		got := map[report.RuleCode]report.Severity{}
@@ -72,9 +72,9 @@ func TestLostIsNotThePeers(t *testing.T) {
 	}
 }
 
-// TestPartOfTheSlowest: of four slow requests one met a segment that was sent again, in two waits: that is a quarter, and no more is told. It
+// TestAffectedShare: of four slow requests one met a segment that was sent again, in two waits: that is a quarter, and no more is told. It
 // fails if waits are counted, or if the part may exceed the whole.
-func TestPartOfTheSlowest(t *testing.T) {
+func TestAffectedShare(t *testing.T) {
 	for _, c := range []struct {
 		requests []string
 		want     float64
@@ -92,8 +92,8 @@ func TestPartOfTheSlowest(t *testing.T) {
 		if len(vs) != 1 {
 			t.Fatalf("%v: %d verdicts", c.requests, len(vs))
 		}
-		at := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "share of the 4 slowest requests that met it" })
-		if at < 0 || vs[0].Finding.Evidence[at].Value != c.want || vs[0].Gain.Slow.Share > c.want {
+		i := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "share of the 4 slowest requests that met it" })
+		if i < 0 || vs[0].Finding.Evidence[i].Value != c.want || vs[0].Gain.Slow.Share > c.want {
 			t.Errorf("%v: %+v, %v of slow ones", c.requests, vs[0].Finding.Evidence, vs[0].Gain.Slow.Share)
 		}
 	}

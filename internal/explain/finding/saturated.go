@@ -20,10 +20,10 @@ func checkPsTaken(in *Input, q *runQueueWait) []Verdict {
 	v.addEvidence(q.waitEvidence())
 	v.addEvidence(occupantEvidence(q.occupants)...)
 	if in.Process.SpanNS > 0 {
-		v.addEvidence(measured("Ps in use over the whole trace", psInUse(in), "share"))
+		v.addEvidence(measurement("Ps in use over the whole trace", psInUse(in), "share"))
 	}
 	if t.longShare > 0.5 {
-		v.addEvidence(measured("share of its time in runs of 9 ms or more without yielding", t.longShare, "share"))
+		v.addEvidence(measurement("share of its time in runs of 9 ms or more without yielding", t.longShare, "share"))
 	}
 	v.Title = fmt.Sprintf("requests wait for a P while %s occupies the Ps", t.name())
 	v.Fix = "give the service more CPUs, make the requests cheaper, or admit fewer at a time: they compete for the Ps"

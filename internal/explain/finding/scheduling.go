@@ -224,7 +224,7 @@ func occupantEvidence(takers []occupant) []report.Evidence {
 	var out []report.Evidence
 	for i := range takers {
 		if t := &takers[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
-			out = append(out, measured(t.name()+" ran meanwhile", t.share, "share"))
+			out = append(out, measurement(t.name()+" ran meanwhile", t.share, "share"))
 		}
 	}
 	return out
@@ -237,7 +237,7 @@ func (q *runQueueWait) newVerdict(site *report.Site, confidence float64) Verdict
 
 // waitEvidence is the evidence that each of these rules begins with.
 func (q *runQueueWait) waitEvidence() report.Evidence {
-	return measured("mean wait for a P per slow request", q.gain.Slow.NS, "ns")
+	return measurement("mean wait for a P per slow request", q.gain.Slow.NS, "ns")
 }
 
 // servesRequests reports whether what ran belongs to requests themselves.

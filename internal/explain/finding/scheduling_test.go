@@ -37,7 +37,7 @@ func groupWith(causes ...report.Cause) report.Group {
 	return g
 }
 
-func input(c process.Stats, groups ...report.Group) *Input {
+func newInput(c process.Stats, groups ...report.Group) *Input {
 	if c.SpanNS == 0 {
 		c.SpanNS = 10e9
 	}
@@ -47,8 +47,8 @@ func input(c process.Stats, groups ...report.Group) *Input {
 	return &Input{Report: &report.Report{Groups: groups, Input: report.Input{GOMAXPROCS: c.Procs, DurationNS: c.SpanNS}}, Process: &c}
 }
 
-// found runs all rules and returns the codes above info, those of info, and the findings.
-func found(in *Input) (faults, facts []string, all []report.Finding) {
+// findCodes runs all rules and returns the codes above info, those of info, and the findings.
+func findCodes(in *Input) (faults, facts []string, all []report.Finding) {
 	all = Find(in, All())
 	for _, f := range all {
 		if f.Severity == report.SeverityInfo {
@@ -60,8 +60,8 @@ func found(in *Input) (faults, facts []string, all []report.Finding) {
 	return faults, facts, all
 }
 
-func waitingForP(ns int64, ran ...report.Share) report.Cause {
-	return report.Cause{Cause: "sched", Site: siteOf("main.handle"), TotalNS: ns, RanMeanwhile: ran}
+func waitingForP(ns int64, concurrent ...report.Share) report.Cause {
+	return report.Cause{Cause: "sched", Site: siteOf("main.handle"), TotalNS: ns, RanMeanwhile: concurrent}
 }
 
 func ranAt(fn string, share float64) report.Share {
@@ -72,7 +72,7 @@ func hostWith(cpus int, busy, delay, cpu int64) *report.Host {
 	return &report.Host{Facts: report.HostFacts{CPUs: cpus, Parallelism: cpus}, Lost: report.Lost{BusyNS: &busy, RunDelayNS: &delay, CPUNS: &cpu}}
 }
 
-func herded(waited, time float64) func(string, string) (float64, float64) {
+func herdOverlap(waited, time float64) func(string, string) (float64, float64) {
 	return func(group, start string) (float64, float64) {
 		if group != "g" || start != "main.tick" {
 			return 0, 0
@@ -81,13 +81,13 @@ func herded(waited, time float64) func(string, string) (float64, float64) {
 	}
 }
 
-func TestWhoTookThePs(t *testing.T) {
+func TestOccupants(t *testing.T) {
 	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
 	ticks := process.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
 	herd := process.Herd{Start: "main.tick", Site: siteOf("main.tick"), Times: 50, Wakes: 1e5, Largest: 2000, RanNS: 29e8, ClearNS: 2e9}
 	wait := waitingForP(6e6, ranAt("main.spin", 0.8), ranAt("main.tick", 0.2))
 	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, LateRuns: 100, DelayedRequests: 300, LateNS: 100 * 6e6, DelayNS: 300 * 6e6}
-	behind := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 6e6}
+	hubWait := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 6e6}
 	for _, c := range []struct {
 		name   string
 		in     *Input
@@ -96,40 +96,40 @@ func TestWhoTookThePs(t *testing.T) {
 		share  float64
 		change func(*Input)
 	}{
-		{"Ps always in use", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
-		{"long runs on Ps that are free otherwise", input(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
+		{"Ps always in use", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
+		{"long runs on Ps that are free otherwise", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
 		// A run of 10 ms whose thread had a CPU for a quarter of it computed for 2.5 ms: to yield more often changes nothing.
-		{"short runs that the kernel made long", input(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
-		{"and long ones that it made longer", input(process.Stats{BusyNS: 9e9, Runs: []process.Run{{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 100, Long: 90, LongNS: 89e8, LongestNS: 200e6}}}, groupWith(wait)), "WL1007", "main.spin", 0.6,
+		{"short runs that the kernel made long", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
+		{"and long ones that it made longer", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 100, Long: 90, LongNS: 89e8, LongestNS: 200e6}}}, groupWith(wait)), "WL1007", "main.spin", 0.6,
 			func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
-		{"a herd", input(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
-		{"a herd that is little of what its goroutines do", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"a herd", newInput(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
+		{"a herd that is little of what its goroutines do", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
-		{"a herd whose goroutines go on later, with most of the waits in its moments", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herded(0.7, 0.1) }},
-		{"and with these being a quarter of the time, with nearly all of the waits", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herded(0.9, 0.25) }},
-		{"and with these being a quarter of the time, with little more of the waits", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herded(0.6, 0.25) }},
-		{"and with these being most of the time", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herded(0.7, 0.6) }},
-		{"and with others that ran then", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin, {Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
-			groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.HerdOverlap = herded(0.7, 0.1) }},
-		{"the collector's workers have a part", input(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
-		{"more CPUs than Ps", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
-		{"more CPUs than Ps, all taken", input(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
-		{"a hub", input(process.Stats{BusyNS: 19e9}, groupWith(behind)), "WL1001", "main.receive", 0.6, func(in *Input) { in.Hubs = []queues.Hub{hub} }},
-		{"a goroutine for each", input(process.Stats{BusyNS: 19e9},
-			groupWith(report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: behind.Via, TotalNS: 6e6, RanMeanwhile: wait.RanMeanwhile})), "WL1002", "main.spin", 0.6, func(in *Input) {
+		{"a herd whose goroutines go on later, with most of the waits in its moments", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.7, 0.1) }},
+		{"and with these being a quarter of the time, with nearly all of the waits", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.9, 0.25) }},
+		{"and with these being a quarter of the time, with little more of the waits", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.6, 0.25) }},
+		{"and with these being most of the time", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.7, 0.6) }},
+		{"and with others that ran then", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin, {Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+			groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.7, 0.1) }},
+		{"the collector's workers have a part", newInput(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
+		{"more CPUs than Ps", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
+		{"more CPUs than Ps, all taken", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
+		{"a hub", newInput(process.Stats{BusyNS: 19e9}, groupWith(hubWait)), "WL1001", "main.receive", 0.6, func(in *Input) { in.Hubs = []queues.Hub{hub} }},
+		{"a goroutine for each", newInput(process.Stats{BusyNS: 19e9},
+			groupWith(report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: hubWait.Via, TotalNS: 6e6, RanMeanwhile: wait.RanMeanwhile})), "WL1002", "main.spin", 0.6, func(in *Input) {
 			in.Hubs = []queues.Hub{{G: 9, Start: "main.hub", Sites: hub.Sites, LateRuns: 100, DelayedRequests: 100}}
 		}},
 	} {
 		if c.change != nil {
 			c.change(c.in)
 		}
-		faults, _, all := found(c.in)
-		others := slices.DeleteFunc(slices.Clone(faults), func(code string) bool { return code == c.code || code == "WL3002" })
-		if len(others) > 0 || !slices.Contains(faults, c.code) {
+		faults, _, all := findCodes(c.in)
+		otherFaults := slices.DeleteFunc(slices.Clone(faults), func(code string) bool { return code == c.code || code == "WL3002" })
+		if len(otherFaults) > 0 || !slices.Contains(faults, c.code) {
 			t.Errorf("%s: %v, want %s", c.name, faults, c.code)
 			continue
 		}
@@ -140,17 +140,17 @@ func TestWhoTookThePs(t *testing.T) {
 	}
 }
 
-// TestWhatHalfOfTheQueueIs: the prediction is of where requests waited, not of what ran meanwhile, and not of what a hub's
+// TestQueuePrediction: the prediction is of where requests waited, not of what ran meanwhile, and not of what a hub's
 // finding predicts already.
-func TestWhatHalfOfTheQueueIs(t *testing.T) {
+func TestQueuePrediction(t *testing.T) {
 	receive := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 2e6}
 	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, LateRuns: 100, DelayedRequests: 300, LateNS: 100 * 2e6, DelayNS: 300 * 2e6}
-	at := func(fn string, ns int64) report.Cause {
+	waitAt := func(fn string, ns int64) report.Cause {
 		return report.Cause{Cause: "sched", Site: siteOf(fn), TotalNS: ns, RanMeanwhile: []report.Share{ranAt("main.spin", 1)}}
 	}
-	many := []report.Cause{receive}
+	manySites := []report.Cause{receive}
 	for _, fn := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		many = append(many, at("main."+fn, 1e6))
+		manySites = append(manySites, waitAt("main."+fn, 1e6))
 	}
 	for _, c := range []struct {
 		name   string
@@ -158,15 +158,15 @@ func TestWhatHalfOfTheQueueIs(t *testing.T) {
 		hubs   []queues.Hub
 		want   []string
 	}{
-		{"no hub", []report.Cause{at("main.handle", 4e6)}, nil, []string{"sched@=50%"}},
-		{"a hub", []report.Cause{receive, at("main.handle", 4e6), at("main.spin", 3e5)}, []queues.Hub{hub}, []string{"sched@main.handle:7=50%", "sched@main.spin:7=50%"}},
-		{"too many places", many, []queues.Hub{hub}, nil},
-		{"a hub at the same place", []report.Cause{receive, at("main.receive", 4e6)}, []queues.Hub{hub}, nil},
+		{"no hub", []report.Cause{waitAt("main.handle", 4e6)}, nil, []string{"sched@=50%"}},
+		{"a hub", []report.Cause{receive, waitAt("main.handle", 4e6), waitAt("main.spin", 3e5)}, []queues.Hub{hub}, []string{"sched@main.handle:7=50%", "sched@main.spin:7=50%"}},
+		{"too many places", manySites, []queues.Hub{hub}, nil},
+		{"a hub at the same place", []report.Cause{receive, waitAt("main.receive", 4e6)}, []queues.Hub{hub}, nil},
 	} {
-		in := input(process.Stats{BusyNS: 19e9}, groupWith(c.causes...))
+		in := newInput(process.Stats{BusyNS: 19e9}, groupWith(c.causes...))
 		in.Hubs = c.hubs
 		var got []string
-		asked := false
+		isFound := false
 		in.Predict = func(_ string, changes []predict.Change) *report.Predicted {
 			p := new(report.Predicted)
 			for _, c := range changes {
@@ -176,25 +176,25 @@ func TestWhatHalfOfTheQueueIs(t *testing.T) {
 		}
 		for _, f := range Find(in, All()) {
 			if f.Code == "WL1002" {
-				asked = true
+				isFound = true
 				if f.Predicted != nil {
 					got = strings.Fields(f.Predicted.Change)
 				}
 			}
 		}
-		if !asked || !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v (found: %v), want %v", c.name, got, asked, c.want)
+		if !isFound || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v (found: %v), want %v", c.name, got, isFound, c.want)
 		}
 	}
 }
 
 // TestFreePs: goroutines that work together meet on a P now and then, and threads wake late now and then.
 func TestFreePs(t *testing.T) {
-	now := groupWith(waitingForP(4e6, ranAt("main.handle", 0.9)))
-	for i := range now.Bands {
-		now.Bands[i].Causes[0].TotalNS /= 10 // 400 us of 10 ms
+	group := groupWith(waitingForP(4e6, ranAt("main.handle", 0.9)))
+	for i := range group.Bands {
+		group.Bands[i].Causes[0].TotalNS /= 10 // 400 us of 10 ms
 	}
-	if faults, _, _ := found(input(process.Stats{BusyNS: 4e9}, now)); faults != nil {
+	if faults, _, _ := findCodes(newInput(process.Stats{BusyNS: 4e9}, group)); faults != nil {
 		t.Errorf("on free Ps: %v", faults)
 	}
 	woken := report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 300e3}
@@ -202,11 +202,11 @@ func TestFreePs(t *testing.T) {
 	for i := range g.Bands {
 		g.Bands[i].Causes[0].Share = 0.3
 	}
-	if faults, facts, _ := found(input(process.Stats{BusyNS: 4e9}, g)); faults != nil || !slices.Contains(facts, "WL1003") {
+	if faults, facts, _ := findCodes(newInput(process.Stats{BusyNS: 4e9}, g)); faults != nil || !slices.Contains(facts, "WL1003") {
 		t.Errorf("300 us of wake-up latency: %v, facts %v", faults, facts)
 	}
 	woken.TotalNS = 3e6
-	if faults, _, _ := found(input(process.Stats{BusyNS: 4e9}, groupWith(woken))); !slices.Equal(faults, []string{"WL1003"}) {
+	if faults, _, _ := findCodes(newInput(process.Stats{BusyNS: 4e9}, groupWith(woken))); !slices.Equal(faults, []string{"WL1003"}) {
 		t.Errorf("3 ms of wake-up latency for each request: %v", faults)
 	}
 }
@@ -221,45 +221,45 @@ func TestTooManyPs(t *testing.T) {
 		fault bool
 		fact  bool
 	}{
-		{"samples in the scheduler, requests that wait to be woken", input(searching, woken), true, false},
-		{"samples in the scheduler", input(searching, idle), false, true},
-		{"too few samples", input(process.Stats{Procs: 32, BusyNS: 10e9, Samples: process.Samples{All: 90, Scheduler: 80}}, idle), false, false},
-		{"two Ps", input(process.Stats{Procs: 2, BusyNS: 1e9, Samples: searching.Samples}, idle), false, false},
-		{"Ps in use", input(process.Stats{Procs: 32, BusyNS: 300e9, Samples: searching.Samples}, idle), false, false},
+		{"samples in the scheduler, requests that wait to be woken", newInput(searching, woken), true, false},
+		{"samples in the scheduler", newInput(searching, idle), false, true},
+		{"too few samples", newInput(process.Stats{Procs: 32, BusyNS: 10e9, Samples: process.Samples{All: 90, Scheduler: 80}}, idle), false, false},
+		{"two Ps", newInput(process.Stats{Procs: 2, BusyNS: 1e9, Samples: searching.Samples}, idle), false, false},
+		{"Ps in use", newInput(process.Stats{Procs: 32, BusyNS: 300e9, Samples: searching.Samples}, idle), false, false},
 	} {
-		faults, facts, _ := found(c.in)
+		faults, facts, _ := findCodes(c.in)
 		if slices.Contains(faults, "WL1005") != c.fault || slices.Contains(facts, "WL1005") != c.fact || slices.Contains(faults, "WL1003") {
 			t.Errorf("%s: %v, facts %v", c.name, faults, facts)
 		}
 	}
-	in := input(process.Stats{Procs: 32, BusyNS: 10e9}, woken)
+	in := newInput(process.Stats{Procs: 32, BusyNS: 10e9}, woken)
 	in.Report.Host = hostWith(4, 10e9, 5e9, 5e9)
 	in.Report.Host.ToNS = 2e9 // five CPUs were wanted at a time
-	if faults, _, _ := found(in); !slices.Contains(faults, "WL1005") {
+	if faults, _, _ := findCodes(in); !slices.Contains(faults, "WL1005") {
 		t.Errorf("32 Ps, 4 CPUs, threads that wait for each other: %v", faults)
 	}
 	in.Report.Host.ToNS = 10e9
-	if slices.Contains(faults(found(in)), "WL1005") {
+	if slices.Contains(faultsOf(findCodes(in)), "WL1005") {
 		t.Error("32 Ps of which one thread is ready at a time: others have the 4 CPUs; yet WL1005")
 	}
 	in.Report.Host.ToNS = 2e9
 	in.Report.Host.Series = report.HostSeries{CPUNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}, RunDelayNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}}
-	if !slices.Contains(faults(found(in)), "WL1005") {
+	if !slices.Contains(faultsOf(findCodes(in)), "WL1005") {
 		t.Error("for most of their waiting, eight threads were ready for four CPUs; yet no WL1005")
 	}
 	in.Report.Host.Series.CPUNS, in.Report.Host.Series.RunDelayNS = [][2]int64{{1e9, 3e9}, {2e9, 2e9}}, [][2]int64{{1e9, 1e9}, {2e9, 1e9}}
-	if slices.Contains(faults(found(in)), "WL1005") {
+	if slices.Contains(faultsOf(findCodes(in)), "WL1005") {
 		t.Error("never more than four threads were ready for four CPUs; yet WL1005")
 	}
-	if in.Report.Host = hostWith(64, 10e9, 5e9, 5e9); slices.Contains(faults(found(in)), "WL1005") {
+	if in.Report.Host = hostWith(64, 10e9, 5e9, 5e9); slices.Contains(faultsOf(findCodes(in)), "WL1005") {
 		t.Error("neighbours take the CPUs, of which there are more than Ps; yet WL1005")
 	}
 }
 
-func faults(list, _ []string, _ []report.Finding) []string { return list }
+func faultsOf(list, _ []string, _ []report.Finding) []string { return list }
 
 func TestComputes(t *testing.T) {
-	heavy := func(from string, seen float64) report.Group {
+	heavy := func(from string, sampledShare float64) report.Group {
 		g := groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: from, TotalNS: 9e6})
 		// A typical request computes 1 ms, a slow one 18.
 		g.LatencyNS.P50 = ptr(int64(1e6))
@@ -270,7 +270,7 @@ func TestComputes(t *testing.T) {
 				per = 18e6
 			}
 			b.Causes[0].TotalNS = per * int64(b.Count)
-			b.Causes[0].Samples = int(float64(b.Causes[0].TotalNS) * seen / report.SampleNS)
+			b.Causes[0].Samples = int(float64(b.Causes[0].TotalNS) * sampledShare / report.SampleNS)
 		}
 		return g
 	}
@@ -289,18 +289,18 @@ func TestComputes(t *testing.T) {
 		}
 		return g
 	}
-	at := func(s *report.Site, seen float64) report.Group {
+	computeAt := func(s *report.Site, sampledShare float64) report.Group {
 		g := longer(1.5)
 		for i := range g.Bands {
 			c := &g.Bands[i].Causes[0]
-			c.Site, c.Samples = s, int(float64(c.Samples)*seen)
+			c.Site, c.Samples = s, int(float64(c.Samples)*sampledShare)
 		}
 		return g
 	}
-	others := siteOf("dep.org/x.Do")
-	others.Module, others.CalledFrom = "dep.org/x", &report.Caller{Func: "main.parse", File: "/src/x.go", Line: 9, Calls: "dep.org/x.Do"}
-	alone := siteOf("dep.org/x.Do")
-	alone.Module = "dep.org/x"
+	calledLibrary := siteOf("dep.org/x.Do")
+	calledLibrary.Module, calledLibrary.CalledFrom = "dep.org/x", &report.Caller{Func: "main.parse", File: "/src/x.go", Line: 9, Calls: "dep.org/x.Do"}
+	libraryOnly := siteOf("dep.org/x.Do")
+	libraryOnly.Module = "dep.org/x"
 	all := func(ns int64) report.Group {
 		return groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: "sample", TotalNS: ns})
 	}
@@ -311,17 +311,17 @@ func TestComputes(t *testing.T) {
 	}{
 		{"two and a half times as long", longer(2.5), report.SeverityHigh},
 		{"half as long again", longer(1.5), report.SeverityLow},
-		{"half as long again, in a library that it calls", at(others, 1), report.SeverityLow},
-		{"in a library's goroutine", at(alone, 1), report.SeverityInfo},
-		{"in the standard library", at(siteOf("net/http.(*conn).serve"), 1), report.SeverityInfo},
-		{"half as long again, seen for a tenth of it", at(siteOf("main.parse"), 0.1), report.SeverityInfo},
+		{"half as long again, in a library that it calls", computeAt(calledLibrary, 1), report.SeverityLow},
+		{"in a library's goroutine", computeAt(libraryOnly, 1), report.SeverityInfo},
+		{"in the standard library", computeAt(siteOf("net/http.(*conn).serve"), 1), report.SeverityInfo},
+		{"half as long again, seen for a tenth of it", computeAt(siteOf("main.parse"), 0.1), report.SeverityInfo},
 		{"slow ones compute more, by samples", heavy("sample", 0.9), report.SeverityHigh},
 		{"slow ones run longer, but nobody saw them on a CPU", heavy("bracket", 0), report.SeverityInfo},
 		{"slow ones run longer, each with a sample in it, but samples stand for a tenth of it", heavy("sample", 0.1), report.SeverityInfo},
 		{"all compute", all(9e6), report.SeverityInfo},
 		{"little", all(1e6), ""},
 	} {
-		_, _, list := found(input(process.Stats{BusyNS: 4e9}, c.g))
+		_, _, list := findCodes(newInput(process.Stats{BusyNS: 4e9}, c.g))
 		got := report.Severity("")
 		for i := range list {
 			if f := &list[i]; f.Code == report.RuleComputes {
@@ -335,13 +335,13 @@ func TestComputes(t *testing.T) {
 		}
 	}
 	// What is no request's latency is a fact, and so is what takes less than a few ms.
-	in := input(process.Stats{BusyNS: 4e9}, longer(1.5))
+	in := newInput(process.Stats{BusyNS: 4e9}, longer(1.5))
 	in.UnawaitedGroups = map[string]bool{in.Report.Groups[0].ID: true}
-	if _, facts, _ := found(in); !slices.Contains(facts, "WL1008") {
+	if _, facts, _ := findCodes(in); !slices.Contains(facts, "WL1008") {
 		t.Errorf("turns for which nobody waits: %v", facts)
 	}
 	brief := longer(0.19)
-	if _, facts, _ := found(input(process.Stats{BusyNS: 4e9}, brief)); !slices.Contains(facts, "WL1008") {
+	if _, facts, _ := findCodes(newInput(process.Stats{BusyNS: 4e9}, brief)); !slices.Contains(facts, "WL1008") {
 		t.Errorf("1.9 ms: %v", facts)
 	}
 }
@@ -371,25 +371,25 @@ func TestBusyMachine(t *testing.T) {
 		{"threads found CPUs", hostSpan(hostWith(2, 2e9, 1e8, 2e9), 2e9), 2, false},
 		{"no samples", nil, 2, false},
 	} {
-		in := input(process.Stats{Procs: c.procs, BusyNS: 2e9}, slow())
+		in := newInput(process.Stats{Procs: c.procs, BusyNS: 2e9}, slow())
 		in.Report.Host = c.host
-		faults, _, _ := found(in)
+		faults, _, _ := findCodes(in)
 		if got := slices.Contains(faults, "WL1009"); got != c.fault || got && faults[0] != "WL1009" || got && slices.Contains(faults, "WL1003") {
 			t.Errorf("%s: %v", c.name, faults)
 		}
 	}
 }
 
-// TestWhoHasTheCPUs: of what threads wait for CPUs, others have the part that they had of the CPU time. It would catch the
+// TestOtherLoadShares: of what threads wait for CPUs, others have the part that they had of the CPU time. It would catch the
 // waits of a service's own threads for each other told as the neighbours', and threads that are woken beside idle CPUs taken
 // for goroutines that run without one.
-func TestWhoHasTheCPUs(t *testing.T) {
+func TestOtherLoadShares(t *testing.T) {
 	const span = int64(2e9)
 	for _, c := range []struct {
-		name                     string
-		busy, delay, cpu, others int64 // of two CPUs for two seconds
-		off, lost                float64
-		speaks                   bool
+		name                       string
+		busy, delay, cpu, otherCPU int64 // of two CPUs for two seconds
+		waitShare, lostShare       float64
+		hasOtherLoad               bool
 	}{
 		{"eight Ps, and nobody else", 15e9, 12e9, 39e8, 0, 0, 0, false},
 		{"eight Ps, and others that have a fifth of the machine", 15e9, 12e9, 31e8, 85e7, 0.171, 0.171, true},
@@ -397,26 +397,26 @@ func TestWhoHasTheCPUs(t *testing.T) {
 		{"threads that are woken, on a machine that is full", 1e8, 4e8, 2e8, 37e8, 0.632, 0, true},
 		{"threads that are woken, on a quiet one", 1e8, 4e8, 2e8, 1e8, 0, 0, false},
 	} {
-		in := input(process.Stats{Procs: 8, BusyNS: c.busy})
+		in := newInput(process.Stats{Procs: 8, BusyNS: c.busy})
 		in.Report.Host = hostSpan(hostWith(2, c.busy, c.delay, c.cpu), span)
-		machine := c.cpu + c.others
+		machine := c.cpu + c.otherCPU
 		in.Report.Host.Lost.MachineNS = &machine
-		n, speaks := measureOtherLoad(in)
-		if speaks != c.speaks || speaks && (math.Abs(n.waitShare-c.off) > 0.005 || math.Abs(n.lostShare-c.lost) > 0.005) {
-			t.Errorf("%s: %v %+v, want %v, off %v, lost %v", c.name, speaks, n, c.speaks, c.off, c.lost)
+		n, hasOtherLoad := measureOtherLoad(in)
+		if hasOtherLoad != c.hasOtherLoad || hasOtherLoad && (math.Abs(n.waitShare-c.waitShare) > 0.005 || math.Abs(n.lostShare-c.lostShare) > 0.005) {
+			t.Errorf("%s: %v %+v, want %v, off %v, lost %v", c.name, hasOtherLoad, n, c.hasOtherLoad, c.waitShare, c.lostShare)
 		}
 	}
 }
 
-// TestCrowd: with more Ps than CPUs the service's own threads wait for each other, and what the collector and computing take
+// TestMorePsThanCPUs: with more Ps than CPUs the service's own threads wait for each other, and what the collector and computing take
 // is mostly that: the Ps come first. Others come first only where these leave nothing of the machine. It would catch a crowd
 // of the service's own that is told as others', or as the collector's fault, and one that is blamed beside a CPU for all.
-func TestCrowd(t *testing.T) {
+func TestMorePsThanCPUs(t *testing.T) {
 	for _, c := range []struct {
-		name        string
-		procs       int
-		cpu, others int64 // of 8 s of the two CPUs
-		want        string
+		name          string
+		procs         int
+		cpu, otherCPU int64 // of 8 s of the two CPUs
+		want          string
 	}{
 		{"24 Ps, CPUs to spare", 24, 3.5e9, 3e9, "WL1005"},
 		{"24 Ps, others use the rest", 24, 1e9, 6.5e9, "WL1009"},
@@ -425,9 +425,9 @@ func TestCrowd(t *testing.T) {
 	} {
 		assist := report.Cause{Cause: report.CauseGCAssist, Site: siteOf("main.handle"), TotalNS: 40e6}
 		woken := report.Cause{Cause: report.CauseSchedWake, Site: siteOf("main.handle"), TotalNS: 1e6}
-		in := input(process.Stats{Procs: c.procs, BusyNS: 8e9, SpanNS: 4e9}, groupWith(assist, woken))
+		in := newInput(process.Stats{Procs: c.procs, BusyNS: 8e9, SpanNS: 4e9}, groupWith(assist, woken))
 		in.Report.Host = hostSpan(hostWith(2, 8e9, 20e9, c.cpu), 4e9)
-		machine := c.cpu + c.others
+		machine := c.cpu + c.otherCPU
 		in.Report.Host.Facts.CPUs, in.Report.Host.Lost.MachineNS = 2, &machine
 		var got []string
 		for _, f := range Find(in, All()) {
@@ -439,15 +439,15 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestBehindOthersInACrowd: who waits behind goroutines that take the Ps would wait as long behind fewer Ps; that these are too
+// TestPsTakenBeforeTooManyPs: who waits behind goroutines that take the Ps would wait as long behind fewer Ps; that these are too
 // many comes second.
-func TestBehindOthersInACrowd(t *testing.T) {
+func TestPsTakenBeforeTooManyPs(t *testing.T) {
 	woken := report.Cause{Cause: report.CauseSchedWake, Site: siteOf("main.handle"), TotalNS: 3e6}
-	in := input(process.Stats{Procs: 24, BusyNS: 190e9}, groupWith(waitingForP(40e6, ranAt("main.spin", 1)), woken))
+	in := newInput(process.Stats{Procs: 24, BusyNS: 190e9}, groupWith(waitingForP(40e6, ranAt("main.spin", 1)), woken))
 	in.Report.Host = hostSpan(hostWith(2, 8e9, 20e9, 35e8), 4e9)
 	machine := int64(65e8)
 	in.Report.Host.Facts.CPUs, in.Report.Host.Lost.MachineNS = 2, &machine
-	if faults, _, _ := found(in); len(faults) < 2 || faults[0] != "WL1002" || !slices.Contains(faults, "WL1005") {
+	if faults, _, _ := findCodes(in); len(faults) < 2 || faults[0] != "WL1002" || !slices.Contains(faults, "WL1005") {
 		t.Errorf("%v, want WL1002 first, and WL1005", faults)
 	}
 }
@@ -457,9 +457,9 @@ func hostSpan(h *report.Host, to int64) *report.Host {
 	return h
 }
 
-// TestQuotaBeforeTheMachine: threads that the service's own quota holds back and releases together wait for each other, and
+// TestQuotaBeforeBusyMachine: threads that the service's own quota holds back and releases together wait for each other, and
 // goroutines behind those that stand still wait for a P. A rule that takes either for a fault of its own comes first here.
-func TestQuotaBeforeTheMachine(t *testing.T) {
+func TestQuotaBeforeBusyMachine(t *testing.T) {
 	wait := waitingForP(6e6, ranAt("main.spin", 1))
 	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
 	for _, c := range []struct {
@@ -470,53 +470,53 @@ func TestQuotaBeforeTheMachine(t *testing.T) {
 		{"held back in most periods", 16, false},
 		{"held back now and then", 4, true},
 	} {
-		in := input(process.Stats{Procs: 2, BusyNS: 2e9, Runs: []process.Run{spin}}, groupWith(wait, report.Cause{Cause: "throttle", Site: siteOf("main.handle"), TotalNS: 35e5}))
+		in := newInput(process.Stats{Procs: 2, BusyNS: 2e9, Runs: []process.Run{spin}}, groupWith(wait, report.Cause{Cause: "throttle", Site: siteOf("main.handle"), TotalNS: 35e5}))
 		h := hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9)
 		quota, queue := int64(4e8), int64(6e8)
 		h.Lost.QuotaNS, h.Lost.RunQueueNS, h.Facts.QuotaCPUs = &quota, &queue, 0.5
 		h.Quota = report.HostQuota{Verdict: report.ThrottleOwn, Periods: 21, ThrottledPeriods: c.throttled}
 		in.Report.Host = h
 		in.Report.Runtime.Throttle = report.Throttle{Verdict: report.ThrottleOwn, Confidence: 1, LostCPUNS: quota, CPUs: 2}
-		faults, _, _ := found(in)
+		faults, _, _ := findCodes(in)
 		if len(faults) < 2 || faults[0] != "WL4001" || slices.Contains(faults, "WL1009") != c.busy {
 			t.Errorf("%s: %v, want WL4001 first, and WL1009: %v", c.name, faults, c.busy)
 		}
 	}
 }
 
-// TestMachineFirst: of one severity a busy machine comes first, but not before what the service does itself and by which its
+// TestBusyMachineOrder: of one severity a busy machine comes first, but not before what the service does itself and by which its
 // requests lose more by far. It would catch an order by severity alone, or by time alone.
-func TestMachineFirst(t *testing.T) {
+func TestBusyMachineOrder(t *testing.T) {
 	for _, c := range []struct {
-		code report.RuleCode
-		own  int64 // against 10 of the machine
-		want report.RuleCode
+		code   report.RuleCode
+		lossNS int64 // against 10 of the machine
+		want   report.RuleCode
 	}{
 		{report.RulePsTaken, 29, report.RuleBusyMachine}, {report.RulePsTaken, 31, report.RulePsTaken},
 		{report.RuleLockConvoy, 9, report.RuleBusyMachine}, {report.RuleLockConvoy, 11, report.RuleLockConvoy}, // it is no longer for the machine
 	} {
 		all := []Verdict{
 			{Finding: report.Finding{Code: "WL2001", Severity: report.SeverityHigh}},
-			{Finding: report.Finding{Code: c.code, Severity: report.SeverityMedium}, Gain: Gain{TotalNS: c.own}},
+			{Finding: report.Finding{Code: c.code, Severity: report.SeverityMedium}, Gain: Gain{TotalNS: c.lossNS}},
 			{Finding: report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityMedium}, Gain: Gain{TotalNS: 10}},
 		}
 		if sortVerdicts(all); all[0].Code != "WL2001" || all[1].Code != c.want {
-			t.Errorf("%d against 10: %v, %v", c.own, all[0].Code, all[1].Code)
+			t.Errorf("%d against 10: %v, %v", c.lossNS, all[0].Code, all[1].Code)
 		}
 	}
 }
 
-// TestLargerPart: where the process had no CPU for the larger part of its running time, the collector and the scheduler are no louder
+// TestMajorityExplained: where the process had no CPU for the larger part of its running time, the collector and the scheduler are no louder
 // than low, whoever had the CPUs; where it is the smaller part, they stay what they are. It would catch a collector that is blamed
 // beside a busy machine, and one that is let off for a little of it.
-func TestLargerPart(t *testing.T) {
+func TestMajorityExplained(t *testing.T) {
 	span := int64(4e9)
 	for _, c := range []struct {
-		name        string
-		procs       int
-		cpu, others int64   // of 8 s of the two CPUs; 0: no host samples
-		without     float64 // by CPU samples
-		loud        bool
+		name          string
+		procs         int
+		cpu, otherCPU int64   // of 8 s of the two CPUs; 0: no host samples
+		offCPUShare   float64 // by CPU samples
+		isLoud        bool
 	}{
 		{"others have most", 2, 1e9, 65e8, 0, false},
 		{"others have a fifth", 2, 6e9, 19e8, 0, true},
@@ -527,27 +527,27 @@ func TestLargerPart(t *testing.T) {
 		assist := report.Cause{Cause: report.CauseGCAssist, Site: siteOf("main.handle"), TotalNS: 60e6}
 		stats := process.Stats{Procs: c.procs, BusyNS: 8e9, SpanNS: span}
 		stats.GC = process.GC{Cycles: 400, MeasuredCycles: 400, LiveBytes: 8e6, GoalBytes: 16e6, MarkNS: 2e9}
-		in := input(stats, groupWith(assist, waitingForP(60e6, ranAt("main.spin", 1))))
-		in.Report.Runtime.Sched.WithoutCPU = c.without
+		in := newInput(stats, groupWith(assist, waitingForP(60e6, ranAt("main.spin", 1))))
+		in.Report.Runtime.Sched.WithoutCPU = c.offCPUShare
 		if c.cpu > 0 {
-			machine := c.cpu + c.others
+			machine := c.cpu + c.otherCPU
 			in.Report.Host = hostSpan(hostWith(2, 8e9, 20e9, c.cpu), span)
 			in.Report.Host.Lost.MachineNS = &machine
 		}
-		said := 0
+		count := 0
 		for _, f := range Find(in, All()) {
 			if f.Code != report.RuleGCTooFrequent && (f.Code != report.RulePsTaken || c.procs > 2) {
 				continue
 			}
-			said++
-			if f.Severity.Loud() != c.loud {
+			count++
+			if f.Severity.Loud() != c.isLoud {
 				t.Errorf("%s: %s %s", c.name, f.Severity, f.Code)
 			}
-			if why := slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it seems") }); !c.loud && !why {
+			if hasReason := slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it seems") }); !c.isLoud && !hasReason {
 				t.Errorf("%s: %s does not say why it is low", c.name, f.Code)
 			}
 		}
-		if said == 0 {
+		if count == 0 {
 			t.Errorf("%s: nothing is said of the collector", c.name)
 		}
 	}
@@ -557,23 +557,23 @@ func TestLargerPart(t *testing.T) {
 // named is what computes, and not the call in which a run ended. Behind others, or on Ps that are in use, it is a fault as before.
 func TestBurst(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		busy int64 // of 20 s
-		ran  string
-		loud bool
-		site string
+		name       string
+		busy       int64 // of 20 s
+		concurrent string
+		isLoud     bool
+		site       string
 	}{
 		{"requests on idle Ps", 2e9, "main.ask", false, "main.compute"},
 		{"requests on Ps that are in use", 12e9, "main.ask", true, "main.ask"},
 		{"others on idle Ps", 2e9, "main.refresh", true, "main.refresh"},
 	} {
 		computes := report.Cause{Cause: report.CauseCPU, Site: siteOf("main.compute"), TotalNS: 1e6, Samples: 9}
-		g := groupWith(waitingForP(4e6, ranAt(c.ran, 1)), computes)
+		g := groupWith(waitingForP(4e6, ranAt(c.concurrent, 1)), computes)
 		g.Entry = siteOf("main.handle")
 		runs := []process.Run{{Start: "main.handle", Site: siteOf("main.ask"), NS: 1e9, Runs: 900}, {Start: "main.beside", Site: siteOf("main.refresh"), NS: 1e9, Runs: 900}}
-		_, _, all := found(input(process.Stats{BusyNS: c.busy, Runs: runs}, g))
+		_, _, all := findCodes(newInput(process.Stats{BusyNS: c.busy, Runs: runs}, g))
 		i := slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == report.RulePsTaken })
-		if i < 0 || all[i].Severity.Loud() != c.loud || all[i].Site == nil || all[i].Site.Func != c.site {
+		if i < 0 || all[i].Severity.Loud() != c.isLoud || all[i].Site == nil || all[i].Site.Func != c.site {
 			t.Errorf("%s: %+v", c.name, all)
 		}
 	}

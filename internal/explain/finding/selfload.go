@@ -10,29 +10,29 @@ func checkLoadInProcess(in *Input) []Verdict {
 	if in.NoSelfConnections {
 		return nil
 	}
-	served := in.Report.Input.Observer
+	servedRequests := in.Report.Input.Observer
 	for i := range in.Report.Groups {
 		if g := &in.Report.Groups[i]; g.Kind.Protocol() != "" {
-			served += g.Count
+			servedRequests += g.Count
 		}
 	}
-	if served < scale.Enough {
+	if servedRequests < scale.Enough {
 		return nil
 	}
-	runs := int64(0)
+	clientRuns := int64(0)
 	for i := range in.Process.ClientCalls {
 		if a := &in.Process.ClientCalls[i]; in.WorksForServer == nil || !in.WorksForServer(a.Start) {
-			runs += a.Runs
+			clientRuns += a.Runs
 		}
 	}
-	if 2*runs < int64(served) {
+	if 2*clientRuns < int64(servedRequests) {
 		return nil
 	}
 	return doubt(report.Finding{
 		Title: "the load seems to come from the same process", Confidence: 0.8,
 		Evidence: []report.Evidence{
-			measured("calls of HTTP or gRPC clients outside of its requests, about", runs, "count"),
-			measured("requests served", served, "count"),
+			measurement("calls of HTTP or gRPC clients outside of its requests, about", clientRuns, "count"),
+			measurement("requests served", servedRequests, "count"),
 		},
 		Fix: "run the load generator as a separate process, if possible on another machine",
 	})

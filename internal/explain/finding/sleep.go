@@ -19,17 +19,17 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		return pollVerdict(attr, cand, p)
 	}
 	top := cand.heaviestRoute(report.CauseSleep)
-	if cand.causeSite.cause == streamLeaf {
+	if cand.causeSite.cause == streamCause {
 		return streamVerdict(attr, cand, top)
 	}
 	v := attr.newVerdict(cand, top)
-	v.Changes = halfOfAll(attr, cand)
-	v.Title, v.Cause = "requests wait while "+onePlace(top), report.CauseSleep
-	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.Changes = halfAtAllSites(attr, cand)
+	v.Title, v.Cause = "requests wait while "+goroutineActivity(top), report.CauseSleep
+	v.addEvidence(measurement("mean per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	if t := attr.in.serviceAt(top.Cause, top.via); t != nil && t.Sleeps > 0 {
-		v.addEvidence(measured("mean length of one sleep", t.SleepNS, "ns"))
+		v.addEvidence(measurement("mean length of one sleep", t.SleepNS, "ns"))
 		if t.BatchSize > 1.5 {
-			v.addEvidence(measured("requests that wait for the same sleep, on average", t.BatchSize, "count"))
+			v.addEvidence(measurement("requests that wait for the same sleep, on average", t.BatchSize, "count"))
 		}
 	}
 	switch {
@@ -37,7 +37,7 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 		v.Fix = "find out why the awaited answer does not come; a shorter deadline only limits the damage"
 	case top.Site != nil && top.Site.Module != "":
 		v.Fix = "if this is a pause before a retry, find out why the first try fails; the library's options set its length"
-	case top.Call == pause:
+	case top.Call == sleepCall:
 		v.Fix = "block on a channel or sync.Cond instead of polling, or make the pause shorter"
 	default:
 		v.Fix = "make the timer's or ticker's interval shorter, or also wait for the event itself; before a retry, find out why the first try fails"
@@ -47,26 +47,26 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	}
 	switch {
 	case len(top.via) > 0 && top.via[0].Wait == report.WaitChanSend:
-		v.Fix += fmt.Sprintf("; or give the channel sent to at %s a larger buffer, so that more run at a time", place(top.via[0].Site))
+		v.Fix += fmt.Sprintf("; or give the channel sent to at %s a larger buffer, so that more run at a time", siteText(top.via[0].Site))
 	case len(top.via) > 0:
-		v.Fix += fmt.Sprintf("; or do not wait for it at %s", place(top.via[0].Site))
+		v.Fix += fmt.Sprintf("; or do not wait for it at %s", siteText(top.via[0].Site))
 	}
-	v.addEvidence(together(cand, top)...)
+	v.addEvidence(otherSiteEvidence(cand, top)...)
 	if attr.in.Polls != nil {
 		if p := attr.in.Polls(attr.group.ID, v.Changes); p != nil {
-			lookVerdict(attr.in, &v, p)
+			describePolling(attr.in, &v, p)
 		}
 	}
 	return v
 }
 
-// lookVerdict has a verdict about sleeps say that they are the pauses of a poll: only the last one can be won, and who makes true
+// describePolling has a verdict about sleeps say that they are the pauses of a poll: only the last one can be won, and who makes true
 // what is looked for is not in the trace.
-func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
-	every := words.Brief(p.PauseNS)
-	v.Title = fmt.Sprintf("%s every %s for an event that comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), every, words.Brief(p.AfterNS))
-	v.Fix = fmt.Sprintf("block on a channel or sync.Cond instead of polling every %s: that saves about one pause; the rest is the time until the event, which a shorter pause does not change", every)
-	v.addEvidence(measured("polls per request, on average", p.Pauses, "count"))
+func describePolling(in *Input, v *Verdict, p *predict.Poll) {
+	pauseText := words.Brief(p.PauseNS)
+	v.Title = fmt.Sprintf("%s every %s for an event that comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), pauseText, words.Brief(p.AfterNS))
+	v.Fix = fmt.Sprintf("block on a channel or sync.Cond instead of polling every %s: that saves about one pause; the rest is the time until the event, which a shorter pause does not change", pauseText)
+	v.addEvidence(measurement("polls per request, on average", p.Pauses, "count"))
 	if in.severity(v) == "" {
 		return
 	}
@@ -76,12 +76,12 @@ func lookVerdict(in *Input, v *Verdict, p *predict.Poll) {
 	}
 }
 
-// streamLeaf is what a stream is paced by: no cause of its own, but one pace, whatever waits for it.
-const streamLeaf report.CauseName = "stream"
+// streamCause is what a stream is paced by: no cause of its own, but one pace, whatever waits for it.
+const streamCause report.CauseName = "stream"
 
-// streams reports whether who waits at a line repeatedly writes to its client between, as a rule.
-func (in *Input) streams(at *report.Site) bool {
-	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= scale.Half && s.Site.Meets(at) })
+// isStream reports whether who waits at a line repeatedly writes to its client between, as a rule.
+func (in *Input) isStream(site *report.Site) bool {
+	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= scale.Half && s.Site.Meets(site) })
 }
 
 // streamVerdict promises nothing: who has parts meanwhile does not wait for the whole.
@@ -91,17 +91,17 @@ func streamVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict 
 	if v.Site = nonStdSite(top.Cause, nil); len(top.via) > 0 {
 		v.Site = top.via[0].Site
 	}
-	v.Title = "requests send a stream: they write to their client between the waits at " + place(v.Site)
-	v.addEvidence(measured("mean per slow request, "+onWhose(nil), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.Title = "requests send a stream: they write to their client between the waits at " + siteText(v.Site)
+	v.addEvidence(measurement("mean per slow request, "+goroutineText(nil), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	v.Fix = "nothing, if the pace is intended: the client receives each part immediately; if it waits for the whole response, do not pause between the parts"
 	return v
 }
 
-// onePlace says who does what where.
-func onePlace(p *causeRoute) string {
-	who := "another goroutine "
+// goroutineActivity says who does what where.
+func goroutineActivity(p *causeRoute) string {
+	goroutine := "another goroutine "
 	if len(p.via) == 0 {
-		who = "their own goroutine "
+		goroutine = "their own goroutine "
 	}
-	return who + p.doing()
+	return goroutine + p.activity()
 }

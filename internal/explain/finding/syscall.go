@@ -9,9 +9,9 @@ import (
 
 // A syscallKind is what a system call is for.
 type syscallKind struct {
-	name  string
-	doing string
-	fix   string
+	name     string
+	activity string
+	fix      string
 }
 
 func syscallOf(c *report.Cause) syscallKind {
@@ -53,14 +53,14 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
 	k := syscallOf(top.Cause)
 	v := attr.newVerdict(cand, top)
-	v.Title, v.Fix = "requests wait while "+onePlace(top), k.fix
-	v.addEvidence(measured("mean per slow request, "+onWhose(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.Title, v.Fix = "requests wait while "+goroutineActivity(top), k.fix
+	v.addEvidence(measurement("mean per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
 	v.addEvidence(callEvidence(cand, top)...)
 	if k.name == "" {
 		v.Confidence = 0.6
 	}
 	if top.Cause.Cause == report.CauseNetwork {
-		v.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", place(v.Site))
+		v.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", siteText(v.Site))
 	}
 	return v
 }

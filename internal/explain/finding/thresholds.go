@@ -33,14 +33,14 @@ func Thresholds() []Threshold { return slices.Clone(thresholds) }
 //
 // Empty lines and those that begin with # are left out. A severity must not ask for less than the one below it.
 func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
-	out := Thresholds()
+	thresholds := Thresholds()
 	err := eachLine(r, name, func(f []string) error {
-		at := slices.IndexFunc(out, func(t Threshold) bool { return string(t.Severity) == f[0] })
-		if at < 0 || len(f) < 2 {
+		index := slices.IndexFunc(thresholds, func(t Threshold) bool { return string(t.Severity) == f[0] })
+		if index < 0 || len(f) < 2 {
 			return errors.New("want a severity (high, medium, low) and its limits, such as: high share=20% slow=50ms")
 		}
 		for _, word := range f[1:] {
-			if err := out[at].set(word); err != nil {
+			if err := thresholds[index].set(word); err != nil {
 				return err
 			}
 		}
@@ -49,12 +49,12 @@ func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := 1; i < len(out); i++ {
-		if a, b := &out[i-1], &out[i]; a.Share < b.Share || a.AllNS < b.AllNS || a.SlowNS < b.SlowNS || a.RareNS < b.RareNS {
+	for i := 1; i < len(thresholds); i++ {
+		if a, b := &thresholds[i-1], &thresholds[i]; a.Share < b.Share || a.AllNS < b.AllNS || a.SlowNS < b.SlowNS || a.RareNS < b.RareNS {
 			return nil, fmt.Errorf("%s: %s asks for less than %s", name, a.Severity, b.Severity)
 		}
 	}
-	return out, nil
+	return thresholds, nil
 }
 
 // eachLine calls f with the words of each line that is neither empty nor begins with #, and says at which line an error is.
@@ -86,11 +86,11 @@ func (t *Threshold) set(word string) error {
 		t.Share = v / 100
 		return nil
 	}
-	to := map[string]*int64{"all": &t.AllNS, "slow": &t.SlowNS, "few": &t.RareNS}[name]
+	target := map[string]*int64{"all": &t.AllNS, "slow": &t.SlowNS, "few": &t.RareNS}[name]
 	d, err := time.ParseDuration(value)
-	if to == nil || err != nil || d < 0 {
+	if target == nil || err != nil || d < 0 {
 		return fmt.Errorf("%q: want share=20%%, all=2ms, slow=10ms, or few=100ms", word)
 	}
-	*to = int64(d)
+	*target = int64(d)
 	return nil
 }

@@ -32,9 +32,9 @@ func TestReadThresholds(t *testing.T) {
 	}
 }
 
-// TestDecided: a finding says by what it has its severity, and other thresholds give another. It would catch numbers
+// TestDecidedBy: a finding says by what it has its severity, and other thresholds give another. It would catch numbers
 // beside a finding that are not those that decided.
-func TestDecided(t *testing.T) {
+func TestDecidedBy(t *testing.T) {
 	in := &Input{Report: oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: site("poll@3"), TotalNS: ms(2000)}), Process: &process.Stats{}}
 	f := Find(in, rulesWithPrefix("WL2001"))[0]
 	if d := f.Decided; f.Severity != report.SeverityHigh || d == nil || *d != (report.Decided{By: report.DecidedBySlow, Share: 1, LeastShare: 0.3, NS: ms(20), LeastNS: ms(10)}) {

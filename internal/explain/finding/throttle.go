@@ -22,7 +22,7 @@ func checkThrottled(in *Input) []Verdict {
 	if t.Suspect > 0 && !t.Verdict.HeldBack() {
 		return []Verdict{{Fact: true, Finding: report.Finding{
 			Title: fmt.Sprintf("a CPU quota cannot be excluded: in %d intervals all threads fell silent while goroutines ran", t.Suspect), Cause: report.CauseThrottle, Confidence: 0.3,
-			Evidence: []report.Evidence{{Text: t.How}, measured("GOMAXPROCS", in.Report.Input.GOMAXPROCS, "Ps")},
+			Evidence: []report.Evidence{{Text: t.How}, measurement("GOMAXPROCS", in.Report.Input.GOMAXPROCS, "Ps")},
 			Fix:      "run whylate record on the service's own host: it reads the kernel's counters; where freezes are rare, service/probe in the service measures every one; or check the limit: whylate limits",
 		}}}
 	}
@@ -33,24 +33,24 @@ func checkThrottled(in *Input) []Verdict {
 	v := Verdict{Finding: report.Finding{Cause: report.CauseThrottle, Confidence: t.Confidence, Fix: throttleFix(in)}}
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
-		share, won := weigh(g, isThrottle)
-		if won.TotalNS == 0 {
+		share, gain := weigh(g, isThrottle)
+		if gain.TotalNS == 0 {
 			continue
 		}
-		v.Title = fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", whose(in.Report), words.Brief(won.Slow.NS))
-		v.Gain, v.Group, v.Share, v.Evidence = won, g.ID, share, throttleEvidence(in, g)
+		v.Title = fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", limitOwner(in.Report), words.Brief(gain.Slow.NS))
+		v.Gain, v.Group, v.Share, v.Evidence = gain, g.ID, share, throttleEvidence(in, g)
 		v.Changes = []predict.Change{predict.Gone(report.CauseThrottle, "")}
 		out = append(out, v)
 	}
 	if len(out) == 0 && t.LostCPUNS > 0 {
 		// No request was hit, or samples saw what the trace does not show.
-		v.Title, v.Evidence, v.Fact = whose(in.Report)+" CPU limit throttled the process, but no request's path shows it", throttleEvidence(in, nil), true
+		v.Title, v.Evidence, v.Fact = limitOwner(in.Report)+" CPU limit throttled the process, but no request's path shows it", throttleEvidence(in, nil), true
 		out = append(out, v)
 	}
 	return out
 }
 
-func whose(r *report.Report) string {
+func limitOwner(r *report.Report) string {
 	switch {
 	case r.Runtime.Throttle.Verdict == "ancestor":
 		return "an ancestor's"
@@ -60,8 +60,8 @@ func whose(r *report.Report) string {
 	return "its own"
 }
 
-// partOf says whose time a share of a band is of.
-func partOf(b report.BandName) string {
+// bandShareText says whose time a share of a band is of.
+func bandShareText(b report.BandName) string {
 	switch b {
 	case report.BandAll:
 		return "share of the time of all requests"
@@ -75,7 +75,7 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	t, length := &in.Report.Runtime.Throttle, in.Report.Input.DurationNS
 	var out []report.Evidence
 	add := func(text string, v float64, unit string) {
-		out = append(out, measured(text, v, unit))
+		out = append(out, measurement(text, v, unit))
 	}
 	if g != nil {
 		for i := range g.Bands {
@@ -88,7 +88,7 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 				}
 			}
 			if b.Count > 0 {
-				add(partOf(b.Band), share, "share")
+				add(bandShareText(b.Band), share, "share")
 			}
 			if i == 0 {
 				add(fmt.Sprintf("requests that froze at the most frequent place, of %d", b.Count), float64(hit), "requests")
@@ -109,16 +109,16 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	if t.N > 0 {
 		add(fmt.Sprintf("R, how closely the ends of %d silences follow the period", t.N), t.R, "")
 	}
-	if l, from := limitOf(in.Report); l > 0 {
-		add("CPU limit ("+from+")", l, "CPUs")
+	if l, source := cpuLimit(in.Report); l > 0 {
+		add("CPU limit ("+source+")", l, "CPUs")
 	}
 	add("GOMAXPROCS", float64(in.Report.Input.GOMAXPROCS), "Ps")
 	return out
 }
 
-// limitOf returns the CPU limit, and where it is from: the kernel's files, or,
+// cpuLimit returns the CPU limit, and where it is from: the kernel's files, or,
 // roughly, what the process used between freezes.
-func limitOf(r *report.Report) (cpus float64, from string) {
+func cpuLimit(r *report.Report) (cpus float64, source string) {
 	if r.Host != nil && r.Host.Facts.QuotaCPUs > 0 {
 		return r.Host.Facts.QuotaCPUs, cmp.Or(strings.TrimPrefix(r.Host.Facts.QuotaFrom, "/sys/fs/cgroup/"), hiddenFile)
 	}
@@ -126,28 +126,28 @@ func limitOf(r *report.Report) (cpus float64, from string) {
 	if t.Freezes == 0 || t.PeriodNS == 0 || t.CPUs == 0 {
 		return 0, ""
 	}
-	used := (1 - float64(t.LostWallNS)/float64(t.Freezes)/float64(t.PeriodNS)) * float64(t.CPUs)
-	if ran := ranBeforeFreezes(&r.Runtime); ran > 0 {
-		used = min(used, ran)
+	usedCPUs := (1 - float64(t.LostWallNS)/float64(t.Freezes)/float64(t.PeriodNS)) * float64(t.CPUs)
+	if ranCPUs := cpusBeforeFreezes(&r.Runtime); ranCPUs > 0 {
+		usedCPUs = min(usedCPUs, ranCPUs)
 	}
-	if used <= 0 {
+	if usedCPUs <= 0 {
 		return 0, ""
 	}
-	return math.Round(used*100) / 100, "at most, by what ran between freezes"
+	return math.Round(usedCPUs*100) / 100, "at most, by what ran between freezes"
 }
 
-// ranBeforeFreezes returns what ran from one refill of the quota to the freeze
+// cpusBeforeFreezes returns what ran from one refill of the quota to the freeze
 // at its end, in CPUs: the quota, or more where goroutines that show as running
 // waited for a CPU. A freeze that came after little had run was of a process
 // whose quota is small, however many Ps it has. It is 0 if that is not known.
-func ranBeforeFreezes(rt *report.Runtime) float64 {
+func cpusBeforeFreezes(rt *report.Runtime) float64 {
 	s, period := rt.Series, rt.Throttle.PeriodNS
 	if s == nil || s.StepNS <= 0 || 4*s.StepNS > period {
 		return 0
 	}
-	var each []float64
+	var cpusPerPeriod []float64
 	for _, f := range s.Freezes {
-		from, ran := f[0]+f[1]-period, 0.0
+		from, ranNS := f[0]+f[1]-period, 0.0
 		if from < 0 {
 			continue
 		}
@@ -156,23 +156,23 @@ func ranBeforeFreezes(rt *report.Runtime) float64 {
 			if p[0] >= f[0] {
 				break
 			}
-			ran += float64(p[1]) / 1000 * float64(max(0, min(p[0]+s.StepNS, f[0])-max(p[0], from)))
+			ranNS += float64(p[1]) / 1000 * float64(max(0, min(p[0]+s.StepNS, f[0])-max(p[0], from)))
 		}
-		each = append(each, ran/float64(period))
+		cpusPerPeriod = append(cpusPerPeriod, ranNS/float64(period))
 	}
-	if len(each) == 0 {
+	if len(cpusPerPeriod) == 0 {
 		return 0
 	}
-	slices.Sort(each)
-	return each[len(each)/2]
+	slices.Sort(cpusPerPeriod)
+	return cpusPerPeriod[len(cpusPerPeriod)/2]
 }
 
-// fitting is the GOMAXPROCS that a limit feeds.
-func fitting(limit float64) int { return max(1, int(math.Ceil(limit))) }
+// procsForLimit is the GOMAXPROCS that a limit feeds.
+func procsForLimit(limit float64) int { return max(1, int(math.Ceil(limit))) }
 
-// starves reports whether the load takes all that the limit gives: then fewer
+// usesWholeLimit reports whether the load takes all that the limit gives: then fewer
 // Ps cannot help, what is missing is CPU time.
-func starves(r *report.Report, limit float64) bool {
+func usesWholeLimit(r *report.Report, limit float64) bool {
 	if h := r.Host; h != nil && h.Facts.QuotaCPUs > 0 {
 		return h.Lost.CPUNS != nil && float64(*h.Lost.CPUNS) >= scale.NearlyAll*limit*float64(h.ToNS-h.FromNS)
 	}
@@ -182,15 +182,15 @@ func starves(r *report.Report, limit float64) bool {
 
 func throttleFix(in *Input) string {
 	procs := in.Report.Input.GOMAXPROCS
-	limit, _ := limitOf(in.Report)
-	measured := in.Report.Host != nil && in.Report.Host.Facts.QuotaCPUs > 0
+	limit, _ := cpuLimit(in.Report)
+	isMeasured := in.Report.Host != nil && in.Report.Host.Facts.QuotaCPUs > 0
 	switch {
-	case starves(in.Report, limit):
+	case usesWholeLimit(in.Report, limit):
 		return "raise the CPU limit or use less CPU: the load uses the whole limit, so fewer Ps alone only turn freezes into waits for a P; the prediction is for a limit that is never reached"
-	case limit > 0 && procs > fitting(limit) && measured:
-		return fmt.Sprintf("set GOMAXPROCS to %d to match the limit of %s (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit", fitting(limit), words.CPUs(limit))
-	case limit > 0 && procs > fitting(limit):
-		return fmt.Sprintf("set GOMAXPROCS to match the limit, about %d (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit; whylate limits shows it", fitting(limit))
+	case limit > 0 && procs > procsForLimit(limit) && isMeasured:
+		return fmt.Sprintf("set GOMAXPROCS to %d to match the limit of %s (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit", procsForLimit(limit), words.CPUs(limit))
+	case limit > 0 && procs > procsForLimit(limit):
+		return fmt.Sprintf("set GOMAXPROCS to match the limit, about %d (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit; whylate limits shows it", procsForLimit(limit))
 	}
 	return "raise the CPU limit or use less CPU: GOMAXPROCS already matches the limit; whylate limits shows it"
 }

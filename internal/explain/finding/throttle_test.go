@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// frozen is a report of a group that spends a share of its time frozen.
-func frozen(verdict report.ThrottleVerdict, share float64, procs int, host *report.Host) *report.Report {
+// frozenReport is a report of a group that spends a share of its time frozen.
+func frozenReport(verdict report.ThrottleVerdict, share float64, procs int, host *report.Host) *report.Report {
 	const slow = 80_000_000
 	band := report.Band{Band: report.BandAll, Count: 100, Causes: []report.Cause{
 		{Cause: "throttle", Site: &report.Site{Func: "main.work", File: "/src/main.go", Line: 7}, TotalNS: int64(share * slow * 100), Share: share, Requests: 80},
@@ -32,7 +32,7 @@ func TestThrottleRules(t *testing.T) {
 		h.ToNS, h.Lost.CPUNS = 10e9, &cpu
 		return h
 	}
-	everyPeriod := frozen("own", 0.5, 8, nil)
+	everyPeriod := frozenReport("own", 0.5, 8, nil)
 	everyPeriod.Runtime.Throttle.Freezes = 97
 	for _, c := range []struct {
 		name   string
@@ -40,22 +40,22 @@ func TestThrottleRules(t *testing.T) {
 		want   []string // code and severity
 		fix    string   // in the first one's
 	}{
-		{"from the trace alone", frozen("own", 0.5, 8, nil), []string{"WL4001 high"}, "about 1 "},
-		{"with samples", frozen("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2 to match"},
-		{"with samples, half used", frozen("own", 0.5, 8, used(limit(1.5, 8), 7.5e9)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2 to match"},
-		{"with samples, half a CPU", frozen("own", 0.5, 8, limit(0.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 1 to match"},
-		{"all of the limit used", frozen("own", 0.5, 8, used(limit(1.5, 8), 14.8e9)), []string{"WL4001 high", "WL4002 info"}, "uses the whole limit"},
+		{"from the trace alone", frozenReport("own", 0.5, 8, nil), []string{"WL4001 high"}, "about 1 "},
+		{"with samples", frozenReport("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2 to match"},
+		{"with samples, half used", frozenReport("own", 0.5, 8, used(limit(1.5, 8), 7.5e9)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2 to match"},
+		{"with samples, half a CPU", frozenReport("own", 0.5, 8, limit(0.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 1 to match"},
+		{"all of the limit used", frozenReport("own", 0.5, 8, used(limit(1.5, 8), 14.8e9)), []string{"WL4001 high", "WL4002 info"}, "uses the whole limit"},
 		{"frozen in every period", everyPeriod, []string{"WL4001 high"}, "uses the whole limit"},
-		{"an ancestor's", frozen("ancestor", 0.2, 4, limit(4, 8)), []string{"WL4001 medium"}, "raise the CPU limit"},
-		{"little of it", frozen("own", 0.01, 8, nil), nil, ""},
-		{"distinguished", frozen("unknown", 0.5, 8, nil), nil, ""},
-		{"measured none", frozen("none", 0.5, 8, nil), nil, ""},
-		{"no request hit", frozen("own", 0, 8, nil), []string{"WL4001 info"}, "raise the limit"},
-		{"too many Ps, not throttled", frozen("none", 0, 8, limit(2, 8)), []string{"WL4002 info"}, "GOMAXPROCS to 2,"},
-		{"too few Ps", frozen("none", 0, 2, limit(4, 8)), []string{"WL4002 info"}, "leave GOMAXPROCS"},
-		{"fewer CPUs than the limit", frozen("none", 0, 2, limit(4, 2)), nil, ""},
-		{"the runtime's own choice", frozen("none", 0, 2, limit(0.5, 8)), nil, ""},
-		{"a limit of part of a CPU more", frozen("none", 0, 3, limit(2.5, 8)), nil, ""},
+		{"an ancestor's", frozenReport("ancestor", 0.2, 4, limit(4, 8)), []string{"WL4001 medium"}, "raise the CPU limit"},
+		{"little of it", frozenReport("own", 0.01, 8, nil), nil, ""},
+		{"distinguished", frozenReport("unknown", 0.5, 8, nil), nil, ""},
+		{"measured none", frozenReport("none", 0.5, 8, nil), nil, ""},
+		{"no request hit", frozenReport("own", 0, 8, nil), []string{"WL4001 info"}, "raise the limit"},
+		{"too many Ps, not throttled", frozenReport("none", 0, 8, limit(2, 8)), []string{"WL4002 info"}, "GOMAXPROCS to 2,"},
+		{"too few Ps", frozenReport("none", 0, 2, limit(4, 8)), []string{"WL4002 info"}, "leave GOMAXPROCS"},
+		{"fewer CPUs than the limit", frozenReport("none", 0, 2, limit(4, 2)), nil, ""},
+		{"the runtime's own choice", frozenReport("none", 0, 2, limit(0.5, 8)), nil, ""},
+		{"a limit of part of a CPU more", frozenReport("none", 0, 3, limit(2.5, 8)), nil, ""},
 	} {
 		got := Find(&Input{Report: c.report}, rulesByCode(report.RuleThrottled, report.RuleGOMAXPROCSAndLimit))
 		var codes []string
@@ -72,21 +72,21 @@ func TestThrottleRules(t *testing.T) {
 	}
 }
 
-// TestLimitOfFreezes: of a process that ran little before each freeze the limit is small, however many Ps a freeze may have
+// TestCPULimitFromFreezes: of a process that ran little before each freeze the limit is small, however many Ps a freeze may have
 // held. It would catch advice to set GOMAXPROCS to 6 where the quota is a quarter of a CPU.
-func TestLimitOfFreezes(t *testing.T) {
-	r := frozen("own", 0.5, 8, nil)
+func TestCPULimitFromFreezes(t *testing.T) {
+	r := frozenReport("own", 0.5, 8, nil)
 	rt := &r.Runtime
 	rt.Throttle.CPUs, rt.Throttle.LostWallNS = 8, int64(rt.Throttle.Freezes)*25e6
 	rt.Series = &report.Series{StepNS: 10e6}
-	for at := int64(0); at < 10e9; at += 10e6 {
-		rt.Series.Running = append(rt.Series.Running, [2]int64{at, 300})
+	for now := int64(0); now < 10e9; now += 10e6 {
+		rt.Series.Running = append(rt.Series.Running, [2]int64{now, 300})
 	}
 	for end := int64(157e6); end < 10e9; end += 160e6 {
 		end -= end%100e6 - 57e6 // by the clock
 		rt.Series.Freezes = append(rt.Series.Freezes, [2]int64{end - 25e6, 25e6})
 	}
-	if limit, _ := limitOf(r); limit < 0.2 || limit > 0.25 {
+	if limit, _ := cpuLimit(r); limit < 0.2 || limit > 0.25 {
 		t.Errorf("the limit is %v, want 0.3 CPUs for three quarters of a period", limit)
 	}
 	got := Find(&Input{Report: r}, rulesByCode(report.RuleThrottled))
@@ -94,14 +94,14 @@ func TestLimitOfFreezes(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// Steps as long as a period tell nothing of what ran in one.
-	if rt.Series.StepNS = 100e6; ranBeforeFreezes(rt) != 0 {
+	if rt.Series.StepNS = 100e6; cpusBeforeFreezes(rt) != 0 {
 		t.Error("long steps are believed")
 	}
 }
 
 // A quota that cannot be excluded is said, and is no fault; a source that shows rare freezes is named.
 func TestSuspectedQuota(t *testing.T) {
-	r := frozen("unknown", 0, 8, nil)
+	r := frozenReport("unknown", 0, 8, nil)
 	r.Runtime.Throttle.Suspect, r.Runtime.Throttle.How = 3, "3 silences"
 	got := Find(&Input{Report: r}, rulesByCode(report.RuleThrottled))
 	if len(got) != 1 || got[0].Severity != report.SeverityInfo || !strings.Contains(got[0].Title, "cannot be excluded") || !strings.Contains(got[0].Fix, "service/probe") {
@@ -132,7 +132,7 @@ func TestPollGapIsLoud(t *testing.T) {
 // TestHiddenLimit: a redacted recording names no file of a control group, and its evidence is a sentence nevertheless.
 func TestHiddenLimit(t *testing.T) {
 	r := &report.Report{Host: &report.Host{Facts: report.HostFacts{QuotaCPUs: 2, Parallelism: 8}}, Input: report.Input{GOMAXPROCS: 8}}
-	if limit, from := limitOf(r); limit != 2 || from != "the control group" {
+	if limit, from := cpuLimit(r); limit != 2 || from != "the control group" {
 		t.Errorf("the limit is %v, by %q", limit, from)
 	}
 	found := checkGOMAXPROCSAndLimit(&Input{Report: r})

@@ -10,11 +10,11 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestTogether: waits at several places of a dependency are one finding for each line of the service's own that led to
+// TestOneFaultAtSeveralSites: waits at several places of a dependency are one finding for each line of the service's own that led to
 // them, with one prediction for all of its places; timers that no own line led to are one for the dependency. It would
 // catch a finding a place, of which each promises what only both together win, one for two lines that must each be
 // changed, and two that each promise what half of both would win.
-func TestTogether(t *testing.T) {
+func TestOneFaultAtSeveralSites(t *testing.T) {
 	in := func(line int, fromLine int) *report.Site {
 		s := &report.Site{Func: "dep.org/client.(*C).wait", File: "dep.org/client@v1.2.0/c.go", Line: line, Module: "dep.org/client", Version: "v1.2.0"}
 		if fromLine > 0 {
@@ -27,10 +27,10 @@ func TestTogether(t *testing.T) {
 		s.CalledFrom.Calls = ""
 		return s
 	}
-	some := func(s *report.Site, each int64, requests int) report.Cause {
-		return report.Cause{Cause: report.CauseSleep, Site: s, Call: "time.Sleep", TotalNS: 100 * each, Requests: requests}
+	sleepOf := func(s *report.Site, perRequest int64, requests int) report.Cause {
+		return report.Cause{Cause: report.CauseSleep, Site: s, Call: "time.Sleep", TotalNS: 100 * perRequest, Requests: requests}
 	}
-	sleep := func(s *report.Site, each int64) report.Cause { return some(s, each, 100) }
+	sleep := func(s *report.Site, perRequest int64) report.Cause { return sleepOf(s, perRequest, 100) }
 	for _, c := range []struct {
 		name   string
 		causes []report.Cause
@@ -41,15 +41,15 @@ func TestTogether(t *testing.T) {
 			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=50%, sleep@dep.org/client.(*C).wait:10 from main.load:5=50%"},
 		},
 		{
-			"two lines, one place", []report.Cause{some(in(10, 5), ms(200), 60), some(in(10, 9), ms(100), 40)},
+			"two lines, one place", []report.Cause{sleepOf(in(10, 5), ms(200), 60), sleepOf(in(10, 9), ms(100), 40)},
 			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=50%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
 		},
 		{
-			"two lines wait for one place", []report.Cause{some(waited(10, 5), ms(240), 60), some(waited(10, 9), ms(60), 40)},
+			"two lines wait for one place", []report.Cause{sleepOf(waited(10, 5), ms(240), 60), sleepOf(waited(10, 9), ms(60), 40)},
 			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=60%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=90%"},
 		},
 		{
-			"one calls, one waits", []report.Cause{some(in(10, 5), ms(200), 60), some(waited(10, 9), ms(100), 40)},
+			"one calls, one waits", []report.Cause{sleepOf(in(10, 5), ms(200), 60), sleepOf(waited(10, 9), ms(100), 40)},
 			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=50%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
 		},
 		{

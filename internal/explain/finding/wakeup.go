@@ -9,26 +9,26 @@ func isWake(c *report.Cause) bool { return c.Cause == report.CauseSchedWake }
 
 // checkSlowWakeup is WL1003, slow-wakeup.
 func checkSlowWakeup(in *Input, g *report.Group) []Verdict {
-	if _, others := measureOtherLoad(in); others || hasTooManyPs(in) {
+	if _, hasOtherLoad := measureOtherLoad(in); hasOtherLoad || hasTooManyPs(in) {
 		return nil // WL1009, or WL1005, explains it
 	}
-	share, won := weigh(g, isWake)
+	share, gain := weigh(g, isWake)
 	site := topSite(g, isWake)
 	if share == 0 || site == nil {
 		return nil
 	}
-	v := Verdict{Gain: won, Changes: []predict.Change{predict.Half(report.CauseSchedWake, "")}, Finding: report.Finding{
+	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Half(report.CauseSchedWake, "")}, Finding: report.Finding{
 		Title: "goroutines wait to be woken although Ps are idle", Cause: report.CauseSchedWake, Site: site, Group: g.ID, Share: share, Confidence: 0.7,
 		Evidence: []report.Evidence{
-			measured("mean wake-up latency per slow request, over all hand-overs", won.Slow.NS, "ns"),
-			measured("share of time in which at least one P was idle", in.Report.Runtime.Sched.PsIdle, "share"),
-			measured("Ps", in.Report.Input.GOMAXPROCS, "count"),
+			measurement("mean wake-up latency per slow request, over all hand-overs", gain.Slow.NS, "ns"),
+			measurement("share of time in which at least one P was idle", in.Report.Runtime.Sched.PsIdle, "share"),
+			measurement("Ps", in.Report.Input.GOMAXPROCS, "count"),
 		},
 		Fix: "use fewer hand-overs between goroutines in a request; check that the machine's CPUs are free when threads wake up (limits, other processes)",
 	}}
 	if in.severity(&v) == "" {
 		return nil
 	}
-	v.Fact = share < 0.10 || won.TotalNS < 500e3*int64(g.Count)
+	v.Fact = share < 0.10 || gain.TotalNS < 500e3*int64(g.Count)
 	return []Verdict{v}
 }

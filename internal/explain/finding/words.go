@@ -11,20 +11,20 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// place names a site briefly: store.(*DB).get (db.go:12).
-func place(s *report.Site) string {
+// siteText names a site briefly: store.(*DB).get (db.go:12).
+func siteText(s *report.Site) string {
 	if s == nil {
 		return "an unknown place"
 	}
-	text := line(s)
+	text := lineText(s)
 	if s.CalledFrom != nil {
-		text += ", " + names.Lead(s.CalledFrom) + place(s.CalledFrom.Site())
+		text += ", " + names.Lead(s.CalledFrom) + siteText(s.CalledFrom.Site())
 	}
 	return text
 }
 
-// line is place without its caller, for texts that name the caller at another place.
-func line(s *report.Site) string {
+// lineText is place without its caller, for texts that name the caller at another place.
+func lineText(s *report.Site) string {
 	if s == nil {
 		return "an unknown place"
 	}
@@ -35,15 +35,15 @@ func line(s *report.Site) string {
 	return fmt.Sprintf("%s (%s:%d%s)", words.FuncName(s.Func), path.Base(s.File), s.Line, does)
 }
 
-// onWhose says on whose goroutine a cause is, and by which waits the request
+// goroutineText says on whose goroutine a cause is, and by which waits the request
 // depends on it.
-func onWhose(via []report.Via) string {
+func goroutineText(via []report.Via) string {
 	if len(via) == 0 {
 		return "on its own goroutine"
 	}
 	var waits []string
 	for i := range via {
-		waits = append(waits, string(via[i].Wait)+" at "+line(via[i].Site))
+		waits = append(waits, string(via[i].Wait)+" at "+lineText(via[i].Site))
 	}
 	s := "on another goroutine, reached through " + waits[0]
 	for _, w := range waits[1:] {
@@ -54,26 +54,26 @@ func onWhose(via []report.Via) string {
 
 // Calls that rules ask for.
 const (
-	pause     = "time.Sleep"
-	inSelect  = "runtime.selectgo"
-	readLock  = "RWMutex).RLock"
-	writeLock = "RWMutex).Lock"
+	sleepCall  = "time.Sleep"
+	selectCall = "runtime.selectgo"
+	readLock   = "RWMutex).RLock"
+	writeLock  = "RWMutex).Lock"
 )
 
-// inCall names the library function that a wait was in, and nothing for those
+// libraryCall names the library function that a wait was in, and nothing for those
 // that every wait of a sort is in.
-func inCall(call string) string {
+func libraryCall(call string) string {
 	switch call {
-	case "", inSelect, "runtime.chanrecv1", "runtime.chanrecv2", "runtime.chansend1", "sync.(*Cond).Wait":
+	case "", selectCall, "runtime.chanrecv1", "runtime.chanrecv2", "runtime.chansend1", "sync.(*Cond).Wait":
 		return ""
 	}
 	return call
 }
 
-// doing says what goes on at a cause.
-func doing(c *report.Cause, via []report.Via) string {
-	at := place(nonStdSite(c, via))
-	call := inCall(c.Call)
+// activityAt says what goes on at a cause.
+func activityAt(c *report.Cause, via []report.Via) string {
+	location := siteText(nonStdSite(c, via))
+	call := libraryCall(c.Call)
 	if nonStdSite(c, via) != c.Site {
 		call = "" // of the standard library's line, not of the place that is named
 	}
@@ -82,28 +82,28 @@ func doing(c *report.Cause, via []report.Via) string {
 	}
 	switch c.Cause {
 	case report.CauseCPU:
-		return "computes in " + at
+		return "computes in " + location
 	case report.CauseSleep:
-		return timer(c) + " at " + at
+		return timerActivity(c) + " at " + location
 	case report.CauseNetwork:
 		switch {
 		case isFileCall(c.Call):
-			return "waits for a pipe" + call + " at " + at
+			return "waits for a pipe" + call + " at " + location
 		case c.Kind == "inbound":
-			return "waits for the client at " + at
+			return "waits for the client at " + location
 		}
-		return "waits for the network" + call + " at " + at
+		return "waits for the network" + call + " at " + location
 	case report.CauseSyscall:
-		return syscallOf(c).doing + call + " at " + at
+		return syscallOf(c).activity + call + " at " + location
 	}
-	return "waits" + call + " at " + at
+	return "waits" + call + " at " + location
 }
 
-// doing says what goes on at a part.
-func (p *causeRoute) doing() string { return doing(p.Cause, p.via) }
+// activity says what goes on at a part.
+func (p *causeRoute) activity() string { return activityAt(p.Cause, p.via) }
 
-// timer says which sort of timer a sleep is.
-func timer(c *report.Cause) string {
+// timerActivity says which sort of timer a sleep is.
+func timerActivity(c *report.Cause) string {
 	switch verdict.KindOf(c) {
 	case verdict.Deadline:
 		if strings.HasPrefix(c.Call, "net/http.") {
@@ -118,7 +118,7 @@ func timer(c *report.Cause) string {
 	return "sleeps"
 }
 
-// measured is evidence with a number.
-func measured[N int | int64 | float64](text string, value N, unit string) report.Evidence {
+// measurement is evidence with a number.
+func measurement[N int | int64 | float64](text string, value N, unit string) report.Evidence {
 	return report.Evidence{Text: text, Value: float64(value), Unit: unit}
 }
