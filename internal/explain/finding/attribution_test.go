@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// site makes a site in main from "f:12"; names with a slash or a dot before the colon are whole functions.
+// site returns a site of package main from "f@12". A name with a dot is a whole function.
 func site(s string) *report.Site {
 	fn, line, _ := strings.Cut(s, "@")
 	n := 0
@@ -22,7 +22,7 @@ func site(s string) *report.Site {
 	return &report.Site{Func: fn, File: "/src/main.go", Line: n}
 }
 
-// via makes a chain of waits, each "wait site call".
+// via returns a chain of waits, each written as "wait site call".
 func via(waits ...string) []report.Via {
 	out := []report.Via{}
 	for _, w := range waits {
@@ -42,7 +42,7 @@ func via(waits ...string) []report.Via {
 
 func ms(n int64) int64 { return n * 1e6 }
 
-// oneGroup makes a report of one group of 100 requests that spent these causes, in all bands alike.
+// oneGroup returns a report of one group of 100 requests with these causes.
 func oneGroup(causes ...report.Cause) *report.Report {
 	var total int64
 	for _, c := range causes {
@@ -64,17 +64,17 @@ func oneGroup(causes ...report.Cause) *report.Report {
 	}
 }
 
-// rulesWithPrefix are the rules of this family alone.
+// rulesWithPrefix returns the rules whose codes have a prefix.
 func rulesWithPrefix(prefix string) []Rule {
 	return slices.DeleteFunc(All(), func(r Rule) bool { return !strings.HasPrefix(string(r.Code), prefix) })
 }
 
-// rulesByCode are the rules with these codes.
+// rulesByCode returns the rules with these codes.
 func rulesByCode(codes ...report.RuleCode) []Rule {
 	return slices.DeleteFunc(All(), func(r Rule) bool { return !slices.Contains(codes, r.Code) })
 }
 
-// findingTexts lists findings as "code site share".
+// findingTexts returns findings as "code site share".
 func findingTexts(found []report.Finding) []string {
 	out := []string{}
 	for i := range found {
@@ -89,7 +89,8 @@ func findingTexts(found []report.Finding) []string {
 }
 
 func TestWaitingRules(t *testing.T) {
-	// Three others wait for a goroutine while it serves one.
+	// service describes goroutines at a site: the share of their time in other requests, the requests that wait for one, and
+	// those it serves at once.
 	service := func(cause, siteText string, takenShare, waiting, perInstant float64) queues.ServiceStats {
 		return queues.ServiceStats{Cause: cause, Site: site(siteText), WaitersPerServer: waiting, BatchSize: perInstant, OtherRequestShare: takenShare, Servers: 2, MaxServers: 2, ServiceNS: 10e6, Requests: 100, RequestsPerSecond: 100}
 	}
@@ -107,7 +108,7 @@ func TestWaitingRules(t *testing.T) {
 		services []queues.ServiceStats
 		want     []string
 	}{
-		{"a sleep of its own", []report.Cause{{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(900)}, {Cause: "cpu", Site: site("f@1"), TotalNS: ms(100)}},
+		{"a sleep of the request's own goroutine", []report.Cause{{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(900)}, {Cause: "cpu", Site: site("f@1"), TotalNS: ms(100)}},
 			nil, []string{"WL2001 retry@5 0.90"}},
 		{"two sleeps on another goroutine", []report.Cause{
 			{Cause: "sleep", Site: site("fetch@48"), Via: via("chan sub@7"), TotalNS: ms(670)}, {Cause: "sleep", Site: site("release@52"), Via: via("chan sub@9"), TotalNS: ms(330)}},
@@ -116,32 +117,32 @@ func TestWaitingRules(t *testing.T) {
 		{"a lock held over a call", []report.Cause{
 			{Cause: "network", Site: site("ask@3"), TotalNS: ms(1000), Via: via("lock get@2 sync.(*Mutex).Lock"), Routes: []report.Route{{Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ms(750)}, {TotalNS: ms(250)}}}},
 			nil, []string{"WL2002 ask@3 1.00"}},
-		{"a call that is rarely met under a lock", []report.Cause{
+		{"a call that is rarely made under a lock", []report.Cause{
 			{Cause: "network", Site: site("ask@3"), TotalNS: ms(1000), Routes: []report.Route{{TotalNS: ms(900)}, {Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ms(100)}}}},
 			nil, []string{"WL2005 ask@3 1.00"}},
 		{"a lock behind a lock", []report.Cause{
 			{Cause: "sleep", Site: site("hold@3"), TotalNS: ms(1000), Routes: []report.Route{{Via: via("lock a@1", "lock b@2"), TotalNS: ms(600)}, {Via: via("lock b@2"), TotalNS: ms(400)}}}},
 			nil, []string{"WL2002 hold@3 1.00"}},
-		{"what holders do is a finding each, as far as it matters", []report.Cause{
+		{"a finding for each work of the holders that takes much time", []report.Cause{
 			{Cause: "syscall", Site: site("sync@3"), Call: "os.(*File).Sync", Via: via("lock w@1"), TotalNS: ms(450)}, {Cause: "cpu", Site: site("encode@4"), Via: via("lock w@1"), TotalNS: ms(200)},
 			{Cause: "cpu", Site: site("check@5"), Via: via("lock w@1"), TotalNS: ms(150)}, {Cause: "sleep", Site: site("pause@6"), Via: via("lock w@1"), TotalNS: ms(100)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}},
 			nil, []string{"WL2002 sync@3 0.55", "WL2002 encode@4 0.35"}},
-		{"a holder that waits for a P is the scheduler's", []report.Cause{
+		{"a holder that waits for a P belongs to the scheduler's rules", []report.Cause{
 			{Cause: "sched", Site: site("sync@3"), Via: via("lock w@1"), TotalNS: ms(900)}, {Cause: "cpu", Site: site("other@4"), TotalNS: ms(100)}}, nil, []string{}},
 		{"a semaphore", []report.Cause{
 			{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}}},
 			[]queues.ServiceStats{service("sleep", "use@5", 1, 2.7, 1)}, []string{"WL2003 use@5 1.00"}},
-		{"workers too few", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
+		{"too few workers", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{service("sleep", "work@5", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
-		{"whom the holder of a lock waits for", []report.Cause{{Cause: "sleep", Site: site("work@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock in@3", "chan ask@4"), TotalNS: ms(2000)}, {Via: via("chan ask@4"), TotalNS: ms(1000)}}}},
+		{"the holder of a lock waits for a worker", []report.Cause{{Cause: "sleep", Site: site("work@5"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock in@3", "chan ask@4"), TotalNS: ms(2000)}, {Via: via("chan ask@4"), TotalNS: ms(1000)}}}},
 			[]queues.ServiceStats{behindLock}, []string{"WL2002 work@5 1.00"}},
 		{"one worker that computes", []report.Cause{{Cause: "cpu", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{service("cpu", "ask@4", 0, 2.7, 1)}, []string{"WL2003 work@5 1.00"}},
-		{"a goroutine for each", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
+		{"a goroutine for each request", []report.Cause{{Cause: "sleep", Site: site("work@5"), Via: via("chan ask@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{service("sleep", "work@5", 0, 1, 1)}, []string{"WL2001 work@5 1.00"}},
-		{"one leader for many", []report.Cause{{Cause: "sleep", Site: site("load@5"), Via: via("chan get@4"), TotalNS: ms(3000)}},
+		{"one goroutine serves many requests at once", []report.Cause{{Cause: "sleep", Site: site("load@5"), Via: via("chan get@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{service("sleep", "load@5", 0, 3, 3)}, []string{"WL2001 load@5 1.00"}},
-		{"a connection that many share", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("select call@4"), TotalNS: ms(3000)}},
+		{"a connection that many requests share", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("select call@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{service("network", "read@5", 0, 3, 1)}, []string{"WL2005 read@5 1.00"}},
 		{"workers that ask a peer, one answer at a time", []report.Cause{{Cause: "network", Site: site("read@5"), Via: via("chan call@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{asker}, []string{"WL2003 read@5 1.00"}},
@@ -151,14 +152,14 @@ func TestWaitingRules(t *testing.T) {
 			nil, []string{"WL2003 golang.org/x/time/rate.(*Limiter).wait@286 1.00"}},
 		{"a flush", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(3000)}}, []queues.ServiceStats{flushService}, []string{"WL2004 flush@9 1.00"}},
 		{"a pause of a ticker's own work", []report.Cause{{Cause: "sleep", Site: site("flush@9"), Call: "time.Sleep", TotalNS: ms(3000)}}, []queues.ServiceStats{flushService}, []string{"WL2001 flush@9 1.00"}},
-		{"a flush, and who is added meanwhile", []report.Cause{
+		{"a flush, and requests that join the batch during the wait", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)},
 			{Cause: "sleep", Site: site("flush@9"), Via: via("chan add@4"), TotalNS: ms(1000)}}, []queues.ServiceStats{flushService}, []string{"WL2004 flush@9 1.00"}},
-		{"somebody else's client rests", []report.Cause{
+		{"another connection's client is idle", []report.Cause{
 			{Cause: "network", Kind: "inbound", Site: site("net/http.(*conn).serve@2103"), Via: via("chan add@4", "select flush@9"), TotalNS: ms(2000)}}, nil, []string{}},
-		{"a sleep for each job, of one client", []report.Cause{{Cause: "sleep", Site: site("job@9"), Call: "time.Sleep", Via: via("chan add@4"), TotalNS: ms(3000)}},
+		{"a sleep for each job of one client", []report.Cause{{Cause: "sleep", Site: site("job@9"), Call: "time.Sleep", Via: via("chan add@4"), TotalNS: ms(3000)}},
 			[]queues.ServiceStats{jobService}, []string{"WL2001 job@9 1.00"}},
-		{"the library's line is not the user's", []report.Cause{
+		{"a line of the standard library is not named", []report.Cause{
 			{Cause: "network", Site: site("net/http.(*persistConn).readLoop@2330"), Kind: "outbound", Via: via("select call@4 net/http.(*persistConn).roundTrip"), TotalNS: ms(3000)}},
 			nil, []string{"WL2005 call@4 1.00"}},
 		{"a peer that does not read", []report.Cause{{Cause: "network", Site: site("send@4"), Kind: "outbound", Call: "net.(*conn).Write", TotalNS: ms(3000)}}, nil, []string{"WL2005 send@4 1.00"}},
@@ -176,10 +177,10 @@ func TestWaitingRules(t *testing.T) {
 		{"a pipe, and the lock of a log.Logger", []report.Cause{
 			{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", TotalNS: ms(3000), Routes: []report.Route{{Via: via("lock note@4 log.(*Logger).Println"), TotalNS: ms(2000)}, {TotalNS: ms(1000)}}}},
 			nil, []string{"WL2007 note@4 1.00"}},
-		{"a semaphore whose place is held over a call that other goroutines serve", []report.Cause{
+		{"a semaphore whose slot is held during a call that other goroutines serve", []report.Cause{
 			{Cause: "network", Site: site("ask@4"), TotalNS: ms(3000), Routes: []report.Route{{Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(1500)}, {Via: via("select ask@4"), TotalNS: ms(1500)}}}},
 			[]queues.ServiceStats{service("network", "ask@4", 0, 1, 1)}, []string{"WL2003 ask@4 1.00"}},
-		{"a child", []report.Cause{{Cause: "syscall", Site: site("convert@4"), Call: "os/exec.(*Cmd).Wait", TotalNS: ms(3000)}}, nil, []string{"WL2007 convert@4 1.00"}},
+		{"a child process", []report.Cause{{Cause: "syscall", Site: site("convert@4"), Call: "os/exec.(*Cmd).Wait", TotalNS: ms(3000)}}, nil, []string{"WL2007 convert@4 1.00"}},
 		{"the lock of a file", []report.Cause{{Cause: "syscall", Site: site("claim@4"), Call: "syscall.Flock", TotalNS: ms(3000)}}, nil, []string{"WL2007 claim@4 1.00"}},
 		{"an errgroup with a limit", []report.Cause{
 			{Cause: "sleep", Site: site("fetch@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)}, {Via: via("waitgroup gather@9"), TotalNS: ms(1000)}}}},
@@ -194,14 +195,14 @@ func TestWaitingRules(t *testing.T) {
 			}
 			for i := range found {
 				if f := &found[i]; f.Title == "" || f.Fix == "" || len(f.Evidence) == 0 || f.Confidence <= 0 || f.Confidence > 1 {
-					t.Errorf("%s is not whole: %+v", f.Code, f)
+					t.Errorf("%s lacks a title, a fix, evidence or a confidence: %+v", f.Code, f)
 				}
 			}
 		})
 	}
 }
 
-// TestFindingTextsOfWaits: what a finding says of a wait follows from who is waited for.
+// TestFindingTextsOfWaits: title and advice follow from the holder that requests wait for.
 func TestFindingTextsOfWaits(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -214,7 +215,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 		{"a writer keeps readers out",
 			report.Cause{Cause: "cpu", Site: site("rebuild@3"), Via: via("lock get@1 sync.(*RWMutex).RLock"), TotalNS: ms(3000)},
 			"for an RWMutex (to read) while its holder computes in main.rebuild", "build the new state outside of the lock"},
-		{"who holds a writer up is not known",
+		{"a writer waits for a holder of unknown kind",
 			report.Cause{Cause: "cpu", Site: site("report@3"), Via: via("lock post@1 sync.(*RWMutex).Lock"), TotalNS: ms(3000)},
 			"for an RWMutex (to write) while its holder computes in main.report", "a reader takes a copy"},
 		{"a full channel", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send gather@7"), TotalNS: ms(3000)},
@@ -231,7 +232,7 @@ func TestFindingTextsOfWaits(t *testing.T) {
 			Via: via("cond upload@20 net/http.(*http2requestBody).Read"), TotalNS: ms(3000)}, "its client to send", "read the body"},
 		{"a pipe under a lock", report.Cause{Cause: "network", Site: site("note@4"), Call: "os.(*File).Write", Via: via("lock note@4 sync.(*Mutex).Lock"), TotalNS: ms(3000)},
 			"for a Mutex while its holder waits for a pipe", "through a bounded buffer"},
-		{"a semaphore, by no number that is another's", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
+		{"a semaphore without a number of slots", report.Cause{Cause: "network", Site: site("ask@4"), Via: via("select golang.org/x/sync/semaphore.(*Weighted).Acquire@80", "select ask@4"), TotalNS: ms(3000)},
 			"requests queue for a golang.org/x/sync/semaphore", "return it before the work at main.ask"},
 		{"an errgroup", report.Cause{Cause: "sleep", Site: site("fetch@5"), Call: "time.Sleep", Via: via("chan send golang.org/x/sync/errgroup.(*Group).Go@74"), TotalNS: ms(3000)},
 			"requests cannot start all their goroutines at once: an errgroup has too few places, while one sleeps at main.fetch", "SetLimit"},
@@ -243,8 +244,9 @@ func TestFindingTextsOfWaits(t *testing.T) {
 	}
 }
 
-// TestLongPollOrFlush: who hands nothing to anybody before he waits for the next turn of an interval reads news, or joins a batch under a lock: that is
-// at most low, unless somebody works behind the interval or a hand-over was seen. It would catch a batch found by its interval alone.
+// TestLongPollOrFlush: requests that hand nothing over before they wait for the next tick of an interval read news, or join a
+// batch under a lock. The finding is at most low, unless work follows the interval or a hand-over was seen. The test fails if
+// an interval alone makes a wait a batch.
 func TestLongPollOrFlush(t *testing.T) {
 	for _, c := range []struct {
 		name, wait string
@@ -253,8 +255,8 @@ func TestLongPollOrFlush(t *testing.T) {
 		want       report.RuleCode
 		severity   report.Severity
 	}{
-		{"a select that something else may end", "select", 0, 0, report.RuleSleep, report.SeverityInfo},
-		{"nothing else can end it", "chan", 0, 0, report.RuleSleep, report.SeverityLow},
+		{"a select that another event may end", "select", 0, 0, report.RuleSleep, report.SeverityInfo},
+		{"no other event can end the wait", "chan", 0, 0, report.RuleSleep, report.SeverityLow},
 		{"work behind the interval", "chan", 0, 300, report.RuleFlushInterval, report.SeverityHigh},
 		{"handed over", "select", 1, 0, report.RuleFlushInterval, report.SeverityHigh},
 	} {
@@ -272,7 +274,8 @@ func TestLongPollOrFlush(t *testing.T) {
 	}
 }
 
-// TestPacedStream: who writes to its client between the waits for its own limiter sends a stream, and queues behind nobody.
+// TestPacedStream: a request that writes to its client between the waits for its own limiter sends a stream, and queues for
+// nothing.
 func TestPacedStream(t *testing.T) {
 	limiter := site("golang.org/x/time/rate.(*Limiter).wait@286")
 	rep := oneGroup(report.Cause{Cause: "sleep", Site: limiter, TotalNS: ms(3000)})
@@ -282,13 +285,13 @@ func TestPacedStream(t *testing.T) {
 	}{{1, false}, {0.6, false}, {0.4, true}} {
 		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, WriteShare: c.wrote}}, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 		if len(found) != 1 || found[0].Severity.Loud() != c.loud {
-			t.Errorf("of whose waits %g are followed by a write: %+v", c.wrote, found)
+			t.Errorf("a write follows a share of %g of the waits: %+v", c.wrote, found)
 		}
 	}
 }
 
-// TestPoolSize holds the advice to arithmetic done by hand: 100 requests in a second wait 30 ms each for a slot that they
-// keep for 10 ms.
+// TestPoolSize compares the advice with arithmetic done by hand: 100 requests in a second wait 30 ms each for a slot that they
+// hold for 10 ms.
 func TestPoolSize(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	in := &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, OtherRequestShare: 1, Servers: 4, MaxServers: 4, ServiceNS: 10e6, Requests: 100}}}
@@ -298,7 +301,7 @@ func TestPoolSize(t *testing.T) {
 			got[e.Text] = e.Value
 		}
 		if v.Gain.TotalNS != ms(3000) {
-			t.Errorf("a larger pool would win %d ns, not what was waited for it", v.Gain.TotalNS)
+			t.Errorf("a larger pool would save %d ns, not the time that requests waited for it", v.Gain.TotalNS)
 		}
 	}
 	for text, want := range map[string]float64{
@@ -309,7 +312,7 @@ func TestPoolSize(t *testing.T) {
 			t.Errorf("%s: %g, want %g", text, got[text], want)
 		}
 	}
-	// Four come at once, a tenth of the time: one goroutine is enough for the load, but not for them.
+	// Four requests come together, in a tenth of the time: one goroutine is enough for the mean load, but not for those four.
 	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), Via: via("chan use@4"), TotalNS: ms(2000)})
 	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 2.5, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 1e6, Requests: 100}}}
 	in.Report.Input.DurationNS = 10e9
@@ -318,7 +321,7 @@ func TestPoolSize(t *testing.T) {
 			t.Errorf("%s: %g; %s", e.Text, e.Value, v.Fix)
 		}
 	}
-	// A pool of connections is no goroutine: on how many of these somebody had one is not how many there are.
+	// The number of goroutines that held a connection is not the number of connections of the pool.
 	conns := []report.Via{{Wait: "select", Call: "database/sql.(*DB).conn", Site: site("use@4")}}
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: conns, TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 	in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "network", Site: site("use@5"), WaitersPerServer: 2.7, BatchSize: 1, Servers: 8, MaxServers: 8, ServiceNS: 10e6, Requests: 100}}}
@@ -327,26 +330,26 @@ func TestPoolSize(t *testing.T) {
 			t.Errorf("a pool of connections: %s", v.Fix)
 		}
 	}
-	// 200 wait for the only place, whose holder computes: with two Ps two places are all that help.
+	// 200 requests wait for the only slot, whose holder computes: with two Ps no more than two slots help.
 	for procs, want := range map[int]string{2: "about 2 are enough", 0: "about 100 are enough"} {
 		rep = oneGroup(report.Cause{Cause: "cpu", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		rep.Input.GOMAXPROCS, rep.Input.DurationNS = procs, 40e6
 		in = &Input{Report: rep, Services: []queues.ServiceStats{{Cause: "cpu", Site: site("use@4"), WaitersPerServer: 100, BatchSize: 1, OtherRequestShare: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100}}}
 		vs := rulesByCode(report.RulePoolTooSmall)[0].Run(in)
 		if len(vs) != 1 || !strings.Contains(vs[0].Fix, want) {
-			t.Errorf("it computes, %d Ps: %+v", procs, vs)
+			t.Errorf("a holder that computes, %d Ps: %+v", procs, vs)
 		}
 	}
-	// Nobody waits now, but at 90 % use many would: 0.9 places in use need 2 at 70 %.
+	// No request waits now, but at 90 % utilisation many would: 0.9 slots in use need 2 slots at 70 %.
 	if l := newLittleLaw(90, 1e9, 0, 10e6); l.sufficient != 2 {
-		t.Errorf("0.9 in use: %d places, want 2", l.sufficient)
+		t.Errorf("0.9 slots in use: %d slots, want 2", l.sufficient)
 	}
 }
 
-// TestSlotsOrNotification: what ends waits decides, not on whose goroutine the time lies: those who had waited there themselves give
-// back a place; those who never did say something that others wait for, and no more places help; and goroutines that a request
-// has started are its own work. It would catch a long poll that is told to be a pool, and a pool that is not one because its
-// holders work on other goroutines.
+// TestSlotsOrNotification: the goroutines that end the waits decide, not the goroutine whose time it is. Goroutines that had
+// waited there themselves release a slot. Goroutines that never waited there send news, and more slots do not help. Goroutines
+// that the request started do its own work. The test fails if a long poll is reported as a pool, and if a pool is not found
+// because its holders work on other goroutines.
 func TestSlotsOrNotification(t *testing.T) {
 	heldByOthers := queues.ServiceStats{Cause: "sleep", Site: site("use@5"), WaitersPerServer: 1, BatchSize: 1, OtherRequestShare: 1, Servers: 4, MaxServers: 4, ServiceNS: 10e6, Requests: 100}
 	servedByWorkers := heldByOthers
@@ -359,14 +362,14 @@ func TestSlotsOrNotification(t *testing.T) {
 		name        string
 		service     queues.ServiceStats
 		slots       queues.SlotWaits
-		title       string // of a pool's finding; "": there is none
-		holdShorter bool   // its advice begins with who holds it
+		title       string // of the pool's finding; "" if there is none
+		holdShorter bool   // the advice is to hold the slot for less time
 	}{
-		{"others hold it", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1, Slots: 3, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", false},
-		{"holders work elsewhere", servedByWorkers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", true},
-		{"how many is not known", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1}), "requests queue for a place that other requests hold while its holder sleeps at main.use (main.go:5)", false},
+		{"other requests hold the slots", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1, Slots: 3, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for one of 3 places at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", false},
+		{"holders work on other goroutines", servedByWorkers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, Slots: 1, MaxWaiters: 5, HoldNS: 10e6}), "requests queue for the only place at main.use (main.go:4), while its holder sleeps at main.use (main.go:5)", true},
+		{"the number of slots is unknown", heldByOthers, slots(queues.SlotWaits{FormerWaiterShare: 0.8, OtherRequestShare: 1}), "requests queue for a place that other requests hold while its holder sleeps at main.use (main.go:5)", false},
 		{"news", heldByOthers, slots(queues.SlotWaits{OtherRequestShare: 1}), "", false},
-		{"own goroutines", heldByOthers, slots(queues.SlotWaits{ChildShare: 1, WaitsPerChild: 1}), "", false},
+		{"goroutines of the request", heldByOthers, slots(queues.SlotWaits{ChildShare: 1, WaitsPerChild: 1}), "", false},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("use@5"), TotalNS: ms(4000), Routes: []report.Route{{Via: via("chan use@4"), TotalNS: ms(3000)}, {TotalNS: ms(1000)}}})
 		title := ""
@@ -382,8 +385,9 @@ func TestSlotsOrNotification(t *testing.T) {
 	}
 }
 
-// TestWorkToMoveOutOfLock: the call that is to be made without the lock is that of the function that takes it, not the line calls below it where the holder waits,
-// nor what a library's own lock holds. What the standard library calls there is not said of the service's line.
+// TestWorkToMoveOutOfLock: the advice names the call in the function that takes the lock, not a line further down where the
+// holder waits, nor work under a library's own lock. The title names the service's line without the call in the standard
+// library.
 func TestWorkToMoveOutOfLock(t *testing.T) {
 	read := report.Cause{Cause: "network", Kind: "outbound", Site: &report.Site{Func: "net/http.(*persistConn).readLoop", Line: 2330}, Call: "bufio.(*Reader).Peek", TotalNS: ms(4000)}
 	dep := site("dep.org/x.(*Pool).Get@7")
@@ -409,8 +413,8 @@ func TestWorkToMoveOutOfLock(t *testing.T) {
 	}
 }
 
-// TestEvidenceOfSlowRequests: of a lock that quick holders compute under, and for which slow requests wait behind one that sleeps, the
-// title, the shares and the counts are those of the slow requests of which the mean beside them is.
+// TestEvidenceOfSlowRequests: under a lock quick holders compute, and slow requests wait for one that sleeps. Title, shares and
+// counts are those of the slow requests, as is the mean in the same finding.
 func TestEvidenceOfSlowRequests(t *testing.T) {
 	cause := func(cause report.CauseName, siteText string, ns int64, n int) report.Cause {
 		return report.Cause{Cause: cause, Site: site(siteText), Call: map[report.CauseName]string{"sleep": "time.Sleep"}[cause], Via: via("lock get@2 sync.(*Mutex).Lock"), TotalNS: ns, Requests: n}
@@ -439,10 +443,10 @@ func TestEvidenceOfSlowRequests(t *testing.T) {
 		delete(want, e.Text)
 	}
 	if len(want) > 0 {
-		t.Errorf("not told: %v, of %+v", want, found[0].Evidence)
+		t.Errorf("no evidence of %v in %+v", want, found[0].Evidence)
 	}
 
-	// Of a sleep, how many of the slow requests met it, not of all.
+	// The count is that of slow requests with the sleep, not of all requests.
 	rep = oneGroup(report.Cause{Cause: "sleep", Site: site("retry@5"), Call: "time.Sleep", TotalNS: ms(2000), Requests: 1500})
 	g = &rep.Groups[0]
 	g.Count, g.Bands[0].Count = 2000, 2000
@@ -451,14 +455,15 @@ func TestEvidenceOfSlowRequests(t *testing.T) {
 	g.Bands = append(g.Bands, report.Band{Band: report.Band99, Count: 20, Causes: []report.Cause{slow}})
 	found = Find(&Input{Report: rep, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
 	if len(found) != 1 || found[0].Evidence[1].Text != "slow requests that have this wait, of 20" || found[0].Evidence[1].Value != 18 {
-		t.Errorf("of 18 of 20 slow requests that slept it says %+v", found[0].Evidence)
+		t.Errorf("18 of 20 slow requests slept: %+v", found[0].Evidence)
 	}
 }
 
-// TestSlowPeerSeverity: a database that all ask for 1 ms and that some meet busy is no fault, nor is an upstream that one
-// request in twenty-five needs for 2 ms; that one is where it makes these far slower than all others, and so is one that takes
-// some requests far longer than others. One that takes every request 15 ms is known, and nothing says that it could be faster. Answers that were late in few moments are few, however many
-// met them. It would catch a mean of those that waited taken for what is usual, and one stall counted once a request.
+// TestSlowPeerSeverity: no fault are a database that all requests ask for 1 ms and that some of them find busy, and an upstream
+// that one request in twenty-five needs for 2 ms. A fault is an upstream that makes these requests far slower than all others,
+// and a peer that takes some requests far longer than others. Where a peer takes 15 ms for each request, no evidence says that
+// it could be faster. Answers that were late in few moments count as few, however many requests they delayed. The test fails if
+// the mean of the requests that waited passes for the usual wait, and if one stall counts once for each request.
 func TestSlowPeerSeverity(t *testing.T) {
 	cause := func(ns int64, n int) report.Cause {
 		return report.Cause{Cause: report.CauseNetwork, Kind: "outbound", Site: site("ask@5"), Via: []report.Via{}, TotalNS: ns, Requests: n, Share: 0.9}
@@ -498,8 +503,8 @@ func TestSlowPeerSeverity(t *testing.T) {
 	}
 }
 
-// TestHolderAndQueueInDifferentGroups: who holds a lock and who queues for it may be different groups, and a queue may be what makes slow
-// requests slow alone. A rule that judges each group, or all of its requests, for itself calls the holder's call the fault.
+// TestHolderAndQueueInDifferentGroups: the holder of a lock and its waiters may be in different groups, and a queue may slow
+// down only the slow requests. A rule that judges each group, or all of its requests, in isolation blames the holder's call.
 func TestHolderAndQueueInDifferentGroups(t *testing.T) {
 	const lock = "lock get@1 sync.(*RWMutex).Lock"
 	save := func(queuedMS, ownMS int64) report.Cause {
@@ -524,12 +529,12 @@ func TestHolderAndQueueInDifferentGroups(t *testing.T) {
 		name   string
 		groups []report.Group
 		want   []string
-		says   bool
+		says   bool // "the same fault as WL2002"
 	}{
-		{"alone it is the holder's", []report.Group{group("order", save(100, 900))}, []string{"WL2001 save@3 1.00"}, false},
-		{"another group queues for it", []report.Group{group("order", save(100, 900)), group("price", save(400, 0))}, []string{"WL2002 save@3 1.00", "WL2002 save@3 1.00"}, false},
-		{"slow requests queue for it", []report.Group{group("order", save(100, 900), save(60, 60))}, []string{"WL2002 save@3 1.00"}, false},
-		{"who holds it never queues", []report.Group{group("order", save(0, 900)), group("price", save(1000, 0))}, []string{"WL2002 save@3 1.00", "WL2001 save@3 1.00"}, true},
+		{"no other group queues", []report.Group{group("order", save(100, 900))}, []string{"WL2001 save@3 1.00"}, false},
+		{"another group queues", []report.Group{group("order", save(100, 900)), group("price", save(400, 0))}, []string{"WL2002 save@3 1.00", "WL2002 save@3 1.00"}, false},
+		{"slow requests queue", []report.Group{group("order", save(100, 900), save(60, 60))}, []string{"WL2002 save@3 1.00"}, false},
+		{"the holder's group never queues", []report.Group{group("order", save(0, 900)), group("price", save(1000, 0))}, []string{"WL2002 save@3 1.00", "WL2001 save@3 1.00"}, true},
 	} {
 		rep := oneGroup()
 		rep.Groups = c.groups
@@ -540,21 +545,21 @@ func TestHolderAndQueueInDifferentGroups(t *testing.T) {
 		}
 		last := found[len(found)-1].Evidence
 		if says := strings.HasPrefix(last[len(last)-1].Text, "the same fault as WL2002"); says != c.says {
-			t.Errorf("%s: one fault %v, want %v: %+v", c.name, says, c.says, last)
+			t.Errorf("%s: says that it is one fault: %v, want %v: %+v", c.name, says, c.says, last)
 		}
 	}
 }
 
-// TestLockHeldBySiblings: where goroutines of one request wait for a result, one of them inside of the lock that guards it, the request waits for that
-// result. Where that is met behind the lock alone, it is the lock's.
+// TestLockHeldBySiblings: goroutines of one request wait for a result, one of them under the lock that guards the result. Then
+// the request waits for the result, not for the lock. If the time is behind the lock alone, it belongs to the lock.
 func TestLockHeldBySiblings(t *testing.T) {
 	for _, c := range []struct {
 		name                string
 		withoutLockMS, part float64
 		want                string
 	}{
-		{"a result", 300, 1, "WL2001 tick@9 1.00"},
-		{"of others", 300, 0.5, "WL2002 tick@9 1.00"},
+		{"goroutines of one request", 300, 1, "WL2001 tick@9 1.00"},
+		{"goroutines of other requests", 300, 0.5, "WL2002 tick@9 1.00"},
 		{"behind the lock alone", 0, 1, "WL2002 tick@9 1.00"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "sleep", Site: site("tick@9"), TotalNS: ms(1000), Requests: 100, Share: 1, Routes: []report.Route{{Via: via("lock get@1 sync.(*Mutex).Lock", "chan load@2"), TotalNS: ms(1000 - int64(c.withoutLockMS))}, {Via: via("chan load@2"), TotalNS: ms(int64(c.withoutLockMS))}}})
@@ -565,8 +570,8 @@ func TestLockHeldBySiblings(t *testing.T) {
 	}
 }
 
-// TestWaitOfUnknownKind: a goroutine that waited since before the trace is told as a lock whose place is not known, because
-// somebody ended its wait; nothing says that it was one. What is behind it belongs to the rule of its cause.
+// TestWaitOfUnknownKind: for a goroutine that waited since before the trace, the report has a lock without a site, only because
+// another goroutine ended the wait. The time behind it belongs to the rule of its cause.
 func TestWaitOfUnknownKind(t *testing.T) {
 	for _, c := range []struct {
 		lock *report.Site
@@ -579,8 +584,8 @@ func TestWaitOfUnknownKind(t *testing.T) {
 	}
 }
 
-// TestHolderIsLoop: what a loop does under a lock is one fault with the queue behind it. The loop's turns are nobody's
-// latency, so their finding is quiet where the queue's is loud; a handler's stays as it is.
+// TestHolderIsLoop: work of a loop under a lock and the queue behind it are one fault. The loop's iterations are not a client's
+// latency, so their finding is info where the queue's finding is as severe. A handler's finding keeps its severity.
 func TestHolderIsLoop(t *testing.T) {
 	spillSite := &report.Site{Func: "main.spill", File: "main.go", Line: 64}
 	for _, c := range []struct {
@@ -604,8 +609,9 @@ func TestHolderIsLoop(t *testing.T) {
 	}
 }
 
-// TestIsFanOutLimit: a send that waits until one of the goroutines that the request started takes it is a bounded fan-out;
-// where others started them, or each serves many, or one place is all there is, it is a queue of others. It fails for each part of the condition that is left out.
+// TestIsFanOutLimit: a send that one of the request's own goroutines receives is a limited fan-out. If other requests started
+// the goroutines, if each serves many sends, or if there is one slot only, requests queue for each other. The test fails if a
+// part of the condition is left out.
 func TestIsFanOutLimit(t *testing.T) {
 	sendWait := func(fn string) waitKey { return waitKey{kind: report.WaitChanSend, site: report.SiteKey{Func: fn}} }
 	receive := sendWait("main.fan")
@@ -617,14 +623,14 @@ func TestIsFanOutLimit(t *testing.T) {
 		want  bool
 	}{
 		"fan-out":                        {sendWait("main.fan"), &ownGoroutines, true},
-		"errgroup says so itself":        {sendWait("golang.org/x/sync/errgroup.(*Group).Go"), nil, true},
-		"another of errgroup's waits":    {waitKey{kind: report.WaitChan, site: report.SiteKey{Func: "golang.org/x/sync/errgroup.(*Group).Wait"}}, nil, false},
-		"not known":                      {sendWait("main.fan"), nil, false},
+		"errgroup":        {sendWait("golang.org/x/sync/errgroup.(*Group).Go"), nil, true},
+		"another wait of errgroup":    {waitKey{kind: report.WaitChan, site: report.SiteKey{Func: "golang.org/x/sync/errgroup.(*Group).Wait"}}, nil, false},
+		"no slots seen":                      {sendWait("main.fan"), nil, false},
 		"a receive":                      {receive, &ownGoroutines, false},
-		"others' goroutines":             {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.4, Slots: 4, WaitsPerChild: 1.2}, false},
-		"half of them are":               {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.5, Slots: 4, WaitsPerChild: 1.2}, false},
+		"goroutines of others":             {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.4, Slots: 4, WaitsPerChild: 1.2}, false},
+		"half of them are own":               {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.5, Slots: 4, WaitsPerChild: 1.2}, false},
 		"one at a time":                  {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 1, WaitsPerChild: 1.2}, false},
-		"workers that serve one another": {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 2}, false},
+		"workers that serve many sends": {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 2}, false},
 	} {
 		if got := isFanOutLimit(c.wait, c.slots); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -632,8 +638,8 @@ func TestIsFanOutLimit(t *testing.T) {
 	}
 }
 
-// TestIsFlowControlWait: a Write of an HTTP/2 handler that leads to its connection's reader waits for the window; nothing else does. It fails if
-// one sign of several suffices.
+// TestIsFlowControlWait: only a Write of an HTTP/2 handler that leads to its connection's reader waits for the flow-control
+// window. The test fails if one of the signs suffices.
 func TestIsFlowControlWait(t *testing.T) {
 	reader := &report.Site{Func: "net/http.(*http2serverConn).readFrames"}
 	write := []report.Via{{Wait: report.WaitSelect, Call: "net/http.(*http2responseWriter).Write"}}
@@ -643,10 +649,10 @@ func TestIsFlowControlWait(t *testing.T) {
 		want bool
 	}{
 		"the window":        {reader, write, true},
-		"x/net's":           {&report.Site{Func: "golang.org/x/net/http2.(*serverConn).readFrames"}, []report.Via{{Wait: report.WaitSelect, Call: "golang.org/x/net/http2.(*responseWriter).Write"}}, true},
-		"no place":          {nil, write, false},
+		"golang.org/x/net":           {&report.Site{Func: "golang.org/x/net/http2.(*serverConn).readFrames"}, []report.Via{{Wait: report.WaitSelect, Call: "golang.org/x/net/http2.(*responseWriter).Write"}}, true},
+		"no site":          {nil, write, false},
 		"another reader":    {&report.Site{Func: "main.(*conn).read"}, write, false},
-		"not through a way": {reader, nil, false},
+		"no wait before it": {reader, nil, false},
 		"a body":            {reader, []report.Via{{Wait: report.WaitCond, Call: "net/http.(*http2responseWriter).Write"}}, false},
 		"another call":      {reader, []report.Via{{Wait: report.WaitSelect, Call: "net/http.(*http2requestBody).Read"}}, false},
 	} {
