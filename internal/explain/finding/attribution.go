@@ -29,7 +29,7 @@ import (
 //     reason why the waking request did not come earlier: its client was idle. If a sleep also ends that wait (the interval of
 //     a batch), the time belongs to the sleep, otherwise to no rule.
 //   - The wait of a WebSocket's handler for its client's next message belongs to no rule.
-//   - A long poll is no delay (see patience.go).
+//   - A long poll is no delay (see longpoll.go).
 //   - A sleep, timer or limiter that paces a stream delays no request.
 //   - All other time belongs to the rule of its cause: sleep (WL2001, WL2004), network (WL2005, WL2006), syscall (WL2007).
 

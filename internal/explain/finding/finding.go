@@ -13,7 +13,7 @@
 //  1. runs the rules, which return verdicts,
 //  2. sets the severity (severity.go), id and prediction of each verdict, and drops those below all thresholds,
 //  3. merges a group's verdicts with those of the groups that call it over the network (peergroups.go),
-//  4. subtracts the time that another verdict explains, and orders the rest (order.go).
+//  4. subtracts the time that another verdict explains, and orders the rest (explanations.go).
 //
 // A missing finding is better than a wrong one: a rule reports a fault only if its evidence has no more likely explanation. A
 // healthy service has no finding above info.
