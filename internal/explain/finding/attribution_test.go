@@ -622,14 +622,14 @@ func TestIsFanOutLimit(t *testing.T) {
 		slots *queues.SlotWaits
 		want  bool
 	}{
-		"fan-out":                        {sendWait("main.fan"), &ownGoroutines, true},
-		"errgroup":        {sendWait("golang.org/x/sync/errgroup.(*Group).Go"), nil, true},
-		"another wait of errgroup":    {waitKey{kind: report.WaitChan, site: report.SiteKey{Func: "golang.org/x/sync/errgroup.(*Group).Wait"}}, nil, false},
-		"no slots seen":                      {sendWait("main.fan"), nil, false},
-		"a receive":                      {receive, &ownGoroutines, false},
-		"goroutines of others":             {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.4, Slots: 4, WaitsPerChild: 1.2}, false},
-		"half of them are own":               {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.5, Slots: 4, WaitsPerChild: 1.2}, false},
-		"one at a time":                  {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 1, WaitsPerChild: 1.2}, false},
+		"fan-out":                       {sendWait("main.fan"), &ownGoroutines, true},
+		"errgroup":                      {sendWait("golang.org/x/sync/errgroup.(*Group).Go"), nil, true},
+		"another wait of errgroup":      {waitKey{kind: report.WaitChan, site: report.SiteKey{Func: "golang.org/x/sync/errgroup.(*Group).Wait"}}, nil, false},
+		"no slots seen":                 {sendWait("main.fan"), nil, false},
+		"a receive":                     {receive, &ownGoroutines, false},
+		"goroutines of others":          {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.4, Slots: 4, WaitsPerChild: 1.2}, false},
+		"half of them are own":          {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.5, Slots: 4, WaitsPerChild: 1.2}, false},
+		"one at a time":                 {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 1, WaitsPerChild: 1.2}, false},
 		"workers that serve many sends": {sendWait("main.fan"), &queues.SlotWaits{ChildShare: 0.9, Slots: 4, WaitsPerChild: 2}, false},
 	} {
 		if got := isFanOutLimit(c.wait, c.slots); got != c.want {
@@ -649,8 +649,8 @@ func TestIsFlowControlWait(t *testing.T) {
 		want bool
 	}{
 		"the window":        {reader, write, true},
-		"golang.org/x/net":           {&report.Site{Func: "golang.org/x/net/http2.(*serverConn).readFrames"}, []report.Via{{Wait: report.WaitSelect, Call: "golang.org/x/net/http2.(*responseWriter).Write"}}, true},
-		"no site":          {nil, write, false},
+		"golang.org/x/net":  {&report.Site{Func: "golang.org/x/net/http2.(*serverConn).readFrames"}, []report.Via{{Wait: report.WaitSelect, Call: "golang.org/x/net/http2.(*responseWriter).Write"}}, true},
+		"no site":           {nil, write, false},
 		"another reader":    {&report.Site{Func: "main.(*conn).read"}, write, false},
 		"no wait before it": {reader, nil, false},
 		"a body":            {reader, []report.Via{{Wait: report.WaitCond, Call: "net/http.(*http2responseWriter).Write"}}, false},

@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestLockOfDependency: what a library does with its own lock held is one thing, from whichever line it was called, and its user cannot move it out of there.
-// What it calls back for is the user's.
+// TestLockOfDependency: all that a library does under its own lock is one work, whichever line called it, and its user cannot
+// move it out of the lock. The functions that the library calls back belong to the user.
 func TestLockOfDependency(t *testing.T) {
 	library := func(fn string, line int, calls string) *report.Site {
 		return &report.Site{Func: "example.org/log." + fn, Line: 9, Module: "example.org/log", CalledFrom: &report.Caller{Func: "main.use", Line: line, Calls: calls}}
@@ -20,9 +20,9 @@ func TestLockOfDependency(t *testing.T) {
 		count int
 		fix   string
 	}{
-		{"the library's", [2]*report.Site{library("(*sink).send", 1, "example.org/log.(*Logger).Info"), library("(*sink).send", 2, "example.org/log.(*Logger).Warn")}, 1, "have the library do that"},
-		{"called back", [2]*report.Site{site("format@1"), site("format@2")}, 2, "move main.format"},
-		{"another library, called back", [2]*report.Site{library("x", 1, "example.org/other.Ask"), library("x", 2, "example.org/other.Ask")}, 2, "move log.x"},
+		{"work of the library", [2]*report.Site{library("(*sink).send", 1, "example.org/log.(*Logger).Info"), library("(*sink).send", 2, "example.org/log.(*Logger).Warn")}, 1, "have the library do that"},
+		{"functions called back", [2]*report.Site{site("format@1"), site("format@2")}, 2, "move main.format"},
+		{"functions called back that call another library", [2]*report.Site{library("x", 1, "example.org/other.Ask"), library("x", 2, "example.org/other.Ask")}, 2, "move log.x"},
 	} {
 		rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[0], Via: lock, TotalNS: ms(3000)}, report.Cause{Cause: "network", Kind: "outbound", Site: c.sites[1], Via: lock, TotalNS: ms(2000)})
 		got := rulesByCode(report.RuleLockConvoy)[0].Run(&Input{Report: rep})

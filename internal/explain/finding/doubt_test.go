@@ -9,7 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestDoubts holds each rule that weakens a report against an input that shows it, and one that nearly does.
+// TestDoubts checks each rule about what weakens a report against an input for which it reports, and one for which it just does
+// not.
 func TestDoubts(t *testing.T) {
 	plain := func() *Input {
 		return newInput(process.Stats{BusyNS: 4e9, Events: 1e6}, groupWith(report.Cause{Cause: "sleep", Site: siteOf("main.handle"), TotalNS: 1}))
@@ -33,13 +34,13 @@ func TestDoubts(t *testing.T) {
 		code  string
 		yes   func(*Input)
 		no    func(*Input)
-		knows string // evidence or title that must be there
+		knows string // text that title or evidence must contain
 	}{
 		{"WL5001", func(in *Input) { in.Report.Groups[0].Count = 99 }, func(in *Input) { in.Report.Groups[0].Count = 100 }, "99"},
 		{"WL5002", func(in *Input) { in.Report.Input.Truncated = true }, func(*Input) {}, ""},
 		{"WL5003", func(in *Input) { in.Report.Groups = append(in.Report.Groups, namedGroup(), unnamedGroup(30)) }, func(in *Input) { in.Report.Groups = append(in.Report.Groups, unnamedGroup(5)) }, ""},
 		{"WL5004", func(in *Input) { computing(in); in.Process.Events = 10e6 }, func(in *Input) { computing(in); in.Process.Events = 4e6 }, ""},
-		{"WL5004", func(in *Input) { computing(in); in.Process.Events = 10e6 }, func(in *Input) { in.Process.Events = 10e6 }, ""}, // whose requests sleep
+		{"WL5004", func(in *Input) { computing(in); in.Process.Events = 10e6 }, func(in *Input) { in.Process.Events = 10e6 }, ""}, // the requests sleep
 		{"WL5004", func(in *Input) { computing(in); in.Process.Samples = process.Samples{All: 400, Tracing: 50} },
 			func(in *Input) {
 				computing(in)
@@ -51,7 +52,7 @@ func TestDoubts(t *testing.T) {
 			in.Process.ClientCalls = client(400)
 			in.WorksForServer = func(start string) bool { return start == "main.other" }
 		}, func(in *Input) {
-			in.Process.ClientCalls = client(400) // handlers, or goroutines that they start
+			in.Process.ClientCalls = client(400) // of handlers, or of goroutines that they start
 			in.WorksForServer = func(start string) bool { return start == "main.client" }
 		}, ""},
 		{"WL5005", func(in *Input) { in.Process.ClientCalls = client(400) }, func(in *Input) { in.Process.ClientCalls, in.NoSelfConnections = client(400), true }, ""},
@@ -75,7 +76,7 @@ func TestDoubts(t *testing.T) {
 		{"WL5011", func(in *Input) { in.Process.Samples = process.Samples{All: 200} }, func(in *Input) { in.Process.Samples = process.Samples{All: 400} }, "samples"},
 		{"WL5011", func(in *Input) { in.Report.Host = hostWith(2, 4e9, 2e9, 2e9) }, func(in *Input) {
 			in.Report.Host = hostWith(2, 4e9, 1e9, 33e8)
-			in.Process.Samples = process.Samples{All: 200} // the kernel knows better
+			in.Process.Samples = process.Samples{All: 200} // the kernel's counters are more reliable
 		}, "threads"},
 	} {
 		for _, wanted := range []bool{true, false} {
@@ -103,17 +104,17 @@ func TestDoubts(t *testing.T) {
 				}
 			}
 			if !strings.Contains(texts, c.knows) {
-				t.Errorf("%s says %q, not %q", c.code, texts, c.knows)
+				t.Errorf("%s says %q, which lacks %q", c.code, texts, c.knows)
 			}
 		}
 	}
 	if faults, facts, _ := findCodes(plain()); faults != nil || facts != nil {
-		t.Errorf("without any doubt: %v, %v", faults, facts)
+		t.Errorf("an input without a reason for doubt: faults %v, facts %v", faults, facts)
 	}
 }
 
-// TestBiasedNamesCountAllRequests holds what is said of all requests of a server against a hundred of known latencies, of which
-// the named ones are the slow half: a sum that left the unnamed out would say a p50 of 5 ms or more.
+// TestBiasedNamesCountAllRequests: of a hundred requests with known latencies, those with a name are the slow half. A sum
+// without the unnamed requests would have a p50 of 5 ms or more.
 func TestBiasedNamesCountAllRequests(t *testing.T) {
 	group := func(name string, histogram ...[2]int64) report.Group {
 		g := report.Group{ID: "g" + name, Kind: report.KindHTTP1, Name: name, Named: name != "", Histogram: histogram}
@@ -131,7 +132,7 @@ func TestBiasedNamesCountAllRequests(t *testing.T) {
 	}
 	verdicts := rulesByCode(report.RuleBiasedNames)[0].Run(in)
 	if len(verdicts) == 0 {
-		t.Fatal("nothing is said")
+		t.Fatal("no finding")
 	}
 	v := &verdicts[0]
 	const want = "all 100 HTTP/1 requests have p50 300µs, p99 9ms; "

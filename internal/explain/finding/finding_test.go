@@ -16,7 +16,7 @@ func TestRulesAreDocumented(t *testing.T) {
 	used := map[string]bool{}
 	for _, r := range All() {
 		if !code.MatchString(string(r.Code)) || used[string(r.Code)] || used[r.Name] {
-			t.Errorf("%s %s: the code or name is malformed or taken", r.Code, r.Name)
+			t.Errorf("%s %s: the code is malformed, or the code or name is used twice", r.Code, r.Name)
 		}
 		used[string(r.Code)], used[r.Name] = true, true
 		if r.Run == nil || r.Summary == "" || r.Doc.Means == "" || r.Doc.Measured == "" || r.Doc.Wrong == "" {
@@ -34,7 +34,7 @@ func TestRulesAreDocumented(t *testing.T) {
 		t.Errorf("rules are %q, the report's vocabulary has %q", codes, report.RuleCodes())
 	}
 	if !slices.IsSortedFunc(All(), func(a, b Rule) int { return cmp.Compare(a.Code, b.Code) }) {
-		t.Error("not in order of codes")
+		t.Error("rules are not ordered by code")
 	}
 }
 
@@ -48,18 +48,18 @@ func TestSeverity(t *testing.T) {
 		want report.Severity
 	}{
 		{"all requests lose", Gain{All: lost(0.30, 2e6)}, report.SeverityHigh},
-		{"less than a third", Gain{All: lost(0.29, 50e6)}, report.SeverityMedium},
-		{"most, of little", Gain{All: lost(0.90, 1.9e6)}, report.SeverityMedium},
-		{"a call of 262 us is what such a call takes", Gain{All: lost(0.60, 262e3), Slow: Loss{Share: 0.5, NS: 900e3}}, report.SeverityLow},
-		{"next to nothing", Gain{All: lost(0.90, 249e3)}, ""},
-		{"a small part", Gain{All: lost(0.04, 50e6)}, ""},
-		{"slow ones lose", slow(0.30, 10e6), report.SeverityHigh},
-		{"slow ones of a noisy machine", slow(0.90, 2.9e6), report.SeverityLow},
-		{"slow ones that are far slower", slow(0.15, 3e6), report.SeverityMedium},
-		{"a few may be an accident", fewSlow(0.99, 49e6), report.SeverityLow},
-		{"unless they lose much", fewSlow(0.99, 100e6), report.SeverityHigh},
-		{"a few beside those that are slow by percentiles", Gain{Slow: Loss{Share: 0.02, NS: 1e6}, OtherTail: Loss{0.9, 60e6, true}}, report.SeverityMedium},
-		{"a few of a server's requests are not all", Gain{All: Loss{0.9, 5e6, true}}, ""},
+		{"all lose less than the share of high", Gain{All: lost(0.29, 50e6)}, report.SeverityMedium},
+		{"all lose a large share, but little time", Gain{All: lost(0.90, 1.9e6)}, report.SeverityMedium},
+		{"all lose 262 us in a call", Gain{All: lost(0.60, 262e3), Slow: Loss{Share: 0.5, NS: 900e3}}, report.SeverityLow},
+		{"all lose too little time", Gain{All: lost(0.90, 249e3)}, ""},
+		{"all lose too small a share", Gain{All: lost(0.04, 50e6)}, ""},
+		{"slow requests lose", slow(0.30, 10e6), report.SeverityHigh},
+		{"slow requests lose less time than medium needs", slow(0.90, 2.9e6), report.SeverityLow},
+		{"slow requests lose the time of medium", slow(0.15, 3e6), report.SeverityMedium},
+		{"few requests lose, perhaps by accident", fewSlow(0.99, 49e6), report.SeverityLow},
+		{"few requests lose much", fewSlow(0.99, 100e6), report.SeverityHigh},
+		{"few outliers lose, and those that are slow by percentiles do not", Gain{Slow: Loss{Share: 0.02, NS: 1e6}, OtherTail: Loss{0.9, 60e6, true}}, report.SeverityMedium},
+		{"all requests of a group are few", Gain{All: Loss{0.9, 5e6, true}}, ""},
 	} {
 		if got := new(Input).severity(&Verdict{Gain: c.won}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -75,7 +75,7 @@ func TestFind(t *testing.T) {
 	verdict := func(group string, line int, share float64, total int64) Verdict {
 		return Verdict{Finding: report.Finding{Group: group, Site: siteAt(line), Confidence: 0.9}, Gain: Gain{Slow: Loss{Share: share, NS: 10e6}, TotalNS: total}}
 	}
-	doubted := verdict("c", 1, 0.5, 3) // it is more likely not so: low
+	doubted := verdict("c", 1, 0.5, 3) // below 50 %: at most low
 	doubted.Confidence = 0.4
 	rules := []Rule{
 		{Code: "WL2001", Run: func(*Input) []Verdict {
@@ -136,6 +136,8 @@ WL3001 * we know
 	}
 }
 
+// TestRareNamedHandler: 3 requests show their handler because they waited. If at least ten times as many requests of the same
+// protocol show none, and the wait is negligible compared with the time of all, there is no finding.
 func TestRareNamedHandler(t *testing.T) {
 	rule := []Rule{{Code: "WL2001", Run: func(*Input) []Verdict {
 		return []Verdict{{Finding: report.Finding{Group: "named"}, Gain: Gain{Slow: Loss{Share: 0.5, NS: 15e6}, TotalNS: 15e6}}}
@@ -151,12 +153,12 @@ func TestRareNamedHandler(t *testing.T) {
 			{ID: "grpc", Kind: report.KindGRPC, Count: 1 << 20, TotalNS: 1e12},
 		}}}
 		if got := Find(in, rule); len(got) != c.want {
-			t.Errorf("beside %d requests of %d ns that show no handler: %d findings, want %d", c.unnamed, c.ns, len(got), c.want)
+			t.Errorf("with %d requests of %d ns that show no handler: %d findings, want %d", c.unnamed, c.ns, len(got), c.want)
 		}
 	}
 }
 
-// TestReplaceSlowEvidence: a finding that all requests decide, and that slow ones have no part in, does not give 0 s as its evidence.
+// TestReplaceSlowEvidence: if all requests decide the severity and slow ones lost nothing, no evidence is 0 s.
 func TestReplaceSlowEvidence(t *testing.T) {
 	v := Verdict{Gain: Gain{All: Loss{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{By: report.DecidedByAll}, Evidence: []report.Evidence{
 		{Text: "mean per slow request, on the request's own goroutine", Unit: "ns"}, {Text: "of 12 slow requests, those that met it", Unit: "count"}, {Text: "mean length of one sleep", Value: 1e6, Unit: "ns"}}}}

@@ -14,7 +14,7 @@ import (
 
 const mib = 1 << 20
 
-// statsWithCycles is a census of 10 s with so many cycles.
+// statsWithCycles returns the sums of a process of 10 s with so many collections.
 func statsWithCycles(cycles, forced int, liveBytes, goalBytes int64, markShare float64) *process.Stats {
 	return &process.Stats{SpanNS: 10e9, Procs: 2, GC: process.GC{
 		Cycles: cycles, Forced: forced, ForcedAt: site("free@9"), MeasuredCycles: cycles, LiveBytes: liveBytes, GoalBytes: goalBytes, MarkNS: int64(markShare * 10e9), BegunAt: site("fill@7"), BegunShare: 0.8,
@@ -22,14 +22,15 @@ func statsWithCycles(cycles, forced int, liveBytes, goalBytes int64, markShare f
 	}}
 }
 
-// statsWithFullHeap is a census of 10 s with so many cycles after which a memory limit was full, and so many after which not.
+// statsWithFullHeap returns the sums of a process of 10 s in which a memory limit was full after some collections and not after
+// others.
 func statsWithFullHeap(full, notFull int, markShare float64) *process.Stats {
 	stats := statsWithCycles(notFull, 0, 200*mib, 400*mib, markShare)
 	stats.GC.Cycles, stats.GC.FullCycles, stats.GC.FullBytes = full+notFull, full, 80*mib
 	return stats
 }
 
-// TestFullLimit: where a memory limit is full, GOGC is not advised.
+// TestFullLimit: where a memory limit is full, the advice is not GOGC.
 func TestFullLimit(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 	found := Find(&Input{Report: oneGroup(assist), Process: statsWithFullHeap(300, 0, 0.5)}, rulesWithPrefix("WL3"))
@@ -60,23 +61,23 @@ func TestCollectorRules(t *testing.T) {
 		want   []string
 	}{
 		{"assists", []report.Cause{assist, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3001 pay@3 0.40"}},
-		{"who pays is not who causes", []report.Cause{assist, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), profile, []string{"WL3001 log@7 0.40"}},
-		{"assists and a little behind workers are one fault", []report.Cause{assist, behindWorkers, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3001 pay@3 0.50"}},
+		{"the site that allocates is not the one that assists", []report.Cause{assist, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), profile, []string{"WL3001 log@7 0.40"}},
+		{"assists, and fewer waits behind workers, are one fault", []report.Cause{assist, behindWorkers, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3001 pay@3 0.50"}},
 		{"workers", []report.Cause{behindWorkers, cpu}, statsWithCycles(10, 0, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
 		{"a small GOGC", []report.Cause{assist, cpu}, statsWithCycles(60, 0, 40*mib, 44*mib, 0.9), nil, []string{"WL3004 pay@3 0.40"}},
 		{"a small heap", []report.Cause{assist, behindWorkers, cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), profile, []string{"WL3004 log@7 0.50"}},
 		{"a full memory limit", []report.Cause{assist, cpu}, statsWithFullHeap(300, 2, 0.5), nil, []string{"WL3004 pay@3 0.40"}},
-		{"a memory limit that is full now and then", []report.Cause{behindWorkers, cpu}, statsWithFullHeap(2, 10, 0.5), nil, []string{"WL3002 fill@7 0.30"}},
+		{"a memory limit that is rarely full", []report.Cause{behindWorkers, cpu}, statsWithFullHeap(2, 10, 0.5), nil, []string{"WL3002 fill@7 0.30"}},
 		{"a full memory limit with little to mark", []report.Cause{behindWorkers, cpu}, statsWithFullHeap(300, 2, 0.04), nil, []string{"WL3002 fill@7 0.30"}},
 		{"forced", []report.Cause{forced, behindWorkers, cpu}, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.59"}},
-		{"forced beside requests", []report.Cause{behindWorkers, cpu}, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.30"}},
-		{"forced beside requests now and then", []report.Cause{behindWorkers, cpu}, statsWithCycles(10, 4, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
-		{"forced beside requests that hardly notice", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), nil, []string{}},
-		{"what is usual", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.1), nil, []string{}},
-		{"metrics", []report.Cause{stop("read mem stats"), cpu}, stops("read mem stats", 10e6), nil, []string{"WL3003 meter@3 0.40"}},
-		{"slow to stop", []report.Cause{stop("GC mark termination"), cpu}, stops("GC mark termination", 90e6), nil, []string{"WL3003 copy@5 0.40"}},
-		{"stops of too many collections are theirs", []report.Cause{stop("GC mark termination"), cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), nil, []string{"WL3004 - 0.40"}},
-		{"nothing", []report.Cause{cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), profile, []string{}},
+		{"forced by another goroutine", []report.Cause{behindWorkers, cpu}, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), nil, []string{"WL3005 free@9 0.30"}},
+		{"rarely forced by another goroutine", []report.Cause{behindWorkers, cpu}, statsWithCycles(10, 4, 200*mib, 400*mib, 0.3), nil, []string{"WL3002 fill@7 0.30"}},
+		{"forced, with little effect on requests", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, statsWithCycles(10, 9, 30*mib, 60*mib, 0.3), nil, []string{}},
+		{"a usual rate of assists", []report.Cause{{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(50)}, cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.1), nil, []string{}},
+		{"stops for memory statistics", []report.Cause{stop("read mem stats"), cpu}, stops("read mem stats", 10e6), nil, []string{"WL3003 meter@3 0.40"}},
+		{"code that stops slowly", []report.Cause{stop("GC mark termination"), cpu}, stops("GC mark termination", 90e6), nil, []string{"WL3003 copy@5 0.40"}},
+		{"stops of too frequent collections", []report.Cause{stop("GC mark termination"), cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), nil, []string{"WL3004 - 0.40"}},
+		{"no time in the collector", []report.Cause{cpu}, statsWithCycles(300, 0, 9*mib, 18*mib, 0.2), profile, []string{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			found := Find(&Input{Report: oneGroup(slices.Clone(c.causes)...), Process: c.census, Allocs: c.allocs}, rulesWithPrefix("WL3"))
@@ -86,7 +87,7 @@ func TestCollectorRules(t *testing.T) {
 					got[i] = "WL3004 - 0.40"
 				}
 				if f := &found[i]; f.Title == "" || f.Fix == "" || len(f.Evidence) == 0 || f.Confidence <= 0 || f.Confidence > 1 {
-					t.Errorf("%s is not whole: %+v", f.Code, f)
+					t.Errorf("%s lacks a title, a fix, evidence or a confidence: %+v", f.Code, f)
 				}
 			}
 			if !slices.Equal(got, c.want) {
@@ -96,8 +97,8 @@ func TestCollectorRules(t *testing.T) {
 	}
 }
 
-// TestDominantAllocSite: with a usual GOGC, the place that allocates most of the bytes comes first of what to do; with a
-// small GOGC, that does, and so it does where nobody allocates most.
+// TestDominantAllocSite: with a usual GOGC, the advice begins with the site that allocates most of the bytes. With a small
+// GOGC, or if no site allocates most, it begins with GOGC.
 func TestDominantAllocSite(t *testing.T) {
 	assist := report.Cause{Cause: "gc-assist", Site: site("pay@3"), TotalNS: ms(1000)}
 	for _, c := range []struct {
@@ -114,15 +115,15 @@ func TestDominantAllocSite(t *testing.T) {
 		seenTexts := map[string]bool{}
 		for _, e := range found[0].Evidence {
 			if seenTexts[e.Text] {
-				t.Errorf("%q is told twice", e.Text)
+				t.Errorf("%q is twice in the evidence", e.Text)
 			}
 			seenTexts[e.Text] = true
 		}
 	}
 }
 
-// TestLimitOrGOGC: a goal near to what lives is a small GOGC's or a memory limit's; advice that only minds the one does
-// nothing about the other.
+// TestLimitOrGOGC: a small GOGC or a memory limit may hold the goal close to the live heap. Advice about only one of them does
+// not help against the other.
 func TestLimitOrGOGC(t *testing.T) {
 	for live, want := range map[int64]bool{40 * mib: true, 9 * mib: false} {
 		goal := live + 4*mib
@@ -137,7 +138,7 @@ func TestLimitOrGOGC(t *testing.T) {
 	}
 }
 
-// TestAdviseGOGC holds the advice to the goal's formula, by hand.
+// TestAdviseGOGC compares the advice with the formula of the goal, computed by hand.
 func TestAdviseGOGC(t *testing.T) {
 	isNear := func(a, b float64) bool { return math.Abs(a-b) <= 0.01*math.Abs(b) }
 	// 40 MiB live, goal 44: GOGC 10. With 100 a cycle has 40 MiB of room instead of 4.
@@ -156,13 +157,13 @@ func TestAdviseGOGC(t *testing.T) {
 		t.Errorf("a tiny heap: %+v, %t", got, ok)
 	}
 	for name, c := range map[string]*process.Stats{
-		"a large heap":         statsWithCycles(100, 0, 200*mib, 400*mib, 0.9),
-		"few collections":      statsWithCycles(30, 0, 9*mib, 18*mib, 0.2),
-		"little marking":       statsWithCycles(300, 0, 9*mib, 18*mib, 0.01),
-		"forced ones":          statsWithCycles(300, 299, 9*mib, 18*mib, 0.2),
-		"none seen from end":   {SpanNS: 10e9, GC: process.GC{Cycles: 300, MarkNS: 5e9}},
-		"nothing at all":       {},
-		"a goal under what is": {SpanNS: 10e9, GC: process.GC{Cycles: 300, MeasuredCycles: 299, MarkNS: 5e9, LiveBytes: 5, GoalBytes: 4}},
+		"a large heap":               statsWithCycles(100, 0, 200*mib, 400*mib, 0.9),
+		"few collections":            statsWithCycles(30, 0, 9*mib, 18*mib, 0.2),
+		"little marking":             statsWithCycles(300, 0, 9*mib, 18*mib, 0.01),
+		"forced ones":                statsWithCycles(300, 299, 9*mib, 18*mib, 0.2),
+		"no goal measured":           {SpanNS: 10e9, GC: process.GC{Cycles: 300, MarkNS: 5e9}},
+		"nothing at all":             {},
+		"a goal below the live heap": {SpanNS: 10e9, GC: process.GC{Cycles: 300, MeasuredCycles: 299, MarkNS: 5e9, LiveBytes: 5, GoalBytes: 4}},
 	} {
 		if got, ok := adviseGOGC(c); ok {
 			t.Errorf("%s: %+v", name, got)
@@ -170,7 +171,7 @@ func TestAdviseGOGC(t *testing.T) {
 	}
 }
 
-// TestGrowthAdvice: what to raise follows from what bounds the heap.
+// TestGrowthAdvice: the advice names what bounds the heap.
 func TestGrowthAdvice(t *testing.T) {
 	for _, c := range []struct {
 		gc   process.GC

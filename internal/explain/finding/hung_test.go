@@ -7,8 +7,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestHungWithoutEndedRequests: requests of a route of which none ended stand at one lock since the first of them came, in the middle of the
-// trace. They hang; those that wait there for a WaitGroup, beside others elsewhere, or after they did something else may not.
+// TestHungWithoutEndedRequests: no request of a route ended, and all have waited for one lock since the first of them came, in
+// the middle of the trace. They hang. They may not hang if they wait for a WaitGroup, if others are elsewhere, or if they did
+// something else before.
 func TestHungWithoutEndedRequests(t *testing.T) {
 	ruleHung := rulesByCode(report.RuleHung)[0]
 	for _, c := range []struct {
@@ -20,8 +21,8 @@ func TestHungWithoutEndedRequests(t *testing.T) {
 		{"a WaitGroup", func(_ *report.Group, w *report.OpenWait) { w.Call = "sync.(*WaitGroup).Wait" }, ""},
 		{"others are elsewhere", func(g *report.Group, _ *report.OpenWait) { g.Open.Count++ }, ""},
 		{"one request ended", func(g *report.Group, _ *report.OpenWait) { g.Count = 1 }, ""},
-		{"they came to it late", func(_ *report.Group, w *report.OpenWait) { w.OldestNS *= 2 }, ""},
-		{"they may have come in a busy second", func(_ *report.Group, w *report.OpenWait) { w.StuckNS, w.OldestNS = []int64{9e8}, 9e8 }, ""},
+		{"they reached it late", func(_ *report.Group, w *report.OpenWait) { w.OldestNS *= 2 }, ""},
+		{"they waited for less than a second", func(_ *report.Group, w *report.OpenWait) { w.StuckNS, w.OldestNS = []int64{9e8}, 9e8 }, ""},
 	} {
 		g := groupWith()
 		g.Role, g.Count = report.RoleRequests, 0

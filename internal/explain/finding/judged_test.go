@@ -9,15 +9,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestJudged: a rule that found nothing is clear only if it had what it needs. It would catch a report of a bare trace
-// that looks as clean as one with everything beside it, and a rule that is in no list.
+// TestJudged: a rule that found nothing is clear only if it had the data that it requires. The test fails if a bare trace looks
+// as clean as a recording with all data, and if a rule is in no list.
 func TestJudged(t *testing.T) {
 	ns := func(n int64) *int64 { return &n }
 	groups := []report.Group{{ID: "g", Name: "main.handle", Named: true, Count: 1000}}
 	host := &report.Host{States: true, Lost: report.Lost{RunDelayNS: ns(1), BusyNS: ns(1e9), CPUNS: ns(1e9)}, Network: report.HostNetwork{Verdict: report.NetworkCleared}}
 	unknownThrottle := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleUnknown}}
 	noThrottle := report.Runtime{Throttle: report.Throttle{Verdict: report.ThrottleNone}}
-	// rules counts all of them, those that found something, and those that neither did nor lacked something.
+	// rules returns the text with the number of all rules, of those that found something, and of those that are clear.
 	rules := func(found, lacking int) string {
 		n := len(All())
 		return fmt.Sprintf("%d rules: %d found, %d", n, found, n-found-lacking)
@@ -31,7 +31,7 @@ func TestJudged(t *testing.T) {
 		text    string
 	}{
 		{
-			"everything", report.Report{Groups: groups, Host: host, Runtime: noThrottle, Input: report.Input{DurationNS: 10e9}}, 1000, nil, "",
+			"all data", report.Report{Groups: groups, Host: host, Runtime: noThrottle, Input: report.Input{DurationNS: 10e9}}, 1000, nil, "",
 			rules(0, 0) + " clear",
 		},
 		{
@@ -76,9 +76,9 @@ func TestJudged(t *testing.T) {
 	if j := Judge(empty, All(), nil); len(j.Blind) == 0 || j.Blind[0].Reason != report.BlindRequests || len(j.Clear) > 14 {
 		t.Errorf("without a request: %s", j.Text)
 	}
-	// Where nothing has the name that was asked for, another command finds it, and no recording.
+	// Where no group has the name of the query, no recording helps.
 	empty.Report.Input.Warnings = []report.Warning{{Code: "no-group"}}
 	if j := Judge(empty, All(), nil); j.Record != "" || !strings.Contains(j.Text, "not judged: nothing matches what was asked for (") {
-		t.Errorf("a name that nothing has: %s", j.Text)
+		t.Errorf("a name that no group has: %s", j.Text)
 	}
 }

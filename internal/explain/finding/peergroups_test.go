@@ -6,9 +6,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestMergeCallers: three groups of which the first asks the second, that the third, and the third the second again; the third
-// sleeps. It would catch a fault that is told once for each who waits for it, one that is found at those who ask and not where it
-// is, those who ask by others left out, and a circle that never ends.
+// TestMergeCallers: of three groups the first calls the second, the second the third, and the third the second again. The third
+// sleeps. The test fails if each caller has a finding, if the finding is at a caller instead of the third group, if indirect
+// callers are left out, and if the circle never ends.
 func TestMergeCallers(t *testing.T) {
 	group := func(name, asks string, via ...report.Via) report.Group {
 		g := report.Group{ID: name, Name: name, Named: true, Kind: report.KindGRPC, Role: report.RoleRequests, Count: 100, TotalNS: 100 * 20e6}
@@ -41,13 +41,13 @@ func TestMergeCallers(t *testing.T) {
 	}
 	for i, want := range []string{"first", "second"} {
 		if a := sleeps[0].AskedBy[i]; a.Group != want || a.EachNS != 19e6 || a.Share != 0.95 {
-			t.Errorf("those who ask: %+v, want %s", a, want)
+			t.Errorf("caller %+v, want %s", a, want)
 		}
 	}
 }
 
-// TestMergeCallersOfEachOther: of two groups that ask each other, with one and the same finding, one of these stays, and what has another
-// place stays, too. It would catch a fault that nobody tells because each leaves it to the other.
+// TestMergeCallersOfEachOther: if two groups call each other and have the same finding, one of the two findings stays. A
+// finding at another site stays as well. The test fails if both are dropped because each group leaves the fault to the other.
 func TestMergeCallersOfEachOther(t *testing.T) {
 	peer := func(id string) *report.Peer { return &report.Peer{Group: id, Name: id, Joined: true, Waits: 1} }
 	in := &Input{Report: &report.Report{Groups: []report.Group{{ID: "a", Name: "a", Peer: peer("b")}, {ID: "b", Name: "b", Peer: peer("a")}}}}
@@ -56,6 +56,6 @@ func TestMergeCallersOfEachOther(t *testing.T) {
 	}
 	out := mergeCallers(in, []Verdict{verdictAt("a", 1), verdictAt("b", 1), verdictAt("a", 2)})
 	if len(out) != 2 || out[0].Site.Line == out[1].Site.Line {
-		t.Errorf("%d are left: %+v", len(out), out)
+		t.Errorf("%d findings stay: %+v", len(out), out)
 	}
 }
