@@ -427,7 +427,7 @@ func (e *engine) report(cut error) *report.Report {
 		// What is known of groups, and of goroutines' functions.
 		OutlierMoments: e.apart(rep), HerdOverlap: e.inHerds(rep, stats), BacklogShares: e.queued, UnawaitedGroups: e.unawaited,
 		WorksForServer: e.work.serves(sp), AcceptsConnections: e.pass.Finder.IsUnknownServer(),
-		Predict: e.model.WhatIf, Polls: e.model.Polls,
+		Predict: e.model.WhatIf, Polls: e.model.PollOf,
 	}
 	rules := finding.All()
 	rep.Findings = finding.Find(in, rules)
@@ -503,7 +503,7 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 		e.peer(&g, row.Of, sp)
 		e.slowest.Fill(&g, row.Of, row.MedianNS, sp)
 		if g.Count > 0 {
-			e.model.Group(g.ID, e.samples.Of(row.Of), g.LatencyNS)
+			e.model.AddGroup(g.ID, e.samples.SampleOf(row.Of), g.LatencyNS)
 		}
 		out = append(out, g)
 		e.ofRows = append(e.ofRows, row.Of)

@@ -104,7 +104,7 @@ func goalCandidates(g *report.Group) []predict.Change {
 			if c.Site != nil {
 				site = predict.SiteText(c.Site, c.Cause)
 			}
-			change := predict.Gone(c.Cause, site)
+			change := predict.Remove(c.Cause, site)
 			if k := slices.IndexFunc(all, func(w weighed) bool { return w.change == change }); k >= 0 {
 				all[k].ns += c.TotalNS
 			} else {

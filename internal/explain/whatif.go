@@ -38,7 +38,7 @@ func (e *engine) whatIf(rep *report.Report) error {
 	changes := slices.Clone(e.opts.WhatIf)
 	var notes []string
 	for i := range changes {
-		note, err := e.model.Find(&changes[i])
+		note, err := e.model.Validate(&changes[i])
 		if refusal := (*predict.Refusal)(nil); errors.As(err, &refusal) {
 			return &refused{refusal}
 		}
@@ -70,10 +70,10 @@ func (e *engine) facts(rep *report.Report, stats *process.Stats) {
 	gc, rt := &stats.GC, &rep.Runtime
 	f := &predict.Facts{
 		SpanNS: stats.SpanNS, Procs: stats.Procs, BusyNS: stats.BusyNS,
-		Cycles: gc.Cycles, Forced: gc.Forced, Measured: gc.MeasuredCycles, LiveBytes: gc.LiveBytes, GoalBytes: gc.GoalBytes,
-		MarkNS: gc.MarkNS, CollectorNS: gc.DedicatedNS + gc.FractionalNS, IdleMarkNS: gc.IdleNS, StopsGC: 1,
-		Held: rt.Throttle.Verdict.HeldBack(), LostNS: rt.Throttle.LostWallNS, HeldCPUs: rt.Throttle.CPUs,
-		Uncertain: rt.Throttle.Suspect > 0,
+		Cycles: gc.Cycles, ForcedCycles: gc.Forced, Measured: gc.MeasuredCycles, LiveBytes: gc.LiveBytes, GoalBytes: gc.GoalBytes,
+		MarkNS: gc.MarkNS, CollectorNS: gc.DedicatedNS + gc.FractionalNS, IdleMarkNS: gc.IdleNS, GCStopShare: 1,
+		Throttled: rt.Throttle.Verdict.HeldBack(), FrozenNS: rt.Throttle.LostWallNS, FrozenCPUs: rt.Throttle.CPUs,
+		MaybeThrottled: rt.Throttle.Suspect > 0,
 	}
 	var taken, all float64
 	for i := range rep.Groups {
@@ -110,14 +110,14 @@ func (e *engine) facts(rep *report.Report, stats *process.Stats) {
 		}
 	}
 	if stopped > 0 {
-		f.StopsGC = float64(collecting) / float64(stopped)
+		f.GCStopShare = float64(collecting) / float64(stopped)
 	}
 	if s := rt.Series; s != nil {
 		for _, m := range s.GC {
-			f.Marks = append(f.Marks, [2]int64{m[0] + e.pass.Start, m[1]})
+			f.MarkPhases = append(f.MarkPhases, [2]int64{m[0] + e.pass.Start, m[1]})
 		}
-		f.AllMarks = len(s.GC) >= gc.Cycles
-		f.Running, f.StepNS = s.Running, s.StepNS
+		f.MarksComplete = len(s.GC) >= gc.Cycles
+		f.BusyPs, f.StepNS = s.Running, s.StepNS
 		for _, p := range s.Runnable {
 			f.MeanReady += float64(p[1]) / 1000 / float64(len(s.Runnable))
 		}
@@ -128,5 +128,5 @@ func (e *engine) facts(rep *report.Report, stats *process.Stats) {
 		}
 		f.QuotaCPUs = h.Facts.QuotaCPUs
 	}
-	e.model.Know(f)
+	e.model.SetFacts(f)
 }

@@ -59,7 +59,7 @@ func (a *attribution) halfAtSite(c *report.Cause) []predict.Change {
 	if c.Site == nil {
 		return []predict.Change{}
 	}
-	change := predict.Half(c.Cause, predict.SiteText(c.Site, c.Cause))
+	change := predict.Halve(c.Cause, predict.SiteText(c.Site, c.Cause))
 	change.Scale = 1 - change.Scale*a.lineShare(c)
 	return []predict.Change{change}
 }

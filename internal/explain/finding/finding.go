@@ -133,7 +133,7 @@ func (in *Input) fillPrediction(v *Verdict) {
 		return
 	}
 	if v.Changes == nil && v.Cause != "" && v.Site != nil {
-		v.Changes = []predict.Change{predict.Half(v.Cause, predict.SiteText(v.Site, v.Cause))}
+		v.Changes = []predict.Change{predict.Halve(v.Cause, predict.SiteText(v.Site, v.Cause))}
 	}
 	v.Predicted = in.predict(v.Group, v.Changes...)
 }

@@ -132,7 +132,7 @@ func checkMarkAssist(in *Input, g *report.Group) []Verdict {
 	}
 	gc := &in.Process.GC
 	site, causes := in.topAllocSite()
-	v.Cause, v.Site, v.Changes = report.CauseGCAssist, site, []predict.Change{predict.Half(report.CauseGCAssist, "")}
+	v.Cause, v.Site, v.Changes = report.CauseGCAssist, site, []predict.Change{predict.Halve(report.CauseGCAssist, "")}
 	v.Title = "requests help the garbage collector instead of doing their own work"
 	v.addEvidence(
 		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),
@@ -204,7 +204,7 @@ func checkForcedGC(in *Input, g *report.Group) []Verdict {
 		v.Changes = []predict.Change{} // predictions do not cover waits for Ps
 	} else {
 		v.Title, v.Site, v.Cause = "requests wait for a garbage collection that is forced at "+siteText(site), site, report.CauseGCWait
-		v.Changes = []predict.Change{predict.Gone(report.FamilyGC, "")}
+		v.Changes = []predict.Change{predict.Remove(report.FamilyGC, "")}
 	}
 	v.addEvidence(
 		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),

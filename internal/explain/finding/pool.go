@@ -167,7 +167,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		if attr.queueShare(cand) >= scale.NearlyAll {
 			site = ""
 		}
-		v.Predicted = attr.in.predict(attr.group.ID, predict.Gone(predict.Queue, site))
+		v.Predicted = attr.in.predict(attr.group.ID, predict.Remove(predict.Queue, site))
 	}
 	if p.slots != nil && v.Predicted == nil && 2*p.slots.Slots <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queueShare(cand) >= 0.9 {
 		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the

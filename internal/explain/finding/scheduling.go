@@ -263,7 +263,7 @@ const maxChangeSites = 4
 // such a finding is that of what ran, not of what waited.
 func (q *runQueueWait) predictedChanges() []predict.Change {
 	if len(q.hubs) == 0 {
-		return []predict.Change{predict.Half(report.CauseSched, "")}
+		return []predict.Change{predict.Halve(report.CauseSched, "")}
 	}
 	type siteWait struct {
 		ns     int64
@@ -290,7 +290,7 @@ func (q *runQueueWait) predictedChanges() []predict.Change {
 	out := []predict.Change{}
 	for _, text := range texts {
 		if w := sites[text]; w.ns > 0 && !w.shared && len(out) < maxChangeSites {
-			out = append(out, predict.Half(report.CauseSched, text))
+			out = append(out, predict.Halve(report.CauseSched, text))
 			coveredNS += w.ns
 		}
 	}

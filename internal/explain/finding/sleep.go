@@ -64,13 +64,13 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 // what is looked for is not in the trace.
 func describePolling(in *Input, v *Verdict, p *predict.Poll) {
 	pauseText := words.Brief(p.PauseNS)
-	v.Title = fmt.Sprintf("%s every %s for an event that comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), pauseText, words.Brief(p.AfterNS))
+	v.Title = fmt.Sprintf("%s every %s for an event that comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), pauseText, words.Brief(p.TotalNS))
 	v.Fix = fmt.Sprintf("block on a channel or sync.Cond instead of polling every %s: that saves about one pause; the rest is the time until the event, which a shorter pause does not change", pauseText)
 	v.addEvidence(measurement("polls per request, on average", p.Pauses, "count"))
 	if in.severity(v) == "" {
 		return
 	}
-	v.Gain = v.Gain.scaled(float64(p.PauseNS) / float64(max(p.AfterNS, p.PauseNS)))
+	v.Gain = v.Gain.scaled(float64(p.PauseNS) / float64(max(p.TotalNS, p.PauseNS)))
 	if in.severity(v) == "" {
 		v.FixedSeverity = report.SeverityLow
 	}

@@ -248,7 +248,7 @@ func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls
 		lineShare = a.callerShare(top.Site)
 	}
 	predicted := func(scale float64) *report.Predicted {
-		return a.in.predict(a.group.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*lineShare, Own: true})
+		return a.in.predict(a.group.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*lineShare, OwnWork: true})
 	}
 	if v.Predicted = predicted(1 / n); v.Predicted != nil {
 		v.Predicted.Says = "with one call instead of " + times

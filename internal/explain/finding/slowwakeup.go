@@ -17,7 +17,7 @@ func checkSlowWakeup(in *Input, g *report.Group) []Verdict {
 	if share == 0 || site == nil {
 		return nil
 	}
-	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Half(report.CauseSchedWake, "")}, Finding: report.Finding{
+	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Halve(report.CauseSchedWake, "")}, Finding: report.Finding{
 		Title: "goroutines wait to be woken although Ps are idle", Cause: report.CauseSchedWake, Site: site, Group: g.ID, Share: share, Confidence: 0.7,
 		Evidence: []report.Evidence{
 			measurement("mean wake-up latency per slow request, over all hand-overs", gain.Slow.NS, "ns"),

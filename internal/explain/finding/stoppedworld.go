@@ -43,7 +43,7 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		sum.ExaminedNS += s.ExaminedNS
 		sum.StoppingNS += s.StoppingNS
 	}
-	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Half(report.CauseSTW, "")}, Finding: report.Finding{
+	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Halve(report.CauseSTW, "")}, Finding: report.Finding{
 		Title: fmt.Sprintf("requests stop while the world is stopped (%s)", kind), Cause: report.CauseSTW, Group: g.ID, Share: share, Confidence: 0.95,
 	}}
 	v.addEvidence(

@@ -39,7 +39,7 @@ func checkThrottled(in *Input) []Verdict {
 		}
 		v.Title = fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", limitOwner(in.Report), words.Brief(gain.Slow.NS))
 		v.Gain, v.Group, v.Share, v.Evidence = gain, g.ID, share, throttleEvidence(in, g)
-		v.Changes = []predict.Change{predict.Gone(report.CauseThrottle, "")}
+		v.Changes = []predict.Change{predict.Remove(report.CauseThrottle, "")}
 		out = append(out, v)
 	}
 	if len(out) == 0 && t.LostCPUNS > 0 {

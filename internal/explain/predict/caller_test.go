@@ -31,9 +31,9 @@ func TestCallers(t *testing.T) {
 		{"s.load", [4]bool{true, false, true, false}},
 		{"x.go:8", [4]bool{}},
 	} {
-		s := m.site(c.site)
+		s := m.parseSite(c.site)
 		for i, id := range []tracefmt.StackID{a, b, own, alone} {
-			if got := m.names(s, m.sites.SiteOf(id)); got != c.want[i] {
+			if got := m.matches(s, m.sites.SiteOf(id)); got != c.want[i] {
 				t.Errorf("%s means place %d: %t, want %t", c.site, i, got, c.want[i])
 			}
 		}

@@ -29,8 +29,8 @@ type Change struct {
 	To       time.Duration
 	Scale    float64
 	Relative bool
-	// Own says that all of it is done for the request itself, whoever does it: no queue of others gets shorter.
-	Own bool
+	// OwnWork says that all of it is done for the request itself, whoever does it: no queue of others gets shorter.
+	OwnWork bool
 	// Setting, if it has a name, is what is asked about instead of a cause: a
 	// value of GOGC, GOMEMLIMIT, GOMAXPROCS or of the CPU quota.
 	Setting Setting
@@ -38,27 +38,27 @@ type Change struct {
 
 // SiteText writes a site of a report for Change.Site: running time belongs to
 // its function, anything else to the line.
-func SiteText(s *report.Site, cause report.CauseName) string {
-	if cause == report.CauseCPU || s.Line == 0 {
-		return s.Func
+func SiteText(site *report.Site, cause report.CauseName) string {
+	if cause == report.CauseCPU || site.Line == 0 {
+		return site.Func
 	}
-	text := s.Func + ":" + strconv.Itoa(s.Line)
-	if from := s.CalledFrom; from != nil {
-		text += callerMark + from.Func + ":" + strconv.Itoa(from.Line)
+	text := site.Func + ":" + strconv.Itoa(site.Line)
+	if from := site.CalledFrom; from != nil {
+		text += callerSeparator + from.Func + ":" + strconv.Itoa(from.Line)
 	}
 	return text
 }
 
-// callerMark stands before the line that a dependency was called from.
-const callerMark = " from "
+// callerSeparator stands before the line that a dependency was called from.
+const callerSeparator = " from "
 
-// Half makes every instance take half the time.
-func Half(cause report.CauseName, site string) Change {
+// Halve makes every instance take half the time.
+func Halve(cause report.CauseName, site string) Change {
 	return Change{Cause: cause, Site: site, Relative: true, Scale: 0.5}
 }
 
-// Gone takes a cause at a site away.
-func Gone(cause report.CauseName, site string) Change {
+// Remove takes a cause at a site away.
+func Remove(cause report.CauseName, site string) Change {
 	return Change{Cause: cause, Site: site, Relative: true}
 }
 
@@ -76,8 +76,8 @@ func isCause(name report.CauseName) bool {
 	return name == Queue || name != report.CauseOther && report.Family(name) != nil
 }
 
-// has reports whether the change is about a cause.
-func (c *Change) has(x cause.Cause) bool {
+// includesCause reports whether the change is about a cause.
+func (c *Change) includesCause(x cause.Cause) bool {
 	if c.Cause == "" || c.Cause == Queue {
 		return true
 	}
@@ -90,38 +90,38 @@ func (c *Change) has(x cause.Cause) bool {
 // A timer that nothing else wakes the process for is late by up to a
 // millisecond and what it takes to wake up, because epoll counts in them; by
 // 0.4 ms in the median (measured on Linux 6, Go 1.26).
-var lateness = times{est: 0.4e6, low: 0, high: 1.1e6}
+var lateness = variantValues{est: 0.4e6, low: 0, high: 1.1e6}
 
-// scale is by what an instance is multiplied of which whole is the length. Of
+// instanceFactor is by what an instance is multiplied of which whole is the length. Of
 // a sleep, late is by how much it was longer than others at the place: that
 // does not go away if it is made shorter. It is negative for anything else.
-func (c *Change) scale(whole, late int64) times {
-	f := unchanged
+func (c *Change) instanceFactor(fullNS, lateNS int64) variantValues {
+	factors := unchanged
 	if c.Relative {
 		s := min(max(c.Scale, 0), 1)
-		for v := range f {
-			if f[v] = s; late > 0 && s > 0 && v != low {
-				f[v] = s + (1-s)*float64(late)/float64(whole)
+		for variant := range factors {
+			if factors[variant] = s; lateNS > 0 && s > 0 && variant != low {
+				factors[variant] = s + (1-s)*float64(lateNS)/float64(fullNS)
 			}
 		}
-		return f
+		return factors
 	}
 	if c.To <= 0 {
-		return times{}
+		return variantValues{}
 	}
-	for v := range f {
+	for variant := range factors {
 		to := float64(c.To)
-		if late >= 0 {
-			to += lateness[v]
-			if v != low {
-				to = max(to, float64(int64(c.To)+late))
+		if lateNS >= 0 {
+			to += lateness[variant]
+			if variant != low {
+				to = max(to, float64(int64(c.To)+lateNS))
 			}
 		}
-		if to < float64(whole) {
-			f[v] = to / float64(whole)
+		if to < float64(fullNS) {
+			factors[variant] = to / float64(fullNS)
 		}
 	}
-	return f
+	return factors
 }
 
 // String says the change as a flag of the command line would.

@@ -26,7 +26,7 @@ func checkOf(t *testing.T, change string, of []alikes) *report.Check {
 		for i := range a.count {
 			id++
 			network := a.network + int64(i)*a.spread
-			g := chained(id, part{place: place{cause: cause.Sleep}, ns: a.sleep * us}, part{place: place{cause: cause.Network}, ns: network * us})
+			g := chained(id, interval{target: target{cause: cause.Sleep}, ns: a.sleep * us}, interval{target: target{cause: cause.Network}, ns: network * us})
 			if s.Count(g.Start, g.Start+g.Latency, g.G, 1) && (a.kept == 0 || i < a.kept) {
 				s.Add(g)
 			}
@@ -36,18 +36,18 @@ func checkOf(t *testing.T, change string, of []alikes) *report.Check {
 }
 
 // chained returns a request whose parts came one after the other.
-func chained(id int64, parts ...part) *Graph {
-	g := &Graph{Start: id * 1e9, G: uint64(id), nodes: []node{{before: -1}}}
+func chained(id int64, parts ...interval) *Graph {
+	g := &Graph{Start: id * 1e9, G: uint64(id), nodes: []node{{predecessor: -1}}}
 	for _, p := range parts {
 		if p.ns == 0 {
 			continue
 		}
-		p.whole = max(p.whole, p.ns)
-		g.runs = max(g.runs, p.run)
+		p.fullNS = max(p.fullNS, p.ns)
+		g.computations = max(g.computations, p.computation)
 		g.Latency += p.ns
-		g.parts = append(g.parts, p)
+		g.intervals = append(g.intervals, p)
 	}
-	g.nodes = append(g.nodes, node{time: g.Latency, lastPart: int32(len(g.parts))})
+	g.nodes = append(g.nodes, node{time: g.Latency, endInterval: int32(len(g.intervals))})
 	return g
 }
 
@@ -55,7 +55,7 @@ func checkSample(t *testing.T, change string, s *Sample) *report.Check {
 	t.Helper()
 	_, syms := timelinetest.Built(t, graphs[0].build)
 	m := NewModel(syms, settled, 1e9, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
-	m.Group("g", s, report.Latency{})
+	m.AddGroup("g", s, report.Latency{})
 	p := m.WhatIf("g", parse(t, []string{change}))
 	if p == nil {
 		t.Fatalf("%s meets nothing", change)
@@ -148,10 +148,10 @@ func TestCheck(t *testing.T) {
 func TestCheckByLength(t *testing.T) {
 	s := new(Sample)
 	for i := range int64(100) {
-		busy := func(others bool, run int32) part {
-			return part{place: place{cause: cause.CPU}, ns: 100 * us, others: others, run: run}
+		busy := func(others bool, run int32) interval {
+			return interval{target: target{cause: cause.CPU}, ns: 100 * us, otherWork: others, computation: run}
 		}
-		g := chained(i+1, busy(true, 1), part{place: place{cause: cause.Sleep}, ns: 10000 * us, others: true}, busy(false, 2))
+		g := chained(i+1, busy(true, 1), interval{target: target{cause: cause.Sleep}, ns: 10000 * us, otherWork: true}, busy(false, 2))
 		s.Count(g.Start, g.Start+g.Latency, g.G, 1)
 		s.Add(g)
 	}
@@ -173,13 +173,13 @@ func TestCheckEstimates(t *testing.T) {
 // TestCheckOfAQueue: without the queue requests are to take what those take that met none; their own turn, and a ticker that serves all,
 // are no queue. It fails if what each does itself counts as met, so that none is found that met nothing.
 func TestCheckOfAQueue(t *testing.T) {
-	for name, own := range map[string]part{
-		"own turn": {place: place{cause: cause.Sleep}, ns: 5000 * us},
-		"a ticker": {place: place{cause: cause.Sleep}, ns: 5000 * us, others: true, ticker: true},
+	for name, own := range map[string]interval{
+		"own turn": {target: target{cause: cause.Sleep}, ns: 5000 * us},
+		"a ticker": {target: target{cause: cause.Sleep}, ns: 5000 * us, otherWork: true, endsWithTick: true},
 	} {
 		s := new(Sample)
 		id := int64(0)
-		add := func(n int, parts ...part) {
+		add := func(n int, parts ...interval) {
 			for range n {
 				id++
 				g := chained(id, parts...)
@@ -188,7 +188,7 @@ func TestCheckOfAQueue(t *testing.T) {
 				}
 			}
 		}
-		add(200, part{place: place{cause: cause.Sleep}, ns: 20000 * us, others: true}, own)
+		add(200, interval{target: target{cause: cause.Sleep}, ns: 20000 * us, otherWork: true}, own)
 		add(100, own)
 		if c := checkSample(t, "queue@=gone", s); c == nil || c.Requests != 100 || c.MetNS != 0 || c.P50NS != 5000*us || c.Affected != 200 || !c.Agrees {
 			t.Errorf("beside %s: %+v, want 100 that met none and agree", name, c)
@@ -204,11 +204,11 @@ func TestSlowestAreSums(t *testing.T) {
 	}{{[3]bool{}, false}, {[3]bool{true, true, false}, false}, {[3]bool{false, false, true}, true}} {
 		var s series
 		for i, ns := range []int64{1e6, 50e6, 100e6} {
-			w := &weighted{&Graph{Latency: ns, sums: c.sums[i]}, 10}
-			s.of = append(s.of, &timed{weighted: w})
-			s.was = append(s.was, point{float64(ns), w.weight})
+			w := &weightedGraph{&Graph{Latency: ns, isChain: c.sums[i]}, 10}
+			s.requests = append(s.requests, &retimedRequest{weightedGraph: w})
+			s.before = append(s.before, point{float64(ns), w.weight})
 		}
-		if got := s.slowestAreSums(); got != c.want {
+		if got := s.hasChainTail(); got != c.want {
 			t.Errorf("sums %v: %t, want %t", c.sums, got, c.want)
 		}
 	}

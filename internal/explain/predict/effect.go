@@ -9,53 +9,53 @@ import (
 
 // An effect is what a setting does to requests.
 type effect struct {
-	// gc, frozen and procs say which of the factors below apply. All compare with now: the number
+	// changesGC, frozen and procs say which of the factors below apply. All compare with now: the number
 	// of collections, the assists in each, the length of a freeze and the number of requests that
 	// meet one, and waits for a P. waits is how much longer a request waits for a P per ns that it
 	// runs.
-	gc, frozen, procs bool
-	cycles, assist    times
-	throttle, held    times
-	sched, waits      times
+	changesGC, changesFreezes, changesProcs bool
+	cycles, assist                          variantValues
+	throttle, freezeEncounters              variantValues
+	sched, waitPerRunNS                     variantValues
 	// For the current group: what a mark phase costs a request that meets one, and the factor for
 	// waits for a P in mark phases if there is no mark phase.
-	cost, beside times
+	markCost, outsideMarks variantValues
 	// For the current graph: the part of the time that remains, the chance to meet what remains,
 	// and the time that is added.
-	kept, met, extra times
+	remaining, encounterChance, extraNS variantValues
 }
 
-// touched returns, for each place, the share of its time that an effect may change.
-func (m *Model) touched(e *effect) []float64 {
-	out := make([]float64, len(m.places))
-	for i, p := range m.places {
+// effectWeights returns, for each place, the share of its time that an effect may change.
+func (m *Model) effectWeights(e *effect) []float64 {
+	out := make([]float64, len(m.targets))
+	for i, p := range m.targets {
 		switch p.cause {
 		case cause.GCAssist, cause.GCWait:
-			out[i] = one(e.gc)
+			out[i] = oneIf(e.changesGC)
 		case cause.STW:
-			if e.gc {
-				out[i] = m.facts.StopsGC
+			if e.changesGC {
+				out[i] = m.facts.GCStopShare
 			}
 		case cause.Sched, cause.SchedPoll:
-			out[i] = one(e.gc || e.procs)
+			out[i] = oneIf(e.changesGC || e.changesProcs)
 		case cause.Throttle:
-			out[i] = one(e.frozen)
+			out[i] = oneIf(e.changesFreezes)
 		}
 	}
 	return out
 }
 
-func one(b bool) float64 {
+func oneIf(b bool) float64 {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// changesNothing reports whether all changes are settings that have no effect.
-func (t *trial) changesNothing() bool {
+// isNoOp reports whether all changes are settings that have no effect.
+func (t *trial) isNoOp() bool {
 	for i := range t.changes {
-		if e := t.changes[i].effect; e == nil || e.gc || e.frozen || e.procs {
+		if e := t.changes[i].effect; e == nil || e.changesGC || e.changesFreezes || e.changesProcs {
 			return false
 		}
 	}
@@ -70,105 +70,105 @@ func (t *trial) hasSettings() bool {
 // for a P in a mark phase than outside: mark workers take some of the Ps, and all goroutines share
 // the rest.
 func (e *effect) survey(g *group, f *Facts) {
-	if !e.gc {
+	if !e.changesGC {
 		return
 	}
-	var cost, met, in, waitIn, out, waitOut float64
+	var collectorNS, phases, insideNS, insideWaitNS, outsideNS, outsideWaitNS float64
 	for i := range g.graphs {
-		gr := &g.graphs[i]
-		met += gr.weight * f.phases(gr.Graph)
-		for k := range gr.parts {
-			p := &gr.parts[k]
-			if p.others {
+		graph := &g.graphs[i]
+		phases += graph.weight * f.markPhases(graph.Graph)
+		for k := range graph.intervals {
+			iv := &graph.intervals[k]
+			if iv.otherWork {
 				continue
 			}
-			ns, marked := gr.weight*float64(p.ns), float64(p.marked)
-			in, out = in+ns*marked, out+ns*(1-marked)
+			ns, markShare := graph.weight*float64(iv.ns), float64(iv.markShare)
+			insideNS, outsideNS = insideNS+ns*markShare, outsideNS+ns*(1-markShare)
 			switch {
-			case p.collects():
-				cost += ns
-			case p.cause == cause.Sched || p.cause == cause.SchedPoll:
-				waitIn, waitOut = waitIn+ns*marked, waitOut+ns*(1-marked)
+			case iv.isCollectorTime():
+				collectorNS += ns
+			case iv.cause == cause.Sched || iv.cause == cause.SchedPoll:
+				insideWaitNS, outsideWaitNS = insideWaitNS+ns*markShare, outsideWaitNS+ns*(1-markShare)
 			}
 		}
 	}
-	e.beside = unchanged
-	if waitIn > 0 && out > 0.02*in {
-		r := min(1, waitOut/out/(waitIn/in))
-		e.beside = times{est: r, low: r * r, high: math.Sqrt(r)}
-	} else if waitIn > 0 {
-		e.beside = times{est: 0.5, low: 0, high: 1} // the trace shows nothing outside mark phases
+	e.outsideMarks = unchanged
+	if insideWaitNS > 0 && outsideNS > 0.02*insideNS {
+		ratio := min(1, outsideWaitNS/outsideNS/(insideWaitNS/insideNS))
+		e.outsideMarks = variantValues{est: ratio, low: ratio * ratio, high: math.Sqrt(ratio)}
+	} else if insideWaitNS > 0 {
+		e.outsideMarks = variantValues{est: 0.5, low: 0, high: 1} // the trace shows nothing outside mark phases
 	}
-	if met > 0 {
-		cost /= met
-		for v := range e.cost {
-			e.cost[v] = cost + waitIn*(1-e.beside[v])/met
+	if phases > 0 {
+		collectorNS /= phases
+		for v := range e.markCost {
+			e.markCost[v] = collectorNS + insideWaitNS*(1-e.outsideMarks[v])/phases
 		}
 	}
 }
 
-// look sets what an effect does to a graph.
+// selectGraph sets what an effect does to a graph.
 //
 // Each mark phase that a request meets is equally likely to remain. If fewer than one remains, the
 // chance to meet one changes, not the time of a request that does.
-func (e *effect) look(g *Graph, f *Facts) {
-	e.kept, e.met, e.extra = unchanged, unchanged, times{}
-	if e.gc {
-		n := f.phases(g)
+func (e *effect) selectGraph(g *Graph, f *Facts) {
+	e.remaining, e.encounterChance, e.extraNS = unchanged, unchanged, variantValues{}
+	if e.changesGC {
+		phases := f.markPhases(g)
 		for v, s := range e.cycles {
 			switch {
 			case s > 1:
-				more := (s - 1) * (float64(g.Latency)*float64(f.Cycles) + float64(f.MarkNS)) / float64(f.SpanNS)
-				e.met[v], e.extra[v] = min(1, more), e.cost[v]*max(1, more)
-			case n > 0:
-				e.kept[v], e.met[v] = max(s, 1/n), min(1, s*n)
+				extraPhases := (s - 1) * (float64(g.Latency)*float64(f.Cycles) + float64(f.MarkNS)) / float64(f.SpanNS)
+				e.encounterChance[v], e.extraNS[v] = min(1, extraPhases), e.markCost[v]*max(1, extraPhases)
+			case phases > 0:
+				e.remaining[v], e.encounterChance[v] = max(s, 1/phases), min(1, s*phases)
 			}
 		}
 	}
-	if e.frozen && slices.ContainsFunc(g.parts, func(p part) bool { return p.cause == cause.Throttle }) {
-		for v := range e.met {
-			e.met[v] = min(e.met[v], e.held[v])
+	if e.changesFreezes && slices.ContainsFunc(g.intervals, func(iv interval) bool { return iv.cause == cause.Throttle }) {
+		for v := range e.encounterChance {
+			e.encounterChance[v] = min(e.encounterChance[v], e.freezeEncounters[v])
 		}
 	}
-	if e.procs {
-		ran := 0.0
-		for i := range g.parts {
-			if p := &g.parts[i]; p.cause == cause.CPU && !p.others {
-				ran += float64(p.ns)
+	if e.changesProcs {
+		ranNS := 0.0
+		for i := range g.intervals {
+			if iv := &g.intervals[i]; iv.cause == cause.CPU && !iv.otherWork {
+				ranNS += float64(iv.ns)
 			}
 		}
-		for v := range e.extra {
-			e.extra[v] += e.waits[v] * ran
+		for v := range e.extraNS {
+			e.extraNS[v] += e.waitPerRunNS[v] * ranNS
 		}
 	}
 }
 
 // factor is what an effect multiplies a part's time by. If unmet, the request meets neither a mark
 // phase nor a freeze.
-func (e *effect) factor(p *part, unmet bool) times {
-	f := unchanged
-	for v := range f {
-		kept, frozen := e.kept[v], e.throttle[v]
-		if unmet {
-			if frozen = 0; e.cycles[v] <= 1 {
-				kept = 0
+func (e *effect) factor(iv *interval, withoutEncounters bool) variantValues {
+	factors := unchanged
+	for v := range factors {
+		remaining, throttle := e.remaining[v], e.throttle[v]
+		if withoutEncounters {
+			if throttle = 0; e.cycles[v] <= 1 {
+				remaining = 0
 			}
 		}
 		switch {
-		case p.cause == cause.Throttle && e.frozen:
-			f[v] = frozen
-		case p.cause == cause.GCAssist && e.gc:
-			f[v] = kept * e.assist[v]
-		case p.collects() && e.gc:
-			f[v] = kept
-		case p.cause == cause.Sched || p.cause == cause.SchedPoll:
-			if e.gc {
-				f[v] = 1 - float64(p.marked)*(1-kept)*(1-e.beside[v])
+		case iv.cause == cause.Throttle && e.changesFreezes:
+			factors[v] = throttle
+		case iv.cause == cause.GCAssist && e.changesGC:
+			factors[v] = remaining * e.assist[v]
+		case iv.isCollectorTime() && e.changesGC:
+			factors[v] = remaining
+		case iv.cause == cause.Sched || iv.cause == cause.SchedPoll:
+			if e.changesGC {
+				factors[v] = 1 - float64(iv.markShare)*(1-remaining)*(1-e.outsideMarks[v])
 			}
-			if e.procs {
-				f[v] *= e.sched[v]
+			if e.changesProcs {
+				factors[v] *= e.sched[v]
 			}
 		}
 	}
-	return f
+	return factors
 }

@@ -16,204 +16,204 @@ import (
 
 // compile finds out which places changes are about.
 func (m *Model) compile(changes []Change) *trial {
-	t := &trial{m: m}
+	t := &trial{model: m}
 	for i := range changes {
 		c := trialChange{Change: changes[i]}
 		if c.Setting.Name != "" {
-			if c.effect, _, _ = m.Resolve(c.Setting); c.effect == nil {
+			if c.effect, _, _ = m.PredictSetting(c.Setting); c.effect == nil {
 				c.effect = new(effect) // refused: Find says why
 			}
-			c.weights = m.touched(c.effect)
+			c.weights = m.effectWeights(c.effect)
 		} else {
-			c.weights = m.weigh(&changes[i])
+			c.weights = m.targetWeights(&changes[i])
 		}
 		t.changes = append(t.changes, c)
 	}
 	return t
 }
 
-// weigh returns, by place, which part of its time a change is about.
-func (m *Model) weigh(c *Change) []float64 {
-	s := m.site(c.Site)
-	out := make([]float64, len(m.places))
-	for i, p := range m.places {
-		if c.has(p.cause) {
-			out[i] = m.part(s, p)
+// targetWeights returns, by place, which part of its time a change is about.
+func (m *Model) targetWeights(c *Change) []float64 {
+	matcher := m.parseSite(c.Site)
+	out := make([]float64, len(m.targets))
+	for i, p := range m.targets {
+		if c.includesCause(p.cause) {
+			out[i] = m.matchShare(matcher, p)
 		}
 	}
 	return out
 }
 
-// A siteMatch is a site as somebody wrote it.
-type siteMatch struct {
-	any  bool
-	fn   string
-	file string
-	line int
-	fns  map[tracefmt.StringID]bool // functions it names, as found so far
-	from *siteMatch                 // what it must have been called from, where that is known; nil: anything
+// A siteMatcher is a site as somebody wrote it.
+type siteMatcher struct {
+	matchesAny  bool
+	function    string
+	file        string
+	line        int
+	matchByFunc map[tracefmt.StringID]bool // functions it names, as found so far
+	caller      *siteMatcher               // what it must have been called from, where that is known; nil: anything
 }
 
-func (m *Model) site(text string) *siteMatch {
-	text, from, limited := strings.Cut(text, callerMark)
-	s := &siteMatch{any: text == "", fn: text, fns: make(map[tracefmt.StringID]bool)}
+func (m *Model) parseSite(text string) *siteMatcher {
+	text, caller, limited := strings.Cut(text, callerSeparator)
+	matcher := &siteMatcher{matchesAny: text == "", function: text, matchByFunc: make(map[tracefmt.StringID]bool)}
 	if limited {
-		s.from = m.site(from)
+		matcher.caller = m.parseSite(caller)
 	}
 	if i := strings.LastIndexByte(text, ':'); i > 0 {
 		if n, err := strconv.Atoi(text[i+1:]); err == nil && n > 0 {
-			s.file, s.line, s.fn = text[:i], n, ""
+			matcher.file, matcher.line, matcher.function = text[:i], n, ""
 		}
 	}
-	return s
+	return matcher
 }
 
-// endsIn reports whether a name ends in another one, from the beginning of a
+// hasNameSuffix reports whether a name ends in another one, from the beginning of a
 // word on.
-func endsIn(name, end string) bool {
-	rest, ok := strings.CutSuffix(name, end)
+func hasNameSuffix(name, suffix string) bool {
+	rest, ok := strings.CutSuffix(name, suffix)
 	return ok && (rest == "" || strings.ContainsAny(rest[len(rest)-1:], "./"))
 }
 
-func (m *Model) names(s *siteMatch, f tracefmt.FrameID) bool {
-	switch from := m.syms.Frame(f).Caller; {
-	case from == 0:
-		return m.namesLine(s, f) // what led to it, if anything did, was a wait
-	case s.from != nil:
-		return m.namesLine(s, f) && m.namesLine(s.from, from)
+func (m *Model) matches(matcher *siteMatcher, f tracefmt.FrameID) bool {
+	switch caller := m.syms.Frame(f).Caller; {
+	case caller == 0:
+		return m.matchesFrame(matcher, f) // what led to it, if anything did, was a wait
+	case matcher.caller != nil:
+		return m.matchesFrame(matcher, f) && m.matchesFrame(matcher.caller, caller)
 	default:
-		return m.namesLine(s, f) || m.namesLine(s, from)
+		return m.matchesFrame(matcher, f) || m.matchesFrame(matcher, caller)
 	}
 }
 
-func (m *Model) namesLine(s *siteMatch, f tracefmt.FrameID) bool {
+func (m *Model) matchesFrame(matcher *siteMatcher, f tracefmt.FrameID) bool {
 	fr := m.syms.Unwrapped(f)
-	if s.line != 0 {
-		return int(fr.Line) == s.line && (endsIn(m.syms.String(fr.File), s.file) || endsIn(m.syms.String(fr.Func), s.file))
+	if matcher.line != 0 {
+		return int(fr.Line) == matcher.line && (hasNameSuffix(m.syms.String(fr.File), matcher.file) || hasNameSuffix(m.syms.String(fr.Func), matcher.file))
 	}
-	is, ok := s.fns[fr.Func]
+	matched, ok := matcher.matchByFunc[fr.Func]
 	if !ok {
-		is = endsIn(m.syms.String(fr.Func), s.fn)
-		s.fns[fr.Func] = is
+		matched = hasNameSuffix(m.syms.String(fr.Func), matcher.function)
+		matcher.matchByFunc[fr.Func] = matched
 	}
-	return is
+	return matched
 }
 
-// part returns which part of a place's time a site has.
-func (m *Model) part(s *siteMatch, p place) float64 {
-	if s.any {
+// matchShare returns which part of a place's time a site has.
+func (m *Model) matchShare(matcher *siteMatcher, place target) float64 {
+	if matcher.matchesAny {
 		return 1
 	}
-	if p.site != 0 && m.names(s, p.site) {
+	if place.site != 0 && m.matches(matcher, place.site) {
 		return 1
 	}
-	if p.cause != cause.CPU {
+	if place.cause != cause.CPU {
 		return 0
 	}
-	if p.stack != 0 {
-		for _, f := range m.syms.Stack(p.stack) {
-			if m.names(s, f) {
+	if place.stack != 0 {
+		for _, f := range m.syms.Stack(place.stack) {
+			if m.matches(matcher, f) {
 				return 1
 			}
 		}
-		if !p.near {
+		if !place.stackIsNear {
 			return 0
 		}
 	}
 	// Running time without a stack of its own: as what was seen below the same
 	// function.
-	below, total := m.under(m.syms.Frame(p.site).Func)
+	nsBySite, total := m.sitesBelow(m.syms.Frame(place.site).Func)
 	if total == 0 {
 		return 0
 	}
-	var of int64
-	for f, ns := range below {
-		if m.names(s, f) {
-			of += ns
+	var matchedNS int64
+	for f, ns := range nsBySite {
+		if m.matches(matcher, f) {
+			matchedNS += ns
 		}
 	}
-	return float64(of) / float64(total)
+	return float64(matchedNS) / float64(total)
 }
 
-// Find returns an error, with the nearest names, if a change meets nothing in
+// Validate returns an error, with the nearest names, if a change meets nothing in
 // any group.
 //
 // It says of a setting on what the answer rests, and returns a Refusal where
 // the trace does not tell.
-func (m *Model) Find(c *Change) (note string, err error) {
+func (m *Model) Validate(c *Change) (note string, err error) {
 	m.prepare()
 	if c.Setting.Name != "" {
-		_, note, err = m.Resolve(c.Setting)
+		_, note, err = m.PredictSetting(c.Setting)
 		return note, err
 	}
-	t := m.compile([]Change{*c})
+	trial := m.compile([]Change{*c})
 	for _, g := range m.groups {
-		if t.meets(g) {
+		if trial.meets(g) {
 			return "", nil
 		}
 	}
-	what := "no request of the sample spent time"
+	message := "no request of the sample spent time"
 	if c.Cause == Queue {
-		what = "no request of the sample waited for others to be served"
+		message = "no request of the sample waited for others to be served"
 	} else if c.Cause != "" {
-		what += " on " + string(c.Cause)
+		message += " on " + string(c.Cause)
 	}
 	if c.Site != "" {
-		what += " at " + c.Site
+		message += " at " + c.Site
 	}
 	if c.Cause == "" && isCause(report.CauseName(c.Site)) {
-		what += "; all time of a cause, at any site, is " + c.Site + "@"
-	} else if near := m.nearest(c); len(near) > 0 {
-		what += "; it has " + strings.Join(near, ", ")
+		message += "; all time of a cause, at any site, is " + c.Site + "@"
+	} else if names := m.suggestions(c); len(names) > 0 {
+		message += "; it has " + strings.Join(names, ", ")
 	}
-	return "", fmt.Errorf("what-if %s: %s", c, what)
+	return "", fmt.Errorf("what-if %s: %s", c, message)
 }
 
-// maxNear bounds the names suggested.
-const maxNear = 5
+// maxSuggestions bounds the names suggested.
+const maxSuggestions = 5
 
-// nearest returns names of places that look like what was meant, or else those
+// suggestions returns names of places that look like what was meant, or else those
 // that most time was spent at.
-func (m *Model) nearest(c *Change) []string {
-	total := map[string]float64{}
+func (m *Model) suggestions(c *Change) []string {
+	nsByName := map[string]float64{}
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[id]
 		for i := range g.graphs {
-			gr := &g.graphs[i]
-			for k := range gr.parts {
-				p := &gr.parts[k]
-				if p.site == 0 || c.Site == "" && !c.has(p.cause) {
+			graph := &g.graphs[i]
+			for k := range graph.intervals {
+				iv := &graph.intervals[k]
+				if iv.site == 0 || c.Site == "" && !c.includesCause(iv.cause) {
 					continue
 				}
-				fr := m.syms.Unwrapped(p.site)
+				fr := m.syms.Unwrapped(iv.site)
 				name := path.Base(m.syms.String(fr.Func))
 				if strings.Contains(c.Site, ":") {
 					name = path.Base(m.syms.String(fr.File)) + ":" + strconv.Itoa(int(fr.Line))
 				}
-				total[p.cause.String()+"@"+name] += gr.weight * float64(p.ns)
+				nsByName[iv.cause.String()+"@"+name] += graph.weight * float64(iv.ns)
 			}
 		}
 	}
-	want := path.Base(strings.ToLower(c.Site))
-	far := map[string]int{}
-	for n := range total {
+	wanted := path.Base(strings.ToLower(c.Site))
+	distances := map[string]int{}
+	for n := range nsByName {
 		_, site, _ := strings.Cut(strings.ToLower(n), "@")
 		switch {
-		case want == "":
-		case strings.Contains(site, want) || strings.Contains(want, site[strings.LastIndexByte(site, '.')+1:]):
-			far[n] = 0
+		case wanted == "":
+		case strings.Contains(site, wanted) || strings.Contains(wanted, site[strings.LastIndexByte(site, '.')+1:]):
+			distances[n] = 0
 		default:
-			far[n] = min(distance(site[strings.LastIndexByte(site, '.')+1:], want[strings.LastIndexByte(want, '.')+1:]), 4)
+			distances[n] = min(editDistance(site[strings.LastIndexByte(site, '.')+1:], wanted[strings.LastIndexByte(wanted, '.')+1:]), 4)
 		}
 	}
-	all := slices.SortedFunc(maps.Keys(total), func(a, b string) int {
-		return cmp.Or(cmp.Compare(far[a], far[b]), cmp.Compare(total[b], total[a]), cmp.Compare(a, b))
+	names := slices.SortedFunc(maps.Keys(nsByName), func(a, b string) int {
+		return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(nsByName[b], nsByName[a]), cmp.Compare(a, b))
 	})
-	return all[:min(len(all), maxNear)]
+	return names[:min(len(names), maxSuggestions)]
 }
 
-// distance is the number of letters to change (Levenshtein).
-func distance(a, b string) int {
+// editDistance is the number of letters to change (Levenshtein).
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -40,14 +40,14 @@ import (
 
 // A Model predicts for the groups of one report. Not safe for concurrent use.
 type Model struct {
-	syms    *tracefmt.Symbols
-	sites   *cause.Sites
-	settled *cause.Settlement
-	under   func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)
-	groups  map[string]*group
-	keys    map[place]int32
-	places  []place
-	ready   bool
+	syms       *tracefmt.Symbols
+	sites      *cause.Sites
+	settlement *cause.Settlement
+	sitesBelow func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)
+	groups     map[string]*group
+	targetIDs  map[target]int32
+	targets    []target
+	ready      bool
 	// duration is the length of the trace.
 	duration int64
 	facts    *Facts // of the process; nil: nothing is known
@@ -57,10 +57,10 @@ type group struct {
 	sample   *Sample
 	p50, p99 *int64
 	max      *int64
-	graphs   []weighted
+	graphs   []weightedGraph
 }
 
-type weighted struct {
+type weightedGraph struct {
 	*Graph
 	weight float64
 }
@@ -68,14 +68,14 @@ type weighted struct {
 // NewModel returns a model without groups, of a trace of some length in ns.
 // settled says which candidate freezes were freezes; under returns, for a
 // function, which sites were seen running below it, and for how long.
-func NewModel(syms *tracefmt.Symbols, settled *cause.Settlement, duration int64, under func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)) *Model {
-	return &Model{syms: syms, settled: settled, duration: duration, sites: cause.NewSites(syms), under: under, groups: make(map[string]*group), keys: make(map[place]int32)}
+func NewModel(syms *tracefmt.Symbols, settlement *cause.Settlement, duration int64, sitesBelow func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)) *Model {
+	return &Model{syms: syms, settlement: settlement, duration: duration, sites: cause.NewSites(syms), sitesBelow: sitesBelow, groups: make(map[string]*group), targetIDs: make(map[target]int32)}
 }
 
-// Group adds a group by its id in the report, with its percentiles as they
+// AddGroup adds a group by its id in the report, with its percentiles as they
 // were, null where they are not known.
-func (m *Model) Group(id string, s *Sample, was report.Latency) {
-	m.groups[id] = &group{sample: s, p50: was.P50, p99: was.P99, max: was.Max}
+func (m *Model) AddGroup(id string, s *Sample, latency report.Latency) {
+	m.groups[id] = &group{sample: s, p50: latency.P50, p99: latency.P99, max: latency.Max}
 }
 
 // prepare readies all groups, in an order that does not depend on which is
@@ -86,77 +86,77 @@ func (m *Model) prepare() {
 	}
 	m.ready = true
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
-		m.take(m.groups[id])
-		m.polls(m.groups[id])
+		m.loadGraphs(m.groups[id])
+		m.findPolls(m.groups[id])
 	}
-	m.punctuality()
+	m.setLateness()
 }
 
-// punctuality finds how late each sleep was: how much longer than the middle
+// setLateness finds how late each sleep was: how much longer than the middle
 // one of those at the same place that were about as long.
-func (m *Model) punctuality() {
-	sleeps := make([][]*part, len(m.places))
+func (m *Model) setLateness() {
+	sleeps := make([][]*interval, len(m.targets))
 	for _, g := range m.groups {
 		for i := range g.graphs {
-			parts := g.graphs[i].parts
+			parts := g.graphs[i].intervals
 			for k := range parts {
-				if p := &parts[k]; p.cause == cause.Sleep && !p.ticker {
-					sleeps[p.key] = append(sleeps[p.key], p)
+				if p := &parts[k]; p.cause == cause.Sleep && !p.endsWithTick {
+					sleeps[p.targetID] = append(sleeps[p.targetID], p)
 				}
 			}
 		}
 	}
-	for _, ps := range sleeps {
-		slices.SortFunc(ps, func(a, b *part) int { return cmp.Compare(a.whole, b.whole) })
+	for _, similar := range sleeps {
+		slices.SortFunc(similar, func(a, b *interval) int { return cmp.Compare(a.fullNS, b.fullNS) })
 		first, end := 0, 0
-		for _, p := range ps {
-			for float64(ps[first].whole) < scale.Most*float64(p.whole) {
+		for _, p := range similar {
+			for float64(similar[first].fullNS) < scale.Most*float64(p.fullNS) {
 				first++
 			}
-			for end < len(ps) && scale.Most*float64(ps[end].whole) <= float64(p.whole) {
+			for end < len(similar) && scale.Most*float64(similar[end].fullNS) <= float64(p.fullNS) {
 				end++
 			}
-			p.late = max(0, p.whole-ps[(first+end-1)/2].whole)
+			p.lateNS = max(0, p.fullNS-similar[(first+end-1)/2].fullNS)
 		}
 	}
 }
 
-// take takes a group's graphs from its sample, with settled causes, numbers for their places, and what of them lies in mark phases.
-func (m *Model) take(g *group) {
-	g.sample.weighted(func(gr *Graph, w float64) {
-		g.graphs = append(g.graphs, weighted{gr, w})
-		gr.settle(m.settled)
+// loadGraphs takes a group's graphs from its sample, with settled causes, numbers for their places, and what of them lies in mark phases.
+func (m *Model) loadGraphs(g *group) {
+	g.sample.eachGraph(func(graph *Graph, weight float64) {
+		g.graphs = append(g.graphs, weightedGraph{graph, weight})
+		graph.resolvePending(m.settlement)
 		if m.facts != nil {
-			m.facts.mark(gr)
+			m.facts.setMarkShares(graph)
 		}
-		for i := range gr.parts {
-			gr.parts[i].key = m.key(gr.parts[i].place)
+		for i := range graph.intervals {
+			graph.intervals[i].targetID = m.idOf(graph.intervals[i].target)
 		}
-		for i := range gr.mix {
-			gr.mix[i].key = m.key(gr.mix[i].place)
+		for i := range graph.runShares {
+			graph.runShares[i].targetID = m.idOf(graph.runShares[i].target)
 		}
 	})
 }
 
-// settle decides about the parts that overlap what may be freezes: they become
+// resolvePending decides about the parts that overlap what may be freezes: they become
 // cause throttle, or stay what they were.
-func (g *Graph) settle(by *cause.Settlement) {
-	for i := range g.parts {
-		p := &g.parts[i]
-		if p.code.IsPending() && by[p.code] == cause.Throttle {
-			p.place = place{cause: cause.Throttle, site: p.site}
-			p.whole, p.run, p.others, p.firstMix, p.lastMix = p.ns, 0, false, 0, 0
+func (g *Graph) resolvePending(settlement *cause.Settlement) {
+	for i := range g.intervals {
+		iv := &g.intervals[i]
+		if iv.code.IsPending() && settlement[iv.code] == cause.Throttle {
+			iv.target = target{cause: cause.Throttle, site: iv.site}
+			iv.fullNS, iv.computation, iv.otherWork, iv.firstShare, iv.endShare = iv.ns, 0, false, 0, 0
 		}
-		p.code = cause.Code(p.cause)
+		iv.code = cause.Code(iv.cause)
 	}
 }
 
-func (m *Model) key(p place) int32 {
-	id, ok := m.keys[p]
+func (m *Model) idOf(p target) int32 {
+	id, ok := m.targetIDs[p]
 	if !ok {
-		id = int32(len(m.places))
-		m.keys[p] = id
-		m.places = append(m.places, p)
+		id = int32(len(m.targets))
+		m.targetIDs[p] = id
+		m.targets = append(m.targets, p)
 	}
 	return id
 }
@@ -173,89 +173,89 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	if len(g.graphs) == 0 {
 		return nil
 	}
-	t := m.compile(changes)
+	trial := m.compile(changes)
 	switch {
-	case t.changesNothing() && g.p50 != nil:
-		return unmoved(g, changes)
-	case !t.meets(g):
+	case trial.isNoOp() && g.p50 != nil:
+		return unchangedPrediction(g, changes)
+	case !trial.meets(g):
 		return nil
 	}
-	t.survey(g)
-	all := t.retimed(g)
-	var of series
-	for i := range all {
-		of.add(&all[i])
+	trial.survey(g)
+	requests := trial.retimeAll(g)
+	var samples series
+	for i := range requests {
+		samples.add(&requests[i])
 	}
-	if t.queues() && of.slowestAreSums() {
+	if trial.hasQueueChange() && samples.hasChainTail() {
 		return nil
 	}
-	set := t.hasSettings()
-	out := &report.Predicted{Change: textOf(changes), P50NS: estimate(&of, 0.5, g.p50, set), P99NS: estimate(&of, 0.99, g.p99, set)}
-	if !set {
-		out.Check = m.check(g, changes, all)
+	hasSetting := trial.hasSettings()
+	predicted := &report.Predicted{Change: changesText(changes), P50NS: estimatePercentile(&samples, 0.5, g.p50, hasSetting), P99NS: estimatePercentile(&samples, 0.99, g.p99, hasSetting)}
+	if !hasSetting {
+		predicted.Check = m.checkPrediction(g, changes, requests)
 	}
 	// A percentile's factor is the sample's, its value that of all: where few
 	// requests lie between them they may cross.
-	p50, p99 := &out.P50NS, &out.P99NS
+	p50, p99 := &predicted.P50NS, &predicted.P99NS
 	p99.Est, p99.Low, p99.High = max(p99.Est, p50.Est), max(p99.Low, p50.Low), max(p99.High, p50.High)
-	out.WasP50NS, out.WasP99NS = g.p50, g.p99
+	predicted.WasP50NS, predicted.WasP99NS = g.p50, g.p99
 	if g.max != nil {
-		e := estimate(&of, 1, g.max, set)
-		e.Est, e.Low, e.High = max(e.Est, p99.Est), max(e.Low, p99.Low), max(e.High, p99.High)
-		out.MaxNS, out.WasMaxNS = &e, g.max
+		maximum := estimatePercentile(&samples, 1, g.max, hasSetting)
+		maximum.Est, maximum.Low, maximum.High = max(maximum.Est, p99.Est), max(maximum.Low, p99.Low), max(maximum.High, p99.High)
+		predicted.MaxNS, predicted.WasMaxNS = &maximum, g.max
 	}
-	return out
+	return predicted
 }
 
-// slowestAreSums reports whether the slowest hundredth of the requests are for the larger part known as sums alone: who queued for so long that
+// hasChainTail reports whether the slowest hundredth of the requests are for the larger part known as sums alone: who queued for so long that
 // a graph of it would be too large. What of that was a queue is not known then, and nothing is promised of it.
-func (s *series) slowestAreSums() bool {
-	var sums, all float64
-	least := quantile(s.was, 0.99)
-	for _, r := range s.of {
-		if float64(r.Latency) < least {
+func (s *series) hasChainTail() bool {
+	var chainWeight, tailWeight float64
+	p99 := quantile(s.before, 0.99)
+	for _, r := range s.requests {
+		if float64(r.Latency) < p99 {
 			continue
 		}
-		if all += r.weight; r.sums {
-			sums += r.weight
+		if tailWeight += r.weight; r.isChain {
+			chainWeight += r.weight
 		}
 	}
-	return sums >= scale.Half*all
+	return chainWeight >= scale.Half*tailWeight
 }
 
-// unmoved is what is predicted of settings that change nothing.
-func unmoved(g *group, changes []Change) *report.Predicted {
-	out := &report.Predicted{Change: textOf(changes), WasP50NS: g.p50, WasP99NS: g.p99, P50NS: exactly(*g.p50)}
+// unchangedPrediction is what is predicted of settings that change nothing.
+func unchangedPrediction(g *group, changes []Change) *report.Predicted {
+	out := &report.Predicted{Change: changesText(changes), WasP50NS: g.p50, WasP99NS: g.p99, P50NS: exactEstimate(*g.p50)}
 	switch {
 	case g.p99 != nil:
-		out.P99NS = exactly(*g.p99)
+		out.P99NS = exactEstimate(*g.p99)
 	case g.max != nil: // of few requests, the slowest there were
-		out.P99NS = exactly(*g.max)
+		out.P99NS = exactEstimate(*g.max)
 	default:
 		out.P99NS = out.P50NS
 	}
 	if g.max != nil {
-		e := exactly(*g.max)
+		e := exactEstimate(*g.max)
 		out.MaxNS, out.WasMaxNS = &e, g.max
 	}
 	return out
 }
 
-func exactly(ns int64) report.Estimate { return report.Estimate{Est: ns, Low: ns, High: ns} }
+func exactEstimate(ns int64) report.Estimate { return report.Estimate{Est: ns, Low: ns, High: ns} }
 
-// retimed times all requests of a group again.
-func (t *trial) retimed(g *group) []timed {
-	all := make([]timed, 0, len(g.graphs))
+// retimeAll times all requests of a group again.
+func (t *trial) retimeAll(g *group) []retimedRequest {
+	all := make([]retimedRequest, 0, len(g.graphs))
 	for i := range g.graphs {
-		r := timed{weighted: &g.graphs[i]}
-		r.at, r.free, r.meets = t.retime(r.Graph)
-		r.met, r.left = t.addressed(r.Graph)
+		r := retimedRequest{weightedGraph: &g.graphs[i]}
+		r.latencies, r.unmetLatencies, r.encounterChances = t.retime(r.Graph)
+		r.exposureNS, r.remainingNS = t.exposure(r.Graph)
 		all = append(all, r)
 	}
 	return all
 }
 
-func textOf(changes []Change) string {
+func changesText(changes []Change) string {
 	s := ""
 	for i, c := range changes {
 		if i > 0 {
@@ -266,77 +266,77 @@ func textOf(changes []Change) string {
 	return s
 }
 
-type point struct{ x, weight float64 }
+type point struct{ value, weight float64 }
 
 // quantile is by the nearest rank, as the report's.
-func quantile(ps []point, q float64) float64 {
-	slices.SortFunc(ps, func(a, b point) int { return cmp.Compare(a.x, b.x) })
+func quantile(points []point, q float64) float64 {
+	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.value, b.value) })
 	total := 0.0
-	for _, p := range ps {
+	for _, p := range points {
 		total += p.weight
 	}
-	seen, rank := 0.0, math.Floor(q*max(total-1, 0)+1e-6)+1
-	for _, p := range ps {
-		if seen += p.weight; seen >= rank*(1-1e-9) {
-			return p.x
+	cumulative, rank := 0.0, math.Floor(q*max(total-1, 0)+1e-6)+1
+	for _, p := range points {
+		if cumulative += p.weight; cumulative >= rank*(1-1e-9) {
+			return p.value
 		}
 	}
-	return ps[len(ps)-1].x
+	return points[len(points)-1].value
 }
 
-// estimate takes from the sample by how much a percentile moves, and applies
+// estimatePercentile takes from the sample by how much a percentile moves, and applies
 // that to the percentile as it was, which is known of all requests.
-func estimate(of *series, q float64, was *int64, set bool) report.Estimate {
-	from := quantile(of.was, q)
-	to := from
-	if was != nil {
-		to = float64(*was)
+func estimatePercentile(samples *series, q float64, known *int64, hasSetting bool) report.Estimate {
+	sampleValue := quantile(samples.before, q)
+	original := sampleValue
+	if known != nil {
+		original = float64(*known)
 	}
-	margin, most := scale.Speck, to
-	least := 0.0
-	if set { // only a setting can make requests slower
-		margin, most, least = settingsMargin, math.Inf(1), leastOfLow
+	margin, maxValue := scale.Speck, original
+	minShare := 0.0
+	if hasSetting { // only a setting can make requests slower
+		margin, maxValue, minShare = settingsMargin, math.Inf(1), minShareOfLow
 	}
-	at := func(v int) float64 {
-		if x := quantile(of.then[v], q); x != from {
-			return min(of.carry(v, from, x, to), most)
+	predictedBy := func(v int) float64 {
+		if x := quantile(samples.after[v], q); x != sampleValue {
+			return min(samples.extrapolate(v, sampleValue, x, original), maxValue)
 		}
-		return to
+		return original
 	}
-	e, l, h := at(est), at(low), at(high)
+	e, l, h := predictedBy(est), predictedBy(low), predictedBy(high)
 	l, h = min(l, e), max(h, e)
-	slower := max(e, l, h) > to
-	if q > 0.9 && e < to {
+	slower := max(e, l, h) > original
+	if q > 0.9 && e < original {
 		// What makes the slowest requests slow once the change is made is often
 		// not in the trace at all: stalls of the machine, of the client, of
 		// peers. The proof (docs/predict.md) found measured 99th percentiles
 		// from three quarters to seven quarters of the predicted ones, two
 		// thirds of them.
-		l, h = min(l, 0.75*e), max(h, min(to, 1.75*e))
+		l, h = min(l, 0.75*e), max(h, min(original, 1.75*e))
 	}
 	if slower {
-		return report.Estimate{Est: threeDigits(e, e), Low: threeDigits(max(0, l-margin*math.Abs(to-l)), to), High: threeDigits(h+margin*(h-to), h+margin*(h-to))}
+		return report.Estimate{Est: roundEstimate(e, e), Low: roundEstimate(max(0, l-margin*math.Abs(original-l)), original), High: roundEstimate(h+margin*(h-original), h+margin*(h-original))}
 	}
-	return report.Estimate{Est: threeDigits(e, to), Low: threeDigits(max(least*l, l-margin*(to-l)), to), High: threeDigits(h+margin*(to-h), to)}
+	return report.Estimate{Est: roundEstimate(e, original), Low: roundEstimate(max(minShare*l, l-margin*(original-l)), original), High: roundEstimate(h+margin*(original-h), original)}
 }
 
-// beside is how much longer or shorter those may be that carry compares: the middle one of a sample may be from a stratum beside that of the
+// maxLengthRatio is how much longer or shorter those may be that carry compares: the middle one of a sample may be from a stratum beside that of the
 // middle one of all.
-const beside = 1.5
+const maxLengthRatio = 1.5
 
-// carry carries over to a latency what a change makes of a slightly other one: x of from. Where the change takes the same time from each (a
+// extrapolate carries over to a latency what a change makes of a slightly other one: x of from. Where the change takes the same time from each (a
 // sleep), what is left grows by as much as the latency; where it takes a share from each, by that share. Requests of about that
 // latency tell, by least squares. As a share alone, 400 ms of 440 taken from a sample whose middle is 412 left 35 ms where it was 58.
-func (s *series) carry(v int, from, x, to float64) float64 {
+func (s *series) extrapolate(v int, from, x, to float64) float64 {
 	share := x / from * to
 	if x > from || to == from {
 		return share
 	}
 	var n, l, y, ll, ly float64
-	for _, r := range s.of {
-		if at := float64(r.Latency); at*beside > from && at < from*beside {
+	for _, r := range s.requests {
+		if latency := float64(r.Latency); latency*maxLengthRatio > from && latency < from*maxLengthRatio {
 			w := r.weight
-			n, l, y, ll, ly = n+w, l+w*at, y+w*r.at[v], ll+w*at*at, ly+w*at*r.at[v]
+			n, l, y, ll, ly = n+w, l+w*latency, y+w*r.latencies[v], ll+w*latency*latency, ly+w*latency*r.latencies[v]
 		}
 	}
 	spread := ll - l*l/max(n, 1)
@@ -356,17 +356,17 @@ func (s *series) carry(v int, from, x, to float64) float64 {
 // lowest that the models say.
 const (
 	settingsMargin = 0.15
-	leastOfLow     = 0.6
+	minShareOfLow  = 0.6
 )
 
-// threeDigits rounds what is not as it was: more than that nobody can know.
-func threeDigits(x, was float64) int64 {
-	if x == was {
-		return int64(was)
+// roundEstimate rounds what is not as it was: more than that nobody can know.
+func roundEstimate(x, original float64) int64 {
+	if x == original {
+		return int64(original)
 	}
 	step := 1.0
 	for x/step >= 1000 {
 		step *= 10
 	}
-	return min(int64(math.Round(x/step)*step), int64(was))
+	return min(int64(math.Round(x/step)*step), int64(original))
 }

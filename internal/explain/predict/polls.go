@@ -17,92 +17,94 @@ import (
 // a retry is no poll.
 
 // A row is sleeps at one place, one after the other, with only looks between.
-type row struct {
-	place
-	n         int   // sleeps
-	slept     int64 // by all of them
-	shortest  int64 // of them
-	from, end int64 // of the first and the last one
-	polls     bool  // see Model.polls
+type pauseSequence struct {
+	target
+	pauses     int   // sleeps
+	sleptNS    int64 // by all of them
+	shortestNS int64 // of them
+	start, end int64 // of the first and the last one
+	isPoll     bool  // see Model.polls
 }
 
-// addRows marks the rows among parts that follow each other from a time on, of
+// addPauseSequences marks the rows among parts that follow each other from a time on, of
 // a goroutine of which gave reports whether it gave anybody anything in [from, to).
-func (g *Graph) addRows(parts []part, now int64, gave func(from, to int64) bool) {
-	at, last := -1, -1 // the row that goes on, and its last sleep
-	var ran int64
-	for i := range parts {
-		p := &parts[i]
-		now += p.ns
-		switch p.cause {
+func (g *Graph) addPauseSequences(intervals []interval, clock int64, handedOver func(from, to int64) bool) {
+	current, lastPause := -1, -1 // the row that goes on, and its last sleep
+	var cpuNS int64
+	for i := range intervals {
+		iv := &intervals[i]
+		clock += iv.ns
+		switch iv.cause {
 		case cause.Sleep:
-			if p.ticker {
-				at = -1
+			if iv.endsWithTick {
+				current = -1
 				continue
 			}
-			if at < 0 || g.rows[at].site != p.site || float64(ran) > scale.Some*float64(p.ns) || gave(g.rows[at].end, now-p.ns) {
-				at = len(g.rows)
-				g.rows = append(g.rows, row{place: p.place, shortest: p.ns, from: now - p.ns})
+			if current < 0 || g.pauseSequences[current].site != iv.site || float64(cpuNS) > scale.Some*float64(iv.ns) || handedOver(g.pauseSequences[current].end, clock-iv.ns) {
+				current = len(g.pauseSequences)
+				g.pauseSequences = append(g.pauseSequences, pauseSequence{target: iv.target, shortestNS: iv.ns, start: clock - iv.ns})
 			} else {
-				parts[last].held = true
+				intervals[lastPause].hasNextPause = true
 			}
-			r := &g.rows[at]
-			r.n, r.slept, r.shortest, r.end = r.n+1, r.slept+p.ns, min(r.shortest, p.ns), now
-			p.row, last, ran = int32(at+1), i, 0
+			sequence := &g.pauseSequences[current]
+			sequence.pauses, sequence.sleptNS, sequence.shortestNS, sequence.end = sequence.pauses+1, sequence.sleptNS+iv.ns, min(sequence.shortestNS, iv.ns), clock
+			iv.sequence, lastPause, cpuNS = int32(current+1), i, 0
 		case cause.CPU:
-			ran += p.ns
+			cpuNS += iv.ns
 		case cause.Sched, cause.SchedWake, cause.STW, cause.GCAssist, cause.GCWait, cause.Throttle:
 		default:
-			at = -1
+			current = -1
 		}
 	}
 }
 
-// isHeld reports whether another event than the end of a sleep decides how long
+// isUnaffectedPause reports whether another event than the end of a sleep decides how long
 // the request slept there.
-func (g *Graph) isHeld(p *part) bool { return p.held && g.rows[p.row-1].polls }
+func (g *Graph) isUnaffectedPause(iv *interval) bool {
+	return iv.hasNextPause && g.pauseSequences[iv.sequence-1].isPoll
+}
 
-// polls decides which rows of a group are polls.
-func (m *Model) polls(g *group) {
-	type seen struct {
-		pauses            []int // of each request
-		all, rows, uneven int
-		polls             bool
+// findPolls decides which rows of a group are polls.
+func (m *Model) findPolls(g *group) {
+	type pauseStats struct {
+		perRequest                []int // of each request
+		pauses, sequences, uneven int
+		isPoll                    bool
 	}
-	at := map[int32]*seen{}
+	statsByTarget := map[int32]*pauseStats{}
 	for i := range g.graphs {
-		sum := map[int32]int{}
-		for k := range g.graphs[i].rows {
-			r := &g.graphs[i].rows[k]
-			key := m.key(r.place)
-			x := entry.In(at, key)
-			sum[key] += r.n
-			x.all += r.n
-			x.rows++
-			if r.slept > 2*int64(r.n)*r.shortest {
-				x.uneven++
+		pausesByTarget := map[int32]int{}
+		for k := range g.graphs[i].pauseSequences {
+			sequence := &g.graphs[i].pauseSequences[k]
+			key := m.idOf(sequence.target)
+			stats := entry.In(statsByTarget, key)
+			pausesByTarget[key] += sequence.pauses
+			stats.pauses += sequence.pauses
+			stats.sequences++
+			if sequence.sleptNS > 2*int64(sequence.pauses)*sequence.shortestNS {
+				stats.uneven++
 			}
 		}
-		for key, n := range sum {
-			at[key].pauses = append(at[key].pauses, n)
+		for key, n := range pausesByTarget {
+			statsByTarget[key].perRequest = append(statsByTarget[key].perRequest, n)
 		}
 	}
-	for _, s := range at {
-		ns := s.pauses
-		slices.Sort(ns)
-		common := 0
-		for first, i := 0, 0; i < len(ns); i++ {
-			if ns[i] != ns[first] {
+	for _, stats := range statsByTarget {
+		perRequest := stats.perRequest
+		slices.Sort(perRequest)
+		mostFrequent := 0
+		for first, i := 0, 0; i < len(perRequest); i++ {
+			if perRequest[i] != perRequest[first] {
 				first = i
 			}
-			common = max(common, i+1-first)
+			mostFrequent = max(mostFrequent, i+1-first)
 		}
-		s.polls = s.all >= scale.Few*s.rows && float64(common) < scale.NearlyAll*float64(len(ns)) && 2*s.uneven < s.rows
+		stats.isPoll = stats.pauses >= scale.Few*stats.sequences && float64(mostFrequent) < scale.NearlyAll*float64(len(perRequest)) && 2*stats.uneven < stats.sequences
 	}
 	for i := range g.graphs {
-		for k := range g.graphs[i].rows {
-			r := &g.graphs[i].rows[k]
-			r.polls = at[m.key(r.place)].polls
+		for k := range g.graphs[i].pauseSequences {
+			sequence := &g.graphs[i].pauseSequences[k]
+			sequence.isPoll = statsByTarget[m.idOf(sequence.target)].isPoll
 		}
 	}
 }
@@ -112,40 +114,40 @@ func (m *Model) polls(g *group) {
 type Poll struct {
 	Pauses  float64
 	PauseNS int64 // of one
-	AfterNS int64 // from the first pause to what came
+	TotalNS int64 // from the first pause to what came
 }
 
-// Polls returns how requests of a group poll at the sleeps that changes are
+// PollOf returns how requests of a group poll at the sleeps that changes are
 // about; nil if they do not, or if most of that time is something else.
-func (m *Model) Polls(id string, changes []Change) *Poll {
+func (m *Model) PollOf(id string, changes []Change) *Poll {
 	g := m.groups[id]
 	if g == nil {
 		return nil
 	}
 	m.prepare()
-	t := m.compile(changes)
-	var all, slept, rows, pauses, after float64
+	trial := m.compile(changes)
+	var sleepNS, pollNS, sequences, pauses, totalNS float64
 	for i := range g.graphs {
-		gr := &g.graphs[i]
-		for k := range gr.parts {
-			p := &gr.parts[k]
-			if p.cause != cause.Sleep || !t.isMet(p) {
+		graph := &g.graphs[i]
+		for k := range graph.intervals {
+			iv := &graph.intervals[k]
+			if iv.cause != cause.Sleep || !trial.isChanged(iv) {
 				continue
 			}
-			all += gr.weight * float64(p.ns)
-			if p.row > 0 && gr.rows[p.row-1].polls {
-				slept += gr.weight * float64(p.ns)
-				if !p.held {
-					r := &gr.rows[p.row-1]
-					rows += gr.weight
-					pauses += gr.weight * float64(r.n)
-					after += gr.weight * float64(r.end-r.from)
+			sleepNS += graph.weight * float64(iv.ns)
+			if iv.sequence > 0 && graph.pauseSequences[iv.sequence-1].isPoll {
+				pollNS += graph.weight * float64(iv.ns)
+				if !iv.hasNextPause {
+					sequence := &graph.pauseSequences[iv.sequence-1]
+					sequences += graph.weight
+					pauses += graph.weight * float64(sequence.pauses)
+					totalNS += graph.weight * float64(sequence.end-sequence.start)
 				}
 			}
 		}
 	}
-	if slept == 0 || slept < scale.Half*all {
+	if pollNS == 0 || pollNS < scale.Half*sleepNS {
 		return nil
 	}
-	return &Poll{Pauses: pauses / rows, PauseNS: int64(slept / pauses), AfterNS: int64(after / rows)}
+	return &Poll{Pauses: pauses / sequences, PauseNS: int64(pollNS / pauses), TotalNS: int64(totalNS / sequences)}
 }

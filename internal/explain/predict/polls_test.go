@@ -40,7 +40,7 @@ func pausing(t *testing.T, counts []int, between func(m, n, o *tracetext.Thread,
 			m = NewModel(syms, settled, end, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 		}
 	}
-	m.Group("g", s, report.Latency{})
+	m.AddGroup("g", s, report.Latency{})
 	return m
 }
 
@@ -73,7 +73,7 @@ func TestPolls(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := pausing(t, c.counts, c.between)
-			half := []Change{Half("sleep", "main.wait")}
+			half := []Change{Halve("sleep", "main.wait")}
 			p := m.WhatIf("g", half)
 			if p == nil {
 				t.Fatal("there is no prediction")
@@ -82,7 +82,7 @@ func TestPolls(t *testing.T) {
 			if got, want := middle-p.P50NS.Est, c.pauses*500*us; got < want-want/50 || got > want+want/50 {
 				t.Errorf("half of the sleep wins %d us of %d, want %d", got/us, middle/us, want/us)
 			}
-			if poll := m.Polls("g", half); (poll != nil) != c.polls {
+			if poll := m.PollOf("g", half); (poll != nil) != c.polls {
 				t.Errorf("is it a poll: %t, want %t", poll != nil, c.polls)
 			} else if poll != nil && (poll.PauseNS != 1000*us || poll.Pauses != 40) {
 				t.Errorf("it pauses %g times for %d ns", poll.Pauses, poll.PauseNS)
@@ -100,14 +100,14 @@ func TestPollsTooLarge(t *testing.T) {
 	win, syms := timelinetest.Built(t, graphs[0].build)
 	g := NewBuilder(path.New(win, syms, path.Options{})).Chain(0, 0, 2200*1000, segs)
 	held, last := int64(0), int64(0)
-	for i := range g.parts {
-		if p := &g.parts[i]; p.held {
+	for i := range g.intervals {
+		if p := &g.intervals[i]; p.hasNextPause {
 			held += p.ns
-		} else if p.row > 0 {
+		} else if p.sequence > 0 {
 			last += p.ns
 		}
 	}
-	if len(g.rows) != 1 || g.rows[0].n != 2000 || held != 1999*1000 || last != 1000 {
-		t.Errorf("rows %+v, %d held, %d not", g.rows, held, last)
+	if len(g.pauseSequences) != 1 || g.pauseSequences[0].pauses != 2000 || held != 1999*1000 || last != 1000 {
+		t.Errorf("rows %+v, %d held, %d not", g.pauseSequences, held, last)
 	}
 }

@@ -366,7 +366,7 @@ func spread(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *
 	s.Add(g)
 	m := NewModel(syms, settled, to*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 	was := g.Latency
-	m.Group("g", s, report.Latency{P50: &was, P99: &was})
+	m.AddGroup("g", s, report.Latency{P50: &was, P99: &was})
 	return m, g
 }
 
@@ -481,11 +481,11 @@ func TestThrottle(t *testing.T) {
 		s.Add(builder.Build(1, from, to))
 		settled := cause.Settle(func(c freeze.Class) bool { return froze && c == freeze.InPhase })
 		m := NewModel(syms, settled, to-from, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
-		m.Group("g", s, report.Latency{})
-		if p := m.WhatIf("g", []Change{Gone("throttle", "")}); (p != nil) != froze || p != nil && p.P50NS.Est != 10000*us {
+		m.AddGroup("g", s, report.Latency{})
+		if p := m.WhatIf("g", []Change{Remove("throttle", "")}); (p != nil) != froze || p != nil && p.P50NS.Est != 10000*us {
 			t.Errorf("frozen %t: without throttling it is %+v", froze, p)
 		}
-		if p := m.WhatIf("g", []Change{Gone("cpu", "")}); (p == nil) != froze {
+		if p := m.WhatIf("g", []Change{Remove("cpu", "")}); (p == nil) != froze {
 			t.Errorf("frozen %t: without computing it is %+v", froze, p)
 		}
 	}
@@ -528,13 +528,13 @@ func TestFind(t *testing.T) {
 	m, _ := spread(t, graphs[1].to, graphs[1].build)
 	for _, ok := range []string{"long=1ms", "main.long=1ms", "sleep@main.long=1ms", "sleep@=1ms"} {
 		c := parse(t, []string{ok})[0]
-		if _, err := m.Find(&c); err != nil {
+		if _, err := m.Validate(&c); err != nil {
 			t.Errorf("%s: %v", ok, err)
 		}
 	}
 	for bad, near := range map[string]string{"lnog=1ms": "sleep@main.long", "network@long=1ms": "sleep@main.long", "ong=1ms": "sleep@main.long", "queue=gone": "is queue@", "network=50%": "is network@"} {
 		c := parse(t, []string{bad})[0]
-		if _, err := m.Find(&c); err == nil || !strings.Contains(err.Error(), near) {
+		if _, err := m.Validate(&c); err == nil || !strings.Contains(err.Error(), near) {
 			t.Errorf("%s: the error is %v; it should suggest %s", bad, err, near)
 		}
 	}
@@ -558,7 +558,7 @@ func TestSample(t *testing.T) {
 		return s
 	}
 	spell := func(s *Sample) (text string, n int, weight float64) {
-		s.weighted(func(g *Graph, w float64) {
+		s.eachGraph(func(g *Graph, w float64) {
 			text += fmt.Sprintln(g.Start, g.G, w)
 			n++
 			weight += w
@@ -566,7 +566,7 @@ func TestSample(t *testing.T) {
 		return text, n, weight
 	}
 	want, n, weight := spell(fill(all))
-	if n > 60*perStratum || weight < 19999.9 || weight > 20000.1 {
+	if n > 60*maxPerStratum || weight < 19999.9 || weight > 20000.1 {
 		t.Errorf("%d are kept and stand for %v", n, weight)
 	}
 	for range 5 {
@@ -586,7 +586,7 @@ func TestRegularity(t *testing.T) {
 		same = append(same, point{10 + float64(i%3)/10, 1})
 		random = append(random, point{-math.Log(1 - (float64(i)+0.5)/1000), 1})
 	}
-	same[0].x = 1e6 // met something else
+	same[0].value = 1e6 // met something else
 	if r := regularity(same); r < 0.99 {
 		t.Errorf("a queue that is always as long has regularity %v", r)
 	}
@@ -614,25 +614,25 @@ func TestClosedWait(t *testing.T) {
 // then the queue looks short and irregular, and nearly all of it is said to be won.
 func TestQueueOfThoseThatHold(t *testing.T) {
 	_, syms := timelinetest.Built(t, graphs[0].build)
-	hold := place{cause: cause.Sleep}
+	hold := target{cause: cause.Sleep}
 	for _, elsewhere := range []int64{0, 3, 30} {
 		s := new(Sample)
 		n := int64(0)
-		add := func(parts ...part) {
+		add := func(parts ...interval) {
 			g := chained(n, parts...)
 			n++
 			s.Count(g.Start, g.Start+g.Latency, g.G, 1)
 			s.Add(g)
 		}
 		for range 5 {
-			add(part{place: hold, ns: 20000 * us, others: true}, part{place: hold, ns: 5000 * us})
+			add(interval{target: hold, ns: 20000 * us, otherWork: true}, interval{target: hold, ns: 5000 * us})
 		}
 		for range elsewhere {
-			add(part{place: place{cause: cause.Network}, ns: 1000 * us})
+			add(interval{target: target{cause: cause.Network}, ns: 1000 * us})
 		}
 		m := NewModel(syms, settled, n*5000*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 		slowest := int64(25000 * us)
-		m.Group("g", s, report.Latency{Max: &slowest})
+		m.AddGroup("g", s, report.Latency{Max: &slowest})
 		if p := m.WhatIf("g", parse(t, []string{"sleep@=50%"})); p == nil || p.MaxNS.Est != slowest/2 {
 			t.Errorf("beside %d requests that hold nothing, those that hold it half as long take %+v", elsewhere, p.MaxNS)
 		}
@@ -644,27 +644,27 @@ func TestQueueOfThoseThatHold(t *testing.T) {
 // is won than of a turn.
 func TestTurnCutInTwo(t *testing.T) {
 	_, syms := timelinetest.Built(t, graphs[0].build)
-	turn := func(ns, whole int64) part {
-		return part{place: place{cause: cause.Sleep}, ns: ns * us, whole: whole * us, others: true, result: true}
+	turn := func(ns, whole int64) interval {
+		return interval{target: target{cause: cause.Sleep}, ns: ns * us, fullNS: whole * us, otherWork: true, deliversResult: true}
 	}
-	freeze := part{place: place{cause: cause.STW}, ns: 500 * us}
+	freeze := interval{target: target{cause: cause.STW}, ns: 500 * us}
 	for _, c := range []struct {
 		name   string
-		parts  []part
+		parts  []interval
 		change string
 		want   int64 // us; 0: it meets nothing
 	}{
-		{"whole", []part{turn(9000, 9000)}, "sleep@=50%", 4500},
-		{"cut", []part{turn(3000, 9000), freeze, turn(6000, 9000)}, "sleep@=50%", 500 + 4500},
-		{"cut, no queue", []part{turn(3000, 9000), freeze, turn(6000, 9000)}, "queue@=gone", 0},
-		{"two", []part{turn(9000, 9000), turn(9000, 9000)}, "queue@=gone", 9000},
+		{"whole", []interval{turn(9000, 9000)}, "sleep@=50%", 4500},
+		{"cut", []interval{turn(3000, 9000), freeze, turn(6000, 9000)}, "sleep@=50%", 500 + 4500},
+		{"cut, no queue", []interval{turn(3000, 9000), freeze, turn(6000, 9000)}, "queue@=gone", 0},
+		{"two", []interval{turn(9000, 9000), turn(9000, 9000)}, "queue@=gone", 9000},
 	} {
 		s := new(Sample)
 		g := chained(1, c.parts...)
 		s.Count(g.Start, g.Start+g.Latency, g.G, 1)
 		s.Add(g)
 		m := NewModel(syms, settled, g.Latency, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
-		m.Group("g", s, report.Latency{P50: &g.Latency, P99: &g.Latency})
+		m.AddGroup("g", s, report.Latency{P50: &g.Latency, P99: &g.Latency})
 		p := m.WhatIf("g", parse(t, []string{c.change}))
 		if c.want == 0 {
 			if p != nil {
@@ -690,13 +690,13 @@ func BenchmarkWhatIf(b *testing.B) {
 	s := new(Sample)
 	for i := range int64(240) {
 		c := *g
-		c.Start, c.Latency = g.Start+i, g.Latency<<(i/perStratum/4)+g.Latency*(i/perStratum%4)/4
+		c.Start, c.Latency = g.Start+i, g.Latency<<(i/maxPerStratum/4)+g.Latency*(i/maxPerStratum%4)/4
 		s.Count(c.Start, c.Start+c.Latency, c.G, 1)
 		s.Add(&c)
 	}
-	m = NewModel(m.syms, m.settled, m.duration, m.under)
-	m.Group("g", s, report.Latency{})
-	change := []Change{Half("", "main.hold")}
+	m = NewModel(m.syms, m.settlement, m.duration, m.sitesBelow)
+	m.AddGroup("g", s, report.Latency{})
+	change := []Change{Halve("", "main.hold")}
 	for b.Loop() {
 		if m.WhatIf("g", change) == nil {
 			b.Fatal("meets nothing")
@@ -725,9 +725,9 @@ func TestCarry(t *testing.T) {
 		s := new(series)
 		for l := 400.; l < 460; l += 4 {
 			at := c.then(l)
-			s.of = append(s.of, &timed{weighted: &weighted{Graph: &Graph{Latency: int64(l)}, weight: 1}, at: times{est: at, low: at, high: at}})
+			s.requests = append(s.requests, &retimedRequest{weightedGraph: &weightedGraph{Graph: &Graph{Latency: int64(l)}, weight: 1}, latencies: variantValues{est: at, low: at, high: at}})
 		}
-		if got := s.carry(est, c.from, c.then(c.from), c.to); math.Abs(got-c.want) > 1e-3*c.want {
+		if got := s.extrapolate(est, c.from, c.then(c.from), c.to); math.Abs(got-c.want) > 1e-3*c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

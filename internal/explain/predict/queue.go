@@ -13,55 +13,55 @@ import "math"
 // 1980). Such a queue is nearly always as long, one of arrivals at random
 // varies as much as it is long; by that the estimate is weighed.
 type queue struct {
-	rho     float64
-	regular float64 // 1: always as long; 0: as random as it gets
-	closed  []float64
+	utilisation float64
+	regularity  float64 // 1: always as long; 0: as random as it gets
+	closedWaits []float64
 }
 
-// closedPoints is into how many steps of s the closed model is tabulated.
-const closedPoints = 32
+// closedSteps is into how many steps of s the closed model is tabulated.
+const closedSteps = 32
 
 // maxClients bounds the clients of the closed model.
 const maxClients = 200
 
-// queueAt looks how the requests of a group queue at what a change is about:
+// measureQueue looks how the requests of a group queue at what a change is about:
 // those that have work of their own there, after that of others.
-func (t *trial) queueAt(g *group, c *trialChange) queue {
-	var own, others, n, all, latency float64
+func (t *trial) measureQueue(g *group, c *trialChange) queue {
+	var ownNS, otherNS, requests, totalRequests, latency float64
 	waits := make([]point, 0, len(g.graphs))
 	for i := range g.graphs {
-		gr := &g.graphs[i]
-		all += gr.weight
-		c.look(gr.Graph)
-		mine, self := c.sums(gr.Graph)
-		if self == 0 {
+		graph := &g.graphs[i]
+		totalRequests += graph.weight
+		c.selectGraph(graph.Graph)
+		waitedNS, servedNS := c.workSums(graph.Graph)
+		if servedNS == 0 {
 			continue
 		}
-		own += gr.weight * self
-		waits = append(waits, point{mine, gr.weight})
-		others += gr.weight * mine
-		latency += gr.weight * float64(gr.Latency)
-		n += gr.weight
+		ownNS += graph.weight * servedNS
+		waits = append(waits, point{waitedNS, graph.weight})
+		otherNS += graph.weight * waitedNS
+		latency += graph.weight * float64(graph.Latency)
+		requests += graph.weight
 	}
-	q := queue{regular: 1}
-	if others == 0 || own == 0 {
+	q := queue{regularity: 1}
+	if otherNS == 0 || ownNS == 0 {
 		return q // nobody that queues is known
 	}
-	q.rho = others / (others + own)
-	wait, service := others/n, own/n
-	q.regular = regularity(waits)
+	q.utilisation = otherNS / (otherNS + ownNS)
+	wait, service := otherNS/requests, ownNS/requests
+	q.regularity = regularity(waits)
 	clients := 1 + math.Ceil(quantile(waits, 0.9)/service)
-	if clients > maxClients || t.m.duration <= 0 {
+	if clients > maxClients || t.model.duration <= 0 {
 		return q
 	}
 	// By Little's law: how long a client was elsewhere.
-	rest := max(0, clients*float64(t.m.duration)/all-latency/n) + max(0, latency/n-wait-service)
-	now := closedWait(int(clients), service, rest)
-	if now <= 0 {
+	rest := max(0, clients*float64(t.model.duration)/totalRequests-latency/requests) + max(0, latency/requests-wait-service)
+	currentWait := closedWait(int(clients), service, rest)
+	if currentWait <= 0 {
 		return q
 	}
-	for i := range closedPoints + 1 {
-		q.closed = append(q.closed, closedWait(int(clients), service*float64(i)/closedPoints, rest)/now)
+	for i := range closedSteps + 1 {
+		q.closedWaits = append(q.closedWaits, closedWait(int(clients), service*float64(i)/closedSteps, rest)/currentWait)
 	}
 	return q
 }
@@ -94,68 +94,68 @@ func closedWait(clients int, service, rest float64) float64 {
 
 // factor is by what the time in the queue is multiplied if each service takes s
 // times as long.
-func (q *queue) factor(s float64, v int) float64 {
-	open := s
-	if d := 1 - s*q.rho; d > 0 {
-		open = s * s * (1 - q.rho) / d
+func (q *queue) factor(serviceFactor float64, variant int) float64 {
+	open := serviceFactor
+	if d := 1 - serviceFactor*q.utilisation; d > 0 {
+		open = serviceFactor * serviceFactor * (1 - q.utilisation) / d
 	}
-	open = min(open, s)
-	switch v {
+	open = min(open, serviceFactor)
+	switch variant {
 	case high:
-		return s
+		return serviceFactor
 	case low:
 		return open
 	}
-	closed := s
-	if q.closed != nil {
-		at := min(int(s*closedPoints), closedPoints-1)
-		closed = q.closed[at] + (q.closed[at+1]-q.closed[at])*(s*closedPoints-float64(at))
-		closed = min(max(closed, open), s)
+	closed := serviceFactor
+	if q.closedWaits != nil {
+		step := min(int(serviceFactor*closedSteps), closedSteps-1)
+		closed = q.closedWaits[step] + (q.closedWaits[step+1]-q.closedWaits[step])*(serviceFactor*closedSteps-float64(step))
+		closed = min(max(closed, open), serviceFactor)
 	}
-	return open + q.regular*(closed-open)
+	return open + q.regularity*(closed-open)
 }
 
-// sums adds up what a change is about in a graph: work for others, and the
+// workSums adds up what a change is about in a graph: work for others, and the
 // request's own.
-func (c *trialChange) sums(g *Graph) (others, own float64) {
-	for i := range g.parts {
-		p := &g.parts[i]
-		w := c.weights[p.key] * float64(p.ns)
-		if c.isOwn(p) {
-			own += w
+func (c *trialChange) workSums(g *Graph) (otherNS, ownNS float64) {
+	for i := range g.intervals {
+		iv := &g.intervals[i]
+		changedNS := c.weights[iv.targetID] * float64(iv.ns)
+		if c.isOwnWork(iv) {
+			ownNS += changedNS
 		} else {
-			others += w
+			otherNS += changedNS
 		}
 	}
-	return others, own
+	return otherNS, ownNS
 }
 
-// stillMet is which part of those requests that met the work of others, and
+// remainingEncounters is which part of those requests that met the work of others, and
 // had none of their own there (a writer, a rebuild, somebody's slow request),
 // still would: if it took a share P of the time, and what lies between stays,
 // it takes s*P/(s*P+1-P) then.
-func (c *trialChange) stillMet(g *group) float64 {
-	var met, all, was, then float64
+func (c *trialChange) remainingEncounters(g *group) float64 {
+	var exposed, total, beforeNS, afterNS float64
 	for i := range g.graphs {
-		gr := &g.graphs[i]
-		all += gr.weight
-		if c.look(gr.Graph); !c.own && !c.other {
+		graph := &g.graphs[i]
+		total += graph.weight
+		if c.selectGraph(graph.Graph); !c.meetsOwnWork && !c.meetsOtherWork {
 			continue
 		}
-		met += gr.weight
-		for k := range gr.parts {
-			if p := &gr.parts[k]; p.others && !c.own && c.weights[p.key] > 0 {
-				was += gr.weight * float64(p.ns)
-				then += gr.weight * float64(p.ns) * c.factor(p, false)[est]
+		exposed += graph.weight
+		for k := range graph.intervals {
+			if iv := &graph.intervals[k]; iv.otherWork && !c.meetsOwnWork && c.weights[iv.targetID] > 0 {
+				beforeNS += graph.weight * float64(iv.ns)
+				afterNS += graph.weight * float64(iv.ns) * c.factor(iv, false)[est]
 			}
 		}
 	}
-	if was == 0 {
+	if beforeNS == 0 {
 		return 1
 	}
-	p, s := met/all, then/was
-	if d := s*p + 1 - p; d > 0 {
-		return s / d
+	exposedShare, remaining := exposed/total, afterNS/beforeNS
+	if d := remaining*exposedShare + 1 - exposedShare; d > 0 {
+		return remaining / d
 	}
 	return 1
 }

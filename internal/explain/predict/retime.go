@@ -15,16 +15,16 @@ const (
 	variants
 )
 
-type times [variants]float64
+type variantValues [variants]float64
 
-var unchanged = times{1, 1, 1}
+var unchanged = variantValues{1, 1, 1}
 
 // A trial is a set of changes, ready to be applied to graphs.
 type trial struct {
-	m       *Model
-	changes []trialChange
-	at      []times
-	unmet   bool // leave out work for others that is not queued for
+	model             *Model
+	changes           []trialChange
+	nodeTimes         []variantValues
+	withoutEncounters bool // leave out work for others that is not queued for
 }
 
 // A trialChange is one of them.
@@ -33,17 +33,17 @@ type trialChange struct {
 	// weights is, by place, the part of the place's time that it is about.
 	weights []float64
 	effect  *effect // of a setting; nil for a change of a cause
-	usual   int64   // how long a computation that it is about takes, where all of it is seen
+	usualNS int64   // how long a computation that it is about takes, where all of it is seen
 	queue   queue
-	// met is the part of those requests that met somebody else's work which
+	// encounterShare is the part of those requests that met somebody else's work which
 	// still would; see shared.
-	met float64
+	encounterShare float64
 	// Of the current graph:
-	runs  []float64 // its time in each computation
-	own   bool      // it meets the request's own work
-	other bool      // it meets work for others
-	left  times     // of those served before the request at the current node, how many still are
-	last  *part     // what of that was done last, and so for the request itself; nil if that is not so
+	nsByComputation []float64     // its time in each computation
+	meetsOwnWork    bool          // it meets the request's own work
+	meetsOtherWork  bool          // it meets work for others
+	remainingAhead  variantValues // of those served before the request at the current node, how many still are
+	ownResult       *interval     // what of that was done last, and so for the request itself; nil if that is not so
 }
 
 // meets reports whether requests of a group have, or wait for, anything to
@@ -57,20 +57,20 @@ func (t *trial) meets(g *group) bool {
 	return false
 }
 
-// queues reports whether a change is about what requests queue for.
-func (t *trial) queues() bool {
+// hasQueueChange reports whether a change is about what requests queue for.
+func (t *trial) hasQueueChange() bool {
 	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.Cause == Queue })
 }
 
 func (c *trialChange) meets(g *group) bool {
-	if e := c.effect; e != nil && (e.procs && e.waits[high] > 0 || e.gc && e.cycles[high] > 1) {
+	if e := c.effect; e != nil && (e.changesProcs && e.waitPerRunNS[high] > 0 || e.changesGC && e.cycles[high] > 1) {
 		return true
 	}
 	for i := range g.graphs {
-		gr := g.graphs[i].Graph
-		c.look(gr)
-		for k := range gr.parts {
-			if p := &gr.parts[k]; c.weights[p.key] > 0 && (c.Cause != Queue || !c.isOwn(p)) {
+		graph := g.graphs[i].Graph
+		c.selectGraph(graph)
+		for k := range graph.intervals {
+			if iv := &graph.intervals[k]; c.weights[iv.targetID] > 0 && (c.Cause != Queue || !c.isOwnWork(iv)) {
 				return true
 			}
 		}
@@ -78,54 +78,54 @@ func (c *trialChange) meets(g *group) bool {
 	return false
 }
 
-// look takes note of what a change meets in a graph.
-func (c *trialChange) look(g *Graph) {
-	c.runs = slices.Grow(c.runs[:0], int(g.runs)+1)[:g.runs+1]
-	clear(c.runs)
-	var own, others, largest float64
-	for i := range g.parts {
-		p := &g.parts[i]
-		w := c.weights[p.key] * float64(p.ns)
-		if w == 0 {
+// selectGraph takes note of what a change meets in a graph.
+func (c *trialChange) selectGraph(g *Graph) {
+	c.nsByComputation = slices.Grow(c.nsByComputation[:0], int(g.computations)+1)[:g.computations+1]
+	clear(c.nsByComputation)
+	var ownNS, otherNS, largest float64
+	for i := range g.intervals {
+		iv := &g.intervals[i]
+		changedNS := c.weights[iv.targetID] * float64(iv.ns)
+		if changedNS == 0 {
 			continue
 		}
-		c.runs[p.run] += w
-		if largest = max(largest, w); p.others && !c.Own {
-			others += w
+		c.nsByComputation[iv.computation] += changedNS
+		if largest = max(largest, changedNS); iv.otherWork && !c.OwnWork {
+			otherNS += changedNS
 		} else {
-			own += w
+			ownNS += changedNS
 		}
 	}
-	c.own, c.other, c.left = own > scale.Some*others, others > 0, unchanged
-	if c.last = nil; c.other && !c.own {
-		c.last = c.lastResult(g, scale.Some*largest)
-		c.own = c.last != nil
+	c.meetsOwnWork, c.meetsOtherWork, c.remainingAhead = ownNS > scale.Some*otherNS, otherNS > 0, unchanged
+	if c.ownResult = nil; c.meetsOtherWork && !c.meetsOwnWork {
+		c.ownResult = c.lastResult(g, scale.Some*largest)
+		c.meetsOwnWork = c.ownResult != nil
 	}
 }
 
 // lastResult returns the last part of a graph that a change is about, if it
 // may have been work for the request.
-func (c *trialChange) lastResult(g *Graph, least float64) *part {
-	var last *part
-	at := int64(-1)
+func (c *trialChange) lastResult(g *Graph, minNS float64) *interval {
+	var last *interval
+	lastTime := int64(-1)
 	for i := range g.nodes {
-		n := &g.nodes[i]
-		for k := n.firstPart; k < n.lastPart && n.time >= at; k++ {
-			if p := &g.parts[k]; p.others && c.weights[p.key]*float64(p.ns) > least {
-				last, at = p, n.time
+		node := &g.nodes[i]
+		for k := node.firstInterval; k < node.endInterval && node.time >= lastTime; k++ {
+			if iv := &g.intervals[k]; iv.otherWork && c.weights[iv.targetID]*float64(iv.ns) > minNS {
+				last, lastTime = iv, node.time
 			}
 		}
 	}
-	if last != nil && !last.result {
+	if last != nil && !last.deliversResult {
 		return nil
 	}
 	return last
 }
 
-// isOwn reports whether a part is work for the request.
-func (c *trialChange) isOwn(p *part) bool {
-	l := c.last
-	return !p.others || c.Own || l == p || l != nil && (p.run > 0 && p.run == l.run || p.run == 0 && p.key == l.key && p.whole == l.whole && p.whole > p.ns)
+// isOwnWork reports whether a part is work for the request.
+func (c *trialChange) isOwnWork(iv *interval) bool {
+	result := c.ownResult
+	return !iv.otherWork || c.OwnWork || result == iv || result != nil && (iv.computation > 0 && iv.computation == result.computation || iv.computation == 0 && iv.targetID == result.targetID && iv.fullNS == result.fullNS && iv.fullNS > iv.ns)
 }
 
 // survey looks how all requests of a group meet the changes.
@@ -133,150 +133,150 @@ func (t *trial) survey(g *group) {
 	for i := range t.changes {
 		c := &t.changes[i]
 		if c.effect != nil {
-			c.effect.survey(g, t.m.facts)
+			c.effect.survey(g, t.model.facts)
 			continue
 		}
-		var runs []int64
+		var computationNS []int64
 		for k := range g.graphs {
-			gr := g.graphs[k].Graph
-			c.look(gr)
-			seen := make([]bool, len(c.runs))
-			for j := range gr.parts {
-				if p := &gr.parts[j]; p.run > 0 && c.isOwn(p) && !seen[p.run] && c.runs[p.run] > 0 {
-					seen[p.run] = true
-					runs = append(runs, int64(c.runs[p.run]))
+			graph := g.graphs[k].Graph
+			c.selectGraph(graph)
+			counted := make([]bool, len(c.nsByComputation))
+			for j := range graph.intervals {
+				if iv := &graph.intervals[j]; iv.computation > 0 && c.isOwnWork(iv) && !counted[iv.computation] && c.nsByComputation[iv.computation] > 0 {
+					counted[iv.computation] = true
+					computationNS = append(computationNS, int64(c.nsByComputation[iv.computation]))
 				}
 			}
 		}
-		if slices.Sort(runs); len(runs) > 0 {
-			c.usual = runs[len(runs)/2]
+		if slices.Sort(computationNS); len(computationNS) > 0 {
+			c.usualNS = computationNS[len(computationNS)/2]
 		}
-		c.queue = t.queueAt(g, c)
-		c.met = c.stillMet(g)
+		c.queue = t.measureQueue(g, c)
+		c.encounterShare = c.remainingEncounters(g)
 	}
 }
 
 // retime returns how long a request would have taken, and how long without
 // the work of others, or the collections, that it met by chance, and how likely
 // it would still meet that.
-func (t *trial) retime(g *Graph) (at, free, met times) {
-	met = unchanged
-	var extra times
+func (t *trial) retime(g *Graph) (latencies, unmetLatencies, encounterChances variantValues) {
+	encounterChances = unchanged
+	var extraNS variantValues
 	for i := range t.changes {
 		c := &t.changes[i]
 		if e := c.effect; e != nil {
-			e.look(g, t.m.facts)
-			for v := range met {
-				met[v] = min(met[v], e.met[v])
-				extra[v] += e.extra[v]
+			e.selectGraph(g, t.model.facts)
+			for v := range encounterChances {
+				encounterChances[v] = min(encounterChances[v], e.encounterChance[v])
+				extraNS[v] += e.extraNS[v]
 			}
 			continue
 		}
-		if c.look(g); c.other && !c.own && c.Cause != Queue {
-			met[est], met[low] = min(met[est], c.met), min(met[low], c.met)
+		if c.selectGraph(g); c.meetsOtherWork && !c.meetsOwnWork && c.Cause != Queue {
+			encounterChances[est], encounterChances[low] = min(encounterChances[est], c.encounterShare), min(encounterChances[low], c.encounterShare)
 		}
 	}
-	t.unmet = false
-	at = t.end(g)
-	if free = at; met != unchanged {
-		t.unmet = true
-		free = t.end(g)
+	t.withoutEncounters = false
+	latencies = t.endTimes(g)
+	if unmetLatencies = latencies; encounterChances != unchanged {
+		t.withoutEncounters = true
+		unmetLatencies = t.endTimes(g)
 	}
-	for v := range at {
-		at[v] += extra[v]
+	for v := range latencies {
+		latencies[v] += extraNS[v]
 	}
-	return at, free, met
+	return latencies, unmetLatencies, encounterChances
 }
 
-// end times a graph again.
-func (t *trial) end(g *Graph) times {
-	t.at = t.at[:0]
+// endTimes times a graph again.
+func (t *trial) endTimes(g *Graph) variantValues {
+	t.nodeTimes = t.nodeTimes[:0]
 	for i := range g.nodes {
-		n := &g.nodes[i]
-		var at times
-		if n.before >= 0 {
-			at = t.at[n.before]
-			ahead := t.ahead(g, n)
-			for k := n.firstPart; k < n.lastPart; k++ {
-				p := &g.parts[k]
-				f, ns := t.factor(g, p), float64(p.ns)
-				beside := p.others && !t.isMet(p)
-				for v := range at {
-					if beside {
-						f[v] = min(f[v], ahead[v])
+		node := &g.nodes[i]
+		var ends variantValues
+		if node.predecessor >= 0 {
+			ends = t.nodeTimes[node.predecessor]
+			queueScale := t.queueScale(g, node)
+			for k := node.firstInterval; k < node.endInterval; k++ {
+				iv := &g.intervals[k]
+				factors, ns := t.factor(g, iv), float64(iv.ns)
+				isAhead := iv.otherWork && !t.isChanged(iv)
+				for v := range ends {
+					if isAhead {
+						factors[v] = min(factors[v], queueScale[v])
 					}
-					at[v] += f[v] * ns
+					ends[v] += factors[v] * ns
 				}
 			}
-		} else if n.firstEdge == n.lastEdge {
-			for v := range at {
-				at[v] = max(0, float64(n.time))
+		} else if node.firstEdge == node.endEdge {
+			for v := range ends {
+				ends[v] = max(0, float64(node.time))
 			}
 		}
-		for _, e := range g.edges[n.firstEdge:n.lastEdge] {
-			for v := range at {
+		for _, e := range g.edges[node.firstEdge:node.endEdge] {
+			for v := range ends {
 				if !e.Soft || v == high {
-					at[v] = max(at[v], t.at[e.From][v])
+					ends[v] = max(ends[v], t.nodeTimes[e.From][v])
 				}
 			}
 		}
-		t.at = append(t.at, at)
+		t.nodeTimes = append(t.nodeTimes, ends)
 	}
-	return t.at[len(t.at)-1]
+	return t.nodeTimes[len(t.nodeTimes)-1]
 }
 
-// isMet reports whether some change is about a part.
-func (t *trial) isMet(p *part) bool {
+// isChanged reports whether some change is about a part.
+func (t *trial) isChanged(iv *interval) bool {
 	for i := range t.changes {
-		if t.changes[i].weights[p.key] > 0 {
+		if t.changes[i].weights[iv.targetID] > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// ahead is by what the number of others is multiplied that are served before
+// queueScale is by what the number of others is multiplied that are served before
 // the request: what else they do there, beside what a change is about, goes
 // away with them. How many fewer they are follows from how much of all their
 // work there the change is about.
-func (t *trial) ahead(g *Graph, n *node) times {
+func (t *trial) queueScale(g *Graph, node *node) variantValues {
 	out := unchanged
 	for i := range t.changes {
 		c := &t.changes[i]
-		c.left = unchanged
-		if c.effect != nil || !c.other || !c.own && c.Cause != Queue {
+		c.remainingAhead = unchanged
+		if c.effect != nil || !c.meetsOtherWork || !c.meetsOwnWork && c.Cause != Queue {
 			continue
 		}
-		var was, then times
-		begun := false // somebody is seen to be served from early on, so that fewer may be
-		for k := n.firstPart; k < n.lastPart; k++ {
-			p := &g.parts[k]
-			if !p.others || c.isOwn(p) {
+		var before, after variantValues
+		servedFromStart := false // somebody is seen to be served from early on, so that fewer may be
+		for k := node.firstInterval; k < node.endInterval; k++ {
+			iv := &g.intervals[k]
+			if !iv.otherWork || c.isOwnWork(iv) {
 				continue
 			}
-			f, w, ns := unchanged, c.weights[p.key], float64(p.ns)
-			early := w > 0 && w*ns >= scale.Some*float64(p.whole)
-			begun = begun || early
-			if w > 0 {
-				f = c.factor(p, false)
+			factors, weight, ns := unchanged, c.weights[iv.targetID], float64(iv.ns)
+			fromStart := weight > 0 && weight*ns >= scale.Some*float64(iv.fullNS)
+			servedFromStart = servedFromStart || fromStart
+			if weight > 0 {
+				factors = c.factor(iv, false)
 			}
-			for v := range was {
-				was[v] += ns
-				then[v] += ns * (1 - w*(1-f[v]))
-				if c.Cause == Queue && early {
-					out[v] = min(out[v], f[v])
+			for v := range before {
+				before[v] += ns
+				after[v] += ns * (1 - weight*(1-factors[v]))
+				if c.Cause == Queue && fromStart {
+					out[v] = min(out[v], factors[v])
 				}
 			}
 		}
 		if c.Cause == Queue {
 			continue
 		}
-		for v := range then {
-			if s := then[v] / max(was[v], 1); s > 0 {
-				c.left[v] = c.queue.factor(s, v) / s
+		for v := range after {
+			if s := after[v] / max(before[v], 1); s > 0 {
+				c.remainingAhead[v] = c.queue.factor(s, v) / s
 			}
-			if begun {
-				out[v] = min(out[v], c.left[v])
+			if servedFromStart {
+				out[v] = min(out[v], c.remainingAhead[v])
 			}
 		}
 	}
@@ -284,98 +284,98 @@ func (t *trial) ahead(g *Graph, n *node) times {
 }
 
 // factor is by what the time of a part is multiplied.
-func (t *trial) factor(g *Graph, p *part) times {
-	f := unchanged
-	if g.isHeld(p) {
-		return f
+func (t *trial) factor(g *Graph, iv *interval) variantValues {
+	factors := unchanged
+	if g.isUnaffectedPause(iv) {
+		return factors
 	}
 	for i := range t.changes {
 		c := &t.changes[i]
-		w := c.weights[p.key]
+		w := c.weights[iv.targetID]
 		if w == 0 {
 			continue
 		}
-		var s times
+		var changed variantValues
 		if c.effect != nil {
-			s = c.effect.factor(p, t.unmet)
+			changed = c.effect.factor(iv, t.withoutEncounters)
 		} else {
-			s = c.factor(p, t.unmet)
+			changed = c.factor(iv, t.withoutEncounters)
 		}
-		for v := range f {
-			f[v] = min(f[v], 1-w*(1-s[v]))
+		for v := range factors {
+			factors[v] = min(factors[v], 1-w*(1-changed[v]))
 		}
 	}
-	if p.firstMix < p.lastMix {
-		left := 1.0
-		for k := p.firstMix; k < p.lastMix; k++ {
-			left -= g.mix[k].of * (1 - t.neighbour(&g.mix[k]))
+	if iv.firstShare < iv.endShare {
+		remaining := 1.0
+		for k := iv.firstShare; k < iv.endShare; k++ {
+			remaining -= g.runShares[k].share * (1 - t.concurrentFactor(&g.runShares[k]))
 		}
-		left = max(0, left)
-		f[est] = min(f[est], left)
-		f[low] = min(f[low], left*left)
+		remaining = max(0, remaining)
+		factors[est] = min(factors[est], remaining)
+		factors[low] = min(factors[low], remaining*remaining)
 	}
-	return f
+	return factors
 }
 
 // factor is by what a change multiplies the time of a part that it is all
 // about.
-func (c *trialChange) factor(p *part, unmet bool) times {
-	whole := p.whole
-	if p.run > 0 {
-		whole = int64(c.runs[p.run])
-		if !c.isOwn(p) {
-			whole = max(whole, c.usual) // only what lies within the wait was seen
+func (c *trialChange) factor(iv *interval, withoutEncounters bool) variantValues {
+	fullNS := iv.fullNS
+	if iv.computation > 0 {
+		fullNS = int64(c.nsByComputation[iv.computation])
+		if !c.isOwnWork(iv) {
+			fullNS = max(fullNS, c.usualNS) // only what lies within the wait was seen
 		}
 	}
-	late := int64(-1)
-	if p.cause == cause.Sleep && !p.ticker {
-		late = p.late
+	lateNS := int64(-1)
+	if iv.cause == cause.Sleep && !iv.endsWithTick {
+		lateNS = iv.lateNS
 	}
-	s := c.scale(whole, late)
+	factors := c.instanceFactor(fullNS, lateNS)
 	if c.Cause == Queue {
-		if c.isOwn(p) || p.ticker {
+		if c.isOwnWork(iv) || iv.endsWithTick {
 			return unchanged
 		}
-		return s
+		return factors
 	}
 	switch {
-	case s == unchanged:
-	case p.ticker:
-		s = ticks(s[high], p)
-	case c.isOwn(p):
-	case !c.own:
-		if s[low] *= s[low]; unmet {
-			s[est], s[low] = 0, 0
+	case factors == unchanged:
+	case iv.endsWithTick:
+		factors = tickFactor(factors[high], iv)
+	case c.isOwnWork(iv):
+	case !c.meetsOwnWork:
+		if factors[low] *= factors[low]; withoutEncounters {
+			factors[est], factors[low] = 0, 0
 		}
 	default:
-		for v := range s {
-			s[v] *= c.left[v]
+		for v := range factors {
+			factors[v] *= c.remainingAhead[v]
 		}
 	}
-	return s
+	return factors
 }
 
-// ticks is by what the wait for a ticker is multiplied if its period is. A
+// tickFactor is by what the wait for a ticker is multiplied if its period is. A
 // request that comes at any time keeps its place within the period (high).
 // Clients that the last tick let go come soon after it, and so wait for nearly
 // all of a long period; in a much shorter one they come at any time, and wait
 // for half of it (low).
-func ticks(s float64, p *part) times {
-	f := times{est: s, low: s, high: s}
-	if half := 0.5 * float64(p.whole) / float64(max(p.ns, 1)); half < 1 {
-		less := (1 - half) * (1 - s)
-		f[low], f[est] = s*(1-less), s*(1-less/2)
+func tickFactor(relative float64, iv *interval) variantValues {
+	factors := variantValues{est: relative, low: relative, high: relative}
+	if halfPeriod := 0.5 * float64(iv.fullNS) / float64(max(iv.ns, 1)); halfPeriod < 1 {
+		reduction := (1 - halfPeriod) * (1 - relative)
+		factors[low], factors[est] = relative*(1-reduction), relative*(1-reduction/2)
 	}
-	return f
+	return factors
 }
 
-// neighbour is by what the running time of somebody else is multiplied.
-func (t *trial) neighbour(s *share) float64 {
+// concurrentFactor is by what the running time of somebody else is multiplied.
+func (t *trial) concurrentFactor(ran *runShare) float64 {
 	f := 1.0
 	for i := range t.changes {
 		c := &t.changes[i]
-		if w := c.weights[s.key]; w > 0 && c.effect == nil {
-			f = min(f, 1-w*(1-c.scale(c.usual, -1)[est]))
+		if w := c.weights[ran.targetID]; w > 0 && c.effect == nil {
+			f = min(f, 1-w*(1-c.instanceFactor(c.usualNS, -1)[est]))
 		}
 	}
 	return f

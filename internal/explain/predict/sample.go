@@ -15,27 +15,27 @@ import (
 // kilobytes, and all of a service's latencies seldom lie in more than forty
 // strata.
 const (
-	perStratum = 6
-	strataBits = 2
-	maxStrata  = 64 << strataBits
+	maxPerStratum = 6
+	strataBits    = 2
+	maxStrata     = 64 << strataBits
 )
 
 // A Sample is a bounded sample of a group's requests. Which ones it holds
 // depends on nothing but which requests there were. The zero value is empty.
 type Sample struct {
-	strata  [maxStrata]*stratum
-	pending []*Graph // wanted, to be built by Fill
-	rivals  *rivals  // nil: no other sample is merged with it
+	strata       [maxStrata]*stratum
+	pending      []*Graph      // wanted, to be built by Fill
+	smallestKeys *smallestKeys // nil: no other sample is merged with it
 }
 
-// rivals are the smallest keys by stratum in all samples of one group, those of other workers included: graphs with larger ones
+// smallestKeys are the smallest keys by stratum in all samples of one group, those of other workers included: graphs with larger ones
 // need not be built.
-type rivals struct {
+type smallestKeys struct {
 	mu   sync.Mutex
 	keys [maxStrata][]uint64
 }
 
-func (r *rivals) add(stratum int, key uint64) {
+func (r *smallestKeys) add(stratum int, key uint64) {
 	if r == nil {
 		return
 	}
@@ -43,54 +43,54 @@ func (r *rivals) add(stratum int, key uint64) {
 	defer r.mu.Unlock()
 	k, _ := slices.BinarySearch(r.keys[stratum], key)
 	keys := slices.Insert(r.keys[stratum], k, key)
-	r.keys[stratum] = keys[:min(len(keys), perStratum)]
+	r.keys[stratum] = keys[:min(len(keys), maxPerStratum)]
 }
 
-func (r *rivals) beat(stratum int, key uint64) bool {
+func (r *smallestKeys) excludes(stratum int, key uint64) bool {
 	if r == nil {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	keys := r.keys[stratum]
-	return len(keys) == perStratum && keys[perStratum-1] < key
+	return len(keys) == maxPerStratum && keys[maxPerStratum-1] < key
 }
 
 type stratum struct {
-	count int64
-	kept  []*Graph // those with the smallest keys, in that order
-	limit uint64   // what a key must be below
+	count    int64
+	graphs   []*Graph // those with the smallest keys, in that order
+	keyLimit uint64   // what a key must be below
 }
 
-func stratumOf(latency int64) int { return int(loglinear.Bucket(latency, strataBits)) }
+func stratumIndex(latency int64) int { return int(loglinear.Bucket(latency, strataBits)) }
 
-// key orders requests at random, but always alike (the finalizer of SplitMix64).
-func key(start int64, g uint64) uint64 {
+// sampleKey orders requests at random, but always alike (the finalizer of SplitMix64).
+func sampleKey(start int64, g uint64) uint64 {
 	z := uint64(start)*0xd1342543de82ef95 + g*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
 
-func (g *Graph) key() uint64 { return key(g.Start, g.G) }
+func (g *Graph) sampleKey() uint64 { return sampleKey(g.Start, g.G) }
 
-// Want counts a request that stands for weight requests; if it is one of the sample, its graph is left to Fill,
+// Reserve counts a request that stands for weight requests; if it is one of the sample, its graph is left to Fill,
 // because others may yet take its place. It reports whether it is the first for
 // which Fill has to be called.
-func (s *Sample) Want(start, end int64, g uint64, weight int64) bool {
+func (s *Sample) Reserve(start, end int64, g uint64, weight int64) bool {
 	if !s.Count(start, end, g, weight) {
 		return false
 	}
-	w := &Graph{Latency: end - start, Start: start, G: g, unbuilt: true}
+	w := &Graph{Latency: end - start, Start: start, G: g, needsBuild: true}
 	s.pending = append(s.pending, w)
 	s.Add(w)
 	return len(s.pending) == 1
 }
 
-// Fill builds the graphs of the requests that were wanted and still are.
-func (s *Sample) Fill(build func(g uint64, from, to int64) *Graph) {
+// BuildPending builds the graphs of the requests that were wanted and still are.
+func (s *Sample) BuildPending(build func(g uint64, from, to int64) *Graph) {
 	for _, w := range s.pending {
-		if w.unbuilt && !s.rivals.beat(stratumOf(w.Latency), w.key()) {
+		if w.needsBuild && !s.smallestKeys.excludes(stratumIndex(w.Latency), w.sampleKey()) {
 			*w = *build(w.G, w.Start, w.Start+w.Latency)
 		}
 	}
@@ -101,40 +101,40 @@ func (s *Sample) Fill(build func(g uint64, from, to int64) *Graph) {
 // Count counts a request that stands for weight requests, and reports whether
 // its graph is wanted.
 func (s *Sample) Count(start, end int64, g uint64, weight int64) bool {
-	i := stratumOf(end - start)
+	i := stratumIndex(end - start)
 	st := s.strata[i]
 	if st == nil {
-		st = &stratum{limit: math.MaxUint64}
+		st = &stratum{keyLimit: math.MaxUint64}
 		s.strata[i] = st
 	}
 	st.count += weight
-	return key(start, g) < st.limit
+	return sampleKey(start, g) < st.keyLimit
 }
 
 // Add adds the graph of a request that was counted.
 func (s *Sample) Add(g *Graph) {
-	i := stratumOf(g.Latency)
+	i := stratumIndex(g.Latency)
 	s.strata[i].add(g)
-	s.rivals.add(i, g.key())
+	s.smallestKeys.add(i, g.sampleKey())
 }
 
 func (st *stratum) add(g *Graph) {
-	st.kept = append(st.kept, g)
-	slices.SortFunc(st.kept, func(a, b *Graph) int {
-		return cmp.Or(cmp.Compare(a.key(), b.key()), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
+	st.graphs = append(st.graphs, g)
+	slices.SortFunc(st.graphs, func(a, b *Graph) int {
+		return cmp.Or(cmp.Compare(a.sampleKey(), b.sampleKey()), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
 	})
-	if len(st.kept) >= perStratum {
-		for _, out := range st.kept[perStratum:] {
-			out.unbuilt = false
+	if len(st.graphs) >= maxPerStratum {
+		for _, out := range st.graphs[maxPerStratum:] {
+			out.needsBuild = false
 		}
-		st.kept = st.kept[:perStratum]
-		st.limit = st.kept[perStratum-1].key()
+		st.graphs = st.graphs[:maxPerStratum]
+		st.keyLimit = st.graphs[maxPerStratum-1].sampleKey()
 	}
 }
 
 // Merge adds another sample; o must not be used afterwards.
-func (s *Sample) Merge(o *Sample) {
-	for i, st := range o.strata {
+func (s *Sample) Merge(other *Sample) {
+	for i, st := range other.strata {
 		if st == nil {
 			continue
 		}
@@ -143,20 +143,20 @@ func (s *Sample) Merge(o *Sample) {
 			continue
 		}
 		s.strata[i].count += st.count
-		for _, g := range st.kept {
+		for _, g := range st.graphs {
 			s.strata[i].add(g)
 		}
 	}
 }
 
-// weighted calls f for every graph with the number of requests it stands for.
-func (s *Sample) weighted(f func(g *Graph, weight float64)) {
+// eachGraph calls f for every graph with the number of requests it stands for.
+func (s *Sample) eachGraph(f func(g *Graph, weight float64)) {
 	for _, st := range s.strata {
-		if st == nil || len(st.kept) == 0 {
+		if st == nil || len(st.graphs) == 0 {
 			continue
 		}
-		for _, g := range st.kept {
-			f(g, float64(st.count)/float64(len(st.kept)))
+		for _, g := range st.graphs {
+			f(g, float64(st.count)/float64(len(st.graphs)))
 		}
 	}
 }

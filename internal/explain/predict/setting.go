@@ -47,37 +47,37 @@ var settings = []struct {
 	name    string
 	whole   bool // takes no fractions
 	value   string
-	predict func(*Facts, Setting, refuser) (*effect, string, error)
+	predict func(*Facts, Setting, refuseFunc) (*effect, string, error)
 }{
-	{GOGC, true, "percentage such as 400, or off", (*Facts).gogc},
-	{GOMEMLIMIT, false, "size such as 900MiB", (*Facts).memory},
-	{GOMAXPROCS, true, "number of Ps such as 2", (*Facts).procs},
-	{Quota, false, "number of CPUs such as 1.5", (*Facts).quota},
+	{GOGC, true, "percentage such as 400, or off", (*Facts).predictGOGC},
+	{GOMEMLIMIT, false, "size such as 900MiB", (*Facts).predictMemoryLimit},
+	{GOMAXPROCS, true, "number of Ps such as 2", (*Facts).predictProcs},
+	{Quota, false, "number of CPUs such as 1.5", (*Facts).predictQuota},
 }
 
 // parseSetting reads a setting; ok is false for anything else.
-func parseSetting(name, value string) (s Setting, ok bool, err error) {
-	for _, known := range settings {
-		if !strings.EqualFold(name, known.name) {
+func parseSetting(name, value string) (setting Setting, ok bool, err error) {
+	for _, candidate := range settings {
+		if !strings.EqualFold(name, candidate.name) {
 			continue
 		}
-		s.Name = known.name
-		if s.Name == GOGC && value == "off" {
-			s.Value = math.Inf(1)
-			return s, true, nil
+		setting.Name = candidate.name
+		if setting.Name == GOGC && value == "off" {
+			setting.Value = math.Inf(1)
+			return setting, true, nil
 		}
 		number, bytes := value, 1.0
-		if s.Name == GOMEMLIMIT {
+		if setting.Name == GOMEMLIMIT {
 			number, bytes = cutUnit(value)
 		}
 		n, err := strconv.ParseFloat(number, 64)
-		if err != nil || !(n > 0) || n > 1e15 || known.whole && n != math.Trunc(n) {
-			return s, true, fmt.Errorf("what-if %s=%s: %q is not a %s", name, value, value, known.value)
+		if err != nil || !(n > 0) || n > 1e15 || candidate.whole && n != math.Trunc(n) {
+			return setting, true, fmt.Errorf("what-if %s=%s: %q is not a %s", name, value, value, candidate.value)
 		}
-		s.Value = n * bytes
-		return s, true, nil
+		setting.Value = n * bytes
+		return setting, true, nil
 	}
-	return s, false, nil
+	return setting, false, nil
 }
 
 // cutUnit splits a size into its number and the bytes of its unit.
@@ -98,28 +98,28 @@ type Facts struct {
 	// mean number of runnable goroutines.
 	Procs     int
 	BusyNS    int64
-	Running   [][2]int64
+	BusyPs    [][2]int64
 	StepNS    int64
 	MeanReady float64
 	// Collections. No setting changes the Forced ones, which the code asks for. LiveBytes and
 	// GoalBytes are means over Measured collections.
-	Cycles, Forced, Measured int
-	LiveBytes, GoalBytes     int64
-	// Marks are the mark phases, [start, length], in order: all (AllMarks), or only the longest.
-	Marks    [][2]int64
-	AllMarks bool
-	MarkNS   int64
+	Cycles, ForcedCycles, Measured int
+	LiveBytes, GoalBytes           int64
+	// MarkPhases are the mark phases, [start, length], in order: all (MarksComplete), or only the longest.
+	MarkPhases    [][2]int64
+	MarksComplete bool
+	MarkNS        int64
 	// CollectorNS is the CPU time of mark workers except idle ones, IdleMarkNS that of idle ones,
-	// and AssistNS that of assists. StopsGC is the collector's share of all stops of the world.
+	// and AssistNS that of assists. GCStopShare is the collector's share of all stops of the world.
 	CollectorNS, IdleMarkNS, AssistNS int64
-	StopsGC                           float64
+	GCStopShare                       float64
 	// GCShare is the collector's share of all requests' time.
 	GCShare float64
-	// Held reports that a quota froze the process, for LostNS in all; Uncertain, that this cannot
-	// be excluded. HeldCPUs is the largest number of CPUs that a freeze stopped.
-	Held, Uncertain bool
-	LostNS          int64
-	HeldCPUs        int
+	// Throttled reports that a quota froze the process, for FrozenNS in all; Uncertain, that this cannot
+	// be excluded. FrozenCPUs is the largest number of CPUs that a freeze stopped.
+	Throttled, MaybeThrottled bool
+	FrozenNS                  int64
+	FrozenCPUs                int
 	// CPUs is how many CPUs the process may run on, and QuotaCPUs its quota; 0 if unknown.
 	CPUs, QuotaCPUs float64
 }
@@ -127,20 +127,20 @@ type Facts struct {
 // A Refusal is why the effect of a setting cannot be predicted.
 type Refusal struct {
 	Setting Setting
-	Why     string
+	Reason  string
 }
 
 // Error implements error.
 func (r *Refusal) Error() string {
-	return fmt.Sprintf("what-if %s is not answered: %s", r.Setting, r.Why)
+	return fmt.Sprintf("what-if %s is not answered: %s", r.Setting, r.Reason)
 }
 
-// Know gives the model the facts that Resolve needs.
-func (m *Model) Know(f *Facts) { m.facts = f }
+// SetFacts gives the model the facts that Resolve needs.
+func (m *Model) SetFacts(f *Facts) { m.facts = f }
 
-// Resolve returns what a setting would do, and what that is based on. It returns a Refusal if
+// PredictSetting returns what a setting would do, and what that is based on. It returns a Refusal if
 // the trace does not show enough.
-func (m *Model) Resolve(s Setting) (e *effect, note string, err error) {
+func (m *Model) PredictSetting(s Setting) (e *effect, note string, err error) {
 	f := m.facts
 	refuse := func(format string, args ...any) (*effect, string, error) {
 		return nil, "", &Refusal{s, fmt.Sprintf(format, args...)}
@@ -148,12 +148,12 @@ func (m *Model) Resolve(s Setting) (e *effect, note string, err error) {
 	if f == nil || f.SpanNS <= 0 {
 		return refuse("nothing is known of the process")
 	}
-	for _, known := range settings {
-		if s.Name == known.name {
-			return known.predict(f, s, refuse)
+	for _, candidate := range settings {
+		if s.Name == candidate.name {
+			return candidate.predict(f, s, refuse)
 		}
 	}
 	return refuse("there is no such setting")
 }
 
-type refuser func(format string, args ...any) (*effect, string, error)
+type refuseFunc func(format string, args ...any) (*effect, string, error)

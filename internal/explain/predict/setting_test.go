@@ -40,7 +40,7 @@ func TestSettingsAreRead(t *testing.T) {
 // well-known rho/(1-rho).
 func TestErlang(t *testing.T) {
 	for _, c := range []struct{ n, a, waits float64 }{{1, 0.5, 0.5}, {2, 1, 1.0 / 3}, {3, 2, 0.4444}, {10, 8, 0.4092}} {
-		if got := erlang(c.n, c.a) * (c.n - c.a); math.Abs(got-c.waits) > 1e-3 {
+		if got := erlangWait(c.n, c.a) * (c.n - c.a); math.Abs(got-c.waits) > 1e-3 {
 			t.Errorf("%v servers, %v busy: %.4f of the work waits, want %.4f", c.n, c.a, got, c.waits)
 		}
 	}
@@ -49,7 +49,7 @@ func TestErlang(t *testing.T) {
 func facts() *Facts {
 	return &Facts{
 		SpanNS: 1e9, Procs: 2, BusyNS: 0.8e9, Cycles: 10, Measured: 9, LiveBytes: 100 << 20, GoalBytes: 200 << 20,
-		MarkNS: 100e6, CollectorNS: 50e6, AssistNS: 50e6, AllMarks: true, StopsGC: 1, StepNS: 10e6,
+		MarkNS: 100e6, CollectorNS: 50e6, AssistNS: 50e6, MarksComplete: true, GCStopShare: 1, StepNS: 10e6,
 	}
 }
 
@@ -63,7 +63,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"GOGC=400", func(f *Facts) {}, ""},
 		{"GOGC=400", func(f *Facts) { f.Cycles = 0 }, "no garbage was collected"},
-		{"GOGC=400", func(f *Facts) { f.Forced, f.GCShare = 9, 0.2 }, "9 times by order"},
+		{"GOGC=400", func(f *Facts) { f.ForcedCycles, f.GCShare = 9, 0.2 }, "9 times by order"},
 		{"GOGC=400", func(f *Facts) { f.Cycles, f.Measured, f.GCShare = 1, 0, 0.2 }, "collected once: too few"},
 		{"GOGC=400", func(f *Facts) { f.Cycles, f.Measured, f.GCShare = 1, 0, 0.001 }, ""},
 		{"GOGC=50", func(f *Facts) { f.Cycles, f.Measured, f.GCShare = 1, 0, 0.001 }, "collected once: too few"},
@@ -73,26 +73,26 @@ func TestRefusals(t *testing.T) {
 		{"GOMEMLIMIT=110MiB", func(f *Facts) {}, "the live heap is"},
 		{"GOMAXPROCS=4", func(f *Facts) {}, ""},
 		{"GOMAXPROCS=4", func(f *Facts) { f.CPUs = 2 }, "may run on 2 CPUs"},
-		{"GOMAXPROCS=4", func(f *Facts) { f.Held = true }, "Ask about quota"},
+		{"GOMAXPROCS=4", func(f *Facts) { f.Throttled = true }, "Ask about quota"},
 		{"GOMAXPROCS=1", func(f *Facts) {}, ""},
 		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS = 1.5e9 }, "queue without end"},
 		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS, f.MeanReady = 120e6, 66 }, "arrives in bursts"}, // a herd of tickers
 		{"GOMAXPROCS=1", func(f *Facts) { f.BusyNS, f.MeanReady = 120e6, 0.1 }, ""},
 		{"quota=2", func(f *Facts) {}, ""},
-		{"quota=1", func(f *Facts) { f.Uncertain = true }, "may already throttle"},
+		{"quota=1", func(f *Facts) { f.MaybeThrottled = true }, "may already throttle"},
 		{"quota=0.5", func(f *Facts) {
 			for i := range int64(10) {
-				f.Running = append(f.Running, [2]int64{i * 10e6, 900})
+				f.BusyPs = append(f.BusyPs, [2]int64{i * 10e6, 900})
 			}
 		}, "whylate sweep measures it"},
-		{"quota=0.3", func(f *Facts) { f.Held, f.LostNS, f.QuotaCPUs = true, 500e6, 0.5 }, "with less it would fall behind"},
-		{"quota=1", func(f *Facts) { f.Held, f.LostNS, f.QuotaCPUs = true, 500e6, 0.5 }, ""},
+		{"quota=0.3", func(f *Facts) { f.Throttled, f.FrozenNS, f.QuotaCPUs = true, 500e6, 0.5 }, "with less it would fall behind"},
+		{"quota=1", func(f *Facts) { f.Throttled, f.FrozenNS, f.QuotaCPUs = true, 500e6, 0.5 }, ""},
 	} {
 		f := facts()
 		c.set(f)
 		change := must.Have(Parse(c.text))(t)
 		m := &Model{facts: f}
-		_, note, err := m.Resolve(change.Setting)
+		_, note, err := m.PredictSetting(change.Setting)
 		var r *Refusal
 		switch {
 		case c.why == "" && (err != nil || note == ""):
@@ -101,7 +101,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.text, err, c.why)
 		}
 	}
-	if _, _, err := new(Model).Resolve(Setting{GOGC, 400}); err == nil {
+	if _, _, err := new(Model).PredictSetting(Setting{GOGC, 400}); err == nil {
 		t.Error("of a process that nothing is known of, a question is answered")
 	}
 }
@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 func TestEffects(t *testing.T) {
 	f := facts()
 	effectOf := func(s Setting) *effect {
-		e, _, err := (&Model{facts: f}).Resolve(s)
+		e, _, err := (&Model{facts: f}).PredictSetting(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestEffects(t *testing.T) {
 		}
 		last = e
 	}
-	if last.cycles != (times{}) {
+	if last.cycles != (variantValues{}) {
 		t.Errorf("without collections: %v", last.cycles)
 	}
 	// Half of the marking is assists, which take two thirds of what workers leave of the Ps: with 1.5 times the room a phase
@@ -136,14 +136,14 @@ func TestEffects(t *testing.T) {
 	if got := effectOf(Setting{GOGC, 150}).assist[est]; math.Abs(got-0.75*(1-1.5/3)/0.5) > 1e-9 {
 		t.Errorf("assists become %v", got)
 	}
-	f.Held, f.LostNS, f.QuotaCPUs = true, 600e6, 0.5
+	f.Throttled, f.FrozenNS, f.QuotaCPUs = true, 600e6, 0.5
 	last = effectOf(Setting{Quota, 0.5})
-	if math.Abs(last.throttle[est]-1) > 1e-9 || math.Abs(last.held[est]-1) > 1e-9 {
+	if math.Abs(last.throttle[est]-1) > 1e-9 || math.Abs(last.freezeEncounters[est]-1) > 1e-9 {
 		t.Errorf("the quota as it is: %+v", last)
 	}
 	for _, quota := range []float64{0.6, 0.8, 1, 1.25} {
 		e := effectOf(Setting{Quota, quota})
-		if e.throttle[est] >= last.throttle[est] || e.held[est] >= last.held[est] {
+		if e.throttle[est] >= last.throttle[est] || e.freezeEncounters[est] >= last.freezeEncounters[est] {
 			t.Errorf("quota %v: %+v after %+v", quota, e, last)
 		}
 		last = e
