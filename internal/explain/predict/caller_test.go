@@ -13,10 +13,10 @@ import (
 func TestCallers(t *testing.T) {
 	syms := tracefmt.NewSymbols()
 	dep := tracefmt.FrameText{Func: "dep.org/x.(*C).Do", File: "/m/dep.org/x@v1.0.0/x.go", Line: 7}
-	a := syms.AddStack(dep, tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 12})
-	b := syms.AddStack(dep, tracefmt.FrameText{Func: "shop.org/s.save", File: "/s/save.go", Line: 12})
-	own := syms.AddStack(tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 13})
-	alone := syms.AddStack(dep)
+	loadCall := syms.AddStack(dep, tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 12})
+	saveCall := syms.AddStack(dep, tracefmt.FrameText{Func: "shop.org/s.save", File: "/s/save.go", Line: 12})
+	ownLine := syms.AddStack(tracefmt.FrameText{Func: "shop.org/s.load", File: "/s/load.go", Line: 13})
+	withoutCaller := syms.AddStack(dep)
 	cause.NewPlacer(syms, modules.New(modules.Options{})).Place()
 	m := &Model{syms: syms, sites: cause.NewSites(syms)}
 	for _, c := range []struct {
@@ -32,7 +32,7 @@ func TestCallers(t *testing.T) {
 		{"x.go:8", [4]bool{}},
 	} {
 		s := m.parseSite(c.site)
-		for i, id := range []tracefmt.StackID{a, b, own, alone} {
+		for i, id := range []tracefmt.StackID{loadCall, saveCall, ownLine, withoutCaller} {
 			if got := m.matches(s, m.sites.SiteOf(id)); got != c.want[i] {
 				t.Errorf("%s means place %d: %t, want %t", c.site, i, got, c.want[i])
 			}

@@ -9,25 +9,25 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// alikes are requests that sleep and wait for the network, one after the other.
-type alikes struct {
+// requestKind are requests that sleep and wait for the network, one after the other.
+type requestKind struct {
 	count          int
 	sleep, network int64 // us
-	spread         int64 // us by which the network takes longer from each to the next
-	kept           int   // graphs of them, if not all that a sample wants
+	stepUS         int64 // us by which the network takes longer from each to the next
+	maxGraphs      int   // graphs of them, if not all that a sample wants
 }
 
 // checkOf returns what a check says of a change to groups of requests.
-func checkOf(t *testing.T, change string, of []alikes) *report.Check {
+func checkOf(t *testing.T, change string, kinds []requestKind) *report.Check {
 	t.Helper()
 	s := new(Sample)
 	id := int64(0)
-	for _, a := range of {
+	for _, a := range kinds {
 		for i := range a.count {
 			id++
-			network := a.network + int64(i)*a.spread
+			network := a.network + int64(i)*a.stepUS
 			g := chained(id, interval{target: target{cause: cause.Sleep}, ns: a.sleep * us}, interval{target: target{cause: cause.Network}, ns: network * us})
-			if s.Count(g.Start, g.Start+g.Latency, g.G, 1) && (a.kept == 0 || i < a.kept) {
+			if s.Count(g.Start, g.Start+g.Latency, g.G, 1) && (a.maxGraphs == 0 || i < a.maxGraphs) {
 				s.Add(g)
 			}
 		}
@@ -68,54 +68,54 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change string
-		of     []alikes
+		kinds  []requestKind
 		want   *report.Check // times in us
 	}{
-		{"those without it are as predicted", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {100, 0, 2100, 0, 0}},
+		{"those without it are as predicted", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2100, 0, 0}},
 			&report.Check{Requests: 100, Sampled: 6, AtMostNS: 200, P50NS: 2100, P99NS: p99(2100), Affected: 200, PredictedNS: report.Estimate{Est: 2000}, Agrees: true}},
-		{"those that hardly meet it count", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {50, 150, 2000, 0, 0}},
+		{"those that hardly meet it count", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {50, 150, 2000, 0, 0}},
 			&report.Check{Requests: 50, Sampled: 6, AtMostNS: 200, MetNS: 150, P50NS: 2150, Affected: 200, PredictedNS: report.Estimate{Est: 2000}, Agrees: true}},
-		{"they take as long without it", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {100, 0, 9000, 0, 0}},
+		{"they take as long without it", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 9000, 0, 0}},
 			&report.Check{Requests: 100, Sampled: 6, AtMostNS: 200, P50NS: 9000, P99NS: p99(9000), Affected: 200, PredictedNS: report.Estimate{Est: 2000}}},
-		{"they have less to do", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {100, 0, 300, 0, 0}},
+		{"they have less to do", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 300, 0, 0}},
 			&report.Check{Requests: 100, Sampled: 6, AtMostNS: 200, P50NS: 300, P99NS: p99(300), Affected: 200, PredictedNS: report.Estimate{Est: 2000}}},
 		// Six of each stratum are kept, for 300 and 100 requests.
-		{"weights", "sleep@=gone", []alikes{{800, 10000, 2000, 0, 0}, {300, 0, 2000, 0, 0}, {100, 0, 3000, 0, 0}},
+		{"weights", "sleep@=gone", []requestKind{{800, 10000, 2000, 0, 0}, {300, 0, 2000, 0, 0}, {100, 0, 3000, 0, 0}},
 			&report.Check{Requests: 400, Sampled: 12, AtMostNS: 200, P50NS: 2000, P99NS: p99(3000), Affected: 800, PredictedNS: report.Estimate{Est: 2000}, Agrees: true}},
-		{"weights the other way round", "sleep@=gone", []alikes{{2000, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 0}, {1000, 0, 3000, 0, 0}},
+		{"weights the other way round", "sleep@=gone", []requestKind{{2000, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 0}, {1000, 0, 3000, 0, 0}},
 			&report.Check{Requests: 1100, Sampled: 12, AtMostNS: 200, P50NS: 3000, P99NS: p99(3000), Affected: 2000, PredictedNS: report.Estimate{Est: 2000}}},
-		{"half, by those that met about half", "sleep@=50%", []alikes{{200, 10000, 2000, 0, 0}, {60, 5200, 2000, 0, 0}, {60, 0, 300, 0, 0}},
+		{"half, by those that met about half", "sleep@=50%", []requestKind{{200, 10000, 2000, 0, 0}, {60, 5200, 2000, 0, 0}, {60, 0, 300, 0, 0}},
 			&report.Check{Requests: 60, Sampled: 6, AtLeastNS: 4300, AtMostNS: 5700, MetNS: 5200, P50NS: 7200, Affected: 260, LeftNS: 5000, PredictedNS: report.Estimate{Est: 7000}, Agrees: true}},
-		{"half, and those that met none are as predicted without it", "sleep@=50%", []alikes{{200, 10000, 2000, 0, 0}, {60, 0, 2100, 0, 0}},
+		{"half, and those that met none are as predicted without it", "sleep@=50%", []requestKind{{200, 10000, 2000, 0, 0}, {60, 0, 2100, 0, 0}},
 			&report.Check{Requests: 60, Sampled: 6, AtMostNS: 200, P50NS: 2100, Affected: 200, PredictedNS: report.Estimate{Est: 2000}, Gone: true, Agrees: true}},
-		{"half, and those that met none took no less", "sleep@=50%", []alikes{{200, 10000, 2000, 0, 0}, {60, 0, 13000, 0, 0}},
+		{"half, and those that met none took no less", "sleep@=50%", []requestKind{{200, 10000, 2000, 0, 0}, {60, 0, 13000, 0, 0}},
 			&report.Check{Requests: 60, Sampled: 6, AtMostNS: 200, P50NS: 13000, Affected: 200, PredictedNS: report.Estimate{Est: 2000}, Gone: true}},
-		{"half, and those that met some less are neither", "sleep@=50%", []alikes{{200, 10000, 2000, 0, 0}, {60, 2000, 2000, 0, 0}}, nil},
-		{"a length, and those that met none", "sleep@=4ms", []alikes{{200, 10000, 2000, 0, 0}, {60, 100, 2000, 0, 0}},
+		{"half, and those that met some less are neither", "sleep@=50%", []requestKind{{200, 10000, 2000, 0, 0}, {60, 2000, 2000, 0, 0}}, nil},
+		{"a length, and those that met none", "sleep@=4ms", []requestKind{{200, 10000, 2000, 0, 0}, {60, 100, 2000, 0, 0}},
 			&report.Check{Requests: 60, Sampled: 6, AtMostNS: 200, MetNS: 100, P50NS: 2100, Affected: 200, PredictedNS: report.Estimate{Est: 2000}, Gone: true, Agrees: true}},
-		{"half, and too few met none", "sleep@=50%", []alikes{{200, 10000, 2000, 0, 0}, {19, 0, 2000, 0, 0}}, nil},
-		{"half, and those that met none are few by what is left without it", "sleep@=50%", []alikes{{200, 10000, 2000, 0, 0}, {60, 500, 2000, 0, 0}}, nil},
-		{"a length, by those that were as long", "sleep@=2ms", []alikes{{200, 10000, 2000, 0, 0}, {60, 2300, 2100, 0, 0}},
+		{"half, and too few met none", "sleep@=50%", []requestKind{{200, 10000, 2000, 0, 0}, {19, 0, 2000, 0, 0}}, nil},
+		{"half, and those that met none are few by what is left without it", "sleep@=50%", []requestKind{{200, 10000, 2000, 0, 0}, {60, 500, 2000, 0, 0}}, nil},
+		{"a length, by those that were as long", "sleep@=2ms", []requestKind{{200, 10000, 2000, 0, 0}, {60, 2300, 2100, 0, 0}},
 			&report.Check{Requests: 60, Sampled: 6, AtLeastNS: 1960, AtMostNS: 2840, MetNS: 2300, P50NS: 4400, Affected: 200, LeftNS: 2400, PredictedNS: report.Estimate{Est: 4400}, Agrees: true}},
-		{"they differ by much less than is won", "sleep@=gone", []alikes{{200, 10000, 300, 0, 0}, {60, 0, 100, 0, 0}},
+		{"they differ by much less than is won", "sleep@=gone", []requestKind{{200, 10000, 300, 0, 0}, {60, 0, 100, 0, 0}},
 			&report.Check{Requests: 60, Sampled: 6, AtMostNS: 100, P50NS: 100, Affected: 200, PredictedNS: report.Estimate{Est: 300}, Agrees: true}},
-		{"nobody is without", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}}, nil},
-		{"too few are without", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {19, 0, 2000, 0, 0}}, nil},
-		{"just enough are", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {20, 0, 2000, 0, 0}},
+		{"nobody is without", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}}, nil},
+		{"too few are without", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {19, 0, 2000, 0, 0}}, nil},
+		{"just enough are", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {20, 0, 2000, 0, 0}},
 			&report.Check{Requests: 20, Sampled: 6, AtMostNS: 200, P50NS: 2000, Affected: 200, PredictedNS: report.Estimate{Est: 2000}, Agrees: true}},
-		{"too few of the sample are", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 4}}, nil},
-		{"few weigh nearly all", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 4}, {4, 0, 3000, 0, 0}, {4, 0, 5000, 0, 0}}, nil},
-		{"too small a part of all are", "sleep@=gone", []alikes{{5000, 10000, 2000, 0, 0}, {40, 0, 2000, 0, 0}}, nil},
-		{"too few meet it", "sleep@=gone", []alikes{{19, 10000, 2000, 0, 0}, {20, 0, 2000, 0, 0}, {10, 0, 13000, 0, 0}}, nil},
-		{"the median is another one's", "sleep@=gone", []alikes{{100, 10000, 2000, 0, 0}, {150, 0, 2000, 0, 0}}, nil},
+		{"too few of the sample are", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 4}}, nil},
+		{"few weigh nearly all", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 4}, {4, 0, 3000, 0, 0}, {4, 0, 5000, 0, 0}}, nil},
+		{"too small a part of all are", "sleep@=gone", []requestKind{{5000, 10000, 2000, 0, 0}, {40, 0, 2000, 0, 0}}, nil},
+		{"too few meet it", "sleep@=gone", []requestKind{{19, 10000, 2000, 0, 0}, {20, 0, 2000, 0, 0}, {10, 0, 13000, 0, 0}}, nil},
+		{"the median is another one's", "sleep@=gone", []requestKind{{100, 10000, 2000, 0, 0}, {150, 0, 2000, 0, 0}}, nil},
 		// The median falls from 7600 to one of those that still sleep, but most never did.
-		{"what is left to the middle one of all counts", "sleep@=4ms", []alikes{{100, 10000, 2000, 0, 0}, {90, 0, 7600, 0, 0}, {20, 0, 2000, 0, 0}},
+		{"what is left to the middle one of all counts", "sleep@=4ms", []requestKind{{100, 10000, 2000, 0, 0}, {90, 0, 7600, 0, 0}, {20, 0, 2000, 0, 0}},
 			&report.Check{Requests: 110, Sampled: 12, AtMostNS: 640, P50NS: 7600, P99NS: p99(7600), Affected: 100, PredictedNS: report.Estimate{Est: 6400}, Agrees: true}},
-		{"chance may explain the difference", "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {20, 0, 1900, 60, 0}}, nil},
-		{"it is too short to matter", "sleep@=gone", []alikes{{200, 100, 2000, 0, 0}, {100, 0, 2000, 0, 0}}, nil},
+		{"chance may explain the difference", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {20, 0, 1900, 60, 0}}, nil},
+		{"it is too short to matter", "sleep@=gone", []requestKind{{200, 100, 2000, 0, 0}, {100, 0, 2000, 0, 0}}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := checkOf(t, c.change, c.of)
+			got := checkOf(t, c.change, c.kinds)
 			if got == nil || c.want == nil {
 				if got != nil || c.want != nil {
 					t.Fatalf("the check says %+v, want %+v", got, c.want)
@@ -133,11 +133,11 @@ func TestCheck(t *testing.T) {
 			if (p99 == nil) != (wantP99 == nil) || p99 != nil && *p99 != *wantP99 {
 				t.Errorf("the 99th percentile is %v, want %v", p99, wantP99)
 			}
-			same := *got
-			same.PredictedNS = report.Estimate{Est: got.PredictedNS.Est}
-			same.P99NS, want.P99NS = nil, nil
-			if same != want {
-				t.Errorf("the check says\n%+v, want\n%+v", same, want)
+			gotEstimate := *got
+			gotEstimate.PredictedNS = report.Estimate{Est: got.PredictedNS.Est}
+			gotEstimate.P99NS, want.P99NS = nil, nil
+			if gotEstimate != want {
+				t.Errorf("the check says\n%+v, want\n%+v", gotEstimate, want)
 			}
 		})
 	}
@@ -148,8 +148,8 @@ func TestCheck(t *testing.T) {
 func TestCheckByLength(t *testing.T) {
 	s := new(Sample)
 	for i := range int64(100) {
-		busy := func(others bool, run int32) interval {
-			return interval{target: target{cause: cause.CPU}, ns: 100 * us, otherWork: others, computation: run}
+		busy := func(otherWork bool, run int32) interval {
+			return interval{target: target{cause: cause.CPU}, ns: 100 * us, otherWork: otherWork, computation: run}
 		}
 		g := chained(i+1, busy(true, 1), interval{target: target{cause: cause.Sleep}, ns: 10000 * us, otherWork: true}, busy(false, 2))
 		s.Count(g.Start, g.Start+g.Latency, g.G, 1)
@@ -163,17 +163,17 @@ func TestCheckByLength(t *testing.T) {
 // TestCheckEstimates: what a prediction is checked by has no part in it, but as
 // one of the requests.
 func TestCheckEstimates(t *testing.T) {
-	with := checkOf(t, "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 0}})
-	other := checkOf(t, "sleep@=gone", []alikes{{200, 10000, 2000, 0, 0}, {100, 0, 9000, 0, 0}})
-	if with == nil || other == nil || with.Agrees == other.Agrees || with.PredictedNS != other.PredictedNS {
-		t.Errorf("the checks are %+v and %+v", with, other)
+	fastUnexposed := checkOf(t, "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 0}})
+	slowUnexposed := checkOf(t, "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 9000, 0, 0}})
+	if fastUnexposed == nil || slowUnexposed == nil || fastUnexposed.Agrees == slowUnexposed.Agrees || fastUnexposed.PredictedNS != slowUnexposed.PredictedNS {
+		t.Errorf("the checks are %+v and %+v", fastUnexposed, slowUnexposed)
 	}
 }
 
 // TestCheckOfAQueue: without the queue requests are to take what those take that met none; their own turn, and a ticker that serves all,
 // are no queue. It fails if what each does itself counts as met, so that none is found that met nothing.
 func TestCheckOfAQueue(t *testing.T) {
-	for name, own := range map[string]interval{
+	for name, ownWork := range map[string]interval{
 		"own turn": {target: target{cause: cause.Sleep}, ns: 5000 * us},
 		"a ticker": {target: target{cause: cause.Sleep}, ns: 5000 * us, otherWork: true, endsWithTick: true},
 	} {
@@ -188,8 +188,8 @@ func TestCheckOfAQueue(t *testing.T) {
 				}
 			}
 		}
-		add(200, interval{target: target{cause: cause.Sleep}, ns: 20000 * us, otherWork: true}, own)
-		add(100, own)
+		add(200, interval{target: target{cause: cause.Sleep}, ns: 20000 * us, otherWork: true}, ownWork)
+		add(100, ownWork)
 		if c := checkSample(t, "queue@=gone", s); c == nil || c.Requests != 100 || c.MetNS != 0 || c.P50NS != 5000*us || c.Affected != 200 || !c.Agrees {
 			t.Errorf("beside %s: %+v, want 100 that met none and agree", name, c)
 		}

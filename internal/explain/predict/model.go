@@ -286,11 +286,11 @@ func quantile(points []point, q float64) float64 {
 
 // estimatePercentile takes from the sample by how much a percentile moves, and applies
 // that to the percentile as it was, which is known of all requests.
-func estimatePercentile(samples *series, q float64, known *int64, hasSetting bool) report.Estimate {
+func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting bool) report.Estimate {
 	sampleValue := quantile(samples.before, q)
 	original := sampleValue
-	if known != nil {
-		original = float64(*known)
+	if fullValue != nil {
+		original = float64(*fullValue)
 	}
 	margin, maxValue := scale.Speck, original
 	minShare := 0.0

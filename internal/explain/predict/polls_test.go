@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// pausing builds the model of requests that each pause so often, 1 ms at a time, with something between.
-func pausing(t *testing.T, counts []int, between func(m, n, o *tracetext.Thread, at int64)) *Model {
+// modelOfPauses builds the model of requests that each pause so often, 1 ms at a time, with something between.
+func modelOfPauses(t *testing.T, counts []int, betweenPauses func(m, n, o *tracetext.Thread, time int64)) *Model {
 	t.Helper()
 	s := new(Sample)
 	var m *Model
@@ -21,15 +21,15 @@ func pausing(t *testing.T, counts []int, between func(m, n, o *tracetext.Thread,
 		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
 			m, n, o := b.Thread(1), b.Thread(), b.Thread(2)
 			o.Block(50*us, "chan receive", recv("main.reader")...)
-			at := int64(200 * us)
+			time := int64(200 * us)
 			for range count {
-				m.Block(at, "sleep", "time.Sleep", "main.wait", "main.handle")
-				n.Unblock(at+1000*us, 1)
-				m.Start(at+1000*us, 1)
-				between(m, n, o, at+1000*us)
-				at += 1100 * us
+				m.Block(time, "sleep", "time.Sleep", "main.wait", "main.handle")
+				n.Unblock(time+1000*us, 1)
+				m.Start(time+1000*us, 1)
+				betweenPauses(m, n, o, time+1000*us)
+				time += 1100 * us
 			}
-			m.Block(at, "forever", "main.end", "main.handle")
+			m.Block(time, "forever", "main.end", "main.handle")
 		})
 		from, to := int64(100*us+tracetext.Origin), end+tracetext.Origin
 		g := NewBuilder(path.New(win, syms, path.Options{})).Build(1, from, to)
@@ -47,32 +47,32 @@ func pausing(t *testing.T, counts []int, between func(m, n, o *tracetext.Thread,
 // TestPolls: of pauses with only a look between them, as many as it takes until something arrives, only the last one can be won. It
 // fails if any other is shortened, or if pauses between which something is done are taken for a poll.
 func TestPolls(t *testing.T) {
-	looks := func(_, _, _ *tracetext.Thread, _ int64) {}
-	asks := func(m, n, o *tracetext.Thread, at int64) {
-		m.Block(at+10*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.try", "main.handle")
-		n.Unblock(at+60*us, 1)
-		m.Start(at+60*us, 1)
+	onlyPoll := func(_, _, _ *tracetext.Thread, _ int64) {}
+	callPeer := func(m, n, o *tracetext.Thread, time int64) {
+		m.Block(time+10*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.try", "main.handle")
+		n.Unblock(time+60*us, 1)
+		m.Start(time+60*us, 1)
 	}
-	gives := func(m, n, o *tracetext.Thread, at int64) {
-		m.Unblock(at+10*us, 2, "runtime.chansend1", "main.send", "main.handle")
-		o.Start(at+20*us, 2)
-		o.Block(at+30*us, "chan receive", recv("main.reader")...)
+	handOver := func(m, n, o *tracetext.Thread, time int64) {
+		m.Unblock(time+10*us, 2, "runtime.chansend1", "main.send", "main.handle")
+		o.Start(time+20*us, 2)
+		o.Block(time+30*us, "chan receive", recv("main.reader")...)
 	}
 	for _, c := range []struct {
-		name    string
-		counts  []int
-		between func(m, n, o *tracetext.Thread, at int64)
-		pauses  int64 // that half of the sleep takes half of, for the middle request
-		polls   bool
+		name          string
+		counts        []int
+		betweenPauses func(m, n, o *tracetext.Thread, time int64)
+		pauses        int64 // that half of the sleep takes half of, for the middle request
+		polls         bool
 	}{
-		{"a poll", []int{38, 39, 40, 41, 42}, looks, 1, true},
-		{"a retry that asks", []int{38, 39, 40, 41, 42}, asks, 40, false},
-		{"a loop that gives somebody something each time", []int{38, 39, 40, 41, 42}, gives, 40, false},
-		{"a loop that pauses a fixed number of times", []int{40, 40, 40, 40, 40}, looks, 40, false},
-		{"a few steps", []int{2, 2, 3, 3, 4}, looks, 3, false},
+		{"a poll", []int{38, 39, 40, 41, 42}, onlyPoll, 1, true},
+		{"a retry that asks", []int{38, 39, 40, 41, 42}, callPeer, 40, false},
+		{"a loop that gives somebody something each time", []int{38, 39, 40, 41, 42}, handOver, 40, false},
+		{"a loop that pauses a fixed number of times", []int{40, 40, 40, 40, 40}, onlyPoll, 40, false},
+		{"a few steps", []int{2, 2, 3, 3, 4}, onlyPoll, 3, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := pausing(t, c.counts, c.between)
+			m := modelOfPauses(t, c.counts, c.betweenPauses)
 			half := []Change{Halve("sleep", "main.wait")}
 			p := m.WhatIf("g", half)
 			if p == nil {

@@ -22,7 +22,7 @@ import (
 
 const us = 1000
 
-func recv(where string) []string { return []string{"runtime.chanrecv1", where} }
+func recv(caller string) []string { return []string{"runtime.chanrecv1", caller} }
 
 // A whatIf is a prediction about a request of goroutine 1 from 100 to to, in us; what changes would
 // make of it was worked out by hand.
@@ -32,10 +32,10 @@ type whatIf struct {
 }
 
 var graphs = []struct {
-	name  string
-	to    int64 // us
-	build func(b *tracetext.Builder)
-	what  []whatIf
+	name        string
+	to          int64 // us
+	build       func(b *tracetext.Builder)
+	predictions []whatIf
 }{
 	{"plain sleep", 10400, func(b *tracetext.Builder) {
 		// 100 computing, 10 ms asleep, 200 computing.
@@ -161,24 +161,24 @@ var graphs = []struct {
 		n.Block(50*us, "sleep", "time.Sleep", "main.hold")
 		o.Block(60*us, "sync", "sync.(*Mutex).Lock", "main.lock")
 		m.Block(1000*us, "sync", "sync.(*Mutex).Lock", "main.lock")
-		again := func(th *tracetext.Thread, g uint64, at, until int64) {
-			th.Unblock(at*us, g)
-			th.Start(at*us, g)
-			th.Block(at*us, "sleep", "time.Sleep", "main.note")
-			th.Unblock(until*us, g)
-			th.Start(until*us, g)
+		finishTurn := func(th *tracetext.Thread, g uint64, time, end int64) {
+			th.Unblock(time*us, g)
+			th.Start(time*us, g)
+			th.Block(time*us, "sleep", "time.Sleep", "main.note")
+			th.Unblock(end*us, g)
+			th.Start(end*us, g)
 		}
-		again(n, 2, 3700, 4000)
+		finishTurn(n, 2, 3700, 4000)
 		n.Unblock(4000*us, 3, "sync.(*Mutex).Unlock", "main.unlock")
 		n.Block(4000*us, "forever", "main.end")
 		o.Start(4000*us, 3)
 		o.Block(4000*us, "sleep", "time.Sleep", "main.hold")
-		again(o, 3, 11200, 12000)
+		finishTurn(o, 3, 11200, 12000)
 		o.Unblock(12000*us, 1, "sync.(*Mutex).Unlock", "main.unlock")
 		o.Block(12000*us, "forever", "main.end")
 		m.Start(12000*us, 1)
 		m.Block(12000*us, "sleep", "time.Sleep", "main.hold")
-		again(m, 1, 19200, 20000)
+		finishTurn(m, 1, 19200, 20000)
 		m.Block(21000*us, "forever", "main.end")
 	}, []whatIf{
 		// Half of a tenth: services of 0.95 leave 0.95*0.95*(8/19)/(1-0.95*11/19)
@@ -306,44 +306,46 @@ var graphs = []struct {
 		// 9.9 ms before, 40 ms of a period of 50, 1 ms after.
 		{[]string{"sleep@flush=5ms"}, -1, -1, 9900 + 10 + 3999 + 999},
 	}},
-	{"a second try is asked for after its pause", 11100, tries(10650), []whatIf{
+	{"a second try is asked for after its pause", 11100, twoTries(10650), []whatIf{
 		{[]string{"sleep@pause=gone"}, 1000, 1000, 1000},
 		{[]string{"sleep@pause=50%"}, 6000, 6000, 6000},
 	}},
-	{"what was asked for before a pause comes no earlier without it", 11100, tries(560), []whatIf{
+	{"what was asked for before a pause comes no earlier without it", 11100, twoTries(560), []whatIf{
 		{[]string{"sleep@pause=gone"}, 11000, 11000, 11000},
 	}},
 }
 
-// tries is a request that asks over a connection that another goroutine reads, has its answer, pauses for 10 ms, and has a second
+// twoTries is a request that asks over a connection that another goroutine reads, has its answer, pauses for 10 ms, and has a second
 // answer, for which it writes at a time in us.
-func tries(second int64) func(b *tracetext.Builder) {
+func twoTries(secondWrite int64) func(b *tracetext.Builder) {
 	return func(b *tracetext.Builder) {
 		m, n, r := b.Thread(1), b.Thread(), b.Thread(2)
-		rests := func(at int64) { r.Block(at*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.read") }
-		write := func(at int64) {
-			m.Syscall(at*us, "syscall.write", "main.ask")
-			m.SyscallEnd((at + 10) * us)
+		readerBlocks := func(time int64) {
+			r.Block(time*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.read")
 		}
-		answer := func(at int64) {
-			n.Unblock(at*us, 2)
-			r.Start(at*us, 2)
-			r.Unblock((at+10)*us, 1, "runtime.chansend1", "main.read")
-			rests(at + 20)
-			m.Start((at+10)*us, 1)
+		write := func(time int64) {
+			m.Syscall(time*us, "syscall.write", "main.ask")
+			m.SyscallEnd((time + 10) * us)
 		}
-		rests(0)
+		answer := func(time int64) {
+			n.Unblock(time*us, 2)
+			r.Start(time*us, 2)
+			r.Unblock((time+10)*us, 1, "runtime.chansend1", "main.read")
+			readerBlocks(time + 20)
+			m.Start((time+10)*us, 1)
+		}
+		readerBlocks(0)
 		write(150)
 		m.Block(200*us, "chan receive", recv("main.ask")...)
 		answer(500)
-		if second < 600 {
-			write(second)
+		if secondWrite < 600 {
+			write(secondWrite)
 		}
 		m.Block(600*us, "sleep", "time.Sleep", "main.pause", "main.ask")
 		n.Unblock(10600*us, 1)
 		m.Start(10600*us, 1)
-		if second > 600 {
-			write(second)
+		if secondWrite > 600 {
+			write(secondWrite)
 		}
 		m.Block(10700*us, "chan receive", recv("main.ask")...)
 		answer(11000)
@@ -351,8 +353,8 @@ func tries(second int64) func(b *tracetext.Builder) {
 	}
 }
 
-// spread builds the model of one graph.
-func spread(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *Graph) {
+// modelOf builds the model of one graph.
+func modelOf(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *Graph) {
 	t.Helper()
 	win, syms := timelinetest.Built(t, build)
 	from, end := int64(100*us+tracetext.Origin), to*us+tracetext.Origin
@@ -365,8 +367,8 @@ func spread(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *
 	s.Count(from, end, 1, 1)
 	s.Add(g)
 	m := NewModel(syms, settled, to*us, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
-	was := g.Latency
-	m.AddGroup("g", s, report.Latency{P50: &was, P99: &was})
+	latency := g.Latency
+	m.AddGroup("g", s, report.Latency{P50: &latency, P99: &latency})
 	return m, g
 }
 
@@ -383,9 +385,9 @@ func parse(t *testing.T, texts []string) []Change {
 func TestGraphs(t *testing.T) {
 	for _, c := range graphs {
 		t.Run(c.name, func(t *testing.T) {
-			m, g := spread(t, c.to, c.build)
+			m, g := modelOf(t, c.to, c.build)
 			won := func(us int64) int64 { return int64(scale.Speck * float64(g.Latency/1000-us)) }
-			for _, w := range c.what {
+			for _, w := range c.predictions {
 				if w.low >= 0 {
 					w.low -= won(w.low)
 				}
@@ -416,16 +418,16 @@ func TestProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, c := range graphs {
 		t.Run(c.name, func(t *testing.T) {
-			m, g := spread(t, c.to, c.build)
+			m, g := modelOf(t, c.to, c.build)
 			sites := []string{"main.nap", "main.long", "main.short", "main.hold", "main.compute", "main.enrich", "main.parse", "main.flush", "main.note", "sleep@", "cpu@"}
 			for _, site := range sites {
-				for _, same := range []string{"=100%", "=1h"} {
-					if p := m.WhatIf("g", parse(t, []string{site + same})); p != nil && (p.P50NS.Est != g.Latency || p.P50NS.Low != g.Latency || p.P50NS.High != g.Latency) {
-						t.Errorf("%s%s predicts %v, not the %v that it was", site, same, p.P50NS, time.Duration(g.Latency))
+				for _, noChange := range []string{"=100%", "=1h"} {
+					if p := m.WhatIf("g", parse(t, []string{site + noChange})); p != nil && (p.P50NS.Est != g.Latency || p.P50NS.Low != g.Latency || p.P50NS.High != g.Latency) {
+						t.Errorf("%s%s predicts %v, not the %v that it was", site, noChange, p.P50NS, time.Duration(g.Latency))
 					}
 				}
 				last := [3]int64{}
-				grows := func(c Change) bool {
+				isMonotonic := func(c Change) bool {
 					p := m.WhatIf("g", []Change{c})
 					if p == nil {
 						return false
@@ -444,12 +446,12 @@ func TestProperties(t *testing.T) {
 				}
 				change := parse(t, []string{site + "=0"})[0]
 				change.Relative = false
-				for change.To < 60*time.Millisecond && grows(change) {
+				for change.To < 60*time.Millisecond && isMonotonic(change) {
 					change.To += time.Duration(1 + rnd.IntN(3000000))
 				}
 				last = [3]int64{}
 				change.Relative = true
-				for change.Scale <= 1 && grows(change) {
+				for change.Scale <= 1 && isMonotonic(change) {
 					change.Scale += 0.2 * rnd.Float64()
 				}
 			}
@@ -465,7 +467,7 @@ var settled = cause.Settle(func(freeze.Class) bool { return false })
 func TestThrottle(t *testing.T) {
 	win, syms := timelinetest.Built(t, graphs[0].build)
 	from, to := int64(100*us+tracetext.Origin), graphs[0].to*us+tracetext.Origin
-	for _, froze := range []bool{true, false} {
+	for _, isFrozen := range []bool{true, false} {
 		builder := NewBuilder(path.New(win, syms, path.Options{}))
 		builder.split = func(segs []cause.Segment) []cause.Segment {
 			segs = slices.Clone(segs)
@@ -479,14 +481,14 @@ func TestThrottle(t *testing.T) {
 		s := new(Sample)
 		s.Count(from, to, 1, 1)
 		s.Add(builder.Build(1, from, to))
-		settled := cause.Settle(func(c freeze.Class) bool { return froze && c == freeze.InPhase })
+		settled := cause.Settle(func(c freeze.Class) bool { return isFrozen && c == freeze.InPhase })
 		m := NewModel(syms, settled, to-from, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 		m.AddGroup("g", s, report.Latency{})
-		if p := m.WhatIf("g", []Change{Remove("throttle", "")}); (p != nil) != froze || p != nil && p.P50NS.Est != 10000*us {
-			t.Errorf("frozen %t: without throttling it is %+v", froze, p)
+		if p := m.WhatIf("g", []Change{Remove("throttle", "")}); (p != nil) != isFrozen || p != nil && p.P50NS.Est != 10000*us {
+			t.Errorf("frozen %t: without throttling it is %+v", isFrozen, p)
 		}
-		if p := m.WhatIf("g", []Change{Remove("cpu", "")}); (p == nil) != froze {
-			t.Errorf("frozen %t: without computing it is %+v", froze, p)
+		if p := m.WhatIf("g", []Change{Remove("cpu", "")}); (p == nil) != isFrozen {
+			t.Errorf("frozen %t: without computing it is %+v", isFrozen, p)
 		}
 	}
 }
@@ -510,8 +512,8 @@ func TestParse(t *testing.T) {
 		if err != nil || got != c.want {
 			t.Errorf("%q is %+v, %v; want %+v", c.text, got, err, c.want)
 		}
-		if again, err := Parse(got.String()); err != nil || again != got {
-			t.Errorf("%q, written as %q, is %+v, %v", c.text, got.String(), again, err)
+		if reparsed, err := Parse(got.String()); err != nil || reparsed != got {
+			t.Errorf("%q, written as %q, is %+v, %v", c.text, got.String(), reparsed, err)
 		}
 	}
 	if c, err := Parse("f=0ms"); err != nil || c != (Change{Site: "f"}) { // gone, in a unit
@@ -524,18 +526,18 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestFind(t *testing.T) {
-	m, _ := spread(t, graphs[1].to, graphs[1].build)
+func TestValidate(t *testing.T) {
+	m, _ := modelOf(t, graphs[1].to, graphs[1].build)
 	for _, ok := range []string{"long=1ms", "main.long=1ms", "sleep@main.long=1ms", "sleep@=1ms"} {
 		c := parse(t, []string{ok})[0]
 		if _, err := m.Validate(&c); err != nil {
 			t.Errorf("%s: %v", ok, err)
 		}
 	}
-	for bad, near := range map[string]string{"lnog=1ms": "sleep@main.long", "network@long=1ms": "sleep@main.long", "ong=1ms": "sleep@main.long", "queue=gone": "is queue@", "network=50%": "is network@"} {
-		c := parse(t, []string{bad})[0]
-		if _, err := m.Validate(&c); err == nil || !strings.Contains(err.Error(), near) {
-			t.Errorf("%s: the error is %v; it should suggest %s", bad, err, near)
+	for unknown, suggestion := range map[string]string{"lnog=1ms": "sleep@main.long", "network@long=1ms": "sleep@main.long", "ong=1ms": "sleep@main.long", "queue=gone": "is queue@", "network=50%": "is network@"} {
+		c := parse(t, []string{unknown})[0]
+		if _, err := m.Validate(&c); err == nil || !strings.Contains(err.Error(), suggestion) {
+			t.Errorf("%s: the error is %v; it should suggest %s", unknown, err, suggestion)
 		}
 	}
 }
@@ -548,7 +550,7 @@ func TestSample(t *testing.T) {
 	for i := range 20000 {
 		all = append(all, &Graph{Latency: int64(1000 * (1 + rnd.ExpFloat64()*1000)), Start: int64(i) * 1000, G: uint64(rnd.IntN(100))})
 	}
-	fill := func(gs []*Graph) *Sample {
+	sampleOf := func(gs []*Graph) *Sample {
 		s := new(Sample)
 		for _, g := range gs {
 			if s.Count(g.Start, g.Start+g.Latency, g.G, 1) {
@@ -557,7 +559,7 @@ func TestSample(t *testing.T) {
 		}
 		return s
 	}
-	spell := func(s *Sample) (text string, n int, weight float64) {
+	describe := func(s *Sample) (text string, n int, weight float64) {
 		s.eachGraph(func(g *Graph, w float64) {
 			text += fmt.Sprintln(g.Start, g.G, w)
 			n++
@@ -565,29 +567,29 @@ func TestSample(t *testing.T) {
 		})
 		return text, n, weight
 	}
-	want, n, weight := spell(fill(all))
+	want, n, weight := describe(sampleOf(all))
 	if n > 60*maxPerStratum || weight < 19999.9 || weight > 20000.1 {
 		t.Errorf("%d are kept and stand for %v", n, weight)
 	}
 	for range 5 {
 		rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		cut := rnd.IntN(len(all))
-		a, b := fill(all[:cut]), fill(all[cut:])
+		split := rnd.IntN(len(all))
+		a, b := sampleOf(all[:split]), sampleOf(all[split:])
 		a.Merge(b)
-		if got, _, _ := spell(a); got != want {
+		if got, _, _ := describe(a); got != want {
 			t.Fatal("another order, or two samples merged, keep others")
 		}
 	}
 }
 
 func TestRegularity(t *testing.T) {
-	var same, random []point
+	var constant, random []point
 	for i := range 1000 {
-		same = append(same, point{10 + float64(i%3)/10, 1})
+		constant = append(constant, point{10 + float64(i%3)/10, 1})
 		random = append(random, point{-math.Log(1 - (float64(i)+0.5)/1000), 1})
 	}
-	same[0].value = 1e6 // met something else
-	if r := regularity(same); r < 0.99 {
+	constant[0].value = 1e6 // met something else
+	if r := regularity(constant); r < 0.99 {
 		t.Errorf("a queue that is always as long has regularity %v", r)
 	}
 	if r := regularity(random); r != 0 {
@@ -609,10 +611,10 @@ func TestClosedWait(t *testing.T) {
 	}
 }
 
-// TestQueueOfThoseThatHold: five clients in turn hold something for 5 ms each, so that each waits for four others. What half of
+// TestQueueWithoutOtherRequests: five clients in turn hold something for 5 ms each, so that each waits for four others. What half of
 // that wins does not depend on requests of the same handler that never come there. It fails if those count among the holders:
 // then the queue looks short and irregular, and nearly all of it is said to be won.
-func TestQueueOfThoseThatHold(t *testing.T) {
+func TestQueueWithoutOtherRequests(t *testing.T) {
 	_, syms := timelinetest.Built(t, graphs[0].build)
 	hold := target{cause: cause.Sleep}
 	for _, elsewhere := range []int64{0, 3, 30} {
@@ -639,12 +641,12 @@ func TestQueueOfThoseThatHold(t *testing.T) {
 	}
 }
 
-// TestTurnCutInTwo: the last wait of a worker is the request's own turn, also where something cut it in two (a freeze, a stop of the
+// TestDividedService: the last wait of a worker is the request's own turn, also where something cut it in two (a freeze, a stop of the
 // world); an equal wait before it was somebody else's. It fails if what stands before the cut is said to be a queue, of which more
 // is won than of a turn.
-func TestTurnCutInTwo(t *testing.T) {
+func TestDividedService(t *testing.T) {
 	_, syms := timelinetest.Built(t, graphs[0].build)
-	turn := func(ns, whole int64) interval {
+	service := func(ns, whole int64) interval {
 		return interval{target: target{cause: cause.Sleep}, ns: ns * us, fullNS: whole * us, otherWork: true, deliversResult: true}
 	}
 	freeze := interval{target: target{cause: cause.STW}, ns: 500 * us}
@@ -654,10 +656,10 @@ func TestTurnCutInTwo(t *testing.T) {
 		change string
 		want   int64 // us; 0: it meets nothing
 	}{
-		{"whole", []interval{turn(9000, 9000)}, "sleep@=50%", 4500},
-		{"cut", []interval{turn(3000, 9000), freeze, turn(6000, 9000)}, "sleep@=50%", 500 + 4500},
-		{"cut, no queue", []interval{turn(3000, 9000), freeze, turn(6000, 9000)}, "queue@=gone", 0},
-		{"two", []interval{turn(9000, 9000), turn(9000, 9000)}, "queue@=gone", 9000},
+		{"whole", []interval{service(9000, 9000)}, "sleep@=50%", 4500},
+		{"cut", []interval{service(3000, 9000), freeze, service(6000, 9000)}, "sleep@=50%", 500 + 4500},
+		{"cut, no queue", []interval{service(3000, 9000), freeze, service(6000, 9000)}, "queue@=gone", 0},
+		{"two", []interval{service(9000, 9000), service(9000, 9000)}, "queue@=gone", 9000},
 	} {
 		s := new(Sample)
 		g := chained(1, c.parts...)
@@ -686,7 +688,7 @@ func TestTurnCutInTwo(t *testing.T) {
 
 // BenchmarkWhatIf is one prediction for a group of 240 graphs.
 func BenchmarkWhatIf(b *testing.B) {
-	m, g := spread(b, graphs[4].to, graphs[4].build)
+	m, g := modelOf(b, graphs[4].to, graphs[4].build)
 	s := new(Sample)
 	for i := range int64(240) {
 		c := *g
@@ -705,13 +707,13 @@ func BenchmarkWhatIf(b *testing.B) {
 	b.ReportMetric(float64(len(m.groups["g"].graphs)), "graphs")
 }
 
-// TestCarry: what a change makes of the sample's middle request is carried over to the middle of all by what it takes from others: the same
+// TestExtrapolate: what a change makes of the sample's middle request is carried over to the middle of all by what it takes from others: the same
 // time from each, the same share from each, or something between. It fails if only the share is carried over.
-func TestCarry(t *testing.T) {
+func TestExtrapolate(t *testing.T) {
 	for name, c := range map[string]struct {
-		then     func(latency float64) float64
-		from, to float64
-		want     float64
+		changed                func(latency float64) float64
+		sampleLatency, latency float64
+		want                   float64
 	}{
 		"the same time":           {func(l float64) float64 { return l - 390 }, 412, 440, 50},
 		"the same time, shorter":  {func(l float64) float64 { return l - 390 }, 440, 412, 22},
@@ -724,10 +726,10 @@ func TestCarry(t *testing.T) {
 	} {
 		s := new(series)
 		for l := 400.; l < 460; l += 4 {
-			at := c.then(l)
-			s.requests = append(s.requests, &retimedRequest{weightedGraph: &weightedGraph{Graph: &Graph{Latency: int64(l)}, weight: 1}, latencies: variantValues{est: at, low: at, high: at}})
+			latency := c.changed(l)
+			s.requests = append(s.requests, &retimedRequest{weightedGraph: &weightedGraph{Graph: &Graph{Latency: int64(l)}, weight: 1}, latencies: variantValues{est: latency, low: latency, high: latency}})
 		}
-		if got := s.extrapolate(est, c.from, c.then(c.from), c.to); math.Abs(got-c.want) > 1e-3*c.want {
+		if got := s.extrapolate(est, c.sampleLatency, c.changed(c.sampleLatency), c.latency); math.Abs(got-c.want) > 1e-3*c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -370,11 +370,11 @@ func tickFactor(relative float64, iv *interval) variantValues {
 }
 
 // concurrentFactor is by what the running time of somebody else is multiplied.
-func (t *trial) concurrentFactor(ran *runShare) float64 {
+func (t *trial) concurrentFactor(share *runShare) float64 {
 	f := 1.0
 	for i := range t.changes {
 		c := &t.changes[i]
-		if w := c.weights[ran.targetID]; w > 0 && c.effect == nil {
+		if w := c.weights[share.targetID]; w > 0 && c.effect == nil {
 			f = min(f, 1-w*(1-c.instanceFactor(c.usualNS, -1)[est]))
 		}
 	}

@@ -133,8 +133,8 @@ func (st *stratum) add(g *Graph) {
 }
 
 // Merge adds another sample; o must not be used afterwards.
-func (s *Sample) Merge(other *Sample) {
-	for i, st := range other.strata {
+func (s *Sample) Merge(second *Sample) {
+	for i, st := range second.strata {
 		if st == nil {
 			continue
 		}

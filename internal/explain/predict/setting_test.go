@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestSettingsAreRead: a setting is no site, and is written as it was asked about.
-func TestSettingsAreRead(t *testing.T) {
+// TestParseSetting: a setting is no site, and is written as it was asked about.
+func TestParseSetting(t *testing.T) {
 	for text, want := range map[string]Change{
 		"GOGC=400":           {Setting: Setting{GOGC, 400}},
 		"gogc=off":           {Setting: Setting{GOGC, math.Inf(1)}},
@@ -25,8 +25,8 @@ func TestSettingsAreRead(t *testing.T) {
 		if err != nil || c != want {
 			t.Errorf("%s: %+v, %v", text, c, err)
 		}
-		if again, err := Parse(c.String()); err != nil || again != c {
-			t.Errorf("%s is written as %s, which is read as %+v, %v", text, c, again, err)
+		if reparsed, err := Parse(c.String()); err != nil || reparsed != c {
+			t.Errorf("%s is written as %s, which is read as %+v, %v", text, c, reparsed, err)
 		}
 	}
 	for _, text := range []string{"GOGC=-1", "GOGC=0", "GOGC=1.5", "GOGC=50%", "GOMEMLIMIT=much", "GOMAXPROCS=0", "GOMAXPROCS=2.5", "GOMAXPROCS=off", "quota=NaN", "quota=inf", "quota="} {
@@ -57,9 +57,9 @@ func facts() *Facts {
 // collections that were not seen, of a queue that never ends, of CPUs that are not there.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
-		text string
-		set  func(f *Facts)
-		why  string // "": answered
+		text   string
+		set    func(f *Facts)
+		reason string // "": answered
 	}{
 		{"GOGC=400", func(f *Facts) {}, ""},
 		{"GOGC=400", func(f *Facts) { f.Cycles = 0 }, "no garbage was collected"},
@@ -95,10 +95,10 @@ func TestRefusals(t *testing.T) {
 		_, note, err := m.PredictSetting(change.Setting)
 		var r *Refusal
 		switch {
-		case c.why == "" && (err != nil || note == ""):
+		case c.reason == "" && (err != nil || note == ""):
 			t.Errorf("%s: %v, %q", c.text, err, note)
-		case c.why != "" && (!errors.As(err, &r) || !strings.Contains(err.Error(), c.why)):
-			t.Errorf("%s: %v, want %q", c.text, err, c.why)
+		case c.reason != "" && (!errors.As(err, &r) || !strings.Contains(err.Error(), c.reason)):
+			t.Errorf("%s: %v, want %q", c.text, err, c.reason)
 		}
 	}
 	if _, _, err := new(Model).PredictSetting(Setting{GOGC, 400}); err == nil {
@@ -117,19 +117,19 @@ func TestEffects(t *testing.T) {
 		}
 		return e
 	}
-	last := effectOf(Setting{GOGC, 100})
-	if last.cycles[est] != 1 || last.assist[est] != 1 {
-		t.Errorf("GOGC as it is: cycles %v, assists %v", last.cycles, last.assist)
+	previous := effectOf(Setting{GOGC, 100})
+	if previous.cycles[est] != 1 || previous.assist[est] != 1 {
+		t.Errorf("GOGC as it is: cycles %v, assists %v", previous.cycles, previous.assist)
 	}
 	for _, gogc := range []float64{150, 200, 400, 1000, math.Inf(1)} {
 		e := effectOf(Setting{GOGC, gogc})
-		if e.cycles[est] >= last.cycles[est] || e.assist[est] > last.assist[est] || e.cycles[low] > e.cycles[est] || e.cycles[est] > e.cycles[high] {
-			t.Errorf("GOGC=%v: cycles %v after %v, assists %v after %v", gogc, e.cycles, last.cycles, e.assist, last.assist)
+		if e.cycles[est] >= previous.cycles[est] || e.assist[est] > previous.assist[est] || e.cycles[low] > e.cycles[est] || e.cycles[est] > e.cycles[high] {
+			t.Errorf("GOGC=%v: cycles %v after %v, assists %v after %v", gogc, e.cycles, previous.cycles, e.assist, previous.assist)
 		}
-		last = e
+		previous = e
 	}
-	if last.cycles != (variantValues{}) {
-		t.Errorf("without collections: %v", last.cycles)
+	if previous.cycles != (variantValues{}) {
+		t.Errorf("without collections: %v", previous.cycles)
 	}
 	// Half of the marking is assists, which take two thirds of what workers leave of the Ps: with 1.5 times the room a phase
 	// is so much longer that workers do half as much again, and a quarter is left.
@@ -137,18 +137,18 @@ func TestEffects(t *testing.T) {
 		t.Errorf("assists become %v", got)
 	}
 	f.Throttled, f.FrozenNS, f.QuotaCPUs = true, 600e6, 0.5
-	last = effectOf(Setting{Quota, 0.5})
-	if math.Abs(last.throttle[est]-1) > 1e-9 || math.Abs(last.freezeEncounters[est]-1) > 1e-9 {
-		t.Errorf("the quota as it is: %+v", last)
+	previous = effectOf(Setting{Quota, 0.5})
+	if math.Abs(previous.throttle[est]-1) > 1e-9 || math.Abs(previous.freezeEncounters[est]-1) > 1e-9 {
+		t.Errorf("the quota as it is: %+v", previous)
 	}
 	for _, quota := range []float64{0.6, 0.8, 1, 1.25} {
 		e := effectOf(Setting{Quota, quota})
-		if e.throttle[est] >= last.throttle[est] || e.freezeEncounters[est] >= last.freezeEncounters[est] {
-			t.Errorf("quota %v: %+v after %+v", quota, e, last)
+		if e.throttle[est] >= previous.throttle[est] || e.freezeEncounters[est] >= previous.freezeEncounters[est] {
+			t.Errorf("quota %v: %+v after %+v", quota, e, previous)
 		}
-		last = e
+		previous = e
 	}
-	if last.throttle[est] != 0 {
-		t.Errorf("1.25 CPUs are all that is asked for, and freezes are %v", last.throttle)
+	if previous.throttle[est] != 0 {
+		t.Errorf("1.25 CPUs are all that is asked for, and freezes are %v", previous.throttle)
 	}
 }
