@@ -5,13 +5,13 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// containerTaskNS is how long a task may be open before its children count as
-// requests of their own: a task around the whole service is not a request.
+// containerTaskNS is how long a task may be open before its children count as requests. A task around the whole service
+// is no request.
 const containerTaskNS = 2e9
 
 type task struct {
 	openRequest
-	goroutine uint64 // where it began
+	goroutine uint64 // on which the task began
 	name      tracefmt.StringID
 	isRequest bool
 }
@@ -19,20 +19,19 @@ type task struct {
 type region struct {
 	openRequest
 	name        tracefmt.StringID
-	beginStack  tracefmt.StackID // where it began
+	beginStack  tracefmt.StackID // of the event that began the region
 	isOutermost bool             // in no task and in no other region
 }
 
-// A endedTask is a task that ended, but may lie in a request found otherwise,
-// which then decides which of the two is reported.
+// An endedTask waits for the request of a protocol around it, which decides whether the task or that request is
+// reported.
 type endedTask struct {
 	openRequest
 	request Request
 }
 
-// emitTasksInstead takes the tasks that lie in a request on goroutine id. If they fill
-// half of it or more they are the better name for it: they are handed out,
-// and true is returned. If not, they are a part of it and no requests.
+// emitTasksInstead removes the tasks that began in a request on goroutine id from the waiting ones. If they cover half
+// of the request or more, it emits them in place of the request and returns true. Otherwise they are parts of it.
 func (f *Finder) emitTasksInstead(id uint64, start, end int64) bool {
 	var inside, outside []endedTask
 	var sum int64
@@ -57,7 +56,7 @@ func (f *Finder) emitTasksInstead(id uint64, start, end int64) bool {
 	return true
 }
 
-// emitFreeTasks hands out the tasks that lie in no request that is still open.
+// emitFreeTasks emits the tasks that are in no open request.
 func (f *Finder) emitFreeTasks() {
 	for id, tasks := range f.endedTasks {
 		var held []endedTask
@@ -76,7 +75,7 @@ func (f *Finder) emitFreeTasks() {
 	}
 }
 
-// followAnnotations follows user tasks and regions.
+// followAnnotations processes the generation's user tasks, regions and marks.
 func (f *Finder) followAnnotations(g *timeline.Gen) {
 	for i := range g.User {
 		event := &g.User[i]
@@ -86,7 +85,9 @@ func (f *Finder) followAnnotations(g *timeline.Gen) {
 				f.followMark(event)
 			}
 		case timeline.TaskBegin:
-			t := &task{openRequest: openRequest{start: event.Time, pieceStart: event.Time}, goroutine: event.G, name: event.Name, isRequest: true}
+			t := &task{
+				openRequest: openRequest{start: event.Time, pieceStart: event.Time}, goroutine: event.G, name: event.Name, isRequest: true,
+			}
 			if p := f.tasks[event.Parent]; event.Parent != 0 && p != nil && event.Time-p.start < containerTaskNS {
 				t.isRequest = false
 			}
@@ -102,7 +103,9 @@ func (f *Finder) followAnnotations(g *timeline.Gen) {
 			if !t.isRequest || t.name == 0 || f.isPartlyMarked(t.goroutine, &t.openRequest) {
 				continue
 			}
-			f.endedTasks[t.goroutine] = append(f.endedTasks[t.goroutine], endedTask{t.openRequest, Request{Kind: Task, End: event.Time, G: event.G, Name: t.name}})
+			f.endedTasks[t.goroutine] = append(f.endedTasks[t.goroutine], endedTask{
+				t.openRequest, Request{Kind: Task, End: event.Time, G: event.G, Name: t.name},
+			})
 		case timeline.RegionBegin:
 			nested := f.openRegions[event.G]
 			f.openRegions[event.G] = append(nested, region{
@@ -118,7 +121,7 @@ func (f *Finder) followAnnotations(g *timeline.Gen) {
 			}
 			last := nested[len(nested)-1]
 			if last.name != event.Name {
-				// Ends of regions that began before the trace.
+				// The region of this end began before the trace.
 				continue
 			}
 			isServices := f.inspectRegion(event.G, &last, event)
@@ -141,11 +144,9 @@ func (f *Finder) followAnnotations(g *timeline.Gen) {
 	removeEnded(f.openRegions, g, nil)
 }
 
-// inspectRegion reports whether a region of goroutine g tells what the service does: the
-// innermost function that lies around both of its ends is the service's own, or the
-// service's own code was seen in it, as where a framework marks what it calls. Other
-// regions tell what a library does when it is called, and who calls it is looked for
-// all the same.
+// inspectRegion reports whether a region of goroutine g delimits work of the service. It does if the innermost function
+// that encloses both its ends is service code, or if service code ran in it, as when a framework marks its calls of the
+// service. Regions of a library around its own work are no requests; their callers may be. It counts the inspection.
 func (f *Finder) inspectRegion(g uint64, r *region, end *timeline.UserEvent) bool {
 	if f.isCommonCallerOwned(r.beginStack, end.Stack) {
 		return true
@@ -160,7 +161,7 @@ func (f *Finder) inspectRegion(g uint64, r *region, end *timeline.UserEvent) boo
 	for i := range f.spanBuffer {
 		span := &f.spanBuffer[i]
 		if span.Stack == 0 || span.End >= end.Time || span.How == timeline.HowCreated {
-			continue // a run that goes on is known by its end, which lies after the region
+			continue // the run continues after the region, and its stack is from its end
 		}
 		if in := f.stackInfo(span.Stack).innerOwned; in != 0 && in != caller {
 			return true
@@ -169,9 +170,8 @@ func (f *Finder) inspectRegion(g uint64, r *region, end *timeline.UserEvent) boo
 	return false
 }
 
-// isCommonCallerOwned reports whether the innermost function that two stacks have in common,
-// leaving aside the standard library's, is the service's own. Where they have none,
-// the innermost of the second stands for it.
+// isCommonCallerOwned reports whether the innermost function that two stacks share, except for the standard library's,
+// is service code. If they share none, the innermost function of the end's stack decides.
 func (f *Finder) isCommonCallerOwned(begin, end tracefmt.StackID) bool {
 	innermost := tracefmt.FrameID(0)
 	for _, fr := range f.syms.Stack(end) {

@@ -11,29 +11,29 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// maxOpenGenerations is how many generations a request may stay open before it is handed
-// out in parts, so that it does not pin the window.
+// maxOpenGenerations is how many generations a request may stay open before it is emitted in pieces, so that old
+// generations can be dropped.
 const maxOpenGenerations = 6
 
-// A Finder follows goroutines from generation to generation and hands out the
-// requests that ended. Not safe for concurrent use.
+// A Finder follows goroutines from generation to generation and emits the requests that ended. It is not safe for
+// concurrent use.
 type Finder struct {
 	syms   *tracefmt.Symbols
 	window *timeline.Window
 	opts   Options
 
-	// What names, texts and stacks say.
+	// Lookups by name, text and stack.
 	namer           *Namer
 	stackInfos      []stackInfo
-	canonicalStacks map[string]tracefmt.StackID // see bare
+	canonicalStacks map[string]tracefmt.StackID // by the key that canonicalStack builds
 	reasonIDs       [len(reasonTexts)]tracefmt.StringID
 	identities      *identityFinder
 
-	// The ways to find requests, and what each keeps, mostly by goroutine.
+	// State of each source, mostly by goroutine.
 	markers     map[uint64]*marker
 	markKeys    map[tracefmt.StringID]markKey
 	tasks       map[uint64]*task
-	endedTasks  map[uint64][]endedTask // by the goroutine on which it began
+	endedTasks  map[uint64][]endedTask // by the goroutine on which the task began
 	openRegions map[uint64][]region
 	connections map[uint64]*http1Conn
 	streams     map[uint64]*stream
@@ -41,39 +41,38 @@ type Finder struct {
 	messages    messageFinder
 	jobs        jobFinder
 	loops       loopFinder
-	work        workIndex // of jobs and loops
+	work        workIndex // what jobs and loops have in common
 	calls       *callFinder
 	starts      startCounter
 
-	// The trace so far.
-	traceStart     int64  // its start
-	lastGeneration uint64 // the last generation's
+	// Progress.
+	traceStart     int64
+	lastGeneration uint64 // its number
 	generations    int
-	requestCount   int    // requests
-	lastPieceKey   uint64 // of those that were handed out in parts
+	requestCount   int // emitted so far
+	lastPieceKey   uint64
 
-	// Of one generation, and scratch.
+	// Buffers of one generation.
 	emitted       []Request
-	workerOutputs [][]Request // of connMarks' workers
+	workerOutputs [][]Request // of followConns
 	births        []timeline.Birth
 	newStreams    []newStream
 	spanBuffer    []timeline.Span
-	workerSpans   [][]timeline.Span // of births' workers
+	workerSpans   [][]timeline.Span // of followStreams
 }
 
-// Options change what is looked for.
+// Options select what a Finder reports.
 type Options struct {
-	// MatchFunc, if not nil, says which functions are requests; nothing else is
-	// looked for then.
+	// MatchFunc, if not nil, selects the functions whose calls are the requests. All other sources are off then.
 	MatchFunc func(fn string) bool
-	// NoMarks leaves marks of service/mark aside.
+	// NoMarks ignores the marks of service/mark.
 	NoMarks bool
-	// Workers is how many goroutines may look at once.
+	// Workers is how many goroutines the Finder may use.
 	Workers int
 }
 
-// NewFinder returns a Finder over a window, to whose end each generation is
-// appended before Add is called with it.
+// NewFinder returns a Finder over a window. The caller appends each generation to the window and then calls Add with
+// it.
 func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Finder {
 	f := &Finder{
 		syms: syms, window: win, opts: opts, namer: NewNamer(syms),
@@ -98,24 +97,23 @@ func NewFinder(syms *tracefmt.Symbols, win *timeline.Window, opts Options) *Find
 	return f
 }
 
-// openRequest is what all open requests have in common.
+// openRequest is the state that all open requests share.
 type openRequest struct {
 	start      int64
-	pieceStart int64  // start of the part that is still to be handed out
-	pieceKey   uint64 // not 0 once a part was
+	pieceStart int64  // start of the first piece that was not emitted yet
+	pieceKey   uint64 // 0 until a piece was emitted
 	cutAtStart bool
 }
 
-// Add looks at the window's last generation and returns the requests that
-// ended in it, and parts of those that have been open for long, in no order.
-// The slice is valid until the next call.
+// Add processes the window's last generation. It returns the requests that ended in it and pieces of requests that have
+// been open for long, in no order. The slice is valid until the next call.
 func (f *Finder) Add(g *timeline.Gen) []Request {
 	f.emitted = f.emitted[:0]
 	if f.generations++; f.generations == 1 {
 		f.traceStart = g.Base
 	}
 	if g.Num != f.lastGeneration+1 {
-		clear(f.markers) // what was between is lost, ends of marks with it
+		clear(f.markers) // generations are missing, and ends of marks with them
 	}
 	f.lastGeneration = g.Num
 	f.resolveReasons()
@@ -132,7 +130,7 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 		f.emitFreeTasks()
 		f.emitFreeMarks(g)
 		f.addWork(g)
-		// Main's life is handed out in case that nothing else is found.
+		// Pieces of the main goroutine's life do not count: they are emitted in case nothing else is found.
 		if f.requestCount += len(f.emitted) - f.jobs.mainPieces; f.requestCount == 0 {
 			f.starts.add(f, g)
 		}
@@ -142,7 +140,7 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 	return f.emitted
 }
 
-// attachIdentities gives requests what a tracer wrote about them.
+// attachIdentities sets the identities that tracers wrote for requests.
 func (f *Finder) attachIdentities(reqs []Request) {
 	if f.identities.isEmpty() {
 		return
@@ -154,25 +152,26 @@ func (f *Finder) attachIdentities(reqs []Request) {
 	}
 }
 
-// Compare orders requests by their end, and those of one end by what else
-// tells them apart.
+// Compare orders requests by end, then by start, goroutine, kind and name.
 func Compare(a, b Request) int {
-	return cmp.Or(cmp.Compare(a.End, b.End), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.End, b.End), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G),
+		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 }
 
 func (f *Finder) emit(o *openRequest, r Request) { f.emitted = append(f.emitted, o.complete(r)) }
 
-// complete fills in an open request that has ended.
+// complete returns r with the bounds of o, which has ended. If pieces of o were emitted, r is the last piece.
 func (o *openRequest) complete(r Request) Request {
 	r.Start, r.CutAtStart, r.wholeStart = o.start, o.cutAtStart, o.start
-	if o.pieceKey != 0 { // what lies before was handed out
+	if o.pieceKey != 0 {
 		r.Start, r.Piece, r.PieceKey = o.pieceStart, LastPiece, o.pieceKey
 	}
 	r.End = max(r.End, r.Start)
 	return r
 }
 
-// emitFromProtocol hands out a request that a protocol shows, unless marks or tasks in it stand for it.
+// emitFromProtocol emits a request that a protocol delimits. If marks or tasks within it represent it, they are emitted
+// instead.
 func (f *Finder) emitFromProtocol(out *[]Request, begin *openRequest, request Request) {
 	switch {
 	case f.emitMarks(out, request.G, begin, request.End):
@@ -186,7 +185,8 @@ func (f *Finder) emitFromProtocol(out *[]Request, begin *openRequest, request Re
 	}
 }
 
-// removeEnded drops what is kept of goroutines that have ended, for which it calls ended, in order, and of those that were lost with a part of the trace.
+// removeEnded deletes the entries of goroutines that ended, in order of their ids, and calls onEnd for each. It also
+// deletes entries of goroutines that the generation does not know, because a part of the trace was lost.
 func removeEnded[V any](byGoroutine map[uint64]V, g *timeline.Gen, onEnd func(id uint64, v V, endTime int64)) {
 	for _, id := range slices.Sorted(maps.Keys(byGoroutine)) {
 		t, dead := g.Death(id)
@@ -201,8 +201,8 @@ func removeEnded[V any](byGoroutine map[uint64]V, g *timeline.Gen, onEnd func(id
 	}
 }
 
-// OldestOpen returns the start of the oldest part that is still open: what lies
-// before can be forgotten. It is max if nothing is open.
+// OldestOpen returns the earliest pieceStart of the open requests, or the largest int64 if none is open. Generations
+// that end before it can be dropped.
 func (f *Finder) OldestOpen() int64 {
 	const noneOpen = 1<<63 - 1
 	t := int64(noneOpen)
@@ -212,7 +212,8 @@ func (f *Finder) OldestOpen() int64 {
 
 func (f *Finder) visitOpen(visit func(*openRequest, Request)) {
 	for id, c := range f.connections {
-		if c.phase == connActive && !c.openRequest.cutAtStart && (c.isHandlerEntered || !c.awaitsFirstByte) && c.finishStart == 0 && !f.isMarked(id, &c.openRequest) {
+		if c.phase == connActive && !c.openRequest.cutAtStart && (c.isHandlerEntered || !c.awaitsFirstByte) &&
+			c.finishStart == 0 && !f.isMarked(id, &c.openRequest) {
 			visit(&c.openRequest, Request{Kind: HTTP1, G: id})
 		}
 	}
@@ -250,8 +251,8 @@ func (f *Finder) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// emitLongPieces hands out pieces of requests that have been open for long, so that
-// the generations they lie in can be dropped.
+// emitLongPieces emits pieces of requests that have been open for more than maxOpenGenerations, so that the generations
+// of the pieces can be dropped.
 func (f *Finder) emitLongPieces(g *timeline.Gen) {
 	if len(f.window.Gens) < maxOpenGenerations {
 		return
@@ -275,8 +276,8 @@ func (f *Finder) emitLongPieces(g *timeline.Gen) {
 	})
 }
 
-// pieceEnd returns where to end a part of a long request that began at from, by time to: where the goroutine's state at that time began, so that the end
-// of a long wait is still to come; a wait that has lasted the whole part is cut where it is.
+// pieceEnd returns where to end a piece that covers from to at most to. It is the start of the state in which the
+// goroutine is at to, so that a long wait is in one piece with its end. If that state covers the whole piece, it is to.
 func (f *Finder) pieceEnd(id uint64, from, to int64) int64 {
 	f.spanBuffer = f.window.Spans(id, to-1, to, f.spanBuffer[:0])
 	if len(f.spanBuffer) > 0 && f.spanBuffer[0].Start > from && f.spanBuffer[0].Start < to {
@@ -285,11 +286,11 @@ func (f *Finder) pieceEnd(id uint64, from, to int64) int64 {
 	return to
 }
 
-// Finish returns the requests that are still open at the trace's end.
+// Finish returns the requests that are open at the end of the trace.
 func (f *Finder) Finish(end int64) []Request {
 	f.emitted = f.emitted[:0]
 	for _, id := range slices.Sorted(maps.Keys(f.connections)) {
-		// One whose answer went out is over, though its goroutine came to nothing else.
+		// The response was sent, so the request is over even if the goroutine did not get to its next wait.
 		if c := f.connections[id]; c.phase == connActive && c.finishStart != 0 {
 			f.endHTTP1(&f.emitted, id, c, c.finishStart)
 		}
@@ -307,16 +308,17 @@ func (f *Finder) Finish(end int64) []Request {
 		f.emitOpenThroughout(end, openGoroutines)
 	}
 	if j := &f.jobs; j.isMainKnown {
-		f.emitted = append(f.emitted, Request{Kind: Main, Start: j.mainLife.pieceStart, End: end, G: 1, Piece: LastPiece, PieceKey: mainKey})
+		f.emitted = append(f.emitted, Request{
+			Kind: Main, Start: j.mainLife.pieceStart, End: end, G: 1, Piece: LastPiece, PieceKey: mainKey,
+		})
 	}
 	f.attachIdentities(f.emitted)
 	slices.SortFunc(f.emitted, Compare)
 	return f.emitted
 }
 
-// emitOpenThroughout hands out the requests that had begun before the trace and have
-// not ended in it: what hangs, and connections taken over. Nothing marks them
-// but where their goroutines are.
+// emitOpenThroughout emits the requests that began before the trace and did not end in it: requests that hang, and
+// hijacked connections. Only the stacks of their goroutines show them.
 func (f *Finder) emitOpenThroughout(end int64, openGoroutines map[uint64]bool) {
 	if len(f.window.Gens) == 0 {
 		return
@@ -330,7 +332,7 @@ func (f *Finder) emitOpenThroughout(end int64, openGoroutines map[uint64]bool) {
 			return
 		}
 		if _, born := g.BirthOf(id); born {
-			return // until it runs, its stack is its creator's
+			return // the stack belongs to the creator until the goroutine runs
 		}
 		f.spanBuffer = f.window.Spans(id, end-1, end, f.spanBuffer[:0])
 		if len(f.spanBuffer) == 0 {
@@ -339,12 +341,12 @@ func (f *Finder) emitOpenThroughout(end int64, openGoroutines map[uint64]bool) {
 		stack := f.spanBuffer[len(f.spanBuffer)-1].Stack
 		kind := f.handlerKind(stack)
 		if kind == 0 || f.stackInfo(stack).isMessageWait {
-			return // a connection on which no message came
+			return // a connection that waits for its first message
 		}
 		r := Request{Kind: kind, Start: f.traceStart, End: end, G: id, Open: true, CutAtStart: true}
 		if c := f.connections[id]; c != nil {
-			// The connection has done others in the trace: this one followed the
-			// last of them without an idle wait, and has left no mark yet.
+			// Earlier requests of the connection are in the trace. This one followed the last of them without an idle
+			// wait and has no event yet.
 			r.Start, r.CutAtStart = max(c.start, c.idleSince, c.finishStart, c.finishLast), false
 		}
 		f.emitted = append(f.emitted, r)
@@ -358,7 +360,8 @@ func (f *Finder) handlerKind(id tracefmt.StackID) Kind {
 		return 0
 	}
 	outer := f.namer.frameFunction(frames[len(frames)-1])
-	if outer.hasAny(http1Connection|grpcWorkerFunc) && !slices.ContainsFunc(frames, func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).hasAny(handlerRoot) }) {
+	isRoot := func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).hasAny(handlerRoot) }
+	if outer.hasAny(http1Connection|grpcWorkerFunc) && !slices.ContainsFunc(frames, isRoot) {
 		return 0
 	}
 	return outer.servedKind()
@@ -371,7 +374,7 @@ func (f *Finder) followStreams(g *timeline.Gen) {
 	for _, b := range f.births {
 		f.newStreams = append(f.newStreams, newStream{birth: b, kind: f.stackInfo(b.Start).streamKind})
 	}
-	// Most begin and end here. They are looked at at once, since they do not know of each other.
+	// Most streams begin and end in one generation. They are independent, so workers process them in parallel.
 	runParallel(&f.workerSpans, f.opts.Workers, f.newStreams, streamBatch, func(spans *[]timeline.Span, list []newStream) {
 		for i := range list {
 			n := &list[i]
@@ -395,10 +398,10 @@ func (f *Finder) endStream(id uint64, s *stream, t int64) {
 	f.emitFromProtocol(&f.emitted, &s.openRequest, Request{Kind: s.kind, End: t, G: id, WokenAt: s.wokenAt})
 }
 
-// streamBatch is how many streams a worker takes at a time.
+// streamBatch is how many streams a worker takes at once.
 const streamBatch = 64
 
-// runParallel has several workers do parts of a list, so many things at a time, each with what is its own.
+// runParallel lets workers process a list in batches. Each worker has its own state.
 func runParallel[S, T any](states *[]S, workers int, list []T, batch int, process func(states *S, part []T)) {
 	workers = max(min(workers, (len(list)+batch-1)/batch), 1)
 	for len(*states) < workers {
@@ -412,7 +415,7 @@ func runParallel[S, T any](states *[]S, workers int, list []T, batch int, proces
 	var wg sync.WaitGroup
 	for k := range workers {
 		wg.Go(func() {
-			state := (*states)[k] // a copy: neighbours in memory slow each other down
+			state := (*states)[k] // a copy avoids false sharing of cache lines
 			for from := int(next.Add(int64(batch))) - batch; from < len(list); from = int(next.Add(int64(batch))) - batch {
 				process(&state, list[from:min(from+batch, len(list))])
 			}
@@ -422,7 +425,7 @@ func runParallel[S, T any](states *[]S, workers int, list []T, batch int, proces
 	wg.Wait()
 }
 
-// A newborn is a goroutine that serves a stream and was created in this generation.
+// A newStream is a goroutine that serves a stream and was created in this generation.
 type newStream struct {
 	birth          timeline.Birth
 	kind           Kind
@@ -434,16 +437,14 @@ type newStream struct {
 type stream struct {
 	openRequest
 	kind    Kind
-	wokenAt int64 // start, if that is a wake from the network
+	wokenAt int64 // equals start if the network woke the reader, else 0
 }
 
-// frameArrival returns when the frame that began a stream was read, and the same
-// as ready if it is known to have come from the network just then. The stream's
-// goroutine is made by the one that reads the connection (gRPC), or by the
-// connection's own, to which the reader hands each frame (HTTP/2): their way
-// from the wake to the birth is part of the request. A frame that had been read
-// with others before is taken as it is handed on, so the request may be a
-// little older than that.
+// frameArrival returns when the frame that began a stream was read. wokenAt is the same time if the network woke the
+// reader for it, else 0. With gRPC, the goroutine that reads the connection creates the stream's goroutine. With
+// HTTP/2, the reader passes each frame to the connection's goroutine, which creates it. The time from the reader's wake
+// to the creation is part of the request. If one read returned several frames, the later ones count from when the
+// reader passed them on, so their requests may have begun a little earlier.
 func (f *Finder) frameArrival(birth timeline.Birth, spans []timeline.Span) (start, wokenAt int64, buf []timeline.Span) {
 	wait, ok, spans := f.lastWait(birth.By, birth.Time, spans)
 	if !ok {
@@ -451,10 +452,10 @@ func (f *Finder) frameArrival(birth timeline.Birth, spans []timeline.Span) (star
 	}
 	if f.reasonOf(wait.Reason) != reasonNetwork {
 		if wait.Waker == 0 && wait.How == timeline.HowStatus {
-			return wait.End, 0, spans // the poller, most likely: the trace does not say
+			return wait.End, 0, spans // probably the network poller: a status event does not say
 		}
 		if wait.Waker == 0 {
-			return birth.Time, 0, spans // a timer: what it did before is not known to be for the stream
+			return birth.Time, 0, spans // a timer woke the creator: its earlier work may belong to other streams
 		}
 		var readerWait timeline.Span
 		if readerWait, ok, spans = f.lastWait(wait.Waker, wait.End, spans); !ok {
@@ -468,17 +469,16 @@ func (f *Finder) frameArrival(birth timeline.Birth, spans []timeline.Span) (star
 	return wait.End, wokenAt, spans
 }
 
-// lookback is how far back a goroutine's last wait is looked for: further than
-// a runnable goroutine is left waiting on any machine that works.
+// lookback bounds the search for a goroutine's last wait. No goroutine stays runnable for longer on a working machine.
 const lookback = 2e9
 
-// lastWait returns a goroutine's last wait that ended before t.
+// lastWait returns the last wait of a goroutine that ended before t.
 func (f *Finder) lastWait(id uint64, t int64, spans []timeline.Span) (timeline.Span, bool, []timeline.Span) {
 	wakeTime, ok := f.window.LastWake(id, t-lookback, t)
 	if !ok {
 		return timeline.Span{}, false, spans
 	}
-	// Where a part of the trace is lost, what was woken may not have waited.
+	// If a part of the trace is missing, the goroutine may not have waited before this wake.
 	from, to := wakeTime-1, min(wakeTime+1, t)
 	for back := int64(20e3); ; back *= 10 {
 		spans = f.window.SpansCoarse(id, from, to, spans[:0])
@@ -494,16 +494,15 @@ func (f *Finder) lastWait(id uint64, t int64, spans []timeline.Span) (timeline.S
 	}
 }
 
-// A worker serves one gRPC stream after the other.
+// A grpcWorker serves one gRPC stream after the other.
 type grpcWorker struct {
 	openRequest
 	busy      bool
-	idleSince int64 // when it began to wait for work
+	idleSince int64 // when its wait for work began
 }
 
-// followGRPCWorkers follows the stream workers of gRPC servers that have them
-// (grpc.NumStreamWorkers). Work is handed to a worker only while it waits, so
-// from one wait to the next there is exactly one stream.
+// followGRPCWorkers follows the stream workers of gRPC servers that use grpc.NumStreamWorkers. A worker gets work only
+// while it waits, so there is exactly one stream from one wait to the next.
 func (f *Finder) followGRPCWorkers(g *timeline.Gen) {
 	removeEnded(f.grpcWorkers, g, nil)
 	for id, worker := range f.grpcWorkers {
@@ -524,8 +523,7 @@ func (f *Finder) followGRPCWorkers(g *timeline.Gen) {
 				worker = &grpcWorker{}
 				f.grpcWorkers[id] = worker
 				if _, born := g.BirthOf(id); !born {
-					// It has worked since before the trace, or since it was woken
-					// from a wait of which nothing is known: on one stream.
+					// Its stream began before the trace, or with a wake from a wait that the trace does not show.
 					worker.busy, worker.cutAtStart = true, true
 				}
 			}

@@ -23,16 +23,14 @@ func explain(t *testing.T, b *tracetext.Builder, opts whylate.Options) *report.R
 	return rep
 }
 
-// streams writes a server that handles n HTTP/2 streams, one after the other,
-// by the three goroutines that there are: the reader (10), the connection's
-// own (11), and one for each stream; pkg is the package of the server, as its
-// functions are named.
+// streams writes a server that handles n HTTP/2 streams one after the other. It has three kinds of goroutines: the
+// reader (10), the connection's (11), and one for each stream. pkg is the beginning of the server's function names.
 func streams(builder *tracetext.Builder, pkg string, n int) {
 	thread, helper := builder.Thread(), builder.Thread()
 	builder.Waiting(10)
 	builder.Waiting(11)
 	conn, read := pkg+"serverConn).serve", pkg+"serverConn).readFrames"
-	// Both are seen waiting before the first stream.
+	// The trace shows both waiting before the first stream.
 	thread.Unblock(100, 10)
 	thread.Start(110, 10)
 	thread.Unblock(120, 11, "runtime.chansend1", read)
@@ -58,9 +56,8 @@ func streams(builder *tracetext.Builder, pkg string, n int) {
 	}
 }
 
-// TestHTTP2ByAnyName finds the streams of the three HTTP/2 servers that there
-// are, the one that net/http has after Go 1.26 among them, of which there is
-// no program yet: only its names are known (go.dev/issue/67810).
+// TestHTTP2ByAnyName finds the streams of all three HTTP/2 servers. No program has the one of net/http after Go 1.26
+// yet; only its names are known (go.dev/issue/67810).
 func TestHTTP2ByAnyName(t *testing.T) {
 	for _, pkg := range []string{"net/http.(*http2", "golang.org/x/net/http2.(*", "net/http/internal/http2.(*"} {
 		builder := tracetext.New(26)
@@ -74,7 +71,7 @@ func TestHTTP2ByAnyName(t *testing.T) {
 		if g.Kind != report.KindHTTP2 || g.Name != "example.com/shop.(*server).basket" || g.Count != n {
 			t.Errorf("%s: %d requests of %s %s", pkg, g.Count, g.Kind, g.Name)
 		}
-		// From the wake of the reader to the goroutine's end.
+		// From the reader's wake to the goroutine's end.
 		if want := int64(n * 5100); g.TotalNS != want {
 			t.Errorf("%s: %d ns in all, want %d", pkg, g.TotalNS, want)
 		}
@@ -82,8 +79,7 @@ func TestHTTP2ByAnyName(t *testing.T) {
 		if first.Cause != "sleep" || first.TotalNS != n*4600 {
 			t.Errorf("%s: the first cause is %s with %d ns", pkg, first.Cause, first.TotalNS)
 		}
-		// The reader, the connection's goroutine and the stream's each have to
-		// wait for a P on the way.
+		// The reader, the connection's goroutine and the stream's each wait for a P.
 		var sched int64
 		for _, c := range g.Bands[0].Causes {
 			if c.Cause == "sched" || c.Cause == "sched-wake" {
@@ -96,14 +92,14 @@ func TestHTTP2ByAnyName(t *testing.T) {
 	}
 }
 
-// TestHungSinceBefore reports a handler that has hung since before the trace:
-// nothing marks it but the stack with which its goroutine's status comes.
+// TestHungSinceStart reports a handler that has hung since before the trace. Only the stack of its goroutine's status
+// shows it.
 func TestHungSinceBefore(t *testing.T) {
 	handler := []string{"runtime.chanrecv1", "example.com/shop.(*server).wait", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
 	builder := tracetext.New(26)
 	thread := builder.Thread()
 	builder.Waiting(5)
-	thread.Unblock(100, 5) // by a ticker, say: it looks, and waits again
+	thread.Unblock(100, 5) // for example by a ticker, after which it waits again
 	thread.Start(110, 5)
 	thread.Block(200, "chan receive", handler...)
 	builder.NextGeneration(1_000_000)
@@ -121,9 +117,8 @@ func TestHungSinceBefore(t *testing.T) {
 	}
 }
 
-// TestManyGenerations follows a request that stays open over twenty
-// generations, with a wait over half of them: it is walked piece by piece, and
-// the pieces add up.
+// TestManyGenerations follows a request that stays open over twenty generations and waits in half of them. It is walked
+// in pieces, and the pieces add up to the whole.
 func TestManyGenerations(t *testing.T) {
 	const gen, gens = 1_000_000, 20
 	builder := tracetext.New(26)
@@ -183,8 +178,8 @@ func TestManyGenerations(t *testing.T) {
 	if want := int64((gens/2 - 1) * gen / 2); causes["sleep"] != want {
 		t.Errorf("%d ns asleep, want %d", causes["sleep"], want)
 	}
-	// The beginning of the long wait was handed out before anybody could know
-	// what would end it; the rest is what main computed.
+	// The piece with the beginning of the long wait was emitted before its end was known. The rest is main's
+	// computation.
 	if causes["chan"] == 0 || causes["chan"] > gens/2*gen {
 		t.Errorf("%d ns in the wait itself", causes["chan"])
 	}
@@ -200,8 +195,7 @@ func TestManyGenerations(t *testing.T) {
 	}
 }
 
-// TestRequestByName finds the calls of a function that the user names: from
-// its first sign on a stack to its last.
+// TestRequestByName finds the calls of a function that the user names: from the first event with it to the last.
 func TestRequestByName(t *testing.T) {
 	builder := tracetext.New(26)
 	thread, helper := builder.Thread(1), builder.Thread()
@@ -225,16 +219,14 @@ func TestRequestByName(t *testing.T) {
 	if len(rep.Groups) != 1 || rep.Groups[0].Count != n || rep.Groups[0].Kind != report.KindFunc {
 		t.Fatalf("the groups are %+v", rep.Groups)
 	}
-	// From the start of the run that ends in put's first system call to the end
-	// of its last.
+	// From the start of the run that ends in put's first system call to the end of the last system call.
 	if want := int64(n * (2000 - 1010)); rep.Groups[0].TotalNS != want {
 		t.Errorf("%d ns in all, want %d", rep.Groups[0].TotalNS, want)
 	}
 }
 
-// TestRequestByNameIsOneGroup holds calls that wait in three places below the
-// function against a group for each of the places, and calls of two lines that
-// follow each other with no event between against one long call.
+// TestRequestByNameIsOneGroup calls a function that waits in three places, and calls it from two lines with no event in
+// between. It fails if each place is a group, or if two calls count as one.
 func TestRequestByNameIsOneGroup(t *testing.T) {
 	builder := tracetext.New(26)
 	thread, helper := builder.Thread(1), builder.Thread()
@@ -264,9 +256,8 @@ func TestRequestByNameIsOneGroup(t *testing.T) {
 	}
 }
 
-// TestCallsAfterEachOther writes a goroutine that calls a function repeatedly,
-// with no event between: it is not one call that has been open since the first, and
-// the report says that calls may be several.
+// TestConsecutiveCalls calls a function repeatedly with no event in between. The calls must not appear as one that is
+// open since the first, and the report must warn that calls may be several.
 func TestCallsAfterEachOther(t *testing.T) {
 	builder := tracetext.New(26)
 	thread, helper := builder.Thread(1), builder.Thread()
@@ -294,8 +285,7 @@ func TestCallsAfterEachOther(t *testing.T) {
 	}
 }
 
-// TestTimedOut names a request that http.TimeoutHandler has answered itself by
-// the handler that did not come back in time.
+// TestTimedOut names a request that http.TimeoutHandler answered: by the handler that did not return in time.
 func TestTimedOut(t *testing.T) {
 	const run, timeout = "net/http.(*http2serverConn).runHandler", "net/http.(*timeoutHandler).ServeHTTP"
 	builder := tracetext.New(26)

@@ -13,25 +13,24 @@ import (
 //
 //	wait for the next request (Peek) -> woken: start
 //	... reads the header ...
-//	startBackgroundRead: the handler is next (not for every request: a body
+//	startBackgroundRead: the handler follows (not for every request: a body
 //	   that is not read to its end, or a pipelined byte, prevents it)
 //	... handler ...
-//	finishRequest: the response goes out: end
+//	finishRequest: the response is sent: end
 //
-// A busy connection need not go idle between two requests, so the markers in
-// between are what keeps two requests from melting into one.
+// A busy connection may not wait between two requests. Then only the events in between separate the requests.
 type http1Conn struct {
 	openRequest
 	phase            connPhase
 	idleSince        int64 // when the wait for a request began
-	isWoken          bool  // start is a wake
-	awaitsFirstByte  bool  // no byte of the first request has come yet
+	isWoken          bool  // a wake began the request
+	awaitsFirstByte  bool  // of the connection's first request
 	isHandlerEntered bool
-	finishStart      int64 // first sign of finishRequest
-	finishLast       int64 // last sign of it
+	finishStart      int64 // first event of finishRequest
+	finishLast       int64 // last event of finishRequest
 	flushCount       int
-	lastFlush        int64 // when the last flush's system call began
-	isLastWait       bool  // the last sign was a wait
+	lastFlush        int64 // when the system call of the last flush began
+	isLastWait       bool  // the last event was a wait
 }
 
 type connPhase uint8
@@ -70,21 +69,21 @@ func (f *Finder) followHTTP1(g *timeline.Gen) {
 	f.followConns(g, work)
 	removeEnded(f.connections, g, func(id uint64, conn *http1Conn, t int64) {
 		if conn.phase == connActive && (conn.finishStart != 0 || conn.isHandlerEntered) {
-			f.endHTTP1(&f.emitted, id, conn, cmp.Or(conn.finishStart, t)) // with no response it was hijacked, or the handler panicked
+			// Without a response the connection was hijacked, or the handler panicked.
+			f.endHTTP1(&f.emitted, id, conn, cmp.Or(conn.finishStart, t))
 		}
 	})
 }
 
-// markedConn is a connection and what was seen of it in one generation.
+// markedConn is a connection with its marks of one generation.
 type markedConn struct {
 	id    uint64
 	conn  *http1Conn
 	marks []timeline.Mark
 }
 
-// followConns goes through the marks of connections. They do not know of each
-// other, so several are followed at once; not if there are tasks, which belong
-// to all of them.
+// followConns processes the marks of connections. The connections are independent, so workers process them in parallel,
+// except when there are tasks, because those are shared.
 func (f *Finder) followConns(g *timeline.Gen, work []markedConn) {
 	workers := f.opts.Workers
 	if len(f.endedTasks) > 0 {
@@ -126,13 +125,15 @@ func (f *Finder) endHTTP1(out *[]Request, id uint64, conn *http1Conn, end int64)
 	f.emitFromProtocol(out, &conn.openRequest, r)
 }
 
-func (f *Finder) addConnMark(out *[]Request, g *timeline.Gen, id uint64, conn *http1Conn, mark timeline.Mark, wakes *timeline.Wakes) {
+func (f *Finder) addConnMark(
+	out *[]Request, g *timeline.Gen, id uint64, conn *http1Conn, mark timeline.Mark, wakes *timeline.Wakes,
+) {
 	kind, t := mark.Kind, mark.Time
 	isBlock := kind == tracefmt.EvGoBlock
 	switch {
 	case mark.Flags&flagPeek != 0:
 		if !isBlock {
-			return // a read that found nothing yet
+			return // a read that had no data yet
 		}
 		if conn.phase == connActive && (conn.finishStart != 0 || conn.isHandlerEntered) {
 			f.endHTTP1(out, id, conn, cmp.Or(conn.finishStart, t))
@@ -145,8 +146,8 @@ func (f *Finder) addConnMark(out *[]Request, g *timeline.Gen, id uint64, conn *h
 		if !isBlock || conn.phase == connActive && !conn.awaitsFirstByte {
 			return
 		}
-		// The wait for a connection's first request. If it is no longer than what was before it, the client opened the connection
-		// for this request, and waited for the TLS handshake, too.
+		// This is the wait for a connection's first request. If it is no longer than the time before it, the client
+		// opened the connection for this request, so the TLS handshake is part of the client's wait.
 		w, ok := wakes.Next(t)
 		if ok && conn.phase == connActive && w-t <= t-conn.start {
 			return
@@ -156,9 +157,8 @@ func (f *Finder) addConnMark(out *[]Request, g *timeline.Gen, id uint64, conn *h
 			conn.begin(w, true)
 		}
 	case mark.Flags&(flagBody|flagFinish) == flagBody:
-		// While a response is finished, the rest of a body that the handler
-		// left unread may come to its end: that is no new request. Nor is what
-		// else happens there, such as helping the garbage collector.
+		// While a response is finished, the server may read the rest of a body that the handler left, and the goroutine
+		// may assist the garbage collector. Neither begins a new request.
 		if kind != tracefmt.EvGoCreate {
 			return
 		}
@@ -181,8 +181,8 @@ func (f *Finder) addConnMark(out *[]Request, g *timeline.Gen, id uint64, conn *h
 		}
 		isWrite := mark.Flags&flagFlush != 0 && kind == tracefmt.EvGoSyscallBegin
 		if isWrite && conn.flushCount > 0 && !conn.isLastWait && !f.continuesWrite(id, conn.lastFlush, t) {
-			// Each response's last bytes go out once: this is another one, of a
-			// pipelined request whose handler left no trace of its own.
+			// A response is flushed to its end once, so this flush belongs to another response: that of a pipelined
+			// request whose handler has no event.
 			f.beginNext(out, id, conn, t)
 		}
 		if isWrite {
@@ -196,8 +196,7 @@ func (f *Finder) addConnMark(out *[]Request, g *timeline.Gen, id uint64, conn *h
 	}
 }
 
-// beginNext ends the open request and begins the one that followed it without
-// an idle wait: its bytes were there when the former was done.
+// beginNext ends the open request and begins the next one, whose data was available so that there was no idle wait.
 func (f *Finder) beginNext(out *[]Request, id uint64, conn *http1Conn, t int64) {
 	end, start := conn.finishStart, conn.finishLast
 	if end == 0 {
@@ -207,16 +206,15 @@ func (f *Finder) beginNext(out *[]Request, id uint64, conn *http1Conn, t int64) 
 	conn.begin(start, false)
 }
 
-// firstRequestWake returns when a connection that was idle since before the trace
-// got its first request: the background read that precedes the handler is the
-// first that is seen of it, and before that it was woken from one wait, by
-// nobody of this process.
+// firstRequestWake returns when a connection that was idle at the start of the trace got its first request. Its first
+// event is the background read, which precedes the handler, and before it the network woke it from one wait.
 func (f *Finder) firstRequestWake(g *timeline.Gen, id uint64, before int64) (int64, bool) {
 	if !g.First {
 		return 0, false
 	}
 	spans := f.window.Spans(id, g.Base, before, nil)
-	if len(spans) == 0 || spans[0].Start != timeline.BeforeTrace || spans[0].State != timeline.Waiting || !spans[0].Woken || spans[0].Waker != 0 {
+	if len(spans) == 0 || spans[0].Start != timeline.BeforeTrace || spans[0].State != timeline.Waiting ||
+		!spans[0].Woken || spans[0].Waker != 0 {
 		return 0, false
 	}
 	for i := 1; i < len(spans); i++ {
@@ -227,11 +225,10 @@ func (f *Finder) firstRequestWake(g *timeline.Gen, id uint64, before int64) (int
 	return spans[0].End, true
 }
 
-// continuesWrite reports whether a flush's system call at time t goes on with the
-// one that began at last: a socket that took a part of the bytes is asked again
-// at once. Between two responses lies at least the reading of a request.
+// continuesWrite reports whether a flush's system call at time t continues the one that began at last. net/http retries
+// at once if the socket took only a part of the bytes. Between two responses a request has to be read.
 func (f *Finder) continuesWrite(id uint64, last, t int64) bool {
-	const atOnce = 1000 // ns: the loop around write(2) takes a few hundred
+	const atOnce = 1000 // ns; the loop around write(2) takes a few hundred
 	for _, s := range f.window.Spans(id, last, t, nil) {
 		if s.State == timeline.Syscall && s.Start == last {
 			return t-s.End <= atOnce

@@ -11,44 +11,48 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// identityFinder find what tracers wrote about requests into a trace: user logs
-// with ids of traces and spans, in a task or on a goroutine.
+// identityFinder reads the ids that tracers write into a trace: user logs with ids of traces and spans, in a task or on
+// a goroutine.
 type identityFinder struct {
 	generation  int
-	logReaders  map[tracefmt.StringID]idReader // of user logs
-	hasIDs      bool                           // there are ids in this trace
+	logReaders  map[tracefmt.StringID]idReader // by key of the user log
+	hasIDs      bool                           // a log with ids was seen
 	byTask      map[uint64]*taskIdentity
-	byTaskBegin map[int64][]*taskIdentity // by the task's begin
+	byTaskBegin map[int64][]*taskIdentity // by the time at which the task began
 	byGoroutine map[uint64][]loggedIdentity
-	pending     map[uint64]*Identity // by goroutine: written since the last task's begin on it
+	pending     map[uint64]*Identity // by goroutine: logged since the last task began on it
 }
 
 type taskIdentity struct {
-	Identity                 // written in the task
-	preceding      *Identity // written on its goroutine just before it
+	Identity                 // logged in the task
+	preceding      *Identity // logged on its goroutine just before it
 	begin          int64
 	name           tracefmt.StringID
-	lastGeneration int // the last in which something was heard of it
+	lastGeneration int // of the last log or event of the task
 }
 
-// loggedIdentity is an identity written on a goroutine at a time.
+// loggedIdentity is an identity that was logged on a goroutine.
 type loggedIdentity struct {
 	time       int64
 	generation int
 	*Identity
 }
 
-// identityGenerations is for how many generations an identity is kept after
-// something was heard of it: requests that are open for longer lose it.
+// identityGenerations is for how many generations an identity is kept after the last event of its task. A request that
+// is open for longer loses it.
 const identityGenerations = 16
 
 func newIdentityFinder() *identityFinder {
-	return &identityFinder{logReaders: make(map[tracefmt.StringID]idReader), byTask: make(map[uint64]*taskIdentity), byTaskBegin: make(map[int64][]*taskIdentity), byGoroutine: make(map[uint64][]loggedIdentity), pending: make(map[uint64]*Identity)}
+	return &identityFinder{
+		logReaders: make(map[tracefmt.StringID]idReader), byTask: make(map[uint64]*taskIdentity),
+		byTaskBegin: make(map[int64][]*taskIdentity), byGoroutine: make(map[uint64][]loggedIdentity),
+		pending: make(map[uint64]*Identity),
+	}
 }
 
 func (x *identityFinder) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 	x.generation++
-	// Most traces have none, and following every task costs.
+	// Most traces have no ids, and following every task is expensive.
 	for i := 0; i < len(g.User) && !x.hasIDs; i++ {
 		x.hasIDs = g.User[i].Kind == timeline.LogMessage && x.logReader(g.User[i].Name, syms) != nil
 	}
@@ -64,7 +68,7 @@ func (x *identityFinder) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 			x.byTask[event.Task] = t
 			x.byTaskBegin[event.Time] = append(x.byTaskBegin[event.Time], t)
 		case timeline.TaskEnd:
-			// Its logs may come at the same time, in any order.
+			// Logs of the task may have the same time, in any order.
 			if t := x.byTask[event.Task]; t != nil {
 				t.lastGeneration = x.generation
 			}
@@ -75,10 +79,9 @@ func (x *identityFinder) add(g *timeline.Gen, syms *tracefmt.Symbols) {
 	x.dropOld()
 }
 
-// addLog takes up a user log. There are two ways to write ids: in the task that
-// they are of, or, from a tracer's hook that runs before the task begins, on
-// its goroutine just before; of a child task, that is in its parent. A task
-// before which something was written is of the second kind.
+// addLog records a user log with ids. Tracers write ids in two ways: in the task that has them, or from a hook that
+// runs before the task begins, on the task's goroutine just before (for a child task: in its parent). A task with a
+// preceding log is of the second kind.
 func (x *identityFinder) addLog(event *timeline.UserEvent, syms *tracefmt.Symbols) {
 	var id Identity
 	if read := x.logReader(event.Name, syms); read == nil || !read(&id, syms.String(event.Value)) {
@@ -111,7 +114,7 @@ func (x *identityFinder) logReader(key tracefmt.StringID, syms *tracefmt.Symbols
 	return read
 }
 
-// dropOld drops what no request can need any more.
+// dropOld deletes the identities that no request can need any more.
 func (x *identityFinder) dropOld() {
 	old := x.generation - identityGenerations
 	if old <= 0 {
@@ -119,11 +122,11 @@ func (x *identityFinder) dropOld() {
 	}
 	maps.DeleteFunc(x.byTask, func(_ uint64, t *taskIdentity) bool { return t.lastGeneration <= old })
 	maps.DeleteFunc(x.byTaskBegin, func(_ int64, list []*taskIdentity) bool { return list[len(list)-1].lastGeneration <= old })
-	clear(x.pending) // written long before the next task
+	clear(x.pending) // logged long before the next task
 	maps.DeleteFunc(x.byGoroutine, func(_ uint64, list []loggedIdentity) bool { return list[len(list)-1].generation <= old })
 }
 
-// identity returns what was written about a task, nil if nothing was.
+// identity returns the ids logged for a task, nil if there are none.
 func (t *taskIdentity) identity() *Identity {
 	switch {
 	case t.preceding != nil:
@@ -134,8 +137,8 @@ func (t *taskIdentity) identity() *Identity {
 	return nil
 }
 
-// identityOf returns a request's identity: of a task what was written about it, of
-// others what was written first on its goroutine while it lasted.
+// identityOf returns a request's identity: that of its task, or for other requests the first one that was logged on its
+// goroutine during the request. It is nil if there is none.
 func (x *identityFinder) identityOf(request *Request) *Identity {
 	if request.Kind == Task {
 		for _, t := range x.byTaskBegin[request.wholeStart] {
@@ -156,38 +159,37 @@ func (x *identityFinder) identityOf(request *Request) *Identity {
 // isEmpty reports whether no request has an identity.
 func (x *identityFinder) isEmpty() bool { return !x.hasIDs }
 
-// An Identity is what a trace says about a request that no finder can: how it
-// came out, and by which ids a tracing system knows it.
+// An Identity holds what a mark or a tracer writes about a request: its outcome and its ids in a tracing system.
 type Identity struct {
-	// Status is a marked request's, "2xx", or 0.
+	// Status is the status of a marked request, such as "2xx", or 0.
 	Status tracefmt.StringID
-	// MarkKind is what it is a request of, a marked one's: http, grpc, job, message.
+	// MarkKind is the kind of a marked request: http, grpc, job or message.
 	MarkKind tracefmt.StringID
 	TraceID  [16]byte
-	// SpanID is the request's own span, Parent that of the caller; 0: unknown.
+	// SpanID is the request's own span, ParentSpanID the caller's. 0 means unknown.
 	SpanID, ParentSpanID [8]byte
-	// DatadogSpanID is a span id of dd-trace-go, whose trace's is not known.
+	// DatadogSpanID is a span id of dd-trace-go, which does not log the id of its trace.
 	DatadogSpanID uint64
-	// BeforeMark is how long before its mark the request reached this process, as
-	// far as the finders of protocols know; -1: not known.
+	// BeforeMark is how long before its mark the request reached this process, as the source for its protocol found; -1
+	// means unknown.
 	BeforeMark int64
 }
 
-// HasTraceID reports whether the id of the request's trace is known.
+// HasTraceID reports whether the trace id is known.
 func (i *Identity) HasTraceID() bool { return i != nil && i.TraceID != [16]byte{} }
 
-// merge takes up what another log says besides, and reports false if it says
-// something else about a known one.
+// merge adds the ids of another log. It returns false and changes nothing if an id differs from a known one.
 func (i *Identity) merge(o *Identity) bool {
 	sum := *i
-	if !setOnce(&sum.TraceID, o.TraceID) || !setOnce(&sum.ParentSpanID, o.ParentSpanID) || !setOnce(&sum.DatadogSpanID, o.DatadogSpanID) {
+	if !setOnce(&sum.TraceID, o.TraceID) || !setOnce(&sum.ParentSpanID, o.ParentSpanID) ||
+		!setOnce(&sum.DatadogSpanID, o.DatadogSpanID) {
 		return false
 	}
 	*i = sum
 	return true
 }
 
-// setOnce sets an id that is not known yet; it reports false if it is.
+// setOnce sets an id that is 0. It returns false if the id has another value already.
 func setOnce[T comparable](id *T, v T) bool {
 	var zero T
 	if v == zero {
@@ -200,12 +202,11 @@ func setOnce[T comparable](id *T, v T) bool {
 	return true
 }
 
-// An idReader takes up what a user log says, and reports whether it was an identity.
+// An idReader reads the value of a user log and reports whether it held an id.
 type idReader func(i *Identity, value string) bool
 
-// logReaderFor returns how user logs with a key are read, nil if they hold no ids.
-// Keys are those that people use for these ids in logs; dd-trace-go writes
-// eight bytes, least first, under a key of its own
+// logReaderFor returns the reader for user logs with this key, nil if the key is of no id. The keys are the usual ones
+// for these ids in logs. dd-trace-go writes eight bytes in little-endian order under its own key
 // (ddtrace/tracer.startExecutionTracerTask).
 func logReaderFor(key string) idReader {
 	switch key {
@@ -227,7 +228,7 @@ func logReaderFor(key string) idReader {
 	return nil
 }
 
-// readTraceparent reads the header of W3C Trace Context.
+// readTraceparent reads the traceparent header of W3C Trace Context.
 func (i *Identity) readTraceparent(value string) bool {
 	if len(value) < 55 || value[2] != '-' || value[35] != '-' || value[52] != '-' {
 		return false
@@ -240,7 +241,7 @@ func (i *Identity) readTraceparent(value string) bool {
 	return true
 }
 
-// decodeHex reads exactly len(to) bytes that are not all 0.
+// decodeHex decodes exactly len(to) bytes that are not all 0.
 func decodeHex(to []byte, s string) bool {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != len(to) || !slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestIdentityOfALog: what a user log says of a tracer's span, by the keys and forms that there are; what is malformed says nothing, and
-// leaves what was known. It fails if a malformed one counts, or if half of one is taken up.
+// TestIdentityOfALog reads the ids of a tracer's user logs in all known keys and formats. A malformed log changes
+// nothing. It fails if a malformed log counts or half of one is read.
 func TestIdentityOfALog(t *testing.T) {
 	const trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	for _, tc := range []struct {
@@ -22,7 +22,7 @@ func TestIdentityOfALog(t *testing.T) {
 		{key: "traceparent", value: "00-" + trace + "_" + span + "-01"},
 		{key: "traceparent", value: "00-" + trace + "-" + span + "_01"},
 		{key: "traceparent", value: "00-" + strings.Repeat("0", 32) + "-" + span + "-01"},
-		{key: "traceparent", value: "00-" + trace + "-" + strings.Repeat("0", 16) + "-01"}, // nor is its trace taken
+		{key: "traceparent", value: "00-" + trace + "-" + strings.Repeat("0", 16) + "-01"}, // its trace id is ignored, too
 		{key: "traceparent", value: "00-" + strings.Repeat("g", 32) + "-" + span + "-01"},
 		{key: "trace_id", value: trace, ok: true, trace: true},
 		{key: "otel.trace_id", value: trace, ok: true, trace: true},

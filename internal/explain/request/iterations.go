@@ -10,25 +10,23 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Two things make the turns from one idle wait to the next others than the pieces
-// of work that were done. A worker that finds the next piece when it is done with
-// one does not wait in between: several pieces are one turn. And some wakes bring no
-// work: client-go's work queue wakes a worker also when the last item is done, which
-// looks at the queue and waits again.
+// An iteration, from one idle wait to the next, need not be one unit of work. A worker that finds the next unit when it
+// finishes one does not wait in between, so an iteration holds several units. And some wakes bring no work: client-go's
+// work queue also wakes a worker when the last item is done; the worker checks the queue and waits again.
 
-// iterationContent is what was seen inside of a turn.
+// iterationContent holds the observations within an iteration.
 type iterationContent struct {
-	idleWait  tracefmt.StackID  // the wait that began it
-	wakerFunc tracefmt.StringID // the function that ended that, 0 for none
-	// hasWorked says that something was seen outside of the call that waits.
+	idleWait  tracefmt.StackID  // the wait that began the iteration
+	wakerFunc tracefmt.StringID // the function that ended idleWait, 0 for none
+	// hasWorked says that the goroutine was observed outside of the call that waits.
 	hasWorked bool
-	// waits are those inside of the turn, with when each was over and its
-	// goroutine ran again; long says that there were too many.
+	// waits are the waits within the iteration, with the time at which the goroutine ran again after each. They are nil
+	// if hasTooManyWaits.
 	waits           []iterationWait
 	hasTooManyWaits bool
-	awaitsRun       bool // the last wait is over, but the goroutine has not run
+	awaitsRun       bool // the last wait has ended, but the goroutine has not run
 	hasWritten      bool // to a connection
-	// ownedFrame is the outermost function of the service's own that was seen.
+	// ownedFrame is the outermost service frame that was observed.
 	ownedFrame tracefmt.FrameID
 }
 
@@ -37,22 +35,22 @@ type iterationWait struct {
 	start, resumed int64
 }
 
-// maxIterationWaits bounds the waits of a turn that are kept.
+// maxIterationWaits bounds the waits of an iteration that are stored.
 const maxIterationWaits = 1 << 10
 
-// endedIteration is a turn that has ended.
+// endedIteration is an iteration that has ended.
 type endedIteration struct {
 	start, end int64
 	goroutine  uint64
 	waitStack  tracefmt.StackID
-	frame      tracefmt.FrameID // of the function that loops
+	frame      tracefmt.FrameID // of the looping function
 	loopFunc   *loopFunc
 	origin     *originStats
 	iterationContent
-	waitCycle string // see loops.cycle
+	waitCycle string // see loopFinder.waitCycle
 }
 
-// add takes note of a visit inside of a turn.
+// add records an observation within the iteration.
 func (in *iterationContent) add(loops *loopFinder, f *Finder, obs *observation) {
 	if !in.hasWorked {
 		in.hasWorked = in.idleWait == 0 || loops.leavesWaitCall(f, in.idleWait, obs.stack)
@@ -71,11 +69,11 @@ func (in *iterationContent) add(loops *loopFinder, f *Finder, obs *observation) 
 	case timeline.Waiting:
 		switch obs.reason {
 		case reasonOther, reasonSync:
-			return // it may, or may not, have to wait there
+			return // whether the goroutine waits there depends on other goroutines
 		}
 		wait := f.canonicalStack(obs.stack)
 		if n := len(in.waits); n > 0 && in.waits[n-1].start == obs.start {
-			return // seen with the generation before
+			return // the generation before reported it too
 		}
 		if in.hasTooManyWaits = in.hasTooManyWaits || len(in.waits) == maxIterationWaits; in.hasTooManyWaits {
 			in.waits = nil
@@ -87,9 +85,8 @@ func (in *iterationContent) add(loops *loopFinder, f *Finder, obs *observation) 
 	}
 }
 
-// leavesWaitCall reports whether a stack leaves the call in which a goroutine waits for
-// work: the innermost function that is not the standard library's. Where that is
-// the service's own, its other lines are work.
+// leavesWaitCall reports whether a stack is outside of the call in which the goroutine waits for work. The call is the
+// innermost function outside of the standard library. If it is service code, its other lines count as work.
 func (l *loopFinder) leavesWaitCall(f *Finder, idle, id tracefmt.StackID) bool {
 	if id == idle {
 		return false
@@ -107,13 +104,14 @@ func (l *loopFinder) leavesWaitCall(f *Finder, idle, id tracefmt.StackID) bool {
 	return a.Func != b.Func || info.isInnermostOwned && a.Line != b.Line
 }
 
-// wakeStats counts what followed the wakes by one function.
+// wakeStats counts the iterations that wakes by one function began.
 type wakeStats struct {
-	withWork    int // turns in which something was done
-	withoutWork int // others
+	withWork    int // iterations that did something
+	withoutWork int // the others
 }
 
-// finishIteration hands out a turn that has ended, as soon as it is known what pieces of work it is.
+// finishIteration counts an ended iteration. It emits the iteration if it is known to be one unit of work; otherwise
+// the iteration stays unclassified until the generation ends.
 func (l *loopFinder) finishIteration(f *Finder, t endedIteration) {
 	if t.loopFunc.isBusy {
 		l.emitIteration(f, &t, t.start, t.end, 0) // no wake began it
@@ -135,7 +133,7 @@ func (l *loopFinder) finishIteration(f *Finder, t endedIteration) {
 	}
 }
 
-// emitUnclassified hands out the other turns that ended in a generation, as pieces of work.
+// emitUnclassified emits the units of work of the generation's remaining iterations.
 func (l *loopFinder) emitUnclassified(f *Finder) {
 	for t := range l.unclassified.elements(0, l.unclassified.length) {
 		if t.hasWorked || !t.loopFunc.isWorklessWaker(t.wakerFunc) {
@@ -145,8 +143,8 @@ func (l *loopFinder) emitUnclassified(f *Finder) {
 	l.unclassified.length = 0
 }
 
-// isWorklessWaker reports whether wakes by a function bring no work: what followed them
-// never was any, while others brought some.
+// isWorklessWaker reports whether wakes by a function bring no work: almost no iteration after them had any, while
+// wakes by another function brought some.
 func (r *loopFunc) isWorklessWaker(waker tracefmt.StringID) bool {
 	w := r.wakers[waker]
 	if waker == 0 || w.withoutWork < scale.Few || 20*w.withWork > w.withoutWork {
@@ -160,7 +158,7 @@ func (r *loopFunc) isWorklessWaker(waker tracefmt.StringID) bool {
 	return false
 }
 
-// emitIteration hands out a turn, or a piece of one.
+// emitIteration emits an iteration or one unit of work of it.
 func (l *loopFinder) emitIteration(f *Finder, t *endedIteration, start, end, ready int64) {
 	t.origin.inspected++
 	t.origin.total++
@@ -170,19 +168,19 @@ func (l *loopFinder) emitIteration(f *Finder, t *endedIteration, start, end, rea
 		t.loopFunc.clientCount++
 	}
 	f.emitted = append(f.emitted, Request{
-		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready, EntryStack: t.waitStack, RootFrame: t.frame, AnswersClient: answersClient,
+		Kind: Loop, Start: start, wholeStart: start, End: end, G: t.goroutine, WokenAt: ready,
+		EntryStack: t.waitStack, RootFrame: t.frame, AnswersClient: answersClient,
 	})
 }
 
-// cycleStats counts turns by the waits that each piece of work has: by those of a turn
-// that does not come to the same ones again.
+// cycleStats counts iterations by their waitCycle: separately those that go through the cycle once and repeatedly.
 type cycleStats struct {
-	iterations int // that had any
+	iterations int // that have a cycle
 	single     map[string]int
 	repeated   map[string]int
 }
 
-// maxCycles bounds the kinds of work that are distinguished.
+// maxCycles bounds the number of cycles that are distinguished.
 const maxCycles = 64
 
 func (c *cycleStats) add(key string, waits int) {
@@ -199,18 +197,15 @@ func (c *cycleStats) add(key string, waits int) {
 	}
 }
 
-// isWorkUnit reports whether a turn that comes several times to the waits of key is
-// several pieces of work: nearly all turns have just those, and many have them
-// once.
+// isWorkUnit reports whether each pass through the cycle is a unit of work: nearly all iterations have this cycle, and
+// many go through it once.
 func (c *cycleStats) isWorkUnit(key string) bool {
 	return c.single[key] >= scale.Few && 10*(c.single[key]+c.repeated[key]) >= 9*c.iterations
 }
 
-// waitCycle returns the waits that a turn comes to repeatedly, until it ends: all,
-// if it comes to none again. It is "" if that says nothing: of one wait alone it is
-// not known whether a piece of work has it once (it may be a loop over what one
-// piece holds, or a second try), nor of waits in a function that the one which
-// waits for work calls.
+// waitCycle returns the sequence of waits that an iteration repeats until it ends, or all its waits if it repeats none.
+// It is "" where the sequence proves nothing. That holds for a single wait, which may be a loop within one unit or a
+// retry. It also holds for waits in a function that the looping function calls.
 func (l *loopFinder) waitCycle(f *Finder, t *endedIteration) string {
 	n := len(t.waits)
 	if t.hasTooManyWaits || n < 2 {
@@ -235,8 +230,8 @@ func (l *loopFinder) waitCycle(f *Finder, t *endedIteration) string {
 
 func appendID(key []byte, id uint32) []byte { return binary.LittleEndian.AppendUint32(key, id) }
 
-// isCycleInLoop reports whether the first n waits of a turn have their innermost common
-// caller in the function that waits for work.
+// isCycleInLoop reports whether the innermost common caller of an iteration's first n waits is the function that waits
+// for work.
 func (l *loopFinder) isCycleInLoop(f *Finder, t *endedIteration, n int) bool {
 	wait, index := f.syms.Stack(t.idleWait), f.stackInfo(t.idleWait).innerOwnedIndex
 	if index < 0 {
@@ -255,7 +250,7 @@ func (l *loopFinder) isCycleInLoop(f *Finder, t *endedIteration, n int) bool {
 	return common == len(wait)-index && f.syms.Frame(first[len(first)-common]).Func == f.syms.Frame(wait[index]).Func
 }
 
-// emitWorkUnits hands out the pieces of work that a turn consists of.
+// emitWorkUnits emits the units of work of an iteration.
 func (l *loopFinder) emitWorkUnits(f *Finder, t *endedIteration) {
 	start, ready := t.start, t.start
 	if key := t.waitCycle; key != "" && len(key) < 4*len(t.waits) && t.loopFunc.cycles.isWorkUnit(key) {
@@ -266,7 +261,7 @@ func (l *loopFinder) emitWorkUnits(f *Finder, t *endedIteration) {
 				continue
 			}
 			l.emitIteration(f, t, start, unitEnd, ready)
-			start, ready = unitEnd, 0 // it was there: nothing began it
+			start, ready = unitEnd, 0 // the next unit was ready: no wake began it
 		}
 	}
 	l.emitIteration(f, t, start, t.end, ready)

@@ -8,10 +8,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestNextPieceIsThere: a worker that finds its next piece of work when it is done
-// with one does not wait in between. Where all pieces have the same waits, they are
-// distinguished by these; not where a piece has a single wait, which may be that of a
-// loop over what it holds, nor where a function that handles a piece has the loop.
+// TestSeveralUnitsInIteration: a worker that finds its next unit of work when it finishes one does not wait in between.
+// If all units have the same waits, the waits separate them. They do not if a unit has a single wait, which may be a
+// loop within it, or if a callee has the loop.
 func TestNextPieceIsThere(t *testing.T) {
 	const consume = "example.com/events.(*queue).consume"
 	collect := []string{"time.Sleep", "example.com/events.linger", consume + ":50"}
@@ -22,7 +21,7 @@ func TestNextPieceIsThere(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		waits  [][]string
-		border bool // a generation ends in the first wait of each of the last turns
+		border bool // a generation ends in the first wait of each of the last iterations
 		want   int
 	}{
 		{"two waits in the function that takes pieces", [][]string{collect, write}, false, 10 + 3*4},
@@ -75,15 +74,15 @@ func TestNextPieceIsThere(t *testing.T) {
 	}
 }
 
-// TestWakeWithoutWork: a wake that only has a worker look at its queue and wait
-// again begins no turn. It is known by who woke it: those wakes never bring work.
+// TestWakeWithoutWork: if a wake only makes a worker check its queue and wait again, it begins no iteration. The
+// function that woke the worker proves it: its wakes never bring work.
 func TestWakeWithoutWork(t *testing.T) {
 	const (
 		queue = "k8s.io/client-go/util/workqueue.(*Typed[...])"
 		file  = "@/mod/k8s.io/client-go@v0.37.2/util/workqueue/queue.go:"
 		work  = "example.com/operator.(*controller).work:90"
 	)
-	for _, all := range []bool{true, false} { // all of one function bring work, or half of them
+	for _, all := range []bool{true, false} { // the wakes of one function bring work always, or half of the time
 		builder := tracetext.New(26)
 		th, helper := builder.Thread(), builder.Thread()
 		next := []string{"sync.(*Cond).Wait", queue + ".Get" + file + "269", work}
@@ -114,7 +113,7 @@ func TestWakeWithoutWork(t *testing.T) {
 				th.Block(clock+112*us, "sync", "sync.(*Mutex).Lock", "sync.(*Cond).Wait", queue+".Get"+file+"269", work)
 				helper.Unblock(clock+113*us, 4)
 				th.Start(clock+114*us, 4)
-				if all && i == 8 { // there was some, once
+				if all && i == 8 { // one wake brought work
 					th.Syscall(clock+114*us+100, "syscall.write", "example.com/operator.(*controller).reconcile", work)
 					th.SyscallEnd(clock + 114*us + 200)
 				}
@@ -123,7 +122,7 @@ func TestWakeWithoutWork(t *testing.T) {
 			clock += 1 * ms
 		}
 		rep := explain(t, builder, whylate.Options{})
-		// Those of 5, which adds, and of 3, and one of 4.
+		// Iterations of 5, which adds work, of 3, and one of 4.
 		g := find(rep, "example.com/operator.(*controller).work")
 		want := 2 * n
 		if all {

@@ -11,46 +11,44 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// minJobs is how often a function must have been started as a goroutine and
-// have ended before its goroutines count as jobs.
+// minJobs is how many goroutines of a start function must have ended before they count as jobs.
 const minJobs = 8
 
-// jobFinder follows goroutines whose whole life is one unit of work: a
-// function started repeatedly. One started by another job is a part of
-// that one.
+// jobFinder finds jobs: goroutines whose whole life is one unit of work, of a function that is started repeatedly. A
+// goroutine that a job starts is a part of that job.
 type jobFinder struct {
-	jobs           map[uint64]*job
-	kinds          map[jobKey]*jobKind
-	startFuncs     map[tracefmt.StringID]*startFuncStats
-	namesByStarter map[tracefmt.FrameID]tracefmt.FrameID // by the place that starts them: what jobs of a library's function ran
-	// carriers are functions of the standard library with which goroutines are started.
+	jobs       map[uint64]*job
+	kinds      map[jobKey]*jobKind
+	startFuncs map[tracefmt.StringID]*startFuncStats
+	// namesByStarter holds, for jobs of a library's start function, the service function that ran, by the line that starts
+	// the jobs.
+	namesByStarter map[tracefmt.FrameID]tracefmt.FrameID
+	// carriers are the start functions of the standard library. An entry is nil if the function carries no requests.
 	carriers    map[tracefmt.StringID]*carrier
-	mainLife    openRequest // main's life, for a trace that has no requests at all
+	mainLife    openRequest // for a trace without requests
 	isMainKnown bool
-	mainPieces  int // parts of it in this generation
-	// mainIdleNS is for how long main slept, or waited for what did not come, or for
-	// the network.
+	mainPieces  int // emitted in this generation
+	// mainIdleNS is how long the main goroutine waited without work of this process ending the wait.
 	mainIdleNS int64
 }
 
 type job struct {
 	openRequest
-	startStack       tracefmt.StackID // the function that it was started with
+	startStack       tracefmt.StackID // of the start function
 	kind             *jobKind
-	isStartOwned     bool             // the start function is the service's own
-	isPart           bool             // of another job
-	isStartedByFetch bool             // a library that was asked for the next thing to do started it
-	starterFrame     tracefmt.FrameID // the service's own line that started it, 0 for none
-	// creatorID started it.
-	creatorID uint64
-	// Of a goroutine that was started with a function of the standard library: what is known of that, and the stack of its creator. Its
-	// kind is known in the end.
+	isStartOwned     bool             // the start function is service code
+	isPart           bool             // of another job or request
+	isStartedByFetch bool             // by a library that the service called for the next item of work
+	starterFrame     tracefmt.FrameID // the service line that started it, 0 for none
+	creatorID        uint64
+	// For start functions of the standard library: their carrier and the creator's stack. kind is nil until the job
+	// ends.
 	carrier      *carrier
 	creatorStack tracefmt.StackID
 }
 
-// A jobKey is a function that goroutines were started with and, where that
-// is a library's, which runs what it is given, the place that started them.
+// A jobKey identifies a kind of job: by the start function and, if that belongs to a library, by the service line that
+// started the goroutine.
 type jobKey struct {
 	startFunc    tracefmt.StringID
 	starterFrame tracefmt.FrameID
@@ -58,43 +56,43 @@ type jobKey struct {
 
 type jobKind struct {
 	*originStats
-	areJobs    bool // decided
-	areTests   bool // of package testing
+	areJobs    bool // decided: the goroutines are jobs
+	areTests   bool // started by package testing
 	endedCount int
-	// firstEnd is when the first of them ended, again how many began after that:
-	// those are started repeatedly, not once each.
+	// firstEnd is when the first of them ended. laterStarts counts those that began after that: only a function that is
+	// started repeatedly has them.
 	firstEnd    int64
 	laterStarts int
-	lifeNS      int64 // by all that ended
-	// workerCount counts, of those, the ones that came back to a wait repeatedly.
+	lifeNS      int64 // sum of the lives that ended
+	// workerCount counts the ended goroutines that returned to a wait repeatedly.
 	workerCount int
-	// awaitedCount counts, of the first inspectedPerFunc, those of a library that ran none of the service's own code, whose creator waited for them,
-	// and for nothing else since the one before: a library's way to wait for messages, in a loop that asks for the next.
+	// awaitedCount counts, of the first inspectedPerFunc, those that ran no service code and whose creator waited for
+	// nothing else. A library waits for messages in this way, in a loop that fetches the next.
 	awaitedCount int
-	pending      []Request // until there are many
+	pending      []Request // until the kind is decided
 }
 
-// A started holds the facts about all goroutines that a function was started in.
+// startFuncStats counts the goroutines of one start function.
 type startFuncStats struct {
-	count, partCount int // parts of other work
-	// AllParts says that all of many were: then only a few are looked at in each
-	// generation: those with a hash of no bits in mask, by how many were born in the one before.
+	count, partCount int // partCount counts those that are parts of other work
+	// allParts says that many were seen and all were parts. Then only a sample is inspected in each generation:
+	// goroutines whose hash has no bit of sampleMask. The mask follows from the number of births in the generation
+	// before.
 	allParts   bool
 	bornCount  int
 	sampleMask uint64
 	origin     *originStats
 }
 
-// inspectedPerFunc is about how many goroutines of a function all of whose are parts are looked at in a generation.
+// inspectedPerFunc is about how many goroutines of a start function are inspected in a generation if all are parts.
 const inspectedPerFunc = 32
 
-// beginGeneration begins a generation.
 func (s *startFuncStats) beginGeneration() {
 	s.sampleMask, s.bornCount = 1<<bits.Len(uint(s.bornCount/inspectedPerFunc))-1, 0
 }
 
-// countOnly reports whether a goroutine is one of so many that it is only counted. Which ones are does not depend on the order in which
-// they are found.
+// countOnly counts a goroutine. It returns true if the goroutine is outside of the sample and needs no inspection. The
+// sample does not depend on the order in which goroutines are found.
 func (s *startFuncStats) countOnly(g uint64) bool {
 	if s == nil {
 		return false
@@ -113,7 +111,7 @@ func newJobFinder() jobFinder {
 	}
 }
 
-// addBirths takes note of the goroutines that were created in a generation.
+// addBirths records the goroutines that were created in a generation.
 func (j *jobFinder) addBirths(f *Finder, g *timeline.Gen) {
 	for _, c := range j.carriers {
 		if c != nil {
@@ -127,7 +125,7 @@ func (j *jobFinder) addBirths(f *Finder, g *timeline.Gen) {
 	for _, s := range j.startFuncs {
 		s.beginGeneration()
 	}
-	// What a server's goroutines start for themselves, net/http one for each request, is left out before all are put in order.
+	// Goroutines that a server starts for itself, net/http one for each request, are removed before sorting.
 	f.births = slices.DeleteFunc(g.Births(f.selectStart, f.births[:0]), func(b timeline.Birth) bool {
 		start := f.stackInfo(b.Start)
 		if start.role != roleUnclaimed {
@@ -145,9 +143,13 @@ func (j *jobFinder) addBirths(f *Finder, g *timeline.Gen) {
 	}
 }
 
-// addJob takes note of a goroutine that was started with a function of the service's own, or of a library's.
+// addJob records a goroutine whose start function belongs to the service or a library other than the standard one.
 func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
-	job := &job{openRequest: openRequest{start: birth.Time, pieceStart: birth.Time}, startStack: birth.Start, starterFrame: f.stackInfo(birth.Stack).innerOwned, creatorID: birth.By, isStartOwned: f.stackInfo(birth.Start).outerOwned != 0}
+	job := &job{
+		openRequest: openRequest{start: birth.Time, pieceStart: birth.Time}, startStack: birth.Start,
+		starterFrame: f.stackInfo(birth.Stack).innerOwned, creatorID: birth.By,
+		isStartOwned: f.stackInfo(birth.Start).outerOwned != 0,
+	}
 	job.isStartedByFetch = !job.isStartOwned && f.stackInfo(birth.Stack).isFetch
 	startFunc, kind := j.kindFor(f, job)
 	origin := kind.originStats
@@ -162,8 +164,7 @@ func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
 	}
 	origin.inspected++
 	origin.total++
-	// What a handler starts is a part of its request, and what a job starts a
-	// part of that one.
+	// A goroutine that a handler or a job starts is a part of that request or job.
 	if creator := j.jobs[birth.By]; creator != nil {
 		job.isPart = creator.isPart
 		if creator.carrier != nil && f.stackInfo(birth.Stack).outerOwned != 0 {
@@ -188,17 +189,18 @@ func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
 	}
 }
 
-// endJobs hands out the jobs that ended in a generation.
+// endJobs emits the jobs that ended in a generation.
 func (j *jobFinder) endJobs(f *Finder, g *timeline.Gen) {
 	dropped := make(map[uint64]bool)
 	removeEnded(j.jobs, g, func(id uint64, job *job, t int64) { j.endJob(f, id, job, t, dropped) })
 	if len(dropped) > 0 {
-		// Their lives are the unit, not what they did repeatedly.
+		// Their lives are the requests, and not their iterations.
 		f.emitted = slices.DeleteFunc(f.emitted, func(r Request) bool { return r.Kind == Loop && dropped[r.G] })
 	}
 }
 
-// endJob hands out a job that ended at t, once its kind is known to be one of jobs. The goroutines whose turns are no requests then are dropped.
+// endJob emits a job that ended at t if its goroutines are known to be jobs. It adds goroutines to dropped whose
+// iterations are no requests any more.
 func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[uint64]bool) {
 	if job.isPart || f.work.annotated[id] {
 		return
@@ -230,7 +232,8 @@ func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[
 		kind.laterStarts++
 	}
 	kind.endedCount++
-	if kind.endedCount <= inspectedPerFunc && !job.isStartOwned && job.starterFrame != 0 && request.RootFrame == job.starterFrame && f.hasCreatorAwaited(job, id, t) {
+	if kind.endedCount <= inspectedPerFunc && !job.isStartOwned && job.starterFrame != 0 &&
+		request.RootFrame == job.starterFrame && f.hasCreatorAwaited(job, id, t) {
 		kind.awaitedCount++
 	}
 	kind.lifeNS += t - job.start
@@ -262,17 +265,17 @@ func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[
 	kind.pending = kind.pending[:0]
 }
 
-// areWorkers reports whether goroutines of a kind are workers, whose turns are the
-// unit, not their lives.
+// areWorkers reports whether the goroutines are workers, whose iterations are the requests and not their lives.
 func (e *jobKind) areWorkers() bool { return 2*e.workerCount > e.endedCount }
 
-// areLibraryWaits reports whether goroutines of a kind are a library's way to wait.
+// areLibraryWaits reports whether a library starts the goroutines to wait for something.
 func (e *jobKind) areLibraryWaits() bool {
 	return 2*e.awaitedCount > min(e.endedCount, inspectedPerFunc)
 }
 
-// hasCreatorAwaited reports whether the goroutine that started a job, which ended at end, spent most of the job's life in a wait that the job
-// ended, and its wait before that one was at the same place or, where the library was asked for the next thing to do, a part of its work.
+// hasCreatorAwaited reports whether a job's creator waited for the job and has no other work. The creator must have
+// spent most of the job's life in a wait that the job ended. Its wait before must have been at the same stack, or, if a
+// fetch started the job, a wait for an answer.
 func (f *Finder) hasCreatorAwaited(job *job, jobID uint64, end int64) bool {
 	start := job.start
 	var before tracefmt.StackID
@@ -284,13 +287,14 @@ func (f *Finder) hasCreatorAwaited(job *job, jobID uint64, end int64) bool {
 		case s.Start < start:
 			before = s.Stack
 		default:
-			return s.Woken && s.Waker == jobID && (s.Stack == before || job.isStartedByFetch && f.isAnswerWait(before)) && 2*(s.End-s.Start) > end-start
+			return s.Woken && s.Waker == jobID && (s.Stack == before || job.isStartedByFetch && f.isAnswerWait(before)) &&
+				2*(s.End-s.Start) > end-start
 		}
 	}
 	return false
 }
 
-// isAnswerWait reports whether a wait is one for an answer, of a library or of the standard library's clients.
+// isAnswerWait reports whether a wait is for an answer, in a library or in a client of the standard library.
 func (f *Finder) isAnswerWait(wait tracefmt.StackID) bool {
 	if wait == 0 {
 		return false
@@ -299,22 +303,23 @@ func (f *Finder) isAnswerWait(wait tracefmt.StackID) bool {
 	return p.isClientCall || p.isInLibrary
 }
 
-// decideJobs reports whether its goroutines' lives are the unit: many were started
-// after others had ended, or many were short against the time that was seen.
+// decideJobs decides whether the goroutines are jobs, and returns the decision. They are if many started after others
+// had ended, or if many had short lives compared with the observed time.
 func (e *jobKind) decideJobs(observedNS int64) bool {
-	e.areJobs = e.areJobs || e.areTests && !e.areWorkers() || e.endedCount >= minJobs && !e.areWorkers() && !e.areLibraryWaits() && (e.laterStarts >= minJobs || e.endedCount >= scale.Many || e.lifeNS < int64(e.endedCount)*(observedNS/4))
+	e.areJobs = e.areJobs || e.areTests && !e.areWorkers() ||
+		e.endedCount >= minJobs && !e.areWorkers() && !e.areLibraryWaits() &&
+			(e.laterStarts >= minJobs || e.endedCount >= scale.Many || e.lifeNS < int64(e.endedCount)*(observedNS/4))
 	return e.areJobs
 }
 
-// nameFrame returns the frame of the function that a job is called by: 0 for the one
-// that it was started with. Where that only runs what it is given, it is the
-// service's own function that it ran, and if none of them was ever seen, the one
-// that started it.
+// nameFrame returns the frame that names a job, 0 for its start function. If the start function
+// belongs to a library, it is the service function that ran, or if none was seen, the line that started the goroutine.
 func (j *jobFinder) nameFrame(f *Finder, job *job, id uint64, end int64) tracefmt.FrameID {
 	if f.stackInfo(job.startStack).outerOwned != 0 {
 		return 0
 	}
-	// A line of the service's own gives a library something to run, always the same; a library's own loop runs what it has read.
+	// A service line always gives the library the same function to run. In a library's loop it depends on the
+	// message.
 	named, ok := j.namesByStarter[job.starterFrame]
 	if job.starterFrame == 0 {
 		named = 0
@@ -333,14 +338,13 @@ func (j *jobFinder) nameFrame(f *Finder, job *job, id uint64, end int64) tracefm
 	return cmp.Or(named, job.starterFrame)
 }
 
-// isAlwaysPart reports whether all goroutines of a start function are parts of other
-// work.
+// isAlwaysPart reports whether all goroutines with a start function are parts of other work.
 func (j *jobFinder) isAlwaysPart(f *Finder, start tracefmt.StackID) bool {
 	s := j.startFuncs[f.stackInfo(start).startFunc]
 	return s != nil && s.allParts
 }
 
-// kindFor returns the facts about goroutines like one.
+// kindFor returns the statistics of a job's start function and of its kind. It creates missing ones.
 func (j *jobFinder) kindFor(f *Finder, job *job) (*startFuncStats, *jobKind) {
 	fn := f.syms.Frame(f.syms.Stack(job.startStack)[0]).Func
 	key := jobKey{startFunc: fn}
@@ -354,7 +358,7 @@ func (j *jobFinder) kindFor(f *Finder, job *job) (*startFuncStats, *jobKind) {
 			kind.originStats = f.originFor(Goroutine, f.syms.Frame(key.starterFrame).Func, fn)
 		}
 		kind.areTests = f.namer.function(fn).hasAny(testFunc)
-		kind.originStats.isOwned = true // also where a library does the work
+		kind.originStats.isOwned = true // even if only library code runs in it
 		j.kinds[key] = kind
 	}
 	startFunc.origin = kind.originStats
@@ -373,8 +377,8 @@ func (j *jobFinder) visitOpen(visit func(*openRequest, Request)) {
 	}
 }
 
-// selectStart reports whether goroutines of a start function are to be looked at:
-// those of the standard library and of servers' machinery are not.
+// selectStart reports whether goroutines with a start function are to be inspected. Servers' goroutines are not; those
+// of the standard library are if the function may carry requests.
 func (f *Finder) selectStart(start tracefmt.StackID) bool {
 	switch info := f.stackInfo(start); info.role {
 	case roleMachinery:
@@ -385,11 +389,10 @@ func (f *Finder) selectStart(start tracefmt.StackID) bool {
 	return true
 }
 
-// mainKey is the key of the parts of main's life.
+// mainKey is the PieceKey of the main goroutine's life.
 const mainKey = ^uint64(0)
 
-// followMain hands out what the main goroutine did, a part a generation: it is
-// what can be explained of a program in which no requests are found.
+// followMain emits the main goroutine's life of a generation as one piece, for programs in which no request is found.
 func (f *Finder) followMain(g *timeline.Gen) {
 	jobs := &f.jobs
 	if !g.Knows(1) {
@@ -409,14 +412,16 @@ func (f *Finder) followMain(g *timeline.Gen) {
 		}
 	}
 	if to := f.pieceEnd(1, jobs.mainLife.pieceStart, g.End); to > jobs.mainLife.pieceStart {
-		f.emitted = append(f.emitted, Request{Kind: Main, Start: jobs.mainLife.pieceStart, End: to, G: 1, Piece: MiddlePiece, PieceKey: mainKey})
+		f.emitted = append(f.emitted, Request{
+			Kind: Main, Start: jobs.mainLife.pieceStart, End: to, G: 1, Piece: MiddlePiece, PieceKey: mainKey,
+		})
 		jobs.mainLife.pieceStart = to
 		jobs.mainPieces = 1
 	}
 }
 
-// isEndedOutside reports whether a wait was not ended by work of this process: it
-// goes on, or a timer or the network ended it.
+// isEndedOutside reports whether no work of this process ended a wait: it has not ended, or a timer or the network
+// ended it.
 func (f *Finder) isEndedOutside(g *timeline.Gen, s *timeline.Span) bool {
 	if !s.Woken || s.Waker == 0 {
 		return true
@@ -425,12 +430,12 @@ func (f *Finder) isEndedOutside(g *timeline.Gen, s *timeline.Span) bool {
 	case reasonSleep, reasonNetwork:
 		return true
 	}
-	b, born := g.BirthOf(s.Waker) // a context's deadline has a goroutine of the runtime's
+	b, born := g.BirthOf(s.Waker) // the runtime starts a goroutine for a context's deadline
 	return born && b.By == 0 && f.stackInfo(b.Start).role == roleMachinery
 }
 
-// IsMainIdle reports whether main did next to nothing for most of the time: it
-// slept, accepted connections, or waited for a signal. That is no request.
+// IsMainIdle reports whether the main goroutine was idle for most of the time: it slept, accepted connections, or
+// waited for a signal.
 func (f *Finder) IsMainIdle() bool {
 	j := &f.jobs
 	return j.isMainKnown && 2*j.mainIdleNS > j.mainLife.pieceStart-j.mainLife.start

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestSparesInAnyOrder: of a thousand goroutines that are all parts of other work some 32 are looked at, the same ones in whichever order they are
-// found: workers find them in the order in which they come to it. It fails if the first 32 found are.
+// TestCountOnlySample: of a thousand goroutines that are all parts of other work, about 32 are inspected. They are the
+// same in every order, because workers find goroutines in different orders. It fails if the first 32 are inspected.
 func TestSparesInAnyOrder(t *testing.T) {
 	const n = 1000
 	looked := func(from, to, step int) map[int]bool {

@@ -12,34 +12,36 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// loopFinder finds workers: goroutines that come back to the same idle wait
-// repeatedly. A turn, from the wake to the next such wait, is one request.
+// loopFinder finds worker loops: goroutines that return to the same idle wait repeatedly. An iteration is one request.
+// It lasts from the wake of one idle wait to the beginning of the next.
 type loopFinder struct {
-	clientWaits map[tracefmt.StackID]bool // waits for what a client asks next
+	clientWaits map[tracefmt.StackID]bool // waits for the next request of a client
 	loopFuncs   map[tracefmt.StringID]*loopFunc
-	// goroutines are the goroutines that may loop, list those of the current generation.
+	// goroutines are all that may loop, candidates those of the current generation.
 	goroutines map[uint64]*loopGoroutine
 	candidates []*loopGoroutine
-	// followers holds, by function, which functions follow it on loopers' paths. One that is
-	// followed by several only launches goroutines, as errgroup.Group.Go does: the loop is
-	// what it calls.
+	// followers holds, by function, the functions that follow it in the common paths of goroutines. A function with
+	// several followers only launches goroutines, as errgroup.Group.Go does, and the loop is in one of the followers.
 	followers   map[tracefmt.StringID]map[tracefmt.StringID]bool
 	collectors  []*observationCollector
-	outerFrames []tracefmt.FrameID // scratch
-	spans       []timeline.Span    // scratch
-	// unclassified are turns of the current generation of which it is not known what they are before all others are.
+	outerFrames []tracefmt.FrameID // buffer
+	spans       []timeline.Span    // buffer
+	// unclassified are the ended iterations of the current generation that can only be split when all have been
+	// counted.
 	unclassified chunkedList[endedIteration]
-	// expectedIterations is how many idle waits there are in the current generation, and so turns, at most.
+	// expectedIterations is the number of idle waits in the current generation, an upper bound of its iterations.
 	expectedIterations int
-	// isUnknownServer says that the process accepts connections which no known server serves; scanned is how many stacks were looked at for that.
+	// isUnknownServer says that the process accepts connections for a protocol that no source knows. scannedStacks is
+	// how many stacks were searched for that.
 	isUnknownServer bool
 	scannedStacks   int
 }
 
 func newLoopFinder(workers int) loopFinder {
 	l := loopFinder{
-		clientWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc), goroutines: make(map[uint64]*loopGoroutine),
-		followers: make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
+		clientWaits: make(map[tracefmt.StackID]bool), loopFuncs: make(map[tracefmt.StringID]*loopFunc),
+		goroutines: make(map[uint64]*loopGoroutine),
+		followers:  make(map[tracefmt.StringID]map[tracefmt.StringID]bool),
 	}
 	for range max(workers, 1) {
 		l.collectors = append(l.collectors, new(observationCollector))
@@ -47,8 +49,8 @@ func newLoopFinder(workers int) loopFinder {
 	return l
 }
 
-// scanForServer looks whether the process accepts connections for a protocol of its own: then data from the network may be what somebody
-// asks it for, and else it is the answer to what it asked.
+// scanForServer searches new stacks for an accept call outside of known servers. If there is one, data from the network
+// may be a request of a client; otherwise it is an answer to the process's own request.
 func (l *loopFinder) scanForServer(f *Finder) {
 	for ; l.scannedStacks < f.syms.Stacks() && !l.isUnknownServer; l.scannedStacks++ {
 		traits := trait(0)
@@ -59,76 +61,78 @@ func (l *loopFinder) scanForServer(f *Finder) {
 	}
 }
 
-// A looper is a goroutine that may loop.
+// A loopGoroutine is a goroutine that may loop.
 type loopGoroutine struct {
 	id uint64
-	// commonPath is what all stacks of its waits have in common, outermost first; nil as long as no several are known.
+	// commonPath holds the outermost frames that all its waits share, outermost first. It is nil until several waits
+	// are known.
 	commonPath []tracefmt.FrameID
-	// ownedFrame is, where a library's function runs in it, the outermost frame of the service's own: the loop is called by that.
+	// ownedFrame is the outermost service frame, if a library's function started the goroutine. It names the loop.
 	ownedFrame tracefmt.FrameID
-	iteration  *iterationState // nil: no idle wait was seen
-	origin     *originStats    // in which it had turns
+	iteration  *iterationState // nil if no idle wait was seen
+	origin     *originStats    // of its iterations
 
 	// Of the current generation.
 	pieces     int
-	canIterate bool // it waits somewhere where work may be waited for
-	// collector is who looked at it, and found places from:to and waits from there on.
+	canIterate bool // it has a wait that may be the idle one
+	// collector holds the goroutine's observations firstObservation to endObservation, and its waits from firstWait on.
 	collector                                   *observationCollector
 	firstObservation, endObservation, firstWait int
-	// cachedStack is the last stack for which at was asked, root and frame what it said.
+	// cachedStack is the last argument of loopFuncAt, cachedFunc and cachedFrame its results.
 	cachedStack tracefmt.StackID
 	cachedFunc  *loopFunc
 	cachedFrame tracefmt.FrameID
 }
 
-// A root is a function that goroutines were started with.
+// A loopFunc is a function that loops in one or more goroutines.
 type loopFunc struct {
 	waits      map[tracefmt.StackID]*waitStats
-	goroutines int              // goroutines that were looked at
-	idleWait   tracefmt.StackID // the idle wait, once chosen
-	// isBusy says that the wait is no idle one: there is none, as the goroutines
-	// always have work, and it comes once in a turn and is a part of it.
+	goroutines int              // inspected so far
+	idleWait   tracefmt.StackID // 0 until it is chosen
+	// isBusy says that the goroutines always have work, so that idleWait is a wait within the work that comes once in
+	// an iteration.
 	isBusy bool
-	// restWaits are, of busy goroutines, the waits for work where they wait now and
-	// then: a turn ends there, too.
+	// restWaits are the waits in which busy goroutines sometimes wait for work. An iteration ends there, too.
 	restWaits map[tracefmt.StackID]bool
-	// isBenchmark says that it is the function of a benchmark, whose iterations do
-	// not wait for work: what each does once tells them apart.
+	// isBenchmark says that the function is a benchmark's. Its iterations do not wait for work; a wait or system call
+	// that each has once separates them.
 	isBenchmark      bool
 	cycles           cycleStats
-	wakers           map[tracefmt.StringID]wakeStats // by the function that ended idle waits
-	isIdleWaitServed bool                            // see waitStats, of the idle wait
-	// emittedCount counts the turns that were handed out, asked those that a client's words began.
+	wakers           map[tracefmt.StringID]wakeStats // by the function that ended an idle wait
+	isIdleWaitServed bool                            // waitStats.isServed of idleWait
+	// emittedCount counts the emitted iterations, clientCount those with AnswersClient.
 	emittedCount, clientCount int
 }
 
 type waitStats struct {
 	count   int
-	totalNS int64 // ns; says nothing of a benchmark, whose system calls count too: their visits have no end
-	// isLibraryDelay says that the service's own code called a library that let it wait;
-	// timer is how often a timer ended that.
+	totalNS int64 // in ns; of no use for benchmarks, whose system calls count and have no end
+	// isLibraryDelay says that service code called a library that waits for another reason than to fetch work.
+	// timerCount is how often a timer ended the wait.
 	isLibraryDelay bool
 	timerCount     int
-	selfEndedCount int // ended by goroutines that the waiting one started: it waits for its own work, unless a library that was asked for the next started them
-	// isServed says that a client may ask here for the next thing. It does not before it has its answer, so this ends the turn however
-	// many other waits lie in it.
+	// selfEndedCount counts the waits that a goroutine ended which the waiting one had started. The waiting goroutine
+	// waits for its own work then, except when a library starts goroutines to fetch work.
+	selfEndedCount int
+	// isServed says that a client may send the next request here. The client has its answer by then, so the wait ends
+	// the iteration even if the iteration has many other waits.
 	isServed     bool
-	isClientCall bool // others, where a library's loop calls the service
+	isClientCall bool // also of a service function that a library's loop calls
 	rank         int
 }
 
 type iterationState struct {
-	start         int64            // 0: idle, or not known
-	lastIdleStart int64            // when the last idle wait seen began
-	count         int              // turns so far
-	beginWait     observation      // the idle wait that ended
-	busyWait      tracefmt.StackID // of a busy one: the wait that it begins with
-	restWaker     uint64           // ... and who ended its last rest
+	start         int64            // 0 if idle or unknown
+	lastIdleStart int64            // when the last idle wait began
+	count         int              // iterations so far
+	beginWait     observation      // the idle wait that began the iteration
+	busyWait      tracefmt.StackID // if the loop is busy: the wait that began the iteration
+	restWaker     uint64           // if the loop is busy: the goroutine that ended its last rest
 	iterationContent
 }
 
-// idleRank orders the waits in which a worker may wait for work; a worker
-// sleeps or waits for a lock while it works, and for what it asks others for.
+// idleRank ranks a wait by how likely it is the loop's wait for work; 0 means it is not. Waits for locks, clients'
+// calls and most sleeps are part of the work.
 func (l *loopFinder) idleRank(f *Finder, obs *observation) (rank int, isLibraryDelay bool) {
 	info := f.stackInfo(obs.stack)
 	if info.isClientCall {
@@ -137,16 +141,16 @@ func (l *loopFinder) idleRank(f *Finder, obs *observation) (rank int, isLibraryD
 	switch obs.reason {
 	case reasonNetwork:
 		if info.isInLibrary && (info.ownedDepth > 0 || !l.isUnknownServer) || info.isWrite {
-			return 1, info.isLibraryDelay // a client's wait for an answer, more often than not
+			return 1, info.isLibraryDelay // probably a client's wait for an answer
 		}
 		if !l.isUnknownServer {
-			return 2, info.isLibraryDelay // it asks: all who could ask this process are known
+			return 2, info.isLibraryDelay // the process is the client: all servers in it are known
 		}
 		return idleMost, false
 	case reasonReceive, reasonCond:
 		return idleMost, info.isLibraryDelay
 	case reasonSync:
-		if info.isMutexWait { // somebody works, and comes there while he does
+		if info.isMutexWait { // the goroutine reached the lock while it worked
 			return 0, false
 		}
 		return 2, info.isLibraryDelay
@@ -154,18 +158,18 @@ func (l *loopFinder) idleRank(f *Finder, obs *observation) (rank int, isLibraryD
 		return 1, info.isLibraryDelay
 	case reasonSleep:
 		if info.isLoopPause {
-			return 2, info.isLibraryDelay || info.isWorkSleep // the loop's own pause
+			return 2, info.isLibraryDelay || info.isWorkSleep // the pause between two iterations
 		}
 		return 1, info.isLibraryDelay || info.isWorkSleep
 	}
 	return 0, false
 }
 
-// idleMost is the rank of waits in which nearly every worker waits for work.
+// idleMost is the rank of the waits in which nearly every worker waits for work.
 const idleMost = 3
 
-// ClientWaits returns whether a wait for the network is one for what a client of the process asks next, by a protocol of its own. What is returned
-// holds nothing else of the finder, and is not to be called beside Add.
+// ClientWaits returns a function that reports whether a network wait is for the next request of a client, in a protocol
+// of the service's own. The function holds no reference to the Finder and must not run concurrently with Add.
 func (f *Finder) ClientWaits() func(wait tracefmt.StackID) bool {
 	clientWaits := f.loops.clientWaits
 	return func(wait tracefmt.StackID) bool { return clientWaits[wait] }
@@ -193,7 +197,8 @@ func (l *loopFinder) add(f *Finder, g *timeline.Gen) {
 			}
 		}
 	}
-	f.emitted = slices.Grow(f.emitted, l.expectedIterations+min(l.expectedIterations, len(f.births))) // jobs come behind the turns
+	// Jobs are appended after the iterations.
+	f.emitted = slices.Grow(f.emitted, l.expectedIterations+min(l.expectedIterations, len(f.births)))
 	for _, goroutine := range l.candidates {
 		if goroutine.canIterate {
 			l.followIterations(f, g, goroutine)
@@ -210,19 +215,20 @@ func (l *loopFinder) add(f *Finder, g *timeline.Gen) {
 	}
 }
 
-// listCandidates lists the goroutines that may loop, in order: those that came
-// back from a wait in the generation, and that nothing else claims.
+// listCandidates lists the goroutines that may loop, by id: those that returned from a wait in the generation and that
+// no other source claims.
 func (l *loopFinder) listCandidates(f *Finder, g *timeline.Gen) {
 	l.candidates = l.candidates[:0]
 	g.EachStart(func(id uint64, start tracefmt.StackID, pieces int) {
-		// One that is older has a status, and is woken or runs; what is born has
-		// its creation, and runs: it did not wait yet.
-		if pieces < 2 || pieces == 2 && start != 0 || f.startRoleOf(g, id, start) != roleUnclaimed || start != 0 && f.jobs.isAlwaysPart(f, start) {
+		// An older goroutine that never waited in the generation has one piece: its status. A new one has two: its
+		// creation and its run.
+		if pieces < 2 || pieces == 2 && start != 0 || f.startRoleOf(g, id, start) != roleUnclaimed ||
+			start != 0 && f.jobs.isAlwaysPart(f, start) {
 			return
 		}
 		goroutine := l.goroutines[id]
 		if goroutine != nil && goroutine.origin != nil && goroutine.origin.isSettled {
-			// Only counted, in the proportion that was seen before.
+			// This work serves requests, so it is only counted, at the ratio that was measured before.
 			o := goroutine.origin
 			o.total += pieces * o.inspected / max(o.pieceCount, 1)
 			return
@@ -237,7 +243,7 @@ func (l *loopFinder) listCandidates(f *Finder, g *timeline.Gen) {
 	slices.SortFunc(l.candidates, func(a, b *loopGoroutine) int { return cmp.Compare(a.id, b.id) })
 }
 
-// findOwnedFrame looks for the service's own function that a goroutine runs.
+// findOwnedFrame sets the outermost service frame of a goroutine.
 func (l *loopFinder) findOwnedFrame(f *Finder, goroutine *loopGoroutine) {
 	if goroutine.ownedFrame != 0 {
 		return
@@ -251,7 +257,7 @@ func (l *loopFinder) findOwnedFrame(f *Finder, goroutine *loopGoroutine) {
 	}
 }
 
-// countWaits adds up which waits there are.
+// countWaits adds a goroutine's waits to the statistics of its loop.
 func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, goroutine *loopGoroutine) {
 	var lastLoop *loopFunc
 	goroutine.resetCache()
@@ -276,9 +282,10 @@ func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, goroutine *loopGorou
 			stats = &waitStats{isClientCall: info.isClientCall && info.isLibraryLoop}
 			loop.waits[canonical] = stats
 		}
-		if stats.rank == 0 { // of one that had begun before the trace the reason is not known
+		if stats.rank == 0 { // a wait that began before the trace has no reason
 			stats.rank, stats.isLibraryDelay = l.idleRank(f, obs)
-			if stats.isClientCall = stats.isClientCall || info.isLibraryLoop && stats.isLibraryDelay && obs.reason == reasonNetwork; stats.isClientCall {
+			isAnswerWait := info.isLibraryLoop && stats.isLibraryDelay && obs.reason == reasonNetwork
+			if stats.isClientCall = stats.isClientCall || isAnswerWait; stats.isClientCall {
 				stats.rank = 0
 			}
 			stats.isServed = stats.rank == idleMost && obs.reason == reasonNetwork
@@ -295,18 +302,18 @@ func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, goroutine *loopGorou
 		}
 		stats.count++
 		stats.totalNS += obs.end - max(obs.start, g.Base)
-		if loop.idleWait != 0 { // a busy one's first rest may come late
+		if loop.idleWait != 0 { // a busy goroutine may rest for the first time after the choice
 			loop.restWaits[canonical] = stats.isRest()
 		}
 	}
 }
 
-// followIterations hands out the turns of a goroutine: from each idle wait's end to the
-// next one's beginning.
+// followIterations ends the iterations of a goroutine: each lasts from the end of an idle wait to the beginning of the
+// next.
 func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, goroutine *loopGoroutine) {
 	iteration := goroutine.iteration
 	var origin *originStats
-	var earlyWait observation // a wait that had begun before the trace
+	var earlyWait observation // a wait that began before the trace
 	backToBack, rests := 0, 0
 	goroutine.resetCache()
 	for obs := range goroutine.observations() {
@@ -342,12 +349,12 @@ func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, goroutine *loo
 			iteration = &iterationState{lastIdleStart: math.MinInt64}
 			goroutine.iteration = iteration
 			if loop.goroutines >= settledCount && !loop.isBusy {
-				// Where it waited before the trace is not known. Of many goroutines
-				// nearly all waited where they wait most.
+				// The trace does not show the stack of this wait. Nearly all of many goroutines wait in their idle
+				// wait.
 				iteration.start = earlyWait.end
 			}
 		}
-		// What lies between two generations' borders is seen with both.
+		// Both generations report a wait that crosses their border.
 		if obs.start < iteration.lastIdleStart || obs.start == iteration.lastIdleStart && iteration.start != 0 {
 			continue
 		}
@@ -356,7 +363,7 @@ func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, goroutine *loo
 			origin = l.originOf(f, g, goroutine, obs.stack)
 		}
 		if iteration.start != 0 && iteration.start == earlyWait.end {
-			earlyWait.reason = obs.reason // as with where it waited
+			earlyWait.reason = obs.reason // assumed, as its stack is
 			l.addBeginning(f, origin, &earlyWait)
 			iteration.beginWait, earlyWait.end = earlyWait, 0
 		}
@@ -383,7 +390,7 @@ func (l *loopFinder) followIterations(f *Finder, g *timeline.Gen, goroutine *loo
 	}
 }
 
-// countArrivals counts how often a goroutine came by with something in a generation: after a wait for it.
+// countArrivals counts how often a goroutine got new work in a generation: the ends of its waits for it.
 func (l *loopFinder) countArrivals(f *Finder, g *timeline.Gen, id uint64) (n int) {
 	l.spans = f.window.EachSpans(id, g.Base, g.End+1, l.spans, func(spans []timeline.Span) {
 		for i := range spans {
@@ -398,7 +405,7 @@ func (l *loopFinder) countArrivals(f *Finder, g *timeline.Gen, id uint64) (n int
 	return n
 }
 
-// iterationOf returns what is known of a goroutine's turns; nil if it was not seen to wait for work.
+// iterationOf returns the iteration of a goroutine, nil if the goroutine never waited for work.
 func (l *loopFinder) iterationOf(id uint64) *iterationState {
 	if c := l.goroutines[id]; c != nil {
 		return c.iteration
@@ -406,7 +413,7 @@ func (l *loopFinder) iterationOf(id uint64) *iterationState {
 	return nil
 }
 
-// originOf returns the facts about the goroutines that loop where one does, which waits at a stack there.
+// originOf returns the statistics of the loop that has the given idle wait, and sets them as the goroutine's.
 func (l *loopFinder) originOf(f *Finder, g *timeline.Gen, goroutine *loopGoroutine, wait tracefmt.StackID) *originStats {
 	_, frame := l.loopFuncAt(f, goroutine, wait)
 	origin := f.originFor(Loop, f.syms.Frame(frame).Func, f.stackInfo(wait).startFunc)
@@ -416,15 +423,18 @@ func (l *loopFinder) originOf(f *Finder, g *timeline.Gen, goroutine *loopGorouti
 	return origin
 }
 
-// endIteration ends a goroutine's turn, if it took any time.
-func (l *loopFinder) endIteration(f *Finder, goroutine *loopGoroutine, end int64, wait tracefmt.StackID, loop *loopFunc, origin *originStats) {
+// endIteration ends a goroutine's iteration, if it has a duration.
+func (l *loopFinder) endIteration(
+	f *Finder, goroutine *loopGoroutine, end int64, wait tracefmt.StackID, loop *loopFunc, origin *originStats,
+) {
 	iteration := goroutine.iteration
 	if end <= iteration.start {
 		return
 	}
 	iteration.count++
 	_, frame := l.loopFuncAt(f, goroutine, wait)
-	if iteration.ownedFrame != 0 && f.stackInfo(wait).outerOwned == 0 { // a library's loop calls what it has been given, another function each time
+	// A library's loop runs the functions that it is given: each iteration belongs to the function that ran.
+	if iteration.ownedFrame != 0 && f.stackInfo(wait).outerOwned == 0 {
 		if given := f.originFor(Loop, f.syms.Frame(iteration.ownedFrame).Func, f.stackInfo(wait).startFunc); given != origin {
 			if given.isOwned = true; iteration.beginWait.end == iteration.start {
 				l.addBeginning(f, given, &iteration.beginWait)
@@ -433,11 +443,13 @@ func (l *loopFinder) endIteration(f *Finder, goroutine *loopGoroutine, end int64
 		}
 		frame = iteration.ownedFrame
 	}
-	l.finishIteration(f, endedIteration{start: iteration.start, end: end, goroutine: goroutine.id, waitStack: wait, frame: frame, loopFunc: loop, origin: origin, iterationContent: iteration.iterationContent})
+	l.finishIteration(f, endedIteration{
+		start: iteration.start, end: end, goroutine: goroutine.id, waitStack: wait, frame: frame, loopFunc: loop, origin: origin,
+		iterationContent: iteration.iterationContent,
+	})
 }
 
-// matchIdleWait reports whether a goroutine waits for work, and the facts about the
-// function that loops.
+// matchIdleWait returns the loop of an observation, and whether the goroutine waits for work there.
 func (l *loopFinder) matchIdleWait(f *Finder, goroutine *loopGoroutine, obs *observation) (*loopFunc, bool) {
 	if obs.state != timeline.Waiting && obs.state != timeline.Syscall {
 		return nil, false
@@ -446,7 +458,7 @@ func (l *loopFinder) matchIdleWait(f *Finder, goroutine *loopGoroutine, obs *obs
 	return loop, loop != nil && loop.idleWait == f.canonicalStack(obs.stack) && (obs.state == timeline.Waiting || loop.isBenchmark)
 }
 
-// addBeginning notes the waker of an idle wait.
+// addBeginning counts what ended an idle wait: the network, a timer or a goroutine.
 func (l *loopFinder) addBeginning(f *Finder, origin *originStats, wait *observation) {
 	switch {
 	case wait.reason == reasonNetwork:
@@ -462,8 +474,8 @@ func (l *loopFinder) addBeginning(f *Finder, origin *originStats, wait *observat
 	}
 }
 
-// inspectHandler looks whether a handler that handed something over waits until it is
-// done, or goes on.
+// inspectHandler checks what a handler does after it passed work to a loop: whether it waits for the result or
+// proceeds.
 func (l *loopFinder) inspectHandler(f *Finder, origin *originStats, wait *observation) {
 	const lookahead = 2e9
 	f.spanBuffer = f.window.SpansCoarse(wait.waker, wait.end, wait.end+lookahead, f.spanBuffer[:0])
@@ -484,19 +496,19 @@ func (l *loopFinder) inspectHandler(f *Finder, origin *originStats, wait *observ
 	}
 }
 
-// removeUnknown drops the goroutines that a generation does not know any more. Unlike gone, it keeps those that end in the generation.
+// removeUnknown deletes the entries of goroutines that the generation does not know. Unlike removeEnded, it keeps those
+// that end in the generation.
 func removeUnknown[V any](byGoroutine map[uint64]V, g *timeline.Gen) {
 	maps.DeleteFunc(byGoroutine, func(id uint64, _ V) bool { return !g.Knows(id) })
 }
 
-// isRest reports whether a goroutine that nearly always has work waits there for more.
+// isRest reports whether a busy goroutine waits for more work in this wait.
 func (w *waitStats) isRest() bool {
 	return w.rank == idleMost && !w.isLibraryDelay && 2*w.selfEndedCount < w.count
 }
 
-// chooseIdleWait takes the idle wait: the most likely kind of wait, then the one
-// nearest to the function that loops, then the longest. Of a benchmark's iterations it
-// takes what they do most often and nearest to its own function.
+// chooseIdleWait chooses the loop's idle wait: by rank, then by distance from the looping function, then by total
+// duration. For a benchmark it is the most frequent event nearest to the benchmark's function.
 func (r *loopFunc) chooseIdleWait(f *Finder) {
 	maxCount := 0
 	for _, stats := range r.waits {
@@ -515,10 +527,10 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 			}
 		case stats.count < scale.Few || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
 		case stats.isClientCall:
-			busyWaits = append(busyWaits, id) // a library that always has work called what asks others
+			busyWaits = append(busyWaits, id) // a client's call in a library's loop that always has work
 		case stats.rank == 0:
 		case stats.isLibraryDelay && 2*stats.timerCount > stats.count:
-			busyWaits = append(busyWaits, id) // a library made it wait: a limiter, a backoff
+			busyWaits = append(busyWaits, id) // a library delayed the loop: a limiter or a backoff
 		default:
 			idleWaits = append(idleWaits, id)
 		}
@@ -535,7 +547,8 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 		if r.isBenchmark {
 			return cmp.Or(p.depth-q.depth, stats.count-v.count, cmp.Compare(a, b))
 		}
-		return cmp.Or(stats.rank-v.rank, p.ownedDepth-q.ownedDepth, p.depth-q.depth, cmp.Compare(stats.totalNS, v.totalNS), cmp.Compare(a, b))
+		return cmp.Or(stats.rank-v.rank, p.ownedDepth-q.ownedDepth, p.depth-q.depth,
+			cmp.Compare(stats.totalNS, v.totalNS), cmp.Compare(a, b))
 	})
 	if r.isBenchmark {
 		return
@@ -549,16 +562,18 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 	}
 }
 
-// loopFuncAt returns the function that loops where a goroutine waits at a stack, nil if loops there are of no interest, and its frame.
+// loopFuncAt returns the function that loops in a goroutine that waits at a stack, and its frame. The function is nil
+// if loops there are of no interest.
 func (l *loopFinder) loopFuncAt(f *Finder, goroutine *loopGoroutine, id tracefmt.StackID) (*loopFunc, tracefmt.FrameID) {
-	if goroutine.cachedStack == id || goroutine.cachedStack != 0 && len(goroutine.commonPath) > 0 { // with a path those of all stacks are the same
+	// With a common path, all stacks have the same function.
+	if goroutine.cachedStack == id || goroutine.cachedStack != 0 && len(goroutine.commonPath) > 0 {
 		return goroutine.cachedFunc, goroutine.cachedFrame
 	}
 	path, frames := goroutine.commonPath, f.syms.Stack(id)
 	if len(frames) == 0 {
 		return nil, 0
 	}
-	if len(path) == 0 { // no several waits of it are known
+	if len(path) == 0 { // fewer than two waits are known
 		l.outerFrames = appendOutermost(frames, l.outerFrames[:0])
 		path = l.outerFrames
 	}
@@ -574,10 +589,10 @@ func (l *loopFinder) loopFuncAt(f *Finder, goroutine *loopGoroutine, id tracefmt
 	return goroutine.cachedFunc, goroutine.cachedFrame
 }
 
-// resetCache forgets what at has said.
+// resetCache discards the cached result of loopFuncAt.
 func (c *loopGoroutine) resetCache() { c.cachedStack, c.cachedFunc, c.cachedFrame = 0, nil, 0 }
 
-// loopFuncOf returns a function that loops, nil if loops there are of no interest.
+// loopFuncOf returns a looping function, nil if loops there are of no interest.
 func (l *loopFinder) loopFuncOf(f *Finder, fn tracefmt.StringID, frames []tracefmt.FrameID) *loopFunc {
 	loop, ok := l.loopFuncs[fn]
 	if !ok {
@@ -591,12 +606,12 @@ func (l *loopFinder) loopFuncOf(f *Finder, fn tracefmt.StringID, frames []tracef
 		l.loopFuncs[fn] = loop
 	}
 	if e := f.jobs.kinds[jobKey{startFunc: fn}]; e != nil && e.areJobs {
-		return nil // its goroutines are the unit, not what they do repeatedly
+		return nil // the goroutine's life is the unit
 	}
 	return loop
 }
 
-// narrowPath narrows what the stacks of a goroutine's waits have in common.
+// narrowPath reduces commonPath to what the stacks of the goroutine's new waits share with it, and records followers.
 func (l *loopFinder) narrowPath(f *Finder, goroutine *loopGoroutine) {
 	lastStack := tracefmt.StackID(0)
 	for obs := range goroutine.observations() {
@@ -627,10 +642,10 @@ func (l *loopFinder) narrowPath(f *Finder, goroutine *loopGoroutine) {
 	}
 }
 
-// maxPathDepth bounds how deep launchers are looked for.
+// maxPathDepth bounds how many outermost frames are searched for launchers.
 const maxPathDepth = 8
 
-// appendOutermost appends a stack's outermost frames to a list, from outside inwards.
+// appendOutermost appends the outermost frames of a stack to a list, outermost first.
 func appendOutermost(frames, to []tracefmt.FrameID) []tracefmt.FrameID {
 	for k := len(frames) - 1; k >= 0 && len(to) < maxPathDepth; k-- {
 		to = append(to, frames[k])

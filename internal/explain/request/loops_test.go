@@ -11,8 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A goroutine of the standard library that comes back to a wait repeatedly
-// is no worker of anybody's.
+// A goroutine of the standard library that returns to a wait repeatedly is no worker.
 func TestLoopOfTheStandardLibrary(t *testing.T) {
 	builder := tracetext.New(26)
 	th := builder.Thread()
@@ -33,8 +32,8 @@ func TestLoopOfTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// A client asks for more when it has its answer: its next words end the turn, however many answers of others the turn waited for, and whoever reads
-// them.
+// A client sends its next request when it has its answer. Its data ends the iteration, even if the iteration waited for
+// many answers of other servers, and whichever package reads the data.
 func TestTurnOfAServer(t *testing.T) {
 	const turns, calls = 12, 18
 	for name, read := range map[string][]string{
@@ -71,8 +70,9 @@ func TestTurnOfAServer(t *testing.T) {
 	}
 }
 
-// A turn that waits for another connection's goroutine, which waited for its client's next words before, waits for that client and for no peer. It
-// fails if an idle wait of a protocol of the process's own is told as one for an answer.
+// An iteration waits for another connection's goroutine, which waited for its own client before. So the iteration waits
+// for that client and for no peer. It fails if the idle wait of an unknown protocol is reported as a wait for an
+// answer.
 func TestTurnThatWaitsForAnotherClient(t *testing.T) {
 	const us = 1000
 	builder := tracetext.New(26)
@@ -99,7 +99,7 @@ func TestTurnThatWaitsForAnotherClient(t *testing.T) {
 	}
 	for k := range int64(12) {
 		clock := 1000*us + k*20_000*us
-		wakes(clock, 7) // its client asks, and it waits until another one comes
+		wakes(clock, 7) // its client sends a request, and the goroutine waits for a second client
 		th.Block(clock+100*us, "chan receive", "main.(*server).join", loop)
 		helper.Unblock(clock+9_970*us, 99) // the network is polled
 		helper.Start(clock+9_980*us, 99)
@@ -124,8 +124,8 @@ func TestTurnThatWaitsForAnotherClient(t *testing.T) {
 	t.Errorf("no wait for the network: %+v", rep.Groups)
 }
 
-// A goroutine that always has work begins its turns with a wait in them; when it rests for the first time, later on, that ends a turn as well, and is
-// no part of what anybody waits for.
+// A goroutine that always has work begins its iterations with a wait within the work. When it rests for the first time,
+// the rest ends the iteration and is no part of it.
 func TestFirstRestOfABusyOne(t *testing.T) {
 	builder := tracetext.New(26)
 	th := builder.Thread()
@@ -154,8 +154,8 @@ func TestFirstRestOfABusyOne(t *testing.T) {
 	}
 }
 
-// Messages queue where a library's loop has the next one as soon as it is done: as many turns as messages came in. Where it asks several times for one
-// message, it is not known whether any did.
+// Messages queue if a library's loop has the next one as soon as it finishes one: there are as many iterations as
+// messages arrived. If it makes several calls for each message, whether any queued is unknown.
 func TestQueuedMessages(t *testing.T) {
 	const loop = "github.com/nats-io/nats%2ego.(*Conn).waitForMsgs@/mod/github.com/nats-io/nats.go@v1.48.0/nats.go:3819"
 	ask := []string{"net.(*conn).Read", "github.com/redis/go-redis/v9.(*Client).Process@/mod/github.com/redis/go-redis/v9@v9.7.0/redis.go:9", "main.(*ledger).charge", loop}
@@ -170,7 +170,7 @@ func TestQueuedMessages(t *testing.T) {
 			th, in := builder.Thread(), builder.Thread()
 			th.Create(1000, 7, loop)
 			in.Create(1100, 8, read[1])
-			builder.IdleProc() // it polls the network
+			builder.IdleProc() // the idle P polls the network
 			clock := int64(2000)
 			for burst := range 8 {
 				for message := range 5 {
@@ -203,7 +203,8 @@ func TestQueuedMessages(t *testing.T) {
 	}
 }
 
-// A library's worker runs what it is given: each turn is of the function that it ran, and not of the first one that the goroutine was seen to run.
+// A library's worker runs different functions. Each iteration belongs to the function that ran in it, and not to the
+// first function that ran in the goroutine.
 func TestWorkerOfSeveralFunctions(t *testing.T) {
 	const loop = "github.com/pkg/sftp.(*RequestServer).packetWorker@/mod/github.com/pkg/sftp@v1.13.9/request-server.go:120"
 	builder := tracetext.New(26)

@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// The form of marks in user logs, as service/mark writes it and docs/mark.md
-// describes it: the key says everything about a request but its trace's id.
+// The format of marks in user logs, which service/mark writes and docs/mark.md describes. The key holds everything but
+// the ids:
 //
 //	whylate.mark/1 begin KIND [NAME]          traceparent of the caller
 //	whylate.mark/1 end KIND STATUS [NAME]
@@ -27,7 +27,7 @@ const (
 	markSpan
 )
 
-// A markKey is the key of a user log, parsed.
+// A markKey is the parsed key of a user log.
 type markKey struct {
 	verb               markVerb
 	kind, status, name tracefmt.StringID
@@ -37,12 +37,11 @@ type markKey struct {
 type marker struct {
 	depth int
 	mark  openMark
-	ended []endedMark // ended in this generation, not handed out yet
-	// When the last one that was handed out began. What else is found around
-	// it is the same request.
+	ended []endedMark // in this generation, to be emitted
+	// lastStart is when the mark that was emitted last began. Requests of other sources around it are the same request.
 	lastStart  int64
 	hasEmitted bool
-	// Ids of a span that began before its mark, and when.
+	// The ids of a span that began before its mark, and when it did.
 	earlySpan     Identity
 	earlySpanTime int64
 }
@@ -58,7 +57,8 @@ type endedMark struct {
 	endTime int64
 }
 
-// InternMarks takes the words of a generation's marks into the symbols that the Finder's are a snapshot of. It comes before Add.
+// InternMarks adds the words of a generation's marks to symbols. The caller takes the Finder's snapshot of the symbols
+// after it and then calls Add.
 func (f *Finder) InternMarks(syms *tracefmt.Symbols, g *timeline.Gen) {
 	if f.opts.NoMarks || f.calls != nil {
 		return
@@ -71,7 +71,7 @@ func (f *Finder) InternMarks(syms *tracefmt.Symbols, g *timeline.Gen) {
 	}
 }
 
-// readMark returns what a log's key says.
+// readMark parses the key of a user log.
 func readMark(syms *tracefmt.Symbols, text string) markKey {
 	k := markKey{verb: markNone}
 	rest, ok := strings.CutPrefix(text, markPrefix)
@@ -100,10 +100,10 @@ func readMark(syms *tracefmt.Symbols, text string) markKey {
 	return k
 }
 
-// maxSpanBefore is how long before its request a span may begin.
+// maxSpanBefore is how long before its request's mark a span may begin.
 const maxSpanBefore = 1e6
 
-// followMark follows a user log, if it is of a mark.
+// followMark processes a user log, if it is a mark.
 func (f *Finder) followMark(event *timeline.UserEvent) {
 	key := f.markKeys[event.Name]
 	if key.verb == markNone {
@@ -114,9 +114,12 @@ func (f *Finder) followMark(event *timeline.UserEvent) {
 	switch key.verb {
 	case markBegin:
 		if marker.depth++; marker.depth > 1 {
-			break // a part of the one around it
+			break // a part of the outer mark
 		}
-		marker.mark = openMark{openRequest: openRequest{start: event.Time, pieceStart: event.Time}, name: key.name, id: Identity{MarkKind: key.kind, BeforeMark: -1}}
+		marker.mark = openMark{
+			openRequest: openRequest{start: event.Time, pieceStart: event.Time}, name: key.name,
+			id: Identity{MarkKind: key.kind, BeforeMark: -1},
+		}
 		if marker.earlySpanTime != 0 && event.Time-marker.earlySpanTime < maxSpanBefore {
 			marker.mark.id.TraceID, marker.mark.id.SpanID = marker.earlySpan.TraceID, marker.earlySpan.SpanID
 		}
@@ -135,8 +138,10 @@ func (f *Finder) followMark(event *timeline.UserEvent) {
 		}
 		ended := endedMark{marker.mark, event.Time}
 		if marker.depth == 0 {
-			// It began before the trace, or while nobody traced.
-			ended = endedMark{openMark: openMark{openRequest: openRequest{cutAtStart: true}, id: Identity{MarkKind: key.kind, BeforeMark: -1}}}
+			// The mark began before the trace, or while no trace was recorded.
+			ended = endedMark{openMark: openMark{
+				openRequest: openRequest{cutAtStart: true}, id: Identity{MarkKind: key.kind, BeforeMark: -1},
+			}}
 			ended.endTime = event.Time
 		}
 		marker.depth = 0
@@ -155,13 +160,13 @@ func (f *Finder) followMark(event *timeline.UserEvent) {
 		case marker.depth == 0:
 			marker.earlySpan, marker.earlySpanTime = Identity{TraceID: spanIDs.TraceID, SpanID: spanIDs.ParentSpanID}, event.Time
 		case marker.mark.id.SpanID == [8]byte{}:
-			// Only the first one is the request's; others are parts of it.
+			// The first span is the request's own; later ones are parts of it.
 			marker.mark.id.TraceID, marker.mark.id.SpanID = spanIDs.TraceID, spanIDs.ParentSpanID
 		}
 	}
 }
 
-// request is a mark that has ended.
+// request returns the mark as a request.
 func (d *endedMark) request(g uint64) Request {
 	r := d.openRequest.complete(Request{Kind: Mark, End: d.endTime, G: g, Name: d.name})
 	if d.cutAtStart {
@@ -172,9 +177,8 @@ func (d *endedMark) request(g uint64) Request {
 	return r
 }
 
-// emitMarks hands out the marks in a request that was found otherwise, on
-// goroutine id, and reports whether there were any: they stand for it. A cut
-// request began before the trace.
+// emitMarks emits the marks within a request of another source on goroutine id. It returns true if the request has
+// marks, emitted or open, which represent it.
 func (f *Finder) emitMarks(out *[]Request, id uint64, begin *openRequest, end int64) bool {
 	marker := f.markers[id]
 	if marker == nil {
@@ -199,35 +203,32 @@ func (f *Finder) emitMarks(out *[]Request, id uint64, begin *openRequest, end in
 	return found || marker.hasMarkWithin(begin, end)
 }
 
-// setLastEmitted takes note that a mark was handed out.
 func (m *marker) setLastEmitted(d *endedMark) {
 	m.lastStart, m.hasEmitted = max(m.lastStart, d.start), true
 }
 
-// hasMarkWithin reports whether a mark that is open, or was handed out, began in another
-// request that lasted from o until end.
+// hasMarkWithin reports whether a mark that is open or was emitted began in a request that lasted from o.start to end.
 func (m *marker) hasMarkWithin(o *openRequest, end int64) bool {
 	began := func(t int64) bool { return t <= end && (o.cutAtStart || t >= o.start) }
 	return m.depth > 0 && began(m.mark.start) || m.hasEmitted && began(m.lastStart)
 }
 
-// isMarked reports whether what is open otherwise on a goroutine is a marked
-// request, or a part of one.
+// isMarked reports whether an open request of another source is a marked request or a part of one.
 func (f *Finder) isMarked(id uint64, o *openRequest) bool {
 	m := f.markers[id]
 	return m != nil && o.pieceKey == 0 && (m.depth > 0 && m.mark.start <= o.start || m.hasMarkWithin(o, math.MaxInt64))
 }
 
-// isPartlyMarked reports whether a task or region that ended just now on a
-// goroutine is in a mark or has marks in it: those are taken for the requests.
-// Its parts were handed out if it was open for long; then the last must be too.
+// isPartlyMarked reports whether a task or region that ended now is within a mark or contains marks. The marks are the
+// requests then. If pieces of it were emitted, it returns false, because the last piece must be emitted too.
 func (f *Finder) isPartlyMarked(id uint64, o *openRequest) bool {
 	m := f.markers[id]
-	return m != nil && o.pieceKey == 0 && (f.isMarked(id, o) || slices.ContainsFunc(m.ended, func(d endedMark) bool { return d.start >= o.start || d.cutAtStart }))
+	return m != nil && o.pieceKey == 0 && (f.isMarked(id, o) ||
+		slices.ContainsFunc(m.ended, func(d endedMark) bool { return d.start >= o.start || d.cutAtStart }))
 }
 
-// emitFreeMarks hands out the marks whose request is not over yet as its protocol
-// sees it, or that are in none, and forgets goroutines that are gone.
+// emitFreeMarks emits the marks that ended without their protocol's request, which may end later or not exist. It also
+// removes goroutines that are gone.
 func (f *Finder) emitFreeMarks(g *timeline.Gen) {
 	for id, m := range f.markers {
 		for i := range m.ended {
@@ -243,7 +244,7 @@ func (f *Finder) emitFreeMarks(g *timeline.Gen) {
 	removeEnded(f.markers, g, nil)
 }
 
-// protocolRequest returns the open request of a protocol on a goroutine.
+// protocolRequest returns the open request of a protocol on a goroutine, nil if there is none.
 func (f *Finder) protocolRequest(id uint64) *openRequest {
 	if c := f.connections[id]; c != nil && c.phase == connActive {
 		return &c.openRequest

@@ -21,13 +21,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// loggedRoute is what a server's own log says of one route.
+// loggedRoute is one route in the server's own log.
 type loggedRoute struct {
 	latencies []int64
 	statuses  map[string]int
 }
 
-// readLog reads the log that lab/traceprog's scenario "marked" writes as facts.
+// readLog reads the log that scenario "marked" of lab/traceprog writes as facts.
 func readLog(t *testing.T, facts map[string]int64) map[string]*loggedRoute {
 	t.Helper()
 	routes := make(map[string]*loggedRoute)
@@ -54,13 +54,12 @@ func readLog(t *testing.T, facts map[string]int64) map[string]*loggedRoute {
 	return routes
 }
 
-// checkAgainstLog compares groups with the server's own log: no request more, none
-// less, each under its route's name, and with its latency.
+// checkAgainstLog compares groups with the server's own log: the same requests, under the names of their routes, with
+// the same latencies.
 func checkAgainstLog(t *testing.T, trace []byte, facts map[string]int64) {
 	t.Helper()
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{}))(t)
 	routes := readLog(t, facts)
-	// The clients run in the same process.
 	rep.Groups = slices.DeleteFunc(rep.Groups, func(g report.Group) bool { return g.Role == report.RoleBackground })
 	if len(rep.Groups) != len(routes) || len(routes) < 8 {
 		t.Errorf("%d groups, %d routes", len(rep.Groups), len(routes))
@@ -84,7 +83,7 @@ func checkAgainstLog(t *testing.T, trace []byte, facts map[string]int64) {
 		if (g.BeforeNS != nil) != (g.Of == "http") {
 			t.Errorf("%s: before %v", g.Name, g.BeforeNS)
 		}
-		// The log's clock is read inside of the mark, and buckets are 3 % wide.
+		// The server reads its clock within the mark, and histogram buckets are 3 % wide.
 		checkNear := func(quantity string, got *int64, want int64) {
 			if got != nil && (*got < want-want/30 || *got > want+want/30+5e3) {
 				t.Errorf("%s: %s is %d ns, by the log %d", g.Name, quantity, *got, want)
@@ -97,8 +96,7 @@ func checkAgainstLog(t *testing.T, trace []byte, facts map[string]int64) {
 	}
 }
 
-// TestMarksEqualServerLog holds a recorded trace of a marked server to the log
-// that it wrote.
+// TestMarksEqualServerLog compares a recorded trace of a marked server with the server's log.
 func TestMarksEqualServerLog(t *testing.T) {
 	f, err := os.Open("testdata/marked.trace.gz")
 	if err != nil {
@@ -121,7 +119,7 @@ func TestMarksEqualServerLog(t *testing.T) {
 	must.Do(t, json.Unmarshal(text, &facts))
 	checkAgainstLog(t, trace, facts.Facts)
 
-	// By an id that its client sent, one request is found.
+	// The id that the client sent selects one request.
 	rep, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{TraceID: [16]byte{15: 48}})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +130,7 @@ func TestMarksEqualServerLog(t *testing.T) {
 	if q := rep.Groups[0].Slowest[0]; q.TraceID != fmt.Sprintf("%032x", 48) || q.ParentSpanID != fmt.Sprintf("%016x", 0xabc000+48) || q.SpanID != "" || q.Status == "" {
 		t.Errorf("the request of the trace is %+v", q)
 	}
-	// So it is by the caller's span.
+	// The caller's span selects it, too.
 	span, err := whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{SpanID: [8]byte{5: 0xab, 6: 0xc0, 7: 0x30}})
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +141,7 @@ func TestMarksEqualServerLog(t *testing.T) {
 	if span, err = whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{TraceID: [16]byte{15: 48}, SpanID: [8]byte{7: 1}}); err != nil || len(span.Groups) != 0 {
 		t.Errorf("of another span of that trace there is %+v, %v", span, err)
 	}
-	// Without marks they are found otherwise.
+	// Without marks, other sources find the requests.
 	rep, err = whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{NoMarks: true})
 	if err != nil {
 		t.Fatal(err)
@@ -153,13 +151,13 @@ func TestMarksEqualServerLog(t *testing.T) {
 	}
 }
 
-// TestMarksLive is the same with a trace recorded now.
+// TestMarksLive records a trace and compares it with the server's log.
 func TestMarksLive(t *testing.T) {
 	testfull.Need(t, "to build and run a program")
 	trace, facts := testprog.Record(t, "marked")
 	routes := readLog(t, facts.Facts)
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(trace), whylate.Options{}))(t)
-	// Between the log's clock and the mark's a busy machine may do anything, so only numbers are held to it.
+	// On a busy machine the log's clock and the mark's may differ by any amount, so only numbers are compared.
 	marked := 0
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
@@ -176,7 +174,7 @@ func TestMarksLive(t *testing.T) {
 	}
 }
 
-// TestMarkForms goes through what marks may be like in a trace.
+// TestMarkForms reads all forms of marks.
 func TestMarkForms(t *testing.T) {
 	const v = "whylate.mark/1 "
 	stack := []string{"service/mark.begin", "main.work"}
@@ -185,8 +183,8 @@ func TestMarkForms(t *testing.T) {
 	begin := func(clock int64, text string) { thread.Log(clock, 0, v+"begin "+text, "", stack...) }
 	end := func(clock int64, text string) { thread.Log(clock, 0, v+"end "+text, "", stack...) }
 	thread.Was(7)
-	end(1000, "http 2xx GET /before") // had begun before the trace
-	// One inside of another is a part of it, and so are tasks in it and around it.
+	end(1000, "http 2xx GET /before") // it began before the trace
+	// A mark within another is a part of it, and so are tasks within it and around it.
 	thread.TaskBegin(2000, 1, 0, "span", "main.work")
 	begin(2100, "http")
 	begin(2200, "job part")
@@ -195,14 +193,14 @@ func TestMarkForms(t *testing.T) {
 	thread.TaskEnd(2500, 2, "main.work")
 	end(3100, "http 5xx GET /a b")
 	thread.TaskEnd(3200, 1, "main.work")
-	// The last word is the end's.
+	// The name at the end replaces the name at the beginning.
 	begin(4000, "http GET /early")
 	end(4500, "http 2xx GET /late")
-	// A later version's, and what is none.
+	// A later version, and logs that are no marks.
 	thread.Log(5000, 0, "whylate.mark/2 begin http", "", stack...)
 	thread.Log(5100, 0, "whylate.markets", "", stack...)
 	thread.Log(5200, 0, v+"pause http", "", stack...)
-	// Two spans of a tracer: the first is the request's, also if it began just before.
+	// Of a tracer's two spans, the first is the request's, even if it began just before the mark.
 	parent := func(n int) string { return fmt.Sprintf("00-%032x-%016x-01", n, 16+n) }
 	thread.Log(6000, 0, v+"span", parent(1), stack...)
 	thread.Log(6100, 0, v+"begin http", parent(2), stack...)
@@ -211,7 +209,7 @@ func TestMarkForms(t *testing.T) {
 	thread.Log(7000, 0, v+"begin message m", parent(4), stack...)
 	thread.Log(7100, 0, v+"span", parent(5), stack...)
 	end(7200, "message ok m")
-	// Hung at the end.
+	// Open at the end of the trace.
 	begin(8000, "job hangs")
 	thread.Block(8500, "sleep", "time.Sleep", "main.work")
 	rep := explain(t, builder, whylate.Options{Slowest: 3})
@@ -247,9 +245,8 @@ func TestMarkForms(t *testing.T) {
 	}
 }
 
-// TestMarkedRequestsAreOne tests that what the finders of protocols see of a
-// marked request is not a second one, also where a generation ends in between,
-// and that requests without a mark beside it stay.
+// TestMarkedRequestsAreOne: the request that a protocol's source finds around a mark is not a second one, even if a
+// generation ends in between. Requests without a mark are reported.
 func TestMarkedRequestsAreOne(t *testing.T) {
 	const ms = 1_000_000
 	const v = "whylate.mark/1 "
@@ -260,7 +257,7 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 	builder := tracetext.New(26)
 	th, poller := builder.Thread(), builder.Spare()
 	builder.Waiting(7)
-	// Marked; the generation ends before its answer goes out.
+	// Marked; the generation ends before its answer is sent.
 	poller.Unblock(1*ms, 7)
 	th.Start(1*ms+2000, 7)
 	th.Block(2*ms, "network", idle...)
@@ -282,7 +279,7 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 	th.Start(33*ms, 7)
 	th.Syscall(34*ms, answer...)
 	th.SyscallEnd(34*ms + 1000)
-	// Two marked streams of HTTP/2, one of them still open at the end.
+	// Two marked streams of HTTP/2, one of them open at the end.
 	th.Create(35*ms, 20, run, "net/http.(*http2serverConn).processHeaders")
 	th.Create(35*ms+1000, 21, run, "net/http.(*http2serverConn).processHeaders")
 	th.Block(36*ms, "network", idle...)
@@ -317,14 +314,14 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 	}
 }
 
-// TestIdentityOverGenerations: a task keeps the id that a tracer wrote at its beginning for as many generations as is promised, and its
-// end counts among what was heard of it. It fails if a job that ends in the last of them is reported without its trace.
+// TestIdentityOverGenerations: a task keeps the id that a tracer wrote at its beginning for identityGenerations, and
+// the task's end counts as an event. It fails if a job that ends in the last of them is reported without its trace.
 func TestIdentityOverGenerations(t *testing.T) {
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 	for _, tc := range []struct {
 		borders int
 		want    string
-	}{{0, id}, {1, id}, {15, id}, {16, id}, {17, ""}} { // identities are kept for sixteen
+	}{{0, id}, {1, id}, {15, id}, {16, id}, {17, ""}} { // identities are kept for 16 generations
 		builder := tracetext.New(26)
 		thread, n := builder.Thread(7), builder.Thread()
 		thread.TaskBegin(1000, 1, 0, "import", "main.work")
@@ -349,7 +346,8 @@ func TestIdentityOverGenerations(t *testing.T) {
 	}
 }
 
-// TestIdentityOfTurns: a turn of a worker has the id that was written in it. It fails if all turns have that of the goroutine's first one.
+// TestIdentityOfIterations: an iteration of a worker has the id that was logged in it. It fails if all have the first
+// id.
 func TestIdentityOfTurns(t *testing.T) {
 	builder := tracetext.New(26)
 	thread, helper := builder.Thread(), builder.Thread()
@@ -377,13 +375,13 @@ func TestIdentityOfTurns(t *testing.T) {
 	}
 }
 
-// TestTaskInStreamOfWorker: a task that fills the stream which a worker of gRPC serves is that request's name, as it is where each stream has a
-// goroutine; a shorter one is a part of the stream. It fails if both count.
+// TestTaskInStreamOfWorker: a task that covers most of a stream of a gRPC worker replaces the stream's request, as it
+// does where each stream has a goroutine. A shorter one is a part of the stream. It fails if both count.
 func TestTaskInStreamOfWorker(t *testing.T) {
 	const us = 1000
 	for _, tc := range []struct {
 		name string
-		took int64 // the task, of a stream of 100 us
+		took int64 // duration of the task, in a stream of 100 us
 		want report.Kind
 	}{{"it fills the stream", 90 * us, report.KindTask}, {"it is a part", 20 * us, report.KindGRPC}} {
 		builder := tracetext.New(26)

@@ -10,39 +10,38 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// messageFinder follows goroutines that read message after message from a WebSocket:
-// that of the HTTP/1 connection, which its handler has taken over, or one that
-// was started for it. A message is a request:
+// messageFinder follows goroutines that read messages from a WebSocket: the goroutine of an HTTP/1 connection whose
+// handler has hijacked it, or one that was started for it. A message is a request:
 //
 //	wait for the next message (NextReader) -> woken: start
-//	... reads it, handles it ...
-//	wait for the next one: end
+//	... reads and handles the message ...
+//	wait for the next message: end
 //
-// A message that is there when the one before it is done is read without a wait:
-// that read ends the one and begins the other. One that was read together with
-// the one before it leaves no mark, and counts as a part of that.
+// If the next message is available at once, it is read without a wait; then that read ends the one and begins the
+// other. A message that one read returned together with the one before leaves no event and counts as a part of it.
 type messageFinder struct {
 	readers map[uint64]*messageReader
-	// otherReaders are goroutines of connections that read a WebSocket, and then went
-	// on with HTTP: the WebSocket is another one's, their handler's peer.
+	// otherReaders are connections' goroutines that read a WebSocket and continued with HTTP: the WebSocket belongs to
+	// a connection from their handler to another server.
 	otherReaders  map[uint64]bool
-	nameFrames    map[tracefmt.FrameID]tracefmt.FrameID // by the caller of the library: what its messages are called by
+	nameFrames    map[tracefmt.FrameID]tracefmt.FrameID // what names the messages, by the library's caller
 	spans         []timeline.Span
-	handlingTimes map[tracefmt.FrameID]*handlingTime // by the caller of the library
+	handlingTimes map[tracefmt.FrameID]*handlingTime // by the library's caller
 }
 
-// handlingTime is for how long messages were handled, and for how long those at whose end the next one lay there.
+// handlingTime is the total time in which messages were handled. queuedNS is the time of those messages at whose end
+// the next one was available.
 type handlingTime struct{ totalNS, queuedNS int64 }
 
-// A reader is a goroutine that reads messages.
+// A messageReader is a goroutine that reads messages.
 type messageReader struct {
 	openRequest
 	phase         readPhase
 	idleSince     int64 // when the wait for a message began
-	isWoken       bool  // start is a wake
-	hasWorked     bool  // something else than reading was seen since start
-	nextRead      int64 // a read that may have begun another message
-	followedUntil int64 // what began before it was looked at
+	isWoken       bool  // a wake began the message
+	hasWorked     bool  // the goroutine did something else than reading since start
+	nextRead      int64 // when a read began that may have returned the next message
+	followedUntil int64 // spans that began before it were processed
 	count         int   // messages so far
 	callerFrame   tracefmt.FrameID
 	waitStack     tracefmt.StackID
@@ -79,18 +78,18 @@ func (ms *messageFinder) add(f *Finder, g *timeline.Gen) {
 			ms.addVotes(f, r, votes)
 		}
 	}
-	removeEnded(ms.readers, g, nil) // what follows the end of a connection is no message
+	removeEnded(ms.readers, g, nil) // events after the end of a connection are no message
 	ms.resolveNames(votes, f.emitted[first:])
 }
 
-// addMarks takes note of a goroutine that waited for a message.
+// addMarks records a goroutine that waited for a message.
 func (ms *messageFinder) addMarks(f *Finder, id uint64, marks []timeline.Mark) {
 	index := slices.IndexFunc(marks, func(m timeline.Mark) bool { return m.Flags&flagMessage != 0 })
 	reader := ms.readers[id]
 	if index < 0 && reader == nil || ms.otherReaders[id] {
 		return
 	}
-	// A connection that was taken over never comes back to HTTP.
+	// A hijacked connection never returns to HTTP.
 	if slices.ContainsFunc(marks[max(index, 0):], func(m timeline.Mark) bool { return m.Flags&(flagPeek|flagFinish) != 0 }) {
 		ms.otherReaders[id] = true
 		delete(ms.readers, id)
@@ -101,7 +100,7 @@ func (ms *messageFinder) addMarks(f *Finder, id uint64, marks []timeline.Mark) {
 	}
 	ms.readers[id] = &messageReader{}
 	if conn := f.connections[id]; conn != nil {
-		// The request with which it was taken over is done.
+		// The request that opened the WebSocket is over.
 		if conn.phase == connActive && !conn.cutAtStart {
 			f.endHTTP1(&f.emitted, id, conn, marks[index].Time)
 		}
@@ -109,13 +108,13 @@ func (ms *messageFinder) addMarks(f *Finder, id uint64, marks []timeline.Mark) {
 	}
 }
 
-// follow hands out the messages of a goroutine.
+// follow emits the messages of a goroutine.
 func (ms *messageFinder) follow(f *Finder, id uint64, reader *messageReader) {
 	for i := range ms.spans {
 		span := &ms.spans[i]
 		isSameWait := reader.phase == readIdle && span.State == timeline.Waiting && span.Start == reader.idleSince
 		if span.Stack == 0 || span.How == timeline.HowCreated || span.Start < reader.followedUntil && !isSameWait {
-			continue // what lies over a border of generations is seen with both
+			continue // both generations report a span that crosses their border
 		}
 		reader.followedUntil = span.Start + 1
 		switch message := f.stackInfo(span.Stack).isMessageWait; {
@@ -124,7 +123,7 @@ func (ms *messageFinder) follow(f *Finder, id uint64, reader *messageReader) {
 				if reader.phase == readActive && reader.callerFrame != 0 {
 					entry.In(ms.handlingTimes, reader.callerFrame).queuedNS += reader.nextRead - reader.start
 				}
-				ms.endMessage(f, id, reader, reader.nextRead) // the read had data
+				ms.endMessage(f, id, reader, reader.nextRead) // the read returned data
 				reader.begin(reader.nextRead, false)
 			}
 			reader.hasWorked = true
@@ -152,7 +151,7 @@ func (r *messageReader) begin(t int64, ready bool) {
 	r.openRequest, r.phase, r.isWoken, r.hasWorked, r.nextRead = openRequest{start: t, pieceStart: t}, readActive, ready, false, 0
 }
 
-// endMessage hands out the message that a goroutine has handled by time t.
+// endMessage emits the message that a goroutine handled until t.
 func (ms *messageFinder) endMessage(f *Finder, id uint64, reader *messageReader, t int64) {
 	if reader.phase != readActive {
 		return
@@ -173,16 +172,15 @@ func (r *messageReader) openMessage(id uint64, ms *messageFinder) Request {
 
 func (ms *messageFinder) visitOpen(f *Finder, visit func(*openRequest, Request)) {
 	for id, r := range ms.readers {
-		// One that has read a single message may have nothing else to read: what it
-		// does then is a stream that it writes.
+		// A goroutine that has read one message may only write from then on. That is a stream, and no message.
 		if r.phase == readActive && r.count > 0 && !f.isMarked(id, &r.openRequest) {
 			visit(&r.openRequest, r.openMessage(id, ms))
 		}
 	}
 }
 
-// QueuedMessageShare returns for which part of the time in which messages were handled, which a function of this name reads, the next one lay there at
-// the end: it had waited for its turn.
+// QueuedMessageShare returns which share of the handling time of messages with this name had the next message available
+// at its end. Those next messages were queued.
 func (f *Finder) QueuedMessageShare(name tracefmt.StringID) float64 {
 	var all handlingTime
 	for caller, h := range f.messages.handlingTimes {
@@ -193,8 +191,8 @@ func (f *Finder) QueuedMessageShare(name tracefmt.StringID) float64 {
 	return float64(all.queuedNS) / float64(max(all.totalNS, 1))
 }
 
-// libraryCaller returns the frame that called the library to read a message: the
-// service's own, if there is one.
+// libraryCaller returns the frame that called the library to read a message: the innermost service frame, else one of
+// another library, else the library's own.
 func (ms *messageFinder) libraryCaller(f *Finder, stack tracefmt.StackID) tracefmt.FrameID {
 	frames := f.syms.Stack(stack)
 	index := slices.IndexFunc(frames, func(fr tracefmt.FrameID) bool { return f.namer.frameFunction(fr).hasAny(messageBegin) })
@@ -212,8 +210,8 @@ func (ms *messageFinder) libraryCaller(f *Finder, stack tracefmt.StackID) tracef
 	return frames[index]
 }
 
-// addVotes says which function calls both the library and what handles a message:
-// the innermost of those that stand on the stacks of both.
+// addVotes counts which function both calls the library and handles messages: the innermost service function that the
+// wait's stack shares with each other stack.
 func (ms *messageFinder) addVotes(f *Finder, reader *messageReader, votes map[tracefmt.FrameID]map[tracefmt.FrameID]int) {
 	if reader.callerFrame == 0 || ms.nameFrames[reader.callerFrame] != 0 {
 		return
@@ -230,7 +228,8 @@ func (ms *messageFinder) addVotes(f *Finder, reader *messageReader, votes map[tr
 		}
 		for _, fr := range frames {
 			frame := f.syms.Frame(fr)
-			if f.namer.isOwned(frame) && slices.ContainsFunc(f.syms.Stack(span.Stack), func(other tracefmt.FrameID) bool { return f.syms.Frame(other).Func == frame.Func }) {
+			isSameFunc := func(other tracefmt.FrameID) bool { return f.syms.Frame(other).Func == frame.Func }
+			if f.namer.isOwned(frame) && slices.ContainsFunc(f.syms.Stack(span.Stack), isSameFunc) {
 				votes[reader.callerFrame][fr]++
 				break
 			}
@@ -238,13 +237,12 @@ func (ms *messageFinder) addVotes(f *Finder, reader *messageReader, votes map[tr
 	}
 }
 
-// nameFrame returns what messages are called by that a caller of the library reads, as far as that is known.
+// nameFrame returns the frame that names the messages of a library's caller: the caller until resolveNames has chosen.
 func (ms *messageFinder) nameFrame(caller tracefmt.FrameID) tracefmt.FrameID {
 	return cmp.Or(ms.nameFrames[caller], caller)
 }
 
-// resolveNames settles what messages are called by, for good, and names those that were
-// handed out before.
+// resolveNames chooses the frame with the most votes for each caller that has messages, and renames the emitted ones.
 func (ms *messageFinder) resolveNames(votes map[tracefmt.FrameID]map[tracefmt.FrameID]int, out []Request) {
 	for caller, counts := range votes {
 		best := caller

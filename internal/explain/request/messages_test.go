@@ -9,9 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Stacks of libraries for WebSockets, from the read inwards of the service's own
-// code: where each waits for a message, and where it reads what follows its header.
-// From the sources of gorilla/websocket 1.5.3, coder/websocket 1.8 and
+// Stacks of WebSocket libraries, innermost frame first, without the service code: where each waits for a message, and
+// where it reads the rest after the header. From the sources of gorilla/websocket 1.5.3, coder/websocket 1.8 and
 // nhooyr.io/websocket 1.8, x/net 0.62, gobwas/ws 1.4.0 and gws 1.8.
 var webSockets = []struct {
 	name       string
@@ -37,17 +36,16 @@ var webSockets = []struct {
 
 const upgraded = "example.com/chat.(*room).ServeHTTP"
 
-// inHandler are stacks of a connection whose handler has taken it over.
+// inHandler returns the stack of a hijacked connection in its handler.
 func inHandler(frames ...[]string) []string {
 	return append(slices.Concat(frames...), upgraded, "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074")
 }
 
 var fdRead = []string{"internal/poll.(*FD).Read", "net.(*conn).Read"}
 
-// TestMessages: a message on a WebSocket begins when it can be read and ends when
-// the next one is waited for, or read, if it is there already. What is read in
-// several pieces is one, a connection without messages is nothing that hangs, and
-// one that is still handled when the trace ends is open.
+// TestMessages: a message on a WebSocket begins when it can be read. It ends when the goroutine waits for the next one,
+// or reads it if it is available. A message that is read in several parts is one request, a connection without messages
+// is no request that hangs, and a message that is being handled at the end of the trace is open.
 func TestMessages(t *testing.T) {
 	for _, lib := range webSockets {
 		builder := tracetext.New(26)
@@ -72,14 +70,14 @@ func TestMessages(t *testing.T) {
 			poller.Unblock(clock, 5)
 			th.Start(clock+us, 5)
 			read(2*us, lib.next)
-			if i%2 == 0 { // the rest comes later
+			if i%2 == 0 { // the rest arrives later
 				th.Block(clock+5*us, "network", inHandler(fdRead, lib.rest)...)
 				poller.Unblock(clock+6*us, 5)
 				th.Start(clock+7*us, 5)
 				read(8*us, lib.rest)
 			}
 			handle()
-			if i%4 == 0 { // another one is there
+			if i%4 == 0 { // the next message is available
 				clock += 100 * us
 				read(0, lib.next)
 				handle()
@@ -117,10 +115,9 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestReadPump: messages are called by the function that reads them and has them
-// handled, not by a helper that only reads; nor are they turns of a worker or a
-// part of the request that began the goroutine. The request with which a
-// connection was taken over ends with the first wait for a message.
+// TestReadPump: messages are named by the function that reads and handles them, and not by a helper that only reads.
+// They are no iterations and no part of the request that started the goroutine. The request that opened the WebSocket
+// ends with the first wait for a message.
 func TestReadPump(t *testing.T) {
 	builder := tracetext.New(26)
 	th, poller := builder.Thread(), builder.Spare()
@@ -163,8 +160,8 @@ func TestReadPump(t *testing.T) {
 	}
 }
 
-// TestWebSocketOfAPeer: a handler that asks somebody else over a WebSocket has not
-// taken its own connection over: its request goes on.
+// TestWebSocketToAnotherServer: a handler that calls another server over a WebSocket has not hijacked its own
+// connection, so its request continues.
 func TestWebSocketOfAPeer(t *testing.T) {
 	builder := tracetext.New(26)
 	th, poller := builder.Thread(), builder.Spare()
@@ -190,13 +187,14 @@ func TestWebSocketOfAPeer(t *testing.T) {
 	}
 }
 
-// TestMessagesQueue: where the next message lies there when one is done, it has queued behind it in its connection, and the call that the goroutine
-// makes for each is what they queue for. Where the goroutine rests between them, the call is a slow peer's at most.
+// TestQueuedMessagesOfWebSocket: if the next message is available when one ends, it was queued in the connection, and
+// the report names the call that each message makes. If the goroutine rests between messages, the report may only call
+// the peer slow.
 func TestMessagesQueue(t *testing.T) {
 	lib := webSockets[0]
 	for _, tc := range []struct {
 		name    string
-		backlog int // of four, how many lie there when the one before is done
+		backlog int // of four messages, how many are available when the one before ends
 		queue   bool
 	}{
 		{"three of four", 3, true}, {"none", 0, false},
@@ -204,7 +202,7 @@ func TestMessagesQueue(t *testing.T) {
 		builder := tracetext.New(26)
 		th, poller := builder.Thread(), builder.Spare()
 		p := th.Proc()
-		rest := func(clock int64, stack []string) { // and nobody else runs, so that the network is polled
+		rest := func(clock int64, stack []string) { // nothing else runs, so that the network is polled
 			th.Block(clock, "network", inHandler(fdRead, stack)...)
 			th.ProcStop(clock + us)
 		}

@@ -10,42 +10,40 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Namer finds in a stack the function that names the request: the handler.
-// It remembers what it found; not safe for concurrent use.
+// A Namer finds the function in a stack that names the request: the handler. It caches results and is not safe for
+// concurrent use.
 type Namer struct {
 	functionTable
 	isResolved        []bool
 	handlers          []Handler
-	mainModuleDir     string // directory of the main module, if that has a version
-	isMainUnversioned bool   // it has none
+	mainModuleDir     string // if the main module has a version
+	isMainUnversioned bool
 	functionFrames    map[tracefmt.StringID]tracefmt.FrameID
 }
 
-// A Handler is what a stack says about the handler it is in.
+// A Handler is the handler that a stack is in.
 type Handler struct {
-	// Frame is the handler's frame, 0 if the stack shows none.
+	// Frame is the handler's frame, 0 if the stack has no handler.
 	Frame tracefmt.FrameID
-	// Key tells groups apart: the handler's function, or for gRPC the
-	// generated function of the method, which every stack of it shows.
+	// Key identifies the group: the handler's function, or for gRPC the method's generated function, which is in every
+	// stack of the method.
 	Key tracefmt.StringID
-	// Path are the service's own functions that the handler called, outermost
-	// first: where one handler serves many kinds of request, they tell them
-	// apart.
+	// Path holds the service functions that the handler called, outermost first. They distinguish the kinds of request
+	// that one handler serves.
 	Path CallPath
-	// Rank grows with how deep in the chain of handlers the frame is: of
-	// several stacks of a request the highest names it.
+	// Rank is higher the deeper the frame is in the chain of handlers. Of a request's stacks, the one with the highest
+	// rank names it.
 	Rank int
-	// IsTimeoutGoroutine says that the stack is of the goroutine in which
-	// http.TimeoutHandler runs the handler.
+	// IsTimeoutGoroutine says that the stack is of a goroutine in which http.TimeoutHandler runs a handler.
 	IsTimeoutGoroutine bool
-	// IsObserver says that it is the profiler's own endpoint, or the flight recorder's.
+	// IsObserver says that the handler serves profiles or flight recordings.
 	IsObserver bool
 }
 
-// A Path is the beginning of a chain of calls; 0 ends it.
+// A CallPath is the beginning of a chain of calls. 0 ends it.
 type CallPath [3]tracefmt.StringID
 
-// CommonPrefix returns what two paths have in common.
+// CommonPrefix returns the calls that both paths begin with.
 func (p CallPath) CommonPrefix(o CallPath) CallPath {
 	for i := range p {
 		if p[i] != o[i] {
@@ -56,8 +54,7 @@ func (p CallPath) CommonPrefix(o CallPath) CallPath {
 	return p
 }
 
-// callPath returns the service's own functions inside of frames[i], but not its
-// own closures.
+// callPath returns the service functions that frames[i] called, directly or not, without its closures.
 func (n *Namer) callPath(frames []tracefmt.FrameID, i int) CallPath {
 	var path CallPath
 	k := 0
@@ -74,8 +71,7 @@ func (n *Namer) callPath(frames []tracefmt.FrameID, i int) CallPath {
 	return path
 }
 
-// rememberFrame remembers a frame that stands for a function: its first line seen in
-// the file's order.
+// rememberFrame stores a frame of a function, the one with the lowest line number.
 func (n *Namer) rememberFrame(fn tracefmt.StringID, f tracefmt.FrameID) {
 	if n.functionFrames == nil {
 		n.functionFrames = make(map[tracefmt.StringID]tracefmt.FrameID)
@@ -85,14 +81,12 @@ func (n *Namer) rememberFrame(fn tracefmt.StringID, f tracefmt.FrameID) {
 	}
 }
 
-// FrameOf returns a frame of a function that was on some path, or 0.
+// FrameOf returns a frame of a function that was on a call path, or 0.
 func (n *Namer) FrameOf(fn tracefmt.StringID) tracefmt.FrameID { return n.functionFrames[fn] }
 
-// NewNamer returns a Namer for stacks of syms.
 func NewNamer(syms *tracefmt.Symbols) *Namer { return &Namer{functionTable: functionTable{syms: syms}} }
 
-// HandlerOf returns what a stack says. It is not to be changed, and valid until the
-// next call.
+// HandlerOf returns the handler of a stack. The result must not be changed and is valid until the next call.
 func (n *Namer) HandlerOf(id tracefmt.StackID) *Handler {
 	h := entry.At(&n.handlers, id)
 	if isResolved := entry.At(&n.isResolved, id); !*isResolved {
@@ -101,10 +95,9 @@ func (n *Namer) HandlerOf(id tracefmt.StackID) *Handler {
 	return h
 }
 
-// isOwned reports whether a frame's code is the service's own: not the standard
-// library's, not generated, and not a dependency's, whose files lie under a path
-// with a version or in a vendor directory. A service that was itself built as a
-// versioned module owns what lies where its main function does.
+// isOwned reports whether a frame is service code. The standard library, generated code, and dependencies are not;
+// files of dependencies have a version or a vendor directory in their path. If the service was built as a versioned
+// module, the code in the main module's directory is service code.
 func (n *Namer) isOwned(f tracefmt.Frame) bool {
 	if n.function(f.Func).hasAny(standardLibrary) {
 		return false
@@ -119,8 +112,8 @@ func (n *Namer) isOwned(f tracefmt.Frame) bool {
 	return !strings.Contains(file, "@v") && !strings.Contains(file, "/vendor/")
 }
 
-// FindMainModule looks for the module of the main function among the frames known so
-// far. Names that were found before that are found again.
+// FindMainModule searches the known frames for the main function to learn the main module's directory. When it finds
+// one, cached handlers are discarded.
 func (n *Namer) FindMainModule() {
 	if n.mainModuleDir != "" || n.isMainUnversioned {
 		return
@@ -134,7 +127,6 @@ func (n *Namer) FindMainModule() {
 		if f.Func != main {
 			continue
 		}
-		// .../module@v1.2.3/cmd/x/main.go
 		file := n.syms.String(f.File)
 		version := strings.LastIndex(file, "@v")
 		if version < 0 {
@@ -153,7 +145,7 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 	var named, foreign, plain Handler
 	isInHandler, isTimeoutGoroutine := false, false
 	rank := 0
-	for i := len(frames) - 1; i >= 0; i-- { // from the outermost call inwards
+	for i := len(frames) - 1; i >= 0; i-- { // from the outermost frame inwards
 		f := n.syms.Frame(frames[i])
 		fn := n.function(f.Func)
 		if fn.hasAny(observerFunc) {
@@ -167,11 +159,11 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 			}
 			base = strings.TrimSuffix(base, "_Handler")
 			named = Handler{Frame: frames[i], Key: key, Rank: 1 << 20}
-			// The method itself bears the name that the description gives it;
-			// interceptors stand in between.
+			// The method has the name that the description gives it. Interceptors are frames in between.
 			method := base[strings.LastIndexByte(base, '_')+1:]
 			for j := i - 1; j >= 0; j-- {
-				if inner := n.frameFunction(frames[j]); !inner.hasAny(standardLibrary|grpcMethod) && strings.HasSuffix(inner.name, "."+method) {
+				if inner := n.frameFunction(frames[j]); !inner.hasAny(standardLibrary|grpcMethod) &&
+					strings.HasSuffix(inner.name, "."+method) {
 					named.Frame, named.Rank = frames[j], 1<<21
 					break
 				}
@@ -195,24 +187,29 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 		candidate := Handler{Frame: frames[i], Key: f.Func, Rank: rank + 1<<10}
 		switch {
 		case fn.hasAny(standardLibrary) && fn.hasAny(handlerCaller):
-			// A handler of the library's own, such as httputil.ReverseProxy.
+			// A handler of the standard library, such as httputil.ReverseProxy.
 			if plain.Frame == 0 && !fn.hasAny(requestForwarder) {
 				candidate.Rank = rank
 				plain = candidate
 			}
 		case fn.hasAny(standardLibrary):
-			if plain.Frame == 0 && callerFunc.hasAny(standardLibrary) && callerFunc.hasAny(handlerCaller) && !callerFunc.hasAny(handlerLookup) {
+			if plain.Frame == 0 && callerFunc.hasAny(standardLibrary) && callerFunc.hasAny(handlerCaller) &&
+				!callerFunc.hasAny(handlerLookup) {
 				candidate.Rank = rank
-				if fn.hasAny(runtimeFunc) { // what it waits in is no handler
+				if fn.hasAny(runtimeFunc) { // a function of the runtime in which the handler waits
 					candidate.Frame, candidate.Key = frames[i+1], caller.Func
 				}
 				plain = candidate
 			}
 		case n.isOwned(f):
-			// Called by a dispatcher or by a library's router. A function that a
-			// function of ours hands to a library is not a handler of its own.
-			if (fn.hasAny(handlerCaller) || callerFunc.hasAny(handlerCaller) && !n.isOwned(caller) || !callerFunc.hasAny(standardLibrary) && !n.isOwned(caller) && n.isRouterCall(frames[i+1:])) && !n.isClosureOf(frames[i+1:], fn.name) {
-				named = Handler{Frame: candidate.Frame, Key: candidate.Key, Rank: candidate.Rank, IsObserver: named.IsObserver, Path: n.callPath(frames, i)}
+			// A dispatcher or a library's router called it. A closure that service code passes to a library is no
+			// handler.
+			isCalledByRouter := !n.isOwned(caller) && (callerFunc.hasAny(handlerCaller) ||
+				!callerFunc.hasAny(standardLibrary) && n.isRouterCall(frames[i+1:]))
+			if (fn.hasAny(handlerCaller) || isCalledByRouter) && !n.isClosureOf(frames[i+1:], fn.name) {
+				named = Handler{
+					Frame: candidate.Frame, Key: candidate.Key, Rank: candidate.Rank, IsObserver: named.IsObserver, Path: n.callPath(frames, i),
+				}
 			}
 		default:
 			if callerFunc.hasAny(standardLibrary) && callerFunc.hasAny(handlerCaller) {
@@ -232,10 +229,8 @@ func (n *Namer) findHandler(frames []tracefmt.FrameID) Handler {
 	return best
 }
 
-// isRouterCall reports whether the library that made the call outer[0] handed the
-// request on, as a router does, rather than that the handler called it (a
-// singleflight group, a retry loop): then it has been on the request's way
-// before the first function of the service's own.
+// isRouterCall reports whether the library that made the call outer[0] is a router. A router is on the stack before the
+// first service function. A library that the handler called is not (a singleflight group, a retry loop).
 func (n *Namer) isRouterCall(outer []tracefmt.FrameID) bool {
 	lib := libraryOf(n.frameFunction(outer[0]).name)
 	hasOwned := false
@@ -253,7 +248,7 @@ func (n *Namer) isRouterCall(outer []tracefmt.FrameID) bool {
 	return !hasOwned
 }
 
-// libraryOf returns what the packages of one library have in common.
+// libraryOf returns the common path prefix of a library's packages.
 func libraryOf(fn string) string {
 	parts := strings.SplitN(stdlib.Package(fn), "/", 4)
 	return strings.Join(parts[:min(len(parts), 3)], "/")
@@ -263,10 +258,9 @@ func (n *Namer) hasGRPCMethod(frames []tracefmt.FrameID) bool {
 	return slices.ContainsFunc(frames, func(f tracefmt.FrameID) bool { return n.frameFunction(f).hasAny(grpcMethod) })
 }
 
-// adaptedMethod names a method of a gRPC service whose description was not generated
-// but written: frames[i] is the function in it. That is often one function for
-// all methods; the method is what it, or a closure of it, calls: an exported
-// method of the service's type.
+// adaptedMethod names a gRPC method whose service description was written by hand: frames[i] is the description's
+// function, often one for all methods. The method is the exported method of a service type that this
+// function or its closure calls.
 func (n *Namer) adaptedMethod(frames []tracefmt.FrameID, i int) Handler {
 	adapter := n.syms.Frame(frames[i]).Func
 	name := n.function(adapter).name
@@ -282,7 +276,6 @@ func (n *Namer) adaptedMethod(frames []tracefmt.FrameID, i int) Handler {
 	return h
 }
 
-// isExportedMethod reports whether a function is an exported method of a type.
 func isExportedMethod(name string) bool {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	_, rest, _ := strings.Cut(name, ".")

@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// Stacks as they stand in traces, outermost call last. Functions of a library
-// have its module's path and version in their file's name.
+// lib returns the stack of a library's functions as in a trace, innermost first. Their file names contain the path and
+// version of the library's module.
 func lib(fns ...string) []string {
 	out := make([]string, len(fns))
 	for i, f := range fns {
@@ -38,7 +38,7 @@ func join(parts ...any) []string {
 var namedStacks = []struct {
 	name  string
 	stack []string
-	want  string // the frame that names the group; "" none
+	want  string // the frame that names the group, "" for none
 }{
 	{"a handler under a mux", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "main.slow"},
 	{"a helper of the handler", join("time.Sleep", "main.query", "main.slow", "net/http.HandlerFunc.ServeHTTP"), "main.slow"},
@@ -102,7 +102,8 @@ func handlersOf(t *testing.T, builder *tracetext.Builder, n int) []string {
 	return out
 }
 
-// TestObservers: who fetches a profile or a flight recording looks at the service; no other handler of those packages does.
+// TestObservers: a request for a profile or a flight recording observes the service; other handlers of those packages
+// do not.
 func TestObservers(t *testing.T) {
 	const flight = "github.com/whylate/whylate/service/flight."
 	builder := tracetext.New(26)
@@ -167,8 +168,8 @@ func TestNamesOfGRPCMethods(t *testing.T) {
 	}
 }
 
-// TestNamesAfterHome: a service that was built as a versioned module owns what lies where its main function does. What was named before
-// that function was seen is named again: who is found to be its owner then would keep a library's name for good.
+// TestNamesAfterMainModule: the code of a service that was built as a versioned module is in the directory of its main
+// function. It fails if a stack that was named before the main function appeared keeps a library's name.
 func TestNamesAfterHome(t *testing.T) {
 	clock := func(fn string) string { return fn + "@/go/pkg/mod/example.com/svc@v1.2.3/file.go:7" }
 	builder := tracetext.New(26)
@@ -193,7 +194,8 @@ func TestNamesAfterHome(t *testing.T) {
 	}
 }
 
-// TestFills: a task names the request that it fills at least half of; what it goes on for afterwards does not count.
+// TestTasksInstead: a task replaces the request if it covers at least half of it. Its time after the request does not
+// count.
 func TestFills(t *testing.T) {
 	for _, c := range []struct {
 		start, end int64 // of the task, in a request from 0 to 100

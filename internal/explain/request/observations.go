@@ -8,12 +8,11 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A visit is a place where a goroutine that may loop came by: what loops are
-// found by of its spans. All waits and system calls are kept, of the rest
-// between two waits each stack once, the wait's own before them included.
+// An observation is a state of a goroutine that may loop. All waits and system calls are observations. Between two
+// waits each other stack is one only once, and the stack of the wait before is none.
 type observation struct {
 	observedState
-	observedWait // if it is one
+	observedWait // if the state is a wait
 }
 
 type observedState struct {
@@ -22,7 +21,7 @@ type observedState struct {
 	state          timeline.State
 	reason         reason
 	woken          bool
-	isCreatorStack bool // the stack is the creator's
+	isCreatorStack bool
 }
 
 type observedWait struct {
@@ -31,16 +30,16 @@ type observedWait struct {
 	wakerStack tracefmt.StackID
 }
 
-// A visitor finds the visits of one goroutine after the other.
+// An observationCollector turns the spans of goroutines into observations.
 type observationCollector struct {
 	spans  []timeline.Span
 	states chunkedList[observedState]
 	waits  chunkedList[observedWait]
-	// Of the goroutine, since its last wait: whether it was seen to run, and the stacks seen last.
+	// Since the goroutine's last wait: whether it ran, and the stacks observed last.
 	hasRun       bool
-	recentStacks [4]tracefmt.StackID // of those that are the creator's the complement
+	recentStacks [4]tracefmt.StackID // bitwise complement if the stack is the creator's
 	recentCount  int
-	isFirst      bool // nothing of it was seen
+	isFirst      bool // no span of the goroutine was added
 }
 
 func (x *observationCollector) reset() {
@@ -78,20 +77,23 @@ func (x *observationCollector) add(f *Finder, spans []timeline.Span) {
 	}
 }
 
-// collectObservations finds the visits of all candidates, several at once.
+// collectObservations collects the observations of all candidates in parallel.
 func (l *loopFinder) collectObservations(f *Finder, g *timeline.Gen) {
 	runParallel(&l.collectors, f.opts.Workers, l.candidates, 1, func(collectors **observationCollector, list []*loopGoroutine) {
 		collector := *collectors
 		for _, goroutine := range list {
-			goroutine.collector, goroutine.firstObservation, goroutine.firstWait = collector, collector.states.length, collector.waits.length
+			goroutine.collector = collector
+			goroutine.firstObservation, goroutine.firstWait = collector.states.length, collector.waits.length
 			collector.reset()
-			collector.spans = f.window.EachSpans(goroutine.id, g.Base, g.End+1, collector.spans, func(spans []timeline.Span) { collector.add(f, spans) })
+			collector.spans = f.window.EachSpans(goroutine.id, g.Base, g.End+1, collector.spans, func(spans []timeline.Span) {
+				collector.add(f, spans)
+			})
 			goroutine.endObservation = collector.states.length
 		}
 	})
 }
 
-// observations yields those of a candidate.
+// observations yields the goroutine's observations in the generation.
 func (c *loopGoroutine) observations() iter.Seq[*observation] {
 	return func(yield func(*observation) bool) {
 		waitIndex := c.firstWait
@@ -109,7 +111,7 @@ func (c *loopGoroutine) observations() iter.Seq[*observation] {
 	}
 }
 
-// chunkedList is a list that need not be copied as it grows.
+// chunkedList is a list that grows without copying.
 type chunkedList[T any] struct {
 	chunks []*[chunkSize]T
 	length int
@@ -117,7 +119,7 @@ type chunkedList[T any] struct {
 
 const chunkSize = 1 << 10
 
-// extend adds one to the list, to be filled in.
+// extend appends a zero element and returns it.
 func (c *chunkedList[T]) extend() *T {
 	index := c.length / chunkSize
 	if index == len(c.chunks) {
@@ -129,7 +131,7 @@ func (c *chunkedList[T]) extend() *T {
 
 func (c *chunkedList[T]) element(i int) *T { return &c.chunks[i/chunkSize][i%chunkSize] }
 
-// elements yields numbers from to end of the list.
+// elements yields the elements from index from up to end.
 func (c *chunkedList[T]) elements(from, end int) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for i := from; i < end; i++ {
@@ -146,7 +148,7 @@ type reason uint8
 const (
 	reasonOther reason = iota
 	reasonNetwork
-	reasonReceive // or a select
+	reasonReceive // also select
 	reasonCond
 	reasonSync
 	reasonSend
@@ -161,7 +163,7 @@ var reasonTexts = [...]struct {
 	{"sync", reasonSync}, {"chan send", reasonSend}, {"sleep", reasonSleep},
 }
 
-// resolveReasons looks the texts up that are known by now.
+// resolveReasons looks up the texts of reasons that are not known yet.
 func (f *Finder) resolveReasons() {
 	for i := range reasonTexts {
 		if f.reasonIDs[i] == 0 {
@@ -170,7 +172,7 @@ func (f *Finder) resolveReasons() {
 	}
 }
 
-// reasonOf tells what a text means. Several goroutines may ask.
+// reasonOf returns the reason that a text means. It is safe for concurrent use.
 func (f *Finder) reasonOf(id tracefmt.StringID) reason {
 	for i, textID := range f.reasonIDs {
 		if textID == id && id != 0 {

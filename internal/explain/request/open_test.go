@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// A request at the trace's end that followed another on its connection without
-// an idle wait began after that one, not before the trace.
+// A request that is open at the end of the trace and followed another one without an idle wait began after that one,
+// not before the trace.
 func TestOpenAfterAnotherRequest(t *testing.T) {
 	const ms = 1_000_000
 	serve := "net/http.(*conn).serve:2074"
@@ -42,8 +42,8 @@ func TestOpenAfterAnotherRequest(t *testing.T) {
 	}
 }
 
-// A request whose answer went out just before the trace ended is over, also if its connection's goroutine did nothing more
-// until then: its thread may have lost its CPU in the system call.
+// A request whose answer was sent just before the trace ended is over, even if its goroutine has no later event: the
+// thread may have lost its CPU in the system call.
 func TestAnsweredAtTheEnd(t *testing.T) {
 	const ms = 1_000_000
 	serve := "net/http.(*conn).serve:2074"
@@ -82,7 +82,7 @@ func TestAnsweredAtTheEnd(t *testing.T) {
 	}
 }
 
-// A request that computes and never waits has its handler on no event's stack. A CPU sample in it names it.
+// A request that computes and never waits has no event with its handler on the stack. A CPU sample names it.
 func TestSampleNamesRequest(t *testing.T) {
 	const ms = 1_000_000
 	callers := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
@@ -111,8 +111,8 @@ func TestSampleNamesRequest(t *testing.T) {
 	}
 }
 
-// The goroutine that watches a connection while its handler works is no request,
-// though it was made deep in a handler.
+// The goroutine that watches a connection while its handler runs is no request, although deep code of the handler
+// created it.
 func TestWatchingGoroutineIsNoRequest(t *testing.T) {
 	const ms = 1_000_000
 	builder := tracetext.New(26)

@@ -1,11 +1,24 @@
-// Package request finds the requests in a trace: units of work that somebody
-// waits for. Services need no instrumentation; where they have some (user
-// tasks and regions), it is used first.
+// Package request finds the requests in a trace. A request is a unit of work for which a client or another part of the
+// program waits. The input is the window of timelines (package timeline), one generation after the other. The output is
+// a list of Requests: bounds, goroutine, kind and the frames that name the group.
 //
-// The ways, in order (DESIGN section 6): marks of service/mark; user tasks; user regions outside of
-// tasks; HTTP/1 connections; HTTP/2 and gRPC streams; messages of WebSockets; a
-// goroutine a job; workers' loops; and any function, by the user's word. What an earlier way
-// has found, a later one leaves alone.
+// A service needs no instrumentation. Finder tries these sources in order, and a later source ignores the time that an
+// earlier one has claimed:
+//
+// - marks of service/mark
+// - user tasks of runtime/trace
+// - user regions outside of tasks
+// - HTTP/1 connections: the goroutine of net/http.(*conn).serve
+// - HTTP/2 and gRPC streams: one goroutine a stream
+// - messages of WebSockets
+// - jobs: goroutines whose whole life is one unit of work
+// - iterations of loops: from one idle wait of a worker to the next
+//
+// If the user names functions (Options.MatchFunc), their calls are the only requests. If nothing is found, the main
+// goroutine's life and the goroutines' start functions (Finder.Starts) remain to be reported.
+//
+// Frames and function names decide most questions: traits.go lists the functions that are known, namer.go finds the
+// handler that names a request.
 package request
 
 import (
@@ -13,10 +26,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Kind is the way in which a request was found.
+// Kind is the source that found a request.
 type Kind uint8
 
-// Kinds, best first.
+// Kinds, most reliable first.
 const (
 	Mark Kind = iota + 1
 	Task
@@ -28,14 +41,14 @@ const (
 	Goroutine
 	Loop
 	Func
-	// Main is the life of the main goroutine, for programs without requests.
+	// Main is the life of the main goroutine. It is reported if a program has no requests.
 	Main
 )
 
-// kindTexts are the report's, in the order of those above.
+// kindTexts are the report's kinds, indexed by Kind.
 var kindTexts = append(append([]report.Kind{""}, report.Kinds()...), report.KindFunc)
 
-// kindTraits are what is asked of kinds for each request.
+// kindTraits caches what report.Kind says about each Kind, because it is needed for every request.
 var kindTraits = func() (list []struct{ protocol, call bool }) {
 	for _, k := range kindTexts {
 		list = append(list, struct{ protocol, call bool }{k.Protocol() != "", k.IsCall()})
@@ -45,63 +58,62 @@ var kindTraits = func() (list []struct{ protocol, call bool }) {
 
 func (k Kind) String() string { return string(kindTexts[k]) }
 
-// IsServed reports whether somebody handed in a request of this kind: the service's own marks say so, or a protocol does. The other
-// kinds are the process's own work.
+// IsServed reports whether requests of this kind come from a client: service marks or a protocol prove it. Other kinds
+// are work that the process began.
 func (k Kind) IsServed() bool { return k < Goroutine }
 
-// HasProtocol reports whether others ask for requests of this kind by a protocol.
+// HasProtocol reports whether clients send requests of this kind by a protocol.
 func (k Kind) HasProtocol() bool { return kindTraits[k].protocol }
 
-// IsCall reports whether a protocol asks for each request of this kind by itself: it begins and ends outside of its handler.
+// IsCall reports whether the protocol delimits each request of this kind, so that the request begins before its handler
+// and ends after it.
 func (k Kind) IsCall() bool { return kindTraits[k].call }
 
-// A Request is one request, its bounds on the trace's clock in ns.
+// A Request is one request. Times are on the trace's clock, in ns.
 type Request struct {
 	Start, End int64
-	// G is the goroutine on which the request ended: its path is walked
-	// backwards from there.
+	// G is the goroutine on which the request ended. The critical path is walked backwards from there.
 	G uint64
-	// WokenAt is when the message that began it was handed to its goroutine; the
-	// time until that runs is part of the request. 0: no such instant.
+	// WokenAt is when the goroutine was woken for the request, 0 if it was not. The time from the wake until the
+	// goroutine runs is part of the request.
 	WokenAt int64
-	// Name is a mark's, task's or region's name, or 0.
+	// Name is the name of a mark, task or region, or 0.
 	Name tracefmt.StringID
-	// EntryStack is the stack that names the group, if that is known from the way
-	// the request was found: a goroutine's start function, a loop's wait.
+	// EntryStack is the stack that names the group, if the source knows one: that of a goroutine's start function, or
+	// of a loop's wait.
 	EntryStack tracefmt.StackID
-	// RootFrame is a frame of the function that loops, or reads messages.
+	// RootFrame is a frame of the function that loops or reads messages.
 	RootFrame tracefmt.FrameID
-	// StarterFrame is the line that started it, of a goroutine whose start function is a library's; 0: none is known.
+	// StarterFrame is the service line that started the goroutine, if the goroutine's start function belongs to a
+	// library. 0 means unknown.
 	StarterFrame tracefmt.FrameID
 	Kind         Kind
-	// AnswersClient says of a loop's turn that a client's words on a connection began it, and that it wrote to one: somebody waits for it, as for requests of
-	// protocols that are known.
+	// AnswersClient says of an iteration that data from a client's connection began it and that it wrote to a
+	// connection. A client waits for such an iteration as for a request of a known protocol.
 	AnswersClient bool
-	// Open says that the request was still running at the end of the trace; End is then
-	// the trace's end.
+	// Open says that the request was running at the end of the trace. End is the end of the trace then.
 	Open bool
-	// CutAtStart says that it had begun before the trace; Start is then unknown.
+	// CutAtStart says that the request began before the trace. Start is unknown then.
 	CutAtStart bool
-	// Piece says whether this is the whole request, or a piece of a long one.
+	// Piece says whether this is a whole request or one piece of a long one.
 	Piece Piece
-	// PieceKey is the same for all parts of one long request.
+	// PieceKey is equal for all pieces of one long request.
 	PieceKey uint64
-	// Identity is what the trace says besides about a marked request, or one
-	// that a tracer wrote about; nil: nothing.
+	// Identity holds the ids and the outcome that a mark or a tracer wrote, nil if none did.
 	Identity *Identity
 
-	wholeStart int64 // the start of the whole, of which this may be a part
+	wholeStart int64 // start of the whole request, of which this may be a piece
 }
 
-// IsServed reports whether somebody outside of the goroutine waits for the request's end.
+// IsServed reports whether a client waits for the end of the request.
 func (r *Request) IsServed() bool { return r.Kind.IsServed() || r.AnswersClient }
 
-// Piece says which part of a request this is.
+// Piece says which piece of a request a Request holds.
 type Piece uint8
 
-// Parts of requests that stay open over many generations.
+// A request that stays open over many generations is emitted in pieces.
 const (
 	WholeRequest Piece = iota
-	MiddlePiece        // a piece, more will come
-	LastPiece          // the last piece
+	MiddlePiece        // more pieces follow
+	LastPiece
 )

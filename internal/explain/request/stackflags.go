@@ -5,29 +5,27 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Flags of a stack, for timeline.Decoder.Classify: events with such a stack
-// become marks, from which HTTP/1 connections and gRPC workers are followed.
-// What may name a request (see Namer) is timeline.FlagTelling besides.
+// Flags of a stack, for timeline.Decoder.Classify. Events with a flagged stack become marks, from which HTTP/1
+// connections and gRPC workers are followed. Stacks that may name a request (see Namer) get timeline.FlagTelling too.
 const (
 	flagPeek    uint8 = 1 << iota // waits for the next request of a connection
 	flagHeader                    // reads a request's header
-	flagBody                      // starts the background read: the handler is next
+	flagBody                      // starts the background read: the handler follows
 	flagFinish                    // finishes a response
-	flagFlush                     // ... and hands its last bytes to the kernel
-	flagWorker                    // a gRPC stream worker without work
-	flagMessage                   // reads the beginning of the next message of a WebSocket
+	flagFlush                     // writes the last bytes of a response to the kernel
+	flagWorker                    // a gRPC stream worker waits for work
+	flagMessage                   // reads the beginning of a WebSocket message
 )
 
-// A Classifier gives stacks their flags.
+// A Classifier computes the flags of stacks.
 type Classifier struct{ functionTable }
 
-// NewClassifier returns a classifier for stacks of syms.
 func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{functionTable{syms: syms}} }
 
 // Flags returns the flags of a stack.
 func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	var flags uint8
-	var callee function // the one that was called
+	var callee function // of the frame in the loop
 	traits, runtimeOnly := trait(0), true
 	for _, frame := range c.syms.Stack(id) {
 		fn := *c.frameFunction(frame)
@@ -65,7 +63,7 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	return flags
 }
 
-// awaitsMessage reports whether a stack waits for the beginning of a message of a WebSocket, by the traits of its functions.
+// awaitsMessage reports whether a stack with these traits waits for the beginning of a WebSocket message.
 func awaitsMessage(traits trait) bool {
 	return traits&(connectionRead|messageBegin|messageRest) == connectionRead|messageBegin
 }

@@ -2,53 +2,54 @@ package request
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// A startRole is what a goroutine is by the function that it was started with.
+// A startRole classifies a goroutine by its start function.
 type startRole uint8
 
 const (
 	roleUnknown   startRole = iota
-	roleServer              // a connection's or stream's goroutine: its requests are found otherwise
-	roleMachinery           // of the standard library, or of gRPC's and HTTP/2's machinery
-	roleUnclaimed           // anybody's
+	roleServer              // serves a connection or stream: its requests are found by protocol
+	roleMachinery           // code of the standard library, gRPC or HTTP/2
+	roleUnclaimed           // any other function
 )
 
-// stackInfo holds what a stack says about its goroutine, and about a wait at it.
+// stackInfo describes the goroutine that has a stack, and a wait at that stack.
 type stackInfo struct {
 	role startRole
-	// startFunc is the function that the goroutine was started with, stream the kind of the one stream that it serves then, 0 for none.
+	// startFunc is the goroutine's start function. streamKind is the kind of the stream that it serves, 0 for none.
 	startFunc  tracefmt.StringID
 	streamKind Kind
-	// outerOwned is the outermost frame of the service's own code, caller the innermost one, 0 for none; at is the number of that, -1 for none.
+	// outerOwned is the outermost service frame and innerOwned the innermost one, 0 for none. innerOwnedIndex is the
+	// index of innerOwned, -1 for none.
 	outerOwned, innerOwned tracefmt.FrameID
 	innerOwnedIndex        int
-	// innermost is the innermost function that is not the standard library's, call the number of its frame, -1 for none; isInnermostOwned says that it is the
-	// service's own.
+	// innermost is the innermost function outside of the standard library, and innermostIndex the index of its frame,
+	// -1 for none. isInnermostOwned says that it is service code.
 	innermost        tracefmt.StringID
 	innermostIndex   int
 	isInnermostOwned bool
-	// isFetch says that the service asks a library for the next thing to do.
+	// isFetch says that service code calls a library for the next item of work.
 	isFetch       bool
-	isMessageWait bool // it waits for the beginning of a message of a WebSocket
+	isMessageWait bool // waits for the beginning of a WebSocket message
 
-	// Of a wait.
-	canonical    tracefmt.StackID // see Finder.bare
-	depth        int              // frames that are not the runtime's
-	ownedDepth   int              // how many frames of the service's own lie around it: the fewer, the nearer is it to the loop
-	isClientCall bool             // somebody is asked for something
+	// For waits.
+	canonical    tracefmt.StackID // see Finder.canonicalStack
+	depth        int              // frames outside of the runtime
+	ownedDepth   int              // service frames; the fewer, the nearer the wait is to the loop
+	isClientCall bool             // a client's request
 	isWrite      bool             // to a connection
-	// isInLibrary says that one lets it wait, called by the service, delays that this is not asked for the next thing to do.
+	// isInLibrary says that service code called a library, which waits. isLibraryDelay says that the call fetches no
+	// work.
 	isInLibrary, isLibraryDelay bool
-	isMutexWait                 bool // a Mutex
-	isLibraryLoop               bool // by a library's loop
-	isLoopPause                 bool // a sleep here is the loop's own pause
-	isWorkSleep                 bool // ... is no pause between two turns
+	isMutexWait                 bool
+	isLibraryLoop               bool // a library's loop called the service code
+	isLoopPause                 bool // a sleep here is the pause between iterations
+	isWorkSleep                 bool // a sleep here is part of the work
 }
 
-// workSleepDepth is how many functions of the service's own lie around a sleep that
-// is a part of the work, not the pause between two turns.
+// workSleepDepth is from how many service frames on a sleep is part of the work and no pause between iterations.
 const workSleepDepth = 4
 
-// stackInfo returns what a stack says. It is valid until the next call.
+// stackInfo returns the description of a stack. It is valid until the next call.
 func (f *Finder) stackInfo(id tracefmt.StackID) *stackInfo {
 	if size := len(f.stackInfos); int(id) >= size {
 		f.stackInfos = append(f.stackInfos, make([]stackInfo, max(int(id)+1, f.syms.Stacks())-size)...)
@@ -65,8 +66,8 @@ func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
 	if len(frames) == 0 {
 		return info
 	}
-	callee, traits := new(function), trait(0) // called by the service's own code
-	for i, fr := range frames {               // from the innermost call outwards
+	callee, traits := new(function), trait(0) // the function that service code called
+	for i, fr := range frames {               // from the innermost frame outwards
 		fn, owned := f.namer.frameFunction(fr), f.namer.isOwned(f.syms.Frame(fr))
 		traits |= fn.traits
 		if !fn.hasAny(runtimeFunc) {
@@ -109,16 +110,15 @@ func (f *Finder) readStack(frames []tracefmt.FrameID) stackInfo {
 		info.isFetch = next && !callee.hasAny(standardLibrary)
 		info.isLibraryDelay = info.isInLibrary && !next
 		info.isLoopPause = info.ownedDepth == 1 && !info.isInLibrary
-		// Where a library's loop calls the service, what that does is work.
+		// The service code that a library's loop calls is work.
 		info.isLibraryLoop = !start.hasAny(standardLibrary) && !f.namer.isOwned(outer)
 	}
 	info.isWorkSleep = info.isLibraryLoop || info.ownedDepth >= workSleepDepth
 	return info
 }
 
-// canonicalStack returns a stack that stands for all that differ from a wait's one in the
-// runtime's own frames alone: those of a goroutine that waited when the trace
-// began show more of these.
+// canonicalStack returns one stack for all stacks that differ only in the runtime's innermost frames. The status of a
+// goroutine that waited when the trace began has more of those frames than its later waits.
 func (f *Finder) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	info := f.stackInfo(id)
 	if info.canonical != 0 {
@@ -140,7 +140,7 @@ func (f *Finder) canonicalStack(id tracefmt.StackID) tracefmt.StackID {
 	return info.canonical
 }
 
-// findMainModule looks for what is the service's own, as far as that is not known.
+// findMainModule determines which code is the service's, and discards descriptions of stacks when that changes.
 func (f *Finder) findMainModule() {
 	home := f.namer.mainModuleDir
 	if f.namer.FindMainModule(); f.namer.mainModuleDir != home {

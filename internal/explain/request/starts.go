@@ -8,21 +8,19 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Start is what goroutines did that were started with one function: what a
-// user could ask about where no requests were found.
+// A Start describes the goroutines of one start function. It is a choice that a user has if no requests were found.
 type Start struct {
-	// RootFrame is a frame of the function, the outermost of the service's own code
-	// where there is one.
+	// RootFrame is a frame of the outermost service function, or of the start function if there is none.
 	RootFrame tracefmt.FrameID
-	// InnerFrame is a frame of the function of the service's own that was called most
-	// often below it, 0 for none: its calls have a beginning and an end.
+	// InnerFrame is a frame of the service function that RootFrame's function called most often, 0 for none. Its calls
+	// have a beginning and an end.
 	InnerFrame tracefmt.FrameID
 	Goroutines int
 	Wakes      int   // waits that ended
-	RunningNS  int64 // in all of them
+	RunningNS  int64 // sum over the goroutines
 }
 
-// startCounter adds up what goroutines did, as long as no requests are found.
+// startCounter measures the goroutines of start functions as long as no requests are found.
 type startCounter struct {
 	byStartFunc map[tracefmt.StringID]*startStats
 	byGoroutine map[uint64]*startStats // goroutines that were counted
@@ -31,7 +29,7 @@ type startCounter struct {
 
 type startStats struct {
 	Start
-	innerCounts map[tracefmt.FrameID]int // by call: how often it was seen after something else
+	innerCounts map[tracefmt.FrameID]int // how often each frame appeared after another
 	lastInner   tracefmt.StringID
 }
 
@@ -56,8 +54,8 @@ func (s *startCounter) add(f *Finder, g *timeline.Gen) {
 	})
 }
 
-// statsFor returns the facts about goroutines like the one whose spans it is given;
-// nil if it shows no stack, or is not to be asked about.
+// statsFor returns the statistics of the goroutine that has s.spans. It is nil if the spans have no stack or the
+// goroutine is of no interest.
 func (s *startCounter) statsFor(f *Finder) *startStats {
 	outer := tracefmt.FrameID(0)
 	for i := range s.spans {
@@ -89,7 +87,7 @@ func (s *startCounter) statsFor(f *Finder) *startStats {
 	return stats
 }
 
-// add adds a span.
+// add counts a span.
 func (sum *startStats) add(f *Finder, span *timeline.Span) {
 	switch {
 	case span.State == timeline.Running:
@@ -100,7 +98,7 @@ func (sum *startStats) add(f *Finder, span *timeline.Span) {
 	if span.Stack == 0 || span.How == timeline.HowCreated {
 		return
 	}
-	// The function of the service's own that its root called.
+	// Find the service function that the root calls.
 	frames := f.syms.Stack(span.Stack)
 	innerFrame, isBelowRoot := tracefmt.FrameID(0), false
 	for k := len(frames) - 1; k >= 0; k-- {
@@ -121,8 +119,7 @@ func (sum *startStats) add(f *Finder, span *timeline.Span) {
 	sum.lastInner = fn
 }
 
-// Starts returns what goroutines did, by the function that they were started
-// with, those that did most first. It is for traces without requests.
+// Starts returns the start functions, those with the most wakes first. It is for traces without requests.
 func (f *Finder) Starts() []Start {
 	var out []Start
 	for _, stats := range f.starts.byStartFunc {
@@ -141,7 +138,8 @@ func (f *Finder) Starts() []Start {
 		out = append(out, start)
 	}
 	slices.SortFunc(out, func(a, b Start) int {
-		return cmp.Or(cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(b.RunningNS, a.RunningNS), cmp.Compare(b.Goroutines, a.Goroutines), cmp.Compare(f.frameFuncName(a.RootFrame), f.frameFuncName(b.RootFrame)))
+		return cmp.Or(cmp.Compare(b.Wakes, a.Wakes), cmp.Compare(b.RunningNS, a.RunningNS),
+			cmp.Compare(b.Goroutines, a.Goroutines), cmp.Compare(f.frameFuncName(a.RootFrame), f.frameFuncName(b.RootFrame)))
 	})
 	return out
 }

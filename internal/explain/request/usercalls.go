@@ -8,13 +8,12 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// callFinder finds calls of functions that the user names: the time from the first
-// sign of the function on a goroutine's stack to the last. Calls that follow
-// each other from one line with no sign of their caller in between count as one. A call is of
-// the outermost function that matches: what that calls is part of it.
+// callFinder finds calls of functions that the user names. A call lasts from the first event with the function on the
+// goroutine's stack to the last. Calls from one line with no event of their caller in between count as one. The
+// outermost function that matches counts, and its callees are part of it.
 type callFinder struct {
 	matchName     func(string) bool
-	matches       []int8        // by function: 0 not known yet, 1 yes, -1 no
+	matches       []int8        // by function: 0 unknown, 1 matches, -1 does not
 	byStack       []matchedFunc // by stack
 	isResolved    []bool        // by stack
 	spans         []timeline.Span
@@ -27,16 +26,16 @@ type userCall struct {
 	end        int64
 	entryStack tracefmt.StackID
 	function   matchedFunc
-	// lastWaitStack is the stack of the last wait or system call, lastWaitEnd its end. A call
-	// that came to one again, or to a line of its own before it, has a loop, or is
-	// several calls: the last of them began at again, or before.
+	// lastWaitStack is the stack of the last wait or system call, and lastWaitEnd its end. A call that reached the same
+	// stack again, or an earlier line of the function, has a loop or is several calls. The last of them began at
+	// latestStart or before.
 	lastWaitStack tracefmt.StackID
 	lastLine      int
 	lastWaitEnd   int64
 	latestStart   int64
 }
 
-// addWait takes note of a wait or a system call.
+// addWait records a wait or a system call.
 func (c *userCall) addWait(syms *tracefmt.Symbols, s *timeline.Span, match matchedFunc) {
 	if s.State != timeline.Waiting && s.State != timeline.Syscall {
 		return
@@ -48,14 +47,13 @@ func (c *userCall) addWait(syms *tracefmt.Symbols, s *timeline.Span, match match
 	c.lastWaitStack, c.lastLine, c.lastWaitEnd = s.Stack, line, s.End
 }
 
-// matchedFunc is a function that the user named, as it stands in a stack.
+// matchedFunc is a frame of a function that the user named.
 type matchedFunc struct {
-	frame       tracefmt.FrameID // the outermost that matches; 0: none
-	callerFrame tracefmt.FrameID // the line that called it
+	frame       tracefmt.FrameID // the outermost that matches, 0 for none
+	callerFrame tracefmt.FrameID // 0 for none
 }
 
-// isSameCall reports whether two stacks can be of one call: two functions, or one that
-// two lines called, are two calls.
+// isSameCall reports whether two stacks can belong to one call: they have the same function, called by the same line.
 func (c matchedFunc) isSameCall(o matchedFunc, syms *tracefmt.Symbols) bool {
 	return o.frame != 0 && syms.Frame(c.frame).Func == syms.Frame(o.frame).Func && c.callerFrame == o.callerFrame
 }
@@ -64,7 +62,7 @@ func newCallFinder(match func(string) bool) *callFinder {
 	return &callFinder{matchName: match, calls: make(map[uint64]*userCall)}
 }
 
-// matchIn returns the function of a stack that the user named.
+// matchIn returns the function in a stack that the user named.
 func (fs *callFinder) matchIn(syms *tracefmt.Symbols, id tracefmt.StackID) matchedFunc {
 	match := entry.At(&fs.byStack, id)
 	isResolved := entry.At(&fs.isResolved, id)
@@ -130,7 +128,10 @@ func (fs *callFinder) add(f *Finder, g *timeline.Gen) {
 			}
 			if call == nil {
 				start := max(span.Start, f.window.Start())
-				call = &userCall{openRequest: openRequest{start: start, pieceStart: start, cutAtStart: span.Start < f.window.Start()}, entryStack: span.Stack, function: match}
+				call = &userCall{
+					openRequest: openRequest{start: start, pieceStart: start, cutAtStart: span.Start < f.window.Start()},
+					entryStack:  span.Stack, function: match,
+				}
 				fs.calls[id] = call
 			}
 			call.end = span.End
@@ -144,25 +145,25 @@ func (fs *callFinder) add(f *Finder, g *timeline.Gen) {
 	}
 }
 
-// narrowOpenCalls gives calls that have not ended the latest start that they can have, so
-// that many calls, one after the other, are not one that hangs.
+// narrowOpenCalls sets the starts of open calls to the latest possible time, so that many calls in a row do not appear
+// as one call that hangs.
 func (fs *callFinder) narrowOpenCalls() {
 	for _, c := range fs.calls {
 		switch {
 		case c.latestStart == 0:
 		case c.pieceKey == 0:
 			c.start, c.pieceStart, c.cutAtStart = c.latestStart, c.latestStart, false
-		default: // parts of it were handed out
+		default: // pieces of it were emitted
 			c.cutAtStart = true
 		}
 	}
 }
 
-// IsUnknownServer reports whether the process accepts connections for a protocol that is not known.
+// IsUnknownServer reports whether the process accepts connections for a protocol that no source knows.
 func (f *Finder) IsUnknownServer() bool { return f.loops.isUnknownServer }
 
-// RepeatedCalls returns how many calls of functions that the user named came to a line
-// again: each has a loop, or is several calls with no event between them.
+// RepeatedCalls returns how many calls reached the same line again. Each has a loop or is several calls with no event
+// between them.
 func (f *Finder) RepeatedCalls() int {
 	if f.calls == nil {
 		return 0

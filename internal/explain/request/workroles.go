@@ -9,81 +9,76 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Work is what goroutines and loops do that no protocol shows. It stands beside
-// the requests of servers, unless it is done for them: then it is a part of
-// those, and only counted.
+// Work is what jobs and loops do. If it is done for requests of a server, it is a part of those requests and only
+// counted. Otherwise it is reported next to them.
 //
-// Who it is done for is told by who began it: the goroutine that created a job,
-// or whose send or unlock ended a loop's idle wait. If most of that was done by
-// handlers of requests, or by work that is itself done for them, the work serves
-// requests. A loop that takes what handlers leave behind and for which they do
-// not wait does not (a queue of mails to be sent).
+// The starter decides which requests work is done for: the goroutine that created a job, or whose send or unlock ended a loop's
+// idle wait. If handlers of requests, or work that serves requests itself, started most of it, the work serves
+// requests. The exception is a loop that handlers pass work to without waiting for the result, such as a queue of mails
+// to send.
 
-// A Role is what work is to the requests of a process.
+// A Role is the relation of work to the requests of the process.
 type Role uint8
 
-// Roles, what matters most first.
+// Roles, the most important first.
 const (
-	// Independent work stands beside the requests.
+	// Independent work is reported next to the requests.
 	Independent Role = iota
-	// Library work shows no line of the service's own code: it is a library's
-	// machinery, or, of regions, a library's own ones.
+	// Library work has no frame of service code: it is a library's internal work, or a library's own regions.
 	Library
-	// Serving work is done for requests that are found by themselves.
+	// Serving work is a part of requests.
 	Serving
-	// MainLife is main's life.
+	// MainLife is the life of the main goroutine.
 	MainLife
 )
 
-// An origin is how turns or jobs of one function began.
+// originStats counts how the jobs or iterations of one function began.
 type originStats struct {
-	inspected         int   // looked at
-	emittedNS         int64 // in turns and jobs that were handed out
-	total             int   // all
-	pieceCount        int   // of the goroutines that were looked at
+	inspected         int   // jobs or iterations that were inspected
+	emittedNS         int64 // duration of the emitted ones
+	total             int   // inspected or not
+	pieceCount        int   // timeline pieces of the inspected goroutines
 	servingCount      int   // begun by a handler of requests
-	networkCount      int   // by data from the network, or by nobody known
-	timerCount        int   // by a timer
+	networkCount      int   // begun by the network or an unknown cause
+	timerCount        int   // begun by a timer
 	starters          map[tracefmt.StringID]int
-	isOwned           bool // the service's own code was seen in it
-	handlerWaits      int  // of serving: the handler was seen to wait then
-	handlerDepartures int  // ... or to go on
-	// backToBack counts the turns in which a library's loop had work already when the one before ended, rested those after which it waited for more; arrived is
-	// how often who hands it over came by meanwhile.
+	isOwned           bool // service code was observed
+	handlerWaits      int  // of servingCount: the handler waited for the result
+	handlerDepartures int  // of servingCount: the handler proceeded
+	// For a library's loop: backToBack counts the iterations that had work when the one before ended, rests those after
+	// which the loop waited for more. arrivals is how often the goroutine that passes the work got some.
 	backToBack, rests, arrivals int
-	isSettled                   bool              // it serves; it is only counted
-	startFunc                   tracefmt.StringID // the function with which the goroutines began
+	isSettled                   bool              // it serves requests and is only counted
+	startFunc                   tracefmt.StringID // of the goroutines
 	kind                        Kind
-	isLibraryWait               bool        // jobs that are a library's way to wait: none of them is handed out
-	groupKeys                   []originKey // the groups of those that are called otherwise
+	isLibraryWait               bool        // the jobs are a library's way to wait, and none is emitted
+	groupKeys                   []originKey // if it is reported under other names
 }
 
-// Bounds on how many turns are looked at before something is settled.
+// Limits of inspection.
 const (
-	settledCount         = 200 // turns, or jobs, of a function
-	maxHandlersInspected = 32  // turns of which the handler is looked up
+	settledCount         = 200 // jobs or iterations of a function after which its role is settled
+	maxHandlersInspected = 32  // iterations of a function whose handlers are inspected
 )
 
-// workIndex holds all goroutines that no protocol claims.
+// workIndex holds the work of all goroutines that no protocol claims.
 type workIndex struct {
 	origins map[originKey]*originStats
-	aliases map[originKey]*originStats // of groups that are called otherwise
+	aliases map[originKey]*originStats // of groups with another name than the function's
 	roles   map[uint64]startRole       // of goroutines that are older than the generation
-	// annotated are goroutines on which a task, a region or a mark ended: what
-	// they do is told by those.
+	// annotated are the goroutines on which a task, region or mark ended. Those represent the goroutine's work.
 	annotated map[uint64]bool
-	// annotatedSpans are, of the generation, the times of those that ended in it.
+	// annotatedSpans are the start and end of those that ended in this generation, by goroutine.
 	annotatedSpans map[uint64][][2]int64
 }
 
-// addAnnotation takes note of a task, a region or a mark that lasted from start to end
-// on a goroutine.
+// addAnnotation records a task, region or mark on a goroutine.
 func (w *workIndex) addAnnotation(g uint64, start, end int64) {
 	w.annotated[g] = true
 	w.annotatedSpans[g] = append(w.annotatedSpans[g], [2]int64{start, end})
 }
 
-// isAnnotatedAt reports whether a goroutine was in a task, a region or a mark.
+// isAnnotatedAt reports whether a goroutine was in a task, region or mark at t.
 func (f *Finder) isAnnotatedAt(g uint64, t int64) bool {
 	if len(f.tasks) > 0 {
 		for _, task := range f.tasks {
@@ -107,10 +102,13 @@ func (f *Finder) isAnnotatedAt(g uint64, t int64) bool {
 }
 
 func newWorkIndex() workIndex {
-	return workIndex{origins: make(map[originKey]*originStats), aliases: make(map[originKey]*originStats), roles: make(map[uint64]startRole), annotated: make(map[uint64]bool), annotatedSpans: make(map[uint64][][2]int64)}
+	return workIndex{
+		origins: make(map[originKey]*originStats), aliases: make(map[originKey]*originStats), roles: make(map[uint64]startRole),
+		annotated: make(map[uint64]bool), annotatedSpans: make(map[uint64][][2]int64),
+	}
 }
 
-// addWork looks for jobs and loops in the window's last generation.
+// addWork finds jobs and iterations in the window's last generation.
 func (f *Finder) addWork(g *timeline.Gen) {
 	index := &f.work
 	f.jobs.addBirths(f, g)
@@ -131,14 +129,14 @@ func (f *Finder) addWork(g *timeline.Gen) {
 	}
 }
 
-// originKey is the key of a group of work.
+// originKey identifies a group of work.
 type originKey struct {
 	kind Kind
 	name tracefmt.StringID
 }
 
-// startRoleOf returns what a goroutine is; start is its start function's stack, if it
-// was created in the generation.
+// startRoleOf returns the role of a goroutine. start is the stack of its start function if it was created in the
+// generation, else 0.
 func (f *Finder) startRoleOf(g *timeline.Gen, id uint64, start tracefmt.StackID) startRole {
 	if start != 0 {
 		return f.stackInfo(start).role
@@ -155,7 +153,7 @@ func (f *Finder) startRoleOf(g *timeline.Gen, id uint64, start tracefmt.StackID)
 	return r
 }
 
-// originFor returns the record of a group of work.
+// originFor returns the statistics of a group of work. It creates missing ones.
 func (f *Finder) originFor(kind Kind, name, root tracefmt.StringID) *originStats {
 	k := originKey{kind, name}
 	o := f.work.origins[k]
@@ -166,7 +164,7 @@ func (f *Finder) originFor(kind Kind, name, root tracefmt.StringID) *originStats
 	return o
 }
 
-// addStarter notes the beginner of a turn or a job: a goroutine with this stack.
+// addStarter counts the goroutine that began a job or an iteration, by the start function of its stack.
 func (o *originStats) addStarter(f *Finder, starterID uint64, stack tracefmt.StackID) {
 	if f.isServing(starterID, stack) {
 		o.servingCount++
@@ -175,24 +173,23 @@ func (o *originStats) addStarter(f *Finder, starterID uint64, stack tracefmt.Sta
 	}
 }
 
-// Work is what was found of one function's work.
+// Work is the work of one function.
 type Work struct {
 	Kind      Kind
 	Name      tracefmt.StringID // of the group
-	StartFunc tracefmt.StringID // the function with which the goroutines began
+	StartFunc tracefmt.StringID // of the goroutines
 	Role      Role
-	Count     int // about: where much of it serves requests, only a part is looked at
-	// IsTimerStarted says that a timer began most of it; Outside that a client, or data from the network, is seen at its beginning, or at that of
-	// the work that began it.
+	Count     int // approximate: of work that serves requests only a part is inspected
+	// IsTimerStarted says that timers began most of the work. IsStartedOutside says that clients or the network began
+	// some of it, or of the work that started it.
 	IsTimerStarted, IsStartedOutside bool
-	// QueuedShare is the part of its turns for which the work lay there already when the turn before ended: a library's loop hands it to the service, and its
-	// goroutine was seen to wait for more at other times.
+	// QueuedShare is the share of iterations whose work was available when the iteration before ended. It is 0 except
+	// for service functions that a library's loop calls and whose goroutine also waited for more work.
 	QueuedShare float64
 }
 
-// Works returns all work, by name. Through says how many
-// requests of servers had a path that leads through goroutines that were started
-// with a function.
+// Works returns all work, by name. requestsThrough returns how many requests of servers have a path through goroutines
+// with a given start function.
 func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Work {
 	var out []Work
 	roles, isOutside := f.workRoles(requestsThrough), f.startedOutside()
@@ -203,7 +200,10 @@ func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Wor
 				keys = []originKey{k}
 			}
 			for _, k := range keys {
-				out = append(out, Work{k.kind, k.name, origin.startFunc, roles[k], origin.total / len(keys), f.isTimerStarted(origin), isOutside[origin], origin.queuedShare()})
+				out = append(out, Work{
+					k.kind, k.name, origin.startFunc, roles[k], origin.total / len(keys),
+					f.isTimerStarted(origin), isOutside[origin], origin.queuedShare(),
+				})
 			}
 		}
 	}
@@ -213,7 +213,8 @@ func (f *Finder) Works(requestsThrough func(root tracefmt.StringID) int64) []Wor
 	return out
 }
 
-// queuedShare returns Work.Queued. Where turns are more than what was handed over, one piece of work may be several of them: then it is not known.
+// queuedShare returns Work.QueuedShare. It is 0 if iterations outnumber arrivals, because one item may cause several
+// iterations then.
 func (o *originStats) queuedShare() float64 {
 	if o.rests == 0 || 2*(o.backToBack+o.rests) > 3*o.arrivals {
 		return 0
@@ -221,8 +222,7 @@ func (o *originStats) queuedShare() float64 {
 	return float64(o.backToBack) / float64(o.backToBack+o.rests)
 }
 
-// isTimerStarted reports whether timers began most of some work, or the work that began
-// it.
+// isTimerStarted reports whether timers began most of the work, or most of the loops that started it.
 func (f *Finder) isTimerStarted(o *originStats) bool {
 	timer := o.timerCount
 	if o.kind == Goroutine {
@@ -235,10 +235,10 @@ func (f *Finder) isTimerStarted(o *originStats) bool {
 	return 2*timer > o.inspected
 }
 
-// startedOutside returns the work of which a client, or data from the network, began some, or some of the work that began it.
+// startedOutside returns the work that clients or the network began in part, directly or by the work that started it.
 func (f *Finder) startedOutside() map[*originStats]bool {
 	isOutside := make(map[*originStats]bool)
-	roots := make(map[tracefmt.StringID]bool) // of such work
+	roots := make(map[tracefmt.StringID]bool) // start functions of such work
 	for hasChanged := true; hasChanged; {
 		hasChanged = false
 		for _, origin := range f.work.origins {
@@ -257,15 +257,16 @@ func (f *Finder) startedOutside() map[*originStats]bool {
 	return isOutside
 }
 
-// A cycle is the jobs of functions that begin each other, or themselves, as what descends a tree does.
+// A startCycle is a set of start functions whose jobs start each other, or a function whose jobs start more of the same,
+// as in a parallel descent of a tree.
 type startCycle struct {
 	origins []*originStats
 	funcs   map[tracefmt.StringID]bool
 }
 
-// startCycles returns the cycle that a function belongs to.
+// startCycles returns the cycle of each start function that is in one.
 func (f *Finder) startCycles() map[tracefmt.StringID]*startCycle {
-	starters := make(map[tracefmt.StringID]map[tracefmt.StringID]bool) // who began the jobs of a function
+	starters := make(map[tracefmt.StringID]map[tracefmt.StringID]bool) // by start function: the start functions of its starters
 	for _, origin := range f.work.origins {
 		for fn, n := range origin.starters {
 			if origin.kind == Goroutine && n > 0 {
@@ -276,7 +277,7 @@ func (f *Finder) startCycles() map[tracefmt.StringID]*startCycle {
 			}
 		}
 	}
-	// The strongly connected components of that graph (Tarjan, 1972): time and room grow with what began what, however long the chains are.
+	// The cycles are the strongly connected components of that graph (Tarjan, 1972), found in linear time and space.
 	out, number := make(map[tracefmt.StringID]*startCycle), make(map[tracefmt.StringID]int)
 	var open []tracefmt.StringID
 	var visit func(tracefmt.StringID) int
@@ -296,7 +297,7 @@ func (f *Finder) startCycles() map[tracefmt.StringID]*startCycle {
 		}
 		cycle := &startCycle{funcs: make(map[tracefmt.StringID]bool)}
 		for _, member := range open[base:] {
-			number[member], cycle.funcs[member] = math.MaxInt, true // it is closed
+			number[member], cycle.funcs[member] = math.MaxInt, true // its component is complete
 			if len(open) > base+1 || starters[fn][fn] {
 				out[member] = cycle
 			}
@@ -317,7 +318,7 @@ func (f *Finder) startCycles() map[tracefmt.StringID]*startCycle {
 	return out
 }
 
-// startedInside returns how many jobs the cycle began.
+// startedInside returns how many jobs the cycle itself started.
 func (c *startCycle) startedInside(origin *originStats) (n int) {
 	for fn, count := range origin.starters {
 		if c.funcs[fn] {
@@ -327,7 +328,7 @@ func (c *startCycle) startedInside(origin *originStats) (n int) {
 	return n
 }
 
-// startedOutside returns how many jobs of the cycle others began, and how many of these were for requests.
+// startedOutside returns how many jobs of the cycle other work started, and how many of those were for requests.
 func (c *startCycle) startedOutside(serves map[tracefmt.StringID]bool) (serving, all int) {
 	for _, origin := range c.origins {
 		serving, all = serving+origin.servingCount, all+origin.inspected-c.startedInside(origin)
@@ -340,13 +341,11 @@ func (c *startCycle) startedOutside(serves map[tracefmt.StringID]bool) (serving,
 	return serving, all
 }
 
-// workRoles returns what the work of each function is to the requests of the
-// process, by kind and name of its group.
+// workRoles returns the role of each group of work. It repeats until the set of serving start functions is stable.
 func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) map[originKey]Role {
 	roles := make(map[originKey]Role)
-	isServing := make(map[tracefmt.StringID]bool) // functions all of whose work serves
-	// Jobs started, and how long they took, by the function that the goroutines
-	// that started them began with.
+	isServing := make(map[tracefmt.StringID]bool) // start functions all of whose work serves requests
+	// Jobs, and their duration, by the start function of the goroutines that started them.
 	startedJobs, jobNS := make(map[tracefmt.StringID]int), make(map[tracefmt.StringID]int64)
 	for _, origin := range f.work.origins {
 		if origin.kind == Goroutine && origin.inspected > 0 && !origin.isLibraryWait {
@@ -363,10 +362,10 @@ func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) m
 			if origin.total == 0 {
 				continue
 			}
-			// What a function begins itself says nothing.
+			// Jobs and iterations that a function starts itself prove nothing.
 			serving, all := origin.servingCount, origin.inspected-origin.starters[origin.startFunc]
 			if origin.kind == Goroutine && all > serving {
-				serving, all = 0, all-serving // those that handlers started were left out one by one
+				serving, all = 0, all-serving // the handlers' own jobs were left out one by one
 			}
 			for fn, n := range origin.starters {
 				if isServing[fn] && fn != origin.startFunc {
@@ -374,17 +373,19 @@ func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) m
 				}
 			}
 			if cycle := cycles[origin.startFunc]; cycle != nil && serving == 0 && cycle.startedInside(origin) == origin.inspected {
-				serving, all = cycle.startedOutside(isServing) // nor does what functions begin that begin each other: it is what the first of them are
+				// Jobs that a cycle starts itself prove nothing either: the role is that of the first ones.
+				serving, all = cycle.startedOutside(isServing)
 			}
 			switch {
 			case origin.kind == Loop && f.namer.function(origin.startFunc).hasAny(benchmarkFunc) && origin.isOwned:
-				// Its iterations are what the benchmark measures, whoever does the work.
+				// The benchmark measures its iterations, and any goroutine may do the work.
 				roles[k] = Independent
 			case origin.kind == Loop && 2*startedJobs[origin.startFunc] >= origin.total && jobNS[origin.startFunc] >= 3*origin.emittedNS:
-				// It starts a job each time, which does the work.
+				// It starts a job in each iteration, and the job does the work.
 				roles[k] = Serving
 				isIndependent[origin.startFunc] = true
-			case origin.isSettled, 2*requestsThrough(origin.startFunc) >= int64(origin.total), serving > 0 && 2*serving >= all && origin.handlerDepartures <= 3*origin.handlerWaits:
+			case origin.isSettled, 2*requestsThrough(origin.startFunc) >= int64(origin.total),
+				serving > 0 && 2*serving >= all && origin.handlerDepartures <= 3*origin.handlerWaits:
 				roles[k] = Serving
 			case !origin.isOwned:
 				roles[k] = Library
@@ -414,7 +415,7 @@ func (f *Finder) workRoles(requestsThrough func(root tracefmt.StringID) int64) m
 	}
 }
 
-// appendUnique adds what is not there yet to a short list.
+// appendUnique appends a key to a short list that does not have it.
 func appendUnique(list []originKey, k originKey) []originKey {
 	if slices.Contains(list, k) {
 		return list

@@ -15,8 +15,7 @@ const (
 	ms = 1_000_000
 )
 
-// scrape writes one HTTP/1 request on connection g, whose handler waits for a
-// moment.
+// scrape writes one HTTP/1 request on connection g whose handler sleeps.
 func scrape(th, poller *tracetext.Thread, clock int64, g uint64, handler string) {
 	const serve = "net/http.(*conn).serve:2074"
 	poller.Unblock(clock, g)
@@ -28,19 +27,20 @@ func scrape(th, poller *tracetext.Thread, clock int64, g uint64, handler string)
 	th.Block(clock+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 }
 
-// idle brings a connection into the wait for its first request.
+// idle lets a connection wait for its first request.
 func idle(th, poller *tracetext.Thread, clock int64, g uint64) {
 	poller.Unblock(clock, g)
 	th.Start(clock+100, g)
 	th.Block(clock+200, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2074")
 }
 
-// TestHandshake: who opens a connection for a request waits for its TLS handshake, too; who opens it ahead does not. It fails if half of
-// the requests, those whose bytes came a moment later than the handshake's end, seem to have had none.
+// TestHandshake: a client that opens a connection for a request also waits for the TLS handshake; one that opens it in
+// advance does not. Half of the requests arrive a moment after the end of the handshake. It fails if they count without
+// their handshake.
 func TestHandshake(t *testing.T) {
 	for name, tc := range map[string]struct {
-		pause    int64 // until the first request comes
-		from, to int64 // p50
+		pause    int64 // until the first request arrives
+		from, to int64 // bounds of p50
 	}{
 		"for a request": {50 * us, 6 * ms, 7 * ms},
 		"ahead":         {30 * ms, 0, ms},
@@ -103,9 +103,8 @@ func names(rep *report.Report) (out []string) {
 	return out
 }
 
-// TestJobsBesideScrapes: a server of datagrams whose library starts a goroutine
-// for each, and a scrape of its metrics now and then: twelve of those made all
-// others vanish.
+// TestJobsNextToScrapes: a datagram server's library starts a goroutine for each packet, and its metrics are scraped
+// sometimes. It fails if twelve scrapes hide all jobs.
 func TestJobsBesideScrapes(t *testing.T) {
 	builder := tracetext.New(26)
 	th, poller := builder.Thread(), builder.Spare()
@@ -138,9 +137,9 @@ func TestJobsBesideScrapes(t *testing.T) {
 	}
 }
 
-// TestLibraryThatWaits: a consumer asks a library for messages, and the library waits for them on a goroutine of its own, which is no request:
-// nobody is late by it. Where who starts the same goroutines goes on instead, or also waits for other work, they are jobs. It fails if a
-// library's goroutines count as jobs whoever waits for them, or do not where their starter has a turn of its own.
+// TestLibraryWaits: a consumer calls a library to get messages, and the library waits for them in a new goroutine.
+// These goroutines are no requests. If their creator proceeds, or also waits for other work, they are jobs. It fails if
+// the creator's wait does not decide, or if they are no jobs of a creator that has its own iterations.
 func TestLibraryThatWaits(t *testing.T) {
 	const (
 		lib    = "@/go/pkg/mod/example.org/kgo@v1.2.0/consumer.go:694"
@@ -151,7 +150,7 @@ func TestLibraryThatWaits(t *testing.T) {
 	const commit = "example.org/kgo.(*Client).CommitRecords@/go/pkg/mod/example.org/kgo@v1.2.0/consumer.go:900"
 	for name, tc := range map[string]struct {
 		waits, turns, jobs bool
-		rest               []string // where it waits besides
+		rest               []string // where it waits in addition
 	}{
 		"polls": {true, false, false, nil}, "goes on": {false, false, true, nil}, "waits for work, then for the library": {true, true, true, []string{caller}},
 		"commits what it was given": {true, true, false, []string{commit, caller}},
@@ -202,9 +201,9 @@ func TestLibraryThatWaits(t *testing.T) {
 	}
 }
 
-// TestManyGoroutinesOfFewTurns counts turns over all goroutines of a function,
-// of which none has many: 2,000 with three each are no fewer than 6 with 1,000.
-// Where each waited before the trace is not known, but where nearly all do.
+// TestManyGoroutinesWithFewIterations counts iterations over all goroutines of a function: 2,000 goroutines with three
+// each have as many as six with 1,000. The wait before the trace has no stack, but nearly all goroutines wait in the
+// same place.
 func TestManyGoroutinesOfFewTurns(t *testing.T) {
 	builder := tracetext.New(26)
 	th, timer := builder.Thread(), builder.Spare()
@@ -228,9 +227,8 @@ func TestManyGoroutinesOfFewTurns(t *testing.T) {
 	}
 }
 
-// TestWorkForRequests: a worker to which handlers give what they then wait for is
-// a part of their requests, and a goroutine that they start; both are counted. A
-// worker for which they do not wait stands beside them.
+// TestWorkForRequests: a worker is a part of requests if handlers wait for the work that they pass to it, and so is a
+// goroutine that handlers start. Both are counted. A worker for which handlers do not wait is reported next to them.
 func TestWorkForRequests(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		builder := tracetext.New(26)
@@ -243,7 +241,7 @@ func TestWorkForRequests(t *testing.T) {
 			return append(frames, "example.com/shop.(*server).order", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
 		}
 		work := []string{"runtime.chanrecv1", "example.com/shop.(*mailer).run"}
-		// The worker is seen waiting before the first request.
+		// The trace shows the worker waiting before the first request.
 		poller.Unblock(1*ms+500*us, 8)
 		helper.Start(1*ms+501*us, 8)
 		helper.Block(1*ms+502*us, "chan receive", work...)
@@ -292,8 +290,8 @@ func TestWorkForRequests(t *testing.T) {
 	}
 }
 
-// TestIdleMain: main that sleeps is nobody's request. What could be asked is
-// said instead, what was woken most often first.
+// TestIdleMain: a main goroutine that sleeps is no request. The report lists start functions instead, the one with the
+// most wakes first.
 func TestIdleMain(t *testing.T) {
 	builder := tracetext.New(26)
 	th, timer := builder.Thread(), builder.Spare()
@@ -331,10 +329,9 @@ func TestIdleMain(t *testing.T) {
 	}
 }
 
-// TestSaturatedWorker: a worker that always has work never waits for any. What a
-// library lets it wait for, a limiter, is a part of its turns, not the pause
-// between them; and the loop is called by the service's own function, not by the
-// library's that started it.
+// TestSaturatedWorker: a worker that always has work never waits for any. A library's limiter delays it within its
+// iterations and not between them. The loop is named by the service function and not by the library function that
+// started it.
 func TestSaturatedWorker(t *testing.T) {
 	builder := tracetext.New(26)
 	th, timer := builder.Thread(), builder.Spare()
@@ -362,8 +359,8 @@ func TestSaturatedWorker(t *testing.T) {
 	}
 }
 
-// TestBenchmark: iterations of a benchmark do not wait for work. What each does
-// once tells them apart, here a system call.
+// TestBenchmark: the iterations of a benchmark do not wait for work. An event that each has once separates them, here a
+// system call.
 func TestBenchmark(t *testing.T) {
 	builder := tracetext.New(26)
 	th := builder.Thread()
@@ -388,7 +385,7 @@ func TestBenchmark(t *testing.T) {
 	}
 }
 
-// TestSubtests: a subtest is a request, called by its function.
+// TestSubtests: a subtest is a request, named by its function.
 func TestSubtests(t *testing.T) {
 	builder := tracetext.New(26)
 	th, timer := builder.Thread(), builder.Spare()
@@ -417,9 +414,9 @@ func TestSubtests(t *testing.T) {
 	}
 }
 
-// TestRegionsOfLibraries: a client library marks parts of its own calls as regions, of some microseconds; they are no requests,
-// what calls it is. A helper that opens and closes a region for its caller tells what the caller does, and so does a framework
-// that calls the service within one.
+// TestRegionsOfLibraries: a client library marks parts of its own calls as regions of some microseconds. They are no
+// requests, but their callers are. A helper that begins and ends a region for its caller marks the caller's work, and
+// so does a framework that calls the service within a region.
 func TestRegionsOfLibraries(t *testing.T) {
 	const (
 		lib   = "example.com/pd/client@v1.2.0/client.go"
@@ -478,8 +475,8 @@ func TestRegionsOfLibraries(t *testing.T) {
 	}
 }
 
-// TestTickersBesideJobs: goroutines that only look, once a second, whether there is something to do stand behind the jobs that
-// they delay, though they are many more and all wait for a CPU together; what their first tick ended had begun before the trace.
+// TestTickersNextToJobs: goroutines that check once a second for work rank behind the jobs that they delay, even if
+// they are many more and all wait for a CPU at once. Waits that their first tick ended had begun before the trace.
 func TestTickersBesideJobs(t *testing.T) {
 	const n = 500
 	builder := tracetext.New(26)
@@ -518,8 +515,8 @@ func TestTickersBesideJobs(t *testing.T) {
 	}
 }
 
-// TestJobsOfTheProcess: jobs that no client, and no data from the network, is seen to begin are what the process does by itself, beside the requests
-// of a server. Those of a goroutine that reads what comes are asked for.
+// TestJobsWithoutClient: if no client and no network data begins jobs, the process does them on its own initiative,
+// next to a server's requests. If a goroutine that reads from the network starts them, clients wait for them.
 func TestJobsOfTheProcess(t *testing.T) {
 	for _, isFromNetwork := range []bool{false, true} {
 		builder := tracetext.New(26)
@@ -551,8 +548,9 @@ func TestJobsOfTheProcess(t *testing.T) {
 	}
 }
 
-// TestJobsThatBeginEachOther: what descends a tree starts goroutines that start others with the same functions. It is a part of the request that began the
-// first of them, and requests of its own where a goroutine that reads what comes began it.
+// TestJobsThatStartEachOther: a parallel descent of a tree starts goroutines that start others with the same functions.
+// All are a part of the request that started the first. If a goroutine that reads from the network started the first,
+// they are requests.
 func TestJobsThatBeginEachOther(t *testing.T) {
 	const serve, field, list, read = "net/http.(*conn).serve:2074", "example.com/graph.field", "example.com/graph.list", "example.com/shop.(*feed).read"
 	for _, isForRequest := range []bool{false, true} {
@@ -578,7 +576,7 @@ func TestJobsThatBeginEachOther(t *testing.T) {
 				th.Create(clock+2*us, job, field, read)
 				th.Block(clock+3*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", read)
 			}
-			for k := range uint64(8) { // field, list, field, list, ...
+			for k := range uint64(8) {
 				start, next := field, list
 				if k%2 == 1 {
 					start, next = list, field
