@@ -129,7 +129,7 @@ func (f *Finder) Add(g *timeline.Gen) []Request {
 		f.messages.add(f, g)
 		f.emitFreeTasks()
 		f.emitFreeMarks(g)
-		f.addWork(g)
+		f.findWork(g)
 		// Pieces of the main goroutine's life do not count: they are emitted in case nothing else is found.
 		if f.requestCount += len(f.emitted) - f.jobs.mainPieces; f.requestCount == 0 {
 			f.starts.add(f, g)

@@ -23,9 +23,9 @@ func explain(t *testing.T, b *tracetext.Builder, opts whylate.Options) *report.R
 	return rep
 }
 
-// streams writes a server that handles n HTTP/2 streams one after the other. It has three kinds of goroutines: the
+// writeStreams writes a server that handles n HTTP/2 streams one after the other. It has three kinds of goroutines: the
 // reader (10), the connection's (11), and one for each stream. pkg is the beginning of the server's function names.
-func streams(builder *tracetext.Builder, pkg string, n int) {
+func writeStreams(builder *tracetext.Builder, pkg string, n int) {
 	thread, helper := builder.Thread(), builder.Thread()
 	builder.Waiting(10)
 	builder.Waiting(11)
@@ -62,7 +62,7 @@ func TestHTTP2ByAnyName(t *testing.T) {
 	for _, pkg := range []string{"net/http.(*http2", "golang.org/x/net/http2.(*", "net/http/internal/http2.(*"} {
 		builder := tracetext.New(26)
 		const n = 12
-		streams(builder, pkg, n)
+		writeStreams(builder, pkg, n)
 		rep := explain(t, builder, whylate.Options{})
 		if len(rep.Groups) != 1 {
 			t.Fatalf("%s: %d groups", pkg, len(rep.Groups))
@@ -94,7 +94,7 @@ func TestHTTP2ByAnyName(t *testing.T) {
 
 // TestHungSinceStart reports a handler that has hung since before the trace. Only the stack of its goroutine's status
 // shows it.
-func TestHungSinceBefore(t *testing.T) {
+func TestHungSinceStart(t *testing.T) {
 	handler := []string{"runtime.chanrecv1", "example.com/shop.(*server).wait", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
 	builder := tracetext.New(26)
 	thread := builder.Thread()
@@ -258,7 +258,7 @@ func TestRequestByNameIsOneGroup(t *testing.T) {
 
 // TestConsecutiveCalls calls a function repeatedly with no event in between. The calls must not appear as one that is
 // open since the first, and the report must warn that calls may be several.
-func TestCallsAfterEachOther(t *testing.T) {
+func TestConsecutiveCalls(t *testing.T) {
 	builder := tracetext.New(26)
 	thread, helper := builder.Thread(1), builder.Thread()
 	clock := int64(1000)

@@ -11,7 +11,7 @@ import (
 // TestSeveralUnitsInIteration: a worker that finds its next unit of work when it finishes one does not wait in between.
 // If all units have the same waits, the waits separate them. They do not if a unit has a single wait, which may be a
 // loop within it, or if a callee has the loop.
-func TestNextPieceIsThere(t *testing.T) {
+func TestSeveralUnitsInIteration(t *testing.T) {
 	const consume = "example.com/events.(*queue).consume"
 	collect := []string{"time.Sleep", "example.com/events.linger", consume + ":50"}
 	write := []string{"time.Sleep", "example.com/events.write", consume + ":56"}
@@ -65,9 +65,9 @@ func TestNextPieceIsThere(t *testing.T) {
 			start += 1 * ms
 		}
 		rep := explain(t, builder, whylate.Options{})
-		g := find(rep, consume)
+		g := groupNamed(rep, consume)
 		if g == nil || g.Count != tc.want || g.TotalNS != total {
-			t.Errorf("%s: %q; want %d in %d ns", tc.name, names(rep), tc.want, total)
+			t.Errorf("%s: %q; want %d in %d ns", tc.name, groupTexts(rep), tc.want, total)
 		} else if tc.want > 14 && *g.LatencyNS.Max > 25*us {
 			t.Errorf("%s: the longest took %d ns", tc.name, *g.LatencyNS.Max)
 		}
@@ -123,13 +123,13 @@ func TestWakeWithoutWork(t *testing.T) {
 		}
 		rep := explain(t, builder, whylate.Options{})
 		// Iterations of 5, which adds work, of 3, and one of 4.
-		g := find(rep, "example.com/operator.(*controller).work")
+		g := groupNamed(rep, "example.com/operator.(*controller).work")
 		want := 2 * n
 		if all {
 			want++
 		}
 		if g == nil || g.Count != want {
-			t.Errorf("all %v: %q; want %d", all, names(rep), want)
+			t.Errorf("all %v: %q; want %d", all, groupTexts(rep), want)
 		}
 	}
 }

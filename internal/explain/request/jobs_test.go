@@ -7,7 +7,7 @@ import (
 
 // TestCountOnlySample: of a thousand goroutines that are all parts of other work, about 32 are inspected. They are the
 // same in every order, because workers find goroutines in different orders. It fails if the first 32 are inspected.
-func TestSparesInAnyOrder(t *testing.T) {
+func TestCountOnlySample(t *testing.T) {
 	const n = 1000
 	looked := func(from, to, step int) map[int]bool {
 		s := &startFuncStats{allParts: true, bornCount: n, origin: new(originStats)}

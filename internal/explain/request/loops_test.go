@@ -34,7 +34,7 @@ func TestLoopOfTheStandardLibrary(t *testing.T) {
 
 // A client sends its next request when it has its answer. Its data ends the iteration, even if the iteration waited for
 // many answers of other servers, and whichever package reads the data.
-func TestTurnOfAServer(t *testing.T) {
+func TestServerIteration(t *testing.T) {
 	const turns, calls = 12, 18
 	for name, read := range map[string][]string{
 		"library": {"net.(*conn).Read", "bufio.(*Reader).Peek", "github.com/valyala/fasthttp.(*Server).serveConn:9"},
@@ -73,7 +73,7 @@ func TestTurnOfAServer(t *testing.T) {
 // An iteration waits for another connection's goroutine, which waited for its own client before. So the iteration waits
 // for that client and for no peer. It fails if the idle wait of an unknown protocol is reported as a wait for an
 // answer.
-func TestTurnThatWaitsForAnotherClient(t *testing.T) {
+func TestIterationAwaitsAnotherClient(t *testing.T) {
 	const us = 1000
 	builder := tracetext.New(26)
 	th, helper := builder.Thread(), builder.Thread()
@@ -126,7 +126,7 @@ func TestTurnThatWaitsForAnotherClient(t *testing.T) {
 
 // A goroutine that always has work begins its iterations with a wait within the work. When it rests for the first time,
 // the rest ends the iteration and is no part of it.
-func TestFirstRestOfABusyOne(t *testing.T) {
+func TestLateRestOfBusyLoop(t *testing.T) {
 	builder := tracetext.New(26)
 	th := builder.Thread()
 	const loop = "github.com/nats-io/nats%2ego.(*Conn).waitForMsgs@/mod/github.com/nats-io/nats.go@v1.48.0/nats.go:3819"

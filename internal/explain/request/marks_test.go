@@ -348,7 +348,7 @@ func TestIdentityOverGenerations(t *testing.T) {
 
 // TestIdentityOfIterations: an iteration of a worker has the id that was logged in it. It fails if all have the first
 // id.
-func TestIdentityOfTurns(t *testing.T) {
+func TestIdentityOfIterations(t *testing.T) {
 	builder := tracetext.New(26)
 	thread, helper := builder.Thread(), builder.Thread()
 	builder.Waiting(1)

@@ -100,11 +100,11 @@ func TestMessages(t *testing.T) {
 		th.ProcStop(clock + 200*ms)
 		rep := explain(t, builder, whylate.Options{})
 		if len(rep.Groups) != 1 {
-			t.Fatalf("%s: %q", lib.name, names(rep))
+			t.Fatalf("%s: %q", lib.name, groupTexts(rep))
 		}
 		g := &rep.Groups[0]
 		if g.Kind != report.KindWebSocket || g.Name != upgraded || g.Count != n+n/4+2 || g.Open.Count != 1 {
-			t.Errorf("%s: %q, %d open; want %d messages", lib.name, names(rep), g.Open.Count, n+n/4+2)
+			t.Errorf("%s: %q, %d open; want %d messages", lib.name, groupTexts(rep), g.Open.Count, n+n/4+2)
 		}
 		if want := int64((n + n/4 + 2) * 100 * us); g.TotalNS != want {
 			t.Errorf("%s: %d ns in all, want %d", lib.name, g.TotalNS, want)
@@ -149,24 +149,24 @@ func TestReadPump(t *testing.T) {
 		clock += 1 * ms
 	}
 	rep := explain(t, builder, whylate.Options{})
-	if g := find(rep, "example.com/chat.(*member).pump"); g == nil || g.Kind != report.KindWebSocket || g.Count != 10 || g.TotalNS != 10*60*us {
-		t.Errorf("groups: %q", names(rep))
+	if g := groupNamed(rep, "example.com/chat.(*member).pump"); g == nil || g.Kind != report.KindWebSocket || g.Count != 10 || g.TotalNS != 10*60*us {
+		t.Errorf("groups: %q", groupTexts(rep))
 	}
-	if g := find(rep, upgraded); g == nil || g.Kind != report.KindHTTP1 || g.Count != 1 || g.Open.Count != 0 || g.TotalNS > 50*us {
-		t.Errorf("groups: %q", names(rep))
+	if g := groupNamed(rep, upgraded); g == nil || g.Kind != report.KindHTTP1 || g.Count != 1 || g.Open.Count != 0 || g.TotalNS > 50*us {
+		t.Errorf("groups: %q", groupTexts(rep))
 	}
 	if len(rep.Groups) != 2 {
-		t.Errorf("groups: %q", names(rep))
+		t.Errorf("groups: %q", groupTexts(rep))
 	}
 }
 
 // TestWebSocketToAnotherServer: a handler that calls another server over a WebSocket has not hijacked its own
 // connection, so its request continues.
-func TestWebSocketOfAPeer(t *testing.T) {
+func TestWebSocketToAnotherServer(t *testing.T) {
 	builder := tracetext.New(26)
 	th, poller := builder.Thread(), builder.Spare()
 	builder.Waiting(7)
-	idle(th, poller, 1*ms, 7)
+	writeIdleWait(th, poller, 1*ms, 7)
 	const serve = "net/http.(*conn).serve:2074"
 	clock := int64(2 * ms)
 	for i := range 12 {
@@ -183,14 +183,14 @@ func TestWebSocketOfAPeer(t *testing.T) {
 	}
 	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 1 || rep.Groups[0].Kind != report.KindHTTP1 || rep.Groups[0].Count != 12 {
-		t.Errorf("groups: %q", names(rep))
+		t.Errorf("groups: %q", groupTexts(rep))
 	}
 }
 
 // TestQueuedMessagesOfWebSocket: if the next message is available when one ends, it was queued in the connection, and
 // the report names the call that each message makes. If the goroutine rests between messages, the report may only call
 // the peer slow.
-func TestMessagesQueue(t *testing.T) {
+func TestQueuedMessagesOfWebSocket(t *testing.T) {
 	lib := webSockets[0]
 	for _, tc := range []struct {
 		name    string

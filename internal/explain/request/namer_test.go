@@ -11,9 +11,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// lib returns the stack of a library's functions as in a trace, innermost first. Their file names contain the path and
+// libraryStack returns the stack of a library's functions as in a trace, innermost first. Their file names contain the path and
 // version of the library's module.
-func lib(fns ...string) []string {
+func libraryStack(fns ...string) []string {
 	out := make([]string, len(fns))
 	for i, f := range fns {
 		parts := strings.Split(f, "/")
@@ -22,7 +22,7 @@ func lib(fns ...string) []string {
 	return out
 }
 
-func join(parts ...any) []string {
+func joinFrames(parts ...any) []string {
 	var out []string
 	for _, p := range parts {
 		switch p := p.(type) {
@@ -40,26 +40,26 @@ var namedStacks = []struct {
 	stack []string
 	want  string // the frame that names the group, "" for none
 }{
-	{"a handler under a mux", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "main.slow"},
-	{"a helper of the handler", join("time.Sleep", "main.query", "main.slow", "net/http.HandlerFunc.ServeHTTP"), "main.slow"},
-	{"under own middleware", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "main.logging.func1", "net/http.HandlerFunc.ServeHTTP", "main.auth.ServeHTTP"), "main.slow"},
-	{"in own middleware", join("time.Sleep", "main.auth.ServeHTTP"), "main.auth.ServeHTTP"},
-	{"chi", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", lib("github.com/go-chi/chi/v5.(*Mux).routeHTTP"), "net/http.HandlerFunc.ServeHTTP", lib("github.com/go-chi/chi/v5/middleware.Logger.func1"), "net/http.HandlerFunc.ServeHTTP", lib("github.com/go-chi/chi/v5.(*Mux).ServeHTTP")), "main.slow"},
-	{"gorilla", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", lib("github.com/gorilla/mux.(*Router).ServeHTTP")), "main.slow"},
-	{"gin", join("time.Sleep", "main.slow", lib("github.com/gin-gonic/gin.(*Context).Next", "github.com/gin-gonic/gin.LoggerWithConfig.func1", "github.com/gin-gonic/gin.(*Context).Next", "github.com/gin-gonic/gin.(*Engine).handleHTTPRequest", "github.com/gin-gonic/gin.(*Engine).ServeHTTP")), "main.slow"},
-	{"gin under own middleware", join("time.Sleep", "main.slow", lib("github.com/gin-gonic/gin.(*Context).Next"), "main.auth", lib("github.com/gin-gonic/gin.(*Context).Next", "github.com/gin-gonic/gin.(*Engine).handleHTTPRequest", "github.com/gin-gonic/gin.(*Engine).ServeHTTP")), "main.slow"},
-	{"echo", join("time.Sleep", "main.slow", lib("github.com/labstack/echo/v4.(*Echo).add.func1", "github.com/labstack/echo/v4/middleware.RecoverWithConfig.func1.1", "github.com/labstack/echo/v4.(*Echo).ServeHTTP")), "main.slow"},
-	{"the handler's function in a singleflight group", join("time.Sleep", "main.(*cache).load", lib("golang.org/x/sync/singleflight.(*Group).doCall", "golang.org/x/sync/singleflight.(*Group).Do"), "main.(*cache).get", "net/http.HandlerFunc.ServeHTTP"), "main.(*cache).get"},
-	{"the handler's function in a retry loop", join("time.Sleep", "main.(*client).call", lib("github.com/cenkalti/backoff/v4.Retry"), "main.(*server).order", "net/http.HandlerFunc.ServeHTTP", lib("github.com/go-chi/chi/v5.(*Mux).ServeHTTP")), "main.(*server).order"},
-	{"a library's handler", join("time.Sleep", lib("github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1"), "net/http.HandlerFunc.ServeHTTP"), "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1"},
-	{"a vendored router", join("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "github.com/gorilla/mux.(*Router).ServeHTTP@/home/u/shop/vendor/github.com/gorilla/mux/mux.go:212"), "main.slow"},
-	{"only the standard library", join("internal/poll.(*FD).Read", "net/http/httputil.(*ReverseProxy).ServeHTTP"), "net/http/httputil.(*ReverseProxy).ServeHTTP"},
-	{"a handler of the standard library's", join("fmt.Fprintln", "net/http.NotFound", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "net/http.NotFound"},
-	{"connect", join("time.Sleep", "shop/api.(*Cart).Add", lib("connectrpc.com/connect.NewUnaryHandler[...].func1", "connectrpc.com/connect.(*Handler).ServeHTTP"), "shop/pb/pbconnect.NewCartHandler.func1@/home/u/shop/pb/pbconnect/cart.connect.go:140", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "shop/api.(*Cart).Add"},
-	{"twirp", join("time.Sleep", "main.(*offers).Best", "shop/pb.(*offersServer).serveBestJSON@/home/u/shop/pb/offers.twirp.go:140", "shop/pb.(*offersServer).ServeHTTP@/home/u/shop/pb/offers.twirp.go:99", "net/http.(*ServeMux).ServeHTTP"), "main.(*offers).Best"},
-	{"only what is generated", join("internal/poll.(*FD).Read", lib("connectrpc.com/connect.(*Handler).ServeHTTP"), "shop/pb/pbconnect.NewCartHandler.func1@/home/u/shop/pb/pbconnect/cart.connect.go:140", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "shop/pb/pbconnect.NewCartHandler.func1"},
+	{"a handler under a mux", joinFrames("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "main.slow"},
+	{"a helper of the handler", joinFrames("time.Sleep", "main.query", "main.slow", "net/http.HandlerFunc.ServeHTTP"), "main.slow"},
+	{"under own middleware", joinFrames("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "main.logging.func1", "net/http.HandlerFunc.ServeHTTP", "main.auth.ServeHTTP"), "main.slow"},
+	{"in own middleware", joinFrames("time.Sleep", "main.auth.ServeHTTP"), "main.auth.ServeHTTP"},
+	{"chi", joinFrames("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", libraryStack("github.com/go-chi/chi/v5.(*Mux).routeHTTP"), "net/http.HandlerFunc.ServeHTTP", libraryStack("github.com/go-chi/chi/v5/middleware.Logger.func1"), "net/http.HandlerFunc.ServeHTTP", libraryStack("github.com/go-chi/chi/v5.(*Mux).ServeHTTP")), "main.slow"},
+	{"gorilla", joinFrames("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", libraryStack("github.com/gorilla/mux.(*Router).ServeHTTP")), "main.slow"},
+	{"gin", joinFrames("time.Sleep", "main.slow", libraryStack("github.com/gin-gonic/gin.(*Context).Next", "github.com/gin-gonic/gin.LoggerWithConfig.func1", "github.com/gin-gonic/gin.(*Context).Next", "github.com/gin-gonic/gin.(*Engine).handleHTTPRequest", "github.com/gin-gonic/gin.(*Engine).ServeHTTP")), "main.slow"},
+	{"gin under own middleware", joinFrames("time.Sleep", "main.slow", libraryStack("github.com/gin-gonic/gin.(*Context).Next"), "main.auth", libraryStack("github.com/gin-gonic/gin.(*Context).Next", "github.com/gin-gonic/gin.(*Engine).handleHTTPRequest", "github.com/gin-gonic/gin.(*Engine).ServeHTTP")), "main.slow"},
+	{"echo", joinFrames("time.Sleep", "main.slow", libraryStack("github.com/labstack/echo/v4.(*Echo).add.func1", "github.com/labstack/echo/v4/middleware.RecoverWithConfig.func1.1", "github.com/labstack/echo/v4.(*Echo).ServeHTTP")), "main.slow"},
+	{"the handler's function in a singleflight group", joinFrames("time.Sleep", "main.(*cache).load", libraryStack("golang.org/x/sync/singleflight.(*Group).doCall", "golang.org/x/sync/singleflight.(*Group).Do"), "main.(*cache).get", "net/http.HandlerFunc.ServeHTTP"), "main.(*cache).get"},
+	{"the handler's function in a retry loop", joinFrames("time.Sleep", "main.(*client).call", libraryStack("github.com/cenkalti/backoff/v4.Retry"), "main.(*server).order", "net/http.HandlerFunc.ServeHTTP", libraryStack("github.com/go-chi/chi/v5.(*Mux).ServeHTTP")), "main.(*server).order"},
+	{"a library's handler", joinFrames("time.Sleep", libraryStack("github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1"), "net/http.HandlerFunc.ServeHTTP"), "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1"},
+	{"a vendored router", joinFrames("time.Sleep", "main.slow", "net/http.HandlerFunc.ServeHTTP", "github.com/gorilla/mux.(*Router).ServeHTTP@/home/u/shop/vendor/github.com/gorilla/mux/mux.go:212"), "main.slow"},
+	{"only the standard library", joinFrames("internal/poll.(*FD).Read", "net/http/httputil.(*ReverseProxy).ServeHTTP"), "net/http/httputil.(*ReverseProxy).ServeHTTP"},
+	{"a handler of the standard library's", joinFrames("fmt.Fprintln", "net/http.NotFound", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "net/http.NotFound"},
+	{"connect", joinFrames("time.Sleep", "shop/api.(*Cart).Add", libraryStack("connectrpc.com/connect.NewUnaryHandler[...].func1", "connectrpc.com/connect.(*Handler).ServeHTTP"), "shop/pb/pbconnect.NewCartHandler.func1@/home/u/shop/pb/pbconnect/cart.connect.go:140", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "shop/api.(*Cart).Add"},
+	{"twirp", joinFrames("time.Sleep", "main.(*offers).Best", "shop/pb.(*offersServer).serveBestJSON@/home/u/shop/pb/offers.twirp.go:140", "shop/pb.(*offersServer).ServeHTTP@/home/u/shop/pb/offers.twirp.go:99", "net/http.(*ServeMux).ServeHTTP"), "main.(*offers).Best"},
+	{"only what is generated", joinFrames("internal/poll.(*FD).Read", libraryStack("connectrpc.com/connect.(*Handler).ServeHTTP"), "shop/pb/pbconnect.NewCartHandler.func1@/home/u/shop/pb/pbconnect/cart.connect.go:140", "net/http.HandlerFunc.ServeHTTP", "net/http.(*ServeMux).ServeHTTP"), "shop/pb/pbconnect.NewCartHandler.func1"},
 	{"no handler yet", nil, ""},
-	{"the mux looks for the handler", join("net/http.(*routingNode).match", "net/http.(*ServeMux).findHandler", "net/http.(*ServeMux).ServeHTTP"), ""},
+	{"the mux looks for the handler", joinFrames("net/http.(*routingNode).match", "net/http.(*ServeMux).findHandler", "net/http.(*ServeMux).ServeHTTP"), ""},
 }
 
 func TestNamesOfHTTPHandlers(t *testing.T) {
@@ -67,7 +67,7 @@ func TestNamesOfHTTPHandlers(t *testing.T) {
 	thread := builder.Thread(1)
 	clock := int64(100)
 	for _, c := range namedStacks {
-		thread.Syscall(clock, join(c.stack, "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")...)
+		thread.Syscall(clock, joinFrames(c.stack, "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve")...)
 		thread.SyscallEnd(clock + 50)
 		clock += 100
 	}
@@ -136,7 +136,7 @@ func TestObservers(t *testing.T) {
 }
 
 func TestNamesOfGRPCMethods(t *testing.T) {
-	grpc := func(fns ...string) []string { return lib(fns...) }
+	grpc := func(fns ...string) []string { return libraryStack(fns...) }
 	server := grpc("google.golang.org/grpc.(*Server).processUnaryRPC", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serveStreams.func2.1")
 	newer := grpc("google.golang.org/grpc.(*Server).register.(*Server).wrapUnaryHandler.func1", "google.golang.org/grpc.(*Server).processRPC", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serveStreams.func2.1")
 	cases := []struct {
@@ -144,13 +144,13 @@ func TestNamesOfGRPCMethods(t *testing.T) {
 		stack []string
 		want  string
 	}{
-		{"generated", join("time.Sleep", "main.(*shop).Order", "example.com/pb._Shop_Order_Handler", server), "main.(*shop).Order"},
-		{"generated, under an interceptor", join("time.Sleep", "main.(*shop).Order", "example.com/pb._Shop_Order_Handler.func1", "main.logged", "example.com/pb._Shop_Order_Handler", server), "main.(*shop).Order"},
-		{"in the interceptor", join("time.Sleep", "main.logged", "example.com/pb._Shop_Order_Handler", server), "example.com/pb._Shop_Order_Handler"},
-		{"a helper of the method", join("time.Sleep", "main.query", "main.(*shop).Order", "example.com/pb._Shop_Order_Handler", newer), "main.(*shop).Order"},
-		{"described by hand", join("time.Sleep", "main.(*shop).Order", "main.unary.func1", newer), "main.(*shop).Order"},
-		{"described by hand, under an interceptor", join("time.Sleep", "main.(*shop).Order", "main.unary.func1.1", "main.logged", "main.unary.func1", server), "main.(*shop).Order"},
-		{"in the adapter", join("time.Sleep", "main.unary.func1", newer), "main.unary.func1"},
+		{"generated", joinFrames("time.Sleep", "main.(*shop).Order", "example.com/pb._Shop_Order_Handler", server), "main.(*shop).Order"},
+		{"generated, under an interceptor", joinFrames("time.Sleep", "main.(*shop).Order", "example.com/pb._Shop_Order_Handler.func1", "main.logged", "example.com/pb._Shop_Order_Handler", server), "main.(*shop).Order"},
+		{"in the interceptor", joinFrames("time.Sleep", "main.logged", "example.com/pb._Shop_Order_Handler", server), "example.com/pb._Shop_Order_Handler"},
+		{"a helper of the method", joinFrames("time.Sleep", "main.query", "main.(*shop).Order", "example.com/pb._Shop_Order_Handler", newer), "main.(*shop).Order"},
+		{"described by hand", joinFrames("time.Sleep", "main.(*shop).Order", "main.unary.func1", newer), "main.(*shop).Order"},
+		{"described by hand, under an interceptor", joinFrames("time.Sleep", "main.(*shop).Order", "main.unary.func1.1", "main.logged", "main.unary.func1", server), "main.(*shop).Order"},
+		{"in the adapter", joinFrames("time.Sleep", "main.unary.func1", newer), "main.unary.func1"},
 	}
 	builder := tracetext.New(26)
 	thread := builder.Thread(1)
@@ -170,7 +170,7 @@ func TestNamesOfGRPCMethods(t *testing.T) {
 
 // TestNamesAfterMainModule: the code of a service that was built as a versioned module is in the directory of its main
 // function. It fails if a stack that was named before the main function appeared keeps a library's name.
-func TestNamesAfterHome(t *testing.T) {
+func TestNamesAfterMainModule(t *testing.T) {
 	clock := func(fn string) string { return fn + "@/go/pkg/mod/example.com/svc@v1.2.3/file.go:7" }
 	builder := tracetext.New(26)
 	thread := builder.Thread(1)
@@ -196,7 +196,7 @@ func TestNamesAfterHome(t *testing.T) {
 
 // TestTasksInstead: a task replaces the request if it covers at least half of it. Its time after the request does not
 // count.
-func TestFills(t *testing.T) {
+func TestTasksInstead(t *testing.T) {
 	for _, c := range []struct {
 		start, end int64 // of the task, in a request from 0 to 100
 		want       bool

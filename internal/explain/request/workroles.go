@@ -108,8 +108,8 @@ func newWorkIndex() workIndex {
 	}
 }
 
-// addWork finds jobs and iterations in the window's last generation.
-func (f *Finder) addWork(g *timeline.Gen) {
+// findWork finds jobs and iterations in the window's last generation.
+func (f *Finder) findWork(g *timeline.Gen) {
 	index := &f.work
 	f.jobs.addBirths(f, g)
 	clear(index.annotatedSpans)

@@ -15,8 +15,8 @@ const (
 	ms = 1_000_000
 )
 
-// scrape writes one HTTP/1 request on connection g whose handler sleeps.
-func scrape(th, poller *tracetext.Thread, clock int64, g uint64, handler string) {
+// writeScrape writes one HTTP/1 request on connection g whose handler sleeps.
+func writeScrape(th, poller *tracetext.Thread, clock int64, g uint64, handler string) {
 	const serve = "net/http.(*conn).serve:2074"
 	poller.Unblock(clock, g)
 	th.Start(clock+us, g)
@@ -27,8 +27,8 @@ func scrape(th, poller *tracetext.Thread, clock int64, g uint64, handler string)
 	th.Block(clock+60*us, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
 }
 
-// idle lets a connection wait for its first request.
-func idle(th, poller *tracetext.Thread, clock int64, g uint64) {
+// writeIdleWait lets a connection wait for its first request.
+func writeIdleWait(th, poller *tracetext.Thread, clock int64, g uint64) {
 	poller.Unblock(clock, g)
 	th.Start(clock+100, g)
 	th.Block(clock+200, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2074")
@@ -78,13 +78,13 @@ func TestHandshake(t *testing.T) {
 			clock += ms
 		}
 		rep := explain(t, builder, whylate.Options{})
-		if g := find(rep, "example.com/shop.show"); g == nil || g.Count != 40 || *g.LatencyNS.P50 < tc.from || *g.LatencyNS.P50 > tc.to {
-			t.Errorf("opened %s: %q, %+v", name, names(rep), g)
+		if g := groupNamed(rep, "example.com/shop.show"); g == nil || g.Count != 40 || *g.LatencyNS.P50 < tc.from || *g.LatencyNS.P50 > tc.to {
+			t.Errorf("opened %s: %q, %+v", name, groupTexts(rep), g)
 		}
 	}
 }
 
-func find(rep *report.Report, name string) *report.Group {
+func groupNamed(rep *report.Report, name string) *report.Group {
 	for i := range rep.Groups {
 		if rep.Groups[i].Name == name {
 			return &rep.Groups[i]
@@ -93,7 +93,7 @@ func find(rep *report.Report, name string) *report.Group {
 	return nil
 }
 
-func names(rep *report.Report) (out []string) {
+func groupTexts(rep *report.Report) (out []string) {
 	for _, g := range rep.Groups {
 		out = append(out, fmt.Sprintf("%s %s (%d) %s", g.Kind, g.Name, g.Count, g.Role))
 	}
@@ -105,12 +105,12 @@ func names(rep *report.Report) (out []string) {
 
 // TestJobsNextToScrapes: a datagram server's library starts a goroutine for each packet, and its metrics are scraped
 // sometimes. It fails if twelve scrapes hide all jobs.
-func TestJobsBesideScrapes(t *testing.T) {
+func TestJobsNextToScrapes(t *testing.T) {
 	builder := tracetext.New(26)
 	th, poller := builder.Thread(), builder.Spare()
 	builder.Waiting(3)
 	builder.Waiting(7)
-	idle(th, poller, 1*ms, 7)
+	writeIdleWait(th, poller, 1*ms, 7)
 	clock := int64(2 * ms)
 	for i := range 120 {
 		const serve, reader = "github.com/miekg/dns.(*Server).serveUDPPacket", "github.com/miekg/dns.(*Server).serveUDP"
@@ -121,26 +121,26 @@ func TestJobsBesideScrapes(t *testing.T) {
 		th.Start(clock+4*us, uint64(1000+i))
 		th.Destroy(clock + 30*us)
 		if i%10 == 5 {
-			scrape(th, poller, clock+40*us, 7, "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1")
+			writeScrape(th, poller, clock+40*us, 7, "github.com/prometheus/client_golang/prometheus/promhttp.HandlerForTransactional.func1")
 		}
 		clock += 500 * us
 	}
 	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 2 {
-		t.Fatalf("%d groups: %q", len(rep.Groups), names(rep))
+		t.Fatalf("%d groups: %q", len(rep.Groups), groupTexts(rep))
 	}
 	if g := rep.Groups[0]; g.Name != "github.com/miekg/dns.(*Server).serveUDPPacket" || g.Count != 120 || g.Role != report.RoleRequests {
-		t.Errorf("first comes %q", names(rep)[0])
+		t.Errorf("first comes %q", groupTexts(rep)[0])
 	}
 	if g := rep.Groups[1]; g.Count != 12 || g.Role != report.RoleMonitoring {
-		t.Errorf("then comes %q", names(rep)[1])
+		t.Errorf("then comes %q", groupTexts(rep)[1])
 	}
 }
 
 // TestLibraryWaits: a consumer calls a library to get messages, and the library waits for them in a new goroutine.
 // These goroutines are no requests. If their creator proceeds, or also waits for other work, they are jobs. It fails if
 // the creator's wait does not decide, or if they are no jobs of a creator that has its own iterations.
-func TestLibraryThatWaits(t *testing.T) {
+func TestLibraryWaits(t *testing.T) {
 	const (
 		lib    = "@/go/pkg/mod/example.org/kgo@v1.2.0/consumer.go:694"
 		poll   = "example.org/kgo.(*Client).PollRecords" + lib
@@ -149,8 +149,8 @@ func TestLibraryThatWaits(t *testing.T) {
 	)
 	const commit = "example.org/kgo.(*Client).CommitRecords@/go/pkg/mod/example.org/kgo@v1.2.0/consumer.go:900"
 	for name, tc := range map[string]struct {
-		waits, turns, jobs bool
-		rest               []string // where it waits in addition
+		waits, hasIterations, jobs bool
+		rest                       []string // where it waits in addition
 	}{
 		"polls": {true, false, false, nil}, "goes on": {false, false, true, nil}, "waits for work, then for the library": {true, true, true, []string{caller}},
 		"commits what it was given": {true, true, false, []string{commit, caller}},
@@ -161,7 +161,7 @@ func TestLibraryThatWaits(t *testing.T) {
 		clock := int64(2 * ms)
 		for i := range 120 {
 			job := uint64(1000 + i)
-			if i == 0 || tc.turns || !tc.waits {
+			if i == 0 || tc.hasIterations || !tc.waits {
 				poller.Unblock(clock, 3)
 				th.Start(clock+us, 3)
 			}
@@ -182,21 +182,21 @@ func TestLibraryThatWaits(t *testing.T) {
 			if tc.waits {
 				th.Start(clock+20*ms+4*us, 3)
 			}
-			if tc.turns {
+			if tc.hasIterations {
 				th.Block(clock+20*ms+9*us, "chan receive", tc.rest...)
 			}
 			clock += 20*ms + 10*us
-			if tc.turns {
+			if tc.hasIterations {
 				clock += ms
 			}
 		}
-		if tc.waits && !tc.turns {
+		if tc.waits && !tc.hasIterations {
 			th.Block(clock, "select", poll, caller)
 		}
 		rep := explain(t, builder, whylate.Options{})
 		g := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindGoroutine })
 		if (g >= 0) != tc.jobs || tc.jobs && rep.Groups[g].Count < 100 {
-			t.Errorf("%s: groups are %v", name, names(rep))
+			t.Errorf("%s: groups are %v", name, groupTexts(rep))
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestLibraryThatWaits(t *testing.T) {
 // TestManyGoroutinesWithFewIterations counts iterations over all goroutines of a function: 2,000 goroutines with three
 // each have as many as six with 1,000. The wait before the trace has no stack, but nearly all goroutines wait in the
 // same place.
-func TestManyGoroutinesOfFewTurns(t *testing.T) {
+func TestManyGoroutinesWithFewIterations(t *testing.T) {
 	builder := tracetext.New(26)
 	th, timer := builder.Thread(), builder.Spare()
 	const n = 2000
@@ -222,8 +222,8 @@ func TestManyGoroutinesOfFewTurns(t *testing.T) {
 		}
 	}
 	rep := explain(t, builder, whylate.Options{})
-	if g := find(rep, "example.com/checker.(*target).watch"); g == nil || g.Kind != report.KindLoop || g.Count != 3*n {
-		t.Errorf("want %d turns, got %q", 3*n, names(rep))
+	if g := groupNamed(rep, "example.com/checker.(*target).watch"); g == nil || g.Kind != report.KindLoop || g.Count != 3*n {
+		t.Errorf("want %d turns, got %q", 3*n, groupTexts(rep))
 	}
 }
 
@@ -235,7 +235,7 @@ func TestWorkForRequests(t *testing.T) {
 		th, helper, poller := builder.Thread(), builder.Thread(), builder.Spare()
 		builder.Waiting(7)
 		builder.Waiting(8)
-		idle(th, poller, 1*ms, 7)
+		writeIdleWait(th, poller, 1*ms, 7)
 		const serve = "net/http.(*conn).serve:2074"
 		inside := func(frames ...string) []string {
 			return append(frames, "example.com/shop.(*server).order", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
@@ -271,12 +271,12 @@ func TestWorkForRequests(t *testing.T) {
 			clock += 500 * us
 		}
 		rep := explain(t, builder, whylate.Options{})
-		mailer := find(rep, "example.com/shop.(*mailer).run")
+		mailer := groupNamed(rep, "example.com/shop.(*mailer).run")
 		if (mailer == nil) != waits {
-			t.Errorf("handlers wait: %v; groups: %q", waits, names(rep))
+			t.Errorf("handlers wait: %v; groups: %q", waits, groupTexts(rep))
 		}
-		if find(rep, "example.com/shop.(*server).order.func1") != nil {
-			t.Errorf("a handler's own goroutine is a group: %q", names(rep))
+		if groupNamed(rep, "example.com/shop.(*server).order.func1") != nil {
+			t.Errorf("a handler's own goroutine is a group: %q", groupTexts(rep))
 		}
 		leftOut := map[string]int{}
 		for _, l := range rep.Input.LeftOut {
@@ -315,7 +315,7 @@ func TestIdleMain(t *testing.T) {
 	builder.NextGeneration(1_000 * ms)
 	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 0 {
-		t.Fatalf("groups: %q", names(rep))
+		t.Fatalf("groups: %q", groupTexts(rep))
 	}
 	if len(rep.Starts) != 2 {
 		t.Fatalf("what could be asked: %+v", rep.Starts)
@@ -350,9 +350,9 @@ func TestSaturatedWorker(t *testing.T) {
 		clock += 10 * ms
 	}
 	rep := explain(t, builder, whylate.Options{})
-	g := find(rep, "main.(*controller).work")
+	g := groupNamed(rep, "main.(*controller).work")
 	if g == nil || g.Count < 19 || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 9*ms {
-		t.Fatalf("groups: %q", names(rep))
+		t.Fatalf("groups: %q", groupTexts(rep))
 	}
 	if c := g.All().Causes[0]; c.Cause != report.CauseSleep {
 		t.Errorf("the first cause is %s", c.Cause)
@@ -376,9 +376,9 @@ func TestBenchmark(t *testing.T) {
 	}
 	th.Block(clock, "chan receive", "runtime.chanrecv1", "testing.(*B).launch")
 	rep := explain(t, builder, whylate.Options{})
-	g := find(rep, "example.com/store.BenchmarkPut")
+	g := groupNamed(rep, "example.com/store.BenchmarkPut")
 	if g == nil || g.Count != n-1 {
-		t.Fatalf("groups: %q", names(rep))
+		t.Fatalf("groups: %q", groupTexts(rep))
 	}
 	if c := g.All().Causes[0]; c.Cause != report.CauseSyscall || g.LatencyNS.P50 == nil || *g.LatencyNS.P50 < 950*us || *g.LatencyNS.P50 > 1050*us {
 		t.Errorf("p50 %v, first %s", *g.LatencyNS.P50, c.Cause)
@@ -409,8 +409,8 @@ func TestSubtests(t *testing.T) {
 	}
 	th.Block(clock, "chan receive", append([]string{"runtime.chanrecv1"}, test...)...)
 	rep := explain(t, builder, whylate.Options{})
-	if g := find(rep, "example.com/store.TestPut.func1"); g == nil || g.Count != 12 {
-		t.Fatalf("groups: %q", names(rep))
+	if g := groupNamed(rep, "example.com/store.TestPut.func1"); g == nil || g.Count != 12 {
+		t.Fatalf("groups: %q", groupTexts(rep))
 	}
 }
 
@@ -461,23 +461,23 @@ func TestRegionsOfLibraries(t *testing.T) {
 			clock += 200 * us
 		}
 		rep := explain(t, builder, whylate.Options{})
-		if g := find(rep, "part"); (g != nil) != tt.isRequest {
-			t.Errorf("%s region is a request: %v, want %v: %q", owner, g != nil, tt.isRequest, names(rep))
+		if g := groupNamed(rep, "part"); (g != nil) != tt.isRequest {
+			t.Errorf("%s region is a request: %v, want %v: %q", owner, g != nil, tt.isRequest, groupTexts(rep))
 		}
-		if owner == "a client's" && (find(rep, "main.transaction") == nil || find(rep, "main.transaction").Role != report.RoleRequests) {
-			t.Errorf("%s region hides who calls it: %q", owner, names(rep))
+		if owner == "a client's" && (groupNamed(rep, "main.transaction") == nil || groupNamed(rep, "main.transaction").Role != report.RoleRequests) {
+			t.Errorf("%s region hides who calls it: %q", owner, groupTexts(rep))
 		}
 		if isLeftOut := slices.ContainsFunc(rep.Input.LeftOut, func(l report.LeftOut) bool {
 			return l.Kind == report.KindRegion && l.Name == "part" && l.Count == n && l.Why == report.LeftOutLibrary
 		}); isLeftOut == tt.isRequest {
-			t.Errorf("%s region is named among what is left out: %v: %q", owner, isLeftOut, names(rep))
+			t.Errorf("%s region is named among what is left out: %v: %q", owner, isLeftOut, groupTexts(rep))
 		}
 	}
 }
 
 // TestTickersNextToJobs: goroutines that check once a second for work rank behind the jobs that they delay, even if
 // they are many more and all wait for a CPU at once. Waits that their first tick ended had begun before the trace.
-func TestTickersBesideJobs(t *testing.T) {
+func TestTickersNextToJobs(t *testing.T) {
 	const n = 500
 	builder := tracetext.New(26)
 	th, timer := builder.Thread(), builder.Spare()
@@ -511,19 +511,19 @@ func TestTickersBesideJobs(t *testing.T) {
 	}
 	rep := explain(t, builder, whylate.Options{})
 	if len(rep.Groups) != 2 || rep.Groups[0].Name != "main.transaction" || rep.Groups[0].Role != report.RoleRequests || rep.Groups[1].Role != report.RoleBackground || rep.Groups[1].Count != 2*n {
-		t.Errorf("%q", names(rep))
+		t.Errorf("%q", groupTexts(rep))
 	}
 }
 
 // TestJobsWithoutClient: if no client and no network data begins jobs, the process does them on its own initiative,
 // next to a server's requests. If a goroutine that reads from the network starts them, clients wait for them.
-func TestJobsOfTheProcess(t *testing.T) {
+func TestJobsWithoutClient(t *testing.T) {
 	for _, isFromNetwork := range []bool{false, true} {
 		builder := tracetext.New(26)
 		th, helper, poller := builder.Thread(), builder.Thread(), builder.Spare()
 		builder.Waiting(3)
 		builder.Waiting(7)
-		idle(th, poller, 1*ms, 7)
+		writeIdleWait(th, poller, 1*ms, 7)
 		const schedule, job = "example.com/lib.(*scheduler).run", "example.com/shop.(*archive).pack"
 		wait := []string{"select", "runtime.selectgo", schedule}
 		if isFromNetwork {
@@ -537,13 +537,13 @@ func TestJobsOfTheProcess(t *testing.T) {
 			th.Block(clock+3*us, wait[0], wait[1:]...)
 			helper.Start(clock+4*us, uint64(1000+i))
 			helper.Destroy(clock + 800*us)
-			scrape(th, poller, clock+900*us, 7, "example.com/shop.(*server).balance")
+			writeScrape(th, poller, clock+900*us, 7, "example.com/shop.(*server).balance")
 			clock += ms
 		}
 		rep := explain(t, builder, whylate.Options{})
-		pack := find(rep, job)
+		pack := groupNamed(rep, job)
 		if pack == nil || (pack.Role == report.RoleRequests) != isFromNetwork {
-			t.Errorf("asked %v: %q", isFromNetwork, names(rep))
+			t.Errorf("asked %v: %q", isFromNetwork, groupTexts(rep))
 		}
 	}
 }
@@ -551,18 +551,18 @@ func TestJobsOfTheProcess(t *testing.T) {
 // TestJobsThatStartEachOther: a parallel descent of a tree starts goroutines that start others with the same functions.
 // All are a part of the request that started the first. If a goroutine that reads from the network started the first,
 // they are requests.
-func TestJobsThatBeginEachOther(t *testing.T) {
+func TestJobsThatStartEachOther(t *testing.T) {
 	const serve, field, list, read = "net/http.(*conn).serve:2074", "example.com/graph.field", "example.com/graph.list", "example.com/shop.(*feed).read"
 	for _, isForRequest := range []bool{false, true} {
 		builder := tracetext.New(26)
 		th, poller := builder.Thread(), builder.Spare()
 		builder.Waiting(3)
 		builder.Waiting(7)
-		idle(th, poller, 1*ms, 7)
+		writeIdleWait(th, poller, 1*ms, 7)
 		clock := int64(2 * ms)
 		for i := range uint64(120) {
 			job := 1000 + 10*i
-			scrape(th, poller, clock, 7, "example.com/shop.version")
+			writeScrape(th, poller, clock, 7, "example.com/shop.version")
 			clock += 200 * us
 			if isForRequest {
 				poller.Unblock(clock, 7)
@@ -602,7 +602,7 @@ func TestJobsThatBeginEachOther(t *testing.T) {
 		}
 		rep := explain(t, builder, whylate.Options{})
 		if got := slices.ContainsFunc(rep.Groups, func(g report.Group) bool { return g.Kind == report.KindGoroutine }); got == isForRequest {
-			t.Errorf("for a request %v: %q", isForRequest, names(rep))
+			t.Errorf("for a request %v: %q", isForRequest, groupTexts(rep))
 		}
 	}
 }
