@@ -85,14 +85,14 @@ type attribution struct {
 }
 
 // attributionOf returns the attribution of a group. It computes it once.
-func (in *Input) attributionOf(g *report.Group) *attribution {
-	if attr := in.attributions[g]; attr != nil {
+func (in *Input) attributionOf(group *report.Group) *attribution {
+	if attr := in.attributions[group]; attr != nil {
 		return attr
 	}
-	attr := &attribution{in: in, group: g, queueWaits: map[waitKey]bool{}, contendedSites: map[causeSite]waitKey{}, minorWaits: map[waitKey]bool{}, canonicalWaits: map[waitKey]waitKey{},
+	attr := &attribution{in: in, group: group, queueWaits: map[waitKey]bool{}, contendedSites: map[causeSite]waitKey{}, minorWaits: map[waitKey]bool{}, canonicalWaits: map[waitKey]waitKey{},
 		fixedSleeps: map[report.SiteKey]bool{}, heaviestSleeps: map[waitKey]*causeRoute{}, longPolls: map[report.SiteKey]*longPoll{}}
-	attr.peersInReport = in.peerGroups(g) != nil
-	for c, r := range attr.routes(g.All()) {
+	attr.peersInReport = in.peerGroups(group) != nil
+	for c, r := range attr.routes(group.All()) {
 		if c.Cause == report.CauseSleep && len(r.Via) > 0 {
 			if k := waitKeyOf(&r.Via[0]); attr.heaviestSleeps[k] == nil || attr.heaviestSleeps[k].routeNS < r.TotalNS {
 				attr.heaviestSleeps[k] = &causeRoute{c, r.Via, r.TotalNS}
@@ -107,7 +107,7 @@ func (in *Input) attributionOf(g *report.Group) *attribution {
 	if in.attributions == nil {
 		in.attributions = map[*report.Group]*attribution{}
 	}
-	in.attributions[g] = attr
+	in.attributions[group] = attr
 	return attr
 }
 

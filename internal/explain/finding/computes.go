@@ -8,20 +8,20 @@ import (
 )
 
 // checkComputes is WL1008, computes.
-func checkComputes(in *Input, g *report.Group) []Verdict {
-	attr := in.attributionOf(g)
+func checkComputes(in *Input, group *report.Group) []Verdict {
+	attr := in.attributionOf(group)
 	isOwnRoute := func(c *report.Cause, via []report.Via) bool {
 		return c.Cause == report.CauseCPU && attr.keyOf(c, via).code == ""
 	}
-	share, won := weighRoutes(g, isOwnRoute)
+	share, gain := weighRoutes(group, isOwnRoute)
 	isOwn := func(c *report.Cause) bool { return isMostly(c, isOwnRoute) }
 	if share < 0.05 {
 		return nil
 	}
 	site, mostNS, inferred := (*report.Site)(nil), int64(0), false
 	nsByFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
-	for k := range g.All().Causes {
-		if c := &g.All().Causes[k]; isOwn(c) && c.Site != nil {
+	for k := range group.All().Causes {
+		if c := &group.All().Causes[k]; isOwn(c) && c.Site != nil {
 			fn := c.Site.Own().Func // computing in a dependency counts for the line that calls it
 			if heaviest[fn] == nil {
 				heaviest[fn] = c
@@ -38,9 +38,9 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 	if c := site.CalledFrom; c != nil {
 		funcText, verbText = funcText+", "+names.Lead(c)+shortFunc(c.Func), ", computes"
 	}
-	v := Verdict{Gain: won, Finding: report.Finding{
-		Title: funcText + verbText, Cause: report.CauseCPU, Site: site, Group: g.ID, Share: share, Confidence: 0.8,
-		Evidence: []report.Evidence{measurement("mean computing per slow request", won.Slow.NS, "ns")},
+	v := Verdict{Gain: gain, Finding: report.Finding{
+		Title: funcText + verbText, Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
+		Evidence: []report.Evidence{measurement("mean computing per slow request", gain.Slow.NS, "ns")},
 		Fix:      "make it cheaper (whylate export --to pprof shows where), limit what one request may ask for, or compute it in advance",
 	}}
 	if inferred {
@@ -50,15 +50,15 @@ func checkComputes(in *Input, g *report.Group) []Verdict {
 	if in.hasDominantAllocSite() && in.Allocs.Sites[0].Site.Equal(site) {
 		v.addEvidence(measurement("share of the bytes allocated at "+in.dominantAllocSiteText(), ratio(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), "share"))
 	}
-	if extra, ok := measureExtra(g, isOwn); ok {
+	if extra, ok := measureExtra(group, isOwn); ok {
 		v.Title = "slow requests compute more than others, in " + funcText
 		v.Gain.Slow.Share, v.Gain.Slow.NS, v.Gain.All, v.Gain.OtherTail = extra.share, extra.ns, Loss{}, Loss{}
 		v.addEvidence(
 			measurement("computing beyond that of a mean request", extra.ns, "ns"),
 			measurement("share of the slow requests' computing that CPU samples cover", extra.sampledShare, "share"))
-	} else if share < 0.5 || 10*g.TotalNS < in.totalRequestNS() {
+	} else if share < 0.5 || 10*group.TotalNS < in.totalRequestNS() {
 		return nil // it neither makes requests slow nor is most of the service's work
-	} else if top := verdict.Causes(in.Report, g, g.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(g.Tail(), isOwn) < scale.Half || site.Own().Module != "" || isStdSite(site.Own()) || in.UnawaitedGroups[g.ID] {
+	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < scale.Half || site.Own().Module != "" || isStdSite(site.Own()) || in.UnawaitedGroups[group.ID] {
 		v.Fact = true
 	} else {
 		// Computing may be the service's purpose. But samples show that slow requests spend more on its own code than on

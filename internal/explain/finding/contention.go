@@ -15,20 +15,20 @@ import (
 // findQueueWaits decides which waits for a hand-over are queues, by what most of the time behind each of them was.
 func (a *attribution) findQueueWaits() {
 	queuedNS, totalNS := map[waitKey]int64{}, map[waitKey]int64{}
-	for c, r := range a.routes(a.group.All()) {
-		for i := range r.Via {
-			if v := &r.Via[i]; isHandoverWait(v.Wait) {
+	for cause, route := range a.routes(a.group.All()) {
+		for i := range route.Via {
+			if v := &route.Via[i]; isHandoverWait(v.Wait) {
 				wait := waitKeyOf(v)
 				slots := a.in.slotWaitsAt(wait)
 				if isEndedByChildren(slots) && !isFanOutLimit(wait, slots) {
 					continue // the goroutines are the request's own, and may themselves queue elsewhere
 				}
-				totalNS[wait] += r.TotalNS
+				totalNS[wait] += route.TotalNS
 				if isNotification(wait, slots) {
 					break
 				}
-				if service := a.in.serviceAt(c, r.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPools[wait.call].neverOpens || isSlotPool(slots) || service != nil && isQueue(service, c, v) {
-					queuedNS[wait] += r.TotalNS
+				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPools[wait.call].neverOpens || isSlotPool(slots) || service != nil && isQueue(service, cause, v) {
+					queuedNS[wait] += route.TotalNS
 				}
 				break
 			}
@@ -47,11 +47,11 @@ func isHandoverWait(wait report.WaitKind) bool {
 // isQueue reports whether requests that wait at v queue for service at c: the goroutines there are those of other requests, or
 // serve one request at a time while others wait. A goroutine that serves all waiters at once has no queue. Nor has one that
 // reads all answers of a shared connection, unless it also sends each request itself: then it serves them one after the other.
-func isQueue(service *queues.ServiceStats, c *report.Cause, v *report.Via) bool {
+func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) bool {
 	if service.Requests < scale.Few {
 		return false
 	}
-	if isSerialAsker(service, c) {
+	if isSerialAsker(service, cause) {
 		return true
 	}
 	if service.BatchSize > 1.5 {
@@ -60,7 +60,7 @@ func isQueue(service *queues.ServiceStats, c *report.Cause, v *report.Via) bool 
 	if service.OtherRequestShare > 0.5 {
 		return true
 	}
-	if c.Cause == report.CauseNetwork && service.ServerWroteShare < scale.NearlyAll && !isStdPool(v.Call) {
+	if cause.Cause == report.CauseNetwork && service.ServerWroteShare < scale.NearlyAll && !isStdPool(v.Call) {
 		return false
 	}
 	waiting := service.WaitersPerServer * (1 - service.BehindLockShare) // requests behind a lock queue at the lock

@@ -9,16 +9,16 @@ import (
 )
 
 // checkTooFewPs is WL1006, too-few-ps.
-func checkTooFewPs(in *Input, q *runQueueWait) []Verdict {
+func checkTooFewPs(in *Input, wait *runQueueWait) []Verdict {
 	cpus := usableCPUs(&in.Report.Host.Facts)
-	v := q.newVerdict(q.occupants[0].site, 0.8)
+	v := wait.newVerdict(wait.occupants[0].site, 0.8)
 	v.Title = fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(cpus))
 	v.addEvidence(
 		measurement("GOMAXPROCS", in.Process.Procs, "Ps"),
 		measurement("CPUs available to the process", cpus, "CPUs"),
-		q.waitEvidence(),
+		wait.waitEvidence(),
 		measurement("Ps in use over the whole trace", psInUse(in), "share"))
-	v.addEvidence(occupantEvidence(q.occupants)...)
+	v.addEvidence(occupantEvidence(wait.occupants)...)
 	v.Fix = "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it from the limit: whylate limits"
 	return []Verdict{v}
 }

@@ -74,7 +74,7 @@ type Input struct {
 	LongWaits []queues.LongWaits
 	// FindHolder returns a goroutine that perhaps holds the lock that a function waits for: where it has waited for minNS or
 	// longer, the trace's reason for that wait, and its length; nil if there is none. The field may be nil.
-	FindHolder func(locks string, minNS int64) (site *report.Site, reason string, ns int64)
+	FindHolder func(lockFunc string, minNS int64) (site *report.Site, reason string, ns int64)
 	// Streams describes requests that wait at one line repeatedly, and how often they write to their client between these waits.
 	Streams []queues.Stream
 	// SiblingShares has, for the line of a lock, the share of the waiting time that goroutines of the same request ended.
@@ -252,19 +252,19 @@ func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
 // these requests. If the group is too small for a band of slow requests, it marks the verdict's times as those of a few.
 func (in *Input) discountRareHandler(v *Verdict) (negligible bool) {
 	const manyTimes, negligibleShare = 10, 0.02
-	g := in.Report.Group(v.Group)
-	if g == nil || !g.Named {
+	group := in.Report.Group(v.Group)
+	if group == nil || !group.Named {
 		return false
 	}
 	for k := range in.Report.Groups {
-		o := &in.Report.Groups[k]
-		if o.Named || o.Kind != g.Kind || o.Count < manyTimes*g.Count {
+		other := &in.Report.Groups[k]
+		if other.Named || other.Kind != group.Kind || other.Count < manyTimes*group.Count {
 			continue
 		}
-		if g.Count < report.TailRequests {
+		if group.Count < report.TailRequests {
 			v.Gain.Slow.IsRare, v.Gain.All.IsRare, v.Gain.OtherTail.IsRare = true, true, true
 		}
-		negligible = negligible || float64(v.Gain.TotalNS) < negligibleShare*float64(o.TotalNS+g.TotalNS)
+		negligible = negligible || float64(v.Gain.TotalNS) < negligibleShare*float64(other.TotalNS+group.TotalNS)
 	}
 	return negligible
 }

@@ -79,9 +79,9 @@ func isMostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
 
 // collectorVerdict returns a verdict about the part of a group's time that the collector took; false if that part is below
 // scale.Some.
-func (in *Input) collectorVerdict(g *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
-	share, won := weighPart(g, part)
-	v = Verdict{Gain: won, Finding: report.Finding{Cause: report.FamilyGC, Group: g.ID, Share: share, Confidence: 0.75}}
+func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
+	share, gain := weighPart(group, part)
+	v = Verdict{Gain: gain, Finding: report.Finding{Cause: report.FamilyGC, Group: group.ID, Share: share, Confidence: 0.75}}
 	if in.Allocs != nil {
 		v.Confidence = 0.9
 	}
@@ -89,9 +89,9 @@ func (in *Input) collectorVerdict(g *report.Group, part func(*report.Cause) floa
 }
 
 // collectorEvidence lists in which ways the collector took a group's time.
-func collectorEvidence(g *report.Group) []report.Evidence {
+func collectorEvidence(group *report.Group) []report.Evidence {
 	var out []report.Evidence
-	for _, w := range []struct {
+	for _, kind := range []struct {
 		text string
 		part func(*report.Cause) float64
 	}{
@@ -101,8 +101,8 @@ func collectorEvidence(g *report.Group) []report.Evidence {
 		{"spent waiting for a P while mark workers ran", workersPart},
 		{"spent waiting for a P while others helped to mark", helpersPart},
 	} {
-		if share, _ := weighPart(g, w.part); share >= 0.01 {
-			out = append(out, measurement(w.text, share, "share"))
+		if share, _ := weighPart(group, kind.part); share >= 0.01 {
+			out = append(out, measurement(kind.text, share, "share"))
 		}
 	}
 	return out
@@ -125,9 +125,9 @@ func isMostlyAssists(g *report.Group) bool {
 }
 
 // checkMarkAssist is WL3001, mark-assist.
-func checkMarkAssist(in *Input, g *report.Group) []Verdict {
-	v, isMuch := in.collectorVerdict(g, assistOrWorkerPart)
-	if in.isGCFrequentOrForced() || !isMostlyAssists(g) || !isMuch {
+func checkMarkAssist(in *Input, group *report.Group) []Verdict {
+	v, isMuch := in.collectorVerdict(group, assistOrWorkerPart)
+	if in.isGCFrequentOrForced() || !isMostlyAssists(group) || !isMuch {
 		return nil
 	}
 	gc := &in.Process.GC
@@ -138,7 +138,7 @@ func checkMarkAssist(in *Input, g *report.Group) []Verdict {
 		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),
 		measurement("collections", float64(gc.Cycles)/float64(max(in.Process.SpanNS, 1))*1e9, "1/s"),
 		measurement("mean live heap", gc.LiveBytes, "bytes"))
-	v.addEvidence(collectorEvidence(g)...)
+	v.addEvidence(collectorEvidence(group)...)
 	v.addEvidence(causes...)
 	v.Fix = "allocate less in requests: do not format text that is never read, reuse buffers, keep fewer pointers alive"
 	if site != nil {
@@ -148,12 +148,12 @@ func checkMarkAssist(in *Input, g *report.Group) []Verdict {
 }
 
 // checkGCTakesPs is WL3002, gc-takes-ps.
-func checkGCTakesPs(in *Input, g *report.Group) []Verdict {
-	v, isMuch := in.collectorVerdict(g, assistOrWorkerPart)
-	if in.isGCFrequentOrForced() || isMostlyAssists(g) || !isMuch {
+func checkGCTakesPs(in *Input, group *report.Group) []Verdict {
+	v, isMuch := in.collectorVerdict(group, assistOrWorkerPart)
+	if in.isGCFrequentOrForced() || isMostlyAssists(group) || !isMuch {
 		return nil
 	}
-	gc, ps := &in.Process.GC, float64(max(in.Process.Procs, 1))*float64(max(in.Process.SpanNS, 1))
+	gc, psTimeNS := &in.Process.GC, float64(max(in.Process.Procs, 1))*float64(max(in.Process.SpanNS, 1))
 	site, causes := in.topAllocSite()
 	if in.Allocs == nil && gc.BegunAt != nil { // goroutines that assist are not those whose allocations start the cycles
 		site = gc.BegunAt
@@ -163,9 +163,9 @@ func checkGCTakesPs(in *Input, g *report.Group) []Verdict {
 	v.Title = "requests wait for a P while the garbage collector's workers run"
 	v.addEvidence(
 		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),
-		measurement("share of the Ps' time used by dedicated workers", float64(gc.DedicatedNS)/ps, "share"),
-		measurement("by fractional workers", float64(gc.FractionalNS)/ps, "share"),
-		measurement("by idle workers", float64(gc.IdleNS)/ps, "share"),
+		measurement("share of the Ps' time used by dedicated workers", float64(gc.DedicatedNS)/psTimeNS, "share"),
+		measurement("by fractional workers", float64(gc.FractionalNS)/psTimeNS, "share"),
+		measurement("by idle workers", float64(gc.IdleNS)/psTimeNS, "share"),
 		measurement("share of time spent marking", float64(gc.MarkNS)/float64(max(in.Process.SpanNS, 1)), "share"),
 		measurement("mean live heap", gc.LiveBytes, "bytes"))
 	v.addEvidence(causes...)
@@ -174,13 +174,13 @@ func checkGCTakesPs(in *Input, g *report.Group) []Verdict {
 }
 
 // checkForcedGC is WL3005, forced-gc.
-func checkForcedGC(in *Input, g *report.Group) []Verdict {
+func checkForcedGC(in *Input, group *report.Group) []Verdict {
 	gc := &in.Process.GC
 	mostlyForced := isMostlyForced(gc)
 	var site *report.Site
-	for i := range g.Bands {
-		for k := range g.Bands[i].Causes {
-			if c := &g.Bands[i].Causes[k]; site == nil && isForcedWait(c) {
+	for i := range group.Bands {
+		for k := range group.Bands[i].Causes {
+			if c := &group.Bands[i].Causes[k]; site == nil && isForcedWait(c) {
 				site = c.Site
 			}
 		}
@@ -189,7 +189,7 @@ func checkForcedGC(in *Input, g *report.Group) []Verdict {
 	if isIndirect && (!mostlyForced || gc.ForcedAt == nil) {
 		return nil
 	}
-	v, isMuch := in.collectorVerdict(g, func(c *report.Cause) float64 {
+	v, isMuch := in.collectorVerdict(group, func(c *report.Cause) float64 {
 		if isForcedWait(c) {
 			return 1
 		}

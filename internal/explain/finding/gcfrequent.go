@@ -12,15 +12,15 @@ import (
 )
 
 // checkGCTooFrequent is WL3004, gc-too-frequent.
-func checkGCTooFrequent(in *Input, g *report.Group) []Verdict {
+func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	advice, ok := adviseGOGC(in.Process)
 	switch full := isLimitFull(in.Process); {
 	case full:
-		return in.fullLimitVerdicts(g)
+		return in.fullLimitVerdicts(group)
 	case !ok:
 		return nil
 	}
-	v, ok := in.collectorVerdict(g, collectorPart)
+	v, ok := in.collectorVerdict(group, collectorPart)
 	if !ok {
 		return nil
 	}
@@ -36,7 +36,7 @@ func checkGCTooFrequent(in *Input, g *report.Group) []Verdict {
 		measurement("share of time spent marking", advice.markShare, "share"),
 		measurement(fmt.Sprintf("collections with GOGC=%d", advice.gogc), advice.newPerSecond, "1/s"),
 		measurement("additional heap for that", max(0, advice.extraBytes), "bytes"))
-	v.addEvidence(collectorEvidence(g)...)
+	v.addEvidence(collectorEvidence(group)...)
 	gainText := fmt.Sprintf("%s collections a second instead of %s for %s more heap", words.Figure(advice.newPerSecond), words.Figure(advice.perSecond), words.Bytes(advice.extraBytes))
 	v.Fix = fmt.Sprintf("GOGC=%d: %s (also set GOMEMLIMIT to 90 %% of the container's memory)", advice.gogc, gainText)
 	if advice.effectiveGOGC <= lowGOGC {
@@ -56,8 +56,8 @@ func checkGCTooFrequent(in *Input, g *report.Group) []Verdict {
 
 // fullLimitVerdicts returns the finding where the live heap fills the memory limit. It predicts half of the collector's work,
 // however much memory that takes: while the limit is full, the trace does not show how much is allocated in a cycle.
-func (in *Input) fullLimitVerdicts(g *report.Group) []Verdict {
-	v, ok := in.collectorVerdict(g, collectorPart)
+func (in *Input) fullLimitVerdicts(group *report.Group) []Verdict {
+	v, ok := in.collectorVerdict(group, collectorPart)
 	if !ok {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (in *Input) fullLimitVerdicts(g *report.Group) []Verdict {
 		measurement("mean live heap after a collection", gc.FullBytes, "bytes"),
 		measurement("share of collections after which the goal was no higher than the live heap", ratio(int64(gc.FullCycles), int64(gc.FullCycles+gc.MeasuredCycles)), "share"),
 		measurement("share of time spent marking", float64(gc.MarkNS)/float64(in.Process.SpanNS), "share"))
-	v.addEvidence(collectorEvidence(g)...)
+	v.addEvidence(collectorEvidence(group)...)
 	v.addEvidence(causes...)
 	v.Fix = fmt.Sprintf("raise GOMEMLIMIT by at least half of the live heap (%s), where the container's memory allows; or keep less alive (a smaller cache). A larger GOGC changes nothing: the limit starts the collections",
 		words.Bytes(gc.FullBytes/2))

@@ -22,7 +22,7 @@ type hubWait struct {
 const minHeldUp = 1.3
 
 // hubWaitsOf returns the waits of a group's requests for hubs, the longest first.
-func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
+func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 	var out []*hubWait
 	for i := range in.Hubs {
 		hub := &in.Hubs[i]
@@ -30,7 +30,7 @@ func hubWaitsOf(in *Input, g *report.Group) []*hubWait {
 			continue
 		}
 		wait := &hubWait{Hub: hub}
-		wait.share, wait.gain = weighPart(g, func(c *report.Cause) float64 {
+		wait.share, wait.gain = weighPart(group, func(c *report.Cause) float64 {
 			if !isSched(c) || isBehindHub(out, c) || !wait.hasWait(c) {
 				return 0
 			}
@@ -63,18 +63,18 @@ func isBehindHub(hubs []*hubWait, c *report.Cause) bool {
 }
 
 // checkHubLate is WL1001, hub-late.
-func checkHubLate(in *Input, g *report.Group) (out []Verdict) {
-	for _, wait := range hubWaitsOf(in, g) {
-		out = append(out, wait.verdict(in, g))
+func checkHubLate(in *Input, group *report.Group) (out []Verdict) {
+	for _, wait := range hubWaitsOf(in, group) {
+		out = append(out, wait.newVerdict(in, group))
 	}
 	return out
 }
 
-func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
+func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 	heldUpPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
 	v := Verdict{Gain: h.gain, Finding: report.Finding{
 		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", shortFunc(h.Start), heldUpPerRun),
-		Cause: report.CauseSched, Site: h.Sites[0], Group: g.ID, Share: h.share, Confidence: 0.85,
+		Cause: report.CauseSched, Site: h.Sites[0], Group: group.ID, Share: h.share, Confidence: 0.85,
 		Fix: "reduce what competes with it for Ps (limit concurrent computation, use fewer goroutines with tickers), or spread the requests over several such goroutines",
 	}}
 	v.addEvidence(measurement("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.LateRuns), "ns"), measurement("requests held up by each late run", heldUpPerRun, "count"))
@@ -94,7 +94,7 @@ func (h *hubWait) verdict(in *Input, g *report.Group) Verdict {
 	if h.PollGapNS*20 > h.LateNS {
 		v.addEvidence(measurement("part of that, at most, in which the message lay unread because no P polled the network", float64(h.PollGapNS)/float64(h.LateRuns), "ns"))
 	}
-	network, _ := weigh(g, isNetwork)
+	network, _ := weigh(group, isNetwork)
 	v.addEvidence(measurement("longest delay", h.MaxNS, "ns"), measurement("late runs", h.LateRuns, "count"), measurement("share of the requests' time spent waiting for the network itself", network, "share"))
 	return v
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // checkHung is WL2009, hung.
-func checkHung(in *Input, g *report.Group) (out []Verdict) {
-	for i := range g.Open.Waits {
-		if v, ok := in.hungVerdict(g, &g.Open.Waits[i]); ok {
+func checkHung(in *Input, group *report.Group) (out []Verdict) {
+	for i := range group.Open.Waits {
+		if v, ok := in.hungVerdict(group, &group.Open.Waits[i]); ok {
 			out = append(out, v)
 		}
 	}
@@ -28,20 +28,20 @@ const (
 )
 
 // hungVerdict returns the verdict about the open requests in one wait; false if they do not hang.
-func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict, ok bool) {
-	if g.Role != report.RoleRequests || g.Kind == report.KindLoop || g.Kind == report.KindFunc || wait.Cause == report.CauseNetwork && wait.Kind == "inbound" {
+func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verdict, ok bool) {
+	if group.Role != report.RoleRequests || group.Kind == report.KindLoop || group.Kind == report.KindFunc || wait.Cause == report.CauseNetwork && wait.Kind == "inbound" {
 		return v, false
 	}
 	usualNS, minAge := int64(0), max(scale.Patience, in.Report.Input.DurationNS*9/10)
-	hasUsual := g.Count >= scale.Enough
+	hasUsual := group.Count >= scale.Enough
 	if hasUsual {
-		if usualNS = *g.LatencyNS.Max; g.LatencyNS.P99 != nil {
-			usualNS = *g.LatencyNS.P99
+		if usualNS = *group.LatencyNS.Max; group.LatencyNS.P99 != nil {
+			usualNS = *group.LatencyNS.P99
 		}
 		minAge = max(minHungAge, hungFactor*usualNS)
-	} else if g.Kind == report.KindGoroutine {
+	} else if group.Kind == report.KindGoroutine {
 		return v, false // a goroutine that runs for as long as the process is no job
-	} else if g.Count == 0 && wait.Count == g.Open.Count && wait.Count >= scale.Few && isMutexWait(wait) && 10*wait.StuckNS[0] >= 9*wait.OldestNS {
+	} else if group.Count == 0 && wait.Count == group.Open.Count && wait.Count >= scale.Few && isMutexWait(wait) && 10*wait.StuckNS[0] >= 9*wait.OldestNS {
 		minAge = scale.Patience // no request got the lock since the first one came, perhaps in the middle of the trace
 	}
 	// The usual latency is that of whole requests: a request that retries is as late as one that is stuck in a wait.
@@ -64,7 +64,7 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 		hanging = wait.Count // only these ages are known; and if no request proceeds, later ones hang as well
 	}
 	v = Verdict{Gain: Gain{TotalNS: totalNS}, Changes: []predict.Change{}, Finding: report.Finding{
-		Title: plural(hanging, "1 request hangs, ", "%d requests hang, ") + openWaitText(wait), Cause: wait.Cause, Site: openWaitSite(wait), Group: g.ID,
+		Title: plural(hanging, "1 request hangs, ", "%d requests hang, ") + openWaitText(wait), Cause: wait.Cause, Site: openWaitSite(wait), Group: group.ID,
 		Evidence: []report.Evidence{
 			measurement("longest time in this wait", wait.StuckNS[0], "ns"),
 			measurement("age of the oldest", wait.OldestNS, "ns"),
@@ -74,14 +74,14 @@ func (in *Input) hungVerdict(g *report.Group, wait *report.OpenWait) (v Verdict,
 	}}
 	if hasUsual {
 		quantile := "99th percentile"
-		if g.LatencyNS.P99 == nil {
+		if group.LatencyNS.P99 == nil {
 			quantile = "maximum"
 		}
 		v.addEvidence(measurement(quantile+" of the group's requests that ended", usualNS, "ns"))
 	} else {
-		v.addEvidence(measurement("requests of the group that ended", g.Count, "count"))
+		v.addEvidence(measurement("requests of the group that ended", group.Count, "count"))
 	}
-	isMany := hanging >= scale.Few || float64(hanging) >= scale.Some*float64(g.Count+g.Open.Count)
+	isMany := hanging >= scale.Few || float64(hanging) >= scale.Some*float64(group.Count+group.Open.Count)
 	v.FixedSeverity, v.Confidence, v.Fact = judgeHang(wait, isStuck, hasUsual, isMany)
 	switch {
 	case !isStuck:

@@ -57,29 +57,29 @@ func mergeCallers(in *Input, all []Verdict) []Verdict {
 		}
 		matches := in.routeMatcher(v)
 		for k := range in.Report.Groups {
-			g := &in.Report.Groups[k]
-			if g.ID == v.Group || !in.dependsOn(g, v.Group) {
+			group := &in.Report.Groups[k]
+			if group.ID == v.Group || !in.dependsOn(group, v.Group) {
 				continue
 			}
-			share, won := weighRoutes(g, func(c *report.Cause, via []report.Via) bool {
+			share, gain := weighRoutes(group, func(c *report.Cause, via []report.Via) bool {
 				inner, peerHops := verdict.AfterLastAnswer(via)
 				return peerHops > 0 && matches(c, inner)
 			})
 			if share < scale.Speck {
 				continue
 			}
-			caller := report.AskedBy{Group: g.ID, Name: g.Name, Share: share, EachNS: won.TotalNS / int64(max(g.Count, 1))}
-			caller.Predicted = in.predict(g.ID, v.Changes...)
+			caller := report.AskedBy{Group: group.ID, Name: group.Name, Share: share, EachNS: gain.TotalNS / int64(max(group.Count, 1))}
+			caller.Predicted = in.predict(group.ID, v.Changes...)
 			v.AskedBy = append(v.AskedBy, caller)
 		}
 	}
 	var remaining []Verdict
 	reportedByPeer := make([]bool, len(all)) // by another one
 	for i := range all {
-		v, g := &all[i], in.Report.Group(all[i].Group)
+		v, group := &all[i], in.Report.Group(all[i].Group)
 		for k := range all {
-			o := &all[k]
-			reportedByPeer[i] = reportedByPeer[i] || g != nil && v.Site != nil && !reportedByPeer[k] && o.Code == v.Code && o.Group != v.Group && o.Site != nil && o.Site.Key() == v.Site.Key() && in.dependsOn(g, o.Group)
+			other := &all[k]
+			reportedByPeer[i] = reportedByPeer[i] || group != nil && v.Site != nil && !reportedByPeer[k] && other.Code == v.Code && other.Group != v.Group && other.Site != nil && other.Site.Key() == v.Site.Key() && in.dependsOn(group, other.Group)
 		}
 		if !reportedByPeer[i] {
 			remaining = append(remaining, *v)

@@ -28,12 +28,12 @@ var documentedRules = sync.OnceValue(func() []Rule {
 // means "no fault".
 var rules = []Rule{
 	perGroup(report.RuleHubLate, checkHubLate, needRequests),
-	perQueue(report.RulePsTaken, checkPsTaken, needRequests),
+	perRunQueueWait(report.RulePsTaken, checkPsTaken, needRequests),
 	perGroup(report.RuleSlowWakeup, checkSlowWakeup, needRequests),
-	perQueue(report.RuleHerd, checkHerd, needRequests),
+	perRunQueueWait(report.RuleHerd, checkHerd, needRequests),
 	perReport(report.RuleTooManyPs, checkTooManyPs, needRunDelays),
-	perQueue(report.RuleTooFewPs, checkTooFewPs, needHostSamples),
-	perQueue(report.RuleLongRuns, checkLongRuns, needRequests),
+	perRunQueueWait(report.RuleTooFewPs, checkTooFewPs, needHostSamples),
+	perRunQueueWait(report.RuleLongRuns, checkLongRuns, needRequests),
 	perGroup(report.RuleComputes, checkComputes, needRequests, needCPUSamples),
 	perReport(report.RuleBusyMachine, checkBusyMachine, needRequests, needHostSamples),
 
@@ -95,11 +95,11 @@ func perCandidate(code report.RuleCode, check func(*attribution, *candidate) Ver
 	}, needs...)
 }
 
-// perQueue makes a rule that reports a group's wait for Ps if that wait belongs to the rule, see queue.
-func perQueue(code report.RuleCode, check func(*Input, *runQueueWait) []Verdict, needs ...requirement) Rule {
+// perRunQueueWait makes a rule that reports a group's wait for Ps if that wait belongs to the rule, see queue.
+func perRunQueueWait(code report.RuleCode, check func(*Input, *runQueueWait) []Verdict, needs ...requirement) Rule {
 	return perGroup(code, func(in *Input, g *report.Group) []Verdict {
-		if q := runQueueWaitOf(in, g); q.ruleCode == code && q.share > 0 {
-			return check(in, q)
+		if wait := runQueueWaitOf(in, g); wait.ruleCode == code && wait.share > 0 {
+			return check(in, wait)
 		}
 		return nil
 	}, needs...)
