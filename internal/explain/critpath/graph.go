@@ -341,21 +341,21 @@ func (b *graphBuilder) tickerPeriod(g uint64, span *timeline.Span) (int64, bool)
 	for searchNS := 2*length + 2e6; searchNS <= maxTickerPeriodNS; searchNS *= 4 {
 		b.spanBuffer = walker.window.Spans(g, span.End-searchNS, span.End, b.spanBuffer[:0])
 		b.cost += len(b.spanBuffer) / 8
-		waitedElsewhere := false
+		otherWakes := false
 		for i := len(b.spanBuffer) - 1; i >= 0; i-- {
 			previous := &b.spanBuffer[i]
 			if previous.State != timeline.Waiting || previous.Stack != span.Stack || previous.Start >= span.Start {
 				continue
 			}
 			if previous.Woken && previous.Waker == 0 {
-				if waitedElsewhere {
+				if otherWakes {
 					return span.End - previous.End, true
 				}
 				return length, false
 			}
-			waitedElsewhere = true
+			otherWakes = true
 		}
-		if !waitedElsewhere || len(b.spanBuffer) > 4*originSearchSpans || span.End-searchNS < walker.window.Start() {
+		if !otherWakes || len(b.spanBuffer) > 4*originSearchSpans || span.End-searchNS < walker.window.Start() {
 			break
 		}
 	}
@@ -423,7 +423,7 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 	if b.originSearches++; b.originSearches > maxOriginSearches || depth > 3 {
 		return 0, 0, false
 	}
-	if birth, wakerCreator := b.walker.window.Born(g, waitEnd); wakerCreator && birth.Time >= b.start && birth.By != 0 {
+	if birth, isBorn := b.walker.window.Born(g, waitEnd); isBorn && birth.Time >= b.start && birth.By != 0 {
 		if b.isMember(birth.By, birth.Time) {
 			b.link(birth.By, g, birth.Time)
 			return birth.Time, birth.By, true
