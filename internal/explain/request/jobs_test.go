@@ -19,12 +19,12 @@ func TestCountOnlySample(t *testing.T) {
 			}
 		}
 		if s.bornCount != n || s.origin.total+len(out) != n {
-			t.Errorf("%d born, %d looked at, %d only counted; want %d in all", s.bornCount, len(out), s.origin.total, n)
+			t.Errorf("%d goroutines created, %d inspected, %d only counted; want %d in total", s.bornCount, len(out), s.origin.total, n)
 		}
 		return out
 	}
 	up, down := looked(1, n+1, 1), looked(n, 0, -1)
 	if !maps.Equal(up, down) || len(up) < inspectedPerFunc/2 || len(up) > inspectedPerFunc {
-		t.Errorf("%d looked at in one order, %d in the other, not the same, or not about %d", len(up), len(down), inspectedPerFunc)
+		t.Errorf("%d inspected in one order, %d in the other: not the same ones, or not about %d", len(up), len(down), inspectedPerFunc)
 	}
 }

@@ -369,7 +369,7 @@ func TestIdentityOfIterations(t *testing.T) {
 	}
 	for _, q := range rep.Groups[0].Slowest {
 		if !want[q.TraceID] {
-			t.Errorf("%q is the trace of no turn, or of two", q.TraceID)
+			t.Errorf("trace %q belongs to no iteration, or to two", q.TraceID)
 		}
 		delete(want, q.TraceID)
 	}
@@ -383,7 +383,7 @@ func TestTaskInStreamOfWorker(t *testing.T) {
 		name string
 		took int64 // duration of the task, in a stream of 100 us
 		want report.Kind
-	}{{"it fills the stream", 90 * us, report.KindTask}, {"it is a part", 20 * us, report.KindGRPC}} {
+	}{{"most of the stream", 90 * us, report.KindTask}, {"a part of the stream", 20 * us, report.KindGRPC}} {
 		builder := tracetext.New(26)
 		thread, helper := builder.Thread(), builder.Thread()
 		work := []string{"main.work", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serverWorker"}

@@ -203,7 +203,7 @@ func TestTasksInstead(t *testing.T) {
 	}{{20, 100, true}, {80, 100, false}, {80, 1000, false}, {50, 1000, true}} {
 		f := &Finder{endedTasks: map[uint64][]endedTask{1: {{openRequest{start: c.start, pieceStart: c.start}, Request{G: 1, End: c.end}}}}}
 		if got := f.emitTasksInstead(1, 0, 100); got != c.want {
-			t.Errorf("a task from %d to %d fills a request of 100: %t", c.start, c.end, got)
+			t.Errorf("a task from %d to %d replaces a request from 0 to 100: %t", c.start, c.end, got)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestHandshake(t *testing.T) {
 		from, to int64 // bounds of p50
 	}{
 		"for a request": {50 * us, 6 * ms, 7 * ms},
-		"ahead":         {30 * ms, 0, ms},
+		"in advance":    {30 * ms, 0, ms},
 	} {
 		builder := tracetext.New(26)
 		th, poller := builder.Thread(), builder.Spare()
@@ -152,8 +152,8 @@ func TestLibraryWaits(t *testing.T) {
 		waits, hasIterations, jobs bool
 		rest                       []string // where it waits in addition
 	}{
-		"polls": {true, false, false, nil}, "goes on": {false, false, true, nil}, "waits for work, then for the library": {true, true, true, []string{caller}},
-		"commits what it was given": {true, true, false, []string{commit, caller}},
+		"polls": {true, false, false, nil}, "proceeds": {false, false, true, nil}, "waits for work and for the library": {true, true, true, []string{caller}},
+		"commits each message": {true, true, false, []string{commit, caller}},
 	} {
 		builder := tracetext.New(26)
 		th, poller := builder.Thread(), builder.Spare()
@@ -223,7 +223,7 @@ func TestManyGoroutinesWithFewIterations(t *testing.T) {
 	}
 	rep := explain(t, builder, whylate.Options{})
 	if g := groupNamed(rep, "example.com/checker.(*target).watch"); g == nil || g.Kind != report.KindLoop || g.Count != 3*n {
-		t.Errorf("want %d turns, got %q", 3*n, groupTexts(rep))
+		t.Errorf("want %d iterations, got %q", 3*n, groupTexts(rep))
 	}
 }
 
@@ -318,7 +318,7 @@ func TestIdleMain(t *testing.T) {
 		t.Fatalf("groups: %q", groupTexts(rep))
 	}
 	if len(rep.Starts) != 2 {
-		t.Fatalf("what could be asked: %+v", rep.Starts)
+		t.Fatalf("start functions: %+v", rep.Starts)
 	}
 	s := rep.Starts[0]
 	if s.Site.Func != "example.com/feed.(*reader).run" || s.Inner == nil || s.Inner.Func != "example.com/feed.(*reader).next" || s.Goroutines != 3 || s.Wakes != 3 || s.RunningNS != 3*29*us {
@@ -543,7 +543,7 @@ func TestJobsWithoutClient(t *testing.T) {
 		rep := explain(t, builder, whylate.Options{})
 		pack := groupNamed(rep, job)
 		if pack == nil || (pack.Role == report.RoleRequests) != isFromNetwork {
-			t.Errorf("asked %v: %q", isFromNetwork, groupTexts(rep))
+			t.Errorf("jobs from the network %v: %q", isFromNetwork, groupTexts(rep))
 		}
 	}
 }
