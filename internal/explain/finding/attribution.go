@@ -53,11 +53,11 @@ type causeSite struct {
 }
 
 func causeSiteOf(c *report.Cause) causeSite {
-	l := causeSite{cause: c.Cause, site: c.Site.Own().Key()}
+	site := causeSite{cause: c.Cause, site: c.Site.Own().Key()}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
-		l.cause = "inbound"
+		site.cause = "inbound"
 	}
-	return l
+	return site
 }
 
 // A candidateKey identifies a candidate: the rule, and the wait or site that its finding would name.

@@ -205,8 +205,8 @@ func Find(in *Input, rules []Rule) []report.Finding {
 
 // completeVerdict sets a verdict's severity, id and prediction; false if it is below all thresholds.
 func (in *Input) completeVerdict(v *Verdict) bool {
-	next := in.discountRareHandler(v)
-	if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" || next && !v.Fact {
+	negligible := in.discountRareHandler(v)
+	if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" || negligible && !v.Fact {
 		return false
 	}
 	if v.Confidence < scale.Half {
@@ -237,7 +237,7 @@ func replaceSlowEvidence(v *Verdict) {
 	v.prependEvidence(measurement("mean of all requests; slow ones spent none of their time on it", v.Gain.All.NS, "ns"))
 }
 
-// otherTailEvidence returns the evidence for a severity that the other band of slow requests decided (see Won.Beside): the
+// otherTailEvidence returns the evidence for a severity that the other band of slow requests decided (see Gain.OtherTail): the
 // verdict's other evidence is about the first band.
 func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
 	text := "mean per request that is slow by percentiles"

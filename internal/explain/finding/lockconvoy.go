@@ -83,8 +83,8 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	out := make([]*candidate, 0, len(works))
 	for i, work := range works {
 		belongs := func(cause *report.Cause, via []report.Via) bool {
-			done := holderWork(cause, via, lock)
-			return done == work || i == 0 && !slices.Contains(works, done)
+			other := holderWork(cause, via, lock)
+			return other == work || i == 0 && !slices.Contains(works, other)
 		}
 		part := &candidate{candidateKey: cand.candidateKey}
 		for _, list := range []struct{ from, to *[]causeRoute }{{&cand.routes, &part.routes}, {&cand.slowRoutes, &part.slowRoutes}} {
@@ -144,12 +144,12 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 	v.addEvidence(
 		measurement("mean per slow request", cand.gain.Slow.NS, "ns"),
 		measurement("share of it spent waiting for "+strings.Join(lockTexts, ", "), ratio(queuedNS, totalNS), "share"))
-	if split := attr.siteTimeOfAllGroups(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && split.isMainlyQueued() {
-		v.addEvidence(measurement("share of all groups' time there spent waiting for the holders", ratio(split.queuedNS, split.queuedNS+split.directNS), "share"))
+	if siteTime := attr.siteTimeOfAllGroups(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && siteTime.isMainlyQueued() {
+		v.addEvidence(measurement("share of all groups' time there spent waiting for the holders", ratio(siteTime.queuedNS, siteTime.queuedNS+siteTime.directNS), "share"))
 	}
 	v.addEvidence(holderEvidence(attr, cand, queuedNS)...)
-	if split := attr.in.serviceAt(top.Cause, top.via); split != nil {
-		v.addEvidence(measurement("requests waiting for one holder at the same time, on average", split.WaitersPerServer, "count"))
+	if siteTime := attr.in.serviceAt(top.Cause, top.via); siteTime != nil {
+		v.addEvidence(measurement("requests waiting for one holder at the same time, on average", siteTime.WaitersPerServer, "count"))
 	}
 	switch {
 	case isBehindReader(top.via):

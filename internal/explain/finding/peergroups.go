@@ -108,8 +108,8 @@ func (in *Input) routeMatcher(v *Verdict) func(c *report.Cause, via []report.Via
 	var mainKey candidateKey
 	mostNS := int64(0)
 	for c, r := range attr.routes(g.All()) {
-		if o := attr.keyOf(c, r.Via); o.code == v.Code && r.TotalNS > mostNS && isAtSite(c, r.Via) {
-			mainKey, mostNS = o, r.TotalNS
+		if key := attr.keyOf(c, r.Via); key.code == v.Code && r.TotalNS > mostNS && isAtSite(c, r.Via) {
+			mainKey, mostNS = key, r.TotalNS
 		}
 	}
 	if mostNS == 0 {
