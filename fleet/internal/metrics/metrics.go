@@ -45,7 +45,7 @@ func New(st *store.Store) *Metrics {
 		Dropped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_dropped_total",
 			Help: "Files that retention removed, by reason: age, bytes, orphan."}, []string{"reason"}),
 		Folded: prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_folded_total",
-			Help: "Recordings whose labels or groups were counted as (other), because the service has too many."}),
+			Help: "Recordings whose labels, groups or findings were counted as (other), because the service has too many."}),
 		Denied: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_denied_total",
 			Help: "Requests of readers that were refused, by reason: token, host."}, []string{"reason"}),
 		Webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_webhooks_total",

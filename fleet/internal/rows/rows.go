@@ -149,8 +149,7 @@ func findings(l Labels, rep *report.Report) (out []Finding) {
 		if g := rep.Group(f.Group); g != nil {
 			row.Group, row.Requests, row.WinNS = Text(g.Name, 256), Clamp(int64(g.Count), maxN), Win(f, g)
 		}
-		sum := sha256.Sum256([]byte(strings.Join([]string{l.Service, l.Environment, row.Group, row.Code, row.Cause, row.Site}, "\x00")))
-		row.Problem = hex.EncodeToString(sum[:8])
+		row.Problem = row.problemOf(l)
 		if j := slices.IndexFunc(out, func(o Finding) bool { return o.Problem == row.Problem }); j >= 0 {
 			out[j].WinNS = max(out[j].WinNS, row.WinNS) // the same line by two paths: fixed once
 			continue
@@ -158,6 +157,39 @@ func findings(l Labels, rep *report.Report) (out []Finding) {
 		out = append(out, row)
 	}
 	return out
+}
+
+func (f *Finding) problemOf(l Labels) string {
+	sum := sha256.Sum256([]byte(strings.Join([]string{l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site}, "\x00")))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Relabel makes the findings those of another environment.
+func (r *Rows) Relabel(l Labels) {
+	for i := range r.Findings {
+		r.Findings[i].Problem = r.Findings[i].problemOf(l)
+	}
+}
+
+// FoldFindings puts one finding, (other), in place of all of which keep is false. It has the largest gain of them, since the gains of
+// findings about the same requests do not add up. It reports whether there were any.
+func (r *Rows) FoldFindings(service string, keep func(*Finding) bool) bool {
+	other := Finding{Group: Other, Code: Other, Severity: string(report.SeverityLow), Title: "more findings than are kept of a service",
+		Fix: "Fix the other findings of the service: new ones are kept when earlier ones are no longer seen"}
+	other.Problem = other.problemOf(Labels{Service: service})
+	var kept []Finding
+	for i := range r.Findings {
+		if f := &r.Findings[i]; keep(f) {
+			kept = append(kept, *f)
+		} else {
+			other.Requests, other.WinNS = max(other.Requests, f.Requests), max(other.WinNS, f.WinNS)
+		}
+	}
+	if len(kept) == len(r.Findings) {
+		return false
+	}
+	r.Findings = append(kept, other)
+	return true
 }
 
 // Win is the time that a fix would win for all requests of a group together: requests times predicted gain. There are two

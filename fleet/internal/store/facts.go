@@ -10,9 +10,10 @@ import (
 
 // clickFacts are in ClickHouse.
 type clickFacts struct {
-	db     *sql.DB
-	day    int64
-	series map[string]map[seriesKey]bool // by service
+	db       *sql.DB
+	day      int64
+	series   map[string]map[seriesKey]bool // by service
+	problems map[string]map[string]bool    // by service
 }
 
 type seriesKey struct{ version, environment, pod, node, group string }
@@ -46,6 +47,11 @@ func (c *clickFacts) rows(ctx context.Context, outcomes []*outcome) (err error) 
 		if e.folded, err = c.fold(ctx, e.now, &b); err != nil {
 			return err
 		}
+		folded, err := c.foldFindings(ctx, e.now)
+		if err != nil {
+			return err
+		}
+		e.folded = e.folded || folded
 		e.class = e.now.class()
 		b.add(&e.Recording, e.now, e.written)
 	}
@@ -65,7 +71,7 @@ func (c *clickFacts) states(ctx context.Context, flights []*flight) error {
 func (c *clickFacts) fold(ctx context.Context, now *counted, b *block) (bool, error) {
 	day := time.Now().Unix() / 86400
 	if c.day != day {
-		c.day, c.series = day, make(map[string]map[seriesKey]bool)
+		c.day, c.series, c.problems = day, make(map[string]map[seriesKey]bool), make(map[string]map[string]bool)
 	}
 	service, read := now.Service, false
 	if c.series[service] == nil {
@@ -94,6 +100,40 @@ func (c *clickFacts) fold(ctx context.Context, now *counted, b *block) (bool, er
 		}
 		return 1, nil
 	}
-	_, folded, err := fold(now, len(set), find, insert)
+	_, folded, err := fold(now, len(set), find, insert, func(environment string) (bool, error) {
+		for k := range set {
+			if k.environment == environment {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
 	return folded, err
+}
+
+// foldFindings bounds the findings of a service. Several workers may together keep some more.
+func (c *clickFacts) foldFindings(ctx context.Context, now *counted) (bool, error) {
+	set := c.problems[now.Service]
+	if set == nil {
+		set = make(map[string]bool)
+		c.problems[now.Service] = set
+	}
+	read := false
+	return foldFindings(now, func(problem string) (bool, error) {
+		if !set[problem] && !read && len(set) < MaxProblems {
+			read = true // what other workers have added
+			if err := eachRow(ctx, c.db, func(scan func(...any) error) error {
+				var problem string
+				err := scan(&problem)
+				set[problem] = true
+				return err
+			}, `SELECT problem FROM problems_rows FINAL WHERE service=?`, now.Service); err != nil {
+				return false, err
+			}
+		}
+		if len(set) < MaxProblems {
+			set[problem] = true
+		}
+		return set[problem], nil
+	}, func() (int, error) { return MaxProblems, nil }) // known counts
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -103,25 +104,17 @@ type seenRow struct {
 // Overview returns what was found and the versions in a range. The problems come first whose fix would win most; those of replaced
 // versions are last.
 func (s *Store) Overview(ctx context.Context, in Range) (problems []Problem, versions []Version, err error) {
-	where, args := s.where("seen", in, day)
-	// Pods that replace each other do not run at the same time: those of the day with most are the factor, not all of a week.
-	found, err := collect(ctx, s.q, func(scan func(...any) error) (r seenRow, err error) {
-		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.n, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
-		return r, err
-	}, `SELECT service, environment, version, problem, `+s.sum("n")+`, `+s.sum("requests")+`, `+s.sum("ns")+`, min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
-		WHERE `+where+` GROUP BY service, environment, version, problem`, args...)
+	recordings, err := s.seen(ctx, in, "problem=''")
 	if err != nil {
 		return nil, nil, err
 	}
 	type key struct{ service, environment, version string }
 	of := make(map[key]*Version)
-	for _, r := range found {
-		if r.problem == "" {
-			v := Version{Service: r.service, Environment: r.environment, Version: r.version, Pods: r.pods, Recordings: r.n, RecordedNS: r.ns}
-			v.First, _ = stamp(r.oldest)
-			v.Last, v.Recording = stamp(r.newest)
-			versions = append(versions, v)
-		}
+	for _, r := range recordings {
+		v := Version{Service: r.service, Environment: r.environment, Version: r.version, Pods: r.pods, Recordings: r.n, RecordedNS: r.ns}
+		v.First, _ = stamp(r.oldest)
+		v.Last, v.Recording = stamp(r.newest)
+		versions = append(versions, v)
 	}
 	slices.SortFunc(versions, func(a, b Version) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Environment, b.Environment), b.First.Compare(a.First))
@@ -140,10 +133,61 @@ func (s *Store) Overview(ctx context.Context, in Range) (problems []Problem, ver
 	if err := s.quantiles(ctx, in, func(service, environment, version string) *Version { return of[key{service, environment, version}] }); err != nil {
 		return nil, nil, err
 	}
+	found, err := s.candidates(ctx, in, versions)
+	if err != nil {
+		return nil, nil, err
+	}
 	if problems, err = s.rank(ctx, found, func(r *seenRow) *Version { return of[key{r.service, r.environment, r.version}] }); err != nil {
 		return nil, nil, err
 	}
 	return problems, versions, nil
+}
+
+// seen returns what was found in a range, as far as a condition holds, by version.
+func (s *Store) seen(ctx context.Context, in Range, condition string, more ...any) ([]seenRow, error) {
+	where, args := s.where("seen", in, day)
+	// Pods that replace each other do not run at the same time: those of the day with most are the factor, not all of a week.
+	return collect(ctx, s.q, func(scan func(...any) error) (r seenRow, err error) {
+		err = scan(&r.service, &r.environment, &r.version, &r.problem, &r.n, &r.requests, &r.ns, &r.oldest, &r.newest, &r.pods)
+		return r, err
+	}, `SELECT service, environment, version, problem, `+s.sum("n")+`, `+s.sum("requests")+`, `+s.sum("ns")+`, min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
+		WHERE `+where+` AND `+condition+` GROUP BY service, environment, version, problem`, append(args, more...)...)
+}
+
+// candidates returns the findings among which are all that rank puts first. There may be hundreds of thousands: SQLite orders them
+// itself, as rank does, and only the first ones are read. ClickHouse keeps MaxProblems of a service, and all are read.
+func (s *Store) candidates(ctx context.Context, in Range, versions []Version) ([]seenRow, error) {
+	if s.click != nil {
+		return s.seen(ctx, in, "problem<>''")
+	}
+	factors := make([][]any, len(versions))
+	for i, v := range versions {
+		factor := 0.0
+		if v.RecordedNS > 0 {
+			factor = float64(v.Pods) / float64(v.RecordedNS)
+		}
+		factors[i] = []any{v.Service, v.Environment, v.Version, factor, number(v.Replaced)}
+	}
+	list, err := json.Marshal(factors)
+	if err != nil {
+		return nil, err
+	}
+	where, args := s.where("seen", in, day)
+	ids, err := collect(ctx, s.q, func(scan func(...any) error) (id string, err error) {
+		var gone int
+		var win float64
+		var newest string
+		err = scan(&id, &gone, &win, &newest)
+		return id, err
+	}, `WITH factors AS MATERIALIZED (SELECT value->>0 AS of_service, value->>1 AS of_environment, value->>2 AS of_version, value->>3 AS factor, value->>4 AS replaced FROM json_each(?))
+		SELECT problem, min(replaced) AS gone, iif(min(replaced), total(ns*factor), total(iif(replaced, 0.0, ns*factor))) AS win, max(newest) AS newest
+		FROM seen JOIN factors ON of_service=service AND of_environment=environment AND of_version=version
+		WHERE problem<>'' AND `+where+` GROUP BY problem ORDER BY 2, 3 DESC, 4 DESC, 1 LIMIT ?`, append(append([]any{string(list)}, args...), maxProblems)...)
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	which, these := among("problem", ids)
+	return s.seen(ctx, in, which, these...)
 }
 
 // A Sighting is what is known of a finding in one version.
@@ -169,6 +213,9 @@ func (s *Store) Finding(ctx context.Context, in Range, problem string) (*Problem
 		v.First, v.Oldest = stamp(oldest)
 		v.Last, v.Newest = stamp(newest)
 		v.GainNS = ns / max(1, v.Requests)
+		if one[0].Code == rows.Other { // of all environments
+			one[0].Environment = ""
+		}
 		return v, err
 	}, `SELECT service, environment, version, `+s.sum("n")+`, `+s.sum("requests")+`, `+s.sum("ns")+`, min(oldest), max(newest), max(pods) FROM `+s.from("seen")+`
 		WHERE problem=? AND `+where+` GROUP BY service, environment, version ORDER BY min(oldest) DESC`, append([]any{problem}, args...)...)
@@ -259,6 +306,9 @@ func (s *Store) describe(ctx context.Context, list []Problem) error {
 			return err
 		}
 		to := &list[at[p.Problem]]
+		if p.Code == rows.Other { // of all environments
+			to.Environment = ""
+		}
 		to.Group, to.Code, to.Cause, to.Site, to.Severity, to.Title, to.Fix = p.Group, p.Code, p.Cause, p.Site, p.Severity, p.Title, p.Fix
 		return nil
 	}, `SELECT problem, grp, code, cause, site, severity, title, fix FROM `+s.from("problems")+` WHERE `+which, args...)

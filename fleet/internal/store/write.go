@@ -17,6 +17,12 @@ import (
 // (other).
 const MaxSeries = 20_000
 
+// MaxProblems bounds how many findings are kept of a service; what comes after is one: (other).
+const MaxProblems = 1000
+
+// spareSeries are what a service may have beyond MaxSeries for the environments that it has: what is new in one of them stays in it.
+const spareSeries = 1000
+
 const day = 24 * time.Hour
 
 // counted is what a recording added to the sums.
@@ -50,7 +56,21 @@ func (s lite) Finish(ctx context.Context, r *Recording, add *rows.Rows) (folded 
 			return err
 		}
 		ids, fold, err := foldSQLite(ctx, tx, &now)
-		if folded = fold; err != nil || s.click != nil {
+		if folded = fold; err != nil {
+			return err
+		}
+		fold, err = foldFindings(&now, func(problem string) (known bool, err error) {
+			err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM problems WHERE problem=?)`, problem).Scan(&known)
+			return known, err
+		}, func() (n int, err error) {
+			err = tx.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM problems WHERE service=? LIMIT ?)`, now.Service, MaxProblems).Scan(&n)
+			return n, err
+		})
+		folded = folded || fold
+		if err == nil && s.click != nil { // only for the next recording's findings to be counted
+			err = describeSQLite(ctx, tx, &now)
+		}
+		if err != nil || s.click != nil {
 			return err
 		}
 		if before != nil {
@@ -140,12 +160,34 @@ func foldSQLite(ctx context.Context, tx *sql.Tx, c *counted) (ids map[string]int
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM series WHERE service=?`, c.Service).Scan(&n); err != nil {
 		return nil, false, err
 	}
-	return fold(c, n, find, insert)
+	return fold(c, n, find, insert, func(environment string) (has bool, err error) {
+		err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM series WHERE service=? AND environment=?)`, c.Service, environment).Scan(&has)
+		return has, err
+	})
+}
+
+// foldFindings folds findings that are new to a service which has too many.
+func foldFindings(c *counted, known func(problem string) (bool, error), count func() (int, error)) (folded bool, err error) {
+	if len(c.Rows.Findings) == 0 {
+		return false, nil
+	}
+	n, err := count()
+	folded = c.Rows.FoldFindings(c.Service, func(f *rows.Finding) bool {
+		if err != nil {
+			return true
+		}
+		var has bool
+		if has, err = known(f.Problem); !has && n < MaxProblems {
+			n, has = n+1, true
+		}
+		return has || err != nil
+	})
+	return folded, err
 }
 
 // fold finds the series of all groups, and of the service's days under the name "" without pod and node. Where the service has too
-// many, n, it changes labels and groups that are new to (other).
-func fold(c *counted, n int, find, insert func(l *rows.Labels, group string) (id int64, err error)) (ids map[string]int64, folded bool, err error) {
+// many, n, it changes labels and groups that are new to (other), but for the environment if the service has it.
+func fold(c *counted, n int, find, insert func(l *rows.Labels, group string) (id int64, err error), hasEnvironment func(string) (bool, error)) (ids map[string]int64, folded bool, err error) {
 	l := &c.Labels
 	// The series of a recording's own pod are found by the group "", which has no points.
 	if own, err := find(l, ""); err != nil {
@@ -153,6 +195,14 @@ func fold(c *counted, n int, find, insert func(l *rows.Labels, group string) (id
 	} else if own == 0 {
 		if n >= MaxSeries {
 			l.Version, l.Pod, l.Node, folded = rows.Other, rows.Other, rows.Other, true
+			has, err := hasEnvironment(l.Environment)
+			if err != nil {
+				return nil, false, err
+			}
+			if !has || n >= MaxSeries+spareSeries {
+				l.Environment = rows.Other
+				c.Rows.Relabel(*l)
+			}
 		}
 		if _, err := insert(l, ""); err != nil {
 			return nil, false, err
@@ -202,8 +252,6 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 		`INSERT INTO daypoints VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ` + plus("n") + `, ` + plus("ns"),
 		`INSERT INTO seen VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n, ` + plus("requests") + `, ` + plus("ns") + `,
 			oldest=min(oldest, excluded.oldest), newest=max(newest, excluded.newest), pods=pods+excluded.pods`,
-		`INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET severity=excluded.severity, title=excluded.title, fix=excluded.fix, updated=excluded.updated
-			WHERE excluded.updated>=updated`,
 		`INSERT INTO slow VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`,
 		`INSERT INTO seen_pods VALUES (?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n=n+excluded.n RETURNING n`,
 	} {
@@ -232,7 +280,7 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 		var has, pods int64 // recordings of the pod with the problem, on this day
 		today := r.At.Truncate(day).Unix()
 		if err == nil {
-			err = stmts[5].QueryRowContext(ctx, today, l.Service, l.Version, l.Environment, problem, l.Pod, times*n).Scan(&has)
+			err = stmts[4].QueryRowContext(ctx, today, l.Service, l.Version, l.Environment, problem, l.Pod, times*n).Scan(&has)
 		}
 		if has-times*n == 0 || has == 0 { // the pod's first, or its last is taken away
 			pods = times
@@ -256,13 +304,23 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 		}
 		return nil
 	}
-	for _, f := range r.Findings {
-		if err := exec(3, f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.At.UnixNano()); err != nil {
+	if err := describeSQLite(ctx, tx, c); err != nil {
+		return err
+	}
+	for _, q := range r.Slow {
+		if err := exec(3, id, q.Request, l.Service, l.Version, l.Environment, l.Pod, l.Node, q.Group, q.At.UnixNano(), q.NS, q.Cause, q.Site, q.Trace); err != nil {
 			return err
 		}
 	}
-	for _, q := range r.Slow {
-		if err := exec(4, id, q.Request, l.Service, l.Version, l.Environment, l.Pod, l.Node, q.Group, q.At.UnixNano(), q.NS, q.Cause, q.Site, q.Trace); err != nil {
+	return nil
+}
+
+// describeSQLite keeps what the findings of a recording are.
+func describeSQLite(ctx context.Context, tx *sql.Tx, c *counted) error {
+	r, l := &c.Rows, &c.Labels
+	for _, f := range r.Findings {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET severity=excluded.severity, title=excluded.title, fix=excluded.fix,
+			updated=excluded.updated WHERE excluded.updated>=updated`, f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.At.UnixNano()); err != nil {
 			return err
 		}
 	}

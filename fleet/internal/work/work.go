@@ -141,7 +141,7 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 	}
 	if folded {
 		w.Metrics.Folded.Inc()
-		log.Warn("the service has too many versions, pods, nodes and groups; new ones are counted as (other)", "most", store.MaxSeries)
+		log.Warn("the service has too many versions, environments, pods, nodes and groups, or findings; new ones are counted as (other)", "most", store.MaxSeries, "findings", store.MaxProblems)
 	}
 	w.Metrics.Explained.WithLabelValues("done").Inc()
 	w.Metrics.Explaining.Observe(time.Since(begin).Seconds())
