@@ -23,7 +23,7 @@ import (
 //   - Time behind a channel, select or Cond at which requests queue for the other side belongs to a pool that is too small
 //     (WL2003).
 //   - Time at the same site without a queue before it belongs to that convoy or pool as well. Where the queue is by far the
-//     smaller part (see split.isMuch), all of the time belongs to the rule of the site.
+//     smaller part (see siteTime.isMainlyQueued), all of the time belongs to the rule of the site.
 //   - The lock of an os.File or a log.Logger was not chosen by the service: time behind it belongs to the rule of its cause.
 //   - A goroutine that serves many requests is at times woken by one of them. The route of another request then leads to the
 //     reason why the waking request did not come earlier: its client was idle. If a sleep also ends that wait (the interval of
@@ -40,7 +40,7 @@ type waitKey struct {
 	site report.SiteKey
 }
 
-// waitKeyOf leaves out from where a dependency was called: all callers share its lock or pool.
+// waitKeyOf returns the key of a wait. It leaves out from where a dependency was called: all callers share its lock or pool.
 func waitKeyOf(v *report.Via) waitKey {
 	return waitKey{kind: v.Wait, call: v.Call, site: v.Site.LineKey()}
 }
@@ -52,6 +52,7 @@ type causeSite struct {
 	site  report.SiteKey
 }
 
+// causeSiteOf returns the causeSite of a cause. It distinguishes waits for clients from those for peers.
 func causeSiteOf(c *report.Cause) causeSite {
 	site := causeSite{cause: c.Cause, site: c.Site.Own().Key()}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
@@ -73,7 +74,7 @@ type attribution struct {
 	group          *report.Group
 	queueWaits     map[waitKey]bool             // waits at channels, selects and Conds at which requests queue
 	contendedSites map[causeSite]waitKey        // sites whose time without a queue belongs to that contended wait as well
-	minorWaits     map[waitKey]bool             // contended waits that are too short to be the fault
+	minorWaits     map[waitKey]bool             // contended waits that are not the fault
 	canonicalWaits map[waitKey]waitKey          // of contended waits for the same site, the one that represents all
 	fixedSleeps    map[report.SiteKey]bool      // sleeps of a dependency on the path of nearly every request
 	heaviestSleeps map[waitKey]*causeRoute      // by a request's first wait, the sleep behind it that took most time
@@ -161,8 +162,9 @@ func (a *attribution) findFixedSleeps() {
 	}
 }
 
-// routes returns attributableRoutes of a band as requests of this group see them: a route through a request over the network
-// within this process begins in the request that answers, or is left out if that one is in the report.
+// routes returns attributableRoutes of a band. If requests of this group wait over the network for other groups of this
+// process, a route through such a wait begins in the request that answers. It is left out if the answering group is in the
+// report.
 func (a *attribution) routes(b *report.Band) iter.Seq2[*report.Cause, *report.Route] {
 	return func(yield func(*report.Cause, *report.Route) bool) {
 		for c, r := range attributableRoutes(b) {

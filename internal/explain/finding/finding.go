@@ -115,7 +115,7 @@ type Input struct {
 	Polls func(group string, changes []predict.Change) *predict.Poll
 
 	attributions map[*report.Group]*attribution // computed by attributionOf
-	siteTimes    map[causeSite]siteTime         // computed by attribution.others
+	siteTimes    map[causeSite]siteTime         // computed by attribution.siteTimeOfAllGroups
 }
 
 // predict returns what changes would save in a group; nil if that is not known.
@@ -143,9 +143,9 @@ type Verdict struct {
 	report.Finding
 	// Gain is what the fix would save; the severity follows from it.
 	Gain Gain
-	// FixedSeverity replaces the severity that follows from Won, such as for requests that never ended; "" if it does not apply.
+	// FixedSeverity replaces the severity that follows from Gain, such as for requests that never ended; "" if it does not apply.
 	FixedSeverity report.Severity
-	// MaxSeverity is an upper bound of the severity, MinSeverity the severity if Won is below all thresholds; "" if there is
+	// MaxSeverity is an upper bound of the severity, MinSeverity the severity if Gain is below all thresholds; "" if there is
 	// none.
 	MaxSeverity, MinSeverity report.Severity
 	// MaxSeverityByAll bounds the severity that follows from the time of all requests, not that from the time of slow ones; ""

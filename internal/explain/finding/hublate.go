@@ -70,6 +70,7 @@ func checkHubLate(in *Input, group *report.Group) (out []Verdict) {
 	return out
 }
 
+// newVerdict returns the verdict about a hub, with what ran on the Ps while the hub was late.
 func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 	heldUpPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
 	v := Verdict{Gain: h.gain, Finding: report.Finding{

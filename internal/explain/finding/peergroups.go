@@ -74,7 +74,7 @@ func mergeCallers(in *Input, all []Verdict) []Verdict {
 		}
 	}
 	var remaining []Verdict
-	reportedByPeer := make([]bool, len(all)) // by another one
+	reportedByPeer := make([]bool, len(all))
 	for i := range all {
 		v, group := &all[i], in.Report.Group(all[i].Group)
 		for k := range all {

@@ -95,7 +95,7 @@ func perCandidate(code report.RuleCode, check func(*attribution, *candidate) Ver
 	}, needs...)
 }
 
-// perRunQueueWait makes a rule that reports a group's wait for Ps if that wait belongs to the rule, see queue.
+// perRunQueueWait makes a rule that reports a group's wait for Ps if that wait belongs to the rule, see runQueueWait.
 func perRunQueueWait(code report.RuleCode, check func(*Input, *runQueueWait) []Verdict, needs ...requirement) Rule {
 	return perGroup(code, func(in *Input, g *report.Group) []Verdict {
 		if wait := runQueueWaitOf(in, g); wait.ruleCode == code && wait.share > 0 {
