@@ -45,10 +45,9 @@ func checkBiasedNames(in *Input) []Verdict {
 	})
 }
 
-// kindPercentiles returns how many requests the groups of one kind have, and percentiles of
-// all of them together: the upper bounds of the groups' buckets, 3 % wide at most,
-// so they are rounded up. The count is 0 if no group of the kind is unnamed: then
-// none is biased.
+// kindPercentiles returns the number of requests of all groups of one kind, and their percentiles. These are upper
+// bounds of histogram buckets, which are at most 3 % wide. The count is 0 if no group of the kind is unnamed: then no
+// group is biased.
 func kindPercentiles(groups []report.Group, kind report.Kind) (count, p50, p99, maxNS int64) {
 	var buckets [][2]int64
 	hasUnnamed := false

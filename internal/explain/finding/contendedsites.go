@@ -11,10 +11,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Whether a queue is the fault, or what requests queue for.
-
-// findContendedSites finds what takes most of the time behind each contended wait, and
-// whether time at that site without a wait belongs to the same fault.
+// findContendedSites finds the site with the most time behind each contended wait. It decides whether the queue is the
+// fault or the work that requests queue for. If the queue is the fault, time at that site without a wait belongs to
+// the same fault.
 func (a *attribution) findContendedSites() {
 	timeBehind, siteTimes := map[waitKey]map[causeSite]int64{}, map[causeSite]siteTime{}
 	total := map[waitKey]int64{}
@@ -41,7 +40,8 @@ func (a *attribution) findContendedSites() {
 	for _, k := range keys {
 		mainSite := mainSites[k]
 		if mainTime := siteTimes[mainSite]; a.in.isHeldBySiblings(k) && float64(mainTime.directNS) >= scale.Some*float64(mainTime.directNS+mainTime.queuedNS) {
-			a.minorWaits[k] = true // the request waits for that without the lock, too: it guards a result for which all of its goroutines wait
+			// Without the lock, the request waits for that as well: the lock guards a result that all of its goroutines need.
+			a.minorWaits[k] = true
 			continue
 		}
 		if !siteTimes[mainSite].isMainlyQueued() && !slow[mainSite].isMainlyQueued() && !(isLockWait(k) && a.siteTimeOfAllGroups(mainSite).isMainlyQueued()) {
@@ -56,7 +56,7 @@ func (a *attribution) findContendedSites() {
 	}
 }
 
-// A split is the time at a site: of requests that queued for it, and of those that did not.
+// A siteTime is the time at a site of requests that queued for it, and of requests that did not.
 type siteTime struct{ queuedNS, directNS int64 }
 
 func (s siteTime) add(queued bool, ns int64) siteTime {
@@ -68,13 +68,13 @@ func (s siteTime) add(queued bool, ns int64) siteTime {
 	return s
 }
 
-// isMainlyQueued reports whether the queue is the fault, not what they queued for.
+// isMainlyQueued reports whether requests queue for so much of the time that the queue is the fault.
 func (s siteTime) isMainlyQueued() bool {
 	return s.queuedNS > 0 && float64(s.queuedNS) >= scale.Much*float64(s.queuedNS+s.directNS)
 }
 
-// slowSiteTimes returns what the slow requests spent at each site: if a request's own turn is as long as all others', the queue is
-// what makes it slow.
+// slowSiteTimes returns the time of the slow requests at each site. A queue is what makes a request slow if the
+// service times of all requests are equal.
 func (a *attribution) slowSiteTimes() map[causeSite]siteTime {
 	times := map[causeSite]siteTime{}
 	if b := a.group.Tail(); b.Band != report.BandAll && b.Count >= scale.Few {
@@ -86,15 +86,15 @@ func (a *attribution) slowSiteTimes() map[causeSite]siteTime {
 	return times
 }
 
-// siteTimeOfAllGroups returns what requests of all groups spent at a site: the group that queues for a lock need not be the one that
-// holds it.
+// siteTimeOfAllGroups returns the time at a site of requests of all groups: the group that queues for a lock may
+// differ from the group that holds it.
 func (a *attribution) siteTimeOfAllGroups(site causeSite) siteTime {
 	if a.in.siteTimes == nil {
 		a.in.siteTimes = map[causeSite]siteTime{}
 		for i := range a.in.Report.Groups {
 			for c, r := range attributableRoutes(a.in.Report.Groups[i].All()) {
 				if _, hops := verdict.AfterLastAnswer(r.Via); hops > 0 {
-					continue // the group that serves them has that time
+					continue // the time belongs to the group that serves them
 				}
 				queued := slices.ContainsFunc(r.Via, func(v report.Via) bool { k := waitKeyOf(&v); return isLockWait(k) })
 				a.in.siteTimes[causeSiteOf(c)] = a.in.siteTimes[causeSiteOf(c)].add(queued, r.TotalNS)

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// siteCauses returns the distinct places of a claim with the same cause as its heaviest part, that one first: where one line of the
-// service's own waits at several lines of a dependency, they are one fault.
+// siteCauses returns the causes of a candidate that have the cause of its heaviest route, one for each site, that of
+// the route first. If one line of the service waits at several lines of a dependency, they are one fault.
 func siteCauses(cand *candidate, top *causeRoute) []*report.Cause {
 	list, ns := []*report.Cause{top.Cause}, []int64{0}
 	for i := range cand.routes {
@@ -32,7 +32,7 @@ func siteCauses(cand *candidate, top *causeRoute) []*report.Cause {
 	return out
 }
 
-// otherSiteEvidence says at which further places a claim's time is spent, and how much of it each request.
+// otherSiteEvidence returns the mean time at each further site of a candidate.
 func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
 	var out []report.Evidence
 	for _, p := range siteCauses(cand, top)[1:] {
@@ -43,7 +43,8 @@ func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
 	return out
 }
 
-// halfAtAllSites is the change that a prediction assumes where a claim has several places: half at each, at once.
+// halfAtAllSites returns the change that a prediction assumes for a candidate with several sites: half of the time at
+// each.
 func halfAtAllSites(attr *attribution, cand *candidate) []predict.Change {
 	out := []predict.Change{}
 	for _, p := range siteCauses(cand, cand.heaviestRoute(report.CauseSleep)) {
@@ -52,9 +53,9 @@ func halfAtAllSites(attr *attribution, cand *candidate) []predict.Change {
 	return out
 }
 
-// halfAtSite is the change that a prediction assumes for a cause whose finding may be at another site: the user's line rather than the
-// library's. Of a library's line on a goroutine of its own a prediction does not know which line it waited for: where several lines of
-// the service wait for it, half of one line's part is taken from all.
+// halfAtSite returns the change that a prediction assumes for a cause whose finding may name another site: the line of
+// the service instead of that of the library. If a library waits on another goroutine, a prediction cannot separate
+// the lines of the service that wait for it. Then half of one line's share is subtracted from the time of all lines.
 func (a *attribution) halfAtSite(c *report.Cause) []predict.Change {
 	if c.Site == nil {
 		return []predict.Change{}
@@ -64,8 +65,8 @@ func (a *attribution) halfAtSite(c *report.Cause) []predict.Change {
 	return []predict.Change{change}
 }
 
-// lineShare returns which part of the time at a cause's line belongs to the cause's own line of the service, of the time to which
-// waits led.
+// lineShare returns the share of a cause's line of the service in the time at the cause's site, considering only time
+// that other goroutines wait for.
 func (a *attribution) lineShare(c *report.Cause) float64 {
 	isWaitedFor := func(s *report.Site) bool { return s != nil && (s.CalledFrom == nil || s.CalledFrom.Calls == "") }
 	if !isWaitedFor(c.Site) || c.Site.CalledFrom == nil {

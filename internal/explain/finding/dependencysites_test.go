@@ -10,10 +10,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestOneFaultAtSeveralSites: waits at several places of a dependency are one finding for each line of the service's own that led to
-// them, with one prediction for all of its places; timers that no own line led to are one for the dependency. It would
-// catch a finding a place, of which each promises what only both together win, one for two lines that must each be
-// changed, and two that each promise what half of both would win.
+// TestOneFaultAtSeveralSites checks that waits at several sites of a dependency are one finding for each line of the
+// service that led to them, with one prediction for all of its sites. Timers without a calling line are one finding
+// for the dependency. Predictions of two findings do not count the same time twice.
 func TestOneFaultAtSeveralSites(t *testing.T) {
 	in := func(line int, fromLine int) *report.Site {
 		s := &report.Site{Func: "dep.org/client.(*C).wait", File: "dep.org/client@v1.2.0/c.go", Line: line, Module: "dep.org/client", Version: "v1.2.0"}
@@ -22,7 +21,7 @@ func TestOneFaultAtSeveralSites(t *testing.T) {
 		}
 		return s
 	}
-	waited := func(line, fromLine int) *report.Site { // for another goroutine
+	waited := func(line, fromLine int) *report.Site { // another goroutine waits
 		s := in(line, fromLine)
 		s.CalledFrom.Calls = ""
 		return s
@@ -37,23 +36,23 @@ func TestOneFaultAtSeveralSites(t *testing.T) {
 		want   []string // the changes of each finding's prediction
 	}{
 		{
-			"one line, two places", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 5), ms(100))},
+			"one line, two sites", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 5), ms(100))},
 			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=50%, sleep@dep.org/client.(*C).wait:10 from main.load:5=50%"},
 		},
 		{
-			"two lines, one place", []report.Cause{sleepOf(in(10, 5), ms(200), 60), sleepOf(in(10, 9), ms(100), 40)},
+			"two lines, one site", []report.Cause{sleepOf(in(10, 5), ms(200), 60), sleepOf(in(10, 9), ms(100), 40)},
 			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=50%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
 		},
 		{
-			"two lines wait for one place", []report.Cause{sleepOf(waited(10, 5), ms(240), 60), sleepOf(waited(10, 9), ms(60), 40)},
+			"two lines wait for one site", []report.Cause{sleepOf(waited(10, 5), ms(240), 60), sleepOf(waited(10, 9), ms(60), 40)},
 			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=60%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=90%"},
 		},
 		{
-			"one calls, one waits", []report.Cause{sleepOf(in(10, 5), ms(200), 60), sleepOf(waited(10, 9), ms(100), 40)},
+			"one line calls, one waits", []report.Cause{sleepOf(in(10, 5), ms(200), 60), sleepOf(waited(10, 9), ms(100), 40)},
 			[]string{"sleep@dep.org/client.(*C).wait:10 from main.load:5=50%", "sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
 		},
 		{
-			"always, whichever line asks", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 9), ms(100))},
+			"in each request, whichever line calls", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 9), ms(100))},
 			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=50%, sleep@dep.org/client.(*C).wait:10 from main.load:9=50%"},
 		},
 		{
@@ -61,7 +60,7 @@ func TestOneFaultAtSeveralSites(t *testing.T) {
 			[]string{"sleep@dep.org/client.(*C).wait:20=50%, sleep@dep.org/client.(*C).wait:10=50%"},
 		},
 		{
-			"too little to speak of", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 5), ms(1))},
+			"too little for a second site", []report.Cause{sleep(in(20, 5), ms(200)), sleep(in(10, 5), ms(1))},
 			[]string{"sleep@dep.org/client.(*C).wait:20 from main.load:5=50%"},
 		},
 	} {

@@ -17,16 +17,16 @@ func RuleByCode(rules []Rule, code report.RuleCode) (*Rule, bool) {
 	return &rules[i], true
 }
 
-// Anchor is where the page of all rules speaks of this one.
+// Anchor returns the anchor of this rule on the page of all rules.
 func (r *Rule) Anchor() string { return strings.ToLower(string(r.Code)) }
 
-// A Section is a part of a rule's documentation: text, or code.
+// A Section is a section of a rule's documentation: text, or code.
 type Section struct {
 	Title, Text string
 	IsCode      bool
 }
 
-// Sections are the parts that there are, in the order in which they are shown.
+// Sections returns the sections that are not empty, in the order in which they are shown.
 func (d *Doc) Sections() []Section {
 	all := []Section{
 		{"What it means", d.Means, false}, {"How it is measured", d.Measured, false},
@@ -35,7 +35,7 @@ func (d *Doc) Sections() []Section {
 	return slices.DeleteFunc(all, func(s Section) bool { return s.Text == "" })
 }
 
-// Markdown is the rule's documentation as Markdown, without a heading of its own.
+// Markdown returns the rule's documentation as Markdown without a heading.
 func (r *Rule) Markdown() string {
 	var b strings.Builder
 	for _, s := range r.Doc.Sections() {
@@ -48,12 +48,12 @@ func (r *Rule) Markdown() string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// markdownText escapes what Markdown would take for its own.
+// markdownText escapes characters that Markdown would interpret.
 func markdownText(s string) string {
 	return strings.NewReplacer(`*`, `\*`, `_`, `\_`, `<`, `\<`, `[`, `\[`).Replace(s)
 }
 
-// Page is the documentation of all rules as one page of Markdown.
+// Page returns the documentation of all rules as one page of Markdown.
 func Page(rules []Rule) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Findings

@@ -19,6 +19,6 @@ func TestPage(t *testing.T) {
 	}
 	want := must.Have(os.ReadFile(file))(t)
 	if got != string(want) {
-		t.Errorf("%s is not what the rules say: go test ./internal/explain/finding -update", file)
+		t.Errorf("%s differs from the rules: go test ./internal/explain/finding -update", file)
 	}
 }

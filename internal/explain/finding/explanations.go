@@ -9,32 +9,34 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// What explains what. A cause that others follow from comes before these, and takes its time from them:
+// Which finding explains which. A cause comes before its effects, and its time is subtracted from theirs:
 //
-//  1. The process did not run: a quota held it (WL4001), or others had the CPUs (WL1009).
-//  2. Its threads did not run: there are more Ps than CPUs (WL1005), or it is not known who had the CPUs (WL5011).
-//  3. Ps were taken, or late (the other rules of WL1).
-//  4. The garbage collector (WL3), and what computing takes (WL1008).
+//  1. The process did not run: a quota throttled it (WL4001), or other processes used the CPUs (WL1009).
+//  2. Its threads did not run: there are more Ps than CPUs (WL1005), or it is unknown what used the CPUs (WL5011).
+//  3. Ps were occupied, or started late (the other rules of WL1).
+//  4. The garbage collector (WL3), and the time of computing (WL1008).
 //
-// Where these causes together take the larger part of what a later one blames, it is at most low.
+// If earlier causes explain at least half of a later finding's time, its severity is at most low.
 //
-// The service's own waits (WL2) are what they are whoever runs: of those the order is by what requests lose. Only an answer from the network
-// (WL2005) is not a peer's while a quota holds the one who asked and reads it.
+// The service's own waits (WL2) do not depend on what runs: they are ordered by the loss of requests. The one exception is a peer's answer
+// (WL2005): while a quota throttles the process that reads the answer, the time is not the peer's.
 
-// An explanation is a verdict that explains others.
+// An explanation is a verdict, or a fact, that explains time of other verdicts.
 type explanation struct {
-	explainer *Verdict // nil if the certain part is a fact alone
-	// appliesTo reports which rules come after it, and part how much of the time that one of these blames on a cause is its own.
+	explainer *Verdict // nil if only a fact explains the time
+	// appliesTo reports whether a rule's time can be explained. explainedShare returns the share of the time that the
+	// rule attributes to a cause.
 	appliesTo      func(report.RuleCode) bool
 	explainedShare func(report.CauseName) float64
-	// isAlwaysFirst says that the order holds whatever requests lose: what is blamed there would not be without it.
+	// isAlwaysFirst means that the explainer precedes the others whatever requests lose, because they would not exist
+	// without it.
 	isAlwaysFirst bool
-	// capsSeverity says that none may be louder, whatever requests lose.
+	// capsSeverity means that no other may be more severe, whatever requests lose.
 	capsSeverity bool
 	evidenceText string
 }
 
-// explanations returns those that there are, by the order above.
+// explanations returns the explanations that apply, in the order above.
 func explanations(in *Input, all []Verdict) (out []explanation) {
 	add := func(code report.RuleCode, e explanation) {
 		for i := range all {
@@ -55,9 +57,9 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			explainedShare: func(c report.CauseName) float64 {
 				switch c {
 				case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseNetwork:
-					return heldShare // who waited for a P, to be woken, or for an answer that nobody could read, waited for the quota
+					return heldShare // without the quota, the process would have run the goroutine, woken it or read its answer
 				}
-				return 0 // what stood still is frozen time already
+				return 0 // time during freezes is not part of other causes
 			},
 			isAlwaysFirst: true, evidenceText: "less than it seems: a CPU quota throttled the process in that time, see WL4001",
 		})
@@ -75,7 +77,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				}
 				return 0
 			},
-			capsSeverity: in.Report.Runtime.Throttle.Verdict.HeldBack(), // it may be the quota's doing
+			capsSeverity: in.Report.Runtime.Throttle.Verdict.HeldBack(), // the quota may be the reason
 			evidenceText: "less than it seems: other processes had the CPUs, see WL1009",
 		})
 	}
@@ -83,12 +85,12 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 	if ownLostShare >= scale.Much {
 		add(report.RuleTooManyPs, explanation{
 			appliesTo: func(code report.RuleCode) bool { return code == report.RuleComputes || isGCRule(code) },
-			// A collection has a worker on each idle P. Who waits behind others for a P would wait as long behind fewer.
+			// A collection has a worker on each idle P. A wait behind other goroutines would be as long with fewer Ps.
 			explainedShare: func(report.CauseName) float64 { return ownLostShare },
 			isAlwaysFirst:  true, evidenceText: "less than it seems: the service's own threads waited for each other's CPUs, see WL1005",
 		})
 	}
-	if offCPUShare := in.Report.WithoutCPU(); offCPUShare >= scale.Much && ownLostShare < scale.Much && !hasOtherLoad { // else it is known who had the CPUs
+	if offCPUShare := in.Report.WithoutCPU(); offCPUShare >= scale.Much && ownLostShare < scale.Much && !hasOtherLoad { // otherwise it is known what used the CPUs
 		out = append(out, explanation{
 			appliesTo: func(code report.RuleCode) bool {
 				return isSchedulingRule(code) && code != report.RuleTooManyPs || isGCRule(code)
@@ -99,7 +101,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 					return 0
 				case report.CauseSched, report.CauseSchedPoll:
 					if heldShare >= scale.Half {
-						return 0 // the quota has its part, and its threads that are released together wait for each other
+						return 0 // the quota explains it: threads released at the same time wait for each other
 					}
 				}
 				return offCPUShare
@@ -110,14 +112,15 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 	return out
 }
 
-// isSchedulingRule reports whether a rule is about who of the service has the Ps.
+// isSchedulingRule reports whether a rule is about the goroutines of the service that occupy the Ps.
 func isSchedulingRule(code report.RuleCode) bool {
 	return strings.HasPrefix(string(code), "WL1") && !code.OfMachine()
 }
 
 func isGCRule(code report.RuleCode) bool { return strings.HasPrefix(string(code), "WL3") }
 
-// throttledShare returns in which part of its periods a CPU quota held the process back, by the kernel's counters or by the trace's freezes.
+// throttledShare returns the share of a CPU quota's periods in which it throttled the process, from the kernel's
+// counters or the freezes in the trace.
 func throttledShare(r *report.Report) float64 {
 	if h := r.Host; h != nil && h.Quota.Periods > 0 {
 		return min(1, float64(h.Quota.ThrottledPeriods)/float64(h.Quota.Periods))
@@ -128,8 +131,8 @@ func throttledShare(r *report.Report) float64 {
 	return 0
 }
 
-// subtractExplained takes from verdicts the time that others explain, drops those that are not worth a word without it, and makes none louder
-// than what explains it, unless it is more by far.
+// subtractExplained subtracts from each verdict the time that explanations cover and drops it if the rest is below all
+// thresholds. A verdict is not more severe than its explanation, unless its own time is far larger.
 func subtractExplained(in *Input, all []Verdict) []Verdict {
 	isDropped, takenShares := make([]bool, len(all)), make([]float64, len(all))
 	for _, e := range explanations(in, all) {
@@ -156,7 +159,7 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 				}
 				continue
 			}
-			if v.Code == report.RuleForcedGC || // code forces it whoever has the CPUs: what is left of it counts
+			if v.Code == report.RuleForcedGC || // code forces the collection on any machine: its rest counts
 				e.explainer == nil || !e.isAlwaysFirst && !e.capsSeverity && beforeNS > scale.Far*e.explainer.Gain.TotalNS {
 				continue
 			}
@@ -179,9 +182,10 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 	return out
 }
 
-// sortVerdicts sorts verdicts, the loudest first, and of one severity the weightiest: by what the slow requests lose, of which the first
-// sentence speaks. A busy machine comes before what it makes look worse, unless that is more by far: where requests compute for far longer
-// than others had the CPUs, it is a fact beside that. The service's own waits are the same on any machine.
+// sortVerdicts sorts verdicts by severity, then by the loss of the slow requests, which the report's first sentence
+// describes. A busy machine comes before the verdicts that it makes worse, unless their loss is far larger. If
+// requests compute for far longer than other processes used the CPUs, the busy machine is only a fact. The service's
+// own waits are the same on any machine.
 func sortVerdicts(all []Verdict) {
 	isOfMachine := func(v Verdict) bool { return v.Code.OfMachine() }
 	if index := slices.IndexFunc(all, isOfMachine); index >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {
@@ -211,8 +215,8 @@ func sortVerdicts(all []Verdict) {
 	all[target] = m
 }
 
-// linkHolderFindings adds to a finding about what holders do that other requests queue behind them meanwhile: one fix removes both.
-// If the holders are turns of a loop, for which requests wait only through that queue, the finding becomes info.
+// linkHolderFindings adds to a finding about holders that other requests queue behind them: one fix removes both. If
+// the holders are iterations of a loop, requests wait for them only through that queue, and the finding becomes info.
 func linkHolderFindings(in *Input, all []Verdict) {
 	for i := range all {
 		v := &all[i]

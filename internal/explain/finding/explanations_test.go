@@ -7,7 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSortVerdicts: of one severity, what the slow requests lose most by comes first, as in the first sentence.
+// TestSortVerdicts checks that of one severity the verdict with the largest loss of slow requests comes first, as in
+// the first sentence.
 func TestSortVerdicts(t *testing.T) {
 	often := Gain{TotalNS: 900, Slow: Loss{NS: 20}}
 	for _, c := range []struct {
@@ -24,8 +25,8 @@ func TestSortVerdicts(t *testing.T) {
 	}
 }
 
-// TestForcedGCOnBusyMachine: others that have the CPUs make a collection longer, but code forces it on any machine: what is left of it decides. One that
-// the heap's growth begins may be late because of them.
+// TestForcedGCOnBusyMachine checks that a collection that code forces keeps the severity of the time that a busy
+// machine does not explain. A collection that the heap's growth starts becomes low.
 func TestForcedGCOnBusyMachine(t *testing.T) {
 	for cause, want := range map[report.CauseName]report.Severity{report.CauseGCWait: report.SeverityHigh, report.CauseGCAssist: report.SeverityLow} {
 		in := newInput(process.Stats{}, groupWith(report.Cause{Cause: cause, Site: siteOf("main.free"), Call: "runtime.GC", TotalNS: 40e6}, report.Cause{Cause: report.CauseSched, Site: siteOf("main.free"), TotalNS: 5e6}))

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// hiddenFile replaces the name of a file of a control group that a redacted recording does not have.
+// hiddenFile replaces the file name of a control group in a redacted recording, which does not contain it.
 const hiddenFile = "the control group"
 
 // checkGOMAXPROCSAndLimit is WL4002, gomaxprocs-and-limit.
@@ -25,7 +25,7 @@ func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 	if h.Facts.GOMAXPROCS != "" {
 		f.Evidence = append(f.Evidence, report.Evidence{Text: "GOMAXPROCS in the process's environment: " + h.Facts.GOMAXPROCS})
 	}
-	// The runtime takes at least 2 where the machine has them.
+	// The runtime uses at least 2 Ps if the machine has 2 CPUs.
 	switch maxProcs := min(max(procsForLimit(limit), 2), max(h.Facts.Parallelism, 1)); {
 	case procs > maxProcs:
 		f.Title = fmt.Sprintf("GOMAXPROCS is %d, but the CPU limit is %.3g CPUs", procs, limit)
@@ -44,7 +44,7 @@ func checkGOMAXPROCSAndLimit(in *Input) []Verdict {
 	return nil
 }
 
-// mostThrottled returns the group that lost most to freezes, nil if none did.
+// mostThrottled returns the group that lost most time to freezes; nil if no group did.
 func mostThrottled(r *report.Report) (g *report.Group, share float64, gain Gain) {
 	for i := range r.Groups {
 		if s, w := weigh(&r.Groups[i], isThrottle); w.TotalNS > gain.TotalNS {

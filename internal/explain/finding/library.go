@@ -6,27 +6,27 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A library is a well-known pool or client, and what a user of it can do: in its own words, because its lines cannot be
-// changed. What is empty is not known better than what rules say anyway. Names and defaults are those of the versions
-// named, read in their sources.
+// A library is a well-known pool or client, and advice in the terms of its options, because a user cannot change its
+// lines. An empty advice means that the rule's own advice applies. Names and defaults follow from the sources of the
+// versions given.
 type library struct {
 	prefixes    []string // of functions
 	name        string
-	poolAdvice  string // makes its pool larger
-	peerAdvice  string // makes waits for its peer shorter
-	pauseAdvice string // sets what it waits for on purpose
+	poolAdvice  string // how to enlarge its pool
+	peerAdvice  string // how to shorten waits for its peer
+	pauseAdvice string // which options set its intended pauses
 }
 
-// A stdPool is a pool of the standard library, and what a user of it can do.
+// A stdPool is a pool of the standard library, with advice for its user.
 type stdPool struct {
 	slotName, sizeAdvice string
-	neverOpens           bool   // who waits there waits for a place, and does not open one
-	reuseAdvice          string // has it keep open what it has opened
-	unusedAdvice         string // where places are held without being used
-	leakAdvice           string // where none comes back
+	neverOpens           bool   // requests wait there only for a slot, and never open a connection
+	reuseAdvice          string // how to keep connections open
+	unusedAdvice         string // what to check if slots are held without use
+	leakAdvice           string // what to check if no slot is released
 }
 
-// stdPools are found by the function in which a request waits for a place.
+// stdPools are keyed by the function in which a request waits for a slot.
 var stdPools = map[string]stdPool{
 	"database/sql.(*DB).conn": {
 		slotName: "a connection of a database/sql pool", sizeAdvice: "raise SetMaxOpenConns (and SetMaxIdleConns with it)", neverOpens: true,
@@ -39,10 +39,10 @@ var stdPools = map[string]stdPool{
 
 const httpReuseAdvice = "read answers to their end, and raise MaxIdleConnsPerHost (2 unless set)"
 
-// isStdPool reports whether a call waits for a place of a pool of the standard library.
+// isStdPool reports whether a call waits for a slot of a pool of the standard library.
 func isStdPool(call string) bool { return stdPools[call].slotName != "" }
 
-// libraries are looked through in order: what is built on others comes before these.
+// libraries are searched in order: a library comes before those that it uses.
 var libraries = []library{
 	{ // v5.11
 		prefixes: []string{"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v4"},
@@ -81,7 +81,7 @@ var libraries = []library{
 	},
 }
 
-// libraryAt returns the library that a site is in, or that its caller called; nil if none is known.
+// libraryAt returns the library that contains a site or that its caller called; nil if none is known.
 func libraryAt(sites ...*report.Site) *library {
 	for i := range libraries {
 		for _, p := range libraries[i].prefixes {
@@ -95,7 +95,7 @@ func libraryAt(sites ...*report.Site) *library {
 	return nil
 }
 
-// libraryOfRoute returns the library that a part of a claim waits in.
+// libraryOfRoute returns the library in which a route waits; nil if none is known.
 func libraryOfRoute(p *causeRoute) *library {
 	sites := []*report.Site{p.Site}
 	for i := range p.via {

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestLibraries: who waits in a well-known library is told what a user of it can do. It would catch "give the semaphore a
-// larger weight" about a semaphore inside of pgxpool, and "make the interval shorter" about a line of sarama.
+// TestLibraries checks the advice for waits in well-known libraries: for a semaphore inside pgxpool it is not about
+// the semaphore's weight, and for a line of sarama not about a shorter interval.
 func TestLibraries(t *testing.T) {
 	in := func(fn, calls string) *report.Site {
 		return &report.Site{Func: fn, File: "x.go", Line: 7, Module: "dep.org/x", CalledFrom: &report.Caller{Func: "main.load", File: "/src/main.go", Line: 5, Calls: calls}}
@@ -23,25 +23,25 @@ func TestLibraries(t *testing.T) {
 		fix      string
 		unwanted string
 	}{
-		{"pgxpool stands on a semaphore",
+		{"pgxpool uses a semaphore",
 			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/jackc/pgx/v5/pgconn/internal/bgreader.(*BGReader).Read", "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query"),
 				Via: []report.Via{{Wait: "select", Site: in(sem, "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query")}}, TotalNS: ms(3000)},
 			[]queues.ServiceStats{{Requests: 100, OtherRequestShare: 0.9, WaitersPerServer: 2, BatchSize: 1}},
 			"raise MaxConns of pgxpool's Config", "weight"},
-		{"a semaphore of one's own stays one",
+		{"a semaphore in the service",
 			report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@3"), Via: []report.Via{{Wait: "select", Site: in(sem, sem)}}, TotalNS: ms(3000)},
 			[]queues.ServiceStats{{Requests: 100, OtherRequestShare: 0.9, WaitersPerServer: 2, BatchSize: 1}},
 			"give the semaphore a larger weight", "MaxConns"},
-		{"go-redis asks its server",
+		{"go-redis calls its server",
 			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/redis/go-redis/v9/internal/proto.(*Reader).PeekReplyType", "github.com/redis/go-redis/v9.cmdable.Get"), TotalNS: ms(3000)},
 			nil, "Pipelined", ""},
 		{"a driver of database/sql",
 			report.Cause{Cause: "network", Kind: "outbound", Site: in("github.com/lib/pq.(*conn).recvMessage", "database/sql.(*DB).QueryContext"), TotalNS: ms(3000)},
 			nil, "in database/sql: ask for several things in one statement", ""},
-		{"sarama rests",
+		{"sarama pauses",
 			report.Cause{Cause: "sleep", Call: "time.Sleep", Site: in("github.com/IBM/sarama.(*client).tryRefreshMetadata", "github.com/IBM/sarama.NewClient"), TotalNS: ms(3000)},
 			nil, "Metadata.Retry", "instead of polling"},
-		{"gRPC tries again",
+		{"gRPC retries",
 			report.Cause{Cause: "sleep", Site: in("google.golang.org/grpc.(*csAttempt).shouldRetry", "google.golang.org/grpc.(*ClientConn).Invoke"), TotalNS: ms(3000)},
 			nil, "retryPolicy", "instead of polling"},
 	} {
@@ -55,7 +55,8 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// TestLibraryPause: who uses a library that pauses before it tries again can neither wait for an event there nor change its lines.
+// TestLibraryPause checks the advice for a library that pauses before a retry: its user can neither wait for an event
+// there nor change the lines.
 func TestLibraryPause(t *testing.T) {
 	retrySite := site("github.com/cenkalti/backoff/v5.Retry@133")
 	retrySite.Module = "github.com/cenkalti/backoff/v5"

@@ -11,38 +11,39 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// In a long poll no request is late, whenever the news comes. A request that waits for news hands nothing over before (see
-// queues.Readers), and then spends nearly all of its time in one wait:
+// A request of a long poll is not late, however long it waits for an event. It hands no work over before the wait (see
+// queues.LongWaits), and then spends nearly all of its time in one wait:
 //
-//   - in a select or for a context, which bound it, until a goroutine has news that had rested, or does work of its own;
-//   - in any wait, until the next turn of something that happens at intervals. Work that the request left there under a lock would not
-//     be seen, so a batch is neither ruled out nor blamed;
-//   - until its own time is up. That alone does not distinguish a long poll from a pause, so it must be a second or more.
+//   - in a select or for a context, which bound the wait, until a goroutine that was idle or did unrelated work has an event;
+//   - in any wait, until the next tick of a periodic activity. Work that the request left there under a lock would be
+//     invisible, so a batch is neither excluded nor reported;
+//   - until a time-out. A time-out alone does not distinguish a long poll from a pause, so it must be at least a second.
 
-// A longPoll is a wait on purpose.
+// A longPoll is an intended wait for an event.
 type longPoll struct {
-	site     *report.Site  // where they wait
-	timedOut *report.Cause // of those whose time was up; nil: it never was
-	limitNS  int64         // for how long the slowest waited
-	newsNS   int64         // for how long those waited that got news, in all
-	boundNS  int64         // of that, in waits that something else could have ended
-	periodNS int64         // at which there is news; 0: at none
-	isQueue  bool          // they have it one after the other, as turns in a queue
+	site     *report.Site  // where requests wait
+	timedOut *report.Cause // the waits that ended by time-out; nil: none
+	limitNS  int64         // longest wait until a time-out
+	newsNS   int64         // total wait of the requests that got an event
+	boundNS  int64         // part of newsNS in waits that something else could have ended
+	periodNS int64         // period of the events; 0: not periodic
+	isQueue  bool          // requests get events one after another, as in a queue
 }
 
 func (p *longPoll) key() candidateKey {
 	return candidateKey{code: report.RuleSleep, causeSite: causeSite{cause: pollCause, site: p.site.LineKey()}}
 }
 
-// pollCause is what long polls are spent on: no cause of their own, but one fault if any.
+// pollCause is the cause of long polls in a candidate's key. It is no cause of a report, but makes all waits of one
+// long poll one fault.
 const pollCause report.CauseName = "poll"
 
-// longWaitsAt returns the facts about requests that wait at a line; nil: none were seen.
+// longWaitsAt returns the facts about requests that wait at a line; nil if there are none.
 func (in *Input) longWaitsAt(site *report.Site) *queues.LongWaits {
 	return firstMatch(in.LongWaits, func(r *queues.LongWaits) bool { return r.Site.Meets(site) })
 }
 
-// findLongPolls notes where requests only wait.
+// findLongPolls finds the sites at which requests only wait for an event.
 func (a *attribution) findLongPolls() {
 	g := a.group
 	if g.Kind != report.KindMark && !g.Kind.IsCall() && !(g.Kind == report.KindLoop && a.in.AcceptsConnections) {
@@ -88,7 +89,7 @@ func (a *attribution) findLongPolls() {
 	}
 	for key, p := range polls {
 		minShare := scale.NearlyAll
-		if p.newsNS > 2*p.boundNS { // nothing else can end the wait: work before its end may be for them
+		if p.newsNS > 2*p.boundNS { // nothing else can end the wait: the work before its end may be for these requests
 			minShare = 1 - scale.Little
 		}
 		r := a.in.longWaitsAt(p.site)
@@ -104,8 +105,8 @@ func (a *attribution) findLongPolls() {
 	}
 }
 
-// longestTimeout returns for how long the slowest requests waited at a line until their time was up, if each did so once and for nearly
-// all of its time.
+// longestTimeout returns the longest wait of the slowest requests at a line until a time-out; 0 unless each of them
+// spent nearly all of its time in one such wait.
 func longestTimeout(g *report.Group, site *report.Site) (limit int64) {
 	for i := range g.Slowest {
 		q := &g.Slowest[i]
@@ -123,7 +124,7 @@ func longestTimeout(g *report.Group, site *report.Site) (limit int64) {
 	return limit
 }
 
-// longPollOf returns the long poll that a way is a part of.
+// longPollOf returns the long poll that a route belongs to; nil if there is none.
 func (a *attribution) longPollOf(c *report.Cause, via []report.Via) *longPoll {
 	site := c.Site
 	if len(via) > 0 {
@@ -142,7 +143,7 @@ func (a *attribution) longPollOf(c *report.Cause, via []report.Via) *longPoll {
 	return nil
 }
 
-// pollVerdict is what WL2001 says of a long poll.
+// pollVerdict returns the verdict of WL2001 on a long poll.
 func pollVerdict(attr *attribution, cand *candidate, p *longPoll) Verdict {
 	v := Verdict{Gain: cand.gain, Changes: []predict.Change{}, FixedSeverity: report.SeverityLow, Finding: report.Finding{
 		Cause: report.CauseSleep, Site: p.site, Group: attr.group.ID, Share: cand.share, Confidence: 0.5,

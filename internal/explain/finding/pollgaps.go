@@ -16,7 +16,7 @@ func checkPollGaps(in *Input) []Verdict {
 		g := &in.Report.Groups[i]
 		share, _ := weigh(g, isPollGap)
 		if gap := g.PollGapNS.P50; gap != nil && g.LatencyNS.P50 != nil {
-			// What came in during a gap waited before its request began, for the trace.
+			// A message that arrives during a gap waits before its request starts in the trace.
 			share = max(share, float64(*gap)/float64(*gap+*g.LatencyNS.P50))
 		}
 		if share > worstShare {
@@ -34,9 +34,9 @@ func checkPollGaps(in *Input) []Verdict {
 	if gap := worst.PollGapNS.P99; gap != nil {
 		f.Evidence = append(f.Evidence, measurement("gap before a request, 99th percentile", *gap, "ns"))
 	}
-	// Where most of what clients see lies before what the trace can show, that is what is wrong, and no footnote.
+	// If most of the latency that clients see precedes the request in the trace, it is a fault, not only a doubt.
 	if gap, latency := worst.PollGapNS.P50, worst.LatencyNS.P50; gap != nil && latency != nil && (*gap-meanFreezeNS(in.Report))/2 > *latency {
-		// A message comes at any time of it: half of it is what is lost on average.
+		// Messages arrive at any time of a gap: half of it is the mean loss.
 		lostNS := (*gap - meanFreezeNS(in.Report)) / 2
 		all := Loss{Share: float64(lostNS) / float64(lostNS+*latency), NS: lostNS}
 		f.Share = all.Share
@@ -48,8 +48,8 @@ func checkPollGaps(in *Input) []Verdict {
 	return doubt(f)
 }
 
-// meanFreezeNS is how long the kernel held the process back at a time, on average. Nobody polls meanwhile, so most gaps have
-// one freeze in them, which is the limit's (WL4001), not that of busy Ps.
+// meanFreezeNS returns the mean duration for which a CPU quota froze the process; 0 if none did. No P polls during a
+// freeze, so most gaps contain one freeze. Its time is due to the limit (WL4001), not to busy Ps.
 func meanFreezeNS(r *report.Report) int64 {
 	if t := &r.Runtime.Throttle; t.Verdict.HeldBack() && t.Freezes > 0 {
 		return t.LostWallNS / int64(t.Freezes)

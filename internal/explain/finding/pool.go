@@ -14,9 +14,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// targetUtilisation is how busy the places of a pool may be before waiting for one
-// grows steeply: in an M/M/c queue the mean wait at 70 % is about a third of
-// what it is at 90 % (Erlang C, c = 2 to 8).
+// targetUtilisation is the utilisation of a pool above which the wait for a slot grows steeply: in an M/M/c queue the
+// mean wait at 70 % is about a third of the mean wait at 90 % (Erlang C, c = 2 to 8).
 const targetUtilisation = 0.7
 
 // checkPoolTooSmall is WL2003, pool-too-small.
@@ -33,14 +32,14 @@ func checkPoolTooSmall(attr *attribution, cand *candidate) Verdict {
 	}
 }
 
-// A littleLaw is a place that requests queue for, by Little's law.
+// A littleLaw describes a pool that requests queue for, by Little's law.
 type littleLaw struct {
-	rate       float64 // requests a second
+	rate       float64 // requests per second
 	waitNS     float64 // mean wait
-	holdNS     float64 // mean time in the place
+	holdNS     float64 // mean time for which a slot is held
 	waiting    float64 // L of the queue
-	inUse      float64 // L of the places
-	sufficient int     // that would do
+	inUse      float64 // L of the slots
+	sufficient int     // number of slots that suffice
 }
 
 func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) littleLaw {
@@ -56,18 +55,18 @@ func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) litt
 	return l
 }
 
-// A poolFacts is what is known of a pool that requests queue for.
+// A poolFacts is the known facts about a pool that requests queue for.
 type poolFacts struct {
 	littleLaw
 	kind           poolKind
-	slots          *queues.SlotWaits    // its places, as far as they were seen; nil if they were not
-	service        *queues.ServiceStats // of what is done behind the wait; nil if that is not known
+	slots          *queues.SlotWaits    // its slots, as far as the trace shows them; nil otherwise
+	service        *queues.ServiceStats // service behind the wait; nil if unknown
 	hasServers     bool                 // goroutines serve the queue, one request at a time
-	isBursty       bool                 // its size follows from how many requests come at once, which is not known
-	holdersCompute bool                 // its holders do
-	serviceNS      int64                // a request's own turn, where that is behind the wait
-	holderActivity string               // what its holders do
-	isScattered    bool                 // at many lines
+	isBursty       bool                 // the number of slots needed depends on how many requests arrive together, which is unknown
+	holdersCompute bool                 // its holders spend their time computing
+	serviceNS      int64                // the request's own service time, if it is part of the wait
+	holderActivity string               // phrase for the activity of its holders
+	isScattered    bool                 // the holders' activity is at many lines
 }
 
 func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
@@ -79,15 +78,15 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	}
 	p.kind = poolKindOf(cand, top, service, p.slots)
 	queuedNS, ownNS, requests := a.queueTimes(cand)
-	// A worker's time for a request is on no other request's path: of the time
-	// behind the wait, the last turn is the request's own.
+	// A worker's time for a request is on no other request's path: the last service time before the
+	// wait ends is the request's own.
 	hasServers := service != nil && service.OtherRequestShare <= 0.5 && p.slots == nil
 	holdNS := float64(ownNS) / float64(max(requests, 1))
 	if p.slots != nil && p.slots.HoldNS > 0 {
 		holdNS = float64(p.slots.HoldNS)
 	} else if hasServers && ownNS == 0 {
 		if holdNS = float64(service.ServiceNS); isSerialAsker(service, top.Cause) {
-			holdNS /= service.BatchSize // of all that it serves after one answer
+			holdNS /= service.BatchSize // for each of the requests that it serves after one answer
 		}
 		p.serviceNS = int64(holdNS)
 		queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
@@ -95,18 +94,18 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	if share := a.sameWorkShare(cand, top); p.holdersCompute && share < scale.Half {
 		p.holderActivity, p.isScattered = fmt.Sprintf("computes, %s of that in %s", words.Percent(share), siteText(top.nonStdSite())), true
 	} else if p.holdersCompute && top.Cause.SiteFrom == inferredSource && p.slots != nil {
-		p.holderActivity, p.isScattered = p.holderActivity+" (inferred)", true // perhaps where the place is given back
+		p.holderActivity, p.isScattered = p.holderActivity+" (inferred)", true // the line may be that of the release
 	}
 	if hasServers && p.isScattered && ownNS > 0 {
 		holdNS = float64(a.ownServiceNS(top.Cause.Cause)) / float64(max(requests, 1))
 	}
 	p.littleLaw = newLittleLaw(requests, a.in.Report.Input.DurationNS, queuedNS, holdNS)
-	// A goroutine that serves what is done with a semaphore's place is not the place itself.
+	// A goroutine that works for the holder of a semaphore's slot is not the slot.
 	p.hasServers = hasServers && !isStdPool(cand.wait.call)
 	if isSemaphoreWait(cand.wait) && p.slots == nil && (service == nil || p.hasServers) {
 		p.hasServers, p.isBursty = false, true
 	}
-	// Requests that queue although places are mostly free come in bursts: one place more than there are is the least that helps.
+	// Requests that queue although most slots are free come in bursts: at least one more slot than today is needed.
 	p.sufficient = max(p.sufficient, 2)
 	if p.hasServers {
 		p.sufficient = max(p.sufficient, service.MaxServers+1)
@@ -114,7 +113,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	if p.slots != nil {
 		p.sufficient = max(p.sufficient, p.slots.Slots+1)
 	}
-	// What computes gains nothing by more places than there are Ps.
+	// If holders compute, more slots than Ps gain nothing.
 	if procs := a.in.Report.Input.GOMAXPROCS; p.holdersCompute && procs >= 2 {
 		if p.slots != nil {
 			procs = max(procs, p.slots.Slots)
@@ -124,7 +123,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	return p
 }
 
-// queueTimes returns for how long requests queued for what a claim is about, for how long they had it, and how many did.
+// queueTimes returns for how long requests queued for a candidate's pool, for how long they held it, and how many did.
 func (a *attribution) queueTimes(cand *candidate) (queuedNS, ownNS int64, requests int) {
 	for i := range cand.routes {
 		p := &cand.routes[i]
@@ -138,8 +137,9 @@ func (a *attribution) queueTimes(cand *candidate) (queuedNS, ownNS int64, reques
 	return queuedNS, ownNS, requests
 }
 
-// isSizeKnown reports whether the number of places is known. While a request waits, all places are in use. Where that contradicts the time
-// in them, their holders do something else: then neither the time nor the sufficient number is known.
+// isSizeKnown reports whether the number of slots is known. While a request waits, all slots are in use. If that
+// contradicts the time for which slots are held, the holders do something else: then neither that time nor the
+// sufficient number is known.
 func (p *poolFacts) isSizeKnown() bool {
 	return p.hasServers || p.slots != nil && (p.slots.Slots > 0 || p.slots.HoldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
 }
@@ -161,8 +161,8 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		return ok && attr.keyOf(cause, via) == cand.candidateKey
 	})
 	if !p.holdersCompute && top.Cause.Site != nil {
-		// What the fix says: enough places that no request queues, whichever line called, and whatever the holders do meanwhile if
-		// there is no other queue.
+		// The prediction assumes the fix: enough slots that no request queues, whichever line called. If there is no other
+		// queue, it applies to all activities of the holders.
 		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
 		if attr.queueShare(cand) >= scale.NearlyAll {
 			site = ""
@@ -170,8 +170,8 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Remove(predict.Queue, site))
 	}
 	if p.slots != nil && v.Predicted == nil && 2*p.slots.Slots <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queueShare(cand) >= 0.9 {
-		// Twice as many places, and a P for each: a queue is less than half as long then. It computes at many lines, so the
-		// change is of all that requests queue for.
+		// With twice as many slots and a P for each, the queue is less than half as long. The holders compute at many lines,
+		// so the change applies to all queueing.
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
 	}
 	v.Queue = attr.reportQueue(cand, p.kind.nameWithoutSite())
@@ -204,7 +204,7 @@ func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
 	}
 }
 
-// slotAdvice is the advice.
+// slotAdvice returns the advice to add slots, or to hold them for less time.
 func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, p *poolFacts) string {
 	fix, workSite, holdText := p.kind.advice, siteText(top.nonStdSite()), words.Brief(int64(p.holdNS))
 	if p.hasServers && isSerialAsker(p.service, top.Cause) {
@@ -240,12 +240,12 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, p *poolFacts)
 	return fix
 }
 
-// backlogKey owns the waits for peers in turns of a library's loop, if most turns find their work already there: the next messages queue
-// meanwhile.
+// backlogKey owns the waits for peers in iterations of a library's loop, if most iterations find their work already
+// there: then the next messages queue during the wait.
 var backlogKey = candidateKey{code: report.RulePoolTooSmall}
 
-// backlogVerdict is for messages that a library's loop takes from its queue one after another. A trace does not show when a message
-// came, so neither its time in the queue nor a gain is stated.
+// backlogVerdict is the verdict on messages that a library's loop takes from its queue one after another. A trace does
+// not show when a message arrived, so the verdict states neither its time in the queue nor a gain.
 func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	queuedShare, meanNS := attr.in.BacklogShares[attr.group.ID], attr.group.TotalNS/int64(max(attr.group.Count, 1))
 	evidenceText, groupAdvice := "share of messages that were already waiting when the previous one was done (since when is not in the trace)", ", or subscribe several times as a group"
@@ -263,7 +263,7 @@ func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	return v
 }
 
-// reportQueue returns the queue that a claim is about, with the lines at which requests wait.
+// reportQueue returns the queue of a candidate, with the lines at which requests wait.
 func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
 	q := &report.Queue{For: name, At: []report.Via{}}
 	for _, list := range [][]causeRoute{cand.routes, cand.slowRoutes} {
@@ -284,7 +284,8 @@ func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
 	return q
 }
 
-// ownServiceNS returns for how long other goroutines do, of a cause, the work for which requests have waited their turn.
+// ownServiceNS returns the time of a cause on other goroutines behind waits that are not contended: the service times
+// of the requests themselves.
 func (a *attribution) ownServiceNS(cause report.CauseName) (ns int64) {
 	for c, r := range a.routes(a.group.All()) {
 		if _, ok := a.contendedWait(r.Via); !ok && len(r.Via) > 0 && c.Cause == cause {
@@ -294,7 +295,7 @@ func (a *attribution) ownServiceNS(cause report.CauseName) (ns int64) {
 	return ns
 }
 
-// queueShare returns which part of the time that a group's requests queue is for what a claim is about.
+// queueShare returns the share of a candidate's queue in the time for which the group's requests queue.
 func (a *attribution) queueShare(cand *candidate) float64 {
 	var matchingNS, allNS int64
 	for cause, r := range a.routes(a.group.All()) {
@@ -307,10 +308,10 @@ func (a *attribution) queueShare(cand *candidate) float64 {
 	return float64(matchingNS) / float64(max(allNS, 1))
 }
 
-// inferredSource is the origin of a site of running time that events around it name, and no sample.
+// inferredSource is the source of a site of running time that follows from the events around it, not from a sample.
 const inferredSource = "bracket"
 
-// sameWorkShare returns which part of what is done behind the wait of a claim is of the same cause at the same line as p.
+// sameWorkShare returns the share of p's cause and line in the time behind the wait of a candidate.
 func (a *attribution) sameWorkShare(cand *candidate, p *causeRoute) float64 {
 	var matchingNS, allNS int64
 	for i := range cand.routes {
@@ -328,8 +329,8 @@ func (a *attribution) sameWorkShare(cand *candidate, p *causeRoute) float64 {
 	return float64(matchingNS) / float64(allNS)
 }
 
-// fanOutVerdict is for a limit within each request: how many places would do follows from how many goroutines a request
-// starts, which waits do not tell.
+// fanOutVerdict is the verdict on a limit within each request. The sufficient number of slots depends on how many
+// goroutines a request starts, which waits do not show.
 func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWaits *queues.SlotWaits) Verdict {
 	queuedNS, _, requests := attr.queueTimes(cand)
 	limiter, fix := "an errgroup", "the limit given to SetLimit"
@@ -353,13 +354,13 @@ func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWait
 	return v
 }
 
-// A poolKind is what sort of place is waited for, and what makes it larger.
+// A poolKind is the kind of slot that requests wait for, and how to get more of them.
 type poolKind struct {
 	name, holder, advice string
-	isSingleSlot         bool // one place, which its holder returns itself, as a lock's: it may guard data, which more places would not
+	isSingleSlot         bool // its holder releases it, like a lock; it may guard data, which excludes more slots
 }
 
-// shortName names it in short.
+// shortName returns a short name of the slot.
 func (k *poolKind) shortName() string {
 	if k.holder == "it" {
 		return k.name
@@ -367,13 +368,14 @@ func (k *poolKind) shortName() string {
 	return "a place"
 }
 
-// nameWithoutSite names it without where it is.
+// nameWithoutSite returns the name of the slot without its site.
 func (k *poolKind) nameWithoutSite() string {
 	name, _, _ := strings.Cut(strings.TrimSuffix(k.name, ","), " at ")
 	return name
 }
 
-// poolKindOf names the pool that a claim is about: a library's may stand on a semaphore, a Cond or a channel, none of which its user has.
+// poolKindOf returns the kind of a candidate's pool. A library may build its pool on a semaphore, a Cond or a channel,
+// which its user cannot change.
 func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
@@ -383,7 +385,7 @@ func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, 
 	return poolKindAtWait(cand.wait, service, slotWaits)
 }
 
-// poolKindAtWait names the pool of those who wait; known is nil where nothing is known of its places.
+// poolKindAtWait returns the kind of pool of a wait; slotWaits is nil if its slots are unknown.
 func poolKindAtWait(k waitKey, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
 	const moreSlots, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
 	switch p, isStd := stdPools[k.call]; {
@@ -409,8 +411,8 @@ func poolKindAtWait(k waitKey, service *queues.ServiceStats, slotWaits *queues.S
 	return poolKind{name: "a worker goroutine", holder: "it", advice: moreGoroutines}
 }
 
-// paceNS returns the interval at which a ticker lets requests go on one after the other: a limit that somebody chose, as a rate
-// limiter's, and not a goroutine that is busy with them. It is 0 for others.
+// paceNS returns the interval at which a ticker releases requests one after another: an intended limit such as a rate
+// limiter's, not a goroutine that is busy with requests. It is 0 if there is no such ticker.
 func (a *attribution) paceNS(top *causeRoute) int64 {
 	if top.Cause.Cause != report.CauseSleep || top.Call == sleepCall {
 		return 0
@@ -421,7 +423,7 @@ func (a *attribution) paceNS(top *causeRoute) int64 {
 	return 0
 }
 
-// acquireTimeoutVerdict promises nothing: it is not known what has the places, and for how long.
+// acquireTimeoutVerdict makes no prediction: it is unknown what holds the slots, and for how long.
 func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.poolAdvice != "" {
@@ -440,7 +442,7 @@ func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) 
 	return v
 }
 
-// limiterVerdict promises nothing: the limit is intended.
+// limiterVerdict makes no prediction: the limit is intended.
 func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	l := newLittleLaw(top.Requests, attr.in.Report.Input.DurationNS, top.routeNS, 0)
 	v := attr.newVerdict(cand, top)

@@ -8,15 +8,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestPossibleAdvice: a ticker that lets requests go on one by one is a limit, for which no more goroutines are advised and
-// nothing is promised; and while many wait for a place, hardly any of which would be in use, neither a number of places nor a time
-// in them is believed.
+// TestPossibleAdvice checks two pools without a known size. A ticker that releases requests one by one is a limit: no
+// more goroutines are advised and nothing is predicted. If many requests wait although hardly any slot is in use,
+// neither a number of slots nor a hold time is advised.
 func TestPossibleAdvice(t *testing.T) {
 	ticks := queues.ServiceStats{Cause: "sleep", Site: site("refill@9"), WaitersPerServer: 18, BatchSize: 1, Servers: 1, MaxServers: 1, ServiceNS: 10e6, Requests: 100, PeriodNS: 10e6}
 	rep := oneGroup(report.Cause{Cause: "sleep", Call: "runtime.chanrecv1", Site: site("refill@9"), Via: via("chan take@4"), TotalNS: ms(4000), Requests: 100})
 	got := Find(&Input{Report: rep, Services: []queues.ServiceStats{ticks}}, rulesByCode(report.RulePoolTooSmall, report.RuleFlushInterval, report.RuleSleep))
 	if len(got) != 1 || !strings.Contains(got[0].Title, "requests are paced: one every 10ms") || strings.Contains(got[0].Fix, "goroutines") || got[0].Predicted != nil {
-		t.Errorf("a ticker's pace: %+v", got)
+		t.Errorf("a ticker: %+v", got)
 	}
 	held := queues.ServiceStats{Cause: "network", Site: site("pay@5"), WaitersPerServer: 18, BatchSize: 1, OtherRequestShare: 1, Servers: 20, MaxServers: 20, Requests: 100}
 	rep = oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("pay@5"), TotalNS: ms(40_000), Requests: 100,
@@ -28,14 +28,14 @@ func TestPossibleAdvice(t *testing.T) {
 	}
 }
 
-// TestUnawaited: what a loop waits for in turns that begin with its own pause is a fact and no fault.
+// TestUnawaited checks that waits in iterations of a loop that begin after its own pause are a fact and no fault.
 func TestUnawaited(t *testing.T) {
 	rep := oneGroup(report.Cause{Cause: "network", Kind: "outbound", Site: site("ask@5"), TotalNS: ms(4000), Requests: 100})
 	rep.Groups[0].Kind = report.KindLoop
 	for _, isUnawaited := range []bool{false, true} {
 		got := Find(&Input{Report: rep, UnawaitedGroups: map[string]bool{"g": isUnawaited}}, rulesByCode(report.RuleSlowPeer))
 		if len(got) != 1 || (got[0].Severity == report.SeverityInfo) != isUnawaited {
-			t.Errorf("nobody waits: %v: %+v", isUnawaited, got)
+			t.Errorf("unawaited: %v: %+v", isUnawaited, got)
 		}
 	}
 }

@@ -41,8 +41,8 @@ func checkPsTaken(in *Input, q *runQueueWait) []Verdict {
 	return []Verdict{v}
 }
 
-// isBurst reports whether requests waited behind requests while the Ps were idle nearly all the time: it is their clients who make them
-// come at once.
+// isBurst reports whether requests waited behind requests while the Ps were idle most of the time: clients send them
+// at the same time.
 func (q *runQueueWait) isBurst(in *Input) bool {
 	ownShare := 0.0
 	for i := range q.occupants {
@@ -53,7 +53,8 @@ func (q *runQueueWait) isBurst(in *Input) bool {
 	return ownShare > 0.5 && psInUse(in) < scale.Much
 }
 
-// computeSite returns where requests of a group compute: by CPU samples, as a run is known by where it ended, else where they begin.
+// computeSite returns the site with the most CPU samples of a group, because a run is only known by the site where it
+// ended. Without samples it is the group's entry.
 func computeSite(g *report.Group) *report.Site {
 	site, maxSamples := g.Entry, 0
 	for i := range g.All().Causes {

@@ -7,8 +7,6 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// What of the recording itself weakens a report.
-
 // checkFewRequests is WL5001, few-requests.
 func checkFewRequests(in *Input) []Verdict {
 	if len(in.Report.Groups) == 0 || len(warningTexts(in, "no-requests")) > 0 {
@@ -25,7 +23,7 @@ func checkFewRequests(in *Input) []Verdict {
 	})
 }
 
-// doubt is the verdict of a rule about what weakens the report.
+// doubt returns the verdict of a rule about a property of the recording that weakens the report.
 func doubt(f report.Finding) []Verdict { return []Verdict{{Fact: true, Finding: f}} }
 
 // warningTexts returns the texts of the report's warnings with one of these codes.

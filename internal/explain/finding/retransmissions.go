@@ -30,8 +30,8 @@ func checkRetransmissions(in *Input, g *report.Group) []Verdict {
 	return []Verdict{retransmitVerdict(g, h, waits, min(1, float64(len(requests))/float64(len(g.Slowest))))}
 }
 
-// retransmitVerdict is about a group in which a part of the slowest requests
-// met a retransmission, those in met.
+// retransmitVerdict is the verdict on a group in which a share of the slowest requests waited during a retransmission:
+// those in waits.
 func retransmitVerdict(g *report.Group, h *report.Host, waits []*report.HostWait, affectedShare float64) Verdict {
 	share, gain := weigh(g, isNetwork)
 	n := &h.Network
@@ -40,13 +40,13 @@ func retransmitVerdict(g *report.Group, h *report.Host, waits []*report.HostWait
 		sumNS += w.DurationNS
 	}
 	meanNS := sumNS / int64(len(waits))
-	// No more than all that was sent again can have cost, at what one cost.
+	// The loss is at most that of one retransmission times their number.
 	if maxNS := float64(retransmitted) * float64(meanNS); maxNS < float64(gain.TotalNS) {
 		share *= maxNS / float64(gain.TotalNS)
 		gain.TotalNS = int64(maxNS)
 	}
 	gain.Slow, gain.All, gain.OtherTail = gain.Slow.scaled(affectedShare), gain.All.scaled(affectedShare), Loss{}
-	// How likely a wait of this length would meet a retransmission that has nothing to do with it.
+	// The probability that an unrelated retransmission falls within a wait of this length.
 	chance := 1 - math.Exp(-float64(retransmitted)*float64(meanNS+2*h.IntervalNS)/float64(max(1, h.ToNS-h.FromNS)))
 	v := Verdict{Gain: gain, Finding: report.Finding{
 		Title: "the network loses segments " + remoteNames(waits), Cause: report.CauseNetwork, Site: waits[0].Site, Group: g.ID, Share: share, Confidence: 0.9,
@@ -81,9 +81,9 @@ func retransmitVerdict(g *report.Group, h *report.Host, waits []*report.HostWait
 	return v
 }
 
-// retransmitWaitShare returns the share of the time for which slow requests of a group waited for the network that passed until a
-// segment was sent again; 0 if that can be chance. A slow peer's answers come any time after a segment was sent again, those to
-// a lost question as soon as the question is there.
+// retransmitWaitShare returns the share of the slow requests' network waits that passed before a segment was
+// retransmitted; 0 if chance can explain it. A slow peer answers at any time after a retransmission, but a lost query
+// is answered right after it.
 func retransmitWaitShare(g *report.Group, h *report.Host) float64 {
 	if h == nil || h.Network.Verdict != report.NetworkLost {
 		return 0
@@ -98,13 +98,13 @@ func retransmitWaitShare(g *report.Group, h *report.Host) float64 {
 	}
 	for i := range h.Network.Requests {
 		if w := &h.Network.Requests[i]; w.Group == g.ID {
-			// It was sent again up to an interval before it was seen: half of one on average, and a whole one in doubt.
+			// The retransmission happened up to an interval before the sample: half of one on average, a whole one as a bound.
 			lostNS += max(0, w.AgainNS-h.IntervalNS/2)
 			restNS += w.DurationNS - w.AgainNS + h.IntervalNS
 			count++
 		}
 	}
-	// That so many times what was sent again at random is followed by an answer within rest, in all.
+	// The probability that this many random retransmissions are each followed by an answer, within rest in total.
 	x := float64(h.Network.Retransmitted+h.Network.PeerRetransmitted) * float64(restNS) / float64(max(1, h.ToNS-h.FromNS))
 	chance, term := 1.0, math.Exp(-x)
 	for n := range count {
@@ -117,7 +117,7 @@ func retransmitWaitShare(g *report.Group, h *report.Host) float64 {
 	return min(1, float64(lostNS)/float64(max(1, allNS)))
 }
 
-// otherEnd returns the other end of a connection as HostWait names it, and how the segments went: to it, or from it.
+// otherEnd returns the other end of a connection in a HostWait, and the direction of the segments: to it, or from it.
 func otherEnd(connection string) (end, direction string) {
 	if _, to, ok := strings.Cut(connection, " -> "); ok {
 		return to, "to "
@@ -126,7 +126,7 @@ func otherEnd(connection string) (end, direction string) {
 	return from, "from "
 }
 
-// remoteNames names the other ends of the sockets that lost most.
+// remoteNames names the other ends of the connections with losses.
 func remoteNames(waits []*report.HostWait) string {
 	var names []string
 	isListed := map[string]bool{}
@@ -147,7 +147,7 @@ func remoteNames(waits []*report.HostWait) string {
 	return strings.Join(names, " and ")
 }
 
-// areOnThisHost reports whether all other ends have loopback addresses: nothing is lost on the way there.
+// areOnThisHost reports whether all other ends have loopback addresses: no network is between the ends.
 func areOnThisHost(waits []*report.HostWait) bool {
 	hasEnd := false
 	for _, w := range waits {
@@ -163,8 +163,7 @@ func areOnThisHost(waits []*report.HostWait) bool {
 	return hasEnd
 }
 
-// networkEvidence is what host samples say for or against the network, for
-// rules that blame a peer.
+// networkEvidence returns what host samples show for or against the network, for rules about a peer.
 func networkEvidence(h *report.Host) []report.Evidence {
 	if h == nil || h.Network.Verdict == report.NetworkUnknown || h.Network.Verdict == "" {
 		return nil

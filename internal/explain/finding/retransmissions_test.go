@@ -8,7 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestRemoteNames: the other end is named, whoever sent again, and no network where none lies between.
+// TestRemoteNames checks that the other end is named whichever end retransmitted, and that no network is reported
+// between two ends on this host.
 func TestRemoteNames(t *testing.T) {
 	for _, c := range []struct {
 		sockets []string
@@ -28,19 +29,18 @@ func TestRemoteNames(t *testing.T) {
 	}
 }
 
-// TestLossIsNotThePeers: what passed until a lost segment was sent again is not told as the peer's, but only where answers come
-// right after it more often than by chance: a slow peer beside a network that loses something else keeps its finding. It fails
-// if the wait for a lost segment counts as the peer's, or if each wait that meets one is taken for lost.
+// TestLossIsNotThePeers checks that the time until a retransmission is not the peer's, but only if answers follow
+// right after it more often than by chance. A slow peer keeps its finding if the network loses other segments.
 func TestLossIsNotThePeers(t *testing.T) {
 	for _, c := range []struct {
 		name            string
-		retransmitTimes [3]int64 // after a wait's beginning; each takes 207 ms
+		retransmitTimes [3]int64 // after the start of a wait; each takes 207 ms
 		verdict         report.NetworkVerdict
 		peer, losses    report.Severity
 	}{
-		{"sent again, then answered", [3]int64{205e6, 203e6, 207e6}, report.NetworkLost, "", report.SeverityHigh},
-		{"sent again any time", [3]int64{40e6, 150e6, 100e6}, report.NetworkLost, report.SeverityHigh, report.SeverityHigh},
-		{"nothing sent again", [3]int64{}, report.NetworkCleared, report.SeverityHigh, ""},
+		{"retransmitted, then answered", [3]int64{205e6, 203e6, 207e6}, report.NetworkLost, "", report.SeverityHigh},
+		{"retransmitted at any time", [3]int64{40e6, 150e6, 100e6}, report.NetworkLost, report.SeverityHigh, report.SeverityHigh},
+		{"nothing retransmitted", [3]int64{}, report.NetworkCleared, report.SeverityHigh, ""},
 	} {
 		site := siteOf("http2.readFrameHeader")
 		g := report.Group{ID: "a", Name: "main.txn", Count: 1000, TotalNS: 50e9, Bands: []report.Band{}}
@@ -72,8 +72,8 @@ func TestLossIsNotThePeers(t *testing.T) {
 	}
 }
 
-// TestAffectedShare: of four slow requests one met a segment that was sent again, in two waits: that is a quarter, and no more is told. It
-// fails if waits are counted, or if the part may exceed the whole.
+// TestAffectedShare checks the share of slow requests that met a retransmission: requests are counted and not waits,
+// and the share is at most 1.
 func TestAffectedShare(t *testing.T) {
 	for _, c := range []struct {
 		requests []string
@@ -94,7 +94,7 @@ func TestAffectedShare(t *testing.T) {
 		}
 		i := slices.IndexFunc(vs[0].Finding.Evidence, func(e report.Evidence) bool { return e.Text == "share of the 4 slowest requests that met it" })
 		if i < 0 || vs[0].Finding.Evidence[i].Value != c.want || vs[0].Gain.Slow.Share > c.want {
-			t.Errorf("%v: %+v, %v of slow ones", c.requests, vs[0].Finding.Evidence, vs[0].Gain.Slow.Share)
+			t.Errorf("%v: %+v, %v of slow requests", c.requests, vs[0].Finding.Evidence, vs[0].Gain.Slow.Share)
 		}
 	}
 }

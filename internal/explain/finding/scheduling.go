@@ -14,13 +14,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Time that requests wait for a P belongs to one rule: behind a goroutine that others' requests wait for, it is the hub's
-// (WL1001), and the part in which workers of the collector ran is WL3's. The rest is by what ran on the Ps meanwhile, where
-// that is more than half of it: a herd of goroutines that timers woke together (WL1004), also where its goroutines run at other times
-// or are woken by something else in between, if most of the waits are in its moments; long runs on Ps that are
-// otherwise free (WL1007); else the Ps are taken by whatever ran (WL1002), or there are too few (WL1006). Waits during which a P stood idle are WL1003's, or WL1005's.
+// The time for which requests wait for a P belongs to one rule:
+//
+//   - If the waiting goroutine serves many requests, it is a hub (WL1001).
+//   - The share in which mark workers of the garbage collector ran belongs to WL3.
+//   - The rest follows from the goroutines that ran during the wait. If more than half of that time is a herd of goroutines that
+//     timers woke together, it is WL1004. The same holds if the herd's goroutines run at other times as well, provided that most of the waits are
+//     in its moments. If it is long runs on otherwise free Ps, it is WL1007. Otherwise the Ps are occupied (WL1002), or there are
+//     too few (WL1006).
+//   - Waits during which a P was idle belong to WL1003 or WL1005.
 
-// isSched reports whether a cause is a wait for a P while all were busy, or the poll that nobody had a P for.
+// isSched reports whether a cause is a wait for a P while all Ps were busy, or for the network poll that no P made.
 func isSched(c *report.Cause) bool {
 	return c.Cause == report.CauseSched || c.Cause == report.CauseSchedPoll
 }
@@ -28,28 +32,28 @@ func isSched(c *report.Cause) bool {
 func isNetwork(c *report.Cause) bool { return c.Cause == report.CauseNetwork }
 func isPollGap(c *report.Cause) bool { return c.Cause == report.CauseSchedPoll }
 
-// A taker is a function of other goroutines than the collector's that ran while requests waited for a P.
+// An occupant is a function in which goroutines, except mark workers, ran while requests waited for a P.
 type occupant struct {
 	site      *report.Site
-	share     float64 // of what ran
+	share     float64 // of the time of all occupants
 	startFunc string  // start function of the goroutines that run there, "" if unknown
-	longShare float64 // share of their time that is in long runs
+	longShare float64 // share of their time in long runs
 }
 
-// A queue is a group's waiting for Ps.
+// A runQueueWait is the time for which a group's requests wait for a P.
 type runQueueWait struct {
 	group     *report.Group
 	hubs      []*hubWait
-	share     float64 // of the group's time that is not the hubs'
+	share     float64 // of the group's time, without hubs
 	gain      Gain
 	occupants []occupant      // the largest first
-	kindShare float64         // share of the largest kind of taker
-	ruleCode  report.RuleCode // the rule that the rest belongs to
-	herd      *process.Herd   // in whose moments most of the time was waited; nil if it is known by what ran alone
-	herdShare float64         // which share of it
+	kindShare float64         // share of the largest kind of occupant
+	ruleCode  report.RuleCode // the rule that the time without hubs belongs to
+	herd      *process.Herd   // the herd in whose moments most of the wait is; nil if the rule follows from the occupants alone
+	herdShare float64         // share of the wait in these moments
 }
 
-// runQueueWaitOf sorts out a group's waiting for Ps.
+// runQueueWaitOf divides a group's waits for a P among hubs and one other rule.
 func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
 	q := &runQueueWait{group: g, hubs: hubWaitsOf(in, g)}
 	q.share, q.gain = weighPart(g, func(c *report.Cause) float64 {
@@ -81,7 +85,7 @@ func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
 	return q
 }
 
-// assignHerd gives a queue to the herd in whose moments it is.
+// assignHerd sets the rule to WL1004 if most of the wait is in the moments of one herd.
 func (q *runQueueWait) assignHerd(in *Input) {
 	if in.HerdOverlap == nil {
 		return
@@ -104,7 +108,7 @@ func (q *runQueueWait) assignHerd(in *Input) {
 	}
 }
 
-// occupantsOf adds up what ran while requests of a group waited.
+// occupantsOf adds up what ran while requests of a group waited for a P.
 func occupantsOf(c *process.Stats, g *report.Group) []occupant {
 	var out []occupant
 	total := 0.0
@@ -136,7 +140,8 @@ func occupantsOf(c *process.Stats, g *report.Group) []occupant {
 	return out
 }
 
-// runsEndingIn returns the start function of most of the time that ended in a function, and the share of it in long runs.
+// runsEndingIn returns the start function of most of the running time that ended in a function, and the share of that
+// time in long runs.
 func runsEndingIn(c *process.Stats, fn string) (start string, longShare float64) {
 	nsByStart := map[string]int64{}
 	var all, longNS int64
@@ -156,7 +161,7 @@ func runsEndingIn(c *process.Stats, fn string) (start string, longShare float64)
 	return start, float64(longNS) / float64(all)
 }
 
-// ruleForOccupant returns the code, or family, of the rule that a taker speaks for.
+// ruleForOccupant returns the rule that an occupant's share belongs to.
 func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 	switch {
 	case herdOf(in.Process, t) != nil:
@@ -167,8 +172,8 @@ func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 	return report.RulePsTaken
 }
 
-// haveShortCPUTime reports whether a taker's long runs are short ones whose threads waited for a CPU meanwhile: by the threads' own clocks
-// a run had a CPU for less than what counts as long. Such goroutines would be no shorter if they yielded.
+// haveShortCPUTime reports whether an occupant's long runs are short ones whose threads waited for a CPU: by the
+// threads' CPU time, a run is not long. If such goroutines yielded more often, their runs would not get shorter.
 func haveShortCPUTime(in *Input, t *occupant) bool {
 	cpuShare := cpuShareOfRunning(in)
 	var runs, ns int64
@@ -188,7 +193,8 @@ func psInUse(in *Input) float64 {
 	return 0
 }
 
-// herdOf returns the herd that a taker belongs to, nil if none: most of what ran there must have been woken in herds.
+// herdOf returns the herd that an occupant belongs to, nil if none: herds must have woken the goroutines for most of
+// their running time.
 func herdOf(c *process.Stats, t *occupant) *process.Herd {
 	for i := range c.Herds {
 		h := &c.Herds[i]
@@ -211,7 +217,7 @@ func herdOf(c *process.Stats, t *occupant) *process.Herd {
 // shortFunc returns a function's name without the directories of its package.
 func shortFunc(fn string) string { return fn[strings.LastIndexByte(fn, '/')+1:] }
 
-// name names what ran, with the goroutine's start function where that is another one.
+// name returns the function's name, with the goroutine's start function if that is another one.
 func (t *occupant) name() string {
 	if t.startFunc == "" || t.startFunc == t.site.Func {
 		return shortFunc(t.site.Func)
@@ -219,7 +225,7 @@ func (t *occupant) name() string {
 	return shortFunc(t.site.Func) + " (of " + shortFunc(t.startFunc) + ")"
 }
 
-// occupantEvidence lists the largest takers.
+// occupantEvidence lists the largest occupants.
 func occupantEvidence(takers []occupant) []report.Evidence {
 	var out []report.Evidence
 	for i := range takers {
@@ -230,17 +236,17 @@ func occupantEvidence(takers []occupant) []report.Evidence {
 	return out
 }
 
-// newVerdict begins what is said of a group's waiting for Ps.
+// newVerdict fills the common fields of a verdict on a group's waits for a P.
 func (q *runQueueWait) newVerdict(site *report.Site, confidence float64) Verdict {
 	return Verdict{Gain: q.gain, Changes: q.predictedChanges(), Finding: report.Finding{Cause: report.CauseSched, Site: site, Group: q.group.ID, Share: q.share, Confidence: confidence}}
 }
 
-// waitEvidence is the evidence that each of these rules begins with.
+// waitEvidence returns the first evidence of all rules about waits for a P.
 func (q *runQueueWait) waitEvidence() report.Evidence {
 	return measurement("mean wait for a P per slow request", q.gain.Slow.NS, "ns")
 }
 
-// servesRequests reports whether what ran belongs to requests themselves.
+// servesRequests reports whether an occupant belongs to requests of the report.
 func (t *occupant) servesRequests(in *Input) bool {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
@@ -256,11 +262,11 @@ func (t *occupant) servesRequests(in *Input) bool {
 	return false
 }
 
-// maxChangeSites bounds the sites of one prediction: more of them would say little to a reader.
+// maxChangeSites bounds the sites in one prediction: a reader cannot use more.
 const maxChangeSites = 4
 
-// predictedChanges are half of the waiting for Ps, without what is a hub's. None if that takes too many sites to say: the site of
-// such a finding is that of what ran, not of what waited.
+// predictedChanges returns half of the wait for a P without the waits of hubs; none if that takes too many sites. The
+// site of the finding is that of the occupant, not that of the waiting goroutine.
 func (q *runQueueWait) predictedChanges() []predict.Change {
 	if len(q.hubs) == 0 {
 		return []predict.Change{predict.Halve(report.CauseSched, "")}

@@ -16,7 +16,8 @@ func siteOf(fn string) *report.Site { return &report.Site{Func: fn, File: "/src/
 
 func ptr[T any](v T) *T { return &v }
 
-// groupWith is a group of 200 requests of 10 ms, all of them slow for the same causes; ns are those of one request.
+// groupWith returns a group of 200 requests of 10 ms, with the same causes in all bands; the time of a cause is that
+// of one request.
 func groupWith(causes ...report.Cause) report.Group {
 	const n = 200
 	g := report.Group{ID: "g", Name: "main.handle", Named: true, Kind: report.KindHTTP1, Count: n, TotalNS: n * 10e6, LatencyNS: report.Latency{P50: ptr(int64(10e6)), Max: ptr(int64(12e6))}}
@@ -47,7 +48,7 @@ func newInput(c process.Stats, groups ...report.Group) *Input {
 	return &Input{Report: &report.Report{Groups: groups, Input: report.Input{GOMAXPROCS: c.Procs, DurationNS: c.SpanNS}}, Process: &c}
 }
 
-// findCodes runs all rules and returns the codes above info, those of info, and the findings.
+// findCodes runs all rules and returns the codes of findings above info, those of info, and all findings.
 func findCodes(in *Input) (faults, facts []string, all []report.Finding) {
 	all = Find(in, All())
 	for _, f := range all {
@@ -81,6 +82,7 @@ func herdOverlap(waited, time float64) func(string, string) (float64, float64) {
 	}
 }
 
+// TestOccupants checks which rule a wait for a P belongs to, and which site it names.
 func TestOccupants(t *testing.T) {
 	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
 	ticks := process.Run{Start: "main.tick", Site: siteOf("main.tick"), NS: 3e9, Runs: 1e5}
@@ -97,29 +99,29 @@ func TestOccupants(t *testing.T) {
 		change func(*Input)
 	}{
 		{"Ps always in use", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, nil},
-		{"long runs on Ps that are free otherwise", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
-		// A run of 10 ms whose thread had a CPU for a quarter of it computed for 2.5 ms: to yield more often changes nothing.
+		{"long runs on otherwise free Ps", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1007", "main.spin", 0.6, nil},
+		// A run of 10 ms whose thread had a CPU for a quarter of it computed for 2.5 ms: yielding more often changes nothing.
 		{"short runs that the kernel made long", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
-		{"and long ones that it made longer", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 100, Long: 90, LongNS: 89e8, LongestNS: 200e6}}}, groupWith(wait)), "WL1007", "main.spin", 0.6,
+		{"long runs that the kernel made longer", newInput(process.Stats{BusyNS: 9e9, Runs: []process.Run{{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 100, Long: 90, LongNS: 89e8, LongestNS: 200e6}}}, groupWith(wait)), "WL1007", "main.spin", 0.6,
 			func(in *Input) { in.Report.Host = hostWith(2, 9e9, 1e9, 225e7) }},
 		{"a herd", newInput(process.Stats{BusyNS: 4e9, Runs: []process.Run{ticks}, Herds: []process.Herd{herd}}, groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, nil},
-		{"a herd that is little of what its goroutines do", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"a herd with a small share of its goroutines' running time", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, nil},
-		{"a herd whose goroutines go on later, with most of the waits in its moments", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"a herd whose goroutines run later as well, with most of the waits in its moments", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.7, 0.1) }},
-		{"and with these being a quarter of the time, with nearly all of the waits", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"its moments are a quarter of the time, with nearly all of the waits", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1004", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.9, 0.25) }},
-		{"and with these being a quarter of the time, with little more of the waits", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"its moments are a quarter of the time, with few more of the waits", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.6, 0.25) }},
-		{"and with these being most of the time", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"its moments are most of the time", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{{Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(waitingForP(6e6, ranAt("main.tick", 0.9)))), "WL1002", "main.tick", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.7, 0.6) }},
-		{"and with others that ran then", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin, {Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
+		{"other goroutines ran in its moments", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin, {Start: "main.tick", Site: siteOf("main.tick"), NS: 9e9}}, Herds: []process.Herd{herd}},
 			groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.HerdOverlap = herdOverlap(0.7, 0.1) }},
-		{"the collector's workers have a part", newInput(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
+		{"mark workers have a share", newInput(process.Stats{BusyNS: 19e9}, groupWith(waitingForP(6e6, ranAt("main.spin", 0.5), ranAt("runtime.gcBgMarkWorker", 0.5)))), "WL1002", "main.spin", 0.3, nil},
 		{"more CPUs than Ps", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1006", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 1e9, 19e9) }},
-		{"more CPUs than Ps, all taken", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
+		{"more CPUs than Ps, all in use", newInput(process.Stats{BusyNS: 19e9, Runs: []process.Run{spin}}, groupWith(wait)), "WL1002", "main.spin", 0.6, func(in *Input) { in.Report.Host = hostWith(8, 19e9, 9e9, 19e9) }},
 		{"a hub", newInput(process.Stats{BusyNS: 19e9}, groupWith(hubWait)), "WL1001", "main.receive", 0.6, func(in *Input) { in.Hubs = []queues.Hub{hub} }},
-		{"a goroutine for each", newInput(process.Stats{BusyNS: 19e9},
+		{"a goroutine for each request", newInput(process.Stats{BusyNS: 19e9},
 			groupWith(report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: hubWait.Via, TotalNS: 6e6, RanMeanwhile: wait.RanMeanwhile})), "WL1002", "main.spin", 0.6, func(in *Input) {
 			in.Hubs = []queues.Hub{{G: 9, Start: "main.hub", Sites: hub.Sites, LateRuns: 100, DelayedRequests: 100}}
 		}},
@@ -140,8 +142,8 @@ func TestOccupants(t *testing.T) {
 	}
 }
 
-// TestQueuePrediction: the prediction is of where requests waited, not of what ran meanwhile, and not of what a hub's
-// finding predicts already.
+// TestQueuePrediction checks that the prediction is about the sites of waiting requests, not about the occupants, and
+// not about waits that a hub's finding predicts.
 func TestQueuePrediction(t *testing.T) {
 	receive := report.Cause{Cause: "sched", Site: siteOf("main.receive"), Via: []report.Via{{Wait: "chan", Site: siteOf("main.handle")}}, TotalNS: 2e6}
 	hub := queues.Hub{G: 9, Start: "main.hub", Sites: []*report.Site{siteOf("main.receive")}, LateRuns: 100, DelayedRequests: 300, LateNS: 100 * 2e6, DelayNS: 300 * 2e6}
@@ -160,8 +162,8 @@ func TestQueuePrediction(t *testing.T) {
 	}{
 		{"no hub", []report.Cause{waitAt("main.handle", 4e6)}, nil, []string{"sched@=50%"}},
 		{"a hub", []report.Cause{receive, waitAt("main.handle", 4e6), waitAt("main.spin", 3e5)}, []queues.Hub{hub}, []string{"sched@main.handle:7=50%", "sched@main.spin:7=50%"}},
-		{"too many places", manySites, []queues.Hub{hub}, nil},
-		{"a hub at the same place", []report.Cause{receive, waitAt("main.receive", 4e6)}, []queues.Hub{hub}, nil},
+		{"too many sites", manySites, []queues.Hub{hub}, nil},
+		{"a hub at the same site", []report.Cause{receive, waitAt("main.receive", 4e6)}, []queues.Hub{hub}, nil},
 	} {
 		in := newInput(process.Stats{BusyNS: 19e9}, groupWith(c.causes...))
 		in.Hubs = c.hubs
@@ -188,7 +190,7 @@ func TestQueuePrediction(t *testing.T) {
 	}
 }
 
-// TestFreePs: goroutines that work together meet on a P now and then, and threads wake late now and then.
+// TestFreePs checks that rare waits for a P and rare late wake-ups on free Ps are no fault.
 func TestFreePs(t *testing.T) {
 	group := groupWith(waitingForP(4e6, ranAt("main.handle", 0.9)))
 	for i := range group.Bands {
@@ -234,13 +236,13 @@ func TestTooManyPs(t *testing.T) {
 	}
 	in := newInput(process.Stats{Procs: 32, BusyNS: 10e9}, woken)
 	in.Report.Host = hostWith(4, 10e9, 5e9, 5e9)
-	in.Report.Host.ToNS = 2e9 // five CPUs were wanted at a time
+	in.Report.Host.ToNS = 2e9 // five threads were ready at a time
 	if faults, _, _ := findCodes(in); !slices.Contains(faults, "WL1005") {
 		t.Errorf("32 Ps, 4 CPUs, threads that wait for each other: %v", faults)
 	}
 	in.Report.Host.ToNS = 10e9
 	if slices.Contains(faultsOf(findCodes(in)), "WL1005") {
-		t.Error("32 Ps of which one thread is ready at a time: others have the 4 CPUs; yet WL1005")
+		t.Error("32 Ps, one ready thread at a time: other processes use the 4 CPUs; yet WL1005")
 	}
 	in.Report.Host.ToNS = 2e9
 	in.Report.Host.Series = report.HostSeries{CPUNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}, RunDelayNS: [][2]int64{{1e9, 4e9}, {2e9, 1e9}}}
@@ -252,16 +254,17 @@ func TestTooManyPs(t *testing.T) {
 		t.Error("never more than four threads were ready for four CPUs; yet WL1005")
 	}
 	if in.Report.Host = hostWith(64, 10e9, 5e9, 5e9); slices.Contains(faultsOf(findCodes(in)), "WL1005") {
-		t.Error("neighbours take the CPUs, of which there are more than Ps; yet WL1005")
+		t.Error("other processes use the CPUs, of which there are more than Ps; yet WL1005")
 	}
 }
 
 func faultsOf(list, _ []string, _ []report.Finding) []string { return list }
 
+// TestComputes checks the severity of computing: by the time of slow requests against others, and by CPU samples.
 func TestComputes(t *testing.T) {
 	heavy := func(from string, sampledShare float64) report.Group {
 		g := groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.parse"), SiteFrom: from, TotalNS: 9e6})
-		// A typical request computes 1 ms, a slow one 18.
+		// A typical request computes for 1 ms, a slow one for 18 ms.
 		g.LatencyNS.P50 = ptr(int64(1e6))
 		for i := range g.Bands {
 			b := &g.Bands[i]
@@ -274,7 +277,7 @@ func TestComputes(t *testing.T) {
 		}
 		return g
 	}
-	// One of times the middle one's 10 ms.
+	// longer returns a group whose slow requests compute for a multiple of the typical 10 ms.
 	longer := func(times float64) report.Group {
 		g := heavy("sample", 0.9)
 		g.LatencyNS.P50 = ptr(int64(10e6))
@@ -311,13 +314,13 @@ func TestComputes(t *testing.T) {
 	}{
 		{"two and a half times as long", longer(2.5), report.SeverityHigh},
 		{"half as long again", longer(1.5), report.SeverityLow},
-		{"half as long again, in a library that it calls", computeAt(calledLibrary, 1), report.SeverityLow},
+		{"half as long again, in a called library", computeAt(calledLibrary, 1), report.SeverityLow},
 		{"in a library's goroutine", computeAt(libraryOnly, 1), report.SeverityInfo},
 		{"in the standard library", computeAt(siteOf("net/http.(*conn).serve"), 1), report.SeverityInfo},
-		{"half as long again, seen for a tenth of it", computeAt(siteOf("main.parse"), 0.1), report.SeverityInfo},
+		{"half as long again, samples for a tenth of it", computeAt(siteOf("main.parse"), 0.1), report.SeverityInfo},
 		{"slow ones compute more, by samples", heavy("sample", 0.9), report.SeverityHigh},
-		{"slow ones run longer, but nobody saw them on a CPU", heavy("bracket", 0), report.SeverityInfo},
-		{"slow ones run longer, each with a sample in it, but samples stand for a tenth of it", heavy("sample", 0.1), report.SeverityInfo},
+		{"slow ones run longer, but have no CPU sample", heavy("bracket", 0), report.SeverityInfo},
+		{"slow ones run longer, each with a sample, but samples cover a tenth of it", heavy("sample", 0.1), report.SeverityInfo},
 		{"all compute", all(9e6), report.SeverityInfo},
 		{"little", all(1e6), ""},
 	} {
@@ -334,11 +337,11 @@ func TestComputes(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	// What is no request's latency is a fact, and so is what takes less than a few ms.
+	// Time that is no request's latency is a fact, and so are less than a few ms.
 	in := newInput(process.Stats{BusyNS: 4e9}, longer(1.5))
 	in.UnawaitedGroups = map[string]bool{in.Report.Groups[0].ID: true}
 	if _, facts, _ := findCodes(in); !slices.Contains(facts, "WL1008") {
-		t.Errorf("turns for which nobody waits: %v", facts)
+		t.Errorf("unawaited iterations: %v", facts)
 	}
 	brief := longer(0.19)
 	if _, facts, _ := findCodes(newInput(process.Stats{BusyNS: 4e9}, brief)); !slices.Contains(facts, "WL1008") {
@@ -346,8 +349,8 @@ func TestComputes(t *testing.T) {
 	}
 }
 
-// TestBusyMachine: other processes' use of the CPUs is an answer where there is evidence of it, before what it makes look
-// worse. A rule that takes every wait for a CPU for the neighbours' doing fails, and one that blames the service first.
+// TestBusyMachine checks that other processes' use of the CPUs is reported if there is evidence of it, and before the
+// findings that it makes worse. Without evidence, a wait for a CPU is not attributed to other processes.
 func TestBusyMachine(t *testing.T) {
 	slow := func() report.Group {
 		return groupWith(report.Cause{Cause: "cpu", Site: siteOf("main.handle"), TotalNS: 8e6}, report.Cause{Cause: "sched-wake", Site: siteOf("main.handle"), TotalNS: 4e6})
@@ -363,9 +366,9 @@ func TestBusyMachine(t *testing.T) {
 		procs int
 		fault bool
 	}{
-		{"others have more than the service", host(1e9, 39e8), 2, true},
-		{"nobody else", host(1e9, 11e8), 2, false},
-		{"others have little", host(1e9, 15e8), 2, false},
+		{"others use more than the service", host(1e9, 39e8), 2, true},
+		{"no other process", host(1e9, 11e8), 2, false},
+		{"others use little", host(1e9, 15e8), 2, false},
 		{"an old recording, no more Ps than CPUs", hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9), 2, true},
 		{"an old recording, more Ps than CPUs", hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9), 8, false},
 		{"threads found CPUs", hostSpan(hostWith(2, 2e9, 1e8, 2e9), 2e9), 2, false},
@@ -380,9 +383,9 @@ func TestBusyMachine(t *testing.T) {
 	}
 }
 
-// TestOtherLoadShares: of what threads wait for CPUs, others have the part that they had of the CPU time. It would catch the
-// waits of a service's own threads for each other told as the neighbours', and threads that are woken beside idle CPUs taken
-// for goroutines that run without one.
+// TestOtherLoadShares checks that other processes get the share of the threads' waits for a CPU that they have in the
+// CPU time. Waits of the service's threads for each other are not theirs, and threads that are woken next to idle CPUs
+// did not run without one.
 func TestOtherLoadShares(t *testing.T) {
 	const span = int64(2e9)
 	for _, c := range []struct {
@@ -391,11 +394,11 @@ func TestOtherLoadShares(t *testing.T) {
 		waitShare, lostShare       float64
 		hasOtherLoad               bool
 	}{
-		{"eight Ps, and nobody else", 15e9, 12e9, 39e8, 0, 0, 0, false},
-		{"eight Ps, and others that have a fifth of the machine", 15e9, 12e9, 31e8, 85e7, 0.171, 0.171, true},
-		{"others that have nearly all of it", 2e9, 3e9, 5e8, 35e8, 0.75, 0.656, true},
-		{"threads that are woken, on a machine that is full", 1e8, 4e8, 2e8, 37e8, 0.632, 0, true},
-		{"threads that are woken, on a quiet one", 1e8, 4e8, 2e8, 1e8, 0, 0, false},
+		{"eight Ps, and no other process", 15e9, 12e9, 39e8, 0, 0, 0, false},
+		{"eight Ps, and others use a fifth of the machine", 15e9, 12e9, 31e8, 85e7, 0.171, 0.171, true},
+		{"others use nearly all of it", 2e9, 3e9, 5e8, 35e8, 0.75, 0.656, true},
+		{"woken threads, on a busy machine", 1e8, 4e8, 2e8, 37e8, 0.632, 0, true},
+		{"woken threads, on an idle machine", 1e8, 4e8, 2e8, 1e8, 0, 0, false},
 	} {
 		in := newInput(process.Stats{Procs: 8, BusyNS: c.busy})
 		in.Report.Host = hostSpan(hostWith(2, c.busy, c.delay, c.cpu), span)
@@ -408,9 +411,8 @@ func TestOtherLoadShares(t *testing.T) {
 	}
 }
 
-// TestMorePsThanCPUs: with more Ps than CPUs the service's own threads wait for each other, and what the collector and computing take
-// is mostly that: the Ps come first. Others come first only where these leave nothing of the machine. It would catch a crowd
-// of the service's own that is told as others', or as the collector's fault, and one that is blamed beside a CPU for all.
+// TestMorePsThanCPUs checks that with more Ps than CPUs the excess of Ps comes first, before the collector and
+// computing. Other processes come first only if they leave no CPU time unused.
 func TestMorePsThanCPUs(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -420,7 +422,7 @@ func TestMorePsThanCPUs(t *testing.T) {
 	}{
 		{"24 Ps, CPUs to spare", 24, 3.5e9, 3e9, "WL1005"},
 		{"24 Ps, others use the rest", 24, 1e9, 6.5e9, "WL1009"},
-		{"24 Ps that get what they run", 24, 7.5e9, 0, "WL3001"},
+		{"24 Ps that have a CPU when they run", 24, 7.5e9, 0, "WL3001"},
 		{"two Ps, others use the rest", 2, 5e9, 2.9e9, "WL3001"},
 	} {
 		assist := report.Cause{Cause: report.CauseGCAssist, Site: siteOf("main.handle"), TotalNS: 40e6}
@@ -439,8 +441,8 @@ func TestMorePsThanCPUs(t *testing.T) {
 	}
 }
 
-// TestPsTakenBeforeTooManyPs: who waits behind goroutines that take the Ps would wait as long behind fewer Ps; that these are too
-// many comes second.
+// TestPsTakenBeforeTooManyPs checks that waits behind goroutines that occupy the Ps come first, because they would be
+// as long with fewer Ps.
 func TestPsTakenBeforeTooManyPs(t *testing.T) {
 	woken := report.Cause{Cause: report.CauseSchedWake, Site: siteOf("main.handle"), TotalNS: 3e6}
 	in := newInput(process.Stats{Procs: 24, BusyNS: 190e9}, groupWith(waitingForP(40e6, ranAt("main.spin", 1)), woken))
@@ -457,8 +459,8 @@ func hostSpan(h *report.Host, to int64) *report.Host {
 	return h
 }
 
-// TestQuotaBeforeBusyMachine: threads that the service's own quota holds back and releases together wait for each other, and
-// goroutines behind those that stand still wait for a P. A rule that takes either for a fault of its own comes first here.
+// TestQuotaBeforeBusyMachine checks that the service's own quota comes first: threads that it releases at the same
+// time wait for each other, and goroutines behind throttled ones wait for a P.
 func TestQuotaBeforeBusyMachine(t *testing.T) {
 	wait := waitingForP(6e6, ranAt("main.spin", 1))
 	spin := process.Run{Start: "main.loop", Site: siteOf("main.spin"), NS: 9e9, Runs: 900, Long: 890, LongNS: 89e8, LongestNS: 20e6}
@@ -467,8 +469,8 @@ func TestQuotaBeforeBusyMachine(t *testing.T) {
 		throttled int64
 		busy      bool
 	}{
-		{"held back in most periods", 16, false},
-		{"held back now and then", 4, true},
+		{"throttled in most periods", 16, false},
+		{"throttled in few periods", 4, true},
 	} {
 		in := newInput(process.Stats{Procs: 2, BusyNS: 2e9, Runs: []process.Run{spin}}, groupWith(wait, report.Cause{Cause: "throttle", Site: siteOf("main.handle"), TotalNS: 35e5}))
 		h := hostSpan(hostWith(2, 2e9, 1e9, 1e9), 2e9)
@@ -484,16 +486,16 @@ func TestQuotaBeforeBusyMachine(t *testing.T) {
 	}
 }
 
-// TestBusyMachineOrder: of one severity a busy machine comes first, but not before what the service does itself and by which its
-// requests lose more by far. It would catch an order by severity alone, or by time alone.
+// TestBusyMachineOrder checks that of one severity a busy machine comes first, except before a fault of the service
+// with a far larger loss.
 func TestBusyMachineOrder(t *testing.T) {
 	for _, c := range []struct {
 		code   report.RuleCode
-		lossNS int64 // against 10 of the machine
+		lossNS int64 // against 10 for the machine
 		want   report.RuleCode
 	}{
 		{report.RulePsTaken, 29, report.RuleBusyMachine}, {report.RulePsTaken, 31, report.RulePsTaken},
-		{report.RuleLockConvoy, 9, report.RuleBusyMachine}, {report.RuleLockConvoy, 11, report.RuleLockConvoy}, // it is no longer for the machine
+		{report.RuleLockConvoy, 9, report.RuleBusyMachine}, {report.RuleLockConvoy, 11, report.RuleLockConvoy}, // a lock's waits do not depend on the machine
 	} {
 		all := []Verdict{
 			{Finding: report.Finding{Code: "WL2001", Severity: report.SeverityHigh}},
@@ -506,9 +508,9 @@ func TestBusyMachineOrder(t *testing.T) {
 	}
 }
 
-// TestMajorityExplained: where the process had no CPU for the larger part of its running time, the collector and the scheduler are no louder
-// than low, whoever had the CPUs; where it is the smaller part, they stay what they are. It would catch a collector that is blamed
-// beside a busy machine, and one that is let off for a little of it.
+// TestMajorityExplained checks that findings about the collector and the scheduler are at most low if the process had
+// no CPU for the larger part of its running time, whatever the reason. If it is the smaller part, they keep their
+// severity.
 func TestMajorityExplained(t *testing.T) {
 	span := int64(4e9)
 	for _, c := range []struct {
@@ -518,10 +520,10 @@ func TestMajorityExplained(t *testing.T) {
 		offCPUShare   float64 // by CPU samples
 		isLoud        bool
 	}{
-		{"others have most", 2, 1e9, 65e8, 0, false},
-		{"others have a fifth", 2, 6e9, 19e8, 0, true},
-		{"others and more Ps than CPUs, either a third", 24, 25e8, 5e9, 0, false},
-		{"it is not known who", 2, 0, 0, 0.7, false},
+		{"others use most", 2, 1e9, 65e8, 0, false},
+		{"others use a fifth", 2, 6e9, 19e8, 0, true},
+		{"others and more Ps than CPUs, a third each", 24, 25e8, 5e9, 0, false},
+		{"the reason is unknown", 2, 0, 0, 0.7, false},
 		{"a trace alone", 2, 0, 0, 0, true},
 	} {
 		assist := report.Cause{Cause: report.CauseGCAssist, Site: siteOf("main.handle"), TotalNS: 60e6}
@@ -544,17 +546,18 @@ func TestMajorityExplained(t *testing.T) {
 				t.Errorf("%s: %s %s", c.name, f.Severity, f.Code)
 			}
 			if hasReason := slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it seems") }); !c.isLoud && !hasReason {
-				t.Errorf("%s: %s does not say why it is low", c.name, f.Code)
+				t.Errorf("%s: %s has no reason for its low severity", c.name, f.Code)
 			}
 		}
 		if count == 0 {
-			t.Errorf("%s: nothing is said of the collector", c.name)
+			t.Errorf("%s: no finding about the collector", c.name)
 		}
 	}
 }
 
-// TestBurst: requests behind requests on Ps that are idle nearly all the time came at once, which is their clients' doing; what is
-// named is what computes, and not the call in which a run ended. Behind others, or on Ps that are in use, it is a fault as before.
+// TestBurst checks that waits behind other requests on mostly idle Ps are reported as a burst of clients, at the site
+// of the computing and not at the call in which a run ended. Waits behind other goroutines, or on busy Ps, keep their
+// severity.
 func TestBurst(t *testing.T) {
 	for _, c := range []struct {
 		name       string

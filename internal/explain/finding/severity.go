@@ -6,46 +6,47 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Gain is what a fix would win, as far as the causes tell: what requests spent on what it takes away.
+// Gain is the time that a fix saves, according to the causes: the time that requests spent on what the fix removes.
 type Gain struct {
-	// ThresholdFactor multiplies the thresholds where only a part of what is lost can be won; 0 is once.
+	// ThresholdFactor multiplies the thresholds if only a part of the loss can be saved; 0 means 1.
 	ThresholdFactor int64
-	All             Loss // by all requests of the group
-	Slow            Loss // by its slow requests, see report.Group.Tail
-	// OtherTail is what outliers lost where those that are slow by percentiles are the slow ones, and the other way round.
+	All             Loss // of all requests of the group
+	Slow            Loss // of its slow requests, see report.Group.Tail
+	// OtherTail is the loss of the band that is not Slow: of the outliers if Slow is a percentile band, and of the
+	// percentile band if Slow is the outliers.
 	OtherTail Loss
-	TotalNS   int64 // for all requests of the trace: what findings are ordered by
+	TotalNS   int64 // of all requests of the trace; verdicts are ordered by it
 }
 
-// Loss is what some requests spent on something: the share of their time, and ns of each on average.
+// Loss is the time that some requests spent on something: the share of their time, and the mean ns of each request.
 type Loss struct {
 	Share  float64
 	NS     int64
-	IsRare bool // they are so few that it may be an accident
+	IsRare bool // the requests are so few that chance may explain the loss
 }
 
-// scaled returns a part of what was lost.
+// scaled returns the loss times a factor.
 func (l Loss) scaled(factor float64) Loss {
 	return Loss{l.Share * factor, int64(float64(l.NS) * factor), l.IsRare}
 }
 
-// minus takes away what was lost for another reason.
+// minus subtracts a loss that has another reason.
 func (l Loss) minus(o Loss) Loss {
 	return Loss{max(0, l.Share-o.Share), max(0, l.NS-o.NS), l.IsRare}
 }
 
-// scaled returns a part of what a fix would win.
+// scaled returns the gain times a factor.
 func (w Gain) scaled(factor float64) Gain {
 	w.All, w.Slow, w.OtherTail, w.TotalNS = w.All.scaled(factor), w.Slow.scaled(factor), w.OtherTail.scaled(factor), int64(float64(w.TotalNS)*factor)
 	return w
 }
 
-// areTooRare reports whether so many outliers of a group may be an accident.
+// areTooRare reports whether the outliers of a group are so few that chance may explain them.
 func areTooRare(outliers, all int) bool {
 	return outliers < report.TailRequests/2 || outliers < report.TailRequests && 100*outliers < all
 }
 
-// otherTail returns the other band of slow requests than the one that speaks for them, see Won.Beside; nil if there is none.
+// otherTail returns the band of Gain.OtherTail; nil if there is none.
 func otherTail(g *report.Group) *report.Band {
 	if out := g.Band(report.BandOutliers); out != g.Tail() {
 		return out
@@ -53,30 +54,31 @@ func otherTail(g *report.Group) *report.Band {
 	return g.TailByPercentile()
 }
 
-// Thresholds of severity, the same for all rules. A fix must win this share of the time and so much of each request, on
-// average, either of all requests of the group, or of those that are slow by percentiles, or of a few outliers. Slow
-// requests must have lost more than all, and outliers more than those: what any machine does to one request in a hundred,
-// or in a thousand, is no fault of the service's. Below the lowest a rule's verdict is not shown at all.
+// thresholds of severity, the same for all rules. A fix must save at least this share of the time and this much of
+// each request, on average, either of all requests of the group, or of the slow ones by percentile, or of a few
+// outliers. Slow requests must lose more than all, and outliers more than slow ones: a delay of one request in a
+// hundred or a thousand occurs on any machine and is no fault of the service. A verdict below the lowest threshold is
+// not reported.
 var thresholds = []Threshold{
 	{report.SeverityHigh, 0.30, 2e6, 10e6, 100e6},
 	{report.SeverityMedium, 0.10, 1e6, 3e6, 50e6},
 	{report.SeverityLow, 0.05, 250e3, 1e6, 10e6},
 }
 
-// Severities explains the thresholds in words.
+// Severities explains the thresholds to users.
 const Severities = `high: the fix removes at least 30 % of the time and 2 ms of each request of the group, on average, or 30 % and 10 ms of each slow one; medium: 10 %, and 1 ms or 3 ms; low: 5 %, and 250 us or 1 ms. ` +
 	`Slow requests are those of band p99-max where it holds at least 10, else of p90-99, else all; or the outliers, which are far slower than usual: if there are fewer than 5 of them, or fewer than 10 and 1 %, the limits are 100 ms, 50 ms and 10 ms of each. ` +
 	`A finding with a confidence below 50 % is at most low. ` +
 	`Smaller findings are not reported. Neither are findings of a handler that only a few requests name while most requests show none. ` +
 	`info is for facts that weaken or explain other findings, and for what is no fault.`
 
-// severity returns a verdict's severity, "" if it is not worth a word.
+// severity returns a verdict's severity, "" if it is not reported.
 func (in *Input) severity(v *Verdict) report.Severity {
 	s, _ := in.decideSeverity(v)
 	return s
 }
 
-// decideSeverity returns a verdict's severity, and what decided it.
+// decideSeverity returns a verdict's severity, and the threshold that decided it.
 func (in *Input) decideSeverity(v *Verdict) (report.Severity, *report.Decided) {
 	if v.Fact {
 		return report.SeverityInfo, nil
@@ -118,8 +120,8 @@ func (in *Input) decideSeverity(v *Verdict) (report.Severity, *report.Decided) {
 	return v.MinSeverity, nil
 }
 
-// chargeLargestLoser turns a fact about the process into a finding about the group that loses most by it, if that is worth a word. Part is how
-// much of each cause it takes.
+// chargeLargestLoser turns a fact about the process into a finding about the group that loses most by it, if that loss
+// reaches a threshold. part is the share of each cause that belongs to the fact.
 func (in *Input) chargeLargestLoser(v *Verdict, part func(*report.Cause) float64) {
 	for i := range in.Report.Groups {
 		g := &in.Report.Groups[i]
@@ -132,8 +134,8 @@ func (in *Input) chargeLargestLoser(v *Verdict, part func(*report.Cause) float64
 
 func severityRank(s report.Severity) int { return slices.Index(report.Severities(), s) }
 
-// weigh adds up the causes of a group that match: their share of the group's time, and what a fix that takes them away
-// altogether would win.
+// weigh adds up the causes of a group that match: their share of the group's time, and the gain of a fix that removes
+// them.
 func weigh(g *report.Group, match func(*report.Cause) bool) (share float64, gain Gain) {
 	return weighPart(g, func(c *report.Cause) float64 { return oneIf(match(c)) })
 }
@@ -145,7 +147,7 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-// weighPart is weigh for parts of causes.
+// weighPart is weigh for shares of causes.
 func weighPart(g *report.Group, part func(*report.Cause) float64) (share float64, gain Gain) {
 	sum := func(b *report.Band) (share float64, total int64) {
 		if b == nil {

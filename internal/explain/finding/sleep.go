@@ -60,8 +60,8 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	return v
 }
 
-// describePolling has a verdict about sleeps say that they are the pauses of a poll: only the last one can be won, and who makes true
-// what is looked for is not in the trace.
+// describePolling rewrites a verdict on sleeps that are the pauses of a poll. Only the last pause can be saved; the
+// trace does not show what fulfils the condition that is polled.
 func describePolling(in *Input, v *Verdict, p *predict.Poll) {
 	pauseText := words.Brief(p.PauseNS)
 	v.Title = fmt.Sprintf("%s every %s for an event that comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), pauseText, words.Brief(p.TotalNS))
@@ -76,15 +76,16 @@ func describePolling(in *Input, v *Verdict, p *predict.Poll) {
 	}
 }
 
-// streamCause is what a stream is paced by: no cause of its own, but one pace, whatever waits for it.
+// streamCause is the cause of a stream's pace in a candidate's key. It is no cause of a report, but makes all waits of
+// one stream one fault.
 const streamCause report.CauseName = "stream"
 
-// isStream reports whether who waits at a line repeatedly writes to its client between, as a rule.
+// isStream reports whether requests that wait at a line repeatedly write to their client between the waits, as a rule.
 func (in *Input) isStream(site *report.Site) bool {
 	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= scale.Half && s.Site.Meets(site) })
 }
 
-// streamVerdict promises nothing: who has parts meanwhile does not wait for the whole.
+// streamVerdict makes no prediction: the client of a stream receives parts early.
 func streamVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Confidence, v.Fact, v.Changes = report.CauseSleep, 0.8, true, []predict.Change{}
@@ -97,7 +98,7 @@ func streamVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict 
 	return v
 }
 
-// goroutineActivity says who does what where.
+// goroutineActivity returns a phrase for the activity at the end of a route, and whose goroutine it is on.
 func goroutineActivity(p *causeRoute) string {
 	goroutine := "another goroutine "
 	if len(p.via) == 0 {

@@ -21,15 +21,15 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 		v.addEvidence(measurement("separate moments in which the far slower requests were open", n, "count"))
 	}
 	v.addEvidence(networkEvidence(attr.in.Report.Host)...)
-	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy { // how often requests ask is so on any machine
+	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy { // the number of calls is the same on any machine
 		v.Confidence *= 1 - n.waitShare
 		v.addEvidence(measurement("share of runnable time in which the service's threads waited for a CPU (WL1009): answers may have lain unread meanwhile", n.waitShare, "share"))
 	}
 	return v
 }
 
-// peerVerdict returns what is said of a claim, and whether it holds on a busy machine as well: how often requests ask, or that no
-// answer comes, does; how long answers take does not.
+// peerVerdict returns the verdict on a candidate, and whether it holds on a busy machine as well. The number of calls
+// and missing answers do not depend on the machine, but the time of answers does.
 func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	top := &cand.routes[0]
 	awaited, fix := peerAnswer, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow"
@@ -52,7 +52,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	maybeClient := isAnswer && attr.mayBeClient(top.Cause, top.via)
 	sequential := calls
 	if calls == nil || calls.Calls < scale.Several*calls.Requests || calls.AnswerNS == 0 || isParallel || !isAnswer || attr.group.Peer != nil || maybeClient {
-		sequential = nil // else there is better advice
+		sequential = nil // other advice is better
 	}
 	isElsewhere, extraEvidence := false, []report.Evidence(nil)
 	if attr.group.Peer != nil && isAnswer {
@@ -66,7 +66,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	gain := attr.peerGain(cand)
 	if delay := cand.readDelay(attr.group.Tail()); delay.NS*10 > cand.gain.Slow.NS {
 		extraEvidence = append(extraEvidence, measurement("part of a slow request's time in which the reader of the answers ran late; the same is assumed for the sender", delay.NS, "ns"))
-		// The sender was probably as late, which the trace does not show.
+		// The trace does not show the sender, which was probably as late.
 		gain.All = gain.All.minus(cand.readDelay(attr.group.All()))
 		gain.Slow = gain.Slow.minus(delay)
 		gain.OtherTail = gain.OtherTail.minus(cand.readDelay(otherTail(attr.group)))
@@ -81,7 +81,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	v := attr.newVerdict(cand, top)
 	v.Gain, v.Fact, v.Fix, v.Cause = gain, isElsewhere, fix, report.CauseNetwork
 	if attr.group.Kind == report.KindLoop && isConnWrite(top.Call) && len(top.via) == 0 {
-		v.FixedSeverity = report.SeverityLow // requests that wait until a writer is done have a finding of their own
+		v.FixedSeverity = report.SeverityLow // requests that wait for a writer have another finding
 	}
 	v.Title, v.Confidence = fmt.Sprintf("requests wait for %s at %s", awaited, siteText(v.Site)), confidence*(1-min(0.5, pollGapShare(attr.group)))
 	v.addEvidence(measurement("mean wait per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
@@ -91,7 +91,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	case !strings.HasPrefix(awaited, peerAnswer):
 	case attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= scale.Few:
 		describeUnanswered(&v, calls)
-		v.Gain = cand.gain // none of it is what an answer takes
+		v.Gain = cand.gain // no part of it is the time of an answer
 		return v, true
 	case attr.group.Peer == nil && !maybeClient && calls != nil && calls.ConnOpenNS > 0 && float64(calls.ConnOpenNS) >= scale.Much*float64(calls.TotalNS):
 		if isParallel {
@@ -104,19 +104,20 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	case isParallel && attr.group.Peer == nil:
 		describeParallelCalls(&v, calls)
 	case attr.group.Count >= scale.Enough:
-		v.MaxSeverityByAll = report.SeverityLow // slow requests wait for as long as all: nothing says that the peer could be faster
+		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
 	}
 	return v, false
 }
 
 const peerAnswer = "a peer's answer"
 
-// describeKnownPeer is about a peer that is perhaps this process itself, or one that was recorded beside it: what requests wait for, the advice,
-// the evidence, and whether most of the wait is elsewhere, in requests of a group that has findings of its own.
+// describeKnownPeer describes a peer that may be this process itself, or that has another recording. It returns what
+// requests wait for, the advice, evidence, and whether most of the wait belongs to requests of a group that has other
+// findings.
 func describeKnownPeer(r *report.Report, p *report.Peer, peerAdvice string) (awaited, fix string, evidence []report.Evidence, isElsewhere bool) {
 	name, waitText, servedText := names.PeerNames(p), words.Brief(p.WaitNS), words.Brief(p.ServedNS)
 	if p.Followed() {
-		// What was done there is a finding of the requests that did it: this is the rest.
+		// The work there has findings of its requests: this is the rest.
 		return fmt.Sprintf("the round trip to this process's own %s over the network", name),
 			fmt.Sprintf("call it without the network where possible: of each wait of %s it was served for %s", waitText, servedText), nil, false
 	}
@@ -125,7 +126,7 @@ func describeKnownPeer(r *report.Report, p *report.Peer, peerAdvice string) (awa
 	case p.Recording != "":
 		awaited, fix = fmt.Sprintf("%s in %s,", name, p.Recording), fmt.Sprintf("look at %s in %s, %s", name, p.Recording, restText)
 	case p.Confidence < 0.8:
-		// Only times fit: what is certain is the wait, and its own advice.
+		// Only the times fit: the wait and its usual advice are certain.
 		awaited, fix = peerAnswer+", perhaps this process's own "+name+",", peerAdvice
 		if r.Host == nil {
 			fix += fmt.Sprintf(". The process's sockets show whether the peer is this process itself: run whylate record -o x.whylate %s on the service's host", traceURL(r))
@@ -153,7 +154,7 @@ func describeKnownPeer(r *report.Report, p *report.Peer, peerAdvice string) (awa
 	return awaited, fix, evidence, isElsewhere
 }
 
-// describeUnanswered says what ended waits that mostly ended without an answer.
+// describeUnanswered rewrites a verdict on waits that mostly ended without an answer.
 func describeUnanswered(v *Verdict, calls *queues.PeerCalls) {
 	v.Title = fmt.Sprintf("requests wait for a peer that does not answer, until a deadline passes, at %s", siteText(v.Site))
 	v.Fix = "make that deadline shorter, or stop calling a peer that did not answer for a while (a circuit breaker), and find out why it does not answer"
@@ -162,8 +163,8 @@ func describeUnanswered(v *Verdict, calls *queues.PeerCalls) {
 		measurement("their mean length", float64(calls.UnansweredNS)/float64(calls.Unanswered), "ns"))
 }
 
-// describeConnOpens says that a part of the wait is the opening of connections, which reuse would save. If most requests do it, that holds on
-// any machine, and its time counts in full; it reports whether that is so.
+// describeConnOpens adds to a verdict that part of the wait opens connections, which reuse would save. If most
+// requests open one, this holds on any machine and its time counts in full. It reports whether that is so.
 func (a *attribution) describeConnOpens(v *Verdict, c *candidate, calls *queues.PeerCalls) bool {
 	openShare := float64(calls.ConnOpenNS) / float64(calls.TotalNS)
 	v.Title = strings.Replace(v.Title, "requests wait for ", fmt.Sprintf("requests open connections (%s of this wait), then wait for ", words.Percent(openShare)), 1)
@@ -189,8 +190,8 @@ func (a *attribution) describeConnOpens(v *Verdict, c *candidate, calls *queues.
 	return true
 }
 
-// describeParallelCalls says of calls in parallel that the slowest answer decides. Where none is far slower than the others, the peers take that
-// long, and the service cannot change it.
+// describeParallelCalls rewrites a verdict on parallel calls, of which the slowest decides. If no answer is far slower
+// than the others, all peers take that long, and the service cannot change it.
 func describeParallelCalls(v *Verdict, calls *queues.PeerCalls) {
 	n := float64(calls.FanOut) / float64(calls.Requests)
 	times := words.Figure(n)
@@ -207,8 +208,8 @@ func describeParallelCalls(v *Verdict, calls *queues.PeerCalls) {
 	}
 }
 
-// mayBeClient reports whether a wait for the network may be one for a client's next message: in a process that accepts connections for
-// a protocol of its own, on the goroutine's own path in the service's code, or where turns of a loop begin.
+// mayBeClient reports whether a network wait may be for a client's next message: in a process that accepts connections
+// for an unknown protocol, on the goroutine's own path in the service's code, or where iterations of a loop begin.
 func (a *attribution) mayBeClient(c *report.Cause, via []report.Via) bool {
 	if !a.in.AcceptsConnections || c.Cause != report.CauseNetwork || c.Site == nil || c.Site.Module != "" || isStdSite(c.Site) {
 		return false
@@ -218,7 +219,7 @@ func (a *attribution) mayBeClient(c *report.Cause, via []report.Via) bool {
 	})
 }
 
-// peerCallsAt returns how requests ask from the line of a part, nil if that was not seen.
+// peerCallsAt returns how requests call a peer from the line of a route; nil if that is unknown.
 func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 	var via *report.Site
 	if v, _ := verdict.AfterLastAnswer(p.via); len(v) > 0 {
@@ -229,7 +230,8 @@ func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 	})
 }
 
-// describeSequentialCalls says that requests ask for one thing after the other, and what asking once would win, and asking for all at once.
+// describeSequentialCalls rewrites a verdict on sequential calls, with predictions for one call and for parallel
+// calls.
 func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls *queues.PeerCalls) {
 	n := float64(calls.Calls) / float64(calls.Requests)
 	times := words.Figure(n)
@@ -242,7 +244,7 @@ func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls
 		measurement("sequential answers per request, asked for at one line", n, "count"),
 		measurement("mean wait for each", float64(calls.AnswerNS)/float64(calls.Calls), "ns"))
 	v.Changes = nil
-	// The reader of a shared connection waits for all lines that use it.
+	// The reader of a shared connection waits for the calls of all lines.
 	lineShare := 1.0
 	if len(top.via) > 0 {
 		lineShare = a.callerShare(top.Site)
@@ -258,7 +260,7 @@ func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls
 	}
 }
 
-// callerShare returns which part of the group's waits for the network at a place belongs to the line that called it.
+// callerShare returns the share of a calling line in the group's network waits at a site.
 func (a *attribution) callerShare(s *report.Site) float64 {
 	var line, all float64
 	for i := range a.group.All().Causes {
@@ -274,13 +276,12 @@ func (a *attribution) callerShare(s *report.Site) float64 {
 	return line / all
 }
 
-// isConnWrite reports whether a call writes to a connection: it waits where the other end does not read.
+// isConnWrite reports whether a call writes to a connection: it waits if the other end does not read.
 func isConnWrite(call string) bool {
 	return strings.HasPrefix(call, "net.(*") && strings.HasSuffix(call, ").Write") || call == "net.(*Buffers).WriteTo" || call == "crypto/tls.(*Conn).Write"
 }
 
-// largestCauseText says in brackets on what the slow requests of a group spent most of
-// their time; "" if that is not known.
+// largestCauseText returns, in brackets, the largest cause of a group's slow requests; "" if it is unknown.
 func largestCauseText(r *report.Report, id string) string {
 	g := r.Group(id)
 	if g == nil {
@@ -294,9 +295,9 @@ func largestCauseText(r *report.Report, id string) string {
 	return ""
 }
 
-// readDelay returns what requests of a band lost because the goroutine that reads answers for them, where this claim's waits are, was
-// ready to run, or had its message, and did not run. A request on its own goroutine sends before it waits. Otherwise another goroutine
-// sends for it, which queues for the same Ps, and the peer is not asked until that runs.
+// readDelay returns the loss of a band's requests because the goroutine that reads their answers was ready, or had its
+// message, but did not run. A request on its own goroutine sends before it waits. Otherwise another goroutine sends,
+// which queues for the same Ps, and the peer gets no query until it runs.
 func (c *candidate) readDelay(b *report.Band) Loss {
 	if b == nil || b.Count == 0 {
 		return Loss{}
@@ -316,10 +317,10 @@ func (c *candidate) readDelay(b *report.Band) Loss {
 	return Loss{Share: share, NS: ns / int64(b.Count)}
 }
 
-// peerGain is what a fix would win of waiting for a peer. Where most requests wait for it, only what slow ones wait beyond the mean of
-// those that waited counts: that mean is what an answer always takes. Where few wait, it is usual not to wait. Answers that were late
-// at the same time were late once: the peer, or the machine, stood still. Outliers of a few such moments are few, however many requests
-// met them.
+// peerGain returns what a fix of waits for a peer can save. If most requests wait for it, only the time beyond their
+// mean counts: the mean is the usual time of an answer. If few wait, no time is usual. Answers that are late at the
+// same time have one reason, a pause of the peer or the machine. Outliers in a few such moments are rare, however many
+// requests were open.
 func (a *attribution) peerGain(cand *candidate) Gain {
 	gain := cand.gain
 	usualNS := int64(0)
@@ -347,14 +348,13 @@ func (a *attribution) peerGain(cand *candidate) Gain {
 	return gain
 }
 
-// pollGapShare is the share of a group's time in which data may have been there
-// before any P polled.
+// pollGapShare returns the share of a group's time in which data may have been present before a P polled.
 func pollGapShare(g *report.Group) float64 {
 	share, _ := weigh(g, isPollGap)
 	return share
 }
 
-// callEvidence names the library functions at either end of a wait.
+// callEvidence returns the mean latency of the requests in the library function of a wait.
 func callEvidence(cand *candidate, p *causeRoute) []report.Evidence {
 	var out []report.Evidence
 	if s := cand.slowRoute(p); s != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestOwnPeer: where the peer is this process, the finding names the group that has the answer and on what its time went, and
-// leaves the fault to it; where the way there is what takes long, or it is not sure, the fault stays.
+// TestOwnPeer checks that the finding names the group of this process that answers and its largest cause, and leaves
+// the fault to that group. If the network takes most of the wait, or the peer is uncertain, the fault stays here.
 func TestOwnPeer(t *testing.T) {
 	site := func(f string) *report.Site { return &report.Site{Func: f, File: "/src/main.go", Line: 7} }
 	for _, c := range []struct {
@@ -21,7 +21,7 @@ func TestOwnPeer(t *testing.T) {
 	}{
 		{"another process", nil, report.SeverityLow, "call the peer less often"},
 		{"this process, which took most of the wait", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.95}, report.SeverityInfo, "look at main.put in this report (90% of its slow requests' time is syscall at main.sync"},
-		{"this process, but the way there took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
+		{"this process, but the network took most", &report.Peer{Group: "b", Name: "main.put", Waits: 100, Held: 98, WaitNS: 20e6, ServedNS: 1e6, Confidence: 0.95}, report.SeverityHigh, "served for 1ms of the 20ms"},
 		{"perhaps this process", &report.Peer{Group: "b", Name: "main.put", Waits: 500, Held: 490, WaitNS: 20e6, ServedNS: 15e6, Confidence: 0.6}, report.SeverityLow, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow. The process's sockets show whether the peer is this process itself"},
 	} {
 		band := func(name report.CauseName, location *report.Site, share float64) []report.Band {
@@ -38,8 +38,8 @@ func TestOwnPeer(t *testing.T) {
 	}
 }
 
-// TestUnreadWrite: a write that the other end does not read is told as such. Where a loop of its own writes nobody is seen to wait for
-// that, so it is low.
+// TestUnreadWrite checks the title of a write that the other end does not read. In a loop that only writes, no request
+// waits for it, so it is low.
 func TestUnreadWrite(t *testing.T) {
 	for _, c := range []struct {
 		kind  report.Kind
@@ -60,9 +60,9 @@ func TestUnreadWrite(t *testing.T) {
 	}
 }
 
-// TestReaderRanLate: where another goroutine reads the answers and runs late, whoever sends the questions may have run as late, so
-// that much is no fault of the peer's. On the request's own goroutine the question is sent before the wait begins, and a reader
-// that is hardly ever late tells nothing.
+// TestReaderRanLate checks that the delay of a goroutine that reads answers is also subtracted from the peer's time,
+// because the sender was probably as late. A request on its own goroutine sends before it waits, and a reader without
+// delay shows nothing about the sender.
 func TestReaderRanLate(t *testing.T) {
 	reader, via := siteOf("http2.readFrameHeader"), []report.Via{{Wait: report.WaitSelect, Site: siteOf("main.ask")}}
 	causeAt := func(cause report.CauseName, ns int64, via []report.Via) report.Cause {
@@ -79,7 +79,7 @@ func TestReaderRanLate(t *testing.T) {
 		"a reader that is late for as long as it waits": {[]report.Cause{causeAt("network", 6e6, via), causeAt("sched", 3e6, via), causeAt("sched-poll", 4e6, via)}, ""},
 		"a reader that is hardly late":                  {[]report.Cause{causeAt("network", 8e6, via), causeAt("sched", 1e5, via)}, report.SeverityLow},
 		"the request's own wait":                        {[]report.Cause{causeAt("network", 8e6, nil), causeAt("sched", 6e6, nil)}, report.SeverityLow},
-		"others that are late elsewhere":                {[]report.Cause{causeAt("network", 8e6, via), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: via}}, report.SeverityLow},
+		"other goroutines are late elsewhere":           {[]report.Cause{causeAt("network", 8e6, via), {Cause: "sched", Site: siteOf("main.other"), TotalNS: 6e6, Via: via}}, report.SeverityLow},
 	} {
 		got := Find(newInput(process.Stats{}, groupWith(tt.causes...)), rulesByCode(report.RuleSlowPeer))
 		severity := report.Severity("")
@@ -92,8 +92,8 @@ func TestReaderRanLate(t *testing.T) {
 	}
 }
 
-// TestCallPatterns: what is asked at once is not to be asked in parallel, also where each answer ends a wait of its own. If no answer is far slower than the
-// others, nothing is promised, and it is low.
+// TestCallPatterns checks the advice for sequential, parallel and unanswered calls and for new connections. Parallel
+// calls get no advice to run in parallel, and no prediction if no answer is far slower than the others.
 func TestCallPatterns(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -102,16 +102,16 @@ func TestCallPatterns(t *testing.T) {
 		title string
 		fix   string
 	}{
-		{"one", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
-		{"in a row", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
-		{"at once", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "last of 6 answers", "20ms, and the others 15ms on average"},
+		{"one call", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
+		{"sequential", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8}, report.SeverityHigh, "6 times one after the other", "in parallel"},
+		{"parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8}, report.SeverityLow, "last of 6 answers", "20ms, and the others 15ms on average"},
 		{"opens connections", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 5e8, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 100, ConnOpenFunc: "database/sql.(*DB).conn"}, report.SeverityHigh, "open connections (60% of this wait), then wait for a peer's answer", "raise SetMaxIdleConns"},
-		{"opens some, at once", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8, TotalNS: 2e9, ConnOpenNS: 5e8, ConnOpenRequests: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the last of 6 answers", "have the pool keep more of them"},
+		{"opens some, parallel", queues.PeerCalls{Requests: 100, Calls: 600, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 15e8, TotalNS: 2e9, ConnOpenNS: 5e8, ConnOpenRequests: 90}, report.SeverityMedium, "open connections (25% of this wait), then wait for the last of 6 answers", "have the pool keep more of them"},
 		{"few open one", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 12e8, ConnOpenRequests: 40}, report.SeverityLow, "open connections (60%", "have the pool keep more of them"},
-		{"opens next to none", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
+		{"opens hardly any", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, TotalNS: 2e9, ConnOpenNS: 3e8, ConnOpenRequests: 100}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
 		{"no answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 20, UnansweredNS: 19e8}, report.SeverityHigh, "a peer that does not answer", "make that deadline shorter"},
 		{"one without an answer", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, Unanswered: 1, UnansweredNS: 19e8}, report.SeverityLow, "wait for a peer's answer", "call the peer less often"},
-		{"one of them is far slower", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
+		{"parallel, one far slower", queues.PeerCalls{Requests: 100, Calls: 100, AnswerNS: 2e9, LongestNS: 2e9, FanOut: 600, FanOutLastNS: 2e9, FanOutOthersNS: 1e8}, report.SeverityHigh, "last of 6 answers", "find out why that peer is slow"},
 	} {
 		r := &report.Report{Groups: []report.Group{{ID: "a", Name: "main.page", Kind: report.KindHTTP1, Count: 100, TotalNS: 2.2e9, Bands: []report.Band{{Band: report.BandAll, Count: 100,
 			Causes: []report.Cause{{Cause: "network", Kind: "outbound", Call: "net.(*conn).Read", Site: siteOf("main.ask"), TotalNS: 2e9, Share: 0.9, Requests: 100}}}}}}}
@@ -123,7 +123,8 @@ func TestCallPatterns(t *testing.T) {
 	}
 }
 
-// TestSequentialCallsOfOneCaller: a library reads for all who call it in one line of its own. That one caller asks in a row is not said of another, which asks once.
+// TestSequentialCallsOfOneCaller checks that calls through one line of a library are counted for each caller: one
+// calls sequentially, the other once.
 func TestSequentialCallsOfOneCaller(t *testing.T) {
 	from := func(line int) *report.Site {
 		return &report.Site{Func: "dep.org/db.read", Line: 3, Module: "dep.org/db", CalledFrom: &report.Caller{Func: "main.page", File: "/src/main.go", Line: line, Calls: "dep.org/db.Query"}}
@@ -145,7 +146,8 @@ func TestSequentialCallsOfOneCaller(t *testing.T) {
 	}
 }
 
-// TestAcquireTimeout: who waits for a place until its own deadline queues for a pool of which nobody gives one back. A deadline elsewhere ends another wait.
+// TestAcquireTimeout checks that a wait for a slot until the request's own deadline is a fault of the pool. A deadline
+// elsewhere ends another wait.
 func TestAcquireTimeout(t *testing.T) {
 	for _, c := range []struct {
 		fn, call string

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkOneSlowPeriod is WL5010, one-slow-period: the finding for a group whose slow requests fall into one of its blocks.
+// checkOneSlowPeriod is WL5010, one-slow-period: most slow requests of a group are in one of its blocks.
 func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 	if g.LatencyNS.P90 == nil || len(g.Blocks) < 5 {
 		return nil
@@ -17,7 +17,7 @@ func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 		b := &g.Blocks[i]
 		n := int64(0)
 		for k, h := range b.Histogram {
-			// The first bucket counts from 0; a bucket is slow if all of it is.
+			// The first bucket starts at 0. A bucket is slow if its lower bound is.
 			if k > 0 && b.Histogram[k-1][0] >= *g.LatencyNS.P90 {
 				n += h[1]
 			}

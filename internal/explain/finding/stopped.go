@@ -44,7 +44,7 @@ func checkStopped(in *Input) []Verdict {
 		v.Fact = true
 		return []Verdict{v}
 	}
-	// Who came meanwhile came at any time of the interval.
+	// Requests arrive at any time of a stop, so each loses half of it on average.
 	lostNS, spentNS := int64(s.After)*meanNS/2+int64(s.During)*meanNS, int64(0)
 	for i := range in.Report.Groups {
 		if g := &in.Report.Groups[i]; g.Role == report.RoleRequests {

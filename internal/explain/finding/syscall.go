@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A syscallKind is what a system call is for.
+// A syscallKind is the purpose of a system call.
 type syscallKind struct {
 	name     string
 	activity string

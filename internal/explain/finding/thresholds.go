@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Threshold is what the fix of a finding must win for a severity: this share of the time, and so much, in ns, of each
-// request on average: of all, of the slow ones, or of a few.
+// A Threshold is what the fix of a finding must save for a severity: this share of the time, and this many ns of each
+// request on average, of all requests, of the slow ones, or of a few (RareNS).
 type Threshold struct {
 	Severity report.Severity
 	Share    float64
@@ -23,15 +23,15 @@ type Threshold struct {
 	RareNS   int64
 }
 
-// Thresholds returns those that are used unless others are given, the highest severity first.
+// Thresholds returns the default thresholds, the highest severity first.
 func Thresholds() []Threshold { return slices.Clone(thresholds) }
 
-// ReadThresholds reads thresholds, one severity a line: its name, and what is to be another than usual, as in
+// ReadThresholds reads thresholds, one severity a line: its name, and the limits that differ from the default, as in
 //
 //	high share=20% slow=50ms
 //	low  all=1ms slow=5ms few=50ms
 //
-// Empty lines and those that begin with # are left out. A severity must not ask for less than the one below it.
+// Empty lines and lines that begin with # are skipped. No limit of a severity may be below that of the next lower one.
 func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
 	thresholds := Thresholds()
 	err := eachLine(r, name, func(f []string) error {
@@ -57,7 +57,8 @@ func ReadThresholds(r io.Reader, name string) ([]Threshold, error) {
 	return thresholds, nil
 }
 
-// eachLine calls f with the words of each line that is neither empty nor begins with #, and says at which line an error is.
+// eachLine calls f with the words of each line that is neither empty nor begins with #, and adds the line number to
+// errors.
 func eachLine(r io.Reader, name string, f func(words []string) error) error {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
@@ -75,7 +76,7 @@ func eachLine(r io.Reader, name string, f func(words []string) error) error {
 	return nil
 }
 
-// set reads one NAME=VALUE.
+// set applies one NAME=VALUE.
 func (t *Threshold) set(word string) error {
 	name, value, _ := strings.Cut(word, "=")
 	if name == "share" {

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestReadThresholds: what is set is set, the rest stays as usual, and what cannot be meant is refused.
+// TestReadThresholds checks that limits that are set replace the defaults, and that nonsensical limits are errors.
 func TestReadThresholds(t *testing.T) {
 	got, err := ReadThresholds(strings.NewReader("# ours\n\nhigh share=50% slow=20ms\nlow few=20ms all=500us\n"), "t")
 	want := Thresholds()
@@ -32,8 +32,8 @@ func TestReadThresholds(t *testing.T) {
 	}
 }
 
-// TestDecidedBy: a finding says by what it has its severity, and other thresholds give another. It would catch numbers
-// beside a finding that are not those that decided.
+// TestDecidedBy checks that a finding contains the threshold that decided its severity, and that other thresholds
+// change it.
 func TestDecidedBy(t *testing.T) {
 	in := &Input{Report: oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: site("poll@3"), TotalNS: ms(2000)}), Process: &process.Stats{}}
 	f := Find(in, rulesWithPrefix("WL2001"))[0]

@@ -43,7 +43,7 @@ func checkThrottled(in *Input) []Verdict {
 		out = append(out, v)
 	}
 	if len(out) == 0 && t.LostCPUNS > 0 {
-		// No request was hit, or samples saw what the trace does not show.
+		// No request was affected, or samples show throttling that the trace does not.
 		v.Title, v.Evidence, v.Fact = limitOwner(in.Report)+" CPU limit throttled the process, but no request's path shows it", throttleEvidence(in, nil), true
 		out = append(out, v)
 	}
@@ -55,12 +55,12 @@ func limitOwner(r *report.Report) string {
 	case r.Runtime.Throttle.Verdict == "ancestor":
 		return "an ancestor's"
 	case r.Host == nil || r.Host.Quota.Verdict != "own":
-		return "its own or an ancestor's" // a trace alone cannot tell
+		return "its own or an ancestor's" // a trace alone cannot distinguish them
 	}
 	return "its own"
 }
 
-// bandShareText says whose time a share of a band is of.
+// bandShareText names the requests that a share of a band refers to.
 func bandShareText(b report.BandName) string {
 	switch b {
 	case report.BandAll:
@@ -116,8 +116,8 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	return out
 }
 
-// cpuLimit returns the CPU limit, and where it is from: the kernel's files, or,
-// roughly, what the process used between freezes.
+// cpuLimit returns the CPU limit and its source: the kernel's files, or an estimate from the CPUs that the process
+// used between freezes.
 func cpuLimit(r *report.Report) (cpus float64, source string) {
 	if r.Host != nil && r.Host.Facts.QuotaCPUs > 0 {
 		return r.Host.Facts.QuotaCPUs, cmp.Or(strings.TrimPrefix(r.Host.Facts.QuotaFrom, "/sys/fs/cgroup/"), hiddenFile)
@@ -136,10 +136,9 @@ func cpuLimit(r *report.Report) (cpus float64, source string) {
 	return math.Round(usedCPUs*100) / 100, "at most, by what ran between freezes"
 }
 
-// cpusBeforeFreezes returns what ran from one refill of the quota to the freeze
-// at its end, in CPUs: the quota, or more where goroutines that show as running
-// waited for a CPU. A freeze that came after little had run was of a process
-// whose quota is small, however many Ps it has. It is 0 if that is not known.
+// cpusBeforeFreezes returns the running time between one refill of the quota and the freeze that ends the period, in
+// CPUs. This is the quota, or more if goroutines that show as running waited for a CPU. If a freeze follows little
+// running time, the quota is small, however many Ps there are. It is 0 if unknown.
 func cpusBeforeFreezes(rt *report.Runtime) float64 {
 	s, period := rt.Series, rt.Throttle.PeriodNS
 	if s == nil || s.StepNS <= 0 || 4*s.StepNS > period {
@@ -167,11 +166,11 @@ func cpusBeforeFreezes(rt *report.Runtime) float64 {
 	return cpusPerPeriod[len(cpusPerPeriod)/2]
 }
 
-// procsForLimit is the GOMAXPROCS that a limit feeds.
+// procsForLimit returns the GOMAXPROCS that matches a limit.
 func procsForLimit(limit float64) int { return max(1, int(math.Ceil(limit))) }
 
-// usesWholeLimit reports whether the load takes all that the limit gives: then fewer
-// Ps cannot help, what is missing is CPU time.
+// usesWholeLimit reports whether the load uses the whole limit. Then fewer Ps do not help, because CPU time is
+// missing.
 func usesWholeLimit(r *report.Report, limit float64) bool {
 	if h := r.Host; h != nil && h.Facts.QuotaCPUs > 0 {
 		return h.Lost.CPUNS != nil && float64(*h.Lost.CPUNS) >= scale.NearlyAll*limit*float64(h.ToNS-h.FromNS)

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// frozenReport is a report of a group that spends a share of its time frozen.
+// frozenReport returns a report of a group that spends a share of its time frozen.
 func frozenReport(verdict report.ThrottleVerdict, share float64, procs int, host *report.Host) *report.Report {
 	const slow = 80_000_000
 	band := report.Band{Band: report.BandAll, Count: 100, Causes: []report.Cause{
@@ -24,6 +24,7 @@ func frozenReport(verdict report.ThrottleVerdict, share float64, procs int, host
 	}
 }
 
+// TestThrottleRules checks code, severity and advice of both rules about CPU limits.
 func TestThrottleRules(t *testing.T) {
 	limit := func(cpus float64, parallel int) *report.Host {
 		return &report.Host{Facts: report.HostFacts{QuotaCPUs: cpus, QuotaFrom: "/sys/fs/cgroup/cpu.max", Parallelism: parallel, PeriodNS: 100e6}}
@@ -38,7 +39,7 @@ func TestThrottleRules(t *testing.T) {
 		name   string
 		report *report.Report
 		want   []string // code and severity
-		fix    string   // in the first one's
+		fix    string   // of the first finding
 	}{
 		{"from the trace alone", frozenReport("own", 0.5, 8, nil), []string{"WL4001 high"}, "about 1 "},
 		{"with samples", frozenReport("own", 0.5, 8, limit(1.5, 8)), []string{"WL4001 high", "WL4002 high"}, "GOMAXPROCS to 2 to match"},
@@ -72,8 +73,8 @@ func TestThrottleRules(t *testing.T) {
 	}
 }
 
-// TestCPULimitFromFreezes: of a process that ran little before each freeze the limit is small, however many Ps a freeze may have
-// held. It would catch advice to set GOMAXPROCS to 6 where the quota is a quarter of a CPU.
+// TestCPULimitFromFreezes checks that the limit is small if a process ran little before each freeze, however many Ps
+// it has. It would otherwise advise a GOMAXPROCS of 6 for a quota of a quarter of a CPU.
 func TestCPULimitFromFreezes(t *testing.T) {
 	r := frozenReport("own", 0.5, 8, nil)
 	rt := &r.Runtime
@@ -83,7 +84,7 @@ func TestCPULimitFromFreezes(t *testing.T) {
 		rt.Series.Running = append(rt.Series.Running, [2]int64{now, 300})
 	}
 	for end := int64(157e6); end < 10e9; end += 160e6 {
-		end -= end%100e6 - 57e6 // by the clock
+		end -= end%100e6 - 57e6 // at multiples of the period
 		rt.Series.Freezes = append(rt.Series.Freezes, [2]int64{end - 25e6, 25e6})
 	}
 	if limit, _ := cpuLimit(r); limit < 0.2 || limit > 0.25 {
@@ -93,13 +94,14 @@ func TestCPULimitFromFreezes(t *testing.T) {
 	if len(got) != 1 || !strings.Contains(got[0].Fix, "about 1 ") {
 		t.Errorf("%+v", got)
 	}
-	// Steps as long as a period tell nothing of what ran in one.
+	// Steps as long as a period do not show what ran in one.
 	if rt.Series.StepNS = 100e6; cpusBeforeFreezes(rt) != 0 {
-		t.Error("long steps are believed")
+		t.Error("long steps are used")
 	}
 }
 
-// A quota that cannot be excluded is said, and is no fault; a source that shows rare freezes is named.
+// TestSuspectedQuota checks that a quota that cannot be excluded is reported as a fact, with the source that shows
+// rare freezes.
 func TestSuspectedQuota(t *testing.T) {
 	r := frozenReport("unknown", 0, 8, nil)
 	r.Runtime.Throttle.Suspect, r.Runtime.Throttle.How = 3, "3 silences"
@@ -109,8 +111,8 @@ func TestSuspectedQuota(t *testing.T) {
 	}
 }
 
-// Where requests lay unread for longer than they took, that is what is wrong; a shorter gap is a footnote, and one in which the
-// process was frozen is the limit's.
+// TestPollGapIsLoud checks that a poll gap longer than the requests is a fault. A shorter gap is a fact, and a gap
+// with a freeze is due to the CPU limit.
 func TestPollGapIsLoud(t *testing.T) {
 	for _, c := range []struct {
 		gap, freeze int64
@@ -129,7 +131,7 @@ func TestPollGapIsLoud(t *testing.T) {
 	}
 }
 
-// TestHiddenLimit: a redacted recording names no file of a control group, and its evidence is a sentence nevertheless.
+// TestHiddenLimit checks the evidence of a redacted recording, which contains no file name of a control group.
 func TestHiddenLimit(t *testing.T) {
 	r := &report.Report{Host: &report.Host{Facts: report.HostFacts{QuotaCPUs: 2, Parallelism: 8}}, Input: report.Input{GOMAXPROCS: 8}}
 	if limit, from := cpuLimit(r); limit != 2 || from != "the control group" {

@@ -5,18 +5,18 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// hasTooManyPs reports whether there are more Ps than there is work or CPU for.
+// hasTooManyPs reports whether there are more Ps than work or CPUs.
 func hasTooManyPs(in *Input) bool { return hasMorePsThanCPUs(in) || isSearchingForWork(in) }
 
-// hasMorePsThanCPUs reports whether there are more Ps than CPUs, and threads that wait for these.
+// hasMorePsThanCPUs reports whether there are more Ps than CPUs, and threads that wait for a CPU because of that.
 func hasMorePsThanCPUs(in *Input) bool {
 	delayShare, ok := runDelayShare(in)
 	host := in.Report.Host
 	return ok && delayShare >= scale.Some && host.Facts.Parallelism > 0 && in.Process.Procs > host.Facts.Parallelism && ownCrowdShare(host) >= 0.5
 }
 
-// ownCrowdShare returns the part of the threads' waiting for CPUs at times when more of the process's own threads wanted to run
-// than there are CPUs for it: the rest is due to others.
+// ownCrowdShare returns the share of the threads' waiting time for a CPU in which more of the process's own threads
+// were ready than it has CPUs. The rest is due to other processes.
 func ownCrowdShare(h *report.Host) float64 {
 	var ownNS, allNS, last int64
 	for i, d := range h.Series.RunDelayNS {
@@ -41,8 +41,8 @@ func ownCrowdShare(h *report.Host) float64 {
 	return 0
 }
 
-// lostToOwnThreads returns for which part of the time in which goroutines showed as running their threads waited for others of the
-// process, which had more Ps than CPUs.
+// lostToOwnThreads returns the share of goroutines' running time in which their threads waited for other threads of
+// the process, because it has more Ps than CPUs.
 func lostToOwnThreads(in *Input) float64 {
 	if !hasMorePsThanCPUs(in) {
 		return 0
@@ -54,10 +54,11 @@ func lostToOwnThreads(in *Input) float64 {
 	return max(0, lost)
 }
 
-// crowdFactor is how many threads of a CPU's time must want to run, more than which it cannot have.
+// crowdFactor is the demand for CPU time, as a multiple of all CPUs, from which the process's own threads are too
+// many.
 const crowdFactor = 1.05
 
-// isSearchingForWork reports whether much of the CPU goes into the search for work.
+// isSearchingForWork reports whether much of the CPU time is spent in the search for work.
 func isSearchingForWork(in *Input) bool {
 	s := &in.Process.Samples
 	return s.All >= scale.Many && float64(s.Scheduler) >= scale.Much*float64(s.All) && in.Process.Procs > 2 && psInUse(in) < 0.5

@@ -5,8 +5,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// eventCostNS is about what writing one event costs, with its stack: 81 to 93 ns of CPU in two goroutines that pass a number to and
-// fro, with tracing against without (Go 1.26, amd64).
+// eventCostNS is the approximate cost of one event with its stack: 81 to 93 ns of CPU, measured in two goroutines that
+// exchange a number, with tracing against without (Go 1.26, amd64).
 const eventCostNS = 90
 
 // checkTraceOverhead is WL5004, trace-overhead.
@@ -33,7 +33,7 @@ func checkTraceOverhead(in *Input) []Verdict {
 	})
 }
 
-// runnableShare is the part of the time of requests in which something runs for them, or waits to.
+// runnableShare returns the share of the time of requests in which a goroutine runs for them, or waits to run.
 func runnableShare(r *report.Report) float64 {
 	var allNS, runNS int64
 	for i := range r.Groups {

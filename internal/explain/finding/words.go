@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// siteText names a site briefly: store.(*DB).get (db.go:12).
+// siteText names a site briefly: store.(*DB).get (db.go:12), with its caller.
 func siteText(s *report.Site) string {
 	if s == nil {
 		return "an unknown place"
@@ -23,7 +23,7 @@ func siteText(s *report.Site) string {
 	return text
 }
 
-// lineText is place without its caller, for texts that name the caller at another place.
+// lineText is siteText without the caller, for texts that name the caller elsewhere.
 func lineText(s *report.Site) string {
 	if s == nil {
 		return "an unknown place"
@@ -35,8 +35,8 @@ func lineText(s *report.Site) string {
 	return fmt.Sprintf("%s (%s:%d%s)", words.FuncName(s.Func), path.Base(s.File), s.Line, does)
 }
 
-// goroutineText says on whose goroutine a cause is, and by which waits the request
-// depends on it.
+// goroutineText returns a phrase for the goroutine of a cause: the request's own, or another one with the waits that
+// lead to it.
 func goroutineText(via []report.Via) string {
 	if len(via) == 0 {
 		return "on its own goroutine"
@@ -52,7 +52,7 @@ func goroutineText(via []report.Via) string {
 	return s
 }
 
-// Calls that rules ask for.
+// Calls that rules distinguish.
 const (
 	sleepCall  = "time.Sleep"
 	selectCall = "runtime.selectgo"
@@ -60,8 +60,7 @@ const (
 	writeLock  = "RWMutex).Lock"
 )
 
-// libraryCall names the library function that a wait was in, and nothing for those
-// that every wait of a sort is in.
+// libraryCall returns the library function of a wait, or "" if every wait of its kind is in that function.
 func libraryCall(call string) string {
 	switch call {
 	case "", selectCall, "runtime.chanrecv1", "runtime.chanrecv2", "runtime.chansend1", "sync.(*Cond).Wait":
@@ -70,12 +69,12 @@ func libraryCall(call string) string {
 	return call
 }
 
-// activityAt says what goes on at a cause.
+// activityAt returns a phrase for the activity of a cause.
 func activityAt(c *report.Cause, via []report.Via) string {
 	location := siteText(nonStdSite(c, via))
 	call := libraryCall(c.Call)
 	if nonStdSite(c, via) != c.Site {
-		call = "" // of the standard library's line, not of the place that is named
+		call = "" // the call belongs to the line of the standard library, which is not named
 	}
 	if call != "" {
 		call = " in " + call
@@ -99,10 +98,10 @@ func activityAt(c *report.Cause, via []report.Via) string {
 	return "waits" + call + " at " + location
 }
 
-// activity says what goes on at a part.
+// activity returns a phrase for the activity at the end of a route.
 func (p *causeRoute) activity() string { return activityAt(p.Cause, p.via) }
 
-// timerActivity says which sort of timer a sleep is.
+// timerActivity returns a phrase for the kind of timer of a sleep.
 func timerActivity(c *report.Cause) string {
 	switch verdict.KindOf(c) {
 	case verdict.Deadline:
@@ -118,7 +117,7 @@ func timerActivity(c *report.Cause) string {
 	return "sleeps"
 }
 
-// measurement is evidence with a number.
+// measurement returns evidence with a number.
 func measurement[N int | int64 | float64](text string, value N, unit string) report.Evidence {
 	return report.Evidence{Text: text, Value: float64(value), Unit: unit}
 }
