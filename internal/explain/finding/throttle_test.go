@@ -80,8 +80,8 @@ func TestCPULimitFromFreezes(t *testing.T) {
 	rt := &r.Runtime
 	rt.Throttle.CPUs, rt.Throttle.LostWallNS = 8, int64(rt.Throttle.Freezes)*25e6
 	rt.Series = &report.Series{StepNS: 10e6}
-	for now := int64(0); now < 10e9; now += 10e6 {
-		rt.Series.Running = append(rt.Series.Running, [2]int64{now, 300})
+	for start := int64(0); start < 10e9; start += 10e6 {
+		rt.Series.Running = append(rt.Series.Running, [2]int64{start, 300})
 	}
 	for end := int64(157e6); end < 10e9; end += 160e6 {
 		end -= end%100e6 - 57e6 // at multiples of the period

@@ -43,7 +43,7 @@ type Sum struct {
 
 type groupSpan struct {
 	answers.Span
-	group path.GroupID
+	groupID path.GroupID
 }
 
 // New returns an empty Sum.
@@ -165,7 +165,7 @@ func (s *Sum) spansByGroup(list func(*collector) []groupSpan, groupNumber func(w
 	for i, p := range s.collectors {
 		for _, g := range list(p) {
 			if g.Start < keptUntil {
-				id := groupNumber(i, g.group)
+				id := groupNumber(i, g.groupID)
 				all[id] = append(all[id], g.Span)
 			}
 		}
