@@ -88,7 +88,7 @@ func (s *Scraper) Run(ctx context.Context) error {
 	}
 	configs := make(map[string]discovery.Configs)
 	for _, j := range s.Config.Jobs {
-		configs[j.Name] = j.Discovery
+		configs[j.Name] = guardRedirects(j.Discovery, s.Allowed)
 	}
 	if err := manager.ApplyConfig(configs); err != nil {
 		return err

@@ -1,0 +1,94 @@
+package scrape
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/discovery"
+	"github.com/prometheus/prometheus/discovery/targetgroup"
+
+	"github.com/whylate/whylate/fleet/internal/outgoing"
+)
+
+// refresh asks a job's address once, as its discovery does.
+func refresh(t *testing.T, s *Scraper) ([]*targetgroup.Group, error) {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	c := s.Config.Jobs[0].Discovery
+	guarded := guardRedirects(c, s.Allowed)[0]
+	rmi := discovery.NewRefreshMetrics(reg)
+	metrics := guarded.NewDiscovererMetrics(reg, rmi)
+	if err := metrics.Register(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := guarded.NewDiscoverer(discovery.DiscovererOptions{Logger: s.Log, Metrics: metrics, SetName: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.(interface {
+		Refresh(context.Context) ([]*targetgroup.Group, error)
+	}).Refresh(t.Context())
+}
+
+// TestRedirectedDiscovery: discovery asks the address that the configuration names, also a private one, and follows a redirect to
+// another only where targets may be, and never by a proxy.
+func TestRedirectedDiscovery(t *testing.T) {
+	var reached atomic.Int64
+	list := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `[{"targets": ["10.0.0.1:6060"]}]`)
+	}
+	secret := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reached.Add(1)
+		list(w, r)
+	}))
+	defer secret.Close()
+	where := http.NewServeMux()
+	where.HandleFunc("/sd", list)
+	where.HandleFunc("/same", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/sd", http.StatusFound) })
+	where.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, secret.URL, http.StatusFound) })
+	where.HandleFunc("/name", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, strings.Replace(secret.URL, "127.0.0.1", "localhost", 1), http.StatusFound)
+	})
+	server := httptest.NewServer(where)
+	defer server.Close()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.String(), secret.URL) {
+			reached.Add(1)
+		}
+		where.ServeHTTP(w, r)
+	}))
+	defer proxy.Close()
+	loopback, err := outgoing.Parse("127.0.0.0/8,::1/128")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path, more string
+		allowed    outgoing.Allowed
+		ok         bool
+	}{
+		{"/sd", "", nil, true}, {"/same", "", nil, true}, {"/away", "", nil, false}, {"/name", "", nil, false}, {"/away", "", loopback, true}, {"/name", "", loopback, true},
+		{"/sd", ", proxy_url: " + proxy.URL, nil, true}, {"/away", ", proxy_url: " + proxy.URL, nil, false},
+	} {
+		reached.Store(0)
+		s := scraper(t, fmt.Sprintf("scrape_configs: [{job_name: http, http_sd_configs: [{url: '%s'%s}]}]", server.URL+c.path, c.more))
+		s.Allowed = c.allowed
+		groups, err := refresh(t, s)
+		if (err == nil) != c.ok || c.ok && (len(groups) != 1 || len(groups[0].Targets) != 1) {
+			t.Errorf("%+v: %v %v", c, groups, err)
+		}
+		if !c.ok && c.more == "" && !strings.Contains(fmt.Sprint(err), "-allow-private") {
+			t.Errorf("%+v: the error does not say why: %v", c, err)
+		}
+		if n := reached.Load(); n > 0 != (c.ok && c.allowed != nil) {
+			t.Errorf("%+v: the other server was asked %d times", c, n)
+		}
+	}
+}
