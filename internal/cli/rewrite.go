@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,9 +41,7 @@ func newCut(s *streams) *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(s.err, "whylate: kept %v to %v of %s, in whole generations\n", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond), args[0])
-			if p.Truncated {
-				fmt.Fprintf(s.err, "whylate: %s is cut or damaged: the part ends where it can no longer be read\n", args[0])
-			}
+			s.warnOfLoss(args[0], p.Loss)
 			return nil
 		}),
 	}
@@ -91,7 +90,16 @@ func newRedact(s *streams) *cobra.Command {
 				}
 				o.Key = key
 			}
-			return s.rewrite(cmd, args[0], args[1], func(w io.Writer, src *rewrite.Source) error { return rewrite.Redact(w, src, o) })
+			var loss rewrite.Loss
+			err := s.rewrite(cmd, args[0], args[1], func(w io.Writer, src *rewrite.Source) (err error) {
+				loss, err = rewrite.Redact(w, src, o)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			s.warnOfLoss(args[0], loss)
+			return nil
 		}),
 	}
 	f := cmd.Flags()
@@ -100,6 +108,16 @@ func newRedact(s *streams) *cobra.Command {
 	f.StringVar(&keyFile, "key-file", "", "make hashes with the key in this `file`")
 	f.StringVar(&o.Main, "main", "", "the import `path` of the main package, for names of its files")
 	return cmd
+}
+
+// warnOfLoss says what could not be read of the recording that a new one was written from.
+func (s *streams) warnOfLoss(name string, loss rewrite.Loss) {
+	if loss.Truncated {
+		fmt.Fprintf(s.err, "whylate: %s is cut or damaged: what was written ends where it can no longer be read\n", name)
+	}
+	if len(loss.Entries) > 0 {
+		fmt.Fprintf(s.err, "whylate: %s is damaged: it could not be read, or not to its end: %s\n", name, strings.Join(loss.Entries, ", "))
+	}
 }
 
 // rewrite opens a recording and writes another one from it, whole or not at all.
@@ -118,6 +136,9 @@ func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Wri
 	bar := s.bar()
 	defer bar.Clear()
 	src := &rewrite.Source{Name: in.name, Trace: &interruptible{ctx: cmd.Context(), r: progress.NewReader(in.Reader, bar, in.name, in.size)}, Bundle: in.bundle}
+	if in.bundle == nil {
+		src.Meta = in.meta
+	}
 	switch {
 	case to == "":
 		return usage(cmd, "the name of OUT is empty")

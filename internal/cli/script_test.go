@@ -170,7 +170,8 @@ var inputs = sync.OnceValues(func() (map[string][]byte, error) {
 		"cut.trace.gz": gz(data)[:1<<10], "empty.trace": {}, "heap.pprof": profile.Bytes(), "goroutines.txt": text.Bytes(), "random.bin": random,
 		"old.trace": []byte("go 1.19 trace\x00\x00\x00" + string(random)), "future.trace": []byte("go 3.1 trace\x00\x00\x00\x00" + string(random)),
 		"page.html": []byte("<!DOCTYPE html>\n<html><body>Sign in</body></html>\n"), "other.json": []byte("{\"a\": 1}\n"),
-		"cut.whylate": rec.Bytes()[:4<<10], // in the first generation, which has more than that
+		"cut.whylate":        rec.Bytes()[:4<<10], // in the first generation, which has more than that
+		"unfinished.whylate": rec.Bytes()[:rec.Len()-30],
 	}
 	for _, name := range []string{"pubsub", "tso", "hostile", "none"} {
 		if files[name+".json"], err = os.ReadFile(filepath.Join("..", "..", "report", "testdata", name+".json")); err != nil {

@@ -17,8 +17,7 @@ type Part struct {
 	// From and To are since the trace's start; of the last generation, To is the beginning of its last batch.
 	From, To    time.Duration
 	Generations int
-	// Truncated says that the trace is cut or damaged behind what was read.
-	Truncated bool
+	Loss
 }
 
 // beside is for how long before and after its part the samples of the host are kept: some are taken once a second, and
@@ -33,26 +32,25 @@ var ErrOutside = errors.New("the trace has nothing in that time")
 // A to of 0 means the end. The CPU profile of a bundle, which is of the whole time, is left out; its samples stand in the
 // trace, too. The profile of allocations stays: only shares are read from it.
 //
-// An error wraps ErrOutside, or is what reading s or writing w failed with; what was written by then is of no use.
+// An error wraps ErrOutside, or is what reading s or writing w failed with; what was written by then is of no use. Damage is not an
+// error: Part.Loss says what could not be read, as does the metadata of a bundle.
 func Cut(w io.Writer, s *Source, from, to time.Duration) (Part, error) {
 	if to <= 0 {
 		to = math.MaxInt64
 	}
-	if s.Bundle == nil {
+	if !s.isBundle() {
 		p, _, err := cutTrace(w, s, from, to)
 		return p, err
 	}
-	e, err := s.entries()
-	if err != nil {
-		return Part{}, err
-	}
+	e := s.entries()
 	var p Part
-	var start int64
-	err = e.write(w, func(w io.Writer) (err error) {
-		p, start, err = cutTrace(w, s, from, to)
+	var first *tracefmt.Generation
+	err := e.write(w, func(w io.Writer) (err error) {
+		p, first, err = cutTrace(w, s, from, to)
 		return err
 	}, func() (err error) {
-		if start != 0 {
+		start, wall, ok := beginOf(first)
+		if ok {
 			begin, end := start+int64(p.From), start+int64(p.To)
 			e.host, err = hostLines(e.host, func(l *host.Line) bool {
 				once := l.Kind == host.KindStart || l.Kind == host.KindEnd
@@ -61,60 +59,55 @@ func Cut(w io.Writer, s *Source, from, to time.Duration) (Part, error) {
 		}
 		e.cpu = nil
 		m, length := &e.meta, int64(p.To-p.From)
+		if s.Bundle == nil && ok {
+			m.Start = wall
+		}
 		m.Start = m.Start.Add(p.From)
-		m.AskedNS, m.WindowNS, m.GotNS, m.Truncated = length, length, length, m.Truncated || p.Truncated
+		m.AskedNS, m.WindowNS, m.GotNS = length, length, length
 		m.Warnings = append(m.Warnings, bundle.Warning{Code: "cut", Text: fmt.Sprintf("this is a part of a longer recording, from %v to %v of it", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond))})
+		e.loss.Truncated = p.Truncated
+		p.Loss = e.loss
 		return err
 	})
 	return p, err
 }
 
-// cutTrace writes a part of a trace; start is its beginning by the monotonic clock, in ns, 0 where that is not known.
-func cutTrace(w io.Writer, s *Source, from, to time.Duration) (p Part, start int64, err error) {
-	rd, err := tracefmt.NewReader(s.Trace, tracefmt.Options{})
+// cutTrace writes a part of a trace. It returns the trace's first generation without its batches.
+func cutTrace(w io.Writer, s *Source, from, to time.Duration) (p Part, first *tracefmt.Generation, err error) {
+	rd, err := s.generations()
 	if err != nil {
-		return p, start, fmt.Errorf("reading %s: %w", s.Name, err)
+		return p, nil, err
 	}
-	header := make([]byte, 16)
-	copy(header, fmt.Sprintf("go 1.%d trace", rd.Minor()))
-	if _, err := w.Write(header); err != nil {
-		return p, start, err
+	if _, err := w.Write(header(rd.Minor())); err != nil {
+		return p, nil, err
 	}
-	var first, last *tracefmt.Generation // of the trace; the one before
-	var end time.Duration
+	var last *tracefmt.Generation // the one before
 	keep := func(g *tracefmt.Generation, until time.Duration) error {
 		begin := since(g, first)
-		if until <= from || begin >= to {
+		if from > 0 && until <= from || begin >= to {
 			return nil
 		}
 		if p.Generations++; p.Generations == 1 {
 			p.From = begin
 		}
 		p.To = until
-		if g.Skipped {
-			return fmt.Errorf("a generation of %d bytes, %v into the trace, is too large to be copied", g.Bytes, begin)
-		}
 		_, err := w.Write(g.Data)
 		return err
 	}
 	for {
 		g, err := rd.Next()
 		if err != nil {
-			var bad *tracefmt.Error
-			if p.Truncated = errors.As(err, &bad); !p.Truncated && !errors.Is(err, io.EOF) {
-				return p, start, fmt.Errorf("reading %s: %w", s.Name, err)
+			if p.Truncated, err = s.endOf(err); err != nil {
+				return p, first, err
 			}
 			break
 		}
 		if first == nil {
-			first = &tracefmt.Generation{MinTime: g.MinTime, Freq: g.Freq}
-			if g.HasSnapshot {
-				start = int64(g.Snapshot.Mono) - int64(at(g, g.Snapshot.Time)-at(g, g.MinTime))
-			}
+			first = &tracefmt.Generation{MinTime: g.MinTime, Freq: g.Freq, Snapshot: g.Snapshot, HasSnapshot: g.HasSnapshot}
 		}
 		if last != nil {
 			if err := keep(last, since(g, first)); err != nil {
-				return p, start, err
+				return p, first, err
 			}
 			last.Release()
 		}
@@ -124,21 +117,21 @@ func cutTrace(w io.Writer, s *Source, from, to time.Duration) (p Part, start int
 		}
 	}
 	if last == nil {
-		return p, start, fmt.Errorf("reading %s: %w: it has no complete generation", s.Name, ErrOutside)
+		return p, first, fmt.Errorf("reading %s: %w: it has no complete generation", s.Name, ErrOutside)
 	}
-	end = since(last, first)
+	end := since(last, first)
 	for _, b := range last.Batches {
 		end = max(end, at(last, b.Time)-at(first, first.MinTime))
 	}
 	// A batch holds events from its time on; a generation takes about a second.
 	if err := keep(last, end+time.Second); err != nil {
-		return p, start, err
+		return p, first, err
 	}
 	p.To = min(p.To, end)
 	if p.Generations == 0 {
-		return p, start, fmt.Errorf("%w: it lasts about %v", ErrOutside, end.Round(10*time.Millisecond))
+		return p, first, fmt.Errorf("%w: it lasts about %v", ErrOutside, end.Round(10*time.Millisecond))
 	}
-	return p, start, nil
+	return p, first, nil
 }
 
 // since is when a generation begins, counted from the first one.

@@ -12,42 +12,97 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/host"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/service/redact"
 )
 
 // Redact writes a recording with its texts hidden as o says. Of a bundle also what stands beside the trace: addresses
 // become others (equal ones stay equal, those of loopback stay), directories and labels of profiles go, as do names of
 // control groups, the URL, and what a service said of itself. Times, counters and names of functions stay.
-func Redact(w io.Writer, s *Source, o redact.Options) error {
+//
+// An error is what reading s or writing w failed with; what was written by then is of no use. Damage is not an error, unless nothing
+// can be read: the Loss says what could not be, as does the metadata of a bundle.
+func Redact(w io.Writer, s *Source, o redact.Options) (Loss, error) {
 	o = o.WithKey()
-	trace := func(w io.Writer) error {
-		hide := redact.NewWriter(w, o)
-		if _, err := io.Copy(hide, s.Trace); err != nil {
-			return fmt.Errorf("redacting %s: %w", s.Name, err)
-		}
-		if err := hide.Close(); err != nil {
-			return fmt.Errorf("redacting %s: %w", s.Name, err)
-		}
-		return nil
+	if err := o.Check(); err != nil {
+		return Loss{}, err
 	}
-	if s.Bundle == nil {
-		return trace(w)
+	if !s.isBundle() {
+		truncated, _, err := redactTrace(w, s, o)
+		return Loss{Truncated: truncated}, err
 	}
-	e, err := s.entries()
-	if err != nil {
-		return err
-	}
+	e := s.entries()
 	h := &hider{o}
-	return e.write(w, trace, func() (err error) {
+	err := e.write(w, func(w io.Writer) error {
+		truncated, first, err := redactTrace(w, s, o)
+		e.loss.Truncated = e.loss.Truncated || truncated
+		if _, wall, ok := beginOf(first); ok && s.Bundle == nil {
+			e.meta.Start = wall
+		}
+		return err
+	}, func() (err error) {
 		h.meta(&e.meta)
-		for _, p := range []*[]byte{&e.allocs, &e.cpu} {
-			if *p, err = h.profile(*p); err != nil {
-				return fmt.Errorf("redacting %s: %w", s.Name, err)
+		for _, p := range []struct {
+			data *[]byte
+			name string
+		}{{&e.allocs, bundle.NameAllocs}, {&e.cpu, bundle.NameCPU}} {
+			if *p.data, err = h.profile(*p.data); err != nil {
+				e.loss.Entries = append(e.loss.Entries, p.name)
 			}
 		}
 		e.host, err = hostLines(e.host, func(l *host.Line) bool { h.line(l); return true })
 		return err
 	})
+	return e.loss, err
+}
+
+// redactTrace writes the generations that can be read, each with its texts hidden. A generation whose texts cannot be told apart ends
+// the trace. It returns the first one without its batches.
+func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, first *tracefmt.Generation, err error) {
+	first = new(tracefmt.Generation)
+	rd, err := s.generations()
+	if err != nil {
+		return false, first, err
+	}
+	head := header(rd.Minor())
+	if _, err := w.Write(head); err != nil {
+		return false, first, err
+	}
+	var hidden bytes.Buffer
+	for n := 0; ; n++ {
+		g, err := rd.Next()
+		if err != nil {
+			if truncated, err = s.endOf(err); err != nil {
+				return false, first, err
+			}
+		} else {
+			hidden.Reset()
+			truncated = hideGeneration(&hidden, head, g.Data, o) != nil
+		}
+		switch {
+		case truncated && n == 0:
+			return true, first, fmt.Errorf("reading %s: it has no complete generation", s.Name)
+		case truncated || g == nil:
+			return truncated, first, nil
+		case n == 0:
+			first = &tracefmt.Generation{MinTime: g.MinTime, Freq: g.Freq, Snapshot: g.Snapshot, HasSnapshot: g.HasSnapshot}
+		}
+		if _, err := w.Write(hidden.Bytes()[len(head):]); err != nil {
+			return false, first, err
+		}
+		g.Release()
+	}
+}
+
+// hideGeneration writes a trace of one generation.
+func hideGeneration(w io.Writer, header, data []byte, o redact.Options) error {
+	hide := redact.NewWriter(w, o)
+	for _, part := range [][]byte{header, data} {
+		if _, err := hide.Write(part); err != nil {
+			return err
+		}
+	}
+	return hide.Close()
 }
 
 type hider struct{ redact.Options }

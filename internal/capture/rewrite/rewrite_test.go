@@ -292,8 +292,8 @@ func TestRedact(t *testing.T) {
 	for name, data := range all {
 		var out bytes.Buffer
 		o := redact.Options{Logs: redact.Hash, Tasks: redact.Hash, Routes: redact.Hash, Parents: redact.Hash, Files: redact.Trim, Key: []byte("0123456789abcdef")}
-		if err := rewrite.Redact(&out, source(t, data), o); err != nil {
-			t.Fatalf("%s: %v", name, err)
+		if loss, err := rewrite.Redact(&out, source(t, data), o); err != nil || loss.Truncated || len(loss.Entries) > 0 {
+			t.Fatalf("%s: %+v, %v", name, loss, err)
 		}
 		if a, b := accepted(t, name, traceOf(t, data)), accepted(t, name, traceOf(t, out.Bytes())); a != b {
 			t.Errorf("%s: %d events, %d after", name, a, b)
@@ -341,7 +341,7 @@ func TestRedactKeeps(t *testing.T) {
 	names := func(allow func(string) bool, key string) []string {
 		var out bytes.Buffer
 		o := redact.Options{Logs: redact.Hash, Tasks: redact.Hash, Allow: allow, Key: []byte(key)}
-		must.Do(t, rewrite.Redact(&out, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}, o))
+		must.Have(rewrite.Redact(&out, &rewrite.Source{Name: "x", Trace: bytes.NewReader(data)}, o))(t)
 		return slices.Sorted(maps.Keys(texts(t, out.Bytes())))
 	}
 	one, same, other := names(nil, "0123456789abcdef"), names(nil, "0123456789abcdef"), names(nil, "fedcba9876543210")
@@ -361,7 +361,7 @@ func TestRedactService(t *testing.T) {
 		_, err = w.Write(testprog.Trace(t, "http1"))
 	}
 	must.Do(t, errors.Join(err, w.Close(bundle.Meta{Service: map[string]string{"k8s.pod.name": "shop-secret-1"}})))
-	must.Do(t, rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{}))
+	must.Have(rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{}))(t)
 	if !bytes.Contains(made.Bytes(), []byte("shop-secret-1")) || bytes.Contains(out.Bytes(), []byte("shop-secret-1")) {
 		t.Error("the pod's name is there")
 	}
@@ -383,7 +383,7 @@ func TestRedactHostLogs(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	runtimetrace.Stop()
-	must.Do(t, rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{Logs: redact.Drop, Tasks: redact.Drop, Routes: redact.Drop, Parents: redact.Drop, Files: redact.Drop}))
+	must.Have(rewrite.Redact(&out, source(t, made.Bytes()), redact.Options{Logs: redact.Drop, Tasks: redact.Drop, Routes: redact.Drop, Parents: redact.Drop, Files: redact.Drop}))(t)
 	for _, gone := range []string{"4242", "secret", "/sys/fs/cgroup"} {
 		if !bytes.Contains(made.Bytes(), []byte(gone)) || bytes.Contains(out.Bytes(), []byte(gone)) {
 			t.Errorf("%q is left, or was not there", gone)

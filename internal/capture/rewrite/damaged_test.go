@@ -1,0 +1,359 @@
+package rewrite_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whylate/whylate"
+	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/capture/rewrite"
+	"github.com/whylate/whylate/internal/testing/must"
+	"github.com/whylate/whylate/internal/testing/testprog"
+	"github.com/whylate/whylate/internal/trace/tracefmt"
+	"github.com/whylate/whylate/internal/trace/tracefmt/refdata"
+	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
+	"github.com/whylate/whylate/report"
+	"github.com/whylate/whylate/service/redact"
+)
+
+// damagedSource opens a recording as the verbs do; nil if they refuse it.
+func damagedSource(data []byte) *rewrite.Source {
+	r := bytes.NewReader(data)
+	if !bundle.IsZip(data) {
+		return &rewrite.Source{Name: "x", Trace: r}
+	}
+	b, err := bundle.New(r, r.Size())
+	if err != nil {
+		trace, ok := bundle.Unfinished(r, r.Size())
+		if !ok {
+			return nil
+		}
+		return &rewrite.Source{Name: "x", Trace: trace, Meta: new(bundle.Meta)}
+	}
+	trace, _, err := b.Trace()
+	if err != nil {
+		return nil
+	}
+	return &rewrite.Source{Name: "x", Trace: trace, Bundle: b}
+}
+
+// explained is the report on a recording, nil if explain refuses it.
+func explained(data []byte) *report.Report {
+	s := damagedSource(data)
+	if s == nil {
+		return nil
+	}
+	rep, err := whylate.Explain(context.Background(), s.Trace, whylate.Options{})
+	if err != nil {
+		return nil
+	}
+	return rep
+}
+
+// TestDamaged truncates and damages recordings: where explain reads one, cut and redact do. What they write is what explain reads of
+// the original, and a bundle's metadata says that it is not all.
+func TestDamaged(t *testing.T) {
+	dir, _ := testprog.Corpus(t)
+	files := map[string][]byte{
+		"ants-few.whylate":          must.Have(os.ReadFile(testprog.FieldRecording(t, dir, "ants-few")))(t),
+		"slow-database-fixed.trace": must.Have(os.ReadFile(testprog.Recording(t, "truth/slow-database-fixed.trace")))(t),
+	}
+	damages := 40
+	if testing.Short() {
+		damages = 12
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	writers := map[string]func(io.Writer, *rewrite.Source) (rewrite.Loss, error){
+		"cut": func(w io.Writer, s *rewrite.Source) (rewrite.Loss, error) {
+			p, err := rewrite.Cut(w, s, 0, 0)
+			return p.Loss, err
+		},
+		"redact": func(w io.Writer, s *rewrite.Source) (rewrite.Loss, error) {
+			return rewrite.Redact(w, s, redact.Options{Logs: redact.Hash, Key: []byte("0123456789abcdef")})
+		},
+	}
+	read, truncated := 0, 0
+	for name, whole := range files {
+		for i := range 2 * damages {
+			data := bytes.Clone(whole)
+			if i < damages {
+				data = data[:len(data)*i/damages]
+			} else {
+				for range 1 + random.IntN(8) {
+					data[random.IntN(len(data))] ^= 1 << random.IntN(8)
+				}
+			}
+			was := explained(data)
+			if was == nil || len(was.Groups) == 0 {
+				continue
+			}
+			read++
+			for verb, write := range writers {
+				var out bytes.Buffer
+				loss, err := write(&out, damagedSource(data))
+				if err != nil {
+					t.Errorf("%s of %s, damage %d: %v", verb, name, i, err)
+					continue
+				}
+				is := explained(out.Bytes())
+				if is == nil || is.Input.Events != was.Input.Events || is.Input.DurationNS != was.Input.DurationNS || len(is.Groups) != len(was.Groups) {
+					t.Errorf("%s of %s, damage %d: the report on what was written is another", verb, name, i)
+				}
+				if was.Input.Truncated && !loss.Truncated && !is.Input.Truncated {
+					t.Errorf("%s of %s, damage %d: it is not said to be truncated", verb, name, i)
+				}
+				if b := damagedSource(out.Bytes()).Bundle; (b != nil) != bundle.IsZip(data) || b != nil && b.Meta().Truncated != loss.Truncated {
+					t.Errorf("%s of %s, damage %d: the bundle says nothing of the damage", verb, name, i)
+				}
+				if loss.Truncated {
+					truncated++
+				}
+			}
+		}
+	}
+	if read < damages || truncated < damages/2 {
+		t.Errorf("only %d damaged recordings were read, %d truncated ones were written", read, truncated)
+	}
+}
+
+// bundleOf returns a bundle of a trace and other entries.
+func bundleOf(t *testing.T, trace []byte, entries map[string][]byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := must.Have(bundle.NewWriter(&out, time.Now()))(t)
+	must.Have(w.Write(trace))(t)
+	for name, data := range entries {
+		must.Do(t, w.Add(name, data))
+	}
+	must.Do(t, w.Close(bundle.Meta{}))
+	return out.Bytes()
+}
+
+// longTrace returns a trace of several generations.
+func longTrace(t *testing.T) (data []byte, generations int) {
+	t.Helper()
+	data = must.Have(os.ReadFile(testprog.Recording(t, "truth/slow-database-fixed.trace")))(t)
+	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
+	for {
+		if _, err := rd.Next(); err != nil {
+			break
+		}
+		generations++
+	}
+	if generations < 2 {
+		t.Skip("the recording has one generation")
+	}
+	return data, generations
+}
+
+// TestTruncatedIsSaid tests that a part, or a redacted recording, of a trace that was cut is not called whole.
+func TestTruncatedIsSaid(t *testing.T) {
+	trace, generations := longTrace(t)
+	cutTrace := trace[:len(trace)-len(trace)/generations/3]
+	for verb, write := range map[string]func(io.Writer, *rewrite.Source) (rewrite.Loss, error){
+		"cut": func(w io.Writer, s *rewrite.Source) (rewrite.Loss, error) {
+			p, err := rewrite.Cut(w, s, 0, time.Hour)
+			return p.Loss, err
+		},
+		"redact": func(w io.Writer, s *rewrite.Source) (rewrite.Loss, error) {
+			return rewrite.Redact(w, s, redact.Options{Logs: redact.Drop})
+		},
+	} {
+		for what, data := range map[string][]byte{"whole": bundleOf(t, trace, nil), "cut": bundleOf(t, cutTrace, nil)} {
+			var out bytes.Buffer
+			loss := must.Have(write(&out, source(t, data)))(t)
+			m, want := source(t, out.Bytes()).Bundle.Meta(), what == "cut"
+			said := slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return w.Code == "damaged" })
+			if loss.Truncated != want || m.Truncated != want || said != want {
+				t.Errorf("%s of a %s trace: %+v, metadata %+v", verb, what, loss, m)
+			}
+			accepted(t, verb, traceOf(t, out.Bytes()))
+		}
+	}
+	// A part before the damage is whole.
+	var out bytes.Buffer
+	p := must.Have(rewrite.Cut(&out, source(t, bundleOf(t, cutTrace, nil)), 0, time.Millisecond))(t)
+	if p.Truncated || source(t, out.Bytes()).Bundle.Meta().Truncated {
+		t.Errorf("the part before the damage is %+v", p)
+	}
+}
+
+// TestUnfinished: a recording whose writer was killed becomes a bundle again, which says when its trace began.
+func TestUnfinished(t *testing.T) {
+	data := bundleOf(t, testprog.Trace(t, "snapshot"), nil)
+	r := bytes.NewReader(data[:len(data)-100])
+	for _, write := range []func(io.Writer, *rewrite.Source) error{
+		func(w io.Writer, s *rewrite.Source) error { _, err := rewrite.Cut(w, s, 0, 0); return err },
+		func(w io.Writer, s *rewrite.Source) error {
+			_, err := rewrite.Redact(w, s, redact.Options{})
+			return err
+		},
+	} {
+		trace, _ := bundle.Unfinished(r, r.Size())
+		var out bytes.Buffer
+		must.Do(t, write(&out, &rewrite.Source{Name: "x", Trace: trace, Meta: new(bundle.Meta)}))
+		if m := source(t, out.Bytes()).Bundle.Meta(); !m.Truncated || m.Start.Year() < 2024 {
+			t.Errorf("the metadata are %+v", m)
+		}
+	}
+}
+
+// TestLostEntries damages a bundle's other entries: the rest is written, of host samples what came before the damage.
+func TestLostEntries(t *testing.T) {
+	const line = `{"kind":"start","schema":"whylate.host/v1","mono_ns":1,"wall_ns":1}` + "\n"
+	// No compression, so that the damage is in the text.
+	host := []byte(line + strings.Repeat(`{"kind":"mark","mono_ns":1,"wall_ns":1,"text":"x"}`+"\n", 3))
+	data := bundleOf(t, testprog.Trace(t, "http1"), map[string][]byte{bundle.NameHost: host, bundle.NameAllocs: []byte("no profile"), bundle.NameCPU: []byte("no profile")})
+	broken := bytes.Replace(data, []byte("no profile"), []byte("no_profile"), 1) // its checksum is wrong
+	for verb, c := range map[string]struct {
+		write func(io.Writer, *rewrite.Source) (rewrite.Loss, error)
+		lost  int
+	}{
+		"cut": {func(w io.Writer, s *rewrite.Source) (rewrite.Loss, error) {
+			p, err := rewrite.Cut(w, s, 0, 0)
+			return p.Loss, err
+		}, 1}, // it reads no profile
+		"redact": {func(w io.Writer, s *rewrite.Source) (rewrite.Loss, error) {
+			return rewrite.Redact(w, s, redact.Options{Logs: redact.Drop})
+		}, 2},
+	} {
+		var out bytes.Buffer
+		loss := must.Have(c.write(&out, source(t, broken)))(t)
+		b := source(t, out.Bytes()).Bundle
+		lines, err := b.HostSamples()
+		m := b.Meta()
+		said := slices.ContainsFunc(m.Warnings, func(w bundle.Warning) bool { return w.Code == "unreadable" && strings.Contains(w.Text, ".pb.gz") })
+		if len(loss.Entries) != c.lost || loss.Truncated || m.Truncated || !said || err != nil || bytes.Count(lines, []byte("\n")) == 0 {
+			t.Errorf("%s: %+v, metadata %+v, host samples %q, %v", verb, loss, m, lines, err)
+		}
+	}
+}
+
+// TestCutHostLines: the samples of a second and a tenth before and behind the part stay, and no more.
+func TestCutHostLines(t *testing.T) {
+	trace := testprog.Trace(t, "snapshot")
+	rd := must.Have(tracefmt.NewReader(bytes.NewReader(trace), tracefmt.Options{}))(t)
+	g := must.Have(rd.Next())(t)
+	if !g.HasSnapshot {
+		t.Skip("the trace has no clock snapshot")
+	}
+	scale := tracefmt.NewScale(g.Freq)
+	begin := int64(g.Snapshot.Mono) - (scale.NS(g.Snapshot.Time) - scale.NS(g.MinTime))
+	p := must.Have(rewrite.Cut(io.Discard, source(t, bundleOf(t, trace, nil)), 0, time.Hour))(t)
+	end := begin + int64(p.To)
+	const ms, beside = 1_000_000, 1100 * 1_000_000
+	var lines bytes.Buffer
+	want := map[int64]bool{}
+	for _, l := range []struct {
+		mono int64
+		kind string
+		kept bool
+	}{
+		{begin - 99*beside, "start", true},
+		{begin - beside - ms, "sample", false}, {begin - beside - 2*ms, "second", false}, {begin - beside, "sample", true}, {begin, "trace", false}, {begin + ms, "second", true},
+		{end + beside, "sample", true}, {end + beside + ms, "sample", false}, {end + 10*beside, "second", false}, {end + 99*beside, "end", true},
+	} {
+		fmt.Fprintf(&lines, `{"kind":%q,"mono_ns":%d,"wall_ns":1}`+"\n", l.kind, l.mono)
+		if l.kept {
+			want[l.mono] = true
+		}
+	}
+	var out bytes.Buffer
+	must.Have(rewrite.Cut(&out, source(t, bundleOf(t, trace, map[string][]byte{bundle.NameHost: lines.Bytes()})), 0, time.Hour))(t)
+	kept := must.Have(source(t, out.Bytes()).Bundle.HostSamples())(t)
+	for mono := range want {
+		if !bytes.Contains(kept, fmt.Appendf(nil, `"mono_ns":%d,`, mono)) {
+			t.Errorf("the line at %d is gone", mono)
+		}
+	}
+	if n := bytes.Count(kept, []byte("\n")); n != len(want) {
+		t.Errorf("%d lines are kept, want %d:\n%s", n, len(want), kept)
+	}
+}
+
+// TestGzip: both verbs read what explain reads, and write a trace.
+func TestGzip(t *testing.T) {
+	data := testprog.Trace(t, "tasks")
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	must.Have(z.Write(data))(t)
+	must.Do(t, z.Close())
+	for verb, write := range map[string]func(io.Writer, *rewrite.Source) error{
+		"cut": func(w io.Writer, s *rewrite.Source) error { _, err := rewrite.Cut(w, s, 0, 0); return err },
+		"redact": func(w io.Writer, s *rewrite.Source) error {
+			_, err := rewrite.Redact(w, s, redact.Options{Tasks: redact.Hash, Key: []byte("0123456789abcdef")})
+			return err
+		},
+	} {
+		var plain, unpacked bytes.Buffer
+		must.Do(t, write(&plain, source(t, data)))
+		must.Do(t, write(&unpacked, source(t, packed.Bytes())))
+		if !bytes.Equal(plain.Bytes(), unpacked.Bytes()) || plain.Len() == 0 {
+			t.Errorf("%s writes %d bytes of the trace, and %d of the packed one", verb, plain.Len(), unpacked.Len())
+		}
+	}
+}
+
+// TestInterrupted: a recording that the user interrupts is not written as a truncated one.
+func TestInterrupted(t *testing.T) {
+	data, _ := longTrace(t)
+	interrupted := func() *rewrite.Source {
+		return &rewrite.Source{Name: "x", Trace: io.MultiReader(bytes.NewReader(data[:len(data)-9]), failing{})}
+	}
+	if _, err := rewrite.Cut(io.Discard, interrupted(), 0, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("cut: %v", err)
+	}
+	if _, err := rewrite.Redact(io.Discard, interrupted(), redact.Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("redact: %v", err)
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, context.Canceled }
+
+// TestNothingWhole: without a complete generation there is nothing to write.
+func TestNothingWhole(t *testing.T) {
+	data := testprog.Trace(t, "http1")
+	for _, size := range []int{0, 10, 16, 17, 200} {
+		if loss, err := rewrite.Redact(io.Discard, source(t, data[:size]), redact.Options{Logs: redact.Drop}); err == nil && size != 16 {
+			t.Errorf("redact of %d bytes: %+v", size, loss)
+		}
+	}
+}
+
+// TestVersions writes the reference reader's traces, of all versions of the format.
+func TestVersions(t *testing.T) {
+	traces := must.Have(refdata.Traces())(t)
+	versions := map[int]bool{}
+	for _, x := range traces {
+		data, err := tracetext.Assemble(x.Text)
+		if err != nil || x.Fails != "" {
+			continue
+		}
+		rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
+		versions[rd.Minor()] = true
+		want := accepted(t, x.Name, data)
+		var part, hidden bytes.Buffer
+		if p, err := rewrite.Cut(&part, source(t, data), 0, 0); err != nil || p.Truncated || accepted(t, x.Name, part.Bytes()) != want {
+			t.Errorf("cut of %s: %+v, %v", x.Name, p, err)
+		}
+		loss, err := rewrite.Redact(&hidden, source(t, data), redact.Options{Logs: redact.Drop, Tasks: redact.Drop, Files: redact.Drop})
+		if err != nil || loss.Truncated || accepted(t, x.Name, hidden.Bytes()) != want {
+			t.Errorf("redact of %s: %+v, %v", x.Name, loss, err)
+		}
+	}
+	if len(versions) < 3 {
+		t.Errorf("there are traces of %d versions", len(versions))
+	}
+}
