@@ -71,30 +71,30 @@ func EachWait(w *path.WalkResult, buf []WaitPart, f func(Span)) {
 		}
 	}
 	for i := range w.Segments {
-		s := &w.Segments[i]
-		switch s.Code.Cause() {
+		segment := &w.Segments[i]
+		switch segment.Code.Cause() {
 		case cause.SchedPoll, cause.Sched, cause.SchedWake:
 			// A message that has arrived is not read before the waiting goroutine runs.
-			if wait.End != 0 && s.Start == wait.End {
-				if p := &wait.Parts[len(wait.Parts)-1]; s.Code.Cause() == cause.SchedPoll && p.Wake == s.Start {
-					p.Wake, p.UnreadNS = s.End, p.UnreadNS+s.End-s.Start
+			if wait.End != 0 && segment.Start == wait.End {
+				if p := &wait.Parts[len(wait.Parts)-1]; segment.Code.Cause() == cause.SchedPoll && p.Wake == segment.Start {
+					p.Wake, p.UnreadNS = segment.End, p.UnreadNS+segment.End-segment.Start
 				}
-				wait.End, wait.UnreadNS = s.End, wait.UnreadNS+s.End-s.Start
+				wait.End, wait.UnreadNS = segment.End, wait.UnreadNS+segment.End-segment.Start
 			}
 		case cause.Network:
-			if s.Inbound {
+			if segment.Inbound {
 				continue
 			}
 			// The reader of a shared connection passes on other requests' answers between the parts of one wait.
-			if wait.End == 0 || s.Start-wait.End > max(scale.Loopback, wait.End-wait.Start) {
+			if wait.End == 0 || segment.Start-wait.End > max(scale.Loopback, wait.End-wait.Start) {
 				emit()
-				wait = Span{Start: s.Start, Parts: buf[:0]}
+				wait = Span{Start: segment.Start, Parts: buf[:0]}
 			}
-			wait.End, wait.UnreadNS = s.End, 0
-			if k := len(wait.Parts) - 1; k >= 0 && wait.Parts[k].Wake == s.Start && wait.Parts[k].G == s.G {
-				wait.Parts[k].Wake, wait.Parts[k].UnreadNS = s.End, 0 // continue the part: it was cut at a possible freeze
+			wait.End, wait.UnreadNS = segment.End, 0
+			if k := len(wait.Parts) - 1; k >= 0 && wait.Parts[k].Wake == segment.Start && wait.Parts[k].G == segment.G {
+				wait.Parts[k].Wake, wait.Parts[k].UnreadNS = segment.End, 0 // continue the part: it was cut at a possible freeze
 			} else {
-				wait.Parts = append(wait.Parts, WaitPart{Start: s.Start, Wake: s.End, G: s.G})
+				wait.Parts = append(wait.Parts, WaitPart{Start: segment.Start, Wake: segment.End, G: segment.G})
 			}
 		}
 	}

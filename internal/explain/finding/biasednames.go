@@ -19,11 +19,11 @@ func checkBiasedNames(in *Input) []Verdict {
 	const biasText = "those of named groups are too high: fast requests show no handler"
 	evidence := []report.Evidence{measurement("share of the requests that show no handler", float64(unnamed)/float64(total), "share")}
 	var kindTexts []string
-	for _, k := range report.Kinds() {
-		if !k.IsCall() {
+	for _, kind := range report.Kinds() {
+		if !kind.IsCall() {
 			continue
 		}
-		count, p50, p99, maxNS := kindPercentiles(in.Report.Groups, k)
+		count, p50, p99, maxNS := kindPercentiles(in.Report.Groups, kind)
 		if count < report.TailRequests {
 			continue
 		}
@@ -31,7 +31,7 @@ func checkBiasedNames(in *Input) []Verdict {
 		if count < 100 {
 			percentile, ns = "max", maxNS
 		}
-		requests := fmt.Sprintf("all %d %s requests", count, k.Protocol())
+		requests := fmt.Sprintf("all %d %s requests", count, kind.Protocol())
 		evidence = append(evidence, measurement(requests+": p50", p50, "ns"), measurement(requests+": "+percentile, ns, "ns"))
 		kindTexts = append(kindTexts, fmt.Sprintf("%s have p50 %s, %s %s", requests, words.Brief(p50), percentile, words.Brief(ns)))
 	}

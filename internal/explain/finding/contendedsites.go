@@ -19,39 +19,39 @@ func (a *attribution) findContendedSites() {
 	total := map[waitKey]int64{}
 	for c, r := range a.routes(a.group.All()) {
 		site := causeSiteOf(c)
-		k, ok := a.contendedWait(r.Via)
+		wait, ok := a.contendedWait(r.Via)
 		if !ok {
 			siteTimes[site] = siteTimes[site].add(false, r.TotalNS)
 			continue
 		}
-		if timeBehind[k] == nil {
-			timeBehind[k] = map[causeSite]int64{}
+		if timeBehind[wait] == nil {
+			timeBehind[wait] = map[causeSite]int64{}
 		}
-		timeBehind[k][site] += r.TotalNS
-		total[k] += r.TotalNS
+		timeBehind[wait][site] += r.TotalNS
+		total[wait] += r.TotalNS
 	}
 	keys := slices.SortedFunc(maps.Keys(timeBehind), func(a, b waitKey) int { return cmp.Or(cmp.Compare(total[b], total[a]), compareWaits(a, b)) })
 	mainSites := map[waitKey]causeSite{}
-	for _, k := range keys {
-		mainSite := largestSite(timeBehind[k])
-		mainSites[k], siteTimes[mainSite] = mainSite, siteTimes[mainSite].add(true, timeBehind[k][mainSite])
+	for _, wait := range keys {
+		mainSite := largestSite(timeBehind[wait])
+		mainSites[wait], siteTimes[mainSite] = mainSite, siteTimes[mainSite].add(true, timeBehind[wait][mainSite])
 	}
 	slow := a.slowSiteTimes()
-	for _, k := range keys {
-		mainSite := mainSites[k]
-		if mainTime := siteTimes[mainSite]; a.in.isHeldBySiblings(k) && float64(mainTime.directNS) >= scale.Some*float64(mainTime.directNS+mainTime.queuedNS) {
+	for _, wait := range keys {
+		mainSite := mainSites[wait]
+		if mainTime := siteTimes[mainSite]; a.in.isHeldBySiblings(wait) && float64(mainTime.directNS) >= scale.Some*float64(mainTime.directNS+mainTime.queuedNS) {
 			// Without the lock, the request waits for that as well: the lock guards a result that all of its goroutines need.
-			a.minorWaits[k] = true
+			a.minorWaits[wait] = true
 			continue
 		}
-		if !siteTimes[mainSite].isMainlyQueued() && !slow[mainSite].isMainlyQueued() && !(isLockWait(k) && a.siteTimeOfAllGroups(mainSite).isMainlyQueued()) {
-			a.minorWaits[k] = true
+		if !siteTimes[mainSite].isMainlyQueued() && !slow[mainSite].isMainlyQueued() && !(isLockWait(wait) && a.siteTimeOfAllGroups(mainSite).isMainlyQueued()) {
+			a.minorWaits[wait] = true
 			continue
 		}
 		if first, ok := a.contendedSites[mainSite]; ok {
-			a.canonicalWaits[k] = first
+			a.canonicalWaits[wait] = first
 		} else {
-			a.contendedSites[mainSite] = k
+			a.contendedSites[mainSite] = wait
 		}
 	}
 }

@@ -135,14 +135,14 @@ func throttledShare(r *report.Report) float64 {
 // thresholds. A verdict is not more severe than its explanation, unless its own time is far larger.
 func subtractExplained(in *Input, all []Verdict) []Verdict {
 	isDropped, takenShares := make([]bool, len(all)), make([]float64, len(all))
-	for _, e := range explanations(in, all) {
+	for _, reason := range explanations(in, all) {
 		for i := range all {
 			v := &all[i]
-			if v.Fact || isDropped[i] || e.explainer != nil && v.Code == e.explainer.Code || !e.appliesTo(v.Code) {
+			if v.Fact || isDropped[i] || reason.explainer != nil && v.Code == reason.explainer.Code || !reason.appliesTo(v.Code) {
 				continue
 			}
 			beforeNS, takenBefore := v.Gain.TotalNS, takenShares[i]
-			if share := min(e.explainedShare(v.Cause), 1-takenShares[i]); share > 0 && v.FixedSeverity == "" {
+			if share := min(reason.explainedShare(v.Cause), 1-takenShares[i]); share > 0 && v.FixedSeverity == "" {
 				v.Gain = v.Gain.scaled((1 - takenShares[i] - share) / (1 - takenShares[i]))
 				takenShares[i] += share
 				if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" {
@@ -152,7 +152,7 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 			}
 			if takenShares[i] >= scale.Half {
 				if takenBefore < scale.Half {
-					v.addEvidence(report.Evidence{Text: e.evidenceText})
+					v.addEvidence(report.Evidence{Text: reason.evidenceText})
 				}
 				if v.Code != report.RuleForcedGC {
 					v.capSeverity(report.SeverityLow)
@@ -160,16 +160,16 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			if v.Code == report.RuleForcedGC || // code forces the collection on any machine: its rest counts
-				e.explainer == nil || !e.isAlwaysFirst && !e.capsSeverity && beforeNS > scale.Far*e.explainer.Gain.TotalNS {
+				reason.explainer == nil || !reason.isAlwaysFirst && !reason.capsSeverity && beforeNS > scale.Far*reason.explainer.Gain.TotalNS {
 				continue
 			}
-			wasLouder := severityRank(v.Severity) < severityRank(e.explainer.Severity)
-			v.capSeverity(e.explainer.Severity)
-			if wasLouder || severityRank(v.Severity) == severityRank(e.explainer.Severity) && e.isAlwaysFirst {
-				v.addEvidence(report.Evidence{Text: e.evidenceText})
+			wasLouder := severityRank(v.Severity) < severityRank(reason.explainer.Severity)
+			v.capSeverity(reason.explainer.Severity)
+			if wasLouder || severityRank(v.Severity) == severityRank(reason.explainer.Severity) && reason.isAlwaysFirst {
+				v.addEvidence(report.Evidence{Text: reason.evidenceText})
 			}
-			if e.isAlwaysFirst && severityRank(v.Severity) == severityRank(e.explainer.Severity) {
-				e.explainer.Gain.TotalNS, e.explainer.Gain.Slow.NS = max(e.explainer.Gain.TotalNS, v.Gain.TotalNS+1), max(e.explainer.Gain.Slow.NS, v.Gain.Slow.NS)
+			if reason.isAlwaysFirst && severityRank(v.Severity) == severityRank(reason.explainer.Severity) {
+				reason.explainer.Gain.TotalNS, reason.explainer.Gain.Slow.NS = max(reason.explainer.Gain.TotalNS, v.Gain.TotalNS+1), max(reason.explainer.Gain.Slow.NS, v.Gain.Slow.NS)
 			}
 		}
 	}
@@ -200,19 +200,19 @@ func sortVerdicts(all []Verdict) {
 	if machineIndex < 0 {
 		return
 	}
-	m := all[machineIndex]
+	machine := all[machineIndex]
 	target := machineIndex
 	for ; target > 0; target-- {
-		v, maxNS := &all[target-1], m.Gain.TotalNS
+		v, maxNS := &all[target-1], machine.Gain.TotalNS
 		if isSchedulingRule(v.Code) || isGCRule(v.Code) {
 			maxNS *= scale.Far
 		}
-		if v.Severity != m.Severity || v.Gain.TotalNS > maxNS {
+		if v.Severity != machine.Severity || v.Gain.TotalNS > maxNS {
 			break
 		}
 	}
 	copy(all[target+1:machineIndex+1], all[target:machineIndex])
-	all[target] = m
+	all[target] = machine
 }
 
 // linkHolderFindings adds to a finding about holders that other requests queue behind them: one fix removes both. If

@@ -51,56 +51,56 @@ func (a *attribution) findLongPolls() {
 	}
 	polls := map[report.SiteKey]*longPoll{}
 	pollAt := func(s *report.Site) *longPoll {
-		p := polls[s.LineKey()]
-		if p == nil {
-			p = &longPoll{site: s}
-			polls[s.LineKey()] = p
+		poll := polls[s.LineKey()]
+		if poll == nil {
+			poll = &longPoll{site: s}
+			polls[s.LineKey()] = poll
 		}
-		return p
+		return poll
 	}
 	timeoutNS, intendedNS := map[*longPoll]int64{}, map[*longPoll]int64{}
-	for c, r := range a.routes(g.All()) {
+	for cause, r := range a.routes(g.All()) {
 		switch {
-		case c.Site == nil:
-		case len(r.Via) == 0 && c.Cause == report.CauseSleep && (c.Call == selectCall || strings.HasPrefix(c.Call, "context.")):
-			p := pollAt(c.Site)
-			p.timedOut = c
-			timeoutNS[p] += r.TotalNS
+		case cause.Site == nil:
+		case len(r.Via) == 0 && cause.Cause == report.CauseSleep && (cause.Call == selectCall || strings.HasPrefix(cause.Call, "context.")):
+			poll := pollAt(cause.Site)
+			poll.timedOut = cause
+			timeoutNS[poll] += r.TotalNS
 		case len(r.Via) > 0 && r.Via[0].Site != nil && isHandoverWait(r.Via[0].Wait):
 			wait := waitKeyOf(&r.Via[0])
 			slotWaits := a.in.slotWaitsAt(wait)
 			if isSlotPool(slotWaits) || isSemaphoreWait(wait) {
 				continue
 			}
-			p := pollAt(r.Via[0].Site)
-			p.isQueue = p.isQueue || a.queueWaits[wait]
-			p.newsNS += r.TotalNS
+			poll := pollAt(r.Via[0].Site)
+			poll.isQueue = poll.isQueue || a.queueWaits[wait]
+			poll.newsNS += r.TotalNS
 			isBound := wait.kind == report.WaitSelect
 			if isBound {
-				p.boundNS += r.TotalNS
+				poll.boundNS += r.TotalNS
 			}
-			if t := a.flushInterval(c); t != nil {
-				p.periodNS = t.PeriodNS
-				intendedNS[p] += r.TotalNS
-			} else if isBound && (slotWaits != nil && slotWaits.OtherRequestShare < 0.5 || c.Cause == report.CauseNetwork && c.Kind == "inbound" || a.mayBeClient(c, r.Via) || c.Cause == report.CauseChan) {
-				intendedNS[p] += r.TotalNS
+			if t := a.flushInterval(cause); t != nil {
+				poll.periodNS = t.PeriodNS
+				intendedNS[poll] += r.TotalNS
+			} else if isBound && (slotWaits != nil && slotWaits.OtherRequestShare < 0.5 || cause.Cause == report.CauseNetwork && cause.Kind == "inbound" || a.mayBeClient(cause, r.Via) || cause.Cause == report.CauseChan) {
+				intendedNS[poll] += r.TotalNS
 			}
 		}
 	}
-	for key, p := range polls {
+	for key, poll := range polls {
 		minShare := scale.NearlyAll
-		if p.newsNS > 2*p.boundNS { // nothing else can end the wait: the work before its end may be for these requests
+		if poll.newsNS > 2*poll.boundNS { // nothing else can end the wait: the work before its end may be for these requests
 			minShare = 1 - scale.Little
 		}
-		r := a.in.longWaitsAt(p.site)
-		if r == nil || r.Batched || p.isQueue && p.timedOut == nil || r.HandoverShare > scale.Some || float64(timeoutNS[p]+p.newsNS) < scale.NearlyAll*float64(g.TotalNS) || float64(intendedNS[p]) < minShare*float64(p.newsNS) {
+		r := a.in.longWaitsAt(poll.site)
+		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > scale.Some || float64(timeoutNS[poll]+poll.newsNS) < scale.NearlyAll*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.newsNS) {
 			continue
 		}
 		if r.WokenShare == 0 {
-			p.newsNS = 0
+			poll.newsNS = 0
 		}
-		if p.limitNS = longestTimeout(g, p.site); p.newsNS > 0 || p.limitNS >= scale.Patience {
-			a.longPolls[key] = p
+		if poll.limitNS = longestTimeout(g, poll.site); poll.newsNS > 0 || poll.limitNS >= scale.Patience {
+			a.longPolls[key] = poll
 		}
 	}
 }
@@ -144,34 +144,34 @@ func (a *attribution) longPollOf(c *report.Cause, via []report.Via) *longPoll {
 }
 
 // pollVerdict returns the verdict of WL2001 on a long poll.
-func pollVerdict(attr *attribution, cand *candidate, p *longPoll) Verdict {
+func pollVerdict(attr *attribution, cand *candidate, poll *longPoll) Verdict {
 	v := Verdict{Gain: cand.gain, Changes: []predict.Change{}, FixedSeverity: report.SeverityLow, Finding: report.Finding{
-		Cause: report.CauseSleep, Site: p.site, Group: attr.group.ID, Share: cand.share, Confidence: 0.5,
+		Cause: report.CauseSleep, Site: poll.site, Group: attr.group.ID, Share: cand.share, Confidence: 0.5,
 		Fix: "nothing, if requests wait there for an event that may come at any time: their latency is then intended; ignore the finding with that reason, or mark only what follows the wait as the request",
 	}}
 	condition := "something arrives"
-	if p.timedOut != nil {
-		v.Site = nonStdSite(p.timedOut, nil)
-		v.addEvidence(measurement("requests that timed out", p.timedOut.Requests, "count"))
-		if p.limitNS > 0 {
-			v.addEvidence(measurement("after", p.limitNS, "ns"))
-			condition += fmt.Sprintf(" or %s have passed", words.Brief(p.limitNS))
+	if poll.timedOut != nil {
+		v.Site = nonStdSite(poll.timedOut, nil)
+		v.addEvidence(measurement("requests that timed out", poll.timedOut.Requests, "count"))
+		if poll.limitNS > 0 {
+			v.addEvidence(measurement("after", poll.limitNS, "ns"))
+			condition += fmt.Sprintf(" or %s have passed", words.Brief(poll.limitNS))
 		} else {
 			condition += " or they time out"
 		}
 	}
-	if p.periodNS > 0 {
-		v.Title = fmt.Sprintf("requests wait at %s until %s, at intervals of %s: a long poll, or a batch that they join under a lock", siteText(v.Site), condition, words.Brief(p.periodNS))
+	if poll.periodNS > 0 {
+		v.Title = fmt.Sprintf("requests wait at %s until %s, at intervals of %s: a long poll, or a batch that they join under a lock", siteText(v.Site), condition, words.Brief(poll.periodNS))
 		v.Fix += "; if they leave work there that is done at that interval, do the work as soon as no other request is waiting to join"
-		v.Fact = p.newsNS <= 2*p.boundNS
+		v.Fact = poll.newsNS <= 2*poll.boundNS
 		return v
 	}
-	if p.newsNS > 0 {
+	if poll.newsNS > 0 {
 		v.Title = fmt.Sprintf("requests wait at %s until %s: a long poll", siteText(v.Site), condition)
 		v.Fact, v.Confidence = true, 0.8
 		return v
 	}
-	v.Title = fmt.Sprintf("requests wait at %s until %s have passed: a long poll without news, or a pause", siteText(v.Site), words.Brief(p.limitNS))
+	v.Title = fmt.Sprintf("requests wait at %s until %s have passed: a long poll without news, or a pause", siteText(v.Site), words.Brief(poll.limitNS))
 	v.Fix += "; if nothing can arrive there, make the pause shorter"
 	return v
 }

@@ -8,10 +8,10 @@ import (
 )
 
 // checkLongRuns is WL1007, long-runs.
-func checkLongRuns(in *Input, q *runQueueWait) []Verdict {
-	t := firstMatch(q.occupants, func(t *occupant) bool { return ruleForOccupant(in, t) == report.RuleLongRuns })
+func checkLongRuns(in *Input, wait *runQueueWait) []Verdict {
+	t := firstMatch(wait.occupants, func(t *occupant) bool { return ruleForOccupant(in, t) == report.RuleLongRuns })
 	if t == nil {
-		t = &q.occupants[0]
+		t = &wait.occupants[0]
 	}
 	var runs, ns, longest int64
 	for i := range in.Process.Runs {
@@ -19,12 +19,12 @@ func checkLongRuns(in *Input, q *runQueueWait) []Verdict {
 			runs, ns, longest = runs+r.Long, ns+r.LongNS, max(longest, r.LongestNS)
 		}
 	}
-	v := q.newVerdict(t.site, 0.8)
+	v := wait.newVerdict(t.site, 0.8)
 	v.Title = fmt.Sprintf("%s computes on all Ps for a long time without yielding", t.name())
 	v.addEvidence(
 		measurement("mean run without yielding", float64(ns)/float64(max(runs, 1)), "ns"),
-		q.waitEvidence(),
-		measurement("share of long runs in the time that goroutines ran while requests waited", q.kindShare, "share"),
+		wait.waitEvidence(),
+		measurement("share of long runs in the time that goroutines ran while requests waited", wait.kindShare, "share"),
 		measurement("Ps in use over the whole trace", psInUse(in), "share"),
 		measurement("longest run", longest, "ns"),
 		measurement(fmt.Sprintf("runs of %d ms or more", int(process.LongNS/1e6)), runs, "count"))

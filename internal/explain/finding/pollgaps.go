@@ -26,26 +26,26 @@ func checkPollGaps(in *Input) []Verdict {
 	if worstShare < 0.10 {
 		return nil
 	}
-	f := report.Finding{
+	result := report.Finding{
 		Title: "messages may have lain unread: with all Ps busy the network is polled only every 10 ms or so", Cause: report.CauseSchedPoll, Group: worst.ID, Share: worstShare, Confidence: 1,
 		Evidence: []report.Evidence{measurement("share of time, at most, in which a message lay unread", worstShare, "share")},
 		Fix:      "also measure latency at the client; free the Ps (see WL1001, WL1002)",
 	}
 	if gap := worst.PollGapNS.P99; gap != nil {
-		f.Evidence = append(f.Evidence, measurement("gap before a request, 99th percentile", *gap, "ns"))
+		result.Evidence = append(result.Evidence, measurement("gap before a request, 99th percentile", *gap, "ns"))
 	}
 	// If most of the latency that clients see precedes the request in the trace, it is a fault, not only a doubt.
 	if gap, latency := worst.PollGapNS.P50, worst.LatencyNS.P50; gap != nil && latency != nil && (*gap-meanFreezeNS(in.Report))/2 > *latency {
 		// Messages arrive at any time of a gap: half of it is the mean loss.
 		lostNS := (*gap - meanFreezeNS(in.Report)) / 2
 		all := Loss{Share: float64(lostNS) / float64(lostNS+*latency), NS: lostNS}
-		f.Share = all.Share
-		f.Evidence[0] = measurement("share of the latency that clients see, if messages arrive at any time of a gap", all.Share, "share")
-		f.Title = fmt.Sprintf("requests lay unread for up to %s before they began, and then took %s: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*latency))
-		f.Confidence = 0.6
-		return []Verdict{{Finding: f, Changes: []predict.Change{}, Gain: Gain{All: all, Slow: all, TotalNS: lostNS * int64(worst.Count)}}}
+		result.Share = all.Share
+		result.Evidence[0] = measurement("share of the latency that clients see, if messages arrive at any time of a gap", all.Share, "share")
+		result.Title = fmt.Sprintf("requests lay unread for up to %s before they began, and then took %s: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*latency))
+		result.Confidence = 0.6
+		return []Verdict{{Finding: result, Changes: []predict.Change{}, Gain: Gain{All: all, Slow: all, TotalNS: lostNS * int64(worst.Count)}}}
 	}
-	return doubt(f)
+	return doubt(result)
 }
 
 // meanFreezeNS returns the mean duration for which a CPU quota froze the process; 0 if none did. No P polls during a

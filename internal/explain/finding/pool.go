@@ -70,57 +70,57 @@ type poolFacts struct {
 }
 
 func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
-	p := &poolFacts{slots: a.in.slotWaitsAt(cand.wait), service: a.in.serviceAt(top.Cause, top.via), holdersCompute: top.Cause.Cause == report.CauseCPU, holderActivity: top.activity()}
-	service := p.service
+	facts := &poolFacts{slots: a.in.slotWaitsAt(cand.wait), service: a.in.serviceAt(top.Cause, top.via), holdersCompute: top.Cause.Cause == report.CauseCPU, holderActivity: top.activity()}
+	service := facts.service
 	isQueued := service != nil && slices.ContainsFunc(top.via, func(v report.Via) bool { return waitKeyOf(&v) == cand.wait && isQueue(service, top.Cause, &v) })
-	if !isSlotPool(p.slots) && (isQueued || !isWorkerPool(p.slots)) {
-		p.slots = nil
+	if !isSlotPool(facts.slots) && (isQueued || !isWorkerPool(facts.slots)) {
+		facts.slots = nil
 	}
-	p.kind = poolKindOf(cand, top, service, p.slots)
+	facts.kind = poolKindOf(cand, top, service, facts.slots)
 	queuedNS, ownNS, requests := a.queueTimes(cand)
 	// A worker's time for a request is on no other request's path: the last service time before the
 	// wait ends is the request's own.
-	hasServers := service != nil && service.OtherRequestShare <= 0.5 && p.slots == nil
+	hasServers := service != nil && service.OtherRequestShare <= 0.5 && facts.slots == nil
 	holdNS := float64(ownNS) / float64(max(requests, 1))
-	if p.slots != nil && p.slots.HoldNS > 0 {
-		holdNS = float64(p.slots.HoldNS)
+	if facts.slots != nil && facts.slots.HoldNS > 0 {
+		holdNS = float64(facts.slots.HoldNS)
 	} else if hasServers && ownNS == 0 {
 		if holdNS = float64(service.ServiceNS); isSerialAsker(service, top.Cause) {
 			holdNS /= service.BatchSize // for each of the requests that it serves after one answer
 		}
-		p.serviceNS = int64(holdNS)
+		facts.serviceNS = int64(holdNS)
 		queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
 	}
-	if share := a.sameWorkShare(cand, top); p.holdersCompute && share < scale.Half {
-		p.holderActivity, p.isScattered = fmt.Sprintf("computes, %s of that in %s", words.Percent(share), siteText(top.nonStdSite())), true
-	} else if p.holdersCompute && top.Cause.SiteFrom == inferredSource && p.slots != nil {
-		p.holderActivity, p.isScattered = p.holderActivity+" (inferred)", true // the line may be that of the release
+	if share := a.sameWorkShare(cand, top); facts.holdersCompute && share < scale.Half {
+		facts.holderActivity, facts.isScattered = fmt.Sprintf("computes, %s of that in %s", words.Percent(share), siteText(top.nonStdSite())), true
+	} else if facts.holdersCompute && top.Cause.SiteFrom == inferredSource && facts.slots != nil {
+		facts.holderActivity, facts.isScattered = facts.holderActivity+" (inferred)", true // the line may be that of the release
 	}
-	if hasServers && p.isScattered && ownNS > 0 {
+	if hasServers && facts.isScattered && ownNS > 0 {
 		holdNS = float64(a.ownServiceNS(top.Cause.Cause)) / float64(max(requests, 1))
 	}
-	p.littleLaw = newLittleLaw(requests, a.in.Report.Input.DurationNS, queuedNS, holdNS)
+	facts.littleLaw = newLittleLaw(requests, a.in.Report.Input.DurationNS, queuedNS, holdNS)
 	// A goroutine that works for the holder of a semaphore's slot is not the slot.
-	p.hasServers = hasServers && !isStdPool(cand.wait.call)
-	if isSemaphoreWait(cand.wait) && p.slots == nil && (service == nil || p.hasServers) {
-		p.hasServers, p.isBursty = false, true
+	facts.hasServers = hasServers && !isStdPool(cand.wait.call)
+	if isSemaphoreWait(cand.wait) && facts.slots == nil && (service == nil || facts.hasServers) {
+		facts.hasServers, facts.isBursty = false, true
 	}
 	// Requests that queue although most slots are free come in bursts: at least one more slot than today is needed.
-	p.sufficient = max(p.sufficient, 2)
-	if p.hasServers {
-		p.sufficient = max(p.sufficient, service.MaxServers+1)
+	facts.sufficient = max(facts.sufficient, 2)
+	if facts.hasServers {
+		facts.sufficient = max(facts.sufficient, service.MaxServers+1)
 	}
-	if p.slots != nil {
-		p.sufficient = max(p.sufficient, p.slots.Slots+1)
+	if facts.slots != nil {
+		facts.sufficient = max(facts.sufficient, facts.slots.Slots+1)
 	}
 	// If holders compute, more slots than Ps gain nothing.
-	if procs := a.in.Report.Input.GOMAXPROCS; p.holdersCompute && procs >= 2 {
-		if p.slots != nil {
-			procs = max(procs, p.slots.Slots)
+	if procs := a.in.Report.Input.GOMAXPROCS; facts.holdersCompute && procs >= 2 {
+		if facts.slots != nil {
+			procs = max(procs, facts.slots.Slots)
 		}
-		p.sufficient = min(p.sufficient, procs)
+		facts.sufficient = min(facts.sufficient, procs)
 	}
-	return p
+	return facts
 }
 
 // queueTimes returns for how long requests queued for a candidate's pool, for how long they held it, and how many did.
@@ -148,19 +148,19 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	if slotWaits := attr.in.slotWaitsAt(cand.wait); isFanOutLimit(cand.wait, slotWaits) {
 		return fanOutVerdict(attr, cand, top, slotWaits)
 	}
-	p := attr.poolFactsOf(cand, top)
+	facts := attr.poolFactsOf(cand, top)
 	v := attr.newVerdict(cand, top)
-	v.Title = fmt.Sprintf("requests queue for %s while %s %s", p.kind.name, p.kind.holder, p.holderActivity)
-	if p.holdersCompute {
+	v.Title = fmt.Sprintf("requests queue for %s while %s %s", facts.kind.name, facts.kind.holder, facts.holderActivity)
+	if facts.holdersCompute {
 		v.Confidence = 0.7
 	}
-	p.addNumbers(&v, cand)
-	v.Fix = attr.slotAdvice(cand, top, p)
+	facts.addNumbers(&v, cand)
+	v.Fix = attr.slotAdvice(cand, top, facts)
 	_, v.Gain = weighRoutes(attr.group, func(cause *report.Cause, via []report.Via) bool {
 		_, ok := attr.contendedWait(via)
 		return ok && attr.keyOf(cause, via) == cand.candidateKey
 	})
-	if !p.holdersCompute && top.Cause.Site != nil {
+	if !facts.holdersCompute && top.Cause.Site != nil {
 		// The prediction assumes the fix: enough slots that no request queues, whichever line called. If there is no other
 		// queue, it applies to all activities of the holders.
 		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
@@ -169,13 +169,13 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		}
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Remove(predict.Queue, site))
 	}
-	if p.slots != nil && v.Predicted == nil && 2*p.slots.Slots <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queueShare(cand) >= 0.9 {
+	if facts.slots != nil && v.Predicted == nil && 2*facts.slots.Slots <= attr.in.Report.Input.GOMAXPROCS && attr.in.Report.Runtime.Sched.PsIdle >= 0.5 && attr.queueShare(cand) >= 0.9 {
 		// With twice as many slots and a P for each, the queue is less than half as long. The holders compute at many lines,
 		// so the change applies to all queueing.
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
 	}
-	v.Queue = attr.reportQueue(cand, p.kind.nameWithoutSite())
-	v.Queue.OwnNS = p.serviceNS
+	v.Queue = attr.reportQueue(cand, facts.kind.nameWithoutSite())
+	v.Queue.OwnNS = facts.serviceNS
 	return v
 }
 
@@ -205,35 +205,35 @@ func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
 }
 
 // slotAdvice returns the advice to add slots, or to hold them for less time.
-func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, p *poolFacts) string {
-	fix, workSite, holdText := p.kind.advice, siteText(top.nonStdSite()), words.Brief(int64(p.holdNS))
-	if p.hasServers && isSerialAsker(p.service, top.Cause) {
+func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFacts) string {
+	fix, workSite, holdText := facts.kind.advice, siteText(top.nonStdSite()), words.Brief(int64(facts.holdNS))
+	if facts.hasServers && isSerialAsker(facts.service, top.Cause) {
 		fix = "let it ask on another goroutine and continue with what arrives meanwhile; or let more goroutines serve the queue"
 	}
-	if p.isSizeKnown() {
-		fix += fmt.Sprintf(": about %d are enough for this load", p.sufficient)
+	if facts.isSizeKnown() {
+		fix += fmt.Sprintf(": about %d are enough for this load", facts.sufficient)
 	}
 	switch {
-	case p.isSizeKnown() && p.isScattered:
+	case facts.isSizeKnown() && facts.isScattered:
 		fix += fmt.Sprintf(", or compute for less than %s while holding it", holdText)
-	case p.isSizeKnown():
+	case facts.isSizeKnown():
 		fix += fmt.Sprintf(", or make the work at %s shorter than %s", workSite, holdText)
 	default:
 		fix += fmt.Sprintf(", or find out why its holders wait so long at %s", workSite)
 	}
-	if pool := stdPools[cand.wait.call]; p.isSizeKnown() && pool.unusedAdvice != "" {
+	if pool := stdPools[cand.wait.call]; facts.isSizeKnown() && pool.unusedAdvice != "" {
 		fix += "; " + pool.unusedAdvice
 	}
-	if r := a.in.longWaitsAt(cand.wait.site.Site()); p.hasServers && top.Call == sleepCall && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= scale.Some {
+	if r := a.in.longWaitsAt(cand.wait.site.Site()); facts.hasServers && top.Call == sleepCall && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= scale.Some {
 		fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
-	if p.kind.isSingleSlot {
+	if facts.kind.isSingleSlot {
 		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", siteText(a.movableWork(cand, top)), fix)
 	}
-	if p.isBursty {
-		fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", workSite, holdText, p.kind.advice, p.inUse)
+	if facts.isBursty {
+		fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", workSite, holdText, facts.kind.advice, facts.inUse)
 	}
-	if p.holdersCompute {
+	if facts.holdersCompute {
 		fix += fmt.Sprintf("; the holders compute, so more places help only while processors are free (GOMAXPROCS %d, all busy %.0f %% of the time)",
 			a.in.Report.Input.GOMAXPROCS, 100*(1-a.in.Report.Runtime.Sched.PsIdle))
 	}
@@ -265,7 +265,7 @@ func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 
 // reportQueue returns the queue of a candidate, with the lines at which requests wait.
 func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
-	q := &report.Queue{For: name, At: []report.Via{}}
+	queue := &report.Queue{For: name, At: []report.Via{}}
 	for _, list := range [][]causeRoute{cand.routes, cand.slowRoutes} {
 		for i := range list {
 			via, _ := verdict.AfterLastAnswer(list[i].via)
@@ -274,14 +274,14 @@ func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
 				if _, ok := a.contendedWait(via[k : k+1]); !ok {
 					continue
 				}
-				if a.canonicalWait(key) == cand.wait && !q.Has(&via[k]) {
-					q.At = append(q.At, via[k])
+				if a.canonicalWait(key) == cand.wait && !queue.Has(&via[k]) {
+					queue.At = append(queue.At, via[k])
 				}
 				break
 			}
 		}
 	}
-	return q
+	return queue
 }
 
 // ownServiceNS returns the time of a cause on other goroutines behind waits that are not contended: the service times
@@ -386,21 +386,21 @@ func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, 
 }
 
 // poolKindAtWait returns the kind of pool of a wait; slotWaits is nil if its slots are unknown.
-func poolKindAtWait(k waitKey, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
+func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
 	const moreSlots, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
-	switch p, isStd := stdPools[k.call]; {
+	switch p, isStd := stdPools[wait.call]; {
 	case isStd:
 		return poolKind{name: p.slotName, holder: "it", advice: p.sizeAdvice}
-	case isSemaphoreWait(k) && slotWaits != nil && slotWaits.Slots == 1:
+	case isSemaphoreWait(wait) && slotWaits != nil && slotWaits.Slots == 1:
 		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", moreWeight, true}
-	case isSemaphoreWait(k) && slotWaits != nil && slotWaits.Slots > 1:
+	case isSemaphoreWait(wait) && slotWaits != nil && slotWaits.Slots > 1:
 		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", slotWaits.Slots), holder: "its holder", advice: moreWeight}
-	case strings.HasPrefix(k.site.Func, semaphorePackage):
+	case strings.HasPrefix(wait.site.Func, semaphorePackage):
 		return poolKind{name: "a golang.org/x/sync/semaphore", holder: "its holder", advice: moreWeight}
 	case slotWaits != nil && slotWaits.Slots == 1:
-		return poolKind{"the only place at " + siteText(k.site.Site()) + ",", "its holder", moreSlots, isSlotPool(slotWaits)}
+		return poolKind{"the only place at " + siteText(wait.site.Site()) + ",", "its holder", moreSlots, isSlotPool(slotWaits)}
 	case slotWaits != nil && slotWaits.Slots > 1:
-		return poolKind{name: fmt.Sprintf("one of %d places at %s,", slotWaits.Slots, siteText(k.site.Site())), holder: "its holder", advice: moreSlots}
+		return poolKind{name: fmt.Sprintf("one of %d places at %s,", slotWaits.Slots, siteText(wait.site.Site())), holder: "its holder", advice: moreSlots}
 	case service != nil && service.OtherRequestShare > 0.5 || slotWaits != nil:
 		return poolKind{name: "a place that other requests hold", holder: "its holder", advice: moreSlots}
 	case service != nil && service.MaxServers > 1 && service.Requests >= 5*service.MaxServers:

@@ -8,17 +8,17 @@ import (
 )
 
 // checkPsTaken is WL1002, ps-taken.
-func checkPsTaken(in *Input, q *runQueueWait) []Verdict {
-	t := &q.occupants[0]
-	if psInUse(in) < scale.Most && (q.gain.Slow.NS < 1e6 || q.share < 0.05) {
+func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
+	t := &wait.occupants[0]
+	if psInUse(in) < scale.Most && (wait.gain.Slow.NS < 1e6 || wait.share < 0.05) {
 		return nil
 	}
-	v := q.newVerdict(t.site, 0.7)
+	v := wait.newVerdict(t.site, 0.7)
 	if t.share > 0.5 {
 		v.Confidence = 0.85
 	}
-	v.addEvidence(q.waitEvidence())
-	v.addEvidence(occupantEvidence(q.occupants)...)
+	v.addEvidence(wait.waitEvidence())
+	v.addEvidence(occupantEvidence(wait.occupants)...)
 	if in.Process.SpanNS > 0 {
 		v.addEvidence(measurement("Ps in use over the whole trace", psInUse(in), "share"))
 	}
@@ -30,10 +30,10 @@ func checkPsTaken(in *Input, q *runQueueWait) []Verdict {
 	if !t.servesRequests(in) {
 		v.Fix = "run " + shortFunc(t.site.Func) + " on fewer goroutines at a time, make it cheaper, or yield in it; or give the service more CPUs"
 	}
-	if q.isBurst(in) {
+	if wait.isBurst(in) {
 		v.MaxSeverity = report.SeverityLow
 		v.Title = "requests that arrive together wait for each other, on Ps that are idle nearly all the time"
-		if v.Site = computeSite(q.group); v.Site != nil {
+		if v.Site = computeSite(wait.group); v.Site != nil {
 			v.Title += ": " + shortFunc(v.Site.Func) + " computes"
 		}
 		v.Fix = "if clients do not have to ask at the same time, spread their requests; otherwise make the requests cheaper, or give the service more CPUs"

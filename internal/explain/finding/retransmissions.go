@@ -12,14 +12,14 @@ import (
 
 // checkRetransmissions is WL2008, retransmissions.
 func checkRetransmissions(in *Input, g *report.Group) []Verdict {
-	h := in.Report.Host
-	if h == nil || h.Network.Verdict != report.NetworkLost {
+	host := in.Report.Host
+	if host == nil || host.Network.Verdict != report.NetworkLost {
 		return nil
 	}
 	var waits []*report.HostWait
 	requests := map[string]bool{}
-	for k := range h.Network.Requests {
-		if w := &h.Network.Requests[k]; w.Group == g.ID {
+	for k := range host.Network.Requests {
+		if w := &host.Network.Requests[k]; w.Group == g.ID {
 			waits = append(waits, w)
 			requests[w.Request] = true
 		}
@@ -27,14 +27,14 @@ func checkRetransmissions(in *Input, g *report.Group) []Verdict {
 	if len(waits) == 0 || len(g.Slowest) == 0 {
 		return nil
 	}
-	return []Verdict{retransmitVerdict(g, h, waits, min(1, float64(len(requests))/float64(len(g.Slowest))))}
+	return []Verdict{retransmitVerdict(g, host, waits, min(1, float64(len(requests))/float64(len(g.Slowest))))}
 }
 
 // retransmitVerdict is the verdict on a group in which a share of the slowest requests waited during a retransmission:
 // those in waits.
-func retransmitVerdict(g *report.Group, h *report.Host, waits []*report.HostWait, affectedShare float64) Verdict {
+func retransmitVerdict(g *report.Group, host *report.Host, waits []*report.HostWait, affectedShare float64) Verdict {
 	share, gain := weigh(g, isNetwork)
-	n := &h.Network
+	n := &host.Network
 	retransmitted, sumNS := n.Retransmitted+n.PeerRetransmitted, int64(0)
 	for _, w := range waits {
 		sumNS += w.DurationNS
@@ -47,7 +47,7 @@ func retransmitVerdict(g *report.Group, h *report.Host, waits []*report.HostWait
 	}
 	gain.Slow, gain.All, gain.OtherTail = gain.Slow.scaled(affectedShare), gain.All.scaled(affectedShare), Loss{}
 	// The probability that an unrelated retransmission falls within a wait of this length.
-	chance := 1 - math.Exp(-float64(retransmitted)*float64(meanNS+2*h.IntervalNS)/float64(max(1, h.ToNS-h.FromNS)))
+	chance := 1 - math.Exp(-float64(retransmitted)*float64(meanNS+2*host.IntervalNS)/float64(max(1, host.ToNS-host.FromNS)))
 	v := Verdict{Gain: gain, Finding: report.Finding{
 		Title: "the network loses segments " + remoteNames(waits), Cause: report.CauseNetwork, Site: waits[0].Site, Group: g.ID, Share: share, Confidence: 0.9,
 		Evidence: []report.Evidence{
@@ -62,7 +62,7 @@ func retransmitVerdict(g *report.Group, h *report.Host, waits []*report.HostWait
 		v.Title = "segments " + remoteNames(waits) + " were retransmitted, although both ends are on this host"
 		v.Fix = "check the process at the other end, on this host: its accept queue (ss -ltn) or a receive buffer may be full, a filter may drop packets, or it had no CPU"
 	}
-	if lostShare := retransmitWaitShare(g, h); lostShare > 0 {
+	if lostShare := retransmitWaitShare(g, host); lostShare > 0 {
 		v.addEvidence(measurement("share of their network waits that passed before a retransmission; the answers came right after it", lostShare, "share"))
 	} else if chance > 0.5 {
 		v.Confidence = 0.7
@@ -84,8 +84,8 @@ func retransmitVerdict(g *report.Group, h *report.Host, waits []*report.HostWait
 // retransmitWaitShare returns the share of the slow requests' network waits that passed before a segment was
 // retransmitted; 0 if chance can explain it. A slow peer answers at any time after a retransmission, but a lost query
 // is answered right after it.
-func retransmitWaitShare(g *report.Group, h *report.Host) float64 {
-	if h == nil || h.Network.Verdict != report.NetworkLost {
+func retransmitWaitShare(g *report.Group, host *report.Host) float64 {
+	if host == nil || host.Network.Verdict != report.NetworkLost {
 		return 0
 	}
 	allNS, lostNS, restNS, count := int64(0), int64(0), int64(0), 0
@@ -96,16 +96,16 @@ func retransmitWaitShare(g *report.Group, h *report.Host) float64 {
 			}
 		}
 	}
-	for i := range h.Network.Requests {
-		if w := &h.Network.Requests[i]; w.Group == g.ID {
+	for i := range host.Network.Requests {
+		if w := &host.Network.Requests[i]; w.Group == g.ID {
 			// The retransmission happened up to an interval before the sample: half of one on average, a whole one as a bound.
-			lostNS += max(0, w.AgainNS-h.IntervalNS/2)
-			restNS += w.DurationNS - w.AgainNS + h.IntervalNS
+			lostNS += max(0, w.AgainNS-host.IntervalNS/2)
+			restNS += w.DurationNS - w.AgainNS + host.IntervalNS
 			count++
 		}
 	}
 	// The probability that this many random retransmissions are each followed by an answer, within rest in total.
-	x := float64(h.Network.Retransmitted+h.Network.PeerRetransmitted) * float64(restNS) / float64(max(1, h.ToNS-h.FromNS))
+	x := float64(host.Network.Retransmitted+host.Network.PeerRetransmitted) * float64(restNS) / float64(max(1, host.ToNS-host.FromNS))
 	chance, term := 1.0, math.Exp(-x)
 	for n := range count {
 		chance -= term

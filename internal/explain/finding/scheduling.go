@@ -55,34 +55,34 @@ type runQueueWait struct {
 
 // runQueueWaitOf divides a group's waits for a P among hubs and one other rule.
 func runQueueWaitOf(in *Input, g *report.Group) *runQueueWait {
-	q := &runQueueWait{group: g, hubs: hubWaitsOf(in, g)}
-	q.share, q.gain = weighPart(g, func(c *report.Cause) float64 {
-		if !isSched(c) || isBehindHub(q.hubs, c) {
+	wait := &runQueueWait{group: g, hubs: hubWaitsOf(in, g)}
+	wait.share, wait.gain = weighPart(g, func(c *report.Cause) float64 {
+		if !isSched(c) || isBehindHub(wait.hubs, c) {
 			return 0
 		}
 		return 1 - marksPart(c)
 	})
-	if q.occupants = occupantsOf(in.Process, g); len(q.occupants) == 0 {
-		return q
+	if wait.occupants = occupantsOf(in.Process, g); len(wait.occupants) == 0 {
+		return wait
 	}
 	kinds := map[report.RuleCode]float64{}
-	for i := range q.occupants {
-		kinds[ruleForOccupant(in, &q.occupants[i])] += q.occupants[i].share
+	for i := range wait.occupants {
+		kinds[ruleForOccupant(in, &wait.occupants[i])] += wait.occupants[i].share
 	}
-	q.ruleCode = report.RulePsTaken
+	wait.ruleCode = report.RulePsTaken
 	for _, code := range []report.RuleCode{report.RuleHerd, report.RuleLongRuns} {
 		if kinds[code] > 0.5 {
-			q.ruleCode = code
+			wait.ruleCode = code
 		}
 	}
-	q.kindShare = kinds[q.ruleCode]
-	if q.ruleCode != report.RuleHerd {
-		q.assignHerd(in)
+	wait.kindShare = kinds[wait.ruleCode]
+	if wait.ruleCode != report.RuleHerd {
+		wait.assignHerd(in)
 	}
-	if q.ruleCode == report.RulePsTaken && hasTooFewPs(in) {
-		q.ruleCode = report.RuleTooFewPs
+	if wait.ruleCode == report.RulePsTaken && hasTooFewPs(in) {
+		wait.ruleCode = report.RuleTooFewPs
 	}
-	return q
+	return wait
 }
 
 // assignHerd sets the rule to WL1004 if most of the wait is in the moments of one herd.
@@ -109,7 +109,7 @@ func (q *runQueueWait) assignHerd(in *Input) {
 }
 
 // occupantsOf adds up what ran while requests of a group waited for a P.
-func occupantsOf(c *process.Stats, g *report.Group) []occupant {
+func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 	var out []occupant
 	total := 0.0
 	for i := range g.All().Causes {
@@ -132,7 +132,7 @@ func occupantsOf(c *process.Stats, g *report.Group) []occupant {
 	}
 	for i := range out {
 		out[i].share /= total
-		out[i].startFunc, out[i].longShare = runsEndingIn(c, out[i].site.Func)
+		out[i].startFunc, out[i].longShare = runsEndingIn(stats, out[i].site.Func)
 	}
 	slices.SortStableFunc(out, func(a, b occupant) int {
 		return cmp.Or(cmp.Compare(b.share, a.share), strings.Compare(a.site.Func, b.site.Func))

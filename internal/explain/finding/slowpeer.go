@@ -114,18 +114,18 @@ const peerAnswer = "a peer's answer"
 // describeKnownPeer describes a peer that may be this process itself, or that has another recording. It returns what
 // requests wait for, the advice, evidence, and whether most of the wait belongs to requests of a group that has other
 // findings.
-func describeKnownPeer(r *report.Report, p *report.Peer, peerAdvice string) (awaited, fix string, evidence []report.Evidence, isElsewhere bool) {
-	name, waitText, servedText := names.PeerNames(p), words.Brief(p.WaitNS), words.Brief(p.ServedNS)
-	if p.Followed() {
+func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (awaited, fix string, evidence []report.Evidence, isElsewhere bool) {
+	name, waitText, servedText := names.PeerNames(peer), words.Brief(peer.WaitNS), words.Brief(peer.ServedNS)
+	if peer.Followed() {
 		// The work there has findings of its requests: this is the rest.
 		return fmt.Sprintf("the round trip to this process's own %s over the network", name),
 			fmt.Sprintf("call it without the network where possible: of each wait of %s it was served for %s", waitText, servedText), nil, false
 	}
 	restText := fmt.Sprintf("which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side", servedText, waitText)
 	switch {
-	case p.Recording != "":
-		awaited, fix = fmt.Sprintf("%s in %s,", name, p.Recording), fmt.Sprintf("look at %s in %s, %s", name, p.Recording, restText)
-	case p.Confidence < 0.8:
+	case peer.Recording != "":
+		awaited, fix = fmt.Sprintf("%s in %s,", name, peer.Recording), fmt.Sprintf("look at %s in %s, %s", name, peer.Recording, restText)
+	case peer.Confidence < 0.8:
 		// Only the times fit: the wait and its usual advice are certain.
 		awaited, fix = peerAnswer+", perhaps this process's own "+name+",", peerAdvice
 		if r.Host == nil {
@@ -133,19 +133,19 @@ func describeKnownPeer(r *report.Report, p *report.Peer, peerAdvice string) (awa
 		}
 	default:
 		awaited = "this process's own " + name + ","
-		fix = fmt.Sprintf("look at %s in this report%s, %s. Call it without the network where possible", name, largestCauseText(r, p.Group), restText)
-		isElsewhere = r.Group(p.Group) != nil && 2*p.ServedNS >= p.WaitNS
+		fix = fmt.Sprintf("look at %s in this report%s, %s. Call it without the network where possible", name, largestCauseText(r, peer.Group), restText)
+		isElsewhere = r.Group(peer.Group) != nil && 2*peer.ServedNS >= peer.WaitNS
 	}
 	evidence = []report.Evidence{
-		measurement(fmt.Sprintf("share of %d waits that contain one request of %s", p.Waits, name), float64(p.Held)/float64(max(p.Waits, 1)), "share"),
-		measurement("share of the same waits, shifted in time, that do", p.ByChance, "share"),
+		measurement(fmt.Sprintf("share of %d waits that contain one request of %s", peer.Waits, name), float64(peer.Held)/float64(max(peer.Waits, 1)), "share"),
+		measurement("share of the same waits, shifted in time, that do", peer.ByChance, "share"),
 	}
 	for _, part := range []struct {
 		text string
 		ns   *int64
 	}{
-		{"part of a wait before the request began there", p.ThereNS}, {"part of that in which it may have lain unread there", p.UnseenNS},
-		{"part of a wait after the request had ended there", p.BackNS}, {"part of a wait's end in which the waiting goroutine had no P", &p.LateNS},
+		{"part of a wait before the request began there", peer.ThereNS}, {"part of that in which it may have lain unread there", peer.UnseenNS},
+		{"part of a wait after the request had ended there", peer.BackNS}, {"part of a wait's end in which the waiting goroutine had no P", &peer.LateNS},
 	} {
 		if part.ns != nil && *part.ns > 0 {
 			evidence = append(evidence, measurement(part.text, *part.ns, "ns"))
@@ -165,7 +165,7 @@ func describeUnanswered(v *Verdict, calls *queues.PeerCalls) {
 
 // describeConnOpens adds to a verdict that part of the wait opens connections, which reuse would save. If most
 // requests open one, this holds on any machine and its time counts in full. It reports whether that is so.
-func (a *attribution) describeConnOpens(v *Verdict, c *candidate, calls *queues.PeerCalls) bool {
+func (a *attribution) describeConnOpens(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
 	openShare := float64(calls.ConnOpenNS) / float64(calls.TotalNS)
 	v.Title = strings.Replace(v.Title, "requests wait for ", fmt.Sprintf("requests open connections (%s of this wait), then wait for ", words.Percent(openShare)), 1)
 	reuseAdvice := stdPools[calls.ConnOpenFunc].reuseAdvice
@@ -185,7 +185,7 @@ func (a *attribution) describeConnOpens(v *Verdict, c *candidate, calls *queues.
 		v.MaxSeverityByAll = report.SeverityLow
 		return false
 	}
-	v.Gain, v.MaxSeverity, v.Changes = c.gain.scaled(openShare), "", []predict.Change{}
+	v.Gain, v.MaxSeverity, v.Changes = cand.gain.scaled(openShare), "", []predict.Change{}
 	v.Gain.ThresholdFactor = scale.Far
 	return true
 }
@@ -298,13 +298,13 @@ func largestCauseText(r *report.Report, id string) string {
 // readDelay returns the loss of a band's requests because the goroutine that reads their answers was ready, or had its
 // message, but did not run. A request on its own goroutine sends before it waits. Otherwise another goroutine sends,
 // which queues for the same Ps, and the peer gets no query until it runs.
-func (c *candidate) readDelay(b *report.Band) Loss {
-	if b == nil || b.Count == 0 {
+func (c *candidate) readDelay(band *report.Band) Loss {
+	if band == nil || band.Count == 0 {
 		return Loss{}
 	}
 	share, ns := 0.0, int64(0)
-	for i := range b.Causes {
-		delayed := &b.Causes[i]
+	for i := range band.Causes {
+		delayed := &band.Causes[i]
 		if !isSched(delayed) || delayed.Site == nil || !slices.ContainsFunc(c.routes, func(p causeRoute) bool { return len(p.via) > 0 && p.Site.Meets(delayed.Site) }) {
 			continue
 		}
@@ -314,7 +314,7 @@ func (c *candidate) readDelay(b *report.Band) Loss {
 			ns += int64(float64(delayed.TotalNS) * float64(matchingNS) / float64(allNS))
 		}
 	}
-	return Loss{Share: share, NS: ns / int64(b.Count)}
+	return Loss{Share: share, NS: ns / int64(band.Count)}
 }
 
 // peerGain returns what a fix of waits for a peer can save. If most requests wait for it, only the time beyond their

@@ -14,10 +14,10 @@ type syscallKind struct {
 	fix      string
 }
 
-func syscallOf(c *report.Cause) syscallKind {
-	call, site := c.Call, ""
-	if c.Site != nil {
-		site = c.Site.Func
+func syscallOf(cause *report.Cause) syscallKind {
+	call, site := cause.Call, ""
+	if cause.Site != nil {
+		site = cause.Site.Func
 	}
 	switch {
 	case call == "os.(*File).Sync", call == "syscall.Fsync", call == "syscall.Fdatasync":
@@ -33,7 +33,7 @@ func syscallOf(c *report.Cause) syscallKind {
 		return syscallKind{"write", "writes to a file or pipe", "write from a separate goroutine through a bounded buffer that drops or counts what does not fit; log less in requests"}
 	case isFileCall(call):
 		return syscallKind{"file", "reads a file", "keep what is often read in memory, or read it in advance"}
-	case c.Kind == report.InC:
+	case cause.Kind == report.InC:
 		return syscallKind{"cgo", "runs C code", "make the C call shorter, or run it outside of the request"}
 	}
 	return syscallKind{"", "is in a system call", "do it outside of the request, less often, or in larger pieces"}

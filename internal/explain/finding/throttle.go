@@ -79,19 +79,19 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	}
 	if g != nil {
 		for i := range g.Bands {
-			b := &g.Bands[i]
+			band := &g.Bands[i]
 			share, hit := 0.0, 0
-			for k := range b.Causes {
-				if isThrottle(&b.Causes[k]) {
-					share += b.Causes[k].Share
-					hit = max(hit, b.Causes[k].Requests)
+			for k := range band.Causes {
+				if isThrottle(&band.Causes[k]) {
+					share += band.Causes[k].Share
+					hit = max(hit, band.Causes[k].Requests)
 				}
 			}
-			if b.Count > 0 {
-				add(bandShareText(b.Band), share, "share")
+			if band.Count > 0 {
+				add(bandShareText(band.Band), share, "share")
 			}
 			if i == 0 {
-				add(fmt.Sprintf("requests that froze at the most frequent place, of %d", b.Count), float64(hit), "requests")
+				add(fmt.Sprintf("requests that froze at the most frequent place, of %d", band.Count), float64(hit), "requests")
 			}
 		}
 	}
@@ -140,22 +140,22 @@ func cpuLimit(r *report.Report) (cpus float64, source string) {
 // CPUs. This is the quota, or more if goroutines that show as running waited for a CPU. If a freeze follows little
 // running time, the quota is small, however many Ps there are. It is 0 if unknown.
 func cpusBeforeFreezes(rt *report.Runtime) float64 {
-	s, period := rt.Series, rt.Throttle.PeriodNS
-	if s == nil || s.StepNS <= 0 || 4*s.StepNS > period {
+	series, period := rt.Series, rt.Throttle.PeriodNS
+	if series == nil || series.StepNS <= 0 || 4*series.StepNS > period {
 		return 0
 	}
 	var cpusPerPeriod []float64
-	for _, f := range s.Freezes {
+	for _, f := range series.Freezes {
 		from, ranNS := f[0]+f[1]-period, 0.0
 		if from < 0 {
 			continue
 		}
-		first, _ := slices.BinarySearchFunc(s.Running, from-s.StepNS, func(p [2]int64, t int64) int { return cmp.Compare(p[0], t) })
-		for _, p := range s.Running[first:] {
+		first, _ := slices.BinarySearchFunc(series.Running, from-series.StepNS, func(p [2]int64, t int64) int { return cmp.Compare(p[0], t) })
+		for _, p := range series.Running[first:] {
 			if p[0] >= f[0] {
 				break
 			}
-			ranNS += float64(p[1]) / 1000 * float64(max(0, min(p[0]+s.StepNS, f[0])-max(p[0], from)))
+			ranNS += float64(p[1]) / 1000 * float64(max(0, min(p[0]+series.StepNS, f[0])-max(p[0], from)))
 		}
 		cpusPerPeriod = append(cpusPerPeriod, ranNS/float64(period))
 	}

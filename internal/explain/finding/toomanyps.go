@@ -17,25 +17,25 @@ func hasMorePsThanCPUs(in *Input) bool {
 
 // ownCrowdShare returns the share of the threads' waiting time for a CPU in which more of the process's own threads
 // were ready than it has CPUs. The rest is due to other processes.
-func ownCrowdShare(h *report.Host) float64 {
+func ownCrowdShare(host *report.Host) float64 {
 	var ownNS, allNS, last int64
-	for i, d := range h.Series.RunDelayNS {
+	for i, d := range host.Series.RunDelayNS {
 		width := d[0] - last
 		last = d[0]
 		if i == 0 {
-			width = d[0] - h.FromNS
+			width = d[0] - host.FromNS
 		}
-		if allNS += d[1]; d[1] == 0 || i >= len(h.Series.CPUNS) {
+		if allNS += d[1]; d[1] == 0 || i >= len(host.Series.CPUNS) {
 			continue
 		}
-		if float64(h.Series.CPUNS[i][1]+d[1]) > crowdFactor*float64(h.Facts.Parallelism)*float64(width) {
+		if float64(host.Series.CPUNS[i][1]+d[1]) > crowdFactor*float64(host.Facts.Parallelism)*float64(width) {
 			ownNS += d[1]
 		}
 	}
 	if allNS > 0 {
 		return float64(ownNS) / float64(allNS)
 	}
-	if h.Lost.CPUNS != nil && h.Lost.RunDelayNS != nil && float64(*h.Lost.CPUNS+*h.Lost.RunDelayNS) > crowdFactor*float64(h.Facts.Parallelism)*float64(h.ToNS-h.FromNS) {
+	if host.Lost.CPUNS != nil && host.Lost.RunDelayNS != nil && float64(*host.Lost.CPUNS+*host.Lost.RunDelayNS) > crowdFactor*float64(host.Facts.Parallelism)*float64(host.ToNS-host.FromNS) {
 		return 1
 	}
 	return 0
@@ -69,7 +69,7 @@ func checkTooManyPs(in *Input) []Verdict {
 	if !hasTooManyPs(in) {
 		return nil
 	}
-	s := &in.Process.Samples
+	samples := &in.Process.Samples
 	v := Verdict{Fact: true, Finding: report.Finding{
 		Title: "the scheduler uses much of the CPU to look for work: there are more Ps than CPUs, or more than the work needs", Cause: report.CauseSched, Confidence: 0.6,
 		Fix: "set GOMAXPROCS to the CPU limit, or lower, and compare: whylate sweep, whylate limits",
@@ -84,8 +84,8 @@ func checkTooManyPs(in *Input) []Verdict {
 			v.addEvidence(measurement("share of goroutines' running time in which their threads had no CPU", ownLostShare, "share"))
 		}
 	}
-	if s.All >= scale.Many {
-		v.addEvidence(measurement("share of CPU samples in the scheduler", float64(s.Scheduler)/float64(s.All), "share"))
+	if samples.All >= scale.Many {
+		v.addEvidence(measurement("share of CPU samples in the scheduler", float64(samples.Scheduler)/float64(samples.All), "share"))
 	}
 	v.addEvidence(measurement("GOMAXPROCS", in.Process.Procs, "Ps"),
 		measurement("Ps in use", psInUse(in), "share"))

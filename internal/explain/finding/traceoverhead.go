@@ -11,14 +11,14 @@ const eventCostNS = 90
 
 // checkTraceOverhead is WL5004, trace-overhead.
 func checkTraceOverhead(in *Input) []Verdict {
-	c := in.Process
-	if c.BusyNS == 0 || c.SpanNS == 0 || c.Procs == 0 {
+	stats := in.Process
+	if stats.BusyNS == 0 || stats.SpanNS == 0 || stats.Procs == 0 {
 		return nil
 	}
-	share := float64(c.Events) * eventCostNS / float64(c.BusyNS)
+	share := float64(stats.Events) * eventCostNS / float64(stats.BusyNS)
 	text := "share of the requests' time spent writing events, estimated"
-	if c.Samples.All >= scale.Many {
-		share, text = float64(c.Samples.Tracing)/float64(c.Samples.All), "share of the requests' time in the tracer, by CPU samples"
+	if stats.Samples.All >= scale.Many {
+		share, text = float64(stats.Samples.Tracing)/float64(stats.Samples.All), "share of the requests' time in the tracer, by CPU samples"
 	}
 	if share *= runnableShare(in.Report); share < scale.Some {
 		return nil
@@ -27,7 +27,7 @@ func checkTraceOverhead(in *Input) []Verdict {
 		Title: "tracing itself used much of the CPU", Confidence: 0.7,
 		Evidence: []report.Evidence{
 			measurement(text, min(share, 1), "share"),
-			measurement("events per second and P", float64(c.Events)/(float64(c.SpanNS)/1e9)/float64(c.Procs), "count"),
+			measurement("events per second and P", float64(stats.Events)/(float64(stats.SpanNS)/1e9)/float64(stats.Procs), "count"),
 		},
 		Fix: "trust waits more than short runs; trace under less load to see the service without that cost",
 	})

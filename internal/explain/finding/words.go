@@ -70,30 +70,30 @@ func libraryCall(call string) string {
 }
 
 // activityAt returns a phrase for the activity of a cause.
-func activityAt(c *report.Cause, via []report.Via) string {
-	location := siteText(nonStdSite(c, via))
-	call := libraryCall(c.Call)
-	if nonStdSite(c, via) != c.Site {
+func activityAt(cause *report.Cause, via []report.Via) string {
+	location := siteText(nonStdSite(cause, via))
+	call := libraryCall(cause.Call)
+	if nonStdSite(cause, via) != cause.Site {
 		call = "" // the call belongs to the line of the standard library, which is not named
 	}
 	if call != "" {
 		call = " in " + call
 	}
-	switch c.Cause {
+	switch cause.Cause {
 	case report.CauseCPU:
 		return "computes in " + location
 	case report.CauseSleep:
-		return timerActivity(c) + " at " + location
+		return timerActivity(cause) + " at " + location
 	case report.CauseNetwork:
 		switch {
-		case isFileCall(c.Call):
+		case isFileCall(cause.Call):
 			return "waits for a pipe" + call + " at " + location
-		case c.Kind == "inbound":
+		case cause.Kind == "inbound":
 			return "waits for the client at " + location
 		}
 		return "waits for the network" + call + " at " + location
 	case report.CauseSyscall:
-		return syscallOf(c).activity + call + " at " + location
+		return syscallOf(cause).activity + call + " at " + location
 	}
 	return "waits" + call + " at " + location
 }

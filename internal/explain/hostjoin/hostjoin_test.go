@@ -115,53 +115,53 @@ func TestLostTimeParts(t *testing.T) {
 		if i > 0 {
 			run += 10 * ms
 		}
-		x.sample(i, func(l *host.Line) {
-			l.Periods, l.ThrottledPeriods, l.ThrottledNS, l.LocalNS = pointer(i/5), &periods, &throttled, pointer(throttled)
-			l.AncestorNS, l.AncestorPeriods, l.AncestorsComplete = pointer(0), pointer(0), true
-			l.RunNS, l.RunDelayNS, l.RSSBytes = &run, &delay, pointer(i)
+		x.sample(i, func(lost *host.Line) {
+			lost.Periods, lost.ThrottledPeriods, lost.ThrottledNS, lost.LocalNS = pointer(i/5), &periods, &throttled, pointer(throttled)
+			lost.AncestorNS, lost.AncestorPeriods, lost.AncestorsComplete = pointer(0), pointer(0), true
+			lost.RunNS, lost.RunDelayNS, lost.RSSBytes = &run, &delay, pointer(i)
 		})
 	}
 	rep := &report.Report{Input: report.Input{DurationNS: 2e9}, Runtime: report.Runtime{Series: &report.Series{StepNS: 1e9, Running: [][2]int64{{0, 3000}, {1e9, 500}}}}}
-	h := summarize(t, &x, window(0, 100), rep)
-	l := h.Lost
+	host := summarize(t, &x, window(0, 100), rep)
+	lost := host.Lost
 	for _, c := range []struct {
 		name string
 		got  *int64
 		want int64
 	}{
-		{"quota", l.QuotaNS, 1000 * ms}, {"run queue", l.RunQueueNS, 30 * ms}, {"unsplit", l.UnsplitNS, 1000 * ms}, {"cpu", l.CPUNS, 1000 * ms},
-		{"delay", l.RunDelayNS, 2030 * ms}, {"busy", l.BusyNS, 3500 * ms}, {"unexplained", l.UnexplainedNS, 470 * ms},
+		{"quota", lost.QuotaNS, 1000 * ms}, {"run queue", lost.RunQueueNS, 30 * ms}, {"unsplit", lost.UnsplitNS, 1000 * ms}, {"cpu", lost.CPUNS, 1000 * ms},
+		{"delay", lost.RunDelayNS, 2030 * ms}, {"busy", lost.BusyNS, 3500 * ms}, {"unexplained", lost.UnexplainedNS, 470 * ms},
 	} {
 		if c.got == nil || *c.got != c.want {
 			t.Errorf("%s: %v, want %d", c.name, c.got, c.want)
 		}
 	}
-	if h.Quota.Verdict != "own" || h.Quota.OwnNS != 1000*ms || h.Quota.ThrottledPeriods != 10 || h.Clock != "monotonic" || h.Coverage != 1 {
-		t.Errorf("%+v, clock %s, coverage %v", h.Quota, h.Clock, h.Coverage)
+	if host.Quota.Verdict != "own" || host.Quota.OwnNS != 1000*ms || host.Quota.ThrottledPeriods != 10 || host.Clock != "monotonic" || host.Coverage != 1 {
+		t.Errorf("%+v, clock %s, coverage %v", host.Quota, host.Clock, host.Coverage)
 	}
 	sum := int64(0)
-	for _, v := range h.Series.ThrottledNS {
+	for _, v := range host.Series.ThrottledNS {
 		sum += v[1]
 	}
 	if sum != 1000*ms {
 		t.Errorf("the series adds up to %d", sum)
 	}
 	// Outside the throttled intervals goroutines ran longer than the threads, but never for longer than the threads waited.
-	if l.OffCPUNS == nil || *l.OffCPUNS < 0 || *l.OffCPUNS > 30*ms {
-		t.Errorf("without a CPU: %v, want at most the threads' waiting time", l.OffCPUNS)
+	if lost.OffCPUNS == nil || *lost.OffCPUNS < 0 || *lost.OffCPUNS > 30*ms {
+		t.Errorf("without a CPU: %v, want at most the threads' waiting time", lost.OffCPUNS)
 	}
 	// The second half alone: nothing was throttled.
-	if h := summarize(t, &x, window(60, 100), nil); h.Quota.Verdict != "none" || *h.Lost.QuotaNS != 0 || *h.Lost.RunQueueNS != 30*ms || h.Lost.BusyNS != nil || h.Lost.UnexplainedNS != nil {
-		t.Errorf("second half: %+v %+v", h.Quota, h.Lost)
+	if host := summarize(t, &x, window(60, 100), nil); host.Quota.Verdict != "none" || *host.Lost.QuotaNS != 0 || *host.Lost.RunQueueNS != 30*ms || host.Lost.BusyNS != nil || host.Lost.UnexplainedNS != nil {
+		t.Errorf("second half: %+v %+v", host.Quota, host.Lost)
 	}
-	rep.Host = h
+	rep.Host = host
 	rep.Runtime.Throttle = report.Throttle{Verdict: "unknown", How: "freezes", LostWallNS: 480 * ms, LostCPUNS: 950 * ms, Confidence: 0.6}
 	ReplaceThrottle(rep)
 	if got := rep.Runtime.Throttle; got != (report.Throttle{Verdict: "own", How: "host samples", PeriodNS: 100 * ms, LostWallNS: 480 * ms, LostCPUNS: 1000 * ms, Confidence: 1}) {
 		t.Errorf("verdict %+v", got)
 	}
-	if h.Freezes == nil || h.Freezes.LostCPUNS != 950*ms {
-		t.Errorf("freezes %+v", h.Freezes)
+	if host.Freezes == nil || host.Freezes.LostCPUNS != 950*ms {
+		t.Errorf("freezes %+v", host.Freezes)
 	}
 }
 

@@ -15,17 +15,17 @@ type Limits struct {
 }
 
 // LimitsOf returns the limits in the window; ok is false if no samples are in it.
-func LimitsOf(s *host.Samples, w Window) (l Limits, ok bool) {
-	v, _, ok := viewOf(s, w)
+func LimitsOf(samples *host.Samples, w Window) (limits Limits, ok bool) {
+	v, _, ok := viewOf(samples, w)
 	if !ok || v.to <= v.from {
-		return l, false
+		return limits, false
 	}
 	var h report.Host
-	copyFacts(s, &h.Facts)
+	copyFacts(samples, &h.Facts)
 	v.addQuota(&h)
-	l = Limits{h.Facts, cgroup.Verdict(h.Quota.Verdict), v.coverage(w)}
-	if l.Verdict == cgroup.VerdictNone && l.Coverage < scale.NearlyAll {
-		l.Verdict = cgroup.VerdictUnknown
+	limits = Limits{h.Facts, cgroup.Verdict(h.Quota.Verdict), v.coverage(w)}
+	if limits.Verdict == cgroup.VerdictNone && limits.Coverage < scale.NearlyAll {
+		limits.Verdict = cgroup.VerdictUnknown
 	}
-	return l, true
+	return limits, true
 }

@@ -13,15 +13,15 @@ import (
 // AddStops adds to a report the intervals in which the whole process was stopped or frozen. Samples with the process's
 // state show that it was held; the silence of the trace around them gives the exact interval. Without such samples,
 // the arrivals of requests suggest intervals.
-func AddStops(s *host.Samples, w Window, rep *report.Report, silences []stops.Silence, requests int) {
-	if s == nil || !s.States {
+func AddStops(samples *host.Samples, w Window, rep *report.Report, silences []stops.Silence, requests int) {
+	if samples == nil || !samples.States {
 		if !rep.Runtime.Throttle.Verdict.HeldBack() { // throttling by a quota looks the same
 			setStops(rep, w, stops.Suspects(silences, requests, w.End-w.Start), requests, "")
 		}
 		return
 	}
 	var overlaps []stops.Silence
-	for _, h := range HeldIntervals(s, w) {
+	for _, h := range HeldIntervals(samples, w) {
 		if h.End <= w.Start || h.Start >= w.End {
 			continue
 		}
@@ -33,31 +33,31 @@ func AddStops(s *host.Samples, w Window, rep *report.Report, silences []stops.Si
 		}
 	}
 	reason := host.Held("")
-	for i := range s.Points {
-		reason = cmp.Or(reason, s.Points[i].Held)
+	for i := range samples.Points {
+		reason = cmp.Or(reason, samples.Points[i].Held)
 	}
 	setStops(rep, w, overlaps, requests, reason)
 }
 
 // HeldIntervals returns, on the trace's clock, the intervals between samples in which the process was stopped or
 // frozen for at least a part.
-func HeldIntervals(s *host.Samples, w Window) (out []freeze.Interval) {
-	if s == nil {
+func HeldIntervals(samples *host.Samples, w Window) (out []freeze.Interval) {
+	if samples == nil {
 		return nil
 	}
-	offset, _, ok := clockOffset(s, w)
+	offset, _, ok := clockOffset(samples, w)
 	if !ok {
 		return nil
 	}
-	for i := 0; i < len(s.Points); i++ {
-		if s.Points[i].Held == "" {
+	for i := 0; i < len(samples.Points); i++ {
+		if samples.Points[i].Held == "" {
 			continue
 		}
-		from := s.Points[max(i-1, 0)].MonoNS
-		for i+1 < len(s.Points) && s.Points[i].Held != "" {
+		from := samples.Points[max(i-1, 0)].MonoNS
+		for i+1 < len(samples.Points) && samples.Points[i].Held != "" {
 			i++
 		}
-		out = append(out, freeze.Interval{Start: from + offset, End: s.Points[i].MonoNS + offset})
+		out = append(out, freeze.Interval{Start: from + offset, End: samples.Points[i].MonoNS + offset})
 	}
 	return out
 }

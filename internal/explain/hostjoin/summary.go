@@ -52,30 +52,30 @@ func clockOffset(s *host.Samples, w Window) (offset int64, clock string, ok bool
 
 // Summarize returns what the samples show about the time of a trace. It reads the trace's report, which is complete
 // except for findings, and does not change it.
-func Summarize(s *host.Samples, w Window, rep *report.Report) (*report.Host, error) {
-	v, clock, ok := viewOf(s, w)
+func Summarize(samples *host.Samples, w Window, rep *report.Report) (*report.Host, error) {
+	v, clock, ok := viewOf(samples, w)
 	if !ok {
 		return nil, fmt.Errorf("%w that can be joined with the trace: it has no clock of its own (Go before 1.25), and they do not say when it was asked for", host.ErrFormat)
 	}
 	if v.to <= v.from {
-		first, last := time.Duration(v.traceTime(s.Points[0].MonoNS)), time.Duration(v.traceTime(s.Points[len(s.Points)-1].MonoNS))
+		first, last := time.Duration(v.traceTime(samples.Points[0].MonoNS)), time.Duration(v.traceTime(samples.Points[len(samples.Points)-1].MonoNS))
 		return nil, fmt.Errorf("%w of the trace's time: they begin %v after its start and end %v after it", host.ErrFormat,
 			first.Round(time.Millisecond), last.Round(time.Millisecond))
 	}
-	h := &report.Host{
-		PID: s.PID, FromNS: v.from - w.Start, ToNS: v.to - w.Start, Coverage: v.coverage(w),
-		Samples: len(s.Points), IntervalNS: s.IntervalNS, Clock: clock, CostNS: s.CostNS, States: s.States, Warnings: []report.Warning{},
+	host := &report.Host{
+		PID: samples.PID, FromNS: v.from - w.Start, ToNS: v.to - w.Start, Coverage: v.coverage(w),
+		Samples: len(samples.Points), IntervalNS: samples.IntervalNS, Clock: clock, CostNS: samples.CostNS, States: samples.States, Warnings: []report.Warning{},
 	}
-	copyFacts(s, &h.Facts)
-	for _, x := range s.Warnings {
-		h.Warnings = append(h.Warnings, report.Warning{Code: x.Code, Text: x.Text})
+	copyFacts(samples, &host.Facts)
+	for _, x := range samples.Warnings {
+		host.Warnings = append(host.Warnings, report.Warning{Code: x.Code, Text: x.Text})
 	}
-	v.addQuota(h)
-	v.addLostTime(h, rep)
-	v.addMemory(h)
-	v.addSeries(&h.Series)
-	v.addNetwork(h, rep)
-	return h, nil
+	v.addQuota(host)
+	v.addLostTime(host, rep)
+	v.addMemory(host)
+	v.addSeries(&host.Series)
+	v.addNetwork(host, rep)
+	return host, nil
 }
 
 func copyFacts(s *host.Samples, f *report.HostFacts) {
@@ -225,21 +225,21 @@ func (v *view) enclosingSamples() (from, to *host.Sample) {
 	return &points[max(a-1, 0)], &points[min(b, len(points)-1)]
 }
 
-func cgroupStat(x *host.Sample) *cgroup.Stat {
-	c := &cgroup.Stat{}
-	if x.Periods != nil && x.ThrottledNS != nil {
-		c.Has |= cgroup.HasBandwidth
-		c.Periods, c.ThrottledPeriods, c.Throttled = *x.Periods, orZero(x.ThrottledPeriods), time.Duration(*x.ThrottledNS)
+func cgroupStat(sample *host.Sample) *cgroup.Stat {
+	stat := &cgroup.Stat{}
+	if sample.Periods != nil && sample.ThrottledNS != nil {
+		stat.Has |= cgroup.HasBandwidth
+		stat.Periods, stat.ThrottledPeriods, stat.Throttled = *sample.Periods, orZero(sample.ThrottledPeriods), time.Duration(*sample.ThrottledNS)
 	}
-	if x.LocalNS != nil {
-		c.Has |= cgroup.HasLocal
-		c.Local = time.Duration(*x.LocalNS)
+	if sample.LocalNS != nil {
+		stat.Has |= cgroup.HasLocal
+		stat.Local = time.Duration(*sample.LocalNS)
 	}
-	if x.AncestorsComplete {
-		c.Has |= cgroup.HasAncestors
+	if sample.AncestorsComplete {
+		stat.Has |= cgroup.HasAncestors
 	}
-	c.AncestorThrottled, c.AncestorThrottledPeriods = time.Duration(orZero(x.AncestorNS)), orZero(x.AncestorPeriods)
-	return c
+	stat.AncestorThrottled, stat.AncestorThrottledPeriods = time.Duration(orZero(sample.AncestorNS)), orZero(sample.AncestorPeriods)
+	return stat
 }
 
 // orZero returns a counter, or 0 if it was not read.
@@ -290,30 +290,30 @@ func (v *view) throttledGroup(verdict cgroup.Verdict) string {
 
 // addLostTime divides the time for which threads were ready but did not run by its causes.
 func (v *view) addLostTime(h *report.Host, rep *report.Report) {
-	l := &h.Lost
-	l.RunDelayNS, l.CPUNS = v.sum(v.delaySteps()), v.sum(v.cpuSteps())
-	l.LongDelayNS = v.longDelayNS()
-	l.QuotaNS = v.sum(v.throttledSteps())
-	if l.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *l.QuotaNS == 0 {
-		l.QuotaNS = nil // the own quota did not throttle, and ancestors' counters are not visible
+	lost := &h.Lost
+	lost.RunDelayNS, lost.CPUNS = v.sum(v.delaySteps()), v.sum(v.cpuSteps())
+	lost.LongDelayNS = v.longDelayNS()
+	lost.QuotaNS = v.sum(v.throttledSteps())
+	if lost.QuotaNS != nil && h.Quota.Verdict == report.ThrottleUnknown && *lost.QuotaNS == 0 {
+		lost.QuotaNS = nil // the own quota did not throttle, and ancestors' counters are not visible
 	}
-	l.StealNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.StealNS }))
-	l.MachineNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.MachineNS }))
-	l.PressureNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.PressureNS }))
+	lost.StealNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.StealNS }))
+	lost.MachineNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.MachineNS }))
+	lost.PressureNS = v.sum(v.stepsOf(v.s.Seconds, false, func(x *host.Sample) *int64 { return x.PressureNS }))
 	if busyTime, ok := busyNS(rep, v.from-v.start, v.to-v.start); ok {
-		l.BusyNS = &busyTime
+		lost.BusyNS = &busyTime
 	}
-	if l.RunDelayNS != nil && l.QuotaNS != nil {
+	if lost.RunDelayNS != nil && lost.QuotaNS != nil {
 		queue, unsplit, unthrottled := v.splitDelay()
-		l.RunQueueNS, l.UnsplitNS = &queue, &unsplit
-		if l.BusyNS != nil && l.CPUNS != nil && *l.QuotaNS > 0 {
+		lost.RunQueueNS, lost.UnsplitNS = &queue, &unsplit
+		if lost.BusyNS != nil && lost.CPUNS != nil && *lost.QuotaNS > 0 {
 			offNS := v.offCPUNS(rep, unthrottled)
-			l.OffCPUNS = &offNS
+			lost.OffCPUNS = &offNS
 		}
 	}
-	if l.BusyNS != nil && l.CPUNS != nil && l.RunQueueNS != nil {
-		rest := max(0, *l.BusyNS-*l.CPUNS-*l.QuotaNS-*l.RunQueueNS-*l.UnsplitNS)
-		l.UnexplainedNS = &rest
+	if lost.BusyNS != nil && lost.CPUNS != nil && lost.RunQueueNS != nil {
+		rest := max(0, *lost.BusyNS-*lost.CPUNS-*lost.QuotaNS-*lost.RunQueueNS-*lost.UnsplitNS)
+		lost.UnexplainedNS = &rest
 	}
 }
 

@@ -13,18 +13,18 @@ const howSamples = "host samples"
 // can only infer. The trace's own verdict remains in Host.Freezes, and its wall time is kept. The report does not
 // change without samples, or if they are not sufficient.
 func ReplaceThrottle(rep *report.Report) {
-	h := rep.Host
-	if h == nil {
+	host := rep.Host
+	if host == nil {
 		return
 	}
-	lostNS := h.Quota.OwnNS + h.Quota.AncestorNS
-	switch cgroup.Verdict(h.Quota.Verdict) {
+	lostNS := host.Quota.OwnNS + host.Quota.AncestorNS
+	switch cgroup.Verdict(host.Quota.Verdict) {
 	case cgroup.VerdictOwn, cgroup.VerdictAncestor:
-		if h.Lost.QuotaNS != nil {
-			lostNS = *h.Lost.QuotaNS
+		if host.Lost.QuotaNS != nil {
+			lostNS = *host.Lost.QuotaNS
 		}
 	case cgroup.VerdictNone:
-		if h.Coverage < scale.NearlyAll {
+		if host.Coverage < scale.NearlyAll {
 			return
 		}
 		lostNS = 0
@@ -34,11 +34,11 @@ func ReplaceThrottle(rep *report.Report) {
 	t := &rep.Runtime.Throttle
 	if t.Verdict != "" && t.How != "" && t.How != howSamples {
 		fromTrace := *t
-		h.Freezes = &fromTrace
+		host.Freezes = &fromTrace
 	}
-	t.Verdict, t.How, t.LostCPUNS = h.Quota.Verdict, howSamples, lostNS
-	t.Confidence = min(1, h.Coverage)
-	if h.Facts.PeriodNS > 0 && h.Quota.Verdict != report.ThrottleNone {
-		t.PeriodNS = h.Facts.PeriodNS
+	t.Verdict, t.How, t.LostCPUNS = host.Quota.Verdict, howSamples, lostNS
+	t.Confidence = min(1, host.Coverage)
+	if host.Facts.PeriodNS > 0 && host.Quota.Verdict != report.ThrottleNone {
+		t.PeriodNS = host.Facts.PeriodNS
 	}
 }

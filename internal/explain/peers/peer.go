@@ -159,41 +159,41 @@ func (s *Sum) combineGroups(waits []answers.Span, candidates []Peer) (best Peer,
 
 // compare matches waits with requests by time, and computes the confidence that the requests serve the waits.
 func compare(waits, requests []answers.Span) Peer {
-	p := Peer{Waits: len(waits)}
+	peer := Peer{Waits: len(waits)}
 	for _, w := range waits {
-		p.WaitNS += w.End - w.Start
+		peer.WaitNS += w.End - w.Start
 	}
 	equalLengths := 0
-	p.Fitting = answers.Match(waits, requests, 0, func(w, r answers.Span) {
+	peer.Fitting = answers.Match(waits, requests, 0, func(w, r answers.Span) {
 		equalLengths += equalLength(w, r)
-		p.RequestNS += min(w.End, r.End) - max(w.Start, r.Start)
-		p.ForwardNS += max(0, r.Start-w.Start)
-		p.ReturnNS += max(0, w.End-r.End)
-		p.UnreadNS += min(max(0, r.Start-w.Start), max(0, r.UnreadNS))
-		p.RunDelayNS += min(max(0, w.End-r.End), w.UnreadNS)
+		peer.RequestNS += min(w.End, r.End) - max(w.Start, r.Start)
+		peer.ForwardNS += max(0, r.Start-w.Start)
+		peer.ReturnNS += max(0, w.End-r.End)
+		peer.UnreadNS += min(max(0, r.Start-w.Start), max(0, r.UnreadNS))
+		peer.RunDelayNS += min(max(0, w.End-r.End), w.UnreadNS)
 	})
-	p.Matched = p.Fitting
-	matchedShare := float64(p.Fitting) / float64(len(waits))
+	peer.Matched = peer.Fitting
+	matchedShare := float64(peer.Fitting) / float64(len(waits))
 	if matchedShare < scale.NearlyAll {
-		return p
+		return peer
 	}
 	// The shifts are no multiples of each other, so that periodic requests do not match at all of them.
 	meanGap := float64(waits[len(waits)-1].Start-waits[0].Start) / float64(len(waits))
 	waitCount, shiftedEqualLengths := float64(len(waits)), 0
 	for _, factor := range []float64{1.37, -1.91, 2.71, -3.33, 4.19} {
 		n := answers.Match(waits, requests, int64(factor*meanGap), func(w, r answers.Span) { shiftedEqualLengths += equalLength(w, r) })
-		p.ChanceShare += float64(n) / waitCount / 5
+		peer.ChanceShare += float64(n) / waitCount / 5
 	}
 	equalShare, chanceShare := float64(equalLengths)/waitCount, float64(shiftedEqualLengths)/waitCount/5
 	switch {
-	case p.ChanceShare <= scale.Half:
-		p.Confidence = min(0.95, matchedShare*(1-p.ChanceShare*p.ChanceShare))
+	case peer.ChanceShare <= scale.Half:
+		peer.Confidence = min(0.95, matchedShare*(1-peer.ChanceShare*peer.ChanceShare))
 	// If a wait is nearly always in progress, most waits must have a request of equal length, and few shifted waits.
 	case equalShare >= scale.Most && chanceShare <= scale.Much:
-		p.Fitting, p.ChanceShare, p.EqualLength = equalLengths, chanceShare, true
-		p.Confidence = min(0.95, matchedShare*(1-chanceShare*chanceShare))
+		peer.Fitting, peer.ChanceShare, peer.EqualLength = equalLengths, chanceShare, true
+		peer.Confidence = min(0.95, matchedShare*(1-chanceShare*chanceShare))
 	}
-	return p
+	return peer
 }
 
 // equalLength returns 1 if a request begins and ends at nearly the same times as its wait, else 0.

@@ -88,20 +88,20 @@ func TestEqualLength(t *testing.T) {
 // TestCombineGroups checks a gateway that passes each request to one of two methods, and sometimes to a third: it has
 // a peer although no method answers nearly all waits, and an unrelated method is no part of it.
 func TestCombineGroups(t *testing.T) {
-	s := &Sum{waits: map[path.GroupID][]answers.Span{}, requests: map[path.GroupID][]answers.Span{}}
+	sum := &Sum{waits: map[path.GroupID][]answers.Span{}, requests: map[path.GroupID][]answers.Span{}}
 	rnd := rand.New(rand.NewPCG(5, 6))
 	now := int64(0)
 	for i := range uint64(100) {
 		now += 3*ms + rnd.Int64N(6*ms)
-		s.waits[1] = append(s.waits[1], answers.Span{Start: now, End: now + ms, Request: answers.RequestKey{G: i, Start: now}, Parts: []answers.WaitPart{{Start: now, Wake: now + 950*us, G: i}}})
+		sum.waits[1] = append(sum.waits[1], answers.Span{Start: now, End: now + ms, Request: answers.RequestKey{G: i, Start: now}, Parts: []answers.WaitPart{{Start: now, Wake: now + 950*us, G: i}}})
 		to := path.GroupID(2 + i%2)
 		if i%10 == 0 {
 			to = 4
 		}
-		s.requests[to] = append(s.requests[to], answers.Span{Start: now + 100*us, End: now + 900*us, Request: answers.RequestKey{G: 1000 + i, Start: now}})
-		s.requests[5] = append(s.requests[5], answers.Span{Start: now + 2*ms, End: now + 2*ms + 500*us, Request: answers.RequestKey{G: 2000 + i, Start: now}})
+		sum.requests[to] = append(sum.requests[to], answers.Span{Start: now + 100*us, End: now + 900*us, Request: answers.RequestKey{G: 1000 + i, Start: now}})
+		sum.requests[5] = append(sum.requests[5], answers.Span{Start: now + 2*ms, End: now + 2*ms + 500*us, Request: answers.RequestKey{G: 2000 + i, Start: now}})
 	}
-	p, ok := s.PeerOf(1)
+	p, ok := sum.PeerOf(1)
 	slices.Sort(p.FurtherGroups)
 	if all := append(p.FurtherGroups, p.Group); !ok || len(all) != 3 || slices.Contains(all, 5) || p.Fitting < 98 || p.Confidence < 0.8 {
 		t.Errorf("%+v, %v", p, ok)
@@ -113,28 +113,28 @@ func TestCombineGroups(t *testing.T) {
 func TestWorkerCountChangesNothing(t *testing.T) {
 	keptSpans := func(workers int) (list []int64, keptUntil int64) {
 		rnd := rand.New(rand.NewPCG(5, uint64(workers)))
-		s := New()
+		sum := New()
 		var parts []*collector
 		for range workers {
-			parts = append(parts, s.NewAdder(nil).(*collector))
+			parts = append(parts, sum.NewAdder(nil).(*collector))
 		}
 		for i := range int64(5 * maxSpans) {
 			p := parts[rnd.IntN(workers)]
 			p.waits = p.appendSpan(p.waits, groupSpan{Span: answers.Span{Start: i * us, End: i*us + 1}})
 			p.requests = p.appendSpan(p.requests, groupSpan{Span: answers.Span{Start: i * us, End: i*us + 1}})
 			if i%1000 == 999 {
-				s.EndGeneration()
+				sum.EndGeneration()
 			}
 		}
 		ts := make([]path.Translation, workers)
 		for i := range ts {
 			ts[i].Groups = []path.GroupID{0}
 		}
-		s.Merge(ts)
-		for _, w := range s.waits[0] {
+		sum.Merge(ts)
+		for _, w := range sum.waits[0] {
 			list = append(list, w.Start)
 		}
-		return list, s.keptUntil
+		return list, sum.keptUntil
 	}
 	one, keptUntil := keptSpans(1)
 	if len(one) < maxSpans || len(one) > 2*maxSpans || keptUntil <= one[len(one)-1] {
@@ -158,28 +158,28 @@ func TestProven(t *testing.T) {
 		otherIsServer           bool  // the other goroutine serves requests
 	}
 	sum := func(n int, exchangeAt func(i int64) exchange) *Sum {
-		s := &Sum{waits: map[path.GroupID][]answers.Span{}, requests: map[path.GroupID][]answers.Span{}}
+		result := &Sum{waits: map[path.GroupID][]answers.Span{}, requests: map[path.GroupID][]answers.Span{}}
 		rnd := rand.New(rand.NewPCG(7, 8))
 		now := int64(0)
 		for i := range int64(n) {
 			now += 30*ms + rnd.Int64N(20*ms)
-			x := exchangeAt(i)
-			begin, end := now+x.forwardTime, now+20*ms+rnd.Int64N(ms)
-			w := answers.Span{Start: now, End: end + x.returnTime + 10*us, Request: answers.RequestKey{G: 10, Start: now - 50*us}, Parts: []answers.WaitPart{{Start: now, Wake: end + x.returnTime, G: 11}}}
-			for _, delay := range x.sendTimes {
+			current := exchangeAt(i)
+			begin, end := now+current.forwardTime, now+20*ms+rnd.Int64N(ms)
+			w := answers.Span{Start: now, End: end + current.returnTime + 10*us, Request: answers.RequestKey{G: 10, Start: now - 50*us}, Parts: []answers.WaitPart{{Start: now, Wake: end + current.returnTime, G: 11}}}
+			for _, delay := range current.sendTimes {
 				w.SendTimes = append(w.SendTimes, now+delay)
 			}
 			r := answers.Span{Start: begin, End: end, Request: answers.RequestKey{G: 20, Start: begin}}
-			if r.PollerWakes = []timeline.PollerWake{{Time: end + x.returnTime, G: 11}}; x.otherWake != 0 {
+			if r.PollerWakes = []timeline.PollerWake{{Time: end + current.returnTime, G: 11}}; current.otherWake != 0 {
 				g := uint64(30)
-				if x.otherIsServer {
+				if current.otherIsServer {
 					g = 20
 				}
-				r.PollerWakes = append(r.PollerWakes, timeline.PollerWake{Time: end + x.otherWake, G: g})
+				r.PollerWakes = append(r.PollerWakes, timeline.PollerWake{Time: end + current.otherWake, G: g})
 			}
-			s.waits[waitingGroup], s.requests[servingGroup] = append(s.waits[waitingGroup], w), append(s.requests[servingGroup], r)
+			result.waits[waitingGroup], result.requests[servingGroup] = append(result.waits[waitingGroup], w), append(result.requests[servingGroup], r)
 		}
-		return s
+		return result
 	}
 	for _, c := range []struct {
 		name       string

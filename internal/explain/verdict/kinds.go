@@ -17,23 +17,23 @@ const (
 
 // KindOf returns the kind of a row's time. It is finer than the row's own kind: it separates pipes from connections,
 // and deadlines, timers and rate limiters from time.Sleep. Verdicts and findings use the same kinds.
-func KindOf(c *report.Cause) string {
-	switch c.Cause {
+func KindOf(cause *report.Cause) string {
+	switch cause.Cause {
 	case report.CauseNetwork:
-		if strings.HasPrefix(c.Call, "os.(*File).") {
+		if strings.HasPrefix(cause.Call, "os.(*File).") {
 			return Pipe
 		}
 	case report.CauseSleep:
 		switch {
-		case c.Site != nil && (strings.HasPrefix(c.Site.Func, "golang.org/x/time/rate.") || strings.HasPrefix(c.Site.Func, "go.uber.org/ratelimit.")):
+		case cause.Site != nil && (strings.HasPrefix(cause.Site.Func, "golang.org/x/time/rate.") || strings.HasPrefix(cause.Site.Func, "go.uber.org/ratelimit.")):
 			return Limiter
-		case strings.HasPrefix(c.Call, "context."), strings.HasPrefix(c.Call, "net/http."), strings.HasPrefix(c.Call, "database/sql."):
+		case strings.HasPrefix(cause.Call, "context."), strings.HasPrefix(cause.Call, "net/http."), strings.HasPrefix(cause.Call, "database/sql."):
 			return Deadline
-		case c.Call != "" && c.Call != "time.Sleep":
+		case cause.Call != "" && cause.Call != "time.Sleep":
 			return Timer
 		}
 	}
-	return c.Kind
+	return cause.Kind
 }
 
 // A causeKey is the aggregation key of a verdict: the cause and kind of the time, and the queue if the request is

@@ -40,36 +40,36 @@ func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band)
 	computingShare, atMost := onCPUShare(r, b)
 	offCPU := report.VerdictCause{Cause: report.CauseSched, Kind: NoCPU, Sites: []report.VerdictSite{}, Words: "shown as running, but without a CPU"}
 	for i := range causes {
-		c := &causes[i]
+		cause := &causes[i]
 		share := 1 - offCPUShare // CPU samples do not count GC assists
-		switch c.Cause {
+		switch cause.Cause {
 		case report.CauseCPU:
 			if computingShare >= scale.Most {
 				continue
 			}
-			if share = computingShare; c.Queue == nil {
-				c.Words = "computing"
+			if share = computingShare; cause.Queue == nil {
+				cause.Words = "computing"
 			}
 			if atMost {
-				c.Words += " (at most)"
+				cause.Words += " (at most)"
 			}
 		case report.CauseGCAssist:
-			c.Words += " (at most)"
+			cause.Words += " (at most)"
 		default:
 			continue
 		}
-		undivided := *c
-		c.Share, c.TotalNS, c.EachNS = share*c.Share, int64(share*float64(c.TotalNS)), int64(share*float64(c.EachNS))
-		c.Sites = slices.Clone(c.Sites)
-		for k := range c.Sites {
-			c.Sites[k].Share, c.Sites[k].TotalNS = share*c.Sites[k].Share, int64(share*float64(c.Sites[k].TotalNS))
+		undivided := *cause
+		cause.Share, cause.TotalNS, cause.EachNS = share*cause.Share, int64(share*float64(cause.TotalNS)), int64(share*float64(cause.EachNS))
+		cause.Sites = slices.Clone(cause.Sites)
+		for k := range cause.Sites {
+			cause.Sites[k].Share, cause.Sites[k].TotalNS = share*cause.Sites[k].Share, int64(share*float64(cause.Sites[k].TotalNS))
 		}
-		offCPU.Share, offCPU.TotalNS, offCPU.EachNS = offCPU.Share+undivided.Share-c.Share, offCPU.TotalNS+undivided.TotalNS-c.TotalNS, offCPU.EachNS+undivided.EachNS-c.EachNS
+		offCPU.Share, offCPU.TotalNS, offCPU.EachNS = offCPU.Share+undivided.Share-cause.Share, offCPU.TotalNS+undivided.TotalNS-cause.TotalNS, offCPU.EachNS+undivided.EachNS-cause.EachNS
 	}
 	if offCPU.TotalNS <= 0 {
 		return causes
 	}
 	causes = append(causes, offCPU)
 	slices.SortStableFunc(causes, compareCauses)
-	return slices.DeleteFunc(causes, func(c report.VerdictCause) bool { return c.Share < scale.Speck || c.TotalNS <= 0 })
+	return slices.DeleteFunc(causes, func(cause report.VerdictCause) bool { return cause.Share < scale.Speck || cause.TotalNS <= 0 })
 }

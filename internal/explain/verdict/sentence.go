@@ -22,29 +22,29 @@ func Words(c *report.VerdictCause) string {
 }
 
 // activity returns a phrase for the work of a cause, whether or not a request is queued for it.
-func activity(c *report.VerdictCause) string {
+func activity(cause *report.VerdictCause) string {
 	switch {
-	case c.Cause == report.CauseSTW && c.Kind != "":
-		return "with the world stopped (" + termtext.Head(c.Kind, 40) + ")"
-	case c.Cause == report.CauseNetwork && c.Kind == Pipe:
+	case cause.Cause == report.CauseSTW && cause.Kind != "":
+		return "with the world stopped (" + termtext.Head(cause.Kind, 40) + ")"
+	case cause.Cause == report.CauseNetwork && cause.Kind == Pipe:
 		return "waiting for the other end of a pipe"
-	case c.Cause == report.CauseNetwork && c.Kind == "inbound":
+	case cause.Cause == report.CauseNetwork && cause.Kind == "inbound":
 		return "waiting for the client"
-	case c.Cause == report.CauseNetwork && c.Kind == "outbound":
+	case cause.Cause == report.CauseNetwork && cause.Kind == "outbound":
 		return "waiting for a peer on the network"
-	case c.Cause == report.CauseSyscall && c.Kind == report.InC:
+	case cause.Cause == report.CauseSyscall && cause.Kind == report.InC:
 		return "in C code"
-	case c.Cause == report.CauseSleep && c.Kind == Deadline:
+	case cause.Cause == report.CauseSleep && cause.Kind == Deadline:
 		return "waiting for a deadline"
-	case c.Cause == report.CauseSleep && c.Kind == Timer:
+	case cause.Cause == report.CauseSleep && cause.Kind == Timer:
 		return "waiting for a timer or ticker"
-	case c.Cause == report.CauseSleep && c.Kind == Limiter:
+	case cause.Cause == report.CauseSleep && cause.Kind == Limiter:
 		return "waiting for a rate limiter"
 	}
-	if w, ok := causeWords[c.Cause]; ok {
+	if w, ok := causeWords[cause.Cause]; ok {
 		return w.text
 	}
-	return "on " + termtext.Head(c.Cause, 20)
+	return "on " + termtext.Head(cause.Cause, 20)
 }
 
 // causeWords are the phrase for each cause and the preposition before its site.
@@ -95,51 +95,51 @@ func Join(pieces []Piece) string {
 
 // Describe returns a sentence about the time of a cause: the cause, its site or the largest sites with their shares,
 // what ran during it, and the waits that led there. Each site takes at most siteColumns columns.
-func Describe(c *report.VerdictCause, siteColumns int) []Piece {
-	s := &sentence{siteColumns: siteColumns}
-	s.add(Strong, c.Words)
-	if len(c.Sites) == 0 {
-		return s.pieces
+func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
+	text := &sentence{siteColumns: siteColumns}
+	text.add(Strong, cause.Words)
+	if len(cause.Sites) == 0 {
+		return text.pieces
 	}
-	top := &c.Sites[0]
-	if c.Queue != nil {
-		if _, preposition := queueWait([]*report.Queue{c.Queue}, top.Via); preposition != nil {
-			s.addSite(" at ", preposition.Site.Own())
+	top := &cause.Sites[0]
+	if cause.Queue != nil {
+		if _, preposition := queueWait([]*report.Queue{cause.Queue}, top.Via); preposition != nil {
+			text.addSite(" at ", preposition.Site.Own())
 		}
-		s.add(Plain, ", behind others that are "+activity(c))
+		text.add(Plain, ", behind others that are "+activity(cause))
 	}
-	at := cmp.Or(causeWords[c.Cause].preposition, ", at ")
-	if c.Kind == report.InC {
+	at := cmp.Or(causeWords[cause.Cause].preposition, ", at ")
+	if cause.Kind == report.InC {
 		at = ", through "
 	}
-	if c.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(c.TotalNS) { // one place
-		s.addSite(at, top.Site)
-		s.markInferred(top)
-		s.addCaller(", ", top.Site)
-		s.addConcurrent(c)
-		if c.Queue == nil {
-			s.addRoute(top, ", ", "", true)
+	if cause.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(cause.TotalNS) { // one place
+		text.addSite(at, top.Site)
+		text.markInferred(top)
+		text.addCaller(", ", top.Site)
+		text.addConcurrent(cause)
+		if cause.Queue == nil {
+			text.addRoute(top, ", ", "", true)
 		}
-		return s.pieces
+		return text.pieces
 	}
-	s.addConcurrent(c)
-	if isScattered(c) {
-		s.add(Plain, " in many short runs")
+	text.addConcurrent(cause)
+	if isScattered(cause) {
+		text.add(Plain, " in many short runs")
 	}
-	sites, lead := namedSites(c.Sites), ": "
+	sites, lead := namedSites(cause.Sites), ": "
 	haveOneCaller := hasOneCaller(sites)
 	for i, site := range sites {
 		if i > 0 && !haveOneCaller && site.Site.CalledFrom != nil && site.Site.LineKey() == sites[i-1].Site.LineKey() {
-			s.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service
+			text.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service
 		} else {
-			s.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(at, ","), site.Site)
+			text.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(at, ","), site.Site)
 		}
-		s.markInferred(site)
+		text.markInferred(site)
 		if !haveOneCaller {
-			s.addCaller(" ", site.Site)
+			text.addCaller(" ", site.Site)
 		}
-		if i == 0 && c.Queue == nil {
-			s.addRoute(site, " (", ")", !haveOneCaller)
+		if i == 0 && cause.Queue == nil {
+			text.addRoute(site, " (", ")", !haveOneCaller)
 		}
 		lead = ", "
 		if i := strings.LastIndexByte(strings.TrimSuffix(at, " "), ' '); i > 0 {
@@ -147,9 +147,9 @@ func Describe(c *report.VerdictCause, siteColumns int) []Piece {
 		}
 	}
 	if haveOneCaller {
-		s.addCaller(", all ", sites[0].Site)
+		text.addCaller(", all ", sites[0].Site)
 	}
-	return s.pieces
+	return text.pieces
 }
 
 // A sentence collects pieces. Each site takes at most siteColumns columns.

@@ -11,9 +11,9 @@ import (
 // sumCauses adds up a band's time by causeKey, and each sum by site, the largest first; the remainder comes last. Time
 // in a queue and the request's own service time are separate causes, but their total decides which cause comes first.
 // Of the two, the queue comes first if it is that of the first finding.
-func sumCauses(b *report.Band, queues []*report.Queue, firstQueue *report.Queue) []report.VerdictCause {
+func sumCauses(band *report.Band, queues []*report.Queue, firstQueue *report.Queue) []report.VerdictCause {
 	var partsByKey [][]rowPart
-	for _, p := range divideRows(b, queues) {
+	for _, p := range divideRows(band, queues) {
 		k := slices.IndexFunc(partsByKey, func(group []rowPart) bool { return group[0].causeKey == p.causeKey })
 		if k < 0 {
 			k = len(partsByKey)
@@ -24,22 +24,22 @@ func sumCauses(b *report.Band, queues []*report.Queue, firstQueue *report.Queue)
 	causes := []report.VerdictCause{}
 	totalNS := map[causeKey]int64{}
 	for _, parts := range partsByKey {
-		c := report.VerdictCause{Cause: parts[0].cause, Kind: parts[0].kind, Queue: parts[0].queue, Sites: []report.VerdictSite{}}
+		cause := report.VerdictCause{Cause: parts[0].cause, Kind: parts[0].kind, Queue: parts[0].queue, Sites: []report.VerdictSite{}}
 		for i := range parts {
-			c.TotalNS += parts[i].ns
-			c.Share += parts[i].share
+			cause.TotalNS += parts[i].ns
+			cause.Share += parts[i].share
 		}
-		if b.Count > 0 {
-			c.EachNS = c.TotalNS / int64(b.Count)
+		if band.Count > 0 {
+			cause.EachNS = cause.TotalNS / int64(band.Count)
 		}
-		c.Share = min(c.Share, 1)
-		if c.Share < scale.Speck || c.TotalNS <= 0 {
+		cause.Share = min(cause.Share, 1)
+		if cause.Share < scale.Speck || cause.TotalNS <= 0 {
 			continue
 		}
-		totalNS[unqueuedKey(&c)] += c.TotalNS
-		addSites(&c, parts)
-		c.Words = Words(&c)
-		causes = append(causes, c)
+		totalNS[unqueuedKey(&cause)] += cause.TotalNS
+		addSites(&cause, parts)
+		cause.Words = Words(&cause)
+		causes = append(causes, cause)
 	}
 	slices.SortStableFunc(causes, compareCauses)
 	first := 0
@@ -93,17 +93,17 @@ type siteSum struct {
 }
 
 // addSites divides a cause by site, and collects what ran during all of it.
-func addSites(c *report.VerdictCause, parts []rowPart) {
+func addSites(cause *report.VerdictCause, parts []rowPart) {
 	var sums []siteSum
 	concurrentShare, concurrentSite := map[report.SiteKey]float64{}, map[report.SiteKey]*report.Site{}
 	for i := range parts {
 		part := &parts[i]
 		row := part.row
-		if c.Cause == report.CauseSTW {
+		if cause.Cause == report.CauseSTW {
 			if i == 0 {
-				c.Kind = row.Kind
-			} else if c.Kind != row.Kind {
-				c.Kind = ""
+				cause.Kind = row.Kind
+			} else if cause.Kind != row.Kind {
+				cause.Kind = ""
 			}
 		}
 		k := slices.IndexFunc(sums, func(p siteSum) bool { return p.site.Kind == row.Kind && p.site.Site.Equal(row.Site) })
@@ -119,9 +119,9 @@ func addSites(c *report.VerdictCause, parts []rowPart) {
 		}
 		p.addRoutes(part.routes)
 		for _, s := range row.RanMeanwhile {
-			if s.Site != nil && c.TotalNS > 0 {
+			if s.Site != nil && cause.TotalNS > 0 {
 				concurrentSite[s.Site.Key()] = s.Site
-				concurrentShare[s.Site.Key()] += s.Share * float64(part.ns) / float64(c.TotalNS)
+				concurrentShare[s.Site.Key()] += s.Share * float64(part.ns) / float64(cause.TotalNS)
 			}
 		}
 	}
@@ -130,18 +130,18 @@ func addSites(c *report.VerdictCause, parts []rowPart) {
 		if p := &sums[i]; i < maxSites && (p.site.Share >= scale.Speck || i == 0) {
 			p.chooseRoute()
 			p.site.Inferred = p.inferredNS > p.site.TotalNS/2
-			c.Sites = append(c.Sites, p.site)
+			cause.Sites = append(cause.Sites, p.site)
 		}
 	}
 	for site, share := range concurrentShare {
 		if share >= scale.Speck {
-			c.RanMeanwhile = append(c.RanMeanwhile, report.Share{Site: concurrentSite[site], Share: min(share, 1)})
+			cause.RanMeanwhile = append(cause.RanMeanwhile, report.Share{Site: concurrentSite[site], Share: min(share, 1)})
 		}
 	}
-	slices.SortFunc(c.RanMeanwhile, func(a, b report.Share) int {
+	slices.SortFunc(cause.RanMeanwhile, func(a, b report.Share) int {
 		return cmp.Or(cmp.Compare(b.Share, a.Share), a.Site.Compare(b.Site))
 	})
-	c.RanMeanwhile = c.RanMeanwhile[:min(len(c.RanMeanwhile), maxSites)]
+	cause.RanMeanwhile = cause.RanMeanwhile[:min(len(cause.RanMeanwhile), maxSites)]
 }
 
 func (p *siteSum) addRoutes(routes []report.Route) {

@@ -75,11 +75,11 @@ func hasHungRequests(r *report.Report, g *report.Group) bool {
 }
 
 func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFirst, isHung bool) report.Verdict {
-	b := g.Tail()
+	tail := g.Tail()
 	if named := g.Band(band); named != nil {
-		b = named
+		tail = named
 	}
-	v := report.Verdict{Group: g.ID, Band: b.Band, Requests: b.Count, Causes: Causes(r, g, b), Open: openRequests(g, isHung)}
+	v := report.Verdict{Group: g.ID, Band: tail.Band, Requests: tail.Count, Causes: Causes(r, g, tail), Open: openRequests(g, isHung)}
 	for i := range v.Causes {
 		c := &v.Causes[i]
 		nameStopperOrPeer(c, r, g)
@@ -88,7 +88,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 			c.Sites[k].In = answererNames(r, g, hops)
 		}
 	}
-	v.Lead, v.Range = bandWords(g, b)
+	v.Lead, v.Range = bandWords(g, tail)
 	maxNamed, minShare := maxNamedCauses, minCauseShare
 	if !isFirst {
 		maxNamed, minShare = maxNamedFurther, minFurtherShare
@@ -136,26 +136,26 @@ func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 
 // nameStopperOrPeer sets the words of a cause if it is known what stopped the process, or which peer the request waits
 // for.
-func nameStopperOrPeer(c *report.VerdictCause, r *report.Report, g *report.Group) {
-	if s := r.Runtime.Stops; c.Cause == report.CauseThrottle && s != nil && s.By != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
-		c.Words = "stopped with the whole process"
+func nameStopperOrPeer(cause *report.VerdictCause, r *report.Report, g *report.Group) {
+	if s := r.Runtime.Stops; cause.Cause == report.CauseThrottle && s != nil && s.By != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
+		cause.Words = "stopped with the whole process"
 	}
-	if g.Peer == nil || c.Cause != report.CauseNetwork || c.Kind != "outbound" || c.Queue != nil {
+	if g.Peer == nil || cause.Cause != report.CauseNetwork || cause.Kind != "outbound" || cause.Queue != nil {
 		return
 	}
 	peerNames := names.PeerNames(g.Peer)
 	switch {
 	case g.Peer.Followed():
-		c.Words = "on the way to this process's own " + peerNames + " and back, over the network"
+		cause.Words = "on the way to this process's own " + peerNames + " and back, over the network"
 	case g.Peer.Recording != "":
-		c.Words = "waiting over the network for " + peerNames + " in " + termtext.Head(g.Peer.Recording, 80)
+		cause.Words = "waiting over the network for " + peerNames + " in " + termtext.Head(g.Peer.Recording, 80)
 		if g.Peer.Spent != "" {
-			c.Words += " (which spent " + termtext.Head(g.Peer.Spent, 200) + ")"
+			cause.Words += " (which spent " + termtext.Head(g.Peer.Spent, 200) + ")"
 		}
 	case g.Peer.Confidence < 0.8:
-		c.Words = "waiting for a peer on the network, perhaps this process's own " + peerNames
+		cause.Words = "waiting for a peer on the network, perhaps this process's own " + peerNames
 	default:
-		c.Words = "waiting over the network for this process's own " + peerNames
+		cause.Words = "waiting over the network for this process's own " + peerNames
 	}
 }
 
@@ -188,22 +188,22 @@ func stopsText(r *report.Report) string {
 const siteColumns = 160
 
 // bandWords returns phrases for the requests of a band and for their latencies.
-func bandWords(g *report.Group, b *report.Band) (lead, latency string) {
+func bandWords(g *report.Group, band *report.Band) (lead, latency string) {
 	switch {
-	case b.Band == report.BandOutliers && b.Count == 1:
+	case band.Band == report.BandOutliers && band.Count == 1:
 		lead = "One far slower request of"
-	case b.Band == report.BandOutliers:
-		lead = words.Number(int64(b.Count)) + " far slower requests of"
-	case b.Count == 1 && b.Band == report.Band99:
+	case band.Band == report.BandOutliers:
+		lead = words.Number(int64(band.Count)) + " far slower requests of"
+	case band.Count == 1 && band.Band == report.Band99:
 		lead = "The slowest request of"
-	case b.Count == 1:
+	case band.Count == 1:
 		lead = "One request of"
-	case b.Band == report.Band99 && b.Count*20 > g.Count:
+	case band.Band == report.Band99 && band.Count*20 > g.Count:
 		lead = "The slowest requests of" // with equal latencies, p99 and above can be more than 1%
 	default:
-		lead = BandText(b.Band) + " of"
+		lead = BandText(band.Band) + " of"
 	}
-	return lead, LatencyRange(g, b)
+	return lead, LatencyRange(g, band)
 }
 
 // BandText returns a phrase for the requests of a band.
@@ -222,24 +222,24 @@ func BandText(band report.BandName) string {
 }
 
 // LatencyRange returns the latencies of a band's requests, in parentheses.
-func LatencyRange(g *report.Group, b *report.Band) string {
-	maxNS := b.ToNS
+func LatencyRange(g *report.Group, band *report.Band) string {
+	maxNS := band.ToNS
 	if m := g.LatencyNS.Max; m != nil && *m < maxNS {
 		maxNS = *m
 	}
 	switch {
-	case b.Band == report.BandOutliers && g.LatencyNS.P50 != nil:
+	case band.Band == report.BandOutliers && g.LatencyNS.P50 != nil:
 		latencies := words.Duration(maxNS)
-		if b.Count > 1 && words.Duration(b.FromNS) != latencies {
-			latencies = words.Duration(b.FromNS) + " to " + latencies
+		if band.Count > 1 && words.Duration(band.FromNS) != latencies {
+			latencies = words.Duration(band.FromNS) + " to " + latencies
 		}
 		return "(" + latencies + "; p50 " + words.Duration(*g.LatencyNS.P50) + ")"
-	case b.Count == 1 && b.Band == report.Band99, b.FromNS >= maxNS && maxNS > 0:
+	case band.Count == 1 && band.Band == report.Band99, band.FromNS >= maxNS && maxNS > 0:
 		return "(" + words.Duration(maxNS) + ")"
-	case (b.FromNS == 0 || b.Band == report.BandAll) && g.LatencyNS.P50 != nil:
+	case (band.FromNS == 0 || band.Band == report.BandAll) && g.LatencyNS.P50 != nil:
 		return "(p50 " + words.Duration(*g.LatencyNS.P50) + ", max " + words.Duration(maxNS) + ")"
-	case b.FromNS == 0:
+	case band.FromNS == 0:
 		return "(up to " + words.Duration(maxNS) + ")"
 	}
-	return "(" + words.Duration(b.FromNS) + " to " + words.Duration(maxNS) + ")"
+	return "(" + words.Duration(band.FromNS) + " to " + words.Duration(maxNS) + ")"
 }
