@@ -76,14 +76,17 @@ func (s lite) Queued(ctx context.Context, service string) (n int, err error) {
 }
 
 func (s lite) Claim(ctx context.Context, now time.Time, lease time.Duration) (*Recording, error) {
+	// A lease that ends later than any lease that begins now is of a clock that was ahead: its worker, if there is one, renews it. Twice
+	// the lease, since another worker may have read its clock a little later and written first.
+	ended, latest := now.UnixNano(), now.Add(2*lease).UnixNano()
 	var waits bool // asked of a reader: workers that have nothing to do must not hold up the writer
-	err := s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE state IN ('waiting','working') AND (state='waiting' OR lease<?))`, now.UnixNano()).Scan(&waits)
+	err := s.r.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM recordings WHERE state IN ('waiting','working') AND (state='waiting' OR lease<? OR lease>?))`, ended, latest).Scan(&waits)
 	if !waits || err != nil {
 		return nil, err
 	}
 	return one(scanRecording(s.w.QueryRowContext(ctx, `UPDATE recordings SET state='working', tries=tries+1, lease=? WHERE id=(
-		SELECT id FROM recordings WHERE state IN ('waiting','working') AND (state='waiting' OR lease<?) ORDER BY received LIMIT 1)
-		RETURNING `+recordingColumns, now.Add(lease).UnixNano(), now.UnixNano()).Scan))
+		SELECT id FROM recordings WHERE state IN ('waiting','working') AND (state='waiting' OR lease<? OR lease>?) ORDER BY received LIMIT 1)
+		RETURNING `+recordingColumns, now.Add(lease).UnixNano(), ended, latest).Scan))
 }
 
 func (s lite) Depth() int { return 1 }

@@ -50,6 +50,7 @@ func TestQueue(t *testing.T) {
 		}
 		defer s.Close()
 		now := time.Unix(1_700_000_000, 0)
+		received := now // each at a time of its own, also where the clock is set back
 		model := make(map[string]*entry)
 		var claims []*Recording // of all workers, also of those that are gone
 		must := func(err error) {
@@ -67,10 +68,10 @@ func TestQueue(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"add": func(rt *rapid.T) {
 				id := fmt.Sprintf("%032x", rapid.IntRange(0, 9).Draw(rt, "id"))
-				now = now.Add(time.Second)
-				must(s.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: fmt.Sprint("v", id[31]%2), Pod: fmt.Sprint("p", id[31]%3)}, Received: now}))
+				received = received.Add(time.Second)
+				must(s.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: fmt.Sprint("v", id[31]%2), Pod: fmt.Sprint("p", id[31]%3)}, Received: received}))
 				if model[id] == nil {
-					model[id] = &entry{id: id, received: now, state: Waiting}
+					model[id] = &entry{id: id, received: received, state: Waiting}
 				}
 			},
 			"claim": func(rt *rapid.T) {
@@ -78,7 +79,7 @@ func TestQueue(t *testing.T) {
 				must(err)
 				var want *entry
 				for _, e := range model {
-					if (e.state == Waiting || e.state == Working && e.lease.Before(now)) && (want == nil || e.received.Before(want.received)) {
+					if (e.state == Waiting || e.state == Working && (e.lease.Before(now) || e.lease.After(now.Add(2*time.Minute)))) && (want == nil || e.received.Before(want.received)) {
 						want = e
 					}
 				}
@@ -95,8 +96,8 @@ func TestQueue(t *testing.T) {
 				}
 				claims = append(claims, got)
 			},
-			"time": func(rt *rapid.T) {
-				now = now.Add(time.Duration(rapid.IntRange(0, 90).Draw(rt, "seconds")) * time.Second)
+			"time": func(rt *rapid.T) { // a clock is also set back
+				now = now.Add(time.Duration(rapid.IntRange(-300, 300).Draw(rt, "seconds")) * time.Second)
 			},
 			"renew": func(rt *rapid.T) {
 				if len(claims) == 0 {
@@ -182,6 +183,38 @@ func TestQueue(t *testing.T) {
 			},
 		})
 	})
+}
+
+// TestClockSetBack: a recording whose worker died while the clock was two hours ahead is claimed when the clock is right, and not from a
+// worker that has renewed its claim since.
+func TestClockSetBack(t *testing.T) {
+	s := open(t)
+	ctx, now, lease := t.Context(), time.Now(), 30*time.Second
+	for _, id := range []string{"dead", "live"} {
+		if err := s.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "a"}, Received: now}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claims := make(map[string]*Recording)
+	for range 2 {
+		r, err := s.Claim(ctx, now.Add(2*time.Hour), lease)
+		if err != nil || r == nil {
+			t.Fatal(r, err)
+		}
+		claims[r.ID] = r
+	}
+	if held, err := s.Renew(ctx, claims["live"], now.Add(lease)); !held || err != nil {
+		t.Fatal(held, err)
+	}
+	r, err := s.Claim(ctx, now, lease)
+	if err != nil || r == nil || r.ID != "dead" {
+		t.Fatalf("claimed %+v %v", r, err)
+	}
+	for _, at := range []time.Time{now, now.Add(-lease / 2), now.Add(-lease)} { // workers read their clocks before they write
+		if r, err := s.Claim(ctx, at, lease); r != nil || err != nil {
+			t.Errorf("claimed %+v of a worker that lives, %v", r, err)
+		}
+	}
 }
 
 // byDay is what the store has of each day, version and problem: recordings, requests, ns and pods.
