@@ -13,31 +13,27 @@ import (
 
 // A Change makes a cause at a site smaller.
 type Change struct {
-	// Cause limits it to one of the report's causes, or a family of them: gc
-	// (gc-assist, gc-wait, stw) or sched (sched, sched-wake, sched-poll). ""
-	// means any. Queue means the time in which others were served at the site
-	// while the request waited its turn: what more servers, a larger pool or
-	// finer locks would win, rather than a shorter service.
+	// Cause limits it to one of the report's causes, or to a family of them: gc (gc-assist, gc-wait, stw) or sched (sched,
+	// sched-wake, sched-poll). "" means any. Queue means the time in which others were served at the site while the request
+	// was in the queue: the gain of more servers, a larger pool or finer locks, in contrast to a shorter service.
 	Cause report.CauseName
-	// Site is where: a function's name or the end of one, file.go:line, or
-	// function:line. "" means anywhere. Running time counts for every function on its stack. A line or function of the
-	// service's own also means what it called in dependencies; " from " and such a one limit a dependency's line to it.
+	// Site is a function's name or the end of one, file.go:line, or function:line. "" means anywhere. Running time counts for
+	// every function on its stack. A line or function of the service's own code includes its calls into dependencies. A
+	// line of a dependency may be limited to a caller: LINE from CALLER.
 	Site string
-	// To is how long each single instance takes then: a sleep, a timer's period,
-	// a computation. Those that are shorter already stay. With Relative it is
-	// Scale times as long as it was; a Scale of 0 takes it away.
+	// To is the new length of each instance: a sleep, a timer's period, a computation. Shorter ones stay. With Relative the
+	// length is multiplied by Scale; a Scale of 0 removes it.
 	To       time.Duration
 	Scale    float64
 	Relative bool
-	// OwnWork says that all of it is done for the request itself, whoever does it: no queue of others gets shorter.
+	// OwnWork says that all of it is done for the request itself, on whichever goroutine: no queue of others gets shorter.
 	OwnWork bool
-	// Setting, if it has a name, is what is asked about instead of a cause: a
-	// value of GOGC, GOMEMLIMIT, GOMAXPROCS or of the CPU quota.
+	// Setting, if it has a name, replaces the cause and the site: a value of GOGC, GOMEMLIMIT, GOMAXPROCS or of the CPU
+	// quota.
 	Setting Setting
 }
 
-// SiteText writes a site of a report for Change.Site: running time belongs to
-// its function, anything else to the line.
+// SiteText formats a site of a report for Change.Site: the function for running time, else the line.
 func SiteText(site *report.Site, cause report.CauseName) string {
 	if cause == report.CauseCPU || site.Line == 0 {
 		return site.Func
@@ -49,21 +45,20 @@ func SiteText(site *report.Site, cause report.CauseName) string {
 	return text
 }
 
-// callerSeparator stands before the line that a dependency was called from.
+// callerSeparator precedes the line that called a dependency.
 const callerSeparator = " from "
 
-// Halve makes every instance take half the time.
+// Halve returns a change that halves every instance.
 func Halve(cause report.CauseName, site string) Change {
 	return Change{Cause: cause, Site: site, Relative: true, Scale: 0.5}
 }
 
-// Remove takes a cause at a site away.
+// Remove returns a change that removes a cause at a site.
 func Remove(cause report.CauseName, site string) Change {
 	return Change{Cause: cause, Site: site, Relative: true}
 }
 
-// Queue is the Cause of changes to the time that requests wait for others who
-// are served before them.
+// Queue is the Cause of changes to the time that requests wait for others that are served before them.
 const Queue = "queue"
 
 // families are the causes of report.FamilyGC and report.FamilySched.
@@ -87,14 +82,12 @@ func (c *Change) includesCause(x cause.Cause) bool {
 	return x.String() == string(c.Cause)
 }
 
-// A timer that nothing else wakes the process for is late by up to a
-// millisecond and what it takes to wake up, because epoll counts in them; by
-// 0.4 ms in the median (measured on Linux 6, Go 1.26).
+// A timer for which the kernel must wake the process is late by up to a millisecond and the wake-up, because epoll counts in
+// milliseconds; by 0.4 ms in the median (measured on Linux 6, Go 1.26).
 var lateness = variantValues{est: 0.4e6, low: 0, high: 1.1e6}
 
-// instanceFactor is by what an instance is multiplied of which whole is the length. Of
-// a sleep, late is by how much it was longer than others at the place: that
-// does not go away if it is made shorter. It is negative for anything else.
+// instanceFactor returns by what an instance of the given length is multiplied. lateNS is by how much a sleep was longer than
+// others at its target, which remains if the sleep is shortened; it is negative for anything but a sleep.
 func (c *Change) instanceFactor(fullNS, lateNS int64) variantValues {
 	factors := unchanged
 	if c.Relative {
@@ -124,7 +117,7 @@ func (c *Change) instanceFactor(fullNS, lateNS int64) variantValues {
 	return factors
 }
 
-// String says the change as a flag of the command line would.
+// String formats the change as --what-if accepts it.
 func (c Change) String() string {
 	if c.Setting.Name != "" {
 		return c.Setting.String()
@@ -142,9 +135,8 @@ func (c Change) String() string {
 	return s + "=" + strconv.FormatFloat(c.Scale*100, 'g', 3, 64) + "%"
 }
 
-// Parse reads a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a
-// duration, a percentage of what it is today, 0, or gone; or a setting:
-// GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2, quota=1.5.
+// Parse parses a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a duration, a percentage of the present length, 0, or
+// gone; or a setting: GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2, quota=1.5.
 func Parse(s string) (Change, error) {
 	i := strings.LastIndexByte(s, '=')
 	if i < 0 {

@@ -8,20 +8,19 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A prediction is checked by natural variation, as Chow et al. did ("The
-// Mystery Machine", OSDI 2014): requests of the same trace which met as little
-// of the cause as the change would leave show what such requests take.
+// A prediction is checked by natural variation, as in Chow et al., "The Mystery Machine" (OSDI 2014): requests of the same
+// trace that met as little of the cause as the change would leave show how long such requests take.
 
-// A timed is a request that was timed again: see trial.retime.
+// A retimedRequest is a sampled request with the results of trial.retime.
 type retimedRequest struct {
 	*weightedGraph
 	latencies, unmetLatencies variantValues
 	encounterChances          variantValues
 	exposureNS                float64 // time that the changes are about, on all goroutines
-	remainingNS               float64 // what they leave of it
+	remainingNS               float64 // median over all requests of the time that it leaves of the cause
 }
 
-// A series is points before and after a change.
+// A series holds latencies before and after a change.
 type series struct {
 	before   []point
 	after    [variants][]point
@@ -36,13 +35,13 @@ func (s *series) add(request *retimedRequest) {
 			s.after[v] = append(s.after[v], point{request.latencies[v], request.weight})
 			continue
 		}
-		s.after[v] = append(s.after[v], point{request.latencies[v], request.weight * request.encounterChances[v]}, point{request.unmetLatencies[v], request.weight * (1 - request.encounterChances[v])})
+		s.after[v] = append(s.after[v], point{request.latencies[v], request.weight * request.encounterChances[v]},
+			point{request.unmetLatencies[v], request.weight * (1 - request.encounterChances[v])})
 	}
 }
 
-// exposure returns how much of a graph's time the changes are about, whether
-// or not something else took longer beside it, and how much of that they leave.
-// The graph must be the one that was looked at last.
+// exposure returns the time in a graph that the changes are about, even if a parallel interval took longer, and the part of
+// it that they leave. The graph must be the one that was selected last.
 func (t *trial) exposure(g *Graph) (exposureNS, remainingNS float64) {
 	t.withoutEncounters = false
 	for i := range g.nodes {
@@ -59,7 +58,7 @@ func (t *trial) exposure(g *Graph) (exposureNS, remainingNS float64) {
 	return exposureNS, remainingNS
 }
 
-// changedShare returns the part of a part's time that the changes are about.
+// changedShare returns the share of an interval that the changes are about.
 func (t *trial) changedShare(g *Graph, iv *interval) float64 {
 	share := 0.0
 	for k := range t.changes {
@@ -78,11 +77,10 @@ func (t *trial) changedShare(g *Graph, iv *interval) float64 {
 	return max(share, ranShare)
 }
 
-// checkPrediction compares the median that is predicted of a group with that of the
-// requests which met about as much of the cause as the change would leave.
-// Where hardly any did, but many met none, it compares these with what is
-// predicted with the cause gone. It returns nil if the change is not one for the
-// median, if there are too few requests, or if chance may explain a difference.
+// checkPrediction compares the median that is predicted for a group with that of comparable requests: those that met about as
+// much of the cause as the change would leave. If there are too few, but many met none of the cause, it compares these with
+// the prediction for removing the cause. It returns nil if the change does not change the median, if there are too few
+// requests, or if chance may explain a difference.
 func (m *Model) checkPrediction(g *group, changes []Change, requests []retimedRequest) *report.Check {
 	impact := g.impactOf(requests)
 	if impact == nil {
@@ -91,9 +89,8 @@ func (m *Model) checkPrediction(g *group, changes []Change, requests []retimedRe
 	if latencies, exposures := impact.comparableRequests(requests); isSufficient(latencies, impact.totalRequests) {
 		return impact.compare(latencies, exposures)
 	}
-	// That costs as much as the prediction, and is not tried where none met so
-	// little: with the cause gone not more is predicted, and not more won than
-	// all.
+	// This costs as much as the prediction. It is skipped if too few requests met so little: removing the cause predicts no
+	// more than the change, and takes no more than all.
 	unexposed := groupImpact{toleranceNS: max(impact.toleranceNS, scale.Speck*impact.medianNS)}
 	if latencies, _ := unexposed.comparableRequests(requests); impact.remainingNS == 0 || !isSufficient(latencies, impact.totalRequests) {
 		return nil
@@ -119,18 +116,18 @@ func (m *Model) checkPrediction(g *group, changes []Change, requests []retimedRe
 	return out
 }
 
-// groupImpact is what a change does to a group.
+// A groupImpact is what a change does to a group.
 type groupImpact struct {
-	totalRequests  float64         // requests
-	fasterRequests float64         // those that it makes faster
-	medianNS       float64         // the group's median
-	predicted      report.Estimate // the same with the change made
-	toleranceNS    float64         // by how much times differ and are alike
-	remainingNS    float64         // what it leaves of the cause to the middle one of all
+	totalRequests  float64
+	fasterRequests float64         // requests that it makes faster
+	medianNS       float64         // before the change
+	predicted      report.Estimate // median after the change
+	toleranceNS    float64         // times that differ by less are equal
+	remainingNS    float64         // median over all requests of what it leaves of the cause
 }
 
-// impactOf returns nil if a change makes too few requests faster or the median
-// not much, or if it is not by the length of the cause that they are slow.
+// impactOf returns nil if a change makes too few requests faster, or the median not much faster, or if the length of the
+// cause does not make requests slow.
 func (g *group) impactOf(requests []retimedRequest) *groupImpact {
 	var samples series
 	var faster, exposures, remaining []point
@@ -139,8 +136,9 @@ func (g *group) impactOf(requests []retimedRequest) *groupImpact {
 		request := &requests[i]
 		out.totalRequests += request.weight
 		samples.add(request)
-		remaining = append(remaining, point{request.remainingNS, request.weight * request.encounterChances[est]}, point{0, request.weight * (1 - request.encounterChances[est])})
-		if request.latencies[est]*request.encounterChances[est]+request.unmetLatencies[est]*(1-request.encounterChances[est]) < scale.NearlyAll*float64(request.Latency) {
+		chance := request.encounterChances[est]
+		remaining = append(remaining, point{request.remainingNS, request.weight * chance}, point{0, request.weight * (1 - chance)})
+		if request.latencies[est]*chance+request.unmetLatencies[est]*(1-chance) < scale.NearlyAll*float64(request.Latency) {
 			faster = append(faster, point{float64(request.Latency), request.weight})
 			exposures = append(exposures, point{request.exposureNS, request.weight})
 		}
@@ -153,7 +151,7 @@ func (g *group) impactOf(requests []retimedRequest) *groupImpact {
 	if out.medianNS = quantile(samples.before, 0.5); g.p50 != nil {
 		out.medianNS = float64(*g.p50)
 	}
-	// A request that did not wait at all also spares the wake-ups after a wait, which do not go away with its cause.
+	// A request that does not wait also saves the wake-ups after a wait, which do not shrink with its cause.
 	out.toleranceNS = max(scale.Some*float64(out.predicted.Est), scale.Speck*(out.medianNS-float64(out.predicted.Est)))
 	if float64(out.predicted.Est) > scale.NearlyAll*out.medianNS || quantile(exposures, 0.5) <= out.remainingNS+out.toleranceNS {
 		return nil
@@ -161,8 +159,8 @@ func (g *group) impactOf(requests []retimedRequest) *groupImpact {
 	return out
 }
 
-// comparableRequests returns how long the requests took that met about as much as is left,
-// and what they met.
+// comparableRequests returns the latencies of the requests that met about as much of the cause as the change leaves, and how
+// much each met.
 func (a *groupImpact) comparableRequests(requests []retimedRequest) (latencies, exposures []point) {
 	for i := range requests {
 		if request := &requests[i]; math.Abs(request.exposureNS-a.remainingNS) <= a.toleranceNS {
@@ -173,13 +171,14 @@ func (a *groupImpact) comparableRequests(requests []retimedRequest) (latencies, 
 	return latencies, exposures
 }
 
-// compare says whether requests took as long as is predicted; nil if they leave
-// that open.
+// compare reports whether comparable requests took as long as predicted; nil if their number is too small to decide.
 func (a *groupImpact) compare(latencies, exposures []point) *report.Check {
 	requests, size := effectiveSize(latencies)
 	out := &report.Check{
-		Requests: int(math.Round(requests)), Sampled: len(latencies), AtLeastNS: int64(max(0, a.remainingNS-a.toleranceNS)), AtMostNS: int64(a.remainingNS + a.toleranceNS),
-		MetNS: int64(quantile(exposures, 0.5)), P50NS: int64(quantile(latencies, 0.5)), Affected: int(math.Round(a.fasterRequests)), LeftNS: int64(a.remainingNS), PredictedNS: a.predicted,
+		Requests: int(math.Round(requests)), Sampled: len(latencies), Affected: int(math.Round(a.fasterRequests)),
+		AtLeastNS: int64(max(0, a.remainingNS-a.toleranceNS)), AtMostNS: int64(a.remainingNS + a.toleranceNS),
+		MetNS: int64(quantile(exposures, 0.5)), P50NS: int64(quantile(latencies, 0.5)),
+		LeftNS: int64(a.remainingNS), PredictedNS: a.predicted,
 	}
 	if requests >= scale.Many {
 		p99 := int64(quantile(latencies, 0.99))
@@ -189,8 +188,7 @@ func (a *groupImpact) compare(latencies, exposures []point) *report.Check {
 	if out.Agrees = low <= p50 && p50 <= high; out.Agrees {
 		return out
 	}
-	// In nineteen of twenty samples the median lies between these quantiles, by
-	// the normal approximation of the binomial distribution.
+	// The median is between these quantiles in 19 of 20 samples, by the normal approximation of the binomial distribution.
 	deviation := min(1/math.Sqrt(size), 0.5)
 	if quantile(latencies, 0.5-deviation) <= high && quantile(latencies, 0.5+deviation) >= low {
 		return nil
@@ -198,8 +196,8 @@ func (a *groupImpact) compare(latencies, exposures []point) *report.Check {
 	return out
 }
 
-// effectiveSize returns how many requests points stand for, and how many without
-// weights would tell as much.
+// effectiveSize returns how many requests weighted points represent, and the size of an unweighted sample of the same
+// accuracy (Kish).
 func effectiveSize(ps []point) (requests, size float64) {
 	var squares float64
 	for _, p := range ps {
@@ -212,8 +210,8 @@ func effectiveSize(ps []point) (requests, size float64) {
 	return requests, requests * requests / squares
 }
 
-// isSufficient reports whether requests are not too likely to be of another kind: how many they are, how many a sample without weights would have to
-// hold to tell as much of them (Kish's effective size), and their share of the group.
+// isSufficient reports whether there are enough requests for a comparison: their number, the effective size of their sample,
+// and their share of the group.
 func isSufficient(ps []point, total float64) bool {
 	requests, size := effectiveSize(ps)
 	return requests >= scale.Enough && size >= scale.Few && requests >= scale.Speck*total

@@ -9,15 +9,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// requestKind are requests that sleep and wait for the network, one after the other.
+// A requestKind describes requests that sleep and then wait for the network.
 type requestKind struct {
 	count          int
 	sleep, network int64 // us
-	stepUS         int64 // us by which the network takes longer from each to the next
-	maxGraphs      int   // graphs of them, if not all that a sample wants
+	stepUS         int64 // by which the network takes longer from each request to the next
+	maxGraphs      int   // graphs in the sample; 0: all that the sample selects
 }
 
-// checkOf returns what a check says of a change to groups of requests.
+// checkOf returns the check of a change for a group with requests of some kinds.
 func checkOf(t *testing.T, change string, kinds []requestKind) *report.Check {
 	t.Helper()
 	s := new(Sample)
@@ -35,7 +35,7 @@ func checkOf(t *testing.T, change string, kinds []requestKind) *report.Check {
 	return checkSample(t, change, s)
 }
 
-// chained returns a request whose parts came one after the other.
+// chained returns a request with successive intervals.
 func chained(id int64, parts ...interval) *Graph {
 	g := &Graph{Start: id * 1e9, G: uint64(id), nodes: []node{{predecessor: -1}}}
 	for _, p := range parts {
@@ -71,15 +71,15 @@ func TestCheck(t *testing.T) {
 		kinds  []requestKind
 		want   *report.Check // times in us
 	}{
-		{"those without it are as predicted", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2100, 0, 0}},
+		{"unexposed requests are as predicted", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2100, 0, 0}},
 			&report.Check{Requests: 100, Sampled: 6, AtMostNS: 200, P50NS: 2100, P99NS: p99(2100), Affected: 200, PredictedNS: report.Estimate{Est: 2000}, Agrees: true}},
-		{"those that hardly meet it count", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {50, 150, 2000, 0, 0}},
+		{"hardly exposed requests count", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {50, 150, 2000, 0, 0}},
 			&report.Check{Requests: 50, Sampled: 6, AtMostNS: 200, MetNS: 150, P50NS: 2150, Affected: 200, PredictedNS: report.Estimate{Est: 2000}, Agrees: true}},
-		{"they take as long without it", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 9000, 0, 0}},
+		{"unexposed requests are as slow", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 9000, 0, 0}},
 			&report.Check{Requests: 100, Sampled: 6, AtMostNS: 200, P50NS: 9000, P99NS: p99(9000), Affected: 200, PredictedNS: report.Estimate{Est: 2000}}},
-		{"they have less to do", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 300, 0, 0}},
+		{"unexposed requests have less to do", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 300, 0, 0}},
 			&report.Check{Requests: 100, Sampled: 6, AtMostNS: 200, P50NS: 300, P99NS: p99(300), Affected: 200, PredictedNS: report.Estimate{Est: 2000}}},
-		// Six of each stratum are kept, for 300 and 100 requests.
+		// Six of each stratum are sampled, of 300 and 100 requests.
 		{"weights", "sleep@=gone", []requestKind{{800, 10000, 2000, 0, 0}, {300, 0, 2000, 0, 0}, {100, 0, 3000, 0, 0}},
 			&report.Check{Requests: 400, Sampled: 12, AtMostNS: 200, P50NS: 2000, P99NS: p99(3000), Affected: 800, PredictedNS: report.Estimate{Est: 2000}, Agrees: true}},
 		{"weights the other way round", "sleep@=gone", []requestKind{{2000, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 0}, {1000, 0, 3000, 0, 0}},
@@ -99,17 +99,17 @@ func TestCheck(t *testing.T) {
 			&report.Check{Requests: 60, Sampled: 6, AtLeastNS: 1960, AtMostNS: 2840, MetNS: 2300, P50NS: 4400, Affected: 200, LeftNS: 2400, PredictedNS: report.Estimate{Est: 4400}, Agrees: true}},
 		{"they differ by much less than is won", "sleep@=gone", []requestKind{{200, 10000, 300, 0, 0}, {60, 0, 100, 0, 0}},
 			&report.Check{Requests: 60, Sampled: 6, AtMostNS: 100, P50NS: 100, Affected: 200, PredictedNS: report.Estimate{Est: 300}, Agrees: true}},
-		{"nobody is without", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}}, nil},
-		{"too few are without", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {19, 0, 2000, 0, 0}}, nil},
+		{"no request is unexposed", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}}, nil},
+		{"too few are unexposed", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {19, 0, 2000, 0, 0}}, nil},
 		{"just enough are", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {20, 0, 2000, 0, 0}},
 			&report.Check{Requests: 20, Sampled: 6, AtMostNS: 200, P50NS: 2000, Affected: 200, PredictedNS: report.Estimate{Est: 2000}, Agrees: true}},
 		{"too few of the sample are", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 4}}, nil},
-		{"few weigh nearly all", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 4}, {4, 0, 3000, 0, 0}, {4, 0, 5000, 0, 0}}, nil},
-		{"too small a part of all are", "sleep@=gone", []requestKind{{5000, 10000, 2000, 0, 0}, {40, 0, 2000, 0, 0}}, nil},
-		{"too few meet it", "sleep@=gone", []requestKind{{19, 10000, 2000, 0, 0}, {20, 0, 2000, 0, 0}, {10, 0, 13000, 0, 0}}, nil},
-		{"the median is another one's", "sleep@=gone", []requestKind{{100, 10000, 2000, 0, 0}, {150, 0, 2000, 0, 0}}, nil},
-		// The median falls from 7600 to one of those that still sleep, but most never did.
-		{"what is left to the middle one of all counts", "sleep@=4ms", []requestKind{{100, 10000, 2000, 0, 0}, {90, 0, 7600, 0, 0}, {20, 0, 2000, 0, 0}},
+		{"few have nearly all of the weight", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 4}, {4, 0, 3000, 0, 0}, {4, 0, 5000, 0, 0}}, nil},
+		{"too small a share of all", "sleep@=gone", []requestKind{{5000, 10000, 2000, 0, 0}, {40, 0, 2000, 0, 0}}, nil},
+		{"too few are exposed", "sleep@=gone", []requestKind{{19, 10000, 2000, 0, 0}, {20, 0, 2000, 0, 0}, {10, 0, 13000, 0, 0}}, nil},
+		{"the median request is unexposed", "sleep@=gone", []requestKind{{100, 10000, 2000, 0, 0}, {150, 0, 2000, 0, 0}}, nil},
+		// The median falls from 7600 to that of a request that still sleeps, but most requests never did.
+		{"the remainder of the median request counts", "sleep@=4ms", []requestKind{{100, 10000, 2000, 0, 0}, {90, 0, 7600, 0, 0}, {20, 0, 2000, 0, 0}},
 			&report.Check{Requests: 110, Sampled: 12, AtMostNS: 640, P50NS: 7600, P99NS: p99(7600), Affected: 100, PredictedNS: report.Estimate{Est: 6400}, Agrees: true}},
 		{"chance may explain the difference", "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {20, 0, 1900, 60, 0}}, nil},
 		{"it is too short to matter", "sleep@=gone", []requestKind{{200, 100, 2000, 0, 0}, {100, 0, 2000, 0, 0}}, nil},
@@ -143,8 +143,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckByLength: requests that a change makes faster though they met little
-// of what it is about (a queue gets shorter) are not checked by themselves.
+// TestCheckByLength: if a change makes requests faster that met little of its cause (a queue gets shorter), there is no
+// check.
 func TestCheckByLength(t *testing.T) {
 	s := new(Sample)
 	for i := range int64(100) {
@@ -160,8 +160,7 @@ func TestCheckByLength(t *testing.T) {
 	}
 }
 
-// TestCheckEstimates: what a prediction is checked by has no part in it, but as
-// one of the requests.
+// TestCheckEstimates: the requests that a prediction is checked by do not change the prediction.
 func TestCheckEstimates(t *testing.T) {
 	fastUnexposed := checkOf(t, "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 2000, 0, 0}})
 	slowUnexposed := checkOf(t, "sleep@=gone", []requestKind{{200, 10000, 2000, 0, 0}, {100, 0, 9000, 0, 0}})
@@ -170,8 +169,9 @@ func TestCheckEstimates(t *testing.T) {
 	}
 }
 
-// TestCheckOfAQueue: without the queue requests are to take what those take that met none; their own turn, and a ticker that serves all,
-// are no queue. It fails if what each does itself counts as met, so that none is found that met nothing.
+// TestCheckOfAQueue: the prediction without a queue is checked by requests that met no queue. The request's own service, and
+// a ticker for all requests, are no queue. It fails if a request's own work counts as exposure, so that no unexposed request
+// is found.
 func TestCheckOfAQueue(t *testing.T) {
 	for name, ownWork := range map[string]interval{
 		"own turn": {target: target{cause: cause.Sleep}, ns: 5000 * us},
@@ -191,12 +191,12 @@ func TestCheckOfAQueue(t *testing.T) {
 		add(200, interval{target: target{cause: cause.Sleep}, ns: 20000 * us, otherWork: true}, ownWork)
 		add(100, ownWork)
 		if c := checkSample(t, "queue@=gone", s); c == nil || c.Requests != 100 || c.MetNS != 0 || c.P50NS != 5000*us || c.Affected != 200 || !c.Agrees {
-			t.Errorf("beside %s: %+v, want 100 that met none and agree", name, c)
+			t.Errorf("with %s: %+v, want 100 unexposed requests and agreement", name, c)
 		}
 	}
 }
 
-// TestSlowestAreSums: where the slowest hundredth is known as sums alone, what of it was a queue is not: faster ones of that sort do not matter.
+// TestSlowestAreSums: only the slowest hundredth of the requests decides whether there is a tail of chains.
 func TestSlowestAreSums(t *testing.T) {
 	for _, c := range []struct {
 		sums [3]bool // of the requests of 1, 50 and 100 ms

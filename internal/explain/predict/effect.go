@@ -9,23 +9,22 @@ import (
 
 // An effect is what a setting does to requests.
 type effect struct {
-	// changesGC, frozen and procs say which of the factors below apply. All compare with now: the number
-	// of collections, the assists in each, the length of a freeze and the number of requests that
-	// meet one, and waits for a P. waits is how much longer a request waits for a P per ns that it
-	// runs.
+	// changesGC, changesFreezes and changesProcs decide which of the factors below apply. The factors compare with the trace:
+	// the number of collections and the assists in each; the length of a freeze and the number of requests that meet one;
+	// waits for a P. waitPerRunNS is how much longer a request waits for a P per ns that it runs.
 	changesGC, changesFreezes, changesProcs bool
 	cycles, assist                          variantValues
 	throttle, freezeEncounters              variantValues
 	sched, waitPerRunNS                     variantValues
-	// For the current group: what a mark phase costs a request that meets one, and the factor for
-	// waits for a P in mark phases if there is no mark phase.
+	// For the current group: what a mark phase costs a request that meets one, and the factor of waits for a P in mark phases
+	// if there were no mark phase.
 	markCost, outsideMarks variantValues
-	// For the current graph: the part of the time that remains, the chance to meet what remains,
-	// and the time that is added.
+	// For the current graph: the share of the collector's time that remains, the chance to meet what remains, and the time
+	// that is added.
 	remaining, encounterChance, extraNS variantValues
 }
 
-// effectWeights returns, for each place, the share of its time that an effect may change.
+// effectWeights returns, by target id, the share of its time that an effect may change.
 func (m *Model) effectWeights(e *effect) []float64 {
 	out := make([]float64, len(m.targets))
 	for i, p := range m.targets {
@@ -66,9 +65,8 @@ func (t *trial) hasSettings() bool {
 	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.effect != nil })
 }
 
-// survey measures what mark phases cost the requests of a group, and how much longer they wait
-// for a P in a mark phase than outside: mark workers take some of the Ps, and all goroutines share
-// the rest.
+// survey measures what mark phases cost the requests of a group, and how much longer they wait for a P inside of a mark phase
+// than outside: mark workers take some of the Ps, and all goroutines share the rest.
 func (e *effect) survey(g *group, f *Facts) {
 	if !e.changesGC {
 		return
@@ -107,10 +105,10 @@ func (e *effect) survey(g *group, f *Facts) {
 	}
 }
 
-// selectGraph sets what an effect does to a graph.
+// selectGraph sets the fields of e that depend on the current graph.
 //
-// Each mark phase that a request meets is equally likely to remain. If fewer than one remains, the
-// chance to meet one changes, not the time of a request that does.
+// Each mark phase that a request meets is equally likely to remain. If fewer than one remains, the chance to meet one
+// changes, not the time of a request that does.
 func (e *effect) selectGraph(g *Graph, f *Facts) {
 	e.remaining, e.encounterChance, e.extraNS = unchanged, unchanged, variantValues{}
 	if e.changesGC {
@@ -143,8 +141,8 @@ func (e *effect) selectGraph(g *Graph, f *Facts) {
 	}
 }
 
-// factor is what an effect multiplies a part's time by. If unmet, the request meets neither a mark
-// phase nor a freeze.
+// factor returns by what an effect multiplies an interval. withoutEncounters: the request meets neither a mark phase nor a
+// freeze.
 func (e *effect) factor(iv *interval, withoutEncounters bool) variantValues {
 	factors := unchanged
 	for v := range factors {

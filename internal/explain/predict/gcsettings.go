@@ -10,13 +10,12 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// minHeap is the runtime's smallest goal with GOGC=100.
+// minHeap is the smallest heap goal of the runtime with GOGC=100.
 const minHeap = 4 << 20
 
-// predictGOGC predicts another GOGC. A cycle marks the live heap, so it costs the same whatever the room
-// between live heap and goal; that room decides how often a cycle runs. The goal is live + (live
-// + stacks + globals) * GOGC/100, at least 4 MiB * GOGC/100 ("A Guide to the Go Garbage
-// Collector").
+// predictGOGC predicts another GOGC. A cycle marks the live heap, so its cost does not depend on GOGC. The headroom between
+// live heap and goal decides how often a cycle runs. The goal is live + (live + stacks + globals) * GOGC/100, at least 4 MiB
+// * GOGC/100 ("A Guide to the Go Garbage Collector").
 func (f *Facts) predictGOGC(s Setting, refuse refuseFunc) (*effect, string, error) {
 	// A collector that takes almost no time cannot take much less, whatever GOGC is now.
 	if f.Cycles > 0 && f.Cycles-f.ForcedCycles < scale.Several && s.Value >= 100 && f.GCShare < scale.Speck {
@@ -29,8 +28,8 @@ func (f *Facts) predictGOGC(s Setting, refuse refuseFunc) (*effect, string, erro
 	currentGOGC := 100 * headroom / float64(f.LiveBytes)
 	newHeadroom := max(float64(f.LiveBytes)*s.Value/100, minHeap*s.Value/100-float64(f.LiveBytes))
 	ratio := variantValues{est: headroom / newHeadroom, low: headroom / newHeadroom, high: headroom / newHeadroom}
-	// The live heap is measured by the lowest point of the heap, which is a little more. A GOGC
-	// near 100 is therefore taken to be exactly the default.
+	// The live heap is measured as the lowest point of the heap, which is a little more. So a GOGC near 100 is taken to be
+	// exactly the default.
 	if defaultHeadroom := max(float64(f.LiveBytes), minHeap-float64(f.LiveBytes)); defaultHeadroom/2 < headroom && headroom < 1.3*defaultHeadroom {
 		exact := defaultHeadroom / newHeadroom
 		ratio = variantValues{est: (headroom/newHeadroom + exact) / 2, low: min(headroom/newHeadroom, exact), high: max(headroom/newHeadroom, exact)}
@@ -48,8 +47,7 @@ func countText(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// requireCollections refuses, with a nil effect, if the trace has too few collections to say what they
-// cost.
+// requireCollections refuses, with a nil effect, if the trace has too few collections to measure their cost.
 func (f *Facts) requireCollections(refuse refuseFunc) (*effect, string, error) {
 	switch unforced := f.Cycles - f.ForcedCycles; {
 	case f.Cycles == 0:
@@ -71,7 +69,7 @@ func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, re
 	for v := range ratio {
 		ratio[v] = 1 - unforcedShare*(1-ratio[v])
 	}
-	// The count of cycles in the trace is exact to about 10 %.
+	// The number of cycles in the trace is exact to about 10 %.
 	ratio[low], ratio[high] = ratio[low]*0.9, ratio[high]*1.1
 	if ratio[est] > 1 && float64(f.MarkNS)/float64(f.SpanNS)*ratio[high] > scale.Half {
 		return refuse("garbage would be collected %.1f times as often, and marking already takes %s of the time: the trace does not show how far requests would have to help", ratio[est], words.PercentOr0(float64(f.MarkNS)/float64(f.SpanNS)))
@@ -83,7 +81,7 @@ func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, re
 		note += fmt.Sprintf(", the heap's goal %s becomes %s", words.Binary(f.GoalBytes), words.Binary(int64(goal)))
 	}
 	note += ", at the same rate of allocation; " + basis
-	// What the collector no longer uses of the quota is left to requests.
+	// Requests get the part of the quota that the collector no longer uses.
 	if f.Throttled && f.BusyNS > 0 {
 		var demand variantValues
 		for v := range demand {
@@ -98,14 +96,12 @@ func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, re
 // workerShare is the share of the Ps that mark workers take (runtime/mgcpacer.go).
 const workerShare = 0.25
 
-// assistFactors returns how much of each mark phase remains to assists, compared with now, if there
-// are ratio times as many cycles.
+// assistFactors returns by what the assists in each mark phase are multiplied if there are ratio times as many cycles.
 //
-// A phase must end before the room is used up (runtime/mgcpacer.go starts it when 70 % are, at
-// the earliest). Let x be the share of marking that assists do, and u the share of the Ps that
-// workers take. While workers do 1-x of the work, other goroutines have 1-u of the Ps, less what
-// assists take: 1 - x/(1-u) of what they have in a phase without assists. The room allows this in
-// proportion: 1 - x'/(1-u) = (1 - x/(1-u)) * room'/room.
+// A phase must end before the headroom is used up (runtime/mgcpacer.go starts it when 70 % are, at the earliest). Let x be
+// the share of marking that assists do, and u the share of the Ps that workers take. While workers do 1-x of the work, other
+// goroutines have 1-u of the Ps, less the share of assists: 1 - x/(1-u) of their share in a phase without assists. The
+// headroom h allows this in proportion: 1 - x'/(1-u) = (1 - x/(1-u)) * h'/h.
 func (f *Facts) assistFactors(ratio variantValues) variantValues {
 	out := unchanged
 	markingNS := f.AssistNS + f.CollectorNS + f.IdleMarkNS
@@ -128,14 +124,14 @@ func (f *Facts) assistFactors(ratio variantValues) variantValues {
 	return out
 }
 
-// predictMemoryLimit predicts another GOMEMLIMIT. A limit above the goal changes nothing. How close the goal
-// can come to a limit depends on what else the process uses.
+// predictMemoryLimit predicts another GOMEMLIMIT. A limit above the goal changes nothing. How close the goal can come to a
+// limit depends on the memory that the process uses outside of the heap.
 func (f *Facts) predictMemoryLimit(s Setting, refuse refuseFunc) (*effect, string, error) {
 	if e, note, err := f.requireCollections(refuse); e == nil {
 		return e, note, err
 	}
-	// Stacks, globals, spans, and free memory that is not returned: between 2 % and 25 % of the
-	// limit, and some MiB, in any process.
+	// Stacks, globals, spans, and free memory that is not returned: between 2 % and 25 % of the limit, and some MiB, in any
+	// process.
 	maxGoal, minGoal := s.Value*0.98-2<<20, s.Value*0.75-8<<20
 	goal, live := float64(f.GoalBytes), float64(f.LiveBytes)
 	switch {
@@ -154,7 +150,7 @@ func (f *Facts) predictMemoryLimit(s Setting, refuse refuseFunc) (*effect, strin
 	return f.cyclesEffect(ratio, fmt.Sprintf("the limit leaves between %s and %s for the heap, depending on what else the process uses", words.Binary(int64(minGoal)), words.Binary(int64(maxGoal))), min(goal, (maxGoal+minGoal)/2), refuse)
 }
 
-// setMarkShares sets for each part of a graph how much of it lies in mark phases.
+// setMarkShares sets, for each interval of a graph, the share inside of mark phases.
 func (f *Facts) setMarkShares(g *Graph) {
 	if f.markedNS(g.Start, g.Start+g.Latency) == 0 {
 		return
@@ -175,13 +171,12 @@ func (f *Facts) setMarkShares(g *Graph) {
 	}
 }
 
-// firstPhaseAfter returns the index of the first mark phase that ends after t. Phases do
-// not overlap.
+// firstPhaseAfter returns the index of the first mark phase that ends after t. Phases do not overlap.
 func (f *Facts) firstPhaseAfter(t int64) int {
 	return sort.Search(len(f.MarkPhases), func(i int) bool { return f.MarkPhases[i][0]+f.MarkPhases[i][1] > t })
 }
 
-// markedNS returns how much of [from, to) lies in mark phases.
+// markedNS returns the part of [from, to) inside of mark phases.
 func (f *Facts) markedNS(from, to int64) (ns int64) {
 	for _, phase := range f.MarkPhases[f.firstPhaseAfter(from):] {
 		if phase[0] >= to {
@@ -207,7 +202,7 @@ func (f *Facts) markPhases(g *Graph) float64 {
 	return count
 }
 
-// isCollectorTime reports whether a part is time that the collector takes.
+// isCollectorTime reports whether an interval is time that the garbage collector takes.
 func (p *interval) isCollectorTime() bool {
 	return p.cause == cause.GCAssist || p.cause == cause.GCWait || p.cause == cause.STW
 }

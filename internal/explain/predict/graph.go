@@ -13,10 +13,10 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Graph is one request of the sample: what its end depended on, with the
-// cause and site of every part.
+// A Graph is one request of the sample: the events on which its end depends, with the cause and the site of every interval
+// between them.
 type Graph struct {
-	isChain bool // a chain of sums, which does not know for which request the work was done that it waited for
+	isChain bool // a chain of sums by cause and site, which does not show for which request a work was done
 	Latency int64
 	Start   int64
 	G       uint64
@@ -28,7 +28,7 @@ type Graph struct {
 	pauseSequences []pauseSequence
 	computations   int32
 
-	needsBuild bool // wanted by a Sample, see Want
+	needsBuild bool // reserved in a Sample, see Reserve
 }
 
 type node struct {
@@ -38,80 +38,82 @@ type node struct {
 	firstEdge, endEdge         int32
 }
 
-// A part is an interval with one cause.
+// An interval is a part of the time between two nodes of a graph, with one cause.
 type interval struct {
 	target
 	ns int64
-	// fullNS is the length of the wait, timer's period or system call of which it
-	// is a part; at least ns.
+	// fullNS is the length of the complete wait, timer period or system call, of which this is a part; at least ns.
 	fullNS int64
-	// lateNS is by how much a sleep was longer than others at the same place.
+	// lateNS is by how much a sleep was longer than others at its target.
 	lateNS int64
-	// computation numbers the graph's computations from 1: the running time of one
-	// goroutine, also if it lost its P in between. 0 for anything else.
+	// computation numbers the graph's computations from 1: the running time of one goroutine, even if it loses its P in
+	// between. 0 for other causes.
 	computation    int32
-	otherWork      bool  // other requests' work that this one waited for
-	deliversResult bool  // of that, it may have been for the request: see critpath.GraphStep
+	otherWork      bool  // work for other requests that this one waited for
+	deliversResult bool  // of otherWork: it may have been for this request, see critpath.GraphStep
 	endsWithTick   bool  // the wait for a ticker, which is the same for all requests
-	sequence       int32 // of a sleep: which of the graph's rows it is in, from 1
-	hasNextPause   bool  // of a sleep: another one of its row follows
-	// mix[firstShare:endShare] of the graph: for a wait for a P, what ran meanwhile.
+	sequence       int32 // of a sleep: index of the graph's pause sequence plus 1
+	hasNextPause   bool  // of a sleep: another one of its sequence follows
+	// runShares[firstShare:endShare] of the graph: for a wait for a P, what ran instead.
 	firstShare, endShare int32
-	targetID             int32   // in the model's places
-	markShare            float32 // the part of it that lies in mark phases
-	// code says whether it lies in a candidate freeze: see settle.
+	targetID             int32   // index in the model's targets
+	markShare            float32 // share of the interval that is inside of mark phases
+	// code is the cause until resolvePending: it may depend on whether a candidate freeze was one.
 	code cause.Code
 }
 
-// A place is what a change can address.
+// A target is what a change can name.
 type target struct {
 	cause cause.Cause
 	site  tracefmt.FrameID
-	stack tracefmt.StackID // of running time, if one was seen
-	// stackIsNear says that the stack is that of a neighbouring event: a function that it
-	// calls may have run.
+	stack tracefmt.StackID // of running time, if a CPU sample or an event shows it
+	// stackIsNear reports that the stack is that of an adjacent event: the code that ran may be a function that its function
+	// calls.
 	stackIsNear bool
 }
 
-// A share is a part of the time in which others ran.
+// A runShare is the share of a wait for a P in which a target ran on other goroutines.
 type runShare struct {
 	target
 	share    float64
 	targetID int32
 }
 
-// Bounds of what is kept and read.
+// Bounds on what a graph stores.
 const (
-	maxIntervals   = 1500  // of a graph; one with more is kept as sums
-	runShareWindow = 200e3 // how much of a wait is read
-	maxSharedWaits = 2     // a graph
+	maxIntervals   = 1500  // of a graph; a larger one becomes a chain
+	runShareWindow = 200e3 // the length of the samples of a wait
+	maxSharedWaits = 2     // of a graph
 )
 
-// A Builder makes graphs. One goroutine may use it at a time.
+// A Builder creates graphs. It is not safe for concurrent use.
 type Builder struct {
 	stage        *path.Stage
 	win          *timeline.Window
 	syms         *tracefmt.Symbols
 	classifier   *cause.Classifier
-	split        func([]cause.Segment) []cause.Segment // at the borders of possible freezes
+	split        func([]cause.Segment) []cause.Segment // at the edges of candidate freezes
 	splitScratch []cause.Segment
 
-	computationByG  map[uint64]int32 // by goroutine: the computation in progress
+	computationByG  map[uint64]int32 // computation in progress of each goroutine
 	lastComputation int32
 	sharedWaitsLeft int
 	stepScratch     []critpath.Step
 }
 
-// NewBuilder returns a Builder over a stage's window.
+// NewBuilder returns a Builder for the window of a stage.
 func NewBuilder(stage *path.Stage) *Builder {
-	b := &Builder{stage: stage, win: stage.Win, syms: stage.Syms, classifier: cause.New(stage.Win, stage.Syms), computationByG: make(map[uint64]int32), stepScratch: make([]critpath.Step, 1)}
+	b := &Builder{
+		stage: stage, win: stage.Win, syms: stage.Syms, classifier: cause.New(stage.Win, stage.Syms),
+		computationByG: make(map[uint64]int32), stepScratch: make([]critpath.Step, 1),
+	}
 	b.classifier.Sites = stage.Sites
 	b.split = func(segs []cause.Segment) []cause.Segment { return stage.SplitAtFreezes(&b.splitScratch, segs) }
 	return b
 }
 
-// Build returns the graph of what goroutine g did in [from, to). Where it would be too large, it is
-// a chain of sums of the critical path, in which nothing runs in parallel.
+// Build returns the graph of goroutine g in [from, to). If it would be too large, the result is a chain of the critical path,
+// in which nothing runs in parallel.
 func (b *Builder) Build(g uint64, from, to int64) *Graph {
 	src := b.stage.Graph(g, from, to)
 	if src == nil || len(src.Steps) > maxIntervals {
@@ -123,6 +125,7 @@ func (b *Builder) Build(g uint64, from, to int64) *Graph {
 	return out
 }
 
+// addNodes adds the nodes, edges and intervals of a critical-path graph to out.
 func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 	clear(b.computationByG)
 	b.lastComputation = 0
@@ -134,7 +137,10 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 	out.edges = make([]critpath.Edge, 0, edgeCount)
 	for i := range src.Nodes {
 		sourceNode := &src.Nodes[i]
-		newNode := node{time: sourceNode.Time - out.Start, predecessor: sourceNode.Predecessor, firstInterval: int32(len(out.intervals)), firstEdge: int32(len(out.edges))}
+		newNode := node{
+			time: sourceNode.Time - out.Start, predecessor: sourceNode.Predecessor,
+			firstInterval: int32(len(out.intervals)), firstEdge: int32(len(out.edges)),
+		}
 		for k := sourceNode.FirstStep; k < sourceNode.EndStep; k++ {
 			b.addStep(out, &src.Steps[k])
 		}
@@ -148,6 +154,7 @@ func (b *Builder) addNodes(out *Graph, src *critpath.Graph) {
 	out.intervals = slices.Clip(out.intervals)
 }
 
+// addStep adds one step as intervals, divided at the edges of candidate freezes.
 func (b *Builder) addStep(out *Graph, s *critpath.GraphStep) {
 	b.stepScratch[0] = s.Step
 	b.stepScratch[0].FollowedWait = -1
@@ -156,8 +163,13 @@ func (b *Builder) addStep(out *Graph, s *critpath.GraphStep) {
 	}
 }
 
+// addInterval adds one interval to the graph.
 func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.GraphStep) {
-	iv := interval{target: target{cause: seg.Code.Cause(), site: seg.Site}, ns: seg.End - seg.Start, otherWork: src.OtherWork && !src.EndsWithTick, deliversResult: src.DeliversResult && !src.EndsWithTick, endsWithTick: src.EndsWithTick, code: seg.Code}
+	iv := interval{
+		target: target{cause: seg.Code.Cause(), site: seg.Site}, ns: seg.End - seg.Start,
+		otherWork: src.OtherWork && !src.EndsWithTick, deliversResult: src.DeliversResult && !src.EndsWithTick,
+		endsWithTick: src.EndsWithTick, code: seg.Code,
+	}
 	iv.fullNS = max(src.FullLength, iv.ns)
 	switch seg.Code.Cause() {
 	case cause.CPU:
@@ -184,7 +196,7 @@ func (b *Builder) addInterval(out *Graph, seg *cause.Segment, src *critpath.Grap
 	out.intervals = append(out.intervals, iv)
 }
 
-// addPauseSequences finds the rows of a node's parts.
+// addPauseSequences finds the pause sequences among the intervals before a node.
 func (b *Builder) addPauseSequences(out *Graph, intervals []interval, n *critpath.Node) {
 	start := n.Time
 	for i := range intervals {
@@ -193,13 +205,15 @@ func (b *Builder) addPauseSequences(out *Graph, intervals []interval, n *critpat
 	out.addPauseSequences(intervals, start, b.handoverChecker(n.G))
 }
 
-// handoverChecker returns a function that reports whether goroutine g handed work over in [from, to): started a goroutine, or woke one
-// that was not waiting for a lock.
+// handoverChecker returns a function that reports whether goroutine g handed work over in [from, to): it started a goroutine,
+// or woke one that was not waiting for a lock. The answer is true if the record is incomplete.
 func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 	return func(from, to int64) bool {
 		found := false
 		complete := b.win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
-			found = !slices.ContainsFunc(b.syms.Stack(stack), func(f tracefmt.FrameID) bool { return stdlib.IsMutex(b.syms.String(b.syms.Frame(f).Func)) })
+			found = !slices.ContainsFunc(b.syms.Stack(stack), func(f tracefmt.FrameID) bool {
+				return stdlib.IsMutex(b.syms.String(b.syms.Frame(f).Func))
+			})
 			return !found
 		})
 		b.win.Children(g, from, to, func(uint64, int64) bool { found = true; return false })
@@ -207,9 +221,8 @@ func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 	}
 }
 
-// isHandover reports whether an event that ended running time woke a goroutine:
-// what comes after it is another piece of work. The innermost frame of such a
-// call is the runtime's or package sync's.
+// isHandover reports whether the event at the end of running time woke a goroutine: what runs afterwards is another
+// computation. The innermost frame of such a call is in the runtime or in package sync.
 func (b *Builder) isHandover(stack tracefmt.StackID) bool {
 	frames := b.syms.Stack(stack)
 	if len(frames) == 0 {
@@ -224,7 +237,7 @@ func (b *Builder) isHandover(stack tracefmt.StackID) bool {
 	return false
 }
 
-// Chain returns the graph of a request if only its path is known: one of sums by cause and site.
+// Chain returns the graph of a request of which only the critical path is known: one sum for each cause and site.
 func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
 	out := &Graph{Latency: to - from, Start: from, G: g}
 	type chainKey struct {
@@ -268,7 +281,7 @@ func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
 	return out
 }
 
-// addRunShares looks up what ran while a goroutine waited for a P.
+// addRunShares sets which targets ran while a goroutine waited for a P.
 func (b *Builder) addRunShares(out *Graph, iv *interval, seg *cause.Segment) {
 	if seg.End-seg.Start < max(scale.Blink, out.Latency/20) || b.sharedWaitsLeft == 0 || len(b.win.Gens) == 0 {
 		return

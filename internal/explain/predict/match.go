@@ -14,14 +14,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// compile finds out which places changes are about.
+// compile computes which targets the changes are about.
 func (m *Model) compile(changes []Change) *trial {
 	t := &trial{model: m}
 	for i := range changes {
 		c := trialChange{Change: changes[i]}
 		if c.Setting.Name != "" {
 			if c.effect, _, _ = m.PredictSetting(c.Setting); c.effect == nil {
-				c.effect = new(effect) // refused: Find says why
+				c.effect = new(effect) // refused: Validate returns the reason
 			}
 			c.weights = m.effectWeights(c.effect)
 		} else {
@@ -32,7 +32,7 @@ func (m *Model) compile(changes []Change) *trial {
 	return t
 }
 
-// targetWeights returns, by place, which part of its time a change is about.
+// targetWeights returns, by target id, the share of its time that a change is about.
 func (m *Model) targetWeights(c *Change) []float64 {
 	matcher := m.parseSite(c.Site)
 	out := make([]float64, len(m.targets))
@@ -44,14 +44,14 @@ func (m *Model) targetWeights(c *Change) []float64 {
 	return out
 }
 
-// A siteMatcher is a site as somebody wrote it.
+// A siteMatcher is the parsed text of a Change's site.
 type siteMatcher struct {
 	matchesAny  bool
 	function    string
 	file        string
 	line        int
-	matchByFunc map[tracefmt.StringID]bool // functions it names, as found so far
-	caller      *siteMatcher               // what it must have been called from, where that is known; nil: anything
+	matchByFunc map[tracefmt.StringID]bool // cached results for function names
+	caller      *siteMatcher               // the caller's site; nil: any
 }
 
 func (m *Model) parseSite(text string) *siteMatcher {
@@ -68,17 +68,17 @@ func (m *Model) parseSite(text string) *siteMatcher {
 	return matcher
 }
 
-// hasNameSuffix reports whether a name ends in another one, from the beginning of a
-// word on.
+// hasNameSuffix reports whether a name ends in a suffix that begins at a word.
 func hasNameSuffix(name, suffix string) bool {
 	rest, ok := strings.CutSuffix(name, suffix)
 	return ok && (rest == "" || strings.ContainsAny(rest[len(rest)-1:], "./"))
 }
 
+// matches reports whether a site is the one that the matcher names.
 func (m *Model) matches(matcher *siteMatcher, f tracefmt.FrameID) bool {
 	switch caller := m.syms.Frame(f).Caller; {
 	case caller == 0:
-		return m.matchesFrame(matcher, f) // what led to it, if anything did, was a wait
+		return m.matchesFrame(matcher, f) // its caller is unknown: a wait led to it
 	case matcher.caller != nil:
 		return m.matchesFrame(matcher, f) && m.matchesFrame(matcher.caller, caller)
 	default:
@@ -86,10 +86,12 @@ func (m *Model) matches(matcher *siteMatcher, f tracefmt.FrameID) bool {
 	}
 }
 
+// matchesFrame reports whether a frame is at the line, or in the function, that the matcher names.
 func (m *Model) matchesFrame(matcher *siteMatcher, f tracefmt.FrameID) bool {
 	fr := m.syms.Unwrapped(f)
 	if matcher.line != 0 {
-		return int(fr.Line) == matcher.line && (hasNameSuffix(m.syms.String(fr.File), matcher.file) || hasNameSuffix(m.syms.String(fr.Func), matcher.file))
+		return int(fr.Line) == matcher.line &&
+			(hasNameSuffix(m.syms.String(fr.File), matcher.file) || hasNameSuffix(m.syms.String(fr.Func), matcher.file))
 	}
 	matched, ok := matcher.matchByFunc[fr.Func]
 	if !ok {
@@ -99,7 +101,7 @@ func (m *Model) matchesFrame(matcher *siteMatcher, f tracefmt.FrameID) bool {
 	return matched
 }
 
-// matchShare returns which part of a place's time a site has.
+// matchShare returns the share of a target's time that a site has.
 func (m *Model) matchShare(matcher *siteMatcher, place target) float64 {
 	if matcher.matchesAny {
 		return 1
@@ -120,8 +122,7 @@ func (m *Model) matchShare(matcher *siteMatcher, place target) float64 {
 			return 0
 		}
 	}
-	// Running time without a stack of its own: as what was seen below the same
-	// function.
+	// Running time without its own stack is divided as the CPU samples below the same function.
 	nsBySite, total := m.sitesBelow(m.syms.Frame(place.site).Func)
 	if total == 0 {
 		return 0
@@ -135,11 +136,8 @@ func (m *Model) matchShare(matcher *siteMatcher, place target) float64 {
 	return float64(matchedNS) / float64(total)
 }
 
-// Validate returns an error, with the nearest names, if a change meets nothing in
-// any group.
-//
-// It says of a setting on what the answer rests, and returns a Refusal where
-// the trace does not tell.
+// Validate returns an error, with similar names, if a change is about nothing in any group. For a setting it returns a note
+// with the basis of the prediction, or a Refusal if the trace does not show enough.
 func (m *Model) Validate(c *Change) (note string, err error) {
 	m.prepare()
 	if c.Setting.Name != "" {
@@ -169,11 +167,10 @@ func (m *Model) Validate(c *Change) (note string, err error) {
 	return "", fmt.Errorf("what-if %s: %s", c, message)
 }
 
-// maxSuggestions bounds the names suggested.
+// maxSuggestions bounds the names in an error.
 const maxSuggestions = 5
 
-// suggestions returns names of places that look like what was meant, or else those
-// that most time was spent at.
+// suggestions returns names of targets that are similar to the change's site, or else those with the most time.
 func (m *Model) suggestions(c *Change) []string {
 	nsByName := map[string]float64{}
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
@@ -212,7 +209,7 @@ func (m *Model) suggestions(c *Change) []string {
 	return names[:min(len(names), maxSuggestions)]
 }
 
-// editDistance is the number of letters to change (Levenshtein).
+// editDistance is the Levenshtein distance.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestCallers: a change at a dependency's line is about all that call it, or about the one that is named; one at a line
-// of the service's own is about what it calls, too. It would catch a promise for one caller that counts the others' time.
+// TestCallers: a change at a dependency's line is about all callers, or about the named one; a change at a line of the
+// service's own code includes its calls. It fails if a prediction for one caller counts the time of others.
 func TestCallers(t *testing.T) {
 	syms := tracefmt.NewSymbols()
 	dep := tracefmt.FrameText{Func: "dep.org/x.(*C).Do", File: "/m/dep.org/x@v1.0.0/x.go", Line: 7}
@@ -34,7 +34,7 @@ func TestCallers(t *testing.T) {
 		s := m.parseSite(c.site)
 		for i, id := range []tracefmt.StackID{loadCall, saveCall, ownLine, withoutCaller} {
 			if got := m.matches(s, m.sites.SiteOf(id)); got != c.want[i] {
-				t.Errorf("%s means place %d: %t, want %t", c.site, i, got, c.want[i])
+				t.Errorf("%s means site %d: %t, want %t", c.site, i, got, c.want[i])
 			}
 		}
 	}

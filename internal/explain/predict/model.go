@@ -1,29 +1,22 @@
-// Package predict says what a change would win: it takes the graphs of a
-// bounded sample of requests (see critpath.Graph), makes a cause at a site
-// smaller wherever it stands in them, in work for other requests too, and
-// times them again.
+// Package predict estimates how latency would change if something were faster. Input: a bounded sample of requests of each
+// group, as graphs (see critpath.Graph), and a Change, such as "half the sleep at main.go:27", or a Setting, such as GOGC. It
+// multiplies the intervals that the change is about, in work for other requests, too, and computes the end of every request
+// again. Output: percentiles as an estimate in a range from low to high.
 //
-// What it assumes, and therefore says as a range from low to high:
+// Assumptions, each with its share of the range:
 //
-//   - What a request started itself goes on beside it, so where one part gets
-//     shorter the next-latest one decides. That a goroutine which the request
-//     had started, and which had ended, was waited for is certain for a
-//     WaitGroup; for other waits it is assumed for high only.
-//   - Work for others that a request waited for (a lock's holder, the jobs
-//     before it on a worker) is a queue. High: it shrinks as its parts do, as
-//     if clients sent the next request as soon as they have an answer. Low: the
-//     requests come at random whatever happens, so that a shorter service makes
-//     a queue shorter by more (see queue). Between them decides how regular the
-//     queue was in the trace.
-//   - Waiting for a P shrinks as what ran meanwhile does, by its share of that
-//     time; for high it stays what it was.
-//   - Of the pauses of a poll (see row) only the last one gets shorter: what ends
-//     the poll comes from elsewhere.
-//   - A timer that serves many (a ticker) keeps the requests' places within its
-//     period.
+//   - A goroutine that the request started runs in parallel. If one gets faster, the next latest decides. That the request
+//     waited for a goroutine which had ended is certain for a WaitGroup; for other waits it is assumed only for high.
+//   - Work for others that a request waited for (the holder of a lock, the jobs ahead of it at a worker) is a queue. High:
+//     the queue's time shrinks as the services do, as if clients sent the next request when they have an answer. Low:
+//     requests arrive at random, so a shorter service shortens the queue by more (see queue). The regularity of the queue in
+//     the trace decides between the two.
+//   - A wait for a P shrinks with the goroutines that ran, by their shares. For high it stays.
+//   - Of the pauses of a poll (see pauseSequence) only the last one gets shorter: something else ends the poll.
+//   - A wait for the tick of a timer that serves several requests keeps its relative place in the period.
 //
-// What a trace cannot tell is not in the range: another algorithm, a peer that
-// answers otherwise under another load, caches, the garbage that is not made.
+// Not in the range, because a trace does not show it: other algorithms, a peer's behaviour under another load, caches,
+// garbage that is no longer created.
 package predict
 
 import (
@@ -38,7 +31,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Model predicts for the groups of one report. Not safe for concurrent use.
+// A Model predicts for the groups of one report. It is not safe for concurrent use.
 type Model struct {
 	syms       *tracefmt.Symbols
 	sites      *cause.Sites
@@ -48,9 +41,9 @@ type Model struct {
 	targetIDs  map[target]int32
 	targets    []target
 	ready      bool
-	// duration is the length of the trace.
+	// duration is the length of the trace in ns.
 	duration int64
-	facts    *Facts // of the process; nil: nothing is known
+	facts    *Facts // of the process; nil: unknown
 }
 
 type group struct {
@@ -65,21 +58,25 @@ type weightedGraph struct {
 	weight float64
 }
 
-// NewModel returns a model without groups, of a trace of some length in ns.
-// settled says which candidate freezes were freezes; under returns, for a
-// function, which sites were seen running below it, and for how long.
-func NewModel(syms *tracefmt.Symbols, settlement *cause.Settlement, duration int64, sitesBelow func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64)) *Model {
-	return &Model{syms: syms, settlement: settlement, duration: duration, sites: cause.NewSites(syms), sitesBelow: sitesBelow, groups: make(map[string]*group), targetIDs: make(map[target]int32)}
+// NewModel returns a model without groups, for a trace of a duration in ns. settlement decides which candidate freezes were
+// freezes. sitesBelow returns, for a function, the sites that CPU samples found running below it, with their times, and the
+// sum of these.
+func NewModel(
+	syms *tracefmt.Symbols, settlement *cause.Settlement, duration int64,
+	sitesBelow func(fn tracefmt.StringID) (map[tracefmt.FrameID]int64, int64),
+) *Model {
+	return &Model{
+		syms: syms, settlement: settlement, duration: duration, sites: cause.NewSites(syms), sitesBelow: sitesBelow,
+		groups: make(map[string]*group), targetIDs: make(map[target]int32),
+	}
 }
 
-// AddGroup adds a group by its id in the report, with its percentiles as they
-// were, null where they are not known.
+// AddGroup adds a group by its id in the report, with its measured percentiles; nil where unknown.
 func (m *Model) AddGroup(id string, s *Sample, latency report.Latency) {
 	m.groups[id] = &group{sample: s, p50: latency.P50, p99: latency.P99, max: latency.Max}
 }
 
-// prepare readies all groups, in an order that does not depend on which is
-// asked for first.
+// prepare loads all groups once, in an order that does not depend on which group is predicted first.
 func (m *Model) prepare() {
 	if m.ready {
 		return
@@ -92,8 +89,8 @@ func (m *Model) prepare() {
 	m.setLateness()
 }
 
-// setLateness finds how late each sleep was: how much longer than the middle
-// one of those at the same place that were about as long.
+// setLateness sets by how much each sleep was longer than the median of the sleeps at the same target that were about as
+// long.
 func (m *Model) setLateness() {
 	sleeps := make([][]*interval, len(m.targets))
 	for _, g := range m.groups {
@@ -121,7 +118,8 @@ func (m *Model) setLateness() {
 	}
 }
 
-// loadGraphs takes a group's graphs from its sample, with settled causes, numbers for their places, and what of them lies in mark phases.
+// loadGraphs takes a group's graphs from its sample, resolves their causes, numbers their targets, and sets the shares inside
+// of mark phases.
 func (m *Model) loadGraphs(g *group) {
 	g.sample.eachGraph(func(graph *Graph, weight float64) {
 		g.graphs = append(g.graphs, weightedGraph{graph, weight})
@@ -138,8 +136,8 @@ func (m *Model) loadGraphs(g *group) {
 	})
 }
 
-// resolvePending decides about the parts that overlap what may be freezes: they become
-// cause throttle, or stay what they were.
+// resolvePending decides the cause of the intervals that overlap a candidate freeze: cause.Throttle, or the cause without the
+// freeze.
 func (g *Graph) resolvePending(settlement *cause.Settlement) {
 	for i := range g.intervals {
 		iv := &g.intervals[i]
@@ -161,9 +159,8 @@ func (m *Model) idOf(p target) int32 {
 	return id
 }
 
-// WhatIf predicts a group's latency with the changes made, all of them
-// together. It returns nil if it has no sample of the group, or if the changes
-// do not meet it.
+// WhatIf predicts a group's latency with all changes together. It returns nil if there is no sample of the group, or if the
+// changes do not concern it.
 func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	g := m.groups[id]
 	if g == nil {
@@ -190,12 +187,15 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 		return nil
 	}
 	hasSetting := trial.hasSettings()
-	predicted := &report.Predicted{Change: changesText(changes), P50NS: estimatePercentile(&samples, 0.5, g.p50, hasSetting), P99NS: estimatePercentile(&samples, 0.99, g.p99, hasSetting)}
+	predicted := &report.Predicted{
+		Change: changesText(changes),
+		P50NS:  estimatePercentile(&samples, 0.5, g.p50, hasSetting), P99NS: estimatePercentile(&samples, 0.99, g.p99, hasSetting),
+	}
 	if !hasSetting {
 		predicted.Check = m.checkPrediction(g, changes, requests)
 	}
-	// A percentile's factor is the sample's, its value that of all: where few
-	// requests lie between them they may cross.
+	// Each percentile is the measured one times a factor from the sample. If few requests are between two percentiles, they
+	// may cross.
 	p50, p99 := &predicted.P50NS, &predicted.P99NS
 	p99.Est, p99.Low, p99.High = max(p99.Est, p50.Est), max(p99.Low, p50.Low), max(p99.High, p50.High)
 	predicted.WasP50NS, predicted.WasP99NS = g.p50, g.p99
@@ -207,8 +207,9 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	return predicted
 }
 
-// hasChainTail reports whether the slowest hundredth of the requests are for the larger part known as sums alone: who queued for so long that
-// a graph of it would be too large. What of that was a queue is not known then, and nothing is promised of it.
+// hasChainTail reports whether at least half of the slowest hundredth of the requests are chains: they queued for so long
+// that their graphs would be too large. A chain does not show which of its intervals were a queue, so no change of a queue is
+// predicted.
 func (s *series) hasChainTail() bool {
 	var chainWeight, tailWeight float64
 	p99 := quantile(s.before, 0.99)
@@ -223,13 +224,13 @@ func (s *series) hasChainTail() bool {
 	return chainWeight >= scale.Half*tailWeight
 }
 
-// unchangedPrediction is what is predicted of settings that change nothing.
+// unchangedPrediction is the prediction of settings that change nothing.
 func unchangedPrediction(g *group, changes []Change) *report.Predicted {
 	out := &report.Predicted{Change: changesText(changes), WasP50NS: g.p50, WasP99NS: g.p99, P50NS: exactEstimate(*g.p50)}
 	switch {
 	case g.p99 != nil:
 		out.P99NS = exactEstimate(*g.p99)
-	case g.max != nil: // of few requests, the slowest there were
+	case g.max != nil: // few requests have no 99th percentile, but a maximum
 		out.P99NS = exactEstimate(*g.max)
 	default:
 		out.P99NS = out.P50NS
@@ -243,7 +244,7 @@ func unchangedPrediction(g *group, changes []Change) *report.Predicted {
 
 func exactEstimate(ns int64) report.Estimate { return report.Estimate{Est: ns, Low: ns, High: ns} }
 
-// retimeAll times all requests of a group again.
+// retimeAll computes the new latencies of all sampled requests of a group.
 func (t *trial) retimeAll(g *group) []retimedRequest {
 	all := make([]retimedRequest, 0, len(g.graphs))
 	for i := range g.graphs {
@@ -268,7 +269,7 @@ func changesText(changes []Change) string {
 
 type point struct{ value, weight float64 }
 
-// quantile is by the nearest rank, as the report's.
+// quantile returns the quantile by nearest rank, as in the report.
 func quantile(points []point, q float64) float64 {
 	slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.value, b.value) })
 	total := 0.0
@@ -284,8 +285,8 @@ func quantile(points []point, q float64) float64 {
 	return points[len(points)-1].value
 }
 
-// estimatePercentile takes from the sample by how much a percentile moves, and applies
-// that to the percentile as it was, which is known of all requests.
+// estimatePercentile takes from the sample by how much a percentile changes, and applies that to the percentile of all
+// requests (fullValue; nil: unknown).
 func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting bool) report.Estimate {
 	sampleValue := quantile(samples.before, q)
 	original := sampleValue
@@ -307,26 +308,31 @@ func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting
 	l, h = min(l, e), max(h, e)
 	slower := max(e, l, h) > original
 	if q > 0.9 && e < original {
-		// What makes the slowest requests slow once the change is made is often
-		// not in the trace at all: stalls of the machine, of the client, of
-		// peers. The proof (docs/predict.md) found measured 99th percentiles
-		// from three quarters to seven quarters of the predicted ones, two
-		// thirds of them.
+		// The slowest requests after a change often have causes that the trace does not contain: stalls of the machine, of
+		// the client, of peers. In the experiments of docs/predict.md two thirds of the measured 99th percentiles were
+		// between 0.75 and 1.75 times the predicted ones.
 		l, h = min(l, 0.75*e), max(h, min(original, 1.75*e))
 	}
 	if slower {
-		return report.Estimate{Est: roundEstimate(e, e), Low: roundEstimate(max(0, l-margin*math.Abs(original-l)), original), High: roundEstimate(h+margin*(h-original), h+margin*(h-original))}
+		return report.Estimate{
+			Est: roundEstimate(e, e), Low: roundEstimate(max(0, l-margin*math.Abs(original-l)), original),
+			High: roundEstimate(h+margin*(h-original), h+margin*(h-original)),
+		}
 	}
-	return report.Estimate{Est: roundEstimate(e, original), Low: roundEstimate(max(minShare*l, l-margin*(original-l)), original), High: roundEstimate(h+margin*(original-h), original)}
+	return report.Estimate{
+		Est: roundEstimate(e, original), Low: roundEstimate(max(minShare*l, l-margin*(original-l)), original),
+		High: roundEstimate(h+margin*(original-h), original),
+	}
 }
 
-// maxLengthRatio is how much longer or shorter those may be that carry compares: the middle one of a sample may be from a stratum beside that of the
-// middle one of all.
+// maxLengthRatio bounds the ratio of the latencies that extrapolate compares: the sample's median may be in the stratum next
+// to that of the group's.
 const maxLengthRatio = 1.5
 
-// extrapolate carries over to a latency what a change makes of a slightly other one: x of from. Where the change takes the same time from each (a
-// sleep), what is left grows by as much as the latency; where it takes a share from each, by that share. Requests of about that
-// latency tell, by least squares. As a share alone, 400 ms of 440 taken from a sample whose middle is 412 left 35 ms where it was 58.
+// extrapolate returns the latency that a change makes of a latency to, if it makes x of the latency from. If the change takes
+// the same time from each request (a sleep), what remains grows by as much as the latency; if it takes a share, by that
+// share. A least-squares fit over requests of similar latency decides. As a share alone, 400 ms less of 440 in a sample with
+// median 412 predicted 35 ms where 58 was measured.
 func (s *series) extrapolate(v int, from, x, to float64) float64 {
 	share := x / from * to
 	if x > from || to == from {
@@ -350,16 +356,15 @@ func (s *series) extrapolate(v int, from, x, to float64) float64 {
 	return share
 }
 
-// settingsMargin is the same where a setting changes: that changes all of the
-// process, and the models are about what requests waited for.
-// However much is won, what is left is not known to be less than a part of the
-// lowest that the models say.
+// settingsMargin is the margin of predictions for settings, in place of scale.Speck: a setting changes the whole process,
+// while the models are about what requests waited for. minShareOfLow bounds an improvement: what remains is not known to be
+// less than this share of the lowest model.
 const (
 	settingsMargin = 0.15
 	minShareOfLow  = 0.6
 )
 
-// roundEstimate rounds what is not as it was: more than that nobody can know.
+// roundEstimate rounds a changed value to three digits, which is more than its accuracy.
 func roundEstimate(x, original float64) int64 {
 	if x == original {
 		return int64(original)

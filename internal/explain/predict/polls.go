@@ -8,28 +8,26 @@ import (
 	"github.com/whylate/whylate/internal/explain/scale"
 )
 
-// Who sleeps at one line repeatedly, and only looks at something between,
-// polls: what ends the wait comes from elsewhere, and comes no earlier if the
-// pauses are shorter. Only the last pause, in which it came, can be won.
+// A goroutine that sleeps repeatedly at one line, and only checks something between the sleeps, polls. Something else ends
+// the wait, and does so no earlier if the pauses are shorter. Only the rest of the last pause can be saved.
 //
-// The time between pauses shows that they are looks: nothing but a little
-// computing, no system call, no wait, and nobody who is given anything. An attempt that asks somebody is more than that, and so
-// a retry is no poll.
+// The time between pauses shows that it only checks: a little computing, but no system call, no wait, and no hand-over of
+// work. An attempt that calls a peer is more than a check, so a retry is no poll.
 
-// A row is sleeps at one place, one after the other, with only looks between.
+// A pauseSequence is a sequence of sleeps at one target of one goroutine, with only checks between them.
 type pauseSequence struct {
 	target
-	pauses     int   // sleeps
-	sleptNS    int64 // by all of them
-	shortestNS int64 // of them
-	start, end int64 // of the first and the last one
-	isPoll     bool  // see Model.polls
+	pauses     int   // number of sleeps
+	sleptNS    int64 // sum of the sleeps
+	shortestNS int64 // length of the shortest sleep
+	start, end int64 // of the first and the last sleep
+	isPoll     bool  // see Model.findPolls
 }
 
-// addPauseSequences marks the rows among parts that follow each other from a time on, of
-// a goroutine of which gave reports whether it gave anybody anything in [from, to).
+// addPauseSequences finds the pause sequences among successive intervals of one goroutine, the first of which starts at
+// clock. handedOver reports whether the goroutine handed work over in [from, to).
 func (g *Graph) addPauseSequences(intervals []interval, clock int64, handedOver func(from, to int64) bool) {
-	current, lastPause := -1, -1 // the row that goes on, and its last sleep
+	current, lastPause := -1, -1 // index of the open sequence, and of its last sleep
 	var cpuNS int64
 	for i := range intervals {
 		iv := &intervals[i]
@@ -40,14 +38,16 @@ func (g *Graph) addPauseSequences(intervals []interval, clock int64, handedOver 
 				current = -1
 				continue
 			}
-			if current < 0 || g.pauseSequences[current].site != iv.site || float64(cpuNS) > scale.Some*float64(iv.ns) || handedOver(g.pauseSequences[current].end, clock-iv.ns) {
+			if current < 0 || g.pauseSequences[current].site != iv.site || float64(cpuNS) > scale.Some*float64(iv.ns) ||
+				handedOver(g.pauseSequences[current].end, clock-iv.ns) {
 				current = len(g.pauseSequences)
 				g.pauseSequences = append(g.pauseSequences, pauseSequence{target: iv.target, shortestNS: iv.ns, start: clock - iv.ns})
 			} else {
 				intervals[lastPause].hasNextPause = true
 			}
 			sequence := &g.pauseSequences[current]
-			sequence.pauses, sequence.sleptNS, sequence.shortestNS, sequence.end = sequence.pauses+1, sequence.sleptNS+iv.ns, min(sequence.shortestNS, iv.ns), clock
+			sequence.pauses, sequence.sleptNS = sequence.pauses+1, sequence.sleptNS+iv.ns
+			sequence.shortestNS, sequence.end = min(sequence.shortestNS, iv.ns), clock
 			iv.sequence, lastPause, cpuNS = int32(current+1), i, 0
 		case cause.CPU:
 			cpuNS += iv.ns
@@ -58,16 +58,16 @@ func (g *Graph) addPauseSequences(intervals []interval, clock int64, handedOver 
 	}
 }
 
-// isUnaffectedPause reports whether another event than the end of a sleep decides how long
-// the request slept there.
+// isUnaffectedPause reports whether another event than the end of a sleep decides how long the request waits.
 func (g *Graph) isUnaffectedPause(iv *interval) bool {
 	return iv.hasNextPause && g.pauseSequences[iv.sequence-1].isPoll
 }
 
-// findPolls decides which rows of a group are polls.
+// findPolls decides which pause sequences of a group are polls: they have several pauses, of similar lengths, and different
+// numbers of them.
 func (m *Model) findPolls(g *group) {
 	type pauseStats struct {
-		perRequest                []int // of each request
+		perRequest                []int // number of pauses of each request
 		pauses, sequences, uneven int
 		isPoll                    bool
 	}
@@ -99,7 +99,8 @@ func (m *Model) findPolls(g *group) {
 			}
 			mostFrequent = max(mostFrequent, i+1-first)
 		}
-		stats.isPoll = stats.pauses >= scale.Few*stats.sequences && float64(mostFrequent) < scale.NearlyAll*float64(len(perRequest)) && 2*stats.uneven < stats.sequences
+		stats.isPoll = stats.pauses >= scale.Few*stats.sequences && 2*stats.uneven < stats.sequences &&
+			float64(mostFrequent) < scale.NearlyAll*float64(len(perRequest))
 	}
 	for i := range g.graphs {
 		for k := range g.graphs[i].pauseSequences {
@@ -109,16 +110,14 @@ func (m *Model) findPolls(g *group) {
 	}
 }
 
-// A Poll is how requests of a group wait for something that comes from
-// elsewhere, on average.
+// A Poll describes how requests of a group poll for something, as means over requests.
 type Poll struct {
 	Pauses  float64
-	PauseNS int64 // of one
-	TotalNS int64 // from the first pause to what came
+	PauseNS int64 // of one pause
+	TotalNS int64 // from the start of the first pause to the end of the last
 }
 
-// PollOf returns how requests of a group poll at the sleeps that changes are
-// about; nil if they do not, or if most of that time is something else.
+// PollOf returns how requests of a group poll at the sleeps that changes are about; nil if most of the time there is no poll.
 func (m *Model) PollOf(id string, changes []Change) *Poll {
 	g := m.groups[id]
 	if g == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// modelOfPauses builds the model of requests that each pause so often, 1 ms at a time, with something between.
+// modelOfPauses builds the model of requests that pause some number of times, 1 ms each, with something between the pauses.
 func modelOfPauses(t *testing.T, counts []int, betweenPauses func(m, n, o *tracetext.Thread, time int64)) *Model {
 	t.Helper()
 	s := new(Sample)
@@ -34,7 +34,7 @@ func modelOfPauses(t *testing.T, counts []int, betweenPauses func(m, n, o *trace
 		from, to := int64(100*us+tracetext.Origin), end+tracetext.Origin
 		g := NewBuilder(path.New(win, syms, path.Options{})).Build(1, from, to)
 		s.Count(from, to, 1, 1)
-		g.Start += int64(i) // requests of one trace do not begin at once
+		g.Start += int64(i) // different starts, as the requests of one trace
 		s.Add(g)
 		if m == nil {
 			m = NewModel(syms, settled, end, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
@@ -44,8 +44,8 @@ func modelOfPauses(t *testing.T, counts []int, betweenPauses func(m, n, o *trace
 	return m
 }
 
-// TestPolls: of pauses with only a look between them, as many as it takes until something arrives, only the last one can be won. It
-// fails if any other is shortened, or if pauses between which something is done are taken for a poll.
+// TestPolls: if a request only checks something between its pauses, and pauses until something arrives, only the last pause
+// can be saved. It fails if another pause is shortened, or if pauses with other work between them are taken for a poll.
 func TestPolls(t *testing.T) {
 	onlyPoll := func(_, _, _ *tracetext.Thread, _ int64) {}
 	callPeer := func(m, n, o *tracetext.Thread, time int64) {
@@ -62,12 +62,12 @@ func TestPolls(t *testing.T) {
 		name          string
 		counts        []int
 		betweenPauses func(m, n, o *tracetext.Thread, time int64)
-		pauses        int64 // that half of the sleep takes half of, for the middle request
+		pauses        int64 // that half of the sleep halves, for the median request
 		polls         bool
 	}{
 		{"a poll", []int{38, 39, 40, 41, 42}, onlyPoll, 1, true},
-		{"a retry that asks", []int{38, 39, 40, 41, 42}, callPeer, 40, false},
-		{"a loop that gives somebody something each time", []int{38, 39, 40, 41, 42}, handOver, 40, false},
+		{"a retry that calls a peer", []int{38, 39, 40, 41, 42}, callPeer, 40, false},
+		{"a loop that hands work over", []int{38, 39, 40, 41, 42}, handOver, 40, false},
 		{"a loop that pauses a fixed number of times", []int{40, 40, 40, 40, 40}, onlyPoll, 40, false},
 		{"a few steps", []int{2, 2, 3, 3, 4}, onlyPoll, 3, false},
 	} {
@@ -80,7 +80,7 @@ func TestPolls(t *testing.T) {
 			}
 			middle := int64(100+1100*c.counts[2]) * us
 			if got, want := middle-p.P50NS.Est, c.pauses*500*us; got < want-want/50 || got > want+want/50 {
-				t.Errorf("half of the sleep wins %d us of %d, want %d", got/us, middle/us, want/us)
+				t.Errorf("half of the sleep saves %d us of %d, want %d", got/us, middle/us, want/us)
 			}
 			if poll := m.PollOf("g", half); (poll != nil) != c.polls {
 				t.Errorf("is it a poll: %t, want %t", poll != nil, c.polls)
@@ -91,7 +91,7 @@ func TestPolls(t *testing.T) {
 	}
 }
 
-// TestPollsTooLarge: a request whose graph is too large, so that only the sums along its path are known, polls as well.
+// TestPollsTooLarge: a chain, which a request becomes if its graph is too large, shows polls as well.
 func TestPollsTooLarge(t *testing.T) {
 	segs := []cause.Segment{}
 	for i := range int64(2000) {

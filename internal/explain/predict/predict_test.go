@@ -24,8 +24,8 @@ const us = 1000
 
 func recv(caller string) []string { return []string{"runtime.chanrecv1", caller} }
 
-// A whatIf is a prediction about a request of goroutine 1 from 100 to to, in us; what changes would
-// make of it was worked out by hand.
+// A whatIf is a prediction for the request of goroutine 1 from 100 to the end, in us. The expected values were computed by
+// hand.
 type whatIf struct {
 	changes        []string
 	est, low, high int64 // us
@@ -151,12 +151,11 @@ var graphs = []struct {
 		// that half the service leaves 0.25*(8/19)/(1-11/38) of the queue.
 		{[]string{"hold=50%"}, -1, 900 + 4000 + 1000 + 1630, 900 + 9500 + 1000},
 		{[]string{"hold=gone"}, 1900, 1900, 1900},
-		{[]string{"queue@hold=gone"}, 9900, 9900, 9900}, // its own turn remains
+		{[]string{"queue@hold=gone"}, 9900, 9900, 9900}, // its own service remains
 		{[]string{"queue@hold=50%"}, 15400, 15400, 15400},
 	}},
-	{"lock chain: a small part of what holders do", 21000, func(b *tracetext.Builder) {
-		// As above, but for the last tenth of the time with the lock they sleep
-		// somewhere else.
+	{"lock chain: a small share of the holders' work", 21000, func(b *tracetext.Builder) {
+		// As above, but in the last tenth of the time with the lock they sleep at another place.
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(50*us, "sleep", "time.Sleep", "main.hold")
 		o.Block(60*us, "sync", "sync.(*Mutex).Lock", "main.lock")
@@ -209,7 +208,7 @@ var graphs = []struct {
 		{[]string{"main.parse=gone", "main.enrich=50%"}, 1900 + 5000 + 5000, 11900, 11900},
 	}},
 	{"a goroutine's goroutines: one answers, another was started before it", 7000, func(b *tracetext.Builder) {
-		// 1 starts 2, which tells that it is ready and starts 3 and then 4, which answers.
+		// 1 starts 2, which reports that it is ready and starts 3 and then 4, which answers.
 		m, n, o := b.Thread(1), b.Thread(), b.Thread()
 		m.Create(200*us, 2, "main.two", "main.handle")
 		m.Block(200*us, "chan receive", recv("main.handle")...)
@@ -234,12 +233,12 @@ var graphs = []struct {
 		m.Start(6000*us, 1)
 		m.Block(7000*us, "forever", "main.end")
 	}, []whatIf{
-		// The answer may have needed what 3 did until 5500.
+		// The answer may depend on what 3 did until 5500.
 		{[]string{"long=gone"}, 2000 + 1000, 2000 + 1000, 5400 + 1000},
 		{[]string{"long=gone", "short=gone"}, 3000, 3000, 3000},
 	}},
-	{"waiting for the P that somebody computes on", 9000, func(b *tracetext.Builder) {
-		// One P: 2 computes from 1000 to 7000, 1 is ready from 3000 on.
+	{"waiting for the P of a computation", 9000, func(b *tracetext.Builder) {
+		// One P: 2 computes from 1000 to 7000, 1 is runnable from 3000 on.
 		m, mon := b.Thread(), b.Spare()
 		m.Was(1)
 		b.Runnable(2)
@@ -255,10 +254,9 @@ var graphs = []struct {
 		{[]string{"main.hog=50%", "main.call=100%"}, 8900 - 4000/2, 8900 - 4000*3/4, 8900},
 		{[]string{"main.hog=gone", "main.call=100%"}, 8900 - 4000, 8900 - 4000, 8900},
 	}},
-	{"a hub that was idle until another came", 11000, func(b *tracetext.Builder) {
-		// The hub let 1 go on at 1000; 1 computes until 9000 and puts something
-		// into the hub's channel, which shows nowhere: the hub was up by then, for
-		// another one. It answers at 10000.
+	{"a hub that another goroutine had woken", 11000, func(b *tracetext.Builder) {
+		// The hub wakes 1 at 1000. 1 computes until 9000 and sends to the hub's channel. The trace does not show that,
+		// because another goroutine had woken the hub by then. The hub answers at 10000.
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		m.Block(200*us, "chan receive", recv("main.handle")...)
 		n.Unblock(1000*us, 1, "runtime.chansend1", "main.hub")
@@ -276,9 +274,8 @@ var graphs = []struct {
 		{[]string{"main.compute=gone"}, 900 + 1000 + 1000, 2900, 2900},
 		{[]string{"main.compute=50%"}, 900 + 4000 + 1000 + 1000, 6900, 6900},
 	}},
-	{"ticker flush: who tells it to keep something does not count", 51000, func(b *tracetext.Builder) {
-		// The batcher's ticks come at 0 and 50000; 1 tells it at 10000, another
-		// one at 20000.
+	{"ticker flush: goroutines that only queue do not count", 51000, func(b *tracetext.Builder) {
+		// The batcher's ticks come at 0 and 50000. 1 sends to it at 10000, another goroutine at 20000.
 		flush := []string{"runtime.selectgo", "main.flush"}
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(0, "select", flush...)
@@ -306,17 +303,17 @@ var graphs = []struct {
 		// 9.9 ms before, 40 ms of a period of 50, 1 ms after.
 		{[]string{"sleep@flush=5ms"}, -1, -1, 9900 + 10 + 3999 + 999},
 	}},
-	{"a second try is asked for after its pause", 11100, twoTries(10650), []whatIf{
+	{"a second call after a pause", 11100, twoTries(10650), []whatIf{
 		{[]string{"sleep@pause=gone"}, 1000, 1000, 1000},
 		{[]string{"sleep@pause=50%"}, 6000, 6000, 6000},
 	}},
-	{"what was asked for before a pause comes no earlier without it", 11100, twoTries(560), []whatIf{
+	{"a call before a pause is answered no earlier", 11100, twoTries(560), []whatIf{
 		{[]string{"sleep@pause=gone"}, 11000, 11000, 11000},
 	}},
 }
 
-// twoTries is a request that asks over a connection that another goroutine reads, has its answer, pauses for 10 ms, and has a second
-// answer, for which it writes at a time in us.
+// twoTries builds a request that calls over a connection that another goroutine reads, gets its answer, pauses for 10 ms, and
+// gets a second answer, for which it writes at secondWrite in us.
 func twoTries(secondWrite int64) func(b *tracetext.Builder) {
 	return func(b *tracetext.Builder) {
 		m, n, r := b.Thread(1), b.Thread(), b.Thread(2)
@@ -412,8 +409,8 @@ func TestGraphs(t *testing.T) {
 	}
 }
 
-// TestProperties: no change predicts what was; smaller never predicts more; the
-// estimate lies within its range.
+// TestProperties: a change that changes nothing predicts the measured latency; a shorter length never predicts more; the
+// estimate is in its range.
 func TestProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, c := range graphs {
@@ -423,7 +420,7 @@ func TestProperties(t *testing.T) {
 			for _, site := range sites {
 				for _, noChange := range []string{"=100%", "=1h"} {
 					if p := m.WhatIf("g", parse(t, []string{site + noChange})); p != nil && (p.P50NS.Est != g.Latency || p.P50NS.Low != g.Latency || p.P50NS.High != g.Latency) {
-						t.Errorf("%s%s predicts %v, not the %v that it was", site, noChange, p.P50NS, time.Duration(g.Latency))
+						t.Errorf("%s%s predicts %v, not the measured %v", site, noChange, p.P50NS, time.Duration(g.Latency))
 					}
 				}
 				last := [3]int64{}
@@ -438,7 +435,7 @@ func TestProperties(t *testing.T) {
 					}
 					for i, x := range []int64{e.Est, e.Low, e.High} {
 						if x < last[i] {
-							t.Fatalf("%v predicts less than what is shorter: %v after %v", c, e, last)
+							t.Fatalf("%v predicts less than a shorter length: %v after %v", c, e, last)
 						}
 						last[i] = x
 					}
@@ -459,11 +456,10 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// settled says that there were no freezes.
+// settled decides that there were no freezes.
 var settled = cause.Settle(func(freeze.Class) bool { return false })
 
-// TestThrottle: what lies in a freeze is throttle once it is known to be one,
-// and what it was otherwise.
+// TestThrottle: an interval in a candidate freeze has the cause throttle if that was a freeze, else its own cause.
 func TestThrottle(t *testing.T) {
 	win, syms := timelinetest.Built(t, graphs[0].build)
 	from, to := int64(100*us+tracetext.Origin), graphs[0].to*us+tracetext.Origin
@@ -542,8 +538,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestSample: what is kept depends on neither order nor division, is bounded,
-// and stands for all.
+// TestSample: the selection depends neither on the order nor on the division of requests, is bounded, and represents all
+// requests.
 func TestSample(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	var all []*Graph
@@ -569,7 +565,7 @@ func TestSample(t *testing.T) {
 	}
 	want, n, weight := describe(sampleOf(all))
 	if n > 60*maxPerStratum || weight < 19999.9 || weight > 20000.1 {
-		t.Errorf("%d are kept and stand for %v", n, weight)
+		t.Errorf("%d are sampled and represent %v", n, weight)
 	}
 	for range 5 {
 		rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -577,7 +573,7 @@ func TestSample(t *testing.T) {
 		a, b := sampleOf(all[:split]), sampleOf(all[split:])
 		a.Merge(b)
 		if got, _, _ := describe(a); got != want {
-			t.Fatal("another order, or two samples merged, keep others")
+			t.Fatal("another order, or two merged samples, select other requests")
 		}
 	}
 }
@@ -588,9 +584,9 @@ func TestRegularity(t *testing.T) {
 		constant = append(constant, point{10 + float64(i%3)/10, 1})
 		random = append(random, point{-math.Log(1 - (float64(i)+0.5)/1000), 1})
 	}
-	constant[0].value = 1e6 // met something else
+	constant[0].value = 1e6 // another cause
 	if r := regularity(constant); r < 0.99 {
-		t.Errorf("a queue that is always as long has regularity %v", r)
+		t.Errorf("a queue of constant length has regularity %v", r)
 	}
 	if r := regularity(random); r != 0 {
 		t.Errorf("an exponential one has regularity %v", r)
@@ -598,22 +594,22 @@ func TestRegularity(t *testing.T) {
 }
 
 func TestClosedWait(t *testing.T) {
-	// One client never waits; without rest n wait for n-1 others.
+	// One client never waits; without rest n clients wait for n-1 others.
 	if w := closedWait(1, 5, 3); w != 0 {
 		t.Errorf("one client waits %v", w)
 	}
 	if w := closedWait(4, 5, 0); w != 15 {
 		t.Errorf("four clients without rest wait %v, not 15", w)
 	}
-	// Each finds the other there for half of the time; who rests for longer waits less.
+	// Each finds the other one in half of the cases; longer rest means less waiting.
 	if w := closedWait(2, 5, 5); w != 2.5 {
 		t.Errorf("two clients that rest as long as they are served wait %v, not 2.5", w)
 	}
 }
 
-// TestQueueWithoutOtherRequests: five clients in turn hold something for 5 ms each, so that each waits for four others. What half of
-// that wins does not depend on requests of the same handler that never come there. It fails if those count among the holders:
-// then the queue looks short and irregular, and nearly all of it is said to be won.
+// TestQueueWithoutOtherRequests: five clients in turn hold something for 5 ms each, so each waits for four others. The gain
+// of half of that does not depend on requests of the same handler that never come there. It fails if those count among the
+// holders: the queue then looks short and irregular, and nearly all of it seems to be saved.
 func TestQueueWithoutOtherRequests(t *testing.T) {
 	_, syms := timelinetest.Built(t, graphs[0].build)
 	hold := target{cause: cause.Sleep}
@@ -636,14 +632,14 @@ func TestQueueWithoutOtherRequests(t *testing.T) {
 		slowest := int64(25000 * us)
 		m.AddGroup("g", s, report.Latency{Max: &slowest})
 		if p := m.WhatIf("g", parse(t, []string{"sleep@=50%"})); p == nil || p.MaxNS.Est != slowest/2 {
-			t.Errorf("beside %d requests that hold nothing, those that hold it half as long take %+v", elsewhere, p.MaxNS)
+			t.Errorf("with %d requests that hold nothing, the others take %+v", elsewhere, p.MaxNS)
 		}
 	}
 }
 
-// TestDividedService: the last wait of a worker is the request's own turn, also where something cut it in two (a freeze, a stop of the
-// world); an equal wait before it was somebody else's. It fails if what stands before the cut is said to be a queue, of which more
-// is won than of a turn.
+// TestDividedService: the last wait of a worker is the request's own service, even if a freeze or a stop of the world divides
+// it; an equal wait before it was for another request. It fails if the part before the division counts as a queue, of which
+// more is saved than of a service.
 func TestDividedService(t *testing.T) {
 	_, syms := timelinetest.Built(t, graphs[0].build)
 	service := func(ns, whole int64) interval {
@@ -654,11 +650,11 @@ func TestDividedService(t *testing.T) {
 		name   string
 		parts  []interval
 		change string
-		want   int64 // us; 0: it meets nothing
+		want   int64 // us; 0: no prediction
 	}{
 		{"whole", []interval{service(9000, 9000)}, "sleep@=50%", 4500},
-		{"cut", []interval{service(3000, 9000), freeze, service(6000, 9000)}, "sleep@=50%", 500 + 4500},
-		{"cut, no queue", []interval{service(3000, 9000), freeze, service(6000, 9000)}, "queue@=gone", 0},
+		{"divided", []interval{service(3000, 9000), freeze, service(6000, 9000)}, "sleep@=50%", 500 + 4500},
+		{"divided, no queue", []interval{service(3000, 9000), freeze, service(6000, 9000)}, "queue@=gone", 0},
 		{"two", []interval{service(9000, 9000), service(9000, 9000)}, "queue@=gone", 9000},
 	} {
 		s := new(Sample)
@@ -678,7 +674,8 @@ func TestDividedService(t *testing.T) {
 			t.Errorf("%s: %s meets nothing", c.name, c.change)
 			continue
 		}
-		// What others do makes one's own turn neither longer nor shorter: the range is that of every prediction.
+		// The work of others makes the request's own service neither longer nor shorter: the range is that of every
+		// prediction.
 		won := float64(g.Latency - c.want*us)
 		if e := p.P50NS; e.Est != c.want*us || float64(e.High-e.Low) > 2.1*scale.Speck*won+10*us {
 			t.Errorf("%s: %s predicts %+v, want %d us and no more range than that of every prediction", c.name, c.change, e, c.want)
@@ -686,7 +683,7 @@ func TestDividedService(t *testing.T) {
 	}
 }
 
-// BenchmarkWhatIf is one prediction for a group of 240 graphs.
+// BenchmarkWhatIf measures one prediction for a group of 240 graphs.
 func BenchmarkWhatIf(b *testing.B) {
 	m, g := modelOf(b, graphs[4].to, graphs[4].build)
 	s := new(Sample)
@@ -707,8 +704,9 @@ func BenchmarkWhatIf(b *testing.B) {
 	b.ReportMetric(float64(len(m.groups["g"].graphs)), "graphs")
 }
 
-// TestExtrapolate: what a change makes of the sample's middle request is carried over to the middle of all by what it takes from others: the same
-// time from each, the same share from each, or something between. It fails if only the share is carried over.
+// TestExtrapolate: the effect of a change on the sample's median request is extrapolated to the group's median by the effect
+// on other requests: the same time from each, the same share of each, or something between. It fails if only the share is
+// used.
 func TestExtrapolate(t *testing.T) {
 	for name, c := range map[string]struct {
 		changed                func(latency float64) float64
@@ -718,7 +716,7 @@ func TestExtrapolate(t *testing.T) {
 		"the same time":           {func(l float64) float64 { return l - 390 }, 412, 440, 50},
 		"the same time, shorter":  {func(l float64) float64 { return l - 390 }, 440, 412, 22},
 		"the same share":          {func(l float64) float64 { return l / 4 }, 412, 440, 110},
-		"more of the longer ones": {func(l float64) float64 { return 500 - l }, 412, 440, 88. * 440 / 412}, // never less than by share
+		"more of the longer ones": {func(l float64) float64 { return 500 - l }, 412, 440, 88. * 440 / 412}, // not less than by share
 		"all of nearly each":      {func(l float64) float64 { return 1 }, 412, 440, 440. / 412},
 		"nothing":                 {func(l float64) float64 { return l }, 412, 440, 440},
 		"slower":                  {func(l float64) float64 { return 2 * l }, 412, 440, 880},

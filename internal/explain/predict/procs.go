@@ -7,13 +7,13 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// minBurstReady is the least mean number of runnable goroutines that shows bursts, if it is also
-// scale.Far times what random arrivals would give.
+// minBurstReady is the least mean number of runnable goroutines that shows bursts, if it is also scale.Far times that of
+// random arrivals.
 const minBurstReady = 0.5
 
-// predictProcs predicts another GOMAXPROCS. Goroutines wait for Ps as in a queue with that many servers:
-// with random arrivals by Erlang's formula (open). If the Ps are nearly always busy, a fixed
-// number of goroutines wait for each other's answers, and those without a P wait (closed).
+// predictProcs predicts another GOMAXPROCS. Goroutines wait for Ps as in a queue with that many servers: with random arrivals
+// by Erlang's formula (open). If the Ps are nearly always busy, a fixed number of goroutines wait for each other's answers,
+// and those without a P wait (closed).
 func (f *Facts) predictProcs(s Setting, refuse refuseFunc) (*effect, string, error) {
 	newProcs, procs := s.Value, float64(f.Procs)
 	busy := float64(f.BusyNS) / float64(f.SpanNS)
@@ -54,8 +54,8 @@ func (f *Facts) predictProcs(s Setting, refuse refuseFunc) (*effect, string, err
 	return e, note, nil
 }
 
-// erlangWait is how long work waits for one of n servers, divided by how long it takes, if a of them
-// are busy on average and work arrives at random (Erlang C).
+// erlangWait returns how long work waits for one of some servers, divided by its service time, if a number of them are busy
+// on average and work arrives at random (Erlang C).
 func erlangWait(servers, busy float64) float64 {
 	if busy <= 0 || busy >= servers {
 		return 0

@@ -2,30 +2,27 @@ package predict
 
 import "math"
 
-// A queue describes the work for others, before its own, that a
-// change shrinks.
+// A queue describes the work for other requests, ahead of this one's, that a change shrinks.
 //
-// Two models bound what a service that takes s times as long makes of the time
-// in the queue. Arrivals at random (M/M/1): the wait is S*rho/(1-rho), and with
-// S shrinks rho, how busy the server is. As if clients never rested: the wait
-// shrinks as the service. What clients do that wait for their answer, rest, and
-// ask again lies between them (mean value analysis, Reiser and Lavenberg, JACM
-// 1980). Such a queue is nearly always as long, one of arrivals at random
-// varies as much as it is long; by that the estimate is weighed.
+// Two models bound the time in the queue if each service takes s times as long. Arrivals at random (M/M/1): the wait is
+// S*rho/(1-rho), where S is the service time, and the utilisation rho shrinks with S. Clients without rest: the wait shrinks
+// as the service. Clients that wait for their answer, rest, and send the next request are between the two (mean value
+// analysis, Reiser and Lavenberg, JACM 1980). The length of a closed queue hardly varies, that of a queue of random arrivals
+// varies as much as its mean. The measured variation weighs the estimate.
 type queue struct {
 	utilisation float64
-	regularity  float64 // 1: always as long; 0: as random as it gets
+	regularity  float64 // 1: constant length; 0: as random as M/M/1
 	closedWaits []float64
 }
 
-// closedSteps is into how many steps of s the closed model is tabulated.
+// closedSteps is the number of steps of s for which the closed model is tabulated.
 const closedSteps = 32
 
 // maxClients bounds the clients of the closed model.
 const maxClients = 200
 
-// measureQueue looks how the requests of a group queue at what a change is about:
-// those that have work of their own there, after that of others.
+// measureQueue measures how requests of a group queue at what a change is about. Only requests count that are served there
+// themselves, after others.
 func (t *trial) measureQueue(g *group, c *trialChange) queue {
 	var ownNS, otherNS, requests, totalRequests, latency float64
 	waits := make([]point, 0, len(g.graphs))
@@ -45,7 +42,7 @@ func (t *trial) measureQueue(g *group, c *trialChange) queue {
 	}
 	q := queue{regularity: 1}
 	if otherNS == 0 || ownNS == 0 {
-		return q // nobody that queues is known
+		return q // no request waits there for others and is served
 	}
 	q.utilisation = otherNS / (otherNS + ownNS)
 	wait, service := otherNS/requests, ownNS/requests
@@ -54,7 +51,7 @@ func (t *trial) measureQueue(g *group, c *trialChange) queue {
 	if clients > maxClients || t.model.duration <= 0 {
 		return q
 	}
-	// By Little's law: how long a client was elsewhere.
+	// The time a client spends elsewhere, by Little's law.
 	rest := max(0, clients*float64(t.model.duration)/totalRequests-latency/requests) + max(0, latency/requests-wait-service)
 	currentWait := closedWait(int(clients), service, rest)
 	if currentWait <= 0 {
@@ -66,10 +63,9 @@ func (t *trial) measureQueue(g *group, c *trialChange) queue {
 	return q
 }
 
-// regularity is 1 if a queue is always as long, and 0 if it varies at least as
-// a normal distribution whose deviation is its mean: one less the square of the
-// coefficient of variation, by quartiles, because a few requests that met
-// something else are of no interest.
+// regularity is 1 for a queue of constant length, and 0 if the length varies at least as a normal distribution whose standard
+// deviation is its mean. It is one less the square of the coefficient of variation. That is measured by quartiles, so that a
+// few requests with other causes do not matter.
 func regularity(waits []point) float64 {
 	middle := quantile(waits, 0.5)
 	if middle <= 0 {
@@ -79,8 +75,8 @@ func regularity(waits []point) float64 {
 	return max(0, 1-v*v)
 }
 
-// closedWait is how long each of some clients waits for the others at one
-// server, if they rest elsewhere between two services.
+// closedWait returns how long each of some clients waits for the others at one server, if they rest elsewhere between two
+// services.
 func closedWait(clients int, service, rest float64) float64 {
 	queued, wait := 0.0, 0.0
 	for n := 1; n <= clients; n++ {
@@ -92,8 +88,7 @@ func closedWait(clients int, service, rest float64) float64 {
 	return wait
 }
 
-// factor is by what the time in the queue is multiplied if each service takes s
-// times as long.
+// factor returns by what the time in the queue is multiplied if each service takes serviceFactor times as long.
 func (q *queue) factor(serviceFactor float64, variant int) float64 {
 	open := serviceFactor
 	if d := 1 - serviceFactor*q.utilisation; d > 0 {
@@ -115,8 +110,7 @@ func (q *queue) factor(serviceFactor float64, variant int) float64 {
 	return open + q.regularity*(closed-open)
 }
 
-// workSums adds up what a change is about in a graph: work for others, and the
-// request's own.
+// workSums returns the time in a graph that the change is about: work for others, and the request's own.
 func (c *trialChange) workSums(g *Graph) (otherNS, ownNS float64) {
 	for i := range g.intervals {
 		iv := &g.intervals[i]
@@ -130,10 +124,9 @@ func (c *trialChange) workSums(g *Graph) (otherNS, ownNS float64) {
 	return otherNS, ownNS
 }
 
-// remainingEncounters is which part of those requests that met the work of others, and
-// had none of their own there (a writer, a rebuild, somebody's slow request),
-// still would: if it took a share P of the time, and what lies between stays,
-// it takes s*P/(s*P+1-P) then.
+// remainingEncounters returns the share of the requests with encounters that would still have one. An encounter is work of
+// others at a place where this request has none (a writer, a cache rebuild, a slow request). If such work took a share P of
+// the time, and the time between stays, it takes s*P/(s*P+1-P) after the change.
 func (c *trialChange) remainingEncounters(g *group) float64 {
 	var exposed, total, beforeNS, afterNS float64
 	for i := range g.graphs {

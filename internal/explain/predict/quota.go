@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// quotaPeriodNS is the period of nearly every quota.
+// quotaPeriodNS is the period of nearly every CPU quota.
 const quotaPeriodNS = 100e6
 
 // predictQuota predicts another CPU quota.
@@ -26,8 +26,8 @@ func (f *Facts) predictQuota(s Setting, refuse refuseFunc) (*effect, string, err
 			return refuse("in some 100 ms the process used %.2f CPUs, so it would be throttled at times; for how long depends on what arrives then: whylate sweep measures it", maxCPUs)
 		}
 	}
-	// While the process is throttled nothing runs, whatever the trace shows. So it used all of the
-	// quota in the rest of the time.
+	// While the process is throttled nothing runs, whatever the trace shows. So it used the complete quota in the rest of the
+	// time.
 	current, basis := variantValues{est: f.QuotaCPUs, low: f.QuotaCPUs, high: f.QuotaCPUs}, fmt.Sprintf("the quota is %s", words.CPUs(f.QuotaCPUs))
 	if f.QuotaCPUs <= 0 {
 		runShare := 1 - f.frozenShare()
@@ -54,9 +54,8 @@ func (f *Facts) frozenShare() float64 {
 	return min(max(float64(f.FrozenNS)/float64(f.SpanNS), 0.001), 0.999)
 }
 
-// unthrottledCPUs is how many CPUs the process may use while it is not throttled: as many as its busy Ps,
-// but no more than the CPUs that exist, since goroutines on more Ps than that only seem to run,
-// and no more than a freeze stopped.
+// unthrottledCPUs is how many CPUs the process uses while it is not throttled: as many as it has busy Ps. It is no more than
+// the number of CPUs, since goroutines on more Ps only seem to run, and no more than a freeze stopped.
 func (f *Facts) unthrottledCPUs() float64 {
 	r := float64(f.BusyNS) / float64(f.SpanNS)
 	if f.CPUs > 0 {
@@ -68,7 +67,7 @@ func (f *Facts) unthrottledCPUs() float64 {
 	return max(r, 1)
 }
 
-// maxPeriodCPUs returns the largest number of CPUs used in a period of a quota; 0 if unknown.
+// maxPeriodCPUs returns the largest number of CPUs used in one period of a quota; 0 if unknown.
 func (f *Facts) maxPeriodCPUs() float64 {
 	if f.StepNS <= 0 || f.StepNS > quotaPeriodNS {
 		return 0
@@ -84,10 +83,9 @@ func (f *Facts) maxPeriodCPUs() float64 {
 	return maxCPUs
 }
 
-// setFreezes is the effect of a quota that is more times as large, or of demand that is smaller by
-// this factor. The process uses r CPUs while it may run, as it does now, and is throttled for the
-// rest of a period after the quota is used up: 1 - quota/r of it. The same number of requests
-// meets the end of each quota, and more are served before it.
+// setFreezes sets the effect of a quota that is growth times as large, or of demand that is smaller by this factor. The
+// process uses r CPUs while it may run, now and then, and is throttled for the rest of a period after the quota is used up: 1
+// - quota/r of it. The same number of requests meets the end of each quota, and more are served before it.
 func (e *effect) setFreezes(f *Facts, growth variantValues) {
 	frozen := f.frozenShare()
 	e.changesFreezes = true

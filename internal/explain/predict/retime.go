@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/scale"
 )
 
-// Variants of a prediction.
+// Variants of a prediction: the estimate and the ends of its range.
 const (
 	est = iota
 	low
@@ -15,39 +15,39 @@ const (
 	variants
 )
 
+// variantValues holds a time in ns or a factor for each variant.
 type variantValues [variants]float64
 
 var unchanged = variantValues{1, 1, 1}
 
-// A trial is a set of changes, ready to be applied to graphs.
+// A trial is a set of changes, compiled for the targets of a model.
 type trial struct {
 	model             *Model
 	changes           []trialChange
-	nodeTimes         []variantValues
-	withoutEncounters bool // leave out work for others that is not queued for
+	nodeTimes         []variantValues // new times of the current graph's nodes
+	withoutEncounters bool            // compute latencies without encounters, see retime
 }
 
-// A trialChange is one of them.
+// A trialChange is one compiled change.
 type trialChange struct {
 	Change
-	// weights is, by place, the part of the place's time that it is about.
+	// weights is, by target id, the share of the target's time that the change is about.
 	weights []float64
 	effect  *effect // of a setting; nil for a change of a cause
-	usualNS int64   // how long a computation that it is about takes, where all of it is seen
+	usualNS int64   // median length of the computations that the change is about, where all of it is known
 	queue   queue
-	// encounterShare is the part of those requests that met somebody else's work which
-	// still would; see shared.
+	// encounterShare is the share of the requests with encounters that would still have one, see remainingEncounters.
 	encounterShare float64
 	// Of the current graph:
-	nsByComputation []float64     // its time in each computation
-	meetsOwnWork    bool          // it meets the request's own work
-	meetsOtherWork  bool          // it meets work for others
-	remainingAhead  variantValues // of those served before the request at the current node, how many still are
-	ownResult       *interval     // what of that was done last, and so for the request itself; nil if that is not so
+	nsByComputation []float64     // time that the change is about, in each computation
+	meetsOwnWork    bool          // the change is about the request's own work
+	meetsOtherWork  bool          // the change is about work for others
+	remainingAhead  variantValues // factor of the number of requests that are served before this one, at the current node
+	ownResult       *interval     // the last of otherWork if it was done for the request itself; nil if not
 }
 
-// meets reports whether requests of a group have, or wait for, anything to
-// change. That it ran meanwhile does not count.
+// meets reports whether a change is about something that requests of the group do or wait for. What only ran while they
+// waited for a P does not count.
 func (t *trial) meets(g *group) bool {
 	for i := range t.changes {
 		if t.changes[i].meets(g) {
@@ -57,11 +57,12 @@ func (t *trial) meets(g *group) bool {
 	return false
 }
 
-// hasQueueChange reports whether a change is about what requests queue for.
+// hasQueueChange reports whether a change is about the queue before requests.
 func (t *trial) hasQueueChange() bool {
 	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.Cause == Queue })
 }
 
+// meets reports whether the change is about something that requests of the group do or wait for.
 func (c *trialChange) meets(g *group) bool {
 	if e := c.effect; e != nil && (e.changesProcs && e.waitPerRunNS[high] > 0 || e.changesGC && e.cycles[high] > 1) {
 		return true
@@ -78,7 +79,7 @@ func (c *trialChange) meets(g *group) bool {
 	return false
 }
 
-// selectGraph takes note of what a change meets in a graph.
+// selectGraph sets the fields of c that depend on the current graph.
 func (c *trialChange) selectGraph(g *Graph) {
 	c.nsByComputation = slices.Grow(c.nsByComputation[:0], int(g.computations)+1)[:g.computations+1]
 	clear(c.nsByComputation)
@@ -103,8 +104,8 @@ func (c *trialChange) selectGraph(g *Graph) {
 	}
 }
 
-// lastResult returns the last part of a graph that a change is about, if it
-// may have been work for the request.
+// lastResult returns the latest interval of otherWork that the change is about, if its work may have been for the request
+// itself; else nil.
 func (c *trialChange) lastResult(g *Graph, minNS float64) *interval {
 	var last *interval
 	lastTime := int64(-1)
@@ -122,13 +123,15 @@ func (c *trialChange) lastResult(g *Graph, minNS float64) *interval {
 	return last
 }
 
-// isOwnWork reports whether a part is work for the request.
+// isOwnWork reports whether an interval is work for the request itself.
 func (c *trialChange) isOwnWork(iv *interval) bool {
 	result := c.ownResult
-	return !iv.otherWork || c.OwnWork || result == iv || result != nil && (iv.computation > 0 && iv.computation == result.computation || iv.computation == 0 && iv.targetID == result.targetID && iv.fullNS == result.fullNS && iv.fullNS > iv.ns)
+	return !iv.otherWork || c.OwnWork || result == iv ||
+		result != nil && (iv.computation > 0 && iv.computation == result.computation ||
+			iv.computation == 0 && iv.targetID == result.targetID && iv.fullNS == result.fullNS && iv.fullNS > iv.ns)
 }
 
-// survey looks how all requests of a group meet the changes.
+// survey measures, over all requests of a group, what the changes depend on: lengths of computations, queues, encounters.
 func (t *trial) survey(g *group) {
 	for i := range t.changes {
 		c := &t.changes[i]
@@ -142,7 +145,8 @@ func (t *trial) survey(g *group) {
 			c.selectGraph(graph)
 			counted := make([]bool, len(c.nsByComputation))
 			for j := range graph.intervals {
-				if iv := &graph.intervals[j]; iv.computation > 0 && c.isOwnWork(iv) && !counted[iv.computation] && c.nsByComputation[iv.computation] > 0 {
+				if iv := &graph.intervals[j]; iv.computation > 0 && c.isOwnWork(iv) && !counted[iv.computation] &&
+					c.nsByComputation[iv.computation] > 0 {
 					counted[iv.computation] = true
 					computationNS = append(computationNS, int64(c.nsByComputation[iv.computation]))
 				}
@@ -156,9 +160,8 @@ func (t *trial) survey(g *group) {
 	}
 }
 
-// retime returns how long a request would have taken, and how long without
-// the work of others, or the collections, that it met by chance, and how likely
-// it would still meet that.
+// retime returns the latencies of a request with the changes, the latencies if it also had no encounters, and the probability
+// that it still has them. An encounter is work of others, or a garbage collection, that the request met by chance.
 func (t *trial) retime(g *Graph) (latencies, unmetLatencies, encounterChances variantValues) {
 	encounterChances = unchanged
 	var extraNS variantValues
@@ -173,7 +176,8 @@ func (t *trial) retime(g *Graph) (latencies, unmetLatencies, encounterChances va
 			continue
 		}
 		if c.selectGraph(g); c.meetsOtherWork && !c.meetsOwnWork && c.Cause != Queue {
-			encounterChances[est], encounterChances[low] = min(encounterChances[est], c.encounterShare), min(encounterChances[low], c.encounterShare)
+			encounterChances[est] = min(encounterChances[est], c.encounterShare)
+			encounterChances[low] = min(encounterChances[low], c.encounterShare)
 		}
 	}
 	t.withoutEncounters = false
@@ -188,7 +192,7 @@ func (t *trial) retime(g *Graph) (latencies, unmetLatencies, encounterChances va
 	return latencies, unmetLatencies, encounterChances
 }
 
-// endTimes times a graph again.
+// endTimes computes the end of a graph with the changes.
 func (t *trial) endTimes(g *Graph) variantValues {
 	t.nodeTimes = t.nodeTimes[:0]
 	for i := range g.nodes {
@@ -225,7 +229,7 @@ func (t *trial) endTimes(g *Graph) variantValues {
 	return t.nodeTimes[len(t.nodeTimes)-1]
 }
 
-// isChanged reports whether some change is about a part.
+// isChanged reports whether a change is about an interval.
 func (t *trial) isChanged(iv *interval) bool {
 	for i := range t.changes {
 		if t.changes[i].weights[iv.targetID] > 0 {
@@ -235,10 +239,8 @@ func (t *trial) isChanged(iv *interval) bool {
 	return false
 }
 
-// queueScale is by what the number of others is multiplied that are served before
-// the request: what else they do there, beside what a change is about, goes
-// away with them. How many fewer they are follows from how much of all their
-// work there the change is about.
+// queueScale returns the factor of the number of requests that are served before this one at a node, from the share of their
+// work there that the changes are about. The rest of their work shrinks with their number.
 func (t *trial) queueScale(g *Graph, node *node) variantValues {
 	out := unchanged
 	for i := range t.changes {
@@ -248,7 +250,7 @@ func (t *trial) queueScale(g *Graph, node *node) variantValues {
 			continue
 		}
 		var before, after variantValues
-		servedFromStart := false // somebody is seen to be served from early on, so that fewer may be
+		servedFromStart := false // a service began early in the interval, so that the number may shrink
 		for k := node.firstInterval; k < node.endInterval; k++ {
 			iv := &g.intervals[k]
 			if !iv.otherWork || c.isOwnWork(iv) {
@@ -283,7 +285,7 @@ func (t *trial) queueScale(g *Graph, node *node) variantValues {
 	return out
 }
 
-// factor is by what the time of a part is multiplied.
+// factor returns by what the changes multiply an interval.
 func (t *trial) factor(g *Graph, iv *interval) variantValues {
 	factors := unchanged
 	if g.isUnaffectedPause(iv) {
@@ -317,14 +319,13 @@ func (t *trial) factor(g *Graph, iv *interval) variantValues {
 	return factors
 }
 
-// factor is by what a change multiplies the time of a part that it is all
-// about.
+// factor returns by what the change multiplies an interval that is all about it.
 func (c *trialChange) factor(iv *interval, withoutEncounters bool) variantValues {
 	fullNS := iv.fullNS
 	if iv.computation > 0 {
 		fullNS = int64(c.nsByComputation[iv.computation])
 		if !c.isOwnWork(iv) {
-			fullNS = max(fullNS, c.usualNS) // only what lies within the wait was seen
+			fullNS = max(fullNS, c.usualNS) // only the part during the wait is known
 		}
 	}
 	lateNS := int64(-1)
@@ -355,11 +356,10 @@ func (c *trialChange) factor(iv *interval, withoutEncounters bool) variantValues
 	return factors
 }
 
-// tickFactor is by what the wait for a ticker is multiplied if its period is. A
-// request that comes at any time keeps its place within the period (high).
-// Clients that the last tick let go come soon after it, and so wait for nearly
-// all of a long period; in a much shorter one they come at any time, and wait
-// for half of it (low).
+// tickFactor returns by what the wait for a ticker is multiplied if its period is multiplied by relative. A request that
+// arrives at a random time keeps its relative place in the period (high). Clients that the last tick released arrive soon
+// after it and wait for nearly all of a long period; in a much shorter period they arrive at random times, and wait for half
+// of it (low).
 func tickFactor(relative float64, iv *interval) variantValues {
 	factors := variantValues{est: relative, low: relative, high: relative}
 	if halfPeriod := 0.5 * float64(iv.fullNS) / float64(max(iv.ns, 1)); halfPeriod < 1 {
@@ -369,7 +369,7 @@ func tickFactor(relative float64, iv *interval) variantValues {
 	return factors
 }
 
-// concurrentFactor is by what the running time of somebody else is multiplied.
+// concurrentFactor returns by what the changes multiply the running time of other goroutines.
 func (t *trial) concurrentFactor(share *runShare) float64 {
 	f := 1.0
 	for i := range t.changes {

@@ -9,27 +9,25 @@ import (
 	"github.com/whylate/whylate/internal/explain/loglinear"
 )
 
-// Bounds of a sample: requests are divided by latency into strata a quarter of
-// an octave wide, and of each a few are kept, so that the slowest percent is
-// known as well as the middle. A graph of an HTTP request takes one or two
-// kilobytes, and all of a service's latencies seldom lie in more than forty
-// strata.
+// Bounds of a sample: requests are divided by latency into strata a quarter of an octave wide, and a few of each are sampled.
+// So the slowest percent is known as well as the median. A graph of an HTTP request takes one or two kilobytes, and the
+// latencies of a service are seldom in more than forty strata.
 const (
 	maxPerStratum = 6
 	strataBits    = 2
 	maxStrata     = 64 << strataBits
 )
 
-// A Sample is a bounded sample of a group's requests. Which ones it holds
-// depends on nothing but which requests there were. The zero value is empty.
+// A Sample is a bounded sample of a group's requests. Which requests it holds depends only on which requests there were. The
+// zero value is empty.
 type Sample struct {
 	strata       [maxStrata]*stratum
-	pending      []*Graph      // wanted, to be built by Fill
-	smallestKeys *smallestKeys // nil: no other sample is merged with it
+	pending      []*Graph      // reserved, to be built by BuildPending
+	smallestKeys *smallestKeys // of all samples that will be merged; nil: there is only this one
 }
 
-// smallestKeys are the smallest keys by stratum in all samples of one group, those of other workers included: graphs with larger ones
-// need not be built.
+// smallestKeys are the smallest sample keys of each stratum over all samples of one group, including those of other workers.
+// Graphs with larger keys need not be built. It is safe for concurrent use; nil is empty.
 type smallestKeys struct {
 	mu   sync.Mutex
 	keys [maxStrata][]uint64
@@ -46,6 +44,7 @@ func (r *smallestKeys) add(stratum int, key uint64) {
 	r.keys[stratum] = keys[:min(len(keys), maxPerStratum)]
 }
 
+// excludes reports whether enough smaller keys are known.
 func (r *smallestKeys) excludes(stratum int, key uint64) bool {
 	if r == nil {
 		return false
@@ -58,13 +57,13 @@ func (r *smallestKeys) excludes(stratum int, key uint64) bool {
 
 type stratum struct {
 	count    int64
-	graphs   []*Graph // those with the smallest keys, in that order
-	keyLimit uint64   // what a key must be below
+	graphs   []*Graph // those with the smallest keys, sorted by key
+	keyLimit uint64   // a new key must be below it
 }
 
 func stratumIndex(latency int64) int { return int(loglinear.Bucket(latency, strataBits)) }
 
-// sampleKey orders requests at random, but always alike (the finalizer of SplitMix64).
+// sampleKey returns a pseudo-random number that depends only on the request (the finalizer of SplitMix64).
 func sampleKey(start int64, g uint64) uint64 {
 	z := uint64(start)*0xd1342543de82ef95 + g*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -74,9 +73,8 @@ func sampleKey(start int64, g uint64) uint64 {
 
 func (g *Graph) sampleKey() uint64 { return sampleKey(g.Start, g.G) }
 
-// Reserve counts a request that stands for weight requests; if it is one of the sample, its graph is left to Fill,
-// because others may yet take its place. It reports whether it is the first for
-// which Fill has to be called.
+// Reserve counts a request of a weight. If the sample selects it, its graph is left to BuildPending, because later requests
+// may replace it. It reports whether it is the first for which BuildPending must be called.
 func (s *Sample) Reserve(start, end int64, g uint64, weight int64) bool {
 	if !s.Count(start, end, g, weight) {
 		return false
@@ -87,7 +85,7 @@ func (s *Sample) Reserve(start, end int64, g uint64, weight int64) bool {
 	return len(s.pending) == 1
 }
 
-// BuildPending builds the graphs of the requests that were wanted and still are.
+// BuildPending builds the graphs of the reserved requests that are still selected.
 func (s *Sample) BuildPending(build func(g uint64, from, to int64) *Graph) {
 	for _, w := range s.pending {
 		if w.needsBuild && !s.smallestKeys.excludes(stratumIndex(w.Latency), w.sampleKey()) {
@@ -98,8 +96,7 @@ func (s *Sample) BuildPending(build func(g uint64, from, to int64) *Graph) {
 	s.pending = s.pending[:0]
 }
 
-// Count counts a request that stands for weight requests, and reports whether
-// its graph is wanted.
+// Count counts a request of a weight, and reports whether the sample selects it: then Add must be called with its graph.
 func (s *Sample) Count(start, end int64, g uint64, weight int64) bool {
 	i := stratumIndex(end - start)
 	st := s.strata[i]
@@ -132,7 +129,7 @@ func (st *stratum) add(g *Graph) {
 	}
 }
 
-// Merge adds another sample; o must not be used afterwards.
+// Merge adds another sample, which must not be used afterwards.
 func (s *Sample) Merge(second *Sample) {
 	for i, st := range second.strata {
 		if st == nil {
@@ -149,7 +146,7 @@ func (s *Sample) Merge(second *Sample) {
 	}
 }
 
-// eachGraph calls f for every graph with the number of requests it stands for.
+// eachGraph calls f for every graph with the number of requests that it represents.
 func (s *Sample) eachGraph(f func(g *Graph, weight float64)) {
 	for _, st := range s.strata {
 		if st == nil || len(st.graphs) == 0 {

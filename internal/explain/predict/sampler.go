@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 )
 
-// Samples keeps a Sample of each group's requests. It implements pass.Sum.
+// Samples holds a Sample of each group's requests. It implements pass.Sum.
 type Samples struct {
 	samplers    []*sampler
 	byGroup     []*Sample // by path.GroupID
@@ -15,10 +15,10 @@ type Samples struct {
 	keysByGroup map[path.GroupKey]*smallestKeys
 }
 
-// NewSamples returns Samples to which nothing was added.
+// NewSamples returns empty Samples.
 func NewSamples() *Samples { return &Samples{keysByGroup: make(map[path.GroupKey]*smallestKeys)} }
 
-// smallestKeysOf returns those of a group, for a worker that sees it for the first time.
+// smallestKeysOf returns the keys that all workers' samples of a group share.
 func (s *Samples) smallestKeysOf(g path.GroupKey) *smallestKeys {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *Samples) NewAdder(stage *path.Stage) path.Adder {
 	return p
 }
 
-// Merge brings together what all workers kept, by the groups of the report.
+// Merge combines the samples of all workers by the groups of the report.
 func (s *Samples) Merge(ts []path.Translation) {
 	for i, p := range s.samplers {
 		for id, sample := range p.groups {
@@ -82,8 +82,8 @@ func (p *sampler) Add(w *path.WalkResult) {
 	}
 }
 
-// Flush builds the graphs of the requests that were added since the last call,
-// as far as the sample holds them: the window still has them all.
+// Flush builds the graphs of the requests that were added since the last call and are still selected. It must be called while
+// the window contains them.
 func (p *sampler) Flush() {
 	for _, s := range p.pending {
 		s.BuildPending(p.builder.Build)

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A Setting is a new value for a setting of the runtime or the kernel.
+// A Setting is a new value of a setting of the runtime or the kernel.
 type Setting struct {
-	Name  string // one of those below; "" for none
+	Name  string // one of those below; "" for none // one of the constants below; "": none
 	Value float64
 }
 
@@ -21,7 +21,7 @@ const (
 	Quota      = "quota"      // CPUs
 )
 
-// String writes a setting as --what-if takes it.
+// String formats a setting as --what-if accepts it.
 func (s Setting) String() string {
 	switch {
 	case s.Name == GOGC && math.IsInf(s.Value, 1):
@@ -36,16 +36,16 @@ func (s Setting) String() string {
 	return s.Name + "=" + strconv.FormatFloat(s.Value, 'f', -1, 64)
 }
 
-// units are GOMEMLIMIT's units, the largest first.
+// units are the units of GOMEMLIMIT, the largest first.
 var units = []struct {
 	name  string
 	bytes float64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
-// settings are what is known of each: which values it takes, and how its effect is predicted.
+// settings describes each setting: its values, and how its effect is predicted.
 var settings = []struct {
 	name    string
-	whole   bool // takes no fractions
+	whole   bool // accepts no fractions
 	value   string
 	predict func(*Facts, Setting, refuseFunc) (*effect, string, error)
 }{
@@ -55,7 +55,7 @@ var settings = []struct {
 	{Quota, false, "number of CPUs such as 1.5", (*Facts).predictQuota},
 }
 
-// parseSetting reads a setting; ok is false for anything else.
+// parseSetting parses a setting; ok is false for anything else.
 func parseSetting(name, value string) (setting Setting, ok bool, err error) {
 	for _, candidate := range settings {
 		if !strings.EqualFold(name, candidate.name) {
@@ -90,41 +90,40 @@ func cutUnit(size string) (number string, bytes float64) {
 	return size, 1
 }
 
-// Facts describe the traced process apart from its requests, on the trace's clock.
+// Facts describe the traced process apart from its requests, in ns of the trace's clock where they are times.
 type Facts struct {
 	SpanNS int64
-	// Procs is GOMAXPROCS, and BusyNS the time in which Ps ran goroutines, summed over all Ps.
-	// Running holds the mean number of busy Ps in each StepNS, in thousandths, and MeanReady is the
-	// mean number of runnable goroutines.
+	// Procs is GOMAXPROCS, and BusyNS the time in which Ps ran goroutines, summed over all Ps. BusyPs holds the start of each
+	// StepNS and the mean number of busy Ps in it, in thousandths. MeanReady is the mean number of runnable goroutines.
 	Procs     int
 	BusyNS    int64
 	BusyPs    [][2]int64
 	StepNS    int64
 	MeanReady float64
-	// Collections. No setting changes the Forced ones, which the code asks for. LiveBytes and
-	// GoalBytes are means over Measured collections.
+	// Collections. No setting changes the ForcedCycles, which the code requests. LiveBytes and GoalBytes are means over
+	// Measured collections.
 	Cycles, ForcedCycles, Measured int
 	LiveBytes, GoalBytes           int64
-	// MarkPhases are the mark phases, [start, length], in order: all (MarksComplete), or only the longest.
+	// MarkPhases are [start, length], sorted: all mark phases (MarksComplete), or only the longest.
 	MarkPhases    [][2]int64
 	MarksComplete bool
 	MarkNS        int64
-	// CollectorNS is the CPU time of mark workers except idle ones, IdleMarkNS that of idle ones,
-	// and AssistNS that of assists. GCStopShare is the collector's share of all stops of the world.
+	// CollectorNS is the CPU time of mark workers except idle ones, IdleMarkNS that of idle ones, and AssistNS that of
+	// assists. GCStopShare is the collector's share of all stops of the world.
 	CollectorNS, IdleMarkNS, AssistNS int64
 	GCStopShare                       float64
 	// GCShare is the collector's share of all requests' time.
 	GCShare float64
-	// Throttled reports that a quota froze the process, for FrozenNS in all; Uncertain, that this cannot
-	// be excluded. FrozenCPUs is the largest number of CPUs that a freeze stopped.
+	// Throttled reports that a quota froze the process, for FrozenNS in all; MaybeThrottled, that this cannot be excluded.
+	// FrozenCPUs is the largest number of CPUs that a freeze stopped.
 	Throttled, MaybeThrottled bool
 	FrozenNS                  int64
 	FrozenCPUs                int
-	// CPUs is how many CPUs the process may run on, and QuotaCPUs its quota; 0 if unknown.
+	// CPUs is the number of CPUs the process may run on, and QuotaCPUs its quota; 0 if unknown.
 	CPUs, QuotaCPUs float64
 }
 
-// A Refusal is why the effect of a setting cannot be predicted.
+// A Refusal is the reason why the effect of a setting cannot be predicted.
 type Refusal struct {
 	Setting Setting
 	Reason  string
@@ -135,11 +134,11 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("what-if %s is not answered: %s", r.Setting, r.Reason)
 }
 
-// SetFacts gives the model the facts that Resolve needs.
+// SetFacts sets the facts that PredictSetting needs.
 func (m *Model) SetFacts(f *Facts) { m.facts = f }
 
-// PredictSetting returns what a setting would do, and what that is based on. It returns a Refusal if
-// the trace does not show enough.
+// PredictSetting returns what a setting would do, and a note with the basis of that. It returns a Refusal if the trace does
+// not show enough.
 func (m *Model) PredictSetting(s Setting) (e *effect, note string, err error) {
 	f := m.facts
 	refuse := func(format string, args ...any) (*effect, string, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestParseSetting: a setting is no site, and is written as it was asked about.
+// TestParseSetting: a setting is not parsed as a site, and is formatted as it was written.
 func TestParseSetting(t *testing.T) {
 	for text, want := range map[string]Change{
 		"GOGC=400":           {Setting: Setting{GOGC, 400}},
@@ -36,8 +36,7 @@ func TestParseSetting(t *testing.T) {
 	}
 }
 
-// TestErlang holds Erlang's C against values of a table: the part of the work that waits, and for one server the
-// well-known rho/(1-rho).
+// TestErlang compares with a table of Erlang's C: the share of the work that waits, and for one server rho/(1-rho).
 func TestErlang(t *testing.T) {
 	for _, c := range []struct{ n, a, waits float64 }{{1, 0.5, 0.5}, {2, 1, 1.0 / 3}, {3, 2, 0.4444}, {10, 8, 0.4092}} {
 		if got := erlangWait(c.n, c.a) * (c.n - c.a); math.Abs(got-c.waits) > 1e-3 {
@@ -53,13 +52,13 @@ func facts() *Facts {
 	}
 }
 
-// TestRefusals: what a trace does not tell is refused with the reason. It would catch an answer that is made up: of
-// collections that were not seen, of a queue that never ends, of CPUs that are not there.
+// TestRefusals: a setting whose effect the trace does not show is refused with the reason. It fails if there is an answer
+// about collections that were not recorded, a queue that never ends, or CPUs that do not exist.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		text   string
 		set    func(f *Facts)
-		reason string // "": answered
+		reason string // "": answered // "": answered
 	}{
 		{"GOGC=400", func(f *Facts) {}, ""},
 		{"GOGC=400", func(f *Facts) { f.Cycles = 0 }, "no garbage was collected"},
@@ -102,12 +101,12 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	if _, _, err := new(Model).PredictSetting(Setting{GOGC, 400}); err == nil {
-		t.Error("of a process that nothing is known of, a question is answered")
+		t.Error("a question about an unknown process is answered")
 	}
 }
 
-// TestEffects: the more room, the fewer collections and the less of each is left to requests; the larger a quota, the
-// shorter its freezes. Nothing is won by what is as it was.
+// TestEffects: more headroom means fewer collections and less assists in each; a larger quota means shorter freezes. A
+// setting at its present value changes nothing.
 func TestEffects(t *testing.T) {
 	f := facts()
 	effectOf := func(s Setting) *effect {
@@ -119,7 +118,7 @@ func TestEffects(t *testing.T) {
 	}
 	previous := effectOf(Setting{GOGC, 100})
 	if previous.cycles[est] != 1 || previous.assist[est] != 1 {
-		t.Errorf("GOGC as it is: cycles %v, assists %v", previous.cycles, previous.assist)
+		t.Errorf("present GOGC: cycles %v, assists %v", previous.cycles, previous.assist)
 	}
 	for _, gogc := range []float64{150, 200, 400, 1000, math.Inf(1)} {
 		e := effectOf(Setting{GOGC, gogc})
@@ -131,15 +130,15 @@ func TestEffects(t *testing.T) {
 	if previous.cycles != (variantValues{}) {
 		t.Errorf("without collections: %v", previous.cycles)
 	}
-	// Half of the marking is assists, which take two thirds of what workers leave of the Ps: with 1.5 times the room a phase
-	// is so much longer that workers do half as much again, and a quarter is left.
+	// Assists do half of the marking, and take two thirds of the Ps that workers leave. With 1.5 times the headroom a phase
+	// is so much longer that workers do half as much again, and a quarter remains.
 	if got := effectOf(Setting{GOGC, 150}).assist[est]; math.Abs(got-0.75*(1-1.5/3)/0.5) > 1e-9 {
 		t.Errorf("assists become %v", got)
 	}
 	f.Throttled, f.FrozenNS, f.QuotaCPUs = true, 600e6, 0.5
 	previous = effectOf(Setting{Quota, 0.5})
 	if math.Abs(previous.throttle[est]-1) > 1e-9 || math.Abs(previous.freezeEncounters[est]-1) > 1e-9 {
-		t.Errorf("the quota as it is: %+v", previous)
+		t.Errorf("present quota: %+v", previous)
 	}
 	for _, quota := range []float64{0.6, 0.8, 1, 1.25} {
 		e := effectOf(Setting{Quota, quota})
@@ -149,6 +148,6 @@ func TestEffects(t *testing.T) {
 		previous = e
 	}
 	if previous.throttle[est] != 0 {
-		t.Errorf("1.25 CPUs are all that is asked for, and freezes are %v", previous.throttle)
+		t.Errorf("1.25 CPUs are enough, but freezes are %v", previous.throttle)
 	}
 }
