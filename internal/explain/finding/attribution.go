@@ -52,7 +52,7 @@ type causeSite struct {
 	site  report.SiteKey
 }
 
-// causeSiteOf returns the causeSite of a cause. It distinguishes waits for clients from those for peers.
+// causeSiteOf returns a cause with the service's own site. It distinguishes waits for clients from those for peers.
 func causeSiteOf(c *report.Cause) causeSite {
 	site := causeSite{cause: c.Cause, site: c.Site.Own().Key()}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {

@@ -69,7 +69,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	return load, isFull && othersNS >= scale.Much*capacityNS && othersPart*waitedNS >= scale.Some*float64(*lost.BusyNS)
 }
 
-// checkBusyMachine is WL1009, busy-machine.
+// checkBusyMachine is WL1009, busy-machine: other processes use the machine's CPUs, and the service's threads wait for them.
 func checkBusyMachine(in *Input) []Verdict {
 	load, ok := measureOtherLoad(in)
 	if !ok {

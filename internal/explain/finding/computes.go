@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkComputes is WL1008, computes.
+// checkComputes is WL1008, computes: requests spend their time computing.
 func checkComputes(in *Input, group *report.Group) []Verdict {
 	attr := in.attributionOf(group)
 	isOwnRoute := func(c *report.Cause, via []report.Via) bool {

@@ -26,7 +26,7 @@ func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 	return service
 }
 
-// checkFlushInterval is WL2004, flush-interval.
+// checkFlushInterval is WL2004, flush-interval: requests wait for the next run of work that is done at a fixed interval.
 func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	top := cand.heaviestRoute(report.CauseSleep)
 	service := attr.flushInterval(top.Cause)

@@ -124,7 +124,8 @@ func isMostlyAssists(g *report.Group) bool {
 	return assists >= workers
 }
 
-// checkMarkAssist is WL3001, mark-assist.
+// checkMarkAssist is WL3001, mark-assist: requests help to mark the heap, or wait for the collector, because the service
+// allocates faster than its workers can mark.
 func checkMarkAssist(in *Input, group *report.Group) []Verdict {
 	v, isMuch := in.collectorVerdict(group, assistOrWorkerPart)
 	if in.isGCFrequentOrForced() || !isMostlyAssists(group) || !isMuch {
@@ -147,7 +148,7 @@ func checkMarkAssist(in *Input, group *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// checkGCTakesPs is WL3002, gc-takes-ps.
+// checkGCTakesPs is WL3002, gc-takes-ps: requests wait for a P while the collector's workers run on them.
 func checkGCTakesPs(in *Input, group *report.Group) []Verdict {
 	v, isMuch := in.collectorVerdict(group, assistOrWorkerPart)
 	if in.isGCFrequentOrForced() || isMostlyAssists(group) || !isMuch {
@@ -173,7 +174,7 @@ func checkGCTakesPs(in *Input, group *report.Group) []Verdict {
 	return []Verdict{v}
 }
 
-// checkForcedGC is WL3005, forced-gc.
+// checkForcedGC is WL3005, forced-gc: requests wait for a collection that code forces, or are slowed down by it.
 func checkForcedGC(in *Input, group *report.Group) []Verdict {
 	gc := &in.Process.GC
 	mostlyForced := isMostlyForced(gc)

@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkGCTooFrequent is WL3004, gc-too-frequent.
+// checkGCTooFrequent is WL3004, gc-too-frequent: the garbage collector runs too often for the size of the heap, and requests
+// pay for it.
 func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	advice, ok := adviseGOGC(in.Process)
 	switch full := isLimitFull(in.Process); {

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// checkHerd is WL1004, herd.
+// checkHerd is WL1004, herd: many goroutines wake at the same time and occupy the Ps.
 func checkHerd(in *Input, wait *runQueueWait) []Verdict {
 	herd := wait.herd
 	for i := 0; herd == nil && i < len(wait.occupants); i++ {

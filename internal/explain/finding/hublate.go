@@ -62,7 +62,7 @@ func isBehindHub(hubs []*hubWait, c *report.Cause) bool {
 	return slices.ContainsFunc(hubs, func(h *hubWait) bool { return h.hasWait(c) })
 }
 
-// checkHubLate is WL1001, hub-late.
+// checkHubLate is WL1001, hub-late: a goroutine that many requests wait for runs late.
 func checkHubLate(in *Input, group *report.Group) (out []Verdict) {
 	for _, wait := range hubWaitsOf(in, group) {
 		out = append(out, wait.newVerdict(in, group))

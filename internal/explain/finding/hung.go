@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkHung is WL2009, hung.
+// checkHung is WL2009, hung: requests are still running at the end of the trace, and have waited in one place for
+// far longer than usual.
 func checkHung(in *Input, group *report.Group) (out []Verdict) {
 	for i := range group.Open.Waits {
 		if v, ok := in.hungVerdict(group, &group.Open.Waits[i]); ok {

@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkLockConvoy is WL2002, lock-convoy. Each kind of work under the lock has a verdict.
+// checkLockConvoy is WL2002, lock-convoy: requests queue for a lock, or for a sync.Once, while its holder works or waits. Each
+// kind of work under the lock has a verdict.
 func checkLockConvoy(in *Input) (out []Verdict) {
 	for attr, cand := range in.candidatesOf(report.RuleLockConvoy) {
 		for _, part := range splitByHolderWork(attr, cand) {

@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkSlowClient is WL2006, slow-client.
+// checkSlowClient is WL2006, slow-client: requests wait for their client to send or to read.
 func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
 	v := attr.newVerdict(cand, top)

@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkThreadsOffCPU is WL5011, threads-off-cpu.
+// checkThreadsOffCPU is WL5011, threads-off-cpu: goroutines shown as running were often not on a CPU.
 func checkThreadsOffCPU(in *Input) []Verdict {
 	if host := in.Report.Host; host != nil && host.Lost.CPUNS != nil && host.Lost.BusyNS != nil {
 		cpuShare := cpuShareOfRunning(in)

@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// checkTooFewPs is WL1006, too-few-ps.
+// checkTooFewPs is WL1006, too-few-ps: requests wait for a P while the machine has free CPUs.
 func checkTooFewPs(in *Input, wait *runQueueWait) []Verdict {
 	cpus := usableCPUs(&in.Report.Host.Facts)
 	v := wait.newVerdict(wait.occupants[0].site, 0.8)
