@@ -75,11 +75,11 @@ func hasHungRequests(r *report.Report, g *report.Group) bool {
 }
 
 func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFirst, isHung bool) report.Verdict {
-	tail := g.Tail()
+	chosenBand := g.Tail()
 	if named := g.Band(band); named != nil {
-		tail = named
+		chosenBand = named
 	}
-	v := report.Verdict{Group: g.ID, Band: tail.Band, Requests: tail.Count, Causes: Causes(r, g, tail), Open: openRequests(g, isHung)}
+	v := report.Verdict{Group: g.ID, Band: chosenBand.Band, Requests: chosenBand.Count, Causes: Causes(r, g, chosenBand), Open: openRequests(g, isHung)}
 	for i := range v.Causes {
 		c := &v.Causes[i]
 		nameStopperOrPeer(c, r, g)
@@ -88,7 +88,7 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 			c.Sites[k].In = answererNames(r, g, hops)
 		}
 	}
-	v.Lead, v.Range = bandWords(g, tail)
+	v.Lead, v.Range = bandWords(g, chosenBand)
 	maxNamed, minShare := maxNamedCauses, minCauseShare
 	if !isFirst {
 		maxNamed, minShare = maxNamedFurther, minFurtherShare
