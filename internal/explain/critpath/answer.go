@@ -2,18 +2,17 @@ package critpath
 
 import "github.com/whylate/whylate/internal/trace/timeline"
 
-// An Answer is a request of this process for which another one of it waited over
-// the network: a gateway that calls its own server. No event of the trace leads
-// from one to the other; who has found out that they belong together says so.
+// An Answer is a request of this process that answers a network call of another request of this process: a gateway
+// that calls its own server. No event of the trace connects the two; Walker.AnswersOf supplies the connection.
 type Answer struct {
 	G          uint64
 	Start, End int64
 }
 
-// maxAnswerDepth bounds how many requests may wait for each other in a row.
+// maxAnswerDepth bounds how many answers the walk enters one inside the other.
 const maxAnswerDepth = 8
 
-// findAnswers returns what a request waits for, in order of time.
+// findAnswers returns the answers for which a request waits, in order of time.
 func (w *Walker) findAnswers(g uint64, start int64) []Answer {
 	if w.AnswersOf == nil {
 		return nil
@@ -21,21 +20,22 @@ func (w *Walker) findAnswers(g uint64, start int64) []Answer {
 	return w.AnswersOf(g, start)
 }
 
-// inheritAnswers says of the frame that was pushed last that it is work for the same
-// request as f.
+// inheritAnswers makes the innermost frame work for the same request as outer.
 func (w *Walker) inheritAnswers(outer walkFrame) {
 	last := &w.frames[len(w.frames)-1]
 	last.answers, last.answerDepth = outer.answers, outer.answerDepth
 }
 
-// matchAnswer returns the last of the answers that a wait from start to hi is for, nil
-// if it is for none. Before an answer has ended nobody could have polled for it.
+// matchAnswer returns the last answer for which a wait from start to end can be, or nil. It also corrects the
+// verdict: below an answer an inbound wait is not for an outside client, and a poll gap cannot begin before the
+// answer ended.
 func (f *walkFrame) matchAnswer(verdict *waitVerdict, start, end int64) *Answer {
 	if verdict.step.Kind != Network || verdict.followWaker {
 		return nil
 	}
 	if verdict.step.Inbound {
-		verdict.step.Inbound = f.answerDepth == 0 // who asked for this sends: the way there
+		// Below an answer, the client is a request of this process: the wait is the call on its way.
+		verdict.step.Inbound = f.answerDepth == 0
 		return nil
 	}
 	if f.answerDepth >= maxAnswerDepth {
@@ -52,10 +52,9 @@ func (f *walkFrame) matchAnswer(verdict *waitVerdict, start, end int64) *Answer 
 	return nil
 }
 
-// followAnswer goes on in the goroutine that answers a wait of f. Whoever reads from a
-// connection that many share may have been woken for others meanwhile, which is
-// nothing to this request. What was before the answer is looked at afterwards:
-// the way there.
+// followAnswer continues the walk in the goroutine that answers a wait. If requests share the connection, its reader
+// may have been woken for other requests during the wait; this request does not depend on that. The time before the
+// answer, when the call was on its way, is walked afterwards.
 func (w *Walker) followAnswer(frame *walkFrame, span *timeline.Span, start int64, cursor *int64, verdict *waitVerdict, answer *Answer) bool {
 	w.emitStep(cursor, max(answer.End, start), verdict.step)
 	from := max(answer.Start, frame.start)
@@ -74,7 +73,7 @@ func (w *Walker) followAnswer(frame *walkFrame, span *timeline.Span, start int64
 	return true
 }
 
-// listAnswerWait lists a wait for an answer: the way back and the answer itself.
+// listAnswerWait adds two items for a network wait that an answer ends: the answer, and its way back.
 func (b *graphBuilder) listAnswerWait(part *graphPart, answer *Answer, verdict *waitVerdict, start int64, cursor *int64, fullLength int64) {
 	b.addLeaf(part, cursor, max(answer.End, start), verdict.step, fullLength)
 	from := max(answer.Start, part.start)
@@ -91,8 +90,8 @@ func (b *graphBuilder) listAnswerWait(part *graphPart, answer *Answer, verdict *
 	part.items = append(part.items, wait)
 }
 
-// addAnswer puts what was asked for into the graph: it is work for the request, from
-// when it began on.
+// addAnswer adds the answer's goroutine to the graph, from the answer's start on: all of that is work for the
+// request.
 func (b *graphBuilder) addAnswer(part *graphPart, wait *partItem) {
 	b.link(part.g, wait.waker, wait.step.Start)
 	b.addPart(&graphPart{g: wait.waker, start: wait.step.Start, end: wait.step.End, hasOrigin: true, answers: b.walker.findAnswers(wait.answer.G, wait.answer.Start), answerDepth: part.answerDepth + 1})

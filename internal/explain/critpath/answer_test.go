@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// Calls of a process's own server: goroutine 1 is the request, 2 reads from its
-// connection, 3 answers.
+// Stacks of a process that calls its own server: goroutine 1 is the request, goroutine 2 reads from its connection,
+// goroutine 3 answers.
 var (
 	header       = []string{"runtime.selectgo", "google.golang.org/grpc/internal/transport.(*ClientStream).waitOnHeader", "main.gateway"}
 	readLoop     = []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "google.golang.org/grpc/internal/transport.(*http2Client).reader"}
@@ -26,7 +26,7 @@ var answerCases = []struct {
 	answers map[requestKey][]Answer
 	want    string
 }{
-	{"its path goes on there, whatever else comes over the connection meanwhile", sharedConnection, map[requestKey][]Answer{{1, 100}: {{3, 130, 380}}}, `
+	{"the path continues in the answer, although the connection delivers for others during the wait", sharedConnection, map[requestKey][]Answer{{1, 100}: {{3, 130, 380}}}, `
 100-120 g1 cpu runtime.selectgo
 120-130 g2 network internal/poll.(*FD).Read <select runtime.selectgo
 130-140 g3 cpu sync.(*Mutex).Lock <peer internal/poll.(*FD).Read <select runtime.selectgo
@@ -40,7 +40,7 @@ var answerCases = []struct {
 420-430 g1 runnable runtime.selectgo
 430-500 g1 cpu main.end
 `},
-	{"an answer that began before the wait is its own time only within", sharedConnection, map[requestKey][]Answer{{1, 100}: {{3, 90, 420}}}, `
+	{"an answer that began before the wait counts only within the wait", sharedConnection, map[requestKey][]Answer{{1, 100}: {{3, 90, 420}}}, `
 100-120 g1 cpu runtime.selectgo
 120-140 g3 cpu sync.(*Mutex).Lock <peer internal/poll.(*FD).Read <select runtime.selectgo
 140-200 g4 sleep time.Sleep <lock sync.(*Mutex).Lock <peer internal/poll.(*FD).Read <select runtime.selectgo
@@ -53,7 +53,7 @@ var answerCases = []struct {
 420-430 g1 runnable runtime.selectgo
 430-500 g1 cpu main.end
 `},
-	{"of a goroutine that is not known, the wait stays what it is", sharedConnection, map[requestKey][]Answer{{1, 100}: {{77, 130, 380}}}, `
+	{"if the answering goroutine is unknown, the wait itself is the step", sharedConnection, map[requestKey][]Answer{{1, 100}: {{77, 130, 380}}}, `
 100-120 g1 cpu runtime.selectgo
 120-250 g2 network internal/poll.(*FD).Read <select runtime.selectgo
 250-260 g2 runnable internal/poll.(*FD).Read <select runtime.selectgo
@@ -96,8 +96,8 @@ var answerCases = []struct {
 `},
 }
 
-// sharedConnection is a request whose reader is woken for somebody else while it is
-// answered, by one who waits for a lock then.
+// sharedConnection builds a request whose connection's reader is woken for another request during the answer. The
+// answering goroutine waits for a lock.
 func sharedConnection(b *tracetext.Builder) {
 	m, n, o, r := b.Thread(1), b.Thread(3), b.Thread(4), b.Thread(2)
 	r.Block(20, "network", readLoop...)
@@ -121,7 +121,7 @@ func sharedConnection(b *tracetext.Builder) {
 	m.Block(500, "forever", "main.end")
 }
 
-// answersAfterOrigin is the answers of a case on the window's clock.
+// answersAfterOrigin returns the answers of a test case, moved to the window's clock.
 func answersAfterOrigin(answers map[requestKey][]Answer) func(g uint64, start int64) []Answer {
 	return func(g uint64, start int64) (out []Answer) {
 		for _, a := range answers[requestKey{g, start - tracetext.Origin}] {
@@ -131,9 +131,9 @@ func answersAfterOrigin(answers map[requestKey][]Answer) func(g uint64, start in
 	}
 }
 
-// TestAnswers: a wait for a request of the same process is what that one did, once and exactly, and its graph says the same. It
-// would catch a path that ends at the socket, one that is cut where the connection's reader was woken for others, and a wait of
-// the answer's that is taken for nobody's because of that.
+// TestAnswers: a wait for a request of the same process is replaced by the steps of that request, each exactly once,
+// and the graph agrees. It fails if a path ends at the socket, if a path is cut where the reader was woken for
+// others, or if the graph takes the answer's waits for other requests' work.
 func TestAnswers(t *testing.T) {
 	const from, to = 100 + tracetext.Origin, 500 + tracetext.Origin
 	for _, c := range answerCases {
@@ -148,19 +148,19 @@ func TestAnswers(t *testing.T) {
 			}
 			g := w.Graph(1, from, to)
 			if g == nil || !g.isConsistent() {
-				t.Fatal("there is no graph that holds")
+				t.Fatal("there is no consistent graph")
 			}
-			// What is done for the request is its own: no queue that would grow shorter by more.
+			// Work for the request is not OtherWork: more workers would not shorten it.
 			for _, s := range g.Steps {
 				if s.G == 3 && s.OtherWork {
-					t.Errorf("in the graph, what goroutine 3 does from %d to %d is for others", s.Start-tracetext.Origin, s.End-tracetext.Origin)
+					t.Errorf("in the graph, goroutine 3 does other requests' work from %d to %d", s.Start-tracetext.Origin, s.End-tracetext.Origin)
 				}
 			}
 		})
 	}
 }
 
-// TestAnswersInACircle: whoever says what belongs together may be wrong. It would catch a walk, or a graph, that never ends.
+// TestAnswersInACircle: AnswersOf may be wrong. It fails if a walk or a graph does not end.
 func TestAnswersInACircle(t *testing.T) {
 	const from, to = 100 + tracetext.Origin, 500 + tracetext.Origin
 	for _, answers := range []map[requestKey][]Answer{
@@ -183,7 +183,7 @@ func TestAnswersInACircle(t *testing.T) {
 		w.AnswersOf = answersAfterOrigin(answers)
 		checkPartition(t, w.Walk(1, from, to), from, to)
 		if w.Truncated {
-			t.Errorf("%v: given up", answers)
+			t.Errorf("%v: truncated", answers)
 		}
 		w.Graph(1, from, to)
 	}

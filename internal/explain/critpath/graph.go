@@ -8,59 +8,58 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Graph is what the end of a request depends on. Predictions compute its times
-// again with some parts shorter. The critical path alone is not enough for that:
-// if it gets shorter, work that ran in parallel may become the last to end.
+// A Graph shows what the end of a request depends on. Predictions shorten some steps and compute the times again. The
+// critical path alone is not enough for that: if it gets shorter, other work that ran concurrently may become the
+// last to end.
 //
-// A node happens when all that it depends on has happened: the node Before it on
-// its goroutine plus the steps between, and its Edges. With every step as long as
-// in the trace, each node happens when it did in the trace.
+// A node happens when everything that it depends on has happened: its predecessor on the same goroutine plus the
+// steps between the two, and the nodes of its edges. With all steps as long as in the trace, every node happens at
+// its time in the trace.
 //
-// What a wait depends on is found in two ways.
+// A wait depends on the goroutine that ended it, in one of two ways.
 //
-//   - A goroutine that the request started, or that works on what the request
-//     handed to it, is followed back to that instant: it ran beside the
-//     request's own.
-//   - For any other goroutine (one that holds a lock, a worker still busy with an
-//     earlier job), what it did during the wait is assumed to come after the
-//     wait began, as on the critical path. Its steps are marked Others.
+//   - If the request started that goroutine, or handed it the work, the goroutine is followed back to that instant:
+//     it ran concurrently with the request's own.
+//   - For any other goroutine (the holder of a lock, a worker still busy with an earlier job), the graph assumes that
+//     what it did during the wait came after the wait began, as on the critical path. These steps are marked
+//     OtherWork.
 type Graph struct {
-	Nodes []Node // each stands after those it depends on; the last is the end
+	Nodes []Node // in topological order; the last one is the end of the request
 	Edges []Edge
 	Steps []GraphStep
 }
 
-// A Node is an instant in a goroutine's life.
+// A Node is an instant in the life of a goroutine.
 type Node struct {
 	Time        int64
 	G           uint64
 	Predecessor int32 // the node from which Steps lead here, -1 for none
-	// Steps[FirstStep:EndStep] and Edges[FirstEdge:EndEdge] of the graph.
-	// A node without Before and Edges does not move.
+	// The node has Steps[FirstStep:EndStep] and Edges[FirstEdge:EndEdge] of the graph. A node without Predecessor and
+	// edges does not move.
 	FirstStep, EndStep int32
 	FirstEdge, EndEdge int32
 }
 
-// An Edge is a node that must have happened.
+// An Edge is a dependency of a node on another node.
 type Edge struct {
 	From int32
-	// Soft reports that the trace does not show the edge: the waiter had started
-	// this goroutine, which ended earlier, and may have waited for it.
+	// Soft reports that the trace does not prove the dependency: the waiter had started the goroutine, which ended
+	// during the wait, so the waiter may have waited for it.
 	Soft bool
 }
 
 // A GraphStep is a step of a graph.
 type GraphStep struct {
 	Step
-	// FullLength is the length of the wait, of the timer's period or of the system call
-	// that the step is a part of; 0 if unknown.
+	// FullLength is the length, in ns, of the whole wait, timer period or system call that the step is a part of; 0
+	// if unknown.
 	FullLength int64
-	// OtherWork reports that it was other requests' work.
+	// OtherWork reports that the step was work for other requests.
 	OtherWork bool
-	// DeliversResult reports, for Others, that the request waited for the end of that work,
-	// so that its last part may have been for the request itself.
+	// DeliversResult reports, for OtherWork, that the request waited for the end of that work. The last part of it
+	// may have been for the request itself.
 	DeliversResult bool
-	// EndsWithTick reports that it ended with a ticker's tick, whose time does not depend on the request.
+	// EndsWithTick reports that a ticker ended the step. The time of a tick does not depend on the request.
 	EndsWithTick bool
 }
 
@@ -69,53 +68,54 @@ const (
 	maxParts          = 64
 	maxItems          = 1500
 	maxSiblings       = 32
-	maxOriginSearches = 24   // searches for what a goroutine had from the request
-	originSearchSpans = 64   // spans looked at in one of them
-	minOriginSearchNS = 1e6  // how far back, ns, at least
-	originSearchWaits = 8    // how far back, in lengths of the wait
-	maxTickerPeriodNS = 10e9 // of a ticker
+	maxOriginSearches = 24  // searches for the origin of a goroutine's work
+	originSearchSpans = 64  // spans read in one search
+	minOriginSearchNS = 1e6 // a search reads at least so much time before the wait,
+	originSearchWaits = 8   // or so many times the length of the wait
+	maxTickerPeriodNS = 10e9
 )
 
-// A piece is an interval of a goroutine's life that belongs to a graph.
+// A graphPart is the part of a goroutine's life that belongs to a graph.
 type graphPart struct {
 	g          uint64
 	start, end int64
-	// anchor is the beginning of the wait of the waiter, for a piece assumed to come after that.
+	// anchor is the beginning of the wait that this part ended, if the part is assumed to come after it.
 	anchor instant
-	// waitStack is the stack of the wait that made it part of the graph.
+	// waitStack is the stack of that wait.
 	waitStack      tracefmt.StackID
 	deliversResult bool
-	hasOrigin      bool // followed back to what it got from the request
-	creator        uint64
+	hasOrigin      bool   // it begins where the request started the goroutine or gave it work
+	creator        uint64 // the goroutine that created this one; 0 unless the part begins with the creation
 	items          []partItem
-	scannedUntil   int64    // its waits have been followed up to here
-	answers        []Answer // of the request that it works for; level is how many requests lie between it and the graph's
-	answerDepth    int
-	cuts           []int64 // instants that need a node, in order; first is the index of the first one's
-	firstNode      int32
+	scannedUntil   int64    // waits that ended by then have been followed
+	answers        []Answer // the answers for which its request waits
+	answerDepth    int      // how many answers lead from the graph's request to its request
+	cuts           []int64  // sorted times that need a node
+	firstNode      int32    // the index of the node of the first cut
 }
 
+// -
 func (p *graphPart) contains(point instant) bool {
 	return p.g == point.g && p.start <= point.t && point.t <= p.end
 }
 
-// node returns the index of the node at one of a piece's cuts.
+// node returns the index of the node at one of the part's cuts.
 func (p *graphPart) node(t int64) int32 {
 	i, _ := slices.BinarySearch(p.cuts, t)
 	return p.firstNode + int32(i)
 }
 
-// An item is a leaf of a piece or, if waker is not 0, a wait that is followed.
+// A partItem is a step of a part or, if waker is not 0, a wait that is followed.
 type partItem struct {
 	step         Step
 	fullLength   int64
 	waker        uint64
 	kind         WaitKind
 	endsWithTick bool
-	answer       *Answer // of a wait for an answer: the request that gives it
+	answer       *Answer // the answer that ends the wait, or nil
 }
 
-// An instant in a goroutine's life.
+// An instant is a time in the life of a goroutine.
 type instant struct {
 	g uint64
 	t int64
@@ -125,27 +125,28 @@ func (i instant) compare(point instant) int {
 	return cmp.Or(cmp.Compare(i.t, point.t), cmp.Compare(i.g, point.g))
 }
 
-// A link says that what happened at one instant led to another one; soft is as for Edge.
+// A link is a dependency between two instants. soft is Edge.Soft.
 type link struct {
 	from, to instant
 	soft     bool
 }
 
+// A graphBuilder collects the parts of a graph, and the links between them.
 type graphBuilder struct {
 	walker         *Walker
 	rootG          uint64
 	start, end     int64
 	parts          []*graphPart
 	links          []link
-	cost           int
+	cost           int // the spans read so far, weighted
 	originSearches int
 	failed         bool
 	graph          *Graph
 	spanBuffer     []timeline.Span
 }
 
-// Graph returns the graph of what goroutine g was doing in [from, to), or nil if
-// it would be too large or is inconsistent. Later calls do not change it.
+// Graph returns the graph of what goroutine g did in [from, to), or nil if the graph would be too large or is
+// inconsistent. Later calls do not change it.
 func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 	w.steps, w.spans, w.frames, w.FollowedWaits = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0]
 	builder := &graphBuilder{walker: w, rootG: g, start: from, end: to}
@@ -154,7 +155,7 @@ func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 		for part := builder.parts[i]; part.scannedUntil < part.end && !builder.failed; {
 			builder.scanPart(part)
 		}
-		// Earlier pieces may have grown.
+		// Earlier parts may have grown.
 		for j := 0; j < i && !builder.failed; j++ {
 			for part := builder.parts[j]; part.scannedUntil < part.end && !builder.failed; {
 				builder.scanPart(part)
@@ -167,12 +168,12 @@ func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 	return builder.assemble()
 }
 
-// link notes that what a goroutine did at t had an effect on another one.
+// link adds a link from goroutine from to goroutine to, both at t.
 func (b *graphBuilder) link(from, to uint64, t int64) {
 	b.links = append(b.links, link{from: instant{from, t}, to: instant{to, t}})
 }
 
-// isMember reports whether goroutine g was working for the request at t.
+// isMember reports whether goroutine g worked for the request at t.
 func (b *graphBuilder) isMember(g uint64, t int64) bool {
 	if g == b.rootG {
 		return t >= b.start
@@ -185,14 +186,13 @@ func (b *graphBuilder) isMember(g uint64, t int64) bool {
 	return false
 }
 
-// scanPart lists the leaves and waits of a piece, and adds what its waits depend on
-// to the graph.
+// scanPart lists the items of a part, and adds the parts that its waits depend on.
 func (b *graphBuilder) scanPart(part *graphPart) {
 	scannedUntil := part.scannedUntil
 	part.scannedUntil = part.end
 	b.listItems(part)
 	if b.failed {
-		return // the graph is too large already, and the waits may be arbitrarily many
+		return // the graph is too large, and the number of waits has no bound
 	}
 	for i := range part.items {
 		wait := &part.items[i]
@@ -211,7 +211,7 @@ func (b *graphBuilder) scanPart(part *graphPart) {
 	}
 }
 
-// listItems lists the leaves and waits of a piece, in order.
+// listItems fills in the items of a part, in order of time.
 func (b *graphBuilder) listItems(part *graphPart) {
 	walker := b.walker
 	part.items = part.items[:0]
@@ -260,6 +260,7 @@ func (b *graphBuilder) listItems(part *graphPart) {
 	}
 }
 
+// fullLengthOf returns the length of a span, in ns; 0 if its beginning is unknown.
 func fullLengthOf(span *timeline.Span) int64 {
 	if span.Start == timeline.BeforeTrace {
 		return 0
@@ -267,6 +268,7 @@ func fullLengthOf(span *timeline.Span) int64 {
 	return span.End - span.Start
 }
 
+// addLeaf adds an item without a waker from start to the cursor, and moves the cursor to start.
 func (b *graphBuilder) addLeaf(part *graphPart, cursor *int64, start int64, step Step, fullLength int64) {
 	if start >= *cursor {
 		return
@@ -276,7 +278,7 @@ func (b *graphBuilder) addLeaf(part *graphPart, cursor *int64, start int64, step
 	part.items = append(part.items, partItem{step: step, fullLength: fullLength})
 }
 
-// listWait lists a wait.
+// listWait adds the items of a wait.
 func (b *graphBuilder) listWait(part *graphPart, frame *walkFrame, span *timeline.Span, start int64, cursor *int64) {
 	walker := b.walker
 	verdict := walker.judgeWait(frame, span, *cursor)
@@ -320,7 +322,7 @@ func (b *graphBuilder) listWait(part *graphPart, frame *walkFrame, span *timelin
 	part.items = append(part.items, wait)
 }
 
-// hasEvents reports whether the trace shows a goroutine at t.
+// hasEvents reports whether the trace has events of goroutine g around t.
 func (b *graphBuilder) hasEvents(g uint64, t int64) bool {
 	window := b.walker.window
 	for i := window.At(t); i >= max(window.At(t)-1, 0); i-- {
@@ -331,10 +333,9 @@ func (b *graphBuilder) hasEvents(g uint64, t int64) bool {
 	return false
 }
 
-// tickerPeriod returns a ticker's period: the time between the timer that ended s and
-// the previous timer that ended a wait of the same goroutine at the same place,
-// if it waited elsewhere in between. Otherwise it returns the length of s, and
-// false.
+// tickerPeriod returns the period, in ns, of the ticker that ended the wait span, and true. The period is the time
+// since a timer last ended a wait of this goroutine at the same place, if other wakes ended waits there since then.
+// Otherwise tickerPeriod returns the length of span and false.
 func (b *graphBuilder) tickerPeriod(g uint64, span *timeline.Span) (int64, bool) {
 	walker := b.walker
 	length := fullLengthOf(span)
@@ -362,7 +363,7 @@ func (b *graphBuilder) tickerPeriod(g uint64, span *timeline.Span) (int64, bool)
 	return length, false
 }
 
-// listCreation handles the time of a piece before its goroutine's first span.
+// listCreation adds the item for the time before the goroutine's first span.
 func (b *graphBuilder) listCreation(part *graphPart, frame *walkFrame, cursor *int64) {
 	first := timeline.Span{}
 	if frame.spanCount > 0 {
@@ -373,7 +374,7 @@ func (b *graphBuilder) listCreation(part *graphPart, frame *walkFrame, cursor *i
 		return
 	}
 	if first.Peer == 0 {
-		// A timer's function, which no goroutine created.
+		// No goroutine created it: it runs a timer's function.
 		step := Step{G: part.g, Kind: Sleep, Beginning: timeline.HowCreated, Stack: b.walker.window.StartOf(part.g, first.Start), FollowedWait: -1}
 		if part.waitStack != 0 && b.walker.traitsOf(step.Stack)&notStdlib == 0 {
 			step.Stack = part.waitStack
@@ -387,8 +388,8 @@ func (b *graphBuilder) listCreation(part *graphPart, frame *walkFrame, cursor *i
 	part.items = append(part.items, creation)
 }
 
-// addWaker adds what the waker did until it ended a wait of piece p to the graph,
-// and reports whether that was followed back to the request.
+// addWaker adds what the waker did until it ended a wait of the part. It reports whether that work was followed back
+// to the request.
 func (b *graphBuilder) addWaker(waker uint64, part *graphPart, wait *partItem) bool {
 	waitStart, waitEnd := wait.step.Start, wait.step.End
 	if waker == b.rootG {
@@ -402,14 +403,14 @@ func (b *graphBuilder) addWaker(waker uint64, part *graphPart, wait *partItem) b
 	return false
 }
 
-// handsOverResult reports whether the waker that ends such a wait hands over a result,
-// rather than frees a place.
+// handsOverResult reports whether a waker that ends such a wait hands over a result. Otherwise it only frees a lock
+// or a slot.
 func handsOverResult(kind WaitKind) bool {
 	return kind != WaitLock && kind != WaitOnce && kind != WaitSend
 }
 
-// findOrigin finds the instant at which goroutine g began what it did until we: when
-// a member of the request created or woke it, or when it woke a member itself.
+// findOrigin finds the start of what goroutine g did until waitEnd: the instant at which a member of the request
+// created it or woke it, or at which it last woke a member itself.
 func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, waitStart, waitEnd int64, depth int) (start int64, creator uint64, ok bool) {
 	latest := int64(-1)
 	for _, existing := range b.parts {
@@ -430,9 +431,9 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 		}
 	}
 	if kind == WaitLock || kind == WaitOnce {
-		return 0, 0, false // the order of a lock's holders does not say for which request they worked
+		return 0, 0, false // the order in which goroutines get a lock does not show for which request they work
 	}
-	// It woke a member: from then on it works on what it got from that.
+	// If it woke a member before, its work since then is for the request.
 	for i := range b.links {
 		if l := &b.links[i]; l.from.g == g && !l.soft && l.from.t < waitEnd && l.from.t <= waitStart+maxConditionCheckNS && l.from.t > latest && b.isMember(l.to.g, l.to.t) {
 			latest = l.from.t
@@ -453,8 +454,8 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 			b.link(waker, g, wakeTime)
 			return wakeTime, 0, true
 		}
-		// It was idle until a goroutine that is not the request's woke it. If the
-		// request had asked earlier, it would have begun earlier.
+		// Another goroutine, which does not work for the request, woke it from idleness. If the request had sent its
+		// work earlier, this goroutine would have begun earlier.
 		return 0, 0, false
 	}
 	if sentAt, ok := b.requestSentAt(g, part, latest, waitStart); ok {
@@ -464,9 +465,10 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 	return latest, 0, latest >= 0
 }
 
-// requestSentAt returns the beginning of the last run in [from, to) in which the waiter of piece p woke or started a goroutine or made a
-// system call, if goroutine g was waiting for the network then: the request for this answer was sent there, not when g brought
-// the answer before. Otherwise predictions could not move a retry that comes after a pause.
+// requestSentAt returns when the waiter of the part sent the request that goroutine g answers: the start of its last
+// run in [from, to) that woke or started a goroutine or made a system call, if g waited for the network at that time.
+// Without it, predictions could not move a retry that follows a pause: g's work would seem to begin with the answer
+// before.
 func (b *graphBuilder) requestSentAt(g uint64, part *graphPart, from, to int64) (int64, bool) {
 	if from < 0 || !part.hasOrigin {
 		return 0, false
@@ -497,8 +499,8 @@ func (b *graphBuilder) requestSentAt(g uint64, part *graphPart, from, to int64) 
 	return 0, false
 }
 
-// lastWake returns the last instant in [from, to) at which another goroutine woke
-// goroutine g, or, with 0 for that goroutine, a client did.
+// lastWake returns the last time in [from, to) at which another goroutine or a client woke goroutine g, and that
+// goroutine, 0 for a client. The time is -1 if there was no such wake.
 func (b *graphBuilder) lastWake(g uint64, from, to int64) (wakeTime int64, waker uint64) {
 	walker := b.walker
 	walker.pushFrame(g, from, to, -1, false)
@@ -520,14 +522,14 @@ func (b *graphBuilder) lastWake(g uint64, from, to int64) (wakeTime int64, waker
 	return -1, 0
 }
 
-// addPart puts a piece into the graph, or extends one that is already there.
+// addPart adds a part to the graph, or extends an existing part that overlaps it.
 func (b *graphBuilder) addPart(part *graphPart) {
 	for _, existing := range b.parts {
 		if existing.g != part.g || part.start > existing.end || existing.start > part.end || existing.end == part.start || part.end == existing.start {
 			continue
 		}
 		if part.start < existing.start {
-			// It has to be scanned again from its new beginning.
+			// Its new beginning has not been scanned.
 			existing.start, existing.anchor, existing.hasOrigin, existing.creator = part.start, part.anchor, part.hasOrigin, part.creator
 			existing.scannedUntil = min(existing.scannedUntil, part.start)
 		}
@@ -543,9 +545,9 @@ func (b *graphBuilder) addPart(part *graphPart) {
 	b.parts = append(b.parts, part)
 }
 
-// addSiblings adds what else a wait of piece p may have waited for: goroutines that
-// its own goroutine or the waker's creator had started, and that had ended by
-// then. A WaitGroup certainly waits for them, other waits perhaps.
+// addSiblings adds further goroutines that a wait of the part may have waited for: those that its own goroutine or
+// the waker's creator had started, and that ended before the wait did. A WaitGroup certainly waited for them, other
+// waits possibly.
 func (b *graphBuilder) addSiblings(part *graphPart, wait *partItem, hasOrigin bool) {
 	creator, start := part.g, part.start
 	for _, existing := range b.parts {
@@ -586,7 +588,7 @@ func (b *graphBuilder) addSiblings(part *graphPart, wait *partItem, hasOrigin bo
 	}
 }
 
-// assemble makes nodes of the pieces.
+// assemble turns the parts and links into a graph, or returns nil if that is not possible.
 func (b *graphBuilder) assemble() *Graph {
 	slices.SortFunc(b.parts[1:], func(x, y *graphPart) int { return cmp.Or(cmp.Compare(x.g, y.g), cmp.Compare(x.start, y.start)) })
 	slices.SortFunc(b.links, func(x, y link) int {
@@ -597,7 +599,7 @@ func (b *graphBuilder) assemble() *Graph {
 		}
 		return 1
 	})
-	b.links = slices.CompactFunc(b.links, func(x, y link) bool { return x.to == y.to && x.from == y.from }) // the soft one goes
+	b.links = slices.CompactFunc(b.links, func(x, y link) bool { return x.to == y.to && x.from == y.from }) // keeps the hard one
 	b.graph = &Graph{}
 	b.collectCuts()
 	if !b.buildNodes() || !b.buildEdges() || !b.sortNodes() || !b.graph.isConsistent() {
@@ -606,7 +608,7 @@ func (b *graphBuilder) assemble() *Graph {
 	return b.graph
 }
 
-// collectCuts finds the instants in each piece that other pieces refer to.
+// collectCuts collects, for each part, the times to which links and anchors refer.
 func (b *graphBuilder) collectCuts() {
 	addCut := func(point instant) {
 		for _, part := range b.parts {
@@ -631,7 +633,7 @@ func (b *graphBuilder) collectCuts() {
 	}
 }
 
-// buildNodes makes a node of every cut, with the steps that lead to it.
+// buildNodes adds a node for every cut, with the steps that lead to it. It reports false if there are too many.
 func (b *graphBuilder) buildNodes() bool {
 	for _, part := range b.parts {
 		part.firstNode = int32(len(b.graph.Nodes))
@@ -661,7 +663,7 @@ func (b *graphBuilder) buildNodes() bool {
 	return len(b.graph.Nodes) <= maxItems
 }
 
-// nodeAt returns the node of an instant, preferably in the piece that ends there, or -1.
+// nodeAt returns the node at an instant, or -1. If two parts meet there, the part that ends there has the node.
 func (b *graphBuilder) nodeAt(point instant) int32 {
 	node := int32(-1)
 	for _, part := range b.parts {
@@ -672,7 +674,7 @@ func (b *graphBuilder) nodeAt(point instant) int32 {
 	return node
 }
 
-// buildEdges connects the nodes.
+// buildEdges turns links and anchors into edges. It reports false if an anchor has no node.
 func (b *graphBuilder) buildEdges() bool {
 	edgesByNode := make([][]Edge, len(b.graph.Nodes))
 	for _, l := range b.links {
@@ -686,7 +688,7 @@ func (b *graphBuilder) buildEdges() bool {
 			}
 			to := part.node(l.to.t)
 			if to == from || to == part.firstNode && part.anchor.g != 0 {
-				continue // what came before its anchor does not matter
+				continue // what came before the anchor has no effect
 			}
 			edgesByNode[to] = append(edgesByNode[to], Edge{from, l.soft})
 		}
@@ -714,12 +716,12 @@ func (b *graphBuilder) buildEdges() bool {
 	return true
 }
 
-// sortNodes sorts the nodes topologically, the end last, and drops those that the end
-// does not depend on. It reports false for a cycle.
+// sortNodes sorts the nodes topologically, the end last, and drops those on which the end does not depend. It reports
+// false for a cycle.
 func (b *graphBuilder) sortNodes() bool {
 	end := b.parts[0].node(b.parts[0].end)
 	const onStack, done = -2, -1
-	position := make([]int32, len(b.graph.Nodes)) // 0: not seen; else done, and the place + 1
+	position := make([]int32, len(b.graph.Nodes)) // by node: 0 if not visited, onStack, or the position in sorted plus one
 	var sorted []Node
 	type visit struct {
 		n    int32
@@ -768,7 +770,7 @@ func (b *graphBuilder) sortNodes() bool {
 	return true
 }
 
-// isConsistent reports whether every node happens when it did in the trace if nothing is changed.
+// isConsistent reports whether every node happens at its time in the trace as long as no step changes.
 func (g *Graph) isConsistent() bool {
 	computed := make([]int64, len(g.Nodes))
 	for i := range g.Nodes {

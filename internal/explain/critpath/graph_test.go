@@ -7,9 +7,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestGraphsAreConsistent: every hand-made walk has a graph, too, in which everything
-// happens when it did, in an order of dependence, and the request ends at its
-// end.
+// TestGraphsAreConsistent: every case of the walk also has a graph that is consistent and sorted, and that ends with
+// the end of the request.
 func TestGraphsAreConsistent(t *testing.T) {
 	for _, c := range walkCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -21,16 +20,16 @@ func TestGraphsAreConsistent(t *testing.T) {
 			}
 			for i, n := range g.Nodes {
 				if n.Predecessor >= int32(i) {
-					t.Errorf("node %d stands before node %d, which it comes after", i, n.Predecessor)
+					t.Errorf("node %d is sorted before its predecessor, node %d", i, n.Predecessor)
 				}
 				for _, e := range g.Edges[n.FirstEdge:n.EndEdge] {
 					if e.From >= int32(i) {
-						t.Errorf("node %d stands before node %d, on which it depends", i, e.From)
+						t.Errorf("node %d is sorted before node %d, on which it depends", i, e.From)
 					}
 				}
 				for _, s := range g.Steps[n.FirstStep:n.EndStep] {
 					if s.Start >= s.End || s.FullLength != 0 && s.FullLength < s.End-s.Start {
-						t.Errorf("node %d: a step from %d to %d, of %d", i, s.Start, s.End, s.FullLength)
+						t.Errorf("node %d: a step from %d to %d with a full length of %d", i, s.Start, s.End, s.FullLength)
 					}
 				}
 			}
@@ -38,26 +37,25 @@ func TestGraphsAreConsistent(t *testing.T) {
 				t.Errorf("the last node is goroutine %d's at %d", last.G, last.Time)
 			}
 			if !g.isConsistent() {
-				t.Error("with nothing changed, it does not end when it did")
+				t.Error("the graph is inconsistent")
 			}
 		})
 	}
 }
 
-// TestGraphStartsAtTheRequest: the second half of each request does not see
-// what lies before it.
+// TestGraphStartsAtTheRequest: the graph of the second half of a case has no steps outside that half.
 func TestGraphStartsAtTheRequest(t *testing.T) {
 	for _, c := range walkCases {
 		win, syms := timelinetest.Built(t, c.build)
 		from, to := (c.from+c.to)/2+tracetext.Origin, c.to+tracetext.Origin
 		g := New(win, syms).Graph(1, from, to)
 		if g == nil {
-			t.Errorf("%s: no graph of its second half", c.name)
+			t.Errorf("%s: the second half has no graph", c.name)
 			continue
 		}
 		for _, s := range g.Steps {
 			if s.Start < from || s.End > to {
-				t.Errorf("%s: a step from %d to %d lies outside of %d to %d", c.name, s.Start, s.End, from, to)
+				t.Errorf("%s: a step from %d to %d is not within %d to %d", c.name, s.Start, s.End, from, to)
 			}
 		}
 	}

@@ -19,18 +19,17 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline/timelinetest"
 )
 
-// The walk a second time, as plainly as possible: over the whole trace as the
-// reference reader tells it, with maps, strings and recursion, and no thought
-// for speed.
+// A second, plain implementation of the walk: over the whole trace, as the reference reader returns it, with maps,
+// strings and recursion, without regard to speed.
 
 type naiveSpan struct {
 	start, end           int64
 	state                string // running, runnable, waiting, syscall
 	reason               string
 	stack                []string // of the goroutine where the span begins; for a running one where it ends
-	sinceBeforeTrace     bool     // since before the trace
+	sinceBeforeTrace     bool     // began before the trace
 	woken                bool
-	waker                int64 // 0: nobody
+	waker                int64 // 0: no goroutine
 	wakerStack           []string
 	born                 bool
 	creator              int64
@@ -40,7 +39,7 @@ type naiveSpan struct {
 type naiveTrace struct {
 	spans   map[int64][]naiveSpan
 	end     int64
-	nesting int // of walks within walks
+	nesting int // of walks
 }
 
 func readNaive(t *testing.T, data []byte) *naiveTrace {
@@ -169,15 +168,15 @@ func hasFunc(stack []string, prefixes ...string) bool {
 	})
 }
 
-// walk adds the time from a to b on goroutine g to sums. It returns false if
-// nothing is known of the goroutine.
+// walk adds the times of goroutine g in [start, end) to sums. It returns false if nothing is known about the
+// goroutine.
 func (n *naiveTrace) walk(sums map[classAndG]int64, g, start, end int64) bool {
 	if start >= end {
 		return true
 	}
 	n.nesting++
 	defer func() { n.nesting-- }()
-	var laterStack []string // where the wait after this one was
+	var laterStack []string // of the wait after the current one
 	spans := n.spans[g]
 	i := len(spans) - 1
 	for i >= 0 && spans[i].start >= end {
@@ -189,7 +188,7 @@ func (n *naiveTrace) walk(sums map[classAndG]int64, g, start, end int64) bool {
 	for ; i >= 0 && end > start; i-- {
 		s := &spans[i]
 		if s.end < end {
-			// Not alive then.
+			// The goroutine did not exist then.
 			from := max(start, s.end)
 			sums[classAndG{"unknown", g}] += end - from
 			end = from
@@ -212,7 +211,7 @@ func (n *naiveTrace) walk(sums map[classAndG]int64, g, start, end int64) bool {
 			if end <= start {
 				return true
 			}
-			if spans[i].start < end { // the futile waits before were taken with it
+			if spans[i].start < end { // futile waits before this one were merged into it
 				i++
 			}
 			continue
@@ -249,8 +248,8 @@ func (n *naiveTrace) walk(sums map[classAndG]int64, g, start, end int64) bool {
 	return true
 }
 
-// addWait accounts for spans[i] of goroutine g, a wait, from from to b, and
-// returns down to when it accounted.
+// addWait adds the time of spans[i] of goroutine g, a wait, in [from, end), and returns the time up to which it did
+// so.
 func (n *naiveTrace) addWait(sums map[classAndG]int64, g int64, i int, from, start, end int64, laterStack []string) int64 {
 	spans := n.spans[g]
 	s := &spans[i]
@@ -268,7 +267,7 @@ func (n *naiveTrace) addWait(sums map[classAndG]int64, g int64, i int, from, sta
 		}
 		return from
 	}
-	// vain takes the waits before at the same place that were ended for nothing.
+	// mergeVain moves from to the first of the waits at the same place whose wakes were in vain.
 	mergeVain := func(isVain func(*naiveSpan) bool) {
 		next := s.start
 		for j := i - 1; j >= 0 && from > start; j-- {
@@ -299,7 +298,7 @@ func (n *naiveTrace) addWait(sums map[classAndG]int64, g int64, i int, from, sta
 	case "chan receive", "select":
 		if hasEnded && s.waker == 0 {
 			if n.nesting > 1 && !slices.Equal(s.stack, laterStack) {
-				mergeVain(func(previous *naiveSpan) bool { return previous.woken && previous.waker != 0 }) // they gave it what it kept until then
+				mergeVain(func(previous *naiveSpan) bool { return previous.woken && previous.waker != 0 }) // wakes that only handed over something to keep
 			}
 			return leaf("sleep")
 		}
@@ -335,8 +334,8 @@ func (n *naiveTrace) addWait(sums map[classAndG]int64, g int64, i int, from, sta
 	return follow("unknown")
 }
 
-// classOf makes a step's class the naive walk's, which does not guess what a
-// wait was for that began before the trace, and knows nothing of polls.
+// classOf returns the class that the plain walk gives to a step. The plain walk does not derive the reason of waits
+// that began before the trace, and knows nothing about polls.
 func classOf(s *Step) classAndG {
 	switch {
 	case s.Kind == PollGap:
@@ -358,9 +357,8 @@ func TestNaiveWalkAgrees(t *testing.T) {
 	}
 }
 
-// compareWalks walks stretches of goroutines' lives both ways. The reference
-// reader moves times so that no two are equal, in the order that it found; a
-// step may so be a little longer or shorter.
+// compareWalks walks random intervals of goroutines' lives with both implementations. The reference reader moves
+// times so that no two are equal, so a step may be a little longer or shorter.
 func compareWalks(t *testing.T, data []byte) {
 	naive := readNaive(t, data)
 	win, syms := timelinetest.Window(t, data)
@@ -411,13 +409,12 @@ func compareWalks(t *testing.T, data []byte) {
 			}
 		}
 	}
-	// A wake and a creation at one and the same instant may be distinguished
-	// either way; no more than that.
+	// Two events at the same instant may be ordered either way. No other difference is allowed.
 	if differing > walks/200 || totalDifference > total/200 {
 		t.Errorf("%d of %d walks differ, %d of %d ns", differing, walks, totalDifference, total)
 	}
 	if len(classTimes) < 5 {
-		t.Errorf("the walks met only %v", classTimes)
+		t.Errorf("the walks have only %v", classTimes)
 	}
 }
 

@@ -4,34 +4,33 @@ import (
 	"github.com/whylate/whylate/internal/explain/scale"
 )
 
-// Kinds of step. The waits among them are those that the walk could not, or
-// need not, follow further.
+// Kinds of steps. The kinds of waits are for waits that the walk could not or need not follow.
 const (
-	Unknown   Kind = iota // not seen: before the trace, or lost
+	Unknown   Kind = iota // no event: before the trace, or lost
 	CPU                   // running
-	Runnable              // wants a P
-	Syscall               // in the kernel or in C
+	Runnable              // ready, without a P
+	Syscall               // in the kernel or in C code
 	Sleep                 // a timer
-	Network               // the poller
-	PollGap               // the end of a network wait during which nobody polled
-	Lock                  // a semaphore wait that nobody in this process ends visibly
-	Chan                  // a channel wait of that sort
+	Network               // waits for the poller
+	PollGap               // the end of a network wait, when no P polled the network
+	Lock                  // a semaphore wait without a visible waker
+	Chan                  // a channel wait without a visible waker
 	Assist                // GC mark assist, running or waiting
-	GCWait                // waits for a phase of GC
-	StopWorld             // stops the world itself, or waits for its turn
+	GCWait                // waits for a phase of garbage collection
+	StopWorld             // stops the world, or waits to stop it
 )
 
-// unreadTime returns for how long data that woke somebody at t may have lain unread, 0
-// if that is not worth a word; bySysmon says that sysmon found it, and no P.
+// unreadTime returns for how long, in ns, data may have waited to be read before the poller woke a goroutine at
+// wakeTime; 0 if the gap is too short to matter. bySysmon reports that sysmon polled, not a P.
 func (w *Walker) unreadTime(wakeTime int64, bySysmon bool) int64 {
-	// A P polls whenever it has nothing left to run; what it steals then leaves no trace of that.
+	// A P polls whenever it has nothing left to run. If it then steals work, that poll leaves no event.
 	if gap := w.PollGap(wakeTime); bySysmon || gap >= scale.Blink {
 		return gap
 	}
 	return 0
 }
 
-// PollGap returns for how long nobody had polled the network before t.
+// PollGap returns for how long, in ns, the network had not been polled before t.
 func (w *Walker) PollGap(t int64) int64 {
 	if pollTime, ok := w.lastPoll(t); ok && pollTime < t {
 		return t - pollTime
@@ -39,7 +38,7 @@ func (w *Walker) PollGap(t int64) int64 {
 	return 0
 }
 
-// lastPoll returns the last instant before t at which the network was polled.
+// lastPoll returns the last time before t at which the network was polled.
 func (w *Walker) lastPoll(t int64) (int64, bool) {
 	generation := w.window.At(t)
 	for i := generation; i >= max(generation-1, 0); i-- {

@@ -7,31 +7,32 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// stackTraits say what a stack tells about a wait or a wake.
+// stackTraits is a set of facts that a stack shows about a wait or a wake.
 type stackTraits uint32
 
 const (
-	traitsKnown        stackTraits = 1 << iota
-	inPoll                         // the network poller's own code: a deadline or a close
-	restartsWorld                  // the world is being restarted, which polls the network by the way
-	gcSemaphore                    // waits for a phase of garbage collection on a semaphore
-	stopWorldSemaphore             // waits for its turn to stop the world
-	inMarkAssist                   // a mark assist
-	waitsForClient                 // an HTTP server's side of a connection
-	inCond                         // sync.Cond
-	inWaitGroup                    // sync.WaitGroup
-	inMutex                        // sync.Mutex, sync.RWMutex
-	inOnce                         // sync.Once
-	inBroadcast                    // sync.(*Cond).Broadcast
-	inConnServe                    // a server's connection ...
-	inHandler                      // ... in a handler
-	notStdlib                      // code that is not the standard library's
-	inWebSocket                    // a connection that a library of WebSockets has taken over
-	unorderedSlot                  // waits for a place of a pool that is handed to any of those who wait
-	copiesResponse                 // a handler copies something into its answer, which it may have to wait for ...
-	sendsFile                      // ... unless that is a file
+	traitsKnown        stackTraits = 1 << iota // the set has been computed
+	inPoll                                     // in the network poller: a deadline or a Close
+	restartsWorld                              // restarts the world, and so polls the network
+	gcSemaphore                                // waits for a phase of garbage collection on a semaphore
+	stopWorldSemaphore                         // waits to stop the world
+	inMarkAssist
+	waitsForClient // waits for a client of the process: an HTTP server's side of a connection
+	inCond         // sync.Cond
+	inWaitGroup    // sync.WaitGroup.Wait
+	inMutex        // sync.Mutex, sync.RWMutex
+	inOnce         // sync.Once
+	inBroadcast    // sync.(*Cond).Broadcast
+	inConnServe    // a server's connection ...
+	inHandler      // ... in a handler
+	notStdlib      // code outside the standard library
+	inWebSocket    // a connection that a WebSocket library has taken over
+	unorderedSlot  // waits for a slot of a pool that serves its waiters in any order
+	copiesResponse // a handler copies a stream into its response, and may wait for that stream ...
+	sendsFile      // ... unless the stream is a file
 )
 
+// functionTraits returns what one function on a stack shows.
 func functionTraits(fn string) stackTraits {
 	if traits := traitsByFunction[fn]; traits != 0 {
 		return traits
@@ -57,8 +58,8 @@ func functionTraits(fn string) stackTraits {
 	return 0
 }
 
-// isWebSocket reports whether a function is a method of a connection in one of the usual libraries. Their ends look alike:
-// it is a handler's own client that is at the other one, unless the handler itself is a proxy.
+// isWebSocket reports whether a function is a method of a connection in one of the usual WebSocket libraries. Client
+// and server use the same type: in a handler the peer is the handler's client, unless the handler is itself a proxy.
 func isWebSocket(fn string) bool {
 	for _, lib := range []string{"github.com/gorilla/websocket.", "github.com/coder/websocket.", "nhooyr.io/websocket.", "golang.org/x/net/websocket."} {
 		if method, ok := strings.CutPrefix(fn, lib); ok {
@@ -68,22 +69,22 @@ func isWebSocket(fn string) bool {
 	return false
 }
 
-// exact: names whose meaning was read in the runtime's and net/http's
-// sources (Go 1.22 to 1.26).
+// traitsByFunction has functions whose meaning follows from the sources of the runtime and of net/http (Go 1.22 to
+// 1.26).
 var traitsByFunction = map[string]stackTraits{
 	"sync.(*Cond).Wait":                inCond,
 	"sync.(*Cond).Broadcast":           inBroadcast,
-	"sync.(*WaitGroup).Wait":           inWaitGroup, // what a goroutine of Go does has (*WaitGroup).Go.func1 on its stack
+	"sync.(*WaitGroup).Wait":           inWaitGroup, // not functions that WaitGroup.Go started: these have (*WaitGroup).Go.func1 on their stack
 	"net/http.(*conn).serve":           inConnServe,
 	"net/http.serverHandler.ServeHTTP": inHandler,
 	"net/http.(*response).ReadFrom":    copiesResponse,
 	"net.sendFile":                     sendsFile,
-	"database/sql.(*DB).conn":          unorderedSlot, // connRequestSet.TakeRandom, and a map's order before
+	"database/sql.(*DB).conn":          unorderedSlot, // connRequestSet.TakeRandom; the order of a map in earlier versions
 	"runtime.gcStart":                  gcSemaphore | restartsWorld,
 	"runtime.gcMarkDone":               gcSemaphore,
 	"runtime.gcMarkTermination":        restartsWorld,
 	"google.golang.org/grpc/internal/transport.(*http2Server).HandleStreams": waitsForClient,
-	"internal/poll.(*FD).Accept":                       waitsForClient, // whoever comes
+	"internal/poll.(*FD).Accept":                       waitsForClient, // a client that connects
 	"net/http.(*connReader).Read":                      waitsForClient,
 	"net/http.(*connReader).backgroundRead":            waitsForClient,
 	"net/http.checkConnErrorWriter.Write":              waitsForClient,
@@ -97,7 +98,7 @@ var traitsByFunction = map[string]stackTraits{
 	"net/http/internal/http2.(*requestBody).Read":      waitsForClient,
 }
 
-// traitsOf returns what a stack tells.
+// traitsOf returns the traits of a stack.
 func (w *Walker) traitsOf(id tracefmt.StackID) stackTraits {
 	if int(id) < len(w.stackTraits) {
 		if traits := w.stackTraits[id]; traits != 0 {
@@ -118,7 +119,7 @@ func (w *Walker) traitsOf(id tracefmt.StackID) stackTraits {
 			w.functionTraits[fn] = traitsKnown | functionTraits(w.symbols.String(fn))
 		}
 		if w.functionTraits[fn]&inOnce != 0 && traits&notStdlib != 0 {
-			break // what the function given to a sync.Once waits for, it waits for itself
+			break // the function passed to Once.Do has its own wait
 		}
 		traits |= w.functionTraits[fn]
 	}

@@ -1,17 +1,20 @@
-// Package critpath finds what a request really waited for: its critical path.
+// Package critpath computes the critical path of a request: the steps, of the request's goroutine and of others, that
+// determined how long the request took.
 //
-// A request's path is walked backwards from its end on the goroutine that
-// ended it. Where that goroutine waited, the walk goes on in the goroutine that
-// woke it, but only within the time of that wait, and so on; where a goroutine
-// was born within the time, the walk goes on in its creator. Every instant of
-// the request is emitted exactly once, so the steps add up to its latency.
+// The input is a window of decoded generations, a goroutine and an interval: the time in which that goroutine worked
+// for the request. The output is a list of steps, each a part of the interval in one state of one goroutine. The
+// steps cover the interval without gap or overlap, so their lengths add up to the latency of the request.
 //
-// The bound is what keeps the walk from wandering through locks into other
-// requests (Giraldeau and Dagenais, "Wait Analysis of Distributed Systems
-// Using Kernel Tracing", IEEE TPDS 2016, describe it for processes in the
-// kernel).
+// The walk goes backward in time, from the end of the request. Where the goroutine waited, the walk continues in the
+// goroutine that woke it, limited to the interval of that wait. Where a goroutine was created within the interval,
+// the walk continues in its creator. A wait that no other goroutine ended (network, timer) is a step itself.
 //
-// A recorded waker is not always the cause; see [Walker] for the rules.
+// The limit to the interval of the wait keeps the walk from following locks into other requests (Giraldeau and
+// Dagenais, "Wait Analysis of Distributed Systems Using Kernel Tracing", IEEE TPDS 2016, describe it for processes in
+// the kernel).
+//
+// A recorded waker is not always the cause of a wake; [Walker] lists the rules. Predictions need more than one path;
+// [Walker.Graph] returns all dependencies.
 package critpath
 
 import (
@@ -21,50 +24,50 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Kind says what a step is.
+// Kind is the kind of time that a step is.
 type Kind uint8
 
-// A Step is a stretch of a critical path in one state of one goroutine.
+// A Step is a part of a critical path: an interval in one state of one goroutine.
 type Step struct {
 	Start, End int64
 	G          uint64
 	Kind       Kind
-	Beginning  timeline.How
-	// Stack is where: see timeline.Span.
+	Beginning  timeline.How // how the span began that the step is a part of
+	// Stack is the stack of the event that timeline.Span.Stack describes.
 	Stack tracefmt.StackID
-	// ResumeStack is, for running time, the stack of the event before it on the same
-	// goroutine: where it resumed. 0: not known.
+	// ResumeStack is, for a CPU step, the stack of the event before it on the same goroutine, where the goroutine
+	// resumed; 0 if unknown.
 	ResumeStack tracefmt.StackID
 	Reason      tracefmt.StringID
-	// FollowedWait is the index in Vias of the wait that led here, or -1.
+	// FollowedWait is the index in Walker.FollowedWaits of the wait that led to this step, or -1.
 	FollowedWait int32
-	// Inbound says that a network wait is for the client of a request.
+	// Inbound reports that a network wait is for the client of a request.
 	Inbound bool
-	// Preempted says that Stack is where a CPU step was at its end, not just
-	// where the next event came from.
+	// Preempted reports that Stack is where a CPU step was preempted. Otherwise Stack is only where the next event
+	// came from.
 	Preempted bool
-	// WokenByPoller says that a Runnable step began with a wake by the poller: where
-	// nobody had polled for a while, the data may have been there since then.
+	// WokenByPoller reports that a Runnable step began with a wake by the network poller after a poll gap: the data
+	// may have arrived at any time in that gap.
 	WokenByPoller bool
-	// TimerStart is, for a Sleep that a timer's function of the standard library
-	// ended (a context's deadline), where that function starts; 0 otherwise.
+	// TimerStart is the start of the timer's function, for a Sleep that a timer of the standard library ended (a
+	// context's deadline); 0 otherwise.
 	TimerStart tracefmt.StackID
 }
 
-// A Via is a wait that the walk followed to its waker.
+// A FollowedWait is a wait that the walk followed to its waker.
 type FollowedWait struct {
 	Kind   WaitKind
 	Stack  tracefmt.StackID
-	Parent int32 // the via before, nearer to the request, or -1
-	// G waited from From to To, also where the walk needs only a part of that; Waker ended it.
+	Parent int32 // the index of the outer wait, nearer to the request, or -1
+	// G waited from Start to End, even if the walk needs only a part of that time. Waker ended the wait.
 	G, Waker   uint64
 	Start, End int64
 }
 
-// WaitKind names a kind of wait that the walk follows.
+// WaitKind is the kind of a wait that the walk follows.
 type WaitKind uint8
 
-// Waits.
+// Kinds of waits.
 const (
 	WaitOther WaitKind = iota
 	WaitLock
@@ -75,59 +78,54 @@ const (
 	WaitSend
 	WaitSelect
 	WaitCoroutine
-	WaitPoll // a network wait ended by a deadline or a close
-	WaitPeer // a network wait for the answer of the process itself: see Answer
+	WaitPoll // a network wait that a deadline or a Close ended
+	WaitPeer // a network wait for an answer of this process: see Answer
 )
 
 var waitKindNames = [...]string{"wait", "lock", "waitgroup", "cond", "once", "chan", "chan send", "select", "coroutine", "network", "peer"}
 
 func (kind WaitKind) String() string { return waitKindNames[kind] }
 
-// maxSteps bounds one walk. It is by steps, not by depth: chains through a
-// lock that all connections share are rightly 60 deep.
+// maxSteps bounds the steps of one walk. There is no bound on the number of hops: a chain through a lock that all
+// connections share can rightly be 60 goroutines deep.
 const maxSteps = 1 << 18
 
-// maxNesting bounds how many waits within waits are followed: where ten thousand goroutines queue for one place, each of them
-// waited for all who came before it. What is left is told as the wait in that queue.
+// maxNesting bounds how many nested waits are followed. If ten thousand goroutines queue for one slot, each waited
+// for all that came before it. Beyond the bound, the wait itself is a step.
 const maxNesting = 256
 
-// A Walker walks. It keeps its buffers from walk to walk; one goroutine may
-// use it at a time, several Walkers may read one window together.
+// A Walker computes critical paths. It reuses its buffers, so only one goroutine may use it at a time; several
+// Walkers may read one window concurrently.
 //
-// Which wakers are believed (facts measured on real traces, see DESIGN 5):
+// Which wakers the walk trusts (measured on real traces):
 //
-//   - sync, channel, select and Cond waits: the goroutine that made the wake.
-//     A select or receive woken by nobody is a timer's.
-//   - sync waits with gcStart, gcMarkDone or stopTheWorld on their stack are
-//     the runtime's own, not locks.
-//   - network waits: nobody, unless the waker's stack is in internal/poll (a
-//     deadline passed on, a close). A goroutine that restarts the world polls
-//     the network by the way and shows as waker of strangers.
-//   - a goroutine that nobody created is a timer's function: the time before
-//     its birth is sleep; if the function is the standard library's (a context's
-//     deadline), where it is waited for.
-//   - who gives up a place of a pool that is handed to any of those who wait may have come after the waiter: what it did
-//     before it wanted a place itself is not on the path.
-//   - a Cond's waiter that a Broadcast woke, that finds nothing done and waits
-//     again, was not meant: only the last wake counts. (A lock's waiter that was
-//     woken and lost had a holder to wait for each time, and a Signal means
-//     one: those waits are followed one by one.)
-//   - so it is where a goroutine that serves several was woken by later arrivals, which it kept, and a timer in the same
-//     select ended its last wait there: the timer ran meanwhile, and the arrivals held nobody up.
+//   - Waits of package sync, channels, select and Cond: the goroutine that made the wake. If no goroutine woke a
+//     select or receive, a timer did.
+//   - Waits of package sync with gcStart, gcMarkDone or stopTheWorld on their stack are the runtime's own, not locks.
+//   - Network waits: no waker, unless the waker's stack is in internal/poll (a deadline passed, or Close). A
+//     goroutine that restarts the world also polls the network, and is recorded as the waker of unrelated goroutines.
+//   - A goroutine without a creator runs a timer's function. The time before its creation is a Sleep. If the function
+//     belongs to the standard library (a context's deadline), the place of the Sleep is the place of the wait.
+//   - If a pool hands its slots to waiters in any order, the goroutine that releases a slot may have arrived after
+//     the waiter. Its time before the wait for its own slot is not on the path.
+//   - If Broadcast wakes a waiter of a Cond, which finds its condition false and waits again, the wake was not the
+//     cause: only the last wake counts. This does not hold for locks and Signal. A lock's waiter that was woken and
+//     lost waited for a holder each time, and Signal wakes one chosen waiter: those waits are followed one by one.
+//   - Likewise, if later arrivals woke a batcher that only queued them, and a timer ended its last wait in the same
+//     select, the timer is the cause and not the arrivals.
 type Walker struct {
-	// FollowedWaits of the last walk.
+	// FollowedWaits are the waits that the last walk followed.
 	FollowedWaits []FollowedWait
-	// Hops counts the wakers followed in the last walk, Cut says that it was
-	// given up for its length.
+	// Hops is the number of wakers that the last walk followed. Truncated reports that the walk exceeded maxSteps and
+	// ended early.
 	Hops      int
 	Truncated bool
-	// VisitOwnStack is called, if not nil, for every span of the request's own goroutine:
-	// their stacks name the request.
+	// VisitOwnStack, if not nil, is called with the stack of every span of the request's own goroutine: these stacks
+	// name the request.
 	VisitOwnStack func(stack tracefmt.StackID)
-	// AnswersOf, if not nil, returns which requests of this process a request waits
-	// for over the network, by its goroutine and its start.
+	// AnswersOf, if not nil, returns the requests of this process for which the given request waits over the network.
 	AnswersOf func(g uint64, start int64) []Answer
-	// IsClientWait, if not nil, says of more waits for the network that a client of the process ends them.
+	// IsClientWait, if not nil, identifies further network waits that a client of the process ends, by their stack.
 	IsClientWait func(wait tracefmt.StackID) bool
 
 	window         *timeline.Window
@@ -140,16 +138,18 @@ type Walker struct {
 	reasonClasses  []waitReason // by string
 }
 
+// A walkFrame is one goroutine in the stack of goroutines that the walk is in. The innermost frame is the last one.
 type walkFrame struct {
 	g              uint64
-	start          int64 // the walk ends here
-	firstSpan      int   // spans[lo:idx+1] are still to be looked at
-	nextSpan       int
-	spanCount      int // how many spans it began with
+	start          int64 // where the walk leaves this goroutine
+	firstSpan      int   // spans[firstSpan:nextSpan+1] are not yet walked
+	nextSpan       int   // the walk goes backward: the latest span not yet walked
+	spanCount      int   // how many spans the frame had at first
 	followedWait   int32
-	isOwn          bool
-	laterWaitStack tracefmt.StackID // of the wait that was dealt with last, the next one in time
-	// for the request whose work this is: what it waits for here, and at which level it was itself asked for
+	isOwn          bool             // the request's own goroutine
+	laterWaitStack tracefmt.StackID // the stack of the wait that was walked last, the next one in time
+	// The answers for which the frame's request waits. answerDepth is how many answers lead from the walked request
+	// to the frame's.
 	answers     []Answer
 	answerDepth int
 }
@@ -159,6 +159,7 @@ func New(window *timeline.Window, symbols *tracefmt.Symbols) *Walker {
 	return &Walker{window: window, symbols: symbols}
 }
 
+// waitReason classifies the reason that the runtime records for a wait.
 type waitReason uint8
 
 const (
@@ -215,9 +216,8 @@ func (w *Walker) waitReason(id tracefmt.StringID) waitReason {
 	return w.reasonClasses[id]
 }
 
-// Walk returns the critical path of what goroutine g was doing from from to
-// to: steps in order of time that cover it without gap or overlap. The slice
-// is valid until the next call.
+// Walk returns the critical path of what goroutine g did from from to to: steps in order of time that cover the
+// interval without gap or overlap. The slice is valid until the next call.
 func (w *Walker) Walk(g uint64, from, to int64) []Step {
 	w.steps, w.spans, w.frames, w.FollowedWaits = w.steps[:0], w.spans[:0], w.frames[:0], w.FollowedWaits[:0]
 	w.Hops, w.Truncated = 0, false
@@ -272,11 +272,11 @@ func (w *Walker) Walk(g uint64, from, to int64) []Step {
 	return w.steps
 }
 
-// followCreator goes on in the goroutine that made the one of frame f.
+// followCreator continues the walk in the creator of the frame's goroutine.
 func (w *Walker) followCreator(frame walkFrame, first timeline.Span, cursor *int64) {
 	w.popFrame()
 	if first.Peer == 0 {
-		// Nobody: a timer's function. The time before its birth is the timer's.
+		// A timer created it: the time before its creation was the timer's.
 		step := Step{G: frame.g, Kind: Sleep, Beginning: timeline.HowCreated, Stack: w.window.StartOf(frame.g, first.Start), FollowedWait: frame.followedWait}
 		if n := len(w.frames); n > 0 && frame.followedWait >= 0 && w.traitsOf(step.Stack)&notStdlib == 0 {
 			followed := w.FollowedWaits[frame.followedWait]
@@ -286,23 +286,26 @@ func (w *Walker) followCreator(frame walkFrame, first timeline.Span, cursor *int
 		w.emitStep(cursor, frame.start, step)
 		return
 	}
-	// What made it may serve others as well: a connection, a dispatcher.
+	// The creator may serve other requests as well: a connection, a dispatcher.
 	w.pushFrame(first.Peer, frame.start, *cursor, frame.followedWait, false)
 	w.inheritAnswers(frame)
 }
 
+// pushFrame enters goroutine g, with its spans in [start, end).
 func (w *Walker) pushFrame(g uint64, start, end int64, followedWait int32, isOwn bool) {
 	firstSpan := len(w.spans)
 	w.spans = w.window.SpansCoarse(g, start, end, w.spans)
 	w.frames = append(w.frames, walkFrame{g: g, start: start, firstSpan: firstSpan, nextSpan: len(w.spans) - 1, spanCount: len(w.spans) - firstSpan, followedWait: followedWait, isOwn: isOwn})
 }
 
+// popFrame leaves the innermost frame.
 func (w *Walker) popFrame() {
 	f := w.frames[len(w.frames)-1]
 	w.spans = w.spans[:f.firstSpan]
 	w.frames = w.frames[:len(w.frames)-1]
 }
 
+// emitStep emits a step from start to the cursor, and moves the cursor to start.
 func (w *Walker) emitStep(cursor *int64, start int64, step Step) {
 	if start >= *cursor {
 		return
@@ -312,8 +315,7 @@ func (w *Walker) emitStep(cursor *int64, start int64, step Step) {
 	w.steps = append(w.steps, step)
 }
 
-// emitSpan emits a span that is not a wait. The step is filled in where it stands:
-// it is most of the steps.
+// emitSpan emits a span that is not a wait. It fills in the step in place: most steps come from here.
 func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) {
 	if start >= *cursor {
 		return
@@ -348,8 +350,7 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 	}
 }
 
-// followWait deals with a wait: it goes on in the waker and reports true, or
-// emits the wait itself.
+// followWait continues the walk in the waker of a wait and reports true, or emits the wait itself and reports false.
 func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, cursor *int64) bool {
 	v := w.judgeWait(frame, span, *cursor)
 	answer := frame.matchAnswer(&v, start, *cursor)
@@ -382,14 +383,15 @@ func (w *Walker) followWait(frame *walkFrame, span *timeline.Span, start int64, 
 	}
 	outer := *frame
 	if !w.enterGoroutine(span.Waker, start, *cursor, followedWait) {
-		w.emitStep(cursor, start, v.step) // the wait stays the leaf it is
+		w.emitStep(cursor, start, v.step) // the wait itself is the step
 		return false
 	}
 	w.inheritAnswers(outer)
 	return true
 }
 
-// enterGoroutine goes on in the goroutine that ended a wait. It reports false if nothing is known of that.
+// enterGoroutine continues the walk in the goroutine that ended a wait. It reports false if the window knows nothing
+// of that goroutine.
 func (w *Walker) enterGoroutine(g uint64, start, end int64, followedWait int32) bool {
 	spanCount := len(w.spans)
 	w.pushFrame(g, start, end, followedWait, false)
@@ -401,25 +403,25 @@ func (w *Walker) enterGoroutine(g uint64, start, end int64, followedWait int32) 
 	return true
 }
 
-// mayHaveOvertaken reports whether who ended a wait for a place of a pool had waited for one itself, and had it, though it may have
-// come later, because places are handed to any of those who wait. What it did before that wait held nobody up: the place was
-// then with who gave it to it.
+// mayHaveOvertaken reports whether a waiter may have received its pool slot before goroutines that had waited longer:
+// both waits are for a slot of a pool that serves its waiters in any order. Before that wait another goroutine had
+// the slot, so what the waiter did then delayed no request.
 func (w *Walker) mayHaveOvertaken(followedStack, stack tracefmt.StackID) bool {
 	return w.traitsOf(followedStack)&w.traitsOf(stack)&unorderedSlot != 0
 }
 
-// A verdict says what a wait was.
+// A waitVerdict is what judgeWait found out about a wait.
 type waitVerdict struct {
-	step         Step     // what it is if it is not followed
-	kind         WaitKind // what it is if it is
-	followWaker  bool     // the waker is believed
-	mayBeFutile  bool     // the waits on the same Cond before it may have been for the same
-	endedByTimer bool     // a timer ended it, beside which others may do so
-	pollGapStart int64    // nobody polled the network since; 0: not known, or somebody did
+	step         Step     // the step that the wait is, unless it is followed
+	kind         WaitKind // the kind of the wait, if it is followed
+	followWaker  bool     // the waker is the cause
+	mayBeFutile  bool     // earlier waits on the same Cond may have ended for nothing
+	endedByTimer bool     // a timer ended it; goroutines could have ended it as well
+	pollGapStart int64    // no P polled the network since then; 0 if unknown or if the network was polled
 }
 
-// judgeWait decides whether a wait is followed. f.idx stands before the wait's
-// span; hi is the end of what is looked at.
+// judgeWait finds out the kind of a wait and decides whether to follow it. frame.nextSpan is the index before the
+// wait's span; the walk needs nothing after end.
 func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) waitVerdict {
 	v := waitVerdict{step: Step{G: frame.g, Beginning: span.How, Stack: span.Stack, Reason: span.Reason, FollowedWait: frame.followedWait}}
 	step := &v.step
@@ -427,7 +429,7 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 	traits := w.traitsOf(span.Stack)
 	reason := w.waitReason(span.Reason)
 	if span.How == timeline.HowStatus && span.Reason == 0 {
-		reason = w.waitReasonByStack(span.Stack) // a status does not say why
+		reason = w.waitReasonByStack(span.Stack) // a status event has no reason
 	}
 	switch reason {
 	case reasonSleep:
@@ -480,8 +482,8 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 		case hasEnded && span.Waker != 0:
 			v.kind = WaitLock
 		case hasEnded && span.How == timeline.HowStatus:
-			// It waited when the trace began, so neither why nor where is known.
-			// One that reads from the poller first of all waited for that.
+			// The wait began before the trace, so its reason and place are unknown. A goroutine that first reads from
+			// the poller afterwards waited for it.
 			if next := w.stackAfterWait(frame); w.traitsOf(next)&inPoll != 0 {
 				step.Kind, step.Stack, step.Inbound = Network, next, w.traitsOf(next)&waitsForClient != 0
 			}
@@ -494,8 +496,8 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 	return v
 }
 
-// stackAfterWait returns the stack of the first event after the wait that was just
-// taken from f, 0 if that lies outside.
+// stackAfterWait returns the stack of the first running span after the wait that was just taken from the frame; 0 if
+// that is not part of the walk.
 func (w *Walker) stackAfterWait(frame *walkFrame) tracefmt.StackID {
 	for i := frame.nextSpan + 2; i < len(w.spans); i++ {
 		if span := &w.spans[i]; span.State == timeline.Running {
@@ -507,14 +509,14 @@ func (w *Walker) stackAfterWait(frame *walkFrame) tracefmt.StackID {
 	return 0
 }
 
-// maxConditionCheckNS is how long a Cond's waiter may look at its condition before it
-// waits again for the wake to count as futile: it only compared something.
+// maxConditionCheckNS is how long a waiter of a Cond may run before it waits again for its wake to count as futile:
+// it only checked its condition.
 const maxConditionCheckNS = 100e3
 
-// mergeVainWaits returns the start of the first of a row of waits at one place, of which s is the last: each of those before was
-// ended by a wake that is vain, and its goroutine waited again. It takes those before s off the frame.
+// mergeVainWaits merges repeated waits at one place into the last one, span. It removes each earlier wait whose wake
+// was in vain from the frame, and returns the start of the first one.
 func (w *Walker) mergeVainWaits(frame *walkFrame, span *timeline.Span, start int64, endedInVain func(*timeline.Span) bool) int64 {
-	nextWaitStart := span.Start // of the wait after this one
+	nextWaitStart := span.Start
 	for i := frame.nextSpan; i >= frame.firstSpan && start > frame.start; i-- {
 		previous := &w.spans[i]
 		switch {
@@ -536,16 +538,17 @@ func (w *Walker) mergeVainWaits(frame *walkFrame, span *timeline.Span, start int
 	return start
 }
 
-// endedByBroadcast reports whether a Broadcast ended a wait, which need not have been meant for who waited.
+// endedByBroadcast reports whether a Broadcast ended a wait: the waiter may find its condition still false.
 func (w *Walker) endedByBroadcast(span *timeline.Span) bool {
 	return span.Waker != 0 && w.traitsOf(span.WakerStack)&inBroadcast != 0
 }
 
-// endedByGoroutine reports whether somebody ended a wait that a timer could have ended as well: he gave something to be kept until then.
+// endedByGoroutine reports whether a goroutine ended a wait that a timer could have ended as well: it handed over
+// something to keep until the timer fires.
 func endedByGoroutine(span *timeline.Span) bool { return span.Woken && span.Waker != 0 }
 
-// waitReasonByStack tells why a goroutine waits from where it does: for those that
-// were waiting before the trace began, of which only the stack is known.
+// waitReasonByStack derives the reason of a wait from its stack, for a goroutine that already waited when the trace
+// began.
 func (w *Walker) waitReasonByStack(id tracefmt.StackID) waitReason {
 	for _, f := range w.symbols.Stack(id) {
 		switch w.symbols.String(w.symbols.Frame(f).Func) {

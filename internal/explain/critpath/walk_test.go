@@ -14,9 +14,8 @@ import (
 
 var kindNames = [...]string{"unknown", "cpu", "runnable", "syscall", "sleep", "network", "pollgap", "lock", "chan", "assist", "gcwait", "stopworld"}
 
-// spellSteps writes a walk down, a step a line: from-to, goroutine, what, the
-// innermost function of its stack, and the waits that led there, the last
-// first. Times count from the builder's origin.
+// spellSteps writes a walk as text, one step a line: from-to, goroutine, kind, the innermost function of the stack,
+// and the followed waits that led to the step, the last one first. Times count from the builder's origin.
 func spellSteps(w *Walker, syms *tracefmt.Symbols, steps []Step) string {
 	fn := func(id tracefmt.StackID) string {
 		frames := syms.Stack(id)
@@ -42,7 +41,7 @@ func spellSteps(w *Walker, syms *tracefmt.Symbols, steps []Step) string {
 	return b.String()
 }
 
-// Stacks of the runtime and the standard library as they stand in traces.
+// Stacks of the runtime and the standard library, as traces have them.
 var (
 	lockStack      = []string{"sync.(*Mutex).Lock", "main.lock"}
 	unlockStack    = []string{"sync.(*Mutex).Unlock", "main.unlock"}
@@ -57,9 +56,8 @@ var (
 	doneStack      = []string{"sync.(*WaitGroup).Done", "main.part"}
 )
 
-// Each graph is the smallest in which a walk can go wrong in its own way. The
-// request is goroutine 1 from the time from to the time to; the steps expected
-// were worked out by hand.
+// walkCases are the smallest traces in which a walk can go wrong, each in another way. The request is goroutine 1 in
+// [from, to). The expected steps were worked out by hand.
 var walkCases = []struct {
 	name     string
 	from, to int64
@@ -67,7 +65,7 @@ var walkCases = []struct {
 	want     string
 }{
 	{"basic", 100, 400, func(b *tracetext.Builder) {
-		// Runs, sleeps, wants a P, runs, is in the kernel, runs.
+		// Runs, sleeps, waits for a P, runs, makes a system call, runs.
 		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "sleep", "time.Sleep", "main.work")
 		n.Unblock(200, 1)
@@ -84,7 +82,7 @@ var walkCases = []struct {
 300-400 g1 cpu main.end
 `},
 	{"waker followed only within the wait", 100, 400, func(b *tracetext.Builder) {
-		// The holder has slept for long when the request comes to the lock.
+		// The holder sleeps since long before the request waits for the lock.
 		m, n := b.Thread(1), b.Thread(2)
 		n.Block(20, "sleep", "time.Sleep", "main.hold")
 		m.Block(200, "sync", lockStack...)
@@ -102,9 +100,9 @@ var walkCases = []struct {
 350-360 g1 runnable sync.(*Mutex).Lock
 360-400 g1 cpu main.end
 `},
-	{"a place handed to any who waits: what its last holder did before it wanted one is nobody's", 100, 600, func(b *tracetext.Builder) {
-		// 3 has the only connection, 1 wants it, then 2, whose client has just sent its request. 3 gives it to 2, who gives
-		// it to 1: from 100 on it was with 3, not with 2's client.
+	{"an unordered slot: the last holder's time before its own wait is not on the path", 100, 600, func(b *tracetext.Builder) {
+		// Goroutine 3 has the only connection. 1 waits for it, then 2, whose client has just sent its request. 3 releases
+		// it to 2, and 2 releases it to 1. Before 2's wait, the connection was with 3: the wait for 2's client is not on the path.
 		want := []string{"runtime.selectgo", "database/sql.(*DB).conn", "database/sql.(*DB).QueryContext", "main.query"}
 		give := []string{"runtime.chansend", "database/sql.(*DB).putConnDBLocked", "database/sql.(*Rows).Close", "main.query"}
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
@@ -133,9 +131,8 @@ var walkCases = []struct {
 500-510 g1 runnable runtime.selectgo
 510-600 g1 cpu main.end
 `},
-	{"self wake: its own thread runs the timer it waits for", 100, 300, func(b *tracetext.Builder) {
-		// The wake stands right behind the goroutine's own events, but it is
-		// nobody's: there is no one to follow.
+	{"self wake: its own thread runs the timer", 100, 300, func(b *tracetext.Builder) {
+		// The wake follows the goroutine's own events on the thread, but no goroutine made it.
 		m := b.Thread(2)
 		b.Waiting(1)
 		m.Block(90, "sync", lockStack...)
@@ -151,7 +148,7 @@ var walkCases = []struct {
 250-260 g1 runnable runtime.chanrecv1
 260-300 g1 cpu main.end
 `},
-	{"a handler's WebSocket waits for its client, a client's for a peer", 100, 500, func(b *tracetext.Builder) {
+	{"a handler's WebSocket waits for its client, a client's WebSocket for a peer", 100, 500, func(b *tracetext.Builder) {
 		read := []string{"internal/poll.(*FD).Read", "bufio.(*Reader).Peek", "github.com/gorilla/websocket.(*Conn).read", "github.com/gorilla/websocket.(*Conn).ReadMessage"}
 		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "network", slices.Concat(read, []string{"main.chat", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"})...)
@@ -170,7 +167,7 @@ var walkCases = []struct {
 400-410 g1 runnable internal/poll.(*FD).Read
 410-500 g1 cpu main.end
 `},
-	{"a handler that sends a file waits for its client, one that copies an answer for who gives that", 100, 500, func(b *tracetext.Builder) {
+	{"a handler that sends a file waits for its client, one that copies a response for its source", 100, 500, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "network", "internal/poll.(*FD).RawRead", "net.sendFile", "net.(*TCPConn).ReadFrom", "net/http.(*response).ReadFrom", "main.get", "net/http.serverHandler.ServeHTTP")
 		n.Unblock(250, 1)
@@ -188,7 +185,7 @@ var walkCases = []struct {
 400-410 g1 runnable internal/poll.(*FD).Read
 410-500 g1 cpu main.end
 `},
-	{"who waits to be asked waits for no peer", 100, 300, func(b *tracetext.Builder) {
+	{"a wait for new connections is inbound", 100, 300, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "network", "internal/poll.(*FD).Accept", "net.(*netFD).accept", "net/http.(*Server).Serve")
 		n.Unblock(250, 1)
@@ -224,7 +221,7 @@ var walkCases = []struct {
 250-260 g1 runnable internal/poll.(*FD).Read
 260-300 g1 cpu main.end
 `},
-	{"true waker of a network wait: a deadline moved by another", 100, 300, func(b *tracetext.Builder) {
+	{"true waker of a network wait: another goroutine moves the deadline", 100, 300, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "network", pollReadStack...)
 		n.Unblock(250, 1, deadlineStack...)
@@ -258,7 +255,7 @@ var walkCases = []struct {
 400-410 g1 runnable sync.(*Mutex).Lock
 410-500 g1 cpu main.end
 `},
-	{"embedded: the waker's own wait lies wholly inside", 100, 500, func(b *tracetext.Builder) {
+	{"embedded: the waker's own wait is within the wait", 100, 500, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "chan receive", recvStack...)
 		n.Block(200, "network", pollReadStack...)
@@ -324,8 +321,8 @@ var walkCases = []struct {
 410-500 g1 cpu main.end
 `},
 	{"hand-off of a starving lock", 100, 400, func(b *tracetext.Builder) {
-		// In starvation mode Unlock yields to the waiter: the unlocker's stop says
-		// "preempted". Its time afterwards is no part of the request.
+		// In starvation mode Unlock yields to the waiter: the unlocker stops with the reason "preempted". Its time
+		// afterwards is not on the path.
 		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "sync", lockStack...)
 		m.ProcStop(160)
@@ -377,7 +374,7 @@ var walkCases = []struct {
 410-420 g1 runnable sync.(*WaitGroup).Wait
 420-500 g1 cpu main.end
 `},
-	{"creator: born within the wait, of a third", 100, 400, func(b *tracetext.Builder) {
+	{"creator: a third goroutine creates the waker within the wait", 100, 400, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "chan receive", recvStack...)
 		n.Create(250, 3, "main.born", "main.mother")
@@ -394,7 +391,7 @@ var walkCases = []struct {
 270-300 g3 cpu runtime.chansend1 <chan runtime.chanrecv1
 300-400 g1 cpu main.end
 `},
-	{"AfterFunc: born of nobody", 100, 400, func(b *tracetext.Builder) {
+	{"AfterFunc: the waker has no creator", 100, 400, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "chan receive", recvStack...)
 		n.Create(250, 3, "main.alarm")
@@ -410,7 +407,7 @@ var walkCases = []struct {
 270-300 g3 cpu runtime.closechan <chan runtime.chanrecv1
 300-400 g1 cpu main.end
 `},
-	{"AfterFunc of the standard library: the wait for it is the place", 100, 400, func(b *tracetext.Builder) {
+	{"AfterFunc of the standard library: the place is that of the wait", 100, 400, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread()
 		m.Block(150, "select", "runtime.selectgo", "main.await")
 		n.Create(250, 3, "context.WithDeadlineCause.func2")
@@ -426,8 +423,8 @@ var walkCases = []struct {
 270-300 g3 cpu runtime.closechan <select runtime.selectgo
 300-400 g1 cpu main.end
 `},
-	{"singleflight: the follower has the leader's reason", 100, 500, func(b *tracetext.Builder) {
-		// The leader began before the request, and works for itself.
+	{"singleflight: the follower waits for what the leader waits for", 100, 500, func(b *tracetext.Builder) {
+		// The leader began before the request.
 		m, n := b.Thread(1), b.Thread(2)
 		n.Block(50, "network", pollReadStack...)
 		m.Block(200, "sync", "sync.(*WaitGroup).Wait", "golang.org/x/sync/singleflight.(*Group).Do", "main.get")
@@ -444,7 +441,7 @@ var walkCases = []struct {
 400-420 g1 runnable sync.(*WaitGroup).Wait
 420-500 g1 cpu main.end
 `},
-	{"generation border: in a wait, and in the waker's", 100, 2000, func(b *tracetext.Builder) {
+	{"generation border: within the wait and within the waker's wait", 100, 2000, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
 		m.Block(200, "sync", lockStack...)
 		n.Block(300, "sleep", "time.Sleep", "main.hold")
@@ -463,9 +460,8 @@ var walkCases = []struct {
 1600-1610 g1 runnable sync.(*Mutex).Lock
 1610-2000 g1 cpu main.end
 `},
-	{"poll gap: all Ps busy, sysmon finds what had come", 100, 1000, func(b *tracetext.Builder) {
-		// The last P that was idle took work at 300: the data may have been there
-		// since.
+	{"poll gap: all Ps busy, sysmon finds the data", 100, 1000, func(b *tracetext.Builder) {
+		// The last idle P took work at 300: the data may have arrived at any time since then.
 		m, n, mon := b.Thread(), b.Thread(), b.Spare()
 		m.Was(1)
 		n.ProcStop(10)
@@ -486,10 +482,9 @@ var walkCases = []struct {
 800-900 g1 runnable internal/poll.(*FD).Read bypoll
 900-1000 g1 cpu main.end
 `},
-	{"poll gap: all Ps are busy with what timers woke, and the first that has nothing left polls", 100, 100_000, func(b *tracetext.Builder) {
-		// The same as above, but one P gets to look before sysmon does. At 90,500
-		// somebody is woken after so short a gap that it tells nothing: a P that
-		// steals has looked before.
+	{"poll gap: all Ps busy, the first P without work polls", 100, 100_000, func(b *tracetext.Builder) {
+		// As above, but a P polls before sysmon does. The wake at 90,500 follows so short a gap that it shows nothing: a P
+		// that steals work has polled before.
 		m, n := b.Thread(1), b.Thread()
 		n.ProcStop(10)
 		b.Runnable(7)
@@ -516,9 +511,9 @@ var walkCases = []struct {
 90500-90600 g1 runnable internal/poll.(*FD).Read
 90600-100000 g1 cpu main.end
 `},
-	{"poll gap: more is there than one look takes, so that others' messages are left for the next one", 1_000_000, 20_000_000, func(b *tracetext.Builder) {
-		// Of 300 connections that all have something to read, sysmon finds 128 at a time: 1's turn comes with the third look,
-		// though a P was idle for a moment after the second. What had come at 1,500,000 is seen by the last that was idle before.
+	{"poll gap: more is ready than one poll returns", 1_000_000, 20_000_000, func(b *tracetext.Builder) {
+		// Of 300 readable connections, sysmon finds 128 at a time. Goroutine 1 is in the third poll, although a P was
+		// idle for a moment after the second. The gap begins at 1,500,000, when the last idle P took work.
 		m, n, mon := b.Thread(), b.Thread(), b.Spare()
 		const first = 1000
 		for g := range uint64(300) {
@@ -601,7 +596,7 @@ var walkCases = []struct {
 410-450 g1 assist runtime.mallocgc
 450-500 g1 cpu main.end
 `},
-	{"semaphores of the runtime are no locks", 100, 500, func(b *tracetext.Builder) {
+	{"semaphores of the runtime are not locks", 100, 500, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
 		m.Block(150, "sync", "runtime.semacquire", "runtime.gcStart", "runtime.mallocgc", "main.alloc")
 		n.Unblock(250, 1, "runtime.gcStart", "main.other")
@@ -617,7 +612,7 @@ var walkCases = []struct {
 300-400 g1 stopworld runtime.semacquire
 400-500 g1 cpu main.end
 `},
-	{"open wait at the window's end", 100, 900, func(b *tracetext.Builder) {
+	{"a wait that is open at the window's end", 100, 900, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(2)
 		m.Block(200, "chan receive", recvStack...)
 		n.Block(900, "forever", "main.end")
@@ -625,7 +620,7 @@ var walkCases = []struct {
 100-200 g1 cpu runtime.chanrecv1
 200-900 g1 chan runtime.chanrecv1
 `},
-	{"a wait from before the trace, ended by the poller", 0, 300, func(b *tracetext.Builder) {
+	{"a wait that began before the trace, ended by the poller", 0, 300, func(b *tracetext.Builder) {
 		m := b.Thread()
 		b.Waiting(1)
 		m.Unblock(100, 1)
@@ -640,9 +635,8 @@ var walkCases = []struct {
 150-200 g1 syscall syscall.read
 200-300 g1 cpu main.end
 `},
-	{"a Broadcast for nothing", 100, 600, func(b *tracetext.Builder) {
-		// Goroutine 2 is another request that came at 300 and told the workers;
-		// goroutine 3 is the worker.
+	{"a futile Broadcast", 100, 600, func(b *tracetext.Builder) {
+		// Goroutine 2 is another request that arrives at 300 and wakes the workers. Goroutine 3 is the worker.
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(10, "network", pollReadStack...)
 		o.Syscall(20, "syscall.wait4", "main.child")
@@ -663,8 +657,8 @@ var walkCases = []struct {
 510-520 g1 runnable sync.(*Cond).Wait
 520-600 g1 cpu main.end
 `},
-	{"a batch: who came later held nobody up, a timer did", 100, 600, func(b *tracetext.Builder) {
-		// Goroutine 1 is the request, 3 the batcher, 2 another request that came at 300 and added its own.
+	{"a batch: a timer delays the request, not later arrivals", 100, 600, func(b *tracetext.Builder) {
+		// Goroutine 1 is the request, 3 the batcher, 2 another request that arrives at 300 and joins the batch.
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Block(10, "network", pollReadStack...)
 		o.Block(90, "select", "runtime.selectgo", "main.flush")
@@ -687,7 +681,7 @@ var walkCases = []struct {
 510-520 g1 runnable runtime.chanrecv1
 520-600 g1 cpu main.end
 `},
-	{"a Signal means one", 100, 600, func(b *tracetext.Builder) {
+	{"a Signal wakes one chosen waiter", 100, 600, func(b *tracetext.Builder) {
 		m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 		n.Syscall(20, "syscall.read", "main.first")
 		m.Block(200, "sync.(*Cond).Wait", condStack...)
@@ -724,7 +718,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// checkPartition checks that steps cover the time without gap or overlap.
+// checkPartition checks that steps cover the interval without gap or overlap.
 func checkPartition(t testing.TB, steps []Step, from, to int64) {
 	t.Helper()
 	next := from
@@ -740,9 +734,8 @@ func checkPartition(t testing.TB, steps []Step, from, to int64) {
 	}
 }
 
-// TestCyclesOfWakers walks graphs that no scheduler makes: goroutines that
-// wake each other at one instant, forever. The walk must end, and still cover
-// the time.
+// TestCyclesOfWakers walks traces that no scheduler produces: goroutines that wake each other at one instant,
+// repeatedly. The walk must end and still cover the interval.
 func TestCyclesOfWakers(t *testing.T) {
 	b := tracetext.New(26)
 	const n = 40
@@ -750,8 +743,7 @@ func TestCyclesOfWakers(t *testing.T) {
 	for g := uint64(1); g <= n; g++ {
 		b.Waiting(g)
 	}
-	// At each instant everyone is woken by the one before, runs, and waits for
-	// the one before again; all of that takes no time.
+	// At each instant every goroutine is woken by its predecessor, runs, and waits for its predecessor again, in no time.
 	m.Unblock(10, 1)
 	m.Start(10, 1)
 	for clock := int64(10); clock < 2000; clock += 10 {
@@ -775,7 +767,7 @@ func TestCyclesOfWakers(t *testing.T) {
 		from, to := int64(15+tracetext.Origin), int64(1995+tracetext.Origin)
 		checkPartition(t, w.Walk(g, from, to), from, to)
 		if w.Truncated {
-			t.Errorf("goroutine %d: given up", g)
+			t.Errorf("goroutine %d: truncated", g)
 		}
 	}
 }
