@@ -24,7 +24,7 @@ func (s *Stage) SplitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cau
 			if s.options.Settlement != nil && !s.options.Settlement.IsFreeze(candidate.Class) {
 				return
 			}
-			if from >= to || isExternalWait(segment.Code.Cause()) && (segment.End < candidate.End || segment.End > candidate.End+freeze.BurstNS) {
+			if from >= to || isWait(segment.Code.Cause()) && (segment.End < candidate.End || segment.End > candidate.End+freeze.BurstNS) {
 				return
 			}
 			if segment.Start < from {
@@ -47,8 +47,8 @@ func (s *Stage) SplitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cau
 	return out
 }
 
-// isExternalWait reports whether a cause is a wait for something outside.
-func isExternalWait(c cause.Cause) bool {
+// isWait reports whether a cause is a wait for something outside.
+func isWait(c cause.Cause) bool {
 	switch c {
 	case cause.Sleep, cause.Network, cause.SchedPoll, cause.GCWait, cause.Lock, cause.Chan, cause.Unknown:
 		return true
