@@ -381,13 +381,13 @@ func (e *engine) report(cut error) *report.Report {
 	e.samples.Merge(e.ts)
 	e.moments.Merge(e.ts)
 	e.queues.Merge(e.ts)
-	e.model = predict.NewModel(sp.Syms, sp.Settled, p.End-p.Start, e.groups.Under)
+	e.model = predict.NewModel(sp.Syms, sp.Settled, p.End-p.Start, e.groups.SitesBelow)
 
 	rep := &report.Report{
 		Schema: report.Schema,
 		Input: report.Input{
 			Name: e.opts.Name, Bytes: p.Reader.Unpacked(), Events: p.Events, DurationNS: p.End - p.Start,
-			Go: fmt.Sprintf("1.%d", p.Reader.Minor()), GOMAXPROCS: e.process.Procs(), Truncated: cut != nil, Observer: e.groups.Observer(), Sampled: e.sampled(), Warnings: []report.Warning{},
+			Go: fmt.Sprintf("1.%d", p.Reader.Minor()), GOMAXPROCS: e.process.Procs(), Truncated: cut != nil, Observer: e.groups.ObserverRequests(), Sampled: e.sampled(), Warnings: []report.Warning{},
 		},
 		Findings: []report.Finding{},
 	}
@@ -436,7 +436,7 @@ func (e *engine) report(cut error) *report.Report {
 		e.opts.Keep.fill(e, rep, sp)
 	}
 	if e.opts.Index != nil {
-		e.opts.Index.Finish(p, e.ts, e.groups.IDs(sp, e.selected), e.freezes, sp)
+		e.opts.Index.Finish(p, e.ts, e.groups.GroupIDs(sp, e.selected), e.freezes, sp)
 	}
 	rep.Verdict = verdict.Verdicts(rep)
 	e.spent(rep)
@@ -488,25 +488,25 @@ func (e *engine) inHerds(rep *report.Report, stats *process.Stats) func(group, s
 func (e *engine) rows(sp *spell.Speller) []report.Group {
 	out := []report.Group{}
 	rows := e.groups.Rows(sp, e.selected)
-	groups.Order(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byItself(e.groups.Key(r.Of)) })
+	groups.SortByRole(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byItself(e.groups.GroupKey(r.PathGroup)) })
 	e.unawaited, e.queued = map[string]bool{}, map[string]float64{}
 	for i := range rows {
-		key := e.groups.Key(rows[i].Of)
+		key := e.groups.GroupKey(rows[i].PathGroup)
 		if e.queued[rows[i].ID] = e.work.queued(key); key.Kind == request.WebSocket {
 			e.queued[rows[i].ID] = e.pass.Finder.QueuedMessageShare(key.Name)
 		}
-		e.unawaited[rows[i].ID] = rows[i].Kind == report.KindLoop && e.work.byTimer(e.groups.Key(rows[i].Of))
+		e.unawaited[rows[i].ID] = rows[i].Kind == report.KindLoop && e.work.byTimer(e.groups.GroupKey(rows[i].PathGroup))
 	}
 	e.serves(rows)
 	for _, row := range rows {
 		g := row.Group
-		e.peer(&g, row.Of, sp)
-		e.slowest.Fill(&g, row.Of, row.MedianNS, sp)
+		e.peer(&g, row.PathGroup, sp)
+		e.slowest.Fill(&g, row.PathGroup, row.MedianNS, sp)
 		if g.Count > 0 {
-			e.model.AddGroup(g.ID, e.samples.SampleOf(row.Of), g.LatencyNS)
+			e.model.AddGroup(g.ID, e.samples.SampleOf(row.PathGroup), g.LatencyNS)
 		}
 		out = append(out, g)
-		e.ofRows = append(e.ofRows, row.Of)
+		e.ofRows = append(e.ofRows, row.PathGroup)
 	}
 	return out
 }

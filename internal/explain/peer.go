@@ -56,13 +56,13 @@ func (e *engine) peer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 func (e *engine) own(g *report.Group, p *peers.Peer, sp *spell.Speller) {
 	every := e.selected
 	every.Name = nil // whoever serves a group has another name
-	of, name, ok := e.groups.Title(p.Group, sp, every)
+	of, name, ok := e.groups.GroupTitle(p.Group, sp, every)
 	if !ok {
 		return
 	}
 	g.Peer = peerOf(p, of, name)
 	for _, id := range p.FurtherGroups {
-		if _, name, ok := e.groups.Title(id, sp, every); ok {
+		if _, name, ok := e.groups.GroupTitle(id, sp, every); ok {
 			g.Peer.Also = append(g.Peer.Also, name)
 		}
 	}
@@ -133,6 +133,6 @@ func (e *engine) serves(rows []groups.Row) {
 	}
 	*out = peers.Recording{Name: e.opts.Name, Clock: e.clock(), From: e.pass.Start, To: e.peers.KeptUntil(e.pass.End)}
 	for _, row := range rows {
-		out.Groups = append(out.Groups, e.peers.GroupRequests(row.Of, row.Group.ID, row.Group.Name))
+		out.Groups = append(out.Groups, e.peers.GroupRequests(row.PathGroup, row.Group.ID, row.Group.Name))
 	}
 }

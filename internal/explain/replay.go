@@ -43,7 +43,7 @@ func (k *Kept) fill(e *engine, rep *report.Report, sp *spell.Speller) {
 		k.count += rep.Groups[i].Count
 	}
 	k.groups = make(map[string]*report.Group)
-	ids, known := e.groups.IDs(sp, e.selected), e.pass.Stages[0].IDs
+	ids, known := e.groups.GroupIDs(sp, e.selected), e.pass.Stages[0].IDs
 	for from, to := range e.became {
 		if g := byID[ids[to]]; g != nil {
 			k.groups[known.Group(path.GroupID(from)).Text(sp.Syms)] = g

@@ -55,7 +55,7 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 		warn(NoMatch, fmt.Sprintf("no request of %s ended in this recording, or none names it: marks of service/mark do, and tracers that write ids as user logs", asked))
 		return
 	}
-	if all := e.groups.Names(sp, e.selected); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
+	if all := e.groups.GroupNames(sp, e.selected); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
 		warn(NoGroup, noGroup(e.opts.Group.String(), all))
 		return
 	}
@@ -76,7 +76,7 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 }
 
 // noGroup says which groups there are instead of those that were asked for.
-func noGroup(pattern string, all []groups.Named) string {
+func noGroup(pattern string, all []groups.NameCount) string {
 	const most = 8
 	var names []string
 	for _, g := range all[:min(most, len(all))] {

@@ -37,16 +37,16 @@ func (e *engine) found() *found {
 	if f.all {
 		return f
 	}
-	f.list = e.pass.Finder.Works(e.groups.Through)
+	f.list = e.pass.Finder.Works(e.groups.RequestsThrough)
 	for i := range f.list {
 		w := &f.list[i]
 		f.works[workKey{w.Kind, w.Name}] = w
 	}
-	for f.least < request.MainLife && !e.groups.Has(func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.least }) {
+	for f.least < request.MainLife && !e.groups.HasRequests(func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.least }) {
 		f.least++
 	}
 	f.idle = f.least == request.MainLife && e.pass.Finder.IsMainIdle()
-	f.server = e.groups.Has(func(k request.Kind, _ tracefmt.StringID) bool { return k.IsServed() })
+	f.server = e.groups.HasRequests(func(k request.Kind, _ tracefmt.StringID) bool { return k.IsServed() })
 	return f
 }
 

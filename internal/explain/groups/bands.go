@@ -10,37 +10,37 @@ import (
 // bands divides the group's requests by latency. A coarse bucket belongs to
 // the band in which the middle one of its requests lies, so a band's borders
 // are exact to a bucket's width, 3 %.
-func (w writer) bands(g *group) []report.Band {
-	counts := g.lat.coarsened()
-	order := keysOf(counts)
-	lines, runs := map[rowKey]siteFrom{}, w.shownIn(g)
+func (w rowWriter) bands(g *group) []report.Band {
+	counts := g.latencies.coarseCounts()
+	order := sortedKeys(counts)
+	lines, shares := map[causeRowKey]rowSite{}, w.siteSharesOf(g)
 	band := func(name report.BandName, buckets []int32) report.Band {
 		b := report.Band{Band: name, Causes: []report.Cause{}}
 		if len(buckets) == 0 {
 			return b
 		}
 		b.FromNS, b.ToNS = loglinear.Least(buckets[0], coarseBits), loglinear.Least(buckets[len(buckets)-1]+1, coarseBits)
-		in := map[int32]bool{}
+		inBand := map[int32]bool{}
 		for _, bucket := range buckets {
 			b.Count += int(counts[bucket])
-			in[bucket] = true
+			inBand[bucket] = true
 		}
-		b.Causes = w.causeRows(g, in, b.Count, runs, lines)
+		b.Causes = w.causeRows(g, inBand, b.Count, shares, lines)
 		return b
 	}
-	middle := make([]float64, len(order)) // of each bucket, as a quantile
-	seen := int64(0)
+	middles := make([]float64, len(order)) // of each bucket, as a quantile
+	cumulative := int64(0)
 	for i, b := range order {
-		middle[i] = (float64(seen) + float64(counts[b])/2) / float64(g.lat.n)
-		seen += counts[b]
+		middles[i] = (float64(cumulative) + float64(counts[b])/2) / float64(g.latencies.count)
+		cumulative += counts[b]
 	}
-	from := func(q float64) int { i, _ := slices.BinarySearch(middle, q); return i }
-	p90, p99 := from(0.9), from(0.99)
+	firstAt := func(q float64) int { i, _ := slices.BinarySearch(middles, q); return i }
+	p90, p99 := firstAt(0.9), firstAt(0.99)
 	slowest := order[min(p99, max(len(order)-1, 0)):]
 	out := []report.Band{
-		band(report.BandAll, order), band(report.Band5090, order[from(0.5):p90]), band(report.Band9099, order[p90:p99]), band(report.Band99, slowest),
+		band(report.BandAll, order), band(report.Band5090, order[firstAt(0.5):p90]), band(report.Band9099, order[p90:p99]), band(report.Band99, slowest),
 	}
-	if limit := outliersFrom(&g.lat); limit > 0 {
+	if limit := outlierThreshold(&g.latencies); limit > 0 {
 		first := slices.IndexFunc(order, func(b int32) bool { return loglinear.Least(b, coarseBits) >= limit })
 		if first >= 0 {
 			out = append(out, band(report.BandOutliers, order[first:]))

@@ -15,52 +15,52 @@ import (
 )
 
 // A row of a band: one cause at one site, whichever waits led there.
-type row struct {
+type causeRow struct {
 	cell
-	samples  int64
-	variance float64
-	bySite   map[siteFrom]int64
-	byVia    map[path.ChainID]int64
-	byCall   map[tracefmt.StringID]int64
-	ids      []path.CauseID
+	samples   int64
+	variance  float64
+	nsBySite  map[rowSite]int64
+	nsByChain map[path.ChainID]int64
+	nsByCall  map[tracefmt.StringID]int64
+	causeIDs  []path.CauseID
 }
 
-type rowKey struct {
+type causeRowKey struct {
 	cause   cause.Cause
 	inbound bool
 	kind    tracefmt.StringID
 	site    tracefmt.FrameID
 	fn      tracefmt.StringID
-	// own is the line of the service's own that led to a site of others, ownFn its
+	// serviceSite is the line of the service's own that led to a site of others, serviceFunc its
 	// function for running time.
-	own   tracefmt.FrameID
-	ownFn tracefmt.StringID
+	serviceSite tracefmt.FrameID
+	serviceFunc tracefmt.StringID
 }
 
-type siteFrom struct {
-	site tracefmt.FrameID
-	from cause.SiteSource
-	own  tracefmt.FrameID // see rowKey
+type rowSite struct {
+	site        tracefmt.FrameID
+	source      cause.SiteSource
+	serviceSite tracefmt.FrameID // see causeRowKey
 }
 
-// site returns the line on which most of the row's time was spent.
-func (r *row) site(sp *spell.Speller) siteFrom {
-	var best siteFrom
-	top := int64(-1)
-	for s, ns := range r.bySite {
-		if ns > top || ns == top && cmp.Or(sp.CompareFrames(s.site, best.site), cmp.Compare(s.from, best.from), sp.CompareFrames(s.own, best.own)) < 0 {
-			best, top = s, ns
+// mainSite returns the line on which most of the row's time was spent.
+func (r *causeRow) mainSite(sp *spell.Speller) rowSite {
+	var best rowSite
+	maxNS := int64(-1)
+	for s, ns := range r.nsBySite {
+		if ns > maxNS || ns == maxNS && cmp.Or(sp.CompareFrames(s.site, best.site), cmp.Compare(s.source, best.source), sp.CompareFrames(s.serviceSite, best.serviceSite)) < 0 {
+			best, maxNS = s, ns
 		}
 	}
 	return best
 }
 
-// call returns the function that most of the row's time was spent in.
-func (r *row) call(sp *spell.Speller) string {
-	best, top := "", int64(0)
-	for id, ns := range r.byCall {
-		if fn := sp.Syms.String(id); ns > top || ns == top && fn < best {
-			best, top = fn, ns
+// mainCall returns the function that most of the row's time was spent in.
+func (r *causeRow) mainCall(sp *spell.Speller) string {
+	best, maxNS := "", int64(0)
+	for id, ns := range r.nsByCall {
+		if fn := sp.Syms.String(id); ns > maxNS || ns == maxNS && fn < best {
+			best, maxNS = fn, ns
 		}
 	}
 	return best
@@ -71,9 +71,9 @@ const maxRoutes = 10
 
 // routes returns the chain of waits that led to most of a row's time, and, if
 // there are several, all of them with their times.
-func (w writer) routes(byVia map[path.ChainID]int64) ([]report.Via, []report.Route) {
+func (w rowWriter) routes(nsByChain map[path.ChainID]int64) ([]report.Via, []report.Route) {
 	var list []report.Route
-	for id, ns := range byVia {
+	for id, ns := range nsByChain {
 		list = append(list, report.Route{Via: w.sp.Vias(w.stage.IDs.Chain(id)), TotalNS: ns})
 	}
 	slices.SortFunc(list, func(a, b report.Route) int {
@@ -101,80 +101,80 @@ func viaText(vs []report.Via) string {
 // first. A row of running time stands for a whole function, so its line is
 // chosen once for all bands, by the first that has the row: lines holds it.
 // runs says what runs without a stack of their own are taken to be.
-func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, lines map[rowKey]siteFrom) []report.Cause {
+func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares siteShares, lines map[causeRowKey]rowSite) []report.Cause {
 	sums := map[int32]*cell{}
 	var total int64
-	g.cells.each(func(bucket, cause int32, c *cell) {
-		if !in[bucket] {
+	g.causeCells.forEach(func(bucket, cause int32, c *cell) {
+		if !buckets[bucket] {
 			return
 		}
 		total += c.ns
 		entry.In(sums, cause).add(c)
 	})
 	samples := map[int32]int64{}
-	g.samples.each(func(bucket, cause int32, c *cell) {
-		if in[bucket] {
+	g.sampleCounts.forEach(func(bucket, cause int32, c *cell) {
+		if buckets[bucket] {
 			samples[cause] += c.requests
 		}
 	})
-	variance := g.variances(in)
-	merged := map[rowKey]*row{}
-	add := func(id int32, k *path.CauseKey, at siteFrom, c cell) {
-		rk := rowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind}
-		if rk.cause == cause.CPU || rk.cause == cause.Throttle {
+	variance := g.variances(buckets)
+	merged := map[causeRowKey]*causeRow{}
+	addCell := func(id int32, k *path.CauseKey, site rowSite, c cell) {
+		key := causeRowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind}
+		if key.cause == cause.CPU || key.cause == cause.Throttle {
 			// Where in a function the clock struck, or which event was next, says
 			// little: running time belongs to the function.
-			at.own = w.sp.Own(at.site, nil, 0) // whoever waits for it, it computes
-			rk.fn, rk.ownFn = w.sp.Syms.Frame(at.site).Func, w.sp.Syms.Frame(at.own).Func
+			site.serviceSite = w.sp.Own(site.site, nil, 0) // whoever waits for it, it computes
+			key.fn, key.serviceFunc = w.sp.Syms.Frame(site.site).Func, w.sp.Syms.Frame(site.serviceSite).Func
 		} else {
-			at.own = w.sp.Own(at.site, w.stage.IDs.Chain(k.Chain), g.by.frame)
-			rk.site, rk.own = at.site, at.own
+			site.serviceSite = w.sp.Own(site.site, w.stage.IDs.Chain(k.Chain), g.starter.frame)
+			key.site, key.serviceSite = site.site, site.serviceSite
 		}
-		m := merged[rk]
-		if m == nil {
-			m = &row{bySite: map[siteFrom]int64{}, byVia: map[path.ChainID]int64{}, byCall: map[tracefmt.StringID]int64{}}
-			merged[rk] = m
+		row := merged[key]
+		if row == nil {
+			row = &causeRow{nsBySite: map[rowSite]int64{}, nsByChain: map[path.ChainID]int64{}, nsByCall: map[tracefmt.StringID]int64{}}
+			merged[key] = row
 		}
-		m.byCall[k.Call] += c.ns
-		m.cell.add(&c)
+		row.nsByCall[k.Call] += c.ns
+		row.cell.add(&c)
 		if v := variance[id]; v > 0 {
 			part := float64(c.ns) / float64(sums[id].ns)
-			m.variance += part * part * v
+			row.variance += part * part * v
 		}
-		m.bySite[at] += c.ns
-		m.byVia[k.Chain] += c.ns
-		m.ids = append(m.ids, path.CauseID(id))
-		if at.from == cause.SiteFromSample {
-			m.samples += samples[id]
+		row.nsBySite[site] += c.ns
+		row.nsByChain[k.Chain] += c.ns
+		row.causeIDs = append(row.causeIDs, path.CauseID(id))
+		if site.source == cause.SiteFromSample {
+			row.samples += samples[id]
 			delete(samples, id)
 		}
 	}
 	for id, c := range sums {
 		k := w.stage.IDs.Cause(path.CauseID(id)).WithSettledCause(w.sp.Settled)
-		runs.divide(path.CauseID(id), siteFrom{site: k.Site, from: k.SiteSource}, *c, func(at siteFrom, part cell) { add(id, &k, at, part) })
+		shares.divide(path.CauseID(id), rowSite{site: k.Site, source: k.SiteSource}, *c, func(site rowSite, part cell) { addCell(id, &k, site, part) })
 	}
 	rows := make([]report.Cause, 0, len(merged))
-	for rk, m := range merged {
-		at := m.site(w.sp)
-		from := at.from
-		if rk.fn != 0 {
-			line, ok := lines[rk]
+	for key, row := range merged {
+		site := row.mainSite(w.sp)
+		from := site.source
+		if key.fn != 0 {
+			line, ok := lines[key]
 			if !ok {
-				line = at
-				lines[rk] = line
+				line = site
+				lines[key] = line
 			}
-			at = line
+			site = line
 		}
-		rc := report.Cause{
-			Cause: spell.Cause(rk.cause), SiteFrom: from.String(),
-			TotalNS: m.ns, Requests: int(min(m.requests, int64(count))), Samples: int(m.samples), RanMeanwhile: w.ranMeanwhile(g, m.ids, in), Kind: w.sp.Kind(rk.cause, rk.kind, rk.inbound), Call: m.call(w.sp),
+		out := report.Cause{
+			Cause: spell.Cause(key.cause), SiteFrom: from.String(),
+			TotalNS: row.ns, Requests: int(min(row.requests, int64(count))), Samples: int(row.samples), RanMeanwhile: w.concurrentShares(g, row.causeIDs, buckets), Kind: w.sp.Kind(key.cause, key.kind, key.inbound), Call: row.mainCall(w.sp),
 		}
-		rc.Via, rc.Routes = w.routes(m.byVia)
-		rc.Site = w.sp.SiteFor(at.site, at.own, rc.Via)
+		out.Via, out.Routes = w.routes(row.nsByChain)
+		out.Site = w.sp.SiteFor(site.site, site.serviceSite, out.Via)
 		if total > 0 {
-			rc.Share, rc.ShareError = float64(m.ns)/float64(total), shareError(m.variance, total)
+			out.Share, out.ShareError = float64(row.ns)/float64(total), shareError(row.variance, total)
 		}
-		rows = append(rows, rc)
+		rows = append(rows, out)
 	}
 	slices.SortFunc(rows, func(a, b report.Cause) int {
 		if a.TotalNS != b.TotalNS {
@@ -183,16 +183,16 @@ func (w writer) causeRows(g *group, in map[int32]bool, count int, runs shown, li
 		return cmp.Compare(rowText(&a), rowText(&b))
 	})
 	if len(rows) > maxCauses {
-		other := report.Cause{Cause: report.CauseOther, Via: []report.Via{}}
+		rest := report.Cause{Cause: report.CauseOther, Via: []report.Via{}}
 		for _, r := range rows[maxCauses-1:] {
-			other.TotalNS += r.TotalNS
-			other.Share += r.Share
-			other.ShareError = math.Hypot(other.ShareError, r.ShareError)
-			other.Requests = max(other.Requests, r.Requests)
-			other.Samples += r.Samples
+			rest.TotalNS += r.TotalNS
+			rest.Share += r.Share
+			rest.ShareError = math.Hypot(rest.ShareError, r.ShareError)
+			rest.Requests = max(rest.Requests, r.Requests)
+			rest.Samples += r.Samples
 		}
-		other.ShareError = math.Round(other.ShareError*1e4) / 1e4
-		rows = append(rows[:maxCauses-1], other)
+		rest.ShareError = math.Round(rest.ShareError*1e4) / 1e4
+		rows = append(rows[:maxCauses-1], rest)
 	}
 	return rows
 }

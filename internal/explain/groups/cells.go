@@ -2,11 +2,11 @@ package groups
 
 import "github.com/whylate/whylate/internal/explain/path"
 
-// cells is a table of sums by latency bucket and cause: a hash table with
+// cellTable is a table of sums by latency bucket and cause: a hash table with
 // open addressing, because adding up is most of what happens to a request.
-type cells[sum any] struct {
+type cellTable[sum any] struct {
 	slots []cellSlot[sum]
-	n     int
+	count int
 }
 
 type cellSlot[sum any] struct {
@@ -14,12 +14,12 @@ type cellSlot[sum any] struct {
 	sum sum
 }
 
-// of returns the sum of a bucket and a cause, nil if there is none.
-func (t *cells[sum]) of(bucket, cause int32) *sum {
-	if t.n == 0 {
+// find returns the sum of a bucket and a cause, nil if there is none.
+func (t *cellTable[sum]) find(bucket, cause int32) *sum {
+	if t.count == 0 {
 		return nil
 	}
-	k := cellKey(bucket, cause)
+	k := packKey(bucket, cause)
 	mask := uint64(len(t.slots) - 1)
 	for i := hash(k) & mask; t.slots[i].key != 0; i = (i + 1) & mask {
 		if t.slots[i].key == k {
@@ -29,14 +29,14 @@ func (t *cells[sum]) of(bucket, cause int32) *sum {
 	return nil
 }
 
-func cellKey(bucket, cause int32) uint64 { return uint64(uint32(bucket))<<32 | uint64(uint32(cause)+1) }
+func packKey(bucket, cause int32) uint64 { return uint64(uint32(bucket))<<32 | uint64(uint32(cause)+1) }
 
-// at returns the sum for a bucket and a cause. It is valid until the next call.
-func (t *cells[sum]) at(bucket, cause int32) *sum {
-	if 2*t.n >= len(t.slots) {
+// getOrAdd returns the sum for a bucket and a cause. It is valid until the next call.
+func (t *cellTable[sum]) getOrAdd(bucket, cause int32) *sum {
+	if 2*t.count >= len(t.slots) {
 		t.grow()
 	}
-	k := cellKey(bucket, cause)
+	k := packKey(bucket, cause)
 	mask := uint64(len(t.slots) - 1)
 	for i := hash(k) & mask; ; i = (i + 1) & mask {
 		s := &t.slots[i]
@@ -45,7 +45,7 @@ func (t *cells[sum]) at(bucket, cause int32) *sum {
 		}
 		if s.key == 0 {
 			s.key = k
-			t.n++
+			t.count++
 			return &s.sum
 		}
 	}
@@ -56,24 +56,24 @@ func hash(k uint64) uint64 {
 	return k ^ k>>32
 }
 
-func (t *cells[sum]) grow() {
+func (t *cellTable[sum]) grow() {
 	old := *t
-	t.slots, t.n = make([]cellSlot[sum], max(64, 2*len(old.slots))), 0
-	old.each(func(bucket, cause int32, c *sum) { *t.at(bucket, cause) = *c })
+	t.slots, t.count = make([]cellSlot[sum], max(64, 2*len(old.slots))), 0
+	old.forEach(func(bucket, cause int32, c *sum) { *t.getOrAdd(bucket, cause) = *c })
 }
 
 // merge adds the sums of another table. causes translates its causes; nil means that they are the same.
-func (t *cells[sum]) merge(o *cells[sum], causes []path.CauseID, add func(to, from *sum)) {
-	o.each(func(bucket, cause int32, c *sum) {
+func (t *cellTable[sum]) merge(other *cellTable[sum], causes []path.CauseID, add func(to, from *sum)) {
+	other.forEach(func(bucket, cause int32, c *sum) {
 		if causes != nil {
 			cause = int32(causes[cause])
 		}
-		add(t.at(bucket, cause), c)
+		add(t.getOrAdd(bucket, cause), c)
 	})
 }
 
-// each calls f for every sum, in no order.
-func (t *cells[sum]) each(f func(bucket, cause int32, c *sum)) {
+// forEach calls f for every sum, in no order.
+func (t *cellTable[sum]) forEach(f func(bucket, cause int32, c *sum)) {
 	for i := range t.slots {
 		if s := &t.slots[i]; s.key != 0 {
 			f(int32(s.key>>32), int32(uint32(s.key))-1, &s.sum)

@@ -8,14 +8,16 @@ const (
 	coarseBits = 5 // 32 to an octave: 3 %, for tables of causes by latency
 )
 
-// coarse returns the coarse bucket that holds a fine one.
-func coarse(fine int32) int32 { return loglinear.Bucket(loglinear.Least(fine, fineBits), coarseBits) }
+// coarseBucket returns the coarse bucket that holds a fine one.
+func coarseBucket(fine int32) int32 {
+	return loglinear.Bucket(loglinear.Least(fine, fineBits), coarseBits)
+}
 
 // A histogram counts values in fine buckets.
 type histogram struct {
 	pages  []*page // of neighbouring buckets; nil where there is nothing
 	coarse bool    // counts in coarse buckets
-	n      int64
+	count  int64
 	sum    int64
 	max    int64
 	min    int64
@@ -26,8 +28,8 @@ const pageBits = 5
 // A page holds the counts of neighbouring buckets.
 type page [1 << pageBits]int64
 
-// at returns the count of a bucket.
-func (h *histogram) at(bucket int32) *int64 {
+// countAt returns the count of a bucket.
+func (h *histogram) countAt(bucket int32) *int64 {
 	for int(bucket>>pageBits) >= len(h.pages) {
 		h.pages = append(h.pages, nil)
 	}
@@ -45,30 +47,30 @@ func (h *histogram) add(v, n int64) {
 	if h.coarse {
 		bits = coarseBits
 	}
-	*h.at(loglinear.Bucket(v, bits)) += n
-	if h.n == 0 || v < h.min {
+	*h.countAt(loglinear.Bucket(v, bits)) += n
+	if h.count == 0 || v < h.min {
 		h.min = v
 	}
-	h.n += n
+	h.count += n
 	h.sum += n * v
 	h.max = max(h.max, v)
 }
 
-func (h *histogram) merge(o *histogram) {
-	if o.n == 0 {
+func (h *histogram) merge(addend *histogram) {
+	if addend.count == 0 {
 		return
 	}
-	o.each(func(b int32, n int64) { *h.at(b) += n })
-	if h.n == 0 || o.min < h.min {
-		h.min = o.min
+	addend.forEach(func(b int32, n int64) { *h.countAt(b) += n })
+	if h.count == 0 || addend.min < h.min {
+		h.min = addend.min
 	}
-	h.n += o.n
-	h.sum += o.sum
-	h.max = max(h.max, o.max)
+	h.count += addend.count
+	h.sum += addend.sum
+	h.max = max(h.max, addend.max)
 }
 
-// each calls f for every bucket in use, in order.
-func (h *histogram) each(f func(bucket int32, n int64)) {
+// forEach calls f for every bucket in use, in order.
+func (h *histogram) forEach(f func(bucket int32, n int64)) {
 	for i, p := range h.pages {
 		if p == nil {
 			continue
@@ -81,12 +83,12 @@ func (h *histogram) each(f func(bucket int32, n int64)) {
 	}
 }
 
-// coarsened returns the counts of coarse buckets.
-func (h *histogram) coarsened() map[int32]int64 {
+// coarseCounts returns the counts of coarse buckets.
+func (h *histogram) coarseCounts() map[int32]int64 {
 	sums := map[int32]int64{}
-	h.each(func(b int32, n int64) {
+	h.forEach(func(b int32, n int64) {
 		if !h.coarse {
-			b = coarse(b)
+			b = coarseBucket(b)
 		}
 		sums[b] += n
 	})
@@ -96,24 +98,24 @@ func (h *histogram) coarsened() map[int32]int64 {
 // quantile returns the q-quantile by nearest rank, interpolated inside its
 // bucket; it is exact to 0.4 %.
 func (h *histogram) quantile(q float64) int64 {
-	if h.n == 0 {
+	if h.count == 0 {
 		return 0
 	}
-	rank := int64(q*float64(h.n-1)) + 1
-	seen := int64(0)
+	rank := int64(q*float64(h.count-1)) + 1
+	cumulative := int64(0)
 	value, found := h.max, false
-	h.each(func(b int32, c int64) {
-		if !found && seen+c >= rank {
+	h.forEach(func(b int32, c int64) {
+		if !found && cumulative+c >= rank {
 			found = true
 			lo, hi := loglinear.Least(b, fineBits), loglinear.Least(b+1, fineBits)-1
 			lo, hi = max(lo, h.min), min(hi, h.max)
 			if c == 1 {
 				value = (lo + hi) / 2
 			} else {
-				value = lo + int64(float64(hi-lo)*float64(rank-seen-1)/float64(c-1))
+				value = lo + int64(float64(hi-lo)*float64(rank-cumulative-1)/float64(c-1))
 			}
 		}
-		seen += c
+		cumulative += c
 	})
 	return value
 }

@@ -28,7 +28,7 @@ func TestBuckets(t *testing.T) {
 	}
 	for range 10000 {
 		v := rand.Int64() >> rand.IntN(63)
-		if got, want := coarse(loglinear.Bucket(v, fineBits)), loglinear.Bucket(v, coarseBits); got != want {
+		if got, want := coarseBucket(loglinear.Bucket(v, fineBits)), loglinear.Bucket(v, coarseBits); got != want {
 			t.Fatalf("%d: the coarse bucket of its fine one is %d, its own %d", v, got, want)
 		}
 	}
@@ -62,13 +62,13 @@ func TestQuantiles(t *testing.T) {
 			for i := range parts {
 				merged.merge(&parts[i])
 			}
-			if one.n != int64(n) || one.sum != sum || one.max != values[n-1] || one.min != values[0] {
-				t.Fatalf("%s, %d values: n %d, sum %d, min %d, max %d", name, n, one.n, one.sum, one.min, one.max)
+			if one.count != int64(n) || one.sum != sum || one.max != values[n-1] || one.min != values[0] {
+				t.Fatalf("%s, %d values: n %d, sum %d, min %d, max %d", name, n, one.count, one.sum, one.min, one.max)
 			}
 			for _, q := range []float64{0, 0.5, 0.9, 0.99, 0.999, 1} {
 				got := one.quantile(q)
-				if again := merged.quantile(q); again != got || merged.n != one.n || merged.sum != one.sum || merged.max != one.max {
-					t.Fatalf("%s, %d values: q%g is %d, merged %d", name, n, q, got, again)
+				if mergedQuantile := merged.quantile(q); mergedQuantile != got || merged.count != one.count || merged.sum != one.sum || merged.max != one.max {
+					t.Fatalf("%s, %d values: q%g is %d, merged %d", name, n, q, got, mergedQuantile)
 				}
 				want := values[int64(q*float64(n-1))]
 				if math.Abs(float64(got-want)) > 0.004*float64(want)+1 {
@@ -82,15 +82,15 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// TestLeast: a percentile is of as many values as budgets ask for.
-func TestLeast(t *testing.T) {
+// TestMinValues: a percentile is of as many values as budgets ask for.
+func TestMinValues(t *testing.T) {
 	for q, want := range map[float64]int64{0.5: 5, 0.9: 10, 0.99: 100, 0.999: 1000} {
-		if got := least(q); got != want {
+		if got := minValues(q); got != want {
 			t.Errorf("q%g needs %d values, want %d", q, got, want)
 		}
 		var h histogram
 		h.add(1e6, want-1)
-		if r := latency(&h); map[float64]*int64{0.5: r.P50, 0.9: r.P90, 0.99: r.P99, 0.999: r.P999}[q] != nil {
+		if r := latencyOf(&h); map[float64]*int64{0.5: r.P50, 0.9: r.P90, 0.99: r.P99, 0.999: r.P999}[q] != nil {
 			t.Errorf("q%g of %d values is reported", q, want-1)
 		}
 	}
@@ -99,20 +99,20 @@ func TestLeast(t *testing.T) {
 // TestCells holds the table against a map.
 func TestCells(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	var table cells[cell]
+	var table cellTable[cell]
 	want := map[[2]int32]cell{}
 	for range 20000 {
 		k := [2]int32{rng.Int32N(300), rng.Int32N(50)}
 		ns := rng.Int64N(1000)
-		c := table.at(k[0], k[1])
+		c := table.getOrAdd(k[0], k[1])
 		c.ns += ns
 		c.requests++
 		want[k] = cell{ns: want[k].ns + ns, requests: want[k].requests + 1}
 	}
-	if table.n != len(want) {
-		t.Fatalf("%d sums, want %d", table.n, len(want))
+	if table.count != len(want) {
+		t.Fatalf("%d sums, want %d", table.count, len(want))
 	}
-	table.each(func(bucket, cause int32, c *cell) {
+	table.forEach(func(bucket, cause int32, c *cell) {
 		if want[[2]int32{bucket, cause}] != *c {
 			t.Errorf("bucket %d, cause %d: %+v, want %+v", bucket, cause, *c, want[[2]int32{bucket, cause}])
 		}

@@ -15,41 +15,41 @@ import (
 // Merge brings together what all workers added, and decides how finely handlers
 // are distinguished. ts translates each worker's ids to the first one's; afterwards it
 // leads to what these groups became, which is returned by their ids. Nothing may be added afterwards.
-func (s *Sum) Merge(ts []path.Translation) (became []path.GroupID) {
-	all := s.parts[0]
-	for i, t := range s.parts[1:] {
-		all.merge(t, &ts[i+1])
+func (s *Sum) Merge(ts []path.Translation) (finalIDs []path.GroupID) {
+	merged := s.tables[0]
+	for i, t := range s.tables[1:] {
+		merged.merge(t, &ts[i+1])
 	}
-	became = s.refine()
+	finalIDs = s.refineHandlers()
 	// What is kept by group without being a group's follows only now.
-	ran, under := make(ran), newUnder(all.stage)
-	for i, t := range s.parts {
+	runs, samples := make(concurrentRuns), newRunSamples(merged.stage)
+	for i, t := range s.tables {
 		for id, g := range ts[i].Groups {
-			ts[i].Groups[id] = became[g]
+			ts[i].Groups[id] = finalIDs[g]
 		}
-		ran.merge(t.ran, &ts[i])
-		under.merge(&t.under, &ts[i])
+		runs.merge(t.concurrentRuns, &ts[i])
+		samples.merge(&t.runSamples, &ts[i])
 	}
-	all.ran, all.under = ran, under
-	return became
+	merged.concurrentRuns, merged.runSamples = runs, samples
+	return finalIDs
 }
 
-func (t *table) merge(o *table, tr *path.Translation) {
-	t.observer += o.observer
-	if o.blockMin != 0 && (t.blockMin == 0 || o.blockMin < t.blockMin) {
-		t.blockMin = o.blockMin
+func (t *table) merge(other *table, tr *path.Translation) {
+	t.observerRequests += other.observerRequests
+	if other.blockMin != 0 && (t.blockMin == 0 || other.blockMin < t.blockMin) {
+		t.blockMin = other.blockMin
 	}
-	t.blockMax = max(t.blockMax, o.blockMax)
-	for t.blockShift < o.blockShift {
-		t.coarsen()
+	t.blockMax = max(t.blockMax, other.blockMax)
+	for t.blockShift < other.blockShift {
+		t.doubleBlocks()
 	}
-	for o.blockShift < t.blockShift {
-		o.coarsen()
+	for other.blockShift < t.blockShift {
+		other.doubleBlocks()
 	}
-	t.through.merge(&o.through)
-	for id, og := range o.groups {
-		if og != nil {
-			t.mergeGroup(tr.Groups[id], og, tr.Causes)
+	t.traversals.merge(&other.traversals)
+	for id, otherGroup := range other.groups {
+		if otherGroup != nil {
+			t.mergeGroup(tr.Groups[id], otherGroup, tr.Causes)
 		}
 	}
 	t.fitBlocks()
@@ -57,44 +57,44 @@ func (t *table) merge(o *table, tr *path.Translation) {
 
 // mergeGroup adds a group to the one with an id. causes translates its causes;
 // nil means that they are this table's own.
-func (t *table) mergeGroup(id path.GroupID, og *group, causes []path.CauseID) {
-	g := t.at(id)
-	g.enter(t.stage.Syms, og.entry)
-	g.by.add(og.by)
-	g.lat.merge(&og.lat)
-	g.ready.merge(&og.ready)
-	g.gap.merge(&og.gap)
-	g.before.merge(&og.before)
-	g.isOf(t.stage.Syms, og.of)
-	for status, n := range og.statuses {
-		g.cameOut(status, n)
+func (t *table) mergeGroup(id path.GroupID, addend *group, causes []path.CauseID) {
+	g := t.groupByID(id)
+	g.offerHandlerFrame(t.stage.Syms, addend.handlerFrame)
+	g.starter.add(addend.starter)
+	g.latencies.merge(&addend.latencies)
+	g.readyTimes.merge(&addend.readyTimes)
+	g.pollGaps.merge(&addend.pollGaps)
+	g.beforeMark.merge(&addend.beforeMark)
+	g.offerMarkKind(t.stage.Syms, addend.markKind)
+	for status, n := range addend.statuses {
+		g.addStatus(status, n)
 	}
-	g.cells.merge(&og.cells, causes, (*cell).add)
-	g.samples.merge(&og.samples, causes, (*cell).add)
-	g.spreads.merge(&og.spreads, causes, (*spread).add)
-	for bucket, times := range og.weighed {
-		if g.weighed == nil {
-			g.weighed = make(map[int32]float64)
+	g.causeCells.merge(&addend.causeCells, causes, (*cell).add)
+	g.sampleCounts.merge(&addend.sampleCounts, causes, (*cell).add)
+	g.spreads.merge(&addend.spreads, causes, (*spread).add)
+	for bucket, times := range addend.spreadWeights {
+		if g.spreadWeights == nil {
+			g.spreadWeights = make(map[int32]float64)
 		}
-		g.weighed[bucket] += times
+		g.spreadWeights[bucket] += times
 	}
-	for bi, b := range og.blocks {
-		g.blockOf(bi).merge(b)
+	for bi, b := range addend.blocks {
+		g.blockByNumber(bi).merge(b)
 	}
-	g.cut += og.cut
-	g.multi += og.multi
-	g.parted = g.parted || og.parted
-	g.open += og.open
-	g.opens.merge(og.opens, causes)
-	if og.oldest != 0 && g.isOlder(og.oldest, og.oldestG) {
-		g.oldest, g.oldestG, g.openSite = og.oldest, og.oldestG, og.openSite
+	g.cutAtStart += addend.cutAtStart
+	g.multiStack += addend.multiStack
+	g.hasJoined = g.hasJoined || addend.hasJoined
+	g.openCount += addend.openCount
+	g.openWaits.merge(addend.openWaits, causes)
+	if addend.oldestStart != 0 && g.isOlder(addend.oldestStart, addend.oldestG) {
+		g.oldestStart, g.oldestG, g.oldestSite = addend.oldestStart, addend.oldestG, addend.oldestSite
 	}
 }
 
-// keysOf returns a map's keys in order.
-func keysOf[K int32 | int64, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+// sortedKeys returns a map's keys in order.
+func sortedKeys[K int32 | int64, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// refine decides how finely handlers are distinguished. Requests were added up
+// refineHandlers decides how finely handlers are distinguished. Requests were added up
 // by their handler and the calls below it that all stacks of a request have
 // in common. A handler that only passes requests on (a wrapper around all
 // methods, a ServeHTTP with a switch) is divided by what it passes them to; one
@@ -109,8 +109,8 @@ func keysOf[K int32 | int64, V any](m map[K]V) []K { return slices.Sorted(maps.K
 //
 // Few fast requests of which only a handler that passes on was seen are taken for
 // requests that show no handler: what they would have been passed to is not known.
-func (s *Sum) refine() []path.GroupID {
-	t := s.parts[0]
+func (s *Sum) refineHandlers() []path.GroupID {
+	t := s.tables[0]
 	byHandler := make(map[path.GroupKey][]path.GroupID)
 	for id, g := range t.groups {
 		if g != nil {
@@ -119,151 +119,153 @@ func (s *Sum) refine() []path.GroupID {
 			byHandler[k] = append(byHandler[k], path.GroupID(id))
 		}
 	}
-	r := refining{table: t, sum: s, old: t.groups, became: make([]path.GroupID, len(t.groups))}
-	for id := range r.became {
-		r.became[id] = path.GroupID(id)
+	r := refinement{table: t, sum: s, unrefined: t.groups, finalIDs: make([]path.GroupID, len(t.groups))}
+	for id := range r.finalIDs {
+		r.finalIDs[id] = path.GroupID(id)
 	}
 	t.groups = nil
 	for k, ids := range byHandler {
 		r.refine(k, ids, 0)
 	}
 	// Of some only others' tables know.
-	for id := len(r.became); id < t.stage.IDs.GroupCount(); id++ {
-		r.became = append(r.became, path.GroupID(id))
+	for id := len(r.finalIDs); id < t.stage.IDs.GroupCount(); id++ {
+		r.finalIDs = append(r.finalIDs, path.GroupID(id))
 	}
-	return r.became
+	return r.finalIDs
 }
 
-// refining is the state of refine.
-type refining struct {
+// refinement is the state of refine.
+type refinement struct {
 	*table
-	sum    *Sum
-	old    []*group
-	became []path.GroupID
+	sum       *Sum
+	unrefined []*group
+	finalIDs  []path.GroupID
 }
 
 // A level is the requests of a handler, or of a function below it, by what that
 // calls.
 type level struct {
-	children map[tracefmt.StringID][]path.GroupID
-	here     []path.GroupID // whose stacks have no such function in common
-	requests int64
-	ns       int64
-	divided  bool
+	children  map[tracefmt.StringID][]path.GroupID
+	remaining []path.GroupID // whose stacks have no such function in common
+	requests  int64
+	ns        int64
+	isDivided bool
 }
 
-func (r *refining) level(ids []path.GroupID, depth int) level {
-	l := level{children: make(map[tracefmt.StringID][]path.GroupID)}
-	var multi, deep int64
+func (r *refinement) newLevel(ids []path.GroupID, depth int) level {
+	out := level{children: make(map[tracefmt.StringID][]path.GroupID)}
+	var multiStack, deepMultiStack int64
 	for _, id := range ids {
-		g := r.old[id]
-		l.requests += g.requests()
-		l.ns += g.lat.sum
-		multi += g.multi
+		g := r.unrefined[id]
+		out.requests += g.requests()
+		out.ns += g.latencies.sum
+		multiStack += g.multiStack
 		if depth < len(g.key.Path) && g.key.Path[depth] != 0 {
-			l.children[g.key.Path[depth]] = append(l.children[g.key.Path[depth]], id)
-			deep += g.multi
+			out.children[g.key.Path[depth]] = append(out.children[g.key.Path[depth]], id)
+			deepMultiStack += g.multiStack
 		} else {
-			l.here = append(l.here, id)
+			out.remaining = append(out.remaining, id)
 		}
 	}
-	big := int64(0)
+	bigChildren := int64(0)
 	var last []path.GroupID
-	for _, c := range l.children {
+	for _, c := range out.children {
 		n := int64(0)
 		for _, id := range c {
-			n += r.old[id].requests()
+			n += r.unrefined[id].requests()
 		}
-		if float64(n) >= scale.Little*float64(l.requests) {
-			big++
+		if float64(n) >= scale.Little*float64(out.requests) {
+			bigChildren++
 			last = c
 		}
 	}
-	passes := multi >= 2*max(big, 1) && float64(deep) >= scale.NearlyAll*float64(multi)
-	l.divided = passes && (big >= 2 || big == 1 && r.level(last, depth+1).divided)
-	return l
+	passesOn := multiStack >= 2*max(bigChildren, 1) && float64(deepMultiStack) >= scale.NearlyAll*float64(multiStack)
+	out.isDivided = passesOn && (bigChildren >= 2 || bigChildren == 1 && r.newLevel(last, depth+1).isDivided)
+	return out
 }
 
-// few reports whether requests are few and fast beside the others of their level.
-func (l *level) few(r *refining, ids []path.GroupID) bool {
+// isFewAndFast reports whether requests are few and fast beside the others of their level.
+func (l *level) isFewAndFast(r *refinement, ids []path.GroupID) bool {
 	var n, ns, open int64
 	for _, id := range ids {
-		n, ns, open = n+r.old[id].lat.n, ns+r.old[id].lat.sum, open+r.old[id].open
+		n, ns, open = n+r.unrefined[id].latencies.count, ns+r.unrefined[id].latencies.sum, open+r.unrefined[id].openCount
 	}
 	return open == 0 && n < scale.Few && float64(n) < scale.Little*float64(l.requests) && float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
 }
 
-func (r *refining) refine(k path.GroupKey, ids []path.GroupID, depth int) {
-	l := r.level(ids, depth)
-	if k.Name == 0 || !l.divided {
-		for fn := r.below(k, ids, &l); fn != 0; fn = r.below(k, ids, &l) {
+func (r *refinement) refine(k path.GroupKey, ids []path.GroupID, depth int) {
+	level := r.newLevel(ids, depth)
+	if k.Name == 0 || !level.isDivided {
+		for fn := r.calleeName(k, ids, &level); fn != 0; fn = r.calleeName(k, ids, &level) {
 			k.Name = fn
-			r.name(ids, fn)
+			r.nameGroups(ids, fn)
 			depth++
-			l = r.level(ids, depth)
+			level = r.newLevel(ids, depth)
 		}
-		slices.SortFunc(ids, func(a, b path.GroupID) int { return cmp.Compare(r.old[a].key.Path[0], r.old[b].key.Path[0]) })
+		slices.SortFunc(ids, func(a, b path.GroupID) int {
+			return cmp.Compare(r.unrefined[a].key.Path[0], r.unrefined[b].key.Path[0])
+		})
 		for _, id := range ids {
-			r.become(k, id)
+			r.moveTo(k, id)
 		}
 		return
 	}
 	rest := k
-	if l.few(r, l.here) {
+	if level.isFewAndFast(r, level.remaining) {
 		rest.Name = 0
-		for _, id := range l.here {
-			r.old[id].entry = 0
+		for _, id := range level.remaining {
+			r.unrefined[id].handlerFrame = 0
 		}
 	}
-	for _, id := range l.here {
-		r.become(rest, id)
+	for _, id := range level.remaining {
+		r.moveTo(rest, id)
 	}
-	for fn, c := range l.children {
+	for fn, c := range level.children {
 		sub := k
 		sub.Name = fn
-		r.name(c, fn)
+		r.nameGroups(c, fn)
 		r.refine(sub, c, depth+1)
 	}
 }
 
-// name has groups called by a function.
-func (r *refining) name(ids []path.GroupID, fn tracefmt.StringID) {
-	entry := tracefmt.FrameID(0)
-	for _, p := range r.sum.parts {
-		if f := p.stage.HandlerFrameOf(fn); f != 0 && better(r.stage.Syms, f, entry, fn) {
-			entry = f
+// nameGroups has groups called by a function.
+func (r *refinement) nameGroups(ids []path.GroupID, fn tracefmt.StringID) {
+	frame := tracefmt.FrameID(0)
+	for _, p := range r.sum.tables {
+		if f := p.stage.HandlerFrameOf(fn); f != 0 && isPreferredFrame(r.stage.Syms, f, frame, fn) {
+			frame = f
 		}
 	}
 	for _, id := range ids {
-		r.old[id].entry = entry
+		r.unrefined[id].handlerFrame = frame
 	}
 }
 
-// below returns the function that calls a handler's few requests better than the
+// calleeName returns the function that calls a handler's few requests better than the
 // handler's own name, 0 for none: where that is a closure, most often a wrapper's,
 // the one function below it in which all were seen that have ended. A flight
 // recorder's snapshot has no more than a few, all of one route. Of many requests the
 // name must not depend on where they happened to wait.
-func (r *refining) below(k path.GroupKey, ids []path.GroupID, l *level) tracefmt.StringID {
+func (r *refinement) calleeName(k path.GroupKey, ids []path.GroupID, l *level) tracefmt.StringID {
 	if l.requests >= scale.Enough || len(l.children) != 1 || !words.IsClosure(r.stage.Syms.String(k.Name)) {
 		return 0
 	}
-	for _, id := range l.here {
-		if r.old[id].lat.n > 0 {
+	for _, id := range l.remaining {
+		if r.unrefined[id].latencies.count > 0 {
 			return 0
 		}
 	}
 	for fn, in := range l.children {
-		if slices.ContainsFunc(in, func(id path.GroupID) bool { return r.old[id].lat.n > 0 }) && r.only(k.Kind, ids, fn) {
+		if slices.ContainsFunc(in, func(id path.GroupID) bool { return r.unrefined[id].latencies.count > 0 }) && r.isExclusive(k.Kind, ids, fn) {
 			return fn
 		}
 	}
 	return 0
 }
 
-// only reports whether a function was seen in requests of these groups alone.
-func (r *refining) only(kind request.Kind, ids []path.GroupID, fn tracefmt.StringID) bool {
-	for id, g := range r.old {
+// isExclusive reports whether a function was seen in requests of these groups alone.
+func (r *refinement) isExclusive(kind request.Kind, ids []path.GroupID, fn tracefmt.StringID) bool {
+	for id, g := range r.unrefined {
 		if g != nil && g.key.Kind == kind && (g.key.Name == fn || slices.Contains(g.key.Path[:], fn)) && !slices.Contains(ids, path.GroupID(id)) {
 			return false
 		}
@@ -271,8 +273,8 @@ func (r *refining) only(kind request.Kind, ids []path.GroupID, fn tracefmt.Strin
 	return true
 }
 
-func (r *refining) become(k path.GroupKey, id path.GroupID) {
+func (r *refinement) moveTo(k path.GroupKey, id path.GroupID) {
 	to := r.stage.IDs.GroupID(k)
-	r.became[id] = to
-	r.mergeGroup(to, r.old[id], nil)
+	r.finalIDs[id] = to
+	r.mergeGroup(to, r.unrefined[id], nil)
 }

@@ -12,55 +12,55 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// opens are requests that had not ended, by the cause and place at which they stood.
-type opens map[path.CauseID]*openAt
+// openWaits are requests that had not ended, by the cause and place at which they stood.
+type openWaits map[path.CauseID]*openWait
 
-type openAt struct {
-	count  int64
-	oldest int64   // start of the oldest
-	stuck  []int64 // for how long they had stood there, the longest first
-	ages   []int64 // and how old they were, the oldest first
+type openWait struct {
+	count       int64
+	oldestStart int64   // start of the oldest
+	stuckNS     []int64 // for how long they had stood there, the longest first
+	agesNS      []int64 // and how old they were, the oldest first
 }
 
-// maxStuck bounds the requests of a place of which it is told for how long they stood there, and how old they were.
-const maxStuck = 20
+// maxOpenTimes bounds the requests of a place of which it is told for how long they stood there, and how old they were.
+const maxOpenTimes = 20
 
-func longest(list []int64, more ...int64) []int64 {
-	list = append(list, more...)
+func longest(list []int64, added ...int64) []int64 {
+	list = append(list, added...)
 	slices.SortFunc(list, func(a, b int64) int { return cmp.Compare(b, a) })
-	return list[:min(len(list), maxStuck)]
+	return list[:min(len(list), maxOpenTimes)]
 }
 
-func (o *openAt) add(from *openAt) {
-	if o.count == 0 || from.oldest < o.oldest {
-		o.oldest = from.oldest
+func (w *openWait) add(addend *openWait) {
+	if w.count == 0 || addend.oldestStart < w.oldestStart {
+		w.oldestStart = addend.oldestStart
 	}
-	o.count += from.count
-	o.stuck, o.ages = longest(o.stuck, from.stuck...), longest(o.ages, from.ages...)
+	w.count += addend.count
+	w.stuckNS, w.agesNS = longest(w.stuckNS, addend.stuckNS...), longest(w.agesNS, addend.agesNS...)
 }
 
 // add takes note of where an open request stood, and since when: a wait that was cut, because something may have frozen
 // the process, is one.
-func (os opens) add(w *path.WalkResult) {
+func (os openWaits) add(w *path.WalkResult) {
 	n := len(w.Segments)
 	if n == 0 || len(w.CauseIDs) != n {
 		return
 	}
 	last := &w.Segments[n-1]
-	since := last.Start
-	for i := n - 2; i >= 0 && w.Segments[i].End == since; i-- {
+	stuckSince := last.Start
+	for i := n - 2; i >= 0 && w.Segments[i].End == stuckSince; i-- {
 		if s := &w.Segments[i]; s.Site != last.Site || s.G != last.G || s.Code.Cause() != last.Code.Cause() {
 			break
 		}
-		since = w.Segments[i].Start
+		stuckSince = w.Segments[i].Start
 	}
-	if since == w.PathStart {
-		since = w.Start // of one that began before what is left of the trace
+	if stuckSince == w.PathStart {
+		stuckSince = w.Start // of one that began before what is left of the trace
 	}
-	entry.In(os, w.CauseIDs[n-1]).add(&openAt{w.Weight, w.Start, []int64{w.Req.End - since}, []int64{w.Req.End - w.Start}})
+	entry.In(os, w.CauseIDs[n-1]).add(&openWait{w.Weight, w.Start, []int64{w.Req.End - stuckSince}, []int64{w.Req.End - w.Start}})
 }
 
-func (os opens) merge(from opens, causes []path.CauseID) {
+func (os openWaits) merge(from openWaits, causes []path.CauseID) {
 	for id, o := range from {
 		if causes != nil {
 			id = causes[id]
@@ -69,35 +69,35 @@ func (os opens) merge(from opens, causes []path.CauseID) {
 	}
 }
 
-// openWaits spells out where open requests stood, those that stood for the longest, all together, first.
-func (w writer) openWaits(os opens, by tracefmt.FrameID) []report.OpenWait {
-	type key struct {
-		cause   cause.Cause
-		inbound bool
-		site    tracefmt.FrameID
-		own     tracefmt.FrameID
-		call    tracefmt.StringID
-		kind    tracefmt.StringID
+// openWaitRows spells out where open requests stood, those that stood for the longest, all together, first.
+func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report.OpenWait {
+	type waitKey struct {
+		cause       cause.Cause
+		inbound     bool
+		site        tracefmt.FrameID
+		serviceSite tracefmt.FrameID
+		call        tracefmt.StringID
+		kind        tracefmt.StringID
 	}
-	merged, ids := map[key]*openAt{}, map[key]path.CauseID{}
+	merged, ids := map[waitKey]*openWait{}, map[waitKey]path.CauseID{}
 	for id, o := range os {
 		k := w.stage.IDs.Cause(id).WithSettledCause(w.sp.Settled)
-		at := key{k.Code.Cause(), k.Inbound, k.Site, w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain), by), k.Call, k.Kind}
-		entry.In(merged, at).add(o)
-		if first, ok := ids[at]; !ok || id < first {
-			ids[at] = id
+		key := waitKey{k.Code.Cause(), k.Inbound, k.Site, w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain), starter), k.Call, k.Kind}
+		entry.In(merged, key).add(o)
+		if first, ok := ids[key]; !ok || id < first {
+			ids[key] = id
 		}
 	}
 	var out []report.OpenWait
-	for at, o := range merged {
+	for key, o := range merged {
 		wait := report.OpenWait{
-			Cause: spell.Cause(at.cause), Call: w.sp.Syms.String(at.call), Via: []report.Via{}, Kind: w.sp.Kind(at.cause, at.kind, at.inbound),
-			Count: int(o.count), OldestNS: w.sp.End - o.oldest, StuckNS: o.stuck, AgesNS: o.ages,
+			Cause: spell.Cause(key.cause), Call: w.sp.Syms.String(key.call), Via: []report.Via{}, Kind: w.sp.Kind(key.cause, key.kind, key.inbound),
+			Count: int(o.count), OldestNS: w.sp.End - o.oldestStart, StuckNS: o.stuckNS, AgesNS: o.agesNS,
 		}
-		if via := w.sp.Vias(w.stage.IDs.Chain(w.stage.IDs.Cause(ids[at]).Chain)); len(via) > 0 {
+		if via := w.sp.Vias(w.stage.IDs.Chain(w.stage.IDs.Cause(ids[key]).Chain)); len(via) > 0 {
 			wait.Via = via
 		}
-		wait.Site = w.sp.SiteFor(at.site, at.own, wait.Via)
+		wait.Site = w.sp.SiteFor(key.site, key.serviceSite, wait.Via)
 		out = append(out, wait)
 	}
 	slices.SortFunc(out, func(a, b report.OpenWait) int {

@@ -13,49 +13,49 @@ import (
 
 // Bounds on what stands beside the requests of a server.
 const (
-	farMore = 20
+	probeFactor = 20
 )
 
-// Order gives groups their roles and brings them into order: first what somebody
+// SortByRole gives groups their roles and brings them into order: first what somebody
 // waits for, those of the most time first; then what the process does by itself;
-// then what watches it. byTimer says of work whether a timer began most of it.
-func Order(rows []Row, lasted time.Duration, byTimer func(*Row) bool) {
-	var served, work, top report.Group // counts and times alone
-	others, tasks := false, 0
+// then what watches it. isTimerStarted says of work whether a timer began most of it.
+func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bool) {
+	var servedTotals, workTotals, maxTotals report.Group // counts and times alone
+	hasOther, tasks := false, 0
 	for i := range rows {
-		r := &rows[i]
+		row := &rows[i]
 		switch {
-		case isWork(r.kind):
-			work.Count += r.Count
-			work.TotalNS += r.TotalNS
-			others = true
-			if !ticks(r, byTimer) {
-				tasks += r.Count
+		case isWork(row.kind):
+			workTotals.Count += row.Count
+			workTotals.TotalNS += row.TotalNS
+			hasOther = true
+			if !isIdleTicker(row, isTimerStarted) {
+				tasks += row.Count
 			}
-		case isMonitoring(r.Name):
-			r.Role = report.RoleMonitoring
+		case isMonitoring(row.Name):
+			row.Role = report.RoleMonitoring
 			continue
 		default:
-			served.Count += r.Count + r.Open.Count
-			served.TotalNS += r.TotalNS
-			others = true
+			servedTotals.Count += row.Count + row.Open.Count
+			servedTotals.TotalNS += row.TotalNS
+			hasOther = true
 		}
-		top.TotalNS = max(top.TotalNS, r.TotalNS)
+		maxTotals.TotalNS = max(maxTotals.TotalNS, row.TotalNS)
 	}
-	probes := float64(served.Count) < scale.Few*max(lasted.Seconds(), 1) && work.Count >= farMore*served.Count && work.TotalNS >= farMore*served.TotalNS
+	probes := float64(servedTotals.Count) < scale.Few*max(duration.Seconds(), 1) && workTotals.Count >= probeFactor*servedTotals.Count && workTotals.TotalNS >= probeFactor*servedTotals.TotalNS
 	for i := range rows {
-		r := &rows[i]
+		row := &rows[i]
 		switch {
-		case r.Role == report.RoleMonitoring:
-			if !others {
-				r.Role = ""
+		case row.Role == report.RoleMonitoring:
+			if !hasOther {
+				row.Role = ""
 			}
-		case isWork(r.kind) && served.Count > 0 && !probes && (byTimer(r) || float64(r.TotalNS) < scale.Speck*float64(top.TotalNS)):
-			r.Role = report.RoleBackground
-		case tasks >= scale.Enough && ticks(r, byTimer):
-			r.Role = report.RoleBackground
-		case !isWork(r.kind) && probes:
-			r.Role = report.RoleMonitoring
+		case isWork(row.kind) && servedTotals.Count > 0 && !probes && (isTimerStarted(row) || float64(row.TotalNS) < scale.Speck*float64(maxTotals.TotalNS)):
+			row.Role = report.RoleBackground
+		case tasks >= scale.Enough && isIdleTicker(row, isTimerStarted):
+			row.Role = report.RoleBackground
+		case !isWork(row.kind) && probes:
+			row.Role = report.RoleMonitoring
 		}
 	}
 	slices.SortFunc(rows, func(a, b Row) int {
@@ -63,22 +63,22 @@ func Order(rows []Row, lasted time.Duration, byTimer func(*Row) bool) {
 	})
 }
 
-// ticks reports whether turns of a loop only look, when a timer says so, whether
+// isIdleTicker reports whether turns of a loop only look, when a timer says so, whether
 // there is something to do: nobody waits for that, however many they are and however
 // late they run.
-func ticks(r *Row, byTimer func(*Row) bool) bool {
-	if r.kind != request.Loop || r.Count == 0 || len(r.Bands) == 0 || !byTimer(r) {
+func isIdleTicker(r *Row, isTimerStarted func(*Row) bool) bool {
+	if r.kind != request.Loop || r.Count == 0 || len(r.Bands) == 0 || !isTimerStarted(r) {
 		return false
 	}
-	did := int64(0)
+	workNS := int64(0)
 	for i := range r.All().Causes {
 		switch c := &r.All().Causes[i]; c.Cause {
 		case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseThrottle, report.CauseSTW, report.CauseGCAssist, report.CauseGCWait:
 		default:
-			did += c.TotalNS
+			workNS += c.TotalNS
 		}
 	}
-	return did <= scale.Turn*int64(r.Count)
+	return workNS <= scale.Turn*int64(r.Count)
 }
 
 func roleRank(r report.Role) int { return slices.Index(report.Roles(), r) }

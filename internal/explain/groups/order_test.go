@@ -32,9 +32,9 @@ func TestIsMonitoring(t *testing.T) {
 	}
 }
 
-// TestOrder: what somebody waits for comes first, what a timer began behind it, what watches the process last. Each line
+// TestSortByRole: what somebody waits for comes first, what a timer began behind it, what watches the process last. Each line
 // is a process as it would be put the wrong way round by time alone.
-func TestOrder(t *testing.T) {
+func TestSortByRole(t *testing.T) {
 	type g struct {
 		name  string
 		kind  request.Kind
@@ -43,9 +43,9 @@ func TestOrder(t *testing.T) {
 		timer bool
 	}
 	const ms = 1_000_000
-	for what, tt := range map[string]struct {
-		in   []g
-		want []string // names and roles
+	for name, c := range map[string]struct {
+		groups []g
+		want   []string // names and roles
 	}{
 		"a herd of tickers beside a server": {
 			[]g{{"main.tick", request.Loop, 12000, 300_000 * ms, true}, {"main.serve", request.HTTP1, 150, 900 * ms, false}},
@@ -68,14 +68,14 @@ func TestOrder(t *testing.T) {
 	} {
 		var rows []Row
 		timer := map[string]bool{}
-		for _, g := range tt.in {
+		for _, g := range c.groups {
 			rows = append(rows, Row{Group: report.Group{ID: g.name, Name: g.name, Count: g.count, TotalNS: g.ns}, kind: g.kind})
 			timer[g.name] = g.timer
 		}
-		Order(rows, 10*time.Second, func(r *Row) bool { return timer[r.Name] })
+		SortByRole(rows, 10*time.Second, func(r *Row) bool { return timer[r.Name] })
 		for i := range rows {
-			if rows[i].Name != tt.want[2*i] || string(rows[i].Role) != tt.want[2*i+1] {
-				t.Errorf("%s: place %d has %s, %q; want %s, %q", what, i+1, rows[i].Name, rows[i].Role, tt.want[2*i], tt.want[2*i+1])
+			if rows[i].Name != c.want[2*i] || string(rows[i].Role) != c.want[2*i+1] {
+				t.Errorf("%s: place %d has %s, %q; want %s, %q", name, i+1, rows[i].Name, rows[i].Role, c.want[2*i], c.want[2*i+1])
 			}
 		}
 	}
@@ -84,34 +84,34 @@ func TestOrder(t *testing.T) {
 // TestRowText: rows of a report that say different things have different texts, so that those of equal time stand in one order,
 // whatever the order in which they were found. It fails if a report of the same trace is another the next time.
 func TestRowText(t *testing.T) {
-	at := func(fn, file string, line int) *report.Site { return &report.Site{Func: fn, File: file, Line: line} }
-	from := at("main.a", "a.go", 1)
-	from.CalledFrom = &report.Caller{Func: "main.b", File: "b.go", Line: 2}
+	site := func(fn, file string, line int) *report.Site { return &report.Site{Func: fn, File: file, Line: line} }
+	calledSite := site("main.a", "a.go", 1)
+	calledSite.CalledFrom = &report.Caller{Func: "main.b", File: "b.go", Line: 2}
 	via := func(wait report.WaitKind, site *report.Site, call string) []report.Via {
 		return []report.Via{{Wait: wait, Site: site, Call: call}}
 	}
-	seen := map[string]int{}
+	rowByText := map[string]int{}
 	for i, c := range []report.Cause{
 		{Cause: report.CauseCPU},
 		{Cause: report.CauseSleep},
-		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1)},
-		{Cause: report.CauseCPU, Site: at("main.b", "a.go", 1)},
-		{Cause: report.CauseCPU, Site: at("main.a", "b.go", 1)},
-		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 2)},
-		{Cause: report.CauseCPU, Site: from},
-		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), SiteFrom: "sample"},
-		{Cause: report.CauseNetwork, Site: at("main.a", "a.go", 1), Kind: "inbound"},
-		{Cause: report.CauseNetwork, Site: at("main.a", "a.go", 1), Kind: "outbound"},
-		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("lock", at("main.c", "c.go", 3), "")},
-		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("chan", at("main.c", "c.go", 3), "")},
-		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("lock", at("main.d", "c.go", 3), "")},
-		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("lock", at("main.c", "c.go", 3), "sync.(*Mutex).Lock")},
-		{Cause: report.CauseCPU, Site: at("main.a", "a.go", 1), Via: via("lock", nil, "")},
+		{Cause: report.CauseCPU, Site: site("main.a", "a.go", 1)},
+		{Cause: report.CauseCPU, Site: site("main.b", "a.go", 1)},
+		{Cause: report.CauseCPU, Site: site("main.a", "b.go", 1)},
+		{Cause: report.CauseCPU, Site: site("main.a", "a.go", 2)},
+		{Cause: report.CauseCPU, Site: calledSite},
+		{Cause: report.CauseCPU, Site: site("main.a", "a.go", 1), SiteFrom: "sample"},
+		{Cause: report.CauseNetwork, Site: site("main.a", "a.go", 1), Kind: "inbound"},
+		{Cause: report.CauseNetwork, Site: site("main.a", "a.go", 1), Kind: "outbound"},
+		{Cause: report.CauseCPU, Site: site("main.a", "a.go", 1), Via: via("lock", site("main.c", "c.go", 3), "")},
+		{Cause: report.CauseCPU, Site: site("main.a", "a.go", 1), Via: via("chan", site("main.c", "c.go", 3), "")},
+		{Cause: report.CauseCPU, Site: site("main.a", "a.go", 1), Via: via("lock", site("main.d", "c.go", 3), "")},
+		{Cause: report.CauseCPU, Site: site("main.a", "a.go", 1), Via: via("lock", site("main.c", "c.go", 3), "sync.(*Mutex).Lock")},
+		{Cause: report.CauseCPU, Site: site("main.a", "a.go", 1), Via: via("lock", nil, "")},
 	} {
 		text := rowText(&c)
-		if other, ok := seen[text]; ok {
-			t.Errorf("rows %d and %d are both %q", other, i, text)
+		if firstRow, ok := rowByText[text]; ok {
+			t.Errorf("rows %d and %d are both %q", firstRow, i, text)
 		}
-		seen[text] = i
+		rowByText[text] = i
 	}
 }

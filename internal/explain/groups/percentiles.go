@@ -6,32 +6,32 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// least returns how many values a quantile needs to mean something: at least
+// minValues returns how many values a quantile needs to mean something: at least
 // one is expected beyond it, and for the median a handful.
-func least(q float64) int64 {
+func minValues(q float64) int64 {
 	n := int64(math.Round(1 / (1 - q))) // in floating point it is a little less or more
 	return max(n, 5)
 }
 
-func latency(h *histogram) report.Latency {
-	var l report.Latency
-	if h.n == 0 {
-		return l
+func latencyOf(h *histogram) report.Latency {
+	var out report.Latency
+	if h.count == 0 {
+		return out
 	}
 	q := func(q float64) *int64 {
-		if h.n < least(q) {
+		if h.count < minValues(q) {
 			return nil
 		}
 		v := h.quantile(q)
 		return &v
 	}
-	mean, top := h.sum/h.n, h.max
-	l.Mean, l.Max = &mean, &top
-	l.P50, l.P90, l.P99, l.P999 = q(0.5), q(0.9), q(0.99), q(0.999)
-	return l
+	meanNS, maxNS := h.sum/h.count, h.max
+	out.Mean, out.Max = &meanNS, &maxNS
+	out.P50, out.P90, out.P99, out.P999 = q(0.5), q(0.9), q(0.99), q(0.999)
+	return out
 }
 
 func quantiles(h *histogram) report.Quantiles {
-	l := latency(h)
+	l := latencyOf(h)
 	return report.Quantiles{P50: l.P50, P99: l.P99, Max: l.Max}
 }

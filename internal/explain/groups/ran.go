@@ -16,82 +16,82 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// ran is what ran while requests waited for a P. It is kept by latency as the
+// concurrentRuns is what ran while requests waited for a P. It is kept by latency as the
 // causes are: what made slow requests wait is seldom what made others wait. About a
 // fifty requests of a generation are looked at, and the slowest of each group.
-type ran map[ranKey]int64
+type concurrentRuns map[concurrentRunKey]int64
 
-// A ranKey is a site that ran while requests waited.
-type ranKey struct {
-	ranAt
+// A concurrentRunKey is a site that ran while requests waited.
+type concurrentRunKey struct {
+	waitKey
 	site tracefmt.FrameID
 }
 
-// ranAt is whose waits, and for which cause.
-type ranAt struct {
+// waitKey is whose waits, and for which cause.
+type waitKey struct {
 	group  path.GroupID // anyGroup for parts of long requests, and open ones
 	bucket int32
-	id     path.CauseID
+	cause  path.CauseID
 }
 
-func (r ran) merge(o ran, tr *path.Translation) {
-	for k, ns := range o {
+func (r concurrentRuns) merge(other concurrentRuns, tr *path.Translation) {
+	for k, ns := range other {
 		if k.group != anyGroup {
 			k.group = tr.Groups[k.group]
 		}
-		k.id = tr.Causes[k.id]
+		k.cause = tr.Causes[k.cause]
 		r[k] += ns
 	}
 }
 
 // A look is a wait for a P that is worth looking at.
-type look struct {
-	id       path.CauseID
-	from, to int64
-	g        uint64
+type pWait struct {
+	cause      path.CauseID
+	start, end int64
+	g          uint64
 }
 
-func (t *table) look(l *look, at ranAt, weight int64) {
-	at.id = l.id
-	t.stage.EachConcurrentRun(l.from, l.to, l.g, func(site tracefmt.FrameID, ns int64) { t.ran[ranKey{at, site}] += ns * weight })
+func (t *table) addConcurrentRuns(wait *pWait, key waitKey, weight int64) {
+	key.cause = wait.cause
+	t.stage.EachConcurrentRun(wait.start, wait.end, wait.g, func(site tracefmt.FrameID, ns int64) { t.concurrentRuns[concurrentRunKey{key, site}] += ns * weight })
 }
 
-// lookAt looks up what ran while a request waited for a P, or takes note of it if
+// addPWaits looks up what ran while a request waited for a P, or takes note of it if
 // it is one of the slowest so far.
-func (t *table) lookAt(w *path.WalkResult) {
+func (t *table) addPWaits(w *path.WalkResult) {
 	if len(w.LongPWaits) == 0 {
 		return
 	}
-	at := ranAt{group: anyGroup}
+	key := waitKey{group: anyGroup}
 	if w.Form == path.Whole && !w.Req.Open {
-		at = ranAt{group: w.Group, bucket: loglinear.Bucket(w.Latency(), coarseBits)}
+		key = waitKey{group: w.Group, bucket: loglinear.Bucket(w.Latency(), coarseBits)}
 	}
 	if w.Sampled {
 		for _, i := range w.LongPWaits {
 			s := &w.Segments[i]
-			t.look(&look{w.CauseIDs[i], s.Start, s.End, s.G}, at, w.Weight)
+			t.addConcurrentRuns(&pWait{w.CauseIDs[i], s.Start, s.End, s.G}, key, w.Weight)
 		}
 		return
 	}
-	if at.group == anyGroup {
+	if key.group == anyGroup {
 		return
 	}
-	entry.In(t.slow, w.Group).add(w, at)
+	entry.In(t.slowByGroup, w.Group).add(w, key)
 }
 
-// slowest are the slowest requests of a group in one generation that waited for a
+// slowRequests are the slowest requests of a group in one generation that waited for a
 // P.
-type slowest struct {
-	list []slow
-	last int // index of the fastest of them
+type slowRequests struct {
+	list    []slowRequest
+	fastest int // index of the fastest of them
 }
 
-type slow struct {
+type slowRequest struct {
 	latency, start int64
 	g              uint64
 	weight         int64
-	at             ranAt
-	waits          []look
+	key            waitKey
+	waits          []pWait
 	table          *table
 }
 
@@ -99,69 +99,69 @@ type slow struct {
 // together, in one generation; and the least part of a request that a wait is worth
 // looking at for.
 const (
-	mostSlow    = 32
-	mostSlowAll = 64
+	maxSlowPerGroup = 32
+	maxSlow         = 64
 )
 
-func compareSlow(a, b *slow) int {
+func compareSlow(a, b *slowRequest) int {
 	return cmp.Or(cmp.Compare(b.latency, a.latency), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
-func (l *slowest) add(w *path.WalkResult, at ranAt) {
-	s := slow{latency: w.Latency(), start: w.Start, g: w.Req.G, weight: w.Weight, at: at}
-	if len(l.list) < mostSlow {
-		l.list = append(l.list, slow{})
-		l.last = len(l.list) - 1
-	} else if compareSlow(&s, &l.list[l.last]) > 0 {
+func (l *slowRequests) add(w *path.WalkResult, key waitKey) {
+	request := slowRequest{latency: w.Latency(), start: w.Start, g: w.Req.G, weight: w.Weight, key: key}
+	if len(l.list) < maxSlowPerGroup {
+		l.list = append(l.list, slowRequest{})
+		l.fastest = len(l.list) - 1
+	} else if compareSlow(&request, &l.list[l.fastest]) > 0 {
 		return
 	}
-	into := &l.list[l.last]
-	s.waits = into.waits[:0]
+	replaced := &l.list[l.fastest]
+	request.waits = replaced.waits[:0]
 	for _, i := range w.LongPWaits {
-		g := &w.Segments[i]
-		if float64(g.End-g.Start) < scale.Little*float64(s.latency) {
+		segment := &w.Segments[i]
+		if float64(segment.End-segment.Start) < scale.Little*float64(request.latency) {
 			continue
 		}
-		s.waits = append(s.waits, look{w.CauseIDs[i], g.Start, g.End, g.G})
+		request.waits = append(request.waits, pWait{w.CauseIDs[i], segment.Start, segment.End, segment.G})
 	}
-	*into = s
-	if len(l.list) == mostSlow {
+	*replaced = request
+	if len(l.list) == maxSlowPerGroup {
 		for i := range l.list {
-			if compareSlow(&l.list[i], &l.list[l.last]) > 0 {
-				l.last = i
+			if compareSlow(&l.list[i], &l.list[l.fastest]) > 0 {
+				l.fastest = i
 			}
 		}
 	}
 }
 
-// lookAtSlow looks at the slowest requests that the workers' tables took note of:
+// addSlowPWaits looks at the slowest requests that the workers' tables took note of:
 // which they are does not depend on who walked them.
-func lookAtSlow(tables []*table) {
-	all := map[path.GroupKey][]slow{}
+func addSlowPWaits(tables []*table) {
+	byGroup := map[path.GroupKey][]slowRequest{}
 	for _, t := range tables {
-		for id, l := range t.slow {
+		for id, l := range t.slowByGroup {
 			key := t.stage.IDs.Group(id)
 			for _, s := range l.list {
 				s.table = t
-				all[key] = append(all[key], s)
+				byGroup[key] = append(byGroup[key], s)
 			}
 		}
-		clear(t.slow)
+		clear(t.slowByGroup)
 	}
-	mine := make(map[*table][]slow)
-	for _, list := range all {
-		slices.SortFunc(list, func(a, b slow) int { return compareSlow(&a, &b) })
-		for _, s := range list[:min(len(list), mostSlow, max(mostSlowAll/len(all), 4))] {
-			mine[s.table] = append(mine[s.table], s)
+	byTable := make(map[*table][]slowRequest)
+	for _, list := range byGroup {
+		slices.SortFunc(list, func(a, b slowRequest) int { return compareSlow(&a, &b) })
+		for _, s := range list[:min(len(list), maxSlowPerGroup, max(maxSlow/len(byGroup), 4))] {
+			byTable[s.table] = append(byTable[s.table], s)
 		}
 	}
 	// Each worker looks at those that it walked itself.
 	var wg sync.WaitGroup
-	for t, list := range mine {
+	for t, list := range byTable {
 		wg.Go(func() {
 			for i := range list {
 				for k := range list[i].waits {
-					t.look(&list[i].waits[k], list[i].at, list[i].weight)
+					t.addConcurrentRuns(&list[i].waits[k], list[i].key, list[i].weight)
 				}
 			}
 		})
@@ -169,9 +169,9 @@ func lookAtSlow(tables []*table) {
 	wg.Wait()
 }
 
-// leads returns, for each function that ran meanwhile, the line of it that ran most:
+// mainLines returns, for each function that ran meanwhile, the line of it that ran most:
 // a function is named the same wherever it is.
-func (r ran) leads(sp *spell.Speller) map[tracefmt.StringID]tracefmt.FrameID {
+func (r concurrentRuns) mainLines(sp *spell.Speller) map[tracefmt.StringID]tracefmt.FrameID {
 	total := map[tracefmt.FrameID]int64{}
 	for k, ns := range r {
 		total[k.site] += ns
@@ -179,83 +179,83 @@ func (r ran) leads(sp *spell.Speller) map[tracefmt.StringID]tracefmt.FrameID {
 	out := map[tracefmt.StringID]tracefmt.FrameID{}
 	for f, ns := range total {
 		fn := sp.Syms.Frame(f).Func
-		if l, ok := out[fn]; !ok || ns > total[l] || ns == total[l] && sp.CompareFrames(f, l) < 0 {
+		if line, ok := out[fn]; !ok || ns > total[line] || ns == total[line] && sp.CompareFrames(f, line) < 0 {
 			out[fn] = f
 		}
 	}
 	return out
 }
 
-// sortRan sorts what ran during waits for a P by their causes and by whose they were.
-func (w *writer) sortRan() {
-	w.leads, w.ranBy = w.ran.leads(w.sp), make(map[path.CauseID]map[ranAt]map[tracefmt.FrameID]int64)
-	for k, ns := range w.ran {
-		if !w.waitsForP(k.id) {
+// indexConcurrentRuns sorts what ran during waits for a P by their causes and by whose they were.
+func (w *rowWriter) indexConcurrentRuns() {
+	w.mainLines, w.runsByCause = w.concurrentRuns.mainLines(w.sp), make(map[path.CauseID]map[waitKey]map[tracefmt.FrameID]int64)
+	for k, ns := range w.concurrentRuns {
+		if !w.waitsForP(k.cause) {
 			continue
 		}
-		if w.ranBy[k.id] == nil {
-			w.ranBy[k.id] = make(map[ranAt]map[tracefmt.FrameID]int64)
+		if w.runsByCause[k.cause] == nil {
+			w.runsByCause[k.cause] = make(map[waitKey]map[tracefmt.FrameID]int64)
 		}
-		if w.ranBy[k.id][k.ranAt] == nil {
-			w.ranBy[k.id][k.ranAt] = make(map[tracefmt.FrameID]int64)
+		if w.runsByCause[k.cause][k.waitKey] == nil {
+			w.runsByCause[k.cause][k.waitKey] = make(map[tracefmt.FrameID]int64)
 		}
-		w.ranBy[k.id][k.ranAt][k.site] = ns
+		w.runsByCause[k.cause][k.waitKey][k.site] = ns
 	}
-	w.ranIDs = slices.Collect(maps.Keys(w.ranBy))
+	w.pWaitCauses = slices.Collect(maps.Keys(w.runsByCause))
 }
 
-// ranMeanwhile returns what ran while a group's requests of some latencies waited
+// concurrentShares returns what ran while a group's requests of some latencies waited
 // for one of some causes: what was seen at each latency counts by how long such
 // requests waited. Where none of them was looked at (a request has more waits than
 // are), the same requests' other waits speak for them, then others of the group, or
 // at last other groups.
-func (w writer) ranMeanwhile(g *group, ids []path.CauseID, in map[int32]bool) []report.Share {
+func (w rowWriter) concurrentShares(g *group, causes []path.CauseID, buckets map[int32]bool) []report.Share {
 	group := w.stage.IDs.GroupID(g.key)
-	if !slices.ContainsFunc(ids, w.waitsForP) {
+	if !slices.ContainsFunc(causes, w.waitsForP) {
 		return w.sp.Shares(nil)
 	}
-	m := map[tracefmt.FrameID]int64{}
-	add := func(at ranAt, sites map[tracefmt.FrameID]int64) {
-		total, waited := int64(0), int64(0)
+	nsByLine := map[tracefmt.FrameID]int64{}
+	add := func(key waitKey, sites map[tracefmt.FrameID]int64) {
+		total, waitNS := int64(0), int64(0)
 		for _, ns := range sites {
 			total += ns
 		}
 		if total == 0 {
 			return
 		}
-		if at.group == group {
-			if c := g.cells.of(at.bucket, int32(at.id)); c != nil {
-				waited = c.ns
+		if key.group == group {
+			if c := g.causeCells.find(key.bucket, int32(key.cause)); c != nil {
+				waitNS = c.ns
 			}
 		}
-		if waited == 0 {
-			waited = total
+		if waitNS == 0 {
+			waitNS = total
 		}
 		for f, ns := range sites {
-			m[w.leads[w.sp.Syms.Frame(f).Func]] += int64(float64(ns) / float64(total) * float64(waited))
+			nsByLine[w.mainLines[w.sp.Syms.Frame(f).Func]] += int64(float64(ns) / float64(total) * float64(waitNS))
 		}
 	}
-	ofGroup := func(at ranAt) bool { return at.group == group }
-	ofBand := func(at ranAt) bool { return at.group == group && in[at.bucket] }
-	for _, try := range []struct {
-		ids   []path.CauseID
-		which func(ranAt) bool
-	}{{ids, ofBand}, {w.ranIDs, ofBand}, {ids, ofGroup}, {ids, func(ranAt) bool { return true }}} {
-		for _, id := range try.ids {
-			for at, sites := range w.ranBy[id] {
-				if try.which(at) {
-					add(at, sites)
+	ofGroup := func(key waitKey) bool { return key.group == group }
+	ofBand := func(key waitKey) bool { return key.group == group && buckets[key.bucket] }
+	for _, source := range []struct {
+		causes   []path.CauseID
+		includes func(waitKey) bool
+	}{{causes, ofBand}, {w.pWaitCauses, ofBand}, {causes, ofGroup}, {causes, func(waitKey) bool { return true }}} {
+		for _, id := range source.causes {
+			for key, sites := range w.runsByCause[id] {
+				if source.includes(key) {
+					add(key, sites)
 				}
 			}
 		}
-		if len(m) > 0 {
+		if len(nsByLine) > 0 {
 			break
 		}
 	}
-	return w.sp.Shares(m)
+	return w.sp.Shares(nsByLine)
 }
 
 // waitsForP reports whether a cause is a wait for a P, and no freeze.
-func (w writer) waitsForP(id path.CauseID) bool {
+func (w rowWriter) waitsForP(id path.CauseID) bool {
 	return w.sp.Settled[w.stage.IDs.Cause(id).Code] == cause.Sched
 }

@@ -22,8 +22,8 @@ type Selection struct {
 	Wanted func(request.Kind, tracefmt.StringID) bool
 }
 
-// has reports whether a group that has requests is of a wanted kind.
-func (s *Selection) has(g *group) bool {
+// includes reports whether a group that has requests is of a wanted kind.
+func (s *Selection) includes(g *group) bool {
 	return g != nil && g.requests() > 0 && (s.Wanted == nil || s.Wanted(g.key.Kind, g.key.Name))
 }
 
@@ -31,39 +31,39 @@ func (s *Selection) has(g *group) bool {
 // requests.
 type Row struct {
 	report.Group
-	Of path.GroupID
+	PathGroup path.GroupID
 	// MedianNS is an estimate of the median latency also of a group that is too
 	// small for a percentile; 0 if no request ended.
 	MedianNS int64
 	kind     request.Kind
 }
 
-// Key returns what tells a group apart.
-func (s *Sum) Key(id path.GroupID) path.GroupKey { return s.parts[0].stage.IDs.Group(id) }
+// GroupKey returns what tells a group apart.
+func (s *Sum) GroupKey(id path.GroupID) path.GroupKey { return s.tables[0].stage.IDs.Group(id) }
 
 // maxCauses bounds the rows of a band; the rest is one row "other".
 const maxCauses = 40
 
-// Observer returns how many requests looked at the process itself.
-func (s *Sum) Observer() int { return int(s.parts[0].observer) }
+// ObserverRequests returns how many requests looked at the process itself.
+func (s *Sum) ObserverRequests() int { return int(s.tables[0].observerRequests) }
 
-// Has reports whether there are requests of a wanted kind.
-func (s *Sum) Has(wanted func(request.Kind, tracefmt.StringID) bool) bool {
-	return slices.ContainsFunc(s.parts[0].groups, func(g *group) bool {
+// HasRequests reports whether there are requests of a wanted kind.
+func (s *Sum) HasRequests(wanted func(request.Kind, tracefmt.StringID) bool) bool {
+	return slices.ContainsFunc(s.tables[0].groups, func(g *group) bool {
 		return g != nil && wanted(g.key.Kind, g.key.Name) && g.requests() > 0
 	})
 }
 
 // Rows returns the groups in order of total latency.
 func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
-	w := writer{table: s.parts[0], sp: sp, kinds: s.parts[0].under.byGroup()}
-	w.sortRan()
+	w := rowWriter{table: s.tables[0], sp: sp, samplesByGroup: s.tables[0].runSamples.byGroup()}
+	w.indexConcurrentRuns()
 	out := []Row{}
 	for id, g := range w.groups {
-		if _, _, ok := w.selected(&sel, g); !ok {
+		if _, _, ok := w.selectedTitle(&sel, g); !ok {
 			continue
 		}
-		out = append(out, Row{Group: w.row(g), Of: path.GroupID(id), MedianNS: g.lat.quantile(0.5), kind: g.key.Kind})
+		out = append(out, Row{Group: w.row(g), PathGroup: path.GroupID(id), MedianNS: g.latencies.quantile(0.5), kind: g.key.Kind})
 	}
 	slices.SortFunc(out, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.TotalNS, a.TotalNS), cmp.Compare(a.ID, b.ID))
@@ -71,54 +71,54 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 	return out
 }
 
-// Names returns the names of all groups that are wanted, whatever they are called, with
+// GroupNames returns the names of all groups that are wanted, whatever they are called, with
 // how many requests, those of the most time first.
-func (s *Sum) Names(sp *spell.Speller, sel Selection) []Named {
-	w := writer{table: s.parts[0], sp: sp}
-	var out []Named
+func (s *Sum) GroupNames(sp *spell.Speller, sel Selection) []NameCount {
+	w := rowWriter{table: s.tables[0], sp: sp}
+	var out []NameCount
 	ns := make(map[string]int64)
 	for _, g := range w.groups {
-		if !sel.has(g) {
+		if !sel.includes(g) {
 			continue
 		}
 		_, name, _ := w.title(g)
-		ns[name] += g.lat.sum
-		out = append(out, Named{name, g.requests()})
+		ns[name] += g.latencies.sum
+		out = append(out, NameCount{name, g.requests()})
 	}
-	slices.SortFunc(out, func(a, b Named) int {
+	slices.SortFunc(out, func(a, b NameCount) int {
 		return cmp.Or(cmp.Compare(ns[b.Name], ns[a.Name]), cmp.Compare(a.Name, b.Name), cmp.Compare(b.Requests, a.Requests))
 	})
 	return out
 }
 
 // A Named is a group's name and the number of its requests.
-type Named struct {
+type NameCount struct {
 	Name     string
 	Requests int64
 }
 
-// IDs returns the report's id of every group that is selected, by its id here.
-func (s *Sum) IDs(sp *spell.Speller, sel Selection) map[path.GroupID]string {
-	w := writer{table: s.parts[0], sp: sp}
+// GroupIDs returns the report's id of every group that is selected, by its id here.
+func (s *Sum) GroupIDs(sp *spell.Speller, sel Selection) map[path.GroupID]string {
+	w := rowWriter{table: s.tables[0], sp: sp}
 	out := make(map[path.GroupID]string)
 	for id, g := range w.groups {
-		if kind, name, ok := w.selected(&sel, g); ok {
+		if kind, name, ok := w.selectedTitle(&sel, g); ok {
 			out[path.GroupID(id)] = spell.GroupID(kind, name)
 		}
 	}
 	return out
 }
 
-// Title returns the report's id and the name of one group, if it is selected.
-func (s *Sum) Title(id path.GroupID, sp *spell.Speller, sel Selection) (of, name string, ok bool) {
-	w := writer{table: s.parts[0], sp: sp}
-	kind, name, ok := w.selected(&sel, w.groups[id])
+// GroupTitle returns the report's id and the name of one group, if it is selected.
+func (s *Sum) GroupTitle(id path.GroupID, sp *spell.Speller, sel Selection) (groupID, name string, ok bool) {
+	w := rowWriter{table: s.tables[0], sp: sp}
+	kind, name, ok := w.selectedTitle(&sel, w.groups[id])
 	return spell.GroupID(kind, name), name, ok
 }
 
-// selected returns what a group is called, and whether it is selected.
-func (w writer) selected(sel *Selection, g *group) (kind, name string, ok bool) {
-	if !sel.has(g) {
+// selectedTitle returns what a group is called, and whether it is selected.
+func (w rowWriter) selectedTitle(sel *Selection, g *group) (kind, name string, ok bool) {
+	if !sel.includes(g) {
 		return "", "", false
 	}
 	kind, name, _ = w.title(g)
@@ -126,77 +126,77 @@ func (w writer) selected(sel *Selection, g *group) (kind, name string, ok bool) 
 }
 
 // A writer makes rows of a table.
-type writer struct {
+type rowWriter struct {
 	*table
-	sp    *spell.Speller
-	leads map[tracefmt.StringID]tracefmt.FrameID // see ran.leads
-	// ranBy is what ran during waits for a P, by cause and by whose they were, ranIDs are the causes.
-	ranBy  map[path.CauseID]map[ranAt]map[tracefmt.FrameID]int64
-	ranIDs []path.CauseID
-	kinds  map[path.GroupID][]sampleKey // see under.byGroup
+	sp        *spell.Speller
+	mainLines map[tracefmt.StringID]tracefmt.FrameID // see ran.leads
+	// runsByCause is what ran during waits for a P, by cause and by whose they were, pWaitCauses are the causes.
+	runsByCause    map[path.CauseID]map[waitKey]map[tracefmt.FrameID]int64
+	pWaitCauses    []path.CauseID
+	samplesByGroup map[path.GroupID][]sampleKey // see under.byGroup
 }
 
-func (w writer) row(g *group) report.Group {
+func (w rowWriter) row(g *group) report.Group {
 	kind, name, named := w.title(g)
-	r := report.Group{
+	row := report.Group{
 		ID:         spell.GroupID(kind, name),
 		Kind:       report.Kind(kind),
 		Name:       name,
 		Named:      named,
-		Count:      int(g.lat.n),
-		Streaming:  g.parted,
-		Entry:      w.sp.Site(g.entry),
-		TotalNS:    g.lat.sum,
-		CutAtStart: int(g.cut),
+		Count:      int(g.latencies.count),
+		Streaming:  g.hasJoined,
+		Entry:      w.sp.Site(g.handlerFrame),
+		TotalNS:    g.latencies.sum,
+		CutAtStart: int(g.cutAtStart),
 		Histogram:  [][2]int64{},
 		Blocks:     []report.Block{},
 		Slowest:    []report.Request{},
 	}
-	r.LatencyNS = latency(&g.lat)
-	r.ReadyToRunNS, r.PollGapNS = quantiles(&g.ready), quantiles(&g.gap)
-	r.Of = w.sp.Syms.String(g.of)
-	if g.before.n > 0 {
-		before := quantiles(&g.before)
-		r.BeforeNS = &before
+	row.LatencyNS = latencyOf(&g.latencies)
+	row.ReadyToRunNS, row.PollGapNS = quantiles(&g.readyTimes), quantiles(&g.pollGaps)
+	row.Of = w.sp.Syms.String(g.markKind)
+	if g.beforeMark.count > 0 {
+		before := quantiles(&g.beforeMark)
+		row.BeforeNS = &before
 	}
 	for status, n := range g.statuses {
-		if r.Statuses == nil {
-			r.Statuses = make(map[string]int)
+		if row.Statuses == nil {
+			row.Statuses = make(map[string]int)
 		}
-		r.Statuses[w.sp.Syms.String(status)] = int(n)
+		row.Statuses[w.sp.Syms.String(status)] = int(n)
 	}
-	r.Histogram = pairs(&g.lat)
-	for _, bi := range keysOf(g.blocks) {
+	row.Histogram = histogramPairs(&g.latencies)
+	for _, bi := range sortedKeys(g.blocks) {
 		b := g.blocks[bi]
 		length := int64(blockNS) << w.blockShift
-		rb := report.Block{StartNS: bi*length - w.sp.Start, DurationNS: length, Count: int(b.lat.n), TotalNS: b.lat.sum, Histogram: pairs(&b.lat), Causes: map[report.CauseName]int64{}}
-		if rb.StartNS < 0 {
-			rb.DurationNS += rb.StartNS
-			rb.StartNS = 0
+		blockRow := report.Block{StartNS: bi*length - w.sp.Start, DurationNS: length, Count: int(b.latencies.count), TotalNS: b.latencies.sum, Histogram: histogramPairs(&b.latencies), Causes: map[report.CauseName]int64{}}
+		if blockRow.StartNS < 0 {
+			blockRow.DurationNS += blockRow.StartNS
+			blockRow.StartNS = 0
 		}
 		for c, ns := range b.causes.ByCause(w.sp.Settled) {
 			if ns != 0 {
-				rb.Causes[spell.Cause(cause.Cause(c))] = ns
+				blockRow.Causes[spell.Cause(cause.Cause(c))] = ns
 			}
 		}
-		r.Blocks = append(r.Blocks, rb)
+		row.Blocks = append(row.Blocks, blockRow)
 	}
-	r.Bands = w.bands(g)
-	r.HistogramCauses = w.histogramCauses(g)
-	r.Open = report.Open{Count: int(g.open)}
-	if g.open > 0 {
-		r.Open.OldestNS = w.sp.End - g.oldest
-		r.Open.Site = w.sp.Site(g.openSite)
-		r.Open.Waits = w.openWaits(g.opens, g.by.frame)
+	row.Bands = w.bands(g)
+	row.HistogramCauses = w.histogramCauses(g)
+	row.Open = report.Open{Count: int(g.openCount)}
+	if g.openCount > 0 {
+		row.Open.OldestNS = w.sp.End - g.oldestStart
+		row.Open.Site = w.sp.Site(g.oldestSite)
+		row.Open.Waits = w.openWaitRows(g.openWaits, g.starter.frame)
 	}
-	return r
+	return row
 }
 
 // title returns what a group is called.
-func (w writer) title(g *group) (kind, name string, named bool) {
+func (w rowWriter) title(g *group) (kind, name string, named bool) {
 	kind, name, named = g.key.Kind.String(), w.sp.Syms.String(g.key.Name), g.key.Name != 0
-	if g.entry != 0 && g.key.Kind == request.GRPC {
-		name = w.sp.Syms.String(w.sp.Syms.Frame(g.entry).Func)
+	if g.handlerFrame != 0 && g.key.Kind == request.GRPC {
+		name = w.sp.Syms.String(w.sp.Syms.Frame(g.handlerFrame).Func)
 	}
 	if !named {
 		name = "unseen " + report.Kind(kind).Protocol() + " handlers"
@@ -204,31 +204,31 @@ func (w writer) title(g *group) (kind, name string, named bool) {
 	return kind, name, named
 }
 
-// pairs lists coarse buckets as [upper bound, count].
-func pairs(h *histogram) [][2]int64 {
-	sums := h.coarsened()
+// histogramPairs lists coarse buckets as [upper bound, count].
+func histogramPairs(h *histogram) [][2]int64 {
+	sums := h.coarseCounts()
 	out := [][2]int64{}
-	for _, b := range keysOf(sums) {
+	for _, b := range sortedKeys(sums) {
 		out = append(out, [2]int64{loglinear.Least(b+1, coarseBits), sums[b]})
 	}
 	return out
 }
 
 // histogramCauses are the nanoseconds of each cause in the buckets of pairs.
-func (w writer) histogramCauses(g *group) map[report.CauseName][]int64 {
-	at := map[int32]int{}
-	for i, b := range keysOf(g.lat.coarsened()) {
-		at[b] = i
+func (w rowWriter) histogramCauses(g *group) map[report.CauseName][]int64 {
+	indexByBucket := map[int32]int{}
+	for i, b := range sortedKeys(g.latencies.coarseCounts()) {
+		indexByBucket[b] = i
 	}
 	out := map[report.CauseName][]int64{}
-	g.cells.each(func(bucket, id int32, c *cell) {
-		i, ok := at[bucket]
+	g.causeCells.forEach(func(bucket, id int32, c *cell) {
+		i, ok := indexByBucket[bucket]
 		if !ok || c.ns == 0 {
 			return
 		}
 		name := spell.Cause(w.sp.Settled[w.stage.IDs.Cause(path.CauseID(id)).Code])
 		if out[name] == nil {
-			out[name] = make([]int64, len(at))
+			out[name] = make([]int64, len(indexByBucket))
 		}
 		out[name][i] += c.ns
 	})

@@ -24,28 +24,28 @@ func TestSamplesOfOtherRequests(t *testing.T) {
 		name    string
 		sampled []sampled
 		want    string
-		from    string
+		source  string
 	}{
 		{"of like length", []sampled{{"main.spin", []int64{1, 1, 1, 1, 1}}, {"main.sort", []int64{64, 64, 64, 64, 64, 64, 64}}}, "main.spin", "sample"},
 		{"of other lengths, few of each", []sampled{{"main.spin", []int64{4, 4, 16, 16, 64}}}, "main.spin", "sample"},
 		{"too few", []sampled{{"main.spin", []int64{4, 16, 16, 64}}}, "net/http.(*conn).serve", "bracket"},
 	} {
-		served := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
-		idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
+		handlerStack := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
+		idleStack := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
 		b := tracetext.New(26)
 		th, poller := b.Thread(), b.Spare()
 		b.Waiting(7)
-		at := int64(10 * ms)
+		now := int64(10 * ms)
 		request := func(length int64, sample ...string) {
-			poller.Unblock(at, 7)
-			th.Start(at+1000, 7)
+			poller.Unblock(now, 7)
+			th.Start(now+1000, 7)
 			if len(sample) > 0 {
-				b.Sample(at+length/2, th, 7, append(sample, served...)...)
+				b.Sample(now+length/2, th, 7, append(sample, handlerStack...)...)
 			}
-			th.Syscall(at+length, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074")
-			th.SyscallEnd(at + length + 1000)
-			th.Block(at+length+2000, "network", idle...)
-			at += length + 10*ms
+			th.Syscall(now+length, "syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", "net/http.(*conn).serve:2074")
+			th.SyscallEnd(now + length + 1000)
+			th.Block(now+length+2000, "network", idleStack...)
+			now += length + 10*ms
 		}
 		const unseen = 5
 		for range unseen + 1 { // the first one ends what was before the trace
@@ -62,8 +62,8 @@ func TestSamplesOfOtherRequests(t *testing.T) {
 			if g.Named {
 				continue
 			}
-			if first := g.All().Causes[0]; g.Count != unseen || first.Cause != report.CauseCPU || first.Site.Func != c.want || first.SiteFrom != c.from {
-				t.Errorf("%s: %d requests without a handler were at %s %+v (%q), want %s (%q)", c.name, g.Count, first.Cause, first.Site, first.SiteFrom, c.want, c.from)
+			if first := g.All().Causes[0]; g.Count != unseen || first.Cause != report.CauseCPU || first.Site.Func != c.want || first.SiteFrom != c.source {
+				t.Errorf("%s: %d requests without a handler were at %s %+v (%q), want %s (%q)", c.name, g.Count, first.Cause, first.Site, first.SiteFrom, c.want, c.source)
 			}
 		}
 	}

@@ -10,23 +10,23 @@ import (
 // A spread says how far a sum may be off that requests with weights were added
 // up to. One of weight w that spent x adds w(w-1)x to lin and w(w-1)x² to sq. What
 // was walked for itself alone, w being 1, adds nothing.
-type spread struct{ lin, sq float64 }
+type spread struct{ linear, square float64 }
 
-func (s *spread) add(o *spread) {
-	s.lin += o.lin
-	s.sq += o.sq
+func (s *spread) add(addend *spread) {
+	s.linear += addend.linear
+	s.square += addend.square
 }
 
 // addSpread takes note of what a request that stands for others spent on its causes.
 func (g *group) addSpread(bucket int32, w *path.WalkResult) {
-	times := float64(w.Weight) * float64(w.Weight-1)
-	if g.weighed == nil {
-		g.weighed = make(map[int32]float64)
+	product := float64(w.Weight) * float64(w.Weight-1)
+	if g.spreadWeights == nil {
+		g.spreadWeights = make(map[int32]float64)
 	}
-	g.weighed[bucket] += times
+	g.spreadWeights[bucket] += product
 	for _, s := range w.CauseTimes {
 		x := float64(s.NS)
-		g.spreads.at(bucket, int32(s.Cause)).add(&spread{times * x, times * x * x})
+		g.spreads.getOrAdd(bucket, int32(s.Cause)).add(&spread{product * x, product * x * x})
 	}
 }
 
@@ -35,16 +35,16 @@ func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 // sq - lin²/n: of a sum over a sample of independent draws, about its mean
 // (Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, sections
 // 3.2 and 3.7). Strata are those by which requests were chosen.
-func (g *group) variances(in map[int32]bool) map[int32]float64 {
+func (g *group) variances(buckets map[int32]bool) map[int32]float64 {
 	type key struct{ stratum, cause int32 }
 	n, sums, out := map[int32]float64{}, map[key]spread{}, map[int32]float64{}
-	for bucket, times := range g.weighed {
-		if in[bucket] {
-			n[stratum(bucket)] += times
+	for bucket, product := range g.spreadWeights {
+		if buckets[bucket] {
+			n[stratum(bucket)] += product
 		}
 	}
-	g.spreads.each(func(bucket, cause int32, s *spread) {
-		if in[bucket] {
+	g.spreads.forEach(func(bucket, cause int32, s *spread) {
+		if buckets[bucket] {
 			k := key{stratum(bucket), cause}
 			sum := sums[k]
 			sum.add(s)
@@ -52,7 +52,7 @@ func (g *group) variances(in map[int32]bool) map[int32]float64 {
 		}
 	})
 	for k, s := range sums {
-		out[k.cause] += max(0, s.sq-s.lin*s.lin/n[k.stratum])
+		out[k.cause] += max(0, s.square-s.linear*s.linear/n[k.stratum])
 	}
 	return out
 }

@@ -5,24 +5,24 @@ import "testing"
 // TestStarter: where lines of the service's own are two that start a group's goroutines, none is the line to change for
 // all, in whichever order tables with them are merged. It would catch a report that has the first one for every request.
 func TestStarter(t *testing.T) {
-	one, other, none := starter{12, true}, starter{30, true}, starter{0, true}
+	first, second, mixed := starter{12, true}, starter{30, true}, starter{0, true}
 	for _, c := range []struct {
-		of   []starter
-		want starter
+		starters []starter
+		want     starter
 	}{
-		{[]starter{one, one}, one},
-		{[]starter{one, {}, one}, one},
-		{[]starter{{}, one}, one},
-		{[]starter{one, other, one}, none},
-		{[]starter{one, none}, none},
-		{[]starter{none, one}, none},
+		{[]starter{first, first}, first},
+		{[]starter{first, {}, first}, first},
+		{[]starter{{}, first}, first},
+		{[]starter{first, second, first}, mixed},
+		{[]starter{first, mixed}, mixed},
+		{[]starter{mixed, first}, mixed},
 	} {
 		var s starter
-		for _, o := range c.of {
+		for _, o := range c.starters {
 			s.add(o)
 		}
 		if s != c.want {
-			t.Errorf("%v: %v, want %v", c.of, s, c.want)
+			t.Errorf("%v: %v, want %v", c.starters, s, c.want)
 		}
 	}
 }

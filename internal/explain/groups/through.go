@@ -8,37 +8,37 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// through counts, of requests that servers handled, through whose goroutines
+// traversals counts, of requests that servers handled, through whose goroutines
 // their paths lead: those are not work of its own kind, but parts of requests.
 // Who only held a lock is none. A sample of the requests is looked at.
-type through struct {
-	stage   *path.Stage
-	fns     map[tracefmt.StringID]int64 // by function that goroutines were started with: requests
-	sampled int64
-	all     int64
-	seen    []tracefmt.StringID
-	holds   map[path.ChainID]bool // chains of waits that lead through a lock
+type traversals struct {
+	stage          *path.Stage
+	requestsByFunc map[tracefmt.StringID]int64 // by function that goroutines were started with: requests
+	sampled        int64
+	requests       int64
+	pathFuncs      []tracefmt.StringID
+	holdChains     map[path.ChainID]bool // chains of waits that lead through a lock
 }
 
-func newThrough(s *path.Stage) through {
-	return through{stage: s, fns: make(map[tracefmt.StringID]int64), holds: make(map[path.ChainID]bool)}
+func newTraversals(s *path.Stage) traversals {
+	return traversals{stage: s, requestsByFunc: make(map[tracefmt.StringID]int64), holdChains: make(map[path.ChainID]bool)}
 }
 
-func (t *through) add(w *path.WalkResult) {
+func (t *traversals) add(w *path.WalkResult) {
 	r := w.Req
 	if !r.Kind.IsServed() {
 		return
 	}
-	t.all += w.Weight
+	t.requests += w.Weight
 	if !w.Sampled || w.Form != path.Whole {
 		return
 	}
 	t.sampled += w.Weight
-	t.seen = t.seen[:0]
+	t.pathFuncs = t.pathFuncs[:0]
 	last := uint64(0)
 	for i := range w.Steps {
 		s := &w.Steps[i]
-		if s.G == r.G || s.G == last || s.Stack == 0 || t.held(w.ChainOfStep(s)) {
+		if s.G == r.G || s.G == last || s.Stack == 0 || t.isHoldChain(w.ChainOfStep(s)) {
 			continue
 		}
 		last = s.G
@@ -46,43 +46,43 @@ func (t *through) add(w *path.WalkResult) {
 		if len(frames) == 0 {
 			continue
 		}
-		t.seen = append(t.seen, t.stage.Syms.Frame(frames[len(frames)-1]).Func)
+		t.pathFuncs = append(t.pathFuncs, t.stage.Syms.Frame(frames[len(frames)-1]).Func)
 	}
-	for i, fn := range t.seen {
-		if !slices.Contains(t.seen[:i], fn) {
-			t.fns[fn] += w.Weight
+	for i, fn := range t.pathFuncs {
+		if !slices.Contains(t.pathFuncs[:i], fn) {
+			t.requestsByFunc[fn] += w.Weight
 		}
 	}
 }
 
-// held reports whether a chain of waits leads to its end because of what was
+// isHoldChain reports whether a chain of waits leads to its end because of what was
 // held there, not because of what was done.
-func (t *through) held(id path.ChainID) bool {
-	held, ok := t.holds[id]
+func (t *traversals) isHoldChain(id path.ChainID) bool {
+	isHold, ok := t.holdChains[id]
 	if !ok {
-		held = slices.ContainsFunc(t.stage.IDs.Chain(id), func(v path.ChainWait) bool {
+		isHold = slices.ContainsFunc(t.stage.IDs.Chain(id), func(v path.ChainWait) bool {
 			return v.Kind == critpath.WaitLock || v.Kind == critpath.WaitOnce || v.Kind == critpath.WaitSend
 		})
-		t.holds[id] = held
+		t.holdChains[id] = isHold
 	}
-	return held
+	return isHold
 }
 
-func (t *through) merge(o *through) {
-	for fn, n := range o.fns {
-		t.fns[fn] += n
+func (t *traversals) merge(other *traversals) {
+	for fn, n := range other.requestsByFunc {
+		t.requestsByFunc[fn] += n
 	}
-	t.sampled += o.sampled
-	t.all += o.all
+	t.sampled += other.sampled
+	t.requests += other.requests
 }
 
-// Through returns about how many requests of servers had a path that leads
+// RequestsThrough returns about how many requests of servers had a path that leads
 // through goroutines that were started with a function. Merge must have been
 // called.
-func (s *Sum) Through(fn tracefmt.StringID) int64 {
-	t := &s.parts[0].through
+func (s *Sum) RequestsThrough(fn tracefmt.StringID) int64 {
+	t := &s.tables[0].traversals
 	if t.sampled == 0 {
 		return 0
 	}
-	return int64(float64(t.fns[fn]) * float64(t.all) / float64(t.sampled))
+	return int64(float64(t.requestsByFunc[fn]) * float64(t.requests) / float64(t.sampled))
 }

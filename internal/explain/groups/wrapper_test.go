@@ -20,22 +20,22 @@ func TestSwitchBehindWrappers(t *testing.T) {
 	const run, conn = "net/http.(*http2serverConn).runHandler", "net/http.(*http2serverConn).serve"
 	b := tracetext.New(26)
 	m, o := b.Thread(11), b.Thread()
-	at, g := int64(1000), uint64(100)
+	now, g := int64(1000), uint64(100)
 	serve := func(ns int64, waits ...[]string) {
-		m.Create(at, g, run, "net/http.(*http2serverConn).processHeaders", conn)
-		m.Block(at+10, "select", "runtime.selectgo", conn)
-		m.Start(at+20, g)
-		at += 100
+		m.Create(now, g, run, "net/http.(*http2serverConn).processHeaders", conn)
+		m.Block(now+10, "select", "runtime.selectgo", conn)
+		m.Start(now+20, g)
+		now += 100
 		for _, stack := range waits {
-			m.Block(at, "sleep", append(stack, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", run)...)
-			o.Unblock(at+ns, g)
-			m.Start(at+ns+10, g)
-			at += ns + 100
+			m.Block(now, "sleep", append(stack, "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", run)...)
+			o.Unblock(now+ns, g)
+			m.Start(now+ns+10, g)
+			now += ns + 100
 		}
-		m.Destroy(at)
-		o.Unblock(at+1000, 11)
-		m.Start(at+1010, 11)
-		at += 2000
+		m.Destroy(now)
+		o.Unblock(now+1000, 11)
+		m.Start(now+1010, 11)
+		now += 2000
 		g++
 	}
 	wrapped := func(fns ...string) []string {
@@ -50,7 +50,7 @@ func TestSwitchBehindWrappers(t *testing.T) {
 			serve(500, []string{"time.Sleep", "main.logged.func1"})
 		}
 	}
-	m.Block(at, "select", "runtime.selectgo", conn)
+	m.Block(now, "select", "runtime.selectgo", conn)
 	data := must.Have(b.Bytes())(t)
 	rep := must.Have(whylate.Explain(context.Background(), bytes.NewReader(data), whylate.Options{}))(t)
 	got := map[string]int{}
@@ -86,28 +86,28 @@ func TestFewBehindWrappers(t *testing.T) {
 		b := tracetext.New(26)
 		th, poller := b.Thread(), b.Spare()
 		b.Waiting(7)
-		at := int64(100_000)
+		now := int64(100_000)
 		idle := func() {
-			th.Block(at, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
-			at += 10_000
+			th.Block(now, "network", "internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve)
+			now += 10_000
 		}
 		next := func() {
-			poller.Unblock(at, 7)
-			th.Start(at+1000, 7)
-			at += 2000
+			poller.Unblock(now, 7)
+			th.Start(now+1000, 7)
+			now += 2000
 		}
 		next()
 		idle()
 		wait := func(stack ...string) {
-			th.Block(at, "sync", append(append([]string{"sync.(*Mutex).Lock"}, stack...), "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)...)
-			at += 50_000
+			th.Block(now, "sync", append(append([]string{"sync.(*Mutex).Lock"}, stack...), "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)...)
+			now += 50_000
 		}
-		began := uint64(1000)
+		nextG := uint64(1000)
 		handler := func() {
 			next()
-			th.Create(at, began, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
-			began++
-			at += 1000
+			th.Create(now, nextG, "net/http.(*connReader).backgroundRead", "net/http.(*connReader).startBackgroundRead", serve)
+			nextG++
+			now += 1000
 		}
 		for range c.n {
 			for _, stack := range c.stacks {

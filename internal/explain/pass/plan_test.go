@@ -114,7 +114,7 @@ func TestPlan(t *testing.T) {
 		hubs[exactFirst] = q.Hubs(sp)
 		list := g.Rows(sp, groups.Selection{})
 		for i := range list {
-			list[i].Of = 0 // numbers are by who came first
+			list[i].PathGroup = 0 // numbers are by who came first
 		}
 		return list, y, p
 	}
