@@ -226,10 +226,10 @@ func (t *occupant) name() string {
 }
 
 // occupantEvidence lists the largest occupants.
-func occupantEvidence(takers []occupant) []report.Evidence {
+func occupantEvidence(occupants []occupant) []report.Evidence {
 	var out []report.Evidence
-	for i := range takers {
-		if t := &takers[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
+	for i := range occupants {
+		if t := &occupants[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
 			out = append(out, measurement(t.name()+" ran meanwhile", t.share, "share"))
 		}
 	}

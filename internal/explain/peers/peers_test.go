@@ -19,21 +19,21 @@ func TestCompare(t *testing.T) {
 	// answeredWaits returns n waits and the requests that answer them.
 	answeredWaits := func(n int, gap, wait, takes int64) (waits, requests []answers.Span) {
 		rnd := rand.New(rand.NewPCG(1, 2))
-		now := int64(0)
+		start := int64(0)
 		for range n {
-			now += gap + rnd.Int64N(gap)
+			start += gap + rnd.Int64N(gap)
 			lead := rnd.Int64N(max(1, (wait-takes)/2))
-			waits = append(waits, answers.Span{Start: now, End: now + wait})
-			requests = append(requests, answers.Span{Start: now + lead, End: now + lead + takes})
+			waits = append(waits, answers.Span{Start: start, End: start + wait})
+			requests = append(requests, answers.Span{Start: start + lead, End: start + lead + takes})
 		}
 		return waits, requests
 	}
 	otherRequests := func(n int, gap, takes int64) (requests []answers.Span) {
 		rnd := rand.New(rand.NewPCG(3, 4))
-		now := int64(0)
+		start := int64(0)
 		for range n {
-			now += rnd.Int64N(2 * gap)
-			requests = append(requests, answers.Span{Start: now, End: now + takes})
+			start += rnd.Int64N(2 * gap)
+			requests = append(requests, answers.Span{Start: start, End: start + takes})
 		}
 		return requests
 	}
@@ -90,16 +90,16 @@ func TestEqualLength(t *testing.T) {
 func TestCombineGroups(t *testing.T) {
 	sum := &Sum{waits: map[path.GroupID][]answers.Span{}, requests: map[path.GroupID][]answers.Span{}}
 	rnd := rand.New(rand.NewPCG(5, 6))
-	now := int64(0)
+	start := int64(0)
 	for i := range uint64(100) {
-		now += 3*ms + rnd.Int64N(6*ms)
-		sum.waits[1] = append(sum.waits[1], answers.Span{Start: now, End: now + ms, Request: answers.RequestKey{G: i, Start: now}, Parts: []answers.WaitPart{{Start: now, Wake: now + 950*us, G: i}}})
+		start += 3*ms + rnd.Int64N(6*ms)
+		sum.waits[1] = append(sum.waits[1], answers.Span{Start: start, End: start + ms, Request: answers.RequestKey{G: i, Start: start}, Parts: []answers.WaitPart{{Start: start, Wake: start + 950*us, G: i}}})
 		to := path.GroupID(2 + i%2)
 		if i%10 == 0 {
 			to = 4
 		}
-		sum.requests[to] = append(sum.requests[to], answers.Span{Start: now + 100*us, End: now + 900*us, Request: answers.RequestKey{G: 1000 + i, Start: now}})
-		sum.requests[5] = append(sum.requests[5], answers.Span{Start: now + 2*ms, End: now + 2*ms + 500*us, Request: answers.RequestKey{G: 2000 + i, Start: now}})
+		sum.requests[to] = append(sum.requests[to], answers.Span{Start: start + 100*us, End: start + 900*us, Request: answers.RequestKey{G: 1000 + i, Start: start}})
+		sum.requests[5] = append(sum.requests[5], answers.Span{Start: start + 2*ms, End: start + 2*ms + 500*us, Request: answers.RequestKey{G: 2000 + i, Start: start}})
 	}
 	p, ok := sum.PeerOf(1)
 	slices.Sort(p.FurtherGroups)
@@ -160,14 +160,14 @@ func TestProven(t *testing.T) {
 	sum := func(n int, exchangeAt func(i int64) exchange) *Sum {
 		result := &Sum{waits: map[path.GroupID][]answers.Span{}, requests: map[path.GroupID][]answers.Span{}}
 		rnd := rand.New(rand.NewPCG(7, 8))
-		now := int64(0)
+		start := int64(0)
 		for i := range int64(n) {
-			now += 30*ms + rnd.Int64N(20*ms)
+			start += 30*ms + rnd.Int64N(20*ms)
 			current := exchangeAt(i)
-			begin, end := now+current.forwardTime, now+20*ms+rnd.Int64N(ms)
-			w := answers.Span{Start: now, End: end + current.returnTime + 10*us, Request: answers.RequestKey{G: 10, Start: now - 50*us}, Parts: []answers.WaitPart{{Start: now, Wake: end + current.returnTime, G: 11}}}
+			begin, end := start+current.forwardTime, start+20*ms+rnd.Int64N(ms)
+			w := answers.Span{Start: start, End: end + current.returnTime + 10*us, Request: answers.RequestKey{G: 10, Start: start - 50*us}, Parts: []answers.WaitPart{{Start: start, Wake: end + current.returnTime, G: 11}}}
 			for _, delay := range current.sendTimes {
-				w.SendTimes = append(w.SendTimes, now+delay)
+				w.SendTimes = append(w.SendTimes, start+delay)
 			}
 			r := answers.Span{Start: begin, End: end, Request: answers.RequestKey{G: 20, Start: begin}}
 			if r.PollerWakes = []timeline.PollerWake{{Time: end + current.returnTime, G: 11}}; current.otherWake != 0 {

@@ -108,12 +108,12 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		}
 		text.add(Plain, ", behind others that are "+activity(cause))
 	}
-	at := cmp.Or(causeWords[cause.Cause].preposition, ", at ")
+	preposition := cmp.Or(causeWords[cause.Cause].preposition, ", at ")
 	if cause.Kind == report.InC {
-		at = ", through "
+		preposition = ", through "
 	}
 	if cause.TotalNS == 0 || float64(top.TotalNS) >= 0.9*float64(cause.TotalNS) { // one place
-		text.addSite(at, top.Site)
+		text.addSite(preposition, top.Site)
 		text.markInferred(top)
 		text.addCaller(", ", top.Site)
 		text.addConcurrent(cause)
@@ -132,7 +132,7 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 		if i > 0 && !haveOneCaller && site.Site.CalledFrom != nil && site.Site.LineKey() == sites[i-1].Site.LineKey() {
 			text.add(Plain, lead+words.PercentOr0(site.Share)+" there") // called from another line of the service
 		} else {
-			text.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(at, ","), site.Site)
+			text.addSite(lead+words.PercentOr0(site.Share)+strings.TrimPrefix(preposition, ","), site.Site)
 		}
 		text.markInferred(site)
 		if !haveOneCaller {
@@ -142,8 +142,8 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 			text.addRoute(site, " (", ")", !haveOneCaller)
 		}
 		lead = ", "
-		if i := strings.LastIndexByte(strings.TrimSuffix(at, " "), ' '); i > 0 {
-			at = at[i:] // write "allocating in" once
+		if i := strings.LastIndexByte(strings.TrimSuffix(preposition, " "), ' '); i > 0 {
+			preposition = preposition[i:] // write "allocating in" once
 		}
 	}
 	if haveOneCaller {
