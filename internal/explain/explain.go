@@ -501,7 +501,7 @@ func (e *engine) rows(sp *spell.Speller) []report.Group {
 	for _, row := range rows {
 		g := row.Group
 		e.peer(&g, row.PathGroup, sp)
-		e.slowest.Fill(&g, row.PathGroup, row.MedianNS, sp)
+		e.slowest.FillGroup(&g, row.PathGroup, row.MedianNS, sp)
 		if g.Count > 0 {
 			e.model.AddGroup(g.ID, e.samples.SampleOf(row.PathGroup), g.LatencyNS)
 		}

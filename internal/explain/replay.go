@@ -126,7 +126,7 @@ func (p *replay) Add(w *path.WalkResult) {
 	start := w.Start - p.pass.Start
 	p.fail(p.sink.Request(&export.Request{
 		Group: group, ID: spell.RequestID(group.ID, start, w.Req.G), StartNS: start, LatencyNS: w.Latency(), Goroutine: w.Req.G, CauseNS: causes[:],
-		Full: func() report.Request { return detailed.Of(w).Report(group.ID, &p.sp) },
+		Full: func() report.Request { return detailed.NewRequest(w).Report(group.ID, &p.sp) },
 	}))
 }
 

@@ -14,42 +14,42 @@ import (
 // A Sum keeps the slowest requests of each group, and a few of any latency. It
 // implements pass.Sum.
 type Sum struct {
-	slowest int
-	parts   []*keeper
-	all     keeper
+	maxSlowest int
+	collectors []*collector
+	merged     collector
 }
 
 // New returns a Sum that keeps so many of the slowest requests of a group;
 // nothing if that is not positive.
-func New(slowest int) *Sum { return &Sum{slowest: slowest, all: keeper{slowest: slowest}} }
+func New(slowest int) *Sum { return &Sum{maxSlowest: slowest, merged: collector{maxSlowest: slowest}} }
 
 // NewAdder implements pass.Sum.
 func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
-	k := &keeper{slowest: s.slowest, stage: stage}
-	s.parts = append(s.parts, k)
+	k := &collector{maxSlowest: s.maxSlowest, stage: stage}
+	s.collectors = append(s.collectors, k)
 	return k
 }
 
 // Merge brings together what all workers kept, by the groups of the report.
 func (s *Sum) Merge(ts []path.Translation) {
-	for i, k := range s.parts {
+	for i, k := range s.collectors {
 		for id := range k.groups {
-			to := s.all.group(ts[i].Groups[id])
+			to := s.merged.group(ts[i].Groups[id])
 			for _, r := range k.groups[id].slowest {
-				to.addSlow(r, s.slowest)
+				to.addSlow(r, s.maxSlowest)
 			}
 			for _, r := range k.groups[id].sample {
 				to.addSample(r)
 			}
 		}
 	}
-	s.parts = nil
+	s.collectors = nil
 }
 
-// Fill adds a group's slowest requests and its typical one to its row of the
+// FillGroup adds a group's slowest requests and its typical one to its row of the
 // report. median is the group's median latency.
-func (s *Sum) Fill(g *report.Group, id path.GroupID, median int64, sp *spell.Speller) {
-	k := s.all.group(id)
+func (s *Sum) FillGroup(g *report.Group, id path.GroupID, median int64, sp *spell.Speller) {
+	k := s.merged.group(id)
 	for _, r := range k.slowest {
 		g.Slowest = append(g.Slowest, r.Report(g.ID, sp))
 	}
@@ -60,56 +60,56 @@ func (s *Sum) Fill(g *report.Group, id path.GroupID, median int64, sp *spell.Spe
 }
 
 // A keeper is one worker's part of a Sum.
-type keeper struct {
-	slowest int
-	stage   *path.Stage
-	groups  []kept          // by path.GroupID
-	spans   []timeline.Span // for AddLanes
+type collector struct {
+	maxSlowest int
+	stage      *path.Stage
+	groups     []groupRequests // by path.GroupID
+	spans      []timeline.Span // for AddLanes
 }
 
-// kept are the requests kept of one group.
-type kept struct {
+// groupRequests are the requests kept of one group.
+type groupRequests struct {
 	slowest []*Request
 	sample  []*Request // those with the smallest keys
 }
 
-func (k *keeper) group(id path.GroupID) *kept { return entry.At(&k.groups, id) }
+func (k *collector) group(id path.GroupID) *groupRequests { return entry.At(&k.groups, id) }
 
 // Add implements pass.Adder.
-func (k *keeper) Add(w *path.WalkResult) {
-	if k.slowest <= 0 || !w.IsComplete() {
+func (k *collector) Add(w *path.WalkResult) {
+	if k.maxSlowest <= 0 || !w.IsComplete() {
 		return
 	}
 	g := k.group(w.Group)
-	slow := len(g.slowest) < k.slowest
+	slow := len(g.slowest) < k.maxSlowest
 	if !slow {
 		last := g.slowest[len(g.slowest)-1]
 		slow = w.Latency() >= last.End-last.Start
 	}
 	// Of a request that was walked in parts the surroundings are not there any more.
-	sampled := w.Form == path.Whole && (len(g.sample) < sampleSize || sampleKey(w.Start, w.Req.G) < g.sample[len(g.sample)-1].key())
+	sampled := w.Form == path.Whole && (len(g.sample) < sampleSize || sampleKey(w.Start, w.Req.G) < g.sample[len(g.sample)-1].sampleKey())
 	if !slow && !sampled {
 		return
 	}
-	r := Of(w)
+	r := NewRequest(w)
 	if w.Form == path.Whole {
 		r.Segments = slices.Clone(r.Segments)
 		k.spans = r.AddLanes(k.stage, w.Steps, k.spans)
 	}
 	if slow {
-		g.addSlow(r, k.slowest)
+		g.addSlow(r, k.maxSlowest)
 	}
 	if sampled {
 		g.addSample(r)
 	}
 }
 
-func (g *kept) addSlow(r *Request, most int) {
-	at, _ := slices.BinarySearchFunc(g.slowest, r, func(a, b *Request) int {
+func (g *groupRequests) addSlow(r *Request, maxSlowest int) {
+	index, _ := slices.BinarySearchFunc(g.slowest, r, func(a, b *Request) int {
 		return cmp.Or(cmp.Compare(b.End-b.Start, a.End-a.Start), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
 	})
-	g.slowest = slices.Insert(g.slowest, at, r)
-	g.slowest = g.slowest[:min(len(g.slowest), most)]
+	g.slowest = slices.Insert(g.slowest, index, r)
+	g.slowest = g.slowest[:min(len(g.slowest), maxSlowest)]
 }
 
 // sampleSize is how many requests of a group are kept whatever their latency,
@@ -127,22 +127,22 @@ func sampleKey(start int64, g uint64) uint64 {
 	return z ^ z>>31
 }
 
-func (r *Request) key() uint64 { return sampleKey(r.Start, r.G) }
+func (r *Request) sampleKey() uint64 { return sampleKey(r.Start, r.G) }
 
-func (g *kept) addSample(r *Request) {
+func (g *groupRequests) addSample(r *Request) {
 	g.sample = append(g.sample, r)
-	slices.SortFunc(g.sample, func(a, b *Request) int { return cmp.Compare(a.key(), b.key()) })
+	slices.SortFunc(g.sample, func(a, b *Request) int { return cmp.Compare(a.sampleKey(), b.sampleKey()) })
 	g.sample = g.sample[:min(len(g.sample), sampleSize)]
 }
 
 // typical is the sampled request whose latency is nearest to the median, or
 // nil if all are among the slowest.
-func (g *kept) typical(median int64) *Request {
+func (g *groupRequests) typical(median int64) *Request {
 	var best *Request
-	away := func(r *Request) int64 { return max(r.End-r.Start-median, median-(r.End-r.Start)) }
+	deviation := func(r *Request) int64 { return max(r.End-r.Start-median, median-(r.End-r.Start)) }
 	for _, r := range g.sample {
-		among := slices.ContainsFunc(g.slowest, func(o *Request) bool { return o.Start == r.Start && o.G == r.G })
-		if !among && (best == nil || away(r) < away(best)) {
+		isSlowest := slices.ContainsFunc(g.slowest, func(o *Request) bool { return o.Start == r.Start && o.G == r.G })
+		if !isSlowest && (best == nil || deviation(r) < deviation(best)) {
 			best = r
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // Report spells a request out as a report holds it, group is its group's id.
 func (r *Request) Report(group string, sp *spell.Speller) report.Request {
-	return r.settled(sp.Settled).report(group, sp)
+	return r.withSettledCauses(sp.Settled).report(group, sp)
 }
 
 func (r *Request) report(group string, sp *spell.Speller) report.Request {
@@ -30,11 +30,11 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 			out.DatadogSpanID = strconv.FormatUint(id.DatadogSpanID, 10)
 		}
 	}
-	for from, to := range stretches(r.Segments, maxSegments) {
+	for from, to := range ranges(r.Segments, maxSegments) {
 		if to-from > 1 {
-			out.Segments = append(out.Segments, r.joined(from, to, sp))
+			out.Segments = append(out.Segments, r.joinedSegment(from, to, sp))
 		} else {
-			out.Segments = append(out.Segments, sp.Segment(&r.Segments[from], r.Vias[from], r.By))
+			out.Segments = append(out.Segments, sp.Segment(&r.Segments[from], r.Vias[from], r.StarterFrame))
 		}
 	}
 	// Of a request over many generations only so many segments were kept.
@@ -50,25 +50,25 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 		if f := sp.Syms.Stack(l.Start); len(f) > 0 {
 			lane.Name = sp.Syms.String(sp.Syms.Frame(f[0]).Func)
 		}
-		for _, x := range l.Spans {
-			a, b := max(x.Start, r.Start), min(x.End, r.End)
-			if a >= b || x.State == timeline.Gone {
+		for _, span := range l.Spans {
+			start, end := max(span.Start, r.Start), min(span.End, r.End)
+			if start >= end || span.State == timeline.Gone {
 				continue
 			}
 			if lane.Name == "" {
-				if f := sp.Syms.Stack(x.Stack); len(f) > 0 && x.How != timeline.HowCreated {
+				if f := sp.Syms.Stack(span.Stack); len(f) > 0 && span.How != timeline.HowCreated {
 					lane.Name = sp.Syms.String(sp.Syms.Frame(f[len(f)-1]).Func)
 				}
 			}
-			ls := report.LaneSpan{StartNS: a - sp.Start, DurationNS: b - a, State: x.State.String(), Reason: sp.Syms.String(x.Reason), Site: sp.Site(sp.Sites.SiteOf(x.Stack))}
+			laneSpan := report.LaneSpan{StartNS: start - sp.Start, DurationNS: end - start, State: span.State.String(), Reason: sp.Syms.String(span.Reason), Site: sp.Site(sp.Sites.SiteOf(span.Stack))}
 			if n := len(lane.Spans); n > 0 {
 				// A running stretch cut at events is one bar for the eye.
-				if last := &lane.Spans[n-1]; last.State == ls.State && last.State == "running" && last.StartNS+last.DurationNS == ls.StartNS {
-					last.DurationNS += ls.DurationNS
+				if last := &lane.Spans[n-1]; last.State == laneSpan.State && last.State == "running" && last.StartNS+last.DurationNS == laneSpan.StartNS {
+					last.DurationNS += laneSpan.DurationNS
 					continue
 				}
 			}
-			lane.Spans = append(lane.Spans, ls)
+			lane.Spans = append(lane.Spans, laneSpan)
 		}
 		out.Lanes = append(out.Lanes, lane)
 	}
@@ -88,28 +88,28 @@ func hexID(id []byte) string {
 // maxSegments bounds the segments of a slow request in a report.
 const maxSegments = 2000
 
-// stretches divides a path into at most most parts, as index ranges. Neighbours
+// ranges divides a path into at most most parts, as index ranges. Neighbours
 // are joined as long as together they last no longer than some time, the
 // shortest that is enough: the whole path stays in sight, at one resolution,
 // and what is longer than that time stays as it is.
-func stretches(segs []cause.Segment, most int) iter.Seq2[int, int] {
-	if len(segs) <= most {
-		return parts(segs, -1)
+func ranges(segs []cause.Segment, maxRanges int) iter.Seq2[int, int] {
+	if len(segs) <= maxRanges {
+		return rangesUpTo(segs, -1)
 	}
 	total := segs[len(segs)-1].End - segs[0].Start
 	count := func(limit int64) (n int) {
-		for range parts(segs, limit) {
+		for range rangesUpTo(segs, limit) {
 			n++
 		}
 		return n
 	}
 	// Two neighbouring parts last longer than the limit together, so limits
 	// beyond twice the mean are always enough.
-	limit := sort.Search(int(2*total/int64(most)+1), func(limit int) bool { return count(int64(limit)) <= most })
-	return parts(segs, int64(limit))
+	limit := sort.Search(int(2*total/int64(maxRanges)+1), func(limit int) bool { return count(int64(limit)) <= maxRanges })
+	return rangesUpTo(segs, int64(limit))
 }
 
-func parts(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
+func rangesUpTo(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for from := 0; from < len(segs); {
 			to := from + 1
@@ -124,33 +124,33 @@ func parts(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
 	}
 }
 
-// joined is one segment for segments from to to-1. It says of which
+// joinedSegment is one segment for segments from to to-1. It says of which
 // causes they are; only what they have in common is said of the whole.
-func (r *Request) joined(from, to int, sp *spell.Speller) report.Segment {
+func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment {
 	list := r.Segments[from:to]
-	j := &report.Joined{Count: len(list), Causes: map[report.CauseName]int64{}}
-	same, longest := true, from
-	ran := map[uint64]int64{}
+	joined := &report.Joined{Count: len(list), Causes: map[report.CauseName]int64{}}
+	isSame, longest := true, from
+	nsByG := map[uint64]int64{}
 	for i := range list {
-		g := &list[i]
-		j.Causes[spell.Cause(g.Code.Cause())] += g.End - g.Start
-		ran[g.G] += g.End - g.Start
-		same = same && g.Code == list[0].Code && g.Site == list[0].Site
-		if l := &r.Segments[longest]; g.End-g.Start > l.End-l.Start {
+		segment := &list[i]
+		joined.Causes[spell.Cause(segment.Code.Cause())] += segment.End - segment.Start
+		nsByG[segment.G] += segment.End - segment.Start
+		isSame = isSame && segment.Code == list[0].Code && segment.Site == list[0].Site
+		if l := &r.Segments[longest]; segment.End-segment.Start > l.End-l.Start {
 			longest = from + i
 		}
 	}
-	seg := sp.Segment(&r.Segments[longest], r.Vias[longest], r.By)
-	seg.StartNS, seg.DurationNS, seg.Joined = list[0].Start-sp.Start, list[len(list)-1].End-list[0].Start, j
-	for g, ns := range ran {
-		if ns > ran[seg.Goroutine] || ns == ran[seg.Goroutine] && g < seg.Goroutine {
-			seg.Goroutine = g
+	seg := sp.Segment(&r.Segments[longest], r.Vias[longest], r.StarterFrame)
+	seg.StartNS, seg.DurationNS, seg.Joined = list[0].Start-sp.Start, list[len(list)-1].End-list[0].Start, joined
+	for segment, ns := range nsByG {
+		if ns > nsByG[seg.Goroutine] || ns == nsByG[seg.Goroutine] && segment < seg.Goroutine {
+			seg.Goroutine = segment
 		}
 	}
-	if !same {
+	if !isSame {
 		seg.Site, seg.Via, seg.Kind = nil, []report.Via{}, ""
 	}
-	if len(j.Causes) > 1 {
+	if len(joined.Causes) > 1 {
 		seg.Cause = report.CauseOther
 	}
 	return seg

@@ -16,17 +16,17 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// walk makes n neighbouring segments whose lengths span five decades.
-func walk(n int, rnd *rand.Rand) []cause.Segment {
+// randomSegments makes n neighbouring segments whose lengths span five decades.
+func randomSegments(n int, rnd *rand.Rand) []cause.Segment {
 	out := make([]cause.Segment, n)
-	at := int64(1000)
+	start := int64(1000)
 	for i := range out {
 		d := int64(1)
 		for range rnd.IntN(5) {
 			d *= 1 + rnd.Int64N(20)
 		}
-		out[i] = cause.Segment{Start: at, End: at + d, G: uint64(1 + rnd.IntN(9)), Code: cause.Code(rnd.IntN(6)), FollowedWait: -1}
-		at += d
+		out[i] = cause.Segment{Start: start, End: start + d, G: uint64(1 + rnd.IntN(9)), Code: cause.Code(rnd.IntN(6)), FollowedWait: -1}
+		start += d
 	}
 	return out
 }
@@ -36,7 +36,7 @@ func walk(n int, rnd *rand.Rand) []cause.Segment {
 func TestLongPathsStayWhole(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2000, 2001, 2500, 9999, 100000} {
-		segs := walk(n, rnd)
+		segs := randomSegments(n, rnd)
 		s := &Request{Start: segs[0].Start, End: segs[n-1].End, G: 1, Segments: segs, Vias: make([][]path.ChainWait, n)}
 		syms := tracefmt.NewSymbols().Snapshot()
 		r := s.report("g", &spell.Speller{Syms: &syms})
@@ -49,12 +49,12 @@ func TestLongPathsStayWhole(t *testing.T) {
 			want[x.Code.Cause().String()] += x.End - x.Start
 			longest = max(longest, x.End-x.Start)
 		}
-		at, found, count := s.Start, false, 0
+		end, found, count := s.Start, false, 0
 		for _, x := range r.Segments {
-			if x.StartNS != at {
-				t.Fatalf("of %d: a segment begins at %d, the one before ends at %d", n, x.StartNS, at)
+			if x.StartNS != end {
+				t.Fatalf("of %d: a segment begins at %d, the one before ends at %d", n, x.StartNS, end)
 			}
-			at += x.DurationNS
+			end += x.DurationNS
 			if x.Joined == nil {
 				got[string(x.Cause)] += x.DurationNS
 				found = found || x.DurationNS == longest
@@ -74,8 +74,8 @@ func TestLongPathsStayWhole(t *testing.T) {
 		maps.DeleteFunc(got, func(_ string, ns int64) bool { return ns == 0 })
 		// One that is no longer than two mean parts may be joined, too.
 		found = found || longest <= 2*(s.End-s.Start)/maxSegments
-		if at != s.End || count != n || !found {
-			t.Errorf("of %d: it ends at %d, want %d; %d segments went into it; the longest stands by itself: %v", n, at, s.End, count, found)
+		if end != s.End || count != n || !found {
+			t.Errorf("of %d: it ends at %d, want %d; %d segments went into it; the longest stands by itself: %v", n, end, s.End, count, found)
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("of %d: by cause %v, want %v", n, got, want)
@@ -83,20 +83,20 @@ func TestLongPathsStayWhole(t *testing.T) {
 	}
 }
 
-// TestJoinedSegmentsHaveAPlaceInCommon: neighbours that are joined are said to be at a place, or of a cause, only if all of them are.
+// TestJoinedSegment: neighbours that are joined are said to be at a place, or of a cause, only if all of them are.
 // It fails if all of a stretch is put at one of the places that it went through.
-func TestJoinedSegmentsHaveAPlaceInCommon(t *testing.T) {
-	all := tracefmt.NewSymbols()
-	at := func(fn string) tracefmt.FrameID {
-		return all.Stack(all.AddStack(tracefmt.FrameText{Func: fn, File: "x.go", Line: 1}))[0]
+func TestJoinedSegment(t *testing.T) {
+	symbols := tracefmt.NewSymbols()
+	frame := func(fn string) tracefmt.FrameID {
+		return symbols.Stack(symbols.AddStack(tracefmt.FrameText{Func: fn, File: "x.go", Line: 1}))[0]
 	}
-	parse, write := at("main.parse"), at("main.write")
-	syms := all.Snapshot()
+	parse, write := frame("main.parse"), frame("main.write")
+	syms := symbols.Snapshot()
 	cpu, sleep := cause.Code(cause.CPU), cause.Code(cause.Sleep)
 	for name, c := range map[string]struct {
-		first, then cause.Segment
-		site        string
-		cause       report.CauseName
+		first, second cause.Segment
+		site          string
+		cause         report.CauseName
 	}{
 		"one place":              {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: cpu, Site: parse}, "main.parse", report.CauseCPU},
 		"two places":             {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: cpu, Site: write}, "", report.CauseCPU},
@@ -104,9 +104,9 @@ func TestJoinedSegmentsHaveAPlaceInCommon(t *testing.T) {
 		"two causes, two places": {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: sleep, Site: write}, "", report.CauseOther},
 	} {
 		c.first.Start, c.first.End, c.first.G, c.first.FollowedWait = 0, 60, 1, -1
-		c.then.Start, c.then.End, c.then.G, c.then.FollowedWait = 60, 100, 1, -1
-		r := &Request{End: 100, G: 1, Segments: []cause.Segment{c.first, c.then}, Vias: make([][]path.ChainWait, 2)}
-		got := r.joined(0, 2, &spell.Speller{Syms: &syms})
+		c.second.Start, c.second.End, c.second.G, c.second.FollowedWait = 60, 100, 1, -1
+		r := &Request{End: 100, G: 1, Segments: []cause.Segment{c.first, c.second}, Vias: make([][]path.ChainWait, 2)}
+		got := r.joinedSegment(0, 2, &spell.Speller{Syms: &syms})
 		site := ""
 		if got.Site != nil {
 			site = got.Site.Func

@@ -16,14 +16,14 @@ import (
 
 // A Request is one request in full.
 type Request struct {
-	Start, End int64
-	G          uint64
-	Segments   []cause.Segment
-	Vias       [][]path.ChainWait // by segment
-	Lanes      []Lane
-	Wakes      []Wake
-	By         tracefmt.FrameID  // of request.Request
-	Identity   *request.Identity // nil: not known to anybody else
+	Start, End   int64
+	G            uint64
+	Segments     []cause.Segment
+	Vias         [][]path.ChainWait // by segment
+	Lanes        []Lane
+	Wakes        []Wake
+	StarterFrame tracefmt.FrameID  // of request.Request
+	Identity     *request.Identity // nil: not known to anybody else
 }
 
 // A Lane is a goroutine that took part.
@@ -40,10 +40,10 @@ type Wake struct {
 	Site     tracefmt.FrameID
 }
 
-// Of returns a request that was walked, without lanes and wakes. It shares the
+// NewRequest returns a request that was walked, without lanes and wakes. It shares the
 // segments, which are valid as long as w.
-func Of(w *path.WalkResult) *Request {
-	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.WaitChains(), By: w.Req.StarterFrame, Identity: w.Req.Identity}
+func NewRequest(w *path.WalkResult) *Request {
+	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.WaitChains(), StarterFrame: w.Req.StarterFrame, Identity: w.Req.Identity}
 }
 
 // Bounds of what is kept around a request.
@@ -55,12 +55,12 @@ const (
 // AddLanes collects the lanes of a request's goroutines, those of its steps. It uses buf, which it returns as large as it
 // has become.
 func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timeline.Span) []timeline.Span {
-	at := map[uint64]bool{}
+	hasLane := map[uint64]bool{}
 	add := func(g uint64) {
-		if g == 0 || at[g] || len(r.Lanes) >= maxLanes {
+		if g == 0 || hasLane[g] || len(r.Lanes) >= maxLanes {
 			return
 		}
-		at[g] = true
+		hasLane[g] = true
 		buf = stage.Win.SpansCoarse(g, r.Start, r.End, buf[:0])
 		spans := slices.Clone(buf[:min(len(buf), maxLaneSpans)])
 		lane := Lane{G: g, Spans: spans}
@@ -84,28 +84,28 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timel
 		add(steps[i].G)
 	}
 	// Only edges between lanes can be drawn.
-	r.Wakes = slices.DeleteFunc(r.Wakes, func(w Wake) bool { return !at[w.From] })
+	r.Wakes = slices.DeleteFunc(r.Wakes, func(w Wake) bool { return !hasLane[w.From] })
 	slices.SortFunc(r.Wakes, func(a, b Wake) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.To, b.To)) })
 	return buf
 }
 
-// settled returns the segments with their settled causes, joining again what was
+// withSettledCauses returns the segments with their settled causes, joining again what was
 // cut for nothing.
-func (r *Request) settled(by *cause.Settlement) *Request {
+func (r *Request) withSettledCauses(settlement *cause.Settlement) *Request {
 	out := *r
 	out.Segments, out.Vias = make([]cause.Segment, 0, len(r.Segments)), make([][]path.ChainWait, 0, len(r.Segments))
-	for i, g := range r.Segments {
-		g = by.SettleSegment(g)
+	for i, segment := range r.Segments {
+		segment = settlement.SettleSegment(segment)
 		if n := len(out.Segments); n > 0 {
-			l := &out.Segments[n-1]
-			joint := *l
-			joint.Start, joint.End = g.Start, g.End
-			if joint == g && l.End == g.Start {
-				l.End = g.End
+			last := &out.Segments[n-1]
+			joint := *last
+			joint.Start, joint.End = segment.Start, segment.End
+			if joint == segment && last.End == segment.Start {
+				last.End = segment.End
 				continue
 			}
 		}
-		out.Segments, out.Vias = append(out.Segments, g), append(out.Vias, r.Vias[i])
+		out.Segments, out.Vias = append(out.Segments, segment), append(out.Vias, r.Vias[i])
 	}
 	return &out
 }
