@@ -11,11 +11,11 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// concurrentWindowNS is how much of one wait for a P is looked at, in ns.
+// concurrentWindowNS is how much of one wait for a P is read.
 const concurrentWindowNS = int64(300e3)
 
-// EachConcurrentRun calls f with what others than a goroutine ran between from
-// and to, or in a part of it that stands for all.
+// EachConcurrentRun calls f with the site and the time of each run of goroutines other than waiter in [from, to). Of
+// a long interval it reads a part, and scales the times.
 func (s *Stage) EachConcurrentRun(from, to int64, waiter uint64, f func(site tracefmt.FrameID, ns int64)) {
 	weight := max(1, (to-from)/concurrentWindowNS)
 	from, to = SampleInterval(from, to, concurrentWindowNS)
@@ -42,8 +42,8 @@ func (s *Stage) EachConcurrentRun(from, to int64, waiter uint64, f func(site tra
 	})
 }
 
-// SampleInterval returns a part of [from, to) that stands for all of it, of a length at most. Which one depends on when it was, so that it is
-// the same in every run.
+// SampleInterval returns a part of [from, to) that represents it and is no longer than maxLength. The choice depends
+// on from, so it is the same in every run.
 func SampleInterval(from, to, maxLength int64) (int64, int64) {
 	if d := to - from; d > maxLength {
 		from += int64(uint64(from)*0x9e3779b97f4a7c15>>1) % (d - maxLength)
@@ -52,7 +52,8 @@ func SampleInterval(from, to, maxLength int64) (int64, int64) {
 	return from, to
 }
 
-// markAssistFrame returns the frame of the runtime in which a goroutine helps to mark, 0 if it does not: its P is the collector's then.
+// markAssistFrame returns the frame of the runtime in which a goroutine assists marking, 0 if it does not. During an
+// assist its P works for the collector.
 func (s *Stage) markAssistFrame(span *timeline.Span) tracefmt.FrameID {
 	if !span.Assist || span.State != timeline.Running {
 		return 0
@@ -65,20 +66,19 @@ func (s *Stage) markAssistFrame(span *timeline.Span) tracefmt.FrameID {
 	return 0
 }
 
-// Bounds of looking for what a run was, around it, in ns.
+// Bounds, in ns, for what identifies a run by events around it.
 const (
-	maxSampleDistanceNS = 100e6 // of the same goroutine: what it does, it does repeatedly
-	handlerSearchNS     = 2e6   // of the same request
+	maxSampleDistanceNS = 100e6 // to a sample of the same goroutine: goroutines repeat their work
+	handlerSearchNS     = 2e6   // for a handler on the same goroutine, so of the same request
 )
 
-// runSite returns what helps most to know of a run: the function that a CPU
-// sample of its goroutine shows, the nearest one; else the site of the event that
-// ended it; and where that is only how a library's goroutine begins, the handler
-// that was seen on it, or else the line that gave it its work.
+// runSite returns the frame that best identifies a run: the function in the nearest CPU sample of its goroutine,
+// otherwise the site of the event that ended the run. If that site is only a library's start of a goroutine, runSite
+// prefers the handler seen on the goroutine, then the line that gave it its work.
 func (s *Stage) runSite(gen *timeline.Gen, run *timeline.Run) tracefmt.FrameID {
 	stack := run.Stack
 	if stack == 0 {
-		// A run to the goroutine's end shows no stack, however long it was; its start function is known.
+		// A run that ends with the goroutine has no stack, but the start function is known.
 		if b, ok := gen.BirthOf(run.G); ok {
 			stack = b.Start
 		}
@@ -86,7 +86,7 @@ func (s *Stage) runSite(gen *timeline.Gen, run *timeline.Run) tracefmt.FrameID {
 	site := s.Sites.SiteOf(stack)
 	fn := s.Syms.Frame(site).Func
 	if s.isRuntime(fn) {
-		return site // the collector's workers, as rules know them
+		return site // mark workers, as the rules of package finding know them
 	}
 	if samples := gen.SamplesOf(run.G); len(samples) > 0 {
 		middle := (run.From + run.To) / 2
@@ -101,7 +101,7 @@ func (s *Stage) runSite(gen *timeline.Gen, run *timeline.Run) tracefmt.FrameID {
 	}
 	if site != 0 && s.Sites.IsStdlib(fn) {
 		if h := s.namer.HandlerOf(stack); h.Key != 0 && !h.IsObserver {
-			return h.Frame // the run itself shows it
+			return h.Frame
 		}
 		if f := s.handlerFrameIn(run.G, run.From-handlerSearchNS, run.To+handlerSearchNS); f != 0 {
 			return f
@@ -115,8 +115,8 @@ func (s *Stage) runSite(gen *timeline.Gen, run *timeline.Run) tracefmt.FrameID {
 	return site
 }
 
-// workGiver returns the line that gave a goroutine its work, if what the goroutine began with is only the standard library's way to
-// run it (sync.(*WaitGroup).Go runs a closure of its own), else 0.
+// workGiver returns the line that gave a goroutine its work, if the goroutine began in a closure of the standard
+// library (sync.(*WaitGroup).Go runs one), otherwise 0.
 func (s *Stage) workGiver(birth *timeline.Birth) tracefmt.FrameID {
 	frames := s.Syms.Stack(birth.Stack)
 	start := s.Syms.Stack(birth.Start)
@@ -137,8 +137,8 @@ func (s *Stage) isRuntime(fn tracefmt.StringID) bool {
 	return strings.HasPrefix(s.Syms.String(fn), "runtime.")
 }
 
-// handlerFrameIn returns a frame of the handler that the events of a goroutine show
-// between two times, 0 if they show none.
+// handlerFrameIn returns a frame of the handler that the events of a goroutine in [from, to) show, 0 if they show
+// none.
 func (s *Stage) handlerFrameIn(g uint64, from, to int64) tracefmt.FrameID {
 	var best request.Handler
 	from = max(from, s.Win.Start())

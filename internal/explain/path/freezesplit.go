@@ -5,12 +5,14 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 )
 
-// SplitAtFreezes cuts a request's segments at the borders of candidate freezes. Of what
-// runs, or wants to, the overlap may have been lost to a freeze; of a wait only
-// if its end falls into the burst in which what fell due meanwhile is made up
-// for: a backend that takes 30 ms is no later for a freeze in the middle.
+// SplitAtFreezes cuts segments at the borders of candidate freezes, and gives the overlap a pending code, or its
+// settled cause.
 //
-// The result is segs where there is no candidate, else it lies in buf.
+// A freeze takes time from goroutines that run or are ready. It lengthens a wait only if the wait ended in the burst
+// after the freeze, when overdue wakes happen: a backend that takes 30 ms is not later because of a freeze in
+// the middle of the wait.
+//
+// The result is segs if no candidate overlaps, otherwise it uses buf.
 func (s *Stage) SplitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cause.Segment {
 	freezes := s.options.Freezes
 	if freezes == nil || len(segs) == 0 || !freezes.HasCandidates(segs[0].Start, segs[len(segs)-1].End) {
@@ -47,7 +49,7 @@ func (s *Stage) SplitAtFreezes(buf *[]cause.Segment, segs []cause.Segment) []cau
 	return out
 }
 
-// isWait reports whether a cause is a wait for something outside.
+// isWait reports whether a goroutine with this cause waits, and so does not need a CPU.
 func isWait(c cause.Cause) bool {
 	switch c {
 	case cause.Sleep, cause.Network, cause.SchedPoll, cause.GCWait, cause.Lock, cause.Chan, cause.Unknown:

@@ -10,13 +10,13 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// groupOf returns the group of the request that was walked, and a frame of its
-// handler.
+// groupOf returns the group of the walked request, and a frame of its handler.
 func (s *Stage) groupOf(r *request.Request) (GroupID, tracefmt.FrameID) {
 	k, frame := s.groupKey(r)
 	return s.IDs.GroupID(k), frame
 }
 
+// groupKey returns the key of the walked request's group, and a frame of its handler.
 func (s *Stage) groupKey(r *request.Request) (key GroupKey, frame tracefmt.FrameID) {
 	key.Kind = r.Kind
 	switch r.Kind {
@@ -24,7 +24,7 @@ func (s *Stage) groupKey(r *request.Request) (key GroupKey, frame tracefmt.Frame
 		key.Name = r.Name
 	case request.Mark:
 		key.Name, frame = r.Name, s.bestHandler.Frame
-		if key.Name == 0 { // its end would have told
+		if key.Name == 0 { // no end, which would have the name
 			key.Name = s.bestHandler.Key
 		}
 	case request.Main:
@@ -43,11 +43,10 @@ func (s *Stage) groupKey(r *request.Request) (key GroupKey, frame tracefmt.Frame
 	return key, frame
 }
 
-// HandlerFrameOf returns the frame at which a function was seen as a handler's part; 0
-// if it was not.
+// HandlerFrameOf returns a frame in which a function was seen as a handler, 0 if it was not.
 func (s *Stage) HandlerFrameOf(fn tracefmt.StringID) tracefmt.FrameID { return s.namer.FrameOf(fn) }
 
-// noteHandler takes note of what a stack says about the request's handler.
+// noteHandler updates bestHandler by the handler that the stack id shows.
 func (s *Stage) noteHandler(h *request.Handler, id tracefmt.StackID) {
 	switch {
 	case h.Rank > s.bestHandler.Rank:
@@ -63,8 +62,8 @@ func (s *Stage) noteHandler(h *request.Handler, id tracefmt.StackID) {
 	}
 }
 
-// nameBySamples looks for the handler in CPU samples of the request's own goroutine if no event showed it: a request that
-// computes and never waits may be on no other stack.
+// nameBySamples finds the handler in CPU samples of the request's own goroutine, if no event showed it: a request
+// that computes and never waits may be on no other stack.
 func (s *Stage) nameBySamples(r *request.Request, steps []critpath.Step) {
 	if s.bestHandler.Key != 0 || !s.hasCPUSamples {
 		return
@@ -82,8 +81,7 @@ func (s *Stage) nameBySamples(r *request.Request, steps []critpath.Step) {
 	}
 }
 
-// nameByTimeoutHandler looks for the handler in a goroutine of http.TimeoutHandler that
-// the request started.
+// nameByTimeoutHandler finds the handler in a goroutine that http.TimeoutHandler started for the request.
 func (s *Stage) nameByTimeoutHandler(r *request.Request, steps []critpath.Step) {
 	if r.Kind != request.HTTP1 && r.Kind != request.HTTP2 {
 		return
@@ -112,9 +110,8 @@ func (s *Stage) nameByTimeoutHandler(r *request.Request, steps []critpath.Step) 
 
 const timeoutHandler = "net/http.(*timeoutHandler).ServeHTTP"
 
-// nameTimedOutHandler looks for the handler of a request that http.TimeoutHandler answered
-// itself: the handler still runs on a goroutine of its own, and is not on the
-// request's path.
+// nameTimedOutHandler finds the handler of a request that http.TimeoutHandler answered after its timeout. The handler
+// still runs on another goroutine, and is not on the request's path.
 func (s *Stage) nameTimedOutHandler(r *request.Request) {
 	if s.bestHandler.Key == 0 || s.Syms.String(s.bestHandler.Key) != timeoutHandler {
 		return
@@ -135,7 +132,7 @@ func (s *Stage) nameTimedOutHandler(r *request.Request) {
 			}
 			s.timeoutGoroutines[gen.Base] = byCreator
 		}
-		births := byCreator[r.G] // in order of time
+		births := byCreator[r.G] // sorted by time
 		first, _ := slices.BinarySearchFunc(births, r.Start, func(b timeline.Birth, t int64) int { return cmp.Compare(b.Time, t) })
 		for _, b := range births[first:] {
 			if b.Time >= r.End {
@@ -152,5 +149,5 @@ func (s *Stage) nameTimedOutHandler(r *request.Request) {
 	}
 }
 
-// timeoutHandlerRank ranks what runs under a TimeoutHandler above what stands before it.
+// timeoutHandlerRank ranks handlers that run under http.TimeoutHandler above handlers in front of it.
 const timeoutHandlerRank = 1 << 16

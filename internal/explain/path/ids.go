@@ -10,19 +10,18 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Ids number what a Stage found, densely from 0, so that adders can hold it in
-// slices. They are the Stage's own: Merge translates those of several.
+// IDs of causes, chains and groups, dense from 0. Each Stage numbers its own; MergeIDs translates them.
 type (
 	CauseID int32 // of a CauseKey
-	ChainID int32 // of a chain of waits; 0 is the empty one
+	ChainID int32 // of a chain of waits; 0 is the empty chain
 	GroupID int32 // of a GroupKey
 )
 
-// A CauseKey distinguishes what requests spend time on.
+// A CauseKey identifies a cause with its place: times with equal keys are added up.
 type CauseKey struct {
 	Code       cause.Code
 	SiteSource cause.SiteSource
-	RunLength  cause.RunLength // of running time that shows no stack
+	RunLength  cause.RunLength // of running time whose site comes from the events around it
 	Inbound    bool
 	Site       tracefmt.FrameID
 	Kind       tracefmt.StringID
@@ -35,21 +34,21 @@ func (k CauseKey) WithSettledCause(settlement *cause.Settlement) CauseKey {
 	switch {
 	case !k.Code.IsPending():
 	case settlement[k.Code] == cause.Throttle:
-		return CauseKey{Code: cause.Code(cause.Throttle), Site: k.Site, Chain: k.Chain} // as Segment.Throttled does
+		return CauseKey{Code: cause.Code(cause.Throttle), Site: k.Site, Chain: k.Chain} // as Segment.AsThrottled does
 	default:
 		k.Code = cause.Code(k.Code.Cause())
 	}
 	return k
 }
 
-// A GroupKey tells groups of requests apart.
+// A GroupKey identifies a group of requests.
 type GroupKey struct {
 	Kind request.Kind
-	Name tracefmt.StringID // task, region or handler; 0: not named
-	Path request.CallPath  // what all stacks of the request have in common below it
+	Name tracefmt.StringID // task, region or handler; 0 if unknown
+	Path request.CallPath  // the calls below the handler that all stacks of the request have in common
 }
 
-// Text returns what the key says, equal in all runs over one trace.
+// Text returns the key as text, which is equal in all runs over one trace.
 func (k GroupKey) Text(syms *tracefmt.Symbols) string {
 	text := fmt.Sprintf("%d %q", k.Kind, syms.String(k.Name))
 	for _, p := range k.Path {
@@ -58,14 +57,14 @@ func (k GroupKey) Text(syms *tracefmt.Symbols) string {
 	return text
 }
 
-// A Via is a wait on the way to a segment.
+// A ChainWait is one wait of the chain that led to a segment.
 type ChainWait struct {
 	Kind critpath.WaitKind
 	Site tracefmt.FrameID
 	Call tracefmt.StringID
 }
 
-// chainKey is a wait and the chain of waits before it.
+// A chainKey is a wait and the chain of waits before it.
 type chainKey struct {
 	parent ChainID
 	ChainWait
@@ -74,10 +73,10 @@ type chainKey struct {
 type chain struct {
 	chainKey
 	depth         int
-	leadsToAnswer bool // a wait for an answer of the process is among it
+	leadsToAnswer bool // it contains a wait for an answer of this process
 }
 
-// maxChainLength bounds the chain of waits that causes are distinguished by.
+// maxChainLength bounds the chains by which causes are distinguished.
 const maxChainLength = 6
 
 // IDs numbers causes, chains and groups.
@@ -88,8 +87,8 @@ type IDs struct {
 	groups   numbering[GroupKey, GroupID]
 }
 
-// A numbering gives keys ids, densely from 0. A small cache stands in front of the map: most segments of one service have one of
-// a few hundred causes.
+// A numbering gives keys ids, dense from 0. A small cache in front of the map serves most calls: most segments of a
+// service have one of a few hundred causes.
 type numbering[K comparable, ID ~int32] struct {
 	keys  []K
 	ids   map[K]ID
@@ -102,7 +101,7 @@ type cachedID[K comparable, ID ~int32] struct {
 	isUsed bool
 }
 
-// id returns the id of a key, a new one if it has none. hash is any number that tells keys apart.
+// id returns the id of a key, and assigns one to a new key. hash is any number that depends on the key.
 func (n *numbering[K, ID]) id(key K, hash uint32) ID {
 	cached := &n.cache[hash%uint32(len(n.cache))]
 	if cached.isUsed && cached.key == key {
@@ -130,10 +129,10 @@ func (x *IDs) Cause(id CauseID) *CauseKey { return &x.causes.keys[id] }
 // Group returns the key of an id.
 func (x *IDs) Group(id GroupID) GroupKey { return x.groups.keys[id] }
 
-// GroupCount returns how many groups there are.
+// GroupCount returns the number of groups.
 func (x *IDs) GroupCount() int { return len(x.groups.keys) }
 
-// Chain spells a chain of waits out, the request's own first.
+// Chain returns the waits of a chain, the request's own wait first.
 func (x *IDs) Chain(id ChainID) []ChainWait {
 	var out []ChainWait
 	for ; id != 0; id = x.chains[id].parent {
@@ -143,10 +142,10 @@ func (x *IDs) Chain(id ChainID) []ChainWait {
 	return out
 }
 
-// LeadsToAnswer reports whether a chain leads into another request of the process, which was asked over the network.
+// LeadsToAnswer reports whether a chain leads into another request of this process, by a network wait for its answer.
 func (x *IDs) LeadsToAnswer(id ChainID) bool { return x.chains[id].leadsToAnswer }
 
-// LastSite returns the site of the last wait of a chain, 0 for the empty one.
+// LastSite returns the site of a chain's last wait, 0 for the empty chain.
 func (x *IDs) LastSite(id ChainID) tracefmt.FrameID { return x.chains[id].Site }
 
 func (x *IDs) causeID(key CauseKey) CauseID {
@@ -154,12 +153,11 @@ func (x *IDs) causeID(key CauseKey) CauseID {
 	return x.causes.id(key, uint32(h>>54))
 }
 
-// chainID numbers a chain; the same wait twice in a row counts once, and chains
-// have maxChainLength at most.
+// chainID returns the id of a chain. It drops a wait that repeats its parent, and waits beyond maxChainLength.
 func (x *IDs) chainID(key chainKey) ChainID {
 	parent := &x.chains[key.parent]
 	if parent.depth >= maxChainLength && !parent.leadsToAnswer {
-		// Who the first ones wait behind, and what the last one does, say more than those between.
+		// The first waits and the last one are more informative than those between.
 		key.parent, parent = parent.parent, &x.chains[parent.parent]
 	}
 	if key.parent != 0 && parent.ChainWait == key.ChainWait || parent.depth >= maxChainLength {
@@ -174,17 +172,17 @@ func (x *IDs) chainID(key chainKey) ChainID {
 	return id
 }
 
-// GroupID returns the id of a group, a new one if it has none.
+// GroupID returns the id of a group, and assigns one to a new group.
 func (x *IDs) GroupID(key GroupKey) GroupID { return x.groups.id(key, uint32(key.Name)) }
 
-// A Translation gives, for ids of one Stage, those of another.
+// A Translation maps the ids of one Stage to merged ids.
 type Translation struct {
 	Causes []CauseID
 	Groups []GroupID
 }
 
-// MergeIDs numbers what all stages found by the ids of the first one, and returns
-// how to translate each one's, the first one's among them.
+// MergeIDs merges the ids of all stages into those of the first one. It returns the translation for each stage,
+// including the first.
 func MergeIDs(stages []*Stage) []Translation {
 	translations := make([]Translation, len(stages))
 	merged := stages[0].IDs

@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestMergeIDs: what two stages numbered in another order is the same after translation, and nothing else is.
+// TestMergeIDs: keys that two stages numbered in different orders are equal after translation, and different keys
+// stay different.
 func TestMergeIDs(t *testing.T) {
 	syms := tracefmt.NewSymbols().Snapshot()
 	var stages []*Stage
@@ -35,7 +36,7 @@ func TestMergeIDs(t *testing.T) {
 				k = len(chains) - 1 - k
 			}
 			if i == 0 && k == 3 || i == 1 && k == 1 {
-				continue // one that only the other knows
+				continue // a chain that only the other stage has
 			}
 			names[i][k] = s.IDs.causeID(CauseKey{Code: cause.Pending(cause.CPU, 3), Site: 9, Chain: chain(s.IDs, chains[k]...)})
 			groups[i][k] = s.IDs.GroupID(GroupKey{Kind: request.HTTP1, Name: tracefmt.StringID(k)})
@@ -64,7 +65,7 @@ func TestMergeIDs(t *testing.T) {
 			}
 		}
 		if slices.Min(ids) != slices.Max(ids) {
-			t.Errorf("chain %d became two: %v", k, ids)
+			t.Errorf("chain %d has two ids: %v", k, ids)
 		}
 	}
 	if n := len(all.causes.keys); n != len(chains) {
@@ -75,13 +76,14 @@ func TestMergeIDs(t *testing.T) {
 	}
 }
 
-// TestChains: the same wait twice in a row counts once, and a long chain is kept without what lies between its beginning and the last wait.
+// TestChains: a repeated wait counts once, and a chain that is too long loses waits between its beginning and the
+// last one.
 func TestChains(t *testing.T) {
 	x := newIDs()
 	a, b := ChainWait{critpath.WaitChan, 1, 0}, ChainWait{critpath.WaitLock, 2, 0}
 	id := x.chainID(chainKey{0, a})
 	if repeated := x.chainID(chainKey{id, a}); repeated != id {
-		t.Errorf("the same wait again is a chain of %v", x.Chain(repeated))
+		t.Errorf("a repeated wait has the chain %v", x.Chain(repeated))
 	}
 	for i := range 20 {
 		v := b
@@ -91,13 +93,13 @@ func TestChains(t *testing.T) {
 		id = x.chainID(chainKey{id, v})
 	}
 	if got := x.Chain(id); !slices.Equal(got, []ChainWait{a, b, a, b, a}) {
-		t.Errorf("a chain of 21 waits is kept as %v", got)
+		t.Errorf("a chain of 21 waits has become %v", got)
 	}
 	for site := range tracefmt.FrameID(3) {
 		last := ChainWait{critpath.WaitSelect, 3 + site, 0}
 		id = x.chainID(chainKey{id, last})
 		if got := x.Chain(id); !slices.Equal(got, []ChainWait{a, b, a, b, a, last}) || x.LastSite(id) != last.Site {
-			t.Errorf("with another one at its end it is kept as %v", got)
+			t.Errorf("with one more wait it has become %v", got)
 		}
 	}
 }

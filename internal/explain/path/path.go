@@ -1,7 +1,11 @@
-// Package path walks a request: it follows its critical path, gives every step
-// a cause, cuts the segments at the borders of what may be freezes, and names
-// the handler. What it finds of one request is a Walked, which adders sum up;
-// this package sums up nothing.
+// Package path analyses one request: it walks the critical path, classifies every step by cause, marks the parts that
+// a freeze may have taken, and finds the handler that names the request's group.
+//
+// A Stage does this for the requests of one worker, over a window of decoded generations. It returns a WalkResult for
+// each request. The package adds up nothing over requests: adders (see Adder, and package pass) do.
+//
+// Causes, groups and chains of waits are numbered densely from 0 (see IDs), so that adders can use slices. Each Stage
+// numbers on its own; MergeIDs translates afterwards.
 package path
 
 import (
@@ -14,97 +18,92 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Form says how much of a request a Walked is.
+// Form is how much of a request a WalkResult covers.
 type Form uint8
 
-// Forms.
+// Forms of results.
 const (
-	// Whole is a request that was walked at once.
+	// Whole is a whole request that was walked at once.
 	Whole Form = iota
-	// Piece is a part of a request that is open over many generations. Its group
-	// is not known yet.
+	// Piece is a part of a request that is open over many generations. Its group is not yet known.
 	Piece
-	// Joined is a request of which all pieces were walked before. It has no steps,
-	// and only the first of its segments.
+	// Joined is a whole request whose pieces were walked before. It has no steps, and only its first segments.
 	Joined
-	// CutAtStart is a request that began before the trace and ended in it. Nothing of it
-	// was walked.
+	// CutAtStart is a request that began before the trace and ended in it. It was not walked.
 	CutAtStart
-	// NotWalked is a request of which only group and latency are known: others of
-	// its group that took as long stand for the rest.
+	// NotWalked is a request of which only group and latency are known. Walked requests of the same group with a
+	// similar latency represent it, by their Weight.
 	NotWalked
 )
 
-// A Walked is what was found of one request. It is valid during the call in
-// which it is given, and must not be changed.
+// A WalkResult is what a Stage found out about one request. It is valid during the call that receives it, which must
+// not change it.
 type WalkResult struct {
 	Req  *request.Request
 	Form Form
-	// Weight is how many requests this one stands for. Counts and times are added
-	// up multiplied by it. Others of them are given as well, Glanced.
+	// Weight is how many requests this one represents; adders multiply counts and times by it. AddedSeparately is how
+	// many of these are also added as NotWalked results.
 	Weight, AddedSeparately int64
-	// Sparse says that not all requests of its group that ended in the same
-	// generation were walked: those that a Sum needs were, see pass.Chooser.
+	// Sparse reports that not all requests of the group that ended in the same generation were walked. Requests that
+	// a Chooser of package pass needs always are.
 	Sparse bool
-	// Start is when the request began, From where its path begins: later than
-	// Start for an open request that began before what is left of the trace.
+	// Start is when the request began. PathStart is when its path begins: later than Start if the request is open and
+	// began before the window.
 	Start, PathStart int64
 	Group            GroupID
-	HandlerFrame     tracefmt.FrameID // a frame of the handler; 0: none
-	// Observer says that the request looked at the process itself: a profile, a
-	// trace.
+	HandlerFrame     tracefmt.FrameID // a frame of the handler; 0 if unknown
+	// Observer reports that the request observed the process itself, for example to write a profile or a trace.
 	Observer bool
-	// HandlerSeenTwice says that several stacks showed the handler, so that what they have
-	// in common means something.
+	// HandlerSeenTwice reports that at least two stacks contain the handler, so that their common frames are
+	// meaningful.
 	HandlerSeenTwice bool
-	// Sampled selects about fifty requests a generation: what ran beside them
-	// is looked up. It depends on the request alone.
+	// Sampled selects about fifty requests a generation, for which adders look up what ran concurrently. It depends
+	// only on the request.
 	Sampled bool
-	// LongPWaits are the indexes of the waits for a P that are long enough to look up
-	// what ran meanwhile: the first MaxLongPWaits.
+	// LongPWaits are the indexes of the first MaxLongPWaits segments that wait for a P long enough to look up what
+	// ran then.
 	LongPWaits []int32
 	Steps      []critpath.Step
-	// Segments cover [From, Req.End). CauseIDs has their causes.
+	// Segments cover [PathStart, Req.End). CauseIDs has the cause of each.
 	Segments []cause.Segment
 	CauseIDs []CauseID
-	// CauseTimes add up to the length of all segments, also those that a Joint left out.
+	// CauseTimes add up to the length of all segments, including segments that a Joined result lost.
 	CauseTimes []CauseTime
-	// ReadyNS is how long the request was ready to run before it first did, -1 if
-	// that is not known; Gap how long its message may have lain unread before.
+	// ReadyNS is how long the request was ready before it first ran, -1 if unknown. PollGapNS is how long its message
+	// may have been unread before that.
 	ReadyNS, PollGapNS int64
-	// PieceEnds are the times at which a Joint was cut.
+	// PieceEnds are the times at which a Joined request was cut into pieces.
 	PieceEnds []int64
 
-	waitChains [][]ChainWait // of a Joint's segments
+	waitChains [][]ChainWait // of the segments of a Joined result
 	stage      *Stage
 }
 
 // An Adder is one worker's part of something that is added up over requests.
 type Adder interface {
-	// Add adds one request that was walked, or a piece of one.
+	// Add adds a request, or a piece of one.
 	Add(w *WalkResult)
 }
 
-// A Sum is the time that a request spent on one cause.
+// A CauseTime is the time that a request spent on one cause.
 type CauseTime struct {
 	Cause CauseID
 	NS    int64
 }
 
-// IsComplete reports whether a request was followed to its end, at once or in pieces, and did not look at the process itself.
+// IsComplete reports whether the whole request was walked to its end, at once or in pieces, and was not an observer.
 func (w *WalkResult) IsComplete() bool {
 	return (w.Form == Whole || w.Form == Joined) && !w.Req.Open && !w.Observer
 }
 
-// Latency returns how long the request took, so far if it is open.
+// Latency returns how long the request took, in ns; so far if it is open.
 func (w *WalkResult) Latency() int64 { return w.Req.End - w.Start }
 
-// CountedRequests returns for how many requests' latencies this one stands: for its own alone
-// where the others are given as well.
+// CountedRequests returns how many requests this result counts for in numbers and latencies: Weight without those
+// added separately.
 func (w *WalkResult) CountedRequests() int64 { return w.Weight - w.AddedSeparately }
 
-// WaitChains returns the chain of waits that led to each segment. The result stays
-// valid.
+// WaitChains returns the chain of waits that led to each segment. The result stays valid.
 func (w *WalkResult) WaitChains() [][]ChainWait {
 	if w.waitChains != nil {
 		return w.waitChains
@@ -112,32 +111,30 @@ func (w *WalkResult) WaitChains() [][]ChainWait {
 	return w.stage.waitChains(w.Segments)
 }
 
-// FollowedWaits returns the waits that the walk of a Whole followed. It is valid during the call.
+// FollowedWaits returns the waits that the walk of a Whole result followed. It is valid during the call.
 func (w *WalkResult) FollowedWaits() []critpath.FollowedWait { return w.stage.walker.FollowedWaits }
 
 // Options configure a Stage.
 type Options struct {
-	// Freezes knows the stretches that may be freezes; nil: there are none.
+	// Freezes has the candidates for freezes; nil means none.
 	Freezes *freeze.Detector
-	// Settlement, if not nil, says which of them were: then no code is pending.
+	// Settlement, if not nil, decides which candidates were freezes. Then no code is pending.
 	Settlement *cause.Settlement
-	// AnswersOf, if not nil, says for which requests of the process another one
-	// waits: the path goes on in them. See critpath.Walker.
-	AnswersOf func(g uint64, start int64) []critpath.Answer
-	// IsClientWait, if not nil, says of more waits for the network that a client of the process ends them.
+	// AnswersOf and IsClientWait configure the walker: see critpath.Walker.
+	AnswersOf    func(g uint64, start int64) []critpath.Answer
 	IsClientWait func(wait tracefmt.StackID) bool
 }
 
-// ConfigureWalker gives a walker what is known beside the trace's events.
+// ConfigureWalker sets the walker's external sources: in-process answers and client detection.
 func (o *Options) ConfigureWalker(walker *critpath.Walker) {
 	walker.AnswersOf, walker.IsClientWait = o.AnswersOf, o.IsClientWait
 }
 
-// A Stage walks requests of a window. One goroutine may use it at a time.
+// A Stage walks requests of a window. Only one goroutine may use it at a time.
 type Stage struct {
 	Win  *timeline.Window
 	Syms *tracefmt.Symbols
-	// Sites remembers the sites of stacks, IDs numbers what was found.
+	// Sites caches the sites of stacks. IDs numbers causes, chains and groups.
 	Sites *cause.Sites
 	IDs   *IDs
 
@@ -147,28 +144,27 @@ type Stage struct {
 	namer             *request.Namer
 	result            WalkResult
 	joined            map[uint64]*joinedPieces // by request.Key
-	hasCPUSamples     bool                     // the window has CPU samples
-	hasTimeoutHandler bool                     // http.TimeoutHandler was seen
-	servedPerSampled  uint64                   // one request of a server of so many is Sampled,
-	otherPerSampled   uint64                   // and one of so many of others
+	hasCPUSamples     bool
+	hasTimeoutHandler bool   // http.TimeoutHandler is in the symbols
+	servedPerSampled  uint64 // one of so many served requests is Sampled,
+	otherPerSampled   uint64 // and one of so many others
 
-	// Of one request.
+	// The current request.
 	bestHandler       request.Handler
-	handlerStack      tracefmt.StackID // the first that showed the handler
-	handlerSeenTwice  bool             // another one was seen
-	chains            []ChainID        // by index in walker.Vias
+	handlerStack      tracefmt.StackID // the first stack that showed the handler
+	handlerSeenTwice  bool             // another stack showed it, too
+	chains            []ChainID        // by index in walker.FollowedWaits
 	causeIDs          []CauseID
 	longPWaits        []int32
 	causeTimes        []CauseTime
-	causeTimeIndex    []int32 // by cause: index in sums + 1
+	causeTimeIndex    []int32 // by cause: index in causeTimes plus one
 	splitSegments     []cause.Segment
 	spans             []timeline.Span
 	namingStacks      []tracefmt.StackID
-	timeoutGoroutines map[int64]map[uint64][]timeline.Birth // by generation and creator: see timedOut
+	timeoutGoroutines map[int64]map[uint64][]timeline.Birth // by generation and creator: see nameTimedOutHandler
 }
 
-// New returns a Stage over a window. syms must hold the window's symbols at
-// every call.
+// New returns a Stage over a window. The symbols must be those of the window at every call of the Stage.
 func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 	s := &Stage{
 		Win: win, Syms: syms, IDs: newIDs(), options: opts, servedPerSampled: 1, otherPerSampled: 1,
@@ -184,16 +180,16 @@ func New(win *timeline.Window, syms *tracefmt.Symbols, opts Options) *Stage {
 	return s
 }
 
-// Bounds of looking things up for Sampled requests.
+// Bounds on Sampled requests.
 const (
-	sampledPerGeneration = 50 // of a generation, about
+	sampledPerGeneration = 50 // approximately
 
-	// MaxLongPWaits bounds the waits of one request that are Looked at.
+	// MaxLongPWaits bounds the LongPWaits of one request.
 	MaxLongPWaits = 8
 )
 
-// BeginGeneration prepares for the requests of one more generation: n of servers, and
-// others. Of the first as many are Sampled whatever work stands beside them.
+// BeginGeneration prepares for the requests of one more generation. The two kinds of requests are sampled at separate
+// rates, so that other work does not change which served requests are Sampled.
 func (s *Stage) BeginGeneration(servedCount, otherCount int) {
 	s.servedPerSampled = uint64(1 + servedCount/sampledPerGeneration)
 	s.otherPerSampled = uint64(1 + otherCount/sampledPerGeneration)
@@ -206,8 +202,7 @@ func (s *Stage) BeginGeneration(servedCount, otherCount int) {
 	clear(s.timeoutGoroutines)
 }
 
-// Walk walks a request, or a part of one. The result is valid until the next
-// call.
+// Walk walks a request, or a part of one. The result is valid until the next call.
 func (s *Stage) Walk(r *request.Request) *WalkResult {
 	s.bestHandler, s.handlerStack, s.handlerSeenTwice = request.Handler{}, 0, false
 	s.result = WalkResult{Req: r, Weight: 1, Start: r.Start, PathStart: r.Start, stage: s}
@@ -245,16 +240,16 @@ func (s *Stage) Walk(r *request.Request) *WalkResult {
 	return w
 }
 
-// Segments walks one goroutine's path and returns its segments, which are
-// valid until the next call. They are no request's: nothing is named or summed.
+// Segments walks one goroutine's path in [from, to) and returns its segments, which are valid until the next call. It
+// names and sums nothing.
 func (s *Stage) Segments(g uint64, from, to int64) []cause.Segment {
 	return s.SplitAtFreezes(&s.splitSegments, s.classifier.Segments(s.walker.Walk(g, from, to)))
 }
 
-// Graph returns what the end of what a goroutine did depended on: see critpath.Walker.Graph.
+// Graph returns what the end of the work of goroutine g in [from, to) depends on: see critpath.Walker.Graph.
 func (s *Stage) Graph(g uint64, from, to int64) *critpath.Graph { return s.walker.Graph(g, from, to) }
 
-// WalkAgain walks a request, or a part of one, for its steps and segments alone.
+// WalkAgain walks a request, or a part of one, for its steps and segments only.
 func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
 	s.result = WalkResult{Req: r, Weight: 1, Start: r.Start, PathStart: r.Start, stage: s}
 	w := &s.result
@@ -264,7 +259,7 @@ func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
 	return w
 }
 
-// readyTime returns for how long a request was ready to run, and the poll gap before.
+// readyTime returns for how long, in ns, a request was ready before it first ran, and the poll gap before that.
 func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (ready, gap int64) {
 	if r.WokenAt == 0 || r.WokenAt != r.Start || len(steps) == 0 || steps[0].Kind != critpath.Runnable {
 		return -1, 0
@@ -281,7 +276,7 @@ func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (ready, gap
 	return ready, gap
 }
 
-// sumByCause adds up the segments by cause.
+// sumByCause fills in the causes of the segments, the time of each cause, and LongPWaits.
 func (s *Stage) sumByCause(w *WalkResult) {
 	s.causeIDs, s.causeTimes, s.longPWaits = s.causeIDs[:0], s.causeTimes[:0], s.longPWaits[:0]
 	for i := range w.Segments {

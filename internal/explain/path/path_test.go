@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
-// TestIsComplete: of the five forms of a request, two say all of it, if it ended and did not look at the process itself.
+// TestIsComplete: two of the five forms are complete, if the request ended and was not an observer.
 func TestIsComplete(t *testing.T) {
 	want := map[Form]bool{Whole: true, Joined: true}
 	for _, form := range []Form{Whole, Piece, Joined, CutAtStart, NotWalked} {
@@ -22,20 +22,21 @@ func TestIsComplete(t *testing.T) {
 	}
 }
 
-// TestSampleInterval: a part is a whole interval that is short, or lies in it and is as long as may be; which one changes with the beginning.
+// TestSampleInterval: a short interval is returned whole. Of a long one a part of the maximal length is returned, at
+// an offset that depends on the beginning.
 func TestSampleInterval(t *testing.T) {
 	if from, to := SampleInterval(50, 100, 50); from != 50 || to != 100 {
-		t.Errorf("of a short interval it is [%d, %d)", from, to)
+		t.Errorf("a short interval became [%d, %d)", from, to)
 	}
 	offsets := map[int64]bool{}
 	for start := range int64(1000) {
 		from, to := SampleInterval(start, start+5000, 50)
 		if from < start || to > start+5000 || to-from != 50 {
-			t.Fatalf("of [%d, %d) it is [%d, %d)", start, start+5000, from, to)
+			t.Fatalf("[%d, %d) became [%d, %d)", start, start+5000, from, to)
 		}
 		offsets[from-start] = true
 	}
 	if len(offsets) < 800 {
-		t.Errorf("of 1000 intervals, parts begin in %d places", len(offsets))
+		t.Errorf("the parts of 1000 intervals begin at %d offsets", len(offsets))
 	}
 }

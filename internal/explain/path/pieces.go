@@ -9,21 +9,21 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
-// A partial is what the pieces of a long request have shown so far.
+// joinedPieces is what the pieces of a long request have shown so far.
 type joinedPieces struct {
 	start              int64
-	causeTimes         []CauseTime // in the order of causes
+	causeTimes         []CauseTime // sorted by cause
 	bestHandler        request.Handler
 	segments           []cause.Segment
-	waitChains         [][]ChainWait // nil as long as no segment has any
+	waitChains         [][]ChainWait // nil as long as no segment has one
 	pollGapNS, readyNS int64
 	pieceEnds          []int64
 }
 
-// maxPartialSegments bounds the segments kept of one long request.
+// maxPartialSegments bounds the segments that are stored of one long request.
 const maxPartialSegments = 10000
 
-// addPiece adds a piece to its request's partial.
+// addPiece adds a piece to the other pieces of its request.
 func (s *Stage) addPiece(w *WalkResult) {
 	r := w.Req
 	pieces := s.joined[r.PieceKey]
@@ -50,8 +50,8 @@ func (s *Stage) addPiece(w *WalkResult) {
 	}
 }
 
-// addCauseTimes adds what a piece spent on its causes. Very many requests can be open at once, most of them with one or two causes: 200,000 maps
-// for them were a tenth of what was live.
+// addCauseTimes adds the times of a piece. Very many requests can be open at once, most of them with one or two
+// causes: with a map for each, 200,000 maps were a tenth of the live heap. Hence a sorted slice.
 func (p *joinedPieces) addCauseTimes(sums []CauseTime) {
 	for _, sum := range sums {
 		i, found := slices.BinarySearchFunc(p.causeTimes, sum.Cause, func(s CauseTime, id CauseID) int { return cmp.Compare(s.Cause, id) })
@@ -63,9 +63,8 @@ func (p *joinedPieces) addCauseTimes(sums []CauseTime) {
 	}
 }
 
-// Join returns the whole request whose last part was walked just before. The
-// result is valid until the next call of Walk; what it holds of the pieces stays
-// valid.
+// Join returns the whole request of which Walk has just returned the last piece. The result is valid until the next
+// call of Walk; its slices stay valid.
 func (s *Stage) Join(r *request.Request) *WalkResult {
 	pieces := s.joined[r.PieceKey]
 	delete(s.joined, r.PieceKey)
@@ -83,7 +82,7 @@ func (s *Stage) Join(r *request.Request) *WalkResult {
 	return w
 }
 
-// numberChains numbers the chains of waits of the walk that was made last.
+// numberChains numbers the chains of waits of the last walk.
 func (s *Stage) numberChains() {
 	s.chains = s.chains[:0]
 	for i := range s.walker.FollowedWaits {
@@ -96,14 +95,12 @@ func (s *Stage) numberChains() {
 	}
 }
 
-// ChainOfSegment returns the chain of waits that led to a segment of the walk that was
-// made last.
+// ChainOfSegment returns the chain of waits that led to a segment of the last walk.
 func (w *WalkResult) ChainOfSegment(segment *cause.Segment) ChainID {
 	return w.stage.chains[segment.FollowedWait]
 }
 
-// ChainOfStep returns the chain of waits that led to a step of the walk that was
-// made last.
+// ChainOfStep returns the chain of waits that led to a step of the last walk.
 func (w *WalkResult) ChainOfStep(step *critpath.Step) ChainID {
 	if step.FollowedWait < 0 {
 		return 0
@@ -111,9 +108,10 @@ func (w *WalkResult) ChainOfStep(step *critpath.Step) ChainID {
 	return w.stage.chains[step.FollowedWait]
 }
 
+// waitChains returns the chain of waits of each segment.
 func (s *Stage) waitChains(segs []cause.Segment) [][]ChainWait {
 	out := make([][]ChainWait, len(segs))
-	var chain []ChainWait // most segments were reached as the one before
+	var chain []ChainWait // mostly the same for consecutive segments
 	lastID := ChainID(-1)
 	for i := range segs {
 		if segs[i].FollowedWait >= 0 {

@@ -6,24 +6,23 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Glance describes a request without walking it.
+// A QuickGroup is the group of a request, found without a walk.
 type QuickGroup struct {
 	Group        GroupKey
 	handlerFrame tracefmt.FrameID
-	// Sufficient says that a walk would tell no other group, so that other requests
-	// may stand for this one.
+	// Sufficient reports that a walk would find the same group, so that walked requests may represent this one.
 	Sufficient       bool
 	handlerSeenTwice bool
 }
 
-// QuickGroup names a request of which all is in the window by the stacks of its own
-// goroutine, as a walk would.
+// QuickGroup finds the group of a request from the stacks of the request's own goroutine. If these cannot suffice,
+// the result is not Sufficient.
 func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 	if r.Open || r.CutAtStart || r.Piece != request.WholeRequest {
 		return QuickGroup{}
 	}
 	if s.hasTimeoutHandler && (r.Kind == request.HTTP1 || r.Kind == request.HTTP2) {
-		return QuickGroup{} // handlers run on other goroutines
+		return QuickGroup{} // handlers may run on other goroutines
 	}
 	s.bestHandler, s.handlerStack, s.handlerSeenTwice = request.Handler{}, 0, false
 	s.namingStacks = s.namingStacks[:0]
@@ -31,9 +30,9 @@ func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 	case r.Kind.IsCall():
 		s.namingStacks = s.Win.Telling(r.G, r.Start, r.End, s.namingStacks)
 	case !s.Win.MayTell(r.G, r.Start, r.End):
-		// No stack of it names anything.
+		// No stack of this goroutine can name a handler.
 	default:
-		// Its borders may lie in the middle of what a stack tells.
+		// Other kinds of requests may begin or end in the middle of a handler's spans.
 		s.spans = s.Win.SpansCoarse(r.G, r.Start, r.End, s.spans[:0])
 		for i := range s.spans {
 			if sp := &s.spans[i]; sp.Stack != 0 && sp.How != timeline.HowCreated {
@@ -41,11 +40,11 @@ func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 			}
 		}
 	}
-	for i := len(s.namingStacks) - 1; i >= 0; i-- { // from the last one on, as a walk goes
+	for i := len(s.namingStacks) - 1; i >= 0; i-- { // in the order of a walk
 		s.noteHandler(s.namer.HandlerOf(s.namingStacks[i]), s.namingStacks[i])
 	}
 	if s.bestHandler.Key == 0 && s.sampledIn(r) {
-		return QuickGroup{} // a sample on its path may tell
+		return QuickGroup{} // a walk may find the handler in a sample
 	}
 	if s.bestHandler.IsObserver {
 		return QuickGroup{}
@@ -55,18 +54,18 @@ func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 	return quick
 }
 
-// StratumBits divide an octave of latency into the strata of which only some requests are walked: in four.
+// StratumBits is the binary logarithm of how many latency strata an octave has. Of some strata only a part of the
+// requests is walked.
 const StratumBits = 2
 
-// Unwalked returns a request of which no more than a Glance is known. The result is
-// valid until the next call.
+// Unwalked returns the result of a request of which only the QuickGroup is known. It is valid until the next call.
 func (s *Stage) Unwalked(r *request.Request, quick *QuickGroup) *WalkResult {
 	s.result = WalkResult{Req: r, Form: NotWalked, Weight: 1, Sparse: true, Start: r.Start, PathStart: r.Start, ReadyNS: -1, HandlerSeenTwice: quick.handlerSeenTwice, stage: s}
 	s.result.Group, s.result.HandlerFrame = s.IDs.GroupID(quick.Group), quick.handlerFrame
 	return &s.result
 }
 
-// sampledIn reports whether CPU samples fell into a request's own goroutine.
+// sampledIn reports whether the request's own goroutine has CPU samples.
 func (s *Stage) sampledIn(r *request.Request) bool {
 	if !s.hasCPUSamples {
 		return false
