@@ -30,6 +30,7 @@ type longPoll struct {
 	isQueue  bool          // requests get events one after another, as in a queue
 }
 
+// key returns the key of the long poll's candidate.
 func (p *longPoll) key() candidateKey {
 	return candidateKey{code: report.RuleSleep, causeSite: causeSite{cause: pollCause, site: p.site.LineKey()}}
 }

@@ -42,6 +42,8 @@ type littleLaw struct {
 	sufficient int     // number of slots that suffice
 }
 
+// newLittleLaw computes the numbers of a pool from the requests in a trace, their total time in the queue, and the
+// mean time for which a slot is held.
 func newLittleLaw(requests int, durationNS, queuedNS int64, holdNS float64) littleLaw {
 	var l littleLaw
 	if requests == 0 || durationNS <= 0 {
@@ -69,6 +71,7 @@ type poolFacts struct {
 	isScattered    bool                 // the holders' activity is at many lines
 }
 
+// poolFactsOf collects the facts about a candidate's pool. top is its heaviest contended route.
 func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 	facts := &poolFacts{slots: a.in.slotWaitsAt(cand.wait), service: a.in.serviceAt(top.Cause, top.via), holdersCompute: top.Cause.Cause == report.CauseCPU, holderActivity: top.activity()}
 	service := facts.service
@@ -144,6 +147,8 @@ func (p *poolFacts) isSizeKnown() bool {
 	return p.hasServers || p.slots != nil && (p.slots.Slots > 0 || p.slots.HoldNS > 0) || 2*p.inUse >= 1 || p.waiting < 1
 }
 
+// poolVerdict returns the verdict on a pool with too few slots. The prediction assumes enough of them, if holders do
+// not compute.
 func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	if slotWaits := attr.in.slotWaitsAt(cand.wait); isFanOutLimit(cand.wait, slotWaits) {
 		return fanOutVerdict(attr, cand, top, slotWaits)
@@ -179,6 +184,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	return v
 }
 
+// addNumbers adds the numbers of a pool as evidence.
 func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
 	if p.slots == nil {
 		v.addEvidence(measurement("requests that need "+p.kind.name, p.rate, "1/s"))

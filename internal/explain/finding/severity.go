@@ -132,6 +132,7 @@ func (in *Input) chargeLargestLoser(v *Verdict, part func(*report.Cause) float64
 	}
 }
 
+// severityRank returns the position of a severity in report.Severities: 0 is the most severe.
 func severityRank(s report.Severity) int { return slices.Index(report.Severities(), s) }
 
 // weigh adds up the causes of a group that match: their share of the group's time, and the gain of a fix that removes

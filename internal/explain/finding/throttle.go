@@ -50,6 +50,7 @@ func checkThrottled(in *Input) []Verdict {
 	return out
 }
 
+// limitOwner returns a phrase for the control group whose limit throttles the process.
 func limitOwner(r *report.Report) string {
 	switch {
 	case r.Runtime.Throttle.Verdict == "ancestor":
@@ -179,6 +180,7 @@ func usesWholeLimit(r *report.Report, limit float64) bool {
 	return t.PeriodNS > 0 && float64(t.Freezes)*float64(t.PeriodNS) >= scale.NearlyAll*float64(r.Input.DurationNS)
 }
 
+// throttleFix returns the advice: another GOMAXPROCS if it exceeds the limit, else a higher limit or less CPU time.
 func throttleFix(in *Input) string {
 	procs := in.Report.Input.GOMAXPROCS
 	limit, _ := cpuLimit(in.Report)

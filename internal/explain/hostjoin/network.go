@@ -92,6 +92,8 @@ func networkShares(rep *report.Report) (network, gaps float64) {
 	return network, gaps
 }
 
+// networkVerdict returns the verdict on the network and the reason. It clears the network only if all retransmissions
+// would be visible and no poll gap can hide an answer.
 func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (verdict report.NetworkVerdict, text string) {
 	retransmitted := n.Retransmitted + n.PeerRetransmitted
 	switch {

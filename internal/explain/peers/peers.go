@@ -99,6 +99,7 @@ type collector struct {
 	isSendStack     map[tracefmt.StackID]bool
 }
 
+// waitsOf and requestsOf select a list of a collector, for functions that treat both in the same way.
 func waitsOf(p *collector) []groupSpan    { return p.waits }
 func requestsOf(p *collector) []groupSpan { return p.requests }
 
@@ -120,6 +121,7 @@ func (p *collector) Add(w *path.WalkResult) {
 	})
 }
 
+// appendSpan appends a copy of a span, unless it begins after the time until which spans are kept.
 func (p *collector) appendSpan(list []groupSpan, span groupSpan) []groupSpan {
 	if span.Start >= p.keptUntil {
 		return list

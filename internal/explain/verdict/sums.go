@@ -78,6 +78,7 @@ func compareCauses(a, b report.VerdictCause) int {
 	return cmp.Or(rank(a.Cause)-rank(b.Cause), cmp.Compare(b.TotalNS, a.TotalNS))
 }
 
+// rank returns 1 for the sum of all small causes, which comes last.
 func rank(c report.CauseName) int {
 	if c == report.CauseOther {
 		return 1
@@ -144,6 +145,7 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 	cause.RanMeanwhile = cause.RanMeanwhile[:min(len(cause.RanMeanwhile), maxSites)]
 }
 
+// addRoutes adds routes to the sum; routes with the same chain of waits are one.
 func (p *siteSum) addRoutes(routes []report.Route) {
 	for _, add := range routes {
 		i := slices.IndexFunc(p.routes, func(existing report.Route) bool {

@@ -74,6 +74,8 @@ func hasHungRequests(r *report.Report, g *report.Group) bool {
 	})
 }
 
+// groupVerdict returns the verdict on the named band of a group, or on its slow requests if it has no such band. The
+// first verdict of a report names more causes.
 func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFirst, isHung bool) report.Verdict {
 	chosenBand := g.Tail()
 	if named := g.Band(band); named != nil {
