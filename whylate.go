@@ -30,7 +30,7 @@ type Options struct {
 	Request *regexp.Regexp
 	// Group, if not nil, selects the groups that are reported, by name.
 	Group *regexp.Regexp
-	// NoMarks leaves the marks of service/mark aside: requests are found as if
+	// IgnoreMarks leaves the marks of service/mark aside: requests are found as if
 	// the service had none.
 	NoMarks bool
 	// Exact walks every request. Otherwise, from about 5,000 requests on, of those
@@ -93,12 +93,12 @@ var ErrNothing = explain.ErrNothing
 // a Read that is under way.
 func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, error) {
 	in := explain.Options{
-		Name: opts.Name, Request: opts.Request, Group: opts.Group, NoMarks: opts.NoMarks, Exact: opts.Exact, TraceID: opts.TraceID, SpanID: opts.SpanID, Slowest: opts.Slowest, From: opts.From, To: opts.To,
+		Name: opts.Name, Request: opts.Request, Group: opts.Group, IgnoreMarks: opts.NoMarks, Exact: opts.Exact, TraceID: opts.TraceID, SpanID: opts.SpanID, Slowest: opts.Slowest, From: opts.From, To: opts.To,
 		MaxMemory: opts.MaxMemory, Workers: opts.Workers, Host: opts.Host, Allocs: opts.Allocs, Progress: opts.Progress,
 	}
 	in.Modules = modules.New(modules.Options{Own: opts.Modules})
 	for _, p := range opts.PathMap {
-		in.PathMap = append(in.PathMap, spell.Rewrite(p))
+		in.PathMap = append(in.PathMap, spell.PathRewrite(p))
 	}
 	for _, c := range opts.WhatIf {
 		in.WhatIf = append(in.WhatIf, c.internal())

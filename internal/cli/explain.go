@@ -97,7 +97,7 @@ func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error
 		return usage(cmd, "--peer needs the trace: %s is a report", in.name)
 	}
 	e.served = new(peers.Recording)
-	_, err = explain.Explain(cmd.Context(), in, explain.Options{Name: in.name, Serves: e.served, PathMap: e.given.PathMap, MaxMemory: int64(e.maxMemory), Slowest: -1})
+	_, err = explain.Explain(cmd.Context(), in, explain.Options{Name: in.name, ServedRecording: e.served, PathMap: e.given.PathMap, MaxMemory: int64(e.maxMemory), Slowest: -1})
 	return err
 }
 
@@ -173,8 +173,8 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 	opts := e.given
 	opts.Name, opts.Slowest, opts.MaxMemory = in.name, e.slowestOr(0), int64(e.maxMemory)
 	opts.Modules = modules.New(modules.Options{Build: in.program(), Own: e.modules})
-	opts.Peer, opts.Again = e.served, in.again
-	opts.Host, opts.Allocs, opts.Keep, opts.Index = in.host, in.allocs, e.keep, e.index
+	opts.PeerRecording, opts.Reopen = e.served, in.again
+	opts.Host, opts.Allocs, opts.Replayer, opts.Index = in.host, in.allocs, e.keep, e.index
 	opts.Progress = func(int64) { adjust() }
 	if e.validate {
 		e.checks = new(validate.Checks)
@@ -182,7 +182,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 	}
 	rep, err = explain.Explain(ctx, in, opts)
 	if rep != nil {
-		source.Local().Explain(rep)
+		source.LocalCache().AddWaitLengths(rep)
 		finding.MarkIgnored(rep.Findings, e.ignored)
 	}
 	return rep, err

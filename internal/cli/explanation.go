@@ -49,7 +49,7 @@ type explanation struct {
 	editor         string
 	full, summary  bool
 	as             *exportAs // instead of text, JSON or a page
-	keep           *explain.Kept
+	keep           *explain.Replayer
 	index          *inspect.Index // for view
 }
 
@@ -84,7 +84,7 @@ func (e *explanation) add(cmd *cobra.Command, names ...string) {
 		case "trace-id":
 			f.StringVar(&e.traceID, name, "", "report only requests of this trace, or span, of a tracing system: an `id` of 32 or 16 hexadecimal digits, or a traceparent header")
 		case "no-marks":
-			f.BoolVar(&e.given.NoMarks, name, false, "find requests as if the service did not mark them (see service/mark)")
+			f.BoolVar(&e.given.IgnoreMarks, name, false, "find requests as if the service did not mark them (see service/mark)")
 		case "module":
 			f.StringArrayVar(&e.modules, name, nil, "treat the module or package with this `path` as the service's own code (may be repeated); a dependency's lines are shown with the service's line that called them")
 		case "thresholds":
@@ -173,7 +173,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 		if !ok || old == "" {
 			return usage(cmd, "--path-map %q: write OLD=NEW", m)
 		}
-		e.given.PathMap = append(e.given.PathMap, spell.Rewrite{Old: old, New: with})
+		e.given.PathMap = append(e.given.PathMap, spell.PathRewrite{Old: old, New: with})
 	}
 	if e.thresholds != "" {
 		if e.given.Thresholds, err = readOption(cmd, e.thresholds, finding.ReadThresholds); err != nil {
@@ -187,7 +187,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			if !ok || err != nil || d <= 0 || name != "p50" && name != "p99" {
 				return usage(cmd, "--slo %q: write p50 or p99 and a time, such as p99=20ms; other percentiles cannot be predicted", goal)
 			}
-			e.given.Goals = append(e.given.Goals, explain.Goal{Percentile: name, Most: d})
+			e.given.Goals = append(e.given.Goals, explain.Goal{Percentile: name, Limit: d})
 		}
 	}
 	for _, text := range e.whatIf {

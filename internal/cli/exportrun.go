@@ -35,7 +35,7 @@ type exportAs struct {
 	header   http.Header
 	tls      record.TLSFiles
 	// kept and again give the trace a second time, for what the report does not hold; nil without a trace.
-	kept  *explain.Kept
+	kept  *explain.Replayer
 	again func() (*input, error)
 }
 
@@ -55,7 +55,7 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	if x.again, err = s.readTwice(cmd.Context(), in, arg); err != nil {
 		return err
 	}
-	x.kept = new(explain.Kept)
+	x.kept = new(explain.Replayer)
 	e.keep = x.kept
 	rep, err := e.explainShown(cmd.Context(), in, s.bar())
 	if rep != nil && int64(e.given.From) >= rep.Input.DurationNS {

@@ -51,7 +51,7 @@ type Options struct {
 	Group *regexp.Regexp
 	// IgnoreMarks leaves the marks of service/mark aside: requests are found as if
 	// the service had none.
-	NoMarks bool
+	IgnoreMarks bool
 	// TraceID, if not zero, limits the report to requests of the trace with this
 	// id in a tracing system. Only requests whose id the trace holds can be found
 	// so: those of service/mark, and those about which a tracer wrote user logs.
@@ -65,7 +65,7 @@ type Options struct {
 	// trace, counted from its start; a To of 0 means the end.
 	From, To time.Duration
 	// PathMap rewrites the beginnings of file names; the first that fits counts.
-	PathMap []spell.Rewrite
+	PathMap []spell.PathRewrite
 	// Thresholds are those of findings' severity; nil: the usual ones.
 	Thresholds []finding.Threshold
 	// Modules tells the service's own code from that of its dependencies; nil
@@ -74,11 +74,11 @@ type Options struct {
 	// MaxMemory bounds the memory for the largest generation, in bytes; 0
 	// means 1 GiB. A generation that needs more is left out, with a warning.
 	MaxMemory int64
-	// Again returns the trace again, from its beginning: it is read a second
+	// Reopen returns the trace again, from its beginning: it is read a second
 	// time where requests wait for others of the same process. nil is for a trace
 	// that can be sought in, or of which so much may be held in memory as it is
 	// read (see keepMost).
-	Again func() (io.ReadCloser, error)
+	Reopen func() (io.ReadCloser, error)
 	// Workers is the number of goroutines that decode and walk; 0 means
 	// GOMAXPROCS. The report does not depend on it.
 	Workers int
@@ -90,14 +90,14 @@ type Options struct {
 	WhatIf []predict.Change
 	// Goals are what latencies are to keep; changes that reach them are searched for.
 	Goals []Goal
-	// Serves, if not nil, is filled with what the process served; Peer, if not
+	// ServedRecording, if not nil, is filled with what the process served; Peer, if not
 	// nil, is such a recording of a process that requests may wait for.
-	Serves, Peer *peers.Recording
+	ServedRecording, PeerRecording *peers.Recording
 	// Exact has every request walked, however many there are. Keep and Index imply
 	// it.
 	Exact bool
-	// Keep, if not nil, is filled so that the trace can be replayed.
-	Keep *Kept
+	// Replayer, if not nil, is filled so that the trace can be replayed.
+	Replayer *Replayer
 	// Progress, if not nil, is called now and then, from the calling
 	// goroutine, with the bytes of input consumed.
 	Progress func(bytes int64)
@@ -107,21 +107,21 @@ type Options struct {
 	// Validate, if not nil, checks the pass and the report. It must be new.
 	Validate *validate.Checks
 
-	guessYes bool        // see guess; for tests of wrong guesses
-	host     hostSamples // what Host holds, once that was read
+	isRereadForced bool        // see guess; for tests of wrong guesses
+	hostSamples    hostSamples // what Host holds, once that was read
 }
 
 // ErrNothing is returned, wrapped, when not one whole generation of a trace
 // could be read: there is nothing to report.
 var ErrNothing = errors.New("nothing in it can be analysed")
 
-// exactFirst is from how many requests on only some of those that are not slow are followed.
-const exactFirst = 5_000
+// exactRequests is from how many requests on only some of those that are not slow are followed.
+const exactRequests = 5_000
 
-// bytesPerRaw is what a generation needs in memory for each of its bytes:
+// memoryPerTraceByte is what a generation needs in memory for each of its bytes:
 // records of 8 bytes for events of 5.2 bytes, their places, and the bytes
 // themselves (see lab/bench/README.md).
-const bytesPerRaw = 8
+const memoryPerTraceByte = 8
 
 // Explain reads a trace to its end and says why the requests in it were late.
 //
@@ -132,73 +132,73 @@ const bytesPerRaw = 8
 //
 // Explain reads ahead from another goroutine; it returns without waiting for
 // a Read that is under way.
-func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, error) {
-	shown := opts.Slowest
-	if shown == 0 {
-		shown = judgedSlowest
+func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report, error) {
+	shownSlowest := opts.Slowest
+	if shownSlowest == 0 {
+		shownSlowest = minSlowest
 	}
-	opts.Slowest = max(shown, judgedSlowest)
+	opts.Slowest = max(shownSlowest, minSlowest)
 	if opts.Modules == nil {
 		opts.Modules = modules.New(modules.Options{})
 	}
-	again, sure := opts.Again, true
-	if again == nil {
-		r, again, sure = kept(r)
+	reopen, canReopen := opts.Reopen, true
+	if reopen == nil {
+		trace, reopen, canReopen = reopenable(trace)
 	}
-	opts.host.read(opts.Host)
-	var known *itself
-	part := sure && opts.isPart()
-	if part {
+	opts.hostSamples.load(opts.Host)
+	var selfWaits *selfWaits
+	selectsPart := canReopen && opts.selectsPart()
+	if selectsPart {
 		// Which groups wait for which does not depend on what is asked about.
-		whole, _, err := read(ctx, r, opts.whole(), nil, alwaysAgain)
+		whole, _, err := readTrace(ctx, trace, opts.wholeTrace(), nil, rereadAlways)
 		if err != nil {
 			return nil, err
 		}
-		known = whole.itself()
-		next, err := again()
+		selfWaits = whole.findSelfWaits()
+		next, err := reopen()
 		if err != nil {
 			return nil, fmt.Errorf("%s: reading it again: %w", opts.name(), err)
 		}
 		defer next.Close()
-		r = next
+		trace = next
 	}
-	guess := notAgain
-	if sure && !part && opts.Index == nil && opts.Validate == nil && opts.Keep == nil {
-		guess = perhapsAgain
-		if opts.Again != nil {
+	reread := rereadNever
+	if canReopen && !selectsPart && opts.Index == nil && opts.Validate == nil && opts.Replayer == nil {
+		reread = rereadMaybe
+		if opts.Reopen != nil {
 			// What this reading leaves out, the next one adds up: the trace is opened for it first.
-			if next, err := again(); err != nil {
-				guess = notAgain
+			if next, err := reopen(); err != nil {
+				reread = rereadNever
 			} else {
 				defer next.Close()
-				again = func() (io.ReadCloser, error) { return next, nil }
+				reopen = func() (io.ReadCloser, error) { return next, nil }
 			}
 		}
 	}
-	e, cut, err := read(ctx, r, opts, known, guess)
+	engine, damage, err := readTrace(ctx, trace, opts, selfWaits, reread)
 	if err != nil {
 		return nil, err
 	}
-	if s := e.itself(); (s != nil || e.pass.HasDroppedOptionalSums()) && !part && ctx.Err() == nil {
+	if selfWaits := engine.findSelfWaits(); (selfWaits != nil || engine.pass.HasDroppedOptionalSums()) && !selectsPart && ctx.Err() == nil {
 		// Only now it is known that requests wait for others of this process, or that they do not though it seemed so.
-		if r, err := again(); err != nil && e.pass.HasDroppedOptionalSums() {
+		if reopened, err := reopen(); err != nil && engine.pass.HasDroppedOptionalSums() {
 			return nil, fmt.Errorf("%s: reading it again: %w", opts.name(), err)
 		} else if err != nil {
-			e.unfollowed = err
+			engine.rereadErr = err
 		} else {
-			opts.reset()
-			e, cut, err = read(ctx, r, opts, s, notAgain)
-			r.Close()
+			opts.resetOutputs()
+			engine, damage, err = readTrace(ctx, reopened, opts, selfWaits, rereadNever)
+			reopened.Close()
 			if err != nil {
 				return nil, err
 			}
 		}
 	}
-	rep, err := e.finish(ctx, cut)
+	rep, err := engine.finish(ctx, damage)
 	if rep != nil {
 		for i := range rep.Groups {
 			g := &rep.Groups[i]
-			if g.Slowest = g.Slowest[:min(len(g.Slowest), max(shown, 0))]; shown < 0 {
+			if g.Slowest = g.Slowest[:min(len(g.Slowest), max(shownSlowest, 0))]; shownSlowest < 0 {
 				g.Typical = nil
 			}
 		}
@@ -206,72 +206,72 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 	return rep, err
 }
 
-// judgedSlowest is how many of a group's slowest requests rules read, so that what is found does not depend on how many are
+// minSlowest is how many of a group's slowest requests rules read, so that what is found does not depend on how many are
 // shown; it is also how many are shown if nothing is said.
-const judgedSlowest = 3
+const minSlowest = 3
 
-// read reads a trace to its end. What it knows of requests that wait for others
+// readTrace reads a trace to its end. What it knows of requests that wait for others
 // of the same process joins their paths; it is nil at first. next says whether the trace is read again
 // afterwards: much is left to that reading then.
-func read(ctx context.Context, r io.Reader, opts Options, s *itself, next nextReading) (e *engine, cut, err error) {
-	e = &engine{
-		opts: opts, freezes: new(freeze.Detector), groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), known: s,
+func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *selfWaits, reread rereading) (newEngine *engine, damage, err error) {
+	newEngine = &engine{
+		opts: opts, freezes: new(freeze.Detector), groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), selfWaits: selfWaits,
 	}
-	e.stops = stops.New(e.freezes)
-	rd, err := newReader(r, opts)
+	newEngine.stops = stops.New(newEngine.freezes)
+	reader, err := newReader(trace, opts)
 	if err != nil {
 		return nil, nil, err
 	}
-	of := opts.pass(path.Options{Freezes: e.freezes})
-	if s != nil {
-		of.Plan, of.KeepAnswers = &s.plan, opts.Index != nil
+	passOptions := opts.passOptions(path.Options{Freezes: newEngine.freezes})
+	if selfWaits != nil {
+		passOptions.Plan, passOptions.KeepAnswers = &selfWaits.plan, opts.Index != nil
 	}
-	if !opts.Exact && opts.Keep == nil && opts.Index == nil {
-		of.ExactFirst = exactFirst
+	if !opts.Exact && opts.Replayer == nil && opts.Index == nil {
+		passOptions.ExactFirst = exactRequests
 	}
-	if next == perhapsAgain {
-		of.OnRequestsAdded = e.guess
+	if reread == rereadMaybe {
+		passOptions.OnRequestsAdded = newEngine.guessReread
 	}
-	p := pass.New(of)
-	e.process.SetWindow(&p.Window)
-	p.Sums = []pass.Sum{e.groups, e.slowest, e.peers, e.stops}
-	p.OptionalSums = []pass.Sum{e.samples, e.queues, e.moments}
-	if next == alwaysAgain {
-		p.DropOptionalSums()
+	tracePass := pass.New(passOptions)
+	newEngine.process.SetWindow(&tracePass.Window)
+	tracePass.Sums = []pass.Sum{newEngine.groups, newEngine.slowest, newEngine.peers, newEngine.stops}
+	tracePass.OptionalSums = []pass.Sum{newEngine.samples, newEngine.queues, newEngine.moments}
+	if reread == rereadAlways {
+		tracePass.DropOptionalSums()
 	}
-	p.Listeners = []pass.Listener{freezeListener{e.freezes, &e.threads, opts.host.samples}, &e.hosts, e.process}
+	tracePass.Listeners = []pass.Listener{freezeListener{newEngine.freezes, &newEngine.threads, opts.hostSamples.samples}, &newEngine.hostLog, newEngine.process}
 	if opts.Index != nil {
-		p.Sums = append(p.Sums, opts.Index)
-		p.Listeners = append(p.Listeners, opts.Index)
+		tracePass.Sums = append(tracePass.Sums, opts.Index)
+		tracePass.Listeners = append(tracePass.Listeners, opts.Index)
 	}
 	if opts.Validate != nil {
-		opts.Validate.Attach(p)
+		opts.Validate.Attach(tracePass)
 	}
-	e.pass = p
-	cut = p.Run(ctx, rd)
-	if p.Generations > 0 {
-		e.ts = path.MergeIDs(p.Stages)
-		e.became = e.groups.Merge(e.ts)
-		e.peers.Merge(e.ts)
-		if unsure, ok := hostjoin.PossibleSelfConnections(opts.host.samples, e.window()); ok {
-			e.peers.RefuteBySockets(unsure)
+	newEngine.pass = tracePass
+	damage = tracePass.Run(ctx, reader)
+	if tracePass.Generations > 0 {
+		newEngine.translations = path.MergeIDs(tracePass.Stages)
+		newEngine.mergedGroups = newEngine.groups.Merge(newEngine.translations)
+		newEngine.peers.Merge(newEngine.translations)
+		if unsure, ok := hostjoin.PossibleSelfConnections(opts.hostSamples.samples, newEngine.hostWindow()); ok {
+			newEngine.peers.RefuteBySockets(unsure)
 		}
 	}
-	return e, cut, nil
+	return newEngine, damage, nil
 }
 
 // newReader returns a reader of a trace that keeps to the bound of memory.
 func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
-	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / bytesPerRaw)})
+	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / memoryPerTraceByte)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", opts.name(), err)
 	}
 	return rd, nil
 }
 
-// pass returns the options of a pass.
-func (o *Options) pass(p path.Options) pass.Options {
-	out := pass.Options{Workers: o.Workers, IgnoreMarks: o.NoMarks, TraceID: o.TraceID, SpanID: o.SpanID, From: o.From, To: o.To, Progress: o.Progress, Modules: o.Modules, Path: p}
+// passOptions returns the options of a pass.
+func (o *Options) passOptions(p path.Options) pass.Options {
+	out := pass.Options{Workers: o.Workers, IgnoreMarks: o.IgnoreMarks, TraceID: o.TraceID, SpanID: o.SpanID, From: o.From, To: o.To, Progress: o.Progress, Modules: o.Modules, Path: p}
 	if o.Request != nil {
 		out.MatchFunction = o.Request.MatchString
 	}
@@ -287,33 +287,33 @@ func (o *Options) name() string {
 
 // An engine makes one report.
 type engine struct {
-	unawaited map[string]bool    // groups of turns that loops begin by their own pauses, by id
-	queued    map[string]float64 // which part of a group's turns found their work there, by id
-	opts      Options
-	pass      *pass.Pass
-	groups    *groups.Sum
-	slowest   *detailed.Sum
-	samples   *predict.Samples
-	queues    *queues.Sum
-	peers     *peers.Sum
-	moments   *moments.Sum
-	process   *process.Collector
-	stops     *stops.Sum
-	threads   hostjoin.Threads
-	freezes   *freeze.Detector // by itself: later questions hold it, and must not hold the engine
-	hosts     hostLog
-	model     *predict.Model
-	work      *found
-	ofRows    []path.GroupID // of the report's groups
-	ts        []path.Translation
-	became    []path.GroupID // see groups.Sum.Merge
-	known     *itself        // nil in the first reading
-	// walks is how many generations' requests were added, while that is guessed by.
-	walks int
-	// unfollowed is why paths that lead to this process were not followed, though it is known that they do.
-	unfollowed error
-	// selected says which groups are reported.
-	selected groups.Selection
+	selfPacedGroups map[string]bool    // groups of turns that loops begin by their own pauses, by id
+	queuedShares    map[string]float64 // which part of a group's turns found their work there, by id
+	opts            Options
+	pass            *pass.Pass
+	groups          *groups.Sum
+	slowest         *detailed.Sum
+	samples         *predict.Samples
+	queues          *queues.Sum
+	peers           *peers.Sum
+	moments         *moments.Sum
+	process         *process.Collector
+	stops           *stops.Sum
+	threads         hostjoin.Threads
+	freezes         *freeze.Detector // by itself: later questions hold it, and must not hold the engine
+	hostLog         hostLog
+	model           *predict.Model
+	selection       *workSelection
+	rowGroups       []path.GroupID // of the report's groups
+	translations    []path.Translation
+	mergedGroups    []path.GroupID // see groups.Sum.Merge
+	selfWaits       *selfWaits     // nil in the first reading
+	// walkCount is how many generations' requests were added, while that is guessed by.
+	walkCount int
+	// rereadErr is why paths that lead to this process were not followed, though it is known that they do.
+	rereadErr error
+	// shownGroups says which groups are reported.
+	shownGroups groups.Selection
 }
 
 // A freezeListener gives generations to a detector of freezes.
@@ -338,20 +338,20 @@ func (f freezeListener) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap 
 }
 
 // finish makes the report when the trace was read; cut says why not to its end.
-func (e *engine) finish(ctx context.Context, cut error) (*report.Report, error) {
+func (e *engine) finish(ctx context.Context, damage error) (*report.Report, error) {
 	name := e.opts.name()
 	if e.pass.Generations == 0 {
-		if cut == nil {
-			cut = &tracefmt.Error{Kind: tracefmt.Truncated, Text: "the trace holds no events"}
+		if damage == nil {
+			damage = &tracefmt.Error{Kind: tracefmt.Truncated, Text: "the trace holds no events"}
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%s: %w", name, context.Cause(ctx))
 		}
-		return nil, fmt.Errorf("%s: %w: %w", name, ErrNothing, cut)
+		return nil, fmt.Errorf("%s: %w: %w", name, ErrNothing, damage)
 	}
-	rep := e.report(cut)
-	e.goals(rep)
-	if err := e.whatIf(rep); err != nil {
+	rep := e.report(damage)
+	e.addGoals(rep)
+	if err := e.addWhatIf(rep); err != nil {
 		return rep, fmt.Errorf("%s: %w", name, err)
 	}
 	if ctx.Err() != nil {
@@ -360,8 +360,8 @@ func (e *engine) finish(ctx context.Context, cut error) (*report.Report, error) 
 	return rep, nil
 }
 
-// sampled says of how many requests the paths were walked, nil if all were.
-func (e *engine) sampled() *report.Sampled {
+// sampling says of how many requests the paths were walked, nil if all were.
+func (e *engine) sampling() *report.Sampled {
 	p := e.pass
 	if p.NotWalked == 0 {
 		return nil
@@ -369,96 +369,96 @@ func (e *engine) sampled() *report.Sampled {
 	return &report.Sampled{Walked: int(p.Requests - p.NotWalked), Of: int(p.Requests)}
 }
 
-func (e *engine) report(cut error) *report.Report {
-	p := e.pass
-	samples, sampleErr := e.readHost()
+func (e *engine) report(damage error) *report.Report {
+	tracePass := e.pass
+	samples, sampleErr := e.loadHost()
 	froze := e.freezes.Verdict()
 	sp := &spell.Speller{
-		Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Paths: e.opts.PathMap, Modules: e.opts.Modules,
-		Settled: cause.Settle(froze.IsFreeze),
+		Syms: &tracePass.Symbols, Sites: tracePass.Stages[0].Sites, Start: tracePass.Start, End: tracePass.End, Paths: e.opts.PathMap, Modules: e.opts.Modules,
+		Settlement: cause.Settle(froze.IsFreeze),
 	}
-	e.slowest.Merge(e.ts)
-	e.samples.Merge(e.ts)
-	e.moments.Merge(e.ts)
-	e.queues.Merge(e.ts)
-	e.model = predict.NewModel(sp.Syms, sp.Settled, p.End-p.Start, e.groups.SitesBelow)
+	e.slowest.Merge(e.translations)
+	e.samples.Merge(e.translations)
+	e.moments.Merge(e.translations)
+	e.queues.Merge(e.translations)
+	e.model = predict.NewModel(sp.Syms, sp.Settlement, tracePass.End-tracePass.Start, e.groups.SitesBelow)
 
 	rep := &report.Report{
 		Schema: report.Schema,
 		Input: report.Input{
-			Name: e.opts.Name, Bytes: p.Reader.Unpacked(), Events: p.Events, DurationNS: p.End - p.Start,
-			Go: fmt.Sprintf("1.%d", p.Reader.Minor()), GOMAXPROCS: e.process.Procs(), Truncated: cut != nil, Observer: e.groups.ObserverRequests(), Sampled: e.sampled(), Warnings: []report.Warning{},
+			Name: e.opts.Name, Bytes: tracePass.Reader.Unpacked(), Events: tracePass.Events, DurationNS: tracePass.End - tracePass.Start,
+			Go: fmt.Sprintf("1.%d", tracePass.Reader.Minor()), GOMAXPROCS: e.process.Procs(), Truncated: damage != nil, Observer: e.groups.ObserverRequests(), Sampled: e.sampling(), Warnings: []report.Warning{},
 		},
 		Findings: []report.Finding{},
 	}
-	if s, at := e.process.Clock(); s != nil {
-		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(at - p.Start)).UTC()
+	if s, snapshotTime := e.process.Clock(); s != nil {
+		wall := time.Unix(int64(s.UnixSec), int64(s.UnixNsec)).Add(-time.Duration(snapshotTime - tracePass.Start)).UTC()
 		rep.Input.Start = &wall
 	}
-	e.work = e.found()
-	e.selected = groups.Selection{Name: e.opts.Group, Wanted: e.work.wanted}
-	rep.Input.LeftOut = e.work.leftOut(sp)
-	rep.Groups = e.rows(sp)
-	if e.work.least == request.MainLife && e.opts.Request == nil && e.opts.Group == nil {
-		rep.Starts = e.starts(sp)
+	e.selection = e.selectWork()
+	e.shownGroups = groups.Selection{Name: e.opts.Group, Wanted: e.selection.isShown}
+	rep.Input.LeftOut = e.selection.leftOut(sp)
+	rep.Groups = e.reportGroups(sp)
+	if e.selection.maxRole == request.MainLife && e.opts.Request == nil && e.opts.Group == nil {
+		rep.Starts = e.startFunctions(sp)
 	}
 	stats := e.process.Stats(sp)
 	rep.Runtime = e.process.Runtime(sp, &froze)
-	for i, row := range e.ofRows {
-		rep.Moments = append(rep.Moments, e.moments.Find(row, &rep.Groups[i], p.Stages[0].IDs, sp)...)
+	for i, row := range e.rowGroups {
+		rep.Moments = append(rep.Moments, e.moments.Find(row, &rep.Groups[i], tracePass.Stages[0].IDs, sp)...)
 	}
 	moments.AddEvents(rep.Moments, rep.Runtime.Series, stats.HerdWakeups, rep.Input.DurationNS)
-	e.warnings(rep, sp, cut)
+	e.addWarnings(rep, sp, damage)
 	e.addHost(rep, samples, sampleErr)
 	silences, requests := e.stops.Silences()
-	e.threads.SetOffCPU(rep, e.window())
-	hostjoin.AddStops(samples, e.window(), rep, silences, requests)
+	e.threads.SetOffCPU(rep, e.hostWindow())
+	hostjoin.AddStops(samples, e.hostWindow(), rep, silences, requests)
 	if rep.Host == nil && !rep.Runtime.Throttle.Verdict.HeldBack() {
 		rep.Runtime.Sched.WithoutCPU = stats.WithoutCPU()
 	}
-	e.facts(rep, stats)
-	e.servedTo(rep)
-	q := e.queues
+	e.setFacts(rep, stats)
+	e.warnPeer(rep)
+	queueSum := e.queues
 	in := &finding.Input{
-		Report: e.work.judgedOf(rep), Process: stats, Thresholds: e.opts.Thresholds, Allocs: e.allocs(rep, sp),
+		Report: e.selection.judgedReport(rep), Process: stats, Thresholds: e.opts.Thresholds, Allocs: e.readAllocs(rep, sp),
 		// What requests queue for, and who serves them.
-		Services: q.Services(sp, e.work.judged), SlotWaits: q.SlotWaits(sp), LongWaits: q.LongWaits(sp), Streams: q.Streams(sp), SiblingShares: q.SiblingShares(sp),
-		HolderLines: q.HolderLines(sp), Hubs: q.Hubs(sp), PeerCalls: e.asks(rep, sp), FindHolder: e.holder(sp), NoSelfConnections: e.peers.IsRefuted(),
+		Services: queueSum.Services(sp, e.selection.isJudged), SlotWaits: queueSum.SlotWaits(sp), LongWaits: queueSum.LongWaits(sp), Streams: queueSum.Streams(sp), SiblingShares: queueSum.SiblingShares(sp),
+		HolderLines: queueSum.HolderLines(sp), Hubs: queueSum.Hubs(sp), PeerCalls: e.peerCalls(rep, sp), FindHolder: e.lockHolder(sp), NoSelfConnections: e.peers.IsRefuted(),
 		// What is known of groups, and of goroutines' functions.
-		OutlierMoments: e.apart(rep), HerdOverlap: e.inHerds(rep, stats), BacklogShares: e.queued, UnawaitedGroups: e.unawaited,
-		WorksForServer: e.work.serves(sp), AcceptsConnections: e.pass.Finder.IsUnknownServer(),
+		OutlierMoments: e.outlierIntervals(rep), HerdOverlap: e.herdShares(rep, stats), BacklogShares: e.queuedShares, UnawaitedGroups: e.selfPacedGroups,
+		WorksForServer: e.selection.servesRequests(sp), AcceptsConnections: e.pass.Finder.IsUnknownServer(),
 		Predict: e.model.WhatIf, Polls: e.model.PollOf,
 	}
 	rules := finding.All()
 	rep.Findings = finding.Find(in, rules)
 	rep.Judged = finding.Judge(in, rules, rep.Findings)
-	if e.opts.Keep != nil {
-		e.opts.Keep.fill(e, rep, sp)
+	if e.opts.Replayer != nil {
+		e.opts.Replayer.fill(e, rep, sp)
 	}
 	if e.opts.Index != nil {
-		e.opts.Index.Finish(p, e.ts, e.groups.GroupIDs(sp, e.selected), e.freezes, sp)
+		e.opts.Index.Finish(tracePass, e.translations, e.groups.GroupIDs(sp, e.shownGroups), e.freezes, sp)
 	}
 	rep.Verdict = verdict.Verdicts(rep)
-	e.spent(rep)
+	e.addServedVerdicts(rep)
 	if e.opts.Validate != nil {
 		e.opts.Validate.Report(rep, e.opts.Group == nil)
 	}
 	return rep
 }
 
-// asks returns how often requests of each group asked a peer from one line, by the group's id.
-func (e *engine) asks(rep *report.Report, sp *spell.Speller) map[string][]queues.PeerCalls {
+// peerCalls returns how often requests of each group asked a peer from one line, by the group's id.
+func (e *engine) peerCalls(rep *report.Report, sp *spell.Speller) map[string][]queues.PeerCalls {
 	out := map[string][]queues.PeerCalls{}
-	for i, row := range e.ofRows {
+	for i, row := range e.rowGroups {
 		out[rep.Groups[i].ID] = e.queues.PeerCalls(sp, row)
 	}
 	return out
 }
 
-// apart returns, by group, in how many stretches of time apart its outliers were open.
-func (e *engine) apart(rep *report.Report) map[string]int {
+// outlierIntervals returns, by group, in how many stretches of time apart its outliers were open.
+func (e *engine) outlierIntervals(rep *report.Report) map[string]int {
 	out := map[string]int{}
-	for i, row := range e.ofRows {
+	for i, row := range e.rowGroups {
 		if b := rep.Groups[i].Band(report.BandOutliers); b != nil {
 			out[rep.Groups[i].ID] = e.moments.CountOpenIntervals(row, b.FromNS)
 		}
@@ -466,12 +466,12 @@ func (e *engine) apart(rep *report.Report) map[string]int {
 	return out
 }
 
-// inHerds returns a function that tells which share of a group's waiting for a P lies in the moments of herds with a start
+// herdShares returns a function that tells which share of a group's waiting for a P lies in the moments of herds with a start
 // function, and which part of the trace these moments are.
-func (e *engine) inHerds(rep *report.Report, stats *process.Stats) func(group, start string) (waited, time float64) {
+func (e *engine) herdShares(rep *report.Report, stats *process.Stats) func(group, start string) (waited, time float64) {
 	return func(group, start string) (waited, time float64) {
 		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.ID == group })
-		if i < 0 || i >= len(e.ofRows) {
+		if i < 0 || i >= len(e.rowGroups) {
 			return 0, 0
 		}
 		var ranges [][2]int64
@@ -480,52 +480,52 @@ func (e *engine) inHerds(rep *report.Report, stats *process.Stats) func(group, s
 				ranges = append(ranges, [2]int64{e.pass.Start + f.FromNS, e.pass.Start + f.ToNS})
 			}
 		}
-		return e.moments.WaitShare(e.ofRows[i], ranges, rep.Input.DurationNS)
+		return e.moments.WaitShare(e.rowGroups[i], ranges, rep.Input.DurationNS)
 	}
 }
 
-// rows returns the groups of the report, and makes them known to the model.
-func (e *engine) rows(sp *spell.Speller) []report.Group {
+// reportGroups returns the groups of the report, and makes them known to the model.
+func (e *engine) reportGroups(sp *spell.Speller) []report.Group {
 	out := []report.Group{}
-	rows := e.groups.Rows(sp, e.selected)
-	groups.SortByRole(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.work.byItself(e.groups.GroupKey(r.PathGroup)) })
-	e.unawaited, e.queued = map[string]bool{}, map[string]float64{}
+	rows := e.groups.Rows(sp, e.shownGroups)
+	groups.SortByRole(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.selection.isSelfStarted(e.groups.GroupKey(r.PathGroup)) })
+	e.selfPacedGroups, e.queuedShares = map[string]bool{}, map[string]float64{}
 	for i := range rows {
 		key := e.groups.GroupKey(rows[i].PathGroup)
-		if e.queued[rows[i].ID] = e.work.queued(key); key.Kind == request.WebSocket {
-			e.queued[rows[i].ID] = e.pass.Finder.QueuedMessageShare(key.Name)
+		if e.queuedShares[rows[i].ID] = e.selection.queuedShare(key); key.Kind == request.WebSocket {
+			e.queuedShares[rows[i].ID] = e.pass.Finder.QueuedMessageShare(key.Name)
 		}
-		e.unawaited[rows[i].ID] = rows[i].Kind == report.KindLoop && e.work.byTimer(e.groups.GroupKey(rows[i].PathGroup))
+		e.selfPacedGroups[rows[i].ID] = rows[i].Kind == report.KindLoop && e.selection.isTimerStarted(e.groups.GroupKey(rows[i].PathGroup))
 	}
-	e.serves(rows)
+	e.fillServed(rows)
 	for _, row := range rows {
 		g := row.Group
-		e.peer(&g, row.PathGroup, sp)
+		e.findPeer(&g, row.PathGroup, sp)
 		e.slowest.FillGroup(&g, row.PathGroup, row.MedianNS, sp)
 		if g.Count > 0 {
 			e.model.AddGroup(g.ID, e.samples.SampleOf(row.PathGroup), g.LatencyNS)
 		}
 		out = append(out, g)
-		e.ofRows = append(e.ofRows, row.PathGroup)
+		e.rowGroups = append(e.rowGroups, row.PathGroup)
 	}
 	return out
 }
 
-// allocs reads the allocation profile; what is wrong with it is a warning.
-func (e *engine) allocs(rep *report.Report, sp *spell.Speller) *allocs.Profile {
+// readAllocs reads the allocation profile; what is wrong with it is a warning.
+func (e *engine) readAllocs(rep *report.Report, sp *spell.Speller) *allocs.Profile {
 	if e.opts.Allocs == nil {
 		return nil
 	}
-	p, err := allocs.Read(e.opts.Allocs, func(s report.Site) report.Site {
+	profile, err := allocs.Read(e.opts.Allocs, func(s report.Site) report.Site {
 		s.File = sp.File(s.File)
 		return s
 	})
-	if errors.Is(err, allocs.ErrEmpty) || errors.Is(err, allocs.ErrFew) {
+	if errors.Is(err, allocs.ErrEmpty) || errors.Is(err, allocs.ErrFewSamples) {
 		return nil
 	}
 	if err != nil {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "allocs-profile", Text: err.Error()})
 		return nil
 	}
-	return p
+	return profile
 }

@@ -29,7 +29,7 @@ func TestFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rec.Stop()
-	var b *bundle.Bundle
+	var bundled *bundle.Bundle
 	jobs := 0
 	// Samples that cost much are taken less often: on a slow machine it takes more jobs until there are enough.
 	for samples := 0; (jobs < 3 || samples <= 3) && jobs < 50; jobs++ {
@@ -37,31 +37,31 @@ func TestFlight(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return nil
 		})
-		w := httptest.NewRecorder()
-		rec.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		if b, err = bundle.New(bytes.NewReader(w.Body.Bytes()), int64(w.Body.Len())); err != nil {
+		response := httptest.NewRecorder()
+		rec.ServeHTTP(response, httptest.NewRequest("GET", "/", nil))
+		if bundled, err = bundle.New(bytes.NewReader(response.Body.Bytes()), int64(response.Body.Len())); err != nil {
 			t.Fatal(err)
 		}
-		r, _, err := b.Trace()
+		trace, _, err := bundled.Trace()
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := io.ReadAll(r)
-		r.Close()
+		data, err := io.ReadAll(trace)
+		trace.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
 		samples = bytes.Count(data, []byte(`"kind":"sample"`))
 	}
-	if m := b.Meta(); m.Flight == nil || m.Flight.Reason.Kind != "asked" || m.Flight.Service["pid"] == "" || m.Go != runtime.Version() {
+	if m := bundled.Meta(); m.Flight == nil || m.Flight.Reason.Kind != "asked" || m.Flight.Service["pid"] == "" || m.Go != runtime.Version() {
 		t.Errorf("the metadata is %+v", m)
 	}
-	r, _, err := b.Trace()
+	trace, _, err := bundled.Trace()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	rep, err := Explain(context.Background(), r, Options{})
+	defer trace.Close()
+	rep, err := Explain(context.Background(), trace, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,16 +75,16 @@ func TestFlight(t *testing.T) {
 
 // TestHostLog tests on whose clock the lines are.
 func TestHostLog(t *testing.T) {
-	s := &tracefmt.ClockSnapshot{Mono: 5000, UnixSec: 7, UnixNsec: 100}
-	h := hostLog{lines: []hostLine{{1100, `{"kind":"sample"}`}, {900, `{"kind":"sample","run_ns":3}`}}}
-	if h.reader(s, 1000) != nil {
+	snapshot := &tracefmt.ClockSnapshot{Mono: 5000, UnixSec: 7, UnixNsec: 100}
+	log := hostLog{lines: []hostLine{{1100, `{"kind":"sample"}`}, {900, `{"kind":"sample","run_ns":3}`}}}
+	if log.reader(snapshot, 1000) != nil {
 		t.Error("there are samples without a start")
 	}
-	h.start = `{"kind":"start"}`
-	if h.reader(nil, 0) != nil {
+	log.start = `{"kind":"start"}`
+	if log.reader(nil, 0) != nil {
 		t.Error("there are samples without a clock")
 	}
-	got := must.Have(io.ReadAll(h.reader(s, 1000)))(t)
+	got := must.Have(io.ReadAll(log.reader(snapshot, 1000)))(t)
 	want := `{"mono_ns":5100,"wall_ns":7000000200,"kind":"start"}
 {"mono_ns":5100,"wall_ns":7000000200,"kind":"sample"}
 {"mono_ns":4900,"wall_ns":7000000000,"kind":"sample","run_ns":3}

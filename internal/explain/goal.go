@@ -12,25 +12,25 @@ import (
 // A Goal is a percentile of latency that requests are to keep: p50 or p99, which are the ones that can be predicted.
 type Goal struct {
 	Percentile string
-	Most       time.Duration
+	Limit      time.Duration
 }
 
 // Limits of the search for changes: all sets of so many of the causes that take most of the slow requests' time. With
 // these, a group needs 92 predictions at most.
 const (
-	goalCauses  = 8
-	goalChanges = 3
+	maxGoalCauses  = 8
+	maxGoalChanges = 3
 )
 
-// goals says of each group whether it keeps the goals, and if not, the fewest changes that are predicted to reach them.
-func (e *engine) goals(rep *report.Report) {
+// addGoals says of each group whether it keeps the goals, and if not, the fewest changes that are predicted to reach them.
+func (e *engine) addGoals(rep *report.Report) {
 	for _, goal := range e.opts.Goals {
 		if rep.Goals == nil {
 			rep.Goals = []report.Goal{}
 		}
 		for i := range rep.Groups {
 			g := &rep.Groups[i]
-			out := report.Goal{Group: g.ID, Name: g.Name, Percentile: goal.Percentile, MostNS: int64(goal.Most), IsNS: g.LatencyNS.P99}
+			out := report.Goal{Group: g.ID, Name: g.Name, Percentile: goal.Percentile, MostNS: int64(goal.Limit), IsNS: g.LatencyNS.P99}
 			if goal.Percentile == "p50" {
 				out.IsNS = g.LatencyNS.P50
 			}
@@ -39,44 +39,44 @@ func (e *engine) goals(rep *report.Report) {
 			case *out.IsNS <= out.MostNS:
 				out.Kept = true
 			default:
-				out.Predicted, out.Changes, out.Reached = e.reach(g, goal)
+				out.Predicted, out.Changes, out.Reached = e.findChanges(g, goal)
 			}
 			rep.Goals = append(rep.Goals, out)
 		}
 	}
 }
 
-// reach returns the fewest changes that reach a goal in a group, those that win most among as many, and what they would
+// findChanges returns the fewest changes that reach a goal in a group, those that win most among as many, and what they would
 // win; reached is false if none do, and the changes are those that come nearest. Each change takes a cause at a site away;
 // where taking half of each away is enough, that is what is returned.
-func (e *engine) reach(g *report.Group, goal Goal) (best *report.Predicted, n int, reached bool) {
+func (e *engine) findChanges(g *report.Group, goal Goal) (best *report.Predicted, n int, reached bool) {
 	candidates := goalCandidates(g)
-	at := func(p *report.Predicted) int64 {
+	predictedNS := func(p *report.Predicted) int64 {
 		if goal.Percentile == "p50" {
 			return p.P50NS.Est
 		}
 		return p.P99NS.Est
 	}
 	var chosen []predict.Change
-	for size := 1; size <= min(goalChanges, len(candidates)) && !reached; size++ {
+	for size := 1; size <= min(maxGoalChanges, len(candidates)) && !reached; size++ {
 		for _, set := range subsets(len(candidates), size) {
 			changes := make([]predict.Change, size)
 			for i, k := range set {
 				changes[i] = candidates[k]
 			}
 			p := e.model.WhatIf(g.ID, changes)
-			if p != nil && (best == nil || at(p) < at(best)) {
+			if p != nil && (best == nil || predictedNS(p) < predictedNS(best)) {
 				best, chosen = p, changes
 			}
 		}
-		reached = best != nil && at(best) <= int64(goal.Most)
+		reached = best != nil && predictedNS(best) <= int64(goal.Limit)
 	}
 	if reached {
 		half := slices.Clone(chosen)
 		for i := range half {
 			half[i].Scale = 0.5
 		}
-		if p := e.model.WhatIf(g.ID, half); p != nil && at(p) <= int64(goal.Most) {
+		if p := e.model.WhatIf(g.ID, half); p != nil && predictedNS(p) <= int64(goal.Limit) {
 			best = p
 		}
 	}
@@ -91,30 +91,30 @@ func goalCandidates(g *report.Group) []predict.Change {
 	}
 	var all []weighed
 	for _, band := range []report.BandName{report.Band99, report.Band9099, report.BandAll} {
-		b := g.Band(band)
-		if b == nil {
+		causeBand := g.Band(band)
+		if causeBand == nil {
 			continue
 		}
-		for i := range b.Causes {
-			c := &b.Causes[i]
-			if c.Cause == report.CauseOther || c.Cause == report.CauseUnknown || c.Site == nil && c.Cause != report.CauseSched && c.Cause != report.CauseThrottle {
+		for i := range causeBand.Causes {
+			rowCause := &causeBand.Causes[i]
+			if rowCause.Cause == report.CauseOther || rowCause.Cause == report.CauseUnknown || rowCause.Site == nil && rowCause.Cause != report.CauseSched && rowCause.Cause != report.CauseThrottle {
 				continue
 			}
 			site := ""
-			if c.Site != nil {
-				site = predict.SiteText(c.Site, c.Cause)
+			if rowCause.Site != nil {
+				site = predict.SiteText(rowCause.Site, rowCause.Cause)
 			}
-			change := predict.Remove(c.Cause, site)
+			change := predict.Remove(rowCause.Cause, site)
 			if k := slices.IndexFunc(all, func(w weighed) bool { return w.change == change }); k >= 0 {
-				all[k].ns += c.TotalNS
+				all[k].ns += rowCause.TotalNS
 			} else {
-				all = append(all, weighed{change, c.TotalNS})
+				all = append(all, weighed{change, rowCause.TotalNS})
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b weighed) int { return cmp.Compare(b.ns, a.ns) })
+	slices.SortStableFunc(all, func(a, causeBand weighed) int { return cmp.Compare(causeBand.ns, a.ns) })
 	var out []predict.Change
-	for _, w := range all[:min(len(all), goalCauses)] {
+	for _, w := range all[:min(len(all), maxGoalCauses)] {
 		out = append(out, w.change)
 	}
 	return out

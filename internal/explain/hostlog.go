@@ -14,8 +14,8 @@ import (
 // whose messages are lines of host.jsonl without the clocks, which are the
 // event's.
 const (
-	hostStart  = "whylate.host/1 start"
-	hostSample = "whylate.host/1 sample"
+	hostStartKey  = "whylate.host/1 start"
+	hostSampleKey = "whylate.host/1 sample"
 )
 
 // maxHostLog bounds what is kept of them, in bytes: half an hour and more.
@@ -29,7 +29,7 @@ type hostLog struct {
 }
 
 type hostLine struct {
-	at   int64 // on the trace's clock
+	time int64 // on the trace's clock
 	text string
 }
 
@@ -39,44 +39,44 @@ func (h *hostLog) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool)
 		return
 	}
 	for i := range g.User {
-		u := &g.User[i]
-		if u.Kind != timeline.LogMessage {
+		event := &g.User[i]
+		if event.Kind != timeline.LogMessage {
 			continue
 		}
-		key := syms.String(u.Name)
-		if key != hostStart && key != hostSample {
+		key := syms.String(event.Name)
+		if key != hostStartKey && key != hostSampleKey {
 			continue
 		}
-		text := syms.String(u.Value)
+		text := syms.String(event.Value)
 		if !strings.HasPrefix(text, `{"`) || strings.ContainsAny(text, "\r\n") {
 			continue
 		}
-		if key == hostStart {
+		if key == hostStartKey {
 			if h.start == "" {
 				h.start = text
 			}
 			continue
 		}
-		h.lines = append(h.lines, hostLine{u.Time, text})
+		h.lines = append(h.lines, hostLine{event.Time, text})
 		h.bytes += len(text)
 	}
 }
 
 // reader returns the samples as host.jsonl; nil if there are none, or the
 // trace does not tell the time.
-func (h *hostLog) reader(snapshot *tracefmt.ClockSnapshot, at int64) io.Reader {
+func (h *hostLog) reader(snapshot *tracefmt.ClockSnapshot, snapshotTime int64) io.Reader {
 	if h.start == "" || len(h.lines) == 0 || snapshot == nil {
 		return nil
 	}
-	var b bytes.Buffer
+	var buf bytes.Buffer
 	write := func(t int64, text string) {
-		mono := int64(snapshot.Mono) + t - at
-		wall := int64(snapshot.UnixSec)*1e9 + int64(snapshot.UnixNsec) + t - at
-		fmt.Fprintf(&b, `{"mono_ns":%d,"wall_ns":%d,%s`+"\n", mono, wall, text[1:])
+		mono := int64(snapshot.Mono) + t - snapshotTime
+		wall := int64(snapshot.UnixSec)*1e9 + int64(snapshot.UnixNsec) + t - snapshotTime
+		fmt.Fprintf(&buf, `{"mono_ns":%d,"wall_ns":%d,%s`+"\n", mono, wall, text[1:])
 	}
-	write(h.lines[0].at, h.start)
+	write(h.lines[0].time, h.start)
 	for _, l := range h.lines {
-		write(l.at, l.text)
+		write(l.time, l.text)
 	}
-	return &b
+	return &buf
 }

@@ -23,25 +23,25 @@ func TestIndexHoldsNoEngine(t *testing.T) {
 	var engines []weak.Pointer[engine]
 	var passes []weak.Pointer[pass.Pass]
 	var decoders []weak.Pointer[timeline.Decoder]
-	reading := func(known *itself) *itself {
-		e, cut, err := read(context.Background(), bytes.NewReader(data), opts, known, notAgain)
+	reading := func(previous *selfWaits) *selfWaits {
+		eng, cut, err := readTrace(context.Background(), bytes.NewReader(data), opts, previous, rereadNever)
 		if err != nil {
 			t.Fatal(err)
 		}
-		engines, passes, decoders = append(engines, weak.Make(e)), append(passes, weak.Make(e.pass)), append(decoders, weak.Make(e.pass.Decoder))
-		s := e.itself()
-		if known == nil && s != nil {
-			return s
+		engines, passes, decoders = append(engines, weak.Make(eng)), append(passes, weak.Make(eng.pass)), append(decoders, weak.Make(eng.pass.Decoder))
+		selfWaits := eng.findSelfWaits()
+		if previous == nil && selfWaits != nil {
+			return selfWaits
 		}
-		must.Have(e.finish(context.Background(), cut))(t)
+		must.Have(eng.finish(context.Background(), cut))(t)
 		return nil
 	}
-	s := reading(nil)
-	if s == nil {
+	selfWaits := reading(nil)
+	if selfWaits == nil {
 		t.Fatal("it waits for nobody of its own: this tests no answers")
 	}
-	opts.reset()
-	reading(s)
+	opts.resetOutputs()
+	reading(selfWaits)
 	tr := must.Have(inspect.Open(opts.Index, bytes.NewReader(data), int64(len(data))))(t)
 	for range 3 {
 		runtime.GC()

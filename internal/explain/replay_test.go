@@ -56,15 +56,15 @@ func (a *adder) Request(q *export.Request) error {
 
 func (a *adder) Close(int64) error { return nil }
 
-// TestReplayOfAPart reads a trace again only as far as it must for the requests
+// TestReplayOfPart reads a trace again only as far as it must for the requests
 // of its first part, and gives these.
-func TestReplayOfAPart(t *testing.T) {
+func TestReplayOfPart(t *testing.T) {
 	data := testprog.Trace(t, "generations")
 	gens := func(from, to time.Duration) (int, int64) {
-		var kept explain.Kept
-		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, From: from, To: to}))(t)
+		var replayer explain.Replayer
+		rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &replayer, From: from, To: to}))(t)
 		a := adder{t: t, count: map[string]int{}, total: map[string]int64{}, causes: map[[2]string]int64{}}
-		must.Do(t, kept.Replay(context.Background(), bytes.NewReader(data), &a))
+		must.Do(t, replayer.Replay(context.Background(), bytes.NewReader(data), &a))
 		for _, g := range rep.Groups {
 			if a.count[g.ID] != g.Count || a.total[g.ID] != g.TotalNS {
 				t.Errorf("from %d to %d: %s: %d requests of %d ns, want %d of %d", from, to, g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
@@ -84,22 +84,22 @@ func TestReplayOfAPart(t *testing.T) {
 	}
 }
 
-// TestReplayIsTheReport holds the requests of a second reading to the report
+// TestReplayEqualsReport holds the requests of a second reading to the report
 // of the first: as many in each group, with the same latency and causes in
 // sum, and the slowest ones the same in full.
-func TestReplayIsTheReport(t *testing.T) {
+func TestReplayEqualsReport(t *testing.T) {
 	for _, program := range []string{"http1", "http1-middleware", "http2", "grpc", "tasks", "locks", "generations", "channels"} {
 		t.Run(program, func(t *testing.T) {
 			data := testprog.Trace(t, program)
-			var kept explain.Kept
-			rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept, Slowest: 2}))(t)
+			var replayer explain.Replayer
+			rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &replayer, Slowest: 2}))(t)
 			a := adder{t: t, count: map[string]int{}, total: map[string]int64{}, causes: map[[2]string]int64{}, full: map[string]report.Request{}, wanted: map[string]bool{}}
 			for _, g := range rep.Groups {
 				for _, q := range g.Slowest {
 					a.wanted[q.ID] = true
 				}
 			}
-			must.Do(t, kept.Replay(context.Background(), bytes.NewReader(data), &a))
+			must.Do(t, replayer.Replay(context.Background(), bytes.NewReader(data), &a))
 			for _, g := range rep.Groups {
 				if a.count[g.ID] != g.Count || a.total[g.ID] != g.TotalNS {
 					t.Errorf("%s: %d requests of %d ns, want %d of %d", g.Name, a.count[g.ID], a.total[g.ID], g.Count, g.TotalNS)
@@ -123,7 +123,7 @@ func TestReplayIsTheReport(t *testing.T) {
 				t.Error("no generation")
 			}
 			a.fail = errors.New("the disk is full")
-			if err := kept.Replay(context.Background(), bytes.NewReader(data), &a); !errors.Is(err, a.fail) {
+			if err := replayer.Replay(context.Background(), bytes.NewReader(data), &a); !errors.Is(err, a.fail) {
 				t.Errorf("a sink's error comes back as %v", err)
 			}
 		})

@@ -16,12 +16,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestReadOnce: a trace that comes through a pipe is read a second time from memory, and tells the same as one from a file. It
+// TestReadFromPipe: a trace that comes through a pipe is read a second time from memory, and tells the same as one from a file. It
 // would catch an answer that depends on how a trace comes, and bytes that are lost or doubled on the way.
-func TestReadOnce(t *testing.T) {
+func TestReadFromPipe(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
-	text := func(r io.Reader, again func() (io.ReadCloser, error)) (*report.Report, string) {
-		rep := must.Have(Explain(context.Background(), r, Options{Again: again}))(t)
+	text := func(r io.Reader, reopen func() (io.ReadCloser, error)) (*report.Report, string) {
+		rep := must.Have(Explain(context.Background(), r, Options{Reopen: reopen}))(t)
 		b := must.Have(json.Marshal(rep))(t)
 		return rep, string(b)
 	}
@@ -41,19 +41,19 @@ func TestReadOnce(t *testing.T) {
 	}
 }
 
-// TestSpare: a reading that will be done again leaves sums out, and where that was guessed wrongly, the report is that of a reading
+// TestWrongRereadGuess: a reading that will be done again leaves sums out, and where that was guessed wrongly, the report is that of a reading
 // that left out nothing. It would catch findings, predictions and slow requests that are lost by the guess, and a guess that is never made.
-func TestSpare(t *testing.T) {
+func TestWrongRereadGuess(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
-	e, _, err := read(context.Background(), bytes.NewReader(data), Options{Slowest: 3, Modules: modules.New(modules.Options{})}, nil, perhapsAgain)
+	e, _, err := readTrace(context.Background(), bytes.NewReader(data), Options{Slowest: 3, Modules: modules.New(modules.Options{})}, nil, rereadMaybe)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !e.pass.HasDroppedOptionalSums() || e.itself() == nil {
-		t.Errorf("it is guessed that requests wait for this process: %v; they do: %v", e.pass.HasDroppedOptionalSums(), e.itself() != nil)
+	if !e.pass.HasDroppedOptionalSums() || e.findSelfWaits() == nil {
+		t.Errorf("it is guessed that requests wait for this process: %v; they do: %v", e.pass.HasDroppedOptionalSums(), e.findSelfWaits() != nil)
 	}
-	text := func(guessYes bool) string {
-		rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{guessYes: guessYes}))(t)
+	text := func(isForced bool) string {
+		rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{isRereadForced: isForced}))(t)
 		b := must.Have(json.Marshal(rep))(t)
 		return string(b)
 	}
@@ -63,38 +63,38 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// endless gives bytes without end.
-type endless struct{}
+// endlessReader gives bytes without end.
+type endlessReader struct{}
 
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
+func (endlessReader) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestKeepsSoMuch: what is held of a trace that can be read only once is bounded. It would catch memory that grows with the trace.
-func TestKeepsSoMuch(t *testing.T) {
-	for _, c := range []struct {
-		n    int64
-		kept bool
-	}{{keepMost, true}, {keepMost + 1, false}} {
-		r, again, _ := kept(io.LimitReader(endless{}, c.n))
-		if n, err := io.Copy(io.Discard, struct{ io.Reader }{r}); n != c.n || err != nil {
+// TestBufferIsBounded: what is held of a trace that can be read only once is bounded. It would catch memory that grows with the trace.
+func TestBufferIsBounded(t *testing.T) {
+	for _, tc := range []struct {
+		n      int64
+		isKept bool
+	}{{maxBuffered, true}, {maxBuffered + 1, false}} {
+		reader, reopen, _ := reopenable(io.LimitReader(endlessReader{}, tc.n))
+		if n, err := io.Copy(io.Discard, struct{ io.Reader }{reader}); n != tc.n || err != nil {
 			t.Fatal(n, err)
 		}
-		r2, err := again()
-		if c.kept != (err == nil) {
-			t.Errorf("of %d bytes: %v", c.n, err)
+		r2, err := reopen()
+		if tc.isKept != (err == nil) {
+			t.Errorf("of %d bytes: %v", tc.n, err)
 		}
 		if err == nil {
-			if n, err := io.Copy(io.Discard, r2); n != c.n || err != nil {
+			if n, err := io.Copy(io.Discard, r2); n != tc.n || err != nil {
 				t.Errorf("%d bytes come again, %v", n, err)
 			}
-		} else if k := r.(*keeping); k.buf != nil {
+		} else if k := reader.(*bufferingReader); k.buf != nil {
 			t.Errorf("%d bytes are still held", len(k.buf))
 		}
 	}
 }
 
-// TestPartOfATrace: which groups wait for which is asked of all of a trace. It would catch an answer about one moment that ends
+// TestPeersOfPart: which groups wait for which is asked of all of a trace. It would catch an answer about one moment that ends
 // at the socket because too few requests are left to know whose it is.
-func TestPartOfATrace(t *testing.T) {
+func TestPeersOfPart(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
 	rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{To: 60 * time.Millisecond}))(t)
 	for i := range rep.Groups {

@@ -17,46 +17,46 @@ const (
 	NoMatch = "no-match"
 )
 
-// warnings adds what a reader must know of the input to judge the report.
-func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
-	dec := e.pass.Decoder
+// addWarnings adds what a reader must know of the input to judge the report.
+func (e *engine) addWarnings(rep *report.Report, sp *spell.Speller, damage error) {
+	decoder := e.pass.Decoder
 	warn := func(code, text string) {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: code, Text: text})
 	}
 	for _, w := range e.pass.Reader.Warnings() {
 		warn(w.Code, w.Text)
 	}
-	if cut != nil {
-		warn("truncated", fmt.Sprintf("%v; %s before it are reported", cut, plural(e.pass.Generations, "whole generation")))
+	if damage != nil {
+		warn("truncated", fmt.Sprintf("%v; %s before it are reported", damage, plural(e.pass.Generations, "whole generation")))
 	}
-	if typ, ok := dec.UnknownType(); ok {
-		warn("unknown-event", fmt.Sprintf("this build does not know events of type %d; the rest of %s was left out", typ, plural(int(dec.Unknown), "batch")))
+	if typ, ok := decoder.UnknownType(); ok {
+		warn("unknown-event", fmt.Sprintf("this build does not know events of type %d; the rest of %s was left out", typ, plural(int(decoder.Unknown), "batch")))
 	}
-	if dec.LateTimes > 0 {
-		warn("clock", fmt.Sprintf("%s had impossible times", plural(int(dec.LateTimes), "event")))
+	if decoder.LateTimes > 0 {
+		warn("clock", fmt.Sprintf("%s had impossible times", plural(int(decoder.LateTimes), "event")))
 	}
-	if dec.Orphans > 0 {
-		warn("lost-events", fmt.Sprintf("%s came without the goroutine or P they belong to and were left out", plural(int(dec.Orphans), "event")))
+	if decoder.Orphans > 0 {
+		warn("lost-events", fmt.Sprintf("%s came without the goroutine or P they belong to and were left out", plural(int(decoder.Orphans), "event")))
 	}
 	for i := range rep.Groups {
-		if text := beforeMarks(&rep.Groups[i]); text != "" {
+		if text := beforeMarksText(&rep.Groups[i]); text != "" {
 			warn("before-marks", text)
 			break
 		}
 	}
-	if none, all := rep.ShowNoHandler(); none > 0 {
-		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked, so they show no handler; the percentiles of the named groups are biased upward", none, all))
+	if unnamed, all := rep.ShowNoHandler(); unnamed > 0 {
+		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked, so they show no handler; the percentiles of the named groups are biased upward", unnamed, all))
 	}
 	if from := int64(e.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {
 		warn(NoMatch, fmt.Sprintf("the part that was asked for begins at %v, and the trace ends after %v", e.opts.From, time.Duration(rep.Input.DurationNS).Round(time.Millisecond)))
 		return
 	}
-	if asked := e.opts.named(); asked != "" && len(rep.Groups) == 0 {
-		warn(NoMatch, fmt.Sprintf("no request of %s ended in this recording, or none names it: marks of service/mark do, and tracers that write ids as user logs", asked))
+	if ids := e.opts.idTexts(); ids != "" && len(rep.Groups) == 0 {
+		warn(NoMatch, fmt.Sprintf("no request of %s ended in this recording, or none names it: marks of service/mark do, and tracers that write ids as user logs", ids))
 		return
 	}
-	if all := e.groups.GroupNames(sp, e.selected); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
-		warn(NoGroup, noGroup(e.opts.Group.String(), all))
+	if all := e.groups.GroupNames(sp, e.shownGroups); len(rep.Groups) == 0 && e.opts.Group != nil && len(all) > 0 {
+		warn(NoGroup, noGroupText(e.opts.Group.String(), all))
 		return
 	}
 	if e.opts.Request != nil && len(rep.Groups) > 0 {
@@ -75,24 +75,24 @@ func (e *engine) warnings(rep *report.Report, sp *spell.Speller, cut error) {
 	}
 }
 
-// noGroup says which groups there are instead of those that were asked for.
-func noGroup(pattern string, all []groups.NameCount) string {
-	const most = 8
+// noGroupText says which groups there are instead of those that were asked for.
+func noGroupText(pattern string, all []groups.NameCount) string {
+	const maxNames = 8
 	var names []string
-	for _, g := range all[:min(most, len(all))] {
+	for _, g := range all[:min(maxNames, len(all))] {
 		names = append(names, fmt.Sprintf("%s (%s)", g.Name, plural(int(g.Requests), "request")))
 	}
 	text := fmt.Sprintf("no group's name matches %q; the groups are %s", pattern, strings.Join(names, ", "))
-	if len(all) > most {
-		text += fmt.Sprintf(", and %d more", len(all)-most)
+	if len(all) > maxNames {
+		text += fmt.Sprintf(", and %d more", len(all)-maxNames)
 	}
 	return text
 }
 
-// beforeMarks says so where requests spent much of their time before their
+// beforeMarksText says so where requests spent much of their time before their
 // marks began, which is no part of their latency.
-func beforeMarks(g *report.Group) string {
-	const much = 1_000_000
+func beforeMarksText(g *report.Group) string {
+	const minNS = 1_000_000
 	last := func(p99, top *int64) int64 {
 		switch {
 		case p99 != nil:
@@ -106,18 +106,18 @@ func beforeMarks(g *report.Group) string {
 		return ""
 	}
 	before, in := last(g.BeforeNS.P99, g.BeforeNS.Max), last(g.LatencyNS.P99, g.LatencyNS.Max)
-	if before < much || before < in/2 {
+	if before < minNS || before < in/2 {
 		return ""
 	}
 	return fmt.Sprintf("requests of %s spent up to %v in this process before their marks began, which is not in their latency; --no-marks shows on what", g.Name, time.Duration(before).Round(10*time.Microsecond))
 }
 
-func plural(n int, what string) string {
+func plural(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	if strings.HasSuffix(what, "ch") {
-		return fmt.Sprintf("%d %ses", n, what)
+	if strings.HasSuffix(noun, "ch") {
+		return fmt.Sprintf("%d %ses", n, noun)
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -30,8 +30,8 @@ func ParseChange(text string) (predict.Change, error) {
 	return c, nil
 }
 
-// whatIf adds what the asked-for changes, all of them together, would win.
-func (e *engine) whatIf(rep *report.Report) error {
+// addWhatIf adds what the asked-for changes, all of them together, would win.
+func (e *engine) addWhatIf(rep *report.Report) error {
 	if len(e.opts.WhatIf) == 0 {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (e *engine) whatIf(rep *report.Report) error {
 	for i := range changes {
 		note, err := e.model.Validate(&changes[i])
 		if refusal := (*predict.Refusal)(nil); errors.As(err, &refusal) {
-			return &refused{refusal}
+			return &refusalError{refusal}
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrWhatIf, err)
@@ -59,14 +59,14 @@ func (e *engine) whatIf(rep *report.Report) error {
 	return nil
 }
 
-// refused is a Refusal as an error of this package.
-type refused struct{ *predict.Refusal }
+// refusalError is a Refusal as an error of this package.
+type refusalError struct{ *predict.Refusal }
 
 // Is implements what errors.Is asks.
-func (*refused) Is(target error) bool { return target == ErrWhatIf || target == ErrRefused }
+func (*refusalError) Is(target error) bool { return target == ErrWhatIf || target == ErrRefused }
 
-// facts tells the model of the process. rep must have its runtime and host.
-func (e *engine) facts(rep *report.Report, stats *process.Stats) {
+// setFacts tells the model of the process. rep must have its runtime and host.
+func (e *engine) setFacts(rep *report.Report, stats *process.Stats) {
 	gc, rt := &stats.GC, &rep.Runtime
 	f := &predict.Facts{
 		SpanNS: stats.SpanNS, Procs: stats.Procs, BusyNS: stats.BusyNS,
@@ -75,32 +75,32 @@ func (e *engine) facts(rep *report.Report, stats *process.Stats) {
 		Throttled: rt.Throttle.Verdict.HeldBack(), FrozenNS: rt.Throttle.LostWallNS, FrozenCPUs: rt.Throttle.CPUs,
 		MaybeThrottled: rt.Throttle.Suspect > 0,
 	}
-	var taken, all float64
+	var collectorNS, all float64
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
-		b := g.Band(report.BandAll)
-		if b == nil {
+		allBand := g.Band(report.BandAll)
+		if allBand == nil {
 			continue
 		}
 		all += float64(g.TotalNS)
-		for k := range b.Causes {
-			switch c := &b.Causes[k]; c.Cause {
+		for k := range allBand.Causes {
+			switch rowCause := &allBand.Causes[k]; rowCause.Cause {
 			case report.CauseGCAssist:
-				f.AssistNS += c.TotalNS
-				taken += float64(c.TotalNS)
+				f.AssistNS += rowCause.TotalNS
+				collectorNS += float64(rowCause.TotalNS)
 			case report.CauseGCWait, report.CauseSTW, report.CauseOther:
-				taken += float64(c.TotalNS)
+				collectorNS += float64(rowCause.TotalNS)
 			case report.CauseSched: // while others marked
-				for _, r := range c.RanMeanwhile {
+				for _, r := range rowCause.RanMeanwhile {
 					if r.Site != nil && stdlib.Marks(r.Site.Func) {
-						taken += r.Share * float64(c.TotalNS)
+						collectorNS += r.Share * float64(rowCause.TotalNS)
 					}
 				}
 			}
 		}
 	}
 	if all > 0 {
-		f.GCShare = taken / all
+		f.GCShare = collectorNS / all
 	}
 	var stopped, collecting int64
 	for _, s := range rt.STW {

@@ -15,31 +15,31 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestFew: a profile in which one sample has all bytes does not name its place; eleven samples do. It fails if samples are counted as
+// TestFewSamples: a profile in which one sample has all bytes does not name its place; eleven samples do. It fails if samples are counted as
 // stacks, or as bytes without regard to the size of objects.
-func TestFew(t *testing.T) {
+func TestFewSamples(t *testing.T) {
 	f := &profile.Function{ID: 1, Name: "main.f", Filename: "/src/f.go"}
-	l := &profile.Location{ID: 1, Line: []profile.Line{{Function: f, Line: 7}}}
-	for _, c := range []struct {
+	location := &profile.Location{ID: 1, Line: []profile.Line{{Function: f, Line: 7}}}
+	for _, tc := range []struct {
 		objects, size, period int64
 		want                  error
 	}{
-		{200, 4096, 512 << 10, ErrFew}, // 1.6 samples of small objects
-		{9, 64 << 20, 512 << 10, ErrFew},
+		{200, 4096, 512 << 10, ErrFewSamples}, // 1.6 samples of small objects
+		{9, 64 << 20, 512 << 10, ErrFewSamples},
 		{11, 64 << 20, 512 << 10, nil},
 		{1500, 4096, 512 << 10, nil}, // 11.7 samples
 		{200, 4096, 1, nil},          // each allocation was recorded
 	} {
-		p := &profile.Profile{
+		prof := &profile.Profile{
 			SampleType: []*profile.ValueType{{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"}},
-			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"}, Period: c.period,
-			Function: []*profile.Function{f}, Location: []*profile.Location{l},
-			Sample: []*profile.Sample{{Location: []*profile.Location{l}, Value: []int64{c.objects, c.objects * c.size}}},
+			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"}, Period: tc.period,
+			Function: []*profile.Function{f}, Location: []*profile.Location{location},
+			Sample: []*profile.Sample{{Location: []*profile.Location{location}, Value: []int64{tc.objects, tc.objects * tc.size}}},
 		}
 		var buf bytes.Buffer
-		must.Do(t, p.Write(&buf))
-		if _, err := Read(&buf, nil); !errors.Is(err, c.want) {
-			t.Errorf("%d objects of %d bytes: %v, want %v", c.objects, c.size, err, c.want)
+		must.Do(t, prof.Write(&buf))
+		if _, err := Read(&buf, nil); !errors.Is(err, tc.want) {
+			t.Errorf("%d objects of %d bytes: %v, want %v", tc.objects, tc.size, err, tc.want)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestRead(t *testing.T) {
 		return &profile.Location{ID: id, Line: []profile.Line{{Function: f, Line: line}}}
 	}
 	l1, l2, l3, l4 := loc(1, sprintf, 1), loc(2, log, 7), loc(3, fill, 9), loc(4, mainMain, 3)
-	p := &profile.Profile{
+	prof := &profile.Profile{
 		DurationNanos: 5e9,
 		SampleType:    []*profile.ValueType{{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"}, {Type: "inuse_space", Unit: "bytes"}},
 		Function:      []*profile.Function{sprintf, log, fill, mainMain}, Location: []*profile.Location{l1, l2, l3, l4},
@@ -67,7 +67,7 @@ func TestRead(t *testing.T) {
 		},
 	}
 	var buf bytes.Buffer
-	must.Do(t, p.Write(&buf))
+	must.Do(t, prof.Write(&buf))
 	got, err := Read(&buf, func(s report.Site) report.Site {
 		s.File = strings.TrimPrefix(s.File, "/src/")
 		return s
@@ -78,10 +78,10 @@ func TestRead(t *testing.T) {
 	if got.Bytes != 1100 || got.DurationNS != 5e9 || len(got.Sites) != 2 {
 		t.Fatalf("read %+v", got)
 	}
-	if s, want := got.Sites[0], (Site{Site: report.Site{Func: "example.org/x.(*L).Debug", File: "log.go", Line: 7}, Call: "fmt.Sprintf", Bytes: 800, Objects: 15, From: report.Site{Func: "main.main", File: "main.go", Line: 3}}); s != want {
+	if s, want := got.Sites[0], (Site{Site: report.Site{Func: "example.org/x.(*L).Debug", File: "log.go", Line: 7}, Call: "fmt.Sprintf", Bytes: 800, Objects: 15, Caller: report.Site{Func: "main.main", File: "main.go", Line: 3}}); s != want {
 		t.Errorf("the first site is %+v, want %+v", s, want)
 	}
-	if s, want := got.Sites[1], (Site{Site: report.Site{Func: "main.fill", File: "fill.go", Line: 9}, Bytes: 300, Objects: 2, From: report.Site{Func: "main.main", File: "main.go", Line: 3}}); s != want {
+	if s, want := got.Sites[1], (Site{Site: report.Site{Func: "main.fill", File: "fill.go", Line: 9}, Bytes: 300, Objects: 2, Caller: report.Site{Func: "main.main", File: "main.go", Line: 3}}); s != want {
 		t.Errorf("the second site is %+v, want %+v", s, want)
 	}
 }
@@ -122,10 +122,10 @@ func TestReadBad(t *testing.T) {
 	z := gzip.NewWriter(&bomb)
 	must.Have(z.Write(make([]byte, 2<<20)))(t)
 	must.Do(t, z.Close())
-	if _, err := unzip(bomb.Bytes(), 1<<20); err == nil || !strings.Contains(err.Error(), "1 MiB") {
+	if _, err := gunzip(bomb.Bytes(), 1<<20); err == nil || !strings.Contains(err.Error(), "1 MiB") {
 		t.Errorf("what unpacks to more than it may: %v", err)
 	}
-	if out, err := unzip(bomb.Bytes(), 2<<20); err != nil || len(out) != 2<<20 {
+	if out, err := gunzip(bomb.Bytes(), 2<<20); err != nil || len(out) != 2<<20 {
 		t.Errorf("what unpacks to as much as it may: %d bytes, %v", len(out), err)
 	}
 	var buf bytes.Buffer

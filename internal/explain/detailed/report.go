@@ -14,7 +14,7 @@ import (
 
 // Report spells a request out as a report holds it, group is its group's id.
 func (r *Request) Report(group string, sp *spell.Speller) report.Request {
-	return r.withSettledCauses(sp.Settled).report(group, sp)
+	return r.withSettledCauses(sp.Settlement).report(group, sp)
 }
 
 func (r *Request) report(group string, sp *spell.Speller) report.Request {

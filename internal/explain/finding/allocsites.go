@@ -38,8 +38,8 @@ func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 			site := &profile.Sites[i]
 			if share := float64(site.Bytes) / float64(profile.Bytes); share >= 0.02 {
 				text := "share of the bytes allocated at " + allocSiteText(site)
-				if site.From.Func != "" {
-					text += ", most of it for " + siteText(&site.From)
+				if site.Caller.Func != "" {
+					text += ", most of it for " + siteText(&site.Caller)
 				}
 				out = append(out, measurement(text, share, "share"))
 			}

@@ -124,10 +124,10 @@ func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares
 		if key.cause == cause.CPU || key.cause == cause.Throttle {
 			// Where in a function the clock struck, or which event was next, says
 			// little: running time belongs to the function.
-			site.serviceSite = w.sp.Own(site.site, nil, 0) // whoever waits for it, it computes
+			site.serviceSite = w.sp.ServiceFrame(site.site, nil, 0) // whoever waits for it, it computes
 			key.fn, key.serviceFunc = w.sp.Syms.Frame(site.site).Func, w.sp.Syms.Frame(site.serviceSite).Func
 		} else {
-			site.serviceSite = w.sp.Own(site.site, w.stage.IDs.Chain(k.Chain), g.starter.frame)
+			site.serviceSite = w.sp.ServiceFrame(site.site, w.stage.IDs.Chain(k.Chain), g.starter.frame)
 			key.site, key.serviceSite = site.site, site.serviceSite
 		}
 		row := merged[key]
@@ -150,7 +150,7 @@ func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares
 		}
 	}
 	for id, c := range sums {
-		k := w.stage.IDs.Cause(path.CauseID(id)).WithSettledCause(w.sp.Settled)
+		k := w.stage.IDs.Cause(path.CauseID(id)).WithSettledCause(w.sp.Settlement)
 		shares.divide(path.CauseID(id), rowSite{site: k.Site, source: k.SiteSource}, *c, func(site rowSite, part cell) { addCell(id, &k, site, part) })
 	}
 	rows := make([]report.Cause, 0, len(merged))

@@ -257,5 +257,5 @@ func (w rowWriter) concurrentShares(g *group, causes []path.CauseID, buckets map
 
 // waitsForP reports whether a cause is a wait for a P, and no freeze.
 func (w rowWriter) waitsForP(id path.CauseID) bool {
-	return w.sp.Settled[w.stage.IDs.Cause(id).Code] == cause.Sched
+	return w.sp.Settlement[w.stage.IDs.Cause(id).Code] == cause.Sched
 }

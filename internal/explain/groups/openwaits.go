@@ -81,8 +81,8 @@ func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report
 	}
 	merged, ids := map[waitKey]*openWait{}, map[waitKey]path.CauseID{}
 	for id, o := range os {
-		k := w.stage.IDs.Cause(id).WithSettledCause(w.sp.Settled)
-		key := waitKey{k.Code.Cause(), k.Inbound, k.Site, w.sp.Own(k.Site, w.stage.IDs.Chain(k.Chain), starter), k.Call, k.Kind}
+		k := w.stage.IDs.Cause(id).WithSettledCause(w.sp.Settlement)
+		key := waitKey{k.Code.Cause(), k.Inbound, k.Site, w.sp.ServiceFrame(k.Site, w.stage.IDs.Chain(k.Chain), starter), k.Call, k.Kind}
 		entry.In(merged, key).add(o)
 		if first, ok := ids[key]; !ok || id < first {
 			ids[key] = id

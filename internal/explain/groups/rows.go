@@ -174,7 +174,7 @@ func (w rowWriter) row(g *group) report.Group {
 			blockRow.DurationNS += blockRow.StartNS
 			blockRow.StartNS = 0
 		}
-		for c, ns := range b.causes.ByCause(w.sp.Settled) {
+		for c, ns := range b.causes.ByCause(w.sp.Settlement) {
 			if ns != 0 {
 				blockRow.Causes[spell.Cause(cause.Cause(c))] = ns
 			}
@@ -226,7 +226,7 @@ func (w rowWriter) histogramCauses(g *group) map[report.CauseName][]int64 {
 		if !ok || c.ns == 0 {
 			return
 		}
-		name := spell.Cause(w.sp.Settled[w.stage.IDs.Cause(path.CauseID(id)).Code])
+		name := spell.Cause(w.sp.Settlement[w.stage.IDs.Cause(path.CauseID(id)).Code])
 		if out[name] == nil {
 			out[name] = make([]int64, len(indexByBucket))
 		}

@@ -97,7 +97,7 @@ func (w rowWriter) siteSharesOf(g *group) siteShares {
 	unassignedNS, causesByKind := map[runKind]int64{}, map[runKind][]path.CauseID{}
 	counted := map[path.CauseID]bool{}
 	g.causeCells.forEach(func(_, c int32, sum *cell) {
-		k := w.stage.IDs.Cause(path.CauseID(c)).WithSettledCause(w.sp.Settled)
+		k := w.stage.IDs.Cause(path.CauseID(c)).WithSettledCause(w.sp.Settlement)
 		if k.Code.Cause() != cause.CPU || k.SiteSource != cause.SiteFromBracket {
 			return
 		}

@@ -129,7 +129,7 @@ func (k *groupRecord) beganBetween(from, to int64) (n int64) {
 func mainCause(list []slowRequest, ids *path.IDs, sp *spell.Speller) (report.CauseName, float64) {
 	sums := map[cause.Cause]int64{}
 	for _, r := range list {
-		sums[ids.Cause(r.cause).WithSettledCause(sp.Settled).Code.Cause()] += r.weight
+		sums[ids.Cause(r.cause).WithSettledCause(sp.Settlement).Code.Cause()] += r.weight
 	}
 	best, top := cause.Cause(0), int64(-1)
 	for c, n := range sums {

@@ -187,7 +187,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 	defer decoder.Close()
 	p.Decoder = decoder
 	decoder.Symbols.Looked = p.Symbols.Looked
-	p.Finder = request.NewFinder(&p.Symbols, &p.Window, request.Options{Workers: p.options.Workers, MatchFunc: p.options.MatchFunction, NoMarks: p.options.IgnoreMarks})
+	p.Finder = request.NewFinder(&p.Symbols, &p.Window, request.Options{Workers: p.options.Workers, MatchFunc: p.options.MatchFunction, IgnoreMarks: p.options.IgnoreMarks})
 	decoder.Classify = request.NewClassifier(decoder.Symbols).Flags
 	p.createWorkers()
 	placer := cause.NewPlacer(decoder.Symbols, p.options.Modules)

@@ -100,7 +100,7 @@ func mergeSums(p *pass.Pass, g *groups.Sum, q *queues.Sum) *spell.Speller {
 	ts := path.MergeIDs(p.Stages)
 	g.Merge(ts)
 	q.Merge(ts)
-	return &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settled: cause.Settle(func(freeze.Class) bool { return false })}
+	return &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settlement: cause.Settle(func(freeze.Class) bool { return false })}
 }
 
 // repeatedSum gives each request to a sum once with a weight, or so many times.

@@ -81,7 +81,7 @@ func (f *Finder) followAnnotations(g *timeline.Gen) {
 		event := &g.User[i]
 		switch event.Kind {
 		case timeline.LogMessage:
-			if !f.opts.NoMarks {
+			if !f.opts.IgnoreMarks {
 				f.followMark(event)
 			}
 		case timeline.TaskBegin:

@@ -65,8 +65,8 @@ type Finder struct {
 type Options struct {
 	// MatchFunc, if not nil, selects the functions whose calls are the requests. All other sources are off then.
 	MatchFunc func(fn string) bool
-	// NoMarks ignores the marks of service/mark.
-	NoMarks bool
+	// IgnoreMarks ignores the marks of service/mark.
+	IgnoreMarks bool
 	// Workers is how many goroutines the Finder may use.
 	Workers int
 }

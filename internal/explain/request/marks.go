@@ -60,7 +60,7 @@ type endedMark struct {
 // InternMarks adds the words of a generation's marks to symbols. The caller takes the Finder's snapshot of the symbols
 // after it and then calls Add.
 func (f *Finder) InternMarks(syms *tracefmt.Symbols, g *timeline.Gen) {
-	if f.opts.NoMarks || f.calls != nil {
+	if f.opts.IgnoreMarks || f.calls != nil {
 		return
 	}
 	for i := range g.User {

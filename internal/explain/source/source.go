@@ -19,8 +19,8 @@ import (
 // A Cache is the directories that may hold modules.
 type Cache struct{ Dirs []string }
 
-// Local returns the caches of this machine's user.
-func Local() Cache {
+// LocalCache returns the caches of this machine's user.
+func LocalCache() Cache {
 	var c Cache
 	add := func(dir string) {
 		if dir != "" && filepath.IsAbs(dir) && !slices.Contains(c.Dirs, dir) {
@@ -37,57 +37,57 @@ func Local() Cache {
 	return c
 }
 
-// Explain adds to findings about waits on purpose in a dependency what its source says of their length.
-func (c Cache) Explain(r *report.Report) {
+// AddWaitLengths adds to findings about waits on purpose in a dependency what its source says of their length.
+func (c Cache) AddWaitLengths(r *report.Report) {
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		if f.Cause != report.CauseSleep || f.Site == nil {
 			continue
 		}
-		if how := c.Length(f.Site); how != "" {
-			f.Fix = "it waits for " + how + " there (source of " + f.Site.Module + " " + f.Site.Version + "): set that; else " + f.Fix
+		if length := c.WaitLength(f.Site); length != "" {
+			f.Fix = "it waits for " + length + " there (source of " + f.Site.Module + " " + f.Site.Version + "): set that; else " + f.Fix
 		}
 	}
 }
 
-// largest bounds the files that are read.
-const largest = 4 << 20
+// maxFileBytes bounds the files that are read.
+const maxFileBytes = 4 << 20
 
-// longest bounds the expression that is told.
-const longest = 120
+// maxExpressionLen bounds the expression that is told.
+const maxExpressionLen = 120
 
-// Length returns the expression by which the line of a site says how long it waits, "" if that is not known.
-func (c Cache) Length(s *report.Site) string {
-	if s.Module == "" || s.Version == "" || s.Line <= 0 {
+// WaitLength returns the expression by which the line of a site says how long it waits, "" if that is not known.
+func (c Cache) WaitLength(site *report.Site) string {
+	if site.Module == "" || site.Version == "" || site.Line <= 0 {
 		return ""
 	}
-	_, rest, ok := strings.Cut(s.File, "@"+s.Version+"/")
+	_, rest, ok := strings.Cut(site.File, "@"+site.Version+"/")
 	if !ok {
-		if _, rest, ok = strings.Cut(s.File, "@"+escape(s.Version)+"/"); !ok {
+		if _, rest, ok = strings.Cut(site.File, "@"+escapeCapitals(site.Version)+"/"); !ok {
 			return ""
 		}
 	}
 	// What a trace says names nothing outside of the module.
-	if !filepath.IsLocal(rest) || filepath.Ext(rest) != ".go" || !filepath.IsLocal(s.Module+"@"+s.Version) {
+	if !filepath.IsLocal(rest) || filepath.Ext(rest) != ".go" || !filepath.IsLocal(site.Module+"@"+site.Version) {
 		return ""
 	}
 	for _, dir := range c.Dirs {
-		root, err := os.OpenRoot(filepath.Join(dir, filepath.FromSlash(escape(s.Module)+"@"+escape(s.Version))))
+		root, err := os.OpenRoot(filepath.Join(dir, filepath.FromSlash(escapeCapitals(site.Module)+"@"+escapeCapitals(site.Version))))
 		if err != nil {
 			continue
 		}
-		text := read(root, filepath.FromSlash(rest))
+		text := readFile(root, filepath.FromSlash(rest))
 		root.Close()
 		if text != nil {
-			return lengthAt(text, s.Line)
+			return waitLengthAt(text, site.Line)
 		}
 	}
 	return ""
 }
 
-func read(root *os.Root, name string) []byte {
+func readFile(root *os.Root, name string) []byte {
 	info, err := root.Stat(name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > largest {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFileBytes {
 		return nil
 	}
 	text, err := root.ReadFile(name)
@@ -97,8 +97,8 @@ func read(root *os.Root, name string) []byte {
 	return text
 }
 
-// escape writes capitals as the modules' cache does.
-func escape(s string) string {
+// escapeCapitals writes capitals as the modules' cache does.
+func escapeCapitals(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		if unicode.IsUpper(r) {
@@ -110,16 +110,16 @@ func escape(s string) string {
 	return b.String()
 }
 
-// lengthAt returns the length of the one timer that the statement on a line waits for: of a sleep, of a timer that is
+// waitLengthAt returns the length of the one timer that the statement on a line waits for: of a sleep, of a timer that is
 // made there, or of the one whose channel is read there, if the function makes it in one place.
-func lengthAt(text []byte, line int) string {
+func waitLengthAt(text []byte, line int) string {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "x.go", text, parser.SkipObjectResolution)
 	if err != nil {
 		return ""
 	}
-	on := func(n ast.Node) bool { return set.Position(n.Pos()).Line == line }
-	var within ast.Node // the statement on the line
+	startsOnLine := func(n ast.Node) bool { return set.Position(n.Pos()).Line == line }
+	var statement ast.Node // the statement on the line
 	var fn *ast.FuncDecl
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && set.Position(f.Pos()).Line <= line && line <= set.Position(f.End()).Line {
@@ -130,70 +130,70 @@ func lengthAt(text []byte, line int) string {
 		return ""
 	}
 	ast.Inspect(fn, func(n ast.Node) bool {
-		if s, ok := n.(ast.Stmt); ok && within == nil && on(s) {
+		if s, ok := n.(ast.Stmt); ok && statement == nil && startsOnLine(s) {
 			if _, block := s.(*ast.BlockStmt); !block {
-				within = s
+				statement = s
 			}
 		}
-		return within == nil
+		return statement == nil
 	})
-	if within == nil {
+	if statement == nil {
 		return ""
 	}
-	var found []string
+	var lengths []string
 	add := func(call *ast.CallExpr) {
-		if e := timer(call); e != nil {
-			found = append(found, spell(set, origin(fn, e)))
+		if e := timerLength(call); e != nil {
+			lengths = append(lengths, exprText(set, settableExpr(fn, e)))
 		}
 	}
 	channels := map[string]bool{} // x of <-x.C
-	var look func(n ast.Node) bool
-	look = func(n ast.Node) bool {
+	var visit func(n ast.Node) bool
+	visit = func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			add(n)
 		case *ast.UnaryExpr:
-			channels[channelOf(n)] = true
+			channels[timerOfChannel(n)] = true
 		case *ast.CommClause:
 			// What a case does when it is taken is no part of the wait.
 			if n.Comm != nil {
-				ast.Inspect(n.Comm, look)
+				ast.Inspect(n.Comm, visit)
 			}
 			return false
 		}
 		return true
 	}
-	ast.Inspect(within, look)
+	ast.Inspect(statement, visit)
 	delete(channels, "") // of other expressions
 	ast.Inspect(fn, func(n ast.Node) bool {
 		if a, ok := n.(*ast.AssignStmt); ok && len(a.Lhs) == len(a.Rhs) {
 			for i := range a.Rhs {
-				if call, ok := a.Rhs[i].(*ast.CallExpr); ok && channels[spell(set, a.Lhs[i])] {
+				if call, ok := a.Rhs[i].(*ast.CallExpr); ok && channels[exprText(set, a.Lhs[i])] {
 					add(call)
 				}
 			}
 		}
 		return true
 	})
-	if len(found) != 1 || found[0] == "" || len(found[0]) > longest || strings.ContainsFunc(found[0], unicode.IsControl) {
+	if len(lengths) != 1 || lengths[0] == "" || len(lengths[0]) > maxExpressionLen || strings.ContainsFunc(lengths[0], unicode.IsControl) {
 		return "" // none, or which of them it was is not known
 	}
-	return found[0]
+	return lengths[0]
 }
 
-// origin returns what a name in a function was given, which is what its user can set, and other expressions as they are.
+// settableExpr returns what a name in a function was given, which is what its user can set, and other expressions as they are.
 // It returns nil for names that are given values in several places or in none: a parameter, a result of several, a
 // variable of the package, which nobody elsewhere can set.
-func origin(fn *ast.FuncDecl, e ast.Expr) ast.Expr {
+func settableExpr(fn *ast.FuncDecl, expr ast.Expr) ast.Expr {
 	for range 4 { // a name of a name
-		name, ok := e.(*ast.Ident)
+		name, ok := expr.(*ast.Ident)
 		if !ok {
-			if mentionsLocal(fn, e) {
+			if mentionsLocal(fn, expr) {
 				return nil
 			}
-			return e
+			return expr
 		}
-		if e = given(fn, name.Name); e == nil {
+		if expr = onlyAssignment(fn, name.Name); expr == nil {
 			return nil
 		}
 	}
@@ -202,7 +202,7 @@ func origin(fn *ast.FuncDecl, e ast.Expr) ast.Expr {
 
 // mentionsLocal reports whether an expression is made of a variable of the function, whose name says nothing to those who use the
 // library. What a call is given beside may be one: it is the function called that they know, or set.
-func mentionsLocal(fn *ast.FuncDecl, e ast.Expr) bool {
+func mentionsLocal(fn *ast.FuncDecl, expr ast.Expr) bool {
 	local := map[string]bool{}
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -220,7 +220,7 @@ func mentionsLocal(fn *ast.FuncDecl, e ast.Expr) bool {
 		return true
 	})
 	mentions := false
-	ast.Inspect(e, func(n ast.Node) bool {
+	ast.Inspect(expr, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			if _, plain := n.Fun.(*ast.Ident); plain && len(n.Args) == 1 { // time.Duration's kind: a conversion
@@ -244,11 +244,11 @@ func mentionsLocal(fn *ast.FuncDecl, e ast.Expr) bool {
 	return mentions
 }
 
-// given returns the one expression that a function gives a name, nil if there are several or none.
-func given(fn *ast.FuncDecl, name string) ast.Expr {
+// onlyAssignment returns the one expression that a function gives a name, nil if there are several or none.
+func onlyAssignment(fn *ast.FuncDecl, name string) ast.Expr {
 	var value ast.Expr
-	times, other := 0, false // by assignments, and in another way
-	is := func(e ast.Expr) bool {
+	assignments, isSetOtherwise := 0, false // by assignments, and in another way
+	isName := func(e ast.Expr) bool {
 		x, ok := e.(*ast.Ident)
 		return ok && x.Name == name
 	}
@@ -256,8 +256,8 @@ func given(fn *ast.FuncDecl, name string) ast.Expr {
 		switch n := n.(type) {
 		case *ast.AssignStmt:
 			for i, l := range n.Lhs {
-				if is(l) {
-					times++
+				if isName(l) {
+					assignments++
 					if value = nil; len(n.Lhs) == len(n.Rhs) && (n.Tok == token.DEFINE || n.Tok == token.ASSIGN) {
 						value = n.Rhs[i]
 					}
@@ -266,29 +266,29 @@ func given(fn *ast.FuncDecl, name string) ast.Expr {
 		case *ast.ValueSpec:
 			for i, x := range n.Names {
 				if x.Name == name && i < len(n.Values) {
-					times++
+					assignments++
 					value = n.Values[i]
 				}
 			}
 		case *ast.RangeStmt:
-			other = other || is(n.Key) || is(n.Value)
+			isSetOtherwise = isSetOtherwise || isName(n.Key) || isName(n.Value)
 		case *ast.IncDecStmt:
-			other = other || is(n.X)
+			isSetOtherwise = isSetOtherwise || isName(n.X)
 		case *ast.UnaryExpr: // its address is taken: who knows what it is given
-			other = other || n.Op == token.AND && is(n.X)
+			isSetOtherwise = isSetOtherwise || n.Op == token.AND && isName(n.X)
 		case *ast.Field: // a parameter or a result, of a function in the function as well
-			other = other || slices.ContainsFunc(n.Names, func(x *ast.Ident) bool { return x.Name == name })
+			isSetOtherwise = isSetOtherwise || slices.ContainsFunc(n.Names, func(x *ast.Ident) bool { return x.Name == name })
 		}
 		return true
 	})
-	if times != 1 || other {
+	if assignments != 1 || isSetOtherwise {
 		return nil
 	}
 	return value
 }
 
-// timer returns the length that a call of package time is given, nil if it is no such call.
-func timer(call *ast.CallExpr) ast.Expr {
+// timerLength returns the length that a call of package time is given, nil if it is no such call.
+func timerLength(call *ast.CallExpr) ast.Expr {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 {
 		return nil
@@ -303,8 +303,8 @@ func timer(call *ast.CallExpr) ast.Expr {
 	return nil
 }
 
-// channelOf returns x of <-x.C.
-func channelOf(n *ast.UnaryExpr) string {
+// timerOfChannel returns x of <-x.C.
+func timerOfChannel(n *ast.UnaryExpr) string {
 	if f, ok := n.X.(*ast.SelectorExpr); ok && n.Op == token.ARROW && f.Sel.Name == "C" {
 		if x, ok := f.X.(*ast.Ident); ok {
 			return x.Name
@@ -313,7 +313,7 @@ func channelOf(n *ast.UnaryExpr) string {
 	return ""
 }
 
-func spell(set *token.FileSet, e ast.Expr) string {
+func exprText(set *token.FileSet, e ast.Expr) string {
 	if e == nil {
 		return ""
 	}

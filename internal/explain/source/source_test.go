@@ -61,9 +61,9 @@ func (c *C) made() {
 }
 `
 
-// TestLength: which option a wait reads, from the source of the version that the report names and of no other file. It
+// TestWaitLength: which option a wait reads, from the source of the version that the report names and of no other file. It
 // would catch another timer of the function told, and a line of a file that a hostile trace names.
-func TestLength(t *testing.T) {
+func TestWaitLength(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string) {
 		t.Helper()
@@ -73,14 +73,14 @@ func TestLength(t *testing.T) {
 	}
 	write("github.com/!big/x@v1.0.0/sub/x.go")
 	write("github.com/!big/secret.go")
-	c := Cache{Dirs: []string{t.TempDir(), dir}}
-	at := func(line int) *report.Site {
+	cache := Cache{Dirs: []string{t.TempDir(), dir}}
+	site := func(line int) *report.Site {
 		return &report.Site{File: "github.com/Big/x@v1.0.0/sub/x.go", Line: line, Module: "github.com/Big/x", Version: "v1.0.0"}
 	}
 	for line, want := range map[int]string{
 		6: "c.config.Consumer.MaxProcessingTime * 2", 7: "c.conf.Interval", 9: "c.conf.Interval", 11: "time.Hour", 19: "", 23: "", 24: "backoff(c.tries)", 33: "c.Backoff(c.WaitMin, c.WaitMax)", 34: "", 37: "", 45: "", 47: "", 48: "c.Pause(pause)", 1: "", 99: "",
 	} {
-		if got := c.Length(at(line)); got != want {
+		if got := cache.WaitLength(site(line)); got != want {
 			t.Errorf("line %d: %q, want %q", line, got, want)
 		}
 	}
@@ -91,12 +91,12 @@ func TestLength(t *testing.T) {
 		"a module elsewhere":   {File: "x@v1.0.0/x.go", Line: 6, Module: "../x", Version: "v1.0.0"},
 		"a file that is no Go": {File: "github.com/Big/x@v1.0.0/go.mod", Line: 6, Module: "github.com/Big/x", Version: "v1.0.0"},
 	} {
-		if got := c.Length(&s); got != "" {
+		if got := cache.WaitLength(&s); got != "" {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	r := &report.Report{Findings: []report.Finding{{Cause: report.CauseSleep, Site: at(6), Fix: "do"}, {Cause: report.CauseNetwork, Site: at(6), Fix: "do"}}}
-	c.Explain(r)
+	r := &report.Report{Findings: []report.Finding{{Cause: report.CauseSleep, Site: site(6), Fix: "do"}, {Cause: report.CauseNetwork, Site: site(6), Fix: "do"}}}
+	cache.AddWaitLengths(r)
 	if !strings.Contains(r.Findings[0].Fix, "it waits for c.config.Consumer.MaxProcessingTime * 2 there (source of github.com/Big/x v1.0.0): set that; else do") || r.Findings[1].Fix != "do" {
 		t.Errorf("advice: %q, %q", r.Findings[0].Fix, r.Findings[1].Fix)
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestOwn: whoever's code a wait on another goroutine stands in, the standard library's as well, the service's own line is
+// TestServiceFrame: whoever's code a wait on another goroutine stands in, the standard library's as well, the service's own line is
 // that of the innermost wait that led there and has one. It would catch a report that has readLoop of net/http as the line
 // to change, and one that names the handler where a worker of the service's own asked.
-func TestOwn(t *testing.T) {
+func TestServiceFrame(t *testing.T) {
 	syms := tracefmt.NewSymbols()
 	std := tracefmt.FrameText{Func: "net/http.(*persistConn).readLoop", File: "/go/src/net/http/transport.go", Line: 2330}
 	serve := tracefmt.FrameText{Func: "net/http.(*conn).serve", File: "/go/src/net/http/server.go", Line: 1980}
@@ -29,12 +29,12 @@ func TestOwn(t *testing.T) {
 	set := modules.New(modules.Options{})
 	cause.NewPlacer(syms, set).Place()
 	sp := &Speller{Syms: syms, Sites: cause.NewSites(syms), Modules: set}
-	for _, c := range []struct {
-		site  string
-		vias  []string
-		by    string
-		want  string // its function
-		apart bool   // it does not call what the site is in
+	for _, tc := range []struct {
+		site    string
+		vias    []string
+		starter string
+		want    string // its function
+		isApart bool   // it does not call what the site is in
 	}{
 		{"loop", []string{"trip"}, "", "shop.org/s.stock", false},
 		{"dep", []string{"trip"}, "", "shop.org/s.stock", true},
@@ -51,20 +51,20 @@ func TestOwn(t *testing.T) {
 		{"dep", nil, "dep", "", false},
 	} {
 		var vias []path.ChainWait
-		for _, v := range c.vias {
+		for _, v := range tc.vias {
 			vias = append(vias, path.ChainWait{Site: sp.Sites.SiteOf(stacks[v]), Call: sp.Sites.CallOf(stacks[v])})
 		}
-		by := tracefmt.FrameID(0)
-		if c.by != "" {
-			by = syms.Stack(stacks[c.by])[0]
+		starter := tracefmt.FrameID(0)
+		if tc.starter != "" {
+			starter = syms.Stack(stacks[tc.starter])[0]
 		}
-		got, apart := "", false
-		site := sp.Sites.SiteOf(stacks[c.site])
-		if from := sp.SiteFor(site, sp.Own(site, vias, by), sp.Vias(vias)).CalledFrom; from != nil {
-			got, apart = from.Func, from.Apart
+		got, isApart := "", false
+		site := sp.Sites.SiteOf(stacks[tc.site])
+		if from := sp.SiteFor(site, sp.ServiceFrame(site, vias, starter), sp.Vias(vias)).CalledFrom; from != nil {
+			got, isApart = from.Func, from.Apart
 		}
-		if got != c.want || apart != c.apart {
-			t.Errorf("%s by %v: %q (apart: %v), want %q (%v)", c.site, c.vias, got, apart, c.want, c.apart)
+		if got != tc.want || isApart != tc.isApart {
+			t.Errorf("%s by %v: %q (apart: %v), want %q (%v)", tc.site, tc.vias, got, isApart, tc.want, tc.isApart)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // A Rewrite replaces the beginning of a file name.
-type Rewrite struct{ Old, New string }
+type PathRewrite struct{ Old, New string }
 
 // A Speller spells for one report.
 type Speller struct {
@@ -29,11 +29,11 @@ type Speller struct {
 	// Start and End are the trace's; the report's times count from Start.
 	Start, End int64
 	// Paths rewrite file names; the first that fits counts.
-	Paths []Rewrite
+	Paths []PathRewrite
 	// Modules says of which module a dependency's code is; nil: that is not told.
 	Modules *modules.Set
-	// Settled says which candidate freezes were freezes.
-	Settled *cause.Settlement
+	// Settlement says which candidate freezes were freezes.
+	Settlement *cause.Settlement
 }
 
 // Site spells a frame out; nil for none.
@@ -42,20 +42,20 @@ func (s *Speller) Site(f tracefmt.FrameID) *report.Site {
 }
 
 // SiteFor spells a frame out that another one, if not 0, led to, by a chain of waits.
-func (s *Speller) SiteFor(f, own tracefmt.FrameID, vias []report.Via) *report.Site {
-	if f == 0 {
+func (s *Speller) SiteFor(frame, serviceFrame tracefmt.FrameID, vias []report.Via) *report.Site {
+	if frame == 0 {
 		return nil
 	}
-	fr := s.Syms.Unwrapped(f)
+	fr := s.Syms.Unwrapped(frame)
 	fn, file := s.Syms.String(fr.Func), s.Syms.String(fr.File)
 	out := &report.Site{Func: fn, File: s.File(file), Line: int(fr.Line)}
-	if own != 0 {
-		from := s.Syms.Unwrapped(own)
+	if serviceFrame != 0 {
+		from := s.Syms.Unwrapped(serviceFrame)
 		out.CalledFrom = &report.Caller{Func: s.Syms.String(from.Func), File: s.File(s.Syms.String(from.File)), Line: int(from.Line)}
 	}
-	switch callee := s.Syms.Callee(f); {
+	switch callee := s.Syms.Callee(frame); {
 	case callee == 0:
-	case s.Syms.Frame(f).Caller != 0:
+	case s.Syms.Frame(frame).Caller != 0:
 		out.CalledFrom.Calls = s.Syms.String(callee)
 	default:
 		out.Does = stdlib.Doing(fn, s.Syms.String(callee))
@@ -64,7 +64,7 @@ func (s *Speller) SiteFor(f, own tracefmt.FrameID, vias []report.Via) *report.Si
 		m := s.Modules.Of(fn, file)
 		out.Module, out.Version = m.Path, m.Version
 	}
-	if c := out.CalledFrom; c != nil && s.Syms.Frame(f).Caller == 0 {
+	if c := out.CalledFrom; c != nil && s.Syms.Frame(frame).Caller == 0 {
 		c.Apart = !slices.ContainsFunc(vias, func(v report.Via) bool { return v.Site.Own().LineKey() == c.Site().LineKey() && callsInto(&v, out) })
 	}
 	return out
@@ -80,10 +80,10 @@ func callsInto(v *report.Via, site *report.Site) bool {
 	return p != "" && p != "runtime" && p != "sync"
 }
 
-// Own returns the line of the service's own that led to a site: the one it was called from, else that of the last wait
+// ServiceFrame returns the line of the service's own that led to a site: the one it was called from, else that of the last wait
 // before it that has one, else by, the line that started the request's goroutine, if it is known. It is 0 for a site that is
 // the service's own itself.
-func (s *Speller) Own(site tracefmt.FrameID, vias []path.ChainWait, by tracefmt.FrameID) tracefmt.FrameID {
+func (s *Speller) ServiceFrame(site tracefmt.FrameID, vias []path.ChainWait, starter tracefmt.FrameID) tracefmt.FrameID {
 	if site == 0 || s.Modules == nil {
 		return 0
 	}
@@ -91,7 +91,7 @@ func (s *Speller) Own(site tracefmt.FrameID, vias []path.ChainWait, by tracefmt.
 	if fr.Caller != 0 {
 		return fr.Caller
 	}
-	if s.owns(fr) {
+	if s.isService(fr) {
 		return 0
 	}
 	for i := len(vias) - 1; i >= 0; i-- {
@@ -101,17 +101,17 @@ func (s *Speller) Own(site tracefmt.FrameID, vias []path.ChainWait, by tracefmt.
 		switch v := s.Syms.Frame(vias[i].Site); {
 		case v.Caller != 0:
 			return v.Caller
-		case vias[i].Site != 0 && s.owns(v):
+		case vias[i].Site != 0 && s.isService(v):
 			return vias[i].Site
 		}
 	}
-	if by != 0 && s.owns(s.Syms.Frame(by)) {
-		return by
+	if starter != 0 && s.isService(s.Syms.Frame(starter)) {
+		return starter
 	}
 	return 0
 }
 
-func (s *Speller) owns(f tracefmt.Frame) bool {
+func (s *Speller) isService(f tracefmt.Frame) bool {
 	return s.Modules.Owns(s.Syms.String(f.Func), s.Syms.String(f.File))
 }
 
@@ -138,12 +138,12 @@ func (s *Speller) Vias(vs []path.ChainWait) []report.Via {
 }
 
 // Segment spells a settled segment out, with the chain of waits that led to it; by is as for Own.
-func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, by tracefmt.FrameID) report.Segment {
+func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter tracefmt.FrameID) report.Segment {
 	seg := report.Segment{
 		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Via: s.Vias(vias),
 		Kind: s.Kind(g.Code.Cause(), g.Kind, g.Inbound),
 	}
-	seg.Site = s.SiteFor(g.Site, s.Own(g.Site, vias, by), seg.Via)
+	seg.Site = s.SiteFor(g.Site, s.ServiceFrame(g.Site, vias, starter), seg.Via)
 	return seg
 }
 
@@ -160,12 +160,12 @@ func (s *Speller) Kind(c cause.Cause, kind tracefmt.StringID, inbound bool) stri
 	return s.Syms.String(kind)
 }
 
-// mostShares bounds what is listed as having run meanwhile.
-const mostShares = 5
+// maxShares bounds what is listed as having run meanwhile.
+const maxShares = 5
 
 // Shares returns the functions that have the largest parts of a sum by site.
-func (s *Speller) Shares(m map[tracefmt.FrameID]int64) []report.Share {
-	if len(m) == 0 {
+func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
+	if len(nsByFrame) == 0 {
 		return nil
 	}
 	type fn struct {
@@ -175,7 +175,7 @@ func (s *Speller) Shares(m map[tracefmt.FrameID]int64) []report.Share {
 	// By function: the lines of one function belong together.
 	byFn := map[tracefmt.StringID]*fn{}
 	var total int64
-	for f, ns := range m {
+	for f, ns := range nsByFrame {
 		total += ns
 		id := s.Syms.Frame(f).Func
 		e := byFn[id]
@@ -184,7 +184,7 @@ func (s *Speller) Shares(m map[tracefmt.FrameID]int64) []report.Share {
 			byFn[id] = e
 		}
 		e.ns += ns
-		if ns > m[e.f] || ns == m[e.f] && f < e.f {
+		if ns > nsByFrame[e.f] || ns == nsByFrame[e.f] && f < e.f {
 			e.f = f
 		}
 	}
@@ -196,7 +196,7 @@ func (s *Speller) Shares(m map[tracefmt.FrameID]int64) []report.Share {
 		return cmp.Or(cmp.Compare(b.ns, a.ns), cmp.Compare(s.Syms.String(s.Syms.Frame(a.f).Func), s.Syms.String(s.Syms.Frame(b.f).Func)))
 	})
 	var out []report.Share
-	for _, e := range list[:min(len(list), mostShares)] {
+	for _, e := range list[:min(len(list), maxShares)] {
 		if total > 0 {
 			out = append(out, report.Share{Site: s.Site(e.f), Share: float64(e.ns) / float64(total)})
 		}

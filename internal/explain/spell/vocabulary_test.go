@@ -16,12 +16,12 @@ func TestVocabulary(t *testing.T) {
 	for i := range cause.Count {
 		causes = append(causes, report.CauseName(cause.Cause(i).String()))
 	}
-	same(t, "causes", causes, slices.DeleteFunc(report.Causes(), func(c report.CauseName) bool { return c == report.CauseOther }))
+	checkEqual(t, "causes", causes, slices.DeleteFunc(report.Causes(), func(c report.CauseName) bool { return c == report.CauseOther }))
 	var waits []report.WaitKind
 	for w := critpath.WaitOther; w <= critpath.WaitPeer; w++ {
 		waits = append(waits, report.WaitKind(w.String()))
 	}
-	same(t, "kinds of wait", waits, report.WaitKinds())
+	checkEqual(t, "kinds of wait", waits, report.WaitKinds())
 	var kinds []report.Kind
 	for k := request.Mark; k <= request.Func; k++ {
 		kinds = append(kinds, report.Kind(k.String()))
@@ -29,14 +29,14 @@ func TestVocabulary(t *testing.T) {
 			t.Errorf("%s: is a call %t, has a protocol %t, is served %t", k, k.IsCall(), k.HasProtocol(), k.IsServed())
 		}
 	}
-	same(t, "kinds of group", kinds, report.Kinds())
+	checkEqual(t, "kinds of group", kinds, report.Kinds())
 }
 
-func same[S ~string](t *testing.T, what string, a, b []S) {
+func checkEqual[S ~string](t *testing.T, list string, a, b []S) {
 	t.Helper()
 	slices.Sort(a)
 	slices.Sort(b)
 	if !slices.Equal(a, b) {
-		t.Errorf("%s: the engine has %q, the report %q", what, a, b)
+		t.Errorf("%s: the engine has %q, the report %q", list, a, b)
 	}
 }

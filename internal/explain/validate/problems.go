@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// most bounds the problems of one rule that are kept in words.
-const most = 5
+// maxPerRule bounds the problems of one rule that are kept in words.
+const maxPerRule = 5
 
 // A Problem is one broken rule.
 type Problem struct {
@@ -22,8 +22,8 @@ type Problem struct {
 
 // Problems collects broken rules. The zero value is ready for use.
 type Problems struct {
-	List []Problem // the first few of each rule
-	N    int       // all of them
+	List  []Problem // the first few of each rule
+	Total int       // all of them
 
 	byRule map[string]int
 }
@@ -32,24 +32,24 @@ func (p *Problems) add(rule, format string, args ...any) {
 	if p.byRule == nil {
 		p.byRule = make(map[string]int)
 	}
-	p.N++
-	if p.byRule[rule]++; p.byRule[rule] <= most {
+	p.Total++
+	if p.byRule[rule]++; p.byRule[rule] <= maxPerRule {
 		p.List = append(p.List, Problem{rule, fmt.Sprintf(format, args...)})
 	}
 }
 
 // Err returns all problems as one error, or nil.
 func (p *Problems) Err() error {
-	if p.N == 0 {
+	if p.Total == 0 {
 		return nil
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d broken rules", p.N)
+	fmt.Fprintf(&b, "%d broken rules", p.Total)
 	for _, q := range p.List {
 		fmt.Fprintf(&b, "\n%s: %s", q.Rule, q.Text)
 	}
-	if left := p.N - len(p.List); left > 0 {
-		fmt.Fprintf(&b, "\nand %d more", left)
+	if remaining := p.Total - len(p.List); remaining > 0 {
+		fmt.Fprintf(&b, "\nand %d more", remaining)
 	}
 	return fmt.Errorf("%s", b.String())
 }
@@ -59,5 +59,5 @@ func (p *Problems) join(o *Problems) {
 	for _, q := range o.List {
 		p.add(q.Rule, "%s", q.Text)
 	}
-	p.N += o.N - len(o.List)
+	p.Total += o.Total - len(o.List)
 }

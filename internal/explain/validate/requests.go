@@ -20,21 +20,21 @@ type Requests struct {
 }
 
 // A total adds up the requests of one kind that ended in the trace.
-type total struct{ count, ns, open, cut int64 }
+type requestCount struct{ count, ns, open, cut int64 }
 
-// totals are those of all kinds, by name.
-type totals map[string]total
+// countsByKind are those of all kinds, by name.
+type countsByKind map[string]requestCount
 
-func (ts totals) add(kind string, t total) {
+func (ts countsByKind) add(kind string, t requestCount) {
 	sum := ts[kind]
-	ts[kind] = total{sum.count + t.count, sum.ns + t.ns, sum.open + t.open, sum.cut + t.cut}
+	ts[kind] = requestCount{sum.count + t.count, sum.ns + t.ns, sum.open + t.open, sum.cut + t.cut}
 }
 
 // NewAdder implements pass.Sum.
 func (v *Requests) NewAdder(*path.Stage) path.Adder {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	p := &requestPart{kinds: make(totals)}
+	p := &requestPart{kinds: make(countsByKind)}
 	v.parts = append(v.parts, p)
 	return p
 }
@@ -43,82 +43,82 @@ func (v *Requests) NewAdder(*path.Stage) path.Adder {
 type requestPart struct {
 	Problems
 	walked int64
-	kinds  totals
+	kinds  countsByKind
 }
 
 // Add implements path.Adder.
-func (p *requestPart) Add(w *path.WalkResult) {
+func (p *requestPart) Add(walked *path.WalkResult) {
 	p.walked++
-	r := w.Req
-	if w.Weight < 1 || w.CountedRequests() < 1 {
-		p.add("weights", "goroutine %d: the request from %d on stands for %d requests", r.G, w.Start, w.Weight)
+	request := walked.Req
+	if walked.Weight < 1 || walked.CountedRequests() < 1 {
+		p.add("weights", "goroutine %d: the request from %d on stands for %d requests", request.G, walked.Start, walked.Weight)
 	}
-	if w.Form != path.CutAtStart && w.Form != path.NotWalked {
-		p.path(w)
+	if walked.Form != path.CutAtStart && walked.Form != path.NotWalked {
+		p.checkPath(walked)
 	}
-	if w.Form == path.Piece || w.Observer {
+	if walked.Form == path.Piece || walked.Observer {
 		return
 	}
-	var t total
+	var t requestCount
 	switch {
-	case w.Form == path.CutAtStart:
-		t.cut = w.CountedRequests()
-	case r.Open:
-		t.open = w.CountedRequests()
+	case walked.Form == path.CutAtStart:
+		t.cut = walked.CountedRequests()
+	case request.Open:
+		t.open = walked.CountedRequests()
 	default:
-		t.count, t.ns = w.CountedRequests(), w.Latency()*w.CountedRequests()
+		t.count, t.ns = walked.CountedRequests(), walked.Latency()*walked.CountedRequests()
 	}
-	p.kinds.add(r.Kind.String(), t)
+	p.kinds.add(request.Kind.String(), t)
 }
 
-// path checks that the parts of a request's time add up to it: each instant has
+// checkPath checks that the parts of a request's time add up to it: each instant has
 // one segment, and sums by cause are those of the segments.
-func (p *requestPart) path(w *path.WalkResult) {
-	r := w.Req
-	if w.Start > w.PathStart || w.PathStart > r.End {
-		p.add("bounds", "goroutine %d: a request begins at %d, its path at %d, and both end at %d", r.G, w.Start, w.PathStart, r.End)
+func (p *requestPart) checkPath(walked *path.WalkResult) {
+	request := walked.Req
+	if walked.Start > walked.PathStart || walked.PathStart > request.End {
+		p.add("bounds", "goroutine %d: a request begins at %d, its path at %d, and both end at %d", request.G, walked.Start, walked.PathStart, request.End)
 		return
 	}
-	at := w.PathStart
-	if w.Form == path.Joined {
-		at = w.Start
+	next := walked.PathStart
+	if walked.Form == path.Joined {
+		next = walked.Start
 	}
-	for i := range w.Segments {
-		s := &w.Segments[i]
-		if s.Start != at || s.End <= s.Start {
-			p.add("segments", "goroutine %d: segment %d of the request from %d on lasts from %d to %d; the one before ended at %d", r.G, i, w.Start, s.Start, s.End, at)
+	for i := range walked.Segments {
+		s := &walked.Segments[i]
+		if s.Start != next || s.End <= s.Start {
+			p.add("segments", "goroutine %d: segment %d of the request from %d on lasts from %d to %d; the one before ended at %d", request.G, i, walked.Start, s.Start, s.End, next)
 			return
 		}
-		at = s.End
+		next = s.End
 	}
-	if w.Form != path.Joined && at != r.End {
-		p.add("segments", "goroutine %d: the segments of the request from %d on end at %d, not at %d", r.G, w.Start, at, r.End)
+	if walked.Form != path.Joined && next != request.End {
+		p.add("segments", "goroutine %d: the segments of the request from %d on end at %d, not at %d", request.G, walked.Start, next, request.End)
 	}
-	if w.Observer {
+	if walked.Observer {
 		return // nothing is summed up
 	}
 	var sum int64
-	for _, s := range w.CauseTimes {
+	for _, s := range walked.CauseTimes {
 		if s.NS <= 0 {
-			p.add("sums", "goroutine %d: the request from %d on spent %d ns on a cause", r.G, w.Start, s.NS)
+			p.add("sums", "goroutine %d: the request from %d on spent %d ns on a cause", request.G, walked.Start, s.NS)
 		}
 		sum += s.NS
 	}
-	whole := r.End - w.PathStart
-	if w.Form == path.Joined {
-		whole = w.Latency()
+	whole := request.End - walked.PathStart
+	if walked.Form == path.Joined {
+		whole = walked.Latency()
 	}
 	if sum != whole {
-		p.add("sums", "goroutine %d: the causes of the request from %d on add up to %d of %d ns", r.G, w.Start, sum, whole)
+		p.add("sums", "goroutine %d: the causes of the request from %d on add up to %d of %d ns", request.G, walked.Start, sum, whole)
 	}
-	if w.ReadyNS > whole {
-		p.add("ready", "goroutine %d: the request from %d on was ready to run for %d ns, and took %d ns", r.G, w.Start, w.ReadyNS, whole)
+	if walked.ReadyNS > whole {
+		p.add("ready", "goroutine %d: the request from %d on was ready to run for %d ns, and took %d ns", request.G, walked.Start, walked.ReadyNS, whole)
 	}
 }
 
 // merge joins what the workers found.
-func (v *Requests) merge() totals {
-	kinds := make(totals)
+func (v *Requests) merge() countsByKind {
+	kinds := make(countsByKind)
 	for _, p := range v.parts {
 		v.Walked += p.walked
 		v.join(&p.Problems)
@@ -138,7 +138,7 @@ func (v *Requests) Report(rep *report.Report, all bool) {
 	if err := rep.CheckValid(); err != nil {
 		v.add("report", "%v", err)
 	}
-	v.bands(rep)
+	v.checkBands(rep)
 	if !all {
 		return
 	}
@@ -146,10 +146,10 @@ func (v *Requests) Report(rep *report.Report, all bool) {
 	for i := range rep.Input.LeftOut {
 		leftOut[string(rep.Input.LeftOut[i].Kind)] = true
 	}
-	shown := make(totals)
+	shown := make(countsByKind)
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
-		shown.add(string(g.Kind), total{int64(g.Count), g.TotalNS, int64(g.Open.Count), int64(g.CutAtStart)})
+		shown.add(string(g.Kind), requestCount{int64(g.Count), g.TotalNS, int64(g.Open.Count), int64(g.CutAtStart)})
 	}
 	for k, t := range shown {
 		want := kinds[k]
@@ -166,33 +166,33 @@ func (v *Requests) Report(rep *report.Report, all bool) {
 
 // A rowKey is what tells the rows of a band apart: running time by function, all else by line.
 type rowKey struct {
-	cause report.CauseName
-	kind  string
-	site  report.Site
-	own   report.Caller
+	cause  report.CauseName
+	kind   string
+	site   report.Site
+	caller report.Caller
 }
 
-func rowOf(c *report.Cause) rowKey {
-	k := rowKey{cause: c.Cause, kind: c.Kind}
-	if c.Site != nil {
-		k.site = report.Site{Func: c.Site.Func, File: c.Site.File, Line: c.Site.Line}
-		if c.Site.CalledFrom != nil {
-			k.own = *c.Site.CalledFrom
+func rowOf(cause *report.Cause) rowKey {
+	k := rowKey{cause: cause.Cause, kind: cause.Kind}
+	if cause.Site != nil {
+		k.site = report.Site{Func: cause.Site.Func, File: cause.Site.File, Line: cause.Site.Line}
+		if cause.Site.CalledFrom != nil {
+			k.caller = *cause.Site.CalledFrom
 		}
-		if c.Cause == report.CauseCPU || c.Cause == report.CauseThrottle {
-			k.site.File, k.site.Line, k.own.File, k.own.Line = "", 0, "", 0
+		if cause.Cause == report.CauseCPU || cause.Cause == report.CauseThrottle {
+			k.site.File, k.site.Line, k.caller.File, k.caller.Line = "", 0, "", 0
 		}
 	}
 	return k
 }
 
-// bands checks that no band of a group has more of any cause than all its requests have. Where a cause is among the small
+// checkBands checks that no band of a group has more of any cause than all its requests have. Where a cause is among the small
 // ones of all, it has no more than these have together.
-func (v *Requests) bands(rep *report.Report) {
+func (v *Requests) checkBands(rep *report.Report) {
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		whole := map[rowKey]int64{}
-		slack := roundedOff + g.TotalNS/1e6
+		slack := roundingSlack + g.TotalNS/1e6
 		for k := range g.Bands {
 			rows := map[rowKey]int64{}
 			for j := range g.Bands[k].Causes {
@@ -205,11 +205,11 @@ func (v *Requests) bands(rep *report.Report) {
 			rest, small := whole[rowKey{cause: report.CauseOther}], int64(0)
 			delete(rows, rowKey{cause: report.CauseOther})
 			for key, ns := range rows {
-				switch of, ok := whole[key]; {
+				switch wholeNS, ok := whole[key]; {
 				case !ok:
 					small += ns
-				case ns > of+slack:
-					v.add("bands", "group %s: %s in %q has %d ns in %s, and %d ns in total", g.Name, key.cause, key.site.Func, ns, g.Bands[k].Band, of)
+				case ns > wholeNS+slack:
+					v.add("bands", "group %s: %s in %q has %d ns in %s, and %d ns in total", g.Name, key.cause, key.site.Func, ns, g.Bands[k].Band, wholeNS)
 				}
 			}
 			if small > rest+slack {
@@ -219,5 +219,5 @@ func (v *Requests) bands(rep *report.Report) {
 	}
 }
 
-// roundedOff is what rounding may move from one row to another, in ns.
-const roundedOff = 1000
+// roundingSlack is what rounding may move from one row to another, in ns.
+const roundingSlack = 1000

@@ -18,7 +18,7 @@ func TestRequestRules(t *testing.T) {
 			Segments: []cause.Segment{{Start: 100, End: 130}, {Start: 130, End: 200}}, CauseTimes: []path.CauseTime{{Cause: 1, NS: 30}, {Cause: 2, NS: 70}},
 		}
 	}
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		rule  string
 		spoil func(*path.WalkResult)
 	}{
@@ -36,14 +36,14 @@ func TestRequestRules(t *testing.T) {
 	} {
 		var v Requests
 		w := whole()
-		c.spoil(w)
+		tc.spoil(w)
 		v.NewAdder(nil).Add(w)
 		v.merge()
 		switch {
-		case c.rule == "" && v.N > 0:
+		case tc.rule == "" && v.Total > 0:
 			t.Errorf("a sound request breaks %v", v.Err())
-		case c.rule != "" && (v.N != 1 || v.List[0].Rule != c.rule):
-			t.Errorf("of a request that breaks %q it says: %v", c.rule, v.Err())
+		case tc.rule != "" && (v.Total != 1 || v.List[0].Rule != tc.rule):
+			t.Errorf("of a request that breaks %q it says: %v", tc.rule, v.Err())
 		}
 	}
 }
@@ -51,7 +51,7 @@ func TestRequestRules(t *testing.T) {
 // TestCounts checks that a report that lost a request, or a nanosecond, or
 // counts one twice, does not pass.
 func TestCounts(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		group report.Group
 		right bool
 	}{
@@ -69,9 +69,9 @@ func TestCounts(t *testing.T) {
 				Segments: []cause.Segment{{Start: 100, End: 200}}, CauseTimes: []path.CauseTime{{Cause: 1, NS: 100}},
 			})
 		}
-		v.Report(&report.Report{Groups: []report.Group{c.group}}, true)
-		if (v.N == 0) != c.right {
-			t.Errorf("%+v: %v", c.group, v.Err())
+		v.Report(&report.Report{Groups: []report.Group{tc.group}}, true)
+		if (v.Total == 0) != tc.right {
+			t.Errorf("%+v: %v", tc.group, v.Err())
 		}
 	}
 }
@@ -81,7 +81,7 @@ func TestBandsRule(t *testing.T) {
 	cause := func(name report.CauseName, line int, ns int64) report.Cause {
 		return report.Cause{Cause: name, Site: &report.Site{Func: "main.f", Line: line}, TotalNS: ns}
 	}
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		says              string
 		all, p50, p99     int64
 		name              report.CauseName
@@ -93,15 +93,15 @@ func TestBandsRule(t *testing.T) {
 		{says: "a line that all do not have", all: 10e6, p50: 4e6, p99: 6e6, name: report.CauseSleep, otherLine: true, broken: true},
 	} {
 		line := 1
-		if c.otherLine {
+		if tc.otherLine {
 			line = 2
 		}
 		var v Requests
-		v.bands(&report.Report{Groups: []report.Group{{Name: "main.f", Bands: []report.Band{
-			{Causes: []report.Cause{cause(c.name, 1, c.all)}}, {Causes: []report.Cause{cause(c.name, line, c.p50)}}, {Causes: []report.Cause{cause(c.name, line, c.p99)}},
+		v.checkBands(&report.Report{Groups: []report.Group{{Name: "main.f", Bands: []report.Band{
+			{Causes: []report.Cause{cause(tc.name, 1, tc.all)}}, {Causes: []report.Cause{cause(tc.name, line, tc.p50)}}, {Causes: []report.Cause{cause(tc.name, line, tc.p99)}},
 		}}}})
-		if (v.Err() != nil) != c.broken {
-			t.Errorf("%s: %v", c.says, v.Err())
+		if (v.Err() != nil) != tc.broken {
+			t.Errorf("%s: %v", tc.says, v.Err())
 		}
 	}
 }

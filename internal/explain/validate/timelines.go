@@ -17,16 +17,16 @@ type Timelines struct {
 	// once a generation.
 	Goroutines, Spans, Runs int64
 
-	end   int64 // of the generation before
-	runs  timeline.Runs
-	last  map[uint64]timeline.Run // thread -> its last run
-	spans []timeline.Span
-	ran   []timeline.Run
+	previousEnd  int64 // of the generation before
+	runs         timeline.Runs
+	lastRuns     map[uint64]timeline.Run // thread -> its last run
+	spans        []timeline.Span
+	completeRuns []timeline.Run
 }
 
-// follow lists which state may follow which in a goroutine's life. A goroutine
+// transitions lists which state may follow which in a goroutine's life. A goroutine
 // of a C thread comes out of nowhere into a system call, and leaves so.
-var follow = map[[2]timeline.State]bool{
+var transitions = map[[2]timeline.State]bool{
 	{timeline.Running, timeline.Running}: true, {timeline.Running, timeline.Runnable}: true, {timeline.Running, timeline.Waiting}: true,
 	{timeline.Running, timeline.Syscall}: true, {timeline.Running, timeline.Gone}: true,
 	{timeline.Runnable, timeline.Running}: true, {timeline.Waiting, timeline.Runnable}: true, {timeline.Waiting, timeline.Running}: true,
@@ -45,24 +45,24 @@ func (v *Timelines) Decoded(win *timeline.Window, skipped bool) {
 	if g.End < g.Base {
 		v.add("generation-times", "generation %d ends at %d, before it begins at %d", g.Num, g.End, g.Base)
 	}
-	v.ordered(g)
-	v.threads(win, g, skipped)
+	v.checkOrder(g)
+	v.checkThreads(win, g, skipped)
 	g.Goroutines(func(id uint64) {
 		v.Goroutines++
-		v.spans = win.Spans(id, max(g.Base, v.end), math.MaxInt64, v.spans[:0])
-		v.life(id, v.spans)
+		v.spans = win.Spans(id, max(g.Base, v.previousEnd), math.MaxInt64, v.spans[:0])
+		v.checkLife(id, v.spans)
 	})
-	v.end = g.End
+	v.previousEnd = g.End
 }
 
-// life checks that spans of a goroutine follow each other without a gap, in
+// checkLife checks that spans of a goroutine follow each other without a gap, in
 // states that may, and that each wait was ended by somebody.
-func (v *Timelines) life(id uint64, spans []timeline.Span) {
+func (v *Timelines) checkLife(id uint64, spans []timeline.Span) {
 	v.Spans += int64(len(spans))
 	for i := 1; i < len(spans); i++ {
 		a, b := &spans[i-1], &spans[i]
 		switch {
-		case !follow[[2]timeline.State{a.State, b.State}]:
+		case !transitions[[2]timeline.State{a.State, b.State}]:
 			v.add("states", "goroutine %d: %v follows %v at %d", id, b.State, a.State, b.Start)
 		case a.End != max(b.Start, a.Start):
 			v.add("gaps", "goroutine %d: a span ends at %d and the next begins at %d", id, a.End, b.Start)
@@ -72,66 +72,66 @@ func (v *Timelines) life(id uint64, spans []timeline.Span) {
 	}
 }
 
-// threads checks that no thread runs two goroutines at once, and that what
+// checkThreads checks that no thread runs two goroutines at once, and that what
 // threads say of runs agrees with what goroutines' own spans say: these are put
 // together in different ways.
-func (v *Timelines) threads(win *timeline.Window, g *timeline.Gen, skipped bool) {
-	if v.last == nil || skipped {
-		v.last = make(map[uint64]timeline.Run)
+func (v *Timelines) checkThreads(win *timeline.Window, g *timeline.Gen, skipped bool) {
+	if v.lastRuns == nil || skipped {
+		v.lastRuns = make(map[uint64]timeline.Run)
 		v.runs = timeline.Runs{}
 	}
-	v.ran = v.ran[:0]
-	v.runs.Add(g, func(r timeline.Run) {
+	v.completeRuns = v.completeRuns[:0]
+	v.runs.Add(g, func(run timeline.Run) {
 		v.Runs++
-		if r.To < r.From {
-			v.add("run-times", "goroutine %d ran on thread %d from %d until %d", r.G, r.M, r.From, r.To)
+		if run.To < run.From {
+			v.add("run-times", "goroutine %d ran on thread %d from %d until %d", run.G, run.M, run.From, run.To)
 		}
-		if before, ok := v.last[r.M]; ok && r.From < before.To {
-			v.add("threads", "thread %d runs goroutine %d from %d on, and goroutine %d until %d", r.M, r.G, r.From, before.G, before.To)
+		if before, ok := v.lastRuns[run.M]; ok && run.From < before.To {
+			v.add("threads", "thread %d runs goroutine %d from %d on, and goroutine %d until %d", run.M, run.G, run.From, before.G, before.To)
 		}
-		v.last[r.M] = r
-		if r.Began && r.Ended && r.From >= win.Start() {
-			v.ran = append(v.ran, r)
+		v.lastRuns[run.M] = run
+		if run.Began && run.Ended && run.From >= win.Start() {
+			v.completeRuns = append(v.completeRuns, run)
 		}
 	})
-	slices.SortFunc(v.ran, func(a, b timeline.Run) int { return cmp.Or(cmp.Compare(a.G, b.G), cmp.Compare(a.From, b.From)) })
-	for rest := v.ran; len(rest) > 0; {
+	slices.SortFunc(v.completeRuns, func(a, b timeline.Run) int { return cmp.Or(cmp.Compare(a.G, b.G), cmp.Compare(a.From, b.From)) })
+	for rest := v.completeRuns; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].G == rest[0].G {
 			n++
 		}
-		v.running(win, rest[:n])
+		v.checkRunning(win, rest[:n])
 		rest = rest[n:]
 	}
 }
 
-// running checks that a goroutine's spans say running all through its runs.
-func (v *Timelines) running(win *timeline.Window, runs []timeline.Run) {
+// checkRunning checks that a goroutine's spans say running all through its runs.
+func (v *Timelines) checkRunning(win *timeline.Window, runs []timeline.Run) {
 	id := runs[0].G
 	v.spans = win.Spans(id, runs[0].From, runs[len(runs)-1].To, v.spans[:0])
-	if !forward(v.spans) {
+	if !isMonotonic(v.spans) {
 		return // the clocks of two threads differ
 	}
 	spans := v.spans
-	for _, r := range runs {
-		for len(spans) > 0 && spans[0].End <= r.From {
+	for _, run := range runs {
+		for len(spans) > 0 && spans[0].End <= run.From {
 			spans = spans[1:]
 		}
 		var sum int64
-		for i := 0; i < len(spans) && spans[i].Start < r.To; i++ {
+		for i := 0; i < len(spans) && spans[i].Start < run.To; i++ {
 			if s := &spans[i]; s.State == timeline.Running {
-				sum += min(s.End, r.To) - max(s.Start, r.From)
+				sum += min(s.End, run.To) - max(s.Start, run.From)
 			}
 		}
-		if sum != r.To-r.From {
-			v.add("running-time", "goroutine %d ran from %d to %d on thread %d; its spans have %d ns of that as running", id, r.From, r.To, r.M, sum)
+		if sum != run.To-run.From {
+			v.add("running-time", "goroutine %d ran from %d to %d on thread %d; its spans have %d ns of that as running", id, run.From, run.To, run.M, sum)
 		}
 	}
 }
 
-// forward reports whether no time of a goroutine's life runs backwards: the
+// isMonotonic reports whether no time of a goroutine's life runs backwards: the
 // clocks of two threads may differ.
-func forward(spans []timeline.Span) bool {
+func isMonotonic(spans []timeline.Span) bool {
 	for i := 1; i < len(spans); i++ {
 		if spans[i].Start < spans[i-1].Start || spans[i].Start < spans[i-1].End {
 			return false
@@ -140,23 +140,23 @@ func forward(spans []timeline.Span) bool {
 	return true
 }
 
-// ordered checks the lists that a generation promises in order of time.
-func (v *Timelines) ordered(g *timeline.Gen) {
-	inOrder(v, g, "CPU samples", len(g.Samples), func(i int) int64 { return g.Samples[i].Time })
-	inOrder(v, g, "heap sizes", len(g.Heap), func(i int) int64 { return g.Heap[i].Time })
-	inOrder(v, g, "user events", len(g.User), func(i int) int64 { return g.User[i].Time })
-	inOrder(v, g, "stops of the world", len(g.STW), func(i int) int64 { return g.STW[i].Start })
-	inOrder(v, g, "mark phases", len(g.GC), func(i int) int64 { return g.GC[i].Time })
-	inOrder(v, g, "changes of GOMAXPROCS", len(g.Procs), func(i int) int64 { return g.Procs[i].Time })
+// checkOrder checks the lists that a generation promises in order of time.
+func (v *Timelines) checkOrder(g *timeline.Gen) {
+	checkTimes(v, g, "CPU samples", len(g.Samples), func(i int) int64 { return g.Samples[i].Time })
+	checkTimes(v, g, "heap sizes", len(g.Heap), func(i int) int64 { return g.Heap[i].Time })
+	checkTimes(v, g, "user events", len(g.User), func(i int) int64 { return g.User[i].Time })
+	checkTimes(v, g, "stops of the world", len(g.STW), func(i int) int64 { return g.STW[i].Start })
+	checkTimes(v, g, "mark phases", len(g.GC), func(i int) int64 { return g.GC[i].Time })
+	checkTimes(v, g, "changes of GOMAXPROCS", len(g.Procs), func(i int) int64 { return g.Procs[i].Time })
 	g.EachMarked(func(id uint64, marks []timeline.Mark) {
-		inOrder(v, g, "marks of a goroutine", len(marks), func(i int) int64 { return marks[i].Time })
+		checkTimes(v, g, "marks of a goroutine", len(marks), func(i int) int64 { return marks[i].Time })
 	})
 }
 
-func inOrder(v *Timelines, g *timeline.Gen, what string, n int, at func(int) int64) {
+func checkTimes(v *Timelines, g *timeline.Gen, list string, n int, time func(int) int64) {
 	for i := 1; i < n; i++ {
-		if at(i) < at(i-1) {
-			v.add("order", "generation %d: %s are out of order at %d", g.Num, what, at(i))
+		if time(i) < time(i-1) {
+			v.add("order", "generation %d: %s are out of order at %d", g.Num, list, time(i))
 			return
 		}
 	}

@@ -21,7 +21,7 @@ func TestReferenceTraces(t *testing.T) {
 	var spans, runs int64
 	for _, tr := range traces {
 		data := must.Have(tracetext.Assemble(tr.Text))(t)
-		v := timelines(t, data)
+		v := validateTimelines(t, data)
 		if err := v.Err(); err != nil {
 			t.Errorf("%s: %v", tr.Name, err)
 		}
@@ -32,19 +32,19 @@ func TestReferenceTraces(t *testing.T) {
 	}
 }
 
-// timelines validates a trace up to its end or first damage.
-func timelines(t *testing.T, data []byte) *Timelines {
+// validateTimelines validates a trace up to its end or first damage.
+func validateTimelines(t *testing.T, data []byte) *Timelines {
 	t.Helper()
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
-	d := timeline.NewDecoder(rd, 2)
-	defer d.Close()
-	v, win := new(Timelines), new(timeline.Window)
+	decoder := timeline.NewDecoder(rd, 2)
+	defer decoder.Close()
+	checks, win := new(Timelines), new(timeline.Window)
 	for skipped := false; ; {
-		g, err := d.Next(t.Context())
+		g, err := decoder.Next(t.Context())
 		var damage *tracefmt.Error
 		switch {
 		case errors.Is(err, io.EOF), errors.As(err, &damage):
-			return v
+			return checks
 		case err != nil:
 			t.Fatal(err)
 		case g == nil:
@@ -52,7 +52,7 @@ func timelines(t *testing.T, data []byte) *Timelines {
 			continue
 		}
 		win.Gens = append(win.Gens, g)
-		v.Decoded(win, skipped)
+		checks.Decoded(win, skipped)
 		skipped = false
 		if len(win.Gens) > 1 {
 			win.DropFirst()
@@ -60,10 +60,10 @@ func timelines(t *testing.T, data []byte) *Timelines {
 	}
 }
 
-// TestRules shows each rule about spans something that breaks it.
-func TestRules(t *testing.T) {
+// TestSpanRules shows each rule about spans something that breaks it.
+func TestSpanRules(t *testing.T) {
 	const running, runnable, waiting = timeline.Running, timeline.Runnable, timeline.Waiting
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		rule  string
 		spans []timeline.Span
 	}{
@@ -76,12 +76,12 @@ func TestRules(t *testing.T) {
 		{"wakes", []timeline.Span{{Start: 1, End: 2, State: waiting}, {Start: 2, End: 4, State: runnable}}},
 	} {
 		var v Timelines
-		v.life(7, c.spans)
+		v.checkLife(7, tc.spans)
 		switch {
-		case c.rule == "" && v.N > 0:
-			t.Errorf("%v breaks no rule: %v", c.spans, v.Err())
-		case c.rule != "" && (v.N != 1 || v.List[0].Rule != c.rule):
-			t.Errorf("%v breaks %q: %v", c.spans, c.rule, v.Err())
+		case tc.rule == "" && v.Total > 0:
+			t.Errorf("%v breaks no rule: %v", tc.spans, v.Err())
+		case tc.rule != "" && (v.Total != 1 || v.List[0].Rule != tc.rule):
+			t.Errorf("%v breaks %q: %v", tc.spans, tc.rule, v.Err())
 		}
 	}
 }
@@ -94,8 +94,8 @@ func TestProblems(t *testing.T) {
 		p.add("gaps", "gap %d", i)
 	}
 	p.add("wakes", "one")
-	if len(p.List) != most+1 || p.N != 1001 {
-		t.Errorf("%d kept of %d", len(p.List), p.N)
+	if len(p.List) != maxPerRule+1 || p.Total != 1001 {
+		t.Errorf("%d kept of %d", len(p.List), p.Total)
 	}
 	if err := p.Err(); err == nil || !strings.Contains(err.Error(), "and 995 more") {
 		t.Errorf("Err says %v", err)

@@ -303,8 +303,8 @@ func TestPerfettoOfOddTraces(t *testing.T) {
 	for _, tr := range traces {
 		t.Run(tr.Name, func(t *testing.T) {
 			data := must.Have(tracetext.Assemble(tr.Text))(t)
-			var kept explain.Kept
-			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept})
+			var kept explain.Replayer
+			rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &kept})
 			if err != nil {
 				t.Skip("not one whole generation")
 			}

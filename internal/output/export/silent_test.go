@@ -36,8 +36,8 @@ func TestSilentGoroutine(t *testing.T) {
 		}
 	}
 	data := must.Have(tracetext.Assemble([]byte(strings.Join(kept, ""))))(t)
-	var k explain.Kept
-	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &k}))(t)
+	var k explain.Replayer
+	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &k}))(t)
 	if err := k.Replay(context.Background(), bytes.NewReader(data), export.NewPerfettoTrace(io.Discard, rep, export.Options{All: true})); err != nil {
 		t.Error(err)
 	}

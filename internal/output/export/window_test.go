@@ -23,13 +23,13 @@ import (
 type explained struct {
 	data []byte
 	rep  *report.Report
-	kept explain.Kept
+	kept explain.Replayer
 }
 
 func explainPart(t *testing.T, data []byte, from, to int64) *explained {
 	t.Helper()
 	e := &explained{data: data}
-	e.rep = must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Keep: &e.kept}))(t)
+	e.rep = must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Name: "x.trace", From: time.Duration(from), To: time.Duration(to), Replayer: &e.kept}))(t)
 	return e
 }
 

@@ -55,8 +55,8 @@ func TestYears(t *testing.T) {
 
 // exported writes a trace in one of the formats, with all that it has.
 func exported(f export.Format, data []byte) error {
-	var kept explain.Kept
-	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Keep: &kept})
+	var kept explain.Replayer
+	rep, err := explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Replayer: &kept})
 	if err != nil {
 		return err
 	}

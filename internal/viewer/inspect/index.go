@@ -213,7 +213,7 @@ func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID
 	own := *sp
 	own.Syms, own.Sites = &x.syms, nil
 	x.sp = &own
-	x.walk = path.Options{Freezes: freezes, Settlement: sp.Settled, AnswersOf: p.Answers(), IsClientWait: p.Finder.ClientWaits()}
-	x.reqs.finish(x.buffers, ts, ids, sp.Settled)
+	x.walk = path.Options{Freezes: freezes, Settlement: sp.Settlement, AnswersOf: p.Answers(), IsClientWait: p.Finder.ClientWaits()}
+	x.reqs.finish(x.buffers, ts, ids, sp.Settlement)
 	x.buffers, x.all = nil, nil
 }
