@@ -86,43 +86,55 @@ func (s *S3) Create() (*os.File, error) { return s.spool.Create() }
 func (s *S3) Keep(ctx context.Context, f *os.File, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	size, err := f.Seek(0, io.SeekEnd)
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	sum := sha256.New()
+	size, err := io.Copy(sum, f)
 	if err != nil {
 		return err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+name, f, size, minio.PutObjectOptions{SendContentMd5: true, DisableMultipart: true, ContentType: "application/octet-stream"})
+	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+name, f, size, minio.PutObjectOptions{SendContentMd5: true, DisableMultipart: true, ContentType: "application/octet-stream",
+		UserMetadata: map[string]string{contentSum: hex.EncodeToString(sum.Sum(nil))}})
 	return err
 }
 
-// Open reads a file; the content of a recording is compared with its id at the end.
+// contentSum is the name of an object's value with the hash of its content.
+const contentSum = "Whylate-Sha256"
+
+// Open reads a file; its content is compared at the end with the hash that was kept with it, or with a recording's id, which an earlier
+// program made of it.
 func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
-	body, _, _, err := (minio.Core{Client: s.client}).GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
+	body, info, _, err := (minio.Core{Client: s.client}).GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
 		if minio.ToErrorResponse(err).StatusCode == http.StatusNotFound {
 			err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 		}
 		return nil, err
 	}
-	if sum, err := hex.DecodeString(name); err == nil && len(sum) == sha256.Size/2 {
-		return &checked{body, sha256.New(), name}, nil
+	if sum := info.UserMetadata[contentSum]; sum != "" {
+		return &checked{body, sha256.New(), name, sum}, nil
+	}
+	if IsRecording(name) && ID(name) == name {
+		return &checked{body, sha256.New(), name, name}, nil
 	}
 	return body, nil
 }
 
 type checked struct {
 	io.ReadCloser
-	sum hash.Hash
-	id  string
+	sum        hash.Hash
+	name, want string // the hash or its first half
 }
 
 func (c *checked) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.sum.Write(p[:n])
-	if err == io.EOF && hex.EncodeToString(c.sum.Sum(nil)[:sha256.Size/2]) != c.id {
-		err = fmt.Errorf("the file %s has another content than was sent: %w", c.id, fs.ErrInvalid)
+	if err == io.EOF && hex.EncodeToString(c.sum.Sum(nil))[:min(len(c.want), 2*sha256.Size)] != c.want {
+		err = fmt.Errorf("the file %s has another content than was sent: %w", c.name, fs.ErrInvalid)
 	}
 	return n, err
 }

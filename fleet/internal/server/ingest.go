@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"math"
 	"net/http"
@@ -234,8 +235,11 @@ func receive(body io.Reader, encoding string, f *os.File) (id string, n int64, e
 	case n > maxFile:
 		return "", 0, refuse(http.StatusRequestEntityTooLarge, "large", "a recording has at most %d bytes unpacked", maxFile)
 	}
-	return hex.EncodeToString(sum.Sum(nil)[:16]), n, nil // as flight's Whylate-Recording-Id
+	return idOf(sum), n, nil
 }
+
+// idOf is the id of what was hashed, as flight's Whylate-Recording-Id.
+func idOf(sum hash.Hash) string { return hex.EncodeToString(sum.Sum(nil)[:16]) }
 
 // describe reads who sent a recording: what it says itself, and headers where it is a bare trace.
 func describe(rec *store.Recording, f *os.File, h http.Header) error {
@@ -279,6 +283,12 @@ func describe(rec *store.Recording, f *os.File, h http.Header) error {
 	}
 	get := func(key, header string) string {
 		return rows.Text(cmp.Or(meta.Service[key], meta.Flight.Service[key], h.Get(header)), maxLabel)
+	}
+	if meta.Service["service.name"] == "" && meta.Flight.Service["service.name"] == "" {
+		// Other services may send the same bytes, and each is to count them.
+		sum := sha256.New()
+		_, _ = io.WriteString(sum, rec.ID+"\x00"+rec.Service)
+		rec.ID = idOf(sum)
 	}
 	if name := get("service.name", "Whylate-Service"); name != "" && name != rec.Service {
 		return refuse(http.StatusForbidden, "service", "the token is another service's")

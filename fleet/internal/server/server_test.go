@@ -4,7 +4,9 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -217,6 +219,36 @@ func TestDirectoryBomb(t *testing.T) {
 	}
 }
 
+// TestSameBytes: bytes that name no service count for each service that sends them, once. Those that name one are its own.
+func TestSameBytes(t *testing.T) {
+	s, h := fleet(t)
+	named := whylate(t, `{"service":{"service.name":"shop"}}`, 1)
+	ids := make(map[string]bool)
+	for _, c := range []struct{ token, body string }{{"right", bare}, {"bank", bare}, {"right", bare}, {"bank", bare}, {"right", named}, {"right", named}, {"right", whylate(t, "{}", 1)}, {"bank", whylate(t, "{}", 1)}} {
+		w := send(h, c.body, "Authorization", "Bearer "+c.token)
+		var got struct{ ID string }
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusAccepted || !raw.IsRecording(got.ID) {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		ids[got.ID] = true
+		sum := sha256.Sum256([]byte(c.body))
+		if c.body == named && got.ID != hex.EncodeToString(sum[:16]) {
+			t.Errorf("the id of a recording of a named service is %s", got.ID)
+		}
+	}
+	for service, want := range map[string]int{"shop": 3, "bank": 2} {
+		if n, err := s.Store.Queued(t.Context(), service); n != want || err != nil {
+			t.Errorf("%s has sent %d recordings, want %d, %v", service, n, want, err)
+		}
+	}
+	if len(ids) != 5 {
+		t.Errorf("%d ids, want 5", len(ids))
+	}
+	if w := send(h, named, "Authorization", "Bearer bank"); w.Code != http.StatusForbidden {
+		t.Errorf("another service's: %d %s", w.Code, w.Body)
+	}
+}
+
 // TestReaders: where others than this machine connect, reading needs a token for it.
 func TestReaders(t *testing.T) {
 	s, _ := fleet(t)
@@ -358,7 +390,7 @@ func TestAnswers(t *testing.T) {
 		"/finding/" + problems[0].Problem, "/compare/report?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E",
 		"/compare?service=shop&old=v1&new=v2%3Cscript%3Ealert(1)%3C/script%3E"} {
 		w := ask(h, "GET", path, "")
-		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<script>alert") || w.Header().Get("Content-Security-Policy") == "" {
+		if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<script>alert") || w.Header().Get("Content-Security-Policy") == "" || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
