@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"os"
 	"time"
 )
 
@@ -104,6 +106,15 @@ func (s lite) Has(ctx context.Context, id string, _, _ time.Duration) (has bool,
 }
 
 func (s lite) Backup(ctx context.Context, file string) error {
-	_, err := s.r.ExecContext(ctx, `VACUUM INTO ?`, file)
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // SQLite would give it the mode of others
+	if err != nil {
+		return err
+	}
+	if err = f.Close(); err == nil {
+		_, err = s.r.ExecContext(ctx, `VACUUM INTO ?`, file)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(file))
+	}
 	return err
 }

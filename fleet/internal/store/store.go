@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -115,7 +116,18 @@ func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 			s, err = nil, fmt.Errorf("opening the store %s: %w", file, err)
 		}
 	}()
+	// SQLite gives new files the mode of others, and its log and index that of the database.
+	if f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
+		if err := f.Close(); err != nil {
+			return s, err
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return s, err
+	}
 	if err := checkSchema(ctx, file); err != nil {
+		return s, err
+	}
+	if err := makePrivate(file); err != nil {
 		return s, err
 	}
 	if s.w, err = sql.Open("sqlite", "file:"+file+"?_txlock=immediate"+pragmas); err != nil {
@@ -137,6 +149,20 @@ func Open(ctx context.Context, file, clickhouse string) (s *Store, err error) {
 		s.q = s.click
 	}
 	return s, nil
+}
+
+// makePrivate takes the files of a store from other users: an earlier program let them read it. What this user does not own stays.
+func makePrivate(file string) error {
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		info, err := os.Lstat(file + suffix)
+		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
+			continue
+		}
+		if err := os.Chmod(file+suffix, 0o600); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func migrate(ctx context.Context, db *sql.DB) error {

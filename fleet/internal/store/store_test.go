@@ -333,6 +333,43 @@ func TestForeignStore(t *testing.T) {
 	}
 }
 
+// TestPrivate: only this user reads the files of a store, also of one that an earlier program has made, and a copy of it.
+func TestPrivate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fleet.db")
+	for _, was := range []os.FileMode{0, 0o644, 0o666} {
+		if was > 0 {
+			if err := os.Chmod(file, was); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := Open(t.Context(), file, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Add(t.Context(), Recording{ID: fmt.Sprint(was), Received: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		list := []string{file, file + "-wal", file + "-shm"}
+		if was == 0 {
+			list = append(list, file+".copy")
+			if err := s.Backup(t.Context(), file+".copy"); err != nil {
+				t.Fatal(err)
+			}
+			if s.Backup(t.Context(), file+".copy") == nil {
+				t.Error("a copy replaces another")
+			}
+		}
+		for _, name := range list {
+			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s was %v: %v %v", name, was, info.Mode(), err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestRank: findings are ordered by what a fix wins a second, of all pods, by what is served now.
 func TestRank(t *testing.T) {
 	s := open(t)
