@@ -7,8 +7,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestCaller: a site in a dependency has the innermost own line above it, and none has one that is own itself, or that no
-// own code led to. Within the own line, what is called so opens a connection. It would catch the handler named instead of the helper that called, and one place for two callers.
+// TestCaller: a site in a dependency has the innermost own line above it as its caller. A site in own code, or
+// without own code above it, has no caller. Functions with connecting names within the own line open a connection. It
+// fails if the handler is named instead of the helper that called.
 func TestCaller(t *testing.T) {
 	const pgx = "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec@/m/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go:9"
 	const pool = "github.com/jackc/pgx/v5/pgxpool.(*Pool).Query@/m/github.com/jackc/pgx/v5@v5.5.0/pgxpool/pool.go:3"
@@ -19,13 +20,13 @@ func TestCaller(t *testing.T) {
 		connects   bool
 	}{
 		{"a dependency", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx), depFrame(pool), ownFrame("example.org/shop/store.Load"), ownFrame("example.org/shop.Serve"), stdFrame("net/http.(*conn).serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load", false},
-		{"its own", []testFrame{stdFrame("time.Sleep"), ownFrame("example.org/shop/store.Load"), depFrame(pool), ownFrame("example.org/shop.Serve")}, "example.org/shop/store.Load", "", false},
+		{"own code", []testFrame{stdFrame("time.Sleep"), ownFrame("example.org/shop/store.Load"), depFrame(pool), ownFrame("example.org/shop.Serve")}, "example.org/shop/store.Load", "", false},
 		{"a dependency's goroutine", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx)}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "", false},
-		{"the library between", []testFrame{depFrame(pgx), stdFrame("database/sql.(*DB).query"), ownFrame("example.org/shop/store.Load.func1")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load.func1", false},
+		{"a standard library frame between", []testFrame{depFrame(pgx), stdFrame("database/sql.(*DB).query"), ownFrame("example.org/shop/store.Load.func1")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop/store.Load.func1", false},
 		{"a dependency that connects", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx), depFrame("github.com/jackc/pgx/v5/pgconn.ConnectConfig@/m/github.com/jackc/pgx/v5@v5.5.0/pgconn/pgconn.go:9"), ownFrame("example.org/shop.Serve")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Serve", true},
-		{"the library that dials", []testFrame{stdFrame("net.(*netFD).connect"), stdFrame("net.(*Dialer).DialContext"), stdFrame("net/http.(*Transport).dialConn")}, "net/http.(*Transport).dialConn", "", true},
-		{"who serves what is called so", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx), ownFrame("example.org/shop.Connect"), depFrame("example.com/x.Connected@/m/example.com/x@v1.0.0/x.go:9"), depFrame("example.com/x.Dial@/m/example.com/x@v1.0.0/x.go:9")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Connect", false},
-		{"what only begins like it", []testFrame{stdFrame("net.(*conn).Read"), depFrame("example.com/x.connected[...]@/m/example.com/x@v1.0.0/x.go:9"), depFrame("connect.dev/dial.Get[go.shape.interface { x.Dial }]@/m/connect.dev/dial@v1.0.0/x.go:9")}, "example.com/x.connected[...]", "", false},
+		{"a standard library function that dials", []testFrame{stdFrame("net.(*netFD).connect"), stdFrame("net.(*Dialer).DialContext"), stdFrame("net/http.(*Transport).dialConn")}, "net/http.(*Transport).dialConn", "", true},
+		{"a connecting name above the own line", []testFrame{stdFrame("net.(*conn).Read"), depFrame(pgx), ownFrame("example.org/shop.Connect"), depFrame("example.com/x.Connected@/m/example.com/x@v1.0.0/x.go:9"), depFrame("example.com/x.Dial@/m/example.com/x@v1.0.0/x.go:9")}, "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "example.org/shop.Connect", false},
+		{"a longer word that begins like a connecting name", []testFrame{stdFrame("net.(*conn).Read"), depFrame("example.com/x.connected[...]@/m/example.com/x@v1.0.0/x.go:9"), depFrame("connect.dev/dial.Get[go.shape.interface { x.Dial }]@/m/connect.dev/dial@v1.0.0/x.go:9")}, "example.com/x.connected[...]", "", false},
 	} {
 		syms := tracefmt.NewSymbols()
 		var text []tracefmt.FrameText
@@ -39,14 +40,14 @@ func TestCaller(t *testing.T) {
 			t.Errorf("%s: %s called from %q, want %s from %q", c.name, site, from, c.site, c.from)
 		}
 		if syms.Opens(id) != c.connects {
-			t.Errorf("%s: it opens a connection: %v", c.name, !c.connects)
+			t.Errorf("%s: connects is %v", c.name, !c.connects)
 		}
 	}
 }
 
-// TestCallersApart: the same line of a dependency is two places if two own lines call it, one if only what is further out
-// differs; and stacks that come later are placed like those before.
-func TestCallersApart(t *testing.T) {
+// TestSitesByCaller: one line of a dependency is a different site for each own line that calls it, but not for
+// different callers further out. Stacks that are added later are placed like earlier ones.
+func TestSitesByCaller(t *testing.T) {
 	syms := tracefmt.NewSymbols()
 	p := NewPlacer(syms, modules.New(modules.Options{}))
 	var ids []tracefmt.StackID
@@ -59,12 +60,12 @@ func TestCallersApart(t *testing.T) {
 	}
 	s := NewSites(syms)
 	if a, b, c := s.SiteOf(ids[0]), s.SiteOf(ids[1]), s.SiteOf(ids[2]); a == b || a != c {
-		t.Errorf("places %d, %d, %d: want the first and the last to be one, the second another", a, b, c)
+		t.Errorf("sites %d, %d, %d: want the first equal to the last, and the second different", a, b, c)
 	}
 }
 
-// TestWrapper: where main only starts a dependency, that is the program, and its lines are the service's own; not where
-// main's other code is seen. It would catch a program built with plugins of which no line is ever named.
+// TestWrapper: if main only starts a dependency, that dependency is the program and its lines are own lines. If main
+// has other code in the trace, it is not. It fails if no line of a program that is built with plugins is ever named.
 func TestWrapper(t *testing.T) {
 	const run = "app.org/app/run.Run@/m/app.org/app@v1.0.0/run/run.go"
 	const forward = "app.org/app/forward.Serve@/m/app.org/app@v1.0.0/forward/f.go"
