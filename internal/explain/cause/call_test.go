@@ -2,7 +2,7 @@ package cause
 
 import "testing"
 
-// TestCall: what a wait is for is told by the innermost telling function, else by what the site called.
+// TestCall: the innermost operation function shows what a wait is for, otherwise the function that the site called.
 func TestCall(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -17,13 +17,13 @@ func TestCall(t *testing.T) {
 		{"a lock by a dependency", []string{"sync.(*RWMutex).RLock", "example.org/x.(*T).get", "main.f"}, "sync.(*RWMutex).RLock", ""},
 		{"a name", []string{"runtime.cgocall", "net._C2func_getaddrinfo", "net.cgoLookupHostIP", "net.doBlockingWithCtx[...].func1"}, "net.cgoLookupHostIP", ""},
 		{"a socket", []string{"syscall.write", "internal/poll.(*FD).Write", "net.(*netFD).Write", "net.(*conn).Write", "main.f"}, "net.(*conn).Write", "net.(*netFD).Write"},
-		{"nothing under it", []string{"main.f", "runtime.goexit"}, "", ""},
+		{"nothing below the site", []string{"main.f", "runtime.goexit"}, "", ""},
 	} {
 		syms, id := oneStack(c.stack)
 		s := NewSites(syms)
-		for range 2 { // found, and remembered
+		for range 2 { // computed, and cached
 			if got := syms.String(s.CallOf(id)); got != c.call {
-				t.Errorf("%s: in %q, want %q", c.name, got, c.call)
+				t.Errorf("%s: call %q, want %q", c.name, got, c.call)
 			}
 			if got := syms.String(s.SocketCall(id)); got != c.socket {
 				t.Errorf("%s: socket %q, want %q", c.name, got, c.socket)

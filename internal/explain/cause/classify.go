@@ -6,27 +6,28 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Segment is a stretch of a request's critical path with one cause.
+// A Segment is a part of a critical path with one cause.
 type Segment struct {
 	Start, End   int64
 	G            uint64
 	Code         Code
 	SiteSource   SiteSource
 	Site         tracefmt.FrameID // 0: none
-	FollowedWait int32            // index in the walk's Vias, or -1
-	// Stack is, for running time, the stack that was really seen in it: a
-	// sample's, or that at a preemption; 0 if only the events around are known.
+	FollowedWait int32            // index in the walker's FollowedWaits, or -1
+	// Stack is, for running time, a stack that was observed in it: a sample's, or that of a preemption; 0 if only the
+	// events around it are known.
 	Stack tracefmt.StackID
-	// BracketSite and Run say of running time, where there is a CPU profile, which kind of run it is from: the site by the events
-	// around it, and how long it was. What samples show in runs of one kind speaks for the others of that kind.
+	// BracketSite and RunLength classify running time if there is a CPU profile: the site by the events around the
+	// run, and the class of its length. Samples in runs of one class also represent runs of that class without
+	// samples.
 	BracketSite tracefmt.FrameID
 	RunLength   RunLength
-	// Kind is the kind of a stop of the world, or of a system call the function that calls C, if it is that; Inbound is, for network
-	// waits, whether the client is waited for.
+	// Kind is the kind of a stop of the world or, for a system call, the function that calls C code, if any. Inbound
+	// reports that a network wait is for the client.
 	Kind    tracefmt.StringID
 	Inbound bool
-	// Call is, for waits and system calls, the standard library's function that
-	// tells what they are in: see Sites.Call.
+	// Call is, for waits and system calls, the function of the standard library that shows their purpose: see
+	// Sites.CallOf.
 	Call tracefmt.StringID
 }
 
@@ -35,7 +36,7 @@ func (s Segment) AsThrottled() Segment {
 	return Segment{Start: s.Start, End: s.End, G: s.G, Code: Code(Throttle), Site: s.Site, FollowedWait: s.FollowedWait}
 }
 
-// A Classifier turns steps into segments. One goroutine may use it at a time.
+// A Classifier turns steps into segments. Only one goroutine may use it at a time.
 type Classifier struct {
 	Sites    *Sites
 	window   *timeline.Window
@@ -47,8 +48,7 @@ func New(window *timeline.Window, symbols *tracefmt.Symbols) *Classifier {
 	return &Classifier{Sites: NewSites(symbols), window: window}
 }
 
-// Segments returns the segments of a walk's steps; they cover exactly the
-// same time. The slice is valid until the next call.
+// Segments returns the segments of a walk's steps, which cover the same time. The slice is valid until the next call.
 func (c *Classifier) Segments(steps []critpath.Step) []Segment {
 	c.segments = c.segments[:0]
 	for i := range steps {
@@ -57,6 +57,7 @@ func (c *Classifier) Segments(steps []critpath.Step) []Segment {
 	return c.segments
 }
 
+// addSegment appends a segment, or extends the last one if they are equal except for the time.
 func (c *Classifier) addSegment(s *Segment) {
 	if s.End <= s.Start {
 		return
@@ -71,6 +72,7 @@ func (c *Classifier) addSegment(s *Segment) {
 	c.segments = append(c.segments, *s)
 }
 
+// addStep adds the segments of a step.
 func (c *Classifier) addStep(step *critpath.Step) {
 	segment := Segment{Start: step.Start, End: step.End, G: step.G, FollowedWait: step.FollowedWait}
 	switch step.Kind {
@@ -105,7 +107,7 @@ func (c *Classifier) addStep(step *critpath.Step) {
 	c.addSegment(&segment)
 }
 
-// stepCauses are those of steps that have one by their kind alone; calls says of which the function is told that they are in.
+// stepCauses has the causes of step kinds that have one cause each. hasCall says whether the segment has a Call.
 var stepCauses = [...]struct {
 	cause Cause
 	calls bool
@@ -121,9 +123,8 @@ var stepCauses = [...]struct {
 	critpath.StopWorld: {STW, false},
 }
 
-// addRunning gives running time its site: a CPU sample's where there is one, else
-// that of the event that ended the stretch, or of the one before it where only
-// that one shows code which is not the standard library's.
+// addRunning adds running time with its site: a CPU sample's if there is one, otherwise that of the event that ended
+// the run. If only the event before the run shows code outside the standard library, its site is used.
 func (c *Classifier) addRunning(step *critpath.Step, segment Segment) {
 	segment.Code = Code(CPU)
 	segment.SiteSource = SiteFromBracket
@@ -132,8 +133,7 @@ func (c *Classifier) addRunning(step *critpath.Step, segment Segment) {
 		segment.SiteSource, segment.Stack = SiteFromPreemption, step.Stack
 	}
 	if step.ResumeStack != 0 && c.Sites.isAllStdlib(step.Stack) && !c.Sites.isAllStdlib(step.ResumeStack) {
-		// It ran from the service's own code into a library: only where it began
-		// is recorded.
+		// It ran from code outside the standard library into the library: only the beginning shows that code.
 		segment.SiteSource, segment.Site = SiteFromBracket, c.Sites.SiteOf(step.ResumeStack)
 	}
 	gen := c.generationAt(segment.Start)
@@ -142,7 +142,7 @@ func (c *Classifier) addRunning(step *critpath.Step, segment Segment) {
 		return
 	}
 	segment.BracketSite, segment.RunLength = segment.Site, runLengthOf(segment.End-segment.Start)
-	// Each sample speaks for the time nearest to it.
+	// Each sample represents the time nearest to it.
 	samples := gen.SamplesIn(segment.G, segment.Start, segment.End)
 	start := segment.Start
 	for k, sample := range samples {
@@ -161,14 +161,15 @@ func (c *Classifier) addRunning(step *critpath.Step, segment Segment) {
 	}
 }
 
-// A Run is a class of the length of runs. A profiler that samples 100 times a second meets few of the short ones, and what
-// they do is not what long ones do; so those of like length are taken together. 0 is not known: there is no profile.
+// RunLength is a class of the lengths of runs. A profiler that samples 100 times a second hits few of the short runs,
+// and short runs differ from long ones, so runs of similar length are estimated together. 0 means that the trace has no
+// profile.
 type RunLength uint8
 
-// RunLengthLimit is a bound of the number of classes.
+// RunLengthLimit is above all classes.
 const RunLengthLimit = 7
 
-// runLengthOf returns the class of a length: four times as long is the next one.
+// runLengthOf returns the class of a length. Each class reaches up to four times the length of the one before.
 func runLengthOf(ns int64) RunLength {
 	length := RunLength(1)
 	for limit := int64(64e3); ns >= limit && length < RunLengthLimit-1; limit *= 4 {
@@ -177,6 +178,7 @@ func runLengthOf(ns int64) RunLength {
 	return length
 }
 
+// -
 func (c *Classifier) generationAt(t int64) *timeline.Gen {
 	if len(c.window.Gens) == 0 {
 		return nil
@@ -184,8 +186,8 @@ func (c *Classifier) generationAt(t int64) *timeline.Gen {
 	return c.window.Gens[c.window.At(t)]
 }
 
-// addRunnable splits the time in which a goroutine wanted a P: stopped world, no
-// P free, or a P idle that had yet to wake up.
+// addRunnable divides the time in which a goroutine was ready: the world was stopped, no P was free, or an idle P had
+// not yet woken up.
 func (c *Classifier) addRunnable(segment Segment) {
 	start := segment.Start
 	c.eachStop(segment.Start, segment.End, func(r timeline.STWRange, from, to int64) {
@@ -199,10 +201,10 @@ func (c *Classifier) addRunnable(segment Segment) {
 	c.addWaitForP(segment, start, segment.End)
 }
 
-// maxIdleIntervals bounds into how many parts one wait for a P is cut.
+// maxIdleIntervals bounds into how many parts one wait for a P is divided.
 const maxIdleIntervals = 16
 
-// addWaitForP adds the part of a wait for a P from at to end, during which the world ran.
+// addWaitForP adds the part of a wait for a P from start to end, during which the world was not stopped.
 func (c *Classifier) addWaitForP(segment Segment, start, end int64) {
 	if end <= start {
 		return
@@ -223,7 +225,7 @@ func (c *Classifier) addWaitForP(segment Segment, start, end int64) {
 			return true
 		})
 		if intervals > maxIdleIntervals {
-			// Too finely chopped to distinguish: the rest as two parts.
+			// Too many parts: add the rest as two sums.
 			idle := int64(0)
 			for ; i <= last; i++ {
 				idle += c.window.Gens[i].Idle(start, end)
@@ -234,8 +236,7 @@ func (c *Classifier) addWaitForP(segment Segment, start, end int64) {
 	add(end, Sched)
 }
 
-// eachStop calls f for each stop of the world that overlaps [from, to), in order
-// and without overlap.
+// eachStop calls f for each stop of the world that overlaps [from, to), in order of time and without overlap.
 func (c *Classifier) eachStop(from, to int64, f func(r timeline.STWRange, a, b int64)) {
 	if len(c.window.Gens) == 0 {
 		return
@@ -257,8 +258,7 @@ func (c *Classifier) EachStopper(from, to int64, f func(tracefmt.StackID)) {
 	c.eachStop(from, to, func(r timeline.STWRange, _, _ int64) { f(r.Stack) })
 }
 
-// stopEnd bounds a stop whose end lies in the next generation, or whose
-// beginning lay in the one before.
+// stopEnd returns the end of a stop; the end of the generation if the stop ends in the next one.
 func stopEnd(g *timeline.Gen, r *timeline.STWRange) int64 {
 	if r.End != 0 {
 		return r.End
@@ -266,6 +266,7 @@ func stopEnd(g *timeline.Gen, r *timeline.STWRange) int64 {
 	return g.End
 }
 
+// -
 func (c *Classifier) worldStopAt(t int64) (timeline.STWRange, bool) {
 	var found timeline.STWRange
 	ok := false

@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
-// TestSteps: what kind of step has which cause, and of which the function is told that it is in.
+// TestSteps: which cause each kind of step has, and which kinds have a call.
 func TestSteps(t *testing.T) {
 	fsync := []string{"syscall.Fsync", "os.(*File).Sync", "main.f"}
 	for _, c := range []struct {

@@ -2,17 +2,16 @@ package cause
 
 import "github.com/whylate/whylate/internal/explain/freeze"
 
-// Limit is a bound of the number of causes.
+// Limit is above all causes.
 const Limit = 1 << causeBits
 
 const causeBits = 4
 
 var _ [Limit - int(Chan) - 1]struct{} // all causes fit
 
-// A Code is a cause, or the pair of a candidate freeze's class and the cause
-// that the time has if the candidate was no freeze. Which silences were freezes
-// is known only at the end of a trace; until then, what overlaps one is summed
-// up under the pair, and a Settlement decides when sums are read.
+// A Code is a cause, or the pair of the class of a candidate freeze and the cause that the time has if the candidate
+// was not a freeze. Which silences were freezes is known only at the end of a trace. Until then, time in a candidate
+// is added up by pair, and a Settlement decides when the sums are read.
 type Code uint16
 
 const codeLimit = 1 << (causeBits + 8)
@@ -20,17 +19,16 @@ const codeLimit = 1 << (causeBits + 8)
 // Pending returns the code of time in a candidate freeze of a class.
 func Pending(c Cause, class freeze.Class) Code { return Code(class)<<causeBits | Code(c) }
 
-// Cause returns the cause that the time has if it was no freeze.
+// Cause returns the cause that the time has if it is not in a freeze.
 func (c Code) Cause() Cause { return Cause(c & (Limit - 1)) }
 
-// IsPending reports whether the code waits for a Settlement.
+// IsPending reports whether the code needs a Settlement.
 func (c Code) IsPending() bool { return c >= Limit }
 
-// A Settlement is the decision about all codes, by code.
+// A Settlement is the final cause of each code.
 type Settlement [codeLimit]Cause
 
-// Settle returns the settlement in which the classes that were freezes take
-// their time.
+// Settle returns the settlement in which the classes for which isFreeze is true are throttled time.
 func Settle(isFreeze func(freeze.Class) bool) *Settlement {
 	var s Settlement
 	for c := range Code(codeLimit) {
@@ -57,7 +55,7 @@ func (s *Settlement) SettleSegment(segment Segment) Segment {
 	return segment
 }
 
-// TimeByCode are ns by code. The zero value is ready for use.
+// TimeByCode adds up ns by code. The zero value is ready for use.
 type TimeByCode struct {
 	decided [Limit]int64
 	pending []pendingTime // few: most requests meet no candidate
@@ -68,7 +66,7 @@ type pendingTime struct {
 	ns   int64
 }
 
-// Add adds ns to the sum of a code.
+// Add adds ns to the time of a code.
 func (s *TimeByCode) Add(c Code, ns int64) {
 	if !c.IsPending() {
 		s.decided[c] += ns
@@ -83,7 +81,7 @@ func (s *TimeByCode) Add(c Code, ns int64) {
 	s.pending = append(s.pending, pendingTime{c, ns})
 }
 
-// Merge adds other sums.
+// Merge adds other times.
 func (s *TimeByCode) Merge(added *TimeByCode) {
 	for c, ns := range added.decided {
 		s.decided[c] += ns
@@ -93,7 +91,7 @@ func (s *TimeByCode) Merge(added *TimeByCode) {
 	}
 }
 
-// ByCause returns the sums by settled cause.
+// ByCause returns the times by settled cause.
 func (s *TimeByCode) ByCause(settlement *Settlement) [Limit]int64 {
 	out := s.decided
 	for _, p := range s.pending {

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/freeze"
 )
 
-// TestSettle: what lies in a freeze is throttle, what lies in another candidate is what it was.
+// TestSettle: time in a freeze is throttled, time in another candidate keeps its cause.
 func TestSettle(t *testing.T) {
 	s := Settle(func(c freeze.Class) bool { return c == 7 || c == 255 })
 	for c := range Cause(Count) {
@@ -21,7 +21,7 @@ func TestSettle(t *testing.T) {
 			}
 		}
 		if code := Code(c); code.IsPending() || s[code] != c {
-			t.Errorf("%v itself is settled as %v", c, s[code])
+			t.Errorf("%v without a class is settled as %v", c, s[code])
 		}
 	}
 	seg := Segment{Start: 1, End: 5, G: 2, Code: Pending(CPU, 7), SiteSource: SiteFromSample, Site: 3, FollowedWait: 4, Stack: 5, Kind: 6, Inbound: true, Call: 8}
@@ -32,11 +32,11 @@ func TestSettle(t *testing.T) {
 	want := seg
 	want.Code = Code(CPU)
 	if got := s.SettleSegment(seg); got != want {
-		t.Errorf("a segment in no freeze is settled as %+v, want %+v", got, want)
+		t.Errorf("a segment outside freezes is settled as %+v, want %+v", got, want)
 	}
 }
 
-// TestSums: sums keep what is not decided apart until it is, also merged, and lose nothing.
+// TestSums: pending times stay separate until they are settled, also after a merge, and no time is lost.
 func TestSums(t *testing.T) {
 	var a, b TimeByCode
 	for i := range int64(40) {
@@ -48,18 +48,18 @@ func TestSums(t *testing.T) {
 		to.Add(Pending(Cause(i%2), freeze.Class(1+i%4)), 100)
 	}
 	a.Merge(&b)
-	// Of 40 with 100 ns each, half are in classes 2 and 4: those with an odd cause.
+	// Of 40 pending times of 100 ns, half are in classes 2 and 4: those with an odd cause.
 	got := a.ByCause(Settle(func(c freeze.Class) bool { return c%2 == 0 }))
 	total := int64(0)
 	for _, ns := range got {
 		total += ns
 	}
 	if total != 40+40*100 || got[Throttle] != 2000+3 || got[Unknown] != 2000+3 || got[CPU] != 3 {
-		t.Errorf("settled, they are %v, %d in all", got, total)
+		t.Errorf("the settled times are %v, %d in total", got, total)
 	}
 	listed := int64(0)
 	a.EachCode(func(_ Code, ns int64) { listed += ns })
 	if listed != total {
-		t.Errorf("one by one they are %d ns, want %d", listed, total)
+		t.Errorf("the times by code add up to %d ns, want %d", listed, total)
 	}
 }

@@ -2,9 +2,9 @@ package cause
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-const notFound = 1<<32 - 1 // no frame's id, no string's, and no truth
+const notFound = 1<<32 - 1 // not a frame's id, a string's id or a memoBool
 
-// A truth is 1 for yes, 0 for no.
+// A memoBool is 1 for true, 0 for false.
 type memoBool uint32
 
 func memoBoolOf(b bool) memoBool {
@@ -14,10 +14,10 @@ func memoBoolOf(b bool) memoBool {
 	return 0
 }
 
-// A memo remembers what was found of each stack, frame or function.
+// A memo caches a result by the id of a stack, frame or function.
 type memo[K ~uint32, V tracefmt.FrameID | tracefmt.StringID | memoBool] []V
 
-// get returns what is remembered, and asks find for what is not.
+// get returns the cached result, or calls find and caches its result.
 func (m *memo[K, V]) get(id K, find func(K) V) V {
 	if values := *m; int(id) < len(values) && values[id] != notFound {
 		return values[id]

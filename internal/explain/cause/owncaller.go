@@ -9,17 +9,17 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Placer tells, of stacks whose site is a dependency's, from which line of the service's own code the dependency was
-// called: there a reader can change something. From then on such a site is another one than the same line called from
-// elsewhere.
+// A Placer finds, for stacks whose site is in a dependency, the line of the service's own code that called the
+// dependency: that line can be changed. The site then includes the caller, so the same line of a dependency is a
+// different site for each caller.
 type Placer struct {
 	syms                *tracefmt.Symbols
 	sites               *Sites
 	modules             *modules.Set
-	nextFrame           tracefmt.FrameID // the first that was not looked at
+	nextFrame           tracefmt.FrameID // the first frame and stack that Place has not processed
 	nextStack           tracefmt.StackID
 	ownFrames           memo[tracefmt.FrameID, memoBool]
-	connectingFunctions memo[tracefmt.StringID, memoBool] // whether a function opens a connection, by its name
+	connectingFunctions memo[tracefmt.StringID, memoBool] // functions that open a connection, by their name
 	hasBegun            bool
 }
 
@@ -28,7 +28,8 @@ func NewPlacer(syms *tracefmt.Symbols, set *modules.Set) *Placer {
 	return &Placer{syms: syms, sites: NewSites(syms), modules: set, nextFrame: 1, nextStack: 1}
 }
 
-// Place looks at the stacks that were added since it was called last. Nobody may read the symbols meanwhile.
+// Place processes the stacks that were added since its last call. No other goroutine may read the symbols during the
+// call.
 func (p *Placer) Place() {
 	main := p.syms.Lookup("main.main")
 	for ; int(p.nextFrame) < p.syms.Frames(); p.nextFrame++ {
@@ -57,8 +58,8 @@ func (p *Placer) Place() {
 	}
 }
 
-// adoptWrappedProgram looks for a program that is a library with a main function around it, which calls it and does nothing else: its
-// own code is the library's then.
+// adoptWrappedProgram treats a dependency as the service's own code if the main package only calls it and has no
+// other code in the trace: the program is then a library with a main function around it.
 func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
 	if main == 0 {
 		return
@@ -83,7 +84,7 @@ func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
 	}
 }
 
-// noteCallee notes what a line of the standard library calls, if that tells what the line is for.
+// noteCallee records which function a line of the standard library calls, if that shows what the line is for.
 func (p *Placer) noteCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	fn := p.syms.String(p.syms.Frame(site).Func)
 	if p.syms.Callee(site) != 0 || !stdlib.Known(fn) {
@@ -97,10 +98,10 @@ func (p *Placer) noteCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	}
 }
 
-// ownCaller returns the innermost own frame of a stack whose site is a dependency's, and the function that it calls; 0 if
-// there is none.
+// ownCaller returns the innermost own frame of a stack whose site is in a dependency, and the function that it calls;
+// 0 if there is none.
 func (p *Placer) ownCaller(id tracefmt.StackID) (caller tracefmt.FrameID, callee tracefmt.StringID) {
-	seenDependency := false // of the site
+	seenDependency := false
 	frames := p.syms.Stack(id)
 	for i, f := range frames {
 		if p.sites.IsStdlib(p.syms.Frame(f).Func) {
@@ -118,8 +119,8 @@ func (p *Placer) ownCaller(id tracefmt.StackID) (caller tracefmt.FrameID, callee
 	return 0, 0
 }
 
-// connects reports whether a library, within the innermost own frame of a stack, opens a connection: whether one of its functions is called so. That
-// includes what the protocol says to begin with.
+// connects reports whether a library, within the innermost own frame of a stack, opens a connection: whether the name
+// of one of its functions says so. This includes the handshake of its protocol.
 func (p *Placer) connects(id tracefmt.StackID) bool {
 	for _, f := range p.syms.Stack(id) {
 		if p.connectingFunctions.get(p.syms.Frame(f).Func, p.findConnecting) == 1 || p.isOwn(f) {
@@ -133,8 +134,9 @@ func (p *Placer) findConnecting(fn tracefmt.StringID) memoBool {
 	return memoBoolOf(isConnecting(p.syms.String(fn)))
 }
 
-// isConnecting reports whether a function's name, without its package and type, begins with the word dial, connect or handshake: so libraries call
-// what opens a connection (net.(*Dialer).DialContext, pgconn.ConnectConfig, tls.(*Conn).HandshakeContext).
+// isConnecting reports whether a function's name, without package and type, begins with the word dial, connect or
+// handshake. Libraries use these words for functions that open a connection (net.(*Dialer).DialContext,
+// pgconn.ConnectConfig, tls.(*Conn).HandshakeContext).
 func isConnecting(fn string) bool {
 	if i := strings.IndexByte(fn, '['); i >= 0 {
 		fn = fn[:i]
@@ -148,6 +150,7 @@ func isConnecting(fn string) bool {
 	return false
 }
 
+// isOwn reports whether a frame belongs to the service's own code.
 func (p *Placer) isOwn(f tracefmt.FrameID) bool { return p.ownFrames.get(f, p.findOwn) == 1 }
 
 func (p *Placer) findOwn(f tracefmt.FrameID) memoBool {

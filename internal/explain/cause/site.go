@@ -7,23 +7,23 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Sites finds the frame of a stack that a person wants to see. It remembers
-// what it found; not safe for concurrent use.
+// Sites finds the site of a stack, the frame that a reader of the report needs. It caches results; only one goroutine
+// may use it at a time.
 type Sites struct {
 	syms            *tracefmt.Symbols
 	sites           memo[tracefmt.StackID, tracefmt.FrameID]
 	calls           memo[tracefmt.StackID, tracefmt.StringID]
 	socketCalls     memo[tracefmt.StackID, tracefmt.StringID]
 	cCalls          memo[tracefmt.StackID, tracefmt.StringID]
-	stdlibStacks    memo[tracefmt.StackID, memoBool] // whether it is all the standard library's
+	stdlibStacks    memo[tracefmt.StackID, memoBool] // only functions of the standard library
 	stdlibFunctions memo[tracefmt.StringID, memoBool]
 }
 
-// NewSites returns a Sites for stacks of syms.
+// NewSites returns a Sites for the stacks of syms.
 func NewSites(syms *tracefmt.Symbols) *Sites { return &Sites{syms: syms} }
 
-// SiteOf returns the innermost frame of a stack that is not the standard
-// library's; if all are, the outermost one that means something.
+// SiteOf returns the innermost frame of a stack outside the standard library. If there is none, it returns the
+// outermost frame that is informative.
 func (s *Sites) SiteOf(id tracefmt.StackID) tracefmt.FrameID { return s.sites.get(id, s.findSite) }
 
 func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
@@ -36,19 +36,19 @@ func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
 			return f
 		}
 	}
-	// A connection's own goroutine shows no more than the server's machinery: of a handshake the part that tells.
+	// The goroutine of a server's connection: the handshake is the informative part.
 	for i := len(frames) - 1; i >= 0; i-- {
 		if s.syms.String(s.syms.Frame(frames[i]).Func) == handshake {
 			return frames[i]
 		}
 	}
-	handlerIndex := len(frames) // where the server's machinery ends and a handler begins
+	handlerIndex := len(frames) // the frame where the server's code ends and a handler begins
 	for i := len(frames) - 1; i >= 0; i-- {
 		switch fn := s.syms.String(s.syms.Frame(frames[i]).Func); {
 		case stdlib.PassesOn(fn):
 			handlerIndex = i
 		case handlerIndex < len(frames) && strings.HasPrefix(fn, "runtime."):
-			return frames[handlerIndex] // it waits itself
+			return frames[handlerIndex] // the handler itself waits
 		case handlerIndex < len(frames):
 			return frames[i]
 		}
@@ -67,8 +67,7 @@ func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
 
 const handshake = "crypto/tls.(*Conn).HandshakeContext"
 
-// isAllStdlib reports whether a stack shows nothing but the standard library, or
-// nothing at all.
+// isAllStdlib reports whether a stack has only functions of the standard library, or no frames.
 func (s *Sites) isAllStdlib(id tracefmt.StackID) bool {
 	return s.stdlibStacks.get(id, s.findAllStdlib) == 1
 }
@@ -78,7 +77,7 @@ func (s *Sites) findAllStdlib(id tracefmt.StackID) memoBool {
 	return memoBoolOf(f == 0 || s.IsStdlib(s.syms.Frame(f).Func))
 }
 
-// IsStdlib reports whether a function is the standard library's or the runtime's.
+// IsStdlib reports whether a function belongs to the standard library or the runtime.
 func (s *Sites) IsStdlib(fn tracefmt.StringID) bool {
 	return s.stdlibFunctions.get(fn, s.findStdlib) == 1
 }

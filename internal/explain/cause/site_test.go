@@ -6,8 +6,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestSites: a site is the innermost line that is not the standard library's; where there is none, the outermost one that
-// says what was going on.
+// TestSites: a site is the innermost line outside the standard library; if there is none, the outermost line that is
+// informative.
 func TestSites(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -17,20 +17,20 @@ func TestSites(t *testing.T) {
 	}{
 		{"own code under std", []string{"time.Sleep", "example.org/shop.(*Cart).wait", "net/http.HandlerFunc.ServeHTTP", "net/http.(*conn).serve"}, "example.org/shop.(*Cart).wait", false},
 		{"a dependency counts as code", []string{"runtime.gopark", "github.com/lib/pq.(*conn).recv", "database/sql.(*DB).query", "main.load"}, "github.com/lib/pq.(*conn).recv", false},
-		{"main is nobody's library", []string{"sync.(*Mutex).Lock", "main.run", "main.main", "runtime.main"}, "main.run", false},
+		{"main is not a library", []string{"sync.(*Mutex).Lock", "main.run", "main.main", "runtime.main"}, "main.run", false},
 		{"a domain that looks like a package", []string{"os.ReadFile", "net.example/x.f"}, "net.example/x.f", false},
 		{"vendored std is std", []string{"vendor/golang.org/x/net/http2/hpack.(*Decoder).Write", "main.f"}, "main.f", false},
 		{"a handler of std below the server", []string{"runtime.chanrecv1", "net/http/httputil.(*ReverseProxy).ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}, "net/http/httputil.(*ReverseProxy).ServeHTTP", true},
-		{"the server's own goroutine", []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "net/http.(*conn).serve"}, "net/http.(*conn).serve", true},
+		{"the goroutine of a server's connection", []string{"internal/poll.(*FD).Read", "net.(*conn).Read", "net/http.(*conn).serve"}, "net/http.(*conn).serve", true},
 		{"a connection's handshake", []string{"crypto/internal/fips140/bigmod.addMulVVW1024", "crypto/tls.(*Conn).handshakeContext", "crypto/tls.(*Conn).HandshakeContext", "net/http.(*conn).serve"}, "crypto/tls.(*Conn).HandshakeContext", true},
-		{"a handshake that own code asks for", []string{"crypto/tls.(*Conn).HandshakeContext", "example.org/shop.dial", "main.main"}, "example.org/shop.dial", false},
-		{"the runtime's own", []string{"runtime.gcBgMarkWorker", "runtime.goexit"}, "runtime.gcBgMarkWorker", true},
-		{"nothing that means something", []string{"runtime.goexit"}, "runtime.goexit", true},
+		{"a handshake that the service's own code calls", []string{"crypto/tls.(*Conn).HandshakeContext", "example.org/shop.dial", "main.main"}, "example.org/shop.dial", false},
+		{"a goroutine of the runtime", []string{"runtime.gcBgMarkWorker", "runtime.goexit"}, "runtime.gcBgMarkWorker", true},
+		{"no informative frame", []string{"runtime.goexit"}, "runtime.goexit", true},
 		{"closures and generics", []string{"slices.SortFunc[...]", "example.org/x.Sort[...].func1"}, "example.org/x.Sort[...].func1", false},
 	} {
 		syms, id := oneStack(c.stack)
 		s := NewSites(syms)
-		for range 2 { // found, and remembered
+		for range 2 { // computed, and cached
 			if got := syms.String(syms.Frame(s.SiteOf(id)).Func); got != c.want {
 				t.Errorf("%s: %s, want %s", c.name, got, c.want)
 			}
@@ -40,11 +40,11 @@ func TestSites(t *testing.T) {
 		}
 	}
 	if NewSites(tracefmt.NewSymbols()).SiteOf(0) != 0 {
-		t.Error("no stack has a site")
+		t.Error("the empty stack has a site")
 	}
 }
 
-// oneStack returns symbols with a stack, innermost first.
+// oneStack returns symbols with one stack, innermost function first.
 func oneStack(fns []string) (*tracefmt.Symbols, tracefmt.StackID) {
 	syms := tracefmt.NewSymbols()
 	var frames []tracefmt.FrameText

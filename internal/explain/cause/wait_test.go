@@ -9,9 +9,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestWaitForP: a goroutine that is ready waits for a P while all are busy, and for one to wake up while one stands idle, however
-// often that changes; where it changes too often the sums stay. It fails if all but the first idle stretch count as a lack of Ps,
-// for which one would add CPUs in vain.
+// TestWaitForP: a goroutine that is ready waits for a P while all are busy, and for a P to wake up while one is idle,
+// however often that changes. If it changes too often, only the sums are exact. It fails if idle intervals after the
+// first count as a lack of Ps, for which more CPUs would be advised in vain.
 func TestWaitForP(t *testing.T) {
 	type interval struct {
 		code     Code
@@ -25,10 +25,10 @@ func TestWaitForP(t *testing.T) {
 		return list
 	}
 	for name, c := range map[string]struct {
-		idle         [][2]int64 // when the second of two Ps stood idle
-		border       int64      // a generation ends then, if not 0
+		idle         [][2]int64 // when the second of two Ps was idle
+		border       int64      // if not 0, a generation ends then
 		want         []interval
-		maxIntervals int // stretches, where only the sums are looked at
+		maxIntervals int // if not 0, only the sums and this bound are checked
 	}{
 		"busy all the time":     {want: []interval{{busy, 500, 9000}}},
 		"idle all the time":     {idle: [][2]int64{{100, 9500}}, want: []interval{{idle, 500, 9000}}},
@@ -66,7 +66,7 @@ func TestWaitForP(t *testing.T) {
 		}
 		for _, w := range c.want {
 			if c.maxIntervals > 0 && (sums[w.code] != w.to-w.from || len(got) > c.maxIntervals) {
-				t.Errorf("%s: %d ns of %s in %d stretches, want %d in %d at most", name, sums[w.code], w.code.Cause(), len(got), w.to-w.from, c.maxIntervals)
+				t.Errorf("%s: %d ns of %s in %d intervals, want %d in %d at most", name, sums[w.code], w.code.Cause(), len(got), w.to-w.from, c.maxIntervals)
 			}
 		}
 	}
