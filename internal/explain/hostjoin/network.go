@@ -49,7 +49,7 @@ func (v *view) addNetwork(h *report.Host, rep *report.Report) {
 	v.addDelayedRequests(n, events, rep)
 	network, gaps := networkShares(rep)
 	if n.Verdict, n.Text = v.networkVerdict(n, network, gaps); n.Needless > 0 {
-		n.Text += "; " + segments(n.Needless) + " retransmitted needlessly, as the other end reports: nothing was lost, an acknowledgement was late"
+		n.Text += "; " + segmentsWereText(n.Needless) + " retransmitted needlessly, as the other end reports: nothing was lost, an acknowledgement was late"
 	}
 	add := func(text string, value float64, unit string) {
 		n.Evidence = append(n.Evidence, report.Evidence{Text: text, Value: value, Unit: unit})
@@ -102,17 +102,17 @@ func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (ver
 	case retransmitted > 0 && len(n.Requests) > 0:
 		w := &n.Requests[0]
 		return report.NetworkLost, fmt.Sprintf("%s retransmitted on the process's connections, some while a slow request waited %v for the network",
-			segments(retransmitted), time.Duration(w.DurationNS).Round(100*time.Microsecond))
+			segmentsWereText(retransmitted), time.Duration(w.DurationNS).Round(100*time.Microsecond))
 	case retransmitted > 0 && network >= scale.Little:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", segments(retransmitted))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", segmentsWereText(retransmitted))
 	case retransmitted > 0:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", segments(retransmitted))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", segmentsWereText(retransmitted))
 	case n.AllRetransmitted == nil:
 		return report.NetworkUnknown, "no connection that is still open retransmitted anything; closed ones were not read"
 	case *n.AllRetransmitted > 0 && v.unseenRetransmissions() > 0:
-		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted in this network namespace, but on no connection of the process that was seen: another process's, or connections that closed too soon", segments(*n.AllRetransmitted))
+		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted in this network namespace, but on no connection of the process that was seen: another process's, or connections that closed too soon", segmentsWereText(*n.AllRetransmitted))
 	case n.OutOfOrder > 0:
-		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: the network may have lost what the other side sent", arrived(n.OutOfOrder))
+		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: the network may have lost what the other side sent", segmentsArrivedText(n.OutOfOrder))
 	case gaps > maxGapShare*(network+gaps):
 		return report.NetworkUnknown, "nothing was retransmitted, but no P polled the network for part of the wait (poll gaps): the answer may have arrived earlier"
 	case network < scale.Little:
@@ -128,14 +128,14 @@ func (v *view) unseenRetransmissions() int64 {
 	return to.Unseen - from.Unseen
 }
 
-func segments(n int64) string {
+func segmentsWereText(n int64) string {
 	if n == 1 {
 		return "1 segment was"
 	}
 	return fmt.Sprintf("%d segments were", n)
 }
 
-func arrived(n int64) string {
+func segmentsArrivedText(n int64) string {
 	if n == 1 {
 		return "1 segment arrived"
 	}
