@@ -18,8 +18,8 @@ import (
 //
 // If earlier causes explain at least half of a later finding's time, its severity is at most low.
 //
-// The service's own waits (WL2) do not depend on what runs: they are ordered by the loss of requests. The one exception is a peer's answer
-// (WL2005): while a quota throttles the process that reads the answer, the time is not the peer's.
+// The service's own waits (WL2) do not depend on what runs: they are ordered by the loss of requests. The one exception is
+// a peer's answer (WL2005): while a quota throttles the process that reads the answer, the time is not the peer's.
 
 // An explanation is a verdict, or a fact, that explains time of other verdicts.
 type explanation struct {
@@ -90,7 +90,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			isAlwaysFirst:  true, evidenceText: "less than it seems: the service's own threads waited for each other's CPUs, see WL1005",
 		})
 	}
-	if offCPUShare := in.Report.WithoutCPU(); offCPUShare >= scale.Much && ownLostShare < scale.Much && !hasOtherLoad { // otherwise it is known what used the CPUs
+	if offCPUShare := in.Report.WithoutCPU(); offCPUShare >= scale.Much && ownLostShare < scale.Much && !hasOtherLoad { // else the reason is known
 		out = append(out, explanation{
 			appliesTo: func(code report.RuleCode) bool {
 				return isSchedulingRule(code) && code != report.RuleTooManyPs || isGCRule(code)

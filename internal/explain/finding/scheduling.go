@@ -19,9 +19,9 @@ import (
 //   - If the waiting goroutine serves many requests, it is a hub (WL1001).
 //   - The share in which mark workers of the garbage collector ran belongs to WL3.
 //   - The rest follows from the goroutines that ran during the wait. If more than half of that time is a herd of goroutines that
-//     timers woke together, it is WL1004. The same holds if the herd's goroutines run at other times as well, provided that most of the waits are
-//     in its moments. If it is long runs on otherwise free Ps, it is WL1007. Otherwise the Ps are occupied (WL1002), or there are
-//     too few (WL1006).
+//     timers woke together, it is WL1004. The same holds if the herd's goroutines run at other times as well, provided that
+//     most of the waits are in its moments. If it is long runs on otherwise free Ps, it is WL1007. Otherwise the Ps are
+//     occupied (WL1002), or there are too few (WL1006).
 //   - Waits during which a P was idle belong to WL1003 or WL1005.
 
 // isSched reports whether a cause is a wait for a P while all Ps were busy, or for the network poll that no P made.

@@ -21,7 +21,7 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 		v.addEvidence(measurement("separate moments in which the far slower requests were open", n, "count"))
 	}
 	v.addEvidence(networkEvidence(attr.in.Report.Host)...)
-	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy { // the number of calls is the same on any machine
+	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy {
 		v.Confidence *= 1 - n.waitShare
 		v.addEvidence(measurement("share of runnable time in which the service's threads waited for a CPU (WL1009): answers may have lain unread meanwhile", n.waitShare, "share"))
 	}
