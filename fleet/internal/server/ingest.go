@@ -134,15 +134,16 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request) (id string, err er
 	if err != nil {
 		return "", err
 	}
-	return s.accept(r.Context(), service, http.MaxBytesReader(w, r.Body, maxBody), r.Header)
+	return s.accept(r.Context(), service, http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength, r.Header)
 }
 
 // Accept takes a recording in that the fleet has made itself, within the bounds of its service.
 func (s *Server) Accept(ctx context.Context, service string, body io.Reader) (id string, err error) {
-	return s.accept(ctx, service, body, nil)
+	return s.accept(ctx, service, body, -1, nil)
 }
 
-func (s *Server) accept(ctx context.Context, service string, body io.Reader, h http.Header) (id string, err error) {
+// accept takes a body in, of a length that is known or below 0.
+func (s *Server) accept(ctx context.Context, service string, body io.Reader, length int64, h http.Header) (id string, err error) {
 	now := time.Now()
 	limit := s.limits.get(service, s.Bounds)
 	if debt := -limit.bytes.TokensAt(now); debt > 0 {
@@ -160,9 +161,6 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, h h
 	if queued >= s.Bounds.Queued {
 		return "", later(http.StatusTooManyRequests, "queue", 30*time.Second, "%d recordings of the service wait to be explained", queued)
 	}
-	if room, err := s.Raw.Room(); err != nil || room < s.Bounds.Room {
-		return "", errors.Join(err, later(http.StatusInsufficientStorage, "disk", time.Minute, "the fleet's disk is nearly full; send it again later"))
-	}
 	for _, slots := range []chan struct{}{limit.receiving, s.receiving} {
 		select {
 		case slots <- struct{}{}:
@@ -173,6 +171,11 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, h h
 			return "", ctx.Err()
 		}
 	}
+	reserved, err := s.reserve(length)
+	if err != nil {
+		return "", err
+	}
+	defer reserved.release()
 	f, err := s.Raw.Create()
 	if err != nil {
 		return "", err
@@ -180,7 +183,7 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, h h
 	defer os.Remove(f.Name())
 	defer f.Close()
 	rec := store.Recording{Labels: rows.Labels{Service: service}, Received: now}
-	if rec.ID, rec.Bytes, err = receive(body, h.Get("Content-Encoding"), f); err != nil {
+	if rec.ID, rec.Bytes, err = receive(body, h.Get("Content-Encoding"), reserved.writer(f)); err != nil {
 		return "", err
 	}
 	limit.bytes.ReserveN(now, int(rec.Bytes))
@@ -212,8 +215,8 @@ func (s *Server) sender(r *http.Request, now time.Time) (service string, err err
 	return service, nil
 }
 
-// receive writes a body to a file, unpacked, and returns its id and size.
-func receive(body io.Reader, encoding string, f *os.File) (id string, n int64, err error) {
+// receive writes a body, unpacked, and returns its id and size.
+func receive(body io.Reader, encoding string, f io.Writer) (id string, n int64, err error) {
 	switch encoding {
 	case "gzip":
 		if body, err = gzip.NewReader(body); err != nil {
@@ -227,8 +230,9 @@ func receive(body io.Reader, encoding string, f *os.File) (id string, n int64, e
 	n, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(body, maxFile+1))
 	var large *http.MaxBytesError
 	var path *os.PathError
+	var full *refusal
 	switch {
-	case errors.As(err, &large) || errors.As(err, &path):
+	case errors.As(err, &large) || errors.As(err, &path) || errors.As(err, &full):
 		return "", 0, err
 	case err != nil:
 		return "", 0, refuse(http.StatusBadRequest, "damaged", "the body ends early or is damaged")

@@ -33,6 +33,7 @@ type Server struct {
 	Loopback bool
 
 	limits    limiters
+	space     space
 	receiving chan struct{}
 	reading   chan struct{}
 	draining  atomic.Bool

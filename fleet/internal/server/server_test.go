@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -315,6 +316,75 @@ func TestBounds(t *testing.T) {
 	s.Drain()
 	if w := ask(h, "GET", "/readyz", ""); w.Code != 503 {
 		t.Errorf("ready while it ends: %d", w.Code)
+	}
+}
+
+// disk is a directory on a disk of some size.
+type disk struct {
+	raw.Dir
+	size int64
+}
+
+func (d *disk) Room() (int64, error) {
+	left := d.size
+	err := d.List(context.Background(), func(name string, _ time.Time) error {
+		if info, err := os.Stat(filepath.Join(string(d.Dir), name)); err == nil && !strings.HasPrefix(name, "fleet.db") {
+			left -= info.Size()
+		}
+		return nil
+	})
+	return left, err
+}
+
+// TestReservations: bodies that are being received share what is free of the disk, by what they say of their length, and by what they
+// unpack to. What a body has not used is free again.
+func TestReservations(t *testing.T) {
+	s, _ := fleet(t)
+	d := &disk{s.Raw.(raw.Dir), 20 << 20}
+	s.Raw, s.Bounds.Room = d, 4<<20
+	h := s.Handler()
+	free := func() int64 {
+		t.Helper()
+		room, err := d.Room()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return room
+	}
+	var slow sync.WaitGroup
+	body := &stuck{begun: make(chan struct{}), end: make(chan struct{})}
+	slow.Go(func() {
+		r := httptest.NewRequest("POST", "http://127.0.0.1/v1/recordings", body)
+		r.ContentLength = 14 << 20
+		r.Header.Set("Authorization", "Bearer right")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	})
+	<-body.begun
+	if w := send(h, bare+strings.Repeat("x", 3<<20), "Authorization", "Bearer bank"); w.Code != http.StatusInsufficientStorage || w.Header().Get("Retry-After") != "60" {
+		t.Errorf("beyond what another body has reserved: %d %s", w.Code, w.Body)
+	}
+	if w := send(h, bare); w.Code != http.StatusAccepted {
+		t.Errorf("a small one, next to it: %d %s", w.Code, w.Body)
+	}
+	close(body.end)
+	slow.Wait()
+	if w := send(h, bare+strings.Repeat("x", 10<<20), "Authorization", "Bearer bank"); w.Code != http.StatusAccepted {
+		t.Errorf("after it has ended: %d %s", w.Code, w.Body)
+	}
+	before := free()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := io.WriteString(z, bare+strings.Repeat("y", 30<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := send(h, packed.String(), "Content-Encoding", "gzip"); w.Code != http.StatusInsufficientStorage {
+		t.Errorf("a body that unpacks to more than is free: %d %s", w.Code, w.Body)
+	}
+	if s.space.reserved != 0 || free() != before {
+		t.Errorf("%d bytes are reserved, %d are free, %d were", s.space.reserved, free(), before)
 	}
 }
 
