@@ -23,14 +23,14 @@ import (
 //
 // Which are walked depends on the requests alone, not on the workers.
 type plan struct {
-	quickGroups  []path.QuickGroup // by the order in which requests are walked
-	weights      []int32           // of those that are walked; 0: glanced at
-	candidates   []candidate
-	groupIndexes map[path.GroupKey]int32
-	strata       []stratum
-	groups       []plannedGroup
-	drawn        []drawnRequest
-	markPhases   []interval // in which the collector marked, by time
+	quickGroups         []path.QuickGroup // by the order in which requests are walked
+	weights             []int32           // of those that are walked; 0: glanced at
+	candidates          []candidate
+	groupIndexes        map[path.GroupKey]int32
+	strata              []stratum
+	groups              []plannedGroup
+	remainderCandidates []rankedRequest
+	markPhases          []interval // in which the collector marked, by time
 	// history holds the latencies of each group in the generations planned before.
 	history map[path.GroupKey]*latencyCounts
 }
@@ -54,20 +54,20 @@ type candidate struct {
 type stratum struct {
 	group, bucket            int32
 	count, walked, remainder int32
-	overlapMark              int32  // of n, during which the collector marked
+	overlapCount             int32  // of n, during which the collector marked
 	sampleSize               int32  // how many are walked of one that is not walked whole, about
 	lowestChance             uint64 // of the hashes, for a cell of which none was chosen
 	lowestIndex              int32
 }
 
-type drawnRequest struct {
+type rankedRequest struct {
 	chance uint64
 	index  int32
 }
 
 type plannedGroup struct {
 	count, slowerCount int32
-	overlapMark        int32                 // of those that are not walked one and all
+	overlapCount       int32                 // of those that are not walked one and all
 	exactBucket        int32                 // latencies from this bucket on are walked one and all
 	isWalkedWhole      bool                  // all are
 	strata             [latencyBuckets]int32 // by bucket: its cell and one; 0: none
@@ -76,7 +76,7 @@ type plannedGroup struct {
 
 // maxOverlapShare reports whether those during which the collector marked are walked one and all.
 func (g *plannedGroup) hasFewOverlaps() bool {
-	return float64(g.overlapMark) <= maxOverlapShare*float64(g.count)
+	return float64(g.overlapCount) <= maxOverlapShare*float64(g.count)
 }
 
 // Bounds of sampling.
@@ -231,7 +231,7 @@ func (pl *plan) countStrata(shares []workerShare) {
 			}
 			pl.strata[*stratumNumber-1].count++
 			if candidate.overlapsMark {
-				pl.strata[*stratumNumber-1].overlapMark++
+				pl.strata[*stratumNumber-1].overlapCount++
 			}
 			candidate.stratum = *stratumNumber - 1
 		}
@@ -271,13 +271,13 @@ func (pl *plan) findSlowBuckets() {
 	for i := range pl.strata {
 		stratum := &pl.strata[i]
 		if group := &pl.groups[stratum.group]; stratum.bucket < group.exactBucket {
-			group.overlapMark += stratum.overlapMark
+			group.overlapCount += stratum.overlapCount
 		}
 	}
 	for i := range pl.strata {
 		stratum := &pl.strata[i]
 		if pl.groups[stratum.group].hasFewOverlaps() {
-			stratum.count -= stratum.overlapMark
+			stratum.count -= stratum.overlapCount
 		}
 	}
 }
@@ -333,7 +333,7 @@ func (pl *plan) assignWeights() {
 		stratum.remainder = stratum.count % stratum.walked
 	}
 	// What is left over goes to one request each, by chance and not by the order, which depends on the workers.
-	pl.drawn = pl.drawn[:0]
+	pl.remainderCandidates = pl.remainderCandidates[:0]
 	for k := range pl.candidates {
 		candidate := &pl.candidates[k]
 		if candidate.stratum < 0 || pl.weights[k] == 0 {
@@ -342,11 +342,11 @@ func (pl *plan) assignWeights() {
 		stratum := &pl.strata[candidate.stratum]
 		pl.weights[k] = stratum.count / stratum.walked
 		if stratum.remainder > 0 {
-			pl.drawn = append(pl.drawn, drawnRequest{candidate.chance, int32(k)})
+			pl.remainderCandidates = append(pl.remainderCandidates, rankedRequest{candidate.chance, int32(k)})
 		}
 	}
-	slices.SortFunc(pl.drawn, func(a, b drawnRequest) int { return cmp.Compare(a.chance, b.chance) })
-	for _, drawn := range pl.drawn {
+	slices.SortFunc(pl.remainderCandidates, func(a, b rankedRequest) int { return cmp.Compare(a.chance, b.chance) })
+	for _, drawn := range pl.remainderCandidates {
 		if stratum := &pl.strata[pl.candidates[drawn.index].stratum]; stratum.remainder > 0 {
 			pl.weights[drawn.index]++
 			stratum.remainder--
