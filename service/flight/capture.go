@@ -61,6 +61,7 @@ func (r *Recorder) request(ctx context.Context, a *asked) (name string, err erro
 
 // capture makes a recording. It reports whether the sink is running for it now.
 func (r *Recorder) capture(a *asked) (sinking bool) {
+	a.err = errors.New("flight: the recorder ended by a panic") // if nothing below sets it
 	defer func() {
 		if !sinking {
 			close(a.done)

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +97,66 @@ func TestSinkPanics(t *testing.T) {
 	how = ""
 	if _, err := r.Capture(t.Context(), "x"); err != nil || r.State().Kept != 1 {
 		t.Errorf("after that: %v, the state is %+v", err, r.State())
+	}
+}
+
+// A brokenRing panics in the methods that are set.
+type brokenRing struct {
+	write, stopping, asked atomic.Bool
+	started                atomic.Bool
+}
+
+func (b *brokenRing) start(time.Duration, uint64) error { b.started.Store(true); return nil }
+
+func (b *brokenRing) stop() {
+	if b.started.Store(false); b.stopping.Load() {
+		panic("in stop")
+	}
+}
+
+func (b *brokenRing) enabled() bool {
+	if b.asked.Load() {
+		panic("in enabled")
+	}
+	return b.started.Load()
+}
+
+func (b *brokenRing) writeTo(w io.Writer) (int64, error) {
+	if b.write.Load() {
+		panic("in writeTo")
+	}
+	n, err := w.Write([]byte("go 1.26 trace\x00\x00\x00"))
+	return int64(n), err
+}
+
+// TestBrokenRing tests that a panic of the runtime's recorder costs a recording, or ends the recorder, and never the service.
+func TestBrokenRing(t *testing.T) {
+	ring := new(brokenRing)
+	r := must.Have(startWith(Options{Dir: t.TempDir(), NoHost: true, Budget: -1}, ring))(t)
+	defer r.Stop()
+	must.Have(r.Capture(t.Context(), "well"))(t)
+	ring.write.Store(true)
+	if _, err := r.Capture(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "panicked: in writeTo") {
+		t.Errorf("a recording that panics: %v", err)
+	}
+	ring.write.Store(false)
+	must.Have(r.Capture(t.Context(), "well again"))(t)
+	if files, _ := filepath.Glob(filepath.Join(r.opts.Dir, "*"+partInfix+"*")); len(files) > 0 {
+		t.Errorf("%q are left", files)
+	}
+	ring.stopping.Store(true)
+	ring.asked.Store(true)
+	// It ends in this call or in its next second, and then has no goroutine that could take a request.
+	for range 2 {
+		if _, err := r.Capture(t.Context(), "x"); err == nil {
+			t.Error("an ended recorder keeps a recording")
+		}
+		until(t, "the end", func() bool { return r.ctx.Err() != nil })
+	}
+	r.ended(mark.Ended{Name: "GET /", Took: time.Hour})
+	r.Stop()
+	if s := r.State(); s.Kept != 2 || s.Failed != 1 || !strings.Contains(s.LastError, "panicked") {
+		t.Errorf("the state is %+v", s)
 	}
 }
 

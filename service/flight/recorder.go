@@ -71,7 +71,9 @@ type ring interface {
 
 // Start starts a recorder. An error means that an option makes no sense. If nothing can
 // be recorded or written, State reports it.
-func Start(opts Options) (r *Recorder, err error) {
+func Start(opts Options) (*Recorder, error) {
+	var r *Recorder
+	var err error
 	var g guard.Guard
 	if err := g.Do("flight.Start", func() { r, err = startWith(opts, newRing()) }); err != nil {
 		return nil, err

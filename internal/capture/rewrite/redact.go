@@ -56,7 +56,7 @@ func Redact(w io.Writer, s *Source, o redact.Options) (Loss, error) {
 	return e.loss, err
 }
 
-// redactTrace writes the generations that can be read, each with its texts hidden. A generation whose texts cannot be told apart ends
+// redactTrace writes the generations that can be read, each with its texts hidden. A generation whose texts cannot be read ends
 // the trace. It returns the first one without its batches.
 func redactTrace(w io.Writer, s *Source, o redact.Options) (truncated bool, first *tracefmt.Generation, err error) {
 	first = new(tracefmt.Generation)
