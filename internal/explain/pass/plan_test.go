@@ -246,7 +246,7 @@ func TestPlanSlowGeneration(t *testing.T) {
 		}
 		return clock
 	})
-	l := &latencyCounts{}
+	l := &latencyRecorder{}
 	p := run(t, data, pass.Options{Workers: 1, ExactFirst: 4000}, []pass.Sum{l})
 	slices.Sort(l.all)
 	p90 := l.all[len(l.all)*90/100]
@@ -298,7 +298,7 @@ func TestPlanRareRequests(t *testing.T) {
 		}
 		return clock
 	})
-	l, marks, y := &latencyCounts{}, markRecorder{}, &passCounts{weights: map[path.GroupKey]int64{}, counted: map[path.GroupKey]int64{}}
+	l, marks, y := &latencyRecorder{}, markRecorder{}, &passCounts{weights: map[path.GroupKey]int64{}, counted: map[path.GroupKey]int64{}}
 	p := runMatching(t, data, regexp.MustCompile(`^main\.(put|get)$`), pass.Options{Workers: 1, ExactFirst: 4000}, []pass.Sum{l, y}, &marks)
 	if p.Requests != 32_000 || p.NotWalked < p.Requests/3 {
 		t.Fatalf("%d of %d requests were not walked", p.NotWalked, p.Requests)
@@ -331,8 +331,8 @@ func (m *markRecorder) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, _ boo
 	m.phases.Each(g, func(from, to int64) { m.phasesNS = append(m.phasesNS, [2]int64{from, to}) })
 }
 
-// latencyCounts takes note of how long requests took, all and those that were not walked. It is for one worker.
-type latencyCounts struct {
+// latencyRecorder takes note of how long requests took, all and those that were not walked. It is for one worker.
+type latencyRecorder struct {
 	all, notWalked []int64
 	requests       []unwalkedRequest
 	gen            int
@@ -346,14 +346,14 @@ type unwalkedRequest struct {
 	name       string // of its group
 }
 
-func (l *latencyCounts) BeginGeneration([]request.Request) { l.gen++ }
+func (l *latencyRecorder) BeginGeneration([]request.Request) { l.gen++ }
 
-func (l *latencyCounts) NewAdder(s *path.Stage) path.Adder {
+func (l *latencyRecorder) NewAdder(s *path.Stage) path.Adder {
 	l.stage = s
 	return l
 }
 
-func (l *latencyCounts) Add(w *path.WalkResult) {
+func (l *latencyRecorder) Add(w *path.WalkResult) {
 	for range w.CountedRequests() {
 		l.all = append(l.all, w.Latency())
 	}
