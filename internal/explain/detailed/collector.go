@@ -11,16 +11,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Sum keeps the slowest requests of each group, and a few of any latency. It
-// implements pass.Sum.
+// A Sum collects the slowest requests of each group, and a few of any latency. It implements pass.Sum.
 type Sum struct {
 	maxSlowest int
 	collectors []*collector
 	merged     collector
 }
 
-// New returns a Sum that keeps so many of the slowest requests of a group;
-// nothing if that is not positive.
+// New returns a Sum that collects at most maxSlowest slow requests of a group; if that is not positive, it collects nothing.
 func New(slowest int) *Sum { return &Sum{maxSlowest: slowest, merged: collector{maxSlowest: slowest}} }
 
 // NewAdder implements pass.Sum.
@@ -30,7 +28,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	return k
 }
 
-// Merge brings together what all workers kept, by the groups of the report.
+// Merge combines the requests of all workers by the groups of the report.
 func (s *Sum) Merge(ts []path.Translation) {
 	for i, k := range s.collectors {
 		for id := range k.groups {
@@ -46,8 +44,8 @@ func (s *Sum) Merge(ts []path.Translation) {
 	s.collectors = nil
 }
 
-// FillGroup adds a group's slowest requests and its typical one to its row of the
-// report. median is the group's median latency.
+// FillGroup adds a group's slowest requests and its typical one to a group of the report. median is the group's median
+// latency.
 func (s *Sum) FillGroup(g *report.Group, id path.GroupID, median int64, sp *spell.Speller) {
 	k := s.merged.group(id)
 	for _, r := range k.slowest {
@@ -59,7 +57,7 @@ func (s *Sum) FillGroup(g *report.Group, id path.GroupID, median int64, sp *spel
 	}
 }
 
-// A keeper is one worker's part of a Sum.
+// A collector is one worker's part of a Sum.
 type collector struct {
 	maxSlowest int
 	stage      *path.Stage
@@ -67,7 +65,7 @@ type collector struct {
 	spans      []timeline.Span // for AddLanes
 }
 
-// groupRequests are the requests kept of one group.
+// groupRequests are the requests of one group.
 type groupRequests struct {
 	slowest []*Request
 	sample  []*Request // those with the smallest keys
@@ -86,7 +84,7 @@ func (k *collector) Add(w *path.WalkResult) {
 		last := g.slowest[len(g.slowest)-1]
 		slow = w.Latency() >= last.End-last.Start
 	}
-	// Of a request that was walked in parts the surroundings are not there any more.
+	// A request that was walked in pieces has no surroundings any more.
 	sampled := w.Form == path.Whole && (len(g.sample) < sampleSize || sampleKey(w.Start, w.Req.G) < g.sample[len(g.sample)-1].sampleKey())
 	if !slow && !sampled {
 		return
@@ -104,6 +102,7 @@ func (k *collector) Add(w *path.WalkResult) {
 	}
 }
 
+// addSlow inserts a request, and drops the fastest if there are too many.
 func (g *groupRequests) addSlow(r *Request, maxSlowest int) {
 	index, _ := slices.BinarySearchFunc(g.slowest, r, func(a, b *Request) int {
 		return cmp.Or(cmp.Compare(b.End-b.Start, a.End-a.Start), cmp.Compare(a.Start, b.Start), cmp.Compare(a.G, b.G))
@@ -112,14 +111,12 @@ func (g *groupRequests) addSlow(r *Request, maxSlowest int) {
 	g.slowest = g.slowest[:min(len(g.slowest), maxSlowest)]
 }
 
-// sampleSize is how many requests of a group are kept whatever their latency,
-// to choose a typical one from.
+// sampleSize is how many requests of a group are sampled regardless of latency. One of them becomes the typical request.
 const sampleSize = 5
 
-// sampleKey orders requests at random, but always alike: by a hash of what
-// identifies them (the finalizer of SplitMix64, Steele et al., OOPSLA 2014).
-// The requests with the smallest keys are a sample that does not depend on
-// their latency, nor on which worker saw them, nor in which order.
+// sampleKey returns a pseudo-random number that depends only on the request: a hash (the finalizer of SplitMix64, Steele et
+// al., OOPSLA 2014). The requests with the smallest keys are a sample that depends neither on latencies, nor on workers, nor
+// on the order.
 func sampleKey(start int64, g uint64) uint64 {
 	z := uint64(start) + g*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -135,8 +132,7 @@ func (g *groupRequests) addSample(r *Request) {
 	g.sample = g.sample[:min(len(g.sample), sampleSize)]
 }
 
-// typical is the sampled request whose latency is nearest to the median, or
-// nil if all are among the slowest.
+// typical returns the sampled request with the latency nearest to the median, or nil if all of them are among the slowest.
 func (g *groupRequests) typical(median int64) *Request {
 	var best *Request
 	deviation := func(r *Request) int64 { return max(r.End-r.Start-median, median-(r.End-r.Start)) }

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Report spells a request out as a report holds it, group is its group's id.
+// Report returns the request as a report contains it, for a group's id.
 func (r *Request) Report(group string, sp *spell.Speller) report.Request {
 	return r.withSettledCauses(sp.Settlement).report(group, sp)
 }
@@ -37,10 +37,13 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 			out.Segments = append(out.Segments, sp.Segment(&r.Segments[from], r.Vias[from], r.StarterFrame))
 		}
 	}
-	// Of a request over many generations only so many segments were kept.
+	// A request over many generations has only the first segments.
 	if n := len(r.Segments); n > 0 && r.Segments[n-1].End < r.End {
 		last := r.Segments[n-1].End
-		out.Segments = append(out.Segments, report.Segment{StartNS: last - sp.Start, DurationNS: r.End - last, Goroutine: r.G, Cause: report.CauseUnknown, Via: []report.Via{}, Kind: "left out"})
+		out.Segments = append(out.Segments, report.Segment{
+			StartNS: last - sp.Start, DurationNS: r.End - last, Goroutine: r.G,
+			Cause: report.CauseUnknown, Via: []report.Via{}, Kind: "left out",
+		})
 	}
 	for _, w := range r.Wakes {
 		out.Wakes = append(out.Wakes, report.Wake{TimeNS: w.Time - sp.Start, From: w.From, To: w.To, Site: sp.Site(w.Site)})
@@ -60,9 +63,12 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 					lane.Name = sp.Syms.String(sp.Syms.Frame(f[len(f)-1]).Func)
 				}
 			}
-			laneSpan := report.LaneSpan{StartNS: start - sp.Start, DurationNS: end - start, State: span.State.String(), Reason: sp.Syms.String(span.Reason), Site: sp.Site(sp.Sites.SiteOf(span.Stack))}
+			laneSpan := report.LaneSpan{
+				StartNS: start - sp.Start, DurationNS: end - start, State: span.State.String(),
+				Reason: sp.Syms.String(span.Reason), Site: sp.Site(sp.Sites.SiteOf(span.Stack)),
+			}
 			if n := len(lane.Spans); n > 0 {
-				// A running stretch cut at events is one bar for the eye.
+				// Successive running spans are drawn as one bar.
 				if last := &lane.Spans[n-1]; last.State == laneSpan.State && last.State == "running" && last.StartNS+last.DurationNS == laneSpan.StartNS {
 					last.DurationNS += laneSpan.DurationNS
 					continue
@@ -75,7 +81,7 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 	return out
 }
 
-// hexID writes an id of a tracing system; one that is all zero is none.
+// hexID formats an id of a tracing system; an id of zeros is "".
 func hexID(id []byte) string {
 	for _, b := range id {
 		if b != 0 {
@@ -88,10 +94,8 @@ func hexID(id []byte) string {
 // maxSegments bounds the segments of a slow request in a report.
 const maxSegments = 2000
 
-// ranges divides a path into at most most parts, as index ranges. Neighbours
-// are joined as long as together they last no longer than some time, the
-// shortest that is enough: the whole path stays in sight, at one resolution,
-// and what is longer than that time stays as it is.
+// ranges divides a path into at most maxRanges index ranges. Adjacent segments are joined if they last at most a time limit
+// together, the smallest that is sufficient. So the whole path is visible at one resolution, and longer segments stay single.
 func ranges(segs []cause.Segment, maxRanges int) iter.Seq2[int, int] {
 	if len(segs) <= maxRanges {
 		return rangesUpTo(segs, -1)
@@ -103,12 +107,12 @@ func ranges(segs []cause.Segment, maxRanges int) iter.Seq2[int, int] {
 		}
 		return n
 	}
-	// Two neighbouring parts last longer than the limit together, so limits
-	// beyond twice the mean are always enough.
+	// Two adjacent ranges last longer than the limit together, so twice the mean length is always sufficient.
 	limit := sort.Search(int(2*total/int64(maxRanges)+1), func(limit int) bool { return count(int64(limit)) <= maxRanges })
 	return rangesUpTo(segs, int64(limit))
 }
 
+// rangesUpTo joins adjacent segments that last at most limit together.
 func rangesUpTo(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for from := 0; from < len(segs); {
@@ -124,8 +128,8 @@ func rangesUpTo(segs []cause.Segment, limit int64) iter.Seq2[int, int] {
 	}
 }
 
-// joinedSegment is one segment for segments from to to-1. It says of which
-// causes they are; only what they have in common is said of the whole.
+// joinedSegment returns one segment for the segments in [from, to). It lists their causes; it has a site, a kind and a wait
+// chain only if they have these in common.
 func (r *Request) joinedSegment(from, to int, sp *spell.Speller) report.Segment {
 	list := r.Segments[from:to]
 	joined := &report.Joined{Count: len(list), Causes: map[report.CauseName]int64{}}

@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// randomSegments makes n neighbouring segments whose lengths span five decades.
+// randomSegments returns n adjacent segments whose lengths span five decades.
 func randomSegments(n int, rnd *rand.Rand) []cause.Segment {
 	out := make([]cause.Segment, n)
 	start := int64(1000)
@@ -31,8 +31,8 @@ func randomSegments(n int, rnd *rand.Rand) []cause.Segment {
 	return out
 }
 
-// TestLongPathsStayWhole joins paths of many lengths: nothing of their time, of no cause, gets lost, and the longest
-// segments stay as they are.
+// TestLongPathsStayWhole joins paths of many lengths: the time of each cause is preserved, and the longest segments stay
+// single.
 func TestLongPathsStayWhole(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2000, 2001, 2500, 9999, 100000} {
@@ -52,7 +52,7 @@ func TestLongPathsStayWhole(t *testing.T) {
 		end, found, count := s.Start, false, 0
 		for _, x := range r.Segments {
 			if x.StartNS != end {
-				t.Fatalf("of %d: a segment begins at %d, the one before ends at %d", n, x.StartNS, end)
+				t.Fatalf("of %d: a segment starts at %d, the previous one ends at %d", n, x.StartNS, end)
 			}
 			end += x.DurationNS
 			if x.Joined == nil {
@@ -72,10 +72,10 @@ func TestLongPathsStayWhole(t *testing.T) {
 			}
 		}
 		maps.DeleteFunc(got, func(_ string, ns int64) bool { return ns == 0 })
-		// One that is no longer than two mean parts may be joined, too.
+		// A segment that is no longer than two mean ranges may be joined, too.
 		found = found || longest <= 2*(s.End-s.Start)/maxSegments
 		if end != s.End || count != n || !found {
-			t.Errorf("of %d: it ends at %d, want %d; %d segments went into it; the longest stands by itself: %v", n, end, s.End, count, found)
+			t.Errorf("of %d: it ends at %d, want %d; %d segments are in it; the longest is single: %v", n, end, s.End, count, found)
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("of %d: by cause %v, want %v", n, got, want)
@@ -83,8 +83,8 @@ func TestLongPathsStayWhole(t *testing.T) {
 	}
 }
 
-// TestJoinedSegment: neighbours that are joined are said to be at a place, or of a cause, only if all of them are.
-// It fails if all of a stretch is put at one of the places that it went through.
+// TestJoinedSegment: joined segments have a site, or a cause, only if all of them have it in common. It fails if the site of
+// one of them counts for all.
 func TestJoinedSegment(t *testing.T) {
 	symbols := tracefmt.NewSymbols()
 	frame := func(fn string) tracefmt.FrameID {
@@ -98,10 +98,10 @@ func TestJoinedSegment(t *testing.T) {
 		site          string
 		cause         report.CauseName
 	}{
-		"one place":              {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: cpu, Site: parse}, "main.parse", report.CauseCPU},
-		"two places":             {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: cpu, Site: write}, "", report.CauseCPU},
-		"two causes at a place":  {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: sleep, Site: parse}, "", report.CauseOther},
-		"two causes, two places": {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: sleep, Site: write}, "", report.CauseOther},
+		"one site":               {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: cpu, Site: parse}, "main.parse", report.CauseCPU},
+		"two sites":              {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: cpu, Site: write}, "", report.CauseCPU},
+		"two causes at one site": {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: sleep, Site: parse}, "", report.CauseOther},
+		"two causes, two sites":  {cause.Segment{Code: cpu, Site: parse}, cause.Segment{Code: sleep, Site: write}, "", report.CauseOther},
 	} {
 		c.first.Start, c.first.End, c.first.G, c.first.FollowedWait = 0, 60, 1, -1
 		c.second.Start, c.second.End, c.second.G, c.second.FollowedWait = 60, 100, 1, -1
@@ -117,8 +117,8 @@ func TestJoinedSegment(t *testing.T) {
 	}
 }
 
-// TestLanes: a request is shown with the goroutines that its path led through, its own first, each once; and with the wakes between
-// them. It fails if of a request that waited from its beginning to its end the own goroutine is not shown.
+// TestLanes: a request has lanes of the goroutines on its path, its own first, each once, and the wakes between them. It
+// fails if the request's own goroutine has no lane because it waited all of the time.
 func TestLanes(t *testing.T) {
 	win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(9)
@@ -142,11 +142,11 @@ func TestLanes(t *testing.T) {
 		steps []critpath.Step
 		want  []uint64
 	}{
-		"all of it on another's": {[]critpath.Step{step(2)}, []uint64{1, 2}},
-		"there and back":         {[]critpath.Step{step(1), step(2), step(1), step(2)}, []uint64{1, 2}},
-		"alone":                  {[]critpath.Step{step(1)}, []uint64{1}},
-		"nothing known":          {nil, []uint64{1}},
-		"somebody unknown":       {[]critpath.Step{step(0), step(2)}, []uint64{1, 2}},
+		"all on another goroutine": {[]critpath.Step{step(2)}, []uint64{1, 2}},
+		"there and back":           {[]critpath.Step{step(1), step(2), step(1), step(2)}, []uint64{1, 2}},
+		"alone":                    {[]critpath.Step{step(1)}, []uint64{1}},
+		"no steps":                 {nil, []uint64{1}},
+		"unknown goroutine":        {[]critpath.Step{step(0), step(2)}, []uint64{1, 2}},
 	} {
 		r := &Request{Start: tracetext.Origin + 100, End: tracetext.Origin + 220, G: 1}
 		r.AddLanes(path.New(win, syms, path.Options{}), c.steps, nil)

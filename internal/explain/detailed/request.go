@@ -1,5 +1,7 @@
-// Package detailed keeps some requests of each group in full: the slowest, and
-// a typical one.
+// Package detailed collects some requests of each group in full: the slowest, and one of typical latency. Input: walked
+// requests of package path, on several workers, each with a collector. Output: report.Request values with segments, wait
+// chains, and the lanes of all goroutines on the path (FillGroup). Which requests are collected does not depend on the
+// workers.
 package detailed
 
 import (
@@ -22,38 +24,40 @@ type Request struct {
 	Vias         [][]path.ChainWait // by segment
 	Lanes        []Lane
 	Wakes        []Wake
-	StarterFrame tracefmt.FrameID  // of request.Request
-	Identity     *request.Identity // nil: not known to anybody else
+	StarterFrame tracefmt.FrameID  // see request.Request
+	Identity     *request.Identity // nil: no tracing system knows it
 }
 
-// A Lane is a goroutine that took part.
+// A Lane is the timeline of a goroutine on the request's path.
 type Lane struct {
 	G     uint64
 	Start tracefmt.StackID
 	Spans []timeline.Span
 }
 
-// A Wake is an edge between lanes.
+// A Wake is an edge from the waker's lane to the lane of the goroutine that it woke or created.
 type Wake struct {
 	Time     int64
 	From, To uint64
 	Site     tracefmt.FrameID
 }
 
-// NewRequest returns a request that was walked, without lanes and wakes. It shares the
-// segments, which are valid as long as w.
+// NewRequest returns a walked request without lanes and wakes. It shares the segments, which are valid as long as w.
 func NewRequest(w *path.WalkResult) *Request {
-	return &Request{Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.WaitChains(), StarterFrame: w.Req.StarterFrame, Identity: w.Req.Identity}
+	return &Request{
+		Start: w.Start, End: w.Req.End, G: w.Req.G, Segments: w.Segments, Vias: w.WaitChains(),
+		StarterFrame: w.Req.StarterFrame, Identity: w.Req.Identity,
+	}
 }
 
-// Bounds of what is kept around a request.
+// Bounds of the lanes of a request.
 const (
 	maxLanes     = 40
 	maxLaneSpans = 400
 )
 
-// AddLanes collects the lanes of a request's goroutines, those of its steps. It uses buf, which it returns as large as it
-// has become.
+// AddLanes adds the lanes of the goroutines of the request's steps, and the wakes between them. It uses buf as scratch, and
+// returns it, perhaps enlarged.
 func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timeline.Span) []timeline.Span {
 	hasLane := map[uint64]bool{}
 	add := func(g uint64) {
@@ -89,8 +93,8 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timel
 	return buf
 }
 
-// withSettledCauses returns the segments with their settled causes, joining again what was
-// cut for nothing.
+// withSettledCauses returns a copy with settled causes. Segments that were divided at a candidate freeze are joined again if
+// it was none.
 func (r *Request) withSettledCauses(settlement *cause.Settlement) *Request {
 	out := *r
 	out.Segments, out.Vias = make([]cause.Segment, 0, len(r.Segments)), make([][]path.ChainWait, 0, len(r.Segments))

@@ -7,9 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// bands divides the group's requests by latency. A coarse bucket belongs to
-// the band in which the middle one of its requests lies, so a band's borders
-// are exact to a bucket's width, 3 %.
+// bands divides the group's requests by latency. A coarse bucket belongs to the band that contains the median of its
+// requests, so the bounds of a band are exact to the width of a bucket, 3 %.
 func (w rowWriter) bands(g *group) []report.Band {
 	counts := g.latencies.coarseCounts()
 	order := sortedKeys(counts)

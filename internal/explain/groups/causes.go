@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A row of a band: one cause at one site, whichever waits led there.
+// A causeRow is a row of a band: one cause at one site, through any chain of waits.
 type causeRow struct {
 	cell
 	samples   int64
@@ -25,37 +25,40 @@ type causeRow struct {
 	causeIDs  []path.CauseID
 }
 
+// A causeRowKey identifies the times that are one row.
 type causeRowKey struct {
 	cause   cause.Cause
 	inbound bool
 	kind    tracefmt.StringID
 	site    tracefmt.FrameID
 	fn      tracefmt.StringID
-	// serviceSite is the line of the service's own that led to a site of others, serviceFunc its
-	// function for running time.
+	// serviceSite is the line of the service's code that led to a site in other code; for running time serviceFunc is its
+	// function.
 	serviceSite tracefmt.FrameID
 	serviceFunc tracefmt.StringID
 }
 
+// A rowSite is a site with its source, and the line of the service's code that led to it.
 type rowSite struct {
 	site        tracefmt.FrameID
 	source      cause.SiteSource
 	serviceSite tracefmt.FrameID // see causeRowKey
 }
 
-// mainSite returns the line on which most of the row's time was spent.
+// mainSite returns the site with the most time of the row.
 func (r *causeRow) mainSite(sp *spell.Speller) rowSite {
 	var best rowSite
 	maxNS := int64(-1)
 	for s, ns := range r.nsBySite {
-		if ns > maxNS || ns == maxNS && cmp.Or(sp.CompareFrames(s.site, best.site), cmp.Compare(s.source, best.source), sp.CompareFrames(s.serviceSite, best.serviceSite)) < 0 {
+		if ns > maxNS || ns == maxNS && cmp.Or(sp.CompareFrames(s.site, best.site), cmp.Compare(s.source, best.source),
+			sp.CompareFrames(s.serviceSite, best.serviceSite)) < 0 {
 			best, maxNS = s, ns
 		}
 	}
 	return best
 }
 
-// mainCall returns the function that most of the row's time was spent in.
+// mainCall returns the called function with the most time of the row.
 func (r *causeRow) mainCall(sp *spell.Speller) string {
 	best, maxNS := "", int64(0)
 	for id, ns := range r.nsByCall {
@@ -66,11 +69,10 @@ func (r *causeRow) mainCall(sp *spell.Speller) string {
 	return best
 }
 
-// maxRoutes bounds the routes listed for one cause.
+// maxRoutes bounds the routes that are listed for one cause.
 const maxRoutes = 10
 
-// routes returns the chain of waits that led to most of a row's time, and, if
-// there are several, all of them with their times.
+// routes returns the wait chain with the most time of a row and, if there are several, all chains with their times.
 func (w rowWriter) routes(nsByChain map[path.ChainID]int64) ([]report.Via, []report.Route) {
 	var list []report.Route
 	for id, ns := range nsByChain {
@@ -89,6 +91,7 @@ func (w rowWriter) routes(nsByChain map[path.ChainID]int64) ([]report.Via, []rep
 	return first, list[:min(len(list), maxRoutes)]
 }
 
+// viaText returns a text by which chains are ordered.
 func viaText(vs []report.Via) string {
 	s := ""
 	for _, v := range vs {
@@ -97,10 +100,9 @@ func viaText(vs []report.Via) string {
 	return s
 }
 
-// causeRows returns the causes of the requests in some buckets, the largest
-// first. A row of running time stands for a whole function, so its line is
-// chosen once for all bands, by the first that has the row: lines holds it.
-// runs says what runs without a stack of their own are taken to be.
+// causeRows returns the causes of the requests in some buckets, the largest first. A row of running time represents a whole
+// function, so its line is chosen once for all bands, by the first band with that row, and stored in lines. shares divides
+// runs without a stack.
 func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares siteShares, lines map[causeRowKey]rowSite) []report.Cause {
 	sums := map[int32]*cell{}
 	var total int64
@@ -122,9 +124,9 @@ func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares
 	addCell := func(id int32, k *path.CauseKey, site rowSite, c cell) {
 		key := causeRowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind}
 		if key.cause == cause.CPU || key.cause == cause.Throttle {
-			// Where in a function the clock struck, or which event was next, says
-			// little: running time belongs to the function.
-			site.serviceSite = w.sp.ServiceFrame(site.site, nil, 0) // whoever waits for it, it computes
+			// Which line of a function a CPU sample hits, or which event was next, means little: running time belongs to the
+			// function.
+			site.serviceSite = w.sp.ServiceFrame(site.site, nil, 0) // it computes, whatever the chain of waits
 			key.fn, key.serviceFunc = w.sp.Syms.Frame(site.site).Func, w.sp.Syms.Frame(site.serviceSite).Func
 		} else {
 			site.serviceSite = w.sp.ServiceFrame(site.site, w.stage.IDs.Chain(k.Chain), g.starter.frame)
@@ -167,7 +169,9 @@ func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares
 		}
 		out := report.Cause{
 			Cause: spell.Cause(key.cause), SiteFrom: from.String(),
-			TotalNS: row.ns, Requests: int(min(row.requests, int64(count))), Samples: int(row.samples), RanMeanwhile: w.concurrentShares(g, row.causeIDs, buckets), Kind: w.sp.Kind(key.cause, key.kind, key.inbound), Call: row.mainCall(w.sp),
+			TotalNS: row.ns, Requests: int(min(row.requests, int64(count))), Samples: int(row.samples),
+			RanMeanwhile: w.concurrentShares(g, row.causeIDs, buckets),
+			Kind:         w.sp.Kind(key.cause, key.kind, key.inbound), Call: row.mainCall(w.sp),
 		}
 		out.Via, out.Routes = w.routes(row.nsByChain)
 		out.Site = w.sp.SiteFor(site.site, site.serviceSite, out.Via)
@@ -197,7 +201,7 @@ func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares
 	return rows
 }
 
-// rowText orders rows of equal time by what they say.
+// rowText returns a text that orders rows of equal time.
 func rowText(c *report.Cause) string {
 	return string(c.Cause) + siteText(c.Site) + c.SiteFrom + c.Kind + viaText(c.Via)
 }

@@ -2,8 +2,8 @@ package groups
 
 import "github.com/whylate/whylate/internal/explain/path"
 
-// cellTable is a table of sums by latency bucket and cause: a hash table with
-// open addressing, because adding up is most of what happens to a request.
+// A cellTable holds sums by latency bucket and cause, in a hash table with open addressing: additions to it are most of the
+// work for a request.
 type cellTable[sum any] struct {
 	slots []cellSlot[sum]
 	count int
@@ -31,7 +31,7 @@ func (t *cellTable[sum]) find(bucket, cause int32) *sum {
 
 func packKey(bucket, cause int32) uint64 { return uint64(uint32(bucket))<<32 | uint64(uint32(cause)+1) }
 
-// getOrAdd returns the sum for a bucket and a cause. It is valid until the next call.
+// getOrAdd returns the sum of a bucket and a cause, creating it on demand. The result is valid until the next call.
 func (t *cellTable[sum]) getOrAdd(bucket, cause int32) *sum {
 	if 2*t.count >= len(t.slots) {
 		t.grow()
@@ -62,7 +62,7 @@ func (t *cellTable[sum]) grow() {
 	old.forEach(func(bucket, cause int32, c *sum) { *t.getOrAdd(bucket, cause) = *c })
 }
 
-// merge adds the sums of another table. causes translates its causes; nil means that they are the same.
+// merge adds the sums of another table. causes translates its causes; nil: they are the same.
 func (t *cellTable[sum]) merge(other *cellTable[sum], causes []path.CauseID, add func(to, from *sum)) {
 	other.forEach(func(bucket, cause int32, c *sum) {
 		if causes != nil {
@@ -72,7 +72,7 @@ func (t *cellTable[sum]) merge(other *cellTable[sum], causes []path.CauseID, add
 	})
 }
 
-// forEach calls f for every sum, in no order.
+// forEach calls f for every sum, in undefined order.
 func (t *cellTable[sum]) forEach(f func(bucket, cause int32, c *sum)) {
 	for i := range t.slots {
 		if s := &t.slots[i]; s.key != 0 {

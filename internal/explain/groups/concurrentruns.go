@@ -16,9 +16,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// concurrentRuns is what ran while requests waited for a P. It is kept by latency as the
-// causes are: what made slow requests wait is seldom what made others wait. About a
-// fifty requests of a generation are looked at, and the slowest of each group.
+// concurrentRuns holds which sites ran, in ns, while requests waited for a P. It is divided by latency bucket like the
+// causes, because slow requests are delayed by other goroutines than fast ones. About fifty requests of a generation are
+// sampled, in addition to the slowest of each group.
 type concurrentRuns map[concurrentRunKey]int64
 
 // A concurrentRunKey is a site that ran while requests waited.
@@ -27,9 +27,9 @@ type concurrentRunKey struct {
 	site tracefmt.FrameID
 }
 
-// waitKey is whose waits, and for which cause.
+// A waitKey identifies waits for a P: of which group and latency bucket, for which cause.
 type waitKey struct {
-	group  path.GroupID // anyGroup for parts of long requests, and open ones
+	group  path.GroupID // anyGroup for pieces of long requests, and for open requests
 	bucket int32
 	cause  path.CauseID
 }
@@ -44,20 +44,23 @@ func (r concurrentRuns) merge(other concurrentRuns, tr *path.Translation) {
 	}
 }
 
-// A look is a wait for a P that is worth looking at.
+// A pWait is one wait for a P.
 type pWait struct {
 	cause      path.CauseID
 	start, end int64
 	g          uint64
 }
 
+// addConcurrentRuns adds what ran during a wait for a P.
 func (t *table) addConcurrentRuns(wait *pWait, key waitKey, weight int64) {
 	key.cause = wait.cause
-	t.stage.EachConcurrentRun(wait.start, wait.end, wait.g, func(site tracefmt.FrameID, ns int64) { t.concurrentRuns[concurrentRunKey{key, site}] += ns * weight })
+	t.stage.EachConcurrentRun(wait.start, wait.end, wait.g, func(site tracefmt.FrameID, ns int64) {
+		t.concurrentRuns[concurrentRunKey{key, site}] += ns * weight
+	})
 }
 
-// addPWaits looks up what ran while a request waited for a P, or takes note of it if
-// it is one of the slowest so far.
+// addPWaits adds what ran while a request waited for a P, if the request is in the sample. Otherwise it records the waits if
+// the request is one of the slowest so far.
 func (t *table) addPWaits(w *path.WalkResult) {
 	if len(w.LongPWaits) == 0 {
 		return
@@ -79,13 +82,13 @@ func (t *table) addPWaits(w *path.WalkResult) {
 	entry.In(t.slowByGroup, w.Group).add(w, key)
 }
 
-// slowRequests are the slowest requests of a group in one generation that waited for a
-// P.
+// slowRequests are the slowest requests of a group in one generation that waited for a P.
 type slowRequests struct {
 	list    []slowRequest
 	fastest int // index of the fastest of them
 }
 
+// A slowRequest is one of them with its waits.
 type slowRequest struct {
 	latency, start int64
 	g              uint64
@@ -95,18 +98,19 @@ type slowRequest struct {
 	table          *table
 }
 
-// Bounds of looking at slow requests: how many of one group, and of all groups
-// together, in one generation; and the least part of a request that a wait is worth
-// looking at for.
+// Bounds of the slow requests in one generation: of one group, and of all groups.
 const (
 	maxSlowPerGroup = 32
 	maxSlow         = 64
 )
 
+// compareSlow orders slow requests, the slowest first.
 func compareSlow(a, b *slowRequest) int {
 	return cmp.Or(cmp.Compare(b.latency, a.latency), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
+// add adds a request, in place of the fastest if there are too many. Waits of less than scale.Little of the latency are
+// omitted.
 func (l *slowRequests) add(w *path.WalkResult, key waitKey) {
 	request := slowRequest{latency: w.Latency(), start: w.Start, g: w.Req.G, weight: w.Weight, key: key}
 	if len(l.list) < maxSlowPerGroup {
@@ -134,8 +138,8 @@ func (l *slowRequests) add(w *path.WalkResult, key waitKey) {
 	}
 }
 
-// addSlowPWaits looks at the slowest requests that the workers' tables took note of:
-// which they are does not depend on who walked them.
+// addSlowPWaits adds what ran during the waits of the slowest requests of all workers. Which requests these are does not
+// depend on the workers.
 func addSlowPWaits(tables []*table) {
 	byGroup := map[path.GroupKey][]slowRequest{}
 	for _, t := range tables {
@@ -155,7 +159,7 @@ func addSlowPWaits(tables []*table) {
 			byTable[s.table] = append(byTable[s.table], s)
 		}
 	}
-	// Each worker looks at those that it walked itself.
+	// Each worker adds those that it walked.
 	var wg sync.WaitGroup
 	for t, list := range byTable {
 		wg.Go(func() {
@@ -169,8 +173,8 @@ func addSlowPWaits(tables []*table) {
 	wg.Wait()
 }
 
-// mainLines returns, for each function that ran meanwhile, the line of it that ran most:
-// a function is named the same wherever it is.
+// mainLines returns, for each function that ran concurrently, the line with the most time: in a report such a function has
+// the same line everywhere.
 func (r concurrentRuns) mainLines(sp *spell.Speller) map[tracefmt.StringID]tracefmt.FrameID {
 	total := map[tracefmt.FrameID]int64{}
 	for k, ns := range r {
@@ -186,7 +190,7 @@ func (r concurrentRuns) mainLines(sp *spell.Speller) map[tracefmt.StringID]trace
 	return out
 }
 
-// indexConcurrentRuns sorts what ran during waits for a P by their causes and by whose they were.
+// indexConcurrentRuns indexes the concurrent runs of waits for a P by cause and wait key.
 func (w *rowWriter) indexConcurrentRuns() {
 	w.mainLines, w.runsByCause = w.concurrentRuns.mainLines(w.sp), make(map[path.CauseID]map[waitKey]map[tracefmt.FrameID]int64)
 	for k, ns := range w.concurrentRuns {
@@ -204,11 +208,9 @@ func (w *rowWriter) indexConcurrentRuns() {
 	w.pWaitCauses = slices.Collect(maps.Keys(w.runsByCause))
 }
 
-// concurrentShares returns what ran while a group's requests of some latencies waited
-// for one of some causes: what was seen at each latency counts by how long such
-// requests waited. Where none of them was looked at (a request has more waits than
-// are), the same requests' other waits speak for them, then others of the group, or
-// at last other groups.
+// concurrentShares returns what ran while a group's requests of some latency buckets waited for one of some causes, weighted
+// by the wait time of each bucket. Only some waits are sampled. If there is none of these, the first of the following is
+// used: other waits of the same requests, waits of other requests of the group, waits of other groups.
 func (w rowWriter) concurrentShares(g *group, causes []path.CauseID, buckets map[int32]bool) []report.Share {
 	group := w.stage.IDs.GroupID(g.key)
 	if !slices.ContainsFunc(causes, w.waitsForP) {

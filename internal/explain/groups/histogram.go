@@ -8,14 +8,14 @@ const (
 	coarseBits = 5 // 32 to an octave: 3 %, for tables of causes by latency
 )
 
-// coarseBucket returns the coarse bucket that holds a fine one.
+// coarseBucket returns the coarse bucket that contains a fine one.
 func coarseBucket(fine int32) int32 {
 	return loglinear.Bucket(loglinear.Least(fine, fineBits), coarseBits)
 }
 
 // A histogram counts values in fine buckets.
 type histogram struct {
-	pages  []*page // of neighbouring buckets; nil where there is nothing
+	pages  []*page // of adjacent buckets; nil: no values
 	coarse bool    // counts in coarse buckets
 	count  int64
 	sum    int64
@@ -25,10 +25,10 @@ type histogram struct {
 
 const pageBits = 5
 
-// A page holds the counts of neighbouring buckets.
+// A page holds the counts of adjacent buckets.
 type page [1 << pageBits]int64
 
-// countAt returns the count of a bucket.
+// countAt returns the counter of a bucket, creating its page on demand.
 func (h *histogram) countAt(bucket int32) *int64 {
 	for int(bucket>>pageBits) >= len(h.pages) {
 		h.pages = append(h.pages, nil)
@@ -69,7 +69,7 @@ func (h *histogram) merge(addend *histogram) {
 	h.max = max(h.max, addend.max)
 }
 
-// forEach calls f for every bucket in use, in order.
+// forEach calls f for every bucket with values, in order.
 func (h *histogram) forEach(f func(bucket int32, n int64)) {
 	for i, p := range h.pages {
 		if p == nil {
@@ -83,7 +83,7 @@ func (h *histogram) forEach(f func(bucket int32, n int64)) {
 	}
 }
 
-// coarseCounts returns the counts of coarse buckets.
+// coarseCounts returns the counts by coarse bucket.
 func (h *histogram) coarseCounts() map[int32]int64 {
 	sums := map[int32]int64{}
 	h.forEach(func(b int32, n int64) {
@@ -95,8 +95,7 @@ func (h *histogram) coarseCounts() map[int32]int64 {
 	return sums
 }
 
-// quantile returns the q-quantile by nearest rank, interpolated inside its
-// bucket; it is exact to 0.4 %.
+// quantile returns the q-quantile by nearest rank, interpolated inside of its bucket; it is exact to 0.4 %.
 func (h *histogram) quantile(q float64) int64 {
 	if h.count == 0 {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/loglinear"
 )
 
-// TestBuckets: buckets cover all values without gap or overlap, and are as narrow as promised.
+// TestBuckets: buckets cover all values without gap or overlap, and are narrow enough.
 func TestBuckets(t *testing.T) {
 	for _, sub := range []uint{coarseBits, fineBits} {
 		last := loglinear.Bucket(math.MaxInt64, sub)
@@ -34,8 +34,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestQuantiles holds quantiles to those of the sorted values, whether they were added to one histogram or to several
-// that were merged.
+// TestQuantiles compares quantiles with those of the sorted values, for one histogram and for several that are merged.
 func TestQuantiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	shapes := map[string]func() int64{
@@ -82,7 +81,7 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// TestMinValues: a percentile is of as many values as budgets ask for.
+// TestMinValues: a quantile is reported only with enough values.
 func TestMinValues(t *testing.T) {
 	for q, want := range map[float64]int64{0.5: 5, 0.9: 10, 0.99: 100, 0.999: 1000} {
 		if got := minValues(q); got != want {
@@ -96,7 +95,7 @@ func TestMinValues(t *testing.T) {
 	}
 }
 
-// TestCells holds the table against a map.
+// TestCells compares a table with a map.
 func TestCells(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var table cellTable[cell]

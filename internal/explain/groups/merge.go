@@ -12,16 +12,16 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Merge brings together what all workers added, and decides how finely handlers
-// are distinguished. ts translates each worker's ids to the first one's; afterwards it
-// leads to what these groups became, which is returned by their ids. Nothing may be added afterwards.
+// Merge combines the tables of all workers, and decides how finely handlers are distinguished. ts translates each worker's
+// ids to the first one's; afterwards it translates them to the final groups, whose ids are returned by the first worker's
+// ids. Nothing may be added afterwards.
 func (s *Sum) Merge(ts []path.Translation) (finalIDs []path.GroupID) {
 	merged := s.tables[0]
 	for i, t := range s.tables[1:] {
 		merged.merge(t, &ts[i+1])
 	}
 	finalIDs = s.refineHandlers()
-	// What is kept by group without being a group's follows only now.
+	// What refers to groups by id is merged after the ids are final.
 	runs, samples := make(concurrentRuns), newRunSamples(merged.stage)
 	for i, t := range s.tables {
 		for id, g := range ts[i].Groups {
@@ -55,8 +55,7 @@ func (t *table) merge(other *table, tr *path.Translation) {
 	t.fitBlocks()
 }
 
-// mergeGroup adds a group to the one with an id. causes translates its causes;
-// nil means that they are this table's own.
+// mergeGroup adds a group to the one with an id. causes translates its causes; nil: they are this table's.
 func (t *table) mergeGroup(id path.GroupID, addend *group, causes []path.CauseID) {
 	g := t.groupByID(id)
 	g.offerHandlerFrame(t.stage.Syms, addend.handlerFrame)
@@ -94,21 +93,18 @@ func (t *table) mergeGroup(id path.GroupID, addend *group, causes []path.CauseID
 // sortedKeys returns a map's keys in order.
 func sortedKeys[K int32 | int64, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// refineHandlers decides how finely handlers are distinguished. Requests were added up
-// by their handler and the calls below it that all stacks of a request have
-// in common. A handler that only passes requests on (a wrapper around all
-// methods, a ServeHTTP with a switch) is divided by what it passes them to; one
-// that does the work itself is not, whatever helpers it calls:
+// refineHandlers decides how finely handlers are distinguished. Requests were added up by their handler and the calls below
+// it that all stacks of a request have in common. A handler that only passes requests on (a wrapper around all methods, a
+// ServeHTTP with a switch) is divided by its callees. One that does the work itself is not, whatever helpers it calls:
 //
-//   - of the requests of which several stacks were seen, nearly all must stay
-//     below one and the same function that the handler called;
-//   - there must be at least two such functions that matter, or one that is
-//     divided itself: a wrapper's wrapper.
+//   - nearly all of the requests with several stacks must have one function, called by the handler, in all of their stacks;
+//   - there must be at least two such functions with a relevant share of the requests, or one that is divided itself: a
+//     wrapper in a wrapper.
 //
-// Few requests of a closure, all seen in one function below it, are called by that.
+// If a closure has few requests, all in one function below it, they get the name of that function.
 //
-// Few fast requests of which only a handler that passes on was seen are taken for
-// requests that show no handler: what they would have been passed to is not known.
+// A few fast requests that show only a handler which passes requests on are counted as requests without a handler: their
+// callee is unknown.
 func (s *Sum) refineHandlers() []path.GroupID {
 	t := s.tables[0]
 	byHandler := make(map[path.GroupKey][]path.GroupID)
@@ -127,14 +123,14 @@ func (s *Sum) refineHandlers() []path.GroupID {
 	for k, ids := range byHandler {
 		r.refine(k, ids, 0)
 	}
-	// Of some only others' tables know.
+	// Ids that only other workers' tables use.
 	for id := len(r.finalIDs); id < t.stage.IDs.GroupCount(); id++ {
 		r.finalIDs = append(r.finalIDs, path.GroupID(id))
 	}
 	return r.finalIDs
 }
 
-// refinement is the state of refine.
+// A refinement is the state of refineHandlers.
 type refinement struct {
 	*table
 	sum       *Sum
@@ -142,16 +138,16 @@ type refinement struct {
 	finalIDs  []path.GroupID
 }
 
-// A level is the requests of a handler, or of a function below it, by what that
-// calls.
+// A level is the requests of a handler, or of a function below it, divided by the next callee.
 type level struct {
 	children  map[tracefmt.StringID][]path.GroupID
-	remaining []path.GroupID // whose stacks have no such function in common
+	remaining []path.GroupID // groups without a common callee
 	requests  int64
 	ns        int64
-	isDivided bool
+	isDivided bool // the callees become groups
 }
 
+// newLevel divides groups by the function at a depth of their paths.
 func (r *refinement) newLevel(ids []path.GroupID, depth int) level {
 	out := level{children: make(map[tracefmt.StringID][]path.GroupID)}
 	var multiStack, deepMultiStack int64
@@ -184,7 +180,7 @@ func (r *refinement) newLevel(ids []path.GroupID, depth int) level {
 	return out
 }
 
-// isFewAndFast reports whether requests are few and fast beside the others of their level.
+// isFewAndFast reports whether groups have few and fast requests, compared with all of the level.
 func (l *level) isFewAndFast(r *refinement, ids []path.GroupID) bool {
 	var n, ns, open int64
 	for _, id := range ids {
@@ -193,6 +189,7 @@ func (l *level) isFewAndFast(r *refinement, ids []path.GroupID) bool {
 	return open == 0 && n < scale.Few && float64(n) < scale.Little*float64(l.requests) && float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
 }
 
+// refine moves groups to their final keys: the callees' if the level is divided, else the handler's.
 func (r *refinement) refine(k path.GroupKey, ids []path.GroupID, depth int) {
 	level := r.newLevel(ids, depth)
 	if k.Name == 0 || !level.isDivided {
@@ -228,7 +225,7 @@ func (r *refinement) refine(k path.GroupKey, ids []path.GroupID, depth int) {
 	}
 }
 
-// nameGroups has groups called by a function.
+// nameGroups gives groups the handler frame of a function.
 func (r *refinement) nameGroups(ids []path.GroupID, fn tracefmt.StringID) {
 	frame := tracefmt.FrameID(0)
 	for _, p := range r.sum.tables {
@@ -241,11 +238,9 @@ func (r *refinement) nameGroups(ids []path.GroupID, fn tracefmt.StringID) {
 	}
 }
 
-// calleeName returns the function that calls a handler's few requests better than the
-// handler's own name, 0 for none: where that is a closure, most often a wrapper's,
-// the one function below it in which all were seen that have ended. A flight
-// recorder's snapshot has no more than a few, all of one route. Of many requests the
-// name must not depend on where they happened to wait.
+// calleeName returns a better name for the few requests of a closure, most often of a wrapper: the one function below it that
+// all ended requests contain; 0 for none. A flight recorder's snapshot has no more than a few requests, all of one route. The
+// name of many requests must not depend on where they happened to wait.
 func (r *refinement) calleeName(k path.GroupKey, ids []path.GroupID, l *level) tracefmt.StringID {
 	if l.requests >= scale.Enough || len(l.children) != 1 || !words.IsClosure(r.stage.Syms.String(k.Name)) {
 		return 0
@@ -263,7 +258,7 @@ func (r *refinement) calleeName(k path.GroupKey, ids []path.GroupID, l *level) t
 	return 0
 }
 
-// isExclusive reports whether a function was seen in requests of these groups alone.
+// isExclusive reports whether a function is only in requests of these groups.
 func (r *refinement) isExclusive(kind request.Kind, ids []path.GroupID, fn tracefmt.StringID) bool {
 	for id, g := range r.unrefined {
 		if g != nil && g.key.Kind == kind && (g.key.Name == fn || slices.Contains(g.key.Path[:], fn)) && !slices.Contains(ids, path.GroupID(id)) {
@@ -273,6 +268,7 @@ func (r *refinement) isExclusive(kind request.Kind, ids []path.GroupID, fn trace
 	return true
 }
 
+// moveTo adds a group to the group with its final key.
 func (r *refinement) moveTo(k path.GroupKey, id path.GroupID) {
 	to := r.stage.IDs.GroupID(k)
 	r.finalIDs[id] = to

@@ -11,11 +11,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestSwitchBehindWrappers sends requests through two wrappers to two handlers. A
-// division that stops at a wrapper with one child would make one group of them,
-// named by the outer wrapper; one that names what little is seen of wrappers alone
-// would have a third group, of two fast requests. A handler whose one function does
-// the work stays whole.
+// TestSwitchBehindWrappers sends requests through two wrappers to two handlers. If the division stopped at a wrapper with one
+// callee, there would be one group with the name of the outer wrapper; if the few requests that show only wrappers kept their
+// names, there would be a third group, of two fast requests. A handler whose one callee does the work is not divided.
 func TestSwitchBehindWrappers(t *testing.T) {
 	const run, conn = "net/http.(*http2serverConn).runHandler", "net/http.(*http2serverConn).serve"
 	b := tracetext.New(26)
@@ -63,11 +61,9 @@ func TestSwitchBehindWrappers(t *testing.T) {
 	}
 }
 
-// TestFewBehindWrappers sends few requests through a wrapper, as a flight recorder's
-// snapshot has them: all that ended were seen in one function below it, which names
-// them. That of a closure, or of two, would be what no reader knows; but many requests
-// are not called by where they happened to wait, nor those of two routes by the
-// function that both call.
+// TestFewBehindWrappers sends few requests through a wrapper, as in the snapshot of a flight recorder: all ended requests
+// show one function below it, which becomes their name. The name of a closure, or of two, would be useless to a reader. But
+// many requests are not named by where they happened to wait, nor those of two routes by the function that both call.
 func TestFewBehindWrappers(t *testing.T) {
 	const serve = "net/http.(*conn).serve:2074"
 	for _, c := range []struct {
@@ -117,7 +113,7 @@ func TestFewBehindWrappers(t *testing.T) {
 				idle()
 			}
 		}
-		if len(c.stacks) == 1 { // the one that is open takes the snapshot, in the wrapper
+		if len(c.stacks) == 1 { // the open request takes the snapshot, in the wrapper
 			handler()
 			wait(c.stacks[0]...)
 			next()

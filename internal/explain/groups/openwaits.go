@@ -12,19 +12,21 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// openWaits are requests that had not ended, by the cause and place at which they stood.
+// openWaits are the waits of requests that had not ended, by cause.
 type openWaits map[path.CauseID]*openWait
 
+// An openWait adds up open requests that wait with one cause.
 type openWait struct {
 	count       int64
-	oldestStart int64   // start of the oldest
-	stuckNS     []int64 // for how long they had stood there, the longest first
-	agesNS      []int64 // and how old they were, the oldest first
+	oldestStart int64   // start of the oldest request
+	stuckNS     []int64 // how long each had waited there, longest first
+	agesNS      []int64 // how old each was, oldest first
 }
 
-// maxOpenTimes bounds the requests of a place of which it is told for how long they stood there, and how old they were.
+// maxOpenTimes bounds stuckNS and agesNS.
 const maxOpenTimes = 20
 
+// longest returns the longest times of a list and added ones, longest first.
 func longest(list []int64, added ...int64) []int64 {
 	list = append(list, added...)
 	slices.SortFunc(list, func(a, b int64) int { return cmp.Compare(b, a) })
@@ -39,8 +41,8 @@ func (w *openWait) add(addend *openWait) {
 	w.stuckNS, w.agesNS = longest(w.stuckNS, addend.stuckNS...), longest(w.agesNS, addend.agesNS...)
 }
 
-// add takes note of where an open request stood, and since when: a wait that was cut, because something may have frozen
-// the process, is one.
+// add records where an open request waits, and since when. A wait that was divided, because the process may have been frozen,
+// counts as one.
 func (os openWaits) add(w *path.WalkResult) {
 	n := len(w.Segments)
 	if n == 0 || len(w.CauseIDs) != n {
@@ -55,7 +57,7 @@ func (os openWaits) add(w *path.WalkResult) {
 		stuckSince = w.Segments[i].Start
 	}
 	if stuckSince == w.PathStart {
-		stuckSince = w.Start // of one that began before what is left of the trace
+		stuckSince = w.Start // the request began before the remaining part of the trace
 	}
 	entry.In(os, w.CauseIDs[n-1]).add(&openWait{w.Weight, w.Start, []int64{w.Req.End - stuckSince}, []int64{w.Req.End - w.Start}})
 }
@@ -69,7 +71,7 @@ func (os openWaits) merge(from openWaits, causes []path.CauseID) {
 	}
 }
 
-// openWaitRows spells out where open requests stood, those that stood for the longest, all together, first.
+// openWaitRows returns the waits of open requests, those with the longest time in sum first.
 func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report.OpenWait {
 	type waitKey struct {
 		cause       cause.Cause
@@ -101,7 +103,8 @@ func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report
 		out = append(out, wait)
 	}
 	slices.SortFunc(out, func(a, b report.OpenWait) int {
-		return cmp.Or(cmp.Compare(b.TotalNS(), a.TotalNS()), cmp.Compare(a.Cause, b.Cause), a.Site.Compare(b.Site), cmp.Compare(a.Call, b.Call), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(b.TotalNS(), a.TotalNS()), cmp.Compare(a.Cause, b.Cause), a.Site.Compare(b.Site),
+			cmp.Compare(a.Call, b.Call), cmp.Compare(a.Kind, b.Kind))
 	})
 	return out
 }

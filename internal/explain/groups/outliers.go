@@ -5,11 +5,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// outlierFactor is how many times as slow as what is usual outliers are. The same bounds make service/flight keep a recording.
+// outlierFactor is by how many times outliers exceed the usual latency. Package service/flight uses the same bounds for
+// recordings.
 const outlierFactor = 4
 
-// outlierThreshold returns from which latency on requests are outliers, far slower than what is usual: than 99 of a hundred
-// where that is known of enough requests, else than three quarters. It is 0 where too few tell.
+// outlierThreshold returns the latency from which requests are outliers: far above the 99th percentile, if there are enough
+// requests for it, else above the third quartile. It is 0 if there are too few requests.
 func outlierThreshold(lat *histogram) int64 {
 	if lat.count < scale.Enough {
 		return 0

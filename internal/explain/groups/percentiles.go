@@ -6,13 +6,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// minValues returns how many values a quantile needs to mean something: at least
-// one is expected beyond it, and for the median a handful.
+// minValues returns how many values a quantile needs: at least one is expected beyond it, and five for the median.
 func minValues(q float64) int64 {
-	n := int64(math.Round(1 / (1 - q))) // in floating point it is a little less or more
+	n := int64(math.Round(1 / (1 - q))) // the floating-point result is slightly less or more
 	return max(n, 5)
 }
 
+// latencyOf returns the latencies of a histogram, with the quantiles that have enough values.
 func latencyOf(h *histogram) report.Latency {
 	var out report.Latency
 	if h.count == 0 {

@@ -11,14 +11,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Bounds on what stands beside the requests of a server.
+// probeFactor is by how many times a process's own work must exceed, in count and time, a server's requests, for these to be
+// probes.
 const (
 	probeFactor = 20
 )
 
-// SortByRole gives groups their roles and brings them into order: first what somebody
-// waits for, those of the most time first; then what the process does by itself;
-// then what watches it. isTimerStarted says of work whether a timer began most of it.
+// SortByRole gives groups their roles and sorts them: first what a client or a goroutine waits for, those with the most time
+// first; then background work; then monitoring. isTimerStarted reports whether a timer started most of a group's work.
 func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bool) {
 	var servedTotals, workTotals, maxTotals report.Group // counts and times alone
 	hasOther, tasks := false, 0
@@ -42,7 +42,8 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 		}
 		maxTotals.TotalNS = max(maxTotals.TotalNS, row.TotalNS)
 	}
-	probes := float64(servedTotals.Count) < scale.Few*max(duration.Seconds(), 1) && workTotals.Count >= probeFactor*servedTotals.Count && workTotals.TotalNS >= probeFactor*servedTotals.TotalNS
+	probes := float64(servedTotals.Count) < scale.Few*max(duration.Seconds(), 1) &&
+		workTotals.Count >= probeFactor*servedTotals.Count && workTotals.TotalNS >= probeFactor*servedTotals.TotalNS
 	for i := range rows {
 		row := &rows[i]
 		switch {
@@ -50,7 +51,8 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 			if !hasOther {
 				row.Role = ""
 			}
-		case isWork(row.kind) && servedTotals.Count > 0 && !probes && (isTimerStarted(row) || float64(row.TotalNS) < scale.Speck*float64(maxTotals.TotalNS)):
+		case isWork(row.kind) && servedTotals.Count > 0 && !probes &&
+			(isTimerStarted(row) || float64(row.TotalNS) < scale.Speck*float64(maxTotals.TotalNS)):
 			row.Role = report.RoleBackground
 		case tasks >= scale.Enough && isIdleTicker(row, isTimerStarted):
 			row.Role = report.RoleBackground
@@ -63,9 +65,8 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 	})
 }
 
-// isIdleTicker reports whether turns of a loop only look, when a timer says so, whether
-// there is something to do: nobody waits for that, however many they are and however
-// late they run.
+// isIdleTicker reports whether iterations of a loop only check, when a timer fires, whether there is work: nothing waits for
+// them, however many they are and however late they run.
 func isIdleTicker(r *Row, isTimerStarted func(*Row) bool) bool {
 	if r.kind != request.Loop || r.Count == 0 || len(r.Bands) == 0 || !isTimerStarted(r) {
 		return false
@@ -73,7 +74,8 @@ func isIdleTicker(r *Row, isTimerStarted func(*Row) bool) bool {
 	workNS := int64(0)
 	for i := range r.All().Causes {
 		switch c := &r.All().Causes[i]; c.Cause {
-		case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseThrottle, report.CauseSTW, report.CauseGCAssist, report.CauseGCWait:
+		case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseThrottle, report.CauseSTW,
+			report.CauseGCAssist, report.CauseGCWait:
 		default:
 			workNS += c.TotalNS
 		}
@@ -85,8 +87,7 @@ func roleRank(r report.Role) int { return slices.Index(report.Roles(), r) }
 
 func isWork(k request.Kind) bool { return k == request.Goroutine || k == request.Loop }
 
-// isMonitoring reports whether a handler is there for those who watch the
-// process: its metrics, whether it lives.
+// isMonitoring reports whether a handler serves the monitoring of the process: its metrics, its health.
 func isMonitoring(handler string) bool {
 	path, name := "", handler
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {
@@ -99,7 +100,7 @@ func isMonitoring(handler string) bool {
 	case "health":
 		return strings.HasPrefix(path, "google.golang.org/grpc")
 	}
-	// The last part that is no closure, without what handlers are called.
+	// The last part of the name that is no closure, without usual parts of handlers' names.
 	parts := strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune(".()*", r) })
 	for len(parts) > 1 && (strings.HasPrefix(parts[len(parts)-1], "func") || parts[len(parts)-1] == "ServeHTTP" || isDigits(parts[len(parts)-1])) {
 		parts = parts[:len(parts)-1]

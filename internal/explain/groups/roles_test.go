@@ -19,7 +19,7 @@ func TestIsMonitoring(t *testing.T) {
 		"google.golang.org/grpc/health.(*Server).Check":                   true,
 		"sigs.k8s.io/controller-runtime/pkg/healthz.(*Handler).ServeHTTP": true,
 		"expvar.Handler":                                                  true,
-		"example.com/clinic/health.(*Records).List":                       false, // a package of that name is the service's own matter
+		"example.com/clinic/health.(*Records).List":                       false, // a package of the service
 		"github.com/VictoriaMetrics/metrics.(*Store).Ingest":              false,
 		"main.(*board).show":                                              false,
 		"main.main.func2":                                                 false,
@@ -32,8 +32,8 @@ func TestIsMonitoring(t *testing.T) {
 	}
 }
 
-// TestSortByRole: what somebody waits for comes first, what a timer began behind it, what watches the process last. Each line
-// is a process as it would be put the wrong way round by time alone.
+// TestSortByRole: work that a client or a goroutine waits for comes first, background work of timers next, monitoring last.
+// Time alone would order each process of the table wrongly.
 func TestSortByRole(t *testing.T) {
 	type g struct {
 		name  string
@@ -47,7 +47,7 @@ func TestSortByRole(t *testing.T) {
 		groups []g
 		want   []string // names and roles
 	}{
-		"a herd of tickers beside a server": {
+		"tickers in a server": {
 			[]g{{"main.tick", request.Loop, 12000, 300_000 * ms, true}, {"main.serve", request.HTTP1, 150, 900 * ms, false}},
 			[]string{"main.serve", "", "main.tick", "background"}},
 		"a DNS server that is scraped": {
@@ -56,13 +56,13 @@ func TestSortByRole(t *testing.T) {
 		"a checker whose probes show no handler": {
 			[]g{{"main.check", request.Loop, 20000, 90_000 * ms, true}, {"unseen HTTP/1 handlers", request.HTTP1, 10, 9 * ms, false}},
 			[]string{"main.check", "", "unseen HTTP/1 handlers", "monitoring"}},
-		"a queue's consumer beside a server": {
+		"a queue's consumer in a server": {
 			[]g{{"main.serve", request.HTTP1, 1000, 900 * ms, false}, {"main.consume", request.Loop, 1000, 1500 * ms, false}},
 			[]string{"main.consume", "", "main.serve", ""}},
 		"nothing but probes": {
 			[]g{{"main.healthz", request.HTTP1, 10, 9 * ms, false}},
 			[]string{"main.healthz", ""}},
-		"a flusher that does next to nothing": {
+		"a flusher with hardly any work": {
 			[]g{{"main.flush", request.Loop, 100, 1 * ms, false}, {"main.serve", request.HTTP1, 100, 900 * ms, false}},
 			[]string{"main.serve", "", "main.flush", "background"}},
 	} {
@@ -75,14 +75,14 @@ func TestSortByRole(t *testing.T) {
 		SortByRole(rows, 10*time.Second, func(r *Row) bool { return timer[r.Name] })
 		for i := range rows {
 			if rows[i].Name != c.want[2*i] || string(rows[i].Role) != c.want[2*i+1] {
-				t.Errorf("%s: place %d has %s, %q; want %s, %q", name, i+1, rows[i].Name, rows[i].Role, c.want[2*i], c.want[2*i+1])
+				t.Errorf("%s: row %d is %s, %q; want %s, %q", name, i+1, rows[i].Name, rows[i].Role, c.want[2*i], c.want[2*i+1])
 			}
 		}
 	}
 }
 
-// TestRowText: rows of a report that say different things have different texts, so that those of equal time stand in one order,
-// whatever the order in which they were found. It fails if a report of the same trace is another the next time.
+// TestRowText: different causes have different texts, so that rows of equal time have one order, independent of the order in
+// which they were found. It fails if two reports of one trace differ.
 func TestRowText(t *testing.T) {
 	site := func(fn, file string, line int) *report.Site { return &report.Site{Func: fn, File: file, Line: line} }
 	calledSite := site("main.a", "a.go", 1)

@@ -14,37 +14,35 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Selection says which groups are reported. The zero value is all.
+// A Selection says which groups are reported. The zero value selects all.
 type Selection struct {
 	// Name, if not nil, must match a group's name.
 	Name *regexp.Regexp
-	// Wanted, if not nil, selects groups by kind and by what they are called.
+	// Wanted, if not nil, selects groups by kind and name.
 	Wanted func(request.Kind, tracefmt.StringID) bool
 }
 
-// includes reports whether a group that has requests is of a wanted kind.
+// includes reports whether a group has requests and is of a wanted kind.
 func (s *Selection) includes(g *group) bool {
 	return g != nil && g.requests() > 0 && (s.Wanted == nil || s.Wanted(g.key.Kind, g.key.Name))
 }
 
-// A Row is a group of the report, without what Sum does not know: its slowest
-// requests.
+// A Row is a group of the report, without its slowest requests, which Sum does not know.
 type Row struct {
 	report.Group
-	PathGroup path.GroupID
-	// MedianNS is an estimate of the median latency also of a group that is too
-	// small for a percentile; 0 if no request ended.
+	PathGroup path.GroupID // id in package path
+	// MedianNS is an estimate of the median latency, even if the group is too small for a percentile; 0 if no request ended.
 	MedianNS int64
 	kind     request.Kind
 }
 
-// GroupKey returns what tells a group apart.
+// GroupKey returns the key of a group.
 func (s *Sum) GroupKey(id path.GroupID) path.GroupKey { return s.tables[0].stage.IDs.Group(id) }
 
-// maxCauses bounds the rows of a band; the rest is one row "other".
+// maxCauses bounds the causes of a band; the rest is one cause "other".
 const maxCauses = 40
 
-// ObserverRequests returns how many requests looked at the process itself.
+// ObserverRequests returns the number of requests that observed the process itself, such as for a profile.
 func (s *Sum) ObserverRequests() int { return int(s.tables[0].observerRequests) }
 
 // HasRequests reports whether there are requests of a wanted kind.
@@ -54,7 +52,7 @@ func (s *Sum) HasRequests(wanted func(request.Kind, tracefmt.StringID) bool) boo
 	})
 }
 
-// Rows returns the groups in order of total latency.
+// Rows returns the selected groups, those with the most time first.
 func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 	w := rowWriter{table: s.tables[0], sp: sp, samplesByGroup: s.tables[0].runSamples.byGroup()}
 	w.indexConcurrentRuns()
@@ -71,8 +69,8 @@ func (s *Sum) Rows(sp *spell.Speller, sel Selection) []Row {
 	return out
 }
 
-// GroupNames returns the names of all groups that are wanted, whatever they are called, with
-// how many requests, those of the most time first.
+// GroupNames returns the names of all groups of wanted kinds, whatever sel.Name is, with their numbers of requests, those
+// with the most time first.
 func (s *Sum) GroupNames(sp *spell.Speller, sel Selection) []NameCount {
 	w := rowWriter{table: s.tables[0], sp: sp}
 	var out []NameCount
@@ -91,13 +89,13 @@ func (s *Sum) GroupNames(sp *spell.Speller, sel Selection) []NameCount {
 	return out
 }
 
-// A Named is a group's name and the number of its requests.
+// A NameCount is a group's name and its number of requests.
 type NameCount struct {
 	Name     string
 	Requests int64
 }
 
-// GroupIDs returns the report's id of every group that is selected, by its id here.
+// GroupIDs returns the report's id of every selected group by its id in package path.
 func (s *Sum) GroupIDs(sp *spell.Speller, sel Selection) map[path.GroupID]string {
 	w := rowWriter{table: s.tables[0], sp: sp}
 	out := make(map[path.GroupID]string)
@@ -109,14 +107,14 @@ func (s *Sum) GroupIDs(sp *spell.Speller, sel Selection) map[path.GroupID]string
 	return out
 }
 
-// GroupTitle returns the report's id and the name of one group, if it is selected.
+// GroupTitle returns the report's id and the name of one group, and whether it is selected.
 func (s *Sum) GroupTitle(id path.GroupID, sp *spell.Speller, sel Selection) (groupID, name string, ok bool) {
 	w := rowWriter{table: s.tables[0], sp: sp}
 	kind, name, ok := w.selectedTitle(&sel, w.groups[id])
 	return spell.GroupID(kind, name), name, ok
 }
 
-// selectedTitle returns what a group is called, and whether it is selected.
+// selectedTitle returns the kind and the name of a group, and whether it is selected.
 func (w rowWriter) selectedTitle(sel *Selection, g *group) (kind, name string, ok bool) {
 	if !sel.includes(g) {
 		return "", "", false
@@ -125,17 +123,18 @@ func (w rowWriter) selectedTitle(sel *Selection, g *group) (kind, name string, o
 	return kind, name, sel.Name == nil || sel.Name.MatchString(name)
 }
 
-// A writer makes rows of a table.
+// A rowWriter creates rows of a report from a table.
 type rowWriter struct {
 	*table
 	sp        *spell.Speller
-	mainLines map[tracefmt.StringID]tracefmt.FrameID // see ran.leads
-	// runsByCause is what ran during waits for a P, by cause and by whose they were, pWaitCauses are the causes.
+	mainLines map[tracefmt.StringID]tracefmt.FrameID // see concurrentRuns.mainLines
+	// runsByCause holds what ran during waits for a P, by cause and wait key, and pWaitCauses are the causes.
 	runsByCause    map[path.CauseID]map[waitKey]map[tracefmt.FrameID]int64
 	pWaitCauses    []path.CauseID
-	samplesByGroup map[path.GroupID][]sampleKey // see under.byGroup
+	samplesByGroup map[path.GroupID][]sampleKey // see runSamples.byGroup
 }
 
+// row creates the row of a group.
 func (w rowWriter) row(g *group) report.Group {
 	kind, name, named := w.title(g)
 	row := report.Group{
@@ -169,7 +168,10 @@ func (w rowWriter) row(g *group) report.Group {
 	for _, bi := range sortedKeys(g.blocks) {
 		b := g.blocks[bi]
 		length := int64(blockNS) << w.blockShift
-		blockRow := report.Block{StartNS: bi*length - w.sp.Start, DurationNS: length, Count: int(b.latencies.count), TotalNS: b.latencies.sum, Histogram: histogramPairs(&b.latencies), Causes: map[report.CauseName]int64{}}
+		blockRow := report.Block{
+			StartNS: bi*length - w.sp.Start, DurationNS: length, Count: int(b.latencies.count), TotalNS: b.latencies.sum,
+			Histogram: histogramPairs(&b.latencies), Causes: map[report.CauseName]int64{},
+		}
 		if blockRow.StartNS < 0 {
 			blockRow.DurationNS += blockRow.StartNS
 			blockRow.StartNS = 0
@@ -192,7 +194,7 @@ func (w rowWriter) row(g *group) report.Group {
 	return row
 }
 
-// title returns what a group is called.
+// title returns the kind and the name of a group, and whether the name is known.
 func (w rowWriter) title(g *group) (kind, name string, named bool) {
 	kind, name, named = g.key.Kind.String(), w.sp.Syms.String(g.key.Name), g.key.Name != 0
 	if g.handlerFrame != 0 && g.key.Kind == request.GRPC {
@@ -214,7 +216,7 @@ func histogramPairs(h *histogram) [][2]int64 {
 	return out
 }
 
-// histogramCauses are the nanoseconds of each cause in the buckets of pairs.
+// histogramCauses returns the ns of each cause in the buckets of histogramPairs.
 func (w rowWriter) histogramCauses(g *group) map[report.CauseName][]int64 {
 	indexByBucket := map[int32]int{}
 	for i, b := range sortedKeys(g.latencies.coarseCounts()) {

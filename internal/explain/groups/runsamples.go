@@ -10,33 +10,30 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// runSamples adds up what was seen running. Short runs have no stack of their own: all
-// that a trace shows is the event that ended them, say a write in a function F,
-// and the time may have gone into anything before it. CPU samples in runs of the
-// same kind say into what; without them, what longer runs, ended by a preemption,
-// showed below F.
+// runSamples records which sites ran below which functions. A short run has no stack: the trace shows only the event that
+// ended it, say a write in function F, and anything before it may have used the time. CPU samples in runs of the same kind
+// show what; without these, longer runs, which a preemption ended, show it.
 type runSamples struct {
 	stage         *path.Stage
 	nsBySite      map[funcSite]int64
-	funcsByStack  map[tracefmt.StackID][]tracefmt.StringID // functions on a stack that a site can be in
-	samplesByKind map[sampleKey]int64                      // CPU samples
+	funcsByStack  map[tracefmt.StackID][]tracefmt.StringID // functions on a stack that may contain a site
+	samplesByKind map[sampleKey]int64                      // number of CPU samples
 }
 
-// An funcSite is a function and a site that was seen running under it.
+// A funcSite is a function and a site that ran below it.
 type funcSite struct {
 	fn   tracefmt.StringID
 	site tracefmt.FrameID
 }
 
-// A runKind is runs of one group's requests that the same function's events end,
-// and that are of like length.
+// A runKind is runs of one group's requests of similar length that events of one function end.
 type runKind struct {
-	group  path.GroupID // anyGroup for parts of long requests: theirs is not known yet
+	group  path.GroupID // anyGroup for pieces of long requests, whose group is not known yet
 	fn     tracefmt.StringID
 	length cause.RunLength
 }
 
-// A sampleKey is a site that CPU samples saw in a kind of runs.
+// A sampleKey is a site that CPU samples hit in one kind of runs.
 type sampleKey struct {
 	runKind
 	site tracefmt.FrameID
@@ -45,10 +42,13 @@ type sampleKey struct {
 const anyGroup path.GroupID = -1
 
 func newRunSamples(s *path.Stage) runSamples {
-	return runSamples{stage: s, nsBySite: make(map[funcSite]int64), funcsByStack: make(map[tracefmt.StackID][]tracefmt.StringID), samplesByKind: make(map[sampleKey]int64)}
+	return runSamples{
+		stage: s, nsBySite: make(map[funcSite]int64), funcsByStack: make(map[tracefmt.StackID][]tracefmt.StringID),
+		samplesByKind: make(map[sampleKey]int64),
+	}
 }
 
-// add adds a request's running time that shows a stack.
+// add adds the running time of a request that has a stack.
 func (u *runSamples) add(w *path.WalkResult) {
 	for i := range w.Segments {
 		s := &w.Segments[i]
@@ -69,8 +69,7 @@ func (u *runSamples) add(w *path.WalkResult) {
 	})
 }
 
-// forEachSampled calls f for the segments of running time that CPU samples fell into,
-// with how many.
+// forEachSampled calls f for each running segment that CPU samples hit, with their number.
 func (u *runSamples) forEachSampled(w *path.WalkResult, f func(i int, n int64)) {
 	for i := range w.Segments {
 		if s := &w.Segments[i]; s.SiteSource == cause.SiteFromSample && s.Code.Cause() == cause.CPU {
@@ -81,7 +80,7 @@ func (u *runSamples) forEachSampled(w *path.WalkResult, f func(i int, n int64)) 
 	}
 }
 
-// byGroup returns what CPU samples saw, by group.
+// byGroup returns the sites of CPU samples by group.
 func (u *runSamples) byGroup() map[path.GroupID][]sampleKey {
 	out := make(map[path.GroupID][]sampleKey)
 	for k := range u.samplesByKind {
@@ -90,6 +89,7 @@ func (u *runSamples) byGroup() map[path.GroupID][]sampleKey {
 	return out
 }
 
+// functionsOn returns the functions on a stack that are not the standard library's.
 func (u *runSamples) functionsOn(stack tracefmt.StackID) []tracefmt.StringID {
 	fns, ok := u.funcsByStack[stack]
 	if !ok {
@@ -115,8 +115,8 @@ func (u *runSamples) merge(other *runSamples, tr *path.Translation) {
 	}
 }
 
-// shares returns how the time seen under a function divides by function and,
-// within it, site. It is nil if too little was seen for ns of time unseen.
+// shares returns the sites that ran below a function with their times, and their sum. It is nil if that is too little for ns
+// of time without a stack.
 func (u *runSamples) shares(fn tracefmt.StringID, ns int64) (sums map[tracefmt.FrameID]int64, total int64) {
 	sums = map[tracefmt.FrameID]int64{}
 	for k, v := range u.nsBySite {
@@ -131,9 +131,8 @@ func (u *runSamples) shares(fn tracefmt.StringID, ns int64) (sums map[tracefmt.F
 	return sums, total
 }
 
-// SitesBelow returns, by site, the time that was seen running in runs that show no more
-// than a function, and all of it; nil if there was none. Merge must have been
-// called.
+// SitesBelow returns, for runs that show only a function, the sites that were found running in such runs with their times,
+// and the sum; nil if there are none. Merge must have been called.
 func (s *Sum) SitesBelow(fn tracefmt.StringID) (sums map[tracefmt.FrameID]int64, total int64) {
 	samples := &s.tables[0].runSamples
 	var pool samplePool

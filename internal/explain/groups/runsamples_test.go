@@ -11,9 +11,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestSamplesOfOtherRequests: requests that no sample fell into show neither their handler nor where they computed. What other
-// requests' samples showed in runs that end at the same function says it: those of like length where there are enough, else of
-// any length, else nobody. It fails if all of that time is left at the write that ended it although samples tell.
+// TestSamplesOfOtherRequests: requests without a CPU sample show neither their handler nor the site of their computations.
+// Samples of other requests, in runs that end at the same function, decide: of similar length if there are enough, else of
+// any length, else none. It fails if all of that time remains at the write that ended the run although there are samples.
 func TestSamplesOfOtherRequests(t *testing.T) {
 	const ms = 1_000_000
 	type sampled struct {
@@ -26,7 +26,7 @@ func TestSamplesOfOtherRequests(t *testing.T) {
 		want    string
 		source  string
 	}{
-		{"of like length", []sampled{{"main.spin", []int64{1, 1, 1, 1, 1}}, {"main.sort", []int64{64, 64, 64, 64, 64, 64, 64}}}, "main.spin", "sample"},
+		{"of similar length", []sampled{{"main.spin", []int64{1, 1, 1, 1, 1}}, {"main.sort", []int64{64, 64, 64, 64, 64, 64, 64}}}, "main.spin", "sample"},
 		{"of other lengths, few of each", []sampled{{"main.spin", []int64{4, 4, 16, 16, 64}}}, "main.spin", "sample"},
 		{"too few", []sampled{{"main.spin", []int64{4, 16, 16, 64}}}, "net/http.(*conn).serve", "bracket"},
 	} {
@@ -48,7 +48,7 @@ func TestSamplesOfOtherRequests(t *testing.T) {
 			now += length + 10*ms
 		}
 		const unseen = 5
-		for range unseen + 1 { // the first one ends what was before the trace
+		for range unseen + 1 { // the first one ends a request that began before the trace
 			request(ms)
 		}
 		for _, s := range c.sampled {

@@ -7,9 +7,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 )
 
-// A spread says how far a sum may be off that requests with weights were added
-// up to. One of weight w that spent x adds w(w-1)x to lin and w(w-1)x² to sq. What
-// was walked for itself alone, w being 1, adds nothing.
+// A spread measures the error of a sum of weighted requests. A request of weight w with time x adds w(w-1)x to linear and
+// w(w-1)x² to square. A request of weight 1 was walked for itself alone, and adds nothing.
 type spread struct{ linear, square float64 }
 
 func (s *spread) add(addend *spread) {
@@ -17,7 +16,7 @@ func (s *spread) add(addend *spread) {
 	s.square += addend.square
 }
 
-// addSpread takes note of what a request that stands for others spent on its causes.
+// addSpread adds the times of a request that represents several.
 func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 	product := float64(w.Weight) * float64(w.Weight-1)
 	if g.spreadWeights == nil {
@@ -30,11 +29,10 @@ func (g *group) addSpread(bucket int32, w *path.WalkResult) {
 	}
 }
 
-// variances returns those of the times of causes in some buckets. With n the sum of w(w-1) over all
-// requests of a stratum, whether they spent anything or not, that of a stratum is
-// sq - lin²/n: of a sum over a sample of independent draws, about its mean
-// (Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, sections
-// 3.2 and 3.7). Strata are those by which requests were chosen.
+// variances returns the variances of the times of causes in some buckets. With n the sum of w(w-1) over all requests of a
+// stratum, including those without the cause, the variance of a stratum is square - linear²/n: that of a sum over a sample of
+// independent draws, about its mean (Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, sections 3.2 and
+// 3.7). Strata are those by which requests were sampled.
 func (g *group) variances(buckets map[int32]bool) map[int32]float64 {
 	type key struct{ stratum, cause int32 }
 	n, sums, out := map[int32]float64{}, map[key]spread{}, map[int32]float64{}
@@ -62,9 +60,9 @@ func stratum(bucket int32) int32 {
 	return loglinear.Bucket(loglinear.Least(bucket, coarseBits), path.StratumBits)
 }
 
-// shareError is half of the interval that has a share 95 times of a hundred, rounded up to a hundredth of a percent, as rounding
-// down has many a small share outside. The last bits of a variance depend on the order in which workers added to it, so a
-// hundredth of that is none.
+// shareError is half of the 95 % confidence interval of a share, rounded up to a hundredth of a percent: many small shares
+// would be outside if it were rounded down. The last bits of a variance depend on the order in which workers added to it, so
+// less than a hundredth of that is ignored.
 func shareError(variance float64, total int64) float64 {
 	return math.Ceil(1.96*math.Sqrt(variance)/float64(total)*1e4-0.01) / 1e4
 }

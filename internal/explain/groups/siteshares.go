@@ -12,23 +12,21 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// minSamples is how many samples a kind of runs must have for its shares to be
-// known: with eight of them the largest share is wrong by less than a third of the
-// whole, nineteen times of twenty.
+// minSamples is how many samples a kind of runs needs for its shares to be known: with eight, the largest share is wrong by
+// less than a third of the whole in 19 of 20 cases.
 const minSamples = 8
 
-// siteShares says, of the causes of one group that are running time without a stack of
-// its own, how that time divides by what was seen in such runs. It is the same for
-// all bands of the group, so that no band has more of anything than one around it.
+// siteShares divides the causes of one group that are running time without a stack among the sites that ran in such runs. It
+// is the same for all bands of the group, so that no band has more of anything than a band that contains it.
 type siteShares map[path.CauseID][]siteShare
 
-// A part is a site's share of a cause.
+// A siteShare is a site's share of a cause.
 type siteShare struct {
 	site  rowSite
 	share float64
 }
 
-// divide calls f with the parts of what was spent on a cause; they add up to it.
+// divide calls f with the parts of a total of a cause; they add up to it. rest is the site of the part without a share.
 func (s siteShares) divide(id path.CauseID, rest rowSite, total cell, f func(rowSite, cell)) {
 	remaining := total
 	parts := s[id]
@@ -36,7 +34,7 @@ func (s siteShares) divide(id path.CauseID, rest rowSite, total cell, f func(row
 		share := cell{ns: int64(parts[i].share * float64(total.ns)), requests: int64(parts[i].share * float64(total.requests))}
 		remaining.ns, remaining.requests = remaining.ns-share.ns, remaining.requests-share.requests
 		if i == len(parts)-1 && remaining.ns < int64(len(parts)) {
-			// Nothing is left but what was rounded off.
+			// Only a rounding error remains.
 			share.ns, share.requests, remaining = share.ns+remaining.ns, share.requests+remaining.requests, cell{}
 		}
 		if share.ns > 0 {
@@ -48,8 +46,7 @@ func (s siteShares) divide(id path.CauseID, rest rowSite, total cell, f func(row
 	}
 }
 
-// A pool is the samples of several kinds of runs, and the time of such runs that
-// no sample fell into.
+// A samplePool is the samples of several kinds of runs, and the time of such runs without a sample.
 type samplePool struct {
 	samples     map[tracefmt.FrameID]int64
 	count       int64
@@ -64,11 +61,12 @@ func (p *samplePool) add(site tracefmt.FrameID, n int64) {
 	p.count += n
 }
 
-// isSufficient reports whether there are samples enough: few of much time mean that the
-// profile was of another time, or that the threads had no CPU.
-// Where all are in one function, five are enough: they come by chance once in twenty times, at most, if it has less than 55 % of the time.
+// isSufficient reports whether there are enough samples. Few samples for much time mean that the profile covers another time,
+// or that the threads had no CPU. If all samples are in one function, five are enough: if it had less than 55 % of the time,
+// that would happen by chance at most once in twenty cases.
 func (p *samplePool) isSufficient(syms *tracefmt.Symbols) bool {
-	return (p.count >= minSamples || p.count >= scale.Few && p.isOneFunction(syms)) && float64(p.count)*report.SampleNS >= scale.Some*float64(p.unsampledNS)
+	return (p.count >= minSamples || p.count >= scale.Few && p.isOneFunction(syms)) &&
+		float64(p.count)*report.SampleNS >= scale.Some*float64(p.unsampledNS)
 }
 
 // isOneFunction reports whether all samples are in one function.
@@ -86,12 +84,9 @@ func (p *samplePool) isOneFunction(syms *tracefmt.Symbols) bool {
 	return first != 0
 }
 
-// siteSharesOf returns what runs of a group that show no stack are taken to be. Where
-// there are samples, each kind of run is as its own samples say; one with too few of
-// them is as all runs of the group at that function, or, where these are too few as
-// well, as all such kinds of the group together. What no sample speaks for is as what
-// longer runs showed below the function; else it stays where the events are. Both are
-// inferred.
+// siteSharesOf divides the runs of a group that have no stack. The first of these with enough samples decides: samples of the
+// same kind of runs, of all runs of the group at the same function, of all such kinds of the group. Without samples, longer
+// runs below the function decide; else the time remains at the sites of the events. Both are inferred.
 func (w rowWriter) siteSharesOf(g *group) siteShares {
 	id := w.stage.IDs.GroupID(g.key)
 	unassignedNS, causesByKind := map[runKind]int64{}, map[runKind][]path.CauseID{}
@@ -115,8 +110,8 @@ func (w rowWriter) siteSharesOf(g *group) siteShares {
 		}
 		delete(unassignedNS, kind)
 	}
-	// by settles kinds by the samples of those with the same key; weighed says that these must not be too few for the time of
-	// such runs.
+	// assignBySamples assigns kinds of runs by the samples with the same key; limited: these must not be too few for the time
+	// of such runs.
 	assignBySamples := func(key func(runKind) runKind, sampled []sampleKey, limited bool) {
 		pools := map[runKind]*samplePool{}
 		for kind, ns := range unassignedNS {
@@ -139,12 +134,13 @@ func (w rowWriter) siteSharesOf(g *group) siteShares {
 	byFunc := func(k runKind) runKind { return runKind{fn: k.fn} }
 	ownSamples := w.samplesByGroup[id]
 	assignBySamples(func(k runKind) runKind { return k }, ownSamples, true)
-	assignBySamples(byFunc, ownSamples, true) // runs of another length at the same function are the nearest
+	assignBySamples(byFunc, ownSamples, true) // runs of another length at the same function are the most similar
 	leftSamples := slices.DeleteFunc(slices.Clone(ownSamples), func(k sampleKey) bool { return unassignedNS[k.runKind] == 0 })
 	assignBySamples(func(runKind) runKind { return runKind{} }, leftSamples, true)
 	if len(unassignedNS) > 0 && (g.key.Name == 0 || g.hasJoined) {
-		// A sample names its request, so what shows no handler has none; and of a long request's parts the group is known late:
-		// samples of all groups speak, in runs at the same function of like length, then of any.
+		// A sample names the handler of its request, so requests without a handler have no samples; and pieces of a long
+		// request have no group when they are added. For both, samples of all groups decide: in runs at the same function of
+		// similar length, then of any length.
 		all := slices.Collect(maps.Keys(w.runSamples.samplesByKind))
 		assignBySamples(func(k runKind) runKind { return runKind{fn: k.fn, length: k.length} }, all, false)
 		assignBySamples(byFunc, all, false)
@@ -155,7 +151,7 @@ func (w rowWriter) siteSharesOf(g *group) siteShares {
 	}
 	for kind := range unassignedNS {
 		if sums, total := w.runSamples.shares(kind.fn, nsByFunc[kind.fn]); total > 0 {
-			// Its own function's part stays at the event: that is no better known.
+			// The share of the function itself remains at the event, which is no less exact.
 			for f := range sums {
 				if w.sp.Syms.Frame(f).Func == kind.fn {
 					delete(sums, f)
@@ -167,7 +163,7 @@ func (w rowWriter) siteSharesOf(g *group) siteShares {
 	return out
 }
 
-// sortedShares are the shares of sites, in an order that does not change.
+// sortedShares returns the shares of sites, sorted by frame.
 func (w rowWriter) sortedShares(sums map[tracefmt.FrameID]int64, total int64, from cause.SiteSource) []siteShare {
 	out := make([]siteShare, 0, len(sums))
 	for f, n := range sums {

@@ -6,9 +6,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestSamplePool: eight samples speak for runs that show no stack, and five where all are in one function, at whatever lines;
-// not five that disagree, not fewer, and not those of another time. It would catch a bracket that outranks all samples there
-// are, and a function that has all of a time because of two.
+// TestSamplePool: eight samples are enough for runs without a stack, and five if all are in one function, on whatever lines.
+// Five in several functions, fewer, or samples of another time are not. It fails if the event at the end of a run outranks
+// all samples, and if two samples give all of a time to one function.
 func TestSamplePool(t *testing.T) {
 	syms := tracefmt.NewSymbols()
 	frame := func(fn string, line uint32) tracefmt.FrameID {
@@ -26,7 +26,7 @@ func TestSamplePool(t *testing.T) {
 	}{
 		{"eight", map[tracefmt.FrameID]int64{push1: 3, push2: 3, read: 2}, 100e6, true},
 		{"five of one function", map[tracefmt.FrameID]int64{push1: 3, push2: 2}, 50e6, true},
-		{"seven, one of them elsewhere", map[tracefmt.FrameID]int64{push1: 3, push2: 3, read: 1}, 50e6, false},
+		{"seven, one in another function", map[tracefmt.FrameID]int64{push1: 3, push2: 3, read: 1}, 50e6, false},
 		{"four of one function", map[tracefmt.FrameID]int64{push1: 4}, 40e6, false},
 		{"five, of a second of running time", map[tracefmt.FrameID]int64{push1: 5}, 1e9, false},
 		{"none", nil, 0, false},

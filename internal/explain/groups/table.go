@@ -1,6 +1,14 @@
-// Package groups adds requests up into groups: latencies, and causes by latency
-// and by time. Its tables' size depends on how many different things happened,
-// not on how many requests there were.
+// Package groups aggregates requests by group: latencies, causes by latency, causes by time, and open requests.
+//
+// Input: walked requests of package path, one call of Add each, on several workers. Each worker has a table. Merge combines
+// the tables and decides how finely handlers are distinguished (see refineHandlers). Output: the groups of a report (Rows),
+// with their roles (SortByRole).
+//
+// The causes of a group are a matrix of sums: a coarse latency bucket by a cause (path.CauseID). Each band of latencies is a
+// sum of rows of this matrix. Time without a stack is divided among sites only at the end, by what CPU samples and longer
+// runs of the same kind showed (see siteShares). Memory grows with the number of different groups, causes and buckets, not
+// with the number of requests. Requests have weights, because only a sample of the fast ones is walked; samplingerror.go
+// computes the error that this causes. The result does not depend on which worker added which request.
 package groups
 
 import (
@@ -11,6 +19,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
+// A cell is the sum of one cause in one latency bucket.
 type cell struct {
 	ns       int64
 	requests int64
@@ -21,35 +30,35 @@ func (c *cell) add(addend *cell) {
 	c.requests += addend.requests
 }
 
-// A group is what has been added up of one group.
+// A group holds the sums of the requests of one group.
 type group struct {
 	key                path.GroupKey
-	handlerFrame       tracefmt.FrameID // a frame of the handler, the smallest seen
+	handlerFrame       tracefmt.FrameID // a frame of the handler, see isPreferredFrame
 	starter            starter
 	latencies          histogram
-	readyTimes         histogram
-	pollGaps           histogram
+	readyTimes         histogram // from when a request was ready until its goroutine ran
+	pollGaps           histogram // upper bounds of the time from the arrival until a thread polled the network
 	causeCells         cellTable[cell]
 	spreads            cellTable[spread]
-	spreadWeights      map[int32]float64 // by latency bucket: see spread
-	sampleCounts       cellTable[cell]   // of CPU samples, how many: counted as requests
+	spreadWeights      map[int32]float64 // by latency bucket, see spread
+	sampleCounts       cellTable[cell]   // CPU samples, in the field requests
 	blocks             map[int64]*block
-	currentBlock       *block // the one asked for last, number currentBlockNumber
+	currentBlock       *block // the last result of blockAtTime, with its number
 	currentBlockNumber int64
-	cutAtStart         int64
-	hasJoined          bool
-	openCount          int64
-	oldestStart        int64 // start
-	oldestG            uint64
-	oldestSite         tracefmt.FrameID
+	cutAtStart         int64            // requests that began before the trace
+	hasJoined          bool             // some requests were joined from pieces
+	openCount          int64            // requests that had not ended
+	oldestStart        int64            // of the open requests
+	oldestG            uint64           // its goroutine
+	oldestSite         tracefmt.FrameID // where it waits
 	openWaits          openWaits
-	markKind           tracefmt.StringID           // what marked requests are of: http, grpc, job, message
-	beforeMark         histogram                   // how long before their marks they reached the process
-	statuses           map[tracefmt.StringID]int64 // how marked requests came out
-	multiStack         int64                       // requests of which several stacks were seen: their path means something
+	markKind           tracefmt.StringID           // kind of the marks: http, grpc, job, message
+	beforeMark         histogram                   // time from a request's arrival in the process to its mark
+	statuses           map[tracefmt.StringID]int64 // outcomes of marked requests
+	multiStack         int64                       // requests with several stacks of the handler, so that their common frames are meaningful
 }
 
-// A starter is the line that started all goroutines of a group, 0 if there is no such one.
+// A starter is the line that started the goroutines of all requests of a group; frame 0: there are several.
 type starter struct {
 	frame tracefmt.FrameID
 	isSet bool
@@ -69,30 +78,28 @@ func newGroup(k path.GroupKey) *group {
 	return &group{key: k, blocks: make(map[int64]*block), openWaits: make(openWaits)}
 }
 
-// offerHandlerFrame takes note of a frame of the handler; 0 is none.
+// offerHandlerFrame uses a frame of the handler if it is preferred to the present one; 0 is no frame.
 func (g *group) offerHandlerFrame(syms *tracefmt.Symbols, frame tracefmt.FrameID) {
 	if frame != 0 && isPreferredFrame(syms, frame, g.handlerFrame, g.key.Name) {
 		g.handlerFrame = frame
 	}
 }
 
-// requests counts those of the group, the open ones among them.
+// requests returns the number of requests, including open ones.
 func (g *group) requests() int64 { return g.latencies.count + g.openCount }
 
-// A block sums up the requests that ended in one stretch of time.
+// A block holds the sums of the requests that ended in one interval of time.
 type block struct {
 	latencies histogram
 	causes    cause.TimeByCode
 }
 
-// blockNS is the length of the stretches that blocks sum up, at first; in a
-// longer trace it doubles so that there are never more than maxBlocks.
+// blockNS is the length of a block in short traces. It doubles until there are at most maxBlocks.
 const blockNS = 250e6
 
-// maxBlocks bounds the blocks of a group.
 const maxBlocks = 256
 
-// blockByNumber returns a block of a group by its number.
+// blockByNumber returns a block, creating it on demand.
 func (g *group) blockByNumber(number int64) *block {
 	b := entry.In(g.blocks, number)
 	b.latencies.coarse = true
@@ -104,13 +111,13 @@ func (b *block) merge(addend *block) {
 	b.causes.Merge(&addend.causes)
 }
 
-// A table is one worker's part of the groups.
+// A table is one worker's part of a Sum.
 type table struct {
 	stage            *path.Stage
-	groups           []*group // by path.GroupID; nil where nothing was added
+	groups           []*group // by path.GroupID; nil: nothing was added
 	observerRequests int64
 	concurrentRuns   concurrentRuns
-	slowByGroup      map[path.GroupID]*slowRequests // of the generation that is being walked
+	slowByGroup      map[path.GroupID]*slowRequests // of the current generation
 	runSamples       runSamples
 	traversals       traversals
 
@@ -119,13 +126,16 @@ type table struct {
 }
 
 func newTable(s *path.Stage) *table {
-	return &table{stage: s, concurrentRuns: make(concurrentRuns), slowByGroup: make(map[path.GroupID]*slowRequests), runSamples: newRunSamples(s), traversals: newTraversals(s)}
+	return &table{
+		stage: s, concurrentRuns: make(concurrentRuns), slowByGroup: make(map[path.GroupID]*slowRequests),
+		runSamples: newRunSamples(s), traversals: newTraversals(s),
+	}
 }
 
 // Add implements pass.Adder.
 func (t *table) Add(w *path.WalkResult) {
 	if w.Form == path.CutAtStart {
-		// Its handler may show all the same, but its latency is unknown.
+		// Its handler may be known, but its latency is not.
 		t.group(w).cutAtStart += w.Weight
 		return
 	}
@@ -150,7 +160,7 @@ func (t *table) Add(w *path.WalkResult) {
 	t.addEnded(g, w)
 }
 
-// groupByID returns the group of an id.
+// groupByID returns a group, creating it on demand.
 func (t *table) groupByID(id path.GroupID) *group {
 	g := entry.At(&t.groups, id)
 	if *g == nil {
@@ -159,6 +169,7 @@ func (t *table) groupByID(id path.GroupID) *group {
 	return *g
 }
 
+// group returns the group of a request, and adds the request's handler frame, starter and kind of mark to it.
 func (t *table) group(w *path.WalkResult) *group {
 	g := t.groupByID(w.Group)
 	g.offerHandlerFrame(t.stage.Syms, w.HandlerFrame)
@@ -169,13 +180,14 @@ func (t *table) group(w *path.WalkResult) *group {
 	return g
 }
 
-// offerMarkKind takes note of what marked requests are of; of several the first by name.
+// offerMarkKind sets the kind of the group's marks; of several kinds the first by name.
 func (g *group) offerMarkKind(syms *tracefmt.Symbols, kind tracefmt.StringID) {
 	if kind != 0 && (g.markKind == 0 || syms.String(kind) < syms.String(g.markKind)) {
 		g.markKind = kind
 	}
 }
 
+// addStatus counts requests with an outcome.
 func (g *group) addStatus(status tracefmt.StringID, n int64) {
 	if g.statuses == nil {
 		g.statuses = make(map[tracefmt.StringID]int64)
@@ -183,10 +195,9 @@ func (g *group) addStatus(status tracefmt.StringID, n int64) {
 	g.statuses[status] += n
 }
 
-// isPreferredFrame chooses the frame that stands for a group's entry, by content so
-// that it does not depend on which request came first: another function than
-// the key (a gRPC method rather than the code generated for it), then by name,
-// then the first line.
+// isPreferredFrame reports whether frame a is preferred to b as a group's handler frame. It compares contents, so that the
+// result does not depend on the order of requests: another function than the key (a gRPC method in place of the generated
+// code), then the function's name, then the line.
 func isPreferredFrame(syms *tracefmt.Symbols, a, b tracefmt.FrameID, key tracefmt.StringID) bool {
 	if b == 0 {
 		return true
@@ -201,12 +212,13 @@ func isPreferredFrame(syms *tracefmt.Symbols, a, b tracefmt.FrameID, key tracefm
 	return fa.Line < fb.Line
 }
 
-// isOlder reports whether an open request is older than the oldest known; of
-// those that began before the trace it is the one on the first goroutine.
+// isOlder reports whether an open request is older than the oldest one so far. Requests that began before the trace are
+// equally old; the lowest goroutine id decides.
 func (g *group) isOlder(start int64, id uint64) bool {
 	return g.oldestStart == 0 || start < g.oldestStart || start == g.oldestStart && id < g.oldestG
 }
 
+// addOpen adds a request that has not ended.
 func (g *group) addOpen(w *path.WalkResult) {
 	g.openCount += w.Weight
 	g.openWaits.add(w)
@@ -218,7 +230,7 @@ func (g *group) addOpen(w *path.WalkResult) {
 	}
 }
 
-// addEnded adds the request's latency and sums to its group.
+// addEnded adds a request that has ended.
 func (t *table) addEnded(g *group, w *path.WalkResult) {
 	latency, requests := w.Latency(), w.CountedRequests()
 	g.latencies.add(latency, requests)
@@ -258,7 +270,7 @@ func (t *table) addEnded(g *group, w *path.WalkResult) {
 	})
 }
 
-// blockAtTime returns the block of a group in which a time lies.
+// blockAtTime returns the group's block of a time.
 func (t *table) blockAtTime(g *group, end int64) *block {
 	number := end / blockNS
 	if t.blockMin == 0 || number < t.blockMin {
@@ -273,14 +285,14 @@ func (t *table) blockAtTime(g *group, end int64) *block {
 	return g.currentBlock
 }
 
-// fitBlocks makes blocks longer until they are few enough.
+// fitBlocks doubles the length of blocks until there are few enough.
 func (t *table) fitBlocks() {
 	for t.blockMax>>t.blockShift-t.blockMin>>t.blockShift >= maxBlocks {
 		t.doubleBlocks()
 	}
 }
 
-// doubleBlocks doubles the blocks' length.
+// doubleBlocks doubles the length of blocks.
 func (t *table) doubleBlocks() {
 	t.blockShift++
 	for _, g := range t.groups {
@@ -295,12 +307,12 @@ func (t *table) doubleBlocks() {
 	}
 }
 
-// A Sum adds requests up into groups. It implements pass.Sum.
+// A Sum aggregates requests by group. It implements pass.Sum.
 type Sum struct {
 	tables []*table
 }
 
-// New returns a Sum to which nothing was added.
+// New returns an empty Sum.
 func New() *Sum { return new(Sum) }
 
 // NewAdder implements pass.Sum.
@@ -310,5 +322,5 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	return t
 }
 
-// EndGeneration implements pass.Ender: now it is known which requests of the generation were the slow ones.
+// EndGeneration implements pass.Ender. Only now the slowest requests of the generation are known.
 func (s *Sum) EndGeneration() { addSlowPWaits(s.tables) }

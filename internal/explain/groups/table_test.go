@@ -2,8 +2,8 @@ package groups
 
 import "testing"
 
-// TestStarter: where lines of the service's own are two that start a group's goroutines, none is the line to change for
-// all, in whichever order tables with them are merged. It would catch a report that has the first one for every request.
+// TestStarter: if two lines start a group's goroutines, there is no starter, in whichever order tables are merged. It fails
+// if the first one counts for all requests.
 func TestStarter(t *testing.T) {
 	first, second, mixed := starter{12, true}, starter{30, true}, starter{0, true}
 	for _, c := range []struct {

@@ -8,16 +8,16 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// traversals counts, of requests that servers handled, through whose goroutines
-// their paths lead: those are not work of its own kind, but parts of requests.
-// Who only held a lock is none. A sample of the requests is looked at.
+// traversals counts, for requests of servers, the goroutines that their paths lead through, by start function: the work of
+// these is part of requests, and no separate work. A goroutine that only held a lock does not count. Only a sample of the
+// requests is evaluated.
 type traversals struct {
 	stage          *path.Stage
-	requestsByFunc map[tracefmt.StringID]int64 // by function that goroutines were started with: requests
+	requestsByFunc map[tracefmt.StringID]int64 // by start function
 	sampled        int64
 	requests       int64
-	pathFuncs      []tracefmt.StringID
-	holdChains     map[path.ChainID]bool // chains of waits that lead through a lock
+	pathFuncs      []tracefmt.StringID   // scratch
+	holdChains     map[path.ChainID]bool // wait chains that lead through a hold
 }
 
 func newTraversals(s *path.Stage) traversals {
@@ -55,8 +55,8 @@ func (t *traversals) add(w *path.WalkResult) {
 	}
 }
 
-// isHoldChain reports whether a chain of waits leads to its end because of what was
-// held there, not because of what was done.
+// isHoldChain reports whether a chain of waits leads to a goroutine that held something. What the goroutine did does not
+// matter then.
 func (t *traversals) isHoldChain(id path.ChainID) bool {
 	isHold, ok := t.holdChains[id]
 	if !ok {
@@ -76,9 +76,8 @@ func (t *traversals) merge(other *traversals) {
 	t.requests += other.requests
 }
 
-// RequestsThrough returns about how many requests of servers had a path that leads
-// through goroutines that were started with a function. Merge must have been
-// called.
+// RequestsThrough estimates how many requests of servers had a path through goroutines that were started with a function.
+// Merge must have been called.
 func (s *Sum) RequestsThrough(fn tracefmt.StringID) int64 {
 	t := &s.tables[0].traversals
 	if t.sampled == 0 {
