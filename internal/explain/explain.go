@@ -1,6 +1,15 @@
-// Package explain runs the engine: it reads a trace, hands its requests from
-// one stage to the next, and makes the report. Package whylate is its public
-// face; verbs of the command line that need more than a report use it directly.
+// Package explain is the engine: it reads a trace and returns the report. The input is a trace and, optionally, host
+// samples, an allocation profile and a recording of a peer process. Package whylate is the public interface; commands
+// that need more than a report use this package.
+//
+// One reading of a trace is a pass (package pass). It decodes generations into timelines, finds requests, walks their
+// critical paths, and adds the results to sums: groups, slowest requests, queues, peers, moments, stops and samples for
+// predictions. engine.report then merges the sums and fills the report in a fixed order: groups, process, host,
+// findings, verdicts. Each later part reads the earlier ones.
+//
+// A trace is read twice in two cases. If requests wait over the network for other requests of the same process, the
+// first reading finds the groups that do, and the second one follows the paths through them. If the options select a
+// part of the trace, the first reading finds those groups in the whole trace.
 package explain
 
 import (
@@ -41,97 +50,80 @@ import (
 
 // Options configure Explain. The zero value is ready for use.
 type Options struct {
-	// Name is what the report calls its input: a file name, or a URL without
-	// credentials.
+	// Name is the report's name of its input: a file name, or a URL without credentials.
 	Name string
-	// Request, if not nil, selects functions by name: requests are their calls,
-	// instead of what would be found otherwise.
+	// Request, if not nil, selects functions by name. Their calls are the requests, and no others are searched for.
 	Request *regexp.Regexp
 	// Group, if not nil, selects the groups that are reported, by name.
 	Group *regexp.Regexp
-	// IgnoreMarks leaves the marks of service/mark aside: requests are found as if
-	// the service had none.
+	// IgnoreMarks finds requests as if the service had no marks of service/mark.
 	IgnoreMarks bool
-	// TraceID, if not zero, limits the report to requests of the trace with this
-	// id in a tracing system. Only requests whose id the trace holds can be found
-	// so: those of service/mark, and those about which a tracer wrote user logs.
-	// SpanID selects them by a span: their own, or the caller's.
+	// TraceID, if not zero, limits the report to requests with this trace id of a tracing system. The trace must hold
+	// the id: in a mark of service/mark or in a tracer's user log. SpanID, if not zero, limits it to requests with this
+	// span id, their own or the caller's.
 	TraceID [16]byte
 	SpanID  [8]byte
-	// Slowest is how many of the slowest requests of a group are reported in
-	// full; 0 means 3, negative none.
+	// Slowest is how many of the slowest requests of a group are reported in full. 0 means 3, negative none.
 	Slowest int
-	// From and To limit the report to requests that end in this part of the
-	// trace, counted from its start; a To of 0 means the end.
+	// From and To limit the report to requests that end in this part of the trace, as time since its start. A To of 0
+	// means the end.
 	From, To time.Duration
-	// PathMap rewrites the beginnings of file names; the first that fits counts.
+	// PathMap replaces prefixes of file names. The first that matches applies.
 	PathMap []spell.PathRewrite
-	// Thresholds are those of findings' severity; nil: the usual ones.
+	// Thresholds decide the severity of findings; nil means the defaults.
 	Thresholds []finding.Threshold
-	// Modules tells the service's own code from that of its dependencies; nil
-	// means by names of files alone.
+	// Modules decides which code belongs to the service and which to its dependencies; nil means by file names alone.
 	Modules *modules.Set
-	// MaxMemory bounds the memory for the largest generation, in bytes; 0
-	// means 1 GiB. A generation that needs more is left out, with a warning.
+	// MaxMemory bounds the memory for the largest generation, in bytes; 0 means 1 GiB. A larger generation is left out,
+	// with a warning.
 	MaxMemory int64
-	// Reopen returns the trace again, from its beginning: it is read a second
-	// time where requests wait for others of the same process. nil is for a trace
-	// that can be sought in, or of which so much may be held in memory as it is
-	// read (see keepMost).
+	// Reopen returns a new reader of the same trace, for the second reading. If it is nil, the trace must be seekable,
+	// or it is buffered in memory up to maxBuffered while it is read.
 	Reopen func() (io.ReadCloser, error)
-	// Workers is the number of goroutines that decode and walk; 0 means
-	// GOMAXPROCS. The report does not depend on it.
+	// Workers is the number of goroutines that decode and walk; 0 means GOMAXPROCS. The report does not depend on it.
 	Workers int
-	// Host holds the host samples of a recording ("host.jsonl" of a x.whylate
-	// file), Allocs a profile of the allocations of the same time (gzipped
-	// pprof); nil if there is none. An error in them becomes a warning.
+	// Host reads the host samples of a recording ("host.jsonl" of a x.whylate file), Allocs an allocation profile of
+	// the same time (gzipped pprof). nil means none. An error in them becomes a warning.
 	Host, Allocs io.Reader
-	// WhatIf are changes whose gain is predicted, all of them together.
+	// WhatIf are changes whose combined gain is predicted.
 	WhatIf []predict.Change
-	// Goals are what latencies are to keep; changes that reach them are searched for.
+	// Goals are limits of latencies. Changes that reach them are searched for.
 	Goals []Goal
-	// ServedRecording, if not nil, is filled with what the process served; Peer, if not
-	// nil, is such a recording of a process that requests may wait for.
+	// ServedRecording, if not nil, is filled with the requests that the process served. PeerRecording, if not nil, is
+	// such a recording of another process for which requests may wait.
 	ServedRecording, PeerRecording *peers.Recording
-	// Exact has every request walked, however many there are. Keep and Index imply
-	// it.
+	// Exact walks every request, however many there are. Replayer and Index imply it.
 	Exact bool
 	// Replayer, if not nil, is filled so that the trace can be replayed.
 	Replayer *Replayer
-	// Progress, if not nil, is called now and then, from the calling
-	// goroutine, with the bytes of input consumed.
+	// Progress, if not nil, is called repeatedly with the bytes of input consumed, from the calling goroutine.
 	Progress func(bytes int64)
-	// Index, if not nil, is filled for later questions about this trace, those
-	// of "whylate view".
+	// Index, if not nil, is filled for later questions about this trace by "whylate view".
 	Index *inspect.Index
 	// Validate, if not nil, checks the pass and the report. It must be new.
 	Validate *validate.Checks
 
-	isRereadForced bool        // see guess; for tests of wrong guesses
-	hostSamples    hostSamples // what Host holds, once that was read
+	isRereadForced bool        // for tests of wrong guesses: see engine.guessReread
+	hostSamples    hostSamples // read from Host
 }
 
-// ErrNothing is returned, wrapped, when not one whole generation of a trace
-// could be read: there is nothing to report.
+// ErrNothing is returned, wrapped, if not one whole generation of a trace could be read.
 var ErrNothing = errors.New("nothing in it can be analysed")
 
-// exactRequests is from how many requests on only some of those that are not slow are followed.
+// exactRequests is how many requests are all walked. Of those after them that are not slow, only a sample is.
 const exactRequests = 5_000
 
-// memoryPerTraceByte is what a generation needs in memory for each of its bytes:
-// records of 8 bytes for events of 5.2 bytes, their places, and the bytes
-// themselves (see lab/bench/README.md).
+// memoryPerTraceByte is the memory for a generation per byte of it: records of 8 bytes for events of 5.2 bytes,
+// indexes, and the bytes themselves (see lab/bench/README.md).
 const memoryPerTraceByte = 8
 
-// Explain reads a trace to its end and says why the requests in it were late.
+// Explain reads a trace to its end and explains the latency of its requests.
 //
-// A trace that is cut or damaged is reported as far as whole generations go,
-// marked as truncated, with a warning. The error wraps ErrNothing where there
-// is none. If ctx ends, what was read until then is reported together with
-// ctx's error.
+// If the trace is truncated or damaged, its whole generations are reported, with a warning, and marked as truncated.
+// The error wraps ErrNothing if there are none. If ctx ends, the report on what was read until then is returned
+// together with ctx's error.
 //
-// Explain reads ahead from another goroutine; it returns without waiting for
-// a Read that is under way.
+// Explain reads ahead in another goroutine. It does not wait for a Read that has not returned.
 func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report, error) {
 	shownSlowest := opts.Slowest
 	if shownSlowest == 0 {
@@ -149,7 +141,7 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 	var selfWaits *selfWaits
 	selectsPart := canReopen && opts.selectsPart()
 	if selectsPart {
-		// Which groups wait for which does not depend on what is asked about.
+		// Which groups wait for which is a property of the whole trace.
 		whole, _, err := readTrace(ctx, trace, opts.wholeTrace(), nil, rereadAlways)
 		if err != nil {
 			return nil, err
@@ -166,7 +158,7 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 	if canReopen && !selectsPart && opts.Index == nil && opts.Validate == nil && opts.Replayer == nil {
 		reread = rereadMaybe
 		if opts.Reopen != nil {
-			// What this reading leaves out, the next one adds up: the trace is opened for it first.
+			// The second reading adds what the first leaves out, so the trace is opened for it first.
 			if next, err := reopen(); err != nil {
 				reread = rereadNever
 			} else {
@@ -179,8 +171,9 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 	if err != nil {
 		return nil, err
 	}
-	if selfWaits := engine.findSelfWaits(); (selfWaits != nil || engine.pass.HasDroppedOptionalSums()) && !selectsPart && ctx.Err() == nil {
-		// Only now it is known that requests wait for others of this process, or that they do not though it seemed so.
+	selfWaits = engine.findSelfWaits()
+	if (selfWaits != nil || engine.pass.HasDroppedOptionalSums()) && !selectsPart && ctx.Err() == nil {
+		// The first reading has found that requests wait for others of this process, or that the guess was wrong.
 		if reopened, err := reopen(); err != nil && engine.pass.HasDroppedOptionalSums() {
 			return nil, fmt.Errorf("%s: reading it again: %w", opts.name(), err)
 		} else if err != nil {
@@ -206,16 +199,19 @@ func Explain(ctx context.Context, trace io.Reader, opts Options) (*report.Report
 	return rep, err
 }
 
-// minSlowest is how many of a group's slowest requests rules read, so that what is found does not depend on how many are
-// shown; it is also how many are shown if nothing is said.
+// minSlowest is how many of a group's slowest requests are collected at least, because rules read them: findings must
+// not depend on how many are shown. It is also the default number that is shown.
 const minSlowest = 3
 
-// readTrace reads a trace to its end. What it knows of requests that wait for others
-// of the same process joins their paths; it is nil at first. next says whether the trace is read again
-// afterwards: much is left to that reading then.
-func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *selfWaits, reread rereading) (newEngine *engine, damage, err error) {
+// readTrace reads a trace to its end. selfWaits lets paths continue in other requests of the process; it is nil in the
+// first reading. reread says whether the trace will be read again, so that this reading can leave sums out. damage is
+// why the reading ended before the end of the trace, if it did.
+func readTrace(
+	ctx context.Context, trace io.Reader, opts Options, selfWaits *selfWaits, reread rereading,
+) (newEngine *engine, damage, err error) {
 	newEngine = &engine{
-		opts: opts, freezes: new(freeze.Detector), groups: groups.New(), slowest: detailed.New(opts.Slowest), samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), selfWaits: selfWaits,
+		opts: opts, freezes: new(freeze.Detector), groups: groups.New(), slowest: detailed.New(opts.Slowest),
+		samples: predict.NewSamples(), queues: queues.New(), peers: peers.New(), moments: moments.New(), process: process.NewCollector(), selfWaits: selfWaits,
 	}
 	newEngine.stops = stops.New(newEngine.freezes)
 	reader, err := newReader(trace, opts)
@@ -239,7 +235,9 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 	if reread == rereadAlways {
 		tracePass.DropOptionalSums()
 	}
-	tracePass.Listeners = []pass.Listener{freezeListener{newEngine.freezes, &newEngine.threads, opts.hostSamples.samples}, &newEngine.hostLog, newEngine.process}
+	tracePass.Listeners = []pass.Listener{
+		freezeListener{newEngine.freezes, &newEngine.threads, opts.hostSamples.samples}, &newEngine.hostLog, newEngine.process,
+	}
 	if opts.Index != nil {
 		tracePass.Sums = append(tracePass.Sums, opts.Index)
 		tracePass.Listeners = append(tracePass.Listeners, opts.Index)
@@ -260,7 +258,7 @@ func readTrace(ctx context.Context, trace io.Reader, opts Options, selfWaits *se
 	return newEngine, damage, nil
 }
 
-// newReader returns a reader of a trace that keeps to the bound of memory.
+// newReader returns a reader that skips generations above the memory bound.
 func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
 	rd, err := tracefmt.NewReader(r, tracefmt.Options{MaxGeneration: int(opts.MaxMemory / memoryPerTraceByte)})
 	if err != nil {
@@ -271,7 +269,10 @@ func newReader(r io.Reader, opts Options) (*tracefmt.Reader, error) {
 
 // passOptions returns the options of a pass.
 func (o *Options) passOptions(p path.Options) pass.Options {
-	out := pass.Options{Workers: o.Workers, IgnoreMarks: o.IgnoreMarks, TraceID: o.TraceID, SpanID: o.SpanID, From: o.From, To: o.To, Progress: o.Progress, Modules: o.Modules, Path: p}
+	out := pass.Options{
+		Workers: o.Workers, IgnoreMarks: o.IgnoreMarks, TraceID: o.TraceID, SpanID: o.SpanID, From: o.From, To: o.To,
+		Progress: o.Progress, Modules: o.Modules, Path: p,
+	}
 	if o.Request != nil {
 		out.MatchFunction = o.Request.MatchString
 	}
@@ -285,10 +286,10 @@ func (o *Options) name() string {
 	return o.Name
 }
 
-// An engine makes one report.
+// An engine builds one report.
 type engine struct {
-	selfPacedGroups map[string]bool    // groups of turns that loops begin by their own pauses, by id
-	queuedShares    map[string]float64 // which part of a group's turns found their work there, by id
+	selfPacedGroups map[string]bool    // groups of iterations that their loops begin after a pause, by id
+	queuedShares    map[string]float64 // share of a group's iterations whose work was available at once, by id
 	opts            Options
 	pass            *pass.Pass
 	groups          *groups.Sum
@@ -300,23 +301,23 @@ type engine struct {
 	process         *process.Collector
 	stops           *stops.Sum
 	threads         hostjoin.Threads
-	freezes         *freeze.Detector // by itself: later questions hold it, and must not hold the engine
+	freezes         *freeze.Detector // not embedded: the index refers to it and must not refer to the engine
 	hostLog         hostLog
 	model           *predict.Model
 	selection       *workSelection
-	rowGroups       []path.GroupID // of the report's groups
+	rowGroups       []path.GroupID // groups of the report, in its order
 	translations    []path.Translation
 	mergedGroups    []path.GroupID // see groups.Sum.Merge
 	selfWaits       *selfWaits     // nil in the first reading
-	// walkCount is how many generations' requests were added, while that is guessed by.
+	// walkCount is how many generations were walked while guessReread was active.
 	walkCount int
-	// rereadErr is why paths that lead to this process were not followed, though it is known that they do.
+	// rereadErr is why the trace could not be read again although paths continue in this process.
 	rereadErr error
-	// shownGroups says which groups are reported.
+	// shownGroups selects the groups that are reported.
 	shownGroups groups.Selection
 }
 
-// A freezeListener gives generations to a detector of freezes.
+// A freezeListener passes generations to a detector of freezes.
 type freezeListener struct {
 	*freeze.Detector
 	threads *hostjoin.Threads
@@ -337,7 +338,7 @@ func (f freezeListener) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap 
 	f.Add(g)
 }
 
-// finish makes the report when the trace was read; cut says why not to its end.
+// finish builds the report after the reading; damage is why the trace was not read to its end.
 func (e *engine) finish(ctx context.Context, damage error) (*report.Report, error) {
 	name := e.opts.name()
 	if e.pass.Generations == 0 {
@@ -360,7 +361,7 @@ func (e *engine) finish(ctx context.Context, damage error) (*report.Report, erro
 	return rep, nil
 }
 
-// sampling says of how many requests the paths were walked, nil if all were.
+// sampling returns how many requests were walked, nil if all were.
 func (e *engine) sampling() *report.Sampled {
 	p := e.pass
 	if p.NotWalked == 0 {
@@ -369,12 +370,15 @@ func (e *engine) sampling() *report.Sampled {
 	return &report.Sampled{Walked: int(p.Requests - p.NotWalked), Of: int(p.Requests)}
 }
 
+// report merges the sums and fills the report. The order matters: findings need groups, process and host, the model for
+// predictions needs the facts about the process, and verdicts need the findings.
 func (e *engine) report(damage error) *report.Report {
 	tracePass := e.pass
 	samples, sampleErr := e.loadHost()
 	froze := e.freezes.Verdict()
 	sp := &spell.Speller{
-		Syms: &tracePass.Symbols, Sites: tracePass.Stages[0].Sites, Start: tracePass.Start, End: tracePass.End, Paths: e.opts.PathMap, Modules: e.opts.Modules,
+		Syms: &tracePass.Symbols, Sites: tracePass.Stages[0].Sites, Start: tracePass.Start, End: tracePass.End,
+		Paths: e.opts.PathMap, Modules: e.opts.Modules,
 		Settlement: cause.Settle(froze.IsFreeze),
 	}
 	e.slowest.Merge(e.translations)
@@ -387,7 +391,8 @@ func (e *engine) report(damage error) *report.Report {
 		Schema: report.Schema,
 		Input: report.Input{
 			Name: e.opts.Name, Bytes: tracePass.Reader.Unpacked(), Events: tracePass.Events, DurationNS: tracePass.End - tracePass.Start,
-			Go: fmt.Sprintf("1.%d", tracePass.Reader.Minor()), GOMAXPROCS: e.process.Procs(), Truncated: damage != nil, Observer: e.groups.ObserverRequests(), Sampled: e.sampling(), Warnings: []report.Warning{},
+			Go: fmt.Sprintf("1.%d", tracePass.Reader.Minor()), GOMAXPROCS: e.process.Procs(), Truncated: damage != nil,
+			Observer: e.groups.ObserverRequests(), Sampled: e.sampling(), Warnings: []report.Warning{},
 		},
 		Findings: []report.Finding{},
 	}
@@ -421,12 +426,15 @@ func (e *engine) report(damage error) *report.Report {
 	queueSum := e.queues
 	in := &finding.Input{
 		Report: e.selection.judgedReport(rep), Process: stats, Thresholds: e.opts.Thresholds, Allocs: e.readAllocs(rep, sp),
-		// What requests queue for, and who serves them.
-		Services: queueSum.Services(sp, e.selection.isJudged), SlotWaits: queueSum.SlotWaits(sp), LongWaits: queueSum.LongWaits(sp), Streams: queueSum.Streams(sp), SiblingShares: queueSum.SiblingShares(sp),
-		HolderLines: queueSum.HolderLines(sp), Hubs: queueSum.Hubs(sp), PeerCalls: e.peerCalls(rep, sp), FindHolder: e.lockHolder(sp), NoSelfConnections: e.peers.IsRefuted(),
-		// What is known of groups, and of goroutines' functions.
-		OutlierMoments: e.outlierIntervals(rep), HerdOverlap: e.herdShares(rep, stats), BacklogShares: e.queuedShares, UnawaitedGroups: e.selfPacedGroups,
-		WorksForServer: e.selection.servesRequests(sp), AcceptsConnections: e.pass.Finder.IsUnknownServer(),
+		// Queues and their servers.
+		Services: queueSum.Services(sp, e.selection.isJudged), SlotWaits: queueSum.SlotWaits(sp), LongWaits: queueSum.LongWaits(sp),
+		Streams: queueSum.Streams(sp), SiblingShares: queueSum.SiblingShares(sp),
+		HolderLines: queueSum.HolderLines(sp), Hubs: queueSum.Hubs(sp), PeerCalls: e.peerCalls(rep, sp), FindHolder: e.lockHolder(sp),
+		NoSelfConnections: e.peers.IsRefuted(),
+		// Groups and start functions.
+		OutlierMoments: e.outlierIntervals(rep), HerdOverlap: e.herdShares(rep, stats), BacklogShares: e.queuedShares,
+		UnawaitedGroups: e.selfPacedGroups,
+		WorksForServer:  e.selection.servesRequests(sp), AcceptsConnections: e.pass.Finder.IsUnknownServer(),
 		Predict: e.model.WhatIf, Polls: e.model.PollOf,
 	}
 	rules := finding.All()
@@ -446,7 +454,7 @@ func (e *engine) report(damage error) *report.Report {
 	return rep
 }
 
-// peerCalls returns how often requests of each group asked a peer from one line, by the group's id.
+// peerCalls returns, by group id, how often requests of the group called a peer from one line.
 func (e *engine) peerCalls(rep *report.Report, sp *spell.Speller) map[string][]queues.PeerCalls {
 	out := map[string][]queues.PeerCalls{}
 	for i, row := range e.rowGroups {
@@ -455,7 +463,7 @@ func (e *engine) peerCalls(rep *report.Report, sp *spell.Speller) map[string][]q
 	return out
 }
 
-// outlierIntervals returns, by group, in how many stretches of time apart its outliers were open.
+// outlierIntervals returns, by group id, in how many separate intervals the group's outliers were open.
 func (e *engine) outlierIntervals(rep *report.Report) map[string]int {
 	out := map[string]int{}
 	for i, row := range e.rowGroups {
@@ -466,8 +474,8 @@ func (e *engine) outlierIntervals(rep *report.Report) map[string]int {
 	return out
 }
 
-// herdShares returns a function that tells which share of a group's waiting for a P lies in the moments of herds with a start
-// function, and which part of the trace these moments are.
+// herdShares returns a function that reports, for the herds of a start function: the share of a group's waits for a P
+// that fall within them, and their share of the trace.
 func (e *engine) herdShares(rep *report.Report, stats *process.Stats) func(group, start string) (waited, time float64) {
 	return func(group, start string) (waited, time float64) {
 		i := slices.IndexFunc(rep.Groups, func(g report.Group) bool { return g.ID == group })
@@ -484,18 +492,19 @@ func (e *engine) herdShares(rep *report.Report, stats *process.Stats) func(group
 	}
 }
 
-// reportGroups returns the groups of the report, and makes them known to the model.
+// reportGroups returns the groups of the report and adds them to the model for predictions.
 func (e *engine) reportGroups(sp *spell.Speller) []report.Group {
 	out := []report.Group{}
 	rows := e.groups.Rows(sp, e.shownGroups)
-	groups.SortByRole(rows, time.Duration(e.pass.End-e.pass.Start), func(r *groups.Row) bool { return e.selection.isSelfStarted(e.groups.GroupKey(r.PathGroup)) })
+	isSelfStarted := func(r *groups.Row) bool { return e.selection.isSelfStarted(e.groups.GroupKey(r.PathGroup)) }
+	groups.SortByRole(rows, time.Duration(e.pass.End-e.pass.Start), isSelfStarted)
 	e.selfPacedGroups, e.queuedShares = map[string]bool{}, map[string]float64{}
 	for i := range rows {
 		key := e.groups.GroupKey(rows[i].PathGroup)
 		if e.queuedShares[rows[i].ID] = e.selection.queuedShare(key); key.Kind == request.WebSocket {
 			e.queuedShares[rows[i].ID] = e.pass.Finder.QueuedMessageShare(key.Name)
 		}
-		e.selfPacedGroups[rows[i].ID] = rows[i].Kind == report.KindLoop && e.selection.isTimerStarted(e.groups.GroupKey(rows[i].PathGroup))
+		e.selfPacedGroups[rows[i].ID] = rows[i].Kind == report.KindLoop && e.selection.isTimerStarted(key)
 	}
 	e.fillServed(rows)
 	for _, row := range rows {
@@ -511,7 +520,7 @@ func (e *engine) reportGroups(sp *spell.Speller) []report.Group {
 	return out
 }
 
-// readAllocs reads the allocation profile; what is wrong with it is a warning.
+// readAllocs reads the allocation profile. An error becomes a warning.
 func (e *engine) readAllocs(rep *report.Report, sp *spell.Speller) *allocs.Profile {
 	if e.opts.Allocs == nil {
 		return nil

@@ -18,8 +18,7 @@ import (
 	"github.com/whylate/whylate/service/mark"
 )
 
-// TestFlight explains what a flight recorder of this process holds: the marked
-// request, and the kernel's counters.
+// TestFlight explains a flight recording of this process: it has the marked requests and the kernel's counters.
 func TestFlight(t *testing.T) {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
@@ -31,7 +30,7 @@ func TestFlight(t *testing.T) {
 	defer rec.Stop()
 	var bundled *bundle.Bundle
 	jobs := 0
-	// Samples that cost much are taken less often: on a slow machine it takes more jobs until there are enough.
+	// Expensive samples are taken less often, so a slow machine needs more jobs to get enough of them.
 	for samples := 0; (jobs < 3 || samples <= 3) && jobs < 50; jobs++ {
 		_ = mark.Do(context.Background(), "nightly job", func(context.Context) error {
 			time.Sleep(100 * time.Millisecond)
@@ -73,7 +72,7 @@ func TestFlight(t *testing.T) {
 	}
 }
 
-// TestHostLog tests on whose clock the lines are.
+// TestHostLog checks the clocks of the lines.
 func TestHostLog(t *testing.T) {
 	snapshot := &tracefmt.ClockSnapshot{Mono: 5000, UnixSec: 7, UnixNsec: 100}
 	log := hostLog{lines: []hostLine{{1100, `{"kind":"sample"}`}, {900, `{"kind":"sample","run_ns":3}`}}}

@@ -9,20 +9,20 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Goal is a percentile of latency that requests are to keep: p50 or p99, which are the ones that can be predicted.
+// A Goal is a limit for a percentile of latency: p50 or p99, the ones that can be predicted.
 type Goal struct {
 	Percentile string
 	Limit      time.Duration
 }
 
-// Limits of the search for changes: all sets of so many of the causes that take most of the slow requests' time. With
-// these, a group needs 92 predictions at most.
+// Limits of the search for changes. It tries all sets of at most maxGoalChanges of the causes that take most of the
+// slow requests' time: at most 92 predictions for a group.
 const (
 	maxGoalCauses  = 8
 	maxGoalChanges = 3
 )
 
-// addGoals says of each group whether it keeps the goals, and if not, the fewest changes that are predicted to reach them.
+// addGoals reports for each group whether it meets the goals, and if not, the fewest changes predicted to meet them.
 func (e *engine) addGoals(rep *report.Report) {
 	for _, goal := range e.opts.Goals {
 		if rep.Goals == nil {
@@ -35,7 +35,7 @@ func (e *engine) addGoals(rep *report.Report) {
 				out.IsNS = g.LatencyNS.P50
 			}
 			switch {
-			case out.IsNS == nil: // too few requests to say
+			case out.IsNS == nil: // too few requests
 			case *out.IsNS <= out.MostNS:
 				out.Kept = true
 			default:
@@ -46,9 +46,10 @@ func (e *engine) addGoals(rep *report.Report) {
 	}
 }
 
-// findChanges returns the fewest changes that reach a goal in a group, those that win most among as many, and what they would
-// win; reached is false if none do, and the changes are those that come nearest. Each change takes a cause at a site away;
-// where taking half of each away is enough, that is what is returned.
+// findChanges returns the prediction for the fewest changes that meet a goal in a group, and their number. Of sets of
+// equal size it chooses the one that gains most. A change removes a cause at a site; if removing half of each is
+// enough, the prediction is for that. reached is false if no set meets the goal; then the result is the one nearest to
+// it.
 func (e *engine) findChanges(g *report.Group, goal Goal) (best *report.Predicted, n int, reached bool) {
 	candidates := goalCandidates(g)
 	predictedNS := func(p *report.Predicted) int64 {
@@ -83,7 +84,7 @@ func (e *engine) findChanges(g *report.Group, goal Goal) (best *report.Predicted
 	return best, len(chosen), reached
 }
 
-// goalCandidates are the causes, each at its site, that take most of the time of a group's slow requests, and of all.
+// goalCandidates returns the removals of the causes that take most of the time of a group's slow requests, then of all.
 func goalCandidates(g *report.Group) []predict.Change {
 	type weighed struct {
 		change predict.Change
@@ -97,7 +98,8 @@ func goalCandidates(g *report.Group) []predict.Change {
 		}
 		for i := range causeBand.Causes {
 			rowCause := &causeBand.Causes[i]
-			if rowCause.Cause == report.CauseOther || rowCause.Cause == report.CauseUnknown || rowCause.Site == nil && rowCause.Cause != report.CauseSched && rowCause.Cause != report.CauseThrottle {
+			if rowCause.Cause == report.CauseOther || rowCause.Cause == report.CauseUnknown ||
+				rowCause.Site == nil && rowCause.Cause != report.CauseSched && rowCause.Cause != report.CauseThrottle {
 				continue
 			}
 			site := ""
@@ -120,7 +122,7 @@ func goalCandidates(g *report.Group) []predict.Change {
 	return out
 }
 
-// subsets returns all sets of k of the numbers below n, in order.
+// subsets returns all sets of k of the numbers below n, in lexical order.
 func subsets(n, k int) (out [][]int) {
 	set := make([]int, k)
 	for i := range set {

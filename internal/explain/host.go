@@ -12,13 +12,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// hostSamples are those beside a trace, which all readings of it share.
+// hostSamples are the host samples that accompany a trace. All its readings share them.
 type hostSamples struct {
 	samples *host.Samples // nil if there are none
 	err     error
 }
 
-// load reads them. A recording without any is as good as no recording.
+// load reads the samples. An empty input counts as none.
 func (h *hostSamples) load(source io.Reader) {
 	if source == nil {
 		return
@@ -29,8 +29,8 @@ func (h *hostSamples) load(source io.Reader) {
 	}
 }
 
-// loadHost returns the host samples, those beside the trace or those in it, and tells the detector of freezes what they
-// know.
+// loadHost returns the host samples that accompany the trace or are in it. It passes their facts about CPUs to the
+// detector of freezes.
 func (e *engine) loadHost() (*host.Samples, error) {
 	loaded := e.opts.hostSamples
 	if loaded.samples == nil && loaded.err == nil {
@@ -43,7 +43,9 @@ func (e *engine) loadHost() (*host.Samples, error) {
 		return nil, loaded.err
 	}
 	if l, ok := hostjoin.LimitsOf(samples, e.hostWindow()); ok {
-		e.freezes.Kernel = freeze.KernelLimits{CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: report.ThrottleVerdict(l.Verdict)}
+		e.freezes.Kernel = freeze.KernelLimits{
+			CPUs: cmp.Or(l.Facts.Parallelism, l.Facts.CPUs), PeriodNS: l.Facts.PeriodNS, Verdict: report.ThrottleVerdict(l.Verdict),
+		}
 	}
 	return samples, nil
 }
@@ -53,8 +55,7 @@ func (e *engine) hostWindow() hostjoin.Window {
 	return hostjoin.Window{Start: e.pass.Start, End: e.pass.End, Snapshot: snapshot, SnapshotTime: snapshotTime}
 }
 
-// addHost adds a summary of the host samples in the trace's time. An error in
-// them becomes a warning.
+// addHost adds a summary of the host samples within the trace's time. An error becomes a warning.
 func (e *engine) addHost(rep *report.Report, samples *host.Samples, err error) {
 	if samples != nil {
 		rep.Host, err = hostjoin.Summarize(samples, e.hostWindow(), rep)

@@ -10,18 +10,17 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// The kernel's counters that service/flight writes into a trace: user logs
-// whose messages are lines of host.jsonl without the clocks, which are the
-// event's.
+// Keys of the user logs in which service/flight writes the kernel's counters. The messages are lines of host.jsonl
+// without clocks, because the events have the time.
 const (
 	hostStartKey  = "whylate.host/1 start"
 	hostSampleKey = "whylate.host/1 sample"
 )
 
-// maxHostLog bounds what is kept of them, in bytes: half an hour and more.
+// maxHostLog bounds the bytes that are stored, enough for half an hour.
 const maxHostLog = 16 << 20
 
-// hostLog collects such logs. It implements pass.Listener.
+// hostLog collects these logs. It implements pass.Listener.
 type hostLog struct {
 	start string
 	lines []hostLine
@@ -62,8 +61,7 @@ func (h *hostLog) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool)
 	}
 }
 
-// reader returns the samples as host.jsonl; nil if there are none, or the
-// trace does not tell the time.
+// reader returns the samples as host.jsonl. It is nil if there are none or the trace has no clock snapshot.
 func (h *hostLog) reader(snapshot *tracefmt.ClockSnapshot, snapshotTime int64) io.Reader {
 	if h.start == "" || len(h.lines) == 0 || snapshot == nil {
 		return nil

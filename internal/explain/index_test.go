@@ -15,10 +15,10 @@ import (
 	"github.com/whylate/whylate/internal/viewer/inspect"
 )
 
-// TestIndexHoldsNoEngine: what answers questions for as long as a page is open does not keep what made the report: its decoder,
-// buffers, sums and workers, 120 MB of a long trace. One pointer into any of them, such as that to a field of the engine, would.
+// TestIndexHoldsNoEngine: the index that answers a page's questions must not keep the engine in memory: its decoder,
+// buffers, sums and workers, 120 MB for a long trace. One pointer to a field of the engine would.
 func TestIndexHoldsNoEngine(t *testing.T) {
-	data := testprog.Service(t, "load-inside").Trace // read twice: it has answers of its own server
+	data := testprog.Service(t, "load-inside").Trace // read twice, because it waits for its own server
 	opts := Options{Slowest: 3, Modules: modules.New(modules.Options{}), Index: inspect.NewIndex(inspect.Limits{})}
 	var engines []weak.Pointer[engine]
 	var passes []weak.Pointer[pass.Pass]

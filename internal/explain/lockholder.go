@@ -9,8 +9,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// lockHolder returns a function that finds the goroutine which perhaps holds the lock that a function waits for: at the end of the trace it has
-// waited elsewhere, in a method of the same type or in the same function, for at least so long, and of all of these for the shortest time.
+// lockHolder returns a function that searches for the goroutine that may hold a lock. lockFunc is the function that
+// waits for the lock, and minNS the least duration. The candidate waits for something else at the end of the trace, for
+// at least minNS, in a method of the same type or in the same function. Of several, the one with the shortest wait is
+// returned: its site, the reason and duration of its wait.
 func (e *engine) lockHolder(sp *spell.Speller) func(lockFunc string, minNS int64) (*report.Site, string, int64) {
 	return func(lockFunc string, minNS int64) (site *report.Site, reason string, waitNS int64) {
 		window := &e.pass.Window

@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// findPeer finds what serves a group's waits for the network: a group
-// of another process, if a recording of one was given, or one of this process.
+// findPeer sets the group that serves a group's network waits. It is in the recording of another process, if one was
+// given, or in this process.
 func (e *engine) findPeer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 	if e.selfWaits != nil {
 		if p, ok := e.selfWaits.peersByText[e.groupText(id)]; ok {
@@ -37,7 +37,7 @@ func (e *engine) findPeer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 		if p, peerGroup, exact := e.peers.PeerIn(id, e.clockOffset(), e.pass.Start, e.pass.End, r); peerGroup != nil {
 			g.Peer = newReportPeer(&p, peerGroup.ID, peerGroup.Name)
 			g.Peer.Spent = peerGroup.LargestCause
-			if g.Peer.Recording = r.Name; !exact { // which part of the way took how long is by the clocks of two machines
+			if g.Peer.Recording = r.Name; !exact { // the clocks of two machines are too inexact to divide the round trip
 				g.Peer.ThereNS, g.Peer.BackNS, g.Peer.UnseenNS = nil, nil, nil
 				g.Peer.Confidence *= 0.8
 			}
@@ -45,17 +45,17 @@ func (e *engine) findPeer(g *report.Group, id path.GroupID, sp *spell.Speller) {
 		}
 	}
 	if e.selfWaits != nil {
-		return // the first reading knew more: these waits are what is left between both halves
+		return // the first reading had more waits: those left here are between requests that it joined
 	}
 	if p, ok := e.peers.PeerOf(id); ok {
 		e.setOwnPeer(g, &p, sp)
 	}
 }
 
-// setOwnPeer tells which groups of this process serve what a group waits for.
+// setOwnPeer sets the groups of this process that serve a group's waits.
 func (e *engine) setOwnPeer(g *report.Group, peer *peers.Peer, sp *spell.Speller) {
 	allGroups := e.shownGroups
-	allGroups.Name = nil // whoever serves a group has another name
+	allGroups.Name = nil // the serving group has another name than the selected ones
 	groupID, name, ok := e.groups.GroupTitle(peer.Group, sp, allGroups)
 	if !ok {
 		return
@@ -74,21 +74,24 @@ func newReportPeer(peer *peers.Peer, id, name string) *report.Peer {
 		return &ns
 	}
 	return &report.Peer{
-		Group: id, Name: name, Waits: peer.Waits, Held: peer.Fitting, ByChance: peer.ChanceShare, AsLong: peer.EqualLength, Confidence: peer.Confidence,
-		WaitNS: peer.WaitNS / int64(peer.Waits), ServedNS: *mean(peer.RequestNS), ThereNS: mean(peer.ForwardNS), BackNS: mean(peer.ReturnNS), UnseenNS: mean(peer.UnreadNS), LateNS: *mean(peer.RunDelayNS),
+		Group: id, Name: name, Waits: peer.Waits, Held: peer.Fitting, ByChance: peer.ChanceShare,
+		AsLong: peer.EqualLength, Confidence: peer.Confidence,
+		WaitNS: peer.WaitNS / int64(peer.Waits), ServedNS: *mean(peer.RequestNS), ThereNS: mean(peer.ForwardNS),
+		BackNS: mean(peer.ReturnNS), UnseenNS: mean(peer.UnreadNS), LateNS: *mean(peer.RunDelayNS),
 	}
 }
 
-// clockOffset returns what other clocks showed at time 0 of the trace's.
+// clockOffset returns the readings of the other clocks at time 0 of the trace's clock.
 func (e *engine) clockOffset() peers.Clock {
 	s, snapshotTime := e.process.Clock()
 	if s == nil {
 		return peers.Clock{}
 	}
-	return peers.Clock{IsKnown: true, Mono: int64(s.Mono) - snapshotTime, Wall: int64(s.UnixSec)*1e9 + int64(s.UnixNsec) - snapshotTime}
+	wall := int64(s.UnixSec)*1e9 + int64(s.UnixNsec)
+	return peers.Clock{IsKnown: true, Mono: int64(s.Mono) - snapshotTime, Wall: wall - snapshotTime}
 }
 
-// warnPeer warns where a recording of a peer says nothing of this one.
+// warnPeer warns if the recording of a peer explains no wait, or if paths in this process could not be followed.
 func (e *engine) warnPeer(rep *report.Report) {
 	if e.rereadErr != nil {
 		rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: "requests wait over the network for others of this process, but their paths end there, because following them needs a second reading of the trace: " + e.rereadErr.Error()})
@@ -111,7 +114,8 @@ func (e *engine) warnPeer(rep *report.Report) {
 	rep.Input.Warnings = append(rep.Input.Warnings, report.Warning{Code: "peer", Text: text})
 }
 
-// addServedVerdicts says of what is kept for another recording's Peer on what its time went: all requests', as its waits are all.
+// addServedVerdicts adds the main cause of each group's time to ServedRecording. It covers all requests, because the
+// other process waits for all of them.
 func (e *engine) addServedVerdicts(rep *report.Report) {
 	if e.opts.ServedRecording == nil {
 		return
@@ -125,7 +129,7 @@ func (e *engine) addServedVerdicts(rep *report.Report) {
 	}
 }
 
-// fillServed fills what is kept for another recording's Peer.
+// fillServed fills ServedRecording.
 func (e *engine) fillServed(rows []groups.Row) {
 	out := e.opts.ServedRecording
 	if out == nil {

@@ -20,15 +20,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Replayer is what Explain leaves, if Options.Keep asks for it, for reading the
-// same trace again: then every request can be given in full, although nothing
-// but sums was kept of them.
+// A Replayer reads a trace again that Explain has read. Explain fills it if it is Options.Replayer. The report holds
+// sums and few requests; the Replayer passes every request in full to a sink.
 type Replayer struct {
 	opts         Options
 	walkOptions  path.Options
 	plan         *answers.Plan
 	groups       map[string]*report.Group // by path.GroupKey.Text
-	requestCount int                      // requests in them
+	requestCount int                      // in the groups
 }
 
 func (k *Replayer) fill(engine *engine, rep *report.Report, sp *spell.Speller) {
@@ -51,9 +50,8 @@ func (k *Replayer) fill(engine *engine, rep *report.Report, sp *spell.Speller) {
 	}
 }
 
-// Replay reads the trace that was explained again and gives it to a sink. It
-// is the same run again, so requests, groups and causes are the report's. It
-// ends where nothing more can come that lies before Options.To.
+// Replay reads the trace again and passes generations and requests to a sink. The pass has the same options, so
+// requests, groups and causes equal the report's. It ends early if no request before Options.To can follow.
 func (k *Replayer) Replay(ctx context.Context, trace io.Reader, sink export.Sink) error {
 	if k.groups == nil {
 		return errors.New("reading a trace again: it was not explained before")
@@ -81,8 +79,8 @@ func (k *Replayer) Replay(ctx context.Context, trace io.Reader, sink export.Sink
 	return sink.Close(run.pass.End - run.pass.Start)
 }
 
-// A replay gives requests to a sink, one after the other. It implements
-// pass.Sum, as the only part of itself, and pass.Listener, with all that these may ask for.
+// A replayRun passes requests to a sink. It implements pass.Sum, with itself as the only adder, and pass.Listener with
+// its optional interfaces.
 type replayRun struct {
 	replayer  *Replayer
 	sink      export.Sink
@@ -92,10 +90,10 @@ type replayRun struct {
 	groups    []*report.Group // by path.GroupID
 	speller   spell.Speller
 	err       error
-	remaining int // requests of the report that were not given yet
-	// isDone says that the sink has all that it wants.
+	remaining int // requests of the report that were not passed yet
+	// isDone says that the sink needs no more.
 	isDone   bool
-	retained []*timeline.Gen // that the sink may hold on to
+	retained []*timeline.Gen // generations that the sink may refer to
 }
 
 // NewAdder implements pass.Sum.
@@ -106,7 +104,11 @@ func (p *replayRun) NewAdder(stage *path.Stage) path.Adder {
 
 // BeginGeneration implements pass.Beginner.
 func (p *replayRun) BeginGeneration([]request.Request) {
-	p.speller = spell.Speller{Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: p.replayer.opts.PathMap, Modules: p.replayer.opts.Modules, Settlement: p.replayer.walkOptions.Settlement}
+	opts := &p.replayer.opts
+	p.speller = spell.Speller{
+		Syms: &p.pass.Symbols, Sites: p.stage.Sites, Start: p.pass.Start, Paths: opts.PathMap, Modules: opts.Modules,
+		Settlement: p.replayer.walkOptions.Settlement,
+	}
 }
 
 // Add implements path.Adder.
@@ -125,13 +127,13 @@ func (p *replayRun) Add(walked *path.WalkResult) {
 	}
 	start := walked.Start - p.pass.Start
 	p.setErr(p.sink.Request(&export.Request{
-		Group: group, ID: spell.RequestID(group.ID, start, walked.Req.G), StartNS: start, LatencyNS: walked.Latency(), Goroutine: walked.Req.G, CauseNS: causes[:],
+		Group: group, ID: spell.RequestID(group.ID, start, walked.Req.G), StartNS: start, LatencyNS: walked.Latency(),
+		Goroutine: walked.Req.G, CauseNS: causes[:],
 		Full: func() report.Request { return detailed.NewRequest(walked).Report(group.ID, &p.speller) },
 	}))
 }
 
-// reportGroup returns the group of the report that a group here is a part of, nil if
-// the report does not have it.
+// reportGroup returns the report's group that contains a group of this run, nil if the report does not show it.
 func (p *replayRun) reportGroup(id path.GroupID) *report.Group {
 	for int(id) >= len(p.groups) {
 		key := p.stage.IDs.Group(path.GroupID(len(p.groups)))
@@ -154,12 +156,11 @@ func (p *replayRun) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap b
 	}
 }
 
-// errEnough ends a second reading that need not go on.
+// errEnough ends a reading early.
 var errEnough = errors.New("all that is wanted was read")
 
-// FinishGeneration implements pass.Waiter. It ends the reading when all that lies before
-// Options.To was given. That is not yet so when a generation begins after it: a
-// request may be known for one only later, so they are counted.
+// FinishGeneration implements pass.Waiter. It ends the reading when all requests before Options.To were passed. The
+// time of the generation does not prove that, because a request may be found later; so they are counted.
 func (p *replayRun) FinishGeneration() {
 	if p.replayer.opts.To <= 0 || p.remaining > 0 || p.err != nil || p.isDone {
 		return
@@ -170,8 +171,7 @@ func (p *replayRun) FinishGeneration() {
 	}
 }
 
-// KeepDropped implements pass.Keeper. It keeps a generation as long as the sink may
-// need it.
+// KeepDropped implements pass.Keeper. It keeps a generation as long as the sink may refer to it.
 func (p *replayRun) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	p.retained = append(p.retained, g)
 	if len(p.retained) > export.KeepGenerations {

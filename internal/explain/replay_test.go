@@ -18,7 +18,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// adder adds up what a second reading gives.
+// An adder sums up the requests of a replay.
 type adder struct {
 	t      *testing.T
 	count  map[string]int
@@ -56,8 +56,7 @@ func (a *adder) Request(q *export.Request) error {
 
 func (a *adder) Close(int64) error { return nil }
 
-// TestReplayOfPart reads a trace again only as far as it must for the requests
-// of its first part, and gives these.
+// TestReplayOfPart: the replay of the first part of a trace passes its requests and reads no further than needed.
 func TestReplayOfPart(t *testing.T) {
 	data := testprog.Trace(t, "generations")
 	gens := func(from, to time.Duration) (int, int64) {
@@ -84,9 +83,8 @@ func TestReplayOfPart(t *testing.T) {
 	}
 }
 
-// TestReplayEqualsReport holds the requests of a second reading to the report
-// of the first: as many in each group, with the same latency and causes in
-// sum, and the slowest ones the same in full.
+// TestReplayEqualsReport compares the requests of a replay with the report: their number, latency and causes by group,
+// and the slowest requests in full.
 func TestReplayEqualsReport(t *testing.T) {
 	for _, program := range []string{"http1", "http1-middleware", "http2", "grpc", "tasks", "locks", "generations", "channels"} {
 		t.Run(program, func(t *testing.T) {

@@ -14,24 +14,27 @@ import (
 	"github.com/whylate/whylate/internal/explain/validate"
 )
 
-// selfWaits says of which groups requests wait for other groups of the process.
+// selfWaits holds which groups' requests wait for other groups of the process.
 type selfWaits struct {
 	plan        answers.Plan
-	peersByText map[string]selfPeer // by the text of the group that waits: hints, too, which no path follows
+	peersByText map[string]selfPeer // by the waiting group's text; includes unproven ones, which no path follows
 }
 
 type selfPeer struct {
 	peers.Peer
-	serverTexts []string // the texts of the groups that serve
+	serverTexts []string // texts of the serving groups
 }
 
-// findSelfWaits returns what the first reading of a trace has found out, nil where
-// nothing waits for this process, or this is not the first.
+// findSelfWaits returns the result of the first reading of a trace, nil if nothing waits for this process or this is
+// not the first reading.
 func (e *engine) findSelfWaits() *selfWaits {
 	if e.selfWaits != nil || e.pass.Generations == 0 {
 		return nil
 	}
-	out := &selfWaits{plan: answers.Plan{Groups: make(map[string]int32), Answerers: make(map[int32][]int32)}, peersByText: make(map[string]selfPeer)}
+	out := &selfWaits{
+		plan:        answers.Plan{Groups: make(map[string]int32), Answerers: make(map[int32][]int32)},
+		peersByText: make(map[string]selfPeer),
+	}
 	for _, id := range e.peers.WaitingGroups() {
 		if r := e.opts.PeerRecording; r != nil && r.Clock.IsKnown {
 			if _, selfPeer, _ := e.peers.PeerIn(id, e.clockOffset(), e.pass.Start, e.pass.End, r); selfPeer != nil {
@@ -58,9 +61,8 @@ func (e *engine) findSelfWaits() *selfWaits {
 	return out
 }
 
-// rereading says whether a trace will be read again. Of the first reading of a trace whose requests wait for others of the same
-// process, only the groups, the peers and the slowest requests are of use: graphs for predictions alone take a sixth of the CPU of
-// both readings.
+// rereading says whether a trace will be read again. Then only groups, peers and slowest requests of the first reading
+// are of use. Samples for predictions alone take a sixth of the CPU time of both readings.
 type rereading uint8
 
 const (
@@ -69,8 +71,8 @@ const (
 	rereadAlways
 )
 
-// guessReread is asked after each walk whether the trace will be read again, and answers after the 1st, 2nd, 4th ... generation. If it proves
-// wrong, the trace is read again all the same, for what was left out.
+// guessReread is called after each walk. After the 1st, 2nd, 4th, ... generation it guesses whether the trace will be
+// read again, and if so drops the optional sums. If the guess is wrong, the trace is read again to fill them.
 func (e *engine) guessReread() {
 	e.walkCount++
 	if !e.pass.HasDroppedOptionalSums() && e.walkCount&(e.walkCount-1) == 0 && (e.opts.isRereadForced || e.peers.HasProvenPeer()) {
@@ -78,12 +80,12 @@ func (e *engine) guessReread() {
 	}
 }
 
-// groupText is what a group is known by in another reading of the trace.
+// groupText identifies a group in every reading of the trace.
 func (e *engine) groupText(id path.GroupID) string {
 	return e.pass.Stages[0].IDs.Group(id).Text(&e.pass.Symbols)
 }
 
-// resetOutputs makes what a reading fills as new.
+// resetOutputs clears the values that a reading fills.
 func (o *Options) resetOutputs() {
 	if o.Index != nil {
 		o.Index.Reset()
@@ -93,19 +95,18 @@ func (o *Options) resetOutputs() {
 	}
 }
 
-// maxBuffered bounds how much of a trace that can be read only once is held in
-// memory while it is read, so that it can be read again.
+// maxBuffered bounds how much of a trace that is not seekable is buffered for the second reading.
 const maxBuffered = 64 << 20
 
-// errReadOnce says why a trace is not read again.
+// errReadOnce is why a trace cannot be read again.
 var errReadOnce = errors.New("it can be read only once: record it to a file (whylate record -o x.whylate), and explain that")
 
-// selectsPart reports whether the report is about a part of the trace's requests.
+// selectsPart reports whether the report covers only a part of the trace's requests.
 func (o *Options) selectsPart() bool {
 	return o.From != 0 || o.To != 0 || o.TraceID != [16]byte{} || o.SpanID != [8]byte{}
 }
 
-// idTexts says which trace and span of a tracing system are asked for, "" if none is.
+// idTexts describes the trace id and span id that select requests, "" if there are none.
 func (o *Options) idTexts() string {
 	var names []string
 	if o.TraceID != [16]byte{} {
@@ -117,7 +118,7 @@ func (o *Options) idTexts() string {
 	return strings.Join(names, " and ")
 }
 
-// wholeTrace returns options to read all of the trace with, for what it knows of peers.
+// wholeTrace returns the options for a reading of the whole trace that only finds peers.
 func (o *Options) wholeTrace() Options {
 	out := *o
 	out.From, out.To, out.TraceID, out.SpanID = 0, 0, [16]byte{}, [8]byte{}
@@ -125,8 +126,8 @@ func (o *Options) wholeTrace() Options {
 	return out
 }
 
-// reopenable returns a reader of what r reads, and how to read it again; sure says that
-// this can be done.
+// reopenable returns a reader of source, and a function that reads source again from its beginning. canReopen says that
+// reopening cannot fail for lack of memory.
 func reopenable(source io.Reader) (_ io.Reader, reopen func() (io.ReadCloser, error), canReopen bool) {
 	if s, ok := source.(io.ReadSeeker); ok {
 		if offset, err := s.Seek(0, io.SeekCurrent); err == nil {
@@ -147,12 +148,12 @@ func reopenable(source io.Reader) (_ io.Reader, reopen func() (io.ReadCloser, er
 	}, false
 }
 
-// bufferingReader keeps what it reads.
+// A bufferingReader stores the bytes that pass through it, up to maxBuffered.
 type bufferingReader struct {
 	source      io.Reader
 	mu          sync.Mutex
 	buf         []byte
-	isOverflown bool // too much
+	isOverflown bool // there was more
 }
 
 func (k *bufferingReader) Read(p []byte) (int, error) {

@@ -16,8 +16,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestReadFromPipe: a trace that comes through a pipe is read a second time from memory, and tells the same as one from a file. It
-// would catch an answer that depends on how a trace comes, and bytes that are lost or doubled on the way.
+// TestReadFromPipe: a trace from a pipe is read the second time from memory and has the same report as one from a file.
+// It fails if the report depends on the source, or if the buffer loses or repeats bytes.
 func TestReadFromPipe(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
 	text := func(r io.Reader, reopen func() (io.ReadCloser, error)) (*report.Report, string) {
@@ -41,8 +41,9 @@ func TestReadFromPipe(t *testing.T) {
 	}
 }
 
-// TestWrongRereadGuess: a reading that will be done again leaves sums out, and where that was guessed wrongly, the report is that of a reading
-// that left out nothing. It would catch findings, predictions and slow requests that are lost by the guess, and a guess that is never made.
+// TestWrongRereadGuess: a reading before another one leaves sums out. If the guess was wrong, the report must equal
+// that of a complete reading. It fails if findings, predictions or slow requests are lost, or if nothing is ever
+// guessed.
 func TestWrongRereadGuess(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
 	e, _, err := readTrace(context.Background(), bytes.NewReader(data), Options{Slowest: 3, Modules: modules.New(modules.Options{})}, nil, rereadMaybe)
@@ -50,7 +51,7 @@ func TestWrongRereadGuess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !e.pass.HasDroppedOptionalSums() || e.findSelfWaits() == nil {
-		t.Errorf("it is guessed that requests wait for this process: %v; they do: %v", e.pass.HasDroppedOptionalSums(), e.findSelfWaits() != nil)
+		t.Errorf("guess that requests wait for this process: %v; they do: %v", e.pass.HasDroppedOptionalSums(), e.findSelfWaits() != nil)
 	}
 	text := func(isForced bool) string {
 		rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{isRereadForced: isForced}))(t)
@@ -63,12 +64,13 @@ func TestWrongRereadGuess(t *testing.T) {
 	}
 }
 
-// endlessReader gives bytes without end.
+// An endlessReader returns bytes without end.
 type endlessReader struct{}
 
 func (endlessReader) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestBufferIsBounded: what is held of a trace that can be read only once is bounded. It would catch memory that grows with the trace.
+// TestBufferIsBounded: the buffer of a trace that can be read only once has a bound. It fails if memory grows with the
+// trace.
 func TestBufferIsBounded(t *testing.T) {
 	for _, tc := range []struct {
 		n      int64
@@ -92,8 +94,8 @@ func TestBufferIsBounded(t *testing.T) {
 	}
 }
 
-// TestPeersOfPart: which groups wait for which is asked of all of a trace. It would catch an answer about one moment that ends
-// at the socket because too few requests are left to know whose it is.
+// TestPeersOfPart: which groups wait for which is decided by the whole trace. It fails if a report on a short interval
+// ends paths at the socket because the interval has too few requests to find the server.
 func TestPeersOfPart(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace
 	rep := must.Have(Explain(context.Background(), bytes.NewReader(data), Options{To: 60 * time.Millisecond}))(t)

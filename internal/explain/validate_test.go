@@ -13,8 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestValidate holds whole passes over the reference reader's test traces to
-// every rule of package validate.
+// TestValidate checks passes over the reference reader's test traces by all rules of package validate.
 func TestValidate(t *testing.T) {
 	traces := must.Have(refdata.Traces())(t)
 	explained := 0

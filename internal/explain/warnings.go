@@ -10,14 +10,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Codes of warnings that say that what was asked for is not in the trace: no
-// group of that name, no such call, trace id or part.
+// Codes of warnings for a selection that matches nothing: no group has the name, or no request has the call, id or
+// time.
 const (
 	NoGroup = "no-group"
 	NoMatch = "no-match"
 )
 
-// addWarnings adds what a reader must know of the input to judge the report.
+// addWarnings adds the warnings that a reader of the report needs to judge it.
 func (e *engine) addWarnings(rep *report.Report, sp *spell.Speller, damage error) {
 	decoder := e.pass.Decoder
 	warn := func(code, text string) {
@@ -75,7 +75,7 @@ func (e *engine) addWarnings(rep *report.Report, sp *spell.Speller, damage error
 	}
 }
 
-// noGroupText says which groups there are instead of those that were asked for.
+// noGroupText lists the groups of a trace in which the pattern selects none.
 func noGroupText(pattern string, all []groups.NameCount) string {
 	const maxNames = 8
 	var names []string
@@ -89,8 +89,8 @@ func noGroupText(pattern string, all []groups.NameCount) string {
 	return text
 }
 
-// beforeMarksText says so where requests spent much of their time before their
-// marks began, which is no part of their latency.
+// beforeMarksText warns if requests spent much of their time before their marks, because their latency does not include
+// it.
 func beforeMarksText(g *report.Group) string {
 	const minNS = 1_000_000
 	last := func(p99, top *int64) int64 {

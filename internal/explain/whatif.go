@@ -12,16 +12,15 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// ErrWhatIf is returned, wrapped, when a change of Options.WhatIf cannot be
-// read, or meets nothing that a request spent time on; the error names what is
-// near. In the second case there is a report all the same, without predictions.
+// ErrWhatIf is returned, wrapped, if a change of Options.WhatIf cannot be parsed or affects no request. The error names
+// similar changes. In the second case, Explain also returns a report without predictions.
 var ErrWhatIf = errors.New("no such change")
 
-// ErrRefused is returned, wrapped together with ErrWhatIf, where a question
-// about a setting can be read, but a trace does not tell; the error says why.
+// ErrRefused is returned, wrapped together with ErrWhatIf, if a trace cannot answer a question about a setting. The
+// error says why.
 var ErrRefused = errors.New("not answered")
 
-// ParseChange reads a change as predict.Parse does. Its error wraps ErrWhatIf.
+// ParseChange parses a change as predict.Parse does. Its error wraps ErrWhatIf.
 func ParseChange(text string) (predict.Change, error) {
 	c, err := predict.Parse(text)
 	if err != nil {
@@ -30,7 +29,7 @@ func ParseChange(text string) (predict.Change, error) {
 	return c, nil
 }
 
-// addWhatIf adds what the asked-for changes, all of them together, would win.
+// addWhatIf predicts the gain of all requested changes together.
 func (e *engine) addWhatIf(rep *report.Report) error {
 	if len(e.opts.WhatIf) == 0 {
 		return nil
@@ -53,19 +52,21 @@ func (e *engine) addWhatIf(rep *report.Report) error {
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
 		if p := e.model.WhatIf(g.ID, changes); p != nil {
-			rep.WhatIf = append(rep.WhatIf, report.WhatIf{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: *p, Note: strings.Join(notes, "; ")})
+			rep.WhatIf = append(rep.WhatIf, report.WhatIf{
+				Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: *p, Note: strings.Join(notes, "; "),
+			})
 		}
 	}
 	return nil
 }
 
-// refusalError is a Refusal as an error of this package.
+// refusalError is a predict.Refusal as an error of this package.
 type refusalError struct{ *predict.Refusal }
 
-// Is implements what errors.Is asks.
+// Is implements the interface of errors.Is.
 func (*refusalError) Is(target error) bool { return target == ErrWhatIf || target == ErrRefused }
 
-// setFacts tells the model of the process. rep must have its runtime and host.
+// setFacts passes the facts about the process to the model. rep must have its runtime and host.
 func (e *engine) setFacts(rep *report.Report, stats *process.Stats) {
 	gc, rt := &stats.GC, &rep.Runtime
 	f := &predict.Facts{
@@ -90,7 +91,7 @@ func (e *engine) setFacts(rep *report.Report, stats *process.Stats) {
 				collectorNS += float64(rowCause.TotalNS)
 			case report.CauseGCWait, report.CauseSTW, report.CauseOther:
 				collectorNS += float64(rowCause.TotalNS)
-			case report.CauseSched: // while others marked
+			case report.CauseSched: // the collector marked during the wait
 				for _, r := range rowCause.RanMeanwhile {
 					if r.Site != nil && stdlib.Marks(r.Site.Func) {
 						collectorNS += r.Share * float64(rowCause.TotalNS)

@@ -12,16 +12,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// workSelection holds what was found in a trace, and what of it is reported. Work of
-// goroutines and loops stands beside the requests of servers unless it is done
-// for them; the machinery of libraries, and main's life, are for traces in which
-// nothing else is found.
+// A workSelection decides which groups are reported. Requests of servers are. Jobs and loops are, unless they serve
+// those requests. Work of libraries and the main goroutine's life are only reported if there is nothing else.
 type workSelection struct {
-	isUserDefined bool // the user said what requests are
+	isUserDefined bool // the user named the functions that are requests
 	byKey         map[workKey]*request.Work
 	list          []request.Work
-	maxRole       request.Role // the best of what there is
-	// isMainIdle says that there is nothing but main, and that main is idle.
+	maxRole       request.Role // the least important role that is reported
+	// isMainIdle says that the only work is the main goroutine's, and that it was idle.
 	isMainIdle bool
 	// hasServer says that a server handled requests.
 	hasServer bool
@@ -42,7 +40,8 @@ func (e *engine) selectWork() *workSelection {
 		w := &f.list[i]
 		f.byKey[workKey{w.Kind, w.Name}] = w
 	}
-	for f.maxRole < request.MainLife && !e.groups.HasRequests(func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.maxRole }) {
+	hasMaxRole := func(k request.Kind, name tracefmt.StringID) bool { return f.role(k, name) == f.maxRole }
+	for f.maxRole < request.MainLife && !e.groups.HasRequests(hasMaxRole) {
 		f.maxRole++
 	}
 	f.isMainIdle = f.maxRole == request.MainLife && e.pass.Finder.IsMainIdle()
@@ -62,13 +61,12 @@ func (f *workSelection) role(k request.Kind, name tracefmt.StringID) request.Rol
 	return request.Independent
 }
 
-// isShown says which groups are reported.
+// isShown reports whether a group is reported.
 func (f *workSelection) isShown(k request.Kind, name tracefmt.StringID) bool {
 	return f.isUserDefined || !f.isMainIdle && f.role(k, name) <= f.maxRole
 }
 
-// isJudged says of which kinds turns are: where a server handled requests, of
-// those alone.
+// isJudged reports whether queues are judged by requests of this kind: if a server handled requests, only those count.
 func (f *workSelection) isJudged(k request.Kind) bool {
 	return f.isUserDefined || k != request.Main && (!f.hasServer || k.IsServed())
 }
@@ -79,14 +77,14 @@ func (f *workSelection) isTimerStarted(k path.GroupKey) bool {
 	return w != nil && w.IsTimerStarted
 }
 
-// isSelfStarted reports whether the process does a group's work without being asked: a timer begins it, or jobs have no client, and no data from the network, at
-// their beginning or at that of the work that begins them.
+// isSelfStarted reports whether no client is known to wait for a group's work: a timer begins it, or it consists of
+// jobs that neither clients nor the network began, directly or by the work that started them.
 func (f *workSelection) isSelfStarted(k path.GroupKey) bool {
 	w := f.byKey[workKey{k.Kind, k.Name}]
 	return w != nil && (w.IsTimerStarted || k.Kind == request.Goroutine && !w.IsStartedOutside)
 }
 
-// queuedShare returns for which part of a group's turns the work lay there when the turn before ended.
+// queuedShare returns the share of a group's iterations whose work was available when the iteration before ended.
 func (f *workSelection) queuedShare(k path.GroupKey) float64 {
 	if w := f.byKey[workKey{k.Kind, k.Name}]; w != nil {
 		return w.QueuedShare
@@ -94,20 +92,23 @@ func (f *workSelection) queuedShare(k path.GroupKey) float64 {
 	return 0
 }
 
-// maxStarts bounds the functions that are offered where no requests were found.
+// maxStarts bounds the start functions that are listed if no requests were found.
 const maxStarts = 50
 
-// startFunctions says what could be asked where no requests were found.
+// startFunctions lists the functions that the user could select if no requests were found.
 func (e *engine) startFunctions(sp *spell.Speller) []report.Start {
 	list := e.pass.Finder.Starts()
 	var out []report.Start
 	for _, s := range list[:min(len(list), maxStarts)] {
-		out = append(out, report.Start{Site: sp.Site(s.RootFrame), Inner: sp.Site(s.InnerFrame), Goroutines: s.Goroutines, Wakes: s.Wakes, RunningNS: s.RunningNS})
+		out = append(out, report.Start{
+			Site: sp.Site(s.RootFrame), Inner: sp.Site(s.InnerFrame), Goroutines: s.Goroutines, Wakes: s.Wakes, RunningNS: s.RunningNS,
+		})
 	}
 	return out
 }
 
-// servesRequests returns whether goroutines that began with a function do all they do for requests of a server.
+// servesRequests returns a function that reports whether goroutines with a start function work only for a server's
+// requests.
 func (f *workSelection) servesRequests(sp *spell.Speller) func(start string) bool {
 	isServing := make(map[string]bool)
 	for i := range f.list {
@@ -119,7 +120,7 @@ func (f *workSelection) servesRequests(sp *spell.Speller) func(start string) boo
 	return func(start string) bool { return isServing[start] || request.IsServerStart(start) }
 }
 
-// leftOut lists the work that is no group.
+// leftOut lists the work that is no group of the report.
 func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
 	var out []report.LeftOut
 	for i := range f.list {
@@ -137,7 +138,7 @@ func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
 	return out
 }
 
-// judgedReport returns the report that rules look at: of what somebody waits for.
+// judgedReport returns the report without the groups that rules ignore, because no client waits for their requests.
 func (f *workSelection) judgedReport(rep *report.Report) *report.Report {
 	judged := func(g *report.Group) bool {
 		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop

@@ -1,5 +1,9 @@
-// Package allocs reads allocation profiles: which code caused garbage. An execution trace shows who pays for collecting
-// it, not who made it.
+// Package allocs reads allocation profiles in pprof's format. The output is the sites that allocated most bytes. An
+// execution trace shows which requests pay for garbage collection, but not which code allocates the garbage.
+//
+// A site is the innermost frame outside of the standard library. The runtime samples about every 512 kB, so a profile
+// with few samples is refused (ErrFewSamples). The number of samples behind a value follows from the sampling
+// probability (runtime/pprof, scaleHeapSample).
 package allocs
 
 import (
@@ -20,43 +24,44 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Profile is what was allocated, by site.
+// A Profile holds the allocated bytes by site.
 type Profile struct {
-	Bytes int64 // in all; scaled up from samples by the runtime
-	// DurationNS is the time that it covers; 0 if it holds all since the process began, or does not say.
+	Bytes int64 // scaled up from samples by the runtime
+	// DurationNS is the time that the profile covers. It is 0 if the profile covers the whole life of the process or
+	// has no duration.
 	DurationNS int64
-	// Samples is how many the runtime took, about: each stands for half a megabyte, so a few name a place by chance. It is -1 where the
-	// profile does not tell.
+	// Samples is the estimated number of samples, each of about half a megabyte. With few samples, the sites are
+	// random. It is -1 if the profile does not show it.
 	Samples float64
 	Sites   []Site // the most bytes first
 }
 
-// A Site is a place that allocates: the innermost one that is not the standard library's.
+// A Site is a line that allocates: the innermost one outside of the standard library.
 type Site struct {
 	Site    report.Site
-	Call    string // the function of the standard library that it called, if that one allocated
+	Call    string // the standard library's function that it called, if that one allocated
 	Bytes   int64
 	Objects int64
-	// Caller is the function that called the site's for most of the bytes; its Func is "" if none did that is not the
-	// standard library's.
+	// Caller is the function that called the site's for most of the bytes. Its Func is "" if only the standard library
+	// did.
 	Caller report.Site
 }
 
-// ErrEmpty is returned for a reader that holds nothing: no profile was recorded.
+// ErrEmpty is returned for an empty input: no profile was recorded.
 var ErrEmpty = errors.New("the recording has no allocation profile")
 
-// ErrFewSamples is returned for a profile of too few samples to say who allocates.
+// ErrFewSamples is returned for a profile with too few samples.
 var ErrFewSamples = errors.New("the allocation profile has too few samples to show what allocates")
 
-// maxProfileBytes bounds what is read.
+// maxProfileBytes bounds the input.
 const maxProfileBytes = 64 << 20
 
-// maxSites bounds the sites that are kept.
+// maxSites bounds the sites of a Profile.
 const maxSites = 50
 
-// Read reads a profile of allocations in pprof's format, gzipped or not. Negative samples, which a difference of two
-// profiles may hold, count as nothing. The error is ErrEmpty where nothing was read, and
-// ErrFewSamples where what was read is too little. site, if not nil, changes what sites are shown as.
+// Read reads an allocation profile in pprof's format, gzipped or not. Negative samples, which a difference of two
+// profiles may hold, are ignored. The error is ErrEmpty for an empty input and ErrFewSamples for too few samples.
+// rewriteSite, if not nil, rewrites each site.
 func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile, error) {
 	data, err := io.ReadAll(io.LimitReader(input, maxProfileBytes+1))
 	if err != nil {
@@ -122,7 +127,7 @@ func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile,
 			callerBytes[[2]report.Site{location, rewrite(caller)}] += sample.Value[bytesIndex]
 		}
 	}
-	// Of ten at one place, that place has more than two thirds of the bytes with 95 % confidence.
+	// If ten samples are all at one site, it has more than two thirds of the bytes with 95 % confidence.
 	if out.Samples >= 0 && out.Samples < 2*scale.Few {
 		return nil, ErrFewSamples
 	}
@@ -142,8 +147,8 @@ func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile,
 	return out, nil
 }
 
-// sampleCount returns how many samples stand for objects of together bytes: the runtime divides what it sampled by the probability to sample an
-// object of that size (runtime/pprof, scaleHeapSample).
+// sampleCount returns how many samples the runtime took for objects with these total bytes. The runtime divides by the
+// probability that it samples an object of that size (runtime/pprof, scaleHeapSample).
 func sampleCount(bytes, objects, period int64) float64 {
 	if objects <= 0 {
 		return 0
@@ -151,7 +156,7 @@ func sampleCount(bytes, objects, period int64) float64 {
 	return float64(objects) * -math.Expm1(-float64(bytes)/float64(objects)/float64(period))
 }
 
-// maxGunzipped bounds what a profile may unpack to: what is small may stand for very much.
+// maxGunzipped bounds the decompressed profile, because a small input may expand very much.
 const maxGunzipped = 256 << 20
 
 func gunzip(data []byte, limit int64) ([]byte, error) {
@@ -173,8 +178,8 @@ func compareSites(a, b report.Site) int {
 	return cmp.Or(cmp.Compare(a.Func, b.Func), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 }
 
-// allocationSite returns the innermost frame that is not the standard library's, the next such one of another function, and the
-// function that the first called; the outermost frame where all are the standard library's.
+// allocationSite returns the innermost frame outside of the standard library, the next such frame of another function,
+// and the function that the first one called. If all frames are of the standard library, site is the outermost one.
 func allocationSite(sample *profile.Sample) (site, caller report.Site, call string) {
 	found := false
 	for _, location := range sample.Location {

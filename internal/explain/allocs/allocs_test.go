@@ -15,8 +15,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestFewSamples: a profile in which one sample has all bytes does not name its place; eleven samples do. It fails if samples are counted as
-// stacks, or as bytes without regard to the size of objects.
+// TestFewSamples: a profile in which one sample has all bytes names no site; eleven samples do. It fails if stacks are
+// counted as samples, or if the size of objects is ignored.
 func TestFewSamples(t *testing.T) {
 	f := &profile.Function{ID: 1, Name: "main.f", Filename: "/src/f.go"}
 	location := &profile.Location{ID: 1, Line: []profile.Line{{Function: f, Line: 7}}}
@@ -44,7 +44,7 @@ func TestFewSamples(t *testing.T) {
 	}
 }
 
-// TestRead reads a profile made by hand: a site allocates through the standard library, another on its own; a difference
+// TestRead reads a profile in which one site allocates in the standard library and another one directly. A difference
 // of two profiles holds a negative sample.
 func TestRead(t *testing.T) {
 	fn := func(id uint64, name, file string) *profile.Function {
@@ -95,11 +95,11 @@ func hoard() {
 	}
 }
 
-// TestReadReal reads what the runtime writes, and finds who allocated.
+// TestReadReal reads a profile of this process and finds the function that allocated.
 func TestReadReal(t *testing.T) {
 	hoard()
 	sink = nil
-	runtime.GC() // the profile is of the last cycle
+	runtime.GC() // the profile is that of the last collection
 	runtime.GC()
 	var buf bytes.Buffer
 	must.Do(t, pprof.Lookup("allocs").WriteTo(&buf, 0))
@@ -136,7 +136,7 @@ func TestReadBad(t *testing.T) {
 	}
 }
 
-// FuzzRead: no input may panic, and what is read is in order.
+// FuzzRead: no input may cause a panic, and sites are sorted by bytes.
 func FuzzRead(f *testing.F) {
 	var buf bytes.Buffer
 	if err := pprof.Lookup("allocs").WriteTo(&buf, 0); err != nil {

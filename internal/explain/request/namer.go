@@ -84,6 +84,7 @@ func (n *Namer) rememberFrame(fn tracefmt.StringID, f tracefmt.FrameID) {
 // FrameOf returns a frame of a function that was on a call path, or 0.
 func (n *Namer) FrameOf(fn tracefmt.StringID) tracefmt.FrameID { return n.functionFrames[fn] }
 
+// NewNamer returns a Namer for stacks of syms.
 func NewNamer(syms *tracefmt.Symbols) *Namer { return &Namer{functionTable: functionTable{syms: syms}} }
 
 // HandlerOf returns the handler of a stack. The result must not be changed and is valid until the next call.

@@ -20,6 +20,7 @@ const (
 // A Classifier computes the flags of stacks.
 type Classifier struct{ functionTable }
 
+// NewClassifier returns a Classifier for stacks of syms.
 func NewClassifier(syms *tracefmt.Symbols) *Classifier { return &Classifier{functionTable{syms: syms}} }
 
 // Flags returns the flags of a stack.

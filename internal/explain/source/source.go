@@ -1,5 +1,11 @@
-// Package source reads, where the modules' cache of this machine holds the very version of a dependency that a report
-// names, what a line of it waits for on purpose: the expression that says how long, which often is an option of its user.
+// Package source finds how long a line of a dependency waits on purpose. The input is a report's site with module and
+// version. The output is the expression for the duration of the timer on that line, which is often an option that the
+// user can set.
+//
+// The source must be in this machine's module cache in exactly the version of the report. The package parses the
+// function, finds the single timer for which the statement on the line waits (a sleep, a timer, or the channel of a
+// timer that the function creates once), and returns the expression of its duration. It returns nothing if the answer
+// is not unique. A trace is untrusted, so names in it can refer to no file outside of the module's directory.
 package source
 
 import (
@@ -16,10 +22,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Cache is the directories that may hold modules.
+// A Cache lists the directories that may hold modules.
 type Cache struct{ Dirs []string }
 
-// LocalCache returns the caches of this machine's user.
+// LocalCache returns the module caches of this machine's user.
 func LocalCache() Cache {
 	var c Cache
 	add := func(dir string) {
@@ -37,7 +43,7 @@ func LocalCache() Cache {
 	return c
 }
 
-// AddWaitLengths adds to findings about waits on purpose in a dependency what its source says of their length.
+// AddWaitLengths adds the duration expression to the advice of findings about waits on purpose in a dependency.
 func (c Cache) AddWaitLengths(r *report.Report) {
 	for i := range r.Findings {
 		f := &r.Findings[i]
@@ -50,13 +56,13 @@ func (c Cache) AddWaitLengths(r *report.Report) {
 	}
 }
 
-// maxFileBytes bounds the files that are read.
+// maxFileBytes bounds the source files that are read.
 const maxFileBytes = 4 << 20
 
-// maxExpressionLen bounds the expression that is told.
+// maxExpressionLen bounds the length of a reported expression.
 const maxExpressionLen = 120
 
-// WaitLength returns the expression by which the line of a site says how long it waits, "" if that is not known.
+// WaitLength returns the expression for how long the line of a site waits, "" if that is unknown.
 func (c Cache) WaitLength(site *report.Site) string {
 	if site.Module == "" || site.Version == "" || site.Line <= 0 {
 		return ""
@@ -67,7 +73,7 @@ func (c Cache) WaitLength(site *report.Site) string {
 			return ""
 		}
 	}
-	// What a trace says names nothing outside of the module.
+	// Names in a trace must not refer to files outside of the module.
 	if !filepath.IsLocal(rest) || filepath.Ext(rest) != ".go" || !filepath.IsLocal(site.Module+"@"+site.Version) {
 		return ""
 	}
@@ -97,7 +103,7 @@ func readFile(root *os.Root, name string) []byte {
 	return text
 }
 
-// escapeCapitals writes capitals as the modules' cache does.
+// escapeCapitals writes capitals as the module cache does.
 func escapeCapitals(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -110,8 +116,8 @@ func escapeCapitals(s string) string {
 	return b.String()
 }
 
-// waitLengthAt returns the length of the one timer that the statement on a line waits for: of a sleep, of a timer that is
-// made there, or of the one whose channel is read there, if the function makes it in one place.
+// waitLengthAt returns the duration of the single timer for which the statement on a line waits: a sleep, a timer that
+// the statement creates, or one whose channel it reads, if the function creates it in one place.
 func waitLengthAt(text []byte, line int) string {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "x.go", text, parser.SkipObjectResolution)
@@ -119,7 +125,7 @@ func waitLengthAt(text []byte, line int) string {
 		return ""
 	}
 	startsOnLine := func(n ast.Node) bool { return set.Position(n.Pos()).Line == line }
-	var statement ast.Node // the statement on the line
+	var statement ast.Node // that begins on the line
 	var fn *ast.FuncDecl
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && set.Position(f.Pos()).Line <= line && line <= set.Position(f.End()).Line {
@@ -155,7 +161,7 @@ func waitLengthAt(text []byte, line int) string {
 		case *ast.UnaryExpr:
 			channels[timerOfChannel(n)] = true
 		case *ast.CommClause:
-			// What a case does when it is taken is no part of the wait.
+			// The body of a case is no part of the wait.
 			if n.Comm != nil {
 				ast.Inspect(n.Comm, visit)
 			}
@@ -175,17 +181,18 @@ func waitLengthAt(text []byte, line int) string {
 		}
 		return true
 	})
-	if len(lengths) != 1 || lengths[0] == "" || len(lengths[0]) > maxExpressionLen || strings.ContainsFunc(lengths[0], unicode.IsControl) {
-		return "" // none, or which of them it was is not known
+	if len(lengths) != 1 || lengths[0] == "" || len(lengths[0]) > maxExpressionLen ||
+		strings.ContainsFunc(lengths[0], unicode.IsControl) {
+		return "" // none, or not unique
 	}
 	return lengths[0]
 }
 
-// settableExpr returns what a name in a function was given, which is what its user can set, and other expressions as they are.
-// It returns nil for names that are given values in several places or in none: a parameter, a result of several, a
-// variable of the package, which nobody elsewhere can set.
+// settableExpr replaces a local name by the expression that was assigned to it, which the user can set. It returns nil
+// for a name that is assigned several times or never: a parameter, one of several results, or a variable of the
+// package. Other expressions it returns unchanged.
 func settableExpr(fn *ast.FuncDecl, expr ast.Expr) ast.Expr {
-	for range 4 { // a name of a name
+	for range 4 { // a name may be assigned another name
 		name, ok := expr.(*ast.Ident)
 		if !ok {
 			if mentionsLocal(fn, expr) {
@@ -200,8 +207,8 @@ func settableExpr(fn *ast.FuncDecl, expr ast.Expr) ast.Expr {
 	return nil
 }
 
-// mentionsLocal reports whether an expression is made of a variable of the function, whose name says nothing to those who use the
-// library. What a call is given beside may be one: it is the function called that they know, or set.
+// mentionsLocal reports whether an expression contains a local variable, whose name means nothing to users of the
+// library. Arguments of a call may be local, because the user knows the called function.
 func mentionsLocal(fn *ast.FuncDecl, expr ast.Expr) bool {
 	local := map[string]bool{}
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
@@ -223,7 +230,7 @@ func mentionsLocal(fn *ast.FuncDecl, expr ast.Expr) bool {
 	ast.Inspect(expr, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			if _, plain := n.Fun.(*ast.Ident); plain && len(n.Args) == 1 { // time.Duration's kind: a conversion
+			if _, plain := n.Fun.(*ast.Ident); plain && len(n.Args) == 1 { // probably a conversion such as time.Duration(x)
 				return true
 			}
 			ast.Inspect(n.Fun, func(n ast.Node) bool {
@@ -244,10 +251,10 @@ func mentionsLocal(fn *ast.FuncDecl, expr ast.Expr) bool {
 	return mentions
 }
 
-// onlyAssignment returns the one expression that a function gives a name, nil if there are several or none.
+// onlyAssignment returns the only expression that a function assigns to a name, nil if there are several or none.
 func onlyAssignment(fn *ast.FuncDecl, name string) ast.Expr {
 	var value ast.Expr
-	assignments, isSetOtherwise := 0, false // by assignments, and in another way
+	assignments, isSetOtherwise := 0, false // isSetOtherwise: not by an assignment
 	isName := func(e ast.Expr) bool {
 		x, ok := e.(*ast.Ident)
 		return ok && x.Name == name
@@ -274,9 +281,9 @@ func onlyAssignment(fn *ast.FuncDecl, name string) ast.Expr {
 			isSetOtherwise = isSetOtherwise || isName(n.Key) || isName(n.Value)
 		case *ast.IncDecStmt:
 			isSetOtherwise = isSetOtherwise || isName(n.X)
-		case *ast.UnaryExpr: // its address is taken: who knows what it is given
+		case *ast.UnaryExpr: // through the address it may be set anywhere
 			isSetOtherwise = isSetOtherwise || n.Op == token.AND && isName(n.X)
-		case *ast.Field: // a parameter or a result, of a function in the function as well
+		case *ast.Field: // a parameter or result, also of a nested function
 			isSetOtherwise = isSetOtherwise || slices.ContainsFunc(n.Names, func(x *ast.Ident) bool { return x.Name == name })
 		}
 		return true
@@ -287,7 +294,7 @@ func onlyAssignment(fn *ast.FuncDecl, name string) ast.Expr {
 	return value
 }
 
-// timerLength returns the length that a call of package time is given, nil if it is no such call.
+// timerLength returns the duration argument of a call of package time, nil if the call creates no timer.
 func timerLength(call *ast.CallExpr) ast.Expr {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 {

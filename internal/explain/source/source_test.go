@@ -61,8 +61,8 @@ func (c *C) made() {
 }
 `
 
-// TestWaitLength: which option a wait reads, from the source of the version that the report names and of no other file. It
-// would catch another timer of the function told, and a line of a file that a hostile trace names.
+// TestWaitLength finds the option that a wait reads, in the source of the report's version and in no other file. It
+// fails if another timer of the function is returned, or a line of a file that a hostile trace names.
 func TestWaitLength(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string) {

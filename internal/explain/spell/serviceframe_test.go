@@ -9,9 +9,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestServiceFrame: whoever's code a wait on another goroutine stands in, the standard library's as well, the service's own line is
-// that of the innermost wait that led there and has one. It would catch a report that has readLoop of net/http as the line
-// to change, and one that names the handler where a worker of the service's own asked.
+// TestServiceFrame: if a wait on another goroutine is in a library or the standard library, the service line is that of
+// the innermost wait in the chain that has one. It fails if the report names readLoop of net/http as the line to
+// change, or the handler where a worker of the service made the call.
 func TestServiceFrame(t *testing.T) {
 	syms := tracefmt.NewSymbols()
 	std := tracefmt.FrameText{Func: "net/http.(*persistConn).readLoop", File: "/go/src/net/http/transport.go", Line: 2330}
@@ -33,8 +33,8 @@ func TestServiceFrame(t *testing.T) {
 		site    string
 		vias    []string
 		starter string
-		want    string // its function
-		isApart bool   // it does not call what the site is in
+		want    string // function of the service line
+		isApart bool   // no call connects the service line with the site
 	}{
 		{"loop", []string{"trip"}, "", "shop.org/s.stock", false},
 		{"dep", []string{"trip"}, "", "shop.org/s.stock", true},

@@ -1,5 +1,9 @@
-// Package spell writes what the engine holds as numbers the way a report says
-// it: sites, waits, segments, ids. It computes nothing.
+// Package spell converts the engine's values to those of a report: frames to sites, chains of waits, segments, causes
+// and ids. The input is dense ids, such as tracefmt.FrameID; the output is structs of package report with names, files
+// and modules. It computes no statistics except Shares.
+//
+// A site of a report may have two frames. If the site is in a library, CalledFrom is the service's own line that led to
+// it: by a call, or by a chain of waits on other goroutines (see Speller.ServiceFrame).
 package spell
 
 import (
@@ -19,29 +23,30 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Rewrite replaces the beginning of a file name.
+// A PathRewrite replaces the prefix Old of a file name by New.
 type PathRewrite struct{ Old, New string }
 
-// A Speller spells for one report.
+// A Speller converts values for one report.
 type Speller struct {
 	Syms  *tracefmt.Symbols
 	Sites *cause.Sites
-	// Start and End are the trace's; the report's times count from Start.
+	// Start and End are the bounds of the trace. The report's times are relative to Start.
 	Start, End int64
-	// Paths rewrite file names; the first that fits counts.
+	// Paths are rewrites of file names. The first that matches applies.
 	Paths []PathRewrite
-	// Modules says of which module a dependency's code is; nil: that is not told.
+	// Modules finds the modules of functions. If it is nil, sites have no module.
 	Modules *modules.Set
-	// Settlement says which candidate freezes were freezes.
+	// Settlement says which candidates for freezes were freezes.
 	Settlement *cause.Settlement
 }
 
-// Site spells a frame out; nil for none.
+// Site returns the site of a frame, nil for 0.
 func (s *Speller) Site(f tracefmt.FrameID) *report.Site {
 	return s.SiteFor(f, s.Syms.Frame(f).Caller, nil)
 }
 
-// SiteFor spells a frame out that another one, if not 0, led to, by a chain of waits.
+// SiteFor returns the site of a frame. serviceFrame, if not 0, is the service line that led to it, and vias the chain
+// of waits between them.
 func (s *Speller) SiteFor(frame, serviceFrame tracefmt.FrameID, vias []report.Via) *report.Site {
 	if frame == 0 {
 		return nil
@@ -65,13 +70,15 @@ func (s *Speller) SiteFor(frame, serviceFrame tracefmt.FrameID, vias []report.Vi
 		out.Module, out.Version = m.Path, m.Version
 	}
 	if c := out.CalledFrom; c != nil && s.Syms.Frame(frame).Caller == 0 {
-		c.Apart = !slices.ContainsFunc(vias, func(v report.Via) bool { return v.Site.Own().LineKey() == c.Site().LineKey() && callsInto(&v, out) })
+		c.Apart = !slices.ContainsFunc(vias, func(v report.Via) bool {
+			return v.Site.Own().LineKey() == c.Site().LineKey() && callsInto(&v, out)
+		})
 	}
 	return out
 }
 
-// callsInto reports whether who waits does so in a call of the library that a site is in, as who asks a client whose other goroutine reads the answer. The
-// standard library's packages are one.
+// callsInto reports whether a wait is in a call of the library that contains the site. An example is a call of a client
+// whose other goroutine reads the answer. All packages of the standard library count as one library.
 func callsInto(v *report.Via, site *report.Site) bool {
 	if site.Module != "" {
 		return v.Site.Module == site.Module
@@ -80,9 +87,9 @@ func callsInto(v *report.Via, site *report.Site) bool {
 	return p != "" && p != "runtime" && p != "sync"
 }
 
-// ServiceFrame returns the line of the service's own that led to a site: the one it was called from, else that of the last wait
-// before it that has one, else by, the line that started the request's goroutine, if it is known. It is 0 for a site that is
-// the service's own itself.
+// ServiceFrame returns the service frame that led to a site in other code. It is the caller of the site, else that of
+// the last wait in the chain that has one, else starter, the line that started the request's goroutine. It is 0 if none
+// is known, or if the site is service code.
 func (s *Speller) ServiceFrame(site tracefmt.FrameID, vias []path.ChainWait, starter tracefmt.FrameID) tracefmt.FrameID {
 	if site == 0 || s.Modules == nil {
 		return 0
@@ -96,7 +103,7 @@ func (s *Speller) ServiceFrame(site tracefmt.FrameID, vias []path.ChainWait, sta
 	}
 	for i := len(vias) - 1; i >= 0; i-- {
 		if vias[i].Kind == critpath.WaitPeer {
-			return 0 // before it, others asked for the request that this is
+			return 0 // earlier waits are of the requests that wait for this one
 		}
 		switch v := s.Syms.Frame(vias[i].Site); {
 		case v.Caller != 0:
@@ -115,7 +122,7 @@ func (s *Speller) isService(f tracefmt.Frame) bool {
 	return s.Modules.Owns(s.Syms.String(f.Func), s.Syms.String(f.File))
 }
 
-// File returns a file name as the report gives it.
+// File returns a file name with its prefix rewritten.
 func (s *Speller) File(name string) string {
 	for _, r := range s.Paths {
 		if rest, ok := strings.CutPrefix(name, r.Old); ok {
@@ -128,7 +135,7 @@ func (s *Speller) File(name string) string {
 // Cause returns the report's name of a cause.
 func Cause(c cause.Cause) report.CauseName { return report.CauseName(c.String()) }
 
-// Vias spells a chain of waits out.
+// Vias returns a chain of waits.
 func (s *Speller) Vias(vs []path.ChainWait) []report.Via {
 	out := []report.Via{}
 	for _, x := range vs {
@@ -137,7 +144,7 @@ func (s *Speller) Vias(vs []path.ChainWait) []report.Via {
 	return out
 }
 
-// Segment spells a settled segment out, with the chain of waits that led to it; by is as for Own.
+// Segment returns a resolved segment with the chain of waits that led to it. starter is as in ServiceFrame.
 func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter tracefmt.FrameID) report.Segment {
 	seg := report.Segment{
 		StartNS: g.Start - s.Start, DurationNS: g.End - g.Start, Goroutine: g.G, Cause: Cause(g.Code.Cause()), Via: s.Vias(vias),
@@ -147,7 +154,7 @@ func (s *Speller) Segment(g *cause.Segment, vias []path.ChainWait, starter trace
 	return seg
 }
 
-// Kind spells the kind of a cause's time out.
+// Kind returns the kind of a cause's time.
 func (s *Speller) Kind(c cause.Cause, kind tracefmt.StringID, inbound bool) string {
 	switch {
 	case c == cause.Network && inbound:
@@ -160,10 +167,10 @@ func (s *Speller) Kind(c cause.Cause, kind tracefmt.StringID, inbound bool) stri
 	return s.Syms.String(kind)
 }
 
-// maxShares bounds what is listed as having run meanwhile.
+// maxShares bounds the functions that Shares returns.
 const maxShares = 5
 
-// Shares returns the functions that have the largest parts of a sum by site.
+// Shares returns the functions with the largest shares of a sum by frame.
 func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
 	if len(nsByFrame) == 0 {
 		return nil
@@ -172,7 +179,7 @@ func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
 		f  tracefmt.FrameID
 		ns int64
 	}
-	// By function: the lines of one function belong together.
+	// The lines of one function count together.
 	byFn := map[tracefmt.StringID]*fn{}
 	var total int64
 	for f, ns := range nsByFrame {
@@ -193,7 +200,8 @@ func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
 		list = append(list, e)
 	}
 	slices.SortFunc(list, func(a, b *fn) int {
-		return cmp.Or(cmp.Compare(b.ns, a.ns), cmp.Compare(s.Syms.String(s.Syms.Frame(a.f).Func), s.Syms.String(s.Syms.Frame(b.f).Func)))
+		return cmp.Or(cmp.Compare(b.ns, a.ns),
+			cmp.Compare(s.Syms.String(s.Syms.Frame(a.f).Func), s.Syms.String(s.Syms.Frame(b.f).Func)))
 	})
 	var out []report.Share
 	for _, e := range list[:min(len(list), maxShares)] {
@@ -204,8 +212,7 @@ func (s *Speller) Shares(nsByFrame map[tracefmt.FrameID]int64) []report.Share {
 	return out
 }
 
-// StartOf returns the function that a goroutine with this stack began with, ""
-// if the stack is empty.
+// StartOf returns the start function of a goroutine with this stack, "" if the stack is empty.
 func (s *Speller) StartOf(id tracefmt.StackID) string {
 	frames := s.Syms.Stack(id)
 	for i := len(frames) - 1; i >= 0; i-- {
@@ -216,8 +223,8 @@ func (s *Speller) StartOf(id tracefmt.StackID) string {
 	return ""
 }
 
-// CompareFrames orders frames by what they say: their ids depend on which came
-// first. Of two calls on one line that is all that tells them apart.
+// CompareFrames orders frames by file, line, function and caller. Ids depend on the order of events, so they decide
+// only between two calls on one line.
 func (s *Speller) CompareFrames(a, b tracefmt.FrameID) int {
 	fa, fb := s.Syms.Frame(a), s.Syms.Frame(b)
 	return cmp.Or(cmp.Compare(s.Syms.String(fa.File), s.Syms.String(fb.File)), cmp.Compare(fa.Line, fb.Line),
@@ -231,7 +238,7 @@ func (s *Speller) compareCallers(a, b tracefmt.FrameID) int {
 	return s.CompareFrames(a, b)
 }
 
-// ID returns an id that depends on nothing but its parts.
+// ID returns an id that depends only on its parts.
 func ID(parts ...string) string {
 	h := fnv.New64a()
 	for _, p := range parts {
@@ -241,10 +248,10 @@ func ID(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
-// GroupID is the id of a group in reports.
+// GroupID returns the id of a group in reports.
 func GroupID(kind, name string) string { return ID("group", kind, name) }
 
-// RequestID is the id of a request in reports; start counts from the trace's.
+// RequestID returns the id of a request in reports. start is relative to the start of the trace.
 func RequestID(group string, start int64, g uint64) string {
 	return ID("request", group, fmt.Sprint(start), fmt.Sprint(g))
 }

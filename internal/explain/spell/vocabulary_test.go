@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestVocabulary holds the engine's own names, which are indices, to those of the report.
+// TestVocabulary compares the names of the engine's enumerations with those of the report.
 func TestVocabulary(t *testing.T) {
 	var causes []report.CauseName
 	for i := range cause.Count {

@@ -1,9 +1,12 @@
-// Package validate checks that what whylate makes of a trace is consistent in
-// itself: that timelines follow the scheduler's rules, that the parts of every
-// request add up to its latency, that sums agree with what they are sums of. What
-// is right for one trace is judged by package timeline's oracle tests and by
-// lab/truth. Tests of real programs, goldens, fuzzing and
-// "whylate explain --validate" all call it.
+// Package validate checks that the engine's results are consistent. The input is a pass and its report; the output is a
+// list of broken rules.
+//
+// Rules of timelines: states follow each other as the scheduler allows, without gaps, and the spans of goroutines agree
+// with the runs of threads. Rules of requests: segments and sums of each request add up to its latency. Rules of the
+// report: groups have the requests that were walked, and no band exceeds the whole.
+//
+// The checks do not decide whether an answer is right for a trace; the oracle tests of package timeline and lab/truth
+// do. Tests with real programs, golden tests, fuzz tests and "whylate explain --validate" run them.
 package validate
 
 import (
@@ -11,19 +14,19 @@ import (
 	"strings"
 )
 
-// maxPerRule bounds the problems of one rule that are kept in words.
+// maxPerRule bounds the problems of one rule that are stored.
 const maxPerRule = 5
 
 // A Problem is one broken rule.
 type Problem struct {
 	Rule string // a stable name, such as "gaps"
-	Text string // what was found, and where: times are ns on the trace's clock
+	Text string // the values and the place; times are in ns on the trace's clock
 }
 
 // Problems collects broken rules. The zero value is ready for use.
 type Problems struct {
-	List  []Problem // the first few of each rule
-	Total int       // all of them
+	List  []Problem // the first maxPerRule of each rule
+	Total int       // number of all problems
 
 	byRule map[string]int
 }
@@ -54,7 +57,7 @@ func (p *Problems) Err() error {
 	return fmt.Errorf("%s", b.String())
 }
 
-// join adds the problems that another found.
+// join adds the problems of another collection.
 func (p *Problems) join(o *Problems) {
 	for _, q := range o.List {
 		p.add(q.Rule, "%s", q.Text)

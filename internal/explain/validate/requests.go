@@ -7,22 +7,22 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Requests checks every request of a pass, and holds the report to what it
-// counted. The zero value is ready for use, as one of the pass's sums.
+// Requests checks every request of a pass and compares the report with their sums. The zero value is ready for use, as
+// a pass.Sum.
 type Requests struct {
 	Problems
 
-	// Walked is how many requests, or pieces of long ones, were checked.
+	// Walked is how many requests and pieces of requests were checked.
 	Walked int64
 
 	mu    sync.Mutex
 	parts []*requestPart
 }
 
-// A total adds up the requests of one kind that ended in the trace.
+// A requestCount sums up the requests of one kind that ended in the trace.
 type requestCount struct{ count, ns, open, cut int64 }
 
-// countsByKind are those of all kinds, by name.
+// countsByKind holds the counts by the name of the kind.
 type countsByKind map[string]requestCount
 
 func (ts countsByKind) add(kind string, t requestCount) {
@@ -39,7 +39,7 @@ func (v *Requests) NewAdder(*path.Stage) path.Adder {
 	return p
 }
 
-// A requestPart is one worker's part.
+// A requestPart is the adder of one worker.
 type requestPart struct {
 	Problems
 	walked int64
@@ -71,8 +71,8 @@ func (p *requestPart) Add(walked *path.WalkResult) {
 	p.kinds.add(request.Kind.String(), t)
 }
 
-// checkPath checks that the parts of a request's time add up to it: each instant has
-// one segment, and sums by cause are those of the segments.
+// checkPath checks that the parts of a request add up to it: each instant has one segment, and the sums by cause equal
+// those of the segments.
 func (p *requestPart) checkPath(walked *path.WalkResult) {
 	request := walked.Req
 	if walked.Start > walked.PathStart || walked.PathStart > request.End {
@@ -95,7 +95,7 @@ func (p *requestPart) checkPath(walked *path.WalkResult) {
 		p.add("segments", "goroutine %d: the segments of the request from %d on end at %d, not at %d", request.G, walked.Start, next, request.End)
 	}
 	if walked.Observer {
-		return // nothing is summed up
+		return // requests of observers have no sums
 	}
 	var sum int64
 	for _, s := range walked.CauseTimes {
@@ -116,7 +116,7 @@ func (p *requestPart) checkPath(walked *path.WalkResult) {
 	}
 }
 
-// merge joins what the workers found.
+// merge returns the counts of all workers and joins their problems.
 func (v *Requests) merge() countsByKind {
 	kinds := make(countsByKind)
 	for _, p := range v.parts {
@@ -130,9 +130,8 @@ func (v *Requests) merge() countsByKind {
 	return kinds
 }
 
-// Report checks a report by itself and, if it has all groups of the kinds that
-// it shows, against the requests that were counted. It is called once, after
-// the pass.
+// Report checks a report and, if all is true, compares its groups with the counted requests. all says that the report
+// shows all groups. Report is called once, after the pass.
 func (v *Requests) Report(rep *report.Report, all bool) {
 	kinds := v.merge()
 	if err := rep.CheckValid(); err != nil {
@@ -142,7 +141,7 @@ func (v *Requests) Report(rep *report.Report, all bool) {
 	if !all {
 		return
 	}
-	leftOut := make(map[string]bool) // kinds of which some are no groups
+	leftOut := make(map[string]bool) // kinds of which some work is no group
 	for i := range rep.Input.LeftOut {
 		leftOut[string(rep.Input.LeftOut[i].Kind)] = true
 	}
@@ -153,7 +152,7 @@ func (v *Requests) Report(rep *report.Report, all bool) {
 	}
 	for k, t := range shown {
 		want := kinds[k]
-		// A group of nothing but requests that began before the trace is not shown.
+		// A group whose requests all began before the trace is not shown.
 		if leftOut[k] && t.count <= want.count && t.ns <= want.ns && t.open <= want.open && t.cut <= want.cut {
 			continue
 		}
@@ -164,7 +163,7 @@ func (v *Requests) Report(rep *report.Report, all bool) {
 	}
 }
 
-// A rowKey is what tells the rows of a band apart: running time by function, all else by line.
+// A rowKey distinguishes the rows of a band: running time by function, all other time by line.
 type rowKey struct {
 	cause  report.CauseName
 	kind   string
@@ -186,8 +185,8 @@ func rowOf(cause *report.Cause) rowKey {
 	return k
 }
 
-// checkBands checks that no band of a group has more of any cause than all its requests have. Where a cause is among the small
-// ones of all, it has no more than these have together.
+// checkBands checks that no band of a group has more time of a cause than all its requests. A cause that the band of
+// all requests does not list must fit into that band's row of small causes.
 func (v *Requests) checkBands(rep *report.Report) {
 	for i := range rep.Groups {
 		g := &rep.Groups[i]
@@ -219,5 +218,5 @@ func (v *Requests) checkBands(rep *report.Report) {
 	}
 }
 
-// roundingSlack is what rounding may move from one row to another, in ns.
+// roundingSlack is how much rounding may move from one row to another, in ns.
 const roundingSlack = 1000

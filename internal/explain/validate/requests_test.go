@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestRequestRules shows each rule about requests something that breaks it.
+// TestRequestRules breaks each rule about requests once.
 func TestRequestRules(t *testing.T) {
 	whole := func() *path.WalkResult {
 		return &path.WalkResult{
@@ -23,7 +23,7 @@ func TestRequestRules(t *testing.T) {
 		spoil func(*path.WalkResult)
 	}{
 		{"", func(*path.WalkResult) {}},
-		{"", func(w *path.WalkResult) { w.Start = 50; w.Req.Open = true }}, // began before what is left of the trace
+		{"", func(w *path.WalkResult) { w.Start = 50; w.Req.Open = true }}, // began before the part of the trace that is left
 		{"weights", func(w *path.WalkResult) { w.Weight = 0 }},
 		{"bounds", func(w *path.WalkResult) { w.PathStart = 90 }},
 		{"bounds", func(w *path.WalkResult) { w.Req.End = 99 }},
@@ -48,8 +48,7 @@ func TestRequestRules(t *testing.T) {
 	}
 }
 
-// TestCounts checks that a report that lost a request, or a nanosecond, or
-// counts one twice, does not pass.
+// TestCounts: a report that lost a request or a nanosecond, or that counts a request twice, breaks a rule.
 func TestCounts(t *testing.T) {
 	for _, tc := range []struct {
 		group report.Group
@@ -76,7 +75,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestBandsRule shows the rule about bands what breaks it: a cause with more time in a part of the requests than in all.
+// TestBandsRule breaks the rule about bands: a cause has more time in a part of the requests than in all.
 func TestBandsRule(t *testing.T) {
 	cause := func(name report.CauseName, line int, ns int64) report.Cause {
 		return report.Cause{Cause: name, Site: &report.Site{Func: "main.f", Line: line}, TotalNS: ns}
@@ -106,7 +105,7 @@ func TestBandsRule(t *testing.T) {
 	}
 }
 
-// TestChecks: what each check finds is one list in the end, with what is wrong in the report itself.
+// TestChecks: the problems of all checks and of the report are in one list.
 func TestChecks(t *testing.T) {
 	var c Checks
 	c.timelines.add("gaps", "a gap")

@@ -8,24 +8,23 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
-// Timelines checks the timelines of one generation after the other. The zero
-// value is ready for use. It is not safe for concurrent use.
+// Timelines checks the timelines of one generation after the other. The zero value is ready for use. It is not safe for
+// concurrent use.
 type Timelines struct {
 	Problems
 
-	// Goroutines, Spans and Runs are how many were checked; a goroutine counts
-	// once a generation.
+	// Goroutines, Spans and Runs are the numbers of checked ones. A goroutine counts once per generation.
 	Goroutines, Spans, Runs int64
 
-	previousEnd  int64 // of the generation before
+	previousEnd  int64 // end of the previous generation
 	runs         timeline.Runs
-	lastRuns     map[uint64]timeline.Run // thread -> its last run
+	lastRuns     map[uint64]timeline.Run // by thread
 	spans        []timeline.Span
 	completeRuns []timeline.Run
 }
 
-// transitions lists which state may follow which in a goroutine's life. A goroutine
-// of a C thread comes out of nowhere into a system call, and leaves so.
+// transitions lists the states that may follow each other in a goroutine's life. A goroutine of a C thread appears in a
+// system call and disappears in one.
 var transitions = map[[2]timeline.State]bool{
 	{timeline.Running, timeline.Running}: true, {timeline.Running, timeline.Runnable}: true, {timeline.Running, timeline.Waiting}: true,
 	{timeline.Running, timeline.Syscall}: true, {timeline.Running, timeline.Gone}: true,
@@ -34,9 +33,8 @@ var transitions = map[[2]timeline.State]bool{
 	{timeline.Gone, timeline.Syscall}: true,
 }
 
-// Decoded checks the newest generation of a window, in which the generation
-// before it may stand, too. Generations come in order; skipped says that some
-// between the last one and this were left out.
+// Decoded checks the newest generation of a window, which may also hold the one before. Generations are passed in
+// order; skipped says that some were left out before this one.
 func (v *Timelines) Decoded(win *timeline.Window, skipped bool) {
 	if len(win.Gens) == 0 {
 		return
@@ -55,8 +53,8 @@ func (v *Timelines) Decoded(win *timeline.Window, skipped bool) {
 	v.previousEnd = g.End
 }
 
-// checkLife checks that spans of a goroutine follow each other without a gap, in
-// states that may, and that each wait was ended by somebody.
+// checkLife checks that a goroutine's spans follow each other without gaps, in allowed states, and that an event ended
+// each wait.
 func (v *Timelines) checkLife(id uint64, spans []timeline.Span) {
 	v.Spans += int64(len(spans))
 	for i := 1; i < len(spans); i++ {
@@ -72,9 +70,8 @@ func (v *Timelines) checkLife(id uint64, spans []timeline.Span) {
 	}
 }
 
-// checkThreads checks that no thread runs two goroutines at once, and that what
-// threads say of runs agrees with what goroutines' own spans say: these are put
-// together in different ways.
+// checkThreads checks that no thread runs two goroutines at once, and that the runs of threads agree with the spans of
+// goroutines. The two are built in different ways.
 func (v *Timelines) checkThreads(win *timeline.Window, g *timeline.Gen, skipped bool) {
 	if v.lastRuns == nil || skipped {
 		v.lastRuns = make(map[uint64]timeline.Run)
@@ -94,7 +91,9 @@ func (v *Timelines) checkThreads(win *timeline.Window, g *timeline.Gen, skipped 
 			v.completeRuns = append(v.completeRuns, run)
 		}
 	})
-	slices.SortFunc(v.completeRuns, func(a, b timeline.Run) int { return cmp.Or(cmp.Compare(a.G, b.G), cmp.Compare(a.From, b.From)) })
+	slices.SortFunc(v.completeRuns, func(a, b timeline.Run) int {
+		return cmp.Or(cmp.Compare(a.G, b.G), cmp.Compare(a.From, b.From))
+	})
 	for rest := v.completeRuns; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].G == rest[0].G {
@@ -105,7 +104,7 @@ func (v *Timelines) checkThreads(win *timeline.Window, g *timeline.Gen, skipped 
 	}
 }
 
-// checkRunning checks that a goroutine's spans say running all through its runs.
+// checkRunning checks that a goroutine's spans are in state running throughout its runs.
 func (v *Timelines) checkRunning(win *timeline.Window, runs []timeline.Run) {
 	id := runs[0].G
 	v.spans = win.Spans(id, runs[0].From, runs[len(runs)-1].To, v.spans[:0])
@@ -129,8 +128,8 @@ func (v *Timelines) checkRunning(win *timeline.Window, runs []timeline.Run) {
 	}
 }
 
-// isMonotonic reports whether no time of a goroutine's life runs backwards: the
-// clocks of two threads may differ.
+// isMonotonic reports whether the times of a goroutine's spans increase. They may not, because the clocks of two
+// threads may differ.
 func isMonotonic(spans []timeline.Span) bool {
 	for i := 1; i < len(spans); i++ {
 		if spans[i].Start < spans[i-1].Start || spans[i].Start < spans[i-1].End {
@@ -140,7 +139,7 @@ func isMonotonic(spans []timeline.Span) bool {
 	return true
 }
 
-// checkOrder checks the lists that a generation promises in order of time.
+// checkOrder checks that the lists of a generation are ordered by time.
 func (v *Timelines) checkOrder(g *timeline.Gen) {
 	checkTimes(v, g, "CPU samples", len(g.Samples), func(i int) int64 { return g.Samples[i].Time })
 	checkTimes(v, g, "heap sizes", len(g.Heap), func(i int) int64 { return g.Heap[i].Time })

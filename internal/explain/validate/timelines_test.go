@@ -14,8 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestReferenceTraces holds the timelines of the reference reader's own test
-// traces, odd ones of a few events, to the rules.
+// TestReferenceTraces checks the timelines of the reference reader's test traces, which are unusual and short.
 func TestReferenceTraces(t *testing.T) {
 	traces := must.Have(refdata.Traces())(t)
 	var spans, runs int64
@@ -32,7 +31,7 @@ func TestReferenceTraces(t *testing.T) {
 	}
 }
 
-// validateTimelines validates a trace up to its end or first damage.
+// validateTimelines checks a trace up to its end or its first damage.
 func validateTimelines(t *testing.T, data []byte) *Timelines {
 	t.Helper()
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
@@ -60,7 +59,7 @@ func validateTimelines(t *testing.T, data []byte) *Timelines {
 	}
 }
 
-// TestSpanRules shows each rule about spans something that breaks it.
+// TestSpanRules breaks each rule about spans once.
 func TestSpanRules(t *testing.T) {
 	const running, runnable, waiting = timeline.Running, timeline.Runnable, timeline.Waiting
 	for _, tc := range []struct {
@@ -86,8 +85,7 @@ func TestSpanRules(t *testing.T) {
 	}
 }
 
-// TestProblems checks that a trace that breaks one rule a million times keeps
-// a few words about it, and the count.
+// TestProblems: for a rule that is broken many times, a few problems and their number are stored.
 func TestProblems(t *testing.T) {
 	var p Problems
 	for i := range 1000 {

@@ -9,11 +9,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Checks are all checks of one pass over a trace. The zero value is ready for
-// use, by one pass.
+// Checks are all checks of one pass over a trace. The zero value is ready for use by one pass.
 type Checks struct {
-	// Damaged leaves the rules of timelines out: a trace with lost or altered
-	// events breaks them by itself. Requests and reports keep theirs all the same.
+	// Damaged disables the rules of timelines, which a trace with lost or altered events breaks. The rules of requests
+	// and reports remain.
 	Damaged bool
 
 	timelines Timelines
@@ -22,7 +21,7 @@ type Checks struct {
 	problems  Problems
 }
 
-// Attach adds the checks to a pass that was not run yet.
+// Attach adds the checks to a pass before it runs.
 func (c *Checks) Attach(p *pass.Pass) {
 	c.window = &p.Window
 	p.Sums = append(p.Sums, &c.requests)
@@ -37,8 +36,7 @@ func (c *Checks) AddGeneration(_ *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	}
 }
 
-// Report checks the report that was made of the pass; all says that no groups
-// were left out by name. It is called once, last.
+// Report checks the report of the pass. all says that no group was excluded by name. It is called once, last.
 func (c *Checks) Report(rep *report.Report, all bool) {
 	c.requests.Report(rep, all)
 	c.problems.join(&c.timelines.Problems)
@@ -48,7 +46,8 @@ func (c *Checks) Report(rep *report.Report, all bool) {
 // Err returns all broken rules as one error, or nil.
 func (c *Checks) Err() error { return c.problems.Err() }
 
-// String says what was checked.
+// String returns how many goroutines, spans, runs and requests were checked.
 func (c *Checks) String() string {
-	return fmt.Sprintf("%d goroutines, %d spans, %d runs on threads, %d requests", c.timelines.Goroutines, c.timelines.Spans, c.timelines.Runs, c.requests.Walked)
+	return fmt.Sprintf("%d goroutines, %d spans, %d runs on threads, %d requests",
+		c.timelines.Goroutines, c.timelines.Spans, c.timelines.Runs, c.requests.Walked)
 }
