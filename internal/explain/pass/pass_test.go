@@ -160,32 +160,32 @@ func TestWeight(t *testing.T) {
 }
 
 // A diary notes what it hears, as a Listener and a Sum.
-type diary struct {
+type eventRecorder struct {
 	*testing.T
-	notes            []string
+	events           []string
 	requestEnds      []int64
 	keepsGenerations bool
 	generations      map[*timeline.Gen]int
 }
 
-func (d *diary) note(format string, args ...any) {
-	if n := fmt.Sprintf(format, args...); len(d.notes) == 0 || d.notes[len(d.notes)-1] != n {
-		d.notes = append(d.notes, n)
+func (d *eventRecorder) note(format string, args ...any) {
+	if n := fmt.Sprintf(format, args...); len(d.events) == 0 || d.events[len(d.events)-1] != n {
+		d.events = append(d.events, n)
 	}
 }
 
-func (d *diary) NewAdder(*path.Stage) path.Adder   { return d }
-func (d *diary) BeginGeneration([]request.Request) { d.note("begin") }
-func (d *diary) EndGeneration()                    { d.note("end") }
-func (d *diary) Flush()                            { d.note("flush") }
-func (d *diary) FinishGeneration()                 { d.note("walked") }
+func (d *eventRecorder) NewAdder(*path.Stage) path.Adder   { return d }
+func (d *eventRecorder) BeginGeneration([]request.Request) { d.note("begin") }
+func (d *eventRecorder) EndGeneration()                    { d.note("end") }
+func (d *eventRecorder) Flush()                            { d.note("flush") }
+func (d *eventRecorder) FinishGeneration()                 { d.note("walked") }
 
-func (d *diary) Add(w *path.WalkResult) {
+func (d *eventRecorder) Add(w *path.WalkResult) {
 	d.note("add")
 	d.requestEnds = append(d.requestEnds, w.Req.End)
 }
 
-func (d *diary) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
+func (d *eventRecorder) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 	if d.generations[g]++; d.generations[g] > 1 {
 		d.Errorf("a generation that was kept came back")
 	}
@@ -195,14 +195,14 @@ func (d *diary) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool)
 	d.note("decoded %t", gap)
 }
 
-func (d *diary) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
+func (d *eventRecorder) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	d.note("dropped")
 	return d.keepsGenerations
 }
 
-// TestTurnOfSeveralFunctions: what a worker computes for one request in several functions is one turn, and nobody else's. It fails if
+// TestIterationOfSeveralFunctions: what a worker computes for one request in several functions is one turn, and nobody else's. It fails if
 // its later part is added to the turn of the request before, so that two seem to wait at once where each has the worker to itself.
-func TestTurnOfSeveralFunctions(t *testing.T) {
+func TestIterationOfSeveralFunctions(t *testing.T) {
 	const n = 40
 	data := shopTraceOf(t, 1, func(m, o *tracetext.Thread, start int64) int64 {
 		for i := range int64(n) {
@@ -292,7 +292,7 @@ func TestDropOptionalSums(t *testing.T) {
 		early bool // before the pass runs
 		want  []string
 	}{{true, []string{"begin"}}, {false, []string{"begin", "add", "flush", "end", "begin", "add", "begin"}}} {
-		d, spare := &diary{T: t}, &diary{T: t}
+		d, spare := &eventRecorder{T: t}, &eventRecorder{T: t}
 		var p *pass.Pass
 		walks := 0
 		p = pass.New(pass.Options{Workers: 1, MatchFunction: matchPut.MatchString, OnRequestsAdded: func() {
@@ -306,18 +306,18 @@ func TestDropOptionalSums(t *testing.T) {
 		}
 		rd := must.Have(tracefmt.NewReader(bytes.NewReader(shopTrace(t, 4)), tracefmt.Options{}))(t)
 		must.Do(t, p.Run(t.Context(), rd))
-		if !slices.Equal(spare.notes, c.want) {
-			t.Errorf("left out early %t: it hears %q, want %q", c.early, spare.notes, c.want)
+		if !slices.Equal(spare.events, c.want) {
+			t.Errorf("left out early %t: it hears %q, want %q", c.early, spare.events, c.want)
 		}
-		if len(d.requestEnds) == 0 || !p.HasDroppedOptionalSums() || d.notes[len(d.notes)-1] != "end" {
-			t.Errorf("left out early %t: the other sum adds %d requests and hears %q", c.early, len(d.requestEnds), d.notes)
+		if len(d.requestEnds) == 0 || !p.HasDroppedOptionalSums() || d.events[len(d.events)-1] != "end" {
+			t.Errorf("left out early %t: the other sum adds %d requests and hears %q", c.early, len(d.requestEnds), d.events)
 		}
 	}
 }
 
-// TestOrder: listeners and sums hear of a pass in the order that they are promised.
-func TestOrder(t *testing.T) {
-	d := &diary{T: t, keepsGenerations: true, generations: map[*timeline.Gen]int{}}
+// TestCallOrder: listeners and sums hear of a pass in the order that they are promised.
+func TestCallOrder(t *testing.T) {
+	d := &eventRecorder{T: t, keepsGenerations: true, generations: map[*timeline.Gen]int{}}
 	run(t, shopTrace(t, 5), pass.Options{InOrder: true}, []pass.Sum{d}, d)
 	var want []string
 	for i := range 5 {
@@ -327,19 +327,19 @@ func TestOrder(t *testing.T) {
 		want = append(want, "decoded false", "begin", "add", "flush", "end", "walked")
 	}
 	// What is open at the end.
-	if !slices.Equal(d.notes[:len(want)], want) || d.notes[len(d.notes)-1] != "walked" {
-		t.Errorf("the diary says %q, want %q", d.notes, want)
+	if !slices.Equal(d.events[:len(want)], want) || d.events[len(d.events)-1] != "walked" {
+		t.Errorf("the diary says %q, want %q", d.events, want)
 	}
 	if len(d.requestEnds) < 5*40 || !slices.IsSorted(d.requestEnds) {
 		t.Errorf("%d requests, or not in order: %d", len(d.requestEnds), d.requestEnds)
 	}
 }
 
-// TestPartOfATrace: only requests that end in it are added, its border belongs to what follows.
-func TestPartOfATrace(t *testing.T) {
+// TestSelectedTime: only requests that end in it are added, its border belongs to what follows.
+func TestSelectedTime(t *testing.T) {
 	data := shopTrace(t, 2)
 	ends := func(from, to time.Duration) (out []int64, start int64) {
-		d := &diary{T: t, generations: map[*timeline.Gen]int{}}
+		d := &eventRecorder{T: t, generations: map[*timeline.Gen]int{}}
 		p := run(t, data, pass.Options{InOrder: true, From: from, To: to}, []pass.Sum{d})
 		return d.requestEnds, p.Start
 	}

@@ -108,28 +108,28 @@ func TestPlan(t *testing.T) {
 	match := regexp.MustCompile(`^main\.(put|get)$`)
 	hubs := map[int][]queues.Hub{}
 	rows := func(workers, exactFirst int) ([]groups.Row, *passCounts, *pass.Pass) {
-		g, q, y := groups.New(), queues.New(), &passCounts{weights: map[path.GroupKey]int64{}, counted: map[path.GroupKey]int64{}}
-		p := runMatching(t, data, match, pass.Options{Workers: workers, ExactFirst: exactFirst}, []pass.Sum{g, q, y})
+		g, q, counts := groups.New(), queues.New(), &passCounts{weights: map[path.GroupKey]int64{}, counted: map[path.GroupKey]int64{}}
+		p := runMatching(t, data, match, pass.Options{Workers: workers, ExactFirst: exactFirst}, []pass.Sum{g, q, counts})
 		sp := mergeSums(p, g, q)
 		hubs[exactFirst] = q.Hubs(sp)
 		list := g.Rows(sp, groups.Selection{})
 		for i := range list {
 			list[i].PathGroup = 0 // numbers are by who came first
 		}
-		return list, y, p
+		return list, counts, p
 	}
 	exact, _, all := rows(2, 0)
-	sampled, y, p := rows(2, 8000)
+	sampled, counts, p := rows(2, 8000)
 	oneWorker, _, _ := rows(1, 8000)
-	if all.NotWalked != 0 || p.Requests != all.Requests || p.NotWalked != y.notWalked || y.notWalked+y.walked != p.Requests {
-		t.Fatalf("%d requests, %d of them glanced at, where all are walked; else %d and %d, of which %d came and %d more were walked", all.Requests, all.NotWalked, p.Requests, p.NotWalked, y.notWalked, y.walked)
+	if all.NotWalked != 0 || p.Requests != all.Requests || p.NotWalked != counts.notWalked || counts.notWalked+counts.walked != p.Requests {
+		t.Fatalf("%d requests, %d of them glanced at, where all are walked; else %d and %d, of which %d came and %d more were walked", all.Requests, all.NotWalked, p.Requests, p.NotWalked, counts.notWalked, counts.walked)
 	}
 	// A generation is walked whole, of two others the slice that queues need and what is slow.
-	if y.notWalked < p.Requests/3 || y.neededNotWalked > 0 || y.needed == 0 {
-		t.Errorf("%d of %d requests were not walked, among them %d of %d that a sum needs", y.notWalked, p.Requests, y.neededNotWalked, y.needed)
+	if counts.notWalked < p.Requests/3 || counts.neededNotWalked > 0 || counts.needed == 0 {
+		t.Errorf("%d of %d requests were not walked, among them %d of %d that a sum needs", counts.notWalked, p.Requests, counts.neededNotWalked, counts.needed)
 	}
-	if !reflect.DeepEqual(y.weights, y.counted) {
-		t.Errorf("weights add up to %v, requests are %v", y.weights, y.counted)
+	if !reflect.DeepEqual(counts.weights, counts.counted) {
+		t.Errorf("weights add up to %v, requests are %v", counts.weights, counts.counted)
 	}
 	if a, b := text(t, sampled), text(t, oneWorker); a != b {
 		difference := 0
@@ -298,13 +298,13 @@ func TestPlanRareRequests(t *testing.T) {
 		}
 		return clock
 	})
-	l, marks, y := &latencyRecorder{}, markRecorder{}, &passCounts{weights: map[path.GroupKey]int64{}, counted: map[path.GroupKey]int64{}}
-	p := runMatching(t, data, regexp.MustCompile(`^main\.(put|get)$`), pass.Options{Workers: 1, ExactFirst: 4000}, []pass.Sum{l, y}, &marks)
+	l, marks, counts := &latencyRecorder{}, markRecorder{}, &passCounts{weights: map[path.GroupKey]int64{}, counted: map[path.GroupKey]int64{}}
+	p := runMatching(t, data, regexp.MustCompile(`^main\.(put|get)$`), pass.Options{Workers: 1, ExactFirst: 4000}, []pass.Sum{l, counts}, &marks)
 	if p.Requests != 32_000 || p.NotWalked < p.Requests/3 {
 		t.Fatalf("%d of %d requests were not walked", p.NotWalked, p.Requests)
 	}
-	if !reflect.DeepEqual(y.weights, y.counted) {
-		t.Errorf("weights add up to %v, requests are %v", y.weights, y.counted)
+	if !reflect.DeepEqual(counts.weights, counts.counted) {
+		t.Errorf("weights add up to %v, requests are %v", counts.weights, counts.counted)
 	}
 	gets, notWalkedByGeneration := 0, [5]int{}
 	for _, w := range l.requests {
