@@ -102,7 +102,7 @@ func (p *replayRun) NewAdder(stage *path.Stage) path.Adder {
 	return p
 }
 
-// BeginGeneration implements pass.Beginner.
+// BeginGeneration implements pass.GenerationBeginner.
 func (p *replayRun) BeginGeneration([]request.Request) {
 	opts := &p.replayer.opts
 	p.speller = spell.Speller{
@@ -159,7 +159,8 @@ func (p *replayRun) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap b
 // errEnough ends a reading early.
 var errEnough = errors.New("all that is wanted was read")
 
-// FinishGeneration implements pass.Waiter. It ends the reading when all requests before Options.To were passed. The
+// FinishGeneration implements pass.GenerationFinisher. It ends the reading when all requests before Options.To were
+// passed. The
 // time of the generation does not prove that, because a request may be found later; so they are counted.
 func (p *replayRun) FinishGeneration() {
 	if p.replayer.opts.To <= 0 || p.remaining > 0 || p.err != nil || p.isDone {
@@ -171,7 +172,7 @@ func (p *replayRun) FinishGeneration() {
 	}
 }
 
-// KeepDropped implements pass.Keeper. It keeps a generation as long as the sink may refer to it.
+// KeepDropped implements pass.GenerationKeeper. It keeps a generation as long as the sink may refer to it.
 func (p *replayRun) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	p.retained = append(p.retained, g)
 	if len(p.retained) > export.KeepGenerations {

@@ -367,7 +367,7 @@ func (f *Finder) handlerKind(id tracefmt.StackID) Kind {
 	return outer.servedKind()
 }
 
-// followStreams follows goroutines that serve one stream each.
+// followStreams follows goroutines that serve one stream each, and emits the streams that end in the generation.
 func (f *Finder) followStreams(g *timeline.Gen) {
 	f.newStreams = f.newStreams[:0]
 	f.births = g.Births(func(start tracefmt.StackID) bool { return f.stackInfo(start).streamKind != 0 }, f.births[:0])

@@ -304,7 +304,7 @@ func (f *Finder) isAnswerWait(wait tracefmt.StackID) bool {
 }
 
 // decideJobs decides whether the goroutines are jobs, and returns the decision. They are if many started after others
-// had ended, or if many had short lives compared with the observed time.
+// had ended, or if many had short lives compared with observedNS, the time since the start of the trace.
 func (e *jobKind) decideJobs(observedNS int64) bool {
 	e.areJobs = e.areJobs || e.areTests && !e.areWorkers() ||
 		e.endedCount >= minJobs && !e.areWorkers() && !e.areLibraryWaits() &&
