@@ -12,6 +12,8 @@
 # Everything is written to whylate-ci/: report.json, report.html, explain.txt, diff.txt, check.txt, whylate.sarif, summary.md. If old.json
 # is there, it is the baseline. The exit status is whylate check's; 3 if the command failed.
 set -uo pipefail
+# It is for comment.sh; the command is code that may come from a pull request, and whylate would send it to services.
+unset WHYLATE_TOKEN
 out=whylate-ci
 mkdir -p "$out" || exit 3
 export WHYLATE_TRACE=$PWD/$out/run.trace

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +121,11 @@ func TestRun(t *testing.T) {
 		t.Errorf("summary:\n%s", summary)
 	}
 
+	// The command may be code of a stranger's pull request.
+	if status, out, errs := j.run("run.sh", `WHYLATE_RUN=printenv WHYLATE_TOKEN || echo none; echo x >"$WHYLATE_TRACE"`, "WHYLATE_TOKEN=s3cret"); status != 3 || out != "none\n" {
+		t.Errorf("the command has the token: %q\n%s", out, errs)
+	}
+
 	for _, c := range []struct{ env, says string }{
 		{"WHYLATE_RUN=exit 7", "ended with status 7"},
 		{"WHYLATE_RUN=true", "wrote no trace"},
@@ -180,25 +186,43 @@ func TestComment(t *testing.T) {
 	for _, host := range []string{"github", "gitlab"} {
 		t.Run(host, func(t *testing.T) {
 			list, one, update := "/repos/acme/shop/issues/12/comments", "/repos/acme/shop/issues/comments/", "PATCH"
-			auth := "Bearer secret"
+			auth, ours := "Bearer secret", `{"data":{"viewer":{"databaseId":7}}}`
 			if host == "gitlab" {
-				list, one, update, auth = "/projects/5/merge_requests/12/notes", "/projects/5/merge_requests/12/notes/", "PUT", "secret"
+				list, one, update, auth, ours = "/projects/5/merge_requests/12/notes", "/projects/5/merge_requests/12/notes/", "PUT", "secret", `{"id":7}`
+			}
+			type user struct {
+				ID int `json:"id"`
 			}
 			type comment struct {
-				ID   int    `json:"id"`
-				Body string `json:"body"`
+				ID     int    `json:"id"`
+				Body   string `json:"body"`
+				User   user   `json:"user"`
+				Author user   `json:"author"`
 			}
+			// A comment of another user is not ours, whatever it says.
 			var comments []comment
 			for i := range 150 {
-				comments = append(comments, comment{i, "looks good <!-- whylate -->"})
+				body := "looks good <!-- whylate -->"
+				if i%50 == 20 {
+					body = "<!-- whylate -->\nAll budgets are kept."
+				}
+				comments = append(comments, comment{i, body, user{8}, user{8}})
 			}
-			forbidden := false
+			strangers := slices.Clone(comments)
+			forbidden, unknown := false, false
 			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Header.Get("Authorization") + r.Header.Get("Private-Token"); got != auth {
 					t.Errorf("token %q", got)
 				}
 				var c comment
 				body, _ := io.ReadAll(r.Body)
+				if r.URL.Path == "/graphql" && bytes.Contains(body, []byte("databaseId")) || r.URL.Path == "/user" && host == "gitlab" {
+					if unknown {
+						w.WriteHeader(http.StatusUnauthorized)
+					}
+					io.WriteString(w, ours)
+					return
+				}
 				if r.Method != "GET" {
 					if forbidden {
 						w.WriteHeader(http.StatusForbidden)
@@ -216,7 +240,7 @@ func TestComment(t *testing.T) {
 					}
 					json.NewEncoder(w).Encode(comments[from:to])
 				case r.Method == "POST" && r.URL.Path == list:
-					comments = append(comments, comment{len(comments), c.Body})
+					comments = append(comments, comment{len(comments), c.Body, user{7}, user{7}})
 				case r.Method == update && r.URL.Path == one+"150":
 					comments[150].Body = c.Body
 				default:
@@ -225,7 +249,7 @@ func TestComment(t *testing.T) {
 				}
 			}))
 			defer api.Close()
-			env := []string{"WHYLATE_TOKEN=secret", "WHYLATE_PULL=12", "GITHUB_API_URL=" + api.URL, "GITHUB_REPOSITORY=acme/shop"}
+			env := []string{"WHYLATE_TOKEN=secret", "WHYLATE_PULL=12", "GITHUB_API_URL=" + api.URL, "GITHUB_GRAPHQL_URL=" + api.URL + "/graphql", "GITHUB_REPOSITORY=acme/shop"}
 			if host == "gitlab" {
 				env = []string{"GITLAB_CI=true", "WHYLATE_TOKEN=secret", "CI_API_V4_URL=" + api.URL, "CI_PROJECT_ID=5", "CI_MERGE_REQUEST_IID=12"}
 			}
@@ -242,6 +266,13 @@ func TestComment(t *testing.T) {
 			forbidden = true
 			if status, _, errs := j.run("comment.sh", env...); status != 0 || !strings.Contains(errs, "may not write") || strings.Contains(errs, "secret") {
 				t.Errorf("a token that may not write: status %d\n%s", status, errs)
+			}
+			unknown = true
+			if status, _, errs := j.run("comment.sh", env...); status != 0 || !strings.Contains(errs, "the token's user could not be read") {
+				t.Errorf("a token of no user: status %d\n%s", status, errs)
+			}
+			if !slices.Equal(comments[:150], strangers) || len(comments) != 151 {
+				t.Error("a comment of another user was changed")
 			}
 		})
 	}

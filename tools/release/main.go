@@ -121,19 +121,27 @@ func (r *release) environment(tmp string) error {
 	return nil
 }
 
-// stamp writes the revision that the release is of into the source: a program that is installed from a proxy knows its
-// version only.
+// stamp writes what a release says of itself into the source: its revision, since a program that is installed from a proxy
+// knows its version only, and the version that the job template for GitLab installs.
 func (r *release) stamp() error {
-	file := filepath.Join(r.dir, "internal", "cli", "released.go")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
+	for _, s := range []struct{ file, text, value string }{
+		{"internal/cli/released.go", `const releasedFrom = "`, r.revision},
+		{"action/gitlab.yml", `WHYLATE_VERSION: "`, r.version},
+	} {
+		file := filepath.Join(r.dir, filepath.FromSlash(s.file))
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		empty := []byte(s.text + `"`)
+		if bytes.Count(text, empty) != 1 {
+			return fmt.Errorf("%s does not say %s once", file, empty)
+		}
+		if err := os.WriteFile(file, bytes.Replace(text, empty, []byte(s.text+s.value+`"`), 1), 0o666); err != nil {
+			return err
+		}
 	}
-	const empty = `const releasedFrom = ""`
-	if bytes.Count(text, []byte(empty)) != 1 {
-		return fmt.Errorf("%s does not say %s", file, empty)
-	}
-	return os.WriteFile(file, bytes.Replace(text, []byte(empty), []byte(`const releasedFrom = "`+r.revision+`"`), 1), 0o666)
+	return nil
 }
 
 // pack makes a module require the released versions of others and writes what a proxy serves of it
