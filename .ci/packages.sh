@@ -24,7 +24,7 @@ fail() {
 }
 
 GOBIN=$tmp/tools go install "github.com/goreleaser/goreleaser/v2@$goreleaser"
-go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 .github/workflows/release.yml
+go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 .github/workflows/*.yml
 GOBIN=$tmp/tools go install "github.com/google/go-containerregistry/cmd/"{registry,crane}"@$registry"
 
 git clone -q --no-hardlinks . "$tmp/clone"
