@@ -160,8 +160,7 @@ func (p *replayRun) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap b
 var errEnough = errors.New("all that is wanted was read")
 
 // FinishGeneration implements pass.GenerationFinisher. It ends the reading when all requests before Options.To were
-// passed. The
-// time of the generation does not prove that, because a request may be found later; so they are counted.
+// passed. The time of the generation does not prove that, because a request may be found later; so they are counted.
 func (p *replayRun) FinishGeneration() {
 	if p.replayer.opts.To <= 0 || p.remaining > 0 || p.err != nil || p.isDone {
 		return
