@@ -13,8 +13,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// workerTrace is a trace of one generation in which each of n turns of a worker begins with what a connection's goroutine hands over, waits
-// for a lock and for what another goroutine does, and asks the network for something.
+// workerTrace builds a trace of one generation in which a worker runs n iterations. Each iteration begins when a
+// connection's goroutine hands over work, waits for a lock and for another goroutine, and calls a service over the
+// network.
 func workerTrace(t *testing.T, n int) []byte {
 	t.Helper()
 	b := tracetext.New(26)
@@ -47,7 +48,7 @@ func workerTrace(t *testing.T, n int) []byte {
 	return data
 }
 
-// TestLookups: what a stack or a text says is found out once, not for each span that has it.
+// TestLookups: the meaning of a stack or a text is looked up once, not for each span that has it.
 func TestLookups(t *testing.T) {
 	lookupsOf := func(n int) (lookups, requests int64) {
 		rd := must.Have(tracefmt.NewReader(bytes.NewReader(workerTrace(t, n)), tracefmt.Options{}))(t)

@@ -1,8 +1,11 @@
-// Package pass reads a trace from one end to the other: it decodes generations,
-// finds the requests of each, has them walked by several workers while the next
-// generation is decoded, and keeps the window of generations that open requests
-// can still need. What a pass is for is the list of its sums and of its
-// listeners.
+// Package pass reads a trace from its beginning to its end, and passes every request to adders.
+//
+// It decodes generation by generation, finds the requests of each generation, and has several workers walk them while
+// the next generation is decoded. It keeps a window of the last generations, as long as open requests can need them.
+// A caller says what to compute by a list of Sums, which add up requests, and Listeners, which see generations.
+//
+// Not every request must be walked. In a long trace, a plan walks all slow requests and a stratified sample of the
+// fast ones; each walked request then has a weight (see plan).
 package pass
 
 import (
@@ -24,143 +27,140 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Sum is something that is added up over requests, by several workers. It may be a Beginner, an Ender and a Chooser as well.
+// A Sum is something that several workers add up over requests. It may also be a GenerationBeginner, a
+// GenerationEnder and a Chooser.
 type Sum interface {
-	// NewAdder returns a new part, for a worker whose requests stage walks. One
-	// goroutine at a time adds to a part. If the part is a Flusher, it is flushed.
+	// NewAdder returns an Adder for one worker, whose requests stage walks. Only one goroutine at a time calls the
+	// Adder. If the Adder is a Flusher, it is flushed.
 	NewAdder(stage *path.Stage) path.Adder
 }
 
-// A Beginner is a Sum that needs to know which requests are added next.
+// A GenerationBeginner is a Sum that needs the list of requests before they are added.
 type GenerationBeginner interface {
-	// BeginGeneration is called before requests of one more generation are added.
+	// BeginGeneration is called before the requests of a generation are added.
 	BeginGeneration(reqs []request.Request)
 }
 
-// An Ender is a Sum that has work to do after each generation.
+// A GenerationEnder is a Sum that has work to do after each generation.
 type GenerationEnder interface {
-	// EndGeneration is called when all requests of a generation were added, by one goroutine.
+	// EndGeneration is called after all requests of a generation were added, by one goroutine.
 	EndGeneration()
 }
 
-// A Flusher is an Adder that has work to do while the window still has all
-// generations of the requests that were added.
+// A Flusher is an Adder that has work to do while the window still has all generations of the requests that were
+// added.
 type Flusher interface {
-	// Flush is called when the worker has added its requests of a generation;
-	// others may still be adding theirs.
+	// Flush is called after the worker has added its requests of a generation. Other workers may still be adding
+	// theirs.
 	Flush()
 }
 
-// A Listener is told how a pass goes on. It may be a Waiter and a Keeper as well. Its methods are called one after the other.
+// A Listener sees the generations of a pass. It may also be a GenerationFinisher and a GenerationKeeper. Its methods
+// are called one after the other.
 type Listener interface {
-	// AddGeneration is called with every generation, before any request that ended in it
-	// is added. gap says that what was before it could not be read. The symbols
-	// are valid until the requests were added.
+	// AddGeneration is called with every generation, before any request that ended in it is added. gap reports that
+	// the generations before it could not be read. The symbols are valid until the requests were added.
 	AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool)
 }
 
-// A Waiter is a Listener that works while requests are added. What it does in the background of Decoded must be over when Walked
-// returns.
+// A GenerationFinisher is a Listener that works concurrently with the adding of requests. Background work that
+// AddGeneration starts must end before FinishGeneration returns.
 type GenerationFinisher interface {
-	// FinishGeneration is called when the requests of the generation that was decoded last
-	// were added, and again, at the end, after those that were still open.
+	// FinishGeneration is called after the requests of the last decoded generation were added. At the end of the
+	// trace it is called again, after the requests that were still open.
 	FinishGeneration()
 }
 
-// A Keeper is a Listener that may keep generations.
+// A GenerationKeeper is a Listener that may keep generations.
 type GenerationKeeper interface {
-	// KeepDropped is called when the window no longer begins with g but with the
-	// generation after it, of which carry says what was before. It reports whether
-	// the listener keeps g for itself; else g is used again.
+	// KeepDropped is called when the window drops its first generation, g. carry is the state at the beginning of the
+	// next generation. It reports whether the listener keeps g. Otherwise the memory of g is reused.
 	KeepDropped(g *timeline.Gen, carry *timeline.Carry) (keep bool)
 }
 
-// A Chooser is a Sum that needs some requests' own paths, whatever others stand for.
+// A Chooser is a Sum that needs the paths of certain requests, which other requests cannot represent.
 type Chooser interface {
-	// NeedsWalk reports whether a request of the generation of the last Begin must be
-	// walked. Several goroutines may call it.
+	// NeedsWalk reports whether a request of the current generation must be walked. Several goroutines may call it
+	// concurrently.
 	NeedsWalk(r *request.Request) bool
 }
 
 // Options configure a Pass.
 type Options struct {
-	// Workers is the number of goroutines that decode and walk; 0 means
-	// GOMAXPROCS.
+	// Workers is the number of goroutines that decode and walk. 0 means GOMAXPROCS.
 	Workers int
-	// InOrder has requests added one after the other, in the order of
-	// request.Compare by generation. Workers decode only.
+	// InOrder makes one worker add requests one after the other, sorted by request.Compare within each generation.
+	// The other workers only decode.
 	InOrder bool
 	// MatchFunction, if not nil, selects functions whose calls are the requests.
 	MatchFunction func(name string) bool
-	// IgnoreMarks finds requests as if the service did not mark them. TraceID, if not
-	// zero, selects requests of one trace of a tracing system, SpanID those of
-	// one span: their own, or the caller's.
+	// IgnoreMarks finds requests as if the service did not mark them. TraceID, if not zero, selects the requests of
+	// one trace of a tracing system. SpanID, if not zero, selects those of one span, and those whose caller is that
+	// span.
 	IgnoreMarks bool
 	TraceID     [16]byte
 	SpanID      [8]byte
-	// From and To select requests that end in [From, To), counted from the trace's
-	// start; a To of 0 means its end.
+	// From and To select requests that end in [From, To), relative to the start of the trace. To 0 means the end of
+	// the trace.
 	From, To time.Duration
-	// ExactFirst, if positive, is about how many requests are walked one and all.
-	// Of those that end later only some are, with weights: see plan.
+	// ExactFirst, if positive, is about how many requests are all walked. Of later requests only a sample is walked,
+	// with weights: see plan.
 	ExactFirst int
-	// Modules tells the service's own code from that of its dependencies; nil
-	// means by names of files alone.
+	// Modules distinguishes the service's own code from its dependencies. nil means by file names only.
 	Modules *modules.Set
 	// Path configures the walk.
 	Path path.Options
-	// Plan, if not nil, says which groups serve what others wait for: their paths
-	// are joined.
+	// Plan, if not nil, has the groups that answer network calls of other groups of this process. The paths of
+	// callers continue in their answers.
 	Plan *answers.Plan
-	// KeepAnswers keeps all that are found, for later questions: see Answers.
+	// KeepAnswers keeps all answers that are found, for the method Answers.
 	KeepAnswers bool
-	// OnRequestsAdded, if not nil, is called when all whole requests of a generation were
-	// added, before any Flusher is called.
+	// OnRequestsAdded, if not nil, is called after all whole requests of a generation were added, before any Flusher
+	// is called.
 	OnRequestsAdded func()
-	// Progress, if not nil, is called after each generation with the bytes of
-	// input consumed.
+	// Progress, if not nil, is called after each generation with the number of bytes read.
 	Progress func(bytes int64)
 }
 
 // A Pass is one reading of a trace.
 type Pass struct {
-	// Sums are what is added up; Spare are further ones, until DropOptionalSums is called.
+	// Sums and OptionalSums are added up. OptionalSums are only added up until DropOptionalSums is called.
 	Sums, OptionalSums []Sum
 	Listeners          []Listener
-	// KeepMarks lets listeners ask generations for their marks, which otherwise only the Finder does.
+	// KeepMarks keeps the marks of generations for listeners. Otherwise only the Finder reads them.
 	KeepMarks bool
 
-	// What was read, valid after Run.
+	// Results, valid after Run.
 
-	// Window holds the last generations, Symbols is for what was walked.
+	// Window holds the last generations. Symbols are those of the walked requests.
 	Window  timeline.Window
 	Symbols tracefmt.Symbols
-	// Stages are the workers' ones.
+	// Stages has the Stage of each worker.
 	Stages []*path.Stage
 	Reader *tracefmt.Reader
-	// Decoder and Finder hold what they found wrong, or nothing of.
+	// Decoder and Finder hold the problems that they found.
 	Decoder *timeline.Decoder
 	Finder  *request.Finder
-	// Start and End are the trace's, on its own clock.
+	// Start and End are the beginning and the end of the trace, on the trace's clock.
 	Start, End  int64
 	Events      int64
 	Generations int
-	// Requests is how many were added, Glanced how many of them were not walked.
+	// Requests is the number of requests added. NotWalked is how many of them were not walked.
 	Requests, NotWalked int64
 
 	options                Options
 	hasDroppedOptionalSums bool
 	plan                   plan
 	workers                []worker
-	answers                *answers.Finder // nil without a plan
+	answers                *answers.Finder // nil without Options.Plan
 }
 
 type worker struct {
 	stage  *path.Stage
-	adders []path.Adder // by sum, without those that are left out
+	adders []path.Adder // by sum, without dropped ones
 }
 
-// New returns a Pass that was not run yet.
+// New returns a Pass that has not run yet.
 func New(opts Options) *Pass {
 	if opts.Workers <= 0 {
 		opts.Workers = runtime.GOMAXPROCS(0)
@@ -171,16 +171,15 @@ func New(opts Options) *Pass {
 	return &Pass{options: opts}
 }
 
-// maxWindowGenerations bounds how many generations are kept for requests that are open.
+// maxWindowGenerations bounds how many generations the window keeps for open requests.
 const maxWindowGenerations = 8
 
-// windowSlackNS is how long before the oldest open request the window begins, at
-// least: what a goroutine was doing then may have begun a little earlier.
+// windowSlackNS is how long, at least, the window begins before the oldest open request: what a goroutine did then
+// may have begun a little earlier.
 const windowSlackNS = 50e6
 
-// Run reads a trace to its end. The error, nil at the end of a whole trace, says
-// why it ended earlier: a *tracefmt.Error, or ctx's. What was read until then has
-// been walked.
+// Run reads a trace to its end. It returns nil at the end of a complete trace. Otherwise it returns why it ended
+// earlier, a *tracefmt.Error or the error of ctx; all requests until then have been added.
 func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 	p.Reader = rd
 	decoder := timeline.NewDecoder(rd, p.options.Workers)
@@ -192,8 +191,8 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 	p.createWorkers()
 	placer := cause.NewPlacer(decoder.Symbols, p.options.Modules)
 	isAfterGap := false
-	// While requests of one generation are found, and then walked, the next one is decoded: what is to be found is in a
-	// snapshot of the symbols. Nobody waits for the slower of two workers, nor for the parts of finding that are one after the other.
+	// While the requests of one generation are found and walked, the next generation is decoded. Finding and walking use
+	// a snapshot of the symbols, so neither side waits for the other, nor for the sequential parts of finding.
 	type result struct {
 		g   *timeline.Gen
 		err error
@@ -219,7 +218,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 		<-walked
 		p.dropGenerations(oldest)
 		if g == nil {
-			p.Window = timeline.Window{} // skipped: what was before cannot be joined
+			p.Window = timeline.Window{} // a generation was skipped, so spans before it cannot be continued
 			isAfterGap = true
 			walked <- struct{}{}
 			go decode()
@@ -262,8 +261,8 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 	return readErr
 }
 
-// Answers says which requests of the process another one waits for, if the pass
-// had a plan, and was to keep what it found; else it is nil.
+// Answers returns a function that returns the answers for which a request waits (see critpath.Walker.AnswersOf). It
+// is nil unless the pass has Options.Plan and KeepAnswers.
 func (p *Pass) Answers() func(g uint64, start int64) []critpath.Answer {
 	if p.answers == nil || !p.answers.KeepAll {
 		return nil
@@ -271,7 +270,7 @@ func (p *Pass) Answers() func(g uint64, start int64) []critpath.Answer {
 	return p.answers.AnswersSoFar()
 }
 
-// createWorkers makes the workers that walk, with their parts of the sums.
+// createWorkers creates the workers that walk, with their adders.
 func (p *Pass) createWorkers() {
 	workerCount := p.options.Workers
 	if p.options.InOrder {
@@ -296,11 +295,12 @@ func (p *Pass) createWorkers() {
 	}
 }
 
-// allSums returns the sums, Spare last.
+// allSums returns all sums, OptionalSums last.
 func (p *Pass) allSums() []Sum { return slices.Concat(p.Sums, p.OptionalSums) }
 
-// DropOptionalSums ends the adding to Spare: the trace will be read again for these. It may be called before Run, and from Options.Added.
-// Which requests are walked does not depend on it: they still begin with each generation, and choose.
+// DropOptionalSums stops adding to OptionalSums, because the trace will be read again for them. It may be called
+// before Run, and from Options.OnRequestsAdded. It has no effect on which requests are walked: BeginGeneration and
+// NeedsWalk of the OptionalSums are still called.
 func (p *Pass) DropOptionalSums() {
 	p.hasDroppedOptionalSums = true
 	for i := range p.workers {
@@ -311,7 +311,7 @@ func (p *Pass) DropOptionalSums() {
 // HasDroppedOptionalSums reports whether DropOptionalSums was called.
 func (p *Pass) HasDroppedOptionalSums() bool { return p.hasDroppedOptionalSums }
 
-// dropGenerations forgets generations that no open request can need.
+// dropGenerations drops generations from the window that no open request can need.
 func (p *Pass) dropGenerations(oldest int64) {
 	for len(p.Window.Gens) > 1 && (p.Window.Gens[1].Base <= oldest-windowSlackNS || len(p.Window.Gens) > maxWindowGenerations) {
 		g := p.Window.DropFirst()
@@ -327,9 +327,8 @@ func (p *Pass) dropGenerations(oldest int64) {
 	}
 }
 
-// isSelected reports whether a request is in the part of the trace that is asked
-// for, and of the trace. A piece of a long one is: where that ends is not
-// known yet.
+// isSelected reports whether the options select a request. They select every piece of a long request but the last,
+// because its end is not yet known.
 func (p *Pass) isSelected(r *request.Request) bool {
 	from, to := p.Start+int64(p.options.From), int64(math.MaxInt64)
 	if p.options.To > 0 {
@@ -341,8 +340,8 @@ func (p *Pass) isSelected(r *request.Request) bool {
 	return r.Piece == request.MiddlePiece || r.End >= from && r.End < to
 }
 
-// hasSelectedIdentity reports whether a request is of the trace and of the span, of a tracing
-// system, that are asked for.
+// hasSelectedIdentity reports whether a request belongs to the trace and the span, of a tracing system, that the
+// options select.
 func (p *Pass) hasSelectedIdentity(id *request.Identity) bool {
 	trace, span := p.options.TraceID, p.options.SpanID
 	if trace == [16]byte{} && span == [8]byte{} {

@@ -23,10 +23,10 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// matchPut matches the function whose calls are requests in shop.
+// matchPut matches the function of shopTrace whose calls are the requests.
 var matchPut = regexp.MustCompile(`^main\.put$`)
 
-// shopTrace is a trace in which goroutines 1 to 8 call main.put repeatedly; each call sleeps, waits for its turn at goroutine
+// shopTrace builds a trace in which goroutines 1 to 8 call main.put repeatedly. Each call sleeps, waits for goroutine
 // 20, which sleeps for it, and runs. Each generation has 40 calls.
 func shopTrace(t *testing.T, generations int) []byte {
 	t.Helper()
@@ -45,7 +45,7 @@ func shopTrace(t *testing.T, generations int) []byte {
 			m.Start(start+420_000, 20)
 			m.Block(start+430_000, "sleep", "time.Sleep", "main.work", "main.worker")
 			o.Unblock(start+500_000, 20)
-			m.Start(start+700_000, 20) // late, too, and somebody waits for it
+			m.Start(start+700_000, 20) // late, too, and a request waits for it
 			m.Unblock(start+720_000, g, "main.work", "main.worker")
 			m.Block(start+730_000, "chan receive", "main.worker")
 			m.Start(start+740_000, g)
@@ -58,8 +58,9 @@ func shopTrace(t *testing.T, generations int) []byte {
 	})
 }
 
-// shopTraceOf makes a trace of generations that fill writes: with goroutines 1 to 8 and 20, which wait at first, a thread and one
-// that wakes others. fill gets the time and returns the time after it.
+// shopTraceOf builds a trace whose generations addGeneration writes. Goroutines 1 to 8 and 20 wait at first; worker
+// runs goroutines, waker wakes them. addGeneration receives the time at its beginning and returns the time at its
+// end.
 func shopTraceOf(t *testing.T, generations int, addGeneration func(worker, waker *tracetext.Thread, clock int64) int64) []byte {
 	t.Helper()
 	b := tracetext.New(26)
@@ -95,7 +96,8 @@ func runMatching(t *testing.T, data []byte, match *regexp.Regexp, opts pass.Opti
 	return p
 }
 
-// mergeSums merges the parts of the sums of a pass, and returns what spells them; no time of it was a freeze.
+// mergeSums merges the adders of a pass's sums, and returns a Speller for them, according to which no time was a
+// freeze.
 func mergeSums(p *pass.Pass, g *groups.Sum, q *queues.Sum) *spell.Speller {
 	ts := path.MergeIDs(p.Stages)
 	g.Merge(ts)
@@ -103,7 +105,7 @@ func mergeSums(p *pass.Pass, g *groups.Sum, q *queues.Sum) *spell.Speller {
 	return &spell.Speller{Syms: &p.Symbols, Sites: p.Stages[0].Sites, Start: p.Start, End: p.End, Settlement: cause.Settle(func(freeze.Class) bool { return false })}
 }
 
-// repeatedSum gives each request to a sum once with a weight, or so many times.
+// A repeatedSum adds each request several times, with a weight.
 type repeatedSum struct {
 	pass.Sum
 	weight, times int
@@ -132,7 +134,7 @@ func (w repeatedAdder) Add(r *path.WalkResult) {
 	}
 }
 
-// TestWeight: a request of weight 3 counts as three equal ones do.
+// TestWeight: a request of weight 3 counts like three equal requests.
 func TestWeight(t *testing.T) {
 	data := shopTrace(t, 2)
 	sums := func(weight, times int) string {
@@ -143,7 +145,7 @@ func TestWeight(t *testing.T) {
 		for _, row := range rows {
 			for _, band := range row.Group.Bands {
 				for k := range band.Causes {
-					band.Causes[k].ShareError = 0 // what stands for others may be unlike them
+					band.Causes[k].ShareError = 0 // requests of weight 3 have a sampling error
 				}
 			}
 		}
@@ -155,11 +157,11 @@ func TestWeight(t *testing.T) {
 		t.Errorf("with weight 3:\n%s\nthree times:\n%s", one, three)
 	}
 	if unweighted := sums(1, 1); unweighted == one || !bytes.Contains([]byte(one), []byte(`"LateRuns"`)) || !bytes.Contains([]byte(one), []byte(`"WaitersPerServer"`)) || !bytes.Contains([]byte(one), []byte("main.put")) {
-		t.Errorf("weights show nowhere, or nothing was added up: %s", one)
+		t.Errorf("weights have no effect, or nothing was added up: %s", one)
 	}
 }
 
-// A diary notes what it hears, as a Listener and a Sum.
+// An eventRecorder records the calls of its methods, as a Listener and a Sum.
 type eventRecorder struct {
 	*testing.T
 	events           []string
@@ -187,10 +189,10 @@ func (d *eventRecorder) Add(w *path.WalkResult) {
 
 func (d *eventRecorder) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, gap bool) {
 	if d.generations[g]++; d.generations[g] > 1 {
-		d.Errorf("a generation that was kept came back")
+		d.Errorf("a kept generation was reused")
 	}
 	if syms.Lookup("main.put") == 0 {
-		d.Errorf("generation %d comes without its symbols", g.Num)
+		d.Errorf("generation %d lacks its symbols", g.Num)
 	}
 	d.note("decoded %t", gap)
 }
@@ -200,8 +202,9 @@ func (d *eventRecorder) KeepDropped(g *timeline.Gen, _ *timeline.Carry) bool {
 	return d.keepsGenerations
 }
 
-// TestIterationOfSeveralFunctions: what a worker computes for one request in several functions is one turn, and nobody else's. It fails if
-// its later part is added to the turn of the request before, so that two seem to wait at once where each has the worker to itself.
+// TestIterationOfSeveralFunctions: if a worker computes for one request in several functions, that is one iteration.
+// It fails if the last part is added to the iteration of the request before: then two requests seem to wait at once,
+// although each has the worker for itself.
 func TestIterationOfSeveralFunctions(t *testing.T) {
 	const n = 40
 	data := shopTraceOf(t, 1, func(m, o *tracetext.Thread, start int64) int64 {
@@ -233,19 +236,19 @@ func TestIterationOfSeveralFunctions(t *testing.T) {
 		t.Fatalf("%d rows: %+v", len(turns), turns)
 	}
 	if r := turns[0]; r.Cause != "cpu" || r.Requests != n || r.Servers != 1 || r.WaitersPerServer != 1 || r.BatchSize != 1 || r.ServiceNS != 300_000 {
-		t.Errorf("%+v, want %d turns of 0.3 ms, one at a time", r, n)
+		t.Errorf("%+v, want %d iterations of 0.3 ms, one at a time", r, n)
 	}
 }
 
-// TestSleepsOfAWorker: how long a worker sleeps for those who wait for it, on average and how differently. It fails if sleeps that are
-// of two lengths look alike, or alike ones do not: by that a timer's period is told from work.
+// TestSleepsOfAWorker: the mean and the spread of a worker's sleeps while requests wait for it. It fails if sleeps of
+// two lengths have no spread, or equal sleeps have one: the spread distinguishes a timer's period from work.
 func TestSleepsOfAWorker(t *testing.T) {
 	for _, c := range []struct {
 		name             string
-		short, long      int64 // us, in turns
+		short, long      int64 // us, alternating
 		meanUS, spreadUS int64 // us
 	}{
-		{"alike", 200, 200, 200, 0},
+		{"equal", 200, 200, 200, 0},
 		{"of two lengths", 100, 300, 200, 100},
 	} {
 		data := shopTraceOf(t, 1, func(m, o *tracetext.Thread, start int64) int64 {
@@ -281,12 +284,12 @@ func TestSleepsOfAWorker(t *testing.T) {
 			t.Fatalf("%s: %d rows: %+v", c.name, len(turns), turns)
 		}
 		if r := turns[0]; r.Cause != "sleep" || r.Sleeps != 40 || r.SleepNS != c.meanUS*1000 || r.WaitedSleepNS != c.meanUS*1000 || r.SleepDeviationNS != c.spreadUS*1000 || r.BegunEarlyShare != 0 {
-			t.Errorf("%s: %+v, want sleeps of %d us, spread by %d", c.name, r, c.meanUS, c.spreadUS)
+			t.Errorf("%s: %+v, want sleeps of %d us with a spread of %d", c.name, r, c.meanUS, c.spreadUS)
 		}
 	}
 }
 
-// TestDropOptionalSums: what is left out goes on to hear which requests come, and adds none of them.
+// TestDropOptionalSums: dropped sums still receive the list of requests, but no requests.
 func TestDropOptionalSums(t *testing.T) {
 	for _, c := range []struct {
 		early bool // before the pass runs
@@ -307,35 +310,35 @@ func TestDropOptionalSums(t *testing.T) {
 		rd := must.Have(tracefmt.NewReader(bytes.NewReader(shopTrace(t, 4)), tracefmt.Options{}))(t)
 		must.Do(t, p.Run(t.Context(), rd))
 		if !slices.Equal(spare.events, c.want) {
-			t.Errorf("left out early %t: it hears %q, want %q", c.early, spare.events, c.want)
+			t.Errorf("dropped early %t: it recorded %q, want %q", c.early, spare.events, c.want)
 		}
 		if len(d.requestEnds) == 0 || !p.HasDroppedOptionalSums() || d.events[len(d.events)-1] != "end" {
-			t.Errorf("left out early %t: the other sum adds %d requests and hears %q", c.early, len(d.requestEnds), d.events)
+			t.Errorf("dropped early %t: the other sum added %d requests and recorded %q", c.early, len(d.requestEnds), d.events)
 		}
 	}
 }
 
-// TestCallOrder: listeners and sums hear of a pass in the order that they are promised.
+// TestCallOrder: a pass calls the methods of listeners and sums in the documented order.
 func TestCallOrder(t *testing.T) {
 	d := &eventRecorder{T: t, keepsGenerations: true, generations: map[*timeline.Gen]int{}}
 	run(t, shopTrace(t, 5), pass.Options{InOrder: true}, []pass.Sum{d}, d)
 	var want []string
 	for i := range 5 {
-		if i == 2 || i == 3 || i == 4 { // the window holds what may have begun 50 ms before
+		if i == 2 || i == 3 || i == 4 { // the window keeps 50 ms before open requests
 			want = append(want, "dropped")
 		}
 		want = append(want, "decoded false", "begin", "add", "flush", "end", "walked")
 	}
-	// What is open at the end.
+	// Requests that are open at the end follow.
 	if !slices.Equal(d.events[:len(want)], want) || d.events[len(d.events)-1] != "walked" {
-		t.Errorf("the diary says %q, want %q", d.events, want)
+		t.Errorf("recorded %q, want %q", d.events, want)
 	}
 	if len(d.requestEnds) < 5*40 || !slices.IsSorted(d.requestEnds) {
-		t.Errorf("%d requests, or not in order: %d", len(d.requestEnds), d.requestEnds)
+		t.Errorf("too few requests (%d), or not in order: %d", len(d.requestEnds), d.requestEnds)
 	}
 }
 
-// TestSelectedTime: only requests that end in it are added, its border belongs to what follows.
+// TestSelectedTime: From and To select the requests that end in [From, To).
 func TestSelectedTime(t *testing.T) {
 	data := shopTrace(t, 2)
 	ends := func(from, to time.Duration) (out []int64, start int64) {
@@ -348,6 +351,6 @@ func TestSelectedTime(t *testing.T) {
 	before, _ := ends(0, border)
 	after, _ := ends(border, 0)
 	if joint := slices.Concat(before, after); !slices.Equal(joint, all) || len(before) != len(all)/2 {
-		t.Errorf("%d requests before %v and %d from there on, of %d", len(before), border, len(after), len(all))
+		t.Errorf("%d requests before %v and %d after it, of %d", len(before), border, len(after), len(all))
 	}
 }

@@ -13,86 +13,86 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
-// A plan says which requests of a generation are walked, and for how many each
-// one stands. A service asks the same of its fast requests repeatedly, so
-// a few of each group and latency tell where all such requests spend their time;
-// what is slow is walked one and all. Weights are exact: those of a group's
-// requests of like latency add up to how many there are (stratified sampling,
-// Cochran, Sampling Techniques, 1977, chapter 5). Counts and latencies need no
-// walk, and are those of all requests.
+// A plan decides which requests of a generation are walked, and how many requests each of them represents. The fast
+// requests of a service are similar to each other, so a sample of each group and latency shows where all of them
+// spend their time. All slow requests are walked. Weights are exact: the weights in a stratum (requests of one group
+// with similar latency) add up to the number of its requests (stratified sampling, Cochran, Sampling Techniques,
+// 1977, chapter 5). Counts and latencies need no walk, so they always cover all requests.
 //
-// Which are walked depends on the requests alone, not on the workers.
+// The choice depends only on the requests, not on the workers.
 type plan struct {
-	quickGroups         []path.QuickGroup // by the order in which requests are walked
-	weights             []int32           // of those that are walked; 0: glanced at
+	quickGroups         []path.QuickGroup // in the order of requests
+	weights             []int32           // by request; 0 if it is not walked
 	candidates          []candidate
 	groupIndexes        map[path.GroupKey]int32
 	strata              []stratum
 	groups              []plannedGroup
 	remainderCandidates []rankedRequest
-	markPhases          []interval // in which the collector marked, by time
-	// history holds the latencies of each group in the generations planned before.
+	markPhases          []interval // the mark phases of the collector, in order of time
+	// history has the latencies of each group in this generation and the earlier planned ones.
 	history map[path.GroupKey]*latencyCounts
 }
 
-// latencyCounts are how many requests there are by latency.
+// latencyCounts are numbers of requests by latency.
 type latencyCounts struct {
 	total  int
 	counts [latencyBuckets]int32
 }
 
-// An item is a request that may be left out.
+// A candidate is a request that may be left out.
 type candidate struct {
-	chance        uint64
+	chance        uint64 // a pseudo-random number of the request
 	latency       int64
-	stratum       int32 // -1: it is walked itself; at first its group, as the worker numbers it
-	overlapsMark  bool  // the collector marked meanwhile
+	stratum       int32 // -1 if it must be walked; at first the worker's number of its group
+	overlapsMark  bool  // during a mark phase of the collector
 	inWalkedGroup bool  // all requests of its group are walked
 }
 
-// A stratum is a stratum: a group's requests of like latency.
+// A stratum is the requests of one group with similar latency.
 type stratum struct {
 	group, bucket            int32
 	count, walked, remainder int32
-	overlapCount             int32  // of n, during which the collector marked
-	sampleSize               int32  // how many are walked of one that is not walked whole, about
-	lowestChance             uint64 // of the hashes, for a cell of which none was chosen
-	lowestIndex              int32
+	overlapCount             int32  // requests that overlap a mark phase
+	sampleSize               int32  // about how many are walked, if not all
+	lowestChance             uint64 // of its candidates, in case that none is drawn
+	lowestIndex              int32  // the candidate with that chance
 }
 
+// A rankedRequest is a walked request that may represent one more request of its stratum.
 type rankedRequest struct {
 	chance uint64
 	index  int32
 }
 
+// A plannedGroup is a group of requests in the current generation.
 type plannedGroup struct {
 	count, slowerCount int32
-	overlapCount       int32                 // of those that are not walked one and all
-	exactBucket        int32                 // latencies from this bucket on are walked one and all
-	isWalkedWhole      bool                  // all are
-	strata             [latencyBuckets]int32 // by bucket: its cell and one; 0: none
-	history            *latencyCounts        // with those of this generation
+	overlapCount       int32                 // requests below exactBucket that overlap a mark phase
+	exactBucket        int32                 // all requests of this latency bucket or a slower one are walked
+	isWalkedWhole      bool                  // all requests are walked
+	strata             [latencyBuckets]int32 // by bucket: the number of its stratum plus one; 0 if empty
+	history            *latencyCounts        // includes this generation
 }
 
-// maxOverlapShare reports whether those during which the collector marked are walked one and all.
+// hasFewOverlaps reports whether requests that overlap a mark phase are rare enough to be all walked.
 func (g *plannedGroup) hasFewOverlaps() bool {
 	return float64(g.overlapCount) <= maxOverlapShare*float64(g.count)
 }
 
 // Bounds of sampling.
 const (
-	// minPlannedRequests requests of a generation are worth it.
+	// minPlannedRequests is the number of requests of a generation from which on a plan saves time.
 	minPlannedRequests = 1000
 	latencyBuckets     = 64 << path.StratumBits
-	// Of a group the slowest tenth of a generation is walked, the slowest tenth of
-	// all its generations until then, and all if they are no more than small, or
-	// with those of the generations before no more than smallGroupInTrace.
+	// All requests of a group are walked that are in the slowest exactShare of the generation, or of all generations
+	// so far. If a group has at most smallGroup requests in the generation or smallGroupInTrace so far, all of its
+	// requests are walked.
 	exactShare        = 0.1
 	smallGroup        = 256
 	smallGroupInTrace = 2000
-	// Of each other stratum so many are: more of what is slower, since rows of
-	// causes that few requests meet are there, and at least fewest. Those below
-	// the median have a small part of the time and no band of their own.
+	// Of the other strata a sample is walked, of at least minSample requests. Slower strata have larger samples,
+	// because causes that few requests have are there. Strata below the median account for little time, and the
+	// report shows no band of them.
 	upperShare     = 0.25
 	oneInUpper     = 6
 	middleShare    = 0.55
@@ -100,14 +100,13 @@ const (
 	minSample      = 16
 	oneInLower     = 64
 	minSampleLower = 8
-	// Requests during which the collector marked are walked too, if they are no
-	// more than this part of their group's: help with marking and stops of the
-	// world are long and rare, so that a part of them does not show how much
-	// time they have: rows of 1 % were off by a tenth of themselves.
+	// Requests that overlap a mark phase are all walked if they are at most this share of their group. Mark assists
+	// and stops of the world are long and rare, so a sample estimates their time badly: rows of 1 % were wrong by a
+	// tenth of their value.
 	maxOverlapShare = 0.05
 )
 
-// planGeneration decides about the requests of a generation. Those that end before until are walked.
+// planGeneration plans the requests of a generation. Requests that end before exactUntil are all walked.
 func (pl *plan) planGeneration(p *Pass, reqs []request.Request, exactUntil int64) {
 	pl.findMarkPhases(p.Window.Gens)
 	shares := pl.findQuickGroups(p, reqs, p.walkNeeded(exactUntil))
@@ -115,10 +114,10 @@ func (pl *plan) planGeneration(p *Pass, reqs []request.Request, exactUntil int64
 	pl.assignWeights()
 }
 
-// A stretch of time.
+// -
 type interval struct{ from, to int64 }
 
-// findMarkPhases finds out when the collector marked.
+// findMarkPhases finds the mark phases of the collector.
 func (pl *plan) findMarkPhases(gens []*timeline.Gen) {
 	pl.markPhases = pl.markPhases[:0]
 	add := func(from, to int64) { pl.markPhases = append(pl.markPhases, interval{from, to}) }
@@ -135,7 +134,7 @@ func (pl *plan) overlapsMarkPhase(r *request.Request) bool {
 	return k < len(pl.markPhases) && pl.markPhases[k].from < r.End
 }
 
-// walkNeeded returns whether a request is to be walked itself.
+// walkNeeded returns a function that reports whether a request must be walked.
 func (p *Pass) walkNeeded(exactUntil int64) func(r *request.Request) bool {
 	var list []Chooser
 	for _, s := range p.allSums() {
@@ -156,14 +155,14 @@ func (p *Pass) walkNeeded(exactUntil int64) func(r *request.Request) bool {
 	}
 }
 
-// A glanced is the part of the requests that one worker glanced at, with its groups.
+// A workerShare is the range of requests whose QuickGroup one worker has found, numbered by its stage.
 type workerShare struct {
 	stage    *path.Stage
 	from, to int
 }
 
-// findQuickGroups looks at all requests, in parallel. Those that a sum needs stand for
-// themselves alone: they are of one stretch of time, and others may differ.
+// findQuickGroups finds the QuickGroup of each request, concurrently. A request that must be walked represents only
+// itself: Choosers need requests of a certain time, and other times may differ.
 func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*request.Request) bool) []workerShare {
 	n := len(reqs)
 	pl.quickGroups, pl.candidates = slices.Grow(pl.quickGroups[:0], n)[:n], slices.Grow(pl.candidates[:0], n)[:n]
@@ -190,7 +189,7 @@ func (pl *plan) findQuickGroups(p *Pass, reqs []request.Request, needs func(*req
 	return shares
 }
 
-// countStrata divides the requests by group and latency.
+// countStrata assigns the candidates to strata.
 func (pl *plan) countStrata(shares []workerShare) {
 	if pl.groupIndexes == nil {
 		pl.groupIndexes, pl.history = make(map[path.GroupKey]int32), make(map[path.GroupKey]*latencyCounts)
@@ -198,7 +197,7 @@ func (pl *plan) countStrata(shares []workerShare) {
 	clear(pl.groupIndexes)
 	pl.groups, pl.strata = pl.groups[:0], pl.strata[:0]
 	for _, share := range shares {
-		groupNumbers := make([]int32, share.stage.IDs.GroupCount()) // a group's number here and one
+		groupNumbers := make([]int32, share.stage.IDs.GroupCount()) // by the stage's number of a group: its index in groups plus one
 		for k := share.from; k < share.to; k++ {
 			candidate := &pl.candidates[k]
 			stageGroup := candidate.stratum
@@ -239,9 +238,9 @@ func (pl *plan) countStrata(shares []workerShare) {
 	pl.findSlowBuckets()
 }
 
-// findSlowBuckets finds out from which latency on each group is walked whole: what is
-// slow in its generation, and what is very slow beside all until then, which may
-// be more of a slow generation.
+// findSlowBuckets finds the latency from which on each group is walked completely, and the sample sizes below it.
+// Requests are slow compared with their generation, or with all generations so far: a slow generation has more of
+// them.
 func (pl *plan) findSlowBuckets() {
 	order := make([]int32, len(pl.strata))
 	for i := range order {
@@ -282,7 +281,7 @@ func (pl *plan) findSlowBuckets() {
 	}
 }
 
-// slowestBucket returns the bucket from which on at least a part of all are.
+// slowestBucket returns the highest bucket such that at least the given part of all requests is in it or above.
 func (l *latencyCounts) slowestBucket(part float64) int32 {
 	slower, k := 0, int32(latencyBuckets)
 	for k > 0 && float64(slower) < part*float64(l.total) {
@@ -292,7 +291,7 @@ func (l *latencyCounts) slowestBucket(part float64) int32 {
 	return k
 }
 
-// assignWeights gives those that are walked their weights.
+// assignWeights draws the samples, and assigns weights.
 func (pl *plan) assignWeights() {
 	n := len(pl.candidates)
 	pl.weights = slices.Grow(pl.weights[:0], n)[:n]
@@ -332,7 +331,7 @@ func (pl *plan) assignWeights() {
 		}
 		stratum.remainder = stratum.count % stratum.walked
 	}
-	// What is left over goes to one request each, by chance and not by the order, which depends on the workers.
+	// The remainder of a division goes to single requests. They are chosen by chance, because the order depends on the workers.
 	pl.remainderCandidates = pl.remainderCandidates[:0]
 	for k := range pl.candidates {
 		candidate := &pl.candidates[k]
@@ -354,8 +353,8 @@ func (pl *plan) assignWeights() {
 	}
 }
 
-// chance orders requests at random, but always alike (the finalizer of
-// MurmurHash3 by Appleby, over what identifies a request).
+// chance returns a pseudo-random number that depends only on the request (the finalizer of MurmurHash3 by Appleby,
+// over the fields that identify a request).
 func chance(r *request.Request) uint64 {
 	z := uint64(r.End) ^ bits.RotateLeft64(uint64(r.Start), 23) ^ r.G*0xd6e8feb86659fd93
 	z = (z ^ z>>33) * 0xff51afd7ed558ccd

@@ -23,8 +23,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// busyShopTrace is a trace with 8,000 calls of main.put and main.get in each generation. A put sleeps, for long now and then; a
-// get waits for goroutine 20, which computes for it and is late to run one time in ten.
+// busyShopTrace builds a trace with 8,000 calls of main.put and main.get in each generation. A put sleeps, sometimes
+// for long. A get waits for goroutine 20, which computes for it and is late to run one time in ten.
 func busyShopTrace(t *testing.T, generations int) []byte {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -65,7 +65,7 @@ func busyShopTrace(t *testing.T, generations int) []byte {
 	})
 }
 
-// passCounts counts what a pass gives.
+// passCounts counts the requests that a pass adds.
 type passCounts struct {
 	mu                                         sync.Mutex
 	weights, counted                           map[path.GroupKey]int64
@@ -100,9 +100,9 @@ func (y *passCounter) Add(w *path.WalkResult) {
 	y.weights[k] += w.Weight
 }
 
-// TestPlan: a pass that walks a part of the requests counts them all, gives weights that add up to all, walks what a sum
-// needs, comes to the same result with any number of workers, and says of the slowest tenth exactly, and of all requests
-// nearly, what a pass says that walks them all.
+// TestPlan: a pass that walks a part of the requests counts all of them, has weights that add up to all, walks every
+// request that a Chooser needs, and has the same result with any number of workers. Compared with a pass that walks
+// all requests, the slowest tenth has equal results, and all requests have nearly equal results.
 func TestPlan(t *testing.T) {
 	data := busyShopTrace(t, 3)
 	match := regexp.MustCompile(`^main\.(put|get)$`)
@@ -114,7 +114,7 @@ func TestPlan(t *testing.T) {
 		hubs[exactFirst] = q.Hubs(sp)
 		list := g.Rows(sp, groups.Selection{})
 		for i := range list {
-			list[i].PathGroup = 0 // numbers are by who came first
+			list[i].PathGroup = 0 // ids depend on the order of requests
 		}
 		return list, counts, p
 	}
@@ -122,9 +122,9 @@ func TestPlan(t *testing.T) {
 	sampled, counts, p := rows(2, 8000)
 	oneWorker, _, _ := rows(1, 8000)
 	if all.NotWalked != 0 || p.Requests != all.Requests || p.NotWalked != counts.notWalked || counts.notWalked+counts.walked != p.Requests {
-		t.Fatalf("%d requests, %d of them glanced at, where all are walked; else %d and %d, of which %d came and %d more were walked", all.Requests, all.NotWalked, p.Requests, p.NotWalked, counts.notWalked, counts.walked)
+		t.Fatalf("all walked: %d requests, %d not walked; with a plan: %d and %d, of which %d were added, and %d walked ones", all.Requests, all.NotWalked, p.Requests, p.NotWalked, counts.notWalked, counts.walked)
 	}
-	// A generation is walked whole, of two others the slice that queues need and what is slow.
+	// One generation is walked completely; of two others the slow requests and those that package queues needs.
 	if counts.notWalked < p.Requests/3 || counts.neededNotWalked > 0 || counts.needed == 0 {
 		t.Errorf("%d of %d requests were not walked, among them %d of %d that a sum needs", counts.notWalked, p.Requests, counts.neededNotWalked, counts.needed)
 	}
@@ -139,7 +139,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("two workers: ...%.200s\none: ...%.200s", a[max(difference-100, 0):], b[max(difference-100, 0):])
 	}
 	if len(exact) != 2 || len(sampled) != 2 {
-		t.Fatalf("%d groups, %d in part", len(exact), len(sampled))
+		t.Fatalf("%d groups, %d with a plan", len(exact), len(sampled))
 	}
 	compareHubs(t, hubs[0], hubs[8000])
 	var errors errorCheck
@@ -153,31 +153,31 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	if errors.total < 4 || errors.inside < errors.total || errors.largest > 0.003 {
-		t.Errorf("of %d shares that may be off by up to %g, %d are not off by more than they say", errors.total, errors.largest, errors.inside)
+		t.Errorf("of %d shares with errors of up to %g, %d are within their error", errors.total, errors.largest, errors.inside)
 	}
 }
 
-// errorCheck counts shares that may be off, and those that are not off by more than they say.
+// An errorCheck counts shares that have a sampling error, and those that are within it.
 type errorCheck struct {
 	inside, total int
 	largest       float64
 }
 
-// compareHubs holds late runs: about as many, and the latest of all.
+// compareHubs compares late runs: their numbers must be similar, and the latest run must be the same.
 func compareHubs(t *testing.T, exact, sampled []queues.Hub) {
 	t.Helper()
 	if len(exact) != 1 || len(sampled) != 1 {
-		t.Fatalf("late goroutines: %v, and %v where all are walked", sampled, exact)
+		t.Fatalf("late goroutines: %v, and %v if all are walked", sampled, exact)
 	}
 	a, b := exact[0], sampled[0]
 	for _, n := range [][2]int64{{a.LateRuns, b.LateRuns}, {a.DelayedRequests, b.DelayedRequests}, {a.LateNS, b.LateNS}, {a.DelayNS, b.DelayNS}} {
 		if math.Abs(float64(n[1]-n[0])) > 0.1*float64(n[0]) {
-			t.Errorf("late runs: %+v, and %+v where all are walked", b, a)
+			t.Errorf("late runs: %+v, and %+v if all are walked", b, a)
 			break
 		}
 	}
 	if a.MaxNS != b.MaxNS {
-		t.Errorf("the latest run was late by %d, by %d where all are walked", b.MaxNS, a.MaxNS)
+		t.Errorf("the latest run was late by %d, by %d if all are walked", b.MaxNS, a.MaxNS)
 	}
 }
 
@@ -199,7 +199,7 @@ func compareBands(t *testing.T, name string, exact, sampled *report.Band, errors
 		}
 		switch difference := math.Abs(share - c.Share); {
 		case off == 0 && difference > 1e-4 && tolerance == 0:
-			t.Errorf("%s %s: the share of %s is said to be exact", name, exact.Band, c.Cause)
+			t.Errorf("%s %s: the share of %s is wrong but has no error", name, exact.Band, c.Cause)
 		case off > 0:
 			errors.total++
 			errors.largest = max(errors.largest, off)
@@ -208,7 +208,7 @@ func compareBands(t *testing.T, name string, exact, sampled *report.Band, errors
 			}
 		}
 		if math.Abs(share-c.Share) > tolerance {
-			t.Errorf("%s %s: %s has %.4f, and %.4f where all are walked", name, exact.Band, c.Cause, share, c.Share)
+			t.Errorf("%s %s: %s has %.4f, and %.4f if all are walked", name, exact.Band, c.Cause, share, c.Share)
 		}
 	}
 }
@@ -219,8 +219,7 @@ func text(t *testing.T, v any) string {
 	return string(out)
 }
 
-// TestPlanSlowGeneration: the slowest tenth of all requests is walked one and all, also where half of it lies in one
-// generation, most of which it is.
+// TestPlanSlowGeneration: all requests of the slowest tenth are walked, even if one generation has half of them.
 func TestPlanSlowGeneration(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	gen := 0
@@ -257,16 +256,16 @@ func TestPlanSlowGeneration(t *testing.T) {
 		}
 	}
 	if missed > 0 {
-		t.Errorf("of %d requests that take %d ns and more, %d were not walked", len(l.all)/10, p90, missed)
+		t.Errorf("of %d requests of at least %d ns, %d were not walked", len(l.all)/10, p90, missed)
 	}
 	if p.NotWalked < p.Requests/2 {
 		t.Errorf("%d of %d requests were not walked", p.NotWalked, p.Requests)
 	}
 }
 
-// TestPlanRareRequests: what few requests meet is walked one and all, since a part of them would not show how much time it has: a
-// group that has few in all, though many in a generation; requests during which the collector marked. Where it marks most of
-// the time, a part of them does.
+// TestPlanRareRequests: rare requests are all walked, because a sample would estimate their time badly: those of a
+// group with few requests in the trace, even if it has many in one generation, and those that overlap a mark phase.
+// If the collector marks most of the time, a sample is walked.
 func TestPlanRareRequests(t *testing.T) {
 	r, gen := rand.New(rand.NewPCG(5, 6)), 0
 	data := shopTraceOf(t, 4, func(m, o *tracetext.Thread, clock int64) int64 {
@@ -287,7 +286,7 @@ func TestPlanRareRequests(t *testing.T) {
 			}
 			clock += 5000
 			if i%50 != 0 {
-				clock += 3000 + r.Int64N(10_000) // those by which the collector is known are alone in their latency
+				clock += 3000 + r.Int64N(10_000) // so latencies differ, except for those with marking
 			}
 			o.Unblock(clock, g)
 			m.Start(clock+1000, g)
@@ -317,11 +316,11 @@ func TestPlanRareRequests(t *testing.T) {
 		}
 	}
 	if gets > 0 || notWalkedByGeneration[2] > 0 || notWalkedByGeneration[3] > 0 || notWalkedByGeneration[4] < 3000 {
-		t.Errorf("not walked: %d of the small group; requests during which the collector marked, by generation: %d, want none but in the last", gets, notWalkedByGeneration)
+		t.Errorf("not walked: %d of the small group, and, by generation, %d that overlap a mark phase; want none except in the last generation", gets, notWalkedByGeneration)
 	}
 }
 
-// markRecorder takes note of when the collector marked.
+// A markRecorder records the mark phases of the collector.
 type markRecorder struct {
 	phases   timeline.MarkPhases
 	phasesNS [][2]int64
@@ -331,7 +330,8 @@ func (m *markRecorder) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, _ boo
 	m.phases.Each(g, func(from, to int64) { m.phasesNS = append(m.phasesNS, [2]int64{from, to}) })
 }
 
-// latencyRecorder takes note of how long requests took, all and those that were not walked. It is for one worker.
+// A latencyRecorder records the latencies of all requests and of those that were not walked. It needs a single
+// worker.
 type latencyRecorder struct {
 	all, notWalked []int64
 	requests       []unwalkedRequest
@@ -339,7 +339,7 @@ type latencyRecorder struct {
 	stage          *path.Stage
 }
 
-// A unwalkedRequest is a request that was not walked.
+// An unwalkedRequest is a request that was not walked.
 type unwalkedRequest struct {
 	start, end int64
 	gen        int

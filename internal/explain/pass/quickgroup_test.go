@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// quickGroupChecker glances at every request that was walked.
+// A quickGroupChecker compares the QuickGroup of every request with the result of its walk.
 type quickGroupChecker struct {
 	*testing.T
 	stage          *path.Stage
@@ -34,13 +34,13 @@ func (g *quickGroupChecker) Add(w *path.WalkResult) {
 	}
 	g.enough++
 	if unwalked := g.stage.Unwalked(r, &quick); observer || unwalked.Group != group || unwalked.HandlerSeenTwice != handlerSeenTwice || unwalked.HandlerFrame != entry {
-		g.Errorf("goroutine %d, from %d to %d: a walk says %s (observer %t, several stacks %t), a glance %s (%t)", r.G, r.Start, r.End,
+		g.Errorf("goroutine %d, from %d to %d: a walk finds %s (observer %t, handler seen twice %t), QuickGroup %s (%t)", r.G, r.Start, r.End,
 			g.stage.IDs.Group(group).Text(g.stage.Syms), observer, handlerSeenTwice, quick.Group.Text(g.stage.Syms), unwalked.HandlerSeenTwice)
 	}
 }
 
-// TestQuickGroup: of all requests of real programs and of those of known faults, a glance says what a walk says. It would catch
-// a way of naming requests that only one of them knows.
+// TestQuickGroup: for requests of real programs and of programs with known faults, QuickGroup finds what a walk
+// finds. It fails if only one of the two knows a way to name requests.
 func TestQuickGroup(t *testing.T) {
 	walked, enough := 0, 0
 	glance := func(name string, trace io.Reader) {
@@ -49,7 +49,7 @@ func TestQuickGroup(t *testing.T) {
 			g := &quickGroupChecker{T: t}
 			p := pass.New(pass.Options{Workers: 1})
 			p.Sums = []pass.Sum{g}
-			_ = p.Run(t.Context(), rd) // recordings may be cut
+			_ = p.Run(t.Context(), rd) // recordings may be incomplete
 			walked, enough = walked+g.walked, enough+g.enough
 		})
 	}
@@ -74,7 +74,7 @@ func TestQuickGroup(t *testing.T) {
 		f.Close()
 	}
 	if enough < walked*8/10 {
-		t.Errorf("of %d requests a glance was enough for %d", walked, enough)
+		t.Errorf("QuickGroup sufficed for %[2]d of %[1]d requests", walked, enough)
 	}
-	t.Logf("of %d requests a glance was enough for %d", walked, enough)
+	t.Logf("QuickGroup sufficed for %[2]d of %[1]d requests", walked, enough)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
-// requestsPerChunk is how many requests a worker takes at a time.
+// requestsPerChunk is how many requests a worker fetches at a time.
 const requestsPerChunk = 64
 
-// walkGeneration walks the requests of a generation and has them added up.
+// walkGeneration walks the requests of a generation and adds them.
 func (p *Pass) walkGeneration(reqs []request.Request) {
 	if len(reqs) > 0 {
 		p.walkInParallel(reqs)
@@ -25,7 +25,8 @@ func (p *Pass) walkGeneration(reqs []request.Request) {
 	}
 }
 
-// walkInParallel walks in parallel. Parts of long requests must meet in one stage: they are few, and go to the first.
+// walkInParallel walks requests with all workers. The pieces of a long request must be walked by one stage: there are
+// few, so the first worker walks them all.
 func (p *Pass) walkInParallel(reqs []request.Request) {
 	servedCount, pieceCount := 0, 0
 	for i := range reqs {
@@ -136,7 +137,7 @@ func (w *worker) flush() {
 	}
 }
 
-// exactUntil returns the time before which all requests of a generation are walked, and whether there are some after it.
+// exactUntil returns the time before which all requests of a generation are walked, and whether some end after it.
 func (p *Pass) exactUntil(reqs []request.Request) (end int64, sampled bool) {
 	remaining := int64(p.options.ExactFirst) - p.Requests
 	if remaining >= int64(len(reqs)) {
@@ -149,7 +150,7 @@ func (p *Pass) exactUntil(reqs []request.Request) (end int64, sampled bool) {
 	return first + int64(float64(last-first)*float64(remaining)/float64(len(reqs))), true
 }
 
-// endRange returns the first and last end of requests.
+// endRange returns the first and the last end of requests.
 func endRange(reqs []request.Request) (first, last int64) {
 	first, last = reqs[0].End, reqs[0].End
 	for i := range reqs {
@@ -158,12 +159,13 @@ func endRange(reqs []request.Request) (first, last int64) {
 	return first, last
 }
 
-// walkOrder returns the order in which requests are walked, roughly that of their ends. They come goroutine by goroutine, but what
-// happened at one time lies together in memory, so that in this order each record is fetched once for all requests that need it
-// and not once for each: an eighth of explain's time (lab/bench/README.md). Those that were glanced at come last, as they are.
+// walkOrder returns the order in which requests are walked, approximately that of their ends. The finder returns them
+// by goroutine, but events of one time are next to each other in memory. In this order, each record is loaded into
+// the CPU's cache once for all requests that need it, which saves an eighth of the time of explain
+// (lab/bench/README.md). Requests that are not walked come last.
 func (p *Pass) walkOrder(reqs []request.Request, sampled bool) []int32 {
 	first, last := endRange(reqs)
-	// Counted: about four requests to a slot.
+	// Counting sort with about four requests a slot.
 	slots := len(reqs)/4 + 1
 	width := (last-first)/int64(slots) + 1
 	slot := func(k int) int {
