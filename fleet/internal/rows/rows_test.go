@@ -3,6 +3,7 @@ package rows
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,8 @@ func TestWin(t *testing.T) {
 		{"no prediction", nil, 0.5, 0},
 		{"all requests win 4 ms", predicted(10e6, 6e6, 10e6, 6e6), 0.5, 4e9},
 		{"one in ten wins 40 ms: the cause has 40 % of the time", predicted(5e6, 5e6, 50e6, 10e6), 0.4, 4e9},
+		{"the middle wins 2 ms, and the slow ones 10 ms", predicted(5e6, 3e6, 20e6, 10e6), 0.9, 1000 * (0.5*2e6 + 0.49*(2e6+10e6)/2 + 0.01*10e6)},
+		{"the slow ones win 1 ms, and the middle 4 ms", predicted(9e6, 5e6, 20e6, 19e6), 0.9, 1000 * (0.5*4e6 + 0.49*(4e6+1e6)/2 + 0.01*1e6)},
 		{"nothing is won", predicted(10e6, 10e6, 10e6, 10e6), 0.9, 0},
 		{"a prediction of loss", predicted(10e6, 12e6, 10e6, 12e6), 0.9, 0},
 	} {
@@ -64,6 +67,24 @@ func TestAdd(t *testing.T) {
 	}
 	if n != count || ns != time1 || r.Requests != count || len(groups) != maxGroups+1 || !groups[Other] || r.Cause != "cpu" || !r.At.Equal(at) {
 		t.Errorf("%d of %d requests, %d of %d ns, %d groups, %+v", n, count, ns, time1, len(groups), r.At)
+	}
+}
+
+// TestIgnored: what the user ignores, and what is only information, is no finding of the fleet.
+func TestIgnored(t *testing.T) {
+	r := Of(Labels{Service: "a"}, time.Now(), &report.Report{Groups: []report.Group{{ID: "g1", Name: "GET /"}}, Findings: []report.Finding{
+		{Group: "g1", Code: "WL2001", Severity: report.SeverityHigh, Ignored: "known"},
+		{Group: "g1", Code: "WL2002", Severity: report.SeverityInfo},
+		{Group: "g1", Code: "WL2003", Severity: report.SeverityLow},
+		{Group: "g1", Code: "WL2004", Severity: report.SeverityHigh},
+		{Group: "g1", Code: "WL2004", Severity: report.SeverityHigh},
+	}})
+	var got []string
+	for _, f := range r.Findings {
+		got = append(got, f.Code)
+	}
+	if want := "WL2003 WL2004"; strings.Join(got, " ") != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

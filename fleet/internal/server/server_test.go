@@ -178,10 +178,18 @@ func TestNobodyComesIn(t *testing.T) {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-	r := httptest.NewRequest("GET", "http://evil.example/", nil)
-	w := httptest.NewRecorder()
-	if h.ServeHTTP(w, r); w.Code != http.StatusForbidden || testutil.ToFloat64(s.Metrics.Denied.WithLabelValues("host")) != 1 {
-		t.Errorf("another name for this machine: %d", w.Code)
+	for i, role := range []struct{ ingest, query bool }{{true, true}, {true, false}, {false, true}, {false, false}} {
+		s.Ingest, s.Query = role.ingest, role.query
+		h := s.Handler()
+		for _, path := range []string{"/", "/v1/recordings", "/healthz", "/metrics"} {
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, httptest.NewRequest("GET", "http://evil.example"+path, nil)); w.Code != http.StatusForbidden {
+				t.Errorf("%+v: %s by another name for this machine: %d", role, path, w.Code)
+			}
+		}
+		if n := testutil.ToFloat64(s.Metrics.Denied.WithLabelValues("host")); n != float64(4*(i+1)) {
+			t.Errorf("%+v: %v were denied", role, n)
+		}
 	}
 }
 

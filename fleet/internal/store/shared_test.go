@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"modernc.org/sqlite"
 
 	"github.com/whylate/whylate/fleet/internal/enginetest"
 	"github.com/whylate/whylate/fleet/internal/raw"
@@ -306,6 +308,102 @@ func TestSharedQueue(t *testing.T) {
 		sharedQueue(t, "kafka://"+c.ListenAddrs()[0]+"/whylate?partitions=3", m, m.each, seed, 150)
 		c.Close()
 	}
+}
+
+// counting makes SQLite count as ClickHouse does.
+var counting = sync.OnceFunc(func() {
+	sqlite.MustRegisterDeterministicScalarFunction("toInt64", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) { return args[0], nil })
+})
+
+// TestSharedAgain: on Kafka's stand-in, a recording that is explained is explained again on request only, and what waits is what no
+// worker has. SQLite is in the place of ClickHouse.
+func TestSharedAgain(t *testing.T) {
+	counting()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m := &memory{of: make(map[string]known), said: make(map[string]*counted), written: make(map[string]int64)}
+	w := member(t, "kafka://"+c.ListenAddrs()[0]+"/whylate?partitions=1", m)
+	defer w.close()
+	clickhouse := open(t)
+	w.databases = clickhouse.databases
+	ctx := t.Context()
+	if _, err := clickhouse.w.Exec(`CREATE VIEW recordings_rows AS SELECT * FROM recordings`); err != nil {
+		t.Fatal(err)
+	}
+	// is makes SQLite know of a recording.
+	is := func(id, state string) {
+		t.Helper()
+		if _, err := clickhouse.w.Exec(`INSERT INTO recordings VALUES (?,'shop','','','','',?,100,?,1,0,'',1,'',NULL) ON CONFLICT DO UPDATE SET state=excluded.state`, id, time.Now().UnixNano(), state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// claim waits for the next recording, or until all are finished.
+	claim := func() *Recording {
+		t.Helper()
+		for {
+			r, err := w.Claim(ctx, time.Now(), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r != nil {
+				is(r.ID, Working)
+				return r
+			}
+			if _, lag, err := w.topic.committed(ctx); err != nil || lag == 0 {
+				return nil
+			}
+		}
+	}
+	finish := func(r *Recording, n int64) {
+		t.Helper()
+		if _, err := w.Finish(ctx, r, &rows.Rows{At: r.Received, Requests: n}); err != nil {
+			t.Fatal(err)
+		}
+		is(r.ID, Done)
+	}
+	send := func(ids ...string) {
+		t.Helper()
+		for _, id := range ids {
+			if err := w.Add(ctx, Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	states := func(waiting, working, done int64) {
+		t.Helper()
+		got, err := w.States(ctx)
+		if err != nil || got[Waiting] != waiting || got[Working] != working || got[Done] != done {
+			t.Errorf("%v %v, want %d waiting, %d working, %d done", got, err, waiting, working, done)
+		}
+	}
+	send("a", "b", "c")
+	states(3, 0, 0)
+	r := claim()
+	states(2, 1, 0)
+	for n := int64(1); r != nil; n++ {
+		finish(r, n)
+		r = claim()
+	}
+	states(0, 0, 3)
+	send("a") // again by its sender
+	if r := claim(); r != nil {
+		t.Errorf("%+v is explained, and was", r)
+	}
+	if n, err := w.Again(ctx, "shop", time.Unix(0, 0)); n != 3 || err != nil {
+		t.Error(n, err)
+	}
+	again := make(map[string]bool)
+	for r := claim(); r != nil; r = claim() {
+		again[r.ID] = true
+		finish(r, 100)
+	}
+	if len(again) != 3 || m.said["a"].Rows.Requests != 100 {
+		t.Errorf("%v are explained again", again)
+	}
+	states(0, 0, 3)
 }
 
 // TestSharedQueueKafka is the same on a real Kafka, a topic a time, and a real ClickHouse.

@@ -406,6 +406,33 @@ func TestRank(t *testing.T) {
 	}
 }
 
+// TestGain: the gain of a request is that of all versions which are served, and a finding that is not known is none.
+func TestGain(t *testing.T) {
+	s := open(t)
+	at := time.Now().Add(-time.Hour).Truncate(time.Second)
+	for i, c := range []struct {
+		version       string
+		requests, win int64
+	}{{"v1", 10, 1e6}, {"v2", 30, 7e6}} {
+		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: c.version, Pod: "p"}, &rows.Rows{At: at.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: c.requests,
+			Findings: []rows.Finding{{Problem: "x", Group: "GET /", Code: "WL2001", Requests: c.requests, WinNS: c.win}}})
+	}
+	in := Range{From: at.Add(-time.Hour), To: time.Now()}
+	problems, _, err := s.Overview(t.Context(), in)
+	if err != nil || len(problems) != 1 || problems[0].GainNS != 8e6/40 || problems[0].Recordings != 2 || problems[0].Gone {
+		t.Errorf("%+v %v", problems, err)
+	}
+	p, sightings, err := s.Finding(t.Context(), in, "x")
+	if err != nil || p == nil || p.GainNS != 8e6/40 || len(sightings) != 2 || sightings[0].GainNS != 233_333 || sightings[1].GainNS != 1e5 {
+		t.Errorf("%+v %+v %v", p, sightings, err)
+	}
+	for _, none := range []string{"", "y"} { // the recordings themselves are rows of the problem ""
+		if p, sightings, err := s.Finding(t.Context(), in, none); p != nil || sightings != nil || err != nil {
+			t.Errorf("%q: %+v %+v %v", none, p, sightings, err)
+		}
+	}
+}
+
 // TestBytesThenAge: what is kept longest is one recording of each service, cause and hour, as long as there is room.
 func TestRetention(t *testing.T) {
 	s := open(t)
