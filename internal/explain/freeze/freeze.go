@@ -84,7 +84,7 @@ type Detector struct {
 	generations  int
 	nextSearch   int
 	hasDropped   bool      // there are dropped ones
-	lock         phaseLock // the period as far as it is known
+	current      phaseLock // the period as far as it is known
 }
 
 // KernelLimits holds limits by the kernel's counters, if they were read.
@@ -135,7 +135,7 @@ func (d *Detector) Add(g *timeline.Gen) {
 	for _, p := range g.Procs {
 		d.maxProcs = max(d.maxProcs, p.N)
 	}
-	first, may := len(d.silences), len(d.candidates)
+	firstSilence, firstCandidate := len(d.silences), len(d.candidates)
 	var loads goroutineLoads
 	for _, s := range silencesOf(g, d.end, minSilenceNS) {
 		if s.Running == 0 {
@@ -155,23 +155,23 @@ func (d *Detector) Add(g *timeline.Gen) {
 	}
 	d.end = g.End
 	d.generations++
-	if first == len(d.silences) {
+	if firstSilence == len(d.silences) {
 		return
 	}
-	if !d.lock.isSure() && d.generations >= d.nextSearch {
+	if !d.current.isSure() && d.generations >= d.nextSearch {
 		// Seldom: looking for a period takes time.
-		d.lock = d.findLock(d.nextSearch == 0 || d.generations >= 8)
+		d.current = d.findLock(d.nextSearch == 0 || d.generations >= 8)
 		d.nextSearch = d.generations + max(1, d.generations/2)
 	}
-	age := d.meanEventAge(&d.lock)
-	for i := first; i < len(d.silences); i++ {
+	age := d.meanEventAge(&d.current)
+	for i := firstSilence; i < len(d.silences); i++ {
 		s := &d.silences[i]
 		d.classify(s)
 		if s.class != 0 {
 			d.candidates = append(d.candidates, Candidate{Interval{s.Start + min(age, s.Length()/2), s.End}, s.class})
 		}
 	}
-	slices.SortFunc(d.candidates[may:], func(a, b Candidate) int { return cmp.Compare(a.End, b.End) })
+	slices.SortFunc(d.candidates[firstCandidate:], func(a, b Candidate) int { return cmp.Compare(a.End, b.End) })
 	d.dropOldSilences()
 }
 
@@ -251,8 +251,8 @@ const maxEventAge = 10e6
 // classify gives a silence its class.
 func (d *Detector) classify(s *silence) {
 	switch {
-	case d.lock.isSure():
-		if d.lock.isFreeze(s) {
+	case d.current.isSure():
+		if d.current.isFreeze(s) {
 			s.class = InPhase
 		}
 	case (s.Resumed > 0 && s.Length() >= minSingleNS || s.hasStuckThread() || s.hasReadyGoroutine) && d.singleCount < 250:
@@ -267,8 +267,8 @@ func (d *Detector) dropOldSilences() {
 		return
 	}
 	old := d.silences[:len(d.silences)-maxSilences/2]
-	if d.lock.isSure() {
-		d.droppedLoss.addFreezes(old, &d.lock, d.cpuCount())
+	if d.current.isSure() {
+		d.droppedLoss.addFreezes(old, &d.current, d.cpuCount())
 	}
 	d.silences = append(d.silences[:0], d.silences[len(old):]...)
 	d.candidates = append(d.candidates[:0], d.candidates[d.firstCandidateAfter(d.silences[0].Start):]...)

@@ -11,7 +11,7 @@ type phaseLock struct {
 	phase            int64 // the earliest end of a period's freeze, mod period
 	window           int64 // how much later others end
 	score            float64
-	rayleighR        float64 // Rayleigh's R of the ends of the silences looked at
+	meanResultant    float64 // Rayleigh's R of the ends of the silences looked at
 	tested, inWindow int     // silences looked at, and those in the window
 	shortest         int64   // their shortest length
 	knownFromKernel  bool    // that a quota held the process back is known from elsewhere
@@ -39,11 +39,11 @@ const defaultPeriod = 100e6
 // but one that is stuck does, or a goroutine that is ready and has none, it must
 // end as closely as those by which the period was found.
 func (l *phaseLock) isFreeze(s *silence) bool {
-	after := l.delayAfterRefill(s)
-	if s.Length()-after < minSilenceNS {
+	delay := l.delayAfterRefill(s)
+	if s.Length()-delay < minSilenceNS {
 		return false
 	}
-	return s.Resumed > 0 && after <= l.maxDelay() || (s.hasStuckThread() || s.hasReadyGoroutine) && after <= l.window
+	return s.Resumed > 0 && delay <= l.maxDelay() || (s.hasStuckThread() || s.hasReadyGoroutine) && delay <= l.window
 }
 
 // delayAfterRefill is how long after the refill a silence ended.
@@ -268,7 +268,7 @@ func (d *Detector) findDoubt(lock *phaseLock) {
 			resumedTogether++
 		}
 	}
-	lock.rayleighR = math.Hypot(sumCos, sumSin) / float64(max(examined, 1))
+	lock.meanResultant = math.Hypot(sumCos, sumSin) / float64(max(examined, 1))
 	n := len(ends)
 	if n < minEnds {
 		lock.doubt = "too few silences"

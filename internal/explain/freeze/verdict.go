@@ -36,8 +36,8 @@ func (d *Detector) Verdict() Verdict {
 	v.freezeClasses[KnownHold] = true
 	length := d.end - d.start
 	final := d.findLock(true)
-	if d.lock.isSure() && !final.isSure() && len(d.silences) < minEnds {
-		final = d.lock
+	if d.current.isSure() && !final.isSure() && len(d.silences) < minEnds {
+		final = d.current
 	}
 	switch d.Kernel.Verdict {
 	case report.ThrottleNone:
@@ -49,7 +49,7 @@ func (d *Detector) Verdict() Verdict {
 			final = l
 		}
 	}
-	v.R, v.N = final.rayleighR, final.tested
+	v.R, v.N = final.meanResultant, final.tested
 	if final.isSure() {
 		d.fillOwnQuota(&v, final)
 		return v
@@ -127,7 +127,7 @@ func (d *Detector) fillOwnQuota(v *Verdict, l phaseLock) {
 	}
 	v.freezeClasses[0] = false
 	v.How = fmt.Sprintf("%d of %d silences while goroutines ran end at one phase of a clock of %s (R %.2f): a quota held threads back until its refill: the process's own limit, one above it, or its virtual machine's; a trace alone cannot distinguish them",
-		l.inWindow, l.tested, formatMillis(l.period), l.rayleighR)
+		l.inWindow, l.tested, formatMillis(l.period), l.meanResultant)
 }
 
 // cpuCount is how many CPUs the process had at most at once: as Known says, or
