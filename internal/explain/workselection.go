@@ -6,8 +6,8 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -142,7 +142,7 @@ func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
 func (f *workSelection) judgedReport(rep *report.Report) *report.Report {
 	judged := func(g *report.Group) bool {
 		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop
-		return g.Role == report.RoleRequests && (!work || !f.hasServer || g.Count >= scale.Many)
+		return g.Role == report.RoleRequests && (!work || !f.hasServer || g.Count >= threshold.Many)
 	}
 	judgedPart := *rep
 	judgedPart.Groups = nil

@@ -1,7 +1,7 @@
 package critpath
 
 import (
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
 // Kinds of steps. The kinds of waits are for waits that the walk could not or need not follow.
@@ -24,7 +24,7 @@ const (
 // wakeTime; 0 if the gap is too short to matter. bySysmon reports that sysmon polled, not a P.
 func (w *Walker) unreadTime(wakeTime int64, bySysmon bool) int64 {
 	// A P polls whenever it has nothing left to run. If it then steals work, that poll leaves no event.
-	if gap := w.PollGap(wakeTime); bySysmon || gap >= scale.Blink {
+	if gap := w.PollGap(wakeTime); bySysmon || gap >= threshold.Blink {
 		return gap
 	}
 	return 0

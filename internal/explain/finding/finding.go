@@ -28,8 +28,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/internal/explain/queues"
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -209,7 +209,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" || negligible && !v.Fact {
 		return false
 	}
-	if v.Confidence < scale.Half {
+	if v.Confidence < threshold.Half {
 		v.capSeverity(report.SeverityLow) // it is more likely wrong than right
 	}
 	if in.UnawaitedGroups[v.Group] && v.Code[2] == '2' {

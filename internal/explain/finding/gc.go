@@ -5,7 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
@@ -78,14 +78,14 @@ func (in *Input) isGCFrequentOrForced() bool {
 func isMostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
 
 // collectorVerdict returns a verdict about the part of a group's time that the collector took; false if that part is below
-// scale.Some.
+// threshold.Some.
 func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
 	share, gain := weighPart(group, part)
 	v = Verdict{Gain: gain, Finding: report.Finding{Cause: report.FamilyGC, Group: group.ID, Share: share, Confidence: 0.75}}
 	if in.Allocs != nil {
 		v.Confidence = 0.9
 	}
-	return v, share >= scale.Some
+	return v, share >= threshold.Some
 }
 
 // collectorEvidence lists in which ways the collector took a group's time.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -40,7 +40,7 @@ func needRequests(in *Input) *missingInput {
 // needCPUSamples requires enough CPU samples to compute shares.
 func needCPUSamples(in *Input) *missingInput {
 	switch n := in.Process.Samples.All; {
-	case n >= scale.Many:
+	case n >= threshold.Many:
 		return nil
 	case n > 0:
 		return &missingInput{reason: report.BlindCPUSamples, text: words.Count(int(n), "CPU sample", "CPU samples") + " only", seconds: 30}

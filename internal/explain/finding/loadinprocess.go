@@ -1,7 +1,7 @@
 package finding
 
 import (
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -16,7 +16,7 @@ func checkLoadInProcess(in *Input) []Verdict {
 			servedRequests += g.Count
 		}
 	}
-	if servedRequests < scale.Enough {
+	if servedRequests < threshold.Enough {
 		return nil
 	}
 	clientRuns := int64(0)

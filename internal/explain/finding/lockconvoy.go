@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/queues"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -54,7 +54,7 @@ func dependencyLock(cand *candidate) *report.Site {
 }
 
 // splitByHolderWork divides the candidate of a lock by what the holders do: after one of two works is moved out of the lock,
-// requests still wait for the other. Works with less than scale.Much of the time stay with the largest.
+// requests still wait for the other. Works with less than threshold.Much of the time stay with the largest.
 func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	sumNS, totalNS := map[causeSite]int64{}, int64(0)
 	var works []causeSite
@@ -73,7 +73,7 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	}
 	slices.SortStableFunc(works, func(a, b causeSite) int { return cmp.Compare(sumNS[b], sumNS[a]) })
 	for i, work := range works {
-		if i > 0 && float64(sumNS[work]) < scale.Much*float64(totalNS) {
+		if i > 0 && float64(sumNS[work]) < threshold.Much*float64(totalNS) {
 			works = works[:i]
 			break
 		}

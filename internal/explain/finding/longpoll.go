@@ -6,7 +6,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -89,18 +89,18 @@ func (a *attribution) findLongPolls() {
 		}
 	}
 	for key, poll := range polls {
-		minShare := scale.NearlyAll
+		minShare := threshold.NearlyAll
 		if poll.newsNS > 2*poll.boundNS { // nothing else can end the wait: the work before its end may be for these requests
-			minShare = 1 - scale.Little
+			minShare = 1 - threshold.Little
 		}
 		r := a.in.longWaitsAt(poll.site)
-		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > scale.Some || float64(timeoutNS[poll]+poll.newsNS) < scale.NearlyAll*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.newsNS) {
+		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.Some || float64(timeoutNS[poll]+poll.newsNS) < threshold.NearlyAll*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.newsNS) {
 			continue
 		}
 		if r.WokenShare == 0 {
 			poll.newsNS = 0
 		}
-		if poll.limitNS = longestTimeout(g, poll.site); poll.newsNS > 0 || poll.limitNS >= scale.Patience {
+		if poll.limitNS = longestTimeout(g, poll.site); poll.newsNS > 0 || poll.limitNS >= threshold.Patience {
 			a.longPolls[key] = poll
 		}
 	}
@@ -117,7 +117,7 @@ func longestTimeout(g *report.Group, site *report.Site) (limit int64) {
 				longest = max(longest, s.DurationNS)
 			}
 		}
-		if float64(longest) < scale.NearlyAll*float64(q.LatencyNS) {
+		if float64(longest) < threshold.NearlyAll*float64(q.LatencyNS) {
 			return 0
 		}
 		limit = max(limit, longest)

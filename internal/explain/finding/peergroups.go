@@ -3,7 +3,7 @@ package finding
 import (
 	"slices"
 
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/report"
 )
@@ -65,7 +65,7 @@ func mergeCallers(in *Input, all []Verdict) []Verdict {
 				inner, peerHops := verdict.AfterLastAnswer(via)
 				return peerHops > 0 && matches(c, inner)
 			})
-			if share < scale.Speck {
+			if share < threshold.Speck {
 				continue
 			}
 			caller := report.AskedBy{Group: group.ID, Name: group.Name, Share: share, EachNS: gain.TotalNS / int64(max(group.Count, 1))}

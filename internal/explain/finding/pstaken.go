@@ -3,14 +3,14 @@ package finding
 import (
 	"fmt"
 
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
 // checkPsTaken is WL1002, ps-taken.
 func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	t := &wait.occupants[0]
-	if psInUse(in) < scale.Most && (wait.gain.Slow.NS < 1e6 || wait.share < 0.05) {
+	if psInUse(in) < threshold.Most && (wait.gain.Slow.NS < 1e6 || wait.share < 0.05) {
 		return nil
 	}
 	v := wait.newVerdict(t.site, 0.7)
@@ -50,7 +50,7 @@ func (q *runQueueWait) isBurst(in *Input) bool {
 			ownShare += t.share
 		}
 	}
-	return ownShare > 0.5 && psInUse(in) < scale.Much
+	return ownShare > 0.5 && psInUse(in) < threshold.Much
 }
 
 // computeSite returns the site with the most CPU samples of a group, because a run is only known by the site where it

@@ -3,7 +3,7 @@ package finding
 import (
 	"strings"
 
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -13,7 +13,7 @@ func checkFewRequests(in *Input) []Verdict {
 		return nil
 	}
 	g := &in.Report.Groups[0]
-	if g.Count >= scale.Many {
+	if g.Count >= threshold.Many {
 		return nil
 	}
 	return doubt(report.Finding{
@@ -85,7 +85,7 @@ func checkShortWindow(in *Input) []Verdict {
 	if g.LatencyNS.Max != nil {
 		slowest = max(slowest, *g.LatencyNS.Max)
 	}
-	if g.Streaming || slowest*scale.Few <= in.Report.Input.DurationNS {
+	if g.Streaming || slowest*threshold.Few <= in.Report.Input.DurationNS {
 		return nil
 	}
 	return doubt(report.Finding{

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/process"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
@@ -112,9 +112,9 @@ var ruleTexts embed.FS
 
 // textConstants replaces placeholders in the rules' texts by the constants that the rules use.
 var textConstants = strings.NewReplacer(
-	"{few}", fmt.Sprint(scale.Few), "{enough}", fmt.Sprint(scale.Enough), "{many}", fmt.Sprint(scale.Many),
+	"{few}", fmt.Sprint(threshold.Few), "{enough}", fmt.Sprint(threshold.Enough), "{many}", fmt.Sprint(threshold.Many),
 	"{herd}", fmt.Sprint(process.HerdSize), "{herd time}", fmt.Sprintf("%d ms", int(process.HerdNS/1e6)), "{event}", fmt.Sprintf("%d ns", eventCostNS),
-	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(scale.Patience),
+	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(threshold.Patience),
 )
 
 // document sets the rule's name, summary and documentation from its text.

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/process"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/report"
 )
@@ -98,10 +98,10 @@ func (q *runQueueWait) assignHerd(in *Input) {
 				ranShare += q.occupants[k].share
 			}
 		}
-		if ranShare <= scale.Half {
+		if ranShare <= threshold.Half {
 			continue
 		}
-		if waited, time := in.HerdOverlap(q.group.ID, h.Start); waited > scale.Half && time <= max(scale.Much, waited/scale.Far) {
+		if waited, time := in.HerdOverlap(q.group.ID, h.Start); waited > threshold.Half && time <= max(threshold.Much, waited/threshold.Far) {
 			q.ruleCode, q.kindShare, q.herd, q.herdShare = report.RuleHerd, ranShare, h, waited
 			return
 		}
@@ -166,7 +166,7 @@ func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 	switch {
 	case herdOf(in.Process, t) != nil:
 		return report.RuleHerd
-	case t.longShare > 0.5 && psInUse(in) < scale.Most && !haveShortCPUTime(in, t):
+	case t.longShare > 0.5 && psInUse(in) < threshold.Most && !haveShortCPUTime(in, t):
 		return report.RuleLongRuns
 	}
 	return report.RulePsTaken
@@ -182,7 +182,7 @@ func haveShortCPUTime(in *Input, t *occupant) bool {
 			runs, ns = runs+r.Long, ns+r.LongNS
 		}
 	}
-	return cpuShare > 0 && cpuShare < scale.Most && cpuShare*float64(ns) < process.LongNS*float64(runs)
+	return cpuShare > 0 && cpuShare < threshold.Most && cpuShare*float64(ns) < process.LongNS*float64(runs)
 }
 
 // psInUse returns the share of the Ps' time in which they ran goroutines.

@@ -3,7 +3,7 @@ package finding
 import (
 	"fmt"
 
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -11,7 +11,7 @@ import (
 func checkThreadsOffCPU(in *Input) []Verdict {
 	if host := in.Report.Host; host != nil && host.Lost.CPUNS != nil && host.Lost.BusyNS != nil {
 		cpuShare := cpuShareOfRunning(in)
-		if cpuShare < 0 || cpuShare >= scale.Most {
+		if cpuShare < 0 || cpuShare >= threshold.Most {
 			return nil
 		}
 		return offCPUVerdicts(0.9, measurement("share of running time in which the process's threads had a CPU", cpuShare, "share"))
@@ -20,7 +20,7 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 	expected := float64(in.Process.BusyNS) / report.SampleNS
 	got := float64(samples.All - samples.Scheduler)
 	// Few samples mean that no profile was recorded, or only in a part of the trace.
-	if in.Process.BusyNS < scale.Running || samples.All < scale.Enough || got >= scale.Most*expected {
+	if in.Process.BusyNS < threshold.Running || samples.All < threshold.Enough || got >= threshold.Most*expected {
 		return nil
 	}
 	return offCPUVerdicts(0.6, measurement("share of running time that CPU samples cover", got/expected, "share"),
@@ -28,10 +28,10 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 }
 
 // cpuShareOfRunning returns for which share of the goroutines' running time the process's threads had a CPU, by the threads'
-// own clocks; -1 if these clocks were not recorded, or if goroutines ran for less than scale.Running.
+// own clocks; -1 if these clocks were not recorded, or if goroutines ran for less than threshold.Running.
 func cpuShareOfRunning(in *Input) float64 {
 	host := in.Report.Host
-	if host == nil || host.Lost.CPUNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS < scale.Running {
+	if host == nil || host.Lost.CPUNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS < threshold.Running {
 		return -1
 	}
 	return float64(*host.Lost.CPUNS) / float64(*host.Lost.BusyNS)

@@ -1,7 +1,7 @@
 package finding
 
 import (
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -17,10 +17,10 @@ func checkTraceOverhead(in *Input) []Verdict {
 	}
 	share := float64(stats.Events) * eventCostNS / float64(stats.BusyNS)
 	text := "share of the requests' time spent writing events, estimated"
-	if stats.Samples.All >= scale.Many {
+	if stats.Samples.All >= threshold.Many {
 		share, text = float64(stats.Samples.Tracing)/float64(stats.Samples.All), "share of the requests' time in the tracer, by CPU samples"
 	}
-	if share *= runnableShare(in.Report); share < scale.Some {
+	if share *= runnableShare(in.Report); share < threshold.Some {
 		return nil
 	}
 	return doubt(report.Finding{

@@ -10,8 +10,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/loglinear"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -109,7 +109,7 @@ func compareSlow(a, b *slowRequest) int {
 	return cmp.Or(cmp.Compare(b.latency, a.latency), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
-// add adds a request, in place of the fastest if there are too many. Waits of less than scale.Little of the latency are
+// add adds a request, in place of the fastest if there are too many. Waits of less than threshold.Little of the latency are
 // omitted.
 func (l *slowRequests) add(w *path.WalkResult, key waitKey) {
 	request := slowRequest{latency: w.Latency(), start: w.Start, g: w.Req.G, weight: w.Weight, key: key}
@@ -123,7 +123,7 @@ func (l *slowRequests) add(w *path.WalkResult, key waitKey) {
 	request.waits = replaced.waits[:0]
 	for _, i := range w.LongPWaits {
 		segment := &w.Segments[i]
-		if float64(segment.End-segment.Start) < scale.Little*float64(request.latency) {
+		if float64(segment.End-segment.Start) < threshold.Little*float64(request.latency) {
 			continue
 		}
 		request.waits = append(request.waits, pWait{w.CauseIDs[i], segment.Start, segment.End, segment.G})

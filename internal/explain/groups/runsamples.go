@@ -5,7 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -125,7 +125,7 @@ func (u *runSamples) shares(fn tracefmt.StringID, ns int64) (sums map[tracefmt.F
 			total += v
 		}
 	}
-	if total == 0 || float64(total) < scale.Some*float64(ns) {
+	if total == 0 || float64(total) < threshold.Some*float64(ns) {
 		return nil, 0
 	}
 	return sums, total

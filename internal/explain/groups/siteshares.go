@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -65,8 +65,8 @@ func (p *samplePool) add(site tracefmt.FrameID, n int64) {
 // or that the threads had no CPU. If all samples are in one function, five are enough: if it had less than 55 % of the time,
 // that would happen by chance at most once in twenty cases.
 func (p *samplePool) isSufficient(syms *tracefmt.Symbols) bool {
-	return (p.count >= minSamples || p.count >= scale.Few && p.isOneFunction(syms)) &&
-		float64(p.count)*report.SampleNS >= scale.Some*float64(p.unsampledNS)
+	return (p.count >= minSamples || p.count >= threshold.Few && p.isOneFunction(syms)) &&
+		float64(p.count)*report.SampleNS >= threshold.Some*float64(p.unsampledNS)
 }
 
 // isOneFunction reports whether all samples are in one function.

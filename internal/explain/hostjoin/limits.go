@@ -2,7 +2,7 @@ package hostjoin
 
 import (
 	"github.com/whylate/whylate/internal/capture/host"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/cgroup"
 )
@@ -24,7 +24,7 @@ func LimitsOf(samples *host.Samples, w Window) (limits Limits, ok bool) {
 	copyFacts(samples, &h.Facts)
 	v.addQuota(&h)
 	limits = Limits{h.Facts, cgroup.Verdict(h.Quota.Verdict), v.coverage(w)}
-	if limits.Verdict == cgroup.VerdictNone && limits.Coverage < scale.NearlyAll {
+	if limits.Verdict == cgroup.VerdictNone && limits.Coverage < threshold.NearlyAll {
 		limits.Verdict = cgroup.VerdictUnknown
 	}
 	return limits, true

@@ -10,7 +10,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/host"
 	"github.com/whylate/whylate/internal/explain/entry"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -103,7 +103,7 @@ func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (ver
 		w := &n.Requests[0]
 		return report.NetworkLost, fmt.Sprintf("%s retransmitted on the process's connections, some while a slow request waited %v for the network",
 			segmentsWereText(retransmitted), time.Duration(w.DurationNS).Round(100*time.Microsecond))
-	case retransmitted > 0 && network >= scale.Little:
+	case retransmitted > 0 && network >= threshold.Little:
 		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", segmentsWereText(retransmitted))
 	case retransmitted > 0:
 		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", segmentsWereText(retransmitted))
@@ -115,7 +115,7 @@ func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (ver
 		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: the network may have lost what the other side sent", segmentsArrivedText(n.OutOfOrder))
 	case gaps > maxGapShare*(network+gaps):
 		return report.NetworkUnknown, "nothing was retransmitted, but no P polled the network for part of the wait (poll gaps): the answer may have arrived earlier"
-	case network < scale.Little:
+	case network < threshold.Little:
 		return report.NetworkCleared, "nothing was retransmitted or arrived out of order on the process's connections, and slow requests hardly waited for the network"
 	}
 	return report.NetworkCleared, "nothing was retransmitted or arrived out of order on the process's connections, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"

@@ -1,7 +1,7 @@
 package hostjoin
 
 import (
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/service/cgroup"
 )
@@ -24,7 +24,7 @@ func ReplaceThrottle(rep *report.Report) {
 			lostNS = *host.Lost.QuotaNS
 		}
 	case cgroup.VerdictNone:
-		if host.Coverage < scale.NearlyAll {
+		if host.Coverage < threshold.NearlyAll {
 			return
 		}
 		lostNS = 0

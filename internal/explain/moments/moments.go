@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
 // Bounds of what is kept of a group: so many of its slowest requests, and how many requests began in each stretch of
@@ -101,14 +101,14 @@ func (p *adder) recordOf(id path.GroupID) *groupRecord {
 // Add implements pass.Adder.
 func (p *adder) Add(w *path.WalkResult) {
 	if w.Form == path.NotWalked {
-		p.recordOf(w.Group).countBegin(w.Start/scale.Slice, w.Weight)
+		p.recordOf(w.Group).countBegin(w.Start/threshold.Slice, w.Weight)
 		return
 	}
 	if !w.IsComplete() || len(w.CauseTimes) == 0 {
 		return
 	}
 	k := p.recordOf(w.Group)
-	k.countBegin(w.Start/scale.Slice, w.CountedRequests())
+	k.countBegin(w.Start/threshold.Slice, w.CountedRequests())
 	for i := range w.Segments {
 		if c := w.Segments[i].Code.Cause(); c == cause.Sched || c == cause.SchedPoll {
 			k.cpuWaits.add(w.Segments[i].Start, w.Segments[i].End, w.Weight)

@@ -13,7 +13,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/request"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -291,7 +291,7 @@ func (s *Stage) sumByCause(w *WalkResult) {
 		}
 		id := s.IDs.causeID(CauseKey{segment.Code, segment.SiteSource, runLength, segment.Inbound, segment.Site, segment.Kind, segment.Call, chain})
 		s.causeIDs = append(s.causeIDs, id)
-		if segment.Code.Cause() == cause.Sched && segment.End-segment.Start > scale.Blink && len(s.longPWaits) < MaxLongPWaits {
+		if segment.Code.Cause() == cause.Sched && segment.End-segment.Start > threshold.Blink && len(s.longPWaits) < MaxLongPWaits {
 			s.longPWaits = append(s.longPWaits, int32(i))
 		}
 		for int(id) >= len(s.causeTimeIndex) {

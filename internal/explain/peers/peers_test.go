@@ -7,7 +7,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
@@ -55,7 +55,7 @@ func TestCompare(t *testing.T) {
 		{"a wait is always in progress, and other requests come at random", busy, otherRequests(300, 200*us, 100*us), 0, 0},
 		{"too few", waits[:10], requests[:10], 0, 0},
 	} {
-		if len(c.waits) < scale.Enough {
+		if len(c.waits) < threshold.Enough {
 			if _, ok := (&Sum{waits: nil}).PeerOf(1); ok {
 				t.Errorf("%s: there is a peer", c.name)
 			}

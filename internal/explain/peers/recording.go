@@ -5,7 +5,7 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/answers"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
 // A Clock is the readings of other clocks at time 0 of a trace's clock.
@@ -57,7 +57,7 @@ func (s *Sum) PeerIn(id path.GroupID, clock Clock, from, to int64, r *Recording)
 	offset, exact := clock.Offset(r.Clock)
 	from, to = max(from, r.From+offset), min(s.KeptUntil(to), r.To+offset)
 	waits := slices.DeleteFunc(slices.Clone(s.waits[id]), func(w answers.Span) bool { return w.Start < from || w.End > to })
-	if len(waits) < scale.Enough {
+	if len(waits) < threshold.Enough {
 		return best, nil, exact
 	}
 	for i := range r.Groups {

@@ -26,7 +26,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/cause"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -107,10 +107,10 @@ func (m *Model) setLateness() {
 		slices.SortFunc(similar, func(a, b *interval) int { return cmp.Compare(a.fullNS, b.fullNS) })
 		first, end := 0, 0
 		for _, p := range similar {
-			for float64(similar[first].fullNS) < scale.Most*float64(p.fullNS) {
+			for float64(similar[first].fullNS) < threshold.Most*float64(p.fullNS) {
 				first++
 			}
-			for end < len(similar) && scale.Most*float64(similar[end].fullNS) <= float64(p.fullNS) {
+			for end < len(similar) && threshold.Most*float64(similar[end].fullNS) <= float64(p.fullNS) {
 				end++
 			}
 			p.lateNS = max(0, p.fullNS-similar[(first+end-1)/2].fullNS)
@@ -221,7 +221,7 @@ func (s *series) hasChainTail() bool {
 			chainWeight += r.weight
 		}
 	}
-	return chainWeight >= scale.Half*tailWeight
+	return chainWeight >= threshold.Half*tailWeight
 }
 
 // unchangedPrediction is the prediction of settings that change nothing.
@@ -293,7 +293,7 @@ func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting
 	if fullValue != nil {
 		original = float64(*fullValue)
 	}
-	margin, maxValue := scale.Speck, original
+	margin, maxValue := threshold.Speck, original
 	minShare := 0.0
 	if hasSetting { // only a setting can make requests slower
 		margin, maxValue, minShare = settingsMargin, math.Inf(1), minShareOfLow
@@ -356,7 +356,7 @@ func (s *series) extrapolate(v int, from, x, to float64) float64 {
 	return share
 }
 
-// settingsMargin is the margin of predictions for settings, in place of scale.Speck: a setting changes the whole process,
+// settingsMargin is the margin of predictions for settings, in place of threshold.Speck: a setting changes the whole process,
 // while the models are about what requests waited for. minShareOfLow bounds an improvement: what remains is not known to be
 // less than this share of the lowest model.
 const (

@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/whylate/whylate/internal/explain/entry"
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -176,7 +176,7 @@ func (c *Collector) addHerds(g *timeline.Gen) {
 		open.lastWake = w.Time
 		open.longestDelay = max(open.longestDelay, w.Start-w.Time)
 		open.ranNS += w.End - w.Start
-		if w.End-w.Start <= scale.Turn {
+		if w.End-w.Start <= threshold.Turn {
 			open.emptyRuns++
 		}
 	})

@@ -8,7 +8,7 @@
 package process
 
 import (
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
 
@@ -119,11 +119,11 @@ type Samples struct {
 // part: threads that wait for a CPU are not sampled. It is 0 where there is less of it, or too little to tell.
 func (s *Stats) WithoutCPU() float64 {
 	c := &s.Samples
-	if c.All < scale.Enough || s.BusyNS < scale.Running || float64(c.SpanNS) < scale.Most*float64(s.SpanNS) {
+	if c.All < threshold.Enough || s.BusyNS < threshold.Running || float64(c.SpanNS) < threshold.Most*float64(s.SpanNS) {
 		return 0
 	}
 	share := 1 - float64(c.All-c.Scheduler)*report.SampleNS/float64(s.BusyNS)
-	if share < scale.Half {
+	if share < threshold.Half {
 		return 0
 	}
 	return share

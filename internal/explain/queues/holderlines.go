@@ -6,8 +6,8 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
 )
@@ -83,7 +83,7 @@ func (s *Sum) HolderLines(sp *spell.Speller) []HolderLine {
 	}
 	var out []HolderLine
 	for k, ns := range s.workers[0].holderLines {
-		if float64(ns) > scale.Half*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
+		if float64(ns) > threshold.Half*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
 			out = append(out, HolderLine{sp.Site(k.waitSite), sp.Site(k.holderSite), sp.Site(k.line)})
 		}
 	}

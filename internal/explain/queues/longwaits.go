@@ -6,8 +6,8 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/cause"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/stdlib"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -186,7 +186,7 @@ func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
 		n := float64(sum.waits)
 		out = append(out, LongWaits{
 			Site: sp.Site(site), Waits: int(sum.waits), HandoverShare: float64(sum.handedOver) / n, WokenShare: float64(sum.woken) / n,
-			Batched: sum.missedCycles >= scale.Several && float64(sum.missedCycles) >= scale.Far*float64(sum.otherCycles),
+			Batched: sum.missedCycles >= threshold.Several && float64(sum.missedCycles) >= threshold.Far*float64(sum.otherCycles),
 		})
 	}
 	slices.SortFunc(out, func(a, b LongWaits) int { return a.Site.Compare(b.Site) })

@@ -11,8 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/path"
 	"github.com/whylate/whylate/internal/explain/request"
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -273,7 +273,7 @@ func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd
 	slices.SortFunc(lastServices, func(a, b *service) int { return cmp.Compare(a.end, b.end) })
 	for i := 0; i < len(lastServices); {
 		requestCount, serverWrote, k := int64(0), false, i
-		for ; k < len(lastServices) && (k == i || lastServices[k].end-lastServices[k-1].end <= scale.Turn); k++ {
+		for ; k < len(lastServices) && (k == i || lastServices[k].end-lastServices[k-1].end <= threshold.Turn); k++ {
 			a := lastServices[k]
 			requestCount += a.weight
 			serverWrote = serverWrote || a.serverWrote // requests that arrived later did not observe the write
@@ -381,7 +381,7 @@ func endPeriod(marks []endMark) int64 {
 	slices.SortFunc(marks, func(a, b endMark) int { return cmp.Or(cmp.Compare(a.server, b.server), cmp.Compare(a.time, b.time)) })
 	var gaps []int64
 	for i := 1; i < len(marks); i++ {
-		if d := marks[i].time - marks[i-1].time; marks[i].server == marks[i-1].server && d > scale.Turn {
+		if d := marks[i].time - marks[i-1].time; marks[i].server == marks[i-1].server && d > threshold.Turn {
 			gaps = append(gaps, d)
 		}
 	}

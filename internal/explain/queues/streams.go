@@ -7,8 +7,8 @@ import (
 
 	"github.com/whylate/whylate/internal/explain/critpath"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
 	"github.com/whylate/whylate/internal/explain/spell"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/report"
@@ -65,7 +65,7 @@ func (p *workerSum) addStream(w *path.WalkResult, waits []ownWait) {
 		}
 		count, lastEnd = count+1, wait.end
 	}
-	if count < scale.Several || 2*total <= w.Req.End-w.Req.Start {
+	if count < threshold.Several || 2*total <= w.Req.End-w.Req.Start {
 		return
 	}
 	p.streams[site] = p.streams[site].plus(sum)

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/whylate/whylate/internal/explain/entry"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
@@ -182,7 +182,7 @@ func (l *loopFinder) add(f *Finder, g *timeline.Gen) {
 	l.listCandidates(f, g)
 	l.collectObservations(f, g)
 	for _, goroutine := range l.candidates {
-		if goroutine.pieces > 2*scale.Few {
+		if goroutine.pieces > 2*threshold.Few {
 			l.narrowPath(f, goroutine)
 		}
 	}
@@ -514,7 +514,7 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 	for _, stats := range r.waits {
 		maxCount = max(maxCount, stats.count)
 	}
-	if maxCount < scale.Few {
+	if maxCount < threshold.Few {
 		return
 	}
 	var idleWaits, busyWaits []tracefmt.StackID
@@ -525,7 +525,7 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 			if isFrequent {
 				busyWaits = append(busyWaits, id)
 			}
-		case stats.count < scale.Few || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
+		case stats.count < threshold.Few || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
 		case stats.isClientCall:
 			busyWaits = append(busyWaits, id) // a client's call in a library's loop that always has work
 		case stats.rank == 0:

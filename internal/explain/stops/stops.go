@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/explain/entry"
 	"github.com/whylate/whylate/internal/explain/freeze"
 	"github.com/whylate/whylate/internal/explain/path"
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
 // A Silence is a stretch of the trace in which no thread wrote anything.
@@ -91,7 +91,7 @@ const (
 // too many and too long for chance.
 func Suspects(all []Silence, requests int, length int64) (out []Silence) {
 	for _, silence := range all {
-		if silence.RequestsAfter >= scale.Several {
+		if silence.RequestsAfter >= threshold.Several {
 			requests -= silence.RequestsAfter
 			length -= silence.End - silence.Start
 		}
@@ -101,7 +101,7 @@ func Suspects(all []Silence, requests int, length int64) (out []Silence) {
 	}
 	rate, score := float64(requests)/float64(length), 0.0
 	for _, silence := range all {
-		if missing := rate * float64(silence.End-silence.Start); silence.RequestsAfter >= scale.Several && missing <= 2*float64(silence.RequestsAfter) && float64(silence.RequestsAfter) <= 2*missing {
+		if missing := rate * float64(silence.End-silence.Start); silence.RequestsAfter >= threshold.Several && missing <= 2*float64(silence.RequestsAfter) && float64(silence.RequestsAfter) <= 2*missing {
 			out = append(out, silence)
 			score += missing
 		}

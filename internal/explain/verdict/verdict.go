@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/whylate/whylate/internal/explain/scale"
+	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/names"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
@@ -50,7 +50,7 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 		if len(verdicts) == maxGroups {
 			break
 		}
-		if len(verdicts) > 0 && float64(g.TotalNS) < scale.Little*float64(allNS) && !hasHungRequests(r, g) {
+		if len(verdicts) > 0 && float64(g.TotalNS) < threshold.Little*float64(allNS) && !hasHungRequests(r, g) {
 			continue
 		}
 		if isHung := hasHungRequests(r, g); g.Count > 0 || isHung {

@@ -1,7 +1,7 @@
-// Package scale has the numbers that decide what is believed, one for each word that is meant: a few, enough, some, most. A rule asks
+// Package threshold has the numbers that decide what is believed, one for each word that is meant: a few, enough, some, most. A rule asks
 // "do most of them?", and what most is, stands here, for all rules. A rule with a number of its own needs a reason of its own: a clock of the
 // kernel or the runtime, a cost, what a user was told.
-package scale
+package threshold
 
 // Counts.
 const (
