@@ -183,7 +183,7 @@ func (c *Classifier) generationAt(t int64) *timeline.Gen {
 	if len(c.window.Gens) == 0 {
 		return nil
 	}
-	return c.window.Gens[c.window.At(t)]
+	return c.window.Gens[c.window.GenIndex(t)]
 }
 
 // addRunnable divides the time in which a goroutine was ready: the world was stopped, no P was free, or an idle P had
@@ -214,9 +214,9 @@ func (c *Classifier) addWaitForP(segment Segment, start, end int64) {
 		c.addSegment(&segment)
 		start = partEnd
 	}
-	intervals, last := 0, c.window.At(end)
-	for i := c.window.At(start); i <= last; i++ {
-		c.window.Gens[i].IdleStretches(start, end, func(a, b int64) bool {
+	intervals, last := 0, c.window.GenIndex(end)
+	for i := c.window.GenIndex(start); i <= last; i++ {
+		c.window.Gens[i].IdleIntervals(start, end, func(a, b int64) bool {
 			if intervals++; intervals > maxIdleIntervals {
 				return false
 			}
@@ -228,7 +228,7 @@ func (c *Classifier) addWaitForP(segment Segment, start, end int64) {
 			// Too many parts: add the rest as two sums.
 			idle := int64(0)
 			for ; i <= last; i++ {
-				idle += c.window.Gens[i].Idle(start, end)
+				idle += c.window.Gens[i].IdleTime(start, end)
 			}
 			add(min(start+idle, end), SchedWake)
 		}
@@ -242,7 +242,7 @@ func (c *Classifier) eachStop(from, to int64, f func(r timeline.STWRange, a, b i
 		return
 	}
 	start := from
-	for i := max(c.window.At(from)-1, 0); i < len(c.window.Gens) && c.window.Gens[i].Base < to; i++ {
+	for i := max(c.window.GenIndex(from)-1, 0); i < len(c.window.Gens) && c.window.Gens[i].Base < to; i++ {
 		gen := c.window.Gens[i]
 		for k := gen.FirstStop(start); k < len(gen.STW) && gen.STW[k].Start < to; k++ {
 			if a, b := max(gen.STW[k].Start, start), min(stopEnd(gen, &gen.STW[k]), to); a < b {

@@ -325,7 +325,7 @@ func (b *graphBuilder) listWait(part *graphPart, frame *walkFrame, span *timelin
 // hasEvents reports whether the trace has events of goroutine g around t.
 func (b *graphBuilder) hasEvents(g uint64, t int64) bool {
 	window := b.walker.window
-	for i := window.At(t); i >= max(window.At(t)-1, 0); i-- {
+	for i := window.GenIndex(t); i >= max(window.GenIndex(t)-1, 0); i-- {
 		if window.Gens[i].Knows(g) {
 			return true
 		}
@@ -369,13 +369,13 @@ func (b *graphBuilder) listCreation(part *graphPart, frame *walkFrame, cursor *i
 	if frame.spanCount > 0 {
 		first = b.walker.spans[frame.firstSpan]
 	}
-	if frame.spanCount == 0 || first.How != timeline.HowCreated || first.Start <= part.start {
+	if frame.spanCount == 0 || first.Origin != timeline.OriginCreated || first.Start <= part.start {
 		b.addLeaf(part, cursor, part.start, Step{G: part.g, Kind: Unknown, FollowedWait: -1}, 0)
 		return
 	}
 	if first.Peer == 0 {
 		// No goroutine created it: it runs a timer's function.
-		step := Step{G: part.g, Kind: Sleep, Beginning: timeline.HowCreated, Stack: b.walker.window.StartOf(part.g, first.Start), FollowedWait: -1}
+		step := Step{G: part.g, Kind: Sleep, Beginning: timeline.OriginCreated, Stack: b.walker.window.StartOf(part.g, first.Start), FollowedWait: -1}
 		if part.waitStack != 0 && b.walker.traitsOf(step.Stack)&notStdlib == 0 {
 			step.Stack = part.waitStack
 		}
@@ -424,10 +424,10 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 	if b.originSearches++; b.originSearches > maxOriginSearches || depth > 3 {
 		return 0, 0, false
 	}
-	if birth, isBorn := b.walker.window.Born(g, waitEnd); isBorn && birth.Time >= b.start && birth.By != 0 {
-		if b.isMember(birth.By, birth.Time) {
-			b.link(birth.By, g, birth.Time)
-			return birth.Time, birth.By, true
+	if birth, isBorn := b.walker.window.Born(g, waitEnd); isBorn && birth.Time >= b.start && birth.Creator != 0 {
+		if b.isMember(birth.Creator, birth.Time) {
+			b.link(birth.Creator, g, birth.Time)
+			return birth.Time, birth.Creator, true
 		}
 	}
 	if kind == WaitLock || kind == WaitOnce {
@@ -481,7 +481,7 @@ func (b *graphBuilder) requestSentAt(g uint64, part *graphPart, from, to int64) 
 		span := &b.spanBuffer[i]
 		handedOver := span.State == timeline.Syscall
 		if span.State == timeline.Running {
-			window.Woke(part.g, max(span.Start, from), min(span.End, to), func(uint64, tracefmt.StackID) bool { handedOver = true; return false })
+			window.EachWoken(part.g, max(span.Start, from), min(span.End, to), func(uint64, tracefmt.StackID) bool { handedOver = true; return false })
 		}
 		if handedOver {
 			runStart = span.Start

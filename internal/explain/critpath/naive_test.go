@@ -340,9 +340,9 @@ func classOf(s *Step) classAndG {
 	switch {
 	case s.Kind == PollGap:
 		return classAndG{"network", int64(s.G)}
-	case s.Kind == Sleep && s.Beginning == timeline.HowCreated:
+	case s.Kind == Sleep && s.Beginning == timeline.OriginCreated:
 		return classAndG{"sleep", 0}
-	case s.Beginning == timeline.HowStatus && s.Kind != CPU && s.Kind != Runnable && s.Kind != Syscall:
+	case s.Beginning == timeline.OriginStatus && s.Kind != CPU && s.Kind != Runnable && s.Kind != Syscall:
 		return classAndG{"unknown", int64(s.G)}
 	}
 	return classAndG{kindNames[s.Kind], int64(s.G)}

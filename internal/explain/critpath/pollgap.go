@@ -40,7 +40,7 @@ func (w *Walker) PollGap(t int64) int64 {
 
 // lastPoll returns the last time before t at which the network was polled.
 func (w *Walker) lastPoll(t int64) (int64, bool) {
-	generation := w.window.At(t)
+	generation := w.window.GenIndex(t)
 	for i := generation; i >= max(generation-1, 0); i-- {
 		if pollTime, ok := w.window.Gens[i].LastPoll(t); ok {
 			return pollTime, true

@@ -32,7 +32,7 @@ type Step struct {
 	Start, End int64
 	G          uint64
 	Kind       Kind
-	Beginning  timeline.How // how the span began that the step is a part of
+	Beginning  timeline.Origin // how the span began that the step is a part of
 	// Stack is the stack of the event that timeline.Span.Stack describes.
 	Stack tracefmt.StackID
 	// ResumeStack is, for a CPU step, the stack of the event before it on the same goroutine, where the goroutine
@@ -239,7 +239,7 @@ func (w *Walker) Walk(g uint64, from, to int64) []Step {
 			continue
 		}
 		if frame.nextSpan < frame.firstSpan {
-			if first := frame.firstSpan; frame.spanCount > 0 && w.spans[first].How == timeline.HowCreated && w.spans[first].Start > frame.start {
+			if first := frame.firstSpan; frame.spanCount > 0 && w.spans[first].Origin == timeline.OriginCreated && w.spans[first].Start > frame.start {
 				w.followCreator(*frame, w.spans[first], &cursor)
 				continue
 			}
@@ -254,7 +254,7 @@ func (w *Walker) Walk(g uint64, from, to int64) []Step {
 		}
 		frame.nextSpan--
 		start := max(span.Start, frame.start)
-		if frame.isOwn && w.VisitOwnStack != nil && span.Stack != 0 && span.How != timeline.HowCreated && start < cursor {
+		if frame.isOwn && w.VisitOwnStack != nil && span.Stack != 0 && span.Origin != timeline.OriginCreated && start < cursor {
 			w.VisitOwnStack(span.Stack)
 		}
 		if start < cursor {
@@ -277,7 +277,7 @@ func (w *Walker) followCreator(frame walkFrame, first timeline.Span, cursor *int
 	w.popFrame()
 	if first.Peer == 0 {
 		// A timer created it: the time before its creation was the timer's.
-		step := Step{G: frame.g, Kind: Sleep, Beginning: timeline.HowCreated, Stack: w.window.StartOf(frame.g, first.Start), FollowedWait: frame.followedWait}
+		step := Step{G: frame.g, Kind: Sleep, Beginning: timeline.OriginCreated, Stack: w.window.StartOf(frame.g, first.Start), FollowedWait: frame.followedWait}
 		if n := len(w.frames); n > 0 && frame.followedWait >= 0 && w.traitsOf(step.Stack)&notStdlib == 0 {
 			followed := w.FollowedWaits[frame.followedWait]
 			step.TimerStart = step.Stack
@@ -324,12 +324,12 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 	step := &w.steps[len(w.steps)-1]
 	step.Start, step.End = start, *cursor
 	*cursor = start
-	step.G, step.Beginning, step.Stack, step.Reason, step.FollowedWait = frame.g, span.How, span.Stack, span.Reason, frame.followedWait
+	step.G, step.Beginning, step.Stack, step.Reason, step.FollowedWait = frame.g, span.Origin, span.Stack, span.Reason, frame.followedWait
 	switch span.State {
 	case timeline.Running:
 		step.Kind, step.Preempted = CPU, span.Preempted
 		if frame.nextSpan >= frame.firstSpan {
-			if previous := &w.spans[frame.nextSpan]; previous.How != timeline.HowCreated {
+			if previous := &w.spans[frame.nextSpan]; previous.Origin != timeline.OriginCreated {
 				step.ResumeStack = previous.Stack
 			}
 		}
@@ -341,7 +341,7 @@ func (w *Walker) emitSpan(frame *walkFrame, span *timeline.Span, start int64, cu
 		}
 	case timeline.Runnable:
 		step.Kind = Runnable
-		step.WokenByPoller = span.How == timeline.HowUnblocked && span.Waker == 0 && w.waitReason(span.Reason) == reasonNetwork && w.unreadTime(span.Start, span.WakeNoP) > 0
+		step.WokenByPoller = span.Origin == timeline.OriginUnblocked && span.Waker == 0 && w.waitReason(span.Reason) == reasonNetwork && w.unreadTime(span.Start, span.WakeNoP) > 0
 		if span.Assist {
 			step.Kind = Assist
 		}
@@ -423,12 +423,12 @@ type waitVerdict struct {
 // judgeWait finds out the kind of a wait and decides whether to follow it. frame.nextSpan is the index before the
 // wait's span; the walk needs nothing after end.
 func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) waitVerdict {
-	v := waitVerdict{step: Step{G: frame.g, Beginning: span.How, Stack: span.Stack, Reason: span.Reason, FollowedWait: frame.followedWait}}
+	v := waitVerdict{step: Step{G: frame.g, Beginning: span.Origin, Stack: span.Stack, Reason: span.Reason, FollowedWait: frame.followedWait}}
 	step := &v.step
 	hasEnded := span.Woken && span.End <= end
 	traits := w.traitsOf(span.Stack)
 	reason := w.waitReason(span.Reason)
-	if span.How == timeline.HowStatus && span.Reason == 0 {
+	if span.Origin == timeline.OriginStatus && span.Reason == 0 {
 		reason = w.waitReasonByStack(span.Stack) // a status event has no reason
 	}
 	switch reason {
@@ -481,7 +481,7 @@ func (w *Walker) judgeWait(frame *walkFrame, span *timeline.Span, end int64) wai
 		switch {
 		case hasEnded && span.Waker != 0:
 			v.kind = WaitLock
-		case hasEnded && span.How == timeline.HowStatus:
+		case hasEnded && span.Origin == timeline.OriginStatus:
 			// The wait began before the trace, so its reason and place are unknown. A goroutine that first reads from
 			// the poller afterwards waited for it.
 			if next := w.stackAfterWait(frame); w.traitsOf(next)&inPoll != 0 {
@@ -526,7 +526,7 @@ func (w *Walker) mergeVainWaits(frame *walkFrame, span *timeline.Span, start int
 			continue
 		case previous.State == timeline.Running && nextWaitStart-previous.Start <= maxConditionCheckNS:
 			continue
-		case previous.State == timeline.Runnable && previous.How != timeline.HowCreated:
+		case previous.State == timeline.Runnable && previous.Origin != timeline.OriginCreated:
 			nextWaitStart = previous.Start
 			continue
 		case previous.State == timeline.Waiting && w.traitsOf(previous.Stack)&(inCond|inMutex) == inCond|inMutex:

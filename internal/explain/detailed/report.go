@@ -55,11 +55,11 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 		}
 		for _, span := range l.Spans {
 			start, end := max(span.Start, r.Start), min(span.End, r.End)
-			if start >= end || span.State == timeline.Gone {
+			if start >= end || span.State == timeline.NotAlive {
 				continue
 			}
 			if lane.Name == "" {
-				if f := sp.Syms.Stack(span.Stack); len(f) > 0 && span.How != timeline.HowCreated {
+				if f := sp.Syms.Stack(span.Stack); len(f) > 0 && span.Origin != timeline.OriginCreated {
 					lane.Name = sp.Syms.String(sp.Syms.Frame(f[len(f)-1]).Func)
 				}
 			}

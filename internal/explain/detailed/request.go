@@ -68,7 +68,7 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timel
 		buf = stage.Win.SpansCoarse(g, r.Start, r.End, buf[:0])
 		spans := slices.Clone(buf[:min(len(buf), maxLaneSpans)])
 		lane := Lane{G: g, Spans: spans}
-		for i := stage.Win.At(r.End); i >= 0 && lane.Start == 0; i-- {
+		for i := stage.Win.GenIndex(r.End); i >= 0 && lane.Start == 0; i-- {
 			if b, ok := stage.Win.Gens[i].BirthOf(g); ok {
 				lane.Start = b.Start
 			}
@@ -78,7 +78,7 @@ func (r *Request) AddLanes(stage *path.Stage, steps []critpath.Step, buf []timel
 			if s.State == timeline.Waiting && s.Woken && s.End <= r.End && s.End > r.Start && s.Waker != 0 {
 				r.Wakes = append(r.Wakes, Wake{s.End, s.Waker, g, stage.Sites.SiteOf(s.WakerStack)})
 			}
-			if s.How == timeline.HowCreated && s.Start > r.Start {
+			if s.Origin == timeline.OriginCreated && s.Start > r.Start {
 				r.Wakes = append(r.Wakes, Wake{s.Start, s.Peer, g, stage.Sites.SiteOf(s.Stack)})
 			}
 		}

@@ -50,15 +50,15 @@ func procHoldsOf(g *timeline.Gen, minNS int64) procHolds {
 			endHold(m, e.Time)
 		}
 		hold.from = e.Time
-		switch e.What {
+		switch e.Change {
 		case timeline.ProcTaken:
 			hold.p, hold.inSyscall, hold.takenAt = e.P, false, e.Time
-		case timeline.ProcRuns, timeline.ProcInCall:
-			hold.p, hold.inSyscall, hold.takenAt = e.P, e.What == timeline.ProcInCall, e.Time
+		case timeline.ProcStatusRunning, timeline.ProcStatusSyscall:
+			hold.p, hold.inSyscall, hold.takenAt = e.P, e.Change == timeline.ProcStatusSyscall, e.Time
 			if first {
 				hold.from = math.MinInt64 // it repeats what was so before
 			}
-		case timeline.ProcLetGo, timeline.ProcAbandoned:
+		case timeline.ProcReleased, timeline.ProcAbandoned:
 			hold.p = noP
 		case timeline.ProcStolen:
 			if e.P == hold.p {
@@ -69,7 +69,7 @@ func procHoldsOf(g *timeline.Gen, minNS int64) procHolds {
 	}
 	endHold(m, math.MaxInt64)
 	for _, e := range g.ProcEvents {
-		if e.What != timeline.ProcStolen {
+		if e.Change != timeline.ProcStolen {
 			continue
 		}
 		if times, ok := holds.stolenAt[e.P]; ok {

@@ -73,7 +73,7 @@ func (u *runSamples) add(w *path.WalkResult) {
 func (u *runSamples) forEachSampled(w *path.WalkResult, f func(i int, n int64)) {
 	for i := range w.Segments {
 		if s := &w.Segments[i]; s.SiteSource == cause.SiteFromSample && s.Code.Cause() == cause.CPU {
-			if n := len(u.stage.Win.Gens[u.stage.Win.At(s.Start)].SamplesIn(s.G, s.Start, s.End)); n > 0 {
+			if n := len(u.stage.Win.Gens[u.stage.Win.GenIndex(s.Start)].SamplesIn(s.G, s.Start, s.End)); n > 0 {
 				f(i, int64(n))
 			}
 		}

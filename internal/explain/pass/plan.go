@@ -123,7 +123,7 @@ func (pl *plan) findMarkPhases(gens []*timeline.Gen) {
 	add := func(from, to int64) { pl.markPhases = append(pl.markPhases, interval{from, to}) }
 	var phases timeline.MarkPhases
 	for _, g := range gens {
-		phases.Each(g, add)
+		phases.Add(g, add)
 	}
 	phases.Close(math.MaxInt64, add)
 }

@@ -327,7 +327,7 @@ type markRecorder struct {
 }
 
 func (m *markRecorder) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, _ bool) {
-	m.phases.Each(g, func(from, to int64) { m.phasesNS = append(m.phasesNS, [2]int64{from, to}) })
+	m.phases.Add(g, func(from, to int64) { m.phasesNS = append(m.phasesNS, [2]int64{from, to}) })
 }
 
 // A latencyRecorder records the latencies of all requests and of those that were not walked. It needs a single

@@ -22,7 +22,7 @@ func (s *Stage) EachConcurrentRun(from, to int64, waiter uint64, f func(site tra
 	if to <= from {
 		return
 	}
-	gen := s.Win.Gens[s.Win.At(from)]
+	gen := s.Win.Gens[s.Win.GenIndex(from)]
 	gen.EachRun(from, to, func(r timeline.Run) {
 		if r.G == waiter {
 			return
@@ -142,7 +142,7 @@ func (s *Stage) isRuntime(fn tracefmt.StringID) bool {
 func (s *Stage) handlerFrameIn(g uint64, from, to int64) tracefmt.FrameID {
 	var best request.Handler
 	from = max(from, s.Win.Start())
-	if !s.Win.MayTell(g, from, to) {
+	if !s.Win.MayHaveTrackedStack(g, from, to) {
 		return 0
 	}
 	s.spans = s.Win.SpansCoarse(g, from, to, s.spans[:0])

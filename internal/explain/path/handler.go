@@ -73,7 +73,7 @@ func (s *Stage) nameBySamples(r *request.Request, steps []critpath.Step) {
 		if step.Kind != critpath.CPU || step.G != r.G {
 			continue
 		}
-		gen := s.Win.Gens[s.Win.At(step.Start)]
+		gen := s.Win.Gens[s.Win.GenIndex(step.Start)]
 		for _, k := range gen.SamplesIn(step.G, step.Start, step.End) {
 			id := gen.Samples[k].Stack
 			s.noteHandler(s.namer.HandlerOf(id), id)
@@ -97,8 +97,8 @@ func (s *Stage) nameByTimeoutHandler(r *request.Request, steps []critpath.Step) 
 			continue
 		}
 		if step.G != checkedG {
-			b, ok := s.Win.Gens[s.Win.At(step.Start)].BirthOf(step.G)
-			checkedG, startedByRequest = step.G, ok && b.By == r.G && b.Time >= r.Start
+			b, ok := s.Win.Gens[s.Win.GenIndex(step.Start)].BirthOf(step.G)
+			checkedG, startedByRequest = step.G, ok && b.Creator == r.G && b.Time >= r.Start
 		}
 		if startedByRequest {
 			h.Rank += timeoutHandlerRank
@@ -120,7 +120,7 @@ func (s *Stage) nameTimedOutHandler(r *request.Request) {
 		frames := s.Syms.Stack(start)
 		return len(frames) > 0 && s.Syms.String(s.Syms.Frame(frames[0]).Func) == timeoutHandler+".func1"
 	}
-	for i := s.Win.At(r.Start); i <= s.Win.At(r.End); i++ {
+	for i := s.Win.GenIndex(r.Start); i <= s.Win.GenIndex(r.End); i++ {
 		gen := s.Win.Gens[i]
 		byCreator, ok := s.timeoutGoroutines[gen.Base]
 		if !ok {
@@ -128,7 +128,7 @@ func (s *Stage) nameTimedOutHandler(r *request.Request) {
 			all := gen.Births(isTimeoutGoroutine, nil)
 			timeline.SortBirths(all)
 			for _, b := range all {
-				byCreator[b.By] = append(byCreator[b.By], b)
+				byCreator[b.Creator] = append(byCreator[b.Creator], b)
 			}
 			s.timeoutGoroutines[gen.Base] = byCreator
 		}
@@ -140,7 +140,7 @@ func (s *Stage) nameTimedOutHandler(r *request.Request) {
 			}
 			s.spans = s.Win.SpansCoarse(b.G, b.Time, r.End, s.spans[:0])
 			for _, sp := range s.spans {
-				if h := *s.namer.HandlerOf(sp.Stack); sp.How != timeline.HowCreated && h.IsTimeoutGoroutine && h.Key != 0 {
+				if h := *s.namer.HandlerOf(sp.Stack); sp.Origin != timeline.OriginCreated && h.IsTimeoutGoroutine && h.Key != 0 {
 					h.Rank += timeoutHandlerRank
 					s.noteHandler(&h, sp.Stack)
 				}

@@ -28,14 +28,14 @@ func (s *Stage) QuickGroup(r *request.Request) QuickGroup {
 	s.namingStacks = s.namingStacks[:0]
 	switch {
 	case r.Kind.IsCall():
-		s.namingStacks = s.Win.Telling(r.G, r.Start, r.End, s.namingStacks)
-	case !s.Win.MayTell(r.G, r.Start, r.End):
+		s.namingStacks = s.Win.TrackedStacks(r.G, r.Start, r.End, s.namingStacks)
+	case !s.Win.MayHaveTrackedStack(r.G, r.Start, r.End):
 		// No stack of this goroutine can name a handler.
 	default:
 		// Other kinds of requests may begin or end in the middle of a handler's spans.
 		s.spans = s.Win.SpansCoarse(r.G, r.Start, r.End, s.spans[:0])
 		for i := range s.spans {
-			if sp := &s.spans[i]; sp.Stack != 0 && sp.How != timeline.HowCreated {
+			if sp := &s.spans[i]; sp.Stack != 0 && sp.Origin != timeline.OriginCreated {
 				s.namingStacks = append(s.namingStacks, sp.Stack)
 			}
 		}
@@ -70,7 +70,7 @@ func (s *Stage) sampledIn(r *request.Request) bool {
 	if !s.hasCPUSamples {
 		return false
 	}
-	for i := s.Win.At(r.Start); i <= s.Win.At(r.End); i++ {
+	for i := s.Win.GenIndex(r.Start); i <= s.Win.GenIndex(r.End); i++ {
 		if len(s.Win.Gens[i].SamplesIn(r.G, r.Start, r.End)) > 0 {
 			return true
 		}

@@ -177,7 +177,7 @@ func (p *collector) collectEvidence(starts, wakes []int64) {
 		if r.PollerWakes != nil || r.End < win.Start() {
 			continue
 		}
-		g := win.Gens[win.At(r.End)]
+		g := win.Gens[win.GenIndex(r.End)]
 		before, after := g.PollerWakes(r.End-threshold.Loopback, r.End+1), g.PollerWakes(r.End+1, r.End+threshold.Loopback)
 		r.PollerWakes = append(append(make([]timeline.PollerWake, 0, 4), before[max(0, len(before)-maxNearbyEvents):]...), after[:min(len(after), maxNearbyEvents)]...)
 		if hasTimeIn(wakes, r.End-threshold.Loopback, r.End) {
@@ -201,7 +201,7 @@ func hasTimeIn(times []int64, from, to int64) bool {
 // sendTimes returns the last times before t at which goroutines of the process began to write to the network.
 func (p *collector) sendTimes(t int64) []int64 {
 	times := make([]int64, 0, 2)
-	p.stage.Win.Gens[p.stage.Win.At(t)].EachRun(t-threshold.Loopback, t, func(r timeline.Run) {
+	p.stage.Win.Gens[p.stage.Win.GenIndex(t)].EachRun(t-threshold.Loopback, t, func(r timeline.Run) {
 		if r.Ended && p.isSend(r.Stack) {
 			times = append(times, r.To)
 		}

@@ -210,7 +210,7 @@ func (b *Builder) addPauseSequences(out *Graph, intervals []interval, n *critpat
 func (b *Builder) handoverChecker(g uint64) func(from, to int64) bool {
 	return func(from, to int64) bool {
 		found := false
-		complete := b.win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
+		complete := b.win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
 			found = !slices.ContainsFunc(b.syms.Stack(stack), func(f tracefmt.FrameID) bool {
 				return stdlib.IsMutex(b.syms.String(b.syms.Frame(f).Func))
 			})
@@ -290,7 +290,7 @@ func (b *Builder) addRunShares(out *Graph, iv *interval, seg *cause.Segment) {
 	from, to := path.SampleInterval(seg.Start, seg.End, runShareWindow)
 	iv.firstShare = int32(len(out.runShares))
 	total := 0.0
-	gen := b.win.Gens[b.win.At(from)]
+	gen := b.win.Gens[b.win.GenIndex(from)]
 	gen.EachRun(from, to, func(r timeline.Run) {
 		if r.G == seg.G {
 			return

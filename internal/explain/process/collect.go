@@ -163,7 +163,7 @@ func (c *Collector) runTotals(g *timeline.Gen, r *timeline.Run) *Run {
 
 func (c *Collector) addHerds(g *timeline.Gen) {
 	g.TimerWakes(func(w timeline.TimerWake) {
-		if w.Stack == 0 || w.Unseen && !c.waitedForTimer(&w) {
+		if w.Stack == 0 || w.MayBePoller && !c.waitedForTimer(&w) {
 			return
 		}
 		open := entry.In(c.openWakeups, w.Stack)
@@ -195,7 +195,7 @@ func (c *Collector) waitedForTimer(t *timeline.TimerWake) bool {
 	if c.window == nil {
 		return false
 	}
-	s, ok := c.window.Waited(t)
+	s, ok := c.window.WaitBefore(t)
 	if !ok {
 		return false
 	}

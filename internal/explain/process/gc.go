@@ -119,7 +119,7 @@ func (c *Collector) addGC(g *timeline.Gen) {
 		s.lastCycleEnd, s.lowestHeap = e.Time, 0
 	}
 	addHeapUntil(g.End + 1)
-	s.phases.Each(g, c.addMark)
+	s.phases.Add(g, c.addMark)
 	s.end = max(s.end, g.End)
 	c.addWorkers(g)
 	c.addStops(g)
@@ -228,7 +228,7 @@ const (
 func (c *Collector) addStops(g *timeline.Gen) {
 	s := &c.gcSums
 	var long []timeline.STWRange
-	s.openStops.Each(g, func(r timeline.STWRange) {
+	s.openStops.Add(g, func(r timeline.STWRange) {
 		c.runtime.series.stw.add(r.Start, r.End-r.Start)
 		k := stopKey{r.Kind, r.Stack}
 		sum := s.stops[k]

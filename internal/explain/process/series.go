@@ -63,7 +63,7 @@ func (s *series) addStates(g *timeline.Gen, end int64) {
 	}
 	for from := g.Base; from < end; {
 		to := min(from-from%wanted+wanted, end)
-		idle := g.Idle(from, to)
+		idle := g.IdleTime(from, to)
 		s.idle.add(from, idle, add)
 		s.idleNS += idle
 		from = to

@@ -78,7 +78,7 @@ func (p *workerSum) addLongWait(w *path.WalkResult, waits []ownWait) {
 	if longest.waitIndex >= 0 {
 		waker := w.FollowedWaits()[longest.waitIndex].Waker
 		// A goroutine without a creator runs a timer's function.
-		if birth, hasBirth := p.stage.Win.Born(waker, longest.end); waker != 0 && !(hasBirth && birth.By == 0) {
+		if birth, hasBirth := p.stage.Win.Born(waker, longest.end); waker != 0 && !(hasBirth && birth.Creator == 0) {
 			sum.woken++
 			p.addBatchCycle(&sum, w, longest)
 		}
@@ -119,12 +119,12 @@ func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait own
 		return
 	}
 	var wakeStack tracefmt.StackID
-	p.stage.Win.Woke(waker, wait.end, wait.end+1, func(_ uint64, stack tracefmt.StackID) bool {
+	p.stage.Win.EachWoken(waker, wait.end, wait.end+1, func(_ uint64, stack tracefmt.StackID) bool {
 		wakeStack = stack
 		return false
 	})
 	wokeOthers := false
-	p.stage.Win.Woke(waker, wait.start, firstSleepStart, func(_ uint64, stack tracefmt.StackID) bool {
+	p.stage.Win.EachWoken(waker, wait.start, firstSleepStart, func(_ uint64, stack tracefmt.StackID) bool {
 		wokeOthers = stack == wakeStack
 		return !wokeOthers
 	})
@@ -137,7 +137,7 @@ func (p *workerSum) addBatchCycle(sum *longWaitSum, w *path.WalkResult, wait own
 // goroutine does not count.
 func (p *workerSum) handedOver(g uint64, from, to int64) bool {
 	found := false
-	complete := p.stage.Win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
+	complete := p.stage.Win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
 		found = p.isHandover(stack)
 		return !found
 	})

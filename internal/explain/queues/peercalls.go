@@ -188,7 +188,7 @@ func endsWithoutRead(p *workerSum, steps []critpath.Step) bool {
 func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) (sum fanOutSum) {
 	win := p.stage.Win
 	lastBirth, ok := win.Born(lastG, resumed)
-	if !ok || lastBirth.By != w.Req.G || lastBirth.Time < w.Req.Start {
+	if !ok || lastBirth.Creator != w.Req.G || lastBirth.Time < w.Req.Start {
 		return sum
 	}
 	firstEnd, children := resumed, 0 // firstEnd is when the first of them ended

@@ -198,7 +198,7 @@ func (p *workerSum) addSleep(svc *service) {
 	p.spans = p.stage.Win.SpansCoarse(svc.server, svc.start, svc.end, p.spans[:0])
 	for i := range p.spans {
 		span := &p.spans[i]
-		if span.State != timeline.Waiting || span.How == timeline.HowStatus || span.Start > svc.start || span.End < svc.end {
+		if span.State != timeline.Waiting || span.Origin == timeline.OriginStatus || span.Start > svc.start || span.End < svc.end {
 			continue
 		}
 		length := span.End - span.Start

@@ -50,7 +50,7 @@ func (p *workerSum) isStartedBy(r *request.Request, g uint64, t int64) bool {
 		if !ok || birth.Time < r.Start {
 			return false
 		}
-		g, t = birth.By, birth.Time
+		g, t = birth.Creator, birth.Time
 	}
 	return false
 }

@@ -76,7 +76,7 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 			return
 		}
 		if wait.G != w.Req.G {
-			if b, ok := p.stage.Win.Born(wait.G, wait.End); !ok || b.By != w.Req.G {
+			if b, ok := p.stage.Win.Born(wait.G, wait.End); !ok || b.Creator != w.Req.G {
 				continue // not on behalf of this request
 			}
 		}
@@ -87,7 +87,7 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 		frame := p.stage.Syms.Frame(h.key.site)
 		h.line = sourceLine{frame.Func, frame.File, frame.Line}
 		if b, ok := p.stage.Win.Born(wait.Waker, wait.End); ok {
-			h.wakerCreator, h.wakerCreated = b.By, b.Time
+			h.wakerCreator, h.wakerCreated = b.Creator, b.Time
 		}
 		for k := range waits[:min(len(waits), 4*maxRequestWaits)] {
 			if o := &waits[k]; o.G == wait.G && o.Waker == wait.Waker && o.Start >= wait.End && o.Waker != 0 &&

@@ -85,7 +85,7 @@ func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
 		}
 	}
 	wrote := false
-	p.stage.Win.Woke(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
+	p.stage.Win.EachWoken(g, from, to, func(_ uint64, stack tracefmt.StackID) bool {
 		wrote = p.isAnswerWrite(stack)
 		return !wrote
 	})

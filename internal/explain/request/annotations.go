@@ -160,7 +160,7 @@ func (f *Finder) inspectRegion(g uint64, r *region, end *timeline.UserEvent) boo
 	f.spanBuffer = f.window.SpansCoarse(g, max(r.start, f.window.Start()), end.Time, f.spanBuffer[:0])
 	for i := range f.spanBuffer {
 		span := &f.spanBuffer[i]
-		if span.Stack == 0 || span.End >= end.Time || span.How == timeline.HowCreated {
+		if span.Stack == 0 || span.End >= end.Time || span.Origin == timeline.OriginCreated {
 			continue // the run continues after the region, and its stack is from its end
 		}
 		if in := f.stackInfo(span.Stack).innerOwned; in != 0 && in != caller {

@@ -32,15 +32,15 @@ func (j *jobFinder) addCarrier(f *Finder, start tracefmt.StackID) bool {
 // may be a request.
 func (j *jobFinder) addCarriedJob(f *Finder, g *timeline.Gen, birth *timeline.Birth) {
 	carrier := j.carriers[f.syms.Frame(f.syms.Stack(birth.Start)[0]).Func]
-	hasStartedBefore := carrier.starters[birth.By]
-	carrier.starters[birth.By] = true
-	if f.isAnnotatedAt(birth.By, birth.Time) || !carrier.carriesRequests &&
-		!(hasStartedBefore && f.isLastWaitForNetwork(g, birth.By, birth.Time)) {
+	hasStartedBefore := carrier.starters[birth.Creator]
+	carrier.starters[birth.Creator] = true
+	if f.isAnnotatedAt(birth.Creator, birth.Time) || !carrier.carriesRequests &&
+		!(hasStartedBefore && f.isLastWaitForNetwork(g, birth.Creator, birth.Time)) {
 		return
 	}
-	delete(j.jobs, birth.By) // a reader of requests is no job
+	delete(j.jobs, birth.Creator) // a reader of requests is no job
 	j.jobs[birth.G] = &job{
-		openRequest: openRequest{start: birth.Time, pieceStart: birth.Time}, startStack: birth.Start, creatorID: birth.By,
+		openRequest: openRequest{start: birth.Time, pieceStart: birth.Time}, startStack: birth.Start, creatorID: birth.Creator,
 		creatorStack: birth.Stack, carrier: carrier,
 	}
 }
@@ -69,7 +69,7 @@ func (f *Finder) isLastWaitForNetwork(g *timeline.Gen, id uint64, before int64) 
 func (j *jobFinder) resolveCarriedJob(f *Finder, job *job, id uint64, end int64) (ownedFrame tracefmt.FrameID, ok bool) {
 	f.spanBuffer = f.window.Spans(id, job.start, end, f.spanBuffer[:0])
 	for i := range f.spanBuffer {
-		if s := &f.spanBuffer[i]; s.Stack != 0 && s.How != timeline.HowCreated {
+		if s := &f.spanBuffer[i]; s.Stack != 0 && s.Origin != timeline.OriginCreated {
 			if ownedFrame = f.stackInfo(s.Stack).outerOwned; ownedFrame != 0 {
 				job.carrier.carriesRequests = true
 				break

@@ -446,12 +446,12 @@ type stream struct {
 // to the creation is part of the request. If one read returned several frames, the later ones count from when the
 // reader passed them on, so their requests may have begun a little earlier.
 func (f *Finder) frameArrival(birth timeline.Birth, spans []timeline.Span) (start, wokenAt int64, buf []timeline.Span) {
-	wait, ok, spans := f.lastWait(birth.By, birth.Time, spans)
+	wait, ok, spans := f.lastWait(birth.Creator, birth.Time, spans)
 	if !ok {
 		return birth.Time, 0, spans
 	}
 	if f.reasonOf(wait.Reason) != reasonNetwork {
-		if wait.Waker == 0 && wait.How == timeline.HowStatus {
+		if wait.Waker == 0 && wait.Origin == timeline.OriginStatus {
 			return wait.End, 0, spans // probably the network poller: a status event does not say
 		}
 		if wait.Waker == 0 {

@@ -129,7 +129,7 @@ func (j *jobFinder) addBirths(f *Finder, g *timeline.Gen) {
 	f.births = slices.DeleteFunc(g.Births(f.selectStart, f.births[:0]), func(b timeline.Birth) bool {
 		start := f.stackInfo(b.Start)
 		if start.role != roleUnclaimed {
-			return b.By == 0 || f.isServing(b.By, b.Stack)
+			return b.Creator == 0 || f.isServing(b.Creator, b.Stack)
 		}
 		return j.startFuncs[start.startFunc].countOnly(b.G)
 	})
@@ -147,7 +147,7 @@ func (j *jobFinder) addBirths(f *Finder, g *timeline.Gen) {
 func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
 	job := &job{
 		openRequest: openRequest{start: birth.Time, pieceStart: birth.Time}, startStack: birth.Start,
-		starterFrame: f.stackInfo(birth.Stack).innerOwned, creatorID: birth.By,
+		starterFrame: f.stackInfo(birth.Stack).innerOwned, creatorID: birth.Creator,
 		isStartOwned: f.stackInfo(birth.Start).outerOwned != 0,
 	}
 	job.isStartedByFetch = !job.isStartOwned && f.stackInfo(birth.Stack).isFetch
@@ -158,14 +158,14 @@ func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
 		kind.laterStarts++
 	}
 	servingBefore := origin.servingCount
-	origin.addStarter(f, birth.By, birth.Stack)
-	if birth.By == 0 {
+	origin.addStarter(f, birth.Creator, birth.Stack)
+	if birth.Creator == 0 {
 		origin.timerCount++
 	}
 	origin.inspected++
 	origin.total++
 	// A goroutine that a handler or a job starts is a part of that request or job.
-	if creator := j.jobs[birth.By]; creator != nil {
+	if creator := j.jobs[birth.Creator]; creator != nil {
 		job.isPart = creator.isPart
 		if creator.carrier != nil && f.stackInfo(birth.Stack).outerOwned != 0 {
 			job.isPart, creator.carrier.carriesRequests = true, true
@@ -174,7 +174,7 @@ func (j *jobFinder) addJob(f *Finder, birth *timeline.Birth) {
 			job.isPart = true
 		}
 	}
-	if origin.servingCount == servingBefore && f.isAnnotatedAt(birth.By, birth.Time) {
+	if origin.servingCount == servingBefore && f.isAnnotatedAt(birth.Creator, birth.Time) {
 		origin.servingCount++
 	}
 	if origin.servingCount > servingBefore {
@@ -431,7 +431,7 @@ func (f *Finder) isEndedOutside(g *timeline.Gen, s *timeline.Span) bool {
 		return true
 	}
 	b, born := g.BirthOf(s.Waker) // the runtime starts a goroutine for a context's deadline
-	return born && b.By == 0 && f.stackInfo(b.Start).role == roleMachinery
+	return born && b.Creator == 0 && f.stackInfo(b.Start).role == roleMachinery
 }
 
 // IsMainIdle reports whether the main goroutine was idle for most of the time: it slept, accepted connections, or

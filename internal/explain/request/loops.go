@@ -293,7 +293,7 @@ func (l *loopFinder) countWaits(f *Finder, g *timeline.Gen, goroutine *loopGorou
 		if obs.waker == 0 && obs.reason != reasonNetwork {
 			stats.timerCount++
 		}
-		if b, ok := g.BirthOf(obs.waker); ok && b.By == goroutine.id && !info.isFetch {
+		if b, ok := g.BirthOf(obs.waker); ok && b.Creator == goroutine.id && !info.isFetch {
 			stats.selfEndedCount++
 		}
 		if lastLoop != loop {
@@ -482,7 +482,7 @@ func (l *loopFinder) inspectHandler(f *Finder, origin *originStats, wait *observ
 	for i := range f.spanBuffer {
 		span := &f.spanBuffer[i]
 		switch {
-		case span.State == timeline.Gone:
+		case span.State == timeline.NotAlive:
 			origin.handlerDepartures++
 			return
 		case span.State == timeline.Waiting && span.Start >= wait.end:

@@ -113,7 +113,7 @@ func (ms *messageFinder) follow(f *Finder, id uint64, reader *messageReader) {
 	for i := range ms.spans {
 		span := &ms.spans[i]
 		isSameWait := reader.phase == readIdle && span.State == timeline.Waiting && span.Start == reader.idleSince
-		if span.Stack == 0 || span.How == timeline.HowCreated || span.Start < reader.followedUntil && !isSameWait {
+		if span.Stack == 0 || span.Origin == timeline.OriginCreated || span.Start < reader.followedUntil && !isSameWait {
 			continue // both generations report a span that crosses their border
 		}
 		reader.followedUntil = span.Start + 1
@@ -223,7 +223,7 @@ func (ms *messageFinder) addVotes(f *Finder, reader *messageReader, votes map[tr
 	frames = frames[max(slices.Index(frames, reader.callerFrame), 0):]
 	for i := range ms.spans {
 		span := &ms.spans[i]
-		if span.Stack == 0 || span.How == timeline.HowCreated || f.stackInfo(span.Stack).isMessageWait {
+		if span.Stack == 0 || span.Origin == timeline.OriginCreated || f.stackInfo(span.Stack).isMessageWait {
 			continue
 		}
 		for _, fr := range frames {

@@ -51,7 +51,7 @@ func (x *observationCollector) add(f *Finder, spans []timeline.Span) {
 		span := &spans[i]
 		isFirst := x.isFirst
 		x.isFirst = false
-		isCreatorStack := span.How == timeline.HowCreated
+		isCreatorStack := span.Origin == timeline.OriginCreated
 		isWait := span.State == timeline.Waiting
 		if span.Stack == 0 {
 			if !isFirst || !isWait || !span.Woken {

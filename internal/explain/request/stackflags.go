@@ -6,7 +6,7 @@ import (
 )
 
 // Flags of a stack, for timeline.Decoder.Classify. Events with a flagged stack become marks, from which HTTP/1
-// connections and gRPC workers are followed. Stacks that may name a request (see Namer) get timeline.FlagTelling too.
+// connections and gRPC workers are followed. Stacks that may name a request (see Namer) get timeline.FlagTracked too.
 const (
 	flagPeek    uint8 = 1 << iota // waits for the next request of a connection
 	flagHeader                    // reads a request's header
@@ -31,7 +31,7 @@ func (c *Classifier) Flags(id tracefmt.StackID) uint8 {
 	for _, frame := range c.syms.Stack(id) {
 		fn := *c.frameFunction(frame)
 		if fn.hasAny(handlerRoot | grpcMethod | observerFunc) {
-			flags |= timeline.FlagTelling
+			flags |= timeline.FlagTracked
 		}
 		switch {
 		case fn.hasAny(http1Connection):

@@ -60,7 +60,7 @@ func (s *startCounter) statsFor(f *Finder) *startStats {
 	outer := tracefmt.FrameID(0)
 	for i := range s.spans {
 		span := &s.spans[i]
-		if span.Stack == 0 || span.How == timeline.HowCreated {
+		if span.Stack == 0 || span.Origin == timeline.OriginCreated {
 			continue
 		}
 		info := f.stackInfo(span.Stack)
@@ -95,7 +95,7 @@ func (sum *startStats) add(f *Finder, span *timeline.Span) {
 	case span.State == timeline.Waiting && span.Woken:
 		sum.Wakes++
 	}
-	if span.Stack == 0 || span.How == timeline.HowCreated {
+	if span.Stack == 0 || span.Origin == timeline.OriginCreated {
 		return
 	}
 	// Find the service function that the root calls.

@@ -104,16 +104,16 @@ func (fs *callFinder) add(f *Finder, g *timeline.Gen) {
 		call := fs.calls[id]
 		for i := range fs.spans {
 			span := &fs.spans[i]
-			if span.Stack == 0 && span.State != timeline.Gone {
+			if span.Stack == 0 && span.State != timeline.NotAlive {
 				continue // a coroutine switch, or a run whose end has no stack
 			}
 			var match matchedFunc
-			if span.State != timeline.Gone && span.How != timeline.HowCreated {
+			if span.State != timeline.NotAlive && span.Origin != timeline.OriginCreated {
 				match = fs.matchIn(f.syms, span.Stack)
 			}
 			// The end of one call may be the beginning of another.
 			if call != nil && !call.function.isSameCall(match, f.syms) {
-				if span.State == timeline.Gone {
+				if span.State == timeline.NotAlive {
 					call.end = span.Start
 				}
 				if call.latestStart != 0 {

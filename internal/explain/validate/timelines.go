@@ -27,10 +27,10 @@ type Timelines struct {
 // system call and disappears in one.
 var transitions = map[[2]timeline.State]bool{
 	{timeline.Running, timeline.Running}: true, {timeline.Running, timeline.Runnable}: true, {timeline.Running, timeline.Waiting}: true,
-	{timeline.Running, timeline.Syscall}: true, {timeline.Running, timeline.Gone}: true,
+	{timeline.Running, timeline.Syscall}: true, {timeline.Running, timeline.NotAlive}: true,
 	{timeline.Runnable, timeline.Running}: true, {timeline.Waiting, timeline.Runnable}: true, {timeline.Waiting, timeline.Running}: true,
-	{timeline.Syscall, timeline.Running}: true, {timeline.Syscall, timeline.Runnable}: true, {timeline.Syscall, timeline.Gone}: true,
-	{timeline.Gone, timeline.Syscall}: true,
+	{timeline.Syscall, timeline.Running}: true, {timeline.Syscall, timeline.Runnable}: true, {timeline.Syscall, timeline.NotAlive}: true,
+	{timeline.NotAlive, timeline.Syscall}: true,
 }
 
 // Decoded checks the newest generation of a window, which may also hold the one before. Generations are passed in

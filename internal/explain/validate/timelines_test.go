@@ -69,7 +69,7 @@ func TestSpanRules(t *testing.T) {
 		{"", []timeline.Span{{Start: 1, End: 2, State: running}, {Start: 2, End: 5, State: waiting, Woken: true}, {Start: 5, End: 6, State: runnable}}},
 		{"", []timeline.Span{{Start: 5, End: 5, State: running}, {Start: 4, End: 6, State: runnable}}}, // clocks of two threads
 		{"states", []timeline.Span{{Start: 1, End: 2, State: runnable}, {Start: 2, End: 3, State: waiting}}},
-		{"states", []timeline.Span{{Start: 1, End: 2, State: timeline.Gone}, {Start: 2, End: 3, State: running}}},
+		{"states", []timeline.Span{{Start: 1, End: 2, State: timeline.NotAlive}, {Start: 2, End: 3, State: running}}},
 		{"gaps", []timeline.Span{{Start: 1, End: 2, State: running}, {Start: 3, End: 4, State: runnable}}},
 		{"gaps", []timeline.Span{{Start: 1, End: 3, State: running}, {Start: 2, End: 4, State: runnable}}},
 		{"wakes", []timeline.Span{{Start: 1, End: 2, State: waiting}, {Start: 2, End: 4, State: runnable}}},

@@ -205,7 +205,7 @@ func (t *PerfettoTrace) Enough() bool {
 	// A goroutine's states are written once the next generation is given, and a run
 	// lasts until its thread's next event.
 	n := len(t.win.Gens)
-	return n > 0 && t.win.Gens[n-1].Base >= t.last() && !t.runs.OpenBefore(t.last())
+	return n > 0 && t.win.Gens[n-1].Base >= t.last() && !t.runs.HasOpenBefore(t.last())
 }
 
 // Close implements Sink.
@@ -217,7 +217,7 @@ func (t *PerfettoTrace) Close(end int64) error {
 			t.carried(id)
 		}
 	}
-	for _, s := range t.stops.Open() {
+	for _, s := range t.stops.Unfinished() {
 		t.stop(s.Start, t.start+end, s.Kind)
 	}
 	if err := t.p.out.Flush(); err != nil {
@@ -246,7 +246,7 @@ func (t *PerfettoTrace) nameAll(g *timeline.Gen) {
 		win := timeline.Window{Gens: []*timeline.Gen{g}}
 		t.spans = win.Spans(id, g.Base, g.End, t.spans[:0])
 		for i := range t.spans {
-			if frames := t.syms.Stack(t.spans[i].Stack); len(frames) > 0 && t.spans[i].How != timeline.HowCreated {
+			if frames := t.syms.Stack(t.spans[i].Stack); len(frames) > 0 && t.spans[i].Origin != timeline.OriginCreated {
 				t.names[id] = t.syms.String(t.syms.Frame(frames[len(frames)-1]).Func)
 				return
 			}
@@ -329,11 +329,11 @@ func (t *PerfettoTrace) states(g *timeline.Gen, until int64) {
 // state writes the part of a goroutine's span that lies in [from, until).
 func (t *PerfettoTrace) state(id uint64, from, until int64, i int) {
 	s := &t.spans[i]
-	if s.State == timeline.Gone {
+	if s.State == timeline.NotAlive {
 		return
 	}
-	goesOn := i+1 < len(t.spans) && t.spans[i+1].How == timeline.HowPoint
-	if begun := s.Start < from || s.How == timeline.HowPoint; !begun || !t.open[id] {
+	goesOn := i+1 < len(t.spans) && t.spans[i+1].Origin == timeline.OriginCut
+	if begun := s.Start < from || s.Origin == timeline.OriginCut; !begun || !t.open[id] {
 		track := t.show(id)
 		// If the clocks of two threads disagree, a goroutine's next state may begin
 		// before its last one ends.
@@ -375,7 +375,7 @@ func (t *PerfettoTrace) show(id uint64) *shownTrack {
 // wakeOf writes the flow from what made a goroutine runnable.
 func (t *PerfettoTrace) wakeOf(id uint64, s *timeline.Span) {
 	by := s.Waker
-	if s.How == timeline.HowCreated {
+	if s.Origin == timeline.OriginCreated {
 		by = s.Peer
 	}
 	if s.State != timeline.Runnable || by == 0 || t.tracked != nil && !t.tracked[by] {
@@ -412,8 +412,8 @@ func (t *PerfettoTrace) runtime(g *timeline.Gen) {
 	for _, c := range g.Procs {
 		t.count(gomaxprocsTrack, value{at: c.Time - t.start, number: uint64(c.N), whole: true})
 	}
-	t.phases.Each(g, t.marking)
-	t.stops.Each(g, func(s timeline.STWRange) { t.stop(s.Start, s.End, s.Kind) })
+	t.phases.Add(g, t.marking)
+	t.stops.Add(g, func(s timeline.STWRange) { t.stop(s.Start, s.End, s.Kind) })
 	if n := len(t.win.Gens); n > 1 {
 		t.loads(t.win.Gens[n-2], g.Base)
 	}

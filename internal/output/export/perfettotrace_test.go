@@ -201,11 +201,11 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 			buf = win.Spans(id, start, last, buf[:0])
 			var want []slice
 			for i, x := range buf {
-				if x.State == timeline.Gone {
+				if x.State == timeline.NotAlive {
 					continue
 				}
 				from, to := max(x.Start, start), min(x.End, last)
-				if n := len(want); x.How == timeline.HowPoint && i > 0 && n > 0 && buf[i-1].State == timeline.Running {
+				if n := len(want); x.Origin == timeline.OriginCut && i > 0 && n > 0 && buf[i-1].State == timeline.Running {
 					want[n-1].len += to - from
 				} else {
 					want = append(want, slice{name: x.State.String(), from: from - start, len: to - from})

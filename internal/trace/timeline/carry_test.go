@@ -86,7 +86,7 @@ func TestCarry(t *testing.T) {
 			}
 			found := 0
 			for _, id := range goroutines(in.gens) {
-				s, ok := win.Carry().At(id)
+				s, ok := win.Carry().SpanOf(id)
 				if !ok {
 					continue
 				}
@@ -112,8 +112,8 @@ func TestCarry(t *testing.T) {
 				}
 			}
 			n := 0
-			win.Carry().Each(func(id uint64, s Span) {
-				if of, ok := win.Carry().At(id); !ok || of != s {
+			win.Carry().EachSpan(func(id uint64, s Span) {
+				if of, ok := win.Carry().SpanOf(id); !ok || of != s {
 					t.Errorf("%s: goroutine %d has %+v and %+v", name, id, s, of)
 				}
 				n++
@@ -141,11 +141,11 @@ func TestCarry(t *testing.T) {
 func TestStatusesAreSmall(t *testing.T) {
 	g := decodeAll(bystanders(t), 1).gens[2]
 	waits, wide := 0, 0
-	for d := uint32(1); int(d)+1 < len(g.base); d++ {
-		for _, s := range g.slots[g.base[d]:g.base[d+1]] {
-			if r := g.record(s.rec); r.is(repeats) && !r.binds() {
+	for d := uint32(1); int(d)+1 < len(g.slotBase); d++ {
+		for _, s := range g.slots[g.slotBase[d]:g.slotBase[d+1]] {
+			if r := g.record(s.rec); r.hasTrait(repeatsState) && !r.binds() {
 				waits++
-				if _, ok := r.wide(); ok {
+				if _, ok := r.wideIndex(); ok {
 					wide++
 				}
 				if k := tracefmt.EventType(r.kind()); k == tracefmt.EvGoStatusStack && r.stack() == 0 {

@@ -16,7 +16,7 @@ type childIndex struct {
 }
 
 // A child is a goroutine and about when it was born.
-type child struct{ when, d uint32 }
+type child struct{ coarseTime, d uint32 }
 
 func (c *childIndex) reset() {
 	*c = childIndex{children: c.children[:0], childBase: c.childBase[:0]}
@@ -24,7 +24,7 @@ func (c *childIndex) reset() {
 
 // Children calls f for every goroutine that goroutine id created in [from, to),
 // in order of time, until it returns false.
-func (w *Window) Children(id uint64, from, to int64, f func(child uint64, at int64) bool) {
+func (w *Window) Children(id uint64, from, to int64, f func(child uint64, birthTime int64) bool) {
 	for i := max(w.genAt(from)-1, 0); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
 		if !w.Gens[i].eachChild(id, from, to, f) {
 			return
@@ -32,7 +32,7 @@ func (w *Window) Children(id uint64, from, to int64, f func(child uint64, at int
 	}
 }
 
-func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64) bool) bool {
+func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, birthTime int64) bool) bool {
 	d := g.ids.lookup(id)
 	if d == 0 {
 		return true
@@ -42,8 +42,8 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64
 	}
 	g.childOnce.Do(g.buildChildren)
 	list := g.children[g.childBase[d]:g.childBase[d+1]]
-	first := whenOf(max(from, g.Base) - g.Base)
-	for _, c := range list[sort.Search(len(list), func(i int) bool { return list[i].when >= first }):] {
+	first := coarseTimeOf(max(from, g.Base) - g.Base)
+	for _, c := range list[sort.Search(len(list), func(i int) bool { return list[i].coarseTime >= first }):] {
 		b, ok := g.birth(c.d)
 		if !ok {
 			continue // in a damaged trace the first thing known may be another than the creation
@@ -61,32 +61,32 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, at int64
 // buildChildren divides the births by creator.
 func (g *Gen) buildChildren() {
 	n := len(g.ids.ids)
-	base := sized(g.childBase, n+1)
+	base := resize(g.childBase, n+1)
 	clear(base)
-	births := func(yield func(s *slot, d uint32)) {
+	eachBirth := func(yield func(s *slot, d uint32)) {
 		for d := range uint32(n) {
 			// The record is not read where there is a start function: such a goroutine was created here.
-			if s := g.firstSlot(d); s != nil && s.own < uint32(n) && (g.starts[d] != 0 || g.record(s.rec).is(births)) {
+			if s := g.firstSlot(d); s != nil && s.ownerBits < uint32(n) && (g.startStacks[d] != 0 || g.record(s.rec).hasTrait(createsOther)) {
 				yield(s, d)
 			}
 		}
 	}
-	births(func(s *slot, _ uint32) { base[s.own+1]++ })
-	for by := range n {
-		base[by+1] += base[by]
+	eachBirth(func(s *slot, _ uint32) { base[s.ownerBits+1]++ })
+	for creator := range n {
+		base[creator+1] += base[creator]
 	}
-	g.children = sized(g.children, int(base[n]))
-	births(func(s *slot, d uint32) {
-		g.children[base[s.own]] = child{s.when, d}
-		base[s.own]++
+	g.children = resize(g.children, int(base[n]))
+	eachBirth(func(s *slot, d uint32) {
+		g.children[base[s.ownerBits]] = child{s.coarseTime, d}
+		base[s.ownerBits]++
 	})
 	copy(base[1:], base) // each has moved on to where the next one's begin
 	base[0] = 0
 	g.childBase = base
-	for by := range n {
-		slices.SortFunc(g.children[base[by]:base[by+1]], func(a, b child) int {
-			if a.when != b.when {
-				return cmp.Compare(a.when, b.when)
+	for creator := range n {
+		slices.SortFunc(g.children[base[creator]:base[creator+1]], func(a, b child) int {
+			if a.coarseTime != b.coarseTime {
+				return cmp.Compare(a.coarseTime, b.coarseTime)
 			}
 			return cmp.Or(cmp.Compare(g.bornAt(a.d), g.bornAt(b.d)), cmp.Compare(g.ids.ids[a.d], g.ids.ids[b.d]))
 		})

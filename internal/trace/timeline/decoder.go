@@ -22,26 +22,26 @@ type Decoder struct {
 	// become Marks. It is called once a stack.
 	Classify func(tracefmt.StackID) uint8
 
-	rd      *tracefmt.Reader
-	tables  tracefmt.Tables
-	workers []*worker
-	pool    slabPool
-	spare   []*Gen
-	class   []uint8 // by global stack
-	local   []uint8 // by local stack
-	first   bool
-	ahead   chan readResult
-	decoded chan struct{} // what was taken from ahead is not needed any more
-	quit    chan struct{}
-	done    error
-	streams []found         // thread by thread
-	stopped map[uint64]bool // goroutines that are stopping the world
+	reader        *tracefmt.Reader
+	tables        tracefmt.Tables
+	workers       []*worker
+	pool          slabPool
+	spareGens     []*Gen
+	globalFlags   []uint8 // by global stack
+	localFlags    []uint8 // by local stack
+	nextIsFirst   bool
+	reads         chan readResult
+	readDone      chan struct{} // what was taken from ahead is not needed any more
+	quit          chan struct{}
+	finalErr      error
+	threadLists   []threadLists   // thread by thread
+	stoppingWorld map[uint64]bool // goroutines that are stopping the world
 
 	// What was noticed, over all generations.
-	Orphans   int64
-	LateTimes int64
-	Unknown   int64
-	badType   uint8 // the lowest unknown type met
+	Orphans           int64
+	LateTimes         int64
+	Unknown           int64
+	lowestUnknownType uint8 // the lowest unknown type met
 }
 
 type readResult struct {
@@ -53,14 +53,14 @@ type readResult struct {
 func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 	d := newDecoder(workers)
 	d.Symbols = tracefmt.NewSymbols()
-	d.rd, d.first = rd, true
+	d.reader, d.nextIsFirst = rd, true
 	// Bytes take as much room as a third of what is made of them, and to read them takes a fiftieth of the time.
-	d.ahead, d.decoded, d.quit = make(chan readResult), make(chan struct{}, 1), make(chan struct{})
+	d.reads, d.readDone, d.quit = make(chan readResult), make(chan struct{}, 1), make(chan struct{})
 	go func() {
 		for {
 			g, err := rd.Next()
 			select {
-			case d.ahead <- readResult{g, err}:
+			case d.reads <- readResult{g, err}:
 			case <-d.quit:
 				return
 			}
@@ -68,7 +68,7 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 				return
 			}
 			select {
-			case <-d.decoded:
+			case <-d.readDone:
 			case <-d.quit:
 				return
 			}
@@ -77,11 +77,11 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 	return d
 }
 
-const mostWorkers = 1 << 12
+const maxWorkers = 1 << 12
 
 func newDecoder(workers int) *Decoder {
 	d := &Decoder{}
-	for i := range min(max(workers, 1), mostWorkers) {
+	for i := range min(max(workers, 1), maxWorkers) {
 		d.workers = append(d.workers, &worker{id: uint32(i), slabs: &d.pool})
 	}
 	return d
@@ -102,51 +102,51 @@ func (d *Decoder) Close() {
 // ctx's. Generations that were skipped for their size come as nil without an
 // error.
 func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
-	d.done = cmp.Or(d.done, context.Cause(ctx))
-	if d.done != nil {
-		return nil, d.done
+	d.finalErr = cmp.Or(d.finalErr, context.Cause(ctx))
+	if d.finalErr != nil {
+		return nil, d.finalErr
 	}
 	var read readResult
 	select {
-	case read = <-d.ahead:
-		d.done = read.err
+	case read = <-d.reads:
+		d.finalErr = read.err
 	case <-ctx.Done():
-		d.done = context.Cause(ctx)
+		d.finalErr = context.Cause(ctx)
 	case <-d.quit:
-		d.done = errors.New("reading a trace goes on after it was closed")
+		d.finalErr = errors.New("reading a trace goes on after it was closed")
 	}
-	if d.done != nil {
-		return nil, d.done
+	if d.finalErr != nil {
+		return nil, d.finalErr
 	}
 	defer func() {
 		read.gen.Release()
-		d.decoded <- struct{}{}
+		d.readDone <- struct{}{}
 	}()
 	if read.gen.Skipped {
-		d.first = false
+		d.nextIsFirst = false
 		return nil, nil
 	}
 	g, err := d.decode(read.gen)
 	if err != nil && tracefmt.KindOf(err) == 0 {
 		err = &tracefmt.Error{Kind: tracefmt.Damaged, Offset: read.gen.Offset, Text: "damaged trace: " + err.Error()}
 	}
-	d.done = err
+	d.finalErr = err
 	return g, err
 }
 
 // Recycle hands a generation's memory back; it must not be used afterwards.
 func (d *Decoder) Recycle(g *Gen) {
-	d.pool.give(g)
-	d.spare = append(d.spare, g)
+	d.pool.returnSlabs(g)
+	d.spareGens = append(d.spareGens, g)
 }
 
 func (d *Decoder) newGen() *Gen {
-	n := len(d.spare)
+	n := len(d.spareGens)
 	if n == 0 {
 		return new(Gen)
 	}
-	g := d.spare[n-1]
-	d.spare = d.spare[:n-1]
+	g := d.spareGens[n-1]
+	d.spareGens = d.spareGens[:n-1]
 	g.reset()
 	return g
 }
@@ -160,8 +160,8 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 		return nil, err
 	}
 	g.ids.reset(src.Bytes)
-	g.Num, g.Bytes, g.Offset, g.First = src.Num, src.Bytes, src.Offset, d.first
-	d.first = false
+	g.Num, g.Bytes, g.Offset, g.First = src.Num, src.Bytes, src.Offset, d.nextIsFirst
+	d.nextIsFirst = false
 	sc := tracefmt.NewScale(src.Freq)
 	g.Base = sc.NS(src.MinTime)
 	g.End = g.Base // until the last event of any thread
@@ -177,72 +177,72 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	}
 	flags, layout := d.classify(g), newLayout(sc, len(g.stacks.Dense()))
 
-	threads := byThread(src)
-	d.streams = make([]found, len(threads))
+	threads := groupByThread(src)
+	d.threadLists = make([]threadLists, len(threads))
 	var next atomic.Int32
-	var bad atomic.Bool
-	d.parallel(func(w *worker) {
-		w.begin(g, flags, layout)
-		for !bad.Load() {
+	var malformed atomic.Bool
+	d.onEachWorker(func(w *worker) {
+		w.beginGeneration(g, flags, layout)
+		for !malformed.Load() {
 			k := int(next.Add(1)) - 1
 			if k >= len(threads) {
 				return
 			}
-			before := w.found
+			before := w.threadLists
 			w.m = threads[k].m
-			if !w.stream(src, threads[k].batches, sc, g.Base) {
-				bad.Store(true)
+			if !w.decodeStream(src, threads[k].batches, sc, g.Base) {
+				malformed.Store(true)
 			}
-			d.streams[k] = w.found.since(&before)
+			d.threadLists[k] = w.threadLists.addedSince(&before)
 		}
 	})
-	if bad.Load() {
+	if malformed.Load() {
 		// Nothing is counted: how far the others came depends on the workers.
 		d.Recycle(g)
 		return nil, fmt.Errorf("generation %d: an event runs over the end of its batch", src.Num)
 	}
-	g.told = sized(g.told, len(d.workers))
+	g.tracked = resize(g.tracked, len(d.workers))
 	late, orphans := int64(0), int64(0)
 	for _, w := range d.workers {
-		g.told[w.id], w.told = w.told, nil
+		g.tracked[w.id], w.tracked = w.tracked, nil
 		g.Events += w.events
 		g.End = max(g.End, g.Base+w.last)
 		orphans += w.orphans
-		late += w.late
-		if w.unknown > 0 && (d.Unknown == 0 || w.badType < d.badType) {
-			d.badType = w.badType
+		late += w.lateTimes
+		if w.unknownTypes > 0 && (d.Unknown == 0 || w.lowestUnknownType < d.lowestUnknownType) {
+			d.lowestUnknownType = w.lowestUnknownType
 		}
-		d.Unknown += w.unknown
+		d.Unknown += w.unknownTypes
 	}
 	g.ids.seal()
-	d.place(g)
+	d.placePieces(g)
 	if src.Unmarked {
-		if err := d.incomplete(src, g, orphans); err != nil {
+		if err := d.checkComplete(src, g, orphans); err != nil {
 			d.Recycle(g)
 			return nil, &tracefmt.Error{Kind: tracefmt.Truncated, Offset: src.Offset + src.Bytes, Text: "the trace is cut: its last generation is not whole", Err: err}
 		}
 	}
-	d.gather(g, sc)
+	d.gatherLists(g, sc)
 	d.Orphans += orphans
 	d.LateTimes += late
 	return g, nil
 }
 
 // UnknownType returns an event type that was met but is not known, if any.
-func (d *Decoder) UnknownType() (uint8, bool) { return d.badType, d.Unknown > 0 }
+func (d *Decoder) UnknownType() (uint8, bool) { return d.lowestUnknownType, d.Unknown > 0 }
 
 func (d *Decoder) classify(g *Gen) []uint8 {
-	d.local = d.local[:0]
+	d.localFlags = d.localFlags[:0]
 	if d.Classify == nil {
 		return nil
 	}
-	for len(d.class) < d.Symbols.Stacks() {
-		d.class = append(d.class, d.Classify(tracefmt.StackID(len(d.class))))
+	for len(d.globalFlags) < d.Symbols.Stacks() {
+		d.globalFlags = append(d.globalFlags, d.Classify(tracefmt.StackID(len(d.globalFlags))))
 	}
 	for _, id := range g.stacks.Dense() {
-		d.local = append(d.local, d.class[id])
+		d.localFlags = append(d.localFlags, d.globalFlags[id])
 	}
-	return d.local
+	return d.localFlags
 }
 
 // A thread is a thread's batches in file order.
@@ -252,17 +252,17 @@ type thread struct {
 	bytes   int
 }
 
-// byThread groups the batches by thread, largest thread first so that the
+// groupByThread groups the batches by thread, largest thread first so that the
 // workers end at about the same time.
-func byThread(src *tracefmt.Generation) []thread {
+func groupByThread(src *tracefmt.Generation) []thread {
 	var threads []thread
-	at := make(map[uint64]int)
+	threadIndex := make(map[uint64]int)
 	for i := range src.Batches {
 		b := &src.Batches[i]
-		k, ok := at[b.M]
+		k, ok := threadIndex[b.M]
 		if !ok {
 			k = len(threads)
-			at[b.M] = k
+			threadIndex[b.M] = k
 			threads = append(threads, thread{m: b.M})
 		}
 		threads[k].batches = append(threads[k].batches, int32(i))
@@ -272,8 +272,8 @@ func byThread(src *tracefmt.Generation) []thread {
 	return threads
 }
 
-// parallel runs f once a worker.
-func (d *Decoder) parallel(f func(*worker)) {
+// onEachWorker runs f once a worker.
+func (d *Decoder) onEachWorker(f func(*worker)) {
 	if len(d.workers) == 1 {
 		f(d.workers[0])
 		return

@@ -46,10 +46,10 @@ func dump(in *decoded) (lines []any) {
 		for _, p := range g.ProcTransitions() {
 			say(p)
 		}
-		g.IdleStretches(math.MinInt64, math.MaxInt64, func(a, b int64) bool { say("idle", a, b); return true })
+		g.IdleIntervals(math.MinInt64, math.MaxInt64, func(a, b int64) bool { say("idle", a, b); return true })
 		for t := g.Base; t <= g.End; t += (g.End-g.Base)/10 + 1 {
 			last, ok := g.LastPoll(t)
-			say("poll", t, last, ok, g.Idle(g.Base, t))
+			say("poll", t, last, ok, g.IdleTime(g.Base, t))
 		}
 		g.EachRun(math.MinInt64/2, math.MaxInt64, func(r Run) { lines = append(lines, r) })
 		births := g.Births(func(tracefmt.StackID) bool { return true }, nil)

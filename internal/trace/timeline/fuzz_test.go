@@ -94,7 +94,7 @@ func FuzzOracle(f *testing.F) {
 		n := ref.gens
 		if len(in.gens) < n {
 			// Where nothing marks the end of the last generation, we may drop it.
-			if tracefmt.KindOf(in.err) != tracefmt.Truncated || len(in.gens) != n-1 || in.d.rd.Minor() >= 26 {
+			if tracefmt.KindOf(in.err) != tracefmt.Truncated || len(in.gens) != n-1 || in.d.reader.Minor() >= 26 {
 				t.Fatalf("we have %d generations (%v), the reference %d (%v)", len(in.gens), in.err, n, ref.err)
 			}
 			n = len(in.gens)
@@ -129,12 +129,12 @@ func leaveOut(us, ref *account, gens []*Gen) {
 			delete(ref.gs, g.ids.ids[d])
 		}
 		if slices.ContainsFunc(g.ProcEvents, func(e ProcEvent) bool {
-			return e.What == ProcAbandoned || e.What == ProcInNoCall
+			return e.Change == ProcAbandoned || e.Change == ProcStatusAbandoned
 		}) {
 			us.ps, ref.ps = nil, nil
 		}
 		for _, e := range g.ProcEvents {
-			if e.What == procStatus || e.What > ProcInNoCall { // a status that the runtime does not write
+			if e.Change == procStatus || e.Change > ProcStatusAbandoned { // a status that the runtime does not write
 				delete(us.ps, uint64(e.P))
 				delete(ref.ps, uint64(e.P))
 			}

@@ -20,11 +20,11 @@ type Gap struct {
 // from since to the generation's end. The list is valid until the next. Threads
 // that write often are not looked at event by event, so the cost does not grow
 // with the number of events.
-func (g *Gen) Gaps(since, least int64) iter.Seq2[uint64, []Gap] {
+func (g *Gen) Gaps(from, minLength int64) iter.Seq2[uint64, []Gap] {
 	return func(yield func(uint64, []Gap) bool) {
 		var buf []Gap
 		for _, s := range g.streams {
-			buf = g.threadGaps(buf[:0], g.index[s.index[0]:s.index[1]], since-g.Base, least)
+			buf = g.threadGaps(buf[:0], g.index[s.index[0]:s.index[1]], from-g.Base, minLength)
 			if !yield(s.m, buf) {
 				return
 			}
@@ -35,24 +35,24 @@ func (g *Gen) Gaps(since, least int64) iter.Seq2[uint64, []Gap] {
 // threadGaps appends the gaps of one thread's stream; times are since the
 // generation's base. Stretches of the stream that are not longer than least as
 // a whole are passed over.
-func (g *Gen) threadGaps(buf []Gap, ways []waypoint, since, least int64) []Gap {
+func (g *Gen) threadGaps(buf []Gap, waypoints []waypoint, from, minLength int64) []Gap {
 	end := g.End - g.Base
-	last, cur, running := since, uint32(0), false
+	last, cur, running := from, uint32(0), false
 	// through looks at the events from one waypoint to the next; the first event
 	// of a generation repeats the state before it.
-	through := func(k int, first bool, found func(Gap)) {
-		cur = ways[k].cur
-		for at, r := ways[k].rec, g.record(ways[k].rec); ; at, r = g.next(at) {
+	scan := func(k int, first bool, found func(Gap)) {
+		cur = waypoints[k].running
+		for timeOf, r := waypoints[k].rec, g.record(waypoints[k].rec); ; timeOf, r = g.next(timeOf) {
 			if r.kind() == kindLink {
-				at = r.link()
-				r = g.record(at)
+				timeOf = r.link()
+				r = g.record(timeOf)
 			}
-			if r.kind() == kindEnd || k+1 < len(ways) && at == ways[k+1].rec {
+			if r.kind() == kindEnd || k+1 < len(waypoints) && timeOf == waypoints[k+1].rec {
 				return
 			}
 			t := r.time()
-			if t-last > least && found != nil {
-				if first && r.is(repeats) && r.binds() {
+			if t-last > minLength && found != nil {
+				if first && r.hasTrait(repeatsState) && r.binds() {
 					cur, running = r.peer(), statusState(r.status()) == Running
 				} else if first {
 					running = false
@@ -61,50 +61,50 @@ func (g *Gen) threadGaps(buf []Gap, ways []waypoint, since, least int64) []Gap {
 			}
 			first = false
 			last = max(last, t)
-			cur, running = after(r, cur)
+			cur, running = runningAfter(r, cur)
 		}
 	}
 	// A waypoint is made when a batch begins, which may be before its first event.
-	at := func(k int) int64 {
-		r := g.record(ways[k].rec)
+	timeOf := func(k int) int64 {
+		r := g.record(waypoints[k].rec)
 		if r.kind() == kindLink {
 			r = g.record(r.link())
 		}
 		if r.kind() == kindEnd {
-			return ways[k].t
+			return waypoints[k].t
 		}
 		return r.time()
 	}
 	add := func(f Gap) { buf = append(buf, f) }
-	passed := false // the stretch before
-	for k := range ways {
+	skipped := false // the stretch before
+	for k := range waypoints {
 		to := end
-		if k+1 < len(ways) {
-			to = at(k + 1)
+		if k+1 < len(waypoints) {
+			to = timeOf(k + 1)
 		}
-		if from := at(k); to-from <= least && (passed || from-last <= least) {
-			passed = true
+		if from := timeOf(k); to-from <= minLength && (skipped || from-last <= minLength) {
+			skipped = true
 			last = from
 			continue
 		}
-		if passed {
-			through(k-1, false, nil) // shorter than least, but it tells what came last
-			passed = false
+		if skipped {
+			scan(k-1, false, nil) // shorter than least, but it tells what came last
+			skipped = false
 		}
-		through(k, k == 0, add)
+		scan(k, k == 0, add)
 	}
-	if passed {
-		through(len(ways)-1, false, nil)
+	if skipped {
+		scan(len(waypoints)-1, false, nil)
 	}
-	if end-last > least {
+	if end-last > minLength {
 		add(Gap{From: g.Base + last, To: g.Base + end, Running: running, Called: cur != 0 && !running})
 	}
 	return buf
 }
 
-// after returns the goroutine that a thread has after an event, and whether it
+// runningAfter returns the goroutine that a thread has after an event, and whether it
 // is that goroutine's code which runs there.
-func after(r record, cur uint32) (uint32, bool) {
+func runningAfter(r record, cur uint32) (uint32, bool) {
 	switch tracefmt.EventType(r.kind()) {
 	case tracefmt.EvGoStart, tracefmt.EventType(kindSwitched), tracefmt.EvGoSyscallEnd:
 		return max(r.peer(), 1), true
@@ -115,7 +115,7 @@ func after(r record, cur uint32) (uint32, bool) {
 	case tracefmt.EvGoSyscallBegin, tracefmt.EvGoCreateSyscall:
 		return max(cur, 1), false
 	}
-	if r.is(leaves) {
+	if r.hasTrait(leavesThread) {
 		return 0, false
 	}
 	return cur, cur != 0

@@ -8,16 +8,16 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// gather brings what the workers found beside the pieces into order of time
+// gatherLists brings what the workers found beside the pieces into order of time
 // and resolves ids.
-func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
-	g.Heap = together(g.Heap, d.streams, func(f *found) []HeapPoint { return f.heap })
-	g.User = together(g.User, d.streams, func(f *found) []UserEvent { return f.user })
-	g.ProcEvents = together(g.ProcEvents, d.streams, func(f *found) []ProcEvent { return f.procs })
-	g.nobody = together(g.nobody, d.streams, func(f *found) []nobodyWake { return f.nobody })
-	extra := together(nil, d.streams, func(f *found) []extraEvent { return f.extra })
-	g.streams = sized(g.streams, len(d.streams))
-	for no, st := range d.streams {
+func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
+	g.Heap = concat(g.Heap, d.threadLists, func(f *threadLists) []HeapPoint { return f.heap })
+	g.User = concat(g.User, d.threadLists, func(f *threadLists) []UserEvent { return f.user })
+	g.ProcEvents = concat(g.ProcEvents, d.threadLists, func(f *threadLists) []ProcEvent { return f.procs })
+	g.unattributed = concat(g.unattributed, d.threadLists, func(f *threadLists) []unattributedWake { return f.unattributed })
+	extra := concat(nil, d.threadLists, func(f *threadLists) []extraEvent { return f.extra })
+	g.streams = resize(g.streams, len(d.threadLists))
+	for no, st := range d.threadLists {
 		n, h := len(g.index), len(g.holds)
 		g.index, g.holds = append(g.index, st.index...), append(g.holds, st.holds...)
 		g.streams[no] = stream{
@@ -27,7 +27,7 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 		}
 	}
 	g.ProcEvents = dropStaleAbandons(g.ProcEvents)
-	mergeRuns(g.Heap, func(a, b HeapPoint) bool {
+	mergeSorted(g.Heap, func(a, b HeapPoint) bool {
 		if a.Time == b.Time && a.Goal == b.Goal {
 			return a.Bytes < b.Bytes
 		}
@@ -44,9 +44,9 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 	})
 	d.gatherRanges(g)
 	g.chainRanges()
-	g.stwBefore = slices.Sorted(maps.Keys(d.stopped))
-	if d.stopped == nil {
-		d.stopped = make(map[uint64]bool)
+	g.stwBefore = slices.Sorted(maps.Keys(d.stoppingWorld))
+	if d.stoppingWorld == nil {
+		d.stoppingWorld = make(map[uint64]bool)
 	}
 	open := map[uint32]int{} // goroutine that stopped the world -> index in STW
 	for _, e := range extra {
@@ -54,10 +54,10 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 		switch e.typ {
 		case tracefmt.EvSTWBegin:
 			open[e.g] = len(g.STW)
-			d.stopped[g.ids.ids[e.g]] = true
+			d.stoppingWorld[g.ids.ids[e.g]] = true
 			g.STW = append(g.STW, STWRange{Start: t, Kind: g.str(uint32(e.x)), G: g.ids.ids[e.g], Stack: g.stack(uint32(e.y))})
 		case tracefmt.EvSTWEnd:
-			delete(d.stopped, g.ids.ids[e.g])
+			delete(d.stoppingWorld, g.ids.ids[e.g])
 			if k, ok := open[e.g]; ok {
 				g.STW[k].End = t
 				delete(open, e.g)
@@ -75,10 +75,10 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 		case tracefmt.EvGoLabel:
 			g.Labels = append(g.Labels, Label{t, g.ids.ids[e.g], g.str(uint32(e.x))})
 		case tracefmt.EvGCMarkAssistActive:
-			if g.assist == nil {
-				g.assist = make(map[uint32]bool)
+			if g.assistBefore == nil {
+				g.assistBefore = make(map[uint32]bool)
 			}
-			g.assist[e.g] = true
+			g.assistBefore[e.g] = true
 		}
 	}
 	top := int64(0)
@@ -88,7 +88,7 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 			end = 1<<63 - 1 // goes on into the next generation
 		}
 		top = max(top, end)
-		g.stopTop = append(g.stopTop, top)
+		g.latestStopEnd = append(g.latestStopEnd, top)
 	}
 	for _, s := range d.tables.Samples {
 		g.Samples = append(g.Samples, Sample{Time: sc.NS(s.Time), G: s.G, P: s.P, M: s.M, Stack: s.Stack})
@@ -97,15 +97,15 @@ func (d *Decoder) gather(g *Gen, sc tracefmt.Scale) {
 	d.gatherMarks(g)
 }
 
-// together joins what was found in all streams, in the memory of a list.
-func together[T any](list []T, streams []found, of func(*found) []T) []T {
+// concat joins what was found in all streams, in the memory of a list.
+func concat[T any](list []T, streams []threadLists, listOf func(*threadLists) []T) []T {
 	n := 0
 	for i := range streams {
-		n += len(of(&streams[i]))
+		n += len(listOf(&streams[i]))
 	}
-	list = sized(list, n)[:0]
+	list = resize(list, n)[:0]
 	for i := range streams {
-		list = append(list, of(&streams[i])...)
+		list = append(list, listOf(&streams[i])...)
 	}
 	return list
 }

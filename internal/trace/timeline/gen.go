@@ -32,7 +32,7 @@ type Gen struct {
 	pieces
 	threads
 	rangeTable
-	nobodyWakes
+	unattributedWakes
 	sampleIndex
 	idleTime
 	longIndex
@@ -49,7 +49,7 @@ func (g *Gen) reset() {
 	g.pieces.reset()
 	g.threads.reset()
 	g.rangeTable.reset()
-	g.nobodyWakes.reset()
+	g.unattributedWakes.reset()
 	g.sampleIndex.reset()
 	g.idleTime.reset()
 	g.longIndex.reset()
@@ -70,41 +70,41 @@ type Lists struct {
 	ProcEvents []ProcEvent // thread by thread, each in its own order
 	Marks      []Mark      // by goroutine, then time: see MarksOf
 
-	stopTop  []int64  // by STW: the latest end so far
-	markBase []uint32 // by dense goroutine: its first mark; one more at the end
-	marked   []uint32 // memory of EachMarked
+	latestStopEnd []int64  // by STW: the latest end so far
+	markBase      []uint32 // by dense goroutine: its first mark; one more at the end
+	markedOrder   []uint32 // memory of EachMarked
 }
 
 func (l *Lists) reset() {
 	*l = Lists{
 		Samples: l.Samples[:0], Heap: l.Heap[:0], User: l.User[:0], STW: l.STW[:0], GC: l.GC[:0],
 		Procs: l.Procs[:0], Labels: l.Labels[:0], ProcEvents: l.ProcEvents[:0], Marks: l.Marks[:0],
-		stopTop: l.stopTop[:0], markBase: l.markBase[:0], marked: l.marked[:0],
+		latestStopEnd: l.latestStopEnd[:0], markBase: l.markBase[:0], markedOrder: l.markedOrder[:0],
 	}
 }
 
 // pieces are the goroutines' lives: the threads' records, and where those of
 // each goroutine are.
 type pieces struct {
-	ids       goids
-	slabs     []*slab
-	slabBy    []uint32 // by slab: the worker that filled it
-	told      [][]told // by worker: what its runs tell, run by run
-	base      []uint32 // by dense goroutine: its first slot; one more at the end
-	slots     []slot
-	starts    []uint32 // by dense goroutine: start function's stack, local id
-	stacks    tracefmt.Local
-	strings   tracefmt.Local
-	irregular []uint32 // goroutines ordered by time instead of by number
-	swept     atomic.Uint64
+	ids         goids
+	slabs       []*slab
+	slabWorker  []uint32         // by slab: the worker that filled it
+	tracked     [][]trackedStack // by worker: what its runs tell, run by run
+	slotBase    []uint32         // by dense goroutine: its first slot; one more at the end
+	slots       []slot
+	startStacks []uint32 // by dense goroutine: start function's stack, local id
+	stacks      tracefmt.Local
+	strings     tracefmt.Local
+	irregular   []uint32 // goroutines ordered by time instead of by number
+	swept       atomic.Uint64
 }
 
 // reset keeps goids as they are: decoding resets them for as many as there may be.
 func (p *pieces) reset() {
-	p.slabs, p.slabBy, p.base, p.slots, p.starts = p.slabs[:0], p.slabBy[:0], p.base[:0], p.slots[:0], p.starts[:0]
+	p.slabs, p.slabWorker, p.slotBase, p.slots, p.startStacks = p.slabs[:0], p.slabWorker[:0], p.slotBase[:0], p.slots[:0], p.startStacks[:0]
 	p.stacks.Reset()
 	p.strings.Reset()
-	p.told, p.irregular = p.told[:0], nil
+	p.tracked, p.irregular = p.tracked[:0], nil
 	p.swept.Store(0)
 }
 
@@ -237,59 +237,59 @@ func (g *Gen) Goroutines(f func(id uint64)) {
 
 // slabPool gives slabs to generations and takes them back, and chunks of pieces to workers.
 type slabPool struct {
-	mu     sync.Mutex
-	spare  []*slab
-	pieces []*[pieceChunk]piece
-	marks  []Mark // memory of a generation's
+	mu          sync.Mutex
+	spareSlabs  []*slab
+	spareChunks []*[pieceChunk]piece
+	spareMarks  []Mark // memory of a generation's
 }
 
-// takePieces returns room for more pieces.
-func (p *slabPool) takePieces() *[pieceChunk]piece {
+// takeChunk returns room for more pieces.
+func (p *slabPool) takeChunk() *[pieceChunk]piece {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := len(p.pieces)
+	n := len(p.spareChunks)
 	if n == 0 {
 		return new([pieceChunk]piece)
 	}
-	c := p.pieces[n-1]
-	p.pieces = p.pieces[:n-1]
+	c := p.spareChunks[n-1]
+	p.spareChunks = p.spareChunks[:n-1]
 	return c
 }
 
-// givePieces takes back the room of all pieces of a list.
-func (p *slabPool) givePieces(l *pieceList) {
+// returnChunks takes back the room of all pieces of a list.
+func (p *slabPool) returnChunks(l *pieceList) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pieces = append(p.pieces, l.chunks...)
-	l.chunks, l.n = l.chunks[:0], 0
+	p.spareChunks = append(p.spareChunks, l.chunks...)
+	l.chunks, l.end = l.chunks[:0], 0
 }
 
-func (p *slabPool) take(g *Gen, by uint32) (*slab, uint32) {
+func (p *slabPool) takeSlab(g *Gen, workerID uint32) (*slab, uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var s *slab
-	if n := len(p.spare); n > 0 {
-		s, p.spare = p.spare[n-1], p.spare[:n-1]
+	if n := len(p.spareSlabs); n > 0 {
+		s, p.spareSlabs = p.spareSlabs[n-1], p.spareSlabs[:n-1]
 	} else {
 		s = new(slab)
 	}
 	s.wide = s.wide[:0]
-	g.slabs, g.slabBy = append(g.slabs, s), append(g.slabBy, by)
+	g.slabs, g.slabWorker = append(g.slabs, s), append(g.slabWorker, workerID)
 	return s, uint32(len(g.slabs) - 1)
 }
 
-func (p *slabPool) give(g *Gen) {
+func (p *slabPool) returnSlabs(g *Gen) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.spare = append(p.spare, g.slabs...)
-	g.slabs, g.slabBy = g.slabs[:0], g.slabBy[:0]
+	p.spareSlabs = append(p.spareSlabs, g.slabs...)
+	g.slabs, g.slabWorker = g.slabs[:0], g.slabWorker[:0]
 }
 
 // Size estimates the memory that a decoded generation holds, in bytes.
 func (g *Gen) Size() int64 {
-	n := int64(len(g.slabs))*slabSize*8 + int64(cap(g.slots))*12 + int64(cap(g.base)+cap(g.starts)+cap(g.markBase)+cap(g.marked))*4
+	n := int64(len(g.slabs))*slabSize*8 + int64(cap(g.slots))*12 + int64(cap(g.slotBase)+cap(g.startStacks)+cap(g.markBase)+cap(g.markedOrder))*4
 	n += int64(cap(g.ids.ids))*8 + int64(len(g.ids.pages)+len(g.ids.spare))*1100 + int64(cap(g.Marks))*16 + int64(cap(g.index))*16
-	n += int64(cap(g.ProcEvents))*32 + int64(cap(g.nobody))*24 + int64(cap(g.polls))*24 + int64(cap(g.Heap))*24 + int64(cap(g.User))*112
-	n += int64(cap(g.Samples))*40 + int64(cap(g.stacks.Dense())+cap(g.strings.Dense()))*4 + int64(len(g.idle.from))*24
+	n += int64(cap(g.ProcEvents))*32 + int64(cap(g.unattributed))*24 + int64(cap(g.polls))*24 + int64(cap(g.Heap))*24 + int64(cap(g.User))*112
+	n += int64(cap(g.Samples))*40 + int64(cap(g.stacks.Dense())+cap(g.strings.Dense()))*4 + int64(len(g.idle.starts))*24
 	return n
 }

@@ -131,7 +131,7 @@ func TestEveryWorkerWorks(t *testing.T) {
 			d.workers = append(d.workers, new(worker))
 		}
 		did := make(chan *worker, 2*len(d.workers))
-		d.parallel(func(w *worker) { did <- w })
+		d.onEachWorker(func(w *worker) { did <- w })
 		close(did)
 		each := map[*worker]int{}
 		for w := range did {

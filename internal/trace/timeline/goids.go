@@ -19,11 +19,11 @@ type goids struct {
 	// Ids that are not dense, which the runtime does not give, must not cost a
 	// page each: beyond most pages, which follows from the bytes read, they go
 	// to a map.
-	most   int
-	sparse map[uint64]uint32
+	maxPages int
+	sparse   map[uint64]uint32
 	// Once all ids are given: the pages from number first on, without a map.
-	first uint64
-	row   []*goidPage
+	firstPage uint64
+	pageRow   []*goidPage
 }
 
 // seal prepares for lookups: where the pages are near each other, as they are
@@ -35,21 +35,21 @@ func (t *goids) seal() {
 	for i < len(keys) && keys[len(keys)-1]-keys[i] > 4*uint64(len(keys)-i)+64 {
 		i++
 	}
-	t.row = t.row[:0]
+	t.pageRow = t.pageRow[:0]
 	if i == len(keys) {
 		return
 	}
-	t.first = keys[i]
+	t.firstPage = keys[i]
 	for _, k := range keys[i:] {
-		for uint64(len(t.row)) < k-t.first {
-			t.row = append(t.row, nil)
+		for uint64(len(t.pageRow)) < k-t.firstPage {
+			t.pageRow = append(t.pageRow, nil)
 		}
-		t.row = append(t.row, t.pages[k])
+		t.pageRow = append(t.pageRow, t.pages[k])
 	}
 }
 
 func (t *goids) reset(bytes int64) {
-	t.most = 1024 + int(bytes/512)
+	t.maxPages = 1024 + int(bytes/512)
 	t.sparse = nil
 	for _, p := range t.pages {
 		clear(p[:])
@@ -60,14 +60,14 @@ func (t *goids) reset(bytes int64) {
 		t.pages = make(map[uint64]*goidPage)
 	}
 	t.ids = append(t.ids[:0], 0)
-	t.first, t.row = 0, t.row[:0]
+	t.firstPage, t.pageRow = 0, t.pageRow[:0]
 }
 
 func (t *goids) page(key uint64) *goidPage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.pages[key]
-	if p == nil && len(t.pages) < t.most {
+	if p == nil && len(t.pages) < t.maxPages {
 		if n := len(t.spare); n > 0 {
 			p, t.spare = t.spare[n-1], t.spare[:n-1]
 		} else {
@@ -93,8 +93,8 @@ func (t *goids) assign(p *goidPage, id uint64) uint32 {
 // lookup returns the dense id of a goroutine, 0 if the generation has none.
 // It must not run beside assign.
 func (t *goids) lookup(id uint64) uint32 {
-	if k := id>>8 - t.first; k < uint64(len(t.row)) {
-		if p := t.row[k]; p != nil {
+	if k := id>>8 - t.firstPage; k < uint64(len(t.pageRow)) {
+		if p := t.pageRow[k]; p != nil {
 			return p[id&255].Load()
 		}
 	} else if p := t.pages[id>>8]; p != nil {
@@ -121,11 +121,11 @@ func (t *goids) assignSparse(id uint64) uint32 {
 	return v
 }
 
-func (w *worker) dense(id uint64) uint32 {
+func (w *worker) denseID(id uint64) uint32 {
 	if id == 0 {
 		return 0
 	}
-	e := &w.pages[(id>>8)&511]
+	e := &w.pageCache[(id>>8)&511]
 	if e.key != id>>8+1 {
 		p := w.ids.page(id >> 8)
 		if p == nil {

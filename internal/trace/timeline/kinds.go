@@ -23,23 +23,23 @@ const (
 type trait uint8
 
 const (
-	begins  trait = 1 << iota // begins a run of a goroutine on the thread
-	changes                   // changes the state of the goroutine that runs
-	leaves                    // and takes it off the thread
-	dies                      // and ends it
-	births                    // creates another goroutine, which is not on the thread
-	repeats                   // says what state a goroutine is in, the one on the thread or another one
+	beginsRun    trait = 1 << iota // begins a run of a goroutine on the thread
+	changesState                   // changes the state of the goroutine that runs
+	leavesThread                   // and takes it off the thread
+	endsLife                       // and ends it
+	createsOther                   // creates another goroutine, which is not on the thread
+	repeatsState                   // says what state a goroutine is in, the one on the thread or another one
 )
 
 // A payload is what a record of a kind has beside its time.
 type payload uint8
 
 const (
-	aStack payload = iota
-	aPeer
-	peerAndStack
-	reasonAndStack
-	statusAndStack
+	stackPayload payload = iota
+	peerPayload
+	peerStackPayload
+	reasonStackPayload
+	statusStackPayload
 )
 
 // kinds says what an event is for goroutines. An event type of the format that is not here is nothing for them, but may have a stack.
@@ -48,34 +48,34 @@ var kinds = [kindMask + 1]struct {
 	payload payload
 	move    move
 }{
-	tracefmt.EvGoStatus:            {repeats, statusAndStack, aStatus},
-	tracefmt.EvGoStatusStack:       {repeats, statusAndStack, aStatus},
-	tracefmt.EvGoCreate:            {births, peerAndStack, ready},
-	tracefmt.EvGoCreateBlocked:     {births, peerAndStack, noMove},
-	tracefmt.EvGoCreateSyscall:     {begins, aPeer, toCall},
-	tracefmt.EvGoUnblock:           {0, aStack, ready},
-	tracefmt.EvGoStart:             {begins, aPeer, start},
-	kindSwitched:                   {begins, aPeer, toRunning},
-	tracefmt.EvGoBlock:             {changes | leaves, reasonAndStack, halt},
-	tracefmt.EvGoStop:              {changes | leaves, reasonAndStack, yield},
-	tracefmt.EvGoSwitch:            {changes | leaves, aPeer, halt},
-	tracefmt.EvGoSwitchDestroy:     {changes | leaves | dies, aPeer, halt},
-	tracefmt.EvGoDestroy:           {changes | leaves | dies, aPeer, halt},
-	tracefmt.EvGoDestroySyscall:    {changes | leaves | dies, aPeer, fromCall},
-	tracefmt.EvGoSyscallBegin:      {changes, aStack, enter},
-	tracefmt.EvGoSyscallEnd:        {changes, aPeer, leave},
-	tracefmt.EvGoSyscallEndBlocked: {changes | leaves, aPeer, leaveReady},
-	tracefmt.EvGCMarkAssistActive:  {0, aPeer, noMove},
-	kindLink:                       {0, aStack, aLink},
-	kindEnd:                        {0, aStack, anEnd},
+	tracefmt.EvGoStatus:            {repeatsState, statusStackPayload, moveStatus},
+	tracefmt.EvGoStatusStack:       {repeatsState, statusStackPayload, moveStatus},
+	tracefmt.EvGoCreate:            {createsOther, peerStackPayload, moveReady},
+	tracefmt.EvGoCreateBlocked:     {createsOther, peerStackPayload, noMove},
+	tracefmt.EvGoCreateSyscall:     {beginsRun, peerPayload, moveToCall},
+	tracefmt.EvGoUnblock:           {0, stackPayload, moveReady},
+	tracefmt.EvGoStart:             {beginsRun, peerPayload, moveStart},
+	kindSwitched:                   {beginsRun, peerPayload, moveToRunning},
+	tracefmt.EvGoBlock:             {changesState | leavesThread, reasonStackPayload, moveHalt},
+	tracefmt.EvGoStop:              {changesState | leavesThread, reasonStackPayload, moveYield},
+	tracefmt.EvGoSwitch:            {changesState | leavesThread, peerPayload, moveHalt},
+	tracefmt.EvGoSwitchDestroy:     {changesState | leavesThread | endsLife, peerPayload, moveHalt},
+	tracefmt.EvGoDestroy:           {changesState | leavesThread | endsLife, peerPayload, moveHalt},
+	tracefmt.EvGoDestroySyscall:    {changesState | leavesThread | endsLife, peerPayload, moveFromCall},
+	tracefmt.EvGoSyscallBegin:      {changesState, stackPayload, moveEnterCall},
+	tracefmt.EvGoSyscallEnd:        {changesState, peerPayload, moveLeaveCall},
+	tracefmt.EvGoSyscallEndBlocked: {changesState | leavesThread, peerPayload, moveLeaveCallReady},
+	tracefmt.EvGCMarkAssistActive:  {0, peerPayload, noMove},
+	kindLink:                       {0, stackPayload, moveLink},
+	kindEnd:                        {0, stackPayload, moveEnd},
 }
 
-// is reports whether an event has a trait, or one of several.
-func (r record) is(t trait) bool { return kinds[r.kind()&kindMask].traits&t != 0 }
+// hasTrait reports whether an event has a trait, or one of several.
+func (r record) hasTrait(t trait) bool { return kinds[r.kind()&kindMask].traits&t != 0 }
 
 // opensRun reports whether a piece that begins with r goes on as a run of its
 // goroutine on the thread.
-func opensRun(r record) bool { return r.is(begins) || r.is(repeats) && r.binds() }
+func opensRun(r record) bool { return r.hasTrait(beginsRun) || r.hasTrait(repeatsState) && r.binds() }
 
 // endsWalk reports whether a walk along a run is over at r in any case: at the
 // stream's end, or where the thread has another goroutine. In a sound trace
@@ -83,20 +83,20 @@ func opensRun(r record) bool { return r.is(begins) || r.is(repeats) && r.binds()
 // stream must not add up to the square of its length.
 func endsWalk(r record) bool { return r.kind() == kindEnd || opensRun(r) }
 
-// run yields the events of the run that the record at at begins, up to the one that ends it.
-func (g *Gen) run(at ref) iter.Seq[record] {
+// runEvents yields the events of the run that the record at at begins, up to the one that ends it.
+func (g *Gen) runEvents(rec ref) iter.Seq[record] {
 	return func(yield func(record) bool) {
-		for at, r := g.next(at); !endsWalk(r) && yield(r) && !r.is(leaves); at, r = g.next(at) {
+		for rec, r := g.next(rec); !endsWalk(r) && yield(r) && !r.hasTrait(leavesThread); rec, r = g.next(rec) {
 		}
 	}
 }
 
 // endOfRun returns the event that ends the run which a piece begins with.
-func (g *Gen) endOfRun(at ref) (end record, ok bool) {
-	if !opensRun(g.record(at)) {
+func (g *Gen) endOfRun(rec ref) (end record, ok bool) {
+	if !opensRun(g.record(rec)) {
 		return record{}, false
 	}
-	for end = range g.run(at) {
+	for end = range g.runEvents(rec) {
 	}
-	return end, end.is(leaves)
+	return end, end.hasTrait(leavesThread)
 }

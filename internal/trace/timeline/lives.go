@@ -9,11 +9,11 @@ import (
 
 // A Birth is the creation of a goroutine.
 type Birth struct {
-	Time  int64
-	G     uint64
-	By    uint64           // the creator; 0 for the runtime (a timer's function)
-	Start tracefmt.StackID // the function it starts with
-	Stack tracefmt.StackID // the creator's stack
+	Time    int64
+	G       uint64
+	Creator uint64           // the creator; 0 for the runtime (a timer's function)
+	Start   tracefmt.StackID // the function it starts with
+	Stack   tracefmt.StackID // the creator's stack
 }
 
 // SortBirths puts births in order of time.
@@ -23,11 +23,11 @@ func SortBirths(list []Birth) {
 
 // Births appends to out the goroutines created in this generation whose start function's stack is wanted, in no order.
 func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Birth {
-	for d := 1; d < len(g.starts); d++ {
-		if g.starts[d] == 0 {
+	for d := 1; d < len(g.startStacks); d++ {
+		if g.startStacks[d] == 0 {
 			continue
 		}
-		start := g.stack(g.starts[d])
+		start := g.stack(g.startStacks[d])
 		if !wanted(start) {
 			continue
 		}
@@ -45,15 +45,15 @@ func (g *Gen) birth(d uint32) (Birth, bool) {
 		return Birth{}, false
 	}
 	r := g.record(s.rec)
-	if !r.is(births) {
+	if !r.hasTrait(createsOther) {
 		return Birth{}, false
 	}
-	return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], By: g.ids.ids[s.owner()], Stack: g.stack(r.stack())}, true
+	return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], Creator: g.ids.ids[s.creatorOrWaker()], Stack: g.stack(r.stack())}, true
 }
 
 // firstSlot returns the first thing known of a goroutine, nil if that is not in a record.
 func (g *Gen) firstSlot(d uint32) *slot {
-	for k := g.base[d]; k < g.base[d+1]; k++ {
+	for k := g.slotBase[d]; k < g.slotBase[d+1]; k++ {
 		if s := &g.slots[k]; s.rec != 0 {
 			return s
 		}
@@ -70,7 +70,7 @@ func (g *Gen) BirthOf(id uint64) (Birth, bool) {
 	}
 	b, ok := g.birth(d)
 	if ok {
-		b.Start = g.stack(g.starts[d])
+		b.Start = g.stack(g.startStacks[d])
 	}
 	return b, ok
 }
@@ -81,15 +81,15 @@ func (g *Gen) Knows(id uint64) bool { return g.ids.lookup(id) != 0 }
 // Death returns when a goroutine ended, if that was in this generation.
 func (g *Gen) Death(id uint64) (int64, bool) {
 	d := g.ids.lookup(id)
-	if d == 0 || g.base[d] == g.base[d+1] {
+	if d == 0 || g.slotBase[d] == g.slotBase[d+1] {
 		return 0, false
 	}
-	s := g.slots[g.base[d+1]-1]
+	s := g.slots[g.slotBase[d+1]-1]
 	if s.rec == 0 {
 		return 0, false
 	}
 	end, ok := g.endOfRun(s.rec)
-	if !ok || !end.is(dies) {
+	if !ok || !end.hasTrait(endsLife) {
 		return 0, false
 	}
 	return g.Base + end.time(), true
@@ -99,7 +99,7 @@ func (g *Gen) Death(id uint64) (int64, bool) {
 // in this generation: a measure of how much happened to it.
 func (g *Gen) Pieces(id uint64) int {
 	d := g.ids.lookup(id)
-	return int(g.base[d+1] - g.base[d])
+	return int(g.slotBase[d+1] - g.slotBase[d])
 }
 
 // A Life is what a generation shows of a goroutine.
@@ -117,11 +117,11 @@ type Life struct {
 
 // Lives calls f for every goroutine that the generation knows.
 func (g *Gen) Lives(f func(Life)) {
-	for d := uint32(1); int(d)+1 < len(g.base); d++ {
-		l := Life{ID: g.ids.ids[d], Pieces: int(g.base[d+1] - g.base[d])}
+	for d := uint32(1); int(d)+1 < len(g.slotBase); d++ {
+		l := Life{ID: g.ids.ids[d], Pieces: int(g.slotBase[d+1] - g.slotBase[d])}
 		if b, ok := g.birth(d); ok {
 			l.Born = b.Time
-			l.Start = g.stack(g.starts[d])
+			l.Start = g.stack(g.startStacks[d])
 		}
 		if l.Start == 0 {
 			l.Stack = g.anyStack(d)
@@ -137,12 +137,12 @@ func (g *Gen) Lives(f func(Life)) {
 // function that it was created to run, 0 if it was not created in this
 // generation, and the number of its pieces. It touches no record.
 func (g *Gen) EachStart(f func(id uint64, start tracefmt.StackID, pieces int)) {
-	for d := 1; d+1 < len(g.base); d++ {
+	for d := 1; d+1 < len(g.slotBase); d++ {
 		start := tracefmt.StackID(0)
-		if g.starts[d] != 0 {
-			start = g.stack(g.starts[d])
+		if g.startStacks[d] != 0 {
+			start = g.stack(g.startStacks[d])
 		}
-		f(g.ids.ids[d], start, int(g.base[d+1]-g.base[d]))
+		f(g.ids.ids[d], start, int(g.slotBase[d+1]-g.slotBase[d]))
 	}
 }
 
@@ -168,19 +168,19 @@ func (g *Gen) anyStack(d uint32) tracefmt.StackID {
 // stacksOf calls f for the stacks that a goroutine shows of itself, until f
 // returns false: not those of its creator or waker.
 func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
-	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
+	for _, s := range g.slots[g.slotBase[d]:g.slotBase[d+1]] {
 		if s.rec == 0 {
 			continue
 		}
 		r := g.record(s.rec)
-		if r.is(repeats) && r.stack() != 0 && !f(g.stack(r.stack())) {
+		if r.hasTrait(repeatsState) && r.stack() != 0 && !f(g.stack(r.stack())) {
 			return
 		}
 		if !opensRun(r) {
 			continue
 		}
-		for r := range g.run(s.rec) {
-			if r.is(repeats) {
+		for r := range g.runEvents(s.rec) {
+			if r.hasTrait(repeatsState) {
 				continue // another goroutine's
 			}
 			if st := r.stack(); st != 0 && !f(g.stack(st)) {
@@ -193,19 +193,19 @@ func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 // WithStack calls f for every goroutine that shows a wanted stack of itself in
 // this generation, or was created to run one. Wanted is indexed by stack.
 func (g *Gen) WithStack(wanted []bool, f func(id uint64)) {
-	is := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
-	if !g.stacks.Any(func(id uint32) bool { return is(tracefmt.StackID(id)) }) {
+	isWanted := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
+	if !g.stacks.Any(func(id uint32) bool { return isWanted(tracefmt.StackID(id)) }) {
 		return
 	}
-	for d := uint32(1); int(d)+1 < len(g.base); d++ {
-		hit := g.starts[d] != 0 && is(g.stack(g.starts[d]))
-		if !hit {
+	for d := uint32(1); int(d)+1 < len(g.slotBase); d++ {
+		found := g.startStacks[d] != 0 && isWanted(g.stack(g.startStacks[d]))
+		if !found {
 			g.stacksOf(d, func(id tracefmt.StackID) bool {
-				hit = is(id)
-				return !hit
+				found = isWanted(id)
+				return !found
 			})
 		}
-		if hit {
+		if found {
 			f(g.ids.ids[d])
 		}
 	}

@@ -188,14 +188,14 @@ func TestLoadsUntil(t *testing.T) {
 			t.Fatal(in.err)
 		}
 		for i, g := range in.gens {
-			for _, before := range []int64{-7e6, 0, 1, 3e6, tail - 1, tail, tail + 1, tail + 1e6, tail + 5*fineStep, g.End - g.Base - 1} {
+			for _, before := range []int64{-7e6, 0, 1, 3e6, listedTail - 1, listedTail, listedTail + 1, listedTail + 1e6, listedTail + 5*fineStep, g.End - g.Base - 1} {
 				until := g.End - before
 				if until <= g.Base {
 					continue
 				}
 				for _, step := range []int64{fineStep, 5 * fineStep} {
 					got, used := g.Loads(until, step)
-					var m moves
+					var m moveCounts
 					m.count(g, step, until-g.Base, 0)
 					if want := m.loads(g.Base, until, step); used != step || !slices.Equal(got, want) {
 						t.Errorf("%s, generation %d, until %d ns before its end, step %d: %v, counted for that end %v", name, i, before, step, got, want)

@@ -65,7 +65,7 @@ func TestLongRuns(t *testing.T) {
 	for range 20 {
 		checkWindows(t, in)
 	}
-	if len(in.gens[0].longs) == 0 || len(in.gens[1].longs) == 0 {
+	if len(in.gens[0].longRuns) == 0 || len(in.gens[1].longRuns) == 0 {
 		t.Error("no run was entered in its middle: this tests nothing")
 	}
 }

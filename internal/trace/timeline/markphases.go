@@ -12,8 +12,8 @@ type MarkPhases struct {
 	open bool
 }
 
-// Each calls f for every phase that ends in a generation, in order of time.
-func (m *MarkPhases) Each(g *Gen, f func(from, to int64)) {
+// Add calls f for every phase that ends in a generation, in order of time.
+func (m *MarkPhases) Add(g *Gen, f func(from, to int64)) {
 	for _, e := range g.GC {
 		switch {
 		case e.Begin && (!m.open || !e.Active):

@@ -32,7 +32,7 @@ func TestMarkPhases(t *testing.T) {
 			var got [][2]int64
 			add := func(from, to int64) { got = append(got, [2]int64{from, to}) }
 			for _, events := range c.gens {
-				m.Each(&Gen{Lists: Lists{GC: events}}, add)
+				m.Add(&Gen{Lists: Lists{GC: events}}, add)
 			}
 			m.Close(last, add)
 			m.Close(last, add) // nothing is left

@@ -20,10 +20,10 @@ type Mark struct {
 // few of one goroutine put in order.
 func (d *Decoder) gatherMarks(g *Gen) {
 	n := len(g.ids.ids)
-	g.markBase = sized(g.markBase, n+1)
+	g.markBase = resize(g.markBase, n+1)
 	clear(g.markBase)
 	total := 0
-	for _, st := range d.streams {
+	for _, st := range d.threadLists {
 		for i := range st.marks {
 			g.markBase[st.marks[i].g]++
 		}
@@ -36,11 +36,11 @@ func (d *Decoder) gatherMarks(g *Gen) {
 	}
 	if cap(g.Marks) == 0 {
 		d.pool.mu.Lock()
-		g.Marks, d.pool.marks = d.pool.marks, nil
+		g.Marks, d.pool.spareMarks = d.pool.spareMarks, nil
 		d.pool.mu.Unlock()
 	}
-	g.Marks = sized(g.Marks, total)
-	for _, st := range d.streams {
+	g.Marks = resize(g.Marks, total)
+	for _, st := range d.threadLists {
 		for _, m := range st.marks {
 			m.Time += g.Base
 			g.Marks[g.markBase[m.g]] = m
@@ -51,21 +51,21 @@ func (d *Decoder) gatherMarks(g *Gen) {
 	copy(g.markBase[1:], g.markBase)
 	g.markBase[0] = 0
 	for i := range n {
-		mergeRuns(g.Marks[g.markBase[i]:g.markBase[i+1]], func(a, b Mark) bool { return a.Time < b.Time })
+		mergeSorted(g.Marks[g.markBase[i]:g.markBase[i+1]], func(a, b Mark) bool { return a.Time < b.Time })
 	}
 }
 
 // EachMarked calls f for every goroutine that has marks, in an order that
 // does not depend on the number of workers.
 func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
-	order := g.marked[:0]
+	order := g.markedOrder[:0]
 	for i := range len(g.markBase) - 1 {
 		if g.markBase[i] < g.markBase[i+1] {
 			order = append(order, uint32(i))
 		}
 	}
 	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(g.ids.ids[a], g.ids.ids[b]) })
-	g.marked = order
+	g.markedOrder = order
 	for _, i := range order {
 		f(g.ids.ids[i], g.Marks[g.markBase[i]:g.markBase[i+1]])
 	}
@@ -76,6 +76,6 @@ func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
 func (d *Decoder) DropMarks(g *Gen) {
 	d.pool.mu.Lock()
 	defer d.pool.mu.Unlock()
-	d.pool.marks, g.Marks = g.Marks, nil
+	d.pool.spareMarks, g.Marks = g.Marks, nil
 	g.markBase = g.markBase[:0]
 }

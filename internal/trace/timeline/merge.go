@@ -1,11 +1,11 @@
 package timeline
 
-// mergeRuns sorts a list that consists of a few sorted parts, as what threads
+// mergeSorted sorts a list that consists of a few sorted parts, as what threads
 // noted one after the other does. It is stable.
-func mergeRuns[T any](list []T, less func(a, b T) bool) {
+func mergeSorted[T any](list []T, isLess func(a, b T) bool) {
 	var ends []int // of the parts
 	for i := 1; i < len(list); i++ {
-		if less(list[i], list[i-1]) {
+		if isLess(list[i], list[i-1]) {
 			ends = append(ends, i)
 		}
 	}
@@ -18,7 +18,7 @@ func mergeRuns[T any](list []T, less func(a, b T) bool) {
 		from, out := 0, ends[:0]
 		for i := 0; i < len(ends); i += 2 {
 			mid, end := ends[i], ends[min(i+1, len(ends)-1)]
-			mergeTwo(dst[from:end], src[from:mid], src[mid:end], less)
+			mergeTwo(dst[from:end], src[from:mid], src[mid:end], isLess)
 			from, out = end, append(out, end)
 		}
 		ends = out
@@ -27,17 +27,17 @@ func mergeRuns[T any](list []T, less func(a, b T) bool) {
 	copy(list, src) // perhaps itself
 }
 
-// sized returns room for n in the memory of a list, if that is enough. What was in it is not copied, as slices.Grow does, which also takes a quarter more.
-func sized[T any](list []T, n int) []T {
+// resize returns room for n in the memory of a list, if that is enough. What was in it is not copied, as slices.Grow does, which also takes a quarter more.
+func resize[T any](list []T, n int) []T {
 	if cap(list) < n {
 		list = make([]T, n)
 	}
 	return list[:n]
 }
 
-func mergeTwo[T any](dst, a, b []T, less func(a, b T) bool) {
+func mergeTwo[T any](dst, a, b []T, isLess func(a, b T) bool) {
 	for len(a) > 0 && len(b) > 0 {
-		if less(b[0], a[0]) {
+		if isLess(b[0], a[0]) {
 			dst[0], b = b[0], b[1:]
 		} else {
 			dst[0], a = a[0], a[1:]

@@ -21,7 +21,7 @@ func TestMergeRuns(t *testing.T) {
 		}
 		want := slices.Clone(list)
 		slices.SortStableFunc(want, func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
-		if mergeRuns(list, func(a, b [2]int) bool { return a[0] < b[0] }); !slices.Equal(list, want) {
+		if mergeSorted(list, func(a, b [2]int) bool { return a[0] < b[0] }); !slices.Equal(list, want) {
 			t.Errorf("%d parts: %v, want %v", parts, list, want)
 		}
 	}

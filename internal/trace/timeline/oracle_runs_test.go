@@ -108,7 +108,7 @@ func checkRunTimes(t *testing.T, byG map[uint64][]Run, in *decoded) {
 		for i, s := range buf {
 			switch {
 			case s.State != Running:
-			case s.How == HowPoint && i > 0 && buf[i-1].State == Running:
+			case s.Origin == OriginCut && i > 0 && buf[i-1].State == Running:
 				want[len(want)-1][1] = s.End
 			default:
 				want = append(want, [2]int64{s.Start, s.End})

@@ -462,26 +462,26 @@ func changesOf(spans []Span, syms *tracefmt.Symbols, stk *stacks) []change {
 	for i, s := range spans {
 		c := change{t: s.Start, assist: s.Assist, stw: s.InSTW}
 		to := s.State.String()
-		switch s.How {
-		case HowStatus:
+		switch s.Origin {
+		case OriginStatus:
 			c.what, c.t = "?->"+to, 0
 			if s.State != Running {
 				c.stack = stk.ofOurs(s.Stack, syms)
 			}
-		case HowPoint:
+		case OriginCut:
 			c.what, c.stack = "point", stk.ofOurs(before.Stack, syms)
-		case HowCreated:
+		case OriginCreated:
 			c.what, c.by, c.stack = "gone->"+to, s.Peer, stk.ofOurs(s.Stack, syms)
-		case HowStarted:
+		case OriginStarted:
 			c.what = "runnable->" + to
-		case HowBlocked, HowStopped, HowSyscall:
+		case OriginBlocked, OriginStopped, OriginSyscall:
 			c.what, c.reason, c.stack = "running->"+to, syms.String(s.Reason), stk.ofOurs(s.Stack, syms)
-		case HowUnblocked:
+		case OriginUnblocked:
 			c.what, c.by, c.noP, c.stack = "waiting->"+to, before.Waker, before.WakeNoP, stk.ofOurs(before.WakerStack, syms)
 			if s.Waker != before.Waker || s.WakerStack != before.WakerStack || s.WakeNoP != before.WakeNoP || s.Stack != before.Stack || s.Reason != before.Reason || !before.Woken {
 				c.what = "the runnable span does not repeat the wait before it, or nobody woke that"
 			}
-		case HowSwitched:
+		case OriginSwitched:
 			if s.State == Waiting {
 				c.what = "running->waiting"
 				break
@@ -493,9 +493,9 @@ func changesOf(spans []Span, syms *tracefmt.Symbols, stk *stacks) []change {
 			}
 			out = append(out, woken)
 			c.what = "runnable->running"
-		case HowSyscallEnded:
+		case OriginSyscallEnded:
 			c.what = "syscall->" + to
-		case HowDestroyed:
+		case OriginDestroyed:
 			c.what = before.State.String() + "->gone"
 			if i > 0 && !before.Died {
 				c.what = "gone without dying"
@@ -541,7 +541,7 @@ func (a *account) addPoints(g *Gen, syms *tracefmt.Symbols, stk *stacks) {
 	for _, s := range g.Samples {
 		a.point(s.Time, "sample g %d p %d m %d stack %d", s.G, int64(s.P), int64(s.M), stk.ofOurs(s.Stack, syms))
 	}
-	for d, local := range g.starts {
+	for d, local := range g.startStacks {
 		if local != 0 {
 			key := fmt.Sprintf("start of %d in %d", g.ids.ids[d], stk.ofOurs(g.stack(local), syms))
 			a.points[key] = []change{{what: key}}

@@ -9,14 +9,14 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// place brings the pieces of each goroutine into order.
-func (d *Decoder) place(g *Gen) {
+// placePieces brings the pieces of each goroutine into order.
+func (d *Decoder) placePieces(g *Gen) {
 	n := len(g.ids.ids)
-	g.base = sized(g.base, n+1)
-	g.starts = sized(g.starts, n)
-	clear(g.starts)
+	g.slotBase = resize(g.slotBase, n+1)
+	g.startStacks = resize(g.startStacks, n)
+	clear(g.startStacks)
 	total := uint32(0)
-	var odd []uint32 // goroutines whose pieces are not numbered 0..count-1
+	var irregular []uint32 // goroutines whose pieces are not numbered 0..count-1
 	for i := range n {
 		var c tally
 		for _, w := range d.workers {
@@ -25,51 +25,51 @@ func (d *Decoder) place(g *Gen) {
 				c.top = max(c.top, w.count[i].top)
 			}
 		}
-		g.base[i] = total
+		g.slotBase[i] = total
 		total += c.count
 		if c.count > 0 && c.top != c.count-1 {
-			odd = append(odd, uint32(i))
+			irregular = append(irregular, uint32(i))
 		}
 	}
-	g.base[n] = total
-	g.slots = sized(g.slots, int(total))
-	isOdd := func(i uint32) bool { _, ok := slices.BinarySearch(odd, i); return ok }
-	d.parallel(func(w *worker) {
+	g.slotBase[n] = total
+	g.slots = resize(g.slots, int(total))
+	isIrregular := func(i uint32) bool { _, ok := slices.BinarySearch(irregular, i); return ok }
+	d.onEachWorker(func(w *worker) {
 		// Two workers never write one slot, except where a goroutine has a
 		// number twice and another not at all; such slots are found below.
-		k, of := int(w.id), len(d.workers)
-		part := g.slots[len(g.slots)*k/of : len(g.slots)*(k+1)/of]
-		clear(part)
+		k, workers := int(w.id), len(d.workers)
+		share := g.slots[len(g.slots)*k/workers : len(g.slots)*(k+1)/workers]
+		clear(share)
 	})
-	d.parallel(func(w *worker) {
-		if len(odd) == 0 {
+	d.onEachWorker(func(w *worker) {
+		if len(irregular) == 0 {
 			for p := range w.pieces.all() {
-				g.slots[g.base[p.g]+p.seq] = slot{p.rec, p.owner, p.when}
+				g.slots[g.slotBase[p.g]+p.seq] = slot{p.rec, p.ownerBits, p.coarseTime}
 			}
 			return
 		}
 		for p := range w.pieces.all() {
-			if at := g.base[p.g] + p.seq; at < g.base[p.g+1] && !isOdd(p.g) {
-				g.slots[at] = slot{p.rec, p.owner, p.when}
+			if slotIndex := g.slotBase[p.g] + p.seq; slotIndex < g.slotBase[p.g+1] && !isIrregular(p.g) {
+				g.slots[slotIndex] = slot{p.rec, p.ownerBits, p.coarseTime}
 			}
 		}
 	})
 	for i := range n {
-		for _, s := range g.slots[g.base[i]:g.base[i+1]] {
-			if s.rec == 0 && (len(odd) == 0 || !isOdd(uint32(i))) {
-				k, _ := slices.BinarySearch(odd, uint32(i))
-				odd = slices.Insert(odd, k, uint32(i))
+		for _, s := range g.slots[g.slotBase[i]:g.slotBase[i+1]] {
+			if s.rec == 0 && (len(irregular) == 0 || !isIrregular(uint32(i))) {
+				k, _ := slices.BinarySearch(irregular, uint32(i))
+				irregular = slices.Insert(irregular, k, uint32(i))
 				break
 			}
 		}
 	}
-	g.irregular = odd
-	if len(odd) > 0 {
-		d.placeByTime(g, odd)
+	g.irregular = irregular
+	if len(irregular) > 0 {
+		d.placeByTime(g, irregular)
 	}
-	for _, st := range d.streams {
+	for _, st := range d.threadLists {
 		for _, s := range st.starts {
-			g.starts[s.g] = s.stack
+			g.startStacks[s.g] = s.stack
 		}
 	}
 }
@@ -78,12 +78,12 @@ func (d *Decoder) place(g *Gen) {
 // That is so where an id comes back within one generation: callbacks from C
 // threads reuse their goroutine, whose numbers then start again from 0
 // (GoCreateSyscall ... GoDestroySyscall).
-func (d *Decoder) placeByTime(g *Gen, odd []uint32) {
-	byG := make(map[uint32][]piece, len(odd))
-	for _, i := range odd {
+func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
+	byG := make(map[uint32][]piece, len(irregular))
+	for _, i := range irregular {
 		byG[i] = nil
 	}
-	for _, st := range d.streams {
+	for _, st := range d.threadLists {
 		for p := range st.pieces.all() {
 			if list, ok := byG[p.g]; ok {
 				byG[p.g] = append(list, *p)
@@ -96,15 +96,15 @@ func (d *Decoder) placeByTime(g *Gen, odd []uint32) {
 			return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq))
 		})
 		for k, p := range list {
-			g.slots[g.base[i]+uint32(k)] = slot{p.rec, p.owner, p.when}
+			g.slots[g.slotBase[i]+uint32(k)] = slot{p.rec, p.ownerBits, p.coarseTime}
 		}
 	}
 }
 
-// incomplete returns an error if a generation that nothing marks as whole
+// checkComplete returns an error if a generation that nothing marks as whole
 // visibly lacks something: a string or stack, or a thread's stream, so that a
 // number is missing in a goroutine's life or the status of a P.
-func (d *Decoder) incomplete(src *tracefmt.Generation, g *Gen, orphans int64) error {
+func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64) error {
 	if err := d.tables.Missing(src); err != nil {
 		return err
 	}
@@ -113,28 +113,28 @@ func (d *Decoder) incomplete(src *tracefmt.Generation, g *Gen, orphans int64) er
 	}
 	// Of several that lack something the lowest is named, so that the text does
 	// not depend on the workers.
-	known := make(map[uint32]bool)
+	statusSeen := make(map[uint32]bool)
 	for _, w := range d.workers {
 		for _, e := range w.procs {
-			known[e.P] = known[e.P] || e.What >= procStatus
+			statusSeen[e.P] = statusSeen[e.P] || e.Change >= procStatus
 		}
 	}
-	lacking := uint64(math.MaxUint64)
-	for p, ok := range known {
+	lowestMissing := uint64(math.MaxUint64)
+	for p, ok := range statusSeen {
 		if !ok {
-			lacking = min(lacking, uint64(p))
+			lowestMissing = min(lowestMissing, uint64(p))
 		}
 	}
-	if lacking != math.MaxUint64 {
-		return fmt.Errorf("the status of P %d is missing", lacking)
+	if lowestMissing != math.MaxUint64 {
+		return fmt.Errorf("the status of P %d is missing", lowestMissing)
 	}
 	// Goroutines whose numbers are dense have everything.
-	seen := make(map[[2]uint32]bool)
+	countedPieces := make(map[[2]uint32]bool)
 	count, top := make(map[uint32]uint32), make(map[uint32]uint32)
 	for _, w := range d.workers {
 		for p := range w.pieces.all() {
-			if key := [2]uint32{p.g, p.seq}; g.isIrregular(p.g) && !seen[key] {
-				seen[key] = true
+			if key := [2]uint32{p.g, p.seq}; g.isIrregular(p.g) && !countedPieces[key] {
+				countedPieces[key] = true
 				count[p.g]++
 				top[p.g] = max(top[p.g], p.seq)
 			}
@@ -142,11 +142,11 @@ func (d *Decoder) incomplete(src *tracefmt.Generation, g *Gen, orphans int64) er
 	}
 	for d, n := range count {
 		if top[d] != n-1 {
-			lacking = min(lacking, g.ids.ids[d])
+			lowestMissing = min(lowestMissing, g.ids.ids[d])
 		}
 	}
-	if lacking != math.MaxUint64 {
-		return fmt.Errorf("a part of goroutine %d's life is missing", lacking)
+	if lowestMissing != math.MaxUint64 {
+		return fmt.Errorf("a part of goroutine %d's life is missing", lowestMissing)
 	}
 	return nil
 }

@@ -17,56 +17,56 @@ type rangeEvent struct {
 	typ    tracefmt.EventType
 
 	// What is known of the goroutine once the event has happened.
-	knowAssist, knowSTW, stw bool
-	assist                   ref // the begin of the assist that it is in, or 0
+	assistKnown, stwKnown, stw bool
+	assist                     ref // the begin of the assist that it is in, or 0
 }
 
 // rangeTable has the stretches of all goroutines.
 type rangeTable struct {
-	ranges    []rangeEvent    // by goroutine
-	ranged    []rangedWord    // by dense goroutine, 64 each
-	rangeAt   []uint32        // of those that have some: the first in ranges
-	stwBefore []uint64        // goroutines that were stopping the world as the generation began
-	assist    map[uint32]bool // goroutines that were inside a mark assist as it began
+	ranges       []rangeEvent    // by goroutine
+	rangeBitmaps []rangeBitmap   // by dense goroutine, 64 each
+	rangeBase    []uint32        // of those that have some: the first in ranges
+	stwBefore    []uint64        // goroutines that were stopping the world as the generation began
+	assistBefore map[uint32]bool // goroutines that were inside a mark assist as it began
 }
 
 func (t *rangeTable) reset() {
-	*t = rangeTable{ranges: t.ranges[:0], rangeAt: t.rangeAt[:0]}
+	*t = rangeTable{ranges: t.ranges[:0], rangeBase: t.rangeBase[:0]}
 }
 
 // gatherRanges brings the range events into order, goroutine by goroutine:
 // counted, placed, and the few of one goroutine put in order.
 func (d *Decoder) gatherRanges(g *Gen) {
 	total := 0
-	for _, st := range d.streams {
+	for _, st := range d.threadLists {
 		total += len(st.ranges)
 	}
 	if total == 0 {
 		return
 	}
-	at := make([]uint32, len(g.ids.ids)+1) // by goroutine: where the next one goes
-	for _, st := range d.streams {
+	nextIndex := make([]uint32, len(g.ids.ids)+1) // by goroutine: where the next one goes
+	for _, st := range d.threadLists {
 		for i := range st.ranges {
-			at[st.ranges[i].g+1]++
+			nextIndex[st.ranges[i].g+1]++
 		}
 	}
-	for i := range len(at) - 1 {
-		at[i+1] += at[i]
+	for i := range len(nextIndex) - 1 {
+		nextIndex[i+1] += nextIndex[i]
 	}
-	g.ranges = sized(g.ranges, total)
-	for _, st := range d.streams {
+	g.ranges = resize(g.ranges, total)
+	for _, st := range d.threadLists {
 		for i := range st.ranges {
 			e := &st.ranges[i]
-			g.ranges[at[e.g]] = *e
-			at[e.g]++
+			g.ranges[nextIndex[e.g]] = *e
+			nextIndex[e.g]++
 		}
 	}
 	// Stable: what is in one run comes from one thread, in order.
 	for from := 0; from < total; {
-		of := g.ranges[from].g
-		to := int(at[of])
+		goroutine := g.ranges[from].g
+		to := int(nextIndex[goroutine])
 		if list := g.ranges[from:to]; len(list) > 1 {
-			if g.isIrregular(of) {
+			if g.isIrregular(goroutine) {
 				slices.SortStableFunc(list, func(a, b rangeEvent) int {
 					return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq)) // as the pieces
 				})
@@ -80,63 +80,63 @@ func (d *Decoder) gatherRanges(g *Gen) {
 
 // chainRanges works out the state after each range event.
 func (g *Gen) chainRanges() {
-	g.ranged = make([]rangedWord, len(g.ids.ids)/64+1)
-	g.rangeAt = g.rangeAt[:0]
+	g.rangeBitmaps = make([]rangeBitmap, len(g.ids.ids)/64+1)
+	g.rangeBase = g.rangeBase[:0]
 	for i := range g.ranges {
 		e := &g.ranges[i]
 		if i > 0 && g.ranges[i-1].g == e.g {
 			b := &g.ranges[i-1]
-			e.knowAssist, e.knowSTW, e.stw, e.assist = b.knowAssist, b.knowSTW, b.stw, b.assist
+			e.assistKnown, e.stwKnown, e.stw, e.assist = b.assistKnown, b.stwKnown, b.stw, b.assist
 		} else {
-			g.ranged[e.g>>6].bits |= 1 << (e.g & 63)
-			g.rangeAt = append(g.rangeAt, uint32(i))
+			g.rangeBitmaps[e.g>>6].bits |= 1 << (e.g & 63)
+			g.rangeBase = append(g.rangeBase, uint32(i))
 		}
 		switch e.typ {
 		case tracefmt.EvGCMarkAssistBegin:
-			e.knowAssist, e.assist = true, e.rec
+			e.assistKnown, e.assist = true, e.rec
 		case tracefmt.EvGCMarkAssistEnd:
-			e.knowAssist, e.assist = true, 0
+			e.assistKnown, e.assist = true, 0
 		case tracefmt.EvSTWBegin, tracefmt.EvSTWEnd:
-			e.knowSTW, e.stw = true, e.typ == tracefmt.EvSTWBegin
+			e.stwKnown, e.stw = true, e.typ == tracefmt.EvSTWBegin
 		}
 	}
-	g.rangeAt = append(g.rangeAt, uint32(len(g.ranges)))
+	g.rangeBase = append(g.rangeBase, uint32(len(g.ranges)))
 	n := 0
-	for i := range g.ranged {
-		g.ranged[i].before = uint32(n)
-		n += bits.OnesCount64(g.ranged[i].bits)
+	for i := range g.rangeBitmaps {
+		g.rangeBitmaps[i].before = uint32(n)
+		n += bits.OnesCount64(g.rangeBitmaps[i].bits)
 	}
 }
 
-// A rangedWord says of 64 goroutines which have range events, and how many
+// A rangeBitmap says of 64 goroutines which have range events, and how many
 // goroutines before them have.
-type rangedWord struct {
+type rangeBitmap struct {
 	bits   uint64
 	before uint32
 }
 
 // rangesOf returns a goroutine's range events in order.
 func (g *Gen) rangesOf(d uint32) []rangeEvent {
-	if d>>6 >= uint32(len(g.ranged)) {
+	if d>>6 >= uint32(len(g.rangeBitmaps)) {
 		return nil
 	}
-	w := &g.ranged[d>>6]
+	w := &g.rangeBitmaps[d>>6]
 	if w.bits&(1<<(d&63)) == 0 {
 		return nil
 	}
 	k := int(w.before) + bits.OnesCount64(w.bits&(1<<(d&63)-1))
-	return g.ranges[g.rangeAt[k]:g.rangeAt[k+1]]
+	return g.ranges[g.rangeBase[k]:g.rangeBase[k+1]]
 }
 
-// inside reports whether a goroutine is inside a mark assist, begun at stack,
+// rangeState reports whether a goroutine is inside a mark assist, begun at stack,
 // and whether it is stopping the world, before its piece k in generation i.
-func (w *Window) inside(i int, d, k uint32) (assist bool, stack tracefmt.StackID, stw bool) {
+func (w *Window) rangeState(i int, d, k uint32) (assist bool, stack tracefmt.StackID, stw bool) {
 	g := w.Gens[i]
 	var last rangeEvent
 	if events := g.rangesOf(d); len(events) > 0 {
 		n := 0
-		if at := g.base[d] + k; g.isIrregular(d) && k < g.base[d+1]-g.base[d] {
-			n, _ = slices.BinarySearchFunc(events, g.slots[at].rec, func(e rangeEvent, rec ref) int {
+		if slotIndex := g.slotBase[d] + k; g.isIrregular(d) && k < g.slotBase[d+1]-g.slotBase[d] {
+			n, _ = slices.BinarySearchFunc(events, g.slots[slotIndex].rec, func(e rangeEvent, rec ref) int {
 				return cmp.Or(cmp.Compare(g.record(e.rec).time(), g.record(rec).time()), cmp.Compare(e.rec, rec))
 			})
 		} else {
@@ -156,15 +156,15 @@ func (w *Window) inside(i int, d, k uint32) (assist bool, stack tracefmt.StackID
 		assist, stack = true, g.stack(g.record(last.assist).stack())
 	}
 	stw = last.stw
-	if !last.knowSTW && len(g.stwBefore) > 0 {
+	if !last.stwKnown && len(g.stwBefore) > 0 {
 		stw = slices.Contains(g.stwBefore, g.ids.ids[d])
 	}
-	if !last.knowAssist && g.assist[d] {
+	if !last.assistKnown && g.assistBefore[d] {
 		assist = true
 		id := g.ids.ids[d]
 		for i--; i >= 0 && stack == 0; i-- {
 			if d := w.Gens[i].ids.lookup(id); d != 0 {
-				_, stack, _ = w.inside(i, d, math.MaxUint32)
+				_, stack, _ = w.rangeState(i, d, math.MaxUint32)
 				break
 			}
 		}

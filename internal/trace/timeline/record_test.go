@@ -69,7 +69,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 	freq := func(s, to string) string {
 		return regexp.MustCompile(`Frequency freq=[0-9]+`).ReplaceAllString(s, "Frequency freq="+to)
 	}
-	soon, late := text(1e6, 300), text(tickMost-3000, 300)
+	soon, late := text(1e6, 300), text(maxTick-3000, 300)
 	for _, tt := range []struct {
 		name, text string
 		times      bool // are among what does not fit
@@ -104,9 +104,9 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 					continue
 				}
 				for at, r := g.index[s.index[0]].rec, g.record(g.index[s.index[0]].rec); r.kind() != kindEnd; at, r = g.next(at) {
-					if _, ok := r.wide(); ok {
+					if _, ok := r.wideIndex(); ok {
 						wide[r.kind()]++
-						if r.word>>tickShift == tickMost {
+						if r.word>>tickShift == maxTick {
 							times++
 						}
 					} else {

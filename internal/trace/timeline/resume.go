@@ -6,15 +6,15 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Resume is what decoding one generation needs to know of those before it.
-type Resume struct {
-	First   bool     // nothing was before it
-	Stopped []uint64 // goroutines that were stopping the world as it began
+// ResumeState is what decoding one generation needs to know of those before it.
+type ResumeState struct {
+	First         bool     // nothing was before it
+	StoppingWorld []uint64 // goroutines that were stopping the world as it began
 }
 
-// Resume returns what is needed to decode this generation again by itself. The
+// ResumeState returns what is needed to decode this generation again by itself. The
 // slice is the Gen's own.
-func (g *Gen) Resume() Resume { return Resume{g.First, g.stwBefore} }
+func (g *Gen) ResumeState() ResumeState { return ResumeState{g.First, g.stwBefore} }
 
 // NewSingle returns a Decoder for single generations of a trace whose symbols
 // are known: see Again. It reads nothing by itself and needs no Close.
@@ -24,15 +24,15 @@ func NewSingle(syms *tracefmt.Symbols, workers int) *Decoder {
 	return d
 }
 
-// Again decodes one generation by itself, with the same result as when it was
+// DecodeAgain decodes one generation by itself, with the same result as when it was
 // decoded in its turn. It fails if the generation holds a string or stack that
 // the symbols do not have: then the trace is not the one that was read before.
-func (d *Decoder) Again(src *tracefmt.Generation, state Resume) (*Gen, error) {
+func (d *Decoder) DecodeAgain(src *tracefmt.Generation, state ResumeState) (*Gen, error) {
 	strings, stacks := d.Symbols.Strings(), d.Symbols.Stacks()
-	d.first = state.First
-	d.stopped = make(map[uint64]bool, len(state.Stopped))
-	for _, g := range state.Stopped {
-		d.stopped[g] = true
+	d.nextIsFirst = state.First
+	d.stoppingWorld = make(map[uint64]bool, len(state.StoppingWorld))
+	for _, g := range state.StoppingWorld {
+		d.stoppingWorld[g] = true
 	}
 	g, err := d.decode(src)
 	if err != nil {

@@ -37,44 +37,44 @@ type stream struct {
 
 // A hold says which P a thread holds from a record of its stream on.
 type hold struct {
-	at ref
-	p  uint32
+	rec ref
+	p   uint32
 }
 
 // A holdCursor finds holds for records that come in order.
 type holdCursor struct {
-	list []hold
-	next int // the first of list that may lie behind the record asked for last
+	holds []hold
+	next  int // the first of list that may lie behind the record asked for last
 }
 
-// at returns the P held at a record. It looks a little ahead before it
+// procAt returns the P held at a record. It looks a little ahead before it
 // searches: threads hold one P for many runs, or change it at each.
-func (c *holdCursor) at(rec ref) uint32 {
+func (c *holdCursor) procAt(rec ref) uint32 {
 	for range 4 {
-		if c.next == len(c.list) || c.list[c.next].at > rec {
-			return c.before()
+		if c.next == len(c.holds) || c.holds[c.next].rec > rec {
+			return c.current()
 		}
 		c.next++
 	}
-	rest := c.list[c.next:]
-	c.next += sort.Search(len(rest), func(i int) bool { return rest[i].at > rec })
-	return c.before()
+	rest := c.holds[c.next:]
+	c.next += sort.Search(len(rest), func(i int) bool { return rest[i].rec > rec })
+	return c.current()
 }
 
-func (c *holdCursor) before() uint32 {
+func (c *holdCursor) current() uint32 {
 	if c.next == 0 {
 		return noProc
 	}
-	return c.list[c.next-1].p
+	return c.holds[c.next-1].p
 }
 
 // A waypoint lets a reader enter a thread's stream in the middle: nothing of
 // the stream from rec on is before t, and cur was running there, or in a
 // system call.
 type waypoint struct {
-	t   int64 // since the generation's base
-	rec ref
-	cur uint32
+	t       int64 // since the generation's base
+	rec     ref
+	running uint32
 }
 
 // threads are the parts of all threads, in an order that the trace alone
@@ -111,27 +111,27 @@ func (g *Gen) EachRun(from, to int64, f func(Run)) {
 // streamRuns calls f, with run filled in, for a stream's runs from the last
 // waypoint before from on, with those of no length.
 func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
-	ways := g.index[s.index[0]:s.index[1]]
-	k := sort.Search(len(ways), func(i int) bool { return ways[i].t > from })
-	if k == len(ways) && k == 0 || k == 0 && ways[0].t >= to {
+	waypoints := g.index[s.index[0]:s.index[1]]
+	k := sort.Search(len(waypoints), func(i int) bool { return waypoints[i].t > from })
+	if k == len(waypoints) && k == 0 || k == 0 && waypoints[0].t >= to {
 		return
 	}
 	k = max(k-1, 0)
 	*run = Run{M: s.m}
-	held := holdCursor{list: g.holds[s.holds[0]:s.holds[1]]}
-	cur, start, startAt := ways[k].cur, from, ways[k].rec
+	held := holdCursor{holds: g.holds[s.holds[0]:s.holds[1]]}
+	cur, start, startAt := waypoints[k].running, from, waypoints[k].rec
 	emit := func(end int64, ended bool) {
 		if cur != 0 {
 			run.From, run.To, run.G, run.Ended = g.Base+max(start, from), g.Base+max(end, start, from), g.ids.ids[cur], ended
-			run.P, run.Began = held.at(startAt), run.Began && start >= from
+			run.P, run.Began = held.procAt(startAt), run.Began && start >= from
 			f()
 		}
 		cur, run.Stack, run.Began = 0, 0, false
 	}
-	for at, r := ways[k].rec, g.record(ways[k].rec); ; at, r = g.next(at) {
+	for rec, r := waypoints[k].rec, g.record(waypoints[k].rec); ; rec, r = g.next(rec) {
 		if r.kind() == kindLink {
-			at = r.link()
-			r = g.record(at)
+			rec = r.link()
+			r = g.record(rec)
 		}
 		if r.kind() == kindEnd {
 			emit(min(to, g.End-g.Base), false)
@@ -153,12 +153,12 @@ func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
 		}
 		switch kind {
 		case tracefmt.EvGoStart:
-			cur, start, startAt, run.Began = r.peer(), t, at, true
+			cur, start, startAt, run.Began = r.peer(), t, rec, true
 		case tracefmt.EventType(kindSwitched):
-			cur, start, startAt, run.Began = g.switchedTo(at), t, at, true
+			cur, start, startAt, run.Began = g.switchedTo(rec), t, rec, true
 		case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
 			if r.binds() && r.status() == uint32(tracefmt.GoRunning) {
-				cur, start, startAt, run.Began = r.peer(), t, at, false
+				cur, start, startAt, run.Began = r.peer(), t, rec, false
 			}
 		case tracefmt.EvGoBlock, tracefmt.EvGoStop, tracefmt.EvGoSyscallBegin:
 			run.Stack = g.stack(r.stack())
@@ -168,7 +168,7 @@ func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
 		case tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroySyscall:
 			cur = 0 // was in a system call, whatever the waypoint says
 		case tracefmt.EvGoSyscallEnd:
-			cur, start, startAt, run.Began = r.peer(), t, at, true
+			cur, start, startAt, run.Began = r.peer(), t, rec, true
 		default:
 			if s := r.stack(); s != 0 {
 				run.Stack = g.stack(s)
@@ -225,8 +225,8 @@ func (r *Runs) add(g *Gen, from, to int64, f func(Run)) {
 	}
 }
 
-// OpenBefore tells whether a run is not over that was last heard of before t.
-func (r *Runs) OpenBefore(t int64) bool {
+// HasOpenBefore tells whether a run is not over that was last heard of before t.
+func (r *Runs) HasOpenBefore(t int64) bool {
 	for _, run := range r.open {
 		if run.To < t {
 			return true
@@ -269,8 +269,8 @@ func (w *Window) EachRun(from, to int64, f func(Run)) {
 
 // switchedTo returns the goroutine whose run begins with a switch: the peer of
 // the switch's own record just before it.
-func (g *Gen) switchedTo(at ref) uint32 {
-	if r := g.record(at - 1); tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitch || tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitchDestroy {
+func (g *Gen) switchedTo(rec ref) uint32 {
+	if r := g.record(rec - 1); tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitch || tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitchDestroy {
 		return r.peer()
 	}
 	return 0
@@ -282,24 +282,24 @@ func (g *Gen) EachLongRun(shortest int64, f func(Run)) {
 	var run Run
 	for k := range g.streams {
 		s := &g.streams[k]
-		ways := g.index[s.index[0]:s.index[1]]
+		waypoints := g.index[s.index[0]:s.index[1]]
 		after := func(i int) int64 {
-			if i < len(ways) {
-				return ways[i].t
+			if i < len(waypoints) {
+				return waypoints[i].t
 			}
 			return g.End - g.Base + 1
 		}
 		done := int64(-1)
-		for i := 0; i < len(ways); i++ {
+		for i := 0; i < len(waypoints); i++ {
 			// A run that crosses a waypoint has at least half its length on one side of it.
-			if after(i+1)-ways[i].t < shortest/2 {
+			if after(i+1)-waypoints[i].t < shortest/2 {
 				continue
 			}
 			from := max(i-1, 0)
-			for i++; i < len(ways) && after(i+1)-ways[i].t >= shortest/2; i++ {
+			for i++; i < len(waypoints) && after(i+1)-waypoints[i].t >= shortest/2; i++ {
 			}
 			to := after(i + 1)
-			g.streamRuns(s, ways[from].t, to, &run, func() {
+			g.streamRuns(s, waypoints[from].t, to, &run, func() {
 				if run.Began && run.Ended && run.To-run.From >= shortest && run.To-g.Base > done {
 					f(run)
 				}

@@ -8,22 +8,22 @@ import (
 
 // sampleIndex finds CPU samples by goroutine, made when one is first asked for.
 type sampleIndex struct {
-	sampOnce sync.Once
-	sampByG  map[uint64][]int32
+	samplesOnce sync.Once
+	samplesByG  map[uint64][]int32
 }
 
 func (x *sampleIndex) reset() { *x = sampleIndex{} }
 
 // SamplesOf returns the indices in Samples of a goroutine's CPU samples.
 func (g *Gen) SamplesOf(id uint64) []int32 {
-	g.sampOnce.Do(g.indexSamples)
-	return g.sampByG[id]
+	g.samplesOnce.Do(g.indexSamples)
+	return g.samplesByG[id]
 }
 
 func (g *Gen) indexSamples() {
-	g.sampByG = make(map[uint64][]int32)
+	g.samplesByG = make(map[uint64][]int32)
 	for i, s := range g.Samples {
-		g.sampByG[s.G] = append(g.sampByG[s.G], int32(i))
+		g.samplesByG[s.G] = append(g.samplesByG[s.G], int32(i))
 	}
 }
 
@@ -33,9 +33,9 @@ func (g *Gen) SamplesIn(id uint64, from, to int64) []int32 {
 	if k == len(g.Samples) || g.Samples[k].Time >= to {
 		return nil // as in most short runs: there is none of any goroutine
 	}
-	of := g.SamplesOf(id)
+	samples := g.SamplesOf(id)
 	before := func(k int32, t int64) int { return cmp.Compare(g.Samples[k].Time, t) }
-	i, _ := slices.BinarySearchFunc(of, from, before)
-	j, _ := slices.BinarySearchFunc(of[i:], to, before)
-	return of[i : i+j]
+	i, _ := slices.BinarySearchFunc(samples, from, before)
+	j, _ := slices.BinarySearchFunc(samples[i:], to, before)
+	return samples[i : i+j]
 }

@@ -2,26 +2,26 @@ package timeline
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// entry returns the slot from which on a goroutine's pieces tell what it was doing at t (ns since the generation's base), if
+// entrySlot returns the slot from which on a goroutine's pieces tell what it was doing at t (ns since the generation's base), if
 // at least least pieces begin before t; it is the one before the last, which says where a runnable goroutine was.
 //
 // Where a goroutine's life has holes (its numbers are not dense), any number of pieces may repeat what was before them: there it
 // is the start of a run. A trace in which one bit is flipped has hundreds of such goroutines, so these must not be told from
 // their beginning each time.
-func (g *Gen) entry(d uint32, t int64, least uint32) (uint32, bool) {
-	lo, hi := g.base[d], g.base[d+1]
+func (g *Gen) entrySlot(d uint32, t int64, minBefore uint32) (uint32, bool) {
+	lo, hi := g.slotBase[d], g.slotBase[d+1]
 	if hi-lo <= 8 {
 		return 0, false
 	}
 	k := g.slotAfter(lo, hi, t)
-	if k < lo+least {
+	if k < lo+minBefore {
 		return 0, false
 	}
 	k -= 2
 	if !g.isIrregular(d) {
 		return k, true
 	}
-	for n := 0; k > lo && n < maxBack; n++ {
+	for n := 0; k > lo && n < maxEntrySearch; n++ {
 		switch r := g.record(g.slots[k].rec); r.kind() {
 		case kind(tracefmt.EvGoStart), kindSwitched, kind(tracefmt.EvGoCreateSyscall):
 			return k, true
@@ -31,8 +31,8 @@ func (g *Gen) entry(d uint32, t int64, least uint32) (uint32, bool) {
 	return k, k > lo
 }
 
-// maxBack bounds the search for the start of a run; a goroutine that has none in so many pieces is none of a real program.
-const maxBack = 1024
+// maxEntrySearch bounds the search for the start of a run; a goroutine that has none in so many pieces is none of a real program.
+const maxEntrySearch = 1024
 
 // slotAfter returns the first of slots[lo:hi] whose piece begins after t (ns
 // since the generation's base), hi if none does. A goroutine's pieces are
@@ -43,21 +43,21 @@ func (g *Gen) slotAfter(lo, hi uint32, t int64) uint32 {
 	if t < 0 {
 		return lo
 	}
-	when := whenOf(t)
-	after := func(i uint32) bool {
-		if w := g.slots[i].when; w != when {
+	when := coarseTimeOf(t)
+	isAfter := func(i uint32) bool {
+		if w := g.slots[i].coarseTime; w != when {
 			return w > when
 		}
 		return g.record(g.slots[i].rec).time() > t
 	}
 	if hi-lo > 16 {
 		length := max(g.End-g.Base, 1)
-		at := lo + uint32(float64(hi-lo)*min(max(float64(t)/float64(length), 0), 0.999999))
+		guess := lo + uint32(float64(hi-lo)*min(max(float64(t)/float64(length), 0), 0.999999))
 		step := uint32(4)
-		if after(at) {
-			hi = at
+		if isAfter(guess) {
+			hi = guess
 			for hi-lo > step {
-				if !after(hi - step) {
+				if !isAfter(hi - step) {
 					lo = hi - step + 1
 					break
 				}
@@ -65,9 +65,9 @@ func (g *Gen) slotAfter(lo, hi uint32, t int64) uint32 {
 				step *= 2
 			}
 		} else {
-			lo = at + 1
+			lo = guess + 1
 			for hi-lo > step {
-				if after(lo + step) {
+				if isAfter(lo + step) {
 					hi = lo + step
 					break
 				}
@@ -77,7 +77,7 @@ func (g *Gen) slotAfter(lo, hi uint32, t int64) uint32 {
 		}
 	}
 	for lo < hi {
-		if mid := lo + (hi-lo)/2; after(mid) {
+		if mid := lo + (hi-lo)/2; isAfter(mid) {
 			hi = mid
 		} else {
 			lo = mid + 1

@@ -16,30 +16,30 @@ const (
 	Runnable
 	Waiting
 	Syscall
-	Gone
+	NotAlive
 )
 
 var stateNames = [...]string{"unknown", "running", "runnable", "waiting", "syscall", "gone"}
 
 func (s State) String() string { return stateNames[s] }
 
-// How says what began a span.
-type How uint8
+// Origin says what began a span.
+type Origin uint8
 
 // Beginnings of spans.
 const (
-	HowUnknown      How = iota
-	HowStatus           // already in this state when the trace began, or the beginning was lost
-	HowCreated          // created
-	HowStarted          // got a P
-	HowBlocked          // blocked itself
-	HowSwitched         // a coroutine switch
-	HowUnblocked        // woken
-	HowStopped          // yielded or preempted
-	HowSyscall          // entered the kernel, or C
-	HowSyscallEnded     // returned with its P, or without one (then runnable)
-	HowPoint            // a running span cut at an event with a stack
-	HowDestroyed
+	OriginUnknown      Origin = iota
+	OriginStatus              // already in this state when the trace began, or the beginning was lost
+	OriginCreated             // created
+	OriginStarted             // got a P
+	OriginBlocked             // blocked itself
+	OriginSwitched            // a coroutine switch
+	OriginUnblocked           // woken
+	OriginStopped             // yielded or preempted
+	OriginSyscall             // entered the kernel, or C
+	OriginSyscallEnded        // returned with its P, or without one (then runnable)
+	OriginCut                 // a running span cut at an event with a stack
+	OriginDestroyed
 )
 
 // BeforeTrace is the start of a span whose beginning was not seen.
@@ -51,7 +51,7 @@ const BeforeTrace = math.MinInt64
 type Span struct {
 	Start, End int64
 	State      State
-	How        How
+	Origin     Origin
 	// Reason is why it waits or stopped, in the trace's own words.
 	Reason tracefmt.StringID
 	// Stack is where a wait, system call or stop began; for a running span the
@@ -94,7 +94,7 @@ func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
 // within a part is lost, and time beyond the sixteen most frequent kinds of a part has no stack.
 // The cost does not grow with the number of events.
 func (w *Window) SpansCoarse(id uint64, from, to int64, buf []Span) []Span {
-	return w.appendSpans(id, expander{from: from, to: to, buf: buf, coarse: true, had: len(buf)})
+	return w.appendSpans(id, expander{from: from, to: to, buf: buf, coarse: true, initialLen: len(buf)})
 }
 
 // EachSpans calls f with the spans that Spans would return, in batches, so that a goroutine's whole life need not fit in
@@ -105,18 +105,18 @@ func (w *Window) EachSpans(id uint64, from, to int64, buf []Span, f func([]Span)
 	return buf
 }
 
-// sinkEvery is how many spans EachSpans gathers for a call.
-const sinkEvery = 256
+// spansPerCall is how many spans EachSpans gathers for a call.
+const spansPerCall = 256
 
-// pour passes all spans to the sink but the open one.
-func (e *expander) pour() {
+// passToSink passes all spans to the sink but the open one.
+func (e *expander) passToSink() {
 	n := len(e.buf)
 	if e.open {
 		n--
 	}
 	e.sink(e.buf[:n])
 	if e.buf = append(e.buf[:0], e.buf[n:]...); e.open {
-		e.cur = &e.buf[0]
+		e.openSpan = &e.buf[0]
 	}
 }
 
@@ -126,28 +126,28 @@ func (w *Window) appendSpans(id uint64, e expander) []Span {
 	}
 	i := w.genAt(e.from)
 	if g, d, k, ok := w.entryAt(i, id, e.from); ok {
-		e.assist, e.assistStack, e.stw = w.inside(i, d, k-g.base[d])
-		if e.pieces(g, d, k, g.base[d+1]) {
-			return e.done(w)
+		e.assist, e.assistStack, e.stw = w.rangeState(i, d, k-g.slotBase[d])
+		if e.expandPieces(g, d, k, g.slotBase[d+1]) {
+			return e.result(w)
 		}
 		i++
 	} else {
 		i = w.firstNeeded(i, id, e.from)
 		if i == 0 {
-			e.before = w.before
+			e.before = w.carriedSpan
 		}
 	}
 	for ; i < len(w.Gens); i++ {
 		g := w.Gens[i]
-		if i > 0 && g.Base >= e.to && (!e.open || e.cur.State == Gone) {
+		if i > 0 && g.Base >= e.to && (!e.open || e.openSpan.State == NotAlive) {
 			break
 		}
-		if d := g.ids.lookup(id); d != 0 && e.expand(w, i, d) {
-			return e.done(w)
+		if d := g.ids.lookup(id); d != 0 && e.expandGen(w, i, d) {
+			return e.result(w)
 		}
 	}
-	e.finish(max(e.to, w.Gens[len(w.Gens)-1].End))
-	return e.done(w)
+	e.closeLast(max(e.to, w.Gens[len(w.Gens)-1].End))
+	return e.result(w)
 }
 
 // entryAt returns from which slot on a generation alone shows what a goroutine
@@ -158,7 +158,7 @@ func (w *Window) entryAt(i int, id uint64, from int64) (g *Gen, d, k uint32, ok 
 		return g, 0, 0, false
 	}
 	if d = g.ids.lookup(id); d != 0 {
-		k, ok = g.entry(d, from-g.Base, 6)
+		k, ok = g.entrySlot(d, from-g.Base, 6)
 	}
 	return g, d, k, ok
 }
@@ -176,7 +176,7 @@ func (w *Window) firstNeeded(i int, id uint64, from int64) int {
 	return i
 }
 
-func (e *expander) done(w *Window) []Span {
+func (e *expander) result(w *Window) []Span {
 	if w.Passed != nil {
 		w.Passed.Add(int64(e.passed))
 	}
@@ -190,9 +190,9 @@ func (e *expander) done(w *Window) []Span {
 // before as well is never wrong.
 func (g *Gen) secondChange(d uint32) int64 {
 	n, passed := 0, 0
-	for _, s := range g.slots[g.base[d]:g.base[d+1]] {
+	for _, s := range g.slots[g.slotBase[d]:g.slotBase[d+1]] {
 		r := g.record(s.rec)
-		if !r.is(repeats) {
+		if !r.hasTrait(repeatsState) {
 			if n++; n == 2 {
 				return g.Base + r.time()
 			}
@@ -200,11 +200,11 @@ func (g *Gen) secondChange(d uint32) int64 {
 		if !opensRun(r) {
 			continue
 		}
-		for r := range g.run(s.rec) {
-			if passed++; passed > longAfter {
+		for r := range g.runEvents(s.rec) {
+			if passed++; passed > longRunAfter {
 				return math.MaxInt64
 			}
-			if !r.is(changes) {
+			if !r.hasTrait(changesState) {
 				continue
 			}
 			if n++; n == 2 {
@@ -221,13 +221,13 @@ type expander struct {
 	buf      []Span
 	// The open span is already the last one in buf, at cur, so that it need not
 	// be moved. It must not be changed once it is closed.
-	cur    *Span
-	open   bool
-	before func(id uint64) (Span, bool) // see Window; nil for nothing
-	sink   func([]Span)                 // see Window.EachSpans; nil for none
-	coarse bool                         // see Window.SpansCoarse
-	had    int                          // the length of buf at first
-	passed int                          // events of runs visited
+	openSpan   *Span
+	open       bool
+	before     func(id uint64) (Span, bool) // see Window; nil for nothing
+	sink       func([]Span)                 // see Window.EachSpans; nil for none
+	coarse     bool                         // see Window.SpansCoarse
+	initialLen int                          // the length of buf at first
+	passed     int                          // events of runs visited
 	// marking, if not nil, takes marks of the run being read.
 	marking *longRun
 	// What outlasts a span.
@@ -235,122 +235,122 @@ type expander struct {
 	assistStack tracefmt.StackID // where the assist began
 }
 
-// expand reads a goroutine's pieces in generation i of the window and reports
+// expandGen reads a goroutine's pieces in generation i of the window and reports
 // whether it reached the end of the wanted time.
-func (e *expander) expand(w *Window, i int, d uint32) bool {
+func (e *expander) expandGen(w *Window, i int, d uint32) bool {
 	g := w.Gens[i]
-	lo, hi := g.base[d], g.base[d+1]
+	lo, hi := g.slotBase[d], g.slotBase[d+1]
 	if !e.open {
 		if e.from > g.Base {
 			// The last piece that begins at or before from says what it was
 			// doing then.
-			if k, ok := g.entry(d, e.from-g.Base, 3); ok {
+			if k, ok := g.entrySlot(d, e.from-g.Base, 3); ok {
 				lo = k
 			}
 		}
-		e.assist, e.assistStack, e.stw = w.inside(i, d, lo-g.base[d])
+		e.assist, e.assistStack, e.stw = w.rangeState(i, d, lo-g.slotBase[d])
 	}
-	return e.pieces(g, d, lo, hi)
+	return e.expandPieces(g, d, lo, hi)
 }
 
-// pieces reads the pieces at slots[lo:hi] of goroutine d; it reports what expand does.
-func (e *expander) pieces(g *Gen, d, lo, hi uint32) bool {
+// expandPieces reads the pieces at slots[lo:hi] of goroutine d; it reports what expand does.
+func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
 	for ; lo < hi; lo++ {
 		s := g.slots[lo]
 		if s.rec == 0 {
 			continue
 		}
-		if e.sink != nil && len(e.buf) >= sinkEvery {
-			e.pour()
+		if e.sink != nil && len(e.buf) >= spansPerCall {
+			e.passToSink()
 		}
 		r := g.record(s.rec)
 		t := g.Base + r.time()
-		if e.open && e.cur.Start >= e.to {
-			e.drop()
+		if e.open && e.openSpan.Start >= e.to {
+			e.dropOpenSpan()
 			return true
 		}
 		switch kind := tracefmt.EventType(r.kind()); kind {
 		case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
 			if e.open {
-				if e.cur.Stack == 0 && kind == tracefmt.EvGoStatusStack {
-					e.cur.Stack = g.stack(r.stack())
+				if e.openSpan.Stack == 0 && kind == tracefmt.EvGoStatusStack {
+					e.openSpan.Stack = g.stack(r.stack())
 				}
 				break
 			}
-			e.begin(BeforeTrace, statusState(r.status()), HowStatus)
+			e.beginSpan(BeforeTrace, statusState(r.status()), OriginStatus)
 			if e.before != nil {
-				if c, ok := e.before(g.ids.ids[d]); ok && c.State == e.cur.State {
-					*e.cur = c
-					e.cur.Assist, e.cur.InSTW = e.assist, e.stw
+				if c, ok := e.before(g.ids.ids[d]); ok && c.State == e.openSpan.State {
+					*e.openSpan = c
+					e.openSpan.Assist, e.openSpan.InSTW = e.assist, e.stw
 				}
 			}
-			if kind == tracefmt.EvGoStatusStack && e.cur.Stack == 0 {
-				e.cur.Stack = g.stack(r.stack())
+			if kind == tracefmt.EvGoStatusStack && e.openSpan.Stack == 0 {
+				e.openSpan.Stack = g.stack(r.stack())
 			}
 		case tracefmt.EvGoCreate:
-			e.close(t)
-			n := e.begin(t, Runnable, HowCreated)
-			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner()]
+			e.closeSpan(t)
+			n := e.beginSpan(t, Runnable, OriginCreated)
+			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.creatorOrWaker()]
 		case tracefmt.EvGoCreateBlocked:
-			e.close(t)
-			n := e.begin(t, Waiting, HowCreated)
-			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.owner()]
+			e.closeSpan(t)
+			n := e.beginSpan(t, Waiting, OriginCreated)
+			n.Stack, n.Peer = g.stack(r.stack()), g.ids.ids[s.creatorOrWaker()]
 		case tracefmt.EvGoCreateSyscall:
-			e.close(t)
-			e.begin(t, Syscall, HowCreated)
+			e.closeSpan(t)
+			e.beginSpan(t, Syscall, OriginCreated)
 		case tracefmt.EvGoUnblock:
-			waker, at, noP := g.ids.ids[s.owner()], g.stack(r.stack()), r.aux()&auxNoP != 0
+			waker, wakerStack, noP := g.ids.ids[s.creatorOrWaker()], g.stack(r.stack()), r.aux()&auxNoP != 0
 			var stack tracefmt.StackID
 			var reason tracefmt.StringID
 			if e.open {
-				c := e.cur
-				c.Waker, c.WakerStack, c.WakeNoP, c.Woken = waker, at, noP, true
+				c := e.openSpan
+				c.Waker, c.WakerStack, c.WakeNoP, c.Woken = waker, wakerStack, noP, true
 				stack, reason = c.Stack, c.Reason
 			}
-			e.close(t)
-			n := e.begin(t, Runnable, HowUnblocked)
-			n.Stack, n.Reason, n.Waker, n.WakerStack, n.WakeNoP = stack, reason, waker, at, noP
+			e.closeSpan(t)
+			n := e.beginSpan(t, Runnable, OriginUnblocked)
+			n.Stack, n.Reason, n.Waker, n.WakerStack, n.WakeNoP = stack, reason, waker, wakerStack, noP
 		case tracefmt.EvGoStart:
-			e.close(t)
-			e.begin(t, Running, HowStarted)
+			e.closeSpan(t)
+			e.beginSpan(t, Running, OriginStarted)
 		case tracefmt.EventType(kindSwitched):
-			if e.open && e.cur.State == Waiting {
-				e.cur.Waker, e.cur.Woken = g.ids.ids[r.peer()], true
+			if e.open && e.openSpan.State == Waiting {
+				e.openSpan.Waker, e.openSpan.Woken = g.ids.ids[r.peer()], true
 			}
-			e.close(t)
-			n := e.begin(t, Running, HowSwitched)
+			e.closeSpan(t)
+			n := e.beginSpan(t, Running, OriginSwitched)
 			n.Peer = g.ids.ids[r.peer()]
 		}
-		if opensRun(r) && e.run(g, s.rec) {
+		if opensRun(r) && e.expandRun(g, s.rec) {
 			return true
 		}
 	}
 	return false
 }
 
-// run reads the events of a run and reports whether it reached the end of the
+// expandRun reads the events of a run and reports whether it reached the end of the
 // wanted time.
-func (e *expander) run(g *Gen, at ref) bool {
+func (e *expander) expandRun(g *Gen, runStart ref) bool {
 	var key longKey // the run and the state in which it began
 	if e.open {
-		key = longKey{at, e.cur.State, e.assist, e.stw, e.assistStack}
+		key = longKey{runStart, e.openSpan.State, e.assist, e.stw, e.assistStack}
 	}
 	entered, skimmed := false, !e.coarse
-	before, last := at, int64(0) // the event before, and its time
-	start, opened, how := len(e.buf), int64(0), HowUnknown
+	before, last := runStart, int64(0) // the event before, and its time
+	start, opened, origin := len(e.buf), int64(0), OriginUnknown
 	if e.open {
-		opened, how = e.cur.Start, e.cur.How
+		opened, origin = e.openSpan.Start, e.openSpan.Origin
 	}
 	for passed := 0; ; passed++ {
-		at, r := g.next(before)
+		runStart, r := g.next(before)
 		e.passed++
 		kind := tracefmt.EventType(r.kind())
 		if endsWalk(r) {
 			return false
 		}
 		t := g.Base + r.time()
-		if e.open && e.cur.Start >= e.to {
-			e.drop()
+		if e.open && e.openSpan.Start >= e.to {
+			e.dropOpenSpan()
 			return true
 		}
 		if passed%markEvery == 0 && e.open {
@@ -358,19 +358,19 @@ func (e *expander) run(g *Gen, at ref) bool {
 			switch {
 			case e.marking != nil:
 				e.marking.mark(e, before, last)
-			case passed == markEvery && !skimmed && opened >= e.from && how == HowStarted && len(e.buf)-e.had > coarseSpans:
+			case passed == markEvery && !skimmed && opened >= e.from && origin == OriginStarted && len(e.buf)-e.initialLen > coarseSpans:
 				// The runs before already have enough spans in full detail: start this run again, with less.
 				skimmed = true
-				e.buf = append(e.buf[:start-1], Span{Start: opened, State: key.state, How: how, Assist: key.assist, InSTW: key.stw})
-				e.cur, e.assist, e.stw, e.assistStack = &e.buf[start-1], key.assist, key.stw, key.assistStack
-				next = g.long(key).skim(e, key.at, coarseLess)
-			case passed < longAfter:
+				e.buf = append(e.buf[:start-1], Span{Start: opened, State: key.state, Origin: origin, Assist: key.assist, InSTW: key.stw})
+				e.openSpan, e.assist, e.stw, e.assistStack = &e.buf[start-1], key.assist, key.stw, key.assistStack
+				next = g.longRunOf(key).summarize(e, key.rec, coarseFewerParts)
+			case passed < longRunAfter:
 			case !entered && t <= e.from:
 				entered = true
-				next = g.long(key).enter(e, before)
-			case !skimmed && e.cur.Start >= e.from:
+				next = g.longRunOf(key).skipTo(e, before)
+			case !skimmed && e.openSpan.Start >= e.from:
 				skimmed = true
-				next = g.long(key).skim(e, before, coarseParts)
+				next = g.longRunOf(key).summarize(e, before, coarseParts)
 			}
 			if next != before {
 				before = next
@@ -378,82 +378,82 @@ func (e *expander) run(g *Gen, at ref) bool {
 				continue
 			}
 		}
-		before, last = at, t
+		before, last = runStart, t
 		switch kind {
 		case tracefmt.EvGoBlock, tracefmt.EvGoStop:
 			stack, reason := g.stack(r.stack()), g.str(r.peer())
 			if e.open {
-				e.cur.Preempted = kind == tracefmt.EvGoStop && e.cur.State == Running
+				e.openSpan.Preempted = kind == tracefmt.EvGoStop && e.openSpan.State == Running
 			}
-			e.cut(t, stack)
+			e.closeRunning(t, stack)
 			if kind == tracefmt.EvGoBlock {
-				n := e.begin(t, Waiting, HowBlocked)
+				n := e.beginSpan(t, Waiting, OriginBlocked)
 				n.Stack, n.Reason = stack, reason
 			} else {
-				n := e.begin(t, Runnable, HowStopped)
+				n := e.beginSpan(t, Runnable, OriginStopped)
 				n.Stack, n.Reason = stack, reason
 			}
 			return false
 		case tracefmt.EvGoSwitch:
-			e.close(t)
-			n := e.begin(t, Waiting, HowSwitched)
+			e.closeSpan(t)
+			n := e.beginSpan(t, Waiting, OriginSwitched)
 			n.Peer = g.ids.ids[r.peer()]
 			return false
 		case tracefmt.EvGoDestroy, tracefmt.EvGoDestroySyscall, tracefmt.EvGoSwitchDestroy:
 			if e.open {
-				e.cur.Died = true
+				e.openSpan.Died = true
 			}
-			e.close(t)
-			e.begin(t, Gone, HowDestroyed)
+			e.closeSpan(t)
+			e.beginSpan(t, NotAlive, OriginDestroyed)
 			e.assist, e.stw = false, false
 			return false
 		case tracefmt.EvGoSyscallBegin:
 			stack := g.stack(r.stack())
-			e.cut(t, stack)
-			n := e.begin(t, Syscall, HowSyscall)
+			e.closeRunning(t, stack)
+			n := e.beginSpan(t, Syscall, OriginSyscall)
 			n.Stack = stack
 		case tracefmt.EvGoSyscallEnd:
-			e.close(t)
-			e.begin(t, Running, HowSyscallEnded)
+			e.closeSpan(t)
+			e.beginSpan(t, Running, OriginSyscallEnded)
 		case tracefmt.EvGoSyscallEndBlocked:
 			var stack tracefmt.StackID
 			if e.open {
-				stack = e.cur.Stack
+				stack = e.openSpan.Stack
 			}
-			e.close(t)
-			n := e.begin(t, Runnable, HowSyscallEnded)
+			e.closeSpan(t)
+			n := e.beginSpan(t, Runnable, OriginSyscallEnded)
 			n.Stack = stack
 			return false
 		case tracefmt.EvGCMarkAssistBegin:
 			e.assistStack = g.stack(r.stack())
-			e.point(t, e.assistStack)
+			e.cutRunning(t, e.assistStack)
 			e.assist = true
 			if e.open {
-				e.cur.Assist = true
+				e.openSpan.Assist = true
 			}
 		case tracefmt.EvGCMarkAssistEnd:
-			e.point(t, e.assistStack)
+			e.cutRunning(t, e.assistStack)
 			e.assist = false
 			if e.open {
-				e.cur.Assist = false
+				e.openSpan.Assist = false
 			}
 		case tracefmt.EvSTWBegin:
-			e.point(t, g.stack(r.stack()))
+			e.cutRunning(t, g.stack(r.stack()))
 			e.stw = true
 			if e.open {
-				e.cur.InSTW = true
+				e.openSpan.InSTW = true
 			}
 		case tracefmt.EvSTWEnd:
-			e.point(t, 0)
+			e.cutRunning(t, 0)
 			e.stw = false
 			if e.open {
-				e.cur.InSTW = false
+				e.openSpan.InSTW = false
 			}
 		case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack, tracefmt.EvGCMarkAssistActive:
 			// About another goroutine.
 		default:
 			if s := r.stack(); s != 0 {
-				e.point(t, g.stack(s))
+				e.cutRunning(t, g.stack(s))
 			}
 		}
 	}
@@ -473,56 +473,56 @@ func statusState(status uint32) State {
 	return Unknown
 }
 
-// begin begins a span. It is filled in place: a copy of a fresh struct would
+// beginSpan begins a span. It is filled in place: a copy of a fresh struct would
 // stall until the stores to its fields are done.
-func (e *expander) begin(t int64, state State, how How) *Span {
+func (e *expander) beginSpan(t int64, state State, origin Origin) *Span {
 	e.buf = append(e.buf, Span{})
 	s := &e.buf[len(e.buf)-1]
-	s.Start, s.State, s.How, s.Assist, s.InSTW = t, state, how, e.assist, e.stw
-	e.cur, e.open = s, true
+	s.Start, s.State, s.Origin, s.Assist, s.InSTW = t, state, origin, e.assist, e.stw
+	e.openSpan, e.open = s, true
 	return s
 }
 
-// close ends the open span at t, or with length zero if t is before its start.
-func (e *expander) close(t int64) {
+// closeSpan ends the open span at t, or with length zero if t is before its start.
+func (e *expander) closeSpan(t int64) {
 	if !e.open {
 		return
 	}
 	e.open = false
-	e.cur.End = max(t, e.cur.Start)
-	if e.cur.End <= e.from || e.cur.Start >= e.to {
+	e.openSpan.End = max(t, e.openSpan.Start)
+	if e.openSpan.End <= e.from || e.openSpan.Start >= e.to {
 		e.buf = e.buf[:len(e.buf)-1]
 	}
 }
 
-// drop forgets the open span.
-func (e *expander) drop() {
+// dropOpenSpan forgets the open span.
+func (e *expander) dropOpenSpan() {
 	if e.open {
 		e.open = false
 		e.buf = e.buf[:len(e.buf)-1]
 	}
 }
 
-// cut closes a running span with the stack of the event that ends it.
-func (e *expander) cut(t int64, stack tracefmt.StackID) {
-	if e.open && e.cur.State == Running {
-		e.cur.Stack = stack
+// closeRunning closes a running span with the stack of the event that ends it.
+func (e *expander) closeRunning(t int64, stack tracefmt.StackID) {
+	if e.open && e.openSpan.State == Running {
+		e.openSpan.Stack = stack
 	}
-	e.close(t)
+	e.closeSpan(t)
 }
 
-// point splits a running span at an event with a stack.
-func (e *expander) point(t int64, stack tracefmt.StackID) {
-	if !e.open || e.cur.State != Running {
+// cutRunning splits a running span at an event with a stack.
+func (e *expander) cutRunning(t int64, stack tracefmt.StackID) {
+	if !e.open || e.openSpan.State != Running {
 		return
 	}
-	at := max(t, e.cur.Start)
-	e.cut(t, stack)
-	e.begin(at, Running, HowPoint)
+	cutTime := max(t, e.openSpan.Start)
+	e.closeRunning(t, stack)
+	e.beginSpan(cutTime, Running, OriginCut)
 }
 
-func (e *expander) finish(end int64) {
+func (e *expander) closeLast(end int64) {
 	if e.open {
-		e.close(max(end, e.cur.Start))
+		e.closeSpan(max(end, e.openSpan.Start))
 	}
 }

@@ -9,9 +9,9 @@ import (
 // zero value is ready for use; generations must come in order.
 type Stops struct{ open map[uint64]STWRange }
 
-// Each calls f for every stop that ends in a generation, in the order in which
+// Add calls f for every stop that ends in a generation, in the order in which
 // they stand there. One whose beginning was never seen is left out.
-func (s *Stops) Each(g *Gen, f func(STWRange)) {
+func (s *Stops) Add(g *Gen, f func(STWRange)) {
 	for _, r := range g.STW {
 		switch {
 		case r.End == 0:
@@ -32,8 +32,8 @@ func (s *Stops) Each(g *Gen, f func(STWRange)) {
 	}
 }
 
-// Open returns the stops whose end was not seen, by goroutine.
-func (s *Stops) Open() []STWRange {
+// Unfinished returns the stops whose end was not seen, by goroutine.
+func (s *Stops) Unfinished() []STWRange {
 	var out []STWRange
 	for _, g := range slices.Sorted(maps.Keys(s.open)) {
 		out = append(out, s.open[g])
@@ -44,6 +44,6 @@ func (s *Stops) Open() []STWRange {
 // FirstStop returns the index of the first stop of the world that may end
 // after t.
 func (g *Gen) FirstStop(t int64) int {
-	i, _ := slices.BinarySearch(g.stopTop, t+1)
+	i, _ := slices.BinarySearch(g.latestStopEnd, t+1)
 	return i
 }

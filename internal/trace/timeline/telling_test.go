@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// checkNear holds MayTell and LastWake to Spans around any time.
+// checkNear holds MayHaveTrackedStack and LastWake to Spans around any time.
 func checkNear(t *testing.T, in *decoded) {
 	t.Helper()
 	if len(in.gens) == 0 {
@@ -30,10 +30,10 @@ func checkNear(t *testing.T, in *decoded) {
 			}
 			from += rnd.Int64N(3) - 1
 			to := from + rnd.Int64N(1e5)
-			if !win.MayTell(id, from, to) {
+			if !win.MayHaveTrackedStack(id, from, to) {
 				for _, s := range win.Spans(id, from, to, nil) {
 					// Help to the collector has the stack of where it began, perhaps long ago.
-					if s.Stack != 0 && !s.Assist && flags(s.Stack)&FlagTelling != 0 {
+					if s.Stack != 0 && !s.Assist && flags(s.Stack)&FlagTracked != 0 {
 						t.Errorf("goroutine %d: from %d to %d nothing tells, but stack %d does, of a span from %d to %d", id, from, to, s.Stack, s.Start, s.End)
 						return
 					}
@@ -69,16 +69,16 @@ func checkTelling(t *testing.T, in *decoded) {
 	flags := classify(in.d.Symbols)
 	tells := make([]bool, in.d.Symbols.Stacks())
 	for id := range tells {
-		tells[id] = id != 0 && flags(tracefmt.StackID(id))&FlagTelling != 0
+		tells[id] = id != 0 && flags(tracefmt.StackID(id))&FlagTracked != 0
 	}
-	telling := func(s *Span) bool { return s.How != HowCreated && tells[s.Stack] }
+	telling := func(s *Span) bool { return s.Origin != OriginCreated && tells[s.Stack] }
 	var told []tracefmt.StackID
 	for _, id := range goroutines(in.gens) {
 		spans := win.Spans(id, BeforeTrace, math.MaxInt64, nil)
 		if !inOrder(spans) {
 			continue
 		}
-		told = win.Telling(id, win.Start(), math.MaxInt64, told[:0])
+		told = win.TrackedStacks(id, win.Start(), math.MaxInt64, told[:0])
 		for _, stack := range told {
 			if !slices.ContainsFunc(spans, func(s Span) bool { return telling(&s) && s.Stack == stack }) {
 				t.Errorf("goroutine %d: Telling has stack %d, which no span has", id, stack)
@@ -90,10 +90,10 @@ func checkTelling(t *testing.T, in *decoded) {
 			if a, b := spans[rnd.IntN(len(spans))], spans[rnd.IntN(len(spans))]; inRange(a.Start) && inRange(b.End) && rnd.IntN(4) > 0 {
 				from, to = a.Start, b.End
 			}
-			told = win.Telling(id, from, to, told[:0])
+			told = win.TrackedStacks(id, from, to, told[:0])
 			for i := range spans {
 				// A status, and who is ready to run, tell a stack of before.
-				if s := &spans[i]; telling(s) && s.Start >= from && s.End <= to && s.How != HowStatus && s.State != Runnable && !s.Assist && !slices.Contains(told, s.Stack) {
+				if s := &spans[i]; telling(s) && s.Start >= from && s.End <= to && s.Origin != OriginStatus && s.State != Runnable && !s.Assist && !slices.Contains(told, s.Stack) {
 					t.Errorf("goroutine %d: from %d to %d Telling lacks stack %d, of a span from %d to %d", id, from, to, s.Stack, s.Start, s.End)
 					return
 				}

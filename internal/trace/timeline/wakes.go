@@ -11,8 +11,8 @@ func (g *Gen) NextWake(id uint64, t int64) (int64, bool) {
 
 // Wakes finds a goroutine's wakes in a generation. It is quick where it is asked for one after the other.
 type Wakes struct {
-	g         *Gen
-	lo, hi, k uint32 // slots: the goroutine's, and one that begins not after the time asked for last
+	g                *Gen
+	lo, hi, lastSlot uint32 // slots: the goroutine's, and one that begins not after the time asked for last
 }
 
 // Wakes returns the wakes of a goroutine.
@@ -21,7 +21,7 @@ func (g *Gen) Wakes(id uint64) Wakes {
 	if d == 0 {
 		return Wakes{}
 	}
-	return Wakes{g, g.base[d], g.base[d+1], g.base[d]}
+	return Wakes{g, g.slotBase[d], g.slotBase[d+1], g.slotBase[d]}
 }
 
 // Next returns the first time after t at which it was woken.
@@ -32,25 +32,25 @@ func (c *Wakes) Next(t int64) (int64, bool) {
 	}
 	k := c.lo
 	if t > g.Base {
-		k = c.after(t - g.Base - 1)
+		k = c.slotAfter(t - g.Base - 1)
 	}
 	for ; k < c.hi; k++ {
 		if r := g.record(g.slots[k].rec); tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock {
-			if at := g.Base + r.time(); at >= t {
-				c.k = k
-				return at, true
+			if wakeTime := g.Base + r.time(); wakeTime >= t {
+				c.lastSlot = k
+				return wakeTime, true
 			}
 		}
 	}
 	return 0, false
 }
 
-// after is slotAfter, but looks first at those behind the one found last.
-func (c *Wakes) after(t int64) uint32 {
-	when := whenOf(t)
-	if k := c.k; k < c.hi && c.g.slots[k].when < when {
-		for k++; k < c.hi && k < c.k+32; k++ {
-			if w := c.g.slots[k].when; w > when {
+// slotAfter is slotAfter, but looks first at those behind the one found last.
+func (c *Wakes) slotAfter(t int64) uint32 {
+	when := coarseTimeOf(t)
+	if k := c.lastSlot; k < c.hi && c.g.slots[k].coarseTime < when {
+		for k++; k < c.hi && k < c.lastSlot+32; k++ {
+			if w := c.g.slots[k].coarseTime; w > when {
 				return k
 			} else if w == when {
 				break // only the record tells
@@ -74,7 +74,7 @@ func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
 			}
 			continue
 		}
-		lo, hi := g.base[d], g.base[d+1]
+		lo, hi := g.slotBase[d], g.slotBase[d+1]
 		for k := g.slotAfter(lo, hi, to-g.Base); k > lo; k-- {
 			s := &g.slots[k-1]
 			if s.rec == 0 {
@@ -96,20 +96,20 @@ func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
 	return 0, false
 }
 
-// mostWoke bounds the events of a goroutine that Woke looks at.
-const mostWoke = 1 << 12
+// maxEventsWoken bounds the events of a goroutine that Woke looks at.
+const maxEventsWoken = 1 << 12
 
-// Woke calls f for every goroutine that goroutine id made runnable in [from, to), in order of time, with the stack of that, until
+// EachWoken calls f for every goroutine that goroutine id made runnable in [from, to), in order of time, with the stack of that, until
 // it returns false. It reports whether it looked at all of that time: where very much happened it does not.
-func (w *Window) Woke(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) bool {
-	looked := 0
+func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) bool {
+	visited := 0
 	for i := w.genAt(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
 		g := w.Gens[i]
 		d := g.ids.lookup(id)
 		if d == 0 {
 			continue
 		}
-		lo, hi := g.base[d], g.base[d+1]
+		lo, hi := g.slotBase[d], g.slotBase[d+1]
 		for k := max(g.slotAfter(lo, hi, from-g.Base), lo+1) - 1; k < hi; k++ {
 			s := &g.slots[k]
 			if s.rec == 0 || !opensRun(g.record(s.rec)) {
@@ -118,11 +118,11 @@ func (w *Window) Woke(id uint64, from, to int64, f func(woken uint64, stack trac
 			if g.Base+g.record(s.rec).time() >= to {
 				return true
 			}
-			for r := range g.run(s.rec) {
-				if r.is(leaves) || g.Base+r.time() >= to {
+			for r := range g.runEvents(s.rec) {
+				if r.hasTrait(leavesThread) || g.Base+r.time() >= to {
 					break
 				}
-				if looked++; looked > mostWoke {
+				if visited++; visited > maxEventsWoken {
 					return false
 				}
 				if tracefmt.EventType(r.kind()) == tracefmt.EvGoUnblock && g.Base+r.time() >= from && !f(g.ids.ids[r.peer()], g.stack(r.stack())) {

@@ -36,13 +36,13 @@ func (w *Window) DropFirst() *Gen {
 	carry.reset(next, w.carry)
 	one := Window{Gens: w.Gens[:1], carry: w.carry, carried: w.carried}
 	var buf []Span
-	for d := uint32(1); int(d)+1 < len(next.base); d++ {
-		lo := next.base[d]
-		if lo == next.base[d+1] || next.slots[lo].rec == 0 {
+	for d := uint32(1); int(d)+1 < len(next.slotBase); d++ {
+		lo := next.slotBase[d]
+		if lo == next.slotBase[d+1] || next.slots[lo].rec == 0 {
 			continue
 		}
 		r := next.record(next.slots[lo].rec)
-		if !r.is(repeats) {
+		if !r.hasTrait(repeatsState) {
 			continue
 		}
 		state := statusState(r.status())
@@ -85,8 +85,8 @@ func (w *Window) genAt(t int64) int {
 	return max(i, 0)
 }
 
-// At returns the index of the generation in which time t lies.
-func (w *Window) At(t int64) int { return w.genAt(t) }
+// GenIndex returns the index of the generation in which time t lies.
+func (w *Window) GenIndex(t int64) int { return w.genAt(t) }
 
 // StartOf returns the start function's stack of a goroutine created at time t, 0
 // if it is not known.
@@ -117,12 +117,12 @@ func NewWindow(gens []*Gen, carried func(id uint64) (Span, bool)) *Window {
 	return &Window{Gens: gens, carried: carried}
 }
 
-// before returns what a goroutine was doing when the window began.
-func (w *Window) before(id uint64) (Span, bool) {
+// carriedSpan returns what a goroutine was doing when the window began.
+func (w *Window) carriedSpan(id uint64) (Span, bool) {
 	if w.carried != nil {
 		return w.carried(id)
 	}
-	return w.carry.At(id)
+	return w.carry.SpanOf(id)
 }
 
 // Death returns when a goroutine ended, if the window saw it end at t or later.

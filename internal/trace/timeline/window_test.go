@@ -63,9 +63,9 @@ func inOrder(spans []Span) bool {
 func checkLife(t *testing.T, id uint64, spans []Span) {
 	t.Helper()
 	may := map[[2]State]bool{
-		{Running, Running}: true, {Running, Runnable}: true, {Running, Waiting}: true, {Running, Syscall}: true, {Running, Gone}: true,
+		{Running, Running}: true, {Running, Runnable}: true, {Running, Waiting}: true, {Running, Syscall}: true, {Running, NotAlive}: true,
 		{Runnable, Running}: true, {Waiting, Runnable}: true, {Waiting, Running}: true,
-		{Syscall, Running}: true, {Syscall, Runnable}: true, {Syscall, Gone}: true, {Gone, Syscall}: true,
+		{Syscall, Running}: true, {Syscall, Runnable}: true, {Syscall, NotAlive}: true, {NotAlive, Syscall}: true,
 	}
 	for i := 1; i < len(spans); i++ {
 		a, b := spans[i-1], spans[i]
@@ -122,7 +122,7 @@ func checkSliding(t *testing.T, in *decoded) {
 			tail := full[len(full)-len(part):]
 			for i := range part {
 				got, want := part[i], tail[i]
-				if i == 0 && got.How == HowStatus {
+				if i == 0 && got.Origin == OriginStatus {
 					// Its beginning lies before the window; what comes with it too.
 					// A state lasts over points and only its last part is seen.
 					if got.State == Runnable {
@@ -133,7 +133,7 @@ func checkSliding(t *testing.T, in *decoded) {
 					}
 					continue
 				}
-				if i == 0 && got.How != HowCreated {
+				if i == 0 && got.Origin != OriginCreated {
 					t.Fatalf("goroutine %d from generation %d: begins with %v", id, k, got)
 				}
 				if i == 1 {

@@ -15,57 +15,57 @@ type worker struct {
 	ids   *goids
 	slabs *slabPool
 
-	slab   *slab
-	slabID uint32
-	n      uint32 // next free offset in slab
+	slab     *slab
+	slabID   uint32
+	nextWord uint32 // next free offset in slab
 
-	found
-	count []tally // by dense goroutine
-	told  []told
-	open  bool // the last of told goes on
-	pages [512]struct {
+	threadLists
+	count       []tally // by dense goroutine
+	tracked     []trackedStack
+	trackedOpen bool // the last of told goes on
+	pageCache   [512]struct {
 		key  uint64 // page number + 1
 		page *goidPage
 	}
 
-	layout  layout  // of the records
-	flags   []uint8 // by local stack id
-	events  int64
-	last    int64 // the last time, since the generation's base
-	orphans int64 // events that need a goroutine or P where there is none
-	late    int64 // times that do not fit
-	unknown int64 // events of an unknown type: the rest of a batch is lost
-	badType uint8
+	layout            layout  // of the records
+	flags             []uint8 // by local stack id
+	events            int64
+	last              int64 // the last time, since the generation's base
+	orphans           int64 // events that need a goroutine or P where there is none
+	lateTimes         int64 // times that do not fit
+	unknownTypes      int64 // events of an unknown type: the rest of a batch is lost
+	lowestUnknownType uint8
 }
 
-// found is what workers find beside the records of threads' streams.
-type found struct {
-	m      uint64 // the thread
-	pieces pieceList
-	procs  []ProcEvent
-	heap   []HeapPoint
-	user   []UserEvent
-	marks  []Mark
-	extra  []extraEvent
-	nobody []nobodyWake
-	index  []waypoint
-	holds  []hold
-	ranges []rangeEvent
-	starts []goStart // start functions of created goroutines
+// threadLists is what workers find beside the records of threads' streams.
+type threadLists struct {
+	m            uint64 // the thread
+	pieces       pieceList
+	procs        []ProcEvent
+	heap         []HeapPoint
+	user         []UserEvent
+	marks        []Mark
+	extra        []extraEvent
+	unattributed []unattributedWake
+	index        []waypoint
+	holds        []hold
+	ranges       []rangeEvent
+	starts       []goStart // start functions of created goroutines
 }
 
-// since returns what is found in a stream before which it was as much as in o.
-func (f *found) since(o *found) found {
-	return found{
-		f.m, f.pieces.since(&o.pieces), f.procs[len(o.procs):], f.heap[len(o.heap):], f.user[len(o.user):], f.marks[len(o.marks):], f.extra[len(o.extra):],
-		f.nobody[len(o.nobody):], f.index[len(o.index):], f.holds[len(o.holds):], f.ranges[len(o.ranges):], f.starts[len(o.starts):],
+// addedSince returns what is found in a stream before which it was as much as in o.
+func (f *threadLists) addedSince(before *threadLists) threadLists {
+	return threadLists{
+		f.m, f.pieces.addedSince(&before.pieces), f.procs[len(before.procs):], f.heap[len(before.heap):], f.user[len(before.user):], f.marks[len(before.marks):], f.extra[len(before.extra):],
+		f.unattributed[len(before.unattributed):], f.index[len(before.index):], f.holds[len(before.holds):], f.ranges[len(before.ranges):], f.starts[len(before.starts):],
 	}
 }
 
-// empty forgets what was found and keeps the memory for more.
-func (f *found) empty() {
-	*f = found{
-		0, f.pieces, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.nobody[:0], f.index[:0], f.holds[:0], f.ranges[:0], f.starts[:0],
+// reset forgets what was found and keeps the memory for more.
+func (f *threadLists) reset() {
+	*f = threadLists{
+		0, f.pieces, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.unattributed[:0], f.index[:0], f.holds[:0], f.ranges[:0], f.starts[:0],
 	}
 }
 
@@ -75,22 +75,22 @@ type tally struct{ count, top uint32 }
 
 type goStart struct{ g, stack uint32 }
 
-func (w *worker) begin(g *Gen, flags []uint8, layout layout) {
+func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 	w.gen, w.ids, w.flags, w.layout = g, &g.ids, flags, layout
-	w.slab, w.n, w.open = nil, 0, false
-	if told := g.told[:cap(g.told)]; int(w.id) < len(told) {
-		w.told = told[w.id][:0] // memory of an earlier generation
+	w.slab, w.nextWord, w.trackedOpen = nil, 0, false
+	if trackedMemory := g.tracked[:cap(g.tracked)]; int(w.id) < len(trackedMemory) {
+		w.tracked = trackedMemory[w.id][:0] // memory of an earlier generation
 	}
-	w.slabs.givePieces(&w.pieces)
-	w.empty()
+	w.slabs.returnChunks(&w.pieces)
+	w.reset()
 	clear(w.count)
-	clear(w.pages[:])
-	w.events, w.last, w.orphans, w.late, w.unknown = 0, 0, 0, 0, 0
+	clear(w.pageCache[:])
+	w.events, w.last, w.orphans, w.lateTimes, w.unknownTypes = 0, 0, 0, 0, 0
 }
 
-// stream decodes batches of the thread m, in file order. It reports false
+// decodeStream decodes batches of the thread m, in file order. It reports false
 // if a batch is malformed.
-func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
+func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
 	data, m := src.Data[:len(src.Data)+tracefmt.Pad], w.m
 	var (
 		cur    uint32 // dense goroutine that this thread runs
@@ -102,8 +102,8 @@ func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.S
 		events int64
 		num    [8]uint64 // an event's arguments; those that it has not are 0
 		// Times are multiples of 1<<unit ns, and up to near they fit into records.
-		unit = w.layout.unit
-		near = min(int64(timeMax), int64(tickMost)<<unit-1)
+		unit      = w.layout.unit
+		fitsUntil = min(int64(maxTime), int64(maxTick)<<unit-1)
 		// The piece that is the run, and what a network wait is called.
 		run     *piece
 		network = w.gen.networkLocal
@@ -114,16 +114,16 @@ func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.S
 		// While the generation before is walked, its walkers go first: what they do at the end, one after the other, then has this beside it.
 		runtime.Gosched()
 		b := src.Batches[bi]
-		w.room()
-		words, slabID, n := &w.slab.words, w.slabID, w.n
+		w.ensureRoom()
+		words, slabID, n := &w.slab.words, w.slabID, w.nextWord
 		first, before := n, cur
 		t := sc.NS(b.Time) - base
-		far := uint64(0) // not 0: times do not fit into records any more
-		if t > near {
-			far = 1
-			if t > timeMax {
-				t = timeMax
-				w.late++
+		tooLate := uint64(0) // not 0: times do not fit into records any more
+		if t > fitsUntil {
+			tooLate = 1
+			if t > maxTime {
+				t = maxTime
+				w.lateTimes++
 			}
 		}
 		start := t
@@ -132,10 +132,10 @@ func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.S
 			typ := data[i]
 			args := argCounts[typ]
 			if args == 0 {
-				if w.unknown == 0 || typ < w.badType {
-					w.badType = typ
+				if w.unknownTypes == 0 || typ < w.lowestUnknownType {
+					w.lowestUnknownType = typ
 				}
-				w.unknown++
+				w.unknownTypes++
 				i = end
 				break
 			}
@@ -147,42 +147,42 @@ func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.S
 				} else {
 					t += sc.NS(dt)
 				}
-				if t > near {
-					far = 1
-					if t > timeMax {
-						t = timeMax
-						w.late++
+				if t > fitsUntil {
+					tooLate = 1
+					if t > maxTime {
+						t = maxTime
+						w.lateTimes++
 					}
 				}
 			}
 			events++
 			if n-first >= waypointEvery {
 				w.index = append(w.index, waypoint{start, ref(slabID | first), before})
-				if slabSize-n < enough {
-					w.n = n
-					w.room()
-					words, slabID, n = &w.slab.words, w.slabID, w.n
+				if slabSize-n < minRoom {
+					w.nextWord = n
+					w.ensureRoom()
+					words, slabID, n = &w.slab.words, w.slabID, w.nextWord
 				}
 				first, before, start = n, cur, t
 			}
-			a := uint64(t)>>(unit&63)<<tickShift | uint64(typ)<<kindShift
-			at := ref(slabID | n)
+			head := uint64(t)>>(unit&63)<<tickShift | uint64(typ)<<kindShift
+			rec := ref(slabID | n)
 			switch ev := tracefmt.EventType(typ); ev {
 			case tracefmt.EvGoStart:
-				cur, curSeq = w.dense(x), uint32(y)
-				run = w.piece(cur, uint32(y), at, 0, t)
-				words[n] = w.record(a, far, t, uint64(cur), 0)
+				cur, curSeq = w.denseID(x), uint32(y)
+				run = w.addPiece(cur, uint32(y), rec, 0, t)
+				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
 			case tracefmt.EvGoUnblock:
-				g := w.dense(x)
-				w.piece(g, uint32(y), at, cur, t)
+				g := w.denseID(x)
+				w.addPiece(g, uint32(y), rec, cur, t)
 				if cur == 0 {
-					w.nobody = append(w.nobody, nobodyWake{t, g, uint32(y)})
+					w.unattributed = append(w.unattributed, unattributedWake{t, g, uint32(y)})
 				} else if z < nStack && flags[z] != 0 {
-					w.flagged(cur, flags[z], ev, t, run, uint32(z))
+					w.noteFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
 				if curP != noProc {
-					words[n] = w.record(a, far, t, 0, z)
+					words[n] = w.encodeRecord(head, tooLate, t, 0, z)
 				} else {
 					words[n] = w.putWide(kind(typ), t, auxNoP, 0, uint32(z))
 				}
@@ -193,12 +193,12 @@ func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.S
 					break
 				}
 				if y < nStack && flags[y] != 0 {
-					w.flagged(cur, flags[y], ev, t, run, uint32(y))
+					w.noteFlagged(cur, flags[y], ev, t, run, uint32(y))
 				}
-				words[n] = w.record(a, far, t, x, y)
+				words[n] = w.encodeRecord(head, tooLate, t, x, y)
 				n++
 				if x == network && ev == tracefmt.EvGoBlock {
-					run.owner |= netBlock
+					run.ownerBits |= networkWaitBit
 				}
 				cur = 0
 			case tracefmt.EvGoSyscallBegin:
@@ -210,56 +210,56 @@ func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.S
 					pSeq = uint32(x)
 				}
 				if y < nStack && flags[y] != 0 {
-					w.flagged(cur, flags[y], ev, t, run, uint32(y))
+					w.noteFlagged(cur, flags[y], ev, t, run, uint32(y))
 				}
-				words[n] = w.record(a, far, t, 0, y)
+				words[n] = w.encodeRecord(head, tooLate, t, 0, y)
 				n++
 			case tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroy:
 				if cur == 0 {
 					w.orphans++
 					break
 				}
-				words[n] = w.record(a, far, t, uint64(cur), 0)
+				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
 				if ev != tracefmt.EvGoSyscallEnd {
 					cur = 0
 				}
 			case tracefmt.EvGoCreate, tracefmt.EvGoCreateBlocked:
-				g := w.dense(x)
-				w.piece(g, 0, at, cur, t)
+				g := w.denseID(x)
+				w.addPiece(g, 0, rec, cur, t)
 				w.starts = append(w.starts, goStart{g, uint32(y)})
 				if z < nStack && flags[z] != 0 && cur != 0 {
-					w.flagged(cur, flags[z], ev, t, run, uint32(z))
+					w.noteFlagged(cur, flags[z], ev, t, run, uint32(z))
 				}
-				words[n] = w.record(a, far, t, uint64(g), z)
+				words[n] = w.encodeRecord(head, tooLate, t, uint64(g), z)
 				n++
 			case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack:
-				g := w.dense(x)
+				g := w.denseID(x)
 				aux := z & auxStatus
 				if z == tracefmt.GoRunning || z == tracefmt.GoSyscall && y == m {
 					aux |= auxBinds
 					cur, curSeq = g, 0
 				}
-				if p := w.piece(g, 0, at, 0, t); aux&auxBinds != 0 {
+				if p := w.addPiece(g, 0, rec, 0, t); aux&auxBinds != 0 {
 					run = p
 				}
-				if aux&auxBinds|u>>statusStack|far == 0 {
-					words[n] = a | aux<<statusStack | u
+				if aux&auxBinds|u>>statusStackBits|tooLate == 0 {
+					words[n] = head | aux<<statusStackBits | u
 				} else {
 					words[n] = w.putWide(kind(typ), t, uint32(aux), g, uint32(u))
 				}
 				n++
 			case tracefmt.EvGoCreateSyscall:
-				cur, curSeq = w.dense(x), 0
-				run = w.piece(cur, 0, at, 0, t)
-				words[n] = w.record(a, far, t, uint64(cur), 0)
+				cur, curSeq = w.denseID(x), 0
+				run = w.addPiece(cur, 0, rec, 0, t)
+				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
 			case tracefmt.EvGoDestroySyscall:
 				if cur == 0 {
 					w.orphans++
 					break
 				}
-				words[n] = w.record(a, far, t, uint64(cur), 0)
+				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
 				cur = 0
 				if curP != noProc {
@@ -268,75 +268,75 @@ func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.S
 					w.holds = append(w.holds, hold{ref(slabID | n), noProc})
 				}
 			case tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy:
-				g := w.dense(x)
+				g := w.denseID(x)
 				if cur == 0 {
 					w.orphans++
 				} else {
-					words[n] = w.record(a, far, t, uint64(g), 0)
+					words[n] = w.encodeRecord(head, tooLate, t, uint64(g), 0)
 					n++
 				}
-				run = w.piece(g, uint32(y), ref(slabID|n), 0, t)
-				a = uint64(t)>>(unit&63)<<tickShift | uint64(kindSwitched)<<kindShift
-				words[n] = w.record(a, far, t, uint64(cur), 0)
+				run = w.addPiece(g, uint32(y), ref(slabID|n), 0, t)
+				head = uint64(t)>>(unit&63)<<tickShift | uint64(kindSwitched)<<kindShift
+				words[n] = w.encodeRecord(head, tooLate, t, uint64(cur), 0)
 				n++
 				cur, curSeq = g, uint32(y)
 			case tracefmt.EvProcStart:
 				curP, pSeq = uint32(x), uint32(y)
 				w.procs = append(w.procs, ProcEvent{base + t, m, curP, pSeq, ProcTaken})
-				w.holds = append(w.holds, hold{at, curP})
+				w.holds = append(w.holds, hold{rec, curP})
 			case tracefmt.EvProcStop:
 				if curP == noProc {
 					w.orphans++
 					break
 				}
-				w.procs = append(w.procs, ProcEvent{base + t, m, curP, pSeq, ProcLetGo})
+				w.procs = append(w.procs, ProcEvent{base + t, m, curP, pSeq, ProcReleased})
 				curP = noProc
-				w.holds = append(w.holds, hold{at, noProc})
+				w.holds = append(w.holds, hold{rec, noProc})
 			case tracefmt.EvProcSteal:
 				w.procs = append(w.procs, ProcEvent{base + t, m, uint32(x), uint32(y), ProcStolen})
 				if z == m && uint32(x) == curP {
 					curP = noProc // stolen from itself: acts like a stop
-					w.holds = append(w.holds, hold{at, noProc})
+					w.holds = append(w.holds, hold{rec, noProc})
 				}
 			case tracefmt.EvProcStatus:
 				w.procs = append(w.procs, ProcEvent{base + t, m, uint32(x), 0, procStatus + ProcChange(y&7)})
 				if y == tracefmt.ProcRunning || y == tracefmt.ProcSyscall {
 					curP, pSeq = uint32(x), 0
-					w.holds = append(w.holds, hold{at, curP})
+					w.holds = append(w.holds, hold{rec, curP})
 				}
 			case tracefmt.EvHeapAlloc, tracefmt.EvHeapGoal:
 				w.heap = append(w.heap, HeapPoint{Time: base + t, Bytes: x, Goal: ev == tracefmt.EvHeapGoal})
 			case tracefmt.EvGCMarkAssistActive:
-				g := w.dense(x)
-				w.extra = append(w.extra, extraEvent{t, g, at, ev, x, 0})
-				words[n] = w.record(a, far, t, uint64(g), 0)
+				g := w.denseID(x)
+				w.extra = append(w.extra, extraEvent{t, g, rec, ev, x, 0})
+				words[n] = w.encodeRecord(head, tooLate, t, uint64(g), 0)
 				n++
 			case tracefmt.EvUserTaskBegin, tracefmt.EvUserTaskEnd, tracefmt.EvUserRegionBegin, tracefmt.EvUserRegionEnd, tracefmt.EvUserLog,
 				tracefmt.EvSTWBegin, tracefmt.EvSTWEnd, tracefmt.EvProcsChange, tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd,
 				tracefmt.EvGCMarkAssistBegin, tracefmt.EvGCMarkAssistEnd, tracefmt.EvGCSweepBegin, tracefmt.EvGCSweepEnd:
 				switch ev {
 				case tracefmt.EvSTWBegin, tracefmt.EvSTWEnd:
-					w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: ev})
-					w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, y})
+					w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: rec, typ: ev})
+					w.extra = append(w.extra, extraEvent{t, cur, rec, ev, x, y})
 				case tracefmt.EvGCMarkAssistBegin, tracefmt.EvGCMarkAssistEnd:
-					w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: at, typ: ev})
+					w.ranges = append(w.ranges, rangeEvent{g: cur, seq: curSeq, rec: rec, typ: ev})
 				case tracefmt.EvProcsChange, tracefmt.EvGCActive, tracefmt.EvGCBegin, tracefmt.EvGCEnd:
-					w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, y})
+					w.extra = append(w.extra, extraEvent{t, cur, rec, ev, x, y})
 				case tracefmt.EvGCSweepBegin:
 				case tracefmt.EvGCSweepEnd:
 					w.gen.swept.Add(x)
 				default:
-					w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: at, typ: ev, arg: [3]uint64{x, y, z}})
+					w.user = append(w.user, UserEvent{Time: base + t, g: cur, rec: rec, typ: ev, arg: [3]uint64{x, y, z}})
 				}
 				stack := num[stackArgs[typ]&7]
-				w.tellIf(cur, run, stack, t)
-				words[n] = w.record(a, far, t, 0, stack)
+				w.noteIfTracked(cur, run, stack, t)
+				words[n] = w.encodeRecord(head, tooLate, t, 0, stack)
 				n++
 			case tracefmt.EvGoLabel:
-				w.extra = append(w.extra, extraEvent{t, cur, at, ev, x, 0})
+				w.extra = append(w.extra, extraEvent{t, cur, rec, ev, x, 0})
 			}
 		}
-		w.n = n
+		w.nextWord = n
 		if n > first {
 			w.index = append(w.index, waypoint{start, ref(w.slabID | first), before})
 		}
@@ -347,38 +347,38 @@ func (w *worker) stream(src *tracefmt.Generation, batches []int32, sc tracefmt.S
 	}
 	w.events += events
 	if w.slab != nil {
-		w.slab.words[w.n] = uint64(kindEnd) << kindShift
-		w.n++
+		w.slab.words[w.nextWord] = uint64(kindEnd) << kindShift
+		w.nextWord++
 	}
 	return true
 }
 
-// enough is the room in a slab that decoding goes on with: for the records until the next waypoint, of which an event makes two at
+// minRoom is the room in a slab that decoding goes on with: for the records until the next waypoint, of which an event makes two at
 // most, and for a link or an end.
-const enough = waypointEvery + 4
+const minRoom = waypointEvery + 4
 
-// room makes sure that there is enough of it.
-func (w *worker) room() {
-	if w.slab != nil && slabSize-w.n >= enough {
+// ensureRoom makes sure that there is enough of it.
+func (w *worker) ensureRoom() {
+	if w.slab != nil && slabSize-w.nextWord >= minRoom {
 		return
 	}
-	slab, id := w.slabs.take(w.gen, w.id)
+	slab, id := w.slabs.takeSlab(w.gen, w.id)
 	slab.layout = w.layout
 	if w.slab != nil {
-		w.slab.words[w.n] = uint64(kindLink)<<kindShift | uint64(id<<slabBits|1)<<tickShift
+		w.slab.words[w.nextWord] = uint64(kindLink)<<kindShift | uint64(id<<slabBits|1)<<tickShift
 	}
-	w.slab, w.slabID, w.n = slab, id<<slabBits, 1
+	w.slab, w.slabID, w.nextWord = slab, id<<slabBits, 1
 }
 
-func (w *worker) piece(g, seq uint32, at ref, owner uint32, t int64) *piece {
+func (w *worker) addPiece(g, seq uint32, rec ref, ownerBits uint32, t int64) *piece {
 	l := &w.pieces
-	k := l.n % pieceChunk
+	k := l.end % pieceChunk
 	if k == 0 {
-		l.chunks = append(l.chunks, w.slabs.takePieces())
+		l.chunks = append(l.chunks, w.slabs.takeChunk())
 	}
-	l.n++
+	l.end++
 	p := &l.chunks[len(l.chunks)-1][k]
-	*p = piece{g, seq, at, owner, whenOf(t)}
+	*p = piece{g, seq, rec, ownerBits, coarseTimeOf(t)}
 	if int(g) >= len(w.count) {
 		w.growCount(g)
 	}

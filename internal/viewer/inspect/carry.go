@@ -31,7 +31,7 @@ func (c *carries) init() { c.spans = make(map[uint64][]carried) }
 
 // add takes the border before a generation.
 func (c *carries) add(gen int, carry *timeline.Carry) {
-	carry.Each(func(id uint64, s timeline.Span) {
+	carry.EachSpan(func(id uint64, s timeline.Span) {
 		list := c.spans[id]
 		if k := len(list) - 1; k >= 0 && list[k].to == int32(gen)-1 && list[k].span == s {
 			list[k].to = int32(gen)

@@ -69,7 +69,7 @@ type genInfo struct {
 	bytes     int64
 	base, end int64
 	events    int64
-	resume    timeline.Resume
+	resume    timeline.ResumeState
 	afterGap  bool // what was before it is not known
 	first     int  // the first generation of explain's window when this was its last
 }
@@ -135,7 +135,7 @@ func (b *buffer) Add(w *path.WalkResult) {
 func (x *Index) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	x.gens = append(x.gens, genInfo{
 		num: g.Num, offset: g.Offset, bytes: g.Bytes, base: g.Base, end: g.End, events: g.Events,
-		resume:   timeline.Resume{First: g.First, Stopped: slices.Clone(g.Resume().Stopped)},
+		resume:   timeline.ResumeState{First: g.First, StoppingWorld: slices.Clone(g.ResumeState().StoppingWorld)},
 		afterGap: gap,
 	})
 	if gap {

@@ -250,7 +250,7 @@ func near(t *testing.T, what string, got, want int64, buckets int, summed bool) 
 	}
 }
 
-func sums(s *inspect.Strip, from, to int64) (out [timeline.Gone]int64) {
+func sums(s *inspect.Strip, from, to int64) (out [timeline.NotAlive]int64) {
 	if s.Sums != nil {
 		for st, b := range s.Sums {
 			for _, ns := range b {
@@ -264,9 +264,9 @@ func sums(s *inspect.Strip, from, to int64) (out [timeline.Gone]int64) {
 	return out
 }
 
-func wanted(win *timeline.Window, g uint64, from, to int64) (out [timeline.Gone]int64) {
+func wanted(win *timeline.Window, g uint64, from, to int64) (out [timeline.NotAlive]int64) {
 	for _, s := range win.Spans(g, from, to, nil) {
-		if s.State != timeline.Unknown && s.State != timeline.Gone {
+		if s.State != timeline.Unknown && s.State != timeline.NotAlive {
 			out[s.State] += max(0, min(s.End, to)-max(s.Start, from))
 		}
 	}
@@ -343,7 +343,7 @@ func TestSearch(t *testing.T) {
 	for _, g := range win.Gens {
 		g.Goroutines(func(id uint64) {
 			for _, s := range win.Spans(id, win.Start()-1, g.End+1, nil) {
-				if s.How == timeline.HowCreated {
+				if s.Origin == timeline.OriginCreated {
 					continue
 				}
 				for _, f := range syms.Stack(s.Stack) {

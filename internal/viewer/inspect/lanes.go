@@ -55,7 +55,7 @@ type Strip struct {
 }
 
 // Sums are the ns in each state in each bucket; only states of what lives have buckets.
-type Sums [timeline.Gone][]int64
+type Sums [timeline.NotAlive][]int64
 
 // Strips answer a Tile.
 type Strips struct {

@@ -72,7 +72,7 @@ func (t *Trace) At(ctx context.Context, l Lane, at int64) (*Moment, error) {
 		m.Proc = &p
 	}
 	spans := win.Spans(g, abs, abs+1, nil)
-	if len(spans) == 0 || spans[0].State == timeline.Gone {
+	if len(spans) == 0 || spans[0].State == timeline.NotAlive {
 		return nil, nil
 	}
 	s := spans[0]
@@ -91,7 +91,7 @@ func (t *Trace) At(ctx context.Context, l Lane, at int64) (*Moment, error) {
 	if s.Waker != 0 {
 		m.WakerName, m.WakerStack = t.String(t.NameOf(s.Waker)), t.frames(s.WakerStack)
 	}
-	if s.How == timeline.HowCreated {
+	if s.Origin == timeline.OriginCreated {
 		m.Creator = s.Peer
 	}
 	m.Requests = t.requestsOf(g, abs)
@@ -102,7 +102,7 @@ func (t *Trace) At(ctx context.Context, l Lane, at int64) (*Moment, error) {
 func (t *Trace) wholeRun(win *timeline.Window, g uint64, s timeline.Span) timeline.Span {
 	const step = 64
 	for range step {
-		if s.How != timeline.HowPoint {
+		if s.Origin != timeline.OriginCut {
 			break
 		}
 		before := win.Spans(g, s.Start-1, s.Start, nil)
@@ -110,11 +110,11 @@ func (t *Trace) wholeRun(win *timeline.Window, g uint64, s timeline.Span) timeli
 			break
 		}
 		b := before[len(before)-1]
-		s.Start, s.How = b.Start, b.How
+		s.Start, s.Origin = b.Start, b.Origin
 	}
 	for range step {
 		after := win.Spans(g, s.End, s.End+1, nil)
-		if len(after) == 0 || after[0].State != timeline.Running || after[0].How != timeline.HowPoint || after[0].End <= s.End {
+		if len(after) == 0 || after[0].State != timeline.Running || after[0].Origin != timeline.OriginCut || after[0].End <= s.End {
 			break
 		}
 		s.End, s.Stack = after[0].End, after[0].Stack
@@ -131,7 +131,7 @@ func stackOf(s *timeline.Span) string {
 		return "where it was when it had to stop"
 	case s.State == timeline.Running:
 		return "the event that ended this run"
-	case s.State == timeline.Runnable && s.How == timeline.HowCreated:
+	case s.State == timeline.Runnable && s.Origin == timeline.OriginCreated:
 		return "where it was created"
 	case s.State == timeline.Runnable:
 		return "where it was before"

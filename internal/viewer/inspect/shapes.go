@@ -165,7 +165,7 @@ func (c *siteCache) of(id tracefmt.StackID) tracefmt.FrameID {
 
 // cut makes a lane's piece of a span, without its place if there is no cache.
 func (c *siteCache) cut(s *timeline.Span, from, to int64) (Piece, bool) {
-	if s.State == timeline.Unknown || s.State == timeline.Gone {
+	if s.State == timeline.Unknown || s.State == timeline.NotAlive {
 		return Piece{}, false
 	}
 	p := Piece{From: max(s.Start, from), To: min(s.End, to), State: s.State, Site: c.of(s.Stack)}

@@ -39,9 +39,9 @@ func TestSums(t *testing.T) {
 						ids = append(ids, g.ID)
 					}
 					strips := must.Have(tr.Strips(ctx, tile))(t)
-					var states [timeline.Gone]int64
+					var states [timeline.NotAlive]int64
 					for i := range strips.Strips {
-						var own [timeline.Gone]int64
+						var own [timeline.NotAlive]int64
 						if sums := strips.Strips[i].Sums; sums != nil {
 							for k := range sums {
 								for _, ns := range sums[k] {
@@ -64,7 +64,7 @@ func TestSums(t *testing.T) {
 							states[k] += own[k]
 						}
 					}
-					var got [timeline.Gone]int64
+					var got [timeline.NotAlive]int64
 					for _, s := range must.Have(tr.Area(ctx, from, to, append(ids, ids[0])[:min(len(ids)+1, inspect.MaxLanes)]))(t) {
 						for k := range got {
 							if timeline.State(k).String() == s.State {

@@ -54,6 +54,6 @@ func (t *toucher) touches(r *request.Request) bool {
 
 // sampledIn reports whether a CPU sample inside a step has a wanted stack.
 func (t *toucher) sampledIn(s *critpath.Step) bool {
-	g := t.win.Gens[t.win.At(s.Start)]
+	g := t.win.Gens[t.win.GenIndex(s.Start)]
 	return slices.ContainsFunc(g.SamplesIn(s.G, s.Start, s.End), func(i int32) bool { return t.is(g.Samples[i].Stack) })
 }

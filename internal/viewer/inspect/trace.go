@@ -108,7 +108,7 @@ func (t *Trace) decode(info *genInfo) (*timeline.Gen, error) {
 	if src.Num != info.num || src.Bytes != info.bytes {
 		return nil, errors.New("the trace has changed since it was first read")
 	}
-	return t.decoder.Again(src, info.resume)
+	return t.decoder.DecodeAgain(src, info.resume)
 }
 
 // overlap is how much later than the next one's beginning a generation's
