@@ -69,15 +69,15 @@ func (e *engine) setOwnPeer(g *report.Group, peer *peers.Peer, sp *spell.Speller
 }
 
 func newReportPeer(peer *peers.Peer, id, name string) *report.Peer {
-	mean := func(ns int64) *int64 {
+	meanNS := func(ns int64) *int64 {
 		ns /= int64(peer.Matched)
 		return &ns
 	}
 	return &report.Peer{
 		Group: id, Name: name, Waits: peer.Waits, Held: peer.Fitting, ByChance: peer.ChanceShare,
 		AsLong: peer.EqualLength, Confidence: peer.Confidence,
-		WaitNS: peer.WaitNS / int64(peer.Waits), ServedNS: *mean(peer.RequestNS), ThereNS: mean(peer.ForwardNS),
-		BackNS: mean(peer.ReturnNS), UnseenNS: mean(peer.UnreadNS), LateNS: *mean(peer.RunDelayNS),
+		WaitNS: peer.WaitNS / int64(peer.Waits), ServedNS: *meanNS(peer.RequestNS), ThereNS: meanNS(peer.ForwardNS),
+		BackNS: meanNS(peer.ReturnNS), UnseenNS: meanNS(peer.UnreadNS), LateNS: *meanNS(peer.RunDelayNS),
 	}
 }
 

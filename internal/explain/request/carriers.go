@@ -18,14 +18,14 @@ type carrier struct {
 func (j *jobFinder) addCarrier(f *Finder, start tracefmt.StackID) bool {
 	frames := f.syms.Stack(start)
 	fn := f.syms.Frame(frames[0]).Func
-	known, ok := j.carriers[fn]
+	found, ok := j.carriers[fn]
 	if !ok {
 		if f.namer.function(fn).hasAny(standardLibrary) { // other sources find gRPC's requests
-			known = &carrier{starters: make(map[uint64]bool)}
+			found = &carrier{starters: make(map[uint64]bool)}
 		}
-		j.carriers[fn] = known
+		j.carriers[fn] = found
 	}
-	return known != nil
+	return found != nil
 }
 
 // addCarriedJob records a goroutine that was started with a carrier's function outside of requests of a protocol, if it

@@ -435,11 +435,11 @@ func (l *loopFinder) endIteration(
 	_, frame := l.loopFuncAt(f, goroutine, wait)
 	// A library's loop runs the functions that it is given: each iteration belongs to the function that ran.
 	if iteration.ownedFrame != 0 && f.stackInfo(wait).outerOwned == 0 {
-		if given := f.originFor(Loop, f.syms.Frame(iteration.ownedFrame).Func, f.stackInfo(wait).startFunc); given != origin {
-			if given.isOwned = true; iteration.beginWait.end == iteration.start {
-				l.addBeginning(f, given, &iteration.beginWait)
+		if ranOrigin := f.originFor(Loop, f.syms.Frame(iteration.ownedFrame).Func, f.stackInfo(wait).startFunc); ranOrigin != origin {
+			if ranOrigin.isOwned = true; iteration.beginWait.end == iteration.start {
+				l.addBeginning(f, ranOrigin, &iteration.beginWait)
 			}
-			origin = given
+			origin = ranOrigin
 		}
 		frame = iteration.ownedFrame
 	}

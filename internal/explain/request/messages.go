@@ -228,7 +228,7 @@ func (ms *messageFinder) addVotes(f *Finder, reader *messageReader, votes map[tr
 		}
 		for _, fr := range frames {
 			frame := f.syms.Frame(fr)
-			isSameFunc := func(other tracefmt.FrameID) bool { return f.syms.Frame(other).Func == frame.Func }
+			isSameFunc := func(handlerFrame tracefmt.FrameID) bool { return f.syms.Frame(handlerFrame).Func == frame.Func }
 			if f.namer.isOwned(frame) && slices.ContainsFunc(f.syms.Stack(span.Stack), isSameFunc) {
 				votes[reader.callerFrame][fr]++
 				break
