@@ -1,13 +1,14 @@
-// Package freeze finds, in a bare trace, the stretches in which the kernel held
-// the process's threads back because the CPU quota of its cgroup was used up.
+// Package freeze detects throttling in a trace: the intervals in which the kernel stopped all threads of the process
+// because the CPU quota of its cgroup was used up.
 //
-// In a freeze all threads fall silent while goroutines are shown running. That
-// alone proves nothing: a program that computes is silent for 10 to 20 ms at a
-// time, and one beside busy neighbours for longer. The evidence is the clock:
-// the kernel refills a quota once a period (100 ms by default) by a timer that
-// keeps its phase for the life of the group, so freezes end at one phase of the
-// period, while what neighbours cause ends at any. docs/throttling.md has the
-// method, its limits, and what it was measured on.
+// In a freeze all threads are silent (write no events) while goroutines are recorded as running. That alone proves
+// nothing: a program that computes is silent for 10 to 20 ms at a time, and longer if other processes take its CPUs.
+// The evidence is a clock. The kernel refills a quota once a period (100 ms by default), by a timer whose phase does
+// not change during the life of the cgroup. So freezes end at one phase of the period, while silences with other
+// causes end at any phase.
+//
+// A Detector reads the generations of a trace in order. While it reads, it offers candidates; at the end its Verdict
+// decides which of them were freezes. docs/throttling.md describes the method, its limits, and how it was measured.
 package freeze
 
 import (
@@ -19,23 +20,22 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Class says which decision a candidate falls under: see Detector.Candidates.
-// 0 is none.
+// A Class groups candidates that are decided together: see Detector.EachCandidate. 0 is no class.
 type Class uint8
 
-// Locked is the class of silences that were found at the phase of a period that
-// was sure by then. Before, each has a class of its own, from single on.
+// Classes. Silences that were found at the phase of a period that was certain by then have the class InPhase. Before that,
+// each silence has its own class, from firstSingle on.
 const (
 	InPhase     Class = 1
 	firstSingle Class = 2
-	// KnownHold is the class of silences in which something held the whole process: see Detector.Held.
+	// KnownHold is the class of silences within Detector.KnownHolds.
 	KnownHold Class = 255
 )
 
 // An Interval is a part of the trace's time.
 type Interval struct{ Start, End int64 }
 
-// Length returns how long it lasts.
+// Length returns the length of the interval in ns.
 func (i Interval) Length() int64 { return i.End - i.Start }
 
 // A Candidate is an interval that may turn out to be a freeze.
@@ -44,69 +44,66 @@ type Candidate struct {
 	Class Class
 }
 
-// BurstNS is how long after a freeze what fell due in it is made up for: a
-// wake then was late.
+// BurstNS is how long after a freeze overdue wakes happen: a wake in that time was late because of the freeze.
 const BurstNS = 3e6
 
 // Bounds on silences.
 const (
-	// minSilenceNS is the shortest silence looked at. The scheduler of the kernel lets
-	// threads run in turns of about that length.
+	// minSilenceNS is the shortest silence that is examined. The kernel's scheduler lets threads alternate in time
+	// slices of about that length.
 	minSilenceNS = 3e6
-	// maxBusySilenceNS is longer than running code is silent by itself: the runtime's
-	// monitor looks every 10 ms and stops what has run for 10 ms.
+	// maxBusySilenceNS is longer than code that runs is silent: sysmon preempts every 10 ms what has run for 10 ms.
 	maxBusySilenceNS = 22e6
-	// minSingleNS is the shortest silence that is a candidate before a period is
-	// known.
+	// minSingleNS is the shortest silence that is a candidate before a period is known.
 	minSingleNS = 12e6
-	// maxSilences bounds the silences kept.
+	// maxSilences bounds the silences that are stored.
 	maxSilences = 4096
 )
 
-// A Detector is fed with the generations of a trace, in order. It may be read
-// by many goroutines between two calls of Add.
+// A Detector finds freezes in the generations of a trace, which must be added in order. Between two calls of Add
+// several goroutines may read it.
 type Detector struct {
-	// Kernel holds facts from outside of the trace. It may be set until Verdict is called.
+	// Kernel holds facts from the kernel's counters. It may be set until Verdict is called.
 	Kernel KernelLimits
-	// KnownHolds are the intervals in which something else than a quota is known to have held the whole process, in order of
-	// time: silences in them are decided. It may be set before the first Add.
+	// KnownHolds are the intervals, in order of time, in which the whole process is known to have been held by
+	// something other than a quota. Silences in them are not examined. It may be set before the first call of Add.
 	KnownHolds []Interval
 
 	silences     []silence   // in order of time
-	longSilences []Interval  // long ones, whatever ran; the first
-	candidates   []Candidate // of them
-	droppedLoss  loss        // of those not kept any more
-	end          int64
+	longSilences []Interval  // longer than maxBusySilenceNS, whatever ran; only the first ones
+	candidates   []Candidate // in order of time
+	droppedLoss  loss        // of the silences that were dropped
+	end          int64       // of the generations so far
 	start        int64
-	idleNS       int64 // in silences while nothing ran
+	idleNS       int64 // of silences in which nothing ran
 	maxProcs     int
 	singleCount  int
 	generations  int
-	nextSearch   int
-	hasDropped   bool      // there are dropped ones
+	nextSearch   int       // the number of generations at which to search for a period again
+	hasDropped   bool      // silences were dropped
 	current      phaseLock // the period as far as it is known
 }
 
-// KernelLimits holds limits by the kernel's counters, if they were read.
+// KernelLimits are facts from the kernel's counters, if they were read.
 type KernelLimits struct {
-	CPUs     int   // that the process could use at once; 0: not known
-	PeriodNS int64 // of its quota; 0: not known, or there is none
-	// Verdict is own, ancestor or none if that was measured for all of the trace.
+	CPUs     int   // that the process could use at once; 0 if unknown
+	PeriodNS int64 // of its quota; 0 if unknown or without a quota
+	// Verdict is ThrottleOwn, ThrottleAncestor or ThrottleNone if that was measured for the whole trace.
 	Verdict report.ThrottleVerdict
 }
 
-// hasStuckThread reports whether a thread that ran no goroutine kept a P for longer than
-// any does unless it is held back: in the scheduler for microseconds, in a
-// system call until the runtime's monitor takes the P, after at most two of its
-// looks. Without a P a thread may have slept. That is no evidence of a clock,
-// so it has no part in the verdict; see lock.holds.
+// hasStuckThread reports whether a thread that ran no goroutine held a P for longer than any thread does unless the
+// kernel stops it. In the scheduler a thread holds a P for microseconds; in a system call until sysmon takes it, at
+// its second check at the latest. (A thread without a P may have slept.) A stuck thread is no evidence of a clock, so
+// it does not contribute to the verdict; see phaseLock.isFreeze.
 func (s *silence) hasStuckThread() bool {
 	return s.InScheduler > 0 && s.Length() >= minSingleNS || s.hasStuckSyscall()
 }
 
+// -
 func (s *silence) hasStuckSyscall() bool { return s.InSyscall > 0 && s.Length() >= longFreezeNS }
 
-// heldThreads is how many threads a freeze held back, as far as is known.
+// heldThreads returns how many threads a freeze stopped, as far as known.
 func (s *silence) heldThreads() int {
 	n := s.Running
 	if s.Resumed == 0 {
@@ -121,13 +118,13 @@ func (s *silence) heldThreads() int {
 	return n
 }
 
-// loss is what freezes took.
+// A loss is the time that freezes took.
 type loss struct {
 	freezes       int
 	wallNS, cpuNS int64
 }
 
-// Add looks at the next generation.
+// Add examines the next generation.
 func (d *Detector) Add(g *timeline.Gen) {
 	if d.start == 0 {
 		d.start = g.Base
@@ -159,7 +156,7 @@ func (d *Detector) Add(g *timeline.Gen) {
 		return
 	}
 	if !d.current.isSure() && d.generations >= d.nextSearch {
-		// Seldom: looking for a period takes time.
+		// The search takes time, so it is not repeated for every generation.
 		d.current = d.findLock(d.nextSearch == 0 || d.generations >= 8)
 		d.nextSearch = d.generations + max(1, d.generations/2)
 	}
@@ -184,18 +181,17 @@ func (d *Detector) knownHold(s Interval) (Interval, bool) {
 	return Interval{max(s.Start, d.KnownHolds[i].Start), min(s.End, d.KnownHolds[i].End)}, true
 }
 
-// goroutineLoads is how many goroutines were ready to run in each step of a generation,
-// once that was asked for.
+// goroutineLoads computes, on demand, how many goroutines were ready to run in each step of a generation.
 type goroutineLoads struct {
 	steps  []timeline.Load
 	stepNS int64
 }
 
-// loadStepNS is short against the silences that are asked about.
+// loadStepNS is short compared with the silences for which loads are needed.
 const loadStepNS = 2e6
 
-// hasReadyGoroutine reports whether a goroutine was ready to run all through a stretch of a
-// generation; what of it lies in the one before is not looked at.
+// hasReadyGoroutine reports whether a goroutine was ready to run in every step of [from, to). It ignores the part of
+// the interval before the generation.
 func (l *goroutineLoads) hasReadyGoroutine(g *timeline.Gen, from, to int64) bool {
 	if l.steps == nil {
 		l.steps, l.stepNS = g.Loads(g.End, loadStepNS)
@@ -211,16 +207,15 @@ func (l *goroutineLoads) hasReadyGoroutine(g *timeline.Gen, from, to int64) bool
 	return n > 0
 }
 
-// LongSilences returns the silences that are longer than code is silent by itself, whatever ran, in order of time: of a long
-// trace the first. What it returned before stays valid.
+// LongSilences returns the silences, in order of time, that are longer than running code is silent, whether or not a
+// goroutine ran. In a long trace it returns only the first ones. Earlier results stay valid.
 func (d *Detector) LongSilences() []Interval { return d.longSilences }
 
-// SkipGeneration says that a generation is missing: what was before cannot be joined.
+// SkipGeneration reports that the next generation is missing: silences before it cannot be continued.
 func (d *Detector) SkipGeneration() { d.end = 0 }
 
-// meanEventAge is how long ago the last event was at an instant in which the process was
-// not held back, on average (the mean age of a renewal process, Cox, "Renewal
-// Theory", 1962): as much later than its silence a freeze begins.
+// meanEventAge returns how long before a random instant of normal running time the last event was, on average (the
+// mean age of a renewal process, Cox, "Renewal Theory", 1962). A freeze begins that much later than its silence.
 func (d *Detector) meanEventAge(lock *phaseLock) int64 {
 	if len(d.silences) == 0 {
 		return 0
@@ -245,10 +240,10 @@ func (d *Detector) meanEventAge(lock *phaseLock) int64 {
 	return min(int64(squares/(2*running)), maxEventAge)
 }
 
-// maxEventAge bounds age: the runtime's monitor looks at running code every 10 ms.
+// maxEventAge bounds meanEventAge: sysmon checks running code every 10 ms.
 const maxEventAge = 10e6
 
-// classify gives a silence its class.
+// classify sets the class of a silence.
 func (d *Detector) classify(s *silence) {
 	switch {
 	case d.current.isSure():
@@ -261,7 +256,7 @@ func (d *Detector) classify(s *silence) {
 	}
 }
 
-// dropOldSilences forgets the oldest silences of a long trace.
+// dropOldSilences drops the oldest silences of a long trace.
 func (d *Detector) dropOldSilences() {
 	if len(d.silences) < maxSilences {
 		return
@@ -275,7 +270,7 @@ func (d *Detector) dropOldSilences() {
 	d.hasDropped = true
 }
 
-// HasCandidates reports whether there are candidates for [from, to).
+// HasCandidates reports whether EachCandidate would call its function for [from, to).
 func (d *Detector) HasCandidates(from, to int64) bool {
 	i := d.firstCandidateAfter(from - BurstNS)
 	return i < len(d.candidates) && d.candidates[i].Start < to
@@ -286,21 +281,22 @@ func (d *Detector) firstCandidateAfter(t int64) int {
 	return sort.Search(len(d.candidates), func(i int) bool { return d.candidates[i].End >= t })
 }
 
-// EachCandidate calls f for each candidate that overlaps [from, to) or ends within
-// BurstNS before it, in order of time.
+// EachCandidate calls f for each candidate that overlaps [from, to) or ends within BurstNS before it, in order of
+// time.
 func (d *Detector) EachCandidate(from, to int64, f func(Candidate)) {
 	for i := d.firstCandidateAfter(from - BurstNS); i < len(d.candidates) && d.candidates[i].Start < to; i++ {
 		f(d.candidates[i])
 	}
 }
 
+// addFreezes adds the silences that are freezes of a phase lock.
 func (l *loss) addFreezes(silences []silence, lock *phaseLock, cpus int) {
 	for i := range silences {
 		s := &silences[i]
 		if lock.isFreeze(s) {
 			l.freezes++
 			l.wallNS += s.Length() - s.startShift
-			// The kernel counts to the refill, not until a thread has run.
+			// The kernel counts until the refill, not until a thread runs.
 			l.cpuNS += max(s.Length()-s.startShift-lock.delayAfterRefill(s), 0) * int64(min(s.heldThreads(), cpus))
 		}
 	}

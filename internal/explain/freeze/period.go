@@ -5,39 +5,37 @@ import (
 	"slices"
 )
 
-// A lock is a period at one phase of which silences end.
+// A phaseLock is a period, and the phase of it at which silences end.
 type phaseLock struct {
 	period           int64
-	phase            int64 // the earliest end of a period's freeze, mod period
-	window           int64 // how much later others end
-	score            float64
-	meanResultant    float64 // Rayleigh's R of the ends of the silences looked at
-	tested, inWindow int     // silences looked at, and those in the window
-	shortest         int64   // their shortest length
-	knownFromKernel  bool    // that a quota held the process back is known from elsewhere
-	doubt            string  // why, although in step with a clock, these are no freezes for sure
+	phase            int64   // the earliest end of a period's freeze, modulo period
+	window           int64   // how much later other freezes end
+	score            float64 // the logarithm of the odds against chance
+	meanResultant    float64 // Rayleigh's R of the ends of the examined silences
+	tested, inWindow int     // silences examined, and those that end in the window
+	shortest         int64   // the minimal length of the examined silences
+	knownFromKernel  bool    // the kernel's counters show that a quota stopped the process
+	doubt            string  // why these may not be freezes although they keep to a clock
 }
 
-// isSure says that the silences are freezes.
+// isSure reports whether the silences at the phase are freezes.
 func (l *phaseLock) isSure() bool {
 	return l.period != 0 && (l.knownFromKernel || l.score >= minSureScore && l.doubt == "")
 }
 
-// Thresholds of the logarithm of odds against chance.
+// Minimal scores: logarithms of the odds against chance.
 const (
 	minKnownScore   = 3  // 1 in 20
 	minSureScore    = 12 // 1 in 160,000
 	minSuspectScore = 6  // 1 in 400
 )
 
-// defaultPeriod is what nearly every quota has.
+// defaultPeriod is the period of nearly every quota.
 const defaultPeriod = 100e6
 
-// isFreeze reports whether a silence is a freeze of the period: it was under way
-// when the quota was refilled and ended then, or a little later because the
-// threads wait for CPUs that others have. Where no running thread shows that,
-// but one that is stuck does, or a goroutine that is ready and has none, it must
-// end as closely as those by which the period was found.
+// isFreeze reports whether a silence is a freeze: it includes the refill of the quota and ends then, or a little
+// later because other processes have the CPUs. If no running goroutine shows that the threads were stopped, but a
+// stuck thread or a ready goroutine does, the silence must end within the window.
 func (l *phaseLock) isFreeze(s *silence) bool {
 	delay := l.delayAfterRefill(s)
 	if s.Length()-delay < minSilenceNS {
@@ -46,24 +44,23 @@ func (l *phaseLock) isFreeze(s *silence) bool {
 	return s.Resumed > 0 && delay <= l.maxDelay() || (s.hasStuckThread() || s.hasReadyGoroutine) && delay <= l.window
 }
 
-// delayAfterRefill is how long after the refill a silence ended.
+// delayAfterRefill returns how long after a refill a silence ended.
 func (l *phaseLock) delayAfterRefill(s *silence) int64 {
 	return max((s.End-l.phase+clockToleranceNS)%l.period-clockToleranceNS, 0)
 }
 
-// maxDelay is how long after the refill a freeze may end.
+// maxDelay returns how long after the refill a freeze may end.
 func (l *phaseLock) maxDelay() int64 { return max(l.window, l.period*15/100) }
 
-// clockToleranceNS is what clocks and rounding may differ by.
+// clockToleranceNS is the tolerance for differences between clocks and for rounding.
 const clockToleranceNS = 500e3
 
-// windowOf is the window of a period: threads resume on their CPUs within
-// milliseconds.
+// windowOf returns the window of a period: threads resume on their CPUs within milliseconds.
 func windowOf(period int64) int64 { return min(max(period/20, 1.5e6), 6e6) }
 
-// findLock looks for a period at one phase of which silences end. Without all, only
-// the default period is tried. Of several answers, by silences of different
-// lengths, the surest without a doubt counts.
+// findLock searches for a period with a phase at which silences end. Without all, it tests only the default period.
+// Silences of different minimal lengths may give different results; the one with the highest score without a doubt is
+// returned.
 func (d *Detector) findLock(all bool) (best phaseLock) {
 	for _, shortest := range []int64{22e6, 16e6, 12e6, 8e6, 5e6, 3e6} {
 		l := d.findLockOfLength(shortest, all)
@@ -77,7 +74,7 @@ func (d *Detector) findLock(all bool) (best phaseLock) {
 	return best
 }
 
-// findLockOfLength looks at silences of a length at least.
+// findLockOfLength searches by the silences of at least a given length.
 func (d *Detector) findLockOfLength(shortest int64, all bool) (best phaseLock) {
 	ends, lengths := d.silenceEnds(shortest)
 	if len(ends) < minEnds {
@@ -87,10 +84,10 @@ func (d *Detector) findLockOfLength(shortest int64, all bool) (best phaseLock) {
 	usualLength := lengths[len(lengths)*3/4]
 	byDefault := testPeriod(ends, defaultPeriod, math.Log(lengthSets))
 	if all && !(byDefault.score >= minSureScore && float64(byDefault.inWindow) >= 0.9*float64(byDefault.tested)) {
-		best.score = max(byDefault.score, minKnownScore) // less says nothing
+		best.score = max(byDefault.score, minKnownScore) // lower scores show nothing
 		eachPeriod(func(period int64) {
 			if period < usualLength {
-				return // threads would have run meanwhile
+				return // threads would have run in between
 			}
 			if scoreBound(ends, period, math.Log(lengthSets*triedPeriods)) <= best.score {
 				return
@@ -100,8 +97,8 @@ func (d *Detector) findLockOfLength(shortest int64, all bool) (best phaseLock) {
 			}
 		})
 	}
-	// Ends in step with a period are in step with its divisors and, half of them,
-	// with its multiples: the default is believed unless another explains more.
+	// Ends that keep to a period also keep to its divisors and, half of them, to its multiples: prefer the default
+	// unless another period explains more.
 	if best.period == 0 || byDefault.score >= best.score || byDefault.score >= minSuspectScore && float64(byDefault.inWindow) >= 0.9*float64(best.inWindow) {
 		best = byDefault
 	}
@@ -109,7 +106,7 @@ func (d *Detector) findLockOfLength(shortest int64, all bool) (best phaseLock) {
 	return best
 }
 
-// silenceEnds returns when the last silences of a length at least ended, and their lengths, the last one first.
+// silenceEnds returns the ends and the lengths of the last silences of at least a given length, the last one first.
 func (d *Detector) silenceEnds(shortest int64) (ends, lengths []int64) {
 	for i := len(d.silences) - 1; i >= 0 && len(ends) < maxEnds; i-- {
 		if s := &d.silences[i]; s.Resumed > 0 && s.Length() >= shortest {
@@ -120,8 +117,7 @@ func (d *Detector) silenceEnds(shortest int64) (ends, lengths []int64) {
 	return ends, lengths
 }
 
-// findKnownLock finds the phase of a quota whose period is known, and that it held the
-// process back: there is nothing to doubt then.
+// findKnownLock finds the phase of a quota whose period and effect are known from the kernel, so there is no doubt.
 func (d *Detector) findKnownLock() (best phaseLock) {
 	period := d.Kernel.PeriodNS
 	if period <= 0 {
@@ -144,16 +140,16 @@ func (d *Detector) findKnownLock() (best phaseLock) {
 	return best
 }
 
-// minEnds is how few silences may show a period, maxEnds how many are looked at.
+// Bounds of the search.
 const (
-	minEnds      = 5
-	maxEnds      = 400
-	lengthSets   = 6
-	triedPeriods = 1100
+	minEnds      = 5    // silences that can show a period, at least
+	maxEnds      = 400  // silences examined, at most
+	lengthSets   = 6    // minimal lengths tried
+	triedPeriods = 1100 // periods tried
 )
 
-// eachPeriod calls f for the periods tried: whole milliseconds from 10 to 1000,
-// and halves up to 100.
+// eachPeriod calls f for the periods to try: whole milliseconds from 10 to 1000, and also half milliseconds up to
+// 100.
 func eachPeriod(f func(int64)) {
 	for p := int64(10e6); p < 100e6; p += 500e3 {
 		f(p)
@@ -163,9 +159,8 @@ func eachPeriod(f func(int64)) {
 	}
 }
 
-// testPeriod finds the window of a period with most ends. Its score is the logarithm
-// of the odds against as many by chance: Chernoff's bound on the binomial
-// tail, less what was tried.
+// testPeriod finds the window of a period that contains the most ends. Its score is the logarithm of the odds against
+// so many by chance: Chernoff's bound on the binomial tail, corrected for the number of tests.
 func testPeriod(ends []int64, period int64, tried float64) phaseLock {
 	lock := phaseLock{period: period, window: windowOf(period), tested: len(ends)}
 	phases := make([]int64, 0, 2*len(ends))
@@ -192,8 +187,8 @@ func score(k, n int, window, period int64, tried float64) float64 {
 	return float64(n-1)*divergence(float64(k-1)/float64(n-1), float64(window)/float64(period)) - math.Log(float64(n)) - tried
 }
 
-// scoreBound is a quick bound on test's score: no window holds more than two
-// neighbouring stretches of its width.
+// scoreBound is a fast upper bound of testPeriod's score: no window contains more ends than two adjacent intervals of
+// its width.
 func scoreBound(ends []int64, period int64, tried float64) float64 {
 	window := windowOf(period)
 	var counts [maxWindows]int32
@@ -203,7 +198,7 @@ func scoreBound(ends []int64, period int64, tried float64) float64 {
 	}
 	endCount := counts[last] + counts[0]
 	if last > 0 {
-		endCount += counts[last-1] // the last stretch may be shorter
+		endCount += counts[last-1] // the last interval may be shorter
 	}
 	for i := range last {
 		endCount = max(endCount, counts[i]+counts[i+1])
@@ -211,11 +206,11 @@ func scoreBound(ends []int64, period int64, tried float64) float64 {
 	return score(min(int(endCount), len(ends)), len(ends), window, period, tried)
 }
 
-// maxWindows bounds how many windows a period has: 1000 ms of 6 ms.
+// maxWindows bounds how many windows a period has: 1000 ms with windows of 6 ms.
 const maxWindows = 168
 
-// divergence is that of Kullback and Leibler between two coins, 0 where p is
-// not above q.
+// divergence is the Kullback-Leibler divergence between two coins with the probabilities p and q; 0 unless p is above
+// q.
 func divergence(p, q float64) float64 {
 	if p <= q || q >= 1 {
 		return 0
@@ -227,18 +222,16 @@ func divergence(p, q float64) float64 {
 	return d
 }
 
-// findDoubt asks whether silences that end in step with a clock are freezes, or
-// work that a timer of the service's own starts or ends. What tells them apart:
+// findDoubt sets the doubt of a phase lock: whether the silences may be work that a timer of the service starts or
+// ends. The differences are:
 //
-//   - In a freeze the runtime's monitor is held back as well, so that code is
-//     silent for longer than it lets code run; then it stops what has run too
-//     long. Work of constant length that a timer starts is silent for at most
-//     two of its turns, and ends by itself.
-//   - A quota is refilled by the clock, but used up by the work: ends are in
-//     step more closely than beginnings. Where a timer starts the work, its
-//     beginnings are.
-//   - Nothing resumes before the refill: ends are spread to one side.
-//   - All threads are held back and resume together.
+//   - A freeze also stops sysmon, so code is silent for longer than sysmon lets it run; after the freeze sysmon
+//     preempts what has run too long. Work of constant length that a timer starts is silent for at most two of
+//     sysmon's intervals, and ends without preemption.
+//   - A clock refills a quota, but the work uses it up: ends of freezes keep to the clock more closely than
+//     beginnings. If a timer starts the work, the beginnings keep to it more closely.
+//   - No thread resumes before the refill: ends are spread to one side only.
+//   - A freeze stops all threads, and they resume together.
 func (d *Detector) findDoubt(lock *phaseLock) {
 	var nearOffsets, ends, starts, lengths []int64
 	stopped, resumedTogether, sumCos, sumSin := 0, 0, 0.0, 0.0
@@ -291,11 +284,10 @@ func (d *Detector) findDoubt(lock *phaseLock) {
 
 const manyOthers = "as many others do not"
 
-// longFreezeNS is longer than any code is silent by itself, with room for a
-// monitor that is late.
+// longFreezeNS is longer than any code is silent when it runs, with a reserve for a late sysmon.
 const longFreezeNS = 30e6
 
-// wrapOffset brings a difference of times to (-period/2, period/2].
+// wrapOffset maps a difference of times to (-period/2, period/2].
 func wrapOffset(t, period int64) int64 {
 	t %= period
 	switch {
@@ -307,8 +299,7 @@ func wrapOffset(t, period int64) int64 {
 	return t
 }
 
-// halfSpread is the width of the shortest stretch of the period that holds half of
-// the offsets.
+// halfSpread returns the width of the shortest interval of the period that contains half of the offsets.
 func halfSpread(offs []int64, period int64) int64 {
 	o := slices.Clone(offs)
 	slices.Sort(o)
@@ -323,10 +314,9 @@ func halfSpread(offs []int64, period int64) int64 {
 	return best
 }
 
-// isSharp reports whether ends of silences are as the refill of a quota makes
-// them: none well before it, many right at it, others later because their
-// threads wait for a CPU. What neighbours with a quota of their own leave over
-// ends where they have used it up, which is spread.
+// isSharp reports whether the ends of silences are distributed as the refill of a quota makes them: none well before
+// it, many at it, others later because their threads wait for a CPU. If other processes with their own quota take the
+// CPUs, silences end when that quota is used up, which is spread.
 func isSharp(offs []int64, period int64) bool {
 	sorted := slices.Clone(offs)
 	slices.Sort(sorted)
@@ -339,7 +329,7 @@ func isSharp(offs []int64, period int64) bool {
 		if j-i > dense {
 			dense, densest = j-i, i
 		}
-		if i == len(sorted)/30 { // but for a straggler
+		if i == len(sorted)/30 { // ignores a few early ends
 			edge = j - i
 		}
 	}
@@ -351,7 +341,7 @@ func isSharp(offs []int64, period int64) bool {
 	if reach <= 5e6 || 50*dense >= 21*len(sorted) {
 		return true
 	}
-	// Would as many be at the edge if they were spread evenly?
+	// Compare with the number at the edge of an even distribution.
 	evenShare, n := float64(width)/float64(reach), float64(len(sorted))
 	return n*divergence(float64(edge)/n, evenShare) >= 4
 }

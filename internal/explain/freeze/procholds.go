@@ -8,30 +8,29 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
-// noP is a thread that holds no P.
+// noP is the P of a thread without a P.
 const noP = math.MaxUint32
 
-// A holding is a stretch in which a thread holds a P, by its own account,
-// between two of its events about Ps.
+// A procHold is an interval in which a thread holds a P, according to the thread's own events.
 type procHold struct {
 	p         uint32
-	inSyscall bool  // in a system call, said the P's status
-	takenAt   int64 // the P was taken then, or its status told
+	inSyscall bool  // the status of the P said so
+	takenAt   int64 // when the thread took the P, or when its status was written
 	from, to  int64
 }
 
-// procHolds are those longer than a silence.
+// procHolds are the holds of a generation that are longer than a silence.
 type procHolds struct {
-	byThread map[uint64][]procHold // by thread, in order
-	// stolenAt tells when a P was taken from a thread in a system call.
+	byThread map[uint64][]procHold // in order of time
+	// stolenAt has the times at which a P was stolen from a thread in a system call, by P.
 	stolenAt map[uint32][]int64
 }
 
-// procHoldsOf finds who holds a P for longer than least.
+// procHoldsOf returns the holds in a generation that are longer than minNS.
 func procHoldsOf(g *timeline.Gen, minNS int64) procHolds {
 	holds := procHolds{byThread: make(map[uint64][]procHold), stolenAt: make(map[uint32][]int64)}
 	hold := procHold{p: noP}
-	// until says that a thread held x until to.
+	// endHold adds the current hold of thread m, which ends at to.
 	endHold := func(m uint64, to int64) {
 		if hold.p == noP {
 			return
@@ -56,7 +55,7 @@ func procHoldsOf(g *timeline.Gen, minNS int64) procHolds {
 		case timeline.ProcStatusRunning, timeline.ProcStatusSyscall:
 			hold.p, hold.inSyscall, hold.takenAt = e.P, e.Change == timeline.ProcStatusSyscall, e.Time
 			if first {
-				hold.from = math.MinInt64 // it repeats what was so before
+				hold.from = math.MinInt64 // a status: the hold began before the generation
 			}
 		case timeline.ProcReleased, timeline.ProcAbandoned:
 			hold.p = noP
@@ -82,9 +81,8 @@ func procHoldsOf(g *timeline.Gen, minNS int64) procHolds {
 	return holds
 }
 
-// countThread adds a thread that runs no goroutine's code in a silence, if it holds
-// a P and it, or who takes the P from it, writes an event soon after. Silences
-// are cut at all events about Ps.
+// countThread adds to a silence a thread that runs no goroutine, if the thread holds a P and an event of the thread,
+// or the theft of its P, follows soon after the silence. Silences have no events about Ps inside.
 func (h *procHolds) countThread(silence *silence, m uint64, gap *timeline.Gap) {
 	list := h.byThread[m]
 	i := sort.Search(len(list), func(i int) bool { return list[i].to > silence.Start })
@@ -94,12 +92,12 @@ func (h *procHolds) countThread(silence *silence, m uint64, gap *timeline.Gap) {
 	hold := &list[i]
 	next := hold.to
 	if hold.takenAt >= silence.End {
-		next = hold.takenAt // a status, its first event in this generation
+		next = hold.takenAt // the hold begins with a status, the thread's first event of the generation
 	}
 	if gap.Ended {
 		next = min(next, gap.To)
 	}
-	// A thread in a system call does not know that its P is taken.
+	// A thread in a system call writes no event when its P is stolen.
 	stolen := h.stolenAt[hold.p]
 	if i, _ := slices.BinarySearch(stolen, hold.takenAt+1); i < len(stolen) {
 		if stolen[i] < silence.End {

@@ -7,45 +7,37 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
-// A silence is a stretch of time in which no thread wrote any event. If
-// goroutines are shown running, they ran on without one, or their threads did
-// not run.
+// A silence is an interval in which no thread wrote an event. If goroutines are recorded as running, either they ran
+// without an event, or their threads did not run.
 type silence struct {
 	Interval
-	// Running is how many threads ran a goroutine all through it, Resumed how
-	// many of those wrote an event within resumeNS after its end, Prompt how
-	// many within promptNS, and Stopped how many of the resumed were made to stop
+	// Running is how many threads ran a goroutine throughout the silence. Resumed is how many of these wrote an event
+	// within resumeNS after it, Prompt how many within promptNS. Stopped is how many of the resumed threads stopped
 	// their goroutine by that event.
 	Running, Resumed, Prompt, Stopped int
-	// InScheduler and Called are how many threads, beside those, held a P all through
-	// it: between two goroutines, in the scheduler, or in a system call. Neither
-	// lasts: a thread that finds nothing to run lets its P go before it sleeps,
-	// and the runtime's monitor, which looks every 10 ms as long as a P is held,
-	// takes it from a call. Only those are counted that wrote an event, or whose P
-	// was taken, within resumeNS after its end.
+	// InScheduler and InSyscall are how many other threads held a P throughout the silence, in the scheduler or in a
+	// system call. Neither lasts long: a thread that finds nothing to run releases its P before it sleeps, and
+	// sysmon, which checks every 10 ms as long as a P is held, takes the P from a system call. Only threads are
+	// counted that wrote an event, or whose P was stolen, within resumeNS after the silence.
 	InScheduler, InSyscall int
 
-	// hasReadyGoroutine says that all through it a goroutine was ready to run, while nothing
-	// ran: its thread was woken, which takes microseconds, and did not come. Like
-	// stuck, that is no evidence of a clock.
+	// hasReadyGoroutine reports that a goroutine was ready throughout the silence while no goroutine ran: its thread
+	// was woken, which takes microseconds, and did not run. Like a stuck thread, that is no evidence of a clock.
 	hasReadyGoroutine bool
 	class             Class
-	startShift        int64 // how much later than Start a freeze probably began, as known in the end
+	startShift        int64 // how much later than Start a freeze probably began
 }
 
-// resumeNS is how soon after a silence a thread must write an event to count
-// as resumed: threads that were held back all run again at once, but on as many
-// CPUs as there are. promptNS is what the runtime's monitor takes to stop all
-// threads that run, and far shorter than the kernel lets one run while others
-// wait for its CPU.
+// resumeNS is how soon after a silence a thread must write an event to count as resumed: after a freeze all threads
+// are runnable at once, but share the CPUs. promptNS is the time in which sysmon preempts all running threads. It is
+// far shorter than the kernel's time slices.
 const (
 	resumeNS = 10e6
 	promptNS = 300e3
 )
 
-// silencesOf returns the silences of a generation longer than least ns, in order
-// of time. since is the end of the generation before, or 0: a silence may begin
-// there.
+// silencesOf returns the silences of a generation that are longer than minNS, in order of time. previousEnd is the
+// end of the generation before, or 0: a silence may begin there.
 func silencesOf(g *timeline.Gen, previousEnd, minNS int64) []silence {
 	if previousEnd == 0 {
 		previousEnd = g.Base
@@ -53,7 +45,7 @@ func silencesOf(g *timeline.Gen, previousEnd, minNS int64) []silence {
 	var gaps []timeline.Gap // of all threads, one after the other
 	type threadGaps struct {
 		m  uint64
-		to int // in gaps
+		to int // index in gaps
 	}
 	var parts []threadGaps
 	var silent []timeline.Gap
@@ -108,7 +100,7 @@ func silencesOf(g *timeline.Gen, previousEnd, minNS int64) []silence {
 	return out
 }
 
-// intersect returns what lies in gaps of both rows and is longer than least.
+// intersect returns the intersections of two lists of gaps that are longer than minNS.
 func intersect(a, b []timeline.Gap, minNS int64) []timeline.Gap {
 	out := a[:0:0]
 	for i, j := 0, 0; i < len(a) && j < len(b); {
@@ -124,8 +116,8 @@ func intersect(a, b []timeline.Gap, minNS int64) []timeline.Gap {
 	return out
 }
 
-// cutAtOtherEvents cuts silences at events that are not in the threads' streams:
-// changes of Ps, allocations, CPU samples.
+// cutAtOtherEvents cuts silences at events that are not in the threads' streams: changes of Ps, allocations, CPU
+// samples.
 func cutAtOtherEvents(g *timeline.Gen, silent []timeline.Gap, minNS int64) []timeline.Gap {
 	var cuts []int64
 	addCut := func(t int64) {

@@ -7,7 +7,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Verdict is what a whole trace says. Only the kernel's counters can say that it was an ancestor's quota, or none at all.
+// A Verdict is the result for a whole trace. Only the kernel's counters can show that an ancestor's quota stopped the
+// process, or none.
 type Verdict struct {
 	report.Throttle
 	lock          phaseLock
@@ -18,19 +19,19 @@ type Verdict struct {
 // IsFreeze reports whether candidates of a class were freezes.
 func (v *Verdict) IsFreeze(c Class) bool { return v.freezeClasses[c] }
 
-// Intervals are the freezes, in order of time.
+// Intervals returns the freezes in order of time.
 func (v *Verdict) Intervals() []Interval { return v.intervals }
 
-// Bounds for saying that there was no sign of throttling.
+// Bounds for the absence of signs of throttling.
 const (
-	minTraceNS      = 2e9   // a trace must hold so many periods
-	maxTurnNS       = 21e6  // code without events is silent for so long
-	kernelTurnNS    = 8e6   // silences shorter than that are the kernel's turns between threads
-	negligibleShare = 0.002 // share of the trace
-	idleShare       = 0.8
+	minTraceNS      = 2e9   // a shorter trace has too few periods
+	maxTurnNS       = 21e6  // code without events is silent for so long between preemptions
+	kernelTurnNS    = 8e6   // shorter silences are time slices of the kernel
+	negligibleShare = 0.002 // of the trace
+	idleShare       = 0.8   // of the trace
 )
 
-// Verdict decides on what was fed so far. More may be fed later.
+// Verdict decides on the generations so far. More may be added later.
 func (d *Detector) Verdict() Verdict {
 	var v Verdict
 	v.freezeClasses[KnownHold] = true
@@ -44,7 +45,7 @@ func (d *Detector) Verdict() Verdict {
 		v.Verdict, v.Confidence, v.How = report.ThrottleNone, 1, "measured by the kernel"
 		return v
 	case report.ThrottleOwn, report.ThrottleAncestor:
-		// It is known that there were freezes; the question is which silences they are.
+		// There were freezes; find out which silences they are.
 		if l := d.findKnownLock(); l.score >= minKnownScore && !(final.isSure() && final.period == l.period) {
 			final = l
 		}
@@ -80,8 +81,8 @@ func (d *Detector) Verdict() Verdict {
 	case float64(d.idleNS) > idleShare*float64(length):
 		v.How = "the process was idle: too little ran for a limit to show"
 	case long == 0 && float64(unexplainedNS) <= negligibleShare*float64(length):
-		// Only measurements allow to say that there was none: if one CPU of several is throttled, or all
-		// threads are in system calls during a freeze, there is no silence.
+		// Only a measurement can show that there was no throttling: if one CPU of several is throttled, or all threads
+		// are in system calls during a freeze, there is no silence.
 		v.How = "no sign of throttling: the threads never fell silent together for longer than running code does by itself; the kernel's counters would show it"
 	case long == 0:
 		v.How = fmt.Sprintf("short silences while goroutines ran, %s in total, in step with no clock", formatMillis(unexplainedNS))
@@ -91,9 +92,8 @@ func (d *Detector) Verdict() Verdict {
 	return v
 }
 
-// countFewLong returns how many silences are longer than turns, if they are too few to
-// show a period and all end at one phase of the usual one; 0 otherwise. A single
-// one fits any phase.
+// countFewLong returns the number of long silences if they are too few to show a period but all end at one phase of
+// the default period; otherwise 0. A single silence fits any phase.
 func (d *Detector) countFewLong() int {
 	ends, _ := d.silenceEnds(longFreezeNS)
 	if len(ends) < 2 || len(ends) >= minEnds {
@@ -105,6 +105,7 @@ func (d *Detector) countFewLong() int {
 	return len(ends)
 }
 
+// fillOwnQuota fills in a verdict of throttling by the process's own quota.
 func (d *Detector) fillOwnQuota(v *Verdict, l phaseLock) {
 	v.Verdict, v.lock, v.PeriodNS = report.ThrottleOwn, l, l.period
 	v.CPUs = d.cpuCount()
@@ -130,8 +131,8 @@ func (d *Detector) fillOwnQuota(v *Verdict, l phaseLock) {
 		l.inWindow, l.tested, formatMillis(l.period), l.meanResultant)
 }
 
-// cpuCount is how many CPUs the process had at most at once: as Known says, or
-// GOMAXPROCS, unless far fewer threads resumed together throughout the trace.
+// cpuCount returns how many CPUs the process could use at once: KernelLimits.CPUs or GOMAXPROCS, unless far fewer
+// threads resumed together throughout the trace.
 func (d *Detector) cpuCount() int {
 	procs := max(d.maxProcs, 1)
 	if d.Kernel.CPUs > 0 {
@@ -147,7 +148,7 @@ func (d *Detector) cpuCount() int {
 		return procs
 	}
 	slices.Sort(prompt)
-	// The highest number that at least one of eight freezes shows.
+	// The highest number that at least one eighth of the freezes shows.
 	if promptThreads := max(prompt[len(prompt)-1-len(prompt)/8], 2); 2*promptThreads <= procs {
 		return promptThreads
 	}
