@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// seeds is how many variants of each world are made.
+// seeds is how many variants of each workload are tested.
 const seeds = 4
 
 func TestVerdicts(t *testing.T) {
@@ -17,14 +17,13 @@ func TestVerdicts(t *testing.T) {
 		name  string
 		world workload
 		want  verdicts // any of these
-		// period is the one that must be found with own, lost how much CPU time was
-		// really held back, 0: not compared.
+		// period is the period that must be found with ownQuota; 0: do not compare it.
 		period int64
 	}{
 		{"a quota of a third, 2 threads that compute", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
-		{"a quota of a third, used up like clockwork", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 50_000, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
+		{"a quota of a third, used up at equal times", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 50_000, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
 		{"a quota of a third, a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
-		{"a quota nearly enough, a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 100*ms, 85*ms, 6*ms, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
+		{"a quota that is nearly sufficient, a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 100*ms, 85*ms, 6*ms, 1), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
 		{"a quota seldom used up", workload{threads: 4, length: 8000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(8000*ms, 100*ms, 50*ms, 20*ms, 0.2), lag: shortLag}, verdicts{ownQuota}, 100 * ms},
 		{"a period of 50 ms", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 50*ms, 20*ms, 4*ms, 1), lag: shortLag}, verdicts{ownQuota}, 50 * ms},
 		{"a period of 50 ms, code that computes", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: quotaHolds(3000*ms, 50*ms, 12*ms, 3*ms, 1), lag: shortLag}, verdicts{ownQuota}, 50 * ms},
@@ -38,12 +37,12 @@ func TestVerdicts(t *testing.T) {
 		{"code that computes", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns}, verdicts{unknownQuota}, 0},
 		{"code that computes alone", workload{threads: 1, length: 3000 * ms, runLength: monitorTurns}, verdicts{unknownQuota}, 0},
 		{"a short trace", workload{threads: 4, length: 900 * ms, runLength: shortGap, yields: true}, verdicts{unknownQuota}, 0},
-		{"neighbours and a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: randomHolds(3000*ms, 30*ms, 3*ms, 60*ms), lag: shortLag}, verdicts{unknownQuota}, 0},
-		{"neighbours and code that computes", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: randomHolds(3000*ms, 30*ms, 3*ms, 60*ms), lag: shortLag}, verdicts{unknownQuota}, 0},
-		{"neighbours with turns of 4 ms", workload{threads: 2, length: 3000 * ms, runLength: shortGap, yields: true, holds: roundToTicks(randomHolds(3000*ms, 20*ms, 4*ms, 40*ms)), lag: uniform(20_000, 60_000)}, verdicts{unknownQuota}, 0},
-		{"neighbours with a quota of their own", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: inverseHolds(quotaHolds(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: shortLag}, verdicts{unknownQuota}, 0},
-		{"neighbours with a quota of their own and a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: inverseHolds(quotaHolds(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: shortLag}, verdicts{unknownQuota}, 0},
-		{"a quota and neighbours", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true,
+		{"other processes and a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: randomHolds(3000*ms, 30*ms, 3*ms, 60*ms), lag: shortLag}, verdicts{unknownQuota}, 0},
+		{"other processes and code that computes", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: randomHolds(3000*ms, 30*ms, 3*ms, 60*ms), lag: shortLag}, verdicts{unknownQuota}, 0},
+		{"other processes with time slices of 4 ms", workload{threads: 2, length: 3000 * ms, runLength: shortGap, yields: true, holds: roundToTicks(randomHolds(3000*ms, 20*ms, 4*ms, 40*ms)), lag: uniform(20_000, 60_000)}, verdicts{unknownQuota}, 0},
+		{"other processes with a quota", workload{threads: 2, length: 3000 * ms, runLength: monitorTurns, holds: inverseHolds(quotaHolds(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: shortLag}, verdicts{unknownQuota}, 0},
+		{"other processes with a quota, and a server", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: inverseHolds(quotaHolds(3000*ms, 100*ms, 45*ms, 6*ms, 1)), lag: shortLag}, verdicts{unknownQuota}, 0},
+		{"a quota and other processes", workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true,
 			holds: mergeHolds(quotaHolds(3000*ms, 100*ms, 40*ms, 15*ms, 0.5), randomHolds(3000*ms, 40*ms, 5*ms, 50*ms)), lag: uniform(20_000, 8*ms)}, verdicts{ownQuota, unknownQuota}, 0},
 	}
 	for _, c := range tests {
@@ -68,7 +67,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// compare compares what freezes took with what was held back.
+// compare compares the loss of a verdict with the holds of the workload.
 func (w *workload) compare(t *testing.T, d *Detector, v *Verdict, seed uint64) {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(seed, 77))
@@ -97,7 +96,7 @@ func (w *workload) compare(t *testing.T, d *Detector, v *Verdict, seed uint64) {
 	}
 }
 
-// inverseHolds has the process run when others are held back.
+// inverseHolds lets the process run only when others are stopped.
 func inverseHolds(f func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
 		last := int64(0)
@@ -123,39 +122,39 @@ func roundToTicks(f func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
 	}
 }
 
-// TestKernelLimits has the kernel's counters beside the trace.
+// TestKernelLimits has the kernel's counters in addition to the trace.
 func TestKernelLimits(t *testing.T) {
 	shortGap, shortLag := uniform(100_000, 2_500_000), uniform(20_000, 900_000)
-	// Three periods of thirty are too few to believe a trace alone.
+	// A trace alone does not show a quota if only three of thirty periods have a freeze.
 	seldom := workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, lag: shortLag, holds: func(*rand.Rand) [][2]int64 {
 		return [][2]int64{{430 * ms, 461 * ms}, {1220 * ms, 1261 * ms}, {2440 * ms, 2461 * ms}}
 	}}
 	data := seldom.trace(t, 1)
 	d, v := detect(t, data)
 	if v.Verdict != unknownQuota || v.LostCPUNS != 0 {
-		t.Errorf("three freezes, alone: %s: %s", v.Verdict, v.How)
+		t.Errorf("three freezes, without counters: %s: %s", v.Verdict, v.How)
 	}
 	d.Kernel = KernelLimits{CPUs: 2, PeriodNS: 100e6, Verdict: ownQuota}
 	if v = d.Verdict(); v.Verdict != ownQuota || v.Freezes != 3 || v.CPUs != 2 || v.LostCPUNS < 150*ms || v.LostCPUNS > 220*ms {
-		t.Errorf("three freezes, known: %s, %d freezes of %d CPUs, lost %s: %s", v.Verdict, v.Freezes, v.CPUs, formatMillis(v.LostCPUNS), v.How)
+		t.Errorf("three freezes, with counters: %s, %d freezes of %d CPUs, lost %s: %s", v.Verdict, v.Freezes, v.CPUs, formatMillis(v.LostCPUNS), v.How)
 	}
 	often := workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: shortLag}
 	d, _ = detect(t, often.trace(t, 1))
 	d.Kernel = KernelLimits{Verdict: noQuota}
 	v = d.Verdict()
 	if v.Verdict != noQuota || v.LostWallNS != 0 {
-		t.Errorf("measured none: %s: %s", v.Verdict, v.How)
+		t.Errorf("no throttling measured: %s: %s", v.Verdict, v.How)
 	}
 	d.EachCandidate(0, math.MaxInt64, func(c Candidate) {
 		if v.IsFreeze(c.Class) {
-			t.Errorf("measured none, but a freeze at %d", c.Start)
+			t.Errorf("no throttling measured, but a freeze at %d", c.Start)
 		}
 	})
 }
 
-// TestFewFreezes: three long silences that end at one phase of the usual period are too few to tell, and no sign that there
-// is no quota; at three phases, or one alone, they are what neighbours do. It would catch a trace of three freezes told as
-// if nothing could have held it back.
+// TestFewFreezes: three long silences that end at one phase of the default period are too few for a verdict, but
+// suspect. At three phases, or a single one, they may come from other processes. It fails if a trace with three
+// freezes has no suspects.
 func TestFewFreezes(t *testing.T) {
 	endingAt := func(ends ...int64) func(*rand.Rand) [][2]int64 {
 		return func(*rand.Rand) (held [][2]int64) {
@@ -172,7 +171,7 @@ func TestFewFreezes(t *testing.T) {
 	}{
 		{"at one phase", endingAt(458*ms, 1158*ms, 2758*ms), 3},
 		{"at three phases", endingAt(458*ms, 1190*ms, 2725*ms), 0},
-		{"one alone", endingAt(1158 * ms), 0},
+		{"a single one", endingAt(1158 * ms), 0},
 	} {
 		w := workload{threads: 2, length: 4000 * ms, runLength: uniform(100_000, 2_500_000), yields: true, holds: c.held, lag: uniform(20_000, 900_000)}
 		if _, v := detect(t, w.trace(t, 1)); v.Suspect != c.want || v.Verdict != unknownQuota || v.LostWallNS != 0 {

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestBound checks that no period is passed over whose score is above the
-// bound, and that ends at random score nothing.
+// TestBound: no score of a period is above its bound, and random ends have low scores.
 func TestBound(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -45,12 +44,13 @@ func TestBound(t *testing.T) {
 		})
 	}
 	if worst > minSuspectScore {
-		t.Errorf("ends at random score %g", worst)
+		t.Errorf("random ends have a score of %g", worst)
 	}
 }
 
-// TestSharpEnds: ends of silences with an edge are a quota's refill, also where most threads wait for a CPU after it or one end lies
-// before; ends that are spread, or come before the crowd, are not. It fails if freezes of a busy machine are taken for its load.
+// TestSharpEnds: ends of silences with a sharp edge are refills of a quota, also if most threads wait for a CPU after
+// it, or if one end comes before. Ends that are spread, or that precede the majority, are not. It fails if freezes on
+// a busy machine are attributed to the machine's load.
 func TestSharpEnds(t *testing.T) {
 	const period = 100e6
 	ends := func(n, from, stepUS int64) (list []int64) { // in us
@@ -69,8 +69,8 @@ func TestSharpEnds(t *testing.T) {
 		{"a quarter, the others late", slices.Concat(ends(15, 0, 60), ends(45, 2000, 2000)), true},
 		{"a quarter, and one before", slices.Concat(ends(1, -20000, 0), ends(15, 0, 60), ends(44, 2000, 2000)), true},
 		{"spread", ends(60, 0, 1500), false},
-		{"a crowd behind others", slices.Concat(ends(12, 0, 3000), ends(30, 50000, 30), ends(18, 52000, 2000)), false},
-		{"a quarter behind others", slices.Concat(ends(8, 0, 3000), ends(15, 50000, 60), ends(37, 52000, 1000)), false},
+		{"the majority after others", slices.Concat(ends(12, 0, 3000), ends(30, 50000, 30), ends(18, 52000, 2000)), false},
+		{"a quarter after others", slices.Concat(ends(8, 0, 3000), ends(15, 50000, 60), ends(37, 52000, 1000)), false},
 	} {
 		if got := isSharp(c.offs, period); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

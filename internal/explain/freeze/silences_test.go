@@ -11,13 +11,13 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// checkSilences compares the silences of a generation with those found by
-// going through all its events, and who ran in them with its runs.
+// checkSilences compares the silences of a generation with those found by reading all its events, and the running
+// threads with the generation's runs.
 func checkSilences(t *testing.T, g *timeline.Gen, previousEnd, minNS int64) (n int) {
 	t.Helper()
 	var eventTimes []int64
 	lastFirst := int64(0)
-	for _, gaps := range g.Gaps(g.Base-1, 0) { // to each event
+	for _, gaps := range g.Gaps(g.Base-1, 0) { // every gap ends with an event
 		if len(gaps) > 0 && gaps[0].Ended {
 			lastFirst = max(lastFirst, gaps[0].To)
 		}
@@ -68,8 +68,7 @@ func checkSilences(t *testing.T, g *timeline.Gen, previousEnd, minNS int64) (n i
 				running++
 			}
 		})
-		// What ran before a thread's first event of the generation is told by that
-		// event; EachRun does not look at it.
+		// A thread's first event of the generation shows what ran before it. EachRun does not use that.
 		if running > s.Running || running < s.Running && s.Start > lastFirst {
 			t.Errorf("generation %d: silence of %d ns at %d: %d running, want %d", g.Num, s.End-s.Start, s.Start-g.Base, s.Running, running)
 		}
@@ -83,8 +82,8 @@ func checkSilences(t *testing.T, g *timeline.Gen, previousEnd, minNS int64) (n i
 	return len(got)
 }
 
-// heldPs returns how many Ps are not idle at a time, by their own states. A P's
-// first event of a generation, if it is a status, repeats what was before.
+// heldPs returns how many Ps are not idle at a time, according to their own states. If a P's first event of a
+// generation is a status, it repeats the state before the generation.
 func heldPs(changes []timeline.ProcTransition, time int64) (n int) {
 	for i := 0; i < len(changes); {
 		first := changes[i]

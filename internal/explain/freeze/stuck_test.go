@@ -9,24 +9,24 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// A pause is what a service does while no goroutine of it runs.
+// A pause is a time in which a service runs no goroutine.
 type pause struct {
 	name         string
-	length       int64 // how long it lasts
+	length       int64
 	beforeRefill int64 // how long before the refill it ends
 	addEvents    func(b *pausingTrace, from, to int64)
-	isFreeze     bool // it is a freeze
+	isFreeze     bool // whether it must be counted as a freeze
 }
 
-// pausingTrace is a service under a quota: one thread has it used up in two of
-// three periods. In the third nothing runs from some time on.
+// A pausingTrace is a service under a quota. In two of three periods a thread uses the quota up. In the third, no
+// goroutine runs from a certain time on.
 type pausingTrace struct {
 	b                       *tracetext.Builder
 	worker, caller, monitor *tracetext.Thread
-	p, q                    int // their Ps
+	p, q                    int // the Ps of worker and caller
 }
 
-// enterSyscall has the other thread enter a system call.
+// enterSyscall makes caller enter a system call.
 func (s *pausingTrace) enterSyscall(time int64) {
 	s.caller.ProcStart(time, s.q)
 	s.caller.Unblock(time+1000, 2)
@@ -34,10 +34,10 @@ func (s *pausingTrace) enterSyscall(time int64) {
 	s.caller.Syscall(time+3000, "syscall.read")
 }
 
-// stealP has the monitor take its P.
+// stealP makes the monitor take caller's P.
 func (s *pausingTrace) stealP(time int64) { s.monitor.Steal(time, s.caller) }
 
-// leaveSyscall has it come out of the call without a P, and wait.
+// leaveSyscall makes caller return from the system call without a P, run and block.
 func (s *pausingTrace) leaveSyscall(time int64) {
 	s.caller.SyscallEndBlocked(time)
 	s.caller.ProcStart(time+1000, s.q)
@@ -50,8 +50,7 @@ func (s *pausingTrace) blockCaller(time int64) {
 	s.caller.ProcStop(time + 1000)
 }
 
-// trace makes a trace of n periods, those with a number for which pauses is
-// true with a pause.
+// trace builds a trace of n periods. A period k has the pause if pauses(k).
 func (c *pause) trace(t *testing.T, n int, pauses func(int) bool) []byte {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -99,7 +98,7 @@ func bit(b bool) int64 {
 	return 0
 }
 
-// TestStuck has freezes in which no goroutine runs, and what looks like one.
+// TestStuck has freezes in which no goroutine runs, and similar pauses that are not freezes.
 func TestStuck(t *testing.T) {
 	schedules := func(s *pausingTrace, from, to int64) {
 		s.caller.ProcStart(from, s.q)
@@ -130,27 +129,27 @@ func TestStuck(t *testing.T) {
 	for _, c := range []pause{
 		{"between two goroutines", 60 * ms, 0, schedules, true},
 		{"between two goroutines, a short freeze", 16 * ms, 0, schedules, true},
-		{"in a system call, the P taken after it", 60 * ms, 0, untilTaken, true},
-		{"in a system call that returns after it", 60 * ms, 0, returns, true},
+		{"in a system call, the P stolen after the freeze", 60 * ms, 0, untilTaken, true},
+		{"in a system call that returns after the freeze", 60 * ms, 0, returns, true},
 		{"ready to run, with no thread to run it", 60 * ms, 0, ready, true},
 		{"ready to run, a short freeze", 16 * ms, 0, ready, true},
 
-		{"ready to run, for a turn of another", 8 * ms, 0, ready, false},
+		{"ready to run, for a time slice of another process", 8 * ms, 0, ready, false},
 		{"ready to run, until another phase", 40 * ms, 12 * ms, ready, false},
-		{"ready to run late in it", 60 * ms, 0, func(s *pausingTrace, from, to int64) { ready(s, to-9*ms, to) }, false},
+		{"ready to run only at the end", 60 * ms, 0, func(s *pausingTrace, from, to int64) { ready(s, to-9*ms, to) }, false},
 		{"a system call that sleeps", 60 * ms, 0, func(s *pausingTrace, from, to int64) {
 			s.enterSyscall(from)
 			s.stealP(from + 40_000)
 			s.leaveSyscall(to)
 		}, false},
-		{"a system call of two looks of the monitor", 21 * ms, 0, untilTaken, false},
+		{"a system call of two checks of the monitor", 21 * ms, 0, untilTaken, false},
 		{"a short system call", 16 * ms, 0, returns, false},
-		{"between two goroutines, for a turn of another", 8 * ms, 0, schedules, false},
+		{"between two goroutines, for a time slice of another process", 8 * ms, 0, schedules, false},
 		{"between two goroutines, until another phase", 40 * ms, 12 * ms, schedules, false},
 		{"between two goroutines, until later than freezes end", 60 * ms, -10 * ms, schedules, false},
 		{"in a system call, until another phase", 40 * ms, 12 * ms, returns, false},
-		{"held back for long, and then another thread", 60 * ms, 0, func(s *pausingTrace, from, to int64) {
-			// It goes on only much later than all others.
+		{"in the scheduler until long after all other threads", 60 * ms, 0, func(s *pausingTrace, from, to int64) {
+			// It continues only much later than all others.
 			s.caller.ProcStart(from, s.q)
 			s.caller.ProcStop(to + 15*ms)
 		}, false},
@@ -179,9 +178,9 @@ func TestStuck(t *testing.T) {
 			if n != want {
 				t.Errorf("%d candidates were freezes, want %d", n, want)
 			}
-			// By themselves they decide nothing.
+			// Without other freezes they decide nothing.
 			if _, v := detect(t, c.trace(t, 30, func(int) bool { return true })); v.Verdict != unknownQuota || v.LostCPUNS != 0 || len(v.Intervals()) != 0 {
-				t.Errorf("alone: %s, %d freezes: %s", v.Verdict, len(v.Intervals()), v.How)
+				t.Errorf("without other freezes: %s, %d freezes: %s", v.Verdict, len(v.Intervals()), v.How)
 			}
 		})
 	}

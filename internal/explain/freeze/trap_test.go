@@ -8,12 +8,11 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// Traps: services that fall silent in step with a clock of their own.
+// Services that are silent in step with their own timers.
 
-// TestTickerEndsSilence has code that cannot be made to stop (built without
-// asynchronous preemption, or in assembly) compute on one thread, while a
-// ticker of 100 ms wakes a goroutine on another, on time: silences end exactly
-// at its ticks, although nothing was held back.
+// TestTickerEndsSilence: code that cannot be preempted (built without asynchronous preemption, or in assembly)
+// computes on one thread. A ticker of 100 ms wakes a goroutine on another thread, on time. Silences end at its ticks
+// although no thread was stopped.
 func TestTickerEndsSilence(t *testing.T) {
 	for _, withRequests := range []bool{false, true} {
 		b := tracetext.New(26)
@@ -35,7 +34,7 @@ func TestTickerEndsSilence(t *testing.T) {
 		for clock := 37 * ms; clock < 6000*ms; clock += 100 * ms {
 			wake(clock+rnd.Int64N(90_000), 2)
 			if withRequests {
-				// Now and then a request comes, so that silences begin at any time.
+				// Requests arrive sometimes, so silences begin at any time.
 				wake(clock+2*ms+rnd.Int64N(50*ms), 3)
 			}
 		}
@@ -43,8 +42,8 @@ func TestTickerEndsSilence(t *testing.T) {
 	}
 }
 
-// TestTickerStartsWork has a ticker start 45 ms of work that cannot be made to
-// stop, always the same: silences end in step with the ticker.
+// TestTickerStartsWork: a ticker starts work of always 45 ms that cannot be preempted, so silences end in step with
+// the ticker.
 func TestTickerStartsWork(t *testing.T) {
 	for _, threads := range []int{1, 4} {
 		b := tracetext.New(26)
@@ -65,8 +64,8 @@ func TestTickerStartsWork(t *testing.T) {
 	}
 }
 
-// TestTickerStartsTurns has a ticker start 30 ms of work, which the runtime's
-// monitor stops twice: silences of at most two of its turns, in step.
+// TestTickerStartsTurns: a ticker starts 30 ms of work, which sysmon preempts twice, so there are silences of at most
+// two of its intervals, in step with the ticker.
 func TestTickerStartsTurns(t *testing.T) {
 	for _, threads := range []int{1, 2, 4} {
 		b := tracetext.New(26)
@@ -95,8 +94,7 @@ func TestTickerStartsTurns(t *testing.T) {
 	}
 }
 
-// idleThreads adds n threads that have just released their Ps, and a waiting
-// goroutine for each.
+// idleThreads adds n threads that have just released their Ps, and a waiting goroutine for each.
 func idleThreads(b *tracetext.Builder, n int) (all []*tracetext.Thread, procs []int) {
 	for i := range n {
 		th := b.Thread()
@@ -109,6 +107,7 @@ func idleThreads(b *tracetext.Builder, n int) (all []*tracetext.Thread, procs []
 	return all, procs
 }
 
+// checkNoQuota checks that a trace shows no throttling.
 func checkNoQuota(t *testing.T, b *tracetext.Builder) {
 	t.Helper()
 	data := must.Have(b.Bytes())(t)
@@ -123,8 +122,8 @@ func checkNoQuota(t *testing.T, b *tracetext.Builder) {
 	})
 }
 
-// TestIdle has nothing running when the threads are silent: other processes in
-// the container may have used the quota up, unseen.
+// TestIdle: no goroutine runs when the threads are silent. Other processes in the container may have used up the
+// quota, but the trace does not show it.
 func TestIdle(t *testing.T) {
 	b := tracetext.New(26)
 	th := b.Thread()

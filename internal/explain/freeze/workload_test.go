@@ -16,23 +16,23 @@ const ownQuota, noQuota, unknownQuota = report.ThrottleOwn, report.ThrottleNone,
 
 type verdicts = []report.ThrottleVerdict
 
-// A world is a process of a few threads, each with a goroutine that computes.
+// A workload is a process of a few threads, each with a goroutine that computes.
 type workload struct {
 	threads int
 	length  int64
-	// runLength is how long a thread runs until its next event. Then it is made to
-	// stop, or, if it is talkative, it lets others in and runs on.
+	// runLength returns how long a thread runs until its next event. Then it is preempted or, if yields is set, calls
+	// runtime.Gosched.
 	runLength func(*rand.Rand) int64
 	yields    bool
-	// holds are the stretches in which no thread runs, in order of time; lag is
-	// how long after one a thread's next event comes.
+	// holds returns the intervals, in order of time, in which no thread runs. lag returns how long after one a
+	// thread's next event follows.
 	holds func(*rand.Rand) [][2]int64
 	lag   func(*rand.Rand) int64
-	// borders are where generations end: after all events before.
+	// borders are the times at which generations end, after all earlier events.
 	borders []int64
 }
 
-// trace tells what happened, in order of time.
+// trace writes the events of the workload in order of time.
 func (w *workload) trace(t *testing.T, seed uint64) []byte {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(seed, 77))
@@ -89,7 +89,7 @@ func (w *workload) trace(t *testing.T, seed uint64) []byte {
 	return data
 }
 
-// detect feeds a Detector with a trace.
+// detect runs a Detector over a trace.
 func detect(t testing.TB, data []byte) (*Detector, Verdict) {
 	t.Helper()
 	d := &Detector{}
@@ -97,17 +97,17 @@ func detect(t testing.TB, data []byte) (*Detector, Verdict) {
 	return d, d.Verdict()
 }
 
-// Ways of running.
+// uniform returns uniformly distributed times.
 func uniform(low, high int64) func(*rand.Rand) int64 {
 	return func(r *rand.Rand) int64 { return low + r.Int64N(high-low+1) }
 }
 
-// turns is code that computes: the runtime's monitor, which looks every 10 ms,
-// stops it after one look or two.
+// monitorTurns returns run lengths of code that computes: sysmon checks every 10 ms, and preempts the code at the
+// first or second check.
 func monitorTurns(r *rand.Rand) int64 { return 10_060_000*(1+r.Int64N(2)) + r.Int64N(60_000) }
 
-// quotaHolds holds threads back from when a period's quota is used up, which varies
-// by vary, to the period's end, in the given share of all periods.
+// quotaHolds stops threads when a period's quota is used up, which varies by vary, until the end of the period, in
+// the given share of all periods.
 func quotaHolds(length, period, run, vary int64, share float64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
 		phase := r.Int64N(period)
@@ -120,7 +120,7 @@ func quotaHolds(length, period, run, vary int64, share float64) func(*rand.Rand)
 	}
 }
 
-// randomHolds holds threads back at any time.
+// randomHolds stops threads at random times.
 func randomHolds(length, meanApart, shortest, longest int64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
 		for clock := r.Int64N(meanApart); clock < length; {
@@ -132,7 +132,7 @@ func randomHolds(length, meanApart, shortest, longest int64) func(*rand.Rand) []
 	}
 }
 
-// mergeHolds merges two ways of being held back.
+// mergeHolds returns the union of two kinds of holds.
 func mergeHolds(a, b func(*rand.Rand) [][2]int64) func(*rand.Rand) [][2]int64 {
 	return func(r *rand.Rand) (out [][2]int64) {
 		x, y := a(r), b(r)
