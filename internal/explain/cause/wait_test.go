@@ -40,7 +40,7 @@ func TestWaitForP(t *testing.T) {
 		"very often":                {idle: idleOften(60), want: []interval{{idle, 0, 60 * 30}, {busy, 0, 8500 - 60*30}}, maxIntervals: 2*maxIdleIntervals + 2},
 		"very often, over a border": {idle: idleOften(60), border: 4050, want: []interval{{idle, 0, 60 * 30}, {busy, 0, 8500 - 60*30}}, maxIntervals: 2*maxIdleIntervals + 2},
 	} {
-		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
+		win, syms := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
 			m, n := b.Thread(1), b.Thread(2)
 			p := n.Proc()
 			for i, x := range c.idle {

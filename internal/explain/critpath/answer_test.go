@@ -138,7 +138,7 @@ func TestAnswers(t *testing.T) {
 	const from, to = 100 + tracetext.Origin, 500 + tracetext.Origin
 	for _, c := range answerCases {
 		t.Run(c.name, func(t *testing.T) {
-			win, syms := timelinetest.Built(t, c.build)
+			win, syms := timelinetest.BuildWindow(t, c.build)
 			w := New(win, syms)
 			w.AnswersOf = answersAfterOrigin(c.answers)
 			steps := w.Walk(1, from, to)
@@ -168,7 +168,7 @@ func TestAnswersInACircle(t *testing.T) {
 		{{1, 100}: {{1, 100, 500}}},
 		{{1, 100}: {{2, 0, 900}, {3, 0, 900}}, {2, 0}: {{3, 0, 900}}, {3, 0}: {{2, 0, 900}, {1, 0, 900}}, {1, 0}: {{3, 0, 900}}},
 	} {
-		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
+		win, syms := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
 			m, n, o := b.Thread(1), b.Thread(2), b.Thread(3)
 			m.Block(110, "network", readLoop...)
 			n.Block(120, "network", readLoop...)

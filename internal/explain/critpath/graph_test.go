@@ -12,7 +12,7 @@ import (
 func TestGraphsAreConsistent(t *testing.T) {
 	for _, c := range walkCases {
 		t.Run(c.name, func(t *testing.T) {
-			win, syms := timelinetest.Built(t, c.build)
+			win, syms := timelinetest.BuildWindow(t, c.build)
 			from, to := c.from+tracetext.Origin, c.to+tracetext.Origin
 			g := New(win, syms).Graph(1, from, to)
 			if g == nil {
@@ -46,7 +46,7 @@ func TestGraphsAreConsistent(t *testing.T) {
 // TestGraphStartsAtTheRequest: the graph of the second half of a case has no steps outside that half.
 func TestGraphStartsAtTheRequest(t *testing.T) {
 	for _, c := range walkCases {
-		win, syms := timelinetest.Built(t, c.build)
+		win, syms := timelinetest.BuildWindow(t, c.build)
 		from, to := (c.from+c.to)/2+tracetext.Origin, c.to+tracetext.Origin
 		g := New(win, syms).Graph(1, from, to)
 		if g == nil {

@@ -361,7 +361,7 @@ func TestNaiveWalkAgrees(t *testing.T) {
 // times so that no two are equal, so a step may be a little longer or shorter.
 func compareWalks(t *testing.T, data []byte) {
 	naive := readNaive(t, data)
-	win, syms := timelinetest.Window(t, data)
+	win, syms := timelinetest.DecodeWindow(t, data)
 	w := New(win, syms)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	ids := make([]int64, 0, len(naive.spans))

@@ -707,7 +707,7 @@ var walkCases = []struct {
 func TestWalk(t *testing.T) {
 	for _, c := range walkCases {
 		t.Run(c.name, func(t *testing.T) {
-			win, syms := timelinetest.Built(t, c.build)
+			win, syms := timelinetest.BuildWindow(t, c.build)
 			w := New(win, syms)
 			steps := w.Walk(1, c.from+tracetext.Origin, c.to+tracetext.Origin)
 			checkPartition(t, steps, c.from+tracetext.Origin, c.to+tracetext.Origin)
@@ -761,7 +761,7 @@ func TestCyclesOfWakers(t *testing.T) {
 		m.Start(clock+10, 1)
 	}
 	data := must.Have(b.Bytes())(t)
-	win, syms := timelinetest.Window(t, data)
+	win, syms := timelinetest.DecodeWindow(t, data)
 	w := New(win, syms)
 	for g := uint64(1); g <= n; g++ {
 		from, to := int64(15+tracetext.Origin), int64(1995+tracetext.Origin)

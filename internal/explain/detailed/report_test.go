@@ -120,7 +120,7 @@ func TestJoinedSegment(t *testing.T) {
 // TestLanes: a request has lanes of the goroutines on its path, its own first, each once, and the wakes between them. It
 // fails if the request's own goroutine has no lane because it waited all of the time.
 func TestLanes(t *testing.T) {
-	win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
+	win, syms := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
 		m, n := b.Thread(1), b.Thread(9)
 		n.Create(50, 2, "main.helper", "main.start")
 		m.Block(100, "chan receive", "runtime.chanrecv1", "main.handle")

@@ -93,7 +93,7 @@ func (w *workload) trace(t *testing.T, seed uint64) []byte {
 func detect(t testing.TB, data []byte) (*Detector, Verdict) {
 	t.Helper()
 	d := &Detector{}
-	timelinetest.Each(t, data, 2, d.Add)
+	timelinetest.ForEachGen(t, data, 2, d.Add)
 	return d, d.Verdict()
 }
 

@@ -53,7 +53,7 @@ func chained(id int64, parts ...interval) *Graph {
 
 func checkSample(t *testing.T, change string, s *Sample) *report.Check {
 	t.Helper()
-	_, syms := timelinetest.Built(t, graphs[0].build)
+	_, syms := timelinetest.BuildWindow(t, graphs[0].build)
 	m := NewModel(syms, settled, 1e9, func(tracefmt.StringID) (map[tracefmt.FrameID]int64, int64) { return nil, 0 })
 	m.AddGroup("g", s, report.Latency{})
 	p := m.WhatIf("g", parse(t, []string{change}))

@@ -18,7 +18,7 @@ func modelOfPauses(t *testing.T, counts []int, betweenPauses func(m, n, o *trace
 	var m *Model
 	for i, count := range counts {
 		end := int64(200+1100*count) * us
-		win, syms := timelinetest.Built(t, func(b *tracetext.Builder) {
+		win, syms := timelinetest.BuildWindow(t, func(b *tracetext.Builder) {
 			m, n, o := b.Thread(1), b.Thread(), b.Thread(2)
 			o.Block(50*us, "chan receive", recv("main.reader")...)
 			time := int64(200 * us)
@@ -97,7 +97,7 @@ func TestPollsTooLarge(t *testing.T) {
 	for i := range int64(2000) {
 		segs = append(segs, cause.Segment{Start: 1100 * i, End: 1100*i + 1000, Code: cause.Code(cause.Sleep), Site: 1}, cause.Segment{Start: 1100*i + 1000, End: 1100 * (i + 1), Code: cause.Code(cause.CPU), Site: 2})
 	}
-	win, syms := timelinetest.Built(t, graphs[0].build)
+	win, syms := timelinetest.BuildWindow(t, graphs[0].build)
 	g := NewBuilder(path.New(win, syms, path.Options{})).Chain(0, 0, 2200*1000, segs)
 	held, last := int64(0), int64(0)
 	for i := range g.intervals {

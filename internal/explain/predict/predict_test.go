@@ -353,7 +353,7 @@ func twoTries(secondWrite int64) func(b *tracetext.Builder) {
 // modelOf builds the model of one graph.
 func modelOf(t testing.TB, to int64, build func(b *tracetext.Builder)) (*Model, *Graph) {
 	t.Helper()
-	win, syms := timelinetest.Built(t, build)
+	win, syms := timelinetest.BuildWindow(t, build)
 	from, end := int64(100*us+tracetext.Origin), to*us+tracetext.Origin
 	b := NewBuilder(path.New(win, syms, path.Options{}))
 	if b.stage.Graph(1, from, end) == nil {
@@ -461,7 +461,7 @@ var settled = cause.Settle(func(freeze.Class) bool { return false })
 
 // TestThrottle: an interval in a candidate freeze has the cause throttle if that was a freeze, else its own cause.
 func TestThrottle(t *testing.T) {
-	win, syms := timelinetest.Built(t, graphs[0].build)
+	win, syms := timelinetest.BuildWindow(t, graphs[0].build)
 	from, to := int64(100*us+tracetext.Origin), graphs[0].to*us+tracetext.Origin
 	for _, isFrozen := range []bool{true, false} {
 		builder := NewBuilder(path.New(win, syms, path.Options{}))
@@ -611,7 +611,7 @@ func TestClosedWait(t *testing.T) {
 // of half of that does not depend on requests of the same handler that never come there. It fails if those count among the
 // holders: the queue then looks short and irregular, and nearly all of it seems to be saved.
 func TestQueueWithoutOtherRequests(t *testing.T) {
-	_, syms := timelinetest.Built(t, graphs[0].build)
+	_, syms := timelinetest.BuildWindow(t, graphs[0].build)
 	hold := target{cause: cause.Sleep}
 	for _, elsewhere := range []int64{0, 3, 30} {
 		s := new(Sample)
@@ -641,7 +641,7 @@ func TestQueueWithoutOtherRequests(t *testing.T) {
 // it; an equal wait before it was for another request. It fails if the part before the division counts as a queue, of which
 // more is saved than of a service.
 func TestDividedService(t *testing.T) {
-	_, syms := timelinetest.Built(t, graphs[0].build)
+	_, syms := timelinetest.BuildWindow(t, graphs[0].build)
 	service := func(ns, whole int64) interval {
 		return interval{target: target{cause: cause.Sleep}, ns: ns * us, fullNS: whole * us, otherWork: true, deliversResult: true}
 	}

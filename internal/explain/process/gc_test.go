@@ -92,7 +92,7 @@ func TestFull(t *testing.T) {
 func TestWorkers(t *testing.T) {
 	data := testprog.Trace(t, "gcstress-long")
 	c := NewCollector()
-	syms := timelinetest.Each(t, data, 1, c.Add).Snapshot()
+	syms := timelinetest.ForEachGen(t, data, 1, c.Add).Snapshot()
 	got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
 	wantNS, runs := workerRunNS(t, data)
 	workersNS := got.GC.DedicatedNS + got.GC.FractionalNS + got.GC.IdleNS

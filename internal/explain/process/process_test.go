@@ -21,7 +21,7 @@ func statsOf(t *testing.T, data []byte, workers int) *Stats {
 
 func collectStats(t *testing.T, data []byte, workers int, c *Collector) *Stats {
 	t.Helper()
-	syms := timelinetest.Each(t, data, workers, c.Add).Snapshot()
+	syms := timelinetest.ForEachGen(t, data, workers, c.Add).Snapshot()
 	return c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
 }
 
@@ -168,7 +168,7 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 		}
 	}
 	data := must.Have(b.Bytes())(t)
-	win, found := timelinetest.Window(t, data)
+	win, found := timelinetest.DecodeWindow(t, data)
 	syms := found.Snapshot()
 	for _, hasWindow := range []bool{true, false} {
 		c := NewCollector()
@@ -239,7 +239,7 @@ func TestHeapWithoutBound(t *testing.T) {
 	m.Block(3000, "sleep", "time.Sleep", "main.end")
 	data := must.Have(b.Bytes())(t)
 	c := NewCollector()
-	syms := timelinetest.Each(t, data, 1, c.Add).Snapshot()
+	syms := timelinetest.ForEachGen(t, data, 1, c.Add).Snapshot()
 	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)}
 	c.Stats(sp)
 	if gc := c.Runtime(sp, new(freeze.Verdict)).GC; gc.HeapMaxBytes < 1<<60 || gc.GoalMaxBytes < 1<<60 {

@@ -83,7 +83,7 @@ func TestNamesOfHTTPHandlers(t *testing.T) {
 func handlersOf(t *testing.T, builder *tracetext.Builder, n int) []string {
 	t.Helper()
 	data := must.Have(builder.Bytes())(t)
-	win, syms := timelinetest.Window(t, data)
+	win, syms := timelinetest.DecodeWindow(t, data)
 	namer := NewNamer(syms)
 	var out []string
 	for _, s := range win.Spans(1, 0, 1<<62, nil) {
@@ -118,7 +118,7 @@ func TestObservers(t *testing.T) {
 	}
 	thread.Block(1000, "forever", "main.end")
 	data := must.Have(builder.Bytes())(t)
-	win, syms := timelinetest.Window(t, data)
+	win, syms := timelinetest.DecodeWindow(t, data)
 	namer := NewNamer(syms)
 	n := 0
 	for _, s := range win.Spans(1, 0, 1<<62, nil) {
@@ -178,7 +178,7 @@ func TestNamesAfterMainModule(t *testing.T) {
 	thread.SyscallEnd(150)
 	thread.Block(200, "forever", "main.main@/go/pkg/mod/example.com/svc@v1.2.3/main.go:3")
 	data := must.Have(builder.Bytes())(t)
-	win, syms := timelinetest.Window(t, data)
+	win, syms := timelinetest.DecodeWindow(t, data)
 	namer := NewNamer(syms)
 	var stack tracefmt.StackID
 	for _, s := range win.Spans(1, 0, 1<<62, nil) {

@@ -156,7 +156,7 @@ func checkTimelines(t *testing.T, s *shown, data []byte) {
 		number[p]++
 		ran[p] += r.To - max(r.From, win.Gens[0].Base)
 	}
-	timelinetest.Each(t, data, 2, func(g *timeline.Gen) {
+	timelinetest.ForEachGen(t, data, 2, func(g *timeline.Gen) {
 		win.Gens = append(win.Gens, g)
 		runs.Add(g, count)
 	})

@@ -12,9 +12,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// bystanders builds a trace of five generations in which goroutines stay in what they were doing when each began: many in few
+// traceOfUnchangedStates builds a trace of five generations in which goroutines stay in what they were doing when each began: many in few
 // places, since times of their own, and some that differ in all else.
-func bystanders(t *testing.T) []byte {
+func traceOfUnchangedStates(t *testing.T) []byte {
 	t.Helper()
 	b := tracetext.New(26)
 	m, o, poller := b.Thread(), b.Thread(), b.Spare()
@@ -24,38 +24,38 @@ func bystanders(t *testing.T) []byte {
 		b.Waiting(uint64(1000 + i))
 		b.Runnable(uint64(2000 + i))
 	}
-	at := int64(1000)
+	time := int64(1000)
 	for gen := range 5 {
 		for i := range 40 {
 			g := uint64(10000 + 100*gen + i)
-			m.Create(at, g, "main.child", fmt.Sprintf("main.parent:%d", i%7))
+			m.Create(time, g, "main.child", fmt.Sprintf("main.parent:%d", i%7))
 			switch i % 4 {
 			case 0: // stays ready, by its creator
 			case 1: // ready, by a waker
-				o.Stop(at+1, "preempted", "main.two:1")
-				o.Start(at+2, g)
-				o.Block(at+3, fmt.Sprintf("reason %d", i%5), fmt.Sprintf("main.wait:%d", i%3))
-				o.Start(at+4, 2)
+				o.Stop(time+1, "preempted", "main.two:1")
+				o.Start(time+2, g)
+				o.Block(time+3, fmt.Sprintf("reason %d", i%5), fmt.Sprintf("main.wait:%d", i%3))
+				o.Start(time+4, 2)
 				if i%8 == 1 {
-					o.Unblock(at+5, g, fmt.Sprintf("main.wake:%d", i%11))
+					o.Unblock(time+5, g, fmt.Sprintf("main.wake:%d", i%11))
 				} else {
-					poller.Unblock(at+5, g)
+					poller.Unblock(time+5, g)
 				}
 			default: // waits
-				o.Stop(at+1, "preempted", "main.two:1")
-				o.Start(at+2, g)
-				o.Block(at+3, fmt.Sprintf("reason %d", i%5), fmt.Sprintf("main.wait:%d", i%3))
-				o.Start(at+4, 2)
+				o.Stop(time+1, "preempted", "main.two:1")
+				o.Start(time+2, g)
+				o.Block(time+3, fmt.Sprintf("reason %d", i%5), fmt.Sprintf("main.wait:%d", i%3))
+				o.Start(time+4, 2)
 			}
-			at += 10
+			time += 10
 		}
 		if gen > 0 { // some of those that waited go on
 			for i := 2; i < 40; i += 8 {
-				m.Unblock(at, uint64(10000+100*(gen-1)+i), "main.later:1")
-				at += 10
+				m.Unblock(time, uint64(10000+100*(gen-1)+i), "main.later:1")
+				time += 10
 			}
 		}
-		b.NextGeneration(at)
+		b.NextGeneration(time)
 	}
 	data := must.Have(b.Bytes())(t)
 	return data
@@ -68,13 +68,13 @@ func TestCarry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inputs := map[string][]byte{"bystanders": bystanders(t)}
+	inputs := map[string][]byte{"bystanders": traceOfUnchangedStates(t)}
 	for _, r := range traces {
 		if inputs[r.Name], err = tracetext.Assemble(r.Text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	told := 0
+	spans := 0
 	for name, data := range inputs {
 		in := decodeAll(data, 2)
 		whole := &Window{Gens: in.gens}
@@ -84,13 +84,13 @@ func TestCarry(t *testing.T) {
 			if !slices.Equal(win.Gens, in.gens[k:]) {
 				t.Fatalf("%s: %d generations are left", name, len(win.Gens))
 			}
-			found := 0
+			known := 0
 			for _, id := range goroutines(in.gens) {
 				s, ok := win.Carry().SpanOf(id)
 				if !ok {
 					continue
 				}
-				found++
+				known++
 				before := (&Window{Gens: in.gens[:k]}).Spans(id, in.gens[k-1].End, in.gens[k-1].End+1, nil)
 				if len(before) == 0 {
 					t.Errorf("%s, generation %d, goroutine %d: nothing was known, now %+v", name, k, id, s)
@@ -113,13 +113,13 @@ func TestCarry(t *testing.T) {
 			}
 			n := 0
 			win.Carry().EachSpan(func(id uint64, s Span) {
-				if of, ok := win.Carry().SpanOf(id); !ok || of != s {
-					t.Errorf("%s: goroutine %d has %+v and %+v", name, id, s, of)
+				if other, ok := win.Carry().SpanOf(id); !ok || other != s {
+					t.Errorf("%s: goroutine %d has %+v and %+v", name, id, s, other)
 				}
 				n++
 			})
-			if n != found {
-				t.Errorf("%s, generation %d: %d of %d are listed", name, k, n, found)
+			if n != known {
+				t.Errorf("%s, generation %d: %d of %d are listed", name, k, n, known)
 			}
 			if name == "bystanders" {
 				if c := win.Carry(); len(c.forms) > 60 {
@@ -129,17 +129,17 @@ func TestCarry(t *testing.T) {
 					t.Errorf("generation %d: only of %d is anything known", k, n)
 				}
 			}
-			told += n
+			spans += n
 		}
 	}
-	if told < 1000 {
-		t.Errorf("only %d times anything was told", told)
+	if spans < 1000 {
+		t.Errorf("only %d times anything was told", spans)
 	}
 }
 
 // TestStatusesAreSmall: a generation's status of a goroutine that waits takes the eight bytes of a record and no more.
 func TestStatusesAreSmall(t *testing.T) {
-	g := decodeAll(bystanders(t), 1).gens[2]
+	g := decodeAll(traceOfUnchangedStates(t), 1).gens[2]
 	waits, wide := 0, 0
 	for d := uint32(1); int(d)+1 < len(g.slotBase); d++ {
 		for _, s := range g.slots[g.slotBase[d]:g.slotBase[d+1]] {

@@ -13,24 +13,24 @@ import (
 func checkChildren(t *testing.T, in *decoded, ref *account) {
 	t.Helper()
 	type child struct {
-		g  uint64
-		at int64
+		g         uint64
+		birthTime int64
 	}
 	want := make(map[uint64]map[uint64]change) // by creator, then child
 	for g, life := range ref.gs {
 		for _, c := range life {
-			if strings.HasPrefix(c.what, "gone->") && c.by != 0 {
-				if want[c.by] == nil {
-					want[c.by] = make(map[uint64]change)
+			if strings.HasPrefix(c.transition, "gone->") && c.actor != 0 {
+				if want[c.actor] == nil {
+					want[c.actor] = make(map[uint64]change)
 				}
-				want[c.by][g] = c
+				want[c.actor][g] = c
 			}
 		}
 	}
 	win := Window{Gens: in.gens}
 	list := func(id uint64, from, to int64) (out []child) {
-		win.Children(id, from, to, func(g uint64, at int64) bool {
-			out = append(out, child{g, at})
+		win.Children(id, from, to, func(g uint64, birthTime int64) bool {
+			out = append(out, child{g, birthTime})
 			return true
 		})
 		return out
@@ -43,21 +43,21 @@ func checkChildren(t *testing.T, in *decoded, ref *account) {
 			return
 		}
 		for i, c := range all {
-			if w, ok := want[id][c.g]; !ok || !sameTime(c.at, w) {
-				t.Errorf("goroutine %d: child %d at %d; the reference: %v, %v", id, c.g, c.at, ok, w)
+			if w, ok := want[id][c.g]; !ok || !sameTime(c.birthTime, w) {
+				t.Errorf("goroutine %d: child %d at %d; the reference: %v, %v", id, c.g, c.birthTime, ok, w)
 				return
 			}
-			if i > 0 && c.at < all[i-1].at {
-				t.Errorf("goroutine %d: child %d at %d comes after one at %d", id, c.g, c.at, all[i-1].at)
+			if i > 0 && c.birthTime < all[i-1].birthTime {
+				t.Errorf("goroutine %d: child %d at %d comes after one at %d", id, c.g, c.birthTime, all[i-1].birthTime)
 				return
 			}
 		}
 		for range min(2*len(all), 20) {
-			from := all[rnd.IntN(len(all))].at + rnd.Int64N(3) - 1
-			to := all[rnd.IntN(len(all))].at + rnd.Int64N(3) - 1
+			from := all[rnd.IntN(len(all))].birthTime + rnd.Int64N(3) - 1
+			to := all[rnd.IntN(len(all))].birthTime + rnd.Int64N(3) - 1
 			var part []child
 			for _, c := range all {
-				if c.at >= from && c.at < to {
+				if c.birthTime >= from && c.birthTime < to {
 					part = append(part, c)
 				}
 			}

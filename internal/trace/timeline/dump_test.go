@@ -73,7 +73,7 @@ func dump(in *decoded) (lines []any) {
 		}
 	}
 	for id := range syms.Stacks() {
-		say(id, stk.texts[stk.ofOurs(tracefmt.StackID(id), syms)])
+		say(id, stk.texts[stk.ourStack(tracefmt.StackID(id), syms)])
 	}
 	return lines
 }

@@ -83,8 +83,8 @@ func FuzzOracle(f *testing.F) {
 			return
 		}
 		stk := newStacks()
-		ref, ok := careful(data, stk)
-		if !ok || ref.gens == 0 || strange(data) {
+		ref, ok := referenceWithoutPanic(data, stk)
+		if !ok || ref.gens == 0 || hasUnsupportedValues(data) {
 			return
 		}
 		if ref.gs[0] != nil {
@@ -98,27 +98,27 @@ func FuzzOracle(f *testing.F) {
 				t.Fatalf("we have %d generations (%v), the reference %d (%v)", len(in.gens), in.err, n, ref.err)
 			}
 			n = len(in.gens)
-			ref = reference(data, stk, n)
+			ref = accountOfReference(data, stk, n)
 		}
 		if n == 0 {
 			return
 		}
-		us := ours(in, n, stk)
-		leaveOut(us, ref, in.gens[:n])
+		us := accountOfOurs(in, n, stk)
+		dropIncomparable(us, ref, in.gens[:n])
 		if diff := differences(us, ref, stk); diff != nil {
 			t.Fatalf("not as the reference reader says:\n%s", strings.Join(diff, "\n"))
 		}
 	})
 }
 
-// leaveOut takes out of both accounts what we order by time and the reference
+// dropIncomparable takes out of both accounts what we order by time and the reference
 // by trying what could be next. Where the clocks of threads agree that is the
 // same (the programs with calls from C are compared whole); here they do not:
 // goroutines whose id comes back within a generation, and Ps of threads that
 // go back to C.
-func leaveOut(us, ref *account, gens []*Gen) {
+func dropIncomparable(us, ref *account, gens []*Gen) {
 	for id, list := range us.gs {
-		if list[0].what == "?->unknown" { // a status that the runtime does not write
+		if list[0].transition == "?->unknown" { // a status that the runtime does not write
 			delete(us.gs, id)
 			delete(ref.gs, id)
 		}
@@ -142,17 +142,17 @@ func leaveOut(us, ref *account, gens []*Gen) {
 	}
 }
 
-// careful runs the reference reader, which some inputs make panic.
-func careful(data []byte, stk *stacks) (a *account, ok bool) {
+// referenceWithoutPanic runs the reference reader, which some inputs make panic.
+func referenceWithoutPanic(data []byte, stk *stackNumbers) (a *account, ok bool) {
 	defer func() {
 		if recover() != nil {
 			a, ok = nil, false
 		}
 	}()
-	return reference(data, stk, 1<<30), true
+	return accountOfReference(data, stk, 1<<30), true
 }
 
-// strange reports whether a trace holds something that the runtime does not
+// hasUnsupportedValues reports whether a trace holds something that the runtime does not
 // write and on which the two readers differ by design:
 //
 //   - a program counter with two different lines in one generation: the
@@ -161,7 +161,7 @@ func careful(data []byte, stk *stacks) (a *account, ok bool) {
 //     bits, or times beyond 44 bits (four hours of one generation): we cut
 //     them off;
 //   - numbers of ten bytes that overflow.
-func strange(data []byte) bool {
+func hasUnsupportedValues(data []byte) bool {
 	chunks, err := tracetext.Split(data)
 	if err != nil {
 		return true

@@ -14,9 +14,9 @@ func TestGaps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := 0
 			for _, g := range decodeAll(testprog.Trace(t, name), 2).gens {
-				for _, least := range []int64{0, 20_000, 300_000, 3_000_000} {
+				for _, minLength := range []int64{0, 20_000, 300_000, 3_000_000} {
 					i := 0
-					for m, got := range g.Gaps(g.Base, least) {
+					for m, got := range g.Gaps(g.Base, minLength) {
 						s := g.streams[i]
 						i++
 						if m != s.m {
@@ -25,7 +25,7 @@ func TestGaps(t *testing.T) {
 						var want [][2]int64
 						last := g.Base
 						add := func(t int64) {
-							if t-last > least {
+							if t-last > minLength {
 								want = append(want, [2]int64{last, t})
 							}
 							last = max(last, t)
@@ -35,15 +35,15 @@ func TestGaps(t *testing.T) {
 						}
 						add(g.End)
 						n += len(want)
-						var have [][2]int64
+						var gaps [][2]int64
 						for _, gap := range got {
-							have = append(have, [2]int64{gap.From, gap.To})
+							gaps = append(gaps, [2]int64{gap.From, gap.To})
 							if gap.Running && gap.Called || gap.Stopped && !gap.Ended || gap.Ended && gap.To > g.End {
 								t.Errorf("generation %d, thread %d: %+v", g.Num, m, gap)
 							}
 						}
-						if !slices.Equal(have, want) {
-							t.Errorf("generation %d, thread %d, %d ns: %d gaps, want %d", g.Num, m, least, len(have), len(want))
+						if !slices.Equal(gaps, want) {
+							t.Errorf("generation %d, thread %d, %d ns: %d gaps, want %d", g.Num, m, minLength, len(gaps), len(want))
 						}
 					}
 					if i != len(g.streams) {
@@ -59,7 +59,7 @@ func TestGaps(t *testing.T) {
 }
 
 // streamTimes returns the times of all events of a thread.
-func streamTimes(g *Gen, s stream) (at []int64) {
+func streamTimes(g *Gen, s stream) (times []int64) {
 	if s.index[0] == s.index[1] {
 		return nil
 	}
@@ -70,8 +70,8 @@ func streamTimes(g *Gen, s stream) (at []int64) {
 			rec = g.record(r)
 		}
 		if rec.kind() == kindEnd {
-			return at
+			return times
 		}
-		at = append(at, g.Base+rec.time())
+		times = append(times, g.Base+rec.time())
 	}
 }

@@ -22,21 +22,21 @@ func TestResetForgetsEverything(t *testing.T) {
 		return reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
 	}
 	// Locks are not held and what sync.Once did is not told; goids are emptied in decoding.
-	var each func(v reflect.Value, path string, f func(v reflect.Value, path string))
-	each = func(v reflect.Value, path string, f func(v reflect.Value, path string)) {
+	var eachField func(v reflect.Value, path string, f func(v reflect.Value, path string))
+	eachField = func(v reflect.Value, path string, f func(v reflect.Value, path string)) {
 		for i := range v.NumField() {
-			at, of := open(v.Field(i)), v.Type().Field(i)
+			value, field := open(v.Field(i)), v.Type().Field(i)
 			switch {
-			case of.Type == reflect.TypeFor[goids](), of.Type.PkgPath() == "sync" && of.Type.Name() == "Mutex":
-			case of.Type.Kind() == reflect.Struct:
-				each(at, path+"."+of.Name, f)
+			case field.Type == reflect.TypeFor[goids](), field.Type.PkgPath() == "sync" && field.Type.Name() == "Mutex":
+			case field.Type.Kind() == reflect.Struct:
+				eachField(value, path+"."+field.Name, f)
 			default:
-				f(at, path+"."+of.Name)
+				f(value, path+"."+field.Name)
 			}
 		}
 	}
 	n := 0
-	each(reflect.ValueOf(g).Elem(), "Gen", func(v reflect.Value, path string) {
+	eachField(reflect.ValueOf(g).Elem(), "Gen", func(v reflect.Value, path string) {
 		n++
 		switch v.Kind() {
 		case reflect.Slice:
@@ -60,7 +60,7 @@ func TestResetForgetsEverything(t *testing.T) {
 		t.Errorf("%d fields found", n)
 	}
 	g.reset()
-	each(reflect.ValueOf(g).Elem(), "Gen", func(v reflect.Value, path string) {
+	eachField(reflect.ValueOf(g).Elem(), "Gen", func(v reflect.Value, path string) {
 		if v.Kind() == reflect.Slice && v.Len() == 0 {
 			return
 		}
@@ -70,19 +70,19 @@ func TestResetForgetsEverything(t *testing.T) {
 	})
 }
 
-// stalled gives what it has and then no more; it tells that it was asked for more.
-type stalled struct {
-	has   io.Reader
-	asked func()
-	end   <-chan struct{}
+// stalledReader gives what it has and then no more; it tells that it was asked for more.
+type stalledReader struct {
+	prefix  io.Reader
+	onStall func()
+	release <-chan struct{}
 }
 
-func (r *stalled) Read(p []byte) (int, error) {
-	if n, err := r.has.Read(p); err == nil {
+func (r *stalledReader) Read(p []byte) (int, error) {
+	if n, err := r.prefix.Read(p); err == nil {
 		return n, nil
 	}
-	r.asked()
-	<-r.end
+	r.onStall()
+	<-r.release
 	return 0, io.EOF
 }
 
@@ -93,7 +93,7 @@ func TestInterrupted(t *testing.T) {
 	m := b.Thread(1)
 	m.Block(1000, "sleep", "time.Sleep", "main.work")
 	data := must.Have(b.Bytes())(t)
-	over, cancel := context.WithCancel(context.Background())
+	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	decoder := func(r io.Reader) *Decoder {
 		rd := must.Have(tracefmt.NewReader(r, tracefmt.Options{}))(t)
@@ -102,7 +102,7 @@ func TestInterrupted(t *testing.T) {
 		return d
 	}
 	d := decoder(bytes.NewReader(data))
-	if g, err := d.Next(over); g != nil || !errors.Is(err, context.Canceled) {
+	if g, err := d.Next(canceled); g != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted before it began, it goes on: %v, %v", g, err)
 	}
 	if g, err := d.Next(t.Context()); g != nil || !errors.Is(err, context.Canceled) {
@@ -110,7 +110,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	d = decoder(bytes.NewReader(data))
 	must.Have(d.Next(t.Context()))(t)
-	for _, ctx := range []context.Context{context.Background(), over} {
+	for _, ctx := range []context.Context{context.Background(), canceled} {
 		if _, err := d.Next(ctx); !errors.Is(err, io.EOF) {
 			t.Errorf("at the end: %v, want %v", err, io.EOF)
 		}
@@ -118,28 +118,28 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	end := make(chan struct{})
 	defer close(end)
-	if g, err := decoder(&stalled{bytes.NewReader(data[:len(data)-1]), cancel, end}).Next(ctx); g != nil || !errors.Is(err, context.Canceled) {
+	if g, err := decoder(&stalledReader{bytes.NewReader(data[:len(data)-1]), cancel, end}).Next(ctx); g != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted while no bytes come: %v, %v", g, err)
 	}
 }
 
-// TestEveryWorkerWorks: what a decoder's workers do together each of them does, once. It fails if one core of two does all.
-func TestEveryWorkerWorks(t *testing.T) {
+// TestEveryWorkerRuns: what a decoder's workers do together each of them does, once. It fails if one core of two does all.
+func TestEveryWorkerRuns(t *testing.T) {
 	for n := range 4 {
 		d := new(Decoder)
 		for range n + 1 {
 			d.workers = append(d.workers, new(worker))
 		}
-		did := make(chan *worker, 2*len(d.workers))
-		d.onEachWorker(func(w *worker) { did <- w })
-		close(did)
-		each := map[*worker]int{}
-		for w := range did {
-			each[w]++
+		callers := make(chan *worker, 2*len(d.workers))
+		d.onEachWorker(func(w *worker) { callers <- w })
+		close(callers)
+		calls := map[*worker]int{}
+		for w := range callers {
+			calls[w]++
 		}
 		for i, w := range d.workers {
-			if each[w] != 1 {
-				t.Errorf("worker %d of %d was called %d times", i, len(d.workers), each[w])
+			if calls[w] != 1 {
+				t.Errorf("worker %d of %d was called %d times", i, len(d.workers), calls[w])
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func TestSpreadGoroutineIDs(t *testing.T) {
 	for i := 0; i < n; i += 1000 {
 		b.WriteString("EventBatch gen=1 m=1 time=5 size=auto\n")
 		for k := i; k < i+1000; k++ {
-			fmt.Fprintf(&b, "GoStatus dt=1 g=%d m=%d gstatus=4\n", spread(k), tracefmt.NoM)
+			fmt.Fprintf(&b, "GoStatus dt=1 g=%d m=%d gstatus=4\n", distantID(k), tracefmt.NoM)
 		}
 	}
 	fmt.Fprintf(&b, "EventBatch gen=1 m=%d time=5 size=auto\nFrequency freq=1000000000\n", tracefmt.NoM)
@@ -38,13 +38,13 @@ func TestSpreadGoroutineIDs(t *testing.T) {
 	}
 	win := Window{Gens: in.gens}
 	for k := range n {
-		if s := win.Spans(spread(k), BeforeTrace, math.MaxInt64, nil); len(s) != 1 || s[0].State != Waiting {
-			t.Fatalf("goroutine %d: %v", spread(k), s)
+		if s := win.Spans(distantID(k), BeforeTrace, math.MaxInt64, nil); len(s) != 1 || s[0].State != Waiting {
+			t.Fatalf("goroutine %d: %v", distantID(k), s)
 		}
 	}
 }
 
-func spread(k int) uint64 { return uint64(k+1) << 20 }
+func distantID(k int) uint64 { return uint64(k+1) << 20 }
 
 // TestRunsWithoutEnd has threads that start one goroutine after the other
 // without ever stopping one. The walks over their runs must not add up to the

@@ -239,32 +239,32 @@ func (b *bin) add(c move, t int64) {
 }
 
 // loads adds to each step's own moves what goes on from the steps before. step is a multiple of the moves' own.
-func (m *moveCounts) loads(base, until, step int64) []Load {
+func (m *moveCounts) loads(base, end, step int64) []Load {
 	lead := base % step
-	end := until - base
-	stepMoves := make([]bin, (end+lead+step-1)/step) // of each step; times are until its end
+	length := end - base
+	stepMoves := make([]bin, (length+lead+step-1)/step) // of each step; times are until its end
 	for k := range m.bins {
 		binStart := m.stepStart(int64(k))
-		if binStart >= end {
+		if binStart >= length {
 			break
 		}
 		i := (binStart + lead) / step
-		to := min((i+1)*step-lead, end)
+		to := min((i+1)*step-lead, length)
 		for j, c := range m.bins[k].count {
 			stepMoves[i].count[j] += c
 			stepMoves[i].time[j] += c*(to-binStart) - m.bins[k].time[j]
 		}
 	}
 	for _, e := range m.listed {
-		if e.t < end {
+		if e.t < length {
 			i := (e.t + lead) / step
-			stepMoves[i].add(e.move, min((i+1)*step-lead, end)-e.t)
+			stepMoves[i].add(e.move, min((i+1)*step-lead, length)-e.t)
 		}
 	}
 	out := make([]Load, len(stepMoves))
 	var n [3]int64
 	for i := range out {
-		width := min(int64(i+1)*step-lead, end) - max(int64(i)*step-lead, 0)
+		width := min(int64(i+1)*step-lead, length) - max(int64(i)*step-lead, 0)
 		sum := func(j int) int64 { return max(0, n[j]*width+stepMoves[i].time[j]) }
 		out[i] = Load{sum(0), sum(1), sum(2)}
 		for j := range n {

@@ -17,16 +17,16 @@ import (
 )
 
 // loadsBySpans adds up the same from every goroutine's spans.
-func loadsBySpans(g *Gen, until, step int64) ([]Load, bool) {
+func loadsBySpans(g *Gen, end, step int64) ([]Load, bool) {
 	win, lead := Window{Gens: []*Gen{g}}, g.Base%step
-	out := make([]Load, (until-g.Base+lead+step-1)/step)
+	out := make([]Load, (end-g.Base+lead+step-1)/step)
 	for _, id := range goroutines(win.Gens) {
 		spans := win.Spans(id, BeforeTrace, math.MaxInt64, nil)
 		if !inOrder(spans) {
 			return nil, false
 		}
 		for _, s := range spans {
-			for from, end := max(s.Start, g.Base), min(s.End, until); from < end; {
+			for from, end := max(s.Start, g.Base), min(s.End, end); from < end; {
 				k := from/step - g.Base/step
 				to := min((from/step+1)*step, end)
 				switch s.State {
@@ -50,15 +50,15 @@ func checkLoads(t *testing.T, gens []*Gen, step int64) int {
 	t.Helper()
 	n := 0
 	for i, g := range gens {
-		until := g.End
+		end := g.End
 		if i+1 < len(gens) {
-			until = gens[i+1].Base
+			end = gens[i+1].Base
 		}
-		got, used := g.Loads(until, step)
+		got, used := g.Loads(end, step)
 		if used != step || len(g.irregular) > 0 {
 			continue // a goroutine whose pieces have no sure order has no one sum either
 		}
-		want, ok := loadsBySpans(g, until, step)
+		want, ok := loadsBySpans(g, end, step)
 		if !ok {
 			continue // times that run backwards have no one sum
 		}
@@ -82,12 +82,12 @@ func loadOfReference(t *testing.T, data []byte) (sum Load) {
 	rd := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	type state struct {
 		s     trace.GoState
-		since trace.Time
+		start trace.Time
 	}
-	now := map[trace.GoID]state{}
+	current := map[trace.GoID]state{}
 	var first, last trace.Time
 	end := func(st state, t trace.Time) {
-		switch d := int64(t - max(st.since, first)); st.s {
+		switch d := int64(t - max(st.start, first)); st.s {
 		case trace.GoRunning:
 			sum.Running += d
 		case trace.GoRunnable:
@@ -115,13 +115,13 @@ func loadOfReference(t *testing.T, data []byte) (sum Load) {
 		from, to := tr.Goroutine()
 		g := tr.Resource.Goroutine()
 		if from == trace.GoUndetermined {
-			now[g] = state{to, first} // so since the trace began
+			current[g] = state{to, first} // so since the trace began
 			continue
 		}
-		end(now[g], last)
-		now[g] = state{to, last}
+		end(current[g], last)
+		current[g] = state{to, last}
 	}
-	for _, st := range now {
+	for _, st := range current {
 		end(st, last)
 	}
 	return sum
@@ -129,11 +129,11 @@ func loadOfReference(t *testing.T, data []byte) (sum Load) {
 
 func loadOfOurs(gens []*Gen) (sum Load) {
 	for i, g := range gens {
-		until := g.End
+		end := g.End
 		if i+1 < len(gens) {
-			until = gens[i+1].Base
+			end = gens[i+1].Base
 		}
-		list, _ := g.Loads(until, 10e6)
+		list, _ := g.Loads(end, 10e6)
 		for _, l := range list {
 			sum.Running += l.Running
 			sum.Runnable += l.Runnable
@@ -189,15 +189,15 @@ func TestLoadsUntil(t *testing.T) {
 		}
 		for i, g := range in.gens {
 			for _, before := range []int64{-7e6, 0, 1, 3e6, listedTail - 1, listedTail, listedTail + 1, listedTail + 1e6, listedTail + 5*fineStep, g.End - g.Base - 1} {
-				until := g.End - before
-				if until <= g.Base {
+				end := g.End - before
+				if end <= g.Base {
 					continue
 				}
 				for _, step := range []int64{fineStep, 5 * fineStep} {
-					got, used := g.Loads(until, step)
+					got, used := g.Loads(end, step)
 					var m moveCounts
-					m.count(g, step, until-g.Base, 0)
-					if want := m.loads(g.Base, until, step); used != step || !slices.Equal(got, want) {
+					m.count(g, step, end-g.Base, 0)
+					if want := m.loads(g.Base, end, step); used != step || !slices.Equal(got, want) {
 						t.Errorf("%s, generation %d, until %d ns before its end, step %d: %v, counted for that end %v", name, i, before, step, got, want)
 					}
 					n++

@@ -11,48 +11,48 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// longRuns writes a goroutine (1) that does very much of everything in a few runs, over a generation's border.
-func longRuns(t *testing.T) *decoded {
+// traceOfLongRuns writes a goroutine (1) that does very much of everything in a few runs, over a generation's border.
+func traceOfLongRuns(t *testing.T) *decoded {
 	t.Helper()
 	b := tracetext.New(26)
 	m, o := b.Thread(1), b.Thread()
 	rnd := rand.New(rand.NewPCG(7, 8))
-	at, id := int64(1000), uint64(100)
+	time, id := int64(1000), uint64(100)
 	for run := range 6 {
 		for range 700 + 900*(run%2) {
-			at += 100
+			time += 100
 			switch place := fmt.Sprintf("main.work:%d", 10+rnd.IntN(3+37*(run&1))); rnd.IntN(8) {
 			case 0:
-				m.Syscall(at, "syscall.write", place)
-				m.SyscallEnd(at + 30)
+				m.Syscall(time, "syscall.write", place)
+				m.SyscallEnd(time + 30)
 			case 1:
-				m.AssistBegin(at, "runtime.gcAssistAlloc", place)
-				m.Create(at+10, id, "main.child", place)
-				m.AssistEnd(at + 40)
-				o.Start(at+50, id)
-				o.Destroy(at + 60)
+				m.AssistBegin(time, "runtime.gcAssistAlloc", place)
+				m.Create(time+10, id, "main.child", place)
+				m.AssistEnd(time + 40)
+				o.Start(time+50, id)
+				o.Destroy(time + 60)
 				id++
 			case 2:
-				m.StopWorld(at, "reading", "runtime.stopTheWorld", place)
-				m.StartWorld(at + 20)
+				m.StopWorld(time, "reading", "runtime.stopTheWorld", place)
+				m.StartWorld(time + 20)
 			default:
-				m.RegionBegin(at, 0, "r", "runtime/trace.WithRegion", place)
-				m.RegionEnd(at+10, 0, "r")
+				m.RegionBegin(time, 0, "r", "runtime/trace.WithRegion", place)
+				m.RegionEnd(time+10, 0, "r")
 			}
 		}
-		at += 1000
+		time += 1000
 		switch {
 		case run == 2:
-			b.NextGeneration(at)
+			b.NextGeneration(time)
 		case run%2 == 0:
-			m.Stop(at, "preempted", "main.work:1")
-			m.Start(at+500, 1)
+			m.Stop(time, "preempted", "main.work:1")
+			m.Start(time+500, 1)
 		default:
-			m.Block(at, "chan receive", "main.work:2")
-			o.Unblock(at+200, 1)
-			m.Start(at+500, 1)
+			m.Block(time, "chan receive", "main.work:2")
+			o.Unblock(time+200, 1)
+			m.Start(time+500, 1)
 		}
-		at += 600
+		time += 600
 	}
 	data := must.Have(b.Bytes())(t)
 	checkAgainstReference(t, data)
@@ -61,7 +61,7 @@ func longRuns(t *testing.T) *decoded {
 
 // TestLongRuns checks that runs of many events are told the same from wherever one looks into them.
 func TestLongRuns(t *testing.T) {
-	in := longRuns(t)
+	in := traceOfLongRuns(t)
 	for range 20 {
 		checkWindows(t, in)
 	}
@@ -72,17 +72,17 @@ func TestLongRuns(t *testing.T) {
 
 // TestSpansCoarse checks that what is told with less detail adds up to the same, kind of time by kind of time, without gaps.
 func TestSpansCoarse(t *testing.T) {
-	type kind struct {
+	type timeKind struct {
 		state       State
 		stack       tracefmt.StackID
 		assist, stw bool
 	}
-	in := longRuns(t)
+	in := traceOfLongRuns(t)
 	win := Window{Gens: in.gens}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	whole := win.Spans(1, BeforeTrace, math.MaxInt64, nil)
 	start, end := whole[1].Start, in.gens[len(in.gens)-1].End
-	less := 0
+	shorter := 0
 	for range 200 {
 		from := start + rnd.Int64N(end-start)
 		to := from + 1 + rnd.Int64N(end-from)
@@ -91,15 +91,15 @@ func TestSpansCoarse(t *testing.T) {
 			t.Fatalf("[%d, %d): %d spans instead of %d", from, to, len(coarse), len(exact))
 		}
 		if len(coarse) < len(exact) {
-			less++
+			shorter++
 		}
 		if len(coarse) > 3000 {
 			t.Errorf("[%d, %d): %d spans", from, to, len(coarse))
 		}
-		sums := map[kind]int64{}
+		sums := map[timeKind]int64{}
 		states := map[State]int64{}
 		for _, s := range exact {
-			sums[kind{s.State, s.Stack, s.Assist, s.InSTW}] += s.End - s.Start
+			sums[timeKind{s.State, s.Stack, s.Assist, s.InSTW}] += s.End - s.Start
 			states[s.State] += s.End - s.Start
 		}
 		for i, s := range coarse {
@@ -108,7 +108,7 @@ func TestSpansCoarse(t *testing.T) {
 			}
 			states[s.State] -= s.End - s.Start
 			if s.Stack != 0 {
-				sums[kind{s.State, s.Stack, s.Assist, s.InSTW}] -= s.End - s.Start
+				sums[timeKind{s.State, s.Stack, s.Assist, s.InSTW}] -= s.End - s.Start
 			}
 		}
 		for s, d := range states {
@@ -125,7 +125,7 @@ func TestSpansCoarse(t *testing.T) {
 			t.Errorf("[%d, %d): begins with %v instead of %v, or ends with %v instead of %v", from, to, first, exact[0], last, exact[len(exact)-1])
 		}
 	}
-	if less < 20 {
-		t.Errorf("only %d of 200 questions were answered with less detail", less)
+	if shorter < 20 {
+		t.Errorf("only %d of 200 questions were answered with less detail", shorter)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestMergeRuns(t *testing.T) {
+func TestMergeSorted(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for parts := range 9 {
 		var list [][2]int

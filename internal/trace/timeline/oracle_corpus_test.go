@@ -14,7 +14,7 @@ import (
 func checkAgainstReference(t *testing.T, data []byte) {
 	t.Helper()
 	stk := newStacks()
-	ref := reference(data, stk, 1<<30)
+	ref := accountOfReference(data, stk, 1<<30)
 	if ref.err != nil {
 		t.Fatalf("the reference reader: %v", ref.err)
 	}
@@ -25,7 +25,7 @@ func checkAgainstReference(t *testing.T, data []byte) {
 	if len(in.gens) != ref.gens {
 		t.Fatalf("we have %d generations, the reference %d", len(in.gens), ref.gens)
 	}
-	us := ours(in, len(in.gens), stk)
+	us := accountOfOurs(in, len(in.gens), stk)
 	if diff := differences(us, ref, stk); diff != nil {
 		t.Errorf("not as the reference reader says:\n%s", strings.Join(diff, "\n"))
 	}
@@ -33,12 +33,12 @@ func checkAgainstReference(t *testing.T, data []byte) {
 	checkChildren(t, in, ref)
 	checkSliding(t, in)
 	checkRuns(t, data, in)
-	checkTelling(t, in)
-	checkNear(t, in)
+	checkTrackedStacks(t, in)
+	checkTrackedAndWakes(t, in)
 	lines := dump(in)
 	for _, workers := range []int{1, 5} {
-		other := decodeAll(data, workers)
-		if diff := firstDifference(lines, dump(other)); diff != "" {
+		repeated := decodeAll(data, workers)
+		if diff := firstDifference(lines, dump(repeated)); diff != "" {
 			t.Errorf("with %d workers it is not what it is with 2: %s", workers, diff)
 		}
 	}

@@ -29,11 +29,11 @@ func cutOffsets(data []byte, n int) []int {
 		borders = append(borders, c.Off-1, c.Off, c.Off+1, c.Data, c.End-1)
 	}
 	if len(borders) > n/2 {
-		var some []int
+		var sample []int
 		for i := range n / 2 {
-			some = append(some, borders[i*len(borders)/(n/2)])
+			sample = append(sample, borders[i*len(borders)/(n/2)])
 		}
-		borders = some
+		borders = sample
 	}
 	out := append(borders, 0, 1, 15, 16, 17, len(data)-1, len(data))
 	for i := len(out); i < n; i++ {
@@ -56,7 +56,7 @@ func checkReaderCuts(t *testing.T, data []byte) {
 			ends = append(ends, c.End)
 		}
 	}
-	places := max(min(1000, readAgain/len(data)), 50)
+	places := max(min(1000, maxBytesRead/len(data)), 50)
 	if testing.Short() {
 		places = 50
 	}
@@ -95,8 +95,8 @@ func checkReaderCuts(t *testing.T, data []byte) {
 	}
 }
 
-// readAgain bounds the bytes that are read for the cuts of one trace: half of it for each.
-const readAgain = 64 << 20
+// maxBytesRead bounds the bytes that are read for the cuts of one trace: half of it for each.
+const maxBytesRead = 64 << 20
 
 // checkCuts cuts a trace and compares what we make of it with the reference.
 // Our generations must be equal to its; the same number of them for traces
@@ -114,19 +114,19 @@ func checkCuts(t *testing.T, data []byte, offsets []int) {
 	for _, cut := range offsets {
 		in := decodeAll(data[:cut], 2)
 		stk := newStacks()
-		ref := reference(data[:cut], stk, 1<<30)
+		ref := accountOfReference(data[:cut], stk, 1<<30)
 		n := len(in.gens)
 		switch {
 		case n == ref.gens:
 		case n == ref.gens-1 && !marked:
-			ref = reference(data[:cut], stk, n)
+			ref = accountOfReference(data[:cut], stk, n)
 		default:
 			t.Fatalf("cut at %d of %d: we have %d generations (%v), the reference %d (%v)", cut, len(data), n, in.err, ref.gens, ref.err)
 		}
 		if n == 0 {
 			continue
 		}
-		if diff := differences(ours(in, n, stk), ref, stk); diff != nil {
+		if diff := differences(accountOfOurs(in, n, stk), ref, stk); diff != nil {
 			t.Fatalf("cut at %d of %d: not as the reference reader says:\n%s", cut, len(data), strings.Join(diff, "\n"))
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// story is a small trace with a bit of everything; each field is changed by
+// scenario is a small trace with a bit of everything; each field is changed by
 // one of the faults below.
-type story struct {
+type scenario struct {
 	blockAt    int64
 	reason     string
 	waker      int // thread whose goroutine wakes
@@ -29,14 +29,14 @@ type story struct {
 	noP        bool
 }
 
-func plain() story {
-	return story{
+func faultlessScenario() scenario {
+	return scenario{
 		blockAt: 300, reason: "chan receive", waker: 0, wakeStack: "main.send:5", blockLine: "main.recv:9", logText: "hello",
 		gcEnd: 900, stwKind: "GC mark termination", heap: 4096, procs: 2, sampleLine: "main.hot:3", label: "GC (idle)", region: "step", stopAt: 1500,
 	}
 }
 
-func (s story) trace(t *testing.T) []byte {
+func (s scenario) trace(t *testing.T) []byte {
 	t.Helper()
 	b := tracetext.New(26)
 	th := []*tracetext.Thread{b.Thread(), b.Thread(), b.Thread()}
@@ -79,43 +79,43 @@ func (s story) trace(t *testing.T) []byte {
 // which differs in one thing. Each must be noticed: otherwise the comparison
 // proves nothing.
 func TestOracleFindsFaults(t *testing.T) {
-	compare := func(t *testing.T, us, ref story) []string {
+	compare := func(t *testing.T, us, ref scenario) []string {
 		t.Helper()
 		stk := newStacks()
-		a := reference(ref.trace(t), stk, 1<<30)
+		a := accountOfReference(ref.trace(t), stk, 1<<30)
 		in := decodeAll(us.trace(t), 2)
 		if a.err != nil || in.err != nil {
 			t.Fatalf("the reference: %v; we: %v", a.err, in.err)
 		}
-		return differences(ours(in, len(in.gens), stk), a, stk)
+		return differences(accountOfOurs(in, len(in.gens), stk), a, stk)
 	}
-	if diff := compare(t, plain(), plain()); diff != nil {
+	if diff := compare(t, faultlessScenario(), faultlessScenario()); diff != nil {
 		t.Fatalf("without a fault:\n%s", strings.Join(diff, "\n"))
 	}
-	faults := map[string]func(*story){
-		"one tick later":       func(s *story) { s.blockAt++ },
-		"one tick earlier":     func(s *story) { s.blockAt-- },
-		"another reason":       func(s *story) { s.reason = "chan send" },
-		"another waker":        func(s *story) { s.waker = 1 },
-		"another waker's line": func(s *story) { s.wakeStack = "main.send:6" },
-		"another line":         func(s *story) { s.blockLine = "main.recv:10" },
-		"another creator":      func(s *story) { s.birthBy = 1 },
-		"woken without a P":    func(s *story) { s.noP = true },
-		"another message":      func(s *story) { s.logText = "hallo" },
-		"a later end of GC":    func(s *story) { s.gcEnd++ },
-		"another kind of stop": func(s *story) { s.stwKind = "start trace" },
-		"another heap size":    func(s *story) { s.heap++ },
-		"another GOMAXPROCS":   func(s *story) { s.procs++ },
-		"another sample":       func(s *story) { s.sampleLine = "main.hot:4" },
-		"another label":        func(s *story) { s.label = "GC (dedicated)" },
-		"another region":       func(s *story) { s.region = "pace" },
-		"a P that stops later": func(s *story) { s.stopAt-- },
+	faults := map[string]func(*scenario){
+		"one tick later":       func(s *scenario) { s.blockAt++ },
+		"one tick earlier":     func(s *scenario) { s.blockAt-- },
+		"another reason":       func(s *scenario) { s.reason = "chan send" },
+		"another waker":        func(s *scenario) { s.waker = 1 },
+		"another waker's line": func(s *scenario) { s.wakeStack = "main.send:6" },
+		"another line":         func(s *scenario) { s.blockLine = "main.recv:10" },
+		"another creator":      func(s *scenario) { s.birthBy = 1 },
+		"woken without a P":    func(s *scenario) { s.noP = true },
+		"another message":      func(s *scenario) { s.logText = "hallo" },
+		"a later end of GC":    func(s *scenario) { s.gcEnd++ },
+		"another kind of stop": func(s *scenario) { s.stwKind = "start trace" },
+		"another heap size":    func(s *scenario) { s.heap++ },
+		"another GOMAXPROCS":   func(s *scenario) { s.procs++ },
+		"another sample":       func(s *scenario) { s.sampleLine = "main.hot:4" },
+		"another label":        func(s *scenario) { s.label = "GC (dedicated)" },
+		"another region":       func(s *scenario) { s.region = "pace" },
+		"a P that stops later": func(s *scenario) { s.stopAt-- },
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
-			s := plain()
+			s := faultlessScenario()
 			fault(&s)
-			if diff := compare(t, s, plain()); diff == nil {
+			if diff := compare(t, s, faultlessScenario()); diff == nil {
 				t.Error("not noticed")
 			}
 		})
@@ -126,7 +126,7 @@ func TestOracleFindsFaults(t *testing.T) {
 func TestTimeRule(t *testing.T) {
 	for _, tt := range []struct {
 		ours, ref, before int64
-		same              bool
+		equal             bool
 	}{
 		{100, 100, 50, true},    // kept
 		{101, 100, 50, false},   // we are late
@@ -138,13 +138,13 @@ func TestTimeRule(t *testing.T) {
 		{100, 102, 100, false},  // moved without need
 		{100, 100, 1000, false}, // against the order
 	} {
-		if got := sameTime(tt.ours, change{t: tt.ref, prev: tt.before}); got != tt.same {
+		if got := sameTime(tt.ours, change{t: tt.ref, prev: tt.before}); got != tt.equal {
 			t.Errorf("our %d, the reference's %d after %d: %v", tt.ours, tt.ref, tt.before, got)
 		}
 	}
-	points := func(at ...int64) (list []change) {
-		for i := 0; i < len(at); i += 2 {
-			list = append(list, change{t: at[i], prev: at[i+1]})
+	points := func(times ...int64) (list []change) {
+		for i := 0; i < len(times); i += 2 {
+			list = append(list, change{t: times[i], prev: times[i+1]})
 		}
 		return list
 	}

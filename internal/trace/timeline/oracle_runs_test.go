@@ -78,15 +78,15 @@ func checkRunPs(t *testing.T, byG map[uint64][]Run, ref map[uint64][]uint32) {
 			for k < len(got) && (got[k].From == got[i].From || got[k].From < got[k-1].To) {
 				k++
 			}
-			var ours []uint32
+			var ourPs []uint32
 			for _, r := range got[i:k] {
-				ours = append(ours, r.P)
+				ourPs = append(ourPs, r.P)
 			}
-			theirs := slices.Clone(want[i:k])
-			slices.Sort(ours)
-			slices.Sort(theirs)
-			if !slices.Equal(ours, theirs) {
-				t.Fatalf("goroutine %d: runs %d to %d, from %d on, are on Ps %d, by the reference reader on %d", id, i, k, got[i].From, ours, theirs)
+			refPs := slices.Clone(want[i:k])
+			slices.Sort(ourPs)
+			slices.Sort(refPs)
+			if !slices.Equal(ourPs, refPs) {
+				t.Fatalf("goroutine %d: runs %d to %d, from %d on, are on Ps %d, by the reference reader on %d", id, i, k, got[i].From, ourPs, refPs)
 			}
 			i = k
 		}

@@ -30,20 +30,20 @@ import (
 // A change is one step of a goroutine's or P's life, in a form that both sides
 // can be brought into.
 type change struct {
-	what   string // "waiting->runnable", "point", ...
-	reason string
-	stack  int    // of the event, by content
-	by     uint64 // goroutine in whose run it stands, for wakes and creations
-	noP    bool   // for wakes: the thread held no P
-	assist bool   // inside a mark assist from here on
-	stw    bool   // stopping the world from here on
+	transition string // "waiting->runnable", "point", ...
+	reason     string
+	stack      int    // of the event, by content
+	actor      uint64 // goroutine in whose run it stands, for wakes and creations
+	noP        bool   // for wakes: the thread held no P
+	assist     bool   // inside a mark assist from here on
+	stw        bool   // stopping the world from here on
 
 	t    int64 // ours: the raw time; the reference's: the time that it gives
 	prev int64 // the reference's: the time of the event before, of whatever kind
 }
 
 func (c change) String() string {
-	return fmt.Sprintf("%s at %d (after %d) reason %q stack %d by %d noP %v assist %v stw %v", c.what, c.t, c.prev, c.reason, c.stack, c.by, c.noP, c.assist, c.stw)
+	return fmt.Sprintf("%s at %d (after %d) reason %q stack %d by %d noP %v assist %v stw %v", c.transition, c.t, c.prev, c.reason, c.stack, c.actor, c.noP, c.assist, c.stw)
 }
 
 // sameTime reports whether our raw time becomes the reference's by its rule.
@@ -55,19 +55,19 @@ func (c change) equal(d change) bool {
 	return c == d
 }
 
-// stacks gives stacks numbers by content.
-type stacks struct {
+// stackNumbers gives stacks numbers by content.
+type stackNumbers struct {
 	byText map[string]int
 	texts  []string
 	ours   []int // by StackID, +1
 	ref    map[trace.Stack]int
 }
 
-func newStacks() *stacks {
-	return &stacks{byText: map[string]int{"": 0}, texts: []string{""}, ref: make(map[trace.Stack]int)}
+func newStacks() *stackNumbers {
+	return &stackNumbers{byText: map[string]int{"": 0}, texts: []string{""}, ref: make(map[trace.Stack]int)}
 }
 
-func (s *stacks) number(text string) int {
+func (s *stackNumbers) number(text string) int {
 	n, ok := s.byText[text]
 	if !ok {
 		n = len(s.texts)
@@ -77,7 +77,7 @@ func (s *stacks) number(text string) int {
 	return n
 }
 
-func (s *stacks) ofRef(stk trace.Stack) int {
+func (s *stackNumbers) refStack(stk trace.Stack) int {
 	if stk == trace.NoStack {
 		return 0
 	}
@@ -93,7 +93,7 @@ func (s *stacks) ofRef(stk trace.Stack) int {
 	return n
 }
 
-func (s *stacks) ofOurs(id tracefmt.StackID, syms *tracefmt.Symbols) int {
+func (s *stackNumbers) ourStack(id tracefmt.StackID, syms *tracefmt.Symbols) int {
 	for len(s.ours) <= int(id) {
 		s.ours = append(s.ours, 0)
 	}
@@ -126,10 +126,10 @@ func newAccount() *account {
 	return &account{gs: make(map[uint64][]change), states: make(map[uint64]string), ps: make(map[uint64][]change), points: make(map[string][]change), assistStack: make(map[uint64]int)}
 }
 
-// reference reads a trace with the reference reader, up to maxGens whole
+// accountOfReference reads a trace with the reference reader, up to maxGens whole
 // generations. What it says of a generation that it does not come to the end
 // of is left out.
-func reference(data []byte, stk *stacks, maxGens int) *account {
+func accountOfReference(data []byte, stk *stackNumbers, maxGens int) *account {
 	a := newAccount()
 	r, err := trace.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -151,7 +151,7 @@ func reference(data []byte, stk *stacks, maxGens int) *account {
 		if ev.Kind() == trace.EventSync {
 			syncs++
 			if syncs > 1 {
-				f := refFold{a: a, stk: stk, first: a.gens == 0}
+				f := refCollector{a: a, stk: stk, first: a.gens == 0}
 				for i, ev := range pending {
 					f.add(ev, prevs[i])
 				}
@@ -170,10 +170,10 @@ func reference(data []byte, stk *stacks, maxGens int) *account {
 	}
 }
 
-// refFold adds the reference's events to an account.
-type refFold struct {
+// refCollector adds the reference's events to an account.
+type refCollector struct {
 	a     *account
-	stk   *stacks
+	stk   *stackNumbers
 	first bool
 }
 
@@ -182,22 +182,22 @@ var refStates = map[trace.GoState]string{
 	trace.GoRunning: "running", trace.GoWaiting: "waiting", trace.GoSyscall: "syscall",
 }
 
-func (f *refFold) flags(g uint64) (assist, stw bool) {
+func (f *refCollector) flags(g uint64) (assist, stw bool) {
 	if list := f.a.gs[g]; len(list) > 0 {
 		return list[len(list)-1].assist, list[len(list)-1].stw
 	}
 	return false, false
 }
 
-func (f *refFold) push(g uint64, c change) {
+func (f *refCollector) appendChange(g uint64, c change) {
 	f.a.gs[g] = append(f.a.gs[g], c)
-	if _, to, ok := strings.Cut(c.what, "->"); ok {
+	if _, to, ok := strings.Cut(c.transition, "->"); ok {
 		f.a.states[g] = to
 	}
 }
 
-func (f *refFold) point(key string, t, prev int64) {
-	f.a.points[key] = append(f.a.points[key], change{what: key, t: t, prev: prev})
+func (f *refCollector) addPoint(key string, t, prev int64) {
+	f.a.points[key] = append(f.a.points[key], change{transition: key, t: t, prev: prev})
 }
 
 func goID(g trace.GoID) uint64 {
@@ -207,14 +207,14 @@ func goID(g trace.GoID) uint64 {
 	return uint64(g)
 }
 
-func (f *refFold) add(ev trace.Event, prev int64) {
+func (f *refCollector) add(ev trace.Event, prev int64) {
 	t := int64(ev.Time())
 	a := f.a
 	a.events++
 	self := goID(ev.Goroutine())
 	// A running goroutine's time is cut at events with a stack.
 	cut := func(always bool) {
-		stack := f.stk.ofRef(ev.Stack())
+		stack := f.stk.refStack(ev.Stack())
 		if ev.Kind() == trace.EventRangeEnd && ev.Range().Name == "GC mark assist" {
 			stack = a.assistStack[self] // the end has none of its own
 		}
@@ -222,7 +222,7 @@ func (f *refFold) add(ev trace.Event, prev int64) {
 			return
 		}
 		assist, stw := f.flags(self)
-		f.push(self, change{what: "point", stack: stack, assist: assist, stw: stw, t: t, prev: prev})
+		f.appendChange(self, change{transition: "point", stack: stack, assist: assist, stw: stw, t: t, prev: prev})
 	}
 	switch ev.Kind() {
 	case trace.EventSync:
@@ -234,18 +234,18 @@ func (f *refFold) add(ev trace.Event, prev int64) {
 		m := ev.Metric()
 		switch m.Name {
 		case "/sched/gomaxprocs:threads":
-			f.point(fmt.Sprintf("procs %d stack %d", m.Value.Uint64(), f.stk.ofRef(ev.Stack())), t, prev)
+			f.addPoint(fmt.Sprintf("procs %d stack %d", m.Value.Uint64(), f.stk.refStack(ev.Stack())), t, prev)
 			cut(false)
 		case "/memory/classes/heap/objects:bytes":
-			f.point(fmt.Sprintf("heap %d goal false", m.Value.Uint64()), t, prev)
+			f.addPoint(fmt.Sprintf("heap %d goal false", m.Value.Uint64()), t, prev)
 		case "/gc/heap/goal:bytes":
-			f.point(fmt.Sprintf("heap %d goal true", m.Value.Uint64()), t, prev)
+			f.addPoint(fmt.Sprintf("heap %d goal true", m.Value.Uint64()), t, prev)
 		}
 	case trace.EventLabel:
 		l := ev.Label()
-		f.point(fmt.Sprintf("label %d %q", l.Resource.Goroutine(), l.Label), t, prev)
+		f.addPoint(fmt.Sprintf("label %d %q", l.Resource.Goroutine(), l.Label), t, prev)
 	case trace.EventStackSample:
-		f.point(fmt.Sprintf("sample g %d p %d m %d stack %d", self, ev.Proc(), ev.Thread(), f.stk.ofRef(ev.Stack())), t, prev)
+		f.addPoint(fmt.Sprintf("sample g %d p %d m %d stack %d", self, ev.Proc(), ev.Thread(), f.stk.refStack(ev.Stack())), t, prev)
 	case trace.EventRangeBegin, trace.EventRangeActive, trace.EventRangeEnd:
 		f.addRange(ev, self, t, prev, cut)
 	case trace.EventTaskBegin, trace.EventTaskEnd:
@@ -255,9 +255,9 @@ func (f *refFold) add(ev trace.Event, prev int64) {
 			if parent == trace.NoTask {
 				parent = 0
 			}
-			f.point(fmt.Sprintf("user kind %d g %d task %d parent %d %q %q stack %d", TaskBegin, self, task.ID, parent, task.Type, "", f.stk.ofRef(ev.Stack())), t, prev)
+			f.addPoint(fmt.Sprintf("user kind %d g %d task %d parent %d %q %q stack %d", TaskBegin, self, task.ID, parent, task.Type, "", f.stk.refStack(ev.Stack())), t, prev)
 		} else {
-			f.point(fmt.Sprintf("user kind %d g %d task %d parent %d %q %q stack %d", TaskEnd, self, task.ID, 0, "", "", f.stk.ofRef(ev.Stack())), t, prev)
+			f.addPoint(fmt.Sprintf("user kind %d g %d task %d parent %d %q %q stack %d", TaskEnd, self, task.ID, 0, "", "", f.stk.refStack(ev.Stack())), t, prev)
 		}
 		cut(false)
 	case trace.EventRegionBegin, trace.EventRegionEnd:
@@ -266,18 +266,18 @@ func (f *refFold) add(ev trace.Event, prev int64) {
 			kind = RegionEnd
 		}
 		r := ev.Region()
-		f.point(fmt.Sprintf("user kind %d g %d task %d parent %d %q %q stack %d", kind, self, r.Task, 0, r.Type, "", f.stk.ofRef(ev.Stack())), t, prev)
+		f.addPoint(fmt.Sprintf("user kind %d g %d task %d parent %d %q %q stack %d", kind, self, r.Task, 0, r.Type, "", f.stk.refStack(ev.Stack())), t, prev)
 		cut(false)
 	case trace.EventLog:
 		l := ev.Log()
-		f.point(fmt.Sprintf("user kind %d g %d task %d parent %d %q %q stack %d", LogMessage, self, l.Task, 0, l.Category, l.Message, f.stk.ofRef(ev.Stack())), t, prev)
+		f.addPoint(fmt.Sprintf("user kind %d g %d task %d parent %d %q %q stack %d", LogMessage, self, l.Task, 0, l.Category, l.Message, f.stk.refStack(ev.Stack())), t, prev)
 		cut(false)
 	case trace.EventStateTransition:
 		f.addTransition(ev, self, t, prev, cut)
 	}
 }
 
-func (f *refFold) addRange(ev trace.Event, self uint64, t, prev int64, cut func(bool)) {
+func (f *refCollector) addRange(ev trace.Event, self uint64, t, prev int64, cut func(bool)) {
 	r := ev.Range()
 	kind, isSTW := strings.CutPrefix(r.Name, "stop-the-world (")
 	kind = strings.TrimSuffix(kind, ")")
@@ -288,22 +288,22 @@ func (f *refFold) addRange(ev trace.Event, self uint64, t, prev int64, cut func(
 	}
 	switch {
 	case isSTW && ev.Kind() == trace.EventRangeBegin:
-		f.point(fmt.Sprintf("stw begin %q g %d stack %d", kind, self, f.stk.ofRef(ev.Stack())), t, prev)
+		f.addPoint(fmt.Sprintf("stw begin %q g %d stack %d", kind, self, f.stk.refStack(ev.Stack())), t, prev)
 		cut(true)
 		assist, _ := f.flags(self)
 		set(self, assist, true)
 	case isSTW:
-		f.point(fmt.Sprintf("stw end g %d", self), t, prev)
+		f.addPoint(fmt.Sprintf("stw end g %d", self), t, prev)
 		cut(true)
 		assist, _ := f.flags(self)
 		set(self, assist, false)
 	case r.Name == "GC concurrent mark phase":
-		f.point(fmt.Sprintf("gc begin %v active %v stack %d", ev.Kind() != trace.EventRangeEnd, ev.Kind() == trace.EventRangeActive, f.stk.ofRef(ev.Stack())), t, prev)
+		f.addPoint(fmt.Sprintf("gc begin %v active %v stack %d", ev.Kind() != trace.EventRangeEnd, ev.Kind() == trace.EventRangeActive, f.stk.refStack(ev.Stack())), t, prev)
 		cut(false)
 	case r.Name == "GC mark assist":
 		g := uint64(r.Scope.Goroutine())
 		if ev.Kind() == trace.EventRangeBegin {
-			f.a.assistStack[g] = f.stk.ofRef(ev.Stack())
+			f.a.assistStack[g] = f.stk.refStack(ev.Stack())
 		}
 		if ev.Kind() != trace.EventRangeActive {
 			cut(true)
@@ -315,7 +315,7 @@ func (f *refFold) addRange(ev trace.Event, self uint64, t, prev int64, cut func(
 			cut(false)
 		}
 		if ev.Kind() == trace.EventRangeEnd {
-			f.point("swept", 0, 0)
+			f.addPoint("swept", 0, 0)
 			list := f.a.points["swept"]
 			list[0].t += int64(ev.RangeAttributes()[0].Value.Uint64())
 			f.a.points["swept"] = list[:1]
@@ -323,7 +323,7 @@ func (f *refFold) addRange(ev trace.Event, self uint64, t, prev int64, cut func(
 	}
 }
 
-func (f *refFold) addTransition(ev trace.Event, self uint64, t, prev int64, cut func(bool)) {
+func (f *refCollector) addTransition(ev trace.Event, self uint64, t, prev int64, cut func(bool)) {
 	tr := ev.StateTransition()
 	if tr.Resource.Kind == trace.ResourceProc {
 		from, to := tr.Proc()
@@ -331,42 +331,42 @@ func (f *refFold) addTransition(ev trace.Event, self uint64, t, prev int64, cut 
 			return
 		}
 		p := uint64(tr.Resource.Proc())
-		f.a.ps[p] = append(f.a.ps[p], change{what: strings.ToLower(to.String()), t: t, prev: prev})
+		f.a.ps[p] = append(f.a.ps[p], change{transition: strings.ToLower(to.String()), t: t, prev: prev})
 		return
 	}
 	from, to := tr.Goroutine()
 	g := uint64(tr.Resource.Goroutine())
 	assist, stw := f.flags(g)
-	c := change{what: refStates[from] + "->" + refStates[to], reason: tr.Reason, assist: assist, stw: stw, t: t, prev: prev}
+	c := change{transition: refStates[from] + "->" + refStates[to], reason: tr.Reason, assist: assist, stw: stw, t: t, prev: prev}
 	switch {
 	case from == to: // a status
 		if list := f.a.gs[g]; len(list) > 0 && list[len(list)-1].stack == 0 && tr.Stack != trace.NoStack && f.a.states[g] != "running" {
-			list[len(list)-1].stack = f.stk.ofRef(tr.Stack)
+			list[len(list)-1].stack = f.stk.refStack(tr.Stack)
 		}
 		return
 	case from == trace.GoUndetermined:
-		c.stack = f.stk.ofRef(tr.Stack)
+		c.stack = f.stk.refStack(tr.Stack)
 		c.t, c.prev = 0, 0
 	case from == trace.GoNotExist:
-		c.by, c.stack = self, f.stk.ofRef(ev.Stack())
-		if f.stk.ofRef(tr.Stack) != 0 && to != trace.GoSyscall {
-			key := fmt.Sprintf("start of %d in %d", g, f.stk.ofRef(tr.Stack))
-			f.a.points[key] = []change{{what: key}}
+		c.actor, c.stack = self, f.stk.refStack(ev.Stack())
+		if f.stk.refStack(tr.Stack) != 0 && to != trace.GoSyscall {
+			key := fmt.Sprintf("start of %d in %d", g, f.stk.refStack(tr.Stack))
+			f.a.points[key] = []change{{transition: key}}
 		}
 		if to == trace.GoSyscall {
-			c.by = 0
+			c.actor = 0
 		}
 		cut(false)
 	case from == trace.GoWaiting && to == trace.GoRunnable:
-		c.by, c.stack, c.noP = self, f.stk.ofRef(ev.Stack()), ev.Proc() == trace.NoProc
+		c.actor, c.stack, c.noP = self, f.stk.refStack(ev.Stack()), ev.Proc() == trace.NoProc
 		cut(false)
 	case from == trace.GoRunning:
-		c.stack = f.stk.ofRef(tr.Stack)
+		c.stack = f.stk.refStack(tr.Stack)
 	}
 	if to == trace.GoNotExist {
 		c.assist, c.stw = false, false
 	}
-	f.push(g, c)
+	f.appendChange(g, c)
 }
 
 // decoded is a trace read by us, all generations kept.
@@ -403,12 +403,12 @@ func decodeAll(data []byte, workers int) *decoded {
 
 // goroutines returns all goroutines of the generations, in order of id.
 func goroutines(gens []*Gen) []uint64 {
-	seen := make(map[uint64]bool)
+	known := make(map[uint64]bool)
 	var ids []uint64
 	for _, g := range gens {
 		g.Goroutines(func(id uint64) {
-			if !seen[id] {
-				seen[id] = true
+			if !known[id] {
+				known[id] = true
 				ids = append(ids, id)
 			}
 		})
@@ -417,8 +417,8 @@ func goroutines(gens []*Gen) []uint64 {
 	return ids
 }
 
-// ours brings the first n generations into the common form.
-func ours(in *decoded, n int, stk *stacks) *account {
+// accountOfOurs brings the first n generations into the common form.
+func accountOfOurs(in *decoded, n int, stk *stackNumbers) *account {
 	a := newAccount()
 	a.gens, a.err = n, in.err
 	win := Window{Gens: in.gens[:n]}
@@ -436,27 +436,27 @@ func ours(in *decoded, n int, stk *stacks) *account {
 		a.events += g.Events
 		for _, p := range g.ProcTransitions() {
 			id := uint64(p.P)
-			what := "idle"
+			newState := "idle"
 			if p.Running {
-				what = "running"
+				newState = "running"
 			}
-			if state[id] == what {
+			if state[id] == newState {
 				continue
 			}
-			state[id] = what
-			a.ps[id] = append(a.ps[id], change{what: what, t: p.Time})
+			state[id] = newState
+			a.ps[id] = append(a.ps[id], change{transition: newState, t: p.Time})
 		}
 		a.addPoints(g, syms, stk)
 		swept += g.swept.Load()
 	}
 	if swept > 0 {
-		a.points["swept"] = []change{{what: "swept", t: int64(swept)}}
+		a.points["swept"] = []change{{transition: "swept", t: int64(swept)}}
 	}
 	return a
 }
 
 // changesOf turns spans into changes.
-func changesOf(spans []Span, syms *tracefmt.Symbols, stk *stacks) []change {
+func changesOf(spans []Span, syms *tracefmt.Symbols, stk *stackNumbers) []change {
 	var out []change
 	var before Span
 	for i, s := range spans {
@@ -464,44 +464,44 @@ func changesOf(spans []Span, syms *tracefmt.Symbols, stk *stacks) []change {
 		to := s.State.String()
 		switch s.Origin {
 		case OriginStatus:
-			c.what, c.t = "?->"+to, 0
+			c.transition, c.t = "?->"+to, 0
 			if s.State != Running {
-				c.stack = stk.ofOurs(s.Stack, syms)
+				c.stack = stk.ourStack(s.Stack, syms)
 			}
 		case OriginCut:
-			c.what, c.stack = "point", stk.ofOurs(before.Stack, syms)
+			c.transition, c.stack = "point", stk.ourStack(before.Stack, syms)
 		case OriginCreated:
-			c.what, c.by, c.stack = "gone->"+to, s.Peer, stk.ofOurs(s.Stack, syms)
+			c.transition, c.actor, c.stack = "gone->"+to, s.Peer, stk.ourStack(s.Stack, syms)
 		case OriginStarted:
-			c.what = "runnable->" + to
+			c.transition = "runnable->" + to
 		case OriginBlocked, OriginStopped, OriginSyscall:
-			c.what, c.reason, c.stack = "running->"+to, syms.String(s.Reason), stk.ofOurs(s.Stack, syms)
+			c.transition, c.reason, c.stack = "running->"+to, syms.String(s.Reason), stk.ourStack(s.Stack, syms)
 		case OriginUnblocked:
-			c.what, c.by, c.noP, c.stack = "waiting->"+to, before.Waker, before.WakeNoP, stk.ofOurs(before.WakerStack, syms)
+			c.transition, c.actor, c.noP, c.stack = "waiting->"+to, before.Waker, before.WakeNoP, stk.ourStack(before.WakerStack, syms)
 			if s.Waker != before.Waker || s.WakerStack != before.WakerStack || s.WakeNoP != before.WakeNoP || s.Stack != before.Stack || s.Reason != before.Reason || !before.Woken {
-				c.what = "the runnable span does not repeat the wait before it, or nobody woke that"
+				c.transition = "the runnable span does not repeat the wait before it, or nobody woke that"
 			}
 		case OriginSwitched:
 			if s.State == Waiting {
-				c.what = "running->waiting"
+				c.transition = "running->waiting"
 				break
 			}
 			woken := c
-			woken.what, woken.by = "waiting->runnable", before.Waker
+			woken.transition, woken.actor = "waiting->runnable", before.Waker
 			if s.Peer != before.Waker {
-				woken.what = "switched to by one and woken by another"
+				woken.transition = "switched to by one and woken by another"
 			}
 			out = append(out, woken)
-			c.what = "runnable->running"
+			c.transition = "runnable->running"
 		case OriginSyscallEnded:
-			c.what = "syscall->" + to
+			c.transition = "syscall->" + to
 		case OriginDestroyed:
-			c.what = before.State.String() + "->gone"
+			c.transition = before.State.String() + "->gone"
 			if i > 0 && !before.Died {
-				c.what = "gone without dying"
+				c.transition = "gone without dying"
 			}
 		default:
-			c.what = "no beginning"
+			c.transition = "no beginning"
 		}
 		out = append(out, c)
 		before = s
@@ -509,42 +509,42 @@ func changesOf(spans []Span, syms *tracefmt.Symbols, stk *stacks) []change {
 	return out
 }
 
-func (a *account) point(t int64, format string, args ...any) {
+func (a *account) addPoint(t int64, format string, args ...any) {
 	key := fmt.Sprintf(format, args...)
-	a.points[key] = append(a.points[key], change{what: key, t: t})
+	a.points[key] = append(a.points[key], change{transition: key, t: t})
 }
 
-func (a *account) addPoints(g *Gen, syms *tracefmt.Symbols, stk *stacks) {
+func (a *account) addPoints(g *Gen, syms *tracefmt.Symbols, stk *stackNumbers) {
 	for _, h := range g.Heap {
-		a.point(h.Time, "heap %d goal %v", h.Bytes, h.Goal)
+		a.addPoint(h.Time, "heap %d goal %v", h.Bytes, h.Goal)
 	}
 	for _, p := range g.Procs {
-		a.point(p.Time, "procs %d stack %d", p.N, stk.ofOurs(p.Stack, syms))
+		a.addPoint(p.Time, "procs %d stack %d", p.N, stk.ourStack(p.Stack, syms))
 	}
 	for _, e := range g.GC {
-		a.point(e.Time, "gc begin %v active %v stack %d", e.Begin, e.Active, stk.ofOurs(e.Stack, syms))
+		a.addPoint(e.Time, "gc begin %v active %v stack %d", e.Begin, e.Active, stk.ourStack(e.Stack, syms))
 	}
 	for _, l := range g.Labels {
-		a.point(l.Time, "label %d %q", l.G, syms.String(l.Name))
+		a.addPoint(l.Time, "label %d %q", l.G, syms.String(l.Name))
 	}
 	for _, u := range g.User {
-		a.point(u.Time, "user kind %d g %d task %d parent %d %q %q stack %d", u.Kind, u.G, u.Task, u.Parent, syms.String(u.Name), syms.String(u.Value), stk.ofOurs(u.Stack, syms))
+		a.addPoint(u.Time, "user kind %d g %d task %d parent %d %q %q stack %d", u.Kind, u.G, u.Task, u.Parent, syms.String(u.Name), syms.String(u.Value), stk.ourStack(u.Stack, syms))
 	}
 	for _, s := range g.STW {
 		if s.Start != 0 {
-			a.point(s.Start, "stw begin %q g %d stack %d", syms.String(s.Kind), s.G, stk.ofOurs(s.Stack, syms))
+			a.addPoint(s.Start, "stw begin %q g %d stack %d", syms.String(s.Kind), s.G, stk.ourStack(s.Stack, syms))
 		}
 		if s.End != 0 {
-			a.point(s.End, "stw end g %d", s.G)
+			a.addPoint(s.End, "stw end g %d", s.G)
 		}
 	}
 	for _, s := range g.Samples {
-		a.point(s.Time, "sample g %d p %d m %d stack %d", s.G, int64(s.P), int64(s.M), stk.ofOurs(s.Stack, syms))
+		a.addPoint(s.Time, "sample g %d p %d m %d stack %d", s.G, int64(s.P), int64(s.M), stk.ourStack(s.Stack, syms))
 	}
 	for d, local := range g.startStacks {
 		if local != 0 {
-			key := fmt.Sprintf("start of %d in %d", g.ids.ids[d], stk.ofOurs(g.stack(local), syms))
-			a.points[key] = []change{{what: key}}
+			key := fmt.Sprintf("start of %d in %d", g.ids.ids[d], stk.ourStack(g.stack(local), syms))
+			a.points[key] = []change{{transition: key}}
 		}
 	}
 	if s := g.Snapshot; s != nil {
@@ -555,7 +555,7 @@ func (a *account) addPoints(g *Gen, syms *tracefmt.Symbols, stk *stacks) {
 
 // differences compares our account with the reference's and returns what is
 // not equal, at most a few lines of each sort.
-func differences(us, ref *account, stk *stacks) []string {
+func differences(us, ref *account, stk *stackNumbers) []string {
 	var out []string
 	say := func(format string, args ...any) {
 		if len(out) < 20 {
@@ -566,12 +566,12 @@ func differences(us, ref *account, stk *stacks) []string {
 	compareLives(say, "P", us.ps, ref.ps)
 	for key, want := range ref.points {
 		if got := us.points[key]; !samePoints(got, want) {
-			say("%s: we have %d, the reference %d: %v; %v", key, len(got), len(want), head(got), head(want))
+			say("%s: we have %d, the reference %d: %v; %v", key, len(got), len(want), firstThree(got), firstThree(want))
 		}
 	}
 	for key, got := range us.points {
 		if len(ref.points[key]) == 0 {
-			say("%s: the reference has none: %v", key, head(got))
+			say("%s: the reference has none: %v", key, firstThree(got))
 		}
 	}
 	if !slices.Equal(us.clocks, ref.clocks) {
@@ -580,26 +580,26 @@ func differences(us, ref *account, stk *stacks) []string {
 	return out
 }
 
-func head(list []change) []change { return list[:min(len(list), 3)] }
+func firstThree(list []change) []change { return list[:min(len(list), 3)] }
 
-func compareLives(say func(string, ...any), what string, us, ref map[uint64][]change) {
+func compareLives(say func(string, ...any), kind string, us, ref map[uint64][]change) {
 	for id, want := range ref {
 		got := us[id]
 		for i := range max(len(got), len(want)) {
 			if i >= len(got) || i >= len(want) || !got[i].equal(want[i]) || want[i].t != 0 && !sameTime(got[i].t, want[i]) {
-				say("%s %d, change %d of %d (reference %d):\n\tours %v\n\tref  %v", what, id, i, len(got), len(want), at(got, i), at(want, i))
+				say("%s %d, change %d of %d (reference %d):\n\tours %v\n\tref  %v", kind, id, i, len(got), len(want), changeAt(got, i), changeAt(want, i))
 				break
 			}
 		}
 	}
 	for id, got := range us {
 		if len(ref[id]) == 0 {
-			say("%s %d: the reference has none: %v", what, id, head(got))
+			say("%s %d: the reference has none: %v", kind, id, firstThree(got))
 		}
 	}
 }
 
-func at(list []change, i int) any {
+func changeAt(list []change, i int) any {
 	if i < len(list) {
 		return list[i]
 	}

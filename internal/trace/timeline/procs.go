@@ -36,7 +36,7 @@ const (
 )
 
 // isHeld reports whether a P is held after a change, false for a status that there is not.
-func (c ProcChange) isHeld() (held, known bool) {
+func (c ProcChange) isHeld() (held, ok bool) {
 	switch c {
 	case ProcTaken, ProcStatusRunning, ProcStatusSyscall:
 		return true, true

@@ -17,46 +17,46 @@ import (
 func TestRecordsThatDoNotFit(t *testing.T) {
 	text := func(last int64, goroutines int) string {
 		b := tracetext.New(26)
-		th, other := b.Thread(1), b.Thread(2)
+		th, second := b.Thread(1), b.Thread(2)
 		for i := range 100 { // as many reasons, and more stacks than fit beside a goroutine
-			g, at := uint64(10+i), int64(1000+100*i)
+			g, time := uint64(10+i), int64(1000+100*i)
 			b.Waiting(g)
-			other.Unblock(at, g, fmt.Sprintf("main.wake:%d", i))
+			second.Unblock(time, g, fmt.Sprintf("main.wake:%d", i))
 		}
-		other.Block(20000, "sleep", "main.other:1")
+		second.Block(20000, "sleep", "main.other:1")
 		for i := range 100 {
-			g, at := uint64(10+i), int64(30000+100*i)
-			other.Start(at, g)
-			other.Block(at+50, fmt.Sprintf("reason %d", i), fmt.Sprintf("main.wait:%d", i))
+			g, time := uint64(10+i), int64(30000+100*i)
+			second.Start(time, g)
+			second.Block(time+50, fmt.Sprintf("reason %d", i), fmt.Sprintf("main.wait:%d", i))
 		}
-		at := int64(50000)
+		time := int64(50000)
 		for i := range goroutines {
-			at += 10
-			th.Create(at, uint64(1000+i), "main.child", fmt.Sprintf("main.parent:%d", i%3000))
+			time += 10
+			th.Create(time, uint64(1000+i), "main.child", fmt.Sprintf("main.parent:%d", i%3000))
 			if i%1000 == 0 {
-				other.Start(at+1, uint64(1000+i))
-				other.Syscall(at+2, "main.read:1")
-				other.SyscallEnd(at + 3)
-				other.Destroy(at + 4)
+				second.Start(time+1, uint64(1000+i))
+				second.Syscall(time+2, "main.read:1")
+				second.SyscallEnd(time + 3)
+				second.Destroy(time + 4)
 			}
 		}
 		// The same again, late.
 		for i := range 100 {
-			g, at := uint64(10+i), last+int64(100*i)
-			th.Unblock(at, g, "main.again:1")
-			other.Start(at+1, g)
-			other.Syscall(at+2, "main.read:2")
-			other.SyscallEnd(at + 50)
-			other.RegionBegin(at+61, g, "step", "main.region:1")
-			other.Stop(at+70, "preempted", "main.loop:1")
-			other.Start(at+71, g)
-			other.Block(at+80, "chan receive", "main.wait:1")
+			g, time := uint64(10+i), last+int64(100*i)
+			th.Unblock(time, g, "main.again:1")
+			second.Start(time+1, g)
+			second.Syscall(time+2, "main.read:2")
+			second.SyscallEnd(time + 50)
+			second.RegionBegin(time+61, g, "step", "main.region:1")
+			second.Stop(time+70, "preempted", "main.loop:1")
+			second.Start(time+71, g)
+			second.Block(time+80, "chan receive", "main.wait:1")
 		}
 		s := must.Have(b.Text())(t)
 		return s
 	}
 	// each puts f's numbers in place of those that follow a name.
-	each := func(s, name string, f func(n uint64) uint64) string {
+	mapNumbers := func(s, name string, f func(n uint64) uint64) string {
 		return regexp.MustCompile(`(`+name+`)([0-9]+)\b`).ReplaceAllStringFunc(s, func(m string) string {
 			k := len(m)
 			for m[k-1] >= '0' && m[k-1] <= '9' {
@@ -69,7 +69,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 	freq := func(s, to string) string {
 		return regexp.MustCompile(`Frequency freq=[0-9]+`).ReplaceAllString(s, "Frequency freq="+to)
 	}
-	soon, late := text(1e6, 300), text(maxTick-3000, 300)
+	early, late := text(1e6, 300), text(maxTick-3000, 300)
 	for _, tt := range []struct {
 		name, text string
 		times      bool // are among what does not fit
@@ -78,9 +78,9 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		{"many goroutines", text(1e6, 1<<(payloadBits-12)+100), false, []tracefmt.EventType{tracefmt.EvGoCreate, tracefmt.EvGoBlock, tracefmt.EvGoStatus}},
 		{"times around the last that fits", late, true, []tracefmt.EventType{tracefmt.EvGoUnblock, tracefmt.EvGoStart}},
 		{"a clock of 64 ns", freq(late, "15625000"), true, []tracefmt.EventType{tracefmt.EvGoUnblock, tracefmt.EvGoStart}},
-		{"a clock of 48 ns, so units of 16", freq(soon, "20833333"), false, []tracefmt.EventType{tracefmt.EvGoBlock}},
+		{"a clock of 48 ns, so units of 16", freq(early, "20833333"), false, []tracefmt.EventType{tracefmt.EvGoBlock}},
 		{"a clock of no whole ns", freq(late, "700000001"), true, []tracefmt.EventType{tracefmt.EvGoUnblock, tracefmt.EvGoStart}},
-		{"stacks of 26 bits", each(soon, "stack=|Stack id=", func(n uint64) uint64 {
+		{"stacks of 26 bits", mapNumbers(early, "stack=|Stack id=", func(n uint64) uint64 {
 			if n%2 == 0 {
 				return n
 			}
@@ -90,11 +90,11 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			data := must.Have(tracetext.Assemble([]byte(tt.text)))(t)
 			stk := newStacks()
-			ref, in := reference(data, stk, 1<<30), decodeAll(data, 2)
+			ref, in := accountOfReference(data, stk, 1<<30), decodeAll(data, 2)
 			if ref.err != nil || in.err != nil {
 				t.Fatalf("the reference: %v; we: %v", ref.err, in.err)
 			}
-			if diff := differences(ours(in, len(in.gens), stk), ref, stk); diff != nil {
+			if diff := differences(accountOfOurs(in, len(in.gens), stk), ref, stk); diff != nil {
 				t.Errorf("not as the reference reader says:\n%s", strings.Join(diff, "\n"))
 			}
 			g := in.gens[0]
@@ -103,7 +103,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 				if s.index[0] == s.index[1] {
 					continue
 				}
-				for at, r := g.index[s.index[0]].rec, g.record(g.index[s.index[0]].rec); r.kind() != kindEnd; at, r = g.next(at) {
+				for time, r := g.index[s.index[0]].rec, g.record(g.index[s.index[0]].rec); r.kind() != kindEnd; time, r = g.next(time) {
 					if _, ok := r.wideIndex(); ok {
 						wide[r.kind()]++
 						if r.word>>tickShift == maxTick {

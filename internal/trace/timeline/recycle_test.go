@@ -9,9 +9,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestMemoryGoesRound decodes generations into the memory of those before, and into fresh memory. It would catch what is left over
+// TestMemoryIsReused decodes generations into the memory of those before, and into fresh memory. It would catch what is left over
 // from a generation before: in records' lists, in chunks of pieces, in marks.
-func TestMemoryGoesRound(t *testing.T) {
+func TestMemoryIsReused(t *testing.T) {
 	data := testprog.Trace(t, "http1-profile")
 	decoder := func() *Decoder {
 		rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
@@ -20,24 +20,24 @@ func TestMemoryGoesRound(t *testing.T) {
 		t.Cleanup(d.Close)
 		return d
 	}
-	fresh, round := decoder(), decoder()
+	fresh, reusing := decoder(), decoder()
 	generations, marks := 0, 0
 	for {
 		a, err := fresh.Next(t.Context())
-		b, other := round.Next(t.Context())
-		if err != nil || other != nil {
-			if (err == nil) != (other == nil) || err.Error() != other.Error() {
-				t.Fatalf("%v, else %v", err, other)
+		b, errReusing := reusing.Next(t.Context())
+		if err != nil || errReusing != nil {
+			if (err == nil) != (errReusing == nil) || err.Error() != errReusing.Error() {
+				t.Fatalf("%v, else %v", err, errReusing)
 			}
 			break
 		}
-		if diff := firstDifference(dump(&decoded{d: fresh, gens: []*Gen{a}}), dump(&decoded{d: round, gens: []*Gen{b}})); diff != "" {
+		if diff := firstDifference(dump(&decoded{d: fresh, gens: []*Gen{a}}), dump(&decoded{d: reusing, gens: []*Gen{b}})); diff != "" {
 			t.Errorf("generation %d is another one where memory goes round: %s", a.Num, diff)
 		}
 		generations, marks = generations+1, marks+len(b.Marks)
-		round.DropMarks(b)
+		reusing.DropMarks(b)
 		b.EachMarked(func(id uint64, marks []Mark) { t.Errorf("goroutine %d has %d marks after all", id, len(marks)) })
-		round.Recycle(b)
+		reusing.Recycle(b)
 	}
 	if generations < 2 || marks == 0 {
 		t.Errorf("%d generations with %d marks: this tests too little", generations, marks)

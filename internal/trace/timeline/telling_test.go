@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// checkNear holds MayHaveTrackedStack and LastWake to Spans around any time.
-func checkNear(t *testing.T, in *decoded) {
+// checkTrackedAndWakes holds MayHaveTrackedStack and LastWake to Spans around any time.
+func checkTrackedAndWakes(t *testing.T, in *decoded) {
 	t.Helper()
 	if len(in.gens) == 0 {
 		return
@@ -45,21 +45,21 @@ func checkNear(t *testing.T, in *decoded) {
 					want = s.End
 				}
 			}
-			at, ok := win.LastWake(id, from-1e6, to)
+			wakeTime, ok := win.LastWake(id, from-1e6, to)
 			if want == 0 || want <= from-1e6 {
 				want = 0
 			}
-			if ok != (want != 0) || ok && at != want {
-				t.Errorf("goroutine %d: LastWake until %d is %d, %v; by its spans %d", id, to, at, ok, want)
+			if ok != (want != 0) || ok && wakeTime != want {
+				t.Errorf("goroutine %d: LastWake until %d is %d, %v; by its spans %d", id, to, wakeTime, ok, want)
 				return
 			}
 		}
 	}
 }
 
-// checkTelling holds Telling to Spans: of a whole life both show the same telling stacks, and of a part Telling leaves out none that
+// checkTrackedStacks holds Telling to Spans: of a whole life both show the same telling stacks, and of a part Telling leaves out none that
 // a span shows which lies inside.
-func checkTelling(t *testing.T, in *decoded) {
+func checkTrackedStacks(t *testing.T, in *decoded) {
 	t.Helper()
 	if len(in.gens) == 0 {
 		return
@@ -67,20 +67,20 @@ func checkTelling(t *testing.T, in *decoded) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	win := Window{Gens: in.gens}
 	flags := classify(in.d.Symbols)
-	tells := make([]bool, in.d.Symbols.Stacks())
-	for id := range tells {
-		tells[id] = id != 0 && flags(tracefmt.StackID(id))&FlagTracked != 0
+	isTracked := make([]bool, in.d.Symbols.Stacks())
+	for id := range isTracked {
+		isTracked[id] = id != 0 && flags(tracefmt.StackID(id))&FlagTracked != 0
 	}
-	telling := func(s *Span) bool { return s.Origin != OriginCreated && tells[s.Stack] }
-	var told []tracefmt.StackID
+	hasTracked := func(s *Span) bool { return s.Origin != OriginCreated && isTracked[s.Stack] }
+	var got []tracefmt.StackID
 	for _, id := range goroutines(in.gens) {
 		spans := win.Spans(id, BeforeTrace, math.MaxInt64, nil)
 		if !inOrder(spans) {
 			continue
 		}
-		told = win.TrackedStacks(id, win.Start(), math.MaxInt64, told[:0])
-		for _, stack := range told {
-			if !slices.ContainsFunc(spans, func(s Span) bool { return telling(&s) && s.Stack == stack }) {
+		got = win.TrackedStacks(id, win.Start(), math.MaxInt64, got[:0])
+		for _, stack := range got {
+			if !slices.ContainsFunc(spans, func(s Span) bool { return hasTracked(&s) && s.Stack == stack }) {
 				t.Errorf("goroutine %d: Telling has stack %d, which no span has", id, stack)
 				return
 			}
@@ -90,10 +90,10 @@ func checkTelling(t *testing.T, in *decoded) {
 			if a, b := spans[rnd.IntN(len(spans))], spans[rnd.IntN(len(spans))]; inRange(a.Start) && inRange(b.End) && rnd.IntN(4) > 0 {
 				from, to = a.Start, b.End
 			}
-			told = win.TrackedStacks(id, from, to, told[:0])
+			got = win.TrackedStacks(id, from, to, got[:0])
 			for i := range spans {
 				// A status, and who is ready to run, tell a stack of before.
-				if s := &spans[i]; telling(s) && s.Start >= from && s.End <= to && s.Origin != OriginStatus && s.State != Runnable && !s.Assist && !slices.Contains(told, s.Stack) {
+				if s := &spans[i]; hasTracked(s) && s.Start >= from && s.End <= to && s.Origin != OriginStatus && s.State != Runnable && !s.Assist && !slices.Contains(got, s.Stack) {
 					t.Errorf("goroutine %d: from %d to %d Telling lacks stack %d, of a span from %d to %d", id, from, to, s.Stack, s.Start, s.End)
 					return
 				}

@@ -62,14 +62,14 @@ func inOrder(spans []Span) bool {
 // and in states that can follow each other.
 func checkLife(t *testing.T, id uint64, spans []Span) {
 	t.Helper()
-	may := map[[2]State]bool{
+	allowed := map[[2]State]bool{
 		{Running, Running}: true, {Running, Runnable}: true, {Running, Waiting}: true, {Running, Syscall}: true, {Running, NotAlive}: true,
 		{Runnable, Running}: true, {Waiting, Runnable}: true, {Waiting, Running}: true,
 		{Syscall, Running}: true, {Syscall, Runnable}: true, {Syscall, NotAlive}: true, {NotAlive, Syscall}: true,
 	}
 	for i := 1; i < len(spans); i++ {
 		a, b := spans[i-1], spans[i]
-		if !may[[2]State{a.State, b.State}] {
+		if !allowed[[2]State{a.State, b.State}] {
 			t.Errorf("goroutine %d: %v follows %v at %d", id, b.State, a.State, b.Start)
 			return
 		}
@@ -92,18 +92,18 @@ func checkPart(t *testing.T, id uint64, from, to int64, full, part []Span) bool 
 			want = append(want, s)
 		}
 	}
-	same := len(part) == len(want)
-	for i := 0; same && i < len(want); i++ {
+	equal := len(part) == len(want)
+	for i := 0; equal && i < len(want); i++ {
 		got := part[i]
 		if want[i].End == math.MaxInt64 {
 			got.End = math.MaxInt64 // not over at the window's end
 		}
-		same = got == want[i]
+		equal = got == want[i]
 	}
-	if !same {
+	if !equal {
 		t.Errorf("goroutine %d: spans in [%d, %d):\n%v\nwant\n%v", id, from, to, part, want)
 	}
-	return same
+	return equal
 }
 
 // checkSliding checks that a window of two generations, moved along the
@@ -119,9 +119,9 @@ func checkSliding(t *testing.T, in *decoded) {
 			if len(part) > len(full) {
 				t.Fatalf("goroutine %d: %d spans in generations %d and %d, %d up to there", id, len(part), k, k+1, len(full))
 			}
-			tail := full[len(full)-len(part):]
+			fullEnd := full[len(full)-len(part):]
 			for i := range part {
-				got, want := part[i], tail[i]
+				got, want := part[i], fullEnd[i]
 				if i == 0 && got.Origin == OriginStatus {
 					// Its beginning lies before the window; what comes with it too.
 					// A state lasts over points and only its last part is seen.
@@ -151,24 +151,24 @@ func checkSliding(t *testing.T, in *decoded) {
 	}
 }
 
-// TestFirstGoroutineGoesOn: the one that a generation numbers first is told over the border as every other is, also by who
+// TestFirstGoroutineCrossesBorders: the one that a generation numbers first is told over the border as every other is, also by who
 // asks from the middle of the generation before.
-func TestFirstGoroutineGoesOn(t *testing.T) {
+func TestFirstGoroutineCrossesBorders(t *testing.T) {
 	b := tracetext.New(26)
 	m := b.Thread(1)
-	at := int64(1000)
+	time := int64(1000)
 	for gen := range 3 {
 		if gen > 0 {
-			b.NextGeneration(at)
-			at += 100
+			b.NextGeneration(time)
+			time += 100
 		}
 		for range 20 {
-			m.Stop(at, "preempted", "main.work")
-			m.Start(at+50, 1)
-			at += 100
+			m.Stop(time, "preempted", "main.work")
+			m.Start(time+50, 1)
+			time += 100
 		}
 	}
-	m.Stop(at, "preempted", "main.work")
+	m.Stop(time, "preempted", "main.work")
 	data := must.Have(b.Bytes())(t)
 	in := decodeAll(data, 1)
 	if in.err != nil || len(in.gens) != 3 {
@@ -188,23 +188,23 @@ func TestFirstGoroutineGoesOn(t *testing.T) {
 func TestChildren(t *testing.T) {
 	b := tracetext.New(26)
 	m := b.Thread(1)
-	at := int64(1000)
+	time := int64(1000)
 	const perGen, gens = 3, 3
 	for gen := range gens {
 		if gen > 0 {
-			b.NextGeneration(at)
-			at += 100
+			b.NextGeneration(time)
+			time += 100
 		}
 		for i := range perGen {
-			m.Create(at, uint64(10+gen*perGen+i), "main.child", "main.work")
+			m.Create(time, uint64(10+gen*perGen+i), "main.child", "main.work")
 			if i == 1 { // the others are of one run
-				m.Stop(at+10, "preempted", "main.work")
-				m.Start(at+20, 1)
+				m.Stop(time+10, "preempted", "main.work")
+				m.Start(time+20, 1)
 			}
-			at += 100
+			time += 100
 		}
 	}
-	m.Stop(at, "preempted", "main.work")
+	m.Stop(time, "preempted", "main.work")
 	data := must.Have(b.Bytes())(t)
 	in := decodeAll(data, 1)
 	if in.err != nil || len(in.gens) != gens {
@@ -214,7 +214,7 @@ func TestChildren(t *testing.T) {
 	second := tracetext.Origin + int64(1100) // when the second is created
 	for _, c := range []struct {
 		from, to int64
-		most     int
+		limit    int
 		want     []uint64
 	}{
 		{0, math.MaxInt64, 100, []uint64{10, 11, 12, 13, 14, 15, 16, 17, 18}},
@@ -227,10 +227,10 @@ func TestChildren(t *testing.T) {
 		var got []uint64
 		win.Children(1, c.from, c.to, func(child uint64, _ int64) bool {
 			got = append(got, child)
-			return len(got) < c.most
+			return len(got) < c.limit
 		})
 		if !slices.Equal(got, c.want) {
-			t.Errorf("at most %d from %d to %d: %d, want %d", c.most, c.from, c.to, got, c.want)
+			t.Errorf("at most %d from %d to %d: %d, want %d", c.limit, c.from, c.to, got, c.want)
 		}
 	}
 }
@@ -241,24 +241,24 @@ func TestOneAssist(t *testing.T) {
 	b := tracetext.New(26)
 	m, n := b.Thread(), b.Spare()
 	m.Was(1)
-	at := int64(1000)
+	time := int64(1000)
 	waits := func(k int) {
 		for range k {
-			m.Block(at, "sleep", "time.Sleep", "main.work")
-			n.Unblock(at+10, 1)
-			m.Start(at+20, 1)
-			at += 100
+			m.Block(time, "sleep", "time.Sleep", "main.work")
+			n.Unblock(time+10, 1)
+			m.Start(time+20, 1)
+			time += 100
 		}
 	}
 	waits(10)
-	m.AssistBegin(at, "runtime.gcAssistAlloc", "main.work")
-	begin := at
+	m.AssistBegin(time, "runtime.gcAssistAlloc", "main.work")
+	begin := time
 	waits(20)
-	b.NextGeneration(at)
-	n.AssistActive(at, 1)
+	b.NextGeneration(time)
+	n.AssistActive(time, 1)
 	waits(20)
-	end := at
-	m.AssistEnd(at)
+	end := time
+	m.AssistEnd(time)
 	waits(20)
 	data := must.Have(b.Bytes())(t)
 	in := decodeAll(data, 1)
@@ -266,7 +266,7 @@ func TestOneAssist(t *testing.T) {
 		t.Fatalf("%d generations: %v", len(in.gens), in.err)
 	}
 	win := Window{Gens: in.gens}
-	for from := int64(1500); from < at; from += 100 {
+	for from := int64(1500); from < time; from += 100 {
 		for _, s := range win.Spans(1, from+30+tracetext.Origin, from+60+tracetext.Origin, nil) {
 			if s.State == Running && s.Assist != (begin <= from && from < end) {
 				t.Errorf("at %d: assist %v; it began at %d and ended at %d", from+30, s.Assist, begin, end)

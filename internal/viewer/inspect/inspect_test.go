@@ -192,7 +192,7 @@ func TestStrips(t *testing.T) {
 				t.Skip("takes seconds")
 			}
 			data := testprog.Trace(t, name)
-			win, _ := timelinetest.Window(t, data)
+			win, _ := timelinetest.DecodeWindow(t, data)
 			rep, tr := opened(t, data, inspect.Limits{Generations: 1})
 			start, d := win.Start(), rep.Input.DurationNS
 			gs, _, err := tr.Goroutines(context.Background(), inspect.GoroutineQuery{Limit: 40, Sort: "pieces", Descending: true})
@@ -284,7 +284,7 @@ func TestRan(t *testing.T) {
 				t.Skip("takes seconds")
 			}
 			data := testprog.Trace(t, name)
-			win, _ := timelinetest.Window(t, data)
+			win, _ := timelinetest.DecodeWindow(t, data)
 			rep, tr := opened(t, data, inspect.Limits{})
 			ctx, start, d := context.Background(), win.Start(), rep.Input.DurationNS
 			for _, z := range [][2]int64{{0, 0}, {0, d}, {d / 3, d / 2}} {
@@ -329,7 +329,7 @@ func TestRan(t *testing.T) {
 // TestSearch looks for functions whose goroutines and requests are known.
 func TestSearch(t *testing.T) {
 	data := testprog.Trace(t, "locks")
-	win, syms := timelinetest.Window(t, data)
+	win, syms := timelinetest.DecodeWindow(t, data)
 	tr := indexed(t, data, inspect.Limits{})
 	ctx := context.Background()
 	fns, total := tr.Functions("MUTEX).lock", 5)

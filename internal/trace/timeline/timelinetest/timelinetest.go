@@ -12,9 +12,9 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// Each decodes a trace with so many workers and calls f for each generation.
+// ForEachGen decodes a trace with so many workers and calls f for each generation.
 // One that cannot be read to its end fails the test.
-func Each(t testing.TB, data []byte, workers int, f func(*timeline.Gen)) *tracefmt.Symbols {
+func ForEachGen(t testing.TB, data []byte, workers int, f func(*timeline.Gen)) *tracefmt.Symbols {
 	t.Helper()
 	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
 	if err != nil {
@@ -36,16 +36,16 @@ func Each(t testing.TB, data []byte, workers int, f func(*timeline.Gen)) *tracef
 	}
 }
 
-// Window decodes a trace and returns all its generations.
-func Window(t testing.TB, data []byte) (*timeline.Window, *tracefmt.Symbols) {
+// DecodeWindow decodes a trace and returns all its generations.
+func DecodeWindow(t testing.TB, data []byte) (*timeline.Window, *tracefmt.Symbols) {
 	t.Helper()
 	win := new(timeline.Window)
-	syms := Each(t, data, 2, func(g *timeline.Gen) { win.Gens = append(win.Gens, g) })
+	syms := ForEachGen(t, data, 2, func(g *timeline.Gen) { win.Gens = append(win.Gens, g) })
 	return win, syms
 }
 
-// Built is Window for a trace made by hand.
-func Built(t testing.TB, build func(*tracetext.Builder)) (*timeline.Window, *tracefmt.Symbols) {
+// BuildWindow is Window for a trace made by hand.
+func BuildWindow(t testing.TB, build func(*tracetext.Builder)) (*timeline.Window, *tracefmt.Symbols) {
 	t.Helper()
 	b := tracetext.New(26)
 	build(b)
@@ -53,5 +53,5 @@ func Built(t testing.TB, build func(*tracetext.Builder)) (*timeline.Window, *tra
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Window(t, data)
+	return DecodeWindow(t, data)
 }
