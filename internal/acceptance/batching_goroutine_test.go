@@ -31,7 +31,7 @@ func keeperTrace(t *testing.T, is keeper) []byte {
 		conns  = 24
 	)
 	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
+	th, poller := b.Thread(), b.ThreadWithoutP()
 	takes := int64(12 * ms)
 	if is == atTicks || is == newsAtTicks {
 		takes = 4 * ms

@@ -83,7 +83,7 @@ func twoConnections() *tracetext.Builder {
 	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", serve[2]}
 	answer := []string{"syscall.write", "bufio.(*Writer).Flush", "net/http.(*response).finishRequest", serve[2]}
 	b := tracetext.New(26)
-	m, o, poller := b.Thread(), b.Thread(), b.Spare()
+	m, o, poller := b.Thread(), b.Thread(), b.ThreadWithoutP()
 	b.Waiting(7)
 	b.Waiting(8)
 	at := int64(1 * us)

@@ -66,7 +66,7 @@ func TestHeldByAGoroutine(t *testing.T) {
 	const ms, us = 1_000_000, 1_000
 	const serve = "net/http.(*conn).serve:2074"
 	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
+	th, poller := b.Thread(), b.ThreadWithoutP()
 	stand := func(at int64, g uint64, frames ...string) {
 		poller.Unblock(at, g)
 		th.Start(at+us, g)

@@ -66,7 +66,7 @@ func pollTrace(t *testing.T, conns int, polls []poll, by newsFrom) []byte {
 	const ms, us = 1_000_000, 1_000
 	const serve = "net/http.(*conn).serve:2074"
 	b := tracetext.New(26)
-	th, poller := b.Thread(), b.Spare()
+	th, poller := b.Thread(), b.ThreadWithoutP()
 	var events []event
 	at := func(t int64, f func(at int64)) { events = append(events, event{t, f}) }
 	idle := func(at int64) {

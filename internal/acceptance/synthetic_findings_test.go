@@ -18,7 +18,7 @@ const ms = int64(1_000_000)
 func lateHub(t *testing.T, rounds int64) []byte {
 	t.Helper()
 	b := tracetext.New(26)
-	one, two, monitor := b.Thread(), b.Thread(), b.Spare()
+	one, two, monitor := b.Thread(), b.Thread(), b.ThreadWithoutP()
 	const hub, loops = 50, 60
 	for _, g := range []uint64{1, 2, 3, hub, loops, loops + 1} {
 		b.Waiting(g)
@@ -126,7 +126,7 @@ func TestWhatTookThePs(t *testing.T) {
 	} {
 		slice = c.slice
 		b := tracetext.New(26)
-		one, two, monitor := b.Thread(), b.Thread(), b.Spare()
+		one, two, monitor := b.Thread(), b.Thread(), b.ThreadWithoutP()
 		const task, loops, tickers = 1, 10, 1000
 		b.Waiting(task)
 		b.Runnable(loops)

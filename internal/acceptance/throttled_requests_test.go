@@ -49,7 +49,7 @@ func heldService(t *testing.T, length int64, held [][2]int64) (data []byte, want
 	for i := range workers + 1 {
 		th := b.Thread()
 		th.ProcsChange(0, workers+1)
-		th.Was(uint64(i + 1))
+		th.HasRun(uint64(i + 1))
 		all = append(all, &worker{th: th, next: 1000 + rnd.Int64N(ms)})
 	}
 	task := uint64(0)

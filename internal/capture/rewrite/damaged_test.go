@@ -338,7 +338,7 @@ func TestVersions(t *testing.T) {
 	versions := map[int]bool{}
 	for _, x := range traces {
 		data, err := tracetext.Assemble(x.Text)
-		if err != nil || x.Fails != "" {
+		if err != nil || x.FailurePattern != "" {
 			continue
 		}
 		rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)

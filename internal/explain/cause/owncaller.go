@@ -44,10 +44,10 @@ func (p *Placer) Place() {
 	for ; int(p.nextStack) < p.syms.Stacks(); p.nextStack++ {
 		f := p.sites.findSite(p.nextStack)
 		if p.connects(p.nextStack) {
-			p.syms.SetOpens(p.nextStack)
+			p.syms.SetOpensConnection(p.nextStack)
 		}
 		if caller, callee := p.ownCaller(p.nextStack); caller != 0 {
-			place := p.syms.Called(f, caller)
+			place := p.syms.FrameCalledFrom(f, caller)
 			p.syms.SetPlace(p.nextStack, place)
 			if p.syms.Callee(place) == 0 {
 				p.syms.SetCallee(place, callee)

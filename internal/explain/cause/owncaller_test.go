@@ -39,7 +39,7 @@ func TestCaller(t *testing.T) {
 		if site, from := syms.String(f.Func), syms.String(syms.Frame(f.Caller).Func); site != c.site || from != c.from {
 			t.Errorf("%s: %s called from %q, want %s from %q", c.name, site, from, c.site, c.from)
 		}
-		if syms.Opens(id) != c.connects {
+		if syms.OpensConnection(id) != c.connects {
 			t.Errorf("%s: connects is %v", c.name, !c.connects)
 		}
 	}

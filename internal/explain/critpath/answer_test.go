@@ -68,9 +68,9 @@ var answerCases = []struct {
 	{"an answer that waits for another one", func(b *tracetext.Builder) {
 		m, n, o := b.Thread(1), b.Thread(), b.Thread()
 		m.Block(120, "network", readLoop...)
-		n.Was(3)
+		n.HasRun(3)
 		n.Block(150, "network", readLoop...)
-		o.Was(5)
+		o.HasRun(5)
 		o.Block(250, "sleep", "time.Sleep", "main.third")
 		m.Unblock(300, 5)
 		o.Start(300, 5)

@@ -462,8 +462,8 @@ var walkCases = []struct {
 `},
 	{"poll gap: all Ps busy, sysmon finds the data", 100, 1000, func(b *tracetext.Builder) {
 		// The last idle P took work at 300: the data may have arrived at any time since then.
-		m, n, mon := b.Thread(), b.Thread(), b.Spare()
-		m.Was(1)
+		m, n, mon := b.Thread(), b.Thread(), b.ThreadWithoutP()
+		m.HasRun(1)
 		n.ProcStop(10)
 		b.Runnable(7)
 		b.Runnable(8)
@@ -514,14 +514,14 @@ var walkCases = []struct {
 	{"poll gap: more is ready than one poll returns", 1_000_000, 20_000_000, func(b *tracetext.Builder) {
 		// Of 300 readable connections, sysmon finds 128 at a time. Goroutine 1 is in the third poll, although a P was
 		// idle for a moment after the second. The gap begins at 1,500,000, when the last idle P took work.
-		m, n, mon := b.Thread(), b.Thread(), b.Spare()
+		m, n, mon := b.Thread(), b.Thread(), b.ThreadWithoutP()
 		const first = 1000
 		for g := range uint64(300) {
 			b.Runnable(first + g)
 		}
 		b.Runnable(7)
 		b.Runnable(8)
-		m.Was(1)
+		m.HasRun(1)
 		clock := int64(1000)
 		for g := range uint64(300) {
 			n.Start(clock, first+g)

@@ -55,10 +55,10 @@ func (c *pause) trace(t *testing.T, n int, pauses func(int) bool) []byte {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(3, 4))
 	s := &pausingTrace{b: tracetext.New(26)}
-	s.worker, s.caller, s.monitor = s.b.Thread(), s.b.Thread(), s.b.Spare()
+	s.worker, s.caller, s.monitor = s.b.Thread(), s.b.Thread(), s.b.ThreadWithoutP()
 	s.p, s.q = s.worker.Proc(), s.caller.Proc()
 	s.worker.ProcsChange(0, 2)
-	s.worker.Was(1)
+	s.worker.HasRun(1)
 	s.b.Waiting(2)
 	s.caller.ProcStop(1000)
 	clock := ms

@@ -18,7 +18,7 @@ func TestTickerEndsSilence(t *testing.T) {
 		b := tracetext.New(26)
 		busy, tick := b.Thread(), b.Thread()
 		busy.ProcsChange(0, 2)
-		busy.Was(1)
+		busy.HasRun(1)
 		b.Waiting(2)
 		b.Waiting(3)
 		p := tick.Proc()

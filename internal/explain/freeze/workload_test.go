@@ -42,7 +42,7 @@ func (w *workload) trace(t *testing.T, seed uint64) []byte {
 	for i := range w.threads {
 		th := b.Thread()
 		th.ProcsChange(0, w.threads)
-		th.Was(uint64(i + 1))
+		th.HasRun(uint64(i + 1))
 		threads = append(threads, th)
 		next[i] = 1000 + w.runLength(rnd)
 	}

@@ -80,7 +80,7 @@ func TestFewBehindWrappers(t *testing.T) {
 		{"in the closure itself, too", 3, [][]string{{"main.query", "main.main.func1"}, {"main.main.func1"}}, map[string]int{"main.main.func1": 6}},
 	} {
 		b := tracetext.New(26)
-		th, poller := b.Thread(), b.Spare()
+		th, poller := b.Thread(), b.ThreadWithoutP()
 		b.Waiting(7)
 		now := int64(100_000)
 		idle := func() {

@@ -33,7 +33,7 @@ func TestSamplesOfOtherRequests(t *testing.T) {
 		handlerStack := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
 		idleStack := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
 		b := tracetext.New(26)
-		th, poller := b.Thread(), b.Spare()
+		th, poller := b.Thread(), b.ThreadWithoutP()
 		b.Waiting(7)
 		now := int64(10 * ms)
 		request := func(length int64, sample ...string) {

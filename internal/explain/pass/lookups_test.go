@@ -55,7 +55,7 @@ func TestLookups(t *testing.T) {
 		p := pass.New(pass.Options{Workers: 1})
 		p.Sums = []pass.Sum{groups.New(), queues.New()}
 		var looked atomic.Int64
-		p.Symbols.Looked = &looked
+		p.Symbols.Lookups = &looked
 		must.Do(t, p.Run(t.Context(), rd))
 		return looked.Load(), p.Requests
 	}

@@ -185,7 +185,7 @@ func (p *Pass) Run(ctx context.Context, rd *tracefmt.Reader) (readErr error) {
 	decoder := timeline.NewDecoder(rd, p.options.Workers)
 	defer decoder.Close()
 	p.Decoder = decoder
-	decoder.Symbols.Looked = p.Symbols.Looked
+	decoder.Symbols.Lookups = p.Symbols.Lookups
 	p.Finder = request.NewFinder(&p.Symbols, &p.Window, request.Options{Workers: p.options.Workers, MatchFunc: p.options.MatchFunction, IgnoreMarks: p.options.IgnoreMarks})
 	decoder.Classify = request.NewClassifier(decoder.Symbols).Flags
 	p.createWorkers()

@@ -64,7 +64,7 @@ func shopTrace(t *testing.T, generations int) []byte {
 func shopTraceOf(t *testing.T, generations int, addGeneration func(worker, waker *tracetext.Thread, clock int64) int64) []byte {
 	t.Helper()
 	b := tracetext.New(26)
-	worker, waker := b.Thread(), b.Spare()
+	worker, waker := b.Thread(), b.ThreadWithoutP()
 	for g := uint64(1); g <= 8; g++ {
 		b.Waiting(g)
 	}

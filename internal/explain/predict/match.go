@@ -88,7 +88,7 @@ func (m *Model) matches(matcher *siteMatcher, f tracefmt.FrameID) bool {
 
 // matchesFrame reports whether a frame is at the line, or in the function, that the matcher names.
 func (m *Model) matchesFrame(matcher *siteMatcher, f tracefmt.FrameID) bool {
-	fr := m.syms.Unwrapped(f)
+	fr := m.syms.MethodOfWrapper(f)
 	if matcher.line != 0 {
 		return int(fr.Line) == matcher.line &&
 			(hasNameSuffix(m.syms.String(fr.File), matcher.file) || hasNameSuffix(m.syms.String(fr.Func), matcher.file))
@@ -182,7 +182,7 @@ func (m *Model) suggestions(c *Change) []string {
 				if iv.site == 0 || c.Site == "" && !c.includesCause(iv.cause) {
 					continue
 				}
-				fr := m.syms.Unwrapped(iv.site)
+				fr := m.syms.MethodOfWrapper(iv.site)
 				name := path.Base(m.syms.String(fr.Func))
 				if strings.Contains(c.Site, ":") {
 					name = path.Base(m.syms.String(fr.File)) + ":" + strconv.Itoa(int(fr.Line))

@@ -239,8 +239,8 @@ var graphs = []struct {
 	}},
 	{"waiting for the P of a computation", 9000, func(b *tracetext.Builder) {
 		// One P: 2 computes from 1000 to 7000, 1 is runnable from 3000 on.
-		m, mon := b.Thread(), b.Spare()
-		m.Was(1)
+		m, mon := b.Thread(), b.ThreadWithoutP()
+		m.HasRun(1)
 		b.Runnable(2)
 		m.Block(1000*us, "network", "internal/poll.(*FD).Read", "net.(*conn).Read", "main.call")
 		m.Start(1000*us, 2)

@@ -31,7 +31,7 @@ const ms = 1_000_000
 // loop runs 30 ms at a time on another.
 func herdTrace(t *testing.T) []byte {
 	b := tracetext.New(26)
-	work, loop, timers := b.Thread(), b.Thread(), b.Spare()
+	work, loop, timers := b.Thread(), b.Thread(), b.ThreadWithoutP()
 	for g := uint64(1); g <= 60; g++ {
 		b.Waiting(g)
 	}
@@ -109,7 +109,7 @@ func TestPartOfMany(t *testing.T) {
 	th := b.Thread()
 	b.Waiting(1)
 	b.Waiting(2)
-	timers := b.Spare()
+	timers := b.ThreadWithoutP()
 	for i := range int64(4000) { // 2 s: 300 us of one goroutine, 100 us of another, 100 us of none
 		start := i * 500_000
 		timers.Unblock(start, 1)
@@ -139,7 +139,7 @@ func TestPartOfMany(t *testing.T) {
 // catch a herd that is missed because its work blocks, and connections that are taken for one.
 func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 	b := tracetext.New(26)
-	work, timers := b.Thread(), b.Spare()
+	work, timers := b.Thread(), b.ThreadWithoutP()
 	const n = 120
 	for g := uint64(1); g <= 2*n; g++ {
 		b.Waiting(g)
@@ -196,7 +196,7 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 // has run join it; a second one, after that, is one of its own. It would catch a herd of thousands that is told as some hundreds.
 func TestHerdInWaves(t *testing.T) {
 	b := tracetext.New(26)
-	work, timers := b.Thread(), b.Spare()
+	work, timers := b.Thread(), b.ThreadWithoutP()
 	const wave = 60
 	for g := range uint64(3 * wave) {
 		b.Waiting(1 + g)

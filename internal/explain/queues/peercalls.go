@@ -137,7 +137,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 			if endsWithoutRead(p, w.Steps[i:]) {
 				calls.unanswered, calls.unansweredNS = calls.unanswered+1, calls.unansweredNS+stepNS
 			}
-			if p.stage.Syms.Opens(step.Stack) {
+			if p.stage.Syms.OpensConnection(step.Stack) {
 				calls.connOpens.add(&connOpenSum{ns: stepNS, longestNS: stepNS, longestFunc: p.stage.Sites.CallOf(step.Stack)}, 1)
 			}
 			calls.answerNS += stepNS

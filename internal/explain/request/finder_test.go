@@ -128,7 +128,7 @@ func TestManyGenerations(t *testing.T) {
 	thread.Start(110, 10)
 	thread.Create(200, 20, "google.golang.org/grpc.(*Server).serveStreams.func2.1", "google.golang.org/grpc.(*Server).serveStreams.func2")
 	thread.Block(210, "network", "internal/poll.(*FD).Read", "google.golang.org/grpc.(*Server).serveStreams", "google.golang.org/grpc.(*Server).handleRawConn.func1")
-	helper.Was(1)
+	helper.HasRun(1)
 	watch := func(leaf string) []string {
 		return []string{leaf, "example.com/api.(*server).Watch", "example.com/api._Feed_Watch_Handler", "google.golang.org/grpc.(*Server).handleStream", "google.golang.org/grpc.(*Server).serveStreams.func2.1"}
 	}

@@ -182,7 +182,7 @@ func TestMarkForms(t *testing.T) {
 	thread := builder.Thread()
 	begin := func(clock int64, text string) { thread.Log(clock, 0, v+"begin "+text, "", stack...) }
 	end := func(clock int64, text string) { thread.Log(clock, 0, v+"end "+text, "", stack...) }
-	thread.Was(7)
+	thread.HasRun(7)
 	end(1000, "http 2xx GET /before") // it began before the trace
 	// A mark within another is a part of it, and so are tasks within it and around it.
 	thread.TaskBegin(2000, 1, 0, "span", "main.work")
@@ -255,7 +255,7 @@ func TestMarkedRequestsAreOne(t *testing.T) {
 	handler := []string{"main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve:2074"}
 	const run = "net/http.(*http2serverConn).runHandler"
 	builder := tracetext.New(26)
-	th, poller := builder.Thread(), builder.Spare()
+	th, poller := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(7)
 	// Marked; the generation ends before its answer is sent.
 	poller.Unblock(1*ms, 7)

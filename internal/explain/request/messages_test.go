@@ -49,7 +49,7 @@ var fdRead = []string{"internal/poll.(*FD).Read", "net.(*conn).Read"}
 func TestMessages(t *testing.T) {
 	for _, lib := range webSockets {
 		builder := tracetext.New(26)
-		th, poller := builder.Thread(), builder.Spare()
+		th, poller := builder.Thread(), builder.ThreadWithoutP()
 		for g := uint64(5); g <= 7; g++ { // 6 has no message
 			builder.Waiting(g)
 			poller.Unblock(int64(g)*10*us, g)
@@ -120,7 +120,7 @@ func TestMessages(t *testing.T) {
 // ends with the first wait for a message.
 func TestReadPump(t *testing.T) {
 	builder := tracetext.New(26)
-	th, poller := builder.Thread(), builder.Spare()
+	th, poller := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(3)
 	const serve = "net/http.(*conn).serve:2074"
 	lib := webSockets[0].next
@@ -164,7 +164,7 @@ func TestReadPump(t *testing.T) {
 // connection, so its request continues.
 func TestWebSocketToAnotherServer(t *testing.T) {
 	builder := tracetext.New(26)
-	th, poller := builder.Thread(), builder.Spare()
+	th, poller := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(7)
 	writeIdleWait(th, poller, 1*ms, 7)
 	const serve = "net/http.(*conn).serve:2074"
@@ -200,7 +200,7 @@ func TestQueuedMessagesOfWebSocket(t *testing.T) {
 		{"three of four", 3, true}, {"none", 0, false},
 	} {
 		builder := tracetext.New(26)
-		th, poller := builder.Thread(), builder.Spare()
+		th, poller := builder.Thread(), builder.ThreadWithoutP()
 		p := th.Proc()
 		rest := func(clock int64, stack []string) { // nothing else runs, so that the network is polled
 			th.Block(clock, "network", inHandler(fdRead, stack)...)

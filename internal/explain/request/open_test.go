@@ -13,7 +13,7 @@ func TestOpenAfterAnotherRequest(t *testing.T) {
 	const ms = 1_000_000
 	serve := "net/http.(*conn).serve:2074"
 	builder := tracetext.New(26)
-	th, poller := builder.Thread(), builder.Spare()
+	th, poller := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(7)
 	poller.Unblock(1*ms, 7)
 	th.Start(1*ms+1000, 7)
@@ -49,7 +49,7 @@ func TestAnsweredAtTheEnd(t *testing.T) {
 	serve := "net/http.(*conn).serve:2074"
 	for name, hasSecond := range map[string]bool{"nothing more": false, "another request": true} {
 		builder := tracetext.New(26)
-		th, helper, poller := builder.Thread(), builder.Thread(), builder.Spare()
+		th, helper, poller := builder.Thread(), builder.Thread(), builder.ThreadWithoutP()
 		builder.Waiting(7)
 		poller.Unblock(1*ms, 7)
 		th.Start(1*ms+1000, 7)
@@ -64,7 +64,7 @@ func TestAnsweredAtTheEnd(t *testing.T) {
 		if hasSecond {
 			th.Block(14*ms, "sleep", "time.Sleep", "main.handler", "net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", serve)
 		}
-		helper.Was(9)
+		helper.HasRun(9)
 		helper.Create(90*ms, 8, "main.other")
 		count, open := 0, 0
 		for _, g := range explain(t, builder, whylate.Options{}).Groups {
@@ -88,7 +88,7 @@ func TestSampleNamesRequest(t *testing.T) {
 	callers := []string{"net/http.HandlerFunc.ServeHTTP", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
 	idle := []string{"internal/poll.(*FD).Read", "net/http.(*connReader).Read", "bufio.(*Reader).Peek", "net/http.(*conn).serve:2103"}
 	builder := tracetext.New(26)
-	th, poller := builder.Thread(), builder.Spare()
+	th, poller := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(7)
 	for i := range int64(4) {
 		clock := 10*ms + i*20*ms
@@ -116,7 +116,7 @@ func TestSampleNamesRequest(t *testing.T) {
 func TestWatchingGoroutineIsNoRequest(t *testing.T) {
 	const ms = 1_000_000
 	builder := tracetext.New(26)
-	th, poller := builder.Thread(), builder.Spare()
+	th, poller := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(7)
 	poller.Unblock(10*ms, 7)
 	th.Start(10*ms+1000, 7)

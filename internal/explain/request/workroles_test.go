@@ -46,7 +46,7 @@ func TestHandshake(t *testing.T) {
 		"in advance":    {30 * ms, 0, ms},
 	} {
 		builder := tracetext.New(26)
-		th, poller := builder.Thread(), builder.Spare()
+		th, poller := builder.Thread(), builder.ThreadWithoutP()
 		builder.Waiting(3)
 		clock := int64(2 * ms)
 		for i := range uint64(40) {
@@ -107,7 +107,7 @@ func groupTexts(rep *report.Report) (out []string) {
 // sometimes. It fails if twelve scrapes hide all jobs.
 func TestJobsNextToScrapes(t *testing.T) {
 	builder := tracetext.New(26)
-	th, poller := builder.Thread(), builder.Spare()
+	th, poller := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(3)
 	builder.Waiting(7)
 	writeIdleWait(th, poller, 1*ms, 7)
@@ -156,7 +156,7 @@ func TestLibraryWaits(t *testing.T) {
 		"commits each message": {true, true, false, []string{commit, caller}},
 	} {
 		builder := tracetext.New(26)
-		th, poller := builder.Thread(), builder.Spare()
+		th, poller := builder.Thread(), builder.ThreadWithoutP()
 		builder.Waiting(3)
 		clock := int64(2 * ms)
 		for i := range 120 {
@@ -206,7 +206,7 @@ func TestLibraryWaits(t *testing.T) {
 // same place.
 func TestManyGoroutinesWithFewIterations(t *testing.T) {
 	builder := tracetext.New(26)
-	th, timer := builder.Thread(), builder.Spare()
+	th, timer := builder.Thread(), builder.ThreadWithoutP()
 	const n = 2000
 	wait := []string{"runtime.chanrecv1", "example.com/checker.(*target).watch"}
 	for g := range uint64(n) {
@@ -232,7 +232,7 @@ func TestManyGoroutinesWithFewIterations(t *testing.T) {
 func TestWorkForRequests(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		builder := tracetext.New(26)
-		th, helper, poller := builder.Thread(), builder.Thread(), builder.Spare()
+		th, helper, poller := builder.Thread(), builder.Thread(), builder.ThreadWithoutP()
 		builder.Waiting(7)
 		builder.Waiting(8)
 		writeIdleWait(th, poller, 1*ms, 7)
@@ -294,7 +294,7 @@ func TestWorkForRequests(t *testing.T) {
 // most wakes first.
 func TestIdleMain(t *testing.T) {
 	builder := tracetext.New(26)
-	th, timer := builder.Thread(), builder.Spare()
+	th, timer := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(1)
 	for g := range uint64(3) {
 		builder.Waiting(10 + g)
@@ -334,7 +334,7 @@ func TestIdleMain(t *testing.T) {
 // started it.
 func TestSaturatedWorker(t *testing.T) {
 	builder := tracetext.New(26)
-	th, timer := builder.Thread(), builder.Spare()
+	th, timer := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(5)
 	inside := func(frames ...string) []string {
 		return append(frames, "main.(*controller).reconcile", "main.(*controller).work", "k8s.io/apimachinery/pkg/util/wait.UntilWithContext@/mod/k8s.io/apimachinery@v0.37.2/wait.go:172")
@@ -388,7 +388,7 @@ func TestBenchmark(t *testing.T) {
 // TestSubtests: a subtest is a request, named by its function.
 func TestSubtests(t *testing.T) {
 	builder := tracetext.New(26)
-	th, timer := builder.Thread(), builder.Spare()
+	th, timer := builder.Thread(), builder.ThreadWithoutP()
 	builder.Waiting(3)
 	clock := int64(1 * ms)
 	test := []string{"testing.(*T).Run", "example.com/store.TestPut", "testing.tRunner"}
@@ -433,7 +433,7 @@ func TestRegionsOfLibraries(t *testing.T) {
 		"the service's": {[]string{"runtime/trace.StartRegion", "main.transaction:4"}, []string{"runtime/trace.(*Region).End", "main.transaction:9"}, nil, true},
 	} {
 		builder := tracetext.New(26)
-		th, timer := builder.Thread(), builder.Spare()
+		th, timer := builder.Thread(), builder.ThreadWithoutP()
 		builder.Waiting(1)
 		start := "main.transaction"
 		if owner == "a framework's" {
@@ -480,7 +480,7 @@ func TestRegionsOfLibraries(t *testing.T) {
 func TestTickersNextToJobs(t *testing.T) {
 	const n = 500
 	builder := tracetext.New(26)
-	th, timer := builder.Thread(), builder.Spare()
+	th, timer := builder.Thread(), builder.ThreadWithoutP()
 	for g := range uint64(n) {
 		builder.Waiting(1000 + g)
 	}
@@ -520,7 +520,7 @@ func TestTickersNextToJobs(t *testing.T) {
 func TestJobsWithoutClient(t *testing.T) {
 	for _, isFromNetwork := range []bool{false, true} {
 		builder := tracetext.New(26)
-		th, helper, poller := builder.Thread(), builder.Thread(), builder.Spare()
+		th, helper, poller := builder.Thread(), builder.Thread(), builder.ThreadWithoutP()
 		builder.Waiting(3)
 		builder.Waiting(7)
 		writeIdleWait(th, poller, 1*ms, 7)
@@ -555,7 +555,7 @@ func TestJobsThatStartEachOther(t *testing.T) {
 	const serve, field, list, read = "net/http.(*conn).serve:2074", "example.com/graph.field", "example.com/graph.list", "example.com/shop.(*feed).read"
 	for _, isForRequest := range []bool{false, true} {
 		builder := tracetext.New(26)
-		th, poller := builder.Thread(), builder.Spare()
+		th, poller := builder.Thread(), builder.ThreadWithoutP()
 		builder.Waiting(3)
 		builder.Waiting(7)
 		writeIdleWait(th, poller, 1*ms, 7)

@@ -51,11 +51,11 @@ func (s *Speller) SiteFor(frame, serviceFrame tracefmt.FrameID, vias []report.Vi
 	if frame == 0 {
 		return nil
 	}
-	fr := s.Syms.Unwrapped(frame)
+	fr := s.Syms.MethodOfWrapper(frame)
 	fn, file := s.Syms.String(fr.Func), s.Syms.String(fr.File)
 	out := &report.Site{Func: fn, File: s.File(file), Line: int(fr.Line)}
 	if serviceFrame != 0 {
-		from := s.Syms.Unwrapped(serviceFrame)
+		from := s.Syms.MethodOfWrapper(serviceFrame)
 		out.CalledFrom = &report.Caller{Func: s.Syms.String(from.Func), File: s.File(s.Syms.String(from.File)), Line: int(from.Line)}
 	}
 	switch callee := s.Syms.Callee(frame); {

@@ -41,7 +41,7 @@ const (
 // connections: n connections with one request each, one after the other.
 func connections(b *tracetext.Builder, n int) {
 	m, at := begin(b)
-	poller := b.Spare()
+	poller := b.ThreadWithoutP()
 	for i := range n {
 		id := uint64(first + 2*i)
 		m.Create(at, id, "net/http.(*conn).serve", "net/http.(*Server).Serve:30")
@@ -63,7 +63,7 @@ func connections(b *tracetext.Builder, n int) {
 // openAtOnce: n pieces of work that begin in the first of ten generations and end in the last.
 func openAtOnce(b *tracetext.Builder, n int) {
 	m, at := begin(b)
-	poller := b.Spare()
+	poller := b.ThreadWithoutP()
 	for i := range n {
 		m.Create(at, uint64(first+i), "main.work", "main.start:10")
 		at += 10
@@ -225,7 +225,7 @@ func distinctStrings(b *tracetext.Builder, n int) {
 // deepStacks: one goroutine waits at n/16 different places, each 128 calls deep.
 func deepStacks(b *tracetext.Builder, n int) {
 	m, at := begin(b)
-	poller := b.Spare()
+	poller := b.ThreadWithoutP()
 	for i := range n / 16 {
 		stack := []string{"runtime.chanrecv1"}
 		for k := range 127 {
@@ -275,7 +275,7 @@ func procs(b *tracetext.Builder, n int) {
 	for range n / 8 {
 		threads = append(threads, b.Thread())
 	}
-	threads[0].Was(main)
+	threads[0].HasRun(main)
 	at := int64(1000)
 	for round := range 4 {
 		for i := range threads {
@@ -319,7 +319,7 @@ func waiting(b *tracetext.Builder, n int) {
 // herd: n requests sleep until the same instant, are all ready at once, and run one after the other.
 func herd(b *tracetext.Builder, n int) {
 	m, at := begin(b)
-	poller := b.Spare()
+	poller := b.ThreadWithoutP()
 	for i := range n {
 		m.Create(at, uint64(first+i), "main.work", "main.start:10")
 		at += 10

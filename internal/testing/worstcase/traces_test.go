@@ -51,7 +51,7 @@ const (
 // begin adds a thread on which main has run since before the trace, and returns the time at which things begin to happen.
 func begin(b *tracetext.Builder) (m *tracetext.Thread, at int64) {
 	m = b.Thread()
-	m.Was(main)
+	m.HasRun(main)
 	return m, 1000
 }
 

@@ -17,9 +17,9 @@ import (
 func traceOfUnchangedStates(t *testing.T) []byte {
 	t.Helper()
 	b := tracetext.New(26)
-	m, o, poller := b.Thread(), b.Thread(), b.Spare()
-	m.Was(1)
-	o.Was(2)
+	m, o, poller := b.Thread(), b.Thread(), b.ThreadWithoutP()
+	m.HasRun(1)
+	o.HasRun(2)
 	for i := range 50 {
 		b.Waiting(uint64(1000 + i))
 		b.Runnable(uint64(2000 + i))

@@ -24,8 +24,8 @@ func addSeeds(f *testing.F) {
 	}
 	for _, minor := range []int{22, 23, 25, 26} {
 		b := tracetext.New(minor)
-		t0, t1, monitor := b.Thread(), b.Thread(), b.Spare()
-		t0.Was(1)
+		t0, t1, monitor := b.Thread(), b.Thread(), b.ThreadWithoutP()
+		t0.HasRun(1)
 		t0.Create(10, 2, "main.worker", "main.main")
 		t1.Start(20, 2)
 		t1.Block(30, "sync", "sync.(*Mutex).Lock", "main.worker")

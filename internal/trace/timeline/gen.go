@@ -93,8 +93,8 @@ type pieces struct {
 	slotBase    []uint32         // by dense goroutine: its first slot; one more at the end
 	slots       []slot
 	startStacks []uint32 // by dense goroutine: start function's stack, local id
-	stacks      tracefmt.Local
-	strings     tracefmt.Local
+	stacks      tracefmt.LocalIDs
+	strings     tracefmt.LocalIDs
 	irregular   []uint32 // goroutines ordered by time instead of by number
 	swept       atomic.Uint64
 }

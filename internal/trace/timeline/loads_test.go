@@ -217,7 +217,7 @@ func TestLoadsOfReferenceTraces(t *testing.T) {
 	n := 0
 	for _, tr := range traces {
 		data := must.Have(tracetext.Assemble(tr.Text))(t)
-		if in := decodeAll(data, 2); in.err == nil && tr.Fails == "" {
+		if in := decodeAll(data, 2); in.err == nil && tr.FailurePattern == "" {
 			n += checkLoads(t, in.gens, 1e4)
 		}
 	}

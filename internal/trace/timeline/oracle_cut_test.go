@@ -137,7 +137,7 @@ func TestCutReferenceTraces(t *testing.T) {
 	for _, tr := range traces {
 		t.Run(tr.Name, func(t *testing.T) {
 			t.Parallel()
-			if tr.Fails != "" || testing.Short() {
+			if tr.FailurePattern != "" || testing.Short() {
 				return
 			}
 			data := must.Have(tracetext.Assemble(tr.Text))(t)

@@ -40,9 +40,9 @@ func (s scenario) trace(t *testing.T) []byte {
 	t.Helper()
 	b := tracetext.New(26)
 	th := []*tracetext.Thread{b.Thread(), b.Thread(), b.Thread()}
-	monitor := b.Spare()
+	monitor := b.ThreadWithoutP()
 	for i, th := range th {
-		th.Was(uint64(1 + i))
+		th.HasRun(uint64(1 + i))
 	}
 	b.Waiting(50)
 	th[s.birthBy].Create(100, 10, "main.child", "main.parent:7")

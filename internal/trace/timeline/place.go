@@ -105,7 +105,7 @@ func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 // visibly lacks something: a string or stack, or a thread's stream, so that a
 // number is missing in a goroutine's life or the status of a P.
 func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64) error {
-	if err := d.tables.Missing(src); err != nil {
+	if err := d.tables.CheckDefined(src); err != nil {
 		return err
 	}
 	if orphans > 0 {

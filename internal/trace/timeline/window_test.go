@@ -239,8 +239,8 @@ func TestChildren(t *testing.T) {
 // nothing else of the kind happened, and in the generation after. It fails if that time is told as the goroutine's own.
 func TestOneAssist(t *testing.T) {
 	b := tracetext.New(26)
-	m, n := b.Thread(), b.Spare()
-	m.Was(1)
+	m, n := b.Thread(), b.ThreadWithoutP()
+	m.HasRun(1)
 	time := int64(1000)
 	waits := func(k int) {
 		for range k {

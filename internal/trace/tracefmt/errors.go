@@ -73,7 +73,7 @@ func identify(head []byte, zipped bool) string {
 		return "this is a pprof profile, not an execution trace" + want
 	case bytes.HasPrefix(text, []byte("{")), bytes.HasPrefix(text, []byte("[")):
 		return "this is JSON, not an execution trace" + want
-	case printable(text):
+	case isPrintable(text):
 		line, _, _ := strings.Cut(string(text), "\n")
 		if len(line) > 80 {
 			line = line[:80] + "..."
@@ -92,7 +92,7 @@ func looksLikePprof(head []byte) bool {
 	return len(head) >= 6 && (head[0] == 0x0a || head[0] == 0x5a) && head[1] <= 8 && head[2] == 0x08 && head[3] < 0x80
 }
 
-func printable(b []byte) bool {
+func isPrintable(b []byte) bool {
 	if len(b) == 0 {
 		return false
 	}

@@ -108,8 +108,8 @@ type Spec struct {
 	Args []string
 	// Timed says that the event stands in a thread's stream.
 	Timed bool
-	// Since is the minor Go version whose header first allows the event.
-	Since int
+	// SinceMinor is the minor Go version whose header first allows the event.
+	SinceMinor int
 
 	roles []role // of a timed event's arguments
 }
@@ -118,26 +118,26 @@ type Spec struct {
 type role uint8
 
 const (
-	aNumber role = iota
-	aString
-	aStack
+	numberRole role = iota
+	stringRole
+	stackRole
 )
 
 // specs is the one table from which decoding, the text form and the tests of
 // both are driven. A new event type is one more line here, and, if it means
 // something for a goroutine or a P, one in internal/trace/timeline/kinds.go.
 var specs = [256]Spec{
-	EvEventBatch:        structure("EventBatch", "gen m time size", 22),
-	EvStacks:            structure("Stacks", "", 22),
-	EvStack:             structure("Stack", "id nframes", 22),
-	EvStrings:           structure("Strings", "", 22),
-	EvString:            structure("String", "id", 22),
-	EvCPUSamples:        structure("CPUSamples", "", 22),
-	EvCPUSample:         structure("CPUSample", "time m p g stack", 22),
-	EvFrequency:         structure("Frequency", "freq", 22),
-	EvExperimentalBatch: structure("ExperimentalBatch", "exp gen m time", 23),
-	EvSync:              structure("Sync", "", 25),
-	EvEndOfGeneration:   structure("EndOfGeneration", "", 26),
+	EvEventBatch:        untimed("EventBatch", "gen m time size", 22),
+	EvStacks:            untimed("Stacks", "", 22),
+	EvStack:             untimed("Stack", "id nframes", 22),
+	EvStrings:           untimed("Strings", "", 22),
+	EvString:            untimed("String", "id", 22),
+	EvCPUSamples:        untimed("CPUSamples", "", 22),
+	EvCPUSample:         untimed("CPUSample", "time m p g stack", 22),
+	EvFrequency:         untimed("Frequency", "freq", 22),
+	EvExperimentalBatch: untimed("ExperimentalBatch", "exp gen m time", 23),
+	EvSync:              untimed("Sync", "", 25),
+	EvEndOfGeneration:   untimed("EndOfGeneration", "", 26),
 
 	EvProcsChange: timed("ProcsChange", "dt procs_value stack", 22),
 	EvProcStart:   timed("ProcStart", "dt p p_seq", 22),
@@ -198,21 +198,21 @@ var specs = [256]Spec{
 	EvGoroutineStackFree:  timed("GoroutineStackFree", "dt id", 23),
 }
 
-func structure(name, args string, since int) Spec {
-	return Spec{Name: name, Args: strings.Fields(args), Since: since}
+func untimed(name, args string, minor int) Spec {
+	return Spec{Name: name, Args: strings.Fields(args), SinceMinor: minor}
 }
 
-func timed(name, args string, since int) Spec {
-	s := Spec{Name: name, Args: strings.Fields(args), Timed: true, Since: since}
+func timed(name, args string, minor int) Spec {
+	s := Spec{Name: name, Args: strings.Fields(args), Timed: true, SinceMinor: minor}
 	for _, arg := range s.Args {
-		of := aNumber
+		r := numberRole
 		switch arg[strings.LastIndexByte(arg, '_')+1:] {
 		case "string":
-			of = aString
+			r = stringRole
 		case "stack":
-			of = aStack
+			r = stackRole
 		}
-		s.roles = append(s.roles, of)
+		s.roles = append(s.roles, r)
 	}
 	return s
 }
@@ -235,14 +235,14 @@ func ArgCounts() (n [256]uint8) {
 
 // StackArgs returns, for each type of timed events, which argument is the
 // event's own stack; where there is none, the first that it does not have.
-func StackArgs() (at [256]uint8) {
+func StackArgs() (index [256]uint8) {
 	for t, s := range specs {
-		at[t] = uint8(len(s.Args))
+		index[t] = uint8(len(s.Args))
 		if k := slices.Index(s.Args, "stack"); k >= 0 {
-			at[t] = uint8(k)
+			index[t] = uint8(k)
 		}
 	}
-	return at
+	return index
 }
 
 // Limits of the format, from the runtime's writer.

@@ -13,7 +13,7 @@ import (
 
 // How far reading has come can be asked while it goes on; the race detector
 // judges.
-func TestLookingOnWhileReading(t *testing.T) {
+func TestProgressWhileReading(t *testing.T) {
 	b := tracetext.New(26)
 	th := b.Thread()
 	th.Create(1000, 7, "main.f")
@@ -49,7 +49,7 @@ func TestLookingOnWhileReading(t *testing.T) {
 				t.Errorf("%v; consumed %d, unpacked %d of %d bytes", err, r.Consumed(), r.Unpacked(), len(data))
 			}
 			// The same, packed: what is unpacked counts after unpacking.
-			z := must.Have(tracefmt.NewReader(bytes.NewReader(packed(data)), tracefmt.Options{}))(t)
+			z := must.Have(tracefmt.NewReader(bytes.NewReader(gzippedData(data)), tracefmt.Options{}))(t)
 			for err == nil {
 				_, err = z.Next()
 			}
@@ -62,7 +62,7 @@ func TestLookingOnWhileReading(t *testing.T) {
 	}
 }
 
-func packed(data []byte) []byte {
+func gzippedData(data []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	z.Write(data)

@@ -2,39 +2,39 @@ package tracefmt
 
 import "fmt"
 
-// Missing returns an error that names a string or stack that g's events refer
+// CheckDefined returns an error that names a string or stack that g's events refer
 // to without its tables defining it, nil if there is none. t must have read g.
 //
 // A generation without a mark at its end (before Go 1.26) is checked with it:
 // the tables are written last, so a cut that leaves whole batches shows here.
-func (t *Tables) Missing(g *Generation) error {
+func (t *Tables) CheckDefined(g *Generation) error {
 	for c := range g.entries(EvStacks) {
-		c.next()
-		id := c.uint()
-		for range c.uint() {
-			c.uint() // the program counter
+		c.nextType()
+		id := c.nextUint()
+		for range c.nextUint() {
+			c.nextUint() // the program counter
 			for range 2 {
-				if s := c.uint(); !t.Strings.Defines(s) {
+				if s := c.nextUint(); !t.Strings.Defines(s) {
 					return fmt.Errorf("stack %d names string %d, which is not there", id, s)
 				}
 			}
-			c.uint() // the line
+			c.nextUint() // the line
 		}
 	}
 	for _, b := range g.Batches {
-		for c := (&cursor{b: g.Data[:b.End], i: b.Off}); c.more(); {
-			spec := &specs[c.next()]
+		for c := (&cursor{data: g.Data[:b.End], pos: b.Off}); c.hasMore(); {
+			spec := &specs[c.nextType()]
 			if !spec.Timed {
 				break // unknown; the rest of the batch cannot be read
 			}
 			for _, role := range spec.roles {
-				v := c.uint()
+				v := c.nextUint()
 				switch {
-				case c.cut:
+				case c.failed:
 					return fmt.Errorf("a %s event is cut", spec.Name)
-				case role == aString && !t.Strings.Defines(v):
+				case role == stringRole && !t.Strings.Defines(v):
 					return fmt.Errorf("a %s event names string %d, which is not there", spec.Name, v)
-				case role == aStack && !t.Stacks.Defines(v):
+				case role == stackRole && !t.Stacks.Defines(v):
 					return fmt.Errorf("a %s event names stack %d, which is not there", spec.Name, v)
 				}
 			}

@@ -31,24 +31,24 @@ type Options struct {
 // generation at a time and never more memory than the bytes it was given
 // (plus a factor of two while growing). Not safe for concurrent use.
 type Reader struct {
-	src      io.Reader
-	counter  *countingReader
-	max      int
-	minor    int
-	warnings []Warning
+	src           io.Reader
+	counter       *countingReader
+	maxGeneration int
+	minor         int
+	warnings      []Warning
 
-	buf   []byte // bytes from base on; [pos:len] not yet taken
-	pos   int
-	base  int64 // offset of buf[0] in the (unpacked) stream
-	eof   error // io.EOF or the source's error, once seen
-	after error // what the call after the last generation returns
-	spent bool  // the stream has nothing more to give
-	lent  bool  // buf is the last generation's, not ours to reuse
+	unread     []byte // bytes from base on; [pos:len] not yet taken
+	pos        int
+	base       int64 // offset of buf[0] in the (unpacked) stream
+	sourceErr  error // io.EOF or the source's error, once seen
+	finalErr   error // what the call after the last generation returns
+	ended      bool  // the stream has nothing more to give
+	bufferLent bool  // buf is the last generation's, not ours to reuse
 
 	unpacked atomic.Int64 // base+len(buf), for those who look on
 
-	mu    sync.Mutex // guards spare and warnings: Release may come from elsewhere
-	spare [][]byte
+	mu           sync.Mutex // guards spare and warnings: Release may come from elsewhere
+	spareBuffers [][]byte
 }
 
 // A Warning is something a reader of the report should know about its input.
@@ -120,12 +120,12 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // Gzip is unpacked on the way. The error is an *Error if the bytes are not a
 // trace that can be read.
 func NewReader(r io.Reader, opts Options) (*Reader, error) {
-	rd := &Reader{counter: &countingReader{r: r}, max: opts.MaxGeneration}
-	if rd.max <= 0 {
-		rd.max = 256 << 20
+	rd := &Reader{counter: &countingReader{r: r}, maxGeneration: opts.MaxGeneration}
+	if rd.maxGeneration <= 0 {
+		rd.maxGeneration = 256 << 20
 	}
 	rd.src = rd.counter
-	if err := rd.header(false); err != nil {
+	if err := rd.readTraceHeader(false); err != nil {
 		return nil, err
 	}
 	return rd, nil
@@ -149,26 +149,26 @@ func (r *Reader) Warnings() []Warning {
 	return slices.Clone(r.warnings)
 }
 
-func (r *Reader) header(zipped bool) error {
+func (r *Reader) readTraceHeader(zipped bool) error {
 	const size = 16
-	if err := r.need(size); err != nil && len(r.buf) < size {
-		return r.badHeader(r.buf, zipped)
+	if err := r.ensure(size); err != nil && len(r.unread) < size {
+		return r.badHeader(r.unread, zipped)
 	}
-	h := r.buf[:size]
+	h := r.unread[:size]
 	if !zipped && h[0] == 0x1f && h[1] == 0x8b {
-		z, err := gzip.NewReader(io.MultiReader(bytes.NewReader(r.buf), r.src))
+		z, err := gzip.NewReader(io.MultiReader(bytes.NewReader(r.unread), r.src))
 		if err != nil {
 			return &Error{Kind: NotTrace, Text: "this begins like gzip but cannot be unpacked", Err: err}
 		}
-		r.src, r.buf, r.pos, r.eof = z, nil, 0, nil
+		r.src, r.unread, r.pos, r.sourceErr = z, nil, 0, nil
 		r.unpacked.Store(0)
-		return r.header(true)
+		return r.readTraceHeader(true)
 	}
 	minor, ok := parseHeader(h)
 	if !ok {
 		const enough = 512 // to say what else it is, however much came at once
-		_ = r.need(enough)
-		return r.badHeader(r.buf[:min(len(r.buf), enough)], zipped)
+		_ = r.ensure(enough)
+		return r.badHeader(r.unread[:min(len(r.unread), enough)], zipped)
 	}
 	if minor < 22 {
 		return &Error{Kind: OldFormat, Text: fmt.Sprintf("this trace was written by Go 1.%d or so, in the old format (v1); whylate reads traces of Go 1.22 and later: rebuild the service with a newer Go and record again", minor)}
@@ -200,8 +200,8 @@ func parseHeader(h []byte) (int, bool) {
 
 func (r *Reader) badHeader(head []byte, zipped bool) error {
 	switch {
-	case r.eof != nil && !errors.Is(r.eof, io.EOF) && !errors.Is(r.eof, io.ErrUnexpectedEOF):
-		return r.eof
+	case r.sourceErr != nil && !errors.Is(r.sourceErr, io.EOF) && !errors.Is(r.sourceErr, io.ErrUnexpectedEOF):
+		return r.sourceErr
 	case len(head) == 0:
 		return &Error{Kind: Empty, Text: "empty: there is nothing to read; was tracing started, and stopped before the file was copied?"}
 	case len(head) < 16 && bytes.HasPrefix([]byte("go 1."), head[:min(5, len(head))]):
@@ -216,14 +216,14 @@ func (r *Reader) warn(code, text string) {
 	r.warnings = append(r.warnings, Warning{code, text})
 }
 
-// need makes at least n bytes available at pos, reading only what it must
+// ensure makes at least n bytes available at pos, reading only what it must
 // wait for; the error says why there are fewer.
-func (r *Reader) need(n int) error {
-	for len(r.buf)-r.pos < n {
-		if r.eof != nil {
-			return r.eof
+func (r *Reader) ensure(n int) error {
+	for len(r.unread)-r.pos < n {
+		if r.sourceErr != nil {
+			return r.sourceErr
 		}
-		if err := r.fill(); err != nil {
+		if err := r.readMore(); err != nil {
 			return err
 		}
 	}
@@ -233,72 +233,72 @@ func (r *Reader) need(n int) error {
 const (
 	readChunk   = 1 << 20 // asked for at once, at most
 	firstBuffer = 1 << 18 // grows until a generation fits:
-	slower      = 1 << 22 // by as much again as it has, but by no more than this or a quarter
-	untouched   = 1 << 25 // from here on to all that a generation may have: what is not written to takes no memory
+	maxDoubling = 1 << 22 // by as much again as it has, but by no more than this or a quarter
+	reserveFrom = 1 << 25 // from here on to all that a generation may have: what is not written to takes no memory
 )
 
-func (r *Reader) fill() error {
-	if cap(r.buf)-len(r.buf) < firstBuffer/4+Pad {
-		n := max(cap(r.buf)+max(min(cap(r.buf), slower), cap(r.buf)/4), firstBuffer)
-		if most := r.max + maxBatchSize + readChunk + firstBuffer; n >= untouched && n < most && most <= largest {
-			n = most
+func (r *Reader) readMore() error {
+	if cap(r.unread)-len(r.unread) < firstBuffer/4+Pad {
+		n := max(cap(r.unread)+max(min(cap(r.unread), maxDoubling), cap(r.unread)/4), firstBuffer)
+		if largestNeeded := r.maxGeneration + maxBatchSize + readChunk + firstBuffer; n >= reserveFrom && n < largestNeeded && largestNeeded <= maxReserved {
+			n = largestNeeded
 		}
-		grown := r.take(n)
-		grown = grown[:len(r.buf)]
-		copy(grown, r.buf)
+		grown := r.takeBuffer(n)
+		grown = grown[:len(r.unread)]
+		copy(grown, r.unread)
 		// The old one is not kept for reuse: it has proved too small.
-		r.buf = grown
+		r.unread = grown
 	}
-	free := r.buf[len(r.buf) : cap(r.buf)-Pad]
+	free := r.unread[len(r.unread) : cap(r.unread)-Pad]
 	if len(free) > readChunk {
 		free = free[:readChunk]
 	}
 	for tries := 0; ; tries++ {
 		n, err := r.src.Read(free)
-		r.buf = r.buf[:len(r.buf)+n]
+		r.unread = r.unread[:len(r.unread)+n]
 		r.unpacked.Add(int64(n))
 		if err != nil {
-			r.eof = err
+			r.sourceErr = err
 		}
 		if n > 0 || err != nil {
 			return nil
 		}
 		if tries == 100 {
-			r.eof = io.ErrNoProgress
+			r.sourceErr = io.ErrNoProgress
 			return nil
 		}
 	}
 }
 
 const (
-	// listed is what a batch takes in a list that grows: tiny ones take more there than their bytes.
-	listed = 3 * int(unsafe.Sizeof(Batch{}))
-	// largest is the most that is reserved: whoever allows any size has a trace that was read before.
-	largest = 1 << 30
+	// batchListCost is what a batch takes in a list that grows: tiny ones take more there than their bytes.
+	batchListCost = 3 * int(unsafe.Sizeof(Batch{}))
+	// maxReserved is the most that is reserved: whoever allows any size has a trace that was read before.
+	maxReserved = 1 << 30
 )
 
-// take returns an empty buffer of at least n bytes, one given back if there is.
-func (r *Reader) take(n int) []byte {
+// takeBuffer returns an empty buffer of at least n bytes, one given back if there is.
+func (r *Reader) takeBuffer(n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, b := range r.spare {
+	for i, b := range r.spareBuffers {
 		if cap(b) >= n {
-			r.spare = append(r.spare[:i], r.spare[i+1:]...)
+			r.spareBuffers = append(r.spareBuffers[:i], r.spareBuffers[i+1:]...)
 			return b[:0]
 		}
 	}
-	r.spare = r.spare[:0] // all too small
+	r.spareBuffers = r.spareBuffers[:0] // all too small
 	return make([]byte, 0, n)
 }
 
-func (r *Reader) give(b []byte) {
+func (r *Reader) returnBuffer(b []byte) {
 	if cap(b) == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.spare) < 4 {
-		r.spare = append(r.spare, b[:0])
+	if len(r.spareBuffers) < 4 {
+		r.spareBuffers = append(r.spareBuffers, b[:0])
 	}
 }
 
@@ -311,69 +311,69 @@ type batchHeader struct {
 	data       int // index of the data in buf
 }
 
-// readHeader reads the next batch's header and makes sure of its data,
+// readBatchHeader reads the next batch's header and makes sure of its data,
 // without moving pos. The error is io.EOF if there are no more batches.
-func (r *Reader) readHeader() (h batchHeader, err error) {
-	if err := r.need(1); err != nil {
+func (r *Reader) readBatchHeader() (h batchHeader, err error) {
+	if err := r.ensure(1); err != nil {
 		if !errors.Is(err, io.EOF) {
-			return h, r.cutInBatch()
+			return h, r.cutError()
 		}
 		return h, io.EOF
 	}
-	h.typ = EventType(r.buf[r.pos])
+	h.typ = EventType(r.unread[r.pos])
 	i := r.pos + 1
 	switch h.typ {
 	case EvEndOfGeneration:
 		if r.minor < 26 {
-			return h, r.damaged("an end-of-generation mark in a trace whose version has none")
+			return h, r.damagedError("an end-of-generation mark in a trace whose version has none")
 		}
 		h.data = i
 		return h, nil
 	case EvEventBatch:
 	case EvExperimentalBatch:
-		if r.need(2) != nil {
-			return h, r.cutInBatch()
+		if r.ensure(2) != nil {
+			return h, r.cutError()
 		}
-		h.exp = r.buf[i]
+		h.exp = r.unread[i]
 		i++
 	default:
-		return h, r.damaged(fmt.Sprintf("a batch was expected, but there is a byte %d", h.typ))
+		return h, r.damagedError(fmt.Sprintf("a batch was expected, but there is a byte %d", h.typ))
 	}
 	var size uint64
 	for _, p := range []*uint64{&h.gen, &h.m, &h.ts, &size} {
 		// Ask for no byte more than the number has: in a live trace the next may
 		// be a second away.
-		v, next := uvarint(r.buf, i)
-		for n := 1; next == 0 && n <= 10 && r.need(i-r.pos+n) == nil; n++ {
-			v, next = uvarint(r.buf, i)
+		v, next := uvarint(r.unread, i)
+		for n := 1; next == 0 && n <= 10 && r.ensure(i-r.pos+n) == nil; n++ {
+			v, next = uvarint(r.unread, i)
 		}
 		if next == 0 {
-			if len(r.buf)-i < 10 {
-				return h, r.cutInBatch()
+			if len(r.unread)-i < 10 {
+				return h, r.cutError()
 			}
-			return h, r.damaged("a number in a batch's header is too long")
+			return h, r.damagedError("a number in a batch's header is too long")
 		}
 		*p, i = v, next
 	}
 	if size > maxBatchSize {
-		return h, r.damaged(fmt.Sprintf("a batch claims %d bytes, more than the format allows (%d)", size, maxBatchSize))
+		return h, r.damagedError(fmt.Sprintf("a batch claims %d bytes, more than the format allows (%d)", size, maxBatchSize))
 	}
 	if h.gen == 0 {
-		return h, r.damaged("a batch of generation 0")
+		return h, r.damagedError("a batch of generation 0")
 	}
 	off := i - r.pos
-	if r.need(off+int(size)) != nil {
-		return h, r.cutInBatch()
+	if r.ensure(off+int(size)) != nil {
+		return h, r.cutError()
 	}
 	h.size, h.data = int(size), r.pos+off
 	return h, nil
 }
 
-func (r *Reader) damaged(text string) error {
+func (r *Reader) damagedError(text string) error {
 	return &Error{Kind: Damaged, Offset: r.base + int64(r.pos), Text: "damaged trace: " + text}
 }
 
-func (r *Reader) cutInBatch() error {
+func (r *Reader) cutError() error {
 	return &Error{Kind: Truncated, Offset: r.base + int64(r.pos), Text: "the trace is cut in the middle of a batch", Err: r.sourceError()}
 }
 
@@ -382,9 +382,9 @@ func (r *Reader) cutInBatch() error {
 // whole generations before have been delivered by then. The generation's
 // memory may be handed back with Release.
 func (r *Reader) Next() (*Generation, error) {
-	if r.spent {
-		if err := r.after; err != nil {
-			r.after = nil
+	if r.ended {
+		if err := r.finalErr; err != nil {
+			r.finalErr = nil
 			return nil, err
 		}
 		return nil, io.EOF
@@ -392,20 +392,20 @@ func (r *Reader) Next() (*Generation, error) {
 	g := &Generation{Minor: r.minor, src: r}
 	// What was taken belongs to the generation before: move the rest to a
 	// buffer of its own.
-	rest := r.buf[r.pos:]
+	rest := r.unread[r.pos:]
 	// Generations of one trace are about as long as each other; of what lies behind its end up to a readChunk is read with one.
-	fresh := r.take(max(r.pos+r.pos/16+readChunk+firstBuffer, len(rest)+firstBuffer))
+	fresh := r.takeBuffer(max(r.pos+r.pos/16+readChunk+firstBuffer, len(rest)+firstBuffer))
 	fresh = append(fresh, rest...)
 	r.base += int64(r.pos)
-	if !r.lent {
-		r.give(r.buf)
+	if !r.bufferLent {
+		r.returnBuffer(r.unread)
 	}
-	r.buf, r.pos, r.lent = fresh, 0, false
+	r.unread, r.pos, r.bufferLent = fresh, 0, false
 	g.Offset = r.base
 
-	clean, fail := r.collect(g)
-	r.spent = !clean
-	g.Data = r.buf[:r.pos]
+	clean, fail := r.readBatches(g)
+	r.ended = !clean
+	g.Data = r.unread[:r.pos]
 	if g.Num == 0 {
 		fail = cmp.Or(fail, io.EOF)
 		return nil, fail
@@ -413,31 +413,31 @@ func (r *Reader) Next() (*Generation, error) {
 	whole := g.Skipped || g.Freq != 0 && (r.minor < 25 || g.HasSnapshot)
 	switch {
 	case clean && whole:
-		r.lent = true
+		r.bufferLent = true
 		return g, nil
 	case clean:
-		r.spent = true
+		r.ended = true
 		return nil, &Error{Kind: Damaged, Offset: g.Offset, Text: fmt.Sprintf("damaged trace: generation %d has no clock data", g.Num)}
-	case r.minor >= 26 || fail != nil && KindOf(fail) == Truncated && !r.cutInNext(g) || !whole:
+	case r.minor >= 26 || fail != nil && KindOf(fail) == Truncated && !r.isCutInNext(g) || !whole:
 		// The last generation is not whole. Before Go 1.26 nothing marks its
 		// end: it is taken as whole if nothing says otherwise.
 		if fail == nil {
-			fail = &Error{Kind: Truncated, Offset: r.base + int64(len(r.buf)), Text: "the trace is cut: its last generation has no end", Err: r.sourceError()}
+			fail = &Error{Kind: Truncated, Offset: r.base + int64(len(r.unread)), Text: "the trace is cut: its last generation has no end", Err: r.sourceError()}
 		}
 		return nil, fail
 	}
 	g.Unmarked, g.Cut = true, fail != nil
-	r.after = fail
-	r.lent = true
+	r.finalErr = fail
+	r.bufferLent = true
 	return g, nil
 }
 
-// collect reads g's batches. It reports whether it saw a proper end of the
+// readBatches reads g's batches. It reports whether it saw a proper end of the
 // generation, else what is wrong with the bytes, if that is known. Without a
 // number nothing of g can be trusted.
-func (r *Reader) collect(g *Generation) (clean bool, err error) {
+func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 	for {
-		h, err := r.readHeader()
+		h, err := r.readBatchHeader()
 		switch {
 		case err == io.EOF:
 			return false, nil
@@ -449,7 +449,7 @@ func (r *Reader) collect(g *Generation) (clean bool, err error) {
 			case g.Num != 0:
 				return true, nil
 			case r.pos > 1:
-				return false, r.damaged("a generation ends that has not begun")
+				return false, r.damagedError("a generation ends that has not begun")
 			}
 			continue // what a trace that was joined from parts may begin with
 		}
@@ -458,7 +458,7 @@ func (r *Reader) collect(g *Generation) (clean bool, err error) {
 			if r.minor < 26 && h.gen == g.Num+1 {
 				return true, nil
 			}
-			fail := r.damaged(fmt.Sprintf("a batch of generation %d stands inside generation %d", h.gen, g.Num))
+			fail := r.damagedError(fmt.Sprintf("a batch of generation %d stands inside generation %d", h.gen, g.Num))
 			if r.minor < 26 {
 				g.Num = 0 // mixed up
 			}
@@ -467,43 +467,43 @@ func (r *Reader) collect(g *Generation) (clean bool, err error) {
 		r.pos = h.data + h.size
 		g.Bytes = r.base + int64(r.pos) - g.Offset
 		if g.Skipped {
-			r.forget()
+			r.dropParsed()
 			continue
 		}
-		if err := g.add(h, r.buf); err != nil {
+		if err := g.addBatch(h, r.unread); err != nil {
 			g.Num = 0
 			return false, &Error{Kind: Damaged, Offset: r.base + int64(h.data), Text: "damaged trace: " + err.Error()}
 		}
-		if r.pos+listed*(len(g.Batches)+len(g.tables)) > r.max {
+		if r.pos+batchListCost*(len(g.Batches)+len(g.tables)) > r.maxGeneration {
 			g.Skipped = true
 			g.Batches, g.tables = nil, nil
-			r.warn("skipped-generation", fmt.Sprintf("generation %d is larger than the memory allowed (%d MB) and was skipped", g.Num, r.max>>20))
-			r.forget()
+			r.warn("skipped-generation", fmt.Sprintf("generation %d is larger than the memory allowed (%d MB) and was skipped", g.Num, r.maxGeneration>>20))
+			r.dropParsed()
 		}
 	}
 }
 
-// cutInNext reports whether the batch in which the stream ended visibly
+// isCutInNext reports whether the batch in which the stream ended visibly
 // belonged to the next generation.
-func (r *Reader) cutInNext(g *Generation) bool {
-	v, next := uvarint(r.buf, r.pos+1)
-	return next != 0 && len(r.buf) > r.pos && EventType(r.buf[r.pos]) == EvEventBatch && v == g.Num+1
+func (r *Reader) isCutInNext(g *Generation) bool {
+	v, next := uvarint(r.unread, r.pos+1)
+	return next != 0 && len(r.unread) > r.pos && EventType(r.unread[r.pos]) == EvEventBatch && v == g.Num+1
 }
 
 func (r *Reader) sourceError() error {
-	if r.eof == nil || errors.Is(r.eof, io.EOF) || errors.Is(r.eof, io.ErrUnexpectedEOF) {
+	if r.sourceErr == nil || errors.Is(r.sourceErr, io.EOF) || errors.Is(r.sourceErr, io.ErrUnexpectedEOF) {
 		return nil
 	}
-	return r.eof
+	return r.sourceErr
 }
 
-// forget drops the bytes already taken, once they are most of what is there: else the rest would be moved for each tiny batch.
-func (r *Reader) forget() {
-	if r.pos < len(r.buf)-r.pos {
+// dropParsed drops the bytes already taken, once they are most of what is there: else the rest would be moved for each tiny batch.
+func (r *Reader) dropParsed() {
+	if r.pos < len(r.unread)-r.pos {
 		return
 	}
-	n := copy(r.buf, r.buf[r.pos:])
-	r.buf = r.buf[:n]
+	n := copy(r.unread, r.unread[r.pos:])
+	r.unread = r.unread[:n]
 	r.base += int64(r.pos)
 	r.pos = 0
 }
@@ -512,11 +512,11 @@ func (r *Reader) forget() {
 // generation must not be used afterwards. It may be called while another
 // goroutine is in Next.
 func (g *Generation) Release() {
-	g.src.give(g.Data)
+	g.src.returnBuffer(g.Data)
 	g.Data, g.Batches = nil, nil
 }
 
-func (g *Generation) add(h batchHeader, buf []byte) error {
+func (g *Generation) addBatch(h batchHeader, buf []byte) error {
 	b := Batch{M: h.m, Time: h.ts, Off: h.data, End: h.data + h.size}
 	if !g.hasTime || h.ts < g.MinTime {
 		g.MinTime, g.hasTime = h.ts, true
@@ -540,22 +540,22 @@ func (g *Generation) add(h batchHeader, buf []byte) error {
 // addSync takes the clock data of a batch from byte i on.
 func (g *Generation) addSync(b Batch, buf []byte, i int) error {
 	ts := b.Time
-	for c := (cursor{b: buf[:b.End], i: i}); c.more(); {
-		switch t := c.next(); {
+	for c := (cursor{data: buf[:b.End], pos: i}); c.hasMore(); {
+		switch t := c.nextType(); {
 		case t == EvFrequency:
-			freq := c.uint()
+			freq := c.nextUint()
 			switch {
-			case c.cut:
+			case c.failed:
 				return errCutSync
 			case g.Freq != 0 || freq == 0:
 				return errors.New("a generation with two clock frequencies, or one of zero")
 			}
 			g.Freq = freq
 		case t == EvClockSnapshot && g.Minor >= 25:
-			ts += c.uint()
-			s := ClockSnapshot{ts, c.uint(), c.uint(), c.uint()}
+			ts += c.nextUint()
+			s := ClockSnapshot{ts, c.nextUint(), c.nextUint(), c.nextUint()}
 			switch {
-			case c.cut:
+			case c.failed:
 				return errCutSync
 			case g.HasSnapshot:
 				return errors.New("a generation with two clock snapshots")

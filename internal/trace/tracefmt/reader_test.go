@@ -18,8 +18,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// sample returns a trace of n generations.
-func sample(t testing.TB, minor, n int) []byte {
+// sampleTrace returns a trace of n generations.
+func sampleTrace(t testing.TB, minor, n int) []byte {
 	t.Helper()
 	b := tracetext.New(minor)
 	th := b.Thread(1)
@@ -37,7 +37,7 @@ func sample(t testing.TB, minor, n int) []byte {
 	return data
 }
 
-func zipped(t testing.TB, data []byte) []byte {
+func gzipped(t testing.TB, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -68,22 +68,22 @@ func readAll(r io.Reader, opts tracefmt.Options) (gens [][]byte, err error) {
 
 func TestReadsAnySource(t *testing.T) {
 	for _, minor := range []int{22, 23, 25, 26} {
-		data := sample(t, minor, 5)
+		data := sampleTrace(t, minor, 5)
 		want, err := readAll(bytes.NewReader(data), tracefmt.Options{})
 		if err != nil || len(want) != 5 || !bytes.Equal(bytes.Join(want, nil), data[16:]) {
 			t.Fatalf("go 1.%d: %d generations, %v", minor, len(want), err)
 		}
 		var two bytes.Buffer // a gzip file of two members
 		half := len(data) / 2
-		two.Write(zipped(t, data[:half]))
-		two.Write(zipped(t, data[half:]))
+		two.Write(gzipped(t, data[:half]))
+		two.Write(gzipped(t, data[half:]))
 		for name, r := range map[string]io.Reader{
 			"a byte at a time":      iotest.OneByteReader(bytes.NewReader(data)),
 			"data with the end":     iotest.DataErrReader(bytes.NewReader(data)),
 			"half reads":            iotest.HalfReader(bytes.NewReader(data)),
-			"gzip":                  bytes.NewReader(zipped(t, data)),
+			"gzip":                  bytes.NewReader(gzipped(t, data)),
 			"gzip, two members":     &two,
-			"gzip a byte at a time": iotest.OneByteReader(bytes.NewReader(zipped(t, data))),
+			"gzip a byte at a time": iotest.OneByteReader(bytes.NewReader(gzipped(t, data))),
 		} {
 			got, err := readAll(r, tracefmt.Options{})
 			if err != nil || len(got) != len(want) {
@@ -102,27 +102,27 @@ func TestReadsAnySource(t *testing.T) {
 // TestLiveGenerationComesAtOnce feeds a trace through a pipe and expects each
 // generation as soon as its last byte is there.
 func TestLiveGenerationComesAtOnce(t *testing.T) {
-	data := sample(t, 26, 3)
+	data := sampleTrace(t, 26, 3)
 	chunks := must.Have(tracetext.Split(data))(t)
 	pr, pw := io.Pipe()
 	defer pw.Close()
 	from := 0
-	more := make(chan int)
+	ends := make(chan int)
 	go func() {
-		for to := range more {
+		for to := range ends {
 			pw.Write(data[from:to])
 			from = to
 		}
 	}()
-	defer close(more)
-	more <- 16
+	defer close(ends)
+	ends <- 16
 	rd := must.Have(tracefmt.NewReader(pr, tracefmt.Options{}))(t)
 	n := 0
 	for _, c := range chunks {
 		if c.Type != tracefmt.EvEndOfGeneration {
 			continue
 		}
-		more <- c.End
+		ends <- c.End
 		g, err := rd.Next() // would wait forever if it wanted a byte more
 		if err != nil || g.Num != uint64(n+1) {
 			t.Fatalf("generation %d: %v", n+1, err)
@@ -135,7 +135,7 @@ func TestLiveGenerationComesAtOnce(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	trace := sample(t, 26, 2)
+	trace := sampleTrace(t, 26, 2)
 	claim := append(tracetext.Header(26), 1, 1, 1, 1)
 	claim = binary.AppendUvarint(claim, 5e12) // bytes
 	pprof := []byte{0x0a, 0x04, 0x08, 0x01, 0x10, 0x02, 0x12, 0x06}
@@ -148,7 +148,7 @@ func TestBadInput(t *testing.T) {
 		{"empty", nil, tracefmt.Empty, "nothing to read"},
 		{"half a header", trace[:9], tracefmt.Truncated, "header"},
 		{"header only, cut", append(tracetext.Header(26), 1), tracefmt.Truncated, "cut"},
-		{"pprof, gzip", zipped(t, append(pprof, make([]byte, 200)...)), tracefmt.NotTrace, "pprof profile"},
+		{"pprof, gzip", gzipped(t, append(pprof, make([]byte, 200)...)), tracefmt.NotTrace, "pprof profile"},
 		{"pprof", append(pprof, make([]byte, 200)...), tracefmt.NotTrace, "pprof profile"},
 		{"HTML", []byte("<!DOCTYPE html>\n<html><body>404 page not found</body></html>"), tracefmt.NotTrace, "HTML page"},
 		{"text", []byte("404 page not found\n"), tracefmt.NotTrace, `"404 page not found"`},
@@ -182,15 +182,15 @@ func TestBadInput(t *testing.T) {
 // TestGenerationsBeforeDamage puts damage behind two whole generations.
 func TestGenerationsBeforeDamage(t *testing.T) {
 	for _, minor := range []int{22, 23, 25, 26} {
-		whole := sample(t, minor, 2)
-		third := sample(t, minor, 3)[len(whole):]
-		for name, tail := range map[string][]byte{
+		whole := sampleTrace(t, minor, 2)
+		third := sampleTrace(t, minor, 3)[len(whole):]
+		for name, damage := range map[string][]byte{
 			"garbage":              []byte("\xff\xff\xff\xff"),
 			"a batch too large":    binary.AppendUvarint([]byte{1, 3, 1, 1}, 1<<40),
 			"generations in a mix": {1, 9, 1, 1, 0},
 			"half a generation":    third[:len(third)/2],
 		} {
-			data := append(bytes.Clone(whole), tail...)
+			data := append(bytes.Clone(whole), damage...)
 			gens, err := readAll(bytes.NewReader(data), tracefmt.Options{})
 			want := 2
 			if minor < 26 && name == "generations in a mix" {
@@ -206,14 +206,14 @@ func TestGenerationsBeforeDamage(t *testing.T) {
 // TestSourceFails expects the source's own error where it ends in one.
 func TestSourceFails(t *testing.T) {
 	fail := errors.New("the cable was pulled")
-	data := sample(t, 26, 3)
+	data := sampleTrace(t, 26, 3)
 	for _, n := range []int{0, 5, 16, 100, len(data) - 1} {
 		_, err := readAll(io.MultiReader(bytes.NewReader(data[:n]), iotest.ErrReader(fail)), tracefmt.Options{})
 		if !errors.Is(err, fail) {
 			t.Errorf("after %d bytes: %v", n, err)
 		}
 	}
-	broken := zipped(t, data)
+	broken := gzipped(t, data)
 	broken[len(broken)/2] ^= 0x55
 	if _, err := readAll(bytes.NewReader(broken), tracefmt.Options{}); err == nil {
 		t.Error("damaged gzip: no error")
@@ -221,7 +221,7 @@ func TestSourceFails(t *testing.T) {
 }
 
 func TestSkipsLargeGenerations(t *testing.T) {
-	data := sample(t, 26, 3)
+	data := sampleTrace(t, 26, 3)
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{MaxGeneration: 100}))(t)
 	var sum int64
 	for k := range 3 {
@@ -249,7 +249,7 @@ func TestSkipsLargeGenerations(t *testing.T) {
 
 // TestNewerFormat reads a trace of a version to come, as far as it goes.
 func TestNewerFormat(t *testing.T) {
-	data := sample(t, 26, 2)
+	data := sampleTrace(t, 26, 2)
 	copy(data, tracetext.Header(29))
 	rd := must.Have(tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{}))(t)
 	for range 2 {
@@ -287,18 +287,18 @@ func FuzzReader(f *testing.F) {
 		f.Add(s, 1000)
 	}
 	for _, minor := range []int{22, 23, 25, 26} {
-		f.Add(sample(f, minor, 2), 300)
+		f.Add(sampleTrace(f, minor, 2), 300)
 	}
-	f.Add(zipped(f, sample(f, 26, 1)), 7)
-	f.Fuzz(func(t *testing.T, data []byte, at int) {
+	f.Add(gzipped(f, sampleTrace(f, 26, 1)), 7)
+	f.Fuzz(func(t *testing.T, data []byte, split int) {
 		if len(data) > 1<<18 {
 			return
 		}
 		opts := tracefmt.Options{MaxGeneration: 1 << 16}
 		whole, err := readAll(bytes.NewReader(data), opts)
 		// The same bytes in two reads give the same.
-		at = max(0, min(at, len(data)))
-		parts, err2 := readAll(io.MultiReader(bytes.NewReader(data[:at]), bytes.NewReader(data[at:])), opts)
+		split = max(0, min(split, len(data)))
+		parts, err2 := readAll(io.MultiReader(bytes.NewReader(data[:split]), bytes.NewReader(data[split:])), opts)
 		if fmt.Sprint(err) != fmt.Sprint(err2) || len(whole) != len(parts) {
 			t.Fatalf("%d generations and %v in one read, %d and %v in two", len(whole), err, len(parts), err2)
 		}
@@ -321,19 +321,19 @@ func FuzzReader(f *testing.F) {
 				return
 			}
 			if tables.Read(g, syms) == nil {
-				_ = tables.Missing(g)
+				_ = tables.CheckDefined(g)
 			}
 			g.Release()
 		}
 	})
 }
 
-// again is a trace's header and one batch that comes so often.
-func again(batch string, n int) io.Reader {
-	many := strings.Repeat(batch, 1+(1<<16)/len(batch))
+// repeatedBatch is a trace's header and one batch that comes so often.
+func repeatedBatch(batch string, n int) io.Reader {
+	copies := strings.Repeat(batch, 1+(1<<16)/len(batch))
 	in := []io.Reader{strings.NewReader("go 1.26 trace\x00\x00\x00")}
-	for range n / (len(many) / len(batch)) {
-		in = append(in, strings.NewReader(many))
+	for range n / (len(copies) / len(batch)) {
+		in = append(in, strings.NewReader(copies))
 	}
 	return io.MultiReader(in...)
 }
@@ -352,7 +352,7 @@ func TestLargeGenerations(t *testing.T) {
 		{"long", "\x01\x01\x01\x64\xa0\x9c\x01" + strings.Repeat("\x10", 20000), 90 << 20, 96 << 20, 280 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in := again(c.batch, c.bytes/len(c.batch))
+			in := repeatedBatch(c.batch, c.bytes/len(c.batch))
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			rd := must.Have(tracefmt.NewReader(in, tracefmt.Options{MaxGeneration: int(c.max)}))(t)

@@ -34,22 +34,22 @@ type Frame struct {
 //
 // One goroutine may add to it while none reads.
 type Symbols struct {
-	// Looked counts, if not nil, the strings that are asked for: for tests of how costs grow.
-	Looked *atomic.Int64
+	// Lookups counts, if not nil, the strings that are asked for: for tests of how costs grow.
+	Lookups *atomic.Int64
 
-	strs     []string
-	strIdx   map[string]StringID
-	mu       *sync.RWMutex // guards strIdx, which snapshots share
-	frames   []Frame
-	frameIDs map[Frame]FrameID
-	arena    []FrameID
-	stacks   []span32           // arena[from:to] of each stack, innermost call first
-	stackIDs map[uint64]StackID // by hash, or the next free place
-	places   []FrameID          // by stack
-	opens    []bool             // by stack
-	callees  map[FrameID]StringID
-	key      hashKey
-	methods  *methodIndex
+	strings         []string
+	stringIDs       map[string]StringID
+	mu              *sync.RWMutex // guards stringIDs, which snapshots share
+	frames          []Frame
+	frameIDs        map[Frame]FrameID
+	arena           []FrameID
+	stacks          []span32           // arena[from:to] of each stack, innermost call first
+	stackIDs        map[uint64]StackID // by hash, or the next free place
+	places          []FrameID          // by stack
+	opensConnection []bool             // by stack
+	callees         map[FrameID]StringID
+	key             hashKey
+	methods         *methodIndex
 }
 
 type span32 struct{ from, to uint32 }
@@ -57,29 +57,29 @@ type span32 struct{ from, to uint32 }
 // NewSymbols returns a table that holds the empty string and the empty stack.
 func NewSymbols() *Symbols {
 	return &Symbols{
-		strs:     []string{""},
-		strIdx:   map[string]StringID{"": 0},
-		mu:       new(sync.RWMutex),
-		frames:   make([]Frame, 1),
-		frameIDs: make(map[Frame]FrameID),
-		stacks:   make([]span32, 1),
-		stackIDs: make(map[uint64]StackID),
-		key:      newHashKey(),
-		methods:  new(methodIndex),
-		callees:  make(map[FrameID]StringID),
+		strings:   []string{""},
+		stringIDs: map[string]StringID{"": 0},
+		mu:        new(sync.RWMutex),
+		frames:    make([]Frame, 1),
+		frameIDs:  make(map[Frame]FrameID),
+		stacks:    make([]span32, 1),
+		stackIDs:  make(map[uint64]StackID),
+		key:       newHashKey(),
+		methods:   new(methodIndex),
+		callees:   make(map[FrameID]StringID),
 	}
 }
 
 // String returns the text of an id.
 func (s *Symbols) String(id StringID) string {
-	if s.Looked != nil {
-		s.Looked.Add(1)
+	if s.Lookups != nil {
+		s.Lookups.Add(1)
 	}
-	return s.strs[id]
+	return s.strings[id]
 }
 
 // Strings returns how many strings there are; ids are below it.
-func (s *Symbols) Strings() int { return len(s.strs) }
+func (s *Symbols) Strings() int { return len(s.strings) }
 
 // Frame returns a frame.
 func (s *Symbols) Frame(id FrameID) Frame { return s.frames[id] }
@@ -112,16 +112,18 @@ func (s *Symbols) Place(id StackID) FrameID {
 	return 0
 }
 
-// SetOpens has Opens report that a stack is in the opening of a connection. It is called before anybody asks.
-func (s *Symbols) SetOpens(id StackID) {
-	for int(id) >= len(s.opens) {
-		s.opens = append(s.opens, false)
+// SetOpensConnection has Opens report that a stack is in the opening of a connection. It is called before anybody asks.
+func (s *Symbols) SetOpensConnection(id StackID) {
+	for int(id) >= len(s.opensConnection) {
+		s.opensConnection = append(s.opensConnection, false)
 	}
-	s.opens[id] = true
+	s.opensConnection[id] = true
 }
 
-// Opens reports what SetOpens said of a stack.
-func (s *Symbols) Opens(id StackID) bool { return int(id) < len(s.opens) && s.opens[id] }
+// OpensConnection reports what SetOpensConnection said of a stack.
+func (s *Symbols) OpensConnection(id StackID) bool {
+	return int(id) < len(s.opensConnection) && s.opensConnection[id]
+}
 
 // SetCallee has Callee return fn for a frame. Nobody may read the symbols, or a snapshot of them, meanwhile.
 func (s *Symbols) SetCallee(f FrameID, fn StringID) { s.callees[f] = fn }
@@ -132,13 +134,13 @@ func (s *Symbols) Callee(f FrameID) StringID { return s.callees[f] }
 // Intern returns the id of a string.
 func (s *Symbols) Intern(text string) StringID {
 	s.mu.RLock()
-	id, ok := s.strIdx[text]
+	id, ok := s.stringIDs[text]
 	s.mu.RUnlock()
 	if !ok {
-		id = StringID(len(s.strs))
-		s.strs = append(s.strs, text)
+		id = StringID(len(s.strings))
+		s.strings = append(s.strings, text)
 		s.mu.Lock()
-		s.strIdx[text] = id
+		s.stringIDs[text] = id
 		s.mu.Unlock()
 	}
 	return id
@@ -148,7 +150,7 @@ func (s *Symbols) Intern(text string) StringID {
 func (s *Symbols) Lookup(text string) StringID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if id := s.strIdx[text]; int(id) < len(s.strs) {
+	if id := s.stringIDs[text]; int(id) < len(s.strings) {
 		return id
 	}
 	return 0
@@ -156,7 +158,7 @@ func (s *Symbols) Lookup(text string) StringID {
 
 func (s *Symbols) internBytes(b []byte) StringID {
 	s.mu.RLock()
-	id, ok := s.strIdx[string(b)]
+	id, ok := s.stringIDs[string(b)]
 	s.mu.RUnlock()
 	if ok {
 		return id
@@ -173,10 +175,10 @@ func (s *Symbols) Snapshot() Symbols {
 	return c
 }
 
-// Called returns the frame f as it is called from another one, near or far.
-func (s *Symbols) Called(f, from FrameID) FrameID {
+// FrameCalledFrom returns the frame f as it is called from another one, near or far.
+func (s *Symbols) FrameCalledFrom(f, caller FrameID) FrameID {
 	fr := s.frames[f]
-	fr.Caller = from
+	fr.Caller = caller
 	return s.internFrame(fr)
 }
 
@@ -194,7 +196,7 @@ func (s *Symbols) internStack(frames []FrameID) StackID {
 	if len(frames) == 0 {
 		return 0
 	}
-	for h := s.key.stack(frames); ; h++ { // other frames may have had the place
+	for h := s.key.hashStack(frames); ; h++ { // other frames may have had the place
 		id, ok := s.stackIDs[h]
 		if !ok {
 			id = StackID(len(s.stacks))
@@ -221,7 +223,7 @@ func (k hashKey) mix(h, v uint64) uint64 {
 	return hi ^ lo
 }
 
-func (k hashKey) stack(frames []FrameID) uint64 {
+func (k hashKey) hashStack(frames []FrameID) uint64 {
 	h := uint64(len(frames))
 	for _, f := range frames {
 		h = k.mix(h, uint64(f))
@@ -246,10 +248,10 @@ type FrameText struct {
 	Line       uint32
 }
 
-// Unwrapped returns a frame; for the wrapper that the compiler makes of a method value (T.method-fm, at
+// MethodOfWrapper returns a frame; for the wrapper that the compiler makes of a method value (T.method-fm, at
 // "<autogenerated>:1"), the first line of the method itself that a stack has shown, if one has.
 // What is added after the first call is not seen by later ones: it is for tables that do not change any more.
-func (s *Symbols) Unwrapped(id FrameID) Frame {
+func (s *Symbols) MethodOfWrapper(id FrameID) Frame {
 	f := s.Frame(id)
 	name, ok := strings.CutSuffix(s.String(f.Func), "-fm")
 	if !ok {
@@ -259,7 +261,7 @@ func (s *Symbols) Unwrapped(id FrameID) Frame {
 	if method == 0 {
 		return f
 	}
-	first := s.methods.first(s, method)
+	first := s.methods.firstLine(s, method)
 	if first.Func == 0 {
 		return f
 	}
@@ -270,12 +272,12 @@ func (s *Symbols) Unwrapped(id FrameID) Frame {
 // A methodIndex knows the first line of each function that a table of symbols has shown, from its first use on. A snapshot
 // has its own, because it does not change any more.
 type methodIndex struct {
-	once  sync.Once
-	lines map[StringID]Frame
+	buildOnce sync.Once
+	lines     map[StringID]Frame
 }
 
-func (m *methodIndex) first(s *Symbols, fn StringID) Frame {
-	m.once.Do(func() {
+func (m *methodIndex) firstLine(s *Symbols, fn StringID) Frame {
+	m.buildOnce.Do(func() {
 		m.lines = make(map[StringID]Frame)
 		for _, f := range s.frames[1:] {
 			if l, ok := m.lines[f.Func]; !ok || f.Line < l.Line {

@@ -15,7 +15,7 @@ func TestUnwrapped(t *testing.T) {
 		fn    string
 		line  uint32
 	}{{id, "main.(*loader).flush", 28}, {lone, "main.(*loader).never-fm", 1}} {
-		if f := s.Unwrapped(s.Stack(c.stack)[0]); s.String(f.Func) != c.fn || f.Line != c.line {
+		if f := s.MethodOfWrapper(s.Stack(c.stack)[0]); s.String(f.Func) != c.fn || f.Line != c.line {
 			t.Errorf("%s:%d, want %s:%d", s.String(f.Func), f.Line, c.fn, c.line)
 		}
 	}
@@ -25,17 +25,17 @@ func TestUnwrapped(t *testing.T) {
 // that grows with their square.
 func TestSymbolsHashIsSecret(t *testing.T) {
 	a, b := NewSymbols(), NewSymbols()
-	same := 0
+	equal := 0
 	for i := range 1000 {
 		frames := []FrameID{FrameID(i) << 12, 1}
-		if a.key.stack(frames)&0xff == b.key.stack(frames)&0xff {
-			same++
+		if a.key.hashStack(frames)&0xff == b.key.hashStack(frames)&0xff {
+			equal++
 		}
 		if x, y := a.internStack(frames), b.internStack(frames); x != y {
 			t.Fatalf("a stack's id is %d and %d: it depends on the hash", x, y)
 		}
 	}
-	if same > 30 {
-		t.Errorf("%d of 1000 stacks have one place in two tables, about 4 were expected", same)
+	if equal > 30 {
+		t.Errorf("%d of 1000 stacks have one place in two tables, about 4 were expected", equal)
 	}
 }

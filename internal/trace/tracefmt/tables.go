@@ -8,15 +8,15 @@ import (
 
 // A Local maps the ids of one generation to those of a Symbols. Ids that the
 // generation never defined map to 0.
-type Local struct {
-	dense  []uint32
-	sparse map[uint64]uint32
-	empty  map[uint64]bool // ids defined as the empty string or stack
-	seen   int
+type LocalIDs struct {
+	dense   []uint32
+	sparse  map[uint64]uint32
+	empty   map[uint64]bool // ids defined as the empty string or stack
+	defined int
 }
 
 // Get returns what id stands for.
-func (l *Local) Get(id uint64) uint32 {
+func (l *LocalIDs) Get(id uint64) uint32 {
 	if id < uint64(len(l.dense)) {
 		return l.dense[id]
 	}
@@ -24,10 +24,10 @@ func (l *Local) Get(id uint64) uint32 {
 }
 
 // Dense returns what the ids 0, 1, 2, ... stand for, as far as they need no map.
-func (l *Local) Dense() []uint32 { return l.dense }
+func (l *LocalIDs) Dense() []uint32 { return l.dense }
 
 // Any reports whether f is true of something that an id stands for.
-func (l *Local) Any(f func(v uint32) bool) bool {
+func (l *LocalIDs) Any(f func(v uint32) bool) bool {
 	for _, v := range l.sparse {
 		if f(v) {
 			return true
@@ -38,12 +38,12 @@ func (l *Local) Any(f func(v uint32) bool) bool {
 
 // Defines reports whether the generation defined id. 0, which means none, is
 // always defined.
-func (l *Local) Defines(id uint64) bool { return id == 0 || l.Get(id) != 0 || l.empty[id] }
+func (l *LocalIDs) Defines(id uint64) bool { return id == 0 || l.Get(id) != 0 || l.empty[id] }
 
 // set defines id. The runtime gives ids densely from 1; ids far beyond what
 // has been seen go to a map, so that a hostile file cannot make us allocate.
-func (l *Local) set(id uint64, v uint32) {
-	l.seen++
+func (l *LocalIDs) set(id uint64, v uint32) {
+	l.defined++
 	if v == 0 {
 		if l.empty == nil {
 			l.empty = make(map[uint64]bool)
@@ -53,7 +53,7 @@ func (l *Local) set(id uint64, v uint32) {
 	switch {
 	case id < uint64(len(l.dense)):
 		l.dense[id] = v
-	case id < 4*uint64(l.seen)+1024:
+	case id < 4*uint64(l.defined)+1024:
 		for uint64(len(l.dense)) <= id {
 			l.dense = append(l.dense, l.sparse[uint64(len(l.dense))])
 		}
@@ -67,7 +67,7 @@ func (l *Local) set(id uint64, v uint32) {
 }
 
 // Reset forgets all ids and keeps memory for others.
-func (l *Local) Reset() { *l = Local{dense: l.dense[:0]} }
+func (l *LocalIDs) Reset() { *l = LocalIDs{dense: l.dense[:0]} }
 
 // A Sample is one CPU profile sample. Its time is in clock units.
 type Sample struct {
@@ -78,8 +78,8 @@ type Sample struct {
 
 // Tables are one generation's own tables, by its own ids.
 type Tables struct {
-	Strings Local // to StringID
-	Stacks  Local // to StackID
+	Strings LocalIDs // to StringID
+	Stacks  LocalIDs // to StackID
 	Samples []Sample
 
 	frames []FrameID // scratch
@@ -102,7 +102,7 @@ func (t *Tables) Read(g *Generation, syms *Symbols) error {
 		{EvCPUSamples, EvCPUSample, "CPU sample", t.readSample},
 	} {
 		for c := range g.entries(table.batches) {
-			if typ := c.next(); typ != table.entries {
+			if typ := c.nextType(); typ != table.entries {
 				return fmt.Errorf("generation %d: %ss: a %s was expected, but there is an event of type %d", g.Num, table.entry, table.entry, typ)
 			}
 			if err := table.read(c, syms); err != nil {
@@ -116,31 +116,31 @@ func (t *Tables) Read(g *Generation, syms *Symbols) error {
 var errCutTable = errors.New("a table's batch ends in the middle of an entry")
 
 func (t *Tables) readString(c *cursor, syms *Symbols) error {
-	id, size := c.uint(), c.uint()
+	id, size := c.nextUint(), c.nextUint()
 	switch {
-	case c.cut || size > uint64(len(c.b)-c.i):
+	case c.failed || size > uint64(len(c.data)-c.pos):
 		return errCutTable
 	case size > maxStringLength:
 		return fmt.Errorf("a string claims %d bytes, more than the format allows (%d)", size, maxStringLength)
 	}
-	t.Strings.set(id, uint32(syms.internBytes(c.b[c.i:c.i+int(size)])))
-	c.i += int(size)
+	t.Strings.set(id, uint32(syms.internBytes(c.data[c.pos:c.pos+int(size)])))
+	c.pos += int(size)
 	return nil
 }
 
 func (t *Tables) readStack(c *cursor, syms *Symbols) error {
-	id, count := c.uint(), c.uint()
+	id, count := c.nextUint(), c.nextUint()
 	if count > maxFramesPerStack {
 		return fmt.Errorf("a stack claims %d frames, more than the format allows (%d)", count, maxFramesPerStack)
 	}
 	t.frames = t.frames[:0]
 	for range count {
-		pc, fn, file, line := c.uint(), c.uint(), c.uint(), c.uint()
+		pc, fn, file, line := c.nextUint(), c.nextUint(), c.nextUint(), c.nextUint()
 		t.frames = append(t.frames, syms.internFrame(Frame{
 			PC: pc, Func: StringID(t.Strings.Get(fn)), File: StringID(t.Strings.Get(file)), Line: uint32(min(line, 1<<32-1)),
 		}))
 	}
-	if c.cut {
+	if c.failed {
 		return errCutTable
 	}
 	t.Stacks.set(id, uint32(syms.internStack(t.frames)))
@@ -148,8 +148,8 @@ func (t *Tables) readStack(c *cursor, syms *Symbols) error {
 }
 
 func (t *Tables) readSample(c *cursor, _ *Symbols) error {
-	s := Sample{Time: c.uint(), M: c.uint(), P: c.uint(), G: c.uint(), Stack: StackID(t.Stacks.Get(c.uint()))}
-	if c.cut {
+	s := Sample{Time: c.nextUint(), M: c.nextUint(), P: c.nextUint(), G: c.nextUint(), Stack: StackID(t.Stacks.Get(c.nextUint()))}
+	if c.failed {
 		return errCutTable
 	}
 	t.Samples = append(t.Samples, s)

@@ -27,25 +27,25 @@ func uvarint(b []byte, i int) (v uint64, next int) {
 
 // A cursor reads a batch, number by number.
 type cursor struct {
-	b   []byte
-	i   int
-	cut bool // a number was cut or too long; from then on all are 0
+	data   []byte
+	pos    int
+	failed bool // a number was cut or too long; from then on all are 0
 }
 
-func (c *cursor) more() bool { return c.i < len(c.b) && !c.cut }
+func (c *cursor) hasMore() bool { return c.pos < len(c.data) && !c.failed }
 
-// next returns the type of the event that begins here, and goes on to its arguments.
-func (c *cursor) next() EventType {
-	c.i++
-	return EventType(c.b[c.i-1])
+// nextType returns the type of the event that begins here, and goes on to its arguments.
+func (c *cursor) nextType() EventType {
+	c.pos++
+	return EventType(c.data[c.pos-1])
 }
 
-func (c *cursor) uint() uint64 {
-	v, next := uvarint(c.b, c.i)
+func (c *cursor) nextUint() uint64 {
+	v, next := uvarint(c.data, c.pos)
 	if next == 0 {
-		c.cut, next = true, len(c.b)
+		c.failed, next = true, len(c.data)
 	}
-	c.i = next
+	c.pos = next
 	return v
 }
 
@@ -56,7 +56,7 @@ func (g *Generation) entries(batches EventType) iter.Seq[*cursor] {
 			if EventType(g.Data[b.Off]) != batches {
 				continue
 			}
-			for c := (&cursor{b: g.Data[:b.End], i: b.Off + 1}); c.more(); {
+			for c := (&cursor{data: g.Data[:b.End], pos: b.Off + 1}); c.hasMore(); {
 				if !yield(c) {
 					return
 				}

@@ -20,9 +20,9 @@ import (
 type Trace struct {
 	Name string
 	Text []byte // in text form; see package tracetext
-	// Fails is the pattern of the error that the reference reader is expected
+	// FailurePattern is the pattern of the error that the reference reader is expected
 	// to give; empty for none.
-	Fails string
+	FailurePattern string
 }
 
 // Dir returns the directory of the reference reader's source.
@@ -58,8 +58,8 @@ func Traces() ([]Trace, error) {
 			return nil, fmt.Errorf("reading the test trace %s: no expect and trace parts", name)
 		}
 		t.Text = text
-		if why, ok := bytes.CutPrefix(bytes.TrimSpace(expect), []byte("FAILURE ")); ok {
-			if t.Fails, err = strconv.Unquote(string(why)); err != nil {
+		if pattern, ok := bytes.CutPrefix(bytes.TrimSpace(expect), []byte("FAILURE ")); ok {
+			if t.FailurePattern, err = strconv.Unquote(string(pattern)); err != nil {
 				return nil, fmt.Errorf("reading the test trace %s: %w", name, err)
 			}
 		}

@@ -19,28 +19,28 @@ import (
 // the next batch. Apart from that the text is taken by its word, so that
 // broken traces can be written too.
 func Assemble(text []byte) ([]byte, error) {
-	a := assembler{text: string(text)}
-	if err := a.run(); err != nil {
+	a := assembler{rest: string(text)}
+	if err := a.assemble(); err != nil {
 		return nil, fmt.Errorf("assembling a trace: line %d: %w", a.line, err)
 	}
 	return a.out, nil
 }
 
 type assembler struct {
-	text string // what is left
+	rest string // what is left
 	line int
 	out  []byte
 	args []uint64 // of the latest line
 
-	auto []byte // header of a batch whose size is still to come
-	body []byte // its events
+	openHeader []byte // header of a batch whose size is still to come
+	body       []byte // its events
 }
 
-// next returns the fields of the next line that has any.
-func (a *assembler) next() (string, bool) {
-	for a.text != "" {
+// nextLine returns the fields of the next line that has any.
+func (a *assembler) nextLine() (string, bool) {
+	for a.rest != "" {
 		var text string
-		text, a.text, _ = strings.Cut(a.text, "\n")
+		text, a.rest, _ = strings.Cut(a.rest, "\n")
 		a.line++
 		text = strings.TrimSpace(text)
 		// A comment sign inside a string's data is part of the data.
@@ -55,8 +55,8 @@ func (a *assembler) next() (string, bool) {
 	return "", false
 }
 
-func (a *assembler) run() error {
-	head, ok := a.next()
+func (a *assembler) assemble() error {
+	head, ok := a.nextLine()
 	num, isTrace := strings.CutPrefix(head, "Trace Go1.")
 	minor, err := strconv.ParseUint(num, 10, 16)
 	if !ok || !isTrace || err != nil {
@@ -64,12 +64,12 @@ func (a *assembler) run() error {
 	}
 	a.out = Header(int(minor))
 	for {
-		text, ok := a.next()
+		text, ok := a.nextLine()
 		if !ok {
 			a.flush()
 			return nil
 		}
-		if err := a.event(text); err != nil {
+		if err := a.assembleEvent(text); err != nil {
 			return err
 		}
 	}
@@ -83,17 +83,17 @@ func Header(minor int) []byte {
 }
 
 func (a *assembler) flush() {
-	if a.auto == nil {
+	if a.openHeader == nil {
 		return
 	}
-	a.out = append(a.out, a.auto...)
+	a.out = append(a.out, a.openHeader...)
 	a.out = binary.AppendUvarint(a.out, uint64(len(a.body)))
 	a.out = append(a.out, a.body...)
-	a.auto, a.body = nil, nil
+	a.openHeader, a.body = nil, nil
 }
 
-// types has the event types by their names in the text form.
-var types = func() map[string]tracefmt.EventType {
+// eventTypes has the event types by their names in the text form.
+var eventTypes = func() map[string]tracefmt.EventType {
 	m := make(map[string]tracefmt.EventType)
 	for t := range 256 {
 		if name := tracefmt.SpecOf(tracefmt.EventType(t)).Name; name != "" {
@@ -103,10 +103,10 @@ var types = func() map[string]tracefmt.EventType {
 	return m
 }()
 
-// event assembles one event, with the lines that belong to it.
-func (a *assembler) event(text string) error {
+// assembleEvent assembles one event, with the lines that belong to it.
+func (a *assembler) assembleEvent(text string) error {
 	name, rest, _ := strings.Cut(text, " ")
-	typ, ok := types[name]
+	typ, ok := eventTypes[name]
 	if !ok {
 		return fmt.Errorf("no event is called %q", name)
 	}
@@ -121,20 +121,20 @@ func (a *assembler) event(text string) error {
 	case tracefmt.EvExperimentalBatch, tracefmt.EvEndOfGeneration:
 		a.flush()
 	}
-	b, err := a.arguments([]byte{byte(typ)}, rest, names)
+	b, err := a.appendArguments([]byte{byte(typ)}, rest, names)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	switch typ {
 	case tracefmt.EvStack:
 		for range a.args[1] {
-			line, _ := a.next()
-			if b, err = a.arguments(b, line, frameArgs); err != nil {
+			line, _ := a.nextLine()
+			if b, err = a.appendArguments(b, line, frameArgs); err != nil {
 				return fmt.Errorf("a frame of a stack: %w", err)
 			}
 		}
 	case tracefmt.EvString, tracefmt.EvExperimentalBatch:
-		line, _ := a.next()
+		line, _ := a.nextLine()
 		quoted, ok := strings.CutPrefix(line, "data=")
 		data, err := strconv.Unquote(quoted)
 		if !ok || err != nil {
@@ -145,8 +145,8 @@ func (a *assembler) event(text string) error {
 	}
 	switch {
 	case auto:
-		a.auto = b
-	case a.auto != nil:
+		a.openHeader = b
+	case a.openHeader != nil:
 		a.body = append(a.body, b...)
 	default:
 		a.out = append(a.out, b...)
@@ -156,8 +156,8 @@ func (a *assembler) event(text string) error {
 
 var frameArgs = []string{"pc", "func", "file", "line"}
 
-// arguments reads "name=value" for each of names, in their order, and appends the values to b.
-func (a *assembler) arguments(b []byte, text string, names []string) ([]byte, error) {
+// appendArguments reads "name=value" for each of names, in their order, and appends the values to b.
+func (a *assembler) appendArguments(b []byte, text string, names []string) ([]byte, error) {
 	a.args = a.args[:0]
 	n := 0
 	for f := range strings.FieldsSeq(text) {

@@ -29,27 +29,27 @@ const noProc = -1
 // A call that contradicts what was told before is kept as an error, which
 // [Builder.Bytes] returns. The zero value is not ready: use [New].
 type Builder struct {
-	minor   int
-	err     error
-	gen     uint64
-	threads []*Thread
-	system  *Thread // writes statuses; has no P
-	gs      map[uint64]*goroutine
-	ps      map[int]*proc
-	gcSeq   uint64
-	text    strings.Builder
-	cur     *generation
-	start   int64
-	pcs     map[frame]uint64
+	minor      int
+	err        error
+	gen        uint64
+	threads    []*Thread
+	system     *Thread // writes statuses; has no P
+	goroutines map[uint64]*goroutine
+	procs      map[int]*proc
+	gcSeq      uint64
+	text       strings.Builder
+	current    *generation
+	start      int64
+	pcs        map[frame]uint64
 }
 
 type generation struct {
-	strings map[string]uint64
-	order   []string
-	stacks  map[string]uint64
-	stackOf []string // text of each stack
-	samples []string
-	last    int64
+	strings     map[string]uint64
+	stringOrder []string
+	stacks      map[string]uint64
+	stackTexts  []string // text of each stack
+	samples     []string
+	lastTime    int64
 }
 
 type frame struct {
@@ -60,7 +60,7 @@ type frame struct {
 type goroutine struct {
 	status uint64 // tracefmt.GoRunnable ...
 	seq    uint64
-	on     *Thread
+	thread *Thread
 }
 
 type proc struct {
@@ -71,13 +71,13 @@ type proc struct {
 // A Thread is an M. Its methods tell what it does, or what the goroutine that
 // it runs does.
 type Thread struct {
-	b     *Builder
-	id    uint64
-	p     int
-	g     uint64 // 0: none
-	lines []line
-	text  []byte // room for the next line
-	last  int64
+	b        *Builder
+	id       uint64
+	p        int
+	g        uint64 // 0: none
+	lines    []line
+	text     []byte // room for the next line
+	lastTime int64
 }
 
 type line struct {
@@ -88,10 +88,10 @@ type line struct {
 // New returns a builder of a trace of Go 1.minor (22, 23, 25 or 26), which
 // begins at time 0.
 func New(minor int) *Builder {
-	b := &Builder{minor: minor, gs: make(map[uint64]*goroutine), ps: make(map[int]*proc), pcs: make(map[frame]uint64)}
+	b := &Builder{minor: minor, goroutines: make(map[uint64]*goroutine), procs: make(map[int]*proc), pcs: make(map[frame]uint64)}
 	fmt.Fprintf(&b.text, "Trace Go1.%d\n", minor)
 	b.system = &Thread{b: b, id: 999, p: noProc}
-	b.begin(0)
+	b.beginGeneration(0)
 	return b
 }
 
@@ -101,39 +101,39 @@ func (b *Builder) fail(format string, args ...any) {
 	}
 }
 
-func (b *Builder) begin(t int64) {
+func (b *Builder) beginGeneration(t int64) {
 	b.gen++
 	b.start = t
-	b.cur = &generation{strings: make(map[string]uint64), stacks: make(map[string]uint64), last: t}
-	b.system.last = t
+	b.current = &generation{strings: make(map[string]uint64), stacks: make(map[string]uint64), lastTime: t}
+	b.system.lastTime = t
 	for _, th := range b.threads {
-		th.last = t
+		th.lastTime = t
 	}
 }
 
 // NextGeneration ends the generation and begins the next at time t, which must
 // not be before anything told so far.
 func (b *Builder) NextGeneration(t int64) {
-	b.end()
-	b.begin(t)
-	for p, st := range sorted(b.ps) {
+	b.writeGeneration()
+	b.beginGeneration(t)
+	for p, st := range sorted(b.procs) {
 		st.seq = 0
 		if b.holder(p) == nil {
-			b.system.event(t, "ProcStatus", uint64(p), st.status)
+			b.system.addEvent(t, "ProcStatus", uint64(p), st.status)
 		}
 	}
-	for id, g := range sorted(b.gs) {
+	for id, g := range sorted(b.goroutines) {
 		g.seq = 0
-		if g.on == nil {
-			b.system.event(t, "GoStatus", id, tracefmt.NoM, g.status)
+		if g.thread == nil {
+			b.system.addEvent(t, "GoStatus", id, tracefmt.NoM, g.status)
 		}
 	}
 	for _, th := range b.threads {
 		if th.p != noProc {
-			th.event(t, "ProcStatus", uint64(th.p), b.ps[th.p].status)
+			th.addEvent(t, "ProcStatus", uint64(th.p), b.procs[th.p].status)
 		}
 		if th.g != 0 {
-			th.event(t, "GoStatus", th.g, th.id, b.gs[th.g].status)
+			th.addEvent(t, "GoStatus", th.g, th.id, b.goroutines[th.g].status)
 		}
 	}
 }
@@ -160,22 +160,22 @@ func (b *Builder) holder(p int) *Thread {
 // Thread adds a thread that has held P number len(threads) since before the
 // trace, and has run the goroutine given, if one is: see Was. It must be called
 // before the second generation.
-func (b *Builder) Thread(runs ...uint64) *Thread {
-	p := len(b.ps)
-	th := b.Spare()
+func (b *Builder) Thread(running ...uint64) *Thread {
+	p := len(b.procs)
+	th := b.ThreadWithoutP()
 	th.p = p
-	b.ps[p] = &proc{status: tracefmt.ProcRunning}
-	th.event(b.start, "ProcStatus", uint64(p), tracefmt.ProcRunning)
-	for _, g := range runs {
-		th.Was(g)
+	b.procs[p] = &proc{status: tracefmt.ProcRunning}
+	th.addEvent(b.start, "ProcStatus", uint64(p), tracefmt.ProcRunning)
+	for _, g := range running {
+		th.HasRun(g)
 	}
 	return th
 }
 
-// Spare adds a thread without a P: what it wakes is woken by nobody, as the
+// ThreadWithoutP adds a thread without a P: what it wakes is woken by nobody, as the
 // runtime's monitor does. It may take a P with ProcStart.
-func (b *Builder) Spare() *Thread {
-	th := &Thread{b: b, id: uint64(1000 + len(b.threads)), p: noProc, last: b.start}
+func (b *Builder) ThreadWithoutP() *Thread {
+	th := &Thread{b: b, id: uint64(1000 + len(b.threads)), p: noProc, lastTime: b.start}
 	b.threads = append(b.threads, th)
 	return th
 }
@@ -183,26 +183,26 @@ func (b *Builder) Spare() *Thread {
 // IdleProc adds a P that nobody has held since before the trace and returns
 // its number. It must be called before the second generation.
 func (b *Builder) IdleProc() int {
-	p := len(b.ps)
-	b.ps[p] = &proc{status: tracefmt.ProcIdle}
-	b.system.event(b.start, "ProcStatus", uint64(p), tracefmt.ProcIdle)
+	p := len(b.procs)
+	b.procs[p] = &proc{status: tracefmt.ProcIdle}
+	b.system.addEvent(b.start, "ProcStatus", uint64(p), tracefmt.ProcIdle)
 	return p
 }
 
 // Waiting adds a goroutine that has waited since before the trace. It must be
 // called in the first generation, like Runnable.
-func (b *Builder) Waiting(g uint64) { b.known(g, tracefmt.GoWaiting) }
+func (b *Builder) Waiting(g uint64) { b.addExisting(g, tracefmt.GoWaiting) }
 
 // Runnable adds a goroutine that has been runnable since before the trace.
-func (b *Builder) Runnable(g uint64) { b.known(g, tracefmt.GoRunnable) }
+func (b *Builder) Runnable(g uint64) { b.addExisting(g, tracefmt.GoRunnable) }
 
-func (b *Builder) known(g, status uint64) {
-	if b.gs[g] != nil || b.gen != 1 {
+func (b *Builder) addExisting(g, status uint64) {
+	if b.goroutines[g] != nil || b.gen != 1 {
 		b.fail("goroutine %d cannot have existed before the trace", g)
 		return
 	}
-	b.gs[g] = &goroutine{status: status}
-	b.system.event(b.start, "GoStatus", g, tracefmt.NoM, status)
+	b.goroutines[g] = &goroutine{status: status}
+	b.system.addEvent(b.start, "GoStatus", g, tracefmt.NoM, status)
 }
 
 // Sample adds a CPU profile sample.
@@ -211,33 +211,33 @@ func (b *Builder) Sample(t int64, th *Thread, g uint64, frames ...string) {
 	if th.p != noProc {
 		p = uint64(th.p)
 	}
-	b.cur.samples = append(b.cur.samples, fmt.Sprintf("CPUSample time=%d m=%d p=%d g=%d stack=%d", Origin+t, th.id, p, g, b.stack(frames)))
+	b.current.samples = append(b.current.samples, fmt.Sprintf("CPUSample time=%d m=%d p=%d g=%d stack=%d", Origin+t, th.id, p, g, b.stackID(frames)))
 }
 
-func (b *Builder) string(s string) uint64 {
+func (b *Builder) stringID(s string) uint64 {
 	if s == "" {
 		return 0
 	}
-	id, ok := b.cur.strings[s]
+	id, ok := b.current.strings[s]
 	if !ok {
-		b.cur.order = append(b.cur.order, s)
-		id = uint64(len(b.cur.order))
-		b.cur.strings[s] = id
+		b.current.stringOrder = append(b.current.stringOrder, s)
+		id = uint64(len(b.current.stringOrder))
+		b.current.strings[s] = id
 	}
 	return id
 }
 
-func (b *Builder) stack(frames []string) uint64 {
+func (b *Builder) stackID(frames []string) uint64 {
 	if len(frames) == 0 {
 		return 0
 	}
 	key := strings.Join(frames, "\n")
-	id, ok := b.cur.stacks[key]
+	id, ok := b.current.stacks[key]
 	if ok {
 		return id
 	}
-	id = uint64(len(b.cur.stackOf) + 1)
-	b.cur.stacks[key] = id
+	id = uint64(len(b.current.stackTexts) + 1)
+	b.current.stacks[key] = id
 	var text strings.Builder
 	fmt.Fprintf(&text, "Stack id=%d nframes=%d\n", id, len(frames))
 	for _, f := range frames {
@@ -247,25 +247,25 @@ func (b *Builder) stack(frames []string) uint64 {
 			pc = 0x400000 + 16*uint64(len(b.pcs))
 			b.pcs[fr] = pc
 		}
-		fmt.Fprintf(&text, "\tpc=%d func=%d file=%d line=%d\n", pc, b.string(fr.fn), b.string(fr.file), fr.line)
+		fmt.Fprintf(&text, "\tpc=%d func=%d file=%d line=%d\n", pc, b.stringID(fr.fn), b.stringID(fr.file), fr.line)
 	}
-	b.cur.stackOf = append(b.cur.stackOf, text.String())
+	b.current.stackTexts = append(b.current.stackTexts, text.String())
 	return id
 }
 
 func parseFrame(s string) frame {
 	f := frame{line: 1}
-	if at := strings.LastIndexByte(s, ':'); at >= 0 {
-		if n, err := strconv.ParseUint(s[at+1:], 10, 32); err == nil {
-			s, f.line = s[:at], n
+	if index := strings.LastIndexByte(s, ':'); index >= 0 {
+		if n, err := strconv.ParseUint(s[index+1:], 10, 32); err == nil {
+			s, f.line = s[:index], n
 		}
 	}
 	var hasFile bool
 	f.fn, f.file, hasFile = strings.Cut(s, "@")
 	if !hasFile {
 		dir, last := "", f.fn
-		if at := strings.LastIndexByte(last, '/'); at >= 0 {
-			dir, last = last[:at+1], last[at+1:]
+		if index := strings.LastIndexByte(last, '/'); index >= 0 {
+			dir, last = last[:index+1], last[index+1:]
 		}
 		pkg, _, _ := strings.Cut(last, ".")
 		f.file = "/src/" + dir + pkg + ".go"
@@ -273,40 +273,40 @@ func parseFrame(s string) frame {
 	return f
 }
 
-// event writes a timed event whose arguments behind dt are given.
-func (th *Thread) event(t int64, name string, args ...uint64) {
+// addEvent writes a timed event whose arguments behind dt are given.
+func (th *Thread) addEvent(t int64, name string, args ...uint64) {
 	b := th.b
-	if t < th.last {
-		b.fail("%s of thread %d at %d comes before its last event at %d", name, th.id, t, th.last)
+	if t < th.lastTime {
+		b.fail("%s of thread %d at %d comes before its last event at %d", name, th.id, t, th.lastTime)
 		return
 	}
-	spec := tracefmt.SpecOf(types[name])
+	spec := tracefmt.SpecOf(eventTypes[name])
 	if len(args) != len(spec.Args)-1 {
 		b.fail("%s takes %v, not %v", name, spec.Args[1:], args)
 		return
 	}
-	if spec.Since > b.minor {
-		b.fail("%s does not exist before go 1.%d", name, spec.Since)
+	if spec.SinceMinor > b.minor {
+		b.fail("%s does not exist before go 1.%d", name, spec.SinceMinor)
 	}
-	text := strconv.AppendInt(append(th.text[:0], name+" dt="...), t-th.last, 10)
+	text := strconv.AppendInt(append(th.text[:0], name+" dt="...), t-th.lastTime, 10)
 	for i, v := range args {
 		text = strconv.AppendUint(append(text, " "+spec.Args[i+1]+"="...), v, 10)
 	}
 	th.text = text
 	th.lines = append(th.lines, line{t, string(text)})
-	th.last = t
-	b.cur.last = max(b.cur.last, t)
+	th.lastTime = t
+	b.current.lastTime = max(b.current.lastTime, t)
 }
 
-func (b *Builder) batch(m uint64, t int64) {
+func (b *Builder) writeBatchHeader(m uint64, t int64) {
 	fmt.Fprintf(&b.text, "EventBatch gen=%d m=%d time=%d size=auto\n", b.gen, m, Origin+t)
 }
 
-// end writes the generation.
-func (b *Builder) end() {
+// writeGeneration writes the generation.
+func (b *Builder) writeGeneration() {
 	const freq = 1_000_000_000
 	sync := func() {
-		b.batch(tracefmt.NoM, b.start)
+		b.writeBatchHeader(tracefmt.NoM, b.start)
 		if b.minor < 25 {
 			fmt.Fprintf(&b.text, "Frequency freq=%d\n", freq)
 			return
@@ -323,7 +323,7 @@ func (b *Builder) end() {
 	for _, th := range append([]*Thread{b.system}, b.threads...) {
 		last := b.start
 		for part := range slices.Chunk(th.lines, perBatch) {
-			b.batch(th.id, last)
+			b.writeBatchHeader(th.id, last)
 			for _, l := range part {
 				b.text.WriteString(l.text)
 				b.text.WriteByte('\n')
@@ -336,20 +336,20 @@ func (b *Builder) end() {
 		sync()
 	}
 	for part := range b.stackBatches() {
-		b.batch(tracefmt.NoM, b.start)
+		b.writeBatchHeader(tracefmt.NoM, b.start)
 		b.text.WriteString("Stacks\n" + strings.Join(part, ""))
 	}
 	next := 1
-	for part := range slices.Chunk(b.cur.order, 50) {
-		b.batch(tracefmt.NoM, b.start)
+	for part := range slices.Chunk(b.current.stringOrder, 50) {
+		b.writeBatchHeader(tracefmt.NoM, b.start)
 		b.text.WriteString("Strings\n")
 		for _, s := range part {
 			fmt.Fprintf(&b.text, "String id=%d\n\tdata=%q\n", next, s)
 			next++
 		}
 	}
-	for part := range slices.Chunk(b.cur.samples, 500) {
-		b.batch(tracefmt.NoM, b.start)
+	for part := range slices.Chunk(b.current.samples, 500) {
+		b.writeBatchHeader(tracefmt.NoM, b.start)
 		b.text.WriteString("CPUSamples\n" + strings.Join(part, "\n") + "\n")
 	}
 	if b.minor >= 26 {
@@ -359,12 +359,12 @@ func (b *Builder) end() {
 
 // stackBatches cuts the generation's stacks into batches below the size limit.
 func (b *Builder) stackBatches() func(func([]string) bool) {
-	const most, frames = 300, 2000
+	const maxStacks, maxFrames = 300, 2000
 	return func(yield func([]string) bool) {
 		from, n := 0, 0
-		for i, s := range b.cur.stackOf {
-			if k := strings.Count(s, "\n"); i-from == most || i > from && n+k > frames {
-				if !yield(b.cur.stackOf[from:i]) {
+		for i, s := range b.current.stackTexts {
+			if k := strings.Count(s, "\n"); i-from == maxStacks || i > from && n+k > maxFrames {
+				if !yield(b.current.stackTexts[from:i]) {
 					return
 				}
 				from, n = i, k
@@ -372,8 +372,8 @@ func (b *Builder) stackBatches() func(func([]string) bool) {
 				n += k
 			}
 		}
-		if from < len(b.cur.stackOf) {
-			yield(b.cur.stackOf[from:])
+		if from < len(b.current.stackTexts) {
+			yield(b.current.stackTexts[from:])
 		}
 	}
 }
@@ -384,7 +384,7 @@ func (b *Builder) Text() (string, error) {
 	if b.err != nil {
 		return "", fmt.Errorf("building a trace: %w", b.err)
 	}
-	b.end()
+	b.writeGeneration()
 	b.err = fmt.Errorf("the trace was ended before")
 	return b.text.String(), nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// read returns the reference reader's view of a trace: a line an event.
-func read(data []byte) (lines []string, err error) {
+// referenceLines returns the reference reader's view of a trace: a line an event.
+func referenceLines(data []byte) (lines []string, err error) {
 	r, err := trace.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
@@ -34,14 +34,14 @@ func read(data []byte) (lines []string, err error) {
 	}
 }
 
-// everything tells a builder one of each thing that it can tell.
-func everything(minor int) *tracetext.Builder {
+// traceOfAllEvents tells a builder one of each thing that it can tell.
+func traceOfAllEvents(minor int) *tracetext.Builder {
 	b := tracetext.New(minor)
-	t0, t1, spare := b.Thread(), b.Thread(), b.Spare()
+	t0, t1, spare := b.Thread(), b.Thread(), b.ThreadWithoutP()
 	idle := b.IdleProc()
 	b.Waiting(20)
 	b.Runnable(21)
-	t0.Was(1)
+	t0.HasRun(1)
 	t0.ProcsChange(10, 3, "runtime.startTheWorld")
 	t0.Create(100, 2, "main.worker", "main.main:12", "runtime.main")
 	t1.Start(200, 2)
@@ -91,7 +91,7 @@ func everything(minor int) *tracetext.Builder {
 		t0.Switch(2700, 1)
 		t0.SwitchDestroy(2800, 30)
 	}
-	c := b.Spare()
+	c := b.ThreadWithoutP()
 	c.CreateInSyscall(2500, 40)
 	c.ProcStart(2600, 1)
 	c.SyscallEndBlocked(2700)
@@ -105,8 +105,8 @@ func everything(minor int) *tracetext.Builder {
 func TestReferenceReaderAcceptsEverything(t *testing.T) {
 	for _, minor := range []int{22, 23, 25, 26} {
 		t.Run(fmt.Sprint(minor), func(t *testing.T) {
-			data := must.Have(everything(minor).Bytes())(t)
-			lines, err := read(data)
+			data := must.Have(traceOfAllEvents(minor).Bytes())(t)
+			lines, err := referenceLines(data)
 			if err != nil {
 				t.Fatalf("the reference reader: %v\n%s", err, strings.Join(lines, "\n"))
 			}
@@ -148,27 +148,27 @@ func TestTimes(t *testing.T) {
 
 func TestContradictions(t *testing.T) {
 	tests := []struct {
-		name string
-		tell func(b *tracetext.Builder, th *tracetext.Thread)
+		name  string
+		build func(b *tracetext.Builder, th *tracetext.Thread)
 	}{
 		{"start of a goroutine that waits", func(b *tracetext.Builder, th *tracetext.Thread) { b.Waiting(5); th.Start(1, 5) }},
 		{"block without a goroutine", func(b *tracetext.Builder, th *tracetext.Thread) { th.Block(1, "sleep") }},
-		{"time going back", func(b *tracetext.Builder, th *tracetext.Thread) { th.Was(1); th.HeapGoal(5, 1); th.HeapGoal(4, 1) }},
-		{"wake of one that runs", func(b *tracetext.Builder, th *tracetext.Thread) { th.Was(1); th.Unblock(5, 1) }},
-		{"two on a thread", func(b *tracetext.Builder, th *tracetext.Thread) { th.Was(1); b.Runnable(2); th.Start(5, 2) }},
+		{"time going back", func(b *tracetext.Builder, th *tracetext.Thread) { th.HasRun(1); th.HeapGoal(5, 1); th.HeapGoal(4, 1) }},
+		{"wake of one that runs", func(b *tracetext.Builder, th *tracetext.Thread) { th.HasRun(1); th.Unblock(5, 1) }},
+		{"two on a thread", func(b *tracetext.Builder, th *tracetext.Thread) { th.HasRun(1); b.Runnable(2); th.Start(5, 2) }},
 		{"end of a call that lost no P", func(b *tracetext.Builder, th *tracetext.Thread) {
-			th.Was(1)
+			th.HasRun(1)
 			th.Syscall(5)
 			th.SyscallEndBlocked(6)
 		}},
 		{"coroutines in a version without them", func(b *tracetext.Builder, th *tracetext.Thread) {
-			th.Was(1)
+			th.HasRun(1)
 			th.CreateBlocked(5, 2, "main.f")
 		}},
 	}
 	for _, tt := range tests {
 		b := tracetext.New(22)
-		tt.tell(b, b.Thread())
+		tt.build(b, b.Thread())
 		if _, err := b.Bytes(); err == nil {
 			t.Errorf("%s: no error", tt.name)
 		}
@@ -183,12 +183,12 @@ func TestAssembleReferenceTraces(t *testing.T) {
 			t.Errorf("%s: %v", tr.Name, err)
 			continue
 		}
-		_, err = read(data)
+		_, err = referenceLines(data)
 		switch {
-		case tr.Fails == "" && err != nil:
+		case tr.FailurePattern == "" && err != nil:
 			t.Errorf("%s: the reference reader: %v", tr.Name, err)
-		case tr.Fails != "" && (err == nil || !regexp.MustCompile(tr.Fails).MatchString(err.Error())):
-			t.Errorf("%s: the reference reader says %v, want %q", tr.Name, err, tr.Fails)
+		case tr.FailurePattern != "" && (err == nil || !regexp.MustCompile(tr.FailurePattern).MatchString(err.Error())):
+			t.Errorf("%s: the reference reader says %v, want %q", tr.Name, err, tr.FailurePattern)
 		}
 	}
 }

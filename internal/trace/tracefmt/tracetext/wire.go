@@ -72,7 +72,7 @@ func Downgrade(data []byte, minor int) ([]byte, error) {
 			}
 			body = body[1 : 2+n]
 		default:
-			if body, err = older(body, minor); err != nil {
+			if body, err = downgradeEvents(body, minor); err != nil {
 				return nil, fmt.Errorf("downgrading a trace: %w", err)
 			}
 		}
@@ -88,8 +88,8 @@ func Downgrade(data []byte, minor int) ([]byte, error) {
 	return out, nil
 }
 
-// older rewrites a batch's events.
-func older(body []byte, minor int) ([]byte, error) {
+// downgradeEvents rewrites a batch's events.
+func downgradeEvents(body []byte, minor int) ([]byte, error) {
 	if len(body) == 0 || !tracefmt.SpecOf(tracefmt.EventType(body[0])).Timed {
 		return body, nil
 	}
@@ -109,7 +109,7 @@ func older(body []byte, minor int) ([]byte, error) {
 			i += n
 		}
 		switch {
-		case spec.Since <= minor:
+		case spec.SinceMinor <= minor:
 			out = append(out, body[from:i]...)
 		case typ == tracefmt.EvGoStatusStack:
 			out = append(out, byte(tracefmt.EvGoStatus))
