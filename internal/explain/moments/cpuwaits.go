@@ -7,27 +7,30 @@ import (
 	"github.com/whylate/whylate/internal/explain/path"
 )
 
-// grainNS is the grain of what is kept of when requests waited for a P, in pages of so many grains; at most maxPages of them.
+// Bounds of a waitHistogram: it has grains of grainNS, in pages of grainsPerPage grains, and at most maxPages pages.
 const (
 	grainNS       = 1 << 20
 	grainsPerPage = 64
 	maxPages      = 1 << 10
 )
 
-// waitHistogram is how many requests waited for a P, at any time: for each grain, how many waits began there less how many
-// ended, and their offsets in it. A wait costs the same however long it is.
+// A waitHistogram stores how many requests waited for a P at any time. It stores the beginnings and ends of waits by
+// grain, so the cost of a wait does not depend on its length.
 type waitHistogram struct {
 	pages         map[int64]*page
-	lastPageIndex int64 // the page of the edge before: most are there
+	lastPageIndex int64 // the page of the last edge, and mostly of the next one
 	lastPage      *page
-	totalNS       int64 // of all waits
+	totalNS       int64 // the length of all waits
 	hasOverflowed bool  // there were too many pages
 }
 
+// An edge is what changes in a grain: how many waits begin less how many end there, and the sum of their offsets from
+// the grain's start, in ns, with the same signs.
 type edge struct{ waiters, offsets int64 }
 
 type page [grainsPerPage]edge
 
+// add adds weight waits from from to to.
 func (w *waitHistogram) add(from, to, weight int64) {
 	if to <= from || w.hasOverflowed {
 		return
@@ -42,6 +45,7 @@ func (w *waitHistogram) add(from, to, weight int64) {
 	w.addEdge(b, -weight, -(to%grainNS)*weight)
 }
 
+// addEdge adds to the edge of a grain.
 func (w *waitHistogram) addEdge(grain, n, off int64) {
 	if w.hasOverflowed {
 		return
@@ -57,7 +61,7 @@ func (w *waitHistogram) addEdge(grain, n, off int64) {
 	e.offsets += off
 }
 
-// openPage goes to a page.
+// openPage makes the page with an index the last page.
 func (w *waitHistogram) openPage(index int64) {
 	p := w.pages[index]
 	if p == nil {
@@ -74,6 +78,7 @@ func (w *waitHistogram) openPage(index int64) {
 	w.lastPageIndex, w.lastPage = index, p
 }
 
+// merge adds another histogram.
 func (w *waitHistogram) merge(added *waitHistogram) {
 	if w.totalNS += added.totalNS; added.hasOverflowed {
 		w.hasOverflowed, w.pages, w.lastPage = true, nil, nil
@@ -87,8 +92,8 @@ func (w *waitHistogram) merge(added *waitHistogram) {
 	}
 }
 
-// shareWithin returns the share of the time waited that lies in ranges, which are in order and do not overlap. Ranges are taken
-// to end with their grains.
+// shareWithin returns the share of the waited time that is within ranges, which must be sorted and must not overlap.
+// Ranges are rounded to whole grains.
 func (w *waitHistogram) shareWithin(ranges [][2]int64) float64 {
 	if w.hasOverflowed || w.totalNS == 0 {
 		return 0
@@ -106,7 +111,7 @@ func (w *waitHistogram) shareWithin(ranges [][2]int64) float64 {
 		}
 	}
 	slices.SortFunc(edges, func(a, b grainEdge) int { return cmp.Compare(a.grain, b.grain) })
-	var waitedNS, waiters, nextGrain int64 // the time waited before grain last, and how many waited as it began
+	var waitedNS, waiters, nextGrain int64 // the time waited before nextGrain, and how many waited as it began
 	k := 0
 	waitedBefore := func(grain int64) int64 {
 		for ; k < len(edges) && edges[k].grain < grain; k++ {
@@ -126,8 +131,8 @@ func (w *waitHistogram) shareWithin(ranges [][2]int64) float64 {
 	return float64(covered) / float64(w.totalNS)
 }
 
-// WaitShare returns which share of the time that a group's requests waited for a P lies in ranges of time, and which part of
-// a trace of that length these are. Ranges may overlap.
+// WaitShare returns the share of the time that a group's requests waited for a P which is within ranges, and the
+// share of the trace's time that the ranges are. Ranges may overlap.
 func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (waited, time float64) {
 	record := s.recordOf(id)
 	if record == nil || durationNS <= 0 {
@@ -140,7 +145,7 @@ func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (w
 	return record.cpuWaits.shareWithin(ranges), time
 }
 
-// mergeRanges orders ranges, and makes one of those whose grains touch.
+// mergeRanges sorts ranges, and joins those whose grains touch.
 func mergeRanges(ranges [][2]int64) [][2]int64 {
 	ranges = slices.Clone(ranges)
 	slices.SortFunc(ranges, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })

@@ -13,12 +13,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// What makes stretches worth telling.
+// Bounds of moments.
 const (
-	maxMoments = 5 // stretches
+	maxMoments = 5 // of a group
 )
 
-// Find returns the moments of a group with this id.
+// Find returns the moments of the group g, whose merged id is id.
 func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Speller) []report.Moment {
 	record := s.recordOf(id)
 	if g.Role != report.RoleRequests || g.Count < threshold.Many || g.LatencyNS.P50 == nil || record == nil || record.hasOverflowed {
@@ -40,7 +40,9 @@ func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Sp
 	return out
 }
 
-// slowClusters returns the slowest requests of those stretches that are worth telling, in order of time.
+// slowClusters returns, in order of time, clusters of slow requests that begin close together. It returns none if
+// they contain too few of the slow requests, if they take too much of the trace's time, or if requests of any latency
+// begin mostly there.
 func slowClusters(record *groupRecord, g *report.Group, durationNS int64) [][]slowRequest {
 	record.sortSlowest()
 	list, total := record.selectSlowest(g)
@@ -75,7 +77,7 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) [][]sl
 	return found
 }
 
-// selectSlowest returns the slowest requests that are looked at, and how many they stand for.
+// selectSlowest returns the slowest requests that are examined, and how many requests they represent.
 func (k *groupRecord) selectSlowest(g *report.Group) (list []slowRequest, total int64) {
 	n := max(int64(threshold.Enough), int64(g.Count/100))
 	for _, r := range k.slowest {
@@ -88,8 +90,8 @@ func (k *groupRecord) selectSlowest(g *report.Group) (list []slowRequest, total 
 	return list, total
 }
 
-// CountOpenIntervals returns in how many stretches of time apart from each other the requests of a group that took at least so long were
-// open, as far as they are among those that are kept; 0 if none is. Requests that are open at the same time were late once.
+// CountOpenIntervals returns the number of separate intervals in which requests of at least a given latency were
+// open: requests that are open at the same time share one cause. It sees only requests that are stored.
 func (s *Sum) CountOpenIntervals(id path.GroupID, leastNS int64) (n int) {
 	return s.recordOf(id).countOpenIntervals(leastNS)
 }
@@ -117,7 +119,7 @@ func totalWeight(list []slowRequest) (n int64) {
 	return n
 }
 
-// beganBetween counts the requests that began from one time to another, a little more than those.
+// beganBetween returns how many requests began in [from, to], rounded to whole intervals.
 func (k *groupRecord) beganBetween(from, to int64) (n int64) {
 	for interval := from / threshold.Slice; interval <= to/threshold.Slice; interval++ {
 		n += k.beganByInterval[interval]
@@ -125,7 +127,7 @@ func (k *groupRecord) beganBetween(from, to int64) (n int64) {
 	return n
 }
 
-// mainCause returns the cause on which most of these requests spent most of their time, and their share.
+// mainCause returns the cause that most often took the most time of a request, and its share of the requests.
 func mainCause(list []slowRequest, ids *path.IDs, sp *spell.Speller) (report.CauseName, float64) {
 	sums := map[cause.Cause]int64{}
 	for _, r := range list {
@@ -140,7 +142,7 @@ func mainCause(list []slowRequest, ids *path.IDs, sp *spell.Speller) (report.Cau
 	return spell.Cause(best), float64(top) / float64(totalWeight(list))
 }
 
-// AddEvents fills in what happened in moments: in the stretches themselves, and until their last request ended.
+// AddEvents adds to moments what happened in them, until their last request ended.
 func AddEvents(list []report.Moment, series *report.Series, herds []process.HerdWakeup, durationNS int64) {
 	for i := range list {
 		moment := &list[i]
@@ -153,7 +155,7 @@ func AddEvents(list []report.Moment, series *report.Series, herds []process.Herd
 			}
 		}
 		for k := range herds {
-			// A herd holds up who comes while it runs.
+			// A herd delays requests that arrive while it runs.
 			if herd := &herds[k]; herd.FromNS <= moment.EndNS && herd.ToNS >= moment.StartNS {
 				moment.With = append(moment.With, report.MomentEvent{Kind: report.MomentHerd, StartNS: herd.FromNS, DurationNS: herd.ToNS - herd.FromNS, Count: herd.Goroutines, Site: herd.Site, Text: words.Number(int64(herd.Goroutines)) + " goroutines of " + words.FuncName(herd.Start) + " woke at once"})
 			}
@@ -162,7 +164,7 @@ func AddEvents(list []report.Moment, series *report.Series, herds []process.Herd
 	}
 }
 
-// coveringEvent returns an event of a kind that covers much of a moment.
+// coveringEvent returns an event for the given ranges of one kind, if they cover much of a moment.
 func coveringEvent(moment *report.Moment, kind report.MomentKind, ranges [][2]int64, durationNS int64) []report.MomentEvent {
 	from, to := moment.StartNS, max(moment.UntilNS, moment.StartNS+1)
 	var covered, all, first, last int64
@@ -186,6 +188,7 @@ func coveringEvent(moment *report.Moment, kind report.MomentKind, ranges [][2]in
 	return []report.MomentEvent{{Kind: kind, StartNS: first, DurationNS: last - first, Count: n, Text: sentence + " for " + words.Duration(covered) + " of it"}}
 }
 
+// momentText returns the text of a moment for the report.
 func momentText(moment *report.Moment) string {
 	s := words.Count(moment.Slow, "of the slowest requests begins", "of the slowest requests begin") + " within " + words.Duration(max(moment.EndNS-moment.StartNS, 1)) + " from " + words.Duration(moment.StartNS) + " on"
 	for i := range moment.With {

@@ -1,5 +1,9 @@
-// Package moments finds short stretches of time in which many of the slowest requests of a group begin, and says what
-// happened in them: a collection, a stop of the world, a freeze, a herd of goroutines that timers woke.
+// Package moments finds short intervals, moments, in which many of the slowest requests of a group begin, and lists
+// what happened in them: a garbage collection, a stop of the world, a freeze, a herd of goroutines that timers woke.
+//
+// The Sum stores the slowest requests of each group, how many requests began in each interval of scale.Slice, and
+// when requests waited for a P. After the pass, Find returns the moments of a group, and AddEvents adds the events of
+// the process to them.
 package moments
 
 import (
@@ -12,32 +16,32 @@ import (
 	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
-// Bounds of what is kept of a group: so many of its slowest requests, and how many requests began in each stretch of
-// beganNS, as long as there are at most maxIntervals of those.
+// Bounds of the data that is stored of a group: its maxSlowest slowest requests, and the number of requests that began in each
+// interval of scale.Slice, for at most maxIntervals intervals.
 const (
 	maxSlowest   = 2048
 	maxIntervals = 1 << 16
 )
 
-// A slow is one of the slowest requests.
+// A slowRequest is one of the slowest requests of a group.
 type slowRequest struct {
 	start, end int64
 	g          uint64
 	weight     int64
-	cause      path.CauseID // that took the most of it
+	cause      path.CauseID // the cause that took most of the request's time
 }
 
-// groupRecord is what is kept of a group.
+// A groupRecord stores the data of one group.
 type groupRecord struct {
 	slowest                 []slowRequest
-	minLatency              int64           // what a latency must be to be among them
-	beganByInterval         map[int64]int64 // by stretch; nil if there were too many
-	hasOverflowed           bool
-	lastInterval, lastCount int64 // n more began in stretch at
+	minLatency              int64           // a request must be at least that slow to be stored
+	beganByInterval         map[int64]int64 // requests that began, by interval; nil after an overflow
+	hasOverflowed           bool            // there were more than maxIntervals intervals
+	lastInterval, lastCount int64           // lastCount more requests began in lastInterval
 	cpuWaits                waitHistogram
 }
 
-// A Sum keeps the slowest requests of each group. It implements pass.Sum.
+// A Sum stores the slowest requests of each group. It implements pass.Sum.
 type Sum struct {
 	adders []*adder
 	merged adder
@@ -53,7 +57,7 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	return p
 }
 
-// Merge brings together what all workers kept, by the groups and causes of the report.
+// Merge merges what all workers stored, by the merged ids of groups and causes.
 func (s *Sum) Merge(ts []path.Translation) {
 	for i, p := range s.adders {
 		for id, record := range p.groups {
@@ -77,7 +81,7 @@ func (s *Sum) Merge(ts []path.Translation) {
 	s.adders = nil
 }
 
-// recordOf returns what is kept of a group of the report, nil if nothing is.
+// recordOf returns the merged record of a group, nil if there is none.
 func (s *Sum) recordOf(id path.GroupID) *groupRecord {
 	if int(id) >= len(s.merged.groups) {
 		return nil
@@ -85,11 +89,13 @@ func (s *Sum) recordOf(id path.GroupID) *groupRecord {
 	return s.merged.groups[id]
 }
 
+// An adder stores the requests of one worker.
 type adder struct {
 	stage  *path.Stage
 	groups []*groupRecord // by path.GroupID
 }
 
+// recordOf returns the worker's record of a group.
 func (p *adder) recordOf(id path.GroupID) *groupRecord {
 	k := entry.At(&p.groups, id)
 	if *k == nil {
@@ -126,11 +132,12 @@ func (p *adder) Add(w *path.WalkResult) {
 	k.addSlow(slowRequest{w.Start, w.Req.End, w.Req.G, w.Weight, top.Cause})
 }
 
+// countBegin counts n requests that began in an interval.
 func (k *groupRecord) countBegin(interval, n int64) {
 	if k.hasOverflowed {
 		return
 	}
-	// Most begin in the stretch of the one before.
+	// Most requests begin in the same interval as the one before.
 	if interval != k.lastInterval {
 		k.flushBegins()
 		k.lastInterval = interval
@@ -138,7 +145,7 @@ func (k *groupRecord) countBegin(interval, n int64) {
 	k.lastCount += n
 }
 
-// flushBegins counts those of the last stretch.
+// flushBegins adds the requests of the last interval to beganByInterval.
 func (k *groupRecord) flushBegins() {
 	if k.lastCount == 0 || k.hasOverflowed {
 		return
@@ -150,7 +157,8 @@ func (k *groupRecord) flushBegins() {
 	}
 }
 
-// slowerFirst orders requests, the slowest first. No two are equal, so which are kept does not depend on their order.
+// slowerFirst orders requests, the slowest first. No two requests are equal, so their order of arrival has no effect
+// on which are stored.
 func slowerFirst(a, b slowRequest) int {
 	if x, y := a.end-a.start, b.end-b.start; x != y {
 		return cmp.Compare(y, x)
@@ -158,7 +166,8 @@ func slowerFirst(a, b slowRequest) int {
 	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
-// addSlow takes a request if it is among the slowest. From keep on, slow is a heap with the one on top that goes next.
+// addSlow stores a request if it is among the slowest. From maxSlowest requests on, slowest is a heap whose top is
+// the fastest of them, the next one to be replaced.
 func (k *groupRecord) addSlow(r slowRequest) {
 	if len(k.slowest) < maxSlowest {
 		if k.slowest = append(k.slowest, r); len(k.slowest) == maxSlowest {
@@ -176,7 +185,7 @@ func (k *groupRecord) addSlow(r slowRequest) {
 	}
 }
 
-// siftDown moves an entry down to where it belongs in the heap.
+// siftDown restores the heap below entry i.
 func (k *groupRecord) siftDown(i int) {
 	r := k.slowest[i]
 	for {
@@ -196,5 +205,5 @@ func (k *groupRecord) siftDown(i int) {
 	k.slowest[i] = r
 }
 
-// sortSlowest sorts what is kept, the slowest first. Nothing may be added afterwards.
+// sortSlowest sorts the stored requests, the slowest first. No requests may be added afterwards.
 func (k *groupRecord) sortSlowest() { slices.SortFunc(k.slowest, slowerFirst) }

@@ -17,7 +17,7 @@ import (
 
 const ms = int64(1e6)
 
-// testGroup returns a group of 2000 requests over 10 s, each 5 ms after the one before, with a median of 1 ms.
+// testGroup returns a group of 2000 requests over 10 s, one every 5 ms, with a median of 1 ms.
 func testGroup() (*groupRecord, *report.Group) {
 	k := &groupRecord{beganByInterval: map[int64]int64{}}
 	for i := range int64(2000) {
@@ -27,8 +27,9 @@ func testGroup() (*groupRecord, *report.Group) {
 	return k, &report.Group{ID: "g", Count: 2000, LatencyNS: report.Latency{P50: &p50}}
 }
 
-// TestMoments: of the 20 slowest, 12 begin in two stretches of some milliseconds. It would catch stretches that are missed, and
-// those that are none: slow requests all over the time, or where all requests begin.
+// TestMoments: of the 20 slowest requests, 12 begin in two intervals of some milliseconds. It fails if such intervals
+// are missed, or if moments are found where slow requests are spread over the trace, or where requests of any latency
+// begin.
 func TestMoments(t *testing.T) {
 	k, g := testGroup()
 	for i := range int64(6) {
@@ -40,7 +41,7 @@ func TestMoments(t *testing.T) {
 	}
 	got := slowClusters(k, g, 10_000*ms)
 	if len(got) != 2 || got[0][0].start != 2000*ms || len(got[0]) != 6 || got[1][5].start != 7005*ms {
-		t.Fatalf("the stretches are %+v", got)
+		t.Fatalf("the clusters are %+v", got)
 	}
 
 	k, g = testGroup()
@@ -48,11 +49,11 @@ func TestMoments(t *testing.T) {
 		k.addSlow(slowRequest{start: i * 500 * ms, end: i*500*ms + 40*ms, weight: 1})
 	}
 	if got := slowClusters(k, g, 10_000*ms); len(got) != 0 {
-		t.Errorf("of slow requests all over the time: %+v", got)
+		t.Errorf("slow requests that are spread over the trace: %+v", got)
 	}
 
 	k, g = testGroup()
-	k.beganByInterval = map[int64]int64{200: 1200, 500: 800} // all begin where the slow ones do
+	k.beganByInterval = map[int64]int64{200: 1200, 500: 800} // all requests begin where the slow ones do
 	for i := range int64(20) {
 		k.addSlow(slowRequest{start: 2000*ms + i*ms/10, end: 2080 * ms, weight: 1})
 	}
@@ -61,8 +62,8 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// TestTwoOrThreeAreNoMoment: two or three slow requests that begin together meet by chance, four do not. It fails if fewer than four make a
-// moment.
+// TestTwoOrThreeAreNoMoment: two or three slow requests may begin together by chance, four do not. It fails if fewer
+// than four are a moment.
 func TestTwoOrThreeAreNoMoment(t *testing.T) {
 	for n, want := range map[int64]int{2: 0, 3: 0, 4: 5} {
 		k, g := testGroup()
@@ -71,13 +72,13 @@ func TestTwoOrThreeAreNoMoment(t *testing.T) {
 			k.addSlow(slowRequest{start: start, end: start + 40*ms, weight: 1})
 		}
 		if got := slowClusters(k, g, 10_000*ms); len(got) != want {
-			t.Errorf("of twenty slow requests, %d of which begin together at a time: %d moments, want %d", n, len(got), want)
+			t.Errorf("twenty slow requests, of which %d begin together each time: %d moments, want %d", n, len(got), want)
 		}
 	}
 }
 
-// TestCountOpenIntervals: requests that were open at the same time were late once. It would catch requests counted one by one, one that
-// ends in the middle of another taken for the end of both, and faster ones that join two moments.
+// TestCountOpenIntervals: requests that are open at the same time share one interval. It fails if requests are
+// counted one by one, if one that ends within another ends the interval, or if faster requests join two intervals.
 func TestCountOpenIntervals(t *testing.T) {
 	k, _ := testGroup()
 	for _, r := range [][2]int64{{100, 130}, {101, 115}, {120, 131}, {132, 133}, {500, 520}, {519, 540}, {541, 560}} {
@@ -85,13 +86,14 @@ func TestCountOpenIntervals(t *testing.T) {
 	}
 	for minLatency, want := range map[int64]int{10 * ms: 3, 20 * ms: 2, ms: 4, 100 * ms: 0} {
 		if got := k.countOpenIntervals(minLatency); got != want {
-			t.Errorf("those of %d ms and more are in %d moments, want %d", minLatency/ms, got, want)
+			t.Errorf("requests of at least %d ms are in %d intervals, want %d", minLatency/ms, got, want)
 		}
 	}
 }
 
-// TestShareWithin: the share of the time waited that lies in ranges is what adding up each wait's part in them says. It would
-// catch waits over many grains, in one grain, and over the ends of ranges that are told wrong, and ranges counted twice.
+// TestShareWithin: the share of the waited time within ranges equals the sum of each wait's overlap. It fails for
+// errors with waits over many grains, within one grain, or across the ends of ranges, and for ranges that are counted
+// twice.
 func TestShareWithin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -127,8 +129,8 @@ func TestShareWithin(t *testing.T) {
 	}
 }
 
-// TestTooManyWaits: waits all over a very long trace are not kept, and nothing is said of them. It would catch memory that
-// grows with the trace, and a share of what is left.
+// TestTooManyWaits: waits over a very long trace are dropped, and the share is 0. It fails if memory grows with the
+// trace, or if remaining waits produce a share.
 func TestTooManyWaits(t *testing.T) {
 	var w, small waitHistogram
 	for i := range int64(maxPages + 1) {
@@ -139,29 +141,29 @@ func TestTooManyWaits(t *testing.T) {
 		}
 	}
 	if w.pages != nil || w.shareWithin([][2]int64{{0, 1 << 50}}) != 0 {
-		t.Error("more pages than may be are kept, or spoken of")
+		t.Error("too many pages are stored, or used")
 	}
 	if small.merge(&w); small.shareWithin([][2]int64{{0, 1 << 50}}) != 0 {
-		t.Error("merged with too many, those that are left speak for all")
+		t.Error("after a merge with an overflown histogram, the remaining waits have a share")
 	}
 }
 
-// TestAddEvents: a collection that covers the stretch is told, one that goes on for most of the time is not; a herd is told with how
-// many it is, and only where it runs.
+// TestAddEvents: a collection that covers a moment is added, a stop of the world that covers most of the trace is
+// not. A herd is added with its size, and only where it runs.
 func TestAddEvents(t *testing.T) {
 	list := []report.Moment{{StartNS: 2000 * ms, EndNS: 2010 * ms, UntilNS: 2080 * ms, Slow: 6}, {StartNS: 7000 * ms, EndNS: 7005 * ms, UntilNS: 7100 * ms, Slow: 6}}
 	series := &report.Series{GC: [][2]int64{{1995 * ms, 60 * ms}}, STW: [][2]int64{{0, 9000 * ms}}}
 	AddEvents(list, series, []process.HerdWakeup{{Start: "main.tick", FromNS: 6999 * ms, ToNS: 7040 * ms, Goroutines: 10_000}}, 10_000*ms)
 	if w := list[0].With; len(w) != 1 || w[0].Kind != report.MomentGC || w[0].Text != "garbage was collected for 55.0ms of it" {
-		t.Errorf("beside the first: %+v", w)
+		t.Errorf("events of the first moment: %+v", w)
 	}
 	if w := list[1].With; len(w) != 1 || w[0].Kind != report.MomentHerd || w[0].Count != 10_000 {
-		t.Errorf("beside the second: %+v", w)
+		t.Errorf("events of the second moment: %+v", w)
 	}
 }
 
-// TestKeepsTheSlowest: of more requests than are kept, exactly the slowest are, whatever the order in which they come; also when
-// those of several workers are put together. A heap that sifts to the wrong child fails.
+// TestKeepsTheSlowest: exactly the slowest requests are stored, in whatever order they arrive, also after a merge of
+// several workers. It fails if the heap sifts to the wrong child.
 func TestKeepsTheSlowest(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	all := make([]slowRequest, 3*maxSlowest)
@@ -183,21 +185,21 @@ func TestKeepsTheSlowest(t *testing.T) {
 			}
 		}
 		if k.sortSlowest(); !slices.Equal(k.slowest, want) {
-			t.Fatal("not the slowest are kept")
+			t.Fatal("other requests than the slowest are stored")
 		}
 	}
 }
 
-// TestWhereRequestsBegin: requests are counted in the stretch of time in which they began, in whichever order they come and however
-// many each stands for; where there are too many stretches nothing is counted any more. It fails if they are counted with the next:
-// by that a burst of requests would be told as a moment in which they were slow.
+// TestWhereRequestsBegin: requests are counted in the interval in which they began, in any order and with any weight.
+// If there are too many intervals, nothing is counted. It fails if requests are counted in the next interval: then a
+// burst of requests would seem to be a moment in which they were slow.
 func TestWhereRequestsBegin(t *testing.T) {
 	k := &groupRecord{beganByInterval: make(map[int64]int64)}
 	for _, r := range [][2]int64{{3, 1}, {3, 1}, {0, 1}, {5, 10}, {3, 1}, {5, 1}, {6, 2}, {6, 2}} {
 		k.countBegin(r[0], r[1])
 	}
 	k.flushBegins()
-	k.flushBegins() // a second time nothing is left
+	k.flushBegins() // must add nothing
 	if want := map[int64]int64{0: 1, 3: 3, 5: 11, 6: 4}; !maps.Equal(k.beganByInterval, want) {
 		t.Errorf("began %v, want %v", k.beganByInterval, want)
 	}
@@ -206,12 +208,12 @@ func TestWhereRequestsBegin(t *testing.T) {
 	}
 	k.flushBegins()
 	if k.countBegin(7, 1); !k.hasOverflowed || k.beganByInterval != nil {
-		t.Errorf("%d stretches are kept", len(k.beganByInterval))
+		t.Errorf("%d intervals are stored", len(k.beganByInterval))
 	}
 }
 
-// TestNoMomentOfAShortTrace: what is a moment of ten seconds is none of three, whatever the trace's clock says at its beginning. It
-// fails if the clock is taken for the length, by which all that is slow for a while would be a moment.
+// TestNoMomentOfAShortTrace: the same cluster is a moment in a trace of ten seconds, but not in one of three,
+// whatever the trace's clock shows at the beginning. It fails if the clock is used as the length of the trace.
 func TestNoMomentOfAShortTrace(t *testing.T) {
 	const clock = 3_600_000 * ms
 	k, g := testGroup()
@@ -221,13 +223,13 @@ func TestNoMomentOfAShortTrace(t *testing.T) {
 		k.addSlow(slowRequest{start: start, end: start + 40*ms, weight: 1})
 	}
 	if got := slowClusters(k, g, 10_000*ms); len(got) != 1 {
-		t.Fatalf("of ten seconds: %+v", got)
+		t.Fatalf("in ten seconds: %+v", got)
 	}
 	sum := New()
 	sum.merged.groups = []*groupRecord{k}
 	syms := tracefmt.NewSymbols().Snapshot()
 	ids := path.New(&timeline.Window{}, &syms, path.Options{}).IDs
 	if got := sum.Find(0, g, ids, &spell.Speller{Syms: &syms, Start: clock, End: clock + 3000*ms}); len(got) != 0 {
-		t.Errorf("of three seconds: %+v", got)
+		t.Errorf("in three seconds: %+v", got)
 	}
 }

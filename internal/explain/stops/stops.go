@@ -1,10 +1,11 @@
-// Package stops counts the requests that a process met with when it was not running: held by a signal, a debugger, the freezer of its
-// cgroup, or with its whole machine. Requests that arrive meanwhile begin, for a trace, when the process goes on, so their
-// latency does not show it.
+// Package stops counts the requests around times in which the whole process did not run: stopped by a signal, a
+// debugger, the freezer of its cgroup, or together with its machine. Requests that arrive during a stop seem to begin
+// when the process continues, so their latency does not include the stop.
 //
-// Which silences of a trace were stops, host samples tell. Without them a trace gives a hint: arrivals do not get lost. Where
-// requests come at a steady rate, a pause of all of them is unlikely, and as many as are missing come at once after it. A client
-// that paused and makes up for it looks the same; one that always sends many at once does not, because nothing comes in between.
+// Host samples show which silences of a trace were stops. Without them, a trace gives a hint, because arrivals are
+// not lost: if requests normally arrive at a steady rate, the missing ones arrive at once after a stop. A client that
+// pauses and then catches up looks the same. A client that always sends bursts does not, because nothing arrives
+// between its bursts.
 package stops
 
 import (
@@ -17,10 +18,11 @@ import (
 	"github.com/whylate/whylate/internal/explain/threshold"
 )
 
-// A Silence is a stretch of the trace in which no thread wrote anything.
+// A Silence is an interval in which no thread wrote an event.
 type Silence struct {
 	Start, End int64
-	// RequestsDuring is how many requests were under way all through it, After how many began within freeze.BurstNS after it.
+	// RequestsDuring is how many requests were open throughout the silence. RequestsAfter is how many began within
+	// freeze.BurstNS after it.
 	RequestsDuring, RequestsAfter int
 }
 
@@ -30,9 +32,10 @@ type Sum struct {
 	adders  []*adder
 }
 
-// New returns a Sum over the silences of a detector.
+// New returns a Sum over the long silences of a detector.
 func New(freezes *freeze.Detector) *Sum { return &Sum{freezes: freezes} }
 
+// An adder counts the requests of one worker.
 type adder struct {
 	sum      *Sum
 	requests int
@@ -64,7 +67,7 @@ func (p *adder) Add(w *path.WalkResult) {
 	}
 }
 
-// Silences returns all silences with what was counted, and how many requests there were.
+// Silences returns all long silences with their counts, and the number of requests.
 func (s *Sum) Silences() (out []Silence, requests int) {
 	for _, quiet := range s.freezes.LongSilences() {
 		silence := Silence{Start: quiet.Start, End: quiet.End}
@@ -81,14 +84,14 @@ func (s *Sum) Silences() (out []Silence, requests int) {
 	return out, requests
 }
 
-// minScore is the score from which on pauses are believed to be none of the clients': the logarithm of the odds against all of them by
-// chance, as for a quota's clock (docs/throttling.md). fewest arrivals make a burst.
+// minScore is the score from which on silences are suspects: the logarithm of the odds against all of them by chance,
+// as for the clock of a quota (docs/throttling.md).
 const (
 	minScore = 12
 )
 
-// Suspects returns the silences after which as many requests came at once as their rate had made expect meanwhile, if these are
-// too many and too long for chance.
+// Suspects returns the silences after which about as many requests arrived at once as were missing during the silence
+// at the usual rate. It returns none if chance can explain their number and length.
 func Suspects(all []Silence, requests int, length int64) (out []Silence) {
 	for _, silence := range all {
 		if silence.RequestsAfter >= threshold.Several {
