@@ -75,7 +75,7 @@ func (d *deadlineWriter) Write(b []byte) (int, error) {
 	return d.ResponseRecorder.Write(b)
 }
 
-// TestDeadlines: each part of an answer has a deadline of its own, and so has an answer without a body.
+// TestDeadlines: each part of an answer has its deadline, and so has an answer without a body.
 func TestDeadlines(t *testing.T) {
 	s, h := fleet(t)
 	large := explained(t, s, h, bare+strings.Repeat("x", 10*part), "v1", hostileReport(1e6))

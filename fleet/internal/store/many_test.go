@@ -179,7 +179,7 @@ func TestManyEnvironments(t *testing.T) {
 			t.Errorf("%s: %d, want %d, %v", query, got, want, err)
 		}
 	}
-	// With many environments of its own, a service stays near its bound.
+	// A service that has many environments stays near its bound.
 	if _, err := s.w.ExecContext(t.Context(), `WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM x WHERE i<?)
 		INSERT INTO series (service, version, environment, pod, node, grp) SELECT 'b', '', 'e'||i, '', '', '' FROM x`, MaxSeries); err != nil {
 		t.Fatal(err)

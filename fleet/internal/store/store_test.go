@@ -50,7 +50,7 @@ func TestQueue(t *testing.T) {
 		}
 		defer s.Close()
 		now := time.Unix(1_700_000_000, 0)
-		received := now // each at a time of its own, also where the clock is set back
+		received := now // each recording at another time, also where the clock is set back
 		model := make(map[string]*entry)
 		var claims []*Recording // of all workers, also of those that are gone
 		must := func(err error) {

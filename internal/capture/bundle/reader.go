@@ -63,7 +63,7 @@ func Directory(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	return z, nil
 }
 
-// A directoryReader ends a zip reader that looks for entries after a number of bytes: the zip reader goes on as long as it finds
+// A directoryReader ends a zip reader that looks for entries after a number of bytes: the zip reader reads as long as it finds
 // entries, whatever their number in the file's last record says.
 type directoryReader struct {
 	io.ReaderAt
