@@ -96,7 +96,7 @@ func Explain(ctx context.Context, r io.Reader, opts Options) (*report.Report, er
 		Name: opts.Name, Request: opts.Request, Group: opts.Group, IgnoreMarks: opts.NoMarks, Exact: opts.Exact, TraceID: opts.TraceID, SpanID: opts.SpanID, Slowest: opts.Slowest, From: opts.From, To: opts.To,
 		MaxMemory: opts.MaxMemory, Workers: opts.Workers, Host: opts.Host, Allocs: opts.Allocs, Progress: opts.Progress,
 	}
-	in.Modules = modules.New(modules.Options{Own: opts.Modules})
+	in.Modules = modules.New(modules.Options{OwnPaths: opts.Modules})
 	for _, p := range opts.PathMap {
 		in.PathMap = append(in.PathMap, spell.PathRewrite(p))
 	}

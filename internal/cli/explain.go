@@ -172,7 +172,7 @@ func (e *explanation) explain(ctx context.Context, in *input) (rep *report.Repor
 	}
 	opts := e.given
 	opts.Name, opts.Slowest, opts.MaxMemory = in.name, e.slowestOr(0), int64(e.maxMemory)
-	opts.Modules = modules.New(modules.Options{Build: in.program(), Own: e.modules})
+	opts.Modules = modules.New(modules.Options{Build: in.program(), OwnPaths: e.modules})
 	opts.PeerRecording, opts.Reopen = e.served, in.again
 	opts.Host, opts.Allocs, opts.Replayer, opts.Index = in.host, in.allocs, e.keep, e.index
 	opts.Progress = func(int64) { adjust() }

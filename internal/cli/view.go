@@ -90,7 +90,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Editor: v.editor}}
 	again := make(chan struct{}, 1)
 	if isURL(arg) {
-		opts.Again = func() { again <- struct{}{} }
+		opts.RecordAgain = func() { again <- struct{}{} }
 	}
 	var err error
 	if served.Server, err = view.New(opts); err != nil {
@@ -168,7 +168,7 @@ func (s *served) begin(terminal *progress.Bar) {
 	s.bar = terminal.Telling(func(p progress.State) {
 		if !over.Load() {
 			text, share := p.Figures()
-			s.Reading(p.Label, text, share)
+			s.SetProgress(p.Label, text, share)
 		}
 	})
 }

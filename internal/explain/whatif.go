@@ -93,7 +93,7 @@ func (e *engine) setFacts(rep *report.Report, stats *process.Stats) {
 				collectorNS += float64(rowCause.TotalNS)
 			case report.CauseSched: // the collector marked during the wait
 				for _, r := range rowCause.RanMeanwhile {
-					if r.Site != nil && stdlib.Marks(r.Site.Func) {
+					if r.Site != nil && stdlib.IsGCMark(r.Site.Func) {
 						collectorNS += r.Share * float64(rowCause.TotalNS)
 					}
 				}

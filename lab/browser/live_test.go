@@ -486,7 +486,7 @@ func TestLiveReading(t *testing.T) {
 	data := testprog.Trace(t, "http1-long")
 	x := inspect.NewIndex(inspect.Limits{})
 	again := make(chan struct{}, 1)
-	s, err := view.New(view.Options{Again: func() { again <- struct{}{} }})
+	s, err := view.New(view.Options{RecordAgain: func() { again <- struct{}{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,7 +503,7 @@ func TestLiveReading(t *testing.T) {
 	g := rep.Groups[0]
 	p := load(t, browser, server.URL+"/#all.group="+g.ID, ".reading", func(url string) bool { return strings.HasPrefix(url, server.URL+"/") }, 390, false)
 	defer p.close()
-	s.Reading("http1.trace", "35% of 84.0 MB", 0.35)
+	s.SetProgress("http1.trace", "35% of 84.0 MB", 0.35)
 	p.await(`document.getElementById('text').textContent === '35% of 84.0 MB' && document.getElementById('share').value === 0.35`)
 	p.shot("live-reading-390")
 	if err := s.Show(trace, rep); err != nil {

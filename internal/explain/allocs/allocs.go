@@ -188,7 +188,7 @@ func allocationSite(sample *profile.Sample) (site, caller report.Site, call stri
 				continue
 			}
 			frame := report.Site{Func: line.Function.Name, File: line.Function.Filename, Line: int(line.Line)}
-			std := stdlib.Is(frame.Func) && !strings.HasPrefix(frame.Func, "main.")
+			std := stdlib.Contains(frame.Func) && !strings.HasPrefix(frame.Func, "main.")
 			switch {
 			case found && !std && frame.Func != site.Func:
 				return site, frame, call

@@ -26,7 +26,7 @@ func (s *Sites) findCall(id tracefmt.StackID) tracefmt.StringID {
 		return 0
 	}
 	fn := s.syms.Frame(frames[siteIndex-1]).Func
-	if !stdlib.Is(s.syms.String(fn)) {
+	if !stdlib.Contains(s.syms.String(fn)) {
 		return 0
 	}
 	return fn

@@ -34,7 +34,7 @@ func (p *Placer) Place() {
 	main := p.syms.Lookup("main.main")
 	for ; int(p.nextFrame) < p.syms.Frames(); p.nextFrame++ {
 		if f := p.syms.Frame(p.nextFrame); main != 0 && f.Func == main {
-			p.modules.Main(p.syms.String(f.File))
+			p.modules.SetMainFile(p.syms.String(f.File))
 		}
 	}
 	if !p.hasBegun && p.syms.Stacks() > 1 {
@@ -79,7 +79,7 @@ func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
 	}
 	if program != 0 {
 		fr := p.syms.Frame(program)
-		p.modules.Adopt(p.syms.String(fr.Func), p.syms.String(fr.File))
+		p.modules.AdoptModuleOf(p.syms.String(fr.Func), p.syms.String(fr.File))
 		p.ownFrames = nil
 	}
 }
@@ -87,12 +87,12 @@ func (p *Placer) adoptWrappedProgram(main tracefmt.StringID) {
 // noteCallee records which function a line of the standard library calls, if that shows what the line is for.
 func (p *Placer) noteCallee(id tracefmt.StackID, site tracefmt.FrameID) {
 	fn := p.syms.String(p.syms.Frame(site).Func)
-	if p.syms.Callee(site) != 0 || !stdlib.Known(fn) {
+	if p.syms.Callee(site) != 0 || !stdlib.HasActivities(fn) {
 		return
 	}
 	frames := p.syms.Stack(id)
 	if i := slices.Index(frames, site); i > 0 {
-		if callee := p.syms.Frame(frames[i-1]).Func; stdlib.Doing(fn, p.syms.String(callee)) != "" {
+		if callee := p.syms.Frame(frames[i-1]).Func; stdlib.Activity(fn, p.syms.String(callee)) != "" {
 			p.syms.SetCallee(site, callee)
 		}
 	}
@@ -155,5 +155,5 @@ func (p *Placer) isOwn(f tracefmt.FrameID) bool { return p.ownFrames.get(f, p.fi
 
 func (p *Placer) findOwn(f tracefmt.FrameID) memoBool {
 	fr := p.syms.Frame(f)
-	return memoBoolOf(!isCgoGlue(p.syms.String(fr.File)) && p.modules.Owns(p.syms.String(fr.Func), p.syms.String(fr.File)))
+	return memoBoolOf(!isCgoGlue(p.syms.String(fr.File)) && p.modules.IsOwn(p.syms.String(fr.Func), p.syms.String(fr.File)))
 }

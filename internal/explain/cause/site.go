@@ -45,7 +45,7 @@ func (s *Sites) findSite(id tracefmt.StackID) tracefmt.FrameID {
 	handlerIndex := len(frames) // the frame where the server's code ends and a handler begins
 	for i := len(frames) - 1; i >= 0; i-- {
 		switch fn := s.syms.String(s.syms.Frame(frames[i]).Func); {
-		case stdlib.PassesOn(fn):
+		case stdlib.IsPassThroughHandler(fn):
 			handlerIndex = i
 		case handlerIndex < len(frames) && strings.HasPrefix(fn, "runtime."):
 			return frames[handlerIndex] // the handler itself waits
@@ -84,5 +84,5 @@ func (s *Sites) IsStdlib(fn tracefmt.StringID) bool {
 
 func (s *Sites) findStdlib(fn tracefmt.StringID) memoBool {
 	name := s.syms.String(fn)
-	return memoBoolOf(stdlib.Is(name) && !strings.HasPrefix(name, "main."))
+	return memoBoolOf(stdlib.Contains(name) && !strings.HasPrefix(name, "main."))
 }

@@ -52,7 +52,7 @@ func functionTraits(fn string) stackTraits {
 		return inOnce
 	case isWebSocket(fn):
 		return notStdlib | inWebSocket
-	case !stdlib.Is(fn):
+	case !stdlib.Contains(fn):
 		return notStdlib
 	}
 	return 0

@@ -410,4 +410,6 @@ func nonStdSite(c *report.Cause, via []report.Via) *report.Site {
 }
 
 // isStdSite reports whether a site is in the standard library.
-func isStdSite(s *report.Site) bool { return !strings.HasPrefix(s.Func, "main.") && stdlib.Is(s.Func) }
+func isStdSite(s *report.Site) bool {
+	return !strings.HasPrefix(s.Func, "main.") && stdlib.Contains(s.Func)
+}

@@ -44,7 +44,7 @@ func isGCStop(kind string) bool { return strings.HasPrefix(kind, "GC ") }
 // workersPart and helpersPart return the share of mark workers, and of goroutines that help to mark, in what ran while requests
 // waited for a P.
 func workersPart(c *report.Cause) float64 { return markingPart(c, stdlib.MarkWorker) }
-func helpersPart(c *report.Cause) float64 { return markingPart(c, stdlib.MarkHelp) }
+func helpersPart(c *report.Cause) float64 { return markingPart(c, stdlib.MarkAssist) }
 
 // marksPart is the sum of both: the collector's share in what ran while requests waited for a P.
 func marksPart(c *report.Cause) float64 { return workersPart(c) + helpersPart(c) }

@@ -118,7 +118,7 @@ func occupantsOf(stats *process.Stats, g *report.Group) []occupant {
 			continue
 		}
 		for _, r := range cause.RanMeanwhile {
-			if r.Site == nil || stdlib.Marks(r.Site.Func) {
+			if r.Site == nil || stdlib.IsGCMark(r.Site.Func) {
 				continue
 			}
 			ns := r.Share * float64(cause.TotalNS)

@@ -59,7 +59,7 @@ func (s *Stage) markAssistFrame(span *timeline.Span) tracefmt.FrameID {
 		return 0
 	}
 	for _, frame := range s.Syms.Stack(span.Stack) {
-		if s.Syms.String(s.Syms.Frame(frame).Func) == stdlib.MarkHelp {
+		if s.Syms.String(s.Syms.Frame(frame).Func) == stdlib.MarkAssist {
 			return frame
 		}
 	}

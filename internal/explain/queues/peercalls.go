@@ -201,7 +201,7 @@ func (p *workerSum) findFanOut(w *path.WalkResult, lastG uint64, resumed int64) 
 		if ended = ended && done <= resumed; !ended {
 			done = resumed
 		}
-		if !ok || birth.Start != lastBirth.Start && (!ended || stdlib.Is(p.startFunc(birth.Start))) {
+		if !ok || birth.Start != lastBirth.Start && (!ended || stdlib.Contains(p.startFunc(birth.Start))) {
 			return true
 		}
 		if born >= firstEnd {

@@ -104,7 +104,7 @@ func (n *Namer) isOwned(f tracefmt.Frame) bool {
 		return false
 	}
 	file := n.syms.String(f.File)
-	if modules.Generated(file) {
+	if modules.IsGenerated(file) {
 		return false
 	}
 	if n.mainModuleDir != "" {

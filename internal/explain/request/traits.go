@@ -176,13 +176,13 @@ func functionOf(name string) function {
 	if f.hasAny(foundServer) {
 		f.traits &^= clientCall
 	}
-	if stdlib.Is(name) {
+	if stdlib.Contains(name) {
 		f.traits |= standardLibrary
 	}
 	if stdlib.IsMutex(name) {
 		f.traits |= mutexMethod
 	}
-	if stdlib.PassesOn(name) {
+	if stdlib.IsPassThroughHandler(name) {
 		f.traits |= requestForwarder
 	}
 	if isGRPCMethod(name) {

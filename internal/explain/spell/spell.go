@@ -63,10 +63,10 @@ func (s *Speller) SiteFor(frame, serviceFrame tracefmt.FrameID, vias []report.Vi
 	case s.Syms.Frame(frame).Caller != 0:
 		out.CalledFrom.Calls = s.Syms.String(callee)
 	default:
-		out.Does = stdlib.Doing(fn, s.Syms.String(callee))
+		out.Does = stdlib.Activity(fn, s.Syms.String(callee))
 	}
-	if s.Modules != nil && !s.Modules.Owns(fn, file) {
-		m := s.Modules.Of(fn, file)
+	if s.Modules != nil && !s.Modules.IsOwn(fn, file) {
+		m := s.Modules.ModuleOf(fn, file)
 		out.Module, out.Version = m.Path, m.Version
 	}
 	if c := out.CalledFrom; c != nil && s.Syms.Frame(frame).Caller == 0 {
@@ -119,7 +119,7 @@ func (s *Speller) ServiceFrame(site tracefmt.FrameID, vias []path.ChainWait, sta
 }
 
 func (s *Speller) isService(f tracefmt.Frame) bool {
-	return s.Modules.Owns(s.Syms.String(f.Func), s.Syms.String(f.File))
+	return s.Modules.IsOwn(s.Syms.String(f.Func), s.Syms.String(f.File))
 }
 
 // File returns a file name with its prefix rewritten.

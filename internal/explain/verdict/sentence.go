@@ -235,7 +235,7 @@ func (s *sentence) markInferred(site *report.VerdictSite) {
 func (s *sentence) addConcurrent(c *report.VerdictCause) {
 	markShare := 0.0
 	for _, r := range c.RanMeanwhile {
-		if r.Site != nil && stdlib.Marks(r.Site.Func) {
+		if r.Site != nil && stdlib.IsGCMark(r.Site.Func) {
 			markShare += r.Share
 		}
 	}

@@ -29,35 +29,35 @@ type Build struct {
 type Options struct {
 	// Build is nil if it is not known.
 	Build *Build
-	// Own are paths of modules, or of packages, that are the service's own.
-	Own []string
+	// OwnPaths are paths of modules, or of packages, that are the service's own.
+	OwnPaths []string
 }
 
 // A Set knows which code is the service's own. Its methods may be called by many at once.
 type Set struct {
-	own, deps []Module
-	mu        sync.RWMutex
-	home      string // directory of the main module's files, if that has a version
-	src       string // import path of the main module, in a tree of sources without versions
-	found     bool   // main was seen
-	said      bool   // somebody said what is own: nothing is added to it
+	ownModules, deps []Module
+	mu               sync.RWMutex
+	mainDir          string // directory of the main module's files, if that has a version
+	mainInSourceTree string // import path of the main module, in a tree of sources without versions
+	mainKnown        bool   // main was seen
+	ownIsFixed       bool   // somebody said what is own: nothing is added to it
 }
 
 // New returns a Set.
 func New(o Options) *Set {
-	s := &Set{said: len(o.Own) > 0}
-	for _, path := range o.Own {
+	s := &Set{ownIsFixed: len(o.OwnPaths) > 0}
+	for _, path := range o.OwnPaths {
 		if path = strings.Trim(path, "/"); path != "" {
-			s.own = append(s.own, Module{Path: path})
+			s.ownModules = append(s.ownModules, Module{Path: path})
 		}
 	}
 	if b := o.Build; b != nil {
 		s.deps = b.Deps
-		if len(s.own) == 0 && b.Main.Path != "" {
-			s.own = append(s.own, b.Main)
+		if len(s.ownModules) == 0 && b.Main.Path != "" {
+			s.ownModules = append(s.ownModules, b.Main)
 			for _, d := range b.Deps {
 				if d.Version == "" {
-					s.own = append(s.own, d)
+					s.ownModules = append(s.ownModules, d)
 				}
 			}
 		}
@@ -65,40 +65,40 @@ func New(o Options) *Set {
 	return s
 }
 
-// Main tells the set the file of main.main. Only the first call counts.
-func (s *Set) Main(file string) {
+// SetMainFile tells the set the file of main.main. Only the first call counts.
+func (s *Set) SetMainFile(file string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.found {
+	if s.mainKnown {
 		return
 	}
-	s.found = true
-	if at := strings.LastIndex(file, "@v"); at >= 0 { // .../module@v1.2.3/cmd/x/main.go
-		if end := strings.IndexByte(file[at:], '/'); end > 0 {
-			s.home = file[:at+end+1]
+	s.mainKnown = true
+	if versionIndex := strings.LastIndex(file, "@v"); versionIndex >= 0 { // .../module@v1.2.3/cmd/x/main.go
+		if end := strings.IndexByte(file[versionIndex:], '/'); end > 0 {
+			s.mainDir = file[:versionIndex+end+1]
 		}
 		return
 	}
 	// .../src/github.com/name/module/cmd/x/main.go: how distributions build, without modules.
 	if _, path, ok := strings.Cut(file, "/src/"); ok {
-		s.src = guess(path)
+		s.mainInSourceTree = guessModule(path)
 	}
 }
 
-// Adopt makes the module of a function the service's own, for a program whose main function only starts it: then what
+// AdoptModuleOf makes the module of a function the service's own, for a program whose main function only starts it: then what
 // the program is stands there. Nobody may ask meanwhile.
-func (s *Set) Adopt(fn, file string) {
-	if s.said || s.Owns(fn, file) {
+func (s *Set) AdoptModuleOf(fn, file string) {
+	if s.ownIsFixed || s.IsOwn(fn, file) {
 		return
 	}
-	if m := s.Of(fn, file); m.Path != "" {
-		s.own = append(s.own, m)
+	if m := s.ModuleOf(fn, file); m.Path != "" {
+		s.ownModules = append(s.ownModules, m)
 	}
 }
 
-// guess returns the module that a file of a tree of sources is in, by the habits of those who give names: the host and
+// guessModule returns the module that a file of a tree of sources is in, by the habits of those who give names: the host and
 // a name, on forges an owner and a name.
-func guess(path string) string {
+func guessModule(path string) string {
 	parts := strings.Split(path, "/")
 	n := 2
 	switch parts[0] {
@@ -114,45 +114,45 @@ func guess(path string) string {
 // Package returns the import path of a function's package. The linker writes dots of the last directory as %2e.
 func Package(fn string) string { return strings.ReplaceAll(stdlib.Package(fn), "%2e", ".") }
 
-// within reports whether a package is of the module with this path, or of one inside of it.
-func within(pkg, module string) bool {
+// isWithin reports whether a package is of the module with this path, or of one inside of it.
+func isWithin(pkg, module string) bool {
 	rest, ok := strings.CutPrefix(pkg, module)
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// longest returns the module of a list that a package is in.
-func longest(pkg string, list []Module) (m Module) {
+// longestMatch returns the module of a list that a package is in.
+func longestMatch(pkg string, list []Module) (m Module) {
 	for _, c := range list {
-		if len(c.Path) > len(m.Path) && within(pkg, c.Path) {
+		if len(c.Path) > len(m.Path) && isWithin(pkg, c.Path) {
 			m = c
 		}
 	}
 	return m
 }
 
-// Generated reports whether a file is named as generators name theirs: protoc's for Go and gRPC, for its gateway and for
+// IsGenerated reports whether a file is named as generators name theirs: protoc's for Go and gRPC, for its gateway and for
 // go-micro, connect's, twirp's and oapi-codegen's. Such code hands requests on, as a library's does, wherever it lies.
-func Generated(file string) bool {
-	return slices.ContainsFunc(generated, func(end string) bool { return strings.HasSuffix(file, end) })
+func IsGenerated(file string) bool {
+	return slices.ContainsFunc(generatedSuffixes, func(end string) bool { return strings.HasSuffix(file, end) })
 }
 
-var generated = []string{".pb.go", ".pb.gw.go", ".pb.micro.go", ".connect.go", ".twirp.go", ".gen.go"}
+var generatedSuffixes = []string{".pb.go", ".pb.gw.go", ".pb.micro.go", ".connect.go", ".twirp.go", ".gen.go"}
 
-// Owns reports whether a function, named as the runtime does, is the service's own.
-func (s *Set) Owns(fn, file string) bool {
+// IsOwn reports whether a function, named as the runtime does, is the service's own.
+func (s *Set) IsOwn(fn, file string) bool {
 	if strings.HasPrefix(fn, "main.") {
 		return true
 	}
-	if stdlib.Is(fn) {
+	if stdlib.Contains(fn) {
 		return false
 	}
 	pkg := Package(fn)
-	if len(s.own) > 0 {
-		mine := longest(pkg, s.own)
-		return mine.Path != "" && len(longest(pkg, s.deps).Path) <= len(mine.Path) && len(ofFile(pkg, file).Path) <= len(mine.Path)
+	if len(s.ownModules) > 0 {
+		ownModule := longestMatch(pkg, s.ownModules)
+		return ownModule.Path != "" && len(longestMatch(pkg, s.deps).Path) <= len(ownModule.Path) && len(moduleOfFile(pkg, file).Path) <= len(ownModule.Path)
 	}
 	s.mu.RLock()
-	home, src := s.home, s.src
+	home, src := s.mainDir, s.mainInSourceTree
 	s.mu.RUnlock()
 	switch {
 	case home != "":
@@ -160,38 +160,38 @@ func (s *Set) Owns(fn, file string) bool {
 	case strings.Contains(file, "@v") || strings.Contains(file, "/vendor/") || strings.HasPrefix(file, "external/"):
 		return false // the last is Bazel's
 	case src != "" && strings.Contains(file, "/src/"+pkg+"/"):
-		return within(pkg, src)
+		return isWithin(pkg, src)
 	}
 	return true
 }
 
-// Of returns the module of a dependency's function. The path is empty if neither the build nor the file tells, and for
+// ModuleOf returns the module of a dependency's function. The path is empty if neither the build nor the file tells, and for
 // the standard library.
-func (s *Set) Of(fn, file string) Module {
-	if strings.HasPrefix(fn, "main.") || stdlib.Is(fn) {
+func (s *Set) ModuleOf(fn, file string) Module {
+	if strings.HasPrefix(fn, "main.") || stdlib.Contains(fn) {
 		return Module{}
 	}
 	pkg := Package(fn)
-	if m := longest(pkg, s.deps); m.Path != "" {
+	if m := longestMatch(pkg, s.deps); m.Path != "" {
 		return m
 	}
-	return ofFile(pkg, file)
+	return moduleOfFile(pkg, file)
 }
 
-// ofFile returns the module and version that the name of a file tells, wherever the modules' cache lies:
+// moduleOfFile returns the module and version that the name of a file tells, wherever the modules' cache lies:
 // .../github.com/!name/module@v1.2.3/package/file.go.
-func ofFile(pkg, file string) Module {
-	at := strings.LastIndex(file, "@v")
-	if at < 0 {
+func moduleOfFile(pkg, file string) Module {
+	versionIndex := strings.LastIndex(file, "@v")
+	if versionIndex < 0 {
 		return Module{}
 	}
-	version, _, ok := strings.Cut(file[at+1:], "/")
+	version, _, ok := strings.Cut(file[versionIndex+1:], "/")
 	if !ok {
 		return Module{}
 	}
-	dir := unescape(file[:at])
+	dir := unescape(file[:versionIndex])
 	for { // the longest end that the package begins with
-		if dir != "" && within(pkg, dir) {
+		if dir != "" && isWithin(pkg, dir) {
 			return Module{Path: dir, Version: unescape(version)}
 		}
 		_, rest, ok := strings.Cut(dir, "/")

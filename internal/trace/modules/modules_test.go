@@ -22,10 +22,10 @@ func TestOwns(t *testing.T) {
 		{"a module of its own inside of the main one", Options{Build: build}, "", "example.org/shop/client.Do", "/home/u/x.go", false},
 		{"a directory beside it", Options{Build: build}, "", "example.org/tools/rig.Run", "/home/u/tools/x.go", true},
 		{"the standard library", Options{Build: build}, "", "net/http.(*conn).serve", "/usr/lib/go/x.go", false},
-		{"what is said counts more", Options{Build: build, Own: []string{"github.com/jackc/pgx/v5/"}}, "", "github.com/jackc/pgx/v5.Connect", "x.go", true},
-		{"what is said is all", Options{Own: []string{"example.org/shop"}}, "", "example.org/other.F", "/home/u/other/x.go", false},
-		{"a module inside, by its file", Options{Own: []string{"example.org/shop"}}, "", "example.org/shop/client.Do", "/m/example.org/shop/client@v1.0.0/x.go", false},
-		{"a program installed at a version", Options{Own: []string{"example.org/shop"}}, "", "example.org/shop/cart.Sum", "/m/example.org/shop@v1.0.0/cart/x.go", true},
+		{"what is said counts more", Options{Build: build, OwnPaths: []string{"github.com/jackc/pgx/v5/"}}, "", "github.com/jackc/pgx/v5.Connect", "x.go", true},
+		{"what is said is all", Options{OwnPaths: []string{"example.org/shop"}}, "", "example.org/other.F", "/home/u/other/x.go", false},
+		{"a module inside, by its file", Options{OwnPaths: []string{"example.org/shop"}}, "", "example.org/shop/client.Do", "/m/example.org/shop/client@v1.0.0/x.go", false},
+		{"a program installed at a version", Options{OwnPaths: []string{"example.org/shop"}}, "", "example.org/shop/cart.Sum", "/m/example.org/shop@v1.0.0/cart/x.go", true},
 
 		{"by its file", Options{}, "", "example.org/shop/cart.Sum", "/home/u/shop/cart/x.go", true},
 		{"a dependency by its file", Options{}, "", "github.com/lib/pq.Open", "github.com/lib/pq@v1.10.0/x.go", false},
@@ -39,9 +39,9 @@ func TestOwns(t *testing.T) {
 	} {
 		s := New(c.opts)
 		if c.main != "" {
-			s.Main(c.main)
+			s.SetMainFile(c.main)
 		}
-		if got := s.Owns(c.fn, c.file); got != c.want {
+		if got := s.IsOwn(c.fn, c.file); got != c.want {
 			t.Errorf("%s: %t, want %t", c.name, got, c.want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestOf(t *testing.T) {
 		{"net/http.Get", "/usr/lib/go/x@v1/y.go", "", ""},
 		{"main.main", "/m/example.org/shop@v1.0.0/main.go", "", ""},
 	} {
-		if got := s.Of(c.fn, c.file); got != (Module{c.path, c.version}) {
+		if got := s.ModuleOf(c.fn, c.file); got != (Module{c.path, c.version}) {
 			t.Errorf("%s in %s: %+v, want %s %s", c.fn, c.file, got, c.path, c.version)
 		}
 	}

@@ -2,21 +2,21 @@ package stdlib
 
 import "strings"
 
-// Doing says what a function of net/http is about while it calls another, "" where nothing is known: its lines have
+// Activity says what a function of net/http is about while it calls another, "" where nothing is known: its lines have
 // other numbers in every release, and its name tells nobody who does not know its source.
-func Doing(fn, callee string) string {
-	text := doing[fn][callee]
+func Activity(fn, callee string) string {
+	text := activities[fn][callee]
 	if text == "" && fn == "net/http.(*conn).serve" && strings.HasPrefix(callee, "crypto/tls.(*Conn).Handshake") {
 		text = "TLS handshake"
 	}
 	return text
 }
 
-// Known reports whether Doing knows anything of a function.
-func Known(fn string) bool { return doing[fn] != nil }
+// HasActivities reports whether Doing knows anything of a function.
+func HasActivities(fn string) bool { return activities[fn] != nil }
 
-// doing is by function and callee, as in net/http of Go 1.22 to 1.26.
-var doing = map[string]map[string]string{
+// activities is by function and callee, as in net/http of Go 1.22 to 1.26.
+var activities = map[string]map[string]string{
 	"net/http.(*conn).serve": {
 		"net/http.(*conn).readRequest":               "reading the request",
 		"net/http.(*connReader).startBackgroundRead": "watching whether the client hangs up",

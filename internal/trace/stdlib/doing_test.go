@@ -13,9 +13,9 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestDoing: every call that is named is one that the function makes, by net/http's own source. It would catch a name
+// TestActivity: every call that is named is one that the function makes, by net/http's own source. It would catch a name
 // that was mistyped or that has gone from the library, and so never is told.
-func TestDoing(t *testing.T) {
+func TestActivity(t *testing.T) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Skipf("go does not say where its library is: %v", err)
@@ -32,23 +32,23 @@ func TestDoing(t *testing.T) {
 			if !ok {
 				continue
 			}
-			of := calls[fn.Name.Name]
-			if of == nil {
-				of = map[string]bool{}
-				calls[fn.Name.Name] = of
+			callees := calls[fn.Name.Name]
+			if callees == nil {
+				callees = map[string]bool{}
+				calls[fn.Name.Name] = callees
 			}
 			ast.Inspect(fn, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.SelectStmt:
-					of["selectgo"] = true
+					callees["selectgo"] = true
 				case *ast.SendStmt:
-					of["chansend1"] = true
+					callees["chansend1"] = true
 				case *ast.CallExpr:
 					switch f := n.Fun.(type) {
 					case *ast.SelectorExpr:
-						of[f.Sel.Name] = true
+						callees[f.Sel.Name] = true
 					case *ast.Ident:
-						of[f.Name] = true
+						callees[f.Name] = true
 					}
 				}
 				return true
@@ -56,17 +56,17 @@ func TestDoing(t *testing.T) {
 		}
 	}
 	last := func(fn string) string { return fn[strings.LastIndexByte(fn, '.')+1:] }
-	for fn, callees := range doing {
+	for fn, callees := range activities {
 		for callee := range callees {
 			if !calls[last(fn)][last(callee)] {
 				t.Errorf("%s does not call %s", fn, callee)
 			}
 		}
 	}
-	if got := Doing("net/http.(*conn).serve", "crypto/tls.(*Conn).HandshakeContext"); got != "TLS handshake" {
+	if got := Activity("net/http.(*conn).serve", "crypto/tls.(*Conn).HandshakeContext"); got != "TLS handshake" {
 		t.Errorf("a handshake is called %q", got)
 	}
-	if got := Doing("net/http.(*conn).serve", "runtime.gopark"); got != "" {
+	if got := Activity("net/http.(*conn).serve", "runtime.gopark"); got != "" {
 		t.Errorf("what is not known is called %q", got)
 	}
 }

@@ -11,15 +11,15 @@ import (
 //go:generate sh -c "go list std | grep -v ^vendor/ >packages.txt"
 
 //go:embed packages.txt
-var list string
+var packageList string
 
 // packages are the import paths of "go list std" (go1.26).
 var packages = func() map[string]bool {
-	of := map[string]bool{}
-	for p := range strings.Lines(list) {
-		of[strings.TrimSpace(p)] = true
+	set := map[string]bool{}
+	for p := range strings.Lines(packageList) {
+		set[strings.TrimSpace(p)] = true
 	}
-	return of
+	return set
 }()
 
 // Package returns the import path of the package that a function, named as
@@ -37,12 +37,12 @@ func Package(fn string) string {
 	return fn[:slash+1+dot]
 }
 
-// Is reports whether a function belongs to the standard library or the
+// Contains reports whether a function belongs to the standard library or the
 // runtime, packages vendored there included. Functions without a package (C
 // and assembly stubs such as "_cgo_...") count as the runtime's.
-func Is(fn string) bool {
+func Contains(fn string) bool {
 	p := Package(fn)
-	if p == mark {
+	if p == markPackage {
 		return true // it stands where net/http does, between a service and its requests
 	}
 	if packages[p] {
@@ -59,29 +59,29 @@ func Is(fn string) bool {
 	return p == fn && !strings.Contains(fn, "/") && !strings.Contains(fn, ".")
 }
 
-const mark = "github.com/whylate/whylate/service/mark"
+const markPackage = "github.com/whylate/whylate/service/mark"
 
 // IsMutex reports whether a function is a method of sync.Mutex or sync.RWMutex.
 func IsMutex(fn string) bool {
 	return strings.HasPrefix(fn, "sync.(*Mutex).") || strings.HasPrefix(fn, "sync.(*RWMutex).") || strings.HasPrefix(fn, "internal/sync.(*Mutex).")
 }
 
-// PassesOn reports whether a function is one of net/http's handlers that only
+// IsPassThroughHandler reports whether a function is one of net/http's handlers that only
 // pass requests on to others: what they call is the handler.
-func PassesOn(fn string) bool {
+func IsPassThroughHandler(fn string) bool {
 	switch fn {
 	case "net/http.serverHandler.ServeHTTP", "net/http.(*ServeMux).ServeHTTP", "net/http.HandlerFunc.ServeHTTP",
 		"net/http.(*timeoutHandler).ServeHTTP", "net/http.initALPNRequest.ServeHTTP", "net/http.globalOptionsHandler.ServeHTTP":
 		return true
 	}
-	return Package(fn) == mark
+	return Package(fn) == markPackage
 }
 
 // The runtime's functions that mark for the garbage collector: a worker, and a goroutine that helps it.
 const (
 	MarkWorker = "runtime.gcBgMarkWorker"
-	MarkHelp   = "runtime.gcAssistAlloc"
+	MarkAssist = "runtime.gcAssistAlloc"
 )
 
-// Marks reports whether a function is one of them.
-func Marks(fn string) bool { return fn == MarkWorker || fn == MarkHelp }
+// IsGCMark reports whether a function is one of them.
+func IsGCMark(fn string) bool { return fn == MarkWorker || fn == MarkAssist }

@@ -26,7 +26,7 @@ func TestPackage(t *testing.T) {
 		if got := Package(c.fn); got != c.pkg {
 			t.Errorf("Package(%q) = %q, want %q", c.fn, got, c.pkg)
 		}
-		if got := Is(c.fn); got != c.std {
+		if got := Contains(c.fn); got != c.std {
 			t.Errorf("Is(%q) = %v, want %v", c.fn, got, c.std)
 		}
 	}

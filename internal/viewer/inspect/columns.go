@@ -12,18 +12,18 @@ const (
 // A column holds 4 bytes a row.
 type column struct {
 	chunks []*[chunkRows]uint32
-	n      int
+	length int
 }
 
 func (c *column) add(v uint32) {
-	if c.n&chunkMask == 0 {
+	if c.length&chunkMask == 0 {
 		c.chunks = append(c.chunks, new([chunkRows]uint32))
 	}
-	c.chunks[c.n>>chunkBits][c.n&chunkMask] = v
-	c.n++
+	c.chunks[c.length>>chunkBits][c.length&chunkMask] = v
+	c.length++
 }
 
-func (c *column) at(row int32) *uint32 { return &c.chunks[row>>chunkBits][row&chunkMask] }
+func (c *column) cell(row int32) *uint32 { return &c.chunks[row>>chunkBits][row&chunkMask] }
 
 func (c *column) bytes() int64 { return int64(len(c.chunks)) * chunkRows * 4 }
 
@@ -37,63 +37,63 @@ type numbers struct {
 }
 
 const (
-	isFar  = 1 << 31 // the rest is a place in far
-	middle = 1 << 30 // of what is not far: what stands for 0
+	farBit   = 1 << 31 // the rest is a place in far
+	zeroWord = 1 << 30 // of what is not far: what stands for 0
 )
 
 func (c *numbers) add(v int64) {
-	if c.relative && c.n&chunkMask == 0 {
+	if c.relative && c.length&chunkMask == 0 {
 		c.base = append(c.base, v)
 	}
 	c.column.add(0)
-	c.put(int32(c.n-1), v)
+	c.store(int32(c.length-1), v)
 }
 
-// near returns what stands for a number if it is near.
-func (c *numbers) near(row int32, v int64) (uint32, bool) {
+// encodeNear returns what stands for a number if it is near.
+func (c *numbers) encodeNear(row int32, v int64) (uint32, bool) {
 	if c.relative {
 		v -= c.base[row>>chunkBits]
 	}
-	v += middle
-	return uint32(v), v >= 0 && v < isFar
+	v += zeroWord
+	return uint32(v), v >= 0 && v < farBit
 }
 
-// put sets a number that was near, or was never set.
-func (c *numbers) put(row int32, v int64) {
-	word, ok := c.near(row, v)
+// store sets a number that was near, or was never set.
+func (c *numbers) store(row int32, v int64) {
+	word, ok := c.encodeNear(row, v)
 	if !ok {
-		word = isFar | uint32(len(c.far))
+		word = farBit | uint32(len(c.far))
 		c.far = append(c.far, v)
 	}
-	*c.column.at(row) = word
+	*c.column.cell(row) = word
 }
 
 func (c *numbers) set(row int32, v int64) {
-	if word := *c.column.at(row); word&isFar != 0 {
-		c.far[word&^isFar] = v
+	if word := *c.column.cell(row); word&farBit != 0 {
+		c.far[word&^farBit] = v
 		return
 	}
-	c.put(row, v)
+	c.store(row, v)
 }
 
 func (c *numbers) get(row int32) int64 {
-	word := *c.column.at(row)
+	word := *c.column.cell(row)
 	switch {
-	case word&isFar != 0:
-		return c.far[word&^isFar]
+	case word&farBit != 0:
+		return c.far[word&^farBit]
 	case c.relative:
-		return int64(word) - middle + c.base[row>>chunkBits]
+		return int64(word) - zeroWord + c.base[row>>chunkBits]
 	}
-	return int64(word) - middle
+	return int64(word) - zeroWord
 }
 
 func (c *numbers) bytes() int64 { return c.column.bytes() + int64(cap(c.far)+cap(c.base))*8 }
 
 // A rowTable finds the rows of goroutines. Their numbers are given out sixteen at a time, so they are near each other.
 type rowTable struct {
-	pages map[uint64]uint32 // by number of the page: which of rows
-	rows  []*[tablePages][pageIDs]int32
-	n     int
+	pages     map[uint64]uint32 // by number of the page: which of rows
+	rows      []*[tablePages][pageIDs]int32
+	pageCount int
 }
 
 const (
@@ -116,11 +116,11 @@ func (t *rowTable) get(id uint64) (row int32, ok bool) {
 func (t *rowTable) put(id uint64, row int32) {
 	p, ok := t.pages[id/pageIDs]
 	if !ok {
-		if t.n%tablePages == 0 {
+		if t.pageCount%tablePages == 0 {
 			t.rows = append(t.rows, new([tablePages][pageIDs]int32))
 		}
-		p = uint32(t.n)
-		t.n++
+		p = uint32(t.pageCount)
+		t.pageCount++
 		t.pages[id/pageIDs] = p
 	}
 	t.rows[p/tablePages][p%tablePages][id%pageIDs] = row + 1
@@ -133,8 +133,8 @@ func (t *rowTable) bytes() int64 {
 
 // Texts are bytes of any length, a row each.
 type texts struct {
-	places column // number of the chunk, and the place in it
-	chunks [][]byte
+	positions column // number of the chunk, and the place in it
+	chunks    [][]byte
 }
 
 const (
@@ -152,24 +152,24 @@ func (t *texts) add(b []byte) bool {
 		}
 		t.chunks = append(t.chunks, make([]byte, 0, textChunk))
 	}
-	t.places.add(uint32(k<<textBits | len(t.chunks[k])))
+	t.positions.add(uint32(k<<textBits | len(t.chunks[k])))
 	t.chunks[k] = append(t.chunks[k], b...)
 	return true
 }
 
-// at returns a row's bytes, and what stands behind them.
-func (t *texts) at(row int32) []byte {
-	place := *t.places.at(row)
+// bytesFrom returns a row's bytes, and what stands behind them.
+func (t *texts) bytesFrom(row int32) []byte {
+	place := *t.positions.cell(row)
 	return t.chunks[place>>textBits][place&textMask:]
 }
 
 // release gives back what rows before the chunk of rows after row have for themselves.
 func (t *texts) release(row int32) {
-	k := *t.places.at(row) >> textBits
+	k := *t.positions.cell(row) >> textBits
 	for ; k > 0 && t.chunks[k-1] != nil; k-- {
 		t.chunks[k-1] = nil
 	}
-	t.places.chunks[row>>chunkBits] = nil
+	t.positions.chunks[row>>chunkBits] = nil
 }
 
-func (t *texts) bytes() int64 { return t.places.bytes() + int64(len(t.chunks))*textChunk }
+func (t *texts) bytes() int64 { return t.positions.bytes() + int64(len(t.chunks))*textChunk }

@@ -10,12 +10,12 @@ import (
 // near, and changed afterwards. It would catch a number that is cut off, and one that is read with another chunk's base.
 func TestNumbers(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
-	some := func() int64 {
+	values := func() int64 {
 		switch rnd.IntN(8) {
 		case 0:
 			return rnd.Int64() - rnd.Int64()
 		case 1:
-			return []int64{math.MinInt64, math.MaxInt64, 0, -1, middle - 1, middle, -middle, -middle - 1, isFar - 1, isFar}[rnd.IntN(10)]
+			return []int64{math.MinInt64, math.MaxInt64, 0, -1, zeroWord - 1, zeroWord, -zeroWord, -zeroWord - 1, farBit - 1, farBit}[rnd.IntN(10)]
 		case 2:
 			return 1<<62 + rnd.Int64N(1<<31) - 1<<30
 		}
@@ -26,8 +26,8 @@ func TestNumbers(t *testing.T) {
 		var want []int64
 		check := func() {
 			t.Helper()
-			if c.n != len(want) {
-				t.Fatalf("relative %v: %d rows, should be %d", relative, c.n, len(want))
+			if c.length != len(want) {
+				t.Fatalf("relative %v: %d rows, should be %d", relative, c.length, len(want))
 			}
 			for i, v := range want {
 				if got := c.get(int32(i)); got != v {
@@ -37,13 +37,13 @@ func TestNumbers(t *testing.T) {
 		}
 		for range 2 {
 			for range 2*chunkRows + 100 {
-				v := some()
+				v := values()
 				c.add(v)
 				want = append(want, v)
 			}
 			check()
 			for range chunkRows {
-				i, v := rnd.IntN(len(want)), some()
+				i, v := rnd.IntN(len(want)), values()
 				c.set(int32(i), v)
 				want[i] = v
 			}

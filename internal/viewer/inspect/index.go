@@ -41,56 +41,56 @@ type Limits struct {
 // An Index is what one pass over a trace notes for later questions. Explain
 // fills it; it is read through a Trace.
 type Index struct {
-	limits Limits
-	sp     *spell.Speller
-	master *tracefmt.Symbols // grows only while the trace is first read
-	syms   tracefmt.Symbols  // for readers
-	minor  int
-	gens   []genInfo
-	keep   map[int]*timeline.Gen
-	kept   int64
-	reqs   requestColumns
-	gos    goroutineColumns
-	runs   timeline.Runs // those that go on into the next generation
-	carry  carries
-	first  int // the first generation of explain's window, in gens
-	procs  uint32
+	limits        Limits
+	speller       *spell.Speller
+	master        *tracefmt.Symbols // grows only while the trace is first read
+	syms          tracefmt.Symbols  // for readers
+	minor         int
+	gens          []genInfo
+	decoded       map[int]*timeline.Gen
+	decodedBytes  int64
+	requests      requestColumns
+	goroutines    goroutineColumns
+	runs          timeline.Runs // those that go on into the next generation
+	carried       carriedSpans
+	firstInWindow int // the first generation of explain's window, in gens
+	procs         uint32
 
-	walk    path.Options // as the requests were walked, freezes settled
-	buffers []*buffer    // by worker
-	all     []visit      // memory of Walked
-	lived   sync.WaitGroup
+	walkOptions   path.Options   // as the requests were walked, freezes settled
+	buffers       []*buffer      // by worker
+	requestMemory []addedRequest // memory of Walked
+	background    sync.WaitGroup
 }
 
 // genInfo is where a generation lies and what decoding it again needs.
 type genInfo struct {
-	num       uint64
-	offset    int64
-	bytes     int64
-	base, end int64
-	events    int64
-	resume    timeline.ResumeState
-	afterGap  bool // what was before it is not known
-	first     int  // the first generation of explain's window when this was its last
+	num           uint64
+	offset        int64
+	bytes         int64
+	base, end     int64
+	events        int64
+	resume        timeline.ResumeState
+	afterGap      bool // what was before it is not known
+	firstInWindow int  // the first generation of explain's window when this was its last
 }
 
 // NewIndex returns an empty Index.
 func NewIndex(limits Limits) *Index {
-	x := &Index{keep: make(map[int]*timeline.Gen), limits: Limits{
+	x := &Index{decoded: make(map[int]*timeline.Gen), limits: Limits{
 		cmp.Or(limits.Requests, 4<<20), cmp.Or(limits.Goroutines, 4<<20), cmp.Or(limits.Generations, 64<<20),
 	}}
-	x.carry.init()
-	x.gos.init()
-	x.reqs.init()
+	x.carried.init()
+	x.goroutines.init()
+	x.requests.init()
 	return x
 }
 
 // Reset makes the Index as new: the trace is read again.
 func (x *Index) Reset() {
-	x.lived.Wait()
+	x.background.Wait()
 	fresh := NewIndex(x.limits)
-	x.gens, x.keep, x.kept, x.reqs, x.gos, x.runs, x.carry = nil, fresh.keep, 0, fresh.reqs, fresh.gos, fresh.runs, fresh.carry
-	x.first, x.procs, x.buffers, x.all = 0, 0, nil, nil
+	x.gens, x.decoded, x.decodedBytes, x.requests, x.goroutines, x.runs, x.carried = nil, fresh.decoded, 0, fresh.requests, fresh.goroutines, fresh.runs, fresh.carried
+	x.firstInWindow, x.procs, x.buffers, x.requestMemory = 0, 0, nil, nil
 }
 
 // A groupRef is a path.GroupID of one worker, distinguished from those of others.
@@ -100,10 +100,10 @@ const refShift = 20
 
 // A buffer is one worker's part of an Index: the requests of one generation.
 type buffer struct {
-	number groupRef
-	stage  *path.Stage
-	visits []visit
-	bytes  []byte // of their details
+	number   groupRef
+	stage    *path.Stage
+	requests []addedRequest
+	details  []byte // of their details
 }
 
 // NewAdder implements pass.Sum.
@@ -123,10 +123,10 @@ func (b *buffer) Add(w *path.WalkResult) {
 	for _, s := range w.CauseTimes {
 		causes.Add(b.stage.IDs.Cause(s.Cause).Code, s.NS)
 	}
-	before := len(b.bytes)
-	b.bytes = appendDetail(b.bytes, r, r.End-w.PathStart, &causes)
-	b.visits = append(b.visits, visit{
-		kind: r.Kind, group: b.number<<refShift | groupRef(w.Group), start: w.PathStart, end: r.End, g: r.G, detail: b.bytes[before:], parts: slices.Clone(w.PieceEnds),
+	before := len(b.details)
+	b.details = appendDetail(b.details, r, r.End-w.PathStart, &causes)
+	b.requests = append(b.requests, addedRequest{
+		kind: r.Kind, group: b.number<<refShift | groupRef(w.Group), start: w.PathStart, end: r.End, g: r.G, detail: b.details[before:], pieceEnds: slices.Clone(w.PieceEnds),
 	})
 }
 
@@ -139,65 +139,65 @@ func (x *Index) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 		afterGap: gap,
 	})
 	if gap {
-		x.first = len(x.gens) - 1
+		x.firstInWindow = len(x.gens) - 1
 	}
 	for _, e := range g.ProcEvents {
 		x.procs = max(x.procs, e.P+1)
 	}
-	x.lived.Go(func() {
-		x.gos.add(g, x.limits.Goroutines)
+	x.background.Go(func() {
+		x.goroutines.addGeneration(g, x.limits.Goroutines)
 		if gap {
-			x.runs.Close(x.ran)
+			x.runs.Close(x.addRun)
 		}
-		x.runs.Add(g, x.ran)
+		x.runs.Add(g, x.addRun)
 	})
 }
 
-func (x *Index) ran(r timeline.Run) { x.gos.addRun(&r) }
+func (x *Index) addRun(r timeline.Run) { x.goroutines.addRun(&r) }
 
 // FinishGeneration implements pass.Waiter. It moves the requests that were added since
 // the last call into the columns, in an order that does not depend on how the
 // work was divided; the generation decoded last was the window's last.
 func (x *Index) FinishGeneration() {
-	x.lived.Wait()
+	x.background.Wait()
 	last := len(x.gens) - 1
-	x.gens[last].first = x.first
-	all := x.all[:0]
+	x.gens[last].firstInWindow = x.firstInWindow
+	all := x.requestMemory[:0]
 	for _, b := range x.buffers {
-		all = append(all, b.visits...)
+		all = append(all, b.requests...)
 	}
-	slices.SortFunc(all, compareVisits)
+	slices.SortFunc(all, compareAdded)
 	for i := range all {
-		x.reqs.add(&all[i], last)
+		x.requests.add(&all[i], last)
 	}
 	for _, b := range x.buffers {
-		clear(b.visits)
-		b.visits, b.bytes = b.visits[:0], b.bytes[:0]
+		clear(b.requests)
+		b.requests, b.details = b.requests[:0], b.details[:0]
 	}
 	clear(all)
-	x.all = all
-	x.reqs.fit(x.limits.Requests)
+	x.requestMemory = all
+	x.requests.dropShortest(x.limits.Requests)
 }
 
 // KeepDropped notes that explain's window no longer begins with g but with the
 // generation after it, of which carry tells what was before. It reports
 // whether the index keeps g for later questions; the caller must not reuse it then.
 func (x *Index) KeepDropped(g *timeline.Gen, carry *timeline.Carry) bool {
-	at := x.first
-	x.first++
-	x.carry.add(x.first, carry)
-	return x.take(at, g)
+	genIndex := x.firstInWindow
+	x.firstInWindow++
+	x.carried.add(x.firstInWindow, carry)
+	return x.keepDecoded(genIndex, g)
 }
 
-// take keeps a decoded generation, as long as there is room for all: the first few of many are not asked for more than others, and
+// keepDecoded keeps a decoded generation, as long as there is room for all: the first few of many are not asked for more than others, and
 // the rows of the others need the room.
-func (x *Index) take(at int, g *timeline.Gen) bool {
-	x.kept += g.Size()
-	if x.kept > x.limits.Generations {
-		clear(x.keep)
+func (x *Index) keepDecoded(genIndex int, g *timeline.Gen) bool {
+	x.decodedBytes += g.Size()
+	if x.decodedBytes > x.limits.Generations {
+		clear(x.decoded)
 		return false
 	}
-	x.keep[at] = g
+	x.decoded[genIndex] = g
 	return true
 }
 
@@ -207,13 +207,13 @@ func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID
 	for len(p.Window.Gens) > 0 {
 		x.KeepDropped(p.Window.DropFirst(), p.Window.Carry())
 	}
-	x.runs.Close(x.ran)
+	x.runs.Close(x.addRun)
 	x.master, x.syms, x.minor = p.Decoder.Symbols, p.Decoder.Symbols.Snapshot(), p.Reader.Minor()
 	// Sites are looked up by many at once from now on, each with its own memory.
-	own := *sp
-	own.Syms, own.Sites = &x.syms, nil
-	x.sp = &own
-	x.walk = path.Options{Freezes: freezes, Settlement: sp.Settlement, AnswersOf: p.Answers(), IsClientWait: p.Finder.ClientWaits()}
-	x.reqs.finish(x.buffers, ts, ids, sp.Settlement)
-	x.buffers, x.all = nil, nil
+	speller := *sp
+	speller.Syms, speller.Sites = &x.syms, nil
+	x.speller = &speller
+	x.walkOptions = path.Options{Freezes: freezes, Settlement: sp.Settlement, AnswersOf: p.Answers(), IsClientWait: p.Finder.ClientWaits()}
+	x.requests.setGroups(x.buffers, ts, ids, sp.Settlement)
+	x.buffers, x.requestMemory = nil, nil
 }

@@ -228,12 +228,12 @@ func TestStrips(t *testing.T) {
 								want += r.To - r.From
 							}
 						})
-						near(t, fmt.Sprintf("%v P%d", z, s.Lane.ID), sum[timeline.Running], want, z.buckets, s.Sums != nil)
+						isNear(t, fmt.Sprintf("%v P%d", z, s.Lane.ID), sum[timeline.Running], want, z.buckets, s.Sums != nil)
 						continue
 					}
 					want := wanted(win, lanes[i].ID, start+z.from, start+to)
 					for st := range want {
-						near(t, fmt.Sprintf("%v G%d state %d", z, s.Lane.ID, st), sum[st], want[st], z.buckets, s.Sums != nil)
+						isNear(t, fmt.Sprintf("%v G%d state %d", z, s.Lane.ID, st), sum[st], want[st], z.buckets, s.Sums != nil)
 					}
 				}
 			}
@@ -241,9 +241,9 @@ func TestStrips(t *testing.T) {
 	}
 }
 
-// near compares times; where a tile's border cuts a cell of a sum, the cell's
+// isNear compares times; where a tile's border cuts a cell of a sum, the cell's
 // time is taken as spread evenly.
-func near(t *testing.T, what string, got, want int64, buckets int, summed bool) {
+func isNear(t *testing.T, what string, got, want int64, buckets int, summed bool) {
 	t.Helper()
 	slack := int64(0)
 	if summed {
@@ -518,8 +518,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestTogether asks many questions at once; the race detector listens.
-func TestTogether(t *testing.T) {
+// TestConcurrentQuestions asks many questions at once; the race detector listens.
+func TestConcurrentQuestions(t *testing.T) {
 	rep, tr := openedBusy(t)
 	ctx := context.Background()
 	var wg sync.WaitGroup
@@ -542,7 +542,7 @@ func TestTogether(t *testing.T) {
 				if _, _, err := tr.Goroutines(ctx, inspect.GoroutineQuery{Function: "http", OnStack: true, Limit: 3}); err != nil {
 					t.Error(err)
 				}
-				if _, err := tr.At(ctx, inspect.Lane{Proc: true, ID: uint64(k)}, from); err != nil {
+				if _, err := tr.MomentAt(ctx, inspect.Lane{Proc: true, ID: uint64(k)}, from); err != nil {
 					t.Error(err)
 				}
 			}

@@ -65,8 +65,8 @@ type Strips struct {
 	Missing  [][2]int64 // what was not decoded in time
 }
 
-// coarse is the width of the cells that sums over much time are made of.
-const coarse = 1 << 20
+// cellWidth is the width of the cells that sums over much time are made of.
+const cellWidth = 1 << 20
 
 // Strips returns what the lanes of a tile show.
 func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
@@ -79,7 +79,7 @@ func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
 		return nil, fmt.Errorf("the time asked for ends before it begins")
 	}
 	width := (tile.To - tile.From + int64(tile.Buckets) - 1) / int64(tile.Buckets)
-	tile.From, tile.To = max(tile.From, 0), min(tile.To, t.x.sp.End-t.start+1)
+	tile.From, tile.To = max(tile.From, 0), min(tile.To, t.index.speller.End-t.start+1)
 	out := &Strips{From: tile.From, To: tile.To, BucketNS: width}
 	if tile.To <= tile.From {
 		for _, l := range tile.Lanes {
@@ -87,20 +87,20 @@ func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
 		}
 		return out, nil
 	}
-	leave, err := t.enter(ctx)
+	leave, err := t.acquireSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	if out.BucketNS >= coarse {
+	if out.BucketNS >= cellWidth {
 		return out, t.coarseStrips(ctx, tile, out)
 	}
 	return out, t.fineStrips(ctx, tile, out)
 }
 
-// stride is how many generations are looked at together; the window has one
+// windowStride is how many generations are looked at together; the window has one
 // more on either side.
-const stride = maxWindow - 2
+const windowStride = maxWindow - 2
 
 func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 	out.Strips = make([]Strip, len(tile.Lanes))
@@ -108,23 +108,23 @@ func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 		out.Strips[i].Lane = l
 	}
 	sites := newSiteCache(t)
-	defer sites.done()
-	first, last := t.span(tile.From+t.start, tile.To+t.start)
-	for i := first; i <= last; i += stride {
+	defer sites.release()
+	first, last := t.generationsIn(tile.From+t.start, tile.To+t.start)
+	for i := first; i <= last; i += windowStride {
 		// Generations answer each for its own time, up to the next one's beginning.
 		from, _ := t.extent(i)
-		_, to := t.extent(min(i+stride-1, last))
+		_, to := t.extent(min(i+windowStride-1, last))
 		from, to = max(from, tile.From), min(to, tile.To)
 		if from >= to {
 			continue
 		}
 		// What a tile of a part of a generation shows must not decode what the tile does not touch: sixteen of them for a
 		// millisecond do not stay in memory either. One is looked at beside, for what was before and goes on.
-		win, err := t.window(ctx, max(i-1, 0), min(i+stride, last+1, len(t.x.gens)-1))
+		win, err := t.window(ctx, max(i-1, 0), min(i+windowStride, last+1, len(t.index.gens)-1))
 		if err != nil {
 			return err
 		}
-		if err := t.pieces(ctx, win, from+t.start, to+t.start, out.Strips, sites); err != nil {
+		if err := t.addPieces(ctx, win, from+t.start, to+t.start, out.Strips, sites); err != nil {
 			return err
 		}
 	}
@@ -136,8 +136,8 @@ func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 	return nil
 }
 
-// pieces adds what lanes show in [from, to), on the trace's clock, without places if sites is nil.
-func (t *Trace) pieces(ctx context.Context, win *timeline.Window, from, to int64, strips []Strip, sites *siteCache) error {
+// addPieces adds what lanes show in [from, to), on the trace's clock, without places if sites is nil.
+func (t *Trace) addPieces(ctx context.Context, win *timeline.Window, from, to int64, strips []Strip, sites *siteCache) error {
 	procs := make(map[uint64]*Strip)
 	var spans []timeline.Span
 	for i := range strips {
@@ -151,8 +151,8 @@ func (t *Trace) pieces(ctx context.Context, win *timeline.Window, from, to int64
 		}
 		spans = win.Spans(s.Lane.ID, from, to, spans[:0])
 		for k := range spans {
-			if p, ok := sites.cut(&spans[k], from, to); ok {
-				s.add(p, t.start)
+			if p, ok := sites.pieceOf(&spans[k], from, to); ok {
+				s.addPiece(p, t.start)
 			}
 		}
 	}
@@ -162,21 +162,21 @@ func (t *Trace) pieces(ctx context.Context, win *timeline.Window, from, to int64
 	runs := make(map[*Strip][]Piece)
 	win.EachRun(from, to, func(r timeline.Run) {
 		if s := procs[uint64(r.P)]; s != nil && r.P != timeline.NoP {
-			runs[s] = append(runs[s], Piece{From: r.From, To: r.To, State: timeline.Running, G: r.G, Site: sites.of(r.Stack)})
+			runs[s] = append(runs[s], Piece{From: r.From, To: r.To, State: timeline.Running, G: r.G, Site: sites.siteOf(r.Stack)})
 		}
 	})
 	for s, list := range runs {
 		slices.SortFunc(list, func(a, b Piece) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 		for _, p := range list {
-			s.add(p, t.start)
+			s.addPiece(p, t.start)
 		}
 	}
 	return nil
 }
 
-// add appends a piece, or makes the last one longer: runs are cut at events,
+// addPiece appends a piece, or makes the last one longer: runs are cut at events,
 // and everything where generations meet.
-func (s *Strip) add(p Piece, start int64) {
+func (s *Strip) addPiece(p Piece, start int64) {
 	p.From, p.To = p.From-start, p.To-start
 	if n := len(s.Pieces); n > 0 {
 		l := &s.Pieces[n-1]
@@ -228,17 +228,17 @@ func (t *Trace) coarseStrips(ctx context.Context, tile Tile, out *Strips) error 
 		out.Strips[i] = Strip{Lane: l, Sums: newSums(tile.Buckets)}
 	}
 	began := time.Now()
-	first, last := t.span(tile.From+t.start, tile.To+t.start)
+	first, last := t.generationsIn(tile.From+t.start, tile.To+t.start)
 	for i := first; i <= last; i++ {
 		from, to := t.extent(i)
 		if to <= tile.From || from >= tile.To {
 			continue
 		}
-		if tile.Patience > 0 && time.Since(began) > tile.Patience && !t.hasShapes(i, tile.Lanes) {
+		if tile.Patience > 0 && time.Since(began) > tile.Patience && !t.hasCells(i, tile.Lanes) {
 			out.Missing = append(out.Missing, [2]int64{max(from, tile.From), min(to, tile.To)})
 			continue
 		}
-		shapes, err := t.shapesOf(ctx, i, tile.Lanes)
+		shapes, err := t.cellsOf(ctx, i, tile.Lanes)
 		if err != nil {
 			return err
 		}
@@ -252,8 +252,8 @@ func (t *Trace) coarseStrips(ctx context.Context, tile Tile, out *Strips) error 
 // extent returns the time that a generation answers for: up to the next one's
 // beginning.
 func (t *Trace) extent(i int) (from, to int64) {
-	gens := t.x.gens
-	from, to = gens[i].base-t.start, t.x.sp.End-t.start+1
+	gens := t.index.gens
+	from, to = gens[i].base-t.start, t.index.speller.End-t.start+1
 	if i+1 < len(gens) {
 		to = gens[i+1].base - t.start
 	}

@@ -34,121 +34,121 @@ type Goroutine struct {
 
 // A lineup is the goroutines that a query selects, least first. It is remembered, so that only the first page of a list costs more than
 // its rows.
-type lineup struct {
-	rows []int32
-	ran  []int64 // beside rows, if they were sorted by it
+type goroutineSelection struct {
+	rows     []int32
+	runTimes []int64 // beside rows, if they were sorted by it
 }
 
 // Goroutines returns a page of those that a query selects, and how many there are.
 func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Goroutine, total int, err error) {
-	l, err := t.lineup(ctx, q)
+	l, err := t.selectGoroutines(ctx, q)
 	if err != nil {
 		return nil, 0, err
 	}
 	page = []Goroutine{}
-	for at := range places(len(l.rows), q.Offset, q.Limit, q.Descending) {
-		ran := int64(0)
-		if l.ran != nil {
-			ran = l.ran[at]
+	for i := range pagePositions(len(l.rows), q.Offset, q.Limit, q.Descending) {
+		runTime := int64(0)
+		if l.runTimes != nil {
+			runTime = l.runTimes[i]
 		}
-		page = append(page, t.goroutine(l.rows[at], ran))
+		page = append(page, t.goroutine(l.rows[i], runTime))
 	}
 	return page, len(l.rows), nil
 }
 
-// lineup returns the goroutines that a query selects.
-func (t *Trace) lineup(ctx context.Context, q GoroutineQuery) (*lineup, error) {
-	g, end := &t.x.gos, t.x.sp.End-t.start+1
+// selectGoroutines returns the goroutines that a query selects.
+func (t *Trace) selectGoroutines(ctx context.Context, q GoroutineQuery) (*goroutineSelection, error) {
+	g, end := &t.index.goroutines, t.index.speller.End-t.start+1
 	// Times that select the same are one query.
 	if q.From = max(q.From, 0); q.To <= 0 || q.To > end {
 		q.To = end
 	}
 	q.Offset, q.Limit, q.Descending = 0, 0, false // of a page
-	return t.lineups.of(ctx, q, func() (*lineup, error) {
+	return t.goroutineSelections.getOrMake(ctx, q, func() (*goroutineSelection, error) {
 		var named []bool
-		var shown bitset
+		var showing bitset
 		var err error
 		if q.Function != "" {
-			named = t.matches(q.Function)
+			named = t.matchingStrings(q.Function)
 			if q.OnStack {
-				if shown, err = t.shows(ctx, q.Function); err != nil {
+				if showing, err = t.goroutinesShowing(ctx, q.Function); err != nil {
 					return nil, err
 				}
 			}
 		}
-		var ran func(row int32) int64
+		var runTime func(row int32) int64
 		if q.Sort == "run" {
-			if ran, err = t.ran(ctx, q.From, q.To); err != nil {
+			if runTime, err = t.runTimesIn(ctx, q.From, q.To); err != nil {
 				return nil, err
 			}
 		}
-		l := &lineup{}
+		l := &goroutineSelection{}
 		for row := range int32(g.rows()) {
-			name := g.name(row, &t.x.syms)
-			if !t.lived(row, q.From, q.To) || q.Exact && t.x.syms.String(name) != q.Function {
+			name := g.name(row, &t.index.syms)
+			if !t.isKnownAlive(row, q.From, q.To) || q.Exact && t.index.syms.String(name) != q.Function {
 				continue
 			}
-			if named == nil || named[name] || shown != nil && shown.has(row) {
+			if named == nil || named[name] || showing != nil && showing.contains(row) {
 				l.rows = append(l.rows, row)
 			}
 		}
-		t.sort(l, q.Sort, ran)
+		t.sortGoroutines(l, q.Sort, runTime)
 		return l, ctx.Err()
 	})
 }
 
-// sort puts a lineup's rows into a query's order. Rows of equal keys are in order of their numbers; of run and pieces, of which most is
+// sortGoroutines puts a lineup's rows into a query's order. Rows of equal keys are in order of their numbers; of run and pieces, of which most is
 // wanted first, the other way round.
-func (t *Trace) sort(l *lineup, by string, ran func(row int32) int64) {
-	g := &t.x.gos
-	switch by {
+func (t *Trace) sortGoroutines(l *goroutineSelection, order string, runTime func(row int32) int64) {
+	g := &t.index.goroutines
+	switch order {
 	case "run", "pieces":
 		sortRows(l.rows, func(row int32) uint64 { return ^g.id(row) })
 	default:
 		sortRows(l.rows, g.id)
 	}
-	switch by {
+	switch order {
 	case "run":
-		sortRows(l.rows, func(row int32) uint64 { return ordered(ran(row)) })
-		l.ran = make([]int64, len(l.rows))
+		sortRows(l.rows, func(row int32) uint64 { return sortKey(runTime(row)) })
+		l.runTimes = make([]int64, len(l.rows))
 		for i, row := range l.rows {
-			l.ran[i] = ran(row)
+			l.runTimes[i] = runTime(row)
 		}
 	case "pieces":
-		sortRows(l.rows, func(row int32) uint64 { return uint64(*g.pieces.at(row)) })
+		sortRows(l.rows, func(row int32) uint64 { return uint64(*g.pieces.cell(row)) })
 	case "born":
-		sortRows(l.rows, func(row int32) uint64 { return ordered(g.born(row)) })
+		sortRows(l.rows, func(row int32) uint64 { return sortKey(g.born(row)) })
 	case "name":
 		names := make(map[tracefmt.StringID]uint64)
 		for _, row := range l.rows {
-			names[g.name(row, &t.x.syms)] = 0
+			names[g.name(row, &t.index.syms)] = 0
 		}
-		sorted := slices.SortedFunc(maps.Keys(names), func(a, b tracefmt.StringID) int { return cmp.Compare(t.x.syms.String(a), t.x.syms.String(b)) })
+		sorted := slices.SortedFunc(maps.Keys(names), func(a, b tracefmt.StringID) int { return cmp.Compare(t.index.syms.String(a), t.index.syms.String(b)) })
 		for i, name := range sorted {
-			if i > 0 && t.x.syms.String(name) == t.x.syms.String(sorted[i-1]) {
+			if i > 0 && t.index.syms.String(name) == t.index.syms.String(sorted[i-1]) {
 				names[name] = names[sorted[i-1]]
 			} else {
 				names[name] = uint64(i)
 			}
 		}
-		sortRows(l.rows, func(row int32) uint64 { return names[g.name(row, &t.x.syms)] })
+		sortRows(l.rows, func(row int32) uint64 { return names[g.name(row, &t.index.syms)] })
 	}
 }
 
-func (t *Trace) goroutine(row int32, ran int64) Goroutine {
-	g := &t.x.gos
-	out := Goroutine{ID: g.id(row), Name: t.x.syms.String(g.name(row, &t.x.syms)), BornNS: -1, LastNS: g.last(row) - t.start, Pieces: int(*g.pieces.at(row)), RunNS: ran}
+func (t *Trace) goroutine(row int32, runTime int64) Goroutine {
+	g := &t.index.goroutines
+	out := Goroutine{ID: g.id(row), Name: t.index.syms.String(g.name(row, &t.index.syms)), BornNS: -1, LastNS: g.lastSeen(row) - t.start, Pieces: int(*g.pieces.cell(row)), RunNS: runTime}
 	if born := g.born(row); born != 0 {
 		out.BornNS = born - t.start
 	}
 	return out
 }
 
-// Named describes some goroutines, in the same order.
-func (t *Trace) Named(ids []uint64) []Goroutine {
+// DescribeGoroutines describes some goroutines, in the same order.
+func (t *Trace) DescribeGoroutines(ids []uint64) []Goroutine {
 	out := make([]Goroutine, 0, len(ids))
 	for _, id := range ids {
-		if row, ok := t.x.gos.rowsOf.get(id); ok {
+		if row, ok := t.index.goroutines.table.get(id); ok {
 			out = append(out, t.goroutine(row, 0))
 		} else {
 			out = append(out, Goroutine{ID: id, BornNS: -1})
@@ -157,26 +157,26 @@ func (t *Trace) Named(ids []uint64) []Goroutine {
 	return out
 }
 
-// ran returns, by row, for how long goroutines ran in a stretch of time. Of the
+// runTimesIn returns, by row, for how long goroutines ran in a stretch of time. Of the
 // whole trace that was noted while it was indexed; of another one that is too
 // long to be looked at as a whole, it is what ran in its first generations.
-func (t *Trace) ran(ctx context.Context, from, to int64) (func(row int32) int64, error) {
-	if from <= 0 && to >= t.x.sp.End-t.start {
-		return t.x.gos.ran.get, nil
+func (t *Trace) runTimesIn(ctx context.Context, from, to int64) (func(row int32) int64, error) {
+	if from <= 0 && to >= t.index.speller.End-t.start {
+		return t.index.goroutines.runTimes.get, nil
 	}
-	leave, err := t.enter(ctx)
+	leave, err := t.acquireSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	first, last := t.span(from+t.start, to+t.start)
+	first, last := t.generationsIn(from+t.start, to+t.start)
 	win, err := t.window(ctx, first, min(last, first+maxWindow-1))
 	if err != nil {
 		return nil, err
 	}
-	out := make([]int64, t.x.gos.rows())
+	out := make([]int64, t.index.goroutines.rows())
 	win.EachRun(from+t.start, to+t.start, func(r timeline.Run) {
-		if row, ok := t.x.gos.rowsOf.get(r.G); ok {
+		if row, ok := t.index.goroutines.table.get(r.G); ok {
 			out[row] += r.To - r.From
 		}
 	})

@@ -11,8 +11,8 @@ import (
 // NameOf returns the function that a goroutine started with, or the outermost
 // that it was seen in; 0 if that is not known.
 func (t *Trace) NameOf(g uint64) tracefmt.StringID {
-	if row, ok := t.x.gos.rowsOf.get(g); ok {
-		return t.x.gos.name(row, &t.x.syms)
+	if row, ok := t.index.goroutines.table.get(g); ok {
+		return t.index.goroutines.name(row, &t.index.syms)
 	}
 	return 0
 }
@@ -43,15 +43,15 @@ type Moment struct {
 // maxFrames bounds a stack in an answer.
 const maxFrames = 128
 
-// At returns what a lane shows at an instant, nil if nothing.
-func (t *Trace) At(ctx context.Context, l Lane, at int64) (*Moment, error) {
-	leave, err := t.enter(ctx)
+// MomentAt returns what a lane shows at an instant, nil if nothing.
+func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, error) {
+	leave, err := t.acquireSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	abs := at + t.start
-	first, last := t.span(abs, abs+1)
+	abs := instant + t.start
+	first, last := t.generationsIn(abs, abs+1)
 	win, err := t.window(ctx, first, last)
 	if err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func (t *Trace) At(ctx context.Context, l Lane, at int64) (*Moment, error) {
 	if s.Start == timeline.BeforeTrace {
 		m.StartNS = -1
 	}
-	m.State, m.Reason = s.State.String(), t.x.syms.String(s.Reason)
-	m.Stack, m.StackOf = t.frames(s.Stack), stackOf(&s)
+	m.State, m.Reason = s.State.String(), t.index.syms.String(s.Reason)
+	m.Stack, m.StackOf = t.frames(s.Stack), stackMeaning(&s)
 	m.Waker, m.Woken, m.Assist = s.Waker, s.Woken, s.Assist
 	if s.Waker != 0 {
 		m.WakerName, m.WakerStack = t.String(t.NameOf(s.Waker)), t.frames(s.WakerStack)
@@ -122,8 +122,8 @@ func (t *Trace) wholeRun(win *timeline.Window, g uint64, s timeline.Span) timeli
 	return s
 }
 
-// stackOf says what a span's stack is.
-func stackOf(s *timeline.Span) string {
+// stackMeaning says what a span's stack is.
+func stackMeaning(s *timeline.Span) string {
 	switch {
 	case s.Stack == 0:
 		return ""
@@ -141,7 +141,7 @@ func stackOf(s *timeline.Span) string {
 
 func (t *Trace) frames(id tracefmt.StackID) []report.Site {
 	out := []report.Site{}
-	for _, f := range t.x.syms.Stack(id) {
+	for _, f := range t.index.syms.Stack(id) {
 		if len(out) == maxFrames {
 			break
 		}
@@ -151,25 +151,25 @@ func (t *Trace) frames(id tracefmt.StackID) []report.Site {
 }
 
 // Site spells a frame out; nil for none.
-func (t *Trace) Site(f tracefmt.FrameID) *report.Site { return t.x.sp.Site(f) }
+func (t *Trace) Site(f tracefmt.FrameID) *report.Site { return t.index.speller.Site(f) }
 
 // String returns the text of a string's id.
-func (t *Trace) String(id tracefmt.StringID) string { return t.x.syms.String(id) }
+func (t *Trace) String(id tracefmt.StringID) string { return t.index.syms.String(id) }
 
-// maxMeanwhile bounds the requests listed for one instant.
-const maxMeanwhile = 5
+// maxMomentRequests bounds the requests listed for one instant.
+const maxMomentRequests = 5
 
 // requestsOf returns requests that ended on a goroutine and were under way at
 // an instant.
 func (t *Trace) requestsOf(g uint64, abs int64) []Row {
-	c := &t.x.reqs
+	c := &t.index.requests
 	out := []Row{}
 	for i := range int32(c.rows()) {
-		if c.g(i) != g {
+		if c.goroutine(i) != g {
 			continue
 		}
 		if start := c.start(i); start <= abs && abs < start+c.latency(i) {
-			if out = append(out, t.row(i)); len(out) == maxMeanwhile {
+			if out = append(out, t.row(i)); len(out) == maxMomentRequests {
 				break
 			}
 		}

@@ -13,26 +13,26 @@ func sortRows(rows []int32, keys func(row int32) uint64) {
 		top = max(top, row)
 	}
 	list := make([]uint64, top+1) // by row
-	least, most := ^uint64(0), uint64(0)
+	minKey, maxKey := ^uint64(0), uint64(0)
 	for _, row := range rows {
 		k := keys(row)
 		list[row] = k
-		least, most = min(least, k), max(most, k)
+		minKey, maxKey = min(minKey, k), max(maxKey, k)
 	}
 	const digit = 11
 	spare := make([]int32, len(rows))
 	from, to := rows, spare
-	for shift := 0; shift < bits.Len64(most-least); shift += digit {
+	for shift := 0; shift < bits.Len64(maxKey-minKey); shift += digit {
 		var places [1 << digit]int32
 		for _, row := range from {
-			places[(list[row]-least)>>shift&(1<<digit-1)]++
+			places[(list[row]-minKey)>>shift&(1<<digit-1)]++
 		}
 		sum := int32(0)
 		for i, n := range places {
 			places[i], sum = sum, sum+n
 		}
 		for _, row := range from {
-			p := &places[(list[row]-least)>>shift&(1<<digit-1)]
+			p := &places[(list[row]-minKey)>>shift&(1<<digit-1)]
 			to[*p] = row
 			*p++
 		}
@@ -43,5 +43,5 @@ func sortRows(rows []int32, keys func(row int32) uint64) {
 	}
 }
 
-// ordered makes a key of a number that may be negative.
-func ordered(v int64) uint64 { return uint64(v) ^ 1<<63 }
+// sortKey makes a key of a number that may be negative.
+func sortKey(v int64) uint64 { return uint64(v) ^ 1<<63 }

@@ -30,7 +30,7 @@ func TestSortRows(t *testing.T) {
 		rnd.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
 		want := slices.Clone(rows)
 		slices.SortStableFunc(want, func(a, b int32) int { return cmp.Compare(keys[a], keys[b]) })
-		sortRows(rows, func(row int32) uint64 { return ordered(keys[row]) })
+		sortRows(rows, func(row int32) uint64 { return sortKey(keys[row]) })
 		if !slices.Equal(rows, want) {
 			t.Fatalf("%d rows with keys of %d bits are not in order", len(rows), 64-width)
 		}

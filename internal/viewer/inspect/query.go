@@ -75,37 +75,37 @@ type selection struct {
 }
 
 // keyOf returns what rows are sorted by.
-func (t *Trace) keyOf(by string) (func(row int32) uint64, error) {
-	c := &t.x.reqs
-	switch by {
+func (t *Trace) keyOf(order string) (func(row int32) uint64, error) {
+	c := &t.index.requests
+	switch order {
 	case "time":
-		return func(row int32) uint64 { return ordered(c.start(row)) }, nil
+		return func(row int32) uint64 { return sortKey(c.start(row)) }, nil
 	case "latency":
-		return func(row int32) uint64 { return ordered(c.latency(row)) }, nil
+		return func(row int32) uint64 { return sortKey(c.latency(row)) }, nil
 	case "group":
 		return func(row int32) uint64 { return uint64(c.group(row)) }, nil
 	case "goroutine":
-		return c.g, nil
+		return c.goroutine, nil
 	}
-	k, ok := cause.ByName(by)
+	k, ok := cause.ByName(order)
 	if !ok {
-		return nil, queryError("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", by)
+		return nil, queryError("requests cannot be sorted by %q: there are time, latency, group, goroutine and the causes", order)
 	}
-	return func(row int32) uint64 { return ordered(c.cause(row, k)) }, nil
+	return func(row int32) uint64 { return sortKey(c.causeTime(row, k)) }, nil
 }
 
-// selected returns the rows that a query selects, least first.
-func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
+// selectRequests returns the rows that a query selects, least first.
+func (t *Trace) selectRequests(ctx context.Context, q Query) (*selection, error) {
 	q.Sort = cmp.Or(q.Sort, "time")
 	q.Offset, q.Limit, q.Descending = 0, 0, false // of a page
 	var touched bitset
 	if q.Function != "" {
 		var err error
-		if touched, err = t.touched(ctx, q.Function); err != nil {
+		if touched, err = t.requestsShowing(ctx, q.Function); err != nil {
 			return nil, err
 		}
 	}
-	return t.selections.of(ctx, q, func() (*selection, error) {
+	return t.selections.getOrMake(ctx, q, func() (*selection, error) {
 		key, err := t.keyOf(q.Sort)
 		if err != nil {
 			return nil, err
@@ -115,7 +115,7 @@ func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
 			return nil, err
 		}
 		s := &selection{}
-		for row := range int32(t.x.reqs.rows()) {
+		for row := range int32(t.index.requests.rows()) {
 			if row&0xffff == 0 && ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -123,8 +123,8 @@ func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
 				continue
 			}
 			s.rows = append(s.rows, row)
-			s.totalNS += t.x.reqs.latency(row)
-			t.x.reqs.eachSum(row, func(k cause.Cause, ns int64) { s.causes[k] += ns })
+			s.totalNS += t.index.requests.latency(row)
+			t.index.requests.eachCauseTime(row, func(k cause.Cause, ns int64) { s.causes[k] += ns })
 		}
 		sortRows(s.rows, key)
 		return s, nil
@@ -132,8 +132,8 @@ func (t *Trace) selected(ctx context.Context, q Query) (*selection, error) {
 }
 
 // filter returns what a query asks of one row.
-func (t *Trace) filter(q Query, touched bitset) (func(row int32) bool, error) {
-	c := &t.x.reqs
+func (t *Trace) filter(q Query, showing bitset) (func(row int32) bool, error) {
+	c := &t.index.requests
 	group := int32(-1)
 	if q.Group != "" {
 		i, ok := slices.BinarySearch(c.ids, q.Group)
@@ -154,17 +154,17 @@ func (t *Trace) filter(q Query, touched bitset) (func(row int32) bool, error) {
 		if lat < q.Min || q.Max > 0 && lat > q.Max || group >= 0 && c.group(row) != group {
 			return false
 		}
-		if at := c.start(row) - t.start; at < q.From || q.To > 0 && at >= q.To {
+		if start := c.start(row) - t.start; start < q.From || q.To > 0 && start >= q.To {
 			return false
 		}
-		if q.Goroutine != 0 && c.g(row) != q.Goroutine || q.OnlyOpen && c.flags(row)&flagOpen == 0 {
+		if q.Goroutine != 0 && c.goroutine(row) != q.Goroutine || q.OnlyOpen && c.flags(row)&flagOpen == 0 {
 			return false
 		}
-		if q.Function != "" && !touched.has(row) {
+		if q.Function != "" && !showing.contains(row) {
 			return false
 		}
 		if q.Cause != "" {
-			ns := c.cause(row, k)
+			ns := c.causeTime(row, k)
 			return ns > 0 && float64(ns) >= q.MinShare*float64(lat)
 		}
 		return true
@@ -173,20 +173,20 @@ func (t *Trace) filter(q Query, touched bitset) (func(row int32) bool, error) {
 
 // Requests returns a page of the requests that a query selects.
 func (t *Trace) Requests(ctx context.Context, q Query) (*Page, error) {
-	s, err := t.selected(ctx, q)
+	s, err := t.selectRequests(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	n := len(s.rows)
-	p := &Page{Total: n, TotalNS: s.totalNS, Causes: shares(s.causes), Offset: min(max(q.Offset, 0), n), Rows: []Row{}}
-	for at := range places(n, q.Offset, q.Limit, q.Descending) {
-		p.Rows = append(p.Rows, t.row(s.rows[at]))
+	p := &Page{Total: n, TotalNS: s.totalNS, Causes: causeShares(s.causes), Offset: min(max(q.Offset, 0), n), Rows: []Row{}}
+	for i := range pagePositions(n, q.Offset, q.Limit, q.Descending) {
+		p.Rows = append(p.Rows, t.row(s.rows[i]))
 	}
 	return p, nil
 }
 
-// places yields which of n rows, least first, stand on a page.
-func places(n, offset, limit int, descending bool) iter.Seq[int] {
+// pagePositions yields which of n rows, least first, stand on a page.
+func pagePositions(n, offset, limit int, descending bool) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		from := min(max(offset, 0), n)
 		for i := from; i < min(from+min(max(limit, 0), MaxRows), n); i++ {
@@ -201,17 +201,17 @@ func places(n, offset, limit int, descending bool) iter.Seq[int] {
 func (t *Trace) Row(n int) Row { return t.row(int32(n)) }
 
 func (t *Trace) row(row int32) Row {
-	c := &t.x.reqs
+	c := &t.index.requests
 	r := Row{
-		N: int(row), StartNS: c.start(row) - t.start, LatencyNS: c.latency(row), Group: c.ids[c.group(row)], Goroutine: c.g(row),
-		Open: c.flags(row)&flagOpen != 0, Cut: c.flags(row)&flagCut != 0, Causes: shares(c.causes(row)),
+		N: int(row), StartNS: c.start(row) - t.start, LatencyNS: c.latency(row), Group: c.ids[c.group(row)], Goroutine: c.goroutine(row),
+		Open: c.flags(row)&flagOpen != 0, Cut: c.flags(row)&flagCut != 0, Causes: causeShares(c.causeTimes(row)),
 	}
 	r.ID = spell.RequestID(r.Group, r.StartNS, r.Goroutine)
 	return r
 }
 
-// shares lists causes, most time first.
-func shares(ns [cause.Limit]int64) []CauseShare {
+// causeShares lists causes, most time first.
+func causeShares(ns [cause.Limit]int64) []CauseShare {
 	out := []CauseShare{}
 	for k, v := range ns {
 		if v > 0 {
@@ -224,9 +224,9 @@ func shares(ns [cause.Limit]int64) []CauseShare {
 
 // Find returns the number of the request with an id.
 func (t *Trace) Find(id string) (n int, ok bool) {
-	c := &t.x.reqs
+	c := &t.index.requests
 	for i := range int32(c.rows()) {
-		if spell.RequestID(c.ids[c.group(i)], c.start(i)-t.start, c.g(i)) == id {
+		if spell.RequestID(c.ids[c.group(i)], c.start(i)-t.start, c.goroutine(i)) == id {
 			return int(i), true
 		}
 	}
@@ -235,8 +235,8 @@ func (t *Trace) Find(id string) (n int, ok bool) {
 
 // Position returns how many of the requests that a query selects stand before
 // the request of number n, and the numbers of its neighbours, -1 for none.
-func (t *Trace) Position(ctx context.Context, q Query, n int) (at, before, after int, err error) {
-	s, err := t.selected(ctx, q)
+func (t *Trace) Position(ctx context.Context, q Query, n int) (position, previous, next int, err error) {
+	s, err := t.selectRequests(ctx, q)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -250,9 +250,9 @@ func (t *Trace) Position(ctx context.Context, q Query, n int) (at, before, after
 		}
 		return int(s.rows[k])
 	}
-	before, after = neighbour(i-1), neighbour(i+1)
+	previous, next = neighbour(i-1), neighbour(i+1)
 	if q.Descending {
-		return len(s.rows) - 1 - i, after, before, nil
+		return len(s.rows) - 1 - i, next, previous, nil
 	}
-	return i, before, after, nil
+	return i, previous, next, nil
 }

@@ -16,22 +16,22 @@ import (
 // slowest ones: the same id, segments, lanes and wakes. Long requests that were
 // walked in parts come without lanes.
 func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
-	c := &t.x.reqs
+	c := &t.index.requests
 	if n < 0 || n >= c.rows() {
 		return nil, fmt.Errorf("there is no request %d: there are %d", n, c.rows())
 	}
-	leave, err := t.enter(ctx)
+	leave, err := t.acquireSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	row := int32(n)
 	start, end, last := c.start(row), c.start(row)+c.latency(row), int(c.gen(row))
-	out := detailed.Request{Start: start, End: end, G: c.g(row)}
-	parts := append([]int64{start}, c.parts[row]...)
+	out := detailed.Request{Start: start, End: end, G: c.goroutine(row)}
+	parts := append([]int64{start}, c.pieceEnds[row]...)
 	var sites *cause.Sites
 	for i, from := range parts {
-		r := request.Request{Kind: c.kind(row), Start: from, End: end, G: c.g(row)}
+		r := request.Request{Kind: c.kind(row), Start: from, End: end, G: c.goroutine(row)}
 		if len(parts) > 1 {
 			r.Piece = request.MiddlePiece
 		}
@@ -40,14 +40,14 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 			// The part was walked when the generation came in which, or after
 			// whose beginning, it was cut.
 			r.End = parts[i+1]
-			_, gen = t.span(from, r.End)
+			_, gen = t.generationsIn(from, r.End)
 			gen = min(gen, last)
 		}
 		win, err := t.windowOf(ctx, from, gen)
 		if err != nil {
 			return nil, err
 		}
-		stage := path.New(win, &t.x.syms, t.x.walk)
+		stage := path.New(win, &t.index.syms, t.index.walkOptions)
 		w := stage.WalkAgain(&r)
 		out.Segments, out.Vias = append(out.Segments, w.Segments...), append(out.Vias, w.WaitChains()...)
 		if r.Piece == request.WholeRequest {
@@ -55,7 +55,7 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 		}
 		sites = stage.Sites
 	}
-	sp := *t.x.sp
+	sp := *t.index.speller
 	sp.Sites = sites
 	rep := out.Report(c.ids[c.group(row)], &sp)
 	return &rep, nil
@@ -64,6 +64,6 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 // windowOf returns the window that explain had when generation last was its
 // last, or as much of it as what began at from can need.
 func (t *Trace) windowOf(ctx context.Context, from int64, last int) (*timeline.Window, error) {
-	first, _ := t.span(from, from)
-	return t.window(ctx, min(max(first, t.x.gens[last].first), last), last)
+	first, _ := t.generationsIn(from, from)
+	return t.window(ctx, min(max(first, t.index.gens[last].firstInWindow), last), last)
 }

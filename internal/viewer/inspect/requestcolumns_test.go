@@ -30,7 +30,7 @@ func TestRequestColumns(t *testing.T) {
 	}
 	var c requestColumns
 	c.init()
-	c.settled = &settled
+	c.settlement = &settled
 	var want []row
 	at := int64(1) << 47
 	for i := range 5*chunkRows + 33 {
@@ -63,7 +63,7 @@ func TestRequestColumns(t *testing.T) {
 			w.parts = []int64{w.start + 1, w.start + 2}
 		}
 		r := request.Request{Kind: w.kind, Open: w.open, CutAtStart: w.cut}
-		c.add(&visit{group: groupRef(w.group), kind: w.kind, start: w.start, end: w.start + w.latency, g: w.g, detail: appendDetail(nil, &r, w.latency, &sums), parts: w.parts}, int(w.gen))
+		c.add(&addedRequest{group: groupRef(w.group), kind: w.kind, start: w.start, end: w.start + w.latency, g: w.g, detail: appendDetail(nil, &r, w.latency, &sums), pieceEnds: w.parts}, int(w.gen))
 		want = append(want, w)
 	}
 	check := func() {
@@ -74,21 +74,21 @@ func TestRequestColumns(t *testing.T) {
 		for k, w := range want {
 			i := int32(k)
 			got := row{
-				start: c.start(i), latency: c.latency(i), g: c.g(i), group: c.group(i), gen: c.gen(i), kind: c.kind(i),
+				start: c.start(i), latency: c.latency(i), g: c.goroutine(i), group: c.group(i), gen: c.gen(i), kind: c.kind(i),
 				open: c.flags(i)&flagOpen != 0, cut: c.flags(i)&flagCut != 0,
 			}
 			if got.start != w.start || got.latency != w.latency || got.g != w.g || got.group != w.group || got.gen != w.gen || got.kind != w.kind || got.open != w.open || got.cut != w.cut {
 				t.Fatalf("row %d is %+v, should be %+v", k, got, w)
 			}
-			if !slices.Equal(c.parts[i], w.parts) {
-				t.Fatalf("row %d has the borders %v, should be %v", k, c.parts[i], w.parts)
+			if !slices.Equal(c.pieceEnds[i], w.parts) {
+				t.Fatalf("row %d has the borders %v, should be %v", k, c.pieceEnds[i], w.parts)
 			}
 			sums := make(map[cause.Cause]int64)
 			for code, ns := range w.causes {
 				sums[settled[code]] += ns
 			}
 			have := make(map[cause.Cause]int64)
-			c.eachSum(i, func(k cause.Cause, ns int64) { have[k] += ns })
+			c.eachCauseTime(i, func(k cause.Cause, ns int64) { have[k] += ns })
 			if maps.DeleteFunc(have, func(_ cause.Cause, ns int64) bool { return ns == 0 }); !maps.Equal(have, sums) {
 				t.Fatalf("row %d: causes %v, should be %v of %d", k, have, sums, w.latency)
 			}
@@ -101,9 +101,9 @@ func TestRequestColumns(t *testing.T) {
 			kept = append(kept, w)
 		}
 	}
-	c.keep(func(i int32) bool { return i%3 != 1 && i/1000 != 7 })
+	c.filter(func(i int32) bool { return i%3 != 1 && i/1000 != 7 })
 	want = kept
 	check()
-	c.keep(func(int32) bool { return true })
+	c.filter(func(int32) bool { return true })
 	check()
 }

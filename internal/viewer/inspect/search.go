@@ -12,33 +12,33 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// matches tells which strings hold a text, in whatever case.
-func (t *Trace) matches(text string) []bool {
+// matchingStrings tells which strings hold a text, in whatever case.
+func (t *Trace) matchingStrings(text string) []bool {
 	text = strings.ToLower(text)
-	out := make([]bool, t.x.syms.Strings())
+	out := make([]bool, t.index.syms.Strings())
 	for i := range out {
-		out[i] = strings.Contains(strings.ToLower(t.x.syms.String(tracefmt.StringID(i))), text)
+		out[i] = strings.Contains(strings.ToLower(t.index.syms.String(tracefmt.StringID(i))), text)
 	}
 	return out
 }
 
-// stacksWith tells which stacks show a function whose name holds a text.
-func (t *Trace) stacksWith(text string) (wanted []bool, some bool) {
-	fns := t.matches(text)
-	frames := make([]bool, t.x.syms.Frames())
+// stacksShowing tells which stacks show a function whose name holds a text.
+func (t *Trace) stacksShowing(text string) (wanted []bool, found bool) {
+	fns := t.matchingStrings(text)
+	frames := make([]bool, t.index.syms.Frames())
 	for i := range frames {
-		frames[i] = fns[t.x.syms.Frame(tracefmt.FrameID(i)).Func]
+		frames[i] = fns[t.index.syms.Frame(tracefmt.FrameID(i)).Func]
 	}
-	wanted = make([]bool, t.x.syms.Stacks())
+	wanted = make([]bool, t.index.syms.Stacks())
 	for i := range wanted {
-		for _, f := range t.x.syms.Stack(tracefmt.StackID(i)) {
+		for _, f := range t.index.syms.Stack(tracefmt.StackID(i)) {
 			if frames[f] {
-				wanted[i], some = true, true
+				wanted[i], found = true, true
 				break
 			}
 		}
 	}
-	return wanted, some
+	return wanted, found
 }
 
 // A Function is a function that stands on some stack of the trace.
@@ -52,41 +52,41 @@ type Function struct {
 // Functions returns functions of the trace whose names hold a text, in
 // whatever case, those on most stacks first, and how many there are.
 func (t *Trace) Functions(text string, limit int) (list []Function, total int) {
-	fns := t.matches(text)
+	fns := t.matchingStrings(text)
 	stacks := make(map[tracefmt.StringID]int)
-	for i := range t.x.syms.Stacks() {
-		frames := t.x.syms.Stack(tracefmt.StackID(i))
+	for i := range t.index.syms.Stacks() {
+		frames := t.index.syms.Stack(tracefmt.StackID(i))
 		for k, f := range frames {
-			fn := t.x.syms.Frame(f).Func
-			if fns[fn] && !slices.ContainsFunc(frames[:k], func(o tracefmt.FrameID) bool { return t.x.syms.Frame(o).Func == fn }) {
+			fn := t.index.syms.Frame(f).Func
+			if fns[fn] && !slices.ContainsFunc(frames[:k], func(o tracefmt.FrameID) bool { return t.index.syms.Frame(o).Func == fn }) {
 				stacks[fn]++
 			}
 		}
 	}
 	starts := make(map[tracefmt.StringID]int)
-	g := &t.x.gos
+	g := &t.index.goroutines
 	for row := range g.rows() {
-		if fn := g.name(int32(row), &t.x.syms); fns[fn] && fn != 0 {
+		if fn := g.name(int32(row), &t.index.syms); fns[fn] && fn != 0 {
 			starts[fn]++
 			stacks[fn] += 0
 		}
 	}
 	list = make([]Function, 0, len(stacks))
 	for fn, n := range stacks {
-		list = append(list, Function{t.x.syms.String(fn), n, starts[fn]})
+		list = append(list, Function{t.index.syms.String(fn), n, starts[fn]})
 	}
 	slices.SortFunc(list, func(a, b Function) int { return cmp.Or(cmp.Compare(b.Stacks, a.Stacks), cmp.Compare(a.Name, b.Name)) })
 	return list[:min(len(list), max(limit, 0))], len(list)
 }
 
-// touched returns, a bit a request, whether its critical path shows a function
+// requestsShowing returns, a bit a request, whether its critical path shows a function
 // whose name holds a text: every request is walked again.
-func (t *Trace) touched(ctx context.Context, text string) (bitset, error) {
-	return t.touches.of(ctx, strings.ToLower(text), func() (bitset, error) {
-		wanted, some := t.stacksWith(text)
-		c := &t.x.reqs
+func (t *Trace) requestsShowing(ctx context.Context, text string) (bitset, error) {
+	return t.requestSearches.getOrMake(ctx, strings.ToLower(text), func() (bitset, error) {
+		wanted, found := t.stacksShowing(text)
+		c := &t.index.requests
 		bits := newBitset(c.rows())
-		if !some {
+		if !found {
 			return bits, nil
 		}
 		for lo := 0; lo < c.rows(); {
@@ -94,7 +94,7 @@ func (t *Trace) touched(ctx context.Context, text string) (bitset, error) {
 			for hi < c.rows() && c.gen(int32(hi)) == c.gen(int32(lo)) {
 				hi++
 			}
-			if err := t.touchedIn(ctx, lo, hi, wanted, bits); err != nil {
+			if err := t.searchRequests(ctx, lo, hi, wanted, bits); err != nil {
 				return nil, err
 			}
 			lo = hi
@@ -103,9 +103,9 @@ func (t *Trace) touched(ctx context.Context, text string) (bitset, error) {
 	})
 }
 
-// touchedIn looks at rows [lo, hi), which ended in one generation.
-func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits bitset) error {
-	c := &t.x.reqs
+// searchRequests looks at rows [lo, hi), which ended in one generation.
+func (t *Trace) searchRequests(ctx context.Context, lo, hi int, wanted []bool, bits bitset) error {
+	c := &t.index.requests
 	start := c.start(int32(lo))
 	for i := lo; i < hi; i++ {
 		start = min(start, c.start(int32(i)))
@@ -119,9 +119,9 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits b
 	var next atomic.Int64
 	next.Store(int64(lo / chunk))
 	var wg sync.WaitGroup
-	for range cap(t.work) {
+	for range cap(t.slots) {
 		wg.Go(func() {
-			w := newToucher(win, &t.x.syms, wanted, &t.x.walk)
+			w := newPathSearcher(win, &t.index.syms, wanted, &t.index.walkOptions)
 			for ctx.Err() == nil {
 				k := int(next.Add(1)) - 1
 				if k*chunk >= hi {
@@ -129,8 +129,8 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits b
 				}
 				for i := max(k*chunk, lo); i < min((k+1)*chunk, hi); i++ {
 					row := int32(i)
-					r := request.Request{Kind: c.kind(row), Start: max(c.start(row), win.Start()), End: c.start(row) + c.latency(row), G: c.g(row)}
-					if w.touches(&r) {
+					r := request.Request{Kind: c.kind(row), Start: max(c.start(row), win.Start()), End: c.start(row) + c.latency(row), G: c.goroutine(row)}
+					if w.pathShowsWanted(&r) {
 						bits.add(row)
 					}
 				}
@@ -141,22 +141,22 @@ func (t *Trace) touchedIn(ctx context.Context, lo, hi int, wanted []bool, bits b
 	return ctx.Err()
 }
 
-// shows returns, a bit a goroutine, whether any stack of its own shows a
+// goroutinesShowing returns, a bit a goroutine, whether any stack of its own shows a
 // function whose name holds a text.
-func (t *Trace) shows(ctx context.Context, text string) (bitset, error) {
-	return t.stacks.of(ctx, strings.ToLower(text), func() (bitset, error) {
-		wanted, some := t.stacksWith(text)
-		bits := newBitset(t.x.gos.rows())
-		for i := 0; some && i < len(t.x.gens); i++ {
+func (t *Trace) goroutinesShowing(ctx context.Context, text string) (bitset, error) {
+	return t.goroutineSearches.getOrMake(ctx, strings.ToLower(text), func() (bitset, error) {
+		wanted, found := t.stacksShowing(text)
+		bits := newBitset(t.index.goroutines.rows())
+		for i := 0; found && i < len(t.index.gens); i++ {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			g, err := t.gen(ctx, i)
+			g, err := t.generation(ctx, i)
 			if err != nil {
 				return nil, err
 			}
 			g.WithStack(wanted, func(id uint64) {
-				if row, ok := t.x.gos.rowsOf.get(id); ok {
+				if row, ok := t.index.goroutines.table.get(id); ok {
 					bits.add(row)
 				}
 			})
@@ -172,4 +172,4 @@ func newBitset(rows int) bitset { return make(bitset, rows/64+1) }
 
 func (b bitset) add(row int32) { b[row>>6] |= 1 << (row & 63) }
 
-func (b bitset) has(row int32) bool { return b[row>>6]&(1<<(row&63)) != 0 }
+func (b bitset) contains(row int32) bool { return b[row>>6]&(1<<(row&63)) != 0 }

@@ -11,12 +11,12 @@ import (
 // A shape is what one lane did in one generation, in cells of coarse ns. Sums
 // over much time are made of shapes, so that looking at a whole trace does not
 // walk every event repeatedly.
-type shape struct {
+type laneCells struct {
 	first int64 // number of the first cell, from the trace's start
 	cells Sums
 }
 
-func (s *shape) size() int64 {
+func (s *laneCells) memory() int64 {
 	n := int64(96)
 	for _, c := range s.cells {
 		n += int64(cap(c)) * 8
@@ -26,110 +26,110 @@ func (s *shape) size() int64 {
 
 // addTo adds the cells to a strip's sums; a cell's time is taken as spread
 // evenly over it.
-func (s *shape) addTo(sums *Sums, out *Strips) {
+func (s *laneCells) addTo(sums *Sums, out *Strips) {
 	for k, cells := range s.cells {
 		for i, ns := range cells {
 			if ns == 0 {
 				continue
 			}
-			a := (s.first + int64(i)) * coarse
-			b := a + coarse
+			a := (s.first + int64(i)) * cellWidth
+			b := a + cellWidth
 			if lo := (a - out.From) / out.BucketNS; a >= out.From && b <= out.To && lo == (b-1-out.From)/out.BucketNS {
 				sums[k][lo] += ns
 				continue
 			}
-			spreadPart(sums[k], out, a, b, ns)
+			spreadEvenly(sums[k], out, a, b, ns)
 		}
 	}
 }
 
-// spreadPart spreads ns of time that lie somewhere in [a, b).
-func spreadPart(sums []int64, out *Strips, a, b, ns int64) {
-	for at := max(a, out.From); at < min(b, out.To); {
-		k := (at - out.From) / out.BucketNS
+// spreadEvenly spreads ns of time that lie somewhere in [a, b).
+func spreadEvenly(sums []int64, out *Strips, a, b, ns int64) {
+	for from := max(a, out.From); from < min(b, out.To); {
+		k := (from - out.From) / out.BucketNS
 		if k >= int64(len(sums)) {
 			return
 		}
 		end := min(b, out.To, out.From+(k+1)*out.BucketNS)
-		sums[k] += ns * (end - at) / (b - a)
-		at = end
+		sums[k] += ns * (end - from) / (b - a)
+		from = end
 	}
 }
 
-type shapeKey struct {
+type cellsKey struct {
 	gen  int32
 	proc bool
 	id   uint64
 }
 
-func (t *Trace) hasShapes(gen int, lanes []Lane) bool {
+func (t *Trace) hasCells(gen int, lanes []Lane) bool {
 	from, to := t.extent(gen)
 	for _, l := range lanes {
-		if !l.Proc && !t.lives(l.ID, from, to) {
+		if !l.Proc && !t.mayHaveLived(l.ID, from, to) {
 			continue
 		}
-		if _, ok := t.shapes.get(shapeKey{int32(gen), l.Proc, l.ID}); !ok {
+		if _, ok := t.cells.get(cellsKey{int32(gen), l.Proc, l.ID}); !ok {
 			return false
 		}
 	}
 	return true
 }
 
-// shapesOf returns the shapes of lanes in a generation.
-func (t *Trace) shapesOf(ctx context.Context, gen int, lanes []Lane) ([]*shape, error) {
-	out := make([]*shape, len(lanes))
+// cellsOf returns the shapes of lanes in a generation.
+func (t *Trace) cellsOf(ctx context.Context, gen int, lanes []Lane) ([]*laneCells, error) {
+	out := make([]*laneCells, len(lanes))
 	from, to := t.extent(gen)
 	var fresh []Strip
 	var places []int // of fresh, in out
 	for i, l := range lanes {
 		var ok bool
-		if out[i], ok = t.shapes.get(shapeKey{int32(gen), l.Proc, l.ID}); ok {
+		if out[i], ok = t.cells.get(cellsKey{int32(gen), l.Proc, l.ID}); ok {
 			continue
 		}
-		if out[i] = new(shape); l.Proc || t.lives(l.ID, from, to) {
+		if out[i] = new(laneCells); l.Proc || t.mayHaveLived(l.ID, from, to) {
 			fresh, places = append(fresh, Strip{Lane: l}), append(places, i)
 		}
 	}
 	if len(fresh) == 0 {
 		return out, nil
 	}
-	win, err := t.window(ctx, max(gen-1, 0), min(gen+1, len(t.x.gens)-1))
+	win, err := t.window(ctx, max(gen-1, 0), min(gen+1, len(t.index.gens)-1))
 	if err != nil {
 		return nil, err
 	}
-	if err := t.pieces(ctx, win, from+t.start, to+t.start, fresh, nil); err != nil {
+	if err := t.addPieces(ctx, win, from+t.start, to+t.start, fresh, nil); err != nil {
 		return nil, err
 	}
 	for k := range fresh {
 		l := fresh[k].Lane
-		out[places[k]].of(fresh[k].Pieces, from, to)
-		t.shapes.put(shapeKey{int32(gen), l.Proc, l.ID}, out[places[k]])
+		out[places[k]].addPieces(fresh[k].Pieces, from, to)
+		t.cells.put(cellsKey{int32(gen), l.Proc, l.ID}, out[places[k]])
 	}
 	return out, nil
 }
 
-// of fills a shape with pieces; states that never were have no cells.
-func (s *shape) of(pieces []Piece, from, to int64) {
-	s.first = from / coarse
+// addPieces fills a shape with pieces; states that never were have no cells.
+func (s *laneCells) addPieces(pieces []Piece, from, to int64) {
+	s.first = from / cellWidth
 	for _, p := range pieces {
 		if s.cells[p.State] == nil {
-			s.cells[p.State] = make([]int64, (to-1)/coarse-s.first+1)
+			s.cells[p.State] = make([]int64, (to-1)/cellWidth-s.first+1)
 		}
-		spread(s.cells[p.State], s.first*coarse, coarse, max(p.From, from), min(p.To, to))
+		spread(s.cells[p.State], s.first*cellWidth, cellWidth, max(p.From, from), min(p.To, to))
 	}
 }
 
-// lives reports whether a goroutine may have been alive in [from, to).
-func (t *Trace) lives(id uint64, from, to int64) bool {
-	row, ok := t.x.gos.rowsOf.get(id)
-	return !ok || t.lived(row, from, to) // perhaps not in the index, for want of room
+// mayHaveLived reports whether a goroutine may have been alive in [from, to).
+func (t *Trace) mayHaveLived(id uint64, from, to int64) bool {
+	row, ok := t.index.goroutines.table.get(id)
+	return !ok || t.isKnownAlive(row, from, to) // perhaps not in the index, for want of room
 }
 
-// lived reports whether a goroutine of the index was alive in [from, to).
-func (t *Trace) lived(row int32, from, to int64) bool {
-	g := &t.x.gos
+// isKnownAlive reports whether a goroutine of the index was alive in [from, to).
+func (t *Trace) isKnownAlive(row int32, from, to int64) bool {
+	g := &t.index.goroutines
 	born := g.born(row)
-	return (born == 0 || born-t.start < to) && g.last(row)-t.start >= from
+	return (born == 0 || born-t.start < to) && g.lastSeen(row)-t.start >= from
 }
 
 // siteCache finds the frames that a person wants to see, for one question.
@@ -143,32 +143,32 @@ func newSiteCache(t *Trace) *siteCache {
 	case c := <-t.spareSites:
 		return c
 	default:
-		return &siteCache{t: t, sites: cause.NewSites(&t.x.syms)}
+		return &siteCache{t: t, sites: cause.NewSites(&t.index.syms)}
 	}
 }
 
-// done hands the cache to the next question.
-func (c *siteCache) done() {
+// release hands the cache to the next question.
+func (c *siteCache) release() {
 	select {
 	case c.t.spareSites <- c:
 	default:
 	}
 }
 
-// of returns the frame of a stack, 0 without a cache.
-func (c *siteCache) of(id tracefmt.StackID) tracefmt.FrameID {
+// siteOf returns the frame of a stack, 0 without a cache.
+func (c *siteCache) siteOf(id tracefmt.StackID) tracefmt.FrameID {
 	if c == nil {
 		return 0
 	}
 	return c.sites.SiteOf(id)
 }
 
-// cut makes a lane's piece of a span, without its place if there is no cache.
-func (c *siteCache) cut(s *timeline.Span, from, to int64) (Piece, bool) {
+// pieceOf makes a lane's piece of a span, without its place if there is no cache.
+func (c *siteCache) pieceOf(s *timeline.Span, from, to int64) (Piece, bool) {
 	if s.State == timeline.Unknown || s.State == timeline.NotAlive {
 		return Piece{}, false
 	}
-	p := Piece{From: max(s.Start, from), To: min(s.End, to), State: s.State, Site: c.of(s.Stack)}
+	p := Piece{From: max(s.Start, from), To: min(s.End, to), State: s.State, Site: c.siteOf(s.Stack)}
 	if s.State != timeline.Running {
 		p.Reason = s.Reason
 	}

@@ -40,28 +40,28 @@ type WaitSum struct {
 	NS     int64  `json:"ns"`
 }
 
-// each calls f of every worker with every piece of the goroutines in [from, to), cut to that; of all if ids is nil. A worker is made
+// eachPiece calls f of every worker with every piece of the goroutines in [from, to), cut to that; of all if ids is nil. A worker is made
 // by start for each generation and processor.
-func (t *Trace) each(ctx context.Context, from, to int64, ids []uint64, start func() func(id uint64, p Piece), sites bool) error {
-	leave, err := t.enter(ctx)
+func (t *Trace) eachPiece(ctx context.Context, from, to int64, ids []uint64, newWorker func() func(id uint64, p Piece), sites bool) error {
+	leave, err := t.acquireSlot(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	first, last := t.span(from+t.start, to+t.start)
+	first, last := t.generationsIn(from+t.start, to+t.start)
 	for i := first; i <= last; i++ {
 		a, b := t.extent(i)
 		a, b = max(a, from), min(b, to)
 		if a >= b {
 			continue
 		}
-		win, err := t.window(ctx, max(i-1, 0), min(i+1, len(t.x.gens)-1))
+		win, err := t.window(ctx, max(i-1, 0), min(i+1, len(t.index.gens)-1))
 		if err != nil {
 			return err
 		}
 		wanted := ids
 		if ids == nil {
-			g, err := t.gen(ctx, i)
+			g, err := t.generation(ctx, i)
 			if err != nil {
 				return err
 			}
@@ -70,13 +70,13 @@ func (t *Trace) each(ctx context.Context, from, to int64, ids []uint64, start fu
 		const chunk = 256
 		var next atomic.Int64
 		var wg sync.WaitGroup
-		for range min(cap(t.work), len(wanted)/chunk+1) {
-			f := start()
+		for range min(cap(t.slots), len(wanted)/chunk+1) {
+			f := newWorker()
 			wg.Go(func() {
 				var cache *siteCache
 				if sites {
 					cache = newSiteCache(t)
-					defer cache.done()
+					defer cache.release()
 				}
 				var spans []timeline.Span
 				for ctx.Err() == nil {
@@ -87,7 +87,7 @@ func (t *Trace) each(ctx context.Context, from, to int64, ids []uint64, start fu
 					for _, id := range wanted[k:min(k+chunk, len(wanted))] {
 						spans = win.Spans(id, a+t.start, b+t.start, spans[:0])
 						for s := range spans {
-							if p, ok := cache.cut(&spans[s], a+t.start, b+t.start); ok {
+							if p, ok := cache.pieceOf(&spans[s], a+t.start, b+t.start); ok {
 								f(id, p)
 							}
 						}
@@ -106,11 +106,11 @@ func (t *Trace) each(ctx context.Context, from, to int64, ids []uint64, start fu
 // ByFunction sums up what goroutines did in [from, to), by the function that they started with: most time not waiting first. A to
 // of 0 is the end.
 func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, error) {
-	end := t.x.sp.End - t.start + 1
+	end := t.index.speller.End - t.start + 1
 	if from = max(from, 0); to <= 0 || to > end {
 		to = end
 	}
-	return t.functions.of(ctx, [2]int64{from, to}, func() ([]FunctionSum, error) { return t.byFunction(ctx, from, to) })
+	return t.functionSums.getOrMake(ctx, [2]int64{from, to}, func() ([]FunctionSum, error) { return t.byFunction(ctx, from, to) })
 }
 
 func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, error) {
@@ -119,7 +119,7 @@ func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 		waits map[tracefmt.StringID]int64
 	}
 	var parts []map[tracefmt.StringID]*sum
-	err := t.each(ctx, from, to, nil, func() func(id uint64, p Piece) {
+	err := t.eachPiece(ctx, from, to, nil, func() func(id uint64, p Piece) {
 		part := map[tracefmt.StringID]*sum{}
 		parts = append(parts, part)
 		// A goroutine's pieces come one after the other.
@@ -144,7 +144,7 @@ func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 	}
 	// Names are texts here: two ids may be of one text.
 	all, waits := map[string]*FunctionSum{}, map[string]map[string]int64{}
-	of := func(name tracefmt.StringID) *FunctionSum {
+	sumOf := func(name tracefmt.StringID) *FunctionSum {
 		text := t.String(name)
 		if all[text] == nil {
 			all[text], waits[text] = &FunctionSum{Name: text}, map[string]int64{}
@@ -153,7 +153,7 @@ func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 	}
 	for _, part := range parts {
 		for name, s := range part {
-			f := of(name)
+			f := sumOf(name)
 			f.RunningNS += s.times.RunningNS
 			f.RunnableNS += s.times.RunnableNS
 			f.WaitingNS += s.times.WaitingNS
@@ -163,10 +163,10 @@ func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 			}
 		}
 	}
-	g := &t.x.gos
+	g := &t.index.goroutines
 	for row := range int32(g.rows()) {
-		if t.lived(row, from, to) {
-			of(g.name(row, &t.x.syms)).Goroutines++
+		if t.isKnownAlive(row, from, to) {
+			sumOf(g.name(row, &t.index.syms)).Goroutines++
 		}
 	}
 	out := make([]FunctionSum, 0, len(all))
@@ -201,15 +201,15 @@ type SiteSum struct {
 	NS   int64        `json:"ns"`
 }
 
-// mostSites bounds the places of one state of an area.
-const mostSites = 5
+// maxSites bounds the places of one state of an area.
+const maxSites = 5
 
 // Area sums up what goroutines did in [from, to), by state, reason and place: most time first.
 func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) ([]AreaSum, error) {
 	if len(goroutines) > MaxLanes {
 		return nil, fmt.Errorf("at most %d lanes at a time", MaxLanes)
 	}
-	from, to = max(from, 0), min(to, t.x.sp.End-t.start+1)
+	from, to = max(from, 0), min(to, t.index.speller.End-t.start+1)
 	ids := append([]uint64{}, goroutines...) // not nil, which is all
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
@@ -223,7 +223,7 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 		last  map[uint64]Piece
 	}
 	sums := map[kind]*sum{}
-	err := t.each(ctx, from, to, ids, func() func(id uint64, p Piece) {
+	err := t.eachPiece(ctx, from, to, ids, func() func(id uint64, p Piece) {
 		return func(id uint64, p Piece) {
 			if p.State != timeline.Waiting {
 				p.Reason = 0
@@ -253,7 +253,7 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 	for _, s := range sums {
 		ids := slices.SortedFunc(maps.Keys(s.sites), func(a, b tracefmt.FrameID) int { return cmp.Or(cmp.Compare(s.sites[b], s.sites[a]), cmp.Compare(a, b)) })
 		s.Sites = []SiteSum{}
-		for _, id := range ids[:min(len(ids), mostSites)] {
+		for _, id := range ids[:min(len(ids), maxSites)] {
 			s.Sites = append(s.Sites, SiteSum{t.Site(id), s.sites[id]})
 		}
 		out = append(out, s.AreaSum)

@@ -18,73 +18,73 @@ import (
 // methods may be called by many goroutines at once; times that they take and
 // give are ns from the trace's start.
 type Trace struct {
-	x     *Index
+	index *Index
 	src   io.ReaderAt
 	size  int64
 	start int64 // of the trace, on its own clock
 
-	gens    *recent[int, *timeline.Gen] // decoded ones
-	decoder *timeline.Decoder
-	again   atomic.Int64 // how often a generation was decoded again
+	gens      *cache[int, *timeline.Gen] // decoded ones
+	decoder   *timeline.Decoder
+	redecoded atomic.Int64 // how often a generation was decoded again
 
-	work       chan struct{} // a place for each question that takes long
-	spareSites chan *siteCache
-	shapes     *recent[shapeKey, *shape]
-	selections *recent[Query, *selection]
-	lineups    *recent[GoroutineQuery, *lineup]
+	slots               chan struct{} // a place for each question that takes long
+	spareSites          chan *siteCache
+	cells               *cache[cellsKey, *laneCells]
+	selections          *cache[Query, *selection]
+	goroutineSelections *cache[GoroutineQuery, *goroutineSelection]
 	// What a search through the whole trace found.
-	touches   *recent[string, bitset]
-	stacks    *recent[string, bitset]
-	functions *recent[[2]int64, []FunctionSum]
+	requestSearches   *cache[string, bitset]
+	goroutineSearches *cache[string, bitset]
+	functionSums      *cache[[2]int64, []FunctionSum]
 }
 
 // What is remembered at most. A selection has 4 bytes a row, a lineup 12, and a search a bit.
 const (
 	keepSelections = 8
 	keepLineups    = 3
-	keepFound      = 4
-	maxShapes      = 96 << 20 // bytes
+	keepSearches   = 4
+	maxCellBytes   = 96 << 20 // bytes
 )
 
-// errNothing is what there is without a single generation.
-var errNothing = errors.New("the index is empty: the trace was not read to its end")
+// errEmptyIndex is what there is without a single generation.
+var errEmptyIndex = errors.New("the index is empty: the trace was not read to its end")
 
 // Open joins an index with the trace's bytes: the same as were read when it
 // was filled, unpacked. They must not change.
 func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 	if len(x.gens) == 0 || x.master == nil {
-		return nil, errNothing
+		return nil, errEmptyIndex
 	}
 	t := &Trace{
-		x: x, src: src, size: size, start: x.sp.Start,
-		gens:    newRecent[int](x.limits.Generations, (*timeline.Gen).Size),
+		index: x, src: src, size: size, start: x.speller.Start,
+		gens:    newCache[int](x.limits.Generations, (*timeline.Gen).Size),
 		decoder: timeline.NewSingle(x.master, runtime.GOMAXPROCS(0)),
-		work:    make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), spareSites: make(chan *siteCache, 4),
-		shapes:     newRecent[shapeKey](maxShapes, (*shape).size),
-		selections: newRecent[Query](keepSelections, one[*selection]),
-		lineups:    newRecent[GoroutineQuery](keepLineups, one[*lineup]),
-		touches:    newRecent[string](keepFound, one[bitset]),
-		stacks:     newRecent[string](keepFound, one[bitset]),
-		functions:  newRecent[[2]int64](keepFound, one[[]FunctionSum]),
+		slots:   make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), spareSites: make(chan *siteCache, 4),
+		cells:               newCache[cellsKey](maxCellBytes, (*laneCells).memory),
+		selections:          newCache[Query](keepSelections, unitSize[*selection]),
+		goroutineSelections: newCache[GoroutineQuery](keepLineups, unitSize[*goroutineSelection]),
+		requestSearches:     newCache[string](keepSearches, unitSize[bitset]),
+		goroutineSearches:   newCache[string](keepSearches, unitSize[bitset]),
+		functionSums:        newCache[[2]int64](keepSearches, unitSize[[]FunctionSum]),
 	}
 	// One search through the whole trace at a time.
-	t.stacks.making, t.functions.making = t.touches.making, t.touches.making
+	t.goroutineSearches.makeSlot, t.functionSums.makeSlot = t.requestSearches.makeSlot, t.requestSearches.makeSlot
 	for i := range x.gens {
-		if g := x.keep[i]; g != nil {
+		if g := x.decoded[i]; g != nil {
 			t.gens.put(i, g)
 		}
 	}
-	x.keep = nil
+	x.decoded = nil
 	return t, nil
 }
 
-// gen returns a decoded generation. Others wait for theirs: decoding uses all processors by itself.
-func (t *Trace) gen(ctx context.Context, i int) (*timeline.Gen, error) {
-	return t.gens.of(ctx, i, func() (*timeline.Gen, error) {
-		t.again.Add(1)
-		g, err := t.decode(&t.x.gens[i])
+// generation returns a decoded generation. Others wait for theirs: decoding uses all processors by itself.
+func (t *Trace) generation(ctx context.Context, i int) (*timeline.Gen, error) {
+	return t.gens.getOrMake(ctx, i, func() (*timeline.Gen, error) {
+		t.redecoded.Add(1)
+		g, err := t.decode(&t.index.gens[i])
 		if err != nil {
-			return nil, fmt.Errorf("reading generation %d again: %w", t.x.gens[i].num, err)
+			return nil, fmt.Errorf("reading generation %d again: %w", t.index.gens[i].num, err)
 		}
 		return g, nil
 	})
@@ -93,7 +93,7 @@ func (t *Trace) gen(ctx context.Context, i int) (*timeline.Gen, error) {
 // decode reads one generation from the trace.
 func (t *Trace) decode(info *genInfo) (*timeline.Gen, error) {
 	header := make([]byte, 16)
-	copy(header, fmt.Sprintf("go 1.%d trace", t.x.minor))
+	copy(header, fmt.Sprintf("go 1.%d trace", t.index.minor))
 	// The reader goes on to the start of the next generation: before Go 1.26
 	// nothing else marks the end.
 	rest := io.NewSectionReader(t.src, info.offset, t.size-info.offset)
@@ -118,10 +118,10 @@ const overlap = 20e6
 // slack is how long before a time its generation should begin at least.
 const slack = 50e6
 
-// span returns the generations that hold what happened in [from, to), on the
+// generationsIn returns the generations that hold what happened in [from, to), on the
 // trace's clock.
-func (t *Trace) span(from, to int64) (first, last int) {
-	gens := t.x.gens
+func (t *Trace) generationsIn(from, to int64) (first, last int) {
+	gens := t.index.gens
 	first = max(sort.Search(len(gens), func(i int) bool { return gens[i].base > from-slack })-1, 0)
 	last = max(sort.Search(len(gens), func(i int) bool { return gens[i].base > to+overlap })-1, first)
 	return first, last
@@ -135,7 +135,7 @@ const maxWindow = 16
 func (t *Trace) window(ctx context.Context, first, last int) (*timeline.Window, error) {
 	first = max(first, last-maxWindow+1)
 	for i := last; i > first; i-- {
-		if t.x.gens[i].afterGap {
+		if t.index.gens[i].afterGap {
 			first = i
 		}
 	}
@@ -144,20 +144,20 @@ func (t *Trace) window(ctx context.Context, first, last int) (*timeline.Window, 
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		g, err := t.gen(ctx, i)
+		g, err := t.generation(ctx, i)
 		if err != nil {
 			return nil, err
 		}
 		gens = append(gens, g)
 	}
-	return timeline.NewWindow(gens, func(id uint64) (timeline.Span, bool) { return t.x.carry.at(first, id) }), nil
+	return timeline.NewWindow(gens, func(id uint64) (timeline.Span, bool) { return t.index.carried.spanAt(first, id) }), nil
 }
 
-// enter waits for a place among the questions that take long.
-func (t *Trace) enter(ctx context.Context) (leave func(), err error) {
+// acquireSlot waits for a place among the questions that take long.
+func (t *Trace) acquireSlot(ctx context.Context) (release func(), err error) {
 	select {
-	case t.work <- struct{}{}:
-		return func() { <-t.work }, nil
+	case t.slots <- struct{}{}:
+		return func() { <-t.slots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -183,19 +183,19 @@ type Facts struct {
 
 // Facts returns what the index holds now.
 func (t *Trace) Facts() Facts {
-	c, g := &t.x.reqs, &t.x.gos
+	c, g := &t.index.requests, &t.index.goroutines
 	f := Facts{
-		Requests: c.rows(), RequestsSeen: c.seen, AtLeastNS: c.atLeast,
+		Requests: c.rows(), RequestsSeen: c.total, AtLeastNS: c.minLatency,
 		RequestBytes: c.bytes(),
 		Goroutines:   g.rows(), GoroutineBytes: g.bytes(),
-		Generations: len(t.x.gens), GenerationBytes: t.x.limits.Generations, Procs: int(t.x.procs),
-		DurationNS: t.x.sp.End - t.start, DecodedAgain: int(t.again.Load()),
+		Generations: len(t.index.gens), GenerationBytes: t.index.limits.Generations, Procs: int(t.index.procs),
+		DurationNS: t.index.speller.End - t.start, DecodedAgain: int(t.redecoded.Load()),
 	}
-	for i := range t.x.gens {
-		f.Events += t.x.gens[i].events
+	for i := range t.index.gens {
+		f.Events += t.index.gens[i].events
 	}
 	t.gens.mu.Lock()
-	f.Decoded, f.DecodedBytes = t.gens.list.Len(), t.gens.held
+	f.Decoded, f.DecodedBytes = t.gens.order.Len(), t.gens.held
 	t.gens.mu.Unlock()
 	return f
 }

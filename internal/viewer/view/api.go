@@ -32,11 +32,11 @@ func (s *Server) requests(r *http.Request) (any, error) {
 		return nil, p.err
 	}
 	page, err := s.trace.Requests(r.Context(), q)
-	return page, ask(r, err)
+	return page, parameterErrorOf(r, err)
 }
 
-// opened is a request in full, and its place among those that a query selects.
-type opened struct {
+// openedRequest is a request in full, and its place among those that a query selects.
+type openedRequest struct {
 	Request  *report.Request `json:"request"`
 	Group    string          `json:"group"`
 	N        int             `json:"n"`
@@ -55,21 +55,21 @@ func (s *Server) request(r *http.Request) (any, error) {
 	if id != "" {
 		k, ok := s.trace.Find(id)
 		if !ok {
-			return nil, wrong("id", "there is no request with this id")
+			return nil, newParameterError("id", "there is no request with this id")
 		}
 		n = int64(k)
 	}
 	if n < 0 || n >= int64(s.trace.Facts().Requests) {
-		return nil, wrong("n", "there is no request of this number")
+		return nil, newParameterError("n", "there is no request of this number")
 	}
-	out := opened{N: int(n)}
+	out := openedRequest{N: int(n)}
 	var err error
 	if out.Request, err = s.trace.Request(r.Context(), int(n)); err != nil {
 		return nil, err
 	}
 	out.Group = s.trace.Row(int(n)).Group
 	out.Position, out.Before, out.After, err = s.trace.Position(r.Context(), q, int(n))
-	return out, ask(r, err)
+	return out, parameterErrorOf(r, err)
 }
 
 func (s *Server) goroutines(r *http.Request) (any, error) {
@@ -83,7 +83,7 @@ func (s *Server) goroutines(r *http.Request) (any, error) {
 		return nil, p.err
 	}
 	if len(ids) > 0 {
-		list := s.trace.Named(ids)
+		list := s.trace.DescribeGoroutines(ids)
 		return map[string]any{"total": len(list), "offset": 0, "rows": list}, nil
 	}
 	list, total, err := s.trace.Goroutines(r.Context(), q)
@@ -115,7 +115,7 @@ func (s *Server) byFunction(r *http.Request) (any, error) {
 	from, to := p.number("from", 0), p.number("to", 0)
 	sort, down := p.text("sort"), p.flag("desc")
 	offset, limit := p.offset(), p.limit()
-	by, ok := functionOrders[cmp.Or(sort, "running")]
+	compare, ok := functionOrders[cmp.Or(sort, "running")]
 	if !ok {
 		p.fail("sort", "there are %s", words.List(slices.Sorted(maps.Keys(functionOrders))))
 	}
@@ -129,9 +129,9 @@ func (s *Server) byFunction(r *http.Request) (any, error) {
 	sums = slices.Clone(sums)
 	slices.SortStableFunc(sums, func(a, b inspect.FunctionSum) int {
 		if down {
-			return by(&b, &a)
+			return compare(&b, &a)
 		}
-		return by(&a, &b)
+		return compare(&a, &b)
 	})
 	offset = min(offset, len(sums))
 	return map[string]any{"total": len(sums), "offset": offset, "rows": sums[offset:min(offset+limit, len(sums))]}, nil
@@ -144,7 +144,7 @@ func (s *Server) area(r *http.Request) (any, error) {
 	case p.err != nil:
 		return nil, p.err
 	case to <= from:
-		return nil, wrong("to", "must lie after from")
+		return nil, newParameterError("to", "must lie after from")
 	}
 	sums, err := s.trace.Area(r.Context(), from, to, ids)
 	return map[string]any{"from_ns": from, "to_ns": to, "goroutines": ids, "sums": sums}, err
@@ -167,17 +167,17 @@ func (s *Server) strips(r *http.Request) (any, error) {
 	case p.err != nil:
 		return nil, p.err
 	case len(t.Lanes) > inspect.MaxLanes:
-		return nil, wrong("g", fmt.Sprintf("at most %d lanes at a time", inspect.MaxLanes))
+		return nil, newParameterError("g", fmt.Sprintf("at most %d lanes at a time", inspect.MaxLanes))
 	case t.Buckets < 1:
-		return nil, wrong("buckets", "at least one")
+		return nil, newParameterError("buckets", "at least one")
 	case t.To <= t.From:
-		return nil, wrong("to", "must lie after from")
+		return nil, newParameterError("to", "must lie after from")
 	}
 	strips, err := s.trace.Strips(r.Context(), t)
 	if err != nil {
 		return nil, err
 	}
-	return s.tile(strips, t.Buckets), nil
+	return s.tileAnswer(strips, t.Buckets), nil
 }
 
 // tileJSON is the answer to a tile, written briefly. Texts and sites are numbered; 0 is none.
@@ -203,29 +203,29 @@ type stripJSON struct {
 
 // A numbering gives values places in a list, as they are first asked for; that of a zero key is 0.
 type numbering[K comparable, V any] struct {
-	of   func(K) V
-	at   map[K]int
-	list []V
+	valueOf func(K) V
+	numbers map[K]int
+	list    []V
 }
 
-func number[K comparable, V any](of func(K) V) *numbering[K, V] {
-	n := &numbering[K, V]{of: of, at: map[K]int{}}
-	n.place(*new(K))
+func newNumbering[K comparable, V any](valueOf func(K) V) *numbering[K, V] {
+	n := &numbering[K, V]{valueOf: valueOf, numbers: map[K]int{}}
+	n.numberOf(*new(K))
 	return n
 }
 
-func (n *numbering[K, V]) place(key K) int64 {
-	k, ok := n.at[key]
+func (n *numbering[K, V]) numberOf(key K) int64 {
+	k, ok := n.numbers[key]
 	if !ok {
 		k = len(n.list)
-		n.at[key] = k
-		n.list = append(n.list, n.of(key))
+		n.numbers[key] = k
+		n.list = append(n.list, n.valueOf(key))
 	}
 	return int64(k)
 }
 
-func (s *Server) tile(in *inspect.Strips, buckets int) *tileJSON {
-	texts, sites := number(s.trace.String), number(s.trace.Site)
+func (s *Server) tileAnswer(in *inspect.Strips, buckets int) *tileJSON {
+	texts, sites := newNumbering(s.trace.String), newNumbering(s.trace.Site)
 	out := &tileJSON{From: in.From, To: in.To, BucketNS: in.BucketNS, Strips: make([]stripJSON, len(in.Strips)), Missing: in.Missing}
 	for i := range in.Strips {
 		st, to := &in.Strips[i], &out.Strips[i]
@@ -245,7 +245,7 @@ func (s *Server) tile(in *inspect.Strips, buckets int) *tileJSON {
 			if st.Lane.Proc {
 				text = s.trace.NameOf(p.G)
 			}
-			to.Pieces = append(to.Pieces, p.From-in.From, p.To-p.From, int64(p.State-timeline.Running), int64(p.G), texts.place(text), sites.place(p.Site))
+			to.Pieces = append(to.Pieces, p.From-in.From, p.To-p.From, int64(p.State-timeline.Running), int64(p.G), texts.numberOf(text), sites.numberOf(p.Site))
 		}
 	}
 	out.Texts, out.Sites = texts.list, sites.list
@@ -271,7 +271,7 @@ func quantized(in *inspect.Strips, sums *inspect.Sums, buckets int) []byte {
 
 func (s *Server) moment(r *http.Request) (any, error) {
 	p := newParameters(r)
-	at := p.number("t", -1)
+	instant := p.number("t", -1)
 	lane := inspect.Lane{ID: p.id("g")}
 	if lane.ID == 0 {
 		lane = inspect.Lane{Proc: true, ID: uint64(p.upTo("p", 0, 1<<32-1))}
@@ -279,9 +279,9 @@ func (s *Server) moment(r *http.Request) (any, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
-	if at < 0 {
-		return nil, wrong("t", "name a time of the trace, in ns from its start")
+	if instant < 0 {
+		return nil, newParameterError("t", "name a time of the trace, in ns from its start")
 	}
-	m, err := s.trace.At(r.Context(), lane, at)
+	m, err := s.trace.MomentAt(r.Context(), lane, instant)
 	return map[string]any{"moment": m}, err
 }

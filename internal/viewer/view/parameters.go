@@ -12,17 +12,17 @@ import (
 	"github.com/whylate/whylate/internal/viewer/inspect"
 )
 
-// A wrongParameter is an invalid query parameter (status 400).
-type wrongParameter struct{ name, what string }
+// A parameterError is an invalid query parameter (status 400).
+type parameterError struct{ name, problem string }
 
-func (e *wrongParameter) Error() string { return e.name + ": " + e.what }
+func (e *parameterError) Error() string { return e.name + ": " + e.problem }
 
-func wrong(name, what string) error { return &wrongParameter{name, what} }
+func newParameterError(name, problem string) error { return &parameterError{name, problem} }
 
-// ask converts a QueryError to a wrongParameter.
-func ask(r *http.Request, err error) error {
+// parameterErrorOf converts a QueryError to a parameterError.
+func parameterErrorOf(r *http.Request, err error) error {
 	if bad, ok := errors.AsType[*inspect.QueryError](err); ok {
-		return wrong("query", bad.Error())
+		return newParameterError("query", bad.Error())
 	}
 	return err
 }
@@ -40,14 +40,14 @@ func newParameters(r *http.Request) *parameters {
 	v, err := url.ParseQuery(r.URL.RawQuery)
 	p := &parameters{values: v}
 	if err != nil {
-		p.err = wrong("query", "cannot be read")
+		p.err = newParameterError("query", "cannot be read")
 	}
 	return p
 }
 
 func (p *parameters) fail(name, format string, args ...any) {
 	if p.err == nil {
-		p.err = wrong(name, fmt.Sprintf(format, args...))
+		p.err = newParameterError(name, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -77,10 +77,10 @@ func (p *parameters) number(name string, usual int64) int64 {
 }
 
 // upTo is a number that must not be more than most.
-func (p *parameters) upTo(name string, usual, most int64) int64 {
+func (p *parameters) upTo(name string, usual, limit int64) int64 {
 	n := p.number(name, usual)
-	if n > most {
-		p.fail(name, "at most %d", most)
+	if n > limit {
+		p.fail(name, "at most %d", limit)
 		return usual
 	}
 	return n
@@ -127,14 +127,14 @@ func (p *parameters) flag(name string) bool {
 }
 
 // ids are numbers with commas between.
-func (p *parameters) ids(name string, most int) []uint64 {
+func (p *parameters) ids(name string, limit int) []uint64 {
 	v := p.values.Get(name)
 	if v == "" {
 		return nil
 	}
-	parts := strings.SplitN(v, ",", most+1)
-	if len(parts) > most {
-		p.fail(name, "at most %d", most)
+	parts := strings.SplitN(v, ",", limit+1)
+	if len(parts) > limit {
+		p.fail(name, "at most %d", limit)
 		return nil
 	}
 	out := make([]uint64, 0, len(parts))

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// reading is how far a trace is read. Who watches asks repeatedly.
-type reading struct {
-	mu    sync.Mutex
-	state Progress
-	asked time.Time
-	told  chan struct{} // closed when a page has shown a failure
+// readingState is how far a trace is read. Who watches asks repeatedly.
+type readingState struct {
+	mu           sync.Mutex
+	state        Progress
+	lastAsked    time.Time
+	failureShown chan struct{} // closed when a page has shown a failure
 }
 
 // Progress is how far reading is, in words and as a share, -1 if that is not
@@ -26,15 +26,15 @@ type Progress struct {
 	Before  bool    `json:"before"`          // a trace that was read before is still there
 }
 
-func (r *reading) init() { r.state = Progress{Reading: true, Share: -1} }
+func (r *readingState) init() { r.state = Progress{Reading: true, Share: -1} }
 
-func (r *reading) now() bool {
+func (r *readingState) isBusy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.Reading || r.state.Error != "" && !r.state.Before
 }
 
-func (r *reading) set(label, text string, share float64) {
+func (r *readingState) set(label, text string, share float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.state.Reading {
@@ -44,13 +44,13 @@ func (r *reading) set(label, text string, share float64) {
 }
 
 // begin begins to read again.
-func (r *reading) begin() {
+func (r *readingState) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state = Progress{Reading: true, Text: "recording", Share: -1, Before: r.state.Before}
 }
 
-func (r *reading) done(err error) {
+func (r *readingState) done(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
@@ -58,57 +58,57 @@ func (r *reading) done(err error) {
 		return
 	}
 	r.state = Progress{Label: r.state.Label, Share: -1, Error: err.Error(), Before: r.state.Before}
-	r.told = make(chan struct{})
+	r.failureShown = make(chan struct{})
 }
 
-func (r *reading) answer() Progress {
+func (r *readingState) takeProgress() Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asked = time.Now()
-	if r.told != nil {
-		close(r.told)
-		r.told = nil
+	r.lastAsked = time.Now()
+	if r.failureShown != nil {
+		close(r.failureShown)
+		r.failureShown = nil
 	}
 	return r.state
 }
 
-// Reading says how far reading a trace is; a share below 0 is not known.
-func (s *Server) Reading(label, text string, share float64) { s.reading.set(label, text, share) }
+// SetProgress says how far reading a trace is; a share below 0 is not known.
+func (s *Server) SetProgress(label, text string, share float64) { s.reading.set(label, text, share) }
 
-// watched is how long after its last question a page counts as open: it asks
+// watchTimeout is how long after its last question a page counts as open: it asks
 // several times a second.
-const watched = 2 * time.Second
+const watchTimeout = 2 * time.Second
 
 // Fail says that reading failed. A trace that was shown before is shown again.
 // It returns when a page that watches has been told, at once if there is none.
 func (s *Server) Fail(err error) {
 	s.reading.done(err)
 	s.reading.mu.Lock()
-	told, open := s.reading.told, time.Since(s.reading.asked) < watched
+	failureShown, open := s.reading.failureShown, time.Since(s.reading.lastAsked) < watchTimeout
 	s.reading.mu.Unlock()
-	if !open || told == nil {
+	if !open || failureShown == nil {
 		return
 	}
 	select {
-	case <-told:
-	case <-time.After(watched):
+	case <-failureShown:
+	case <-time.After(watchTimeout):
 	}
 }
 
-// again asks for a new recording: the one thing that can be changed. Only this
+// recordAgain asks for a new recording: the one thing that can be changed. Only this
 // server's own page may.
-func (s *Server) again(w http.ResponseWriter, r *http.Request) {
+func (s *Server) recordAgain(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", "POST")
-		fail(w, http.StatusMethodNotAllowed, fmt.Errorf("a new recording is asked for by POST"))
+		sendError(w, http.StatusMethodNotAllowed, fmt.Errorf("a new recording is asked for by POST"))
 	case r.Header.Get("Origin") != "http://"+r.Host:
-		fail(w, http.StatusForbidden, fmt.Errorf("this server answers to its own page"))
-	case s.reading.now():
-		fail(w, http.StatusConflict, fmt.Errorf("a trace is being read"))
+		sendError(w, http.StatusForbidden, fmt.Errorf("this server answers to its own page"))
+	case s.reading.isBusy():
+		sendError(w, http.StatusConflict, fmt.Errorf("a trace is being read"))
 	default:
 		s.reading.begin()
-		s.opts.Again()
-		send(w, http.StatusAccepted, struct{}{})
+		s.opts.RecordAgain()
+		sendJSON(w, http.StatusAccepted, struct{}{})
 	}
 }

@@ -24,7 +24,7 @@ func TestReading(t *testing.T) {
 
 func read(t *testing.T, rep *report.Report, tr *inspect.Trace, only *Server) {
 	asked := 0
-	s := must.Have(New(Options{Again: func() { asked++ }}))(t)
+	s := must.Have(New(Options{RecordAgain: func() { asked++ }}))(t)
 	page := func() string {
 		return string(must.Have(io.ReadAll(call(s, "GET", "/", nil).Body))(t))
 	}
@@ -36,11 +36,11 @@ func read(t *testing.T, rep *report.Report, tr *inspect.Trace, only *Server) {
 	}
 	alone := must.Have(New(Options{}))(t)
 	alone.Fail(errors.New("nobody watches")) // returns at once
-	alone.Reading("late", "words of a reading that is over", -1)
+	alone.SetProgress("late", "words of a reading that is over", -1)
 	if got := answer[Progress](t, alone, "/api/reading"); got.Reading || got.Error == "" {
 		t.Errorf("after a failure: %+v", got)
 	}
-	s.Reading("<b>x.trace", "35% of 84.0 MB", 0.35)
+	s.SetProgress("<b>x.trace", "35% of 84.0 MB", 0.35)
 	if got := answer[Progress](t, s, "/api/reading"); got != (Progress{Reading: true, Label: "<b>x.trace", Text: "35% of 84.0 MB", Share: 0.35}) {
 		t.Errorf("a third is read: %+v", got)
 	}

@@ -32,8 +32,8 @@ type Options struct {
 	// Remote lets others than this machine in: requests may then name any
 	// address as their host, but still no name other than localhost.
 	Remote bool
-	// Again, if not nil, is called when the page asks for a new recording.
-	Again func()
+	// RecordAgain, if not nil, is called when the page asks for a new recording.
+	RecordAgain func()
 }
 
 // A Server answers about one trace, and before that how far reading it is.
@@ -42,7 +42,7 @@ type Server struct {
 	opts    Options
 	waiting []byte // the page while a trace is read
 	routes  map[string]func(*http.Request) (any, error)
-	reading reading
+	reading readingState
 
 	mu    sync.RWMutex // held for reading by who answers about the trace
 	trace *inspect.Trace
@@ -79,7 +79,7 @@ func New(opts Options) (*Server, error) {
 func (s *Server) Show(t *inspect.Trace, rep *report.Report) error {
 	var page bytes.Buffer
 	opts := s.opts.Page
-	if s.opts.Again != nil {
+	if s.opts.RecordAgain != nil {
 		opts.Recording = s.recording + 1
 	}
 	if err := html.Write(&page, rep, opts); err != nil {
@@ -104,17 +104,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The page has a policy of its own beside this one, with the hashes of its
 	// script and style.
 	h.Set("Content-Security-Policy", "frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
-	if err := s.allowed(r); err != nil {
-		fail(w, http.StatusForbidden, err)
+	if err := s.checkAllowed(r); err != nil {
+		sendError(w, http.StatusForbidden, err)
 		return
 	}
-	if r.URL.Path == "/api/again" && s.opts.Again != nil {
-		s.again(w, r)
+	if r.URL.Path == "/api/again" && s.opts.RecordAgain != nil {
+		s.recordAgain(w, r)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		fail(w, http.StatusMethodNotAllowed, fmt.Errorf("nothing can be changed here: only GET and HEAD"))
+		sendError(w, http.StatusMethodNotAllowed, fmt.Errorf("nothing can be changed here: only GET and HEAD"))
 		return
 	}
 	switch r.URL.Path {
@@ -122,14 +122,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case "/api/reading":
-		send(w, http.StatusOK, s.reading.answer())
+		sendJSON(w, http.StatusOK, s.reading.takeProgress())
 		return
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if r.URL.Path == "/" {
 		page := s.page
-		if s.reading.now() {
+		if s.reading.isBusy() {
 			page = s.waiting
 		}
 		h.Set("Content-Type", "text/html; charset=utf-8")
@@ -142,32 +142,32 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, ok := s.routes[r.URL.Path]
 	switch {
 	case !ok:
-		fail(w, http.StatusNotFound, fmt.Errorf("there is nothing here"))
+		sendError(w, http.StatusNotFound, fmt.Errorf("there is nothing here"))
 		return
 	case s.recording > 0 && r.URL.Query().Get("recording") != fmt.Sprint(s.recording):
-		fail(w, http.StatusGone, fmt.Errorf("a newer recording is shown now: load this page again"))
+		sendError(w, http.StatusGone, fmt.Errorf("a newer recording is shown now: load this page again"))
 		return
 	case s.trace == nil:
 		h.Set("Retry-After", "1")
-		fail(w, http.StatusServiceUnavailable, fmt.Errorf("the trace is still being read"))
+		sendError(w, http.StatusServiceUnavailable, fmt.Errorf("the trace is still being read"))
 		return
 	}
 	v, err := answer(r)
-	var wrong *wrongParameter
+	var wrong *parameterError
 	switch {
 	case r.Context().Err() != nil:
 		return // nobody waits for it any more
 	case errors.As(err, &wrong):
-		fail(w, http.StatusBadRequest, err)
+		sendError(w, http.StatusBadRequest, err)
 	case err != nil:
-		fail(w, http.StatusInternalServerError, err)
+		sendError(w, http.StatusInternalServerError, err)
 	default:
-		send(w, http.StatusOK, v)
+		sendJSON(w, http.StatusOK, v)
 	}
 }
 
-// allowed reports why a request is not answered, whatever it asks for.
-func (s *Server) allowed(r *http.Request) error {
+// checkAllowed reports why a request is not answered, whatever it asks for.
+func (s *Server) checkAllowed(r *http.Request) error {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {
 		name = host
@@ -190,8 +190,8 @@ func (s *Server) allowed(r *http.Request) error {
 	return nil
 }
 
-// send writes an answer as JSON.
-func send(w http.ResponseWriter, status int, v any) {
+// sendJSON writes an answer as JSON.
+func sendJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		status, body = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON"}`)
@@ -202,7 +202,7 @@ func send(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(body)
 }
 
-// fail answers with an error.
-func fail(w http.ResponseWriter, status int, err error) {
-	send(w, status, map[string]string{"error": err.Error()})
+// sendError answers with an error.
+func sendError(w http.ResponseWriter, status int, err error) {
+	sendJSON(w, status, map[string]string{"error": err.Error()})
 }

@@ -210,7 +210,7 @@ func TestSameAsReport(t *testing.T) {
 			t.Errorf("%q: %d rows, %d requests", g.Name, page.Total, g.Count)
 		}
 		for i := range g.Slowest {
-			got := answer[opened](t, s, "/api/request?id="+g.Slowest[i].ID)
+			got := answer[openedRequest](t, s, "/api/request?id="+g.Slowest[i].ID)
 			a, _ := json.Marshal(got.Request)
 			b, _ := json.Marshal(&g.Slowest[i])
 			if string(a) != string(b) || got.Group != g.ID {
