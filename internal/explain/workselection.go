@@ -142,7 +142,7 @@ func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
 func (f *workSelection) judgedReport(rep *report.Report) *report.Report {
 	judged := func(g *report.Group) bool {
 		work := g.Kind == report.KindGoroutine || g.Kind == report.KindLoop
-		return g.Role == report.RoleRequests && (!work || !f.hasServer || g.Count >= threshold.Many)
+		return g.Role == report.RoleRequests && (!work || !f.hasServer || g.Count >= threshold.TailSample)
 	}
 	judgedPart := *rep
 	judgedPart.Groups = nil

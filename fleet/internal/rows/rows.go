@@ -55,7 +55,7 @@ type Sum struct {
 
 // Lowest is the lowest latency in ns of the bucket that has an upper bound.
 func Lowest(upper int64) int64 {
-	return loglinear.Least(loglinear.Bucket(upper-1, bucketBits), bucketBits)
+	return loglinear.LowerBound(loglinear.Bucket(upper-1, bucketBits), bucketBits)
 }
 
 // A Finding is one of the recording. Problem is the same in all recordings of a service and environment.
@@ -83,7 +83,7 @@ func Of(l Labels, at time.Time, rep *report.Report) *Rows {
 	slices.SortStableFunc(groups, func(a, b report.Group) int { return cmp.Compare(b.TotalNS, a.TotalNS) })
 	sums, causes := make(map[Sum]*Sum), make(map[string]int64)
 	add := func(group, cause string, upper, n, ns int64) {
-		key := Sum{Group: group, Cause: cause, Bucket: loglinear.Least(loglinear.Bucket(Clamp(upper, MaxSum)-1, bucketBits)+1, bucketBits)}
+		key := Sum{Group: group, Cause: cause, Bucket: loglinear.LowerBound(loglinear.Bucket(Clamp(upper, MaxSum)-1, bucketBits)+1, bucketBits)}
 		s := sums[key]
 		if s == nil {
 			s = &Sum{Group: key.Group, Cause: key.Cause, Bucket: key.Bucket}

@@ -128,7 +128,7 @@ func Read(input io.Reader, rewriteSite func(report.Site) report.Site) (*Profile,
 		}
 	}
 	// If ten samples are all at one site, it has more than two thirds of the bytes with 95 % confidence.
-	if out.Samples >= 0 && out.Samples < 2*threshold.Few {
+	if out.Samples >= 0 && out.Samples < 2*threshold.SmallSample {
 		return nil, ErrFewSamples
 	}
 	maxBytes := map[report.Site]int64{}

@@ -65,7 +65,7 @@ func keyOf(w *path.WalkResult) RequestKey { return RequestKey{w.Req.G, w.Start} 
 func EachWait(w *path.WalkResult, buf []WaitPart, f func(Span)) {
 	var wait Span
 	emit := func() {
-		if wait.End-wait.Start >= threshold.Blink {
+		if wait.End-wait.Start >= threshold.ThreadWakeNS {
 			wait.Request = keyOf(w)
 			f(wait)
 		}
@@ -86,7 +86,7 @@ func EachWait(w *path.WalkResult, buf []WaitPart, f func(Span)) {
 				continue
 			}
 			// The reader of a shared connection passes on other requests' answers between the parts of one wait.
-			if wait.End == 0 || segment.Start-wait.End > max(threshold.Loopback, wait.End-wait.Start) {
+			if wait.End == 0 || segment.Start-wait.End > max(threshold.LoopbackNS, wait.End-wait.Start) {
 				emit()
 				wait = Span{Start: segment.Start, Parts: buf[:0]}
 			}
@@ -131,10 +131,10 @@ func Match(waits, requests []Span, shift int64, emit func(w, r Span)) (n int) {
 				break
 			}
 			// A request may begin before the waiting goroutine blocks, and end a little after its answer was read.
-			if overlap := min(w.End, r.End) - max(w.Start, r.Start); overlap <= 0 || float64(overlap) < threshold.Half*float64(duration) || w.Request == r.Request && r.Request.G != 0 {
+			if overlap := min(w.End, r.End) - max(w.Start, r.Start); overlap <= 0 || float64(overlap) < threshold.HalfShare*float64(duration) || w.Request == r.Request && r.Request.G != 0 {
 				continue
 			}
-			distance, order := max(w.Start-r.Start, r.Start-w.Start)+max(w.End-r.End, r.End-w.End), w.Start <= r.Start+threshold.Blink && w.End >= r.End
+			distance, order := max(w.Start-r.Start, r.Start-w.Start)+max(w.End-r.End, r.End-w.End), w.Start <= r.Start+threshold.ThreadWakeNS && w.End >= r.End
 			if best < 0 || order && !inOrder || order == inOrder && distance < bestDistance {
 				best, bestDistance, inOrder = i, distance, order
 			}

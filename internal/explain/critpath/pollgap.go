@@ -24,7 +24,7 @@ const (
 // wakeTime; 0 if the gap is too short to matter. bySysmon reports that sysmon polled, not a P.
 func (w *Walker) unreadTime(wakeTime int64, bySysmon bool) int64 {
 	// A P polls whenever it has nothing left to run. If it then steals work, that poll leaves no event.
-	if gap := w.PollGap(wakeTime); bySysmon || gap >= threshold.Blink {
+	if gap := w.PollGap(wakeTime); bySysmon || gap >= threshold.ThreadWakeNS {
 		return gap
 	}
 	return 0

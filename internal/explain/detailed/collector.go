@@ -71,7 +71,7 @@ type groupRequests struct {
 	sample  []*Request // those with the smallest keys
 }
 
-func (k *collector) group(id path.GroupID) *groupRequests { return entry.At(&k.groups, id) }
+func (k *collector) group(id path.GroupID) *groupRequests { return entry.GetOrGrow(&k.groups, id) }
 
 // Add implements pass.Adder.
 func (k *collector) Add(w *path.WalkResult) {

@@ -1,8 +1,8 @@
 // Package entry returns entries of maps and slices that are made when they are first asked for, as most sums are.
 package entry
 
-// In returns the entry of a key in a map.
-func In[K comparable, V any](m map[K]*V, k K) *V {
+// GetOrAdd returns the entry of a key in a map.
+func GetOrAdd[K comparable, V any](m map[K]*V, k K) *V {
 	v := m[k]
 	if v == nil {
 		v = new(V)
@@ -11,8 +11,8 @@ func In[K comparable, V any](m map[K]*V, k K) *V {
 	return v
 }
 
-// At returns the entry of an id in a slice that grows with the ids. It is valid until the next call.
-func At[ID ~int32 | ~uint32, V any](s *[]V, id ID) *V {
+// GetOrGrow returns the entry of an id in a slice that grows with the ids. It is valid until the next call.
+func GetOrGrow[ID ~int32 | ~uint32, V any](s *[]V, id ID) *V {
 	for int(id) >= len(*s) {
 		var zero V
 		*s = append(*s, zero)

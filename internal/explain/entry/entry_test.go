@@ -6,10 +6,10 @@ import "testing"
 func TestEntries(t *testing.T) {
 	m, s := map[string]*int{}, []int(nil)
 	for _, k := range []string{"b", "a", "b"} {
-		*In(m, k)++
+		*GetOrAdd(m, k)++
 	}
 	for _, id := range []int32{5, 0, 5} {
-		*At(&s, id)++
+		*GetOrGrow(&s, id)++
 	}
 	if len(m) != 2 || *m["a"] != 1 || *m["b"] != 2 {
 		t.Errorf("the map holds %v", m)

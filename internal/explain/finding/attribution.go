@@ -156,7 +156,7 @@ func (a *attribution) buildCandidates() {
 // findFixedSleeps finds the sleeps of dependencies that are on the path of nearly every request.
 func (a *attribution) findFixedSleeps() {
 	for i := range a.group.All().Causes {
-		if c := &a.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= threshold.NearlyAll*float64(a.group.Count) {
+		if c := &a.group.All().Causes[i]; c.Cause == report.CauseSleep && c.Site != nil && c.Site.Module != "" && float64(c.Requests) >= threshold.NearlyAllShare*float64(a.group.Count) {
 			a.fixedSleeps[c.Site.Key()] = true
 		}
 	}
@@ -278,7 +278,7 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 		return candidateKey{code: code, causeSite: site}
 	case report.CauseNetwork:
 		code = report.RuleSlowPeer
-		if a.in.BacklogShares[a.group.ID] >= threshold.Half && c.Kind != "inbound" {
+		if a.in.BacklogShares[a.group.ID] >= threshold.HalfShare && c.Kind != "inbound" {
 			return backlogKey
 		}
 		if isFileCall(c.Call) {

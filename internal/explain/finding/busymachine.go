@@ -36,7 +36,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 		longShare = min(1, float64(*d)/float64(*lost.RunDelayNS))
 		waitedNS *= longShare
 	}
-	if waitedNS < threshold.Some*max(float64(*lost.BusyNS), threshold.Running) || span <= 0 {
+	if waitedNS < threshold.NoticeableShare*max(float64(*lost.BusyNS), threshold.SampledRunNS) || span <= 0 {
 		return otherLoad{}, false
 	}
 	load := otherLoad{waitShare: waitedNS / (waitedNS + float64(*lost.CPUNS)), confidence: 0.9}
@@ -46,7 +46,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 	// of that use.
 	othersPart := 1.0
 	if lost.MachineNS == nil || host.Facts.CPUs == 0 {
-		if throttledShare(in.Report) >= threshold.Half {
+		if throttledShare(in.Report) >= threshold.HalfShare {
 			return otherLoad{}, false // threads that a quota releases at the same time wait for each other for an unknown time
 		}
 		load.confidence = 0.7
@@ -54,7 +54,7 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 			othersPart = max(0, 1-float64(*lost.CPUNS)/capacityNS) // an upper bound: other processes had at most the rest
 		}
 		load.waitShare, load.wakeShare, load.lostShare = othersPart*load.waitShare, othersPart*longShare, othersPart*withoutCPU
-		return load, host.Facts.Parallelism > 0 && in.Process.Procs <= host.Facts.Parallelism && othersPart*waitedNS >= 2*threshold.Some*float64(*lost.BusyNS) && load.lostShare >= threshold.Some
+		return load, host.Facts.Parallelism > 0 && in.Process.Procs <= host.Facts.Parallelism && othersPart*waitedNS >= 2*threshold.NoticeableShare*float64(*lost.BusyNS) && load.lostShare >= threshold.NoticeableShare
 	}
 	othersNS := max(0, float64(*lost.MachineNS-*lost.CPUNS))
 	load.cpus = othersNS / span
@@ -62,11 +62,11 @@ func measureOtherLoad(in *Input) (otherLoad, bool) {
 		othersPart = othersNS / (othersNS + float64(*lost.CPUNS))
 	}
 	load.waitShare, load.wakeShare, load.lostShare = othersPart*load.waitShare, othersPart*longShare, othersPart*withoutCPU
-	isFull := othersNS+float64(*lost.CPUNS)+waitedNS >= threshold.NearlyAll*capacityNS || lost.PressureNS != nil && float64(*lost.PressureNS) >= threshold.Much*span
+	isFull := othersNS+float64(*lost.CPUNS)+waitedNS >= threshold.NearlyAllShare*capacityNS || lost.PressureNS != nil && float64(*lost.PressureNS) >= threshold.MajorShare*span
 	if hasMorePsThanCPUs(in) { // threads wait for the service's own threads, unless the machine has no CPU left
-		isFull = othersNS+float64(*lost.CPUNS) >= threshold.NearlyAll*capacityNS
+		isFull = othersNS+float64(*lost.CPUNS) >= threshold.NearlyAllShare*capacityNS
 	}
-	return load, isFull && othersNS >= threshold.Much*capacityNS && othersPart*waitedNS >= threshold.Some*float64(*lost.BusyNS)
+	return load, isFull && othersNS >= threshold.MajorShare*capacityNS && othersPart*waitedNS >= threshold.NoticeableShare*float64(*lost.BusyNS)
 }
 
 // checkBusyMachine is WL1009, busy-machine: other processes use the machine's CPUs, and the service's threads wait for them.

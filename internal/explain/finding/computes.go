@@ -58,12 +58,12 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 			measurement("share of the slow requests' computing that CPU samples cover", extra.sampledShare, "share"))
 	} else if share < 0.5 || 10*group.TotalNS < in.totalRequestNS() {
 		return nil // it neither makes requests slow nor is most of the service's work
-	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < threshold.Half || site.Own().Module != "" || isStdSite(site.Own()) || in.UnawaitedGroups[group.ID] {
+	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < threshold.HalfShare || site.Own().Module != "" || isStdSite(site.Own()) || in.UnawaitedGroups[group.ID] {
 		v.Fact = true
 	} else {
 		// Computing may be the service's purpose. But samples show that slow requests spend more on its own code than on
 		// anything else.
-		v.MaxSeverity, v.MinSeverity, v.Gain.All, v.Gain.OtherTail, v.Gain.ThresholdFactor = report.SeverityLow, report.SeverityInfo, Loss{}, Loss{}, threshold.Several
+		v.MaxSeverity, v.MinSeverity, v.Gain.All, v.Gain.OtherTail, v.Gain.ThresholdFactor = report.SeverityLow, report.SeverityInfo, Loss{}, Loss{}, threshold.Repeats
 	}
 	return []Verdict{v}
 }

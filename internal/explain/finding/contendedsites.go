@@ -39,7 +39,7 @@ func (a *attribution) findContendedSites() {
 	slow := a.slowSiteTimes()
 	for _, wait := range keys {
 		mainSite := mainSites[wait]
-		if mainTime := siteTimes[mainSite]; a.in.isHeldBySiblings(wait) && float64(mainTime.directNS) >= threshold.Some*float64(mainTime.directNS+mainTime.queuedNS) {
+		if mainTime := siteTimes[mainSite]; a.in.isHeldBySiblings(wait) && float64(mainTime.directNS) >= threshold.NoticeableShare*float64(mainTime.directNS+mainTime.queuedNS) {
 			// Without the lock, the request waits for that as well: the lock guards a result that all of its goroutines need.
 			a.minorWaits[wait] = true
 			continue
@@ -70,14 +70,14 @@ func (s siteTime) add(queued bool, ns int64) siteTime {
 
 // isMainlyQueued reports whether requests queue for so much of the time that the queue is the fault.
 func (s siteTime) isMainlyQueued() bool {
-	return s.queuedNS > 0 && float64(s.queuedNS) >= threshold.Much*float64(s.queuedNS+s.directNS)
+	return s.queuedNS > 0 && float64(s.queuedNS) >= threshold.MajorShare*float64(s.queuedNS+s.directNS)
 }
 
 // slowSiteTimes returns the time of the slow requests at each site. A queue is what makes a request slow if the
 // service times of all requests are equal.
 func (a *attribution) slowSiteTimes() map[causeSite]siteTime {
 	times := map[causeSite]siteTime{}
-	if b := a.group.Tail(); b.Band != report.BandAll && b.Count >= threshold.Few {
+	if b := a.group.Tail(); b.Band != report.BandAll && b.Count >= threshold.SmallSample {
 		for c, r := range a.routes(b) {
 			_, queued := a.contendedWait(r.Via)
 			times[causeSiteOf(c)] = times[causeSiteOf(c)].add(queued, r.TotalNS)

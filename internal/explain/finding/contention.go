@@ -48,7 +48,7 @@ func isHandoverWait(wait report.WaitKind) bool {
 // serve one request at a time while others wait. A goroutine that serves all waiters at once has no queue. Nor has one that
 // reads all answers of a shared connection, unless it also sends each request itself: then it serves them one after the other.
 func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) bool {
-	if service.Requests < threshold.Few {
+	if service.Requests < threshold.SmallSample {
 		return false
 	}
 	if isSerialAsker(service, cause) {
@@ -60,7 +60,7 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 	if service.OtherRequestShare > 0.5 {
 		return true
 	}
-	if cause.Cause == report.CauseNetwork && service.ServerWroteShare < threshold.NearlyAll && !isStdPool(v.Call) {
+	if cause.Cause == report.CauseNetwork && service.ServerWroteShare < threshold.NearlyAllShare && !isStdPool(v.Call) {
 		return false
 	}
 	waiting := service.WaitersPerServer * (1 - service.BehindLockShare) // requests behind a lock queue at the lock
@@ -70,7 +70,7 @@ func isQueue(service *queues.ServiceStats, cause *report.Cause, v *report.Via) b
 // isSerialAsker reports whether a goroutine sends requests to a peer for some of its waiters while others wait. Those queue
 // until its next answer, however many requests one answer serves.
 func isSerialAsker(service *queues.ServiceStats, c *report.Cause) bool {
-	return c.Cause == report.CauseNetwork && service.ServerWroteShare >= threshold.NearlyAll && service.AlreadyRunningShare >= threshold.Much
+	return c.Cause == report.CauseNetwork && service.ServerWroteShare >= threshold.NearlyAllShare && service.AlreadyRunningShare >= threshold.MajorShare
 }
 
 // isFanOutLimit reports whether a request waits because a limit bounds the goroutines that it may start: they are its own, one
@@ -87,20 +87,20 @@ func isEndedByChildren(slots *queues.SlotWaits) bool { return slots != nil && sl
 
 // isSlotPool reports whether requests wait for a slot that other requests release.
 func isSlotPool(slots *queues.SlotWaits) bool {
-	return slots != nil && slots.Waits >= threshold.Few && slots.FormerWaiterShare >= threshold.Much && slots.BatchSize <= 1.5
+	return slots != nil && slots.Waits >= threshold.SmallSample && slots.FormerWaiterShare >= threshold.MajorShare && slots.BatchSize <= 1.5
 }
 
 // isWorkerPool reports whether requests wait for a free worker, which then does the work that they hand to it. This matters
 // where the worker waits for the network: without it, a goroutine that reads all answers of a shared connection looks the same
 // (see isQueue).
 func isWorkerPool(slots *queues.SlotWaits) bool {
-	return slots != nil && slots.Waits >= threshold.Few && slots.WorkerShare > 0.5 && slots.BatchSize <= 1.5
+	return slots != nil && slots.Waits >= threshold.SmallSample && slots.WorkerShare > 0.5 && slots.BatchSize <= 1.5
 }
 
 // isNotification reports whether requests wait for news from other requests (a long poll, a subscription): these end many waits
 // and never waited there themselves. In a pool, some holders of a slot have waited for it.
 func isNotification(wait waitKey, slots *queues.SlotWaits) bool {
-	return !isStdPool(wait.call) && slots != nil && slots.Waits >= threshold.Enough && slots.FormerWaiterShare == 0 && slots.WorkerShare == 0 && slots.OtherRequestShare > 0.5
+	return !isStdPool(wait.call) && slots != nil && slots.Waits >= threshold.MedianSample && slots.FormerWaiterShare == 0 && slots.WorkerShare == 0 && slots.OtherRequestShare > 0.5
 }
 
 // slotWaitsAt returns the facts about the goroutines that ended the waits at a line, nil if there are none.
@@ -155,7 +155,9 @@ func isLockWait(wait waitKey) bool {
 
 // isHeldBySiblings reports whether the holders of a lock work for the same request as its waiters.
 func (in *Input) isHeldBySiblings(wait waitKey) bool {
-	return isLockWait(wait) && slices.ContainsFunc(in.SiblingShares, func(s queues.SiblingShare) bool { return s.Share >= threshold.Most && s.Site.LineKey() == wait.site })
+	return isLockWait(wait) && slices.ContainsFunc(in.SiblingShares, func(s queues.SiblingShare) bool {
+		return s.Share >= threshold.MostShare && s.Site.LineKey() == wait.site
+	})
 }
 
 // isLoggerCall reports whether a call is one of package log.

@@ -25,7 +25,7 @@ func siteCauses(cand *candidate, top *causeRoute) []*report.Cause {
 	}
 	out := list[:1]
 	for k := 1; k < len(list) && len(out) < maxChangeSites; k++ {
-		if float64(ns[k]) >= threshold.Some*float64(ns[0]) {
+		if float64(ns[k]) >= threshold.NoticeableShare*float64(ns[0]) {
 			out = append(out, list[k])
 		}
 	}
@@ -82,7 +82,7 @@ func (a *attribution) lineShare(c *report.Cause) float64 {
 			lineNS += o.TotalNS
 		}
 	}
-	if lineNS == 0 || float64(lineNS) >= threshold.NearlyAll*float64(allNS) {
+	if lineNS == 0 || float64(lineNS) >= threshold.NearlyAllShare*float64(allNS) {
 		return 1
 	}
 	return float64(lineNS) / float64(allNS)

@@ -49,7 +49,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 		}
 	}
 	heldShare := throttledShare(in.Report)
-	if heldShare >= threshold.Half {
+	if heldShare >= threshold.HalfShare {
 		add(report.RuleThrottled, explanation{
 			appliesTo: func(code report.RuleCode) bool {
 				return isSchedulingRule(code) || isGCRule(code) || code == report.RuleSlowPeer
@@ -82,7 +82,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 		})
 	}
 	ownLostShare := lostToOwnThreads(in)
-	if ownLostShare >= threshold.Much {
+	if ownLostShare >= threshold.MajorShare {
 		add(report.RuleTooManyPs, explanation{
 			appliesTo: func(code report.RuleCode) bool { return code == report.RuleComputes || isGCRule(code) },
 			// A collection has a worker on each idle P. A wait behind other goroutines would be as long with fewer Ps.
@@ -90,7 +90,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			isAlwaysFirst:  true, evidenceText: "less than it seems: the service's own threads waited for each other's CPUs, see WL1005",
 		})
 	}
-	if offCPUShare := in.Report.WithoutCPU(); offCPUShare >= threshold.Much && ownLostShare < threshold.Much && !hasOtherLoad { // else the reason is known
+	if offCPUShare := in.Report.WithoutCPU(); offCPUShare >= threshold.MajorShare && ownLostShare < threshold.MajorShare && !hasOtherLoad { // else the reason is known
 		out = append(out, explanation{
 			appliesTo: func(code report.RuleCode) bool {
 				return isSchedulingRule(code) && code != report.RuleTooManyPs || isGCRule(code)
@@ -100,7 +100,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				case report.CauseSchedWake:
 					return 0
 				case report.CauseSched, report.CauseSchedPoll:
-					if heldShare >= threshold.Half {
+					if heldShare >= threshold.HalfShare {
 						return 0 // the quota explains it: threads released at the same time wait for each other
 					}
 				}
@@ -150,8 +150,8 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 					continue
 				}
 			}
-			if takenShares[i] >= threshold.Half {
-				if takenBefore < threshold.Half {
+			if takenShares[i] >= threshold.HalfShare {
+				if takenBefore < threshold.HalfShare {
 					v.addEvidence(report.Evidence{Text: reason.evidenceText})
 				}
 				if v.Code != report.RuleForcedGC {
@@ -160,7 +160,7 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 				continue
 			}
 			if v.Code == report.RuleForcedGC || // code forces the collection on any machine: its rest counts
-				reason.explainer == nil || !reason.isAlwaysFirst && !reason.capsSeverity && beforeNS > threshold.Far*reason.explainer.Gain.TotalNS {
+				reason.explainer == nil || !reason.isAlwaysFirst && !reason.capsSeverity && beforeNS > threshold.FarFactor*reason.explainer.Gain.TotalNS {
 				continue
 			}
 			wasLouder := severityRank(v.Severity) < severityRank(reason.explainer.Severity)
@@ -189,7 +189,7 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 func sortVerdicts(all []Verdict) {
 	isOfMachine := func(v Verdict) bool { return v.Code.OfMachine() }
 	if index := slices.IndexFunc(all, isOfMachine); index >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {
-		return v.Code == report.RuleComputes && v.Gain.TotalNS > threshold.Far*all[index].Gain.TotalNS
+		return v.Code == report.RuleComputes && v.Gain.TotalNS > threshold.FarFactor*all[index].Gain.TotalNS
 	}) && !all[index].Severity.Loud() {
 		all[index].capSeverity(report.SeverityInfo)
 	}
@@ -205,7 +205,7 @@ func sortVerdicts(all []Verdict) {
 	for ; target > 0; target-- {
 		v, maxNS := &all[target-1], machine.Gain.TotalNS
 		if isSchedulingRule(v.Code) || isGCRule(v.Code) {
-			maxNS *= threshold.Far
+			maxNS *= threshold.FarFactor
 		}
 		if v.Severity != machine.Severity || v.Gain.TotalNS > maxNS {
 			break

@@ -209,7 +209,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	if v.Severity, v.Decided = in.decideSeverity(v); v.Severity == "" || negligible && !v.Fact {
 		return false
 	}
-	if v.Confidence < threshold.Half {
+	if v.Confidence < threshold.HalfShare {
 		v.capSeverity(report.SeverityLow) // it is more likely wrong than right
 	}
 	if in.UnawaitedGroups[v.Group] && v.Code[2] == '2' {

@@ -13,7 +13,7 @@ import (
 // other sleeps.
 func (a *attribution) flushInterval(c *report.Cause) *queues.ServiceStats {
 	service := a.in.serviceAt(c, nil)
-	if service == nil || c.Cause != report.CauseSleep || service.PeriodNS == 0 || service.OtherRequestShare > 0.5 || service.Requests < 2*threshold.Few || service.Requests < 5*service.Servers {
+	if service == nil || c.Cause != report.CauseSleep || service.PeriodNS == 0 || service.OtherRequestShare > 0.5 || service.Requests < 2*threshold.SmallSample || service.Requests < 5*service.Servers {
 		return nil
 	}
 	underWay := service.BegunEarlyShare >= 0.5

@@ -85,7 +85,7 @@ func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) 
 	if in.Allocs != nil {
 		v.Confidence = 0.9
 	}
-	return v, share >= threshold.Some
+	return v, share >= threshold.NoticeableShare
 }
 
 // collectorEvidence lists in which ways the collector took a group's time.

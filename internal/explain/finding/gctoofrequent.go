@@ -120,7 +120,7 @@ func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 	advice.perSecond = float64(unforced) / seconds
 	advice.effectiveGOGC = 100 * room / float64(gc.LiveBytes)
 	advice.markShare = float64(gc.MarkNS) / float64(stats.SpanNS)
-	if unforced < 3 || advice.markShare < threshold.Little {
+	if unforced < 3 || advice.markShare < threshold.MinorShare {
 		return advice, false
 	}
 	if advice.effectiveGOGC > lowGOGC && (gc.GoalBytes > smallHeap || advice.perSecond < manyCycles) {
@@ -145,7 +145,7 @@ func adviseGOGC(stats *process.Stats) (advice gogcAdvice, ok bool) {
 // larger GOGC has no effect then.
 func isLimitFull(stats *process.Stats) bool {
 	gc := &stats.GC
-	return gc.FullCycles >= 3 && gc.FullCycles > gc.MeasuredCycles && stats.SpanNS > 0 && float64(gc.MarkNS) >= threshold.Little*float64(stats.SpanNS)
+	return gc.FullCycles >= 3 && gc.FullCycles > gc.MeasuredCycles && stats.SpanNS > 0 && float64(gc.MarkNS) >= threshold.MinorShare*float64(stats.SpanNS)
 }
 
 // growthAdvice returns advice to let the heap grow, by what bounds it: if the goal is at times no higher than the live heap, or

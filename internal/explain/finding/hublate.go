@@ -26,7 +26,7 @@ func hubWaitsOf(in *Input, group *report.Group) []*hubWait {
 	var out []*hubWait
 	for i := range in.Hubs {
 		hub := &in.Hubs[i]
-		if hub.LateRuns < threshold.Few || float64(hub.DelayedRequests) < minHeldUp*float64(hub.LateRuns) || len(hub.Sites) == 0 || in.isRequestGoroutine(hub.Start) {
+		if hub.LateRuns < threshold.SmallSample || float64(hub.DelayedRequests) < minHeldUp*float64(hub.LateRuns) || len(hub.Sites) == 0 || in.isRequestGoroutine(hub.Start) {
 			continue
 		}
 		wait := &hubWait{Hub: hub}

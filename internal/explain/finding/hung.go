@@ -33,8 +33,8 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 	if group.Role != report.RoleRequests || group.Kind == report.KindLoop || group.Kind == report.KindFunc || wait.Cause == report.CauseNetwork && wait.Kind == "inbound" {
 		return v, false
 	}
-	usualNS, minAge := int64(0), max(threshold.Patience, in.Report.Input.DurationNS*9/10)
-	hasUsual := group.Count >= threshold.Enough
+	usualNS, minAge := int64(0), max(threshold.PatienceNS, in.Report.Input.DurationNS*9/10)
+	hasUsual := group.Count >= threshold.MedianSample
 	if hasUsual {
 		if usualNS = *group.LatencyNS.Max; group.LatencyNS.P99 != nil {
 			usualNS = *group.LatencyNS.P99
@@ -42,8 +42,8 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 		minAge = max(minHungAge, hungFactor*usualNS)
 	} else if group.Kind == report.KindGoroutine {
 		return v, false // a goroutine that runs for as long as the process is no job
-	} else if group.Count == 0 && wait.Count == group.Open.Count && wait.Count >= threshold.Few && isMutexWait(wait) && 10*wait.StuckNS[0] >= 9*wait.OldestNS {
-		minAge = threshold.Patience // no request got the lock since the first one came, perhaps in the middle of the trace
+	} else if group.Count == 0 && wait.Count == group.Open.Count && wait.Count >= threshold.SmallSample && isMutexWait(wait) && 10*wait.StuckNS[0] >= 9*wait.OldestNS {
+		minAge = threshold.PatienceNS // no request got the lock since the first one came, perhaps in the middle of the trace
 	}
 	// The usual latency is that of whole requests: a request that retries is as late as one that is stuck in a wait.
 	ages := wait.StuckNS
@@ -82,7 +82,7 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 	} else {
 		v.addEvidence(measurement("requests of the group that ended", group.Count, "count"))
 	}
-	isMany := hanging >= threshold.Few || float64(hanging) >= threshold.Some*float64(group.Count+group.Open.Count)
+	isMany := hanging >= threshold.SmallSample || float64(hanging) >= threshold.NoticeableShare*float64(group.Count+group.Open.Count)
 	v.FixedSeverity, v.Confidence, v.Fact = judgeHang(wait, isStuck, hasUsual, isMany)
 	switch {
 	case !isStuck:

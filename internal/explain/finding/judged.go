@@ -40,7 +40,7 @@ func needRequests(in *Input) *missingInput {
 // needCPUSamples requires enough CPU samples to compute shares.
 func needCPUSamples(in *Input) *missingInput {
 	switch n := in.Process.Samples.All; {
-	case n >= threshold.Many:
+	case n >= threshold.TailSample:
 		return nil
 	case n > 0:
 		return &missingInput{reason: report.BlindCPUSamples, text: words.Count(int(n), "CPU sample", "CPU samples") + " only", seconds: 30}

@@ -16,7 +16,7 @@ func checkLoadInProcess(in *Input) []Verdict {
 			servedRequests += g.Count
 		}
 	}
-	if servedRequests < threshold.Enough {
+	if servedRequests < threshold.MedianSample {
 		return nil
 	}
 	clientRuns := int64(0)

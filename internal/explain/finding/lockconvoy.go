@@ -73,7 +73,7 @@ func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	}
 	slices.SortStableFunc(works, func(a, b causeSite) int { return cmp.Compare(sumNS[b], sumNS[a]) })
 	for i, work := range works {
-		if i > 0 && float64(sumNS[work]) < threshold.Much*float64(totalNS) {
+		if i > 0 && float64(sumNS[work]) < threshold.MajorShare*float64(totalNS) {
 			works = works[:i]
 			break
 		}

@@ -89,18 +89,18 @@ func (a *attribution) findLongPolls() {
 		}
 	}
 	for key, poll := range polls {
-		minShare := threshold.NearlyAll
+		minShare := threshold.NearlyAllShare
 		if poll.newsNS > 2*poll.boundNS { // nothing else can end the wait: the work before its end may be for these requests
-			minShare = 1 - threshold.Little
+			minShare = 1 - threshold.MinorShare
 		}
 		r := a.in.longWaitsAt(poll.site)
-		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.Some || float64(timeoutNS[poll]+poll.newsNS) < threshold.NearlyAll*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.newsNS) {
+		if r == nil || r.Batched || poll.isQueue && poll.timedOut == nil || r.HandoverShare > threshold.NoticeableShare || float64(timeoutNS[poll]+poll.newsNS) < threshold.NearlyAllShare*float64(g.TotalNS) || float64(intendedNS[poll]) < minShare*float64(poll.newsNS) {
 			continue
 		}
 		if r.WokenShare == 0 {
 			poll.newsNS = 0
 		}
-		if poll.limitNS = longestTimeout(g, poll.site); poll.newsNS > 0 || poll.limitNS >= threshold.Patience {
+		if poll.limitNS = longestTimeout(g, poll.site); poll.newsNS > 0 || poll.limitNS >= threshold.PatienceNS {
 			a.longPolls[key] = poll
 		}
 	}
@@ -117,7 +117,7 @@ func longestTimeout(g *report.Group, site *report.Site) (limit int64) {
 				longest = max(longest, s.DurationNS)
 			}
 		}
-		if float64(longest) < threshold.NearlyAll*float64(q.LatencyNS) {
+		if float64(longest) < threshold.NearlyAllShare*float64(q.LatencyNS) {
 			return 0
 		}
 		limit = max(limit, longest)

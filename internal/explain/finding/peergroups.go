@@ -65,7 +65,7 @@ func mergeCallers(in *Input, all []Verdict) []Verdict {
 				inner, peerHops := verdict.AfterLastAnswer(via)
 				return peerHops > 0 && matches(c, inner)
 			})
-			if share < threshold.Speck {
+			if share < threshold.NoiseShare {
 				continue
 			}
 			caller := report.AskedBy{Group: group.ID, Name: group.Name, Share: share, EachNS: gain.TotalNS / int64(max(group.Count, 1))}

@@ -94,7 +94,7 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		facts.serviceNS = int64(holdNS)
 		queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
 	}
-	if share := a.sameWorkShare(cand, top); facts.holdersCompute && share < threshold.Half {
+	if share := a.sameWorkShare(cand, top); facts.holdersCompute && share < threshold.HalfShare {
 		facts.holderActivity, facts.isScattered = fmt.Sprintf("computes, %s of that in %s", words.Percent(share), siteText(top.nonStdSite())), true
 	} else if facts.holdersCompute && top.Cause.SiteFrom == inferredSource && facts.slots != nil {
 		facts.holderActivity, facts.isScattered = facts.holderActivity+" (inferred)", true // the line may be that of the release
@@ -169,7 +169,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		// The prediction assumes the fix: enough slots that no request queues, whichever line called. If there is no other
 		// queue, it applies to all activities of the holders.
 		site := predict.SiteText(top.Cause.Site.LineKey().Site(), top.Cause.Cause)
-		if attr.queueShare(cand) >= threshold.NearlyAll {
+		if attr.queueShare(cand) >= threshold.NearlyAllShare {
 			site = ""
 		}
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Remove(predict.Queue, site))
@@ -230,7 +230,7 @@ func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFa
 	if pool := stdPools[cand.wait.call]; facts.isSizeKnown() && pool.unusedAdvice != "" {
 		fix += "; " + pool.unusedAdvice
 	}
-	if r := a.in.longWaitsAt(cand.wait.site.Site()); facts.hasServers && top.Call == sleepCall && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= threshold.Some {
+	if r := a.in.longWaitsAt(cand.wait.site.Site()); facts.hasServers && top.Call == sleepCall && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= threshold.NoticeableShare {
 		fix += "; if the pause is an intended limit, reject the excess immediately"
 	}
 	if facts.kind.isSingleSlot {

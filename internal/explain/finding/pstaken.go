@@ -10,7 +10,7 @@ import (
 // checkPsTaken is WL1002, ps-taken.
 func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	t := &wait.occupants[0]
-	if psInUse(in) < threshold.Most && (wait.gain.Slow.NS < 1e6 || wait.share < 0.05) {
+	if psInUse(in) < threshold.MostShare && (wait.gain.Slow.NS < 1e6 || wait.share < 0.05) {
 		return nil
 	}
 	v := wait.newVerdict(t.site, 0.7)
@@ -50,7 +50,7 @@ func (q *runQueueWait) isBurst(in *Input) bool {
 			ownShare += t.share
 		}
 	}
-	return ownShare > 0.5 && psInUse(in) < threshold.Much
+	return ownShare > 0.5 && psInUse(in) < threshold.MajorShare
 }
 
 // computeSite returns the site with the most CPU samples of a group, because a run is only known by the site where it

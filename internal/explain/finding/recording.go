@@ -13,7 +13,7 @@ func checkFewRequests(in *Input) []Verdict {
 		return nil
 	}
 	g := &in.Report.Groups[0]
-	if g.Count >= threshold.Many {
+	if g.Count >= threshold.TailSample {
 		return nil
 	}
 	return doubt(report.Finding{
@@ -85,7 +85,7 @@ func checkShortWindow(in *Input) []Verdict {
 	if g.LatencyNS.Max != nil {
 		slowest = max(slowest, *g.LatencyNS.Max)
 	}
-	if g.Streaming || slowest*threshold.Few <= in.Report.Input.DurationNS {
+	if g.Streaming || slowest*threshold.SmallSample <= in.Report.Input.DurationNS {
 		return nil
 	}
 	return doubt(report.Finding{

@@ -112,9 +112,9 @@ var ruleTexts embed.FS
 
 // textConstants replaces placeholders in the rules' texts by the constants that the rules use.
 var textConstants = strings.NewReplacer(
-	"{few}", fmt.Sprint(threshold.Few), "{enough}", fmt.Sprint(threshold.Enough), "{many}", fmt.Sprint(threshold.Many),
+	"{few}", fmt.Sprint(threshold.SmallSample), "{enough}", fmt.Sprint(threshold.MedianSample), "{many}", fmt.Sprint(threshold.TailSample),
 	"{herd}", fmt.Sprint(process.HerdSize), "{herd time}", fmt.Sprintf("%d ms", int(process.HerdNS/1e6)), "{event}", fmt.Sprintf("%d ns", eventCostNS),
-	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(threshold.Patience),
+	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(threshold.PatienceNS),
 )
 
 // document sets the rule's name, summary and documentation from its text.

@@ -98,10 +98,10 @@ func (q *runQueueWait) assignHerd(in *Input) {
 				ranShare += q.occupants[k].share
 			}
 		}
-		if ranShare <= threshold.Half {
+		if ranShare <= threshold.HalfShare {
 			continue
 		}
-		if waited, time := in.HerdOverlap(q.group.ID, h.Start); waited > threshold.Half && time <= max(threshold.Much, waited/threshold.Far) {
+		if waited, time := in.HerdOverlap(q.group.ID, h.Start); waited > threshold.HalfShare && time <= max(threshold.MajorShare, waited/threshold.FarFactor) {
 			q.ruleCode, q.kindShare, q.herd, q.herdShare = report.RuleHerd, ranShare, h, waited
 			return
 		}
@@ -166,7 +166,7 @@ func ruleForOccupant(in *Input, t *occupant) report.RuleCode {
 	switch {
 	case herdOf(in.Process, t) != nil:
 		return report.RuleHerd
-	case t.longShare > 0.5 && psInUse(in) < threshold.Most && !haveShortCPUTime(in, t):
+	case t.longShare > 0.5 && psInUse(in) < threshold.MostShare && !haveShortCPUTime(in, t):
 		return report.RuleLongRuns
 	}
 	return report.RulePsTaken
@@ -182,7 +182,7 @@ func haveShortCPUTime(in *Input, t *occupant) bool {
 			runs, ns = runs+r.Long, ns+r.LongNS
 		}
 	}
-	return cpuShare > 0 && cpuShare < threshold.Most && cpuShare*float64(ns) < process.LongNS*float64(runs)
+	return cpuShare > 0 && cpuShare < threshold.MostShare && cpuShare*float64(ns) < process.LongNS*float64(runs)
 }
 
 // psInUse returns the share of the Ps' time in which they ran goroutines.
@@ -282,7 +282,7 @@ func (q *runQueueWait) predictedChanges() []predict.Change {
 		if !isSched(c) || c.Site == nil {
 			continue
 		}
-		w := entry.In(sites, predict.SiteText(c.Site, c.Cause))
+		w := entry.GetOrAdd(sites, predict.SiteText(c.Site, c.Cause))
 		if isBehindHub(q.hubs, c) {
 			w.shared = true
 			continue

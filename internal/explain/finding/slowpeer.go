@@ -51,7 +51,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	isAnswer := awaited == peerAnswer
 	maybeClient := isAnswer && attr.mayBeClient(top.Cause, top.via)
 	sequential := calls
-	if calls == nil || calls.Calls < threshold.Several*calls.Requests || calls.AnswerNS == 0 || isParallel || !isAnswer || attr.group.Peer != nil || maybeClient {
+	if calls == nil || calls.Calls < threshold.Repeats*calls.Requests || calls.AnswerNS == 0 || isParallel || !isAnswer || attr.group.Peer != nil || maybeClient {
 		sequential = nil // other advice is better
 	}
 	isElsewhere, extraEvidence := false, []report.Evidence(nil)
@@ -89,11 +89,11 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	v.addEvidence(callEvidence(cand, top)...)
 	switch {
 	case !strings.HasPrefix(awaited, peerAnswer):
-	case attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.Few:
+	case attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample:
 		describeUnanswered(&v, calls)
 		v.Gain = cand.gain // no part of it is the time of an answer
 		return v, true
-	case attr.group.Peer == nil && !maybeClient && calls != nil && calls.ConnOpenNS > 0 && float64(calls.ConnOpenNS) >= threshold.Much*float64(calls.TotalNS):
+	case attr.group.Peer == nil && !maybeClient && calls != nil && calls.ConnOpenNS > 0 && float64(calls.ConnOpenNS) >= threshold.MajorShare*float64(calls.TotalNS):
 		if isParallel {
 			describeParallelCalls(&v, calls)
 		}
@@ -103,7 +103,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		return v, true
 	case isParallel && attr.group.Peer == nil:
 		describeParallelCalls(&v, calls)
-	case attr.group.Count >= threshold.Enough:
+	case attr.group.Count >= threshold.MedianSample:
 		v.MaxSeverityByAll = report.SeverityLow // slow requests wait as long as others: no evidence that the peer can be faster
 	}
 	return v, false
@@ -177,16 +177,16 @@ func (a *attribution) describeConnOpens(v *Verdict, cand *candidate, calls *queu
 	v.prependEvidence(
 		measurement("part of the wait in which connections are opened", openShare, "share"),
 		measurement("requests that open one", calls.ConnOpenRequests, "count"))
-	if openShare < threshold.Half {
+	if openShare < threshold.HalfShare {
 		v.Fix += "; of the rest, " + otherFix
 	}
 	v.Share *= openShare
-	if calls.ConnOpenRequests < threshold.Enough || float64(calls.ConnOpenRequests) < threshold.Half*float64(a.group.Count) {
+	if calls.ConnOpenRequests < threshold.MedianSample || float64(calls.ConnOpenRequests) < threshold.HalfShare*float64(a.group.Count) {
 		v.MaxSeverityByAll = report.SeverityLow
 		return false
 	}
 	v.Gain, v.MaxSeverity, v.Changes = cand.gain.scaled(openShare), "", []predict.Change{}
-	v.Gain.ThresholdFactor = threshold.Far
+	v.Gain.ThresholdFactor = threshold.FarFactor
 	return true
 }
 
@@ -201,7 +201,7 @@ func describeParallelCalls(v *Verdict, calls *queues.PeerCalls) {
 		measurement("mean time of the others", float64(calls.FanOutOthersNS)/float64(calls.Requests), "ns"))
 	v.Title = fmt.Sprintf("requests wait for the last of %s answers that they ask for in parallel, at %s", times, siteText(v.Site))
 	v.Fix = "find out why that peer is slow, or answer without it after a deadline"
-	if calls.FanOutLastNS < threshold.Far*calls.FanOutOthersNS {
+	if calls.FanOutLastNS < threshold.FarFactor*calls.FanOutOthersNS {
 		v.Fix = fmt.Sprintf("nothing here, unless the peers are slower than they should be: the calls already run in parallel, the last answer takes %s, and the others %s on average",
 			words.Brief(calls.FanOutLastNS/calls.Requests), words.Brief(calls.FanOutOthersNS/calls.Requests))
 		v.MaxSeverity, v.Changes = report.SeverityLow, []predict.Change{}
@@ -325,7 +325,7 @@ func (a *attribution) peerGain(cand *candidate) Gain {
 	gain := cand.gain
 	usualNS := int64(0)
 	for i := range cand.routes {
-		if p := &cand.routes[i]; p.Requests > 0 && float64(p.Requests) >= threshold.Half*float64(a.group.Count) {
+		if p := &cand.routes[i]; p.Requests > 0 && float64(p.Requests) >= threshold.HalfShare*float64(a.group.Count) {
 			usualNS = max(usualNS, p.TotalNS/int64(p.Requests))
 		}
 	}
@@ -344,7 +344,7 @@ func (a *attribution) peerGain(cand *candidate) Gain {
 			gain.OtherTail.IsRare = true
 		}
 	}
-	gain.ThresholdFactor = threshold.Far
+	gain.ThresholdFactor = threshold.FarFactor
 	return gain
 }
 

@@ -11,7 +11,7 @@ import (
 func checkThreadsOffCPU(in *Input) []Verdict {
 	if host := in.Report.Host; host != nil && host.Lost.CPUNS != nil && host.Lost.BusyNS != nil {
 		cpuShare := cpuShareOfRunning(in)
-		if cpuShare < 0 || cpuShare >= threshold.Most {
+		if cpuShare < 0 || cpuShare >= threshold.MostShare {
 			return nil
 		}
 		return offCPUVerdicts(0.9, measurement("share of running time in which the process's threads had a CPU", cpuShare, "share"))
@@ -20,7 +20,7 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 	expected := float64(in.Process.BusyNS) / report.SampleNS
 	got := float64(samples.All - samples.Scheduler)
 	// Few samples mean that no profile was recorded, or only in a part of the trace.
-	if in.Process.BusyNS < threshold.Running || samples.All < threshold.Enough || got >= threshold.Most*expected {
+	if in.Process.BusyNS < threshold.SampledRunNS || samples.All < threshold.MedianSample || got >= threshold.MostShare*expected {
 		return nil
 	}
 	return offCPUVerdicts(0.6, measurement("share of running time that CPU samples cover", got/expected, "share"),
@@ -31,7 +31,7 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 // own clocks; -1 if these clocks were not recorded, or if goroutines ran for less than threshold.Running.
 func cpuShareOfRunning(in *Input) float64 {
 	host := in.Report.Host
-	if host == nil || host.Lost.CPUNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS < threshold.Running {
+	if host == nil || host.Lost.CPUNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS < threshold.SampledRunNS {
 		return -1
 	}
 	return float64(*host.Lost.CPUNS) / float64(*host.Lost.BusyNS)

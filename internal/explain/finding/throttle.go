@@ -174,10 +174,10 @@ func procsForLimit(limit float64) int { return max(1, int(math.Ceil(limit))) }
 // missing.
 func usesWholeLimit(r *report.Report, limit float64) bool {
 	if h := r.Host; h != nil && h.Facts.QuotaCPUs > 0 {
-		return h.Lost.CPUNS != nil && float64(*h.Lost.CPUNS) >= threshold.NearlyAll*limit*float64(h.ToNS-h.FromNS)
+		return h.Lost.CPUNS != nil && float64(*h.Lost.CPUNS) >= threshold.NearlyAllShare*limit*float64(h.ToNS-h.FromNS)
 	}
 	t := &r.Runtime.Throttle
-	return t.PeriodNS > 0 && float64(t.Freezes)*float64(t.PeriodNS) >= threshold.NearlyAll*float64(r.Input.DurationNS)
+	return t.PeriodNS > 0 && float64(t.Freezes)*float64(t.PeriodNS) >= threshold.NearlyAllShare*float64(r.Input.DurationNS)
 }
 
 // throttleFix returns the advice: another GOMAXPROCS if it exceeds the limit, else a higher limit or less CPU time.

@@ -12,7 +12,7 @@ func hasTooManyPs(in *Input) bool { return hasMorePsThanCPUs(in) || isSearchingF
 func hasMorePsThanCPUs(in *Input) bool {
 	delayShare, ok := runDelayShare(in)
 	host := in.Report.Host
-	return ok && delayShare >= threshold.Some && host.Facts.Parallelism > 0 && in.Process.Procs > host.Facts.Parallelism && ownCrowdShare(host) >= 0.5
+	return ok && delayShare >= threshold.NoticeableShare && host.Facts.Parallelism > 0 && in.Process.Procs > host.Facts.Parallelism && ownCrowdShare(host) >= 0.5
 }
 
 // ownCrowdShare returns the share of the threads' waiting time for a CPU in which more of the process's own threads
@@ -61,7 +61,7 @@ const crowdFactor = 1.05
 // isSearchingForWork reports whether much of the CPU time is spent in the search for work.
 func isSearchingForWork(in *Input) bool {
 	s := &in.Process.Samples
-	return s.All >= threshold.Many && float64(s.Scheduler) >= threshold.Much*float64(s.All) && in.Process.Procs > 2 && psInUse(in) < 0.5
+	return s.All >= threshold.TailSample && float64(s.Scheduler) >= threshold.MajorShare*float64(s.All) && in.Process.Procs > 2 && psInUse(in) < 0.5
 }
 
 // checkTooManyPs is WL1005, too-many-ps.
@@ -84,7 +84,7 @@ func checkTooManyPs(in *Input) []Verdict {
 			v.addEvidence(measurement("share of goroutines' running time in which their threads had no CPU", ownLostShare, "share"))
 		}
 	}
-	if samples.All >= threshold.Many {
+	if samples.All >= threshold.TailSample {
 		v.addEvidence(measurement("share of CPU samples in the scheduler", float64(samples.Scheduler)/float64(samples.All), "share"))
 	}
 	v.addEvidence(measurement("GOMAXPROCS", in.Process.Procs, "Ps"),

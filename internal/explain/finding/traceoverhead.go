@@ -17,10 +17,10 @@ func checkTraceOverhead(in *Input) []Verdict {
 	}
 	share := float64(stats.Events) * eventCostNS / float64(stats.BusyNS)
 	text := "share of the requests' time spent writing events, estimated"
-	if stats.Samples.All >= threshold.Many {
+	if stats.Samples.All >= threshold.TailSample {
 		share, text = float64(stats.Samples.Tracing)/float64(stats.Samples.All), "share of the requests' time in the tracer, by CPU samples"
 	}
-	if share *= runnableShare(in.Report); share < threshold.Some {
+	if share *= runnableShare(in.Report); share < threshold.NoticeableShare {
 		return nil
 	}
 	return doubt(report.Finding{

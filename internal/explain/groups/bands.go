@@ -18,7 +18,7 @@ func (w rowWriter) bands(g *group) []report.Band {
 		if len(buckets) == 0 {
 			return b
 		}
-		b.FromNS, b.ToNS = loglinear.Least(buckets[0], coarseBits), loglinear.Least(buckets[len(buckets)-1]+1, coarseBits)
+		b.FromNS, b.ToNS = loglinear.LowerBound(buckets[0], coarseBits), loglinear.LowerBound(buckets[len(buckets)-1]+1, coarseBits)
 		inBand := map[int32]bool{}
 		for _, bucket := range buckets {
 			b.Count += int(counts[bucket])
@@ -40,7 +40,7 @@ func (w rowWriter) bands(g *group) []report.Band {
 		band(report.BandAll, order), band(report.Band5090, order[firstAt(0.5):p90]), band(report.Band9099, order[p90:p99]), band(report.Band99, slowest),
 	}
 	if limit := outlierThreshold(&g.latencies); limit > 0 {
-		first := slices.IndexFunc(order, func(b int32) bool { return loglinear.Least(b, coarseBits) >= limit })
+		first := slices.IndexFunc(order, func(b int32) bool { return loglinear.LowerBound(b, coarseBits) >= limit })
 		if first >= 0 {
 			out = append(out, band(report.BandOutliers, order[first:]))
 		}

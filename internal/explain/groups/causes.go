@@ -111,7 +111,7 @@ func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares
 			return
 		}
 		total += c.ns
-		entry.In(sums, cause).add(c)
+		entry.GetOrAdd(sums, cause).add(c)
 	})
 	samples := map[int32]int64{}
 	g.sampleCounts.forEach(func(bucket, cause int32, c *cell) {

@@ -79,7 +79,7 @@ func (t *table) addPWaits(w *path.WalkResult) {
 	if key.group == anyGroup {
 		return
 	}
-	entry.In(t.slowByGroup, w.Group).add(w, key)
+	entry.GetOrAdd(t.slowByGroup, w.Group).add(w, key)
 }
 
 // slowRequests are the slowest requests of a group in one generation that waited for a P.
@@ -123,7 +123,7 @@ func (l *slowRequests) add(w *path.WalkResult, key waitKey) {
 	request.waits = replaced.waits[:0]
 	for _, i := range w.LongPWaits {
 		segment := &w.Segments[i]
-		if float64(segment.End-segment.Start) < threshold.Little*float64(request.latency) {
+		if float64(segment.End-segment.Start) < threshold.MinorShare*float64(request.latency) {
 			continue
 		}
 		request.waits = append(request.waits, pWait{w.CauseIDs[i], segment.Start, segment.End, segment.G})

@@ -10,7 +10,7 @@ const (
 
 // coarseBucket returns the coarse bucket that contains a fine one.
 func coarseBucket(fine int32) int32 {
-	return loglinear.Bucket(loglinear.Least(fine, fineBits), coarseBits)
+	return loglinear.Bucket(loglinear.LowerBound(fine, fineBits), coarseBits)
 }
 
 // A histogram counts values in fine buckets.
@@ -106,7 +106,7 @@ func (h *histogram) quantile(q float64) int64 {
 	h.forEach(func(b int32, c int64) {
 		if !found && cumulative+c >= rank {
 			found = true
-			lo, hi := loglinear.Least(b, fineBits), loglinear.Least(b+1, fineBits)-1
+			lo, hi := loglinear.LowerBound(b, fineBits), loglinear.LowerBound(b+1, fineBits)-1
 			lo, hi = max(lo, h.min), min(hi, h.max)
 			if c == 1 {
 				value = (lo + hi) / 2

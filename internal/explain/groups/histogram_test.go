@@ -14,7 +14,7 @@ func TestBuckets(t *testing.T) {
 	for _, sub := range []uint{coarseBits, fineBits} {
 		last := loglinear.Bucket(math.MaxInt64, sub)
 		for b := range last {
-			lo, next := loglinear.Least(b, sub), loglinear.Least(b+1, sub)
+			lo, next := loglinear.LowerBound(b, sub), loglinear.LowerBound(b+1, sub)
 			if next <= lo || loglinear.Bucket(lo, sub) != b || loglinear.Bucket(next-1, sub) != b {
 				t.Fatalf("%d bits: bucket %d is [%d, %d), but holds %d to %d", sub, b, lo, next, loglinear.Bucket(lo, sub), loglinear.Bucket(next-1, sub))
 			}

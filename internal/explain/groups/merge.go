@@ -170,12 +170,12 @@ func (r *refinement) newLevel(ids []path.GroupID, depth int) level {
 		for _, id := range c {
 			n += r.unrefined[id].requests()
 		}
-		if float64(n) >= threshold.Little*float64(out.requests) {
+		if float64(n) >= threshold.MinorShare*float64(out.requests) {
 			bigChildren++
 			last = c
 		}
 	}
-	passesOn := multiStack >= 2*max(bigChildren, 1) && float64(deepMultiStack) >= threshold.NearlyAll*float64(multiStack)
+	passesOn := multiStack >= 2*max(bigChildren, 1) && float64(deepMultiStack) >= threshold.NearlyAllShare*float64(multiStack)
 	out.isDivided = passesOn && (bigChildren >= 2 || bigChildren == 1 && r.newLevel(last, depth+1).isDivided)
 	return out
 }
@@ -186,7 +186,7 @@ func (l *level) isFewAndFast(r *refinement, ids []path.GroupID) bool {
 	for _, id := range ids {
 		n, ns, open = n+r.unrefined[id].latencies.count, ns+r.unrefined[id].latencies.sum, open+r.unrefined[id].openCount
 	}
-	return open == 0 && n < threshold.Few && float64(n) < threshold.Little*float64(l.requests) && float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
+	return open == 0 && n < threshold.SmallSample && float64(n) < threshold.MinorShare*float64(l.requests) && float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
 }
 
 // refine moves groups to their final keys: the callees' if the level is divided, else the handler's.
@@ -242,7 +242,7 @@ func (r *refinement) nameGroups(ids []path.GroupID, fn tracefmt.StringID) {
 // all ended requests contain; 0 for none. A flight recorder's snapshot has no more than a few requests, all of one route. The
 // name of many requests must not depend on where they happened to wait.
 func (r *refinement) calleeName(k path.GroupKey, ids []path.GroupID, l *level) tracefmt.StringID {
-	if l.requests >= threshold.Enough || len(l.children) != 1 || !words.IsClosure(r.stage.Syms.String(k.Name)) {
+	if l.requests >= threshold.MedianSample || len(l.children) != 1 || !words.IsClosure(r.stage.Syms.String(k.Name)) {
 		return 0
 	}
 	for _, id := range l.remaining {

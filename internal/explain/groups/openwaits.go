@@ -59,7 +59,7 @@ func (os openWaits) add(w *path.WalkResult) {
 	if stuckSince == w.PathStart {
 		stuckSince = w.Start // the request began before the remaining part of the trace
 	}
-	entry.In(os, w.CauseIDs[n-1]).add(&openWait{w.Weight, w.Start, []int64{w.Req.End - stuckSince}, []int64{w.Req.End - w.Start}})
+	entry.GetOrAdd(os, w.CauseIDs[n-1]).add(&openWait{w.Weight, w.Start, []int64{w.Req.End - stuckSince}, []int64{w.Req.End - w.Start}})
 }
 
 func (os openWaits) merge(from openWaits, causes []path.CauseID) {
@@ -67,7 +67,7 @@ func (os openWaits) merge(from openWaits, causes []path.CauseID) {
 		if causes != nil {
 			id = causes[id]
 		}
-		entry.In(os, id).add(o)
+		entry.GetOrAdd(os, id).add(o)
 	}
 }
 
@@ -85,7 +85,7 @@ func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report
 	for id, o := range os {
 		k := w.stage.IDs.Cause(id).WithSettledCause(w.sp.Settlement)
 		key := waitKey{k.Code.Cause(), k.Inbound, k.Site, w.sp.ServiceFrame(k.Site, w.stage.IDs.Chain(k.Chain), starter), k.Call, k.Kind}
-		entry.In(merged, key).add(o)
+		entry.GetOrAdd(merged, key).add(o)
 		if first, ok := ids[key]; !ok || id < first {
 			ids[key] = id
 		}

@@ -12,7 +12,7 @@ const outlierFactor = 4
 // outlierThreshold returns the latency from which requests are outliers: far above the 99th percentile, if there are enough
 // requests for it, else above the third quartile. It is 0 if there are too few requests.
 func outlierThreshold(lat *histogram) int64 {
-	if lat.count < threshold.Enough {
+	if lat.count < threshold.MedianSample {
 		return 0
 	}
 	quantile := 0.75
@@ -20,5 +20,5 @@ func outlierThreshold(lat *histogram) int64 {
 		quantile = 0.99
 	}
 	limit := lat.quantile(quantile)
-	return max(outlierFactor*limit, limit+threshold.Slice)
+	return max(outlierFactor*limit, limit+threshold.TimeSliceNS)
 }

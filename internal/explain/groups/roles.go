@@ -42,7 +42,7 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 		}
 		maxTotals.TotalNS = max(maxTotals.TotalNS, row.TotalNS)
 	}
-	probes := float64(servedTotals.Count) < threshold.Few*max(duration.Seconds(), 1) &&
+	probes := float64(servedTotals.Count) < threshold.SmallSample*max(duration.Seconds(), 1) &&
 		workTotals.Count >= probeFactor*servedTotals.Count && workTotals.TotalNS >= probeFactor*servedTotals.TotalNS
 	for i := range rows {
 		row := &rows[i]
@@ -52,9 +52,9 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 				row.Role = ""
 			}
 		case isWork(row.kind) && servedTotals.Count > 0 && !probes &&
-			(isTimerStarted(row) || float64(row.TotalNS) < threshold.Speck*float64(maxTotals.TotalNS)):
+			(isTimerStarted(row) || float64(row.TotalNS) < threshold.NoiseShare*float64(maxTotals.TotalNS)):
 			row.Role = report.RoleBackground
-		case tasks >= threshold.Enough && isIdleTicker(row, isTimerStarted):
+		case tasks >= threshold.MedianSample && isIdleTicker(row, isTimerStarted):
 			row.Role = report.RoleBackground
 		case !isWork(row.kind) && probes:
 			row.Role = report.RoleMonitoring
@@ -80,7 +80,7 @@ func isIdleTicker(r *Row, isTimerStarted func(*Row) bool) bool {
 			workNS += c.TotalNS
 		}
 	}
-	return workNS <= threshold.Turn*int64(r.Count)
+	return workNS <= threshold.IdleCheckNS*int64(r.Count)
 }
 
 func roleRank(r report.Role) int { return slices.Index(report.Roles(), r) }

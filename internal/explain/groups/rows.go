@@ -211,7 +211,7 @@ func histogramPairs(h *histogram) [][2]int64 {
 	sums := h.coarseCounts()
 	out := [][2]int64{}
 	for _, b := range sortedKeys(sums) {
-		out = append(out, [2]int64{loglinear.Least(b+1, coarseBits), sums[b]})
+		out = append(out, [2]int64{loglinear.LowerBound(b+1, coarseBits), sums[b]})
 	}
 	return out
 }

@@ -125,7 +125,7 @@ func (u *runSamples) shares(fn tracefmt.StringID, ns int64) (sums map[tracefmt.F
 			total += v
 		}
 	}
-	if total == 0 || float64(total) < threshold.Some*float64(ns) {
+	if total == 0 || float64(total) < threshold.NoticeableShare*float64(ns) {
 		return nil, 0
 	}
 	return sums, total

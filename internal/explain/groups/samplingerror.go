@@ -57,7 +57,7 @@ func (g *group) variances(buckets map[int32]bool) map[int32]float64 {
 
 // stratum returns the stratum of a coarse bucket.
 func stratum(bucket int32) int32 {
-	return loglinear.Bucket(loglinear.Least(bucket, coarseBits), path.StratumBits)
+	return loglinear.Bucket(loglinear.LowerBound(bucket, coarseBits), path.StratumBits)
 }
 
 // shareError is half of the 95 % confidence interval of a share, rounded up to a hundredth of a percent: many small shares

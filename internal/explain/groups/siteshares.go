@@ -65,8 +65,8 @@ func (p *samplePool) add(site tracefmt.FrameID, n int64) {
 // or that the threads had no CPU. If all samples are in one function, five are enough: if it had less than 55 % of the time,
 // that would happen by chance at most once in twenty cases.
 func (p *samplePool) isSufficient(syms *tracefmt.Symbols) bool {
-	return (p.count >= minSamples || p.count >= threshold.Few && p.isOneFunction(syms)) &&
-		float64(p.count)*report.SampleNS >= threshold.Some*float64(p.unsampledNS)
+	return (p.count >= minSamples || p.count >= threshold.SmallSample && p.isOneFunction(syms)) &&
+		float64(p.count)*report.SampleNS >= threshold.NoticeableShare*float64(p.unsampledNS)
 }
 
 // isOneFunction reports whether all samples are in one function.
@@ -115,7 +115,7 @@ func (w rowWriter) siteSharesOf(g *group) siteShares {
 	assignBySamples := func(key func(runKind) runKind, sampled []sampleKey, limited bool) {
 		pools := map[runKind]*samplePool{}
 		for kind, ns := range unassignedNS {
-			p := entry.In(pools, key(kind))
+			p := entry.GetOrAdd(pools, key(kind))
 			if limited {
 				p.unsampledNS += ns
 			}

@@ -101,7 +101,7 @@ const maxBlocks = 256
 
 // blockByNumber returns a block, creating it on demand.
 func (g *group) blockByNumber(number int64) *block {
-	b := entry.In(g.blocks, number)
+	b := entry.GetOrAdd(g.blocks, number)
 	b.latencies.coarse = true
 	return b
 }
@@ -162,7 +162,7 @@ func (t *table) Add(w *path.WalkResult) {
 
 // groupByID returns a group, creating it on demand.
 func (t *table) groupByID(id path.GroupID) *group {
-	g := entry.At(&t.groups, id)
+	g := entry.GetOrGrow(&t.groups, id)
 	if *g == nil {
 		*g = newGroup(t.stage.IDs.Group(id))
 	}

@@ -24,7 +24,7 @@ func LimitsOf(samples *host.Samples, w Window) (limits Limits, ok bool) {
 	copyFacts(samples, &h.Facts)
 	v.addQuota(&h)
 	limits = Limits{h.Facts, cgroup.Verdict(h.Quota.Verdict), v.coverage(w)}
-	if limits.Verdict == cgroup.VerdictNone && limits.Coverage < threshold.NearlyAll {
+	if limits.Verdict == cgroup.VerdictNone && limits.Coverage < threshold.NearlyAllShare {
 		limits.Verdict = cgroup.VerdictUnknown
 	}
 	return limits, true

@@ -103,7 +103,7 @@ func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (ver
 		w := &n.Requests[0]
 		return report.NetworkLost, fmt.Sprintf("%s retransmitted on the process's connections, some while a slow request waited %v for the network",
 			segmentsWereText(retransmitted), time.Duration(w.DurationNS).Round(100*time.Microsecond))
-	case retransmitted > 0 && network >= threshold.Little:
+	case retransmitted > 0 && network >= threshold.MinorShare:
 		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections, but not while the slowest requests waited for the network", segmentsWereText(retransmitted))
 	case retransmitted > 0:
 		return report.NetworkUnknown, fmt.Sprintf("%s retransmitted on the process's connections; slow requests hardly waited for the network", segmentsWereText(retransmitted))
@@ -115,7 +115,7 @@ func (v *view) networkVerdict(n *report.HostNetwork, network, gaps float64) (ver
 		return report.NetworkUnknown, fmt.Sprintf("nothing that the process sent was lost, but %s out of order: the network may have lost what the other side sent", segmentsArrivedText(n.OutOfOrder))
 	case gaps > maxGapShare*(network+gaps):
 		return report.NetworkUnknown, "nothing was retransmitted, but no P polled the network for part of the wait (poll gaps): the answer may have arrived earlier"
-	case network < threshold.Little:
+	case network < threshold.MinorShare:
 		return report.NetworkCleared, "nothing was retransmitted or arrived out of order on the process's connections, and slow requests hardly waited for the network"
 	}
 	return report.NetworkCleared, "nothing was retransmitted or arrived out of order on the process's connections, and no poll gap hides anything: requests that waited for the network waited for the other side's answer"
@@ -150,7 +150,7 @@ func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
 	}
 	sumsByConn := map[host.Ends]*connSums{}
 	for _, e := range events {
-		x := entry.In(sumsByConn, e.Conn)
+		x := entry.GetOrAdd(sumsByConn, e.Conn)
 		x.retransmitted += e.Retransmitted
 		x.outOfOrder += e.OutOfOrder
 		if e.Retransmitted > 0 && len(x.times) < maxRetransmissionTimes {
@@ -158,7 +158,7 @@ func (v *view) addSockets(n *report.HostNetwork, events []host.Event) {
 		}
 	}
 	for _, key := range sortedEnds(v.s) {
-		c, x := v.s.Connections[key], entry.In(sumsByConn, key)
+		c, x := v.s.Connections[key], entry.GetOrAdd(sumsByConn, key)
 		if c.Peer && x.retransmitted == 0 {
 			continue
 		}

@@ -24,7 +24,7 @@ func ReplaceThrottle(rep *report.Report) {
 			lostNS = *host.Lost.QuotaNS
 		}
 	case cgroup.VerdictNone:
-		if host.Coverage < threshold.NearlyAll {
+		if host.Coverage < threshold.NearlyAllShare {
 			return
 		}
 		lostNS = 0

@@ -6,20 +6,20 @@ package loglinear
 import "math/bits"
 
 // Bucket returns the bucket of a value; of a negative one that of 0.
-func Bucket(v int64, sub uint) int32 {
+func Bucket(v int64, subBits uint) int32 {
 	u := uint64(max(v, 0))
-	if u < 1<<sub {
+	if u < 1<<subBits {
 		return int32(u)
 	}
-	e := uint(bits.Len64(u)) - 1 - sub
-	return int32(e)<<sub + int32(u>>e)
+	shift := uint(bits.Len64(u)) - 1 - subBits
+	return int32(shift)<<subBits + int32(u>>shift)
 }
 
-// Least returns the smallest value of a bucket.
-func Least(b int32, sub uint) int64 {
-	if b < 1<<sub {
-		return int64(b)
+// LowerBound returns the smallest value of a bucket.
+func LowerBound(bucket int32, subBits uint) int64 {
+	if bucket < 1<<subBits {
+		return int64(bucket)
 	}
-	e := uint(b>>sub) - 1
-	return int64(uint64(b&(1<<sub-1)|1<<sub) << e)
+	shift := uint(bucket>>subBits) - 1
+	return int64(uint64(bucket&(1<<subBits-1)|1<<subBits) << shift)
 }

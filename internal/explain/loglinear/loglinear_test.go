@@ -14,7 +14,7 @@ func TestBuckets(t *testing.T) {
 		}
 		last := Bucket(math.MaxInt64, sub)
 		for b := range last {
-			from, to := Least(b, sub), Least(b+1, sub)
+			from, to := LowerBound(b, sub), LowerBound(b+1, sub)
 			if from >= to || Bucket(from, sub) != b || Bucket(to-1, sub) != b || Bucket(to, sub) != b+1 {
 				t.Fatalf("%d bits: bucket %d is from %d to %d", sub, b, from, to)
 			}

@@ -21,7 +21,7 @@ const (
 // Find returns the moments of the group g, whose merged id is id.
 func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Speller) []report.Moment {
 	record := s.recordOf(id)
-	if g.Role != report.RoleRequests || g.Count < threshold.Many || g.LatencyNS.P50 == nil || record == nil || record.hasOverflowed {
+	if g.Role != report.RoleRequests || g.Count < threshold.TailSample || g.LatencyNS.P50 == nil || record == nil || record.hasOverflowed {
 		return nil
 	}
 	clusters := slowClusters(record, g, sp.End-sp.Start)
@@ -46,17 +46,17 @@ func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Sp
 func slowClusters(record *groupRecord, g *report.Group, durationNS int64) [][]slowRequest {
 	record.sortSlowest()
 	list, total := record.selectSlowest(g)
-	if total < threshold.Enough/2 {
+	if total < threshold.MedianSample/2 {
 		return nil
 	}
 	slices.SortFunc(list, func(a, b slowRequest) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g)) })
 	var found [][]slowRequest
 	for i := 0; i < len(list); {
 		j := i + 1
-		for j < len(list) && list[j].start-list[j-1].start <= threshold.Slice {
+		for j < len(list) && list[j].start-list[j-1].start <= threshold.TimeSliceNS {
 			j++
 		}
-		if totalWeight(list[i:j]) > threshold.Several {
+		if totalWeight(list[i:j]) > threshold.Repeats {
 			found = append(found, list[i:j])
 		}
 		i = j
@@ -70,7 +70,7 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) [][]sl
 		began += record.beganBetween(cluster[0].start, cluster[len(cluster)-1].start)
 	}
 	share := float64(slowCount) / float64(total)
-	if share < threshold.Much || float64(lengthNS) > threshold.Little*float64(durationNS) || share < threshold.Far*float64(began)/float64(g.Count) {
+	if share < threshold.MajorShare || float64(lengthNS) > threshold.MinorShare*float64(durationNS) || share < threshold.FarFactor*float64(began)/float64(g.Count) {
 		return nil
 	}
 	slices.SortFunc(found, func(a, b []slowRequest) int { return cmp.Compare(a[0].start, b[0].start) })
@@ -79,9 +79,9 @@ func slowClusters(record *groupRecord, g *report.Group, durationNS int64) [][]sl
 
 // selectSlowest returns the slowest requests that are examined, and how many requests they represent.
 func (k *groupRecord) selectSlowest(g *report.Group) (list []slowRequest, total int64) {
-	n := max(int64(threshold.Enough), int64(g.Count/100))
+	n := max(int64(threshold.MedianSample), int64(g.Count/100))
 	for _, r := range k.slowest {
-		if total >= n || r.end-r.start < threshold.Far**g.LatencyNS.P50 {
+		if total >= n || r.end-r.start < threshold.FarFactor**g.LatencyNS.P50 {
 			break
 		}
 		list = append(list, r)
@@ -121,7 +121,7 @@ func totalWeight(list []slowRequest) (n int64) {
 
 // beganBetween returns how many requests began in [from, to], rounded to whole intervals.
 func (k *groupRecord) beganBetween(from, to int64) (n int64) {
-	for interval := from / threshold.Slice; interval <= to/threshold.Slice; interval++ {
+	for interval := from / threshold.TimeSliceNS; interval <= to/threshold.TimeSliceNS; interval++ {
 		n += k.beganByInterval[interval]
 	}
 	return n
@@ -181,7 +181,7 @@ func coveringEvent(moment *report.Moment, kind report.MomentKind, ranges [][2]in
 		}
 	}
 	cover := float64(covered) / float64(to-from)
-	if n == 0 || cover < threshold.Some || cover < 2*float64(all)/float64(max(durationNS, 1)) {
+	if n == 0 || cover < threshold.NoticeableShare || cover < 2*float64(all)/float64(max(durationNS, 1)) {
 		return nil
 	}
 	sentence := map[report.MomentKind]string{report.MomentGC: "garbage was collected", report.MomentSTW: "the world was stopped", report.MomentFreeze: "the kernel held the process back"}[kind]

@@ -1,7 +1,7 @@
 // Package moments finds short intervals, moments, in which many of the slowest requests of a group begin, and lists
 // what happened in them: a garbage collection, a stop of the world, a freeze, a herd of goroutines that timers woke.
 //
-// The Sum stores the slowest requests of each group, how many requests began in each interval of scale.Slice, and
+// The Sum stores the slowest requests of each group, how many requests began in each interval of threshold.Slice, and
 // when requests waited for a P. After the pass, Find returns the moments of a group, and AddEvents adds the events of
 // the process to them.
 package moments
@@ -17,7 +17,7 @@ import (
 )
 
 // Bounds of the data that is stored of a group: its maxSlowest slowest requests, and the number of requests that began in each
-// interval of scale.Slice, for at most maxIntervals intervals.
+// interval of threshold.Slice, for at most maxIntervals intervals.
 const (
 	maxSlowest   = 2048
 	maxIntervals = 1 << 16
@@ -97,7 +97,7 @@ type adder struct {
 
 // recordOf returns the worker's record of a group.
 func (p *adder) recordOf(id path.GroupID) *groupRecord {
-	k := entry.At(&p.groups, id)
+	k := entry.GetOrGrow(&p.groups, id)
 	if *k == nil {
 		*k = &groupRecord{beganByInterval: make(map[int64]int64)}
 	}
@@ -107,14 +107,14 @@ func (p *adder) recordOf(id path.GroupID) *groupRecord {
 // Add implements pass.Adder.
 func (p *adder) Add(w *path.WalkResult) {
 	if w.Form == path.NotWalked {
-		p.recordOf(w.Group).countBegin(w.Start/threshold.Slice, w.Weight)
+		p.recordOf(w.Group).countBegin(w.Start/threshold.TimeSliceNS, w.Weight)
 		return
 	}
 	if !w.IsComplete() || len(w.CauseTimes) == 0 {
 		return
 	}
 	k := p.recordOf(w.Group)
-	k.countBegin(w.Start/threshold.Slice, w.CountedRequests())
+	k.countBegin(w.Start/threshold.TimeSliceNS, w.CountedRequests())
 	for i := range w.Segments {
 		if c := w.Segments[i].Code.Cause(); c == cause.Sched || c == cause.SchedPoll {
 			k.cpuWaits.add(w.Segments[i].Start, w.Segments[i].End, w.Weight)

@@ -21,7 +21,7 @@ const ms = int64(1e6)
 func testGroup() (*groupRecord, *report.Group) {
 	k := &groupRecord{beganByInterval: map[int64]int64{}}
 	for i := range int64(2000) {
-		k.countBegin(i*5*ms/threshold.Slice, 1)
+		k.countBegin(i*5*ms/threshold.TimeSliceNS, 1)
 	}
 	p50 := ms
 	return k, &report.Group{ID: "g", Count: 2000, LatencyNS: report.Latency{P50: &p50}}

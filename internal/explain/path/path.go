@@ -291,7 +291,7 @@ func (s *Stage) sumByCause(w *WalkResult) {
 		}
 		id := s.IDs.causeID(CauseKey{segment.Code, segment.SiteSource, runLength, segment.Inbound, segment.Site, segment.Kind, segment.Call, chain})
 		s.causeIDs = append(s.causeIDs, id)
-		if segment.Code.Cause() == cause.Sched && segment.End-segment.Start > threshold.Blink && len(s.longPWaits) < MaxLongPWaits {
+		if segment.Code.Cause() == cause.Sched && segment.End-segment.Start > threshold.ThreadWakeNS && len(s.longPWaits) < MaxLongPWaits {
 			s.longPWaits = append(s.longPWaits, int32(i))
 		}
 		for int(id) >= len(s.causeTimeIndex) {

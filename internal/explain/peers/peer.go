@@ -37,7 +37,7 @@ type Peer struct {
 // sampled, and how many connections to itself may have existed between samples. If these are fewer than the waits that
 // a peer needs, the process has no peer in itself.
 func (s *Sum) RefuteBySockets(possibleSelfConnections int) {
-	s.isRefuted = possibleSelfConnections < threshold.Enough
+	s.isRefuted = possibleSelfConnections < threshold.MedianSample
 }
 
 // IsRefuted reports whether the process's sockets show that it sends no requests to itself.
@@ -90,7 +90,7 @@ func (s *Sum) waitsFor(from, to path.GroupID, visited map[path.GroupID]bool) boo
 // bestPeer returns the most likely peer of a group, without comparing it with the peers of other groups.
 func (s *Sum) bestPeer(id path.GroupID) (best Peer, ok bool) {
 	waits := s.waits[id]
-	if len(waits) < threshold.Enough {
+	if len(waits) < threshold.MedianSample {
 		return best, false
 	}
 	// Ids depend on the distribution of requests over workers; the order of first requests does not.
@@ -124,7 +124,7 @@ func (s *Sum) bestPeer(id path.GroupID) (best Peer, ok bool) {
 func (s *Sum) judge(waits, requests []answers.Span) Peer {
 	p := compare(waits, requests)
 	switch share, gapNS, possible := s.provenShare(waits, requests); {
-	case share >= threshold.NearlyAll:
+	case share >= threshold.NearlyAllShare:
 		p.Proven, p.Confidence, p.gapNS = true, min(0.95, share), gapNS
 	case possible:
 		p.Confidence = min(p.Confidence, hintConfidence)
@@ -144,12 +144,12 @@ func (s *Sum) combineGroups(waits []answers.Span, candidates []Peer) (best Peer,
 	best = candidates[0]
 	requests := s.requests[best.Group]
 	for _, p := range candidates[1:] {
-		if len(best.FurtherGroups) == maxFurtherGroups || float64(p.Fitting) < threshold.Speck*float64(len(waits)) {
+		if len(best.FurtherGroups) == maxFurtherGroups || float64(p.Fitting) < threshold.NoiseShare*float64(len(waits)) {
 			break
 		}
 		union := slices.Concat(requests, s.requests[p.Group])
 		answers.Sort(union)
-		if larger := s.judge(waits, union); float64(larger.Fitting-best.Fitting) >= threshold.Speck*float64(len(waits)) {
+		if larger := s.judge(waits, union); float64(larger.Fitting-best.Fitting) >= threshold.NoiseShare*float64(len(waits)) {
 			larger.Group, larger.FurtherGroups = best.Group, append(best.FurtherGroups, p.Group)
 			best, requests = larger, union
 		}
@@ -174,7 +174,7 @@ func compare(waits, requests []answers.Span) Peer {
 	})
 	peer.Matched = peer.Fitting
 	matchedShare := float64(peer.Fitting) / float64(len(waits))
-	if matchedShare < threshold.NearlyAll {
+	if matchedShare < threshold.NearlyAllShare {
 		return peer
 	}
 	// The shifts are no multiples of each other, so that periodic requests do not match at all of them.
@@ -186,10 +186,10 @@ func compare(waits, requests []answers.Span) Peer {
 	}
 	equalShare, chanceShare := float64(equalLengths)/waitCount, float64(shiftedEqualLengths)/waitCount/5
 	switch {
-	case peer.ChanceShare <= threshold.Half:
+	case peer.ChanceShare <= threshold.HalfShare:
 		peer.Confidence = min(0.95, matchedShare*(1-peer.ChanceShare*peer.ChanceShare))
 	// If a wait is nearly always in progress, most waits must have a request of equal length, and few shifted waits.
-	case equalShare >= threshold.Most && chanceShare <= threshold.Much:
+	case equalShare >= threshold.MostShare && chanceShare <= threshold.MajorShare:
 		peer.Fitting, peer.ChanceShare, peer.EqualLength = equalLengths, chanceShare, true
 		peer.Confidence = min(0.95, matchedShare*(1-chanceShare*chanceShare))
 	}
@@ -198,7 +198,7 @@ func compare(waits, requests []answers.Span) Peer {
 
 // equalLength returns 1 if a request begins and ends at nearly the same times as its wait, else 0.
 func equalLength(w, r answers.Span) int {
-	if distance := max(w.Start-r.Start, r.Start-w.Start) + max(w.End-r.End, r.End-w.End); float64(distance) <= threshold.Some*float64(w.End-w.Start) {
+	if distance := max(w.Start-r.Start, r.Start-w.Start) + max(w.End-r.End, r.End-w.End); float64(distance) <= threshold.NoticeableShare*float64(w.End-w.Start) {
 		return 1
 	}
 	return 0

@@ -55,7 +55,7 @@ func TestCompare(t *testing.T) {
 		{"a wait is always in progress, and other requests come at random", busy, otherRequests(300, 200*us, 100*us), 0, 0},
 		{"too few", waits[:10], requests[:10], 0, 0},
 	} {
-		if len(c.waits) < threshold.Enough {
+		if len(c.waits) < threshold.MedianSample {
 			if _, ok := (&Sum{waits: nil}).PeerOf(1); ok {
 				t.Errorf("%s: there is a peer", c.name)
 			}

@@ -29,7 +29,7 @@ func (s *Sum) provenShare(waits, requests []answers.Span) (share float64, gapNS 
 		if len(w.Parts) == 0 {
 			return
 		}
-		askTime, hasAskTime := latestUpTo(r.Start, append(w.SendTimes, w.Parts[0].Start-threshold.Blink))
+		askTime, hasAskTime := latestUpTo(r.Start, append(w.SendTimes, w.Parts[0].Start-threshold.ThreadWakeNS))
 		for i := range w.Parts {
 			if from := w.Parts[i].Start; i > 0 && from <= r.Start {
 				askTime = from
@@ -58,8 +58,8 @@ func (s *Sum) provenShare(waits, requests []answers.Span) (share float64, gapNS 
 		}
 	})
 	waitCount := float64(len(waits))
-	possible = float64(orderedWaits) > threshold.Half*waitCount
-	if orderedWaits == 0 || median(forwardTimes) > threshold.Loopback || median(returnTimes) > threshold.Loopback {
+	possible = float64(orderedWaits) > threshold.HalfShare*waitCount
+	if orderedWaits == 0 || median(forwardTimes) > threshold.LoopbackNS || median(returnTimes) > threshold.LoopbackNS {
 		return 0, 0, possible
 	}
 	return float64(orderedWaits-max(0, wakesAfter-wakesBefore)) / waitCount, median(forwardTimes) + median(returnTimes), possible
@@ -131,7 +131,7 @@ func (s *Sum) resolveConflicts() {
 }
 
 // minRequests returns the number of requests that a peer needs for its Fitting waits.
-func (p *Peer) minRequests() int { return int(threshold.NearlyAll * float64(p.Fitting)) }
+func (p *Peer) minRequests() int { return int(threshold.NearlyAllShare * float64(p.Fitting)) }
 
 // collectEvidence adds to this generation's spans what provenShare needs, while the window still contains the events.
 func (s *Sum) collectEvidence() {
@@ -178,15 +178,15 @@ func (p *collector) collectEvidence(starts, wakes []int64) {
 			continue
 		}
 		g := win.Gens[win.GenIndex(r.End)]
-		before, after := g.PollerWakes(r.End-threshold.Loopback, r.End+1), g.PollerWakes(r.End+1, r.End+threshold.Loopback)
+		before, after := g.PollerWakes(r.End-threshold.LoopbackNS, r.End+1), g.PollerWakes(r.End+1, r.End+threshold.LoopbackNS)
 		r.PollerWakes = append(append(make([]timeline.PollerWake, 0, 4), before[max(0, len(before)-maxNearbyEvents):]...), after[:min(len(after), maxNearbyEvents)]...)
-		if hasTimeIn(wakes, r.End-threshold.Loopback, r.End) {
+		if hasTimeIn(wakes, r.End-threshold.LoopbackNS, r.End) {
 			r.SendTimes = p.sendTimes(r.End)
 		}
 	}
 	for i := range p.waits {
 		w := &p.waits[i]
-		if from := w.Parts[0].Start; w.SendTimes == nil && from >= win.Start() && hasTimeIn(starts, from-threshold.Loopback, from-threshold.Blink) {
+		if from := w.Parts[0].Start; w.SendTimes == nil && from >= win.Start() && hasTimeIn(starts, from-threshold.LoopbackNS, from-threshold.ThreadWakeNS) {
 			w.SendTimes = p.sendTimes(from)
 		}
 	}
@@ -201,7 +201,7 @@ func hasTimeIn(times []int64, from, to int64) bool {
 // sendTimes returns the last times before t at which goroutines of the process began to write to the network.
 func (p *collector) sendTimes(t int64) []int64 {
 	times := make([]int64, 0, 2)
-	p.stage.Win.Gens[p.stage.Win.GenIndex(t)].EachRun(t-threshold.Loopback, t, func(r timeline.Run) {
+	p.stage.Win.Gens[p.stage.Win.GenIndex(t)].EachRun(t-threshold.LoopbackNS, t, func(r timeline.Run) {
 		if r.Ended && p.isSend(r.Stack) {
 			times = append(times, r.To)
 		}

@@ -57,7 +57,7 @@ func (s *Sum) PeerIn(id path.GroupID, clock Clock, from, to int64, r *Recording)
 	offset, exact := clock.Offset(r.Clock)
 	from, to = max(from, r.From+offset), min(s.KeptUntil(to), r.To+offset)
 	waits := slices.DeleteFunc(slices.Clone(s.waits[id]), func(w answers.Span) bool { return w.Start < from || w.End > to })
-	if len(waits) < threshold.Enough {
+	if len(waits) < threshold.MedianSample {
 		return best, nil, exact
 	}
 	for i := range r.Groups {

@@ -69,7 +69,7 @@ func TestPeerIn(t *testing.T) {
 		{"waits of the second half were dropped, some of them", half, from, to, from, to, count / 2, count / 2},
 		{"its recording begins with the second half", to, from, to, half, to, count, count / 2},
 		{"this one does", to, half, to, from, to, count, count / 2},
-		{"too few waits", waits[threshold.Enough-1].Start, from, to, from, to, count, 0},
+		{"too few waits", waits[threshold.MedianSample-1].Start, from, to, from, to, count, 0},
 	} {
 		p, ok := peer(c.keptUntil, c.from, c.to, c.otherFrom, c.otherTo, c.requests)
 		if ok != (c.waits > 0) || ok && p.Waits != c.waits {

@@ -91,7 +91,7 @@ func (m *Model) checkPrediction(g *group, changes []Change, requests []retimedRe
 	}
 	// This costs as much as the prediction. It is skipped if too few requests met so little: removing the cause predicts no
 	// more than the change, and takes no more than all.
-	unexposed := groupImpact{toleranceNS: max(impact.toleranceNS, threshold.Speck*impact.medianNS)}
+	unexposed := groupImpact{toleranceNS: max(impact.toleranceNS, threshold.NoiseShare*impact.medianNS)}
 	if latencies, _ := unexposed.comparableRequests(requests); impact.remainingNS == 0 || !isSufficient(latencies, impact.totalRequests) {
 		return nil
 	}
@@ -138,7 +138,7 @@ func (g *group) impactOf(requests []retimedRequest) *groupImpact {
 		samples.add(request)
 		chance := request.encounterChances[est]
 		remaining = append(remaining, point{request.remainingNS, request.weight * chance}, point{0, request.weight * (1 - chance)})
-		if request.latencies[est]*chance+request.unmetLatencies[est]*(1-chance) < threshold.NearlyAll*float64(request.Latency) {
+		if request.latencies[est]*chance+request.unmetLatencies[est]*(1-chance) < threshold.NearlyAllShare*float64(request.Latency) {
 			faster = append(faster, point{float64(request.Latency), request.weight})
 			exposures = append(exposures, point{request.exposureNS, request.weight})
 		}
@@ -152,8 +152,8 @@ func (g *group) impactOf(requests []retimedRequest) *groupImpact {
 		out.medianNS = float64(*g.p50)
 	}
 	// A request that does not wait also saves the wake-ups after a wait, which do not shrink with its cause.
-	out.toleranceNS = max(threshold.Some*float64(out.predicted.Est), threshold.Speck*(out.medianNS-float64(out.predicted.Est)))
-	if float64(out.predicted.Est) > threshold.NearlyAll*out.medianNS || quantile(exposures, 0.5) <= out.remainingNS+out.toleranceNS {
+	out.toleranceNS = max(threshold.NoticeableShare*float64(out.predicted.Est), threshold.NoiseShare*(out.medianNS-float64(out.predicted.Est)))
+	if float64(out.predicted.Est) > threshold.NearlyAllShare*out.medianNS || quantile(exposures, 0.5) <= out.remainingNS+out.toleranceNS {
 		return nil
 	}
 	return out
@@ -180,7 +180,7 @@ func (a *groupImpact) compare(latencies, exposures []point) *report.Check {
 		MetNS: int64(quantile(exposures, 0.5)), P50NS: int64(quantile(latencies, 0.5)),
 		LeftNS: int64(a.remainingNS), PredictedNS: a.predicted,
 	}
-	if requests >= threshold.Many {
+	if requests >= threshold.TailSample {
 		p99 := int64(quantile(latencies, 0.99))
 		out.P99NS = &p99
 	}
@@ -214,5 +214,5 @@ func effectiveSize(ps []point) (requests, size float64) {
 // and their share of the group.
 func isSufficient(ps []point, total float64) bool {
 	requests, size := effectiveSize(ps)
-	return requests >= threshold.Enough && size >= threshold.Few && requests >= threshold.Speck*total
+	return requests >= threshold.MedianSample && size >= threshold.SmallSample && requests >= threshold.NoiseShare*total
 }

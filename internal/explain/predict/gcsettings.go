@@ -18,7 +18,7 @@ const minHeap = 4 << 20
 // * GOGC/100 ("A Guide to the Go Garbage Collector").
 func (f *Facts) predictGOGC(s Setting, refuse refuseFunc) (*effect, string, error) {
 	// A collector that takes almost no time cannot take much less, whatever GOGC is now.
-	if f.Cycles > 0 && f.Cycles-f.ForcedCycles < threshold.Several && s.Value >= 100 && f.GCShare < threshold.Speck {
+	if f.Cycles > 0 && f.Cycles-f.ForcedCycles < threshold.Repeats && s.Value >= 100 && f.GCShare < threshold.NoiseShare {
 		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and it cost requests at most %.1f%% of their time", countText(f.Cycles), 100*f.GCShare), nil
 	}
 	if e, note, err := f.requireCollections(refuse); e == nil {
@@ -52,7 +52,7 @@ func (f *Facts) requireCollections(refuse refuseFunc) (*effect, string, error) {
 	switch unforced := f.Cycles - f.ForcedCycles; {
 	case f.Cycles == 0:
 		return refuse("no garbage was collected in this trace: record longer")
-	case unforced < threshold.Several || f.Measured < threshold.Several || f.LiveBytes <= 0 || f.GoalBytes <= f.LiveBytes:
+	case unforced < threshold.Repeats || f.Measured < threshold.Repeats || f.LiveBytes <= 0 || f.GoalBytes <= f.LiveBytes:
 		forced := ""
 		if f.ForcedCycles > 0 {
 			forced = fmt.Sprintf(", %s by order of the code", countText(f.ForcedCycles))
@@ -71,7 +71,7 @@ func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, re
 	}
 	// The number of cycles in the trace is exact to about 10 %.
 	ratio[low], ratio[high] = ratio[low]*0.9, ratio[high]*1.1
-	if ratio[est] > 1 && float64(f.MarkNS)/float64(f.SpanNS)*ratio[high] > threshold.Half {
+	if ratio[est] > 1 && float64(f.MarkNS)/float64(f.SpanNS)*ratio[high] > threshold.HalfShare {
 		return refuse("garbage would be collected %.1f times as often, and marking already takes %s of the time: the trace does not show how far requests would have to help", ratio[est], words.PercentOr0(float64(f.MarkNS)/float64(f.SpanNS)))
 	}
 	e := &effect{changesGC: true, cycles: ratio, assist: f.assistFactors(ratio)}

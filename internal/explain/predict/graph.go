@@ -259,7 +259,7 @@ func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
 	for i := range segs {
 		segment := &segs[i]
 		key := chainKey{target: intervals[i].target, code: segment.Code}
-		if r := intervals[i].sequence; r > 0 && out.pauseSequences[r-1].pauses >= threshold.Few {
+		if r := intervals[i].sequence; r > 0 && out.pauseSequences[r-1].pauses >= threshold.SmallSample {
 			key.row, key.held = r, intervals[i].hasNextPause
 		}
 		if key.cause == cause.CPU {
@@ -283,7 +283,7 @@ func (b *Builder) Chain(g uint64, from, to int64, segs []cause.Segment) *Graph {
 
 // addRunShares sets which targets ran while a goroutine waited for a P.
 func (b *Builder) addRunShares(out *Graph, iv *interval, seg *cause.Segment) {
-	if seg.End-seg.Start < max(threshold.Blink, out.Latency/20) || b.sharedWaitsLeft == 0 || len(b.win.Gens) == 0 {
+	if seg.End-seg.Start < max(threshold.ThreadWakeNS, out.Latency/20) || b.sharedWaitsLeft == 0 || len(b.win.Gens) == 0 {
 		return
 	}
 	b.sharedWaitsLeft--

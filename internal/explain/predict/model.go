@@ -107,10 +107,10 @@ func (m *Model) setLateness() {
 		slices.SortFunc(similar, func(a, b *interval) int { return cmp.Compare(a.fullNS, b.fullNS) })
 		first, end := 0, 0
 		for _, p := range similar {
-			for float64(similar[first].fullNS) < threshold.Most*float64(p.fullNS) {
+			for float64(similar[first].fullNS) < threshold.MostShare*float64(p.fullNS) {
 				first++
 			}
-			for end < len(similar) && threshold.Most*float64(similar[end].fullNS) <= float64(p.fullNS) {
+			for end < len(similar) && threshold.MostShare*float64(similar[end].fullNS) <= float64(p.fullNS) {
 				end++
 			}
 			p.lateNS = max(0, p.fullNS-similar[(first+end-1)/2].fullNS)
@@ -221,7 +221,7 @@ func (s *series) hasChainTail() bool {
 			chainWeight += r.weight
 		}
 	}
-	return chainWeight >= threshold.Half*tailWeight
+	return chainWeight >= threshold.HalfShare*tailWeight
 }
 
 // unchangedPrediction is the prediction of settings that change nothing.
@@ -293,7 +293,7 @@ func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting
 	if fullValue != nil {
 		original = float64(*fullValue)
 	}
-	margin, maxValue := threshold.Speck, original
+	margin, maxValue := threshold.NoiseShare, original
 	minShare := 0.0
 	if hasSetting { // only a setting can make requests slower
 		margin, maxValue, minShare = settingsMargin, math.Inf(1), minShareOfLow
@@ -325,9 +325,9 @@ func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting
 	}
 }
 
-// maxLengthRatio bounds the ratio of the latencies that extrapolate compares: the sample's median may be in the stratum next
+// nearLengthRatio bounds the ratio of the latencies that extrapolate compares: the sample's median may be in the stratum next
 // to that of the group's.
-const maxLengthRatio = 1.5
+const nearLengthRatio = 1.5
 
 // extrapolate returns the latency that a change makes of a latency to, if it makes x of the latency from. If the change takes
 // the same time from each request (a sleep), what remains grows by as much as the latency; if it takes a share, by that
@@ -340,7 +340,7 @@ func (s *series) extrapolate(v int, from, x, to float64) float64 {
 	}
 	var n, l, y, ll, ly float64
 	for _, r := range s.requests {
-		if latency := float64(r.Latency); latency*maxLengthRatio > from && latency < from*maxLengthRatio {
+		if latency := float64(r.Latency); latency*nearLengthRatio > from && latency < from*nearLengthRatio {
 			w := r.weight
 			n, l, y, ll, ly = n+w, l+w*latency, y+w*r.latencies[v], ll+w*latency*latency, ly+w*latency*r.latencies[v]
 		}

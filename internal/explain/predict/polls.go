@@ -38,7 +38,7 @@ func (g *Graph) addPauseSequences(intervals []interval, clock int64, handedOver 
 				current = -1
 				continue
 			}
-			if current < 0 || g.pauseSequences[current].site != iv.site || float64(cpuNS) > threshold.Some*float64(iv.ns) ||
+			if current < 0 || g.pauseSequences[current].site != iv.site || float64(cpuNS) > threshold.NoticeableShare*float64(iv.ns) ||
 				handedOver(g.pauseSequences[current].end, clock-iv.ns) {
 				current = len(g.pauseSequences)
 				g.pauseSequences = append(g.pauseSequences, pauseSequence{target: iv.target, shortestNS: iv.ns, start: clock - iv.ns})
@@ -77,7 +77,7 @@ func (m *Model) findPolls(g *group) {
 		for k := range g.graphs[i].pauseSequences {
 			sequence := &g.graphs[i].pauseSequences[k]
 			key := m.idOf(sequence.target)
-			stats := entry.In(statsByTarget, key)
+			stats := entry.GetOrAdd(statsByTarget, key)
 			pausesByTarget[key] += sequence.pauses
 			stats.pauses += sequence.pauses
 			stats.sequences++
@@ -99,8 +99,8 @@ func (m *Model) findPolls(g *group) {
 			}
 			mostFrequent = max(mostFrequent, i+1-first)
 		}
-		stats.isPoll = stats.pauses >= threshold.Few*stats.sequences && 2*stats.uneven < stats.sequences &&
-			float64(mostFrequent) < threshold.NearlyAll*float64(len(perRequest))
+		stats.isPoll = stats.pauses >= threshold.SmallSample*stats.sequences && 2*stats.uneven < stats.sequences &&
+			float64(mostFrequent) < threshold.NearlyAllShare*float64(len(perRequest))
 	}
 	for i := range g.graphs {
 		for k := range g.graphs[i].pauseSequences {
@@ -145,7 +145,7 @@ func (m *Model) PollOf(id string, changes []Change) *Poll {
 			}
 		}
 	}
-	if pollNS == 0 || pollNS < threshold.Half*sleepNS {
+	if pollNS == 0 || pollNS < threshold.HalfShare*sleepNS {
 		return nil
 	}
 	return &Poll{Pauses: pauses / sequences, PauseNS: int64(pollNS / pauses), TotalNS: int64(totalNS / sequences)}

@@ -383,7 +383,7 @@ func TestGraphs(t *testing.T) {
 	for _, c := range graphs {
 		t.Run(c.name, func(t *testing.T) {
 			m, g := modelOf(t, c.to, c.build)
-			won := func(us int64) int64 { return int64(threshold.Speck * float64(g.Latency/1000-us)) }
+			won := func(us int64) int64 { return int64(threshold.NoiseShare * float64(g.Latency/1000-us)) }
 			for _, w := range c.predictions {
 				if w.low >= 0 {
 					w.low -= won(w.low)
@@ -677,7 +677,7 @@ func TestDividedService(t *testing.T) {
 		// The work of others makes the request's own service neither longer nor shorter: the range is that of every
 		// prediction.
 		won := float64(g.Latency - c.want*us)
-		if e := p.P50NS; e.Est != c.want*us || float64(e.High-e.Low) > 2.1*threshold.Speck*won+10*us {
+		if e := p.P50NS; e.Est != c.want*us || float64(e.High-e.Low) > 2.1*threshold.NoiseShare*won+10*us {
 			t.Errorf("%s: %s predicts %+v, want %d us and no more range than that of every prediction", c.name, c.change, e, c.want)
 		}
 	}

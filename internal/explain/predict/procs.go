@@ -28,10 +28,10 @@ func (f *Facts) predictProcs(s Setting, refuse refuseFunc) (*effect, string, err
 		return refuse("the process may run on %s; more Ps than that wait for each other in the kernel", words.CPUs(f.CPUs))
 	}
 	if newProcs < procs {
-		if busy > threshold.NearlyAll*newProcs {
+		if busy > threshold.NearlyAllShare*newProcs {
 			return refuse("%.2f Ps are in use on average: with %.0f, work would queue without end, or until clients ask for less; whylate sweep measures it", busy, newProcs)
 		}
-		if random := busy * erlangWait(procs, busy); f.MeanReady > threshold.Far*random && f.MeanReady > minBurstReady {
+		if random := busy * erlangWait(procs, busy); f.MeanReady > threshold.FarFactor*random && f.MeanReady > minBurstReady {
 			return refuse("%.2g goroutines wait for a P on average, many more than if work arrived at random: it arrives in bursts, which fewer Ps make longer; the trace does not show by how much: whylate sweep measures it", f.MeanReady)
 		}
 		extraWait := erlangWait(newProcs, busy) - erlangWait(procs, busy)

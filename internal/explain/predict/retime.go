@@ -97,9 +97,9 @@ func (c *trialChange) selectGraph(g *Graph) {
 			ownNS += changedNS
 		}
 	}
-	c.meetsOwnWork, c.meetsOtherWork, c.remainingAhead = ownNS > threshold.Some*otherNS, otherNS > 0, unchanged
+	c.meetsOwnWork, c.meetsOtherWork, c.remainingAhead = ownNS > threshold.NoticeableShare*otherNS, otherNS > 0, unchanged
 	if c.ownResult = nil; c.meetsOtherWork && !c.meetsOwnWork {
-		c.ownResult = c.lastResult(g, threshold.Some*largest)
+		c.ownResult = c.lastResult(g, threshold.NoticeableShare*largest)
 		c.meetsOwnWork = c.ownResult != nil
 	}
 }
@@ -257,7 +257,7 @@ func (t *trial) queueScale(g *Graph, node *node) variantValues {
 				continue
 			}
 			factors, weight, ns := unchanged, c.weights[iv.targetID], float64(iv.ns)
-			fromStart := weight > 0 && weight*ns >= threshold.Some*float64(iv.fullNS)
+			fromStart := weight > 0 && weight*ns >= threshold.NoticeableShare*float64(iv.fullNS)
 			servedFromStart = servedFromStart || fromStart
 			if weight > 0 {
 				factors = c.factor(iv, false)

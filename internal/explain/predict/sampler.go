@@ -22,7 +22,7 @@ func NewSamples() *Samples { return &Samples{keysByGroup: make(map[path.GroupKey
 func (s *Samples) smallestKeysOf(g path.GroupKey) *smallestKeys {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return entry.In(s.keysByGroup, g)
+	return entry.GetOrAdd(s.keysByGroup, g)
 }
 
 // NewAdder implements pass.Sum.
@@ -66,7 +66,7 @@ func (p *sampler) Add(w *path.WalkResult) {
 	if !w.IsComplete() {
 		return
 	}
-	slot := entry.At(&p.groups, w.Group)
+	slot := entry.GetOrGrow(&p.groups, w.Group)
 	if *slot == nil {
 		*slot = &Sample{smallestKeys: p.samples.smallestKeysOf(p.stage.IDs.Group(w.Group))}
 	}

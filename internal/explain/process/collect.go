@@ -20,37 +20,38 @@ type Collector struct {
 	stats          Stats
 	runtime        runtimeStats
 	background     sync.WaitGroup
-	eventsPerPart  int64 // see addRuns
-	runsByStack    []Run // by the stack that ended the run
-	runsByStart    map[tracefmt.StackID]*Run
-	samplesByStack []int64 // by stack
-	firstSample    int64   // when the first was
+	eventsPerPart  int64                     // see addRuns
+	runsByStack    []Run                     // by the stack of the event that ended the run
+	runsByStart    map[tracefmt.StackID]*Run // runs without such a stack, by start function
+	samplesByStack []int64
+	firstSample    int64 // the time of the first sample
 	herds          map[tracefmt.StackID]*Herd
-	openWakeups    map[tracefmt.StackID]*herdWakeup
+	openWakeups    map[tracefmt.StackID]*herdWakeup // by stack of the wait
 	largestWakeups []finishedWakeup
 	gcSums         gcSums
-	workerTimes    map[tracefmt.StringID]int64 // running time of GC workers, by mode
+	workerTimes    map[tracefmt.StringID]int64 // running time of mark workers, by mode
 	markingWorkers map[uint64]worker           // by goroutine
 	window         *timeline.Window
 	syms           *tracefmt.Symbols
 }
 
-// A flock is goroutines of one place that timers have just woken.
+// A herdWakeup is a set of goroutines at one place that timers have just woken. It is a HerdWakeup if it is large
+// enough.
 type herdWakeup struct {
-	firstWake, lastEnd int64 // first wake, last end
-	lastWake           int64 // last wake
-	longestDelay       int64 // the longest from a wake until the run
+	firstWake, lastEnd int64 // lastEnd is the end of the last run
+	lastWake           int64
+	longestDelay       int64 // from a wake until the goroutine ran
 	wakes              int64
 	emptyRuns, ranNS   int64
 }
 
-// A flown is a flock that was large enough for a herd.
+// A finishedWakeup is a wakeup that was large enough for a herd.
 type finishedWakeup struct {
 	herdWakeup
 	stack tracefmt.StackID
 }
 
-// sortLargestWakeups returns the largest, in order of time.
+// sortLargestWakeups returns the maxRows largest wakeups in order of time.
 func sortLargestWakeups(list []finishedWakeup) []finishedWakeup {
 	slices.SortFunc(list, func(a, b finishedWakeup) int {
 		return cmp.Or(cmp.Compare(b.wakes, a.wakes), cmp.Compare(a.firstWake, b.firstWake), cmp.Compare(a.stack, b.stack))
@@ -62,7 +63,8 @@ func sortLargestWakeups(list []finishedWakeup) []finishedWakeup {
 	return list
 }
 
-// SetWindow lets a Collector ask what goroutines did before a generation that is added, the window's last one.
+// SetWindow gives the Collector a window that ends with the generation that is added next. With it, the Collector
+// knows what goroutines did before that generation.
 func (c *Collector) SetWindow(w *timeline.Window) { c.window = w }
 
 // NewCollector returns an empty Collector.
@@ -70,16 +72,16 @@ func NewCollector() *Collector {
 	return &Collector{eventsPerPart: eventsPerPart, runsByStart: make(map[tracefmt.StackID]*Run), herds: make(map[tracefmt.StackID]*Herd), openWakeups: make(map[tracefmt.StackID]*herdWakeup), workerTimes: make(map[tracefmt.StringID]int64)}
 }
 
-// AddGeneration implements pass.Listener. The work is done in the background.
+// AddGeneration implements pass.Listener. It adds in the background.
 func (c *Collector) AddGeneration(g *timeline.Gen, syms *tracefmt.Symbols, _ bool) {
 	c.syms = syms
 	c.background.Go(func() { c.Add(g) })
 }
 
-// FinishGeneration implements pass.Waiter.
+// FinishGeneration implements pass.GenerationFinisher.
 func (c *Collector) FinishGeneration() { c.background.Wait() }
 
-// Add adds a generation up. One goroutine may call it at a time; what it reads of a generation others may read too.
+// Add adds a generation. Only one goroutine at a time may call it. Others may read the generation during the call.
 func (c *Collector) Add(g *timeline.Gen) {
 	c.runtime.add(g)
 	c.stats.SpanNS += g.End - g.Base
@@ -100,19 +102,21 @@ func (c *Collector) Add(g *timeline.Gen) {
 			c.firstSample = t
 		}
 		c.stats.Samples.SpanNS = max(c.stats.Samples.SpanNS, t-c.firstSample)
-		*entry.At(&c.samplesByStack, g.Samples[i].Stack)++
+		*entry.GetOrGrow(&c.samplesByStack, g.Samples[i].Stack)++
 	}
 	c.addHerds(g)
 	c.addGC(g)
 }
 
-// Of a generation with more than twice as many events, stretches are looked at that hold about partShare of enough.
+// If a generation has at least twice eventsPerPart events, addRuns examines only parts of partNS, with about
+// partShare of eventsPerPart events in total.
 const (
 	eventsPerPart = 250_000
 	partShare     = 0.4
-	partNS        = 5e6 // ns
+	partNS        = 5e6
 )
 
+// addRuns adds the runs of a generation, or of parts of it.
 func (c *Collector) addRuns(g *timeline.Gen) {
 	divisor := g.Events / c.eventsPerPart
 	if divisor <= 1 {
@@ -120,7 +124,7 @@ func (c *Collector) addRuns(g *timeline.Gen) {
 		return
 	}
 	divisor = int64(float64(divisor) / partShare)
-	// One stretch of each n, at a place that moves: what comes back at a fixed rate must not be met or missed always.
+	// One part in each divisor parts, at a varying offset: periodic events must not be hit or missed every time.
 	width := divisor * partNS
 	examinedNS, partIndex := int64(0), uint64(0)
 	var parts [][2]int64
@@ -149,7 +153,8 @@ func (c *Collector) addRun(g *timeline.Gen, r *timeline.Run, scale float64) {
 	s.Runs += int64(scale + 0.5)
 }
 
-// runTotals returns where a run is added up: by its stack, or, where it shows none, by that of its start function.
+// runTotals returns the totals to which a run is added: those of its stack or, if it has none, of its goroutine's
+// start function.
 func (c *Collector) runTotals(g *timeline.Gen, r *timeline.Run) *Run {
 	if r.Stack != 0 {
 		for int(r.Stack) >= len(c.runsByStack) {
@@ -158,15 +163,16 @@ func (c *Collector) runTotals(g *timeline.Gen, r *timeline.Run) *Run {
 		return &c.runsByStack[r.Stack]
 	}
 	b, _ := g.BirthOf(r.G)
-	return entry.In(c.runsByStart, b.Start)
+	return entry.GetOrAdd(c.runsByStart, b.Start)
 }
 
+// addHerds adds the goroutines that timers woke in a generation.
 func (c *Collector) addHerds(g *timeline.Gen) {
 	g.TimerWakes(func(w timeline.TimerWake) {
 		if w.Stack == 0 || w.MayBePoller && !c.waitedForTimer(&w) {
 			return
 		}
-		open := entry.In(c.openWakeups, w.Stack)
+		open := entry.GetOrAdd(c.openWakeups, w.Stack)
 		if age := w.Time - open.firstWake; age > HerdNS && (open.wakes < HerdSize || w.Time > open.lastEnd || age > maxHerdNS) {
 			c.finishWakeup(w.Stack, open)
 			*open = herdWakeup{firstWake: w.Time}
@@ -176,7 +182,7 @@ func (c *Collector) addHerds(g *timeline.Gen) {
 		open.lastWake = w.Time
 		open.longestDelay = max(open.longestDelay, w.Start-w.Time)
 		open.ranNS += w.End - w.Start
-		if w.End-w.Start <= threshold.Turn {
+		if w.End-w.Start <= threshold.IdleCheckNS {
 			open.emptyRuns++
 		}
 	})
@@ -186,11 +192,11 @@ func (c *Collector) addHerds(g *timeline.Gen) {
 	clear(c.openWakeups)
 }
 
-// maxHerdNS is for how long, in ns, goroutines join a herd that has not all run yet.
+// maxHerdNS is for how long, in ns, goroutines join a wakeup that has not ended.
 const maxHerdNS = 100e6
 
-// waitedForTimer reports whether a goroutine that waited since before the generation did so for a timer, as far as what it did
-// before is known: of one that waited since before the trace, only where.
+// waitedForTimer reports whether a goroutine whose wait began before the generation waited for a timer. If it waited
+// since before the trace, only its stack is known.
 func (c *Collector) waitedForTimer(t *timeline.TimerWake) bool {
 	if c.window == nil {
 		return false
@@ -213,6 +219,7 @@ func (c *Collector) waitedForTimer(t *timeline.TimerWake) bool {
 	return false
 }
 
+// finishWakeup adds a wakeup to its herd, if it is large enough.
 func (c *Collector) finishWakeup(stack tracefmt.StackID, wakeup *herdWakeup) {
 	if wakeup.wakes < HerdSize {
 		return
@@ -220,7 +227,7 @@ func (c *Collector) finishWakeup(stack tracefmt.StackID, wakeup *herdWakeup) {
 	if c.largestWakeups = append(c.largestWakeups, finishedWakeup{*wakeup, stack}); len(c.largestWakeups) >= 2*maxRows {
 		c.largestWakeups = sortLargestWakeups(c.largestWakeups)
 	}
-	h := entry.In(c.herds, stack)
+	h := entry.GetOrAdd(c.herds, stack)
 	h.Times++
 	h.Wakes += wakeup.wakes
 	if int(wakeup.wakes) > h.Largest {
@@ -244,13 +251,13 @@ func runSiteOf(sp *spell.Speller, id tracefmt.StackID) runSite {
 	return runSite{sp.StartOf(id), sp.Sites.SiteOf(id)}
 }
 
-// finish adds what was under way when the trace ended. Nothing may be added afterwards.
+// finish adds mark phases and workers that were active when the trace ended. Nothing may be added afterwards.
 func (c *Collector) finish() {
 	c.gcSums.phases.Close(c.gcSums.end, c.addMark)
 	c.endWorkers()
 }
 
-// Stats returns what was added up.
+// Stats returns the sums.
 func (c *Collector) Stats(sp *spell.Speller) *Stats {
 	c.finish()
 	out := c.stats
@@ -273,7 +280,7 @@ func (c *Collector) Stats(sp *spell.Speller) *Stats {
 func (c *Collector) runRows(sp *spell.Speller, out *Stats) []Run {
 	bySite := make(map[runSite]*Run)
 	add := func(id tracefmt.StackID, s *Run) {
-		entry.In(bySite, runSiteOf(sp, id)).add(s)
+		entry.GetOrAdd(bySite, runSiteOf(sp, id)).add(s)
 		out.BusyNS += s.NS
 	}
 	for id := range c.runsByStack {
@@ -311,7 +318,7 @@ func (c *Collector) clientCalls(sp *spell.Speller) []ClientCalls {
 	return out
 }
 
-// isClientCall reports whether a function calls another service for whoever called it.
+// isClientCall reports whether a function calls another service over HTTP or gRPC.
 func isClientCall(fn string) bool {
 	return fn == "net/http.(*Client).do" || strings.Contains(fn, "Transport).RoundTrip") || strings.HasPrefix(fn, "google.golang.org/grpc.(*ClientConn).Invoke") ||
 		strings.HasPrefix(fn, "google.golang.org/grpc.(*clientStream).")
@@ -320,7 +327,7 @@ func isClientCall(fn string) bool {
 func (c *Collector) herdRows(sp *spell.Speller) []Herd {
 	bySite := make(map[runSite]*Herd)
 	for id, s := range c.herds {
-		entry.In(bySite, runSiteOf(sp, id)).add(s)
+		entry.GetOrAdd(bySite, runSiteOf(sp, id)).add(s)
 	}
 	rows := make([]Herd, 0, len(bySite))
 	for p, h := range bySite {
@@ -333,7 +340,7 @@ func (c *Collector) herdRows(sp *spell.Speller) []Herd {
 	return rows[:min(len(rows), maxRows)]
 }
 
-// compareSites orders sites by function, file and line; nil comes first.
+// compareSites orders sites by function, file and line. nil comes first.
 func compareSites(a, b *report.Site) int {
 	if a == nil || b == nil {
 		return a.Compare(b)

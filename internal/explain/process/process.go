@@ -1,10 +1,11 @@
-// Package process adds up what the whole process did, whoever waited for it: what ran on the Ps and for how long, which
-// goroutines timers woke together, where CPU samples fell, garbage collection, stops of the world, and how the runtime
-// behaved over time. The report shows some of it; rules read the rest beside the requests' causes.
+// Package process adds up what the whole process did, independent of requests: which goroutines ran on the Ps and for
+// how long, which goroutines timers woke together (herds), where CPU samples fell, garbage collection, stops of the
+// world, and the runtime's behaviour over time. The report shows some of it. The rules of package finding combine the
+// rest with the causes of requests.
 //
-// It is collected generation by generation in memory that depends on how many different stacks there are, not on the
-// length of the trace. Of a generation with very many events a part is looked at, and the sums are scaled to the whole;
-// which part depends on the trace alone.
+// A Collector adds up generation by generation. Its memory depends on the number of different stacks, not on the
+// length of the trace. Of a generation with very many events it examines a part and scales the sums to the whole; the
+// choice of the part depends only on the trace.
 package process
 
 import (
@@ -12,20 +13,21 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Stats are what was added up over a trace.
+// Stats are the sums over a trace.
 type Stats struct {
-	SpanNS int64 // length of the trace's whole generations
-	Procs  int   // GOMAXPROCS, the largest seen
+	SpanNS int64 // length of the trace's complete generations
+	Procs  int   // the largest GOMAXPROCS
 	Events int64
-	// BusyNS is the time in which Ps ran goroutines, over all Ps; at most Procs * SpanNS.
+	// BusyNS is the time in which Ps ran goroutines, summed over all Ps; at most Procs * SpanNS.
 	BusyNS int64
-	// Runs is what ran, by start function and place, the most time first.
+	// Runs are the running times by start function and site, the longest first.
 	Runs []Run
-	// ClientCalls are the runs that ended in a call of an HTTP or gRPC client, by the start function of the goroutine that called.
+	// ClientCalls are the runs that ended in a call of an HTTP or gRPC client, by the start function of the calling
+	// goroutine.
 	ClientCalls []ClientCalls
-	// Herds are goroutines that timers wake together, by the place where they wait, the most running time first.
+	// Herds are the places where goroutines wait that timers wake together, the longest running time first.
 	Herds []Herd
-	// HerdWakeups are the largest single herds, in order of time.
+	// HerdWakeups are the largest wakeups of herds, in order of time.
 	HerdWakeups []HerdWakeup
 	Samples     Samples
 	GC          GC
@@ -33,13 +35,13 @@ type Stats struct {
 	Stops []Stop
 }
 
-// A Run is the running time of goroutines with one start function, by where their runs ended.
+// A Run is the running time of goroutines with one start function, by the site where their runs ended.
 type Run struct {
 	Start string // start function; "" if unknown
 	Site  *report.Site
-	NS    int64 // in all
+	NS    int64 // in total
 	Runs  int64
-	// Of runs of at least LongNS without yielding: how many, their time, and the longest.
+	// Long counts the runs of at least LongNS without yielding. LongNS is their time, and LongestNS the longest.
 	Long      int64
 	LongNS    int64
 	LongestNS int64
@@ -53,32 +55,32 @@ func (r *Run) add(o *Run) {
 	r.LongestNS = max(r.LongestNS, o.LongestNS)
 }
 
-// An Asking is goroutines with one start function that call others.
+// ClientCalls counts the calls of goroutines with one start function.
 type ClientCalls struct {
 	Start string
 	Runs  int64
 }
 
-// LongNS is how long a run is that the runtime's own preemption had to end: after 10 ms sysmon asks it to stop.
+// LongNS is the length of a run that only preemption ended: sysmon requests preemption after 10 ms.
 const LongNS = 9e6
 
 // A Herd is a place where many goroutines wait for timers that fire together.
 type Herd struct {
-	Start   string // their start function
+	Start   string // start function of the goroutines
 	Site    *report.Site
-	Times   int64 // how often a herd woke
-	Wakes   int64 // goroutines woken in herds
-	Largest int   // goroutines of the largest herd
-	// Those of the largest herd woke within WithinNS, and the one that ran latest did so LateNS after its wake.
+	Times   int64 // how often the herd woke
+	Wakes   int64 // goroutines woken in all wakeups
+	Largest int   // goroutines of the largest wakeup
+	// In the largest wakeup, all goroutines woke within WithinNS, and the last one ran LateNS after its wake.
 	WithinNS, LateNS int64
-	// Empty counts those of Wakes that ran no longer than EmptyNS before they waited at the same place again.
+	// Empty counts those of Wakes that ran no longer than threshold.Turn before they waited at the same place again.
 	Empty int64
-	RanNS int64 // what all of Wakes ran until they waited again
-	// ClearNS is the time from a herd's first wake until its last goroutine had run, over all herds.
+	RanNS int64 // running time of all of Wakes until they waited again
+	// ClearNS is the time from the first wake of a wakeup until its last goroutine had run, over all wakeups.
 	ClearNS int64
 }
 
-// add adds other herds; of two that are the largest, the one with the latest run counts.
+// add adds another herd. If both have the same largest wakeup, the one with the later run counts.
 func (h *Herd) add(o *Herd) {
 	h.Times += o.Times
 	h.Wakes += o.Wakes
@@ -90,8 +92,8 @@ func (h *Herd) add(o *Herd) {
 	h.ClearNS += o.ClearNS
 }
 
-// A Flock is one herd: goroutines of one place that timers woke within HerdNS of each other, and until the last of them had run.
-// Times are relative to the trace's start.
+// A HerdWakeup is one wakeup of a herd: timers woke goroutines at one place within HerdNS of each other. It lasts
+// until the last of them had run. Times are relative to the start of the trace.
 type HerdWakeup struct {
 	Start        string
 	Site         *report.Site
@@ -99,31 +101,32 @@ type HerdWakeup struct {
 	Goroutines   int
 }
 
-// A herd is at least so many goroutines of one place that timers wake within HerdNS, and those that they wake there before the
-// last of them has run.
+// A herd wakeup has at least HerdSize goroutines that timers wake at one place within HerdNS. It also includes
+// goroutines that timers wake there before the last of them has run.
 const (
 	HerdSize = 50
 	HerdNS   = 1e6
 )
 
-// Samples counts CPU samples, where the trace has them.
+// Samples counts CPU samples, if the trace has them.
 type Samples struct {
 	All       int64
 	Scheduler int64 // looking for work, switching, waking threads
 	GC        int64 // background marking, assists and sweeping
 	Tracing   int64 // writing the trace itself
-	SpanNS    int64 // from the first to the last
+	SpanNS    int64 // from the first sample to the last
 }
 
-// WithoutCPU returns for which part of the time in which goroutines ran on Ps CPU samples saw none of them, where that is the larger
-// part: threads that wait for a CPU are not sampled. It is 0 where there is less of it, or too little to tell.
+// WithoutCPU returns the share of the running time in which CPU samples saw no goroutine run, if it is the larger
+// part: threads that wait for a CPU are not sampled. It is 0 if the share is smaller, or if there are too few
+// samples.
 func (s *Stats) WithoutCPU() float64 {
 	c := &s.Samples
-	if c.All < threshold.Enough || s.BusyNS < threshold.Running || float64(c.SpanNS) < threshold.Most*float64(s.SpanNS) {
+	if c.All < threshold.MedianSample || s.BusyNS < threshold.SampledRunNS || float64(c.SpanNS) < threshold.MostShare*float64(s.SpanNS) {
 		return 0
 	}
 	share := 1 - float64(c.All-c.Scheduler)*report.SampleNS/float64(s.BusyNS)
-	if share < threshold.Half {
+	if share < threshold.HalfShare {
 		return 0
 	}
 	return share

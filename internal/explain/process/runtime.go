@@ -12,9 +12,9 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// runtimeStats add up how the runtime behaved, as the report shows it.
+// runtimeStats adds up what the report shows of the runtime.
 type runtimeStats struct {
-	procs        int // GOMAXPROCS, the last seen
+	procs        int // the last GOMAXPROCS
 	maxHeap      uint64
 	maxGoal      uint64
 	goroutines   int
@@ -43,17 +43,16 @@ func (s *runtimeStats) add(g *timeline.Gen) {
 	}
 }
 
-// Procs returns the last GOMAXPROCS of the trace, 0 if it does not say.
+// Procs returns the last GOMAXPROCS of the trace, 0 if unknown.
 func (c *Collector) Procs() int { return c.runtime.procs }
 
-// Clock returns the first reading of the wall clock in the trace and when, on
-// the trace's clock, it was made; nil if there is none.
+// Clock returns the first reading of the wall clock in the trace, and its time on the trace's clock. It returns nil
+// if there is none.
 func (c *Collector) Clock() (s *tracefmt.ClockSnapshot, readAt int64) {
 	return c.runtime.snapshot, c.runtime.snapshotTime
 }
 
-// Runtime returns what the report says of the runtime and of the kernel holding
-// it back. Stats must have been called.
+// Runtime returns the report's section about the runtime and about throttling. Stats must be called before.
 func (c *Collector) Runtime(sp *spell.Speller, froze *freeze.Verdict) report.Runtime {
 	s := &c.runtime
 	r := report.Runtime{
@@ -81,7 +80,7 @@ func (c *Collector) stopRowsByKind(syms *tracefmt.Symbols) []report.STW {
 	byKind := make(map[string]*Stop)
 	for k, s := range c.gcSums.stops {
 		kind := syms.String(k.kind)
-		entry.In(byKind, kind).add(&s.Stop)
+		entry.GetOrAdd(byKind, kind).add(&s.Stop)
 	}
 	out := make([]report.STW, 0, len(byKind))
 	for kind, s := range byKind {

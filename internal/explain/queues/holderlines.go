@@ -83,7 +83,7 @@ func (s *Sum) HolderLines(sp *spell.Speller) []HolderLine {
 	}
 	var out []HolderLine
 	for k, ns := range s.workers[0].holderLines {
-		if float64(ns) > threshold.Half*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
+		if float64(ns) > threshold.HalfShare*float64(totals[holderLineKey{waitSite: k.waitSite, holderSite: k.holderSite}]) {
 			out = append(out, HolderLine{sp.Site(k.waitSite), sp.Site(k.holderSite), sp.Site(k.line)})
 		}
 	}

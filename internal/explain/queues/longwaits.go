@@ -186,7 +186,7 @@ func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
 		n := float64(sum.waits)
 		out = append(out, LongWaits{
 			Site: sp.Site(site), Waits: int(sum.waits), HandoverShare: float64(sum.handedOver) / n, WokenShare: float64(sum.woken) / n,
-			Batched: sum.missedCycles >= threshold.Several && float64(sum.missedCycles) >= threshold.Far*float64(sum.otherCycles),
+			Batched: sum.missedCycles >= threshold.Repeats && float64(sum.missedCycles) >= threshold.FarFactor*float64(sum.otherCycles),
 		})
 	}
 	slices.SortFunc(out, func(a, b LongWaits) int { return a.Site.Compare(b.Site) })

@@ -165,7 +165,7 @@ func (p *workerSum) addPeerCalls(w *path.WalkResult, waits []critpath.FollowedWa
 		if sum.connOpens.ns > 0 {
 			sum.connOpens.requests = 1
 		}
-		entry.In(p.peerCalls, peerCallKey{w.Group, call.site, call.via}).add(&sum, w.Weight)
+		entry.GetOrAdd(p.peerCalls, peerCallKey{w.Group, call.site, call.via}).add(&sum, w.Weight)
 	}
 }
 
@@ -242,7 +242,7 @@ func (s *Sum) mergePeerCalls(ts []path.Translation) {
 	for i, p := range s.workers {
 		for k, o := range p.peerCalls {
 			k.group = ts[i].Groups[k.group]
-			entry.In(all, k).add(o, 1)
+			entry.GetOrAdd(all, k).add(o, 1)
 		}
 	}
 	s.workers[0].peerCalls = all

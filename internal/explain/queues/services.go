@@ -236,7 +236,7 @@ func (s *Sum) aggregateServices() {
 			}
 			return cmp.Compare(a.end, b.end)
 		})
-		sum := entry.In(s.services, key)
+		sum := entry.GetOrAdd(s.services, key)
 		var busy []interval // of each server, from its first service to its last
 		for ofServer := range equalRuns(list, func(a, b *service) bool { return a.server == b.server }) {
 			busy = append(busy, interval{ofServer[0].start, sum.add(ofServer, s.requestGoroutines)})
@@ -273,7 +273,7 @@ func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd
 	slices.SortFunc(lastServices, func(a, b *service) int { return cmp.Compare(a.end, b.end) })
 	for i := 0; i < len(lastServices); {
 		requestCount, serverWrote, k := int64(0), false, i
-		for ; k < len(lastServices) && (k == i || lastServices[k].end-lastServices[k-1].end <= threshold.Turn); k++ {
+		for ; k < len(lastServices) && (k == i || lastServices[k].end-lastServices[k-1].end <= threshold.IdleCheckNS); k++ {
 			a := lastServices[k]
 			requestCount += a.weight
 			serverWrote = serverWrote || a.serverWrote // requests that arrived later did not observe the write
@@ -381,7 +381,7 @@ func endPeriod(marks []endMark) int64 {
 	slices.SortFunc(marks, func(a, b endMark) int { return cmp.Or(cmp.Compare(a.server, b.server), cmp.Compare(a.time, b.time)) })
 	var gaps []int64
 	for i := 1; i < len(marks); i++ {
-		if d := marks[i].time - marks[i-1].time; marks[i].server == marks[i-1].server && d > threshold.Turn {
+		if d := marks[i].time - marks[i-1].time; marks[i].server == marks[i-1].server && d > threshold.IdleCheckNS {
 			gaps = append(gaps, d)
 		}
 	}

@@ -159,7 +159,7 @@ func (s *Sum) addPool(list []*handover) {
 		}
 	}
 	for k, sum := range sums {
-		entry.In(s.slotWaits, k).merge(sum)
+		entry.GetOrAdd(s.slotWaits, k).merge(sum)
 	}
 }
 
@@ -223,7 +223,7 @@ func queuePeriodStarts(list []*handover) []int64 {
 func findWorkers(list []*handover) map[uint64]bool {
 	lastByWaker, workers := map[uint64]*handover{}, map[uint64]bool{}
 	for _, h := range list {
-		if last := lastByWaker[h.waker]; last != nil && last.waiter != h.waiter && h.waitEnd-last.waitEnd > threshold.Turn {
+		if last := lastByWaker[h.waker]; last != nil && last.waiter != h.waiter && h.waitEnd-last.waitEnd > threshold.IdleCheckNS {
 			workers[h.waker] = true
 		}
 		lastByWaker[h.waker] = h
@@ -249,7 +249,7 @@ func (s *slotWaitSum) add(list []*handover, requests map[uint64]struct{}) {
 		byChild := h.wakerCreator == h.waiter && !workers[h.waker]
 		waits = append(waits, interval{h.waitStart, h.waitEnd})
 		s.waits++
-		if lastWake, ok := lastWakeByWaker[h.waker]; !ok || h.waitEnd-lastWake > threshold.Turn {
+		if lastWake, ok := lastWakeByWaker[h.waker]; !ok || h.waitEnd-lastWake > threshold.IdleCheckNS {
 			s.wakeInstants++
 		}
 		lastWakeByWaker[h.waker] = h.waitEnd
@@ -393,7 +393,7 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 		if sum.byChild > 0 {
 			stats.WaitsPerChild = float64(sum.byChild) / float64(sum.childWakers)
 		}
-		if sum.holds >= threshold.Few {
+		if sum.holds >= threshold.SmallSample {
 			stats.HoldNS = sum.holdNS / sum.holds
 		}
 		out = append(out, stats)

@@ -65,7 +65,7 @@ func (p *workerSum) addStream(w *path.WalkResult, waits []ownWait) {
 		}
 		count, lastEnd = count+1, wait.end
 	}
-	if count < threshold.Several || 2*total <= w.Req.End-w.Req.Start {
+	if count < threshold.Repeats || 2*total <= w.Req.End-w.Req.Start {
 		return
 	}
 	p.streams[site] = p.streams[site].plus(sum)

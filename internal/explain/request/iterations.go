@@ -147,11 +147,11 @@ func (l *loopFinder) emitUnclassified(f *Finder) {
 // wakes by another function brought some.
 func (r *loopFunc) isWorklessWaker(waker tracefmt.StringID) bool {
 	w := r.wakers[waker]
-	if waker == 0 || w.withoutWork < threshold.Few || 20*w.withWork > w.withoutWork {
+	if waker == 0 || w.withoutWork < threshold.SmallSample || 20*w.withWork > w.withoutWork {
 		return false
 	}
 	for fn, o := range r.wakers {
-		if fn != waker && o.withWork >= threshold.Few && o.withWork > o.withoutWork {
+		if fn != waker && o.withWork >= threshold.SmallSample && o.withWork > o.withoutWork {
 			return true
 		}
 	}
@@ -200,7 +200,7 @@ func (c *cycleStats) add(key string, waits int) {
 // isWorkUnit reports whether each pass through the cycle is a unit of work: nearly all iterations have this cycle, and
 // many go through it once.
 func (c *cycleStats) isWorkUnit(key string) bool {
-	return c.single[key] >= threshold.Few && 10*(c.single[key]+c.repeated[key]) >= 9*c.iterations
+	return c.single[key] >= threshold.SmallSample && 10*(c.single[key]+c.repeated[key]) >= 9*c.iterations
 }
 
 // waitCycle returns the sequence of waits that an iteration repeats until it ends, or all its waits if it repeats none.

@@ -119,7 +119,7 @@ func (j *jobFinder) addBirths(f *Finder, g *timeline.Gen) {
 		}
 	}
 	j.mainPieces = 0
-	if f.requestCount+len(f.emitted) < threshold.Enough {
+	if f.requestCount+len(f.emitted) < threshold.MedianSample {
 		f.followMain(g)
 	}
 	for _, s := range j.startFuncs {
@@ -216,7 +216,7 @@ func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[
 	if f.messages.readers[id] != nil {
 		kind.workerCount++
 	}
-	if turn := f.loops.iterationOf(id); turn != nil && turn.count >= threshold.Few {
+	if turn := f.loops.iterationOf(id); turn != nil && turn.count >= threshold.SmallSample {
 		kind.workerCount++
 	}
 	request := job.complete(Request{Kind: Goroutine, End: t, G: id, EntryStack: job.startStack, RootFrame: ownedFrame})
@@ -242,7 +242,7 @@ func (j *jobFinder) endJob(f *Finder, id uint64, job *job, t int64, dropped map[
 		kind.originStats.emittedNS += t - job.start
 	}
 	if kind.pending = append(kind.pending, request); !kind.decideJobs(t - f.traceStart) {
-		if len(kind.pending) > threshold.Many {
+		if len(kind.pending) > threshold.TailSample {
 			kind.pending = slices.Delete(kind.pending, 0, 1)
 		}
 		return
@@ -308,7 +308,7 @@ func (f *Finder) isAnswerWait(wait tracefmt.StackID) bool {
 func (e *jobKind) decideJobs(observedNS int64) bool {
 	e.areJobs = e.areJobs || e.areTests && !e.areWorkers() ||
 		e.endedCount >= minJobs && !e.areWorkers() && !e.areLibraryWaits() &&
-			(e.laterStarts >= minJobs || e.endedCount >= threshold.Many || e.lifeNS < int64(e.endedCount)*(observedNS/4))
+			(e.laterStarts >= minJobs || e.endedCount >= threshold.TailSample || e.lifeNS < int64(e.endedCount)*(observedNS/4))
 	return e.areJobs
 }
 
@@ -351,7 +351,7 @@ func (j *jobFinder) kindFor(f *Finder, job *job) (*startFuncStats, *jobKind) {
 	if f.stackInfo(job.startStack).outerOwned == 0 {
 		key.starterFrame = job.starterFrame
 	}
-	startFunc, kind := entry.In(j.startFuncs, fn), j.kinds[key]
+	startFunc, kind := entry.GetOrAdd(j.startFuncs, fn), j.kinds[key]
 	if kind == nil {
 		kind = &jobKind{originStats: f.originFor(Goroutine, fn, fn)}
 		if key.starterFrame != 0 {

@@ -182,7 +182,7 @@ func (l *loopFinder) add(f *Finder, g *timeline.Gen) {
 	l.listCandidates(f, g)
 	l.collectObservations(f, g)
 	for _, goroutine := range l.candidates {
-		if goroutine.pieces > 2*threshold.Few {
+		if goroutine.pieces > 2*threshold.SmallSample {
 			l.narrowPath(f, goroutine)
 		}
 	}
@@ -236,7 +236,7 @@ func (l *loopFinder) listCandidates(f *Finder, g *timeline.Gen) {
 		if j := f.jobs.jobs[id]; f.work.annotated[id] || f.messages.readers[id] != nil || j != nil && (j.isPart || j.kind.areJobs) {
 			return
 		}
-		goroutine = entry.In(l.goroutines, id)
+		goroutine = entry.GetOrAdd(l.goroutines, id)
 		goroutine.id, goroutine.pieces, goroutine.canIterate = id, pieces, false
 		l.candidates = append(l.candidates, goroutine)
 	})
@@ -514,7 +514,7 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 	for _, stats := range r.waits {
 		maxCount = max(maxCount, stats.count)
 	}
-	if maxCount < threshold.Few {
+	if maxCount < threshold.SmallSample {
 		return
 	}
 	var idleWaits, busyWaits []tracefmt.StackID
@@ -525,7 +525,7 @@ func (r *loopFunc) chooseIdleWait(f *Finder) {
 			if isFrequent {
 				busyWaits = append(busyWaits, id)
 			}
-		case stats.count < threshold.Few || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
+		case stats.count < threshold.SmallSample || !isFrequent && !stats.isServed || 2*stats.selfEndedCount >= stats.count:
 		case stats.isClientCall:
 			busyWaits = append(busyWaits, id) // a client's call in a library's loop that always has work
 		case stats.rank == 0:

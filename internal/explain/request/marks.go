@@ -109,7 +109,7 @@ func (f *Finder) followMark(event *timeline.UserEvent) {
 	if key.verb == markNone {
 		return
 	}
-	marker := entry.In(f.markers, event.G)
+	marker := entry.GetOrAdd(f.markers, event.G)
 	f.work.annotated[event.G] = true
 	switch key.verb {
 	case markBegin:

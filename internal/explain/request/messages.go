@@ -121,7 +121,7 @@ func (ms *messageFinder) follow(f *Finder, id uint64, reader *messageReader) {
 		case !message:
 			if reader.nextRead != 0 && span.State != timeline.Runnable {
 				if reader.phase == readActive && reader.callerFrame != 0 {
-					entry.In(ms.handlingTimes, reader.callerFrame).queuedNS += reader.nextRead - reader.start
+					entry.GetOrAdd(ms.handlingTimes, reader.callerFrame).queuedNS += reader.nextRead - reader.start
 				}
 				ms.endMessage(f, id, reader, reader.nextRead) // the read returned data
 				reader.begin(reader.nextRead, false)
@@ -157,7 +157,7 @@ func (ms *messageFinder) endMessage(f *Finder, id uint64, reader *messageReader,
 		return
 	}
 	reader.count++
-	entry.In(ms.handlingTimes, reader.callerFrame).totalNS += t - reader.start
+	entry.GetOrAdd(ms.handlingTimes, reader.callerFrame).totalNS += t - reader.start
 	message := reader.openMessage(id, ms)
 	message.End = t
 	if reader.isWoken {

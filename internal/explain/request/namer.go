@@ -89,8 +89,8 @@ func NewNamer(syms *tracefmt.Symbols) *Namer { return &Namer{functionTable: func
 
 // HandlerOf returns the handler of a stack. The result must not be changed and is valid until the next call.
 func (n *Namer) HandlerOf(id tracefmt.StackID) *Handler {
-	h := entry.At(&n.handlers, id)
-	if isResolved := entry.At(&n.isResolved, id); !*isResolved {
+	h := entry.GetOrGrow(&n.handlers, id)
+	if isResolved := entry.GetOrGrow(&n.isResolved, id); !*isResolved {
 		*h, *isResolved = n.findHandler(n.syms.Stack(id)), true
 	}
 	return h

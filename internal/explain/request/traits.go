@@ -245,7 +245,7 @@ type functionTable struct {
 
 // function returns a function by the id of its name.
 func (fs *functionTable) function(id tracefmt.StringID) *function {
-	f := entry.At(&fs.functions, id)
+	f := entry.GetOrGrow(&fs.functions, id)
 	if f.traits == 0 {
 		*f = functionOf(fs.syms.String(id))
 	}

@@ -64,8 +64,8 @@ func newCallFinder(match func(string) bool) *callFinder {
 
 // matchIn returns the function in a stack that the user named.
 func (fs *callFinder) matchIn(syms *tracefmt.Symbols, id tracefmt.StackID) matchedFunc {
-	match := entry.At(&fs.byStack, id)
-	isResolved := entry.At(&fs.isResolved, id)
+	match := entry.GetOrGrow(&fs.byStack, id)
+	isResolved := entry.GetOrGrow(&fs.isResolved, id)
 	if *isResolved {
 		return *match
 	}
@@ -73,7 +73,7 @@ func (fs *callFinder) matchIn(syms *tracefmt.Symbols, id tracefmt.StackID) match
 	frames := syms.Stack(id)
 	for i := len(frames) - 1; i >= 0; i-- {
 		fn := syms.Frame(frames[i]).Func
-		verdict := entry.At(&fs.matches, fn)
+		verdict := entry.GetOrGrow(&fs.matches, fn)
 		if *verdict == 0 {
 			*verdict = -1
 			if fs.matchName(syms.String(fn)) {

@@ -58,7 +58,7 @@ func (p *adder) Add(w *path.WalkResult) {
 	quiet := p.sum.freezes.LongSilences()
 	i, _ := slices.BinarySearchFunc(quiet, w.Start-freeze.BurstNS, func(silence freeze.Interval, t int64) int { return cmp.Compare(silence.End, t) })
 	for ; i < len(quiet) && quiet[i].Start < w.Req.End; i++ {
-		silence, counts := quiet[i], entry.In(p.silences, quiet[i].Start)
+		silence, counts := quiet[i], entry.GetOrAdd(p.silences, quiet[i].Start)
 		if w.Start >= silence.End {
 			counts.RequestsAfter++
 		} else if w.Start < silence.Start && w.Req.End >= silence.End {
@@ -94,7 +94,7 @@ const (
 // at the usual rate. It returns none if chance can explain their number and length.
 func Suspects(all []Silence, requests int, length int64) (out []Silence) {
 	for _, silence := range all {
-		if silence.RequestsAfter >= threshold.Several {
+		if silence.RequestsAfter >= threshold.Repeats {
 			requests -= silence.RequestsAfter
 			length -= silence.End - silence.Start
 		}
@@ -104,7 +104,7 @@ func Suspects(all []Silence, requests int, length int64) (out []Silence) {
 	}
 	rate, score := float64(requests)/float64(length), 0.0
 	for _, silence := range all {
-		if missing := rate * float64(silence.End-silence.Start); silence.RequestsAfter >= threshold.Several && missing <= 2*float64(silence.RequestsAfter) && float64(silence.RequestsAfter) <= 2*missing {
+		if missing := rate * float64(silence.End-silence.Start); silence.RequestsAfter >= threshold.Repeats && missing <= 2*float64(silence.RequestsAfter) && float64(silence.RequestsAfter) <= 2*missing {
 			out = append(out, silence)
 			score += missing
 		}

@@ -12,7 +12,7 @@ import (
 // CPU time gives a lower bound of the time without a CPU over all running time. If there are enough CPU samples, they
 // give the share of this band, because a waiting thread is not sampled. The share is 1 if nothing is known.
 func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
-	if share = 1 - r.WithoutCPU(); share >= threshold.Most {
+	if share = 1 - r.WithoutCPU(); share >= threshold.MostShare {
 		return 1, false
 	}
 	runningNS, samples := int64(0), 0
@@ -24,7 +24,7 @@ func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
 	}
 	// If only some groups have a handler, they have it because a sample hit it: such a group has more samples than its share.
 	chosenBySamples := slices.ContainsFunc(r.Groups, func(g report.Group) bool { return !g.Named && g.Count > 0 })
-	if samples > 0 && runningNS >= threshold.Running && !(chosenBySamples && r.Host != nil && r.Host.Lost.OffCPUNS != nil) {
+	if samples > 0 && runningNS >= threshold.SampledRunNS && !(chosenBySamples && r.Host != nil && r.Host.Lost.OffCPUNS != nil) {
 		return min(1, float64(samples)*report.SampleNS/float64(runningNS)), false
 	}
 	return share, true
@@ -34,7 +34,7 @@ func onCPUShare(r *report.Report, b *report.Band) (share float64, atMost bool) {
 // distribution of that part over sites is not known: each site loses the same share.
 func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band) []report.VerdictCause {
 	offCPUShare := r.WithoutCPU()
-	if 1-offCPUShare >= threshold.Most {
+	if 1-offCPUShare >= threshold.MostShare {
 		return causes
 	}
 	computingShare, atMost := onCPUShare(r, b)
@@ -44,7 +44,7 @@ func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band)
 		share := 1 - offCPUShare // CPU samples do not count GC assists
 		switch cause.Cause {
 		case report.CauseCPU:
-			if computingShare >= threshold.Most {
+			if computingShare >= threshold.MostShare {
 				continue
 			}
 			if share = computingShare; cause.Queue == nil {
@@ -71,5 +71,5 @@ func splitOffCPU(causes []report.VerdictCause, r *report.Report, b *report.Band)
 	}
 	causes = append(causes, offCPU)
 	slices.SortStableFunc(causes, compareCauses)
-	return slices.DeleteFunc(causes, func(cause report.VerdictCause) bool { return cause.Share < threshold.Speck || cause.TotalNS <= 0 })
+	return slices.DeleteFunc(causes, func(cause report.VerdictCause) bool { return cause.Share < threshold.NoiseShare || cause.TotalNS <= 0 })
 }

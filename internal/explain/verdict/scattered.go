@@ -16,7 +16,7 @@ func demoteScatteredCPU(causes []report.VerdictCause) []report.VerdictCause {
 	}
 	scattered := &causes[0]
 	i := slices.IndexFunc(causes, func(c report.VerdictCause) bool {
-		return isServiceWait(c.Cause) && len(c.Sites) > 0 && c.Sites[0].Site != nil && float64(c.TotalNS) >= threshold.Half*float64(scattered.TotalNS) && c.Sites[0].TotalNS >= 2*scattered.Sites[0].TotalNS
+		return isServiceWait(c.Cause) && len(c.Sites) > 0 && c.Sites[0].Site != nil && float64(c.TotalNS) >= threshold.HalfShare*float64(scattered.TotalNS) && c.Sites[0].TotalNS >= 2*scattered.Sites[0].TotalNS
 	})
 	if i < 0 {
 		return causes

@@ -192,13 +192,13 @@ func (s *sentence) addFunction(before, fn, pos string) {
 // isWorthNaming reports whether a site after the first is named. Inferred lines, of runs too short for a sample, are
 // many and mean little, unless one of them has a large share.
 func isWorthNaming(s *report.VerdictSite) bool {
-	return s.Share >= threshold.Little && (!s.Inferred || s.Share >= threshold.Some)
+	return s.Share >= threshold.MinorShare && (!s.Inferred || s.Share >= threshold.NoticeableShare)
 }
 
 // isScattered reports whether a cause has further sites that are not named because they are only inferred, while the
 // first site has less than half of the time.
 func isScattered(c *report.VerdictCause) bool {
-	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= threshold.Little && !isWorthNaming(&c.Sites[1])
+	return len(c.Sites) > 1 && c.Sites[0].Inferred && 2*c.Sites[0].TotalNS < c.TotalNS && c.Sites[1].Share >= threshold.MinorShare && !isWorthNaming(&c.Sites[1])
 }
 
 // namedSites returns the sites of a cause that its sentence names.
@@ -240,13 +240,13 @@ func (s *sentence) addConcurrent(c *report.VerdictCause) {
 		}
 	}
 	for _, r := range c.RanMeanwhile {
-		if r.Site != nil && r.Share >= max(threshold.Some, markShare) {
+		if r.Site != nil && r.Share >= max(threshold.NoticeableShare, markShare) {
 			s.addSite(" while ", r.Site)
 			s.add(Plain, " ran ("+words.Percent(r.Share)+" of that)")
 			return
 		}
 	}
-	if markShare >= threshold.Some {
+	if markShare >= threshold.NoticeableShare {
 		s.add(Plain, " while the garbage collector marked ("+words.Percent(markShare)+" of that)")
 	}
 }
@@ -254,7 +254,7 @@ func (s *sentence) addConcurrent(c *report.VerdictCause) {
 // addRoute adds the wait that leads to a site. If that wait is at the line that was just named (siteIsNamed), the line
 // is not repeated.
 func (s *sentence) addRoute(site *report.VerdictSite, open, end string, siteIsNamed bool) {
-	if len(site.Via) == 0 || site.ViaPart < threshold.Much {
+	if len(site.Via) == 0 || site.ViaPart < threshold.MajorShare {
 		return
 	}
 	via, _ := AfterLastAnswer(site.Via)

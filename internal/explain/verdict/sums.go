@@ -33,7 +33,7 @@ func sumCauses(band *report.Band, queues []*report.Queue, firstQueue *report.Que
 			cause.EachNS = cause.TotalNS / int64(band.Count)
 		}
 		cause.Share = min(cause.Share, 1)
-		if cause.Share < threshold.Speck || cause.TotalNS <= 0 {
+		if cause.Share < threshold.NoiseShare || cause.TotalNS <= 0 {
 			continue
 		}
 		totalNS[unqueuedKey(&cause)] += cause.TotalNS
@@ -128,14 +128,14 @@ func addSites(cause *report.VerdictCause, parts []rowPart) {
 	}
 	slices.SortStableFunc(sums, func(a, b siteSum) int { return cmp.Compare(b.site.TotalNS, a.site.TotalNS) })
 	for i := range sums {
-		if p := &sums[i]; i < maxSites && (p.site.Share >= threshold.Speck || i == 0) {
+		if p := &sums[i]; i < maxSites && (p.site.Share >= threshold.NoiseShare || i == 0) {
 			p.chooseRoute()
 			p.site.Inferred = p.inferredNS > p.site.TotalNS/2
 			cause.Sites = append(cause.Sites, p.site)
 		}
 	}
 	for site, share := range concurrentShare {
-		if share >= threshold.Speck {
+		if share >= threshold.NoiseShare {
 			cause.RanMeanwhile = append(cause.RanMeanwhile, report.Share{Site: concurrentSite[site], Share: min(share, 1)})
 		}
 	}

@@ -50,7 +50,7 @@ func BandVerdicts(r *report.Report, band report.BandName) []report.Verdict {
 		if len(verdicts) == maxGroups {
 			break
 		}
-		if len(verdicts) > 0 && float64(g.TotalNS) < threshold.Little*float64(allNS) && !hasHungRequests(r, g) {
+		if len(verdicts) > 0 && float64(g.TotalNS) < threshold.MinorShare*float64(allNS) && !hasHungRequests(r, g) {
 			continue
 		}
 		if isHung := hasHungRequests(r, g); g.Count > 0 || isHung {
