@@ -11,58 +11,61 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// GC is what garbage collection did.
+// GC describes garbage collection.
 type GC struct {
-	Cycles int // begun
-	// Forced counts those that code asked for (runtime.GC, debug.FreeOSMemory), ForcedAt says where most of them were.
+	Cycles int // cycles that began
+	// Forced counts the cycles that code requested (runtime.GC, debug.FreeOSMemory). ForcedAt is where most of them
+	// were requested.
 	Forced   int
 	ForcedAt *report.Site
-	// BegunAt is where the others were begun most often: by the allocation that reached the trigger, the standard
-	// library's own left out. The more a place allocates, the more often it is the one. BegunShare is its share of them.
+	// BegunAt is where most of the other cycles began: the allocation that reached the trigger, if its site is
+	// outside the standard library. The more a place allocates, the more often it is this place. BegunShare is its
+	// share of these cycles.
 	BegunAt    *report.Site
 	BegunShare float64
-	// MarkNS is the time with a mark phase under way.
+	// MarkNS is the time in mark phases.
 	MarkNS int64
-	// LiveBytes is the heap after a cycle, GoalBytes that at which the next was to be over; means over Measured cycles
-	// that were seen from end to next begin.
+	// LiveBytes is the heap after a cycle, and GoalBytes the heap goal of the next. Both are means over
+	// MeasuredCycles cycles, whose time from their end to the next beginning is known.
 	LiveBytes, GoalBytes int64
 	MeasuredCycles       int
-	// FullCycles counts, beside Measured, the cycles after which what lived had no room below the goal, FullBytes is the mean of
-	// what lived then.
+	// FullCycles counts further cycles after which the live heap left no room below the goal. FullBytes is the mean
+	// of the live heap then.
 	FullCycles int
 	FullBytes  int64
-	// Running time of the mark workers, by mode: dedicated ones keep their P, fractional ones take a part of it, idle
-	// ones run where nothing else wants to.
+	// Running time of the mark workers, by mode: dedicated workers occupy their P, fractional workers use a part of
+	// it, idle workers run only on idle Ps.
 	DedicatedNS, FractionalNS, IdleNS int64
 }
 
-// A Stop sums the stops of the world of one kind by one site.
+// A Stop is the sum of the stops of the world of one kind at one site.
 type Stop struct {
 	Kind    string
-	Site    *report.Site // who stopped the world; nil if unknown
+	Site    *report.Site // that stopped the world; nil if unknown
 	Count   int
 	TotalNS int64
 	MaxNS   int64
-	// Of stops that were looked at (the longest of each generation): their time, and the part of it until the last goroutine
-	// had stopped.
+	// ExaminedNS is the time of the examined stops (the longest ones of each generation), and StoppingNS the part of
+	// it until the last goroutine had stopped.
 	ExaminedNS, StoppingNS int64
-	// SlowStoppers lists where goroutines ran on the longest after the wish to stop, by the time that the world waited for them.
+	// SlowStoppers are the sites where goroutines ran longest after the request to stop, with their shares of
+	// StoppingNS.
 	SlowStoppers []report.Share
 }
 
-// gcSums adds up garbage collection. It goes on from generation to generation.
+// gcSums adds up garbage collection over generations.
 type gcSums struct {
 	cycles               int
 	beginsByStack        map[tracefmt.StackID]int
 	markNS               int64
 	phases               timeline.MarkPhases
-	end                  int64 // end of the last generation
+	end                  int64 // of the last generation
 	liveBytes, goalBytes int64 // sums over measured cycles
 	measuredCycles       int
 	fullCycles           int
 	fullBytes            int64  // sum over full cycles
-	lastCycleEnd         int64  // when the last cycle ended, 0 before the first
-	lowestHeap           uint64 // heap since
+	lastCycleEnd         int64  // 0 while a cycle is active, and before the first one ends
+	lowestHeap           uint64 // since the end of the last cycle
 	currentGoal          uint64
 	stops                map[stopKey]*stopTotals
 	openStops            timeline.Stops
@@ -73,6 +76,7 @@ type stopKey struct {
 	stack tracefmt.StackID
 }
 
+// stopTotals are the sums of one kind of stop at one stack.
 type stopTotals struct {
 	Stop
 	slowStoppers map[tracefmt.StackID]int64
@@ -86,9 +90,10 @@ func (s *Stop) add(o *Stop) {
 	s.StoppingNS += o.StoppingNS
 }
 
-// heapSettleNS is how long before the end of a cycle is seen the heap may have been set to what is live.
+// heapSettleNS is how long before the event of a cycle's end the heap may already show the live heap.
 const heapSettleNS = 1e6
 
+// addGC adds the garbage collection, mark workers and stops of a generation.
 func (c *Collector) addGC(g *timeline.Gen) {
 	s := &c.gcSums
 	if s.stops == nil {
@@ -114,7 +119,7 @@ func (c *Collector) addGC(g *timeline.Gen) {
 			}
 			continue
 		}
-		// What came shortly before is part of what was left.
+		// Heap sizes shortly before the event already show the live heap.
 		addHeapUntil(e.Time - heapSettleNS)
 		s.lastCycleEnd, s.lowestHeap = e.Time, 0
 	}
@@ -125,15 +130,18 @@ func (c *Collector) addGC(g *timeline.Gen) {
 	c.addStops(g)
 }
 
+// addMark adds a mark phase.
 func (c *Collector) addMark(from, to int64) {
 	c.gcSums.markNS += to - from
 	c.runtime.series.gc.add(from, to-from)
 }
 
-// minRoomDivisor is the part of what lives below which the room between it and the goal is none. GOGC puts the goal GOGC/100 of
-// what lives above it, and nobody sets GOGC=3: it is a memory limit that puts it lower.
+// minRoomDivisor is the part of the live heap below which the room up to the goal counts as none. GOGC puts the goal
+// GOGC/100 of the live heap above it. Values as low as GOGC=3 are not used in practice, so a memory limit must have
+// lowered the goal.
 const minRoomDivisor = 32
 
+// countCycle counts a cycle that begins.
 func (s *gcSums) countCycle(e *timeline.GCEvent, c *Collector) {
 	s.cycles++
 	s.beginsByStack[e.Stack]++
@@ -151,14 +159,15 @@ func (s *gcSums) countCycle(e *timeline.GCEvent, c *Collector) {
 	s.lastCycleEnd = 0
 }
 
-// A worker is one that marked when a generation ended.
+// A worker is a mark worker that is marking when a generation ends.
 type worker struct {
 	mode         tracefmt.StringID
-	runningSince int64 // it has run since then, 0 if it was made to stop
+	runningSince int64 // 0 if it was preempted
 }
 
-// addWorkers adds up how long mark workers ran. A worker's label says its mode each time it starts. One that marks when a
-// generation ends goes on in the next without a new label; when it stopped is known only then: generations overlap.
+// addWorkers adds the running time of mark workers. A label shows the mode of a worker each time it starts to mark. A
+// worker that marks when a generation ends continues in the next one without a new label. Because generations
+// overlap, its stop is only known then.
 func (c *Collector) addWorkers(g *timeline.Gen) {
 	if len(g.Labels) == 0 && len(c.markingWorkers) == 0 {
 		return
@@ -181,7 +190,7 @@ func (c *Collector) addWorkers(g *timeline.Gen) {
 			if sp.State != timeline.Running {
 				if sp.State != timeline.Runnable {
 					w.mode = 0
-				} // one that was made to stop may go on without a new label
+				} // a preempted worker may continue without a new label
 				w.runningSince = 0
 				continue
 			}
@@ -197,7 +206,7 @@ func (c *Collector) addWorkers(g *timeline.Gen) {
 			if w.runningSince == 0 {
 				w.runningSince = max(sp.Start, g.Base)
 			}
-			if k < len(spans)-1 { // a run goes on through stops of the world and the like
+			if k < len(spans)-1 { // a run may consist of several spans
 				c.workerTimes[w.mode] += max(0, sp.End-w.runningSince)
 				w.runningSince = sp.End
 			}
@@ -209,7 +218,7 @@ func (c *Collector) addWorkers(g *timeline.Gen) {
 	c.markingWorkers = marking
 }
 
-// endWorkers adds what ran until the end of the trace.
+// endWorkers adds the running time until the end of the trace.
 func (c *Collector) endWorkers() {
 	for _, w := range c.markingWorkers {
 		if w.runningSince != 0 {
@@ -219,12 +228,13 @@ func (c *Collector) endWorkers() {
 	c.markingWorkers = nil
 }
 
-// Of a generation's stops, at most so many of at least this length are looked at.
+// At most maxExaminedStops stops of a generation, of at least minExaminedStopNS, are examined.
 const (
 	maxExaminedStops  = 16
 	minExaminedStopNS = 100e3
 )
 
+// addStops adds the stops of the world of a generation.
 func (c *Collector) addStops(g *timeline.Gen) {
 	s := &c.gcSums
 	var long []timeline.STWRange
@@ -250,7 +260,7 @@ func (c *Collector) addStops(g *timeline.Gen) {
 	}
 }
 
-// examine finds who ran on longest after the world was to stop.
+// examine finds the goroutine that ran longest after the world was to stop.
 func (s *stopTotals) examine(g *timeline.Gen, r *timeline.STWRange) {
 	stopped, lastRun := r.Start, timeline.Run{}
 	g.EachRun(r.Start, r.End, func(run timeline.Run) {
@@ -265,7 +275,7 @@ func (s *stopTotals) examine(g *timeline.Gen, r *timeline.STWRange) {
 	}
 }
 
-// maxSlowStoppers bounds how many places are listed that were slow to stop.
+// maxSlowStoppers bounds the SlowStoppers of a Stop.
 const maxSlowStoppers = 3
 
 func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
@@ -304,7 +314,7 @@ func (c *Collector) gcRows(sp *spell.Speller) (GC, []Stop) {
 	return out, c.stopRows(sp)
 }
 
-// mostFrequentSite returns the place that counts most.
+// mostFrequentSite returns the site with the highest count.
 func mostFrequentSite(counts map[tracefmt.FrameID]int, sp *spell.Speller) (site *report.Site, count int) {
 	for f, n := range counts {
 		if s := sp.Site(f); n > count || n == count && compareSites(s, site) < 0 {
@@ -314,6 +324,7 @@ func mostFrequentSite(counts map[tracefmt.FrameID]int, sp *spell.Speller) (site 
 	return site, count
 }
 
+// isForced reports whether code requested the cycle that began at a stack.
 func isForced(syms *tracefmt.Symbols, id tracefmt.StackID) bool {
 	for _, f := range syms.Stack(id) {
 		switch syms.String(syms.Frame(f).Func) {

@@ -18,8 +18,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestGC: three cycles over two generations, each from a live heap of 10 MiB to a goal of 20 MiB, one of them forced; and
-// another forced one that is still marking at the end.
+// TestGC: three cycles over two generations, each from a live heap of 10 MiB to a goal of 20 MiB, one of them forced;
+// and another forced cycle that is still marking at the end.
 func TestGC(t *testing.T) {
 	syms := tracefmt.NewSymbols()
 	alloc := syms.AddStack(tracefmt.FrameText{Func: "runtime.mallocgc"}, tracefmt.FrameText{Func: "main.fill", Line: 7})
@@ -57,8 +57,8 @@ func TestGC(t *testing.T) {
 	}
 }
 
-// TestFull: a goal that is no higher than what lives after a collection, or hardly so, is a memory limit's; such cycles
-// say nothing of GOGC.
+// TestFull: if the goal is not or hardly higher than the live heap after a cycle, a memory limit set it. Such cycles
+// do not count for GOGC.
 func TestFull(t *testing.T) {
 	const mib = 1 << 20
 	for goal, want := range map[uint64]GC{
@@ -88,7 +88,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestWorkers holds the running time of mark workers to what the reference reader sees of their goroutines.
+// TestWorkers compares the running time of mark workers with that of the reference reader.
 func TestWorkers(t *testing.T) {
 	data := testprog.Trace(t, "gcstress-long")
 	c := NewCollector()
@@ -111,9 +111,9 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// workerRunNS adds up how long goroutines ran for which a label says that they are mark workers: for each run with a
-// label, and each that goes on from such a one after it was made to stop. What a worker runs before its first mark phase,
-// or after it was woken to end, has no label and is not marking.
+// workerRunNS adds up how long goroutines ran that a label identifies as mark workers: each run with a label, and
+// each that continues such a run after a preemption. What a worker runs before its first mark phase, or after it was
+// woken to end, has no label and does not mark.
 func workerRunNS(t *testing.T, data []byte) (ns, runs int64) {
 	r := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
 	type worker struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
+// statsOf returns the Stats of a trace.
 func statsOf(t *testing.T, data []byte, workers int) *Stats {
 	t.Helper()
 	return collectStats(t, data, workers, NewCollector())
@@ -27,8 +28,8 @@ func collectStats(t *testing.T, data []byte, workers int, c *Collector) *Stats {
 
 const ms = 1_000_000
 
-// herdTrace is a trace in which, each 10 ms, 60 goroutines wake together on one thread, run 10 us each and sleep again, while a
-// loop runs 30 ms at a time on another.
+// herdTrace builds a trace in which, every 10 ms, 60 goroutines wake together on one thread, run 10 us each and sleep
+// again, while a loop runs 30 ms at a time on another thread.
 func herdTrace(t *testing.T) []byte {
 	b := tracetext.New(26)
 	work, loop, timers := b.Thread(), b.Thread(), b.ThreadWithoutP()
@@ -64,7 +65,7 @@ func TestStats(t *testing.T) {
 	data := herdTrace(t)
 	c := statsOf(t, data, 1)
 	if repeated := statsOf(t, data, 3); !reflect.DeepEqual(c, repeated) {
-		t.Errorf("with three workers it is\n%+v, not\n%+v", repeated, c)
+		t.Errorf("with three workers:\n%+v, with one:\n%+v", repeated, c)
 	}
 	loop, tick := find(c.Runs, "main.hog"), find(c.Runs, "main.ticker")
 	if loop == nil || loop.NS != 3*29*ms || loop.Runs != 3 || loop.Long != 3 || loop.LongNS != loop.NS || loop.LongestNS != 29*ms || loop.Site.Func != "main.loop" {
@@ -81,7 +82,7 @@ func TestStats(t *testing.T) {
 	}
 	h := c.Herds[0]
 	h.Site = nil
-	// From a herd's first wake to the last one's end: 995 us + 60 * 20 us + 10 us.
+	// From the first wake of a wakeup to the last end: 995 us + 60 * 20 us + 10 us.
 	if want := (Herd{Start: "main.ticker", Times: 9, Wakes: 9 * 60, Largest: 60, WithinNS: 59 * 5000, LateNS: 995_000 + 60*20_000 - 59*5000, Empty: 9 * 60, RanNS: 9 * 60 * 10_000, ClearNS: 9 * (995_000 + 60*20_000 + 10_000)}); h != want {
 		t.Errorf("the herd is %+v, want %+v", h, want)
 	}
@@ -103,14 +104,14 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestPartOfMany: of a generation with very many events a part is looked at, and what it holds is scaled to all.
+// TestPartOfMany: of a generation with very many events a part is examined, and its sums are scaled to the whole.
 func TestPartOfMany(t *testing.T) {
 	b := tracetext.New(26)
 	th := b.Thread()
 	b.Waiting(1)
 	b.Waiting(2)
 	timers := b.ThreadWithoutP()
-	for i := range int64(4000) { // 2 s: 300 us of one goroutine, 100 us of another, 100 us of none
+	for i := range int64(4000) { // 2 s: 300 us of one goroutine, 100 us of another, 100 us idle
 		start := i * 500_000
 		timers.Unblock(start, 1)
 		th.Start(start, 1)
@@ -129,14 +130,14 @@ func TestPartOfMany(t *testing.T) {
 			t.Errorf("%s: %+v, want %d ns", start, whole, want)
 		}
 		if scaled == nil || scaled.NS < want*9/10 || scaled.NS > want*11/10 || scaled.NS == want {
-			t.Errorf("%s: of a part %+v, want about %d ns", start, scaled, want)
+			t.Errorf("%s: scaled from a part %+v, want about %d ns", start, scaled, want)
 		}
 	}
 }
 
-// TestHerdThatWaitsForTheNetworkNext: goroutines that waited for their timers since before the generation wake together and
-// then wait for the network, each for its target; others that waited for the network all that time wake beside them. It would
-// catch a herd that is missed because its work blocks, and connections that are taken for one.
+// TestHerdThatWaitsForTheNetworkNext: goroutines that waited for timers since before the generation wake together and
+// then wait for the network. Others that waited for the network since then wake at the same time. It fails if the
+// herd is missed because its work blocks, or if connections count as a herd.
 func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 	b := tracetext.New(26)
 	work, timers := b.Thread(), b.ThreadWithoutP()
@@ -182,7 +183,7 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 		got := c.Stats(&spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)})
 		if !hasWindow {
 			if len(got.Herds) > 0 {
-				t.Errorf("of a generation by itself it says %+v", got.Herds)
+				t.Errorf("herds of a generation without a window: %+v", got.Herds)
 			}
 			continue
 		}
@@ -192,8 +193,8 @@ func TestHerdThatWaitsForTheNetworkNext(t *testing.T) {
 	}
 }
 
-// TestHerdInWaves: timers wake a herd as fast as they can, which takes some milliseconds, and those that come before the last
-// has run join it; a second one, after that, is one of its own. It would catch a herd of thousands that is told as some hundreds.
+// TestHerdInWaves: timers wake a large herd over some milliseconds. Goroutines that wake before the last one has run
+// join the wakeup; later ones are a second wakeup. It fails if a herd of thousands is reported as some hundreds.
 func TestHerdInWaves(t *testing.T) {
 	b := tracetext.New(26)
 	work, timers := b.Thread(), b.ThreadWithoutP()
@@ -205,7 +206,7 @@ func TestHerdInWaves(t *testing.T) {
 		work.Start(start, 1+g)
 		work.Block(start+10_000, "chan receive", "runtime.chanrecv2:9", "main.tick:43")
 	}
-	for g := range uint64(3 * wave) { // where they wait is known from now on
+	for g := range uint64(3 * wave) { // from now on, the place where they wait is known
 		timers.Unblock(int64(1+g)*100_000, 1+g)
 		run(int64(1+g)*100_000+1000, g)
 	}
@@ -229,8 +230,8 @@ func TestHerdInWaves(t *testing.T) {
 	}
 }
 
-// TestHeapWithoutBound: with GOGC=off the goal is the greatest number there is, and damage may make a heap of any size: both are told as
-// very large. It fails if a report says that the heap is below nothing.
+// TestHeapWithoutBound: with GOGC=off the goal is the largest number, and a damaged trace may have a heap of any
+// size. Both are reported as very large. It fails if a report has a negative heap size.
 func TestHeapWithoutBound(t *testing.T) {
 	b := tracetext.New(26)
 	m := b.Thread(1)
@@ -243,12 +244,12 @@ func TestHeapWithoutBound(t *testing.T) {
 	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms)}
 	c.Stats(sp)
 	if gc := c.Runtime(sp, new(freeze.Verdict)).GC; gc.HeapMaxBytes < 1<<60 || gc.GoalMaxBytes < 1<<60 {
-		t.Errorf("the heap is %d bytes at most, its goal %d", gc.HeapMaxBytes, gc.GoalMaxBytes)
+		t.Errorf("the largest heap is %d bytes, the largest goal %d", gc.HeapMaxBytes, gc.GoalMaxBytes)
 	}
 }
 
-// TestWithoutCPU: CPU samples say that running time had no CPU where they miss the larger part of it, all through the trace. It would
-// catch a profile over a part of the trace, and few samples, that are taken for a lack of CPUs.
+// TestWithoutCPU: CPU samples show a lack of CPUs if they miss the larger part of the running time, throughout the
+// trace. It fails if a profile of a part of the trace, or too few samples, show a lack of CPUs.
 func TestWithoutCPU(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -6,7 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// count puts the CPU samples of one stack under what its thread was doing.
+// count adds n CPU samples with one stack to what the thread was doing.
 func (s *Samples) count(syms *tracefmt.Symbols, id tracefmt.StackID, n int64) {
 	s.All += n
 	sched, gc, tracing := false, false, false
@@ -22,7 +22,7 @@ func (s *Samples) count(syms *tracefmt.Symbols, id tracefmt.StackID, n int64) {
 			tracing = true
 		}
 	}
-	// What is traced while a thread looks for work is the tracer's time, and a GC worker that yields is the scheduler's.
+	// Tracing inside the scheduler counts as tracing, and scheduling inside a mark worker as scheduling.
 	switch {
 	case tracing:
 		s.Tracing += n
@@ -33,8 +33,8 @@ func (s *Samples) count(syms *tracefmt.Symbols, id tracefmt.StackID, n int64) {
 	}
 }
 
-// schedulers are the functions of runtime/proc.go (Go 1.22 to 1.26) in which a thread looks for work, changes to another
-// goroutine, parks, or wakes another thread; and the system call that parks and wakes threads.
+// schedulers are the functions of runtime/proc.go (Go 1.22 to 1.26) in which a thread searches for work, switches to
+// another goroutine, parks, or wakes another thread; and the system call that parks and wakes threads.
 var schedulers = map[string]bool{
 	"runtime.schedule": true, "runtime.findRunnable": true, "runtime.findrunnable": true, "runtime.stealWork": true, "runtime.runqgrab": true,
 	"runtime.park_m": true, "runtime.goschedImpl": true, "runtime.gosched_m": true, "runtime.gopreempt_m": true, "runtime.goexit0": true,

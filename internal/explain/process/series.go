@@ -11,20 +11,18 @@ import (
 // maxPoints bounds every list of a report's series.
 const maxPoints = 500
 
-// series collects how the runtime behaved over time, in memory that does not
-// grow with the trace.
+// A series collects the runtime's behaviour over time, in memory that does not grow with the trace.
 type series struct {
 	heap, goal, procs points
 	gc, stw           longestIntervals
-	idle              points // ns with an idle P by step
-	idleNS, spanNS    int64  // of all
-	// Goroutine-time by state and step. A generation's states can be told when
-	// the next one begins: that is where it ends.
+	idle              points // ns with at least one idle P, by step
+	idleNS, spanNS    int64  // over the whole trace
+	// Goroutine time by state and step. A generation is added when the next one begins, because it ends there.
 	running, runnable, syscall points
 	previous                   *timeline.Gen
 }
 
-// idleStep is the finest step of idle shares; longer traces have longer ones.
+// idleStep is the smallest step. Longer traces have longer steps.
 const idleStep = 10e6
 
 func (s *series) add(g *timeline.Gen) {
@@ -43,19 +41,19 @@ func (s *series) add(g *timeline.Gen) {
 	if s.previous != nil {
 		end := g.Base
 		if g.Num != s.previous.Num+1 {
-			end = s.previous.End // what was between them is not known
+			end = s.previous.End // the time between the two is unknown
 		}
 		s.addStates(s.previous, end)
 	}
 	s.previous = g
 }
 
-// addStates adds up what goroutines and Ps did in a generation that ends at
-// until. On a busy machine its own last event may be hundreds of milliseconds
-// later: the runtime then writes down goroutines that nothing happened to.
+// addStates adds the states of goroutines and Ps in a generation that ends at end. On a busy machine, the
+// generation's own last event may be hundreds of milliseconds later: the runtime then writes the status of goroutines
+// without events.
 //
-// Steps are as fine as what is kept of earlier generations, and no more than are kept: a trace of a few bytes can claim that a
-// generation took years, and one of 4 kB took 17 s in steps of 10 ms.
+// Steps are at least as long as those of earlier generations, and their number is bounded: a damaged trace of a few
+// bytes can claim a generation of years, and one of 4 kB took 17 s in steps of 10 ms.
 func (s *series) addStates(g *timeline.Gen, end int64) {
 	wanted := max(s.idle.step, idleStep)
 	for (end-g.Base)/wanted > 8*maxPoints {
@@ -97,14 +95,14 @@ func (s *series) report(start, end int64) *report.Series {
 	return r
 }
 
-// commonStep is the finest step in which none of the lists is too long.
+// commonStep returns the smallest step in which none of the lists is too long.
 func commonStep(lists ...*points) int64 {
 	step := int64(idleStep)
 	for _, p := range lists {
 		step = max(step, p.step)
 	}
 	for _, p := range lists {
-		// A step may lie in two generations.
+		// Two generations may share a step.
 		for len(thin(p.list, step, add)) > maxPoints {
 			step *= 2
 		}
@@ -112,8 +110,7 @@ func commonStep(lists ...*points) int64 {
 	return step
 }
 
-// means turns sums of ns by step into what they are of each step's length,
-// times scale.
+// means turns sums of ns by step into shares of each step's length, times scale.
 func (p *points) means(start, end, step int64, scale float64) [][2]int64 {
 	out := [][2]int64{}
 	for _, x := range thin(p.list, step, add) {
@@ -125,7 +122,7 @@ func (p *points) means(start, end, step int64, scale float64) [][2]int64 {
 	return out
 }
 
-// points is a value over time: [time, value].
+// points are values over time: [time, value].
 type points struct {
 	list [][2]int64
 	step int64 // of the last thinning
@@ -136,7 +133,7 @@ func add(a, b int64) int64    { return a + b }
 
 func (p *points) add(t, v int64, combine func(a, b int64) int64) {
 	p.list = append(p.list, [2]int64{t, v})
-	// Thinning seldom keeps the cost of a point constant.
+	// Thinning only when the list is much too long keeps the cost of a point constant.
 	for len(p.list) > 8*maxPoints {
 		p.step = max(2*p.step, 2*idleStep)
 		p.list = thin(p.list, p.step, combine)
@@ -156,7 +153,7 @@ func (p *points) report(start int64) [][2]int64 {
 	return out
 }
 
-// thin joins the points of each step into one.
+// thin combines the points of each step.
 func thin(list [][2]int64, step int64, combine func(a, b int64) int64) [][2]int64 {
 	out := make([][2]int64, 0, len(list)/2+1)
 	for _, x := range list {
@@ -169,7 +166,7 @@ func thin(list [][2]int64, step int64, combine func(a, b int64) int64) [][2]int6
 	return out
 }
 
-// longestIntervals are parts of time: [start, length]. The longest are kept.
+// longestIntervals stores the longest intervals: [start, length].
 type longestIntervals struct{ list [][2]int64 }
 
 func (s *longestIntervals) add(start, length int64) {
