@@ -322,5 +322,5 @@ func (s *Sum) NewAdder(stage *path.Stage) path.Adder {
 	return t
 }
 
-// EndGeneration implements pass.Ender. Only now the slowest requests of the generation are known.
+// EndGeneration implements pass.GenerationEnder. Only now the slowest requests of the generation are known.
 func (s *Sum) EndGeneration() { addSlowPWaits(s.tables) }

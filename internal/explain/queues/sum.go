@@ -105,7 +105,7 @@ const (
 	laterSlicesFrom       = 6_000
 )
 
-// BeginGeneration implements pass.Beginner.
+// BeginGeneration implements pass.GenerationBeginner.
 func (s *Sum) BeginGeneration(reqs []request.Request) {
 	s.aggregation.Wait()
 	from, to := int64(math.MaxInt64), int64(0)
@@ -144,7 +144,7 @@ func (s *Sum) NeedsWalk(r *request.Request) bool {
 
 // Add implements pass.Adder.
 func (p *workerSum) Add(w *path.WalkResult) {
-	p.addLateRuns(w) // without steps, as of a path.Joint, it adds nothing
+	p.addLateRuns(w) // without steps, as of a path.Joined, it adds nothing
 	if w.Form != path.Whole || w.Observer || w.Req.Open || w.Req.End >= p.sliceEnd {
 		return
 	}
@@ -160,7 +160,7 @@ func (p *workerSum) Add(w *path.WalkResult) {
 	}
 }
 
-// EndGeneration implements pass.Ender.
+// EndGeneration implements pass.GenerationEnder.
 func (s *Sum) EndGeneration() {
 	clear(s.requestGoroutines)
 	for _, p := range s.workers {

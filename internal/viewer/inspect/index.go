@@ -155,7 +155,7 @@ func (x *Index) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 
 func (x *Index) addRun(r timeline.Run) { x.goroutines.addRun(&r) }
 
-// FinishGeneration implements pass.Waiter. It moves the requests that were added since
+// FinishGeneration implements pass.GenerationFinisher. It moves the requests that were added since
 // the last call into the columns, in an order that does not depend on how the
 // work was divided; the generation decoded last was the window's last.
 func (x *Index) FinishGeneration() {
