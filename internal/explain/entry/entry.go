@@ -1,7 +1,7 @@
-// Package entry returns entries of maps and slices that are made when they are first asked for, as most sums are.
+// Package entry returns entries of maps and slices, which it creates on demand. Most sums are in such maps and slices.
 package entry
 
-// GetOrAdd returns the entry of a key in a map.
+// GetOrAdd returns m[k]. If the map has no such key, it adds a pointer to a zero value.
 func GetOrAdd[K comparable, V any](m map[K]*V, k K) *V {
 	v := m[k]
 	if v == nil {
@@ -11,7 +11,8 @@ func GetOrAdd[K comparable, V any](m map[K]*V, k K) *V {
 	return v
 }
 
-// GetOrGrow returns the entry of an id in a slice that grows with the ids. It is valid until the next call.
+// GetOrGrow returns a pointer to the element of an id, for which it appends zero values as needed. The pointer is valid until the
+// next call.
 func GetOrGrow[ID ~int32 | ~uint32, V any](s *[]V, id ID) *V {
 	for int(id) >= len(*s) {
 		var zero V

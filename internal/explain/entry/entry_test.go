@@ -2,7 +2,7 @@ package entry
 
 import "testing"
 
-// TestEntries: an entry is made once, and is found again.
+// TestEntries: an entry is created once, and found afterwards.
 func TestEntries(t *testing.T) {
 	m, s := map[string]*int{}, []int(nil)
 	for _, k := range []string{"b", "a", "b"} {
@@ -12,9 +12,9 @@ func TestEntries(t *testing.T) {
 		*GetOrGrow(&s, id)++
 	}
 	if len(m) != 2 || *m["a"] != 1 || *m["b"] != 2 {
-		t.Errorf("the map holds %v", m)
+		t.Errorf("the map contains %v", m)
 	}
 	if len(s) != 6 || s[0] != 1 || s[4] != 0 || s[5] != 2 {
-		t.Errorf("the slice holds %v", s)
+		t.Errorf("the slice contains %v", s)
 	}
 }

@@ -1,11 +1,12 @@
-// Package loglinear divides non-negative numbers, such as latencies, into buckets that grow with the value: 1<<bits
-// of them to each power of two, so that a bucket's width is a fixed share of its value, at most one part in 1<<bits.
-// Smaller values have a bucket each. HdrHistogram divides alike.
+// Package loglinear divides non-negative numbers, such as latencies, into buckets that grow with the value: 1<<subBits buckets
+// for each power of two. So the width of a bucket is a fixed share of its value, at most one part in 1<<subBits. Values below
+// 1<<subBits have a bucket each. HdrHistogram uses the same division.
 package loglinear
 
 import "math/bits"
 
-// Bucket returns the bucket of a value; of a negative one that of 0.
+// Bucket returns the bucket of a value, with 1<<subBits buckets for each power of two. A negative value is in the bucket of
+// 0.
 func Bucket(v int64, subBits uint) int32 {
 	u := uint64(max(v, 0))
 	if u < 1<<subBits {

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// TestBuckets: buckets follow each other without a gap, a value lies between the least of its bucket and that of the next, and
-// no bucket is wider than its share.
+// TestBuckets: buckets are adjacent, a value is between the lower bounds of its bucket and of the next one, and no bucket is
+// wider than its share.
 func TestBuckets(t *testing.T) {
 	for _, sub := range []uint{0, 2, 5, 8} {
 		if Bucket(-1, sub) != 0 {
-			t.Errorf("%d bits: a negative value is not with 0", sub)
+			t.Errorf("%d bits: a negative value is not in the bucket of 0", sub)
 		}
 		last := Bucket(math.MaxInt64, sub)
 		for b := range last {
