@@ -2,7 +2,7 @@
 //
 //	go run ./lab/proof                     # every case, about six minutes
 //	go run ./lab/proof -only waitgroup,hub
-//	go run ./lab/proof -markdown           # the table of docs/predict.md
+//	go run ./lab/proof -markdown           # as a Markdown table
 //
 // For each of the known-truth services (lab/truth) in cases.go it records a
 // trace of the faulty one under load, asks `whylate explain --what-if` what the

@@ -27,6 +27,19 @@
 // counts the time for which any ancestor held the group back, and cgroup v1's
 // hierarchical_memory_limit is the minimum over all ancestors.
 //
+// # How a limit is found
+//
+// /proc/PID/cgroup names the process's group. A v1 hierarchy with the controller
+// comes before the v2 one: the kernel never has a controller on both. cpu, cpuset
+// and memory are looked up separately, so any mixture works.
+//
+// /proc/self/mountinfo shows where groups are visible. Of all mounts that show the
+// process's group, the one with the most visible ancestors is taken, the last one
+// of equals, and only if the directory exists: another mount may cover it. Mount
+// roots other than /, octal escapes and paths above the cgroup namespace (/..) are
+// understood. A v2 group without the controller has no file of its own: the groups
+// above bind it.
+//
 // # Units
 //
 // Everything is converted to one unit: time to [time.Duration] (v1 counts in

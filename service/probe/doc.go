@@ -34,7 +34,7 @@
 // its limit on, for ten seconds after any throttling, and in the first two
 // seconds, they come every Interval, by default 10 ms. A tick makes one or two
 // system calls and allocates nothing. In an idle process it also wakes a thread,
-// which costs more than the tick. docs/probe.md has the figures.
+// which costs more than the tick. docs/internals/measurements.md has the figures.
 //
 // The goroutine is not locked to its thread. A locked one would need two thread
 // switches a tick, with a P idle meanwhile, and would gain nothing: the CPU time

@@ -125,7 +125,7 @@ func (s *Snapshot) FreezesBy(v cgroup.Verdict) *Histogram { return &s.by[slot(v)
 
 // Lost returns the CPU time that quotas took since the start, and whether the
 // kernel's counters measured it. Otherwise it is an estimate by timer, which sees
-// 25 to 90 % of it, depending on the load (docs/probe.md).
+// 25 to 90 % of it, depending on the load (docs/internals/measurements.md).
 func (s *Snapshot) Lost() (cpu time.Duration, measured bool) {
 	if s.Has&HasThrottling != 0 && s.Throttled.Verdict != cgroup.VerdictUnknown {
 		return s.Throttled.Own + s.Throttled.Ancestor, true

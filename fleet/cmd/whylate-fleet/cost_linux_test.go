@@ -34,7 +34,7 @@ const (
 )
 
 // TestCost measures what recordings of real servers cost in processes of their own, ingest, work and query, and multiplies it:
-// go test -run TestCost -v ./cmd/whylate-fleet writes the tables of docs/internals/fleet.md.
+// go test -run TestCost -v ./cmd/whylate-fleet writes the tables of docs/internals/measurements.md.
 func TestCost(t *testing.T) {
 	testfull.Need(t, "two minutes, and a free machine for its figures")
 	if _, err := exec.LookPath("xz"); err != nil {
