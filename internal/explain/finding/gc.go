@@ -78,7 +78,7 @@ func (in *Input) isGCFrequentOrForced() bool {
 func isMostlyForced(gc *process.GC) bool { return 2*gc.Forced > gc.Cycles }
 
 // collectorVerdict returns a verdict about the part of a group's time that the collector took; false if that part is below
-// threshold.Some.
+// threshold.NoticeableShare.
 func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) float64) (v Verdict, ok bool) {
 	share, gain := weighPart(group, part)
 	v = Verdict{Gain: gain, Finding: report.Finding{Cause: report.FamilyGC, Group: group.ID, Share: share, Confidence: 0.75}}

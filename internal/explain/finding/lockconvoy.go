@@ -54,7 +54,7 @@ func dependencyLock(cand *candidate) *report.Site {
 }
 
 // splitByHolderWork divides the candidate of a lock by what the holders do: after one of two works is moved out of the lock,
-// requests still wait for the other. Works with less than threshold.Much of the time stay with the largest.
+// requests still wait for the other. Works with less than threshold.MajorShare of the time stay with the largest.
 func splitByHolderWork(attr *attribution, cand *candidate) []*candidate {
 	sumNS, totalNS := map[causeSite]int64{}, int64(0)
 	var works []causeSite

@@ -28,7 +28,7 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 }
 
 // cpuShareOfRunning returns for which share of the goroutines' running time the process's threads had a CPU, by the threads'
-// own clocks; -1 if these clocks were not recorded, or if goroutines ran for less than threshold.Running.
+// own clocks; -1 if these clocks were not recorded, or if goroutines ran for less than threshold.SampledRunNS.
 func cpuShareOfRunning(in *Input) float64 {
 	host := in.Report.Host
 	if host == nil || host.Lost.CPUNS == nil || host.Lost.BusyNS == nil || *host.Lost.BusyNS < threshold.SampledRunNS {

@@ -109,7 +109,7 @@ func compareSlow(a, b *slowRequest) int {
 	return cmp.Or(cmp.Compare(b.latency, a.latency), cmp.Compare(a.start, b.start), cmp.Compare(a.g, b.g))
 }
 
-// add adds a request, in place of the fastest if there are too many. Waits of less than threshold.Little of the latency are
+// add adds a request, in place of the fastest if there are too many. Waits of less than threshold.MinorShare of the latency are
 // omitted.
 func (l *slowRequests) add(w *path.WalkResult, key waitKey) {
 	request := slowRequest{latency: w.Latency(), start: w.Start, g: w.Req.G, weight: w.Weight, key: key}

@@ -1,7 +1,7 @@
 // Package moments finds short intervals, moments, in which many of the slowest requests of a group begin, and lists
 // what happened in them: a garbage collection, a stop of the world, a freeze, a herd of goroutines that timers woke.
 //
-// The Sum stores the slowest requests of each group, how many requests began in each interval of threshold.Slice, and
+// The Sum stores the slowest requests of each group, how many requests began in each interval of threshold.TimeSliceNS, and
 // when requests waited for a P. After the pass, Find returns the moments of a group, and AddEvents adds the events of
 // the process to them.
 package moments
@@ -17,7 +17,7 @@ import (
 )
 
 // Bounds of the data that is stored of a group: its maxSlowest slowest requests, and the number of requests that began in each
-// interval of threshold.Slice, for at most maxIntervals intervals.
+// interval of threshold.TimeSliceNS, for at most maxIntervals intervals.
 const (
 	maxSlowest   = 2048
 	maxIntervals = 1 << 16

@@ -356,7 +356,7 @@ func (s *series) extrapolate(v int, from, x, to float64) float64 {
 	return share
 }
 
-// settingsMargin is the margin of predictions for settings, in place of threshold.Speck: a setting changes the whole process,
+// settingsMargin is the margin of predictions for settings, in place of threshold.NoiseShare: a setting changes the whole process,
 // while the models are about what requests waited for. minShareOfLow bounds an improvement: what remains is not known to be
 // less than this share of the lowest model.
 const (

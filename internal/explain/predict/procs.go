@@ -7,7 +7,7 @@ import (
 	"github.com/whylate/whylate/internal/output/words"
 )
 
-// minBurstReady is the least mean number of runnable goroutines that shows bursts, if it is also threshold.Far times that of
+// minBurstReady is the least mean number of runnable goroutines that shows bursts, if it is also threshold.FarFactor times that of
 // random arrivals.
 const minBurstReady = 0.5
 

@@ -73,7 +73,7 @@ type Herd struct {
 	Largest int   // goroutines of the largest wakeup
 	// In the largest wakeup, all goroutines woke within WithinNS, and the last one ran LateNS after its wake.
 	WithinNS, LateNS int64
-	// Empty counts those of Wakes that ran no longer than threshold.Turn before they waited at the same place again.
+	// Empty counts those of Wakes that ran no longer than threshold.IdleCheckNS before they waited at the same place again.
 	Empty int64
 	RanNS int64 // running time of all of Wakes until they waited again
 	// ClearNS is the time from the first wake of a wakeup until its last goroutine had run, over all wakeups.
