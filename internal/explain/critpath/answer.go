@@ -93,6 +93,6 @@ func (b *graphBuilder) listAnswerWait(part *graphPart, answer *Answer, verdict *
 // addAnswer adds the answer's goroutine to the graph, from the answer's start on: all of that is work for the
 // request.
 func (b *graphBuilder) addAnswer(part *graphPart, wait *partItem) {
-	b.link(part.g, wait.waker, wait.step.Start)
+	b.addLink(part.g, wait.waker, wait.step.Start)
 	b.addPart(&graphPart{g: wait.waker, start: wait.step.Start, end: wait.step.End, hasOrigin: true, answers: b.walker.findAnswers(wait.answer.G, wait.answer.Start), answerDepth: part.answerDepth + 1})
 }

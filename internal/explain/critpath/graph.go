@@ -168,8 +168,8 @@ func (w *Walker) Graph(g uint64, from, to int64) *Graph {
 	return builder.assemble()
 }
 
-// link adds a link from goroutine from to goroutine to, both at t.
-func (b *graphBuilder) link(from, to uint64, t int64) {
+// addLink adds a link from goroutine from to goroutine to, both at t.
+func (b *graphBuilder) addLink(from, to uint64, t int64) {
 	b.links = append(b.links, link{from: instant{from, t}, to: instant{to, t}})
 }
 
@@ -199,7 +199,7 @@ func (b *graphBuilder) scanPart(part *graphPart) {
 		if wait.waker == 0 || wait.step.End <= scannedUntil {
 			continue
 		}
-		b.link(wait.waker, part.g, wait.step.End)
+		b.addLink(wait.waker, part.g, wait.step.End)
 		if wait.answer != nil {
 			b.addAnswer(part, wait)
 			continue
@@ -426,7 +426,7 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 	}
 	if birth, isBorn := b.walker.window.Born(g, waitEnd); isBorn && birth.Time >= b.start && birth.Creator != 0 {
 		if b.isMember(birth.Creator, birth.Time) {
-			b.link(birth.Creator, g, birth.Time)
+			b.addLink(birth.Creator, g, birth.Time)
 			return birth.Time, birth.Creator, true
 		}
 	}
@@ -446,12 +446,12 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 			return 0, 0, false
 		}
 		if b.isMember(waker, wakeTime) {
-			b.link(waker, g, wakeTime)
+			b.addLink(waker, g, wakeTime)
 			return wakeTime, 0, true
 		}
 		if start, wakerCreator, ok := b.findOrigin(waker, part, WaitChan, min(waitStart, wakeTime), wakeTime, depth+1); ok {
 			b.addPart(&graphPart{g: waker, start: start, end: wakeTime, hasOrigin: true, creator: wakerCreator, answers: part.answers, answerDepth: part.answerDepth})
-			b.link(waker, g, wakeTime)
+			b.addLink(waker, g, wakeTime)
 			return wakeTime, 0, true
 		}
 		// Another goroutine, which does not work for the request, woke it from idleness. If the request had sent its
@@ -459,7 +459,7 @@ func (b *graphBuilder) findOrigin(g uint64, part *graphPart, kind WaitKind, wait
 		return 0, 0, false
 	}
 	if sentAt, ok := b.requestSentAt(g, part, latest, waitStart); ok {
-		b.link(part.g, g, sentAt)
+		b.addLink(part.g, g, sentAt)
 		return sentAt, 0, true
 	}
 	return latest, 0, latest >= 0
@@ -582,7 +582,7 @@ func (b *graphBuilder) addSiblings(part *graphPart, wait *partItem, hasOrigin bo
 	})
 	slices.SortFunc(ended, func(x, y child) int { return cmp.Or(cmp.Compare(y.died, x.died), cmp.Compare(x.g, y.g)) })
 	for _, c := range ended[:min(len(ended), maxSiblings)] {
-		b.link(creator, c.g, c.born)
+		b.addLink(creator, c.g, c.born)
 		b.links = append(b.links, link{from: instant{c.g, c.died}, to: instant{part.g, wait.step.End}, soft: wait.kind != WaitGroup})
 		b.addPart(&graphPart{g: c.g, start: c.born, end: c.died, hasOrigin: true, creator: creator, answers: part.answers, answerDepth: part.answerDepth})
 	}

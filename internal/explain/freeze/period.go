@@ -61,9 +61,9 @@ func windowOf(period int64) int64 { return min(max(period/20, 1.5e6), 6e6) }
 // findLock searches for a period with a phase at which silences end. Without all, it tests only the default period.
 // Silences of different minimal lengths may give different results; the one with the highest score without a doubt is
 // returned.
-func (d *Detector) findLock(all bool) (best phaseLock) {
+func (d *Detector) findLock(allPeriods bool) (best phaseLock) {
 	for _, shortest := range []int64{22e6, 16e6, 12e6, 8e6, 5e6, 3e6} {
-		l := d.findLockOfLength(shortest, all)
+		l := d.findLockOfLength(shortest, allPeriods)
 		if l.score >= minSuspectScore {
 			d.findDoubt(&l)
 		}
@@ -75,7 +75,7 @@ func (d *Detector) findLock(all bool) (best phaseLock) {
 }
 
 // findLockOfLength searches by the silences of at least a given length.
-func (d *Detector) findLockOfLength(shortest int64, all bool) (best phaseLock) {
+func (d *Detector) findLockOfLength(shortest int64, allPeriods bool) (best phaseLock) {
 	ends, lengths := d.silenceEnds(shortest)
 	if len(ends) < minEnds {
 		return best
@@ -83,7 +83,7 @@ func (d *Detector) findLockOfLength(shortest int64, all bool) (best phaseLock) {
 	slices.Sort(lengths)
 	usualLength := lengths[len(lengths)*3/4]
 	byDefault := testPeriod(ends, defaultPeriod, math.Log(lengthSets))
-	if all && !(byDefault.score >= minSureScore && float64(byDefault.inWindow) >= 0.9*float64(byDefault.tested)) {
+	if allPeriods && !(byDefault.score >= minSureScore && float64(byDefault.inWindow) >= 0.9*float64(byDefault.tested)) {
 		best.score = max(byDefault.score, minKnownScore) // lower scores show nothing
 		eachPeriod(func(period int64) {
 			if period < usualLength {

@@ -133,16 +133,16 @@ func (w *waitHistogram) shareWithin(ranges [][2]int64) float64 {
 
 // WaitShare returns the share of the time that a group's requests waited for a P which is within ranges, and the
 // share of the trace's time that the ranges are. Ranges may overlap.
-func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (waited, time float64) {
+func (s *Sum) WaitShare(id path.GroupID, ranges [][2]int64, durationNS int64) (waitShare, timeShare float64) {
 	record := s.recordOf(id)
 	if record == nil || durationNS <= 0 {
 		return 0, 0
 	}
 	ranges = mergeRanges(ranges)
 	for _, r := range ranges {
-		time += float64(r[1]-r[0]) / float64(durationNS)
+		timeShare += float64(r[1]-r[0]) / float64(durationNS)
 	}
-	return record.cpuWaits.shareWithin(ranges), time
+	return record.cpuWaits.shareWithin(ranges), timeShare
 }
 
 // mergeRanges sorts ranges, and joins those whose grains touch.

@@ -260,7 +260,7 @@ func (s *Stage) WalkAgain(r *request.Request) *WalkResult {
 }
 
 // readyTime returns for how long, in ns, a request was ready before it first ran, and the poll gap before that.
-func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (ready, gap int64) {
+func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (readyNS, pollGapNS int64) {
 	if r.WokenAt == 0 || r.WokenAt != r.Start || len(steps) == 0 || steps[0].Kind != critpath.Runnable {
 		return -1, 0
 	}
@@ -268,12 +268,12 @@ func (s *Stage) readyTime(r *request.Request, steps []critpath.Step) (ready, gap
 		if steps[i].Kind != critpath.Runnable || steps[i].G != steps[0].G {
 			break
 		}
-		ready = steps[i].End - r.WokenAt
+		readyNS = steps[i].End - r.WokenAt
 	}
 	if steps[0].WokenByPoller {
-		gap = s.walker.PollGap(r.WokenAt)
+		pollGapNS = s.walker.PollGap(r.WokenAt)
 	}
-	return ready, gap
+	return readyNS, pollGapNS
 }
 
 // sumByCause fills in the causes of the segments, the time of each cause, and LongPWaits.

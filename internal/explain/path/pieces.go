@@ -52,8 +52,8 @@ func (s *Stage) addPiece(w *WalkResult) {
 
 // addCauseTimes adds the times of a piece. Very many requests can be open at once, most of them with one or two
 // causes: with a map for each, 200,000 maps were a tenth of the live heap. Hence a sorted slice.
-func (p *joinedPieces) addCauseTimes(sums []CauseTime) {
-	for _, sum := range sums {
+func (p *joinedPieces) addCauseTimes(times []CauseTime) {
+	for _, sum := range times {
 		i, found := slices.BinarySearchFunc(p.causeTimes, sum.Cause, func(s CauseTime, id CauseID) int { return cmp.Compare(s.Cause, id) })
 		if found {
 			p.causeTimes[i].NS += sum.NS

@@ -92,18 +92,18 @@ const (
 
 // Suspects returns the silences after which about as many requests arrived at once as were missing during the silence
 // at the usual rate. It returns none if chance can explain their number and length.
-func Suspects(all []Silence, requests int, length int64) (out []Silence) {
-	for _, silence := range all {
+func Suspects(silences []Silence, requests int, lengthNS int64) (out []Silence) {
+	for _, silence := range silences {
 		if silence.RequestsAfter >= threshold.Repeats {
 			requests -= silence.RequestsAfter
-			length -= silence.End - silence.Start
+			lengthNS -= silence.End - silence.Start
 		}
 	}
-	if requests <= 0 || length <= 0 {
+	if requests <= 0 || lengthNS <= 0 {
 		return nil
 	}
-	rate, score := float64(requests)/float64(length), 0.0
-	for _, silence := range all {
+	rate, score := float64(requests)/float64(lengthNS), 0.0
+	for _, silence := range silences {
 		if missing := rate * float64(silence.End-silence.Start); silence.RequestsAfter >= threshold.Repeats && missing <= 2*float64(silence.RequestsAfter) && float64(silence.RequestsAfter) <= 2*missing {
 			out = append(out, silence)
 			score += missing
