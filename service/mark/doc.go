@@ -11,6 +11,11 @@
 // Marks are user logs of runtime/trace in the form that docs/mark.md of
 // github.com/whylate/whylate describes, so any reader of traces can use them.
 //
+// A mark is not a user task, because a task needs a context that carries it, so the
+// request would have to be copied, its name must be known at the begin, and tasks of
+// other libraries would become its children. A region would need a third event for
+// the name.
+//
 // While no trace is recorded, a mark costs two atomic loads: no allocation, less
 // than 5 ns. While one is recorded, it costs two events.
 //
