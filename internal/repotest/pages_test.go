@@ -62,6 +62,20 @@ func TestReaders(t *testing.T) {
 	}
 }
 
+// TestDeveloperPages: pages for developers are design or current figures, and stay short enough to be read. Golden files do not count.
+func TestDeveloperPages(t *testing.T) {
+	size := 0
+	for _, path := range must.Have(filepath.Glob("docs/internals/*.md"))(t) {
+		size += len(must.Have(os.ReadFile(path))(t))
+	}
+	if size == 0 || size > 100<<10 {
+		t.Errorf("pages for developers have %d bytes in total, want at most %d", size, 100<<10)
+	}
+	if words := len(strings.Fields(string(must.Have(os.ReadFile("ARCHITECTURE.md"))(t)))); words == 0 || words > 1300 {
+		t.Errorf("ARCHITECTURE.md has %d words, want at most 1300", words)
+	}
+}
+
 // TestChinese: the Chinese README has every command of the English one, but for those of what it leaves out.
 func TestChinese(t *testing.T) {
 	english, chinese := string(must.Have(os.ReadFile("README.md"))(t)), string(must.Have(os.ReadFile("README.zh-CN.md"))(t))
