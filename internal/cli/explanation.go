@@ -16,7 +16,6 @@ import (
 	"github.com/whylate/whylate/internal/explain/spell"
 	"github.com/whylate/whylate/internal/explain/validate"
 	"github.com/whylate/whylate/internal/output/words"
-	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
 )
 
@@ -50,7 +49,7 @@ type explanation struct {
 	full, summary  bool
 	as             *exportAs // instead of text, JSON or a page
 	keep           *explain.Replayer
-	index          *inspect.Index // for view
+	index          explain.Index // for view
 }
 
 func (e *explanation) addFlags(cmd *cobra.Command) {

@@ -186,13 +186,14 @@ func (v *viewing) read(ctx context.Context, served *served, in *input) error {
 		return err
 	}
 	in.Reader = progress.NewReader(io.NewSectionReader(plain, 0, size), bar, in.name, size)
-	v.index = inspect.NewIndex(inspect.Limits{Generations: int64(v.maxMemory)})
+	index := inspect.NewIndex(inspect.Limits{Generations: int64(v.maxMemory)})
+	v.index = index
 	rep, err := v.explain(ctx, in)
 	if err = cmp.Or(ctx.Err(), err); err != nil {
 		return err
 	}
 	in.warnOfRecording(rep)
-	trace, err := inspect.Open(v.index, plain, size)
+	trace, err := inspect.Open(index, plain, size)
 	if err != nil {
 		return fmt.Errorf("%s: %w", in.name, err)
 	}

@@ -44,7 +44,6 @@ import (
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/internal/trace/timeline"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
-	"github.com/whylate/whylate/internal/viewer/inspect"
 	"github.com/whylate/whylate/report"
 )
 
@@ -98,13 +97,24 @@ type Options struct {
 	Replayer *Replayer
 	// Progress, if not nil, is called repeatedly with the bytes of input consumed, from the calling goroutine.
 	Progress func(bytes int64)
-	// Index, if not nil, is filled for later questions about this trace by "whylate view".
-	Index *inspect.Index
+	// Index, if not nil, is filled for later questions about this trace.
+	Index Index
 	// Validate, if not nil, checks the pass and the report. It must be new.
 	Validate *validate.Checks
 
 	isRereadForced bool        // for tests of wrong guesses: see engine.guessReread
 	hostSamples    hostSamples // read from Host
+}
+
+// An Index is filled while the trace is explained, in the same pass. Package inspect has one.
+type Index interface {
+	pass.Sum
+	pass.Listener
+	// Reset makes the Index empty, because the trace is read again.
+	Reset()
+	// Finish ends the last pass. It must not keep a reference to the pass. translations translate each worker's groups to
+	// those of the report, whose ids are groups; freezes were used for walking the requests.
+	Finish(p *pass.Pass, translations []path.Translation, groups map[path.GroupID]string, freezes *freeze.Detector, sp *spell.Speller)
 }
 
 // ErrNothing is returned, wrapped, if not one whole generation of a trace could be read.

@@ -19,7 +19,8 @@ import (
 // buffers, sums and workers, 120 MB for a long trace. One pointer to a field of the engine would.
 func TestIndexHoldsNoEngine(t *testing.T) {
 	data := testprog.Service(t, "load-inside").Trace // read twice, because it waits for its own server
-	opts := Options{Slowest: 3, Modules: modules.New(modules.Options{}), Index: inspect.NewIndex(inspect.Limits{})}
+	index := inspect.NewIndex(inspect.Limits{})
+	opts := Options{Slowest: 3, Modules: modules.New(modules.Options{}), Index: index}
 	var engines []weak.Pointer[engine]
 	var passes []weak.Pointer[pass.Pass]
 	var decoders []weak.Pointer[timeline.Decoder]
@@ -42,7 +43,7 @@ func TestIndexHoldsNoEngine(t *testing.T) {
 	}
 	opts.resetOutputs()
 	reading(selfWaits)
-	tr := must.Have(inspect.Open(opts.Index, bytes.NewReader(data), int64(len(data))))(t)
+	tr := must.Have(inspect.Open(index, bytes.NewReader(data), int64(len(data))))(t)
 	for range 3 {
 		runtime.GC()
 	}
