@@ -78,14 +78,14 @@ func (k *collector) Add(w *path.WalkResult) {
 	if k.maxSlowest <= 0 || !w.IsComplete() {
 		return
 	}
-	g := k.group(w.Group)
-	slow := len(g.slowest) < k.maxSlowest
+	requests := k.group(w.Group)
+	slow := len(requests.slowest) < k.maxSlowest
 	if !slow {
-		last := g.slowest[len(g.slowest)-1]
+		last := requests.slowest[len(requests.slowest)-1]
 		slow = w.Latency() >= last.End-last.Start
 	}
 	// A request that was walked in pieces has no surroundings any more.
-	sampled := w.Form == path.Whole && (len(g.sample) < sampleSize || sampleKey(w.Start, w.Req.G) < g.sample[len(g.sample)-1].sampleKey())
+	sampled := w.Form == path.Whole && (len(requests.sample) < sampleSize || sampleKey(w.Start, w.Req.G) < requests.sample[len(requests.sample)-1].sampleKey())
 	if !slow && !sampled {
 		return
 	}
@@ -95,10 +95,10 @@ func (k *collector) Add(w *path.WalkResult) {
 		k.spans = r.AddLanes(k.stage, w.Steps, k.spans)
 	}
 	if slow {
-		g.addSlow(r, k.maxSlowest)
+		requests.addSlow(r, k.maxSlowest)
 	}
 	if sampled {
-		g.addSample(r)
+		requests.addSample(r)
 	}
 }
 

@@ -25,7 +25,7 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 	for i := range rows {
 		row := &rows[i]
 		switch {
-		case isWork(row.kind):
+		case isOwnWork(row.kind):
 			workTotals.Count += row.Count
 			workTotals.TotalNS += row.TotalNS
 			hasOther = true
@@ -51,12 +51,12 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 			if !hasOther {
 				row.Role = ""
 			}
-		case isWork(row.kind) && servedTotals.Count > 0 && !probes &&
+		case isOwnWork(row.kind) && servedTotals.Count > 0 && !probes &&
 			(isTimerStarted(row) || float64(row.TotalNS) < threshold.NoiseShare*float64(maxTotals.TotalNS)):
 			row.Role = report.RoleBackground
 		case tasks >= threshold.MedianSample && isIdleTicker(row, isTimerStarted):
 			row.Role = report.RoleBackground
-		case !isWork(row.kind) && probes:
+		case !isOwnWork(row.kind) && probes:
 			row.Role = report.RoleMonitoring
 		}
 	}
@@ -67,25 +67,25 @@ func SortByRole(rows []Row, duration time.Duration, isTimerStarted func(*Row) bo
 
 // isIdleTicker reports whether iterations of a loop only check, when a timer fires, whether there is work: nothing waits for
 // them, however many they are and however late they run.
-func isIdleTicker(r *Row, isTimerStarted func(*Row) bool) bool {
-	if r.kind != request.Loop || r.Count == 0 || len(r.Bands) == 0 || !isTimerStarted(r) {
+func isIdleTicker(row *Row, isTimerStarted func(*Row) bool) bool {
+	if row.kind != request.Loop || row.Count == 0 || len(row.Bands) == 0 || !isTimerStarted(row) {
 		return false
 	}
 	workNS := int64(0)
-	for i := range r.All().Causes {
-		switch c := &r.All().Causes[i]; c.Cause {
+	for i := range row.All().Causes {
+		switch c := &row.All().Causes[i]; c.Cause {
 		case report.CauseSched, report.CauseSchedWake, report.CauseSchedPoll, report.CauseThrottle, report.CauseSTW,
 			report.CauseGCAssist, report.CauseGCWait:
 		default:
 			workNS += c.TotalNS
 		}
 	}
-	return workNS <= threshold.IdleCheckNS*int64(r.Count)
+	return workNS <= threshold.IdleCheckNS*int64(row.Count)
 }
 
 func roleRank(r report.Role) int { return slices.Index(report.Roles(), r) }
 
-func isWork(k request.Kind) bool { return k == request.Goroutine || k == request.Loop }
+func isOwnWork(k request.Kind) bool { return k == request.Goroutine || k == request.Loop }
 
 // isMonitoring reports whether a handler serves the monitoring of the process: its metrics, its health.
 func isMonitoring(handler string) bool {

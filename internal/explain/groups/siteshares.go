@@ -27,7 +27,7 @@ type siteShare struct {
 }
 
 // divide calls f with the parts of a total of a cause; they add up to it. rest is the site of the part without a share.
-func (s siteShares) divide(id path.CauseID, rest rowSite, total cell, f func(rowSite, cell)) {
+func (s siteShares) divide(id path.CauseID, rest rowSite, total cell, yield func(rowSite, cell)) {
 	remaining := total
 	parts := s[id]
 	for i := range parts {
@@ -38,11 +38,11 @@ func (s siteShares) divide(id path.CauseID, rest rowSite, total cell, f func(row
 			share.ns, share.requests, remaining = share.ns+remaining.ns, share.requests+remaining.requests, cell{}
 		}
 		if share.ns > 0 {
-			f(parts[i].site, share)
+			yield(parts[i].site, share)
 		}
 	}
 	if remaining.ns > 0 {
-		f(rest, remaining)
+		yield(rest, remaining)
 	}
 }
 

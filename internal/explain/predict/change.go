@@ -137,43 +137,43 @@ func (c Change) String() string {
 
 // Parse parses a change: SITE=VALUE or CAUSE@SITE=VALUE, where VALUE is a duration, a percentage of the present length, 0, or
 // gone; or a setting: GOGC=400, GOMEMLIMIT=900MiB, GOMAXPROCS=2, quota=1.5.
-func Parse(s string) (Change, error) {
-	i := strings.LastIndexByte(s, '=')
+func Parse(text string) (Change, error) {
+	i := strings.LastIndexByte(text, '=')
 	if i < 0 {
-		return Change{}, fmt.Errorf("what-if %q: write SITE=5ms, SITE=50%%, or SITE=gone", s)
+		return Change{}, fmt.Errorf("what-if %q: write SITE=5ms, SITE=50%%, or SITE=gone", text)
 	}
-	var c Change
-	c.Site = strings.TrimSpace(s[:i])
-	if set, ok, err := parseSetting(c.Site, strings.TrimSpace(s[i+1:])); ok {
+	var change Change
+	change.Site = strings.TrimSpace(text[:i])
+	if set, ok, err := parseSetting(change.Site, strings.TrimSpace(text[i+1:])); ok {
 		return Change{Setting: set}, err
 	}
-	before, after, ok := strings.Cut(c.Site, "@")
+	before, after, ok := strings.Cut(change.Site, "@")
 	if ok && isCause(report.CauseName(before)) {
-		c.Cause, c.Site = report.CauseName(before), after
+		change.Cause, change.Site = report.CauseName(before), after
 	}
-	if c.Site == "" && c.Cause == "" {
-		return Change{}, fmt.Errorf("what-if %q: name a site before the equals sign", s)
+	if change.Site == "" && change.Cause == "" {
+		return Change{}, fmt.Errorf("what-if %q: name a site before the equals sign", text)
 	}
-	value := strings.TrimSpace(s[i+1:])
+	value := strings.TrimSpace(text[i+1:])
 	if percent, ok := strings.CutSuffix(value, "%"); ok {
 		p, err := strconv.ParseFloat(percent, 64)
 		if err != nil || !(p >= 0 && p <= 100) {
-			return Change{}, fmt.Errorf("what-if %q: %q is not a percentage from 0%% to 100%%", s, value)
+			return Change{}, fmt.Errorf("what-if %q: %q is not a percentage from 0%% to 100%%", text, value)
 		}
-		c.Relative, c.Scale = true, p/100
-		return c, nil
+		change.Relative, change.Scale = true, p/100
+		return change, nil
 	}
 	if value == "gone" || value == "0" {
-		c.Relative = true
-		return c, nil
+		change.Relative = true
+		return change, nil
 	}
-	if c.Cause == Queue {
-		return Change{}, fmt.Errorf("what-if %q: a queue takes a percentage, or gone", s)
+	if change.Cause == Queue {
+		return Change{}, fmt.Errorf("what-if %q: a queue takes a percentage, or gone", text)
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil || d < 0 {
-		return Change{}, fmt.Errorf("what-if %q: %q is neither a time such as 5ms, nor a percentage such as 50%%, nor gone", s, value)
+		return Change{}, fmt.Errorf("what-if %q: %q is neither a time such as 5ms, nor a percentage such as 50%%, nor gone", text, value)
 	}
-	c.To = d
-	return c, nil
+	change.To = d
+	return change, nil
 }

@@ -42,16 +42,16 @@ func (s *series) add(request *retimedRequest) {
 
 // exposure returns the time in a graph that the changes are about, even if a parallel interval took longer, and the part of
 // it that they leave. The graph must be the one that was selected last.
-func (t *trial) exposure(g *Graph) (exposureNS, remainingNS float64) {
+func (t *trial) exposure(graph *Graph) (exposureNS, remainingNS float64) {
 	t.withoutEncounters = false
-	for i := range g.nodes {
-		node := &g.nodes[i]
-		t.queueScale(g, node)
+	for i := range graph.nodes {
+		node := &graph.nodes[i]
+		t.queueScale(graph, node)
 		for k := node.firstInterval; k < node.endInterval; k++ {
-			iv := &g.intervals[k]
-			if w := t.changedShare(g, iv); w > 0 {
+			iv := &graph.intervals[k]
+			if w := t.changedShare(graph, iv); w > 0 {
 				exposureNS += w * float64(iv.ns)
-				remainingNS += max(0, w-(1-t.factor(g, iv)[est])) * float64(iv.ns)
+				remainingNS += max(0, w-(1-t.factor(graph, iv)[est])) * float64(iv.ns)
 			}
 		}
 	}
@@ -59,7 +59,7 @@ func (t *trial) exposure(g *Graph) (exposureNS, remainingNS float64) {
 }
 
 // changedShare returns the share of an interval that the changes are about.
-func (t *trial) changedShare(g *Graph, iv *interval) float64 {
+func (t *trial) changedShare(graph *Graph, iv *interval) float64 {
 	share := 0.0
 	for k := range t.changes {
 		if c := &t.changes[k]; c.Cause != Queue || !c.isOwnWork(iv) && !iv.endsWithTick {
@@ -70,9 +70,9 @@ func (t *trial) changedShare(g *Graph, iv *interval) float64 {
 	for k := iv.firstShare; k < iv.endShare; k++ {
 		changed := 0.0
 		for j := range t.changes {
-			changed = max(changed, t.changes[j].weights[g.runShares[k].targetID])
+			changed = max(changed, t.changes[j].weights[graph.runShares[k].targetID])
 		}
-		ranShare += changed * g.runShares[k].share
+		ranShare += changed * graph.runShares[k].share
 	}
 	return max(share, ranShare)
 }
@@ -81,8 +81,8 @@ func (t *trial) changedShare(g *Graph, iv *interval) float64 {
 // much of the cause as the change would leave. If there are too few, but many met none of the cause, it compares these with
 // the prediction for removing the cause. It returns nil if the change does not change the median, if there are too few
 // requests, or if chance may explain a difference.
-func (m *Model) checkPrediction(g *group, changes []Change, requests []retimedRequest) *report.Check {
-	impact := g.impactOf(requests)
+func (m *Model) checkPrediction(group *group, changes []Change, requests []retimedRequest) *report.Check {
+	impact := group.impactOf(requests)
 	if impact == nil {
 		return nil
 	}
@@ -100,8 +100,8 @@ func (m *Model) checkPrediction(g *group, changes []Change, requests []retimedRe
 		removals[i].To, removals[i].Scale, removals[i].Relative = 0, 0, true
 	}
 	trial := m.compile(removals)
-	trial.survey(g)
-	impact = g.impactOf(trial.retimeAll(g))
+	trial.survey(group)
+	impact = group.impactOf(trial.retimeAll(group))
 	if impact == nil {
 		return nil
 	}
@@ -128,7 +128,7 @@ type groupImpact struct {
 
 // impactOf returns nil if a change makes too few requests faster, or the median not much faster, or if the length of the
 // cause does not make requests slow.
-func (g *group) impactOf(requests []retimedRequest) *groupImpact {
+func (group *group) impactOf(requests []retimedRequest) *groupImpact {
 	var samples series
 	var faster, exposures, remaining []point
 	out := new(groupImpact)
@@ -147,9 +147,9 @@ func (g *group) impactOf(requests []retimedRequest) *groupImpact {
 		return nil
 	}
 	out.fasterRequests, _ = effectiveSize(faster)
-	out.predicted, out.remainingNS = estimatePercentile(&samples, 0.5, g.p50, false), quantile(remaining, 0.5)
-	if out.medianNS = quantile(samples.before, 0.5); g.p50 != nil {
-		out.medianNS = float64(*g.p50)
+	out.predicted, out.remainingNS = estimatePercentile(&samples, 0.5, group.p50, false), quantile(remaining, 0.5)
+	if out.medianNS = quantile(samples.before, 0.5); group.p50 != nil {
+		out.medianNS = float64(*group.p50)
 	}
 	// A request that does not wait also saves the wake-ups after a wait, which do not shrink with its cause.
 	out.toleranceNS = max(threshold.NoticeableShare*float64(out.predicted.Est), threshold.NoiseShare*(out.medianNS-float64(out.predicted.Est)))

@@ -67,13 +67,13 @@ func (t *trial) hasSettings() bool {
 
 // survey measures what mark phases cost the requests of a group, and how much longer they wait for a P inside of a mark phase
 // than outside: mark workers take some of the Ps, and all goroutines share the rest.
-func (e *effect) survey(g *group, f *Facts) {
+func (e *effect) survey(group *group, f *Facts) {
 	if !e.changesGC {
 		return
 	}
 	var collectorNS, phases, insideNS, insideWaitNS, outsideNS, outsideWaitNS float64
-	for i := range g.graphs {
-		graph := &g.graphs[i]
+	for i := range group.graphs {
+		graph := &group.graphs[i]
 		phases += graph.weight * f.markPhases(graph.Graph)
 		for k := range graph.intervals {
 			iv := &graph.intervals[k]
@@ -109,29 +109,29 @@ func (e *effect) survey(g *group, f *Facts) {
 //
 // Each mark phase that a request meets is equally likely to remain. If fewer than one remains, the chance to meet one
 // changes, not the time of a request that does.
-func (e *effect) selectGraph(g *Graph, f *Facts) {
+func (e *effect) selectGraph(graph *Graph, f *Facts) {
 	e.remaining, e.encounterChance, e.extraNS = unchanged, unchanged, variantValues{}
 	if e.changesGC {
-		phases := f.markPhases(g)
+		phases := f.markPhases(graph)
 		for v, s := range e.cycles {
 			switch {
 			case s > 1:
-				extraPhases := (s - 1) * (float64(g.Latency)*float64(f.Cycles) + float64(f.MarkNS)) / float64(f.SpanNS)
+				extraPhases := (s - 1) * (float64(graph.Latency)*float64(f.Cycles) + float64(f.MarkNS)) / float64(f.SpanNS)
 				e.encounterChance[v], e.extraNS[v] = min(1, extraPhases), e.markCost[v]*max(1, extraPhases)
 			case phases > 0:
 				e.remaining[v], e.encounterChance[v] = max(s, 1/phases), min(1, s*phases)
 			}
 		}
 	}
-	if e.changesFreezes && slices.ContainsFunc(g.intervals, func(iv interval) bool { return iv.cause == cause.Throttle }) {
+	if e.changesFreezes && slices.ContainsFunc(graph.intervals, func(iv interval) bool { return iv.cause == cause.Throttle }) {
 		for v := range e.encounterChance {
 			e.encounterChance[v] = min(e.encounterChance[v], e.freezeEncounters[v])
 		}
 	}
 	if e.changesProcs {
 		ranNS := 0.0
-		for i := range g.intervals {
-			if iv := &g.intervals[i]; iv.cause == cause.CPU && !iv.otherWork {
+		for i := range graph.intervals {
+			if iv := &graph.intervals[i]; iv.cause == cause.CPU && !iv.otherWork {
 				ranNS += float64(iv.ns)
 			}
 		}

@@ -16,17 +16,17 @@ const minHeap = 4 << 20
 // predictGOGC predicts another GOGC. A cycle marks the live heap, so its cost does not depend on GOGC. The headroom between
 // live heap and goal decides how often a cycle runs. The goal is live + (live + stacks + globals) * GOGC/100, at least 4 MiB
 // * GOGC/100 ("A Guide to the Go Garbage Collector").
-func (f *Facts) predictGOGC(s Setting, refuse refuseFunc) (*effect, string, error) {
+func (f *Facts) predictGOGC(setting Setting, refuse refuseFunc) (*effect, string, error) {
 	// A collector that takes almost no time cannot take much less, whatever GOGC is now.
-	if f.Cycles > 0 && f.Cycles-f.ForcedCycles < threshold.Repeats && s.Value >= 100 && f.GCShare < threshold.NoiseShare {
-		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and it cost requests at most %.1f%% of their time", countText(f.Cycles), 100*f.GCShare), nil
+	if f.Cycles > 0 && f.Cycles-f.ForcedCycles < threshold.Repeats && setting.Value >= 100 && f.GCShare < threshold.NoiseShare {
+		return &effect{}, fmt.Sprintf("little would change: garbage was collected %s, and it cost requests at most %.1f%% of their time", timesText(f.Cycles), 100*f.GCShare), nil
 	}
 	if e, note, err := f.requireCollections(refuse); e == nil {
 		return e, note, err
 	}
 	headroom := float64(f.GoalBytes - f.LiveBytes)
 	currentGOGC := 100 * headroom / float64(f.LiveBytes)
-	newHeadroom := max(float64(f.LiveBytes)*s.Value/100, minHeap*s.Value/100-float64(f.LiveBytes))
+	newHeadroom := max(float64(f.LiveBytes)*setting.Value/100, minHeap*setting.Value/100-float64(f.LiveBytes))
 	ratio := variantValues{est: headroom / newHeadroom, low: headroom / newHeadroom, high: headroom / newHeadroom}
 	// The live heap is measured as the lowest point of the heap, which is a little more. So a GOGC near 100 is taken to be
 	// exactly the default.
@@ -34,13 +34,13 @@ func (f *Facts) predictGOGC(s Setting, refuse refuseFunc) (*effect, string, erro
 		exact := defaultHeadroom / newHeadroom
 		ratio = variantValues{est: (headroom/newHeadroom + exact) / 2, low: min(headroom/newHeadroom, exact), high: max(headroom/newHeadroom, exact)}
 	}
-	if math.IsInf(s.Value, 1) {
+	if math.IsInf(setting.Value, 1) {
 		ratio = variantValues{}
 	}
 	return f.cyclesEffect(ratio, fmt.Sprintf("GOGC is about %.0f, from live heap and goal; a memory limit is assumed not to bind", currentGOGC), newHeadroom+float64(f.LiveBytes), refuse)
 }
 
-func countText(n int) string {
+func timesText(n int) string {
 	if n == 1 {
 		return "once"
 	}
@@ -55,9 +55,9 @@ func (f *Facts) requireCollections(refuse refuseFunc) (*effect, string, error) {
 	case unforced < threshold.Repeats || f.Measured < threshold.Repeats || f.LiveBytes <= 0 || f.GoalBytes <= f.LiveBytes:
 		forced := ""
 		if f.ForcedCycles > 0 {
-			forced = fmt.Sprintf(", %s by order of the code", countText(f.ForcedCycles))
+			forced = fmt.Sprintf(", %s by order of the code", timesText(f.ForcedCycles))
 		}
-		return refuse("garbage was collected %s%s: too few to estimate the live heap and the allocation rate; record longer", countText(f.Cycles), forced)
+		return refuse("garbage was collected %s%s: too few to estimate the live heap and the allocation rate; record longer", timesText(f.Cycles), forced)
 	}
 	return new(effect), "", nil
 }
@@ -74,7 +74,7 @@ func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, re
 	if ratio[est] > 1 && float64(f.MarkNS)/float64(f.SpanNS)*ratio[high] > threshold.HalfShare {
 		return refuse("garbage would be collected %.1f times as often, and marking already takes %s of the time: the trace does not show how far requests would have to help", ratio[est], words.PercentOr0(float64(f.MarkNS)/float64(f.SpanNS)))
 	}
-	e := &effect{changesGC: true, cycles: ratio, assist: f.assistFactors(ratio)}
+	effects := &effect{changesGC: true, cycles: ratio, assist: f.assistFactors(ratio)}
 	perSecond := float64(f.Cycles) / float64(f.SpanNS) * 1e9
 	note := fmt.Sprintf("%s collections a second become %s", words.Figure(perSecond), words.Figure(perSecond*ratio[est]))
 	if goal > 0 && !math.IsInf(goal, 1) {
@@ -87,10 +87,10 @@ func (f *Facts) cyclesEffect(ratio variantValues, basis string, goal float64, re
 		for v := range demand {
 			demand[v] = max(0.05, 1-float64(f.CollectorNS)/float64(f.BusyNS)*(1-ratio[v]))
 		}
-		e.setFreezes(f, variantValues{est: 1 / demand[est], low: 1 / demand[low], high: 1 / demand[high]})
+		effects.setFreezes(f, variantValues{est: 1 / demand[est], low: 1 / demand[low], high: 1 / demand[high]})
 		note += "; requests get the CPU quota that marking takes now"
 	}
-	return e, note, nil
+	return effects, note, nil
 }
 
 // workerShare is the share of the Ps that mark workers take (runtime/mgcpacer.go).
@@ -126,13 +126,13 @@ func (f *Facts) assistFactors(ratio variantValues) variantValues {
 
 // predictMemoryLimit predicts another GOMEMLIMIT. A limit above the goal changes nothing. How close the goal can come to a
 // limit depends on the memory that the process uses outside of the heap.
-func (f *Facts) predictMemoryLimit(s Setting, refuse refuseFunc) (*effect, string, error) {
+func (f *Facts) predictMemoryLimit(setting Setting, refuse refuseFunc) (*effect, string, error) {
 	if e, note, err := f.requireCollections(refuse); e == nil {
 		return e, note, err
 	}
 	// Stacks, globals, spans, and free memory that is not returned: between 2 % and 25 % of the limit, and some MiB, in any
 	// process.
-	maxGoal, minGoal := s.Value*0.98-2<<20, s.Value*0.75-8<<20
+	maxGoal, minGoal := setting.Value*0.98-2<<20, setting.Value*0.75-8<<20
 	goal, live := float64(f.GoalBytes), float64(f.LiveBytes)
 	switch {
 	case minGoal >= goal && goal > 1.6*live:
@@ -151,18 +151,18 @@ func (f *Facts) predictMemoryLimit(s Setting, refuse refuseFunc) (*effect, strin
 }
 
 // setMarkShares sets, for each interval of a graph, the share inside of mark phases.
-func (f *Facts) setMarkShares(g *Graph) {
-	if f.markedNS(g.Start, g.Start+g.Latency) == 0 {
+func (f *Facts) setMarkShares(graph *Graph) {
+	if f.markedNS(graph.Start, graph.Start+graph.Latency) == 0 {
 		return
 	}
-	for i := range g.nodes {
-		node := &g.nodes[i]
+	for i := range graph.nodes {
+		node := &graph.nodes[i]
 		if node.predecessor < 0 {
 			continue
 		}
-		start := g.Start + g.nodes[node.predecessor].time
+		start := graph.Start + graph.nodes[node.predecessor].time
 		for k := node.firstInterval; k < node.endInterval; k++ {
-			iv := &g.intervals[k]
+			iv := &graph.intervals[k]
 			if iv.ns > 0 {
 				iv.markShare = float32(float64(f.markedNS(start, start+iv.ns)) / float64(iv.ns))
 			}
@@ -188,16 +188,16 @@ func (f *Facts) markedNS(from, to int64) (ns int64) {
 }
 
 // markPhases returns how many mark phases overlap a request.
-func (f *Facts) markPhases(g *Graph) float64 {
+func (f *Facts) markPhases(graph *Graph) float64 {
 	count := 0.0
-	for _, phase := range f.MarkPhases[f.firstPhaseAfter(g.Start):] {
-		if phase[0] >= g.Start+g.Latency {
+	for _, phase := range f.MarkPhases[f.firstPhaseAfter(graph.Start):] {
+		if phase[0] >= graph.Start+graph.Latency {
 			break
 		}
 		count++
 	}
 	if !f.MarksComplete && f.SpanNS > 0 {
-		count = max(count, math.Round(float64(g.Latency)*float64(f.Cycles)/float64(f.SpanNS)))
+		count = max(count, math.Round(float64(graph.Latency)*float64(f.Cycles)/float64(f.SpanNS)))
 	}
 	return count
 }

@@ -138,40 +138,40 @@ func (m *Model) matchShare(matcher *siteMatcher, place target) float64 {
 
 // Validate returns an error, with similar names, if a change is about nothing in any group. For a setting it returns a note
 // with the basis of the prediction, or a Refusal if the trace does not show enough.
-func (m *Model) Validate(c *Change) (note string, err error) {
+func (m *Model) Validate(change *Change) (note string, err error) {
 	m.prepare()
-	if c.Setting.Name != "" {
-		_, note, err = m.PredictSetting(c.Setting)
+	if change.Setting.Name != "" {
+		_, note, err = m.PredictSetting(change.Setting)
 		return note, err
 	}
-	trial := m.compile([]Change{*c})
+	trial := m.compile([]Change{*change})
 	for _, g := range m.groups {
 		if trial.meets(g) {
 			return "", nil
 		}
 	}
 	message := "no request of the sample spent time"
-	if c.Cause == Queue {
+	if change.Cause == Queue {
 		message = "no request of the sample waited for others to be served"
-	} else if c.Cause != "" {
-		message += " on " + string(c.Cause)
+	} else if change.Cause != "" {
+		message += " on " + string(change.Cause)
 	}
-	if c.Site != "" {
-		message += " at " + c.Site
+	if change.Site != "" {
+		message += " at " + change.Site
 	}
-	if c.Cause == "" && isCause(report.CauseName(c.Site)) {
-		message += "; all time of a cause, at any site, is " + c.Site + "@"
-	} else if names := m.suggestions(c); len(names) > 0 {
+	if change.Cause == "" && isCause(report.CauseName(change.Site)) {
+		message += "; all time of a cause, at any site, is " + change.Site + "@"
+	} else if names := m.suggestions(change); len(names) > 0 {
 		message += "; it has " + strings.Join(names, ", ")
 	}
-	return "", fmt.Errorf("what-if %s: %s", c, message)
+	return "", fmt.Errorf("what-if %s: %s", change, message)
 }
 
 // maxSuggestions bounds the names in an error.
 const maxSuggestions = 5
 
 // suggestions returns names of targets that are similar to the change's site, or else those with the most time.
-func (m *Model) suggestions(c *Change) []string {
+func (m *Model) suggestions(change *Change) []string {
 	nsByName := map[string]float64{}
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[id]
@@ -179,19 +179,19 @@ func (m *Model) suggestions(c *Change) []string {
 			graph := &g.graphs[i]
 			for k := range graph.intervals {
 				iv := &graph.intervals[k]
-				if iv.site == 0 || c.Site == "" && !c.includesCause(iv.cause) {
+				if iv.site == 0 || change.Site == "" && !change.includesCause(iv.cause) {
 					continue
 				}
 				fr := m.syms.MethodOfWrapper(iv.site)
 				name := path.Base(m.syms.String(fr.Func))
-				if strings.Contains(c.Site, ":") {
+				if strings.Contains(change.Site, ":") {
 					name = path.Base(m.syms.String(fr.File)) + ":" + strconv.Itoa(int(fr.Line))
 				}
 				nsByName[iv.cause.String()+"@"+name] += graph.weight * float64(iv.ns)
 			}
 		}
 	}
-	wanted := path.Base(strings.ToLower(c.Site))
+	wanted := path.Base(strings.ToLower(change.Site))
 	distances := map[string]int{}
 	for n := range nsByName {
 		_, site, _ := strings.Cut(strings.ToLower(n), "@")

@@ -120,18 +120,18 @@ func (m *Model) setLateness() {
 
 // loadGraphs takes a group's graphs from its sample, resolves their causes, numbers their targets, and sets the shares inside
 // of mark phases.
-func (m *Model) loadGraphs(g *group) {
-	g.sample.eachGraph(func(graph *Graph, weight float64) {
-		g.graphs = append(g.graphs, weightedGraph{graph, weight})
+func (m *Model) loadGraphs(group *group) {
+	group.sample.eachGraph(func(graph *Graph, weight float64) {
+		group.graphs = append(group.graphs, weightedGraph{graph, weight})
 		graph.resolvePending(m.settlement)
 		if m.facts != nil {
 			m.facts.setMarkShares(graph)
 		}
 		for i := range graph.intervals {
-			graph.intervals[i].targetID = m.idOf(graph.intervals[i].target)
+			graph.intervals[i].targetID = m.targetID(graph.intervals[i].target)
 		}
 		for i := range graph.runShares {
-			graph.runShares[i].targetID = m.idOf(graph.runShares[i].target)
+			graph.runShares[i].targetID = m.targetID(graph.runShares[i].target)
 		}
 	})
 }
@@ -149,12 +149,12 @@ func (g *Graph) resolvePending(settlement *cause.Settlement) {
 	}
 }
 
-func (m *Model) idOf(p target) int32 {
-	id, ok := m.targetIDs[p]
+func (m *Model) targetID(t target) int32 {
+	id, ok := m.targetIDs[t]
 	if !ok {
 		id = int32(len(m.targets))
-		m.targetIDs[p] = id
-		m.targets = append(m.targets, p)
+		m.targetIDs[t] = id
+		m.targets = append(m.targets, t)
 	}
 	return id
 }
@@ -162,23 +162,23 @@ func (m *Model) idOf(p target) int32 {
 // WhatIf predicts a group's latency with all changes together. It returns nil if there is no sample of the group, or if the
 // changes do not concern it.
 func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
-	g := m.groups[id]
-	if g == nil {
+	group := m.groups[id]
+	if group == nil {
 		return nil
 	}
 	m.prepare()
-	if len(g.graphs) == 0 {
+	if len(group.graphs) == 0 {
 		return nil
 	}
 	trial := m.compile(changes)
 	switch {
-	case trial.isNoOp() && g.p50 != nil:
-		return unchangedPrediction(g, changes)
-	case !trial.meets(g):
+	case trial.isNoOp() && group.p50 != nil:
+		return unchangedPrediction(group, changes)
+	case !trial.meets(group):
 		return nil
 	}
-	trial.survey(g)
-	requests := trial.retimeAll(g)
+	trial.survey(group)
+	requests := trial.retimeAll(group)
 	var samples series
 	for i := range requests {
 		samples.add(&requests[i])
@@ -189,20 +189,20 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	hasSetting := trial.hasSettings()
 	predicted := &report.Predicted{
 		Change: changesText(changes),
-		P50NS:  estimatePercentile(&samples, 0.5, g.p50, hasSetting), P99NS: estimatePercentile(&samples, 0.99, g.p99, hasSetting),
+		P50NS:  estimatePercentile(&samples, 0.5, group.p50, hasSetting), P99NS: estimatePercentile(&samples, 0.99, group.p99, hasSetting),
 	}
 	if !hasSetting {
-		predicted.Check = m.checkPrediction(g, changes, requests)
+		predicted.Check = m.checkPrediction(group, changes, requests)
 	}
 	// Each percentile is the measured one times a factor from the sample. If few requests are between two percentiles, they
 	// may cross.
 	p50, p99 := &predicted.P50NS, &predicted.P99NS
 	p99.Est, p99.Low, p99.High = max(p99.Est, p50.Est), max(p99.Low, p50.Low), max(p99.High, p50.High)
-	predicted.WasP50NS, predicted.WasP99NS = g.p50, g.p99
-	if g.max != nil {
-		maximum := estimatePercentile(&samples, 1, g.max, hasSetting)
+	predicted.WasP50NS, predicted.WasP99NS = group.p50, group.p99
+	if group.max != nil {
+		maximum := estimatePercentile(&samples, 1, group.max, hasSetting)
 		maximum.Est, maximum.Low, maximum.High = max(maximum.Est, p99.Est), max(maximum.Low, p99.Low), max(maximum.High, p99.High)
-		predicted.MaxNS, predicted.WasMaxNS = &maximum, g.max
+		predicted.MaxNS, predicted.WasMaxNS = &maximum, group.max
 	}
 	return predicted
 }
@@ -245,10 +245,10 @@ func unchangedPrediction(g *group, changes []Change) *report.Predicted {
 func exactEstimate(ns int64) report.Estimate { return report.Estimate{Est: ns, Low: ns, High: ns} }
 
 // retimeAll computes the new latencies of all sampled requests of a group.
-func (t *trial) retimeAll(g *group) []retimedRequest {
-	all := make([]retimedRequest, 0, len(g.graphs))
-	for i := range g.graphs {
-		r := retimedRequest{weightedGraph: &g.graphs[i]}
+func (t *trial) retimeAll(group *group) []retimedRequest {
+	all := make([]retimedRequest, 0, len(group.graphs))
+	for i := range group.graphs {
+		r := retimedRequest{weightedGraph: &group.graphs[i]}
 		r.latencies, r.unmetLatencies, r.encounterChances = t.retime(r.Graph)
 		r.exposureNS, r.remainingNS = t.exposure(r.Graph)
 		all = append(all, r)
@@ -304,24 +304,24 @@ func estimatePercentile(samples *series, q float64, fullValue *int64, hasSetting
 		}
 		return original
 	}
-	e, l, h := predictedBy(est), predictedBy(low), predictedBy(high)
-	l, h = min(l, e), max(h, e)
-	slower := max(e, l, h) > original
-	if q > 0.9 && e < original {
+	estimate, lowest, highest := predictedBy(est), predictedBy(low), predictedBy(high)
+	lowest, highest = min(lowest, estimate), max(highest, estimate)
+	slower := max(estimate, lowest, highest) > original
+	if q > 0.9 && estimate < original {
 		// The slowest requests after a change often have causes that the trace does not contain: stalls of the machine, of
 		// the client, of peers. In the experiments of docs/predict.md two thirds of the measured 99th percentiles were
 		// between 0.75 and 1.75 times the predicted ones.
-		l, h = min(l, 0.75*e), max(h, min(original, 1.75*e))
+		lowest, highest = min(lowest, 0.75*estimate), max(highest, min(original, 1.75*estimate))
 	}
 	if slower {
 		return report.Estimate{
-			Est: roundEstimate(e, e), Low: roundEstimate(max(0, l-margin*math.Abs(original-l)), original),
-			High: roundEstimate(h+margin*(h-original), h+margin*(h-original)),
+			Est: roundEstimate(estimate, estimate), Low: roundEstimate(max(0, lowest-margin*math.Abs(original-lowest)), original),
+			High: roundEstimate(highest+margin*(highest-original), highest+margin*(highest-original)),
 		}
 	}
 	return report.Estimate{
-		Est: roundEstimate(e, original), Low: roundEstimate(max(minShare*l, l-margin*(original-l)), original),
-		High: roundEstimate(h+margin*(original-h), original),
+		Est: roundEstimate(estimate, original), Low: roundEstimate(max(minShare*lowest, lowest-margin*(original-lowest)), original),
+		High: roundEstimate(highest+margin*(original-highest), original),
 	}
 }
 
@@ -333,9 +333,9 @@ const nearLengthRatio = 1.5
 // the same time from each request (a sleep), what remains grows by as much as the latency; if it takes a share, by that
 // share. A least-squares fit over requests of similar latency decides. As a share alone, 400 ms less of 440 in a sample with
 // median 412 predicted 35 ms where 58 was measured.
-func (s *series) extrapolate(v int, from, x, to float64) float64 {
-	share := x / from * to
-	if x > from || to == from {
+func (s *series) extrapolate(v int, from, changed, to float64) float64 {
+	share := changed / from * to
+	if changed > from || to == from {
 		return share
 	}
 	var n, l, y, ll, ly float64
@@ -349,8 +349,8 @@ func (s *series) extrapolate(v int, from, x, to float64) float64 {
 	if spread < 1e-6*ll {
 		return share
 	}
-	slope := min(max((ly-l*y/n)/spread, x/from), 1)
-	if carried := x + slope*(to-from); carried > 0 {
+	slope := min(max((ly-l*y/n)/spread, changed/from), 1)
+	if carried := changed + slope*(to-from); carried > 0 {
 		return carried
 	}
 	return share

@@ -65,18 +65,18 @@ func (g *Graph) isUnaffectedPause(iv *interval) bool {
 
 // findPolls decides which pause sequences of a group are polls: they have several pauses, of similar lengths, and different
 // numbers of them.
-func (m *Model) findPolls(g *group) {
+func (m *Model) findPolls(group *group) {
 	type pauseStats struct {
 		perRequest                []int // number of pauses of each request
 		pauses, sequences, uneven int
 		isPoll                    bool
 	}
 	statsByTarget := map[int32]*pauseStats{}
-	for i := range g.graphs {
+	for i := range group.graphs {
 		pausesByTarget := map[int32]int{}
-		for k := range g.graphs[i].pauseSequences {
-			sequence := &g.graphs[i].pauseSequences[k]
-			key := m.idOf(sequence.target)
+		for k := range group.graphs[i].pauseSequences {
+			sequence := &group.graphs[i].pauseSequences[k]
+			key := m.targetID(sequence.target)
 			stats := entry.GetOrAdd(statsByTarget, key)
 			pausesByTarget[key] += sequence.pauses
 			stats.pauses += sequence.pauses
@@ -102,10 +102,10 @@ func (m *Model) findPolls(g *group) {
 		stats.isPoll = stats.pauses >= threshold.SmallSample*stats.sequences && 2*stats.uneven < stats.sequences &&
 			float64(mostFrequent) < threshold.NearlyAllShare*float64(len(perRequest))
 	}
-	for i := range g.graphs {
-		for k := range g.graphs[i].pauseSequences {
-			sequence := &g.graphs[i].pauseSequences[k]
-			sequence.isPoll = statsByTarget[m.idOf(sequence.target)].isPoll
+	for i := range group.graphs {
+		for k := range group.graphs[i].pauseSequences {
+			sequence := &group.graphs[i].pauseSequences[k]
+			sequence.isPoll = statsByTarget[m.targetID(sequence.target)].isPoll
 		}
 	}
 }
@@ -119,15 +119,15 @@ type Poll struct {
 
 // PollOf returns how requests of a group poll at the sleeps that changes are about; nil if most of the time there is no poll.
 func (m *Model) PollOf(id string, changes []Change) *Poll {
-	g := m.groups[id]
-	if g == nil {
+	group := m.groups[id]
+	if group == nil {
 		return nil
 	}
 	m.prepare()
 	trial := m.compile(changes)
 	var sleepNS, pollNS, sequences, pauses, totalNS float64
-	for i := range g.graphs {
-		graph := &g.graphs[i]
+	for i := range group.graphs {
+		graph := &group.graphs[i]
 		for k := range graph.intervals {
 			iv := &graph.intervals[k]
 			if iv.cause != cause.Sleep || !trial.isChanged(iv) {

@@ -14,8 +14,8 @@ const minBurstReady = 0.5
 // predictProcs predicts another GOMAXPROCS. Goroutines wait for Ps as in a queue with that many servers: with random arrivals
 // by Erlang's formula (open). If the Ps are nearly always busy, a fixed number of goroutines wait for each other's answers,
 // and those without a P wait (closed).
-func (f *Facts) predictProcs(s Setting, refuse refuseFunc) (*effect, string, error) {
-	newProcs, procs := s.Value, float64(f.Procs)
+func (f *Facts) predictProcs(setting Setting, refuse refuseFunc) (*effect, string, error) {
+	newProcs, procs := setting.Value, float64(f.Procs)
 	busy := float64(f.BusyNS) / float64(f.SpanNS)
 	switch {
 	case procs <= 0 || f.BusyNS <= 0:

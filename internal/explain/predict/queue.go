@@ -23,11 +23,11 @@ const maxClients = 200
 
 // measureQueue measures how requests of a group queue at what a change is about. Only requests count that are served there
 // themselves, after others.
-func (t *trial) measureQueue(g *group, c *trialChange) queue {
+func (t *trial) measureQueue(group *group, c *trialChange) queue {
 	var ownNS, otherNS, requests, totalRequests, latency float64
-	waits := make([]point, 0, len(g.graphs))
-	for i := range g.graphs {
-		graph := &g.graphs[i]
+	waits := make([]point, 0, len(group.graphs))
+	for i := range group.graphs {
+		graph := &group.graphs[i]
 		totalRequests += graph.weight
 		c.selectGraph(graph.Graph)
 		waitedNS, servedNS := c.workSums(graph.Graph)
@@ -40,27 +40,27 @@ func (t *trial) measureQueue(g *group, c *trialChange) queue {
 		latency += graph.weight * float64(graph.Latency)
 		requests += graph.weight
 	}
-	q := queue{regularity: 1}
+	measured := queue{regularity: 1}
 	if otherNS == 0 || ownNS == 0 {
-		return q // no request waits there for others and is served
+		return measured // no request waits there for others and is served
 	}
-	q.utilisation = otherNS / (otherNS + ownNS)
+	measured.utilisation = otherNS / (otherNS + ownNS)
 	wait, service := otherNS/requests, ownNS/requests
-	q.regularity = regularity(waits)
+	measured.regularity = regularity(waits)
 	clients := 1 + math.Ceil(quantile(waits, 0.9)/service)
 	if clients > maxClients || t.model.duration <= 0 {
-		return q
+		return measured
 	}
 	// The time a client spends elsewhere, by Little's law.
 	rest := max(0, clients*float64(t.model.duration)/totalRequests-latency/requests) + max(0, latency/requests-wait-service)
 	currentWait := closedWait(int(clients), service, rest)
 	if currentWait <= 0 {
-		return q
+		return measured
 	}
 	for i := range closedSteps + 1 {
-		q.closedWaits = append(q.closedWaits, closedWait(int(clients), service*float64(i)/closedSteps, rest)/currentWait)
+		measured.closedWaits = append(measured.closedWaits, closedWait(int(clients), service*float64(i)/closedSteps, rest)/currentWait)
 	}
-	return q
+	return measured
 }
 
 // regularity is 1 for a queue of constant length, and 0 if the length varies at least as a normal distribution whose standard
@@ -111,9 +111,9 @@ func (q *queue) factor(serviceFactor float64, variant int) float64 {
 }
 
 // workSums returns the time in a graph that the change is about: work for others, and the request's own.
-func (c *trialChange) workSums(g *Graph) (otherNS, ownNS float64) {
-	for i := range g.intervals {
-		iv := &g.intervals[i]
+func (c *trialChange) workSums(graph *Graph) (otherNS, ownNS float64) {
+	for i := range graph.intervals {
+		iv := &graph.intervals[i]
 		changedNS := c.weights[iv.targetID] * float64(iv.ns)
 		if c.isOwnWork(iv) {
 			ownNS += changedNS
@@ -127,10 +127,10 @@ func (c *trialChange) workSums(g *Graph) (otherNS, ownNS float64) {
 // remainingEncounters returns the share of the requests with encounters that would still have one. An encounter is work of
 // others at a place where this request has none (a writer, a cache rebuild, a slow request). If such work took a share P of
 // the time, and the time between stays, it takes s*P/(s*P+1-P) after the change.
-func (c *trialChange) remainingEncounters(g *group) float64 {
+func (c *trialChange) remainingEncounters(group *group) float64 {
 	var exposed, total, beforeNS, afterNS float64
-	for i := range g.graphs {
-		graph := &g.graphs[i]
+	for i := range group.graphs {
+		graph := &group.graphs[i]
 		total += graph.weight
 		if c.selectGraph(graph.Graph); !c.meetsOwnWork && !c.meetsOtherWork {
 			continue

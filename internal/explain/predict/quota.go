@@ -11,14 +11,14 @@ import (
 const quotaPeriodNS = 100e6
 
 // predictQuota predicts another CPU quota.
-func (f *Facts) predictQuota(s Setting, refuse refuseFunc) (*effect, string, error) {
+func (f *Facts) predictQuota(setting Setting, refuse refuseFunc) (*effect, string, error) {
 	if !f.Throttled {
 		switch maxCPUs := f.maxPeriodCPUs(); {
-		case s.Value >= float64(f.Procs) && f.Procs > 0:
+		case setting.Value >= float64(f.Procs) && f.Procs > 0:
 			return &effect{}, fmt.Sprintf("nothing would change: the process runs on %d CPUs at most", f.Procs), nil
 		case f.MaybeThrottled:
 			return refuse("a quota may already throttle the process: run whylate record on the same host")
-		case maxCPUs > 0 && maxCPUs <= 0.9*s.Value:
+		case maxCPUs > 0 && maxCPUs <= 0.9*setting.Value:
 			return &effect{}, fmt.Sprintf("nothing would change: in no 100 ms did the process use more than %.2f CPUs", maxCPUs), nil
 		case maxCPUs == 0:
 			return refuse("the trace does not show how many CPUs were used in each 100 ms")
@@ -34,14 +34,14 @@ func (f *Facts) predictQuota(s Setting, refuse refuseFunc) (*effect, string, err
 		current = variantValues{est: math.Sqrt(f.unthrottledCPUs()) * runShare, low: runShare, high: f.unthrottledCPUs() * runShare}
 		basis = fmt.Sprintf("the quota is between %.2g and %.2g CPUs, from what ran while the process was not throttled", current[low], current[high])
 	}
-	if s.Value < current[low] {
+	if setting.Value < current[low] {
 		return refuse("%s, and already throttles the process; with less it would fall behind, or clients would ask for less: whylate sweep measures it", basis)
 	}
 	e := new(effect)
 	var growth variantValues
 	for v := range growth {
-		growth[v] = max(1, s.Value/current[v])
-		if f.QuotaCPUs <= 0 && s.Value >= f.unthrottledCPUs() {
+		growth[v] = max(1, setting.Value/current[v])
+		if f.QuotaCPUs <= 0 && setting.Value >= f.unthrottledCPUs() {
 			growth[v] = max(growth[v], 1/(1-f.frozenShare()))
 		}
 	}

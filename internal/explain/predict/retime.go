@@ -48,9 +48,9 @@ type trialChange struct {
 
 // meets reports whether a change is about something that requests of the group do or wait for. What only ran while they
 // waited for a P does not count.
-func (t *trial) meets(g *group) bool {
+func (t *trial) meets(group *group) bool {
 	for i := range t.changes {
-		if t.changes[i].meets(g) {
+		if t.changes[i].meets(group) {
 			return true
 		}
 	}
@@ -63,12 +63,12 @@ func (t *trial) hasQueueChange() bool {
 }
 
 // meets reports whether the change is about something that requests of the group do or wait for.
-func (c *trialChange) meets(g *group) bool {
+func (c *trialChange) meets(group *group) bool {
 	if e := c.effect; e != nil && (e.changesProcs && e.waitPerRunNS[high] > 0 || e.changesGC && e.cycles[high] > 1) {
 		return true
 	}
-	for i := range g.graphs {
-		graph := g.graphs[i].Graph
+	for i := range group.graphs {
+		graph := group.graphs[i].Graph
 		c.selectGraph(graph)
 		for k := range graph.intervals {
 			if iv := &graph.intervals[k]; c.weights[iv.targetID] > 0 && (c.Cause != Queue || !c.isOwnWork(iv)) {
@@ -80,12 +80,12 @@ func (c *trialChange) meets(g *group) bool {
 }
 
 // selectGraph sets the fields of c that depend on the current graph.
-func (c *trialChange) selectGraph(g *Graph) {
-	c.nsByComputation = slices.Grow(c.nsByComputation[:0], int(g.computations)+1)[:g.computations+1]
+func (c *trialChange) selectGraph(graph *Graph) {
+	c.nsByComputation = slices.Grow(c.nsByComputation[:0], int(graph.computations)+1)[:graph.computations+1]
 	clear(c.nsByComputation)
 	var ownNS, otherNS, largest float64
-	for i := range g.intervals {
-		iv := &g.intervals[i]
+	for i := range graph.intervals {
+		iv := &graph.intervals[i]
 		changedNS := c.weights[iv.targetID] * float64(iv.ns)
 		if changedNS == 0 {
 			continue
@@ -99,20 +99,20 @@ func (c *trialChange) selectGraph(g *Graph) {
 	}
 	c.meetsOwnWork, c.meetsOtherWork, c.remainingAhead = ownNS > threshold.NoticeableShare*otherNS, otherNS > 0, unchanged
 	if c.ownResult = nil; c.meetsOtherWork && !c.meetsOwnWork {
-		c.ownResult = c.lastResult(g, threshold.NoticeableShare*largest)
+		c.ownResult = c.lastResult(graph, threshold.NoticeableShare*largest)
 		c.meetsOwnWork = c.ownResult != nil
 	}
 }
 
 // lastResult returns the latest interval of otherWork that the change is about, if its work may have been for the request
 // itself; else nil.
-func (c *trialChange) lastResult(g *Graph, minNS float64) *interval {
+func (c *trialChange) lastResult(graph *Graph, minNS float64) *interval {
 	var last *interval
 	lastTime := int64(-1)
-	for i := range g.nodes {
-		node := &g.nodes[i]
+	for i := range graph.nodes {
+		node := &graph.nodes[i]
 		for k := node.firstInterval; k < node.endInterval && node.time >= lastTime; k++ {
-			if iv := &g.intervals[k]; iv.otherWork && c.weights[iv.targetID]*float64(iv.ns) > minNS {
+			if iv := &graph.intervals[k]; iv.otherWork && c.weights[iv.targetID]*float64(iv.ns) > minNS {
 				last, lastTime = iv, node.time
 			}
 		}
@@ -132,59 +132,59 @@ func (c *trialChange) isOwnWork(iv *interval) bool {
 }
 
 // survey measures, over all requests of a group, what the changes depend on: lengths of computations, queues, encounters.
-func (t *trial) survey(g *group) {
+func (t *trial) survey(group *group) {
 	for i := range t.changes {
-		c := &t.changes[i]
-		if c.effect != nil {
-			c.effect.survey(g, t.model.facts)
+		change := &t.changes[i]
+		if change.effect != nil {
+			change.effect.survey(group, t.model.facts)
 			continue
 		}
 		var computationNS []int64
-		for k := range g.graphs {
-			graph := g.graphs[k].Graph
-			c.selectGraph(graph)
-			counted := make([]bool, len(c.nsByComputation))
+		for k := range group.graphs {
+			graph := group.graphs[k].Graph
+			change.selectGraph(graph)
+			counted := make([]bool, len(change.nsByComputation))
 			for j := range graph.intervals {
-				if iv := &graph.intervals[j]; iv.computation > 0 && c.isOwnWork(iv) && !counted[iv.computation] &&
-					c.nsByComputation[iv.computation] > 0 {
+				if iv := &graph.intervals[j]; iv.computation > 0 && change.isOwnWork(iv) && !counted[iv.computation] &&
+					change.nsByComputation[iv.computation] > 0 {
 					counted[iv.computation] = true
-					computationNS = append(computationNS, int64(c.nsByComputation[iv.computation]))
+					computationNS = append(computationNS, int64(change.nsByComputation[iv.computation]))
 				}
 			}
 		}
 		if slices.Sort(computationNS); len(computationNS) > 0 {
-			c.usualNS = computationNS[len(computationNS)/2]
+			change.usualNS = computationNS[len(computationNS)/2]
 		}
-		c.queue = t.measureQueue(g, c)
-		c.encounterShare = c.remainingEncounters(g)
+		change.queue = t.measureQueue(group, change)
+		change.encounterShare = change.remainingEncounters(group)
 	}
 }
 
 // retime returns the latencies of a request with the changes, the latencies if it also had no encounters, and the probability
 // that it still has them. An encounter is work of others, or a garbage collection, that the request met by chance.
-func (t *trial) retime(g *Graph) (latencies, unmetLatencies, encounterChances variantValues) {
+func (t *trial) retime(graph *Graph) (latencies, unmetLatencies, encounterChances variantValues) {
 	encounterChances = unchanged
 	var extraNS variantValues
 	for i := range t.changes {
 		c := &t.changes[i]
 		if e := c.effect; e != nil {
-			e.selectGraph(g, t.model.facts)
+			e.selectGraph(graph, t.model.facts)
 			for v := range encounterChances {
 				encounterChances[v] = min(encounterChances[v], e.encounterChance[v])
 				extraNS[v] += e.extraNS[v]
 			}
 			continue
 		}
-		if c.selectGraph(g); c.meetsOtherWork && !c.meetsOwnWork && c.Cause != Queue {
+		if c.selectGraph(graph); c.meetsOtherWork && !c.meetsOwnWork && c.Cause != Queue {
 			encounterChances[est] = min(encounterChances[est], c.encounterShare)
 			encounterChances[low] = min(encounterChances[low], c.encounterShare)
 		}
 	}
 	t.withoutEncounters = false
-	latencies = t.endTimes(g)
+	latencies = t.endTimes(graph)
 	if unmetLatencies = latencies; encounterChances != unchanged {
 		t.withoutEncounters = true
-		unmetLatencies = t.endTimes(g)
+		unmetLatencies = t.endTimes(graph)
 	}
 	for v := range latencies {
 		latencies[v] += extraNS[v]
@@ -193,17 +193,17 @@ func (t *trial) retime(g *Graph) (latencies, unmetLatencies, encounterChances va
 }
 
 // endTimes computes the end of a graph with the changes.
-func (t *trial) endTimes(g *Graph) variantValues {
+func (t *trial) endTimes(graph *Graph) variantValues {
 	t.nodeTimes = t.nodeTimes[:0]
-	for i := range g.nodes {
-		node := &g.nodes[i]
+	for i := range graph.nodes {
+		node := &graph.nodes[i]
 		var ends variantValues
 		if node.predecessor >= 0 {
 			ends = t.nodeTimes[node.predecessor]
-			queueScale := t.queueScale(g, node)
+			queueScale := t.queueScale(graph, node)
 			for k := node.firstInterval; k < node.endInterval; k++ {
-				iv := &g.intervals[k]
-				factors, ns := t.factor(g, iv), float64(iv.ns)
+				iv := &graph.intervals[k]
+				factors, ns := t.factor(graph, iv), float64(iv.ns)
 				isAhead := iv.otherWork && !t.isChanged(iv)
 				for v := range ends {
 					if isAhead {
@@ -217,7 +217,7 @@ func (t *trial) endTimes(g *Graph) variantValues {
 				ends[v] = max(0, float64(node.time))
 			}
 		}
-		for _, e := range g.edges[node.firstEdge:node.endEdge] {
+		for _, e := range graph.edges[node.firstEdge:node.endEdge] {
 			for v := range ends {
 				if !e.Soft || v == high {
 					ends[v] = max(ends[v], t.nodeTimes[e.From][v])
@@ -241,44 +241,44 @@ func (t *trial) isChanged(iv *interval) bool {
 
 // queueScale returns the factor of the number of requests that are served before this one at a node, from the share of their
 // work there that the changes are about. The rest of their work shrinks with their number.
-func (t *trial) queueScale(g *Graph, node *node) variantValues {
+func (t *trial) queueScale(graph *Graph, node *node) variantValues {
 	out := unchanged
 	for i := range t.changes {
-		c := &t.changes[i]
-		c.remainingAhead = unchanged
-		if c.effect != nil || !c.meetsOtherWork || !c.meetsOwnWork && c.Cause != Queue {
+		change := &t.changes[i]
+		change.remainingAhead = unchanged
+		if change.effect != nil || !change.meetsOtherWork || !change.meetsOwnWork && change.Cause != Queue {
 			continue
 		}
 		var before, after variantValues
 		servedFromStart := false // a service began early in the interval, so that the number may shrink
 		for k := node.firstInterval; k < node.endInterval; k++ {
-			iv := &g.intervals[k]
-			if !iv.otherWork || c.isOwnWork(iv) {
+			iv := &graph.intervals[k]
+			if !iv.otherWork || change.isOwnWork(iv) {
 				continue
 			}
-			factors, weight, ns := unchanged, c.weights[iv.targetID], float64(iv.ns)
+			factors, weight, ns := unchanged, change.weights[iv.targetID], float64(iv.ns)
 			fromStart := weight > 0 && weight*ns >= threshold.NoticeableShare*float64(iv.fullNS)
 			servedFromStart = servedFromStart || fromStart
 			if weight > 0 {
-				factors = c.factor(iv, false)
+				factors = change.factor(iv, false)
 			}
 			for v := range before {
 				before[v] += ns
 				after[v] += ns * (1 - weight*(1-factors[v]))
-				if c.Cause == Queue && fromStart {
+				if change.Cause == Queue && fromStart {
 					out[v] = min(out[v], factors[v])
 				}
 			}
 		}
-		if c.Cause == Queue {
+		if change.Cause == Queue {
 			continue
 		}
 		for v := range after {
 			if s := after[v] / max(before[v], 1); s > 0 {
-				c.remainingAhead[v] = c.queue.factor(s, v) / s
+				change.remainingAhead[v] = change.queue.factor(s, v) / s
 			}
 			if servedFromStart {
-				out[v] = min(out[v], c.remainingAhead[v])
+				out[v] = min(out[v], change.remainingAhead[v])
 			}
 		}
 	}
@@ -286,22 +286,22 @@ func (t *trial) queueScale(g *Graph, node *node) variantValues {
 }
 
 // factor returns by what the changes multiply an interval.
-func (t *trial) factor(g *Graph, iv *interval) variantValues {
+func (t *trial) factor(graph *Graph, iv *interval) variantValues {
 	factors := unchanged
-	if g.isUnaffectedPause(iv) {
+	if graph.isUnaffectedPause(iv) {
 		return factors
 	}
 	for i := range t.changes {
-		c := &t.changes[i]
-		w := c.weights[iv.targetID]
+		change := &t.changes[i]
+		w := change.weights[iv.targetID]
 		if w == 0 {
 			continue
 		}
 		var changed variantValues
-		if c.effect != nil {
-			changed = c.effect.factor(iv, t.withoutEncounters)
+		if change.effect != nil {
+			changed = change.effect.factor(iv, t.withoutEncounters)
 		} else {
-			changed = c.factor(iv, t.withoutEncounters)
+			changed = change.factor(iv, t.withoutEncounters)
 		}
 		for v := range factors {
 			factors[v] = min(factors[v], 1-w*(1-changed[v]))
@@ -310,7 +310,7 @@ func (t *trial) factor(g *Graph, iv *interval) variantValues {
 	if iv.firstShare < iv.endShare {
 		remaining := 1.0
 		for k := iv.firstShare; k < iv.endShare; k++ {
-			remaining -= g.runShares[k].share * (1 - t.concurrentFactor(&g.runShares[k]))
+			remaining -= graph.runShares[k].share * (1 - t.concurrentFactor(&graph.runShares[k]))
 		}
 		remaining = max(0, remaining)
 		factors[est] = min(factors[est], remaining)

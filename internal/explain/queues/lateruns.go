@@ -94,9 +94,9 @@ func (p *workerSum) addLateRuns(w *path.WalkResult) {
 			p.lateRuns.maxNSByG[step.G] = max(p.lateRuns.maxNSByG[step.G], step.End-ready)
 			continue
 		}
-		if k := (lateRunKey{step.G, step.End}); p.lateRuns.isSampled(k) {
+		if key := (lateRunKey{step.G, step.End}); p.lateRuns.isSampled(key) {
 			n := w.CountedRequests()
-			p.lateRuns.runs[k] = p.lateRuns.runs[k].plus(lateRun{
+			p.lateRuns.runs[key] = p.lateRuns.runs[key].plus(lateRun{
 				readySince: ready, pollGapNS: pollGapNS, stack: step.Stack, requests: n, waitNS: n * (step.End - ready),
 				exactGroup: !w.Sparse,
 			})
@@ -150,8 +150,8 @@ func (s *Sum) addHubs(all *lateRuns) {
 		lateRun
 	}
 	runs := make([]keyedRun, 0, len(all.runs))
-	for k, run := range all.runs {
-		runs = append(runs, keyedRun{k, run})
+	for key, run := range all.runs {
+		runs = append(runs, keyedRun{key, run})
 	}
 	// Lookups are limited: begin with the runs that delayed requests most.
 	slices.SortFunc(runs, func(a, b keyedRun) int {
@@ -159,13 +159,13 @@ func (s *Sum) addHubs(all *lateRuns) {
 	})
 	lookups := 0
 	for _, l := range runs {
-		k, run := l.lateRunKey, l.lateRun
-		sum := s.hubs[k.g]
+		key, run := l.lateRunKey, l.lateRun
+		sum := s.hubs[key.g]
 		if sum == nil {
 			sum = &hubSum{waitNSByStack: make(map[tracefmt.StackID]int64), ranNSBySite: make(map[tracefmt.FrameID]int64)}
-			s.hubs[k.g] = sum
+			s.hubs[key.g] = sum
 		}
-		lateNS, weight := k.start-run.readySince, int64(all.sampleMask+1)
+		lateNS, weight := key.start-run.readySince, int64(all.sampleMask+1)
 		if !run.exactGroup {
 			weight *= all.sliceWeight
 		}
@@ -181,7 +181,7 @@ func (s *Sum) addHubs(all *lateRuns) {
 		sum.startStack = max(sum.startStack, run.stack)
 		if run.requests > 1 && lookups < maxRanLookups {
 			lookups++
-			s.workers[0].stage.EachConcurrentRun(run.readySince+run.pollGapNS, k.start, k.g, func(site tracefmt.FrameID, ns int64) {
+			s.workers[0].stage.EachConcurrentRun(run.readySince+run.pollGapNS, key.start, key.g, func(site tracefmt.FrameID, ns int64) {
 				sum.ranNSBySite[site] += ns
 			})
 		}

@@ -272,9 +272,9 @@ func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd
 	}
 	slices.SortFunc(lastServices, func(a, b *service) int { return cmp.Compare(a.end, b.end) })
 	for i := 0; i < len(lastServices); {
-		requestCount, serverWrote, k := int64(0), false, i
-		for ; k < len(lastServices) && (k == i || lastServices[k].end-lastServices[k-1].end <= threshold.IdleCheckNS); k++ {
-			a := lastServices[k]
+		requestCount, serverWrote, end := int64(0), false, i
+		for ; end < len(lastServices) && (end == i || lastServices[end].end-lastServices[end-1].end <= threshold.IdleCheckNS); end++ {
+			a := lastServices[end]
 			requestCount += a.weight
 			serverWrote = serverWrote || a.serverWrote // requests that arrived later did not observe the write
 			if a.alreadyRunning {
@@ -288,7 +288,7 @@ func (s *serviceSum) add(list []*service, requests map[uint64]struct{}) (lastEnd
 		if len(s.endMarks) < maxEndMarks {
 			s.endMarks = append(s.endMarks, endMark{list[0].server, lastServices[i].end})
 		}
-		i = k
+		i = end
 	}
 	return lastEnd
 }
@@ -344,13 +344,13 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			cmp.Compare(a.cause, b.cause), sp.CompareFrames(a.site, b.site))
 	})
 	var out []ServiceStats
-	for _, k := range keys {
-		sum := s.services[k]
-		if sum.waitNS == 0 || sum.endInstants == 0 || kinds != nil && !kinds(k.kind) {
+	for _, key := range keys {
+		sum := s.services[key]
+		if sum.waitNS == 0 || sum.endInstants == 0 || kinds != nil && !kinds(key.kind) {
 			continue
 		}
 		stats := ServiceStats{
-			Cause: k.cause.String(), Site: sp.Site(k.site), Servers: len(sum.servers), MaxServers: sum.maxServers, Requests: int(sum.requests),
+			Cause: key.cause.String(), Site: sp.Site(key.site), Servers: len(sum.servers), MaxServers: sum.maxServers, Requests: int(sum.requests),
 			WaitersPerServer:    float64(sum.waitNS) / float64(max(sum.busyNS, 1)),
 			BatchSize:           float64(sum.requests) / float64(sum.endInstants),
 			OtherRequestShare:   float64(sum.otherRequestNS) / float64(sum.waitNS),
@@ -363,7 +363,7 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			stats.BusyServers = float64(sum.busyNS) / float64(s.sliceNS)
 			stats.RequestsPerSecond = float64(sum.requests) / float64(s.sliceNS) * 1e9
 		}
-		if sleeps := s.workers[0].sleeps[k]; sleeps.sleeps > 0 {
+		if sleeps := s.workers[0].sleeps[key]; sleeps.sleeps > 0 {
 			meanSleepNS := float64(sleeps.ns) / float64(sleeps.sleeps)
 			stats.Sleeps, stats.BegunEarlyShare = int(sleeps.sleeps), float64(sleeps.begunEarly)/float64(sleeps.sleeps)
 			stats.SleepNS, stats.WaitedSleepNS = int64(meanSleepNS), sleeps.waitedNS/sleeps.sleeps

@@ -80,22 +80,22 @@ func (p *workerSum) addHandovers(w *path.WalkResult) {
 				continue // not on behalf of this request
 			}
 		}
-		h := handover{
+		handover := handover{
 			key: slotKey{wait.Kind, p.stage.Sites.SiteOf(wait.Stack)}, waiter: wait.G, waitStart: wait.Start, waitEnd: wait.End,
 			requestEnd: w.Req.End, waker: wait.Waker,
 		}
-		frame := p.stage.Syms.Frame(h.key.site)
-		h.line = sourceLine{frame.Func, frame.File, frame.Line}
+		frame := p.stage.Syms.Frame(handover.key.site)
+		handover.line = sourceLine{frame.Func, frame.File, frame.Line}
 		if b, ok := p.stage.Win.Born(wait.Waker, wait.End); ok {
-			h.wakerCreator, h.wakerCreated = b.Creator, b.Time
+			handover.wakerCreator, handover.wakerCreated = b.Creator, b.Time
 		}
 		for k := range waits[:min(len(waits), 4*maxRequestWaits)] {
 			if o := &waits[k]; o.G == wait.G && o.Waker == wait.Waker && o.Start >= wait.End && o.Waker != 0 &&
-				(h.serviceEnd == 0 || o.End < h.serviceEnd) && p.stage.Sites.SiteOf(o.Stack) != h.key.site {
-				h.serviceEnd = o.End
+				(handover.serviceEnd == 0 || o.End < handover.serviceEnd) && p.stage.Sites.SiteOf(o.Stack) != handover.key.site {
+				handover.serviceEnd = o.End
 			}
 		}
-		p.handovers = append(p.handovers, h)
+		p.handovers = append(p.handovers, handover)
 	}
 }
 
@@ -379,9 +379,9 @@ func (s *Sum) SlotWaits(sp *spell.Speller) []SlotWaits {
 			sp.CompareFrames(a.site, b.site))
 	})
 	var out []SlotWaits
-	for _, k := range keys {
-		sum := s.slotWaits[k]
-		stats := SlotWaits{Wait: report.WaitKind(k.wait.String()), Site: sp.Site(k.site), Waits: int(sum.waits),
+	for _, key := range keys {
+		sum := s.slotWaits[key]
+		stats := SlotWaits{Wait: report.WaitKind(key.wait.String()), Site: sp.Site(key.site), Waits: int(sum.waits),
 			BatchSize: float64(sum.waits) / float64(max(sum.wakeInstants, 1)), Slots: sum.slots, MaxWaiters: sum.maxWaiters,
 			ChildShare: float64(sum.byChild) / float64(sum.waits), OtherRequestShare: float64(sum.byOtherRequest) / float64(sum.waits)}
 		if sum.byFormerWaiter > 4*sum.byLaterWaiter {
