@@ -58,7 +58,7 @@ const clockToleranceNS = 500e3
 // windowOf returns the window of a period: threads resume on their CPUs within milliseconds.
 func windowOf(period int64) int64 { return min(max(period/20, 1.5e6), 6e6) }
 
-// findLock searches for a period with a phase at which silences end. Without all, it tests only the default period.
+// findLock searches for a period with a phase at which silences end. Without allPeriods, it tests only the default period.
 // Silences of different minimal lengths may give different results; the one with the highest score without a doubt is
 // returned.
 func (d *Detector) findLock(allPeriods bool) (best phaseLock) {
