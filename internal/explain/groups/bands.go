@@ -9,10 +9,10 @@ import (
 
 // bands divides the group's requests by latency. A coarse bucket belongs to the band that contains the median of its
 // requests, so the bounds of a band are exact to the width of a bucket, 3 %.
-func (w rowWriter) bands(g *group) []report.Band {
-	counts := g.latencies.coarseCounts()
+func (w rowWriter) bands(group *group) []report.Band {
+	counts := group.latencies.coarseCounts()
 	order := sortedKeys(counts)
-	lines, shares := map[causeRowKey]rowSite{}, w.siteSharesOf(g)
+	lines, shares := map[causeRowKey]rowSite{}, w.siteSharesOf(group)
 	band := func(name report.BandName, buckets []int32) report.Band {
 		b := report.Band{Band: name, Causes: []report.Cause{}}
 		if len(buckets) == 0 {
@@ -24,13 +24,13 @@ func (w rowWriter) bands(g *group) []report.Band {
 			b.Count += int(counts[bucket])
 			inBand[bucket] = true
 		}
-		b.Causes = w.causeRows(g, inBand, b.Count, shares, lines)
+		b.Causes = w.causeRows(group, inBand, b.Count, shares, lines)
 		return b
 	}
 	middles := make([]float64, len(order)) // of each bucket, as a quantile
 	cumulative := int64(0)
 	for i, b := range order {
-		middles[i] = (float64(cumulative) + float64(counts[b])/2) / float64(g.latencies.count)
+		middles[i] = (float64(cumulative) + float64(counts[b])/2) / float64(group.latencies.count)
 		cumulative += counts[b]
 	}
 	firstAt := func(q float64) int { i, _ := slices.BinarySearch(middles, q); return i }
@@ -39,7 +39,7 @@ func (w rowWriter) bands(g *group) []report.Band {
 	out := []report.Band{
 		band(report.BandAll, order), band(report.Band5090, order[firstAt(0.5):p90]), band(report.Band9099, order[p90:p99]), band(report.Band99, slowest),
 	}
-	if limit := outlierThreshold(&g.latencies); limit > 0 {
+	if limit := outlierThreshold(&group.latencies); limit > 0 {
 		first := slices.IndexFunc(order, func(b int32) bool { return loglinear.LowerBound(b, coarseBits) >= limit })
 		if first >= 0 {
 			out = append(out, band(report.BandOutliers, order[first:]))

@@ -27,11 +27,11 @@ type causeRow struct {
 
 // A causeRowKey identifies the times that are one row.
 type causeRowKey struct {
-	cause   cause.Cause
-	inbound bool
-	kind    tracefmt.StringID
-	site    tracefmt.FrameID
-	fn      tracefmt.StringID
+	cause    cause.Cause
+	inbound  bool
+	kind     tracefmt.StringID
+	site     tracefmt.FrameID
+	function tracefmt.StringID
 	// serviceSite is the line of the service's code that led to a site in other code; for running time serviceFunc is its
 	// function.
 	serviceSite tracefmt.FrameID
@@ -103,33 +103,33 @@ func viaText(vs []report.Via) string {
 // causeRows returns the causes of the requests in some buckets, the largest first. A row of running time represents a whole
 // function, so its line is chosen once for all bands, by the first band with that row, and stored in lines. shares divides
 // runs without a stack.
-func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares siteShares, lines map[causeRowKey]rowSite) []report.Cause {
+func (w rowWriter) causeRows(group *group, buckets map[int32]bool, count int, shares siteShares, lines map[causeRowKey]rowSite) []report.Cause {
 	sums := map[int32]*cell{}
 	var total int64
-	g.causeCells.forEach(func(bucket, cause int32, c *cell) {
+	group.causeCells.forEach(func(bucket, cause int32, cellSum *cell) {
 		if !buckets[bucket] {
 			return
 		}
-		total += c.ns
-		entry.GetOrAdd(sums, cause).add(c)
+		total += cellSum.ns
+		entry.GetOrAdd(sums, cause).add(cellSum)
 	})
 	samples := map[int32]int64{}
-	g.sampleCounts.forEach(func(bucket, cause int32, c *cell) {
+	group.sampleCounts.forEach(func(bucket, cause int32, cellSum *cell) {
 		if buckets[bucket] {
-			samples[cause] += c.requests
+			samples[cause] += cellSum.requests
 		}
 	})
-	variance := g.variances(buckets)
+	variance := group.variances(buckets)
 	merged := map[causeRowKey]*causeRow{}
-	addCell := func(id int32, k *path.CauseKey, site rowSite, c cell) {
-		key := causeRowKey{cause: k.Code.Cause(), inbound: k.Inbound, kind: k.Kind}
+	addCell := func(id int32, causeKey *path.CauseKey, site rowSite, cellSum cell) {
+		key := causeRowKey{cause: causeKey.Code.Cause(), inbound: causeKey.Inbound, kind: causeKey.Kind}
 		if key.cause == cause.CPU || key.cause == cause.Throttle {
 			// Which line of a function a CPU sample hits, or which event was next, means little: running time belongs to the
 			// function.
 			site.serviceSite = w.sp.ServiceFrame(site.site, nil, 0) // it computes, whatever the chain of waits
-			key.fn, key.serviceFunc = w.sp.Syms.Frame(site.site).Func, w.sp.Syms.Frame(site.serviceSite).Func
+			key.function, key.serviceFunc = w.sp.Syms.Frame(site.site).Func, w.sp.Syms.Frame(site.serviceSite).Func
 		} else {
-			site.serviceSite = w.sp.ServiceFrame(site.site, w.stage.IDs.Chain(k.Chain), g.starter.frame)
+			site.serviceSite = w.sp.ServiceFrame(site.site, w.stage.IDs.Chain(causeKey.Chain), group.starter.frame)
 			key.site, key.serviceSite = site.site, site.serviceSite
 		}
 		row := merged[key]
@@ -137,29 +137,29 @@ func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares
 			row = &causeRow{nsBySite: map[rowSite]int64{}, nsByChain: map[path.ChainID]int64{}, nsByCall: map[tracefmt.StringID]int64{}}
 			merged[key] = row
 		}
-		row.nsByCall[k.Call] += c.ns
-		row.cell.add(&c)
+		row.nsByCall[causeKey.Call] += cellSum.ns
+		row.cell.add(&cellSum)
 		if v := variance[id]; v > 0 {
-			part := float64(c.ns) / float64(sums[id].ns)
-			row.variance += part * part * v
+			share := float64(cellSum.ns) / float64(sums[id].ns)
+			row.variance += share * share * v
 		}
-		row.nsBySite[site] += c.ns
-		row.nsByChain[k.Chain] += c.ns
+		row.nsBySite[site] += cellSum.ns
+		row.nsByChain[causeKey.Chain] += cellSum.ns
 		row.causeIDs = append(row.causeIDs, path.CauseID(id))
 		if site.source == cause.SiteFromSample {
 			row.samples += samples[id]
 			delete(samples, id)
 		}
 	}
-	for id, c := range sums {
-		k := w.stage.IDs.Cause(path.CauseID(id)).WithSettledCause(w.sp.Settlement)
-		shares.divide(path.CauseID(id), rowSite{site: k.Site, source: k.SiteSource}, *c, func(site rowSite, part cell) { addCell(id, &k, site, part) })
+	for id, cellSum := range sums {
+		causeKey := w.stage.IDs.Cause(path.CauseID(id)).WithSettledCause(w.sp.Settlement)
+		shares.divide(path.CauseID(id), rowSite{site: causeKey.Site, source: causeKey.SiteSource}, *cellSum, func(site rowSite, share cell) { addCell(id, &causeKey, site, share) })
 	}
 	rows := make([]report.Cause, 0, len(merged))
 	for key, row := range merged {
 		site := row.mainSite(w.sp)
 		from := site.source
-		if key.fn != 0 {
+		if key.function != 0 {
 			line, ok := lines[key]
 			if !ok {
 				line = site
@@ -170,7 +170,7 @@ func (w rowWriter) causeRows(g *group, buckets map[int32]bool, count int, shares
 		out := report.Cause{
 			Cause: spell.Cause(key.cause), SiteFrom: from.String(),
 			TotalNS: row.ns, Requests: int(min(row.requests, int64(count))), Samples: int(row.samples),
-			RanMeanwhile: w.concurrentShares(g, row.causeIDs, buckets),
+			RanMeanwhile: w.concurrentShares(group, row.causeIDs, buckets),
 			Kind:         w.sp.Kind(key.cause, key.kind, key.inbound), Call: row.mainCall(w.sp),
 		}
 		out.Via, out.Routes = w.routes(row.nsByChain)

@@ -211,8 +211,8 @@ func (w *rowWriter) indexConcurrentRuns() {
 // concurrentShares returns what ran while a group's requests of some latency buckets waited for one of some causes, weighted
 // by the wait time of each bucket. Only some waits are sampled. If there is none of these, the first of the following is
 // used: other waits of the same requests, waits of other requests of the group, waits of other groups.
-func (w rowWriter) concurrentShares(g *group, causes []path.CauseID, buckets map[int32]bool) []report.Share {
-	group := w.stage.IDs.GroupID(g.key)
+func (w rowWriter) concurrentShares(group *group, causes []path.CauseID, buckets map[int32]bool) []report.Share {
+	groupID := w.stage.IDs.GroupID(group.key)
 	if !slices.ContainsFunc(causes, w.waitsForP) {
 		return w.sp.Shares(nil)
 	}
@@ -225,8 +225,8 @@ func (w rowWriter) concurrentShares(g *group, causes []path.CauseID, buckets map
 		if total == 0 {
 			return
 		}
-		if key.group == group {
-			if c := g.causeCells.find(key.bucket, int32(key.cause)); c != nil {
+		if key.group == groupID {
+			if c := group.causeCells.find(key.bucket, int32(key.cause)); c != nil {
 				waitNS = c.ns
 			}
 		}
@@ -237,8 +237,8 @@ func (w rowWriter) concurrentShares(g *group, causes []path.CauseID, buckets map
 			nsByLine[w.mainLines[w.sp.Syms.Frame(f).Func]] += int64(float64(ns) / float64(total) * float64(waitNS))
 		}
 	}
-	ofGroup := func(key waitKey) bool { return key.group == group }
-	ofBand := func(key waitKey) bool { return key.group == group && buckets[key.bucket] }
+	ofGroup := func(key waitKey) bool { return key.group == groupID }
+	ofBand := func(key waitKey) bool { return key.group == groupID && buckets[key.bucket] }
 	for _, source := range []struct {
 		causes   []path.CauseID
 		includes func(waitKey) bool

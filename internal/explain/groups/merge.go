@@ -57,36 +57,36 @@ func (t *table) merge(other *table, tr *path.Translation) {
 
 // mergeGroup adds a group to the one with an id. causes translates its causes; nil: they are this table's.
 func (t *table) mergeGroup(id path.GroupID, addend *group, causes []path.CauseID) {
-	g := t.groupByID(id)
-	g.offerHandlerFrame(t.stage.Syms, addend.handlerFrame)
-	g.starter.add(addend.starter)
-	g.latencies.merge(&addend.latencies)
-	g.readyTimes.merge(&addend.readyTimes)
-	g.pollGaps.merge(&addend.pollGaps)
-	g.beforeMark.merge(&addend.beforeMark)
-	g.offerMarkKind(t.stage.Syms, addend.markKind)
+	group := t.groupByID(id)
+	group.offerHandlerFrame(t.stage.Syms, addend.handlerFrame)
+	group.starter.add(addend.starter)
+	group.latencies.merge(&addend.latencies)
+	group.readyTimes.merge(&addend.readyTimes)
+	group.pollGaps.merge(&addend.pollGaps)
+	group.beforeMark.merge(&addend.beforeMark)
+	group.offerMarkKind(t.stage.Syms, addend.markKind)
 	for status, n := range addend.statuses {
-		g.addStatus(status, n)
+		group.addStatus(status, n)
 	}
-	g.causeCells.merge(&addend.causeCells, causes, (*cell).add)
-	g.sampleCounts.merge(&addend.sampleCounts, causes, (*cell).add)
-	g.spreads.merge(&addend.spreads, causes, (*spread).add)
+	group.causeCells.merge(&addend.causeCells, causes, (*cell).add)
+	group.sampleCounts.merge(&addend.sampleCounts, causes, (*cell).add)
+	group.spreads.merge(&addend.spreads, causes, (*spread).add)
 	for bucket, times := range addend.spreadWeights {
-		if g.spreadWeights == nil {
-			g.spreadWeights = make(map[int32]float64)
+		if group.spreadWeights == nil {
+			group.spreadWeights = make(map[int32]float64)
 		}
-		g.spreadWeights[bucket] += times
+		group.spreadWeights[bucket] += times
 	}
 	for bi, b := range addend.blocks {
-		g.blockByNumber(bi).merge(b)
+		group.blockByNumber(bi).merge(b)
 	}
-	g.cutAtStart += addend.cutAtStart
-	g.multiStack += addend.multiStack
-	g.hasJoined = g.hasJoined || addend.hasJoined
-	g.openCount += addend.openCount
-	g.openWaits.merge(addend.openWaits, causes)
-	if addend.oldestStart != 0 && g.isOlder(addend.oldestStart, addend.oldestG) {
-		g.oldestStart, g.oldestG, g.oldestSite = addend.oldestStart, addend.oldestG, addend.oldestSite
+	group.cutAtStart += addend.cutAtStart
+	group.multiStack += addend.multiStack
+	group.hasJoined = group.hasJoined || addend.hasJoined
+	group.openCount += addend.openCount
+	group.openWaits.merge(addend.openWaits, causes)
+	if addend.oldestStart != 0 && group.isOlder(addend.oldestStart, addend.oldestG) {
+		group.oldestStart, group.oldestG, group.oldestSite = addend.oldestStart, addend.oldestG, addend.oldestSite
 	}
 }
 
@@ -190,11 +190,11 @@ func (l *level) isFewAndFast(r *refinement, ids []path.GroupID) bool {
 }
 
 // refine moves groups to their final keys: the callees' if the level is divided, else the handler's.
-func (r *refinement) refine(k path.GroupKey, ids []path.GroupID, depth int) {
+func (r *refinement) refine(handler path.GroupKey, ids []path.GroupID, depth int) {
 	level := r.newLevel(ids, depth)
-	if k.Name == 0 || !level.isDivided {
-		for fn := r.calleeName(k, ids, &level); fn != 0; fn = r.calleeName(k, ids, &level) {
-			k.Name = fn
+	if handler.Name == 0 || !level.isDivided {
+		for fn := r.calleeName(handler, ids, &level); fn != 0; fn = r.calleeName(handler, ids, &level) {
+			handler.Name = fn
 			r.nameGroups(ids, fn)
 			depth++
 			level = r.newLevel(ids, depth)
@@ -203,11 +203,11 @@ func (r *refinement) refine(k path.GroupKey, ids []path.GroupID, depth int) {
 			return cmp.Compare(r.unrefined[a].key.Path[0], r.unrefined[b].key.Path[0])
 		})
 		for _, id := range ids {
-			r.moveTo(k, id)
+			r.moveTo(handler, id)
 		}
 		return
 	}
-	rest := k
+	rest := handler
 	if level.isFewAndFast(r, level.remaining) {
 		rest.Name = 0
 		for _, id := range level.remaining {
@@ -218,7 +218,7 @@ func (r *refinement) refine(k path.GroupKey, ids []path.GroupID, depth int) {
 		r.moveTo(rest, id)
 	}
 	for fn, c := range level.children {
-		sub := k
+		sub := handler
 		sub.Name = fn
 		r.nameGroups(c, fn)
 		r.refine(sub, c, depth+1)

@@ -135,38 +135,38 @@ type rowWriter struct {
 }
 
 // row creates the row of a group.
-func (w rowWriter) row(g *group) report.Group {
-	kind, name, named := w.title(g)
+func (w rowWriter) row(group *group) report.Group {
+	kind, name, named := w.title(group)
 	row := report.Group{
 		ID:         spell.GroupID(kind, name),
 		Kind:       report.Kind(kind),
 		Name:       name,
 		Named:      named,
-		Count:      int(g.latencies.count),
-		Streaming:  g.hasJoined,
-		Entry:      w.sp.Site(g.handlerFrame),
-		TotalNS:    g.latencies.sum,
-		CutAtStart: int(g.cutAtStart),
+		Count:      int(group.latencies.count),
+		Streaming:  group.hasJoined,
+		Entry:      w.sp.Site(group.handlerFrame),
+		TotalNS:    group.latencies.sum,
+		CutAtStart: int(group.cutAtStart),
 		Histogram:  [][2]int64{},
 		Blocks:     []report.Block{},
 		Slowest:    []report.Request{},
 	}
-	row.LatencyNS = latencyOf(&g.latencies)
-	row.ReadyToRunNS, row.PollGapNS = quantiles(&g.readyTimes), quantiles(&g.pollGaps)
-	row.Of = w.sp.Syms.String(g.markKind)
-	if g.beforeMark.count > 0 {
-		before := quantiles(&g.beforeMark)
+	row.LatencyNS = latencyOf(&group.latencies)
+	row.ReadyToRunNS, row.PollGapNS = quantiles(&group.readyTimes), quantiles(&group.pollGaps)
+	row.Of = w.sp.Syms.String(group.markKind)
+	if group.beforeMark.count > 0 {
+		before := quantiles(&group.beforeMark)
 		row.BeforeNS = &before
 	}
-	for status, n := range g.statuses {
+	for status, n := range group.statuses {
 		if row.Statuses == nil {
 			row.Statuses = make(map[string]int)
 		}
 		row.Statuses[w.sp.Syms.String(status)] = int(n)
 	}
-	row.Histogram = histogramPairs(&g.latencies)
-	for _, bi := range sortedKeys(g.blocks) {
-		b := g.blocks[bi]
+	row.Histogram = histogramPairs(&group.latencies)
+	for _, bi := range sortedKeys(group.blocks) {
+		b := group.blocks[bi]
 		length := int64(blockNS) << w.blockShift
 		blockRow := report.Block{
 			StartNS: bi*length - w.sp.Start, DurationNS: length, Count: int(b.latencies.count), TotalNS: b.latencies.sum,
@@ -183,13 +183,13 @@ func (w rowWriter) row(g *group) report.Group {
 		}
 		row.Blocks = append(row.Blocks, blockRow)
 	}
-	row.Bands = w.bands(g)
-	row.HistogramCauses = w.histogramCauses(g)
-	row.Open = report.Open{Count: int(g.openCount)}
-	if g.openCount > 0 {
-		row.Open.OldestNS = w.sp.End - g.oldestStart
-		row.Open.Site = w.sp.Site(g.oldestSite)
-		row.Open.Waits = w.openWaitRows(g.openWaits, g.starter.frame)
+	row.Bands = w.bands(group)
+	row.HistogramCauses = w.histogramCauses(group)
+	row.Open = report.Open{Count: int(group.openCount)}
+	if group.openCount > 0 {
+		row.Open.OldestNS = w.sp.End - group.oldestStart
+		row.Open.Site = w.sp.Site(group.oldestSite)
+		row.Open.Waits = w.openWaitRows(group.openWaits, group.starter.frame)
 	}
 	return row
 }

@@ -87,11 +87,11 @@ func (p *samplePool) isOneFunction(syms *tracefmt.Symbols) bool {
 // siteSharesOf divides the runs of a group that have no stack. The first of these with enough samples decides: samples of the
 // same kind of runs, of all runs of the group at the same function, of all such kinds of the group. Without samples, longer
 // runs below the function decide; else the time remains at the sites of the events. Both are inferred.
-func (w rowWriter) siteSharesOf(g *group) siteShares {
-	id := w.stage.IDs.GroupID(g.key)
+func (w rowWriter) siteSharesOf(group *group) siteShares {
+	id := w.stage.IDs.GroupID(group.key)
 	unassignedNS, causesByKind := map[runKind]int64{}, map[runKind][]path.CauseID{}
 	counted := map[path.CauseID]bool{}
-	g.causeCells.forEach(func(_, c int32, sum *cell) {
+	group.causeCells.forEach(func(_, c int32, sum *cell) {
 		k := w.stage.IDs.Cause(path.CauseID(c)).WithSettledCause(w.sp.Settlement)
 		if k.Code.Cause() != cause.CPU || k.SiteSource != cause.SiteFromBracket {
 			return
@@ -137,7 +137,7 @@ func (w rowWriter) siteSharesOf(g *group) siteShares {
 	assignBySamples(byFunc, ownSamples, true) // runs of another length at the same function are the most similar
 	leftSamples := slices.DeleteFunc(slices.Clone(ownSamples), func(k sampleKey) bool { return unassignedNS[k.runKind] == 0 })
 	assignBySamples(func(runKind) runKind { return runKind{} }, leftSamples, true)
-	if len(unassignedNS) > 0 && (g.key.Name == 0 || g.hasJoined) {
+	if len(unassignedNS) > 0 && (group.key.Name == 0 || group.hasJoined) {
 		// A sample names the handler of its request, so requests without a handler have no samples; and pieces of a long
 		// request have no group when they are added. For both, samples of all groups decide: in runs at the same function of
 		// similar length, then of any length.

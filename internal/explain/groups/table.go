@@ -231,41 +231,41 @@ func (g *group) addOpen(w *path.WalkResult) {
 }
 
 // addEnded adds a request that has ended.
-func (t *table) addEnded(g *group, w *path.WalkResult) {
+func (t *table) addEnded(group *group, w *path.WalkResult) {
 	latency, requests := w.Latency(), w.CountedRequests()
-	g.latencies.add(latency, requests)
+	group.latencies.add(latency, requests)
 	if w.HandlerSeenTwice {
-		g.multiStack += requests
+		group.multiStack += requests
 	}
 	if w.ReadyNS >= 0 {
-		g.readyTimes.add(w.ReadyNS, w.Weight)
-		g.pollGaps.add(w.PollGapNS, w.Weight)
+		group.readyTimes.add(w.ReadyNS, w.Weight)
+		group.pollGaps.add(w.PollGapNS, w.Weight)
 	}
 	if id := w.Req.Identity; id != nil && id.MarkKind != 0 {
 		if id.Status != 0 {
-			g.addStatus(id.Status, requests)
+			group.addStatus(id.Status, requests)
 		}
 		if id.BeforeMark >= 0 {
-			g.beforeMark.add(id.BeforeMark, requests)
+			group.beforeMark.add(id.BeforeMark, requests)
 		}
 	}
-	block := t.blockAtTime(g, w.Req.End)
+	block := t.blockAtTime(group, w.Req.End)
 	block.latencies.add(latency, requests)
 	if w.Form == path.NotWalked {
 		return
 	}
 	bucket := loglinear.Bucket(latency, coarseBits)
 	if w.Weight > 1 {
-		g.addSpread(bucket, w)
+		group.addSpread(bucket, w)
 	}
 	for _, s := range w.CauseTimes {
 		ns := s.NS * w.Weight
-		g.causeCells.getOrAdd(bucket, int32(s.Cause)).add(&cell{ns, w.Weight})
+		group.causeCells.getOrAdd(bucket, int32(s.Cause)).add(&cell{ns, w.Weight})
 		block.causes.Add(t.stage.IDs.Cause(s.Cause).Code, ns)
 	}
 	t.runSamples.forEachSampled(w, func(i int, requests int64) {
 		if w.Form == path.Whole {
-			g.sampleCounts.getOrAdd(bucket, int32(w.CauseIDs[i])).requests += requests * w.Weight
+			group.sampleCounts.getOrAdd(bucket, int32(w.CauseIDs[i])).requests += requests * w.Weight
 		}
 	})
 }
