@@ -1,16 +1,17 @@
 package timeline
 
-// A Carry says what goroutines were doing when a generation began in their midst: since when, and where. Of a million
-// goroutines that wait only since when differs, so the rest of their spans is held once.
+// A Carry holds the states in which goroutines were when a generation began: since when, and with which stack. Of
+// a million waiting goroutines mostly the begin differs, so the other fields of their spans are stored once.
 type Carry struct {
-	gen       *Gen            // that begins; its dense numbers are the columns'
-	start     []int64         // by dense goroutine: since when
-	formIndex []uint32        // by dense goroutine: 1 + the place of its span in forms, 0 for none
-	forms     []Span          // without a start, each once
-	formOf    map[Span]uint32 // 1 + place in forms, while they are found
+	gen       *Gen            // the generation that begins; its dense numbers index the columns
+	start     []int64         // for each dense goroutine, the begin of its span
+	formIndex []uint32        // for each dense goroutine, 1 + the index of its span in forms, 0 for none
+	forms     []Span          // distinct spans without their begin
+	formOf    map[Span]uint32 // 1 + index in forms, used while spans are added
 }
 
-// reset makes an empty carry to a generation, in the same memory, to be filled after another one, which may be nil.
+// reset empties the Carry for generation g and keeps its memory. It takes over the memory of formOf from after,
+// the carry before, which may be nil.
 func (c *Carry) reset(g *Gen, after *Carry) {
 	if after != nil {
 		c.formOf, after.formOf = after.formOf, nil
@@ -27,12 +28,12 @@ func (c *Carry) reset(g *Gen, after *Carry) {
 	clear(c.formOf)
 }
 
-// set tells what goroutine d was doing.
+// set stores the span of dense goroutine d.
 func (c *Carry) set(d uint32, s *Span) {
 	form := *s
 	form.Start = 0
 	c.start[d] = s.Start
-	// Goroutines that wait in one place were often introduced one after the other.
+	// Goroutines that wait at one place often have consecutive numbers.
 	if n := len(c.forms); n > 0 && c.forms[n-1] == form {
 		c.formIndex[d] = uint32(n)
 		return
@@ -46,6 +47,7 @@ func (c *Carry) set(d uint32, s *Span) {
 	c.formIndex[d] = k
 }
 
+// denseSpan returns the span of a dense goroutine.
 func (c *Carry) denseSpan(d uint32) (Span, bool) {
 	if c == nil || int(d) >= len(c.formIndex) || c.formIndex[d] == 0 {
 		return Span{}, false
@@ -55,7 +57,8 @@ func (c *Carry) denseSpan(d uint32) (Span, bool) {
 	return s, true
 }
 
-// SpanOf returns what a goroutine was doing, false if that is not known. A nil Carry knows nothing.
+// SpanOf returns the span of a goroutine when the generation began, false if it is not known. A nil Carry knows
+// none.
 func (c *Carry) SpanOf(id uint64) (Span, bool) {
 	if c == nil {
 		return Span{}, false
@@ -63,7 +66,7 @@ func (c *Carry) SpanOf(id uint64) (Span, bool) {
 	return c.denseSpan(c.gen.ids.lookup(id))
 }
 
-// Len returns of how many goroutines something may be known.
+// Len returns an upper bound for the number of goroutines with a known span.
 func (c *Carry) Len() int {
 	if c == nil {
 		return 0
@@ -71,7 +74,7 @@ func (c *Carry) Len() int {
 	return len(c.formIndex)
 }
 
-// EachSpan calls f for every goroutine of which something is known.
+// EachSpan calls f for each goroutine whose span is known.
 func (c *Carry) EachSpan(f func(id uint64, s Span)) {
 	for d := range c.Len() {
 		if s, ok := c.denseSpan(uint32(d)); ok {

@@ -7,23 +7,24 @@ import (
 	"sync"
 )
 
-// childIndex has the goroutines born in a generation by who created them, in order of time. It is made when it is first asked for: a
-// request may ask for each of its waits, and what a goroutine did in a run may be a million events.
+// A childIndex lists the goroutines that were created in a generation, by creator and time. It is built on the
+// first use: a request may need the children of each of its waits, and one run of the creator may have a million
+// events.
 type childIndex struct {
 	childOnce sync.Once
-	children  []child  // by dense creator
-	childBase []uint32 // by dense creator: its first of children; one more at the end
+	children  []child  // ordered by dense creator, then time
+	childBase []uint32 // index of each dense creator's first child, and the total at the end
 }
 
-// A child is a goroutine and about when it was born.
+// A child is a created goroutine with the time of its birth.
 type child struct{ coarseTime, d uint32 }
 
 func (c *childIndex) reset() {
 	*c = childIndex{children: c.children[:0], childBase: c.childBase[:0]}
 }
 
-// Children calls f for every goroutine that goroutine id created in [from, to),
-// in order of time, until it returns false.
+// Children calls f for each goroutine that goroutine id created in [from, to), ordered by time, until f returns
+// false.
 func (w *Window) Children(id uint64, from, to int64, f func(child uint64, birthTime int64) bool) {
 	for i := max(w.genAt(from)-1, 0); i < len(w.Gens) && w.Gens[i].Base < to; i++ {
 		if !w.Gens[i].eachChild(id, from, to, f) {
@@ -32,6 +33,7 @@ func (w *Window) Children(id uint64, from, to int64, f func(child uint64, birthT
 	}
 }
 
+// eachChild is Children for one generation. It returns false if f did.
 func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, birthTime int64) bool) bool {
 	d := g.ids.lookup(id)
 	if d == 0 {
@@ -46,7 +48,7 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, birthTim
 	for _, c := range list[sort.Search(len(list), func(i int) bool { return list[i].coarseTime >= first }):] {
 		b, ok := g.birth(c.d)
 		if !ok {
-			continue // in a damaged trace the first thing known may be another than the creation
+			continue // in a damaged trace the goroutine's first record may be no creation
 		}
 		if b.Time >= to {
 			break
@@ -58,14 +60,15 @@ func (g *Gen) eachChild(id uint64, from, to int64, f func(child uint64, birthTim
 	return true
 }
 
-// buildChildren divides the births by creator.
+// buildChildren sorts the births by creator with a counting sort, and those of one creator by time.
 func (g *Gen) buildChildren() {
 	n := len(g.ids.ids)
 	base := resize(g.childBase, n+1)
 	clear(base)
 	eachBirth := func(yield func(s *slot, d uint32)) {
 		for d := range uint32(n) {
-			// The record is not read where there is a start function: such a goroutine was created here.
+			// If there is a start function, the goroutine was created in this generation, and its
+			// record need not be read.
 			if s := g.firstSlot(d); s != nil && s.ownerBits < uint32(n) && (g.startStacks[d] != 0 || g.record(s.rec).hasTrait(createsOther)) {
 				yield(s, d)
 			}
@@ -80,7 +83,7 @@ func (g *Gen) buildChildren() {
 		g.children[base[s.ownerBits]] = child{s.coarseTime, d}
 		base[s.ownerBits]++
 	})
-	copy(base[1:], base) // each has moved on to where the next one's begin
+	copy(base[1:], base) // each is now where the next creator's children begin
 	base[0] = 0
 	g.childBase = base
 	for creator := range n {
@@ -93,5 +96,5 @@ func (g *Gen) buildChildren() {
 	}
 }
 
-// bornAt returns when a goroutine of children was born.
+// bornAt returns when a goroutine of children was created.
 func (g *Gen) bornAt(d uint32) int64 { return g.Base + g.record(g.firstSlot(d).rec).time() }

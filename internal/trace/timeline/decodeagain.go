@@ -6,27 +6,27 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// ResumeState is what decoding one generation needs to know of those before it.
+// A ResumeState is the part of the state after earlier generations that decoding a generation depends on.
 type ResumeState struct {
-	First         bool     // nothing was before it
-	StoppingWorld []uint64 // goroutines that were stopping the world as it began
+	First         bool     // it is the first generation of the trace
+	StoppingWorld []uint64 // goroutines that stopped the world when it began
 }
 
-// ResumeState returns what is needed to decode this generation again by itself. The
-// slice is the Gen's own.
+// ResumeState returns the state needed to decode this generation again without those before it. The slice in it is
+// the Gen's; callers must not change it.
 func (g *Gen) ResumeState() ResumeState { return ResumeState{g.First, g.stwBefore} }
 
-// NewSingle returns a Decoder for single generations of a trace whose symbols
-// are known: see Again. It reads nothing by itself and needs no Close.
+// NewSingle returns a Decoder for DecodeAgain, on a trace whose symbols are known. It has no reader, and Close is
+// not needed.
 func NewSingle(syms *tracefmt.Symbols, workers int) *Decoder {
 	d := newDecoder(workers)
 	d.Symbols = syms
 	return d
 }
 
-// DecodeAgain decodes one generation by itself, with the same result as when it was
-// decoded in its turn. It fails if the generation holds a string or stack that
-// the symbols do not have: then the trace is not the one that was read before.
+// DecodeAgain decodes one generation without those before it, with the same result as in the first reading. It
+// fails if the generation contains a string or stack that the symbols do not have: then the trace has changed
+// since the first reading.
 func (d *Decoder) DecodeAgain(src *tracefmt.Generation, state ResumeState) (*Gen, error) {
 	strings, stacks := d.Symbols.Strings(), d.Symbols.Stacks()
 	d.nextIsFirst = state.First

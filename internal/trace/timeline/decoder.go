@@ -13,13 +13,12 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Decoder turns the generations of a trace into Gens. It reads the next one
-// when it has decoded one, with several workers; what it returns does not
-// depend on their number.
+// A Decoder turns the generations of a trace into Gens. It reads the next generation while the caller uses the
+// last one, and decodes it with several workers. Its results do not depend on the number of workers.
 type Decoder struct {
 	Symbols *tracefmt.Symbols
-	// Classify, if not nil, gives a stack flags; events with a flagged stack
-	// become Marks. It is called once a stack.
+	// Classify, if not nil, returns the flags of a stack. Events with a flagged stack become Marks. It is
+	// called once for each stack.
 	Classify func(tracefmt.StackID) uint8
 
 	reader        *tracefmt.Reader
@@ -27,21 +26,23 @@ type Decoder struct {
 	workers       []*worker
 	pool          slabPool
 	spareGens     []*Gen
-	globalFlags   []uint8 // by global stack
-	localFlags    []uint8 // by local stack
+	globalFlags   []uint8 // for each stack of the symbols
+	localFlags    []uint8 // for each stack of the generation
 	nextIsFirst   bool
 	reads         chan readResult
-	readDone      chan struct{} // what was taken from ahead is not needed any more
+	readDone      chan struct{} // the generation received from reads is no longer needed
 	quit          chan struct{}
 	finalErr      error
-	threadLists   []threadLists   // thread by thread
-	stoppingWorld map[uint64]bool // goroutines that are stopping the world
+	threadLists   []threadLists   // of each thread
+	stoppingWorld map[uint64]bool // goroutines that stop the world as the last decoded generation ends
 
-	// What was noticed, over all generations.
+	// Orphans, LateTimes and Unknown count irregular events of all generations: events that refer to a
+	// goroutine or P which the stream did not introduce, times beyond timeMax, and event types that this
+	// package does not know.
 	Orphans           int64
 	LateTimes         int64
 	Unknown           int64
-	lowestUnknownType uint8 // the lowest unknown type met
+	lowestUnknownType uint8 // the lowest of the unknown types
 }
 
 type readResult struct {
@@ -49,12 +50,13 @@ type readResult struct {
 	err error
 }
 
-// NewDecoder returns a decoder of what rd reads. Close must be called.
+// NewDecoder returns a decoder of the generations that rd reads. The caller must call Close.
 func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 	d := newDecoder(workers)
 	d.Symbols = tracefmt.NewSymbols()
 	d.reader, d.nextIsFirst = rd, true
-	// Bytes take as much room as a third of what is made of them, and to read them takes a fiftieth of the time.
+	// Only one generation is read in advance: its bytes take a third of the memory of the decoded generation,
+	// and reading them takes a fiftieth of the time.
 	d.reads, d.readDone, d.quit = make(chan readResult), make(chan struct{}, 1), make(chan struct{})
 	go func() {
 		for {
@@ -87,8 +89,8 @@ func newDecoder(workers int) *Decoder {
 	return d
 }
 
-// Close stops reading. A Read of the source that is under way must be ended
-// by closing the source.
+// Close ends the reading in advance. It does not interrupt a Read of the source; the caller must close the source
+// for that.
 func (d *Decoder) Close() {
 	select {
 	case <-d.quit:
@@ -97,10 +99,9 @@ func (d *Decoder) Close() {
 	}
 }
 
-// Next returns the next generation's timelines. At the end the error is
-// io.EOF, a *tracefmt.Error that says how the trace is cut or damaged, or
-// ctx's. Generations that were skipped for their size come as nil without an
-// error.
+// Next returns the timelines of the next generation. At the end of the trace the error is io.EOF; for a truncated
+// or damaged trace it is a *tracefmt.Error with the details; after a cancellation it is the cause of ctx. For a
+// generation that was skipped because of its size, both results are nil.
 func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 	d.finalErr = cmp.Or(d.finalErr, context.Cause(ctx))
 	if d.finalErr != nil {
@@ -134,12 +135,13 @@ func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 	return g, err
 }
 
-// Recycle hands a generation's memory back; it must not be used afterwards.
+// Recycle returns the memory of a generation for reuse; the caller must not use g afterwards.
 func (d *Decoder) Recycle(g *Gen) {
 	d.pool.returnSlabs(g)
 	d.spareGens = append(d.spareGens, g)
 }
 
+// newGen returns an empty Gen, in recycled memory if there is any.
 func (d *Decoder) newGen() *Gen {
 	n := len(d.spareGens)
 	if n == 0 {
@@ -151,9 +153,10 @@ func (d *Decoder) newGen() *Gen {
 	return g
 }
 
+// decode decodes all threads of one generation, with all workers.
 func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	g := d.newGen()
-	d.tables.Strings, d.tables.Stacks = g.strings, g.stacks // for their memory
+	d.tables.Strings, d.tables.Stacks = g.strings, g.stacks // to reuse their memory
 	err := d.tables.Read(src, d.Symbols)
 	g.strings, g.stacks = d.tables.Strings, d.tables.Stacks
 	if err != nil {
@@ -164,7 +167,7 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	d.nextIsFirst = false
 	sc := tracefmt.NewScale(src.Freq)
 	g.Base = sc.NS(src.MinTime)
-	g.End = g.Base // until the last event of any thread
+	g.End = g.Base // raised below to the time of the last event
 	if src.HasSnapshot {
 		s := src.Snapshot
 		g.Snapshot = &s
@@ -197,7 +200,7 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 		}
 	})
 	if malformed.Load() {
-		// Nothing is counted: how far the others came depends on the workers.
+		// Counters stay unchanged: how many events the other workers decoded depends on their number.
 		d.Recycle(g)
 		return nil, fmt.Errorf("generation %d: an event runs over the end of its batch", src.Num)
 	}
@@ -228,9 +231,10 @@ func (d *Decoder) decode(src *tracefmt.Generation) (*Gen, error) {
 	return g, nil
 }
 
-// UnknownType returns an event type that was met but is not known, if any.
+// UnknownType returns the lowest event type that occurred but is not known, if there is one.
 func (d *Decoder) UnknownType() (uint8, bool) { return d.lowestUnknownType, d.Unknown > 0 }
 
+// classify returns the flags of the generation's stacks, by local id; nil without Classify.
 func (d *Decoder) classify(g *Gen) []uint8 {
 	d.localFlags = d.localFlags[:0]
 	if d.Classify == nil {
@@ -245,15 +249,15 @@ func (d *Decoder) classify(g *Gen) []uint8 {
 	return d.localFlags
 }
 
-// A thread is a thread's batches in file order.
+// A thread lists the batches of one thread in file order.
 type thread struct {
 	m       uint64
 	batches []int32
 	bytes   int
 }
 
-// groupByThread groups the batches by thread, largest thread first so that the
-// workers end at about the same time.
+// groupByThread groups the batches by thread. The largest thread comes first, so that all workers end at about the
+// same time.
 func groupByThread(src *tracefmt.Generation) []thread {
 	var threads []thread
 	threadIndex := make(map[uint64]int)
@@ -272,7 +276,7 @@ func groupByThread(src *tracefmt.Generation) []thread {
 	return threads
 }
 
-// onEachWorker runs f once a worker.
+// onEachWorker runs f for each worker concurrently and waits for all.
 func (d *Decoder) onEachWorker(f func(*worker)) {
 	if len(d.workers) == 1 {
 		f(d.workers[0])

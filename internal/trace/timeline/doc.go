@@ -1,23 +1,24 @@
-// Package timeline puts goroutines' and Ps' lives together from the threads'
-// streams of a trace, without bringing all events into one global order.
+// Package timeline decodes the event streams of a generation's threads into the lives of its goroutines and Ps,
+// without bringing all events into one global order.
 //
-// The reference reader (golang.org/x/exp/trace) orders every event of every
-// thread before it hands one out; that order is what costs its time. It is
-// not needed here. Inside one generation:
+// Input are the generations that package tracefmt reads. A [Decoder] turns each into a [Gen], and a [Window] over
+// consecutive Gens answers questions: the states of a goroutine ([Window.Spans]), the runs of the threads
+// ([Window.EachRun]), births, wakes, stops of the world.
 //
-//   - A thread's batches, in file order, are one ordered stream, and which
-//     goroutine it runs follows from that stream alone.
-//   - A goroutine's life is cut into pieces: a run on one thread (from the
-//     event that binds it to the one that unbinds it), or a single event about
-//     it in another goroutine's run (created, woken, status). The trace
-//     numbers the pieces of each goroutine densely from 0, so a piece's place
-//     is base[goroutine] + sequence number: no sorting.
+// The reference reader (golang.org/x/exp/trace) orders the events of all threads before it returns the first one.
+// Most of its time goes into that order, and no question above needs it. Inside one generation:
+//
+//   - The batches of a thread, in file order, are one ordered stream, which alone determines the goroutine that the
+//     thread runs.
+//   - The life of a goroutine consists of pieces. A piece is a run on one thread (from the event that binds the
+//     goroutine to the thread to the event that unbinds it), or one event about the goroutine in the run of another
+//     one (creation, wake, status). The trace numbers the pieces of each goroutine densely from 0, so a piece belongs
+//     at index slotBase[goroutine] + sequence number, and nothing has to be sorted.
 //   - Ps are numbered in the same way.
 //
-// So threads are decoded in parallel into flat columns of records, an index
-// places the pieces, and readers expand a goroutine's spans when and where
-// they need them. See [Gen] for the columns and [Window.Spans] for reading.
+// So workers decode threads in parallel into columns of 8-byte records, an index assigns the pieces to slots, and
+// a query expands the spans of one goroutine when it needs them.
 //
-// At a generation's border every live goroutine has a status event that
-// repeats the state it was in; it opens no new span.
+// At the start of a generation, each live goroutine has a status event, which repeats its state and begins no
+// span.
 package timeline

@@ -6,20 +6,19 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Gap is a stretch in which one thread wrote no event.
+// A Gap is an interval in which a thread wrote no event.
 type Gap struct {
 	From, To int64
-	Running  bool // a goroutine's code
-	Called   bool // a goroutine's system call
-	// Ended says that the thread wrote an event at To, else the generation
-	// ended; Stopped that by this event its goroutine was made to stop.
+	Running  bool // the thread ran a goroutine's code
+	Called   bool // the thread was in a goroutine's system call
+	// Ended reports that the thread wrote an event at To; otherwise the generation ended. Stopped reports that
+	// this event stopped its goroutine.
 	Ended, Stopped bool
 }
 
-// Gaps yields every thread of the generation with its gaps longer than least,
-// from since to the generation's end. The list is valid until the next. Threads
-// that write often are not looked at event by event, so the cost does not grow
-// with the number of events.
+// Gaps yields each thread of the generation with its gaps longer than minLength, between from and the generation's
+// end. The slice is valid until the next iteration. The events of threads that write often are not visited one by
+// one, so the cost does not grow with the number of events.
 func (g *Gen) Gaps(from, minLength int64) iter.Seq2[uint64, []Gap] {
 	return func(yield func(uint64, []Gap) bool) {
 		var buf []Gap
@@ -32,14 +31,13 @@ func (g *Gen) Gaps(from, minLength int64) iter.Seq2[uint64, []Gap] {
 	}
 }
 
-// threadGaps appends the gaps of one thread's stream; times are since the
-// generation's base. Stretches of the stream that are not longer than least as
-// a whole are passed over.
+// threadGaps appends the gaps of one thread's stream. Its times are relative to the generation's base. It skips
+// the interval between two waypoints if the whole interval is not longer than minLength.
 func (g *Gen) threadGaps(buf []Gap, waypoints []waypoint, from, minLength int64) []Gap {
 	end := g.End - g.Base
 	last, cur, running := from, uint32(0), false
-	// through looks at the events from one waypoint to the next; the first event
-	// of a generation repeats the state before it.
+	// scan visits the events between waypoint k and the next one. The first event of a generation repeats the
+	// state before it.
 	scan := func(k int, first bool, found func(Gap)) {
 		cur = waypoints[k].running
 		for timeOf, r := waypoints[k].rec, g.record(waypoints[k].rec); ; timeOf, r = g.next(timeOf) {
@@ -64,7 +62,7 @@ func (g *Gen) threadGaps(buf []Gap, waypoints []waypoint, from, minLength int64)
 			cur, running = runningAfter(r, cur)
 		}
 	}
-	// A waypoint is made when a batch begins, which may be before its first event.
+	// A waypoint's time is the begin of its batch, which may be before its first event.
 	timeOf := func(k int) int64 {
 		r := g.record(waypoints[k].rec)
 		if r.kind() == kindLink {
@@ -76,7 +74,7 @@ func (g *Gen) threadGaps(buf []Gap, waypoints []waypoint, from, minLength int64)
 		return r.time()
 	}
 	add := func(f Gap) { buf = append(buf, f) }
-	skipped := false // the stretch before
+	skipped := false // the interval before was skipped
 	for k := range waypoints {
 		to := end
 		if k+1 < len(waypoints) {
@@ -88,7 +86,7 @@ func (g *Gen) threadGaps(buf []Gap, waypoints []waypoint, from, minLength int64)
 			continue
 		}
 		if skipped {
-			scan(k-1, false, nil) // shorter than least, but it tells what came last
+			scan(k-1, false, nil) // no gap, but it determines the thread's state
 			skipped = false
 		}
 		scan(k, k == 0, add)
@@ -102,8 +100,8 @@ func (g *Gen) threadGaps(buf []Gap, waypoints []waypoint, from, minLength int64)
 	return buf
 }
 
-// runningAfter returns the goroutine that a thread has after an event, and whether it
-// is that goroutine's code which runs there.
+// runningAfter returns the goroutine that a thread has after an event, and whether the thread runs the goroutine's
+// code.
 func runningAfter(r record, cur uint32) (uint32, bool) {
 	switch tracefmt.EventType(r.kind()) {
 	case tracefmt.EvGoStart, tracefmt.EventType(kindSwitched), tracefmt.EvGoSyscallEnd:

@@ -8,8 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// gatherLists brings what the workers found beside the pieces into order of time
-// and resolves ids.
+// gatherLists joins the lists of all threads, orders them by time and resolves ids.
 func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
 	g.Heap = concat(g.Heap, d.threadLists, func(f *threadLists) []HeapPoint { return f.heap })
 	g.User = concat(g.User, d.threadLists, func(f *threadLists) []UserEvent { return f.user })
@@ -48,7 +47,7 @@ func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
 	if d.stoppingWorld == nil {
 		d.stoppingWorld = make(map[uint64]bool)
 	}
-	open := map[uint32]int{} // goroutine that stopped the world -> index in STW
+	open := map[uint32]int{} // goroutine that stops the world -> index in STW
 	for _, e := range extra {
 		t := g.Base + e.t
 		switch e.typ {
@@ -85,7 +84,7 @@ func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
 	for i := range g.STW {
 		end := g.STW[i].End
 		if end == 0 {
-			end = 1<<63 - 1 // goes on into the next generation
+			end = 1<<63 - 1 // continues in the next generation
 		}
 		top = max(top, end)
 		g.latestStopEnd = append(g.latestStopEnd, top)
@@ -97,7 +96,7 @@ func (d *Decoder) gatherLists(g *Gen, sc tracefmt.Scale) {
 	d.gatherMarks(g)
 }
 
-// concat joins what was found in all streams, in the memory of a list.
+// concat joins one list of all threads, in the memory of list.
 func concat[T any](list []T, streams []threadLists, listOf func(*threadLists) []T) []T {
 	n := 0
 	for i := range streams {
@@ -110,6 +109,7 @@ func concat[T any](list []T, streams []threadLists, listOf func(*threadLists) []
 	return list
 }
 
+// resolveUser sets the exported fields of an annotation from its arguments.
 func (g *Gen) resolveUser(e *UserEvent) {
 	e.G = g.ids.ids[e.g]
 	e.Task = e.arg[0]

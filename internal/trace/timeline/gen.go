@@ -8,24 +8,23 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Gen holds one generation's timelines in columns: the threads' records in
-// slabs, and for each goroutine the places of its pieces in order. All times
-// it gives are ns on the trace's own clock. It is read-only once decoded and
-// may be read by many goroutines at once.
+// A Gen holds the timelines of one generation in columns: the records of all threads in slabs, and for each
+// goroutine the slots of its pieces in order. All times that its methods return are ns on the trace's clock. After
+// decoding it is read-only, and many goroutines may read it concurrently.
 type Gen struct {
 	Num    uint64
-	Base   int64 // records' times count from here
-	End    int64 // the last time seen
+	Base   int64 // start of the generation; the times of records are relative to it
+	End    int64 // time of the last event
 	Events int64
 	Bytes  int64
-	Offset int64 // where it begins in the unpacked trace
-	// First says that this is the first generation of the trace: a status then
-	// means "so since before the trace began".
+	Offset int64 // position of its first byte in the unpacked trace
+	// First reports that this is the first generation of the trace: its statuses describe states that began
+	// before the trace.
 	First bool
 
-	// Snapshot ties the clocks together, where the format has it.
+	// Snapshot relates the trace's clock to other clocks; nil if the format has none.
 	Snapshot *tracefmt.ClockSnapshot
-	// SnapshotTime is the snapshot's instant on the trace's clock, ns.
+	// SnapshotTime is the time of the snapshot on the trace's clock, in ns.
 	SnapshotTime int64
 
 	Lists
@@ -40,8 +39,8 @@ type Gen struct {
 	moveTable
 }
 
-// reset prepares a generation that nobody uses any more for the next one.
-// Each part keeps its memory; what is not in a part is set in decoding.
+// reset prepares a Gen that is no longer used for the next generation. Each embedded part keeps its memory;
+// decoding sets the fields that belong to no part.
 func (g *Gen) reset() {
 	g.Num, g.Base, g.End, g.Events, g.Bytes, g.Offset, g.First = 0, 0, 0, 0, 0, 0, false
 	g.Snapshot, g.SnapshotTime = nil, 0
@@ -57,8 +56,8 @@ func (g *Gen) reset() {
 	g.moveTable.reset()
 }
 
-// Lists hold what is told beside the goroutines' lives, each in order of time
-// but for Marks and ProcEvents.
+// Lists hold the events that do not change the state of a goroutine. All are ordered by time except Marks and
+// ProcEvents.
 type Lists struct {
 	Samples    []Sample // CPU samples
 	Heap       []HeapPoint
@@ -67,12 +66,12 @@ type Lists struct {
 	GC         []GCEvent
 	Procs      []ProcsChange
 	Labels     []Label
-	ProcEvents []ProcEvent // thread by thread, each in its own order
-	Marks      []Mark      // by goroutine, then time: see MarksOf
+	ProcEvents []ProcEvent // thread by thread, in each thread's order
+	Marks      []Mark      // ordered by goroutine, then time: see EachMarked
 
-	latestStopEnd []int64  // by STW: the latest end so far
-	markBase      []uint32 // by dense goroutine: its first mark; one more at the end
-	markedOrder   []uint32 // memory of EachMarked
+	latestStopEnd []int64  // for each element of STW, the latest end up to it
+	markBase      []uint32 // index of each dense goroutine's first mark, and the total at the end
+	markedOrder   []uint32 // reused by EachMarked
 }
 
 func (l *Lists) reset() {
@@ -83,23 +82,22 @@ func (l *Lists) reset() {
 	}
 }
 
-// pieces are the goroutines' lives: the threads' records, and where those of
-// each goroutine are.
+// pieces hold the lives of the goroutines: the records of all threads, and the slots that refer to them.
 type pieces struct {
 	ids         goids
 	slabs       []*slab
-	slabWorker  []uint32         // by slab: the worker that filled it
-	tracked     [][]trackedStack // by worker: what its runs tell, run by run
-	slotBase    []uint32         // by dense goroutine: its first slot; one more at the end
+	slabWorker  []uint32         // for each slab, the worker that filled it
+	tracked     [][]trackedStack // for each worker, the tracked stacks of its runs, run by run
+	slotBase    []uint32         // index of each dense goroutine's first slot, and the total at the end
 	slots       []slot
-	startStacks []uint32 // by dense goroutine: start function's stack, local id
+	startStacks []uint32 // for each dense goroutine, the local id of its start function's stack
 	stacks      tracefmt.LocalIDs
 	strings     tracefmt.LocalIDs
-	irregular   []uint32 // goroutines ordered by time instead of by number
+	irregular   []uint32 // goroutines whose pieces are ordered by time, not by number
 	swept       atomic.Uint64
 }
 
-// reset keeps goids as they are: decoding resets them for as many as there may be.
+// reset leaves goids unchanged: decoding resets it for the number of goroutines that the generation may have.
 func (p *pieces) reset() {
 	p.slabs, p.slabWorker, p.slotBase, p.slots, p.startStacks = p.slabs[:0], p.slabWorker[:0], p.slotBase[:0], p.slots[:0], p.startStacks[:0]
 	p.stacks.Reset()
@@ -108,23 +106,23 @@ func (p *pieces) reset() {
 	p.swept.Store(0)
 }
 
-// HeapPoint is a change of the heap's live size or goal.
+// A HeapPoint is a change of the live heap's size or of the heap goal.
 type HeapPoint struct {
 	Time  int64
 	Bytes uint64
 	Goal  bool
 }
 
-// UserEvent is an annotation made with runtime/trace.
+// A UserEvent is an annotation that the program wrote with runtime/trace.
 type UserEvent struct {
 	Time int64
 	Kind UserKind
 	G    uint64 // goroutine
 	Task uint64
-	// Parent is the parent task of a task's begin; 0 for none.
+	// Parent is the parent task of a TaskBegin; 0 for none.
 	Parent uint64
-	Name   tracefmt.StringID // name of a task or region, key of a log
-	Value  tracefmt.StringID // a log's message
+	Name   tracefmt.StringID // name of a task or region, or category of a log message
+	Value  tracefmt.StringID // text of a log message
 	Stack  tracefmt.StackID
 
 	g   uint32
@@ -133,7 +131,7 @@ type UserEvent struct {
 	arg [3]uint64
 }
 
-// UserKind says which annotation a UserEvent is.
+// UserKind distinguishes the annotations of runtime/trace.
 type UserKind uint8
 
 // The annotations of runtime/trace.
@@ -145,8 +143,8 @@ const (
 	LogMessage
 )
 
-// STWRange is one stop of the world, from the wish to stop to the restart.
-// An End of 0 means that it goes on past this generation.
+// An STWRange is one stop of the world, from the request to stop until the restart. An End of 0 means that it
+// continues after this generation, a Start of 0 that it began before.
 type STWRange struct {
 	Start, End int64
 	Kind       tracefmt.StringID
@@ -154,24 +152,23 @@ type STWRange struct {
 	Stack      tracefmt.StackID
 }
 
-// GCEvent is a border of a GC cycle's mark phase.
+// A GCEvent is the begin or the end of the mark phase of a GC cycle.
 type GCEvent struct {
 	Time  int64
-	Begin bool // false: end
-	// Active says that the cycle had begun before this generation.
+	Begin bool // false for the end
+	// Active reports that the mark phase had begun before this generation.
 	Active bool
 	Stack  tracefmt.StackID
 }
 
-// ProcsChange is a value of GOMAXPROCS, given at the start of every
-// generation and at changes.
+// A ProcsChange is a value of GOMAXPROCS. The trace repeats it at the start of each generation.
 type ProcsChange struct {
 	Time  int64
 	N     int
 	Stack tracefmt.StackID
 }
 
-// Label is the name of a goroutine of the runtime: a GC worker and its mode.
+// A Label is the name that the runtime gives one of its goroutines, such as "GC (idle)".
 type Label struct {
 	Time int64
 	G    uint64
@@ -187,14 +184,13 @@ type Sample struct {
 	Stack tracefmt.StackID
 }
 
-// isIrregular reports whether a goroutine's pieces are not in the order of
-// their numbers.
+// isIrregular reports whether a goroutine's pieces are not ordered by their numbers: see placeByTime.
 func (g *Gen) isIrregular(d uint32) bool {
 	_, ok := slices.BinarySearch(g.irregular, d)
 	return ok
 }
 
-// extraEvent is a rare event, kept as found until the generation is whole.
+// An extraEvent is a rare event. It is stored unchanged until all threads are decoded.
 type extraEvent struct {
 	t    int64
 	g    uint32
@@ -203,12 +199,13 @@ type extraEvent struct {
 	x, y uint64
 }
 
+// record returns the record that r refers to.
 func (g *Gen) record(r ref) record {
 	s := g.slabs[r>>slabBits]
 	return record{s.words[r&slabMask], s}
 }
 
-// next returns the record behind r in its thread's stream.
+// next returns the record after r in its thread's stream, and a reference to it.
 func (g *Gen) next(r ref) (ref, record) {
 	r++
 	rec := g.record(r)
@@ -219,31 +216,32 @@ func (g *Gen) next(r ref) (ref, record) {
 	return r, rec
 }
 
-// Stack translates a record's stack.
+// stack translates a stack's id in this generation to its id in the symbols.
 func (g *Gen) stack(local uint32) tracefmt.StackID {
 	return tracefmt.StackID(g.stacks.Get(uint64(local)))
 }
 
+// str translates a string's id in this generation to its id in the symbols.
 func (g *Gen) str(local uint32) tracefmt.StringID {
 	return tracefmt.StringID(g.strings.Get(uint64(local)))
 }
 
-// Goroutines calls f for every goroutine that the generation knows.
+// Goroutines calls f for each goroutine that occurs in the generation.
 func (g *Gen) Goroutines(f func(id uint64)) {
 	for _, id := range g.ids.ids[1:] {
 		f(id)
 	}
 }
 
-// slabPool gives slabs to generations and takes them back, and chunks of pieces to workers.
+// A slabPool holds unused memory: slabs and the memory of marks for generations, chunks of pieces for workers.
 type slabPool struct {
 	mu          sync.Mutex
 	spareSlabs  []*slab
 	spareChunks []*[pieceChunk]piece
-	spareMarks  []Mark // memory of a generation's
+	spareMarks  []Mark // of one generation
 }
 
-// takeChunk returns room for more pieces.
+// takeChunk returns memory for pieceChunk pieces.
 func (p *slabPool) takeChunk() *[pieceChunk]piece {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +254,7 @@ func (p *slabPool) takeChunk() *[pieceChunk]piece {
 	return c
 }
 
-// returnChunks takes back the room of all pieces of a list.
+// returnChunks takes all chunks of a list back and empties the list.
 func (p *slabPool) returnChunks(l *pieceList) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,6 +262,7 @@ func (p *slabPool) returnChunks(l *pieceList) {
 	l.chunks, l.end = l.chunks[:0], 0
 }
 
+// takeSlab adds a slab to a generation, on behalf of a worker, and returns it with its index.
 func (p *slabPool) takeSlab(g *Gen, workerID uint32) (*slab, uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,6 +277,7 @@ func (p *slabPool) takeSlab(g *Gen, workerID uint32) (*slab, uint32) {
 	return s, uint32(len(g.slabs) - 1)
 }
 
+// returnSlabs takes all slabs of a generation back.
 func (p *slabPool) returnSlabs(g *Gen) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

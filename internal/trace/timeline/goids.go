@@ -7,30 +7,30 @@ import (
 	"sync/atomic"
 )
 
-// goidPage holds the dense ids of 256 neighbouring goroutine ids. Goroutine
-// ids are nearly dense in a generation, so pages beat a map by far.
+// A goidPage holds the dense numbers of 256 consecutive goroutine ids. The ids of a generation are nearly dense,
+// so pages are much faster than a map.
 type goidPage [256]atomic.Uint32
 
+// A goids assigns dense numbers, from 1 on, to the goroutine ids of a generation.
 type goids struct {
 	mu    sync.Mutex
 	pages map[uint64]*goidPage
-	ids   []uint64 // by dense id; ids[0] is no goroutine
+	ids   []uint64 // by dense number; ids[0] is unused
 	spare []*goidPage
-	// Ids that are not dense, which the runtime does not give, must not cost a
-	// page each: beyond most pages, which follows from the bytes read, they go
-	// to a map.
+	// Sparse ids, which the runtime does not assign, must not cost a page each: beyond maxPages, which is
+	// derived from the size of the generation, they are in a map.
 	maxPages int
 	sparse   map[uint64]uint32
-	// Once all ids are given: the pages from number first on, without a map.
+	// After seal: the pages from number firstPage on, for lookups without a map.
 	firstPage uint64
 	pageRow   []*goidPage
 }
 
-// seal prepares for lookups: where the pages are near each other, as they are
-// but for the oldest goroutines, they are found by number.
+// seal prepares lookups after the last assignment: it lists the pages that are near each other, which are all
+// except those of the oldest goroutines, by number.
 func (t *goids) seal() {
 	keys := slices.Sorted(maps.Keys(t.pages))
-	// The longest tail of pages in which at least one number in four is used.
+	// Use the longest tail of the pages in which at least one number in four is used.
 	i := 0
 	for i < len(keys) && keys[len(keys)-1]-keys[i] > 4*uint64(len(keys)-i)+64 {
 		i++
@@ -48,6 +48,7 @@ func (t *goids) seal() {
 	}
 }
 
+// reset removes all ids, and limits the pages for a generation of the given size.
 func (t *goids) reset(bytes int64) {
 	t.maxPages = 1024 + int(bytes/512)
 	t.sparse = nil
@@ -63,6 +64,7 @@ func (t *goids) reset(bytes int64) {
 	t.firstPage, t.pageRow = 0, t.pageRow[:0]
 }
 
+// page returns the page with a number, nil if there are too many pages.
 func (t *goids) page(key uint64) *goidPage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,6 +80,7 @@ func (t *goids) page(key uint64) *goidPage {
 	return p
 }
 
+// assign returns the dense number of an id on a page, a new one if it has none.
 func (t *goids) assign(p *goidPage, id uint64) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,8 +93,8 @@ func (t *goids) assign(p *goidPage, id uint64) uint32 {
 	return v
 }
 
-// lookup returns the dense id of a goroutine, 0 if the generation has none.
-// It must not run beside assign.
+// lookup returns the dense number of a goroutine, 0 if the generation has none. It must not run concurrently with
+// assign.
 func (t *goids) lookup(id uint64) uint32 {
 	if k := id>>8 - t.firstPage; k < uint64(len(t.pageRow)) {
 		if p := t.pageRow[k]; p != nil {
@@ -106,6 +109,7 @@ func (t *goids) lookup(id uint64) uint32 {
 	return t.sparse[id]
 }
 
+// assignSparse returns the dense number of an id in the map, a new one if it has none.
 func (t *goids) assignSparse(id uint64) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,6 +125,8 @@ func (t *goids) assignSparse(id uint64) uint32 {
 	return v
 }
 
+// denseID returns the dense number of a goroutine, a new one if it has none. The worker caches the pages that it
+// uses.
 func (w *worker) denseID(id uint64) uint32 {
 	if id == 0 {
 		return 0

@@ -6,32 +6,33 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A kind is an event type of the format, or one of ours. It has six bits in a record.
+// A kind is an event type of the trace format, or one of the three kinds below that only this package writes. A
+// record stores it in six bits.
 type kind uint8
 
 const (
-	// kindSwitched starts the run of a coroutine that was switched to; peer is
-	// the goroutine that switched.
+	// kindSwitched begins the run of a coroutine that another goroutine switched to; its peer is that other
+	// goroutine.
 	kindSwitched kind = 60 + iota
-	// kindLink says where the stream goes on.
+	// kindLink refers to the slab in which the stream continues.
 	kindLink
 	// kindEnd ends a thread's stream.
 	kindEnd
 )
 
-// A trait is what events of several kinds have in common.
+// A trait is a property that several kinds of events share.
 type trait uint8
 
 const (
-	beginsRun    trait = 1 << iota // begins a run of a goroutine on the thread
-	changesState                   // changes the state of the goroutine that runs
-	leavesThread                   // and takes it off the thread
-	endsLife                       // and ends it
-	createsOther                   // creates another goroutine, which is not on the thread
-	repeatsState                   // says what state a goroutine is in, the one on the thread or another one
+	beginsRun    trait = 1 << iota // the event begins a run of a goroutine on the thread
+	changesState                   // it changes the state of the running goroutine
+	leavesThread                   // it unbinds the running goroutine from the thread
+	endsLife                       // it ends the life of the running goroutine
+	createsOther                   // it creates another goroutine, which does not run on this thread
+	repeatsState                   // it repeats the state of a goroutine, on this thread or elsewhere
 )
 
-// A payload is what a record of a kind has beside its time.
+// A payload names the fields that a record has in addition to its time and kind.
 type payload uint8
 
 const (
@@ -42,7 +43,8 @@ const (
 	statusStackPayload
 )
 
-// kinds says what an event is for goroutines. An event type of the format that is not here is nothing for them, but may have a stack.
+// kinds describes each kind of event as far as it concerns goroutines. Event types of the format that are missing
+// here do not concern goroutines, but may have a stack.
 var kinds = [kindMask + 1]struct {
 	traits  trait
 	payload payload
@@ -70,20 +72,18 @@ var kinds = [kindMask + 1]struct {
 	kindEnd:                        {0, stackPayload, moveEnd},
 }
 
-// hasTrait reports whether an event has a trait, or one of several.
+// hasTrait reports whether an event has trait t, or at least one of several combined traits.
 func (r record) hasTrait(t trait) bool { return kinds[r.kind()&kindMask].traits&t != 0 }
 
-// opensRun reports whether a piece that begins with r goes on as a run of its
-// goroutine on the thread.
+// opensRun reports whether a piece that begins with r is a run of its goroutine on the thread.
 func opensRun(r record) bool { return r.hasTrait(beginsRun) || r.hasTrait(repeatsState) && r.binds() }
 
-// endsWalk reports whether a walk along a run is over at r in any case: at the
-// stream's end, or where the thread has another goroutine. In a sound trace
-// the run has ended before; in a damaged one the walks of many runs over one
-// stream must not add up to the square of its length.
+// endsWalk reports whether a walk along a run must end before r: at the end of the stream, or where another
+// goroutine begins to run on the thread. In a sound trace the run ends earlier. In a damaged trace, this bound
+// keeps the walks over all runs of a stream from taking time that grows with the square of its length.
 func endsWalk(r record) bool { return r.kind() == kindEnd || opensRun(r) }
 
-// runEvents yields the events of the run that the record at at begins, up to the one that ends it.
+// runEvents yields the events of the run that begins at rec, up to and including the event that ends it.
 func (g *Gen) runEvents(rec ref) iter.Seq[record] {
 	return func(yield func(record) bool) {
 		for rec, r := g.next(rec); !endsWalk(r) && yield(r) && !r.hasTrait(leavesThread); rec, r = g.next(rec) {
@@ -91,7 +91,8 @@ func (g *Gen) runEvents(rec ref) iter.Seq[record] {
 	}
 }
 
-// endOfRun returns the event that ends the run which a piece begins with.
+// endOfRun returns the event that ends the run which begins at rec. ok is false if no run begins there, or none
+// ends.
 func (g *Gen) endOfRun(rec ref) (end record, ok bool) {
 	if !opensRun(g.record(rec)) {
 		return record{}, false

@@ -11,17 +11,18 @@ import (
 type Birth struct {
 	Time    int64
 	G       uint64
-	Creator uint64           // the creator; 0 for the runtime (a timer's function)
-	Start   tracefmt.StackID // the function it starts with
-	Stack   tracefmt.StackID // the creator's stack
+	Creator uint64           // the goroutine that created it; 0 if the runtime did, for a timer's function
+	Start   tracefmt.StackID // stack whose only frame is its start function
+	Stack   tracefmt.StackID // stack of the creator
 }
 
-// SortBirths puts births in order of time.
+// SortBirths sorts births by time, those of equal time by goroutine.
 func SortBirths(list []Birth) {
 	slices.SortFunc(list, func(a, b Birth) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.G, b.G)) })
 }
 
-// Births appends to out the goroutines created in this generation whose start function's stack is wanted, in no order.
+// Births appends to out the goroutines that were created in this generation and whose start function is wanted, in
+// no order.
 func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Birth {
 	for d := 1; d < len(g.startStacks); d++ {
 		if g.startStacks[d] == 0 {
@@ -39,6 +40,7 @@ func (g *Gen) Births(wanted func(start tracefmt.StackID) bool, out []Birth) []Bi
 	return out
 }
 
+// birth returns the creation of a goroutine, without its start function; false if it was not in this generation.
 func (g *Gen) birth(d uint32) (Birth, bool) {
 	s := g.firstSlot(d)
 	if s == nil {
@@ -51,7 +53,7 @@ func (g *Gen) birth(d uint32) (Birth, bool) {
 	return Birth{Time: g.Base + r.time(), G: g.ids.ids[d], Creator: g.ids.ids[s.creatorOrWaker()], Stack: g.stack(r.stack())}, true
 }
 
-// firstSlot returns the first thing known of a goroutine, nil if that is not in a record.
+// firstSlot returns the first slot of a goroutine that has a record, nil if none has.
 func (g *Gen) firstSlot(d uint32) *slot {
 	for k := g.slotBase[d]; k < g.slotBase[d+1]; k++ {
 		if s := &g.slots[k]; s.rec != 0 {
@@ -61,8 +63,7 @@ func (g *Gen) firstSlot(d uint32) *slot {
 	return nil
 }
 
-// BirthOf returns when and by whom a goroutine was created, if that was in
-// this generation.
+// BirthOf returns the creation of a goroutine, false if it was not in this generation.
 func (g *Gen) BirthOf(id uint64) (Birth, bool) {
 	d := g.ids.lookup(id)
 	if d == 0 {
@@ -75,10 +76,10 @@ func (g *Gen) BirthOf(id uint64) (Birth, bool) {
 	return b, ok
 }
 
-// Knows reports whether the goroutine lived in this generation.
+// Knows reports whether a goroutine occurs in this generation.
 func (g *Gen) Knows(id uint64) bool { return g.ids.lookup(id) != 0 }
 
-// Death returns when a goroutine ended, if that was in this generation.
+// Death returns when a goroutine ended, false if it did not end in this generation.
 func (g *Gen) Death(id uint64) (int64, bool) {
 	d := g.ids.lookup(id)
 	if d == 0 || g.slotBase[d] == g.slotBase[d+1] {
@@ -95,27 +96,25 @@ func (g *Gen) Death(id uint64) (int64, bool) {
 	return g.Base + end.time(), true
 }
 
-// Pieces returns how many pieces (runs and events about it) a goroutine has
-// in this generation: a measure of how much happened to it.
+// Pieces returns the number of a goroutine's pieces (its runs and the events about it), a measure of its activity.
 func (g *Gen) Pieces(id uint64) int {
 	d := g.ids.lookup(id)
 	return int(g.slotBase[d+1] - g.slotBase[d])
 }
 
-// A Life is what a generation shows of a goroutine.
+// A Life summarizes a goroutine within one generation.
 type Life struct {
 	ID uint64
-	// Born and Died are the instants of its creation and end, 0 for those that
-	// lie outside of the generation.
+	// Born and Died are the times of its creation and end, 0 if they are not in this generation.
 	Born, Died int64
-	// Start is the stack that it was created to run, 0 where the generation does
-	// not show its creation; Stack is then the first stack of its own seen.
+	// Start is the stack of its start function, 0 if its creation is not in this generation. Stack is then the
+	// first stack of its events, 0 if they have none.
 	Start, Stack tracefmt.StackID
-	// Pieces are its runs and the events about it: a measure of how much happened.
+	// Pieces is the number of its runs and of the events about it, a measure of its activity.
 	Pieces int
 }
 
-// Lives calls f for every goroutine that the generation knows.
+// Lives calls f for each goroutine that occurs in the generation.
 func (g *Gen) Lives(f func(Life)) {
 	for d := uint32(1); int(d)+1 < len(g.slotBase); d++ {
 		l := Life{ID: g.ids.ids[d], Pieces: int(g.slotBase[d+1] - g.slotBase[d])}
@@ -133,9 +132,9 @@ func (g *Gen) Lives(f func(Life)) {
 	}
 }
 
-// EachStart calls f for every goroutine that the generation knows, with the
-// function that it was created to run, 0 if it was not created in this
-// generation, and the number of its pieces. It touches no record.
+// EachStart calls f for each goroutine that occurs in the generation, with the stack of its start function and its
+// number of pieces. start is 0 if its creation is not in this generation. EachStart reads no record, so it is
+// cheap.
 func (g *Gen) EachStart(f func(id uint64, start tracefmt.StackID, pieces int)) {
 	for d := 1; d+1 < len(g.slotBase); d++ {
 		start := tracefmt.StackID(0)
@@ -146,8 +145,7 @@ func (g *Gen) EachStart(f func(id uint64, start tracefmt.StackID, pieces int)) {
 	}
 }
 
-// AnyStack returns the first stack that a goroutine shows of itself in this
-// generation, 0 if it shows none.
+// AnyStack returns the first stack of a goroutine's own events in this generation, 0 if they have none.
 func (g *Gen) AnyStack(id uint64) tracefmt.StackID {
 	if d := g.ids.lookup(id); d != 0 {
 		return g.anyStack(d)
@@ -155,7 +153,7 @@ func (g *Gen) AnyStack(id uint64) tracefmt.StackID {
 	return 0
 }
 
-// anyStack returns the first stack that a goroutine shows of itself.
+// anyStack is AnyStack for a dense goroutine.
 func (g *Gen) anyStack(d uint32) tracefmt.StackID {
 	found := tracefmt.StackID(0)
 	g.stacksOf(d, func(id tracefmt.StackID) bool {
@@ -165,8 +163,8 @@ func (g *Gen) anyStack(d uint32) tracefmt.StackID {
 	return found
 }
 
-// stacksOf calls f for the stacks that a goroutine shows of itself, until f
-// returns false: not those of its creator or waker.
+// stacksOf calls f for each stack of a goroutine's own events until f returns false. Stacks of its creator and its
+// wakers are not among them.
 func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 	for _, s := range g.slots[g.slotBase[d]:g.slotBase[d+1]] {
 		if s.rec == 0 {
@@ -181,7 +179,7 @@ func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 		}
 		for r := range g.runEvents(s.rec) {
 			if r.hasTrait(repeatsState) {
-				continue // another goroutine's
+				continue // about another goroutine
 			}
 			if st := r.stack(); st != 0 && !f(g.stack(st)) {
 				return
@@ -190,8 +188,8 @@ func (g *Gen) stacksOf(d uint32, f func(tracefmt.StackID) bool) {
 	}
 }
 
-// WithStack calls f for every goroutine that shows a wanted stack of itself in
-// this generation, or was created to run one. Wanted is indexed by stack.
+// WithStack calls f for each goroutine that has a wanted stack in its own events of this generation, or was
+// created in it with a wanted start function. wanted is indexed by stack.
 func (g *Gen) WithStack(wanted []bool, f func(id uint64)) {
 	isWanted := func(id tracefmt.StackID) bool { return int(id) < len(wanted) && wanted[id] }
 	if !g.stacks.Any(func(id uint32) bool { return isWanted(tracefmt.StackID(id)) }) {

@@ -6,23 +6,20 @@ import (
 	"sync"
 )
 
-// A Load is goroutine-time, in ns, that was spent in each state during one
-// step of time: divided by the step's length it is the mean number of
-// goroutines in that state.
+// A Load is the goroutine-time, in ns, spent in each state during one step. Divided by the length of the step, it
+// is the mean number of goroutines in that state.
 type Load struct{ Running, Runnable, Syscall int64 }
 
-// maxLoads bounds the steps that Loads returns, whatever times a trace claims.
+// maxLoads bounds the number of steps, for traces with wrong times.
 const maxLoads = 1 << 16
 
-// Loads adds up how many goroutines were running, ready to run and in system
-// calls in each step of time from the generation's start to until. Steps begin
-// at whole multiples of step; step is doubled until there are at most 65536 of
-// them, and returned.
+// Loads returns the goroutine-time spent running, runnable and in system calls in each step from the generation's
+// start to end. Steps begin at multiples of step. Loads doubles step until there are at most 65536 steps, and
+// returns it too.
 //
-// No order of events is needed for that: one that begins a state at t adds the
-// time from t to until, one that ends it takes that away again. So this is one
-// pass over the records as they lie in memory, about 1 ns each; what it finds is
-// kept for other steps and other ends.
+// The order of events is not needed: an event that begins a state at t adds the time from t to end, an event that
+// ends the state subtracts it. So one pass over the records in memory order suffices, at about 1 ns each. Its
+// counts are stored and serve other steps and ends.
 func (g *Gen) Loads(end, step int64) ([]Load, int64) {
 	if end <= g.Base || step <= 0 {
 		return nil, step
@@ -39,35 +36,35 @@ func (g *Gen) Loads(end, step int64) ([]Load, int64) {
 	return m.loads(g.Base, end, step), step
 }
 
-// A move is what an event does to the numbers of goroutines in the states.
+// A move is how an event changes the numbers of goroutines in the states.
 type move uint8
 
 const (
 	noMove             move = iota
-	moveStart               // ready to running
-	moveReady               // to ready: woken, born
-	moveHalt                // from running: waits, ends
-	moveYield               // running to ready
-	moveEnterCall           // running to a call
-	moveLeaveCall           // a call to running
-	moveLeaveCallReady      // a call to ready: came back without a P
-	moveToRunning           // to running
-	moveToCall              // to a call
-	moveFromCall            // from a call
+	moveStart               // runnable to running
+	moveReady               // to runnable: woken, created
+	moveHalt                // from running: blocks, ends
+	moveYield               // running to runnable
+	moveEnterCall           // running to system call
+	moveLeaveCall           // system call to running
+	moveLeaveCallReady      // system call to runnable: returned without a P
+	moveToRunning           // waiting or unknown to running
+	moveToCall              // not alive or unknown to system call
+	moveFromCall            // from system call
 	numMoves
-	// The others are no moves at their own time.
+	// The kinds below change no number at their own time.
 	moveStatus
 	moveLink
 	moveEnd
 )
 
-// deltas are what a move does to the numbers running, ready, in a call.
+// deltas are the changes of a move to the numbers running, runnable and in system calls.
 var deltas = [numMoves][3]int64{
 	moveStart: {+1, -1, 0}, moveReady: {0, +1, 0}, moveHalt: {-1, 0, 0}, moveYield: {-1, +1, 0}, moveEnterCall: {-1, 0, +1}, moveLeaveCall: {+1, 0, -1},
 	moveLeaveCallReady: {0, +1, -1}, moveToRunning: {+1, 0, 0}, moveToCall: {0, 0, +1}, moveFromCall: {0, 0, -1},
 }
 
-// moveTable are the moves of a generation, counted when they are first asked for.
+// A moveTable holds the moves of a generation, counted on the first use.
 type moveTable struct {
 	movesOnce sync.Once
 	moves     moveCounts
@@ -77,18 +74,19 @@ func (t *moveTable) reset() {
 	*t = moveTable{moves: moveCounts{bins: t.moves.bins[:0], listed: t.moves.listed[:0]}}
 }
 
-// moveCounts are the moves of a generation by step. Times are since its base.
+// moveCounts count the moves of a generation by step. Times are relative to the generation's base.
 type moveCounts struct {
 	step   int64
-	leadIn int64 // how much of the first step lies before the base
+	leadIn int64 // part of the first step that is before the base
 	bins   []bin
-	// Those from late on are told one by one: where the generation ends is known when the next one begins, and the two may overlap.
-	// None are told if they were too many.
+	// Moves at listedFrom and later are listed one by one: the end of a generation is only known when the next
+	// one begins, and the two may overlap. listed is nil if there were too many.
 	listedFrom int64
 	listed     []timedMove
 }
 
-// A bin adds up the moves in one step: what they do to the numbers of goroutines, and that times how long after the step's start.
+// A bin sums the moves in one step: their changes to the numbers, and these changes multiplied by the time since
+// the step's start.
 type bin struct{ count, time [3]int64 }
 
 type timedMove struct {
@@ -97,14 +95,15 @@ type timedMove struct {
 }
 
 const (
-	// fineStep divides the steps that are asked for.
+	// fineStep is the default step; the steps that callers request are multiples of it.
 	fineStep = 2e6
-	// listedTail is how much of a generation may lie behind the start of the next one, in most traces.
+	// listedTail is the longest overlap of a generation with the next one in most traces.
 	listedTail = 20e6
-	// maxListedMoves bounds the moves in that, whatever times a trace claims.
+	// maxListedMoves bounds the listed moves, for traces with wrong times.
 	maxListedMoves = 1 << 16
 )
 
+// countMoves counts the moves of the generation with the default step.
 func (g *Gen) countMoves() {
 	step := int64(fineStep)
 	for (g.End-g.Base)/step >= maxLoads {
@@ -113,7 +112,7 @@ func (g *Gen) countMoves() {
 	g.moves.count(g, step, max(0, g.End-g.Base-listedTail), maxListedMoves)
 }
 
-// count counts the moves by step until late, and lists those from there on if they are at most so many.
+// count counts the moves before listedFrom by step, and lists the later ones if there are at most maxListed.
 func (m *moveCounts) count(g *Gen, step, listedFrom int64, maxListed int) {
 	m.step, m.leadIn, m.listedFrom = step, g.Base%step, listedFrom
 	n := int((listedFrom + m.leadIn + step - 1) / step)
@@ -129,14 +128,14 @@ func (m *moveCounts) count(g *Gen, step, listedFrom int64, maxListed int) {
 	}
 }
 
-// countStream adds the events of one thread.
+// countStream counts the moves of one thread's stream, which begins at rec.
 func (m *moveCounts) countStream(g *Gen, rec ref, maxListed int) {
 	var (
 		slab, n               = g.slabs[rec>>slabBits], rec & slabMask
 		unit                  = slab.layout.unit & 63
-		step                  stepCounts // what lies in the step of the last event: the next one's is mostly the same
-		seenKinds             uint64     // kinds of events in it, a bit each
-		stepBegin, stepLength uint64     // where it begins, and how long it lasts, in units of the clock
+		step                  stepCounts // counts of the step of the last event; the next event is mostly in the same step
+		seenKinds             uint64     // set of the kinds in step, one bit each
+		stepBegin, stepLength uint64     // begin and length of the step in units of the clock
 	)
 	for {
 		word := slab.words[n&slabMask]
@@ -174,7 +173,7 @@ func (m *moveCounts) countStream(g *Gen, rec ref, maxListed int) {
 		}
 		switch kinds[k].move {
 		case moveStatus:
-			// It says what was so when the generation began.
+			// A status describes the state at the generation's begin.
 			c := noMove
 			switch statusState(record{word, slab}.status()) {
 			case Running:
@@ -199,25 +198,26 @@ func (m *moveCounts) countStream(g *Gen, rec ref, maxListed int) {
 	}
 }
 
-// listMove lists a move, and no more than one beyond the most.
+// listMove appends a move to the list, which may grow to one more than maxListed.
 func (m *moveCounts) listMove(t int64, c move, maxListed int) {
 	if len(m.listed) <= maxListed {
 		m.listed = append(m.listed, timedMove{t, c})
 	}
 }
 
-// stepStart returns when a step begins.
+// stepStart returns the begin of step i.
 func (m *moveCounts) stepStart(i int64) int64 { return max(0, i*m.step-m.leadIn) }
 
-// stepCounts are the events of one step by kind: what they mean is worked out once a step, not once an event.
+// stepCounts count the events of one step by kind. Their meaning is evaluated once for each step, not for each
+// event.
 type stepCounts struct {
 	bin   *bin
 	from  int64
 	count [kindMask + 1]int64
-	time  [kindMask + 1]uint64 // in units of the clock, since the step's first
+	time  [kindMask + 1]uint64 // sum of times since the step's begin, in units of the clock
 }
 
-// flush adds the kinds of events that were met to the step's bin.
+// flush adds the counts of the seen kinds to the bin, and clears them.
 func (s *stepCounts) flush(seenKinds, stepBegin uint64, unit uint8) {
 	for ; seenKinds != 0; seenKinds &= seenKinds - 1 {
 		k := bits.TrailingZeros64(seenKinds) & kindMask
@@ -231,6 +231,7 @@ func (s *stepCounts) flush(seenKinds, stepBegin uint64, unit uint8) {
 	}
 }
 
+// add adds a move at time t after the step's start.
 func (b *bin) add(c move, t int64) {
 	for i, d := range deltas[c] {
 		b.count[i] += d
@@ -238,11 +239,12 @@ func (b *bin) add(c move, t int64) {
 	}
 }
 
-// loads adds to each step's own moves what goes on from the steps before. step is a multiple of the moves' own.
+// loads converts the counts into loads. It adds to the moves of each step the goroutines whose state continues
+// from earlier steps. step is a multiple of the step of the counts.
 func (m *moveCounts) loads(base, end, step int64) []Load {
 	lead := base % step
 	length := end - base
-	stepMoves := make([]bin, (length+lead+step-1)/step) // of each step; times are until its end
+	stepMoves := make([]bin, (length+lead+step-1)/step) // of each step; times are relative to the step's end
 	for k := range m.bins {
 		binStart := m.stepStart(int64(k))
 		if binStart >= length {

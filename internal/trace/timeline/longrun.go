@@ -10,27 +10,28 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A run may hold any number of events: one goroutine releases or creates a million others, or does a million pieces of work
-// without ever being preempted. Reading a part of such a run must not cost what lies before it, and reading all of
-// it for each of N goroutines that waited for its end must not cost N times all its events. A longRun, made when a run proves to be long,
-// answers both: marks to enter it in the middle, and sums of the stretches between them.
+// A run can have any number of events: one goroutine may release or create a million others, or do a million
+// pieces of work without being preempted. Reading a part of such a run must not cost as much as the events before
+// it, and reading the whole run for each of N goroutines that waited for its end must not cost N times its events.
+// A longRun, created when a run proves to be long, solves both: its marks allow readers to enter the run in the
+// middle, and its sums summarize the intervals between marks.
 
 const (
-	// markEvery is how many events lie between two marks.
+	// markEvery is the number of events between two marks.
 	markEvery = 64
-	// longRunAfter is how many events of a run are passed before a longRun is made for it.
+	// longRunAfter is the number of events of a run after which a longRun is created for it.
 	longRunAfter = 2 * markEvery
-	// coarseParts is how many parts the middle of a run is told in, about, to one who asks for less detail; one with less than
-	// half as many stretches between marks is told event by event.
+	// coarseParts is about how many parts summarize the middle of a run in a query for less detail. A run with
+	// fewer than half as many intervals between marks is expanded event by event.
 	coarseParts = 32
-	// coarseSpans is after how many spans all later runs are told in coarseFewerParts parts each.
+	// coarseSpans is the number of spans after which each later run is summarized in coarseFewerParts parts.
 	coarseSpans      = 512
 	coarseFewerParts = 4
-	// coarseKinds bounds how many kinds of time one part distinguishes; the shortest go together without a stack.
+	// coarseKinds bounds the kinds of time in one part; the shortest kinds are joined without a stack.
 	coarseKinds = 16
 )
 
-// longKey names a run and what its goroutine was in the middle of as it began.
+// A longKey identifies a run and the state of its goroutine at the run's begin.
 type longKey struct {
 	rec         ref
 	state       State
@@ -38,7 +39,7 @@ type longKey struct {
 	assistStack tracefmt.StackID
 }
 
-// longIndex has the long runs that were asked for so far.
+// A longIndex holds the long runs that queries have visited.
 type longIndex struct {
 	longMu   sync.Mutex
 	longRuns map[longKey]*longRun
@@ -46,37 +47,39 @@ type longIndex struct {
 
 func (l *longIndex) reset() { *l = longIndex{} }
 
+// A longRun has the marks of a run and the sums between them.
 type longRun struct {
 	marks []runMark
-	// parts[l][i] is the time from mark i<<l to mark (i+1)<<l, by kind.
+	// sums[l][i] is the time from mark i<<l to mark (i+1)<<l, by kind.
 	sums [][][]kindTime
 }
 
-// A runMark is a place in a run: the event at rec has happened, and open is the span that is not over.
+// A runMark is a position in a run: the event at rec has happened, and open is the open span after it.
 type runMark struct {
 	rec         ref
 	t           int64
 	open        Span
-	first       bool // open is the run's first: how it began is told elsewhere
+	first       bool // open is the first span of the run, so its begin depends on the query
 	assist, stw bool
 	assistStack tracefmt.StackID
 }
 
-// A kindTime is how long spans of one kind took.
+// A kindTime is the total time of the spans of one kind.
 type kindTime struct {
 	state      State
 	assist     bool
 	stw        bool
 	origin     Origin
 	stack      tracefmt.StackID
-	start, dur int64 // of the first
+	start, dur int64 // start of the first span, total duration
 }
 
+// isSameKind reports whether two times are of one kind.
 func (k *kindTime) isSameKind(o *kindTime) bool {
 	return k.stack == o.stack && k.state == o.state && k.assist == o.assist && k.stw == o.stw
 }
 
-// longRunOf returns the longRun of the run that begins at at and that e has just begun.
+// longRunOf returns the longRun for a key; it builds it on the first call.
 func (g *Gen) longRunOf(key longKey) *longRun {
 	g.longMu.Lock()
 	defer g.longMu.Unlock()
@@ -91,6 +94,7 @@ func (g *Gen) longRunOf(key longKey) *longRun {
 	return l
 }
 
+// buildLong expands the whole run once and builds its marks and sums.
 func (g *Gen) buildLong(key longKey) *longRun {
 	l := new(longRun)
 	e := expander{from: BeforeTrace, to: math.MaxInt64, assist: key.assist, stw: key.stw, assistStack: key.assistStack, marking: l}
@@ -106,9 +110,9 @@ func (g *Gen) buildLong(key longKey) *longRun {
 	return l
 }
 
-// mark adds a mark at the event at rec, which has happened at t.
+// mark adds a mark at the event at rec, which happened at t.
 func (l *longRun) mark(e *expander, rec ref, t int64) {
-	n := len(e.buf) - 1 // the open one
+	n := len(e.buf) - 1 // index of the open span
 	if len(l.marks) > 0 {
 		if l.sums == nil {
 			l.sums = make([][][]kindTime, 1)
@@ -127,7 +131,7 @@ func (l *longRun) mark(e *expander, rec ref, t int64) {
 	l.marks = append(l.marks, runMark{rec: rec, t: t, open: *e.openSpan, first: first, assist: e.assist, stw: e.stw, assistStack: e.assistStack})
 }
 
-// addKinds adds b to a, in order of the first of each kind.
+// addKinds adds the times of b to those of a. The kinds stay in the order of their first occurrence.
 func addKinds(a, b []kindTime) []kindTime {
 next:
 	for i := range b {
@@ -142,8 +146,8 @@ next:
 	return a
 }
 
-// joinRareKinds joins the shortest kinds of running time, so that at most coarseKinds are left (and the others of system calls
-// likewise).
+// joinRareKinds removes the stacks of the shortest kinds and joins them by state, so that about coarseKinds kinds
+// remain.
 func joinRareKinds(list []kindTime) []kindTime {
 	if len(list) <= coarseKinds {
 		return list
@@ -159,7 +163,8 @@ func joinRareKinds(list []kindTime) []kindTime {
 	return slices.Clone(joined)
 }
 
-// skipTo puts e to the last mark before which nothing of what is wanted lies, and returns the event that it stands at.
+// skipTo moves e to the last mark before e.from, and returns the event of that mark; it returns rec if that would
+// not skip any event.
 func (l *longRun) skipTo(e *expander, rec ref) ref {
 	k := sort.Search(len(l.marks), func(i int) bool { return max(l.marks[i].open.Start, l.marks[i].t) > e.from }) - 1
 	if k < 0 || l.marks[k].rec <= rec || !l.marks[k].first && e.openSpan.Start > l.marks[k].open.Start {
@@ -169,6 +174,7 @@ func (l *longRun) skipTo(e *expander, rec ref) ref {
 	return l.marks[k].rec
 }
 
+// restore sets e to the state at the mark.
 func (m *runMark) restore(e *expander) {
 	if !m.first {
 		*e.openSpan = m.open
@@ -176,8 +182,9 @@ func (m *runMark) restore(e *expander) {
 	e.assist, e.stw, e.assistStack = m.assist, m.stw, m.assistStack
 }
 
-// summarize tells what lies between the mark at the event at rec and what is wanted last in a few parts, each with its kinds of time
-// one after the other. It returns the event from which on every single one is to be told; that is rec if there is little.
+// summarize appends the time between the mark at rec and the last mark before e.to in a few parts, each as one
+// span for each kind of time. It returns the event from which e must continue event by event; that is rec if there
+// are too few intervals to summarize.
 func (l *longRun) summarize(e *expander, rec ref, parts int) ref {
 	from := sort.Search(len(l.marks), func(i int) bool { return l.marks[i].rec >= rec })
 	to := sort.Search(len(l.marks), func(i int) bool { return max(l.marks[i].open.Start, l.marks[i].t) >= e.to }) - 1
@@ -188,7 +195,7 @@ func (l *longRun) summarize(e *expander, rec ref, parts int) ref {
 	for (to-from)>>(top+1) >= parts {
 		top++
 	}
-	e.buf = e.buf[:len(e.buf)-1] // the open one begins the first part
+	e.buf = e.buf[:len(e.buf)-1] // the first part includes the open span
 	for from < to {
 		level := 0
 		for level < top && from&(1<<(level+1)-1) == 0 && from+1<<(level+1) <= to {

@@ -1,18 +1,16 @@
 package timeline
 
-// MarkPhases joins mark phases of garbage collection that lie over the borders
-// of generations. The zero value is ready for use; generations must come in
-// order.
+// MarkPhases joins the mark phases of garbage collection that continue over the borders of generations. The zero
+// value is ready for use; generations must be added in order.
 //
-// A phase under way when the trace began lasts from where the trace says so. A
-// phase before whose end another begins is left out: its end was lost, and with
-// it how long it lasted.
+// A phase that began before the trace begins at the trace's first mention of it. A phase without an end, after
+// which another one begins, is left out, because its end was lost and its duration is unknown.
 type MarkPhases struct {
 	from int64
 	open bool
 }
 
-// Add calls f for every phase that ends in a generation, in order of time.
+// Add calls f for each phase that ends in generation g, ordered by time.
 func (m *MarkPhases) Add(g *Gen, f func(from, to int64)) {
 	for _, e := range g.GC {
 		switch {
@@ -25,8 +23,7 @@ func (m *MarkPhases) Add(g *Gen, f func(from, to int64)) {
 	}
 }
 
-// Close calls f for the phase that is under way at the end of the trace, if
-// there is one: it lasts until then.
+// Close calls f for the phase that is in progress at the end of the trace, if there is one, and ends it there.
 func (m *MarkPhases) Close(end int64, f func(from, to int64)) {
 	if m.open {
 		m.open = false

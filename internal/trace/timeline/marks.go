@@ -7,17 +7,17 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Mark is an event whose stack the window's Classify gave flags.
+// A Mark is an event whose stack has flags: see Decoder.Classify.
 type Mark struct {
-	Time  int64 // in decoding: since base
+	Time  int64 // relative to Base while the generation is decoded
 	Flags uint8
 	Kind  tracefmt.EventType
 
 	g uint32
 }
 
-// gatherMarks sorts the marks by goroutine and time: counted, placed, and the
-// few of one goroutine put in order.
+// gatherMarks sorts the marks by goroutine with a counting sort, then sorts the few marks of each goroutine by
+// time.
 func (d *Decoder) gatherMarks(g *Gen) {
 	n := len(g.ids.ids)
 	g.markBase = resize(g.markBase, n+1)
@@ -47,7 +47,7 @@ func (d *Decoder) gatherMarks(g *Gen) {
 			g.markBase[m.g]++
 		}
 	}
-	// markBase[i] is now the end of i's marks, which is the start of i+1's.
+	// markBase[i] is now the end of goroutine i's marks, which is where those of i+1 begin.
 	copy(g.markBase[1:], g.markBase)
 	g.markBase[0] = 0
 	for i := range n {
@@ -55,8 +55,7 @@ func (d *Decoder) gatherMarks(g *Gen) {
 	}
 }
 
-// EachMarked calls f for every goroutine that has marks, in an order that
-// does not depend on the number of workers.
+// EachMarked calls f for each goroutine that has marks, in an order that does not depend on the number of workers.
 func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
 	order := g.markedOrder[:0]
 	for i := range len(g.markBase) - 1 {
@@ -71,8 +70,8 @@ func (g *Gen) EachMarked(f func(id uint64, marks []Mark)) {
 	}
 }
 
-// DropMarks takes the memory of a generation's marks for the next one, which may be decoded meanwhile. They must not be asked for again;
-// EachMarked finds none.
+// DropMarks takes the memory of a generation's marks for the next generation, which may be decoded concurrently.
+// Afterwards EachMarked finds no marks in g.
 func (d *Decoder) DropMarks(g *Gen) {
 	d.pool.mu.Lock()
 	defer d.pool.mu.Unlock()

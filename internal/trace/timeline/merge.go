@@ -1,9 +1,9 @@
 package timeline
 
-// mergeSorted sorts a list that consists of a few sorted parts, as what threads
-// noted one after the other does. It is stable.
+// mergeSorted sorts a list that consists of a few sorted parts, such as the concatenated lists of threads. It is
+// stable.
 func mergeSorted[T any](list []T, isLess func(a, b T) bool) {
-	var ends []int // of the parts
+	var ends []int // ends of the parts
 	for i := 1; i < len(list); i++ {
 		if isLess(list[i], list[i-1]) {
 			ends = append(ends, i)
@@ -24,10 +24,11 @@ func mergeSorted[T any](list []T, isLess func(a, b T) bool) {
 		ends = out
 		src, dst = dst, src
 	}
-	copy(list, src) // perhaps itself
+	copy(list, src) // src may be list
 }
 
-// resize returns room for n in the memory of a list, if that is enough. What was in it is not copied, as slices.Grow does, which also takes a quarter more.
+// resize returns a slice of length n, in the memory of list if that suffices. In contrast to slices.Grow it copies
+// no elements and allocates no additional quarter.
 func resize[T any](list []T, n int) []T {
 	if cap(list) < n {
 		list = make([]T, n)
@@ -35,6 +36,7 @@ func resize[T any](list []T, n int) []T {
 	return list[:n]
 }
 
+// mergeTwo merges the sorted lists a and b into dst.
 func mergeTwo[T any](dst, a, b []T, isLess func(a, b T) bool) {
 	for len(a) > 0 && len(b) > 0 {
 		if isLess(b[0], a[0]) {

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// placePieces brings the pieces of each goroutine into order.
+// placePieces assigns each goroutine's pieces to slots in order.
 func (d *Decoder) placePieces(g *Gen) {
 	n := len(g.ids.ids)
 	g.slotBase = resize(g.slotBase, n+1)
@@ -35,8 +35,8 @@ func (d *Decoder) placePieces(g *Gen) {
 	g.slots = resize(g.slots, int(total))
 	isIrregular := func(i uint32) bool { _, ok := slices.BinarySearch(irregular, i); return ok }
 	d.onEachWorker(func(w *worker) {
-		// Two workers never write one slot, except where a goroutine has a
-		// number twice and another not at all; such slots are found below.
+		// Two workers never write the same slot, unless a goroutine has one number twice and lacks
+		// another. Then a slot stays empty, and the loop below finds it.
 		k, workers := int(w.id), len(d.workers)
 		share := g.slots[len(g.slots)*k/workers : len(g.slots)*(k+1)/workers]
 		clear(share)
@@ -74,9 +74,8 @@ func (d *Decoder) placePieces(g *Gen) {
 	}
 }
 
-// placeByTime orders the pieces of goroutines whose numbers are not dense.
-// That is so where an id comes back within one generation: callbacks from C
-// threads reuse their goroutine, whose numbers then start again from 0
+// placeByTime orders the pieces of the goroutines whose numbers are not dense by time. That happens if an id is
+// reused within a generation: callbacks from C threads reuse their goroutine, and the numbers restart from 0
 // (GoCreateSyscall ... GoDestroySyscall).
 func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 	byG := make(map[uint32][]piece, len(irregular))
@@ -91,7 +90,7 @@ func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 		}
 	}
 	for i, list := range byG {
-		// Stable: what one thread says at one time is in order.
+		// Stable: events of one thread at the same time are in order.
 		slices.SortStableFunc(list, func(a, b piece) int {
 			return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq))
 		})
@@ -101,9 +100,8 @@ func (d *Decoder) placeByTime(g *Gen, irregular []uint32) {
 	}
 }
 
-// checkComplete returns an error if a generation that nothing marks as whole
-// visibly lacks something: a string or stack, or a thread's stream, so that a
-// number is missing in a goroutine's life or the status of a P.
+// checkComplete returns an error if a generation without an end mark visibly lacks something: a string or stack,
+// or the stream of a thread, so that a piece of a goroutine or the status of a P is missing.
 func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64) error {
 	if err := d.tables.CheckDefined(src); err != nil {
 		return err
@@ -111,8 +109,8 @@ func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64)
 	if orphans > 0 {
 		return fmt.Errorf("%d events speak of a goroutine or P that was not introduced", orphans)
 	}
-	// Of several that lack something the lowest is named, so that the text does
-	// not depend on the workers.
+	// It names the lowest of several such goroutines or Ps, so that the error does not depend on the number of
+	// workers.
 	statusSeen := make(map[uint32]bool)
 	for _, w := range d.workers {
 		for _, e := range w.procs {
@@ -128,7 +126,7 @@ func (d *Decoder) checkComplete(src *tracefmt.Generation, g *Gen, orphans int64)
 	if lowestMissing != math.MaxUint64 {
 		return fmt.Errorf("the status of P %d is missing", lowestMissing)
 	}
-	// Goroutines whose numbers are dense have everything.
+	// Goroutines with dense numbers lack no piece.
 	countedPieces := make(map[[2]uint32]bool)
 	count, top := make(map[uint32]uint32), make(map[uint32]uint32)
 	for _, w := range d.workers {

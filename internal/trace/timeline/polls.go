@@ -8,24 +8,23 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A unattributedWake is a wake without a goroutine that did it: by the poller or by
-// a timer.
+// An unattributedWake is a wake for which the trace names no waking goroutine: the poller or a timer woke.
 type unattributedWake struct {
 	t      int64
 	g, seq uint32
 }
 
-// unattributedWakes are those that no goroutine made, and what is made of them when it is
-// first asked for.
+// unattributedWakes are those wakes, and the polls, floods and timer wakes that buildPolls derives from them on
+// the first use.
 type unattributedWakes struct {
 	unattributed []unattributedWake
 	pollOnce     sync.Once
 	polls        []poll
 	floods       []flood
-	pollerWakes  []PollerWake      // by time
-	timerWakes   []int32           // of nobody: wakes by timers, in order of time and goroutine
-	network      tracefmt.StringID // the reason "network"
-	// networkLocal is the generation's own id of it.
+	pollerWakes  []PollerWake      // by the poller, ordered by time
+	timerWakes   []int32           // by timers, as indices of unattributed, ordered by time and goroutine
+	network      tracefmt.StringID // id of the reason "network"
+	// networkLocal is the id of the same text in the generation's table.
 	networkLocal uint64
 }
 
@@ -33,8 +32,7 @@ func (w *unattributedWakes) reset() {
 	*w = unattributedWakes{unattributed: w.unattributed[:0], polls: w.polls[:0], floods: w.floods[:0], pollerWakes: w.pollerWakes[:0], timerWakes: w.timerWakes[:0]}
 }
 
-// buildPolls sorts the wakes that no goroutine made: those of network waits
-// came from the poller, the others from timers.
+// buildPolls divides the unattributed wakes: the poller ended waits for the network, timers ended the others.
 func (g *Gen) buildPolls() {
 	addPollerWake := func(w unattributedWake) {
 		g.pollerWakes = append(g.pollerWakes, PollerWake{Time: g.Base + w.t, G: g.ids.ids[w.g]})
@@ -51,13 +49,13 @@ func (g *Gen) buildPolls() {
 		if before.endedInNetwork() {
 			addPollerWake(w)
 		} else if end, ok := g.endOfRun(before.rec); ok && tracefmt.EventType(end.kind()) == tracefmt.EvGoBlock {
-			if g.isNetwork(end.peer()) { // by another id of the same text
+			if g.isNetwork(end.peer()) { // a table may hold the text under two ids
 				addPollerWake(w)
 			} else {
 				g.timerWakes = append(g.timerWakes, int32(i))
 			}
 		} else if g.record(before.rec).hasTrait(repeatsState) {
-			g.timerWakes = append(g.timerWakes, int32(i)) // waited as the generation began: see TimerWake.Unseen
+			g.timerWakes = append(g.timerWakes, int32(i)) // it waited when the generation began: see TimerWake.MayBePoller
 		}
 	}
 	mergeSorted(g.pollerWakes, func(a, b PollerWake) bool { return a.Time < b.Time || a.Time == b.Time && a.G < b.G })
@@ -68,13 +66,15 @@ func (g *Gen) buildPolls() {
 	g.groupPolls(g.pollerWakes)
 }
 
-// A PollerWake is a goroutine that the poller woke: something came for it, or its deadline had passed.
+// A PollerWake is a wake by the poller: the file descriptor of the goroutine's wait became ready, or the deadline
+// passed.
 type PollerWake struct {
 	Time int64
 	G    uint64
 }
 
-// PollerWakes returns the wakes by the poller in [from, to), by time. The slice is the Gen's own.
+// PollerWakes returns the wakes by the poller in [from, to), ordered by time. The slice is the Gen's; callers must
+// not change it.
 func (g *Gen) PollerWakes(from, to int64) []PollerWake {
 	g.pollOnce.Do(g.buildPolls)
 	indexOf := func(t int64) int {
@@ -84,36 +84,34 @@ func (g *Gen) PollerWakes(from, to int64) []PollerWake {
 	return g.pollerWakes[indexOf(from):indexOf(to)]
 }
 
-// A poll is one look at the network that woke somebody, or a part of one whose
-// thread was held up in between.
+// A poll is one call of runtime.netpoll that woke goroutines, or a part of one whose thread was interrupted.
 type poll struct {
 	from, to int64 // its first and last wake
 	wakes    int   // wakes
 }
 
-// A flood is a time in which each look at the network, repeatedly, found as
-// much as it may: others' data lay unread all along. It lasts from the first of
-// them to the first that found less.
+// A flood is an interval in which consecutive polls each returned as many events as a poll can, so that data of
+// other goroutines stayed unread. It lasts from the first such poll to the first poll that returned fewer.
 type flood struct{ from, to int64 }
 
 const (
-	// wakeGap is how far apart, in ns, the wakes of one poll are at most: they are
-	// made one after the other. Between two of them its thread may be held up for as
-	// long as threadPause, all in all for no longer than maxPollLength.
+	// wakeGap is the longest time between two wakes of one poll, in ns: netpoll's caller wakes the goroutines
+	// one after the other. Its thread may be interrupted for up to threadPause at a time, but the poll must
+	// not exceed maxPollLength.
 	wakeGap, threadPause, maxPollLength = 2e3, 20e3, 100e3
-	// pollCapacity is how many events one poll takes (runtime.netpoll's array, on
-	// Linux). The others are left for the next one. A few of them may wake nobody.
+	// pollCapacity is the number of events that one poll returns at most (the array in runtime.netpoll on
+	// Linux); the next poll returns the others. Up to maxWakelessEvents of them may wake no goroutine.
 	pollCapacity      = 128
 	maxWakelessEvents = 8
-	// floodGap is how long after another, in ns, a poll that found as much is of the
-	// same flood: sysmon looks every 10 ms, and may have been late.
+	// floodGap is the longest time between two polls of one flood, in ns: sysmon polls every 10 ms and may be
+	// late.
 	floodGap = 25e6
-	// maxFlood, in ns, is no flood: a service that has so much to read all the time
-	// is not told from one whose peers just sent it.
+	// maxFlood is the longest flood, in ns. A service that always has that much to read cannot be
+	// distinguished from one whose peers just sent it.
 	maxFlood = 500e6
 )
 
-// groupPolls brings wakes, which are in order, together to polls.
+// groupPolls groups ordered wakes into polls, and polls into floods.
 func (g *Gen) groupPolls(wakes []PollerWake) {
 	for i := 0; i < len(wakes); {
 		k := i + 1
@@ -144,8 +142,8 @@ func (g *Gen) groupPolls(wakes []PollerWake) {
 	}
 }
 
-// fullPollEnd reports whether the poll that i begins found as much as it may, and
-// returns the last part of it, else -1.
+// fullPollEnd returns the index of the last part of the poll that begins with part i, if that poll returned as
+// many events as a poll can, else -1.
 func (g *Gen) fullPollEnd(i int) int {
 	n := g.polls[i].wakes
 	for k := i; ; k++ {
@@ -159,21 +157,20 @@ func (g *Gen) fullPollEnd(i int) int {
 	}
 }
 
-// A TimerWake is a goroutine that a timer woke.
+// A TimerWake is a wake by a timer.
 type TimerWake struct {
 	Time int64
 	G    uint64
-	// Start and End are those of its first run after that, and Stack where it
-	// waited next; a run that yielded, was preempted or is not over has none.
+	// Start and End are the limits of the first run after the wake, Stack is the stack of the wait that ended
+	// this run. End and Stack are 0 for a run that continues, Stack also for a run that ended otherwise.
 	Start, End int64
 	Stack      tracefmt.StackID
-	// MayBePoller says that it waited since before this generation, and for the network next: it may have been the poller that
-	// woke it. Window.Waited tells.
+	// MayBePoller reports that the wait began before this generation and the next wait is for the network, so
+	// that the poller may have ended the wait. Window.WaitBefore decides.
 	MayBePoller bool
 }
 
-// TimerWakes calls f for every wake by a timer, in an order that does not
-// depend on the number of workers.
+// TimerWakes calls f for each wake by a timer, in an order that does not depend on the number of workers.
 func (g *Gen) TimerWakes(f func(TimerWake)) {
 	g.pollOnce.Do(g.buildPolls)
 	for _, i := range g.timerWakes {
@@ -181,7 +178,7 @@ func (g *Gen) TimerWakes(f func(TimerWake)) {
 		t := TimerWake{Time: g.Base + w.t, G: g.ids.ids[w.g]}
 		slotIndex := g.slotBase[w.g] + w.seq + 1
 		if slotIndex >= g.slotBase[w.g+1] || g.slots[slotIndex].rec == 0 || !opensRun(g.record(g.slots[slotIndex].rec)) {
-			continue // not run within this generation
+			continue // it did not run within this generation
 		}
 		t.Start = g.Base + g.record(g.slots[slotIndex].rec).time()
 		if end, ok := g.endOfRun(g.slots[slotIndex].rec); ok {
@@ -195,7 +192,7 @@ func (g *Gen) TimerWakes(f func(TimerWake)) {
 	}
 }
 
-// WaitBefore returns the wait that a wake ended, as far as the window knows of it.
+// WaitBefore returns the wait that a wake ended, false if the window does not show it.
 func (w *Window) WaitBefore(t *TimerWake) (Span, bool) {
 	var buf [4]Span
 	for _, s := range w.SpansCoarse(t.G, t.Time-1, t.Time, buf[:0]) {
@@ -206,15 +203,14 @@ func (w *Window) WaitBefore(t *TimerWake) (Span, bool) {
 	return Span{}, false
 }
 
+// isNetwork reports whether a local string id is the reason "network".
 func (g *Gen) isNetwork(reason uint32) bool { return g.network != 0 && g.str(reason) == g.network }
 
-// LastPoll returns the last instant before t at which the network was, or
-// would have been, polled: a P stood idle (an idle P looks at the network
-// before it sleeps, and one sleeps in the poller), or the poller woke
-// somebody, and found less than it may. What is woken at t itself is no poll
-// before it. With all Ps busy only sysmon polls, about every 10 ms, so data may
-// have been there unseen since then. It reports false if the generation knows
-// of no such instant.
+// LastPoll returns the last instant before t at which the network was polled, or a P was ready to poll it; false
+// if the generation shows no such instant. An instant counts if a P was idle (an idle P polls before it sleeps,
+// and one of the idle Ps sleeps in the poller), or if the poller woke a goroutine and returned fewer events than
+// it can. Wakes at t itself do not count. While all Ps are busy, only sysmon polls, about every 10 ms, so data may
+// have been unread since the returned instant.
 func (g *Gen) LastPoll(t int64) (int64, bool) {
 	g.idleOnce.Do(g.buildIdle)
 	g.pollOnce.Do(g.buildPolls)

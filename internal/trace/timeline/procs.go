@@ -8,10 +8,10 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// noProc is a thread without a P.
+// noProc is the P of a thread that holds none.
 const noProc = ^uint32(0)
 
-// A ProcEvent is what a thread wrote of a P.
+// A ProcEvent is an event of a thread about a P.
 type ProcEvent struct {
 	Time   int64
 	M      uint64
@@ -19,23 +19,23 @@ type ProcEvent struct {
 	Change ProcChange
 }
 
-// ProcChange is what happened to a P, or what state it was said to be in.
+// A ProcChange is a change of a P, or its state in a status event.
 type ProcChange uint8
 
 // Changes and states of a P in a [ProcEvent].
 const (
-	ProcTaken           ProcChange = iota // the thread took it
-	ProcReleased                          // the thread let it go
-	ProcStolen                            // the thread took it away from another one in a system call
-	ProcAbandoned                         // the thread let it go on its way back to C
-	procStatus                            // and the status itself:
+	ProcTaken           ProcChange = iota // the thread took the P
+	ProcReleased                          // the thread released it
+	ProcStolen                            // the thread took it from another thread, which was in a system call
+	ProcAbandoned                         // the thread released it when it returned to C
+	procStatus                            // a status event; the values below add the status
 	ProcStatusRunning   = procStatus + ProcChange(tracefmt.ProcRunning)
 	ProcStatusIdle      = procStatus + ProcChange(tracefmt.ProcIdle)
-	ProcStatusSyscall   = procStatus + ProcChange(tracefmt.ProcSyscall) // it is held by the thread, which is in a system call
+	ProcStatusSyscall   = procStatus + ProcChange(tracefmt.ProcSyscall) // a thread holds it while it is in a system call
 	ProcStatusAbandoned = procStatus + ProcChange(tracefmt.ProcSyscallAbandoned)
 )
 
-// isHeld reports whether a P is held after a change, false for a status that there is not.
+// isHeld reports whether a thread holds the P after the change. ok is false for an unknown status.
 func (c ProcChange) isHeld() (held, ok bool) {
 	switch c {
 	case ProcTaken, ProcStatusRunning, ProcStatusSyscall:
@@ -46,18 +46,16 @@ func (c ProcChange) isHeld() (held, ok bool) {
 	return false, false
 }
 
-// A ProcTransition is one change of a P's state, or, where Status is set, the
-// repetition of its state at the start of a generation. A P whose goroutine is
-// in a system call counts as running until it stops or is taken away.
+// A ProcTransition is one change of a P's state or, with Status, the repetition of its state at the start of a
+// generation. A P whose goroutine is in a system call counts as running until it stops or another thread takes it.
 type ProcTransition struct {
 	Time            int64
 	P               uint32
 	Running, Status bool
 }
 
-// dropStaleAbandons removes from evs where a thread on its way back to C let go
-// a P that had been stolen from it before: there was nothing left to let go,
-// and somebody else may have the P by then.
+// dropStaleAbandons removes events in which a thread that returned to C released a P which another thread had
+// stolen before: the thread no longer held it, and a third thread may hold it by then.
 func dropStaleAbandons(evs []ProcEvent) []ProcEvent {
 	if !slices.ContainsFunc(evs, func(e ProcEvent) bool { return e.Change == ProcAbandoned }) {
 		return evs
@@ -70,17 +68,17 @@ func dropStaleAbandons(evs []ProcEvent) []ProcEvent {
 	}
 	return slices.DeleteFunc(evs, func(e ProcEvent) bool {
 		s, ok := stolen[[2]uint32{e.P, e.seq + 1}]
-		// On one thread the stream says what came first, whatever the times.
+		// On one thread the stream determines the order, whatever the times are.
 		return e.Change == ProcAbandoned && ok && s.Time < e.Time && s.M != e.M
 	})
 }
 
-// ProcTransitions returns the changes of every P's state, P by P in their
-// true order. It allocates; meant for tests.
+// ProcTransitions returns the changes of each P's state, P by P, in their true order. It allocates, and only tests
+// use it.
 func (g *Gen) ProcTransitions() []ProcTransition {
 	evs := slices.Clone(g.ProcEvents)
-	// The trace numbers starts, thefts and system calls of a P; a stop follows
-	// what its thread saw last of the P.
+	// The trace numbers the starts, thefts and system calls of a P; a stop follows the last numbered event
+	// that its thread saw.
 	rank := func(e ProcEvent) int {
 		if e.Change == ProcReleased || e.Change == ProcAbandoned {
 			return 1
@@ -98,7 +96,7 @@ func (g *Gen) ProcTransitions() []ProcTransition {
 	return out
 }
 
-// idleTime is when Ps stood idle, worked out when it is first asked for.
+// idleTime holds the intervals in which a P was idle, computed on the first use.
 type idleTime struct {
 	idleOnce sync.Once
 	idle     idleIntervals
@@ -106,23 +104,22 @@ type idleTime struct {
 
 func (t *idleTime) reset() { *t = idleTime{} }
 
-// idleIntervals answers for how long at least one P stood idle between two times.
+// idleIntervals are the intervals with at least one idle P.
 type idleIntervals struct {
-	starts     []int64 // starts of the stretches with an idle P
+	starts     []int64 // begins of the intervals
 	ends       []int64
-	idleBefore []int64 // idle time before from[i]
+	idleBefore []int64 // idle time before starts[i]
 }
 
-// buildIdle walks the changes of all Ps in order of time. Ps that the
-// generation never names (beyond GOMAXPROCS, or idle throughout in a trace
-// that does not say so) do not count.
+// buildIdle computes the intervals from the changes of all Ps, ordered by time. Ps that the generation never names
+// do not count: those beyond GOMAXPROCS, and those that are idle all the time in a trace without their status.
 func (g *Gen) buildIdle() {
 	evs := slices.Clone(g.ProcEvents)
 	slices.SortFunc(evs, func(a, b ProcEvent) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.P, b.P), cmp.Compare(a.seq, b.seq), cmp.Compare(a.Change, b.Change))
 	})
 	idle := map[uint32]bool{}
-	// The state before a P's first change is known from that change.
+	// The first change of a P shows its state before.
 	n := 0
 	for _, e := range evs {
 		if _, ok := idle[e.P]; ok {
@@ -155,6 +152,7 @@ func (g *Gen) buildIdle() {
 	}
 }
 
+// begin adds an interval that begins at t.
 func (f *idleIntervals) begin(t int64) {
 	sum := int64(0)
 	if k := len(f.starts) - 1; k >= 0 {
@@ -164,19 +162,20 @@ func (f *idleIntervals) begin(t int64) {
 	f.idleBefore = append(f.idleBefore, sum)
 }
 
+// end ends the last interval at t.
 func (f *idleIntervals) end(t int64) { f.ends = append(f.ends, t) }
 
 // totalBefore returns the idle time before t.
 func (f *idleIntervals) totalBefore(t int64) int64 {
 	i, _ := slices.BinarySearch(f.starts, t)
-	// from[i-1] < t
+	// starts[i-1] < t
 	if i == 0 {
 		return 0
 	}
 	return f.idleBefore[i-1] + min(t, f.ends[i-1]) - f.starts[i-1]
 }
 
-// lastIdle returns the last instant not after t at which a P stood idle.
+// lastIdle returns the last instant at or before t at which a P was idle.
 func (f *idleIntervals) lastIdle(t int64) (int64, bool) {
 	i, found := slices.BinarySearch(f.starts, t)
 	if found {
@@ -188,7 +187,7 @@ func (f *idleIntervals) lastIdle(t int64) (int64, bool) {
 	return min(t, f.ends[i-1]), true
 }
 
-// IdleTime returns for how long, between from and to, at least one P stood idle.
+// IdleTime returns for how long at least one P was idle between from and to.
 func (g *Gen) IdleTime(from, to int64) int64 {
 	g.idleOnce.Do(g.buildIdle)
 	if to <= from {
@@ -197,8 +196,8 @@ func (g *Gen) IdleTime(from, to int64) int64 {
 	return g.idle.totalBefore(to) - g.idle.totalBefore(from)
 }
 
-// IdleIntervals calls f for every stretch between from and to in which at
-// least one P stood idle, until f returns false.
+// IdleIntervals calls f for each interval between from and to in which at least one P was idle, until f returns
+// false.
 func (g *Gen) IdleIntervals(from, to int64, f func(a, b int64) bool) {
 	g.idleOnce.Do(g.buildIdle)
 	i, _ := slices.BinarySearch(g.idle.ends, from)

@@ -9,33 +9,33 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A rangeEvent is the begin or end of a stretch of a goroutine's life that may
-// last over several of its pieces: a mark assist, a stop of the world.
+// A rangeEvent is the begin or end of an interval that may contain several pieces of a goroutine: a mark assist or
+// a stop of the world.
 type rangeEvent struct {
-	g, seq uint32 // goroutine and number of its piece
+	g, seq uint32 // goroutine and sequence number of its piece
 	rec    ref
 	typ    tracefmt.EventType
 
-	// What is known of the goroutine once the event has happened.
+	// The state of the goroutine after the event. assistKnown and stwKnown report which part of it is known.
 	assistKnown, stwKnown, stw bool
-	assist                     ref // the begin of the assist that it is in, or 0
+	assist                     ref // the begin of the assist that is in progress, or 0
 }
 
-// rangeTable has the stretches of all goroutines.
+// A rangeTable holds the range events of all goroutines.
 type rangeTable struct {
-	ranges       []rangeEvent    // by goroutine
-	rangeBitmaps []rangeBitmap   // by dense goroutine, 64 each
-	rangeBase    []uint32        // of those that have some: the first in ranges
-	stwBefore    []uint64        // goroutines that were stopping the world as the generation began
-	assistBefore map[uint32]bool // goroutines that were inside a mark assist as it began
+	ranges       []rangeEvent    // ordered by goroutine
+	rangeBitmaps []rangeBitmap   // which dense goroutines have range events, 64 in each element
+	rangeBase    []uint32        // for each of these goroutines, the index of its first event in ranges
+	stwBefore    []uint64        // goroutines that stopped the world when the generation began
+	assistBefore map[uint32]bool // goroutines that were inside a mark assist when it began
 }
 
 func (t *rangeTable) reset() {
 	*t = rangeTable{ranges: t.ranges[:0], rangeBase: t.rangeBase[:0]}
 }
 
-// gatherRanges brings the range events into order, goroutine by goroutine:
-// counted, placed, and the few of one goroutine put in order.
+// gatherRanges sorts the range events by goroutine with a counting sort, then sorts the few events of each
+// goroutine.
 func (d *Decoder) gatherRanges(g *Gen) {
 	total := 0
 	for _, st := range d.threadLists {
@@ -44,7 +44,7 @@ func (d *Decoder) gatherRanges(g *Gen) {
 	if total == 0 {
 		return
 	}
-	nextIndex := make([]uint32, len(g.ids.ids)+1) // by goroutine: where the next one goes
+	nextIndex := make([]uint32, len(g.ids.ids)+1) // for each goroutine, the index of its next event
 	for _, st := range d.threadLists {
 		for i := range st.ranges {
 			nextIndex[st.ranges[i].g+1]++
@@ -61,14 +61,14 @@ func (d *Decoder) gatherRanges(g *Gen) {
 			nextIndex[e.g]++
 		}
 	}
-	// Stable: what is in one run comes from one thread, in order.
+	// Stable: the events of one run come from one thread, in order.
 	for from := 0; from < total; {
 		goroutine := g.ranges[from].g
 		to := int(nextIndex[goroutine])
 		if list := g.ranges[from:to]; len(list) > 1 {
 			if g.isIrregular(goroutine) {
 				slices.SortStableFunc(list, func(a, b rangeEvent) int {
-					return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq)) // as the pieces
+					return cmp.Or(cmp.Compare(g.record(a.rec).time(), g.record(b.rec).time()), cmp.Compare(a.seq, b.seq)) // like the pieces, see placeByTime
 				})
 			} else {
 				slices.SortStableFunc(list, func(a, b rangeEvent) int { return cmp.Compare(a.seq, b.seq) })
@@ -78,7 +78,7 @@ func (d *Decoder) gatherRanges(g *Gen) {
 	}
 }
 
-// chainRanges works out the state after each range event.
+// chainRanges computes the state after each range event, and the index of the goroutines that have range events.
 func (g *Gen) chainRanges() {
 	g.rangeBitmaps = make([]rangeBitmap, len(g.ids.ids)/64+1)
 	g.rangeBase = g.rangeBase[:0]
@@ -108,14 +108,14 @@ func (g *Gen) chainRanges() {
 	}
 }
 
-// A rangeBitmap says of 64 goroutines which have range events, and how many
-// goroutines before them have.
+// A rangeBitmap has a bit for each of 64 goroutines that has range events, and the number of such goroutines
+// before these 64.
 type rangeBitmap struct {
 	bits   uint64
 	before uint32
 }
 
-// rangesOf returns a goroutine's range events in order.
+// rangesOf returns the range events of a goroutine in order.
 func (g *Gen) rangesOf(d uint32) []rangeEvent {
 	if d>>6 >= uint32(len(g.rangeBitmaps)) {
 		return nil
@@ -128,8 +128,8 @@ func (g *Gen) rangesOf(d uint32) []rangeEvent {
 	return g.ranges[g.rangeBase[k]:g.rangeBase[k+1]]
 }
 
-// rangeState reports whether a goroutine is inside a mark assist, begun at stack,
-// and whether it is stopping the world, before its piece k in generation i.
+// rangeState returns the state of a goroutine before its piece k in generation i: whether it is inside a mark
+// assist, with the stack at the assist's begin, and whether it stops the world.
 func (w *Window) rangeState(i int, d, k uint32) (assist bool, stack tracefmt.StackID, stw bool) {
 	g := w.Gens[i]
 	var last rangeEvent

@@ -11,15 +11,17 @@ import (
 //
 //	time (32 bits: since the generation's base, in the units of its clock) | kind (6) | wide (1) | payload (25)
 //
-// The payload is another goroutine's number, or a stack (the generation's own id), or both, as the kind has it: see layout. What
-// does not fit stands in a list beside the slab, of which the payload is then the place. That is seldom so: a clock of Go on Linux
-// counts 64 ns, so 32 bits are 274 s, and a generation lasts about one.
+// The payload is another goroutine's dense number, or a stack (the generation's own id), or both, depending on the
+// kind: see layout. If a field does not fit, the fields are in a list of the slab, and the payload is the index in
+// this list. That is rare: Go's clock on Linux counts units of 64 ns, so 32 bits are 274 s, and a generation lasts
+// about one second.
 //
-// A status of a goroutine that is not on the thread has the status in place of the goroutine: each generation repeats what all
-// goroutines are doing, a million that wait too, and whoever comes to such a record comes from its goroutine's pieces.
+// The status of a goroutine that is not on the thread contains the status instead of the goroutine. Each
+// generation repeats the states of all goroutines, even of a million waiting ones, and readers reach such a record
+// only from the pieces of its goroutine, so they know it.
 type record struct {
 	word uint64
-	slab *slab // that it lies in
+	slab *slab // the slab that contains the word
 }
 
 const (
@@ -31,23 +33,24 @@ const (
 	wideBit     = 1 << payloadBits
 	payloadMask = wideBit - 1
 	tickShift   = 32
-	// A time of so many units or more stands in the list.
+	// A time of maxTick units or more is in the slab's list.
 	maxTick = 1<<32 - 1
 
 	payloadBits     = 25
-	reasonStackBits = 19 // bits of the stack beside why a goroutine waits: the runtime has about 40 reasons
-	statusStackBits = 21 // bits of the stack beside a status
+	reasonStackBits = 19 // bits of the stack next to the reason of a wait; the runtime has about 40 reasons
+	statusStackBits = 21 // bits of the stack next to a status
 )
 
-// A layout says how the records of a generation are to be read.
+// A layout describes how the words of a generation are encoded.
 type layout struct {
 	unit uint8 // times are in units of 1<<unit ns
-	// stackBits says by kind how many of the payload's lower bits are a stack. Above them is another goroutine, or the reason of a wait.
+	// stackBits is, for each kind, the number of the payload's lower bits that are a stack. The bits above are
+	// another goroutine or the reason of a wait.
 	stackBits [kindMask + 1]uint8
 }
 
-// newLayout returns the layout for a generation's clock and number of stacks: those of creations get as many bits as they need, so
-// that as many goroutines as possible fit beside them.
+// newLayout returns the layout for a generation with a clock and a number of stacks. Creations get as many bits
+// for the stack as this number needs, so that as many goroutines as possible fit next to it.
 func newLayout(sc tracefmt.Scale, stacks int) (l layout) {
 	l.unit = sc.Unit()
 	createBits := min(uint8(bits.Len(uint(stacks))), payloadBits-5)
@@ -58,18 +61,19 @@ func newLayout(sc tracefmt.Scale, stacks int) (l layout) {
 	return l
 }
 
-// A wideRecord is what did not fit into a record.
+// A wideRecord holds the fields of a record that did not fit into its word.
 type wideRecord struct {
 	t                int64
 	peer, stack, aux uint32
 }
 
+// kind returns the kind of the event.
 func (r record) kind() kind { return kind(r.word >> kindShift & kindMask) }
 
-// wideIndex returns the place in the slab's list of a record that did not fit.
+// wideIndex returns the index in the slab's list of a record that did not fit; false for one that did.
 func (r record) wideIndex() (uint32, bool) { return uint32(r.word) & payloadMask, r.word&wideBit != 0 }
 
-// time is since the generation's base, in ns.
+// time returns the time since the generation's base, in ns.
 func (r record) time() int64 {
 	if t := r.word >> tickShift; t != maxTick {
 		return int64(t << (r.slab.layout.unit & 63))
@@ -77,9 +81,10 @@ func (r record) time() int64 {
 	return r.slab.wideTime(r.word)
 }
 
+// wideTime returns a time that is in the slab's list.
 func (s *slab) wideTime(word uint64) int64 { return s.wide[word&payloadMask].t }
 
-// peer is the other goroutine of an event. Of a status it may be asked only if that binds.
+// peer returns the other goroutine of an event. For a status it is valid only if the status binds.
 func (r record) peer() uint32 {
 	if index, ok := r.wideIndex(); ok {
 		return r.slab.wide[index].peer
@@ -87,6 +92,7 @@ func (r record) peer() uint32 {
 	return uint32(r.word) & payloadMask >> (r.slab.layout.stackBits[r.kind()&kindMask] & 31)
 }
 
+// stack returns the stack of an event, as the generation's id; 0 for none.
 func (r record) stack() uint32 {
 	if index, ok := r.wideIndex(); ok {
 		return r.slab.wide[index].stack
@@ -94,6 +100,7 @@ func (r record) stack() uint32 {
 	return uint32(r.word) & (1<<(r.slab.layout.stackBits[r.kind()&kindMask]&31) - 1)
 }
 
+// aux returns the aux bits of an event.
 func (r record) aux() uint32 {
 	if index, ok := r.wideIndex(); ok {
 		return r.slab.wide[index].aux
@@ -101,10 +108,11 @@ func (r record) aux() uint32 {
 	return 0
 }
 
-// binds reports whether a status is of the goroutine on this thread. Such a record names its goroutine: see peer.
+// binds reports whether a status is about the goroutine on this thread. The peer of such a record is this
+// goroutine.
 func (r record) binds() bool { return r.aux()&auxBinds != 0 }
 
-// status returns the goroutine's status that a status tells, as the trace has it.
+// status returns the goroutine's status in a status event, in the encoding of the trace.
 func (r record) status() uint32 {
 	if index, ok := r.wideIndex(); ok {
 		return r.slab.wide[index].aux & auxStatus
@@ -112,11 +120,11 @@ func (r record) status() uint32 {
 	return uint32(r.word) & payloadMask >> statusStackBits
 }
 
-// link returns where a stream goes on.
+// link returns where the stream continues after a kindLink.
 func (r record) link() ref { return ref(r.word >> tickShift) }
 
-// encodeRecord makes an event's record, as the layout has it. Its time and kind are in word already, unless far is not 0: then the time
-// does not fit.
+// encodeRecord returns the word of an event. head has the time and the kind. If tooLate is not 0, the time does
+// not fit, and head's is ignored.
 func (w *worker) encodeRecord(word, tooLate uint64, t int64, peer, stack uint64) uint64 {
 	k := record{word: word}.kind()
 	bits := w.layout.stackBits[k&kindMask] & 31
@@ -126,7 +134,7 @@ func (w *worker) encodeRecord(word, tooLate uint64, t int64, peer, stack uint64)
 	return w.putWide(k, t, 0, uint32(peer), uint32(stack))
 }
 
-// putWide keeps in the slab's list what does not fit into a record, and returns the record.
+// putWide stores the fields of an event in the slab's list, and returns the event's word.
 func (w *worker) putWide(k kind, t int64, aux, peer, stack uint32) uint64 {
 	s := w.slab
 	ticks := uint64(t) >> s.layout.unit
@@ -137,32 +145,32 @@ func (w *worker) putWide(k kind, t int64, aux, peer, stack uint32) uint64 {
 	return ticks<<tickShift | uint64(k)<<kindShift | wideBit | uint64(len(s.wide)-1)
 }
 
-// aux of status records and of wakes.
+// The aux bits of statuses and wakes.
 const (
-	auxStatus = 7      // mask: the goroutine's status
-	auxBinds  = 1 << 3 // the status is of the goroutine on this thread
-	auxNoP    = 1 << 4 // the thread held no P (a wake from sysmon)
+	auxStatus = 7      // mask of the goroutine's status
+	auxBinds  = 1 << 3 // the status is about the goroutine on this thread
+	auxNoP    = 1 << 4 // the waking thread held no P (sysmon)
 )
 
-// Records are kept in slabs of a fixed size, so that memory is reused from
-// generation to generation whatever their sizes; a reference is slab and
-// offset in one number. 0 is no record.
+// Records are in slabs of a fixed size, so that their memory can be reused by generations of any size. A reference
+// combines the slab and the offset in one number; 0 refers to no record.
 const (
 	slabBits = 15
 	slabSize = 1 << slabBits // 256 KiB
 	slabMask = slabSize - 1
 )
 
+// A slab is a block of memory for records.
 type slab struct {
-	wide   []wideRecord // first, so that the collector need not look beyond
+	wide   []wideRecord // first, so that the garbage collector need not scan the rest
 	layout layout
 	words  [slabSize]uint64
 }
 
-// ref names a record of a generation.
+// A ref refers to a record of a generation.
 type ref uint32
 
-// A piece is a part of a goroutine's life, as found in a thread's stream.
+// A piece is one part of a goroutine's life, as a worker found it in a thread's stream.
 type piece struct {
 	g, seq     uint32
 	rec        ref
@@ -170,18 +178,19 @@ type piece struct {
 	coarseTime uint32 // see slot
 }
 
-// pieceChunk is how many pieces lie together. Workers do not find as many as each other, nor as many again in the next generation:
-// in a slice for each of them twice as much memory is held as in chunks that go round.
+// pieceChunk is the number of pieces in one allocation. The numbers of pieces differ between workers and from
+// generation to generation; one growing slice for each worker would hold twice as much memory as chunks that all
+// workers share.
 const pieceChunk = 1 << 13
 
-// A pieceList are pieces that a worker found.
+// A pieceList is a list of pieces in chunks.
 type pieceList struct {
 	chunks []*[pieceChunk]piece
-	first  int // the first of the list
-	end    int // up to the last one
+	first  int // index of the first piece
+	end    int // index after the last piece
 }
 
-// addedSince returns what is in the list behind another one, with which it begins.
+// addedSince returns the pieces that were added after the state before.
 func (l *pieceList) addedSince(before *pieceList) pieceList {
 	return pieceList{l.chunks, before.end, l.end}
 }
@@ -201,31 +210,33 @@ func (l *pieceList) all() iter.Seq[*piece] {
 	}
 }
 
-// networkWaitBit, in a piece's owner, says that the run which the piece begins ended in a wait for the network; telling that the run has
-// events with a telling stack: the rest is the place of the first in the list of the worker that decoded it. Dense numbers of
-// goroutines reach neither, nor do these places: each takes four bytes of a generation at least, and a generation has less than 4 GiB.
+// networkWaitBit, in the owner bits of a run, reports that the run ended in a wait for the network; trackedBit
+// reports that the run has events with a tracked stack, and the other bits are the index of the first one in its
+// worker's list. Neither dense goroutine numbers nor these indices reach these bits: each needs at least four
+// bytes of a generation, and a generation has fewer than 4 GiB.
 const (
 	networkWaitBit = 1 << 31
 	trackedBit     = 1 << 30
 )
 
-// A slot is a piece at its place: record, owner, and its time since the
-// generation's base in units of 64 ns, which saves searches in time from
-// touching the records.
+// A slot is a piece in the index: its record, its owner, and its time since the generation's base in units of 64
+// ns. With the time in the slot, searches need not read the records.
 type slot struct {
 	rec        ref
-	ownerBits  uint32 // of a wake or birth the goroutine in whose run it stands; of a run see endedInNetwork and tells
+	ownerBits  uint32 // of a wake or birth the goroutine that caused it; of a run see endedInNetwork and firstTracked
 	coarseTime uint32
 }
 
+// creatorOrWaker returns the dense number of the goroutine that caused a birth or a wake.
 func (s *slot) creatorOrWaker() uint32 { return s.ownerBits }
 
+// endedInNetwork reports whether a run ended in a wait for the network.
 func (s *slot) endedInNetwork() bool { return s.ownerBits&networkWaitBit != 0 }
 
-// firstTracked returns where the run's telling stacks begin.
+// firstTracked returns the index of the run's first tracked stack, false if it has none.
 func (s *slot) firstTracked() (int, bool) {
 	return int(s.ownerBits &^ (networkWaitBit | trackedBit)), s.ownerBits&trackedBit != 0
 }
 
-// coarseTimeOf shortens a time for a slot; what does not fit is the last one.
+// coarseTimeOf converts a time to a slot's units; a time that does not fit becomes the largest value.
 func coarseTimeOf(t int64) uint32 { return uint32(min(uint64(t)>>6, 1<<32-1)) }

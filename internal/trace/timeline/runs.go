@@ -9,46 +9,45 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Run is a stretch of time in which a goroutine held a P and ran, on one
-// thread. A system call ends it.
+// A Run is an interval in which a goroutine held a P and ran, on one thread. A system call ends it.
 type Run struct {
 	From, To int64
 	G        uint64
-	// Stack is that of the event that ended the run, or the last one in it.
+	// Stack is the stack of the event that ended the run, or the last stack in it.
 	Stack tracefmt.StackID
-	// P is where it ran, NoP if the trace does not say.
+	// P is the P that it held; NoP if the trace does not name it.
 	P uint32
-	// M is the thread's id.
+	// M is the id of the thread.
 	M uint64
-	// Began and Ended say that the run's first and last instant were seen: it
-	// is not cut at what was asked for, nor at the generation's border.
+	// Began and Ended report that the first and the last instant of the run are in the trace: it is cut
+	// neither at the limits of the query nor at the generation's.
 	Began, Ended bool
 }
 
-// NoP is the P of a run that the trace shows on none.
+// NoP is the P of a run for which the trace names no P.
 const NoP = noProc
 
-// A stream is a thread's part of a generation.
+// A stream locates one thread's part of a generation.
 type stream struct {
 	m     uint64
 	index [2]int32 // threads.index[from:to]
 	holds [2]int32 // threads.holds[from:to]
 }
 
-// A hold says which P a thread holds from a record of its stream on.
+// A hold states which P a thread holds from a record of its stream on.
 type hold struct {
 	rec ref
 	p   uint32
 }
 
-// A holdCursor finds holds for records that come in order.
+// A holdCursor finds the hold at records that are passed in increasing order.
 type holdCursor struct {
 	holds []hold
-	next  int // the first of list that may lie behind the record asked for last
+	next  int // index of the first hold that may be after the last record
 }
 
-// procAt returns the P held at a record. It looks a little ahead before it
-// searches: threads hold one P for many runs, or change it at each.
+// procAt returns the P that the thread holds at a record. It tries the next few holds before it searches: a thread
+// keeps one P for many runs, or changes it at each run.
 func (c *holdCursor) procAt(rec ref) uint32 {
 	for range 4 {
 		if c.next == len(c.holds) || c.holds[c.next].rec > rec {
@@ -61,6 +60,7 @@ func (c *holdCursor) procAt(rec ref) uint32 {
 	return c.current()
 }
 
+// current returns the P of the last hold before next.
 func (c *holdCursor) current() uint32 {
 	if c.next == 0 {
 		return noProc
@@ -68,17 +68,15 @@ func (c *holdCursor) current() uint32 {
 	return c.holds[c.next-1].p
 }
 
-// A waypoint lets a reader enter a thread's stream in the middle: nothing of
-// the stream from rec on is before t, and cur was running there, or in a
-// system call.
+// A waypoint allows a reader to enter a thread's stream at rec: no event from rec on is before t, and the
+// goroutine running runs there or is in a system call.
 type waypoint struct {
 	t       int64 // since the generation's base
 	rec     ref
 	running uint32
 }
 
-// threads are the parts of all threads, in an order that the trace alone
-// decides.
+// threads hold the streams of all threads, in an order that depends on the trace alone.
 type threads struct {
 	streams []stream
 	index   []waypoint
@@ -89,13 +87,12 @@ func (t *threads) reset() {
 	*t = threads{streams: t.streams[:0], index: t.index[:0], holds: t.holds[:0]}
 }
 
-// waypointEvery is how many records lie between two waypoints, at most.
+// waypointEvery is the maximal number of records between two waypoints.
 const waypointEvery = 128
 
-// EachRun calls f for every run that overlaps [from, to), thread by thread;
-// runs are cut at from and to. A run that began before the generation begins
-// with the first that is heard of it; [Runs] and [Window.EachRun] join such
-// parts.
+// EachRun calls f for each run that overlaps [from, to), thread by thread, and cuts runs at from and to. A run
+// that began before this generation begins with its first event in it; [Runs] and [Window.EachRun] join the parts
+// of such runs.
 func (g *Gen) EachRun(from, to int64, f func(Run)) {
 	var run Run
 	emit := func() {
@@ -108,8 +105,8 @@ func (g *Gen) EachRun(from, to int64, f func(Run)) {
 	}
 }
 
-// streamRuns calls f, with run filled in, for a stream's runs from the last
-// waypoint before from on, with those of no length.
+// streamRuns calls f for the runs of a stream, from the last waypoint before from on, including runs of length 0.
+// Before each call it stores the run in *run.
 func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
 	waypoints := g.index[s.index[0]:s.index[1]]
 	k := sort.Search(len(waypoints), func(i int) bool { return waypoints[i].t > from })
@@ -142,9 +139,9 @@ func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
 		if t >= to {
 			switch kind {
 			case tracefmt.EvGoSyscallEnd, tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroySyscall:
-				return // a waypoint inside a system call: nothing ran
+				return // the waypoint was inside a system call: no goroutine ran
 			}
-			// What ends the run tells where it was.
+			// The event that ends the run has the stack of the run.
 			if s := r.stack(); s != 0 {
 				run.Stack = g.stack(s)
 			}
@@ -166,7 +163,7 @@ func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
 		case tracefmt.EvGoDestroy, tracefmt.EvGoSwitch, tracefmt.EvGoSwitchDestroy:
 			emit(t, true)
 		case tracefmt.EvGoSyscallEndBlocked, tracefmt.EvGoDestroySyscall:
-			cur = 0 // was in a system call, whatever the waypoint says
+			cur = 0 // it was in a system call, although a waypoint names it as running
 		case tracefmt.EvGoSyscallEnd:
 			cur, start, startAt, run.Began = r.peer(), t, rec, true
 		default:
@@ -177,15 +174,14 @@ func (g *Gen) streamRuns(s *stream, from, to int64, run *Run, f func()) {
 	}
 }
 
-// Runs joins the runs of neighbouring generations, which are given to Add in
-// order. What it keeps is one run a thread.
+// Runs joins the runs of consecutive generations, which must be added in order. It stores at most one run for each
+// thread.
 type Runs struct {
-	open map[uint64]Run // by thread: not over at the end of the last generation
+	open map[uint64]Run // for each thread, the run that continues after the last generation
 }
 
-// Add calls f for every run that ended in g, and for those of earlier
-// generations of which g has no more, thread by thread; a thread's runs come
-// in order. Runs of no length are among them.
+// Add calls f for each run that ended in g, and for each run of earlier generations that does not continue in g,
+// thread by thread. The runs of one thread come in order, including runs of length 0.
 func (r *Runs) Add(g *Gen, f func(Run)) {
 	r.add(g, g.Base, math.MaxInt64, f)
 }
@@ -217,7 +213,7 @@ func (r *Runs) add(g *Gen, from, to int64, f func(Run)) {
 			}
 		})
 		if waits {
-			if to <= g.End { // the thread has more to say, but later
+			if to <= g.End { // the thread has more events, but after to
 				before.To = max(before.To, to)
 			}
 			f(before)
@@ -225,7 +221,7 @@ func (r *Runs) add(g *Gen, from, to int64, f func(Run)) {
 	}
 }
 
-// HasOpenBefore tells whether a run is not over that was last heard of before t.
+// HasOpenBefore reports whether a run is open whose last known instant is before t.
 func (r *Runs) HasOpenBefore(t int64) bool {
 	for _, run := range r.open {
 		if run.To < t {
@@ -235,8 +231,7 @@ func (r *Runs) HasOpenBefore(t int64) bool {
 	return false
 }
 
-// Close calls f for the runs that were not over, in order of threads, as they
-// were at the last instant known.
+// Close calls f for each open run, ordered by thread; such a run ends at its last known instant.
 func (r *Runs) Close(f func(Run)) {
 	for _, m := range slices.Sorted(maps.Keys(r.open)) {
 		f(r.open[m])
@@ -244,8 +239,8 @@ func (r *Runs) Close(f func(Run)) {
 	clear(r.open)
 }
 
-// EachRun calls f for every run that overlaps [from, to) in the window, thread
-// by thread; runs are cut at from and to, but not where generations meet.
+// EachRun calls f for each run in the window that overlaps [from, to), thread by thread. It cuts runs at from and
+// to, but not where generations meet.
 func (w *Window) EachRun(from, to int64, f func(Run)) {
 	var join Runs
 	keep := func(r Run) {
@@ -254,9 +249,8 @@ func (w *Window) EachRun(from, to int64, f func(Run)) {
 		}
 	}
 	for i, g := range w.Gens {
-		// Also the last generation before from and the first after to: what is
-		// not over when one ends goes on until a thread says something in the
-		// next.
+		// The last generation before from and the first one after to are needed too: a run that is open at
+		// the end of a generation continues until the thread's first event in the next one.
 		if i+1 == len(w.Gens) || w.Gens[i+1].End >= from {
 			join.add(g, from, to, keep)
 		}
@@ -267,8 +261,8 @@ func (w *Window) EachRun(from, to int64, f func(Run)) {
 	join.Close(keep)
 }
 
-// switchedTo returns the goroutine whose run begins with a switch: the peer of
-// the switch's own record just before it.
+// switchedTo returns the goroutine whose run a coroutine switch begins: the peer of the switch's own record, which
+// precedes rec.
 func (g *Gen) switchedTo(rec ref) uint32 {
 	if r := g.record(rec - 1); tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitch || tracefmt.EventType(r.kind()) == tracefmt.EvGoSwitchDestroy {
 		return r.peer()
@@ -276,8 +270,8 @@ func (g *Gen) switchedTo(rec ref) uint32 {
 	return 0
 }
 
-// EachLongRun calls f for every run of at least shortest ns that began and ended within the generation, thread by
-// thread. It looks only where few events lie far apart, so runs in which very many events happened may be missed.
+// EachLongRun calls f for each run of at least shortest ns that began and ended in the generation, thread by
+// thread. It reads only where waypoints are far apart in time, so it may miss a run with very many events.
 func (g *Gen) EachLongRun(shortest int64, f func(Run)) {
 	var run Run
 	for k := range g.streams {
@@ -291,7 +285,7 @@ func (g *Gen) EachLongRun(shortest int64, f func(Run)) {
 		}
 		done := int64(-1)
 		for i := 0; i < len(waypoints); i++ {
-			// A run that crosses a waypoint has at least half its length on one side of it.
+			// If a run crosses a waypoint, at least half of its length is on one side of it.
 			if after(i+1)-waypoints[i].t < shortest/2 {
 				continue
 			}

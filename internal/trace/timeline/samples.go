@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// sampleIndex finds CPU samples by goroutine, made when one is first asked for.
+// A sampleIndex lists the CPU samples of each goroutine. It is built on the first use.
 type sampleIndex struct {
 	samplesOnce sync.Once
 	samplesByG  map[uint64][]int32
@@ -20,6 +20,7 @@ func (g *Gen) SamplesOf(id uint64) []int32 {
 	return g.samplesByG[id]
 }
 
+// indexSamples builds the index.
 func (g *Gen) indexSamples() {
 	g.samplesByG = make(map[uint64][]int32)
 	for i, s := range g.Samples {
@@ -27,11 +28,11 @@ func (g *Gen) indexSamples() {
 	}
 }
 
-// SamplesIn returns those of them that lie in [from, to).
+// SamplesIn returns the indices in Samples of a goroutine's CPU samples in [from, to).
 func (g *Gen) SamplesIn(id uint64, from, to int64) []int32 {
 	k, _ := slices.BinarySearchFunc(g.Samples, from, func(s Sample, t int64) int { return cmp.Compare(s.Time, t) })
 	if k == len(g.Samples) || g.Samples[k].Time >= to {
-		return nil // as in most short runs: there is none of any goroutine
+		return nil // no goroutine has one, as in most short runs
 	}
 	samples := g.SamplesOf(id)
 	before := func(k int32, t int64) int { return cmp.Compare(g.Samples[k].Time, t) }

@@ -2,12 +2,13 @@ package timeline
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// entrySlot returns the slot from which on a goroutine's pieces tell what it was doing at t (ns since the generation's base), if
-// at least least pieces begin before t; it is the one before the last, which says where a runnable goroutine was.
+// entrySlot returns a slot from which a goroutine's pieces determine its state at t (ns since the generation's
+// base). It is the slot before the last one at t, because the state of a runnable goroutine also includes the wait
+// before. ok is false if fewer than minBefore pieces begin before t.
 //
-// Where a goroutine's life has holes (its numbers are not dense), any number of pieces may repeat what was before them: there it
-// is the start of a run. A trace in which one bit is flipped has hundreds of such goroutines, so these must not be told from
-// their beginning each time.
+// The pieces of an irregular goroutine may repeat earlier states any number of times, so for it the slot is the
+// start of a run. A trace with one flipped bit has hundreds of irregular goroutines, so expanding them from their
+// first piece in each query would be too slow.
 func (g *Gen) entrySlot(d uint32, t int64, minBefore uint32) (uint32, bool) {
 	lo, hi := g.slotBase[d], g.slotBase[d+1]
 	if hi-lo <= 8 {
@@ -31,14 +32,14 @@ func (g *Gen) entrySlot(d uint32, t int64, minBefore uint32) (uint32, bool) {
 	return k, k > lo
 }
 
-// maxEntrySearch bounds the search for the start of a run; a goroutine that has none in so many pieces is none of a real program.
+// maxEntrySearch bounds the search for the start of a run. Goroutines of real programs have one within that many
+// pieces.
 const maxEntrySearch = 1024
 
-// slotAfter returns the first of slots[lo:hi] whose piece begins after t (ns
-// since the generation's base), hi if none does. A goroutine's pieces are
-// spread over the generation about evenly, so the search starts where t would
-// then be and widens from there: it touches a few neighbouring slots instead of
-// a dozen far apart, each of them a cache miss.
+// slotAfter returns the first of slots[lo:hi] whose piece begins after t (ns since the generation's base), hi if
+// none does. The pieces of a goroutine are about evenly distributed over the generation. So the search starts at
+// the slot where t would be then and widens from there: it reads a few neighbouring slots instead of a dozen
+// distant ones, each of which would be a cache miss.
 func (g *Gen) slotAfter(lo, hi uint32, t int64) uint32 {
 	if t < 0 {
 		return lo

@@ -6,10 +6,10 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// State is what a goroutine is doing.
+// State is the scheduling state of a goroutine.
 type State uint8
 
-// The states of a goroutine. Gone also stands for not yet born.
+// The states of a goroutine. NotAlive is the state before its creation and after its end.
 const (
 	Unknown State = iota
 	Running
@@ -23,92 +23,91 @@ var stateNames = [...]string{"unknown", "running", "runnable", "waiting", "sysca
 
 func (s State) String() string { return stateNames[s] }
 
-// Origin says what began a span.
+// Origin is the event that began a span.
 type Origin uint8
 
-// Beginnings of spans.
+// The events that begin spans.
 const (
 	OriginUnknown      Origin = iota
-	OriginStatus              // already in this state when the trace began, or the beginning was lost
-	OriginCreated             // created
-	OriginStarted             // got a P
-	OriginBlocked             // blocked itself
-	OriginSwitched            // a coroutine switch
-	OriginUnblocked           // woken
-	OriginStopped             // yielded or preempted
-	OriginSyscall             // entered the kernel, or C
-	OriginSyscallEnded        // returned with its P, or without one (then runnable)
-	OriginCut                 // a running span cut at an event with a stack
+	OriginStatus              // the state began before the trace, or the event that began it was lost
+	OriginCreated             // the goroutine was created
+	OriginStarted             // it got a P
+	OriginBlocked             // it blocked
+	OriginSwitched            // it switched to another coroutine, or another one switched to it
+	OriginUnblocked           // it was woken
+	OriginStopped             // it yielded or was preempted
+	OriginSyscall             // it entered a system call or C
+	OriginSyscallEnded        // it returned with its P (then running) or without one (then runnable)
+	OriginCut                 // an event with a stack divided its run
 	OriginDestroyed
 )
 
-// BeforeTrace is the start of a span whose beginning was not seen.
+// BeforeTrace is the Start of a span whose beginning is not in the trace.
 const BeforeTrace = math.MinInt64
 
-// A Span is one state of one goroutine over [Start, End). A running span ends
-// at every event that carries a stack, so that its time is next to the code
-// that ran; the parts of one run follow each other without a gap.
+// A Span is one state of one goroutine over [Start, End). Each event that has a stack ends a running span, so that
+// running time is attributed to the code before that event; the spans of one run follow each other without a gap.
 type Span struct {
 	Start, End int64
 	State      State
 	Origin     Origin
-	// Reason is why it waits or stopped, in the trace's own words.
+	// Reason is the runtime's text for why it waits or stopped.
 	Reason tracefmt.StringID
-	// Stack is where a wait, system call or stop began; for a running span the
-	// stack of the event that ended it; for a runnable span where it was before
-	// (the wait's, the system call's, its own), or where it was created.
+	// Stack is where a wait, system call or stop began. For a running span it is the stack of the event that
+	// ended it; for a runnable span, the stack of the wait, system call or run before it, or of the creation.
 	Stack tracefmt.StackID
-	// Waker ended this wait, or, for a runnable span, the wait before it; 0 for
-	// the poller, a timer, or an unknown waker.
+	// Waker is the goroutine that ended this wait or, for a runnable span, the wait before it. It is 0 for the
+	// poller, a timer or an unknown waker.
 	Waker uint64
-	// WakerStack is the waker's stack at the wake.
+	// WakerStack is the stack of the waker at the wake.
 	WakerStack tracefmt.StackID
-	// Peer is, for a span begun by a creation, the creator.
+	// Peer is the creator, for a span that a creation began, and the other coroutine, for one that a switch
+	// began.
 	Peer uint64
-	// WakeNoP says that the wake came from a thread without a P: sysmon.
+	// WakeNoP reports that a thread without a P woke it: sysmon.
 	WakeNoP bool
-	// Woken says that the end of the wait was seen.
+	// Woken reports that the end of the wait is in the trace.
 	Woken bool
-	// Assist says that the span lies inside a GC mark assist.
+	// Assist reports that the span is part of a GC mark assist.
 	Assist bool
-	// InSTW says that the goroutine itself was stopping the world.
+	// InSTW reports that the goroutine itself stops the world.
 	InSTW bool
-	// Preempted says that a running span ended because the goroutine was
-	// preempted: Stack is then where it really was.
+	// Preempted reports that a running span ended by preemption; Stack is then where the code was at that
+	// instant.
 	Preempted bool
-	// Died is set on a span that ended because the goroutine ended.
+	// Died reports that the end of the goroutine ended the span.
 	Died bool
 }
 
-// Spans appends to buf the spans of a goroutine that overlap [from, to), in
-// order, and returns it. Spans are not cut: the first may begin before from, the
-// last may end after to; a span still open at the window's end ends there,
-// not Woken. Nothing is appended for a goroutine that the window does not know.
+// Spans appends to buf the spans of a goroutine that overlap [from, to), in order, and returns buf. Spans are not
+// cut at from and to: the first may begin earlier, the last may end later. A span that continues after the window
+// ends at the window's end, and Woken is false. Nothing is appended for a goroutine that does not occur in the
+// window.
 func (w *Window) Spans(id uint64, from, to int64, buf []Span) []Span {
 	return w.appendSpans(id, expander{from: from, to: to, buf: buf})
 }
 
-// SpansCoarse is Spans with less detail for long runs, of about a thousand events or more. The middle of such a run is divided
-// into a few parts with equal numbers of events. A part has one span for each kind of time (state and stack), as long as all
-// time of that kind in the part, in the order in which the kinds first appear. So times still add up by stack, but their order
-// within a part is lost, and time beyond the sixteen most frequent kinds of a part has no stack.
-// The cost does not grow with the number of events.
+// SpansCoarse is Spans with less detail for long runs, of about a thousand events or more. It divides the middle
+// of such a run into a few parts with equal numbers of events. Within a part, all time of one kind (state and
+// stack) is one span, and the spans are ordered by the first occurrence of their kind. So the time of each stack
+// is correct, but its order within a part is lost, and the time beyond the sixteen most frequent kinds of a part
+// has no stack. The cost does not grow with the number of events.
 func (w *Window) SpansCoarse(id uint64, from, to int64, buf []Span) []Span {
 	return w.appendSpans(id, expander{from: from, to: to, buf: buf, coarse: true, initialLen: len(buf)})
 }
 
-// EachSpans calls f with the spans that Spans would return, in batches, so that a goroutine's whole life need not fit in
-// memory. Batches use buf, which is returned, perhaps grown.
+// EachSpans calls f with the spans that Spans would return, in batches, so that the memory does not grow with the
+// life of the goroutine. The batches are in buf, which EachSpans returns, perhaps extended.
 func (w *Window) EachSpans(id uint64, from, to int64, buf []Span, f func([]Span)) []Span {
 	buf = w.appendSpans(id, expander{from: from, to: to, buf: buf[:0], sink: f})
 	f(buf)
 	return buf
 }
 
-// spansPerCall is how many spans EachSpans gathers for a call.
+// spansPerCall is the number of spans after which EachSpans calls f.
 const spansPerCall = 256
 
-// passToSink passes all spans to the sink but the open one.
+// passToSink passes all spans except the open one to the sink, and removes them from buf.
 func (e *expander) passToSink() {
 	n := len(e.buf)
 	if e.open {
@@ -120,6 +119,7 @@ func (e *expander) passToSink() {
 	}
 }
 
+// appendSpans expands the spans of a goroutine as e requests, and returns e's buffer.
 func (w *Window) appendSpans(id uint64, e expander) []Span {
 	if len(w.Gens) == 0 {
 		return e.buf
@@ -150,8 +150,8 @@ func (w *Window) appendSpans(id uint64, e expander) []Span {
 	return e.result(w)
 }
 
-// entryAt returns from which slot on a generation alone shows what a goroutine
-// was doing at from, if it does: earlier ones need not be read.
+// entryAt returns the slot from which generation i alone shows the state of a goroutine at from. ok is false if an
+// earlier generation is needed.
 func (w *Window) entryAt(i int, id uint64, from int64) (g *Gen, d, k uint32, ok bool) {
 	g = w.Gens[i]
 	if from <= g.Base {
@@ -163,8 +163,8 @@ func (w *Window) entryAt(i int, id uint64, from int64) (g *Gen, d, k uint32, ok 
 	return g, d, k, ok
 }
 
-// firstNeeded returns the generation, i or one before, in which the span that
-// contains from begins, and the span before, from which it repeats fields.
+// firstNeeded returns the generation, i or an earlier one, in which expansion must begin so that the span which
+// contains from is complete. A runnable span also repeats fields of the span before it.
 func (w *Window) firstNeeded(i int, id uint64, from int64) int {
 	for ; i > 0; i-- {
 		g := w.Gens[i]
@@ -176,6 +176,7 @@ func (w *Window) firstNeeded(i int, id uint64, from int64) int {
 	return i
 }
 
+// result returns the spans, after it has added the visited events to Window.Passed.
 func (e *expander) result(w *Window) []Span {
 	if w.Passed != nil {
 		w.Passed.Add(int64(e.passed))
@@ -183,11 +184,10 @@ func (e *expander) result(w *Window) []Span {
 	return e.buf
 }
 
-// secondChange returns the time of the goroutine's second change of state in the
-// generation. From then on its spans do not depend on the generation before;
-// after the first change, a runnable span still repeats fields of the wait
-// before it. It gives up after many events, because reading the generation
-// before as well is never wrong.
+// secondChange returns the time of the goroutine's second change of state in the generation. From then on its
+// spans do not depend on the generation before; after only one change, a runnable span still repeats fields of the
+// wait before it. After longRunAfter events it returns the end of time, because it is never wrong to read the
+// generation before as well.
 func (g *Gen) secondChange(d uint32) int64 {
 	n, passed := 0, 0
 	for _, s := range g.slots[g.slotBase[d]:g.slotBase[d+1]] {
@@ -215,35 +215,34 @@ func (g *Gen) secondChange(d uint32) int64 {
 	return math.MaxInt64
 }
 
-// expander builds spans from pieces.
+// An expander builds the spans of one goroutine from its pieces.
 type expander struct {
 	from, to int64
 	buf      []Span
-	// The open span is already the last one in buf, at cur, so that it need not
-	// be moved. It must not be changed once it is closed.
+	// openSpan is the last element of buf while its end is unknown (open). It is built in place so that it
+	// need not be copied. It must not be changed once it is closed.
 	openSpan   *Span
 	open       bool
-	before     func(id uint64) (Span, bool) // see Window; nil for nothing
-	sink       func([]Span)                 // see Window.EachSpans; nil for none
-	coarse     bool                         // see Window.SpansCoarse
-	initialLen int                          // the length of buf at first
-	passed     int                          // events of runs visited
-	// marking, if not nil, takes marks of the run being read.
+	before     func(id uint64) (Span, bool) // Window.carriedSpan; nil if expansion begins inside the window
+	sink       func([]Span)                 // receives batches, see Window.EachSpans; nil for none
+	coarse     bool                         // less detail for long runs, see Window.SpansCoarse
+	initialLen int                          // length of buf before the first span
+	passed     int                          // number of visited events
+	// marking, if not nil, receives marks of the run that is expanded.
 	marking *longRun
-	// What outlasts a span.
+	// States that continue over several spans.
 	assist, stw bool
-	assistStack tracefmt.StackID // where the assist began
+	assistStack tracefmt.StackID // stack at the begin of the assist
 }
 
-// expandGen reads a goroutine's pieces in generation i of the window and reports
-// whether it reached the end of the wanted time.
+// expandGen expands a goroutine's pieces in generation i of the window. It returns true when it has reached the
+// end of the requested time.
 func (e *expander) expandGen(w *Window, i int, d uint32) bool {
 	g := w.Gens[i]
 	lo, hi := g.slotBase[d], g.slotBase[d+1]
 	if !e.open {
 		if e.from > g.Base {
-			// The last piece that begins at or before from says what it was
-			// doing then.
+			// The last piece that begins at or before from determines the state at from.
 			if k, ok := g.entrySlot(d, e.from-g.Base, 3); ok {
 				lo = k
 			}
@@ -253,7 +252,8 @@ func (e *expander) expandGen(w *Window, i int, d uint32) bool {
 	return e.expandPieces(g, d, lo, hi)
 }
 
-// expandPieces reads the pieces at slots[lo:hi] of goroutine d; it reports what expand does.
+// expandPieces expands the pieces at slots[lo:hi] of goroutine d. It returns true when it has reached the end of
+// the requested time.
 func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
 	for ; lo < hi; lo++ {
 		s := g.slots[lo]
@@ -328,15 +328,14 @@ func (e *expander) expandPieces(g *Gen, d, lo, hi uint32) bool {
 	return false
 }
 
-// expandRun reads the events of a run and reports whether it reached the end of the
-// wanted time.
+// expandRun expands the events of a run. It returns true when it has reached the end of the requested time.
 func (e *expander) expandRun(g *Gen, runStart ref) bool {
-	var key longKey // the run and the state in which it began
+	var key longKey // identifies the run and the state at its begin
 	if e.open {
 		key = longKey{runStart, e.openSpan.State, e.assist, e.stw, e.assistStack}
 	}
 	entered, skimmed := false, !e.coarse
-	before, last := runStart, int64(0) // the event before, and its time
+	before, last := runStart, int64(0) // the last visited event, and its time
 	start, opened, origin := len(e.buf), int64(0), OriginUnknown
 	if e.open {
 		opened, origin = e.openSpan.Start, e.openSpan.Origin
@@ -359,7 +358,7 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 			case e.marking != nil:
 				e.marking.mark(e, before, last)
 			case passed == markEvery && !skimmed && opened >= e.from && origin == OriginStarted && len(e.buf)-e.initialLen > coarseSpans:
-				// The runs before already have enough spans in full detail: start this run again, with less.
+				// There are enough spans in full detail: expand this run again with less detail.
 				skimmed = true
 				e.buf = append(e.buf[:start-1], Span{Start: opened, State: key.state, Origin: origin, Assist: key.assist, InSTW: key.stw})
 				e.openSpan, e.assist, e.stw, e.assistStack = &e.buf[start-1], key.assist, key.stw, key.assistStack
@@ -374,7 +373,7 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 			}
 			if next != before {
 				before = next
-				passed-- // before is at a mark again
+				passed-- // next is at a mark again
 				continue
 			}
 		}
@@ -450,7 +449,7 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 				e.openSpan.InSTW = false
 			}
 		case tracefmt.EvGoStatus, tracefmt.EvGoStatusStack, tracefmt.EvGCMarkAssistActive:
-			// About another goroutine.
+			// These are about another goroutine.
 		default:
 			if s := r.stack(); s != 0 {
 				e.cutRunning(t, g.stack(s))
@@ -459,6 +458,7 @@ func (e *expander) expandRun(g *Gen, runStart ref) bool {
 	}
 }
 
+// statusState returns the State for a status of the trace format.
 func statusState(status uint32) State {
 	switch uint64(status) {
 	case tracefmt.GoRunnable:
@@ -473,8 +473,8 @@ func statusState(status uint32) State {
 	return Unknown
 }
 
-// beginSpan begins a span. It is filled in place: a copy of a fresh struct would
-// stall until the stores to its fields are done.
+// beginSpan begins a span and returns it. It fills the element of buf in place: copying a fresh struct would stall
+// until the stores to its fields are done.
 func (e *expander) beginSpan(t int64, state State, origin Origin) *Span {
 	e.buf = append(e.buf, Span{})
 	s := &e.buf[len(e.buf)-1]
@@ -483,7 +483,8 @@ func (e *expander) beginSpan(t int64, state State, origin Origin) *Span {
 	return s
 }
 
-// closeSpan ends the open span at t, or with length zero if t is before its start.
+// closeSpan ends the open span at t, with length 0 if t is before its start, and removes it if it is outside
+// [from, to).
 func (e *expander) closeSpan(t int64) {
 	if !e.open {
 		return
@@ -495,7 +496,7 @@ func (e *expander) closeSpan(t int64) {
 	}
 }
 
-// dropOpenSpan forgets the open span.
+// dropOpenSpan removes the open span.
 func (e *expander) dropOpenSpan() {
 	if e.open {
 		e.open = false
@@ -503,7 +504,7 @@ func (e *expander) dropOpenSpan() {
 	}
 }
 
-// closeRunning closes a running span with the stack of the event that ends it.
+// closeRunning ends the open span; a running one gets the stack of the event that ends it.
 func (e *expander) closeRunning(t int64, stack tracefmt.StackID) {
 	if e.open && e.openSpan.State == Running {
 		e.openSpan.Stack = stack
@@ -511,7 +512,7 @@ func (e *expander) closeRunning(t int64, stack tracefmt.StackID) {
 	e.closeSpan(t)
 }
 
-// cutRunning splits a running span at an event with a stack.
+// cutRunning ends a running span at an event with a stack and begins another running span.
 func (e *expander) cutRunning(t int64, stack tracefmt.StackID) {
 	if !e.open || e.openSpan.State != Running {
 		return
@@ -521,6 +522,7 @@ func (e *expander) cutRunning(t int64, stack tracefmt.StackID) {
 	e.beginSpan(cutTime, Running, OriginCut)
 }
 
+// closeLast ends the open span at the end of the window.
 func (e *expander) closeLast(end int64) {
 	if e.open {
 		e.closeSpan(max(end, e.openSpan.Start))

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Stops joins stops of the world that lie over the borders of generations. The
-// zero value is ready for use; generations must come in order.
+// Stops joins the stops of the world that continue over the borders of generations. The zero value is ready for
+// use; generations must be added in order.
 type Stops struct{ open map[uint64]STWRange }
 
-// Add calls f for every stop that ends in a generation, in the order in which
-// they stand there. One whose beginning was never seen is left out.
+// Add calls f for each stop that ends in generation g, in the order of g.STW. It leaves out a stop whose begin is
+// not in the trace.
 func (s *Stops) Add(g *Gen, f func(STWRange)) {
 	for _, r := range g.STW {
 		switch {
@@ -32,7 +32,7 @@ func (s *Stops) Add(g *Gen, f func(STWRange)) {
 	}
 }
 
-// Unfinished returns the stops whose end was not seen, by goroutine.
+// Unfinished returns the stops whose end is not in the trace, ordered by goroutine.
 func (s *Stops) Unfinished() []STWRange {
 	var out []STWRange
 	for _, g := range slices.Sorted(maps.Keys(s.open)) {
@@ -41,8 +41,7 @@ func (s *Stops) Unfinished() []STWRange {
 	return out
 }
 
-// FirstStop returns the index of the first stop of the world that may end
-// after t.
+// FirstStop returns the index of the first stop of the world that may end after t.
 func (g *Gen) FirstStop(t int64) int {
 	i, _ := slices.BinarySearch(g.latestStopEnd, t+1)
 	return i

@@ -2,25 +2,25 @@ package timeline
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// FlagTracked is the flag of a stack that makes its events no marks, but has the stack remembered with the run in which they
-// happen: see [Window.Telling].
+// FlagTracked is the flag of a tracked stack. Events with this flag alone are no marks; instead the stack is
+// stored with the run of the event: see [Window.TrackedStacks].
 const FlagTracked = 1 << 7
 
-// A told is a telling stack of a run, from the first event that has it until the run's next one. One without
-// a stack says that a mark came.
+// A trackedStack is a tracked stack of a run, from the first event with it until the run's next element. Stack 0
+// marks the position of a Mark.
 type trackedStack struct {
-	stack      uint32 // local id; with firstOfRun
-	coarseTime uint32 // see slot
+	stack      uint32 // local id, perhaps with firstOfRun
+	coarseTime uint32 // see coarseTimeOf
 }
 
-// firstOfRun, in a told's stack, says that another run begins.
+// firstOfRun, in a stack, reports that the element is the first one of a run.
 const firstOfRun = 1 << 31
 
-// noteFlagged takes note of an event whose stack has flags.
+// noteFlagged stores an event whose stack has flags as a mark, as an event with a tracked stack, or as both.
 func (w *worker) noteFlagged(g uint32, flags uint8, kind tracefmt.EventType, t int64, run *piece, stack uint32) {
 	if f := flags &^ FlagTracked; f != 0 {
 		w.marks = append(w.marks, Mark{g: g, Flags: f, Kind: kind, Time: t})
-		if w.trackedOpen && run.ownerBits&trackedBit != 0 { // perhaps the border of two requests
+		if w.trackedOpen && run.ownerBits&trackedBit != 0 { // the mark may separate two requests
 			w.tracked, w.trackedOpen = append(w.tracked, trackedStack{0, coarseTimeOf(t)}), false
 		}
 	}
@@ -29,14 +29,14 @@ func (w *worker) noteFlagged(g uint32, flags uint8, kind tracefmt.EventType, t i
 	}
 }
 
-// noteIfTracked is tell where a goroutine runs and the stack is a telling one.
+// noteIfTracked calls noteTracked if a goroutine runs and the stack is tracked.
 func (w *worker) noteIfTracked(g uint32, run *piece, stack uint64, t int64) {
 	if g != 0 && stack < uint64(len(w.flags)) && w.flags[stack]&FlagTracked != 0 {
 		w.noteTracked(run, uint32(stack), t)
 	}
 }
 
-// noteTracked takes note of an event of a run with a telling stack.
+// noteTracked stores the tracked stack of an event in a run, unless the run's last element has the same stack.
 func (w *worker) noteTracked(run *piece, stack uint32, t int64) {
 	if run.ownerBits&trackedBit == 0 {
 		run.ownerBits |= trackedBit | uint32(len(w.tracked))
@@ -47,13 +47,13 @@ func (w *worker) noteTracked(run *piece, stack uint32, t int64) {
 	w.tracked, w.trackedOpen = append(w.tracked, trackedStack{stack, coarseTimeOf(t)}), true
 }
 
-// TrackedStacks appends to buf the telling stacks of a goroutine's own events between from and to, in order, each once for as many events as
-// follow each other. It costs far less than Spans.
+// TrackedStacks appends to buf the tracked stacks of a goroutine's own events between from and to, in order; equal
+// stacks of consecutive events appear once. It costs far less than Spans.
 func (w *Window) TrackedStacks(id uint64, from, to int64, buf []tracefmt.StackID) []tracefmt.StackID {
 	if len(w.Gens) == 0 {
 		return buf
 	}
-	// What happened last before a generation's base may lie in it by its time.
+	// By its time, an event of the generation before may be after a generation's base.
 	for i := w.genAt(from); i < len(w.Gens) && (w.Gens[i].Base <= to || i == 0); i++ {
 		g := w.Gens[i]
 		if d := g.ids.lookup(id); d != 0 {
@@ -63,8 +63,9 @@ func (w *Window) TrackedStacks(id uint64, from, to int64, buf []tracefmt.StackID
 	return buf
 }
 
-// MayHaveTrackedStack reports whether a span of a goroutine that overlaps [from, to) may have a telling stack. It costs far less than to look: it knows
-// of each run only whether an event of it tells, so it says yes too often, and where a birth or a border of generations is near.
+// MayHaveTrackedStack reports whether a span of a goroutine that overlaps [from, to) may have a tracked stack. It
+// costs far less than to search, because it only reads whether the runs have any event with a tracked stack. So it
+// returns true too often, and always near the goroutine's birth and near the border of a generation.
 func (w *Window) MayHaveTrackedStack(id uint64, from, to int64) bool {
 	if len(w.Gens) == 0 {
 		return true
@@ -93,13 +94,14 @@ func (w *Window) MayHaveTrackedStack(id uint64, from, to int64) bool {
 	return false
 }
 
-// What a goroutine does at a time has its stack from the run before: the wait's, if it is ready to run. That is the last slot but two (a run,
-// a wake, a run); six are in one or two lines of the cache.
+// A runnable goroutine has the stack of the run before: the wait's. That is the last slot but two (a run, a wake,
+// a run); six slots are in one or two cache lines.
 const slotsBefore = 6
 
+// trackedStacks is TrackedStacks for a dense goroutine in one generation, with times since its base.
 func (g *Gen) trackedStacks(d uint32, from, to int64, buf []tracefmt.StackID) []tracefmt.StackID {
 	lo, hi := g.slotBase[d], g.slotBase[d+1]
-	k := max(g.slotAfter(lo, hi, from), lo+1) - 1 // the run that is under way
+	k := max(g.slotAfter(lo, hi, from), lo+1) - 1 // the run that is in progress at from
 	fromCoarse, toCoarse := coarseTimeOf(max(from, 0)), coarseTimeOf(max(to, 0))
 	for ; k < hi; k++ {
 		s := &g.slots[k]

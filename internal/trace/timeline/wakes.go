@@ -2,17 +2,17 @@ package timeline
 
 import "github.com/whylate/whylate/internal/trace/tracefmt"
 
-// NextWake returns the first time after t at which a goroutine was woken in
-// this generation.
+// NextWake returns the first time at or after t at which a goroutine was woken in this generation.
 func (g *Gen) NextWake(id uint64, t int64) (int64, bool) {
 	c := g.Wakes(id)
 	return c.Next(t)
 }
 
-// Wakes finds a goroutine's wakes in a generation. It is quick where it is asked for one after the other.
+// Wakes searches the wakes of a goroutine in one generation. It is fast if the times of consecutive searches
+// increase.
 type Wakes struct {
 	g                *Gen
-	lo, hi, lastSlot uint32 // slots: the goroutine's, and one that begins not after the time asked for last
+	lo, hi, lastSlot uint32 // limits of the goroutine's slots, and a slot that begins at or before the last result
 }
 
 // Wakes returns the wakes of a goroutine.
@@ -24,7 +24,7 @@ func (g *Gen) Wakes(id uint64) Wakes {
 	return Wakes{g, g.slotBase[d], g.slotBase[d+1], g.slotBase[d]}
 }
 
-// Next returns the first time after t at which it was woken.
+// Next returns the first time at or after t at which the goroutine was woken.
 func (c *Wakes) Next(t int64) (int64, bool) {
 	g := c.g
 	if g == nil {
@@ -45,7 +45,8 @@ func (c *Wakes) Next(t int64) (int64, bool) {
 	return 0, false
 }
 
-// slotAfter is slotAfter, but looks first at those behind the one found last.
+// slotAfter returns the goroutine's first slot that begins after t. It tries the slots after the last result
+// before it searches.
 func (c *Wakes) slotAfter(t int64) uint32 {
 	when := coarseTimeOf(t)
 	if k := c.lastSlot; k < c.hi && c.g.slots[k].coarseTime < when {
@@ -53,14 +54,14 @@ func (c *Wakes) slotAfter(t int64) uint32 {
 			if w := c.g.slots[k].coarseTime; w > when {
 				return k
 			} else if w == when {
-				break // only the record tells
+				break // only the record has the exact time
 			}
 		}
 	}
 	return c.g.slotAfter(c.lo, c.hi, t)
 }
 
-// LastWake returns the last time after from and not after to at which a goroutine was woken, or switched to.
+// LastWake returns the last time in (from, to] at which a goroutine was woken, or another one switched to it.
 func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
 	if len(w.Gens) == 0 {
 		return 0, false
@@ -96,11 +97,11 @@ func (w *Window) LastWake(id uint64, from, to int64) (int64, bool) {
 	return 0, false
 }
 
-// maxEventsWoken bounds the events of a goroutine that Woke looks at.
+// maxEventsWoken bounds the events of a goroutine that EachWoken visits.
 const maxEventsWoken = 1 << 12
 
-// EachWoken calls f for every goroutine that goroutine id made runnable in [from, to), in order of time, with the stack of that, until
-// it returns false. It reports whether it looked at all of that time: where very much happened it does not.
+// EachWoken calls f for each goroutine that goroutine id made runnable in [from, to), ordered by time, with the
+// stack of the wake, until f returns false. It returns false if it gave up because there were too many events.
 func (w *Window) EachWoken(id uint64, from, to int64, f func(woken uint64, stack tracefmt.StackID) bool) bool {
 	visited := 0
 	for i := w.genAt(from); i < len(w.Gens) && w.Gens[i].Base < to; i++ {

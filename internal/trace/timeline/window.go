@@ -9,19 +9,18 @@ import (
 // A Window is a sequence of consecutive generations, oldest first.
 type Window struct {
 	Gens []*Gen
-	// carry is what goroutines were doing when the first of Gens began, as far
-	// as the dropped generations show it; nil if nothing is known.
+	// carry holds the states of goroutines when the first of Gens began, as far as the dropped generations
+	// showed them; nil if there are none.
 	carry *Carry
-	spare *Carry // the previous one, whose memory is reused
-	// carried, if not nil, takes carry's place.
+	spare *Carry // the previous carry, to reuse its memory
+	// carried, if not nil, is used instead of carry.
 	carried func(id uint64) (Span, bool)
-	// Passed counts, if not nil, the events that queries visited: for tests of how costs grow.
+	// Passed, if not nil, counts the events that queries visited. Tests check with it how costs grow.
 	Passed *atomic.Int64
 }
 
-// DropFirst takes the oldest generation out of the window and returns it. For
-// goroutines whose state lasts into the next generation, the window keeps that
-// state, when it began and where.
+// DropFirst removes the oldest generation from the window and returns it. For each goroutine whose state continues
+// into the next generation, the window keeps this state, its begin and its stack.
 func (w *Window) DropFirst() *Gen {
 	first := w.Gens[0]
 	if len(w.Gens) == 1 {
@@ -61,7 +60,7 @@ func (w *Window) DropFirst() *Gen {
 	return first
 }
 
-// Start returns the first instant that the window knows of.
+// Start returns the begin of the window's first generation.
 func (w *Window) Start() int64 {
 	if len(w.Gens) == 0 {
 		return 0
@@ -69,14 +68,12 @@ func (w *Window) Start() int64 {
 	return w.Gens[0].Base
 }
 
-// overlap bounds by how much generations overlap: a thread's events of one generation may carry times
-// after the base of the next (1.1 ms were seen; the bound is generous because
-// its only price is a lookup).
+// overlap bounds how long generations overlap: the last events of a thread in one generation may be later than the
+// base of the next one. The longest overlap seen was 1.1 ms; the bound is generous because it only costs a lookup.
 const overlap = 20e6
 
-// genAt returns the last generation whose base is at or before t. No
-// event of a generation lies before its base, but those of the generation
-// before may lie after it.
+// genAt returns the index of the last generation whose base is at or before t. No event of a generation is before
+// its base, but events of the generation before may be after it.
 func (w *Window) genAt(t int64) int {
 	i := len(w.Gens) - 1
 	for i > 0 && w.Gens[i].Base > t {
@@ -85,11 +82,10 @@ func (w *Window) genAt(t int64) int {
 	return max(i, 0)
 }
 
-// GenIndex returns the index of the generation in which time t lies.
+// GenIndex returns the index of the generation that contains time t.
 func (w *Window) GenIndex(t int64) int { return w.genAt(t) }
 
-// StartOf returns the start function's stack of a goroutine created at time t, 0
-// if it is not known.
+// StartOf returns the start function's stack of a goroutine created at time t, 0 if it is not known.
 func (w *Window) StartOf(id uint64, t int64) tracefmt.StackID {
 	if len(w.Gens) == 0 {
 		return 0
@@ -105,19 +101,18 @@ func (w *Window) StartOf(id uint64, t int64) tracefmt.StackID {
 	return 0
 }
 
-// Carry returns, for a window whose first generation is not the trace's, what
-// goroutines were doing when that began, nil for nothing. It is the window's own, and
-// valid as long as that generation is and until DropFirst.
+// Carry returns the states of goroutines when the window's first generation began; nil if it is the trace's first
+// generation. The result belongs to the window and is valid until DropFirst, and as long as that generation is.
 func (w *Window) Carry() *Carry { return w.carry }
 
-// NewWindow returns a window of neighbouring generations that does not begin
-// with the trace: carried tells what a goroutine was doing when the first of
-// them began, as Carry had it. It may be called by many goroutines at once.
+// NewWindow returns a window of consecutive generations that does not begin with the trace: carried returns the
+// state of a goroutine when the first of them began, like Carry.SpanOf. Many goroutines may call carried
+// concurrently.
 func NewWindow(gens []*Gen, carried func(id uint64) (Span, bool)) *Window {
 	return &Window{Gens: gens, carried: carried}
 }
 
-// carriedSpan returns what a goroutine was doing when the window began.
+// carriedSpan returns the state of a goroutine when the window began.
 func (w *Window) carriedSpan(id uint64) (Span, bool) {
 	if w.carried != nil {
 		return w.carried(id)
@@ -125,7 +120,7 @@ func (w *Window) carriedSpan(id uint64) (Span, bool) {
 	return w.carry.SpanOf(id)
 }
 
-// Death returns when a goroutine ended, if the window saw it end at t or later.
+// Death returns when a goroutine ended, if it ended in the window at t or later.
 func (w *Window) Death(id uint64, t int64) (int64, bool) {
 	for i := max(w.genAt(t)-1, 0); i < len(w.Gens); i++ {
 		if d, ok := w.Gens[i].Death(id); ok && d >= t {
@@ -135,8 +130,7 @@ func (w *Window) Death(id uint64, t int64) (int64, bool) {
 	return 0, false
 }
 
-// Born returns the creation of a goroutine that was alive at time t, if the
-// window saw it.
+// Born returns the creation of a goroutine that was alive at time t, if it is in the window.
 func (w *Window) Born(id uint64, t int64) (Birth, bool) {
 	if len(w.Gens) == 0 {
 		return Birth{}, false

@@ -8,7 +8,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A worker decodes threads' streams into columns of its own.
+// A worker decodes the streams of threads into columns. Workers share only the slab pool and the table of
+// goroutine ids.
 type worker struct {
 	id    uint32
 	gen   *Gen
@@ -17,28 +18,28 @@ type worker struct {
 
 	slab     *slab
 	slabID   uint32
-	nextWord uint32 // next free offset in slab
+	nextWord uint32 // offset of the next free word in slab
 
 	threadLists
-	count       []tally // by dense goroutine
+	count       []tally // for each dense goroutine
 	tracked     []trackedStack
-	trackedOpen bool // the last of told goes on
+	trackedOpen bool // the next event of the run may extend the last element of tracked
 	pageCache   [512]struct {
-		key  uint64 // page number + 1
+		key  uint64 // page number + 1; 0 is an unused entry
 		page *goidPage
 	}
 
-	layout            layout  // of the records
-	flags             []uint8 // by local stack id
+	layout            layout  // of the records that it writes
+	flags             []uint8 // for each stack of the generation
 	events            int64
-	last              int64 // the last time, since the generation's base
-	orphans           int64 // events that need a goroutine or P where there is none
-	lateTimes         int64 // times that do not fit
-	unknownTypes      int64 // events of an unknown type: the rest of a batch is lost
+	last              int64 // time of the last event, since the generation's base
+	orphans           int64 // events that refer to a goroutine or P that is not there
+	lateTimes         int64 // times beyond timeMax
+	unknownTypes      int64 // events of an unknown type; the rest of such a batch is skipped
 	lowestUnknownType uint8
 }
 
-// threadLists is what workers find beside the records of threads' streams.
+// threadLists are the lists that a worker fills from a thread's stream in addition to the records.
 type threadLists struct {
 	m            uint64 // the thread
 	pieces       pieceList
@@ -51,10 +52,10 @@ type threadLists struct {
 	index        []waypoint
 	holds        []hold
 	ranges       []rangeEvent
-	starts       []goStart // start functions of created goroutines
+	starts       []goStart // start functions of the goroutines that it created
 }
 
-// addedSince returns what is found in a stream before which it was as much as in o.
+// addedSince returns the elements that were added after the state before.
 func (f *threadLists) addedSince(before *threadLists) threadLists {
 	return threadLists{
 		f.m, f.pieces.addedSince(&before.pieces), f.procs[len(before.procs):], f.heap[len(before.heap):], f.user[len(before.user):], f.marks[len(before.marks):], f.extra[len(before.extra):],
@@ -62,24 +63,26 @@ func (f *threadLists) addedSince(before *threadLists) threadLists {
 	}
 }
 
-// reset forgets what was found and keeps the memory for more.
+// reset empties all lists and keeps their memory.
 func (f *threadLists) reset() {
 	*f = threadLists{
 		0, f.pieces, f.procs[:0], f.heap[:0], f.user[:0], f.marks[:0], f.extra[:0], f.unattributed[:0], f.index[:0], f.holds[:0], f.ranges[:0], f.starts[:0],
 	}
 }
 
-// tally counts a goroutine's pieces; if they are count and the highest
-// sequence number is count-1, each has a place of its own.
+// A tally counts the pieces of a goroutine. If the highest sequence number is count-1, the numbers are dense, and
+// each piece has one slot.
 type tally struct{ count, top uint32 }
 
+// A goStart names the local stack id of a created goroutine's start function.
 type goStart struct{ g, stack uint32 }
 
+// beginGeneration prepares the worker for the streams of another generation.
 func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 	w.gen, w.ids, w.flags, w.layout = g, &g.ids, flags, layout
 	w.slab, w.nextWord, w.trackedOpen = nil, 0, false
 	if trackedMemory := g.tracked[:cap(g.tracked)]; int(w.id) < len(trackedMemory) {
-		w.tracked = trackedMemory[w.id][:0] // memory of an earlier generation
+		w.tracked = trackedMemory[w.id][:0] // reuse the memory of an earlier generation
 	}
 	w.slabs.returnChunks(&w.pieces)
 	w.reset()
@@ -88,37 +91,37 @@ func (w *worker) beginGeneration(g *Gen, flags []uint8, layout layout) {
 	w.events, w.last, w.orphans, w.lateTimes, w.unknownTypes = 0, 0, 0, 0, 0
 }
 
-// decodeStream decodes batches of the thread m, in file order. It reports false
-// if a batch is malformed.
+// decodeStream decodes the batches of thread m, in file order. It returns false if an event exceeds its batch.
 func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc tracefmt.Scale, base int64) bool {
 	data, m := src.Data[:len(src.Data)+tracefmt.Pad], w.m
 	var (
-		cur    uint32 // dense goroutine that this thread runs
-		curSeq uint32 // number of the piece that is its run
+		cur    uint32 // dense number of the goroutine that the thread runs; 0 for none
+		curSeq uint32 // sequence number of the piece that is its run
 		curP   = noProc
-		pSeq   uint32 // the last sequence number seen for curP
+		pSeq   uint32 // the last sequence number of curP
 		flags  = w.flags
 		nStack = uint64(len(flags))
 		events int64
-		num    [8]uint64 // an event's arguments; those that it has not are 0
-		// Times are multiples of 1<<unit ns, and up to near they fit into records.
+		num    [8]uint64 // arguments of an event; arguments that the event does not have are 0
+		// Times are multiples of 1<<unit ns; times up to fitsUntil fit into a record.
 		unit      = w.layout.unit
 		fitsUntil = min(int64(maxTime), int64(maxTick)<<unit-1)
-		// The piece that is the run, and what a network wait is called.
+		// run is the piece of the current run, network the local id of the reason "network".
 		run     *piece
 		network = w.gen.networkLocal
 	)
-	// A stream starts in the current slab, but never continues a former one:
-	// the end mark of the last stream stands between them.
+	// A stream begins in the current slab, but never continues an earlier stream: the kindEnd record of that
+	// one is in between.
 	for _, bi := range batches {
-		// While the generation before is walked, its walkers go first: what they do at the end, one after the other, then has this beside it.
+		// Readers of the previous generation have priority: the work at its end is sequential, and only
+		// this decoding can use the other processors during that work.
 		runtime.Gosched()
 		b := src.Batches[bi]
 		w.ensureRoom()
 		words, slabID, n := &w.slab.words, w.slabID, w.nextWord
 		first, before := n, cur
 		t := sc.NS(b.Time) - base
-		tooLate := uint64(0) // not 0: times do not fit into records any more
+		tooLate := uint64(0) // 1 once times no longer fit into records
 		if t > fitsUntil {
 			tooLate = 1
 			if t > maxTime {
@@ -295,7 +298,7 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 			case tracefmt.EvProcSteal:
 				w.procs = append(w.procs, ProcEvent{base + t, m, uint32(x), uint32(y), ProcStolen})
 				if z == m && uint32(x) == curP {
-					curP = noProc // stolen from itself: acts like a stop
+					curP = noProc // a thread that steals its own P gives it up
 					w.holds = append(w.holds, hold{rec, noProc})
 				}
 			case tracefmt.EvProcStatus:
@@ -353,11 +356,11 @@ func (w *worker) decodeStream(src *tracefmt.Generation, batches []int32, sc trac
 	return true
 }
 
-// minRoom is the room in a slab that decoding goes on with: for the records until the next waypoint, of which an event makes two at
-// most, and for a link or an end.
+// minRoom is the number of free words that a slab must have before decoding continues in it: for the records until
+// the next waypoint, of which one event writes at most two, and for a link or an end.
 const minRoom = waypointEvery + 4
 
-// ensureRoom makes sure that there is enough of it.
+// ensureRoom makes sure that the slab has minRoom free words, else continues the stream in another slab.
 func (w *worker) ensureRoom() {
 	if w.slab != nil && slabSize-w.nextWord >= minRoom {
 		return
@@ -370,6 +373,7 @@ func (w *worker) ensureRoom() {
 	w.slab, w.slabID, w.nextWord = slab, id<<slabBits, 1
 }
 
+// addPiece adds a piece of goroutine g, and returns it so that its owner bits can be completed during its run.
 func (w *worker) addPiece(g, seq uint32, rec ref, ownerBits uint32, t int64) *piece {
 	l := &w.pieces
 	k := l.end % pieceChunk
@@ -390,6 +394,7 @@ func (w *worker) addPiece(g, seq uint32, rec ref, ownerBits uint32, t int64) *pi
 	return p
 }
 
+// growCount extends the tallies to goroutine g.
 func (w *worker) growCount(g uint32) {
 	n := max(2*len(w.count), int(g)+1024)
 	grown := make([]tally, n)
@@ -397,8 +402,8 @@ func (w *worker) growCount(g uint32) {
 	w.count = grown
 }
 
-// readNumbers reads n numbers at b[i:], which has tracefmt.Pad readable bytes behind their end, into v, whose rest it clears. It
-// returns where they end.
+// readNumbers reads n varints from b[i:] into v and clears the rest of v. It returns the index after the last one.
+// b must have tracefmt.Pad readable bytes after the end of the batch.
 func readNumbers(v *[8]uint64, b []byte, i, n int) int {
 	*v = [8]uint64{}
 	for k := range n {
@@ -416,8 +421,8 @@ func readNumbers(v *[8]uint64, b []byte, i, n int) int {
 	return i
 }
 
-// uvarintLong takes eight bytes at once: the first byte without its high bit set ends the number; then three folds bring the
-// groups of seven together.
+// uvarintLong reads a varint of up to eight bytes with one load: the first byte without its high bit ends the
+// number, then three steps join the groups of seven bits.
 func uvarintLong(b []byte, i int) (uint64, int) {
 	v := binary.LittleEndian.Uint64(b[i:])
 	stop := ^v & 0x8080808080808080
@@ -432,9 +437,8 @@ func uvarintLong(b []byte, i int) (uint64, int) {
 	return v, i + n
 }
 
-// uvarintHuge reads numbers of nine and ten bytes; one that is longer moves
-// past every batch's end, which is seen there, but stays where five more
-// numbers can be read without leaving the padding.
+// uvarintHuge reads a varint of nine or ten bytes. For a longer one it returns an index after the end of every
+// batch, where the caller detects the error, but from which five more varints can be read inside the padding.
 func uvarintHuge(b []byte, i int) (uint64, int) {
 	v, n := binary.Uvarint(b[i:])
 	if n <= 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// ForEachGen decodes a trace with so many workers and calls f for each generation.
-// One that cannot be read to its end fails the test.
+// ForEachGen decodes a trace with a number of workers and calls f for each generation. It fails the test if the
+// trace cannot be read to its end.
 func ForEachGen(t testing.TB, data []byte, workers int, f func(*timeline.Gen)) *tracefmt.Symbols {
 	t.Helper()
 	rd, err := tracefmt.NewReader(bytes.NewReader(data), tracefmt.Options{})
@@ -36,7 +36,7 @@ func ForEachGen(t testing.TB, data []byte, workers int, f func(*timeline.Gen)) *
 	}
 }
 
-// DecodeWindow decodes a trace and returns all its generations.
+// DecodeWindow decodes a trace and returns a window of all its generations, with the symbols.
 func DecodeWindow(t testing.TB, data []byte) (*timeline.Window, *tracefmt.Symbols) {
 	t.Helper()
 	win := new(timeline.Window)
@@ -44,7 +44,7 @@ func DecodeWindow(t testing.TB, data []byte) (*timeline.Window, *tracefmt.Symbol
 	return win, syms
 }
 
-// BuildWindow is Window for a trace made by hand.
+// BuildWindow is DecodeWindow for a trace that build describes.
 func BuildWindow(t testing.TB, build func(*tracetext.Builder)) (*timeline.Window, *tracefmt.Symbols) {
 	t.Helper()
 	b := tracetext.New(26)
