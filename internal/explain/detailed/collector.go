@@ -126,6 +126,7 @@ func sampleKey(start int64, g uint64) uint64 {
 
 func (r *Request) sampleKey() uint64 { return sampleKey(r.Start, r.G) }
 
+// addSample adds a request, and drops the one with the largest key if there are too many.
 func (g *groupRequests) addSample(r *Request) {
 	g.sample = append(g.sample, r)
 	slices.SortFunc(g.sample, func(a, b *Request) int { return cmp.Compare(a.sampleKey(), b.sampleKey()) })

@@ -29,6 +29,7 @@ func (t *cellTable[sum]) find(bucket, cause int32) *sum {
 	return nil
 }
 
+// packKey returns the key of a bucket and a cause; it is not 0.
 func packKey(bucket, cause int32) uint64 { return uint64(uint32(bucket))<<32 | uint64(uint32(cause)+1) }
 
 // getOrAdd returns the sum of a bucket and a cause, creating it on demand. The result is valid until the next call.

@@ -34,6 +34,7 @@ type waitKey struct {
 	cause  path.CauseID
 }
 
+// merge adds the runs of another worker, whose ids tr translates.
 func (r concurrentRuns) merge(other concurrentRuns, tr *path.Translation) {
 	for k, ns := range other {
 		if k.group != anyGroup {

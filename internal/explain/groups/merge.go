@@ -34,6 +34,7 @@ func (s *Sum) Merge(ts []path.Translation) (finalIDs []path.GroupID) {
 	return finalIDs
 }
 
+// merge adds the table of another worker, whose ids tr translates.
 func (t *table) merge(other *table, tr *path.Translation) {
 	t.observerRequests += other.observerRequests
 	if other.blockMin != 0 && (t.blockMin == 0 || other.blockMin < t.blockMin) {

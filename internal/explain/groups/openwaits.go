@@ -62,6 +62,7 @@ func (os openWaits) add(w *path.WalkResult) {
 	entry.GetOrAdd(os, w.CauseIDs[n-1]).add(&openWait{w.Weight, w.Start, []int64{w.Req.End - stuckSince}, []int64{w.Req.End - w.Start}})
 }
 
+// merge adds the waits of another table. causes translates its causes; nil: they are the same.
 func (os openWaits) merge(from openWaits, causes []path.CauseID) {
 	for id, o := range from {
 		if causes != nil {

@@ -31,6 +31,7 @@ func latencyOf(h *histogram) report.Latency {
 	return out
 }
 
+// quantiles returns the quantiles of a histogram that have enough values.
 func quantiles(h *histogram) report.Quantiles {
 	l := latencyOf(h)
 	return report.Quantiles{P50: l.P50, P99: l.P99, Max: l.Max}

@@ -85,6 +85,7 @@ func isIdleTicker(row *Row, isTimerStarted func(*Row) bool) bool {
 
 func roleRank(r report.Role) int { return slices.Index(report.Roles(), r) }
 
+// isOwnWork reports whether requests of a kind are the process's own work, without a client.
 func isOwnWork(k request.Kind) bool { return k == request.Goroutine || k == request.Loop }
 
 // isMonitoring reports whether a handler serves the monitoring of the process: its metrics, its health.

@@ -103,6 +103,7 @@ func (u *runSamples) functionsOn(stack tracefmt.StackID) []tracefmt.StringID {
 	return fns
 }
 
+// merge adds the samples of another worker, whose ids tr translates.
 func (u *runSamples) merge(other *runSamples, tr *path.Translation) {
 	for k, ns := range other.nsBySite {
 		u.nsBySite[k] += ns

@@ -53,6 +53,7 @@ type samplePool struct {
 	unsampledNS int64
 }
 
+// add adds n samples at a site.
 func (p *samplePool) add(site tracefmt.FrameID, n int64) {
 	if p.samples == nil {
 		p.samples = make(map[tracefmt.FrameID]int64)

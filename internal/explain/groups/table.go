@@ -64,6 +64,7 @@ type starter struct {
 	isSet bool
 }
 
+// add sets frame 0 if next is another starter.
 func (s *starter) add(next starter) {
 	switch {
 	case !next.isSet:

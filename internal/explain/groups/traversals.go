@@ -24,6 +24,7 @@ func newTraversals(s *path.Stage) traversals {
 	return traversals{stage: s, requestsByFunc: make(map[tracefmt.StringID]int64), holdChains: make(map[path.ChainID]bool)}
 }
 
+// add counts the start functions of the goroutines on a request's path.
 func (t *traversals) add(w *path.WalkResult) {
 	r := w.Req
 	if !r.Kind.IsServed() {

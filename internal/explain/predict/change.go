@@ -67,6 +67,7 @@ var families = map[report.CauseName][]cause.Cause{
 	report.FamilySched: {cause.Sched, cause.SchedWake, cause.SchedPoll},
 }
 
+// isCause reports whether a name may be a Change's cause.
 func isCause(name report.CauseName) bool {
 	return name == Queue || name != report.CauseOther && report.Family(name) != nil
 }

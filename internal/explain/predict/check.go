@@ -27,6 +27,7 @@ type series struct {
 	requests []*retimedRequest
 }
 
+// add adds a request, with each possible latency weighted by its probability.
 func (s *series) add(request *retimedRequest) {
 	s.requests = append(s.requests, request)
 	s.before = append(s.before, point{float64(request.Latency), request.weight})
@@ -123,7 +124,7 @@ type groupImpact struct {
 	medianNS       float64         // before the change
 	predicted      report.Estimate // median after the change
 	toleranceNS    float64         // times that differ by less are equal
-	remainingNS    float64         // median over all requests of what it leaves of the cause
+	remainingNS    float64         // median, over all requests, of the time of the cause that remains
 }
 
 // impactOf returns nil if a change makes too few requests faster, or the median not much faster, or if the length of the

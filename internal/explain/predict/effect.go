@@ -61,6 +61,7 @@ func (t *trial) isNoOp() bool {
 	return len(t.changes) > 0
 }
 
+// hasSettings reports whether a change is a setting.
 func (t *trial) hasSettings() bool {
 	return slices.ContainsFunc(t.changes, func(c trialChange) bool { return c.effect != nil })
 }

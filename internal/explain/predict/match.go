@@ -54,6 +54,7 @@ type siteMatcher struct {
 	caller      *siteMatcher               // the caller's site; nil: any
 }
 
+// parseSite parses the site of a Change.
 func (m *Model) parseSite(text string) *siteMatcher {
 	text, caller, limited := strings.Cut(text, callerSeparator)
 	matcher := &siteMatcher{matchesAny: text == "", function: text, matchByFunc: make(map[tracefmt.StringID]bool)}

@@ -149,6 +149,7 @@ func (g *Graph) resolvePending(settlement *cause.Settlement) {
 	}
 }
 
+// targetID returns the id of a target, assigning it on demand.
 func (m *Model) targetID(t target) int32 {
 	id, ok := m.targetIDs[t]
 	if !ok {
@@ -256,6 +257,7 @@ func (t *trial) retimeAll(group *group) []retimedRequest {
 	return all
 }
 
+// changesText lists the changes as --what-if accepts them.
 func changesText(changes []Change) string {
 	s := ""
 	for i, c := range changes {

@@ -33,6 +33,7 @@ type smallestKeys struct {
 	keys [maxStrata][]uint64
 }
 
+// add adds the key of a sampled request.
 func (r *smallestKeys) add(stratum int, key uint64) {
 	if r == nil {
 		return
@@ -61,6 +62,7 @@ type stratum struct {
 	keyLimit uint64   // a new key must be below it
 }
 
+// stratumIndex returns the stratum of a latency.
 func stratumIndex(latency int64) int { return int(loglinear.Bucket(latency, strataBits)) }
 
 // sampleKey returns a pseudo-random number that depends only on the request (the finalizer of SplitMix64).
@@ -71,6 +73,7 @@ func sampleKey(start int64, g uint64) uint64 {
 	return z ^ z>>31
 }
 
+// sampleKey returns the key of the graph's request.
 func (g *Graph) sampleKey() uint64 { return sampleKey(g.Start, g.G) }
 
 // Reserve counts a request of a weight. If the sample selects it, its graph is left to BuildPending, because later requests
@@ -115,6 +118,7 @@ func (s *Sample) Add(g *Graph) {
 	s.smallestKeys.add(i, g.sampleKey())
 }
 
+// add adds a graph, and drops the one with the largest key if there are too many.
 func (st *stratum) add(g *Graph) {
 	st.graphs = append(st.graphs, g)
 	slices.SortFunc(st.graphs, func(a, b *Graph) int {

@@ -42,6 +42,7 @@ type lateRun struct {
 	exactGroup bool  // one of the requests is of a group of which all requests are walked
 }
 
+// plus combines the records that two workers have of one late run.
 func (r lateRun) plus(addend lateRun) lateRun {
 	if r == (lateRun{}) {
 		return addend
@@ -137,6 +138,7 @@ func (s *Sum) mergeLateRuns() {
 	all.reset()
 }
 
+// reset removes all runs.
 func (l *lateRuns) reset() {
 	clear(l.runs)
 	clear(l.maxNSByG)

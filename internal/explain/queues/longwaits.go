@@ -179,7 +179,7 @@ type LongWaits struct {
 	Batched bool
 }
 
-// LongWaits returns these sums by line. Merge must have been called.
+// LongWaits returns the long waits of each line. Merge must have been called.
 func (s *Sum) LongWaits(sp *spell.Speller) []LongWaits {
 	var out []LongWaits
 	for site, sum := range s.workers[0].longWaits {

@@ -77,6 +77,7 @@ func (s *peerCallSum) add(addend *peerCallSum, weight int64) {
 	s.connOpens.add(&addend.connOpens, weight)
 }
 
+// add adds another sum, multiplied by a weight.
 func (o *connOpenSum) add(addend *connOpenSum, weight int64) {
 	o.ns, o.requests = o.ns+addend.ns*weight, o.requests+addend.requests*weight
 	if addend.longestNS > o.longestNS || addend.longestNS == o.longestNS && addend.longestFunc < o.longestFunc {

@@ -36,6 +36,7 @@ type sourceLine struct {
 	number   uint32
 }
 
+// compare orders lines by function, file and number.
 func (l sourceLine) compare(o sourceLine) int {
 	return cmp.Or(cmp.Compare(l.fn, o.fn), cmp.Compare(l.file, o.file), cmp.Compare(l.number, o.number))
 }

@@ -120,7 +120,7 @@ type Stream struct {
 	WriteShare float64
 }
 
-// Streams returns these sums by line. Merge must have been called.
+// Streams returns the streams of each line. Merge must have been called.
 func (s *Sum) Streams(sp *spell.Speller) []Stream {
 	var out []Stream
 	for site, sum := range s.workers[0].streams {
