@@ -84,13 +84,13 @@ func TestCarry(t *testing.T) {
 			if !slices.Equal(win.Gens, in.gens[k:]) {
 				t.Fatalf("%s: %d generations are left", name, len(win.Gens))
 			}
-			known := 0
+			found := 0
 			for _, id := range goroutines(in.gens) {
 				s, ok := win.Carry().SpanOf(id)
 				if !ok {
 					continue
 				}
-				known++
+				found++
 				before := (&Window{Gens: in.gens[:k]}).Spans(id, in.gens[k-1].End, in.gens[k-1].End+1, nil)
 				if len(before) == 0 {
 					t.Errorf("%s, generation %d, goroutine %d: nothing was known, now %+v", name, k, id, s)
@@ -113,13 +113,13 @@ func TestCarry(t *testing.T) {
 			}
 			n := 0
 			win.Carry().EachSpan(func(id uint64, s Span) {
-				if other, ok := win.Carry().SpanOf(id); !ok || other != s {
-					t.Errorf("%s: goroutine %d has %+v and %+v", name, id, s, other)
+				if spanOf, ok := win.Carry().SpanOf(id); !ok || spanOf != s {
+					t.Errorf("%s: goroutine %d has %+v and %+v", name, id, s, spanOf)
 				}
 				n++
 			})
-			if n != known {
-				t.Errorf("%s, generation %d: %d of %d are listed", name, k, n, known)
+			if n != found {
+				t.Errorf("%s, generation %d: %d of %d are listed", name, k, n, found)
 			}
 			if name == "bystanders" {
 				if c := win.Carry(); len(c.forms) > 60 {

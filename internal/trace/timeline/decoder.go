@@ -21,20 +21,20 @@ type Decoder struct {
 	// called once for each stack.
 	Classify func(tracefmt.StackID) uint8
 
-	reader        *tracefmt.Reader
-	tables        tracefmt.Tables
-	workers       []*worker
-	pool          slabPool
-	spareGens     []*Gen
-	globalFlags   []uint8 // for each stack of the symbols
-	localFlags    []uint8 // for each stack of the generation
-	nextIsFirst   bool
-	reads         chan readResult
-	readDone      chan struct{} // the generation received from reads is no longer needed
-	quit          chan struct{}
-	finalErr      error
-	threadLists   []threadLists   // of each thread
-	stoppingWorld map[uint64]bool // goroutines that stop the world as the last decoded generation ends
+	reader             *tracefmt.Reader
+	tables             tracefmt.Tables
+	workers            []*worker
+	pool               slabPool
+	spareGens          []*Gen
+	globalFlags        []uint8 // for each stack of the symbols
+	localFlags         []uint8 // for each stack of the generation
+	nextIsFirst        bool
+	reads              chan readResult
+	generationReleased chan struct{} // the generation received from reads is no longer needed
+	quit               chan struct{}
+	finalErr           error
+	threadLists        []threadLists   // of each thread
+	stoppingWorld      map[uint64]bool // goroutines that stop the world as the last decoded generation ends
 
 	// Orphans, LateTimes and Unknown count irregular events of all generations: events that refer to a
 	// goroutine or P which the stream did not introduce, times beyond timeMax, and event types that this
@@ -57,7 +57,7 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 	d.reader, d.nextIsFirst = rd, true
 	// Only one generation is read in advance: its bytes take a third of the memory of the decoded generation,
 	// and reading them takes a fiftieth of the time.
-	d.reads, d.readDone, d.quit = make(chan readResult), make(chan struct{}, 1), make(chan struct{})
+	d.reads, d.generationReleased, d.quit = make(chan readResult), make(chan struct{}, 1), make(chan struct{})
 	go func() {
 		for {
 			g, err := rd.Next()
@@ -70,7 +70,7 @@ func NewDecoder(rd *tracefmt.Reader, workers int) *Decoder {
 				return
 			}
 			select {
-			case <-d.readDone:
+			case <-d.generationReleased:
 			case <-d.quit:
 				return
 			}
@@ -121,7 +121,7 @@ func (d *Decoder) Next(ctx context.Context) (*Gen, error) {
 	}
 	defer func() {
 		read.gen.Release()
-		d.readDone <- struct{}{}
+		d.generationReleased <- struct{}{}
 	}()
 	if read.gen.Skipped {
 		d.nextIsFirst = false

@@ -403,12 +403,12 @@ func decodeAll(data []byte, workers int) *decoded {
 
 // goroutines returns all goroutines of the generations, in order of id.
 func goroutines(gens []*Gen) []uint64 {
-	known := make(map[uint64]bool)
+	listed := make(map[uint64]bool)
 	var ids []uint64
 	for _, g := range gens {
 		g.Goroutines(func(id uint64) {
-			if !known[id] {
-				known[id] = true
+			if !listed[id] {
+				listed[id] = true
 				ids = append(ids, id)
 			}
 		})
