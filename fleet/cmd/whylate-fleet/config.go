@@ -38,7 +38,7 @@ type config struct {
 
 	webhook, secrets, public, scrape string
 	store, otlp, pyroscope           string
-	allowed                          outgoing.Allowed
+	allowed                          outgoing.AllowedRanges
 	length, budget                   time.Duration
 	share                            float64
 }
@@ -77,7 +77,7 @@ func flagsOf(c *config) *flag.FlagSet {
 	f.StringVar(&c.secrets, "webhook-secrets", "", "`file` with the receiver's keys, a line each: whsec_ and base64")
 	f.StringVar(&c.public, "public", "", "`address` of this fleet in what webhooks say, such as https://fleet.example.com")
 	f.Func("allow-private", "`ranges` of private addresses that may be scraped and that webhooks may be sent to, with commas between, such as 10.2.0.0/16 (default none)", func(s string) (err error) {
-		c.allowed, err = outgoing.Parse(s)
+		c.allowed, err = outgoing.ParseRanges(s)
 		return err
 	})
 	f.StringVar(&c.scrape, "scrape", "", "`file` that says how services without the library are found, in the form of Prometheus' scrape_configs; none if empty")

@@ -28,7 +28,7 @@ func alone(t *testing.T, trace []byte) *rows.Rows {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := rows.Of(rows.Labels{}, time.Now(), rep)
+	r := rows.FromReport(rows.Labels{}, time.Now(), rep)
 	if len(r.Sums) == 0 {
 		t.Fatal("a trace has no requests")
 	}

@@ -40,7 +40,7 @@ type Notifier struct {
 	Secrets []Secret
 	// Public is the fleet's own address in links.
 	Public  string
-	Allowed outgoing.Allowed
+	Allowed outgoing.AllowedRanges
 	// Compare compares two versions of a service.
 	Compare func(ctx context.Context, service, environment, old, new string) (*compare.Diff, error)
 }

@@ -72,7 +72,7 @@ func notifier(t *testing.T, to string) *Notifier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allowed, err := outgoing.Parse("127.0.0.0/8")
+	allowed, err := outgoing.ParseRanges("127.0.0.0/8")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func (n *Notifier) add(t *testing.T, at time.Time, version, title string) {
 	if err != nil || r == nil {
 		t.Fatal(r, err)
 	}
-	out := &rows.Rows{At: at, DurationNS: 1e9, Requests: 10}
+	out := &rows.Rows{Start: at, DurationNS: 1e9, Requests: 10}
 	if title != "" {
 		out.Findings = []rows.Finding{{Problem: title, Group: "GET /", Code: "WL2002", Cause: "lock", Severity: "high", Title: title, Requests: 10, WinNS: 1e8}}
 	}

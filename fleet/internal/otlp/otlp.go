@@ -89,7 +89,7 @@ const scale = 3
 
 // sums are the rows of a recording. The time of causes has no latency bucket: that would be a series each.
 func sums(r *rows.Rows) []*metrics.Metric {
-	begin, end := uint64(r.At.UnixNano()), uint64(r.At.UnixNano()+r.DurationNS)
+	begin, end := uint64(r.Start.UnixNano()), uint64(r.Start.UnixNano()+r.DurationNS)
 	type key struct{ group, cause string }
 	latency, total, of := make(map[string]map[int32]uint64), make(map[string]float64), make(map[key]float64)
 	for _, s := range r.Sums {
@@ -142,7 +142,7 @@ func sums(r *rows.Rows) []*metrics.Metric {
 // index is the bucket of the histogram for a bucket of the rows with an upper bound in ns. The middle of the rows' bucket counts, so a
 // quantile is right to two buckets.
 func index(upper int64) int32 {
-	return int32(math.Ceil(math.Log2(float64(rows.Lowest(upper)+upper)/2e9)*(1<<scale))) - 1
+	return int32(math.Ceil(math.Log2(float64(rows.LowerBound(upper)+upper)/2e9)*(1<<scale))) - 1
 }
 
 // severities are OTLP's numbers for those of findings.
@@ -153,7 +153,7 @@ func records(id string, r *rows.Rows) (out []*logs.LogRecord) {
 		a := attributes("whylate.problem", f.Problem, "whylate.group", f.Group, "whylate.code", f.Code, "whylate.cause", f.Cause, "whylate.site", f.Site, "whylate.fix", f.Fix, "whylate.recording", id)
 		a = append(a, &common.KeyValue{Key: "whylate.requests", Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: f.Requests}}},
 			&common.KeyValue{Key: "whylate.win", Value: &common.AnyValue{Value: &common.AnyValue_DoubleValue{DoubleValue: float64(f.WinNS) / 1e9}}}) // seconds, in this recording
-		out = append(out, &logs.LogRecord{TimeUnixNano: uint64(r.At.UnixNano()), ObservedTimeUnixNano: uint64(time.Now().UnixNano()), EventName: "whylate.finding", Attributes: a,
+		out = append(out, &logs.LogRecord{TimeUnixNano: uint64(r.Start.UnixNano()), ObservedTimeUnixNano: uint64(time.Now().UnixNano()), EventName: "whylate.finding", Attributes: a,
 			SeverityNumber: severities[f.Severity], SeverityText: f.Severity, Body: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: f.Title}}})
 	}
 	return out

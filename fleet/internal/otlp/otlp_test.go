@@ -90,7 +90,7 @@ func sum(group, cause string, bucket, n, ns int64) rows.Sum {
 var (
 	at     = time.Unix(1_800_000_000, 5).UTC()
 	labels = rows.Labels{Service: "shop", Version: "v2", Pod: "shop-1", Node: "n1"}
-	sample = &rows.Rows{At: at, DurationNS: 2e9, Requests: 12, Cause: "lock",
+	sample = &rows.Rows{Start: at, DurationNS: 2e9, Requests: 12, Cause: "lock",
 		Sums: []rows.Sum{sum("GET /", "", 1<<20, 10, 0), sum("GET /", "", 1<<24, 2, 0), sum("GET /", "lock", 1<<24, 0, 20e6), sum("GET /", "cpu", 1<<20, 0, 5e6), sum("GET /", "cpu", 1<<24, 0, 1e6),
 			sum("GET /cart", "", 9<<17, 3, 0)},
 		Findings: []rows.Finding{{Problem: "p1", Group: "GET /", Code: "WL2002", Cause: "lock", Severity: "high", Title: "a lock", Site: "main.f (f.go:1)", Fix: "free it", Requests: 12, WinNS: 15e6}}}

@@ -26,7 +26,7 @@ func (e *Exporter) Profile(ctx context.Context, id string, l rows.Labels, r *row
 	}
 	// Bands are sample types of their own there, which overlap: only the first, all, goes. Pyroscope names a profile by its sample types,
 	// and knows this one.
-	p.SampleType, p.DefaultSampleType, p.TimeNanos = []*profile.ValueType{{Type: "wall", Unit: "nanoseconds"}}, "", r.At.UnixNano()
+	p.SampleType, p.DefaultSampleType, p.TimeNanos = []*profile.ValueType{{Type: "wall", Unit: "nanoseconds"}}, "", r.Start.UnixNano()
 	all := p.Sample[:0]
 	for _, s := range p.Sample {
 		if s.Value = s.Value[:1]; s.Value[0] != 0 {
@@ -49,7 +49,7 @@ func (e *Exporter) Profile(ctx context.Context, id string, l rows.Labels, r *row
 		}
 	}
 	q := url.Values{"name": {plain.Replace(l.Service) + "{" + strings.Join(labels, ",") + "}"}, "format": {"pprof"}, "spyName": {"whylate"},
-		"from": {fmt.Sprint(r.At.Unix())}, "until": {fmt.Sprint(r.At.Unix() + max(1, r.DurationNS/1e9))}}
+		"from": {fmt.Sprint(r.Start.Unix())}, "until": {fmt.Sprint(r.Start.Unix() + max(1, r.DurationNS/1e9))}}
 	if err := e.post(ctx, id, "/ingest?"+q.Encode(), "application/octet-stream", body.Bytes()); err != nil {
 		e.Log.Error("export: a profile is not sent", "recording", id, "error", err) // to wait would send the collector its sums again
 	}

@@ -16,7 +16,7 @@ import (
 
 var (
 	fromShop = rows.Labels{Service: "shop", Version: "v1,2", Pod: "p"}
-	during   = &rows.Rows{At: time.Unix(1_700_000_000, 0), DurationNS: 5e9}
+	during   = &rows.Rows{Start: time.Unix(1_700_000_000, 0), DurationNS: 5e9}
 	late     = &report.Report{Groups: []report.Group{{Name: "GET /", Bands: []report.Band{
 		{Band: report.BandAll, Causes: []report.Cause{{Cause: "lock", TotalNS: 3e6, Site: &report.Site{Func: "main.x", File: "x.go", Line: 1}, Routes: []report.Route{{TotalNS: 3e6}}}}},
 		{Band: "p99-max", Causes: []report.Cause{{Cause: "lock", TotalNS: 2e6, Site: &report.Site{Func: "main.x", File: "x.go", Line: 1}, Routes: []report.Route{{TotalNS: 2e6}}}}}}}}}
@@ -36,7 +36,7 @@ func TestProfile(t *testing.T) {
 			t.Error(err)
 		}
 		p, err := profile.ParseData(body)
-		if err != nil || len(p.SampleType) != 1 || p.SampleType[0].Type != "wall" || len(p.Sample) != 1 || fmt.Sprint(p.Sample[0].Value) != "[3000000]" || p.TimeNanos != during.At.UnixNano() {
+		if err != nil || len(p.SampleType) != 1 || p.SampleType[0].Type != "wall" || len(p.Sample) != 1 || fmt.Sprint(p.Sample[0].Value) != "[3000000]" || p.TimeNanos != during.Start.UnixNano() {
 			t.Error(p, err)
 		}
 	}))

@@ -19,9 +19,9 @@ import (
 // ErrRefused says that an address is not for everyone, and not listed.
 var ErrRefused = errors.New("the address is private and in no range of -allow-private")
 
-// special are ranges that are not for everyone, besides those that net/netip knows: the registries of IANA for special purposes
+// specialRanges are ranges that are not for everyone, besides those that net/netip knows: the registries of IANA for special purposes
 // (https://www.iana.org/assignments/iana-ipv4-special-registry, and ipv6), with those that hold other addresses inside.
-var special = func() (out Allowed) {
+var specialRanges = func() (out AllowedRanges) {
 	for s := range strings.FieldsSeq(`0.0.0.0/8 100.64.0.0/10 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 240.0.0.0/4
 		::/96 64:ff9b::/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 5f00::/16 fec0::/10`) {
 		out = append(out, netip.MustParsePrefix(s))
@@ -29,11 +29,11 @@ var special = func() (out Allowed) {
 	return out
 }()
 
-// Allowed are the private ranges that may be reached.
-type Allowed []netip.Prefix
+// AllowedRanges are the private ranges that may be reached.
+type AllowedRanges []netip.Prefix
 
-// Parse reads ranges that commas separate.
-func Parse(list string) (out Allowed, err error) {
+// ParseRanges reads ranges that commas separate.
+func ParseRanges(list string) (out AllowedRanges, err error) {
 	for s := range strings.SplitSeq(list, ",") {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
@@ -47,14 +47,14 @@ func Parse(list string) (out Allowed, err error) {
 	return out, nil
 }
 
-func (a Allowed) holds(ip netip.Addr) bool {
+func (a AllowedRanges) contains(ip netip.Addr) bool {
 	return slices.ContainsFunc(a, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // Check returns ErrRefused for an address that may not be reached.
-func (a Allowed) Check(ip netip.Addr) error {
+func (a AllowedRanges) Check(ip netip.Addr) error {
 	ip = ip.Unmap().WithZone("")
-	if ip.IsGlobalUnicast() && !ip.IsPrivate() && !special.holds(ip) || a.holds(ip) {
+	if ip.IsGlobalUnicast() && !ip.IsPrivate() && !specialRanges.contains(ip) || a.contains(ip) {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", ip, ErrRefused)
@@ -62,7 +62,7 @@ func (a Allowed) Check(ip netip.Addr) error {
 
 // Dialer connects to what Check lets through. It judges the address that a name has at that moment, so a name that leads elsewhere later
 // does not help.
-func (a Allowed) Dialer() *net.Dialer {
+func (a AllowedRanges) Dialer() *net.Dialer {
 	return &net.Dialer{Timeout: 10 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil {
@@ -74,8 +74,8 @@ func (a Allowed) Dialer() *net.Dialer {
 
 // Client asks what Check lets through, within a time for the whole answer. It follows no redirect and knows no proxy: a proxy would
 // connect to anything.
-func (a Allowed) Client(whole time.Duration) *http.Client {
+func (a AllowedRanges) Client(timeout time.Duration) *http.Client {
 	c := wire.Client(&http.Transport{DialContext: a.Dialer().DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true, MaxIdleConns: 4, IdleConnTimeout: time.Minute})
-	c.Timeout = whole
+	c.Timeout = timeout
 	return c
 }

@@ -13,16 +13,16 @@ import (
 func TestCheck(t *testing.T) {
 	for _, ip := range []string{"127.0.0.1", "::1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255",
 		"fe80::1%eth0", "fc00::1", "fd00:ec2::254", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "198.18.0.1", "ff02::1"} {
-		if err := Allowed(nil).Check(netip.MustParseAddr(ip)); !errors.Is(err, ErrRefused) {
+		if err := AllowedRanges(nil).Check(netip.MustParseAddr(ip)); !errors.Is(err, ErrRefused) {
 			t.Errorf("%s: %v", ip, err)
 		}
 	}
 	for _, ip := range []string{"1.1.1.1", "8.8.8.8", "172.32.0.1", "2606:4700::1111", "::ffff:8.8.8.8"} {
-		if err := Allowed(nil).Check(netip.MustParseAddr(ip)); err != nil {
+		if err := AllowedRanges(nil).Check(netip.MustParseAddr(ip)); err != nil {
 			t.Errorf("%s: %v", ip, err)
 		}
 	}
-	a, err := Parse("10.2.0.0/16, ::1/128,")
+	a, err := ParseRanges("10.2.0.0/16, ::1/128,")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,23 +31,23 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v", ip, err)
 		}
 	}
-	if _, err := Parse("10.0.0.0"); err == nil {
+	if _, err := ParseRanges("10.0.0.0"); err == nil {
 		t.Error("an address is no range")
 	}
 }
 
 // TestClient: a name that leads inward is refused when it is connected, and a redirect is not followed.
 func TestClient(t *testing.T) {
-	asked := 0
+	requests := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked++
+		requests++
 		http.Redirect(w, r, "/elsewhere", http.StatusFound)
 	}))
 	defer s.Close()
-	if _, err := Allowed(nil).Client(time.Minute).Get(s.URL); !errors.Is(err, ErrRefused) || asked != 0 {
-		t.Errorf("%v, asked %d times", err, asked)
+	if _, err := AllowedRanges(nil).Client(time.Minute).Get(s.URL); !errors.Is(err, ErrRefused) || requests != 0 {
+		t.Errorf("%v, asked %d times", err, requests)
 	}
-	a, err := Parse("127.0.0.0/8")
+	a, err := ParseRanges("127.0.0.0/8")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _ = res.Body.Close(); res.StatusCode != http.StatusFound || asked != 1 {
-		t.Errorf("%s, asked %d times", res.Status, asked)
+	if _ = res.Body.Close(); res.StatusCode != http.StatusFound || requests != 1 {
+		t.Errorf("%s, asked %d times", res.Status, requests)
 	}
 }

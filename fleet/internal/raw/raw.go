@@ -11,51 +11,51 @@ import (
 	"time"
 )
 
-// Report is the name of the file with the report of a recording.
-func Report(id string) string { return id + ".report.gz" }
+// ReportName is the name of the file with the report of a recording.
+func ReportName(id string) string { return id + ".report.gz" }
 
-// ID is the recording that a file is of.
-func ID(name string) string { return strings.TrimSuffix(name, ".report.gz") }
+// RecordingID is the recording that a file is of.
+func RecordingID(name string) string { return strings.TrimSuffix(name, ".report.gz") }
 
-// IsRecording reports whether a name is that of a recording or its report.
-func IsRecording(name string) bool {
-	id := ID(name)
+// IsRecordingFile reports whether a name is that of a recording or its report.
+func IsRecordingFile(name string) bool {
+	id := RecordingID(name)
 	_, err := hex.DecodeString(id)
 	return err == nil && len(id) == 32
 }
 
 // IsUnfinished reports whether a name is that of a file that Create made in a directory and Keep has not renamed.
 func IsUnfinished(name string) bool {
-	number, ok := strings.CutPrefix(name, unfinished)
+	number, ok := strings.CutPrefix(name, unfinishedPrefix)
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
 // A Store keeps files by name. They are whole or not there.
 type Store interface {
-	// Create makes a temporary file, which the caller closes and removes, or gives to Keep.
-	Create() (*os.File, error)
-	// Keep keeps a temporary file's content under a name. When it returns without error, that is durable.
-	Keep(ctx context.Context, f *os.File, name string) error
+	// CreateTemp makes a temporary file, which the caller closes and removes, or gives to Keep.
+	CreateTemp() (*os.File, error)
+	// Save keeps a temporary file's content under a name. When it returns without error, that is durable.
+	Save(ctx context.Context, f *os.File, name string) error
 	// Open reads a file. The error is fs.ErrNotExist if there is none.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// Local returns a path of a file for another process, and what to call when it is done.
-	Local(ctx context.Context, name string) (path string, release func(), err error)
+	// LocalPath returns a path of a file for another process, and what to call when it is done.
+	LocalPath(ctx context.Context, name string) (path string, release func(), err error)
 	// Remove removes a file, if there is one.
 	Remove(ctx context.Context, name string) error
 	// List calls a function with each file, also temporary ones.
-	List(ctx context.Context, each func(name string, changed time.Time) error) error
-	// Room is how many bytes can still be written, as far as that is known.
-	Room() (int64, error)
+	List(ctx context.Context, visit func(name string, changed time.Time) error) error
+	// FreeBytes is how many bytes can still be written, as far as that is known.
+	FreeBytes() (int64, error)
 }
 
 // Dir is a directory.
 type Dir string
 
-const unfinished = "new-"
+const unfinishedPrefix = "new-"
 
-func (d Dir) Create() (*os.File, error) { return os.CreateTemp(string(d), unfinished+"*") }
+func (d Dir) CreateTemp() (*os.File, error) { return os.CreateTemp(string(d), unfinishedPrefix+"*") }
 
-func (d Dir) Keep(_ context.Context, f *os.File, name string) error {
+func (d Dir) Save(_ context.Context, f *os.File, name string) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (d Dir) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(string(d), name))
 }
 
-func (d Dir) Local(_ context.Context, name string) (string, func(), error) {
+func (d Dir) LocalPath(_ context.Context, name string) (string, func(), error) {
 	path := filepath.Join(string(d), name)
 	_, err := os.Stat(path)
 	return path, func() {}, err
@@ -87,7 +87,7 @@ func (d Dir) Remove(_ context.Context, name string) error {
 	return nil
 }
 
-func (d Dir) List(ctx context.Context, each func(string, time.Time) error) error {
+func (d Dir) List(ctx context.Context, visit func(string, time.Time) error) error {
 	dir, err := os.Open(string(d))
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (d Dir) List(ctx context.Context, each func(string, time.Time) error) error
 			if err != nil || !info.Mode().IsRegular() {
 				continue
 			}
-			if err := each(e.Name(), info.ModTime()); err != nil {
+			if err := visit(e.Name(), info.ModTime()); err != nil {
 				return err
 			}
 		}
@@ -116,4 +116,4 @@ func (d Dir) List(ctx context.Context, each func(string, time.Time) error) error
 	}
 }
 
-func (d Dir) Room() (int64, error) { return room(string(d)) }
+func (d Dir) FreeBytes() (int64, error) { return freeBytes(string(d)) }

@@ -20,8 +20,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testfull"
 )
 
-// both runs a test on a directory and on a real MinIO.
-func both(t *testing.T, test func(t *testing.T, s Store)) {
+// testBothStores runs a test on a directory and on a real MinIO.
+func testBothStores(t *testing.T, test func(t *testing.T, s Store)) {
 	t.Run("directory", func(t *testing.T) { test(t, Dir(t.TempDir())) })
 	t.Run("S3", func(t *testing.T) {
 		testfull.Need(t, "a MinIO server, whose build takes minutes")
@@ -30,20 +30,20 @@ func both(t *testing.T, test func(t *testing.T, s Store)) {
 			t.Fatal(err)
 		}
 		test(t, s)
-		if left, err := os.ReadDir(string(s.spool)); err != nil || len(left) > 0 {
-			t.Errorf("left in the spool: %v %v", left, err)
+		if leftovers, err := os.ReadDir(string(s.spool)); err != nil || len(leftovers) > 0 {
+			t.Errorf("left in the spool: %v %v", leftovers, err)
 		}
 	})
 }
 
-func id(content []byte) string {
+func contentID(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:16])
 }
 
-func keep(t *testing.T, s Store, name string, content []byte) {
+func saveFile(t *testing.T, s Store, name string, content []byte) {
 	t.Helper()
-	f, err := s.Create()
+	f, err := s.CreateTemp()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +52,12 @@ func keep(t *testing.T, s Store, name string, content []byte) {
 	if _, err := f.Write(content); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Keep(t.Context(), f, name); err != nil {
+	if err := s.Save(t.Context(), f, name); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func list(t *testing.T, s Store) (names []string) {
+func listNames(t *testing.T, s Store) (names []string) {
 	t.Helper()
 	if err := s.List(t.Context(), func(name string, changed time.Time) error {
 		if age := time.Since(changed); age < -time.Minute || age > time.Hour {
@@ -74,18 +74,18 @@ func list(t *testing.T, s Store) (names []string) {
 
 // TestStore: what is kept is read, listed and removed, also when it is larger than one part of an upload, kept twice, or empty.
 func TestStore(t *testing.T) {
-	both(t, func(t *testing.T, s Store) {
+	testBothStores(t, func(t *testing.T, s Store) {
 		small, large := []byte("hello"), bytes.Repeat([]byte("0123456789abcdef"), 2<<20)
 		for _, content := range [][]byte{small, large, small, nil} {
-			keep(t, s, id(content), content)
+			saveFile(t, s, contentID(content), content)
 		}
-		keep(t, s, Report(id(small)), []byte("a report"))
-		want := []string{id(small), Report(id(small)), id(large), id(nil)}
+		saveFile(t, s, ReportName(contentID(small)), []byte("a report"))
+		want := []string{contentID(small), ReportName(contentID(small)), contentID(large), contentID(nil)}
 		slices.Sort(want)
-		if got := list(t, s); !slices.Equal(got, want) {
+		if got := listNames(t, s); !slices.Equal(got, want) {
 			t.Errorf("listed %q, want %q", got, want)
 		}
-		for name, content := range map[string][]byte{id(small): small, id(large): large, id(nil): nil, Report(id(small)): []byte("a report")} {
+		for name, content := range map[string][]byte{contentID(small): small, contentID(large): large, contentID(nil): nil, ReportName(contentID(small)): []byte("a report")} {
 			f, err := s.Open(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
@@ -94,7 +94,7 @@ func TestStore(t *testing.T) {
 			if err = errors.Join(err, f.Close()); err != nil || !bytes.Equal(got, content) {
 				t.Errorf("%s: %d bytes, want %d, %v", name, len(got), len(content), err)
 			}
-			path, release, err := s.Local(t.Context(), name)
+			path, release, err := s.LocalPath(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,21 +104,21 @@ func TestStore(t *testing.T) {
 			release()
 		}
 		for range 2 { // the second time there is none
-			if err := s.Remove(t.Context(), id(large)); err != nil {
+			if err := s.Remove(t.Context(), contentID(large)); err != nil {
 				t.Error(err)
 			}
 		}
-		if _, err := s.Open(t.Context(), id(large)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.Open(t.Context(), contentID(large)); !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)
 		}
-		if _, _, err := s.Local(t.Context(), id(large)); !errors.Is(err, fs.ErrNotExist) {
+		if _, _, err := s.LocalPath(t.Context(), contentID(large)); !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)
 		}
 		stop := errors.New("stop")
 		if err := s.List(t.Context(), func(string, time.Time) error { return stop }); !errors.Is(err, stop) {
 			t.Error(err)
 		}
-		if room, err := s.Room(); err != nil || room < 1<<20 {
+		if room, err := s.FreeBytes(); err != nil || room < 1<<20 {
 			t.Errorf("room for %d bytes, %v", room, err)
 		}
 	})
@@ -139,17 +139,17 @@ func TestS3(t *testing.T) {
 	if err := s.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
-	raw := s.Below("raw")
-	keep(t, raw, "a", []byte("a"))
-	keep(t, s.Below("tokens"), "b", []byte("b"))
-	if got := list(t, raw); !slices.Equal(got, []string{"a"}) {
+	raw := s.WithPrefix("raw")
+	saveFile(t, raw, "a", []byte("a"))
+	saveFile(t, s.WithPrefix("tokens"), "b", []byte("b"))
+	if got := listNames(t, raw); !slices.Equal(got, []string{"a"}) {
 		t.Error(got)
 	}
-	name := id([]byte("sent"))
+	name := contentID([]byte("sent"))
 	if _, err := s.client.PutObject(context.Background(), s.bucket, raw.prefix+name, strings.NewReader("rotten"), 6, minio.PutObjectOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := raw.Local(t.Context(), name); err == nil {
+	if _, _, err := raw.LocalPath(t.Context(), name); err == nil {
 		t.Error("a changed file is taken")
 	}
 	elsewhere := *s

@@ -4,7 +4,7 @@ package raw
 
 import "syscall"
 
-func room(dir string) (int64, error) {
+func freeBytes(dir string) (int64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, err

@@ -26,8 +26,8 @@ type S3 struct {
 	spool          Dir
 }
 
-// patience bounds how long a file is being sent to a bucket: who waits for the answer is told to come again.
-const patience = 2 * time.Minute
+// uploadTimeout bounds how long a file is being sent to a bucket: who waits for the answer is told to come again.
+const uploadTimeout = 2 * time.Minute
 
 // OpenS3 opens storage by its address, s3://bucket/prefix?endpoint=https://host:9000&region=name; without an endpoint, it is AWS'. Keys
 // are those of the environment (AWS_ACCESS_KEY_ID), of AWS' file, or of the machine's or pod's role.
@@ -61,11 +61,11 @@ func OpenS3(ctx context.Context, address string, spool Dir) (*S3, error) {
 	return s, err
 }
 
-// Below is a part of the storage for files of another kind.
-func (s *S3) Below(prefix string) *S3 {
-	part := *s
-	part.prefix += prefix + "/"
-	return &part
+// WithPrefix is a part of the storage for files of another kind.
+func (s *S3) WithPrefix(prefix string) *S3 {
+	prefixed := *s
+	prefixed.prefix += prefix + "/"
+	return &prefixed
 }
 
 // Ping asks whether the bucket answers.
@@ -80,11 +80,11 @@ func (s *S3) Ping(ctx context.Context) error {
 	return err
 }
 
-func (s *S3) Create() (*os.File, error) { return s.spool.Create() }
+func (s *S3) CreateTemp() (*os.File, error) { return s.spool.CreateTemp() }
 
-// Keep sends a file with its MD5, which all such storage compares, before it answers.
-func (s *S3) Keep(ctx context.Context, f *os.File, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// Save sends a file with its MD5, which all such storage compares, before it answers.
+func (s *S3) Save(ctx context.Context, f *os.File, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -98,12 +98,12 @@ func (s *S3) Keep(ctx context.Context, f *os.File, name string) error {
 		return err
 	}
 	_, err = s.client.PutObject(ctx, s.bucket, s.prefix+name, f, size, minio.PutObjectOptions{SendContentMd5: true, DisableMultipart: true, ContentType: "application/octet-stream",
-		UserMetadata: map[string]string{contentSum: hex.EncodeToString(sum.Sum(nil))}})
+		UserMetadata: map[string]string{contentSumKey: hex.EncodeToString(sum.Sum(nil))}})
 	return err
 }
 
-// contentSum is the name of an object's value with the hash of its content.
-const contentSum = "Whylate-Sha256"
+// contentSumKey is the name of an object's value with the hash of its content.
+const contentSumKey = "Whylate-Sha256"
 
 // Open reads a file; its content is compared at the end with the hash that was kept with it, or with a recording's id, which an earlier
 // program made of it.
@@ -115,37 +115,37 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 		}
 		return nil, err
 	}
-	if sum := info.UserMetadata[contentSum]; sum != "" {
-		return &checked{body, sha256.New(), name, sum}, nil
+	if sum := info.UserMetadata[contentSumKey]; sum != "" {
+		return &checksumReader{body, sha256.New(), name, sum}, nil
 	}
-	if IsRecording(name) && ID(name) == name {
-		return &checked{body, sha256.New(), name, name}, nil
+	if IsRecordingFile(name) && RecordingID(name) == name {
+		return &checksumReader{body, sha256.New(), name, name}, nil
 	}
 	return body, nil
 }
 
-type checked struct {
+type checksumReader struct {
 	io.ReadCloser
-	sum        hash.Hash
-	name, want string // the hash or its first half
+	sum           hash.Hash
+	name, wantSum string // the hash or its first half
 }
 
-func (c *checked) Read(p []byte) (int, error) {
+func (c *checksumReader) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.sum.Write(p[:n])
-	if err == io.EOF && hex.EncodeToString(c.sum.Sum(nil))[:min(len(c.want), 2*sha256.Size)] != c.want {
+	if err == io.EOF && hex.EncodeToString(c.sum.Sum(nil))[:min(len(c.wantSum), 2*sha256.Size)] != c.wantSum {
 		err = fmt.Errorf("the file %s has another content than was sent: %w", c.name, fs.ErrInvalid)
 	}
 	return n, err
 }
 
-func (s *S3) Local(ctx context.Context, name string) (path string, release func(), err error) {
+func (s *S3) LocalPath(ctx context.Context, name string) (path string, release func(), err error) {
 	body, err := s.Open(ctx, name)
 	if err != nil {
 		return "", nil, err
 	}
 	defer body.Close()
-	f, err := s.spool.Create()
+	f, err := s.spool.CreateTemp()
 	if err != nil {
 		return "", nil, err
 	}
@@ -161,7 +161,7 @@ func (s *S3) Remove(ctx context.Context, name string) error {
 	return s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}) // of what is not there, too, it is no error
 }
 
-func (s *S3) List(ctx context.Context, each func(string, time.Time) error) error {
+func (s *S3) List(ctx context.Context, visit func(string, time.Time) error) error {
 	ctx, cancel := context.WithCancel(ctx) // ends the listing, if each fails
 	defer cancel()
 	for o := range s.client.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix}) {
@@ -169,7 +169,7 @@ func (s *S3) List(ctx context.Context, each func(string, time.Time) error) error
 			return o.Err
 		}
 		if name := strings.TrimPrefix(o.Key, s.prefix); !strings.HasSuffix(name, "/") {
-			if err := each(name, o.LastModified); err != nil {
+			if err := visit(name, o.LastModified); err != nil {
 				return err
 			}
 		}
@@ -177,5 +177,5 @@ func (s *S3) List(ctx context.Context, each func(string, time.Time) error) error
 	return ctx.Err()
 }
 
-// Room is that of the directory for files being received: a bucket has no end.
-func (s *S3) Room() (int64, error) { return s.spool.Room() }
+// FreeBytes is that of the directory for files being received: a bucket has no end.
+func (s *S3) FreeBytes() (int64, error) { return s.spool.FreeBytes() }

@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// bucket is as much of S3 as keeping and reading a file needs.
-type bucket struct {
+// fakeBucket is as much of S3 as keeping and reading a file needs.
+type fakeBucket struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 	sums    map[string]string
 }
 
-func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *fakeBucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	const header = "X-Amz-Meta-" + contentSum
+	const header = "X-Amz-Meta-" + contentSumKey
 	switch body, ok := b.objects[r.URL.Path]; {
 	case r.Method == http.MethodPut:
 		content, err := unchunk(r)
@@ -73,10 +73,10 @@ func unchunk(r *http.Request) ([]byte, error) {
 	}
 }
 
-// TestSums: the content of a file in a bucket is compared with what was sent, whatever its name is, and with its name where an earlier
+// TestChecksums: the content of a file in a bucket is compared with what was sent, whatever its name is, and with its name where an earlier
 // program has sent it.
-func TestSums(t *testing.T) {
-	b := &bucket{objects: make(map[string][]byte), sums: make(map[string]string)}
+func TestChecksums(t *testing.T) {
+	b := &fakeBucket{objects: make(map[string][]byte), sums: make(map[string]string)}
 	server := httptest.NewServer(b)
 	defer server.Close()
 	t.Setenv("AWS_ACCESS_KEY_ID", "a")
@@ -94,8 +94,8 @@ func TestSums(t *testing.T) {
 		defer f.Close()
 		return io.ReadAll(f)
 	}
-	for _, name := range []string{id(content), id([]byte("another name")), Report(id(content))} {
-		keep(t, s, name, content)
+	for _, name := range []string{contentID(content), contentID([]byte("another name")), ReportName(contentID(content))} {
+		saveFile(t, s, name, content)
 		if got, err := read(name); err != nil || !bytes.Equal(got, content) {
 			t.Errorf("%s: %q %v", name, got, err)
 		}
@@ -104,7 +104,7 @@ func TestSums(t *testing.T) {
 			t.Errorf("%s: a changed file is taken: %v", name, err)
 		}
 	}
-	for name, ok := range map[string]bool{id(content): true, id([]byte("x")): false} { // as an earlier program has sent them
+	for name, ok := range map[string]bool{contentID(content): true, contentID([]byte("x")): false} { // as an earlier program has sent them
 		b.objects["/bucket/x/"+name], b.sums["/bucket/x/"+name] = content, ""
 		if _, err := read(name); (err == nil) != ok {
 			t.Errorf("%s of an earlier program: %v", name, err)

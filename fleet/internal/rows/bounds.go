@@ -2,16 +2,16 @@ package rows
 
 // Bounds of what one recording adds to a sum, and of sums. A recording is made by a service: its clock and its counts may be anything.
 const (
-	// maxN is far more requests than a recording of 256 MiB holds.
-	maxN = 1 << 40
+	// maxCount is far more requests than a recording of 256 MiB holds.
+	maxCount = 1 << 40
 	// maxNS is 13 days. Ten thousand requests that wait for ten seconds are a tenth of it.
 	maxNS = 1 << 50
 	// MaxSum is where sums stay: two of them are still a number of 64 bits.
 	MaxSum = 1<<62 - 1
 )
 
-// Add returns the sum of two sums, which is one as well.
-func Add(a, b int64) int64 { return Clamp(Clamp(a, MaxSum)+Clamp(b, MaxSum), MaxSum) }
+// AddClamped returns the sum of two sums, which is one as well.
+func AddClamped(a, b int64) int64 { return Clamp(Clamp(a, MaxSum)+Clamp(b, MaxSum), MaxSum) }
 
 // Clamp bounds a number to 0 and a limit.
 func Clamp(n, limit int64) int64 { return max(0, min(n, limit)) }

@@ -21,8 +21,8 @@ const (
 	bucketBits = 3 // 8 latency buckets to a power of two: a quantile is right to 12.5 %
 	maxGroups  = 100
 	maxSlow    = 20 // slowest requests of a recording
-	// Other is the group of all requests that are of no group of their own, and the label of what has too many values.
-	Other = "(other)"
+	// OtherLabel is the group of all requests that are of no group of their own, and the label of what has too many values.
+	OtherLabel = "(other)"
 )
 
 // Labels say where a recording is from.
@@ -36,12 +36,12 @@ type Labels struct {
 
 // Rows are what a store keeps of one recording.
 type Rows struct {
-	At         time.Time // when it begins
-	DurationNS int64
-	Requests   int64
-	Sums       []Sum
-	Findings   []Finding
-	Slow       []Slow
+	Start        time.Time `json:"At"` // when it begins
+	DurationNS   int64
+	Requests     int64
+	Sums         []Sum
+	Findings     []Finding
+	SlowRequests []SlowRequest `json:"Slow"`
 	// Cause is what most of the time was spent on; with service and hour it is the class of which one recording is kept longest.
 	Cause string
 }
@@ -53,8 +53,8 @@ type Sum struct {
 	N, NS        int64
 }
 
-// Lowest is the lowest latency in ns of the bucket that has an upper bound.
-func Lowest(upper int64) int64 {
+// LowerBound is the lowest latency in ns of the bucket that has an upper bound.
+func LowerBound(upper int64) int64 {
 	return loglinear.LowerBound(loglinear.Bucket(upper-1, bucketBits), bucketBits)
 }
 
@@ -66,18 +66,18 @@ type Finding struct {
 }
 
 // A Slow is one of the slowest requests.
-type Slow struct {
+type SlowRequest struct {
 	Request, Group, Cause, Site, Trace string
-	At                                 time.Time
+	Start                              time.Time `json:"At"`
 	NS                                 int64
 }
 
-// Of returns the rows of a report. at is when the recording begins if the report does not say.
-func Of(l Labels, at time.Time, rep *report.Report) *Rows {
-	out := &Rows{At: at, DurationNS: Clamp(rep.Input.DurationNS, maxNS)}
+// FromReport returns the rows of a report. at is when the recording begins if the report does not say.
+func FromReport(labels Labels, received time.Time, rep *report.Report) *Rows {
+	out := &Rows{Start: received, DurationNS: Clamp(rep.Input.DurationNS, maxNS)}
 	// A clock that is ahead must not hide what comes after. A time before 1970 may have no nanoseconds of 64 bits.
-	if rep.Input.Start != nil && !rep.Input.Start.After(at) && rep.Input.Start.Unix() > 0 {
-		out.At = *rep.Input.Start
+	if rep.Input.Start != nil && !rep.Input.Start.After(received) && rep.Input.Start.Unix() > 0 {
+		out.Start = *rep.Input.Start
 	}
 	groups := slices.Clone(rep.Groups)
 	slices.SortStableFunc(groups, func(a, b report.Group) int { return cmp.Compare(b.TotalNS, a.TotalNS) })
@@ -89,34 +89,34 @@ func Of(l Labels, at time.Time, rep *report.Report) *Rows {
 			s = &Sum{Group: key.Group, Cause: key.Cause, Bucket: key.Bucket}
 			sums[key] = s
 		}
-		s.N = Clamp(Add(s.N, n), maxN)
-		s.NS = Clamp(Add(s.NS, ns), maxNS)
-		causes[cause] = Add(causes[cause], ns)
+		s.N = Clamp(AddClamped(s.N, n), maxCount)
+		s.NS = Clamp(AddClamped(s.NS, ns), maxNS)
+		causes[cause] = AddClamped(causes[cause], ns)
 	}
 	for i := range groups {
 		g := &groups[i]
-		name := cmp.Or(Text(g.Name, 256), "(unnamed)")
+		name := cmp.Or(CleanText(g.Name, 256), "(unnamed)")
 		if i >= maxGroups {
-			name = Other
+			name = OtherLabel
 		}
 		for j, b := range g.Histogram {
 			add(name, "", b[0], b[1], 0)
-			out.Requests = Clamp(Add(out.Requests, b[1]), maxN)
+			out.Requests = Clamp(AddClamped(out.Requests, b[1]), maxCount)
 			for cause, ns := range g.HistogramCauses {
 				if j < len(ns) && ns[j] != 0 {
-					add(name, Text(string(cause), 64), b[0], 0, ns[j])
+					add(name, CleanText(string(cause), 64), b[0], 0, ns[j])
 				}
 			}
 		}
 		for _, r := range g.Slowest {
-			s := Slow{Request: Text(r.ID, 64), Group: name, Trace: Text(cmp.Or(r.TraceID, r.DatadogSpanID), 64), At: out.At.Add(time.Duration(r.StartNS)), NS: r.LatencyNS}
-			var most int64
-			for _, part := range r.Segments {
-				if part.DurationNS > most {
-					most, s.Cause, s.Site = part.DurationNS, Text(string(part.Cause), 64), siteOf(part.Site)
+			s := SlowRequest{Request: CleanText(r.ID, 64), Group: name, Trace: CleanText(cmp.Or(r.TraceID, r.DatadogSpanID), 64), Start: out.Start.Add(time.Duration(r.StartNS)), NS: r.LatencyNS}
+			var longest int64
+			for _, segment := range r.Segments {
+				if segment.DurationNS > longest {
+					longest, s.Cause, s.Site = segment.DurationNS, CleanText(string(segment.Cause), 64), siteOf(segment.Site)
 				}
 			}
-			out.Slow = append(out.Slow, s)
+			out.SlowRequests = append(out.SlowRequests, s)
 		}
 	}
 	for _, s := range sums {
@@ -125,31 +125,31 @@ func Of(l Labels, at time.Time, rep *report.Report) *Rows {
 	slices.SortFunc(out.Sums, func(a, b Sum) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Cause, b.Cause), cmp.Compare(a.Bucket, b.Bucket))
 	})
-	slices.SortStableFunc(out.Slow, func(a, b Slow) int { return cmp.Compare(b.NS, a.NS) })
-	out.Slow = out.Slow[:min(len(out.Slow), maxSlow)]
+	slices.SortStableFunc(out.SlowRequests, func(a, b SlowRequest) int { return cmp.Compare(b.NS, a.NS) })
+	out.SlowRequests = out.SlowRequests[:min(len(out.SlowRequests), maxSlow)]
 	delete(causes, "")
 	for cause, ns := range causes {
 		if out.Cause == "" || ns > causes[out.Cause] || ns == causes[out.Cause] && cause < out.Cause {
 			out.Cause = cause
 		}
 	}
-	out.Findings = findings(l, rep)
+	out.Findings = findingsOf(labels, rep)
 	return out
 }
 
-// findings returns one finding for each problem of the report: the first, with what a fix of all would win.
-func findings(l Labels, rep *report.Report) (out []Finding) {
+// findingsOf returns one finding for each problem of the report: the first, with what a fix of all would win.
+func findingsOf(labels Labels, rep *report.Report) (out []Finding) {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
 		if f.Severity == report.SeverityInfo || f.Ignored != "" {
 			continue
 		}
-		row := Finding{Group: Text(f.Group, 256), Code: Text(string(f.Code), 64), Cause: Text(string(f.Cause), 64), Severity: Text(string(f.Severity), 16),
-			Title: Text(f.Title, 1024), Site: siteOf(f.Site), Fix: Text(f.Fix, 2048)}
+		row := Finding{Group: CleanText(f.Group, 256), Code: CleanText(string(f.Code), 64), Cause: CleanText(string(f.Cause), 64), Severity: CleanText(string(f.Severity), 16),
+			Title: CleanText(f.Title, 1024), Site: siteOf(f.Site), Fix: CleanText(f.Fix, 2048)}
 		if g := rep.Group(f.Group); g != nil {
-			row.Group, row.Requests, row.WinNS = Text(g.Name, 256), Clamp(int64(g.Count), maxN), Win(f, g)
+			row.Group, row.Requests, row.WinNS = CleanText(g.Name, 256), Clamp(int64(g.Count), maxCount), PredictedWin(f, g)
 		}
-		row.Problem = row.problemOf(l)
+		row.Problem = row.problemID(labels)
 		if j := slices.IndexFunc(out, func(o Finding) bool { return o.Problem == row.Problem }); j >= 0 {
 			out[j].WinNS = max(out[j].WinNS, row.WinNS) // the same line by two paths: fixed once
 			continue
@@ -159,61 +159,61 @@ func findings(l Labels, rep *report.Report) (out []Finding) {
 	return out
 }
 
-func (f *Finding) problemOf(l Labels) string {
+func (f *Finding) problemID(l Labels) string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site}, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Relabel makes the findings those of another environment.
-func (r *Rows) Relabel(l Labels) {
+// SetProblemIDs makes the findings those of another environment.
+func (r *Rows) SetProblemIDs(l Labels) {
 	for i := range r.Findings {
-		r.Findings[i].Problem = r.Findings[i].problemOf(l)
+		r.Findings[i].Problem = r.Findings[i].problemID(l)
 	}
 }
 
 // FoldFindings puts one finding, (other), in place of all of which keep is false. It has the largest gain of them, since the gains of
 // findings about the same requests do not add up. It reports whether there were any.
 func (r *Rows) FoldFindings(service string, keep func(*Finding) bool) bool {
-	other := Finding{Group: Other, Code: Other, Severity: string(report.SeverityLow), Title: "more findings than are kept of a service",
+	overflow := Finding{Group: OtherLabel, Code: OtherLabel, Severity: string(report.SeverityLow), Title: "more findings than are kept of a service",
 		Fix: "Fix the other findings of the service: new ones are kept when earlier ones are no longer seen"}
-	other.Problem = other.problemOf(Labels{Service: service})
-	var kept []Finding
+	overflow.Problem = overflow.problemID(Labels{Service: service})
+	var keptFindings []Finding
 	for i := range r.Findings {
 		if f := &r.Findings[i]; keep(f) {
-			kept = append(kept, *f)
+			keptFindings = append(keptFindings, *f)
 		} else {
-			other.Requests, other.WinNS = max(other.Requests, f.Requests), max(other.WinNS, f.WinNS)
+			overflow.Requests, overflow.WinNS = max(overflow.Requests, f.Requests), max(overflow.WinNS, f.WinNS)
 		}
 	}
-	if len(kept) == len(r.Findings) {
+	if len(keptFindings) == len(r.Findings) {
 		return false
 	}
-	r.Findings = append(kept, other)
+	r.Findings = append(keptFindings, overflow)
 	return true
 }
 
-// Win is the time that a fix would win for all requests of a group together: requests times predicted gain. There are two
+// PredictedWin is the time that a fix would win for all requests of a group together: requests times predicted gain. There are two
 // bounds for it, and it is the lower one. The prediction knows the gain of three percentiles; a straight line between them is
 // too much where a fault meets a few requests only. The finding knows which share of the group's time the cause has; that is
 // too much where something else takes the time's place. What has no prediction wins nothing.
-func Win(f *report.Finding, g *report.Group) int64 {
+func PredictedWin(f *report.Finding, g *report.Group) int64 {
 	p := f.Predicted
 	if p == nil {
 		return 0
 	}
-	gain := func(was *int64, is int64) float64 {
-		if was == nil {
+	gain := func(before *int64, after int64) float64 {
+		if before == nil {
 			return 0
 		}
-		return max(0, float64(*was)-float64(is))
+		return max(0, float64(*before)-float64(after))
 	}
-	mid, tail := gain(p.WasP50NS, p.P50NS.Est), gain(p.WasP99NS, p.P99NS.Est)
-	most := tail
+	medianGain, p99Gain := gain(p.WasP50NS, p.P50NS.Est), gain(p.WasP99NS, p.P99NS.Est)
+	maxGain := p99Gain
 	if p.MaxNS != nil {
-		most = max(tail, gain(p.WasMaxNS, p.MaxNS.Est))
+		maxGain = max(p99Gain, gain(p.WasMaxNS, p.MaxNS.Est))
 	}
-	each := 0.5*mid + 0.49*(mid+tail)/2 + 0.01*(tail+most)/2
-	return clampFloat(min(each*float64(g.Count), f.Share*float64(g.TotalNS)), maxNS)
+	meanGain := 0.5*medianGain + 0.49*(medianGain+p99Gain)/2 + 0.01*(p99Gain+maxGain)/2
+	return clampFloat(min(meanGain*float64(g.Count), f.Share*float64(g.TotalNS)), maxNS)
 }
 
 // siteOf names a line; builds of a service differ in directories.
@@ -221,26 +221,26 @@ func siteOf(s *report.Site) string {
 	if s == nil {
 		return ""
 	}
-	return Text(fmt.Sprintf("%s (%s:%d)", s.Func, path.Base(s.File), s.Line), 1024)
+	return CleanText(fmt.Sprintf("%s (%s:%d)", s.Func, path.Base(s.File), s.Line), 1024)
 }
 
-// Text bounds a text and drops what is no text, also what turns the direction of the texts that follow it on a page.
-func Text(s string, most int) string {
+// CleanText bounds a text and drops what is no text, also what turns the direction of the texts that follow it on a page.
+func CleanText(s string, maxBytes int) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || unicode.Is(unicode.Bidi_Control, r) {
 			return -1
 		}
 		return r
-	}, strings.ToValidUTF8(s[:min(len(s), most)], ""))
+	}, strings.ToValidUTF8(s[:min(len(s), maxBytes)], ""))
 }
 
-// Each yields the rows that add: sums, and how often problems were seen. The recording itself is the problem "".
-func (r *Rows) Each(sum func(*Sum), seen func(problem string, n, requests, ns int64)) {
+// VisitSums yields the rows that add: sums, and how often problems were seen. The recording itself is the problem "".
+func (r *Rows) VisitSums(visitSum func(*Sum), visitProblem func(problem string, n, requests, ns int64)) {
 	for i := range r.Sums {
-		sum(&r.Sums[i])
+		visitSum(&r.Sums[i])
 	}
-	seen("", 1, r.Requests, r.DurationNS)
+	visitProblem("", 1, r.Requests, r.DurationNS)
 	for _, f := range r.Findings {
-		seen(f.Problem, 1, f.Requests, f.WinNS)
+		visitProblem(f.Problem, 1, f.Requests, f.WinNS)
 	}
 }

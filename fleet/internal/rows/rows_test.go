@@ -17,8 +17,8 @@ func TestWin(t *testing.T) {
 		return &report.Predicted{WasP50NS: ns(was50), P50NS: report.Estimate{Est: is50}, WasP99NS: ns(was99), P99NS: report.Estimate{Est: is99}}
 	}
 	for _, c := range []struct {
-		what string
-		p    *report.Predicted
+		situation string
+		p         *report.Predicted
 		// Of 1,000 requests with 10 ms each, the cause has this share.
 		share float64
 		want  int64
@@ -31,8 +31,8 @@ func TestWin(t *testing.T) {
 		{"nothing is won", predicted(10e6, 10e6, 10e6, 10e6), 0.9, 0},
 		{"a prediction of loss", predicted(10e6, 12e6, 10e6, 12e6), 0.9, 0},
 	} {
-		if got := Win(&report.Finding{Predicted: c.p, Share: c.share}, &report.Group{Count: 1000, TotalNS: 10e9}); got != c.want {
-			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		if got := PredictedWin(&report.Finding{Predicted: c.p, Share: c.share}, &report.Group{Count: 1000, TotalNS: 10e9}); got != c.want {
+			t.Errorf("%s: %d, want %d", c.situation, got, c.want)
 		}
 	}
 }
@@ -40,21 +40,21 @@ func TestWin(t *testing.T) {
 // TestAdd: sums hold all of a report, in buckets that are 12.5 % wide; what is too many is one group.
 func TestAdd(t *testing.T) {
 	rep := new(report.Report)
-	var count, time1 int64
+	var count, totalNS int64
 	for i := range maxGroups + 50 {
 		g := report.Group{Name: fmt.Sprintf("g%03d", i), TotalNS: int64(1000 - i), HistogramCauses: map[report.CauseName][]int64{"cpu": nil}}
 		for v := int64(1); v < 1e9; v *= 3 {
 			g.Histogram = append(g.Histogram, [2]int64{v, v%7 + 1})
 			g.HistogramCauses["cpu"] = append(g.HistogramCauses["cpu"], v)
 			count += v%7 + 1
-			time1 += v
+			totalNS += v
 		}
 		rep.Groups = append(rep.Groups, g)
 	}
-	at := time.Now()
-	future := at.Add(time.Hour)
+	received := time.Now()
+	future := received.Add(time.Hour)
 	rep.Input.Start = &future
-	r := Of(Labels{Service: "a"}, at, rep)
+	r := FromReport(Labels{Service: "a"}, received, rep)
 	groups := make(map[string]bool)
 	var n, ns int64
 	for _, s := range r.Sums {
@@ -65,14 +65,14 @@ func TestAdd(t *testing.T) {
 			t.Errorf("bucket %d", s.Bucket)
 		}
 	}
-	if n != count || ns != time1 || r.Requests != count || len(groups) != maxGroups+1 || !groups[Other] || r.Cause != "cpu" || !r.At.Equal(at) {
-		t.Errorf("%d of %d requests, %d of %d ns, %d groups, %+v", n, count, ns, time1, len(groups), r.At)
+	if n != count || ns != totalNS || r.Requests != count || len(groups) != maxGroups+1 || !groups[OtherLabel] || r.Cause != "cpu" || !r.Start.Equal(received) {
+		t.Errorf("%d of %d requests, %d of %d ns, %d groups, %+v", n, count, ns, totalNS, len(groups), r.Start)
 	}
 }
 
 // TestIgnored: what the user ignores, and what is only information, is no finding of the fleet.
 func TestIgnored(t *testing.T) {
-	r := Of(Labels{Service: "a"}, time.Now(), &report.Report{Groups: []report.Group{{ID: "g1", Name: "GET /"}}, Findings: []report.Finding{
+	r := FromReport(Labels{Service: "a"}, time.Now(), &report.Report{Groups: []report.Group{{ID: "g1", Name: "GET /"}}, Findings: []report.Finding{
 		{Group: "g1", Code: "WL2001", Severity: report.SeverityHigh, Ignored: "known"},
 		{Group: "g1", Code: "WL2002", Severity: report.SeverityInfo},
 		{Group: "g1", Code: "WL2003", Severity: report.SeverityLow},
@@ -91,45 +91,45 @@ func TestIgnored(t *testing.T) {
 // TestBounds: whatever a report says, what its recording adds is within bounds.
 func TestBounds(t *testing.T) {
 	ns := func(v int64) *int64 { return &v }
-	for _, most := range []int64{math.MaxInt64, math.MinInt64, 1 << 44 * 40_000} {
-		g := report.Group{ID: "g1", Name: "GET /", Count: int(most), TotalNS: most, Histogram: [][2]int64{{1000, most}, {1001, most}, {most, most}},
-			HistogramCauses: map[report.CauseName][]int64{"cpu": {most, most, most}}}
+	for _, extreme := range []int64{math.MaxInt64, math.MinInt64, 1 << 44 * 40_000} {
+		g := report.Group{ID: "g1", Name: "GET /", Count: int(extreme), TotalNS: extreme, Histogram: [][2]int64{{1000, extreme}, {1001, extreme}, {extreme, extreme}},
+			HistogramCauses: map[report.CauseName][]int64{"cpu": {extreme, extreme, extreme}}}
 		start := time.Time{}
-		rep := &report.Report{Input: report.Input{DurationNS: most, Start: &start}, Groups: []report.Group{g, g, g}, Findings: []report.Finding{{Group: "g1", Severity: report.SeverityHigh, Share: float64(most),
-			Predicted: &report.Predicted{WasP50NS: ns(most), WasP99NS: ns(most), WasMaxNS: ns(most), MaxNS: &report.Estimate{}, P50NS: report.Estimate{Est: -most}}}}}
-		at := time.Now()
-		r := Of(Labels{Service: "a"}, at, rep)
-		check := func(what string, v, limit int64) {
+		rep := &report.Report{Input: report.Input{DurationNS: extreme, Start: &start}, Groups: []report.Group{g, g, g}, Findings: []report.Finding{{Group: "g1", Severity: report.SeverityHigh, Share: float64(extreme),
+			Predicted: &report.Predicted{WasP50NS: ns(extreme), WasP99NS: ns(extreme), WasMaxNS: ns(extreme), MaxNS: &report.Estimate{}, P50NS: report.Estimate{Est: -extreme}}}}}
+		received := time.Now()
+		r := FromReport(Labels{Service: "a"}, received, rep)
+		check := func(quantity string, v, limit int64) {
 			if v < 0 || v > limit {
-				t.Errorf("of %d, %s is %d", most, what, v)
+				t.Errorf("of %d, %s is %d", extreme, quantity, v)
 			}
 		}
 		check("its duration", r.DurationNS, maxNS)
-		check("requests", r.Requests, maxN)
+		check("requests", r.Requests, maxCount)
 		for _, s := range r.Sums {
 			check("a sum", s.NS, maxNS)
-			check("a number", s.N, maxN)
+			check("a number", s.N, maxCount)
 			check("a bucket", s.Bucket, math.MaxInt64)
 		}
 		for _, f := range r.Findings {
 			check("a gain", f.WinNS, maxNS)
-			check("requests of a finding", f.Requests, maxN)
+			check("requests of a finding", f.Requests, maxCount)
 		}
-		if !r.At.Equal(at) || len(r.Findings) != 1 || len(r.Sums) == 0 {
+		if !r.Start.Equal(received) || len(r.Findings) != 1 || len(r.Sums) == 0 {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := Win(&report.Finding{Share: math.NaN(), Predicted: &report.Predicted{WasP99NS: ns(5)}}, &report.Group{Count: 1, TotalNS: 1}); got != 0 {
+	if got := PredictedWin(&report.Finding{Share: math.NaN(), Predicted: &report.Predicted{WasP99NS: ns(5)}}, &report.Group{Count: 1, TotalNS: 1}); got != 0 {
 		t.Errorf("a share that is no number wins %d", got)
 	}
-	if Add(MaxSum, MaxSum) != MaxSum || Add(math.MaxInt64, 1) != MaxSum || Add(-5, 3) != 3 || Add(2, 3) != 5 {
+	if AddClamped(MaxSum, MaxSum) != MaxSum || AddClamped(math.MaxInt64, 1) != MaxSum || AddClamped(-5, 3) != 3 || AddClamped(2, 3) != 5 {
 		t.Error("sums are not added")
 	}
 }
 
 // TestText: what is no text of one line and direction is left out.
 func TestText(t *testing.T) {
-	if got := Text("a\nb\x00\xff\u202ec\u2066d-und-mehr", 14); got != "abcd-" {
+	if got := CleanText("a\nb\x00\xff\u202ec\u2066d-und-mehr", 14); got != "abcd-" {
 		t.Errorf("%q", got)
 	}
 }

@@ -17,11 +17,11 @@ import (
 // what this machine reaches is not that server's to choose.
 type httpDiscovery struct {
 	*http.SDConfig
-	allowed outgoing.Allowed
+	allowed outgoing.AllowedRanges
 }
 
 // guardRedirects returns the configuration with its kinds of discovery by HTTP guarded.
-func guardRedirects(list discovery.Configs, allowed outgoing.Allowed) discovery.Configs {
+func guardRedirects(list discovery.Configs, allowed outgoing.AllowedRanges) discovery.Configs {
 	out := make(discovery.Configs, len(list))
 	for i, c := range list {
 		if h, ok := c.(*http.SDConfig); ok {

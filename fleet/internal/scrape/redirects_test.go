@@ -65,13 +65,13 @@ func TestRedirectedDiscovery(t *testing.T) {
 		where.ServeHTTP(w, r)
 	}))
 	defer proxy.Close()
-	loopback, err := outgoing.Parse("127.0.0.0/8,::1/128")
+	loopback, err := outgoing.ParseRanges("127.0.0.0/8,::1/128")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		path, more string
-		allowed    outgoing.Allowed
+		allowed    outgoing.AllowedRanges
 		ok         bool
 	}{
 		{"/sd", "", nil, true}, {"/same", "", nil, true}, {"/away", "", nil, false}, {"/name", "", nil, false}, {"/away", "", loopback, true}, {"/name", "", loopback, true},

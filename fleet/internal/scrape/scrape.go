@@ -47,7 +47,7 @@ type Scraper struct {
 	Config  *Config
 	Log     *slog.Logger
 	Metrics *metrics.Metrics
-	Allowed outgoing.Allowed
+	Allowed outgoing.AllowedRanges
 	// Length is that of a recording. Budget is for how long pods of a service are traced in an hour, all together. Share is how many
 	// of them at a time: a part of all, but at least one.
 	Length, Budget time.Duration
@@ -200,7 +200,7 @@ func (j *Job) target(g *targetgroup.Group, own model.LabelSet) *target {
 	}
 	first := func(names ...string) (out string) {
 		for _, name := range names {
-			out = cmp.Or(out, rows.Text(b.Get(name), maxLabel))
+			out = cmp.Or(out, rows.CleanText(b.Get(name), maxLabel))
 		}
 		return out
 	}

@@ -45,7 +45,7 @@ func scraper(t *testing.T, config string) *Scraper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allowed, err := outgoing.Parse("127.0.0.0/8")
+	allowed, err := outgoing.ParseRanges("127.0.0.0/8")
 	if err != nil {
 		t.Fatal(err)
 	}

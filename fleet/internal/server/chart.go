@@ -61,13 +61,13 @@ func draw(points []store.Point, versions []store.Version, in store.Range, step t
 			at[p.Start] = x
 		}
 		if p.Cause == "" {
-			x.requests = rows.Add(x.requests, p.Requests)
-			requests = rows.Add(requests, p.Requests)
+			x.requests = rows.AddClamped(x.requests, p.Requests)
+			requests = rows.AddClamped(requests, p.Requests)
 			continue
 		}
-		x.ns = rows.Add(x.ns, p.NS)
-		x.by[p.Cause] = rows.Add(x.by[p.Cause], p.NS)
-		total[p.Cause] = rows.Add(total[p.Cause], p.NS)
+		x.ns = rows.AddClamped(x.ns, p.NS)
+		x.by[p.Cause] = rows.AddClamped(x.by[p.Cause], p.NS)
+		total[p.Cause] = rows.AddClamped(total[p.Cause], p.NS)
 	}
 	c := &chart{Width: chartWidth, Height: chartHeight, Step: step}
 	for _, x := range at {

@@ -176,7 +176,7 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, len
 		return "", err
 	}
 	defer reserved.release()
-	f, err := s.Raw.Create()
+	f, err := s.Raw.CreateTemp()
 	if err != nil {
 		return "", err
 	}
@@ -195,7 +195,7 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, len
 	}
 	// From here on, who sends may go: what is half done would be sent again.
 	ctx = context.WithoutCancel(ctx)
-	if err := s.Raw.Keep(ctx, f, rec.ID); err != nil {
+	if err := s.Raw.Save(ctx, f, rec.ID); err != nil {
 		return "", err
 	}
 	s.Metrics.Bytes.Add(float64(rec.Bytes))
@@ -286,7 +286,7 @@ func describe(rec *store.Recording, f *os.File, h http.Header) error {
 		return refuse(http.StatusUnsupportedMediaType, "damaged", "the body is neither a .whylate file nor a Go execution trace")
 	}
 	get := func(key, header string) string {
-		return rows.Text(cmp.Or(meta.Service[key], meta.Flight.Service[key], h.Get(header)), maxLabel)
+		return rows.CleanText(cmp.Or(meta.Service[key], meta.Flight.Service[key], h.Get(header)), maxLabel)
 	}
 	if meta.Service["service.name"] == "" && meta.Flight.Service["service.name"] == "" {
 		// Other services may send the same bytes, and each is to count them.

@@ -26,7 +26,7 @@ func TestEndlessSums(t *testing.T) {
 		if err != nil || r == nil {
 			t.Fatal(r, err)
 		}
-		add := &rows.Rows{At: time.Now(), DurationNS: math.MaxInt64, Requests: math.MaxInt64, Findings: []rows.Finding{{Problem: "p", Group: "g", Code: "WL2001", Title: "t", Requests: math.MaxInt64, WinNS: math.MaxInt64}}}
+		add := &rows.Rows{Start: time.Now(), DurationNS: math.MaxInt64, Requests: math.MaxInt64, Findings: []rows.Finding{{Problem: "p", Group: "g", Code: "WL2001", Title: "t", Requests: math.MaxInt64, WinNS: math.MaxInt64}}}
 		for _, cause := range []string{"", "cpu", "lock", "network", "sleep"} {
 			add.Sums = append(add.Sums, rows.Sum{Group: "g", Cause: cause, Bucket: 1000, N: int64(1000 * (1 + i)), NS: math.MaxInt64})
 		}

@@ -308,7 +308,7 @@ func (s *Server) reportPage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer free()
-	f, ok := s.open(w, r, raw.Report)
+	f, ok := s.open(w, r, raw.ReportName)
 	if !ok {
 		return
 	}

@@ -56,7 +56,7 @@ func judgePods(pods []store.Pod) []PodAnswer {
 	for i, p := range pods {
 		out[i] = PodAnswer{Pod: p, Differs: []string{}}
 		for _, ns := range p.NS {
-			out[i].MeanNS = rows.Add(out[i].MeanNS, ns/max(1, p.Requests))
+			out[i].MeanNS = rows.AddClamped(out[i].MeanNS, ns/max(1, p.Requests))
 		}
 		if p.Requests >= leastCount {
 			enough++
@@ -79,7 +79,7 @@ func judgePods(pods []store.Pod) []PodAnswer {
 			away = append(away, max(v-mid, mid-v))
 		}
 		far := rows.Clamp(median(away), rows.MaxSum/farFactor) * farFactor
-		least := max(rows.Add(mid, far), int64(leastRatio*float64(mid)), mid+leastNS)
+		least := max(rows.AddClamped(mid, far), int64(leastRatio*float64(mid)), mid+leastNS)
 		for i := range out {
 			p := &out[i]
 			if own := p.NS[cause] / max(1, p.Requests); p.Requests >= leastCount && own > least {

@@ -26,7 +26,7 @@ const merged = 20
 
 // report reads the report of a recording.
 func (s *Server) report(ctx context.Context, id string) (*report.Report, error) {
-	f, err := s.Raw.Open(ctx, raw.Report(id))
+	f, err := s.Raw.Open(ctx, raw.ReportName(id))
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (m *merger) add(r *report.Report) {
 		m.out.Runtime = r.Runtime
 	}
 	begin := m.out.Input.DurationNS
-	m.out.Input.DurationNS = rows.Add(m.out.Input.DurationNS, r.Input.DurationNS)
+	m.out.Input.DurationNS = rows.AddClamped(m.out.Input.DurationNS, r.Input.DurationNS)
 	m.out.Input.Bytes += r.Input.Bytes
 	m.out.Input.Events += r.Input.Events
 	m.out.Findings = r.Findings // of the newest, whose groups are all here: an id is of kind and name
@@ -122,8 +122,8 @@ func (m *merger) add(r *report.Report) {
 			m.of[key] = to
 			m.order = append(m.order, key)
 		}
-		to.Count = int(rows.Add(int64(to.Count), int64(g.Count)))
-		to.TotalNS = rows.Add(to.TotalNS, g.TotalNS)
+		to.Count = int(rows.AddClamped(int64(to.Count), int64(g.Count)))
+		to.TotalNS = rows.AddClamped(to.TotalNS, g.TotalNS)
 		to.Open.Count += g.Open.Count
 		to.Streaming = to.Streaming || g.Streaming
 		to.Histogram = addBuckets(to.Histogram, g.Histogram)
@@ -142,7 +142,7 @@ func addBuckets(a, b [][2]int64) [][2]int64 {
 	sums := make(map[int64]int64)
 	for _, list := range [][][2]int64{a, b} {
 		for _, x := range list {
-			sums[x[0]] = rows.Add(sums[x[0]], x[1])
+			sums[x[0]] = rows.AddClamped(sums[x[0]], x[1])
 		}
 	}
 	out := make([][2]int64, 0, len(sums))
@@ -154,7 +154,7 @@ func addBuckets(a, b [][2]int64) [][2]int64 {
 }
 
 func addCauses(to, from *report.Band) {
-	to.Count = int(rows.Add(int64(to.Count), int64(from.Count)))
+	to.Count = int(rows.AddClamped(int64(to.Count), int64(from.Count)))
 	for _, c := range from.Causes {
 		i := slices.IndexFunc(to.Causes, func(o report.Cause) bool {
 			return o.Cause == c.Cause && o.Kind == c.Kind && o.Site.Key() == c.Site.Key()
@@ -163,7 +163,7 @@ func addCauses(to, from *report.Band) {
 			to.Causes = append(to.Causes, c)
 			continue
 		}
-		to.Causes[i].TotalNS = rows.Add(to.Causes[i].TotalNS, c.TotalNS)
+		to.Causes[i].TotalNS = rows.AddClamped(to.Causes[i].TotalNS, c.TotalNS)
 	}
 }
 
@@ -175,7 +175,7 @@ func (m *merger) report(name string) *report.Report {
 		at := func(part float64, least int) *int64 {
 			upto := int64(0)
 			for _, b := range g.Histogram {
-				if upto = rows.Add(upto, b[1]); g.Count >= least && float64(upto) >= part*float64(g.Count) {
+				if upto = rows.AddClamped(upto, b[1]); g.Count >= least && float64(upto) >= part*float64(g.Count) {
 					return &b[0]
 				}
 			}

@@ -236,7 +236,7 @@ func TestSameBytes(t *testing.T) {
 	for _, c := range []struct{ token, body string }{{"right", bare}, {"bank", bare}, {"right", bare}, {"bank", bare}, {"right", named}, {"right", named}, {"right", whylate(t, "{}", 1)}, {"bank", whylate(t, "{}", 1)}} {
 		w := send(h, c.body, "Authorization", "Bearer "+c.token)
 		var got struct{ ID string }
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusAccepted || !raw.IsRecording(got.ID) {
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusAccepted || !raw.IsRecordingFile(got.ID) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 		ids[got.ID] = true
@@ -333,7 +333,7 @@ type disk struct {
 	size int64
 }
 
-func (d *disk) Room() (int64, error) {
+func (d *disk) FreeBytes() (int64, error) {
 	left := d.size
 	err := d.List(context.Background(), func(name string, _ time.Time) error {
 		if info, err := os.Stat(filepath.Join(string(d.Dir), name)); err == nil && !strings.HasPrefix(name, "fleet.db") {
@@ -353,7 +353,7 @@ func TestReservations(t *testing.T) {
 	h := s.Handler()
 	free := func() int64 {
 		t.Helper()
-		room, err := d.Room()
+		room, err := d.FreeBytes()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -420,10 +420,10 @@ func explained(t *testing.T, s *Server, h http.Handler, body, version string, re
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Raw.Keep(t.Context(), f, raw.Report(r.ID)); err != nil {
+	if err := s.Raw.Save(t.Context(), f, raw.ReportName(r.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Store.Finish(t.Context(), r, rows.Of(r.Labels, r.Received, rep)); err != nil {
+	if _, err := s.Store.Finish(t.Context(), r, rows.FromReport(r.Labels, r.Received, rep)); err != nil {
 		t.Fatal(err)
 	}
 	return r.ID

@@ -32,7 +32,7 @@ func (r *reservation) more(n int64) error {
 	s := r.s
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
-	room, err := s.Raw.Room()
+	room, err := s.Raw.FreeBytes()
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (b *block) add(rec *Recording, c *counted, written int64) {
 	l, r := &c.Labels, &c.Rows
 	var problems []string
 	var requests, ns []int64
-	r.Each(func(*rows.Sum) {}, func(problem string, _, q, t int64) {
+	r.VisitSums(func(*rows.Sum) {}, func(problem string, _, q, t int64) {
 		problems, requests, ns = append(problems, problem), append(requests, q), append(ns, t)
 	})
 	costs := make(map[string]*rows.Sum)
@@ -53,19 +53,19 @@ func (b *block) add(rec *Recording, c *counted, written int64) {
 		if costs[s.Cause] == nil {
 			costs[s.Cause] = &rows.Sum{Cause: s.Cause}
 		}
-		costs[s.Cause].N = rows.Add(costs[s.Cause].N, s.N)
-		costs[s.Cause].NS = rows.Add(costs[s.Cause].NS, s.NS)
+		costs[s.Cause].N = rows.AddClamped(costs[s.Cause].N, s.N)
+		costs[s.Cause].NS = rows.AddClamped(costs[s.Cause].NS, s.NS)
 	}
 	each := slices.Collect(maps.Values(costs))
-	b.explained = append(b.explained, []any{l.Service, rec.Received.UnixNano(), rec.ID, l.Version, l.Environment, l.Pod, l.Node, r.At.Truncate(time.Minute).Unix(), stampOf(r.At, rec.ID), written,
+	b.explained = append(b.explained, []any{l.Service, rec.Received.UnixNano(), rec.ID, l.Version, l.Environment, l.Pod, l.Node, r.Start.Truncate(time.Minute).Unix(), stampOf(r.Start, rec.ID), written,
 		column(each, func(s **rows.Sum) string { return (*s).Cause }), column(each, func(s **rows.Sum) int64 { return (*s).N }), column(each, func(s **rows.Sum) int64 { return (*s).NS }),
 		column(r.Sums, func(s *rows.Sum) string { return s.Group }), column(r.Sums, func(s *rows.Sum) string { return s.Cause }), column(r.Sums, func(s *rows.Sum) int64 { return s.Bucket }),
 		column(r.Sums, func(s *rows.Sum) int64 { return s.N }), column(r.Sums, func(s *rows.Sum) int64 { return s.NS }), problems, requests, ns,
-		column(r.Slow, func(s *rows.Slow) string { return s.Request }), column(r.Slow, func(s *rows.Slow) string { return s.Group }), column(r.Slow, func(s *rows.Slow) int64 { return s.At.UnixNano() }),
-		column(r.Slow, func(s *rows.Slow) int64 { return s.NS }), column(r.Slow, func(s *rows.Slow) string { return s.Cause }), column(r.Slow, func(s *rows.Slow) string { return s.Site }),
-		column(r.Slow, func(s *rows.Slow) string { return s.Trace })})
+		column(r.SlowRequests, func(s *rows.SlowRequest) string { return s.Request }), column(r.SlowRequests, func(s *rows.SlowRequest) string { return s.Group }), column(r.SlowRequests, func(s *rows.SlowRequest) int64 { return s.Start.UnixNano() }),
+		column(r.SlowRequests, func(s *rows.SlowRequest) int64 { return s.NS }), column(r.SlowRequests, func(s *rows.SlowRequest) string { return s.Cause }), column(r.SlowRequests, func(s *rows.SlowRequest) string { return s.Site }),
+		column(r.SlowRequests, func(s *rows.SlowRequest) string { return s.Trace })})
 	for _, f := range r.Findings {
-		b.problems = append(b.problems, []any{f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.At.UnixNano()})
+		b.problems = append(b.problems, []any{f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.Start.UnixNano()})
 	}
 }
 

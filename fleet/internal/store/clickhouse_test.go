@@ -63,19 +63,19 @@ func sameAnswers(t *testing.T, address string) {
 		defer s.Close()
 		for i := range 40 {
 			of := func(n int) *rows.Rows {
-				r := &rows.Rows{At: at.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: int64(n), Cause: "cpu"}
+				r := &rows.Rows{Start: at.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: int64(n), Cause: "cpu"}
 				for j := range n {
 					r.Sums = append(r.Sums, rows.Sum{Group: "GET /", Bucket: int64(1+j) * 1000, N: int64(1 + i)}, rows.Sum{Group: "GET /", Cause: "cpu", Bucket: int64(1+j) * 1000, NS: int64(1000 * i)})
 					r.Findings = append(r.Findings, rows.Finding{Problem: fmt.Sprint("p", j), Group: "GET /", Title: fmt.Sprint("it's \\ ", i), Requests: 10, WinNS: int64(i * 100)})
 				}
-				r.Slow = []rows.Slow{{Request: "r1", Group: "GET /", At: r.At, NS: int64(1000 + i), Trace: "t", Site: "main.x (x.go:1)"}}
+				r.SlowRequests = []rows.SlowRequest{{Request: "r1", Group: "GET /", Start: r.Start, NS: int64(1000 + i), Trace: "t", Site: "main.x (x.go:1)"}}
 				return r
 			}
 			l := rows.Labels{Service: []string{"a", "b"}[i%2], Version: fmt.Sprint("v", i/20), Environment: "prod", Pod: fmt.Sprint("pod", i%8), Node: "n"}
 			finish(t, s, fmt.Sprint(i), l, of(3))
 			if i%3 == 0 {
 				again := of(1 + i%5)
-				r := &Recording{ID: fmt.Sprintf("%032d", i), Labels: l, Received: again.At}
+				r := &Recording{ID: fmt.Sprintf("%032d", i), Labels: l, Received: again.Start}
 				if s.click != nil { // a worker that was killed between both databases
 					var b block
 					b.add(r, &counted{l, *of(7)}, time.Now().UnixNano())

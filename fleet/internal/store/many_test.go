@@ -73,7 +73,7 @@ func TestManyFindings(t *testing.T) {
 	s := open(t)
 	at := time.Now().Add(-time.Hour)
 	of := func(from, n int) *rows.Rows {
-		r := &rows.Rows{At: at, DurationNS: 1e9, Requests: 10, Cause: "cpu"}
+		r := &rows.Rows{Start: at, DurationNS: 1e9, Requests: 10, Cause: "cpu"}
 		for i := range n {
 			r.Findings = append(r.Findings, rows.Finding{Problem: fmt.Sprint("p", from+i), Group: "GET /", Code: "WL2001", Title: "t", Requests: 10, WinNS: int64(from + i)})
 		}
@@ -117,8 +117,8 @@ func TestManyFindings(t *testing.T) {
 	}
 	in := Range{From: at.Add(-day), To: at.Add(day), Service: "a"}
 	problems, _, err := s.Overview(t.Context(), in)
-	i := slices.IndexFunc(problems, func(p Problem) bool { return p.Code == rows.Other })
-	if err != nil || i < 0 || problems[i].Recordings != 5 || problems[i].Environment != "" || problems[i].Group != rows.Other || problems[i].Title == "" {
+	i := slices.IndexFunc(problems, func(p Problem) bool { return p.Code == rows.OtherLabel })
+	if err != nil || i < 0 || problems[i].Recordings != 5 || problems[i].Environment != "" || problems[i].Group != rows.OtherLabel || problems[i].Title == "" {
 		t.Fatalf("%+v %v", problems, err)
 	}
 	p, sightings, err := s.Finding(t.Context(), in, problems[i].Problem)
@@ -156,8 +156,8 @@ func TestManyEnvironments(t *testing.T) {
 	}
 	send := func(i int, environment string) {
 		l := rows.Labels{Service: "a", Version: "v1", Environment: environment, Pod: fmt.Sprint("new", i)}
-		r := &rows.Rows{At: at, DurationNS: 1e9, Requests: 1, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}, Findings: []rows.Finding{{Group: "GET /", Code: "WL2001", Title: "t", Requests: 1, WinNS: 1}}}
-		r.Relabel(l)
+		r := &rows.Rows{Start: at, DurationNS: 1e9, Requests: 1, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}, Findings: []rows.Finding{{Group: "GET /", Code: "WL2001", Title: "t", Requests: 1, WinNS: 1}}}
+		r.SetProblemIDs(l)
 		finish(t, s, fmt.Sprint(i), l, r)
 	}
 	const n = 300
@@ -166,13 +166,13 @@ func TestManyEnvironments(t *testing.T) {
 	}
 	send(n, "live")
 	for query, want := range map[string]int{
-		`SELECT count(*)-` + itoa(MaxSeries) + ` FROM series WHERE service='a'`:          6, // of (other) and of live: the pod's own, the group's and the days'
-		`SELECT count(DISTINCT environment) FROM series`:                                 2,
-		`SELECT count(DISTINCT environment) FROM seen`:                                   2,
-		`SELECT count(*) FROM problems`:                                                  2,
-		`SELECT sum(n) FROM sums WHERE environment='` + rows.Other + `'`:                 n,
-		`SELECT sum(n) FROM sums WHERE environment='live'`:                               1,
-		`SELECT sum(n) FROM seen WHERE problem<>'' AND environment='` + rows.Other + `'`: n,
+		`SELECT count(*)-` + itoa(MaxSeries) + ` FROM series WHERE service='a'`:               6, // of (other) and of live: the pod's own, the group's and the days'
+		`SELECT count(DISTINCT environment) FROM series`:                                      2,
+		`SELECT count(DISTINCT environment) FROM seen`:                                        2,
+		`SELECT count(*) FROM problems`:                                                       2,
+		`SELECT sum(n) FROM sums WHERE environment='` + rows.OtherLabel + `'`:                 n,
+		`SELECT sum(n) FROM sums WHERE environment='live'`:                                    1,
+		`SELECT sum(n) FROM seen WHERE problem<>'' AND environment='` + rows.OtherLabel + `'`: n,
 	} {
 		var got int
 		if err := s.r.QueryRow(query).Scan(&got); err != nil || got != want {
@@ -185,7 +185,7 @@ func TestManyEnvironments(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range spareSeries / 2 {
-		finish(t, s, fmt.Sprint("b", i), rows.Labels{Service: "b", Environment: fmt.Sprint("e", i+1), Pod: "new"}, &rows.Rows{At: at, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}})
+		finish(t, s, fmt.Sprint("b", i), rows.Labels{Service: "b", Environment: fmt.Sprint("e", i+1), Pod: "new"}, &rows.Rows{Start: at, Sums: []rows.Sum{{Group: "GET /", Bucket: 10, N: 1}}})
 	}
 	var series int
 	if err := s.r.QueryRow(`SELECT count(*) FROM series WHERE service='b'`).Scan(&series); err != nil || series > MaxSeries+spareSeries+6 {
@@ -205,11 +205,11 @@ func TestClickHouseFolds(t *testing.T) {
 		c := &clickFacts{db: db}
 		for i := range 2 {
 			l := rows.Labels{Service: "a", Environment: "live"}
-			now := &counted{l, rows.Rows{At: at}}
+			now := &counted{l, rows.Rows{Start: at}}
 			for j := range MaxProblems - 100 {
 				now.Rows.Findings = append(now.Rows.Findings, rows.Finding{Group: "g", Code: "WL2001", Site: fmt.Sprint(worker, i, j)})
 			}
-			now.Rows.Relabel(l)
+			now.Rows.SetProblemIDs(l)
 			o := &outcome{flight: &flight{message: message{Recording: Recording{ID: fmt.Sprint(worker, i), Labels: l, Received: at}}, written: 1}, now: now}
 			if err := c.rows(t.Context(), []*outcome{o}); err != nil {
 				t.Fatal(err)

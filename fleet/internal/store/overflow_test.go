@@ -12,7 +12,7 @@ import (
 
 // endless is a recording whose numbers are as large as they can be.
 func endless(at time.Time) *rows.Rows {
-	r := &rows.Rows{At: at, DurationNS: math.MaxInt64, Requests: math.MaxInt64, Cause: "cpu",
+	r := &rows.Rows{Start: at, DurationNS: math.MaxInt64, Requests: math.MaxInt64, Cause: "cpu",
 		Findings: []rows.Finding{{Problem: "endless", Group: "GET /", Code: "WL2001", Requests: math.MaxInt64, WinNS: math.MaxInt64}}}
 	for _, cause := range []string{"", "cpu", "lock"} {
 		r.Sums = append(r.Sums, rows.Sum{Group: "GET /", Cause: cause, Bucket: 1000, N: math.MaxInt64, NS: math.MaxInt64}, rows.Sum{Group: "POST /", Cause: cause, Bucket: 9000, N: math.MaxInt64, NS: math.MaxInt64})
@@ -81,7 +81,7 @@ func notInteger(t *testing.T, s *Store) (n int) {
 func TestSumsStayIntegers(t *testing.T) {
 	s := open(t)
 	at := time.Now().Add(-time.Hour).Truncate(time.Hour)
-	honest := &rows.Rows{At: at, DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 10}},
+	honest := &rows.Rows{Start: at, DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 10}},
 		Findings: []rows.Finding{{Problem: "honest", Group: "GET /", Code: "WL2001", Requests: 10, WinNS: 1e6}}}
 	finish(t, s, "honest", rows.Labels{Service: "b", Version: "v1", Pod: "p"}, honest)
 	all := Range{From: at.Add(-day), To: at.Add(day)}
@@ -113,7 +113,7 @@ func TestSumsStayIntegers(t *testing.T) {
 			t.Fatal(r, err)
 		}
 		again := *honest
-		again.At = at
+		again.Start = at
 		if _, err := s.Finish(t.Context(), r, &again); err != nil {
 			t.Fatal(err)
 		}

@@ -213,7 +213,7 @@ func (s *Store) Finding(ctx context.Context, in Range, problem string) (*Problem
 		v.First, v.Oldest = stamp(oldest)
 		v.Last, v.Newest = stamp(newest)
 		v.GainNS = ns / max(1, v.Requests)
-		if one[0].Code == rows.Other { // of all environments
+		if one[0].Code == rows.OtherLabel { // of all environments
 			one[0].Environment = ""
 		}
 		return v, err
@@ -258,7 +258,7 @@ func (s *Store) rank(ctx context.Context, found []seenRow, version func(*seenRow
 			by[r.problem], sums[r.problem] = p, all
 		}
 		p.Versions = append(p.Versions, r.version)
-		p.Recordings = rows.Add(p.Recordings, r.n)
+		p.Recordings = rows.AddClamped(p.Recordings, r.n)
 		if p.Gone && !v.Replaced { // of here on only what is still served counts
 			p.Gone, p.Pods, p.WinPerSecond, p.RequestsEvery, *all = false, 0, 0, 0, sum{newest: all.newest}
 		}
@@ -266,9 +266,9 @@ func (s *Store) rank(ctx context.Context, found []seenRow, version func(*seenRow
 		if !p.Gone && v.Replaced {
 			continue
 		}
-		p.Pods = rows.Add(p.Pods, r.pods)
-		all.win = rows.Add(all.win, r.ns)
-		all.requests = rows.Add(all.requests, r.requests)
+		p.Pods = rows.AddClamped(p.Pods, r.pods)
+		all.win = rows.AddClamped(all.win, r.ns)
+		all.requests = rows.AddClamped(all.requests, r.requests)
 		if v.RecordedNS > 0 {
 			p.WinPerSecond += float64(r.ns) / float64(v.RecordedNS) * float64(v.Pods)
 			p.RequestsEvery += 1e9 * float64(r.requests) / float64(v.RecordedNS) * float64(v.Pods)
@@ -306,7 +306,7 @@ func (s *Store) describe(ctx context.Context, list []Problem) error {
 			return err
 		}
 		to := &list[at[p.Problem]]
-		if p.Code == rows.Other { // of all environments
+		if p.Code == rows.OtherLabel { // of all environments
 			to.Environment = ""
 		}
 		to.Group, to.Code, to.Cause, to.Site, to.Severity, to.Title, to.Fix = p.Group, p.Code, p.Cause, p.Site, p.Severity, p.Title, p.Fix
@@ -327,14 +327,14 @@ func (s *Store) quantiles(ctx context.Context, in Range, version func(service, e
 		}
 		if v := version(service, environment, name); v != nil {
 			of[v] = append(of[v], b)
-			v.Requests = rows.Add(v.Requests, b.n)
+			v.Requests = rows.AddClamped(v.Requests, b.n)
 		}
 		return nil
 	}, `SELECT service, environment, version, bucket, `+s.sum("n")+` FROM `+s.from("days")+` WHERE cause='' AND `+where+` GROUP BY service, environment, version, bucket ORDER BY bucket`, args...)
 	for v, buckets := range of {
 		upto := int64(0)
 		for _, b := range buckets {
-			upto = rows.Add(upto, b.n)
+			upto = rows.AddClamped(upto, b.n)
 			if v.P50NS == 0 && upto >= v.Requests-upto {
 				v.P50NS = b.upper
 			}
@@ -436,9 +436,9 @@ func (s *Store) Pods(ctx context.Context, in Range) ([]Pod, error) {
 			at[k] = i
 			out = append(out, Pod{Pod: k.pod, Node: k.node, Version: k.version, NS: make(map[string]int64)})
 		}
-		out[i].Requests = rows.Add(out[i].Requests, n)
+		out[i].Requests = rows.AddClamped(out[i].Requests, n)
 		if cause != "" {
-			out[i].NS[cause] = rows.Add(out[i].NS[cause], ns)
+			out[i].NS[cause] = rows.AddClamped(out[i].NS[cause], ns)
 		}
 		return nil
 	}, `SELECT pod, node, version, cause, `+s.sum("n")+`, `+s.sum("ns")+` FROM `+s.from("costs")+` WHERE `+where+` GROUP BY pod, node, version, cause ORDER BY pod, node, version, cause`, args...)

@@ -65,7 +65,7 @@ const (
 // OpenShared opens the ledger of a fleet of several machines. What only takes recordings in gives no address of ClickHouse; what works
 // consumes the topic.
 func OpenShared(ctx context.Context, kafka, clickhouse string, files *raw.S3, work bool) (_ *Store, err error) {
-	s := &shared{lite: lite{new(databases)}, tokens: &tokens{files: files.Below("tokens")}, linger: 200 * time.Millisecond}
+	s := &shared{lite: lite{new(databases)}, tokens: &tokens{files: files.WithPrefix("tokens")}, linger: 200 * time.Millisecond}
 	if clickhouse != "" {
 		if s.click, err = openClickHouse(ctx, clickhouse); err != nil {
 			return nil, err

@@ -173,7 +173,7 @@ func sharedQueue(t *testing.T, address string, f facts, each func(context.Contex
 			list = append(list, rows.Sum{Group: c.ID, Bucket: bucket, N: n})
 		}
 		explained[c.ID] = append(explained[c.ID], is)
-		if _, err := w.Finish(ctx, c, &rows.Rows{At: c.Received, Cause: "cpu", Sums: list}); err != nil {
+		if _, err := w.Finish(ctx, c, &rows.Rows{Start: c.Received, Cause: "cpu", Sums: list}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -359,7 +359,7 @@ func TestSharedAgain(t *testing.T) {
 	}
 	finish := func(r *Recording, n int64) {
 		t.Helper()
-		if _, err := w.Finish(ctx, r, &rows.Rows{At: r.Received, Requests: n}); err != nil {
+		if _, err := w.Finish(ctx, r, &rows.Rows{Start: r.Received, Requests: n}); err != nil {
 			t.Fatal(err)
 		}
 		is(r.ID, Done)
@@ -451,7 +451,7 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shared{tokens: &tokens{files: files.Below("tokens")}}
+	s := &shared{tokens: &tokens{files: files.WithPrefix("tokens")}}
 	ctx, now := t.Context(), time.Now()
 	for token, name := range map[string]string{"a": "shop", "b": "a.b/c", "old": "shop"} {
 		expires := now.Add(time.Hour)

@@ -141,8 +141,8 @@ func TestQueue(t *testing.T) {
 				}
 				r, n := claim(), int64(rapid.IntRange(1, 5).Draw(rt, "requests"))
 				bucket := int64(rapid.IntRange(1, 3).Draw(rt, "bucket"))
-				_, err := s.Finish(ctx, r, &rows.Rows{At: now, Requests: n, Cause: "cpu", Sums: []rows.Sum{{Group: "GET /", Bucket: bucket, N: n}},
-					Findings: []rows.Finding{{Problem: fmt.Sprint(bucket), Requests: n, WinNS: n}}, Slow: []rows.Slow{{Request: "r1", Group: "GET /", At: now, NS: n}}})
+				_, err := s.Finish(ctx, r, &rows.Rows{Start: now, Requests: n, Cause: "cpu", Sums: []rows.Sum{{Group: "GET /", Bucket: bucket, N: n}},
+					Findings: []rows.Finding{{Problem: fmt.Sprint(bucket), Requests: n, WinNS: n}}, SlowRequests: []rows.SlowRequest{{Request: "r1", Group: "GET /", Start: now, NS: n}}})
 				must(err)
 				if e := holds(r); e != nil {
 					e.state, e.counts = Done, n
@@ -246,14 +246,14 @@ func recount(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 		if c == nil {
 			continue
 		}
-		c.Rows.Each(func(*rows.Sum) {}, func(problem string, n, requests, ns int64) {
-			key := fmt.Sprint(c.Rows.At.Truncate(day).Unix(), c.Service, c.Version, c.Environment, problem)
+		c.Rows.VisitSums(func(*rows.Sum) {}, func(problem string, n, requests, ns int64) {
+			key := fmt.Sprint(c.Rows.Start.Truncate(day).Unix(), c.Service, c.Version, c.Environment, problem)
 			v := out[key]
 			if !pods[key+" "+c.Pod] {
 				pods[key+" "+c.Pod] = true
 				v[3]++
 			}
-			out[key] = [4]int64{v[0] + n, rows.Add(v[1], requests), rows.Add(v[2], ns), v[3]}
+			out[key] = [4]int64{v[0] + n, rows.AddClamped(v[1], requests), rows.AddClamped(v[2], ns), v[3]}
 		})
 	}
 	if err != nil {
@@ -266,7 +266,7 @@ func recount(t interface{ Fatal(...any) }, s *Store) map[string][4]int64 {
 func finish(t testing.TB, s *Store, id string, l rows.Labels, r *rows.Rows) {
 	t.Helper()
 	ctx := context.Background()
-	if err := s.Add(ctx, Recording{ID: fmt.Sprintf("%032s", id), Labels: l, Received: r.At, Bytes: 100}); err != nil {
+	if err := s.Add(ctx, Recording{ID: fmt.Sprintf("%032s", id), Labels: l, Received: r.Start, Bytes: 100}); err != nil {
 		t.Fatal(err)
 	}
 	rec, err := s.Claim(ctx, time.Now(), time.Minute)
@@ -375,7 +375,7 @@ func TestRank(t *testing.T) {
 	s := open(t)
 	at := time.Now().Add(-time.Hour).Truncate(time.Second)
 	recording := func(id, service, version, pod string, after time.Duration, win map[string]int64) {
-		r := &rows.Rows{At: at.Add(after), DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 9}, {Group: "GET /", Bucket: 9000, N: 1}}}
+		r := &rows.Rows{Start: at.Add(after), DurationNS: 1e9, Requests: 10, Sums: []rows.Sum{{Group: "GET /", Bucket: 1000, N: 9}, {Group: "GET /", Bucket: 9000, N: 1}}}
 		for p, ns := range win {
 			r.Findings = append(r.Findings, rows.Finding{Problem: p, Group: "GET /", Code: "WL2001", Severity: "high", Title: "title " + id, Requests: 10, WinNS: ns})
 		}
@@ -414,7 +414,7 @@ func TestGain(t *testing.T) {
 		version       string
 		requests, win int64
 	}{{"v1", 10, 1e6}, {"v2", 30, 7e6}} {
-		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: c.version, Pod: "p"}, &rows.Rows{At: at.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: c.requests,
+		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a", Version: c.version, Pod: "p"}, &rows.Rows{Start: at.Add(time.Duration(i) * time.Minute), DurationNS: 1e9, Requests: c.requests,
 			Findings: []rows.Finding{{Problem: "x", Group: "GET /", Code: "WL2001", Requests: c.requests, WinNS: c.win}}})
 	}
 	in := Range{From: at.Add(-time.Hour), To: time.Now()}
@@ -439,7 +439,7 @@ func TestRetention(t *testing.T) {
 	now := time.Now()
 	hour := now.Truncate(time.Hour)
 	for i, at := range []time.Time{now.Add(-48 * time.Hour), hour.Add(-3 * time.Hour), hour.Add(-3*time.Hour + time.Minute), hour.Add(-2 * time.Hour)} {
-		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{At: at, Cause: "cpu", Sums: []rows.Sum{{Group: fmt.Sprint("g", i), Bucket: 10, N: 1}}})
+		finish(t, s, fmt.Sprint(i), rows.Labels{Service: "a"}, &rows.Rows{Start: at, Cause: "cpu", Sums: []rows.Sum{{Group: fmt.Sprint("g", i), Bucket: 10, N: 1}}})
 	}
 	if err := s.Add(t.Context(), Recording{ID: "waits", Labels: rows.Labels{Service: "a"}, Received: now.Add(-72 * time.Hour), Bytes: 100}); err != nil {
 		t.Fatal(err)
@@ -501,7 +501,7 @@ func TestManyLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := func(groups ...string) *rows.Rows {
-		out := &rows.Rows{At: time.Now()}
+		out := &rows.Rows{Start: time.Now()}
 		for _, g := range groups {
 			out.Sums = append(out.Sums, rows.Sum{Group: g, Bucket: 10, N: 1})
 		}
@@ -511,7 +511,7 @@ func TestManyLabels(t *testing.T) {
 	finish(t, s, "2", rows.Labels{Service: "a", Pod: "new"}, r("g1", "g2"))
 	finish(t, s, "3", rows.Labels{Service: "b", Pod: "new"}, r("g1", "g2"))
 	pods, err := s.Pods(t.Context(), Range{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Service: "a"})
-	if err != nil || len(pods) != 2 || pods[0].Pod != rows.Other || pods[0].Requests != 2 || pods[1].Pod != "p1" || pods[1].Requests != 2 {
+	if err != nil || len(pods) != 2 || pods[0].Pod != rows.OtherLabel || pods[0].Requests != 2 || pods[1].Pod != "p1" || pods[1].Requests != 2 {
 		t.Errorf("%+v %v", pods, err)
 	}
 	var n int

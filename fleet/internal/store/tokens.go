@@ -64,13 +64,13 @@ type fileToken struct {
 const fresh = 5 * time.Second
 
 func (t *tokens) add(ctx context.Context, hash string, token Token) error {
-	f, err := t.files.Create()
+	f, err := t.files.CreateTemp()
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	return t.files.Keep(ctx, f, fmt.Sprintf("%s.%s.%d.%d.%s", hash, token.Scope, token.Made.Unix(), token.Expires.Unix(), base64.RawURLEncoding.EncodeToString([]byte(token.Name))))
+	return t.files.Save(ctx, f, fmt.Sprintf("%s.%s.%d.%d.%s", hash, token.Scope, token.Made.Unix(), token.Expires.Unix(), base64.RawURLEncoding.EncodeToString([]byte(token.Name))))
 }
 
 func (t *tokens) list(ctx context.Context, age time.Duration) (map[string]fileToken, error) {

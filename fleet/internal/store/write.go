@@ -33,7 +33,7 @@ type counted struct {
 
 // class is what of one recording is kept longest.
 func (c *counted) class() string {
-	return c.Service + " " + c.Rows.Cause + " " + c.Rows.At.UTC().Format("2006010215")
+	return c.Service + " " + c.Rows.Cause + " " + c.Rows.Start.UTC().Format("2006010215")
 }
 
 // Finish writes the rows of a recording in place of those it had, and takes it off the queue. In SQLite that is one transaction: a
@@ -194,14 +194,14 @@ func fold(c *counted, n int, find, insert func(l *rows.Labels, group string) (id
 		return nil, false, err
 	} else if own == 0 {
 		if n >= MaxSeries {
-			l.Version, l.Pod, l.Node, folded = rows.Other, rows.Other, rows.Other, true
+			l.Version, l.Pod, l.Node, folded = rows.OtherLabel, rows.OtherLabel, rows.OtherLabel, true
 			has, err := hasEnvironment(l.Environment)
 			if err != nil {
 				return nil, false, err
 			}
 			if !has || n >= MaxSeries+spareSeries {
-				l.Environment = rows.Other
-				c.Rows.Relabel(*l)
+				l.Environment = rows.OtherLabel
+				c.Rows.SetProblemIDs(*l)
 			}
 		}
 		if _, err := insert(l, ""); err != nil {
@@ -218,7 +218,7 @@ func fold(c *counted, n int, find, insert func(l *rows.Labels, group string) (id
 			id, err := find(l, to)
 			if id == 0 && err == nil {
 				if n+len(ids) >= MaxSeries {
-					to, folded = rows.Other, true
+					to, folded = rows.OtherLabel, true
 				}
 				id, err = insert(l, to)
 			}
@@ -269,16 +269,16 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 	// What an older program counted may be more than a recording adds today.
 	change := func(sum int64) int64 { return times * rows.Clamp(sum, rows.MaxSum) }
 	var err error
-	r.Each(func(s *rows.Sum) {
+	r.VisitSums(func(s *rows.Sum) {
 		if err == nil {
-			err = exec(0, ids[s.Group], r.At.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, change(s.N), change(s.NS))
+			err = exec(0, ids[s.Group], r.Start.Truncate(time.Minute).Unix(), s.Cause, s.Bucket, change(s.N), change(s.NS))
 		}
 		if err == nil {
-			err = exec(1, ids[""], r.At.Truncate(day).Unix(), s.Cause, s.Bucket, change(s.N), change(s.NS))
+			err = exec(1, ids[""], r.Start.Truncate(day).Unix(), s.Cause, s.Bucket, change(s.N), change(s.NS))
 		}
 	}, func(problem string, n, requests, ns int64) {
 		var has, pods int64 // recordings of the pod with the problem, on this day
-		today := r.At.Truncate(day).Unix()
+		today := r.Start.Truncate(day).Unix()
 		if err == nil {
 			err = stmts[4].QueryRowContext(ctx, today, l.Service, l.Version, l.Environment, problem, l.Pod, times*n).Scan(&has)
 		}
@@ -286,7 +286,7 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 			pods = times
 		}
 		if err == nil {
-			at := stampOf(r.At, id)
+			at := stampOf(r.Start, id)
 			err = exec(2, today, l.Service, l.Version, l.Environment, problem, times*n, change(requests), change(ns), at, at, pods)
 		}
 	})
@@ -298,7 +298,7 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 			return err
 		}
 		for _, table := range []string{"seen", "seen_pods"} {
-			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE n=0 AND day=? AND service=?`, r.At.Truncate(day).Unix(), l.Service); err != nil {
+			if _, err := tx.ExecContext(ctx, `DELETE FROM `+table+` WHERE n=0 AND day=? AND service=?`, r.Start.Truncate(day).Unix(), l.Service); err != nil {
 				return err
 			}
 		}
@@ -307,8 +307,8 @@ func addSQLite(ctx context.Context, tx *sql.Tx, id string, ids map[string]int64,
 	if err := describeSQLite(ctx, tx, c); err != nil {
 		return err
 	}
-	for _, q := range r.Slow {
-		if err := exec(3, id, q.Request, l.Service, l.Version, l.Environment, l.Pod, l.Node, q.Group, q.At.UnixNano(), q.NS, q.Cause, q.Site, q.Trace); err != nil {
+	for _, q := range r.SlowRequests {
+		if err := exec(3, id, q.Request, l.Service, l.Version, l.Environment, l.Pod, l.Node, q.Group, q.Start.UnixNano(), q.NS, q.Cause, q.Site, q.Trace); err != nil {
 			return err
 		}
 	}
@@ -320,7 +320,7 @@ func describeSQLite(ctx context.Context, tx *sql.Tx, c *counted) error {
 	r, l := &c.Rows, &c.Labels
 	for _, f := range r.Findings {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO problems VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET severity=excluded.severity, title=excluded.title, fix=excluded.fix,
-			updated=excluded.updated WHERE excluded.updated>=updated`, f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.At.UnixNano()); err != nil {
+			updated=excluded.updated WHERE excluded.updated>=updated`, f.Problem, l.Service, l.Environment, f.Group, f.Code, f.Cause, f.Site, f.Severity, f.Title, f.Fix, r.Start.UnixNano()); err != nil {
 			return err
 		}
 	}

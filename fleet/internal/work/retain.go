@@ -26,10 +26,10 @@ const orphan = time.Hour
 func CheckFiles(ctx context.Context, st *store.Store, files raw.Store) error {
 	known, unknown := errors.New("known"), 0
 	err := files.List(ctx, func(name string, _ time.Time) error {
-		if !raw.IsRecording(name) {
+		if !raw.IsRecordingFile(name) {
 			return nil
 		}
-		r, err := st.Recording(ctx, raw.ID(name))
+		r, err := st.Recording(ctx, raw.RecordingID(name))
 		if r != nil && err == nil {
 			return known
 		}
@@ -63,7 +63,7 @@ func (w *Worker) RetainOnce(ctx context.Context, k Keep, now time.Time, all bool
 		for _, d := range dropped {
 			w.Metrics.Dropped.WithLabelValues(d.Why).Inc()
 			// A file that is left by an error here is an orphan.
-			err = errors.Join(err, w.Raw.Remove(ctx, d.ID), w.Raw.Remove(ctx, raw.Report(d.ID)))
+			err = errors.Join(err, w.Raw.Remove(ctx, d.ID), w.Raw.Remove(ctx, raw.ReportName(d.ID)))
 		}
 		if err != nil {
 			return err
@@ -78,10 +78,10 @@ func (w *Worker) RetainOnce(ctx context.Context, k Keep, now time.Time, all bool
 		return nil
 	}
 	err := w.Raw.List(ctx, func(name string, changed time.Time) error {
-		if now.Sub(changed) < orphan || !raw.IsRecording(name) && !raw.IsUnfinished(name) { // the operator's own
+		if now.Sub(changed) < orphan || !raw.IsRecordingFile(name) && !raw.IsUnfinished(name) { // the operator's own
 			return nil
 		}
-		if has, err := w.Store.Has(ctx, raw.ID(name), now.Sub(changed), k.RawAge); has || err != nil {
+		if has, err := w.Store.Has(ctx, raw.RecordingID(name), now.Sub(changed), k.RawAge); has || err != nil {
 			return err
 		}
 		w.Metrics.Dropped.WithLabelValues("orphan").Inc()

@@ -105,7 +105,7 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 	if r.Tries > deaths {
 		return true, fail(true, errors.New("its workers died"))
 	}
-	path, release, err := w.Raw.Local(ctx, r.ID)
+	path, release, err := w.Raw.LocalPath(ctx, r.ID)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrInvalid) { // no fault of the recording's
 		return true, errors.Join(fmt.Errorf("its file: %w", err), w.Store.Release(context.WithoutCancel(ctx), r))
 	}
@@ -126,12 +126,12 @@ func (w *Worker) once(ctx context.Context) (found bool, err error) {
 	}
 	rep.Input.Name = r.ID[:12] + ".whylate" // not where the file lies here
 	var folded bool
-	add := rows.Of(r.Labels, r.Received, rep)
+	add := rows.FromReport(r.Labels, r.Received, rep)
 	if err = w.export(ctx, r, add, rep); err == nil {
 		err = w.keep(ctx, r.ID, rep)
 	}
 	if w.ExportOnly {
-		add = &rows.Rows{At: add.At, DurationNS: add.DurationNS, Requests: add.Requests, Cause: add.Cause}
+		add = &rows.Rows{Start: add.Start, DurationNS: add.DurationNS, Requests: add.Requests, Cause: add.Cause}
 	}
 	if err == nil {
 		folded, err = w.Store.Finish(ctx, r, add)
@@ -175,7 +175,7 @@ func (w *Worker) export(ctx context.Context, r *store.Recording, add *rows.Rows,
 	if len(w.Export) == 0 {
 		return nil
 	}
-	f, err := w.Raw.Open(ctx, raw.Report(r.ID))
+	f, err := w.Raw.Open(ctx, raw.ReportName(r.ID))
 	if err == nil {
 		return f.Close()
 	}
@@ -192,7 +192,7 @@ func (w *Worker) export(ctx context.Context, r *store.Recording, add *rows.Rows,
 
 // keep keeps the report of a recording beside it.
 func (w *Worker) keep(ctx context.Context, id string, rep *report.Report) error {
-	f, err := w.Raw.Create()
+	f, err := w.Raw.CreateTemp()
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (w *Worker) keep(ctx context.Context, id string, rep *report.Report) error 
 	if err := z.Close(); err != nil {
 		return err
 	}
-	return w.Raw.Keep(ctx, f, raw.Report(id))
+	return w.Raw.Save(ctx, f, raw.ReportName(id))
 }
 
 // Verb runs one of whylate's verbs in a child with bounds of memory and one CPU, and returns what it printed.

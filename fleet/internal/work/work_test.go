@@ -99,7 +99,7 @@ func TestPoison(t *testing.T) {
 	if r, err := w.Store.Recording(t.Context(), fine); err != nil || r.State != store.Done {
 		t.Errorf("%+v %v", r, err)
 	}
-	f, err := w.Raw.Open(t.Context(), raw.Report(fine))
+	f, err := w.Raw.Open(t.Context(), raw.ReportName(fine))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestRetainOnce(t *testing.T) {
 	w := worker(t)
 	id := add(t, w, "a", []byte("hello"))
 	dir := string(w.Raw.(raw.Dir))
-	for _, name := range []string{raw.Report(id), "new-123", strings.Repeat("b", 32), raw.Report(strings.Repeat("b", 32)), "notes.txt", "new-notes", "new-", strings.Repeat("b", 30)} {
+	for _, name := range []string{raw.ReportName(id), "new-123", strings.Repeat("b", 32), raw.ReportName(strings.Repeat("b", 32)), "notes.txt", "new-notes", "new-", strings.Repeat("b", 30)} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +213,7 @@ func TestCheckFiles(t *testing.T) {
 		t.Error("without recordings:", err)
 	}
 	put(strings.Repeat("b", 32))
-	put(raw.Report(strings.Repeat("b", 32)))
+	put(raw.ReportName(strings.Repeat("b", 32)))
 	if err := CheckFiles(t.Context(), w.Store, w.Raw); err == nil || !strings.Contains(err.Error(), "2 files") || !strings.Contains(err.Error(), "Put their store back") {
 		t.Error("an empty store:", err)
 	}
@@ -243,7 +243,7 @@ func TestFolded(t *testing.T) {
 		for i := range rep.Groups {
 			rep.Groups[i] = report.Group{Name: fmt.Sprint("g", n+i), Count: 1, TotalNS: 10, Histogram: [][2]int64{{10, 1}}}
 		}
-		if _, err := w.Store.Finish(t.Context(), r, rows.Of(r.Labels, r.Received, rep)); err != nil {
+		if _, err := w.Store.Finish(t.Context(), r, rows.FromReport(r.Labels, r.Received, rep)); err != nil {
 			t.Fatal(err)
 		}
 	}
