@@ -85,7 +85,8 @@ func (k *collector) Add(w *path.WalkResult) {
 		slow = w.Latency() >= last.End-last.Start
 	}
 	// A request that was walked in pieces has no surroundings any more.
-	sampled := w.Form == path.Whole && (len(requests.sample) < sampleSize || sampleKey(w.Start, w.Req.G) < requests.sample[len(requests.sample)-1].sampleKey())
+	sampled := w.Form == path.Whole && (len(requests.sample) < sampleSize ||
+		sampleKey(w.Start, w.Req.G) < requests.sample[len(requests.sample)-1].sampleKey())
 	if !slow && !sampled {
 		return
 	}

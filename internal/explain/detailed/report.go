@@ -69,7 +69,8 @@ func (r *Request) report(group string, sp *spell.Speller) report.Request {
 			}
 			if n := len(lane.Spans); n > 0 {
 				// Successive running spans are drawn as one bar.
-				if last := &lane.Spans[n-1]; last.State == laneSpan.State && last.State == "running" && last.StartNS+last.DurationNS == laneSpan.StartNS {
+				if last := &lane.Spans[n-1]; last.State == laneSpan.State && last.State == "running" &&
+					last.StartNS+last.DurationNS == laneSpan.StartNS {
 					last.DurationNS += laneSpan.DurationNS
 					continue
 				}

@@ -37,7 +37,8 @@ func (w rowWriter) bands(group *group) []report.Band {
 	p90, p99 := firstAt(0.9), firstAt(0.99)
 	slowest := order[min(p99, max(len(order)-1, 0)):]
 	out := []report.Band{
-		band(report.BandAll, order), band(report.Band5090, order[firstAt(0.5):p90]), band(report.Band9099, order[p90:p99]), band(report.Band99, slowest),
+		band(report.BandAll, order), band(report.Band5090, order[firstAt(0.5):p90]), band(report.Band9099, order[p90:p99]),
+		band(report.Band99, slowest),
 	}
 	if limit := outlierThreshold(&group.latencies); limit > 0 {
 		first := slices.IndexFunc(order, func(b int32) bool { return loglinear.LowerBound(b, coarseBits) >= limit })

@@ -103,7 +103,9 @@ func viaText(vs []report.Via) string {
 // causeRows returns the causes of the requests in some buckets, the largest first. A row of running time represents a whole
 // function, so its line is chosen once for all bands, by the first band with that row, and stored in lines. shares divides
 // runs without a stack.
-func (w rowWriter) causeRows(group *group, buckets map[int32]bool, count int, shares siteShares, lines map[causeRowKey]rowSite) []report.Cause {
+func (w rowWriter) causeRows(
+	group *group, buckets map[int32]bool, count int, shares siteShares, lines map[causeRowKey]rowSite,
+) []report.Cause {
 	sums := map[int32]*cell{}
 	var total int64
 	group.causeCells.forEach(func(bucket, cause int32, cellSum *cell) {
@@ -153,7 +155,8 @@ func (w rowWriter) causeRows(group *group, buckets map[int32]bool, count int, sh
 	}
 	for id, cellSum := range sums {
 		causeKey := w.stage.IDs.Cause(path.CauseID(id)).WithSettledCause(w.sp.Settlement)
-		shares.divide(path.CauseID(id), rowSite{site: causeKey.Site, source: causeKey.SiteSource}, *cellSum, func(site rowSite, share cell) { addCell(id, &causeKey, site, share) })
+		rest := rowSite{site: causeKey.Site, source: causeKey.SiteSource}
+		shares.divide(path.CauseID(id), rest, *cellSum, func(site rowSite, share cell) { addCell(id, &causeKey, site, share) })
 	}
 	rows := make([]report.Cause, 0, len(merged))
 	for key, row := range merged {

@@ -187,7 +187,8 @@ func (l *level) isFewAndFast(r *refinement, ids []path.GroupID) bool {
 	for _, id := range ids {
 		n, ns, open = n+r.unrefined[id].latencies.count, ns+r.unrefined[id].latencies.sum, open+r.unrefined[id].openCount
 	}
-	return open == 0 && n < threshold.SmallSample && float64(n) < threshold.MinorShare*float64(l.requests) && float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
+	return open == 0 && n < threshold.SmallSample && float64(n) < threshold.MinorShare*float64(l.requests) &&
+		float64(ns)*float64(l.requests) <= float64(l.ns)*float64(n)
 }
 
 // refine moves groups to their final keys: the callees' if the level is divided, else the handler's.
@@ -252,7 +253,8 @@ func (r *refinement) calleeName(k path.GroupKey, ids []path.GroupID, l *level) t
 		}
 	}
 	for fn, in := range l.children {
-		if slices.ContainsFunc(in, func(id path.GroupID) bool { return r.unrefined[id].latencies.count > 0 }) && r.isExclusive(k.Kind, ids, fn) {
+		if slices.ContainsFunc(in, func(id path.GroupID) bool { return r.unrefined[id].latencies.count > 0 }) &&
+			r.isExclusive(k.Kind, ids, fn) {
 			return fn
 		}
 	}
@@ -262,7 +264,8 @@ func (r *refinement) calleeName(k path.GroupKey, ids []path.GroupID, l *level) t
 // isExclusive reports whether a function is only in requests of these groups.
 func (r *refinement) isExclusive(kind request.Kind, ids []path.GroupID, fn tracefmt.StringID) bool {
 	for id, g := range r.unrefined {
-		if g != nil && g.key.Kind == kind && (g.key.Name == fn || slices.Contains(g.key.Path[:], fn)) && !slices.Contains(ids, path.GroupID(id)) {
+		if g != nil && g.key.Kind == kind && (g.key.Name == fn || slices.Contains(g.key.Path[:], fn)) &&
+			!slices.Contains(ids, path.GroupID(id)) {
 			return false
 		}
 	}

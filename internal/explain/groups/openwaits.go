@@ -85,7 +85,8 @@ func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report
 	merged, ids := map[waitKey]*openWait{}, map[waitKey]path.CauseID{}
 	for id, o := range os {
 		k := w.stage.IDs.Cause(id).WithSettledCause(w.sp.Settlement)
-		key := waitKey{k.Code.Cause(), k.Inbound, k.Site, w.sp.ServiceFrame(k.Site, w.stage.IDs.Chain(k.Chain), starter), k.Call, k.Kind}
+		serviceSite := w.sp.ServiceFrame(k.Site, w.stage.IDs.Chain(k.Chain), starter)
+		key := waitKey{k.Code.Cause(), k.Inbound, k.Site, serviceSite, k.Call, k.Kind}
 		entry.GetOrAdd(merged, key).add(o)
 		if first, ok := ids[key]; !ok || id < first {
 			ids[key] = id
@@ -94,7 +95,8 @@ func (w rowWriter) openWaitRows(os openWaits, starter tracefmt.FrameID) []report
 	var out []report.OpenWait
 	for key, o := range merged {
 		wait := report.OpenWait{
-			Cause: spell.Cause(key.cause), Call: w.sp.Syms.String(key.call), Via: []report.Via{}, Kind: w.sp.Kind(key.cause, key.kind, key.inbound),
+			Cause: spell.Cause(key.cause), Call: w.sp.Syms.String(key.call), Via: []report.Via{},
+			Kind:  w.sp.Kind(key.cause, key.kind, key.inbound),
 			Count: int(o.count), OldestNS: w.sp.End - o.oldestStart, StuckNS: o.stuckNS, AgesNS: o.agesNS,
 		}
 		if via := w.sp.Vias(w.stage.IDs.Chain(w.stage.IDs.Cause(ids[key]).Chain)); len(via) > 0 {

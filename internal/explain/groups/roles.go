@@ -103,7 +103,8 @@ func isMonitoring(handler string) bool {
 	}
 	// The last part of the name that is no closure, without usual parts of handlers' names.
 	parts := strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune(".()*", r) })
-	for len(parts) > 1 && (strings.HasPrefix(parts[len(parts)-1], "func") || parts[len(parts)-1] == "ServeHTTP" || isDigits(parts[len(parts)-1])) {
+	for len(parts) > 1 && (strings.HasPrefix(parts[len(parts)-1], "func") || parts[len(parts)-1] == "ServeHTTP" ||
+		isDigits(parts[len(parts)-1])) {
 		parts = parts[:len(parts)-1]
 	}
 	if len(parts) < 2 {

@@ -55,7 +55,7 @@ type group struct {
 	markKind           tracefmt.StringID           // kind of the marks: http, grpc, job, message
 	beforeMark         histogram                   // time from a request's arrival in the process to its mark
 	statuses           map[tracefmt.StringID]int64 // outcomes of marked requests
-	multiStack         int64                       // requests with several stacks of the handler, so that their common frames are meaningful
+	multiStack         int64                       // requests with several stacks of the handler, so that these have meaningful common frames
 }
 
 // A starter is the line that started the goroutines of all requests of a group; frame 0: there are several.

@@ -93,7 +93,8 @@ func (m *Model) checkPrediction(group *group, changes []Change, requests []retim
 	// This costs as much as the prediction. It is skipped if too few requests met so little: removing the cause predicts no
 	// more than the change, and takes no more than all.
 	unexposed := groupImpact{toleranceNS: max(impact.toleranceNS, threshold.NoiseShare*impact.medianNS)}
-	if latencies, _ := unexposed.comparableRequests(requests); impact.remainingNS == 0 || !isSufficient(latencies, impact.totalRequests) {
+	latencies, _ := unexposed.comparableRequests(requests)
+	if impact.remainingNS == 0 || !isSufficient(latencies, impact.totalRequests) {
 		return nil
 	}
 	removals := slices.Clone(changes)
@@ -153,8 +154,9 @@ func (group *group) impactOf(requests []retimedRequest) *groupImpact {
 		out.medianNS = float64(*group.p50)
 	}
 	// A request that does not wait also saves the wake-ups after a wait, which do not shrink with its cause.
-	out.toleranceNS = max(threshold.NoticeableShare*float64(out.predicted.Est), threshold.NoiseShare*(out.medianNS-float64(out.predicted.Est)))
-	if float64(out.predicted.Est) > threshold.NearlyAllShare*out.medianNS || quantile(exposures, 0.5) <= out.remainingNS+out.toleranceNS {
+	predictedNS := float64(out.predicted.Est)
+	out.toleranceNS = max(threshold.NoticeableShare*predictedNS, threshold.NoiseShare*(out.medianNS-predictedNS))
+	if predictedNS > threshold.NearlyAllShare*out.medianNS || quantile(exposures, 0.5) <= out.remainingNS+out.toleranceNS {
 		return nil
 	}
 	return out

@@ -190,7 +190,8 @@ func (m *Model) WhatIf(id string, changes []Change) *report.Predicted {
 	hasSetting := trial.hasSettings()
 	predicted := &report.Predicted{
 		Change: changesText(changes),
-		P50NS:  estimatePercentile(&samples, 0.5, group.p50, hasSetting), P99NS: estimatePercentile(&samples, 0.99, group.p99, hasSetting),
+		P50NS:  estimatePercentile(&samples, 0.5, group.p50, hasSetting),
+		P99NS:  estimatePercentile(&samples, 0.99, group.p99, hasSetting),
 	}
 	if !hasSetting {
 		predicted.Check = m.checkPrediction(group, changes, requests)
@@ -358,7 +359,7 @@ func (s *series) extrapolate(v int, from, changed, to float64) float64 {
 	return share
 }
 
-// settingsMargin is the margin of predictions for settings, in place of threshold.NoiseShare: a setting changes the whole process,
+// settingsMargin is the margin of predictions for settings, in place of threshold.NoiseShare: a setting changes the process,
 // while the models are about what requests waited for. minShareOfLow bounds an improvement: what remains is not known to be
 // less than this share of the lowest model.
 const (

@@ -63,12 +63,15 @@ func TestConnOpens(t *testing.T) {
 	p := sum.NewAdder(path.New(&timeline.Window{}, &syms, path.Options{})).(*workerSum)
 	for range 3 {
 		p.addPeerCalls(&path.WalkResult{Req: &request.Request{G: 7, End: 50}, Weight: 2, Steps: []critpath.Step{
-			{Kind: critpath.Network, G: 7, Stack: query, Start: 0, End: 10, FollowedWait: -1}, {Kind: critpath.Network, G: 7, Stack: opens, Start: 10, End: 16, FollowedWait: -1}, {Kind: critpath.Network, G: 7, Stack: query, Start: 16, End: 20, FollowedWait: -1},
+			{Kind: critpath.Network, G: 7, Stack: query, Start: 0, End: 10, FollowedWait: -1},
+			{Kind: critpath.Network, G: 7, Stack: opens, Start: 10, End: 16, FollowedWait: -1},
+			{Kind: critpath.Network, G: 7, Stack: query, Start: 16, End: 20, FollowedWait: -1},
 		}}, nil)
 	}
 	sp := &spell.Speller{Syms: &syms, Sites: cause.NewSites(&syms), Modules: modules.New(modules.Options{})}
 	got := sum.PeerCalls(sp, 0)
-	if len(got) != 1 || got[0].TotalNS != 120 || got[0].ConnOpenNS != 36 || got[0].ConnOpenRequests != 6 || got[0].ConnOpenFunc != "database/sql.(*DB).conn" {
+	if len(got) != 1 || got[0].TotalNS != 120 || got[0].ConnOpenNS != 36 || got[0].ConnOpenRequests != 6 ||
+		got[0].ConnOpenFunc != "database/sql.(*DB).conn" {
 		t.Errorf("three requests of weight 2 that open a connection for 6 of 20 ns: %+v", got)
 	}
 }

@@ -350,7 +350,8 @@ func (s *Sum) Services(sp *spell.Speller, kinds func(request.Kind) bool) []Servi
 			continue
 		}
 		stats := ServiceStats{
-			Cause: key.cause.String(), Site: sp.Site(key.site), Servers: len(sum.servers), MaxServers: sum.maxServers, Requests: int(sum.requests),
+			Cause: key.cause.String(), Site: sp.Site(key.site), Requests: int(sum.requests),
+			Servers: len(sum.servers), MaxServers: sum.maxServers,
 			WaitersPerServer:    float64(sum.waitNS) / float64(max(sum.busyNS, 1)),
 			BatchSize:           float64(sum.requests) / float64(sum.endInstants),
 			OtherRequestShare:   float64(sum.otherRequestNS) / float64(sum.waitNS),

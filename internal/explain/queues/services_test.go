@@ -41,7 +41,9 @@ func TestServices(t *testing.T) {
 	for i := range int64(20) {
 		start := i * 10 * ms
 		// One worker, 10 ms for each request: each waits through the service of two others, then through its own.
-		worker = append(worker, service{key, 7, start, start + 20*ms, false, 1, false, false, false}, service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
+		worker = append(worker,
+			service{key, 7, start, start + 20*ms, false, 1, false, false, false},
+			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
 		// A batcher that answers three at once.
 		batch = append(batch, service{key, 7, i / 3 * 30 * ms, i/3*30*ms + 30*ms, true, 1, false, false, false})
 		// One goroutine for each request.
@@ -51,7 +53,9 @@ func TestServices(t *testing.T) {
 		// The owner of a state calls a peer for one of three requests, and then answers the others, too.
 		stateOwner = append(stateOwner, service{key, 7, start, i/3*30*ms + 30*ms, true, 1, i%3 == 0, false, i%3 > 0})
 		// The holder of a lock waits for this goroutine, and two other requests wait for the lock.
-		lockHolder = append(lockHolder, service{key, 7, start, start + 20*ms, false, 1, false, true, false}, service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
+		lockHolder = append(lockHolder,
+			service{key, 7, start, start + 20*ms, false, 1, false, true, false},
+			service{key, 7, start + 20*ms, start + 30*ms, true, 1, false, false, false})
 		// A slot of a pool: another request holds it.
 		slotHolders = append(slotHolders, service{key, uint64(i%4 + 1), start, start + 10*ms, true, 1, false, false, false})
 	}
@@ -79,7 +83,9 @@ func TestServices(t *testing.T) {
 		}
 		stats := got[0]
 		isNear := func(a, b float64) bool { return a > b*0.999-1e-9 && a < b*1.001+1e-9 }
-		if !isNear(stats.WaitersPerServer, c.waiters) || !isNear(stats.BatchSize, c.batchSize) || stats.OtherRequestShare != c.otherRequestShare || stats.Servers != c.servers || stats.MaxServers != c.maxServers || stats.ServiceNS != c.service || !isNear(stats.BehindLockShare, c.behindLockShare) || stats.PeriodNS != c.period {
+		if !isNear(stats.WaitersPerServer, c.waiters) || !isNear(stats.BatchSize, c.batchSize) ||
+			stats.OtherRequestShare != c.otherRequestShare || stats.Servers != c.servers || stats.MaxServers != c.maxServers ||
+			stats.ServiceNS != c.service || !isNear(stats.BehindLockShare, c.behindLockShare) || stats.PeriodNS != c.period {
 			t.Errorf("%s: %+v, want %+v", c.name, stats, c)
 		}
 		if asks := c.name == "state owner"; asks != (stats.ServerWroteShare == 1) || asks != (stats.AlreadyRunningShare > 0.6) {

@@ -57,7 +57,9 @@ func simulatePool(requests, slots int, interarrival, hold int64, conns int) []ha
 			if len(queue) > 0 {
 				w := queue[0]
 				queue = queue[1:]
-				out = append(out, handover{key: slotKey{wait: critpath.WaitSend}, waiter: w.g, waitStart: w.from, waitEnd: h.end, requestEnd: h.end + hold, waker: h.g})
+				out = append(out, handover{
+					key: slotKey{wait: critpath.WaitSend}, waiter: w.g, waitStart: w.from, waitEnd: h.end, requestEnd: h.end + hold, waker: h.g,
+				})
 				holders = append(holders, holder{w.g, h.end + hold})
 			}
 		}
@@ -90,23 +92,47 @@ func TestSlotWaits(t *testing.T) {
 		// Two idle workers end the waits of goroutines for one, with pauses; one reader of a connection brings the header of
 		// an answer and, 1 ms later, the body, to the waiters one by one.
 		g, w := uint64(10+i), uint64(7+i%2)
-		slotWorkers = append(slotWorkers, handover{key: send, waiter: g, waitStart: max(0, time-50*ms), waitEnd: time, requestEnd: time + 39*ms, waker: w, serviceEnd: time + 39*ms}, handover{key: done, waiter: g, waitStart: time, waitEnd: time + 39*ms, requestEnd: time + 39*ms, waker: w})
-		responseReader = append(responseReader, handover{key: send, waiter: g, waitStart: max(0, time-50*ms), waitEnd: time, requestEnd: time + ms, waker: 7, serviceEnd: time + ms}, handover{key: done, waiter: g, waitStart: time, waitEnd: time + ms, requestEnd: time + ms, waker: 7})
+		slotWorkers = append(slotWorkers,
+			handover{key: send, waiter: g, waitStart: max(0, time-50*ms), waitEnd: time, requestEnd: time + 39*ms, waker: w,
+				serviceEnd: time + 39*ms},
+			handover{key: done, waiter: g, waitStart: time, waitEnd: time + 39*ms, requestEnd: time + 39*ms, waker: w})
+		responseReader = append(responseReader,
+			handover{key: send, waiter: g, waitStart: max(0, time-50*ms), waitEnd: time, requestEnd: time + ms, waker: 7,
+				serviceEnd: time + ms},
+			handover{key: done, waiter: g, waitStart: time, waitEnd: time + ms, requestEnd: time + ms, waker: 7})
 		// A caller that makes two calls to one goroutine waits for its answers.
-		twoCalls = append(twoCalls, handover{key: send, waiter: g, waitStart: time - 8*ms, waitEnd: time, requestEnd: time + 8*ms, waker: 7, serviceEnd: time + 8*ms}, handover{key: done, waiter: g, waitStart: time, waitEnd: time + 8*ms, requestEnd: time + 8*ms, waker: 7})
+		twoCalls = append(twoCalls,
+			handover{key: send, waiter: g, waitStart: time - 8*ms, waitEnd: time, requestEnd: time + 8*ms, waker: 7,
+				serviceEnd: time + 8*ms},
+			handover{key: done, waiter: g, waitStart: time, waitEnd: time + 8*ms, requestEnd: time + 8*ms, waker: 7})
 		// A worker ends all waits. A publisher ends waits, too, on a goroutine that itself waited for news before.
-		worker = append(worker, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 20*ms, waker: 7})
-		longPoll = append(longPoll, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 16*ms, waker: uint64(9 + i)})
+		worker = append(worker, handover{
+			key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 20*ms, waker: 7,
+		})
+		longPoll = append(longPoll, handover{
+			key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 16*ms, waker: uint64(9 + i),
+		})
 		// A calls B, B calls C through the same function: B began to wait after A.
 		nestedCalls = append(nestedCalls,
-			handover{key: send, waiter: uint64(1000 + 3*i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 16*ms, waker: uint64(1001 + 3*i)},
-			handover{key: send, waiter: uint64(1001 + 3*i), waitStart: time + ms, waitEnd: time + 10*ms, requestEnd: time + 16*ms, waker: uint64(1002 + 3*i)})
+			handover{key: send, waiter: uint64(1000 + 3*i), waitStart: time, waitEnd: time + 15*ms, requestEnd: time + 16*ms,
+				waker: uint64(1001 + 3*i)},
+			handover{key: send, waiter: uint64(1001 + 3*i), waitStart: time + ms, waitEnd: time + 10*ms, requestEnd: time + 16*ms,
+				waker: uint64(1002 + 3*i)})
 		// A request finds capacity and starts a worker, which then does the work of the next request, too.
-		startedWorkers = append(startedWorkers, handover{key: send, waiter: g, waitStart: time, waitEnd: time + 20*ms, requestEnd: time + 21*ms, waker: uint64(500 + i/2), wakerCreator: uint64(10 + i/2*2), wakerCreated: i / 2 * 40 * ms})
+		startedWorkers = append(startedWorkers, handover{
+			key: send, waiter: g, waitStart: time, waitEnd: time + 20*ms, requestEnd: time + 21*ms, waker: uint64(500 + i/2),
+			wakerCreator: uint64(10 + i/2*2), wakerCreated: i / 2 * 40 * ms,
+		})
 		// One request starts goroutines, three at a time.
-		ownChildren = append(ownChildren, handover{key: send, waiter: 1, waitStart: time, waitEnd: time + 20*ms, requestEnd: 600 * ms, waker: uint64(100 + i), wakerCreator: 1, wakerCreated: max(0, time-40*ms)})
+		ownChildren = append(ownChildren, handover{
+			key: send, waiter: 1, waitStart: time, waitEnd: time + 20*ms, requestEnd: 600 * ms, waker: uint64(100 + i),
+			wakerCreator: 1, wakerCreated: max(0, time-40*ms),
+		})
 		// The goroutine that waited for a slot starts a goroutine, one at a time, which releases the slot.
-		releasedByChild = append(releasedByChild, handover{key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 30*ms, requestEnd: time + 31*ms, waker: uint64(500 + i), wakerCreator: uint64(9 + i), wakerCreated: time + 10*ms + 1})
+		releasedByChild = append(releasedByChild, handover{
+			key: send, waiter: uint64(10 + i), waitStart: time, waitEnd: time + 30*ms, requestEnd: time + 31*ms, waker: uint64(500 + i),
+			wakerCreator: uint64(9 + i), wakerCreated: time + 10*ms + 1,
+		})
 	}
 	for _, c := range []struct {
 		name                             string
@@ -139,7 +165,10 @@ func TestSlotWaits(t *testing.T) {
 			t.Fatalf("%s: %+v", c.name, got)
 		}
 		stats := got[i]
-		if stats.FormerWaiterShare < c.minFormerWaiterShare || c.minFormerWaiterShare == 0 && stats.FormerWaiterShare > 0 || stats.ChildShare != c.childShare || c.slots >= 0 && stats.Slots != c.slots || stats.HoldNS != c.hold && c.slots >= 0 || stats.WorkerShare < c.minWorkerShare || c.minWorkerShare == 0 && stats.WorkerShare > 0 {
+		if stats.FormerWaiterShare < c.minFormerWaiterShare || c.minFormerWaiterShare == 0 && stats.FormerWaiterShare > 0 ||
+			stats.ChildShare != c.childShare || c.slots >= 0 && stats.Slots != c.slots ||
+			stats.HoldNS != c.hold && c.slots >= 0 || stats.WorkerShare < c.minWorkerShare ||
+			c.minWorkerShare == 0 && stats.WorkerShare > 0 {
 			t.Errorf("%s: %+v, want %+v", c.name, stats, c)
 		}
 		shuffled := append([]handover(nil), c.handovers...)
@@ -153,10 +182,15 @@ func TestSlotWaits(t *testing.T) {
 
 // TestCompareByWaitEnd: of two records of one wait, the same one is used in whichever order they come.
 func TestCompareByWaitEnd(t *testing.T) {
-	handovers := []handover{{waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 5, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3}, {waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3, serviceEnd: 4}}
+	handovers := []handover{
+		{waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 5, waker: 3},
+		{waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3},
+		{waiter: 1, waitStart: 1, waitEnd: 2, requestEnd: 4, waker: 3, serviceEnd: 4},
+	}
 	for i := range handovers {
 		for k := range handovers {
-			if got, want := handovers[i].compareByWaitEnd(&handovers[k]), -handovers[k].compareByWaitEnd(&handovers[i]); got != want || got == 0 && i != k {
+			if got, want := handovers[i].compareByWaitEnd(&handovers[k]), -handovers[k].compareByWaitEnd(&handovers[i]); got != want ||
+				got == 0 && i != k {
 				t.Errorf("%+v and %+v: %d in this order, %d in the other", handovers[i], handovers[k], got, -want)
 			}
 		}

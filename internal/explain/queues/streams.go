@@ -80,7 +80,8 @@ func (s streamSum) plus(addend streamSum) streamSum {
 func (p *workerSum) hasWrittenAnswer(g uint64, from, to int64) bool {
 	p.spans = p.stage.Win.SpansCoarse(g, from, to, p.spans[:0])
 	for i := range p.spans {
-		if s := &p.spans[i]; s.Start >= from && (s.State == timeline.Syscall || s.State == timeline.Waiting) && p.isAnswerWrite(s.Stack) {
+		s := &p.spans[i]
+		if s.Start >= from && (s.State == timeline.Syscall || s.State == timeline.Waiting) && p.isAnswerWrite(s.Stack) {
 			return true
 		}
 	}
