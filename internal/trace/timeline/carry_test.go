@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// traceOfUnchangedStates builds a trace of five generations in which goroutines stay in what they were doing when each began: many in few
-// places, since times of their own, and some that differ in all else.
+// traceOfUnchangedStates returns a trace of five generations in which goroutines keep one state over the borders:
+// many of them wait at a few places with different begins, and some differ in every field.
 func traceOfUnchangedStates(t *testing.T) []byte {
 	t.Helper()
 	b := tracetext.New(26)
@@ -30,8 +30,8 @@ func traceOfUnchangedStates(t *testing.T) []byte {
 			g := uint64(10000 + 100*gen + i)
 			m.Create(time, g, "main.child", fmt.Sprintf("main.parent:%d", i%7))
 			switch i % 4 {
-			case 0: // stays ready, by its creator
-			case 1: // ready, by a waker
+			case 0: // stays runnable since its creation
+			case 1: // runnable since a wake
 				o.Stop(time+1, "preempted", "main.two:1")
 				o.Start(time+2, g)
 				o.Block(time+3, fmt.Sprintf("reason %d", i%5), fmt.Sprintf("main.wait:%d", i%3))
@@ -41,7 +41,7 @@ func traceOfUnchangedStates(t *testing.T) []byte {
 				} else {
 					poller.Unblock(time+5, g)
 				}
-			default: // waits
+			default: // stays waiting
 				o.Stop(time+1, "preempted", "main.two:1")
 				o.Start(time+2, g)
 				o.Block(time+3, fmt.Sprintf("reason %d", i%5), fmt.Sprintf("main.wait:%d", i%3))
@@ -49,7 +49,7 @@ func traceOfUnchangedStates(t *testing.T) []byte {
 			}
 			time += 10
 		}
-		if gen > 0 { // some of those that waited go on
+		if gen > 0 { // wake some goroutines that wait since the generation before
 			for i := 2; i < 40; i += 8 {
 				m.Unblock(time, uint64(10000+100*(gen-1)+i), "main.later:1")
 				time += 10
@@ -61,8 +61,9 @@ func traceOfUnchangedStates(t *testing.T) []byte {
 	return data
 }
 
-// TestCarry: what is left of a generation that was dropped tells of every goroutine what the generation would have told. It would
-// catch one goroutine's time with another's place, one that is left out, and memory of an earlier border that shows through.
+// TestCarry checks that the Carry of a dropped generation shows for each goroutine what the generation itself
+// would show. It detects the begin of one goroutine with the stack of another, a missing goroutine, and leftovers
+// of an earlier border.
 func TestCarry(t *testing.T) {
 	traces, err := refdata.Traces()
 	if err != nil {
@@ -82,7 +83,7 @@ func TestCarry(t *testing.T) {
 		for k := 1; k < len(in.gens); k++ {
 			win.DropFirst()
 			if !slices.Equal(win.Gens, in.gens[k:]) {
-				t.Fatalf("%s: %d generations are left", name, len(win.Gens))
+				t.Fatalf("%s: after DropFirst %d generations remain", name, len(win.Gens))
 			}
 			found := 0
 			for _, id := range goroutines(in.gens) {
@@ -93,7 +94,7 @@ func TestCarry(t *testing.T) {
 				found++
 				before := (&Window{Gens: in.gens[:k]}).Spans(id, in.gens[k-1].End, in.gens[k-1].End+1, nil)
 				if len(before) == 0 {
-					t.Errorf("%s, generation %d, goroutine %d: nothing was known, now %+v", name, k, id, s)
+					t.Errorf("%s, generation %d, goroutine %d: the generations show nothing, the carry %+v", name, k, id, s)
 					continue
 				}
 				want := before[len(before)-1]
@@ -119,25 +120,25 @@ func TestCarry(t *testing.T) {
 				n++
 			})
 			if n != found {
-				t.Errorf("%s, generation %d: %d of %d are listed", name, k, n, found)
+				t.Errorf("%s, generation %d: EachSpan passes %d of %d goroutines", name, k, n, found)
 			}
 			if name == "bystanders" {
 				if c := win.Carry(); len(c.forms) > 60 {
-					t.Errorf("%d goroutines have %d forms", n, len(c.forms))
+					t.Errorf("%d goroutines have %d forms, want at most 60", n, len(c.forms))
 				}
 				if n < 100+30*k {
-					t.Errorf("generation %d: only of %d is anything known", k, n)
+					t.Errorf("generation %d: only %d goroutines have a span", k, n)
 				}
 			}
 			spans += n
 		}
 	}
 	if spans < 1000 {
-		t.Errorf("only %d times anything was told", spans)
+		t.Errorf("only %d spans were compared", spans)
 	}
 }
 
-// TestStatusesAreSmall: a generation's status of a goroutine that waits takes the eight bytes of a record and no more.
+// TestStatusesAreSmall checks that the status of a waiting goroutine fits into the 8 bytes of a record.
 func TestStatusesAreSmall(t *testing.T) {
 	g := decodeAll(traceOfUnchangedStates(t), 1).gens[2]
 	waits, wide := 0, 0

@@ -8,15 +8,16 @@ import (
 	"testing"
 )
 
-// checkChildren holds who created whom and when against the reference reader, and parts of the time against the whole. It catches
-// a child that stands with another creator, that is told twice or missing, and one at the border of the time asked for.
+// checkChildren compares creators, children and times with the reference reader, and parts of the time with the
+// whole. It detects a child with a wrong creator, a repeated or missing child, and a wrong child at the limits of
+// the interval.
 func checkChildren(t *testing.T, in *decoded, ref *account) {
 	t.Helper()
 	type child struct {
 		g         uint64
 		birthTime int64
 	}
-	want := make(map[uint64]map[uint64]change) // by creator, then child
+	want := make(map[uint64]map[uint64]change) // by creator and child
 	for g, life := range ref.gs {
 		for _, c := range life {
 			if strings.HasPrefix(c.transition, "gone->") && c.actor != 0 {
@@ -69,7 +70,7 @@ func checkChildren(t *testing.T, in *decoded, ref *account) {
 				n := 0
 				win.Children(id, from, to, func(uint64, int64) bool { n++; return n < 2 })
 				if n != 2 {
-					t.Errorf("goroutine %d: asked for two of its %d children, was told of %d", id, len(part), n)
+					t.Errorf("goroutine %d: f stopped after two of %d children, but got %d", id, len(part), n)
 				}
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// classify flags about one stack in eight, by its content.
+// classify returns a Classify that flags about one stack in eight, by content.
 func classify(syms *tracefmt.Symbols) func(tracefmt.StackID) uint8 {
 	return func(id tracefmt.StackID) uint8 {
 		h := fnv.New32a()
@@ -23,8 +23,8 @@ func classify(syms *tracefmt.Symbols) func(tracefmt.StackID) uint8 {
 	}
 }
 
-// dump returns all that can be asked of the generations, in a form that shows every id as what it stands for: texts, and of what there is
-// most the values themselves.
+// dump returns the results of all queries of the generations. Ids are shown by their meaning, as texts, and the
+// most numerous results as the values themselves.
 func dump(in *decoded) (lines []any) {
 	say := func(words ...any) { lines = append(lines, fmt.Sprintln(words...)) }
 	syms := in.d.Symbols

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// addSeeds gives a fuzz target the reference reader's own corpus and traces.
+// addSeeds adds the reference reader's fuzz corpus, its test traces and a few built traces to a fuzz target.
 func addSeeds(f *testing.F) {
 	f.Helper()
 	inputs, err := refdata.FuzzInputs()
@@ -48,9 +48,8 @@ func addSeeds(f *testing.F) {
 	}
 }
 
-// FuzzDecode checks that no input makes the decoder panic, hang or give
-// results that depend on the number of workers, and that all that can be asked
-// of the generations can be answered.
+// FuzzDecode checks that no input makes the decoder panic or hang, that the results do not depend on the number of
+// workers, and that all queries of the generations succeed.
 func FuzzDecode(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -65,15 +64,14 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if diff := firstDifference(dump(one), dump(three)); diff != "" {
-			t.Fatalf("with 3 workers it is not what it is with 1: %s", diff)
+			t.Fatalf("the results with 3 workers differ from those with 1: %s", diff)
 		}
 	})
 }
 
-// FuzzOracle runs both readers. What the reference accepts, we must read the
-// same way. We accept more: without the global order we do not notice that
-// events of different threads contradict each other, and we do not want to;
-// a report on a trace with a flaw is better than none.
+// FuzzOracle reads an input with both readers. If the reference accepts it, our results must be equal. We accept
+// more: without the global order we do not detect that events of different threads contradict each other. That is
+// intended, because a report on a flawed trace is better than none.
 func FuzzOracle(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -88,12 +86,12 @@ func FuzzOracle(f *testing.F) {
 			return
 		}
 		if ref.gs[0] != nil {
-			return // a goroutine 0: for us that is none
+			return // it has a goroutine 0, which means no goroutine to us
 		}
 		in := decodeAll(data, 2)
 		n := ref.gens
 		if len(in.gens) < n {
-			// Where nothing marks the end of the last generation, we may drop it.
+			// Without an end mark we may drop the last generation.
 			if tracefmt.KindOf(in.err) != tracefmt.Truncated || len(in.gens) != n-1 || in.d.reader.Minor() >= 26 {
 				t.Fatalf("we have %d generations (%v), the reference %d (%v)", len(in.gens), in.err, n, ref.err)
 			}
@@ -106,16 +104,15 @@ func FuzzOracle(f *testing.F) {
 		us := accountOfOurs(in, n, stk)
 		dropIncomparable(us, ref, in.gens[:n])
 		if diff := differences(us, ref, stk); diff != nil {
-			t.Fatalf("not as the reference reader says:\n%s", strings.Join(diff, "\n"))
+			t.Fatalf("different from the reference reader:\n%s", strings.Join(diff, "\n"))
 		}
 	})
 }
 
-// dropIncomparable takes out of both accounts what we order by time and the reference
-// by trying what could be next. Where the clocks of threads agree that is the
-// same (the programs with calls from C are compared whole); here they do not:
-// goroutines whose id comes back within a generation, and Ps of threads that
-// go back to C.
+// dropIncomparable removes from both accounts the parts that we order by time and the reference orders by trying
+// which event can be next: goroutines whose id is reused within a generation, and Ps of threads that return to C.
+// If the clocks of the threads agree, both orders are equal (programs with calls from C are compared as a whole),
+// but here they do not.
 func dropIncomparable(us, ref *account, gens []*Gen) {
 	for id, list := range us.gs {
 		if list[0].transition == "?->unknown" { // a status that the runtime does not write
@@ -142,7 +139,7 @@ func dropIncomparable(us, ref *account, gens []*Gen) {
 	}
 }
 
-// referenceWithoutPanic runs the reference reader, which some inputs make panic.
+// referenceWithoutPanic runs the reference reader; ok is false if it panics, which some inputs cause.
 func referenceWithoutPanic(data []byte, stk *stackNumbers) (a *account, ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -152,15 +149,13 @@ func referenceWithoutPanic(data []byte, stk *stackNumbers) (a *account, ok bool)
 	return accountOfReference(data, stk, 1<<30), true
 }
 
-// hasUnsupportedValues reports whether a trace holds something that the runtime does not
-// write and on which the two readers differ by design:
+// hasUnsupportedValues reports whether a trace contains something that the runtime does not write and that the two
+// readers treat differently by design:
 //
-//   - a program counter with two different lines in one generation: the
-//     reference takes the first for all stacks, we keep each;
-//   - ids of strings and stacks, numbers of Ps and sequence numbers beyond 32
-//     bits, or times beyond 44 bits (four hours of one generation): we cut
-//     them off;
-//   - numbers of ten bytes that overflow.
+//   - a program counter with two different lines in one generation: the reference uses the first one for all stacks, we use each;
+//   - ids of strings and stacks, numbers of Ps and sequence numbers beyond 32 bits, or times beyond 44 bits (four hours in one
+//     generation): we truncate them;
+//   - varints of ten bytes that overflow.
 func hasUnsupportedValues(data []byte) bool {
 	chunks, err := tracetext.Split(data)
 	if err != nil {
@@ -200,7 +195,7 @@ func hasUnsupportedValues(data []byte) bool {
 	return false
 }
 
-// numbers reads varints as far as there are any.
+// numbers reads varints until the end or the first incomplete one.
 func numbers(b []byte) (out []uint64) {
 	for len(b) > 0 {
 		var v uint64

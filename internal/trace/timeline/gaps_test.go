@@ -7,8 +7,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// TestGaps compares the gaps of every thread with those found by going through all its events. A stretch between two waypoints
-// that is passed over although a long gap is in it, or lies over its end, would be missing.
+// TestGaps compares the gaps of each thread with those found by reading all of its events. It detects a skipped
+// interval between waypoints that contains a long gap, or whose end does.
 func TestGaps(t *testing.T) {
 	for _, name := range []string{"preempt", "gcstress", "http1", "generations", "cpusamples", "iterpull"} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestGaps(t *testing.T) {
 				}
 			}
 			if n == 0 {
-				t.Error("no gap at all")
+				t.Error("no gap was found")
 			}
 		})
 	}

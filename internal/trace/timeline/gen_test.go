@@ -14,14 +14,14 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestResetForgetsEverything fills every field of a generation, also those that are added to it later, and checks that nothing
-// but memory is left after a reset. A field that its part forgets would show one generation's data in the next.
+// TestResetForgetsEverything sets every field of a Gen, including fields that are added later, and checks that
+// only memory remains after a reset. A forgotten field would show data of one generation in the next.
 func TestResetForgetsEverything(t *testing.T) {
 	g := new(Gen)
 	open := func(f reflect.Value) reflect.Value {
 		return reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
 	}
-	// Locks are not held and what sync.Once did is not told; goids are emptied in decoding.
+	// Mutexes are unlocked, fields of sync.Once are private, and decoding empties goids.
 	var eachField func(v reflect.Value, path string, f func(v reflect.Value, path string))
 	eachField = func(v reflect.Value, path string, f func(v reflect.Value, path string)) {
 		for i := range v.NumField() {
@@ -51,7 +51,7 @@ func TestResetForgetsEverything(t *testing.T) {
 			v.SetInt(1)
 		case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 			v.SetUint(1)
-		case reflect.Array: // padding of atomics
+		case reflect.Array: // padding of atomic types
 		default:
 			t.Fatalf("%s: no value for a %s", path, v.Type())
 		}
@@ -70,7 +70,7 @@ func TestResetForgetsEverything(t *testing.T) {
 	})
 }
 
-// stalledReader gives what it has and then no more; it tells that it was asked for more.
+// A stalledReader returns the bytes of prefix, then calls onStall and blocks until release is closed.
 type stalledReader struct {
 	prefix  io.Reader
 	onStall func()
@@ -86,8 +86,9 @@ func (r *stalledReader) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestInterrupted: reading ends when its context does, also while no bytes come, and how it ended stays so. It fails if a trace that
-// was read to its end is then said to be cut short, or if an interrupt waits for a peer that sends nothing.
+// TestInterrupted checks that reading ends with its context, also while no bytes arrive, and that later calls
+// return the same error. It fails if a trace that was read to its end is then reported as interrupted, or if an
+// interrupt waits for a source that sends nothing.
 func TestInterrupted(t *testing.T) {
 	b := tracetext.New(26)
 	m := b.Thread(1)
@@ -103,10 +104,10 @@ func TestInterrupted(t *testing.T) {
 	}
 	d := decoder(bytes.NewReader(data))
 	if g, err := d.Next(canceled); g != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted before it began, it goes on: %v, %v", g, err)
+		t.Errorf("with a cancelled context: %v, %v", g, err)
 	}
 	if g, err := d.Next(t.Context()); g != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("once interrupted, it goes on: %v, %v", g, err)
+		t.Errorf("after an interrupt: %v, %v", g, err)
 	}
 	d = decoder(bytes.NewReader(data))
 	must.Have(d.Next(t.Context()))(t)
@@ -123,7 +124,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestEveryWorkerRuns: what a decoder's workers do together each of them does, once. It fails if one core of two does all.
+// TestEveryWorkerRuns checks that onEachWorker calls f exactly once for each worker. It fails if one of two
+// workers does all the work.
 func TestEveryWorkerRuns(t *testing.T) {
 	for n := range 4 {
 		d := new(Decoder)

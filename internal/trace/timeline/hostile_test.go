@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestSpreadGoroutineIDs gives ids so far apart that each would need a page of
-// its own: most must go to the map, and all must be found.
+// TestSpreadGoroutineIDs decodes ids that are so far apart that each would need its own page: most must be in the
+// map, and all must be found.
 func TestSpreadGoroutineIDs(t *testing.T) {
 	const n = 20000
 	var b strings.Builder
@@ -34,7 +34,7 @@ func TestSpreadGoroutineIDs(t *testing.T) {
 		t.Errorf("%d pages for %d bytes", pages, len(data))
 	}
 	if len(g.ids.sparse) == 0 {
-		t.Error("no id went to the map: this tests nothing")
+		t.Error("no id is in the map, so the test proves nothing")
 	}
 	win := Window{Gens: in.gens}
 	for k := range n {
@@ -46,9 +46,8 @@ func TestSpreadGoroutineIDs(t *testing.T) {
 
 func distantID(k int) uint64 { return uint64(k+1) << 20 }
 
-// TestRunsWithoutEnd has threads that start one goroutine after the other
-// without ever stopping one. The walks over their runs must not add up to the
-// square of their number.
+// TestRunsWithoutEnd decodes threads that start goroutines without stopping any. The total length of the walks
+// over their runs must not grow with the square of their number.
 func TestRunsWithoutEnd(t *testing.T) {
 	const n = 60000
 	var b strings.Builder
@@ -81,16 +80,15 @@ func TestCloseWhileReading(t *testing.T) {
 	rd := must.Have(tracefmt.NewReader(pr, tracefmt.Options{}))(t)
 	dec := NewDecoder(rd, 2)
 	dec.Close()
-	dec.Close() // twice does no harm
+	dec.Close() // a second call has no effect
 	if _, err := dec.Next(t.Context()); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("after Close: %v", err)
 	}
-	pw.Close() // ends the Read that is under way
+	pw.Close() // ends the pending Read
 }
 
-// TestSeveralFlaws has more than one thing to say of a trace. What is said may
-// not depend on the workers nor on chance: of several flaws of a kind the
-// lowest is named.
+// TestSeveralFlaws decodes traces with several flaws of one kind. The error must name the lowest of them, so that
+// it depends neither on the number of workers nor on chance.
 func TestSeveralFlaws(t *testing.T) {
 	end := fmt.Sprintf("EventBatch gen=1 m=%d time=5 size=auto\nFrequency freq=1000000000\n", tracefmt.NoM)
 	lives, procs := "Trace Go1.23\n", "Trace Go1.23\n"
@@ -113,8 +111,8 @@ func TestSeveralFlaws(t *testing.T) {
 	}
 }
 
-// TestUnknownTypes has several unknown types of events, in threads that
-// several workers read: the lowest is told.
+// TestUnknownTypes decodes several unknown event types in threads that several workers decode. UnknownType must
+// return the lowest.
 func TestUnknownTypes(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("Trace Go1.23\n")
@@ -123,7 +121,7 @@ func TestUnknownTypes(t *testing.T) {
 	}
 	fmt.Fprintf(&b, "EventBatch gen=1 m=%d time=5 size=auto\nFrequency freq=1000000000\n", tracefmt.NoM)
 	data := must.Have(tracetext.Assemble([]byte(b.String())))(t)
-	// The types are put in place of the status events' own.
+	// Replace the types of the status events.
 	n := byte(0)
 	for i := 16; i+1 < len(data); i++ {
 		if data[i] == byte(tracefmt.EvGoStatus) && data[i+1] == 1 {

@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// loadsBySpans adds up the same from every goroutine's spans.
+// loadsBySpans computes the loads from the spans of all goroutines; false if their times are not ordered.
 func loadsBySpans(g *Gen, end, step int64) ([]Load, bool) {
 	win, lead := Window{Gens: []*Gen{g}}, g.Base%step
 	out := make([]Load, (end-g.Base+lead+step-1)/step)
@@ -44,8 +44,8 @@ func loadsBySpans(g *Gen, end, step int64) ([]Load, bool) {
 	return out, true
 }
 
-// checkLoads compares each step with the sum over the goroutines' spans, which
-// are put together in another way.
+// checkLoads compares each step with the sum over the goroutines' spans, which other code builds. It returns the
+// number of compared steps.
 func checkLoads(t *testing.T, gens []*Gen, step int64) int {
 	t.Helper()
 	n := 0
@@ -56,11 +56,11 @@ func checkLoads(t *testing.T, gens []*Gen, step int64) int {
 		}
 		got, used := g.Loads(end, step)
 		if used != step || len(g.irregular) > 0 {
-			continue // a goroutine whose pieces have no sure order has no one sum either
+			continue // without a reliable order of pieces there is no unique sum
 		}
 		want, ok := loadsBySpans(g, end, step)
 		if !ok {
-			continue // times that run backwards have no one sum
+			continue // with times that go backwards there is no unique sum
 		}
 		if len(got) != len(want) {
 			t.Fatalf("generation %d: %d steps, want %d", i, len(got), len(want))
@@ -68,7 +68,7 @@ func checkLoads(t *testing.T, gens []*Gen, step int64) int {
 		for k := range got {
 			n++
 			if got[k] != want[k] {
-				t.Errorf("generation %d, step %d: %+v, the spans say %+v", i, k, got[k], want[k])
+				t.Errorf("generation %d, step %d: %+v, by the spans %+v", i, k, got[k], want[k])
 				return n
 			}
 		}
@@ -76,7 +76,7 @@ func checkLoads(t *testing.T, gens []*Gen, step int64) int {
 	return n
 }
 
-// loadOfReference adds up the states that the reference reader tells.
+// loadOfReference sums the states that the reference reader reports.
 func loadOfReference(t *testing.T, data []byte) (sum Load) {
 	t.Helper()
 	rd := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
@@ -115,7 +115,7 @@ func loadOfReference(t *testing.T, data []byte) (sum Load) {
 		from, to := tr.Goroutine()
 		g := tr.Resource.Goroutine()
 		if from == trace.GoUndetermined {
-			current[g] = state{to, first} // so since the trace began
+			current[g] = state{to, first} // the state began before the trace
 			continue
 		}
 		end(current[g], last)
@@ -157,29 +157,29 @@ func TestLoads(t *testing.T) {
 				}
 			}
 			if name == "generations" {
-				// Generations that follow each other so fast overlap by a good part of
-				// their length; the reference moves the events of the later one.
+				// These generations are so short that they overlap by a large part of their
+				// length; the reference moves the events of the later one.
 				return
 			}
-			// The reference moves times so that no two are alike, by 90 us at most.
+			// The reference moves times by up to 90 us so that all differ.
 			got, want := loadOfOurs(in.gens), loadOfReference(t, data)
 			for _, c := range []struct {
 				name      string
 				got, want int64
 			}{{"running", got.Running, want.Running}, {"ready to run", got.Runnable, want.Runnable}, {"in system calls", got.Syscall, want.Syscall}} {
 				if d := math.Abs(float64(c.got - c.want)); d > 0.01*float64(c.want)+2e6 {
-					t.Errorf("%s: %d ns, the reference reader says %d", c.name, c.got, c.want)
+					t.Errorf("%s: %d ns, by the reference reader %d", c.name, c.got, c.want)
 				}
 			}
 			if got.Running == 0 {
-				t.Error("nothing ran")
+				t.Error("no goroutine ran")
 			}
 		})
 	}
 }
 
-// TestLoadsUntil asks for the same ends from moves that were counted once, with a list of the last ones, and from moves that
-// were counted for that end.
+// TestLoadsUntil compares loads from moves that were counted once, with a list of the last ones, with loads from
+// moves that were counted for the requested end.
 func TestLoadsUntil(t *testing.T) {
 	n := 0
 	for _, name := range []string{"http1", "gcstress", "filesyscall", "generations"} {
@@ -210,8 +210,7 @@ func TestLoadsUntil(t *testing.T) {
 	}
 }
 
-// TestLoadsOfReferenceTraces goes over the traces of Go's own tests, of every
-// version.
+// TestLoadsOfReferenceTraces compares the loads of the traces of Go's own tests, of each version.
 func TestLoadsOfReferenceTraces(t *testing.T) {
 	traces := must.Have(refdata.Traces())(t)
 	n := 0
@@ -226,7 +225,7 @@ func TestLoadsOfReferenceTraces(t *testing.T) {
 	}
 }
 
-// TestLoadsAreBounded asks about times that no trace has.
+// TestLoadsAreBounded requests times that no trace has.
 func TestLoadsAreBounded(t *testing.T) {
 	g := &Gen{Base: 5}
 	list, step := g.Loads(1<<62, 10e6)
@@ -234,6 +233,6 @@ func TestLoadsAreBounded(t *testing.T) {
 		t.Errorf("%d steps of %d ns", len(list), step)
 	}
 	if list, _ := g.Loads(5, 10e6); list != nil {
-		t.Errorf("no time has %d steps", len(list))
+		t.Errorf("an empty interval has %d steps", len(list))
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// traceOfLongRuns writes a goroutine (1) that does very much of everything in a few runs, over a generation's border.
+// traceOfLongRuns returns a trace in which goroutine 1 has a few runs with very many events of all kinds, in two
+// generations.
 func traceOfLongRuns(t *testing.T) *decoded {
 	t.Helper()
 	b := tracetext.New(26)
@@ -59,18 +60,18 @@ func traceOfLongRuns(t *testing.T) *decoded {
 	return decodeAll(data, 2)
 }
 
-// TestLongRuns checks that runs of many events are told the same from wherever one looks into them.
+// TestLongRuns checks that the spans of long runs are equal for each begin of the query.
 func TestLongRuns(t *testing.T) {
 	in := traceOfLongRuns(t)
 	for range 20 {
 		checkWindows(t, in)
 	}
 	if len(in.gens[0].longRuns) == 0 || len(in.gens[1].longRuns) == 0 {
-		t.Error("no run was entered in its middle: this tests nothing")
+		t.Error("no run was entered in its middle, so the test proves nothing")
 	}
 }
 
-// TestSpansCoarse checks that what is told with less detail adds up to the same, kind of time by kind of time, without gaps.
+// TestSpansCoarse checks that spans with less detail have the same total time of each kind, without gaps.
 func TestSpansCoarse(t *testing.T) {
 	type timeKind struct {
 		state       State
@@ -113,7 +114,7 @@ func TestSpansCoarse(t *testing.T) {
 		}
 		for s, d := range states {
 			if d != 0 {
-				t.Errorf("[%d, %d): %d ns of %v are lost", from, to, d, s)
+				t.Errorf("[%d, %d): %d ns of %v are missing", from, to, d, s)
 			}
 		}
 		for k, d := range sums {
@@ -126,6 +127,6 @@ func TestSpansCoarse(t *testing.T) {
 		}
 	}
 	if shorter < 20 {
-		t.Errorf("only %d of 200 questions were answered with less detail", shorter)
+		t.Errorf("only %d of 200 queries returned fewer spans", shorter)
 	}
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// checkAgainstReference compares a whole trace that the reference reader
-// accepts.
+// checkAgainstReference compares a whole trace that the reference reader accepts.
 func checkAgainstReference(t *testing.T, data []byte) {
 	t.Helper()
 	stk := newStacks()
@@ -27,7 +26,7 @@ func checkAgainstReference(t *testing.T, data []byte) {
 	}
 	us := accountOfOurs(in, len(in.gens), stk)
 	if diff := differences(us, ref, stk); diff != nil {
-		t.Errorf("not as the reference reader says:\n%s", strings.Join(diff, "\n"))
+		t.Errorf("different from the reference reader:\n%s", strings.Join(diff, "\n"))
 	}
 	checkWindows(t, in)
 	checkChildren(t, in, ref)
@@ -39,7 +38,7 @@ func checkAgainstReference(t *testing.T, data []byte) {
 	for _, workers := range []int{1, 5} {
 		repeated := decodeAll(data, workers)
 		if diff := firstDifference(lines, dump(repeated)); diff != "" {
-			t.Errorf("with %d workers it is not what it is with 2: %s", workers, diff)
+			t.Errorf("the results with %d workers differ from those with 2: %s", workers, diff)
 		}
 	}
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// cutOffsets returns about n places to cut a trace: spread evenly, at every
-// border of a batch and of its header, and one byte to either side, thinned
-// out evenly if those are too many.
+// cutOffsets returns about n offsets to cut a trace at: evenly distributed ones, and all borders of batches and of
+// their headers, with one byte on either side, reduced evenly if they are too many.
 func cutOffsets(data []byte, n int) []int {
 	chunks, err := tracetext.Split(data)
 	if err != nil {
@@ -43,10 +42,10 @@ func cutOffsets(data []byte, n int) []int {
 	return slices.Compact(out)
 }
 
-// checkReaderCuts cuts a trace of Go 1.26 at a thousand places, a large one at fewer: each reads all that is before it. Generations
-// end with a mark there, so which ones are whole in front of the cut is known
-// without any reader: those must be delivered, byte for byte, and the error
-// must say that something is missing.
+// checkReaderCuts cuts a trace of Go 1.26 at up to a thousand offsets, a large one at fewer, because each reading
+// reads all bytes before the cut. In this version a mark ends each generation, so the generations before the cut
+// are known without a reader. They must be delivered byte for byte, and the error must report that something is
+// missing.
 func checkReaderCuts(t *testing.T, data []byte) {
 	t.Helper()
 	chunks := must.Have(tracetext.Split(data))(t)
@@ -95,19 +94,17 @@ func checkReaderCuts(t *testing.T, data []byte) {
 	}
 }
 
-// maxBytesRead bounds the bytes that are read for the cuts of one trace: half of it for each.
+// maxBytesRead bounds the bytes read for the cuts of one trace; a cut reads half of the trace on average.
 const maxBytesRead = 64 << 20
 
-// checkCuts cuts a trace and compares what we make of it with the reference.
-// Our generations must be equal to its; the same number of them for traces
-// with marks at the end of generations. Without (before Go 1.26) neither can
-// know whether the last one is whole:
+// checkCuts cuts a trace and compares our results with the reference's. Our generations must be equal to its
+// generations. Their number must be equal for traces with end marks. Before Go 1.26 there are no marks, and no
+// reader can know whether the last generation is whole:
 //
-//   - The reference takes what there is of it, and ends with an error where an
-//     event names a stack or string that was cut off. We drop it if a batch is
-//     cut or something is missing that its events name, without an error of the
-//     reader: the report goes on with the generations before.
-//   - So we may have fewer, by the last one.
+//   - The reference reads as much of it as there is, and fails where an event refers to a stack or string that was cut off. We drop
+//     the generation if a batch is cut, or if its events refer to something missing, without an error of the reader, so that the
+//     report of the earlier generations continues.
+//   - So we may have one generation fewer.
 func checkCuts(t *testing.T, data []byte, offsets []int) {
 	t.Helper()
 	marked := !strings.HasPrefix(string(data), "go 1.22") && !strings.HasPrefix(string(data), "go 1.23") && !strings.HasPrefix(string(data), "go 1.25")
@@ -127,7 +124,7 @@ func checkCuts(t *testing.T, data []byte, offsets []int) {
 			continue
 		}
 		if diff := differences(accountOfOurs(in, n, stk), ref, stk); diff != nil {
-			t.Fatalf("cut at %d of %d: not as the reference reader says:\n%s", cut, len(data), strings.Join(diff, "\n"))
+			t.Fatalf("cut at %d of %d: different from the reference reader:\n%s", cut, len(data), strings.Join(diff, "\n"))
 		}
 	}
 }
@@ -150,11 +147,10 @@ func TestCutReferenceTraces(t *testing.T) {
 	}
 }
 
-// TestOldVersions rewrites traces as older versions of Go would have written
-// them, whole and cut.
+// TestOldVersions converts traces to those that older versions of Go would have written, whole and cut.
 func TestOldVersions(t *testing.T) {
 	if testing.Short() {
-		t.Skip("what it runs is run by others too")
+		t.Skip("other tests run the same code")
 	}
 	for _, name := range []string{"generations", "tasks", "iterpull", "cpusamples"} {
 		data := testprog.Trace(t, name)

@@ -8,12 +8,11 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// scenario is a small trace with a bit of everything; each field is changed by
-// one of the faults below.
+// A scenario is a small trace with one event of each kind; each fault below changes one field.
 type scenario struct {
 	blockAt    int64
 	reason     string
-	waker      int // thread whose goroutine wakes
+	waker      int // thread that runs the waker
 	wakeStack  string
 	blockLine  string
 	logText    string
@@ -75,9 +74,8 @@ func (s scenario) trace(t *testing.T) []byte {
 	return data
 }
 
-// TestOracleFindsFaults gives us one trace and the reference reader another,
-// which differs in one thing. Each must be noticed: otherwise the comparison
-// proves nothing.
+// TestOracleFindsFaults decodes one trace with this package and another, which differs in one field, with the
+// reference reader. The comparison must detect each difference: otherwise it proves nothing.
 func TestOracleFindsFaults(t *testing.T) {
 	compare := func(t *testing.T, us, ref scenario) []string {
 		t.Helper()
@@ -116,27 +114,27 @@ func TestOracleFindsFaults(t *testing.T) {
 			s := faultlessScenario()
 			fault(&s)
 			if diff := compare(t, s, faultlessScenario()); diff == nil {
-				t.Error("not noticed")
+				t.Error("the difference was not detected")
 			}
 		})
 	}
 }
 
-// TestTimeRule checks the rule that ties our times to the reference's.
+// TestTimeRule checks the rule that relates our times to the reference's.
 func TestTimeRule(t *testing.T) {
 	for _, tt := range []struct {
 		ours, ref, before int64
 		equal             bool
 	}{
-		{100, 100, 50, true},    // kept
+		{100, 100, 50, true},    // not moved
 		{101, 100, 50, false},   // we are late
 		{99, 100, 50, false},    // we are early
-		{100, 101, 100, true},   // moved behind the event before
+		{100, 101, 100, true},   // moved after the event before
 		{40, 101, 100, true},    // moved far
-		{101, 101, 100, true},   // could have been kept
+		{101, 101, 100, true},   // need not have been moved
 		{102, 101, 100, false},  // would not have been moved so far
 		{100, 102, 100, false},  // moved without need
-		{100, 100, 1000, false}, // against the order
+		{100, 100, 1000, false}, // violates the order
 	} {
 		if got := sameTime(tt.ours, change{t: tt.ref, prev: tt.before}); got != tt.equal {
 			t.Errorf("our %d, the reference's %d after %d: %v", tt.ours, tt.ref, tt.before, got)
@@ -152,12 +150,12 @@ func TestTimeRule(t *testing.T) {
 		t.Error("points that fit are not matched")
 	}
 	if samePoints(points(1, 0, 5, 0), points(5, 0, 3, 1)) {
-		t.Error("a point at 1 passes for one at 3 that was not moved")
+		t.Error("a point at 1 matches one at 3 that was not moved")
 	}
 	if samePoints(points(4, 0, 5, 0), points(5, 0, 3, 2)) {
-		t.Error("a point at 4 passes for one that was moved to 3")
+		t.Error("a point at 4 matches one that was moved to 3")
 	}
 	if samePoints(points(1, 0), points(1, 0, 1, 0)) {
-		t.Error("a missing point is not noticed")
+		t.Error("a missing point is not detected")
 	}
 }

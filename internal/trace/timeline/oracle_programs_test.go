@@ -6,8 +6,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/testprog"
 )
 
-// TestOraclePrograms compares traces of real programs with what the reference
-// reader says of them.
+// TestOraclePrograms compares traces of real programs with the reference reader's view of them.
 func TestOraclePrograms(t *testing.T) {
 	cuts := 10
 	if testing.Short() {
@@ -15,7 +14,7 @@ func TestOraclePrograms(t *testing.T) {
 	}
 	for i, p := range testprog.Programs() {
 		if testing.Short() && i%10 != 7 {
-			continue // -short is quick: it is the same code
+			continue // other programs run the same code
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()

@@ -12,8 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// refRuns returns, for each goroutine, the Ps on which the reference reader
-// says its runs were, in order; NoP for none.
+// refRuns returns, for each goroutine, the Ps of its runs by the reference reader, in order; NoP for none.
 func refRuns(t *testing.T, data []byte) map[uint64][]uint32 {
 	t.Helper()
 	rd := must.Have(trace.NewReader(bytes.NewReader(data)))(t)
@@ -42,8 +41,8 @@ func refRuns(t *testing.T, data []byte) map[uint64][]uint32 {
 	}
 }
 
-// checkRuns holds the runs of a whole trace to two truths: on which P each
-// was, to the reference reader's; when each was, to the goroutine's spans.
+// checkRuns compares the runs of a whole trace with two sources: their Ps with the reference reader, their times
+// with the goroutines' spans.
 func checkRuns(t *testing.T, data []byte, in *decoded) {
 	t.Helper()
 	byG := make(map[uint64][]Run)
@@ -73,7 +72,7 @@ func checkRunPs(t *testing.T, byG map[uint64][]Run, ref map[uint64][]uint32) {
 			t.Fatalf("goroutine %d has %d runs, by the reference reader %d", id, len(got), len(want))
 		}
 		for i := 0; i < len(got); {
-			// Our times alone do not say which of two runs at one time was first.
+			// Our times alone do not determine which of two runs at the same time was first.
 			k := i + 1
 			for k < len(got) && (got[k].From == got[i].From || got[k].From < got[k-1].To) {
 				k++
@@ -127,7 +126,7 @@ func checkRunTimes(t *testing.T, byG map[uint64][]Run, in *decoded) {
 	}
 }
 
-// checkWindowRuns holds Window.EachRun to the whole trace's runs, cut.
+// checkWindowRuns compares Window.EachRun with the cut runs of the whole trace.
 func checkWindowRuns(t *testing.T, in *decoded, all []Run) {
 	t.Helper()
 	win := Window{Gens: in.gens}
@@ -149,7 +148,7 @@ func checkWindowRuns(t *testing.T, in *decoded, all []Run) {
 		win.EachRun(from, to, func(r Run) { count[key{r.From, r.To, r.G, r.P}]-- })
 		for k, n := range count {
 			if n != 0 {
-				t.Fatalf("runs in [%d, %d): %+v is given %d times too few", from, to, k, n)
+				t.Fatalf("runs in [%d, %d): %+v is missing %d times", from, to, k, n)
 			}
 		}
 	}

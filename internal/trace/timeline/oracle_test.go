@@ -17,45 +17,42 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// This file compares our timelines with what the reference reader says.
+// This file compares our timelines with the reference reader's.
 //
-// Equal means: every goroutine and every P goes through the same states in the
-// same order, for the same reasons, with the same stacks and by the same
-// goroutines. Times need a rule. The reference reader brings all events into
-// one order and, where the clocks of two threads disagree with it, moves times
-// forward so that each is later than the one before: T[i] = max(t[i], T[i-1]+1).
-// We keep t. So for each of its events, T[i] and T[i-1] being its own times,
-// our t must give exactly T[i] by that rule.
+// Equal means: each goroutine and each P has the same states in the same order, with the same reasons, stacks and
+// causing goroutines. Times need a rule. The reference reader brings all events into one order. Where the clocks
+// of two threads contradict that order, it moves times forward so that each is later than the one before: T[i] =
+// max(t[i], T[i-1]+1). We keep t. So with the reference's times T[i] and T[i-1], our t must give exactly T[i] by
+// that rule.
 
-// A change is one step of a goroutine's or P's life, in a form that both sides
-// can be brought into.
+// A change is one step in the life of a goroutine or P, in a form to which both sides can be converted.
 type change struct {
 	transition string // "waiting->runnable", "point", ...
 	reason     string
-	stack      int    // of the event, by content
-	actor      uint64 // goroutine in whose run it stands, for wakes and creations
-	noP        bool   // for wakes: the thread held no P
-	assist     bool   // inside a mark assist from here on
-	stw        bool   // stopping the world from here on
+	stack      int    // stack of the event, see stackNumbers
+	actor      uint64 // goroutine that caused a wake or creation
+	noP        bool   // for wakes: the waking thread held no P
+	assist     bool   // inside a mark assist after the change
+	stw        bool   // stops the world after the change
 
-	t    int64 // ours: the raw time; the reference's: the time that it gives
-	prev int64 // the reference's: the time of the event before, of whatever kind
+	t    int64 // ours: the raw time; the reference's: its time
+	prev int64 // the reference's: the time of the event before, of any kind
 }
 
 func (c change) String() string {
 	return fmt.Sprintf("%s at %d (after %d) reason %q stack %d by %d noP %v assist %v stw %v", c.transition, c.t, c.prev, c.reason, c.stack, c.actor, c.noP, c.assist, c.stw)
 }
 
-// sameTime reports whether our raw time becomes the reference's by its rule.
+// sameTime reports whether the reference's rule converts our raw time to its time.
 func sameTime(ours int64, ref change) bool { return ref.t == max(ours, ref.prev+1) }
 
-// equal compares everything but times.
+// equal compares all fields except times.
 func (c change) equal(d change) bool {
 	c.t, c.prev, d.t, d.prev = 0, 0, 0, 0
 	return c == d
 }
 
-// stackNumbers gives stacks numbers by content.
+// stackNumbers numbers stacks by content.
 type stackNumbers struct {
 	byText map[string]int
 	texts  []string
@@ -108,27 +105,26 @@ func (s *stackNumbers) ourStack(id tracefmt.StackID, syms *tracefmt.Symbols) int
 	return s.ours[id] - 1
 }
 
-// An account is one side's whole story.
+// An account is everything that one side reports about a trace.
 type account struct {
 	gs     map[uint64][]change
-	states map[uint64]string // of goroutines, as the reference's latest change has them
+	states map[uint64]string // of goroutines, by the reference's latest change
 	ps     map[uint64][]change
 	points map[string][]change // by content
 	clocks []string
-	// assistStack is where a goroutine's mark assist began.
+	// assistStack is the stack at the begin of a goroutine's mark assist.
 	assistStack map[uint64]int
 	gens        int
 	events      int64
-	err         error // why it ended, nil at a clean end
+	err         error // why reading ended, nil at a clean end
 }
 
 func newAccount() *account {
 	return &account{gs: make(map[uint64][]change), states: make(map[uint64]string), ps: make(map[uint64][]change), points: make(map[string][]change), assistStack: make(map[uint64]int)}
 }
 
-// accountOfReference reads a trace with the reference reader, up to maxGens whole
-// generations. What it says of a generation that it does not come to the end
-// of is left out.
+// accountOfReference reads a trace with the reference reader, up to maxGens whole generations. It leaves out a
+// generation that the reader does not finish.
 func accountOfReference(data []byte, stk *stackNumbers, maxGens int) *account {
 	a := newAccount()
 	r, err := trace.NewReader(bytes.NewReader(data))
@@ -170,7 +166,7 @@ func accountOfReference(data []byte, stk *stackNumbers, maxGens int) *account {
 	}
 }
 
-// refCollector adds the reference's events to an account.
+// A refCollector adds the reference's events to an account.
 type refCollector struct {
 	a     *account
 	stk   *stackNumbers
@@ -212,11 +208,11 @@ func (f *refCollector) add(ev trace.Event, prev int64) {
 	a := f.a
 	a.events++
 	self := goID(ev.Goroutine())
-	// A running goroutine's time is cut at events with a stack.
+	// Events with a stack divide the running time of a goroutine.
 	cut := func(always bool) {
 		stack := f.stk.refStack(ev.Stack())
 		if ev.Kind() == trace.EventRangeEnd && ev.Range().Name == "GC mark assist" {
-			stack = a.assistStack[self] // the end has none of its own
+			stack = a.assistStack[self] // the end has no stack
 		}
 		if self == 0 || f.a.states[self] != "running" || !always && ev.Stack() == trace.NoStack {
 			return
@@ -226,7 +222,7 @@ func (f *refCollector) add(ev trace.Event, prev int64) {
 	}
 	switch ev.Kind() {
 	case trace.EventSync:
-		a.events-- // stands for no event of the file
+		a.events-- // represents no event of the file
 		if s := ev.Sync().ClockSnapshot; s != nil {
 			a.clocks = append(a.clocks, fmt.Sprintf("%d %d %s", s.Trace, s.Mono, s.Wall.UTC().Format(time.RFC3339Nano)))
 		}
@@ -369,7 +365,7 @@ func (f *refCollector) addTransition(ev trace.Event, self uint64, t, prev int64,
 	f.appendChange(g, c)
 }
 
-// decoded is a trace read by us, all generations kept.
+// A decoded is a trace that this package decoded, with all generations.
 type decoded struct {
 	gens []*Gen
 	d    *Decoder
@@ -401,7 +397,7 @@ func decodeAll(data []byte, workers int) *decoded {
 	}
 }
 
-// goroutines returns all goroutines of the generations, in order of id.
+// goroutines returns the ids of all goroutines of the generations in order.
 func goroutines(gens []*Gen) []uint64 {
 	listed := make(map[uint64]bool)
 	var ids []uint64
@@ -417,7 +413,7 @@ func goroutines(gens []*Gen) []uint64 {
 	return ids
 }
 
-// accountOfOurs brings the first n generations into the common form.
+// accountOfOurs converts the first n generations to an account.
 func accountOfOurs(in *decoded, n int, stk *stackNumbers) *account {
 	a := newAccount()
 	a.gens, a.err = n, in.err
@@ -455,7 +451,7 @@ func accountOfOurs(in *decoded, n int, stk *stackNumbers) *account {
 	return a
 }
 
-// changesOf turns spans into changes.
+// changesOf converts spans to changes.
 func changesOf(spans []Span, syms *tracefmt.Symbols, stk *stackNumbers) []change {
 	var out []change
 	var before Span
@@ -479,7 +475,7 @@ func changesOf(spans []Span, syms *tracefmt.Symbols, stk *stackNumbers) []change
 		case OriginUnblocked:
 			c.transition, c.actor, c.noP, c.stack = "waiting->"+to, before.Waker, before.WakeNoP, stk.ourStack(before.WakerStack, syms)
 			if s.Waker != before.Waker || s.WakerStack != before.WakerStack || s.WakeNoP != before.WakeNoP || s.Stack != before.Stack || s.Reason != before.Reason || !before.Woken {
-				c.transition = "the runnable span does not repeat the wait before it, or nobody woke that"
+				c.transition = "the runnable span does not repeat the wait before it, or that has no wake"
 			}
 		case OriginSwitched:
 			if s.State == Waiting {
@@ -553,8 +549,7 @@ func (a *account) addPoints(g *Gen, syms *tracefmt.Symbols, stk *stackNumbers) {
 	}
 }
 
-// differences compares our account with the reference's and returns what is
-// not equal, at most a few lines of each sort.
+// differences compares our account with the reference's and returns up to 20 differences.
 func differences(us, ref *account, stk *stackNumbers) []string {
 	var out []string
 	say := func(format string, args ...any) {
@@ -606,10 +601,9 @@ func changeAt(list []change, i int) any {
 	return "(no more)"
 }
 
-// samePoints reports whether events of equal content, which need not come in
-// the reference's order, can be matched so that every time fits: those that
-// the reference did not move must be there exactly; the others, in order, must
-// not be later than it says.
+// samePoints reports whether events of equal content, which may be in another order than the reference's, can be
+// matched with its events by time. Events that the reference did not move must have exactly the same times. The
+// others, in order, must not be later than the reference's.
 func samePoints(got, want []change) bool {
 	if len(got) != len(want) {
 		return false

@@ -12,13 +12,14 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// TestRecordsThatDoNotFit compares traces with the reference reader's word whose times, stacks, reasons and goroutines have more
-// bits than a record has for them. It would catch a field that is cut off, or read from its neighbour's bits.
+// TestRecordsThatDoNotFit compares traces with the reference reader whose times, stacks, reasons and goroutines
+// have more bits than a record has for them. It detects a truncated field, and a field read from neighbouring
+// bits.
 func TestRecordsThatDoNotFit(t *testing.T) {
 	text := func(last int64, goroutines int) string {
 		b := tracetext.New(26)
 		th, second := b.Thread(1), b.Thread(2)
-		for i := range 100 { // as many reasons, and more stacks than fit beside a goroutine
+		for i := range 100 { // more reasons and stacks than fit into a record together
 			g, time := uint64(10+i), int64(1000+100*i)
 			b.Waiting(g)
 			second.Unblock(time, g, fmt.Sprintf("main.wake:%d", i))
@@ -40,7 +41,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 				second.Destroy(time + 4)
 			}
 		}
-		// The same again, late.
+		// Repeat with late times.
 		for i := range 100 {
 			g, time := uint64(10+i), last+int64(100*i)
 			th.Unblock(time, g, "main.again:1")
@@ -55,7 +56,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 		s := must.Have(b.Text())(t)
 		return s
 	}
-	// each puts f's numbers in place of those that follow a name.
+	// mapNumbers replaces each number that follows a name by f's result.
 	mapNumbers := func(s, name string, f func(n uint64) uint64) string {
 		return regexp.MustCompile(`(`+name+`)([0-9]+)\b`).ReplaceAllStringFunc(s, func(m string) string {
 			k := len(m)
@@ -72,7 +73,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 	early, late := text(1e6, 300), text(maxTick-3000, 300)
 	for _, tt := range []struct {
 		name, text string
-		times      bool // are among what does not fit
+		times      bool // some times do not fit
 		kinds      []tracefmt.EventType
 	}{
 		{"many goroutines", text(1e6, 1<<(payloadBits-12)+100), false, []tracefmt.EventType{tracefmt.EvGoCreate, tracefmt.EvGoBlock, tracefmt.EvGoStatus}},
@@ -95,7 +96,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 				t.Fatalf("the reference: %v; we: %v", ref.err, in.err)
 			}
 			if diff := differences(accountOfOurs(in, len(in.gens), stk), ref, stk); diff != nil {
-				t.Errorf("not as the reference reader says:\n%s", strings.Join(diff, "\n"))
+				t.Errorf("different from the reference reader:\n%s", strings.Join(diff, "\n"))
 			}
 			g := in.gens[0]
 			wide, fits, times := map[kind]int{}, map[kind]int{}, 0
@@ -126,7 +127,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestKindsFit: a record has six bits for its kind.
+// TestKindsFit checks that all kinds fit into the six bits of a record.
 func TestKindsFit(t *testing.T) {
 	if tracefmt.EvEndOfGeneration >= tracefmt.EventType(kindSwitched) || kindEnd > kindMask {
 		t.Errorf("event types up to %d and our kinds from %d to %d overlap or do not fit", tracefmt.EvEndOfGeneration, kindSwitched, kindEnd)

@@ -9,8 +9,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// TestMemoryIsReused decodes generations into the memory of those before, and into fresh memory. It would catch what is left over
-// from a generation before: in records' lists, in chunks of pieces, in marks.
+// TestMemoryIsReused decodes generations into reused memory and into fresh memory. It detects leftovers of an
+// earlier generation in the lists of records, the chunks of pieces and the marks.
 func TestMemoryIsReused(t *testing.T) {
 	data := testprog.Trace(t, "http1-profile")
 	decoder := func() *Decoder {
@@ -32,14 +32,14 @@ func TestMemoryIsReused(t *testing.T) {
 			break
 		}
 		if diff := firstDifference(dump(&decoded{d: fresh, gens: []*Gen{a}}), dump(&decoded{d: reusing, gens: []*Gen{b}})); diff != "" {
-			t.Errorf("generation %d is another one where memory goes round: %s", a.Num, diff)
+			t.Errorf("generation %d differs in reused memory: %s", a.Num, diff)
 		}
 		generations, marks = generations+1, marks+len(b.Marks)
 		reusing.DropMarks(b)
-		b.EachMarked(func(id uint64, marks []Mark) { t.Errorf("goroutine %d has %d marks after all", id, len(marks)) })
+		b.EachMarked(func(id uint64, marks []Mark) { t.Errorf("goroutine %d has %d marks after DropMarks", id, len(marks)) })
 		reusing.Recycle(b)
 	}
 	if generations < 2 || marks == 0 {
-		t.Errorf("%d generations with %d marks: this tests too little", generations, marks)
+		t.Errorf("%d generations with %d marks prove too little", generations, marks)
 	}
 }

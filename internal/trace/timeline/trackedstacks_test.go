@@ -9,7 +9,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// checkTrackedAndWakes holds MayHaveTrackedStack and LastWake to Spans around any time.
+// checkTrackedAndWakes compares MayHaveTrackedStack and LastWake with Spans around random times.
 func checkTrackedAndWakes(t *testing.T, in *decoded) {
 	t.Helper()
 	if len(in.gens) == 0 {
@@ -32,9 +32,10 @@ func checkTrackedAndWakes(t *testing.T, in *decoded) {
 			to := from + rnd.Int64N(1e5)
 			if !win.MayHaveTrackedStack(id, from, to) {
 				for _, s := range win.Spans(id, from, to, nil) {
-					// Help to the collector has the stack of where it began, perhaps long ago.
+					// The span of a mark assist has the stack of the assist's begin, perhaps
+					// long before.
 					if s.Stack != 0 && !s.Assist && flags(s.Stack)&FlagTracked != 0 {
-						t.Errorf("goroutine %d: from %d to %d nothing tells, but stack %d does, of a span from %d to %d", id, from, to, s.Stack, s.Start, s.End)
+						t.Errorf("goroutine %d: from %d to %d there is no tracked stack, but the span from %[5]d to %[6]d has stack %[4]d", id, from, to, s.Stack, s.Start, s.End)
 						return
 					}
 				}
@@ -50,15 +51,15 @@ func checkTrackedAndWakes(t *testing.T, in *decoded) {
 				want = 0
 			}
 			if ok != (want != 0) || ok && wakeTime != want {
-				t.Errorf("goroutine %d: LastWake until %d is %d, %v; by its spans %d", id, to, wakeTime, ok, want)
+				t.Errorf("goroutine %d: LastWake until %d is %d, %v; want %d", id, to, wakeTime, ok, want)
 				return
 			}
 		}
 	}
 }
 
-// checkTrackedStacks holds Telling to Spans: of a whole life both show the same telling stacks, and of a part Telling leaves out none that
-// a span shows which lies inside.
+// checkTrackedStacks compares TrackedStacks with Spans. For a whole life both show the same tracked stacks; for a
+// part, TrackedStacks shows at least those of the spans inside the part.
 func checkTrackedStacks(t *testing.T, in *decoded) {
 	t.Helper()
 	if len(in.gens) == 0 {
@@ -81,7 +82,7 @@ func checkTrackedStacks(t *testing.T, in *decoded) {
 		got = win.TrackedStacks(id, win.Start(), math.MaxInt64, got[:0])
 		for _, stack := range got {
 			if !slices.ContainsFunc(spans, func(s Span) bool { return hasTracked(&s) && s.Stack == stack }) {
-				t.Errorf("goroutine %d: Telling has stack %d, which no span has", id, stack)
+				t.Errorf("goroutine %d: TrackedStacks has stack %d, which no span has", id, stack)
 				return
 			}
 		}
@@ -92,9 +93,9 @@ func checkTrackedStacks(t *testing.T, in *decoded) {
 			}
 			got = win.TrackedStacks(id, from, to, got[:0])
 			for i := range spans {
-				// A status, and who is ready to run, tell a stack of before.
+				// Spans of statuses and runnable spans have a stack from before the part.
 				if s := &spans[i]; hasTracked(s) && s.Start >= from && s.End <= to && s.Origin != OriginStatus && s.State != Runnable && !s.Assist && !slices.Contains(got, s.Stack) {
-					t.Errorf("goroutine %d: from %d to %d Telling lacks stack %d, of a span from %d to %d", id, from, to, s.Stack, s.Start, s.End)
+					t.Errorf("goroutine %d: from %d to %d TrackedStacks lacks stack %d, of the span from %d to %d", id, from, to, s.Stack, s.Start, s.End)
 					return
 				}
 			}

@@ -10,8 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// checkWindows checks that asking for a part of a goroutine's life gives that
-// part of the whole.
+// checkWindows checks that the spans of a part of a goroutine's life are that part of all spans.
 func checkWindows(t *testing.T, in *decoded) {
 	t.Helper()
 	if len(in.gens) == 0 {
@@ -24,7 +23,7 @@ func checkWindows(t *testing.T, in *decoded) {
 		full = win.Spans(id, BeforeTrace, math.MaxInt64, full[:0])
 		checkLife(t, id, full)
 		if !inOrder(full) {
-			continue // no order of time to search in; see TestOracleReferenceTraces
+			continue // without an order of times there is no search; see TestOracleReferenceTraces
 		}
 		tries := 4
 		if len(full) > 50 {
@@ -58,8 +57,7 @@ func inOrder(spans []Span) bool {
 	return true
 }
 
-// checkLife checks that a goroutine's spans follow each other without a gap
-// and in states that can follow each other.
+// checkLife checks that a goroutine's spans follow each other without a gap, with transitions that exist.
 func checkLife(t *testing.T, id uint64, spans []Span) {
 	t.Helper()
 	allowed := map[[2]State]bool{
@@ -78,7 +76,7 @@ func checkLife(t *testing.T, id uint64, spans []Span) {
 			return
 		}
 		if a.State == Waiting && !a.Woken {
-			t.Errorf("goroutine %d: nobody woke it at %d", id, a.End)
+			t.Errorf("goroutine %d: the wait has no wake at %d", id, a.End)
 			return
 		}
 	}
@@ -96,7 +94,7 @@ func checkPart(t *testing.T, id uint64, from, to int64, full, part []Span) bool 
 	for i := 0; equal && i < len(want); i++ {
 		got := part[i]
 		if want[i].End == math.MaxInt64 {
-			got.End = math.MaxInt64 // not over at the window's end
+			got.End = math.MaxInt64 // continues after the window
 		}
 		equal = got == want[i]
 	}
@@ -106,8 +104,8 @@ func checkPart(t *testing.T, id uint64, from, to int64, full, part []Span) bool 
 	return equal
 }
 
-// checkSliding checks that a window of two generations, moved along the
-// trace, says of them what the whole trace says.
+// checkSliding checks that a window of two generations, moved along the trace, shows the same spans of them as the
+// whole trace.
 func checkSliding(t *testing.T, in *decoded) {
 	t.Helper()
 	var full, part []Span
@@ -123,10 +121,10 @@ func checkSliding(t *testing.T, in *decoded) {
 			for i := range part {
 				got, want := part[i], fullEnd[i]
 				if i == 0 && got.Origin == OriginStatus {
-					// Its beginning lies before the window; what comes with it too.
-					// A state lasts over points and only its last part is seen.
+					// Its begin is before the window, and so are the fields that come with the
+					// begin. If the state has several parts, only the last one is visible.
 					if got.State == Runnable {
-						got.Waker = want.Waker // repeats the wait before it, which is not seen
+						got.Waker = want.Waker // repeats the wait before, which is not visible
 					}
 					if got.State != want.State || got.End != want.End || got.Waker != want.Waker || got.Woken != want.Woken {
 						t.Fatalf("goroutine %d from generation %d: begins with %v, want %v", id, k, got, want)
@@ -137,7 +135,7 @@ func checkSliding(t *testing.T, in *decoded) {
 					t.Fatalf("goroutine %d from generation %d: begins with %v", id, k, got)
 				}
 				if i == 1 {
-					// What a runnable span repeats of the wait before it.
+					// A runnable span repeats these fields of the wait before it.
 					got.Stack, got.Reason = want.Stack, want.Reason
 				}
 				if got.State == Running && got.Stack == 0 && got.Assist {
@@ -151,8 +149,8 @@ func checkSliding(t *testing.T, in *decoded) {
 	}
 }
 
-// TestFirstGoroutineCrossesBorders: the one that a generation numbers first is told over the border as every other is, also by who
-// asks from the middle of the generation before.
+// TestFirstGoroutineCrossesBorders checks that the goroutine with the first dense number of a generation is joined
+// over the border like any other, also in a query that begins in the middle of the generation before.
 func TestFirstGoroutineCrossesBorders(t *testing.T) {
 	b := tracetext.New(26)
 	m := b.Thread(1)
@@ -178,13 +176,13 @@ func TestFirstGoroutineCrossesBorders(t *testing.T) {
 	from, to := in.gens[1].Base-500, in.gens[2].Base-500
 	for _, s := range win.Spans(1, from, to, nil) {
 		if s.End-s.Start > 300 {
-			t.Errorf("%v from %d to %d: what the generation after says is missing", s.State, s.Start, s.End)
+			t.Errorf("%v from %d to %d: the events of the next generation are missing", s.State, s.Start, s.End)
 		}
 	}
 }
 
-// TestChildren: the goroutines that another one created in a time, over the borders of generations, in order, and no more than are
-// asked for: who looks for a few of a server's million must not be shown all of them.
+// TestChildren checks the goroutines that another one created in an interval over several generations, in order,
+// and that f gets no more than it wants: a query for a few of a server's million goroutines must not pass all.
 func TestChildren(t *testing.T) {
 	b := tracetext.New(26)
 	m := b.Thread(1)
@@ -197,7 +195,7 @@ func TestChildren(t *testing.T) {
 		}
 		for i := range perGen {
 			m.Create(time, uint64(10+gen*perGen+i), "main.child", "main.work")
-			if i == 1 { // the others are of one run
+			if i == 1 { // the others are created in one run
 				m.Stop(time+10, "preempted", "main.work")
 				m.Start(time+20, 1)
 			}
@@ -211,7 +209,7 @@ func TestChildren(t *testing.T) {
 		t.Fatalf("%d generations: %v", len(in.gens), in.err)
 	}
 	win := Window{Gens: in.gens}
-	second := tracetext.Origin + int64(1100) // when the second is created
+	second := tracetext.Origin + int64(1100) // time of the second creation
 	for _, c := range []struct {
 		from, to int64
 		limit    int
@@ -219,10 +217,10 @@ func TestChildren(t *testing.T) {
 	}{
 		{0, math.MaxInt64, 100, []uint64{10, 11, 12, 13, 14, 15, 16, 17, 18}},
 		{second, math.MaxInt64, 4, []uint64{11, 12, 13, 14}},
-		{second, second + 100, 100, []uint64{11}}, // the end is not of it
+		{second, second + 100, 100, []uint64{11}}, // to is exclusive
 		{second + 1, second + 101, 100, []uint64{12}},
 		{0, math.MaxInt64, 1, []uint64{10}},
-		{0, math.MaxInt64, 3, []uint64{10, 11, 12}}, // and none of the next generation
+		{0, math.MaxInt64, 3, []uint64{10, 11, 12}}, // none of the next generation
 	} {
 		var got []uint64
 		win.Children(1, c.from, c.to, func(child uint64, _ int64) bool {
@@ -235,8 +233,9 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// TestOneAssist: a goroutine that helps the collector over many waits does so also for who asks from the middle of it, where
-// nothing else of the kind happened, and in the generation after. It fails if that time is told as the goroutine's own.
+// TestOneAssist checks a mark assist that lasts over many waits: a query from its middle shows it too, although no
+// other assist happened, and so does the next generation. It fails if that time counts as the goroutine's own
+// work.
 func TestOneAssist(t *testing.T) {
 	b := tracetext.New(26)
 	m, n := b.Thread(), b.ThreadWithoutP()
