@@ -32,7 +32,7 @@ type config struct {
 	plain                                      bool
 	workers                                    int
 	bounds                                     server.Bounds
-	keep                                       work.Keep
+	keep                                       work.Retention
 	drain, expires, since                      time.Duration
 	service, logs                              string
 
@@ -64,9 +64,9 @@ func flagsOf(c *config) *flag.FlagSet {
 	size(f, &c.bounds.Bytes, "max-bytes", 2<<30, "a minute from each service, unpacked")
 	f.IntVar(&c.bounds.Queued, "max-queued", 5000, "`number` of recordings of each service that may wait to be explained; with -kafka, of all together")
 	size(f, &c.bounds.Room, "min-free", 512<<20, "left free on the disk: what comes then is refused")
-	f.DurationVar(&c.keep.RawAge, "keep-raw", 14*24*time.Hour, "how long recordings are kept")
-	size(f, &c.keep.RawBytes, "keep-raw-bytes", 20<<30, "of recordings that are kept; the only one of a service, cause and hour goes last")
-	f.DurationVar(&c.keep.Rows, "keep-rows", 90*24*time.Hour, "how long sums and findings are kept")
+	f.DurationVar(&c.keep.FileAge, "keep-raw", 14*24*time.Hour, "how long recordings are kept")
+	size(f, &c.keep.FileBytes, "keep-raw-bytes", 20<<30, "of recordings that are kept; the only one of a service, cause and hour goes last")
+	f.DurationVar(&c.keep.RowAge, "keep-rows", 90*24*time.Hour, "how long sums and findings are kept")
 	f.DurationVar(&c.expires, "expires", 90*24*time.Hour, "how long a new token is valid")
 	f.StringVar(&c.service, "service", "", "backfill: `name` of the service; all if empty")
 	f.DurationVar(&c.since, "since", 14*24*time.Hour, "backfill: recordings of so long")
@@ -131,7 +131,7 @@ func (c *config) check() error {
 	bad(err != nil, "-listen=%s is no address such as 127.0.0.1:4319", c.listen)
 	bad(c.workers < 1, "-workers=%d: there must be at least one", c.workers)
 	bad(c.bounds.Recordings < 1 || c.bounds.Bytes < 1 || c.bounds.Queued < 1, "-max-recordings, -max-bytes and -max-queued must be at least 1")
-	bad(c.keep.RawAge <= 0 || c.keep.Rows < 24*time.Hour || c.keep.RawBytes < 1, "-keep-raw and -keep-raw-bytes must be more than 0, -keep-rows at least 24h")
+	bad(c.keep.FileAge <= 0 || c.keep.RowAge < 24*time.Hour || c.keep.FileBytes < 1, "-keep-raw and -keep-raw-bytes must be more than 0, -keep-rows at least 24h")
 	bad(c.expires <= 0 || c.since <= 0 || c.drain < 0, "-expires and -since must be more than 0, -drain not less")
 	for name, address := range map[string]string{"-webhook": c.webhook, "-public": c.public, "-otlp": c.otlp, "-pyroscope": c.pyroscope} {
 		u, err := url.Parse(address)

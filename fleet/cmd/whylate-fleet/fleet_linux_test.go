@@ -90,7 +90,7 @@ func (f *fleet) url(name string) string { return "http://127.0.0.1:" + f.port[na
 func (f *fleet) run(name string, more ...string) {
 	f.t.Helper()
 	if f.port[name] == "" {
-		f.port[name] = enginetest.Port(f.t)
+		f.port[name] = enginetest.FreePort(f.t)
 	}
 	log, err := os.OpenFile(f.log(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

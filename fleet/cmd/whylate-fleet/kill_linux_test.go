@@ -144,12 +144,12 @@ func TestNothingLost(t *testing.T) {
 	}
 	nothingLost(t, st, sent, explained[:])
 	// Files are those of the recordings, and their reports.
-	w := &work.Worker{Store: st, Raw: raw.Dir(filepath.Join(dir, "raw")), Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(st)}
-	if err := w.RetainOnce(t.Context(), work.Keep{RawAge: 100 * time.Hour, RawBytes: 1 << 60, Rows: 100 * time.Hour}, time.Now().Add(2*time.Hour), true); err != nil {
+	w := &work.Worker{Store: st, Files: raw.Dir(filepath.Join(dir, "raw")), Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(st)}
+	if err := w.RetainOnce(t.Context(), work.Retention{FileAge: 100 * time.Hour, FileBytes: 1 << 60, RowAge: 100 * time.Hour}, time.Now().Add(2*time.Hour), true); err != nil {
 		t.Error(err)
 	}
 	var files []string
-	if err := w.Raw.List(t.Context(), func(name string, _ time.Time) error { files = append(files, name); return nil }); err != nil || len(files) != 2*len(sent) {
+	if err := w.Files.List(t.Context(), func(name string, _ time.Time) error { files = append(files, name); return nil }); err != nil || len(files) != 2*len(sent) {
 		slices.Sort(files)
 		t.Errorf("%d files of %d recordings, %v", len(files), len(sent), err)
 	}

@@ -20,7 +20,7 @@ func alone(t *testing.T, trace []byte) *rows.Rows {
 	if err := os.WriteFile(file, trace, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := work.Verb(t.Context(), "explain", "--json", file)
+	out, err := work.RunVerb(t.Context(), "explain", "--json", file)
 	if err != nil {
 		t.Fatal(err)
 	}

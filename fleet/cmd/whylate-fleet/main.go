@@ -33,8 +33,8 @@ Every flag may also stand in the file that -config names, a line each without it
 `
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == work.VerbArg {
-		if err := work.Limit(); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == work.VerbArgument {
+		if err := work.LimitProcess(); err != nil {
 			fmt.Fprintln(os.Stderr, "whylate-fleet: bounding memory:", err)
 			os.Exit(3)
 		}

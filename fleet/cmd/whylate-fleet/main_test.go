@@ -24,7 +24,7 @@ import (
 
 // TestMain makes the test's program the command, for the processes that the test starts and for their children.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == work.VerbArg || os.Args[1] == "-dir") {
+	if len(os.Args) > 1 && (os.Args[1] == work.VerbArgument || os.Args[1] == "-dir") {
 		main()
 		return
 	}

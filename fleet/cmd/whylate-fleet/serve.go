@@ -77,21 +77,21 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 	defer parts.Wait()
 	defer cancel()
 	if c.target == "all" || c.target == "work" {
-		w := &work.Worker{Store: st, Raw: files, Log: log, Metrics: m, Number: c.workers}
-		count := func(outcome string) { m.Exported.WithLabelValues(outcome).Inc() }
+		w := &work.Worker{Store: st, Files: files, Log: log, Metrics: m, MaxChildren: c.workers}
+		count := func(outcome string) { m.ExportedMessages.WithLabelValues(outcome).Inc() }
 		if c.otlp != "" {
 			e, err := otlp.New(c.otlp, os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"), log, count)
 			if err != nil {
 				return err
 			}
-			w.Export, w.ExportOnly = append(w.Export, e.Send), c.store == "otlp"
+			w.Exports, w.ExportOnly = append(w.Exports, e.Send), c.store == "otlp"
 		}
 		if c.pyroscope != "" {
 			e, err := otlp.New(c.pyroscope, os.Getenv("PYROSCOPE_HEADERS"), log, count)
 			if err != nil {
 				return err
 			}
-			w.Export = append(w.Export, e.Profile)
+			w.Exports = append(w.Exports, e.SendProfile)
 		}
 		parts.Go(func() { w.Run(ctx) })
 		parts.Go(func() { w.Retain(ctx, c.keep) })

@@ -15,67 +15,67 @@ import (
 
 // Metrics are counted by all parts.
 type Metrics struct {
-	Received   *prometheus.CounterVec // by answer
-	Bytes      prometheus.Counter
-	Ingest     prometheus.Histogram
-	Explained  *prometheus.CounterVec // by outcome
-	Explaining prometheus.Histogram
-	Dropped    *prometheus.CounterVec // by reason
-	Folded     prometheus.Counter
-	Denied     *prometheus.CounterVec // readers, by reason
-	Webhooks   *prometheus.CounterVec // by outcome
-	Scraped    *prometheus.CounterVec // by outcome
-	Traced     prometheus.Counter
-	Exported   *prometheus.CounterVec // by outcome
-	registry   *prometheus.Registry
+	ReceivedRecordings *prometheus.CounterVec // by answer
+	ReceivedBytes      prometheus.Counter
+	IngestSeconds      prometheus.Histogram
+	Explanations       *prometheus.CounterVec // by outcome
+	ExplainSeconds     prometheus.Histogram
+	DroppedFiles       *prometheus.CounterVec // by reason
+	FoldedRecordings   prometheus.Counter
+	DeniedRequests     *prometheus.CounterVec // readers, by reason
+	WebhookAttempts    *prometheus.CounterVec // by outcome
+	ScrapeAttempts     *prometheus.CounterVec // by outcome
+	TracedSeconds      prometheus.Counter
+	ExportedMessages   *prometheus.CounterVec // by outcome
+	registry           *prometheus.Registry
 }
 
 // New registers everything. What is in the store, if there is one to ask, is asked at each scrape.
 func New(st *store.Store) *Metrics {
 	m := &Metrics{
-		Received: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_received_total",
+		ReceivedRecordings: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_received_total",
 			Help: "Recordings sent, by answer: accepted, or why not."}, []string{"answer"}),
-		Bytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_received_bytes_total", Help: "Size of accepted recordings, unpacked."}),
-		Ingest: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "whylate_fleet_ingest_seconds", Help: "Time from a request's head to its answer.",
+		ReceivedBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_received_bytes_total", Help: "Size of accepted recordings, unpacked."}),
+		IngestSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "whylate_fleet_ingest_seconds", Help: "Time from a request's head to its answer.",
 			Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
-		Explained: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_explained_total",
+		Explanations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_explained_total",
 			Help: "Explanations that ended, by outcome: done, failed (and tried again), poison."}, []string{"outcome"}),
-		Explaining: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "whylate_fleet_explain_seconds", Help: "Time that explaining a recording took.",
+		ExplainSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "whylate_fleet_explain_seconds", Help: "Time that explaining a recording took.",
 			Buckets: prometheus.ExponentialBuckets(0.02, 2, 14)}),
-		Dropped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_dropped_total",
+		DroppedFiles: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_dropped_total",
 			Help: "Files that retention removed, by reason: age, bytes, orphan."}, []string{"reason"}),
-		Folded: prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_folded_total",
+		FoldedRecordings: prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_folded_total",
 			Help: "Recordings whose labels, groups or findings were counted as (other), because the service has too many."}),
-		Denied: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_denied_total",
+		DeniedRequests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_denied_total",
 			Help: "Requests of readers that were refused, by reason: token, host."}, []string{"reason"}),
-		Webhooks: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_webhooks_total",
+		WebhookAttempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_webhooks_total",
 			Help: "Attempts to deliver a webhook, by outcome: delivered, failed (and tried again), refused (a private address), given-up."}, []string{"outcome"}),
-		Scraped: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_scraped_total",
+		ScrapeAttempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_scraped_total",
 			Help: "Attempts to record a target, by outcome: taken, busy (another trace runs), refused (a private address, or a redirect), failed, kept-out (by a bound of the service), too-many (discovery finds more than is kept)."}, []string{"outcome"}),
-		Exported: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_exported_total",
+		ExportedMessages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "whylate_fleet_exported_total",
 			Help: "Messages for the OpenTelemetry Collector, by outcome: sent, failed (and tried again), refused (and lost), partial (a part is lost)."}, []string{"outcome"}),
-		Traced:   prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_scrape_seconds_total", Help: "Time for which targets were traced."}),
-		registry: prometheus.NewRegistry(),
+		TracedSeconds: prometheus.NewCounter(prometheus.CounterOpts{Name: "whylate_fleet_scrape_seconds_total", Help: "Time for which targets were traced."}),
+		registry:      prometheus.NewRegistry(),
 	}
 	for _, a := range []string{"accepted", "token", "service", "rate", "queue", "large", "damaged", "disk", "busy", "error"} {
-		m.Received.WithLabelValues(a)
+		m.ReceivedRecordings.WithLabelValues(a)
 	}
 	for _, o := range []string{"done", "failed", "poison"} {
-		m.Explained.WithLabelValues(o)
+		m.Explanations.WithLabelValues(o)
 	}
 	for _, o := range []string{"delivered", "failed", "refused", "given-up"} {
-		m.Webhooks.WithLabelValues(o)
+		m.WebhookAttempts.WithLabelValues(o)
 	}
 	for _, o := range []string{"taken", "busy", "refused", "failed", "kept-out", "too-many"} {
-		m.Scraped.WithLabelValues(o)
+		m.ScrapeAttempts.WithLabelValues(o)
 	}
 	for _, o := range []string{"sent", "failed", "refused", "partial"} {
-		m.Exported.WithLabelValues(o)
+		m.ExportedMessages.WithLabelValues(o)
 	}
-	m.registry.MustRegister(m.Exported, m.Webhooks, m.Scraped, m.Traced, m.Received, m.Bytes, m.Ingest, m.Explained, m.Explaining, m.Dropped, m.Folded, m.Denied,
+	m.registry.MustRegister(m.ExportedMessages, m.WebhookAttempts, m.ScrapeAttempts, m.TracedSeconds, m.ReceivedRecordings, m.ReceivedBytes, m.IngestSeconds, m.Explanations, m.ExplainSeconds, m.DroppedFiles, m.FoldedRecordings, m.DeniedRequests,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if st != nil {
-		m.registry.MustRegister(&known{st: st})
+		m.registry.MustRegister(&storeCollector{store: st})
 	}
 	return m
 }
@@ -85,44 +85,48 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 2, ErrorHandling: promhttp.ContinueOnError})
 }
 
-// known tells what is in the store.
-type known struct{ st *store.Store }
+// storeCollector tells what is in the store.
+type storeCollector struct{ store *store.Store }
 
 var (
-	recordings = prometheus.NewDesc("whylate_fleet_recordings", "Recordings by state: waiting, working, done, poison.", []string{"state"}, nil)
-	unsent     = prometheus.NewDesc("whylate_fleet_webhooks_waiting", "Webhooks that wait to be delivered.", nil, nil)
-	win        = prometheus.NewDesc("whylate_fleet_finding_win_seconds", "Seconds a second that a fix of a finding would win, of the fifty largest of the last day.",
+	recordingsDesc      = prometheus.NewDesc("whylate_fleet_recordings", "Recordings by state: waiting, working, done, poison.", []string{"state"}, nil)
+	waitingWebhooksDesc = prometheus.NewDesc("whylate_fleet_webhooks_waiting", "Webhooks that wait to be delivered.", nil, nil)
+	findingWinDesc      = prometheus.NewDesc("whylate_fleet_finding_win_seconds", "Seconds a second that a fix of a finding would win, of the fifty largest of the last day.",
 		[]string{"problem", "service", "environment", "group", "code", "cause", "version"}, nil)
 )
 
-// exported is how many findings are metrics, so that they do not grow with what services send.
-const exported = 50
+// maxFindings is how many findings are metrics, so that they do not grow with what services send.
+const maxFindings = 50
 
-func (k *known) Describe(d chan<- *prometheus.Desc) { d <- recordings; d <- win; d <- unsent }
+func (k *storeCollector) Describe(d chan<- *prometheus.Desc) {
+	d <- recordingsDesc
+	d <- findingWinDesc
+	d <- waitingWebhooksDesc
+}
 
-func (k *known) Collect(out chan<- prometheus.Metric) {
+func (k *storeCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	states, err := k.st.States(ctx)
+	states, err := k.store.States(ctx)
 	if err != nil {
-		out <- prometheus.NewInvalidMetric(recordings, err)
+		out <- prometheus.NewInvalidMetric(recordingsDesc, err)
 		return
 	}
 	for _, s := range []string{store.Waiting, store.Working, store.Done, store.Poison} {
-		out <- prometheus.MustNewConstMetric(recordings, prometheus.GaugeValue, float64(states[s]), s)
+		out <- prometheus.MustNewConstMetric(recordingsDesc, prometheus.GaugeValue, float64(states[s]), s)
 	}
-	if n, err := k.st.Unsent(ctx); err == nil {
-		out <- prometheus.MustNewConstMetric(unsent, prometheus.GaugeValue, float64(n))
+	if n, err := k.store.Unsent(ctx); err == nil {
+		out <- prometheus.MustNewConstMetric(waitingWebhooksDesc, prometheus.GaugeValue, float64(n))
 	}
 	now := time.Now()
-	problems, _, err := k.st.Overview(ctx, store.Range{From: now.Add(-24 * time.Hour), To: now})
+	problems, _, err := k.store.Overview(ctx, store.Range{From: now.Add(-24 * time.Hour), To: now})
 	if err != nil {
-		out <- prometheus.NewInvalidMetric(win, err)
+		out <- prometheus.NewInvalidMetric(findingWinDesc, err)
 		return
 	}
-	for _, p := range problems[:min(len(problems), exported)] {
+	for _, p := range problems[:min(len(problems), maxFindings)] {
 		if !p.Gone {
-			out <- prometheus.MustNewConstMetric(win, prometheus.GaugeValue, p.WinPerSecond, p.Problem, p.Service, p.Environment, p.Group, p.Code, p.Cause, p.Versions[len(p.Versions)-1])
+			out <- prometheus.MustNewConstMetric(findingWinDesc, prometheus.GaugeValue, p.WinPerSecond, p.Problem, p.Service, p.Environment, p.Group, p.Code, p.Cause, p.Versions[len(p.Versions)-1])
 		}
 	}
 }

@@ -264,7 +264,7 @@ func TestDelivery(t *testing.T) {
 			t.Error("another text has the same signature")
 		}
 	}
-	if got := testutil.ToFloat64(n.Metrics.Webhooks.WithLabelValues("failed")); got != 3 {
+	if got := testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("failed")); got != 3 {
 		t.Errorf("%v failed", got)
 	}
 }
@@ -288,7 +288,7 @@ func TestInward(t *testing.T) {
 	if found, err := s.one(t.Context(), now); found || err != nil || len(r.asked) > 0 {
 		t.Errorf("%v %v, asked %d times", found, err, len(r.asked))
 	}
-	if no, up := testutil.ToFloat64(n.Metrics.Webhooks.WithLabelValues("refused")), testutil.ToFloat64(n.Metrics.Webhooks.WithLabelValues("given-up")); no != tries-1 || up != 1 {
+	if no, up := testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("refused")), testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("given-up")); no != tries-1 || up != 1 {
 		t.Errorf("%v refused, %v given up", no, up)
 	}
 }

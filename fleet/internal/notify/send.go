@@ -80,11 +80,11 @@ func (s *sender) one(ctx context.Context, now time.Time) (found bool, err error)
 		outcome = "failed"
 	}
 	if err != nil && m.Tries >= tries {
-		s.Metrics.Webhooks.WithLabelValues("given-up").Inc()
+		s.Metrics.WebhookAttempts.WithLabelValues("given-up").Inc()
 		s.Log.Error("a webhook was given up", "id", m.ID, "event", string(m.Body), "error", err)
 		return true, s.Store.Sent(ctx, m)
 	}
-	s.Metrics.Webhooks.WithLabelValues(outcome).Inc()
+	s.Metrics.WebhookAttempts.WithLabelValues(outcome).Inc()
 	if err == nil {
 		return true, s.Store.Sent(ctx, m)
 	}

@@ -30,13 +30,13 @@ import (
 
 // An Exporter sends to one collector, or one Pyroscope.
 type Exporter struct {
-	URL     string // of an OTLP receiver for HTTP, as in http://collector:4318, or of Pyroscope
-	Log     *slog.Logger
-	Count   func(outcome string) // sent, failed, refused, partial
-	Headers http.Header
-	Client  *http.Client
-	// Wait is how long after a failure it tries again, at first.
-	Wait time.Duration
+	URL          string // of an OTLP receiver for HTTP, as in http://collector:4318, or of Pyroscope
+	Log          *slog.Logger
+	CountOutcome func(outcome string) // sent, failed, refused, partial
+	Headers      http.Header
+	Client       *http.Client
+	// RetryDelay is how long after a failure it tries again, at first.
+	RetryDelay time.Duration
 }
 
 // New returns an Exporter. Headers are written as the specification has them: name=value, with commas between.
@@ -52,24 +52,24 @@ func New(url, headers string, log *slog.Logger, count func(string)) (*Exporter, 
 	}
 	c := wire.Client(wire.Usual())
 	c.Timeout = 5 * time.Second
-	return &Exporter{URL: strings.TrimSuffix(url, "/"), Log: log, Count: count, Headers: h, Client: c, Wait: time.Second}, nil
+	return &Exporter{URL: strings.TrimSuffix(url, "/"), Log: log, CountOutcome: count, Headers: h, Client: c, RetryDelay: time.Second}, nil
 }
 
 // Send sends a recording. It returns an error if the collector has not taken it and may later; what it refuses for good is logged.
-func (e *Exporter) Send(ctx context.Context, id string, l rows.Labels, r *rows.Rows, _ *report.Report) error {
-	from := from(l)
+func (e *Exporter) Send(ctx context.Context, id string, labels rows.Labels, r *rows.Rows, _ *report.Report) error {
+	source := resourceOf(labels)
 	scope := &common.InstrumentationScope{Name: "github.com/whylate/whylate/fleet"}
-	err := e.message(ctx, id, "/v1/metrics", &metrics.MetricsData{ResourceMetrics: []*metrics.ResourceMetrics{{Resource: from,
-		ScopeMetrics: []*metrics.ScopeMetrics{{Scope: scope, Metrics: sums(r)}}}}})
+	err := e.postMessage(ctx, id, "/v1/metrics", &metrics.MetricsData{ResourceMetrics: []*metrics.ResourceMetrics{{Resource: source,
+		ScopeMetrics: []*metrics.ScopeMetrics{{Scope: scope, Metrics: metricsOf(r)}}}}})
 	if err != nil || len(r.Findings) == 0 {
 		return err
 	}
-	return e.message(ctx, id, "/v1/logs", &logs.LogsData{ResourceLogs: []*logs.ResourceLogs{{Resource: from,
-		ScopeLogs: []*logs.ScopeLogs{{Scope: scope, LogRecords: records(id, r)}}}}})
+	return e.postMessage(ctx, id, "/v1/logs", &logs.LogsData{ResourceLogs: []*logs.ResourceLogs{{Resource: source,
+		ScopeLogs: []*logs.ScopeLogs{{Scope: scope, LogRecords: logRecordsOf(id, r)}}}}})
 }
 
-// from says where a recording is from, with the names of OpenTelemetry's conventions.
-func from(l rows.Labels) *resource.Resource {
+// resourceOf says where a recording is from, with the names of OpenTelemetry's conventions.
+func resourceOf(l rows.Labels) *resource.Resource {
 	return &resource.Resource{Attributes: attributes("service.name", l.Service, "service.version", l.Version, "deployment.environment.name", l.Environment,
 		"k8s.pod.name", l.Pod, "k8s.node.name", l.Node)}
 }
@@ -84,28 +84,28 @@ func attributes(list ...string) (out []*common.KeyValue) {
 	return out
 }
 
-// scale of the histogram: 8 buckets to a power of two, as many as the rows have.
-const scale = 3
+// histogramScale of the histogram: 8 buckets to a power of two, as many as the rows have.
+const histogramScale = 3
 
-// sums are the rows of a recording. The time of causes has no latency bucket: that would be a series each.
-func sums(r *rows.Rows) []*metrics.Metric {
-	begin, end := uint64(r.Start.UnixNano()), uint64(r.Start.UnixNano()+r.DurationNS)
+// metricsOf are the rows of a recording. The time of causes has no latency bucket: that would be a series each.
+func metricsOf(r *rows.Rows) []*metrics.Metric {
+	start, end := uint64(r.Start.UnixNano()), uint64(r.Start.UnixNano()+r.DurationNS)
 	type key struct{ group, cause string }
-	latency, total, of := make(map[string]map[int32]uint64), make(map[string]float64), make(map[key]float64)
+	latencyCounts, groupSeconds, causeSeconds := make(map[string]map[int32]uint64), make(map[string]float64), make(map[key]float64)
 	for _, s := range r.Sums {
-		if latency[s.Group] == nil {
-			latency[s.Group] = make(map[int32]uint64)
+		if latencyCounts[s.Group] == nil {
+			latencyCounts[s.Group] = make(map[int32]uint64)
 		}
 		if s.Cause == "" {
-			latency[s.Group][index(s.Bucket)] += uint64(s.N)
+			latencyCounts[s.Group][bucketIndex(s.Bucket)] += uint64(s.N)
 			continue
 		}
-		total[s.Group] += float64(s.NS) / 1e9
-		of[key{s.Group, s.Cause}] += float64(s.NS) / 1e9
+		groupSeconds[s.Group] += float64(s.NS) / 1e9
+		causeSeconds[key{s.Group, s.Cause}] += float64(s.NS) / 1e9
 	}
 	var requests []*metrics.ExponentialHistogramDataPoint
-	for group, counts := range latency {
-		p := &metrics.ExponentialHistogramDataPoint{Attributes: attributes("whylate.group", group), StartTimeUnixNano: begin, TimeUnixNano: end, Sum: proto.Float64(total[group]), Scale: scale}
+	for group, counts := range latencyCounts {
+		p := &metrics.ExponentialHistogramDataPoint{Attributes: attributes("whylate.group", group), StartTimeUnixNano: start, TimeUnixNano: end, Sum: proto.Float64(groupSeconds[group]), Scale: histogramScale}
 		first, last := int32(math.MaxInt32), int32(math.MinInt32)
 		for i, n := range counts {
 			first, last, p.Count = min(first, i), max(last, i), p.Count+n
@@ -119,16 +119,16 @@ func sums(r *rows.Rows) []*metrics.Metric {
 		}
 		requests = append(requests, p)
 	}
-	number := func(v float64, more ...string) *metrics.NumberDataPoint {
-		return &metrics.NumberDataPoint{Attributes: attributes(more...), StartTimeUnixNano: begin, TimeUnixNano: end, Value: &metrics.NumberDataPoint_AsDouble{AsDouble: v}}
+	number := func(v float64, labels ...string) *metrics.NumberDataPoint {
+		return &metrics.NumberDataPoint{Attributes: attributes(labels...), StartTimeUnixNano: start, TimeUnixNano: end, Value: &metrics.NumberDataPoint_AsDouble{AsDouble: v}}
 	}
 	var causes []*metrics.NumberDataPoint
-	for k, v := range of {
+	for k, v := range causeSeconds {
 		causes = append(causes, number(v, "whylate.group", k.group, "whylate.cause", k.cause))
 	}
 	const delta = metrics.AggregationTemporality_AGGREGATION_TEMPORALITY_DELTA
-	sum := func(name, unit, about string, points ...*metrics.NumberDataPoint) *metrics.Metric {
-		return &metrics.Metric{Name: name, Unit: unit, Description: about, Data: &metrics.Metric_Sum{Sum: &metrics.Sum{DataPoints: points, AggregationTemporality: delta, IsMonotonic: true}}}
+	sum := func(name, unit, description string, points ...*metrics.NumberDataPoint) *metrics.Metric {
+		return &metrics.Metric{Name: name, Unit: unit, Description: description, Data: &metrics.Metric_Sum{Sum: &metrics.Sum{DataPoints: points, AggregationTemporality: delta, IsMonotonic: true}}}
 	}
 	return []*metrics.Metric{
 		{Name: "whylate.request.duration", Unit: "s", Description: "Latency of recorded requests.",
@@ -139,16 +139,16 @@ func sums(r *rows.Rows) []*metrics.Metric {
 	}
 }
 
-// index is the bucket of the histogram for a bucket of the rows with an upper bound in ns. The middle of the rows' bucket counts, so a
+// bucketIndex is the bucket of the histogram for a bucket of the rows with an upper bound in ns. The middle of the rows' bucket counts, so a
 // quantile is right to two buckets.
-func index(upper int64) int32 {
-	return int32(math.Ceil(math.Log2(float64(rows.LowerBound(upper)+upper)/2e9)*(1<<scale))) - 1
+func bucketIndex(upper int64) int32 {
+	return int32(math.Ceil(math.Log2(float64(rows.LowerBound(upper)+upper)/2e9)*(1<<histogramScale))) - 1
 }
 
 // severities are OTLP's numbers for those of findings.
 var severities = map[string]logs.SeverityNumber{"high": logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "medium": logs.SeverityNumber_SEVERITY_NUMBER_WARN, "low": logs.SeverityNumber_SEVERITY_NUMBER_INFO}
 
-func records(id string, r *rows.Rows) (out []*logs.LogRecord) {
+func logRecordsOf(id string, r *rows.Rows) (out []*logs.LogRecord) {
 	for _, f := range r.Findings {
 		a := attributes("whylate.problem", f.Problem, "whylate.group", f.Group, "whylate.code", f.Code, "whylate.cause", f.Cause, "whylate.site", f.Site, "whylate.fix", f.Fix, "whylate.recording", id)
 		a = append(a, &common.KeyValue{Key: "whylate.requests", Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: f.Requests}}},
@@ -162,7 +162,7 @@ func records(id string, r *rows.Rows) (out []*logs.LogRecord) {
 // errRefused says that sending the same again is of no use.
 var errRefused = errors.New("the receiver refuses it")
 
-func (e *Exporter) message(ctx context.Context, id, path string, m proto.Message) error {
+func (e *Exporter) postMessage(ctx context.Context, id, path string, m proto.Message) error {
 	body, err := proto.Marshal(m)
 	if err != nil {
 		return err
@@ -171,33 +171,33 @@ func (e *Exporter) message(ctx context.Context, id, path string, m proto.Message
 }
 
 // post sends a body, and for some seconds tries again.
-func (e *Exporter) post(ctx context.Context, id, path, kind string, body []byte) (err error) {
-	wait := e.Wait
+func (e *Exporter) post(ctx context.Context, id, path, contentType string, body []byte) (err error) {
+	delay := e.RetryDelay
 	for range 3 {
-		if err = e.once(ctx, id, path, kind, body); err == nil || errors.Is(err, errRefused) {
+		if err = e.postOnce(ctx, id, path, contentType, body); err == nil || errors.Is(err, errRefused) {
 			break
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(wait):
-			wait *= 2
+		case <-time.After(delay):
+			delay *= 2
 		}
 	}
 	switch {
 	case err == nil:
-		e.Count("sent")
+		e.CountOutcome("sent")
 	case errors.Is(err, errRefused):
-		e.Count("refused")
+		e.CountOutcome("refused")
 		e.Log.Error("export", "recording", id, "path", path, "error", err)
 		return nil
 	default:
-		e.Count("failed")
+		e.CountOutcome("failed")
 	}
 	return err
 }
 
-func (e *Exporter) once(ctx context.Context, id, path, kind string, body []byte) error {
+func (e *Exporter) postOnce(ctx context.Context, id, path, contentType string, body []byte) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL+path, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -205,13 +205,13 @@ func (e *Exporter) once(ctx context.Context, id, path, kind string, body []byte)
 	for name, values := range e.Headers {
 		r.Header[name] = slices.Clone(values)
 	}
-	r.Header.Set("Content-Type", kind)
+	r.Header.Set("Content-Type", contentType)
 	res, err := e.Client.Do(r)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
-	said, err := wire.First(res.Body, 64<<10)
+	answer, err := wire.First(res.Body, 64<<10)
 	switch {
 	case res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %s", errRefused, res.Status)
@@ -220,25 +220,25 @@ func (e *Exporter) once(ctx context.Context, id, path, kind string, body []byte)
 	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	}
-	if n, why := rejected(said); n > 0 && kind == "application/x-protobuf" {
-		e.Count("partial")
-		e.Log.Error("export: the collector rejects a part", "recording", id, "path", path, "rejected", n, "error", why)
+	if n, reason := parseRejection(answer); n > 0 && contentType == "application/x-protobuf" {
+		e.CountOutcome("partial")
+		e.Log.Error("export: the collector rejects a part", "recording", id, "path", path, "rejected", n, "error", reason)
 	}
 	return nil
 }
 
-// rejected reads an answer: a message whose field 1 is a message with how many points or records were rejected (1), and why (2). The
+// parseRejection reads an answer: a message whose field 1 is a message with how many points or records were rejected (1), and why (2). The
 // generated code for it would bring gRPC.
-func rejected(b []byte) (n uint64, why string) {
-	part := field(b, 1)
-	if at := field(part, 1); at != nil {
-		n, _ = protowire.ConsumeVarint(at)
+func parseRejection(b []byte) (n uint64, reason string) {
+	rejection := fieldContent(b, 1)
+	if countField := fieldContent(rejection, 1); countField != nil {
+		n, _ = protowire.ConsumeVarint(countField)
 	}
-	return n, string(field(part, 2))
+	return n, string(fieldContent(rejection, 2))
 }
 
-// field is the content of a field of a message, nil if it is not there.
-func field(b []byte, want protowire.Number) []byte {
+// fieldContent is the content of a field of a message, nil if it is not there.
+func fieldContent(b []byte, want protowire.Number) []byte {
 	for len(b) > 0 {
 		num, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {

@@ -26,16 +26,16 @@ import (
 // A receiver is the end of a collector: it decodes what comes by the published messages.
 type receiver struct {
 	*httptest.Server
-	mu      sync.Mutex
-	answers []func(w http.ResponseWriter)
-	asked   []*http.Request
-	metrics []*metrics.ResourceMetrics
-	logs    []*logs.ResourceLogs
-	came    chan struct{}
+	mu       sync.Mutex
+	answers  []func(w http.ResponseWriter)
+	requests []*http.Request
+	metrics  []*metrics.ResourceMetrics
+	logs     []*logs.ResourceLogs
+	received chan struct{}
 }
 
-func receive(t *testing.T, answers ...func(w http.ResponseWriter)) *receiver {
-	r := &receiver{answers: answers, came: make(chan struct{}, 100)}
+func newReceiver(t *testing.T, answers ...func(w http.ResponseWriter)) *receiver {
+	r := &receiver{answers: answers, received: make(chan struct{}, 100)}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func receive(t *testing.T, answers ...func(w http.ResponseWriter)) *receiver {
 		if err != nil || q.Header.Get("Content-Type") != "application/x-protobuf" {
 			t.Error(err, q.Header)
 		}
-		r.asked = append(r.asked, q)
+		r.requests = append(r.requests, q)
 		if len(r.answers) > 0 {
 			answer := r.answers[0]
 			r.answers = r.answers[1:]
@@ -66,20 +66,20 @@ func receive(t *testing.T, answers ...func(w http.ResponseWriter)) *receiver {
 		default:
 			t.Error(q.URL)
 		}
-		r.came <- struct{}{}
+		r.received <- struct{}{}
 	}))
 	t.Cleanup(r.Close)
 	return r
 }
 
-func exporter(t *testing.T, url string) (*Exporter, map[string]int) {
+func newExporter(t *testing.T, url string) (*Exporter, map[string]int) {
 	t.Helper()
 	counts := make(map[string]int)
 	e, err := New(url+"/", "authorization=Bearer secret, x-tenant=shop", slog.New(slog.NewTextHandler(t.Output(), nil)), func(o string) { counts[o]++ })
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.Wait = time.Millisecond
+	e.RetryDelay = time.Millisecond
 	return e, counts
 }
 
@@ -88,27 +88,27 @@ func sum(group, cause string, bucket, n, ns int64) rows.Sum {
 }
 
 var (
-	at     = time.Unix(1_800_000_000, 5).UTC()
-	labels = rows.Labels{Service: "shop", Version: "v2", Pod: "shop-1", Node: "n1"}
-	sample = &rows.Rows{Start: at, DurationNS: 2e9, Requests: 12, Cause: "lock",
+	recordingStart = time.Unix(1_800_000_000, 5).UTC()
+	labels         = rows.Labels{Service: "shop", Version: "v2", Pod: "shop-1", Node: "n1"}
+	sample         = &rows.Rows{Start: recordingStart, DurationNS: 2e9, Requests: 12, Cause: "lock",
 		Sums: []rows.Sum{sum("GET /", "", 1<<20, 10, 0), sum("GET /", "", 1<<24, 2, 0), sum("GET /", "lock", 1<<24, 0, 20e6), sum("GET /", "cpu", 1<<20, 0, 5e6), sum("GET /", "cpu", 1<<24, 0, 1e6),
 			sum("GET /cart", "", 9<<17, 3, 0)},
 		Findings: []rows.Finding{{Problem: "p1", Group: "GET /", Code: "WL2002", Cause: "lock", Severity: "high", Title: "a lock", Site: "main.f (f.go:1)", Fix: "free it", Requests: 12, WinNS: 15e6}}}
 )
 
-// same checks that what came is the sample.
-func (r *receiver) same(t *testing.T) {
+// checkSample checks that what came is the sample.
+func (r *receiver) checkSample(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.metrics) != 1 || len(r.logs) != 1 {
 		t.Fatalf("%d metrics, %d logs", len(r.metrics), len(r.logs))
 	}
-	var from []string
+	var attributes []string
 	for _, a := range r.metrics[0].Resource.Attributes {
-		from = append(from, a.Key+"="+a.Value.GetStringValue())
+		attributes = append(attributes, a.Key+"="+a.Value.GetStringValue())
 	}
-	if got := strings.Join(from, " "); got != "service.name=shop service.version=v2 k8s.pod.name=shop-1 k8s.node.name=n1" {
+	if got := strings.Join(attributes, " "); got != "service.name=shop service.version=v2 k8s.pod.name=shop-1 k8s.node.name=n1" {
 		t.Error(got)
 	}
 	var got []string
@@ -121,7 +121,7 @@ func (r *receiver) same(t *testing.T) {
 					line += fmt.Sprintf(" %d<=%.5f", n, upper)
 				}
 			}
-			if p.StartTimeUnixNano != uint64(at.UnixNano()) || p.TimeUnixNano != uint64(at.Add(2*time.Second).UnixNano()) || m.GetExponentialHistogram().AggregationTemporality != metrics.AggregationTemporality_AGGREGATION_TEMPORALITY_DELTA {
+			if p.StartTimeUnixNano != uint64(recordingStart.UnixNano()) || p.TimeUnixNano != uint64(recordingStart.Add(2*time.Second).UnixNano()) || m.GetExponentialHistogram().AggregationTemporality != metrics.AggregationTemporality_AGGREGATION_TEMPORALITY_DELTA {
 				t.Error(p)
 			}
 			got = append(got, line)
@@ -148,13 +148,13 @@ func (r *receiver) same(t *testing.T) {
 
 // TestSend: sums and findings arrive as they are, with what a collector asks for in headers.
 func TestSend(t *testing.T) {
-	r := receive(t)
-	e, counts := exporter(t, r.URL)
+	r := newReceiver(t)
+	e, counts := newExporter(t, r.URL)
 	if err := e.Send(t.Context(), "id", labels, sample, nil); err != nil {
 		t.Fatal(err)
 	}
-	r.same(t)
-	if h := r.asked[0].Header; h.Get("Authorization") != "Bearer secret" || h.Get("X-Tenant") != "shop" || counts["sent"] != 2 {
+	r.checkSample(t)
+	if h := r.requests[0].Header; h.Get("Authorization") != "Bearer secret" || h.Get("X-Tenant") != "shop" || counts["sent"] != 2 {
 		t.Error(h, counts)
 	}
 }
@@ -166,10 +166,10 @@ func TestFailures(t *testing.T) {
 	}
 	partial := func(w http.ResponseWriter) { _, _ = w.Write([]byte("\x0a\x07\x08\x05\x12\x03why")) } // {1: {1: 5, 2: "why"}}
 	for _, c := range []struct {
-		what    string
-		answers []func(http.ResponseWriter)
-		ok      bool
-		counts  map[string]int
+		situation string
+		answers   []func(http.ResponseWriter)
+		ok        bool
+		counts    map[string]int
 	}{
 		{"busy, then not", []func(http.ResponseWriter){status(503), status(429)}, true, map[string]int{"sent": 2}},
 		{"down", []func(http.ResponseWriter){status(503), status(502), status(500)}, false, map[string]int{"failed": 1}},
@@ -179,12 +179,12 @@ func TestFailures(t *testing.T) {
 		{"in part", []func(http.ResponseWriter){partial, status(200)}, true, map[string]int{"sent": 2, "partial": 1}},
 		{"no message", []func(http.ResponseWriter){func(w http.ResponseWriter) { _, _ = io.WriteString(w, "\x0a\xff\xff\xff") }}, true, map[string]int{"sent": 2}},
 	} {
-		e, counts := exporter(t, receive(t, c.answers...).URL)
+		e, counts := newExporter(t, newReceiver(t, c.answers...).URL)
 		if err := e.Send(t.Context(), "id", labels, sample, nil); (err == nil) != c.ok || fmt.Sprint(counts) != fmt.Sprint(c.counts) {
-			t.Errorf("%s: %v, %v", c.what, err, counts)
+			t.Errorf("%s: %v, %v", c.situation, err, counts)
 		}
 	}
-	e, _ := exporter(t, "http://127.0.0.1:1")
+	e, _ := newExporter(t, "http://127.0.0.1:1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := e.Send(ctx, "id", labels, sample, nil); err == nil {
@@ -195,13 +195,13 @@ func TestFailures(t *testing.T) {
 // TestCollector: a real OpenTelemetry Collector takes it, and what it sends on is the same.
 func TestCollector(t *testing.T) {
 	testfull.Need(t, "builds a collector")
-	r := receive(t)
+	r := newReceiver(t)
 	c := enginetest.Collector(t, r.URL)
-	e, counts := exporter(t, c.Address)
+	e, counts := newExporter(t, c.Address)
 	if err := e.Send(t.Context(), "id", labels, sample, nil); err != nil || counts["sent"] != 2 || counts["partial"] != 0 {
 		t.Fatal(err, counts)
 	}
-	<-r.came
-	<-r.came
-	r.same(t)
+	<-r.received
+	<-r.received
+	r.checkSample(t)
 }

@@ -135,7 +135,7 @@ func (s *Scraper) update(found map[string][]*targetgroup.Group, now time.Time) {
 		for _, g := range found[j.Name] {
 			for i, t := range g.Targets {
 				if n == maxTargets {
-					s.Metrics.Scraped.WithLabelValues("too-many").Add(float64(len(g.Targets) - i))
+					s.Metrics.ScrapeAttempts.WithLabelValues("too-many").Add(float64(len(g.Targets) - i))
 					break
 				}
 				to := j.target(g, t)
@@ -145,7 +145,7 @@ func (s *Scraper) update(found map[string][]*targetgroup.Group, now time.Time) {
 				n++
 				of := services[to.labels.Service]
 				if of == nil && len(services) == maxServices {
-					s.Metrics.Scraped.WithLabelValues("too-many").Inc()
+					s.Metrics.ScrapeAttempts.WithLabelValues("too-many").Inc()
 					continue
 				}
 				if of == nil {
@@ -247,7 +247,7 @@ func (s *Scraper) record(ctx context.Context, t *target) {
 	if ctx.Err() != nil {
 		return
 	}
-	s.Metrics.Scraped.WithLabelValues(outcome).Inc()
+	s.Metrics.ScrapeAttempts.WithLabelValues(outcome).Inc()
 	if err != nil {
 		s.Log.Warn("a target was not recorded", "service", t.labels.Service, "target", t.url.Host, "outcome", outcome, "error", err)
 	}
@@ -284,7 +284,7 @@ func (s *Scraper) take(ctx context.Context, t *target) (outcome string, err erro
 	name := filepath.Join(dir, "x"+record.BundleExt)
 	res, err := record.Save(ctx, t.url.String(), opt, name, "whylate-fleet", nil)
 	if res != nil {
-		s.Metrics.Traced.Add(res.Got.Seconds())
+		s.Metrics.TracedSeconds.Add(res.Got.Seconds())
 	}
 	var why *record.Error
 	switch {

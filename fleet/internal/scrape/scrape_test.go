@@ -113,7 +113,7 @@ func TestTooMany(t *testing.T) {
 		}
 	}
 	s.update(map[string][]*targetgroup.Group{"shop": {{Targets: list}}}, time.Now())
-	if got := testutil.ToFloat64(s.Metrics.Scraped.WithLabelValues("too-many")); len(s.services) != maxServices || got != float64(len(list)-maxServices) {
+	if got := testutil.ToFloat64(s.Metrics.ScrapeAttempts.WithLabelValues("too-many")); len(s.services) != maxServices || got != float64(len(list)-maxServices) {
 		t.Errorf("%d services, %v were left out", len(s.services), got)
 	}
 }
@@ -184,13 +184,13 @@ func (s *Scraper) attempt(t *testing.T, address string) string {
 	outcomes := []string{"taken", "busy", "refused", "failed", "kept-out"}
 	before := make(map[string]float64)
 	for _, o := range outcomes {
-		before[o] = testutil.ToFloat64(s.Metrics.Scraped.WithLabelValues(o))
+		before[o] = testutil.ToFloat64(s.Metrics.ScrapeAttempts.WithLabelValues(o))
 	}
 	for _, to := range s.services["shop"].targets {
 		s.record(t.Context(), to)
 	}
 	for _, o := range outcomes {
-		if testutil.ToFloat64(s.Metrics.Scraped.WithLabelValues(o)) == before[o]+1 {
+		if testutil.ToFloat64(s.Metrics.ScrapeAttempts.WithLabelValues(o)) == before[o]+1 {
 			return o
 		}
 	}

@@ -91,9 +91,9 @@ func later(status int, answer string, after time.Duration, format string, args .
 func (s *Server) ingest(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	id, err := s.take(w, r)
-	s.Metrics.Ingest.Observe(time.Since(begin).Seconds())
+	s.Metrics.IngestSeconds.Observe(time.Since(begin).Seconds())
 	if err == nil {
-		s.Metrics.Received.WithLabelValues("accepted").Inc()
+		s.Metrics.ReceivedRecordings.WithLabelValues("accepted").Inc()
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusAccepted)
 		_ = json.NewEncoder(w).Encode(map[string]string{"id": id})
@@ -114,7 +114,7 @@ func (s *Server) ingest(w http.ResponseWriter, r *http.Request) {
 		no = &refusal{http.StatusServiceUnavailable, "error", "the recording could not be kept; send it again later", 30 * time.Second}
 		s.Log.Error("ingest", "error", err)
 	}
-	s.Metrics.Received.WithLabelValues(no.answer).Inc()
+	s.Metrics.ReceivedRecordings.WithLabelValues(no.answer).Inc()
 	if no.after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(no.after.Seconds()))))
 	}
@@ -198,7 +198,7 @@ func (s *Server) accept(ctx context.Context, service string, body io.Reader, len
 	if err := s.Raw.Save(ctx, f, rec.ID); err != nil {
 		return "", err
 	}
-	s.Metrics.Bytes.Add(float64(rec.Bytes))
+	s.Metrics.ReceivedBytes.Add(float64(rec.Bytes))
 	return rec.ID, s.Store.Add(ctx, rec)
 }
 

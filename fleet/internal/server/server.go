@@ -69,7 +69,7 @@ func (s *Server) Handler() http.Handler {
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.Loopback && !isLoopback(r.Host) {
-			s.Metrics.Denied.WithLabelValues("host").Inc()
+			s.Metrics.DeniedRequests.WithLabelValues("host").Inc()
 			http.Error(w, "this fleet answers on loopback only: ask for localhost or 127.0.0.1", http.StatusForbidden)
 			return
 		}
@@ -107,7 +107,7 @@ func (s *Server) readers(next http.Handler) http.Handler {
 				return
 			}
 			if name == "" {
-				s.Metrics.Denied.WithLabelValues("token").Inc()
+				s.Metrics.DeniedRequests.WithLabelValues("token").Inc()
 				w.Header().Set("WWW-Authenticate", `Basic realm="whylate fleet: the password is a reader's token"`)
 				http.Error(w, "no valid token: make one with whylate-fleet reader NAME", http.StatusUnauthorized)
 				return

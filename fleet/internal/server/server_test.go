@@ -152,12 +152,12 @@ func TestNobodyComesIn(t *testing.T) {
 		{"a bomb in the file", whylate(t, `{}`, 1<<40), nil, 413, "at most", "large"},
 		{"too much", bare + strings.Repeat("x", maxBody), nil, 413, "at most", "large"},
 	} {
-		before := testutil.ToFloat64(s.Metrics.Received.WithLabelValues(c.metric))
+		before := testutil.ToFloat64(s.Metrics.ReceivedRecordings.WithLabelValues(c.metric))
 		w := send(h, c.body, c.header...)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
 			t.Errorf("%s: %d %s, want %d %q", c.what, w.Code, w.Body, c.status, c.says)
 		}
-		if after := testutil.ToFloat64(s.Metrics.Received.WithLabelValues(c.metric)); after != before+1 {
+		if after := testutil.ToFloat64(s.Metrics.ReceivedRecordings.WithLabelValues(c.metric)); after != before+1 {
 			t.Errorf("%s: the metric %q went from %v to %v", c.what, c.metric, before, after)
 		}
 	}
@@ -187,7 +187,7 @@ func TestNobodyComesIn(t *testing.T) {
 				t.Errorf("%+v: %s by another name for this machine: %d", role, path, w.Code)
 			}
 		}
-		if n := testutil.ToFloat64(s.Metrics.Denied.WithLabelValues("host")); n != float64(4*(i+1)) {
+		if n := testutil.ToFloat64(s.Metrics.DeniedRequests.WithLabelValues("host")); n != float64(4*(i+1)) {
 			t.Errorf("%+v: %v were denied", role, n)
 		}
 	}

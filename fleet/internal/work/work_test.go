@@ -27,8 +27,8 @@ import (
 
 // TestMain makes the test's program the verb that the worker starts.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == VerbArg {
-		if err := Limit(); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == VerbArgument {
+		if err := LimitProcess(); err != nil {
 			os.Exit(3)
 		}
 		os.Args = append(os.Args[:1], os.Args[2:]...)
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func worker(t *testing.T) *Worker {
+func newWorker(t *testing.T) *Worker {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := store.Open(t.Context(), filepath.Join(dir, "fleet.db"), "")
@@ -49,13 +49,13 @@ func worker(t *testing.T) *Worker {
 	if err := os.Mkdir(files, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return &Worker{Store: st, Raw: raw.Dir(files), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Number: 1, children: make(chan struct{}, 1)}
+	return &Worker{Store: st, Files: raw.Dir(files), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), MaxChildren: 1, childSlots: make(chan struct{}, 1)}
 }
 
-func add(t *testing.T, w *Worker, id string, body []byte) string {
+func addRecording(t *testing.T, w *Worker, id string, body []byte) string {
 	t.Helper()
 	id += strings.Repeat("0", 32-len(id))
-	if err := os.WriteFile(filepath.Join(string(w.Raw.(raw.Dir)), id), body, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop"}, Received: time.Now(), Bytes: int64(len(body))}); err != nil {
@@ -69,37 +69,37 @@ func TestPoison(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
-	w := worker(t)
-	var good bytes.Buffer
-	if err := trace.Start(&good); err != nil {
+	w := newWorker(t)
+	var goodTrace bytes.Buffer
+	if err := trace.Start(&goodTrace); err != nil {
 		t.Skip("somebody traces the test:", err)
 	}
 	trace.Stop()
-	bad := map[string]string{
-		add(t, w, "a", []byte("go 1.26 trace\x00\x00\x00"+strings.Repeat("\xff", 1000))): "",
-		add(t, w, "b", []byte("PK\x03\x04"+strings.Repeat("x", 1000))):                   "",
-		add(t, w, "c", []byte("hello")):                                                  "",
+	badIDs := map[string]string{
+		addRecording(t, w, "a", []byte("go 1.26 trace\x00\x00\x00"+strings.Repeat("\xff", 1000))): "",
+		addRecording(t, w, "b", []byte("PK\x03\x04"+strings.Repeat("x", 1000))):                   "",
+		addRecording(t, w, "c", []byte("hello")):                                                  "",
 	}
-	fine := add(t, w, "d", good.Bytes())
+	goodID := addRecording(t, w, "d", goodTrace.Bytes())
 	for found := true; found; {
 		var err error
-		if found, err = w.once(t.Context()); err != nil {
+		if found, err = w.explainNext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for id := range bad {
+	for id := range badIDs {
 		r, err := w.Store.Recording(t.Context(), id)
-		if err != nil || r.State != store.Poison || r.Error == "" || !r.Raw || r.Tries != tries {
+		if err != nil || r.State != store.Poison || r.Error == "" || !r.Raw || r.Tries != maxFailures {
 			t.Errorf("%+v %v", r, err)
 		}
 	}
-	if n := testutil.ToFloat64(w.Metrics.Explained.WithLabelValues("poison")); n != float64(len(bad)) {
+	if n := testutil.ToFloat64(w.Metrics.Explanations.WithLabelValues("poison")); n != float64(len(badIDs)) {
 		t.Errorf("%v are poison", n)
 	}
-	if r, err := w.Store.Recording(t.Context(), fine); err != nil || r.State != store.Done {
+	if r, err := w.Store.Recording(t.Context(), goodID); err != nil || r.State != store.Done {
 		t.Errorf("%+v %v", r, err)
 	}
-	f, err := w.Raw.Open(t.Context(), raw.ReportName(fine))
+	f, err := w.Files.Open(t.Context(), raw.ReportName(goodID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestPoison(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rep, err := report.ReadJSON(z); err != nil || rep.Input.Name != fine[:12]+".whylate" {
+	if rep, err := report.ReadJSON(z); err != nil || rep.Input.Name != goodID[:12]+".whylate" {
 		t.Errorf("the report: %v %+v", err, rep)
 	}
 }
@@ -118,31 +118,31 @@ func TestExport(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
-	w := worker(t)
+	w := newWorker(t)
 	var body bytes.Buffer
 	if err := trace.Start(&body); err != nil {
 		t.Skip("somebody traces the test:", err)
 	}
 	trace.Stop()
-	id := add(t, w, "a", body.Bytes())
-	fails, exported := 1, 0
-	w.ExportOnly, w.Export = true, []func(context.Context, string, rows.Labels, *rows.Rows, *report.Report) error{func(_ context.Context, of string, l rows.Labels, r *rows.Rows, _ *report.Report) error {
-		if fails--; fails >= 0 {
+	id := addRecording(t, w, "a", body.Bytes())
+	failuresLeft, exported := 1, 0
+	w.ExportOnly, w.Exports = true, []func(context.Context, string, rows.Labels, *rows.Rows, *report.Report) error{func(_ context.Context, exportedID string, l rows.Labels, r *rows.Rows, _ *report.Report) error {
+		if failuresLeft--; failuresLeft >= 0 {
 			return errors.New("the collector is down")
 		}
-		if exported++; of != id || l.Service != "shop" || r.DurationNS == 0 {
-			t.Error(of, l, r)
+		if exported++; exportedID != id || l.Service != "shop" || r.DurationNS == 0 {
+			t.Error(exportedID, l, r)
 		}
 		return nil
 	}}
-	if _, err := w.once(t.Context()); err == nil {
+	if _, err := w.explainNext(t.Context()); err == nil {
 		t.Error("a failure is no error")
 	}
 	if r, err := w.Store.Recording(t.Context(), id); err != nil || r.State != store.Waiting || r.Tries != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
 	for range 2 {
-		if _, err := w.once(t.Context()); err != nil {
+		if _, err := w.explainNext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := w.Store.Recording(t.Context(), id); err != nil || r.State != store.Done || exported != 1 {
@@ -159,16 +159,16 @@ func TestExport(t *testing.T) {
 
 // TestRetainOnce: files go with their recordings, and those of no recording go when they are old.
 func TestRetainOnce(t *testing.T) {
-	w := worker(t)
-	id := add(t, w, "a", []byte("hello"))
-	dir := string(w.Raw.(raw.Dir))
+	w := newWorker(t)
+	id := addRecording(t, w, "a", []byte("hello"))
+	dir := string(w.Files.(raw.Dir))
 	for _, name := range []string{raw.ReportName(id), "new-123", strings.Repeat("b", 32), raw.ReportName(strings.Repeat("b", 32)), "notes.txt", "new-notes", "new-", strings.Repeat("b", 30)} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	keep := Keep{RawAge: 24 * time.Hour, RawBytes: 1 << 30, Rows: 48 * time.Hour}
-	left := func() (n int) {
+	retention := Retention{FileAge: 24 * time.Hour, FileBytes: 1 << 30, RowAge: 48 * time.Hour}
+	countFiles := func() (n int) {
 		list, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -177,10 +177,10 @@ func TestRetainOnce(t *testing.T) {
 	}
 	for _, c := range []struct {
 		after time.Duration
-		left  int
+		want  int
 	}{{time.Minute, 9}, {2 * time.Hour, 6}, {30 * time.Hour, 6}} { // the recording waits: it stays, and so do four files that are no recording's
-		if err := w.RetainOnce(t.Context(), keep, time.Now().Add(c.after), true); err != nil || left() != c.left {
-			t.Errorf("after %v: %d files, want %d, %v", c.after, left(), c.left, err)
+		if err := w.RetainOnce(t.Context(), retention, time.Now().Add(c.after), true); err != nil || countFiles() != c.want {
+			t.Errorf("after %v: %d files, want %d, %v", c.after, countFiles(), c.want, err)
 		}
 	}
 	r, err := w.Store.Claim(t.Context(), time.Now(), time.Minute)
@@ -190,35 +190,35 @@ func TestRetainOnce(t *testing.T) {
 	if err := w.Store.Fail(t.Context(), r, true, "why"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.RetainOnce(t.Context(), keep, time.Now().Add(30*time.Hour), true); err != nil || left() != 4 {
-		t.Errorf("%d files, %v", left(), err)
+	if err := w.RetainOnce(t.Context(), retention, time.Now().Add(30*time.Hour), true); err != nil || countFiles() != 4 {
+		t.Errorf("%d files, %v", countFiles(), err)
 	}
-	if _, err := w.Raw.Open(t.Context(), id); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := w.Files.Open(t.Context(), id); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }
 
 // TestCheckFiles: recordings of which the store knows none are an error; what no fleet has made, and an orphan among known ones, are not.
 func TestCheckFiles(t *testing.T) {
-	w := worker(t)
-	put := func(name string) {
-		if err := os.WriteFile(filepath.Join(string(w.Raw.(raw.Dir)), name), nil, 0o600); err != nil {
+	w := newWorker(t)
+	createFile := func(name string) {
+		if err := os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"notes.txt", "new-123"} {
-		put(name)
+		createFile(name)
 	}
-	if err := CheckFiles(t.Context(), w.Store, w.Raw); err != nil {
+	if err := CheckFiles(t.Context(), w.Store, w.Files); err != nil {
 		t.Error("without recordings:", err)
 	}
-	put(strings.Repeat("b", 32))
-	put(raw.ReportName(strings.Repeat("b", 32)))
-	if err := CheckFiles(t.Context(), w.Store, w.Raw); err == nil || !strings.Contains(err.Error(), "2 files") || !strings.Contains(err.Error(), "Put their store back") {
+	createFile(strings.Repeat("b", 32))
+	createFile(raw.ReportName(strings.Repeat("b", 32)))
+	if err := CheckFiles(t.Context(), w.Store, w.Files); err == nil || !strings.Contains(err.Error(), "2 files") || !strings.Contains(err.Error(), "Put their store back") {
 		t.Error("an empty store:", err)
 	}
-	add(t, w, "a", nil)
-	if err := CheckFiles(t.Context(), w.Store, w.Raw); err != nil {
+	addRecording(t, w, "a", nil)
+	if err := CheckFiles(t.Context(), w.Store, w.Files); err != nil {
 		t.Error("a store that knows one:", err)
 	}
 }
@@ -228,9 +228,9 @@ func TestFolded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes 20,000 series, and starts a process")
 	}
-	w := worker(t)
-	const each, all = 10_000, 2_000_000
-	for n := 0; n < all; n += each {
+	w := newWorker(t)
+	const groupsPerRecording, totalGroups = 10_000, 2_000_000
+	for n := 0; n < totalGroups; n += groupsPerRecording {
 		id := fmt.Sprintf("%032x", n+1)
 		if err := w.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: fmt.Sprint(n)}, Received: time.Now()}); err != nil {
 			t.Fatal(err)
@@ -239,7 +239,7 @@ func TestFolded(t *testing.T) {
 		if err != nil || r == nil {
 			t.Fatal(r, err)
 		}
-		rep := &report.Report{Groups: make([]report.Group, each)}
+		rep := &report.Report{Groups: make([]report.Group, groupsPerRecording)}
 		for i := range rep.Groups {
 			rep.Groups[i] = report.Group{Name: fmt.Sprint("g", n+i), Count: 1, TotalNS: 10, Histogram: [][2]int64{{10, 1}}}
 		}
@@ -251,7 +251,7 @@ func TestFolded(t *testing.T) {
 	if err := w.Store.EachSum(t.Context(), func(group, cause string, _, n, _ int64) {
 		groups[group] = true
 		requests += n
-	}); err != nil || len(groups) > store.MaxSeries || requests != all {
+	}); err != nil || len(groups) > store.MaxSeries || requests != totalGroups {
 		t.Errorf("%d groups, %d requests, %v", len(groups), requests, err)
 	}
 	var body bytes.Buffer
@@ -260,13 +260,13 @@ func TestFolded(t *testing.T) {
 	}
 	trace.Stop()
 	id := strings.Repeat("f", 32)
-	if err := os.WriteFile(filepath.Join(string(w.Raw.(raw.Dir)), id), body.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(string(w.Files.(raw.Dir)), id), body.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Pod: "new"}, Received: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.once(t.Context()); err != nil || testutil.ToFloat64(w.Metrics.Folded) != 1 {
-		t.Errorf("%v folded, %v", testutil.ToFloat64(w.Metrics.Folded), err)
+	if _, err := w.explainNext(t.Context()); err != nil || testutil.ToFloat64(w.Metrics.FoldedRecordings) != 1 {
+		t.Errorf("%v folded, %v", testutil.ToFloat64(w.Metrics.FoldedRecordings), err)
 	}
 }
