@@ -108,7 +108,7 @@ func serveShop(dir string) error {
 	svc := service.Start(service.Options{
 		Logger: slog.New(slog.DiscardHandler),
 		Tune:   &tune.Options{Procs: tune.ModeOff, Memory: tune.ModeOff, GC: tune.ModeOff},
-		Flight: &flight.Options{Dir: dir, Least: shopLeast, MinAge: 5 * time.Second, Gap: shopGap, PerHour: -1, PerDay: -1},
+		Flight: &flight.Options{Dir: dir, MinUnusual: shopLeast, MinAge: 5 * time.Second, Gap: shopGap, PerHour: -1, PerDay: -1},
 	})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /order", s.order)

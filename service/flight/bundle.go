@@ -22,8 +22,8 @@ const (
 	bundleMeta   = "meta.json"
 )
 
-// meta is meta.json. Only recordings of this package have Flight.
-type meta struct {
+// recordingMeta is meta.json. Only recordings of this package have Flight.
+type recordingMeta struct {
 	Schema       string     `json:"schema"`
 	URL          string     `json:"url"`
 	Start        time.Time  `json:"start"`
@@ -33,18 +33,18 @@ type meta struct {
 	Truncated    bool       `json:"truncated"`
 	TraceVersion string     `json:"trace_version,omitempty"`
 	Go           string     `json:"go,omitempty"`
-	Host         *facts     `json:"host,omitempty"`
+	Host         *hostFacts `json:"host,omitempty"`
 	Flight       flightMeta `json:"flight"`
 }
 
 type flightMeta struct {
 	Reason Trigger `json:"reason"`
-	// Also names at most seven other triggers that the recording holds: the longest of
+	// OtherTriggers names at most seven other triggers that the recording holds: the longest of
 	// each kind and route. Held counts all triggers by kind.
-	Also []Trigger       `json:"also,omitempty"`
-	Held map[Kind]uint64 `json:"held,omitempty"`
-	// Missed counts the triggers since the recording before that no recording holds.
-	Missed map[Kind]uint64 `json:"missed,omitempty"`
+	OtherTriggers []Trigger       `json:"also,omitempty"`
+	HeldCounts    map[Kind]uint64 `json:"held,omitempty"`
+	// MissedCounts counts the triggers since the recording before that no recording holds.
+	MissedCounts map[Kind]uint64 `json:"missed,omitempty"`
 	// Service identifies the process, see describe.
 	Service map[string]string `json:"service"`
 	// SnapshotNS is how long the runtime took to write the trace.
@@ -52,13 +52,13 @@ type flightMeta struct {
 }
 
 // writeBundle writes a recording. trace writes its trace; m is completed from that.
-func writeBundle(w io.Writer, m *meta, trace func(io.Writer) error) error {
+func writeBundle(w io.Writer, m *recordingMeta, trace func(io.Writer) error) error {
 	z := zip.NewWriter(w)
 	e, err := z.CreateHeader(&zip.FileHeader{Name: bundleTrace, Method: zip.Store, Modified: m.Start})
 	if err != nil {
 		return err
 	}
-	head := &header{w: e}
+	head := &headerWriter{w: e}
 	began := time.Now()
 	if err := trace(head); err != nil {
 		return err
@@ -79,39 +79,39 @@ func writeBundle(w io.Writer, m *meta, trace func(io.Writer) error) error {
 	return z.Close()
 }
 
-// header keeps a trace's first bytes: "go 1.26 trace".
-type header struct {
-	w    io.Writer
-	head []byte
+// headerWriter keeps a trace's first bytes: "go 1.26 trace".
+type headerWriter struct {
+	w      io.Writer
+	header []byte
 }
 
-func (h *header) Write(p []byte) (int, error) {
-	if n := tracebatch.HeaderLen - len(h.head); n > 0 {
-		h.head = append(h.head, p[:min(n, len(p))]...)
+func (h *headerWriter) Write(p []byte) (int, error) {
+	if n := tracebatch.HeaderLen - len(h.header); n > 0 {
+		h.header = append(h.header, p[:min(n, len(p))]...)
 	}
 	return h.w.Write(p)
 }
 
-func (h *header) version() string {
-	if len(h.head) < tracebatch.HeaderLen {
+func (h *headerWriter) version() string {
+	if len(h.header) < tracebatch.HeaderLen {
 		return ""
 	}
-	for i, c := range h.head {
+	for i, c := range h.header {
 		if c == 0 || i >= 4 && c == ' ' {
-			return string(h.head[:i])
+			return string(h.header[:i])
 		}
 	}
 	return ""
 }
 
-// describe returns what identifies this process: its build information,
+// describeService returns what identifies this process: its build information,
 // OpenTelemetry's resource variables, and Kubernetes' downward API under its usual
 // names.
-func describe(env func(string) string) map[string]string {
-	out := map[string]string{"go": runtime.Version(), "gomaxprocs": strconv.Itoa(runtime.GOMAXPROCS(0)), "pid": strconv.Itoa(os.Getpid())}
+func describeService(env func(string) string) map[string]string {
+	identity := map[string]string{"go": runtime.Version(), "gomaxprocs": strconv.Itoa(runtime.GOMAXPROCS(0)), "pid": strconv.Itoa(os.Getpid())}
 	put := func(key, value string) {
 		if value != "" {
-			out[key] = clip(value)
+			identity[key] = clip(value)
 		}
 	}
 	if b, ok := debug.ReadBuildInfo(); ok {
@@ -137,15 +137,15 @@ func describe(env func(string) string) map[string]string {
 	}
 	put("service.name", env("OTEL_SERVICE_NAME"))
 	for _, v := range [][2]string{{"k8s.pod.name", "POD_NAME"}, {"k8s.node.name", "NODE_NAME"}, {"k8s.namespace.name", "POD_NAMESPACE"}} {
-		if out[v[0]] == "" {
+		if identity[v[0]] == "" {
 			put(v[0], env(v[1]))
 		}
 	}
-	if out["host.name"] == "" {
+	if identity["host.name"] == "" {
 		name, _ := os.Hostname()
 		put("host.name", name)
 	}
-	return out
+	return identity
 }
 
 // clip bounds texts that the program does not choose itself.

@@ -236,7 +236,7 @@ func TestCostByTurns(t *testing.T) {
 					}
 					r := must.Have(Start(opts))(t)
 					// Its one recording is in neither.
-					r.ended(mark.Ended{Name: "first", Took: 2 * time.Hour})
+					r.requestEnded(mark.Ended{Name: "first", Took: 2 * time.Hour})
 					until(t, "the storm's recording", func() bool { return r.State().Kept == 1 })
 					stop = func() {
 						if s := r.State(); mode == storm && s.Kept != 1 {
@@ -294,7 +294,7 @@ func BenchmarkTrigger(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
-			r.ended(mark.Ended{Name: "GET /", Status: "2xx", Took: time.Second})
+			r.requestEnded(mark.Ended{Name: "GET /", Status: "2xx", Took: time.Second})
 		}
 	})
 }

@@ -21,8 +21,8 @@ const (
 	partInfix  = ".part-"
 )
 
-func fileName(at time.Time, kind Kind, pid, n int) string {
-	return fmt.Sprintf("%s%s-%s-%d-%d%s", namePrefix, at.UTC().Format("20060102T150405.000"), kind, pid, n, nameSuffix)
+func fileName(end time.Time, kind Kind, pid, n int) string {
+	return fmt.Sprintf("%s%s-%s-%d-%d%s", namePrefix, end.UTC().Format("20060102T150405.000"), kind, pid, n, nameSuffix)
 }
 
 // kindOf returns the kind of trigger in a recording's name; "" if it is none.
@@ -39,24 +39,24 @@ func kindOf(name string) Kind {
 }
 
 // A file is a recording in the directory.
-type file struct {
-	name string
-	size int64
-	mod  time.Time
+type recordingFile struct {
+	name    string
+	size    int64
+	modTime time.Time
 }
 
-// surplus returns the files to delete so that the rest take no more than budget bytes: the
+// selectSurplus returns the files to delete so that the rest take no more than budget bytes: the
 // oldest first, but the newest of each kind stays. latest is the newest even if other files
 // have later times: those were written before the clock was set back.
-func surplus(files []file, budget int64, latest string) []file {
+func selectSurplus(files []recordingFile, budget int64, latest string) []recordingFile {
 	files = slices.Clone(files)
-	now := time.Time{}
-	if i := slices.IndexFunc(files, func(f file) bool { return f.name == latest }); i >= 0 {
-		now = files[i].mod
+	latestTime := time.Time{}
+	if i := slices.IndexFunc(files, func(f recordingFile) bool { return f.name == latest }); i >= 0 {
+		latestTime = files[i].modTime
 	}
-	later := func(f file) int { return btoi(!now.IsZero() && f.mod.After(now)) }
-	slices.SortFunc(files, func(a, b file) int {
-		return cmp.Or(cmp.Compare(btoi(a.name == latest), btoi(b.name == latest)), cmp.Compare(later(b), later(a)), a.mod.Compare(b.mod), cmp.Compare(a.name, b.name))
+	futureRank := func(f recordingFile) int { return btoi(!latestTime.IsZero() && f.modTime.After(latestTime)) }
+	slices.SortFunc(files, func(a, b recordingFile) int {
+		return cmp.Or(cmp.Compare(btoi(a.name == latest), btoi(b.name == latest)), cmp.Compare(futureRank(b), futureRank(a)), a.modTime.Compare(b.modTime), cmp.Compare(a.name, b.name))
 	})
 	total := int64(0)
 	newest := make(map[Kind]string)
@@ -64,17 +64,17 @@ func surplus(files []file, budget int64, latest string) []file {
 		total += f.size
 		newest[kindOf(f.name)] = f.name
 	}
-	var out []file
+	var deleted []recordingFile
 	for _, f := range files {
 		if total <= budget {
 			break
 		}
 		if newest[kindOf(f.name)] != f.name {
-			out = append(out, f)
+			deleted = append(deleted, f)
 			total -= f.size
 		}
 	}
-	return out
+	return deleted
 }
 
 func btoi(b bool) int {
@@ -84,72 +84,72 @@ func btoi(b bool) int {
 	return 0
 }
 
-func list(dir string) ([]file, error) {
+func listRecordings(dir string) ([]recordingFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	var out []file
+	var recordings []recordingFile
 	for _, e := range entries {
 		if kindOf(e.Name()) == "" {
 			continue
 		}
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
-			out = append(out, file{e.Name(), info.Size(), info.ModTime()})
+			recordings = append(recordings, recordingFile{e.Name(), info.Size(), info.ModTime()})
 		}
 	}
-	return out, nil
+	return recordings, nil
 }
 
-// tidy keeps the directory within its budget and returns the size of its files. latest is
+// enforceBudget keeps the directory within its budget and returns the size of its files. latest is
 // the file written last, if any. Another process may tidy the directory at the same time.
-func tidy(dir string, budget int64, latest string) (kept int64, err error) {
-	files, err := list(dir)
+func enforceBudget(dir string, budget int64, latest string) (remaining int64, err error) {
+	files, err := listRecordings(dir)
 	if err != nil {
 		return 0, err
 	}
 	for _, f := range files {
-		kept += f.size
+		remaining += f.size
 	}
-	for _, f := range surplus(files, budget, latest) {
+	for _, f := range selectSurplus(files, budget, latest) {
 		if err := os.Remove(filepath.Join(dir, f.name)); err != nil && !os.IsNotExist(err) {
-			return kept, err
+			return remaining, err
 		}
-		kept -= f.size
+		remaining -= f.size
 	}
-	return kept, nil
+	return remaining, nil
 }
 
-// loaded is about when this process started. Where files cannot be locked, it separates a
+// processStart is about when this process started. Where files cannot be locked, it separates a
 // part file of an earlier process with the same pid, which is 1 in every container.
-var loaded = time.Now()
+var processStart = time.Now()
 
 // makeRoom deletes half of the directory's recordings by size, as tidy does, and reports
 // whether it deleted any.
 func makeRoom(dir string) bool {
-	all, err := tidy(dir, math.MaxInt64, "")
+	before, err := enforceBudget(dir, math.MaxInt64, "")
 	if err != nil {
 		return false
 	}
-	left, _ := tidy(dir, all/2, "")
-	return left < all
+	remaining, _ := enforceBudget(dir, before/2, "")
+	return remaining < before
 }
 
 // removeParts deletes part files that a killed process left. A writer holds the lock of its
 // file. Where files cannot be locked, a part of this process or of one that is alive stays
 // until it is old.
-func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
-	const old = 10 * time.Minute
+func removeParts(dir string, pid int, processExists func(pid int) bool, now time.Time) {
+	const maxPartAge = 10 * time.Minute
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		name, by, ok := strings.Cut(e.Name(), partInfix)
+		name, pidText, ok := strings.Cut(e.Name(), partInfix)
 		if !ok || kindOf(name) == "" {
 			continue
 		}
-		writer, err := strconv.Atoi(by)
+		writer, err := strconv.Atoi(pidText)
 		if err != nil {
 			continue
 		}
@@ -157,13 +157,13 @@ func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
 		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		left := filepath.Join(dir, e.Name())
-		f, gone, known := claim(left)
-		if !known {
-			gone = writer == pid && info.ModTime().Before(loaded) || writer != pid && !alive(writer) || now.Sub(info.ModTime()) > old
+		partPath := filepath.Join(dir, e.Name())
+		f, abandoned, lockable := tryLockFile(partPath)
+		if !lockable {
+			abandoned = writer == pid && info.ModTime().Before(processStart) || writer != pid && !processExists(writer) || now.Sub(info.ModTime()) > maxPartAge
 		}
-		if gone {
-			_ = os.Remove(left) // the next start tries again
+		if abandoned {
+			_ = os.Remove(partPath) // the next start tries again
 		}
 		if f != nil {
 			_ = f.Close() // last: who makes a file of this name meanwhile sees that it is another
@@ -171,21 +171,21 @@ func removeParts(dir string, pid int, alive func(pid int) bool, now time.Time) {
 	}
 }
 
-// claim takes the lock of a file that another process may be writing.
-func claim(name string) (f *os.File, mine, known bool) {
+// tryLockFile takes the lock of a file that another process may be writing.
+func tryLockFile(name string) (f *os.File, locked, lockable bool) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		return nil, false, false
 	}
-	if mine, known = lock(f); !known {
+	if locked, lockable = tryLock(f); !lockable {
 		_ = f.Close() // what is open cannot be removed on every system
 		return nil, false, false
 	}
-	return f, mine, known
+	return f, locked, lockable
 }
 
-// alive reports whether a process exists. Without /proc it returns true.
-func alive(pid int) bool {
+// processExists reports whether a process exists. Without /proc it returns true.
+func processExists(pid int) bool {
 	if _, err := os.Stat("/proc/self"); err != nil {
 		return true
 	}
@@ -193,11 +193,11 @@ func alive(pid int) bool {
 	return !os.IsNotExist(err)
 }
 
-// atomically writes a file under another name and renames it when it is whole.
+// writeAtomically writes a file under another name and renames it when it is whole.
 // Nothing of it is left if that fails.
-func atomically(dir, name string, pid int, write func(*os.File) error) error {
-	part := filepath.Join(dir, name+partInfix+strconv.Itoa(pid))
-	f, err := create(part)
+func writeAtomically(dir, name string, pid int, write func(*os.File) error) error {
+	partPath := filepath.Join(dir, name+partInfix+strconv.Itoa(pid))
+	f, err := createLocked(partPath)
 	if err != nil {
 		return err
 	}
@@ -209,29 +209,29 @@ func atomically(dir, name string, pid int, write func(*os.File) error) error {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(part, filepath.Join(dir, name))
+		err = os.Rename(partPath, filepath.Join(dir, name))
 	}
 	if err != nil {
-		_ = os.Remove(part)
+		_ = os.Remove(partPath)
 	}
 	return err
 }
 
-// create makes a file and holds its lock. A process that starts may take a file
+// createLocked makes a file and holds its lock. A process that starts may take a file
 // between the two for one that was left, and remove it.
-func create(name string) (*os.File, error) {
+func createLocked(name string) (*os.File, error) {
 	for tries := 0; ; tries++ {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fs.FileMode(0o600))
 		if err != nil {
 			return nil, err
 		}
-		mine, known := lock(f)
-		if !known {
+		locked, lockable := tryLock(f)
+		if !lockable {
 			return f, nil
 		}
-		a, errA := f.Stat()
-		b, errB := os.Stat(name)
-		if mine && errA == nil && errB == nil && os.SameFile(a, b) {
+		opened, errA := f.Stat()
+		current, errB := os.Stat(name)
+		if locked && errA == nil && errB == nil && os.SameFile(opened, current) {
 			return f, nil
 		}
 		_ = f.Close()

@@ -100,7 +100,7 @@ func TestNoMoreFiles(t *testing.T) {
 			fill()
 			must.Do(t, capture())
 		}
-		files, err := list(dir)
+		files, err := listRecordings(dir)
 		if err != nil || len(files) != 2 {
 			t.Fatalf("%d recordings are left, %v", len(files), err)
 		}
@@ -116,7 +116,7 @@ func TestNoMoreFiles(t *testing.T) {
 		if s := r.State(); s.Failed != 1 || !strings.Contains(s.LastError, "no space") || !s.Recording {
 			t.Errorf("where others have all files the state is %+v", s)
 		}
-		if files, _ := list(dir); len(files) == 0 {
+		if files, _ := listRecordings(dir); len(files) == 0 {
 			t.Error("the newest recording is gone")
 		}
 		must.Do(t, os.RemoveAll(dir))
@@ -156,8 +156,8 @@ func TestReadOnlyDisk(t *testing.T) {
 			t.Errorf("the state is %+v", s)
 		}
 		var b bytes.Buffer
-		a := &asked{trigger: Trigger{Kind: KindAsked}, to: &b, done: make(chan struct{})}
-		if _, err := r.request(t.Context(), a); err != nil || a.err != nil || b.Len() == 0 {
+		a := &captureRequest{trigger: Trigger{Kind: KindAsked}, dst: &b, done: make(chan struct{})}
+		if _, err := r.requestCapture(t.Context(), a); err != nil || a.err != nil || b.Len() == 0 {
 			t.Errorf("a snapshot by GET: %v, %v", err, a.err)
 		}
 		readOnly(false)
@@ -191,7 +191,7 @@ func TestReadOnlySpool(t *testing.T) {
 		for range 4 {
 			pass(up)
 		}
-		if s := up.current(); requests != 2 || s.Sent != 1 || s.Refused != 1 || s.Failed != 0 || s.Waiting != 0 || !strings.Contains(s.LastError, "read-only") || !slices.Equal(names(t, dir), []string{name, refusedOne}) {
+		if s := up.currentState(); requests != 2 || s.Sent != 1 || s.Refused != 1 || s.Failed != 0 || s.Waiting != 0 || !strings.Contains(s.LastError, "read-only") || !slices.Equal(names(t, dir), []string{name, refusedOne}) {
 			t.Errorf("%d requests, the state is %+v, there are %q", requests, s, names(t, dir))
 		}
 		readOnly(false)
@@ -226,7 +226,7 @@ func onSmallDisk(t *testing.T, dir string) {
 		last = name
 	}
 	parts()
-	if files, err := list(dir); err != nil || len(files) == 0 || r.State().Failed != 0 {
+	if files, err := listRecordings(dir); err != nil || len(files) == 0 || r.State().Failed != 0 {
 		t.Errorf("%d files, %v, %+v", len(files), err, r.State())
 	}
 	if data, err := os.ReadFile(filepath.Join(dir, last)); err != nil || len(entries(t, data)) != 2 {
@@ -258,7 +258,7 @@ func onSmallDisk(t *testing.T, dir string) {
 		t.Errorf("on a full disk the state is %+v", s)
 	}
 	parts()
-	if files, _ := list(dir); len(files) == 0 {
+	if files, _ := listRecordings(dir); len(files) == 0 {
 		t.Error("the newest recording is gone")
 	}
 	must.Do(t, os.Remove(filepath.Join(dir, "other")))

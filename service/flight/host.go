@@ -22,46 +22,46 @@ const (
 	hostStart  = "whylate.host/1 start"
 	hostSample = "whylate.host/1 sample"
 
-	hostEvery  = 50 * time.Millisecond
-	startEvery = 20 // samples: the trace forgets what is old
+	sampleInterval  = 50 * time.Millisecond
+	samplesPerStart = 20 // samples: the trace forgets what is old
 
-	// ownBudget is the share of the CPUs that samples may take by their thread's clock. It
+	// samplingBudget is the share of the CPUs that samples may take by their thread's clock. It
 	// is half of what they may cost, since waking up costs about as much again. A process
 	// with many threads is sampled less often. guessedSample is a sample's CPU time if the
 	// thread's clock cannot be read.
-	ownBudget     = 0.0015
-	hostSeldom    = 2 * time.Second
-	guessedSample = 100 * time.Microsecond
+	samplingBudget    = 0.0015
+	maxSampleInterval = 2 * time.Second
+	guessedSample     = 100 * time.Microsecond
 
 	// A process that used, or waited for, less than idleShare of a CPU since the last sample
-	// is sampled every idleEvery: waking up costs more than all its own work.
-	idleShare = 0.01
-	idleEvery = 200 * time.Millisecond
+	// is sampled every idleSampleInterval: waking up costs more than all its own work.
+	idleShare          = 0.01
+	idleSampleInterval = 200 * time.Millisecond
 
 	openThreads = 64 // files of threads that stay open
 )
 
 // A pace decides when the next sample is taken.
-type pace struct{ mean time.Duration }
+type samplingPace struct{ meanCost time.Duration }
 
-// next returns the time to the next sample, given what the last one cost.
-func (p *pace) next(cost time.Duration, procs int, idle bool) time.Duration {
-	p.mean = cmp.Or(p.mean, cost)
-	p.mean += (cost - p.mean) / 8
-	every := hostEvery
+// nextInterval returns the time to the next sample, given what the last one cost.
+func (p *samplingPace) nextInterval(cost time.Duration, procs int, idle bool) time.Duration {
+	p.meanCost = cmp.Or(p.meanCost, cost)
+	p.meanCost += (cost - p.meanCost) / 8
+	interval := sampleInterval
 	if idle {
-		every = idleEvery
+		interval = idleSampleInterval
 	}
-	return min(max(every, time.Duration(float64(p.mean)/(ownBudget*float64(max(procs, 1))))), hostSeldom)
+	return min(max(interval, time.Duration(float64(p.meanCost)/(samplingBudget*float64(max(procs, 1))))), maxSampleInterval)
 }
 
-// cost is the share of the CPUs that samples take at an interval.
-func (p *pace) cost(interval time.Duration, procs int) float64 {
-	return p.mean.Seconds() / interval.Seconds() / float64(max(procs, 1))
+// cpuShare is the share of the CPUs that samples take at an interval.
+func (p *samplingPace) cpuShare(interval time.Duration, procs int) float64 {
+	return p.meanCost.Seconds() / interval.Seconds() / float64(max(procs, 1))
 }
 
-// facts are what bounds the process, with the names of docs/bundle.md.
-type facts struct {
+// hostFacts are what bounds the process, with the names of docs/bundle.md.
+type hostFacts struct {
 	PID         int     `json:"pid"`
 	OS          string  `json:"os"`
 	Arch        string  `json:"arch"`
@@ -81,11 +81,11 @@ type facts struct {
 	Go          string  `json:"go,omitempty"`
 }
 
-// hide removes what package redact removes from the same facts in a trace: process ids and names of control groups.
-func (f *facts) hide() { f.PID, f.QuotaFrom, f.MemoryFrom, f.Group = 0, "", "", "" }
+// hideIdentity removes what package redact removes from the same facts in a trace: process ids and names of control groups.
+func (f *hostFacts) hideIdentity() { f.PID, f.QuotaFrom, f.MemoryFrom, f.Group = 0, "", "", "" }
 
-func readFacts() *facts {
-	f := &facts{
+func readHostFacts() *hostFacts {
+	f := &hostFacts{
 		PID: os.Getpid(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version(),
 		GOMAXPROCS: os.Getenv("GOMAXPROCS"), GOGC: os.Getenv("GOGC"), GOMEMLIMIT: os.Getenv("GOMEMLIMIT"),
 	}
@@ -112,75 +112,75 @@ func readFacts() *facts {
 
 // hostLine is a line of host.jsonl.
 type hostLine struct {
-	Kind       string `json:"kind"`
-	Schema     string `json:"schema,omitempty"`
-	PID        int    `json:"pid,omitempty"`
-	IntervalNS int64  `json:"interval_ns,omitempty"`
-	Facts      *facts `json:"facts,omitempty"`
+	Kind       string     `json:"kind"`
+	Schema     string     `json:"schema,omitempty"`
+	PID        int        `json:"pid,omitempty"`
+	IntervalNS int64      `json:"interval_ns,omitempty"`
+	Facts      *hostFacts `json:"facts,omitempty"`
 }
 
-// logHost writes the kernel's counters into the trace.
-func (r *Recorder) logHost() {
-	defer r.done.Done()
+// runHostLog writes the kernel's counters into the trace.
+func (r *Recorder) runHostLog() {
+	defer r.goroutines.Done()
 	r.noteError(r.guard.Do("flight: logging the kernel's counters", r.logCounters))
 }
 
 func (r *Recorder) logCounters() {
-	h := newHostLogger(r.facts)
-	if h == nil {
+	logger := newHostLogger(r.hostFacts)
+	if logger == nil {
 		return
 	}
-	defer h.close()
-	var pace pace
-	for wait := hostEvery; sleep(r.ctx, wait); {
+	defer logger.close()
+	var pace samplingPace
+	for wait := sampleInterval; sleep(r.ctx, wait); {
 		// cputime.Thread reads the clock of the thread that calls it.
 		runtime.LockOSThread()
-		before, known := cputime.Thread()
-		h.log()
+		before, clockRead := cputime.Thread()
+		logger.logSample()
 		after, _ := cputime.Thread()
 		runtime.UnlockOSThread()
-		if !known {
+		if !clockRead {
 			before, after = 0, guessedSample
 		}
 		procs := runtime.GOMAXPROCS(0)
-		wait = pace.next(after-before, procs, h.idle)
-		r.ownCost.Store(math.Float64bits(pace.cost(wait, procs)))
+		wait = pace.nextInterval(after-before, procs, logger.idle)
+		r.ownCost.Store(math.Float64bits(pace.cpuShare(wait, procs)))
 	}
 }
 
 // A hostLogger writes samples while a trace is recorded. It reuses its buffers.
 type hostLogger struct {
-	cpu     *cgroup.Sampler
-	threads *schedstat.Reader
-	start   string
-	text    []byte
-	n       int
-	at      time.Time     // of the last sample
-	wanted  time.Duration // that threads ran, or wanted to, until then
-	idle    bool
+	cpu          *cgroup.Sampler
+	threads      *schedstat.Reader
+	startLine    string
+	buffer       []byte
+	samples      int
+	lastSample   time.Time     // of the last sample
+	runnableTime time.Duration // that threads ran, or wanted to, until then
+	idle         bool
 }
 
-func newHostLogger(f *facts) *hostLogger {
+func newHostLogger(f *hostFacts) *hostLogger {
 	cpu, _ := cgroup.NewSampler(cgroup.Options{}) // nil where there is no cgroup to read
-	return hostLoggerOf(f, cpu, schedstat.New(openThreads))
+	return newHostLoggerFrom(f, cpu, schedstat.New(openThreads))
 }
 
-// hostLoggerOf logs what there is of the two, nil if there is none.
-func hostLoggerOf(f *facts, cpu *cgroup.Sampler, threads *schedstat.Reader) *hostLogger {
+// newHostLoggerFrom logs what there is of the two, nil if there is none.
+func newHostLoggerFrom(f *hostFacts, cpu *cgroup.Sampler, threads *schedstat.Reader) *hostLogger {
 	h := &hostLogger{cpu: cpu, threads: threads}
 	if h.cpu == nil && h.threads == nil {
 		return nil
 	}
-	line := hostLine{Kind: "start", Schema: "whylate.host/v1", PID: f.PID, IntervalNS: int64(hostEvery), Facts: f}
+	line := hostLine{Kind: "start", Schema: "whylate.host/v1", PID: f.PID, IntervalNS: int64(sampleInterval), Facts: f}
 	text, err := json.Marshal(line)
 	if len(text) > 1000 { // a message of the trace is cut at 1024
-		line.Facts = &facts{PID: f.PID, OS: f.OS, Arch: f.Arch, CPUs: f.CPUs, Parallelism: f.Parallelism, QuotaCPUs: f.QuotaCPUs, PeriodNS: f.PeriodNS}
+		line.Facts = &hostFacts{PID: f.PID, OS: f.OS, Arch: f.Arch, CPUs: f.CPUs, Parallelism: f.Parallelism, QuotaCPUs: f.QuotaCPUs, PeriodNS: f.PeriodNS}
 		text, err = json.Marshal(line)
 	}
 	if err != nil {
 		return nil
 	}
-	h.start = string(text)
+	h.startLine = string(text)
 	return h
 }
 
@@ -194,48 +194,48 @@ func (h *hostLogger) close() {
 	h.threads.Close()
 }
 
-// log writes one sample.
-func (h *hostLogger) log() {
+// logSample writes one sample.
+func (h *hostLogger) logSample() {
 	if !trace.IsEnabled() {
 		return
 	}
-	if h.n%startEvery == 0 {
-		trace.Log(context.Background(), hostStart, h.start)
+	if h.samples%samplesPerStart == 0 {
+		trace.Log(context.Background(), hostStart, h.startLine)
 	}
-	h.n++
-	b := append(h.text[:0], `{"kind":"sample"`...)
+	h.samples++
+	line := append(h.buffer[:0], `{"kind":"sample"`...)
 	field := func(name string, v int64) {
-		b = append(append(append(b, ',', '"'), name...), '"', ':')
-		b = strconv.AppendInt(b, v, 10)
+		line = append(append(append(line, ',', '"'), name...), '"', ':')
+		line = strconv.AppendInt(line, v, 10)
 	}
-	var st cgroup.Stat
-	if h.cpu != nil && h.cpu.Sample(&st) == nil {
-		if st.Has&cgroup.HasUsage != 0 {
-			field("usage_ns", int64(st.Usage))
+	var stat cgroup.Stat
+	if h.cpu != nil && h.cpu.Sample(&stat) == nil {
+		if stat.Has&cgroup.HasUsage != 0 {
+			field("usage_ns", int64(stat.Usage))
 		}
-		if st.Has&cgroup.HasBandwidth != 0 {
-			field("periods", st.Periods)
-			field("throttled_periods", st.ThrottledPeriods)
-			field("throttled_ns", int64(st.Throttled))
+		if stat.Has&cgroup.HasBandwidth != 0 {
+			field("periods", stat.Periods)
+			field("throttled_periods", stat.ThrottledPeriods)
+			field("throttled_ns", int64(stat.Throttled))
 		}
-		if st.Has&cgroup.HasLocal != 0 {
-			field("local_ns", int64(st.Local))
+		if stat.Has&cgroup.HasLocal != 0 {
+			field("local_ns", int64(stat.Local))
 		}
-		if st.Has&cgroup.HasAncestors != 0 {
-			field("ancestor_throttled_periods", st.AncestorThrottledPeriods)
-			field("ancestor_throttled_ns", int64(st.AncestorThrottled))
-			b = append(b, `,"ancestors_complete":true`...)
+		if stat.Has&cgroup.HasAncestors != 0 {
+			field("ancestor_throttled_periods", stat.AncestorThrottledPeriods)
+			field("ancestor_throttled_ns", int64(stat.AncestorThrottled))
+			line = append(line, `,"ancestors_complete":true`...)
 		}
 	}
 	h.idle = false
 	if run, delay, n, ok := h.threads.Read(); ok {
 		now := time.Now()
-		h.idle = h.wanted > 0 && float64(run+delay-h.wanted) < idleShare*float64(now.Sub(h.at))
-		h.wanted, h.at = run+delay, now
+		h.idle = h.runnableTime > 0 && float64(run+delay-h.runnableTime) < idleShare*float64(now.Sub(h.lastSample))
+		h.runnableTime, h.lastSample = run+delay, now
 		field("run_ns", int64(run))
 		field("run_delay_ns", int64(delay))
 		field("threads", int64(n))
 	}
-	h.text = append(b, '}')
-	trace.Log(context.Background(), hostSample, string(h.text))
+	h.buffer = append(line, '}')
+	trace.Log(context.Background(), hostSample, string(h.buffer))
 }

@@ -21,10 +21,10 @@ func TestHostLogger(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if h := hostLoggerOf(&facts{}, nil, nil); h != nil {
+	if h := newHostLoggerFrom(&hostFacts{}, nil, nil); h != nil {
 		t.Error("there is a logger of nothing")
 	}
-	for what, h := range map[string]*hostLogger{"threads": hostLoggerOf(&facts{}, nil, schedstat.New(openThreads)), "cgroup": hostLoggerOf(&facts{}, cpu, nil)} {
+	for what, h := range map[string]*hostLogger{"threads": newHostLoggerFrom(&hostFacts{}, nil, schedstat.New(openThreads)), "cgroup": newHostLoggerFrom(&hostFacts{}, cpu, nil)} {
 		if h == nil {
 			if what == "threads" && schedstat.New(openThreads) == nil {
 				continue // no /proc here
@@ -34,7 +34,7 @@ func TestHostLogger(t *testing.T) {
 		}
 		var b bytes.Buffer
 		must.Do(t, trace.Start(&b))
-		h.log()
+		h.logSample()
 		trace.Stop()
 		h.close()
 		text := b.String()

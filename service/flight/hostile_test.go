@@ -153,7 +153,7 @@ func TestBrokenRing(t *testing.T) {
 		}
 		until(t, "the end", func() bool { return r.ctx.Err() != nil })
 	}
-	r.ended(mark.Ended{Name: "GET /", Took: time.Hour})
+	r.requestEnded(mark.Ended{Name: "GET /", Took: time.Hour})
 	r.Stop()
 	if s := r.State(); s.Kept != 2 || s.Failed != 1 || !strings.Contains(s.LastError, "panicked") {
 		t.Errorf("the state is %+v", s)
@@ -259,20 +259,20 @@ func TestHostileNames(t *testing.T) {
 	})
 	until(t, "a recording", func() bool { return r.State().Kept > 0 })
 	routes := 0
-	r.routes.each(func(*route) { routes++ })
+	r.routes.visit(func(*route) { routes++ })
 	if routes > maxRoutes {
 		t.Errorf("%d routes are followed", routes)
 	}
 	data := must.Have(os.ReadFile(filepath.Join(dir, r.State().Last)))(t)
 	parts := entries(t, data)
-	var m meta
+	var m recordingMeta
 	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
 	for _, bad := range []string{"\x1b[31m", "\u009b", `\u001b`, `\u009b`, `\u0000`} {
 		if bytes.Contains(parts["meta.json"], []byte(bad)) || bad != "\x1b[31m" && bytes.Contains(parts["trace"], []byte("/"+bad)) {
 			t.Errorf("%q is in it", bad)
 		}
 	}
-	named := append([]Trigger{m.Flight.Reason}, m.Flight.Also...)
+	named := append([]Trigger{m.Flight.Reason}, m.Flight.OtherTriggers...)
 	i := slices.IndexFunc(named, func(t Trigger) bool { return strings.HasPrefix(t.Route, "last ") })
 	if i < 0 || named[i].Route != "last /1/_[31m_2J___\"x" {
 		t.Errorf("it was kept because of %+v", named)
@@ -310,7 +310,7 @@ func TestRestart(t *testing.T) {
 			}
 		}
 		// Of two in an hour one was kept ten minutes ago: there is one, and then none.
-		r.ended(mark.Ended{Name: "GET /", Took: time.Second})
+		r.requestEnded(mark.Ended{Name: "GET /", Took: time.Second})
 		kept, missed := uint64(1), uint64(0)
 		if i > 0 {
 			kept, missed = 0, 1

@@ -16,7 +16,7 @@ import (
 const (
 	postsPerMinute = 10
 	// A client that reads slowly keeps its whole recording in memory.
-	mostFetches = 4
+	maxFetches = 4
 )
 
 // ServeHTTP answers GET with a recording of the last seconds, and GET with the query
@@ -43,24 +43,24 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 }
 
 func (r *Recorder) serveGet(w http.ResponseWriter, q *http.Request) {
-	if r.fetches.Add(1) > mostFetches {
-		r.fetches.Add(-1)
+	if r.activeFetches.Add(1) > maxFetches {
+		r.activeFetches.Add(-1)
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "several requests already fetch one", http.StatusServiceUnavailable)
 		return
 	}
-	defer r.fetches.Add(-1)
-	var b bytes.Buffer
-	a := &asked{trigger: Trigger{Kind: KindAsked, Text: "requested over HTTP", At: time.Now()}, to: &b, done: make(chan struct{})}
-	name, err := r.request(q.Context(), a)
+	defer r.activeFetches.Add(-1)
+	var recording bytes.Buffer
+	req := &captureRequest{trigger: Trigger{Kind: KindAsked, Text: "requested over HTTP", At: time.Now()}, dst: &recording, done: make(chan struct{})}
+	name, err := r.requestCapture(q.Context(), req)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/vnd.whylate.recording+zip")
-	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.Header().Set("Content-Length", strconv.Itoa(recording.Len()))
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	_, _ = w.Write(b.Bytes()) // the client is gone
+	_, _ = w.Write(recording.Bytes()) // the client is gone
 }
 
 func (r *Recorder) servePost(w http.ResponseWriter, q *http.Request) {
@@ -68,7 +68,7 @@ func (r *Recorder) servePost(w http.ResponseWriter, q *http.Request) {
 		http.Error(w, "keeping a recording from another site's page is not allowed", http.StatusForbidden)
 		return
 	}
-	if wait := r.takePost(time.Now()); wait > 0 {
+	if wait := r.takePostToken(time.Now()); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		http.Error(w, "too many recordings were requested", http.StatusTooManyRequests)
 		return
@@ -82,13 +82,13 @@ func (r *Recorder) servePost(w http.ResponseWriter, q *http.Request) {
 	fmt.Fprintln(w, name)
 }
 
-// takePost takes one of postsPerMinute, or returns how long to wait for it.
-func (r *Recorder) takePost(now time.Time) (wait time.Duration) {
+// takePostToken takes one of postsPerMinute, or returns how long to wait for it.
+func (r *Recorder) takePostToken(now time.Time) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.posts.has(now, true) {
-		return r.posts.wait()
+	if !r.postBucket.checkToken(now, true) {
+		return r.postBucket.timeToToken()
 	}
-	r.posts.take()
+	r.postBucket.takeToken()
 	return 0
 }

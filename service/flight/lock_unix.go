@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// lock takes the lock of an open file, without waiting. It is given back when the
+// tryLock takes the lock of an open file, without waiting. It is given back when the
 // file is closed, also by a kill. It belongs to this one opening of the file, so
 // that it holds within a process and between containers, whose processes may all have
 // the number 1. known is false where the file system has no locks.
-func lock(f *os.File) (mine, known bool) {
+func tryLock(f *os.File) (locked, lockable bool) {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return false, false

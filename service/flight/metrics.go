@@ -15,19 +15,19 @@ const (
 )
 
 // A reading is what the metrics show about the time since the reading before.
-type reading struct {
-	goroutines uint64
-	late       time.Duration // p99 of goroutines' waits for a P
-	gc         float64       // garbage collection's share of the CPU time used
-	starts     float64       // about how often a goroutine began to run
-	took       time.Duration // the time since the reading before
+type metricsReading struct {
+	goroutines   uint64
+	schedLatency time.Duration // p99 of goroutines' waits for a P
+	gcShare      float64       // garbage collection's share of the CPU time used
+	starts       float64       // about how often a goroutine began to run
+	elapsed      time.Duration // the time since the reading before
 }
 
 type metricsReader struct {
-	samples []metrics.Sample
-	counts  []uint64 // of latencies, at the reading before
-	gc, cpu float64
-	last    time.Time
+	samples                []metrics.Sample
+	latencyCounts          []uint64 // of latencies, at the reading before
+	gcSeconds, busySeconds float64
+	last                   time.Time
 }
 
 func newMetricsReader() *metricsReader {
@@ -39,9 +39,9 @@ func newMetricsReader() *metricsReader {
 }
 
 // The runtime measures the wait of one goroutine in tracked (runtime.gTrackingPeriod).
-const tracked = 8
+const trackedOneIn = 8
 
-func (r *metricsReader) read(now time.Time) (s reading) {
+func (r *metricsReader) read(now time.Time) (s metricsReading) {
 	metrics.Read(r.samples)
 	if v := r.samples[1].Value; v.Kind() == metrics.KindUint64 {
 		s.goroutines = v.Uint64()
@@ -53,23 +53,23 @@ func (r *metricsReader) read(now time.Time) (s reading) {
 		return 0
 	}
 	gc, cpu := float(2), float(3)-float(4)
-	if d := cpu - r.cpu; d > 0 && !r.last.IsZero() {
-		s.gc = (gc - r.gc) / d
+	if d := cpu - r.busySeconds; d > 0 && !r.last.IsZero() {
+		s.gcShare = (gc - r.gcSeconds) / d
 	}
 	if v := r.samples[0].Value; v.Kind() == metrics.KindFloat64Histogram {
 		h := v.Float64Histogram()
-		if len(r.counts) == len(h.Counts) && now.After(r.last) {
+		if len(r.latencyCounts) == len(h.Counts) && now.After(r.last) {
 			total := uint64(0)
 			for i, n := range h.Counts {
-				r.counts[i] = n - r.counts[i]
-				total += r.counts[i]
+				r.latencyCounts[i] = n - r.latencyCounts[i]
+				total += r.latencyCounts[i]
 			}
-			s.late = quantile(h.Buckets, r.counts, total, 0.99)
-			s.starts, s.took = tracked*float64(total), now.Sub(r.last)
+			s.schedLatency = quantile(h.Buckets, r.latencyCounts, total, 0.99)
+			s.starts, s.elapsed = trackedOneIn*float64(total), now.Sub(r.last)
 		}
-		r.counts = append(r.counts[:0], h.Counts...)
+		r.latencyCounts = append(r.latencyCounts[:0], h.Counts...)
 	}
-	r.gc, r.cpu, r.last = gc, cpu, now
+	r.gcSeconds, r.busySeconds, r.last = gc, cpu, now
 	return s
 }
 
@@ -79,12 +79,12 @@ func quantile(bounds []float64, counts []uint64, total uint64, q float64) time.D
 	if total < 100 {
 		return 0
 	}
-	left := uint64(float64(total) * q)
+	remaining := uint64(float64(total) * q)
 	for i, n := range counts {
-		if n > left {
+		if n > remaining {
 			return time.Duration(max(bounds[i], 0) * float64(time.Second))
 		}
-		left -= n
+		remaining -= n
 	}
 	return 0
 }

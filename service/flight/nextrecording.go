@@ -14,7 +14,7 @@ import (
 // names.
 type moment struct {
 	kind   Kind
-	at     time.Time // its end
+	end    time.Time // its end
 	took   time.Duration
 	name   string // name, status and limit belong to a request
 	status string
@@ -23,20 +23,20 @@ type moment struct {
 }
 
 func (m *moment) trigger(hide *redact.Options) Trigger {
-	t := Trigger{Kind: m.kind, Text: m.text, At: m.at, TookNS: int64(m.took)}
-	if !ofRequest(m.kind) {
+	t := Trigger{Kind: m.kind, Text: m.text, At: m.end, TookNS: int64(m.took)}
+	if !isRequestKind(m.kind) {
 		return t
 	}
 	t.Route, t.Status = hide.Route(markname.Clean(m.name)), m.status // as the trace calls it
-	words := ", longer than %v"
+	bound := ", longer than %v"
 	if m.kind == KindUnusual {
-		words = "; in its last minutes %v was long"
+		bound = "; in its last minutes %v was long"
 	}
-	t.Text = fmt.Sprintf("%s took %v"+words, cmp.Or(t.Route, "a request"), m.took.Round(time.Microsecond), m.limit.Round(time.Microsecond))
+	t.Text = fmt.Sprintf("%s took %v"+bound, cmp.Or(t.Route, "a request"), m.took.Round(time.Microsecond), m.limit.Round(time.Microsecond))
 	return t
 }
 
-func ofRequest(k Kind) bool { return k == KindSlow || k == KindUnusual }
+func isRequestKind(k Kind) bool { return k == KindSlow || k == KindUnusual }
 
 // A class is the kinds that share Options.Gap, because one fault causes all of them.
 type class int
@@ -47,14 +47,14 @@ const (
 	classLatency
 	classGoroutines
 	classGC
-	classesAll
+	classCount
 )
 
 // classOf has the kinds whose class is not classRequests.
 var classOf = map[Kind]class{KindFreeze: classFreeze, KindLatency: classLatency, KindGoroutines: classGoroutines, KindGC: classGC}
 
-// mostNamed is how many triggers a recording names. The others are only counted.
-const mostNamed = 8
+// maxNamed is how many triggers a recording names. The others are only counted.
+const maxNamed = 8
 
 // A plan decides when to take the next snapshot, and for which triggers. It reads no
 // clock.
@@ -68,137 +68,137 @@ type plan struct {
 	tail, gap, minAge time.Duration
 	reach             time.Duration // how far back the ring reaches
 
-	kept    [classesAll]time.Time     // when the last recording of a class was taken
-	longest [classesAll]time.Duration // the longest moment in it
-	heard   [classesAll]time.Time     // when a class was last triggered
-	waiting []moment                  // the longest of each kind and route, at most mostNamed
-	counts  map[Kind]uint64           // of all triggers that wait
-	from    time.Time                 // when the earliest of them began
-	due     time.Time                 // when the first tail begins
-	last    time.Time                 // when the last trigger came
-	settled time.Time                 // when the last tail ended
+	lastRecorded    [classCount]time.Time     // when the last recording of a class was taken
+	longestRecorded [classCount]time.Duration // the longest moment in it
+	lastTriggered   [classCount]time.Time     // when a class was last triggered
+	waiting         []moment                  // the longest of each kind and route, at most maxNamed
+	waitingCounts   map[Kind]uint64           // of all triggers that wait
+	earliestBegin   time.Time                 // when the earliest of them began
+	tailStart       time.Time                 // when the first tail begins
+	lastTrigger     time.Time                 // when the last trigger came
+	tailEnd         time.Time                 // when the last tail ended
 }
 
 const (
-	margin    = 500 * time.Millisecond // by how much a snapshot may start late
-	mostTails = 5                      // how often further triggers start the tail again
-	openEvery = 25 * time.Millisecond  // how often open requests are counted
+	snapshotMargin   = 500 * time.Millisecond // by how much a snapshot may start late
+	maxTails         = 5                      // how often further triggers start the tail again
+	openPollInterval = 25 * time.Millisecond  // how often open requests are counted
 
-	// A moment that lasts farWorse times as long as all in the last recording of its class
+	// A moment that lasts farWorseFactor times as long as all in the last recording of its class
 	// needs no gap.
-	farWorse = 4
+	farWorseFactor = 4
 )
 
 // add takes a trigger, and reports whether a recording will hold it.
 func (p *plan) add(m moment, now time.Time) bool {
-	due, c := now, classOf[m.kind]
-	heard := p.heard[c]
-	p.heard[c] = now
-	if kept := p.kept[c]; !kept.IsZero() && now.Sub(kept) < p.gap {
+	tailStart, class := now, classOf[m.kind]
+	previousTrigger := p.lastTriggered[class]
+	p.lastTriggered[class] = now
+	if lastRecorded := p.lastRecorded[class]; !lastRecorded.IsZero() && now.Sub(lastRecorded) < p.gap {
 		switch {
-		case p.longest[c] > 0 && m.took >= farWorse*p.longest[c]:
-		case len(p.waiting) == 0 && now.Sub(heard) < mostTails*p.tail:
+		case p.longestRecorded[class] > 0 && m.took >= farWorseFactor*p.longestRecorded[class]:
+		case len(p.waiting) == 0 && now.Sub(previousTrigger) < maxTails*p.tail:
 			return false // the last recording holds this fault's beginning
 		default:
-			due = kept.Add(p.gap)
+			tailStart = lastRecorded.Add(p.gap)
 		}
 	}
-	from := m.at.Add(-m.took)
+	begin := m.end.Add(-m.took)
 	if len(p.waiting) > 0 {
-		due = earlier(due, p.due)
+		tailStart = earlierOf(tailStart, p.tailStart)
 	}
-	if due.After(now) && due.Add(p.tail+margin).Sub(from) > p.reach {
+	if tailStart.After(now) && tailStart.Add(p.tail+snapshotMargin).Sub(begin) > p.reach {
 		return false // the ring will not hold it by then
 	}
 	if len(p.waiting) == 0 {
-		p.from, p.counts = from, make(map[Kind]uint64)
+		p.earliestBegin, p.waitingCounts = begin, make(map[Kind]uint64)
 	}
-	p.due, p.from, p.last = due, earlier(p.from, from), now
-	p.counts[m.kind]++
-	same := func(w moment) bool { return w.kind == m.kind && w.name == m.name }
-	switch i := slices.IndexFunc(p.waiting, same); {
+	p.tailStart, p.earliestBegin, p.lastTrigger = tailStart, earlierOf(p.earliestBegin, begin), now
+	p.waitingCounts[m.kind]++
+	isSameRequest := func(w moment) bool { return w.kind == m.kind && w.name == m.name }
+	switch i := slices.IndexFunc(p.waiting, isSameRequest); {
 	case i >= 0:
 		if m.took > p.waiting[i].took {
 			p.waiting[i] = m
 		}
-	case len(p.waiting) < mostNamed:
+	case len(p.waiting) < maxNamed:
 		p.waiting = append(p.waiting, m)
 	default:
 		// It replaces the shortest, but one of each kind stays.
-		of := make(map[Kind]int)
+		countByKind := make(map[Kind]int)
 		for _, w := range p.waiting {
-			of[w.kind]++
+			countByKind[w.kind]++
 		}
-		least := -1
+		shortest := -1
 		for i, w := range p.waiting {
-			if (w.kind == m.kind || of[w.kind] > 1) && (least < 0 || w.took < p.waiting[least].took) {
-				least = i
+			if (w.kind == m.kind || countByKind[w.kind] > 1) && (shortest < 0 || w.took < p.waiting[shortest].took) {
+				shortest = i
 			}
 		}
-		if least >= 0 && (of[m.kind] == 0 || p.waiting[least].took < m.took) {
-			p.waiting[least] = m
+		if shortest >= 0 && (countByKind[m.kind] == 0 || p.waiting[shortest].took < m.took) {
+			p.waiting[shortest] = m
 		}
 	}
 	return true
 }
 
-func earlier(a, b time.Time) time.Time {
+func earlierOf(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}
 	return a
 }
 
-// step returns when to call it again, 0 if the snapshot is due now, and a negative value if
+// advance returns when to call it again, 0 if the snapshot is due now, and a negative value if
 // no trigger waits. open counts the running requests that began between two times.
-func (p *plan) step(now time.Time, open func(from, to time.Time) int) time.Duration {
+func (p *plan) advance(now time.Time, countOpen func(from, to time.Time) int) time.Duration {
 	if len(p.waiting) == 0 {
 		return -1
 	}
-	if wait := p.due.Sub(now); wait > 0 {
+	if wait := p.tailStart.Sub(now); wait > 0 {
 		return wait
 	}
 	// The ring must not lose the beginning, but a short tail is always recorded.
 	tail := min(p.tail, p.reach/4)
-	begun := p.due
-	latest := earlier(begun.Add(max(p.minAge/2, tail)), p.from.Add(p.reach-margin))
-	if first := begun.Add(tail); latest.Before(first) {
-		latest = first
+	tailStart := p.tailStart
+	deadline := earlierOf(tailStart.Add(max(p.minAge/2, tail)), p.earliestBegin.Add(p.reach-snapshotMargin))
+	if firstTailEnd := tailStart.Add(tail); deadline.Before(firstTailEnd) {
+		deadline = firstTailEnd
 	}
-	end := earlier(earlier(p.last.Add(tail), begun.Add(mostTails*tail)), latest)
+	end := earlierOf(earlierOf(p.lastTrigger.Add(tail), tailStart.Add(maxTails*tail)), deadline)
 	if wait := end.Sub(now); wait > 0 {
 		return wait
 	}
-	if p.settled.IsZero() {
-		p.settled = now
+	if p.tailEnd.IsZero() {
+		p.tailEnd = now
 	}
-	if now.Before(latest) && open(now.Add(-p.reach), p.settled) > 0 {
-		return min(openEvery, latest.Sub(now))
+	if now.Before(deadline) && countOpen(now.Add(-p.reach), p.tailEnd) > 0 {
+		return min(openPollInterval, deadline.Sub(now))
 	}
 	return 0
 }
 
-// take returns and forgets the triggers for a snapshot that is taken now: the reason, the
+// takeWaiting returns and forgets the triggers for a snapshot that is taken now: the reason, the
 // others that are named, and the number of each kind. Requests come first.
-func (p *plan) take(now time.Time) (why moment, also []moment, counts map[Kind]uint64) {
+func (p *plan) takeWaiting(now time.Time) (reason moment, others []moment, counts map[Kind]uint64) {
 	slices.SortStableFunc(p.waiting, func(a, b moment) int {
-		return cmp.Or(btoi(ofRequest(b.kind))-btoi(ofRequest(a.kind)), cmp.Compare(b.took, a.took))
+		return cmp.Or(btoi(isRequestKind(b.kind))-btoi(isRequestKind(a.kind)), cmp.Compare(b.took, a.took))
 	})
-	for k := range p.counts {
-		p.kept[classOf[k]], p.longest[classOf[k]] = now, 0
+	for k := range p.waitingCounts {
+		p.lastRecorded[classOf[k]], p.longestRecorded[classOf[k]] = now, 0
 	}
 	for i := range p.waiting {
 		c := classOf[p.waiting[i].kind]
-		p.longest[c] = max(p.longest[c], p.waiting[i].took)
+		p.longestRecorded[c] = max(p.longestRecorded[c], p.waiting[i].took)
 	}
-	why, also, counts = p.waiting[0], p.waiting[1:], p.counts
-	p.drop()
-	return why, also, counts
+	reason, others, counts = p.waiting[0], p.waiting[1:], p.waitingCounts
+	p.dropWaiting()
+	return reason, others, counts
 }
 
-// drop forgets the waiting triggers, and returns the number of each kind.
-func (p *plan) drop() map[Kind]uint64 {
-	counts := p.counts
-	p.waiting, p.counts, p.settled = nil, nil, time.Time{}
+// dropWaiting forgets the waiting triggers, and returns the number of each kind.
+func (p *plan) dropWaiting() map[Kind]uint64 {
+	counts := p.waitingCounts
+	p.waiting, p.waitingCounts, p.tailEnd = nil, nil, time.Time{}
 	return counts
 }

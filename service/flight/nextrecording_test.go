@@ -61,7 +61,7 @@ func (f *madeRing) taken(is bool) {
 }
 
 func (f *madeRing) writeTo(w io.Writer) (int64, error) {
-	if _, ok := w.(*counter); ok {
+	if _, ok := w.(*byteCounter); ok {
 		return 0, nil // only a count of its bytes, since this process does much in a second that is made
 	}
 	f.mu.Lock()
@@ -131,7 +131,7 @@ func (s *scene) after(d time.Duration) (out []told) {
 	}
 	for _, name := range names {
 		data := must.Have(os.ReadFile(name))(s.t)
-		var m meta
+		var m recordingMeta
 		must.Do(s.t, json.Unmarshal(entries(s.t, data)["meta.json"], &m))
 		out = append(out, told{flightMeta: m.Flight})
 	}
@@ -157,7 +157,7 @@ func TestFreezeBefore(t *testing.T) {
 		if len(got) != 1 || got[0].at < 310*ms || got[0].at > 700*ms {
 			s.t.Fatalf("recordings %+v", got)
 		}
-		if g := got[0]; g.Reason.Kind != KindSlow || g.Reason.TookNS != int64(310*ms) || len(g.Also) != 1 || g.Also[0].Kind != KindFreeze || !maps.Equal(g.Held, map[Kind]uint64{KindSlow: 5, KindFreeze: 1}) {
+		if g := got[0]; g.Reason.Kind != KindSlow || g.Reason.TookNS != int64(310*ms) || len(g.OtherTriggers) != 1 || g.OtherTriggers[0].Kind != KindFreeze || !maps.Equal(g.HeldCounts, map[Kind]uint64{KindSlow: 5, KindFreeze: 1}) {
 			s.t.Errorf("it says %+v", g)
 		}
 		if st := s.r.State(); len(st.Missed) != 0 || st.Kept != 1 {
@@ -174,7 +174,7 @@ func TestLongAfterQuick(t *testing.T) {
 		s.request("GET /list", 10*ms, 1400*ms)
 		s.request("GET /order", 50*ms, 1700*ms)
 		got := s.after(50 * time.Second)
-		if len(got) != 1 || got[0].at < 1700*ms || got[0].Reason.Route != "GET /order" || got[0].Reason.TookNS != int64(1650*ms) || got[0].Held[KindSlow] != 3 {
+		if len(got) != 1 || got[0].at < 1700*ms || got[0].Reason.Route != "GET /order" || got[0].Reason.TookNS != int64(1650*ms) || got[0].HeldCounts[KindSlow] != 3 {
 			s.t.Fatalf("recordings %+v", got)
 		}
 	})
@@ -212,7 +212,7 @@ func TestWithinGap(t *testing.T) {
 		if len(got) != 3 {
 			s.t.Fatalf("recordings %+v", got)
 		}
-		if got[1].Reason.Kind != KindFreeze || got[1].at != 30200*ms || !maps.Equal(got[1].Missed, map[Kind]uint64{KindSlow: 1}) {
+		if got[1].Reason.Kind != KindFreeze || got[1].at != 30200*ms || !maps.Equal(got[1].MissedCounts, map[Kind]uint64{KindSlow: 1}) {
 			s.t.Errorf("the freeze's says %+v", got[1])
 		}
 		if got[2].Reason.Route != "later" || got[2].at < 60*time.Second || got[2].at > 61*time.Second {
@@ -279,7 +279,7 @@ func TestStormIsOne(t *testing.T) {
 		}
 		got := s.after(59 * time.Second)
 		st := s.r.State()
-		if len(got) != 1 || got[0].at > 2*time.Second || got[0].Held[KindSlow]+st.Missed[KindSlow] != n || st.Missed[KindSlow] < n/2 {
+		if len(got) != 1 || got[0].at > 2*time.Second || got[0].HeldCounts[KindSlow]+st.Missed[KindSlow] != n || st.Missed[KindSlow] < n/2 {
 			s.t.Fatalf("recordings %+v, the state %+v", got, st)
 		}
 	})
@@ -289,7 +289,7 @@ func TestStormIsOne(t *testing.T) {
 			s.request("GET /order", time.Duration(100*i)*ms, time.Duration(100*i+90)*ms)
 		}
 		s.request("GET /order", 4500*ms, 4600*ms) // another one
-		if got := s.after(59 * time.Second); len(got) != 2 || got[0].Held[KindSlow] < 10 || got[1].Held[KindSlow] != 1 {
+		if got := s.after(59 * time.Second); len(got) != 2 || got[0].HeldCounts[KindSlow] < 10 || got[1].HeldCounts[KindSlow] != 1 {
 			s.t.Fatalf("recordings %+v", got)
 		}
 	})
@@ -323,7 +323,7 @@ func TestTaken(t *testing.T) {
 		}
 		s.ring.taken(false)
 		s.request("GET /list", 10*time.Second, 11*time.Second)
-		if got := s.after(20 * time.Second); len(got) != 1 || got[0].Missed[KindSlow] != 1 || !s.r.State().Recording {
+		if got := s.after(20 * time.Second); len(got) != 1 || got[0].MissedCounts[KindSlow] != 1 || !s.r.State().Recording {
 			s.t.Errorf("recordings %+v, the state %+v", got, s.r.State())
 		}
 	})
@@ -341,13 +341,13 @@ func TestPlan(t *testing.T) {
 		openUntil := now
 		open := func(_, _ time.Time) int { return btoi(now.Before(openUntil)) }
 		var waits []moment
-		var lastOf [classesAll]time.Time
-		var longest [classesAll]time.Duration
+		var lastOf [classCount]time.Time
+		var longest [classCount]time.Duration
 		kinds := []Kind{KindSlow, KindSlow, KindUnusual, KindMany, KindFreeze, KindLatency}
 		for range 60 {
 			// Some time passes; the recorder comes when it is told to.
 			for until := now.Add(time.Duration(rnd.ExpFloat64() * float64(3*time.Second))); ; {
-				wait := p.step(now, open)
+				wait := p.advance(now, open)
 				if wait < 0 || now.Add(wait).After(until) {
 					if (wait < 0) != (len(waits) == 0) {
 						t.Fatalf("seed %d: %d wait, and the next step is in %v", seed, len(waits), wait)
@@ -359,20 +359,20 @@ func TestPlan(t *testing.T) {
 					now = now.Add(wait)
 					continue
 				}
-				_, also, counts := p.take(now)
+				_, also, counts := p.takeWaiting(now)
 				total := uint64(0)
 				for _, n := range counts {
 					total += n
 				}
-				if total != uint64(len(waits)) || len(also) >= mostNamed {
+				if total != uint64(len(waits)) || len(also) >= maxNamed {
 					t.Fatalf("seed %d: %d of %d are held, %d named", seed, total, len(waits), len(also))
 				}
 				var fresh bool
 				for _, m := range waits {
-					if room := p.reach - min(p.tail, p.reach/4) - m.took; room > margin && now.Sub(m.at.Add(-m.took)) > p.reach {
-						t.Fatalf("seed %d: a request of %v that ended %v before is not held; the ring reaches %v", seed, m.took, now.Sub(m.at), p.reach)
+					if room := p.reach - min(p.tail, p.reach/4) - m.took; room > snapshotMargin && now.Sub(m.end.Add(-m.took)) > p.reach {
+						t.Fatalf("seed %d: a request of %v that ended %v before is not held; the ring reaches %v", seed, m.took, now.Sub(m.end), p.reach)
 					}
-					if l := lastOf[classOf[m.kind]]; l.IsZero() || now.Sub(l) >= p.gap || m.took >= farWorse*longest[classOf[m.kind]] {
+					if l := lastOf[classOf[m.kind]]; l.IsZero() || now.Sub(l) >= p.gap || m.took >= farWorseFactor*longest[classOf[m.kind]] {
 						fresh = true
 					}
 				}
@@ -387,7 +387,7 @@ func TestPlan(t *testing.T) {
 				}
 				waits = waits[:0]
 			}
-			m := moment{kind: kinds[rnd.IntN(len(kinds))], at: now, took: time.Duration(rnd.ExpFloat64() * float64(400*ms)), name: string(rune('a' + rnd.IntN(12)))}
+			m := moment{kind: kinds[rnd.IntN(len(kinds))], end: now, took: time.Duration(rnd.ExpFloat64() * float64(400*ms)), name: string(rune('a' + rnd.IntN(12)))}
 			if p.add(m, now) {
 				waits = append(waits, m)
 			}
@@ -403,7 +403,7 @@ func TestNamed(t *testing.T) {
 		now := time.Unix(1000, 0)
 		p := plan{tail: 200 * ms, gap: time.Minute, minAge: 10 * time.Second, reach: 10 * time.Second}
 		add := func(k Kind, name string, took time.Duration) {
-			if !p.add(moment{kind: k, at: now, took: took, name: name}, now) {
+			if !p.add(moment{kind: k, end: now, took: took, name: name}, now) {
 				t.Error("not taken")
 			}
 		}
@@ -419,20 +419,20 @@ func TestNamed(t *testing.T) {
 		}
 		add(KindSlow, "short", 3*ms)
 		add(KindFreeze, "", ms/2)
-		why, also, counts := p.take(now)
-		if why.name != "t" || why.took != 200*ms || len(also) != mostNamed-1 || counts[KindSlow] != 41 {
+		why, also, counts := p.takeWaiting(now)
+		if why.name != "t" || why.took != 200*ms || len(also) != maxNamed-1 || counts[KindSlow] != 41 {
 			t.Errorf("it is kept for %+v and names %+v of %v", why, also, counts)
 		}
-		for i, m := range also[:mostNamed-2] {
+		for i, m := range also[:maxNamed-2] {
 			if want := string(rune('s' - i)); m.name != want {
 				t.Errorf("it names %+v in place of %s", m, want)
 			}
 		}
-		if last := also[mostNamed-2]; last.kind != KindFreeze || last.took != ms {
+		if last := also[maxNamed-2]; last.kind != KindFreeze || last.took != ms {
 			t.Errorf("it does not name the freeze: %+v", also)
 		}
-		if p.longest[classRequests] != 200*ms {
-			t.Errorf("the longest that it holds is %v", p.longest[classRequests])
+		if p.longestRecorded[classRequests] != 200*ms {
+			t.Errorf("the longest that it holds is %v", p.longestRecorded[classRequests])
 		}
 	}
 }
@@ -445,40 +445,40 @@ func TestWorseThanTheLast(t *testing.T) {
 	none := func(time.Time, time.Time) int { return 0 }
 	for i, c := range []struct{ after, took time.Duration }{{0, 2 * time.Second}, {2 * time.Minute, 30 * ms}, {10 * time.Second, 200 * ms}} {
 		now = now.Add(c.after)
-		if !p.add(moment{kind: KindSlow, at: now, took: c.took}, now) {
+		if !p.add(moment{kind: KindSlow, end: now, took: c.took}, now) {
 			t.Fatalf("number %d is not taken", i)
 		}
-		if wait := p.step(now, none); wait > 200*ms || wait <= 0 {
+		if wait := p.advance(now, none); wait > 200*ms || wait <= 0 {
 			t.Fatalf("number %d waits for %v", i, wait)
 		}
 		now = now.Add(200 * ms)
-		if p.step(now, none) != 0 {
+		if p.advance(now, none) != 0 {
 			t.Fatalf("number %d is not due", i)
 		}
-		p.take(now)
+		p.takeWaiting(now)
 	}
 }
 
 // TestSignals tests each bound on what a second shows: at it there is no trigger, above it there is one.
 func TestSignals(t *testing.T) {
 	opts := Options{Latency: 10 * ms, Goroutines: 1000, GC: 0.2, Share: 0.5}
-	at := reading{late: 10 * ms, goroutines: 1000, gc: 0.2, took: time.Second}
+	at := metricsReading{schedLatency: 10 * ms, goroutines: 1000, gcShare: 0.2, elapsed: time.Second}
 	for kind, c := range map[Kind]struct {
-		above      reading
+		above      metricsReading
 		seen, slow uint64
 	}{
-		KindLatency:    {reading{late: 10*ms + 1}, 0, 0},
-		KindGoroutines: {reading{goroutines: 1001}, 0, 0},
-		KindGC:         {reading{gc: 0.201}, 0, 0},
-		KindMany:       {reading{}, 20, 10},
+		KindLatency:    {metricsReading{schedLatency: 10*ms + 1}, 0, 0},
+		KindGoroutines: {metricsReading{goroutines: 1001}, 0, 0},
+		KindGC:         {metricsReading{gcShare: 0.201}, 0, 0},
+		KindMany:       {metricsReading{}, 20, 10},
 	} {
 		play(t, opts, func(s *scene) {
 			s.r.opts.Slow = time.Hour
-			second := func(is reading, seen, slow uint64) map[Kind]uint64 {
+			second := func(is metricsReading, seen, slow uint64) map[Kind]uint64 {
 				s.r.mu.Lock()
-				s.r.seen, s.r.slow = seen, slow
+				s.r.markedRequests, s.r.slowRequests = seen, slow
 				s.r.mu.Unlock()
-				s.r.second(1, is)
+				s.r.handleSecond(1, is)
 				return s.r.State().Triggers
 			}
 			s.r.Stop() // the goroutine is the test's
@@ -488,11 +488,11 @@ func TestSignals(t *testing.T) {
 			if got := second(at, 10, 9); len(got) > 0 {
 				t.Errorf("nine slow ones: %v", got)
 			}
-			c.above.took = time.Second
+			c.above.elapsed = time.Second
 			if got := second(c.above, c.seen, c.slow); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
 				t.Errorf("above the bound of %s: %v", kind, got)
 			}
-			if got := second(reading{took: time.Second}, 0, 0); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
+			if got := second(metricsReading{elapsed: time.Second}, 0, 0); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
 				t.Errorf("a second later: %v", got)
 			}
 		})
@@ -519,7 +519,7 @@ func TestMissedAfterAFailure(t *testing.T) {
 		must.Do(s.t, os.Remove(s.dir))
 		s.ring.when = nil
 		s.request("kept", 120*time.Second, 121*time.Second)
-		if got := s.after(150 * time.Second); len(got) != 1 || got[0].Missed[KindSlow] != 2 || got[0].Held[KindSlow] != 1 || s.r.State().Missed[KindSlow] != 2 {
+		if got := s.after(150 * time.Second); len(got) != 1 || got[0].MissedCounts[KindSlow] != 2 || got[0].HeldCounts[KindSlow] != 1 || s.r.State().Missed[KindSlow] != 2 {
 			s.t.Errorf("recordings %+v, the state is %+v", got, s.r.State())
 		}
 	})
@@ -559,12 +559,12 @@ func TestDay(t *testing.T) {
 				if storm {
 					took *= 50
 				}
-				r.ended(mark.Ended{Name: routes[i%len(routes)], Status: "2xx", Began: time.Now(), Took: took})
+				r.requestEnded(mark.Ended{Name: routes[i%len(routes)], Status: "2xx", Began: time.Now(), Took: took})
 			}
 			m := mark.Begin(mark.HTTP, "GET /marked", "")
 			if second%1200 == 1190 {
 				faults++
-				r.ended(mark.Ended{Name: "POST /order", Status: "5xx", Began: time.Now(), Took: time.Duration(700+faults) * ms})
+				r.requestEnded(mark.Ended{Name: "POST /order", Status: "5xx", Began: time.Now(), Took: time.Duration(700+faults) * ms})
 			}
 			time.Sleep(time.Second)
 			m.End("", "2xx")
@@ -580,12 +580,12 @@ func TestDay(t *testing.T) {
 				continue
 			}
 			synctest.Wait()
-			files, err := list(dir)
+			files, err := listRecordings(dir)
 			total := int64(0)
 			for _, f := range files {
 				total += f.size
 				data, rerr := os.ReadFile(filepath.Join(dir, f.name))
-				var m meta
+				var m recordingMeta
 				if rerr != nil || json.Unmarshal(entries(t, data)["meta.json"], &m) != nil {
 					t.Fatalf("%s: %v", f.name, rerr)
 				}

@@ -33,8 +33,8 @@ type Options struct {
 	// of the last minutes, and longer than Least. Routes with fewer than a hundred
 	// requests are not judged. The defaults are 4 and 10 ms; a negative Factor turns
 	// this off.
-	Factor float64
-	Least  time.Duration
+	Factor     float64
+	MinUnusual time.Duration
 	// Share triggers if this share of one second's marked requests is slow or unusual,
 	// and at least ten of them; 0 turns this off.
 	Share float64
@@ -84,8 +84,8 @@ type Options struct {
 	Upload *UploadOptions
 }
 
-func (o *Options) fill() error {
-	if o.Slow < 0 || o.Least < 0 || o.Tail < 0 || o.Gap < 0 || o.MinAge < 0 || o.MaxDisk < 0 || o.Goroutines < 0 || o.Latency < 0 || o.Freeze < 0 {
+func (o *Options) setDefaults() error {
+	if o.Slow < 0 || o.MinUnusual < 0 || o.Tail < 0 || o.Gap < 0 || o.MinAge < 0 || o.MaxDisk < 0 || o.Goroutines < 0 || o.Latency < 0 || o.Freeze < 0 {
 		return errors.New("flight: a bound is negative")
 	}
 	if o.Share < 0 || o.Share > 1 || o.GC < 0 || o.GC > 1 {
@@ -102,7 +102,7 @@ func (o *Options) fill() error {
 	}
 	o.MaxDisk = cmp.Or(o.MaxDisk, 256<<20)
 	o.Factor = cmp.Or(o.Factor, 4)
-	o.Least = cmp.Or(o.Least, 10*time.Millisecond)
+	o.MinUnusual = cmp.Or(o.MinUnusual, 10*time.Millisecond)
 	o.Freeze = cmp.Or(o.Freeze, 50*time.Millisecond)
 	o.Tail = cmp.Or(o.Tail, 200*time.Millisecond)
 	o.Gap = cmp.Or(o.Gap, time.Minute)

@@ -17,12 +17,12 @@ import (
 
 func TestBucket(t *testing.T) {
 	now := time.Unix(1000, 0)
-	b := newBucket(3, time.Hour, now)
+	b := newTokenBucket(3, time.Hour, now)
 	passed := 0
 	for range 5 * 60 { // five hours, a wish a minute
 		now = now.Add(time.Minute)
-		if b.has(now, true) {
-			b.take()
+		if b.checkToken(now, true) {
+			b.takeToken()
 			passed++
 		}
 	}
@@ -30,60 +30,60 @@ func TestBucket(t *testing.T) {
 		t.Errorf("%d passed in five hours, want 3 at once and then one in 20 minutes", passed)
 	}
 	now = now.Add(1000 * time.Hour)
-	for passed = 0; b.has(now, true); passed++ {
-		b.take()
+	for passed = 0; b.checkToken(now, true); passed++ {
+		b.takeToken()
 	}
 	if passed != 3 {
 		t.Errorf("%d passed at once after a long rest", passed)
 	}
-	if b.has(now.Add(-time.Hour), true) {
+	if b.checkToken(now.Add(-time.Hour), true) {
 		t.Error("a clock that goes back lets one pass")
 	}
-	if none := newBucket(-1, time.Hour, now); !none.has(now, false) {
+	if none := newTokenBucket(-1, time.Hour, now); !none.checkToken(now, false) {
 		t.Error("no bound does not let pass")
 	}
 }
 
 // TestUsual holds the limit of a route to the quantile of what it was given.
 func TestUsual(t *testing.T) {
-	for b := 1; b < bucketsAll-1; b++ {
-		if d := usualUpper(b); usualBucket(d-1) != b || usualBucket(d) != b+1 {
-			t.Fatalf("bucket %d ends at %d, which is in %d", b, d, usualBucket(d))
+	for b := 1; b < bucketCount-1; b++ {
+		if d := upperBound(b); bucketOf(d-1) != b || bucketOf(d) != b+1 {
+			t.Fatalf("bucket %d ends at %d, which is in %d", b, d, bucketOf(d))
 		}
 	}
-	if b := usualBucket(math.MaxInt64); b != bucketsAll-1 {
+	if b := bucketOf(math.MaxInt64); b != bucketCount-1 {
 		t.Errorf("the longest is in bucket %d", b)
 	}
 	r := newRoute()
-	for range minUsual - 1 {
+	for range minRequests - 1 {
 		if r.add(time.Millisecond) {
 			t.Fatal("slow, before anything is known")
 		}
 	}
-	if r.settle(0.99, 3, 0); r.add(time.Hour) {
+	if r.updateLimit(0.99, 3, 0); r.add(time.Hour) {
 		t.Error("slow, while too few are known")
 	}
 	for i := range 10000 {
 		r.add(time.Duration(i%1000) * time.Microsecond)
 	}
-	r.settle(0.99, 3, 0)
+	r.updateLimit(0.99, 3, 0)
 	if got := time.Duration(r.limit.Load()); got < 3*990*time.Microsecond || got > 3*1150*time.Microsecond {
 		t.Errorf("the limit is %v, want three times 990µs, at most an eighth more", got)
 	}
 	if r.add(2*time.Millisecond) || !r.add(4*time.Millisecond) {
 		t.Error("2 ms is slow, or 4 ms is not")
 	}
-	if r.settle(0.99, 3, time.Second); time.Duration(r.limit.Load()) != time.Second {
+	if r.updateLimit(0.99, 3, time.Second); time.Duration(r.limit.Load()) != time.Second {
 		t.Errorf("the limit is %v, want the least", time.Duration(r.limit.Load()))
 	}
 	// What is long ago does not count.
-	for range windows {
+	for range windowCount {
 		r.rotate()
-		for range minUsual {
+		for range minRequests {
 			r.add(10 * time.Millisecond)
 		}
 	}
-	if r.settle(0.5, 1, 0); time.Duration(r.limit.Load()) < 10*time.Millisecond {
+	if r.updateLimit(0.5, 1, 0); time.Duration(r.limit.Load()) < 10*time.Millisecond {
 		t.Errorf("the limit is %v although the last minutes were slower", time.Duration(r.limit.Load()))
 	}
 }
@@ -91,25 +91,25 @@ func TestUsual(t *testing.T) {
 func TestRoutesAreBounded(t *testing.T) {
 	var rs routes
 	for i := range 2 * maxRoutes {
-		if r := rs.of(fmt.Sprint(i)); (r == nil) != (i >= maxRoutes) {
+		if r := rs.getOrCreate(fmt.Sprint(i)); (r == nil) != (i >= maxRoutes) {
 			t.Fatalf("route %d: %v", i, r)
 		}
 	}
-	if first := rs.of("7"); first == nil || rs.of("7") != first {
+	if first := rs.getOrCreate("7"); first == nil || rs.getOrCreate("7") != first {
 		t.Error("a route is not the same twice")
 	}
 }
 
 func TestSurplus(t *testing.T) {
-	at := func(minute int, kind Kind, size int64) file {
+	at := func(minute int, kind Kind, size int64) recordingFile {
 		when := time.Unix(int64(60*minute), 0)
-		return file{fileName(when, kind, 1, minute), size, when}
+		return recordingFile{fileName(when, kind, 1, minute), size, when}
 	}
-	files := []file{at(3, KindSlow, 10), at(1, KindFreeze, 10), at(2, KindSlow, 10), at(5, KindSlow, 10), at(4, KindGC, 10)}
+	files := []recordingFile{at(3, KindSlow, 10), at(1, KindFreeze, 10), at(2, KindSlow, 10), at(5, KindSlow, 10), at(4, KindGC, 10)}
 	for budget, want := range map[int64][]int{50: nil, 49: {2}, 40: {2}, 39: {2, 3}, 30: {2, 3}, 0: {2, 3}} {
 		var got []int
-		for _, f := range surplus(files, budget, "") {
-			got = append(got, int(f.mod.Unix()/60))
+		for _, f := range selectSurplus(files, budget, "") {
+			got = append(got, int(f.modTime.Unix()/60))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("budget %d: those of minutes %v go, want %v", budget, got, want)
@@ -120,20 +120,20 @@ func TestSurplus(t *testing.T) {
 // TestClockBack tests that a file that was just written is not the oldest because a
 // clock went back.
 func TestClockBack(t *testing.T) {
-	at := func(minute int) file {
+	at := func(minute int) recordingFile {
 		when := time.Unix(int64(60*minute), 0)
-		return file{fileName(when, KindSlow, 1, minute), 10, when}
+		return recordingFile{fileName(when, KindSlow, 1, minute), 10, when}
 	}
-	files := []file{at(50), at(51), at(2)}
-	got := surplus(files, 10, at(2).name)
+	files := []recordingFile{at(50), at(51), at(2)}
+	got := selectSurplus(files, 10, at(2).name)
 	if len(got) != 2 || got[0].name != at(50).name || got[1].name != at(51).name {
 		t.Errorf("%v go", got)
 	}
 	// A clock that was a day ahead for a while: those of that day do not take the place of
 	// those that were written since it was put right.
 	day := 24 * 60
-	files = []file{at(50), at(day + 51), at(day + 52), at(53), at(54)}
-	got = surplus(files, 20, at(54).name)
+	files = []recordingFile{at(50), at(day + 51), at(day + 52), at(53), at(54)}
+	got = selectSurplus(files, 20, at(54).name)
 	if len(got) != 3 || got[0].name != at(day+51).name || got[1].name != at(day+52).name || got[2].name != at(50).name {
 		t.Errorf("%v go", got)
 	}
@@ -162,9 +162,9 @@ func TestParts(t *testing.T) {
 		return out
 	}
 	// One that is being written: of a container in which the writer is number 1, as here.
-	writing := must.Have(create(filepath.Join(dir, whole+".part-1")))(t)
+	writing := must.Have(createLocked(filepath.Join(dir, whole+".part-1")))(t)
 	must.Do(t, os.Chtimes(writing.Name(), now, now.Add(-time.Hour)))
-	_, locks := lock(writing)
+	_, locks := tryLock(writing)
 	nobody := func(int) bool { return false }
 	removeParts(dir, 1, nobody, now)
 	want := []string{"", ".part-1", ".part-x", "notes.txt", "other.part-7"}
@@ -189,13 +189,13 @@ func TestTidyTwice(t *testing.T) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			if _, err := tidy(dir, 1, ""); err != nil {
+			if _, err := enforceBudget(dir, 1, ""); err != nil {
 				t.Error(err)
 			}
 		}()
 	}
 	all.Wait()
-	if files, _ := list(dir); len(files) != 1 {
+	if files, _ := listRecordings(dir); len(files) != 1 {
 		t.Errorf("%d files are left", len(files))
 	}
 }
@@ -210,7 +210,7 @@ type governed struct {
 
 func (g *governed) second(starts float64) bool {
 	per := g.plain
-	if g.runs {
+	if g.running {
 		per += g.recorded
 		g.ran++
 	}
@@ -264,7 +264,7 @@ func TestGovernor(t *testing.T) {
 	if longest < 14 {
 		t.Errorf("it runs for %d s at once, which is no recording of 10 s", longest)
 	}
-	for seconds = 0; g.share != 1; seconds++ {
+	for seconds = 0; g.duty != 1; seconds++ {
 		if g.second(costs(0.01)); seconds > 60 {
 			t.Fatal("never on again")
 		}
@@ -273,7 +273,7 @@ func TestGovernor(t *testing.T) {
 	for range 60 {
 		g.second(costs(1))
 	}
-	if g.runs || g.share != 0 {
+	if g.running || g.duty != 0 {
 		t.Errorf("it runs although it costs fifty times its budget: %+v", g.governor)
 	}
 	for seconds = 0; !g.second(costs(0.1)); seconds++ {
@@ -283,12 +283,12 @@ func TestGovernor(t *testing.T) {
 	}
 	// Bytes that were counted correct what starts let expect, and CPU time both.
 	g = fresh()
-	g.wrote(100*5*startBytes, 100) // too few
-	if g.how != costByStarts {
-		t.Errorf("a hundred starts tell %v bytes each", g.perStart)
+	g.noteBytes(100*5*startBytes, 100) // too few
+	if g.costSource != costByStarts {
+		t.Errorf("a hundred starts tell %v bytes each", g.bytesPerStart)
 	}
-	if g.wrote(4*startBytes*1e4, 1e4); g.how != costByBytes || g.perStart != 4*startBytes {
-		t.Errorf("each start writes %v bytes by %s", g.perStart, g.how)
+	if g.noteBytes(4*startBytes*1e4, 1e4); g.costSource != costByBytes || g.bytesPerStart != 4*startBytes {
+		t.Errorf("each start writes %v bytes by %s", g.bytesPerStart, g.costSource)
 	}
 	for range 30 {
 		g.second(costs(0.015))
@@ -301,8 +301,8 @@ func TestGovernor(t *testing.T) {
 	for range 2000 {
 		g.second(costs(0.05))
 	}
-	if g.how != costByCPU || math.Abs(g.factor-3) > 0.1 || math.Abs(g.cost-0.15) > 0.01 {
-		t.Errorf("by %s it costs %v, factor %v; want 0.15 and 3", g.how, g.cost, g.factor)
+	if g.costSource != costByCPU || math.Abs(g.cpuFactor-3) > 0.1 || math.Abs(g.cost-0.15) > 0.01 {
+		t.Errorf("by %s it costs %v, factor %v; want 0.15 and 3", g.costSource, g.cost, g.cpuFactor)
 	}
 	// What the service does is not the recorder's cost, however it varies.
 	g = fresh()
@@ -310,8 +310,8 @@ func TestGovernor(t *testing.T) {
 	for range 2000 {
 		g.second(costs(0.05))
 	}
-	if g.factor != 1./mostFactor {
-		t.Errorf("the factor is %v", g.factor)
+	if g.cpuFactor != 1./maxCPUFactor {
+		t.Errorf("the factor is %v", g.cpuFactor)
 	}
 	g = fresh()
 	g.budget = -1
@@ -324,8 +324,8 @@ func TestGovernor(t *testing.T) {
 	for range 100 { // a system that does not tell CPU time
 		g.decide(time.Second, costs(0.05), 2, -1)
 	}
-	if g.how != costByStarts || g.share > 0.5 {
-		t.Errorf("by %s it runs %v of the time", g.how, g.share)
+	if g.costSource != costByStarts || g.duty > 0.5 {
+		t.Errorf("by %s it runs %v of the time", g.costSource, g.duty)
 	}
 }
 
@@ -336,22 +336,22 @@ func TestGovernorTakesTheMedian(t *testing.T) {
 	g := newGovernor(0.02, 10*time.Second)
 	cycle := func(cost float64) {
 		const starts = 1e4
-		g.phases[1] = usage{cpu: starts * 20e-6, starts: starts}
-		g.phases[0] = usage{cpu: starts * (20e-6 + cost*start), starts: starts}
-		g.compare()
+		g.phaseUsage[1] = usage{cpu: starts * 20e-6, starts: starts}
+		g.phaseUsage[0] = usage{cpu: starts * (20e-6 + cost*start), starts: starts}
+		g.compareCPU()
 	}
 	for i, c := range []struct{ cost, want float64 }{
 		{2, 1}, {0.1, 1}, {2.2, 1}, {2.4, 2.2}, // four are needed
 		{90, 2.2}, {90, 2.4}, {2.1, 2.2}, // 0.1 2 2.1 2.2 2.4 90 90
 		{2.3, 2.3}, {2.3, 2.3}, // the oldest go: 2.1 2.2 2.3 2.3 2.4 90 90
 	} {
-		if cycle(c.cost); math.Abs(g.factor-c.want) > 1e-9 {
-			t.Errorf("after %d cycles the factor is %v, want %v", i+1, g.factor, c.want)
+		if cycle(c.cost); math.Abs(g.cpuFactor-c.want) > 1e-9 {
+			t.Errorf("after %d cycles the factor is %v, want %v", i+1, g.cpuFactor, c.want)
 		}
 	}
-	before := g.factor
-	g.phases = [2]usage{{cpu: 1, starts: leastStarts - 1}, {cpu: 1, starts: leastStarts}}
-	if g.compare(); g.factor != before || len(g.measured) != cycles {
+	before := g.cpuFactor
+	g.phaseUsage = [2]usage{{cpu: 1, starts: minStarts - 1}, {cpu: 1, starts: minStarts}}
+	if g.compareCPU(); g.cpuFactor != before || len(g.measuredCosts) != medianCycles {
 		t.Errorf("a phase of few starts is compared: %+v", g)
 	}
 }
@@ -361,14 +361,14 @@ func TestCounter(t *testing.T) {
 	batch := func(gen byte, size int) []byte {
 		return append([]byte{1, gen, 0, 0}, make([]byte, size-4)...)
 	}
-	c := counter{after: 3, head: tracebatch.HeaderLen}
+	c := byteCounter{afterGeneration: 3, headerLeft: tracebatch.HeaderLen}
 	for _, p := range [][]byte{make([]byte, tracebatch.HeaderLen), batch(3, 50), {52}, batch(5, 100), batch(5, 60), {52}, batch(6, 40)} {
 		if n, err := c.Write(p); n != len(p) || err != nil {
 			t.Fatal(n, err)
 		}
 	}
-	if c.last != 6 || c.rate() != 300 { // the fourth wrote as much as the two others did each
-		t.Errorf("%+v: %v bytes", c, c.rate())
+	if c.lastGeneration != 6 || c.estimateBytes() != 300 { // the fourth wrote as much as the two others did each
+		t.Errorf("%+v: %v bytes", c, c.estimateBytes())
 	}
 	if _, err := c.Write([]byte("text")); err == nil {
 		t.Error("text is a batch")
@@ -377,18 +377,18 @@ func TestCounter(t *testing.T) {
 
 // TestPace bounds what samples of the kernel's counters cost.
 func TestPace(t *testing.T) {
-	var p pace
-	if d := p.next(100*time.Microsecond, 2, false); d != hostEvery || p.cost(d, 2) > ownBudget {
-		t.Errorf("every %v, %v of the CPUs", d, p.cost(d, 2))
+	var p samplingPace
+	if d := p.nextInterval(100*time.Microsecond, 2, false); d != sampleInterval || p.cpuShare(d, 2) > samplingBudget {
+		t.Errorf("every %v, %v of the CPUs", d, p.cpuShare(d, 2))
 	}
-	if d := p.next(100*time.Microsecond, 2, true); d != idleEvery {
+	if d := p.nextInterval(100*time.Microsecond, 2, true); d != idleSampleInterval {
 		t.Errorf("an idle process is looked at every %v", d)
 	}
 	d := time.Duration(0)
 	for range 100 { // thousands of threads
-		d = p.next(5*time.Millisecond, 2, true)
+		d = p.nextInterval(5*time.Millisecond, 2, true)
 	}
-	if got := p.cost(d, 2); d < 900*time.Millisecond || got > 0.003 {
+	if got := p.cpuShare(d, 2); d < 900*time.Millisecond || got > 0.003 {
 		t.Errorf("every %v, %v of the CPUs", d, got)
 	}
 }
@@ -410,7 +410,7 @@ func TestDescribe(t *testing.T) {
 	env := map[string]string{
 		"OTEL_RESOURCE_ATTRIBUTES": "service.name=old, k8s.pod.name=shop-1,password=x", "OTEL_SERVICE_NAME": "shop", "POD_NAME": "other", "NODE_NAME": "n1",
 	}
-	got := describe(func(k string) string { return env[k] })
+	got := describeService(func(k string) string { return env[k] })
 	for k, want := range map[string]string{"service.name": "shop", "k8s.pod.name": "shop-1", "k8s.node.name": "n1", "password": ""} {
 		if got[k] != want {
 			t.Errorf("%s is %q, want %q", k, got[k], want)
@@ -425,21 +425,21 @@ func TestDescribe(t *testing.T) {
 // them is a tenth of a second before or after the one before.
 func TestBucketJitter(t *testing.T) {
 	now := time.Unix(1000, 0)
-	b := newBucket(6, time.Hour, now)
-	for b.has(now, true) {
-		b.take()
+	b := newTokenBucket(6, time.Hour, now)
+	for b.checkToken(now, true) {
+		b.takeToken()
 	}
 	for i := range 100_000 {
-		if b.has(now.Add(time.Duration(i%2)*100*time.Millisecond), true) {
+		if b.checkToken(now.Add(time.Duration(i%2)*100*time.Millisecond), true) {
 			t.Fatalf("one passes after %d looks within a tenth of a second", i)
 		}
 	}
 	// A clock that was put back by a day goes on from there.
 	now = now.Add(-24 * time.Hour)
-	if b.has(now, true) {
+	if b.checkToken(now, true) {
 		t.Error("a clock that goes back lets one pass")
 	}
-	if !b.has(now.Add(10*time.Minute), true) || b.has(now.Add(9*time.Minute), false) {
+	if !b.checkToken(now.Add(10*time.Minute), true) || b.checkToken(now.Add(9*time.Minute), false) {
 		t.Error("ten minutes after that there is not exactly one")
 	}
 }
@@ -449,14 +449,14 @@ func TestBucketJitter(t *testing.T) {
 func TestRecall(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	left := func(ago ...time.Duration) (n int) {
-		b := newBucket(6, time.Hour, now)
+		b := newTokenBucket(6, time.Hour, now)
 		var passed []time.Time
 		for _, d := range ago {
 			passed = append(passed, now.Add(-d))
 		}
-		b.recall(passed, now)
-		for ; b.has(now, true); n++ {
-			b.take()
+		b.replay(passed, now)
+		for ; b.checkToken(now, true); n++ {
+			b.takeToken()
 		}
 		return n
 	}

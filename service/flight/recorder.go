@@ -19,45 +19,45 @@ import (
 // A Recorder keeps recordings of slow moments. Its methods may be called
 // concurrently. A nil Recorder, which Start returns with an error, records nothing.
 type Recorder struct {
-	opts    Options
-	routes  routes
-	facts   *facts
-	service map[string]string
+	opts      Options
+	routes    routes
+	hostFacts *hostFacts
+	service   map[string]string
 
-	ctx     context.Context // ends with Stop
-	stop    context.CancelFunc
-	once    sync.Once
-	done    sync.WaitGroup
-	wake    chan struct{}  // the plan has changed
-	ask     chan *asked    // recordings to keep
-	fetch   chan *asked    // recordings to write to a client
-	sunk    chan struct{}  // the sink has returned
-	sinking sync.WaitGroup // the sink
-	left    chan struct{}  // closed if Stop did not wait for the sink
-	unwatch func()         // ends mark.Watch
-	upload  *uploader
-	ownCost atomic.Uint64 // bits of a float64
-	fetches atomic.Int32  // GET requests that hold a recording
-	guard   guard.Guard
+	ctx           context.Context // ends with Stop
+	stop          context.CancelFunc
+	stopOnce      sync.Once
+	goroutines    sync.WaitGroup
+	planChanged   chan struct{}        // the plan has changed
+	captures      chan *captureRequest // recordings to keep
+	fetchRequests chan *captureRequest // recordings to write to a client
+	sinkDone      chan struct{}        // the sink has returned
+	sinkCalls     sync.WaitGroup       // the sink
+	sinkAbandoned chan struct{}        // closed if Stop did not wait for the sink
+	stopWatching  func()               // ends mark.Watch
+	uploader      *uploader
+	ownCost       atomic.Uint64 // bits of a float64
+	activeFetches atomic.Int32  // GET requests that hold a recording
+	guard         guard.Guard
 
-	mu     sync.Mutex
-	state  State
-	plan   plan
-	missed map[Kind]uint64 // since the last recording
-	hour   *bucket         // of PerHour
-	day    *bucket         // of PerDay
-	posts  *bucket
-	seen   uint64 // marked requests in this second
-	slow   uint64 // and how many of them were slow or unusual
+	mu              sync.Mutex
+	state           State
+	plan            plan
+	missedSinceLast map[Kind]uint64 // since the last recording
+	hourBucket      *tokenBucket    // of PerHour
+	dayBucket       *tokenBucket    // of PerDay
+	postBucket      *tokenBucket
+	markedRequests  uint64 // marked requests in this second
+	slowRequests    uint64 // and how many of them were slow or unusual
 
 	// Only the recorder's goroutine uses the rest.
-	rt    ring
-	gov   governor
-	rate  float64       // bytes a second, a moving average
-	n     int           // recordings
-	began time.Time     // when rt was started
-	spent time.Duration // the process's CPU time when govern last read it
-	count *counting
+	ring        ring
+	governor    governor
+	byteRate    float64       // bytes a second, a moving average
+	recordings  int           // recordings
+	ringStarted time.Time     // when rt was started
+	processCPU  time.Duration // the process's CPU time when govern last read it
+	byteCount   *byteCounting
 }
 
 // A ring keeps the last seconds of the trace: the runtime's flight recorder, or a
@@ -81,16 +81,16 @@ func Start(opts Options) (*Recorder, error) {
 	return r, err
 }
 
-func startWith(opts Options, rt ring) (*Recorder, error) {
-	if err := opts.fill(); err != nil {
+func startWith(opts Options, traceRing ring) (*Recorder, error) {
+	if err := opts.setDefaults(); err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	r := &Recorder{
-		opts: opts, facts: readFacts(), service: describe(os.Getenv),
-		wake: make(chan struct{}, 1), ask: make(chan *asked), fetch: make(chan *asked), sunk: make(chan struct{}, 1), left: make(chan struct{}),
-		missed: make(map[Kind]uint64), hour: newBucket(opts.PerHour, time.Hour, now), day: newBucket(opts.PerDay, 24*time.Hour, now), posts: newBucket(postsPerMinute, time.Minute, now),
-		gov: newGovernor(opts.Budget, opts.MinAge), rt: rt,
+		opts: opts, hostFacts: readHostFacts(), service: describeService(os.Getenv),
+		planChanged: make(chan struct{}, 1), captures: make(chan *captureRequest), fetchRequests: make(chan *captureRequest), sinkDone: make(chan struct{}, 1), sinkAbandoned: make(chan struct{}),
+		missedSinceLast: make(map[Kind]uint64), hourBucket: newTokenBucket(opts.PerHour, time.Hour, now), dayBucket: newTokenBucket(opts.PerDay, 24*time.Hour, now), postBucket: newTokenBucket(postsPerMinute, time.Minute, now),
+		governor: newGovernor(opts.Budget, opts.MinAge), ring: traceRing,
 		plan: plan{tail: opts.Tail, gap: opts.Gap, minAge: opts.MinAge, reach: opts.MinAge},
 	}
 	r.opts.Redact = r.opts.Redact.WithKey()
@@ -100,11 +100,11 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 		}
 	}
 	if o := &r.opts.Redact; max(o.Logs, o.Tasks, o.Routes, o.Parents) != redact.Keep {
-		r.facts.hide()
+		r.hostFacts.hideIdentity()
 		delete(r.service, "pid")
 	}
 	r.state.Triggers, r.state.Missed = make(map[Kind]uint64), make(map[Kind]uint64)
-	r.state.Budget, r.state.Duty, r.state.CostFrom, r.state.Reach = max(0, opts.Budget), 1, r.gov.how, opts.MinAge
+	r.state.Budget, r.state.Duty, r.state.CostFrom, r.state.Reach = max(0, opts.Budget), 1, r.governor.costSource, opts.MinAge
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	if !supported {
 		r.state.Why = "built with a Go version before 1.25, which has no flight recorder"
@@ -114,47 +114,47 @@ func startWith(opts Options, rt ring) (*Recorder, error) {
 		if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 			r.state.LastError = err.Error()
 		} else {
-			removeParts(opts.Dir, os.Getpid(), alive, now)
-			r.state.DiskBytes, _ = tidy(opts.Dir, opts.MaxDisk, "")
-			r.recall(now)
+			removeParts(opts.Dir, os.Getpid(), processExists, now)
+			r.state.DiskBytes, _ = enforceBudget(opts.Dir, opts.MaxDisk, "")
+			r.countEarlierRecordings(now)
 		}
 	}
 	if opts.Upload != nil {
 		var err error
-		if r.upload, err = startUploader(opts.Dir, *opts.Upload); err != nil {
+		if r.uploader, err = startUploader(opts.Dir, *opts.Upload); err != nil {
 			r.stop()
 			return nil, err
 		}
 	}
 	var watched bool
-	r.unwatch, watched = mark.Watch(r.ended)
+	r.stopWatching, watched = mark.Watch(r.requestEnded)
 	r.state.Unwatched = !watched
-	r.begin()
-	r.done.Add(1)
+	r.startRing()
+	r.goroutines.Add(1)
 	go r.run()
 	if len(opts.Signals) > 0 {
-		r.done.Add(1)
-		go r.onSignals(notify(opts.Signals))
+		r.goroutines.Add(1)
+		go r.onSignals(notifySignals(opts.Signals))
 	}
 	if !opts.NoHost {
-		r.done.Add(1)
-		go r.logHost()
+		r.goroutines.Add(1)
+		go r.runHostLog()
 	}
 	return r, nil
 }
 
-// recall counts what earlier processes kept, so that a service that crashes repeatedly does
+// countEarlierRecordings counts what earlier processes kept, so that a service that crashes repeatedly does
 // not begin with full buckets.
-func (r *Recorder) recall(now time.Time) {
-	files, _ := list(r.opts.Dir) // tidy has reported the error
-	var kept []time.Time
+func (r *Recorder) countEarlierRecordings(now time.Time) {
+	files, _ := listRecordings(r.opts.Dir) // tidy has reported the error
+	var takenAt []time.Time
 	for _, f := range files {
 		if kindOf(f.name) != KindAsked {
-			kept = append(kept, f.mod)
+			takenAt = append(takenAt, f.modTime)
 		}
 	}
-	r.hour.recall(kept, now)
-	r.day.recall(kept, now)
+	r.hourBucket.replay(takenAt, now)
+	r.dayBucket.replay(takenAt, now)
 }
 
 // sinkPatience is how long Stop waits for Sink.
@@ -166,35 +166,35 @@ func (r *Recorder) Stop() {
 	if r == nil {
 		return
 	}
-	r.once.Do(func() {
+	r.stopOnce.Do(func() {
 		r.stop()
-		if r.unwatch != nil {
-			r.unwatch()
+		if r.stopWatching != nil {
+			r.stopWatching()
 		}
-		r.done.Wait()
-		sunk := make(chan struct{})
-		go func() { r.sinking.Wait(); close(sunk) }()
-		patience := time.NewTimer(sinkPatience)
-		defer patience.Stop()
+		r.goroutines.Wait()
+		sinkReturned := make(chan struct{})
+		go func() { r.sinkCalls.Wait(); close(sinkReturned) }()
+		timeout := time.NewTimer(sinkPatience)
+		defer timeout.Stop()
 		select {
-		case <-sunk:
-		case <-patience.C:
-			close(r.left)
+		case <-sinkReturned:
+		case <-timeout.C:
+			close(r.sinkAbandoned)
 		}
 	})
-	r.done.Wait()
-	if r.upload != nil {
-		r.upload.end()
+	r.goroutines.Wait()
+	if r.uploader != nil {
+		r.uploader.stop()
 	}
 }
 
-// begin starts the runtime's flight recorder, unless it runs.
-func (r *Recorder) begin() {
-	if r.rt.enabled() {
+// startRing starts the runtime's flight recorder, unless it runs.
+func (r *Recorder) startRing() {
+	if r.ring.enabled() {
 		return
 	}
-	err := r.rt.start(r.opts.MinAge, r.opts.MaxBytes)
-	r.began = time.Now()
+	err := r.ring.start(r.opts.MinAge, r.opts.MaxBytes)
+	r.ringStarted = time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state.Recording, r.state.Why = err == nil, ""
@@ -203,22 +203,22 @@ func (r *Recorder) begin() {
 	}
 }
 
-// end stops it. Its contents are lost, and with them what the plan waits to keep.
-func (r *Recorder) end(why string) {
-	r.rt.stop()
+// stopRing stops it. Its contents are lost, and with them what the plan waits to keep.
+func (r *Recorder) stopRing(reason string) {
+	r.ring.stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state.Recording, r.state.Why = false, why
-	r.lose(r.plan.drop())
+	r.state.Recording, r.state.Why = false, reason
+	r.countMissed(r.plan.dropWaiting())
 }
 
 // run is the recorder's goroutine. A panic in it ends the recorder, not the service.
 func (r *Recorder) run() {
-	defer r.done.Done()
-	why := "stopped"
-	defer func() { r.noteError(r.guard.Do("flight: stopping", func() { r.end(why) })) }()
+	defer r.goroutines.Done()
+	reason := "stopped"
+	defer func() { r.noteError(r.guard.Do("flight: stopping", func() { r.stopRing(reason) })) }()
 	if err := r.guard.Do("flight: the recorder", r.loop); err != nil {
-		why = err.Error()
+		reason = err.Error()
 		r.noteError(err)
 		r.stop()
 	}
@@ -238,85 +238,85 @@ func (r *Recorder) noteError(err error) {
 func (r *Recorder) loop() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	metrics := newMetricsReader()
-	metrics.read(time.Now())
-	r.spent, _ = cputime.Process()
+	metricsReader := newMetricsReader()
+	metricsReader.read(time.Now())
+	r.processCPU, _ = cputime.Process()
 	next := time.NewTimer(0)
 	defer next.Stop()
 	sinking := false
-	for n := 0; ; {
-		ask := r.ask
+	for seconds := 0; ; {
+		captures := r.captures
 		if sinking {
-			ask = nil // the sink is given one recording at a time
+			captures = nil // the sink is given one recording at a time
 		}
 		select {
 		case <-r.ctx.Done():
 			return
-		case a := <-r.fetch:
+		case a := <-r.fetchRequests:
 			r.capture(a)
-		case a := <-ask:
+		case a := <-captures:
 			sinking = r.capture(a)
-		case <-r.sunk:
-			sinking = r.step(next)
-		case <-r.wake:
+		case <-r.sinkDone:
+			sinking = r.captureIfDue(next)
+		case <-r.planChanged:
 			if !sinking {
-				sinking = r.step(next)
+				sinking = r.captureIfDue(next)
 			}
 		case <-next.C:
 			if !sinking {
-				sinking = r.step(next)
+				sinking = r.captureIfDue(next)
 			}
 		case now := <-tick.C:
-			n++
-			r.second(n, metrics.read(now))
+			seconds++
+			r.handleSecond(seconds, metricsReader.read(now))
 		}
 	}
 }
 
-// step takes a snapshot if the plan is due, and otherwise sets the timer for when to
+// captureIfDue takes a snapshot if the plan is due, and otherwise sets the timer for when to
 // look again. It reports whether the sink is running.
-func (r *Recorder) step(next *time.Timer) (sinking bool) {
-	why, also, held, wait := r.takeDue(time.Now())
+func (r *Recorder) captureIfDue(next *time.Timer) (sinking bool) {
+	reason, others, heldCounts, wait := r.takeDueTriggers(time.Now())
 	if wait > 0 {
 		next.Reset(wait)
 	}
 	if wait != 0 {
 		return false
 	}
-	a := &asked{held: held, done: make(chan struct{})}
+	req := &captureRequest{heldCounts: heldCounts, done: make(chan struct{})}
 	err := r.guard.Do("flight: redact.Options.Allow", func() {
-		a.trigger = why.trigger(&r.opts.Redact)
-		for i := range also {
-			a.also = append(a.also, also[i].trigger(&r.opts.Redact))
+		req.trigger = reason.trigger(&r.opts.Redact)
+		for i := range others {
+			req.otherTriggers = append(req.otherTriggers, others[i].trigger(&r.opts.Redact))
 		}
 	})
 	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.fail(err, held)
+		r.noteFailure(err, heldCounts)
 		return false
 	}
-	return r.capture(a)
+	return r.capture(req)
 }
 
-// takeDue takes the triggers of the snapshot that is due now. Otherwise it returns when to look again, see plan.step.
-func (r *Recorder) takeDue(now time.Time) (why moment, also []moment, held map[Kind]uint64, wait time.Duration) {
+// takeDueTriggers takes the triggers of the snapshot that is due now. Otherwise it returns when to look again, see plan.step.
+func (r *Recorder) takeDueTriggers(now time.Time) (reason moment, others []moment, heldCounts map[Kind]uint64, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if wait = r.plan.step(now, mark.Open); wait != 0 {
-		return why, nil, nil, wait
+	if wait = r.plan.advance(now, mark.Open); wait != 0 {
+		return reason, nil, nil, wait
 	}
-	why, also, held = r.plan.take(now)
-	r.hour.take()
-	r.day.take()
-	return why, also, held, 0
+	reason, others, heldCounts = r.plan.takeWaiting(now)
+	r.hourBucket.takeToken()
+	r.dayBucket.takeToken()
+	return reason, others, heldCounts, 0
 }
 
-// fail notes that triggers got no recording, with r.mu held.
-func (r *Recorder) fail(err error, held map[Kind]uint64) {
+// noteFailure notes that triggers got no recording, with r.mu held.
+func (r *Recorder) noteFailure(err error, heldCounts map[Kind]uint64) {
 	r.state.Failed++
 	r.state.LastError = err.Error()
-	r.lose(held)
+	r.countMissed(heldCounts)
 }
 
 // sleep waits, and reports whether ctx is not done.
@@ -330,29 +330,29 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// second does what is due once a second, the n-th time.
-func (r *Recorder) second(n int, s reading) {
-	r.govern(n, s)
-	if n%60 == 0 {
-		r.routes.each((*route).rotate)
+// handleSecond does what is due once a second, the n-th time.
+func (r *Recorder) handleSecond(seconds int, metrics metricsReading) {
+	r.govern(seconds, metrics)
+	if seconds%60 == 0 {
+		r.routes.visit((*route).rotate)
 	}
-	if n%5 == 0 {
-		r.routes.each(func(x *route) { x.settle(0.99, r.opts.Factor, r.opts.Least) })
+	if seconds%5 == 0 {
+		r.routes.visit(func(x *route) { x.updateLimit(0.99, r.opts.Factor, r.opts.MinUnusual) })
 	}
-	r.rate += (s.starts/max(s.took.Seconds(), 1e-3)*r.gov.perStart - r.rate) / 5
+	r.byteRate += (metrics.starts/max(metrics.elapsed.Seconds(), 1e-3)*r.governor.bytesPerStart - r.byteRate) / 5
 	reach := r.opts.MinAge
-	if full := float64(r.opts.MaxBytes) / max(r.rate, 1); full < reach.Seconds() {
+	if full := float64(r.opts.MaxBytes) / max(r.byteRate, 1); full < reach.Seconds() {
 		reach = time.Duration(full * float64(time.Second))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.plan.reach, r.state.Reach = reach, reach
-	r.judge(s)
+	r.judgeSecond(metrics)
 }
 
 // onSignals keeps a recording for each signal. Signals that arrive meanwhile are one.
 func (r *Recorder) onSignals(c chan os.Signal) {
-	defer r.done.Done()
+	defer r.goroutines.Done()
 	defer signal.Stop(c)
 	r.noteError(r.guard.Do("flight: waiting for signals", func() {
 		for {
@@ -366,7 +366,7 @@ func (r *Recorder) onSignals(c chan os.Signal) {
 	}))
 }
 
-func notify(signals []os.Signal) chan os.Signal {
+func notifySignals(signals []os.Signal) chan os.Signal {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, signals...)
 	return c

@@ -100,10 +100,10 @@ func TestSlowRequest(t *testing.T) {
 			t.Errorf("the trace does not hold %q", text)
 		}
 	}
-	var m meta
+	var m recordingMeta
 	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
 	// On a busy machine one of the storm may take longer.
-	named := append([]Trigger{m.Flight.Reason}, m.Flight.Also...)
+	named := append([]Trigger{m.Flight.Reason}, m.Flight.OtherTriggers...)
 	i := slices.IndexFunc(named, func(t Trigger) bool { return t.Route == "slow one" })
 	if m.Schema != bundleSchema || i < 0 {
 		t.Fatalf("the metadata is %+v", m)
@@ -120,9 +120,9 @@ func TestSlowRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	data = must.Have(os.ReadFile(filepath.Join(dir, name)))(t)
-	m = meta{}
+	m = recordingMeta{}
 	must.Do(t, json.Unmarshal(entries(t, data)["meta.json"], &m))
-	if m.Flight.Reason.Text != "to see" || m.Flight.Reason.Kind != KindAsked || m.Flight.Missed[KindSlow] == 0 {
+	if m.Flight.Reason.Text != "to see" || m.Flight.Reason.Kind != KindAsked || m.Flight.MissedCounts[KindSlow] == 0 {
 		t.Errorf("the metadata is %+v", m)
 	}
 	r.Stop()
@@ -146,13 +146,13 @@ func TestUnusualRequest(t *testing.T) {
 		kept <- name
 		return err
 	}})
-	for range minUsual {
-		r.ended(mark.Ended{Name: "GET /", Took: time.Millisecond})
+	for range minRequests {
+		r.requestEnded(mark.Ended{Name: "GET /", Took: time.Millisecond})
 	}
-	until(t, "what is usual", func() bool { return r.routes.of("GET /").limit.Load() < int64(time.Hour) })
-	r.ended(mark.Ended{Name: "GET /", Took: 9 * time.Millisecond})
-	r.ended(mark.Ended{Name: "GET /other", Took: time.Hour})
-	r.ended(mark.Ended{Name: "GET /", Took: 30 * time.Millisecond})
+	until(t, "what is usual", func() bool { return r.routes.getOrCreate("GET /").limit.Load() < int64(time.Hour) })
+	r.requestEnded(mark.Ended{Name: "GET /", Took: 9 * time.Millisecond})
+	r.requestEnded(mark.Ended{Name: "GET /other", Took: time.Hour})
+	r.requestEnded(mark.Ended{Name: "GET /", Took: 30 * time.Millisecond})
 	select {
 	case name := <-kept:
 		if kindOf(name) != KindUnusual {
@@ -235,14 +235,14 @@ func TestSlowReaders(t *testing.T) {
 	r := start(t, Options{Dir: t.TempDir()})
 	began, let := make(chan bool), make(chan bool)
 	var wg sync.WaitGroup
-	for range mostFetches {
+	for range maxFetches {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			r.ServeHTTP(slowReader{httptest.NewRecorder(), began, let}, httptest.NewRequest("GET", "/", nil))
 		}()
 	}
-	for range mostFetches {
+	for range maxFetches {
 		<-began
 	}
 	get := func() int {
@@ -281,7 +281,7 @@ func TestRedacted(t *testing.T) {
 		}
 	}
 	parts := entries(t, data)
-	var m meta
+	var m recordingMeta
 	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
 	for name, text := range parts {
 		for _, id := range []string{"4242", strconv.Itoa(os.Getpid())} {
@@ -371,7 +371,7 @@ func TestStorm(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			for range each {
-				r.ended(slow)
+				r.requestEnded(slow)
 			}
 		}()
 	}
@@ -384,14 +384,14 @@ func TestStorm(t *testing.T) {
 	}
 	wg.Wait()
 	until(t, "a recording", func() bool { return r.State().Kept > 0 })
-	if n := testing.AllocsPerRun(100, func() { r.ended(slow) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { r.requestEnded(slow) }); n > 0 {
 		t.Errorf("a trigger too many allocates %v times", n)
 	}
 	s := r.State()
 	data := must.Have(os.ReadFile(filepath.Join(r.opts.Dir, s.Last)))(t)
-	var m meta
+	var m recordingMeta
 	must.Do(t, json.Unmarshal(entries(t, data)["meta.json"], &m))
-	held := m.Flight.Held[KindSlow]
+	held := m.Flight.HeldCounts[KindSlow]
 	if s.Kept != 1 || s.Triggers[KindSlow] != 20*each+101 || held == 0 || s.Missed[KindSlow] != 20*each+101-held || s.Missed[KindSlow] < 100 {
 		t.Errorf("of %d triggers it kept %d, which holds %d, and missed %d", s.Triggers[KindSlow], s.Kept, held, s.Missed[KindSlow])
 	}
@@ -437,7 +437,7 @@ func TestBesideOthers(t *testing.T) {
 	}
 	defer r.Stop()
 	s := r.State()
-	r.ended(mark.Ended{Name: "GET /", Took: time.Hour}) // while there is nothing to keep
+	r.requestEnded(mark.Ended{Name: "GET /", Took: time.Hour}) // while there is nothing to keep
 	other.Stop()
 	if s.Recording || !strings.Contains(s.Why, "already") {
 		t.Errorf("beside another one the state is %+v", s)

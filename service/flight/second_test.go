@@ -35,8 +35,8 @@ func (s *stillRing) writeTo(io.Writer) (int64, error) { return 0, errors.New("it
 // still is a recorder without its goroutine.
 func still(o Options) *Recorder {
 	now := time.Now()
-	return &Recorder{opts: o, rt: &stillRing{on: true}, wake: make(chan struct{}, 1), missed: map[Kind]uint64{}, gov: newGovernor(-1, o.MinAge),
-		plan: plan{tail: time.Second, gap: time.Minute, minAge: o.MinAge, reach: o.MinAge}, hour: newBucket(100, time.Hour, now), day: newBucket(100, time.Hour, now),
+	return &Recorder{opts: o, ring: &stillRing{on: true}, planChanged: make(chan struct{}, 1), missedSinceLast: map[Kind]uint64{}, governor: newGovernor(-1, o.MinAge),
+		plan: plan{tail: time.Second, gap: time.Minute, minAge: o.MinAge, reach: o.MinAge}, hourBucket: newTokenBucket(100, time.Hour, now), dayBucket: newTokenBucket(100, time.Hour, now),
 		state: State{Recording: true, Triggers: map[Kind]uint64{}, Missed: map[Kind]uint64{}}}
 }
 
@@ -45,28 +45,28 @@ func TestSecond(t *testing.T) {
 	base := Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20, Share: 0.5, Latency: time.Millisecond, Goroutines: 100, GC: 0.25}
 	for name, c := range map[string]struct {
 		change     func(*Options)
-		s          reading
+		s          metricsReading
 		seen, slow uint64
 		want       []Kind
 	}{
-		"nothing":             {nil, reading{}, 100, 0, nil},
-		"at each bound":       {nil, reading{late: time.Millisecond, goroutines: 100, gc: 0.25}, 20, 9, nil},
-		"beyond each":         {nil, reading{late: time.Millisecond + 1, goroutines: 101, gc: 0.2501}, 20, 10, []Kind{KindGC, KindGoroutines, KindLatency, KindMany}},
-		"just half":           {nil, reading{}, 20, 10, []Kind{KindMany}},
-		"less than half":      {nil, reading{}, 21, 10, nil},
-		"half, of too few":    {nil, reading{}, 18, 9, nil},
-		"without bounds":      {func(o *Options) { o.Share, o.Latency, o.Goroutines, o.GC = 0, 0, 0, 0 }, reading{late: time.Hour, goroutines: 1e6, gc: 1}, 20, 20, nil},
-		"of each alone":       {func(o *Options) { o.Latency, o.GC = 0, 0 }, reading{late: time.Hour, goroutines: 101, gc: 1}, 0, 0, []Kind{KindGoroutines}},
-		"the collector alone": {func(o *Options) { o.Goroutines, o.Share = 0, 0 }, reading{goroutines: 1e6, gc: 0.3}, 20, 20, []Kind{KindGC}},
+		"nothing":             {nil, metricsReading{}, 100, 0, nil},
+		"at each bound":       {nil, metricsReading{schedLatency: time.Millisecond, goroutines: 100, gcShare: 0.25}, 20, 9, nil},
+		"beyond each":         {nil, metricsReading{schedLatency: time.Millisecond + 1, goroutines: 101, gcShare: 0.2501}, 20, 10, []Kind{KindGC, KindGoroutines, KindLatency, KindMany}},
+		"just half":           {nil, metricsReading{}, 20, 10, []Kind{KindMany}},
+		"less than half":      {nil, metricsReading{}, 21, 10, nil},
+		"half, of too few":    {nil, metricsReading{}, 18, 9, nil},
+		"without bounds":      {func(o *Options) { o.Share, o.Latency, o.Goroutines, o.GC = 0, 0, 0, 0 }, metricsReading{schedLatency: time.Hour, goroutines: 1e6, gcShare: 1}, 20, 20, nil},
+		"of each alone":       {func(o *Options) { o.Latency, o.GC = 0, 0 }, metricsReading{schedLatency: time.Hour, goroutines: 101, gcShare: 1}, 0, 0, []Kind{KindGoroutines}},
+		"the collector alone": {func(o *Options) { o.Goroutines, o.Share = 0, 0 }, metricsReading{goroutines: 1e6, gcShare: 0.3}, 20, 20, []Kind{KindGC}},
 	} {
 		o := base
 		if c.change != nil {
 			c.change(&o)
 		}
 		r := still(o)
-		r.seen, r.slow = c.seen, c.slow
-		c.s.took = time.Second
-		r.second(1, c.s)
+		r.markedRequests, r.slowRequests = c.seen, c.slow
+		c.s.elapsed = time.Second
+		r.handleSecond(1, c.s)
 		var got []Kind
 		for k, n := range r.state.Triggers {
 			if got = append(got, k); n != 1 {
@@ -74,8 +74,8 @@ func TestSecond(t *testing.T) {
 			}
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, c.want) || r.seen != 0 || r.slow != 0 {
-			t.Errorf("%s: %v, want %v; %d seen, %d slow are left", name, got, c.want, r.seen, r.slow)
+		if !slices.Equal(got, c.want) || r.markedRequests != 0 || r.slowRequests != 0 {
+			t.Errorf("%s: %v, want %v; %d seen, %d slow are left", name, got, c.want, r.markedRequests, r.slowRequests)
 		}
 	}
 }
@@ -83,12 +83,12 @@ func TestSecond(t *testing.T) {
 // TestReach: the ring holds as long as was asked for, or as much as it may at the rate that is written.
 func TestReach(t *testing.T) {
 	r := still(Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20})
-	r.second(1, reading{starts: (1 << 20) / startBytes, took: time.Second}) // the mean takes a fifth of it
+	r.handleSecond(1, metricsReading{starts: (1 << 20) / startBytes, elapsed: time.Second}) // the mean takes a fifth of it
 	if d := r.plan.reach - 5*time.Second; d < -10*time.Millisecond || d > 10*time.Millisecond || r.state.Reach != r.plan.reach {
 		t.Errorf("it reaches %v back", r.plan.reach)
 	}
 	for n := range 100 {
-		r.second(n, reading{took: time.Second})
+		r.handleSecond(n, metricsReading{elapsed: time.Second})
 	}
 	if r.plan.reach != 10*time.Second {
 		t.Errorf("when it is calm it reaches %v back", r.plan.reach)
@@ -99,22 +99,22 @@ func TestReach(t *testing.T) {
 func TestEnded(t *testing.T) {
 	began := time.Now().Add(-time.Minute)
 	r := still(Options{MinAge: 10 * time.Second, Slow: time.Second, Factor: 2, Share: 1})
-	route := r.routes.of("/a")
+	route := r.routes.getOrCreate("/a")
 	route.limit.Store(int64(500 * time.Millisecond))
 	for i, c := range []struct {
 		took time.Duration
 		want Kind
 	}{{500 * time.Millisecond, ""}, {500*time.Millisecond + 1, KindUnusual}, {time.Second, KindUnusual}, {time.Second + 1, KindSlow}} {
 		before := map[Kind]uint64{KindSlow: r.state.Triggers[KindSlow], KindUnusual: r.state.Triggers[KindUnusual]}
-		r.ended(mark.Ended{Name: "/a", Took: c.took, Began: began})
+		r.requestEnded(mark.Ended{Name: "/a", Took: c.took, Began: began})
 		for k, n := range before {
 			if fired := r.state.Triggers[k] > n; fired != (k == c.want) {
 				t.Errorf("request %d of %v: %s fired %v", i, c.took, k, fired)
 			}
 		}
 	}
-	if r.seen != 4 || r.slow != 3 {
-		t.Errorf("%d seen, %d slow", r.seen, r.slow)
+	if r.markedRequests != 4 || r.slowRequests != 3 {
+		t.Errorf("%d seen, %d slow", r.markedRequests, r.slowRequests)
 	}
 	freezes := still(Options{MinAge: 10 * time.Second, Freeze: 50 * time.Millisecond})
 	for _, d := range []time.Duration{50*time.Millisecond - 1, 50 * time.Millisecond, time.Second} {
@@ -129,41 +129,41 @@ func TestEnded(t *testing.T) {
 func TestFire(t *testing.T) {
 	r := still(Options{MinAge: 10 * time.Second})
 	now := time.Now()
-	r.fire(moment{kind: KindSlow, at: now, took: time.Second})
-	if len(r.wake) != 1 || len(r.missed) != 0 {
-		t.Errorf("%d wake, %v missed", len(r.wake), r.missed)
+	r.fire(moment{kind: KindSlow, end: now, took: time.Second})
+	if len(r.planChanged) != 1 || len(r.missedSinceLast) != 0 {
+		t.Errorf("%d wake, %v missed", len(r.planChanged), r.missedSinceLast)
 	}
-	<-r.wake
-	if r.fire(moment{kind: KindSlow, at: now, took: time.Second}); len(r.wake) != 0 || r.state.Triggers[KindSlow] != 2 {
-		t.Errorf("what comes beside it wakes %d, %v", len(r.wake), r.state.Triggers)
+	<-r.planChanged
+	if r.fire(moment{kind: KindSlow, end: now, took: time.Second}); len(r.planChanged) != 0 || r.state.Triggers[KindSlow] != 2 {
+		t.Errorf("what comes beside it wakes %d, %v", len(r.planChanged), r.state.Triggers)
 	}
-	r.end("why")
-	if r.state.Recording || r.state.Why != "why" || r.state.Missed[KindSlow] != 2 || r.rt.enabled() {
+	r.stopRing("why")
+	if r.state.Recording || r.state.Why != "why" || r.state.Missed[KindSlow] != 2 || r.ring.enabled() {
 		t.Errorf("%+v", r.state)
 	}
-	if r.fire(moment{kind: KindGC, at: now}); r.missed[KindGC] != 1 || r.state.Missed[KindGC] != 1 {
-		t.Errorf("while it is off: %v", r.missed)
+	if r.fire(moment{kind: KindGC, end: now}); r.missedSinceLast[KindGC] != 1 || r.state.Missed[KindGC] != 1 {
+		t.Errorf("while it is off: %v", r.missedSinceLast)
 	}
-	r.rt.(*stillRing).fail = errors.New("busy")
-	if r.begin(); r.state.Recording || r.state.Why != "busy; it is tried again" {
+	r.ring.(*stillRing).fail = errors.New("busy")
+	if r.startRing(); r.state.Recording || r.state.Why != "busy; it is tried again" {
 		t.Errorf("%+v", r.state)
 	}
-	r.rt.(*stillRing).fail = nil
-	if r.begin(); !r.state.Recording || r.state.Why != "" {
+	r.ring.(*stillRing).fail = nil
+	if r.startRing(); !r.state.Recording || r.state.Why != "" {
 		t.Errorf("%+v", r.state)
 	}
-	r.hour.tokens = 0
-	if r.fire(moment{kind: KindSlow, at: now}); r.missed[KindSlow] != 3 {
-		t.Errorf("beyond the hour's: %v", r.missed)
+	r.hourBucket.tokens = 0
+	if r.fire(moment{kind: KindSlow, end: now}); r.missedSinceLast[KindSlow] != 3 {
+		t.Errorf("beyond the hour's: %v", r.missedSinceLast)
 	}
-	if r.free(KindSlow, now) || !r.free(KindSlow, now.Add(time.Hour)) {
+	if r.checkLimits(KindSlow, now) || !r.checkLimits(KindSlow, now.Add(time.Hour)) {
 		t.Error("the hour's number is not kept")
 	}
-	r.hour.tokens = 50.5
-	if r.free(KindFreeze, now) || !r.free(KindSlow, now) {
+	r.hourBucket.tokens = 50.5
+	if r.checkLimits(KindFreeze, now) || !r.checkLimits(KindSlow, now) {
 		t.Error("half of them are not for requests")
 	}
-	a := &asked{trigger: Trigger{Kind: KindAsked}, held: map[Kind]uint64{KindGC: 2}, done: make(chan struct{})}
+	a := &captureRequest{trigger: Trigger{Kind: KindAsked}, heldCounts: map[Kind]uint64{KindGC: 2}, done: make(chan struct{})}
 	if r.capture(a) || a.err == nil {
 		t.Error("a ring that holds nothing was kept")
 	}
@@ -172,35 +172,35 @@ func TestFire(t *testing.T) {
 // TestFill: the ends of options, and what is taken where nothing is said.
 func TestFill(t *testing.T) {
 	var o Options
-	must.Do(t, o.fill())
+	must.Do(t, o.setDefaults())
 	const want = "268435456 4 10ms 50ms 200ms 1m0s 6 48 10s 10485760 0.02"
-	if got := fmt.Sprint(o.MaxDisk, o.Factor, o.Least, o.Freeze, o.Tail, o.Gap, o.PerHour, o.PerDay, o.MinAge, o.MaxBytes, o.Budget); got != want || !strings.HasSuffix(o.Dir, "whylate-flight") {
+	if got := fmt.Sprint(o.MaxDisk, o.Factor, o.MinUnusual, o.Freeze, o.Tail, o.Gap, o.PerHour, o.PerDay, o.MinAge, o.MaxBytes, o.Budget); got != want || !strings.HasSuffix(o.Dir, "whylate-flight") {
 		t.Errorf("%s, %s", got, o.Dir)
 	}
 	for name, change := range map[string]func(o *Options, v int){
-		"slow": func(o *Options, v int) { o.Slow = time.Duration(v) }, "least": func(o *Options, v int) { o.Least = time.Duration(v) }, "tail": func(o *Options, v int) { o.Tail = time.Duration(v) }, "gap": func(o *Options, v int) { o.Gap = time.Duration(v) }, "age": func(o *Options, v int) { o.MinAge = time.Duration(v) },
+		"slow": func(o *Options, v int) { o.Slow = time.Duration(v) }, "least": func(o *Options, v int) { o.MinUnusual = time.Duration(v) }, "tail": func(o *Options, v int) { o.Tail = time.Duration(v) }, "gap": func(o *Options, v int) { o.Gap = time.Duration(v) }, "age": func(o *Options, v int) { o.MinAge = time.Duration(v) },
 		"disk": func(o *Options, v int) { o.MaxDisk = int64(v) }, "goroutines": func(o *Options, v int) { o.Goroutines = v }, "latency": func(o *Options, v int) { o.Latency = time.Duration(v) }, "freeze": func(o *Options, v int) { o.Freeze = time.Duration(v) },
 	} {
 		for v, ok := range map[int]bool{-1: false, 0: true, 1: true} {
 			var o Options
-			if change(&o, v); (o.fill() == nil) != ok {
+			if change(&o, v); (o.setDefaults() == nil) != ok {
 				t.Errorf("%s of %d is taken: %v", name, v, !ok)
 			}
 		}
 	}
 	for v, ok := range map[float64]bool{-0.01: false, 0: true, 1: true, 1.01: false} {
-		if (&Options{Share: v}).fill() == nil != ok || (&Options{GC: v}).fill() == nil != ok {
+		if (&Options{Share: v}).setDefaults() == nil != ok || (&Options{GC: v}).setDefaults() == nil != ok {
 			t.Errorf("shares of %v are taken: %v", v, !ok)
 		}
 	}
 	sink := Options{Sink: func(_ context.Context, _ string, _ io.Reader) error { return nil }}
-	if sink.fill() != nil || sink.Dir != "" {
+	if sink.setDefaults() != nil || sink.Dir != "" {
 		t.Errorf("beside a sink there is a folder %s", sink.Dir)
 	}
-	if sink.Upload = new(UploadOptions); sink.fill() == nil {
+	if sink.Upload = new(UploadOptions); sink.setDefaults() == nil {
 		t.Error("an upload without a folder")
 	}
-	if (&Options{Redact: redact.Options{Logs: redact.Trim}}).fill() == nil {
+	if (&Options{Redact: redact.Options{Logs: redact.Trim}}).setDefaults() == nil {
 		t.Error("a mode that makes no sense")
 	}
 	for n, want := range map[int]int{300: 300, 301: 300} {

@@ -62,8 +62,8 @@ func (r *Recorder) State() State {
 	s := r.state
 	s.Triggers, s.Missed = maps.Clone(s.Triggers), maps.Clone(s.Missed)
 	s.OwnCost = math.Float64frombits(r.ownCost.Load())
-	if r.upload != nil {
-		u := r.upload.current()
+	if r.uploader != nil {
+		u := r.uploader.currentState()
 		s.Upload = &u
 	}
 	return s

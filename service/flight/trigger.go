@@ -40,8 +40,8 @@ type Trigger struct {
 	At     time.Time `json:"at"` // when it ended
 }
 
-// ended judges a marked request. It runs on the request's goroutine.
-func (r *Recorder) ended(e mark.Ended) {
+// requestEnded judges a marked request. It runs on the request's goroutine.
+func (r *Recorder) requestEnded(e mark.Ended) {
 	r.noteError(r.guard.Do("flight: judging a request", func() { r.judgeRequest(e) }))
 }
 
@@ -50,9 +50,9 @@ func (r *Recorder) judgeRequest(e mark.Ended) {
 	unusual := false
 	limit := r.opts.Slow
 	if r.opts.Factor > 0 {
-		if rt := r.routes.of(e.Name); rt != nil {
-			if unusual = rt.add(e.Took); unusual && !slow {
-				limit = time.Duration(rt.limit.Load())
+		if route := r.routes.getOrCreate(e.Name); route != nil {
+			if unusual = route.add(e.Took); unusual && !slow {
+				limit = time.Duration(route.limit.Load())
 			}
 		}
 	}
@@ -61,20 +61,20 @@ func (r *Recorder) judgeRequest(e mark.Ended) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen++
+	r.markedRequests++
 	if !slow && !unusual {
 		return
 	}
-	r.slow++
+	r.slowRequests++
 	kind := KindSlow
 	if !slow {
 		kind = KindUnusual
 	}
-	at := e.Began.Add(e.Took)
+	end := e.Began.Add(e.Took)
 	if e.Began.IsZero() {
-		at = time.Now()
+		end = time.Now()
 	}
-	r.fire(moment{kind: kind, at: at, took: e.Took, name: e.Name, status: e.Status, limit: limit})
+	r.fire(moment{kind: kind, end: end, took: e.Took, name: e.Name, status: e.Status, limit: limit})
 }
 
 // OnFreeze keeps a recording of a freeze of at least Options.Freeze. Set it as
@@ -86,57 +86,57 @@ func (r *Recorder) OnFreeze(f probe.Freeze) {
 	text := fmt.Sprintf("the kernel did not run the process for about %v", f.Likely.Round(time.Millisecond))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fire(moment{kind: KindFreeze, at: time.Now(), took: f.Likely, text: text})
+	r.fire(moment{kind: KindFreeze, end: time.Now(), took: f.Likely, text: text})
 }
 
-// judge compares one second's requests and metrics with the options, with r.mu held.
-func (r *Recorder) judge(s reading) {
-	const enough = 10 // slow requests, before their share means anything
+// judgeSecond compares one second's requests and metrics with the options, with r.mu held.
+func (r *Recorder) judgeSecond(metrics metricsReading) {
+	const minSlow = 10 // slow requests, before their share means anything
 	now, o := time.Now(), &r.opts
-	if o.Share > 0 && r.slow >= enough && float64(r.slow) >= o.Share*float64(r.seen) {
-		r.fire(moment{kind: KindMany, at: now, text: fmt.Sprintf("%d of %d requests in one second were slow", r.slow, r.seen)})
+	if o.Share > 0 && r.slowRequests >= minSlow && float64(r.slowRequests) >= o.Share*float64(r.markedRequests) {
+		r.fire(moment{kind: KindMany, end: now, text: fmt.Sprintf("%d of %d requests in one second were slow", r.slowRequests, r.markedRequests)})
 	}
-	r.seen, r.slow = 0, 0
-	if o.Latency > 0 && s.late > o.Latency {
-		r.fire(moment{kind: KindLatency, at: now, took: s.late, text: fmt.Sprintf("one in a hundred goroutines waited at least %v for a P, longer than %v", s.late, o.Latency)})
+	r.markedRequests, r.slowRequests = 0, 0
+	if o.Latency > 0 && metrics.schedLatency > o.Latency {
+		r.fire(moment{kind: KindLatency, end: now, took: metrics.schedLatency, text: fmt.Sprintf("one in a hundred goroutines waited at least %v for a P, longer than %v", metrics.schedLatency, o.Latency)})
 	}
-	if o.Goroutines > 0 && s.goroutines > uint64(o.Goroutines) {
-		r.fire(moment{kind: KindGoroutines, at: now, text: fmt.Sprintf("the process has %d goroutines, more than %d", s.goroutines, o.Goroutines)})
+	if o.Goroutines > 0 && metrics.goroutines > uint64(o.Goroutines) {
+		r.fire(moment{kind: KindGoroutines, end: now, text: fmt.Sprintf("the process has %d goroutines, more than %d", metrics.goroutines, o.Goroutines)})
 	}
-	if o.GC > 0 && s.gc > o.GC {
-		r.fire(moment{kind: KindGC, at: now, text: fmt.Sprintf("garbage collection took %s of the CPU time, more than %s", quantity.Percent(s.gc), quantity.Percent(o.GC))})
+	if o.GC > 0 && metrics.gcShare > o.GC {
+		r.fire(moment{kind: KindGC, end: now, text: fmt.Sprintf("garbage collection took %s of the CPU time, more than %s", quantity.Percent(metrics.gcShare), quantity.Percent(o.GC))})
 	}
 }
 
 // fire adds a trigger to the plan, or counts it as missed, with r.mu held.
 func (r *Recorder) fire(m moment) {
 	r.state.Triggers[m.kind]++
-	waited, due := len(r.plan.waiting) > 0, r.plan.due
-	if !r.state.Recording || !waited && !r.free(m.kind, m.at) || !r.plan.add(m, m.at) {
-		r.lose(map[Kind]uint64{m.kind: 1})
+	waited, due := len(r.plan.waiting) > 0, r.plan.tailStart
+	if !r.state.Recording || !waited && !r.checkLimits(m.kind, m.end) || !r.plan.add(m, m.end) {
+		r.countMissed(map[Kind]uint64{m.kind: 1})
 		return
 	}
-	if !waited || r.plan.due != due {
+	if !waited || r.plan.tailStart != due {
 		select {
-		case r.wake <- struct{}{}:
+		case r.planChanged <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// free reports whether PerHour and PerDay allow another recording, with r.mu held.
+// checkLimits reports whether PerHour and PerDay allow another recording, with r.mu held.
 // Half of both is reserved for requests: a machine whose other processes freeze this
 // one all day must not use up the recordings of slow requests.
-func (r *Recorder) free(k Kind, now time.Time) bool {
-	all := classOf[k] == classRequests
-	hour, day := r.hour.has(now, all), r.day.has(now, all)
+func (r *Recorder) checkLimits(k Kind, now time.Time) bool {
+	useReserve := classOf[k] == classRequests
+	hour, day := r.hourBucket.checkToken(now, useReserve), r.dayBucket.checkToken(now, useReserve)
 	return hour && day
 }
 
-// lose counts triggers that no recording holds, with r.mu held.
-func (r *Recorder) lose(counts map[Kind]uint64) {
+// countMissed counts triggers that no recording holds, with r.mu held.
+func (r *Recorder) countMissed(counts map[Kind]uint64) {
 	for k, n := range counts {
-		r.missed[k] += n
+		r.missedSinceLast[k] += n
 		r.state.Missed[k] += n
 	}
 }

@@ -55,7 +55,7 @@ type uploader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
-	turns  turns // of the goroutine
+	queue  sendQueue // of the goroutine
 	guard  guard.Guard
 
 	mu    sync.Mutex
@@ -136,66 +136,66 @@ func newTransport() *http.Transport {
 	}
 }
 
-// end ends the uploader; a request that is under way is cut, and made again by
+// stop ends the uploader; a request that is under way is cut, and made again by
 // the next uploader of the directory.
-func (u *uploader) end() {
+func (u *uploader) stop() {
 	u.cancel()
 	<-u.done
 	u.client.CloseIdleConnections()
 }
 
-// current returns what the uploader has done.
-func (u *uploader) current() UploadState {
+// currentState returns what the uploader has done.
+func (u *uploader) currentState() UploadState {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.state
 }
 
-// lookEvery is how often the directory is looked at.
-const lookEvery = time.Second
+// pollInterval is how often the directory is looked at.
+const pollInterval = time.Second
 
 func (u *uploader) run() {
 	defer close(u.done)
-	for wait := time.Duration(0); sleep(u.ctx, wait); wait = lookEvery {
+	for wait := time.Duration(0); sleep(u.ctx, wait); wait = pollInterval {
 		if err := u.guard.Do("flight: sending recordings", u.sendAll); err != nil {
-			u.note(func(s *UploadState) { s.LastError = err.Error() })
+			u.updateState(func(s *UploadState) { s.LastError = err.Error() })
 		}
 	}
 }
 
 // sendAll sends what may be sent now, in the order of turns.
 func (u *uploader) sendAll() {
-	for u.ctx.Err() == nil && !time.Now().Before(u.turns.free) {
-		waiting, err := u.waiting()
+	for u.ctx.Err() == nil && !time.Now().Before(u.queue.nextAllowed) {
+		waiting, err := u.listWaiting()
 		if err != nil {
-			u.note(func(s *UploadState) { s.LastError = err.Error() })
+			u.updateState(func(s *UploadState) { s.LastError = err.Error() })
 			return
 		}
 		token, err := u.token()
 		if err != nil {
-			u.note(func(s *UploadState) { s.LastError, s.Waiting = err.Error(), len(waiting) })
+			u.updateState(func(s *UploadState) { s.LastError, s.Waiting = err.Error(), len(waiting) })
 			return
 		}
-		name := u.turns.next(waiting, token, time.Now())
-		held := u.turns.held(waiting, token)
-		u.note(func(s *UploadState) { s.Waiting, s.Held = len(waiting), held })
+		name := u.queue.nextRecording(waiting, token, time.Now())
+		held := u.queue.countHeld(waiting, token)
+		u.updateState(func(s *UploadState) { s.Waiting, s.Held = len(waiting), held })
 		if name == "" {
 			return
 		}
-		u.try(name, token)
+		u.sendOne(name, token)
 	}
 }
 
-// waiting returns the recordings that are still to be sent, the oldest first.
-func (u *uploader) waiting() (names []string, err error) {
-	files, err := list(u.dir)
+// listWaiting returns the recordings that are still to be sent, the oldest first.
+func (u *uploader) listWaiting() (names []string, err error) {
+	files, err := listRecordings(u.dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // nothing was kept yet
 	}
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(files, func(a, b file) int { return cmp.Or(a.mod.Compare(b.mod), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(files, func(a, b recordingFile) int { return cmp.Or(a.modTime.Compare(b.modTime), cmp.Compare(a.name, b.name)) })
 	for _, f := range files {
 		stem := strings.TrimSuffix(f.name, nameSuffix)
 		if strings.HasSuffix(stem, sentMark) || strings.HasSuffix(stem, refusedMark) {
@@ -203,26 +203,26 @@ func (u *uploader) waiting() (names []string, err error) {
 		}
 		names = append(names, f.name)
 	}
-	u.turns.forget(names)
+	u.queue.retain(names)
 	return slices.DeleteFunc(names, func(name string) bool {
-		o := u.turns.result(name)
-		if o != later {
-			u.rename(name, o) // the last attempt failed
+		o := u.queue.result(name)
+		if o != retryLater {
+			u.markDone(name, o) // the last attempt failed
 		}
-		return o != later
+		return o != retryLater
 	}), nil
 }
 
-// rename marks a recording that was dealt with. Where that fails, this process
+// markDone marks a recording that was dealt with. Where that fails, this process
 // knows it and the next one sends the recording again.
-func (u *uploader) rename(name string, o outcome) {
+func (u *uploader) markDone(name string, o outcome) {
 	mark := sentMark
 	if o == refused {
 		mark = refusedMark
 	}
 	err := os.Rename(filepath.Join(u.dir, name), filepath.Join(u.dir, strings.TrimSuffix(name, nameSuffix)+mark+nameSuffix))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		u.note(func(s *UploadState) { s.LastError = err.Error() })
+		u.updateState(func(s *UploadState) { s.LastError = err.Error() })
 	}
 }
 
@@ -234,14 +234,14 @@ func (u *uploader) token() (string, error) {
 	return strings.TrimSpace(string(token)), err
 }
 
-func (u *uploader) note(f func(*UploadState)) {
+func (u *uploader) updateState(f func(*UploadState)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f(&u.state)
 }
 
-// try sends one recording and takes in the answer.
-func (u *uploader) try(name, token string) {
+// sendOne sends one recording and takes in the answer.
+func (u *uploader) sendOne(name, token string) {
 	data, err := os.ReadFile(filepath.Join(u.dir, name))
 	if errors.Is(err, os.ErrNotExist) {
 		return // it had to go
@@ -255,10 +255,10 @@ func (u *uploader) try(name, token string) {
 		return
 	}
 	now := time.Now()
-	o := u.turns.done(name, token, outcomeOf(status), retryAfter(header, now), now, rand.Float64())
-	u.note(func(s *UploadState) {
+	o := u.queue.handleAnswer(name, token, outcomeOf(status), retryAfter(header, now), now, rand.Float64())
+	u.updateState(func(s *UploadState) {
 		switch o {
-		case taken:
+		case accepted:
 			s.Sent++
 			return
 		case refused:
@@ -268,8 +268,8 @@ func (u *uploader) try(name, token string) {
 		}
 		s.LastError = err.Error()
 	})
-	if o == taken || o == refused {
-		u.rename(name, o)
+	if o == accepted || o == refused {
+		u.markDone(name, o)
 	}
 }
 
@@ -302,7 +302,7 @@ func (u *uploader) send(name, token string, data []byte) (status int, header htt
 	}
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be used again
-	if outcomeOf(res.StatusCode) != taken {
+	if outcomeOf(res.StatusCode) != accepted {
 		err = fmt.Errorf("flight: the collector answered %s to %s", res.Status, name)
 	}
 	if to := res.Header.Get("Location"); res.StatusCode/100 == 3 && to != "" {

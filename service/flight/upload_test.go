@@ -76,7 +76,7 @@ func put(t *testing.T, dir string, n int, text string) string {
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
-	files := must.Have(list(dir))(t)
+	files := must.Have(listRecordings(dir))(t)
 	var out []string
 	for _, f := range files {
 		out = append(out, f.name)
@@ -100,13 +100,13 @@ func TestUpload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { return up.current().Failed > 0 })
-	if s := up.current(); !strings.Contains(s.LastError, "401") || s.Sent != 0 {
+	await(t, func() bool { return up.currentState().Failed > 0 })
+	if s := up.currentState(); !strings.Contains(s.LastError, "401") || s.Sent != 0 {
 		t.Errorf("with the old token: %+v", s)
 	}
 	must.Do(t, os.WriteFile(token, []byte("new\n"), 0o600))
-	await(t, func() bool { return up.current().Sent == 2 })
-	up.end()
+	await(t, func() bool { return up.currentState().Sent == 2 })
+	up.stop()
 	if !slices.Equal(slices.Sorted(slices.Values(r.names)), []string{first, second}) { // the one without a failure comes first
 		t.Errorf("sent were %q", r.names)
 	}
@@ -121,8 +121,8 @@ func TestUpload(t *testing.T) {
 	put(t, dir, 3, "third")
 	attempts := r.attempts
 	up = must.Have(startUploader(dir, opts))(t)
-	await(t, func() bool { return up.current().Sent == 1 })
-	up.end()
+	await(t, func() bool { return up.currentState().Sent == 1 })
+	up.stop()
 	if r.attempts != attempts+1 || len(r.got) != 3 {
 		t.Errorf("%d requests for one recording, %d arrived in all", r.attempts-attempts, len(r.got))
 	}
@@ -149,9 +149,9 @@ func sender(t *testing.T, url string, texts ...string) (up *uploader, names []st
 
 // pass lets an uploader send, as if all that it waits for were over.
 func pass(up *uploader) {
-	up.turns.free = time.Time{}
-	for _, x := range up.turns.of {
-		x.due = time.Time{}
+	up.queue.nextAllowed = time.Time{}
+	for _, x := range up.queue.byName {
+		x.retryAt = time.Time{}
 	}
 	up.sendAll()
 }
@@ -185,7 +185,7 @@ func TestUploadAnswers(t *testing.T) {
 		for range 6 {
 			pass(up)
 		}
-		s := up.current()
+		s := up.currentState()
 		if s.Sent != c.sent || s.Refused != c.refused || s.Failed != c.retries || s.Held != c.held || s.Waiting != c.held || (s.LastError == "") != (c.refused+c.retries == 0) {
 			t.Errorf("%v: %+v", c.answers, s)
 		}
@@ -219,19 +219,19 @@ func TestUploadGoesOn(t *testing.T) {
 	defer srv.Close()
 	up, put := sender(t, srv.URL, "bad", "a", "b", "c")
 	go up.run()
-	defer up.end()
-	await(t, func() bool { return up.current().Sent == 3 })
+	defer up.stop()
+	await(t, func() bool { return up.currentState().Sent == 3 })
 	mu.Lock()
 	if bad == 0 || bad > 2 {
 		t.Errorf("it was sent %d times before the others", bad)
 	}
 	broken = false
 	mu.Unlock()
-	await(t, func() bool { return up.current().Sent == 4 })
+	await(t, func() bool { return up.currentState().Sent == 4 })
 	if !slices.Equal(r.names, append(put[1:], put[0])) {
 		t.Errorf("sent were %q", r.names)
 	}
-	if s := up.current(); s.Failed == 0 || s.Refused != 0 || !strings.Contains(s.LastError, "500") {
+	if s := up.currentState(); s.Failed == 0 || s.Refused != 0 || !strings.Contains(s.LastError, "500") {
 		t.Errorf("the state is %+v", s)
 	}
 }
@@ -259,7 +259,7 @@ func TestUploadHeld(t *testing.T) {
 		for range 4 {
 			pass(up)
 		}
-		s := up.current()
+		s := up.currentState()
 		s.LastError = ""
 		if s != want || requests != n {
 			t.Errorf("%s: %+v after %d requests, want %+v after %d", what, s, requests, want, n)
@@ -283,7 +283,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		srv := httptest.NewServer(http.RedirectHandler(other.URL, status))
 		up, _ := sender(t, srv.URL, "x")
 		pass(up)
-		if s := up.current(); elsewhere != 0 || s.Failed != 1 || s.Waiting != 1 || !strings.Contains(s.LastError, other.URL) {
+		if s := up.currentState(); elsewhere != 0 || s.Failed != 1 || s.Waiting != 1 || !strings.Contains(s.LastError, other.URL) {
 			t.Errorf("%d: %d requests elsewhere, the state is %+v", status, elsewhere, s)
 		}
 		srv.Close()
@@ -303,7 +303,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	up, _ := sender(t, srv.URL, "a", "b", "c")
 	up.sendAll()
 	up.sendAll()
-	if wait := time.Until(up.turns.free); requests != 1 || wait < time.Minute || wait > 2*time.Minute {
+	if wait := time.Until(up.queue.nextAllowed); requests != 1 || wait < time.Minute || wait > 2*time.Minute {
 		t.Errorf("%d requests, the next one in %v", requests, wait)
 	}
 }
@@ -315,8 +315,8 @@ func TestHugeAnswer(t *testing.T) {
 	}))
 	defer srv.Close()
 	up, _ := sender(t, srv.URL, "x")
-	if pass(up); up.current().Sent != 0 || up.current().Failed != 1 {
-		t.Errorf("the state is %+v", up.current())
+	if pass(up); up.currentState().Sent != 0 || up.currentState().Failed != 1 {
+		t.Errorf("the state is %+v", up.currentState())
 	}
 }
 

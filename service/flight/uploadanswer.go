@@ -11,10 +11,10 @@ import (
 type outcome int
 
 const (
-	later   outcome = iota // it is sent again
-	taken                  // the receiver has it
-	refused                // the receiver will never take it
-	barred                 // the receiver takes nothing from this sender as things are
+	retryLater outcome = iota // it is sent again
+	accepted                  // the receiver has it
+	refused                   // the receiver will never take it
+	barred                    // the receiver takes nothing from this sender as things are
 )
 
 // outcomeOf returns what a status means. A status that says nothing final is
@@ -23,49 +23,49 @@ const (
 func outcomeOf(status int) outcome {
 	switch status {
 	case http.StatusConflict: // it has it already
-		return taken
+		return accepted
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return refused
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
 		return barred
 	}
 	if status/100 == 2 {
-		return taken
+		return accepted
 	}
-	return later
+	return retryLater
 }
 
 const (
 	firstBackoff = time.Second
 	maxBackoff   = 5 * time.Minute
-	// mostAsked bounds what Retry-After may ask for: a receiver's mistake must
+	// maxRetryAfter bounds what Retry-After may ask for: a receiver's mistake must
 	// not end sending for a day.
-	mostAsked = time.Hour
+	maxRetryAfter = time.Hour
 )
 
 // backoff returns how long to wait after so many failures: twice as long each
 // time, and between half and all of that, so that the processes of one service
 // do not come back together. at is in [0, 1).
-func backoff(failures int, at float64) time.Duration {
+func backoff(failures int, jitter float64) time.Duration {
 	if failures < 1 {
 		return 0
 	}
-	d := maxBackoff
+	longest := maxBackoff
 	if failures < 16 {
-		d = min(firstBackoff<<(failures-1), maxBackoff)
+		longest = min(firstBackoff<<(failures-1), maxBackoff)
 	}
-	return d/2 + time.Duration(at*float64(d/2))
+	return longest/2 + time.Duration(jitter*float64(longest/2))
 }
 
 // retryAfter returns for how long a receiver asks not to be asked, at most
-// mostAsked: seconds, or a date, which is compared with the receiver's own Date
+// maxRetryAfter: seconds, or a date, which is compared with the receiver's own Date
 // because clocks differ. now stands in for a missing Date.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if strings.Trim(text, "0123456789") == "" {
 		s, err := strconv.ParseInt(text, 10, 64)
-		if text != "" && (err != nil || s > int64(mostAsked/time.Second)) { // more digits than a number has
-			return mostAsked
+		if text != "" && (err != nil || s > int64(maxRetryAfter/time.Second)) { // more digits than a number has
+			return maxRetryAfter
 		}
 		return time.Duration(s) * time.Second
 	}
@@ -76,5 +76,5 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
-	return min(max(until.Sub(now), 0), mostAsked)
+	return min(max(until.Sub(now), 0), maxRetryAfter)
 }

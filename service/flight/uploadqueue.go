@@ -16,123 +16,123 @@ import "time"
 // the receiver has taken another one; if it is barred again with the same
 // credentials after that, the receiver does not want this recording, and it is
 // refused.
-type turns struct {
-	of      map[string]*turn
-	failing int       // different recordings that failed since one was taken
-	taken   int       // recordings
-	free    time.Time // when the receiver may be asked again
+type sendQueue struct {
+	byName            map[string]*sendState
+	failingRecordings int       // different recordings that failed since one was taken
+	acceptedCount     int       // recordings
+	nextAllowed       time.Time // when the receiver may be asked again
 }
 
 // A turn is of a recording that was tried.
-type turn struct {
-	failures int
-	due      time.Time
-	counted  bool // in failing
-	barred   bool
-	key      string  // the credentials with which it was barred
-	taken    int     // how many the receiver had taken then
-	result   outcome // taken or refused: it is not sent any more
+type sendState struct {
+	failures           int
+	retryAt            time.Time
+	countedAsFailing   bool // in failing
+	barred             bool
+	barredToken        string  // the credentials with which it was barred
+	acceptedWhenBarred int     // how many the receiver had taken then
+	result             outcome // taken or refused: it is not sent any more
 }
 
-// next returns the recording to send now, "" if there is none: the one with
+// nextRecording returns the recording to send now, "" if there is none: the one with
 // the fewest failures, the first of these. waiting has all without a result, the
 // oldest first.
-func (t *turns) next(waiting []string, key string, now time.Time) string {
-	if now.Before(t.free) {
+func (q *sendQueue) nextRecording(waiting []string, token string, now time.Time) string {
+	if now.Before(q.nextAllowed) {
 		return ""
 	}
-	best, least := "", 0
+	best, fewestFailures := "", 0
 	for _, name := range waiting {
 		failures := 0
-		if x := t.of[name]; x != nil {
-			if now.Before(x.due) || t.holds(x, key) {
+		if state := q.byName[name]; state != nil {
+			if now.Before(state.retryAt) || q.isHeld(state, token) {
 				continue
 			}
-			failures = x.failures
+			failures = state.failures
 		}
-		if best == "" || failures < least {
-			best, least = name, failures
+		if best == "" || failures < fewestFailures {
+			best, fewestFailures = name, failures
 		}
 	}
 	return best
 }
 
 // result returns what was decided of a recording: taken, refused, or later.
-func (t *turns) result(name string) outcome {
-	if x := t.of[name]; x != nil {
-		return x.result
+func (q *sendQueue) result(name string) outcome {
+	if state := q.byName[name]; state != nil {
+		return state.result
 	}
-	return later
+	return retryLater
 }
 
-// holds reports whether a recording that was barred stays so.
-func (t *turns) holds(x *turn, key string) bool {
-	return x.barred && x.key == key && x.taken == t.taken
+// isHeld reports whether a recording that was barred stays so.
+func (q *sendQueue) isHeld(state *sendState, token string) bool {
+	return state.barred && state.barredToken == token && state.acceptedWhenBarred == q.acceptedCount
 }
 
-// held returns how many of those that wait are barred.
-func (t *turns) held(waiting []string, key string) (n int) {
+// countHeld returns how many of those that wait are barred.
+func (q *sendQueue) countHeld(waiting []string, token string) (n int) {
 	for _, name := range waiting {
-		if x := t.of[name]; x != nil && t.holds(x, key) {
+		if state := q.byName[name]; state != nil && q.isHeld(state, token) {
 			n++
 		}
 	}
 	return n
 }
 
-// done takes in an answer and returns what it means. asked is its Retry-After,
+// handleAnswer takes in an answer and returns what it means. asked is its Retry-After,
 // at a number in [0, 1).
-func (t *turns) done(name, key string, o outcome, asked time.Duration, now time.Time, at float64) outcome {
-	if t.of == nil {
-		t.of = make(map[string]*turn)
+func (q *sendQueue) handleAnswer(name, token string, o outcome, retryAfter time.Duration, now time.Time, jitter float64) outcome {
+	if q.byName == nil {
+		q.byName = make(map[string]*sendState)
 	}
-	x := t.of[name]
-	if x == nil {
-		x = new(turn)
-		t.of[name] = x
+	state := q.byName[name]
+	if state == nil {
+		state = new(sendState)
+		q.byName[name] = state
 	}
 	if o == barred {
-		if x.barred && x.key == key {
+		if state.barred && state.barredToken == token {
 			o = refused // it was barred, and the receiver takes others
 		} else {
-			x.barred, x.key, x.taken = true, key, t.taken
+			state.barred, state.barredToken, state.acceptedWhenBarred = true, token, q.acceptedCount
 		}
 	}
 	switch o {
-	case taken:
-		t.taken++
-		t.failing = 0
-		for _, other := range t.of {
-			other.counted = false
+	case accepted:
+		q.acceptedCount++
+		q.failingRecordings = 0
+		for _, other := range q.byName {
+			other.countedAsFailing = false
 		}
-		x.result = taken
+		state.result = accepted
 	case refused:
-		x.result = refused
+		state.result = refused
 	default:
-		x.failures++
-		t.failing += btoi(!x.counted)
-		x.counted = true
-		x.due = now.Add(backoff(x.failures, at))
-		t.free = now.Add(backoff(t.failing, at))
+		state.failures++
+		q.failingRecordings += btoi(!state.countedAsFailing)
+		state.countedAsFailing = true
+		state.retryAt = now.Add(backoff(state.failures, jitter))
+		q.nextAllowed = now.Add(backoff(q.failingRecordings, jitter))
 	}
-	if until := now.Add(asked); until.After(t.free) {
-		t.free = until
+	if pausedUntil := now.Add(retryAfter); pausedUntil.After(q.nextAllowed) {
+		q.nextAllowed = pausedUntil
 	}
 	return o
 }
 
-// forget drops what is known of recordings that are no more.
-func (t *turns) forget(waiting []string) {
-	if len(t.of) <= len(waiting) {
+// retain drops what is known of recordings that are no more.
+func (q *sendQueue) retain(waiting []string) {
+	if len(q.byName) <= len(waiting) {
 		return
 	}
-	of := make(map[string]*turn)
-	t.failing = 0
+	byName := make(map[string]*sendState)
+	q.failingRecordings = 0
 	for _, name := range waiting {
-		if x := t.of[name]; x != nil {
-			of[name] = x
-			t.failing += btoi(x.counted)
+		if state := q.byName[name]; state != nil {
+			byName[name] = state
+			q.failingRecordings += btoi(state.countedAsFailing)
 		}
 	}
-	t.of = of
+	q.byName = byName
 }

@@ -47,7 +47,7 @@ func TestRetryAfter(t *testing.T) {
 
 // A spool is recordings that a made receiver is asked to take.
 type spool struct {
-	turns
+	sendQueue
 	now      time.Time
 	waiting  []string
 	requests []time.Time
@@ -56,14 +56,14 @@ type spool struct {
 // run lets time pass, a second at a time, as the uploader does. answer says what the
 // receiver does with a recording.
 func (s *spool) run(d time.Duration, answer func(name string) outcome) {
-	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(lookEvery) {
-		for name := s.next(s.waiting, "", s.now); name != ""; name = s.next(s.waiting, "", s.now) {
+	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(pollInterval) {
+		for name := s.nextRecording(s.waiting, "", s.now); name != ""; name = s.nextRecording(s.waiting, "", s.now) {
 			s.requests = append(s.requests, s.now)
-			o := s.done(name, "", answer(name), 0, s.now, 0.5)
-			if o == taken || o == refused {
+			o := s.handleAnswer(name, "", answer(name), 0, s.now, 0.5)
+			if o == accepted || o == refused {
 				s.waiting = slices.DeleteFunc(s.waiting, func(w string) bool { return w == name })
 			}
-			s.forget(s.waiting)
+			s.retain(s.waiting)
 		}
 	}
 }
@@ -77,12 +77,12 @@ func TestTurns(t *testing.T) {
 		for i := range n {
 			s.waiting = append(s.waiting, fmt.Sprintf("%03d", i))
 		}
-		s.run(24*time.Hour, func(string) outcome { return later })
+		s.run(24*time.Hour, func(string) outcome { return retryLater })
 		// Two a minute at the very most; of one recording one in five minutes.
 		if got := len(s.requests); got > 24*60*2 || n == 1 && got > 24*20 || got < 24*12 {
 			t.Errorf("%d recordings: a receiver that is down is asked %d times in a day", n, got)
 		}
-		s.run(maxBackoff+time.Minute, func(string) outcome { return taken })
+		s.run(maxBackoff+time.Minute, func(string) outcome { return accepted })
 		if len(s.waiting) > 0 {
 			t.Errorf("of %d recordings %d have not arrived five minutes after the receiver came up", n, len(s.waiting))
 		}
@@ -94,9 +94,9 @@ func TestTurns(t *testing.T) {
 		}
 		answer := func(name string) outcome {
 			if name[0] == 'b' {
-				return later
+				return retryLater
 			}
-			return taken
+			return accepted
 		}
 		s.run(time.Hour, answer)
 		for i := range 100 {
@@ -115,7 +115,7 @@ func TestTurns(t *testing.T) {
 func TestTurnsRotate(t *testing.T) {
 	s := &spool{now: time.Unix(1000, 0), waiting: []string{"a", "b", "c"}}
 	asked := map[string]int{}
-	s.run(6*time.Hour, func(name string) outcome { asked[name]++; return later })
+	s.run(6*time.Hour, func(name string) outcome { asked[name]++; return retryLater })
 	if asked["a"]-asked["c"] > 1 || asked["a"] < 30 {
 		t.Errorf("asked were %v", asked)
 	}

@@ -13,26 +13,26 @@ import (
 // histograms of a minute each. So no one has to guess a number, and a service
 // that is slow all day does not record all day.
 const (
-	windows    = 6 // minutes, the one under way among them
-	subBits    = 3 // 8 buckets to an octave: 12 %
-	bucketsAll = 40 << subBits
-	maxRoutes  = 512
+	windowCount = 6 // minutes, the one under way among them
+	subBits     = 3 // 8 buckets to an octave: 12 %
+	bucketCount = 40 << subBits
+	maxRoutes   = 512
 )
 
-// minUsual is how many requests must be known before a route has a usual time.
-const minUsual = 100
+// minRequests is how many requests must be known before a route has a usual time.
+const minRequests = 100
 
-func usualBucket(d time.Duration) int {
+func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 1))
 	if v < 1<<subBits {
 		return int(v)
 	}
 	e := bits.Len64(v) - 1 - subBits
-	return min(e<<subBits+int(v>>e), bucketsAll-1)
+	return min(e<<subBits+int(v>>e), bucketCount-1)
 }
 
-// usualUpper is the time below which all of a bucket lie.
-func usualUpper(b int) time.Duration {
+// upperBound is the time below which all of a bucket lie.
+func upperBound(b int) time.Duration {
 	b++
 	if b < 2<<subBits {
 		return time.Duration(b)
@@ -44,9 +44,9 @@ func usualUpper(b int) time.Duration {
 // A route counts how long its requests took. Add may be called concurrently
 // with the others.
 type route struct {
-	counts [windows][bucketsAll]atomic.Uint32
-	now    atomic.Int32 // the window under way
-	limit  atomic.Int64 // ns; a request that takes longer is slow
+	counts        [windowCount][bucketCount]atomic.Uint32
+	currentWindow atomic.Int32 // the window under way
+	limit         atomic.Int64 // ns; a request that takes longer is slow
 }
 
 func newRoute() *route {
@@ -57,23 +57,23 @@ func newRoute() *route {
 
 // add counts a request and reports whether it was slow.
 func (r *route) add(took time.Duration) bool {
-	r.counts[r.now.Load()][usualBucket(took)].Add(1)
+	r.counts[r.currentWindow.Load()][bucketOf(took)].Add(1)
 	return int64(took) > r.limit.Load()
 }
 
 // rotate begins a new minute.
 func (r *route) rotate() {
-	next := (r.now.Load() + 1) % windows
+	next := (r.currentWindow.Load() + 1) % windowCount
 	for i := range r.counts[next] {
 		r.counts[next][i].Store(0)
 	}
-	r.now.Store(next)
+	r.currentWindow.Store(next)
 }
 
-// settle recomputes the limit: factor times the quantile q, at least least;
+// updateLimit recomputes the limit: factor times the quantile q, at least least;
 // none while too few requests are known.
-func (r *route) settle(q, factor float64, least time.Duration) {
-	var sum [bucketsAll]uint64
+func (r *route) updateLimit(q, factor float64, minLimit time.Duration) {
+	var sum [bucketCount]uint64
 	total := uint64(0)
 	for w := range r.counts {
 		for i := range r.counts[w] {
@@ -83,11 +83,11 @@ func (r *route) settle(q, factor float64, least time.Duration) {
 		}
 	}
 	limit := int64(math.MaxInt64)
-	if total >= minUsual {
-		rank, seen := uint64(math.Ceil(q*float64(total))), uint64(0)
+	if total >= minRequests {
+		rank, cumulative := uint64(math.Ceil(q*float64(total))), uint64(0)
 		for i, n := range sum {
-			if seen += n; seen >= rank {
-				limit = int64(max(least, time.Duration(factor*float64(usualUpper(i)))))
+			if cumulative += n; cumulative >= rank {
+				limit = int64(max(minLimit, time.Duration(factor*float64(upperBound(i)))))
 				break
 			}
 		}
@@ -97,39 +97,39 @@ func (r *route) settle(q, factor float64, least time.Duration) {
 
 // routes are read without a lock and copied to be added to.
 type routes struct {
-	known atomic.Pointer[map[string]*route]
-	mu    sync.Mutex
+	byName atomic.Pointer[map[string]*route]
+	mu     sync.Mutex
 }
 
-// all returns what is known, to be read only.
-func (rs *routes) all() map[string]*route {
-	if m := rs.known.Load(); m != nil {
+// snapshot returns what is known, to be read only.
+func (rs *routes) snapshot() map[string]*route {
+	if m := rs.byName.Load(); m != nil {
 		return *m
 	}
 	return nil
 }
 
-// of returns a route; nil past maxRoutes.
-func (rs *routes) of(name string) *route {
-	m := rs.all()
+// getOrCreate returns a route; nil past maxRoutes.
+func (rs *routes) getOrCreate(name string) *route {
+	m := rs.snapshot()
 	if r := m[name]; r != nil || len(m) >= maxRoutes {
 		return r
 	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	m = rs.all() // others may have been added since
+	m = rs.snapshot() // others may have been added since
 	if r := m[name]; r != nil || len(m) >= maxRoutes {
 		return r
 	}
 	r := newRoute()
 	grown := map[string]*route{name: r}
 	maps.Copy(grown, m)
-	rs.known.Store(&grown)
+	rs.byName.Store(&grown)
 	return r
 }
 
-func (rs *routes) each(f func(*route)) {
-	for _, r := range rs.all() {
+func (rs *routes) visit(f func(*route)) {
+	for _, r := range rs.snapshot() {
 		f(r)
 	}
 }

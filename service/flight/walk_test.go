@@ -37,7 +37,7 @@ func governorWalk() []byte {
 			if step%80 == 0 {
 				procs = int(pick(0, 1, 4))
 				// Of the budget, where the CPU time tells nothing else.
-				load = budget * pick(0.1, again, 0.99, 1, 1.01, 2, 19, 20, 21, 100) * float64(max(procs, 1)) / (startBytes * byteCost)
+				load = budget * pick(0.1, resumeShare, 0.99, 1, 1.01, 2, 19, 20, 21, 100) * float64(max(procs, 1)) / (startBytes * byteCost)
 				dear = pick(0, 1, 3, 10)
 			}
 			took := time.Duration(pick(1000, 1000, 1000, 500, 4000, 6000, 0)) * time.Millisecond
@@ -45,7 +45,7 @@ func governorWalk() []byte {
 			cpu := time.Duration(-1)
 			if pick(0, 1, 1, 1) > 0 {
 				per := 20e-6
-				if g.runs {
+				if g.running {
 					per += dear * startBytes * byteCost
 				}
 				cpu = time.Duration(starts * per * 1e9)
@@ -53,11 +53,11 @@ func governorWalk() []byte {
 			before := g
 			g.decide(took, starts, procs, cpu)
 			if r.IntN(40) == 0 {
-				n := pick(leastStarts-1, leastStarts, leastStarts, 10*leastStarts)
-				g.wrote(pick(12, 17, 25)*n, n)
+				n := pick(minStarts-1, minStarts, minStarts, 10*minStarts)
+				g.noteBytes(pick(12, 17, 25)*n, n)
 			}
-			if g.runs != before.runs || g.how != before.how || g.share != before.share && step%20 == 0 {
-				fmt.Fprintf(&b, "%d.%d: runs %v, share %.4f, cost %.6f by %s, factor %.3f, %.1f bytes a start\n", walk, step, g.runs, g.share, g.cost, g.how, g.factor, g.perStart)
+			if g.running != before.running || g.costSource != before.costSource || g.duty != before.duty && step%20 == 0 {
+				fmt.Fprintf(&b, "%d.%d: runs %v, share %.4f, cost %.6f by %s, factor %.3f, %.1f bytes a start\n", walk, step, g.running, g.duty, g.cost, g.costSource, g.cpuFactor, g.bytesPerStart)
 			}
 		}
 	}
@@ -79,14 +79,14 @@ func planWalk() []byte {
 		for step := range 220 {
 			now = now.Add([]time.Duration{0, time.Millisecond, 20 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 9 * time.Second}[r.IntN(7)])
 			if r.IntN(2) == 0 {
-				m := moment{kind: kinds[r.IntN(len(kinds))], name: []string{"/a", "/b", "/c", "/d"}[r.IntN(4)], at: now.Add(-time.Duration(r.IntN(3)) * 100 * time.Millisecond), took: time.Duration(1<<r.IntN(14)) * time.Millisecond}
+				m := moment{kind: kinds[r.IntN(len(kinds))], name: []string{"/a", "/b", "/c", "/d"}[r.IntN(4)], end: now.Add(-time.Duration(r.IntN(3)) * 100 * time.Millisecond), took: time.Duration(1<<r.IntN(14)) * time.Millisecond}
 				if !p.add(m, now) {
 					fmt.Fprintf(&b, "%d.%d: %v %s %s of %v passes\n", walk, step, now.Sub(start), m.kind, m.name, m.took)
 				}
 			}
 			open = max(0, open+r.IntN(3)-1)
 			var asked [2]time.Time
-			wait := p.step(now, func(from, to time.Time) int { asked = [2]time.Time{from, to}; return open })
+			wait := p.advance(now, func(from, to time.Time) int { asked = [2]time.Time{from, to}; return open })
 			if wait != 0 {
 				if len(p.waiting) > 0 && step%7 == 0 {
 					fmt.Fprintf(&b, "%d.%d: %v waits %v", walk, step, now.Sub(start), wait)
@@ -97,14 +97,14 @@ func planWalk() []byte {
 				}
 				continue
 			}
-			why, also, counts := p.take(now)
+			why, also, counts := p.takeWaiting(now)
 			fmt.Fprintf(&b, "%d.%d: %v takes %s %s of %v;", walk, step, now.Sub(start), why.kind, why.name, why.took)
 			for _, m := range also {
 				fmt.Fprintf(&b, " %s %s %v", m.kind, m.name, m.took)
 			}
 			fmt.Fprintf(&b, "; %v\n", counts)
 		}
-		fmt.Fprintf(&b, "%d: dropped %v\n", walk, p.drop())
+		fmt.Fprintf(&b, "%d: dropped %v\n", walk, p.dropWaiting())
 	}
 	return b.Bytes()
 }
@@ -113,20 +113,20 @@ func usualWalk() []byte {
 	var b bytes.Buffer
 	for e := range 46 {
 		for _, d := range []time.Duration{1<<e - 1, 1 << e, 3 << e / 2} {
-			i := usualBucket(d)
-			fmt.Fprintf(&b, "%d: bucket %d, up to %d\n", d, i, usualUpper(i))
+			i := bucketOf(d)
+			fmt.Fprintf(&b, "%d: bucket %d, up to %d\n", d, i, upperBound(i))
 		}
 	}
 	r := newRoute()
-	for i := range 8 * minUsual {
-		if i%minUsual == minUsual-1 {
-			r.settle(0.9, 2, time.Microsecond)
+	for i := range 8 * minRequests {
+		if i%minRequests == minRequests-1 {
+			r.updateLimit(0.9, 2, time.Microsecond)
 			fmt.Fprintf(&b, "after %d: %d\n", i, r.limit.Load())
 		}
 		r.add(time.Duration(i+1) * time.Microsecond)
-		if i%minUsual == 0 {
+		if i%minRequests == 0 {
 			for _, q := range []float64{0.5, 0.99, 1} {
-				r.settle(q, 3, 500*time.Microsecond)
+				r.updateLimit(q, 3, 500*time.Microsecond)
 				fmt.Fprintf(&b, "after %d: %g of them within a third of %d\n", i+1, q, r.limit.Load())
 			}
 			r.rotate()
@@ -148,7 +148,7 @@ func TestList(t *testing.T) {
 	for _, other := range []string{"notes.txt", name(1) + partInfix + "1", "flight-x.whylate", "flight-1-2-3-4-5.whylate", "x-" + name(2), "flight-1-slow-3-4.zip"} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, other), []byte("x"), 0o600))
 	}
-	files := must.Have(list(dir))(t)
+	files := must.Have(listRecordings(dir))(t)
 	var got []string
 	for _, f := range files {
 		got = append(got, fmt.Sprint(f.name, f.size))
@@ -156,13 +156,13 @@ func TestList(t *testing.T) {
 	if want := []string{name(0) + "3", name(1) + "0", name(2) + "7"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if kept, err := tidy(dir, 1<<20, ""); kept != 10 || err != nil {
+	if kept, err := enforceBudget(dir, 1<<20, ""); kept != 10 || err != nil {
 		t.Errorf("%d bytes are kept, %v", kept, err)
 	}
-	if kept, err := tidy(dir, 9, ""); kept != 7 || err != nil { // the oldest goes, then it fits
+	if kept, err := enforceBudget(dir, 9, ""); kept != 7 || err != nil { // the oldest goes, then it fits
 		t.Errorf("%d bytes are kept, %v", kept, err)
 	}
-	if _, err := tidy(filepath.Join(dir, "none"), 1, ""); err == nil {
+	if _, err := enforceBudget(filepath.Join(dir, "none"), 1, ""); err == nil {
 		t.Error("a folder that is none is tidied")
 	}
 	if makeRoom(filepath.Join(dir, "none")) {
@@ -174,7 +174,7 @@ func TestList(t *testing.T) {
 func TestAtomically(t *testing.T) {
 	dir := t.TempDir()
 	const name = "flight-1-slow-1-1.whylate"
-	if err := atomically(dir, name, 7, func(f *os.File) error {
+	if err := writeAtomically(dir, name, 7, func(f *os.File) error {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil || filepath.Base(f.Name()) != name+partInfix+"7" {
 			t.Errorf("while it is written it is %s, %v", f.Name(), err)
 		}
@@ -187,15 +187,15 @@ func TestAtomically(t *testing.T) {
 		t.Errorf("%q", b)
 	}
 	full := fmt.Errorf("full")
-	if err := atomically(dir, name, 7, func(f *os.File) error { f.WriteString("half"); return full }); err != full {
+	if err := writeAtomically(dir, name, 7, func(f *os.File) error { f.WriteString("half"); return full }); err != full {
 		t.Errorf("%v", err)
 	}
-	if err := atomically(dir, name, 7, func(f *os.File) error { return f.Close() }); err == nil {
+	if err := writeAtomically(dir, name, 7, func(f *os.File) error { return f.Close() }); err == nil {
 		t.Error("a file that cannot be closed is whole")
 	}
 	must.Do(t, os.Mkdir(filepath.Join(dir, "taken"), 0o700))
 	must.Do(t, os.WriteFile(filepath.Join(dir, "taken", "x"), nil, 0o600))
-	if err := atomically(dir, "taken", 7, func(*os.File) error { return nil }); err == nil {
+	if err := writeAtomically(dir, "taken", 7, func(*os.File) error { return nil }); err == nil {
 		t.Error("a folder was replaced")
 	}
 	if entries := must.Have(os.ReadDir(dir))(t); len(entries) != 2 {
@@ -206,15 +206,15 @@ func TestAtomically(t *testing.T) {
 	}
 	part := filepath.Join(dir, name+partInfix+"7")
 	must.Do(t, os.WriteFile(part, nil, 0o600))
-	if f, err := create(part); err == nil || f != nil {
+	if f, err := createLocked(part); err == nil || f != nil {
 		t.Error("a file that is there was made")
 	}
-	if f := must.Have(create(part + "0"))(t); true {
-		if _, mine, known := claim(part + "0"); known && mine {
+	if f := must.Have(createLocked(part + "0"))(t); true {
+		if _, mine, known := tryLockFile(part + "0"); known && mine {
 			t.Error("a file that is being written was claimed")
 		}
 		f.Close()
-		g, mine, known := claim(part + "0")
+		g, mine, known := tryLockFile(part + "0")
 		if known && !mine {
 			t.Error("a file that nobody writes was not claimed")
 		}
@@ -222,10 +222,10 @@ func TestAtomically(t *testing.T) {
 			g.Close()
 		}
 	}
-	if _, _, known := claim(filepath.Join(dir, "none")); known {
+	if _, _, known := tryLockFile(filepath.Join(dir, "none")); known {
 		t.Error("a file that is none was claimed")
 	}
-	if !alive(os.Getpid()) || strings.Contains(name, " ") {
+	if !processExists(os.Getpid()) || strings.Contains(name, " ") {
 		t.Error("this process is not alive")
 	}
 }
