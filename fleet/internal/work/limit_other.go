@@ -2,5 +2,5 @@
 
 package work
 
-// Limit leaves memory to the verb's own bound: only Linux counts what RLIMIT_DATA bounds.
-func Limit() error { return nil }
+// LimitProcess leaves memory to the verb's own bound: only Linux counts what RLIMIT_DATA bounds.
+func LimitProcess() error { return nil }
