@@ -1,5 +1,6 @@
-// Package modules tells a service's own code from that of its dependencies, and says of which module and version a
-// dependency's code is: by what the binary says it was built from where that is known, else by names of files.
+// Package modules distinguishes the service's own code from the code of its dependencies, and returns the module
+// and version of a dependency's code. It uses the build information of the binary if that is known, otherwise the
+// names of source files.
 package modules
 
 import (
@@ -10,37 +11,38 @@ import (
 	"github.com/whylate/whylate/internal/trace/stdlib"
 )
 
-// A Module is a module's path, with its version if it has one.
+// A Module is the path of a module and its version, if it has one.
 type Module struct {
 	Path    string `json:"path"`
 	Version string `json:"version,omitempty"`
 }
 
-// Build is what a binary says it was built from.
+// A Build is the build information of a binary.
 type Build struct {
 	// Main is the module of the main package.
 	Main Module `json:"main"`
-	// Deps are the other modules, with the versions that were built in; one without a version was a directory beside
-	// the main module, or a part of its workspace.
+	// Deps are the other modules with the versions that were built in. A module without a version was a local
+	// directory (a replacement) or part of the main module's workspace.
 	Deps []Module `json:"deps,omitempty"`
 }
 
-// Options hold facts about a program that its stacks do not have.
+// Options hold facts about a program that its stacks do not contain.
 type Options struct {
-	// Build is nil if it is not known.
+	// Build is nil if it is unknown.
 	Build *Build
-	// OwnPaths are paths of modules, or of packages, that are the service's own.
+	// OwnPaths are the paths of modules or packages that belong to the service.
 	OwnPaths []string
 }
 
-// A Set knows which code is the service's own. Its methods may be called by many at once.
+// A Set decides which code belongs to the service. Many goroutines may call its methods concurrently, except
+// AdoptModuleOf.
 type Set struct {
 	ownModules, deps []Module
 	mu               sync.RWMutex
-	mainDir          string // directory of the main module's files, if that has a version
-	mainInSourceTree string // import path of the main module, in a tree of sources without versions
-	mainKnown        bool   // main was seen
-	ownIsFixed       bool   // somebody said what is own: nothing is added to it
+	mainDir          string // directory of the main module, if its files have a version
+	mainInSourceTree string // import path of the main module, if its files are in a source tree without versions
+	mainKnown        bool   // SetMainFile was called
+	ownIsFixed       bool   // the caller named the service's own paths: nothing is added to them
 }
 
 // New returns a Set.
@@ -65,7 +67,7 @@ func New(o Options) *Set {
 	return s
 }
 
-// SetMainFile tells the set the file of main.main. Only the first call counts.
+// SetMainFile sets the file that contains main.main. Only the first call has an effect.
 func (s *Set) SetMainFile(file string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,14 +81,14 @@ func (s *Set) SetMainFile(file string) {
 		}
 		return
 	}
-	// .../src/github.com/name/module/cmd/x/main.go: how distributions build, without modules.
+	// distributions build this way, without modules
 	if _, path, ok := strings.Cut(file, "/src/"); ok {
 		s.mainInSourceTree = guessModule(path)
 	}
 }
 
-// AdoptModuleOf makes the module of a function the service's own, for a program whose main function only starts it: then what
-// the program is stands there. Nobody may ask meanwhile.
+// AdoptModuleOf adds the module of a function to the service's own ones, for a program whose main function only
+// starts that module's code. No other method may run concurrently.
 func (s *Set) AdoptModuleOf(fn, file string) {
 	if s.ownIsFixed || s.IsOwn(fn, file) {
 		return
@@ -96,8 +98,8 @@ func (s *Set) AdoptModuleOf(fn, file string) {
 	}
 }
 
-// guessModule returns the module that a file of a tree of sources is in, by the habits of those who give names: the host and
-// a name, on forges an owner and a name.
+// guessModule returns the module of a file in a source tree, by the usual forms of import paths: a host and a
+// name, on code hosting sites an owner and a name.
 func guessModule(path string) string {
 	parts := strings.Split(path, "/")
 	n := 2
@@ -111,16 +113,18 @@ func guessModule(path string) string {
 	return strings.Join(parts[:n], "/")
 }
 
-// Package returns the import path of a function's package. The linker writes dots of the last directory as %2e.
+// Package returns the import path of a function's package, with a dot for each %2e that the linker writes in the
+// last element.
 func Package(fn string) string { return strings.ReplaceAll(stdlib.Package(fn), "%2e", ".") }
 
-// isWithin reports whether a package is of the module with this path, or of one inside of it.
+// isWithin reports whether a package is in the directory tree of a module.
 func isWithin(pkg, module string) bool {
 	rest, ok := strings.CutPrefix(pkg, module)
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// longestMatch returns the module of a list that a package is in.
+// longestMatch returns the module of a list that contains a package, the one with the longest path if there are
+// several.
 func longestMatch(pkg string, list []Module) (m Module) {
 	for _, c := range list {
 		if len(c.Path) > len(m.Path) && isWithin(pkg, c.Path) {
@@ -130,15 +134,16 @@ func longestMatch(pkg string, list []Module) (m Module) {
 	return m
 }
 
-// IsGenerated reports whether a file is named as generators name theirs: protoc's for Go and gRPC, for its gateway and for
-// go-micro, connect's, twirp's and oapi-codegen's. Such code hands requests on, as a library's does, wherever it lies.
+// IsGenerated reports whether a file has a name that code generators use: protoc for Go, gRPC, its gateway and
+// go-micro, connect, twirp and oapi-codegen. Such code passes requests on, like the code of a library, in
+// whichever module it is.
 func IsGenerated(file string) bool {
 	return slices.ContainsFunc(generatedSuffixes, func(end string) bool { return strings.HasSuffix(file, end) })
 }
 
 var generatedSuffixes = []string{".pb.go", ".pb.gw.go", ".pb.micro.go", ".connect.go", ".twirp.go", ".gen.go"}
 
-// IsOwn reports whether a function, named as the runtime does, is the service's own.
+// IsOwn reports whether a function, named as by the runtime, belongs to the service.
 func (s *Set) IsOwn(fn, file string) bool {
 	if strings.HasPrefix(fn, "main.") {
 		return true
@@ -158,15 +163,15 @@ func (s *Set) IsOwn(fn, file string) bool {
 	case home != "":
 		return strings.HasPrefix(file, home)
 	case strings.Contains(file, "@v") || strings.Contains(file, "/vendor/") || strings.HasPrefix(file, "external/"):
-		return false // the last is Bazel's
+		return false // the last one is Bazel's
 	case src != "" && strings.Contains(file, "/src/"+pkg+"/"):
 		return isWithin(pkg, src)
 	}
 	return true
 }
 
-// ModuleOf returns the module of a dependency's function. The path is empty if neither the build nor the file tells, and for
-// the standard library.
+// ModuleOf returns the module of a dependency's function. The path is empty for the standard library, and if
+// neither the build information nor the file shows the module.
 func (s *Set) ModuleOf(fn, file string) Module {
 	if strings.HasPrefix(fn, "main.") || stdlib.Contains(fn) {
 		return Module{}
@@ -178,7 +183,7 @@ func (s *Set) ModuleOf(fn, file string) Module {
 	return moduleOfFile(pkg, file)
 }
 
-// moduleOfFile returns the module and version that the name of a file tells, wherever the modules' cache lies:
+// moduleOfFile returns the module and version in the name of a file in a module cache:
 // .../github.com/!name/module@v1.2.3/package/file.go.
 func moduleOfFile(pkg, file string) Module {
 	versionIndex := strings.LastIndex(file, "@v")
@@ -190,7 +195,7 @@ func moduleOfFile(pkg, file string) Module {
 		return Module{}
 	}
 	dir := unescape(file[:versionIndex])
-	for { // the longest end that the package begins with
+	for { // find the longest end of dir with which the package begins
 		if dir != "" && isWithin(pkg, dir) {
 			return Module{Path: dir, Version: unescape(version)}
 		}
@@ -202,7 +207,7 @@ func moduleOfFile(pkg, file string) Module {
 	}
 }
 
-// unescape undoes how the modules' cache writes capitals: !a for A.
+// unescape replaces the module cache's escapes of capital letters: !a for A.
 func unescape(s string) string {
 	if !strings.Contains(s, "!") {
 		return s

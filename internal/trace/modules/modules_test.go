@@ -2,8 +2,9 @@ package modules
 
 import "testing"
 
-// TestOwns: what is the service's own, by each thing that may be known. It would catch a dependency taken for the service
-// (then its line is told as one to change), and the service taken for a dependency (then nothing of it is named).
+// TestOwns checks which code belongs to the service, for each source of information. It detects a dependency that
+// counts as the service (the report would then advise to change its lines), and the reverse (the report would then
+// name none of the service's lines).
 func TestOwns(t *testing.T) {
 	build := &Build{Main: Module{Path: "example.org/shop"}, Deps: []Module{
 		{"github.com/jackc/pgx/v5", "v5.7.0"}, {"example.org/shop/client", "v1.2.0"}, {"example.org/tools", ""},
@@ -17,13 +18,13 @@ func TestOwns(t *testing.T) {
 	}{
 		{"the main package", Options{Build: build}, "", "main.run", "/src/x.go", true},
 		{"the main module", Options{Build: build}, "", "example.org/shop/cart.(*Cart).Sum", "/home/u/shop/cart/x.go", true},
-		{"a name that only begins so", Options{Build: build}, "", "example.org/shopping.F", "/home/u/x.go", false},
+		{"a path that only begins like the module's", Options{Build: build}, "", "example.org/shopping.F", "/home/u/x.go", false},
 		{"a dependency", Options{Build: build}, "", "github.com/jackc/pgx/v5/pgconn.(*PgConn).Exec", "/home/u/go/pkg/mod/x.go", false},
-		{"a module of its own inside of the main one", Options{Build: build}, "", "example.org/shop/client.Do", "/home/u/x.go", false},
-		{"a directory beside it", Options{Build: build}, "", "example.org/tools/rig.Run", "/home/u/tools/x.go", true},
+		{"another module inside the main one", Options{Build: build}, "", "example.org/shop/client.Do", "/home/u/x.go", false},
+		{"a local directory", Options{Build: build}, "", "example.org/tools/rig.Run", "/home/u/tools/x.go", true},
 		{"the standard library", Options{Build: build}, "", "net/http.(*conn).serve", "/usr/lib/go/x.go", false},
-		{"what is said counts more", Options{Build: build, OwnPaths: []string{"github.com/jackc/pgx/v5/"}}, "", "github.com/jackc/pgx/v5.Connect", "x.go", true},
-		{"what is said is all", Options{OwnPaths: []string{"example.org/shop"}}, "", "example.org/other.F", "/home/u/other/x.go", false},
+		{"named paths have priority", Options{Build: build, OwnPaths: []string{"github.com/jackc/pgx/v5/"}}, "", "github.com/jackc/pgx/v5.Connect", "x.go", true},
+		{"only named paths belong to the service", Options{OwnPaths: []string{"example.org/shop"}}, "", "example.org/other.F", "/home/u/other/x.go", false},
 		{"a module inside, by its file", Options{OwnPaths: []string{"example.org/shop"}}, "", "example.org/shop/client.Do", "/m/example.org/shop/client@v1.0.0/x.go", false},
 		{"a program installed at a version", Options{OwnPaths: []string{"example.org/shop"}}, "", "example.org/shop/cart.Sum", "/m/example.org/shop@v1.0.0/cart/x.go", true},
 
@@ -32,10 +33,10 @@ func TestOwns(t *testing.T) {
 		{"a vendored one", Options{}, "", "github.com/lib/pq.Open", "/home/u/shop/vendor/github.com/lib/pq/x.go", false},
 		{"Bazel's", Options{}, "", "github.com/lib/pq.Open", "external/com_github_lib_pq/x.go", false},
 		{"main has a version", Options{}, "/m/example.org/shop@v1.0.0/cmd/shop/main.go", "example.org/shop/cart.Sum", "/m/example.org/shop@v1.0.0/cart/x.go", true},
-		{"main has a version, not so a dependency", Options{}, "/m/example.org/shop@v1.0.0/cmd/shop/main.go", "github.com/lib/pq.Open", "/m/github.com/lib/pq@v1.10.0/x.go", false},
+		{"main has a version, dependency", Options{}, "/m/example.org/shop@v1.0.0/cmd/shop/main.go", "github.com/lib/pq.Open", "/m/github.com/lib/pq@v1.10.0/x.go", false},
 		{"a distribution's", Options{}, "/build/src/github.com/u/shop/cmd/shop/main.go", "github.com/u/shop/cart.Sum", "/build/src/github.com/u/shop/cart/x.go", true},
 		{"a distribution's dependency", Options{}, "/build/src/github.com/u/shop/cmd/shop/main.go", "github.com/lib/pq.Open", "/build/src/github.com/lib/pq/x.go", false},
-		{"sources that only lie in such a tree", Options{}, "/home/u/src/github.com/u/shop/main.go", "example.org/shop/cart.Sum", "/home/u/src/github.com/u/shop/cart/x.go", true},
+		{"sources in such a tree without its path", Options{}, "/home/u/src/github.com/u/shop/main.go", "example.org/shop/cart.Sum", "/home/u/src/github.com/u/shop/cart/x.go", true},
 	} {
 		s := New(c.opts)
 		if c.main != "" {
@@ -47,8 +48,8 @@ func TestOwns(t *testing.T) {
 	}
 }
 
-// TestOf: the module and version of a dependency. It would catch a path that is cut at the wrong place, and the escapes
-// of the modules' cache and the linker left in.
+// TestOf checks the module and version of dependencies. It detects a path that is cut at the wrong element, and
+// escapes of the module cache or the linker that remain.
 func TestOf(t *testing.T) {
 	s := New(Options{Build: &Build{Main: Module{Path: "example.org/shop"}, Deps: []Module{{"github.com/a/b", "v1.0.0"}, {"github.com/a/b/v2", "v2.1.0"}}}})
 	for _, c := range []struct{ fn, file, path, version string }{

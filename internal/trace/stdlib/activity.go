@@ -2,8 +2,8 @@ package stdlib
 
 import "strings"
 
-// Activity says what a function of net/http is about while it calls another, "" where nothing is known: its lines have
-// other numbers in every release, and its name tells nobody who does not know its source.
+// Activity describes in words what a function of net/http does while it calls callee; "" if that is not known. Its
+// line numbers change with each release, and its name means nothing to readers who do not know its source.
 func Activity(fn, callee string) string {
 	text := activities[fn][callee]
 	if text == "" && fn == "net/http.(*conn).serve" && strings.HasPrefix(callee, "crypto/tls.(*Conn).Handshake") {
@@ -12,10 +12,10 @@ func Activity(fn, callee string) string {
 	return text
 }
 
-// HasActivities reports whether Doing knows anything of a function.
+// HasActivities reports whether Activity knows any callee of a function.
 func HasActivities(fn string) bool { return activities[fn] != nil }
 
-// activities is by function and callee, as in net/http of Go 1.22 to 1.26.
+// activities are descriptions by function and callee, as in net/http of Go 1.22 to 1.26.
 var activities = map[string]map[string]string{
 	"net/http.(*conn).serve": {
 		"net/http.(*conn).readRequest":               "reading the request",

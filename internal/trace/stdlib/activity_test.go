@@ -13,8 +13,8 @@ import (
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
-// TestActivity: every call that is named is one that the function makes, by net/http's own source. It would catch a name
-// that was mistyped or that has gone from the library, and so never is told.
+// TestActivity checks in the source of net/http that each function makes the calls that are described. It detects
+// a misspelt name and a name that the library no longer has, so that its description is never used.
 func TestActivity(t *testing.T) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -24,7 +24,7 @@ func TestActivity(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("there is no source of the standard library here")
 	}
-	calls := map[string]map[string]bool{} // by name of function or method, those that it calls
+	calls := map[string]map[string]bool{} // by function or method, the names that it calls
 	for _, name := range []string{"server.go", "transport.go"} {
 		f := must.Have(parser.ParseFile(token.NewFileSet(), filepath.Join(dir, name), nil, 0))(t)
 		for _, d := range f.Decls {
@@ -64,9 +64,9 @@ func TestActivity(t *testing.T) {
 		}
 	}
 	if got := Activity("net/http.(*conn).serve", "crypto/tls.(*Conn).HandshakeContext"); got != "TLS handshake" {
-		t.Errorf("a handshake is called %q", got)
+		t.Errorf("a handshake is described as %q", got)
 	}
 	if got := Activity("net/http.(*conn).serve", "runtime.gopark"); got != "" {
-		t.Errorf("what is not known is called %q", got)
+		t.Errorf("an unknown call is described as %q", got)
 	}
 }

@@ -1,6 +1,5 @@
-// Package stdlib tells the standard library's functions from everybody
-// else's, by list: a module path without a dot, or "internal" in a path,
-// proves nothing.
+// Package stdlib decides by a list which functions belong to the standard library. Neither a module path without a
+// dot nor an "internal" in a path proves that.
 package stdlib
 
 import (
@@ -13,7 +12,7 @@ import (
 //go:embed packages.txt
 var packageList string
 
-// packages are the import paths of "go list std" (go1.26).
+// packages are the import paths that "go list std" prints (go1.26).
 var packages = func() map[string]bool {
 	set := map[string]bool{}
 	for p := range strings.Lines(packageList) {
@@ -22,10 +21,10 @@ var packages = func() map[string]bool {
 	return set
 }()
 
-// Package returns the import path of the package that a function, named as
-// the runtime does, belongs to: "net/http" for "net/http.(*conn).serve".
+// Package returns the import path of a function's package; the function is named as by the runtime: "net/http" for
+// "net/http.(*conn).serve".
 func Package(fn string) string {
-	// Type arguments may hold slashes and dots of their own.
+	// Type arguments may contain slashes and dots.
 	if i := strings.IndexByte(fn, '['); i >= 0 {
 		fn = fn[:i]
 	}
@@ -37,19 +36,17 @@ func Package(fn string) string {
 	return fn[:slash+1+dot]
 }
 
-// Contains reports whether a function belongs to the standard library or the
-// runtime, packages vendored there included. Functions without a package (C
-// and assembly stubs such as "_cgo_...") count as the runtime's.
+// Contains reports whether a function belongs to the standard library or the runtime, including vendored packages.
+// Functions without a package (C and assembly stubs such as "_cgo_...") count as the runtime's.
 func Contains(fn string) bool {
 	p := Package(fn)
 	if p == markPackage {
-		return true // it stands where net/http does, between a service and its requests
+		return true // like net/http, it is between a service and its requests
 	}
 	if packages[p] {
 		return true
 	}
-	// Newer or older releases have internal packages that the list lacks; their
-	// parents are known.
+	// Other releases have internal packages that are not in the list, but their parents are.
 	if strings.HasPrefix(p, "vendor/") || strings.HasPrefix(p, "runtime/") || strings.HasPrefix(p, "internal/runtime/") {
 		return true
 	}
@@ -66,8 +63,8 @@ func IsMutex(fn string) bool {
 	return strings.HasPrefix(fn, "sync.(*Mutex).") || strings.HasPrefix(fn, "sync.(*RWMutex).") || strings.HasPrefix(fn, "internal/sync.(*Mutex).")
 }
 
-// IsPassThroughHandler reports whether a function is one of net/http's handlers that only
-// pass requests on to others: what they call is the handler.
+// IsPassThroughHandler reports whether a function is a handler of net/http, or of service/mark, that only passes
+// requests on: the function that it calls is the handler.
 func IsPassThroughHandler(fn string) bool {
 	switch fn {
 	case "net/http.serverHandler.ServeHTTP", "net/http.(*ServeMux).ServeHTTP", "net/http.HandlerFunc.ServeHTTP",
@@ -77,11 +74,11 @@ func IsPassThroughHandler(fn string) bool {
 	return Package(fn) == markPackage
 }
 
-// The runtime's functions that mark for the garbage collector: a worker, and a goroutine that helps it.
+// The functions of the runtime that mark for the garbage collector: a background worker, and a mark assist.
 const (
 	MarkWorker = "runtime.gcBgMarkWorker"
 	MarkAssist = "runtime.gcAssistAlloc"
 )
 
-// IsGCMark reports whether a function is one of them.
+// IsGCMark reports whether a function is MarkWorker or MarkAssist.
 func IsGCMark(fn string) bool { return fn == MarkWorker || fn == MarkAssist }

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Kind sorts what can be wrong with the bytes of a trace.
+// Kind classifies the errors in the bytes of a trace.
 type Kind uint8
 
 const (
 	// Empty: there are no bytes.
 	Empty Kind = iota + 1
-	// NotTrace: the bytes are something else.
+	// NotTrace: the bytes are something other than an execution trace.
 	NotTrace
 	// OldFormat: an execution trace from before Go 1.22.
 	OldFormat
@@ -23,12 +23,12 @@ const (
 	Damaged
 )
 
-// An Error says what is wrong with the bytes of a trace, and where.
+// An Error describes an error in the bytes of a trace, and its position.
 type Error struct {
 	Kind   Kind
 	Offset int64  // bytes (after decompression) from the start
-	Text   string // what is wrong, and what to do about it
-	Err    error  // the cause underneath, if any
+	Text   string // the problem, and its remedy
+	Err    error  // the underlying error, if any
 }
 
 func (e *Error) Error() string {
@@ -52,8 +52,8 @@ func KindOf(err error) Kind {
 	return 0
 }
 
-// identify names what bytes are that do not begin like an execution trace.
-// zipped says that they came out of gzip.
+// identify describes bytes that do not begin like an execution trace. zipped reports that they were unpacked from
+// gzip.
 func identify(head []byte, zipped bool) string {
 	const want = "; an execution trace comes from /debug/pprof/trace?seconds=5, runtime/trace.Start or go test -trace"
 	text := bytes.TrimLeft(head, " \t\r\n\ufeff")
@@ -85,13 +85,13 @@ func identify(head []byte, zipped bool) string {
 	return "this is not a Go execution trace" + want
 }
 
-// looksLikePprof reports whether head could be the start of a profile.proto
-// message: field 1 (sample_type) or, as the runtime writes it, field 11
-// (period_type): a short ValueType message with two varints.
+// looksLikePprof reports whether head may be the start of a profile.proto message: field 1 (sample_type) or, as
+// the runtime writes it, field 11 (period_type), with a short ValueType message of two varints.
 func looksLikePprof(head []byte) bool {
 	return len(head) >= 6 && (head[0] == 0x0a || head[0] == 0x5a) && head[1] <= 8 && head[2] == 0x08 && head[3] < 0x80
 }
 
+// isPrintable reports whether b is text: not empty, without control characters except white space.
 func isPrintable(b []byte) bool {
 	if len(b) == 0 {
 		return false

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// EventType is the byte that starts an event.
+// EventType is the byte that begins an event.
 type EventType uint8
 
-// Event types of format v2, by the numbers of the wire format.
+// Event types of format v2, with the numbers of the wire format.
 const (
 	EvNone EventType = iota
 
@@ -83,8 +83,7 @@ const (
 	EvEndOfGeneration
 )
 
-// Experimental event types start here; they appear only when the traced
-// process asked for them (GODEBUG=traceallocfree=1).
+// Experimental event types. They occur only if the traced process requests them (GODEBUG=traceallocfree=1).
 const (
 	EvSpan EventType = 128 + iota
 	EvSpanAlloc
@@ -97,24 +96,23 @@ const (
 	EvGoroutineStackFree
 )
 
-// A Spec says how one event type is written.
+// A Spec describes how an event of one type is encoded.
 type Spec struct {
 	// Name is the event's name in the format's text form.
 	Name string
-	// Args are the arguments' names in order. For a timed event the first is
-	// "dt", the time since the event before it in its batch. A name of the
-	// form x_role or role tells what the number is: "g", "m", "p", "seq",
-	// "stack", "string", "value", "task".
+	// Args are the names of the arguments in order. The first argument of a timed event is "dt", the time
+	// since the event before it in its batch. A name has the form x_role or role; the role is the kind of
+	// number: "g", "m", "p", "seq", "stack", "string", "value" or "task".
 	Args []string
-	// Timed says that the event stands in a thread's stream.
+	// Timed reports that the event belongs to a thread's stream.
 	Timed bool
-	// SinceMinor is the minor Go version whose header first allows the event.
+	// SinceMinor is the minor Go version that introduced the event.
 	SinceMinor int
 
-	roles []role // of a timed event's arguments
+	roles []role // roles of a timed event's arguments
 }
 
-// A role says what tables an argument refers to.
+// A role is the table that an argument refers to.
 type role uint8
 
 const (
@@ -123,9 +121,8 @@ const (
 	stackRole
 )
 
-// specs is the one table from which decoding, the text form and the tests of
-// both are driven. A new event type is one more line here, and, if it means
-// something for a goroutine or a P, one in internal/trace/timeline/kinds.go.
+// specs is the single table that drives decoding, the text form and the tests of both. A new event type needs one
+// more line here and, if it concerns a goroutine or a P, one in internal/trace/timeline/kinds.go.
 var specs = [256]Spec{
 	EvEventBatch:        untimed("EventBatch", "gen m time size", 22),
 	EvStacks:            untimed("Stacks", "", 22),
@@ -184,7 +181,7 @@ var specs = [256]Spec{
 	EvGoSwitchDestroy: timed("GoSwitchDestroy", "dt g g_seq", 23),
 	EvGoCreateBlocked: timed("GoCreateBlocked", "dt new_g new_stack stack", 23),
 	EvGoStatusStack:   timed("GoStatusStack", "dt g m gstatus stack", 23),
-	// A clock snapshot stands in a sync batch, but is timed like an event.
+	// A clock snapshot is in a sync batch, but is timed like an event.
 	EvClockSnapshot: timed("ClockSnapshot", "dt mono sec nsec", 25),
 
 	EvSpan:                timed("Span", "dt id npages_value kindclass", 23),
@@ -198,10 +195,12 @@ var specs = [256]Spec{
 	EvGoroutineStackFree:  timed("GoroutineStackFree", "dt id", 23),
 }
 
+// untimed returns the Spec of an event that is not part of a thread's stream.
 func untimed(name, args string, minor int) Spec {
 	return Spec{Name: name, Args: strings.Fields(args), SinceMinor: minor}
 }
 
+// timed returns the Spec of an event of a thread's stream.
 func timed(name, args string, minor int) Spec {
 	s := Spec{Name: name, Args: strings.Fields(args), Timed: true, SinceMinor: minor}
 	for _, arg := range s.Args {
@@ -217,13 +216,11 @@ func timed(name, args string, minor int) Spec {
 	return s
 }
 
-// SpecOf returns how events of type t are written; its Name is empty for a
-// type that this table does not know.
+// SpecOf returns the Spec of an event type; its Name is empty for an unknown type.
 func SpecOf(t EventType) Spec { return specs[t] }
 
-// ArgCounts returns, for each byte value, one more than the number of varints
-// that follow the type byte of a timed event; 0 means that the byte is not a
-// timed event's type.
+// ArgCounts returns, for each byte value, one more than the number of varints after the type byte of a timed
+// event, and 0 for bytes that are no type of a timed event.
 func ArgCounts() (n [256]uint8) {
 	for t, s := range specs {
 		if s.Timed {
@@ -233,8 +230,8 @@ func ArgCounts() (n [256]uint8) {
 	return n
 }
 
-// StackArgs returns, for each type of timed events, which argument is the
-// event's own stack; where there is none, the first that it does not have.
+// StackArgs returns, for each type of timed events, the index of the argument that is the event's own stack. For
+// an event without a stack it is the number of its arguments.
 func StackArgs() (index [256]uint8) {
 	for t, s := range specs {
 		index[t] = uint8(len(s.Args))
@@ -267,7 +264,7 @@ const (
 	ProcRunning
 	ProcIdle
 	ProcSyscall
-	// ProcSyscallAbandoned: in a syscall, but its thread has moved on.
+	// ProcSyscallAbandoned: in a system call, but its thread has left it.
 	ProcSyscallAbandoned
 )
 

@@ -11,8 +11,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// How far reading has come can be asked while it goes on; the race detector
-// judges.
+// The progress of reading may be queried concurrently; the race detector checks it.
 func TestProgressWhileReading(t *testing.T) {
 	b := tracetext.New(26)
 	th := b.Thread()
@@ -48,7 +47,7 @@ func TestProgressWhileReading(t *testing.T) {
 			if err != io.EOF || r.Consumed() != int64(len(data)) || r.Unpacked() != int64(len(data)) {
 				t.Errorf("%v; consumed %d, unpacked %d of %d bytes", err, r.Consumed(), r.Unpacked(), len(data))
 			}
-			// The same, packed: what is unpacked counts after unpacking.
+			// The same with a gzip source: Unpacked counts bytes after unpacking.
 			z := must.Have(tracefmt.NewReader(bytes.NewReader(gzippedData(data)), tracefmt.Options{}))(t)
 			for err == nil {
 				_, err = z.Next()

@@ -14,22 +14,20 @@ import (
 	"unsafe"
 )
 
-// newestKnown is the newest header this package was written for: traces with
-// a newer one are read by the same rules, with a warning.
+// newestKnown is the newest minor version for which this package was written. It reads traces of newer versions by
+// the same rules, with a warning.
 const newestKnown = 26
 
-// Options change how a Reader reads. The zero value is ready for use.
+// Options configure a Reader. The zero value is ready for use.
 type Options struct {
-	// MaxGeneration is the largest generation, in bytes with the list of its batches, that is kept in
-	// memory; a larger one is read past and reported as Skipped. 0 means 256 MiB,
-	// which is 20 to 50 times what a busy service writes; decoded it takes about
-	// four times as much.
+	// MaxGeneration is the largest generation, in bytes including the list of its batches, that is kept in
+	// memory. A larger one is read but dropped, and reported as Skipped. 0 means 256 MiB, 20 to 50 times as
+	// much as a busy service writes; decoded, such a generation takes about four times as much.
 	MaxGeneration int
 }
 
-// A Reader reads generations from the bytes of a trace. It holds one
-// generation at a time and never more memory than the bytes it was given
-// (plus a factor of two while growing). Not safe for concurrent use.
+// A Reader reads generations from the bytes of a trace. It holds one generation at a time, and uses at most the
+// memory of the bytes that it was given, twice as much while its buffer grows. It is not safe for concurrent use.
 type Reader struct {
 	src           io.Reader
 	counter       *countingReader
@@ -37,61 +35,59 @@ type Reader struct {
 	minor         int
 	warnings      []Warning
 
-	unread     []byte // bytes from base on; [pos:len] not yet taken
+	unread     []byte // bytes from base on; [pos:len] are not parsed yet
 	pos        int
-	base       int64 // offset of buf[0] in the (unpacked) stream
-	sourceErr  error // io.EOF or the source's error, once seen
-	finalErr   error // what the call after the last generation returns
-	ended      bool  // the stream has nothing more to give
-	bufferLent bool  // buf is the last generation's, not ours to reuse
+	base       int64 // offset of unread[0] in the unpacked stream
+	sourceErr  error // io.EOF or the source's error, once it has occurred
+	finalErr   error // error of the call after the last generation
+	ended      bool  // the stream has no further generation
+	bufferLent bool  // the last generation uses the buffer: it must not be reused
 
-	unpacked atomic.Int64 // base+len(buf), for those who look on
+	unpacked atomic.Int64 // base+len(unread), for concurrent readers
 
-	mu           sync.Mutex // guards spare and warnings: Release may come from elsewhere
+	mu           sync.Mutex // guards spareBuffers and warnings: another goroutine may call Release
 	spareBuffers [][]byte
 }
 
-// A Warning is something a reader of the report should know about its input.
+// A Warning reports an irregularity of the input.
 type Warning struct {
 	Code string // stable, short: "newer-format", "skipped-generation", ...
 	Text string
 }
 
-// A Batch is one batch of events of a thread.
+// A Batch is one batch of a thread's events.
 type Batch struct {
-	M    uint64 // thread; NoM for none
-	Time uint64 // clock of the first delta, in units
+	M    uint64 // thread, or NoM
+	Time uint64 // time to which the first delta is added, in clock units
 	Off  int    // Data[Off:End] are its events
 	End  int
 }
 
-// A Generation is one generation's bytes and what is needed to read them.
+// A Generation holds the bytes of one generation and the data needed to decode them.
 type Generation struct {
 	Num     uint64
 	Minor   int    // minor Go version of the trace's header
-	Data    []byte // capacity is at least len+Pad
+	Data    []byte // its capacity is at least len+Pad
 	Batches []Batch
-	// Strings and stacks as batches, read by Tables.
+	// batches of strings, stacks and CPU samples, read by Tables.
 	tables []Batch
-	// Freq is in clock units a second.
+	// Freq is the clock's frequency in units a second.
 	Freq uint64
-	// MinTime is the smallest start time of any batch, in units.
+	// MinTime is the earliest start of a batch, in clock units.
 	MinTime uint64
 	hasTime bool
-	// Snapshot ties the trace's clock to others; since Go 1.25.
+	// Snapshot relates the trace's clock to others; since Go 1.25.
 	Snapshot    ClockSnapshot
 	HasSnapshot bool
-	// Skipped says that the generation was larger than allowed: it has no
-	// batches, only Bytes.
+	// Skipped reports that the generation was larger than allowed. It then has no batches, but Bytes.
 	Skipped bool
 	Bytes   int64
-	// Offset is where the generation began in the (unpacked) stream.
+	// Offset is the position of the generation in the unpacked stream.
 	Offset int64
-	// Unmarked says that nothing in the stream marks the end of this generation:
-	// the last one of a trace from before Go 1.26. It is whole as far as can be
-	// seen from its batches; [Tables.Missing] looks closer.
+	// Unmarked reports that the stream has no mark at the end of this generation: it is the last one of a
+	// trace from before Go 1.26. Its batches give no sign of a cut; [Tables.CheckDefined] checks more.
 	Unmarked bool
-	// Cut says that the stream was cut right behind this generation.
+	// Cut reports that the stream was cut immediately after this generation.
 	Cut bool
 
 	src *Reader
@@ -116,9 +112,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NewReader reads the header of a trace and returns a Reader for the rest.
-// Gzip is unpacked on the way. The error is an *Error if the bytes are not a
-// trace that can be read.
+// NewReader reads the header of a trace and returns a Reader for the rest. It unpacks gzip. The error is an *Error
+// if the bytes are no trace that can be read.
 func NewReader(r io.Reader, opts Options) (*Reader, error) {
 	rd := &Reader{counter: &countingReader{r: r}, maxGeneration: opts.MaxGeneration}
 	if rd.maxGeneration <= 0 {
@@ -131,24 +126,24 @@ func NewReader(r io.Reader, opts Options) (*Reader, error) {
 	return rd, nil
 }
 
-// Minor returns N of the header "go 1.N trace".
+// Minor returns NN of the header "go 1.NN trace".
 func (r *Reader) Minor() int { return r.minor }
 
-// Consumed returns the bytes taken from the source so far, before unpacking.
-// Like Unpacked and Warnings it may be called while another goroutine is in
-// Next.
+// Consumed returns the number of bytes read from the source so far, before unpacking. Like Unpacked and Warnings
+// it may be called while another goroutine is in Next.
 func (r *Reader) Consumed() int64 { return r.counter.n.Load() }
 
-// Unpacked returns the bytes of the trace read so far, after unpacking.
+// Unpacked returns the number of bytes of the trace read so far, after unpacking.
 func (r *Reader) Unpacked() int64 { return r.unpacked.Load() }
 
-// Warnings returns what was noticed so far.
+// Warnings returns the warnings so far.
 func (r *Reader) Warnings() []Warning {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.warnings)
 }
 
+// readTraceHeader reads the header of the trace; it first begins to unpack the source if that is gzip.
 func (r *Reader) readTraceHeader(zipped bool) error {
 	const size = 16
 	if err := r.ensure(size); err != nil && len(r.unread) < size {
@@ -166,7 +161,7 @@ func (r *Reader) readTraceHeader(zipped bool) error {
 	}
 	minor, ok := parseHeader(h)
 	if !ok {
-		const enough = 512 // to say what else it is, however much came at once
+		const enough = 512 // enough to identify another format, however few bytes the first read returned
 		_ = r.ensure(enough)
 		return r.badHeader(r.unread[:min(len(r.unread), enough)], zipped)
 	}
@@ -198,6 +193,7 @@ func parseHeader(h []byte) (int, bool) {
 	return int(n), true
 }
 
+// badHeader returns the error for bytes that do not begin with a trace header.
 func (r *Reader) badHeader(head []byte, zipped bool) error {
 	switch {
 	case r.sourceErr != nil && !errors.Is(r.sourceErr, io.EOF) && !errors.Is(r.sourceErr, io.ErrUnexpectedEOF):
@@ -216,8 +212,8 @@ func (r *Reader) warn(code, text string) {
 	r.warnings = append(r.warnings, Warning{code, text})
 }
 
-// ensure makes at least n bytes available at pos, reading only what it must
-// wait for; the error says why there are fewer.
+// ensure makes at least n bytes available at pos, and waits for no more bytes than that. The error says why there
+// are fewer.
 func (r *Reader) ensure(n int) error {
 	for len(r.unread)-r.pos < n {
 		if r.sourceErr != nil {
@@ -231,12 +227,13 @@ func (r *Reader) ensure(n int) error {
 }
 
 const (
-	readChunk   = 1 << 20 // asked for at once, at most
-	firstBuffer = 1 << 18 // grows until a generation fits:
-	maxDoubling = 1 << 22 // by as much again as it has, but by no more than this or a quarter
-	reserveFrom = 1 << 25 // from here on to all that a generation may have: what is not written to takes no memory
+	readChunk   = 1 << 20 // the largest single read
+	firstBuffer = 1 << 18 // initial size of the buffer, which grows until a generation fits:
+	maxDoubling = 1 << 22 // it doubles, but grows by at most the larger of this and a quarter
+	reserveFrom = 1 << 25 // from this size on it grows to the largest size that a generation may need: untouched pages take no memory
 )
 
+// readMore reads the next bytes of the source, into a larger buffer if necessary.
 func (r *Reader) readMore() error {
 	if cap(r.unread)-len(r.unread) < firstBuffer/4+Pad {
 		n := max(cap(r.unread)+max(min(cap(r.unread), maxDoubling), cap(r.unread)/4), firstBuffer)
@@ -246,7 +243,7 @@ func (r *Reader) readMore() error {
 		grown := r.takeBuffer(n)
 		grown = grown[:len(r.unread)]
 		copy(grown, r.unread)
-		// The old one is not kept for reuse: it has proved too small.
+		// The old buffer is not kept for reuse: it has proved too small.
 		r.unread = grown
 	}
 	free := r.unread[len(r.unread) : cap(r.unread)-Pad]
@@ -271,13 +268,14 @@ func (r *Reader) readMore() error {
 }
 
 const (
-	// batchListCost is what a batch takes in a list that grows: tiny ones take more there than their bytes.
+	// batchListCost is the memory of a batch in a growing list, which for tiny batches exceeds their bytes.
 	batchListCost = 3 * int(unsafe.Sizeof(Batch{}))
-	// maxReserved is the most that is reserved: whoever allows any size has a trace that was read before.
+	// maxReserved is the largest buffer that is reserved in advance. A caller that allows more reads a trace
+	// that was read before.
 	maxReserved = 1 << 30
 )
 
-// takeBuffer returns an empty buffer of at least n bytes, one given back if there is.
+// takeBuffer returns an empty buffer of at least n bytes, a returned one if one is large enough.
 func (r *Reader) takeBuffer(n int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -287,10 +285,11 @@ func (r *Reader) takeBuffer(n int) []byte {
 			return b[:0]
 		}
 	}
-	r.spareBuffers = r.spareBuffers[:0] // all too small
+	r.spareBuffers = r.spareBuffers[:0] // all are too small
 	return make([]byte, 0, n)
 }
 
+// returnBuffer keeps up to four buffers for reuse.
 func (r *Reader) returnBuffer(b []byte) {
 	if cap(b) == 0 {
 		return
@@ -302,17 +301,17 @@ func (r *Reader) returnBuffer(b []byte) {
 	}
 }
 
-// batchHeader is what stands before a batch's data.
+// A batchHeader is the part of a batch before its data.
 type batchHeader struct {
 	typ        EventType
 	exp        byte
 	gen, m, ts uint64
 	size       int
-	data       int // index of the data in buf
+	data       int // index of the data in unread
 }
 
-// readBatchHeader reads the next batch's header and makes sure of its data,
-// without moving pos. The error is io.EOF if there are no more batches.
+// readBatchHeader reads the next batch's header and makes its data available, without moving pos. The error is
+// io.EOF if there are no more batches.
 func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 	if err := r.ensure(1); err != nil {
 		if !errors.Is(err, io.EOF) {
@@ -341,8 +340,8 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 	}
 	var size uint64
 	for _, p := range []*uint64{&h.gen, &h.m, &h.ts, &size} {
-		// Ask for no byte more than the number has: in a live trace the next may
-		// be a second away.
+		// Wait for no byte more than the number has: in a live trace the next one may arrive a second
+		// later.
 		v, next := uvarint(r.unread, i)
 		for n := 1; next == 0 && n <= 10 && r.ensure(i-r.pos+n) == nil; n++ {
 			v, next = uvarint(r.unread, i)
@@ -369,18 +368,19 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 	return h, nil
 }
 
+// damagedError returns an error about damaged bytes at pos.
 func (r *Reader) damagedError(text string) error {
 	return &Error{Kind: Damaged, Offset: r.base + int64(r.pos), Text: "damaged trace: " + text}
 }
 
+// cutError returns an error for a trace that ends in a batch.
 func (r *Reader) cutError() error {
 	return &Error{Kind: Truncated, Offset: r.base + int64(r.pos), Text: "the trace is cut in the middle of a batch", Err: r.sourceError()}
 }
 
-// Next returns the next generation. The error is io.EOF at a clean end; an
-// *Error where the bytes are cut or damaged, which ends the reading: all
-// whole generations before have been delivered by then. The generation's
-// memory may be handed back with Release.
+// Next returns the next generation. The error is io.EOF at a clean end. It is an *Error if the bytes are cut or
+// damaged; then reading ends, and all whole generations before have been returned. Release returns the
+// generation's memory.
 func (r *Reader) Next() (*Generation, error) {
 	if r.ended {
 		if err := r.finalErr; err != nil {
@@ -390,10 +390,10 @@ func (r *Reader) Next() (*Generation, error) {
 		return nil, io.EOF
 	}
 	g := &Generation{Minor: r.minor, src: r}
-	// What was taken belongs to the generation before: move the rest to a
-	// buffer of its own.
+	// The parsed bytes belong to the generation before: move the others to another buffer.
 	rest := r.unread[r.pos:]
-	// Generations of one trace are about as long as each other; of what lies behind its end up to a readChunk is read with one.
+	// The generations of a trace have similar lengths, and up to readChunk bytes after the end are read with
+	// one.
 	fresh := r.takeBuffer(max(r.pos+r.pos/16+readChunk+firstBuffer, len(rest)+firstBuffer))
 	fresh = append(fresh, rest...)
 	r.base += int64(r.pos)
@@ -419,8 +419,8 @@ func (r *Reader) Next() (*Generation, error) {
 		r.ended = true
 		return nil, &Error{Kind: Damaged, Offset: g.Offset, Text: fmt.Sprintf("damaged trace: generation %d has no clock data", g.Num)}
 	case r.minor >= 26 || fail != nil && KindOf(fail) == Truncated && !r.isCutInNext(g) || !whole:
-		// The last generation is not whole. Before Go 1.26 nothing marks its
-		// end: it is taken as whole if nothing says otherwise.
+		// The last generation is not whole. Before Go 1.26 no mark ends it: it counts as whole unless
+		// there is evidence to the contrary.
 		if fail == nil {
 			fail = &Error{Kind: Truncated, Offset: r.base + int64(len(r.unread)), Text: "the trace is cut: its last generation has no end", Err: r.sourceError()}
 		}
@@ -432,9 +432,8 @@ func (r *Reader) Next() (*Generation, error) {
 	return g, nil
 }
 
-// readBatches reads g's batches. It reports whether it saw a proper end of the
-// generation, else what is wrong with the bytes, if that is known. Without a
-// number nothing of g can be trusted.
+// readBatches reads g's batches. clean reports a proper end of the generation, otherwise err describes the error
+// in the bytes, if it is known. If it leaves g.Num 0, g is unusable.
 func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 	for {
 		h, err := r.readBatchHeader()
@@ -451,7 +450,7 @@ func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 			case r.pos > 1:
 				return false, r.damagedError("a generation ends that has not begun")
 			}
-			continue // what a trace that was joined from parts may begin with
+			continue // a trace that was joined from parts may begin with it
 		}
 		g.Num = cmp.Or(g.Num, h.gen)
 		if h.gen != g.Num {
@@ -460,7 +459,7 @@ func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 			}
 			fail := r.damagedError(fmt.Sprintf("a batch of generation %d stands inside generation %d", h.gen, g.Num))
 			if r.minor < 26 {
-				g.Num = 0 // mixed up
+				g.Num = 0 // generations are mixed
 			}
 			return false, fail
 		}
@@ -483,13 +482,14 @@ func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 	}
 }
 
-// isCutInNext reports whether the batch in which the stream ended visibly
-// belonged to the next generation.
+// isCutInNext reports whether the incomplete batch at the end of the stream visibly belongs to the next
+// generation.
 func (r *Reader) isCutInNext(g *Generation) bool {
 	v, next := uvarint(r.unread, r.pos+1)
 	return next != 0 && len(r.unread) > r.pos && EventType(r.unread[r.pos]) == EvEventBatch && v == g.Num+1
 }
 
+// sourceError returns the source's error, nil if the source just ended.
 func (r *Reader) sourceError() error {
 	if r.sourceErr == nil || errors.Is(r.sourceErr, io.EOF) || errors.Is(r.sourceErr, io.ErrUnexpectedEOF) {
 		return nil
@@ -497,7 +497,8 @@ func (r *Reader) sourceError() error {
 	return r.sourceErr
 }
 
-// dropParsed drops the bytes already taken, once they are most of what is there: else the rest would be moved for each tiny batch.
+// dropParsed removes the parsed bytes from the buffer once they are more than half of it; otherwise each tiny
+// batch would move the others.
 func (r *Reader) dropParsed() {
 	if r.pos < len(r.unread)-r.pos {
 		return
@@ -508,14 +509,14 @@ func (r *Reader) dropParsed() {
 	r.pos = 0
 }
 
-// Release hands the generation's bytes back for reuse by a later Next; the
-// generation must not be used afterwards. It may be called while another
-// goroutine is in Next.
+// Release returns the generation's bytes for reuse by a later Next; the caller must not use the generation
+// afterwards. It may be called while another goroutine is in Next.
 func (g *Generation) Release() {
 	g.src.returnBuffer(g.Data)
 	g.Data, g.Batches = nil, nil
 }
 
+// addBatch adds a batch to the list of its type. It reads sync batches at once.
 func (g *Generation) addBatch(h batchHeader, buf []byte) error {
 	b := Batch{M: h.m, Time: h.ts, Off: h.data, End: h.data + h.size}
 	if !g.hasTime || h.ts < g.MinTime {
@@ -537,7 +538,7 @@ func (g *Generation) addBatch(h batchHeader, buf []byte) error {
 	return nil
 }
 
-// addSync takes the clock data of a batch from byte i on.
+// addSync reads the clock data of a batch from byte i on.
 func (g *Generation) addSync(b Batch, buf []byte, i int) error {
 	ts := b.Time
 	for c := (cursor{data: buf[:b.End], pos: i}); c.hasMore(); {

@@ -46,8 +46,7 @@ func gzipped(t testing.TB, data []byte) []byte {
 	return b.Bytes()
 }
 
-// readAll returns copies of all generations' bytes and the error at the end,
-// nil for a clean one.
+// readAll returns copies of all generations' bytes and the error at the end, nil for a clean end.
 func readAll(r io.Reader, opts tracefmt.Options) (gens [][]byte, err error) {
 	rd, err := tracefmt.NewReader(r, opts)
 	if err != nil {
@@ -99,8 +98,8 @@ func TestReadsAnySource(t *testing.T) {
 	}
 }
 
-// TestLiveGenerationComesAtOnce feeds a trace through a pipe and expects each
-// generation as soon as its last byte is there.
+// TestLiveGenerationComesAtOnce feeds a trace through a pipe and expects each generation as soon as its last byte
+// is written.
 func TestLiveGenerationComesAtOnce(t *testing.T) {
 	data := sampleTrace(t, 26, 3)
 	chunks := must.Have(tracetext.Split(data))(t)
@@ -123,7 +122,7 @@ func TestLiveGenerationComesAtOnce(t *testing.T) {
 			continue
 		}
 		ends <- c.End
-		g, err := rd.Next() // would wait forever if it wanted a byte more
+		g, err := rd.Next() // would block if it needed one byte more
 		if err != nil || g.Num != uint64(n+1) {
 			t.Fatalf("generation %d: %v", n+1, err)
 		}
@@ -179,7 +178,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestGenerationsBeforeDamage puts damage behind two whole generations.
+// TestGenerationsBeforeDamage reads two whole generations that are followed by damaged bytes.
 func TestGenerationsBeforeDamage(t *testing.T) {
 	for _, minor := range []int{22, 23, 25, 26} {
 		whole := sampleTrace(t, minor, 2)
@@ -194,7 +193,7 @@ func TestGenerationsBeforeDamage(t *testing.T) {
 			gens, err := readAll(bytes.NewReader(data), tracefmt.Options{})
 			want := 2
 			if minor < 26 && name == "generations in a mix" {
-				want = 1 // nothing marks the second one as whole, and it is followed by nonsense
+				want = 1 // no mark ends the second one, and nonsense follows it
 			}
 			if err == nil && minor >= 26 || len(gens) != want {
 				t.Errorf("go 1.%d, %s: %d generations, %v; want %d and an error", minor, name, len(gens), err, want)
@@ -203,7 +202,7 @@ func TestGenerationsBeforeDamage(t *testing.T) {
 	}
 }
 
-// TestSourceFails expects the source's own error where it ends in one.
+// TestSourceFails expects the source's error.
 func TestSourceFails(t *testing.T) {
 	fail := errors.New("the cable was pulled")
 	data := sampleTrace(t, 26, 3)
@@ -235,7 +234,7 @@ func TestSkipsLargeGenerations(t *testing.T) {
 	if _, err := rd.Next(); err != io.EOF {
 		t.Fatalf("behind the last: %v", err)
 	}
-	// Everything but the header and the marks, which belong to no batch.
+	// All bytes except the header and the marks, which belong to no batch.
 	if want := int64(len(data) - 16 - 3); sum != want {
 		t.Errorf("%d bytes skipped, want %d", sum, want)
 	}
@@ -247,7 +246,7 @@ func TestSkipsLargeGenerations(t *testing.T) {
 	}
 }
 
-// TestNewerFormat reads a trace of a version to come, as far as it goes.
+// TestNewerFormat reads a trace with the header of a future version.
 func TestNewerFormat(t *testing.T) {
 	data := sampleTrace(t, 26, 2)
 	copy(data, tracetext.Header(29))
@@ -260,7 +259,7 @@ func TestNewerFormat(t *testing.T) {
 	}
 }
 
-// TestMemoryFollowsInput gives files of a few bytes that claim much.
+// TestMemoryFollowsInput reads files of a few bytes that claim large sizes.
 func TestMemoryFollowsInput(t *testing.T) {
 	var m0, m1 runtime.MemStats
 	runtime.GC()
@@ -296,7 +295,7 @@ func FuzzReader(f *testing.F) {
 		}
 		opts := tracefmt.Options{MaxGeneration: 1 << 16}
 		whole, err := readAll(bytes.NewReader(data), opts)
-		// The same bytes in two reads give the same.
+		// The results must not depend on how the bytes are divided into reads.
 		split = max(0, min(split, len(data)))
 		parts, err2 := readAll(io.MultiReader(bytes.NewReader(data[:split]), bytes.NewReader(data[split:])), opts)
 		if fmt.Sprint(err) != fmt.Sprint(err2) || len(whole) != len(parts) {
@@ -309,7 +308,7 @@ func FuzzReader(f *testing.F) {
 		if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) && total > len(data) {
 			t.Fatalf("%d bytes of generations from %d bytes", total, len(data))
 		}
-		// Tables of what is there can be read.
+		// Reading the tables must not panic.
 		rd, err := tracefmt.NewReader(bytes.NewReader(data), opts)
 		if err != nil {
 			return
@@ -328,7 +327,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// repeatedBatch is a trace's header and one batch that comes so often.
+// repeatedBatch returns a trace that consists of a header and n copies of a batch.
 func repeatedBatch(batch string, n int) io.Reader {
 	copies := strings.Repeat(batch, 1+(1<<16)/len(batch))
 	in := []io.Reader{strings.NewReader("go 1.26 trace\x00\x00\x00")}
@@ -338,8 +337,9 @@ func repeatedBatch(batch string, n int) io.Reader {
 	return io.MultiReader(in...)
 }
 
-// TestLargeGenerations reads a generation that does not end. What is allocated for it stays near what is allowed: tiny batches take more in the list
-// of batches than in the trace (4 GB for 268 MB), and a buffer that only grows by a part leaves a sum of five times its size.
+// TestLargeGenerations reads a generation that does not end. The allocations must stay near the limit: tiny
+// batches take more memory in the list of batches than in the trace (4 GB for 268 MB), and a buffer that grows by
+// a constant fraction allocates five times its size in total.
 func TestLargeGenerations(t *testing.T) {
 	for _, c := range []struct {
 		name         string

@@ -2,17 +2,18 @@ package tracefmt
 
 import "math/bits"
 
-// A Scale turns units of a generation's clock into ns exactly as the reference reader does: each delta by itself, through float64,
-// cut off.
+// A Scale converts units of a generation's clock to ns exactly as the reference reader does: each delta alone,
+// through float64, rounded down.
 type Scale struct {
-	Whole  uint64 // units below ExactUnits are so many ns exactly, if it is not 0
+	Whole  uint64 // ns of a unit, exact for counts below ExactUnits; 0 if it is no whole number
 	factor float64
 }
 
-// ExactUnits bounds the counts of units for which a whole factor and float64 agree: the product must fit the 53 bits of its mantissa.
+// ExactUnits bounds the counts of units for which multiplication by Whole and by the float64 factor give equal
+// results: the product must fit the 53 bits of a float64's mantissa.
 const ExactUnits = 1 << 32
 
-// NewScale returns that of a frequency in units a second. Where none is known, no time passes.
+// NewScale returns the Scale for a frequency in units a second. For 0, an unknown frequency, all times are 0.
 func NewScale(freq uint64) Scale {
 	if freq == 0 {
 		return Scale{}
@@ -25,7 +26,8 @@ func NewScale(freq uint64) Scale {
 	return s
 }
 
-// Unit returns of how many bits the times are multiples: all are whole numbers of the clock's units, or may be anything.
+// Unit returns the number of trailing zero bits that all converted times have, because they are multiples of the
+// clock's unit; 0 if the unit is no whole number of ns.
 func (s Scale) Unit() uint8 {
 	if s.Whole == 0 {
 		return 0
@@ -33,7 +35,7 @@ func (s Scale) Unit() uint8 {
 	return uint8(bits.TrailingZeros64(s.Whole))
 }
 
-// NS returns so many units in ns.
+// NS converts a count of units to ns.
 func (s Scale) NS(units uint64) int64 {
 	if s.Whole != 0 && units < ExactUnits {
 		return int64(units * s.Whole)

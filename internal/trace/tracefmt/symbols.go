@@ -9,32 +9,31 @@ import (
 	"sync/atomic"
 )
 
-// StringID, FrameID and StackID name entries of a Symbols. 0 means none.
+// StringID, FrameID and StackID identify entries of a Symbols. 0 means none.
 type (
 	StringID uint32
 	FrameID  uint32
 	StackID  uint32
 )
 
-// A Frame is one function call of a stack.
+// A Frame is one function call on a stack.
 type Frame struct {
 	PC   uint64
 	Func StringID
 	File StringID
 	Line uint32
-	// Caller is 0 in stacks. It tells places apart that are the same line, called
-	// from different ones: see Symbols.Called.
+	// Caller is 0 in stacks. It distinguishes places on the same line that have different callers: see
+	// Symbols.FrameCalledFrom.
 	Caller FrameID
 }
 
-// Symbols holds the strings, frames and stacks of all generations, each kept
-// once by content, so that equal stacks have equal ids however often and in
-// whichever generation they came. Ids are given in order of appearance in the
-// file and so do not depend on how many workers decode.
+// Symbols holds the strings, frames and stacks of all generations, each once. So equal stacks have equal ids, in
+// whichever generations they occur. Ids are assigned in the order of appearance in the file, and so do not depend
+// on the number of decoding workers.
 //
-// One goroutine may add to it while none reads.
+// One goroutine may add entries while no other reads.
 type Symbols struct {
-	// Lookups counts, if not nil, the strings that are asked for: for tests of how costs grow.
+	// Lookups, if not nil, counts the calls of String. Tests check with it how costs grow.
 	Lookups *atomic.Int64
 
 	strings         []string
@@ -43,10 +42,10 @@ type Symbols struct {
 	frames          []Frame
 	frameIDs        map[Frame]FrameID
 	arena           []FrameID
-	stacks          []span32           // arena[from:to] of each stack, innermost call first
-	stackIDs        map[uint64]StackID // by hash, or the next free place
-	places          []FrameID          // by stack
-	opensConnection []bool             // by stack
+	stacks          []span32           // arena[from:to] for each stack, innermost call first
+	stackIDs        map[uint64]StackID // by hash, or by the next free number after it
+	places          []FrameID          // for each stack, see SetPlace
+	opensConnection []bool             // for each stack, see SetOpensConnection
 	callees         map[FrameID]StringID
 	key             hashKey
 	methods         *methodIndex
@@ -78,25 +77,26 @@ func (s *Symbols) String(id StringID) string {
 	return s.strings[id]
 }
 
-// Strings returns how many strings there are; ids are below it.
+// Strings returns the number of strings; all ids are below it.
 func (s *Symbols) Strings() int { return len(s.strings) }
 
 // Frame returns a frame.
 func (s *Symbols) Frame(id FrameID) Frame { return s.frames[id] }
 
-// Frames returns how many frames there are; ids are below it.
+// Frames returns the number of frames; all ids are below it.
 func (s *Symbols) Frames() int { return len(s.frames) }
 
-// Stack returns a stack's frames, innermost call first. The slice is shared.
+// Stack returns a stack's frames, innermost call first. The slice is shared; callers must not change it.
 func (s *Symbols) Stack(id StackID) []FrameID {
 	sp := s.stacks[id]
 	return s.arena[sp.from:sp.to]
 }
 
-// Stacks returns how many stacks there are; ids are below it.
+// Stacks returns the number of stacks; all ids are below it.
 func (s *Symbols) Stacks() int { return len(s.stacks) }
 
-// SetPlace has Place return f for a stack. It is called for a stack at most once, before anybody asks.
+// SetPlace sets the frame that Place returns for a stack. It must be called at most once for a stack, before the
+// first call of Place.
 func (s *Symbols) SetPlace(id StackID, f FrameID) {
 	for int(id) >= len(s.places) {
 		s.places = append(s.places, 0)
@@ -104,7 +104,7 @@ func (s *Symbols) SetPlace(id StackID, f FrameID) {
 	s.places[id] = f
 }
 
-// Place returns what SetPlace said of a stack, or 0.
+// Place returns the frame that SetPlace set for a stack, or 0.
 func (s *Symbols) Place(id StackID) FrameID {
 	if int(id) < len(s.places) {
 		return s.places[id]
@@ -112,7 +112,8 @@ func (s *Symbols) Place(id StackID) FrameID {
 	return 0
 }
 
-// SetOpensConnection has Opens report that a stack is in the opening of a connection. It is called before anybody asks.
+// SetOpensConnection makes OpensConnection return true for a stack. It must be called before the first call of
+// OpensConnection.
 func (s *Symbols) SetOpensConnection(id StackID) {
 	for int(id) >= len(s.opensConnection) {
 		s.opensConnection = append(s.opensConnection, false)
@@ -120,18 +121,21 @@ func (s *Symbols) SetOpensConnection(id StackID) {
 	s.opensConnection[id] = true
 }
 
-// OpensConnection reports what SetOpensConnection said of a stack.
+// OpensConnection reports whether SetOpensConnection was called for a stack: the stack is part of opening a
+// connection.
 func (s *Symbols) OpensConnection(id StackID) bool {
 	return int(id) < len(s.opensConnection) && s.opensConnection[id]
 }
 
-// SetCallee has Callee return fn for a frame. Nobody may read the symbols, or a snapshot of them, meanwhile.
+// SetCallee sets the function that Callee returns for a frame. No goroutine may read the symbols, or a snapshot of
+// them, concurrently.
 func (s *Symbols) SetCallee(f FrameID, fn StringID) { s.callees[f] = fn }
 
-// Callee returns what SetCallee said that a frame's line, or that of its Caller, calls; or 0.
+// Callee returns the function that SetCallee set for a frame: the function that its line, or the line of its
+// Caller, calls; or 0.
 func (s *Symbols) Callee(f FrameID) StringID { return s.callees[f] }
 
-// Intern returns the id of a string.
+// Intern returns the id of a string, a new one if the string is not in the table.
 func (s *Symbols) Intern(text string) StringID {
 	s.mu.RLock()
 	id, ok := s.stringIDs[text]
@@ -146,7 +150,7 @@ func (s *Symbols) Intern(text string) StringID {
 	return id
 }
 
-// Lookup returns the id of a string if it is known, 0 if not.
+// Lookup returns the id of a string, 0 if it is not in the table.
 func (s *Symbols) Lookup(text string) StringID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -156,6 +160,7 @@ func (s *Symbols) Lookup(text string) StringID {
 	return 0
 }
 
+// internBytes is Intern; it allocates no string if the table has it.
 func (s *Symbols) internBytes(b []byte) StringID {
 	s.mu.RLock()
 	id, ok := s.stringIDs[string(b)]
@@ -166,22 +171,22 @@ func (s *Symbols) internBytes(b []byte) StringID {
 	return s.Intern(string(b))
 }
 
-// Snapshot returns the symbols as they are now, to be read while others are
-// added to s. What is known now does not change any more; what comes later, a
-// snapshot does not have.
+// Snapshot returns the current symbols, which can be read while another goroutine adds entries to s. A snapshot
+// never changes and never includes later entries.
 func (s *Symbols) Snapshot() Symbols {
 	c := *s
 	c.methods = new(methodIndex)
 	return c
 }
 
-// FrameCalledFrom returns the frame f as it is called from another one, near or far.
+// FrameCalledFrom returns the frame that is f with another Caller. The caller need not be f's direct caller.
 func (s *Symbols) FrameCalledFrom(f, caller FrameID) FrameID {
 	fr := s.frames[f]
 	fr.Caller = caller
 	return s.internFrame(fr)
 }
 
+// internFrame returns the id of a frame, a new one if it is not in the table.
 func (s *Symbols) internFrame(f Frame) FrameID {
 	id, ok := s.frameIDs[f]
 	if !ok {
@@ -192,11 +197,12 @@ func (s *Symbols) internFrame(f Frame) FrameID {
 	return id
 }
 
+// internStack returns the id of a stack, a new one if it is not in the table.
 func (s *Symbols) internStack(frames []FrameID) StackID {
 	if len(frames) == 0 {
 		return 0
 	}
-	for h := s.key.hashStack(frames); ; h++ { // other frames may have had the place
+	for h := s.key.hashStack(frames); ; h++ { // another stack may use the number
 		id, ok := s.stackIDs[h]
 		if !ok {
 			id = StackID(len(s.stacks))
@@ -211,8 +217,8 @@ func (s *Symbols) internStack(frames []FrameID) StackID {
 	}
 }
 
-// A hashKey is drawn for each table of symbols: whoever writes a trace cannot know which stacks would share a
-// place, and so cannot make each search pass all others. Ids do not depend on it.
+// A hashKey is a random key for each table, so that the writer of a trace cannot know which stacks have equal
+// hashes, and cannot make each search pass all others. Ids do not depend on it.
 type hashKey struct{ add, mul uint64 }
 
 func newHashKey() hashKey { return hashKey{rand.Uint64(), rand.Uint64() | 1} }
@@ -223,6 +229,7 @@ func (k hashKey) mix(h, v uint64) uint64 {
 	return hi ^ lo
 }
 
+// hashStack returns the hash of a stack.
 func (k hashKey) hashStack(frames []FrameID) uint64 {
 	h := uint64(len(frames))
 	for _, f := range frames {
@@ -231,8 +238,7 @@ func (k hashKey) hashStack(frames []FrameID) uint64 {
 	return h
 }
 
-// AddStack interns a stack given as frames with text; for tests and tools
-// that build stacks themselves.
+// AddStack returns the id of a stack of frames with texts. Tests and tools that build stacks use it.
 func (s *Symbols) AddStack(frames ...FrameText) StackID {
 	ids := make([]FrameID, len(frames))
 	for i, f := range frames {
@@ -241,16 +247,16 @@ func (s *Symbols) AddStack(frames ...FrameText) StackID {
 	return s.internStack(ids)
 }
 
-// FrameText is a frame with its strings spelt out.
+// A FrameText is a frame with texts instead of string ids.
 type FrameText struct {
 	PC         uint64
 	Func, File string
 	Line       uint32
 }
 
-// MethodOfWrapper returns a frame; for the wrapper that the compiler makes of a method value (T.method-fm, at
-// "<autogenerated>:1"), the first line of the method itself that a stack has shown, if one has.
-// What is added after the first call is not seen by later ones: it is for tables that do not change any more.
+// MethodOfWrapper returns a frame. For the compiler's wrapper of a method value (T.method-fm, at
+// "<autogenerated>:1") it returns instead the lowest line of the method in any stack, if there is one. It ignores
+// entries that were added after its first call, so it is for tables that no longer change.
 func (s *Symbols) MethodOfWrapper(id FrameID) Frame {
 	f := s.Frame(id)
 	name, ok := strings.CutSuffix(s.String(f.Func), "-fm")
@@ -269,13 +275,14 @@ func (s *Symbols) MethodOfWrapper(id FrameID) Frame {
 	return first
 }
 
-// A methodIndex knows the first line of each function that a table of symbols has shown, from its first use on. A snapshot
-// has its own, because it does not change any more.
+// A methodIndex holds the lowest line of each function in the stacks of a table. It is built on the first use. A
+// snapshot has another one, because a snapshot no longer changes.
 type methodIndex struct {
 	buildOnce sync.Once
 	lines     map[StringID]Frame
 }
 
+// firstLine returns the frame with the lowest line of a function.
 func (m *methodIndex) firstLine(s *Symbols, fn StringID) Frame {
 	m.buildOnce.Do(func() {
 		m.lines = make(map[StringID]Frame)

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// A Local maps the ids of one generation to those of a Symbols. Ids that the
-// generation never defined map to 0.
+// LocalIDs maps the ids of one generation to those of a Symbols. Ids that the generation does not define map to 0.
 type LocalIDs struct {
 	dense   []uint32
 	sparse  map[uint64]uint32
@@ -15,7 +14,7 @@ type LocalIDs struct {
 	defined int
 }
 
-// Get returns what id stands for.
+// Get returns the id in the Symbols for id.
 func (l *LocalIDs) Get(id uint64) uint32 {
 	if id < uint64(len(l.dense)) {
 		return l.dense[id]
@@ -23,10 +22,10 @@ func (l *LocalIDs) Get(id uint64) uint32 {
 	return l.sparse[id]
 }
 
-// Dense returns what the ids 0, 1, 2, ... stand for, as far as they need no map.
+// Dense returns the mapped values of the ids 0, 1, 2, ... up to the first that is in the map.
 func (l *LocalIDs) Dense() []uint32 { return l.dense }
 
-// Any reports whether f is true of something that an id stands for.
+// Any reports whether f is true for a mapped value.
 func (l *LocalIDs) Any(f func(v uint32) bool) bool {
 	for _, v := range l.sparse {
 		if f(v) {
@@ -36,12 +35,11 @@ func (l *LocalIDs) Any(f func(v uint32) bool) bool {
 	return slices.ContainsFunc(l.dense, f)
 }
 
-// Defines reports whether the generation defined id. 0, which means none, is
-// always defined.
+// Defines reports whether the generation defines id. 0, which means none, is always defined.
 func (l *LocalIDs) Defines(id uint64) bool { return id == 0 || l.Get(id) != 0 || l.empty[id] }
 
-// set defines id. The runtime gives ids densely from 1; ids far beyond what
-// has been seen go to a map, so that a hostile file cannot make us allocate.
+// set defines id. The runtime assigns dense ids from 1 on. Much larger ids are stored in a map, so that a hostile
+// file cannot cause large allocations.
 func (l *LocalIDs) set(id uint64, v uint32) {
 	l.defined++
 	if v == 0 {
@@ -66,7 +64,7 @@ func (l *LocalIDs) set(id uint64, v uint32) {
 	}
 }
 
-// Reset forgets all ids and keeps memory for others.
+// Reset removes all ids and keeps memory for others.
 func (l *LocalIDs) Reset() { *l = LocalIDs{dense: l.dense[:0]} }
 
 // A Sample is one CPU profile sample. Its time is in clock units.
@@ -76,17 +74,17 @@ type Sample struct {
 	Stack   StackID
 }
 
-// Tables are one generation's own tables, by its own ids.
+// Tables are the tables of one generation, by its own ids.
 type Tables struct {
 	Strings LocalIDs // to StringID
 	Stacks  LocalIDs // to StackID
 	Samples []Sample
 
-	frames []FrameID // scratch
+	frames []FrameID // reused by readStack
 }
 
-// Read reads the string, stack and CPU sample batches of g, interning into
-// syms. t may be reused from one generation to the next.
+// Read reads the string, stack and CPU sample batches of g and adds their entries to syms. t may be reused for
+// another generation.
 func (t *Tables) Read(g *Generation, syms *Symbols) error {
 	t.Strings.Reset()
 	t.Stacks.Reset()

@@ -2,11 +2,11 @@ package tracefmt
 
 import "fmt"
 
-// CheckDefined returns an error that names a string or stack that g's events refer
-// to without its tables defining it, nil if there is none. t must have read g.
+// CheckDefined returns an error that names a string or stack to which g's events refer but which its tables do not
+// define, nil if there is none. t must have read g.
 //
-// A generation without a mark at its end (before Go 1.26) is checked with it:
-// the tables are written last, so a cut that leaves whole batches shows here.
+// It checks whether a generation without an end mark (before Go 1.26) is whole: the tables are written last, so a
+// cut between batches removes definitions.
 func (t *Tables) CheckDefined(g *Generation) error {
 	for c := range g.entries(EvStacks) {
 		c.nextType()
@@ -25,7 +25,7 @@ func (t *Tables) CheckDefined(g *Generation) error {
 		for c := (&cursor{data: g.Data[:b.End], pos: b.Off}); c.hasMore(); {
 			spec := &specs[c.nextType()]
 			if !spec.Timed {
-				break // unknown; the rest of the batch cannot be read
+				break // an unknown type: the rest of the batch cannot be read
 			}
 			for _, role := range spec.roles {
 				v := c.nextUint()

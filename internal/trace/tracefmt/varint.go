@@ -5,9 +5,8 @@ import (
 	"iter"
 )
 
-// Pad is how many bytes may be read past the end of Generation.Data without
-// leaving the slice's capacity: fast varint readers load eight bytes at once,
-// and an event that runs over the end of the last batch is only noticed then.
+// Pad is the number of bytes after the end of Generation.Data that may be read within the slice's capacity. Fast
+// varint readers load eight bytes at once, and detect an event that exceeds the last batch only afterwards.
 const Pad = 64
 
 // uvarint reads a varint at b[i:]; next is 0 if it is cut or too long.
@@ -29,17 +28,19 @@ func uvarint(b []byte, i int) (v uint64, next int) {
 type cursor struct {
 	data   []byte
 	pos    int
-	failed bool // a number was cut or too long; from then on all are 0
+	failed bool // a number was cut or too long; all later ones are 0
 }
 
+// hasMore reports whether there are more bytes and no number was cut.
 func (c *cursor) hasMore() bool { return c.pos < len(c.data) && !c.failed }
 
-// nextType returns the type of the event that begins here, and goes on to its arguments.
+// nextType returns the type of the event that begins here, and moves on to its arguments.
 func (c *cursor) nextType() EventType {
 	c.pos++
 	return EventType(c.data[c.pos-1])
 }
 
+// nextUint returns the next number.
 func (c *cursor) nextUint() uint64 {
 	v, next := uvarint(c.data, c.pos)
 	if next == 0 {
@@ -49,7 +50,8 @@ func (c *cursor) nextUint() uint64 {
 	return v
 }
 
-// entries yields a cursor at each entry of the tables that are in batches of a type. Who reads an entry moves it to the next.
+// entries yields a cursor at each entry of the tables in batches of a type. The caller must move the cursor to the
+// end of the entry.
 func (g *Generation) entries(batches EventType) iter.Seq[*cursor] {
 	return func(yield func(*cursor) bool) {
 		for _, b := range g.tables {

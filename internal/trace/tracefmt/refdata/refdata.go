@@ -1,5 +1,5 @@
-// Package refdata finds the test traces of the reference reader,
-// golang.org/x/exp/trace, in the module cache. For tests only.
+// Package refdata finds the test traces and the fuzz corpus of the reference reader, golang.org/x/exp/trace, in
+// the module cache. Only tests use it.
 package refdata
 
 import (
@@ -16,16 +16,15 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// A Trace is one of the reference reader's test traces.
+// A Trace is one test trace of the reference reader.
 type Trace struct {
 	Name string
-	Text []byte // in text form; see package tracetext
-	// FailurePattern is the pattern of the error that the reference reader is expected
-	// to give; empty for none.
+	Text []byte // the text form, see package tracetext
+	// FailurePattern matches the error that the reference reader returns; empty for none.
 	FailurePattern string
 }
 
-// Dir returns the directory of the reference reader's source.
+// Dir returns the source directory of the reference reader.
 func Dir() (string, error) {
 	cmd := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/exp")
 	out, err := cmd.Output()
@@ -68,7 +67,7 @@ func Traces() ([]Trace, error) {
 	return traces, nil
 }
 
-// Seeds returns the inputs of the reference reader's own fuzz corpus, by name.
+// Seeds returns the inputs of the reference reader's fuzz corpus by name.
 func Seeds() (map[string][]byte, error) {
 	dir, err := Dir()
 	if err != nil {
@@ -98,8 +97,8 @@ func Seeds() (map[string][]byte, error) {
 	return seeds, nil
 }
 
-// FuzzInputs returns what fuzz targets of whole traces begin with: the seeds,
-// and those of the test traces that are small.
+// FuzzInputs returns seeds for fuzz targets that read whole traces: the reference reader's seeds and its small
+// test traces.
 func FuzzInputs() ([][]byte, error) {
 	seeds, err := Seeds()
 	if err != nil {

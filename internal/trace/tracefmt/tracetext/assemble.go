@@ -9,15 +9,12 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Assemble turns the text form of a trace into its bytes. The text is one
-// event a line, "Name arg=value ...", after a first line "Trace Go1.NN";
-// frames of a Stack and the data of a String stand on lines of their own
-// behind it; # begins a comment. The arguments' names and order come from
-// tracefmt's event table.
+// Assemble converts the text form of a trace to its bytes. After a first line "Trace Go1.NN", each line is one
+// event, "Name arg=value ...". The frames of a Stack and the data of a String are on the following lines; # begins
+// a comment. The names and the order of the arguments are those of tracefmt's event table.
 //
-// A batch's size may be written "auto": then it is the size of the lines up to
-// the next batch. Apart from that the text is taken by its word, so that
-// broken traces can be written too.
+// The size of a batch may be "auto": then it is the size of the lines up to the next batch. Assemble does not
+// check the text otherwise, so that tests can write broken traces.
 func Assemble(text []byte) ([]byte, error) {
 	a := assembler{rest: string(text)}
 	if err := a.assemble(); err != nil {
@@ -26,24 +23,25 @@ func Assemble(text []byte) ([]byte, error) {
 	return a.out, nil
 }
 
+// An assembler converts the text of one trace.
 type assembler struct {
-	rest string // what is left
+	rest string // remaining text
 	line int
 	out  []byte
-	args []uint64 // of the latest line
+	args []uint64 // arguments of the last line
 
-	openHeader []byte // header of a batch whose size is still to come
-	body       []byte // its events
+	openHeader []byte // header of a batch whose size is not known yet
+	body       []byte // events of that batch
 }
 
-// nextLine returns the fields of the next line that has any.
+// nextLine returns the next line that is neither empty nor a comment.
 func (a *assembler) nextLine() (string, bool) {
 	for a.rest != "" {
 		var text string
 		text, a.rest, _ = strings.Cut(a.rest, "\n")
 		a.line++
 		text = strings.TrimSpace(text)
-		// A comment sign inside a string's data is part of the data.
+		// A # inside a string's data belongs to the data.
 		if !strings.HasPrefix(text, "data=") {
 			text, _, _ = strings.Cut(text, "#")
 			text = strings.TrimSpace(text)
@@ -55,6 +53,7 @@ func (a *assembler) nextLine() (string, bool) {
 	return "", false
 }
 
+// assemble converts the whole text.
 func (a *assembler) assemble() error {
 	head, ok := a.nextLine()
 	num, isTrace := strings.CutPrefix(head, "Trace Go1.")
@@ -82,6 +81,7 @@ func Header(minor int) []byte {
 	return h
 }
 
+// flush writes the batch whose size was not known.
 func (a *assembler) flush() {
 	if a.openHeader == nil {
 		return
@@ -92,7 +92,7 @@ func (a *assembler) flush() {
 	a.openHeader, a.body = nil, nil
 }
 
-// eventTypes has the event types by their names in the text form.
+// eventTypes maps names in the text form to event types.
 var eventTypes = func() map[string]tracefmt.EventType {
 	m := make(map[string]tracefmt.EventType)
 	for t := range 256 {
@@ -103,7 +103,7 @@ var eventTypes = func() map[string]tracefmt.EventType {
 	return m
 }()
 
-// assembleEvent assembles one event, with the lines that belong to it.
+// assembleEvent converts one event and the lines that belong to it.
 func (a *assembler) assembleEvent(text string) error {
 	name, rest, _ := strings.Cut(text, " ")
 	typ, ok := eventTypes[name]
@@ -156,7 +156,7 @@ func (a *assembler) assembleEvent(text string) error {
 
 var frameArgs = []string{"pc", "func", "file", "line"}
 
-// appendArguments reads "name=value" for each of names, in their order, and appends the values to b.
+// appendArguments parses "name=value" for each of names, in order, and appends the values to b.
 func (a *assembler) appendArguments(b []byte, text string, names []string) ([]byte, error) {
 	a.args = a.args[:0]
 	n := 0

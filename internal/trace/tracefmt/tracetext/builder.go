@@ -11,29 +11,28 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Origin is where a Builder's time 0 lies on the trace's clock, in ns.
+// Origin is the time on the trace's clock that a Builder calls 0, in ns.
 const Origin = 1_000_000
 
-// noProc stands for a thread without a P.
+// noProc is the P of a thread that holds none.
 const noProc = -1
 
-// A Builder makes a valid trace of a few goroutines by hand. What happens is
-// told in an order in which it could have happened (a goroutine is blocked
-// before it is woken), each with its time in ns from the start; times of
-// different threads need not follow that order. The builder gives out sequence
-// numbers and writes the status of everything at the start of each generation.
+// A Builder creates a valid trace of a few goroutines. The calls must be in an order in which the events could
+// happen (a goroutine blocks before it is woken), each with its time in ns from the start; the times of different
+// threads need not follow that order. The builder assigns sequence numbers, and writes the status of each
+// goroutine and P at the start of each generation.
 //
-// Frames are written "func", "func:line" or "func@file:line", innermost first.
-// Without a file it is "/src/" and the function's package, ".go".
+// Frames are written "func", "func:line" or "func@file:line", innermost first. Without a file it is "/src/", the
+// path of the function's package and ".go".
 //
-// A call that contradicts what was told before is kept as an error, which
-// [Builder.Bytes] returns. The zero value is not ready: use [New].
+// If a call contradicts earlier calls, the builder stores an error, which [Builder.Bytes] returns. Use [New]: the
+// zero value is not ready.
 type Builder struct {
 	minor      int
 	err        error
 	gen        uint64
 	threads    []*Thread
-	system     *Thread // writes statuses; has no P
+	system     *Thread // thread that writes statuses; it has no P
 	goroutines map[uint64]*goroutine
 	procs      map[int]*proc
 	gcSeq      uint64
@@ -47,7 +46,7 @@ type generation struct {
 	strings     map[string]uint64
 	stringOrder []string
 	stacks      map[string]uint64
-	stackTexts  []string // text of each stack
+	stackTexts  []string
 	samples     []string
 	lastTime    int64
 }
@@ -58,7 +57,7 @@ type frame struct {
 }
 
 type goroutine struct {
-	status uint64 // tracefmt.GoRunnable ...
+	status uint64 // one of tracefmt.GoRunnable, ...
 	seq    uint64
 	thread *Thread
 }
@@ -68,15 +67,14 @@ type proc struct {
 	seq    uint64
 }
 
-// A Thread is an M. Its methods tell what it does, or what the goroutine that
-// it runs does.
+// A Thread is an M. Its methods add events of the thread, or of the goroutine that it runs.
 type Thread struct {
 	b        *Builder
 	id       uint64
 	p        int
-	g        uint64 // 0: none
+	g        uint64 // 0 for none
 	lines    []line
-	text     []byte // room for the next line
+	text     []byte // reused for each line
 	lastTime int64
 }
 
@@ -85,8 +83,7 @@ type line struct {
 	text string
 }
 
-// New returns a builder of a trace of Go 1.minor (22, 23, 25 or 26), which
-// begins at time 0.
+// New returns a builder of a trace of Go 1.minor (22, 23, 25 or 26) that begins at time 0.
 func New(minor int) *Builder {
 	b := &Builder{minor: minor, goroutines: make(map[uint64]*goroutine), procs: make(map[int]*proc), pcs: make(map[frame]uint64)}
 	fmt.Fprintf(&b.text, "Trace Go1.%d\n", minor)
@@ -95,12 +92,14 @@ func New(minor int) *Builder {
 	return b
 }
 
+// fail stores the first error.
 func (b *Builder) fail(format string, args ...any) {
 	if b.err == nil {
 		b.err = fmt.Errorf(format, args...)
 	}
 }
 
+// beginGeneration begins a generation at time t, without statuses.
 func (b *Builder) beginGeneration(t int64) {
 	b.gen++
 	b.start = t
@@ -111,8 +110,8 @@ func (b *Builder) beginGeneration(t int64) {
 	}
 }
 
-// NextGeneration ends the generation and begins the next at time t, which must
-// not be before anything told so far.
+// NextGeneration ends the generation and begins the next one at time t, which must not be before any earlier
+// event.
 func (b *Builder) NextGeneration(t int64) {
 	b.writeGeneration()
 	b.beginGeneration(t)
@@ -138,6 +137,7 @@ func (b *Builder) NextGeneration(t int64) {
 	}
 }
 
+// sorted yields the entries of a map in order of their keys.
 func sorted[K cmp.Ordered, V any](m map[K]V) func(func(K, V) bool) {
 	return func(yield func(K, V) bool) {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -148,6 +148,7 @@ func sorted[K cmp.Ordered, V any](m map[K]V) func(func(K, V) bool) {
 	}
 }
 
+// holder returns the thread that holds a P, nil if none does.
 func (b *Builder) holder(p int) *Thread {
 	for _, th := range b.threads {
 		if th.p == p {
@@ -157,9 +158,8 @@ func (b *Builder) holder(p int) *Thread {
 	return nil
 }
 
-// Thread adds a thread that has held P number len(threads) since before the
-// trace, and has run the goroutine given, if one is: see Was. It must be called
-// before the second generation.
+// Thread adds a thread that has held P number len(threads) since before the trace and, if a goroutine is given,
+// has run it: see HasRun. It must be called before the second generation.
 func (b *Builder) Thread(running ...uint64) *Thread {
 	p := len(b.procs)
 	th := b.ThreadWithoutP()
@@ -172,16 +172,16 @@ func (b *Builder) Thread(running ...uint64) *Thread {
 	return th
 }
 
-// ThreadWithoutP adds a thread without a P: what it wakes is woken by nobody, as the
-// runtime's monitor does. It may take a P with ProcStart.
+// ThreadWithoutP adds a thread without a P. Its wakes have no waker, like those of the runtime's monitor. It may
+// take a P with ProcStart.
 func (b *Builder) ThreadWithoutP() *Thread {
 	th := &Thread{b: b, id: uint64(1000 + len(b.threads)), p: noProc, lastTime: b.start}
 	b.threads = append(b.threads, th)
 	return th
 }
 
-// IdleProc adds a P that nobody has held since before the trace and returns
-// its number. It must be called before the second generation.
+// IdleProc adds a P that has been idle since before the trace and returns its number. It must be called before the
+// second generation.
 func (b *Builder) IdleProc() int {
 	p := len(b.procs)
 	b.procs[p] = &proc{status: tracefmt.ProcIdle}
@@ -189,13 +189,14 @@ func (b *Builder) IdleProc() int {
 	return p
 }
 
-// Waiting adds a goroutine that has waited since before the trace. It must be
-// called in the first generation, like Runnable.
+// Waiting adds a goroutine that has waited since before the trace. Like Runnable it must be called in the first
+// generation.
 func (b *Builder) Waiting(g uint64) { b.addExisting(g, tracefmt.GoWaiting) }
 
 // Runnable adds a goroutine that has been runnable since before the trace.
 func (b *Builder) Runnable(g uint64) { b.addExisting(g, tracefmt.GoRunnable) }
 
+// addExisting adds a goroutine that existed before the trace.
 func (b *Builder) addExisting(g, status uint64) {
 	if b.goroutines[g] != nil || b.gen != 1 {
 		b.fail("goroutine %d cannot have existed before the trace", g)
@@ -214,6 +215,7 @@ func (b *Builder) Sample(t int64, th *Thread, g uint64, frames ...string) {
 	b.current.samples = append(b.current.samples, fmt.Sprintf("CPUSample time=%d m=%d p=%d g=%d stack=%d", Origin+t, th.id, p, g, b.stackID(frames)))
 }
 
+// stringID returns the id of a string in the generation, 0 for the empty string.
 func (b *Builder) stringID(s string) uint64 {
 	if s == "" {
 		return 0
@@ -227,6 +229,7 @@ func (b *Builder) stringID(s string) uint64 {
 	return id
 }
 
+// stackID returns the id of a stack in the generation, 0 without frames.
 func (b *Builder) stackID(frames []string) uint64 {
 	if len(frames) == 0 {
 		return 0
@@ -253,6 +256,7 @@ func (b *Builder) stackID(frames []string) uint64 {
 	return id
 }
 
+// parseFrame parses "func", "func:line" or "func@file:line".
 func parseFrame(s string) frame {
 	f := frame{line: 1}
 	if index := strings.LastIndexByte(s, ':'); index >= 0 {
@@ -273,7 +277,7 @@ func parseFrame(s string) frame {
 	return f
 }
 
-// addEvent writes a timed event whose arguments behind dt are given.
+// addEvent writes a timed event with the arguments after dt.
 func (th *Thread) addEvent(t int64, name string, args ...uint64) {
 	b := th.b
 	if t < th.lastTime {
@@ -298,11 +302,12 @@ func (th *Thread) addEvent(t int64, name string, args ...uint64) {
 	b.current.lastTime = max(b.current.lastTime, t)
 }
 
+// writeBatchHeader begins a batch of thread m whose size the assembler computes.
 func (b *Builder) writeBatchHeader(m uint64, t int64) {
 	fmt.Fprintf(&b.text, "EventBatch gen=%d m=%d time=%d size=auto\n", b.gen, m, Origin+t)
 }
 
-// writeGeneration writes the generation.
+// writeGeneration writes all batches of the generation.
 func (b *Builder) writeGeneration() {
 	const freq = 1_000_000_000
 	sync := func() {
@@ -311,7 +316,7 @@ func (b *Builder) writeGeneration() {
 			fmt.Fprintf(&b.text, "Frequency freq=%d\n", freq)
 			return
 		}
-		// Time 0 of the trace is 2026-01-01 00:00:01 UTC on the wall.
+		// Time 0 is 2026-01-01 00:00:01 UTC.
 		const wall = 1767225601
 		fmt.Fprintf(&b.text, "Sync\nFrequency freq=%d\nClockSnapshot dt=0 mono=%d sec=%d nsec=%d\n",
 			freq, 5*freq+b.start, wall+b.start/freq, b.start%freq)
@@ -319,7 +324,7 @@ func (b *Builder) writeGeneration() {
 	if b.minor >= 25 {
 		sync()
 	}
-	const perBatch = 2000 // events; keeps a batch under its size limit
+	const perBatch = 2000 // events; a batch of that many is below the size limit
 	for _, th := range append([]*Thread{b.system}, b.threads...) {
 		last := b.start
 		for part := range slices.Chunk(th.lines, perBatch) {
@@ -357,7 +362,7 @@ func (b *Builder) writeGeneration() {
 	}
 }
 
-// stackBatches cuts the generation's stacks into batches below the size limit.
+// stackBatches divides the generation's stacks into batches below the size limit.
 func (b *Builder) stackBatches() func(func([]string) bool) {
 	const maxStacks, maxFrames = 300, 2000
 	return func(yield func([]string) bool) {
@@ -378,8 +383,7 @@ func (b *Builder) stackBatches() func(func([]string) bool) {
 	}
 }
 
-// Text ends the trace and returns its text form. The builder must not be used
-// afterwards.
+// Text ends the trace and returns its text form. The builder must not be used afterwards.
 func (b *Builder) Text() (string, error) {
 	if b.err != nil {
 		return "", fmt.Errorf("building a trace: %w", b.err)

@@ -16,7 +16,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt/tracetext"
 )
 
-// referenceLines returns the reference reader's view of a trace: a line an event.
+// referenceLines returns the events of a trace by the reference reader, one line for each.
 func referenceLines(data []byte) (lines []string, err error) {
 	r, err := trace.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -34,7 +34,7 @@ func referenceLines(data []byte) (lines []string, err error) {
 	}
 }
 
-// traceOfAllEvents tells a builder one of each thing that it can tell.
+// traceOfAllEvents returns a builder with at least one event of each kind.
 func traceOfAllEvents(minor int) *tracetext.Builder {
 	b := tracetext.New(minor)
 	t0, t1, spare := b.Thread(), b.Thread(), b.ThreadWithoutP()
@@ -203,13 +203,13 @@ func TestAssembleErrors(t *testing.T) {
 			t.Errorf("%q: no error", text)
 		}
 	}
-	// A comment is no error, nor is a # inside data.
+	// Comments are allowed, and a # inside data is none.
 	data, err := tracetext.Assemble([]byte("Trace Go1.22 # first\n# second\nEventBatch gen=1 m=2 time=3 size=auto\nStrings\nString id=1\n\tdata=\"a#b\"\n"))
 	want := "go 1.22 trace\x00\x00\x00\x01\x01\x02\x03\x07\x04\x05\x01\x03a#b"
 	if err != nil || string(data) != want {
 		t.Errorf("got %q, %v; want %q", data, err, want)
 	}
 	if errors.Is(err, io.EOF) {
-		t.Error("an end of file where none is")
+		t.Error("an unexpected io.EOF")
 	}
 }

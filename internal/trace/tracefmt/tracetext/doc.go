@@ -1,7 +1,6 @@
-// Package tracetext makes execution traces for tests: from the text form in
-// which Go's own test traces are written ([Assemble]), or step by step from
-// goroutines, threads and what happens to them ([Builder]).
+// Package tracetext creates execution traces for tests: from the text form of Go's own test traces ([Assemble]),
+// or step by step from goroutines, threads and their events ([Builder]).
 //
-// What it makes is meant to be accepted by the reference reader,
-// golang.org/x/exp/trace, unless the text says something it rejects.
+// The reference reader, golang.org/x/exp/trace, accepts the traces, unless the text contains an error that it
+// rejects.
 package tracetext

@@ -8,7 +8,7 @@ func (th *Thread) Proc() int { return th.p }
 // Running returns the goroutine that the thread runs, 0 for none.
 func (th *Thread) Running() uint64 { return th.g }
 
-// currentGoroutine returns the goroutine that the thread runs, if it has the status.
+// currentGoroutine returns the goroutine that the thread runs. It stores an error if there is none in this status.
 func (th *Thread) currentGoroutine(event string, status uint64) *goroutine {
 	g := th.b.goroutines[th.g]
 	if th.g == 0 || g == nil || g.status != status {
@@ -18,6 +18,7 @@ func (th *Thread) currentGoroutine(event string, status uint64) *goroutine {
 	return g
 }
 
+// otherGoroutine returns goroutine id. It stores an error if it is not in this status.
 func (th *Thread) otherGoroutine(event string, id, status uint64) *goroutine {
 	g := th.b.goroutines[id]
 	if g == nil || g.status != status {
@@ -27,13 +28,14 @@ func (th *Thread) otherGoroutine(event string, id, status uint64) *goroutine {
 	return g
 }
 
+// requireProc stores an error if the thread holds no P.
 func (th *Thread) requireProc(event string) {
 	if th.p == noProc {
 		th.b.fail("%s on thread %d, which holds no P", event, th.id)
 	}
 }
 
-// unbind takes the thread's goroutine off it.
+// unbind removes the goroutine from the thread.
 func (th *Thread) unbind() {
 	if g := th.b.goroutines[th.g]; g != nil {
 		g.thread = nil
@@ -41,11 +43,12 @@ func (th *Thread) unbind() {
 	th.g = 0
 }
 
+// bind makes the thread run a goroutine.
 func (th *Thread) bind(id uint64, g *goroutine) {
 	g.thread, th.g = th, id
 }
 
-// HasRun tells that goroutine id has run on the thread since before the trace.
+// HasRun adds a goroutine that has run on the thread since before the trace.
 func (th *Thread) HasRun(id uint64) {
 	b := th.b
 	if b.gen != 1 || b.goroutines[id] != nil || th.g != 0 {
@@ -58,13 +61,12 @@ func (th *Thread) HasRun(id uint64) {
 	th.addEvent(b.start, "GoStatus", id, th.id, g.status)
 }
 
-// Create makes goroutine id, which begins at the function start, at the place
-// given by frames (none: made by the runtime).
+// Create creates goroutine id with a start function, at the stack frames (none: the runtime creates it).
 func (th *Thread) Create(t int64, id uint64, start string, frames ...string) {
 	th.create("GoCreate", t, id, tracefmt.GoRunnable, start, frames)
 }
 
-// CreateBlocked makes a goroutine that waits to be switched to (iter.Pull).
+// CreateBlocked creates a goroutine that waits for a switch to it (iter.Pull).
 func (th *Thread) CreateBlocked(t int64, id uint64, start string, frames ...string) {
 	th.create("GoCreateBlocked", t, id, tracefmt.GoWaiting, start, frames)
 }
@@ -82,7 +84,7 @@ func (th *Thread) create(name string, t int64, id, status uint64, start string, 
 	th.addEvent(t, name, id, th.b.stackID(first), th.b.stackID(frames))
 }
 
-// CreateInSyscall makes a goroutine for a thread that comes from C.
+// CreateInSyscall creates a goroutine for a thread that comes from C.
 func (th *Thread) CreateInSyscall(t int64, id uint64) {
 	if th.g != 0 || th.b.goroutines[id] != nil {
 		th.b.fail("goroutine %d cannot come from C on thread %d", id, th.id)
@@ -93,8 +95,8 @@ func (th *Thread) CreateInSyscall(t int64, id uint64) {
 	th.addEvent(t, "GoCreateSyscall", id)
 }
 
-// DestroyInSyscall ends the thread's goroutine as it goes back to C. Its P,
-// if it has one, is then abandoned until another thread steals it.
+// DestroyInSyscall ends the thread's goroutine when the thread returns to C. If the thread has a P, it is
+// abandoned until another thread steals it.
 func (th *Thread) DestroyInSyscall(t int64) {
 	th.currentGoroutine("GoDestroySyscall", tracefmt.GoSyscall)
 	delete(th.b.goroutines, th.g)
@@ -141,8 +143,8 @@ func (th *Thread) Destroy(t int64) {
 	th.addEvent(t, "GoDestroy")
 }
 
-// Unblock wakes a waiting goroutine: by the one that runs here, or, if none
-// does, by the poller or a timer.
+// Unblock wakes a waiting goroutine. The waker is the goroutine that runs on the thread; if none runs, it is the
+// poller or a timer.
 func (th *Thread) Unblock(t int64, id uint64, frames ...string) {
 	g := th.otherGoroutine("GoUnblock", id, tracefmt.GoWaiting)
 	g.status = tracefmt.GoRunnable
@@ -150,20 +152,20 @@ func (th *Thread) Unblock(t int64, id uint64, frames ...string) {
 	th.addEvent(t, "GoUnblock", id, g.seq, th.b.stackID(frames))
 }
 
-// Switch hands the thread over to a waiting coroutine; the one that runs waits.
+// Switch passes the thread from the running goroutine, which then waits, to a waiting coroutine.
 func (th *Thread) Switch(t int64, id uint64) {
 	th.currentGoroutine("GoSwitch", tracefmt.GoRunning).status = tracefmt.GoWaiting
 	th.switchTo("GoSwitch", t, id)
 }
 
-// SwitchDestroy hands the thread over to a waiting coroutine; the one that
-// runs ends.
+// SwitchDestroy passes the thread from the running goroutine, which ends, to a waiting coroutine.
 func (th *Thread) SwitchDestroy(t int64, id uint64) {
 	th.currentGoroutine("GoSwitchDestroy", tracefmt.GoRunning)
 	delete(th.b.goroutines, th.g)
 	th.switchTo("GoSwitchDestroy", t, id)
 }
 
+// switchTo starts the waiting coroutine.
 func (th *Thread) switchTo(name string, t int64, id uint64) {
 	th.unbind()
 	g := th.otherGoroutine(name, id, tracefmt.GoWaiting)
@@ -186,7 +188,7 @@ func (th *Thread) Syscall(t int64, frames ...string) {
 	th.addEvent(t, "GoSyscallBegin", p.seq, th.b.stackID(frames))
 }
 
-// SyscallEnd ends a system call during which the P was kept.
+// SyscallEnd ends a system call in which the thread kept its P.
 func (th *Thread) SyscallEnd(t int64) {
 	th.requireProc("GoSyscallEnd")
 	th.currentGoroutine("GoSyscallEnd", tracefmt.GoSyscall).status = tracefmt.GoRunning
@@ -196,8 +198,7 @@ func (th *Thread) SyscallEnd(t int64) {
 	th.addEvent(t, "GoSyscallEnd")
 }
 
-// SyscallEndBlocked ends a system call during which the P was lost (see
-// Steal): the goroutine is runnable.
+// SyscallEndBlocked ends a system call in which the thread lost its P (see Steal): the goroutine becomes runnable.
 func (th *Thread) SyscallEndBlocked(t int64) {
 	if th.p != noProc && th.b.procs[th.p].status == tracefmt.ProcSyscall {
 		th.b.fail("thread %d still has its P", th.id)
@@ -207,7 +208,7 @@ func (th *Thread) SyscallEndBlocked(t int64) {
 	th.addEvent(t, "GoSyscallEndBlocked")
 }
 
-// Steal takes the P away from a thread in a system call; it is idle then.
+// Steal takes the P of a thread in a system call; the P becomes idle.
 func (th *Thread) Steal(t int64, from *Thread) {
 	p := from.p
 	if p == noProc || th.b.procs[p].status != tracefmt.ProcSyscall {
@@ -220,7 +221,7 @@ func (th *Thread) Steal(t int64, from *Thread) {
 	th.addEvent(t, "ProcSteal", uint64(p), th.b.procs[p].seq, from.id)
 }
 
-// StealAbandoned takes over a P that a thread let go on its way back to C.
+// StealAbandoned takes a P that a thread abandoned when it returned to C.
 func (th *Thread) StealAbandoned(t int64, p int, from *Thread) {
 	st := th.b.procs[p]
 	if st == nil || st.status != tracefmt.ProcSyscallAbandoned {
@@ -232,7 +233,7 @@ func (th *Thread) StealAbandoned(t int64, p int, from *Thread) {
 	th.addEvent(t, "ProcSteal", uint64(p), st.seq, from.id)
 }
 
-// ProcStop lets the thread's P go idle.
+// ProcStop makes the thread's P idle.
 func (th *Thread) ProcStop(t int64) {
 	th.requireProc("ProcStop")
 	if th.p == noProc {
@@ -256,7 +257,7 @@ func (th *Thread) ProcStart(t int64, p int) {
 	th.addEvent(t, "ProcStart", uint64(p), st.seq)
 }
 
-// ProcsChange tells the value of GOMAXPROCS.
+// ProcsChange writes the value of GOMAXPROCS.
 func (th *Thread) ProcsChange(t int64, n int, frames ...string) {
 	th.addEvent(t, "ProcsChange", uint64(n), th.b.stackID(frames))
 }
@@ -266,7 +267,7 @@ func (th *Thread) StopWorld(t int64, kind string, frames ...string) {
 	th.addEvent(t, "STWBegin", th.b.stringID(kind), th.b.stackID(frames))
 }
 
-// StartWorld ends it.
+// StartWorld ends the stop of the world.
 func (th *Thread) StartWorld(t int64) { th.addEvent(t, "STWEnd") }
 
 // GCBegin begins the mark phase of a GC cycle.
@@ -275,7 +276,7 @@ func (th *Thread) GCBegin(t int64, frames ...string) {
 	th.addEvent(t, "GCBegin", th.b.gcSeq, th.b.stackID(frames))
 }
 
-// GCEnd ends it.
+// GCEnd ends the mark phase.
 func (th *Thread) GCEnd(t int64) {
 	th.b.gcSeq++
 	th.addEvent(t, "GCEnd", th.b.gcSeq)
@@ -286,26 +287,25 @@ func (th *Thread) AssistBegin(t int64, frames ...string) {
 	th.addEvent(t, "GCMarkAssistBegin", th.b.stackID(frames))
 }
 
-// AssistEnd ends it.
+// AssistEnd ends the mark assist.
 func (th *Thread) AssistEnd(t int64) { th.addEvent(t, "GCMarkAssistEnd") }
 
-// AssistActive tells, at the start of a generation, that a goroutine is inside
-// a mark assist.
+// AssistActive reports, at the start of a generation, that a goroutine is inside a mark assist.
 func (th *Thread) AssistActive(t int64, id uint64) { th.addEvent(t, "GCMarkAssistActive", id) }
 
-// Sweep writes a sweep by the thread's P.
+// Sweep writes the begin and the end of a sweep on the thread's P.
 func (th *Thread) Sweep(from, to int64, swept, reclaimed uint64, frames ...string) {
 	th.addEvent(from, "GCSweepBegin", th.b.stackID(frames))
 	th.addEvent(to, "GCSweepEnd", swept, reclaimed)
 }
 
-// HeapAlloc tells the live heap.
+// HeapAlloc writes the size of the live heap.
 func (th *Thread) HeapAlloc(t int64, bytes uint64) { th.addEvent(t, "HeapAlloc", bytes) }
 
-// HeapGoal tells the heap goal.
+// HeapGoal writes the heap goal.
 func (th *Thread) HeapGoal(t int64, bytes uint64) { th.addEvent(t, "HeapGoal", bytes) }
 
-// Label names the running goroutine as one of the runtime's.
+// Label gives the running goroutine a label, as the runtime does for its own goroutines.
 func (th *Thread) Label(t int64, label string) { th.addEvent(t, "GoLabel", th.b.stringID(label)) }
 
 // TaskBegin begins a user task; parent 0 is none.

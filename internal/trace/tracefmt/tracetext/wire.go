@@ -8,7 +8,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Chunk is one batch of a trace's bytes, or the mark that ends a generation.
+// A Chunk is one batch in the bytes of a trace, or the mark at the end of a generation.
 type Chunk struct {
 	Off, Data, End int // data[Off:Data] is the header, data[Data:End] the events
 	Type           tracefmt.EventType
@@ -17,7 +17,7 @@ type Chunk struct {
 
 var errWire = errors.New("not a whole batch")
 
-// Split cuts a trace into its batches, without the reader that is under test.
+// Split divides a trace into its batches. It does not use the reader, so that tests can check the reader with it.
 func Split(data []byte) ([]Chunk, error) {
 	var out []Chunk
 	for i := 16; i < len(data); {
@@ -49,10 +49,9 @@ func Split(data []byte) ([]Chunk, error) {
 	return out, nil
 }
 
-// Downgrade rewrites a trace of Go 1.26 as Go 1.minor would have written it:
-// 25 without the marks at the ends of generations, 23 also with a bare
-// frequency instead of the clock snapshot, 22 also without stacks in statuses.
-// A trace with events that the older version does not have is an error.
+// Downgrade converts a trace of Go 1.26 to the trace that Go 1.minor would have written: 25 without end marks of
+// generations, 23 also with only a frequency instead of the clock snapshot, 22 also without stacks in statuses. It
+// fails for a trace with events that the older version does not have.
 func Downgrade(data []byte, minor int) ([]byte, error) {
 	chunks, err := Split(data)
 	if err != nil {
@@ -88,7 +87,7 @@ func Downgrade(data []byte, minor int) ([]byte, error) {
 	return out, nil
 }
 
-// downgradeEvents rewrites a batch's events.
+// downgradeEvents converts the events of a batch.
 func downgradeEvents(body []byte, minor int) ([]byte, error) {
 	if len(body) == 0 || !tracefmt.SpecOf(tracefmt.EventType(body[0])).Timed {
 		return body, nil
