@@ -2,10 +2,10 @@ package modules
 
 import "testing"
 
-// TestOwns checks which code belongs to the service, for each source of information. It detects a dependency that
+// TestIsOwn checks which code belongs to the service, for each source of information. It detects a dependency that
 // counts as the service (the report would then advise to change its lines), and the reverse (the report would then
 // name none of the service's lines).
-func TestOwns(t *testing.T) {
+func TestIsOwn(t *testing.T) {
 	build := &Build{Main: Module{Path: "example.org/shop"}, Deps: []Module{
 		{"github.com/jackc/pgx/v5", "v5.7.0"}, {"example.org/shop/client", "v1.2.0"}, {"example.org/tools", ""},
 	}}
@@ -48,9 +48,9 @@ func TestOwns(t *testing.T) {
 	}
 }
 
-// TestOf checks the module and version of dependencies. It detects a path that is cut at the wrong element, and
+// TestModuleOf checks the module and version of dependencies. It detects a path that is cut at the wrong element, and
 // escapes of the module cache or the linker that remain.
-func TestOf(t *testing.T) {
+func TestModuleOf(t *testing.T) {
 	s := New(Options{Build: &Build{Main: Module{Path: "example.org/shop"}, Deps: []Module{{"github.com/a/b", "v1.0.0"}, {"github.com/a/b/v2", "v2.1.0"}}}})
 	for _, c := range []struct{ fn, file, path, version string }{
 		{"github.com/a/b/v2/x.F", "/m/x.go", "github.com/a/b/v2", "v2.1.0"},

@@ -35,7 +35,7 @@ type Reader struct {
 	minor         int
 	warnings      []Warning
 
-	unread     []byte // bytes from base on; [pos:len] are not parsed yet
+	buffer     []byte // bytes from base on; [pos:len] are not parsed yet
 	pos        int
 	base       int64 // offset of unread[0] in the unpacked stream
 	sourceErr  error // io.EOF or the source's error, once it has occurred
@@ -146,16 +146,16 @@ func (r *Reader) Warnings() []Warning {
 // readTraceHeader reads the header of the trace; it first begins to unpack the source if that is gzip.
 func (r *Reader) readTraceHeader(zipped bool) error {
 	const size = 16
-	if err := r.ensure(size); err != nil && len(r.unread) < size {
-		return r.badHeader(r.unread, zipped)
+	if err := r.ensure(size); err != nil && len(r.buffer) < size {
+		return r.badHeader(r.buffer, zipped)
 	}
-	h := r.unread[:size]
+	h := r.buffer[:size]
 	if !zipped && h[0] == 0x1f && h[1] == 0x8b {
-		z, err := gzip.NewReader(io.MultiReader(bytes.NewReader(r.unread), r.src))
+		z, err := gzip.NewReader(io.MultiReader(bytes.NewReader(r.buffer), r.src))
 		if err != nil {
 			return &Error{Kind: NotTrace, Text: "this begins like gzip but cannot be unpacked", Err: err}
 		}
-		r.src, r.unread, r.pos, r.sourceErr = z, nil, 0, nil
+		r.src, r.buffer, r.pos, r.sourceErr = z, nil, 0, nil
 		r.unpacked.Store(0)
 		return r.readTraceHeader(true)
 	}
@@ -163,7 +163,7 @@ func (r *Reader) readTraceHeader(zipped bool) error {
 	if !ok {
 		const enough = 512 // enough to identify another format, however few bytes the first read returned
 		_ = r.ensure(enough)
-		return r.badHeader(r.unread[:min(len(r.unread), enough)], zipped)
+		return r.badHeader(r.buffer[:min(len(r.buffer), enough)], zipped)
 	}
 	if minor < 22 {
 		return &Error{Kind: OldFormat, Text: fmt.Sprintf("this trace was written by Go 1.%d or so, in the old format (v1); whylate reads traces of Go 1.22 and later: rebuild the service with a newer Go and record again", minor)}
@@ -215,7 +215,7 @@ func (r *Reader) warn(code, text string) {
 // ensure makes at least n bytes available at pos, and waits for no more bytes than that. The error says why there
 // are fewer.
 func (r *Reader) ensure(n int) error {
-	for len(r.unread)-r.pos < n {
+	for len(r.buffer)-r.pos < n {
 		if r.sourceErr != nil {
 			return r.sourceErr
 		}
@@ -235,24 +235,24 @@ const (
 
 // readMore reads the next bytes of the source, into a larger buffer if necessary.
 func (r *Reader) readMore() error {
-	if cap(r.unread)-len(r.unread) < firstBuffer/4+Pad {
-		n := max(cap(r.unread)+max(min(cap(r.unread), maxDoubling), cap(r.unread)/4), firstBuffer)
+	if cap(r.buffer)-len(r.buffer) < firstBuffer/4+Pad {
+		n := max(cap(r.buffer)+max(min(cap(r.buffer), maxDoubling), cap(r.buffer)/4), firstBuffer)
 		if largestNeeded := r.maxGeneration + maxBatchSize + readChunk + firstBuffer; n >= reserveFrom && n < largestNeeded && largestNeeded <= maxReserved {
 			n = largestNeeded
 		}
 		grown := r.takeBuffer(n)
-		grown = grown[:len(r.unread)]
-		copy(grown, r.unread)
+		grown = grown[:len(r.buffer)]
+		copy(grown, r.buffer)
 		// The old buffer is not kept for reuse: it has proved too small.
-		r.unread = grown
+		r.buffer = grown
 	}
-	free := r.unread[len(r.unread) : cap(r.unread)-Pad]
+	free := r.buffer[len(r.buffer) : cap(r.buffer)-Pad]
 	if len(free) > readChunk {
 		free = free[:readChunk]
 	}
 	for tries := 0; ; tries++ {
 		n, err := r.src.Read(free)
-		r.unread = r.unread[:len(r.unread)+n]
+		r.buffer = r.buffer[:len(r.buffer)+n]
 		r.unpacked.Add(int64(n))
 		if err != nil {
 			r.sourceErr = err
@@ -319,7 +319,7 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 		}
 		return h, io.EOF
 	}
-	h.typ = EventType(r.unread[r.pos])
+	h.typ = EventType(r.buffer[r.pos])
 	i := r.pos + 1
 	switch h.typ {
 	case EvEndOfGeneration:
@@ -333,7 +333,7 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 		if r.ensure(2) != nil {
 			return h, r.cutError()
 		}
-		h.exp = r.unread[i]
+		h.exp = r.buffer[i]
 		i++
 	default:
 		return h, r.damagedError(fmt.Sprintf("a batch was expected, but there is a byte %d", h.typ))
@@ -342,12 +342,12 @@ func (r *Reader) readBatchHeader() (h batchHeader, err error) {
 	for _, p := range []*uint64{&h.gen, &h.m, &h.ts, &size} {
 		// Wait for no byte more than the number has: in a live trace the next one may arrive a second
 		// later.
-		v, next := uvarint(r.unread, i)
+		v, next := uvarint(r.buffer, i)
 		for n := 1; next == 0 && n <= 10 && r.ensure(i-r.pos+n) == nil; n++ {
-			v, next = uvarint(r.unread, i)
+			v, next = uvarint(r.buffer, i)
 		}
 		if next == 0 {
-			if len(r.unread)-i < 10 {
+			if len(r.buffer)-i < 10 {
 				return h, r.cutError()
 			}
 			return h, r.damagedError("a number in a batch's header is too long")
@@ -391,21 +391,21 @@ func (r *Reader) Next() (*Generation, error) {
 	}
 	g := &Generation{Minor: r.minor, src: r}
 	// The parsed bytes belong to the generation before: move the others to another buffer.
-	rest := r.unread[r.pos:]
+	rest := r.buffer[r.pos:]
 	// The generations of a trace have similar lengths, and up to readChunk bytes after the end are read with
 	// one.
 	fresh := r.takeBuffer(max(r.pos+r.pos/16+readChunk+firstBuffer, len(rest)+firstBuffer))
 	fresh = append(fresh, rest...)
 	r.base += int64(r.pos)
 	if !r.bufferLent {
-		r.returnBuffer(r.unread)
+		r.returnBuffer(r.buffer)
 	}
-	r.unread, r.pos, r.bufferLent = fresh, 0, false
+	r.buffer, r.pos, r.bufferLent = fresh, 0, false
 	g.Offset = r.base
 
 	clean, fail := r.readBatches(g)
 	r.ended = !clean
-	g.Data = r.unread[:r.pos]
+	g.Data = r.buffer[:r.pos]
 	if g.Num == 0 {
 		fail = cmp.Or(fail, io.EOF)
 		return nil, fail
@@ -422,7 +422,7 @@ func (r *Reader) Next() (*Generation, error) {
 		// The last generation is not whole. Before Go 1.26 no mark ends it: it counts as whole unless
 		// there is evidence to the contrary.
 		if fail == nil {
-			fail = &Error{Kind: Truncated, Offset: r.base + int64(len(r.unread)), Text: "the trace is cut: its last generation has no end", Err: r.sourceError()}
+			fail = &Error{Kind: Truncated, Offset: r.base + int64(len(r.buffer)), Text: "the trace is cut: its last generation has no end", Err: r.sourceError()}
 		}
 		return nil, fail
 	}
@@ -469,7 +469,7 @@ func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 			r.dropParsed()
 			continue
 		}
-		if err := g.addBatch(h, r.unread); err != nil {
+		if err := g.addBatch(h, r.buffer); err != nil {
 			g.Num = 0
 			return false, &Error{Kind: Damaged, Offset: r.base + int64(h.data), Text: "damaged trace: " + err.Error()}
 		}
@@ -485,8 +485,8 @@ func (r *Reader) readBatches(g *Generation) (clean bool, err error) {
 // isCutInNext reports whether the incomplete batch at the end of the stream visibly belongs to the next
 // generation.
 func (r *Reader) isCutInNext(g *Generation) bool {
-	v, next := uvarint(r.unread, r.pos+1)
-	return next != 0 && len(r.unread) > r.pos && EventType(r.unread[r.pos]) == EvEventBatch && v == g.Num+1
+	v, next := uvarint(r.buffer, r.pos+1)
+	return next != 0 && len(r.buffer) > r.pos && EventType(r.buffer[r.pos]) == EvEventBatch && v == g.Num+1
 }
 
 // sourceError returns the source's error, nil if the source just ended.
@@ -500,11 +500,11 @@ func (r *Reader) sourceError() error {
 // dropParsed removes the parsed bytes from the buffer once they are more than half of it; otherwise each tiny
 // batch would move the others.
 func (r *Reader) dropParsed() {
-	if r.pos < len(r.unread)-r.pos {
+	if r.pos < len(r.buffer)-r.pos {
 		return
 	}
-	n := copy(r.unread, r.unread[r.pos:])
-	r.unread = r.unread[:n]
+	n := copy(r.buffer, r.buffer[r.pos:])
+	r.buffer = r.buffer[:n]
 	r.base += int64(r.pos)
 	r.pos = 0
 }
