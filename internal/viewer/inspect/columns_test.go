@@ -73,8 +73,8 @@ func TestRowTable(t *testing.T) {
 	}
 	for _, id := range ids {
 		row, ok := table.get(id)
-		if w, is := want[id]; ok != is || ok && row != w {
-			t.Fatalf("goroutine %d: row %d, %v; should be %d, %v", id, row, ok, w, is)
+		if w, present := want[id]; ok != present || ok && row != w {
+			t.Fatalf("goroutine %d: row %d, %v; should be %d, %v", id, row, ok, w, present)
 		}
 	}
 }

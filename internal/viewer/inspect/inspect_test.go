@@ -21,14 +21,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// opened explains a trace with every request in full, and opens its index.
-func opened(t *testing.T, data []byte, limits inspect.Limits) (*report.Report, *inspect.Trace) {
+// explainAndOpen explains a trace with every request in full, and opens its index.
+func explainAndOpen(t *testing.T, data []byte, limits inspect.Limits) (*report.Report, *inspect.Trace) {
 	t.Helper()
 	return explained(t, data, limits, math.MaxInt32)
 }
 
-// indexed opens a trace's index alone.
-func indexed(t *testing.T, data []byte, limits inspect.Limits) *inspect.Trace {
+// openIndex opens a trace's index alone.
+func openIndex(t *testing.T, data []byte, limits inspect.Limits) *inspect.Trace {
 	t.Helper()
 	_, tr := explained(t, data, limits, 0)
 	return tr
@@ -44,31 +44,31 @@ func explained(t *testing.T, data []byte, limits inspect.Limits, slowest int) (*
 
 var traces = []string{"http1-long", "generations", "locks", "grpc", "tasks", "gcstress", "iterpull", "flight"}
 
-// busy is a trace of an HTTP server over more than one generation.
-func busy(t *testing.T) []byte { return testprog.Trace(t, "http1-long") }
+// sharedData is a trace of an HTTP server over more than one generation.
+func sharedData(t *testing.T) []byte { return testprog.Trace(t, "http1-long") }
 
-// sharedBusy has it opened, for all tests that only ask. Only one generation is kept decoded: what is found must not depend on that.
-var sharedBusy struct {
+// shared has it opened, for all tests that only ask. Only one generation is kept decoded: what is found must not depend on that.
+var shared struct {
 	sync.Once
 	rep *report.Report
 	tr  *inspect.Trace
 }
 
-func openedBusy(t *testing.T) (*report.Report, *inspect.Trace) {
+func openShared(t *testing.T) (*report.Report, *inspect.Trace) {
 	t.Helper()
-	data := busy(t) // skips each test that asks, where there is no recording
-	s := &sharedBusy
-	s.Do(func() { s.rep, s.tr = opened(t, data, inspect.Limits{Generations: 1}) })
+	data := sharedData(t) // skips each test that asks, where there is no recording
+	s := &shared
+	s.Do(func() { s.rep, s.tr = explainAndOpen(t, data, inspect.Limits{Generations: 1}) })
 	if s.tr == nil {
 		t.Fatal("it could not be opened for the first test that asked")
 	}
 	return s.rep, s.tr
 }
 
-// TestAsExplained holds every answer about requests to the report: the same
+// TestSameAsReport holds every answer about requests to the report: the same
 // requests, with the same ids, segments, lanes and sums, whether generations
 // are still cached or have to be decoded again.
-func TestAsExplained(t *testing.T) {
+func TestSameAsReport(t *testing.T) {
 	for _, name := range traces {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,12 +76,12 @@ func TestAsExplained(t *testing.T) {
 				t.Skip("takes seconds")
 			}
 			data := testprog.Trace(t, name)
-			rep, tr := opened(t, data, inspect.Limits{})
+			rep, tr := explainAndOpen(t, data, inspect.Limits{})
 			compareRequests(t, rep, tr, false)
 			if f := tr.Facts(); f.DecodedAgain > 0 {
 				t.Errorf("%d generations were decoded again for nothing", f.DecodedAgain)
 			}
-			tr = indexed(t, data, inspect.Limits{Generations: 1})
+			tr = openIndex(t, data, inspect.Limits{Generations: 1})
 			compareRequests(t, rep, tr, true)
 			if f := tr.Facts(); f.Requests > 0 && f.DecodedAgain == 0 {
 				t.Errorf("nothing was decoded again, %d generations are held", f.Decoded)
@@ -90,21 +90,21 @@ func TestAsExplained(t *testing.T) {
 	}
 }
 
-func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, few bool) {
+func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, sampled bool) {
 	t.Helper()
 	ctx := context.Background()
-	rows := all(t, tr, inspect.Query{})
+	rows := allRowsOf(t, tr, inspect.Query{})
 	byID := map[string]inspect.Row{}
 	for _, r := range rows {
 		byID[r.ID] = r
 	}
-	seen := 0
+	count := 0
 	for gi := range rep.Groups {
 		g := &rep.Groups[gi]
-		seen += g.Count + g.Open.Count
+		count += g.Count + g.Open.Count
 		// Decoding again for each of thousands would take minutes.
 		step := 1
-		if few {
+		if sampled {
 			step += len(g.Slowest) / 40
 		}
 		for i := 0; i < len(g.Slowest); i += step {
@@ -123,16 +123,16 @@ func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, few bo
 		}
 		page := must.Have(tr.Requests(ctx, inspect.Query{Group: g.ID}))(t)
 		open := int64(0)
-		for _, r := range all(t, tr, inspect.Query{Group: g.ID, OnlyOpen: true}) {
+		for _, r := range allRowsOf(t, tr, inspect.Query{Group: g.ID, OnlyOpen: true}) {
 			open += r.LatencyNS
 		}
 		if page.Total != g.Count+g.Open.Count || page.TotalNS-open != g.TotalNS {
 			t.Errorf("%s: %d requests of %d ns in the index, %d + %d open of %d ns in the report", g.Name, page.Total, page.TotalNS-open, g.Count, g.Open.Count, g.TotalNS)
 		}
-		compareCauses(t, g, page, all(t, tr, inspect.Query{Group: g.ID, OnlyOpen: true}))
+		compareCauses(t, g, page, allRowsOf(t, tr, inspect.Query{Group: g.ID, OnlyOpen: true}))
 	}
-	if len(rows) != seen {
-		t.Errorf("%d rows in the index, %d requests in the report", len(rows), seen)
+	if len(rows) != count {
+		t.Errorf("%d rows in the index, %d requests in the report", len(rows), count)
 	}
 }
 
@@ -168,8 +168,8 @@ func asJSON(t *testing.T, v any) string {
 	return string(b)
 }
 
-// all returns all rows of a query, page by page.
-func all(t *testing.T, tr *inspect.Trace, q inspect.Query) []inspect.Row {
+// allRowsOf returns all rows of a query, page by page.
+func allRowsOf(t *testing.T, tr *inspect.Trace, q inspect.Query) []inspect.Row {
 	t.Helper()
 	var out []inspect.Row
 	q.Limit = 97
@@ -197,7 +197,7 @@ func TestStrips(t *testing.T) {
 			}
 			data := testprog.Trace(t, name)
 			win, _ := timelinetest.DecodeWindow(t, data)
-			rep, tr := opened(t, data, inspect.Limits{Generations: 1})
+			rep, tr := explainAndOpen(t, data, inspect.Limits{Generations: 1})
 			start, d := win.Start(), rep.Input.DurationNS
 			gs, _, err := tr.Goroutines(context.Background(), inspect.GoroutineQuery{Limit: 40, Sort: "pieces", Descending: true})
 			if err != nil {
@@ -220,7 +220,7 @@ func TestStrips(t *testing.T) {
 					t.Fatalf("%d strips for %d lanes", len(got.Strips), len(lanes))
 				}
 				for i, s := range got.Strips {
-					sum := sums(&s, z.from, to)
+					sum := stripTimes(&s, z.from, to)
 					if s.Lane.Proc {
 						want := int64(0)
 						win.EachRun(start+z.from, start+to, func(r timeline.Run) {
@@ -228,12 +228,12 @@ func TestStrips(t *testing.T) {
 								want += r.To - r.From
 							}
 						})
-						isNear(t, fmt.Sprintf("%v P%d", z, s.Lane.ID), sum[timeline.Running], want, z.buckets, s.Sums != nil)
+						checkNear(t, fmt.Sprintf("%v P%d", z, s.Lane.ID), sum[timeline.Running], want, z.buckets, s.Sums != nil)
 						continue
 					}
-					want := wanted(win, lanes[i].ID, start+z.from, start+to)
+					want := spanTimes(win, lanes[i].ID, start+z.from, start+to)
 					for st := range want {
-						isNear(t, fmt.Sprintf("%v G%d state %d", z, s.Lane.ID, st), sum[st], want[st], z.buckets, s.Sums != nil)
+						checkNear(t, fmt.Sprintf("%v G%d state %d", z, s.Lane.ID, st), sum[st], want[st], z.buckets, s.Sums != nil)
 					}
 				}
 			}
@@ -241,20 +241,20 @@ func TestStrips(t *testing.T) {
 	}
 }
 
-// isNear compares times; where a tile's border cuts a cell of a sum, the cell's
+// checkNear compares times; where a tile's border cuts a cell of a sum, the cell's
 // time is taken as spread evenly.
-func isNear(t *testing.T, what string, got, want int64, buckets int, summed bool) {
+func checkNear(t *testing.T, name string, got, want int64, buckets int, summed bool) {
 	t.Helper()
 	slack := int64(0)
 	if summed {
 		slack = 2<<20 + int64(buckets)*64
 	}
 	if got < want-slack || got > want+slack {
-		t.Errorf("%s: %d ns, the timelines say %d", what, got, want)
+		t.Errorf("%s: %d ns, the timelines say %d", name, got, want)
 	}
 }
 
-func sums(s *inspect.Strip, from, to int64) (out [timeline.NotAlive]int64) {
+func stripTimes(s *inspect.Strip, from, to int64) (out [timeline.NotAlive]int64) {
 	if s.Sums != nil {
 		for st, b := range s.Sums {
 			for _, ns := range b {
@@ -268,7 +268,7 @@ func sums(s *inspect.Strip, from, to int64) (out [timeline.NotAlive]int64) {
 	return out
 }
 
-func wanted(win *timeline.Window, g uint64, from, to int64) (out [timeline.NotAlive]int64) {
+func spanTimes(win *timeline.Window, g uint64, from, to int64) (out [timeline.NotAlive]int64) {
 	for _, s := range win.Spans(g, from, to, nil) {
 		if s.State != timeline.Unknown && s.State != timeline.NotAlive {
 			out[s.State] += max(0, min(s.End, to)-max(s.Start, from))
@@ -277,10 +277,10 @@ func wanted(win *timeline.Window, g uint64, from, to int64) (out [timeline.NotAl
 	return out
 }
 
-// TestRan holds the time that goroutines ran, which the index notes for the
+// TestRunTimes holds the time that goroutines ran, which the index notes for the
 // whole trace, and what is added up for a part of it, to the timelines; and the
 // pages of a list to the list.
-func TestRan(t *testing.T) {
+func TestRunTimes(t *testing.T) {
 	for _, name := range traces[:3] {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -289,7 +289,7 @@ func TestRan(t *testing.T) {
 			}
 			data := testprog.Trace(t, name)
 			win, _ := timelinetest.DecodeWindow(t, data)
-			rep, tr := opened(t, data, inspect.Limits{})
+			rep, tr := explainAndOpen(t, data, inspect.Limits{})
 			ctx, start, d := context.Background(), win.Start(), rep.Input.DurationNS
 			for _, z := range [][2]int64{{0, 0}, {0, d}, {d / 3, d / 2}} {
 				to := z[1]
@@ -334,7 +334,7 @@ func TestRan(t *testing.T) {
 func TestSearch(t *testing.T) {
 	data := testprog.Trace(t, "locks")
 	win, syms := timelinetest.DecodeWindow(t, data)
-	tr := indexed(t, data, inspect.Limits{})
+	tr := openIndex(t, data, inspect.Limits{})
 	ctx := context.Background()
 	fns, total := tr.Functions("MUTEX).lock", 5)
 	if len(fns) == 0 || total < len(fns) || !strings.Contains(strings.ToLower(fns[0].Name), "mutex).lock") {
@@ -376,10 +376,10 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestTouched holds the search for requests by function to their own segments:
+// TestRequestsShowing holds the search for requests by function to their own segments:
 // where a segment's site or a wait on its way is in the function, it is found.
-func TestTouched(t *testing.T) {
-	rep, tr := openedBusy(t)
+func TestRequestsShowing(t *testing.T) {
+	rep, tr := openShared(t)
 	want, fn := map[string]bool{}, ""
 	for _, g := range rep.Groups {
 		for _, r := range g.Slowest {
@@ -403,7 +403,7 @@ func TestTouched(t *testing.T) {
 		}
 	}
 	got := map[string]bool{}
-	for _, r := range all(t, tr, inspect.Query{Function: fn}) {
+	for _, r := range allRowsOf(t, tr, inspect.Query{Function: fn}) {
 		got[r.ID] = true
 	}
 	for id := range want {
@@ -414,15 +414,15 @@ func TestTouched(t *testing.T) {
 	if p, err := tr.Requests(context.Background(), inspect.Query{}); err != nil || len(got) == 0 || len(got) > p.Total {
 		t.Errorf("%d found, %v", len(got), err)
 	}
-	if none := all(t, tr, inspect.Query{Function: "no such function"}); len(none) != 0 {
-		t.Errorf("%d requests show what is not there", len(none))
+	if rows := allRowsOf(t, tr, inspect.Query{Function: "no such function"}); len(rows) != 0 {
+		t.Errorf("%d requests show what is not there", len(rows))
 	}
 }
 
 // TestOrder checks filters and orders row by row.
 func TestOrder(t *testing.T) {
-	_, tr := openedBusy(t)
-	every := all(t, tr, inspect.Query{})
+	_, tr := openShared(t)
+	allRows := allRowsOf(t, tr, inspect.Query{})
 	share := func(r inspect.Row, cause string) int64 {
 		for _, c := range r.Causes {
 			if c.Cause == cause {
@@ -435,20 +435,20 @@ func TestOrder(t *testing.T) {
 		"time": func(r inspect.Row) int64 { return r.StartNS }, "latency": func(r inspect.Row) int64 { return r.LatencyNS },
 		"goroutine": func(r inspect.Row) int64 { return int64(r.Goroutine) }, "sched": func(r inspect.Row) int64 { return share(r, "sched") },
 	}
-	for by, key := range keys {
+	for order, key := range keys {
 		for _, desc := range []bool{false, true} {
-			rows := all(t, tr, inspect.Query{Sort: by, Descending: desc})
-			if len(rows) != len(every) {
-				t.Errorf("by %s there are %d rows, else %d", by, len(rows), len(every))
+			rows := allRowsOf(t, tr, inspect.Query{Sort: order, Descending: desc})
+			if len(rows) != len(allRows) {
+				t.Errorf("by %s there are %d rows, else %d", order, len(rows), len(allRows))
 			}
 			for i := 1; i < len(rows); i++ {
 				if a, b := key(rows[i-1]), key(rows[i]); desc && a < b || !desc && a > b {
-					t.Fatalf("by %s, descending %v: %d before %d", by, desc, a, b)
+					t.Fatalf("by %s, descending %v: %d before %d", order, desc, a, b)
 				}
 			}
 		}
 	}
-	mid := every[len(every)/2]
+	mid := allRows[len(allRows)/2]
 	filters := []struct {
 		q    inspect.Query
 		keep func(r inspect.Row) bool
@@ -462,12 +462,12 @@ func TestOrder(t *testing.T) {
 	}
 	for _, f := range filters {
 		want := 0
-		for _, r := range every {
+		for _, r := range allRows {
 			if f.keep(r) {
 				want++
 			}
 		}
-		got := all(t, tr, f.q)
+		got := allRowsOf(t, tr, f.q)
 		if len(got) != want {
 			t.Errorf("%+v: %d rows, want %d", f.q, len(got), want)
 		}
@@ -482,13 +482,13 @@ func TestOrder(t *testing.T) {
 			t.Errorf("%+v: no error", q)
 		}
 	}
-	at, before, after, err := tr.Position(context.Background(), inspect.Query{Sort: "latency", Descending: true}, mid.N)
-	if err != nil || at < 0 {
-		t.Fatalf("position %d, %v", at, err)
+	position, before, after, err := tr.Position(context.Background(), inspect.Query{Sort: "latency", Descending: true}, mid.N)
+	if err != nil || position < 0 {
+		t.Fatalf("position %d, %v", position, err)
 	}
-	rows := all(t, tr, inspect.Query{Sort: "latency", Descending: true})
-	if rows[at].N != mid.N || at > 0 && rows[at-1].N != before || at+1 < len(rows) && rows[at+1].N != after {
-		t.Errorf("position %d between %d and %d is not where the rows have it", at, before, after)
+	rows := allRowsOf(t, tr, inspect.Query{Sort: "latency", Descending: true})
+	if rows[position].N != mid.N || position > 0 && rows[position-1].N != before || position+1 < len(rows) && rows[position+1].N != after {
+		t.Errorf("position %d between %d and %d is not where the rows have it", position, before, after)
 	}
 	if n, ok := tr.Find(mid.ID); !ok || n != mid.N {
 		t.Errorf("found %d %v by id, want %d", n, ok, mid.N)
@@ -497,30 +497,30 @@ func TestOrder(t *testing.T) {
 
 // TestLimits holds an index to its limits: the slowest requests stay.
 func TestLimits(t *testing.T) {
-	_, whole := openedBusy(t)
-	every := all(t, whole, inspect.Query{Sort: "latency", Descending: true})
-	const most = 200
-	if len(every) < 2*most {
-		t.Fatalf("only %d requests", len(every))
+	_, whole := openShared(t)
+	allRows := allRowsOf(t, whole, inspect.Query{Sort: "latency", Descending: true})
+	const limit = 200
+	if len(allRows) < 2*limit {
+		t.Fatalf("only %d requests", len(allRows))
 	}
-	few := indexed(t, busy(t), inspect.Limits{Requests: most, Goroutines: 10})
-	f := few.Facts()
-	if f.Requests > most || f.Requests < most/4 || f.RequestsSeen != len(every) || f.Goroutines != 10 || f.AtLeastNS == 0 {
+	limited := openIndex(t, sharedData(t), inspect.Limits{Requests: limit, Goroutines: 10})
+	f := limited.Facts()
+	if f.Requests > limit || f.Requests < limit/4 || f.RequestsSeen != len(allRows) || f.Goroutines != 10 || f.AtLeastNS == 0 {
 		t.Errorf("%+v", f)
 	}
-	for i, r := range all(t, few, inspect.Query{Sort: "latency", Descending: true}) {
-		if r.LatencyNS != every[i].LatencyNS {
-			t.Fatalf("row %d has %d ns, the %d slowest have %d", i, r.LatencyNS, i, every[i].LatencyNS)
+	for i, r := range allRowsOf(t, limited, inspect.Query{Sort: "latency", Descending: true}) {
+		if r.LatencyNS != allRows[i].LatencyNS {
+			t.Fatalf("row %d has %d ns, the %d slowest have %d", i, r.LatencyNS, i, allRows[i].LatencyNS)
 		}
-		if _, err := few.Request(context.Background(), r.N); err != nil && i < 5 {
+		if _, err := limited.Request(context.Background(), r.N); err != nil && i < 5 {
 			t.Error(err)
 		}
 	}
 }
 
-// TestConcurrentQuestions asks many questions at once; the race detector listens.
-func TestConcurrentQuestions(t *testing.T) {
-	rep, tr := openedBusy(t)
+// TestConcurrentQueries asks many questions at once; the race detector listens.
+func TestConcurrentQueries(t *testing.T) {
+	rep, tr := openShared(t)
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -550,32 +550,32 @@ func TestConcurrentQuestions(t *testing.T) {
 	}
 	wg.Wait()
 	// What is asked by one who has gone away is not answered.
-	gone, cancel := context.WithCancel(ctx)
+	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := tr.Requests(gone, inspect.Query{Function: "quite another"}); err == nil {
+	if _, err := tr.Requests(cancelled, inspect.Query{Function: "quite another"}); err == nil {
 		t.Error("a search went on for nobody")
 	}
 }
 
-// TestTileDecodesWhatItTouches: a tile of a millisecond needs the generation that it lies in and those beside it. It would catch one
+// TestTileDecodesFewGenerations: a tile of a millisecond needs the generation that it lies in and those beside it. It would catch one
 // that decodes as many as are looked at together, which does not show as long as all of them are still in memory.
-func TestTileDecodesWhatItTouches(t *testing.T) {
+func TestTileDecodesFewGenerations(t *testing.T) {
 	b := tracetext.New(26)
 	m := b.Thread(1)
-	at, ends := int64(1000), []int64{}
+	time, ends := int64(1000), []int64{}
 	for range 24 {
 		for range 50 {
-			m.RegionBegin(at, 0, "order", "runtime/trace.WithRegion", "main.work:7")
-			m.RegionEnd(at+1e6, 0, "order")
-			at += 20e6
+			m.RegionBegin(time, 0, "order", "runtime/trace.WithRegion", "main.work:7")
+			m.RegionEnd(time+1e6, 0, "order")
+			time += 20e6
 		}
-		b.NextGeneration(at)
-		ends = append(ends, at)
-		at += 1000
+		b.NextGeneration(time)
+		ends = append(ends, time)
+		time += 1000
 	}
-	m.Block(at, "chan receive", "main.work:9")
+	m.Block(time, "chan receive", "main.work:9")
 	data := must.Have(b.Bytes())(t)
-	tr := indexed(t, data, inspect.Limits{Generations: 1})
+	tr := openIndex(t, data, inspect.Limits{Generations: 1})
 	for _, k := range []int{8, 12, 16} {
 		from := (ends[k] + ends[k+1]) / 2
 		before := tr.Facts().DecodedAgain
@@ -589,11 +589,11 @@ func TestTileDecodesWhatItTouches(t *testing.T) {
 	}
 }
 
-// TestTilesThatShowNothing: a tile that is no tile is an error, and one outside of the trace has lanes without pieces. It fails if
+// TestEmptyTiles: a tile that is no tile is an error, and one outside of the trace has lanes without pieces. It fails if
 // either reads generations to find that out, or divides by a width of 0.
-func TestTilesThatShowNothing(t *testing.T) {
+func TestEmptyTiles(t *testing.T) {
 	data := testprog.Trace(t, "locks")
-	rep, tr := opened(t, data, inspect.Limits{Generations: 1})
+	rep, tr := explainAndOpen(t, data, inspect.Limits{Generations: 1})
 	ctx, end := context.Background(), rep.Input.DurationNS
 	for _, tile := range []inspect.Tile{
 		{From: 0, To: 10, Buckets: 5, Lanes: make([]inspect.Lane, inspect.MaxLanes+1)},
@@ -610,7 +610,7 @@ func TestTilesThatShowNothing(t *testing.T) {
 	if len(got.Strips) != 2 || got.Strips[0].Lane.ID != 1 || len(got.Strips[0].Pieces) > 0 || !got.Strips[1].Lane.Proc || got.Strips[1].Sums != nil {
 		t.Errorf("after the trace: %+v", got)
 	}
-	if again := tr.Facts().DecodedAgain - before; again > 0 {
-		t.Errorf("%d generations were read for it", again)
+	if decoded := tr.Facts().DecodedAgain - before; decoded > 0 {
+		t.Errorf("%d generations were read for it", decoded)
 	}
 }

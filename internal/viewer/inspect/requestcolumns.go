@@ -175,8 +175,8 @@ func (c *requestColumns) causeTimes(row int32) (ns [cause.Limit]int64) {
 
 // causeTime returns the ns of one cause of a row.
 func (c *requestColumns) causeTime(row int32, k cause.Cause) (ns int64) {
-	c.eachCauseTime(row, func(other cause.Cause, v int64) {
-		if other == k {
+	c.eachCauseTime(row, func(rowCause cause.Cause, v int64) {
+		if rowCause == k {
 			ns += v
 		}
 	})

@@ -32,14 +32,14 @@ func TestRequestColumns(t *testing.T) {
 	c.init()
 	c.settlement = &settled
 	var want []row
-	at := int64(1) << 47
+	time := int64(1) << 47
 	for i := range 5*chunkRows + 33 {
-		at += rnd.Int64N(1 << rnd.IntN(33))
+		time += rnd.Int64N(1 << rnd.IntN(33))
 		w := row{
-			start: at, latency: rnd.Int64N(1 << (1 + rnd.IntN(40))), g: rnd.Uint64() >> rnd.IntN(64), group: rnd.Int32N(100), gen: int32(i / 3000),
+			start: time, latency: rnd.Int64N(1 << (1 + rnd.IntN(40))), g: rnd.Uint64() >> rnd.IntN(64), group: rnd.Int32N(100), gen: int32(i / 3000),
 			kind: request.Kind(rnd.IntN(4)), open: rnd.IntN(9) == 0, cut: rnd.IntN(9) == 0, causes: make(map[cause.Code]int64),
 		}
-		left := w.latency
+		remainder := w.latency
 		var sums cause.TimeByCode
 		add := func(code cause.Code, ns int64) {
 			if ns > 0 {
@@ -48,16 +48,16 @@ func TestRequestColumns(t *testing.T) {
 			}
 		}
 		for range rnd.IntN(6) {
-			ns := rnd.Int64N(left + 1)
+			ns := rnd.Int64N(remainder + 1)
 			code := cause.Code(rnd.IntN(int(cause.Count)))
 			if rnd.IntN(3) == 0 {
 				code = cause.Pending(cause.Cause(code), 3)
 			}
 			add(code, ns)
-			left -= ns
+			remainder -= ns
 		}
 		if rnd.IntN(4) > 0 { // else it is not known of all of it where it went
-			add(cause.Code(rnd.IntN(int(cause.Count))), left)
+			add(cause.Code(rnd.IntN(int(cause.Count))), remainder)
 		}
 		if rnd.IntN(500) == 0 {
 			w.parts = []int64{w.start + 1, w.start + 2}
@@ -87,22 +87,22 @@ func TestRequestColumns(t *testing.T) {
 			for code, ns := range w.causes {
 				sums[settled[code]] += ns
 			}
-			have := make(map[cause.Cause]int64)
-			c.eachCauseTime(i, func(k cause.Cause, ns int64) { have[k] += ns })
-			if maps.DeleteFunc(have, func(_ cause.Cause, ns int64) bool { return ns == 0 }); !maps.Equal(have, sums) {
-				t.Fatalf("row %d: causes %v, should be %v of %d", k, have, sums, w.latency)
+			gotCauses := make(map[cause.Cause]int64)
+			c.eachCauseTime(i, func(k cause.Cause, ns int64) { gotCauses[k] += ns })
+			if maps.DeleteFunc(gotCauses, func(_ cause.Cause, ns int64) bool { return ns == 0 }); !maps.Equal(gotCauses, sums) {
+				t.Fatalf("row %d: causes %v, should be %v of %d", k, gotCauses, sums, w.latency)
 			}
 		}
 	}
 	check()
-	kept := want[:0:0]
+	remaining := want[:0:0]
 	for i, w := range want {
 		if i%3 != 1 && i/1000 != 7 {
-			kept = append(kept, w)
+			remaining = append(remaining, w)
 		}
 	}
 	c.filter(func(i int32) bool { return i%3 != 1 && i/1000 != 7 })
-	want = kept
+	want = remaining
 	check()
 	c.filter(func(int32) bool { return true })
 	check()

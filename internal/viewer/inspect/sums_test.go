@@ -16,7 +16,7 @@ func TestSums(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
-			tr := indexed(t, testprog.Trace(t, name), inspect.Limits{})
+			tr := openIndex(t, testprog.Trace(t, name), inspect.Limits{})
 			end := tr.Facts().DurationNS
 			for _, part := range [][2]int64{{0, end + 1}, {end / 3, end / 2}, {end * 9 / 10, end + 1}} {
 				from, to := part[0], part[1]
@@ -30,38 +30,38 @@ func TestSums(t *testing.T) {
 				}
 				want, areas := map[string]inspect.FunctionSum{}, 0
 				for len(all) > 0 {
-					some := all[:min(len(all), inspect.MaxLanes)]
-					all = all[len(some):]
+					batch := all[:min(len(all), inspect.MaxLanes)]
+					all = all[len(batch):]
 					tile := inspect.Tile{From: from, To: to, Buckets: inspect.MaxBuckets}
 					var ids []uint64
-					for _, g := range some {
+					for _, g := range batch {
 						tile.Lanes = append(tile.Lanes, inspect.Lane{ID: g.ID})
 						ids = append(ids, g.ID)
 					}
 					strips := must.Have(tr.Strips(ctx, tile))(t)
 					var states [timeline.NotAlive]int64
 					for i := range strips.Strips {
-						var own [timeline.NotAlive]int64
+						var stateTimes [timeline.NotAlive]int64
 						if sums := strips.Strips[i].Sums; sums != nil {
 							for k := range sums {
 								for _, ns := range sums[k] {
-									own[k] += ns
+									stateTimes[k] += ns
 								}
 							}
 						}
 						for _, p := range strips.Strips[i].Pieces {
-							own[p.State] += p.To - p.From
+							stateTimes[p.State] += p.To - p.From
 						}
-						f := want[some[i].Name]
-						f.Name = some[i].Name
+						f := want[batch[i].Name]
+						f.Name = batch[i].Name
 						f.Goroutines++
-						f.RunningNS += own[timeline.Running]
-						f.RunnableNS += own[timeline.Runnable]
-						f.WaitingNS += own[timeline.Waiting]
-						f.SyscallNS += own[timeline.Syscall]
+						f.RunningNS += stateTimes[timeline.Running]
+						f.RunnableNS += stateTimes[timeline.Runnable]
+						f.WaitingNS += stateTimes[timeline.Waiting]
+						f.SyscallNS += stateTimes[timeline.Syscall]
 						want[f.Name] = f
-						for k := range own {
-							states[k] += own[k]
+						for k := range stateTimes {
+							states[k] += stateTimes[k]
 						}
 					}
 					var got [timeline.NotAlive]int64
@@ -80,8 +80,8 @@ func TestSums(t *testing.T) {
 						t.Errorf("from %d to %d: the area has %v by state, its strips %v", from, to, got, states)
 					}
 				}
-				if none := must.Have(tr.Area(ctx, from, to, nil))(t); len(none) > 0 {
-					t.Errorf("no lanes have %+v", none)
+				if sumsOfNone := must.Have(tr.Area(ctx, from, to, nil))(t); len(sumsOfNone) > 0 {
+					t.Errorf("no lanes have %+v", sumsOfNone)
 				}
 				sums := must.Have(tr.ByFunction(ctx, from, to))(t)
 				for _, f := range sums {

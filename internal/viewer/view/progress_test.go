@@ -17,14 +17,14 @@ import (
 // TestReading follows a server from its first byte over a failure and a
 // recording that is made again to the page.
 func TestReading(t *testing.T) {
-	rep, tr, only := served(t, Options{})
+	rep, tr, fileServer := newShownServer(t, Options{})
 	// Fail waits for pages that no longer ask.
-	synctest.Test(t, func(t *testing.T) { read(t, rep, tr, only) })
+	synctest.Test(t, func(t *testing.T) { checkProgress(t, rep, tr, fileServer) })
 }
 
-func read(t *testing.T, rep *report.Report, tr *inspect.Trace, only *Server) {
-	asked := 0
-	s := must.Have(New(Options{RecordAgain: func() { asked++ }}))(t)
+func checkProgress(t *testing.T, rep *report.Report, tr *inspect.Trace, fileServer *Server) {
+	requests := 0
+	s := must.Have(New(Options{RecordAgain: func() { requests++ }}))(t)
 	page := func() string {
 		return string(must.Have(io.ReadAll(call(s, "GET", "/", nil).Body))(t))
 	}
@@ -34,10 +34,10 @@ func read(t *testing.T, rep *report.Report, tr *inspect.Trace, only *Server) {
 	if res := call(s, "GET", "/api/requests", nil); res.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a question before the trace is read: %d", res.StatusCode)
 	}
-	alone := must.Have(New(Options{}))(t)
-	alone.Fail(errors.New("nobody watches")) // returns at once
-	alone.SetProgress("late", "words of a reading that is over", -1)
-	if got := answer[Progress](t, alone, "/api/reading"); got.Reading || got.Error == "" {
+	unwatched := must.Have(New(Options{}))(t)
+	unwatched.Fail(errors.New("nobody watches")) // returns at once
+	unwatched.SetProgress("late", "words of a reading that is over", -1)
+	if got := answer[Progress](t, unwatched, "/api/reading"); got.Reading || got.Error == "" {
 		t.Errorf("after a failure: %+v", got)
 	}
 	s.SetProgress("<b>x.trace", "35% of 84.0 MB", 0.35)
@@ -45,17 +45,17 @@ func read(t *testing.T, rep *report.Report, tr *inspect.Trace, only *Server) {
 		t.Errorf("a third is read: %+v", got)
 	}
 	// A page that watches is told of a failure before Fail returns.
-	var told atomic.Bool
+	var shown atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for answer[Progress](t, s, "/api/reading").Error == "" {
 		}
-		told.Store(true)
+		shown.Store(true)
 	}()
 	s.Fail(errors.New("the disk burns"))
 	<-done
-	if !told.Load() || !strings.Contains(page(), "<progress") {
+	if !shown.Load() || !strings.Contains(page(), "<progress") {
 		t.Error("a failure is not shown")
 	}
 
@@ -81,15 +81,15 @@ func read(t *testing.T, rep *report.Report, tr *inspect.Trace, only *Server) {
 			t.Errorf("%s /api/again from %q: %d, want %d", tc.method, tc.origin, res.StatusCode, tc.want)
 		}
 	}
-	if asked != 1 || !strings.Contains(page(), "<progress") {
-		t.Errorf("asked %d times for a new recording", asked)
+	if requests != 1 || !strings.Contains(page(), "<progress") {
+		t.Errorf("asked %d times for a new recording", requests)
 	}
 	// One that fails leaves what was there.
 	s.Fail(errors.New("connection refused"))
 	if got := answer[Progress](t, s, "/api/reading"); got.Error == "" || !got.Before || !strings.Contains(page(), `id="report"`) {
 		t.Errorf("after a recording that failed: %+v", got)
 	}
-	if res := call(only, "POST", "/api/again", from("http://127.0.0.1:8080")); res.StatusCode != 405 {
+	if res := call(fileServer, "POST", "/api/again", from("http://127.0.0.1:8080")); res.StatusCode != 405 {
 		t.Errorf("a file is recorded again: %d", res.StatusCode)
 	}
 }

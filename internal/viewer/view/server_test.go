@@ -23,14 +23,14 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// hostile are names that must stay text wherever they go.
-var hostile = []string{
+// hostileNames are names that must stay text wherever they go.
+var hostileNames = []string{
 	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "quote\"'`", "control\x00\x1b[31m\n", "::error::x", "\u202eturned", `</script><svg onload=alert(1)>`, "{{report}}",
 }
 
-// recorded is a trace of this process: tasks with hostile names that wait for
+// recordTasks is a trace of this process: tasks with hostile names that wait for
 // each other.
-var recorded = sync.OnceValues(func() ([]byte, error) {
+var recordTasks = sync.OnceValues(func() ([]byte, error) {
 	var out bytes.Buffer
 	if err := trace.Start(&out); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ var recorded = sync.OnceValues(func() ([]byte, error) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			_, task := trace.NewTask(context.Background(), hostile[i%len(hostile)])
+			_, task := trace.NewTask(context.Background(), hostileNames[i%len(hostileNames)])
 			defer task.End()
 			done := make(chan int)
 			go func() {
@@ -55,9 +55,9 @@ var recorded = sync.OnceValues(func() ([]byte, error) {
 	return out.Bytes(), nil
 })
 
-func served(t *testing.T, opts Options) (*report.Report, *inspect.Trace, *Server) {
+func newShownServer(t *testing.T, opts Options) (*report.Report, *inspect.Trace, *Server) {
 	t.Helper()
-	data := must.Have(recorded())(t)
+	data := must.Have(recordTasks())(t)
 	x := inspect.NewIndex(inspect.Limits{})
 	rep := must.Have(explain.Explain(context.Background(), bytes.NewReader(data), explain.Options{Slowest: 1000, Index: x}))(t)
 	tr := must.Have(inspect.Open(x, bytes.NewReader(data), int64(len(data))))(t)
@@ -92,19 +92,19 @@ func answer[T any](t *testing.T, s *Server, target string) T {
 	return v
 }
 
-func TestWhoIsAnswered(t *testing.T) {
-	_, _, s := served(t, Options{})
-	_, _, open := served(t, Options{Remote: true})
+func TestAnsweredHosts(t *testing.T) {
+	_, _, s := newShownServer(t, Options{})
+	_, _, open := newShownServer(t, Options{Remote: true})
 	for _, tc := range []struct {
-		host         string
-		local, other bool // whether a local and a remote server answer
+		host          string
+		local, remote bool // whether a local and a remote server answer
 	}{
 		{"127.0.0.1:8080", true, true}, {"127.0.0.1", true, true}, {"localhost:1", true, true}, {"LocalHost", true, true}, {"[::1]:80", true, true}, {"127.9.9.9:80", true, true},
 		{"192.0.2.1:80", false, true}, {"[2001:db8::1]:80", false, true}, {"0.0.0.0:80", false, true},
 		{"evil.example", false, false}, {"localhost.evil.example:80", false, false}, {"127.0.0.1.evil.example", false, false}, {"evil.example:127.0.0.1", false, false}, {"", false, false},
 		{"127.1", false, false}, {"0x7f000001", false, false}, {"localhost@evil.example", false, false},
 	} {
-		for srv, want := range map[*Server]bool{s: tc.local, open: tc.other} {
+		for srv, want := range map[*Server]bool{s: tc.local, open: tc.remote} {
 			for _, path := range []string{"/", "/api/facts"} {
 				res := call(srv, "GET", path, func(r *http.Request) { r.Host = tc.host })
 				if got := res.StatusCode == http.StatusOK; got != want {
@@ -130,8 +130,8 @@ func TestWhoIsAnswered(t *testing.T) {
 	}
 }
 
-func TestOnlyReads(t *testing.T) {
-	_, _, s := served(t, Options{})
+func TestReadOnly(t *testing.T) {
+	_, _, s := newShownServer(t, Options{})
 	for _, m := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND"} {
 		if res := call(s, m, "/api/requests", nil); res.StatusCode != http.StatusMethodNotAllowed || res.Header.Get("Allow") != "GET, HEAD" {
 			t.Errorf("%s: %d", m, res.StatusCode)
@@ -151,7 +151,7 @@ func TestOnlyReads(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	_, _, s := served(t, Options{})
+	_, _, s := newShownServer(t, Options{})
 	for _, path := range []string{"/", "/api/facts", "/nothing", "/api/requests?limit=x"} {
 		h := call(s, "GET", path, nil).Header
 		for k, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store"} {
@@ -172,7 +172,7 @@ func TestHeaders(t *testing.T) {
 // TestParameters sends what no page sends; every answer is small, or says what
 // is wrong.
 func TestParameters(t *testing.T) {
-	_, _, s := served(t, Options{})
+	_, _, s := newShownServer(t, Options{})
 	long := strings.Repeat("x", 501)
 	for _, target := range []string{
 		"/api/requests?limit=501", "/api/requests?limit=-1", "/api/requests?offset=99999999999999999999", "/api/requests?min=1e9", "/api/requests?share=2", "/api/requests?share=NaN",
@@ -201,7 +201,7 @@ func TestParameters(t *testing.T) {
 
 // TestSameAsReport holds the answers to the report.
 func TestSameAsReport(t *testing.T) {
-	rep, _, s := served(t, Options{})
+	rep, _, s := newShownServer(t, Options{})
 	total := 0
 	for _, g := range rep.Groups {
 		total += g.Count + g.Open.Count
@@ -226,7 +226,7 @@ func TestSameAsReport(t *testing.T) {
 	for _, g := range rep.Groups {
 		names[g.Name] = true
 	}
-	for _, n := range hostile {
+	for _, n := range hostileNames {
 		if !names[n] {
 			t.Errorf("no group is called %q", n)
 		}
@@ -239,7 +239,7 @@ func TestSameAsReport(t *testing.T) {
 
 // TestStripsJSON holds the brief form to what it stands for.
 func TestStripsJSON(t *testing.T) {
-	rep, tr, s := served(t, Options{})
+	rep, tr, s := newShownServer(t, Options{})
 	type strip struct {
 		P, G   *uint64
 		Pieces []int64
@@ -295,9 +295,9 @@ func TestStripsJSON(t *testing.T) {
 	}
 }
 
-// TestTogether asks from many goroutines, some of which go away.
-func TestTogether(t *testing.T) {
-	_, _, s := served(t, Options{})
+// TestConcurrentClients asks from many goroutines, some of which go away.
+func TestConcurrentClients(t *testing.T) {
+	_, _, s := newShownServer(t, Options{})
 	server := httptest.NewServer(s)
 	defer server.Close()
 	var wg sync.WaitGroup
