@@ -79,8 +79,8 @@ func (c *Cause) In(family CauseName) bool {
 	return slices.Contains(Family(family), c.Cause)
 }
 
-// Names returns the names of the groups that answer.
-func (p *Peer) Names() []string { return append([]string{p.Name}, p.Also...) }
+// GroupNames returns the names of the groups that answer.
+func (p *Peer) GroupNames() []string { return append([]string{p.Name}, p.MoreNames...) }
 
 // Followed reports whether the paths of requests that wait for a peer go on in it: it is this process, and that is sure.
 func (p *Peer) Followed() bool { return p != nil && p.Recording == "" && p.Joined }
@@ -143,8 +143,8 @@ func (c *Caller) Site() *Site {
 	return &Site{Func: c.Func, File: c.File, Line: c.Line}
 }
 
-// Own returns the line that the service's authors can change: the one that led to the site, else the site itself.
-func (s *Site) Own() *Site {
+// OwnLine returns the line that the service's authors can change: the one that led to the site, else the site itself.
+func (s *Site) OwnLine() *Site {
 	if s != nil && s.CalledFrom != nil {
 		return s.CalledFrom.Site()
 	}
@@ -164,9 +164,9 @@ func (s *Site) Equal(o *Site) bool {
 	return s.Key() == o.Key()
 }
 
-// Meets reports whether both are the same line, and were called from the same one where both say so: a place that is seen
+// Matches reports whether both are the same line, and were called from the same one where both say so: a place that is seen
 // on its own, and not on a request's way, does not say who waited for it.
-func (s *Site) Meets(o *Site) bool {
+func (s *Site) Matches(o *Site) bool {
 	if s == nil || o == nil || s.CalledFrom == nil || o.CalledFrom == nil {
 		return s.LineKey() == o.LineKey()
 	}
@@ -191,29 +191,29 @@ func (v *Via) Equal(o *Via) bool { return v.Wait == o.Wait && v.Site.Equal(o.Sit
 
 // ShareError is the largest error of a share of all groups and bands: see Cause.ShareError.
 func (r *Report) ShareError() float64 {
-	most := 0.0
+	largest := 0.0
 	for i := range r.Groups {
 		for k := range r.Groups[i].Bands {
 			for j := range r.Groups[i].Bands[k].Causes {
-				most = max(most, r.Groups[i].Bands[k].Causes[j].ShareError)
+				largest = max(largest, r.Groups[i].Bands[k].Causes[j].ShareError)
 			}
 		}
 	}
-	return most
+	return largest
 }
 
-// ShowNoHandler returns how many requests of servers show no handler, of how many. It is 0 where they are too few for
+// CountWithoutHandler returns how many requests of servers show no handler, of how many. It is 0 where they are too few for
 // the groups of those that show one to look slower than they are.
-func (r *Report) ShowNoHandler() (none, all int) {
+func (r *Report) CountWithoutHandler() (withoutHandler, all int) {
 	for i := range r.Groups {
 		if g := &r.Groups[i]; g.Kind.IsCall() {
 			if all += g.Count; !g.Named {
-				none += g.Count
+				withoutHandler += g.Count
 			}
 		}
 	}
-	if none == all || float64(none) <= 0.05*float64(all) {
-		none = 0
+	if withoutHandler == all || float64(withoutHandler) <= 0.05*float64(all) {
+		withoutHandler = 0
 	}
-	return none, all
+	return withoutHandler, all
 }

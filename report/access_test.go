@@ -23,19 +23,19 @@ func TestTail(t *testing.T) {
 			t.Errorf("of %d requests, %d and %d in the last bands: %s, want %s", c.all, c.p90, c.p99, got.Band, c.want)
 		}
 	}
-	var none report.Group
-	if b := none.Tail(); b == nil || b.Band != report.BandAll || b.Count != 0 {
+	var empty report.Group
+	if b := empty.Tail(); b == nil || b.Band != report.BandAll || b.Count != 0 {
 		t.Errorf("without bands: %+v", b)
 	}
 }
 
 func TestSites(t *testing.T) {
 	a, b := &report.Site{Func: "f", File: "a.go", Line: 2}, &report.Site{Func: "e", File: "a.go", Line: 10}
-	same := *a
-	if !a.Equal(&same) || a.Equal(b) || a.Equal(nil) || (*report.Site)(nil).Equal(a) || !(*report.Site)(nil).Equal(nil) {
+	equal := *a
+	if !a.Equal(&equal) || a.Equal(b) || a.Equal(nil) || (*report.Site)(nil).Equal(a) || !(*report.Site)(nil).Equal(nil) {
 		t.Error("Equal")
 	}
-	if a.Compare(b) >= 0 || b.Compare(a) <= 0 || a.Compare(&same) != 0 || a.Compare(nil) <= 0 || (*report.Site)(nil).Compare(a) >= 0 {
+	if a.Compare(b) >= 0 || b.Compare(a) <= 0 || a.Compare(&equal) != 0 || a.Compare(nil) <= 0 || (*report.Site)(nil).Compare(a) >= 0 {
 		t.Error("Compare")
 	}
 }

@@ -28,16 +28,16 @@ type Finding struct {
 // A Queue is what requests wait for until others ahead of them have finished.
 type Queue struct {
 	For string `json:"for"` // "a Mutex", "a connection of a database/sql pool"
-	// At are the waits in the queue. Of a path with several only the first counts.
-	At []Via `json:"at"`
+	// Waits are the waits in the queue. Of a path with several only the first counts.
+	Waits []Via `json:"at"`
 	// OwnNS is how long a request's own turn takes, on average, if the wait contains it, else 0.
 	OwnNS int64 `json:"own_ns,omitempty"`
 }
 
-// Has reports whether v is a wait in the queue, from wherever the waiting dependency was called.
-func (q *Queue) Has(v *Via) bool {
-	return slices.ContainsFunc(q.At, func(at Via) bool {
-		return v.Wait == at.Wait && v.Call == at.Call && v.Site.LineKey() == at.Site.LineKey()
+// Contains reports whether v is a wait in the queue, from wherever the waiting dependency was called.
+func (q *Queue) Contains(v *Via) bool {
+	return slices.ContainsFunc(q.Waits, func(wait Via) bool {
+		return v.Wait == wait.Wait && v.Call == wait.Call && v.Site.LineKey() == wait.Site.LineKey()
 	})
 }
 
@@ -52,7 +52,7 @@ type AskedBy struct {
 
 // Decided is what the fix would win for some requests, and how much of it the severity requires.
 type Decided struct {
-	By         DecidedBy `json:"by"`
+	Requests   DecidedBy `json:"by"`
 	Share      float64   `json:"share"` // of their time
 	LeastShare float64   `json:"least_share"`
 	NS         int64     `json:"ns"` // per request, on average

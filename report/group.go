@@ -23,8 +23,8 @@ type Group struct {
 	Blocks []Block `json:"blocks"`
 	// Peer is the group that answers these requests' waits for the network; nil if none does, or the evidence is too weak.
 	Peer *Peer `json:"peer,omitempty"`
-	// Of is what kind of work marked requests are: http, grpc, job, message.
-	Of string `json:"of,omitempty"`
+	// WorkKind is what kind of work marked requests are: http, grpc, job, message.
+	WorkKind string `json:"of,omitempty"`
 	// Statuses counts the statuses of marked requests: "2xx", "DeadlineExceeded".
 	Statuses map[string]int `json:"statuses,omitempty"`
 	// BeforeNS is the time between a request's arrival at the process and its mark: reading its headers, and waiting for a
@@ -162,8 +162,8 @@ type Peer struct {
 	Recording string `json:"recording,omitempty"`
 	Group     string `json:"group"` // id
 	Name      string `json:"name"`
-	// Also names further groups that answer these waits. The fields below count them as well.
-	Also []string `json:"also,omitempty"`
+	// MoreNames names further groups that answer these waits. The fields below count them as well.
+	MoreNames []string `json:"also,omitempty"`
 	// Joined reports whether paths continue into the requests that answer, so that causes show what these spent their time on.
 	Joined bool `json:"joined,omitempty"`
 	// AsLong reports whether Held and ByChance count only requests that lasted as long as the wait, within 10 %.
@@ -194,9 +194,9 @@ type Moment struct {
 	EndNS   int64  `json:"end_ns"`   // when the last of them begins
 	UntilNS int64  `json:"until_ns"` // when the last of them ended
 	// Slow of the group's Of slowest requests begin in it.
-	Slow        int     `json:"slow"`
-	Of          int     `json:"of"`
-	ShareOfSlow float64 `json:"share_of_slow"`
+	Slow            int     `json:"slow"`
+	SlowestRequests int     `json:"of"`
+	ShareOfSlow     float64 `json:"share_of_slow"`
 	// Cause is what most of them spent most of their time on, CauseShare the share of these requests.
 	Cause      CauseName `json:"cause"`
 	CauseShare float64   `json:"cause_share"`

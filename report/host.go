@@ -77,7 +77,7 @@ type Lost struct {
 // it. It is a lower bound: running time that the process's CPU time cannot cover, outside of what quotas took, and no more than
 // threads waited. Waiting threads alone prove nothing about running goroutines: most of them wait because they were just woken, even
 // on a machine with idle CPUs. Known is false if that was not measured.
-func (l *Lost) WithoutCPU() (share float64, known bool) {
+func (l *Lost) WithoutCPU() (share float64, measured bool) {
 	if l.BusyNS == nil || l.CPUNS == nil || l.RunDelayNS == nil || *l.BusyNS <= 0 {
 		return 0, false
 	}
@@ -99,7 +99,7 @@ func (l *Lost) WithoutCPU() (share float64, known bool) {
 // HostQuota is what CPU quotas did, by the kernel's counters.
 type HostQuota struct {
 	Verdict ThrottleVerdict `json:"verdict"`
-	How     string          `json:"how"`
+	Text    string          `json:"how"`
 	OwnNS   int64           `json:"own_ns"`
 	// AncestorNS is the part of groups above: of this group if the kernel counts it (cpu.stat.local), else all that
 	// visible ancestors lost.

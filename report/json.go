@@ -57,13 +57,13 @@ const maxJSON = 256 << 20
 // another schema, or one that breaks a promise of the contract (see CheckValid).
 func ReadJSON(r io.Reader) (*Report, error) { return readJSON(r, maxJSON) }
 
-func readJSON(r io.Reader, most int64) (*Report, error) {
-	data, err := io.ReadAll(io.LimitReader(r, most+1))
+func readJSON(r io.Reader, maxBytes int64) (*Report, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading a report: %w", err)
 	}
-	if int64(len(data)) > most {
-		return nil, fmt.Errorf("reading a report: it is longer than %d MiB", most>>20)
+	if int64(len(data)) > maxBytes {
+		return nil, fmt.Errorf("reading a report: it is longer than %d MiB", maxBytes>>20)
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // some editors put it there
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -78,20 +78,20 @@ func readJSON(r io.Reader, most int64) (*Report, error) {
 		return rep, nil
 	}
 	// The schema before the fields: what is wrong with those of another schema says nothing.
-	wrong := err
+	firstError := err
 	var head struct {
 		Schema *string `json:"schema"`
 	}
 	err = json.Unmarshal(data, &head)
 	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
+	var typeError *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &syntax) && syntax.Offset >= int64(len(data)):
 		return nil, fmt.Errorf("reading a report: the JSON is cut off after %d bytes", len(data))
 	case errors.As(err, &syntax):
 		line := 1 + bytes.Count(data[:syntax.Offset], []byte("\n"))
 		return nil, fmt.Errorf("reading a report: not valid JSON (line %d, byte %d): %w", line, syntax.Offset, err)
-	case errors.As(err, &kind), err == nil && head.Schema == nil:
+	case errors.As(err, &typeError), err == nil && head.Schema == nil:
 		return nil, fmt.Errorf("reading a report: this is JSON, but not a whylate report: no field %q with the value %q", "schema", Schema)
 	case err != nil:
 		return nil, fmt.Errorf("reading a report: %w", err)
@@ -100,10 +100,10 @@ func readJSON(r io.Reader, most int64) (*Report, error) {
 	case *head.Schema != Schema:
 		return nil, fmt.Errorf("reading a report: its schema is %.60q, want %q", *head.Schema, Schema)
 	}
-	if errors.As(wrong, &kind) {
-		return nil, fmt.Errorf("reading a report: field %s (byte %d) holds a %s where the schema has another type", kind.Field, kind.Offset, kind.Value)
+	if errors.As(firstError, &typeError) {
+		return nil, fmt.Errorf("reading a report: field %s (byte %d) holds a %s where the schema has another type", typeError.Field, typeError.Offset, typeError.Value)
 	}
-	return nil, fmt.Errorf("reading a report: %w", wrong)
+	return nil, fmt.Errorf("reading a report: %w", firstError)
 }
 
 const schemaFamily = "whylate.report/"
@@ -115,8 +115,8 @@ func withoutNil(v reflect.Value) reflect.Value {
 	case reflect.Struct:
 		c := reflect.New(v.Type()).Elem()
 		c.Set(v)
-		for _, at := range nilFieldsOf(v.Type()) {
-			if f := c.Field(at.index); !at.omitEmpty || !f.IsZero() {
+		for _, field := range nilFieldsOf(v.Type()) {
+			if f := c.Field(field.index); !field.omitEmpty || !f.IsZero() {
 				f.Set(withoutNil(f))
 			}
 		}
@@ -166,8 +166,8 @@ type nilField struct {
 var nilFields sync.Map // of each type of struct, since a report has thousands of some: reflect.Type -> []nilField
 
 func nilFieldsOf(t reflect.Type) []nilField {
-	if known, ok := nilFields.Load(t); ok {
-		return known.([]nilField)
+	if list, ok := nilFields.Load(t); ok {
+		return list.([]nilField)
 	}
 	var list []nilField
 	for f := range t.Fields() {
@@ -187,15 +187,15 @@ const inlineWidth = 110
 func layOut(out *bufio.Writer, data []byte) {
 	ends := make(map[int]int) // opening bracket to its closing one, of containers that are short enough
 	var open []int
-	scan(data, func(at int, c byte) {
+	scanJSON(data, func(offset int, c byte) {
 		switch c {
 		case '{', '[':
-			open = append(open, at)
+			open = append(open, offset)
 		case '}', ']':
 			start := open[len(open)-1]
 			open = open[:len(open)-1]
-			if at-start <= inlineWidth {
-				ends[start] = at
+			if offset-start <= inlineWidth {
+				ends[start] = offset
 			}
 		}
 	})
@@ -206,10 +206,10 @@ func layOut(out *bufio.Writer, data []byte) {
 			out.WriteString("  ")
 		}
 	}
-	scan(data, func(at int, c byte) {
-		out.Write(data[done:at])
-		done = at + 1
-		if at <= inlineEnd {
+	scanJSON(data, func(offset int, c byte) {
+		out.Write(data[done:offset])
+		done = offset + 1
+		if offset <= inlineEnd {
 			out.WriteByte(c)
 			if c == ',' || c == ':' {
 				out.WriteByte(' ')
@@ -219,7 +219,7 @@ func layOut(out *bufio.Writer, data []byte) {
 		switch c {
 		case '{', '[':
 			out.WriteByte(c)
-			if end, ok := ends[at]; ok {
+			if end, ok := ends[offset]; ok {
 				inlineEnd = end
 				return
 			}
@@ -239,8 +239,8 @@ func layOut(out *bufio.Writer, data []byte) {
 	out.Write(data[done:])
 }
 
-// scan calls f for every structural character of compact, valid JSON.
-func scan(data []byte, f func(at int, c byte)) {
+// scanJSON calls f for every structural character of compact, valid JSON.
+func scanJSON(data []byte, f func(offset int, c byte)) {
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; c {
 		case '"':

@@ -38,7 +38,7 @@ func readSchema(t *testing.T) map[string]schemaDef {
 // same fields, and required exactly where Go always writes one.
 func TestSchemaHasTheTypesFields(t *testing.T) {
 	defs := readSchema(t)
-	seen := map[reflect.Type]bool{}
+	visited := map[reflect.Type]bool{}
 	var walk func(reflect.Type)
 	walk = func(typ reflect.Type) {
 		switch typ.Kind() {
@@ -49,10 +49,10 @@ func TestSchemaHasTheTypesFields(t *testing.T) {
 		default:
 			return
 		}
-		if seen[typ] || typ == reflect.TypeFor[time.Time]() {
+		if visited[typ] || typ == reflect.TypeFor[time.Time]() {
 			return
 		}
-		seen[typ] = true
+		visited[typ] = true
 		def, ok := defs[typ.Name()]
 		if !ok {
 			// Latency and Quantiles and so on are named alike on both sides.
@@ -80,7 +80,7 @@ func TestSchemaHasTheTypesFields(t *testing.T) {
 	}
 	walk(reflect.TypeFor[report.Report]())
 	for name, def := range defs {
-		if def.Properties != nil && !slices.ContainsFunc(slices.Collect(mapKeys(seen)), func(typ reflect.Type) bool { return typ.Name() == name }) {
+		if def.Properties != nil && !slices.ContainsFunc(slices.Collect(mapKeys(visited)), func(typ reflect.Type) bool { return typ.Name() == name }) {
 			t.Errorf("$defs/%s is no type of the report", name)
 		}
 	}
@@ -96,12 +96,12 @@ func mapKeys(m map[reflect.Type]bool) func(func(reflect.Type) bool) {
 	}
 }
 
-func compare(t *testing.T, what string, inGo, inSchema []string) {
+func compare(t *testing.T, subject string, inGo, inSchema []string) {
 	t.Helper()
 	slices.Sort(inGo)
 	slices.Sort(inSchema)
 	if !slices.Equal(inGo, inSchema) {
-		t.Errorf("%s: Go has %q, the schema %q", what, inGo, inSchema)
+		t.Errorf("%s: Go has %q, the schema %q", subject, inGo, inSchema)
 	}
 }
 
@@ -128,10 +128,10 @@ func TestSchemaKnowsTheVocabulary(t *testing.T) {
 	sameList(t, "verdicts about the network", report.NetworkVerdicts(), property("HostNetwork", "verdict"))
 }
 
-func sameList[S ~string](t *testing.T, what string, inGo []S, inSchema []string) {
+func sameList[S ~string](t *testing.T, subject string, inGo []S, inSchema []string) {
 	t.Helper()
 	if words.List(inGo) != words.List(inSchema) {
-		t.Errorf("%s: Go has %q, the schema %q", what, inGo, inSchema)
+		t.Errorf("%s: Go has %q, the schema %q", subject, inGo, inSchema)
 	}
 }
 
@@ -160,13 +160,13 @@ func TestSamplesAreValidAndSurviveARoundTrip(t *testing.T) {
 			continue
 		}
 		schematest.Validate(t, name+", written again", out.Bytes())
-		again, err := report.ReadJSON(bytes.NewReader(out.Bytes()))
+		reread, err := report.ReadJSON(bytes.NewReader(out.Bytes()))
 		if err != nil {
 			t.Errorf("%s: reading what was written: %v", name, err)
 			continue
 		}
 		var out2 bytes.Buffer
-		if err := report.WriteJSON(&out2, again); err != nil || !bytes.Equal(out.Bytes(), out2.Bytes()) {
+		if err := report.WriteJSON(&out2, reread); err != nil || !bytes.Equal(out.Bytes(), out2.Bytes()) {
 			t.Errorf("%s: written twice, different bytes (error %v)", name, err)
 		}
 		// Nothing that the sample says is lost: every field of it is known to the types.

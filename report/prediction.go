@@ -28,10 +28,10 @@ type WhatIf struct {
 // Predicted is the latency that a group would have after a change.
 type Predicted struct {
 	Change string `json:"change"`
-	// Says is the change in words, "with one call instead of 10", if Change alone does not say it.
-	Says  string   `json:"says,omitempty"`
-	P50NS Estimate `json:"p50_ns"`
-	P99NS Estimate `json:"p99_ns"`
+	// ChangeText is the change in words, "with one call instead of 10", if Change alone does not say it.
+	ChangeText string   `json:"says,omitempty"`
+	P50NS      Estimate `json:"p50_ns"`
+	P99NS      Estimate `json:"p99_ns"`
 	// MaxNS is for the slowest request: a few very slow ones move no percentile.
 	MaxNS *Estimate `json:"max_ns,omitempty"`
 	// The percentiles without the change, null if there are too few requests. P99NS is then predicted for the few there are.
@@ -58,9 +58,9 @@ type Check struct {
 	Affected    int      `json:"affected"`
 	LeftNS      int64    `json:"left_ns"`
 	PredictedNS Estimate `json:"predicted_ns"`
-	// Gone reports that too few requests met as much as the change leaves, so that those that met almost nothing are compared:
+	// CauseRemoved reports that too few requests met as much as the change leaves, so that those that met almost nothing are compared:
 	// Affected, LeftNS and PredictedNS are then for a change that removes the cause.
-	Gone bool `json:"gone,omitempty"`
+	CauseRemoved bool `json:"gone,omitempty"`
 	// Agrees reports whether P50NS is within PredictedNS, or off by no more than 10 % of it or 2 % of what is won. It is false
 	// only if chance does not explain the difference.
 	Agrees bool `json:"agrees"`

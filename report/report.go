@@ -83,8 +83,8 @@ type Input struct {
 // A Sampled says how many requests' paths were followed. Counts and latencies are those of all requests, and the slowest
 // tenth of every group was followed. Of the rest, those followed represent similar ones of the group, by weights.
 type Sampled struct {
-	Walked int `json:"walked"`
-	Of     int `json:"of"`
+	Walked   int `json:"walked"`
+	Requests int `json:"of"`
 }
 
 // A Start is what the goroutines of one start function did.
@@ -99,10 +99,10 @@ type Start struct {
 
 // A LeftOut is work that is not a group of the report.
 type LeftOut struct {
-	Kind  Kind          `json:"kind"`
-	Name  string        `json:"name"`
-	Count int           `json:"count"` // approximate
-	Why   LeftOutReason `json:"why"`
+	Kind   Kind          `json:"kind"`
+	Name   string        `json:"name"`
+	Count  int           `json:"count"` // approximate
+	Reason LeftOutReason `json:"why"`
 }
 
 // A Warning is a reason to trust the report less.
@@ -133,6 +133,6 @@ type Caller struct {
 	Line int    `json:"line"`
 	// Calls is the function that the line calls on the way to the site; empty if the line waits for it instead.
 	Calls string `json:"calls,omitempty"`
-	// Apart says that the line calls nothing of that code: it waits for what another goroutine does there, or has started that.
-	Apart bool `json:"apart,omitempty"`
+	// OtherGoroutine says that the line calls nothing of that code: it waits for what another goroutine does there, or has started that.
+	OtherGoroutine bool `json:"apart,omitempty"`
 }

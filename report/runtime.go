@@ -13,10 +13,10 @@ type Runtime struct {
 
 // Stops are intervals in which something outside kept the whole process from running.
 type Stops struct {
-	// By is what the kernel reported: stopped (by a signal), traced (by a debugger) or frozen (by its cgroup's freezer). "" means
+	// State is what the kernel reported: stopped (by a signal), traced (by a debugger) or frozen (by its cgroup's freezer). "" means
 	// that only the trace suggests it: arrivals stopped, and the missing ones then came at once.
-	By      string `json:"by,omitempty"`
-	How     string `json:"how"`
+	State   string `json:"by,omitempty"`
+	Text    string `json:"how"`
 	TotalNS int64  `json:"total_ns"`
 	// Of Requests, During were running, and After arrived meanwhile: in the trace these begin after the stop, so their latency
 	// does not show it.
@@ -80,14 +80,14 @@ func (r *Report) WithoutCPU() float64 {
 	if r.Host == nil {
 		return r.Runtime.Sched.WithoutCPU
 	}
-	without, _ := r.Host.Lost.WithoutCPU()
-	return without
+	share, _ := r.Host.Lost.WithoutCPU()
+	return share
 }
 
 // Throttle says whether the kernel throttled the process.
 type Throttle struct {
 	Verdict    ThrottleVerdict `json:"verdict"`
-	How        string          `json:"how"`
+	Text       string          `json:"how"`
 	PeriodNS   int64           `json:"period_ns"`
 	LostWallNS int64           `json:"lost_wall_ns"` // in freezes
 	LostCPUNS  int64           `json:"lost_cpu_ns"`  // freezes times the CPUs that they stopped, as the kernel counts throttled time

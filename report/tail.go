@@ -3,14 +3,14 @@ package report
 // Tail returns the band that represents a group's slow requests: the outliers where those have at least half of the
 // time of all, or a tenth of it and no part in TailByPercentile, else that. It is never nil.
 func (g *Group) Tail() *Band {
-	out := g.TailByPercentile()
-	if few := g.Band(BandOutliers); few != nil {
-		all, ns := g.All().TotalNS(), few.TotalNS()
-		if 2*ns >= all || 10*ns >= all && out.ToNS <= few.FromNS {
-			return few
+	tail := g.TailByPercentile()
+	if outliers := g.Band(BandOutliers); outliers != nil {
+		all, ns := g.All().TotalNS(), outliers.TotalNS()
+		if 2*ns >= all || 10*ns >= all && tail.ToNS <= outliers.FromNS {
+			return outliers
 		}
 	}
-	return out
+	return tail
 }
 
 // TailByPercentile returns Band99 where it holds at least TailRequests, else Band9099 where that does, else all. It is

@@ -34,10 +34,10 @@ type VerdictCause struct {
 	// Sites are its largest places.
 	Sites        []VerdictSite `json:"sites"`
 	RanMeanwhile []Share       `json:"ran_meanwhile,omitempty"`
-	// Said reports whether the sentence has it. Words is what the time was spent on, Text the same with places.
-	Said  bool   `json:"said"`
-	Words string `json:"words"`
-	Text  string `json:"text"`
+	// InSentence reports whether the sentence has it. Words is what the time was spent on, Text the same with places.
+	InSentence bool   `json:"said"`
+	Words      string `json:"words"`
+	Text       string `json:"text"`
 }
 
 // A VerdictSite is the time of a cause at one place.

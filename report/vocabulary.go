@@ -96,9 +96,9 @@ const (
 
 type kindFacts struct {
 	kind     Kind
-	one      string
+	noun     string
 	protocol string
-	call     bool
+	isCall   bool
 }
 
 // kinds says what each kind of request is: what one of them is called, by which protocol others ask for it, and whether each is asked
@@ -132,17 +132,17 @@ func (k Kind) facts() kindFacts {
 			return kinds[i]
 		}
 	}
-	return kindFacts{kind: k, one: "request"}
+	return kindFacts{kind: k, noun: "request"}
 }
 
-// One is what one of a group of this kind is called: a request, a message, a job, a turn or a call.
-func (k Kind) One() string { return k.facts().one }
+// RequestNoun is what one of a group of this kind is called: a request, a message, a job, a turn or a call.
+func (k Kind) RequestNoun() string { return k.facts().noun }
 
 // Protocol names the protocol by which others ask for requests of this kind. It is empty where the kind names none.
 func (k Kind) Protocol() string { return k.facts().protocol }
 
 // IsCall reports whether a protocol asks for each request of this kind by itself, and has one answer to it.
-func (k Kind) IsCall() bool { return k.facts().call }
+func (k Kind) IsCall() bool { return k.facts().isCall }
 
 // A Role is what a group is to the process.
 type Role string
@@ -218,8 +218,8 @@ func Severities() []Severity {
 	return []Severity{SeverityHigh, SeverityMedium, SeverityLow, SeverityInfo}
 }
 
-// Loud reports whether a finding of that severity is an answer: fixing it wins much, or something.
-func (s Severity) Loud() bool { return s == SeverityHigh || s == SeverityMedium }
+// IsMajor reports whether a finding of that severity is an answer: fixing it wins much, or something.
+func (s Severity) IsMajor() bool { return s == SeverityHigh || s == SeverityMedium }
 
 // A ThrottleVerdict says whose CPU quota held the process back.
 type ThrottleVerdict string

@@ -89,7 +89,7 @@ func sentenceOf(rep *report.Report, g *report.Group) *claim {
 			continue
 		}
 		c := &v.Causes[0]
-		if !c.Said || hedge.MatchString(c.Text) {
+		if !c.InSentence || hedge.MatchString(c.Text) {
 			return nil
 		}
 		out := claim{cause: c.Cause, text: v.Text}
@@ -106,7 +106,7 @@ func sentenceOf(rep *report.Report, g *report.Group) *claim {
 func loudClaims(rep *report.Report, busy bool) (out []claim) {
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
-		if f.Ignored != "" || !f.Severity.Loud() || busy && f.Code == report.RuleBusyMachine {
+		if f.Ignored != "" || !f.Severity.IsMajor() || busy && f.Code == report.RuleBusyMachine {
 			continue
 		}
 		text := f.Title + "; " + f.Fix
@@ -182,7 +182,7 @@ func promises(rep *report.Report, tr *testprog.FieldTruth) (out []string) {
 	}
 	for i := range rep.Findings {
 		f := &rep.Findings[i]
-		if f.Ignored != "" || !f.Severity.Loud() {
+		if f.Ignored != "" || !f.Severity.IsMajor() {
 			continue
 		}
 		promise(f, f.Group, f.Predicted)
@@ -332,7 +332,7 @@ func TestFalse(t *testing.T) {
 	say := func(cause report.CauseName, fn, text string, findings ...report.Finding) *report.Report {
 		return &report.Report{
 			Groups:   []report.Group{{ID: "g", Name: "main.order"}},
-			Verdict:  []report.Verdict{{Group: "g", Text: text, Causes: []report.VerdictCause{{Cause: cause, Said: true, Text: text, Sites: []report.VerdictSite{{Site: site(fn)}}}}}},
+			Verdict:  []report.Verdict{{Group: "g", Text: text, Causes: []report.VerdictCause{{Cause: cause, InSentence: true, Text: text, Sites: []report.VerdictSite{{Site: site(fn)}}}}}},
 			Findings: findings,
 		}
 	}

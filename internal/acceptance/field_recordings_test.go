@@ -106,7 +106,7 @@ func judgeField(rep *report.Report, f *testprog.Field) (wrong map[string]string,
 	said.loud = alarms(rep, f.Beside != "")
 	if first := firstJudged(rep, f.Story != ""); tr.Loud {
 		wrong["loud"] = ""
-		if first == nil || !first.Severity.Loud() {
+		if first == nil || !first.Severity.IsMajor() {
 			wrong["loud"] = "says it quietly"
 		}
 	}
@@ -234,7 +234,7 @@ func alarms(rep *report.Report, busy bool, expected ...string) string {
 		if busy && f.Code == report.RuleBusyMachine || slices.Contains(expected, string(f.Code)) {
 			continue
 		}
-		if f.Ignored == "" && f.Severity.Loud() {
+		if f.Ignored == "" && f.Severity.IsMajor() {
 			all = append(all, fmt.Sprintf("%s %s: %s", f.Severity, f.Code, f.Title))
 		}
 	}

@@ -17,7 +17,7 @@ func TestSentenceAndFinding(t *testing.T) {
 	n := 0
 	for _, name := range testprog.Services(t) {
 		rep := explainService(t, name)
-		if len(rep.Findings) == 0 || rep.Findings[0].Queue == nil || !rep.Findings[0].Severity.Loud() {
+		if len(rep.Findings) == 0 || rep.Findings[0].Queue == nil || !rep.Findings[0].Severity.IsMajor() {
 			continue
 		}
 		f := &rep.Findings[0]
@@ -47,7 +47,7 @@ func TestInARow(t *testing.T) {
 			continue
 		}
 		if name == "n-plus-one" {
-			if p := f.Predicted; p.Says != "with one call instead of 10" || 5*p.P50NS.Est > *p.WasP50NS {
+			if p := f.Predicted; p.ChangeText != "with one call instead of 10" || 5*p.P50NS.Est > *p.WasP50NS {
 				t.Errorf("%+v", p)
 			}
 			if !slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool {

@@ -39,7 +39,7 @@ func TestPeers(t *testing.T) {
 		rep := explainFile(t, testprog.Recording(t, "field/"+name+".whylate"))
 		judgePeer(t, rep, "(*accessController).ServeHTTP", serves)
 		for _, f := range rep.Findings {
-			if f.Code == report.RuleSlowPeer && f.Severity.Loud() {
+			if f.Code == report.RuleSlowPeer && f.Severity.IsMajor() {
 				t.Errorf("%s: a peer is blamed that is this process: %s", name, f.Title)
 			}
 		}

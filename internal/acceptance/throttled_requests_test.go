@@ -149,7 +149,7 @@ func TestFreezesInRequests(t *testing.T) {
 	}
 	rep, want := explain(locked)
 	if th := &rep.Runtime.Throttle; th.Verdict != "own" || th.PeriodNS != 100e6 {
-		t.Fatalf("%s: %s", th.Verdict, th.How)
+		t.Fatalf("%s: %s", th.Verdict, th.Text)
 	}
 	got := throttleOf(rep)
 	for _, kind := range []string{"compute", "sleep"} {
@@ -178,7 +178,7 @@ func TestFreezesInRequests(t *testing.T) {
 	// Held back at any time: the same stretches are what they would be without.
 	rep, _ = explain(free)
 	if th := &rep.Runtime.Throttle; th.Verdict != "unknown" {
-		t.Errorf("held back at any time: %s: %s", th.Verdict, th.How)
+		t.Errorf("held back at any time: %s: %s", th.Verdict, th.Text)
 	}
 	if got := throttleOf(rep); got["compute"]+got["sleep"] != 0 {
 		t.Errorf("held back at any time: throttle %v", got)

@@ -146,7 +146,7 @@ func TestThrottled(t *testing.T) {
 func agrees(rep *report.Report, k *kernelCount, period time.Duration, first string) error {
 	th := &rep.Runtime.Throttle
 	if th.Verdict != "own" || th.PeriodNS != period.Nanoseconds() {
-		return fmt.Errorf("%s, period %v: %s", th.Verdict, time.Duration(th.PeriodNS), th.How)
+		return fmt.Errorf("%s, period %v: %s", th.Verdict, time.Duration(th.PeriodNS), th.Text)
 	}
 	if math.Abs(float64(th.LostCPUNS-k.ThrottledNS)) > 0.2*float64(k.ThrottledNS) {
 		return fmt.Errorf("%v of CPU time lost, the kernel counted %v", time.Duration(th.LostCPUNS), time.Duration(k.ThrottledNS))
@@ -186,7 +186,7 @@ func TestNotThrottled(t *testing.T) {
 				th := &rep.Runtime.Throttle
 				var wrong []string
 				if !c.quota && th.Verdict == "own" || c.quota && k.Throttled > 0 && th.Verdict == "none" {
-					wrong = append(wrong, fmt.Sprintf("%s (%d of %d periods throttled): %s", th.Verdict, k.Throttled, k.Periods, th.How))
+					wrong = append(wrong, fmt.Sprintf("%s (%d of %d periods throttled): %s", th.Verdict, k.Throttled, k.Periods, th.Text))
 				}
 				for _, f := range rep.Findings {
 					if !c.quota && strings.HasPrefix(string(f.Code), "WL4") {

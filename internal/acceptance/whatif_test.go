@@ -88,7 +88,7 @@ func checkReads(rep *report.Report, run *outcome) error {
 	switch free := run.Traced.Count - run.Met.Count; {
 	case !alike(c.Requests, free) || !alike(c.Affected, run.Met.Count):
 		return fmt.Errorf("the check %+v is of other numbers than the service's: %d met a write, %d met none", c, run.Met.Count, free)
-	case !c.Agrees || c.Gone || c.LeftNS != 0 || c.AtLeastNS != 0 || c.MetNS > c.AtMostNS:
+	case !c.Agrees || c.CauseRemoved || c.LeftNS != 0 || c.AtLeastNS != 0 || c.MetNS > c.AtMostNS:
 		return fmt.Errorf("the check says %+v", c)
 	case p.WasP50NS == nil || c.P50NS > *p.WasP50NS/5 || c.P50NS > run.Met.P50NS/5:
 		return fmt.Errorf("those that met none are slow: %+v", c)

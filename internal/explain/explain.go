@@ -377,7 +377,7 @@ func (e *engine) sampling() *report.Sampled {
 	if p.NotWalked == 0 {
 		return nil
 	}
-	return &report.Sampled{Walked: int(p.Requests - p.NotWalked), Of: int(p.Requests)}
+	return &report.Sampled{Walked: int(p.Requests - p.NotWalked), Requests: int(p.Requests)}
 }
 
 // report merges the sums and fills the report. The order matters: findings need groups, process and host, the model for

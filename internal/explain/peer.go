@@ -63,7 +63,7 @@ func (e *engine) setOwnPeer(g *report.Group, peer *peers.Peer, sp *spell.Speller
 	g.Peer = newReportPeer(peer, groupID, name)
 	for _, id := range peer.FurtherGroups {
 		if _, name, ok := e.groups.GroupTitle(id, sp, allGroups); ok {
-			g.Peer.Also = append(g.Peer.Also, name)
+			g.Peer.MoreNames = append(g.Peer.MoreNames, name)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (e *engine) addServedVerdicts(rep *report.Report) {
 	}
 	for _, v := range verdict.BandVerdicts(rep, report.BandAll) {
 		for i := range e.opts.ServedRecording.Groups {
-			if g := &e.opts.ServedRecording.Groups[i]; g.ID == v.Group && len(v.Causes) > 0 && v.Causes[0].Said {
+			if g := &e.opts.ServedRecording.Groups[i]; g.ID == v.Group && len(v.Causes) > 0 && v.Causes[0].InSentence {
 				g.LargestCause = words.PercentOr0(v.Causes[0].Share) + " " + v.Causes[0].Text
 			}
 		}

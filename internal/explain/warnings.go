@@ -44,7 +44,7 @@ func (e *engine) addWarnings(rep *report.Report, sp *spell.Speller, damage error
 			break
 		}
 	}
-	if unnamed, all := rep.ShowNoHandler(); unnamed > 0 {
+	if unnamed, all := rep.CountWithoutHandler(); unnamed > 0 {
 		warn("unnamed-requests", fmt.Sprintf("%d of %d requests never blocked, so they show no handler; the percentiles of the named groups are biased upward", unnamed, all))
 	}
 	if from := int64(e.opts.From); from >= rep.Input.DurationNS && from > 0 && len(rep.Groups) == 0 {

@@ -132,7 +132,7 @@ func (f *workSelection) leftOut(sp *spell.Speller) []report.LeftOut {
 		if w.Role == request.Library {
 			reason = report.LeftOutLibrary
 		}
-		out = append(out, report.LeftOut{Kind: report.Kind(w.Kind.String()), Name: sp.Syms.String(w.Name), Count: w.Count, Why: reason})
+		out = append(out, report.LeftOut{Kind: report.Kind(w.Kind.String()), Name: sp.Syms.String(w.Name), Count: w.Count, Reason: reason})
 	}
 	slices.SortStableFunc(out, func(a, b report.LeftOut) int { return cmp.Compare(b.Count, a.Count) })
 	return out

@@ -205,7 +205,7 @@ func judgeMoment(name, fault string, slowest time.Duration) (told string, err er
 	}
 	says := ""
 	for _, c := range v.Causes {
-		if c.Said {
+		if c.InSentence {
 			says += " " + string(c.Cause)
 			for _, s := range c.Sites {
 				says += " " + s.Site.Func

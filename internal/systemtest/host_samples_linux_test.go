@@ -287,8 +287,8 @@ func TestRecordingUnderAQuota(t *testing.T) {
 	if h.PID != cmd.Process.Pid || h.Facts.QuotaCPUs != 0.5 || b.Meta().Host == nil || b.Meta().Host.QuotaCPUs != 0.5 {
 		t.Errorf("process %d, facts %+v, metadata %+v", h.PID, h.Facts, b.Meta().Host)
 	}
-	if th.Verdict != "own" || th.How != "host samples" || th.PeriodNS != 100e6 {
-		t.Errorf("throttling %+v (%s)", th, h.Quota.How)
+	if th.Verdict != "own" || th.Text != "host samples" || th.PeriodNS != 100e6 {
+		t.Errorf("throttling %+v (%s)", th, h.Quota.Text)
 	}
 	// The kernel's counter was read before and after, so it is an upper bound. The process is held back all the time,
 	// if neighbours do not take the CPU in parts of it, so about the trace's share of that time was lost in the trace.

@@ -19,7 +19,7 @@ func whole(t *testing.T) *report.Report {
 	predicted := report.Predicted{Change: "main.f=50%", P50NS: report.Estimate{Est: 1e6, Low: 9e5, High: 1.2e6}, P99NS: report.Estimate{Est: 2e6, Low: 1.5e6, High: 4e6}, WasP50NS: ns(2e6), WasP99NS: ns(9e6)}
 	predicted.Check = &report.Check{Requests: 1312, Sampled: 31, AtMostNS: 1e5, P50NS: 1.1e6, P99NS: ns(2.5e6), Affected: 5000, PredictedNS: predicted.P50NS, Agrees: true}
 	doubtful := predicted
-	doubtful.Check = &report.Check{Requests: 60, Sampled: 12, AtLeastNS: 4e5, AtMostNS: 6e5, MetNS: 5e5, P50NS: 8e6, Affected: 5000, LeftNS: 5e5, PredictedNS: predicted.P50NS, Gone: true}
+	doubtful.Check = &report.Check{Requests: 60, Sampled: 12, AtLeastNS: 4e5, AtMostNS: 6e5, MetNS: 5e5, P50NS: 8e6, Affected: 5000, LeftNS: 5e5, PredictedNS: predicted.P50NS, CauseRemoved: true}
 	seg := g.Slowest[0].Segments[0]
 	r.Findings = []report.Finding{
 		{ID: "f1", Code: "WL2001", Severity: report.SeverityHigh, Title: "requests sleep", Cause: seg.Cause, Site: seg.Site, Group: g.ID, Share: 0.4, Confidence: 0.9, Evidence: []report.Evidence{{Text: "mean", Value: 3e6, Unit: "ns"}}, Fix: "do not sleep", Predicted: &predicted},
@@ -27,7 +27,7 @@ func whole(t *testing.T) *report.Report {
 		{ID: "f3", Code: "WL5002", Severity: report.SeverityInfo, Title: "known", Evidence: []report.Evidence{}, Confidence: 1, Ignored: "we know"},
 	}
 	r.WhatIf = []report.WhatIf{{Group: g.ID, Name: g.Name, Requests: g.Count, Predicted: doubtful}}
-	r.Runtime.Throttle = report.Throttle{Verdict: "own", How: "the threads fell silent together", PeriodNS: 100e6, LostWallNS: 3e6, LostCPUNS: 6e6, Confidence: 0.9, Freezes: 2, R: 0.94, N: 12, CPUs: 2}
+	r.Runtime.Throttle = report.Throttle{Verdict: "own", Text: "the threads fell silent together", PeriodNS: 100e6, LostWallNS: 3e6, LostCPUNS: 6e6, Confidence: 0.9, Freezes: 2, R: 0.94, N: 12, CPUs: 2}
 	series := *r.Runtime.Series
 	series.Freezes = [][2]int64{{end / 4, end / 20}, {end / 2, end / 20}}
 	r.Runtime.Series = &series
@@ -41,7 +41,7 @@ func whole(t *testing.T) *report.Report {
 		PID: 7, ToNS: end, Coverage: 1, Samples: 10, IntervalNS: end / 10, Clock: "monotonic",
 		Facts:   report.HostFacts{Kernel: "6.18", CPUs: 8, Parallelism: 4, QuotaCPUs: 1.5, PeriodNS: 100e6, QuotaFrom: "/sys/fs/cgroup/cpu.max", MemoryBytes: 1 << 30, MemoryFrom: "/sys/fs/cgroup/memory.max", Go: "go1.26"},
 		Lost:    report.Lost{BusyNS: ns(9e8), CPUNS: ns(5e8), QuotaNS: ns(2e8), RunQueueNS: ns(1e8), UnsplitNS: ns(1e7), UnexplainedNS: ns(9e7), RunDelayNS: ns(3e8), StealNS: ns(1e6)},
-		Quota:   report.HostQuota{Verdict: "own", How: "cpu.stat.local grew", OwnNS: 2e8, Periods: 10, ThrottledPeriods: 4, Group: "/a"},
+		Quota:   report.HostQuota{Verdict: "own", Text: "cpu.stat.local grew", OwnNS: 2e8, Periods: 10, ThrottledPeriods: 4, Group: "/a"},
 		Memory:  report.HostMemory{RSSMaxBytes: 1 << 28, GroupMaxBytes: 1 << 29},
 		Network: report.HostNetwork{Verdict: "lost", Text: "segments were sent again", Retransmitted: 3, Connections: 2, AllRetransmitted: ns(9), Sockets: []report.HostSocket{{Local: "10.0.0.1:80", Remote: "10.0.0.2:999", State: "ESTABLISHED", Retransmitted: 3, RTTNS: 1e6}}, Requests: []report.HostWait{{Group: g.ID, Request: g.Slowest[0].ID, StartNS: 5, DurationNS: 2e8, Site: seg.Site, Retransmitted: 3, Sockets: []string{"10.0.0.1:80 -> 10.0.0.2:999"}}}},
 		Series:  report.HostSeries{ThrottledNS: line(1e6), RunDelayNS: line(3e6), CPUNS: line(9e6), RSSBytes: line(1 << 27), Retransmitted: line(1)},

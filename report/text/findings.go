@@ -48,7 +48,7 @@ func (p *page) byWeight() (weighty, others []*report.Finding) {
 	for i := range all {
 		switch f := &all[i]; {
 		case f.Ignored != "" || p.sameBefore(i) >= 0: // said with the first one
-		case f.Severity.Loud() && len(weighty) < maxFindings:
+		case f.Severity.IsMajor() && len(weighty) < maxFindings:
 			weighty = append(weighty, f)
 		default:
 			others = append(others, f)
@@ -82,7 +82,7 @@ func (p *page) finding(head span, f *report.Finding) {
 	mark := func(s string) span { return span{dim, strings.Repeat(" ", indent) + s} }
 	if at := place(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, names.Position(f.Site)) {
 		p.paragraph(mark("at"), hang, append(at, after(", ", calledFrom(f.Site, p.width-hang))...)...)
-	} else if at := calledFrom(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, names.Position(f.Site.Own())) {
+	} else if at := calledFrom(f.Site, p.width-hang); at != nil && !strings.Contains(f.Title, names.Position(f.Site.OwnLine())) {
 		p.paragraph(mark("at"), hang, at...)
 	}
 	if spans := p.evidence(f.Evidence); len(spans) > 0 {
@@ -181,14 +181,14 @@ func (p *page) wins(f *report.Finding, short bool) []span {
 	if pr := f.Predicted; pr != nil {
 		if pr.Change != "" {
 			says := assumed(pr.Change)
-			if pr.Says != "" {
-				says = termtext.Head(pr.Says, 80)
+			if pr.ChangeText != "" {
+				says = termtext.Head(pr.ChangeText, 80)
 			}
 			if short {
 				says = strings.Replace(says, "that time were ", "", 1)
 			}
 			if g := p.r.Group(f.Group); g != nil && g.Named && g.Kind.IsCall() {
-				if none, all := p.r.ShowNoHandler(); none > 0 { // fast ones of this handler may be among the others
+				if none, all := p.r.CountWithoutHandler(); none > 0 { // fast ones of this handler may be among the others
 					says += ", for " + words.Number(int64(g.Count)) + " of all " + words.Number(int64(all))
 				}
 			}
@@ -227,7 +227,7 @@ func (p *page) askedBy(a *report.AskedBy) []span {
 
 // decidedBy says of which requests a severity's numbers are.
 func decidedBy(d *report.Decided) string {
-	switch d.By {
+	switch d.Requests {
 	case report.DecidedByAll:
 		return " of each request"
 	case report.DecidedBySlow:

@@ -146,7 +146,7 @@ func (p *page) leftOut() {
 	for _, why := range report.LeftOutReasons() {
 		var list []report.LeftOut
 		for _, l := range p.r.Input.LeftOut {
-			if l.Why == why {
+			if l.Reason == why {
 				list = append(list, l)
 			}
 		}
@@ -155,7 +155,7 @@ func (p *page) leftOut() {
 		}
 		var names []string
 		for _, l := range list[:min(len(list), maxNamed)] {
-			what := l.Kind.One() + "s"
+			what := l.Kind.RequestNoun() + "s"
 			if l.Kind == report.KindRegion {
 				what = "regions" // of a library: no requests
 			}
@@ -194,7 +194,7 @@ func (p *page) group(g *report.Group, full bool) {
 }
 
 func (p *page) title(g *report.Group) {
-	facts := []string{kindWords(g.Kind), words.Count(g.Count, g.Kind.One(), g.Kind.One()+"s")}
+	facts := []string{kindWords(g.Kind), words.Count(g.Count, g.Kind.RequestNoun(), g.Kind.RequestNoun()+"s")}
 	if g.Role != report.RoleRequests {
 		facts = append(facts, termtext.Head(g.Role, 20))
 	}

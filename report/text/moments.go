@@ -40,7 +40,7 @@ func (p *page) momentsOf(head span, first *report.Moment) {
 			ns += m.EndNS - m.StartNS
 		}
 	}
-	text := words.Number(int64(n)) + " of the " + words.Number(int64(first.Of)) + " slowest requests"
+	text := words.Number(int64(n)) + " of the " + words.Number(int64(first.SlowestRequests)) + " slowest requests"
 	if g := p.r.Group(first.Group); g != nil {
 		text += " of " + names.GroupName(g, p.width-indent)
 	}

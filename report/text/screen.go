@@ -256,7 +256,7 @@ func Line(r *report.Report) string {
 		}
 		b.WriteString(": " + names.GroupName(g, 60) + " " + termtext.Head(v.Range, 60))
 		for j := range v.Causes {
-			if c := &v.Causes[j]; c.Said {
+			if c := &v.Causes[j]; c.InSentence {
 				b.WriteString(", " + words.Percent(c.Share) + " " + verdict.Join(verdict.Describe(c, 60)))
 				break
 			}

@@ -271,13 +271,13 @@ func (p *page) runtime() {
 			spans = append(spans, span{plain, "; "})
 		}
 		spans = append(spans, span{boldRed, "throttled by " + whose + " CPU limit"},
-			span{plain, ": " + words.Duration(t.LostWallNS) + " of the time, " + words.Duration(t.LostCPUNS) + " of CPU (" + termtext.Head(t.How, 80) + ")"})
+			span{plain, ": " + words.Duration(t.LostWallNS) + " of the time, " + words.Duration(t.LostCPUNS) + " of CPU (" + termtext.Head(t.Text, 80) + ")"})
 	}
 	if t := &rt.Throttle; t.Suspect > 0 {
 		if len(parts) > 0 {
 			spans = append(spans, span{plain, "; "})
 		}
-		spans = append(spans, span{bold, "a CPU quota cannot be excluded"}, span{plain, ": " + termtext.Head(t.How, 200)})
+		spans = append(spans, span{bold, "a CPU quota cannot be excluded"}, span{plain, ": " + termtext.Head(t.Text, 200)})
 	}
 	if len(spans) == 1 && len(parts) == 0 {
 		return
@@ -376,7 +376,7 @@ func (p *page) another() *report.Group {
 // weighty returns the first finding that is shown in full, nil if there is none.
 func (p *page) weighty() *report.Finding {
 	for i := range p.r.Findings {
-		if f := &p.r.Findings[i]; f.Ignored == "" && f.Severity.Loud() {
+		if f := &p.r.Findings[i]; f.Ignored == "" && f.Severity.IsMajor() {
 			return f
 		}
 	}

@@ -262,11 +262,11 @@ func TestCheck(t *testing.T) {
 		{"none", nil, nil},
 		{"agrees", &report.Check{Requests: 1312, AtMostNS: 251234, P50NS: 2.41e6, PredictedNS: predicted.P50NS, Agrees: true},
 			[]string{"cross-check: 1,312 requests of this trace spent at most 250µs there: p50 2.41ms, in line with the prediction"}},
-		{"about as much", &report.Check{Requests: 1, AtLeastNS: 1.96e6, AtMostNS: 2.84e6, P50NS: 2.41e6, PredictedNS: predicted.P50NS, Agrees: true, Gone: true},
+		{"about as much", &report.Check{Requests: 1, AtLeastNS: 1.96e6, AtMostNS: 2.84e6, P50NS: 2.41e6, PredictedNS: predicted.P50NS, Agrees: true, CauseRemoved: true},
 			[]string{"cross-check: 1 request of this trace spent 2ms to 2.8ms there: p50 2.41ms, in line with the 2.5ms predicted without it"}},
 		{"slower", &report.Check{Requests: 60, AtMostNS: 250000, P50NS: 9.8e6, PredictedNS: predicted.P50NS},
 			[]string{"caution: 60 requests of this trace spent at most 250µs there: p50 9.80ms, where 2.5ms (2ms to 3.3ms) is predicted; another cause makes them slow"}},
-		{"faster", &report.Check{Requests: 60, AtMostNS: 250000, P50NS: 1e5, PredictedNS: predicted.P50NS, Gone: true},
+		{"faster", &report.Check{Requests: 60, AtMostNS: 250000, P50NS: 1e5, PredictedNS: predicted.P50NS, CauseRemoved: true},
 			[]string{"caution: 60 requests of this trace spent at most 250µs there: p50 100µs, where 2.5ms (2ms to 3.3ms) is predicted without it; they may be lighter requests"}},
 	} {
 		predicted.Check = c.check
@@ -349,7 +349,7 @@ func TestSampled(t *testing.T) {
 		err  float64
 		want string
 	}{{0, "followed 1234: the slowest tenth and a sample of the others"}, {0.00004, "others, shares below p90 to ±0.1 points"}, {0.0098, "others, shares below p90 to ±1.0 points"}} {
-		r.Input.Sampled = &report.Sampled{Walked: 1234, Of: 99999}
+		r.Input.Sampled = &report.Sampled{Walked: 1234, Requests: 99999}
 		r.Groups[0].Bands[1].Causes[0].ShareError = c.err
 		head, _, _ := strings.Cut(render(t, r, text.Options{Width: 1000}), "\n\n")
 		if head = strings.Join(strings.Fields(head), " "); !strings.Contains(head, c.want) || c.err == 0 && strings.Contains(head, "points") {

@@ -41,7 +41,7 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span, lines
 	var list []*report.VerdictCause
 	eachWidth := 0
 	for i := range v.Causes {
-		if c := &v.Causes[i]; c.Said {
+		if c := &v.Causes[i]; c.InSentence {
 			list = append(list, c)
 			eachWidth = max(eachWidth, termtext.Width(words.Duration(c.EachNS)))
 		}
@@ -124,11 +124,11 @@ func checked(c *report.Check) []span {
 	}
 	seen := words.Count(c.Requests, "request", "requests") + " of this trace spent " + met + " there: p50 " + words.Duration(c.P50NS) + ", "
 	predicted := " predicted"
-	if c.Gone {
+	if c.CauseRemoved {
 		predicted += " without it"
 	}
 	switch {
-	case c.Agrees && !c.Gone:
+	case c.Agrees && !c.CauseRemoved:
 		return []span{{plain, "cross-check: "}, {dim, seen + "in line with the prediction"}}
 	case c.Agrees:
 		return []span{{plain, "cross-check: "}, {dim, seen + "in line with the " + words.Rough(c.PredictedNS.Est) + predicted}}

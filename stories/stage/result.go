@@ -107,7 +107,7 @@ func judge(name string, e *Explained, expected Place) (Arm, error) {
 		}
 	}
 	for _, f := range e.Report.Findings {
-		if f.Ignored == "" && f.Severity.Loud() {
+		if f.Ignored == "" && f.Severity.IsMajor() {
 			a.Loud = append(a.Loud, f.Code)
 		}
 	}

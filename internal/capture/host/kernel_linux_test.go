@@ -53,7 +53,7 @@ func TestThrottledTimeIsTheKernels(t *testing.T) {
 				t.Errorf("throttled %d ns in %d periods by the samples, %d ns in %d by the kernel", got, periods, to-from, toPeriods-fromPeriods)
 			}
 			if string(h.Quota.Verdict) != where || !strings.Contains(limited.Dir, h.Quota.Group) || h.Quota.Group == "" {
-				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.How, h.Quota.Group, where, limited.Dir)
+				t.Errorf("verdict %q (%s), group %q, want %q and the end of %s", h.Quota.Verdict, h.Quota.Text, h.Quota.Group, where, limited.Dir)
 			}
 			if h.Facts.QuotaCPUs != 0.5 || h.Facts.QuotaFrom == "" || (h.Facts.QuotaDepth == 0) != (where == "own") {
 				t.Errorf("facts %+v", h.Facts)
@@ -85,10 +85,10 @@ func TestRunQueueUnderNeighbours(t *testing.T) {
 		t.Skip("this kernel has no schedstat of threads")
 	}
 	if h.Quota.Verdict == "own" {
-		t.Errorf("verdict %q: %s", h.Quota.Verdict, h.Quota.How)
+		t.Errorf("verdict %q: %s", h.Quota.Verdict, h.Quota.Text)
 	}
 	if h.Quota.Verdict == "ancestor" || h.Lost.RunQueueNS == nil {
-		t.Skipf("this test runs below a quota, or where that cannot be known: %s", h.Quota.How)
+		t.Skipf("this test runs below a quota, or where that cannot be known: %s", h.Quota.Text)
 	}
 	// Twice as many neighbours as CPUs take at least a third of what two threads want. A wait is counted when it ends,
 	// which on a machine that is busier still may be after the last sample: a tenth is enough.

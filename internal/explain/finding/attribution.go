@@ -54,7 +54,7 @@ type causeSite struct {
 
 // causeSiteOf returns a cause with the service's own site. It distinguishes waits for clients from those for peers.
 func causeSiteOf(c *report.Cause) causeSite {
-	site := causeSite{cause: c.Cause, site: c.Site.Own().Key()}
+	site := causeSite{cause: c.Cause, site: c.Site.OwnLine().Key()}
 	if c.Cause == report.CauseNetwork && c.Kind == "inbound" {
 		site.cause = "inbound"
 	}
@@ -254,7 +254,7 @@ func (a *attribution) keyOf(c *report.Cause, via []report.Via) candidateKey {
 		waitSite = via[0].Site
 	}
 	if c.Cause == report.CauseSleep && a.in.isStream(waitSite) {
-		return candidateKey{code: report.RuleSleep, causeSite: causeSite{streamCause, waitSite.Own().Key()}}
+		return candidateKey{code: report.RuleSleep, causeSite: causeSite{streamCause, waitSite.OwnLine().Key()}}
 	}
 	if wait, ok := a.contendedWait(via); ok && !a.minorWaits[wait] {
 		return contentionKey(a.canonicalWait(wait))

@@ -284,7 +284,7 @@ func TestPacedStream(t *testing.T) {
 		loud  bool
 	}{{1, false}, {0.6, false}, {0.4, true}} {
 		found := Find(&Input{Report: rep, Streams: []queues.Stream{{Site: limiter, WriteShare: c.wrote}}, Process: &process.Stats{}}, rulesWithPrefix("WL2"))
-		if len(found) != 1 || found[0].Severity.Loud() != c.loud {
+		if len(found) != 1 || found[0].Severity.IsMajor() != c.loud {
 			t.Errorf("a write follows a share of %g of the waits: %+v", c.wrote, found)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 // checkBiasedNames is WL5003, biased-names.
 func checkBiasedNames(in *Input) []Verdict {
-	unnamed, total := in.Report.ShowNoHandler()
+	unnamed, total := in.Report.CountWithoutHandler()
 	if unnamed == 0 {
 		return nil
 	}

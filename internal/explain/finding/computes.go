@@ -22,7 +22,7 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 	nsByFunc, heaviest := map[string]int64{}, map[string]*report.Cause{}
 	for k := range group.All().Causes {
 		if c := &group.All().Causes[k]; isOwn(c) && c.Site != nil {
-			fn := c.Site.Own().Func // computing in a dependency counts for the line that calls it
+			fn := c.Site.OwnLine().Func // computing in a dependency counts for the line that calls it
 			if heaviest[fn] == nil {
 				heaviest[fn] = c
 			}
@@ -58,7 +58,7 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 			measurement("share of the slow requests' computing that CPU samples cover", extra.sampledShare, "share"))
 	} else if share < 0.5 || 10*group.TotalNS < in.totalRequestNS() {
 		return nil // it neither makes requests slow nor is most of the service's work
-	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < threshold.HalfShare || site.Own().Module != "" || isStdSite(site.Own()) || in.UnawaitedGroups[group.ID] {
+	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < threshold.HalfShare || site.OwnLine().Module != "" || isStdSite(site.OwnLine()) || in.UnawaitedGroups[group.ID] {
 		v.Fact = true
 	} else {
 		// Computing may be the service's purpose. But samples show that slow requests spend more on its own code than on

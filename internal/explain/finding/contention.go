@@ -133,7 +133,7 @@ func (in *Input) serviceAt(c *report.Cause, via []report.Via) *queues.ServiceSta
 		}
 		site = via[len(via)-1].Site
 	}
-	return firstMatch(in.Services, func(t *queues.ServiceStats) bool { return report.CauseName(t.Cause) == c.Cause && t.Site.Meets(site) })
+	return firstMatch(in.Services, func(t *queues.ServiceStats) bool { return report.CauseName(t.Cause) == c.Cause && t.Site.Matches(site) })
 }
 
 // firstMatch returns the first element that matches, nil if none does.

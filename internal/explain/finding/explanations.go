@@ -190,7 +190,7 @@ func sortVerdicts(all []Verdict) {
 	isOfMachine := func(v Verdict) bool { return v.Code.OfMachine() }
 	if index := slices.IndexFunc(all, isOfMachine); index >= 0 && slices.ContainsFunc(all, func(v Verdict) bool {
 		return v.Code == report.RuleComputes && v.Gain.TotalNS > threshold.FarFactor*all[index].Gain.TotalNS
-	}) && !all[index].Severity.Loud() {
+	}) && !all[index].Severity.IsMajor() {
 		all[index].capSeverity(report.SeverityInfo)
 	}
 	slices.SortStableFunc(all, func(a, b Verdict) int {

@@ -215,7 +215,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 	if in.UnawaitedGroups[v.Group] && v.Code[2] == '2' {
 		v.capSeverity(report.SeverityInfo) // no client and no goroutine waits for these requests
 	}
-	if v.Decided != nil && v.Decided.By == report.DecidedByBeside {
+	if v.Decided != nil && v.Decided.Requests == report.DecidedByBeside {
 		v.prependEvidence(in.otherTailEvidence(v))
 	}
 	replaceSlowEvidence(v)
@@ -230,7 +230,7 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 // replaceSlowEvidence replaces evidence of 0 s about slow requests if the time of all requests decided the severity.
 func replaceSlowEvidence(v *Verdict) {
 	isZero := func(e report.Evidence) bool { return e.Value == 0 && strings.Contains(e.Text, "slow request") }
-	if v.Decided == nil || v.Decided.By != report.DecidedByAll || !slices.ContainsFunc(v.Evidence, isZero) {
+	if v.Decided == nil || v.Decided.Requests != report.DecidedByAll || !slices.ContainsFunc(v.Evidence, isZero) {
 		return
 	}
 	v.Evidence = slices.DeleteFunc(v.Evidence, isZero)

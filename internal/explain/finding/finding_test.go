@@ -160,7 +160,7 @@ func TestRareNamedHandler(t *testing.T) {
 
 // TestReplaceSlowEvidence: if all requests decide the severity and slow ones lost nothing, no evidence is 0 s.
 func TestReplaceSlowEvidence(t *testing.T) {
-	v := Verdict{Gain: Gain{All: Loss{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{By: report.DecidedByAll}, Evidence: []report.Evidence{
+	v := Verdict{Gain: Gain{All: Loss{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{Requests: report.DecidedByAll}, Evidence: []report.Evidence{
 		{Text: "mean per slow request, on the request's own goroutine", Unit: "ns"}, {Text: "of 12 slow requests, those that met it", Unit: "count"}, {Text: "mean length of one sleep", Value: 1e6, Unit: "ns"}}}}
 	replaceSlowEvidence(&v)
 	if len(v.Evidence) != 2 || v.Evidence[0].Value != 2e6 || v.Evidence[1].Value != 1e6 {

@@ -54,7 +54,7 @@ func (in *Input) isRequestGoroutine(start string) bool {
 
 // hasWait reports whether a cause is a wait for the hub.
 func (h *hubWait) hasWait(c *report.Cause) bool {
-	return len(c.Via) > 0 && slices.ContainsFunc(h.Sites, func(s *report.Site) bool { return s.Meets(c.Site) })
+	return len(c.Via) > 0 && slices.ContainsFunc(h.Sites, func(s *report.Site) bool { return s.Matches(c.Site) })
 }
 
 // isBehindHub reports whether a cause is a wait for one of the hubs.

@@ -181,7 +181,7 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 // call in the function that took the lock or slot, if that call was seen, else the line where the holder is.
 func (a *attribution) movableWork(cand *candidate, top *causeRoute) *report.Site {
 	u := firstMatch(a.in.HolderLines, func(u *queues.HolderLine) bool {
-		return u.WaitSite.LineKey() == cand.wait.site && u.HolderSite.Meets(top.Site) && u.Line.Module == "" && !isStdSite(u.Line)
+		return u.WaitSite.LineKey() == cand.wait.site && u.HolderSite.Matches(top.Site) && u.Line.Module == "" && !isStdSite(u.Line)
 	})
 	if u != nil {
 		return u.Line

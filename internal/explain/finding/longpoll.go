@@ -41,7 +41,7 @@ const pollCause report.CauseName = "poll"
 
 // longWaitsAt returns the facts about requests that wait at a line; nil if there are none.
 func (in *Input) longWaitsAt(site *report.Site) *queues.LongWaits {
-	return firstMatch(in.LongWaits, func(r *queues.LongWaits) bool { return r.Site.Meets(site) })
+	return firstMatch(in.LongWaits, func(r *queues.LongWaits) bool { return r.Site.Matches(site) })
 }
 
 // findLongPolls finds the sites at which requests only wait for an event.
@@ -137,7 +137,7 @@ func (a *attribution) longPollOf(c *report.Cause, via []report.Via) *longPoll {
 		return nil
 	}
 	for _, p := range a.longPolls {
-		if p.site.Meets(site) {
+		if p.site.Matches(site) {
 			return p
 		}
 	}

@@ -17,7 +17,7 @@ func (in *Input) peerGroups(g *report.Group) (out []*report.Group) {
 	if !g.Peer.Followed() {
 		return nil
 	}
-	for _, name := range g.Peer.Names() {
+	for _, name := range g.Peer.GroupNames() {
 		i := slices.IndexFunc(in.Report.Groups, func(o report.Group) bool { return o.Name == name && (name != g.Peer.Name || o.ID == g.Peer.Group) })
 		if i < 0 {
 			return nil

@@ -271,7 +271,7 @@ func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 
 // reportQueue returns the queue of a candidate, with the lines at which requests wait.
 func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
-	queue := &report.Queue{For: name, At: []report.Via{}}
+	queue := &report.Queue{For: name, Waits: []report.Via{}}
 	for _, list := range [][]causeRoute{cand.routes, cand.slowRoutes} {
 		for i := range list {
 			via, _ := verdict.AfterLastAnswer(list[i].via)
@@ -280,8 +280,8 @@ func (a *attribution) reportQueue(cand *candidate, name string) *report.Queue {
 				if _, ok := a.contendedWait(via[k : k+1]); !ok {
 					continue
 				}
-				if a.canonicalWait(key) == cand.wait && !queue.Has(&via[k]) {
-					queue.At = append(queue.At, via[k])
+				if a.canonicalWait(key) == cand.wait && !queue.Contains(&via[k]) {
+					queue.Waits = append(queue.Waits, via[k])
 				}
 				break
 			}

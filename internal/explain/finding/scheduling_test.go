@@ -542,7 +542,7 @@ func TestMajorityExplained(t *testing.T) {
 				continue
 			}
 			count++
-			if f.Severity.Loud() != c.isLoud {
+			if f.Severity.IsMajor() != c.isLoud {
 				t.Errorf("%s: %s %s", c.name, f.Severity, f.Code)
 			}
 			if hasReason := slices.ContainsFunc(f.Evidence, func(e report.Evidence) bool { return strings.HasPrefix(e.Text, "less than it seems") }); !c.isLoud && !hasReason {
@@ -576,7 +576,7 @@ func TestBurst(t *testing.T) {
 		runs := []process.Run{{Start: "main.handle", Site: siteOf("main.ask"), NS: 1e9, Runs: 900}, {Start: "main.beside", Site: siteOf("main.refresh"), NS: 1e9, Runs: 900}}
 		_, _, all := findCodes(newInput(process.Stats{BusyNS: c.busy, Runs: runs}, g))
 		i := slices.IndexFunc(all, func(f report.Finding) bool { return f.Code == report.RulePsTaken })
-		if i < 0 || all[i].Severity.Loud() != c.isLoud || all[i].Site == nil || all[i].Site.Func != c.site {
+		if i < 0 || all[i].Severity.IsMajor() != c.isLoud || all[i].Site == nil || all[i].Site.Func != c.site {
 			t.Errorf("%s: %+v", c.name, all)
 		}
 	}

@@ -113,7 +113,7 @@ func (in *Input) decideSeverity(v *Verdict) (report.Severity, *report.Decided) {
 			{report.DecidedByBeside, v.Gain.OtherTail, minLoss(v.Gain.OtherTail), false},
 		} {
 			if !d.isExcluded && d.loss.Share >= t.Share && d.loss.NS >= d.minNS {
-				return t.Severity, &report.Decided{By: d.decidedBy, Share: d.loss.Share, LeastShare: t.Share, NS: d.loss.NS, LeastNS: d.minNS}
+				return t.Severity, &report.Decided{Requests: d.decidedBy, Share: d.loss.Share, LeastShare: t.Share, NS: d.loss.NS, LeastNS: d.minNS}
 			}
 		}
 	}

@@ -82,7 +82,7 @@ const streamCause report.CauseName = "stream"
 
 // isStream reports whether requests that wait at a line repeatedly write to their client between the waits, as a rule.
 func (in *Input) isStream(site *report.Site) bool {
-	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= threshold.HalfShare && s.Site.Meets(site) })
+	return slices.ContainsFunc(in.Streams, func(s queues.Stream) bool { return s.WriteShare >= threshold.HalfShare && s.Site.Matches(site) })
 }
 
 // streamVerdict makes no prediction: the client of a stream receives parts early.

@@ -72,7 +72,7 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 		gain.OtherTail = gain.OtherTail.minus(cand.readDelay(otherTail(attr.group)))
 	}
 	if lostShare := retransmitWaitShare(attr.group, attr.in.Report.Host); lostShare > 0 && slices.ContainsFunc(attr.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
-		return w.Group == attr.group.ID && slices.ContainsFunc(cand.routes, func(p causeRoute) bool { return p.Site.Meets(w.Site) })
+		return w.Group == attr.group.ID && slices.ContainsFunc(cand.routes, func(p causeRoute) bool { return p.Site.Matches(w.Site) })
 	}) {
 		extraEvidence = append(extraEvidence, measurement("share of the slowest requests' network waits that passed before a retransmission, which is not the peer's time (WL2008)", lostShare, "share"))
 		withoutLost := func(l Loss) Loss { return l.minus(l.scaled(lostShare)) }
@@ -226,7 +226,7 @@ func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 		via = v[0].Site
 	}
 	return firstMatch(a.in.PeerCalls[a.group.ID], func(a *queues.PeerCalls) bool {
-		return a.Site.Meets(p.Site) && (a.Via == nil) == (via == nil) && a.Via.Meets(via)
+		return a.Site.Matches(p.Site) && (a.Via == nil) == (via == nil) && a.Via.Matches(via)
 	})
 }
 
@@ -253,7 +253,7 @@ func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls
 		return a.in.predict(a.group.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*lineShare, OwnWork: true})
 	}
 	if v.Predicted = predicted(1 / n); v.Predicted != nil {
-		v.Predicted.Says = "with one call instead of " + times
+		v.Predicted.ChangeText = "with one call instead of " + times
 	}
 	if p := predicted(float64(calls.LongestNS) / float64(calls.AnswerNS)); p != nil {
 		v.addEvidence(measurement("p50 if all were asked for in parallel, each answer taking as long as the longest", p.P50NS.Est, "ns"))
@@ -265,7 +265,7 @@ func (a *attribution) callerShare(s *report.Site) float64 {
 	var line, all float64
 	for i := range a.group.All().Causes {
 		if c := &a.group.All().Causes[i]; c.Cause == report.CauseNetwork && c.Site != nil && c.Site.LineKey() == s.LineKey() {
-			if all += c.Share; c.Site.Meets(s) {
+			if all += c.Share; c.Site.Matches(s) {
 				line += c.Share
 			}
 		}
@@ -305,7 +305,7 @@ func (c *candidate) readDelay(band *report.Band) Loss {
 	share, ns := 0.0, int64(0)
 	for i := range band.Causes {
 		delayed := &band.Causes[i]
-		if !isSched(delayed) || delayed.Site == nil || !slices.ContainsFunc(c.routes, func(p causeRoute) bool { return len(p.via) > 0 && p.Site.Meets(delayed.Site) }) {
+		if !isSched(delayed) || delayed.Site == nil || !slices.ContainsFunc(c.routes, func(p causeRoute) bool { return len(p.via) > 0 && p.Site.Matches(delayed.Site) }) {
 			continue
 		}
 		matchingNS, allNS := routeTimes(delayed, func(_ *report.Cause, via []report.Via) bool { return len(via) > 0 })

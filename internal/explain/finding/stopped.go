@@ -16,7 +16,7 @@ func checkStopped(in *Input) []Verdict {
 	}
 	meanNS := stops.TotalNS / int64(stops.Count)
 	reason, fix := "", ""
-	switch stops.By {
+	switch stops.State {
 	case "stopped":
 		reason, fix = "by a signal (SIGSTOP)", "find what sends the signal (kill -STOP, job control, gcore, a checkpoint), and do not send it to an instance that gets traffic"
 	case "traced":
@@ -32,10 +32,10 @@ func checkStopped(in *Input) []Verdict {
 			measurement("requests in progress", stops.During, "requests"),
 		},
 	}}
-	if stops.By == "" {
+	if stops.State == "" {
 		v.Title = fmt.Sprintf("perhaps the process did not run: %s, %s in total", words.Count(stops.Count, "time", "times"), words.Brief(stops.TotalNS))
 		v.Fix = "run whylate record on the service's own host: it samples the process's state"
-		v.addEvidence(report.Evidence{Text: stops.How})
+		v.addEvidence(report.Evidence{Text: stops.Text})
 		v.FixedSeverity = report.SeverityLow
 		return []Verdict{v}
 	}

@@ -37,7 +37,7 @@ func TestReadThresholds(t *testing.T) {
 func TestDecidedBy(t *testing.T) {
 	in := &Input{Report: oneGroup(report.Cause{Cause: "sleep", Call: "time.Sleep", Site: site("poll@3"), TotalNS: ms(2000)}), Process: &process.Stats{}}
 	f := Find(in, rulesWithPrefix("WL2001"))[0]
-	if d := f.Decided; f.Severity != report.SeverityHigh || d == nil || *d != (report.Decided{By: report.DecidedBySlow, Share: 1, LeastShare: 0.3, NS: ms(20), LeastNS: ms(10)}) {
+	if d := f.Decided; f.Severity != report.SeverityHigh || d == nil || *d != (report.Decided{Requests: report.DecidedBySlow, Share: 1, LeastShare: 0.3, NS: ms(20), LeastNS: ms(10)}) {
 		t.Errorf("%s by %+v", f.Severity, d)
 	}
 	in.Thresholds = Thresholds()

@@ -22,7 +22,7 @@ func checkThrottled(in *Input) []Verdict {
 	if t.Suspect > 0 && !t.Verdict.HeldBack() {
 		return []Verdict{{Fact: true, Finding: report.Finding{
 			Title: fmt.Sprintf("a CPU quota cannot be excluded: in %d intervals all threads fell silent while goroutines ran", t.Suspect), Cause: report.CauseThrottle, Confidence: 0.3,
-			Evidence: []report.Evidence{{Text: t.How}, measurement("GOMAXPROCS", in.Report.Input.GOMAXPROCS, "Ps")},
+			Evidence: []report.Evidence{{Text: t.Text}, measurement("GOMAXPROCS", in.Report.Input.GOMAXPROCS, "Ps")},
 			Fix:      "run whylate record on the service's own host: it reads the kernel's counters; where freezes are rare, service/probe in the service measures every one; or check the limit: whylate limits",
 		}}}
 	}

@@ -104,7 +104,7 @@ func TestCPULimitFromFreezes(t *testing.T) {
 // rare freezes.
 func TestSuspectedQuota(t *testing.T) {
 	r := frozenReport("unknown", 0, 8, nil)
-	r.Runtime.Throttle.Suspect, r.Runtime.Throttle.How = 3, "3 silences"
+	r.Runtime.Throttle.Suspect, r.Runtime.Throttle.Text = 3, "3 silences"
 	got := Find(&Input{Report: r}, rulesByCode(report.RuleThrottled))
 	if len(got) != 1 || got[0].Severity != report.SeverityInfo || !strings.Contains(got[0].Title, "cannot be excluded") || !strings.Contains(got[0].Fix, "service/probe") {
 		t.Errorf("%+v", got)

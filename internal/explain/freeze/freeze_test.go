@@ -55,7 +55,7 @@ func TestVerdicts(t *testing.T) {
 			for seed := range n {
 				d, v := detect(t, c.world.trace(t, seed))
 				if !slices.Contains(c.want, v.Verdict) || c.period != 0 && v.PeriodNS != c.period {
-					t.Errorf("seed %d: %s, period %s (score %.1f, %d of %d of at least %s): %s", seed, v.Verdict, formatMillis(v.PeriodNS), v.lock.score, v.lock.inWindow, v.lock.tested, formatMillis(v.lock.shortest), v.How)
+					t.Errorf("seed %d: %s, period %s (score %.1f, %d of %d of at least %s): %s", seed, v.Verdict, formatMillis(v.PeriodNS), v.lock.score, v.lock.inWindow, v.lock.tested, formatMillis(v.lock.shortest), v.Text)
 				}
 				if v.Verdict == ownQuota && c.period != 0 {
 					c.world.compare(t, d, &v, seed)
@@ -132,18 +132,18 @@ func TestKernelLimits(t *testing.T) {
 	data := seldom.trace(t, 1)
 	d, v := detect(t, data)
 	if v.Verdict != unknownQuota || v.LostCPUNS != 0 {
-		t.Errorf("three freezes, without counters: %s: %s", v.Verdict, v.How)
+		t.Errorf("three freezes, without counters: %s: %s", v.Verdict, v.Text)
 	}
 	d.Kernel = KernelLimits{CPUs: 2, PeriodNS: 100e6, Verdict: ownQuota}
 	if v = d.Verdict(); v.Verdict != ownQuota || v.Freezes != 3 || v.CPUs != 2 || v.LostCPUNS < 150*ms || v.LostCPUNS > 220*ms {
-		t.Errorf("three freezes, with counters: %s, %d freezes of %d CPUs, lost %s: %s", v.Verdict, v.Freezes, v.CPUs, formatMillis(v.LostCPUNS), v.How)
+		t.Errorf("three freezes, with counters: %s, %d freezes of %d CPUs, lost %s: %s", v.Verdict, v.Freezes, v.CPUs, formatMillis(v.LostCPUNS), v.Text)
 	}
 	often := workload{threads: 4, length: 3000 * ms, runLength: shortGap, yields: true, holds: quotaHolds(3000*ms, 100*ms, 30*ms, 6*ms, 1), lag: shortLag}
 	d, _ = detect(t, often.trace(t, 1))
 	d.Kernel = KernelLimits{Verdict: noQuota}
 	v = d.Verdict()
 	if v.Verdict != noQuota || v.LostWallNS != 0 {
-		t.Errorf("no throttling measured: %s: %s", v.Verdict, v.How)
+		t.Errorf("no throttling measured: %s: %s", v.Verdict, v.Text)
 	}
 	d.EachCandidate(0, math.MaxInt64, func(c Candidate) {
 		if v.IsFreeze(c.Class) {
@@ -175,7 +175,7 @@ func TestFewFreezes(t *testing.T) {
 	} {
 		w := workload{threads: 2, length: 4000 * ms, runLength: uniform(100_000, 2_500_000), yields: true, holds: c.held, lag: uniform(20_000, 900_000)}
 		if _, v := detect(t, w.trace(t, 1)); v.Suspect != c.want || v.Verdict != unknownQuota || v.LostWallNS != 0 {
-			t.Errorf("%s: %d suspect, want %d: %s: %s", c.name, v.Suspect, c.want, v.Verdict, v.How)
+			t.Errorf("%s: %d suspect, want %d: %s: %s", c.name, v.Suspect, c.want, v.Verdict, v.Text)
 		}
 	}
 }

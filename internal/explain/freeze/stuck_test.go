@@ -124,7 +124,7 @@ func TestStuck(t *testing.T) {
 	isThird := func(k int) bool { return k%3 == 2 }
 	_, idle := detect(t, idlePause.trace(t, 30, isThird))
 	if idle.Verdict != ownQuota || idle.PeriodNS != 100*ms || idle.Freezes != 20 {
-		t.Fatalf("idle: %s, %d freezes: %s", idle.Verdict, idle.Freezes, idle.How)
+		t.Fatalf("idle: %s, %d freezes: %s", idle.Verdict, idle.Freezes, idle.Text)
 	}
 	for _, c := range []pause{
 		{"between two goroutines", 60 * ms, 0, schedules, true},
@@ -161,7 +161,7 @@ func TestStuck(t *testing.T) {
 				want, lost = 30, lost+10*c.length
 			}
 			if v.Verdict != ownQuota || v.Freezes != want {
-				t.Errorf("%s, %d freezes, want %d: %s", v.Verdict, v.Freezes, want, v.How)
+				t.Errorf("%s, %d freezes, want %d: %s", v.Verdict, v.Freezes, want, v.Text)
 			}
 			if v.N != 20 || v.lock.inWindow != idle.lock.inWindow || v.PeriodNS != idle.PeriodNS {
 				t.Errorf("%d of %d silences decided, %d of %d without the others", v.lock.inWindow, v.N, idle.lock.inWindow, idle.N)
@@ -180,7 +180,7 @@ func TestStuck(t *testing.T) {
 			}
 			// Without other freezes they decide nothing.
 			if _, v := detect(t, c.trace(t, 30, func(int) bool { return true })); v.Verdict != unknownQuota || v.LostCPUNS != 0 || len(v.Intervals()) != 0 {
-				t.Errorf("without other freezes: %s, %d freezes: %s", v.Verdict, len(v.Intervals()), v.How)
+				t.Errorf("without other freezes: %s, %d freezes: %s", v.Verdict, len(v.Intervals()), v.Text)
 			}
 		})
 	}

@@ -113,7 +113,7 @@ func checkNoQuota(t *testing.T, b *tracetext.Builder) {
 	data := must.Have(b.Bytes())(t)
 	d, v := detect(t, data)
 	if v.Verdict == ownQuota || v.LostCPUNS != 0 {
-		t.Errorf("%s: %s", v.Verdict, v.How)
+		t.Errorf("%s: %s", v.Verdict, v.Text)
 	}
 	d.EachCandidate(0, 1<<62, func(c Candidate) {
 		if v.IsFreeze(c.Class) {
@@ -136,6 +136,6 @@ func TestIdle(t *testing.T) {
 	}
 	data := must.Have(b.Bytes())(t)
 	if _, v := detect(t, data); v.Verdict != unknownQuota {
-		t.Errorf("%s: %s", v.Verdict, v.How)
+		t.Errorf("%s: %s", v.Verdict, v.Text)
 	}
 }

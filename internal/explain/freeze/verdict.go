@@ -42,7 +42,7 @@ func (d *Detector) Verdict() Verdict {
 	}
 	switch d.Kernel.Verdict {
 	case report.ThrottleNone:
-		v.Verdict, v.Confidence, v.How = report.ThrottleNone, 1, "measured by the kernel"
+		v.Verdict, v.Confidence, v.Text = report.ThrottleNone, 1, "measured by the kernel"
 		return v
 	case report.ThrottleOwn, report.ThrottleAncestor:
 		// There were freezes; find out which silences they are.
@@ -72,22 +72,22 @@ func (d *Detector) Verdict() Verdict {
 	switch longCount := d.countFewLong(); {
 	case final.score >= minSuspectScore && final.doubt != "" && final.doubt != manyOthers:
 		v.PeriodNS, v.Suspect = final.period, final.inWindow
-		v.How = fmt.Sprintf("%d of %d silences end in step with a clock of %s, but %s", final.inWindow, final.tested, formatMillis(final.period), final.doubt)
+		v.Text = fmt.Sprintf("%d of %d silences end in step with a clock of %s, but %s", final.inWindow, final.tested, formatMillis(final.period), final.doubt)
 	case longCount > 0:
 		v.Suspect = longCount
-		v.How = fmt.Sprintf("%d silences of %s and more while goroutines ran, too few to judge whether they keep to a clock; a period of %s would fit", longCount, formatMillis(longFreezeNS), formatMillis(defaultPeriod))
+		v.Text = fmt.Sprintf("%d silences of %s and more while goroutines ran, too few to judge whether they keep to a clock; a period of %s would fit", longCount, formatMillis(longFreezeNS), formatMillis(defaultPeriod))
 	case length < minTraceNS:
-		v.How = fmt.Sprintf("%s of trace are too few periods to judge", formatMillis(length))
+		v.Text = fmt.Sprintf("%s of trace are too few periods to judge", formatMillis(length))
 	case float64(d.idleNS) > idleShare*float64(length):
-		v.How = "the process was idle: too little ran for a limit to show"
+		v.Text = "the process was idle: too little ran for a limit to show"
 	case long == 0 && float64(unexplainedNS) <= negligibleShare*float64(length):
 		// Only a measurement can show that there was no throttling: if one CPU of several is throttled, or all threads
 		// are in system calls during a freeze, there is no silence.
-		v.How = "no sign of throttling: the threads never fell silent together for longer than running code does by itself; the kernel's counters would show it"
+		v.Text = "no sign of throttling: the threads never fell silent together for longer than running code does by itself; the kernel's counters would show it"
 	case long == 0:
-		v.How = fmt.Sprintf("short silences while goroutines ran, %s in total, in step with no clock", formatMillis(unexplainedNS))
+		v.Text = fmt.Sprintf("short silences while goroutines ran, %s in total, in step with no clock", formatMillis(unexplainedNS))
 	default:
-		v.How = fmt.Sprintf("%d long silences while goroutines ran, in step with no clock: other processes, or a quota and other processes", long)
+		v.Text = fmt.Sprintf("%d long silences while goroutines ran, in step with no clock: other processes, or a quota and other processes", long)
 	}
 	return v
 }
@@ -127,7 +127,7 @@ func (d *Detector) fillOwnQuota(v *Verdict, l phaseLock) {
 		v.freezeClasses[s.class] = true
 	}
 	v.freezeClasses[0] = false
-	v.How = fmt.Sprintf("%d of %d silences while goroutines ran end at one phase of a clock of %s (R %.2f): a quota held threads back until its refill: the process's own limit, one above it, or its virtual machine's; a trace alone cannot distinguish them",
+	v.Text = fmt.Sprintf("%d of %d silences while goroutines ran end at one phase of a clock of %s (R %.2f): a quota held threads back until its refill: the process's own limit, one above it, or its virtual machine's; a trace alone cannot distinguish them",
 		l.inWindow, l.tested, formatMillis(l.period), l.meanResultant)
 }
 

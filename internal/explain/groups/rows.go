@@ -153,7 +153,7 @@ func (w rowWriter) row(group *group) report.Group {
 	}
 	row.LatencyNS = latencyOf(&group.latencies)
 	row.ReadyToRunNS, row.PollGapNS = quantiles(&group.readyTimes), quantiles(&group.pollGaps)
-	row.Of = w.sp.Syms.String(group.markKind)
+	row.WorkKind = w.sp.Syms.String(group.markKind)
 	if group.beforeMark.count > 0 {
 		before := quantiles(&group.beforeMark)
 		row.BeforeNS = &before

@@ -155,9 +155,9 @@ func TestLostTimeParts(t *testing.T) {
 		t.Errorf("second half: %+v %+v", host.Quota, host.Lost)
 	}
 	rep.Host = host
-	rep.Runtime.Throttle = report.Throttle{Verdict: "unknown", How: "freezes", LostWallNS: 480 * ms, LostCPUNS: 950 * ms, Confidence: 0.6}
+	rep.Runtime.Throttle = report.Throttle{Verdict: "unknown", Text: "freezes", LostWallNS: 480 * ms, LostCPUNS: 950 * ms, Confidence: 0.6}
 	ReplaceThrottle(rep)
-	if got := rep.Runtime.Throttle; got != (report.Throttle{Verdict: "own", How: "host samples", PeriodNS: 100 * ms, LostWallNS: 480 * ms, LostCPUNS: 1000 * ms, Confidence: 1}) {
+	if got := rep.Runtime.Throttle; got != (report.Throttle{Verdict: "own", Text: "host samples", PeriodNS: 100 * ms, LostWallNS: 480 * ms, LostCPUNS: 1000 * ms, Confidence: 1}) {
 		t.Errorf("verdict %+v", got)
 	}
 	if host.Freezes == nil || host.Freezes.LostCPUNS != 950*ms {
@@ -193,14 +193,14 @@ func TestQuotaVerdicts(t *testing.T) {
 				x.sample(i, func(l *host.Line) { c.set(i, l) })
 			}
 			h := summarize(t, &x, window(0, 19), nil)
-			if h.Quota.Verdict != c.want || h.Quota.How == "" {
-				t.Errorf("verdict %q: %s, want %q", h.Quota.Verdict, h.Quota.How, c.want)
+			if h.Quota.Verdict != c.want || h.Quota.Text == "" {
+				t.Errorf("verdict %q: %s, want %q", h.Quota.Verdict, h.Quota.Text, c.want)
 			}
 			if (h.Lost.QuotaNS != nil) != c.measured {
 				t.Errorf("quota %v, measured %v", h.Lost.QuotaNS, c.measured)
 			}
-			rep := &report.Report{Host: h, Runtime: report.Runtime{Throttle: report.Throttle{Verdict: "own", How: "freezes"}}}
-			if ReplaceThrottle(rep); c.want == "unknown" && rep.Runtime.Throttle.How != "freezes" {
+			rep := &report.Report{Host: h, Runtime: report.Runtime{Throttle: report.Throttle{Verdict: "own", Text: "freezes"}}}
+			if ReplaceThrottle(rep); c.want == "unknown" && rep.Runtime.Throttle.Text != "freezes" {
 				t.Errorf("insufficient samples replaced the trace's verdict: %+v", rep.Runtime.Throttle)
 			}
 		})

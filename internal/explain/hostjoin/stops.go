@@ -67,9 +67,9 @@ func setStops(rep *report.Report, w Window, silences []stops.Silence, requests i
 	if len(silences) == 0 {
 		return
 	}
-	out := &report.Stops{By: string(reason), How: howSamples, Confidence: 0.95, Requests: requests, Count: len(silences), Intervals: [][2]int64{}}
+	out := &report.Stops{State: string(reason), Text: howSamples, Confidence: 0.95, Requests: requests, Count: len(silences), Intervals: [][2]int64{}}
 	if reason == "" {
-		out.How, out.Confidence = "all arrivals stopped, and as many as were missing then arrived at once; a client that pauses and then catches up looks the same", 0.5
+		out.Text, out.Confidence = "all arrivals stopped, and as many as were missing then arrived at once; a client that pauses and then catches up looks the same", 0.5
 	}
 	for _, q := range silences {
 		out.TotalNS += q.End - q.Start

@@ -44,7 +44,7 @@ func TestStops(t *testing.T) {
 	rep := &report.Report{}
 	AddStops(samples(true), w, rep, silences, 300)
 	got := rep.Runtime.Stops
-	if got == nil || got.By != "stopped" || got.Count != 2 || got.During != 3 || got.After != 209 || got.Requests != 300 {
+	if got == nil || got.State != "stopped" || got.Count != 2 || got.During != 3 || got.After != 209 || got.Requests != 300 {
 		t.Fatalf("%+v", got)
 	}
 	// The last sample before the stop that shows none is number 19. The trace continues just before the next one that shows none.
@@ -57,7 +57,7 @@ func TestStops(t *testing.T) {
 			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
 		}
 		suspects := []stops.Silence{{Start: traceTime(10), End: traceTime(20), RequestsAfter: 60}, {Start: traceTime(30), End: traceTime(40), RequestsAfter: 60}}
-		if AddStops(s, w, rep, suspects, 360); rep.Runtime.Stops == nil || rep.Runtime.Stops.By != "" || rep.Runtime.Stops.Confidence > 0.5 {
+		if AddStops(s, w, rep, suspects, 360); rep.Runtime.Stops == nil || rep.Runtime.Stops.State != "" || rep.Runtime.Stops.Confidence > 0.5 {
 			t.Errorf("%s: %+v", name, rep.Runtime.Stops)
 		}
 		rep = &report.Report{}

@@ -254,12 +254,12 @@ func orZero(counter *int64) int64 {
 func (v *view) addQuota(h *report.Host) {
 	from, to := v.enclosingSamples()
 	if from.Group != to.Group {
-		h.Quota = report.HostQuota{Verdict: report.ThrottleUnknown, How: "the process was moved to another group during the recording"}
+		h.Quota = report.HostQuota{Verdict: report.ThrottleUnknown, Text: "the process was moved to another group during the recording"}
 		return
 	}
 	c := cgroup.Compare(cgroupStat(from), cgroupStat(to))
 	h.Quota = report.HostQuota{
-		Verdict: report.ThrottleVerdict(c.Verdict), How: c.How, OwnNS: max(0, int64(c.Own)), AncestorNS: max(0, int64(c.Ancestor)),
+		Verdict: report.ThrottleVerdict(c.Verdict), Text: c.How, OwnNS: max(0, int64(c.Own)), AncestorNS: max(0, int64(c.Ancestor)),
 		Periods: max(0, c.Periods), ThrottledPeriods: max(0, c.ThrottledPeriods),
 	}
 	h.Quota.Group = v.throttledGroup(c.Verdict)

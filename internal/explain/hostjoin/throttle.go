@@ -32,11 +32,11 @@ func ReplaceThrottle(rep *report.Report) {
 		return
 	}
 	t := &rep.Runtime.Throttle
-	if t.Verdict != "" && t.How != "" && t.How != howSamples {
+	if t.Verdict != "" && t.Text != "" && t.Text != howSamples {
 		fromTrace := *t
 		host.Freezes = &fromTrace
 	}
-	t.Verdict, t.How, t.LostCPUNS = host.Quota.Verdict, howSamples, lostNS
+	t.Verdict, t.Text, t.LostCPUNS = host.Quota.Verdict, howSamples, lostNS
 	t.Confidence = min(1, host.Coverage)
 	if host.Facts.PeriodNS > 0 && host.Quota.Verdict != report.ThrottleNone {
 		t.PeriodNS = host.Facts.PeriodNS

@@ -29,7 +29,7 @@ func (s *Sum) Find(id path.GroupID, g *report.Group, ids *path.IDs, sp *spell.Sp
 	var out []report.Moment
 	for _, cluster := range clusters {
 		moment := report.Moment{
-			Group: g.ID, StartNS: cluster[0].start - sp.Start, EndNS: cluster[len(cluster)-1].start - sp.Start, Slow: int(totalWeight(cluster)), Of: int(total), ShareOfSlow: float64(totalWeight(cluster)) / float64(total), With: []report.MomentEvent{},
+			Group: g.ID, StartNS: cluster[0].start - sp.Start, EndNS: cluster[len(cluster)-1].start - sp.Start, Slow: int(totalWeight(cluster)), SlowestRequests: int(total), ShareOfSlow: float64(totalWeight(cluster)) / float64(total), With: []report.MomentEvent{},
 		}
 		for _, r := range cluster {
 			moment.UntilNS = max(moment.UntilNS, r.end-sp.Start)

@@ -113,7 +113,7 @@ func (m *Model) checkPrediction(group *group, changes []Change, requests []retim
 	}
 	out := impact.compare(latencies, exposures)
 	if out != nil {
-		out.Gone = true
+		out.CauseRemoved = true
 	}
 	return out
 }

@@ -77,10 +77,10 @@ func checkAgainstLog(t *testing.T, trace []byte, facts map[string]int64) {
 		if fmt.Sprint(g.Statuses) != fmt.Sprint(s.statuses) {
 			t.Errorf("%s: statuses %v, want %v", g.Name, g.Statuses, s.statuses)
 		}
-		if markKind := map[bool]string{true: "job", false: "http"}[g.Name == "nightly job"]; g.Of != markKind {
-			t.Errorf("%s: of %q, want %q", g.Name, g.Of, markKind)
+		if markKind := map[bool]string{true: "job", false: "http"}[g.Name == "nightly job"]; g.WorkKind != markKind {
+			t.Errorf("%s: of %q, want %q", g.Name, g.WorkKind, markKind)
 		}
-		if (g.BeforeNS != nil) != (g.Of == "http") {
+		if (g.BeforeNS != nil) != (g.WorkKind == "http") {
 			t.Errorf("%s: before %v", g.Name, g.BeforeNS)
 		}
 		// The server reads its clock within the mark, and histogram buckets are 3 % wide.
@@ -221,7 +221,7 @@ func TestMarkForms(t *testing.T) {
 	}
 	got := map[string]row{}
 	for _, g := range rep.Groups {
-		r := row{string(g.Kind), g.Of, g.Name, g.Count, g.CutAtStart, g.Open.Count, g.TotalNS, "", "", "", ""}
+		r := row{string(g.Kind), g.WorkKind, g.Name, g.Count, g.CutAtStart, g.Open.Count, g.TotalNS, "", "", "", ""}
 		if len(g.Slowest) > 0 {
 			q := g.Slowest[0]
 			r.status, r.trace, r.span, r.parent = q.Status, strings.TrimLeft(q.TraceID, "0"), strings.TrimLeft(q.SpanID, "0"), strings.TrimLeft(q.ParentSpanID, "0")

@@ -238,7 +238,7 @@ func TestQueuedMessagesOfWebSocket(t *testing.T) {
 		}
 		rep := explain(t, builder, whylate.Options{})
 		queue := slices.ContainsFunc(rep.Findings, func(f report.Finding) bool {
-			return f.Code == report.RulePoolTooSmall && f.Severity.Loud() && f.Site != nil && f.Site.Func == "example.com/chat.(*room).ask"
+			return f.Code == report.RulePoolTooSmall && f.Severity.IsMajor() && f.Site != nil && f.Site.Func == "example.com/chat.(*room).ask"
 		})
 		if queue != tc.queue {
 			t.Errorf("%s: it queues: %t; found: %+v", tc.name, queue, rep.Findings)

@@ -98,7 +98,7 @@ func groupTexts(rep *report.Report) (out []string) {
 		out = append(out, fmt.Sprintf("%s %s (%d) %s", g.Kind, g.Name, g.Count, g.Role))
 	}
 	for _, l := range rep.Input.LeftOut {
-		out = append(out, fmt.Sprintf("left out: %s %s (%d) %s", l.Kind, l.Name, l.Count, l.Why))
+		out = append(out, fmt.Sprintf("left out: %s %s (%d) %s", l.Kind, l.Name, l.Count, l.Reason))
 	}
 	return out
 }
@@ -280,7 +280,7 @@ func TestWorkForRequests(t *testing.T) {
 		}
 		leftOut := map[string]int{}
 		for _, l := range rep.Input.LeftOut {
-			if l.Why == report.LeftOutServing {
+			if l.Reason == report.LeftOutServing {
 				leftOut[l.Name] = l.Count
 			}
 		}
@@ -468,7 +468,7 @@ func TestRegionsOfLibraries(t *testing.T) {
 			t.Errorf("%s region hides who calls it: %q", owner, groupTexts(rep))
 		}
 		if isLeftOut := slices.ContainsFunc(rep.Input.LeftOut, func(l report.LeftOut) bool {
-			return l.Kind == report.KindRegion && l.Name == "part" && l.Count == n && l.Why == report.LeftOutLibrary
+			return l.Kind == report.KindRegion && l.Name == "part" && l.Count == n && l.Reason == report.LeftOutLibrary
 		}); isLeftOut == tt.isRequest {
 			t.Errorf("%s region is named among what is left out: %v: %q", owner, isLeftOut, groupTexts(rep))
 		}

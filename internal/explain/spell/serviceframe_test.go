@@ -61,7 +61,7 @@ func TestServiceFrame(t *testing.T) {
 		got, isApart := "", false
 		site := sp.Sites.SiteOf(stacks[tc.site])
 		if from := sp.SiteFor(site, sp.ServiceFrame(site, vias, starter), sp.Vias(vias)).CalledFrom; from != nil {
-			got, isApart = from.Func, from.Apart
+			got, isApart = from.Func, from.OtherGoroutine
 		}
 		if got != tc.want || isApart != tc.isApart {
 			t.Errorf("%s by %v: %q (apart: %v), want %q (%v)", tc.site, tc.vias, got, isApart, tc.want, tc.isApart)

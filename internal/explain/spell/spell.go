@@ -70,8 +70,8 @@ func (s *Speller) SiteFor(frame, serviceFrame tracefmt.FrameID, vias []report.Vi
 		out.Module, out.Version = m.Path, m.Version
 	}
 	if c := out.CalledFrom; c != nil && s.Syms.Frame(frame).Caller == 0 {
-		c.Apart = !slices.ContainsFunc(vias, func(v report.Via) bool {
-			return v.Site.Own().LineKey() == c.Site().LineKey() && callsInto(&v, out)
+		c.OtherGoroutine = !slices.ContainsFunc(vias, func(v report.Via) bool {
+			return v.Site.OwnLine().LineKey() == c.Site().LineKey() && callsInto(&v, out)
 		})
 	}
 	return out

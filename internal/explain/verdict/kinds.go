@@ -76,7 +76,7 @@ func queueWait(queues []*report.Queue, via []report.Via) (*report.Queue, *report
 	via, _ = AfterLastAnswer(via)
 	for i := range via {
 		for _, q := range queues {
-			if q.Has(&via[i]) {
+			if q.Contains(&via[i]) {
 				return q, &via[i]
 			}
 		}

@@ -15,8 +15,8 @@ func TestCauseKinds(t *testing.T) {
 	via := func(wait report.WaitKind, fn string) []report.Via {
 		return []report.Via{{Wait: wait, Site: site(fn)}}
 	}
-	pool := &report.Queue{For: "a connection", At: via(report.WaitSelect, "get")}
-	worker := &report.Queue{For: "a worker", At: via(report.WaitChan, "ask"), OwnNS: 10}
+	pool := &report.Queue{For: "a connection", Waits: via(report.WaitSelect, "get")}
+	worker := &report.Queue{For: "a worker", Waits: via(report.WaitChan, "ask"), OwnNS: 10}
 	for _, c := range []struct {
 		name   string
 		causes []report.Cause
@@ -56,7 +56,7 @@ func TestCauseKinds(t *testing.T) {
 		g := report.Group{ID: "g", Name: "main.handle", Count: 20, TotalNS: 1000, Bands: []report.Band{{Band: report.BandAll, Count: 20, Causes: c.causes}}}
 		r := &report.Report{Groups: []report.Group{g}}
 		if c.queue != nil {
-			r.Findings = []report.Finding{{Code: report.RulePoolTooSmall, Group: "g", Queue: c.queue}, {Code: report.RulePoolTooSmall, Group: "other", Queue: &report.Queue{At: via(report.WaitSelect, "")}}}
+			r.Findings = []report.Finding{{Code: report.RulePoolTooSmall, Group: "g", Queue: c.queue}, {Code: report.RulePoolTooSmall, Group: "other", Queue: &report.Queue{Waits: via(report.WaitSelect, "")}}}
 		}
 		var got []string
 		var ns int64

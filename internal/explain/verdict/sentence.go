@@ -104,7 +104,7 @@ func Describe(cause *report.VerdictCause, siteColumns int) []Piece {
 	top := &cause.Sites[0]
 	if cause.Queue != nil {
 		if _, preposition := queueWait([]*report.Queue{cause.Queue}, top.Via); preposition != nil {
-			text.addSite(" at ", preposition.Site.Own())
+			text.addSite(" at ", preposition.Site.OwnLine())
 		}
 		text.add(Plain, ", behind others that are "+activity(cause))
 	}

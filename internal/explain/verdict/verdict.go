@@ -70,7 +70,7 @@ func Causes(r *report.Report, g *report.Group, b *report.Band) []report.VerdictC
 // end of the trace. A request that waits for an event that may come at any time is normal.
 func hasHungRequests(r *report.Report, g *report.Group) bool {
 	return slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
-		return f.Code == report.RuleHung && f.Group == g.ID && f.Severity.Loud()
+		return f.Code == report.RuleHung && f.Group == g.ID && f.Severity.IsMajor()
 	})
 }
 
@@ -99,8 +99,8 @@ func groupVerdict(r *report.Report, g *report.Group, band report.BandName, isFir
 	for i := range v.Causes {
 		c := &v.Causes[i]
 		c.Text = Join(Describe(c, siteColumns))
-		c.Said = c.Cause != report.CauseOther && len(texts) < maxNamed && (c.Share >= minShare || len(texts) == 0)
-		if c.Said {
+		c.InSentence = c.Cause != report.CauseOther && len(texts) < maxNamed && (c.Share >= minShare || len(texts) == 0)
+		if c.InSentence {
 			texts = append(texts, words.PercentOr0(c.Share)+" "+c.Text)
 		}
 	}
@@ -139,7 +139,7 @@ func openRequests(g *report.Group, isHung bool) *report.VerdictOpen {
 // nameStopperOrPeer sets the words of a cause if it is known what stopped the process, or which peer the request waits
 // for.
 func nameStopperOrPeer(cause *report.VerdictCause, r *report.Report, g *report.Group) {
-	if s := r.Runtime.Stops; cause.Cause == report.CauseThrottle && s != nil && s.By != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
+	if s := r.Runtime.Stops; cause.Cause == report.CauseThrottle && s != nil && s.State != "" && !r.Runtime.Throttle.Verdict.HeldBack() {
 		cause.Words = "stopped with the whole process"
 	}
 	if g.Peer == nil || cause.Cause != report.CauseNetwork || cause.Kind != "outbound" || cause.Queue != nil {
@@ -176,11 +176,11 @@ func answererNames(r *report.Report, g *report.Group, hops int) string {
 // finding reports it.
 func stopsText(r *report.Report) string {
 	s := r.Runtime.Stops
-	if s == nil || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == report.RuleStopped && f.Severity.Loud() }) {
+	if s == nil || !slices.ContainsFunc(r.Findings, func(f report.Finding) bool { return f.Code == report.RuleStopped && f.Severity.IsMajor() }) {
 		return ""
 	}
 	text := "the process did not run for " + words.Duration(s.TotalNS) + " in " + words.Count(s.Count, "interval", "intervals")
-	if s.By == "" {
+	if s.State == "" {
 		text = "perhaps " + text
 	}
 	return text + ": " + words.Count(s.After, "request", "requests") + " that arrived in that time waited before latency begins, " + words.Number(int64(s.During)) + " were in progress"

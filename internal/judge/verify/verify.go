@@ -152,7 +152,7 @@ func siteOf(f *report.Finding) string {
 	if f.Site == nil {
 		return ""
 	}
-	return f.Site.Own().Func
+	return f.Site.OwnLine().Func
 }
 
 // samePlace reports whether two findings are about one function, called from one where both reports say so.

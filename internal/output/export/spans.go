@@ -101,7 +101,7 @@ func (m *spanMaker) spans(g *report.Group, q *report.Request) []span {
 	case g.Kind.Protocol() != "":
 		kind = spanConsumer
 	}
-	switch g.Of {
+	switch g.WorkKind {
 	case "http", "grpc":
 		kind = spanServer
 	case "message":

@@ -97,7 +97,7 @@ func Place(s *report.Site, max int) string {
 
 // Lead is what comes before the line of the service's own code that led to a dependency's.
 func Lead(c *report.Caller) string {
-	if c.Apart {
+	if c.OtherGoroutine {
 		return "reached from "
 	}
 	return "called from "
@@ -173,7 +173,7 @@ func Peer(p *report.Peer) string {
 // PeerNames names the groups that answer.
 func PeerNames(p *report.Peer) string {
 	s := ""
-	for i, n := range p.Names() {
+	for i, n := range p.GroupNames() {
 		if i > 0 {
 			s += " or "
 		}

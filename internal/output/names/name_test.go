@@ -39,7 +39,7 @@ func TestPlace(t *testing.T) {
 	if lead, fn, pos := CalledFrom(s, 80); lead+fn+" "+pos != "called from s.load load.go:12" {
 		t.Errorf("%q %q %q", lead, fn, pos)
 	}
-	s.CalledFrom.Apart = true
+	s.CalledFrom.OtherGoroutine = true
 	if lead, fn, pos := CalledFrom(s, 80); lead+fn+" "+pos != "reached from s.load load.go:12" {
 		t.Errorf("a line that waits for what another goroutine does there: %q %q %q", lead, fn, pos)
 	}

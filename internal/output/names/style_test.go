@@ -15,7 +15,7 @@ func TestStyles(t *testing.T) {
 		}
 	}
 	for _, s := range report.Severities() {
-		if got := SeverityStyle(s); (got == termtext.BoldRed) != (s == report.SeverityHigh) || (got == termtext.Dim) == s.Loud() {
+		if got := SeverityStyle(s); (got == termtext.BoldRed) != (s == report.SeverityHigh) || (got == termtext.Dim) == s.IsMajor() {
 			t.Errorf("%s is shown as %q", s, got)
 		}
 	}

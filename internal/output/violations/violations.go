@@ -39,7 +39,7 @@ func WriteGitHub(w io.Writer, r *budget.Result, root string) error {
 	for i := range r.Violations {
 		v := &r.Violations[i]
 		props := []string{}
-		if at := v.Site.Own(); at != nil { // a dependency's file is not in the checkout
+		if at := v.Site.OwnLine(); at != nil { // a dependency's file is not in the checkout
 			if file, ok := inside(at.File, root); ok {
 				props = append(props, "file="+escapeProperty(file))
 				if at.Line > 0 {
@@ -240,7 +240,7 @@ func WriteSARIF(w io.Writer, r *budget.Result, root, version string) error {
 		}
 		result := sarifResult{
 			RuleID: v.Code, RuleIndex: at, Level: level(v.Severity, "error", "warning", "note"), Message: sarifMessage{v.Text},
-			Locations: []sarifLocation{locationOf(v.Site.Own(), r.Input, root)}, Fingerprints: map[string]string{fingerprintKey: v.ID},
+			Locations: []sarifLocation{locationOf(v.Site.OwnLine(), r.Input, root)}, Fingerprints: map[string]string{fingerprintKey: v.ID},
 		}
 		if v.Site != nil && v.Site.CalledFrom != nil {
 			related := locationOf(v.Site, r.Input, root)

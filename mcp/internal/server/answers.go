@@ -187,7 +187,7 @@ func verdict(r *report.Report, v *report.Verdict) Verdict {
 	out := Verdict{Group: groupName(r, v.Group), Causes: []Cause{}, Text: cut(v.Text, 2*maxText), Places: []string{}}
 	for i := range v.Causes {
 		c := &v.Causes[i]
-		if !c.Said {
+		if !c.InSentence {
 			continue
 		}
 		out.Causes = append(out.Causes, Cause{string(c.Cause), c.Share, words.Brief(c.EachNS), cut(c.Text, maxText)})
@@ -227,7 +227,7 @@ func finding(r *report.Report, f *report.Finding) Finding {
 	if name := groupName(r, f.Group); name != "" {
 		out.Groups = []string{name}
 	}
-	if own := f.Site.Own(); own != nil {
+	if own := f.Site.OwnLine(); own != nil {
 		out.File, out.Line = cut(own.File, 2*maxName), own.Line
 	}
 	for _, e := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {
