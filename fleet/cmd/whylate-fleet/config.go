@@ -144,7 +144,7 @@ func (c *config) check() error {
 	bad(!(c.share >= 0 && c.share <= 1), "-scrape-share=%v is no part of 1", c.share)
 	bad(c.target == "scrape" && c.scrape == "", "-target=scrape needs -scrape")
 	if c.scrape != "" {
-		_, err := scrape.Read(c.scrape)
+		_, err := scrape.ReadConfig(c.scrape)
 		bad(err != nil, "-scrape: %w", err)
 	}
 	if c.secrets != "" {

@@ -100,16 +100,16 @@ func serve(ctx context.Context, c *config, ready func(address string, st *store.
 			if err != nil {
 				return err
 			}
-			n := &notify.Notifier{Store: st, Log: log, Metrics: m, To: c.webhook, Secrets: secrets, Public: cmp.Or(c.public, scheme+"://"+l.Addr().String()), Allowed: c.allowed, Compare: s.Compare}
+			n := &notify.Notifier{Store: st, Log: log, Metrics: m, ReceiverURL: c.webhook, Secrets: secrets, PublicURL: cmp.Or(c.public, scheme+"://"+l.Addr().String()), AllowedRanges: c.allowed, Compare: s.Compare}
 			parts.Go(func() { n.Run(ctx) })
 		}
 	}
 	if c.scrape != "" && (c.target == "all" || c.target == "scrape") {
-		jobs, err := scrape.Read(c.scrape)
+		jobs, err := scrape.ReadConfig(c.scrape)
 		if err != nil {
 			return err
 		}
-		sc := &scrape.Scraper{Config: jobs, Log: log, Metrics: m, Allowed: c.allowed, Length: c.length, Budget: c.budget, Share: c.share, Accept: s.Accept}
+		sc := &scrape.Scraper{Config: jobs, Log: log, Metrics: m, AllowedRanges: c.allowed, TraceLength: c.length, HourlyBudget: c.budget, PodShare: c.share, Accept: s.Accept}
 		parts.Go(func() {
 			if err := sc.Run(ctx); err != nil {
 				log.Error("scraping ended", "error", err)

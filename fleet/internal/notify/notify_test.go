@@ -33,18 +33,18 @@ const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // the specification's e
 type receiver struct {
 	*httptest.Server
 	statuses []int
-	asked    []*http.Request
+	requests []*http.Request
 	bodies   [][]byte
 }
 
-func receive(t *testing.T, statuses ...int) *receiver {
+func newReceiver(t *testing.T, statuses ...int) *receiver {
 	r := &receiver{statuses: statuses}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		body, err := io.ReadAll(q.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		r.asked, r.bodies = append(r.asked, q), append(r.bodies, body)
+		r.requests, r.bodies = append(r.requests, q), append(r.bodies, body)
 		status := 204
 		if len(r.statuses) > 0 {
 			status, r.statuses = r.statuses[0], r.statuses[1:]
@@ -56,7 +56,7 @@ func receive(t *testing.T, statuses ...int) *receiver {
 	return r
 }
 
-func notifier(t *testing.T, to string) *Notifier {
+func newNotifier(t *testing.T, receiverURL string) *Notifier {
 	t.Helper()
 	dir := t.TempDir()
 	st, err := store.Open(t.Context(), filepath.Join(dir, "fleet.db"), "")
@@ -76,27 +76,27 @@ func notifier(t *testing.T, to string) *Notifier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Notifier{Store: st, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), To: to, Secrets: secrets, Public: "https://fleet.example.com/", Allowed: allowed,
+	return &Notifier{Store: st, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), ReceiverURL: receiverURL, Secrets: secrets, PublicURL: "https://fleet.example.com/", AllowedRanges: allowed,
 		Compare: func(context.Context, string, string, string, string) (*compare.Diff, error) {
 			return new(compare.Diff), nil
 		}}
 }
 
-var number int
+var recordingNumber int
 
-// add adds an explained recording, with a finding if a title is given.
-func (n *Notifier) add(t *testing.T, at time.Time, version, title string) {
+// addRecording adds an explained recording, with a finding if a title is given.
+func (n *Notifier) addRecording(t *testing.T, received time.Time, version, title string) {
 	t.Helper()
-	number++
-	id := fmt.Sprintf("%032x", number)
-	if err := n.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: version, Pod: "p"}, Received: at}); err != nil {
+	recordingNumber++
+	id := fmt.Sprintf("%032x", recordingNumber)
+	if err := n.Store.Add(t.Context(), store.Recording{ID: id, Labels: rows.Labels{Service: "shop", Version: version, Pod: "p"}, Received: received}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := n.Store.Claim(t.Context(), at, time.Minute)
+	r, err := n.Store.Claim(t.Context(), received, time.Minute)
 	if err != nil || r == nil {
 		t.Fatal(r, err)
 	}
-	out := &rows.Rows{Start: at, DurationNS: 1e9, Requests: 10}
+	out := &rows.Rows{Start: received, DurationNS: 1e9, Requests: 10}
 	if title != "" {
 		out.Findings = []rows.Finding{{Problem: title, Group: "GET /", Code: "WL2002", Cause: "lock", Severity: "high", Title: title, Requests: 10, WinNS: 1e8}}
 	}
@@ -105,15 +105,15 @@ func (n *Notifier) add(t *testing.T, at time.Time, version, title string) {
 	}
 }
 
-// all looks, delivers what is due, and returns the events that were delivered.
-func (n *Notifier) all(t *testing.T, r *receiver, now time.Time) (out []string) {
+// checkAndDeliver looks, delivers what is due, and returns the events that were delivered.
+func (n *Notifier) checkAndDeliver(t *testing.T, r *receiver, now time.Time) (out []string) {
 	t.Helper()
-	if err := n.Look(t.Context(), now); err != nil {
+	if err := n.EnqueueEvents(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
 	first := len(r.bodies)
-	for s := n.sender(); ; {
-		found, err := s.one(t.Context(), now)
+	for s := n.newSender(); ; {
+		found, err := s.deliverNext(t.Context(), now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,80 +134,80 @@ func (n *Notifier) all(t *testing.T, r *receiver, now time.Time) (out []string) 
 	return out
 }
 
-// TestWhatIsNew: what was there before is not told; what is new is, once, and again when it comes back.
-func TestWhatIsNew(t *testing.T) {
-	r := receive(t)
-	n := notifier(t, r.URL)
+// TestFindingEvents: what was there before is not told; what is new is, once, and again when it comes back.
+func TestFindingEvents(t *testing.T) {
+	r := newReceiver(t)
+	n := newNotifier(t, r.URL)
 	now := time.Now().Add(-5 * 24 * time.Hour).Truncate(time.Minute)
-	n.add(t, now, "v1", "old")
-	check := func(what string, want ...string) {
+	n.addRecording(t, now, "v1", "old")
+	check := func(situation string, want ...string) {
 		t.Helper()
-		if got := n.all(t, r, now); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s: %q, want %q", what, got, want)
+		if got := n.checkAndDeliver(t, r, now); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %q, want %q", situation, got, want)
 		}
 	}
 	check("at first")
-	n.add(t, now, "v1", "new")
+	n.addRecording(t, now, "v1", "new")
 	check("a new one", "finding.new new v1")
-	n.add(t, now.Add(time.Second), "v1", "new")
+	n.addRecording(t, now.Add(time.Second), "v1", "new")
 	check("the same again")
 	now = now.Add(10 * time.Minute)
-	n.add(t, now, "v2", "")
+	n.addRecording(t, now, "v2", "")
 	check("its version is replaced")
-	n.add(t, now, "v2", "new")
+	n.addRecording(t, now, "v2", "new")
 	check("it is in the next one", "finding.back new v2")
 	check("which was said")
 	for range 4 { // it looks, but there is nothing to see
 		now = now.Add(8 * time.Hour)
 		check("nothing")
 	}
-	n.add(t, now, "v2", "new")
+	n.addRecording(t, now, "v2", "new")
 	check("after a day", "finding.back new v2")
 	ids := make(map[string]bool)
-	for _, q := range r.asked {
+	for _, q := range r.requests {
 		ids[q.Header.Get("webhook-id")] = true
 	}
 	if len(ids) != 3 {
 		t.Errorf("%d ids of three events", len(ids))
 	}
 	now = now.Add(30 * time.Hour)
-	n.add(t, now, "v2", "new")
+	n.addRecording(t, now, "v2", "new")
 	check("after a day in which it did not look")
 }
 
-// TestSlower: a version that is slower than the one before is told once, when it has recordings enough.
-func TestSlower(t *testing.T) {
-	r := receive(t)
-	n := notifier(t, r.URL)
-	asked := 0
+// TestSlowerVersion: a version that is slower than the one before is told once, when it has recordings enough.
+func TestSlowerVersion(t *testing.T) {
+	r := newReceiver(t)
+	n := newNotifier(t, r.URL)
+	comparisons := 0
 	ms := func(i int64) *int64 { i *= 1e6; return &i }
 	slower := compare.Change{Old: ms(10), New: ms(20), Delta: ms(10), Low: ms(8), High: ms(12), Evidence: true}
 	change := compare.Change{Old: ms(20), New: ms(10), Delta: ms(-10), Low: ms(-12), High: ms(-8), Evidence: true}
 	n.Compare = func(_ context.Context, service, _, old, new string) (*compare.Diff, error) {
-		if asked++; service != "shop" || old != "v1" || new != "v2" {
+		if comparisons++; service != "shop" || old != "v1" || new != "v2" {
 			t.Error(service, old, new)
 		}
 		return &compare.Diff{Groups: []compare.Group{{Name: "GET /", P50: change, P99: change}, {Name: "GET /cart", P50: change, P99: slower, Causes: []compare.Row{{Cause: "lock", DeltaNS: 8e6}}}}}, nil
 	}
 	now := time.Now().Add(-time.Hour)
-	if got := n.all(t, r, now); len(got) > 0 {
+	if got := n.checkAndDeliver(t, r, now); len(got) > 0 {
 		t.Error(got)
 	}
 	for i, want := range []string{"", "", "", "", "", "version.slower  v2", "", "", "", "", "", ""} {
 		now = now.Add(time.Second)
-		n.add(t, now, []string{"v1", "v2"}[min(i/3, 1)], "")
-		if got := strings.Join(n.all(t, r, now), ", "); got != want {
+		n.addRecording(t, now, []string{"v1", "v2"}[min(i/3, 1)], "")
+		if got := strings.Join(n.checkAndDeliver(t, r, now), ", "); got != want {
 			t.Errorf("recording %d: %q, want %q", i, got, want)
 		}
 		if i == 5 { // less than before from here on: nothing more is asked
 			slower = change
 		}
 	}
-	if asked != 1 {
-		t.Errorf("compared %d times", asked)
+	if comparisons != 1 {
+		t.Errorf("compared %d times", comparisons)
 	}
 	var e struct{ Data Regression }
-	if err := json.Unmarshal(r.bodies[0], &e); err != nil || len(e.Data.Groups) != 1 || e.Data.Groups[0].Cause != "lock" || e.Data.Before != "v1" ||
+	if err := json.Unmarshal(r.bodies[0], &e); err != nil || len(e.Data.Groups) != 1 || e.Data.Groups[0].Cause != "lock" || e.Data.PreviousVersion != "v1" ||
 		e.Data.URL != "https://fleet.example.com/compare?new=v2&old=v1&service=shop" {
 		t.Errorf("%v %+v", err, e)
 	}
@@ -215,8 +215,8 @@ func TestSlower(t *testing.T) {
 
 // TestDelivery: a message is signed as the specification says, is delivered until it is taken, with the same id, and follows nobody.
 func TestDelivery(t *testing.T) {
-	r := receive(t, 500, 302, 410)
-	n := notifier(t, r.URL)
+	r := newReceiver(t, 500, 302, 410)
+	n := newNotifier(t, r.URL)
 	now := time.Now()
 	n.Secrets = append([]Secret{make([]byte, 32)}, n.Secrets...) // a new key beside the old one
 	if err := n.Store.Tell(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{"type":"x"}`), Made: now}}); err != nil {
@@ -226,25 +226,25 @@ func TestDelivery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := n.sender()
-	at := now
+	s := n.newSender()
+	deliveryTime := now
 	for i := 1; i <= 4; i++ {
-		if found, err := s.one(t.Context(), at); !found || err != nil || len(r.asked) != i {
-			t.Fatalf("delivery %d: %v %v, %d requests", i, found, err, len(r.asked))
+		if found, err := s.deliverNext(t.Context(), deliveryTime); !found || err != nil || len(r.requests) != i {
+			t.Fatalf("delivery %d: %v %v, %d requests", i, found, err, len(r.requests))
 		}
-		if found, err := s.one(t.Context(), at); found || err != nil {
+		if found, err := s.deliverNext(t.Context(), deliveryTime); found || err != nil {
 			t.Errorf("at once: %v %v", found, err)
 		}
-		at = at.Add(10 * time.Minute)
+		deliveryTime = deliveryTime.Add(10 * time.Minute)
 	}
-	if left, err := n.Store.Unsent(t.Context()); left != 0 || err != nil {
-		t.Errorf("%d are left, %v", left, err)
+	if unsentCount, err := n.Store.Unsent(t.Context()); unsentCount != 0 || err != nil {
+		t.Errorf("%d are left, %v", unsentCount, err)
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, q := range r.asked {
+	for i, q := range r.requests {
 		if q.URL.Path != "/" || q.Method != http.MethodPost || q.Header.Get("webhook-id") != "msg_1" {
 			t.Errorf("request %d: %s %s %v", i, q.Method, q.URL, q.Header)
 		}
@@ -269,51 +269,51 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestInward: a receiver at a private address that is not listed gets nothing, and what cannot be delivered ends.
-func TestInward(t *testing.T) {
-	r := receive(t)
-	n := notifier(t, r.URL)
-	n.Allowed = nil
+// TestPrivateReceiver: a receiver at a private address that is not listed gets nothing, and what cannot be delivered ends.
+func TestPrivateReceiver(t *testing.T) {
+	r := newReceiver(t)
+	n := newNotifier(t, r.URL)
+	n.AllowedRanges = nil
 	now := time.Now()
 	if err := n.Store.Tell(t.Context(), nil, []store.Message{{ID: "msg_1", Body: []byte(`{}`), Made: now}}); err != nil {
 		t.Fatal(err)
 	}
-	s := n.sender()
-	for i := range tries {
-		if found, err := s.one(t.Context(), now); !found || err != nil {
+	s := n.newSender()
+	for i := range maxTries {
+		if found, err := s.deliverNext(t.Context(), now); !found || err != nil {
 			t.Fatalf("try %d: %v %v", i, found, err)
 		}
-		now = now.Add(2 * longest)
+		now = now.Add(2 * maxWait)
 	}
-	if found, err := s.one(t.Context(), now); found || err != nil || len(r.asked) > 0 {
-		t.Errorf("%v %v, asked %d times", found, err, len(r.asked))
+	if found, err := s.deliverNext(t.Context(), now); found || err != nil || len(r.requests) > 0 {
+		t.Errorf("%v %v, asked %d times", found, err, len(r.requests))
 	}
-	if no, up := testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("refused")), testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("given-up")); no != tries-1 || up != 1 {
-		t.Errorf("%v refused, %v given up", no, up)
+	if refused, givenUp := testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("refused")), testutil.ToFloat64(n.Metrics.WebhookAttempts.WithLabelValues("given-up")); refused != maxTries-1 || givenUp != 1 {
+		t.Errorf("%v refused, %v given up", refused, givenUp)
 	}
 }
 
-// TestBounded: while the outbox is full nothing is marked as said; it is said when there is room.
-func TestBounded(t *testing.T) {
-	r := receive(t)
-	n := notifier(t, r.URL)
+// TestFullOutbox: while the outbox is full nothing is marked as said; it is said when there is room.
+func TestFullOutbox(t *testing.T) {
+	r := newReceiver(t)
+	n := newNotifier(t, r.URL)
 	now := time.Now().Add(-time.Hour)
-	n.all(t, r, now)
+	n.checkAndDeliver(t, r, now)
 	var list []store.Message
-	for i := range unsent {
+	for i := range maxUnsent {
 		list = append(list, store.Message{ID: fmt.Sprint("msg_", i), Body: []byte(`{}`), Made: now.Add(time.Hour)})
 	}
 	if err := n.Store.Tell(t.Context(), nil, list); err != nil {
 		t.Fatal(err)
 	}
-	n.add(t, now, "v1", "new")
-	if got := n.all(t, r, now); len(got) > 0 {
+	n.addRecording(t, now, "v1", "new")
+	if got := n.checkAndDeliver(t, r, now); len(got) > 0 {
 		t.Error(got)
 	}
 	if err := n.Store.Sent(t.Context(), &list[0]); err != nil {
 		t.Fatal(err)
 	}
-	if got := n.all(t, r, now); fmt.Sprint(got) != "[finding.new new v1]" {
+	if got := n.checkAndDeliver(t, r, now); fmt.Sprint(got) != "[finding.new new v1]" {
 		t.Error(got)
 	}
 }

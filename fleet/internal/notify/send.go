@@ -41,17 +41,17 @@ func ReadSecrets(file string) (out []Secret, err error) {
 }
 
 // sign signs as https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md says.
-func (s Secret) sign(id, stamp string, body []byte) string {
+func (s Secret) sign(id, timestamp string, body []byte) string {
 	h := hmac.New(sha256.New, s)
-	fmt.Fprintf(h, "%s.%s.%s", id, stamp, body)
+	fmt.Fprintf(h, "%s.%s.%s", id, timestamp, body)
 	return "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil))
 }
 
 const (
-	patience = 15 * time.Second // for an answer
-	hidden   = time.Minute      // another process does not deliver the same message meanwhile
-	tries    = 14               // three days
-	longest  = 8 * time.Hour
+	responseTimeout = 15 * time.Second // for an answer
+	retryHold       = time.Minute      // another process does not deliver the same message meanwhile
+	maxTries        = 14               // three days
+	maxWait         = 8 * time.Hour
 )
 
 // A sender delivers what is in the outbox.
@@ -60,15 +60,15 @@ type sender struct {
 	client *http.Client
 }
 
-func (n *Notifier) sender() *sender { return &sender{n, n.Allowed.Client(patience)} }
+func (n *Notifier) newSender() *sender { return &sender{n, n.AllowedRanges.Client(responseTimeout)} }
 
-// one delivers a message, if one is due. It is in the outbox until the receiver has said that it has it.
-func (s *sender) one(ctx context.Context, now time.Time) (found bool, err error) {
-	m, err := s.Store.Due(ctx, now, now.Add(hidden))
-	if m == nil || err != nil {
+// deliverNext delivers a message, if one is due. It is in the outbox until the receiver has said that it has it.
+func (s *sender) deliverNext(ctx context.Context, now time.Time) (found bool, err error) {
+	message, err := s.Store.Due(ctx, now, now.Add(retryHold))
+	if message == nil || err != nil {
 		return false, err
 	}
-	err = s.post(ctx, m.ID, m.Body, now)
+	err = s.post(ctx, message.ID, message.Body, now)
 	if ctx.Err() != nil {
 		return true, nil // it is due again in a minute
 	}
@@ -79,35 +79,35 @@ func (s *sender) one(ctx context.Context, now time.Time) (found bool, err error)
 	case err != nil:
 		outcome = "failed"
 	}
-	if err != nil && m.Tries >= tries {
+	if err != nil && message.Tries >= maxTries {
 		s.Metrics.WebhookAttempts.WithLabelValues("given-up").Inc()
-		s.Log.Error("a webhook was given up", "id", m.ID, "event", string(m.Body), "error", err)
-		return true, s.Store.Sent(ctx, m)
+		s.Log.Error("a webhook was given up", "id", message.ID, "event", string(message.Body), "error", err)
+		return true, s.Store.Sent(ctx, message)
 	}
 	s.Metrics.WebhookAttempts.WithLabelValues(outcome).Inc()
 	if err == nil {
-		return true, s.Store.Sent(ctx, m)
+		return true, s.Store.Sent(ctx, message)
 	}
-	wait := min(5*time.Second<<(2*(m.Tries-1)), longest)
+	wait := min(5*time.Second<<(2*(message.Tries-1)), maxWait)
 	if wait <= 0 {
-		wait = longest
+		wait = maxWait
 	}
 	wait += rand.N(wait / 4) // receivers that come back are not asked by all at once
-	s.Log.Warn("a webhook was not delivered", "id", m.ID, "try", m.Tries, "again", wait.Round(time.Second), "error", err)
-	return true, s.Store.Redeliver(ctx, m, now.Add(wait))
+	s.Log.Warn("a webhook was not delivered", "id", message.ID, "try", message.Tries, "again", wait.Round(time.Second), "error", err)
+	return true, s.Store.Redeliver(ctx, message, now.Add(wait))
 }
 
 func (s *sender) post(ctx context.Context, id string, body []byte, now time.Time) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.To, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.ReceiverURL, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	stamp := strconv.FormatInt(now.Unix(), 10)
+	timestamp := strconv.FormatInt(now.Unix(), 10)
 	var signatures []string
 	for _, k := range s.Secrets {
-		signatures = append(signatures, k.sign(id, stamp, body))
+		signatures = append(signatures, k.sign(id, timestamp, body))
 	}
-	for name, value := range map[string]string{"Content-Type": "application/json", "User-Agent": "whylate-fleet", "webhook-id": id, "webhook-timestamp": stamp, "webhook-signature": strings.Join(signatures, " ")} {
+	for name, value := range map[string]string{"Content-Type": "application/json", "User-Agent": "whylate-fleet", "webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": strings.Join(signatures, " ")} {
 		r.Header.Set(name, value)
 	}
 	res, err := s.client.Do(r)

@@ -41,8 +41,8 @@ func (j *Job) UnmarshalYAML(unmarshal func(any) error) error {
 	return discovery.UnmarshalYAMLWithInlineConfigs(j, unmarshal)
 }
 
-// Read reads a file and checks it. Files that it names are relative to it.
-func Read(file string) (*Config, error) {
+// ReadConfig reads a file and checks it. Files that it names are relative to it.
+func ReadConfig(file string) (*Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -53,21 +53,21 @@ func Read(file string) (*Config, error) {
 	}
 	names, dir := make(map[string]bool), filepath.Dir(file)
 	for i, j := range c.Jobs {
-		bad := func(err error) (*Config, error) { return nil, fmt.Errorf("%s: job %d %q: %w", file, i+1, j.Name, err) }
+		jobError := func(err error) (*Config, error) { return nil, fmt.Errorf("%s: job %d %q: %w", file, i+1, j.Name, err) }
 		switch {
 		case j.Name == "" || names[j.Name]:
-			return bad(errors.New("it needs a job_name of its own"))
+			return jobError(errors.New("it needs a job_name of its own"))
 		case j.Scheme != "" && j.Scheme != "http" && j.Scheme != "https":
-			return bad(fmt.Errorf("scheme %q is neither http nor https", j.Scheme))
+			return jobError(fmt.Errorf("scheme %q is neither http nor https", j.Scheme))
 		case j.Authorization != nil && !strings.EqualFold(j.Authorization.Type, "Bearer") && j.Authorization.Type != "":
-			return bad(errors.New("only authorization of type Bearer is known, and basic_auth"))
+			return jobError(errors.New("only authorization of type Bearer is known, and basic_auth"))
 		case len(j.Discovery) == 0:
-			return bad(errors.New("it finds no targets: give static_configs, file_sd_configs, http_sd_configs, dns_sd_configs or kubernetes_sd_configs"))
+			return jobError(errors.New("it finds no targets: give static_configs, file_sd_configs, http_sd_configs, dns_sd_configs or kubernetes_sd_configs"))
 		}
 		names[j.Name] = true
 		for _, r := range j.Relabel {
 			if err := r.Validate(model.UTF8Validation); err != nil {
-				return bad(err)
+				return jobError(err)
 			}
 		}
 		j.Discovery.SetDirectory(dir)
@@ -81,8 +81,8 @@ func Read(file string) (*Config, error) {
 	return c, nil
 }
 
-// options are how a target of the job is asked. Files with credentials are read each time: they change.
-func (j *Job) options(scheme string) (opt record.Options, err error) {
+// recordOptions are how a target of the job is asked. Files with credentials are read each time: they change.
+func (j *Job) recordOptions(scheme string) (opt record.Options, err error) {
 	secret := func(text config.Secret, file string) (string, error) {
 		if file == "" {
 			return string(text), nil

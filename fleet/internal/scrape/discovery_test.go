@@ -19,7 +19,7 @@ func TestDiscovery(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for discovery, and takes traces")
 	}
-	target := profiled(t)
+	target := newProfiledServer(t)
 	host := target.Listener.Addr().String()
 	_, port, _ := strings.Cut(host, ":")
 	list := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -43,23 +43,23 @@ func TestDiscovery(t *testing.T) {
 		}
 	}))
 	defer cluster.Close()
-	s := scraper(t, fmt.Sprintf(`
+	s := newScraper(t, fmt.Sprintf(`
 scrape_configs:
   - {job_name: file, file_sd_configs: [{files: [%q]}]}
   - {job_name: http, http_sd_configs: [{url: %q}]}
   - {job_name: kubernetes, kubernetes_sd_configs: [{role: pod, api_server: %q}]}
-`, write(t, "targets.json", fmt.Sprintf(`[{"targets": [%q], "labels": {"service": "by-file"}}]`, host)), list.URL, cluster.URL))
+`, writeFile(t, "targets.json", fmt.Sprintf(`[{"targets": [%q], "labels": {"service": "by-file"}}]`, host)), list.URL, cluster.URL))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	taken := make(chan string, 100)
+	accepted := make(chan string, 100)
 	s.Accept = func(_ context.Context, service string, _ io.Reader) (string, error) {
-		taken <- service
+		accepted <- service
 		return "id", nil
 	}
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
-	for left := map[string]bool{"by-file": true, "by-http": true, "by-kubernetes": true}; len(left) > 0; {
-		delete(left, <-taken) // busy while another of the three is traced: it is one process
+	for missing := map[string]bool{"by-file": true, "by-http": true, "by-kubernetes": true}; len(missing) > 0; {
+		delete(missing, <-accepted) // busy while another of the three is traced: it is one process
 	}
 	cancel()
 	if err := <-ended; err != nil {

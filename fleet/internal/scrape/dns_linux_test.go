@@ -23,14 +23,14 @@ func TestDNS(t *testing.T) {
 	testfull.Need(t, "root, for another /etc/resolv.conf")
 	const resolver = "127.0.0.77"
 	if os.Getenv("WHYLATE_DNS") == "" {
-		c := exec.Command("unshare", "-m", "sh", "-c", `mount --bind "$1" /etc/resolv.conf && exec "$0" -test.run '^TestDNS$' -test.v`, os.Args[0], write(t, "resolv.conf", "nameserver "+resolver+"\n"))
+		c := exec.Command("unshare", "-m", "sh", "-c", `mount --bind "$1" /etc/resolv.conf && exec "$0" -test.run '^TestDNS$' -test.v`, os.Args[0], writeFile(t, "resolv.conf", "nameserver "+resolver+"\n"))
 		c.Env = append(os.Environ(), "WHYLATE_DNS=1")
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return
 	}
-	_, port, err := net.SplitHostPort(profiled(t).Listener.Addr().String())
+	_, port, err := net.SplitHostPort(newProfiledServer(t).Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestDNS(t *testing.T) {
 			r, err := dns.NewRR(record)
 			if err != nil {
 				t.Error(err)
-			} else if asked := q.Question[0]; strings.EqualFold(r.Header().Name, asked.Name) && r.Header().Rrtype == asked.Qtype {
+			} else if question := q.Question[0]; strings.EqualFold(r.Header().Name, question.Name) && r.Header().Rrtype == question.Qtype {
 				answer.Answer = append(answer.Answer, r)
 			}
 		}
@@ -52,22 +52,22 @@ func TestDNS(t *testing.T) {
 	})}
 	go func() { _ = server.ActivateAndServe() }()
 	defer func() { _ = server.Shutdown() }()
-	s := scraper(t, fmt.Sprintf(`
+	s := newScraper(t, fmt.Sprintf(`
 scrape_configs:
   - {job_name: by-address, dns_sd_configs: [{names: [by-address.test], type: A, port: %s}]}
   - {job_name: by-host, dns_sd_configs: [{names: [_pprof._tcp.by-host.test]}]}
 `, port))
-	taken := make(chan string, 100)
+	accepted := make(chan string, 100)
 	s.Accept = func(_ context.Context, service string, _ io.Reader) (string, error) {
-		taken <- service
+		accepted <- service
 		return "id", nil
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
-	for left := map[string]bool{"by-address": true, "by-host": true}; len(left) > 0; {
-		delete(left, <-taken)
+	for missing := map[string]bool{"by-address": true, "by-host": true}; len(missing) > 0; {
+		delete(missing, <-accepted)
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -17,15 +17,15 @@ import (
 // what this machine reaches is not that server's to choose.
 type httpDiscovery struct {
 	*http.SDConfig
-	allowed outgoing.AllowedRanges
+	allowedRanges outgoing.AllowedRanges
 }
 
 // guardRedirects returns the configuration with its kinds of discovery by HTTP guarded.
-func guardRedirects(list discovery.Configs, allowed outgoing.AllowedRanges) discovery.Configs {
+func guardRedirects(list discovery.Configs, allowedRanges outgoing.AllowedRanges) discovery.Configs {
 	out := make(discovery.Configs, len(list))
 	for i, c := range list {
 		if h, ok := c.(*http.SDConfig); ok {
-			c = &httpDiscovery{h, allowed}
+			c = &httpDiscovery{h, allowedRanges}
 		}
 		out[i] = c
 	}
@@ -39,27 +39,27 @@ func (h *httpDiscovery) NewDiscoverer(opts discovery.DiscovererOptions) (discove
 		client.FollowRedirects = false // a proxy would connect to anything
 		return conf.NewDiscoverer(opts)
 	}
-	named := make(map[string]bool)
-	for _, text := range h.addresses() {
-		u, err := url.Parse(text)
+	configured := make(map[string]bool)
+	for _, address := range h.configuredAddresses() {
+		u, err := url.Parse(address)
 		if err != nil {
 			return nil, err
 		}
-		named[net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))] = true
+		configured[net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))] = true
 	}
 	opts.HTTPClientOptions = append(opts.HTTPClientOptions[:len(opts.HTTPClientOptions):len(opts.HTTPClientOptions)],
-		config.WithDialContextFunc(func(ctx context.Context, network, address string) (net.Conn, error) {
-			d := h.allowed.Dialer()
-			if named[address] {
+		config.WithDialContextFunc(func(ctx context.Context, network, dialled string) (net.Conn, error) {
+			d := h.allowedRanges.Dialer()
+			if configured[dialled] {
 				d.Control = nil
 			}
-			return d.DialContext(ctx, network, address)
+			return d.DialContext(ctx, network, dialled)
 		}))
 	return conf.NewDiscoverer(opts)
 }
 
-// addresses are those that the configuration names.
-func (h *httpDiscovery) addresses() []string {
+// configuredAddresses are those that the configuration names.
+func (h *httpDiscovery) configuredAddresses() []string {
 	out := []string{h.URL}
 	if o := h.HTTPClientConfig.OAuth2; o != nil {
 		out = append(out, o.TokenURL)

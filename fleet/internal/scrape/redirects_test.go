@@ -16,12 +16,12 @@ import (
 	"github.com/whylate/whylate/fleet/internal/outgoing"
 )
 
-// refresh asks a job's address once, as its discovery does.
-func refresh(t *testing.T, s *Scraper) ([]*targetgroup.Group, error) {
+// refreshOnce asks a job's address once, as its discovery does.
+func refreshOnce(t *testing.T, s *Scraper) ([]*targetgroup.Group, error) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	c := s.Config.Jobs[0].Discovery
-	guarded := guardRedirects(c, s.Allowed)[0]
+	guarded := guardRedirects(c, s.AllowedRanges)[0]
 	rmi := discovery.NewRefreshMetrics(reg)
 	metrics := guarded.NewDiscovererMetrics(reg, rmi)
 	if err := metrics.Register(); err != nil {
@@ -49,20 +49,20 @@ func TestRedirectedDiscovery(t *testing.T) {
 		list(w, r)
 	}))
 	defer secret.Close()
-	where := http.NewServeMux()
-	where.HandleFunc("/sd", list)
-	where.HandleFunc("/same", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/sd", http.StatusFound) })
-	where.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, secret.URL, http.StatusFound) })
-	where.HandleFunc("/name", func(w http.ResponseWriter, r *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/sd", list)
+	mux.HandleFunc("/same", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/sd", http.StatusFound) })
+	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, secret.URL, http.StatusFound) })
+	mux.HandleFunc("/name", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, strings.Replace(secret.URL, "127.0.0.1", "localhost", 1), http.StatusFound)
 	})
-	server := httptest.NewServer(where)
+	server := httptest.NewServer(mux)
 	defer server.Close()
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.String(), secret.URL) {
 			reached.Add(1)
 		}
-		where.ServeHTTP(w, r)
+		mux.ServeHTTP(w, r)
 	}))
 	defer proxy.Close()
 	loopback, err := outgoing.ParseRanges("127.0.0.0/8,::1/128")
@@ -70,21 +70,21 @@ func TestRedirectedDiscovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		path, more string
-		allowed    outgoing.AllowedRanges
-		ok         bool
+		path, extraConfig string
+		allowed           outgoing.AllowedRanges
+		ok                bool
 	}{
 		{"/sd", "", nil, true}, {"/same", "", nil, true}, {"/away", "", nil, false}, {"/name", "", nil, false}, {"/away", "", loopback, true}, {"/name", "", loopback, true},
 		{"/sd", ", proxy_url: " + proxy.URL, nil, true}, {"/away", ", proxy_url: " + proxy.URL, nil, false},
 	} {
 		reached.Store(0)
-		s := scraper(t, fmt.Sprintf("scrape_configs: [{job_name: http, http_sd_configs: [{url: '%s'%s}]}]", server.URL+c.path, c.more))
-		s.Allowed = c.allowed
-		groups, err := refresh(t, s)
+		s := newScraper(t, fmt.Sprintf("scrape_configs: [{job_name: http, http_sd_configs: [{url: '%s'%s}]}]", server.URL+c.path, c.extraConfig))
+		s.AllowedRanges = c.allowed
+		groups, err := refreshOnce(t, s)
 		if (err == nil) != c.ok || c.ok && (len(groups) != 1 || len(groups[0].Targets) != 1) {
 			t.Errorf("%+v: %v %v", c, groups, err)
 		}
-		if !c.ok && c.more == "" && !strings.Contains(fmt.Sprint(err), "-allow-private") {
+		if !c.ok && c.extraConfig == "" && !strings.Contains(fmt.Sprint(err), "-allow-private") {
 			t.Errorf("%+v: the error does not say why: %v", c, err)
 		}
 		if n := reached.Load(); n > 0 != (c.ok && c.allowed != nil) {

@@ -35,69 +35,69 @@ import (
 )
 
 const (
-	maxServices = 10_000
-	maxTargets  = 100_000 // of all services
-	maxLabel    = 128     // bytes
-	maxTrace    = 64 << 20
-	atOnce      = 8 // targets being traced, of all services
+	maxServices   = 10_000
+	maxTargets    = 100_000 // of all services
+	maxLabelBytes = 128     // bytes
+	maxTraceBytes = 64 << 20
+	maxTraces     = 8 // targets being traced, of all services
 )
 
 // A Scraper records targets.
 type Scraper struct {
-	Config  *Config
-	Log     *slog.Logger
-	Metrics *metrics.Metrics
-	Allowed outgoing.AllowedRanges
-	// Length is that of a recording. Budget is for how long pods of a service are traced in an hour, all together. Share is how many
+	Config        *Config
+	Log           *slog.Logger
+	Metrics       *metrics.Metrics
+	AllowedRanges outgoing.AllowedRanges
+	// TraceLength is that of a recording. Budget is for how long pods of a service are traced in an hour, all together. Share is how many
 	// of them at a time: a part of all, but at least one.
-	Length, Budget time.Duration
-	Share          float64
+	TraceLength, HourlyBudget time.Duration
+	PodShare                  float64
 	// Accept takes a recording in, as if the service had sent it.
 	Accept func(ctx context.Context, service string, body io.Reader) (id string, err error)
 
-	grace    time.Duration // how long a target may be silent, or connecting may take; record's own if 0
-	services map[string]*service
-	slots    chan struct{}
+	silenceTimeout time.Duration // how long a target may be silent, or connecting may take; record's own if 0
+	services       map[string]*service
+	traceSlots     chan struct{}
 }
 
 // A service is where it runs, and when it is traced next.
 type service struct {
-	targets map[string]*target // by address
-	next    time.Time
-	busy    bool
+	targets   map[string]*target // by address
+	nextRound time.Time
+	inRound   bool
 }
 
 // A target is a pod.
 type target struct {
-	job    *Job
-	url    *url.URL
-	labels rows.Labels
-	last   time.Time
+	job        *Job
+	url        *url.URL
+	labels     rows.Labels
+	lastTraced time.Time
 }
 
 // Run records targets until ctx ends.
 func (s *Scraper) Run(ctx context.Context) error {
 	registry := prometheus.NewRegistry() // discovery's own metrics are not ours to show
-	found, err := discovery.CreateAndRegisterSDMetrics(registry)
+	discoveryMetrics, err := discovery.CreateAndRegisterSDMetrics(registry)
 	if err != nil {
 		return err
 	}
-	manager := discovery.NewManager(ctx, s.Log, registry, found)
+	manager := discovery.NewManager(ctx, s.Log, registry, discoveryMetrics)
 	if manager == nil {
 		return errors.New("discovery cannot begin")
 	}
 	configs := make(map[string]discovery.Configs)
 	for _, j := range s.Config.Jobs {
-		configs[j.Name] = guardRedirects(j.Discovery, s.Allowed)
+		configs[j.Name] = guardRedirects(j.Discovery, s.AllowedRanges)
 	}
 	if err := manager.ApplyConfig(configs); err != nil {
 		return err
 	}
-	var all sync.WaitGroup
-	defer all.Wait()
-	all.Go(func() { _ = manager.Run() })
-	s.slots, s.services = make(chan struct{}, atOnce), make(map[string]*service)
-	ended := make(chan *service)
+	var goroutines sync.WaitGroup
+	defer goroutines.Wait()
+	goroutines.Go(func() { _ = manager.Run() })
+	s.traceSlots, s.services = make(chan struct{}, maxTraces), make(map[string]*service)
+	endedRounds := make(chan *service)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -105,20 +105,20 @@ func (s *Scraper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case groups := <-manager.SyncCh():
-			s.update(groups, time.Now())
-		case one := <-ended:
-			one.busy = false
+			s.updateServices(groups, time.Now())
+		case svc := <-endedRounds:
+			svc.inRound = false
 		case now := <-tick.C:
-			for _, one := range s.services {
-				if list := s.round(one, now); len(list) > 0 {
-					all.Go(func() {
+			for _, svc := range s.services {
+				if pods := s.startRound(svc, now); len(pods) > 0 {
+					goroutines.Go(func() {
 						var round sync.WaitGroup
-						for _, t := range list {
-							round.Go(func() { s.record(ctx, t) })
+						for _, t := range pods {
+							round.Go(func() { s.recordTarget(ctx, t) })
 						}
 						round.Wait()
 						select {
-						case ended <- one:
+						case endedRounds <- svc:
 						case <-ctx.Done():
 						}
 					})
@@ -128,36 +128,36 @@ func (s *Scraper) Run(ctx context.Context) error {
 	}
 }
 
-// update takes over what discovery has found. What is known of a service and of a target stays while they are found.
-func (s *Scraper) update(found map[string][]*targetgroup.Group, now time.Time) {
-	services, n := make(map[string]map[string]*target), 0
+// updateServices takes over what discovery has found. What is known of a service and of a target stays while they are found.
+func (s *Scraper) updateServices(groups map[string][]*targetgroup.Group, now time.Time) {
+	services, targetCount := make(map[string]map[string]*target), 0
 	for _, j := range s.Config.Jobs {
-		for _, g := range found[j.Name] {
-			for i, t := range g.Targets {
-				if n == maxTargets {
+		for _, g := range groups[j.Name] {
+			for i, targetLabels := range g.Targets {
+				if targetCount == maxTargets {
 					s.Metrics.ScrapeAttempts.WithLabelValues("too-many").Add(float64(len(g.Targets) - i))
 					break
 				}
-				to := j.target(g, t)
-				if to == nil {
+				found := j.newTarget(g, targetLabels)
+				if found == nil {
 					continue
 				}
-				n++
-				of := services[to.labels.Service]
-				if of == nil && len(services) == maxServices {
+				targetCount++
+				targets := services[found.labels.Service]
+				if targets == nil && len(services) == maxServices {
 					s.Metrics.ScrapeAttempts.WithLabelValues("too-many").Inc()
 					continue
 				}
-				if of == nil {
-					of = make(map[string]*target)
-					services[to.labels.Service] = of
+				if targets == nil {
+					targets = make(map[string]*target)
+					services[found.labels.Service] = targets
 				}
-				of[to.url.String()] = to
+				targets[found.url.String()] = found
 			}
 		}
 	}
-	if n == maxTargets || len(services) == maxServices {
-		s.Log.Warn("discovery finds too much: the rest is left out", "targets", n, "services", len(services))
+	if targetCount == maxTargets || len(services) == maxServices {
+		s.Log.Warn("discovery finds too much: the rest is left out", "targets", targetCount, "services", len(services))
 	}
 	for name := range s.services {
 		if services[name] == nil {
@@ -165,85 +165,85 @@ func (s *Scraper) update(found map[string][]*targetgroup.Group, now time.Time) {
 		}
 	}
 	for name, targets := range services {
-		one := s.services[name]
-		if one == nil {
+		svc := s.services[name]
+		if svc == nil {
 			// Not at once: a fleet that is started repeatedly would trace more than its budget.
-			one = &service{next: now.Add(rand.N(s.interval(1)))}
-			s.services[name] = one
+			svc = &service{nextRound: now.Add(rand.N(s.roundInterval(1)))}
+			s.services[name] = svc
 		}
 		for address, t := range targets {
-			if was := one.targets[address]; was != nil {
-				t.last = was.last
+			if known := svc.targets[address]; known != nil {
+				t.lastTraced = known.lastTraced
 			}
 		}
-		one.targets = targets
+		svc.targets = targets
 	}
 }
 
-// target is what the labels of a target come to; nil if they say that it is none.
-func (j *Job) target(g *targetgroup.Group, own model.LabelSet) *target {
-	b := labels.NewBuilder(labels.EmptyLabels())
+// newTarget is what the labels of a target come to; nil if they say that it is none.
+func (j *Job) newTarget(group *targetgroup.Group, ownLabels model.LabelSet) *target {
+	builder := labels.NewBuilder(labels.EmptyLabels())
 	for name, value := range map[string]string{"job": j.Name, "__scheme__": cmp.Or(j.Scheme, "http"), "__trace_path__": cmp.Or(j.Path, "/debug/pprof")} {
-		b.Set(name, value)
+		builder.Set(name, value)
 	}
-	for _, set := range []model.LabelSet{g.Labels, own} {
+	for _, set := range []model.LabelSet{group.Labels, ownLabels} {
 		for name, value := range set {
-			b.Set(string(name), string(value))
+			builder.Set(string(name), string(value))
 		}
 	}
-	if !relabel.ProcessBuilder(b, j.Relabel...) {
+	if !relabel.ProcessBuilder(builder, j.Relabel...) {
 		return nil
 	}
-	u := &url.URL{Scheme: b.Get("__scheme__"), Host: b.Get("__address__"), Path: b.Get("__trace_path__")}
-	if _, _, err := record.ParseEndpoint(u.String()); err != nil || strings.ContainsAny(u.Host, "/?#@\\") {
+	address := &url.URL{Scheme: builder.Get("__scheme__"), Host: builder.Get("__address__"), Path: builder.Get("__trace_path__")}
+	if _, _, err := record.ParseEndpoint(address.String()); err != nil || strings.ContainsAny(address.Host, "/?#@\\") {
 		return nil
 	}
-	first := func(names ...string) (out string) {
+	firstLabel := func(names ...string) (out string) {
 		for _, name := range names {
-			out = cmp.Or(out, rows.CleanText(b.Get(name), maxLabel))
+			out = cmp.Or(out, rows.CleanText(builder.Get(name), maxLabelBytes))
 		}
 		return out
 	}
-	return &target{job: j, url: u, labels: rows.Labels{
-		Service:     first("service", "__meta_kubernetes_pod_label_app_kubernetes_io_name", "job"),
-		Version:     first("version", "__meta_kubernetes_pod_label_app_kubernetes_io_version"),
-		Environment: first("environment"),
-		Pod:         first("pod", "__meta_kubernetes_pod_name", "instance", "__address__"),
-		Node:        first("node", "__meta_kubernetes_pod_node_name"),
+	return &target{job: j, url: address, labels: rows.Labels{
+		Service:     firstLabel("service", "__meta_kubernetes_pod_label_app_kubernetes_io_name", "job"),
+		Version:     firstLabel("version", "__meta_kubernetes_pod_label_app_kubernetes_io_version"),
+		Environment: firstLabel("environment"),
+		Pod:         firstLabel("pod", "__meta_kubernetes_pod_name", "instance", "__address__"),
+		Node:        firstLabel("node", "__meta_kubernetes_pod_node_name"),
 	}}
 }
 
-// interval is how far rounds of so many pods lie apart at least, for the budget to hold.
-func (s *Scraper) interval(pods int) time.Duration {
-	return time.Duration(float64(time.Hour) * float64(pods) * float64(s.Length) / float64(s.Budget))
+// roundInterval is how far rounds of so many pods lie apart at least, for the budget to hold.
+func (s *Scraper) roundInterval(pods int) time.Duration {
+	return time.Duration(float64(time.Hour) * float64(pods) * float64(s.TraceLength) / float64(s.HourlyBudget))
 }
 
-// round returns the pods of a service that are to be traced now: those that were not for longest.
-func (s *Scraper) round(one *service, now time.Time) []*target {
-	if one.busy || now.Before(one.next) || len(one.targets) == 0 {
+// startRound returns the pods of a service that are to be traced now: those that were not for longest.
+func (s *Scraper) startRound(svc *service, now time.Time) []*target {
+	if svc.inRound || now.Before(svc.nextRound) || len(svc.targets) == 0 {
 		return nil
 	}
-	list := slices.Collect(maps.Values(one.targets))
-	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	slices.SortStableFunc(list, func(a, b *target) int { return a.last.Compare(b.last) })
-	list = list[:max(1, int(s.Share*float64(len(list))))]
-	for _, t := range list {
-		t.last = now
+	pods := slices.Collect(maps.Values(svc.targets))
+	rand.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
+	slices.SortStableFunc(pods, func(a, b *target) int { return a.lastTraced.Compare(b.lastTraced) })
+	pods = pods[:max(1, int(s.PodShare*float64(len(pods))))]
+	for _, t := range pods {
+		t.lastTraced = now
 	}
-	least := s.interval(len(list))
-	one.busy, one.next = true, now.Add(least+rand.N(least/2)) // services, and fleets, must not fall into step
-	return list
+	minWait := s.roundInterval(len(pods))
+	svc.inRound, svc.nextRound = true, now.Add(minWait+rand.N(minWait/2)) // services, and fleets, must not fall into step
+	return pods
 }
 
-// record takes a trace of a target.
-func (s *Scraper) record(ctx context.Context, t *target) {
+// recordTarget takes a trace of a target.
+func (s *Scraper) recordTarget(ctx context.Context, t *target) {
 	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
+	case s.traceSlots <- struct{}{}:
+		defer func() { <-s.traceSlots }()
 	case <-ctx.Done():
 		return
 	}
-	outcome, err := s.take(ctx, t)
+	outcome, err := s.traceAndAccept(ctx, t)
 	if ctx.Err() != nil {
 		return
 	}
@@ -253,8 +253,8 @@ func (s *Scraper) record(ctx context.Context, t *target) {
 	}
 }
 
-func (s *Scraper) take(ctx context.Context, t *target) (outcome string, err error) {
-	opt, err := t.job.options(t.url.Scheme)
+func (s *Scraper) traceAndAccept(ctx context.Context, t *target) (outcome string, err error) {
+	opt, err := t.job.recordOptions(t.url.Scheme)
 	if err != nil {
 		return "failed", err
 	}
@@ -263,36 +263,36 @@ func (s *Scraper) take(ctx context.Context, t *target) (outcome string, err erro
 		return "failed", err
 	}
 	defer os.RemoveAll(dir)
-	own := net.JoinHostPort(t.url.Hostname(), cmp.Or(t.url.Port(), map[string]string{"http": "80", "https": "443"}[t.url.Scheme]))
+	targetAddress := net.JoinHostPort(t.url.Hostname(), cmp.Or(t.url.Port(), map[string]string{"http": "80", "https": "443"}[t.url.Scheme]))
 	var refused atomic.Bool
 	opt.Dial = func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		if !strings.EqualFold(address, own) { // it redirects: what this machine reaches is not the target's to choose
-			err = fmt.Errorf("redirect to %s: %w", address, errElsewhere)
+		if !strings.EqualFold(address, targetAddress) { // it redirects: what this machine reaches is not the target's to choose
+			err = fmt.Errorf("redirect to %s: %w", address, errRedirected)
 		} else {
-			c, err = s.Allowed.Dialer().DialContext(ctx, network, address)
+			c, err = s.AllowedRanges.Dialer().DialContext(ctx, network, address)
 		}
-		if errors.Is(err, errElsewhere) || errors.Is(err, outgoing.ErrRefused) {
+		if errors.Is(err, errRedirected) || errors.Is(err, outgoing.ErrRefused) {
 			refused.Store(true)
 			err = &record.Error{Kind: record.Forbidden, Text: err.Error()}
 		}
 		return c, err
 	}
-	opt.Duration, opt.MaxBytes, opt.Proxy, opt.NoHost, opt.UserAgent = s.Length, maxTrace, "none", true, "whylate-fleet"
-	opt.Grace, opt.ConnectTimeout = s.grace, s.grace
+	opt.Duration, opt.MaxBytes, opt.Proxy, opt.NoHost, opt.UserAgent = s.TraceLength, maxTraceBytes, "none", true, "whylate-fleet"
+	opt.Grace, opt.ConnectTimeout = s.silenceTimeout, s.silenceTimeout
 	opt.Service = map[string]string{"service.name": t.labels.Service, "service.version": t.labels.Version, "deployment.environment.name": t.labels.Environment,
 		"k8s.pod.name": t.labels.Pod, "k8s.node.name": t.labels.Node}
 	name := filepath.Join(dir, "x"+record.BundleExt)
-	res, err := record.Save(ctx, t.url.String(), opt, name, "whylate-fleet", nil)
-	if res != nil {
-		s.Metrics.TracedSeconds.Add(res.Got.Seconds())
+	result, err := record.Save(ctx, t.url.String(), opt, name, "whylate-fleet", nil)
+	if result != nil {
+		s.Metrics.TracedSeconds.Add(result.Got.Seconds())
 	}
-	var why *record.Error
+	var recordErr *record.Error
 	switch {
 	case refused.Load():
 		return "refused", err
-	case errors.As(err, &why) && why.Kind == record.Busy:
+	case errors.As(err, &recordErr) && recordErr.Kind == record.Busy:
 		return "busy", err
-	case res == nil || !res.Usable:
+	case result == nil || !result.Usable:
 		return "failed", err
 	}
 	f, err := os.Open(name)
@@ -308,4 +308,4 @@ func (s *Scraper) take(ctx context.Context, t *target) (outcome string, err erro
 	return "taken", nil
 }
 
-var errElsewhere = errors.New("targets may not lead elsewhere")
+var errRedirected = errors.New("targets may not lead elsewhere")

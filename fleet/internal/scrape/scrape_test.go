@@ -29,7 +29,7 @@ import (
 	"github.com/whylate/whylate/fleet/internal/store"
 )
 
-func write(t *testing.T, name, text string) string {
+func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -38,10 +38,10 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// scraper scrapes what a configuration finds on loopback.
-func scraper(t *testing.T, config string) *Scraper {
+// newScraper scrapes what a configuration finds on loopback.
+func newScraper(t *testing.T, config string) *Scraper {
 	t.Helper()
-	c, err := Read(write(t, "scrape.yaml", config))
+	c, err := ReadConfig(writeFile(t, "scrape.yaml", config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,18 +54,18 @@ func scraper(t *testing.T, config string) *Scraper {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	return &Scraper{Config: c, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), Allowed: allowed, Length: time.Second, Budget: time.Hour,
+	return &Scraper{Config: c, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: metrics.New(st), AllowedRanges: allowed, TraceLength: time.Second, HourlyBudget: time.Hour,
 		Accept: func(context.Context, string, io.Reader) (string, error) {
 			t.Error("something was accepted")
 			return "", nil
-		}, slots: make(chan struct{}, atOnce), services: make(map[string]*service)}
+		}, traceSlots: make(chan struct{}, maxTraces), services: make(map[string]*service)}
 }
 
-const static = "scrape_configs: [{job_name: shop, static_configs: [{targets: ['%s']}]}]"
+const staticConfig = "scrape_configs: [{job_name: shop, static_configs: [{targets: ['%s']}]}]"
 
 // TestTargets: labels say where a recording is from, and rules which targets there are.
 func TestTargets(t *testing.T) {
-	s := scraper(t, `
+	s := newScraper(t, `
 scrape_configs:
   - job_name: pods
     trace_path: /admin/pprof
@@ -74,36 +74,36 @@ scrape_configs:
       - {source_labels: [__meta_kubernetes_pod_annotation_whylate_scrape], regex: "true", action: keep}
       - {source_labels: [__meta_kubernetes_namespace], target_label: environment}
 `)
-	pod := func(more ...string) model.LabelSet {
+	pod := func(labels ...string) model.LabelSet {
 		out := model.LabelSet{"__address__": "10.0.0.1:6060", "__meta_kubernetes_pod_annotation_whylate_scrape": "true", "__meta_kubernetes_namespace": "live",
 			"__meta_kubernetes_pod_name": "cart-1", "__meta_kubernetes_pod_node_name": "n1", "__meta_kubernetes_pod_label_app_kubernetes_io_name": "cart"}
-		for i := 0; i < len(more); i += 2 {
-			out[model.LabelName(more[i])] = model.LabelValue(more[i+1])
+		for i := 0; i < len(labels); i += 2 {
+			out[model.LabelName(labels[i])] = model.LabelValue(labels[i+1])
 		}
 		return out
 	}
 	now := time.Now()
-	s.update(map[string][]*targetgroup.Group{"pods": {{Targets: []model.LabelSet{pod(), pod("__address__", "10.0.0.2:6060", "__meta_kubernetes_pod_annotation_whylate_scrape", "no"),
+	s.updateServices(map[string][]*targetgroup.Group{"pods": {{Targets: []model.LabelSet{pod(), pod("__address__", "10.0.0.2:6060", "__meta_kubernetes_pod_annotation_whylate_scrape", "no"),
 		pod("__address__", ""), pod("__address__", "a/b"), pod("__address__", "user:secret@10.0.0.3:1"), pod("__scheme__", "file"), pod("__address__", "[::1"),
 		pod("__address__", "10.0.0.4:6060", "service", strings.Repeat("x", 1000)+"\n")}}}}, now)
 	cart := s.services["cart"]
-	if len(s.services) != 2 || cart == nil || len(cart.targets) != 1 || s.services[strings.Repeat("x", maxLabel)] == nil {
+	if len(s.services) != 2 || cart == nil || len(cart.targets) != 1 || s.services[strings.Repeat("x", maxLabelBytes)] == nil {
 		t.Fatalf("%+v", s.services)
 	}
-	one := cart.targets["http://10.0.0.1:6060/admin/pprof"]
-	if got, want := fmt.Sprint(one.labels), "{cart  live cart-1 n1}"; got != want {
+	found := cart.targets["http://10.0.0.1:6060/admin/pprof"]
+	if got, want := fmt.Sprint(found.labels), "{cart  live cart-1 n1}"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	one.last = now
-	s.update(map[string][]*targetgroup.Group{"pods": {{Targets: []model.LabelSet{pod()}}}}, now.Add(time.Hour))
-	if s.services["cart"] != cart || len(s.services) != 1 || cart.targets[one.url.String()].last != now {
+	found.lastTraced = now
+	s.updateServices(map[string][]*targetgroup.Group{"pods": {{Targets: []model.LabelSet{pod()}}}}, now.Add(time.Hour))
+	if s.services["cart"] != cart || len(s.services) != 1 || cart.targets[found.url.String()].lastTraced != now {
 		t.Error("what was known is forgotten")
 	}
 }
 
 // TestTooMany: two million targets of as many services cost no more than those that are kept.
 func TestTooMany(t *testing.T) {
-	s := scraper(t, fmt.Sprintf(static, "127.0.0.1:1"))
+	s := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1"))
 	list := make([]model.LabelSet, 2_000_000)
 	for i := range list {
 		list[i] = model.LabelSet{"__address__": model.LabelValue(fmt.Sprint("10.0.0.1:", i%50000+1)), "service": model.LabelValue(fmt.Sprint("s", i))}
@@ -112,7 +112,7 @@ func TestTooMany(t *testing.T) {
 			break
 		}
 	}
-	s.update(map[string][]*targetgroup.Group{"shop": {{Targets: list}}}, time.Now())
+	s.updateServices(map[string][]*targetgroup.Group{"shop": {{Targets: list}}}, time.Now())
 	if got := testutil.ToFloat64(s.Metrics.ScrapeAttempts.WithLabelValues("too-many")); len(s.services) != maxServices || got != float64(len(list)-maxServices) {
 		t.Errorf("%d services, %v were left out", len(s.services), got)
 	}
@@ -120,54 +120,54 @@ func TestTooMany(t *testing.T) {
 
 // TestBudget: in no hour pods are traced for longer than the budget, a round more; each has its turn, and not all at the same times.
 func TestBudget(t *testing.T) {
-	s := scraper(t, fmt.Sprintf(static, "127.0.0.1:1"))
-	s.Length, s.Budget, s.Share = 5*time.Second, 2*time.Minute, 0.02
+	s := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1"))
+	s.TraceLength, s.HourlyBudget, s.PodShare = 5*time.Second, 2*time.Minute, 0.02
 	var list []model.LabelSet
 	for i := range 200 {
 		list = append(list, model.LabelSet{"__address__": model.LabelValue(fmt.Sprint("10.0.0.1:", i+1))})
 	}
 	begin := time.Now()
-	s.update(map[string][]*targetgroup.Group{"shop": {{Targets: list}}}, begin)
-	one := s.services["shop"]
+	s.updateServices(map[string][]*targetgroup.Group{"shop": {{Targets: list}}}, begin)
+	svc := s.services["shop"]
 	var rounds []time.Time
-	turns := make(map[string]int)
+	traceCounts := make(map[string]int)
 	for now := begin; now.Before(begin.Add(24 * time.Hour)); now = now.Add(time.Second) {
-		r := s.round(one, now)
-		if r == nil {
+		pods := s.startRound(svc, now)
+		if pods == nil {
 			continue
 		}
-		if len(r) != 4 {
-			t.Fatalf("%d pods at a time", len(r))
+		if len(pods) != 4 {
+			t.Fatalf("%d pods at a time", len(pods))
 		}
-		for _, x := range r {
-			turns[x.url.Host]++
+		for _, x := range pods {
+			traceCounts[x.url.Host]++
 		}
 		rounds = append(rounds, now)
-		if s.round(one, now.Add(10*time.Hour)) != nil {
+		if s.startRound(svc, now.Add(10*time.Hour)) != nil {
 			t.Fatal("a round began within another")
 		}
-		one.busy = false
-		hour := 0
+		svc.inRound = false
+		roundsInHour := 0
 		for _, before := range rounds {
 			if now.Sub(before) < time.Hour {
-				hour++
+				roundsInHour++
 			}
 		}
-		if spent := time.Duration(hour*len(r)) * s.Length; spent > s.Budget+4*s.Length {
+		if spent := time.Duration(roundsInHour*len(pods)) * s.TraceLength; spent > s.HourlyBudget+4*s.TraceLength {
 			t.Errorf("%v within an hour", spent)
 		}
 	}
-	least, most := len(rounds), 0
-	for _, n := range turns {
-		least, most = min(least, n), max(most, n)
+	minCount, maxCount := len(rounds), 0
+	for _, n := range traceCounts {
+		minCount, maxCount = min(minCount, n), max(maxCount, n)
 	}
-	if len(turns) != 200 || most-least > 1 || len(rounds) < 24*60*2/20*6/10 {
-		t.Errorf("%d rounds; %d pods had %d to %d turns", len(rounds), len(turns), least, most)
+	if len(traceCounts) != 200 || maxCount-minCount > 1 || len(rounds) < 24*60*2/20*6/10 {
+		t.Errorf("%d rounds; %d pods had %d to %d turns", len(rounds), len(traceCounts), minCount, maxCount)
 	}
 }
 
 // service serves its profiles, as net/http/pprof does.
-func profiled(t *testing.T) *httptest.Server {
+func newProfiledServer(t *testing.T) *httptest.Server {
 	m := http.NewServeMux()
 	m.HandleFunc("/debug/pprof/", pprof.Index)
 	m.HandleFunc("/debug/pprof/trace", pprof.Trace)
@@ -177,17 +177,17 @@ func profiled(t *testing.T) *httptest.Server {
 	return s
 }
 
-// attempt takes a trace of an address, and returns what came of it.
-func (s *Scraper) attempt(t *testing.T, address string) string {
+// recordOutcome takes a trace of an address, and returns what came of it.
+func (s *Scraper) recordOutcome(t *testing.T, address string) string {
 	t.Helper()
-	s.update(map[string][]*targetgroup.Group{"shop": {{Targets: []model.LabelSet{{"__address__": model.LabelValue(strings.TrimPrefix(address, "http://")), "version": "v7"}}}}}, time.Now())
+	s.updateServices(map[string][]*targetgroup.Group{"shop": {{Targets: []model.LabelSet{{"__address__": model.LabelValue(strings.TrimPrefix(address, "http://")), "version": "v7"}}}}}, time.Now())
 	outcomes := []string{"taken", "busy", "refused", "failed", "kept-out"}
 	before := make(map[string]float64)
 	for _, o := range outcomes {
 		before[o] = testutil.ToFloat64(s.Metrics.ScrapeAttempts.WithLabelValues(o))
 	}
 	for _, to := range s.services["shop"].targets {
-		s.record(t.Context(), to)
+		s.recordTarget(t.Context(), to)
 	}
 	for _, o := range outcomes {
 		if testutil.ToFloat64(s.Metrics.ScrapeAttempts.WithLabelValues(o)) == before[o]+1 {
@@ -199,8 +199,8 @@ func (s *Scraper) attempt(t *testing.T, address string) string {
 
 // TestRecord: a service is recorded, and what it becomes is a recording with its labels; never while another trace runs.
 func TestRecord(t *testing.T) {
-	target := profiled(t)
-	s := scraper(t, fmt.Sprintf(static, "127.0.0.1:1"))
+	target := newProfiledServer(t)
+	s := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1"))
 	var body []byte
 	s.Accept = func(_ context.Context, service string, r io.Reader) (string, error) {
 		if service != "shop" {
@@ -213,13 +213,13 @@ func TestRecord(t *testing.T) {
 	if err := trace.Start(io.Discard); err != nil {
 		t.Skip("another trace of the test runs:", err)
 	}
-	got := s.attempt(t, target.URL)
+	got := s.recordOutcome(t, target.URL)
 	running := trace.IsEnabled()
 	trace.Stop()
 	if got != "busy" || !running || body != nil {
 		t.Errorf("%s, the other trace runs: %v", got, running)
 	}
-	if got := s.attempt(t, target.URL); got != "taken" {
+	if got := s.recordOutcome(t, target.URL); got != "taken" {
 		t.Fatal(got)
 	}
 	z, err := zip.NewReader(bytes.NewReader(body), int64(len(body)))
@@ -235,17 +235,17 @@ func TestRecord(t *testing.T) {
 		t.Errorf("%v %v", meta, err)
 	}
 	s.Accept = func(context.Context, string, io.Reader) (string, error) { return "", errors.New("too much") }
-	if got := s.attempt(t, target.URL); got != "kept-out" {
+	if got := s.recordOutcome(t, target.URL); got != "kept-out" {
 		t.Error(got)
 	}
 }
 
 // TestHostile: targets that mean harm cost themselves only, and lead nowhere else.
 func TestHostile(t *testing.T) {
-	var inside atomic.Int64
-	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1) }))
+	var secretRequests atomic.Int64
+	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { secretRequests.Add(1) }))
 	defer secret.Close()
-	for what, c := range map[string]struct {
+	for behaviour, c := range map[string]struct {
 		answer http.HandlerFunc
 		want   string
 	}{
@@ -279,32 +279,32 @@ func TestHostile(t *testing.T) {
 			}
 		}, "failed"},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(behaviour, func(t *testing.T) {
 			t.Parallel()
 			target := httptest.NewServer(c.answer)
 			t.Cleanup(target.Close)
-			s := scraper(t, fmt.Sprintf(static, "127.0.0.1:1"))
-			if what == "silence" || what == "drops" {
-				s.grace = 500 * time.Millisecond
+			s := newScraper(t, fmt.Sprintf(staticConfig, "127.0.0.1:1"))
+			if behaviour == "silence" || behaviour == "drops" {
+				s.silenceTimeout = 500 * time.Millisecond
 			}
-			if got := s.attempt(t, target.URL); got != c.want {
+			if got := s.recordOutcome(t, target.URL); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}
-			s.Allowed = nil
-			if got := s.attempt(t, target.URL); got != "refused" {
+			s.AllowedRanges = nil
+			if got := s.recordOutcome(t, target.URL); got != "refused" {
 				t.Errorf("%s where loopback is not listed", got)
 			}
 		})
 	}
 	t.Cleanup(func() {
-		if n := inside.Load(); n > 0 {
+		if n := secretRequests.Load(); n > 0 {
 			t.Errorf("the fleet was led inside %d times", n)
 		}
 	})
 }
 
-// TestRead: what is wrong is said at the start.
-func TestRead(t *testing.T) {
+// TestReadConfig: what is wrong is said at the start.
+func TestReadConfig(t *testing.T) {
 	job := func(rest string) string {
 		return "scrape_configs: [{job_name: x, static_configs: [{targets: [a]}]" + rest + "}]"
 	}
@@ -313,26 +313,26 @@ func TestRead(t *testing.T) {
 		job(", scheme: ftp"): "ftp", job(", metrics_path: /x"): "metrics_path", job(", authorization: {type: Digest}"): "Bearer",
 		job(", relabel_configs: [{action: x}]"): "action", job(", consul_sd_configs: []"): "consul_sd_configs", "x: [": "yaml",
 	} {
-		if _, err := Read(write(t, "f", text)); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := ReadConfig(writeFile(t, "f", text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}
 	// Credentials are those of the files at the time.
-	file := write(t, "f", job(", scheme: https, authorization: {credentials_file: token}, tls_config: {ca_file: ca}"))
-	c, err := Read(file)
+	file := writeFile(t, "f", job(", scheme: https, authorization: {credentials_file: token}, tls_config: {ca_file: ca}"))
+	c, err := ReadConfig(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Jobs[0].options("https"); err == nil {
+	if _, err := c.Jobs[0].recordOptions("https"); err == nil {
 		t.Error("no file with the token is no error")
 	}
 	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "token"), []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if opt, err := c.Jobs[0].options("https"); err != nil || opt.Token != "secret" || opt.TLS.CACert != filepath.Join(filepath.Dir(file), "ca") {
+	if opt, err := c.Jobs[0].recordOptions("https"); err != nil || opt.Token != "secret" || opt.TLS.CACert != filepath.Join(filepath.Dir(file), "ca") {
 		t.Errorf("%+v %v", opt, err)
 	}
-	if opt, err := c.Jobs[0].options("http"); err != nil || opt.TLS.CACert != "" {
+	if opt, err := c.Jobs[0].recordOptions("http"); err != nil || opt.TLS.CACert != "" {
 		t.Errorf("%+v %v", opt, err)
 	}
 }
