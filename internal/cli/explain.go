@@ -290,7 +290,7 @@ func (e *explanation) write(ctx context.Context, s *streams, again string, rep *
 			return err
 		}
 		return text.Write(w, rep, text.Options{
-			Width: columns, Color: color, Full: e.full || e.slowestGiven, Every: e.group != "", Band: e.band, Slowest: e.slowestOr(1), Command: again,
+			Width: columns, Color: color, Full: e.full || e.slowestGiven, AllGroups: e.group != "", Band: e.band, Slowest: e.slowestOr(1), Command: again,
 		})
 	})
 }

@@ -294,7 +294,7 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 
 // answer prints the reports, or puts them into the list for JSON, and compares them if there are several.
 func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []record.Outcome, answers []answer, list []recording) error {
-	var several []text.Named
+	var several []text.NamedReport
 	for i, a := range answers {
 		if a.Report == nil {
 			continue
@@ -313,7 +313,7 @@ func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			return err
 		}
 		if res := outcomes[i].Result; res != nil {
-			several = append(several, text.Named{Name: res.Host, Report: a.Report})
+			several = append(several, text.NamedReport{Name: res.Host, Report: a.Report})
 		}
 	}
 	if len(several) < 2 {

@@ -506,7 +506,7 @@ func (v *watching) showReport(app *screen.App, w *watched, columns int, colored 
 		return
 	}
 	var b bytes.Buffer
-	if err := text.Write(&b, last, text.Options{Width: columns, Color: colored, Every: true}); err != nil {
+	if err := text.Write(&b, last, text.Options{Width: columns, Color: colored, AllGroups: true}); err != nil {
 		app.Say(err.Error(), time.Now())
 		return
 	}

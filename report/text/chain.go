@@ -13,29 +13,29 @@ import (
 )
 
 // A stretch is one or several segments in a row, shown as one line.
-type stretch struct {
+type segmentRun struct {
 	start, duration int64
-	parts           int
-	seg             *report.Segment // the longest of them
+	segments        int
+	longest         *report.Segment // the longest of them
 	causes          []report.CauseName
 }
 
-// shortest is the part of a request below which a segment is not worth a line of its own.
-const shortest = 500
+// minRunFraction is the part of a request below which a segment is not worth a line of its own.
+const minRunFraction = 500
 
-// stretches joins segments in a row that have the same cause and site. If more than most remain, it keeps about half as
+// joinSegments joins segments in a row that have the same cause and site. If more than most remain, it keeps about half as
 // many of the longest, none of them shorter than least, and joins what lies between them.
-func stretches(segs []report.Segment, most int, least int64) []stretch {
-	var out []stretch
+func joinSegments(segs []report.Segment, maxRuns int, minDuration int64) []segmentRun {
+	var out []segmentRun
 	for i := range segs {
 		s := &segs[i]
-		if n := len(out); n > 0 && out[n-1].seg.Cause == s.Cause && out[n-1].seg.Kind == s.Kind && out[n-1].seg.Site.Equal(s.Site) {
+		if n := len(out); n > 0 && out[n-1].longest.Cause == s.Cause && out[n-1].longest.Kind == s.Kind && out[n-1].longest.Site.Equal(s.Site) {
 			out[n-1].duration += s.DurationNS
 			continue
 		}
-		out = append(out, stretch{s.StartNS, s.DurationNS, 1, s, []report.CauseName{s.Cause}})
+		out = append(out, segmentRun{s.StartNS, s.DurationNS, 1, s, []report.CauseName{s.Cause}})
 	}
-	if len(out) <= most {
+	if len(out) <= maxRuns {
 		return out
 	}
 	order := make([]int, len(out))
@@ -43,28 +43,28 @@ func stretches(segs []report.Segment, most int, least int64) []stretch {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(out[b].duration, out[a].duration) })
-	keep := make([]bool, len(out))
-	for _, i := range order[:(most+1)/2] {
-		keep[i] = out[i].duration >= least
+	isKept := make([]bool, len(out))
+	for _, i := range order[:(maxRuns+1)/2] {
+		isKept[i] = out[i].duration >= minDuration
 	}
-	var joined []stretch
+	var runs []segmentRun
 	for i := range out {
-		n := len(joined)
-		if keep[i] || n == 0 || i > 0 && keep[i-1] {
-			joined = append(joined, out[i])
+		n := len(runs)
+		if isKept[i] || n == 0 || i > 0 && isKept[i-1] {
+			runs = append(runs, out[i])
 			continue
 		}
-		j := &joined[n-1]
-		if out[i].duration > j.seg.DurationNS {
-			j.seg = out[i].seg
+		j := &runs[n-1]
+		if out[i].duration > j.longest.DurationNS {
+			j.longest = out[i].longest
 		}
 		j.duration += out[i].duration
-		j.parts++
-		if !slices.Contains(j.causes, out[i].seg.Cause) {
-			j.causes = append(j.causes, out[i].seg.Cause)
+		j.segments++
+		if !slices.Contains(j.causes, out[i].longest.Cause) {
+			j.causes = append(j.causes, out[i].longest.Cause)
 		}
 	}
-	return joined
+	return runs
 }
 
 // chain shows a request as its segments on one scale.
@@ -75,7 +75,7 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 	p.line(span{dim, "  slow request of "}, span{bold, words.Duration(r.LatencyNS)},
 		span{dim, " at " + words.Duration(r.StartNS) + " on goroutine " + strconv.FormatUint(r.Goroutine, 10)})
 	p.ids(r)
-	list := stretches(r.Segments, maxSegments, r.LatencyNS/shortest)
+	list := joinSegments(r.Segments, maxSegments, r.LatencyNS/minRunFraction)
 	barWidth := 14
 	switch {
 	case p.width >= 116:
@@ -91,24 +91,24 @@ func (p *page) chain(g *report.Group, r *report.Request) {
 	}
 	for i := range list {
 		s := &list[i]
-		spans := []span{{dim, "  +" + termtext.PadLeft(u.Format(s.start-r.StartNS), startWidth) + " "}, {plain, bar(s, r, barWidth)}, right(plain, u.Format(s.duration), durWidth+1), {plain, "  "}}
-		spans[1].style = names.CauseStyle(s.seg.Cause)
-		if s.parts > 1 {
+		spans := []span{{dim, "  +" + termtext.PadLeft(u.Format(s.start-r.StartNS), startWidth) + " "}, {plain, bar(s, r, barWidth)}, padLeft(plain, u.Format(s.duration), durWidth+1), {plain, "  "}}
+		spans[1].style = names.CauseStyle(s.longest.Cause)
+		if s.segments > 1 {
 			spans[1].style = dim
-			spans = append(spans, span{dim, termtext.Head(strconv.Itoa(s.parts)+" short segments: "+words.List(s.causes), p.width-widthOf(spans))})
+			spans = append(spans, span{dim, termtext.Head(strconv.Itoa(s.segments)+" short segments: "+words.List(s.causes), p.width-widthOf(spans))})
 			p.line(spans...)
 			continue
 		}
-		spans = append(spans, left(names.CauseStyle(s.seg.Cause), causeName(s.seg.Cause), causeColumn-1))
-		if s.seg.Kind != "" {
-			spans = append(spans, span{plain, termtext.Head(s.seg.Kind, 20) + " "})
+		spans = append(spans, padRight(names.CauseStyle(s.longest.Cause), causeName(s.longest.Cause), causeColumn-1))
+		if s.longest.Kind != "" {
+			spans = append(spans, span{plain, termtext.Head(s.longest.Kind, 20) + " "})
 		}
 		on := ""
-		if s.seg.Goroutine != 0 && s.seg.Goroutine != r.Goroutine && p.width >= 96 {
-			on = "g" + strconv.FormatUint(s.seg.Goroutine, 10) + " "
+		if s.longest.Goroutine != 0 && s.longest.Goroutine != r.Goroutine && p.width >= 96 {
+			on = "g" + strconv.FormatUint(s.longest.Goroutine, 10) + " "
 		}
 		spans = append(spans, span{dim, on})
-		p.line(append(spans, place(s.seg.Site, p.width-widthOf(spans))...)...)
+		p.line(append(spans, siteSpans(s.longest.Site, p.width-widthOf(spans))...)...)
 	}
 }
 
@@ -129,14 +129,14 @@ func (p *page) ids(r *report.Request) {
 }
 
 // bar draws where in a request a stretch lies.
-func bar(s *stretch, r *report.Request, width int) string {
+func bar(run *segmentRun, r *report.Request, width int) string {
 	if r.LatencyNS <= 0 {
 		return strings.Repeat(" ", width)
 	}
-	at := func(ns int64) int {
+	column := func(ns int64) int {
 		return min(max(int(float64(ns)/float64(r.LatencyNS)*float64(width)+0.5), 0), width)
 	}
-	from, to := at(s.start-r.StartNS), at(s.start-r.StartNS+s.duration)
+	from, to := column(run.start-r.StartNS), column(run.start-r.StartNS+run.duration)
 	if from == to {
 		from = min(from, width-1)
 		return strings.Repeat(" ", from) + "▏" + strings.Repeat(" ", width-1-from)

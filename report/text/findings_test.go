@@ -20,7 +20,7 @@ func TestAssumed(t *testing.T) {
 		"sleep@main.f=5ms, sleep@main.g=50%":                               "with sleep@main.f=5ms, sleep@main.g=50%",
 		"main.f=50%":                                                       "with main.f=50%",
 	} {
-		if got := assumed(change); got != want {
+		if got := describeChange(change); got != want {
 			t.Errorf("%s: %q, want %q", change, got, want)
 		}
 	}
@@ -35,7 +35,7 @@ func TestInShort(t *testing.T) {
 		"requests wait while another goroutine syncs to disk in syscall.Fdatasync at fileutil.Fdatasync (sync_linux.go:33), called from wal.(*WAL).sync (wal.go:881)":                                   "requests wait while another goroutine syncs to disk in syscall.Fdatasync at fileutil.Fdatasync, called from wal.(*WAL).sync (wal.go:881)",
 		"requests wait for a peer's answer at proto.(*Reader).PeekReplyType (reader.go:95), called from main.(*catalog).product (main.go:27), which the service itself calls repeatedly while it waits": "requests wait for a peer's answer at proto.(*Reader).PeekReplyType, called from main.(*catalog).product (main.go:27), which the service itself calls repeatedly while it waits",
 	} {
-		if got := inShort(title); got != want {
+		if got := shortenTitle(title); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -43,18 +43,18 @@ func TestInShort(t *testing.T) {
 
 // TestMoved: what a change does not touch stays, and no digit is feigned for it.
 func TestMoved(t *testing.T) {
-	was := int64(8_900_000)
+	before := int64(8_900_000)
 	for _, c := range []struct {
-		was  *int64
-		e    report.Estimate
-		want string
+		before *int64
+		e      report.Estimate
+		want   string
 	}{
-		{&was, report.Estimate{Est: 8_890_000, Low: 8_890_000, High: 8_890_000}, "stays 8.90ms"},
-		{&was, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "8.90ms → 4.00ms"},
-		{&was, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "8.90ms → 8.9ms (5ms to 8.9ms)"},
+		{&before, report.Estimate{Est: 8_890_000, Low: 8_890_000, High: 8_890_000}, "stays 8.90ms"},
+		{&before, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "8.90ms → 4.00ms"},
+		{&before, report.Estimate{Est: 8_890_000, Low: 5_000_000, High: 8_900_000}, "8.90ms → 8.9ms (5ms to 8.9ms)"},
 		{nil, report.Estimate{Est: 4_000_000, Low: 4_000_000, High: 4_000_000}, "4.00ms"},
 	} {
-		if got := moved(c.was, c.e, estimate).text; got != c.want {
+		if got := latencyChange(c.before, c.e, estimate).text; got != c.want {
 			t.Errorf("%+v: %q, want %q", c.e, got, c.want)
 		}
 	}

@@ -15,54 +15,54 @@ import (
 
 // A row is a cause at a site, over all ways that lead to it.
 type row struct {
-	cause  report.CauseName
-	kind   string
-	site   *report.Site
-	pipe   bool           // it is a pipe, terminal or device that the poller watches, no peer
-	near   bool           // the site is only inferred from the events around
-	routes []report.Route // ways that lead to it, in the band that rows are sorted by, else in the first one that has it
-	own    bool           // the routes are those of the band that rows are sorted by
-	ran    []report.Share
-	share  float64 // in the band that rows are sorted by
-	total  int64   // in the same
-	bands  []float64
+	cause             report.CauseName
+	kind              string
+	site              *report.Site
+	isPipe            bool           // it is a pipe, terminal or device that the poller watches, no peer
+	inferred          bool           // the site is only inferred from the events around
+	routes            []report.Route // ways that lead to it, in the band that rows are sorted by, else in the first one that has it
+	hasSortBandRoutes bool           // the routes are those of the band that rows are sorted by
+	running           []report.Share
+	share             float64 // in the band that rows are sorted by
+	totalNS           int64   // in the same
+	bands             []float64
 }
 
 // addRoutes adds the ways of a cause to the row's.
 func (r *row) addRoutes(c *report.Cause) {
-	for _, add := range c.AllRoutes() {
-		at := slices.IndexFunc(r.routes, func(have report.Route) bool { return slices.EqualFunc(have.Via, add.Via, sameVia) })
-		if at < 0 {
-			r.routes = append(r.routes, add)
+	for _, added := range c.AllRoutes() {
+		index := slices.IndexFunc(r.routes, func(route report.Route) bool { return slices.EqualFunc(route.Via, added.Via, sameVia) })
+		if index < 0 {
+			r.routes = append(r.routes, added)
 		} else {
-			r.routes[at].TotalNS += add.TotalNS
+			r.routes[index].TotalNS += added.TotalNS
 		}
 	}
-	if r.ran == nil {
-		r.ran = c.RanMeanwhile
+	if r.running == nil {
+		r.running = c.RanMeanwhile
 	}
 }
 
 func sameVia(a, b report.Via) bool { return a.Equal(&b) }
 
-// way returns the way over other waits that the most time came by, its part of all, and how many such ways there are.
-func (r *row) way() (via []report.Via, part float64, ways int) {
-	var all, most int64
+// largestChain returns the way over other waits that the most time came by, its part of all, and how many such ways there are.
+func (r *row) largestChain() (via []report.Via, fraction float64, chains int) {
+	var all, largest int64
 	for i := range r.routes {
 		route := &r.routes[i]
 		all += route.TotalNS
 		if len(route.Via) == 0 {
 			continue
 		}
-		ways++
-		if route.TotalNS > most || via == nil {
-			via, most = route.Via, route.TotalNS
+		chains++
+		if route.TotalNS > largest || via == nil {
+			via, largest = route.Via, route.TotalNS
 		}
 	}
 	if all > 0 {
-		part = float64(most) / float64(all)
+		fraction = float64(largest) / float64(all)
 	}
-	return via, part, ways
+	return via, fraction, chains
 }
 
 type rowKey struct {
@@ -71,35 +71,35 @@ type rowKey struct {
 	site  report.SiteKey
 }
 
-// merge returns the causes of a group's bands as rows, largest share in the band by first. Shares of all bands stand in
+// rowsOf returns the causes of a group's bands as rows, largest share in the band by first. Shares of all bands stand in
 // the row's bands, in the group's order.
-func merge(g *report.Group, by *report.Band) []row {
+func rowsOf(g *report.Group, sortBand *report.Band) []row {
 	index := map[rowKey]int{}
 	var rows []row
 	for i := range g.Bands {
 		b := &g.Bands[i]
-		sorting := b.Band == by.Band
+		sorting := b.Band == sortBand.Band
 		for j := range b.Causes {
 			c := &b.Causes[j]
 			key := rowKey{cause: c.Cause, kind: c.Kind, site: c.Site.Key()}
-			at, ok := index[key]
+			rowIndex, ok := index[key]
 			if !ok {
-				at = len(rows)
-				index[key] = at
-				rows = append(rows, row{cause: c.Cause, kind: c.Kind, site: c.Site, near: c.SiteFrom == "bracket", pipe: strings.HasPrefix(c.Call, "os.(*File)."), bands: make([]float64, len(g.Bands))})
+				rowIndex = len(rows)
+				index[key] = rowIndex
+				rows = append(rows, row{cause: c.Cause, kind: c.Kind, site: c.Site, inferred: c.SiteFrom == "bracket", isPipe: strings.HasPrefix(c.Call, "os.(*File)."), bands: make([]float64, len(g.Bands))})
 			}
-			r := &rows[at]
+			r := &rows[rowIndex]
 			r.bands[i] += c.Share
 			if sorting {
 				r.share += c.Share
-				r.total += c.TotalNS
+				r.totalNS += c.TotalNS
 			}
 			switch {
-			case sorting && !r.own:
+			case sorting && !r.hasSortBandRoutes:
 				// Ways of other bands stand in only where the sorting band has words.None.
-				r.routes, r.ran, r.own = nil, nil, true
+				r.routes, r.running, r.hasSortBandRoutes = nil, nil, true
 				r.addRoutes(c)
-			case sorting || !r.own && len(r.routes) == 0:
+			case sorting || !r.hasSortBandRoutes && len(r.routes) == 0:
 				r.addRoutes(c)
 			}
 		}
@@ -121,10 +121,10 @@ func merge(g *report.Group, by *report.Band) []row {
 func (p *page) groups() {
 	var rest []*report.Group
 	shown := 0
-	for i := range p.r.Groups {
-		g := &p.r.Groups[i]
+	for i := range p.report.Groups {
+		g := &p.report.Groups[i]
 		switch {
-		case p.opts.Every || shown == 0:
+		case p.opts.AllGroups || shown == 0:
 			p.group(g, true)
 		case shown <= maxShort && g.Count > 0:
 			p.group(g, false)
@@ -134,7 +134,7 @@ func (p *page) groups() {
 		}
 		shown++
 	}
-	p.also(rest)
+	p.groupTable(rest)
 	p.leftOut()
 }
 
@@ -143,10 +143,10 @@ const maxNamed = 3
 
 // leftOut says which work that was found is no group.
 func (p *page) leftOut() {
-	for _, why := range report.LeftOutReasons() {
+	for _, reason := range report.LeftOutReasons() {
 		var list []report.LeftOut
-		for _, l := range p.r.Input.LeftOut {
-			if l.Reason == why {
+		for _, l := range p.report.Input.LeftOut {
+			if l.Reason == reason {
 				list = append(list, l)
 			}
 		}
@@ -155,17 +155,17 @@ func (p *page) leftOut() {
 		}
 		var names []string
 		for _, l := range list[:min(len(list), maxNamed)] {
-			what := l.Kind.RequestNoun() + "s"
+			noun := l.Kind.RequestNoun() + "s"
 			if l.Kind == report.KindRegion {
-				what = "regions" // of a library: no requests
+				noun = "regions" // of a library: no requests
 			}
-			names = append(names, termtext.Middle(words.FuncName(l.Name), p.width/2)+" ("+words.Number(int64(l.Count))+" "+what+")")
+			names = append(names, termtext.Middle(words.FuncName(l.Name), p.width/2)+" ("+words.Number(int64(l.Count))+" "+noun+")")
 		}
 		if len(list) > maxNamed {
 			names = append(names, words.Count(len(list)-maxNamed, "other", "others"))
 		}
 		head, text := "besides", ": done for requests, whose latency includes it"
-		if why == report.LeftOutLibrary {
+		if reason == report.LeftOutLibrary {
 			head, text = "left out", ": a library's own work, without code of the service"
 		}
 		p.line()
@@ -240,7 +240,7 @@ func (p *page) latency(g *report.Group) {
 		p.quantiles("ready to run", list)
 	}
 	if g.Peer != nil {
-		p.paragraph(left(dim, "  its peer", 16), 16, span{plain, names.PeerIs(g.Peer)})
+		p.paragraph(padRight(dim, "  its peer", 16), 16, span{plain, names.PeerIs(g.Peer)})
 	}
 }
 
@@ -252,7 +252,7 @@ type quantile struct {
 
 // quantiles shows as many points of a distribution as fit into a line.
 func (p *page) quantiles(label string, list []quantile) {
-	spans := []span{left(dim, "  "+label, 16)}
+	spans := []span{padRight(dim, "  "+label, 16)}
 	for _, q := range list {
 		if q.value == nil {
 			continue
@@ -303,7 +303,7 @@ const causeColumn = 12
 
 // causes shows a group's causes by band.
 func (p *page) causes(g *report.Group, full bool) {
-	by := g.Tail()
+	tail := g.Tail()
 	cols := p.columns(g)
 	room := p.width - 2 - causeColumn
 	for i := range cols {
@@ -312,17 +312,17 @@ func (p *page) causes(g *report.Group, full bool) {
 		}
 		room -= cols[i].width
 	}
-	head := []span{left(dim, "  share of time in", 2+causeColumn+room)}
+	head := []span{padRight(dim, "  share of time in", 2+causeColumn+room)}
 	for _, c := range cols {
-		head = append(head, right(dim, c.head, c.width))
+		head = append(head, padLeft(dim, c.head, c.width))
 	}
 	p.line(head...)
 	if full {
-		counts := []span{left(dim, "  requests", 2+causeColumn+room)}
-		means := []span{left(dim, "  mean latency", 2+causeColumn+room)}
+		counts := []span{padRight(dim, "  requests", 2+causeColumn+room)}
+		means := []span{padRight(dim, "  mean latency", 2+causeColumn+room)}
 		for _, c := range cols {
-			counts = append(counts, right(dim, words.ShortNumber(c.band.Count), c.width))
-			means = append(means, right(dim, bandMean(c.band), c.width))
+			counts = append(counts, padLeft(dim, words.ShortNumber(c.band.Count), c.width))
+			means = append(means, padLeft(dim, bandMean(c.band), c.width))
 		}
 		p.line(counts...)
 		p.line(means...)
@@ -333,8 +333,8 @@ func (p *page) causes(g *report.Group, full bool) {
 	}
 	rest := row{bands: make([]float64, len(g.Bands))}
 	hidden := map[report.CauseName]float64{}
-	rows := merge(g, by)
-	for i, show := range choose(rows, limit) {
+	rows := rowsOf(g, tail)
+	for i, show := range chooseRows(rows, limit) {
 		if show {
 			p.row(&rows[i], cols, room)
 			continue
@@ -345,9 +345,9 @@ func (p *page) causes(g *report.Group, full bool) {
 		hidden[rows[i].cause] += rows[i].share
 	}
 	if slices.ContainsFunc(cols, func(c column) bool { return rest.bands[c.index] > 0 }) {
-		spans := []span{{plain, "  "}, left(dim, "other", causeColumn), left(dim, termtext.Head(sharesText(hidden), room-1), room)}
+		spans := []span{{plain, "  "}, padRight(dim, "other", causeColumn), padRight(dim, termtext.Head(sharesText(hidden), room-1), room)}
 		for _, c := range cols {
-			spans = append(spans, right(dim, words.Percent(rest.bands[c.index]), c.width))
+			spans = append(spans, padLeft(dim, words.Percent(rest.bands[c.index]), c.width))
 		}
 		p.line(spans...)
 	}
@@ -367,9 +367,9 @@ func sharesText(shares map[report.CauseName]float64) string {
 	return strings.Join(parts, ", ")
 }
 
-// choose picks the rows worth a line: no more than limit, those with the largest share in the slow band or in all, and
+// chooseRows picks the rows worth a line: no more than limit, those with the largest share in the slow band or in all, and
 // none below a hundredth in both, but at least one.
-func choose(rows []row, limit int) []bool {
+func chooseRows(rows []row, limit int) []bool {
 	weight := func(r *row) float64 {
 		if r.cause == report.CauseOther {
 			return 0
@@ -392,78 +392,78 @@ func choose(rows []row, limit int) []bool {
 }
 
 func (p *page) row(r *row, cols []column, room int) {
-	spans := []span{{plain, "  "}, left(names.CauseStyle(r.cause), causeName(r.cause), causeColumn)}
+	spans := []span{{plain, "  "}, padRight(names.CauseStyle(r.cause), causeName(r.cause), causeColumn)}
 	spans = append(spans, padTo(p.rowPlace(r, room), room)...)
 	for i, c := range cols {
 		st := plain
 		if i == len(cols)-1 {
-			st = heat(r.bands[c.index], false)
+			st = shareStyle(r.bands[c.index], false)
 		}
-		spans = append(spans, right(st, words.Percent(r.bands[c.index]), c.width))
+		spans = append(spans, padLeft(st, words.Percent(r.bands[c.index]), c.width))
 	}
 	p.line(spans...)
-	p.underRow(r)
+	p.rowDetails(r)
 }
 
 // rowPlace is the site of a row.
 func (p *page) rowPlace(r *row, room int) []span {
-	var at []span
-	if r.near && r.site != nil {
-		at = append(at, span{dim, "inferred "})
+	var spans []span
+	if r.inferred && r.site != nil {
+		spans = append(spans, span{dim, "inferred "})
 	}
 	if r.kind != "" {
-		at = append(at, span{plain, termtext.Head(r.kind, max(room/2, 12)) + " "})
+		spans = append(spans, span{plain, termtext.Head(r.kind, max(room/2, 12)) + " "})
 	}
 	if r.site == nil && r.kind == "" && r.cause != report.CauseOther {
-		return append(at, span{dim, "no place known"})
+		return append(spans, span{dim, "no place known"})
 	}
-	return append(at, place(r.site, room-widthOf(at)-1)...)
+	return append(spans, siteSpans(r.site, room-widthOf(spans)-1)...)
 }
 
-// leastPart is the part of a cause below which the ways to it are not worth a line.
-const leastPart = 0.03
+// minChainFraction is the part of a cause below which the ways to it are not worth a line.
+const minChainFraction = 0.03
 
-// underRow shows the waits that lead to a cause, and what ran meanwhile.
-func (p *page) underRow(r *row) {
-	via, part, ways := r.way()
-	ran := r.ran
+// rowDetails shows the waits that lead to a cause, and what ran meanwhile.
+func (p *page) rowDetails(r *row) {
+	via, fraction, chains := r.largestChain()
+	running := r.running
 	indent := strings.Repeat(" ", 2+causeColumn)
-	shown := len(via) == 1 && ways == 1 && part >= 0.995 && r.site.WaitedAt(&via[0]) // as the way
-	if at := calledFrom(r.site, p.width-len(indent)); at != nil && !shown {
-		p.line(append([]span{{plain, indent}}, at...)...)
+	shown := len(via) == 1 && chains == 1 && fraction >= 0.995 && r.site.WaitedAt(&via[0]) // as the way
+	if callerPlace := callerSpans(r.site, p.width-len(indent)); callerPlace != nil && !shown {
+		p.line(append([]span{{plain, indent}}, callerPlace...)...)
 	}
-	if len(via) > 0 && part >= leastPart {
-		lead, others := "via ", ""
-		if part < 0.995 {
-			lead = words.Percent(part) + " via "
+	if len(via) > 0 && fraction >= minChainFraction {
+		lead, moreChains := "via ", ""
+		if fraction < 0.995 {
+			lead = words.Percent(fraction) + " via "
 		}
-		if ways > 1 {
-			others = ", " + words.Count(ways-1, "more way", "more ways")
+		if chains > 1 {
+			moreChains = ", " + words.Count(chains-1, "more way", "more ways")
 		}
-		spans := append([]span{{plain, indent}, {dim, lead}}, p.chainOfWaits(via, p.width-len(indent)-len(lead)-len(others))...)
-		spans = append(spans, span{dim, others})
+		spans := append([]span{{plain, indent}, {dim, lead}}, p.chainOfWaits(via, p.width-len(indent)-len(lead)-len(moreChains))...)
+		spans = append(spans, span{dim, moreChains})
 		p.line(spans...)
 	}
-	if len(ran) > 0 {
+	if len(running) > 0 {
 		spans := []span{{plain, indent}, {dim, "while "}}
 		used := widthOf(spans)
-		for i := range ran[:min(len(ran), 3)] {
-			s := &ran[i]
+		for i := range running[:min(len(running), 3)] {
+			s := &running[i]
 			if i > 0 && s.Share < 0.05 {
 				break
 			}
-			at := place(s.Site, 44)
-			if at == nil {
-				at = []span{{dim, "others"}}
+			place := siteSpans(s.Site, 44)
+			if place == nil {
+				place = []span{{dim, "others"}}
 			}
-			at = append(at, span{plain, " " + words.Percent(s.Share)})
+			place = append(place, span{plain, " " + words.Percent(s.Share)})
 			if i > 0 {
-				at = append([]span{{plain, ", "}}, at...)
+				place = append([]span{{plain, ", "}}, place...)
 			}
-			if used+widthOf(at) > p.width {
+			if used+widthOf(place) > p.width {
 				break
 			}
-			spans, used = append(spans, at...), used+widthOf(at)
+			spans, used = append(spans, place...), used+widthOf(place)
 		}
 		if used > len(indent)+6 {
 			p.line(spans...)
@@ -471,13 +471,13 @@ func (p *page) underRow(r *row) {
 	}
 }
 
-// mostHops is how many waits of a chain are shown: the first ones lead from the request, the last one ends at the cause.
-const mostHops = 3
+// maxHops is how many waits of a chain are shown: the first ones lead from the request, the last one ends at the cause.
+const maxHops = 3
 
 // chainOfWaits writes waits, outermost first, in at most max columns: with names as long as fit, and where even the
 // shortest do not fit, with fewer waits.
 func (p *page) chainOfWaits(via []report.Via, max int) []span {
-	for hops := min(len(via), mostHops); ; hops-- {
+	for hops := min(len(via), maxHops); ; hops-- {
 		for room := max; room >= 24 || hops == 1; room -= 3 {
 			out := waits(via, hops, room)
 			if widthOf(out) <= max || room < 12 {
@@ -503,7 +503,7 @@ func waits(via []report.Via, hops, room int) []span {
 			}
 		}
 		out = append(out, span{dim, termtext.Head(h.Wait, 12)})
-		for j, s := range place(h.Site, room-termtext.Width(string(h.Wait))) {
+		for j, s := range siteSpans(h.Site, room-termtext.Width(string(h.Wait))) {
 			if j == 0 {
 				s.text = " " + s.text
 			}
@@ -524,47 +524,47 @@ func (p *page) band(g *report.Group) {
 		return
 	}
 	p.paragraph(span{}, 2, span{dim, verdict.BandText(b.Band) + " " + verdict.LatencyRange(g, b) + ": " + words.Count(b.Count, "request", "requests") + ", mean " + bandMean(b)})
-	const share, each, touched = 7, 9, 10
+	const share, perRequest, touched = 7, 9, 10
 	var largest int64
 	for i := range b.Causes {
 		largest = max(largest, b.Causes[i].TotalNS/int64(b.Count))
 	}
 	u := words.UnitFor(largest)
-	room := p.width - 2 - causeColumn - share - each - touched
-	p.line(left(dim, "  cause", 2+causeColumn), left(dim, "where", room), right(dim, "share", share), right(dim, "each", each), right(dim, "requests", touched))
+	room := p.width - 2 - causeColumn - share - perRequest - touched
+	p.line(padRight(dim, "  cause", 2+causeColumn), padRight(dim, "where", room), padLeft(dim, "share", share), padLeft(dim, "each", perRequest), padLeft(dim, "requests", touched))
 	for i := range b.Causes {
 		c := &b.Causes[i]
 		if i == bandRows {
 			p.line(span{dim, "  and " + words.Count(len(b.Causes)-i, "more cause", "more causes") + " in the JSON"})
 			break
 		}
-		r := row{cause: c.Cause, kind: c.Kind, site: c.Site, near: c.SiteFrom == "bracket"}
+		r := row{cause: c.Cause, kind: c.Kind, site: c.Site, inferred: c.SiteFrom == "bracket"}
 		r.addRoutes(c)
-		spans := []span{{plain, "  "}, left(names.CauseStyle(c.Cause), causeName(c.Cause), causeColumn)}
+		spans := []span{{plain, "  "}, padRight(names.CauseStyle(c.Cause), causeName(c.Cause), causeColumn)}
 		spans = append(spans, padTo(p.rowPlace(&r, room), room)...)
-		p.line(append(spans, right(heat(c.Share, false), words.Percent(c.Share), share), right(plain, u.Format(c.TotalNS/int64(b.Count)), each),
-			right(plain, words.ShortNumber(c.Requests), touched))...)
-		p.underRow(&r)
+		p.line(append(spans, padLeft(shareStyle(c.Share, false), words.Percent(c.Share), share), padLeft(plain, u.Format(c.TotalNS/int64(b.Count)), perRequest),
+			padLeft(plain, words.ShortNumber(c.Requests), touched))...)
+		p.rowDetails(&r)
 	}
 }
 
-// also shows groups in a line each.
-func (p *page) also(groups []*report.Group) {
+// groupTable shows groups in a line each.
+func (p *page) groupTable(groups []*report.Group) {
 	if len(groups) == 0 {
 		return
 	}
 	nameWidth := 12
-	for _, g := range groups[:min(len(groups), maxAlso)] {
+	for _, g := range groups[:min(len(groups), maxTableGroups)] {
 		nameWidth = max(nameWidth, termtext.Width(names.GroupName(g, p.width/3)))
 	}
 	p.line()
-	p.line(left(dim, "also", nameWidth), right(dim, "requests", 10), right(dim, "p50", 8), right(dim, "p99", 8), right(dim, "max", 8), span{dim, "  most of the slowest"})
+	p.line(padRight(dim, "also", nameWidth), padLeft(dim, "requests", 10), padLeft(dim, "p50", 8), padLeft(dim, "p99", 8), padLeft(dim, "max", 8), span{dim, "  most of the slowest"})
 	for i, g := range groups {
-		if i == maxAlso {
+		if i == maxTableGroups {
 			p.line(span{dim, "and " + words.Count(len(groups)-i, "more group", "more groups") + " in the JSON"})
 			break
 		}
-		p.line(append([]span{left(plain, names.GroupName(g, p.width/3), nameWidth)}, p.inALine(g, nameWidth)...)...)
+		p.line(append([]span{padRight(plain, names.GroupName(g, p.width/3), nameWidth)}, p.groupCells(g, nameWidth)...)...)
 	}
 }
 

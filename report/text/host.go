@@ -12,20 +12,20 @@ import (
 
 // host says what the kernel knew: limits, time lost, and whether the network lost anything.
 func (p *page) host() {
-	h := p.r.Host
+	h := p.report.Host
 	if h == nil {
 		return
 	}
 	p.line()
-	p.paragraph(span{bold, "host"}, indent, p.used(h)...)
+	p.paragraph(span{bold, "host"}, indent, p.limitsAndUse(h)...)
 	if lost := lostTime(h); len(lost) > 0 {
 		p.paragraph(span{}, indent, lost...)
 	}
 	p.network(&h.Network)
 }
 
-// used says what there was, and what of it was in use.
-func (p *page) used(h *report.Host) []span {
+// limitsAndUse says what there was, and what of it was in use.
+func (p *page) limitsAndUse(h *report.Host) []span {
 	var parts []string
 	f := &h.Facts
 	switch {
@@ -73,7 +73,7 @@ func cpus(n float64) string { return strconv.FormatFloat(n, 'f', 2, 64) }
 func lostTime(h *report.Host) []span {
 	l := &h.Lost
 	var parts []span
-	add := func(ns *int64, what string, bad bool) {
+	add := func(ns *int64, description string, bad bool) {
 		if ns == nil {
 			return
 		}
@@ -84,7 +84,7 @@ func lostTime(h *report.Host) []span {
 		if bad && *ns > (h.ToNS-h.FromNS)/50 {
 			st = boldRed
 		}
-		parts = append(parts, span{st, words.Duration(*ns) + " " + what})
+		parts = append(parts, span{st, words.Duration(*ns) + " " + description})
 	}
 	quota := "to a CPU quota"
 	if h.Quota.ThrottledPeriods > 0 {
@@ -120,16 +120,16 @@ func (p *page) network(n *report.HostNetwork) {
 			continue
 		}
 		shown++
-		about := s.Local + " -> " + s.Remote + ": " + strconv.FormatInt(s.Retransmitted, 10) + " segments sent again"
+		description := s.Local + " -> " + s.Remote + ": " + strconv.FormatInt(s.Retransmitted, 10) + " segments sent again"
 		if s.Peer {
-			about += " by the other side"
+			description += " by the other side"
 		}
 		if len(s.WhenNS) > 0 {
-			about += ", first at " + words.Duration(s.WhenNS[0])
+			description += ", first at " + words.Duration(s.WhenNS[0])
 		}
 		if s.RTTNS > 0 {
-			about += ", round trip " + words.Duration(s.RTTNS)
+			description += ", round trip " + words.Duration(s.RTTNS)
 		}
-		p.paragraph(span{}, indent+2, span{plain, termtext.Head(about, 200)})
+		p.paragraph(span{}, indent+2, span{plain, termtext.Head(description, 200)})
 	}
 }

@@ -36,9 +36,9 @@ func padTo(spans []span, columns int) []span {
 	return spans
 }
 
-// left returns a span padded on its right, right one padded on its left.
-func left(s style, text string, columns int) span  { return span{s, termtext.Pad(text, columns)} }
-func right(s style, text string, columns int) span { return span{s, termtext.PadLeft(text, columns)} }
+// padRight returns a span padded on its right, right one padded on its left.
+func padRight(s style, text string, columns int) span { return span{s, termtext.Pad(text, columns)} }
+func padLeft(s style, text string, columns int) span  { return span{s, termtext.PadLeft(text, columns)} }
 
 // A printer writes lines of spans. Errors stay in the bufio.Writer.
 type printer struct {
@@ -85,7 +85,7 @@ func cut(spans []span, max int) []span {
 // paragraph writes spans as running text, broken at spaces, every line indented; head stands before the first line and
 // is no wider than the indentation.
 func (p *printer) paragraph(head span, indent int, spans ...span) {
-	p.runningText([]span{left(head.style, head.text, indent)}, indent, spans)
+	p.runningText([]span{padRight(head.style, head.text, indent)}, indent, spans)
 }
 
 // runningText is a paragraph whose first line begins with spans that are indent wide.

@@ -14,8 +14,8 @@ const maxMoments = 10
 // moments says of the groups whose slowest requests begin together when that was, and what happened then.
 func (p *page) moments() {
 	head, group := span{bold, "moments"}, ""
-	for i := range p.r.Moments[:min(len(p.r.Moments), maxMoments)] {
-		m := &p.r.Moments[i]
+	for i := range p.report.Moments[:min(len(p.report.Moments), maxMoments)] {
+		m := &p.report.Moments[i]
 		if m.Group != group {
 			p.line()
 			group = m.Group
@@ -34,16 +34,16 @@ func (p *page) moments() {
 // momentsOf says how many of a group's slowest requests its moments hold.
 func (p *page) momentsOf(head span, first *report.Moment) {
 	n, ns := 0, int64(0)
-	for i := range p.r.Moments {
-		if m := &p.r.Moments[i]; m.Group == first.Group {
+	for i := range p.report.Moments {
+		if m := &p.report.Moments[i]; m.Group == first.Group {
 			n += m.Slow
 			ns += m.EndNS - m.StartNS
 		}
 	}
 	text := words.Number(int64(n)) + " of the " + words.Number(int64(first.SlowestRequests)) + " slowest requests"
-	if g := p.r.Group(first.Group); g != nil {
+	if g := p.report.Group(first.Group); g != nil {
 		text += " of " + names.GroupName(g, p.width-indent)
 	}
-	part := float64(ns) / float64(max(p.r.Input.DurationNS, 1))
+	part := float64(ns) / float64(max(p.report.Input.DurationNS, 1))
 	p.paragraph(head, indent, span{plain, text + " began in short intervals, " + words.Percent(part) + " of the time:"})
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// place is a site in at most max columns.
-func place(s *report.Site, max int) []span {
+// siteSpans is a site in at most max columns.
+func siteSpans(s *report.Site, max int) []span {
 	switch fn, pos := names.Parts(s, max); {
 	case fn == "" && pos == "":
 		return nil
@@ -19,9 +19,9 @@ func place(s *report.Site, max int) []span {
 	}
 }
 
-// calledFrom says from which line of the service's own code a dependency was called, in at most max columns; nil where
+// callerSpans says from which line of the service's own code a dependency was called, in at most max columns; nil where
 // that is not known.
-func calledFrom(s *report.Site, max int) []span {
+func callerSpans(s *report.Site, max int) []span {
 	lead, fn, pos := names.CalledFrom(s, max)
 	switch {
 	case fn+pos == "":
@@ -32,8 +32,8 @@ func calledFrom(s *report.Site, max int) []span {
 	return []span{{dim, lead}, {plain, fn}, {cyan, pos}}
 }
 
-// after puts a text before spans, if there are any.
-func after(before string, spans []span) []span {
+// prefixSpans puts a text before spans, if there are any.
+func prefixSpans(before string, spans []span) []span {
 	if len(spans) == 0 {
 		return nil
 	}

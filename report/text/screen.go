@@ -29,12 +29,12 @@ type block struct {
 
 func (b *block) lines() int { return bytes.Count(b.text, []byte{'\n'}) }
 
-// screen writes the short form: why, change, next. What does not fit on one screen is left out by rank; the findings among that are
+// shortForm writes the short form: why, change, next. What does not fit on one screen is left out by rank; the findings among that are
 // counted. The first of each part is always there.
-func (p *page) screen() {
+func (p *page) shortForm() {
 	var blocks []block
 	add := func(rank int, finding bool, write func(*page)) {
-		if text := p.aside(write); len(text) > 0 {
+		if text := p.render(write); len(text) > 0 {
 			blocks = append(blocks, block{text, rank, finding})
 		}
 	}
@@ -43,7 +43,7 @@ func (p *page) screen() {
 	list := p.verdicts()
 	for i := range list {
 		v := &list[i]
-		g := p.r.Group(v.Group)
+		g := p.report.Group(v.Group)
 		if g == nil {
 			continue
 		}
@@ -53,7 +53,7 @@ func (p *page) screen() {
 		})
 		head = span{}
 	}
-	weighty, others := p.byWeight()
+	weighty, lesser := p.splitFindings()
 	head = span{bold, "change"}
 	faults := 0
 	for i, f := range weighty {
@@ -62,14 +62,14 @@ func (p *page) screen() {
 			if i == 0 {
 				p.line()
 			}
-			p.short(head, f, fault)
+			p.shortFinding(head, f, fault)
 		})
 		if fault {
 			faults++
 		}
 		head = span{}
 	}
-	if len(others) > 0 {
+	if len(lesser) > 0 {
 		rank := 5
 		if len(weighty) == 0 {
 			rank = 1
@@ -78,23 +78,23 @@ func (p *page) screen() {
 			if len(weighty) == 0 {
 				p.line()
 			}
-			p.codes(othersHead(weighty), others)
+			p.lesserFindings(lesserHeading(weighty), lesser)
 		})
 	}
 	note := -1 // its block
-	if n := len(p.r.Input.Warnings); n > 0 {
+	if n := len(p.report.Input.Warnings); n > 0 {
 		note = len(blocks)
 		add(3, false, func(p *page) {
 			p.line()
-			w := p.r.Input.Warnings[0]
-			note := within([]span{{plain, p.sentence(w.Text)}}, p.width-indent, 2)
+			w := p.report.Input.Warnings[0]
+			note := fitLines([]span{{plain, p.sentence(w.Text)}}, p.width-indent, 2)
 			if n > 1 {
 				note = append(note, span{dim, " (and " + words.Number(int64(n-1)) + " more)"})
 			}
 			p.paragraph(span{yellow, "note" + raised(1)}, indent, note...)
 		})
 	}
-	last := p.aside((*page).next)
+	last := p.render((*page).next)
 
 	used := bytes.Count(last, []byte{'\n'})
 	shown := make([]bool, len(blocks))
@@ -116,72 +116,72 @@ func (p *page) screen() {
 			p.out.Write(blocks[i].text)
 		}
 	}
-	var without []string
+	var omitted []string
 	if hidden > 0 {
-		without = append(without, words.Count(hidden, "finding", "findings")+" of high or medium severity")
+		omitted = append(omitted, words.Count(hidden, "finding", "findings")+" of high or medium severity")
 	}
 	if note >= 0 && !shown[note] {
-		without = append(without, "note"+p.marks())
+		omitted = append(omitted, "note"+p.marks())
 	}
-	if len(without) > 0 {
-		p.line(left(dim, "left out", indent), span{dim, strings.Join(without, " and ")})
+	if len(omitted) > 0 {
+		p.line(padRight(dim, "left out", indent), span{dim, strings.Join(omitted, " and ")})
 	}
 	p.out.Write(last)
 }
 
-// aside returns what a part of the page would write.
-func (p *page) aside(write func(*page)) []byte {
+// render returns what a part of the page would write.
+func (p *page) render(write func(*page)) []byte {
 	var b bytes.Buffer
-	part := *p
-	part.out = bufio.NewWriter(&b)
-	write(&part)
-	part.out.Flush() // into a buffer: no error
+	copied := *p
+	copied.out = bufio.NewWriter(&b)
+	write(&copied)
+	copied.out.Flush() // into a buffer: no error
 	return b.Bytes()
 }
 
-// short says in at most four lines what is wrong, where, and, if asked to advise, what to do and what that would win.
-func (p *page) short(head span, f *report.Finding, advise bool) {
+// shortFinding says in at most four lines what is wrong, where, and, if asked to advise, what to do and what that would win.
+func (p *page) shortFinding(head span, f *report.Finding, advise bool) {
 	st := names.SeverityStyle(f.Severity)
-	hang := indent + 9
-	room := p.width - hang
-	title := []span{{bold, p.sentence(inShort(f.Title))}}
-	if len(p.r.Groups) > 1 {
+	hangingIndent := indent + 9
+	room := p.width - hangingIndent
+	title := []span{{bold, p.sentence(shortenTitle(f.Title))}}
+	if len(p.report.Groups) > 1 {
 		title = append(title, p.groupsOf(f)...)
 	}
-	if at := place(f.Site, room); at != nil && !strings.Contains(f.Title, names.Position(f.Site)) {
-		title = append(append(title, span{plain, ", at "}), at...)
+	if place := siteSpans(f.Site, room); place != nil && !strings.Contains(f.Title, names.Position(f.Site)) {
+		title = append(append(title, span{plain, ", at "}), place...)
 	}
-	title = within(title, room, 2)
+	title = fitLines(title, room, 2)
 	if !advise {
 		title = append(title, span{dim, " (" + termtext.Head(f.Code, 12) + ")"})
 	}
-	p.runningText([]span{left(head.style, head.text, indent), left(st, "["+termtext.Head(f.Severity, 6)+"]", hang-indent)}, hang, title)
+	p.runningText([]span{padRight(head.style, head.text, indent), padRight(st, "["+termtext.Head(f.Severity, 6)+"]", hangingIndent-indent)}, hangingIndent, title)
 	if !advise {
 		return
 	}
 	if f.Fix != "" {
 		do := []span{{plain, p.sentence(f.Fix)}}
-		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hang, within(do, room, findingLines-1-linesOf(title, room))...)
+		p.paragraph(span{dim, strings.Repeat(" ", indent) + "do"}, hangingIndent, fitLines(do, room, findingLines-1-linesOf(title, room))...)
 	}
 	label := "gain"
 	if f.Predicted == nil {
 		label = "cost" // what is lost there is known, not what of it a fix would win
 	}
-	gain := append(p.wins(f, true), span{dim, termtext.Head(f.Code, 12)})
-	p.paragraph(span{dim, strings.Repeat(" ", indent) + label}, hang, within(gain, room, 1)...)
+	gain := append(p.predictedGain(f, true), span{dim, termtext.Head(f.Code, 12)})
+	p.paragraph(span{dim, strings.Repeat(" ", indent) + label}, hangingIndent, fitLines(gain, room, 1)...)
 }
 
-// codes says the first of the findings of less weight by its title, the others by their codes.
-func (p *page) codes(head span, list []*report.Finding) {
+// lesserFindings says the first of the findings of less weight by its title, the others by their codes.
+func (p *page) lesserFindings(head span, list []*report.Finding) {
 	f := list[0]
 	room := p.width - indent
-	spans := append(within([]span{{plain, p.sentence(inShort(f.Title))}}, room, 1), span{dim, " (" + termtext.Head(f.Severity, 10) + ", " + termtext.Head(f.Code, 12) + ")"})
+	spans := append(fitLines([]span{{plain, p.sentence(shortenTitle(f.Title))}}, room, 1), span{dim, " (" + termtext.Head(f.Severity, 10) + ", " + termtext.Head(f.Code, 12) + ")"})
 	if len(list) > 1 {
 		var codes []string
-		for _, f := range list[1:min(len(list), 1+maxFolded)] {
+		for _, f := range list[1:min(len(list), 1+maxListed)] {
 			codes = append(codes, termtext.Head(f.Code, 12))
 		}
-		if len(list) > 1+maxFolded {
+		if len(list) > 1+maxListed {
 			codes = append(codes, termtext.Ellipsis)
 		}
 		spans = append(spans, span{dim, "; " + strings.Join(codes, ", ")})
@@ -189,25 +189,25 @@ func (p *page) codes(head span, list []*report.Finding) {
 	p.paragraph(head, indent, spans...)
 }
 
-// within returns as many of the spans as so many lines of so many columns hold: whole ones, since a name that is cut is no name; of
+// fitLines returns as many of the spans as so many lines of so many columns hold: whole ones, since a name that is cut is no name; of
 // the first one whole parts of the sentence. An ellipsis stands for the rest.
-func within(spans []span, room, lines int) []span {
+func fitLines(spans []span, room, lines int) []span {
 	if linesOf(spans, room) <= lines {
 		return spans
 	}
-	more := span{dim, " " + termtext.Ellipsis}
+	ellipsis := span{dim, " " + termtext.Ellipsis}
 	for i := len(spans) - 1; i > 0; i-- {
 		// The words that lead to a name go with it.
 		if last := spans[i-1].style; i > 1 && (last == plain || last == dim) {
 			continue
 		}
-		if kept := append(spans[:i:i], more); linesOf(kept, room) <= lines {
-			return kept
+		if fitting := append(spans[:i:i], ellipsis); linesOf(fitting, room) <= lines {
+			return fitting
 		}
 	}
 	for columns := room * lines; columns > 8; columns -= 8 {
-		if kept := []span{clause(spans[0], columns), more}; linesOf(kept, room) <= lines {
-			return kept
+		if fitting := []span{clause(spans[0], columns), ellipsis}; linesOf(fitting, room) <= lines {
+			return fitting
 		}
 	}
 	return []span{{spans[0].style, termtext.Head(spans[0].text, room)}}
@@ -268,7 +268,7 @@ func Line(r *report.Report) string {
 	}
 	for i := range r.Findings {
 		if f := &r.Findings[i]; f.Ignored == "" {
-			b.WriteString(". " + termtext.Head(f.Code, 12) + " (" + termtext.Head(f.Severity, 10) + "): " + termtext.Head(inShort(f.Title), longTitle))
+			b.WriteString(". " + termtext.Head(f.Code, 12) + " (" + termtext.Head(f.Severity, 10) + "): " + termtext.Head(shortenTitle(f.Title), longTitle))
 			break
 		}
 	}

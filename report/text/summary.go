@@ -12,8 +12,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Named is a report with a short name for what it is about, such as the replica that was recorded.
-type Named struct {
+// NamedReport is a report with a short name for what it is about, such as the replica that was recorded.
+type NamedReport struct {
 	Name   string
 	Report *report.Report
 }
@@ -24,7 +24,7 @@ const maxSummary = 3
 // WriteSummary compares the reports of several replicas of a service: for each of the groups with the most latency in
 // all of them, a line for every replica, in the order given. It keeps the same rules as Write; of the options only
 // Width and Color matter.
-func WriteSummary(w io.Writer, list []Named, opts Options) error {
+func WriteSummary(w io.Writer, list []NamedReport, opts Options) error {
 	p := newPage(w, opts)
 	type shared struct {
 		group *report.Group // one of them, for the name
@@ -63,15 +63,15 @@ func WriteSummary(w io.Writer, list []Named, opts Options) error {
 			p.line()
 		}
 		p.line(span{bold, names.GroupName(s.group, p.width-30)}, span{dim, fmt.Sprintf("  in %d of %d recordings", s.on, len(list))})
-		p.line(left(dim, "", nameWidth), right(dim, "requests", 10), right(dim, "p50", 8), right(dim, "p99", 8), right(dim, "max", 8), span{dim, "  most of the slowest"})
+		p.line(padRight(dim, "", nameWidth), padLeft(dim, "requests", 10), padLeft(dim, "p50", 8), padLeft(dim, "p99", 8), padLeft(dim, "max", 8), span{dim, "  most of the slowest"})
 		for _, n := range list {
-			name := left(plain, termtext.Middle(n.Name, p.width/3), nameWidth)
-			at := slices.IndexFunc(n.Report.Groups, func(g report.Group) bool { return g.ID == s.group.ID })
-			if at < 0 {
-				p.line(name, right(dim, words.None, 10))
+			name := padRight(plain, termtext.Middle(n.Name, p.width/3), nameWidth)
+			index := slices.IndexFunc(n.Report.Groups, func(g report.Group) bool { return g.ID == s.group.ID })
+			if index < 0 {
+				p.line(name, padLeft(dim, words.None, 10))
 				continue
 			}
-			p.line(append([]span{name}, p.inALine(&n.Report.Groups[at], nameWidth)...)...)
+			p.line(append([]span{name}, p.groupCells(&n.Report.Groups[index], nameWidth)...)...)
 		}
 	}
 	if len(order) == 0 {
@@ -83,13 +83,13 @@ func WriteSummary(w io.Writer, list []Named, opts Options) error {
 	return nil
 }
 
-// inALine is what a line of a table says about a group, behind its name.
-func (p *page) inALine(g *report.Group, nameWidth int) []span {
-	spans := []span{right(plain, words.ShortNumber(g.Count), 10), right(plain, words.Maybe(g.LatencyNS.P50), 8),
-		right(plain, words.Maybe(g.LatencyNS.P99), 8), right(plain, words.Maybe(g.LatencyNS.Max), 8), {plain, "  "}}
-	if rows := merge(g, g.Tail()); len(rows) > 0 && g.Count > 0 {
+// groupCells is what a line of a table says about a group, behind its name.
+func (p *page) groupCells(g *report.Group, nameWidth int) []span {
+	spans := []span{padLeft(plain, words.ShortNumber(g.Count), 10), padLeft(plain, words.Maybe(g.LatencyNS.P50), 8),
+		padLeft(plain, words.Maybe(g.LatencyNS.P99), 8), padLeft(plain, words.Maybe(g.LatencyNS.Max), 8), {plain, "  "}}
+	if rows := rowsOf(g, g.Tail()); len(rows) > 0 && g.Count > 0 {
 		spans = append(spans, span{plain, words.Percent(rows[0].share) + " "}, span{names.CauseStyle(rows[0].cause), causeName(rows[0].cause)}, span{plain, " "})
-		return append(spans, place(rows[0].site, max(p.width-nameWidth-widthOf(spans), 0))...)
+		return append(spans, siteSpans(rows[0].site, max(p.width-nameWidth-widthOf(spans), 0))...)
 	}
 	if g.Open.Count > 0 {
 		spans = append(spans, span{boldRed, words.Number(int64(g.Open.Count)) + " still running"})

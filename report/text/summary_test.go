@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/report/text"
 )
 
-func summary(t *testing.T, list []text.Named, opts text.Options) string {
+func summary(t *testing.T, list []text.NamedReport, opts text.Options) string {
 	t.Helper()
 	var out bytes.Buffer
 	must.Do(t, text.WriteSummary(&out, list, opts))
@@ -21,7 +21,7 @@ func summary(t *testing.T, list []text.Named, opts text.Options) string {
 
 func TestSummaryComparesReplicas(t *testing.T) {
 	pubsub, tso := read(t, "pubsub"), read(t, "tso")
-	list := []text.Named{{"svc-1:6060", pubsub}, {"svc-2:6060", pubsub}, {"other:1", tso}}
+	list := []text.NamedReport{{"svc-1:6060", pubsub}, {"svc-2:6060", pubsub}, {"other:1", tso}}
 	got := summary(t, list, text.Options{Width: 100})
 	// Every group's title says on how many; a service without it has a dash.
 	if !strings.Contains(got, "in 2 of 3 recordings") || !strings.Contains(got, "in 1 of 3 recordings") {
@@ -55,13 +55,13 @@ func TestSummaryComparesReplicas(t *testing.T) {
 }
 
 func TestSummaryOfNothing(t *testing.T) {
-	if got := summary(t, []text.Named{{"a", read(t, "none")}}, text.Options{}); got != "no requests in any of the traces\n" {
+	if got := summary(t, []text.NamedReport{{"a", read(t, "none")}}, text.Options{}); got != "no requests in any of the traces\n" {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestSummaryFits(t *testing.T) {
-	list := []text.Named{{"a\x1b[2J\u202e", read(t, "hostile")}, {strings.Repeat("long", 100), read(t, "pubsub")}}
+	list := []text.NamedReport{{"a\x1b[2J\u202e", read(t, "hostile")}, {strings.Repeat("long", 100), read(t, "pubsub")}}
 	for width := 60; width <= 200; width += 7 {
 		for _, l := range strings.Split(summary(t, list, text.Options{Width: width}), "\n") {
 			if n := termtext.Width(l); n > width {

@@ -31,8 +31,8 @@ type Options struct {
 	// Full adds what one screen has no room for: evidence, causes by latency band, the slowest request, the runtime. Without it a
 	// report takes 24 lines or little more. A Band implies it.
 	Full bool
-	// Every shows every group in full, instead of the one with the most latency in full and the others in short. It implies Full.
-	Every bool
+	// AllGroups shows every group in full, instead of the one with the most latency in full and the others in short. It implies Full.
+	AllGroups bool
 	// Band, if not empty, shows the causes of this band only, in more detail.
 	Band report.BandName
 	// Slowest is how many of a group's slowest requests are shown: 0 means 1, negative none.
@@ -44,23 +44,23 @@ type Options struct {
 
 // Limits on what fits on one screen.
 const (
-	maxFindings = 3
-	maxShort    = 2 // groups after the first that are shown in short
-	maxAlso     = 8 // groups in one line each
-	fullRows    = 7 // causes of a group
-	shortRows   = 3
-	bandRows    = 20
-	maxSegments = 9
-	maxWarning  = 600 // columns
+	maxFindings    = 3
+	maxShort       = 2 // groups after the first that are shown in short
+	maxTableGroups = 8 // groups in one line each
+	fullRows       = 7 // causes of a group
+	shortRows      = 3
+	bandRows       = 20
+	maxSegments    = 9
+	maxWarning     = 600 // columns
 )
 
 // Write writes r to w. It returns w's error, if any; there is no other. No text in r can disturb the terminal or make a
 // line longer than the width.
 func Write(w io.Writer, r *report.Report, opts Options) error {
 	p := newPage(w, opts)
-	p.r = r
-	if len(r.Groups) > 0 && !opts.Full && !opts.Every && opts.Band == "" && r.WhatIf == nil && len(r.Goals) == 0 {
-		p.screen()
+	p.report = r
+	if len(r.Groups) > 0 && !opts.Full && !opts.AllGroups && opts.Band == "" && r.WhatIf == nil && len(r.Goals) == 0 {
+		p.shortForm()
 		return p.end()
 	}
 	p.header()
@@ -95,8 +95,8 @@ func (p *page) end() error {
 // A page is one report being written.
 type page struct {
 	printer
-	r    *report.Report
-	opts Options
+	report *report.Report
+	opts   Options
 }
 
 func newPage(w io.Writer, opts Options) *page {
@@ -107,43 +107,43 @@ func newPage(w io.Writer, opts Options) *page {
 
 // header says in one line what was read.
 func (p *page) header() {
-	in := &p.r.Input
+	in := &p.report.Input
 	requests := 0
-	for i := range p.r.Groups {
-		requests += p.r.Groups[i].Count
+	for i := range p.report.Groups {
+		requests += p.report.Groups[i].Count
 	}
-	about := []string{words.Duration(in.DurationNS)}
+	facts := []string{words.Duration(in.DurationNS)}
 	if in.Start != nil {
-		about[0] += " at " + in.Start.UTC().Format("2006-01-02 15:04:05") + " UTC"
+		facts[0] += " at " + in.Start.UTC().Format("2006-01-02 15:04:05") + " UTC"
 	}
-	if h := p.r.Host; h != nil && h.PID > 0 {
-		about = append(about, "pid "+strconv.Itoa(h.PID))
+	if h := p.report.Host; h != nil && h.PID > 0 {
+		facts = append(facts, "pid "+strconv.Itoa(h.PID))
 	}
-	if v := names.GoVersion(p.r); v != "" {
-		about = append(about, "Go "+termtext.Head(v, 12))
+	if v := names.GoVersion(p.report); v != "" {
+		facts = append(facts, "Go "+termtext.Head(v, 12))
 	}
 	if in.GOMAXPROCS > 0 {
-		about = append(about, "GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS))
+		facts = append(facts, "GOMAXPROCS "+strconv.Itoa(in.GOMAXPROCS))
 	}
 	found := words.Count(requests, "request", "requests")
-	if len(p.r.Groups) != 1 {
-		found += " of " + words.Count(len(p.r.Groups), "group", "groups")
+	if len(p.report.Groups) != 1 {
+		found += " of " + words.Count(len(p.report.Groups), "group", "groups")
 	}
-	about = append(about, found)
+	facts = append(facts, found)
 	if s := in.Sampled; s != nil {
 		followed := "followed " + strconv.Itoa(s.Walked) + ": the slowest tenth and a sample of the others"
-		if e := p.r.ShareError(); e > 0 {
+		if e := p.report.ShareError(); e > 0 {
 			followed += fmt.Sprintf(", shares below p90 to ±%.1f points", 100*max(e, 0.001))
 		}
-		about = append(about, followed)
+		facts = append(facts, followed)
 	}
 	if in.Truncated {
-		about = append(about, "cut short")
+		facts = append(facts, "cut short")
 	}
-	rest := " · " + strings.Join(about, " · ")
+	rest := " · " + strings.Join(facts, " · ")
 	p.paragraph(span{}, 0, span{bold, termtext.Middle(cmp.Or(in.Name, "trace"), p.width-12)}, span{yellow, p.marks()}, span{dim, rest})
-	if at := names.Pod(p.r); at != "" {
-		p.paragraph(span{}, 0, span{plain, termtext.Head(at, maxWarning)})
+	if pod := names.Pod(p.report); pod != "" {
+		p.paragraph(span{}, 0, span{plain, termtext.Head(pod, maxWarning)})
 	}
 	if in.Reason != "" {
 		p.paragraph(span{}, 0, span{plain, "kept because " + termtext.Head(in.Reason, maxWarning)})
@@ -153,7 +153,7 @@ func (p *page) header() {
 // marks are the numbers of the footnotes, raised.
 func (p *page) marks() string {
 	var marks []string
-	for i := range p.r.Input.Warnings {
+	for i := range p.report.Input.Warnings {
 		marks = append(marks, raised(i+1))
 	}
 	if len(marks) > 9 {
@@ -173,7 +173,7 @@ func raised(n int) string {
 
 func (p *page) noRequests() {
 	p.line()
-	for _, w := range p.r.Input.Warnings {
+	for _, w := range p.report.Input.Warnings {
 		switch w.Code {
 		case "no-group": // requests there are, of other names: the footnote has them
 			p.paragraph(span{}, 0, span{bold, "No group's name matches."}, span{plain, " The footnote lists the groups."})
@@ -193,7 +193,7 @@ const maxStarts = 6
 
 // starts says what goroutines did, as commands that ask for it.
 func (p *page) starts() {
-	list := p.r.Starts
+	list := p.report.Starts
 	if p.opts.Command == "" {
 		return
 	}
@@ -207,38 +207,38 @@ func (p *page) starts() {
 	p.line(span{plain, "These functions ran; each command explains one:"})
 	for i := range list[:min(len(list), maxStarts)] {
 		s := &list[i]
-		ask := cmp.Or(s.Inner, s.Site)
-		if ask == nil {
+		function := cmp.Or(s.Inner, s.Site)
+		if function == nil {
 			continue
 		}
 		p.line()
-		p.line(span{plain, "  "}, span{bold, command + " --request " + words.ShellQuote(nameEnd(ask.Func))})
+		p.line(span{plain, "  "}, span{bold, command + " --request " + words.ShellQuote(namePattern(function.Func))})
 		p.paragraph(span{plain, "   "}, 4, span{dim, words.Count(s.Goroutines, "goroutine", "goroutines") + " of " + termtext.Middle(words.FuncName(s.Site.Func), p.width/2) + ", woken " +
 			words.Count(s.Wakes, "time", "times") + ", running for " + words.Duration(s.RunningNS)})
 	}
-	if more := len(list) - maxStarts; more > 0 {
+	if hidden := len(list) - maxStarts; hidden > 0 {
 		p.line()
-		p.line(span{dim, "  and " + words.Count(more, "more function", "more functions") + " in the JSON"})
+		p.line(span{dim, "  and " + words.Count(hidden, "more function", "more functions") + " in the JSON"})
 	}
 }
 
 // judged says which rules could judge: without it, a rule that found nothing looks like one that could not look.
 func (p *page) judged() {
-	if p.r.Judged == nil || p.r.Judged.Text == "" {
+	if p.report.Judged == nil || p.report.Judged.Text == "" {
 		return
 	}
 	p.line()
-	p.paragraph(span{bold, "judged"}, indent, span{plain, breakable(termtext.Head(p.r.Judged.Text, maxTitle), p.width/2)})
+	p.paragraph(span{bold, "judged"}, indent, span{plain, breakable(termtext.Head(p.report.Judged.Text, maxTitle), p.width/2)})
 }
 
 // runtime says in one or two lines how the runtime and the kernel behaved.
 func (p *page) runtime() {
-	rt := &p.r.Runtime
+	rt := &p.report.Runtime
 	var parts []string
 	if gc := &rt.GC; gc.Cycles > 0 {
 		s := words.Count(gc.Cycles, "GC cycle", "GC cycles")
-		if p.r.Input.DurationNS > 0 {
-			s += ", marking " + words.PercentOr0(float64(gc.MarkNS)/float64(p.r.Input.DurationNS)) + " of the time"
+		if p.report.Input.DurationNS > 0 {
+			s += ", marking " + words.PercentOr0(float64(gc.MarkNS)/float64(p.report.Input.DurationNS)) + " of the time"
 		}
 		if gc.HeapMaxBytes > 0 {
 			s += ", heap up to " + words.Bytes(gc.HeapMaxBytes)
@@ -260,17 +260,17 @@ func (p *page) runtime() {
 	spans := []span{{plain, strings.Join(parts, "; ")}}
 	switch t := &rt.Throttle; t.Verdict {
 	case report.ThrottleOwn, report.ThrottleAncestor:
-		whose := "its own"
-		if p.r.Host == nil && t.R > 0 {
-			whose = "a" // a trace alone cannot tell whose
+		owner := "its own"
+		if p.report.Host == nil && t.R > 0 {
+			owner = "a" // a trace alone cannot tell whose
 		}
 		if t.Verdict == report.ThrottleAncestor {
-			whose = "an ancestor's"
+			owner = "an ancestor's"
 		}
 		if len(parts) > 0 {
 			spans = append(spans, span{plain, "; "})
 		}
-		spans = append(spans, span{boldRed, "throttled by " + whose + " CPU limit"},
+		spans = append(spans, span{boldRed, "throttled by " + owner + " CPU limit"},
 			span{plain, ": " + words.Duration(t.LostWallNS) + " of the time, " + words.Duration(t.LostCPUNS) + " of CPU (" + termtext.Head(t.Text, 80) + ")"})
 	}
 	if t := &rt.Throttle; t.Suspect > 0 {
@@ -288,11 +288,11 @@ func (p *page) runtime() {
 
 // warnings are the footnotes.
 func (p *page) warnings() {
-	if len(p.r.Input.Warnings) == 0 {
+	if len(p.report.Input.Warnings) == 0 {
 		return
 	}
 	p.line()
-	for i, w := range p.r.Input.Warnings {
+	for i, w := range p.report.Input.Warnings {
 		p.paragraph(span{yellow, raised(i + 1)}, 3, span{plain, breakable(termtext.Head(w.Text, maxWarning), p.width/2)})
 	}
 }
@@ -310,42 +310,42 @@ func breakable(s string, max int) string {
 
 // next says how to go on.
 func (p *page) next() {
-	if p.opts.Command == "" || len(p.r.Groups) == 0 {
+	if p.opts.Command == "" || len(p.report.Groups) == 0 {
 		return
 	}
 	command := termtext.Head(p.opts.Command, 2*p.width)
 	var hint string
 	switch {
-	case !p.opts.Full && !p.opts.Every && p.opts.Band == "":
+	case !p.opts.Full && !p.opts.AllGroups && p.opts.Band == "":
 		hint = " --full"
-	case !p.opts.Every && p.another() != nil:
-		hint = " --group " + words.ShellQuote(p.onlyName(p.another()))
-	case p.taken() != "":
-		hint = " --what-if " + words.ShellQuote(p.taken())
+	case !p.opts.AllGroups && p.nextGroup() != nil:
+		hint = " --group " + words.ShellQuote(p.uniqueNamePattern(p.nextGroup()))
+	case p.whatIfChange() != "":
+		hint = " --what-if " + words.ShellQuote(p.whatIfChange())
 	case p.opts.Band == "":
-		hint = " --band " + string(p.r.Groups[0].Tail().Band)
+		hint = " --band " + string(p.report.Groups[0].Tail().Band)
 	default:
 		hint = " --json"
 	}
 	// A command is pasted: it is continued on a second line, as a shell does, or left out, but never cut.
-	const goesOn, further = " \\", 4
+	const continuation, extraIndent = " \\", 4
 	room := p.width - indent
 	switch {
 	case termtext.Width(command+hint) <= room:
 		p.line()
-		p.line(left(bold, "next", indent), span{plain, command + hint})
-	case termtext.Width(command+goesOn) <= room && termtext.Width(hint)+further <= room:
+		p.line(padRight(bold, "next", indent), span{plain, command + hint})
+	case termtext.Width(command+continuation) <= room && termtext.Width(hint)+extraIndent <= room:
 		p.line()
-		p.line(left(bold, "next", indent), span{plain, command + goesOn})
-		p.line(span{plain, strings.Repeat(" ", indent+further) + strings.TrimSpace(hint)})
+		p.line(padRight(bold, "next", indent), span{plain, command + continuation})
+		p.line(span{plain, strings.Repeat(" ", indent+extraIndent) + strings.TrimSpace(hint)})
 	}
 }
 
-// another returns the group to look at next: of those that are shown in short, the one that the first finding of weight is
+// nextGroup returns the group to look at next: of those that are shown in short, the one that the first finding of weight is
 // about, else the one whose slowest requests took the most time; nil if that is little beside the group shown in full, or
 // if the group has no name or only a few requests.
-func (p *page) another() *report.Group {
-	const few, much = 10, 0.1
+func (p *page) nextGroup() *report.Group {
+	const minRequests, minLossRatio = 10, 0.1
 	lost := func(g *report.Group) float64 {
 		switch {
 		case g.LatencyNS.P99 != nil:
@@ -356,72 +356,72 @@ func (p *page) another() *report.Group {
 		return 0
 	}
 	var worst *report.Group
-	first := p.weighty()
-	for i := range p.r.Groups {
-		g := &p.r.Groups[i]
-		about := first != nil && first.Group == g.ID
+	first := p.firstMajorFinding()
+	for i := range p.report.Groups {
+		g := &p.report.Groups[i]
+		isFindings := first != nil && first.Group == g.ID
 		switch {
-		case i == 0 && about:
+		case i == 0 && isFindings:
 			return nil // the first thing to change is shown in full
-		case i == 0 || !g.Named || g.Count < few || g.Streaming:
-		case about:
+		case i == 0 || !g.Named || g.Count < minRequests || g.Streaming:
+		case isFindings:
 			return g
-		case lost(g) >= much*lost(&p.r.Groups[0]) && (worst == nil || lost(g) > lost(worst)):
+		case lost(g) >= minLossRatio*lost(&p.report.Groups[0]) && (worst == nil || lost(g) > lost(worst)):
 			worst = g
 		}
 	}
 	return worst
 }
 
-// weighty returns the first finding that is shown in full, nil if there is none.
-func (p *page) weighty() *report.Finding {
-	for i := range p.r.Findings {
-		if f := &p.r.Findings[i]; f.Ignored == "" && f.Severity.IsMajor() {
+// firstMajorFinding returns the first finding that is shown in full, nil if there is none.
+func (p *page) firstMajorFinding() *report.Finding {
+	for i := range p.report.Findings {
+		if f := &p.report.Findings[i]; f.Ignored == "" && f.Severity.IsMajor() {
 			return f
 		}
 	}
 	return nil
 }
 
-// taken is the --what-if that asks what the first thing to change would win at most: its site without that time. It is empty if
+// whatIfChange is the --what-if that asks what the first thing to change would win at most: its site without that time. It is empty if
 // changes were asked about already, or if the prediction is not about one site.
-func (p *page) taken() string {
-	f := p.weighty()
-	if f == nil || f.Predicted == nil || len(p.r.WhatIf) > 0 {
+func (p *page) whatIfChange() string {
+	f := p.firstMajorFinding()
+	if f == nil || f.Predicted == nil || len(p.report.WhatIf) > 0 {
 		return ""
 	}
 	change := f.Predicted.Change
-	at := strings.LastIndexByte(change, '=')
-	if at < 0 || strings.Contains(change, ", ") || !strings.Contains(change[:at], "@") || strings.ContainsAny(change[:at], " \t") || strings.HasSuffix(change, "=gone") {
+	separator := strings.LastIndexByte(change, '=')
+	if separator < 0 || strings.Contains(change, ", ") || !strings.Contains(change[:separator], "@") || strings.ContainsAny(change[:separator], " \t") || strings.HasSuffix(change, "=gone") {
 		return ""
 	}
-	return change[:at] + "=gone"
+	return change[:separator] + "=gone"
 }
 
-// nameEnd is a regular expression that finds a group by the end of its name.
-func nameEnd(name string) string {
+// namePattern is a regular expression that finds a group by the end of its name.
+func namePattern(name string) string {
 	if i := strings.LastIndexAny(name, "./ "); i >= 0 && i+1 < len(name) {
 		name = name[i+1:]
 	}
-	return pattern(name)
+	return suffixPattern(name)
 }
 
-// onlyName is nameEnd, or as much more of the name as no other group's ends with.
-func (p *page) onlyName(g *report.Group) string {
+// uniqueNamePattern is namePattern, or as much more of the name as no other group's ends with.
+func (p *page) uniqueNamePattern(g *report.Group) string {
 	for i := len(g.Name) - 1; i > 0; i-- {
 		if !strings.ContainsRune("./ ", rune(g.Name[i])) || i+1 == len(g.Name) {
 			continue
 		}
 		end := g.Name[i+1:]
-		if !slices.ContainsFunc(p.r.Groups, func(o report.Group) bool { return o.ID != g.ID && strings.HasSuffix(o.Name, end) }) {
-			return pattern(end)
+		if !slices.ContainsFunc(p.report.Groups, func(o report.Group) bool { return o.ID != g.ID && strings.HasSuffix(o.Name, end) }) {
+			return suffixPattern(end)
 		}
 	}
-	return nameEnd(g.Name)
+	return namePattern(g.Name)
 }
 
-// pattern matches names that end like this.
-func pattern(name string) string {
+// suffixPattern matches names that end like this.
+func suffixPattern(name string) string {
 	if len(name) > 60 {
 		name = name[len(name)-60:]
 	}

@@ -48,7 +48,7 @@ func TestGolden(t *testing.T) {
 		{"pubsub-120", "pubsub", text.Options{Width: 120, Full: true, Command: "whylate explain pubsub.trace"}},
 		{"pubsub-color", "pubsub", text.Options{Width: 100, Color: true}},
 		{"pubsub-band", "pubsub", text.Options{Width: 100, Band: report.Band99, Command: "whylate explain --band p99-max pubsub.trace"}},
-		{"pubsub-full", "pubsub", text.Options{Width: 100, Every: true, Slowest: -1}},
+		{"pubsub-full", "pubsub", text.Options{Width: 100, AllGroups: true, Slowest: -1}},
 		{"tso-80", "tso", text.Options{Width: 80}},
 		{"tso-100", "tso", text.Options{Full: true, Command: "whylate explain http://tso:6060"}},
 		{"hostile", "hostile", text.Options{Width: 100, Full: true, Command: "whylate explain \x1b[31m"}},
@@ -66,7 +66,7 @@ func TestLinesFit(t *testing.T) {
 	for _, sample := range []string{"pubsub", "tso", "hostile", "none"} {
 		r := read(t, sample)
 		for width := 60; width <= 200; width += 1 + width/40 {
-			for _, opts := range []text.Options{{Command: "whylate explain x.trace"}, {Every: true, Slowest: 5}, {Band: report.Band99, Command: strings.Repeat("x", 300)}} {
+			for _, opts := range []text.Options{{Command: "whylate explain x.trace"}, {AllGroups: true, Slowest: 5}, {Band: report.Band99, Command: strings.Repeat("x", 300)}} {
 				opts.Width = width
 				checkLines(t, sample, render(t, r, opts), width)
 			}
@@ -172,8 +172,8 @@ func TestNothingWon(t *testing.T) {
 	}
 }
 
-// TestFaultsBesideABusyMachine: that the machine is busy takes no room from a fault's advice, however many verdicts there are, and has its own alone.
-func TestFaultsBesideABusyMachine(t *testing.T) {
+// TestFaultsAndABusyMachine: that the machine is busy takes no room from a fault's advice, however many verdicts there are, and has its own alone.
+func TestFaultsAndABusyMachine(t *testing.T) {
 	r := read(t, "tso")
 	r.Input.Warnings = []report.Warning{{Text: "something is missing"}}
 	machine := report.Finding{Code: report.RuleBusyMachine, Severity: report.SeverityHigh, Title: "other processes use the CPUs", Fix: "reserve CPUs"}
@@ -187,21 +187,21 @@ func TestFaultsBesideABusyMachine(t *testing.T) {
 	}
 	// Also before a quiet one, if it is what the first sentence speaks of.
 	r.Verdict = verdict.Verdicts(r)
-	said := r.Verdict[0].Causes[0].Cause
+	cause := r.Verdict[0].Causes[0].Cause
 	for _, c := range []struct {
-		of    report.Finding
-		first bool
+		finding report.Finding
+		first   bool
 	}{
-		{report.Finding{Severity: report.SeverityLow, Cause: said, Group: r.Verdict[0].Group}, true},
-		{report.Finding{Severity: report.SeverityInfo, Cause: said, Group: r.Verdict[0].Group}, false},
+		{report.Finding{Severity: report.SeverityLow, Cause: cause, Group: r.Verdict[0].Group}, true},
+		{report.Finding{Severity: report.SeverityInfo, Cause: cause, Group: r.Verdict[0].Group}, false},
 		{report.Finding{Severity: report.SeverityLow, Cause: report.CauseSleep, Group: r.Verdict[0].Group}, false},
-		{report.Finding{Severity: report.SeverityLow, Cause: said, Group: "another"}, false},
+		{report.Finding{Severity: report.SeverityLow, Cause: cause, Group: "another"}, false},
 	} {
-		c.of.Code, c.of.Title, c.of.Fix = report.RuleComputes, "handle computes", "make it cheaper"
-		r.Findings = []report.Finding{machine, {Code: report.RuleSlowPeer, Severity: report.SeverityLow, Title: "requests wait"}, c.of}
+		c.finding.Code, c.finding.Title, c.finding.Fix = report.RuleComputes, "handle computes", "make it cheaper"
+		r.Findings = []report.Finding{machine, {Code: report.RuleSlowPeer, Severity: report.SeverityLow, Title: "requests wait"}, c.finding}
 		screen := render(t, r, text.Options{Width: 100})
-		if at := strings.Index(screen, "make it cheaper"); (at >= 0 && at < strings.Index(screen, "other processes")) != c.first || strings.Contains(screen, "reserve CPUs") == c.first {
-			t.Errorf("%+v:\n%s", c.of, screen)
+		if index := strings.Index(screen, "make it cheaper"); (index >= 0 && index < strings.Index(screen, "other processes")) != c.first || strings.Contains(screen, "reserve CPUs") == c.first {
+			t.Errorf("%+v:\n%s", c.finding, screen)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestVerdictFirst(t *testing.T) {
 // TestDurationsParse: whatever reads like a duration is one in Go's syntax.
 func TestDurationsParse(t *testing.T) {
 	for _, sample := range []string{"pubsub", "tso"} {
-		out := render(t, read(t, sample), text.Options{Every: true, Band: report.Band99})
+		out := render(t, read(t, sample), text.Options{AllGroups: true, Band: report.Band99})
 		out += render(t, read(t, sample), text.Options{}) + render(t, read(t, sample), text.Options{Full: true})
 		n := 0
 		for _, word := range strings.FieldsFunc(out, func(r rune) bool {
@@ -320,7 +320,7 @@ func BenchmarkWrite(b *testing.B) {
 		r.Groups = append(r.Groups, g)
 	}
 	for b.Loop() {
-		render(b, r, text.Options{Every: true})
+		render(b, r, text.Options{AllGroups: true})
 	}
 }
 

@@ -18,7 +18,7 @@ func (p *page) verdict() {
 	list := p.verdicts()
 	head := span{bold, "why"}
 	for i := range list {
-		g := p.r.Group(list[i].Group)
+		g := p.report.Group(list[i].Group)
 		if g == nil {
 			continue
 		}
@@ -30,10 +30,10 @@ func (p *page) verdict() {
 
 // verdicts are the report's, or those of the band that is asked for; reports of older versions have none.
 func (p *page) verdicts() []report.Verdict {
-	if p.r.Verdict == nil || p.opts.Band != "" {
-		return verdict.BandVerdicts(p.r, p.opts.Band)
+	if p.report.Verdict == nil || p.opts.Band != "" {
+		return verdict.BandVerdicts(p.report, p.opts.Band)
 	}
-	return p.r.Verdict
+	return p.report.Verdict
 }
 
 // groupVerdict says it of one group; a cause takes at most so many lines, any number with 0.
@@ -53,7 +53,7 @@ func (p *page) groupVerdict(g *report.Group, v *report.Verdict, head span, lines
 		p.paragraph(head, indent, span{plain, termtext.Head(v.Lead, 60) + " "}, name, span{plain, " " + termtext.Head(v.Range, 60) + " spent"})
 	}
 	for _, c := range list {
-		p.spent(c, eachWidth, lines)
+		p.verdictCause(c, eachWidth, lines)
 	}
 	if v.Held != "" {
 		p.paragraph(span{}, indent, span{boldRed, termtext.Head(v.Held, 300)})
@@ -68,29 +68,29 @@ func (p *page) open(o *report.VerdictOpen) {
 		return
 	}
 	spans := []span{{boldRed, words.Count(o.Count, "request", "requests") + " still running"}, {plain, " at the end of the trace, the oldest for " + words.Duration(o.OldestNS)}}
-	if at := place(o.Site, p.width-indent-2); at != nil {
-		spans = append(append(append(spans, span{plain, " in "}), at...), after(", ", calledFrom(o.Site, p.width-indent-2))...)
+	if place := siteSpans(o.Site, p.width-indent-2); place != nil {
+		spans = append(append(append(spans, span{plain, " in "}), place...), prefixSpans(", ", callerSpans(o.Site, p.width-indent-2))...)
 	}
 	p.paragraph(span{}, indent, spans...)
 }
 
-// spent prints a cause's share of a band's time, how much that is for each request, and what it was spent on.
-func (p *page) spent(c *report.VerdictCause, eachWidth, lines int) {
+// verdictCause prints a cause's share of a band's time, how much that is for each request, and what it was spent on.
+func (p *page) verdictCause(c *report.VerdictCause, eachWidth, lines int) {
 	numbers := termtext.PadLeft(words.Percent(c.Share), 4) + "  " + termtext.PadLeft(words.Duration(c.EachNS), eachWidth)
-	hang := indent + termtext.Width(numbers) + 2
+	hangingIndent := indent + termtext.Width(numbers) + 2
 	var spans []span
-	for _, piece := range verdict.Describe(c, p.width-hang-2) {
+	for _, piece := range verdict.Describe(c, p.width-hangingIndent-2) {
 		st := [...]style{verdict.Plain: plain, verdict.Strong: bold, verdict.Function: plain, verdict.Position: cyan, verdict.Remark: dim}[piece.Style]
 		spans = append(spans, span{st, piece.Text})
 	}
 	if lines > 0 {
-		spans = within(spans, p.width-hang, lines)
+		spans = fitLines(spans, p.width-hangingIndent, lines)
 	}
-	p.paragraph(span{heat(c.Share, true), strings.Repeat(" ", indent) + numbers}, hang, spans...)
+	p.paragraph(span{shareStyle(c.Share, true), strings.Repeat(" ", indent) + numbers}, hangingIndent, spans...)
 }
 
-// heat is the style of a share: the larger, the more it stands out.
-func heat(share float64, always bool) style {
+// shareStyle is the style of a share: the larger, the more it stands out.
+func shareStyle(share float64, always bool) style {
 	switch {
 	case share >= 0.3:
 		return boldRed
@@ -115,35 +115,35 @@ func estimate(e report.Estimate) string {
 	return est + " (" + low + " to " + high + ")"
 }
 
-// checked holds a prediction against requests that met only as much of the cause as the change leaves. Where they differ, it
+// crossCheck holds a prediction against requests that met only as much of the cause as the change leaves. Where they differ, it
 // says what that may mean.
-func checked(c *report.Check) []span {
-	met := "at most " + words.Rough(c.AtMostNS)
+func crossCheck(c *report.Check) []span {
+	spentText := "at most " + words.Rough(c.AtMostNS)
 	if c.AtLeastNS > 0 {
-		met = words.Rough(c.AtLeastNS) + " to " + words.Rough(c.AtMostNS)
+		spentText = words.Rough(c.AtLeastNS) + " to " + words.Rough(c.AtMostNS)
 	}
-	seen := words.Count(c.Requests, "request", "requests") + " of this trace spent " + met + " there: p50 " + words.Duration(c.P50NS) + ", "
+	comparison := words.Count(c.Requests, "request", "requests") + " of this trace spent " + spentText + " there: p50 " + words.Duration(c.P50NS) + ", "
 	predicted := " predicted"
 	if c.CauseRemoved {
 		predicted += " without it"
 	}
 	switch {
 	case c.Agrees && !c.CauseRemoved:
-		return []span{{plain, "cross-check: "}, {dim, seen + "in line with the prediction"}}
+		return []span{{plain, "cross-check: "}, {dim, comparison + "in line with the prediction"}}
 	case c.Agrees:
-		return []span{{plain, "cross-check: "}, {dim, seen + "in line with the " + words.Rough(c.PredictedNS.Est) + predicted}}
+		return []span{{plain, "cross-check: "}, {dim, comparison + "in line with the " + words.Rough(c.PredictedNS.Est) + predicted}}
 	}
-	why := "another cause makes them slow, which may remain, or they are of another kind"
+	explanation := "another cause makes them slow, which may remain, or they are of another kind"
 	if c.P50NS < c.PredictedNS.Est {
-		why = "they may be lighter requests"
+		explanation = "they may be lighter requests"
 	}
-	return []span{{yellow, "caution: "}, {plain, seen + "where " + estimate(c.PredictedNS) + " is" + predicted + "; " + why}}
+	return []span{{yellow, "caution: "}, {plain, comparison + "where " + estimate(c.PredictedNS) + " is" + predicted + "; " + explanation}}
 }
 
 // goals says whether latencies keep what was asked of them, and what would.
 func (p *page) goals() {
-	for i := range p.r.Goals {
-		g := &p.r.Goals[i]
+	for i := range p.report.Goals {
+		g := &p.report.Goals[i]
 		p.line()
 		head := span{bold, "goal"}
 		text := []span{{bold, breakable(termtext.Head(words.FuncName(g.Name), 200), p.width/2)}, {plain, ": " + g.Percentile + " of at most " + words.Duration(g.MostNS) + " "}}
@@ -155,14 +155,14 @@ func (p *page) goals() {
 		case pr == nil:
 			text = append(text, span{plain, "is missed: it is " + words.Duration(*g.IsNS) + ", and no change can be predicted"})
 		default:
-			then := pr.P99NS
+			estimated := pr.P99NS
 			if g.Percentile == "p50" {
-				then = pr.P50NS
+				estimated = pr.P50NS
 			}
 			if g.Reached {
-				text = append(text, span{plain, "is reached, from " + words.Duration(*g.IsNS) + " to "}, span{green, estimate(then)}, span{plain, ", by "})
+				text = append(text, span{plain, "is reached, from " + words.Duration(*g.IsNS) + " to "}, span{green, estimate(estimated)}, span{plain, ", by "})
 			} else {
-				text = append(text, span{plain, "is missed: it is " + words.Duration(*g.IsNS) + "; no three changes reach it. The closest is "}, span{plain, estimate(then)}, span{plain, ", by "})
+				text = append(text, span{plain, "is missed: it is " + words.Duration(*g.IsNS) + "; no three changes reach it. The closest is "}, span{plain, estimate(estimated)}, span{plain, ", by "})
 			}
 			text = append(text, span{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)})
 		}
@@ -173,25 +173,25 @@ func (p *page) goals() {
 // whatIf says what the changes asked for would win.
 func (p *page) whatIf() {
 	head := span{bold, "what if"}
-	for i := range p.r.WhatIf {
-		w := &p.r.WhatIf[i]
+	for i := range p.report.WhatIf {
+		w := &p.report.WhatIf[i]
 		pr := &w.Predicted
 		p.line()
 		text := []span{{plain, breakable(termtext.Head(pr.Change, 400), p.width/2)}, {dim, " in "}, {bold, breakable(termtext.Head(words.FuncName(w.Name), 200), p.width/2)},
-			{plain, ": p50 " + from(pr.WasP50NS)}, {green, estimate(pr.P50NS)}, {plain, ", p99 " + from(pr.WasP99NS)}, {green, estimate(pr.P99NS)}}
+			{plain, ": p50 " + beforeArrow(pr.WasP50NS)}, {green, estimate(pr.P50NS)}, {plain, ", p99 " + beforeArrow(pr.WasP99NS)}, {green, estimate(pr.P99NS)}}
 		if pr.WasP99NS == nil {
 			text = append(text, span{dim, " (from few requests)"})
 		}
 		p.paragraph(head, indent, text...)
 		head = span{}
 		if pr.Check != nil {
-			p.paragraph(head, indent+2, checked(pr.Check)...)
+			p.paragraph(head, indent+2, crossCheck(pr.Check)...)
 		}
 	}
-	if n := len(p.r.WhatIf); n > 0 && p.r.WhatIf[n-1].Note != "" { // the same for all groups
-		p.paragraph(head, indent+2, span{dim, p.sentence(p.r.WhatIf[n-1].Note)})
+	if n := len(p.report.WhatIf); n > 0 && p.report.WhatIf[n-1].Note != "" { // the same for all groups
+		p.paragraph(head, indent+2, span{dim, p.sentence(p.report.WhatIf[n-1].Note)})
 	}
-	if p.r.WhatIf != nil && len(p.r.WhatIf) == 0 {
+	if p.report.WhatIf != nil && len(p.report.WhatIf) == 0 {
 		p.line()
 		p.paragraph(head, indent, span{plain, "no group of requests is affected by the change"})
 	}

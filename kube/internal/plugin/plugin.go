@@ -363,7 +363,7 @@ func (r *run) explain(ctx context.Context, t *target, a *answer) {
 
 // write prints the answers.
 func (r *run) write(answers []*answer) error {
-	var several []text.Named
+	var several []text.NamedReport
 	columns := 0
 	if f, ok := r.s.Out.(*os.File); ok {
 		columns, _, _ = term.GetSize(int(f.Fd()))
@@ -377,7 +377,7 @@ func (r *run) write(answers []*answer) error {
 			return err
 		}
 		a.Report = data.Bytes()
-		several = append(several, text.Named{Name: a.Pod, Report: a.report})
+		several = append(several, text.NamedReport{Name: a.Pod, Report: a.report})
 		show := []string{"report"}
 		if r.full {
 			show = append(show, "--full")
