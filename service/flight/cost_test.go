@@ -104,7 +104,7 @@ func TestCostFigures(t *testing.T) {
 								wg.Add(1)
 								go func() {
 									defer wg.Done()
-									h.ServeHTTP(nobody{}, inside.Clone(context.Background()))
+									h.ServeHTTP(discardWriter{}, inside.Clone(context.Background()))
 								}()
 							}
 						default:
@@ -182,7 +182,7 @@ func TestCostByTurns(t *testing.T) {
 				wg.Add(1)
 				go func() {
 					defer wg.Done()
-					h.ServeHTTP(nobody{}, inside.Clone(context.Background()))
+					h.ServeHTTP(discardWriter{}, inside.Clone(context.Background()))
 				}()
 			}
 		}
@@ -211,7 +211,7 @@ func TestCostByTurns(t *testing.T) {
 		wg.Wait()
 		return all
 	}
-	const nothing, theirs, ours, storm = 0, 1, 2, 3
+	const noRecorder, runtimeRecorder, flightRecorder, storm = 0, 1, 2, 3
 	names := []string{"nothing", "the runtime's recorder", "ours, with marks", "ours, each a trigger"}
 	for _, load := range []struct {
 		name string
@@ -224,11 +224,11 @@ func TestCostByTurns(t *testing.T) {
 				var h http.Handler = mux
 				stop := func() {}
 				switch mode {
-				case theirs:
+				case runtimeRecorder:
 					fr := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 10 * time.Second, MaxBytes: 10 << 20})
 					must.Do(t, fr.Start())
 					stop = fr.Stop
-				case ours, storm:
+				case flightRecorder, storm:
 					h = mark.Handler(mux)
 					opts := Options{Dir: t.TempDir(), Budget: -1, Tail: time.Millisecond, Slow: time.Hour}
 					if mode == storm {
@@ -237,7 +237,7 @@ func TestCostByTurns(t *testing.T) {
 					r := must.Have(Start(opts))(t)
 					// Its one recording is in neither.
 					r.requestEnded(mark.Ended{Name: "first", Took: 2 * time.Hour})
-					until(t, "the storm's recording", func() bool { return r.State().Kept == 1 })
+					waitUntil(t, "the storm's recording", func() bool { return r.State().Kept == 1 })
 					stop = func() {
 						if s := r.State(); mode == storm && s.Kept != 1 {
 							t.Errorf("the storm costs %d recordings", s.Kept)
@@ -260,7 +260,7 @@ func TestCostByTurns(t *testing.T) {
 			v = slices.Sorted(slices.Values(v))
 			return v[len(v)/4], v[len(v)/2], v[3*len(v)/4]
 		}
-		against := func(v [][]float64, a, b int) (out []float64) {
+		ratios := func(v [][]float64, a, b int) (out []float64) {
 			for i := range v[a] {
 				out = append(out, v[a][i]/v[b][i])
 			}
@@ -268,24 +268,24 @@ func TestCostByTurns(t *testing.T) {
 		}
 		for mode, name := range names {
 			q1, q2, q3 := spread(cpu[mode])
-			r1, r2, r3 := spread(against(cpu, mode, nothing))
+			r1, r2, r3 := spread(ratios(cpu, mode, noRecorder))
 			_, per, _ := spread(rate[mode])
 			t.Logf("%s: %-22s %.2f us of CPU a request (%.2f to %.2f), %.3f of nothing's (%.3f to %.3f), %.0f a second", load.name, name, q2/1e3, q1/1e3, q3/1e3, r2, r1, r3, per)
 		}
-		for _, p := range [][2]int{{ours, theirs}, {storm, ours}} {
-			q1, q2, q3 := spread(against(cpu, p[0], p[1]))
-			r1, r2, r3 := spread(against(rate, p[0], p[1]))
+		for _, p := range [][2]int{{flightRecorder, runtimeRecorder}, {storm, flightRecorder}} {
+			q1, q2, q3 := spread(ratios(cpu, p[0], p[1]))
+			r1, r2, r3 := spread(ratios(rate, p[0], p[1]))
 			t.Logf("%s: %s against %s: CPU time %.3f (%.3f to %.3f), throughput %.3f (%.3f to %.3f)", load.name, names[p[0]], names[p[1]], q2, q1, q3, r2, r1, r3)
 		}
 	}
 }
 
-// nobody is a client that reads nothing.
-type nobody struct{}
+// discardWriter is a client that reads nothing.
+type discardWriter struct{}
 
-func (nobody) Header() http.Header         { return http.Header{} }
-func (nobody) Write(p []byte) (int, error) { return len(p), nil }
-func (nobody) WriteHeader(int)             {}
+func (discardWriter) Header() http.Header         { return http.Header{} }
+func (discardWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (discardWriter) WriteHeader(int)             {}
 
 // BenchmarkTrigger is a slow request in a storm: one that triggers nothing more.
 func BenchmarkTrigger(b *testing.B) {
@@ -310,8 +310,8 @@ func BenchmarkCost(b *testing.B) {
 		defer srv.Close()
 		c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 		defer c.CloseIdleConnections()
-		var left atomic.Int64
-		left.Store(int64(b.N))
+		var remaining atomic.Int64
+		remaining.Store(int64(b.N))
 		b.ResetTimer()
 		before, _ := cputime.Process()
 		began := time.Now()
@@ -320,7 +320,7 @@ func BenchmarkCost(b *testing.B) {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				for left.Add(-1) >= 0 {
+				for remaining.Add(-1) >= 0 {
 					res, err := c.Get(srv.URL + "/items/7")
 					if err != nil {
 						b.Error(err)

@@ -22,9 +22,9 @@ import (
 
 const mountedDir = "WHYLATE_TEST_FLIGHT_MOUNT"
 
-// ownMounts runs a test in a child process that has mounts of its own, and is their
+// withOwnMounts runs a test in a child process that has mounts of its own, and is their
 // root, with a folder to mount on.
-func ownMounts(t *testing.T, f func(t *testing.T, dir string)) {
+func withOwnMounts(t *testing.T, f func(t *testing.T, dir string)) {
 	if dir := os.Getenv(mountedDir); dir != "" {
 		f(t, dir)
 		return
@@ -40,7 +40,7 @@ func ownMounts(t *testing.T, f func(t *testing.T, dir string)) {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
 	out, err := cmd.CombinedOutput()
-	if _, ran := err.(*exec.ExitError); err != nil && !ran {
+	if _, exited := err.(*exec.ExitError); err != nil && !exited {
 		t.Skipf("no namespace of its own: %v", err)
 	}
 	if err != nil {
@@ -50,17 +50,17 @@ func ownMounts(t *testing.T, f func(t *testing.T, dir string)) {
 	}
 }
 
-// disk mounts a file system in memory, and returns what remounts it read-only or back.
-func disk(t *testing.T, dir, options string) (readOnly func(is bool)) {
+// mountTmpfs mounts a file system in memory, and returns what remounts it read-only or back.
+func mountTmpfs(t *testing.T, dir, options string) (readOnly func(readOnly bool)) {
 	t.Helper()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		t.Skipf("no mount: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	return func(is bool) {
+	return func(readOnly bool) {
 		t.Helper()
 		flags := uintptr(syscall.MS_REMOUNT)
-		if is {
+		if readOnly {
 			flags |= syscall.MS_RDONLY
 		}
 		must.Do(t, syscall.Mount("", dir, "", flags, ""))
@@ -70,13 +70,13 @@ func disk(t *testing.T, dir, options string) (readOnly func(is bool)) {
 // TestFullDisk runs a recorder in a folder of four megabytes, which only this test's own
 // child process sees: its oldest recordings give way when the disk is full, a disk that
 // somebody else fills, or that can be read only, is told, and nothing half written stays.
-func TestFullDisk(t *testing.T) { ownMounts(t, onSmallDisk) }
+func TestFullDisk(t *testing.T) { withOwnMounts(t, testSmallDisk) }
 
 // TestNoMoreFiles is a disk that has room but holds no more files: neither the recording's own
 // nor the folder can be made.
 func TestNoMoreFiles(t *testing.T) {
-	ownMounts(t, func(t *testing.T, disc string) {
-		disk(t, disc, "size=64m,nr_inodes=8") // two are the disk's and the folder's
+	withOwnMounts(t, func(t *testing.T, disc string) {
+		mountTmpfs(t, disc, "size=64m,nr_inodes=8") // two are the disk's and the folder's
 		dir := filepath.Join(disc, "flight")
 		r := start(t, Options{Dir: dir, NoHost: true, MinAge: time.Second})
 		capture := func() error { _, err := r.Capture(context.Background(), "x"); return err }
@@ -130,8 +130,8 @@ func TestNoMoreFiles(t *testing.T) {
 		if err := capture(); err != nil {
 			t.Errorf("when there is room again: %v", err)
 		}
-		if left, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*")); len(left) > 0 {
-			t.Errorf("half written is %v", left)
+		if partFiles, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*")); len(partFiles) > 0 {
+			t.Errorf("half written is %v", partFiles)
 		}
 	})
 }
@@ -140,10 +140,10 @@ func TestNoMoreFiles(t *testing.T) {
 // be and something half written: it records, says what is wrong, and keeps the folder in
 // order when it can.
 func TestReadOnlyDisk(t *testing.T) {
-	ownMounts(t, func(t *testing.T, dir string) {
-		readOnly := disk(t, dir, "size=64m")
+	withOwnMounts(t, func(t *testing.T, dir string) {
+		readOnly := mountTmpfs(t, dir, "size=64m")
 		for n := range 4 {
-			put(t, dir, n, strings.Repeat("x", 1000))
+			putRecording(t, dir, n, strings.Repeat("x", 1000))
 		}
 		half := filepath.Join(dir, fileName(time.Unix(1, 0), KindSlow, 1, 9)+partInfix+"1")
 		must.Do(t, os.WriteFile(half, nil, 0o600))
@@ -152,7 +152,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		if _, err := r.Capture(context.Background(), "x"); err == nil {
 			t.Error("it was kept where nothing can be written")
 		}
-		if s := r.State(); s.Failed != 1 || !strings.Contains(s.LastError, "read-only") || !s.Recording || len(names(t, dir)) != 4 {
+		if s := r.State(); s.Failed != 1 || !strings.Contains(s.LastError, "read-only") || !s.Recording || len(recordingNames(t, dir)) != 4 {
 			t.Errorf("the state is %+v", s)
 		}
 		var b bytes.Buffer
@@ -161,8 +161,8 @@ func TestReadOnlyDisk(t *testing.T) {
 			t.Errorf("a snapshot by GET: %v, %v", err, a.err)
 		}
 		readOnly(false)
-		if _, err := r.Capture(context.Background(), "x"); err != nil || len(names(t, dir)) > 2 {
-			t.Errorf("when it can be written: %v, there are %q", err, names(t, dir))
+		if _, err := r.Capture(context.Background(), "x"); err != nil || len(recordingNames(t, dir)) > 2 {
+			t.Errorf("when it can be written: %v, there are %q", err, recordingNames(t, dir))
 		}
 		r.Stop()
 		start(t, Options{Dir: dir, NoHost: true})
@@ -175,10 +175,10 @@ func TestReadOnlyDisk(t *testing.T) {
 // TestReadOnlySpool is a disk that can be read only when a recording has arrived: it is sent once,
 // and marked when that is possible.
 func TestReadOnlySpool(t *testing.T) {
-	ownMounts(t, func(t *testing.T, dir string) {
-		readOnly := disk(t, dir, "size=1m")
-		name := put(t, dir, 1, "x")
-		refusedOne := put(t, dir, 2, "y")
+	withOwnMounts(t, func(t *testing.T, dir string) {
+		readOnly := mountTmpfs(t, dir, "size=1m")
+		name := putRecording(t, dir, 1, "x")
+		refusedOne := putRecording(t, dir, 2, "y")
 		requests := 0
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			readOnly(true)
@@ -189,27 +189,27 @@ func TestReadOnlySpool(t *testing.T) {
 		defer srv.Close()
 		up := must.Have(newUploader(dir, UploadOptions{URL: srv.URL}))(t)
 		for range 4 {
-			pass(up)
+			sendAllNow(up)
 		}
-		if s := up.currentState(); requests != 2 || s.Sent != 1 || s.Refused != 1 || s.Failed != 0 || s.Waiting != 0 || !strings.Contains(s.LastError, "read-only") || !slices.Equal(names(t, dir), []string{name, refusedOne}) {
-			t.Errorf("%d requests, the state is %+v, there are %q", requests, s, names(t, dir))
+		if s := up.currentState(); requests != 2 || s.Sent != 1 || s.Refused != 1 || s.Failed != 0 || s.Waiting != 0 || !strings.Contains(s.LastError, "read-only") || !slices.Equal(recordingNames(t, dir), []string{name, refusedOne}) {
+			t.Errorf("%d requests, the state is %+v, there are %q", requests, s, recordingNames(t, dir))
 		}
 		readOnly(false)
-		pass(up)
+		sendAllNow(up)
 		stem := func(name string) string { return strings.TrimSuffix(name, nameSuffix) }
-		if got, want := names(t, dir), []string{stem(name) + sentMark + nameSuffix, stem(refusedOne) + refusedMark + nameSuffix}; requests != 2 || !slices.Equal(got, want) {
+		if got, want := recordingNames(t, dir), []string{stem(name) + sentMark + nameSuffix, stem(refusedOne) + refusedMark + nameSuffix}; requests != 2 || !slices.Equal(got, want) {
 			t.Errorf("after %d requests there are %q, want %q", requests, got, want)
 		}
 	})
 }
 
-func onSmallDisk(t *testing.T, dir string) {
-	readOnly := disk(t, dir, "size=4m")
+func testSmallDisk(t *testing.T, dir string) {
+	readOnly := mountTmpfs(t, dir, "size=4m")
 	r := start(t, Options{Dir: dir, NoHost: true, MinAge: time.Second})
 	parts := func() {
 		t.Helper()
-		if left, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*")); len(left) > 0 {
-			t.Errorf("half written is %v", left)
+		if partFiles, _ := filepath.Glob(filepath.Join(dir, "*"+partInfix+"*")); len(partFiles) > 0 {
+			t.Errorf("half written is %v", partFiles)
 		}
 	}
 	// Long enough for several times of that.
@@ -229,7 +229,7 @@ func onSmallDisk(t *testing.T, dir string) {
 	if files, err := listRecordings(dir); err != nil || len(files) == 0 || r.State().Failed != 0 {
 		t.Errorf("%d files, %v, %+v", len(files), err, r.State())
 	}
-	if data, err := os.ReadFile(filepath.Join(dir, last)); err != nil || len(entries(t, data)) != 2 {
+	if data, err := os.ReadFile(filepath.Join(dir, last)); err != nil || len(zipEntries(t, data)) != 2 {
 		t.Errorf("the last one: %v", err)
 	}
 	// Somebody else fills it.

@@ -24,12 +24,12 @@ func TestHostLogger(t *testing.T) {
 	if h := newHostLoggerFrom(&hostFacts{}, nil, nil); h != nil {
 		t.Error("there is a logger of nothing")
 	}
-	for what, h := range map[string]*hostLogger{"threads": newHostLoggerFrom(&hostFacts{}, nil, schedstat.New(openThreads)), "cgroup": newHostLoggerFrom(&hostFacts{}, cpu, nil)} {
+	for counters, h := range map[string]*hostLogger{"threads": newHostLoggerFrom(&hostFacts{}, nil, schedstat.New(openThreads)), "cgroup": newHostLoggerFrom(&hostFacts{}, cpu, nil)} {
 		if h == nil {
-			if what == "threads" && schedstat.New(openThreads) == nil {
+			if counters == "threads" && schedstat.New(openThreads) == nil {
 				continue // no /proc here
 			}
-			t.Errorf("%s alone are not logged", what)
+			t.Errorf("%s alone are not logged", counters)
 			continue
 		}
 		var b bytes.Buffer
@@ -38,8 +38,8 @@ func TestHostLogger(t *testing.T) {
 		trace.Stop()
 		h.close()
 		text := b.String()
-		if has := strings.Contains(text, `"run_ns"`); !strings.Contains(text, hostSample) || has != (what == "threads") {
-			t.Errorf("%s alone: the trace has a sample of threads is %v", what, has)
+		if hasThreads := strings.Contains(text, `"run_ns"`); !strings.Contains(text, hostSample) || hasThreads != (counters == "threads") {
+			t.Errorf("%s alone: the trace has a sample of threads is %v", counters, hasThreads)
 		}
 	}
 }

@@ -32,18 +32,18 @@ import (
 // snapshots are fetched, and Stop ends. All of that stood still when the recorder's own
 // goroutine called it.
 func TestSinkNeverAnswers(t *testing.T) {
-	var let chan struct{}
+	var sinkMayReturn chan struct{}
 	opts := Options{Tail: 200 * ms, Share: 0.5, Sink: func(context.Context, string, io.Reader) error {
-		<-let // not even for its context
+		<-sinkMayReturn // not even for its context
 		return nil
 	}}
-	play(t, opts, func(s *scene) {
-		let = make(chan struct{})
+	runScenario(t, opts, func(s *scenario) {
+		sinkMayReturn = make(chan struct{})
 		s.request("GET /", 0, 100*ms)
-		time.Sleep(time.Until(s.begun.Add(2 * time.Second)))
+		time.Sleep(time.Until(s.origin.Add(2 * time.Second)))
 		synctest.Wait()
 		names, _ := filepath.Glob(filepath.Join(s.dir, "*.whylate"))
-		if state := s.r.State(); state.Kept != 0 || len(names) != 1 {
+		if state := s.recorder.State(); state.Kept != 0 || len(names) != 1 {
 			t.Errorf("while the sink has it there are %d files, and the state is %+v", len(names), state)
 		}
 		// What a second shows is a trigger of the recorder's own goroutine.
@@ -51,35 +51,35 @@ func TestSinkNeverAnswers(t *testing.T) {
 			s.request("GET /", 3*time.Second, 3*time.Second+50*ms)
 		}
 		w := httptest.NewRecorder()
-		s.r.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		s.recorder.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if state := s.r.State(); w.Code != 200 || state.Triggers[KindMany] == 0 {
+		if state := s.recorder.State(); w.Code != 200 || state.Triggers[KindMany] == 0 {
 			t.Errorf("GET gives %d, and the state is %+v", w.Code, state)
 		}
-		asked := make(chan error)
+		captured := make(chan error)
 		go func() {
-			_, err := s.r.Capture(context.Background(), "in vain")
-			asked <- err
+			_, err := s.recorder.Capture(context.Background(), "in vain")
+			captured <- err
 		}()
 		began := time.Now()
-		s.r.Stop()
+		s.recorder.Stop()
 		if took := time.Since(began); took > sinkPatience {
 			t.Errorf("Stop took %v", took)
 		}
-		if err := <-asked; err == nil {
+		if err := <-captured; err == nil {
 			t.Error("it was kept")
 		}
-		close(let)
+		close(sinkMayReturn)
 	})
 }
 
 // TestSinkPanics tests that a sink that panics, or ends its goroutine, is an error of the recorder
 // and no more: the next recording is handed on.
 func TestSinkPanics(t *testing.T) {
-	how := ""
+	behaviour := ""
 	r := start(t, Options{Dir: t.TempDir(), Sink: func(context.Context, string, io.Reader) error {
-		switch how {
+		switch behaviour {
 		case "panic":
 			panic("no\x1b" + strings.Repeat("!", 1000))
 		case "exit":
@@ -88,13 +88,13 @@ func TestSinkPanics(t *testing.T) {
 		return nil
 	}})
 	for i, next := range []string{"panic", "exit", "panic"} {
-		how = next
+		behaviour = next
 		_, err := r.Capture(t.Context(), "x")
-		if s := r.State(); err == nil || s.Failed != uint64(i+1) || s.LastError != err.Error() || !strings.Contains(s.LastError, "the sink "+how) && how != "exit" || len(s.LastError) > 400 {
-			t.Errorf("%s: %v, the state is %+v", how, err, s)
+		if s := r.State(); err == nil || s.Failed != uint64(i+1) || s.LastError != err.Error() || !strings.Contains(s.LastError, "the sink "+behaviour) && behaviour != "exit" || len(s.LastError) > 400 {
+			t.Errorf("%s: %v, the state is %+v", behaviour, err, s)
 		}
 	}
-	how = ""
+	behaviour = ""
 	if _, err := r.Capture(t.Context(), "x"); err != nil || r.State().Kept != 1 {
 		t.Errorf("after that: %v, the state is %+v", err, r.State())
 	}
@@ -102,27 +102,27 @@ func TestSinkPanics(t *testing.T) {
 
 // A brokenRing panics in the methods that are set.
 type brokenRing struct {
-	write, stopping, asked atomic.Bool
-	started                atomic.Bool
+	panicInWrite, panicInStop, panicInEnabled atomic.Bool
+	started                                   atomic.Bool
 }
 
 func (b *brokenRing) start(time.Duration, uint64) error { b.started.Store(true); return nil }
 
 func (b *brokenRing) stop() {
-	if b.started.Store(false); b.stopping.Load() {
+	if b.started.Store(false); b.panicInStop.Load() {
 		panic("in stop")
 	}
 }
 
 func (b *brokenRing) enabled() bool {
-	if b.asked.Load() {
+	if b.panicInEnabled.Load() {
 		panic("in enabled")
 	}
 	return b.started.Load()
 }
 
 func (b *brokenRing) writeTo(w io.Writer) (int64, error) {
-	if b.write.Load() {
+	if b.panicInWrite.Load() {
 		panic("in writeTo")
 	}
 	n, err := w.Write([]byte("go 1.26 trace\x00\x00\x00"))
@@ -135,23 +135,23 @@ func TestBrokenRing(t *testing.T) {
 	r := must.Have(startWith(Options{Dir: t.TempDir(), NoHost: true, Budget: -1}, ring))(t)
 	defer r.Stop()
 	must.Have(r.Capture(t.Context(), "well"))(t)
-	ring.write.Store(true)
+	ring.panicInWrite.Store(true)
 	if _, err := r.Capture(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "panicked: in writeTo") {
 		t.Errorf("a recording that panics: %v", err)
 	}
-	ring.write.Store(false)
+	ring.panicInWrite.Store(false)
 	must.Have(r.Capture(t.Context(), "well again"))(t)
 	if files, _ := filepath.Glob(filepath.Join(r.opts.Dir, "*"+partInfix+"*")); len(files) > 0 {
 		t.Errorf("%q are left", files)
 	}
-	ring.stopping.Store(true)
-	ring.asked.Store(true)
+	ring.panicInStop.Store(true)
+	ring.panicInEnabled.Store(true)
 	// It ends in this call or in its next second, and then has no goroutine that could take a request.
 	for range 2 {
 		if _, err := r.Capture(t.Context(), "x"); err == nil {
 			t.Error("an ended recorder keeps a recording")
 		}
-		until(t, "the end", func() bool { return r.ctx.Err() != nil })
+		waitUntil(t, "the end", func() bool { return r.ctx.Err() != nil })
 	}
 	r.requestEnded(mark.Ended{Name: "GET /", Took: time.Hour})
 	r.Stop()
@@ -163,34 +163,34 @@ func TestBrokenRing(t *testing.T) {
 // TestPosts tests that recordings that are asked for over HTTP are bounded in time, and say when
 // they will be made again; the service's own calls and snapshots are not bounded.
 func TestPosts(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
-		ask := func(method string) *httptest.ResponseRecorder {
+	runScenario(t, Options{}, func(s *scenario) {
+		send := func(method string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
-			s.r.ServeHTTP(w, httptest.NewRequest(method, "/debug/flight", nil))
+			s.recorder.ServeHTTP(w, httptest.NewRequest(method, "/debug/flight", nil))
 			return w
 		}
-		storm := func() (kept int) {
+		storm := func() (accepted int) {
 			for range 100 {
-				switch w := ask("POST"); w.Code {
+				switch w := send("POST"); w.Code {
 				case 200:
-					kept++
+					accepted++
 				case 429:
 					if after := w.Header().Get("Retry-After"); after != "6" {
-						t.Errorf("after %d it asks for %q seconds", kept, after)
+						t.Errorf("after %d it asks for %q seconds", accepted, after)
 					}
 				default:
 					t.Errorf("it answers %d", w.Code)
 				}
 			}
-			return kept
+			return accepted
 		}
 		if n := storm(); n != postsPerMinute {
 			t.Errorf("%d are kept at once", n)
 		}
-		if w := ask("GET"); w.Code != 200 {
+		if w := send("GET"); w.Code != 200 {
 			t.Errorf("GET gives %d", w.Code)
 		}
-		if _, err := s.r.Capture(s.t.Context(), "x"); err != nil {
+		if _, err := s.recorder.Capture(s.t.Context(), "x"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(6 * time.Second)
@@ -204,16 +204,16 @@ func TestPosts(t *testing.T) {
 	})
 }
 
-// TestFolderIsGone tests that a folder that is removed while the recorder runs is made
+// TestDirectoryRemoved tests that a folder that is removed while the recorder runs is made
 // again, with the recording in it.
-func TestFolderIsGone(t *testing.T) {
+func TestDirectoryRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "flight")
 	r := start(t, Options{Dir: dir})
 	for range 2 {
 		must.Do(t, os.RemoveAll(dir))
 		name := must.Have(r.Capture(context.Background(), "x"))(t)
 		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil || len(entries(t, data)) != 2 {
+		if err != nil || len(zipEntries(t, data)) != 2 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -223,11 +223,11 @@ func TestFolderIsGone(t *testing.T) {
 // send: what is kept is bounded, the file says of them what the trace says, and neither
 // holds a character that a terminal obeys.
 func TestHostileNames(t *testing.T) {
-	const own = "WHYLATE_TEST_FLIGHT_NAMES"
-	if os.Getenv(own) == "" { // names are a process's, once and for all
+	const childVariable = "WHYLATE_TEST_FLIGHT_NAMES"
+	if os.Getenv(childVariable) == "" { // names are a process's, once and for all
 		self := must.Have(os.Executable())(t)
 		cmd := exec.Command(self, "-test.run=^TestHostileNames$")
-		cmd.Env = append(os.Environ(), own+"=1")
+		cmd.Env = append(os.Environ(), childVariable+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
@@ -248,7 +248,7 @@ func TestHostileNames(t *testing.T) {
 			q := httptest.NewRequest("GET", "/", nil)
 			for i := k; i < 10_000; i += 4 {
 				q.Pattern, q.URL.Path = "", names(i)
-				h.ServeHTTP(nobody{}, q)
+				h.ServeHTTP(discardWriter{}, q)
 			}
 		}()
 	}
@@ -257,14 +257,14 @@ func TestHostileNames(t *testing.T) {
 		time.Sleep(1001 * time.Millisecond)
 		return nil
 	})
-	until(t, "a recording", func() bool { return r.State().Kept > 0 })
+	waitUntil(t, "a recording", func() bool { return r.State().Kept > 0 })
 	routes := 0
 	r.routes.visit(func(*route) { routes++ })
 	if routes > maxRoutes {
 		t.Errorf("%d routes are followed", routes)
 	}
 	data := must.Have(os.ReadFile(filepath.Join(dir, r.State().Last)))(t)
-	parts := entries(t, data)
+	parts := zipEntries(t, data)
 	var m recordingMeta
 	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
 	for _, bad := range []string{"\x1b[31m", "\u009b", `\u001b`, `\u009b`, `\u0000`} {
@@ -293,29 +293,29 @@ func TestRestart(t *testing.T) {
 		return name
 	}
 	old := put(KindSlow, 1, 10*time.Minute, "")
-	only := put(KindFreeze, 2, 12*time.Hour, "")
+	onlyFreeze := put(KindFreeze, 2, 12*time.Hour, "")
 	for i := range 5 {
 		put(KindAsked, 3+i, time.Minute, "")
 	}
-	half := put(KindSlow, 9, time.Second, partInfix+"1")
+	partFile := put(KindSlow, 9, time.Second, partInfix+"1")
 	for i := range 3 {
 		opts := Options{Dir: dir, Slow: time.Millisecond, Tail: time.Millisecond, Gap: time.Millisecond, PerHour: 2}
 		r := start(t, opts)
-		if _, err := os.Stat(filepath.Join(dir, half)); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, partFile)); err == nil {
 			t.Error("what was half written is left")
 		}
-		for _, name := range []string{old, only} {
+		for _, name := range []string{old, onlyFreeze} {
 			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 				t.Error(err)
 			}
 		}
 		// Of two in an hour one was kept ten minutes ago: there is one, and then none.
 		r.requestEnded(mark.Ended{Name: "GET /", Took: time.Second})
-		kept, missed := uint64(1), uint64(0)
+		wantKept, wantMissed := uint64(1), uint64(0)
 		if i > 0 {
-			kept, missed = 0, 1
+			wantKept, wantMissed = 0, 1
 		}
-		until(t, "what becomes of it", func() bool { s := r.State(); return s.Kept == kept && s.Missed[KindSlow] == missed })
+		waitUntil(t, "what becomes of it", func() bool { s := r.State(); return s.Kept == wantKept && s.Missed[KindSlow] == wantMissed })
 		r.Stop()
 	}
 }
@@ -366,36 +366,36 @@ func TestChildInheritsNothing(t *testing.T) {
 	}
 }
 
-// TestBesideTraceEndpoint takes a trace by what net/http/pprof serves while the recorder
+// TestWithTraceEndpoint takes a trace by what net/http/pprof serves while the recorder
 // runs, and recordings meanwhile: both hold the same marks.
-func TestBesideTraceEndpoint(t *testing.T) {
+func TestWithTraceEndpoint(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir})
 	var b bytes.Buffer
 	must.Do(t, trace.Start(&b)) // what pprof.Trace does
-	job("in both", time.Millisecond)
+	runJob("in both", time.Millisecond)
 	first, err := r.Capture(context.Background(), "during a trace")
 	if err != nil {
 		t.Error(err)
 	}
 	trace.Stop()
-	job("in the second", time.Millisecond)
+	runJob("in the second", time.Millisecond)
 	second, err := r.Capture(context.Background(), "after it")
 	if err != nil {
 		t.Error(err)
 	}
 	for _, c := range []struct {
-		what string
+		name string
 		data func() []byte
-		has  []string
+		jobs []string
 	}{
 		{"the trace", b.Bytes, []string{"in both"}},
 		{"the first recording", func() []byte { data, _ := os.ReadFile(filepath.Join(dir, first)); return data }, []string{"in both"}},
 		{"the second recording", func() []byte { data, _ := os.ReadFile(filepath.Join(dir, second)); return data }, []string{"in both", "in the second"}},
 	} {
-		for _, name := range c.has {
+		for _, name := range c.jobs {
 			if !bytes.Contains(c.data(), []byte("whylate.mark/1 end job ok "+name)) {
-				t.Errorf("%s does not hold %q", c.what, name)
+				t.Errorf("%s does not hold %q", c.name, name)
 			}
 		}
 	}

@@ -65,8 +65,8 @@ func TestKilled(t *testing.T) {
 		if complaints.Len() > 0 {
 			t.Fatalf("it says %s", &complaints)
 		}
-		if left := strings.TrimSpace(out.String()); left != "" && left != "0" {
-			t.Errorf("a start has left %s half written files", left)
+		if partFiles := strings.TrimSpace(out.String()); partFiles != "" && partFiles != "0" {
+			t.Errorf("a start has left %s half written files", partFiles)
 		}
 		files := must.Have(os.ReadDir(dir))(t)
 		halves := 0

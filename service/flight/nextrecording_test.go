@@ -22,159 +22,159 @@ import (
 	"github.com/whylate/whylate/service/probe"
 )
 
-// A madeRing is a ring that tells when it was asked.
-type madeRing struct {
-	mu      sync.Mutex
-	on      bool
-	refuses bool
-	when    []time.Time
+// A fakeRing is a ring that tells when it was asked.
+type fakeRing struct {
+	mu        sync.Mutex
+	running   bool
+	busy      bool
+	writtenAt []time.Time
 }
 
-func (f *madeRing) start(time.Duration, uint64) error {
+func (f *fakeRing) start(time.Duration, uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.refuses {
+	if f.busy {
 		return errors.New("already enabled")
 	}
-	f.on = true
+	f.running = true
 	return nil
 }
 
-func (f *madeRing) stop() {
+func (f *fakeRing) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.on = false
+	f.running = false
 }
 
-func (f *madeRing) enabled() bool {
+func (f *fakeRing) enabled() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.on
+	return f.running
 }
 
-// taken lets somebody else have the ring, or give it back.
-func (f *madeRing) taken(is bool) {
+// setBusy lets somebody else have the ring, or give it back.
+func (f *fakeRing) setBusy(busy bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.refuses = is
-	f.on = f.on && !is
+	f.busy = busy
+	f.running = f.running && !busy
 }
 
-func (f *madeRing) writeTo(w io.Writer) (int64, error) {
+func (f *fakeRing) writeTo(w io.Writer) (int64, error) {
 	if _, ok := w.(*byteCounter); ok {
 		return 0, nil // only a count of its bytes, since this process does much in a second that is made
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.when = append(f.when, time.Now())
+	f.writtenAt = append(f.writtenAt, time.Now())
 	n, err := io.WriteString(w, "go 1.26 trace\x00\x00\x00")
 	return int64(n), err
 }
 
 // A scene is a recorder whose clock is made, with requests that are slow at 20 ms.
-type scene struct {
-	t     *testing.T
-	r     *Recorder
-	ring  *madeRing
-	dir   string
-	begun time.Time
-	asked sync.WaitGroup
+type scenario struct {
+	t          *testing.T
+	recorder   *Recorder
+	ring       *fakeRing
+	dir        string
+	origin     time.Time
+	goroutines sync.WaitGroup
 }
 
-func play(t *testing.T, opts Options, f func(s *scene)) {
+func runScenario(t *testing.T, opts Options, f func(s *scenario)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		opts.Dir, opts.Budget, opts.NoHost, opts.Factor, opts.Slow = dir, -1, true, -1, 20*time.Millisecond
-		s := &scene{t: t, ring: new(madeRing), dir: dir}
+		s := &scenario{t: t, ring: new(fakeRing), dir: dir}
 		var err error
-		if s.r, err = startWith(opts, s.ring); err != nil {
+		if s.recorder, err = startWith(opts, s.ring); err != nil {
 			t.Fatal(err)
 		}
-		defer s.r.Stop()
-		s.begun = time.Now().Add(20 * time.Second)
+		defer s.recorder.Stop()
+		s.origin = time.Now().Add(20 * time.Second)
 		f(s)
-		s.asked.Wait()
+		s.goroutines.Wait()
 	})
 }
 
 // request is one that is marked: from and to are since the begin.
-func (s *scene) request(name string, from, to time.Duration) {
-	s.asked.Go(func() {
-		time.Sleep(time.Until(s.begun.Add(from)))
+func (s *scenario) request(name string, from, to time.Duration) {
+	s.goroutines.Go(func() {
+		time.Sleep(time.Until(s.origin.Add(from)))
 		m := mark.Begin(mark.HTTP, name, "")
-		time.Sleep(time.Until(s.begun.Add(to)))
+		time.Sleep(time.Until(s.origin.Add(to)))
 		m.End("", "2xx")
 	})
 }
 
-func (s *scene) freeze(at, took time.Duration) {
-	s.asked.Go(func() {
-		time.Sleep(time.Until(s.begun.Add(at)))
-		s.r.OnFreeze(probe.Freeze{Likely: took})
+func (s *scenario) freeze(start, duration time.Duration) {
+	s.goroutines.Go(func() {
+		time.Sleep(time.Until(s.origin.Add(start)))
+		s.recorder.OnFreeze(probe.Freeze{Likely: duration})
 	})
 }
 
 // A told is what a recording says of itself, and when since the begin it was taken.
-type told struct {
-	at time.Duration
+type keptRecording struct {
+	takenAt time.Duration
 	flightMeta
 }
 
-func (s *scene) after(d time.Duration) (out []told) {
+func (s *scenario) recordingsAfter(d time.Duration) (kept []keptRecording) {
 	s.t.Helper()
-	time.Sleep(time.Until(s.begun.Add(d)))
+	time.Sleep(time.Until(s.origin.Add(d)))
 	synctest.Wait()
 	names, _ := filepath.Glob(filepath.Join(s.dir, "*.whylate"))
-	if len(names) != len(s.ring.when) {
-		s.t.Fatalf("%d snapshots gave %d files", len(s.ring.when), len(names))
+	if len(names) != len(s.ring.writtenAt) {
+		s.t.Fatalf("%d snapshots gave %d files", len(s.ring.writtenAt), len(names))
 	}
 	for _, name := range names {
 		data := must.Have(os.ReadFile(name))(s.t)
 		var m recordingMeta
-		must.Do(s.t, json.Unmarshal(entries(s.t, data)["meta.json"], &m))
-		out = append(out, told{flightMeta: m.Flight})
+		must.Do(s.t, json.Unmarshal(zipEntries(s.t, data)["meta.json"], &m))
+		kept = append(kept, keptRecording{flightMeta: m.Flight})
 	}
 	// Names begin with when it was.
-	for i := range out {
-		out[i].at = s.ring.when[i].Sub(s.begun)
+	for i := range kept {
+		kept[i].takenAt = s.ring.writtenAt[i].Sub(s.origin)
 	}
-	return out
+	return kept
 }
 
 const ms = time.Millisecond
 
-// TestFreezeBefore is a neighbour's freeze at the begin of a lock that is held for
+// TestFreezeBeforeRequest is a neighbour's freeze at the begin of a lock that is held for
 // long: one recording, of the request, which holds both. It was taken 200 ms after the
 // freeze and held neither request, whose triggers came in its gap.
-func TestFreezeBefore(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
+func TestFreezeBeforeRequest(t *testing.T) {
+	runScenario(t, Options{}, func(s *scenario) {
 		s.freeze(0, 92*ms)
 		for i := range 5 {
 			s.request("GET /order", time.Duration(i*30)*ms, 310*ms)
 		}
-		got := s.after(50 * time.Second)
-		if len(got) != 1 || got[0].at < 310*ms || got[0].at > 700*ms {
+		got := s.recordingsAfter(50 * time.Second)
+		if len(got) != 1 || got[0].takenAt < 310*ms || got[0].takenAt > 700*ms {
 			s.t.Fatalf("recordings %+v", got)
 		}
 		if g := got[0]; g.Reason.Kind != KindSlow || g.Reason.TookNS != int64(310*ms) || len(g.OtherTriggers) != 1 || g.OtherTriggers[0].Kind != KindFreeze || !maps.Equal(g.HeldCounts, map[Kind]uint64{KindSlow: 5, KindFreeze: 1}) {
 			s.t.Errorf("it says %+v", g)
 		}
-		if st := s.r.State(); len(st.Missed) != 0 || st.Kept != 1 {
+		if st := s.recorder.State(); len(st.Missed) != 0 || st.Kept != 1 {
 			s.t.Errorf("the state is %+v", st)
 		}
 	})
 }
 
-// TestLongAfterQuick is a request that is slow and quickly over, while others of the same
+// TestSnapshotWaitsForOpenRequests is a request that is slow and quickly over, while others of the same
 // fault go on for longer than the tail: they are in the recording to their end.
-func TestLongAfterQuick(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
+func TestSnapshotWaitsForOpenRequests(t *testing.T) {
+	runScenario(t, Options{}, func(s *scenario) {
 		s.request("GET /list", 0, 30*ms)
 		s.request("GET /list", 10*ms, 1400*ms)
 		s.request("GET /order", 50*ms, 1700*ms)
-		got := s.after(50 * time.Second)
-		if len(got) != 1 || got[0].at < 1700*ms || got[0].Reason.Route != "GET /order" || got[0].Reason.TookNS != int64(1650*ms) || got[0].HeldCounts[KindSlow] != 3 {
+		got := s.recordingsAfter(50 * time.Second)
+		if len(got) != 1 || got[0].takenAt < 1700*ms || got[0].Reason.Route != "GET /order" || got[0].Reason.TookNS != int64(1650*ms) || got[0].HeldCounts[KindSlow] != 3 {
 			s.t.Fatalf("recordings %+v", got)
 		}
 	})
@@ -183,17 +183,17 @@ func TestLongAfterQuick(t *testing.T) {
 // TestStreams are requests that do not end: those that began before what the ring holds
 // are not waited for, others for half of what it holds.
 func TestStreams(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
+	runScenario(t, Options{}, func(s *scenario) {
 		s.request("stream", -19*time.Second, 50*time.Second)
 		s.request("GET /list", 0, 30*ms)
-		if got := s.after(40 * time.Second); len(got) != 1 || got[0].at != 230*ms {
+		if got := s.recordingsAfter(40 * time.Second); len(got) != 1 || got[0].takenAt != 230*ms {
 			s.t.Fatalf("with a stream: recordings %+v", got)
 		}
 	})
-	play(t, Options{}, func(s *scene) {
+	runScenario(t, Options{}, func(s *scenario) {
 		s.request("poll", 0, 30*time.Second)
 		s.request("GET /list", 0, 30*ms)
-		if got := s.after(20 * time.Second); len(got) != 1 || got[0].at < 4*time.Second || got[0].at > 5100*ms {
+		if got := s.recordingsAfter(20 * time.Second); len(got) != 1 || got[0].takenAt < 4*time.Second || got[0].takenAt > 5100*ms {
 			s.t.Fatalf("with a long poll: recordings %+v", got)
 		}
 	})
@@ -203,22 +203,22 @@ func TestStreams(t *testing.T) {
 // one of that which is still held then, and what is not is named in it; a freeze has its
 // own at once.
 func TestWithinGap(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
+	runScenario(t, Options{}, func(s *scenario) {
 		s.request("first", 0, 500*ms)
 		s.request("lost", 20*time.Second, 21*time.Second)
 		s.freeze(30*time.Second, 60*ms)
 		s.request("later", 55*time.Second, 56*time.Second)
-		got := s.after(100 * time.Second)
+		got := s.recordingsAfter(100 * time.Second)
 		if len(got) != 3 {
 			s.t.Fatalf("recordings %+v", got)
 		}
-		if got[1].Reason.Kind != KindFreeze || got[1].at != 30200*ms || !maps.Equal(got[1].MissedCounts, map[Kind]uint64{KindSlow: 1}) {
+		if got[1].Reason.Kind != KindFreeze || got[1].takenAt != 30200*ms || !maps.Equal(got[1].MissedCounts, map[Kind]uint64{KindSlow: 1}) {
 			s.t.Errorf("the freeze's says %+v", got[1])
 		}
-		if got[2].Reason.Route != "later" || got[2].at < 60*time.Second || got[2].at > 61*time.Second {
+		if got[2].Reason.Route != "later" || got[2].takenAt < 60*time.Second || got[2].takenAt > 61*time.Second {
 			s.t.Errorf("the last one says %+v", got[2])
 		}
-		if st := s.r.State(); st.Missed[KindSlow] != 1 || st.Kept != 3 {
+		if st := s.recorder.State(); st.Missed[KindSlow] != 1 || st.Kept != 3 {
 			s.t.Errorf("the state is %+v", st)
 		}
 	})
@@ -227,37 +227,37 @@ func TestWithinGap(t *testing.T) {
 // TestFarWorse is a trifle just before the fault: its recording and gap do not take that of the request
 // that follows, which is far slower; a third one that is no slower is counted.
 func TestFarWorse(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
+	runScenario(t, Options{}, func(s *scenario) {
 		s.request("GET /list", 0, 37*ms)
 		s.request("GET /export", 300*ms, 960*ms)
 		s.request("GET /export", 1500*ms, 2200*ms)
-		got := s.after(50 * time.Second)
-		if len(got) != 2 || got[1].Reason.TookNS != int64(660*ms) || got[1].at < 960*ms || got[1].at > 1500*ms || s.r.State().Missed[KindSlow] != 1 {
-			s.t.Fatalf("recordings %+v, the state %+v", got, s.r.State())
+		got := s.recordingsAfter(50 * time.Second)
+		if len(got) != 2 || got[1].Reason.TookNS != int64(660*ms) || got[1].takenAt < 960*ms || got[1].takenAt > 1500*ms || s.recorder.State().Missed[KindSlow] != 1 {
+			s.t.Fatalf("recordings %+v, the state %+v", got, s.recorder.State())
 		}
 	})
 	// What doubles repeatedly from 25 ms to 25 s costs few.
-	play(t, Options{}, func(s *scene) {
-		at := time.Duration(0)
+	runScenario(t, Options{}, func(s *scenario) {
+		start := time.Duration(0)
 		for took := 25 * ms; took < 30*time.Second; took *= 2 {
-			s.request("GET /list", at, at+took)
-			at += took
+			s.request("GET /list", start, start+took)
+			start += took
 		}
-		if got := s.after(59 * time.Second); len(got) > 5 {
+		if got := s.recordingsAfter(59 * time.Second); len(got) > 5 {
 			s.t.Errorf("%d recordings", len(got))
 		}
 	})
 }
 
-// TestHours are a machine whose neighbours freeze the process all day: what is left is for
+// TestFreezesLeaveRoomForRequests are a machine whose neighbours freeze the process all day: what is left is for
 // requests.
-func TestHours(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
+func TestFreezesLeaveRoomForRequests(t *testing.T) {
+	runScenario(t, Options{}, func(s *scenario) {
 		for i := range 20 {
 			s.freeze(time.Duration(i)*2*time.Minute, 60*ms)
 		}
 		s.request("GET /order", 41*time.Minute, 41*time.Minute+time.Second)
-		got := s.after(42 * time.Minute)
+		got := s.recordingsAfter(42 * time.Minute)
 		byKind := map[Kind]int{}
 		for _, g := range got {
 			byKind[g.Reason.Kind]++
@@ -268,63 +268,63 @@ func TestHours(t *testing.T) {
 	})
 }
 
-// TestStormIsOne is a storm of half a minute, every request slow: one recording that is taken
+// TestStormIsOneRecording is a storm of half a minute, every request slow: one recording that is taken
 // within it, and what came later is counted.
-func TestStormIsOne(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
+func TestStormIsOneRecording(t *testing.T) {
+	runScenario(t, Options{}, func(s *scenario) {
 		const n = 1000
 		for i := range n {
 			from := time.Duration(i) * 30 * ms
 			s.request("GET /order", from, from+200*ms)
 		}
-		got := s.after(59 * time.Second)
-		st := s.r.State()
-		if len(got) != 1 || got[0].at > 2*time.Second || got[0].HeldCounts[KindSlow]+st.Missed[KindSlow] != n || st.Missed[KindSlow] < n/2 {
+		got := s.recordingsAfter(59 * time.Second)
+		st := s.recorder.State()
+		if len(got) != 1 || got[0].takenAt > 2*time.Second || got[0].HeldCounts[KindSlow]+st.Missed[KindSlow] != n || st.Missed[KindSlow] < n/2 {
 			s.t.Fatalf("recordings %+v, the state %+v", got, st)
 		}
 	})
 	// Also where the ring still holds its end when the gap is over.
-	play(t, Options{Gap: 4 * time.Second}, func(s *scene) {
+	runScenario(t, Options{Gap: 4 * time.Second}, func(s *scenario) {
 		for i := range 30 {
 			s.request("GET /order", time.Duration(100*i)*ms, time.Duration(100*i+90)*ms)
 		}
 		s.request("GET /order", 4500*ms, 4600*ms) // another one
-		if got := s.after(59 * time.Second); len(got) != 2 || got[0].HeldCounts[KindSlow] < 10 || got[1].HeldCounts[KindSlow] != 1 {
+		if got := s.recordingsAfter(59 * time.Second); len(got) != 2 || got[0].HeldCounts[KindSlow] < 10 || got[1].HeldCounts[KindSlow] != 1 {
 			s.t.Fatalf("recordings %+v", got)
 		}
 	})
 }
 
-// TestWhileItWaits asks for recordings, and looks at the state, while a slow request is
+// TestCaptureWhileWaiting asks for recordings, and looks at the state, while a slow request is
 // waited for: both have their answer at once.
-func TestWhileItWaits(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
+func TestCaptureWhileWaiting(t *testing.T) {
+	runScenario(t, Options{}, func(s *scenario) {
 		s.request("poll", 0, 30*time.Second)
 		s.request("GET /list", 0, 30*ms)
-		time.Sleep(time.Until(s.begun.Add(time.Second)))
+		time.Sleep(time.Until(s.origin.Add(time.Second)))
 		before := time.Now()
-		if _, err := s.r.Capture(s.t.Context(), "now"); err != nil || time.Since(before) > 0 {
+		if _, err := s.recorder.Capture(s.t.Context(), "now"); err != nil || time.Since(before) > 0 {
 			s.t.Errorf("it took %v: %v", time.Since(before), err)
 		}
-		if got := s.after(20 * time.Second); len(got) != 2 {
+		if got := s.recordingsAfter(20 * time.Second); len(got) != 2 {
 			s.t.Errorf("recordings %+v", got)
 		}
 	})
 }
 
-// TestTaken is a ring that somebody else has: what is slow meanwhile is counted, and named
+// TestBusyRing is a ring that somebody else has: what is slow meanwhile is counted, and named
 // in the first recording after.
-func TestTaken(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
-		s.ring.taken(true)
+func TestBusyRing(t *testing.T) {
+	runScenario(t, Options{}, func(s *scenario) {
+		s.ring.setBusy(true)
 		s.request("GET /list", 2*time.Second, 3*time.Second)
-		if s.after(5 * time.Second); s.r.State().Recording || s.r.State().Missed[KindSlow] != 1 {
-			s.t.Errorf("the state is %+v", s.r.State())
+		if s.recordingsAfter(5 * time.Second); s.recorder.State().Recording || s.recorder.State().Missed[KindSlow] != 1 {
+			s.t.Errorf("the state is %+v", s.recorder.State())
 		}
-		s.ring.taken(false)
+		s.ring.setBusy(false)
 		s.request("GET /list", 10*time.Second, 11*time.Second)
-		if got := s.after(20 * time.Second); len(got) != 1 || got[0].MissedCounts[KindSlow] != 1 || !s.r.State().Recording {
-			s.t.Errorf("recordings %+v, the state %+v", got, s.r.State())
+		if got := s.recordingsAfter(20 * time.Second); len(got) != 1 || got[0].MissedCounts[KindSlow] != 1 || !s.recorder.State().Recording {
+			s.t.Errorf("recordings %+v, the state %+v", got, s.recorder.State())
 		}
 	})
 }
@@ -340,8 +340,8 @@ func TestPlan(t *testing.T) {
 		p.reach = min(p.minAge, time.Duration(rnd.Int64N(int64(20*time.Second)))+ms)
 		openUntil := now
 		open := func(_, _ time.Time) int { return btoi(now.Before(openUntil)) }
-		var waits []moment
-		var lastOf [classCount]time.Time
+		var waiting []moment
+		var lastTaken [classCount]time.Time
 		var longest [classCount]time.Duration
 		kinds := []Kind{KindSlow, KindSlow, KindUnusual, KindMany, KindFreeze, KindLatency}
 		for range 60 {
@@ -349,8 +349,8 @@ func TestPlan(t *testing.T) {
 			for until := now.Add(time.Duration(rnd.ExpFloat64() * float64(3*time.Second))); ; {
 				wait := p.advance(now, open)
 				if wait < 0 || now.Add(wait).After(until) {
-					if (wait < 0) != (len(waits) == 0) {
-						t.Fatalf("seed %d: %d wait, and the next step is in %v", seed, len(waits), wait)
+					if (wait < 0) != (len(waiting) == 0) {
+						t.Fatalf("seed %d: %d wait, and the next step is in %v", seed, len(waiting), wait)
 					}
 					now = until
 					break
@@ -359,46 +359,46 @@ func TestPlan(t *testing.T) {
 					now = now.Add(wait)
 					continue
 				}
-				_, also, counts := p.takeWaiting(now)
+				_, others, counts := p.takeWaiting(now)
 				total := uint64(0)
 				for _, n := range counts {
 					total += n
 				}
-				if total != uint64(len(waits)) || len(also) >= maxNamed {
-					t.Fatalf("seed %d: %d of %d are held, %d named", seed, total, len(waits), len(also))
+				if total != uint64(len(waiting)) || len(others) >= maxNamed {
+					t.Fatalf("seed %d: %d of %d are held, %d named", seed, total, len(waiting), len(others))
 				}
 				var fresh bool
-				for _, m := range waits {
-					if room := p.reach - min(p.tail, p.reach/4) - m.took; room > snapshotMargin && now.Sub(m.end.Add(-m.took)) > p.reach {
+				for _, m := range waiting {
+					if reserve := p.reach - min(p.tail, p.reach/4) - m.took; reserve > snapshotMargin && now.Sub(m.end.Add(-m.took)) > p.reach {
 						t.Fatalf("seed %d: a request of %v that ended %v before is not held; the ring reaches %v", seed, m.took, now.Sub(m.end), p.reach)
 					}
-					if l := lastOf[classOf[m.kind]]; l.IsZero() || now.Sub(l) >= p.gap || m.took >= farWorseFactor*longest[classOf[m.kind]] {
+					if l := lastTaken[classOf[m.kind]]; l.IsZero() || now.Sub(l) >= p.gap || m.took >= farWorseFactor*longest[classOf[m.kind]] {
 						fresh = true
 					}
 				}
 				if !fresh {
 					t.Fatalf("seed %d: a snapshot of classes that all had one within the gap", seed)
 				}
-				for _, m := range waits {
-					lastOf[classOf[m.kind]], longest[classOf[m.kind]] = now, 0
+				for _, m := range waiting {
+					lastTaken[classOf[m.kind]], longest[classOf[m.kind]] = now, 0
 				}
-				for _, m := range waits {
+				for _, m := range waiting {
 					longest[classOf[m.kind]] = max(longest[classOf[m.kind]], m.took)
 				}
-				waits = waits[:0]
+				waiting = waiting[:0]
 			}
 			m := moment{kind: kinds[rnd.IntN(len(kinds))], end: now, took: time.Duration(rnd.ExpFloat64() * float64(400*ms)), name: string(rune('a' + rnd.IntN(12)))}
 			if p.add(m, now) {
-				waits = append(waits, m)
+				waiting = append(waiting, m)
 			}
 			openUntil = now.Add(time.Duration(rnd.ExpFloat64() * float64(time.Second)))
 		}
 	}
 }
 
-// TestNamed holds what a recording names to the longest of each kind and route: a kind that
+// TestNamedTriggers holds what a recording names to the longest of each kind and route: a kind that
 // comes first, or last, is named however short, and takes no longer request's place.
-func TestNamed(t *testing.T) {
+func TestNamedTriggers(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		now := time.Unix(1000, 0)
 		p := plan{tail: 200 * ms, gap: time.Minute, minAge: 10 * time.Second, reach: 10 * time.Second}
@@ -419,17 +419,17 @@ func TestNamed(t *testing.T) {
 		}
 		add(KindSlow, "short", 3*ms)
 		add(KindFreeze, "", ms/2)
-		why, also, counts := p.takeWaiting(now)
-		if why.name != "t" || why.took != 200*ms || len(also) != maxNamed-1 || counts[KindSlow] != 41 {
-			t.Errorf("it is kept for %+v and names %+v of %v", why, also, counts)
+		reason, others, counts := p.takeWaiting(now)
+		if reason.name != "t" || reason.took != 200*ms || len(others) != maxNamed-1 || counts[KindSlow] != 41 {
+			t.Errorf("it is kept for %+v and names %+v of %v", reason, others, counts)
 		}
-		for i, m := range also[:maxNamed-2] {
+		for i, m := range others[:maxNamed-2] {
 			if want := string(rune('s' - i)); m.name != want {
 				t.Errorf("it names %+v in place of %s", m, want)
 			}
 		}
-		if last := also[maxNamed-2]; last.kind != KindFreeze || last.took != ms {
-			t.Errorf("it does not name the freeze: %+v", also)
+		if last := others[maxNamed-2]; last.kind != KindFreeze || last.took != ms {
+			t.Errorf("it does not name the freeze: %+v", others)
 		}
 		if p.longestRecorded[classRequests] != 200*ms {
 			t.Errorf("the longest that it holds is %v", p.longestRecorded[classRequests])
@@ -437,59 +437,59 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestWorseThanTheLast tests that what is far longer than all that the last recording of its class
+// TestFarWorseNeedsNoGap tests that what is far longer than all that the last recording of its class
 // holds has its own at once, also where an earlier recording held something longer.
-func TestWorseThanTheLast(t *testing.T) {
+func TestFarWorseNeedsNoGap(t *testing.T) {
 	now := time.Unix(1000, 0)
 	p := plan{tail: 200 * ms, gap: time.Minute, minAge: 10 * time.Second, reach: 10 * time.Second}
-	none := func(time.Time, time.Time) int { return 0 }
+	noneOpen := func(time.Time, time.Time) int { return 0 }
 	for i, c := range []struct{ after, took time.Duration }{{0, 2 * time.Second}, {2 * time.Minute, 30 * ms}, {10 * time.Second, 200 * ms}} {
 		now = now.Add(c.after)
 		if !p.add(moment{kind: KindSlow, end: now, took: c.took}, now) {
 			t.Fatalf("number %d is not taken", i)
 		}
-		if wait := p.advance(now, none); wait > 200*ms || wait <= 0 {
+		if wait := p.advance(now, noneOpen); wait > 200*ms || wait <= 0 {
 			t.Fatalf("number %d waits for %v", i, wait)
 		}
 		now = now.Add(200 * ms)
-		if p.advance(now, none) != 0 {
+		if p.advance(now, noneOpen) != 0 {
 			t.Fatalf("number %d is not due", i)
 		}
 		p.takeWaiting(now)
 	}
 }
 
-// TestSignals tests each bound on what a second shows: at it there is no trigger, above it there is one.
-func TestSignals(t *testing.T) {
+// TestSecondBounds tests each bound on what a second shows: at it there is no trigger, above it there is one.
+func TestSecondBounds(t *testing.T) {
 	opts := Options{Latency: 10 * ms, Goroutines: 1000, GC: 0.2, Share: 0.5}
-	at := metricsReading{schedLatency: 10 * ms, goroutines: 1000, gcShare: 0.2, elapsed: time.Second}
+	atBounds := metricsReading{schedLatency: 10 * ms, goroutines: 1000, gcShare: 0.2, elapsed: time.Second}
 	for kind, c := range map[Kind]struct {
-		above      metricsReading
-		seen, slow uint64
+		aboveBound   metricsReading
+		marked, slow uint64
 	}{
 		KindLatency:    {metricsReading{schedLatency: 10*ms + 1}, 0, 0},
 		KindGoroutines: {metricsReading{goroutines: 1001}, 0, 0},
 		KindGC:         {metricsReading{gcShare: 0.201}, 0, 0},
 		KindMany:       {metricsReading{}, 20, 10},
 	} {
-		play(t, opts, func(s *scene) {
-			s.r.opts.Slow = time.Hour
-			second := func(is metricsReading, seen, slow uint64) map[Kind]uint64 {
-				s.r.mu.Lock()
-				s.r.markedRequests, s.r.slowRequests = seen, slow
-				s.r.mu.Unlock()
-				s.r.handleSecond(1, is)
-				return s.r.State().Triggers
+		runScenario(t, opts, func(s *scenario) {
+			s.recorder.opts.Slow = time.Hour
+			second := func(metrics metricsReading, marked, slow uint64) map[Kind]uint64 {
+				s.recorder.mu.Lock()
+				s.recorder.markedRequests, s.recorder.slowRequests = marked, slow
+				s.recorder.mu.Unlock()
+				s.recorder.handleSecond(1, metrics)
+				return s.recorder.State().Triggers
 			}
-			s.r.Stop() // the goroutine is the test's
-			if got := second(at, 21, 10); len(got) > 0 {
+			s.recorder.Stop() // the goroutine is the test's
+			if got := second(atBounds, 21, 10); len(got) > 0 {
 				t.Errorf("at the bounds: %v", got)
 			}
-			if got := second(at, 10, 9); len(got) > 0 {
+			if got := second(atBounds, 10, 9); len(got) > 0 {
 				t.Errorf("nine slow ones: %v", got)
 			}
-			c.above.elapsed = time.Second
-			if got := second(c.above, c.seen, c.slow); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
+			c.aboveBound.elapsed = time.Second
+			if got := second(c.aboveBound, c.marked, c.slow); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
 				t.Errorf("above the bound of %s: %v", kind, got)
 			}
 			if got := second(metricsReading{elapsed: time.Second}, 0, 0); !maps.Equal(got, map[Kind]uint64{kind: 1}) {
@@ -502,25 +502,25 @@ func TestSignals(t *testing.T) {
 // TestMissedAfterAFailure tests that triggers which no recording holds are named in the next one
 // that is written, also if one that was to name them could not be, with what that was to hold.
 func TestMissedAfterAFailure(t *testing.T) {
-	play(t, Options{}, func(s *scene) {
-		s.ring.taken(true)
+	runScenario(t, Options{}, func(s *scenario) {
+		s.ring.setBusy(true)
 		s.request("missed", 2*time.Second, 3*time.Second)
-		s.after(5 * time.Second)
-		s.ring.taken(false)
+		s.recordingsAfter(5 * time.Second)
+		s.ring.setBusy(false)
 		time.Sleep(5 * time.Second)
 		must.Do(s.t, os.Remove(s.dir))
 		must.Do(s.t, os.WriteFile(s.dir, nil, 0o600)) // in the folder's place
 		s.request("not written", 20*time.Second, 21*time.Second)
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if st := s.r.State(); st.Failed != 1 || st.Kept != 0 || st.LastError == "" || st.Missed[KindSlow] != 2 {
+		if st := s.recorder.State(); st.Failed != 1 || st.Kept != 0 || st.LastError == "" || st.Missed[KindSlow] != 2 {
 			s.t.Fatalf("the state is %+v", st)
 		}
 		must.Do(s.t, os.Remove(s.dir))
-		s.ring.when = nil
+		s.ring.writtenAt = nil
 		s.request("kept", 120*time.Second, 121*time.Second)
-		if got := s.after(150 * time.Second); len(got) != 1 || got[0].MissedCounts[KindSlow] != 2 || got[0].HeldCounts[KindSlow] != 1 || s.r.State().Missed[KindSlow] != 2 {
-			s.t.Errorf("recordings %+v, the state is %+v", got, s.r.State())
+		if got := s.recordingsAfter(150 * time.Second); len(got) != 1 || got[0].MissedCounts[KindSlow] != 2 || got[0].HeldCounts[KindSlow] != 1 || s.recorder.State().Missed[KindSlow] != 2 {
+			s.t.Errorf("recordings %+v, the state is %+v", got, s.recorder.State())
 		}
 	})
 }
@@ -541,11 +541,11 @@ func TestDay(t *testing.T) {
 	dir := t.TempDir()
 	const disk = 40 << 10
 	synctest.Test(t, func(t *testing.T) {
-		ring := new(madeRing)
+		ring := new(fakeRing)
 		r := must.Have(startWith(Options{Dir: dir, MaxDisk: disk, Budget: -1, NoHost: true, Gap: time.Minute}, ring))(t)
 		defer r.Stop()
 		routes := []string{"GET /", "GET /items/{id}", "POST /order", "GET /search"}
-		faults, named, early := 0, 0, uint64(0)
+		faults, named, heapAfterHour := 0, 0, uint64(0)
 		live := func() uint64 {
 			var m runtime.MemStats
 			runtime.GC()
@@ -570,10 +570,10 @@ func TestDay(t *testing.T) {
 			m.End("", "2xx")
 			switch second {
 			case 3599:
-				early = live()
+				heapAfterHour = live()
 			case hours*3600 - 1:
-				if late := live(); float64(late) > 1.05*float64(early)+64<<10 {
-					t.Errorf("the heap has %d bytes after an hour and %d after %d hours", early, late, hours)
+				if heapAtEnd := live(); float64(heapAtEnd) > 1.05*float64(heapAfterHour)+64<<10 {
+					t.Errorf("the heap has %d bytes after an hour and %d after %d hours", heapAfterHour, heapAtEnd, hours)
 				}
 			}
 			if second%600 != 599 {
@@ -586,7 +586,7 @@ func TestDay(t *testing.T) {
 				total += f.size
 				data, rerr := os.ReadFile(filepath.Join(dir, f.name))
 				var m recordingMeta
-				if rerr != nil || json.Unmarshal(entries(t, data)["meta.json"], &m) != nil {
+				if rerr != nil || json.Unmarshal(zipEntries(t, data)["meta.json"], &m) != nil {
 					t.Fatalf("%s: %v", f.name, rerr)
 				}
 				if m.Flight.Reason.Route == "POST /order" && m.Flight.Reason.Status == "5xx" && m.Flight.Reason.TookNS == int64(time.Duration(700+faults)*ms) {
@@ -606,17 +606,17 @@ func TestDay(t *testing.T) {
 	})
 }
 
-// TestFreezeBorder: a freeze of just the length that was asked for is recorded, a shorter one is not; and Stop, with nothing to wait
+// TestShortestFreeze: a freeze of just the length that was asked for is recorded, a shorter one is not; and Stop, with nothing to wait
 // for, waits for nothing.
-func TestFreezeBorder(t *testing.T) {
+func TestShortestFreeze(t *testing.T) {
 	for took, want := range map[time.Duration]int{300*time.Millisecond - 1: 0, 300 * time.Millisecond: 1} {
-		play(t, Options{Freeze: 300 * time.Millisecond}, func(s *scene) {
+		runScenario(t, Options{Freeze: 300 * time.Millisecond}, func(s *scenario) {
 			s.freeze(time.Second, took)
-			if got := s.after(time.Minute); len(got) != want {
+			if got := s.recordingsAfter(time.Minute); len(got) != want {
 				t.Errorf("%d recordings of a freeze of %v", len(got), took)
 			}
 			began := time.Now()
-			if s.r.Stop(); time.Since(began) >= sinkPatience {
+			if s.recorder.Stop(); time.Since(began) >= sinkPatience {
 				t.Errorf("Stop took %v", time.Since(began))
 			}
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/whylate/whylate/service/internal/tracebatch"
 )
 
-func TestBucket(t *testing.T) {
+func TestTokenBucket(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newTokenBucket(3, time.Hour, now)
 	passed := 0
@@ -39,13 +39,13 @@ func TestBucket(t *testing.T) {
 	if b.checkToken(now.Add(-time.Hour), true) {
 		t.Error("a clock that goes back lets one pass")
 	}
-	if none := newTokenBucket(-1, time.Hour, now); !none.checkToken(now, false) {
+	if unlimited := newTokenBucket(-1, time.Hour, now); !unlimited.checkToken(now, false) {
 		t.Error("no bound does not let pass")
 	}
 }
 
-// TestUsual holds the limit of a route to the quantile of what it was given.
-func TestUsual(t *testing.T) {
+// TestRouteLimit holds the limit of a route to the quantile of what it was given.
+func TestRouteLimit(t *testing.T) {
 	for b := 1; b < bucketCount-1; b++ {
 		if d := upperBound(b); bucketOf(d-1) != b || bucketOf(d) != b+1 {
 			t.Fatalf("bucket %d ends at %d, which is in %d", b, d, bucketOf(d))
@@ -100,12 +100,12 @@ func TestRoutesAreBounded(t *testing.T) {
 	}
 }
 
-func TestSurplus(t *testing.T) {
-	at := func(minute int, kind Kind, size int64) recordingFile {
+func TestSelectSurplus(t *testing.T) {
+	recordingOf := func(minute int, kind Kind, size int64) recordingFile {
 		when := time.Unix(int64(60*minute), 0)
 		return recordingFile{fileName(when, kind, 1, minute), size, when}
 	}
-	files := []recordingFile{at(3, KindSlow, 10), at(1, KindFreeze, 10), at(2, KindSlow, 10), at(5, KindSlow, 10), at(4, KindGC, 10)}
+	files := []recordingFile{recordingOf(3, KindSlow, 10), recordingOf(1, KindFreeze, 10), recordingOf(2, KindSlow, 10), recordingOf(5, KindSlow, 10), recordingOf(4, KindGC, 10)}
 	for budget, want := range map[int64][]int{50: nil, 49: {2}, 40: {2}, 39: {2, 3}, 30: {2, 3}, 0: {2, 3}} {
 		var got []int
 		for _, f := range selectSurplus(files, budget, "") {
@@ -120,66 +120,66 @@ func TestSurplus(t *testing.T) {
 // TestClockBack tests that a file that was just written is not the oldest because a
 // clock went back.
 func TestClockBack(t *testing.T) {
-	at := func(minute int) recordingFile {
+	recordingOf := func(minute int) recordingFile {
 		when := time.Unix(int64(60*minute), 0)
 		return recordingFile{fileName(when, KindSlow, 1, minute), 10, when}
 	}
-	files := []recordingFile{at(50), at(51), at(2)}
-	got := selectSurplus(files, 10, at(2).name)
-	if len(got) != 2 || got[0].name != at(50).name || got[1].name != at(51).name {
+	files := []recordingFile{recordingOf(50), recordingOf(51), recordingOf(2)}
+	got := selectSurplus(files, 10, recordingOf(2).name)
+	if len(got) != 2 || got[0].name != recordingOf(50).name || got[1].name != recordingOf(51).name {
 		t.Errorf("%v go", got)
 	}
 	// A clock that was a day ahead for a while: those of that day do not take the place of
 	// those that were written since it was put right.
 	day := 24 * 60
-	files = []recordingFile{at(50), at(day + 51), at(day + 52), at(53), at(54)}
-	got = selectSurplus(files, 20, at(54).name)
-	if len(got) != 3 || got[0].name != at(day+51).name || got[1].name != at(day+52).name || got[2].name != at(50).name {
+	files = []recordingFile{recordingOf(50), recordingOf(day + 51), recordingOf(day + 52), recordingOf(53), recordingOf(54)}
+	got = selectSurplus(files, 20, recordingOf(54).name)
+	if len(got) != 3 || got[0].name != recordingOf(day+51).name || got[1].name != recordingOf(day+52).name || got[2].name != recordingOf(50).name {
 		t.Errorf("%v go", got)
 	}
 }
 
-// TestParts tests that what a killed process left is removed, and nothing else: neither
+// TestRemoveParts tests that what a killed process left is removed, and nothing else: neither
 // what another process is writing, whose number nobody here knows, nor what lies about
 // besides. The clock may have gone back since.
-func TestParts(t *testing.T) {
+func TestRemoveParts(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	whole := fileName(now, KindSlow, 7, 1)
+	recording := fileName(now, KindSlow, 7, 1)
 	for name, age := range map[string]time.Duration{
-		whole: time.Hour, whole + ".part-7": time.Hour, whole + ".part-8": -24 * time.Hour, whole + ".part-9": 0,
-		"notes.txt": time.Hour, "other.part-7": time.Hour, whole + ".part-x": time.Hour,
+		recording: time.Hour, recording + ".part-7": time.Hour, recording + ".part-8": -24 * time.Hour, recording + ".part-9": 0,
+		"notes.txt": time.Hour, "other.part-7": time.Hour, recording + ".part-x": time.Hour,
 	} {
 		p := filepath.Join(dir, name)
 		must.Do(t, os.WriteFile(p, []byte("x"), 0o600))
 		must.Do(t, os.Chtimes(p, now, now.Add(-age)))
 	}
-	left := func() (out []string) {
+	remaining := func() (out []string) {
 		entries := must.Have(os.ReadDir(dir))(t)
 		for _, e := range entries {
-			out = append(out, strings.TrimPrefix(e.Name(), whole))
+			out = append(out, strings.TrimPrefix(e.Name(), recording))
 		}
 		return out
 	}
 	// One that is being written: of a container in which the writer is number 1, as here.
-	writing := must.Have(createLocked(filepath.Join(dir, whole+".part-1")))(t)
+	writing := must.Have(createLocked(filepath.Join(dir, recording+".part-1")))(t)
 	must.Do(t, os.Chtimes(writing.Name(), now, now.Add(-time.Hour)))
 	_, locks := tryLock(writing)
-	nobody := func(int) bool { return false }
-	removeParts(dir, 1, nobody, now)
+	noProcess := func(int) bool { return false }
+	removeParts(dir, 1, noProcess, now)
 	want := []string{"", ".part-1", ".part-x", "notes.txt", "other.part-7"}
-	if got := left(); locks && !slices.Equal(got, want) {
+	if got := remaining(); locks && !slices.Equal(got, want) {
 		t.Errorf("left are %q, want %q", got, want)
 	}
 	_ = writing.Close() // its writer is killed
-	removeParts(dir, 1, nobody, now)
-	if got, want := left(), slices.Delete(want, 1, 2); !slices.Equal(got, want) {
+	removeParts(dir, 1, noProcess, now)
+	if got, want := remaining(), slices.Delete(want, 1, 2); !slices.Equal(got, want) {
 		t.Errorf("left are %q, want %q", got, want)
 	}
 }
 
-// TestTidyTwice tests that two services may tidy one folder.
-func TestTidyTwice(t *testing.T) {
+// TestConcurrentEnforceBudget tests that two services may tidy one folder.
+func TestConcurrentEnforceBudget(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 300 {
 		must.Do(t, os.WriteFile(filepath.Join(dir, fileName(time.Unix(int64(i), 0), KindSlow, 7, i)), []byte("x"), 0o600))
@@ -202,17 +202,17 @@ func TestTidyTwice(t *testing.T) {
 
 // A service of two Ps that uses CPU time for each start, and more while it is
 // recorded.
-type governed struct {
+type simulatedService struct {
 	governor
-	plain, recorded float64 // CPU seconds a start
-	ran, seconds    int
+	startCPU, recordedCPU float64 // CPU seconds a start
+	runSeconds, seconds   int
 }
 
-func (g *governed) second(starts float64) bool {
-	per := g.plain
+func (g *simulatedService) second(starts float64) bool {
+	per := g.startCPU
 	if g.running {
-		per += g.recorded
-		g.ran++
+		per += g.recordedCPU
+		g.runSeconds++
 	}
 	g.seconds++
 	return g.decide(time.Second, starts, 2, time.Duration(starts*per*1e9))
@@ -224,25 +224,25 @@ func TestGovernor(t *testing.T) {
 	const budget = 0.02
 	start := startBytes * byteCost
 	costs := func(share float64) float64 { return share * 2 / start } // starts a second on two Ps
-	fresh := func() *governed {
-		return &governed{governor: newGovernor(budget, 10*time.Second), plain: 20e-6, recorded: start}
+	fresh := func() *simulatedService {
+		return &simulatedService{governor: newGovernor(budget, 10*time.Second), startCPU: 20e-6, recordedCPU: start}
 	}
-	g := fresh()
+	service := fresh()
 	for i := range 60 {
-		if !g.second(costs(0.015)) {
+		if !service.second(costs(0.015)) {
 			t.Fatalf("off after %d seconds within the budget", i)
 		}
 	}
-	if !g.second(costs(0.1)) {
+	if !service.second(costs(0.1)) {
 		t.Fatal("off after one second over the budget")
 	}
-	for g.second(costs(0.015)); g.cost > 0.016; {
-		if !g.second(costs(0.015)) {
+	for service.second(costs(0.015)); service.cost > 0.016; {
+		if !service.second(costs(0.015)) {
 			t.Fatal("off after one burst")
 		}
 	}
 	seconds := 0
-	for ; g.second(costs(0.1)); seconds++ {
+	for ; service.second(costs(0.1)); seconds++ {
 		if seconds > 60 {
 			t.Fatal("never off")
 		}
@@ -250,88 +250,88 @@ func TestGovernor(t *testing.T) {
 	if seconds < 9 {
 		t.Errorf("off after %d seconds", seconds)
 	}
-	g.ran, g.seconds = 0, 0
-	longest, now := 0, 0
+	service.runSeconds, service.seconds = 0, 0
+	longest, run := 0, 0
 	for range 2000 {
-		if now++; !g.second(costs(0.1)) {
-			now = 0
+		if run++; !service.second(costs(0.1)) {
+			run = 0
 		}
-		longest = max(longest, now)
+		longest = max(longest, run)
 	}
-	if part := float64(g.ran) / float64(g.seconds); part < 0.17 || part > 0.23 {
+	if part := float64(service.runSeconds) / float64(service.seconds); part < 0.17 || part > 0.23 {
 		t.Errorf("it costs five times its budget and runs %.2f of the time", part)
 	}
 	if longest < 14 {
 		t.Errorf("it runs for %d s at once, which is no recording of 10 s", longest)
 	}
-	for seconds = 0; g.duty != 1; seconds++ {
-		if g.second(costs(0.01)); seconds > 60 {
+	for seconds = 0; service.duty != 1; seconds++ {
+		if service.second(costs(0.01)); seconds > 60 {
 			t.Fatal("never on again")
 		}
 	}
 	// Off where it would run for less than a twentieth.
 	for range 60 {
-		g.second(costs(1))
+		service.second(costs(1))
 	}
-	if g.running || g.duty != 0 {
-		t.Errorf("it runs although it costs fifty times its budget: %+v", g.governor)
+	if service.running || service.duty != 0 {
+		t.Errorf("it runs although it costs fifty times its budget: %+v", service.governor)
 	}
-	for seconds = 0; !g.second(costs(0.1)); seconds++ {
+	for seconds = 0; !service.second(costs(0.1)); seconds++ {
 		if seconds > 90 {
 			t.Fatal("never on again")
 		}
 	}
 	// Bytes that were counted correct what starts let expect, and CPU time both.
-	g = fresh()
-	g.noteBytes(100*5*startBytes, 100) // too few
-	if g.costSource != costByStarts {
-		t.Errorf("a hundred starts tell %v bytes each", g.bytesPerStart)
+	service = fresh()
+	service.noteBytes(100*5*startBytes, 100) // too few
+	if service.costSource != costByStarts {
+		t.Errorf("a hundred starts tell %v bytes each", service.bytesPerStart)
 	}
-	if g.noteBytes(4*startBytes*1e4, 1e4); g.costSource != costByBytes || g.bytesPerStart != 4*startBytes {
-		t.Errorf("each start writes %v bytes by %s", g.bytesPerStart, g.costSource)
+	if service.noteBytes(4*startBytes*1e4, 1e4); service.costSource != costByBytes || service.bytesPerStart != 4*startBytes {
+		t.Errorf("each start writes %v bytes by %s", service.bytesPerStart, service.costSource)
 	}
 	for range 30 {
-		g.second(costs(0.015))
+		service.second(costs(0.015))
 	}
-	if math.Abs(g.cost-0.06) > 0.005 {
-		t.Errorf("the cost is %v, want 0.06", g.cost)
+	if math.Abs(service.cost-0.06) > 0.005 {
+		t.Errorf("the cost is %v, want 0.06", service.cost)
 	}
-	g = fresh()
-	g.recorded = 3 * start
+	service = fresh()
+	service.recordedCPU = 3 * start
 	for range 2000 {
-		g.second(costs(0.05))
+		service.second(costs(0.05))
 	}
-	if g.costSource != costByCPU || math.Abs(g.cpuFactor-3) > 0.1 || math.Abs(g.cost-0.15) > 0.01 {
-		t.Errorf("by %s it costs %v, factor %v; want 0.15 and 3", g.costSource, g.cost, g.cpuFactor)
+	if service.costSource != costByCPU || math.Abs(service.cpuFactor-3) > 0.1 || math.Abs(service.cost-0.15) > 0.01 {
+		t.Errorf("by %s it costs %v, factor %v; want 0.15 and 3", service.costSource, service.cost, service.cpuFactor)
 	}
 	// What the service does is not the recorder's cost, however it varies.
-	g = fresh()
-	g.recorded = -start // as if
+	service = fresh()
+	service.recordedCPU = -start // as if
 	for range 2000 {
-		g.second(costs(0.05))
+		service.second(costs(0.05))
 	}
-	if g.cpuFactor != 1./maxCPUFactor {
-		t.Errorf("the factor is %v", g.cpuFactor)
+	if service.cpuFactor != 1./maxCPUFactor {
+		t.Errorf("the factor is %v", service.cpuFactor)
 	}
-	g = fresh()
-	g.budget = -1
+	service = fresh()
+	service.budget = -1
 	for range 100 {
-		if !g.second(costs(1)) {
+		if !service.second(costs(1)) {
 			t.Fatal("no bound is one")
 		}
 	}
-	g = fresh()
+	service = fresh()
 	for range 100 { // a system that does not tell CPU time
-		g.decide(time.Second, costs(0.05), 2, -1)
+		service.decide(time.Second, costs(0.05), 2, -1)
 	}
-	if g.costSource != costByStarts || g.duty > 0.5 {
-		t.Errorf("by %s it runs %v of the time", g.costSource, g.duty)
+	if service.costSource != costByStarts || service.duty > 0.5 {
+		t.Errorf("by %s it runs %v of the time", service.costSource, service.duty)
 	}
 }
 
-// TestGovernorTakesTheMedian tests that what the recorder costs is the median of the last cycles:
+// TestGovernorMedian tests that what the recorder costs is the median of the last cycles:
 // one in which something else used CPU time, or none, is not believed.
-func TestGovernorTakesTheMedian(t *testing.T) {
+func TestGovernorMedian(t *testing.T) {
 	const start = startBytes * byteCost
 	g := newGovernor(0.02, 10*time.Second)
 	cycle := func(cost float64) {
@@ -375,8 +375,8 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// TestPace bounds what samples of the kernel's counters cost.
-func TestPace(t *testing.T) {
+// TestSamplingPace bounds what samples of the kernel's counters cost.
+func TestSamplingPace(t *testing.T) {
 	var p samplingPace
 	if d := p.nextInterval(100*time.Microsecond, 2, false); d != sampleInterval || p.cpuShare(d, 2) > samplingBudget {
 		t.Errorf("every %v, %v of the CPUs", d, p.cpuShare(d, 2))
@@ -406,7 +406,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-func TestDescribe(t *testing.T) {
+func TestDescribeService(t *testing.T) {
 	env := map[string]string{
 		"OTEL_RESOURCE_ATTRIBUTES": "service.name=old, k8s.pod.name=shop-1,password=x", "OTEL_SERVICE_NAME": "shop", "POD_NAME": "other", "NODE_NAME": "n1",
 	}
@@ -421,9 +421,9 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestBucketJitter tests that requests that end out of order fill no bucket: each of
+// TestTokenBucketJitter tests that requests that end out of order fill no bucket: each of
 // them is a tenth of a second before or after the one before.
-func TestBucketJitter(t *testing.T) {
+func TestTokenBucketJitter(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newTokenBucket(6, time.Hour, now)
 	for b.checkToken(now, true) {
@@ -444,11 +444,11 @@ func TestBucketJitter(t *testing.T) {
 	}
 }
 
-// TestRecall tests that a process that is started repeatedly has the bucket
+// TestReplay tests that a process that is started repeatedly has the bucket
 // that one process would have, also where the clock was put back meanwhile.
-func TestRecall(t *testing.T) {
+func TestReplay(t *testing.T) {
 	now := time.Unix(100_000, 0)
-	left := func(ago ...time.Duration) (n int) {
+	tokensLeft := func(ago ...time.Duration) (n int) {
 		b := newTokenBucket(6, time.Hour, now)
 		var passed []time.Time
 		for _, d := range ago {
@@ -473,7 +473,7 @@ func TestRecall(t *testing.T) {
 		{[]time.Duration{m, m, m, m, m, m, m, m, m, m, m, m}, 0}, // those of others in the folder
 		{[]time.Duration{-24 * 60 * m, -24 * 60 * m, m}, 3},
 	} {
-		if n := left(c.ago...); n != c.want {
+		if n := tokensLeft(c.ago...); n != c.want {
 			t.Errorf("after those of %v ago there are %d left, want %d", c.ago, n, c.want)
 		}
 	}

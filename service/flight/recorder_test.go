@@ -28,10 +28,10 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// until waits for something that the recorder's goroutine does.
-func until(t *testing.T, what string, is func() bool) {
+// waitUntil waits for something that the recorder's goroutine does.
+func waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("in vain: %s", what)
 		}
@@ -52,7 +52,7 @@ func start(t *testing.T, opts Options) *Recorder {
 	return r
 }
 
-func entries(t *testing.T, data []byte) map[string][]byte {
+func zipEntries(t *testing.T, data []byte) map[string][]byte {
 	t.Helper()
 	z := must.Have(zip.NewReader(bytes.NewReader(data), int64(len(data))))(t)
 	out := make(map[string][]byte)
@@ -68,7 +68,7 @@ func entries(t *testing.T, data []byte) map[string][]byte {
 	return out
 }
 
-func job(name string, d time.Duration) {
+func runJob(name string, d time.Duration) {
 	_ = mark.Do(context.Background(), name, func(context.Context) error {
 		time.Sleep(d)
 		return nil
@@ -80,18 +80,18 @@ func job(name string, d time.Duration) {
 func TestSlowRequest(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	r := start(t, Options{Dir: dir, Slow: 50 * time.Millisecond, Tail: 20 * time.Millisecond})
-	job("quick", time.Millisecond)
-	job("slow one", 80*time.Millisecond)
+	runJob("quick", time.Millisecond)
+	runJob("slow one", 80*time.Millisecond)
 	for range 5 {
-		job("of the storm", 51*time.Millisecond)
+		runJob("of the storm", 51*time.Millisecond)
 	}
-	until(t, "a recording", func() bool { return r.State().Kept == 1 })
+	waitUntil(t, "a recording", func() bool { return r.State().Kept == 1 })
 	s := r.State()
 	if s.Triggers[KindSlow] != 6 || s.Failed != 0 || s.LastError != "" || s.DiskBytes != s.LastBytes || s.LastBytes == 0 {
 		t.Errorf("the state is %+v", s)
 	}
 	data := must.Have(os.ReadFile(filepath.Join(dir, s.Last)))(t)
-	parts := entries(t, data)
+	parts := zipEntries(t, data)
 	if !bytes.HasPrefix(parts["trace"], []byte("go 1.")) || !bytes.Contains(parts["trace"], []byte("whylate.mark/1 end job ok slow one")) {
 		t.Error("the trace does not hold the slow request's end")
 	}
@@ -121,7 +121,7 @@ func TestSlowRequest(t *testing.T) {
 	}
 	data = must.Have(os.ReadFile(filepath.Join(dir, name)))(t)
 	m = recordingMeta{}
-	must.Do(t, json.Unmarshal(entries(t, data)["meta.json"], &m))
+	must.Do(t, json.Unmarshal(zipEntries(t, data)["meta.json"], &m))
 	if m.Flight.Reason.Text != "to see" || m.Flight.Reason.Kind != KindAsked || m.Flight.MissedCounts[KindSlow] == 0 {
 		t.Errorf("the metadata is %+v", m)
 	}
@@ -149,7 +149,7 @@ func TestUnusualRequest(t *testing.T) {
 	for range minRequests {
 		r.requestEnded(mark.Ended{Name: "GET /", Took: time.Millisecond})
 	}
-	until(t, "what is usual", func() bool { return r.routes.getOrCreate("GET /").limit.Load() < int64(time.Hour) })
+	waitUntil(t, "what is usual", func() bool { return r.routes.getOrCreate("GET /").limit.Load() < int64(time.Hour) })
 	r.requestEnded(mark.Ended{Name: "GET /", Took: 9 * time.Millisecond})
 	r.requestEnded(mark.Ended{Name: "GET /other", Took: time.Hour})
 	r.requestEnded(mark.Ended{Name: "GET /", Took: 30 * time.Millisecond})
@@ -172,7 +172,7 @@ func TestHTTP(t *testing.T) {
 	r := start(t, Options{Dir: dir})
 	w := httptest.NewRecorder()
 	r.ServeHTTP(w, httptest.NewRequest("GET", "/debug/flight", nil))
-	if parts := entries(t, w.Body.Bytes()); w.Code != 200 || len(parts["trace"]) == 0 || len(parts["meta.json"]) == 0 {
+	if parts := zipEntries(t, w.Body.Bytes()); w.Code != 200 || len(parts["trace"]) == 0 || len(parts["meta.json"]) == 0 {
 		t.Errorf("GET gives %d", w.Code)
 	}
 	if got := w.Header().Get("Content-Type"); got != "application/vnd.whylate.recording+zip" {
@@ -219,13 +219,13 @@ func TestOtherSite(t *testing.T) {
 // slowReader is a client that takes nothing until it is let.
 type slowReader struct {
 	*httptest.ResponseRecorder
-	began chan<- bool
-	let   <-chan bool
+	writing chan<- bool
+	proceed <-chan bool
 }
 
 func (s slowReader) Write(p []byte) (int, error) {
-	s.began <- true
-	<-s.let
+	s.writing <- true
+	<-s.proceed
 	return s.ResponseRecorder.Write(p)
 }
 
@@ -233,17 +233,17 @@ func (s slowReader) Write(p []byte) (int, error) {
 // without a bound.
 func TestSlowReaders(t *testing.T) {
 	r := start(t, Options{Dir: t.TempDir()})
-	began, let := make(chan bool), make(chan bool)
+	writing, proceed := make(chan bool), make(chan bool)
 	var wg sync.WaitGroup
 	for range maxFetches {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			r.ServeHTTP(slowReader{httptest.NewRecorder(), began, let}, httptest.NewRequest("GET", "/", nil))
+			r.ServeHTTP(slowReader{httptest.NewRecorder(), writing, proceed}, httptest.NewRequest("GET", "/", nil))
 		}()
 	}
 	for range maxFetches {
-		<-began
+		<-writing
 	}
 	get := func() int {
 		w := httptest.NewRecorder()
@@ -253,7 +253,7 @@ func TestSlowReaders(t *testing.T) {
 	if code := get(); code != 503 {
 		t.Errorf("one more gives %d", code)
 	}
-	close(let)
+	close(proceed)
 	wg.Wait()
 	if code := get(); code != 200 {
 		t.Errorf("later one gives %d", code)
@@ -273,14 +273,14 @@ func TestRedacted(t *testing.T) {
 		trace.WithRegion(ctx, "secret region", func() { time.Sleep(20 * time.Millisecond) })
 		return nil
 	})
-	until(t, "a recording", func() bool { return r.State().Kept == 1 })
+	waitUntil(t, "a recording", func() bool { return r.State().Kept == 1 })
 	data := must.Have(os.ReadFile(filepath.Join(dir, r.State().Last)))(t)
-	for _, gone := range []string{"secret", "0af7651916cd43dd", "b7ad6b7169203331", "recorder_test.go"} {
-		if bytes.Contains(data, []byte(gone)) {
-			t.Errorf("%q is left", gone)
+	for _, secret := range []string{"secret", "0af7651916cd43dd", "b7ad6b7169203331", "recorder_test.go"} {
+		if bytes.Contains(data, []byte(secret)) {
+			t.Errorf("%q is left", secret)
 		}
 	}
-	parts := entries(t, data)
+	parts := zipEntries(t, data)
 	var m recordingMeta
 	must.Do(t, json.Unmarshal(parts["meta.json"], &m))
 	for name, text := range parts {
@@ -305,9 +305,9 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-// TestBeside tests that a recorder stands beside others: a second one says so
+// TestSecondRecorder tests that a recorder stands beside others: a second one says so
 // and goes on when the first has stopped.
-func TestBeside(t *testing.T) {
+func TestSecondRecorder(t *testing.T) {
 	first := start(t, Options{Dir: t.TempDir()})
 	second := must.Have(Start(Options{Dir: t.TempDir(), Budget: -1}))(t)
 	defer second.Stop()
@@ -318,7 +318,7 @@ func TestBeside(t *testing.T) {
 		t.Error("the second keeps a recording")
 	}
 	first.Stop()
-	until(t, "the second one records", func() bool { return second.State().Recording })
+	waitUntil(t, "the second one records", func() bool { return second.State().Recording })
 	var b bytes.Buffer
 	if err := trace.Start(&b); err != nil {
 		t.Errorf("a trace beside it: %v", err)
@@ -330,9 +330,9 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestNowhere tests that a folder that cannot be written, and a sink that fails,
+// TestUnwritableDirectory tests that a folder that cannot be written, and a sink that fails,
 // are told and do no harm.
-func TestNowhere(t *testing.T) {
+func TestUnwritableDirectory(t *testing.T) {
 	blocked := filepath.Join(t.TempDir(), "file")
 	must.Do(t, os.WriteFile(blocked, nil, 0o600))
 	r := start(t, Options{Dir: blocked})
@@ -383,30 +383,30 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	until(t, "a recording", func() bool { return r.State().Kept > 0 })
+	waitUntil(t, "a recording", func() bool { return r.State().Kept > 0 })
 	if n := testing.AllocsPerRun(100, func() { r.requestEnded(slow) }); n > 0 {
 		t.Errorf("a trigger too many allocates %v times", n)
 	}
 	s := r.State()
 	data := must.Have(os.ReadFile(filepath.Join(r.opts.Dir, s.Last)))(t)
 	var m recordingMeta
-	must.Do(t, json.Unmarshal(entries(t, data)["meta.json"], &m))
+	must.Do(t, json.Unmarshal(zipEntries(t, data)["meta.json"], &m))
 	held := m.Flight.HeldCounts[KindSlow]
 	if s.Kept != 1 || s.Triggers[KindSlow] != 20*each+101 || held == 0 || s.Missed[KindSlow] != 20*each+101-held || s.Missed[KindSlow] < 100 {
 		t.Errorf("of %d triggers it kept %d, which holds %d, and missed %d", s.Triggers[KindSlow], s.Kept, held, s.Missed[KindSlow])
 	}
 }
 
-// TestNothingIsLeft tests that goroutines end with Stop, and that no file stays open
+// TestStopReleasesAll tests that goroutines end with Stop, and that no file stays open
 // or half written.
-func TestNothingIsLeft(t *testing.T) {
-	open := func() int {
+func TestStopReleasesAll(t *testing.T) {
+	openFiles := func() int {
 		files, _ := os.ReadDir("/proc/self/fd") // none where there is no such thing
 		return len(files)
 	}
 	// What the first one opens for good, the poller and the like.
 	start(t, Options{Dir: t.TempDir(), Signals: []os.Signal{os.Interrupt}}).Stop()
-	before, files := runtime.NumGoroutine(), open()
+	before, files := runtime.NumGoroutine(), openFiles()
 	for range 5 {
 		dir := t.TempDir()
 		r := start(t, Options{Dir: dir, Signals: []os.Signal{os.Interrupt}, Upload: &UploadOptions{URL: "http://127.0.0.1:1"}})
@@ -418,13 +418,13 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Errorf("half written is %v", parts)
 		}
 	}
-	until(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before })
-	until(t, "files are closed", func() bool { return open() <= files })
+	waitUntil(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+	waitUntil(t, "files are closed", func() bool { return openFiles() <= files })
 }
 
-// TestBesideOthers tests that it stands beside a flight recorder of somebody else's, a
+// TestWithOtherProfilers tests that it stands beside a flight recorder of somebody else's, a
 // CPU profile, and processes that it starts.
-func TestBesideOthers(t *testing.T) {
+func TestWithOtherProfilers(t *testing.T) {
 	if trace.IsEnabled() {
 		t.Skip("a trace is being recorded already")
 	}
@@ -442,7 +442,7 @@ func TestBesideOthers(t *testing.T) {
 	if s.Recording || !strings.Contains(s.Why, "already") {
 		t.Errorf("beside another one the state is %+v", s)
 	}
-	until(t, "it records", func() bool { return r.State().Recording })
+	waitUntil(t, "it records", func() bool { return r.State().Recording })
 	must.Do(t, pprof.StartCPUProfile(io.Discard))
 	defer pprof.StopCPUProfile()
 	if exe, err := exec.LookPath("true"); err == nil {

@@ -16,38 +16,38 @@ import (
 	"github.com/whylate/whylate/service/redact"
 )
 
-// stillRing runs and holds nothing.
-type stillRing struct {
-	on   bool
-	fail error
+// emptyRing runs and holds nothing.
+type emptyRing struct {
+	running bool
+	fail    error
 }
 
-func (s *stillRing) start(time.Duration, uint64) error {
+func (s *emptyRing) start(time.Duration, uint64) error {
 	if s.fail == nil {
-		s.on = true
+		s.running = true
 	}
 	return s.fail
 }
-func (s *stillRing) stop()                            { s.on = false }
-func (s *stillRing) enabled() bool                    { return s.on }
-func (s *stillRing) writeTo(io.Writer) (int64, error) { return 0, errors.New("it holds nothing") }
+func (s *emptyRing) stop()                            { s.running = false }
+func (s *emptyRing) enabled() bool                    { return s.running }
+func (s *emptyRing) writeTo(io.Writer) (int64, error) { return 0, errors.New("it holds nothing") }
 
-// still is a recorder without its goroutine.
-func still(o Options) *Recorder {
+// newIdleRecorder is a recorder without its goroutine.
+func newIdleRecorder(o Options) *Recorder {
 	now := time.Now()
-	return &Recorder{opts: o, ring: &stillRing{on: true}, planChanged: make(chan struct{}, 1), missedSinceLast: map[Kind]uint64{}, governor: newGovernor(-1, o.MinAge),
+	return &Recorder{opts: o, ring: &emptyRing{running: true}, planChanged: make(chan struct{}, 1), missedSinceLast: map[Kind]uint64{}, governor: newGovernor(-1, o.MinAge),
 		plan: plan{tail: time.Second, gap: time.Minute, minAge: o.MinAge, reach: o.MinAge}, hourBucket: newTokenBucket(100, time.Hour, now), dayBucket: newTokenBucket(100, time.Hour, now),
 		state: State{Recording: true, Triggers: map[Kind]uint64{}, Missed: map[Kind]uint64{}}}
 }
 
-// TestSecond: what a second shows is a trigger when it is beyond its bound, not at it, and none where there is no bound.
-func TestSecond(t *testing.T) {
+// TestHandleSecond: what a second shows is a trigger when it is beyond its bound, not at it, and none where there is no bound.
+func TestHandleSecond(t *testing.T) {
 	base := Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20, Share: 0.5, Latency: time.Millisecond, Goroutines: 100, GC: 0.25}
 	for name, c := range map[string]struct {
-		change     func(*Options)
-		s          metricsReading
-		seen, slow uint64
-		want       []Kind
+		change       func(*Options)
+		metrics      metricsReading
+		marked, slow uint64
+		want         []Kind
 	}{
 		"nothing":             {nil, metricsReading{}, 100, 0, nil},
 		"at each bound":       {nil, metricsReading{schedLatency: time.Millisecond, goroutines: 100, gcShare: 0.25}, 20, 9, nil},
@@ -63,10 +63,10 @@ func TestSecond(t *testing.T) {
 		if c.change != nil {
 			c.change(&o)
 		}
-		r := still(o)
-		r.markedRequests, r.slowRequests = c.seen, c.slow
-		c.s.elapsed = time.Second
-		r.handleSecond(1, c.s)
+		r := newIdleRecorder(o)
+		r.markedRequests, r.slowRequests = c.marked, c.slow
+		c.metrics.elapsed = time.Second
+		r.handleSecond(1, c.metrics)
 		var got []Kind
 		for k, n := range r.state.Triggers {
 			if got = append(got, k); n != 1 {
@@ -82,7 +82,7 @@ func TestSecond(t *testing.T) {
 
 // TestReach: the ring holds as long as was asked for, or as much as it may at the rate that is written.
 func TestReach(t *testing.T) {
-	r := still(Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20})
+	r := newIdleRecorder(Options{MinAge: 10 * time.Second, MaxBytes: 1 << 20})
 	r.handleSecond(1, metricsReading{starts: (1 << 20) / startBytes, elapsed: time.Second}) // the mean takes a fifth of it
 	if d := r.plan.reach - 5*time.Second; d < -10*time.Millisecond || d > 10*time.Millisecond || r.state.Reach != r.plan.reach {
 		t.Errorf("it reaches %v back", r.plan.reach)
@@ -95,10 +95,10 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestEnded: which requests are slow by the bound, which by their route, and when they ended.
-func TestEnded(t *testing.T) {
+// TestRequestEnded: which requests are slow by the bound, which by their route, and when they ended.
+func TestRequestEnded(t *testing.T) {
 	began := time.Now().Add(-time.Minute)
-	r := still(Options{MinAge: 10 * time.Second, Slow: time.Second, Factor: 2, Share: 1})
+	r := newIdleRecorder(Options{MinAge: 10 * time.Second, Slow: time.Second, Factor: 2, Share: 1})
 	route := r.routes.getOrCreate("/a")
 	route.limit.Store(int64(500 * time.Millisecond))
 	for i, c := range []struct {
@@ -116,7 +116,7 @@ func TestEnded(t *testing.T) {
 	if r.markedRequests != 4 || r.slowRequests != 3 {
 		t.Errorf("%d seen, %d slow", r.markedRequests, r.slowRequests)
 	}
-	freezes := still(Options{MinAge: 10 * time.Second, Freeze: 50 * time.Millisecond})
+	freezes := newIdleRecorder(Options{MinAge: 10 * time.Second, Freeze: 50 * time.Millisecond})
 	for _, d := range []time.Duration{50*time.Millisecond - 1, 50 * time.Millisecond, time.Second} {
 		freezes.OnFreeze(probe.Freeze{Likely: d})
 	}
@@ -127,7 +127,7 @@ func TestEnded(t *testing.T) {
 
 // TestFire: what no recording can hold is missed, the first one wakes, and a recorder that is off keeps nothing.
 func TestFire(t *testing.T) {
-	r := still(Options{MinAge: 10 * time.Second})
+	r := newIdleRecorder(Options{MinAge: 10 * time.Second})
 	now := time.Now()
 	r.fire(moment{kind: KindSlow, end: now, took: time.Second})
 	if len(r.planChanged) != 1 || len(r.missedSinceLast) != 0 {
@@ -144,11 +144,11 @@ func TestFire(t *testing.T) {
 	if r.fire(moment{kind: KindGC, end: now}); r.missedSinceLast[KindGC] != 1 || r.state.Missed[KindGC] != 1 {
 		t.Errorf("while it is off: %v", r.missedSinceLast)
 	}
-	r.ring.(*stillRing).fail = errors.New("busy")
+	r.ring.(*emptyRing).fail = errors.New("busy")
 	if r.startRing(); r.state.Recording || r.state.Why != "busy; it is tried again" {
 		t.Errorf("%+v", r.state)
 	}
-	r.ring.(*stillRing).fail = nil
+	r.ring.(*emptyRing).fail = nil
 	if r.startRing(); !r.state.Recording || r.state.Why != "" {
 		t.Errorf("%+v", r.state)
 	}
@@ -169,8 +169,8 @@ func TestFire(t *testing.T) {
 	}
 }
 
-// TestFill: the ends of options, and what is taken where nothing is said.
-func TestFill(t *testing.T) {
+// TestSetDefaults: the ends of options, and what is taken where nothing is said.
+func TestSetDefaults(t *testing.T) {
 	var o Options
 	must.Do(t, o.setDefaults())
 	const want = "268435456 4 10ms 50ms 200ms 1m0s 6 48 10s 10485760 0.02"

@@ -16,7 +16,7 @@ func TestSignal(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, Options{Dir: dir, Signals: []os.Signal{syscall.SIGUSR1}})
 	must.Do(t, syscall.Kill(os.Getpid(), syscall.SIGUSR1))
-	until(t, "a recording", func() bool { return r.State().Kept == 1 })
+	waitUntil(t, "a recording", func() bool { return r.State().Kept == 1 })
 	if s := r.State(); kindOf(s.Last) != KindAsked {
 		t.Errorf("kept is %s", s.Last)
 	}

@@ -64,8 +64,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	w.WriteHeader(status)
 }
 
-// put makes a recording in a directory.
-func put(t *testing.T, dir string, n int, text string) string {
+// putRecording makes a recording in a directory.
+func putRecording(t *testing.T, dir string, n int, text string) string {
 	t.Helper()
 	at := time.Unix(int64(1000+n), 0)
 	name := fileName(at, KindSlow, 1, n)
@@ -74,7 +74,7 @@ func put(t *testing.T, dir string, n int, text string) string {
 	return name
 }
 
-func names(t *testing.T, dir string) []string {
+func recordingNames(t *testing.T, dir string) []string {
 	t.Helper()
 	files := must.Have(listRecordings(dir))(t)
 	var out []string
@@ -94,18 +94,18 @@ func TestUpload(t *testing.T) {
 	ca, token := filepath.Join(etc, "ca.pem"), filepath.Join(etc, "token")
 	must.Do(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600))
 	must.Do(t, os.WriteFile(token, []byte("old\n"), 0o600))
-	first, second := put(t, dir, 1, strings.Repeat("first", 1000)), put(t, dir, 2, "second")
+	first, second := putRecording(t, dir, 1, strings.Repeat("first", 1000)), putRecording(t, dir, 2, "second")
 	opts := UploadOptions{URL: srv.URL, TokenFile: token, CAFile: ca}
 	up, err := startUploader(dir, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { return up.currentState().Failed > 0 })
+	waitFor(t, func() bool { return up.currentState().Failed > 0 })
 	if s := up.currentState(); !strings.Contains(s.LastError, "401") || s.Sent != 0 {
 		t.Errorf("with the old token: %+v", s)
 	}
 	must.Do(t, os.WriteFile(token, []byte("new\n"), 0o600))
-	await(t, func() bool { return up.currentState().Sent == 2 })
+	waitFor(t, func() bool { return up.currentState().Sent == 2 })
 	up.stop()
 	if !slices.Equal(slices.Sorted(slices.Values(r.names)), []string{first, second}) { // the one without a failure comes first
 		t.Errorf("sent were %q", r.names)
@@ -118,37 +118,37 @@ func TestUpload(t *testing.T) {
 		t.Errorf("%d recordings arrived", len(r.got))
 	}
 	// What was sent is not sent again by the next process; what was not, is.
-	put(t, dir, 3, "third")
+	putRecording(t, dir, 3, "third")
 	attempts := r.attempts
 	up = must.Have(startUploader(dir, opts))(t)
-	await(t, func() bool { return up.currentState().Sent == 1 })
+	waitFor(t, func() bool { return up.currentState().Sent == 1 })
 	up.stop()
 	if r.attempts != attempts+1 || len(r.got) != 3 {
 		t.Errorf("%d requests for one recording, %d arrived in all", r.attempts-attempts, len(r.got))
 	}
-	for _, name := range names(t, dir) {
+	for _, name := range recordingNames(t, dir) {
 		if !strings.HasSuffix(name, sentMark+nameSuffix) || kindOf(name) != KindSlow {
 			t.Errorf("left is %s", name)
 		}
 	}
 }
 
-// sender is an uploader without its goroutine, with one recording for each text.
-func sender(t *testing.T, url string, texts ...string) (up *uploader, names []string) {
+// newSender is an uploader without its goroutine, with one recording for each text.
+func newSender(t *testing.T, url string, texts ...string) (up *uploader, names []string) {
 	t.Helper()
 	dir := t.TempDir()
 	token := filepath.Join(t.TempDir(), "token")
 	must.Do(t, os.WriteFile(token, []byte("t"), 0o600))
 	for i, text := range texts {
-		names = append(names, put(t, dir, i, text))
+		names = append(names, putRecording(t, dir, i, text))
 	}
 	up = must.Have(newUploader(dir, UploadOptions{URL: url, TokenFile: token}))(t)
 	t.Cleanup(up.client.CloseIdleConnections)
 	return up, names
 }
 
-// pass lets an uploader send, as if all that it waits for were over.
-func pass(up *uploader) {
+// sendAllNow lets an uploader send, as if all that it waits for were over.
+func sendAllNow(up *uploader) {
 	up.queue.nextAllowed = time.Time{}
 	for _, x := range up.queue.byName {
 		x.retryAt = time.Time{}
@@ -181,9 +181,9 @@ func TestUploadAnswers(t *testing.T) {
 	} {
 		r := &receiver{answers: c.answers, got: make(map[string][]byte), token: "t"}
 		srv := httptest.NewServer(r)
-		up, put := sender(t, srv.URL, "x")
+		up, put := newSender(t, srv.URL, "x")
 		for range 6 {
-			pass(up)
+			sendAllNow(up)
 		}
 		s := up.currentState()
 		if s.Sent != c.sent || s.Refused != c.refused || s.Failed != c.retries || s.Held != c.held || s.Waiting != c.held || (s.LastError == "") != (c.refused+c.retries == 0) {
@@ -192,16 +192,16 @@ func TestUploadAnswers(t *testing.T) {
 		if want := int(c.retries + c.sent + c.refused); r.attempts != want {
 			t.Errorf("%v: %d requests, want %d", c.answers, r.attempts, want)
 		}
-		if left := names(t, up.dir); len(left) != 1 || (left[0] == put[0]) != (c.held == 1) {
+		if left := recordingNames(t, up.dir); len(left) != 1 || (left[0] == put[0]) != (c.held == 1) {
 			t.Errorf("%v: left is %q", c.answers, left)
 		}
 		srv.Close()
 	}
 }
 
-// TestUploadGoesOn is a collector that cannot take one of the recordings: the others arrive at
+// TestUploadSkipsFailing is a collector that cannot take one of the recordings: the others arrive at
 // once, it is sent again now and then, and arrives when the collector can take it.
-func TestUploadGoesOn(t *testing.T) {
+func TestUploadSkipsFailing(t *testing.T) {
 	r := &receiver{got: make(map[string][]byte), token: "t"}
 	var mu sync.Mutex
 	bad := 0
@@ -217,17 +217,17 @@ func TestUploadGoesOn(t *testing.T) {
 		r.ServeHTTP(w, q)
 	}))
 	defer srv.Close()
-	up, put := sender(t, srv.URL, "bad", "a", "b", "c")
+	up, put := newSender(t, srv.URL, "bad", "a", "b", "c")
 	go up.run()
 	defer up.stop()
-	await(t, func() bool { return up.currentState().Sent == 3 })
+	waitFor(t, func() bool { return up.currentState().Sent == 3 })
 	mu.Lock()
 	if bad == 0 || bad > 2 {
 		t.Errorf("it was sent %d times before the others", bad)
 	}
 	broken = false
 	mu.Unlock()
-	await(t, func() bool { return up.currentState().Sent == 4 })
+	waitFor(t, func() bool { return up.currentState().Sent == 4 })
 	if !slices.Equal(r.names, append(put[1:], put[0])) {
 		t.Errorf("sent were %q", r.names)
 	}
@@ -253,11 +253,11 @@ func TestUploadHeld(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 	}))
 	defer srv.Close()
-	up, _ := sender(t, srv.URL, "a", "b")
+	up, _ := newSender(t, srv.URL, "a", "b")
 	expect := func(what string, want UploadState, n int) {
 		t.Helper()
 		for range 4 {
-			pass(up)
+			sendAllNow(up)
 		}
 		s := up.currentState()
 		s.LastError = ""
@@ -269,7 +269,7 @@ func TestUploadHeld(t *testing.T) {
 	must.Do(t, os.WriteFile(up.opts.TokenFile, []byte("other"), 0o600))
 	expect("another token", UploadState{Failed: 4, Waiting: 2, Held: 2}, 4)
 	forbidden["-1-1."] = false
-	put(t, up.dir, 2, "c")
+	putRecording(t, up.dir, 2, "c")
 	expect("it takes others", UploadState{Sent: 2, Refused: 1, Failed: 4}, 7)
 }
 
@@ -281,8 +281,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	defer other.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		srv := httptest.NewServer(http.RedirectHandler(other.URL, status))
-		up, _ := sender(t, srv.URL, "x")
-		pass(up)
+		up, _ := newSender(t, srv.URL, "x")
+		sendAllNow(up)
 		if s := up.currentState(); elsewhere != 0 || s.Failed != 1 || s.Waiting != 1 || !strings.Contains(s.LastError, other.URL) {
 			t.Errorf("%d: %d requests elsewhere, the state is %+v", status, elsewhere, s)
 		}
@@ -300,7 +300,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer srv.Close()
-	up, _ := sender(t, srv.URL, "a", "b", "c")
+	up, _ := newSender(t, srv.URL, "a", "b", "c")
 	up.sendAll()
 	up.sendAll()
 	if wait := time.Until(up.queue.nextAllowed); requests != 1 || wait < time.Minute || wait > 2*time.Minute {
@@ -314,8 +314,8 @@ func TestHugeAnswer(t *testing.T) {
 		w.Header().Set("X", strings.Repeat("x", 100<<10))
 	}))
 	defer srv.Close()
-	up, _ := sender(t, srv.URL, "x")
-	if pass(up); up.currentState().Sent != 0 || up.currentState().Failed != 1 {
+	up, _ := newSender(t, srv.URL, "x")
+	if sendAllNow(up); up.currentState().Sent != 0 || up.currentState().Failed != 1 {
 		t.Errorf("the state is %+v", up.currentState())
 	}
 }
@@ -328,10 +328,10 @@ func TestUploadOptions(t *testing.T) {
 	}
 }
 
-// await waits for the uploader's goroutine.
-func await(t *testing.T, is func() bool) {
+// waitFor waits for the uploader's goroutine.
+func waitFor(t *testing.T, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("in vain")
 		}

@@ -19,7 +19,7 @@ func TestBackoff(t *testing.T) {
 // TestRetryAfter reads what a collector asks for.
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
-	at := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
+	date := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
 	for _, c := range []struct {
 		after, date string
 		want        time.Duration
@@ -27,11 +27,11 @@ func TestRetryAfter(t *testing.T) {
 		{"", "", 0}, {"0", "", 0}, {"7", "", 7 * time.Second}, {" 120 ", "", 2 * time.Minute}, {"3600", "", time.Hour},
 		{"3601", "", time.Hour}, {"99999999999999999999999", "", time.Hour}, // bounded
 		{"-5", "", 0}, {"1.5", "", 0}, {"soon", "", 0},
-		{at(time.Minute), "", time.Minute}, {at(-time.Minute), "", 0}, {at(100 * time.Hour), "", time.Hour},
-		{at(25 * time.Hour), at(24 * time.Hour), time.Hour}, // their clock is a day ahead, or we are behind
-		{at(24*time.Hour + 30*time.Second), at(24 * time.Hour), 30 * time.Second},
-		{at(30*time.Second - time.Hour), at(-time.Hour), 30 * time.Second},
-		{at(time.Minute), "nonsense", time.Minute},
+		{date(time.Minute), "", time.Minute}, {date(-time.Minute), "", 0}, {date(100 * time.Hour), "", time.Hour},
+		{date(25 * time.Hour), date(24 * time.Hour), time.Hour}, // their clock is a day ahead, or we are behind
+		{date(24*time.Hour + 30*time.Second), date(24 * time.Hour), 30 * time.Second},
+		{date(30*time.Second - time.Hour), date(-time.Hour), 30 * time.Second},
+		{date(time.Minute), "nonsense", time.Minute},
 	} {
 		h := http.Header{}
 		h.Set("Retry-After", c.after)
@@ -46,7 +46,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // A spool is recordings that a made receiver is asked to take.
-type spool struct {
+type simulatedSpool struct {
 	sendQueue
 	now      time.Time
 	waiting  []string
@@ -55,7 +55,7 @@ type spool struct {
 
 // run lets time pass, a second at a time, as the uploader does. answer says what the
 // receiver does with a recording.
-func (s *spool) run(d time.Duration, answer func(name string) outcome) {
+func (s *simulatedSpool) run(d time.Duration, answer func(name string) outcome) {
 	for end := s.now.Add(d); s.now.Before(end); s.now = s.now.Add(pollInterval) {
 		for name := s.nextRecording(s.waiting, "", s.now); name != ""; name = s.nextRecording(s.waiting, "", s.now) {
 			s.requests = append(s.requests, s.now)
@@ -68,12 +68,12 @@ func (s *spool) run(d time.Duration, answer func(name string) outcome) {
 	}
 }
 
-// TestTurns tests for a day each that a receiver that is down is left in peace however many
+// TestSendQueueOverADay tests for a day each that a receiver that is down is left in peace however many
 // recordings wait, that all of them arrive soon after it is up, and that recordings which it
 // cannot take delay new ones little.
-func TestTurns(t *testing.T) {
+func TestSendQueueOverADay(t *testing.T) {
 	for _, n := range []int{1, 2, 5, 30, 300} {
-		s := &spool{now: time.Unix(1000, 0)}
+		s := &simulatedSpool{now: time.Unix(1000, 0)}
 		for i := range n {
 			s.waiting = append(s.waiting, fmt.Sprintf("%03d", i))
 		}
@@ -88,7 +88,7 @@ func TestTurns(t *testing.T) {
 		}
 	}
 	for bad := range 4 {
-		s := &spool{now: time.Unix(1000, 0)}
+		s := &simulatedSpool{now: time.Unix(1000, 0)}
 		for i := range bad {
 			s.waiting = append(s.waiting, fmt.Sprintf("bad %d", i))
 		}
@@ -111,12 +111,12 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestTurnsRotate tests that recordings which fail have their turns alike.
-func TestTurnsRotate(t *testing.T) {
-	s := &spool{now: time.Unix(1000, 0), waiting: []string{"a", "b", "c"}}
-	asked := map[string]int{}
-	s.run(6*time.Hour, func(name string) outcome { asked[name]++; return retryLater })
-	if asked["a"]-asked["c"] > 1 || asked["a"] < 30 {
-		t.Errorf("asked were %v", asked)
+// TestSendQueueRotates tests that recordings which fail have their turns alike.
+func TestSendQueueRotates(t *testing.T) {
+	s := &simulatedSpool{now: time.Unix(1000, 0), waiting: []string{"a", "b", "c"}}
+	sent := map[string]int{}
+	s.run(6*time.Hour, func(name string) outcome { sent[name]++; return retryLater })
+	if sent["a"]-sent["c"] > 1 || sent["a"] < 30 {
+		t.Errorf("asked were %v", sent)
 	}
 }

@@ -17,18 +17,18 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestWalks takes what decides without a clock through situations on the borders of its clauses, one next to them on both sides, and
+// TestDecisions takes what decides without a clock through situations on the borders of its clauses, one next to them on both sides, and
 // holds what it decided.
-func TestWalks(t *testing.T) {
-	t.Run("governor", func(t *testing.T) { must.Golden(t, *update, "testdata/governor.txt", governorWalk()) })
-	t.Run("plan", func(t *testing.T) { must.Golden(t, *update, "testdata/plan.txt", planWalk()) })
-	t.Run("usual", func(t *testing.T) { must.Golden(t, *update, "testdata/usual.txt", usualWalk()) })
+func TestDecisions(t *testing.T) {
+	t.Run("governor", func(t *testing.T) { must.Golden(t, *update, "testdata/governor.txt", governorDecisions()) })
+	t.Run("plan", func(t *testing.T) { must.Golden(t, *update, "testdata/plan.txt", planDecisions()) })
+	t.Run("usual", func(t *testing.T) { must.Golden(t, *update, "testdata/usual.txt", routeLimitDecisions()) })
 }
 
-func governorWalk() []byte {
+func governorDecisions() []byte {
 	var b bytes.Buffer
 	r := rand.New(rand.NewPCG(5, 1))
-	pick := func(of ...float64) float64 { return of[r.IntN(len(of))] }
+	pick := func(choices ...float64) float64 { return choices[r.IntN(len(choices))] }
 	for walk := range 12 {
 		budget := pick(0.01, 0.01, 0.002, 0)
 		g := newGovernor(budget, time.Duration(pick(2, 10))*time.Second)
@@ -44,11 +44,11 @@ func governorWalk() []byte {
 			starts := load * took.Seconds()
 			cpu := time.Duration(-1)
 			if pick(0, 1, 1, 1) > 0 {
-				per := 20e-6
+				cpuPerStart := 20e-6
 				if g.running {
-					per += dear * startBytes * byteCost
+					cpuPerStart += dear * startBytes * byteCost
 				}
-				cpu = time.Duration(starts * per * 1e9)
+				cpu = time.Duration(starts * cpuPerStart * 1e9)
 			}
 			before := g
 			g.decide(took, starts, procs, cpu)
@@ -64,7 +64,7 @@ func governorWalk() []byte {
 	return b.Bytes()
 }
 
-func planWalk() []byte {
+func planDecisions() []byte {
 	var b bytes.Buffer
 	r := rand.New(rand.NewPCG(6, 1))
 	kinds := []Kind{KindSlow, KindSlow, KindFreeze, KindGoroutines, KindGC, KindAsked}
@@ -85,21 +85,21 @@ func planWalk() []byte {
 				}
 			}
 			open = max(0, open+r.IntN(3)-1)
-			var asked [2]time.Time
-			wait := p.advance(now, func(from, to time.Time) int { asked = [2]time.Time{from, to}; return open })
+			var openRange [2]time.Time
+			wait := p.advance(now, func(from, to time.Time) int { openRange = [2]time.Time{from, to}; return open })
 			if wait != 0 {
 				if len(p.waiting) > 0 && step%7 == 0 {
 					fmt.Fprintf(&b, "%d.%d: %v waits %v", walk, step, now.Sub(start), wait)
-					if !asked[0].IsZero() {
-						fmt.Fprintf(&b, " for %d open from %v to %v", open, asked[0].Sub(start), asked[1].Sub(start))
+					if !openRange[0].IsZero() {
+						fmt.Fprintf(&b, " for %d open from %v to %v", open, openRange[0].Sub(start), openRange[1].Sub(start))
 					}
 					b.WriteByte('\n')
 				}
 				continue
 			}
-			why, also, counts := p.takeWaiting(now)
-			fmt.Fprintf(&b, "%d.%d: %v takes %s %s of %v;", walk, step, now.Sub(start), why.kind, why.name, why.took)
-			for _, m := range also {
+			reason, others, counts := p.takeWaiting(now)
+			fmt.Fprintf(&b, "%d.%d: %v takes %s %s of %v;", walk, step, now.Sub(start), reason.kind, reason.name, reason.took)
+			for _, m := range others {
 				fmt.Fprintf(&b, " %s %s %v", m.kind, m.name, m.took)
 			}
 			fmt.Fprintf(&b, "; %v\n", counts)
@@ -109,7 +109,7 @@ func planWalk() []byte {
 	return b.Bytes()
 }
 
-func usualWalk() []byte {
+func routeLimitDecisions() []byte {
 	var b bytes.Buffer
 	for e := range 46 {
 		for _, d := range []time.Duration{1<<e - 1, 1 << e, 3 << e / 2} {
@@ -170,8 +170,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestAtomically: a file has its name when it is whole, and nothing is left of one that fails.
-func TestAtomically(t *testing.T) {
+// TestWriteAtomically: a file has its name when it is whole, and nothing is left of one that fails.
+func TestWriteAtomically(t *testing.T) {
 	dir := t.TempDir()
 	const name = "flight-1-slow-1-1.whylate"
 	if err := writeAtomically(dir, name, 7, func(f *os.File) error {
@@ -210,19 +210,19 @@ func TestAtomically(t *testing.T) {
 		t.Error("a file that is there was made")
 	}
 	if f := must.Have(createLocked(part + "0"))(t); true {
-		if _, mine, known := tryLockFile(part + "0"); known && mine {
+		if _, locked, lockable := tryLockFile(part + "0"); lockable && locked {
 			t.Error("a file that is being written was claimed")
 		}
 		f.Close()
-		g, mine, known := tryLockFile(part + "0")
-		if known && !mine {
+		g, locked, lockable := tryLockFile(part + "0")
+		if lockable && !locked {
 			t.Error("a file that nobody writes was not claimed")
 		}
 		if g != nil {
 			g.Close()
 		}
 	}
-	if _, _, known := tryLockFile(filepath.Join(dir, "none")); known {
+	if _, _, lockable := tryLockFile(filepath.Join(dir, "none")); lockable {
 		t.Error("a file that is none was claimed")
 	}
 	if !processExists(os.Getpid()) || strings.Contains(name, " ") {
