@@ -2,7 +2,6 @@ package finding
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -16,8 +15,7 @@ func checkBiasedNames(in *Input) []Verdict {
 	if unnamed == 0 {
 		return nil
 	}
-	const biasText = "those of named groups are too high: fast requests show no handler"
-	evidence := []report.Evidence{measurement("share of the requests that show no handler", float64(unnamed)/float64(total), "share")}
+	evidence := []report.Evidence{evidenceOf("evidence unnamed-requests", float64(unnamed)/float64(total), "share")}
 	var kindTexts []string
 	for _, kind := range report.Kinds() {
 		if !kind.IsCall() {
@@ -31,18 +29,15 @@ func checkBiasedNames(in *Input) []Verdict {
 		if count < 100 {
 			percentile, ns = "max", maxNS
 		}
-		requests := fmt.Sprintf("all %d %s requests", count, kind.Protocol())
-		evidence = append(evidence, measurement(requests+": p50", p50, "ns"), measurement(requests+": "+percentile, ns, "ns"))
-		kindTexts = append(kindTexts, fmt.Sprintf("%s have p50 %s, %s %s", requests, words.Brief(p50), percentile, words.Brief(ns)))
+		requests := textOf("phrase kind-requests", "n", count, "kind", kind.Protocol())
+		evidence = append(evidence, evidenceOf("evidence kind-median", p50, "ns", "requests", requests), evidenceOf("evidence kind-percentile", ns, "ns", "requests", requests, "percentile", percentile))
+		kindTexts = append(kindTexts, textOf("phrase kind-percentiles", "requests", requests, "median", words.Brief(p50), "percentile", percentile, "value", words.Brief(ns)))
 	}
-	title := "percentiles" + strings.TrimPrefix(biasText, "those")
+	title := textOf("title biased-names")
 	if len(kindTexts) > 0 {
-		title = strings.Join(append(kindTexts, biasText), "; ")
+		title = textOf("title biased-names-of-kinds", "kinds", strings.Join(kindTexts, "; "))
 	}
-	return doubt(report.Finding{
-		Title: title, Confidence: 1, Evidence: evidence,
-		Fix: "for exact groups, open a task in each handler: ctx, task := trace.NewTask(r.Context(), \"checkout\"); defer task.End()",
-	})
+	return doubt(report.Finding{Title: title, Fix: textOf("fix biased-names"), Confidence: 1, Evidence: evidence})
 }
 
 // kindPercentiles returns the number of requests of all groups of one kind, and their percentiles. These are upper

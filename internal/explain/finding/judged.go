@@ -31,10 +31,10 @@ func needRequests(in *Input) *missingInput {
 	case slices.ContainsFunc(in.Report.Groups, func(g report.Group) bool { return g.Count > 0 }):
 		return nil
 	case slices.ContainsFunc(in.Report.Input.Warnings, func(w report.Warning) bool { return w.Code == "no-group" || w.Code == "no-match" }):
-		return &missingInput{reason: report.BlindRequests, text: "nothing matches what was asked for"} // no command helps
+		return &missingInput{reason: report.BlindRequests, text: textOf("phrase nothing-matches")} // no command helps
 	}
 	explain := "whylate explain --request FUNCTION " + words.ShellQuote(cmp.Or(in.Report.Input.Name, "TRACE"))
-	return &missingInput{reason: report.BlindRequests, text: "no request ended", otherCommand: explain}
+	return &missingInput{reason: report.BlindRequests, text: textOf("phrase no-request-ended"), otherCommand: explain}
 }
 
 // needCPUSamples requires enough CPU samples to compute shares.
@@ -43,9 +43,9 @@ func needCPUSamples(in *Input) *missingInput {
 	case n >= threshold.TailSample:
 		return nil
 	case n > 0:
-		return &missingInput{reason: report.BlindCPUSamples, text: words.Count(int(n), "CPU sample", "CPU samples") + " only", seconds: 30}
+		return &missingInput{reason: report.BlindCPUSamples, text: textOf("phrase few-cpu-samples", "samples", words.Count(int(n), textOf("phrase cpu-sample"), textOf("phrase cpu-samples"))), seconds: 30}
 	}
-	return &missingInput{reason: report.BlindCPUSamples, text: "no CPU samples"}
+	return &missingInput{reason: report.BlindCPUSamples, text: textOf("phrase no-cpu-samples")}
 }
 
 // needRunDelays requires how long threads waited for a CPU, by the kernel's counters or else by CPU samples.
@@ -61,7 +61,7 @@ func needHostSamples(in *Input) *missingInput {
 	if in.Report.Host != nil {
 		return nil
 	}
-	return missingHostSamples
+	return missingHostSamples()
 }
 
 // needProcessStates requires samples of the process's state.
@@ -69,7 +69,7 @@ func needProcessStates(in *Input) *missingInput {
 	if host := in.Report.Host; host != nil && host.States {
 		return nil
 	}
-	return missingHostSamples
+	return missingHostSamples()
 }
 
 // needConnections requires how many segments the process's connections retransmitted.
@@ -77,7 +77,7 @@ func needConnections(in *Input) *missingInput {
 	if host := in.Report.Host; host != nil && host.Network.Verdict != report.NetworkUnknown && host.Network.Verdict != "" {
 		return nil
 	}
-	return missingHostSamples
+	return missingHostSamples()
 }
 
 // needQuota requires whether a CPU quota throttled the process.
@@ -86,9 +86,9 @@ func needQuota(in *Input) *missingInput {
 	case rep.Runtime.Throttle.Verdict != report.ThrottleUnknown:
 		return nil
 	case rep.Host == nil && rep.Input.DurationNS < minDurationForFreezes:
-		return &missingInput{reason: report.BlindTime, text: "too short to see freezes", seconds: 10}
+		return &missingInput{reason: report.BlindTime, text: textOf("phrase too-short-for-freezes"), seconds: 10}
 	}
-	return missingHostSamples
+	return missingHostSamples()
 }
 
 // minDurationForFreezes is in ns. In a shorter trace a quota causes too few freezes to distinguish them from others
@@ -96,7 +96,9 @@ func needQuota(in *Input) *missingInput {
 const minDurationForFreezes = 3e9
 
 // missingHostSamples is returned where samples of the host are missing.
-var missingHostSamples = &missingInput{reason: report.BlindHostSamples, text: "no samples of the host", onHost: true}
+func missingHostSamples() *missingInput {
+	return &missingInput{reason: report.BlindHostSamples, text: textOf("phrase no-host-samples"), onHost: true}
+}
 
 // Judge reports which rules found something, which had all data and found nothing (clear), and which lacked data (blind).
 func Judge(in *Input, rules []Rule, findings []report.Finding) *report.Judged {
@@ -181,30 +183,28 @@ func (in *Input) commandFor(missing *missingInput) string {
 
 // judgedText returns the result as one line.
 func judgedText(judged *report.Judged) string {
-	parts := []string{fmt.Sprintf("%d found", len(judged.Found)), fmt.Sprintf("%d clear", len(judged.Clear))}
+	results := []string{textOf("phrase rules-found", "n", len(judged.Found)), textOf("phrase rules-clear", "n", len(judged.Clear))}
 	blind := 0
 	var blindTexts []string
 	for i := range judged.Blind {
 		b := &judged.Blind[i]
 		blind += len(b.Codes)
-		text := b.Text + " ("
-		for k, c := range b.Codes[:min(len(b.Codes), maxCodes)] {
-			if k > 0 {
-				text += ", "
-			}
-			text += string(c)
+		var codes []string
+		for _, c := range b.Codes[:min(len(b.Codes), maxCodes)] {
+			codes = append(codes, string(c))
 		}
+		codeText := strings.Join(codes, ", ")
 		if n := len(b.Codes) - maxCodes; n > 0 {
-			text += fmt.Sprintf(" and %d more", n)
+			codeText = textOf("phrase more-codes", "codes", codeText, "n", n)
 		}
-		blindTexts = append(blindTexts, text+")")
+		blindTexts = append(blindTexts, textOf("phrase blind-reason", "reason", b.Text, "codes", codeText))
 	}
 	if blind > 0 {
-		parts = append(parts, fmt.Sprintf("%d not judged: %s", blind, strings.Join(blindTexts, ", ")))
+		results = append(results, textOf("phrase rules-blind", "n", blind, "reasons", strings.Join(blindTexts, ", ")))
 	}
-	text := words.Count(judged.Rules, "rule", "rules") + ": " + strings.Join(parts, ", ")
+	text := textOf("phrase judged", "rules", words.Count(judged.Rules, textOf("phrase rule"), textOf("phrase rules")), "results", strings.Join(results, ", "))
 	if judged.Record != "" {
-		text += "; to judge them: " + judged.Record
+		text = textOf("phrase judged-with-command", "judged", text, "command", judged.Record)
 	}
 	return text
 }

@@ -29,11 +29,10 @@ func checkLoadInProcess(in *Input) []Verdict {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: "the load seems to come from the same process", Confidence: 0.8,
+		Title: textOf("title load-in-process"), Fix: textOf("fix load-in-process"), Confidence: 0.8,
 		Evidence: []report.Evidence{
-			measurement("calls of HTTP or gRPC clients outside of its requests, about", clientRuns, "count"),
-			measurement("requests served", servedRequests, "count"),
+			evidenceOf("evidence client-calls", clientRuns, "count"),
+			evidenceOf("evidence served-requests", servedRequests, "count"),
 		},
-		Fix: "run the load generator as a separate process, if possible on another machine",
 	})
 }

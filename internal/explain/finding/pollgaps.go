@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"fmt"
-
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -27,12 +25,11 @@ func checkPollGaps(in *Input) []Verdict {
 		return nil
 	}
 	result := report.Finding{
-		Title: "messages may have lain unread: with all Ps busy the network is polled only every 10 ms or so", Cause: report.CauseSchedPoll, Group: worst.ID, Share: worstShare, Confidence: 1,
-		Evidence: []report.Evidence{measurement("share of time, at most, in which a message lay unread", worstShare, "share")},
-		Fix:      "also measure latency at the client; free the Ps (see WL1001, WL1002)",
+		Title: textOf("title poll-gaps"), Fix: textOf("fix poll-gaps"), Cause: report.CauseSchedPoll, Group: worst.ID, Share: worstShare, Confidence: 1,
+		Evidence: []report.Evidence{evidenceOf("evidence unread-share", worstShare, "share")},
 	}
 	if gap := worst.PollGapNS.P99; gap != nil {
-		result.Evidence = append(result.Evidence, measurement("gap before a request, 99th percentile", *gap, "ns"))
+		result.Evidence = append(result.Evidence, evidenceOf("evidence poll-gap", *gap, "ns"))
 	}
 	// If most of the latency that clients see precedes the request in the trace, it is a fault, not only a doubt.
 	if gap, latency := worst.PollGapNS.P50, worst.LatencyNS.P50; gap != nil && latency != nil && (*gap-meanFreezeNS(in.Report))/2 > *latency {
@@ -40,8 +37,8 @@ func checkPollGaps(in *Input) []Verdict {
 		lostNS := (*gap - meanFreezeNS(in.Report)) / 2
 		all := Loss{Share: float64(lostNS) / float64(lostNS+*latency), NS: lostNS}
 		result.Share = all.Share
-		result.Evidence[0] = measurement("share of the latency that clients see, if messages arrive at any time of a gap", all.Share, "share")
-		result.Title = fmt.Sprintf("requests lay unread for up to %s before they began, and then took %s: with all Ps busy the network is polled only every 10 ms or so", words.Brief(*gap), words.Brief(*latency))
+		result.Evidence[0] = evidenceOf("evidence unread-share-of-clients", all.Share, "share")
+		result.Title = textOf("title poll-gaps-before-requests", "gap", words.Brief(*gap), "latency", words.Brief(*latency))
 		result.Confidence = 0.6
 		return []Verdict{{Finding: result, Changes: []predict.Change{}, Gain: Gain{All: all, Slow: all, TotalNS: lostNS * int64(worst.Count)}}}
 	}

@@ -1,15 +1,10 @@
 package finding
 
 import (
-	"embed"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/whylate/whylate/internal/explain/process"
-	"github.com/whylate/whylate/internal/explain/threshold"
-	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
 )
 
@@ -105,37 +100,20 @@ func perRunQueueWait(code report.RuleCode, check func(*Input, *runQueueWait) []V
 	}, needs...)
 }
 
-// ruleTexts has a text for each rule. Its first line is "NAME: SUMMARY".
-//
-//go:embed rules/*.txt
-var ruleTexts embed.FS
-
-// textConstants replaces placeholders in the rules' texts by the constants that the rules use.
-var textConstants = strings.NewReplacer(
-	"{few}", fmt.Sprint(threshold.SmallSample), "{enough}", fmt.Sprint(threshold.MedianSample), "{many}", fmt.Sprint(threshold.TailSample),
-	"{herd}", fmt.Sprint(process.HerdSize), "{herd time}", fmt.Sprintf("%d ms", int(process.HerdNS/1e6)), "{event}", fmt.Sprintf("%d ns", eventCostNS),
-	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(threshold.PatienceNS),
-)
-
-// document sets the rule's name, summary and documentation from its text.
+// document sets the rule's name, summary and documentation from its file.
 func (r *Rule) document() {
-	data, err := ruleTexts.ReadFile("rules/" + string(r.Code) + ".txt")
-	if err != nil {
-		panic(err) // each rule must have a text: a missing one is a bug of this package
-	}
-	heading, body, _ := strings.Cut(textConstants.Replace(string(data)), "\n")
+	heading, sections := readSections(string(r.Code))
 	r.Name, r.Summary, _ = strings.Cut(heading, ": ")
-	sections := map[string]string{}
-	for _, section := range strings.Split(body, "\n-- ")[1:] {
-		title, text, _ := strings.Cut(section, " --\n")
-		sections[title] = strings.Trim(text, "\n")
+	texts := map[string]string{}
+	for _, s := range sections {
+		texts[s.Title] = s.Text
 	}
 	prose := func(title string) string {
-		paragraphs := strings.Split(sections[title], "\n\n")
+		paragraphs := strings.Split(texts[title], "\n\n")
 		for i := range paragraphs {
 			paragraphs[i] = strings.ReplaceAll(paragraphs[i], "\n", " ")
 		}
 		return strings.Join(paragraphs, "\n\n")
 	}
-	r.Doc = Doc{Means: prose("means"), Measured: prose("measured"), Before: sections["before"], After: sections["after"], Wrong: prose("wrong")}
+	r.Doc = Doc{Means: prose("means"), Measured: prose("measured"), Before: texts["before"], After: texts["after"], Wrong: prose("wrong")}
 }

@@ -1,10 +1,6 @@
 package finding
 
-import (
-	"fmt"
-
-	"github.com/whylate/whylate/report"
-)
+import "github.com/whylate/whylate/report"
 
 // checkOneSlowPeriod is WL5010, one-slow-period: most slow requests of a group are in one of its blocks.
 func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
@@ -32,12 +28,11 @@ func checkOneSlowPeriod(_ *Input, g *report.Group) []Verdict {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: fmt.Sprintf("most slow requests of %s fall into one interval of the trace", shortFunc(g.Name)), Group: g.ID, Confidence: 0.9,
+		Title: textOf("title one-slow-period", "group", shortFunc(g.Name)), Fix: textOf("fix one-slow-period"), Group: g.ID, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			measurement("share of the slow requests in it", float64(worstCount)/float64(slow), "share"),
-			measurement("it begins at", worst.StartNS, "ns"),
-			measurement("its length", worst.DurationNS, "ns"),
+			evidenceOf("evidence slow-period-share", float64(worstCount)/float64(slow), "share"),
+			evidenceOf("evidence slow-period-begin", worst.StartNS, "ns"),
+			evidenceOf("evidence slow-period-length", worst.DurationNS, "ns"),
 		},
-		Fix: "explain that interval alone (--from, --to), and the rest without it",
 	})
 }

@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"fmt"
-
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -15,26 +13,27 @@ func checkStopped(in *Input) []Verdict {
 		return nil
 	}
 	meanNS := stops.TotalNS / int64(stops.Count)
-	reason, fix := "", ""
+	title, reason, fix := textKey("title stopped"), "", textKey("")
 	switch stops.State {
 	case "stopped":
-		reason, fix = "by a signal (SIGSTOP)", "find what sends the signal (kill -STOP, job control, gcore, a checkpoint), and do not send it to an instance that gets traffic"
+		reason, fix = textOf("phrase by-signal"), "fix stopped-by-signal"
 	case "traced":
-		reason, fix = "by a debugger", "attach debuggers and tracers (gdb, delve, strace) to an instance that gets no traffic"
+		reason, fix = textOf("phrase by-debugger"), "fix stopped-by-debugger"
 	case "frozen":
-		reason, fix = "by the freezer of its cgroup", "find what pauses the container (docker pause, a checkpoint, a snapshot), and drain the instance first"
+		reason, fix = textOf("phrase by-freezer"), "fix stopped-by-freezer"
+	default:
+		title, fix = "title stopped-perhaps", "fix stopped-perhaps"
 	}
 	v := Verdict{Changes: []predict.Change{}, Finding: report.Finding{
-		Title: fmt.Sprintf("the process was stopped %s: %s, %s in total", reason, words.Count(stops.Count, "time", "times"), words.Brief(stops.TotalNS)), Confidence: stops.Confidence, Fix: fix,
+		Title: textOf(title, "reason", reason, "times", words.Count(stops.Count, textOf("phrase time"), textOf("phrase times")), "time", words.Brief(stops.TotalNS)),
+		Fix:   textOf(fix), Confidence: stops.Confidence,
 		Evidence: []report.Evidence{
-			measurement("mean length of a stop", meanNS, "ns"),
-			measurement(fmt.Sprintf("requests that arrived in that time, of %d: their latency here does not show it", stops.Requests), stops.After, "requests"),
-			measurement("requests in progress", stops.During, "requests"),
+			evidenceOf("evidence process-stop-length", meanNS, "ns"),
+			evidenceOf("evidence stopped-arrivals", stops.After, "requests", "n", stops.Requests),
+			evidenceOf("evidence stopped-in-progress", stops.During, "requests"),
 		},
 	}}
 	if stops.State == "" {
-		v.Title = fmt.Sprintf("perhaps the process did not run: %s, %s in total", words.Count(stops.Count, "time", "times"), words.Brief(stops.TotalNS))
-		v.Fix = "run whylate record on the service's own host: it samples the process's state"
 		v.addEvidence(report.Evidence{Text: stops.Text})
 		v.FixedSeverity = report.SeverityLow
 		return []Verdict{v}

@@ -14,7 +14,7 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 		if cpuShare < 0 || cpuShare >= threshold.MostShare {
 			return nil
 		}
-		return offCPUVerdicts(0.9, measurement("share of running time in which the process's threads had a CPU", cpuShare, "share"))
+		return offCPUVerdicts(0.9, evidenceOf("evidence threads-on-cpu", cpuShare, "share"))
 	}
 	samples := &in.Process.Samples
 	expected := float64(in.Process.BusyNS) / report.SampleNS
@@ -23,8 +23,8 @@ func checkThreadsOffCPU(in *Input) []Verdict {
 	if in.Process.BusyNS < threshold.SampledRunNS || samples.All < threshold.MedianSample || got >= threshold.MostShare*expected {
 		return nil
 	}
-	return offCPUVerdicts(0.6, measurement("share of running time that CPU samples cover", got/expected, "share"),
-		measurement(fmt.Sprintf("CPU samples, of %.0f expected", expected), got, "count"))
+	return offCPUVerdicts(0.6, evidenceOf("evidence sampled-running", got/expected, "share"),
+		evidenceOf("evidence cpu-samples", got, "count", "n", fmt.Sprintf("%.0f", expected)))
 }
 
 // cpuShareOfRunning returns for which share of the goroutines' running time the process's threads had a CPU, by the threads'
@@ -39,8 +39,5 @@ func cpuShareOfRunning(in *Input) float64 {
 
 // offCPUVerdicts returns the finding of WL5011.
 func offCPUVerdicts(confidence float64, evidence ...report.Evidence) []Verdict {
-	return doubt(report.Finding{
-		Title: "goroutines shown as running were often not on a CPU", Confidence: confidence, Evidence: evidence,
-		Fix: "check the limits of the process and its machine: whylate limits, cpu.stat, the run queue",
-	})
+	return doubt(report.Finding{Title: textOf("title threads-off-cpu"), Fix: textOf("fix threads-off-cpu"), Confidence: confidence, Evidence: evidence})
 }

@@ -2,7 +2,6 @@ package finding
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -21,9 +20,8 @@ func checkThrottled(in *Input) []Verdict {
 	t := &rt.Throttle
 	if t.Suspect > 0 && !t.Verdict.HeldBack() {
 		return []Verdict{{Fact: true, Finding: report.Finding{
-			Title: fmt.Sprintf("a CPU quota cannot be excluded: in %d intervals all threads fell silent while goroutines ran", t.Suspect), Cause: report.CauseThrottle, Confidence: 0.3,
-			Evidence: []report.Evidence{{Text: t.Text}, measurement("GOMAXPROCS", in.Report.Input.GOMAXPROCS, "Ps")},
-			Fix:      "run whylate record on the service's own host: it reads the kernel's counters; where freezes are rare, service/probe in the service measures every one; or check the limit: whylate limits",
+			Title: textOf("title throttled-perhaps", "n", t.Suspect), Fix: textOf("fix throttled-perhaps"), Cause: report.CauseThrottle, Confidence: 0.3,
+			Evidence: []report.Evidence{{Text: t.Text}, evidenceOf("evidence gomaxprocs", in.Report.Input.GOMAXPROCS, "Ps")},
 		}}}
 	}
 	if !t.Verdict.HeldBack() {
@@ -37,14 +35,14 @@ func checkThrottled(in *Input) []Verdict {
 		if gain.TotalNS == 0 {
 			continue
 		}
-		v.Title = fmt.Sprintf("%s CPU limit throttles the process: %s of each slow request, on average", limitOwner(in.Report), words.Brief(gain.Slow.NS))
+		v.Title = textOf("title throttled", "owner", limitOwner(in.Report), "time", words.Brief(gain.Slow.NS))
 		v.Gain, v.Group, v.Share, v.Evidence = gain, g.ID, share, throttleEvidence(in, g)
 		v.Changes = []predict.Change{predict.Remove(report.CauseThrottle, "")}
 		out = append(out, v)
 	}
 	if len(out) == 0 && t.LostCPUNS > 0 {
 		// No request was affected, or samples show throttling that the trace does not.
-		v.Title, v.Evidence, v.Fact = limitOwner(in.Report)+" CPU limit throttled the process, but no request's path shows it", throttleEvidence(in, nil), true
+		v.Title, v.Evidence, v.Fact = textOf("title throttled-without-requests", "owner", limitOwner(in.Report)), throttleEvidence(in, nil), true
 		out = append(out, v)
 	}
 	return out
@@ -54,29 +52,29 @@ func checkThrottled(in *Input) []Verdict {
 func limitOwner(r *report.Report) string {
 	switch {
 	case r.Runtime.Throttle.Verdict == "ancestor":
-		return "an ancestor's"
+		return textOf("phrase limit-of-ancestor")
 	case r.Host == nil || r.Host.Quota.Verdict != "own":
-		return "its own or an ancestor's" // a trace alone cannot distinguish them
+		return textOf("phrase own-limit-or-ancestor") // a trace alone cannot distinguish them
 	}
-	return "its own"
+	return textOf("phrase limit-of-process")
 }
 
-// bandShareText names the requests that a share of a band refers to.
-func bandShareText(b report.BandName) string {
+// bandShareKey returns the text that names the requests that a share of a band refers to.
+func bandShareKey(b report.BandName) textKey {
 	switch b {
 	case report.BandAll:
-		return "share of the time of all requests"
+		return "evidence throttled-all"
 	case report.BandOutliers:
-		return "share of the time of the far slower requests"
+		return "evidence throttled-outliers"
 	}
-	return "share of the time of requests in " + string(b)
+	return "evidence throttled-band"
 }
 
 func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 	t, length := &in.Report.Runtime.Throttle, in.Report.Input.DurationNS
 	var out []report.Evidence
-	add := func(text string, v float64, unit string) {
-		out = append(out, measurement(text, v, unit))
+	add := func(key textKey, v float64, unit string, params ...any) {
+		out = append(out, evidenceOf(key, v, unit, params...))
 	}
 	if g != nil {
 		for i := range g.Bands {
@@ -89,31 +87,31 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 				}
 			}
 			if band.Count > 0 {
-				add(bandShareText(band.Band), share, "share")
+				add(bandShareKey(band.Band), share, "share", "band", band.Band)
 			}
 			if i == 0 {
-				add(fmt.Sprintf("requests that froze at the most frequent place, of %d", band.Count), float64(hit), "requests")
+				add("evidence frozen-requests", float64(hit), "requests", "n", band.Count)
 			}
 		}
 	}
 	if t.PeriodNS > 0 {
-		add("period of the quota", float64(t.PeriodNS), "ns")
+		add("evidence quota-period", float64(t.PeriodNS), "ns")
 	}
 	if t.Freezes > 0 {
-		add("freezes", float64(t.Freezes), "freezes")
-		add("mean length of a freeze", float64(t.LostWallNS)/float64(t.Freezes), "ns")
+		add("evidence freezes", float64(t.Freezes), "freezes")
+		add("evidence freeze-length", float64(t.LostWallNS)/float64(t.Freezes), "ns")
 		if length > 0 {
-			add("share of the trace that freezes cover", float64(t.LostWallNS)/float64(length), "share")
+			add("evidence freeze-share", float64(t.LostWallNS)/float64(length), "share")
 		}
 	}
-	add("CPU time lost", float64(t.LostCPUNS), "ns")
+	add("evidence lost-cpu-time", float64(t.LostCPUNS), "ns")
 	if t.N > 0 {
-		add(fmt.Sprintf("R, how closely the ends of %d silences follow the period", t.N), t.R, "")
+		add("evidence silences", t.R, "", "n", t.N)
 	}
 	if l, source := cpuLimit(in.Report); l > 0 {
-		add("CPU limit ("+source+")", l, "CPUs")
+		add("evidence cpu-limit", l, "CPUs", "source", source)
 	}
-	add("GOMAXPROCS", float64(in.Report.Input.GOMAXPROCS), "Ps")
+	add("evidence gomaxprocs", float64(in.Report.Input.GOMAXPROCS), "Ps")
 	return out
 }
 
@@ -121,7 +119,7 @@ func throttleEvidence(in *Input, g *report.Group) []report.Evidence {
 // used between freezes.
 func cpuLimit(r *report.Report) (cpus float64, source string) {
 	if r.Host != nil && r.Host.Facts.QuotaCPUs > 0 {
-		return r.Host.Facts.QuotaCPUs, cmp.Or(strings.TrimPrefix(r.Host.Facts.QuotaFrom, "/sys/fs/cgroup/"), hiddenFile)
+		return r.Host.Facts.QuotaCPUs, cmp.Or(strings.TrimPrefix(r.Host.Facts.QuotaFrom, "/sys/fs/cgroup/"), textOf("phrase hidden-file"))
 	}
 	t := &r.Runtime.Throttle
 	if t.Freezes == 0 || t.PeriodNS == 0 || t.CPUs == 0 {
@@ -134,7 +132,7 @@ func cpuLimit(r *report.Report) (cpus float64, source string) {
 	if usedCPUs <= 0 {
 		return 0, ""
 	}
-	return math.Round(usedCPUs*100) / 100, "at most, by what ran between freezes"
+	return math.Round(usedCPUs*100) / 100, textOf("phrase limit-estimated")
 }
 
 // cpusBeforeFreezes returns the running time between one refill of the quota and the freeze that ends the period, in
@@ -187,11 +185,11 @@ func throttleFix(in *Input) string {
 	isMeasured := in.Report.Host != nil && in.Report.Host.Facts.QuotaCPUs > 0
 	switch {
 	case usesWholeLimit(in.Report, limit):
-		return "raise the CPU limit or use less CPU: the load uses the whole limit, so fewer Ps alone only turn freezes into waits for a P; the prediction is for a limit that is never reached"
+		return textOf("fix throttled-whole-limit")
 	case limit > 0 && procs > procsForLimit(limit) && isMeasured:
-		return fmt.Sprintf("set GOMAXPROCS to %d to match the limit of %s (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit", procsForLimit(limit), words.CPUs(limit))
+		return textOf("fix throttled-gomaxprocs", "ps", procsForLimit(limit), "cpus", words.CPUs(limit))
 	case limit > 0 && procs > procsForLimit(limit):
-		return fmt.Sprintf("set GOMAXPROCS to match the limit, about %d (import github.com/whylate/whylate/service/auto sets it and follows changes), or raise the limit; whylate limits shows it", procsForLimit(limit))
+		return textOf("fix throttled-gomaxprocs-about", "ps", procsForLimit(limit))
 	}
-	return "raise the CPU limit or use less CPU: GOMAXPROCS already matches the limit; whylate limits shows it"
+	return textOf("fix throttled")
 }

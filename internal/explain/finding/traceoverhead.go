@@ -16,20 +16,19 @@ func checkTraceOverhead(in *Input) []Verdict {
 		return nil
 	}
 	share := float64(stats.Events) * eventCostNS / float64(stats.BusyNS)
-	text := "share of the requests' time spent writing events, estimated"
+	key := textKey("evidence writing-events")
 	if stats.Samples.All >= threshold.TailSample {
-		share, text = float64(stats.Samples.Tracing)/float64(stats.Samples.All), "share of the requests' time in the tracer, by CPU samples"
+		share, key = float64(stats.Samples.Tracing)/float64(stats.Samples.All), "evidence tracer-samples"
 	}
 	if share *= runnableShare(in.Report); share < threshold.NoticeableShare {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: "tracing itself used much of the CPU", Confidence: 0.7,
+		Title: textOf("title trace-overhead"), Fix: textOf("fix trace-overhead"), Confidence: 0.7,
 		Evidence: []report.Evidence{
-			measurement(text, min(share, 1), "share"),
-			measurement("events per second and P", float64(stats.Events)/(float64(stats.SpanNS)/1e9)/float64(stats.Procs), "count"),
+			evidenceOf(key, min(share, 1), "share"),
+			evidenceOf("evidence event-rate", float64(stats.Events)/(float64(stats.SpanNS)/1e9)/float64(stats.Procs), "count"),
 		},
-		Fix: "trust waits more than short runs; trace under less load to see the service without that cost",
 	})
 }
 

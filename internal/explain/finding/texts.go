@@ -1,0 +1,86 @@
+package finding
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/whylate/whylate/internal/explain/process"
+	"github.com/whylate/whylate/internal/explain/threshold"
+	"github.com/whylate/whylate/internal/output/words"
+	"github.com/whylate/whylate/report"
+)
+
+// A textKey identifies a text: its kind and its name, such as "title sleep-polling". The kinds are title, fix, evidence, and
+// phrase for a part of these.
+type textKey string
+
+// ruleTexts has a file for each rule: its documentation, and the texts of its findings. shared.txt has the texts of several
+// rules, libraries.txt the advice for libraries. The first line of a file is "NAME: SUMMARY".
+//
+//go:embed rules/*.txt
+var ruleTexts embed.FS
+
+// textConstants replaces placeholders in the rules' texts by the constants that the rules use.
+var textConstants = strings.NewReplacer(
+	"{few}", fmt.Sprint(threshold.SmallSample), "{enough}", fmt.Sprint(threshold.MedianSample), "{many}", fmt.Sprint(threshold.TailSample),
+	"{herd}", fmt.Sprint(process.HerdSize), "{herd time}", fmt.Sprintf("%d ms", int(process.HerdNS/1e6)), "{event}", fmt.Sprintf("%d ns", eventCostNS),
+	"{hung factor}", fmt.Sprint(hungFactor), "{hung least}", words.Brief(minHungAge), "{patience}", words.Brief(threshold.PatienceNS),
+)
+
+// readSections returns a file's first line and its sections, each of which begins with a line "-- TITLE --".
+func readSections(name string) (heading string, sections []Section) {
+	data, err := ruleTexts.ReadFile("rules/" + name + ".txt")
+	if err != nil {
+		panic(err) // each rule must have a file: a missing one is a bug of this package
+	}
+	heading, body, _ := strings.Cut(textConstants.Replace(string(data)), "\n")
+	for _, section := range strings.Split("\n"+body, "\n-- ")[1:] {
+		title, text, _ := strings.Cut(section, " --\n")
+		sections = append(sections, Section{Title: title, Text: strings.Trim(text, "\n")})
+	}
+	return heading, sections
+}
+
+// texts has the texts of all files, each as one line. Their sections have a kind and a name; those of the documentation have no
+// name.
+var texts = sync.OnceValue(func() map[textKey]string {
+	out := map[textKey]string{}
+	for _, file := range append(report.RuleCodes(), "shared") {
+		_, sections := readSections(string(file))
+		for _, s := range sections {
+			if strings.Contains(s.Title, " ") {
+				out[textKey(s.Title)] = strings.ReplaceAll(s.Text, "\n", " ")
+			}
+		}
+	}
+	return out
+})
+
+// textOf returns a text with its parameters, which are pairs of a name and a value: a text has {name} where the value belongs.
+func textOf(key textKey, params ...any) string {
+	text, ok := texts()[key]
+	if !ok {
+		panic("no text for " + key) // a bug of this package, which TestTexts finds
+	}
+	pairs := make([]string, len(params))
+	for i := 0; i < len(params); i += 2 {
+		value := fmt.Sprint(params[i+1])
+		if site, ok := params[i+1].(*report.Site); ok {
+			value = siteText(site)
+		}
+		pairs[i], pairs[i+1] = fmt.Sprintf("{%s}", params[i]), value
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// evidenceOf returns evidence with a number.
+func evidenceOf[N int | int64 | float64](key textKey, value N, unit string, params ...any) report.Evidence {
+	return report.Evidence{Text: textOf(key, params...), Value: float64(value), Unit: unit}
+}
+
+// statementOf returns evidence without a number.
+func statementOf(key textKey, params ...any) report.Evidence {
+	return evidenceOf(key, 0, "", params...)
+}
