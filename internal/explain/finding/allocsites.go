@@ -21,7 +21,7 @@ func (in *Input) dominantAllocSiteText() string { return allocSiteText(&in.Alloc
 // allocSiteText names a site that allocates, with the function of a library that it calls to do so.
 func allocSiteText(s *allocs.Site) string {
 	if call := libraryCall(s.Call); call != "" && !strings.HasPrefix(call, "runtime.") {
-		return siteText(&s.Site) + " in " + call
+		return textOf("phrase allocates-in-call", "site", &s.Site, "call", call)
 	}
 	return siteText(&s.Site)
 }
@@ -37,11 +37,11 @@ func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 		for i := range profile.Sites[:min(len(profile.Sites), maxAllocSites)] {
 			site := &profile.Sites[i]
 			if share := float64(site.Bytes) / float64(profile.Bytes); share >= 0.02 {
-				text := "share of the bytes allocated at " + allocSiteText(site)
+				key := textKey("evidence allocated-bytes")
 				if site.Caller.Func != "" {
-					text += ", most of it for " + siteText(&site.Caller)
+					key = "evidence allocated-bytes-for"
 				}
-				out = append(out, measurement(text, share, "share"))
+				out = append(out, evidenceOf(key, share, "share", "site", allocSiteText(site), "caller", &site.Caller))
 			}
 		}
 		return &profile.Sites[0].Site, out
@@ -74,7 +74,7 @@ func (in *Input) topAllocSite() (*report.Site, []report.Evidence) {
 	slices.SortStableFunc(sums, func(a, b sum) int { return cmp.Compare(b.ns, a.ns) })
 	for _, site := range sums[:min(len(sums), maxAllocSites)] {
 		if share := ratio(site.ns, total); share >= 0.02 {
-			out = append(out, measurement("share of the assists paid at "+siteText(site.site), share, "share"))
+			out = append(out, evidenceOf("evidence assists-paid", share, "share", "site", site.site))
 		}
 	}
 	return sums[0].site, out

@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"fmt"
-
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -77,23 +75,22 @@ func checkBusyMachine(in *Input) []Verdict {
 	}
 	host := in.Report.Host
 	v := Verdict{Fact: true, Finding: report.Finding{
-		Title: fmt.Sprintf("other processes use the machine's CPUs: the service's threads waited for a CPU for %s of their runnable time", words.Percent(load.waitShare)),
+		Title: textOf("title busy-machine", "share", words.Percent(load.waitShare)), Fix: textOf("fix busy-machine"),
 		Cause: report.CauseSched, Confidence: load.confidence,
 		Evidence: []report.Evidence{
-			measurement("share of runnable time in which threads waited for a CPU that other processes used", load.waitShare, "share"),
-			measurement("CPUs of this machine", host.Facts.CPUs, "CPUs"),
-			measurement("CPUs used by the service", float64(*host.Lost.CPUNS)/float64(host.ToNS-host.FromNS), "CPUs"),
+			evidenceOf("evidence waits-for-used-cpus", load.waitShare, "share"),
+			evidenceOf("evidence machine-cpus", host.Facts.CPUs, "CPUs"),
+			evidenceOf("evidence service-cpus", float64(*host.Lost.CPUNS)/float64(host.ToNS-host.FromNS), "CPUs"),
 		},
-		Fix: "reserve CPUs for the service (a cpuset, cpu.weight, a Kubernetes CPU request) or move the other processes to another machine, and record again",
 	}}
 	if load.lostShare > 0 {
-		v.addEvidence(measurement("minimum share of goroutines' running time in which other processes had the CPU", load.lostShare, "share"))
+		v.addEvidence(evidenceOf("evidence lost-to-other-processes", load.lostShare, "share"))
 	}
 	if load.cpus > 0 {
-		v.addEvidence(measurement("CPUs used by other processes", load.cpus, "CPUs"))
+		v.addEvidence(evidenceOf("evidence other-cpus", load.cpus, "CPUs"))
 	}
 	if p := host.Lost.PressureNS; p != nil {
-		v.addEvidence(measurement("share of time in which some process waited for a CPU (PSI)", min(1, float64(*p)/float64(host.ToNS-host.FromNS)), "share"))
+		v.addEvidence(evidenceOf("evidence cpu-pressure", min(1, float64(*p)/float64(host.ToNS-host.FromNS)), "share"))
 	}
 	in.chargeLargestLoser(&v, func(c *report.Cause) float64 {
 		switch c.Cause {

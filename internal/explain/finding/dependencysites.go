@@ -37,7 +37,7 @@ func otherSiteEvidence(cand *candidate, top *causeRoute) []report.Evidence {
 	var out []report.Evidence
 	for _, p := range siteCauses(cand, top)[1:] {
 		if p.Requests > 0 {
-			out = append(out, measurement("mean per request that also "+activityAt(p, nil), float64(p.TotalNS)/float64(p.Requests), "ns"))
+			out = append(out, evidenceOf("evidence also-at", float64(p.TotalNS)/float64(p.Requests), "ns", "activity", activityAt(p, nil)))
 		}
 	}
 	return out

@@ -33,7 +33,7 @@ type explanation struct {
 	isAlwaysFirst bool
 	// capsSeverity means that no other may be more severe, whatever requests lose.
 	capsSeverity bool
-	evidenceText string
+	evidence     textKey
 }
 
 // explanations returns the explanations that apply, in the order above.
@@ -61,7 +61,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				}
 				return 0 // time during freezes is not part of other causes
 			},
-			isAlwaysFirst: true, evidenceText: "less than it seems: a CPU quota throttled the process in that time, see WL4001",
+			isAlwaysFirst: true, evidence: "evidence less-by-quota",
 		})
 	}
 	load, hasOtherLoad := measureOtherLoad(in)
@@ -78,7 +78,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				return 0
 			},
 			capsSeverity: in.Report.Runtime.Throttle.Verdict.HeldBack(), // the quota may be the reason
-			evidenceText: "less than it seems: other processes had the CPUs, see WL1009",
+			evidence:     "evidence less-by-other-processes",
 		})
 	}
 	ownLostShare := lostToOwnThreads(in)
@@ -87,7 +87,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 			appliesTo: func(code report.RuleCode) bool { return code == report.RuleComputes || isGCRule(code) },
 			// A collection has a worker on each idle P. A wait behind other goroutines would be as long with fewer Ps.
 			explainedShare: func(report.CauseName) float64 { return ownLostShare },
-			isAlwaysFirst:  true, evidenceText: "less than it seems: the service's own threads waited for each other's CPUs, see WL1005",
+			isAlwaysFirst:  true, evidence: "evidence less-by-own-threads",
 		})
 	}
 	if offCPUShare := in.Report.WithoutCPU(); offCPUShare >= threshold.MajorShare && ownLostShare < threshold.MajorShare && !hasOtherLoad { // else the reason is known
@@ -106,7 +106,7 @@ func explanations(in *Input, all []Verdict) (out []explanation) {
 				}
 				return offCPUShare
 			},
-			evidenceText: "less than it seems: threads had no CPU, perhaps because of a quota, other processes or more Ps than CPUs, see WL5011",
+			evidence: "evidence less-by-threads-off-cpu",
 		})
 	}
 	return out
@@ -152,7 +152,7 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 			}
 			if takenShares[i] >= threshold.HalfShare {
 				if takenBefore < threshold.HalfShare {
-					v.addEvidence(report.Evidence{Text: reason.evidenceText})
+					v.addEvidence(statementOf(reason.evidence))
 				}
 				if v.Code != report.RuleForcedGC {
 					v.capSeverity(report.SeverityLow)
@@ -166,7 +166,7 @@ func subtractExplained(in *Input, all []Verdict) []Verdict {
 			wasLouder := severityRank(v.Severity) < severityRank(reason.explainer.Severity)
 			v.capSeverity(reason.explainer.Severity)
 			if wasLouder || severityRank(v.Severity) == severityRank(reason.explainer.Severity) && reason.isAlwaysFirst {
-				v.addEvidence(report.Evidence{Text: reason.evidenceText})
+				v.addEvidence(statementOf(reason.evidence))
 			}
 			if reason.isAlwaysFirst && severityRank(v.Severity) == severityRank(reason.explainer.Severity) {
 				reason.explainer.Gain.TotalNS, reason.explainer.Gain.Slow.NS = max(reason.explainer.Gain.TotalNS, v.Gain.TotalNS+1), max(reason.explainer.Gain.Slow.NS, v.Gain.Slow.NS)
@@ -226,7 +226,7 @@ func linkHolderFindings(in *Input, all []Verdict) {
 		for k := range all {
 			queueVerdict := &all[k]
 			if (queueVerdict.Code == report.RuleLockConvoy || queueVerdict.Code == report.RulePoolTooSmall) && queueVerdict.Group != v.Group && queueVerdict.Cause == v.Cause && queueVerdict.Site != nil && queueVerdict.Site.Key() == v.Site.Key() {
-				v.Evidence = append(v.Evidence, report.Evidence{Text: "the same fault as " + string(queueVerdict.Code) + ": its requests queue behind this, and stop queueing once it is done without what they queue for"})
+				v.Evidence = append(v.Evidence, statementOf("evidence same-fault", "code", queueVerdict.Code))
 				if g := in.Report.Group(v.Group); g != nil && g.Kind == report.KindLoop && severityRank(queueVerdict.Severity) <= severityRank(v.Severity) {
 					v.Severity, v.Decided = report.SeverityInfo, nil
 				}

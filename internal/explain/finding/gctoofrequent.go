@@ -1,7 +1,6 @@
 package finding
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -28,28 +27,28 @@ func checkGCTooFrequent(in *Input, group *report.Group) []Verdict {
 	gc := &in.Process.GC
 	site, causes := in.topAllocSite()
 	v.Site, v.Changes = site, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: advice.newPerSecond / advice.perSecond}}
-	v.Title = fmt.Sprintf("the heap is collected %s times a second, whenever it has grown %s beyond the live heap", words.Figure(advice.perSecond), words.Bytes(gc.GoalBytes-gc.LiveBytes))
+	v.Title = textOf("title gc-too-frequent", "n", words.Figure(advice.perSecond), "room", words.Bytes(gc.GoalBytes-gc.LiveBytes))
 	v.addEvidence(
-		measurement("collections", advice.perSecond, "1/s"),
-		measurement("mean live heap", gc.LiveBytes, "bytes"),
-		measurement("mean goal", gc.GoalBytes, "bytes"),
-		measurement("GOGC that follows from these two", math.Round(advice.effectiveGOGC), "%"),
-		measurement("share of time spent marking", advice.markShare, "share"),
-		measurement(fmt.Sprintf("collections with GOGC=%d", advice.gogc), advice.newPerSecond, "1/s"),
-		measurement("additional heap for that", max(0, advice.extraBytes), "bytes"))
+		evidenceOf("evidence collections", advice.perSecond, "1/s"),
+		evidenceOf("evidence live-heap", gc.LiveBytes, "bytes"),
+		evidenceOf("evidence heap-goal", gc.GoalBytes, "bytes"),
+		evidenceOf("evidence effective-gogc", math.Round(advice.effectiveGOGC), "%"),
+		evidenceOf("evidence marking", advice.markShare, "share"),
+		evidenceOf("evidence collections-with-gogc", advice.newPerSecond, "1/s", "gogc", advice.gogc),
+		evidenceOf("evidence additional-heap", max(0, advice.extraBytes), "bytes"))
 	v.addEvidence(collectorEvidence(group)...)
-	gainText := fmt.Sprintf("%s collections a second instead of %s for %s more heap", words.Figure(advice.newPerSecond), words.Figure(advice.perSecond), words.Bytes(advice.extraBytes))
-	v.Fix = fmt.Sprintf("GOGC=%d: %s (also set GOMEMLIMIT to 90 %% of the container's memory)", advice.gogc, gainText)
+	fix := textKey("fix gogc")
 	if advice.effectiveGOGC <= lowGOGC {
-		v.Fix = fmt.Sprintf("GOGC=%d, and GOMEMLIMIT at 90 %% of the container's memory (a lower one keeps the goal close to the live heap with any GOGC): %s", advice.gogc, gainText)
+		fix = "fix gogc-and-limit"
 	}
+	v.Fix = textOf(fix, "gogc", advice.gogc, "gain", textOf("phrase gogc-gain", "new", words.Figure(advice.newPerSecond), "now", words.Figure(advice.perSecond), "heap", words.Bytes(advice.extraBytes)))
 	switch {
 	case site != nil && in.hasDominantAllocSite() && advice.effectiveGOGC > lowGOGC: // with a usual GOGC the fault is the garbage of one site
-		v.Fix = "allocate less at " + in.dominantAllocSiteText() + ", which allocates most of the bytes; or " + v.Fix
+		v.Fix = textOf("fix gogc-or-allocate-less", "site", in.dominantAllocSiteText(), "fix", v.Fix)
 		v.prependEvidence(causes[0])
 		causes = causes[1:]
 	case site != nil:
-		v.Fix += "; and allocate less at " + siteText(site)
+		v.Fix = textOf("fix gogc-and-allocate-less", "fix", v.Fix, "site", site)
 	}
 	v.addEvidence(causes...)
 	return []Verdict{v}
@@ -66,18 +65,17 @@ func (in *Input) fullLimitVerdicts(group *report.Group) []Verdict {
 	site, causes := in.topAllocSite()
 	perSecond := float64(gc.Cycles-gc.Forced) / (float64(in.Process.SpanNS) / 1e9)
 	v.Site, v.Confidence, v.Changes = site, 0.9, []predict.Change{{Cause: report.FamilyGC, Relative: true, Scale: 0.5}}
-	v.Title = fmt.Sprintf("the live heap fills the memory limit: it is collected %s times a second", words.Figure(perSecond))
+	v.Title = textOf("title gc-full-limit", "n", words.Figure(perSecond))
 	v.addEvidence(
-		measurement("collections", perSecond, "1/s"),
-		measurement("mean live heap after a collection", gc.FullBytes, "bytes"),
-		measurement("share of collections after which the goal was no higher than the live heap", ratio(int64(gc.FullCycles), int64(gc.FullCycles+gc.MeasuredCycles)), "share"),
-		measurement("share of time spent marking", float64(gc.MarkNS)/float64(in.Process.SpanNS), "share"))
+		evidenceOf("evidence collections", perSecond, "1/s"),
+		evidenceOf("evidence full-heap", gc.FullBytes, "bytes"),
+		evidenceOf("evidence full-collections", ratio(int64(gc.FullCycles), int64(gc.FullCycles+gc.MeasuredCycles)), "share"),
+		evidenceOf("evidence marking", float64(gc.MarkNS)/float64(in.Process.SpanNS), "share"))
 	v.addEvidence(collectorEvidence(group)...)
 	v.addEvidence(causes...)
-	v.Fix = fmt.Sprintf("raise GOMEMLIMIT by at least half of the live heap (%s), where the container's memory allows; or keep less alive (a smaller cache). A larger GOGC changes nothing: the limit starts the collections",
-		words.Bytes(gc.FullBytes/2))
+	v.Fix = textOf("fix gc-full-limit", "half", words.Bytes(gc.FullBytes/2))
 	if site != nil {
-		v.Fix += "; allocating less at " + siteText(site) + " also makes fewer collections"
+		v.Fix = textOf("fix gc-full-limit-and-allocate-less", "fix", v.Fix, "site", site)
 	}
 	return []Verdict{v}
 }
@@ -153,7 +151,7 @@ func isLimitFull(stats *process.Stats) bool {
 func growthAdvice(stats *process.Stats) string {
 	gc := &stats.GC
 	if gc.FullCycles > 0 || gc.MeasuredCycles > 0 && gc.LiveBytes > 0 && 100*(gc.GoalBytes-gc.LiveBytes) <= lowGOGC*gc.LiveBytes {
-		return "raise GOMEMLIMIT, if one is set, where memory allows: the heap's goal is so close to the live heap that a limit seems to hold it there, and a larger GOGC then changes nothing"
+		return textOf("phrase raise-limit")
 	}
-	return "raise GOGC where memory allows"
+	return textOf("phrase raise-gogc")
 }

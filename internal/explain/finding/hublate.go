@@ -74,14 +74,13 @@ func checkHubLate(in *Input, group *report.Group) (out []Verdict) {
 func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 	heldUpPerRun := float64(h.DelayedRequests) / float64(h.LateRuns)
 	v := Verdict{Gain: h.gain, Finding: report.Finding{
-		Title: fmt.Sprintf("the goroutine of %s runs late, and %.1f requests wait for it each time", shortFunc(h.Start), heldUpPerRun),
+		Title: textOf("title hub-late", "start", shortFunc(h.Start), "requests", fmt.Sprintf("%.1f", heldUpPerRun)), Fix: textOf("fix hub-late"),
 		Cause: report.CauseSched, Site: h.Sites[0], Group: group.ID, Share: h.share, Confidence: 0.85,
-		Fix: "reduce what competes with it for Ps (limit concurrent computation, use fewer goroutines with tickers), or spread the requests over several such goroutines",
 	}}
-	v.addEvidence(measurement("mean delay from when the message was readable until the goroutine ran", float64(h.LateNS)/float64(h.LateRuns), "ns"), measurement("requests held up by each late run", heldUpPerRun, "count"))
+	v.addEvidence(evidenceOf("evidence hub-delay", float64(h.LateNS)/float64(h.LateRuns), "ns"), evidenceOf("evidence hub-requests", heldUpPerRun, "count"))
 	for i, r := range h.RanInstead {
 		if i < 2 && r.Site != nil && r.Share >= 0.1 {
-			v.addEvidence(measurement(shortFunc(r.Site.Func)+" ran meanwhile", r.Share, "share"))
+			v.addEvidence(evidenceOf("evidence ran-meanwhile", r.Share, "share", "function", shortFunc(r.Site.Func)))
 		}
 	}
 	if len(h.RanInstead) > 0 && h.RanInstead[0].Site != nil {
@@ -89,13 +88,13 @@ func (h *hubWait) newVerdict(in *Input, group *report.Group) Verdict {
 		t := occupant{site: h.RanInstead[0].Site, share: h.RanInstead[0].Share}
 		t.startFunc, _ = runsEndingIn(in.Process, t.site.Func)
 		if herd := herdOf(in.Process, &t); herd != nil {
-			v.addEvidence(measurement("goroutines of "+shortFunc(herd.Start)+" that timers woke together, at most", herd.Largest, "count"))
+			v.addEvidence(evidenceOf("evidence hub-herd", herd.Largest, "count", "start", shortFunc(herd.Start)))
 		}
 	}
 	if h.PollGapNS*20 > h.LateNS {
-		v.addEvidence(measurement("part of that, at most, in which the message lay unread because no P polled the network", float64(h.PollGapNS)/float64(h.LateRuns), "ns"))
+		v.addEvidence(evidenceOf("evidence hub-poll-gap", float64(h.PollGapNS)/float64(h.LateRuns), "ns"))
 	}
 	network, _ := weigh(group, isNetwork)
-	v.addEvidence(measurement("longest delay", h.MaxNS, "ns"), measurement("late runs", h.LateRuns, "count"), measurement("share of the requests' time spent waiting for the network itself", network, "share"))
+	v.addEvidence(evidenceOf("evidence hub-longest-delay", h.MaxNS, "ns"), evidenceOf("evidence hub-late-runs", h.LateRuns, "count"), evidenceOf("evidence hub-network", network, "share"))
 	return v
 }

@@ -1,7 +1,6 @@
 package finding
 
 import (
-	"fmt"
 	"math"
 	"net/netip"
 	"strings"
@@ -49,21 +48,19 @@ func retransmitVerdict(g *report.Group, host *report.Host, waits []*report.HostW
 	// The probability that an unrelated retransmission falls within a wait of this length.
 	chance := 1 - math.Exp(-float64(retransmitted)*float64(meanNS+2*host.IntervalNS)/float64(max(1, host.ToNS-host.FromNS)))
 	v := Verdict{Gain: gain, Finding: report.Finding{
-		Title: "the network loses segments " + remoteNames(waits), Cause: report.CauseNetwork, Site: waits[0].Site, Group: g.ID, Share: share, Confidence: 0.9,
+		Title: textOf("title retransmissions", "ends", remoteNames(waits)), Fix: textOf("fix retransmissions"), Cause: report.CauseNetwork, Site: waits[0].Site, Group: g.ID, Share: share, Confidence: 0.9,
 		Evidence: []report.Evidence{
-			measurement("segments retransmitted on the process's connections", n.Retransmitted, "segments"),
-			measurement("mean length of the network waits in which that happened", meanNS, "ns"),
-			measurement(fmt.Sprintf("share of the %d slowest requests that met it", len(g.Slowest)), affectedShare, "share"),
-			measurement("chance that a wait of this length meets one by accident", chance, "share"),
+			evidenceOf("evidence retransmitted", n.Retransmitted, "segments"),
+			evidenceOf("evidence retransmission-wait", meanNS, "ns"),
+			evidenceOf("evidence retransmission-requests", affectedShare, "share", "n", len(g.Slowest)),
+			evidenceOf("evidence retransmission-chance", chance, "share"),
 		},
-		Fix: "check the path, not the peer: queues and policers, interface errors (ip -s link), a wrong MTU, conntrack tables; until it is fixed, time out and retry early, or hedge",
 	}}
 	if areOnThisHost(waits) {
-		v.Title = "segments " + remoteNames(waits) + " were retransmitted, although both ends are on this host"
-		v.Fix = "check the process at the other end, on this host: its accept queue (ss -ltn) or a receive buffer may be full, a filter may drop packets, or it had no CPU"
+		v.Title, v.Fix = textOf("title retransmissions-on-host", "ends", remoteNames(waits)), textOf("fix retransmissions-on-host")
 	}
 	if lostShare := retransmitWaitShare(g, host); lostShare > 0 {
-		v.addEvidence(measurement("share of their network waits that passed before a retransmission; the answers came right after it", lostShare, "share"))
+		v.addEvidence(evidenceOf("evidence retransmission-answers", lostShare, "share"))
 	} else if chance > 0.5 {
 		v.Confidence = 0.7
 	}
@@ -72,11 +69,12 @@ func retransmitVerdict(g *report.Group, host *report.Host, waits []*report.HostW
 		if s.Retransmitted == 0 || i == 3 {
 			break
 		}
-		text := "retransmitted, " + s.Local + " -> " + s.Remote
 		if len(s.WhenNS) > 0 {
-			text += fmt.Sprintf(", first at %v", time.Duration(s.WhenNS[0]).Round(time.Millisecond))
+			first := time.Duration(s.WhenNS[0]).Round(time.Millisecond)
+			v.addEvidence(evidenceOf("evidence retransmitted-on-first", s.Retransmitted, "segments", "local", s.Local, "remote", s.Remote, "time", first))
+		} else {
+			v.addEvidence(evidenceOf("evidence retransmitted-on", s.Retransmitted, "segments", "local", s.Local, "remote", s.Remote))
 		}
-		v.addEvidence(measurement(text, s.Retransmitted, "segments"))
 	}
 	return v
 }
@@ -117,13 +115,14 @@ func retransmitWaitShare(g *report.Group, host *report.Host) float64 {
 	return min(1, float64(lostNS)/float64(max(1, allNS)))
 }
 
-// otherEnd returns the other end of a connection in a HostWait, and the direction of the segments: to it, or from it.
-func otherEnd(connection string) (end, direction string) {
+// otherEnd returns the other end of a connection in a HostWait, and the text for the direction of the segments: to it, or from
+// it.
+func otherEnd(connection string) (end string, direction textKey) {
 	if _, to, ok := strings.Cut(connection, " -> "); ok {
-		return to, "to "
+		return to, "phrase to-end"
 	}
 	_, from, _ := strings.Cut(connection, " <- ")
-	return from, "from "
+	return from, "phrase from-end"
 }
 
 // remoteNames names the other ends of the connections with losses.
@@ -134,17 +133,19 @@ func remoteNames(waits []*report.HostWait) string {
 		for _, s := range w.Sockets {
 			if end, direction := otherEnd(s); end != "" && !isListed[end] {
 				isListed[end] = true
-				names = append(names, direction+end)
+				names = append(names, textOf(direction, "end", end))
 			}
 		}
 	}
-	switch {
-	case len(names) == 0:
-		return "of its peers"
-	case len(names) > 2:
-		return fmt.Sprintf("%s and %d others", names[0], len(names)-1)
+	switch len(names) {
+	case 0:
+		return textOf("phrase ends-unknown")
+	case 1:
+		return names[0]
+	case 2:
+		return textOf("phrase two-ends", "first", names[0], "second", names[1])
 	}
-	return strings.Join(names, " and ")
+	return textOf("phrase many-ends", "first", names[0], "n", len(names)-1)
 }
 
 // areOnThisHost reports whether all other ends have loopback addresses: no network is between the ends.
@@ -168,9 +169,9 @@ func networkEvidence(h *report.Host) []report.Evidence {
 	if h == nil || h.Network.Verdict == report.NetworkUnknown || h.Network.Verdict == "" {
 		return nil
 	}
-	text := "segments retransmitted on the process's connections in that time: the network is cleared"
+	key := textKey("evidence network-cleared")
 	if h.Network.Verdict == report.NetworkLost {
-		text = "segments retransmitted on the process's connections in that time: see WL2008"
+		key = "evidence network-loses"
 	}
-	return []report.Evidence{measurement(text, h.Network.Retransmitted+h.Network.PeerRetransmitted, "segments")}
+	return []report.Evidence{evidenceOf(key, h.Network.Retransmitted+h.Network.PeerRetransmitted, "segments")}
 }

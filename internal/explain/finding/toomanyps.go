@@ -71,24 +71,23 @@ func checkTooManyPs(in *Input) []Verdict {
 	}
 	samples := &in.Process.Samples
 	v := Verdict{Fact: true, Finding: report.Finding{
-		Title: "the scheduler uses much of the CPU to look for work: there are more Ps than CPUs, or more than the work needs", Cause: report.CauseSched, Confidence: 0.6,
-		Fix: "set GOMAXPROCS to the CPU limit, or lower, and compare: whylate sweep, whylate limits",
+		Title: textOf("title too-many-ps"), Fix: textOf("fix too-many-ps"), Cause: report.CauseSched, Confidence: 0.6,
 	}}
 	ownLostShare := lostToOwnThreads(in)
 	if hasMorePsThanCPUs(in) {
 		delayShare, _ := runDelayShare(in)
-		v.Title, v.Confidence = "there are more Ps than CPUs, and their threads wait for each other", 0.8
-		v.addEvidence(measurement("CPUs on which the process may run", in.Report.Host.Facts.Parallelism, "CPUs"),
-			measurement("threads' waits for a CPU, as a share of their busy time", delayShare, "share"))
+		v.Title, v.Confidence = textOf("title more-ps-than-cpus"), 0.8
+		v.addEvidence(evidenceOf("evidence process-cpus", in.Report.Host.Facts.Parallelism, "CPUs"),
+			evidenceOf("evidence thread-waits", delayShare, "share"))
 		if ownLostShare > 0 {
-			v.addEvidence(measurement("share of goroutines' running time in which their threads had no CPU", ownLostShare, "share"))
+			v.addEvidence(evidenceOf("evidence threads-without-cpu", ownLostShare, "share"))
 		}
 	}
 	if samples.All >= threshold.TailSample {
-		v.addEvidence(measurement("share of CPU samples in the scheduler", float64(samples.Scheduler)/float64(samples.All), "share"))
+		v.addEvidence(evidenceOf("evidence scheduler-samples", float64(samples.Scheduler)/float64(samples.All), "share"))
 	}
-	v.addEvidence(measurement("GOMAXPROCS", in.Process.Procs, "Ps"),
-		measurement("Ps in use", psInUse(in), "share"))
+	v.addEvidence(evidenceOf("evidence gomaxprocs", in.Process.Procs, "Ps"),
+		evidenceOf("evidence ps-in-use-now", psInUse(in), "share"))
 	in.chargeLargestLoser(&v, func(c *report.Cause) float64 {
 		switch c.Cause {
 		case report.CauseCPU, report.CauseGCAssist:
