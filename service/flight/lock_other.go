@@ -4,8 +4,8 @@ package flight
 
 import "os"
 
-// lock does nothing: the process's number in its name says who writes a file.
-func lock(*os.File) (mine, known bool) { return false, false }
+// tryLock locks nothing on these systems. removeParts decides by the process id in a part file's name instead.
+func tryLock(*os.File) (locked, lockable bool) { return false, false }
 
-// isFull is not known.
+// isFull returns false: on these systems a full disk is not distinguished from other errors.
 func isFull(error) bool { return false }

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func TestDecisions(t *testing.T) {
 	t.Run("governor", func(t *testing.T) { must.Golden(t, *update, "testdata/governor.txt", governorDecisions()) })
 	t.Run("plan", func(t *testing.T) { must.Golden(t, *update, "testdata/plan.txt", planDecisions()) })
-	t.Run("usual", func(t *testing.T) { must.Golden(t, *update, "testdata/usual.txt", routeLimitDecisions()) })
+	t.Run("routelimit", func(t *testing.T) { must.Golden(t, *update, "testdata/routelimit.txt", routeLimitDecisions()) })
 }
 
 func governorDecisions() []byte {
