@@ -6,15 +6,16 @@ import (
 	"sync"
 )
 
-// A recent remembers what was made, the last used ones, until their sizes add up to more than most; the last one in any case.
+// A cache holds the most recently used values, until the sum of their sizes exceeds capacity. It always holds the
+// last one.
 type cache[K comparable, V any] struct {
 	capacity int64
 	size     func(V) int64
-	makeSlot chan struct{} // a place for who makes one
+	makeSlot chan struct{} // one slot, held while make runs
 
 	mu       sync.Mutex
 	elements map[K]*list.Element // of *remembered[K, V]
-	order    list.List           // last used first
+	order    list.List           // most recently used first
 	held     int64
 }
 
@@ -28,10 +29,11 @@ func newCache[K comparable, V any](capacity int64, size func(V) int64) *cache[K,
 	return &cache[K, V]{capacity: capacity, size: size, makeSlot: make(chan struct{}, 1), elements: make(map[K]*list.Element)}
 }
 
-// unitSize is a size for values that are counted.
+// unitSize is the size function of a cache that counts its values.
 func unitSize[V any](V) int64 { return 1 }
 
-// getOrMake returns what is remembered, else what make makes. One is made at a time.
+// getOrMake returns the cached value of a key; if there is none, it calls make and caches the result. Only one
+// make runs at a time.
 func (r *cache[K, V]) getOrMake(ctx context.Context, key K, make func() (V, error)) (V, error) {
 	if v, ok := r.get(key); ok {
 		return v, nil

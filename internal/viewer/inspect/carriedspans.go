@@ -7,29 +7,26 @@ import (
 	"github.com/whylate/whylate/internal/trace/timeline"
 )
 
-// carriedSpans holds, for every generation, what goroutines that were in the middle
-// of something as it began were doing, as explain's window had it: since when,
-// and where. A goroutine that stays in one wait over many generations is held
-// once.
+// A carriedSpans holds, for each generation, the spans of goroutines that continue over its begin, as explain's
+// window showed them. A span that continues over several generations is stored once.
 type carriedSpans struct {
 	spans map[uint64][]carriedSpan
 	count int
 }
 
-// carriedSpan is a span that goroutine had at the borders before generations
-// [from, to].
+// A carriedSpan is a span of a goroutine at the begins of generations [from, to].
 type carriedSpan struct {
 	from, to int32
 	span     timeline.Span
 }
 
-// maxCarried bounds what is kept, at about 120 bytes each; waits beyond it show
-// no place if they began in a generation that is not looked at.
+// maxCarried bounds the number of spans, at about 120 bytes each. Beyond it, waits that began in a generation
+// outside the query's window have no site.
 const maxCarried = 2 << 20
 
 func (c *carriedSpans) init() { c.spans = make(map[uint64][]carriedSpan) }
 
-// add takes the border before a generation.
+// add adds the spans at the begin of a generation.
 func (c *carriedSpans) add(gen int, carry *timeline.Carry) {
 	carry.EachSpan(func(id uint64, s timeline.Span) {
 		list := c.spans[id]
@@ -45,7 +42,7 @@ func (c *carriedSpans) add(gen int, carry *timeline.Carry) {
 	})
 }
 
-// spanAt returns what a goroutine was doing as a generation began.
+// spanAt returns the span of a goroutine at the begin of a generation.
 func (c *carriedSpans) spanAt(gen int, id uint64) (timeline.Span, bool) {
 	list := c.spans[id]
 	i, _ := slices.BinarySearchFunc(list, int32(gen), func(c carriedSpan, gen int32) int { return cmp.Compare(c.to, gen) })

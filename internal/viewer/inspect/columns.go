@@ -1,7 +1,7 @@
 package inspect
 
-// Columns of millions of rows are kept in chunks, which need no room to grow and are never copied, and of numbers mostly
-// less than eight bytes.
+// Columns of millions of rows consist of chunks, so that growth needs no additional memory and copies nothing.
+// Most numbers take less than eight bytes.
 
 const (
 	chunkBits = 12
@@ -9,7 +9,7 @@ const (
 	chunkMask = chunkRows - 1
 )
 
-// A column holds 4 bytes a row.
+// A column holds 4 bytes for each row.
 type column struct {
 	chunks []*[chunkRows]uint32
 	length int
@@ -23,22 +23,23 @@ func (c *column) add(v uint32) {
 	c.length++
 }
 
+// cell returns the address of a row's value.
 func (c *column) cell(row int32) *uint32 { return &c.chunks[row>>chunkBits][row&chunkMask] }
 
 func (c *column) bytes() int64 { return int64(len(c.chunks)) * chunkRows * 4 }
 
-// Numbers holds any numbers in 4 bytes each where they are near the first of their chunk, or near 0 if the column is not
-// relative, and in 12 where not.
+// A numbers column holds int64s. A number takes 4 bytes if it is near the first one of its chunk (in a relative
+// column) or near 0 (in others), and 12 bytes otherwise.
 type numbers struct {
 	column
 	relative bool
-	base     []int64 // by chunk, of a relative column
+	base     []int64 // first number of each chunk of a relative column
 	far      []int64
 }
 
 const (
-	farBit   = 1 << 31 // the rest is a place in far
-	zeroWord = 1 << 30 // of what is not far: what stands for 0
+	farBit   = 1 << 31 // the other bits are an index in far
+	zeroWord = 1 << 30 // the word for a difference of 0
 )
 
 func (c *numbers) add(v int64) {
@@ -49,7 +50,7 @@ func (c *numbers) add(v int64) {
 	c.store(int32(c.length-1), v)
 }
 
-// encodeNear returns what stands for a number if it is near.
+// encodeNear returns the word for a number, false if the number is far.
 func (c *numbers) encodeNear(row int32, v int64) (uint32, bool) {
 	if c.relative {
 		v -= c.base[row>>chunkBits]
@@ -58,7 +59,7 @@ func (c *numbers) encodeNear(row int32, v int64) (uint32, bool) {
 	return uint32(v), v >= 0 && v < farBit
 }
 
-// store sets a number that was near, or was never set.
+// store stores a number in a row that has no far number.
 func (c *numbers) store(row int32, v int64) {
 	word, ok := c.encodeNear(row, v)
 	if !ok {
@@ -68,6 +69,7 @@ func (c *numbers) store(row int32, v int64) {
 	*c.column.cell(row) = word
 }
 
+// set changes the number of a row.
 func (c *numbers) set(row int32, v int64) {
 	if word := *c.column.cell(row); word&farBit != 0 {
 		c.far[word&^farBit] = v
@@ -89,9 +91,10 @@ func (c *numbers) get(row int32) int64 {
 
 func (c *numbers) bytes() int64 { return c.column.bytes() + int64(cap(c.far)+cap(c.base))*8 }
 
-// A rowTable finds the rows of goroutines. Their numbers are given out sixteen at a time, so they are near each other.
+// A rowTable maps goroutine ids to rows. The runtime assigns ids in blocks of sixteen, so the ids of a trace are
+// near each other.
 type rowTable struct {
-	pages     map[uint64]uint32 // by number of the page: which of rows
+	pages     map[uint64]uint32 // for each page number, the page's index in rows
 	rows      []*[tablePages][pageIDs]int32
 	pageCount int
 }
@@ -103,7 +106,7 @@ const (
 
 func (t *rowTable) init() { t.pages = make(map[uint64]uint32) }
 
-// get returns the row of a goroutine.
+// get returns the row of a goroutine; ok is false if it has none.
 func (t *rowTable) get(id uint64) (row int32, ok bool) {
 	p, ok := t.pages[id/pageIDs]
 	if !ok {
@@ -126,14 +129,14 @@ func (t *rowTable) put(id uint64, row int32) {
 	t.rows[p/tablePages][p%tablePages][id%pageIDs] = row + 1
 }
 
-// bytes is about what it takes.
+// bytes returns its approximate memory.
 func (t *rowTable) bytes() int64 {
 	return int64(len(t.rows))*tablePages*pageIDs*4 + int64(len(t.pages))*26
 }
 
-// Texts are bytes of any length, a row each.
+// A texts column holds bytes of any length for each row.
 type texts struct {
-	positions column // number of the chunk, and the place in it
+	positions column // number of the chunk and offset in it
 	chunks    [][]byte
 }
 
@@ -143,7 +146,7 @@ const (
 	textMask  = textChunk - 1
 )
 
-// add reports false if there is no room, which is for 4 GiB.
+// add adds a row. It returns false if the column is full, at 4 GiB.
 func (t *texts) add(b []byte) bool {
 	k := len(t.chunks) - 1
 	if k < 0 || len(t.chunks[k])+len(b) > textChunk {
@@ -157,13 +160,14 @@ func (t *texts) add(b []byte) bool {
 	return true
 }
 
-// bytesFrom returns a row's bytes, and what stands behind them.
+// bytesFrom returns the bytes from the begin of a row to the end of its chunk; the row's bytes determine their own
+// length.
 func (t *texts) bytesFrom(row int32) []byte {
 	place := *t.positions.cell(row)
 	return t.chunks[place>>textBits][place&textMask:]
 }
 
-// release gives back what rows before the chunk of rows after row have for themselves.
+// release frees the memory of all rows up to the chunk of rows that ends with row.
 func (t *texts) release(row int32) {
 	k := *t.positions.cell(row) >> textBits
 	for ; k > 0 && t.chunks[k-1] != nil; k-- {

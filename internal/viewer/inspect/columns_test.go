@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestNumbers holds columns of numbers to a slice of them: near the first of a chunk, near 0, far from both, at the borders of what is
-// near, and changed afterwards. It would catch a number that is cut off, and one that is read with another chunk's base.
+// TestNumbers compares columns with a slice, for numbers near the first of a chunk, near 0, far from both, at the
+// limits, and changed later. It detects a truncated number, and one that is read with the base of another chunk.
 func TestNumbers(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	values := func() int64 {
@@ -52,8 +52,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRowTable holds the table to a map, for numbers beside each other and far from all others. It would catch a row that is
-// found for a goroutine that has none, beside one that has.
+// TestRowTable compares the table with a map, for neighbouring and distant ids. It detects a row that is found for
+// an id without a row, next to an id with one.
 func TestRowTable(t *testing.T) {
 	var table rowTable
 	table.init()

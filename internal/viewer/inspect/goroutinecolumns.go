@@ -5,19 +5,19 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// goroutineColumns holds goroutines, a row each: about 32 bytes with the table that finds them.
+// A goroutineColumns holds one row for each goroutine: about 32 bytes, including the table that finds rows.
 type goroutineColumns struct {
 	table     rowTable
 	ids       numbers
-	starts    column  // what it was created to run, a StackID; with anyStackBit any stack of it
-	births    numbers // 0: before the trace
-	lifetimes numbers // from birth to the last instant at which it was known to live
+	starts    column  // stack of the start function, a StackID; with anyStackBit any of the goroutine's stacks
+	births    numbers // 0 if before the trace
+	lifetimes numbers // time from the birth to the last instant at which the goroutine was known to be alive
 	pieces    column
-	runTimes  numbers // ns in which it ran
-	dropped   int     // not kept for want of room
+	runTimes  numbers // running time in ns
+	dropped   int     // number of goroutines beyond the limit
 }
 
-// anyStackBit, in starts, says that it is only a stack of the goroutine.
+// anyStackBit, in starts, reports that it is no start function but one of the goroutine's stacks.
 const anyStackBit = 1 << 31
 
 func (c *goroutineColumns) init() {
@@ -31,10 +31,10 @@ func (c *goroutineColumns) id(row int32) uint64 { return uint64(c.ids.get(row)) 
 
 func (c *goroutineColumns) born(row int32) int64 { return c.births.get(row) }
 
-// lastSeen returns the last instant at which a goroutine was known to live.
+// lastSeen returns the last instant at which a goroutine was known to be alive.
 func (c *goroutineColumns) lastSeen(row int32) int64 { return c.births.get(row) + c.lifetimes.get(row) }
 
-// addGeneration takes what a generation shows.
+// addGeneration adds the goroutines of a generation.
 func (c *goroutineColumns) addGeneration(g *timeline.Gen, limit int) {
 	g.Lives(func(l timeline.Life) {
 		row, ok := c.table.get(l.ID)
@@ -67,15 +67,15 @@ func (c *goroutineColumns) addGeneration(g *timeline.Gen, limit int) {
 	})
 }
 
-// addRun adds a run to the time that its goroutine ran.
+// addRun adds a run to the running time of its goroutine.
 func (c *goroutineColumns) addRun(r *timeline.Run) {
 	if row, ok := c.table.get(r.G); ok {
 		c.runTimes.set(row, c.runTimes.get(row)+r.To-r.From)
 	}
 }
 
-// name returns the function that a goroutine started with, or the outermost
-// that it was seen in.
+// name returns the function with which a goroutine started; if that is unknown, the outermost function of its
+// stack.
 func (c *goroutineColumns) name(row int32, syms *tracefmt.Symbols) tracefmt.StringID {
 	start := *c.starts.cell(row)
 	frames := syms.Stack(tracefmt.StackID(start &^ anyStackBit))
@@ -88,7 +88,7 @@ func (c *goroutineColumns) name(row int32, syms *tracefmt.Symbols) tracefmt.Stri
 	return syms.Frame(frames[0]).Func
 }
 
-// bytes is about what they take.
+// bytes returns their approximate memory.
 func (c *goroutineColumns) bytes() int64 {
 	return c.table.bytes() + c.ids.bytes() + c.starts.bytes() + c.births.bytes() + c.lifetimes.bytes() + c.pieces.bytes() + c.runTimes.bytes()
 }

@@ -10,36 +10,36 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A GoroutineQuery selects goroutines. The zero value is all.
+// A GoroutineQuery selects goroutines. The zero value selects all.
 type GoroutineQuery struct {
-	From, To int64  // alive in [From, To); a To of 0 is the end
-	Function string // started with one whose name holds this
-	OnStack  bool   // or shows it on any of its stacks
+	From, To int64  // they were alive in [From, To); a To of 0 is the end
+	Function string // they started with a function whose name contains this
+	OnStack  bool   // or they have it on any of their stacks
 	Exact    bool   // Function is the whole name
-	Sort     string // id, born, name, pieces, or run: time in which it ran in [From, To)
-	// Descending turns the order round.
+	Sort     string // id, born, name, pieces, or run: running time in [From, To)
+	// Descending reverses the order.
 	Descending    bool
 	Offset, Limit int
 }
 
-// A Goroutine is one goroutine in short.
+// A Goroutine summarizes one goroutine.
 type Goroutine struct {
 	ID     uint64 `json:"id"`
 	Name   string `json:"name"`
 	BornNS int64  `json:"born_ns"` // -1: before the trace
 	LastNS int64  `json:"last_ns"`
 	Pieces int    `json:"pieces"`
-	RunNS  int64  `json:"run_ns,omitempty"` // in the time asked for, when sorted by it
+	RunNS  int64  `json:"run_ns,omitempty"` // in the query's interval, if it is sorted by run
 }
 
-// A lineup is the goroutines that a query selects, least first. It is remembered, so that only the first page of a list costs more than
-// its rows.
+// A goroutineSelection lists the goroutines that a query selects, in increasing order. It is cached, so that only
+// the first page of a list costs more than its rows.
 type goroutineSelection struct {
 	rows     []int32
-	runTimes []int64 // beside rows, if they were sorted by it
+	runTimes []int64 // for each row, if the query is sorted by run
 }
 
-// Goroutines returns a page of those that a query selects, and how many there are.
+// Goroutines returns a page of the goroutines that a query selects, and their total number.
 func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Goroutine, total int, err error) {
 	l, err := t.selectGoroutines(ctx, q)
 	if err != nil {
@@ -59,11 +59,11 @@ func (t *Trace) Goroutines(ctx context.Context, q GoroutineQuery) (page []Gorout
 // selectGoroutines returns the goroutines that a query selects.
 func (t *Trace) selectGoroutines(ctx context.Context, q GoroutineQuery) (*goroutineSelection, error) {
 	g, end := &t.index.goroutines, t.index.speller.End-t.start+1
-	// Times that select the same are one query.
+	// Normalize intervals that select the same goroutines.
 	if q.From = max(q.From, 0); q.To <= 0 || q.To > end {
 		q.To = end
 	}
-	q.Offset, q.Limit, q.Descending = 0, 0, false // of a page
+	q.Offset, q.Limit, q.Descending = 0, 0, false // fields of a page, not of the selection
 	return t.goroutineSelections.getOrMake(ctx, q, func() (*goroutineSelection, error) {
 		var named []bool
 		var showing bitset
@@ -97,8 +97,8 @@ func (t *Trace) selectGoroutines(ctx context.Context, q GoroutineQuery) (*gorout
 	})
 }
 
-// sortGoroutines puts a lineup's rows into a query's order. Rows of equal keys are in order of their numbers; of run and pieces, of which most is
-// wanted first, the other way round.
+// sortGoroutines sorts the rows of a selection by order. Rows with equal keys are sorted by increasing id; for run
+// and pieces, which are mostly sorted in descending order, by decreasing id.
 func (t *Trace) sortGoroutines(l *goroutineSelection, order string, runTime func(row int32) int64) {
 	g := &t.index.goroutines
 	switch order {
@@ -144,7 +144,7 @@ func (t *Trace) goroutine(row int32, runTime int64) Goroutine {
 	return out
 }
 
-// DescribeGoroutines describes some goroutines, in the same order.
+// DescribeGoroutines returns the summaries of the given goroutines, in the same order.
 func (t *Trace) DescribeGoroutines(ids []uint64) []Goroutine {
 	out := make([]Goroutine, 0, len(ids))
 	for _, id := range ids {
@@ -157,9 +157,8 @@ func (t *Trace) DescribeGoroutines(ids []uint64) []Goroutine {
 	return out
 }
 
-// runTimesIn returns, by row, for how long goroutines ran in a stretch of time. Of the
-// whole trace that was noted while it was indexed; of another one that is too
-// long to be looked at as a whole, it is what ran in its first generations.
+// runTimesIn returns the running time in an interval by row. The index has it for the whole trace. For another
+// interval that is too long for one window, only the first generations of the interval count.
 func (t *Trace) runTimesIn(ctx context.Context, from, to int64) (func(row int32) int64, error) {
 	if from <= 0 && to >= t.index.speller.End-t.start {
 		return t.index.goroutines.runTimes.get, nil

@@ -1,13 +1,10 @@
-// Package inspect answers questions about one trace that a report has no room
-// for: every request, every goroutine's and P's timeline, who was in which
-// function.
+// Package inspect answers queries about one trace for which a report has no space: each request, the timeline of
+// each goroutine and P, and which goroutines and requests were in a function.
 //
-// An Index is filled while the trace is explained, in the same pass. It holds,
-// in columns, about 40 bytes a request and 32 a goroutine, and where in the
-// file each generation lies. A Trace joins it with the file: generations are
-// decoded again when a question needs them, and kept as long as there is
-// memory for them. What it answers is what explain found: the same requests,
-// segments and ids.
+// An [Index] is filled in the pass in which the trace is explained. It holds about 40 bytes for each request and
+// 32 for each goroutine, in columns, and the position of each generation in the file. A [Trace] combines the index
+// with the file: it decodes a generation again when a query needs it, and caches generations up to a memory limit.
+// Its answers agree with the report: the same requests, segments and ids.
 package inspect
 
 import (
@@ -24,45 +21,43 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// Limits bound the memory of an Index and of a Trace. A zero field has a usual
-// value.
+// Limits bound the memory of an Index and of a Trace. A field of 0 has the default value.
 type Limits struct {
-	// Requests is how many requests are kept, the slowest ones of all if there
-	// are more; usually 4 million (160 MB).
+	// Requests is the number of requests to keep, the slowest ones if there are more; by default 4 million
+	// (160 MB).
 	Requests int
-	// Goroutines is how many goroutines are kept, the first ones; usually 4
-	// million (130 MB).
+	// Goroutines is the number of goroutines to keep, the first ones if there are more; by default 4 million
+	// (130 MB).
 	Goroutines int
-	// Generations is the memory in bytes for decoded generations, usually 64 MiB: four of a busy server's.
-	// What one question needs may go beyond it.
+	// Generations is the memory for decoded generations in bytes, by default 64 MiB, which is four generations
+	// of a busy server. A single query may need more.
 	Generations int64
 }
 
-// An Index is what one pass over a trace notes for later questions. Explain
-// fills it; it is read through a Trace.
+// An Index is the data that one pass over a trace stores for later queries. Explain fills it; a Trace reads it.
 type Index struct {
 	limits        Limits
 	speller       *spell.Speller
-	master        *tracefmt.Symbols // grows only while the trace is first read
-	syms          tracefmt.Symbols  // for readers
+	master        *tracefmt.Symbols // grows only during the first reading
+	syms          tracefmt.Symbols  // snapshot for queries
 	minor         int
 	gens          []genInfo
 	decoded       map[int]*timeline.Gen
 	decodedBytes  int64
 	requests      requestColumns
 	goroutines    goroutineColumns
-	runs          timeline.Runs // those that go on into the next generation
+	runs          timeline.Runs // runs that continue in the next generation
 	carried       carriedSpans
-	firstInWindow int // the first generation of explain's window, in gens
+	firstInWindow int // index in gens of the first generation in explain's window
 	procs         uint32
 
-	walkOptions   path.Options   // as the requests were walked, freezes settled
-	buffers       []*buffer      // by worker
-	requestMemory []addedRequest // memory of Walked
+	walkOptions   path.Options   // the options of explain's walks, with the final freezes
+	buffers       []*buffer      // one for each worker
+	requestMemory []addedRequest // reused by FinishGeneration
 	background    sync.WaitGroup
 }
 
-// genInfo is where a generation lies and what decoding it again needs.
+// A genInfo is the position of a generation in the file and the state needed to decode it again.
 type genInfo struct {
 	num           uint64
 	offset        int64
@@ -70,8 +65,8 @@ type genInfo struct {
 	base, end     int64
 	events        int64
 	resume        timeline.ResumeState
-	afterGap      bool // what was before it is not known
-	firstInWindow int  // the first generation of explain's window when this was its last
+	afterGap      bool // the generation before is missing
+	firstInWindow int  // index of the first generation in explain's window when this one was the last
 }
 
 // NewIndex returns an empty Index.
@@ -85,7 +80,7 @@ func NewIndex(limits Limits) *Index {
 	return x
 }
 
-// Reset makes the Index as new: the trace is read again.
+// Reset empties the Index, because the trace is read again.
 func (x *Index) Reset() {
 	x.background.Wait()
 	fresh := NewIndex(x.limits)
@@ -93,17 +88,17 @@ func (x *Index) Reset() {
 	x.firstInWindow, x.procs, x.buffers, x.requestMemory = 0, 0, nil, nil
 }
 
-// A groupRef is a path.GroupID of one worker, distinguished from those of others.
+// A groupRef is the path.GroupID of a group, combined with the number of its worker.
 type groupRef int32
 
 const refShift = 20
 
-// A buffer is one worker's part of an Index: the requests of one generation.
+// A buffer holds the requests of one worker in one generation.
 type buffer struct {
 	number   groupRef
 	stage    *path.Stage
 	requests []addedRequest
-	details  []byte // of their details
+	details  []byte // memory of the requests' details
 }
 
 // NewAdder implements pass.Sum.
@@ -130,8 +125,7 @@ func (b *buffer) Add(w *path.WalkResult) {
 	})
 }
 
-// AddGeneration implements pass.Listener. It notes a generation, and in the
-// background its goroutines.
+// AddGeneration implements pass.Listener. It stores a generation's position, and in the background its goroutines.
 func (x *Index) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	x.gens = append(x.gens, genInfo{
 		num: g.Num, offset: g.Offset, bytes: g.Bytes, base: g.Base, end: g.End, events: g.Events,
@@ -153,11 +147,12 @@ func (x *Index) AddGeneration(g *timeline.Gen, _ *tracefmt.Symbols, gap bool) {
 	})
 }
 
+// addRun adds a run to the running time of its goroutine.
 func (x *Index) addRun(r timeline.Run) { x.goroutines.addRun(&r) }
 
-// FinishGeneration implements pass.GenerationFinisher. It moves the requests that were added since
-// the last call into the columns, in an order that does not depend on how the
-// work was divided; the generation decoded last was the window's last.
+// FinishGeneration implements pass.Waiter. It moves the requests that were added since the last call into the
+// columns, in an order that does not depend on the division of the work. The generation decoded last was the last
+// one of the window.
 func (x *Index) FinishGeneration() {
 	x.background.Wait()
 	last := len(x.gens) - 1
@@ -179,9 +174,8 @@ func (x *Index) FinishGeneration() {
 	x.requests.dropShortest(x.limits.Requests)
 }
 
-// KeepDropped notes that explain's window no longer begins with g but with the
-// generation after it, of which carry tells what was before. It reports
-// whether the index keeps g for later questions; the caller must not reuse it then.
+// KeepDropped must be called when explain's window drops generation g. carry has the states when the next
+// generation began. It returns whether the index keeps g for later queries; then the caller must not reuse g.
 func (x *Index) KeepDropped(g *timeline.Gen, carry *timeline.Carry) bool {
 	genIndex := x.firstInWindow
 	x.firstInWindow++
@@ -189,8 +183,9 @@ func (x *Index) KeepDropped(g *timeline.Gen, carry *timeline.Carry) bool {
 	return x.keepDecoded(genIndex, g)
 }
 
-// keepDecoded keeps a decoded generation, as long as there is room for all: the first few of many are not asked for more than others, and
-// the rows of the others need the room.
+// keepDecoded keeps a decoded generation as long as the limit allows to keep all. Beyond the limit it keeps none:
+// queries do not need the first few generations more often than others, and the rows of the others need the
+// memory.
 func (x *Index) keepDecoded(genIndex int, g *timeline.Gen) bool {
 	x.decodedBytes += g.Size()
 	if x.decodedBytes > x.limits.Generations {
@@ -201,15 +196,15 @@ func (x *Index) keepDecoded(genIndex int, g *timeline.Gen) bool {
 	return true
 }
 
-// Finish ends the pass. ts translates each worker's groups to those of the
-// report, whose ids are given; freezes are what the requests were walked with.
+// Finish ends the pass. ts translates the groups of each worker to those of the report, ids are the report's ids
+// of these, and freezes are those with which the requests were walked.
 func (x *Index) Finish(p *pass.Pass, ts []path.Translation, ids map[path.GroupID]string, freezes *freeze.Detector, sp *spell.Speller) {
 	for len(p.Window.Gens) > 0 {
 		x.KeepDropped(p.Window.DropFirst(), p.Window.Carry())
 	}
 	x.runs.Close(x.addRun)
 	x.master, x.syms, x.minor = p.Decoder.Symbols, p.Decoder.Symbols.Snapshot(), p.Reader.Minor()
-	// Sites are looked up by many at once from now on, each with its own memory.
+	// From now on, many goroutines look up sites concurrently, each with another cache.
 	speller := *sp
 	speller.Syms, speller.Sites = &x.syms, nil
 	x.speller = &speller

@@ -21,13 +21,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// explainAndOpen explains a trace with every request in full, and opens its index.
+// explainAndOpen explains a trace with each request in full, and opens its index.
 func explainAndOpen(t *testing.T, data []byte, limits inspect.Limits) (*report.Report, *inspect.Trace) {
 	t.Helper()
 	return explained(t, data, limits, math.MaxInt32)
 }
 
-// openIndex opens a trace's index alone.
+// openIndex explains a trace without requests in full, and opens its index.
 func openIndex(t *testing.T, data []byte, limits inspect.Limits) *inspect.Trace {
 	t.Helper()
 	_, tr := explained(t, data, limits, 0)
@@ -44,10 +44,11 @@ func explained(t *testing.T, data []byte, limits inspect.Limits, slowest int) (*
 
 var traces = []string{"http1-long", "generations", "locks", "grpc", "tasks", "gcstress", "iterpull", "flight"}
 
-// sharedData is a trace of an HTTP server over more than one generation.
+// sharedData returns a trace of an HTTP server over several generations.
 func sharedData(t *testing.T) []byte { return testprog.Trace(t, "http1-long") }
 
-// shared has it opened, for all tests that only ask. Only one generation is kept decoded: what is found must not depend on that.
+// shared is the opened index of sharedData, for all tests that only query it. It keeps only one decoded
+// generation: no answer may depend on that.
 var shared struct {
 	sync.Once
 	rep *report.Report
@@ -56,18 +57,17 @@ var shared struct {
 
 func openShared(t *testing.T) (*report.Report, *inspect.Trace) {
 	t.Helper()
-	data := sharedData(t) // skips each test that asks, where there is no recording
+	data := sharedData(t) // skips the calling test if there is no recording
 	s := &shared
 	s.Do(func() { s.rep, s.tr = explainAndOpen(t, data, inspect.Limits{Generations: 1}) })
 	if s.tr == nil {
-		t.Fatal("it could not be opened for the first test that asked")
+		t.Fatal("the first test could not open it")
 	}
 	return s.rep, s.tr
 }
 
-// TestSameAsReport holds every answer about requests to the report: the same
-// requests, with the same ids, segments, lanes and sums, whether generations
-// are still cached or have to be decoded again.
+// TestSameAsReport compares all answers about requests with the report: the same requests, with the same ids,
+// segments, lanes and sums, whether generations are cached or decoded again.
 func TestSameAsReport(t *testing.T) {
 	for _, name := range traces {
 		t.Run(name, func(t *testing.T) {
@@ -79,12 +79,12 @@ func TestSameAsReport(t *testing.T) {
 			rep, tr := explainAndOpen(t, data, inspect.Limits{})
 			compareRequests(t, rep, tr, false)
 			if f := tr.Facts(); f.DecodedAgain > 0 {
-				t.Errorf("%d generations were decoded again for nothing", f.DecodedAgain)
+				t.Errorf("%d generations were decoded again unnecessarily", f.DecodedAgain)
 			}
 			tr = openIndex(t, data, inspect.Limits{Generations: 1})
 			compareRequests(t, rep, tr, true)
 			if f := tr.Facts(); f.Requests > 0 && f.DecodedAgain == 0 {
-				t.Errorf("nothing was decoded again, %d generations are held", f.Decoded)
+				t.Errorf("no generation was decoded again, %d are in memory", f.Decoded)
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, sample
 	for gi := range rep.Groups {
 		g := &rep.Groups[gi]
 		count += g.Count + g.Open.Count
-		// Decoding again for each of thousands would take minutes.
+		// Decoding again for each of thousands of requests would take minutes.
 		step := 1
 		if sampled {
 			step += len(g.Slowest) / 40
@@ -136,7 +136,7 @@ func compareRequests(t *testing.T, rep *report.Report, tr *inspect.Trace, sample
 	}
 }
 
-// compareCauses holds the sums of a group by cause to those of its band of all.
+// compareCauses compares the causes of a group with those of its band of all requests.
 func compareCauses(t *testing.T, g *report.Group, page *inspect.Page, open []inspect.Row) {
 	t.Helper()
 	want := map[string]int64{}
@@ -186,8 +186,8 @@ func allRowsOf(t *testing.T, tr *inspect.Trace, q inspect.Query) []inspect.Row {
 	}
 }
 
-// TestStrips holds what lanes show to the timelines themselves: at every zoom
-// the time in each state is that of the spans, cut at the tile.
+// TestStrips compares the content of lanes with the timelines: at each zoom, the time in each state is that of the
+// spans, cut at the tile.
 func TestStrips(t *testing.T) {
 	for _, name := range traces[:3] {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +250,7 @@ func checkNear(t *testing.T, name string, got, want int64, buckets int, summed b
 		slack = 2<<20 + int64(buckets)*64
 	}
 	if got < want-slack || got > want+slack {
-		t.Errorf("%s: %d ns, the timelines say %d", name, got, want)
+		t.Errorf("%s: %d ns, by the timelines %d", name, got, want)
 	}
 }
 
@@ -277,9 +277,8 @@ func spanTimes(win *timeline.Window, g uint64, from, to int64) (out [timeline.No
 	return out
 }
 
-// TestRunTimes holds the time that goroutines ran, which the index notes for the
-// whole trace, and what is added up for a part of it, to the timelines; and the
-// pages of a list to the list.
+// TestRunTimes compares the running times of goroutines with the timelines, for the whole trace and for a part,
+// and the pages of a list with the list.
 func TestRunTimes(t *testing.T) {
 	for _, name := range traces[:3] {
 		t.Run(name, func(t *testing.T) {
@@ -313,11 +312,11 @@ func TestRunTimes(t *testing.T) {
 				}
 				for i, g := range list {
 					if g.RunNS != want[g.ID] {
-						t.Errorf("%v: goroutine %d ran for %d ns, the timelines say %d", z, g.ID, g.RunNS, want[g.ID])
+						t.Errorf("%v: goroutine %d ran for %d ns, by the timelines %d", z, g.ID, g.RunNS, want[g.ID])
 					}
 					delete(want, g.ID)
 					if i > 0 && (list[i-1].RunNS < g.RunNS || list[i-1].RunNS == g.RunNS && list[i-1].ID > g.ID) {
-						t.Errorf("%v: goroutine %d stands after %d", z, g.ID, list[i-1].ID)
+						t.Errorf("%v: goroutine %d follows %d", z, g.ID, list[i-1].ID)
 					}
 				}
 				for id, ns := range want {
@@ -330,7 +329,7 @@ func TestRunTimes(t *testing.T) {
 	}
 }
 
-// TestSearch looks for functions whose goroutines and requests are known.
+// TestSearch searches for functions whose goroutines and requests are known.
 func TestSearch(t *testing.T) {
 	data := testprog.Trace(t, "locks")
 	win, syms := timelinetest.DecodeWindow(t, data)
@@ -340,8 +339,7 @@ func TestSearch(t *testing.T) {
 	if len(fns) == 0 || total < len(fns) || !strings.Contains(strings.ToLower(fns[0].Name), "mutex).lock") {
 		t.Fatalf("functions: %v of %d", fns, total)
 	}
-	// By the long way round: goroutines that ever wait, run or call with such a
-	// stack of their own.
+	// Find all goroutines that ever wait, run or call with such a stack.
 	const text = "sync.(*Mutex).Lock"
 	want := map[uint64]bool{}
 	for _, g := range win.Gens {
@@ -372,12 +370,12 @@ func TestSearch(t *testing.T) {
 		t.Errorf("not found: %v", want)
 	}
 	if _, n, err := tr.Goroutines(ctx, inspect.GoroutineQuery{Function: "no such function", OnStack: true}); err != nil || n != 0 {
-		t.Errorf("%d goroutines show what is not there, %v", n, err)
+		t.Errorf("%d goroutines show an unknown function, %v", n, err)
 	}
 }
 
-// TestRequestsShowing holds the search for requests by function to their own segments:
-// where a segment's site or a wait on its way is in the function, it is found.
+// TestRequestsShowing compares the search for requests by function with their segments: a request is found if the
+// site of one of its segments, or of a wait on its path, is in the function.
 func TestRequestsShowing(t *testing.T) {
 	rep, tr := openShared(t)
 	want, fn := map[string]bool{}, ""
@@ -391,7 +389,7 @@ func TestRequestsShowing(t *testing.T) {
 		}
 	}
 	if fn == "" {
-		t.Fatal("no request with code of its own")
+		t.Fatal("no segment has a site in package main")
 	}
 	for _, g := range rep.Groups {
 		for _, r := range g.Slowest {
@@ -415,11 +413,11 @@ func TestRequestsShowing(t *testing.T) {
 		t.Errorf("%d found, %v", len(got), err)
 	}
 	if rows := allRowsOf(t, tr, inspect.Query{Function: "no such function"}); len(rows) != 0 {
-		t.Errorf("%d requests show what is not there", len(rows))
+		t.Errorf("%d requests show an unknown function", len(rows))
 	}
 }
 
-// TestOrder checks filters and orders row by row.
+// TestOrder checks filters and orders, row by row.
 func TestOrder(t *testing.T) {
 	_, tr := openShared(t)
 	allRows := allRowsOf(t, tr, inspect.Query{})
@@ -439,7 +437,7 @@ func TestOrder(t *testing.T) {
 		for _, desc := range []bool{false, true} {
 			rows := allRowsOf(t, tr, inspect.Query{Sort: order, Descending: desc})
 			if len(rows) != len(allRows) {
-				t.Errorf("by %s there are %d rows, else %d", order, len(rows), len(allRows))
+				t.Errorf("by %s there are %d rows, want %d", order, len(rows), len(allRows))
 			}
 			for i := 1; i < len(rows); i++ {
 				if a, b := key(rows[i-1]), key(rows[i]); desc && a < b || !desc && a > b {
@@ -488,14 +486,14 @@ func TestOrder(t *testing.T) {
 	}
 	rows := allRowsOf(t, tr, inspect.Query{Sort: "latency", Descending: true})
 	if rows[position].N != mid.N || position > 0 && rows[position-1].N != before || position+1 < len(rows) && rows[position+1].N != after {
-		t.Errorf("position %d between %d and %d is not where the rows have it", position, before, after)
+		t.Errorf("position %d between %d and %d differs from the rows", position, before, after)
 	}
 	if n, ok := tr.Find(mid.ID); !ok || n != mid.N {
 		t.Errorf("found %d %v by id, want %d", n, ok, mid.N)
 	}
 }
 
-// TestLimits holds an index to its limits: the slowest requests stay.
+// TestLimits checks that an index observes its limits and keeps the slowest requests.
 func TestLimits(t *testing.T) {
 	_, whole := openShared(t)
 	allRows := allRowsOf(t, whole, inspect.Query{Sort: "latency", Descending: true})
@@ -518,7 +516,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestConcurrentQueries asks many questions at once; the race detector listens.
+// TestConcurrentQueries makes many queries concurrently, for the race detector.
 func TestConcurrentQueries(t *testing.T) {
 	rep, tr := openShared(t)
 	ctx := context.Background()
@@ -549,16 +547,16 @@ func TestConcurrentQueries(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	// What is asked by one who has gone away is not answered.
+	// A cancelled query ends with an error.
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := tr.Requests(cancelled, inspect.Query{Function: "quite another"}); err == nil {
-		t.Error("a search went on for nobody")
+		t.Error("a cancelled search returned no error")
 	}
 }
 
-// TestTileDecodesFewGenerations: a tile of a millisecond needs the generation that it lies in and those beside it. It would catch one
-// that decodes as many as are looked at together, which does not show as long as all of them are still in memory.
+// TestTileDecodesFewGenerations checks that a tile of a millisecond decodes its generation and its neighbours
+// only. It detects a tile that decodes a whole window, which is hidden as long as all generations are in memory.
 func TestTileDecodesFewGenerations(t *testing.T) {
 	b := tracetext.New(26)
 	m := b.Thread(1)
@@ -589,8 +587,8 @@ func TestTileDecodesFewGenerations(t *testing.T) {
 	}
 }
 
-// TestEmptyTiles: a tile that is no tile is an error, and one outside of the trace has lanes without pieces. It fails if
-// either reads generations to find that out, or divides by a width of 0.
+// TestEmptyTiles checks that an invalid tile is an error, and that a tile outside the trace has lanes without
+// pieces. It fails if either reads a generation, or divides by a width of 0.
 func TestEmptyTiles(t *testing.T) {
 	data := testprog.Trace(t, "locks")
 	rep, tr := explainAndOpen(t, data, inspect.Limits{Generations: 1})
@@ -611,6 +609,6 @@ func TestEmptyTiles(t *testing.T) {
 		t.Errorf("after the trace: %+v", got)
 	}
 	if decoded := tr.Facts().DecodedAgain - before; decoded > 0 {
-		t.Errorf("%d generations were read for it", decoded)
+		t.Errorf("%d generations were decoded for it", decoded)
 	}
 }

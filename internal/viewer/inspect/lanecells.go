@@ -8,9 +8,8 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A shape is what one lane did in one generation, in cells of coarse ns. Sums
-// over much time are made of shapes, so that looking at a whole trace does not
-// walk every event repeatedly.
+// A laneCells is the time of one lane in one generation, by state and cell of cellWidth ns. Sums over long
+// intervals are computed from cells, so that a view of a whole trace does not read each event repeatedly.
 type laneCells struct {
 	first int64 // number of the first cell, from the trace's start
 	cells Sums
@@ -24,8 +23,7 @@ func (s *laneCells) memory() int64 {
 	return n
 }
 
-// addTo adds the cells to a strip's sums; a cell's time is taken as spread
-// evenly over it.
+// addTo adds the cells to a strip's sums. It assumes that a cell's time is evenly distributed over the cell.
 func (s *laneCells) addTo(sums *Sums, out *Strips) {
 	for k, cells := range s.cells {
 		for i, ns := range cells {
@@ -43,7 +41,7 @@ func (s *laneCells) addTo(sums *Sums, out *Strips) {
 	}
 }
 
-// spreadEvenly spreads ns of time that lie somewhere in [a, b).
+// spreadEvenly adds ns of time, evenly distributed over [a, b), to the buckets.
 func spreadEvenly(sums []int64, out *Strips, a, b, ns int64) {
 	for from := max(a, out.From); from < min(b, out.To); {
 		k := (from - out.From) / out.BucketNS
@@ -62,6 +60,7 @@ type cellsKey struct {
 	id   uint64
 }
 
+// hasCells reports whether the cells of all lanes in a generation are cached.
 func (t *Trace) hasCells(gen int, lanes []Lane) bool {
 	from, to := t.extent(gen)
 	for _, l := range lanes {
@@ -75,12 +74,12 @@ func (t *Trace) hasCells(gen int, lanes []Lane) bool {
 	return true
 }
 
-// cellsOf returns the shapes of lanes in a generation.
+// cellsOf returns the cells of lanes in a generation.
 func (t *Trace) cellsOf(ctx context.Context, gen int, lanes []Lane) ([]*laneCells, error) {
 	out := make([]*laneCells, len(lanes))
 	from, to := t.extent(gen)
 	var fresh []Strip
-	var places []int // of fresh, in out
+	var places []int // for each element of fresh, its index in out
 	for i, l := range lanes {
 		var ok bool
 		if out[i], ok = t.cells.get(cellsKey{int32(gen), l.Proc, l.ID}); ok {
@@ -108,7 +107,7 @@ func (t *Trace) cellsOf(ctx context.Context, gen int, lanes []Lane) ([]*laneCell
 	return out, nil
 }
 
-// addPieces fills a shape with pieces; states that never were have no cells.
+// addPieces adds pieces to the cells; states that do not occur have no cells.
 func (s *laneCells) addPieces(pieces []Piece, from, to int64) {
 	s.first = from / cellWidth
 	for _, p := range pieces {
@@ -122,7 +121,7 @@ func (s *laneCells) addPieces(pieces []Piece, from, to int64) {
 // mayHaveLived reports whether a goroutine may have been alive in [from, to).
 func (t *Trace) mayHaveLived(id uint64, from, to int64) bool {
 	row, ok := t.index.goroutines.table.get(id)
-	return !ok || t.isKnownAlive(row, from, to) // perhaps not in the index, for want of room
+	return !ok || t.isKnownAlive(row, from, to) // the index may lack it because of its limit
 }
 
 // isKnownAlive reports whether a goroutine of the index was alive in [from, to).
@@ -132,7 +131,7 @@ func (t *Trace) isKnownAlive(row int32, from, to int64) bool {
 	return (born == 0 || born-t.start < to) && g.lastSeen(row)-t.start >= from
 }
 
-// siteCache finds the frames that a person wants to see, for one question.
+// A siteCache finds the site of stacks, the frame that matters to readers, within one query.
 type siteCache struct {
 	t     *Trace
 	sites *cause.Sites
@@ -147,7 +146,7 @@ func newSiteCache(t *Trace) *siteCache {
 	}
 }
 
-// release hands the cache to the next question.
+// release passes the cache to a later query.
 func (c *siteCache) release() {
 	select {
 	case c.t.spareSites <- c:
@@ -155,7 +154,7 @@ func (c *siteCache) release() {
 	}
 }
 
-// siteOf returns the frame of a stack, 0 without a cache.
+// siteOf returns the site of a stack; 0 without a cache.
 func (c *siteCache) siteOf(id tracefmt.StackID) tracefmt.FrameID {
 	if c == nil {
 		return 0
@@ -163,7 +162,8 @@ func (c *siteCache) siteOf(id tracefmt.StackID) tracefmt.FrameID {
 	return c.sites.SiteOf(id)
 }
 
-// pieceOf makes a lane's piece of a span, without its place if there is no cache.
+// pieceOf converts a span to a piece of a lane, without a site if the cache is nil. ok is false if it has no time
+// in [from, to).
 func (c *siteCache) pieceOf(s *timeline.Span, from, to int64) (Piece, bool) {
 	if s.State == timeline.Unknown || s.State == timeline.NotAlive {
 		return Piece{}, false

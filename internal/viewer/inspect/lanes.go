@@ -11,20 +11,19 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Lane names a goroutine, or a P.
+// A Lane identifies a goroutine or a P.
 type Lane struct {
 	Proc bool
 	ID   uint64
 }
 
-// A Tile asks for what lanes show in [From, To), as spans where they are few,
-// else as sums by bucket.
+// A Tile requests the states of lanes in [From, To): as pieces if there are few, otherwise as sums by bucket.
 type Tile struct {
 	From, To int64 // ns from the trace's start
 	Buckets  int
 	Lanes    []Lane
-	// Patience is how long to go on decoding generations that are not cached; 0
-	// is no limit. What could not be had is told in Strips.Missing.
+	// Patience is the time after which no further generations are decoded; 0 is no limit. Strips.Missing lists
+	// the missing intervals.
 	Patience time.Duration
 }
 
@@ -34,41 +33,41 @@ const (
 	MaxBuckets = 4096
 )
 
-// A Piece is one stretch of a lane. Neighbours in the same state that differ
-// only in their stack are one.
+// A Piece is an interval of a lane in one state. Consecutive pieces of a running goroutine that differ only in
+// their stack are one.
 type Piece struct {
 	From, To int64
-	State    timeline.State // of a goroutine that lives; for Ps Running
-	// G is, on a P's lane, the goroutine that ran.
+	State    timeline.State // a state of a live goroutine; Running for Ps
+	// G is the goroutine that ran, on the lane of a P.
 	G uint64
-	// Reason and Site are why and where a goroutine waits, or where it was last.
+	// Reason and Site are the reason and the site of a goroutine's wait, or its last site.
 	Reason tracefmt.StringID
 	Site   tracefmt.FrameID
 }
 
-// A Strip is one lane of a tile.
+// A Strip is the content of one lane in a tile.
 type Strip struct {
 	Lane   Lane
 	Pieces []Piece
-	// Sums stand for the pieces if these are too many.
+	// Sums replace the pieces if there are too many.
 	Sums *Sums
 }
 
-// Sums are the ns in each state in each bucket; only states of what lives have buckets.
+// Sums are the ns in each state and bucket. Only the states of live goroutines have buckets.
 type Sums [timeline.NotAlive][]int64
 
-// Strips answer a Tile.
+// Strips are the answer to a Tile.
 type Strips struct {
 	From, To int64
-	BucketNS int64 // the last buckets may be shorter, or empty: see To
+	BucketNS int64 // the last buckets may be shorter, or empty, because of To
 	Strips   []Strip
-	Missing  [][2]int64 // what was not decoded in time
+	Missing  [][2]int64 // intervals that were not decoded in time
 }
 
-// cellWidth is the width of the cells that sums over much time are made of.
+// cellWidth is the width of the cells in which long tiles are summed, in ns.
 const cellWidth = 1 << 20
 
-// Strips returns what the lanes of a tile show.
+// Strips returns the content of the lanes of a tile.
 func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
 	switch {
 	case len(tile.Lanes) > MaxLanes:
@@ -98,10 +97,10 @@ func (t *Trace) Strips(ctx context.Context, tile Tile) (*Strips, error) {
 	return out, t.fineStrips(ctx, tile, out)
 }
 
-// windowStride is how many generations are looked at together; the window has one
-// more on either side.
+// windowStride is the number of generations that are expanded together; the window has one more on each side.
 const windowStride = maxWindow - 2
 
+// fineStrips returns pieces, or sums of them.
 func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 	out.Strips = make([]Strip, len(tile.Lanes))
 	for i, l := range tile.Lanes {
@@ -111,15 +110,16 @@ func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 	defer sites.release()
 	first, last := t.generationsIn(tile.From+t.start, tile.To+t.start)
 	for i := first; i <= last; i += windowStride {
-		// Generations answer each for its own time, up to the next one's beginning.
+		// A window answers for the time of its generations, up to the begin of the next one.
 		from, _ := t.extent(i)
 		_, to := t.extent(min(i+windowStride-1, last))
 		from, to = max(from, tile.From), min(to, tile.To)
 		if from >= to {
 			continue
 		}
-		// What a tile of a part of a generation shows must not decode what the tile does not touch: sixteen of them for a
-		// millisecond do not stay in memory either. One is looked at beside, for what was before and goes on.
+		// A tile of a part of a generation must not decode generations that it does not overlap: sixteen
+		// of them for a millisecond do not even fit in the cache. Only one more on each side is needed,
+		// for states that continue.
 		win, err := t.window(ctx, max(i-1, 0), min(i+windowStride, last+1, len(t.index.gens)-1))
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ func (t *Trace) fineStrips(ctx context.Context, tile Tile, out *Strips) error {
 	return nil
 }
 
-// addPieces adds what lanes show in [from, to), on the trace's clock, without places if sites is nil.
+// addPieces adds the content of lanes in [from, to), on the trace's clock; without sites if sites is nil.
 func (t *Trace) addPieces(ctx context.Context, win *timeline.Window, from, to int64, strips []Strip, sites *siteCache) error {
 	procs := make(map[uint64]*Strip)
 	var spans []timeline.Span
@@ -174,8 +174,8 @@ func (t *Trace) addPieces(ctx context.Context, win *timeline.Window, from, to in
 	return nil
 }
 
-// addPiece appends a piece, or makes the last one longer: runs are cut at events,
-// and everything where generations meet.
+// addPiece appends a piece, or extends the last one: events divide runs, and the borders of generations divide all
+// pieces.
 func (s *Strip) addPiece(p Piece, start int64) {
 	p.From, p.To = p.From-start, p.To-start
 	if n := len(s.Pieces); n > 0 {
@@ -191,7 +191,7 @@ func (s *Strip) addPiece(p Piece, start int64) {
 	s.Pieces = append(s.Pieces, p)
 }
 
-// sumUp turns pieces into sums by bucket.
+// sumUp replaces the pieces by sums.
 func (s *Strip) sumUp(out *Strips, buckets int) {
 	s.Sums = newSums(buckets)
 	for _, p := range s.Pieces {
@@ -208,7 +208,7 @@ func newSums(buckets int) *Sums {
 	return s
 }
 
-// spread adds [a, b) to the buckets that it lies in.
+// spread adds the interval [a, b) to the buckets that it overlaps.
 func spread(sums []int64, from, width, a, b int64) {
 	for a < b {
 		k := (a - from) / width
@@ -221,7 +221,7 @@ func spread(sums []int64, from, width, a, b int64) {
 	}
 }
 
-// coarseStrips adds up generation by generation, from cells that are kept.
+// coarseStrips sums the cached cells of each generation.
 func (t *Trace) coarseStrips(ctx context.Context, tile Tile, out *Strips) error {
 	out.Strips = make([]Strip, len(tile.Lanes))
 	for i, l := range tile.Lanes {
@@ -249,8 +249,7 @@ func (t *Trace) coarseStrips(ctx context.Context, tile Tile, out *Strips) error 
 	return nil
 }
 
-// extent returns the time that a generation answers for: up to the next one's
-// beginning.
+// extent returns the interval of a generation, up to the begin of the next one.
 func (t *Trace) extent(i int) (from, to int64) {
 	gens := t.index.gens
 	from, to = gens[i].base-t.start, t.index.speller.End-t.start+1

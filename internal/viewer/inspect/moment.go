@@ -8,8 +8,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// NameOf returns the function that a goroutine started with, or the outermost
-// that it was seen in; 0 if that is not known.
+// NameOf returns the function with which a goroutine started; if that is unknown, the outermost function of its
+// stack; 0 if neither is known.
 func (t *Trace) NameOf(g uint64) tracefmt.StringID {
 	if row, ok := t.index.goroutines.table.get(g); ok {
 		return t.index.goroutines.name(row, &t.index.syms)
@@ -17,33 +17,32 @@ func (t *Trace) NameOf(g uint64) tracefmt.StringID {
 	return 0
 }
 
-// A Moment is what a lane shows at one instant, in full.
+// A Moment is the complete state of a lane at one instant.
 type Moment struct {
 	Goroutine uint64        `json:"goroutine"`
 	Name      string        `json:"name"`
 	Proc      *uint32       `json:"proc,omitempty"`
-	StartNS   int64         `json:"start_ns"` // -1: before the trace
+	StartNS   int64         `json:"start_ns"` // -1 if before the trace
 	EndNS     int64         `json:"end_ns"`
 	State     string        `json:"state"`
 	Reason    string        `json:"reason,omitempty"`
 	Stack     []report.Site `json:"stack"`
-	StackOf   string        `json:"stack_of,omitempty"` // what the stack shows
-	// Waker is the goroutine that ended the wait, or the wait before; 0 for
-	// none: the poller, a timer.
+	StackOf   string        `json:"stack_of,omitempty"` // meaning of the stack
+	// Waker is the goroutine that ended the wait, or the wait before; 0 for the poller, a timer or none.
 	Waker      uint64        `json:"waker,omitempty"`
 	WakerName  string        `json:"waker_name,omitempty"`
 	WakerStack []report.Site `json:"waker_stack,omitempty"`
 	Woken      bool          `json:"woken,omitempty"`
 	Creator    uint64        `json:"creator,omitempty"`
 	Assist     bool          `json:"assist,omitempty"`
-	// Requests are those that the goroutine was the last to work on then.
+	// Requests are the requests in progress on this goroutine which ended on it.
 	Requests []Row `json:"requests"`
 }
 
-// maxFrames bounds a stack in an answer.
+// maxFrames bounds the frames of a stack in an answer.
 const maxFrames = 128
 
-// MomentAt returns what a lane shows at an instant, nil if nothing.
+// MomentAt returns the state of a lane at an instant, nil if there is none.
 func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, error) {
 	leave, err := t.acquireSlot(ctx)
 	if err != nil {
@@ -77,7 +76,7 @@ func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, e
 	}
 	s := spans[0]
 	if s.State == timeline.Running {
-		// The parts of one run are one for the eye.
+		// Viewers see the parts of one run as one.
 		s = t.wholeRun(win, g, s)
 	}
 	m.Goroutine, m.Name = g, t.String(t.NameOf(g))
@@ -98,7 +97,7 @@ func (t *Trace) MomentAt(ctx context.Context, l Lane, instant int64) (*Moment, e
 	return m, nil
 }
 
-// wholeRun joins the parts around one at which a run was cut by events.
+// wholeRun joins a part of a run with the parts of the same run around it.
 func (t *Trace) wholeRun(win *timeline.Window, g uint64, s timeline.Span) timeline.Span {
 	const step = 64
 	for range step {
@@ -122,7 +121,7 @@ func (t *Trace) wholeRun(win *timeline.Window, g uint64, s timeline.Span) timeli
 	return s
 }
 
-// stackMeaning says what a span's stack is.
+// stackMeaning describes what the stack of a span shows.
 func stackMeaning(s *timeline.Span) string {
 	switch {
 	case s.Stack == 0:
@@ -150,17 +149,16 @@ func (t *Trace) frames(id tracefmt.StackID) []report.Site {
 	return out
 }
 
-// Site spells a frame out; nil for none.
+// Site returns the site of a frame, nil for none.
 func (t *Trace) Site(f tracefmt.FrameID) *report.Site { return t.index.speller.Site(f) }
 
-// String returns the text of a string's id.
+// String returns the text of a string id.
 func (t *Trace) String(id tracefmt.StringID) string { return t.index.syms.String(id) }
 
 // maxMomentRequests bounds the requests listed for one instant.
 const maxMomentRequests = 5
 
-// requestsOf returns requests that ended on a goroutine and were under way at
-// an instant.
+// requestsOf returns requests that were in progress at an instant and ended on a goroutine.
 func (t *Trace) requestsOf(g uint64, abs int64) []Row {
 	c := &t.index.requests
 	out := []Row{}

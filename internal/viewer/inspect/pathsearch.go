@@ -11,14 +11,14 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A toucher finds out whether requests' critical paths show wanted stacks. One
-// goroutine may use it at a time.
+// A pathSearcher decides whether the critical paths of requests show wanted stacks. Only one goroutine at a time
+// may use it.
 type pathSearcher struct {
 	win           *timeline.Window
 	walker        *critpath.Walker
 	class         *cause.Classifier
-	wanted        []bool // by stack
-	ownStackFound bool   // a stack of the request's own goroutine was a wanted one
+	wanted        []bool // for each stack
+	ownStackFound bool   // the last walk visited a wanted stack of the request's goroutine
 }
 
 func newPathSearcher(win *timeline.Window, syms *tracefmt.Symbols, wanted []bool, options *path.Options) *pathSearcher {
@@ -28,13 +28,13 @@ func newPathSearcher(win *timeline.Window, syms *tracefmt.Symbols, wanted []bool
 	return t
 }
 
+// isWanted reports whether a stack is wanted.
 func (t *pathSearcher) isWanted(id tracefmt.StackID) bool {
 	return int(id) < len(t.wanted) && t.wanted[id]
 }
 
-// pathShowsWanted reports whether a request's critical path shows a wanted stack: one
-// at which it was, or waited, or was woken from, or at which the world was
-// stopped while it was ready to run.
+// pathShowsWanted walks a request and returns whether its critical path shows a wanted stack: as the stack of a
+// step, a wait or a wake, or as the stack of a stop of the world while the path was runnable.
 func (t *pathSearcher) pathShowsWanted(r *request.Request) bool {
 	t.ownStackFound = false
 	steps := t.walker.Walk(r.G, r.Start, r.End)
@@ -54,7 +54,7 @@ func (t *pathSearcher) pathShowsWanted(r *request.Request) bool {
 	return slices.ContainsFunc(t.walker.FollowedWaits, func(v critpath.FollowedWait) bool { return t.isWanted(v.Stack) })
 }
 
-// hasWantedSample reports whether a CPU sample inside a step has a wanted stack.
+// hasWantedSample reports whether a CPU sample in a step has a wanted stack.
 func (t *pathSearcher) hasWantedSample(s *critpath.Step) bool {
 	g := t.win.Gens[t.win.GenIndex(s.Start)]
 	return slices.ContainsFunc(g.SamplesIn(s.G, s.Start, s.End), func(i int32) bool { return t.isWanted(g.Samples[i].Stack) })

@@ -13,13 +13,13 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// A Query selects requests. The zero value is all of them, by time.
+// A Query selects requests. The zero value selects all, ordered by time.
 type Query struct {
-	Group      string // a group's id
-	Cause      string // that took at least MinShare of the latency, and some time at all
+	Group      string // id of their group
+	Cause      string // a cause that took at least MinShare of their latency, and some time
 	MinShare   float64
-	From, To   int64 // started in [From, To); a To of 0 is the end
-	Min, Max   int64 // latency in [Min, Max]; a Max of 0 is no bound
+	From, To   int64 // they started in [From, To); a To of 0 is the end
+	Min, Max   int64 // their latency is in [Min, Max]; a Max of 0 is no bound
 	Goroutine  uint64
 	OnlyOpen   bool
 	Function   string // their critical paths show it: see Trace.Functions
@@ -29,7 +29,7 @@ type Query struct {
 	Limit      int
 }
 
-// A Row is one request in short.
+// A Row summarizes one request.
 type Row struct {
 	N         int          `json:"n"` // the request's number: see Trace.Request
 	ID        string       `json:"id"`
@@ -39,7 +39,7 @@ type Row struct {
 	Goroutine uint64       `json:"goroutine"`
 	Open      bool         `json:"open,omitempty"`
 	Cut       bool         `json:"cut,omitempty"`
-	Causes    []CauseShare `json:"causes"` // most time first
+	Causes    []CauseShare `json:"causes"` // by decreasing time
 }
 
 // A CauseShare is the time of one cause.
@@ -48,17 +48,16 @@ type CauseShare struct {
 	NS    int64  `json:"ns"`
 }
 
-// A Page is a part of the requests that a query selects, and sums over all of
-// them.
+// A Page is a part of the requests that a query selects, with sums over all of them.
 type Page struct {
 	Total   int          `json:"total"`
-	TotalNS int64        `json:"total_ns"` // of their latencies
+	TotalNS int64        `json:"total_ns"` // sum of their latencies
 	Causes  []CauseShare `json:"causes"`
 	Offset  int          `json:"offset"`
 	Rows    []Row        `json:"rows"`
 }
 
-// A QueryError says what a query asks for that there is not.
+// A QueryError reports an unknown name in a query.
 type QueryError struct{ text string }
 
 func (e *QueryError) Error() string { return e.text }
@@ -74,7 +73,7 @@ type selection struct {
 	causes  [cause.Limit]int64
 }
 
-// keyOf returns what rows are sorted by.
+// keyOf returns the sort keys of rows for an order.
 func (t *Trace) keyOf(order string) (func(row int32) uint64, error) {
 	c := &t.index.requests
 	switch order {
@@ -94,10 +93,10 @@ func (t *Trace) keyOf(order string) (func(row int32) uint64, error) {
 	return func(row int32) uint64 { return sortKey(c.causeTime(row, k)) }, nil
 }
 
-// selectRequests returns the rows that a query selects, least first.
+// selectRequests returns the rows that a query selects, in increasing order.
 func (t *Trace) selectRequests(ctx context.Context, q Query) (*selection, error) {
 	q.Sort = cmp.Or(q.Sort, "time")
-	q.Offset, q.Limit, q.Descending = 0, 0, false // of a page
+	q.Offset, q.Limit, q.Descending = 0, 0, false // fields of a page, not of the selection
 	var touched bitset
 	if q.Function != "" {
 		var err error
@@ -131,7 +130,7 @@ func (t *Trace) selectRequests(ctx context.Context, q Query) (*selection, error)
 	})
 }
 
-// filter returns what a query asks of one row.
+// filter returns the condition of a query for a row.
 func (t *Trace) filter(q Query, showing bitset) (func(row int32) bool, error) {
 	c := &t.index.requests
 	group := int32(-1)
@@ -185,7 +184,7 @@ func (t *Trace) Requests(ctx context.Context, q Query) (*Page, error) {
 	return p, nil
 }
 
-// pagePositions yields which of n rows, least first, stand on a page.
+// pagePositions yields the positions, in increasing order, of the rows on a page of n rows.
 func pagePositions(n, offset, limit int, descending bool) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		from := min(max(offset, 0), n)
@@ -197,7 +196,7 @@ func pagePositions(n, offset, limit int, descending bool) iter.Seq[int] {
 	}
 }
 
-// Row returns the request of number n in short; n must be one of a page's rows.
+// Row returns the summary of request n; n must be the N of a page's row.
 func (t *Trace) Row(n int) Row { return t.row(int32(n)) }
 
 func (t *Trace) row(row int32) Row {
@@ -210,7 +209,7 @@ func (t *Trace) row(row int32) Row {
 	return r
 }
 
-// causeShares lists causes, most time first.
+// causeShares lists causes by decreasing time.
 func causeShares(ns [cause.Limit]int64) []CauseShare {
 	out := []CauseShare{}
 	for k, v := range ns {
@@ -233,8 +232,8 @@ func (t *Trace) Find(id string) (n int, ok bool) {
 	return 0, false
 }
 
-// Position returns how many of the requests that a query selects stand before
-// the request of number n, and the numbers of its neighbours, -1 for none.
+// Position returns how many of the requests that a query selects precede request n, and the numbers of the
+// requests before and after it, -1 for none. All are -1 if the query does not select n.
 func (t *Trace) Position(ctx context.Context, q Query, n int) (position, previous, next int, err error) {
 	s, err := t.selectRequests(ctx, q)
 	if err != nil {

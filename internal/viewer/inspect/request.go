@@ -12,9 +12,8 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// Request walks a request again and returns it in full, as a report holds its
-// slowest ones: the same id, segments, lanes and wakes. Long requests that were
-// walked in parts come without lanes.
+// Request walks a request again and returns it in full, like the slowest requests of a report: with the same id,
+// segments, lanes and wakes. Long requests that were walked in pieces have no lanes.
 func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 	c := &t.index.requests
 	if n < 0 || n >= c.rows() {
@@ -37,8 +36,7 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 		}
 		gen := last
 		if i+1 < len(parts) {
-			// The part was walked when the generation came in which, or after
-			// whose beginning, it was cut.
+			// The piece was walked in the generation in which it was cut, or in the next one.
 			r.End = parts[i+1]
 			_, gen = t.generationsIn(from, r.End)
 			gen = min(gen, last)
@@ -61,8 +59,8 @@ func (t *Trace) Request(ctx context.Context, n int) (*report.Request, error) {
 	return &rep, nil
 }
 
-// windowOf returns the window that explain had when generation last was its
-// last, or as much of it as what began at from can need.
+// windowOf returns the window of explain when generation last was its last one, or the part of it that is needed
+// for a walk that begins at from.
 func (t *Trace) windowOf(ctx context.Context, from int64, last int) (*timeline.Window, error) {
 	first, _ := t.generationsIn(from, from)
 	return t.window(ctx, min(max(first, t.index.gens[last].firstInWindow), last), last)

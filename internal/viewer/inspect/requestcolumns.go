@@ -12,24 +12,23 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
-// requestColumns holds requests, a row each: 20 bytes, and about 4 for each
-// cause that it has.
+// A requestColumns holds one row of 20 bytes for each request, and about 4 bytes for each of its causes.
 type requestColumns struct {
 	starts     numbers
 	latencies  numbers
 	goroutines numbers
-	groups     column   // a groupRef until finish, then an index in ids
-	details    texts    // see visit.detail
-	gens       []genRow // which rows are of which generation, in order
+	groups     column   // a groupRef until setGroups, then an index in ids
+	details    texts    // see addedRequest.detail
+	gens       []genRow // the generation of each row
 	pieceEnds  map[int32][]int64
 
-	settlement *cause.Settlement // of codes
-	ids        []string          // of groups
-	total      int               // all that there were
-	minLatency int64             // shorter ones were left out
+	settlement *cause.Settlement // cause of each code
+	ids        []string          // ids of the groups
+	total      int               // number of requests in the trace
+	minLatency int64             // shorter requests were left out
 }
 
-// A genRow says that rows from first on were walked when generation gen was the window's last.
+// A genRow states that rows from first on were walked when generation gen was the last one of the window.
 type genRow struct{ first, gen int32 }
 
 const (
@@ -38,19 +37,19 @@ const (
 	kindShift = 4
 )
 
-// A visit is a request as it was added up.
+// An addedRequest is a request that an Adder received.
 type addedRequest struct {
 	group      groupRef
 	kind       request.Kind
 	start, end int64
 	g          uint64
-	// detail is a byte of flags and the sums, as code + 1 and ns as varints, ...; 0 ends them. Of what most time went to the ns are 0 if
-	// they are what the others leave of the latency.
+	// detail is a byte of flags and the causes: for each code, code + 1 and ns as varints; 0 ends them. If the
+	// causes add up to the latency, the ns of the largest one are 0, and derived from the others.
 	detail    []byte
-	pieceEnds []int64 // the borders at which a long request was cut to be walked
+	pieceEnds []int64 // times at which a long request was divided into pieces for walking
 }
 
-// appendDetail appends what a visit's detail is.
+// appendDetail appends the encoded detail of a request: see addedRequest.detail.
 func appendDetail(b []byte, r *request.Request, latency int64, causes *cause.TimeByCode) []byte {
 	f := uint8(r.Kind) << kindShift
 	if r.Open {
@@ -102,7 +101,7 @@ func (c *requestColumns) flags(row int32) uint8 { return c.details.bytesFrom(row
 
 func (c *requestColumns) kind(row int32) request.Kind { return request.Kind(c.flags(row) >> kindShift) }
 
-// gen returns the window's last generation when a row was walked.
+// gen returns the last generation of the window in which a row was walked.
 func (c *requestColumns) gen(row int32) int32 {
 	return c.gens[sort.Search(len(c.gens), func(i int) bool { return c.gens[i].first > row })-1].gen
 }
@@ -132,8 +131,7 @@ func (c *requestColumns) append(gen int32, start, latency, g int64, group uint32
 	}
 }
 
-// eachCauseTime calls f for every sum of a row, with its settled cause; there may be
-// several of one cause.
+// eachCauseTime calls f for each cause of a row and its time; it may call f several times for one cause.
 func (c *requestColumns) eachCauseTime(row int32, f func(k cause.Cause, ns int64)) {
 	remainder, remainderCode := c.latency(row), cause.Code(0)
 	for b := c.details.bytesFrom(row)[1:]; b[0] != 0; {
@@ -152,12 +150,12 @@ func (c *requestColumns) eachCauseTime(row int32, f func(k cause.Cause, ns int64
 	}
 }
 
-// detail returns what a visit's detail was.
+// detail returns the encoded detail of a row: see addedRequest.detail.
 func (c *requestColumns) detail(row int32) []byte {
 	b := c.details.bytesFrom(row)
 	end := 1
 	for b[end] != 0 {
-		for range 2 { // code and ns
+		for range 2 { // skip code and ns
 			for b[end] >= 0x80 {
 				end++
 			}
@@ -183,8 +181,8 @@ func (c *requestColumns) causeTime(row int32, k cause.Cause) (ns int64) {
 	return ns
 }
 
-// dropShortest leaves the shortest requests out if there are more than most: half of
-// them, so that it need not be done often.
+// dropShortest keeps only the limit/2 longest requests if there are more than limit, so that it is rarely
+// necessary.
 func (c *requestColumns) dropShortest(limit int) {
 	if c.rows() <= limit {
 		return
@@ -198,7 +196,8 @@ func (c *requestColumns) dropShortest(limit int) {
 	c.filter(func(row int32) bool { return c.latency(row) >= c.minLatency })
 }
 
-// filter leaves out the rows that it is not told to keep. What was read is given back on the way: there need not be room for both.
+// filter removes the rows for which isKept is false. It frees the old chunks on the way, because there need not be
+// memory for both.
 func (c *requestColumns) filter(isKept func(row int32) bool) {
 	out := requestColumns{settlement: c.settlement, ids: c.ids, total: c.total, minLatency: c.minLatency}
 	out.init()
@@ -215,8 +214,8 @@ func (c *requestColumns) filter(isKept func(row int32) bool) {
 	*c = out
 }
 
-// setGroups gives the rows the groups of the report, and leaves out those of
-// groups that it does not have.
+// setGroups replaces each row's groupRef by the index of the report's group, and removes rows whose group is not
+// in the report.
 func (c *requestColumns) setGroups(buffers []*buffer, ts []path.Translation, ids map[path.GroupID]string, settled *cause.Settlement) {
 	c.ids, c.settlement = slices.Compact(slices.Sorted(maps.Values(ids))), settled
 	groupIndex := make(map[groupRef]int32)
@@ -245,7 +244,7 @@ func (c *requestColumns) setGroups(buffers []*buffer, ts []path.Translation, ids
 	}
 }
 
-// bytes is about what they take.
+// bytes returns their approximate memory.
 func (c *requestColumns) bytes() int64 {
 	return c.starts.bytes() + c.latencies.bytes() + c.goroutines.bytes() + c.groups.bytes() + c.details.bytes()
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/whylate/whylate/internal/explain/request"
 )
 
-// TestRequestColumns holds the columns to the requests that went into them, over several chunks, before and after some are left out.
-// It would catch a row that shows another one's causes, the cause with most time if the sums are not the latency, and a generation or borders
-// that stay behind when rows move.
+// TestRequestColumns compares the columns with the added requests, over several chunks, before and after rows are
+// removed. It detects a row with the causes of another, a wrong largest cause if the causes do not add up to the
+// latency, and a generation or pieces that do not move with their row.
 func TestRequestColumns(t *testing.T) {
 	type row struct {
 		start, latency int64
@@ -56,7 +56,7 @@ func TestRequestColumns(t *testing.T) {
 			add(code, ns)
 			remainder -= ns
 		}
-		if rnd.IntN(4) > 0 { // else it is not known of all of it where it went
+		if rnd.IntN(4) > 0 { // otherwise the causes do not add up to the latency
 			add(cause.Code(rnd.IntN(int(cause.Count))), remainder)
 		}
 		if rnd.IntN(500) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// matchingStrings tells which strings hold a text, in whatever case.
+// matchingStrings returns for each string whether it contains a text, ignoring case.
 func (t *Trace) matchingStrings(text string) []bool {
 	text = strings.ToLower(text)
 	out := make([]bool, t.index.syms.Strings())
@@ -22,7 +22,8 @@ func (t *Trace) matchingStrings(text string) []bool {
 	return out
 }
 
-// stacksShowing tells which stacks show a function whose name holds a text.
+// stacksShowing returns for each stack whether it shows a function whose name contains a text. found reports
+// whether one does.
 func (t *Trace) stacksShowing(text string) (wanted []bool, found bool) {
 	fns := t.matchingStrings(text)
 	frames := make([]bool, t.index.syms.Frames())
@@ -41,16 +42,16 @@ func (t *Trace) stacksShowing(text string) (wanted []bool, found bool) {
 	return wanted, found
 }
 
-// A Function is a function that stands on some stack of the trace.
+// A Function is a function on a stack of the trace.
 type Function struct {
 	Name   string `json:"name"`
-	Stacks int    `json:"stacks"` // on how many different ones
-	// Starts is how many goroutines started with it.
+	Stacks int    `json:"stacks"` // number of distinct stacks with it
+	// Starts is the number of goroutines that started with it.
 	Starts int `json:"starts"`
 }
 
-// Functions returns functions of the trace whose names hold a text, in
-// whatever case, those on most stacks first, and how many there are.
+// Functions returns the functions whose names contain a text, ignoring case, ordered by decreasing number of
+// stacks, and their total number.
 func (t *Trace) Functions(text string, limit int) (list []Function, total int) {
 	fns := t.matchingStrings(text)
 	stacks := make(map[tracefmt.StringID]int)
@@ -79,8 +80,8 @@ func (t *Trace) Functions(text string, limit int) (list []Function, total int) {
 	return list[:min(len(list), max(limit, 0))], len(list)
 }
 
-// requestsShowing returns, a bit a request, whether its critical path shows a function
-// whose name holds a text: every request is walked again.
+// requestsShowing returns the set of requests whose critical path shows a function whose name contains a text. It
+// walks each request again.
 func (t *Trace) requestsShowing(ctx context.Context, text string) (bitset, error) {
 	return t.requestSearches.getOrMake(ctx, strings.ToLower(text), func() (bitset, error) {
 		wanted, found := t.stacksShowing(text)
@@ -103,7 +104,8 @@ func (t *Trace) requestsShowing(ctx context.Context, text string) (bitset, error
 	})
 }
 
-// searchRequests looks at rows [lo, hi), which ended in one generation.
+// searchRequests walks rows [lo, hi), which ended in one generation, and adds those that show a wanted stack to
+// bits.
 func (t *Trace) searchRequests(ctx context.Context, lo, hi int, wanted []bool, bits bitset) error {
 	c := &t.index.requests
 	start := c.start(int32(lo))
@@ -115,7 +117,7 @@ func (t *Trace) searchRequests(ctx context.Context, lo, hi int, wanted []bool, b
 	if err != nil {
 		return err
 	}
-	const chunk = 64 // of rows, so that two workers never write one word
+	const chunk = 64 // rows; a multiple of 64, so that two workers never write the same word
 	var next atomic.Int64
 	next.Store(int64(lo / chunk))
 	var wg sync.WaitGroup
@@ -141,8 +143,8 @@ func (t *Trace) searchRequests(ctx context.Context, lo, hi int, wanted []bool, b
 	return ctx.Err()
 }
 
-// goroutinesShowing returns, a bit a goroutine, whether any stack of its own shows a
-// function whose name holds a text.
+// goroutinesShowing returns the set of goroutines that have a stack, in their own events, with a function whose
+// name contains a text.
 func (t *Trace) goroutinesShowing(ctx context.Context, text string) (bitset, error) {
 	return t.goroutineSearches.getOrMake(ctx, strings.ToLower(text), func() (bitset, error) {
 		wanted, found := t.stacksShowing(text)
@@ -165,7 +167,7 @@ func (t *Trace) goroutinesShowing(ctx context.Context, text string) (bitset, err
 	})
 }
 
-// A bitset holds a bit a row.
+// A bitset is a set of rows.
 type bitset []uint64
 
 func newBitset(rows int) bitset { return make(bitset, rows/64+1) }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSortRows holds the order to one by comparison, for keys of all widths, few rows of many, and equal keys, which stay as they were.
-// It would catch a digit that is left out, and an end that stands in the spare memory.
+// TestSortRows compares the order with a comparison sort, for keys of all widths, few of many rows, and equal
+// keys, which must keep their order. It detects a skipped digit, and a result that remains in the spare memory.
 func TestSortRows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(11, 12))
 	for range 300 {

@@ -14,7 +14,7 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// StateTimes are ns in each state of goroutines.
+// StateTimes are the ns that goroutines spent in each state.
 type StateTimes struct {
 	RunningNS  int64 `json:"running_ns"`
 	RunnableNS int64 `json:"runnable_ns"`
@@ -26,12 +26,12 @@ func (s *StateTimes) add(st timeline.State, ns int64) {
 	*[...]*int64{&s.RunningNS, &s.RunnableNS, &s.WaitingNS, &s.SyscallNS}[st-timeline.Running] += ns
 }
 
-// A FunctionSum is what all goroutines did that started with one function.
+// A FunctionSum sums up all goroutines that started with one function.
 type FunctionSum struct {
 	Name       string `json:"name"`
 	Goroutines int    `json:"goroutines"`
 	StateTimes
-	Waits []WaitSum `json:"waits"` // most time first
+	Waits []WaitSum `json:"waits"` // by decreasing time
 }
 
 // A WaitSum is the time of waits for one reason.
@@ -40,8 +40,9 @@ type WaitSum struct {
 	NS     int64  `json:"ns"`
 }
 
-// eachPiece calls f of every worker with every piece of the goroutines in [from, to), cut to that; of all if ids is nil. A worker is made
-// by start for each generation and processor.
+// eachPiece calls, for each piece of the goroutines in [from, to), cut to this interval, the function of a worker.
+// If ids is nil, it visits all goroutines. newWorker returns such a function; it is called for each generation and
+// processor.
 func (t *Trace) eachPiece(ctx context.Context, from, to int64, ids []uint64, newWorker func() func(id uint64, p Piece), sites bool) error {
 	leave, err := t.acquireSlot(ctx)
 	if err != nil {
@@ -103,8 +104,8 @@ func (t *Trace) eachPiece(ctx context.Context, from, to int64, ids []uint64, new
 	return nil
 }
 
-// ByFunction sums up what goroutines did in [from, to), by the function that they started with: most time not waiting first. A to
-// of 0 is the end.
+// ByFunction sums up the goroutines in [from, to) by start function, ordered by decreasing time not spent waiting.
+// A to of 0 is the end.
 func (t *Trace) ByFunction(ctx context.Context, from, to int64) ([]FunctionSum, error) {
 	end := t.index.speller.End - t.start + 1
 	if from = max(from, 0); to <= 0 || to > end {
@@ -122,7 +123,7 @@ func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 	err := t.eachPiece(ctx, from, to, nil, func() func(id uint64, p Piece) {
 		part := map[tracefmt.StringID]*sum{}
 		parts = append(parts, part)
-		// A goroutine's pieces come one after the other.
+		// The pieces of a goroutine are consecutive.
 		var last uint64
 		var s *sum
 		return func(id uint64, p Piece) {
@@ -142,7 +143,7 @@ func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 	if err != nil {
 		return nil, err
 	}
-	// Names are texts here: two ids may be of one text.
+	// Group by text: two ids may have the same text.
 	all, waits := map[string]*FunctionSum{}, map[string]map[string]int64{}
 	sumOf := func(name tracefmt.StringID) *FunctionSum {
 		text := t.String(name)
@@ -185,32 +186,32 @@ func (t *Trace) byFunction(ctx context.Context, from, to int64) ([]FunctionSum, 
 	return out, nil
 }
 
-// An AreaSum is the time of one state, and of one reason if it is waiting, on the lanes of an area.
+// An AreaSum is the time of one state, and for waits of one reason, on the lanes of an area.
 type AreaSum struct {
 	State     string    `json:"state"`
 	Reason    string    `json:"reason,omitempty"`
 	NS        int64     `json:"ns"`
-	Count     int       `json:"count"`      // intervals, cut where the area ends
-	LongestNS int64     `json:"longest_ns"` // of them
-	Sites     []SiteSum `json:"sites"`      // most time first
+	Count     int       `json:"count"`      // number of intervals, cut at the area's limits
+	LongestNS int64     `json:"longest_ns"` // longest of them
+	Sites     []SiteSum `json:"sites"`      // by decreasing time
 }
 
-// A SiteSum is the time at one place.
+// A SiteSum is the time at one site.
 type SiteSum struct {
 	Site *report.Site `json:"site"`
 	NS   int64        `json:"ns"`
 }
 
-// maxSites bounds the places of one state of an area.
+// maxSites bounds the sites of one state of an area.
 const maxSites = 5
 
-// Area sums up what goroutines did in [from, to), by state, reason and place: most time first.
+// Area sums up the goroutines in [from, to) by state, reason and site, ordered by decreasing time.
 func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) ([]AreaSum, error) {
 	if len(goroutines) > MaxLanes {
 		return nil, fmt.Errorf("at most %d lanes at a time", MaxLanes)
 	}
 	from, to = max(from, 0), min(to, t.index.speller.End-t.start+1)
-	ids := append([]uint64{}, goroutines...) // not nil, which is all
+	ids := append([]uint64{}, goroutines...) // not nil, because nil means all
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	type kind struct {
@@ -236,7 +237,7 @@ func (t *Trace) Area(ctx context.Context, from, to int64, goroutines []uint64) (
 			}
 			s.NS += p.To - p.From
 			s.sites[p.Site] += p.To - p.From
-			// Runs are cut at events, and everything where generations meet.
+			// Events divide runs, and the borders of generations divide all pieces.
 			if l, ok := s.last[id]; ok && l.To == p.From && (p.State == timeline.Running || l.Site == p.Site) {
 				p.From = l.From
 			} else {

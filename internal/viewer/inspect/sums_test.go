@@ -10,7 +10,7 @@ import (
 	"github.com/whylate/whylate/internal/viewer/inspect"
 )
 
-// TestSums holds sums by function and of an area to the strips of all goroutines, of whole traces and of parts of them.
+// TestSums compares sums by function and of an area with the strips of all goroutines, for whole traces and parts.
 func TestSums(t *testing.T) {
 	for _, name := range []string{"generations", "locks", "gcstress"} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestSums(t *testing.T) {
 					}
 				}
 				if sumsOfNone := must.Have(tr.Area(ctx, from, to, nil))(t); len(sumsOfNone) > 0 {
-					t.Errorf("no lanes have %+v", sumsOfNone)
+					t.Errorf("without lanes the area has %+v", sumsOfNone)
 				}
 				sums := must.Have(tr.ByFunction(ctx, from, to))(t)
 				for _, f := range sums {
@@ -91,11 +91,11 @@ func TestSums(t *testing.T) {
 						waits += s.NS
 					}
 					if f.StateTimes != w.StateTimes || f.Goroutines != w.Goroutines || waits != f.WaitingNS {
-						t.Errorf("from %d to %d: %s: %+v, strips say %+v", from, to, f.Name, f, w)
+						t.Errorf("from %d to %d: %s: %+v, by the strips %+v", from, to, f.Name, f, w)
 					}
 				}
 				if len(sums) != len(want) || areas == 0 {
-					t.Errorf("from %d to %d: %d functions, %d are named by goroutines; %d areas", from, to, len(sums), len(want), areas)
+					t.Errorf("from %d to %d: %d functions, %d among the goroutines; %d areas", from, to, len(sums), len(want), areas)
 				}
 			}
 		})

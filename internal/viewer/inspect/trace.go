@@ -14,31 +14,31 @@ import (
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 )
 
-// A Trace answers questions about a trace that has been indexed. All its
-// methods may be called by many goroutines at once; times that they take and
-// give are ns from the trace's start.
+// A Trace answers queries about an indexed trace. Many goroutines may call its methods concurrently. All times in
+// arguments and results are ns from the trace's start.
 type Trace struct {
 	index *Index
 	src   io.ReaderAt
 	size  int64
-	start int64 // of the trace, on its own clock
+	start int64 // start of the trace on the trace's clock
 
-	gens      *cache[int, *timeline.Gen] // decoded ones
+	gens      *cache[int, *timeline.Gen] // decoded generations
 	decoder   *timeline.Decoder
-	redecoded atomic.Int64 // how often a generation was decoded again
+	redecoded atomic.Int64 // number of generations that were decoded again
 
-	slots               chan struct{} // a place for each question that takes long
+	slots               chan struct{} // a slot for each concurrent long query
 	spareSites          chan *siteCache
 	cells               *cache[cellsKey, *laneCells]
 	selections          *cache[Query, *selection]
 	goroutineSelections *cache[GoroutineQuery, *goroutineSelection]
-	// What a search through the whole trace found.
+	// Results of searches through the whole trace.
 	requestSearches   *cache[string, bitset]
 	goroutineSearches *cache[string, bitset]
 	functionSums      *cache[[2]int64, []FunctionSum]
 }
 
-// What is remembered at most. A selection has 4 bytes a row, a lineup 12, and a search a bit.
+// Limits of the caches. A selection of requests has 4 bytes for each row, one of goroutines 12, and a search 1
+// bit.
 const (
 	keepSelections = 8
 	keepLineups    = 3
@@ -46,11 +46,11 @@ const (
 	maxCellBytes   = 96 << 20 // bytes
 )
 
-// errEmptyIndex is what there is without a single generation.
+// errEmptyIndex is the error for an index without generations.
 var errEmptyIndex = errors.New("the index is empty: the trace was not read to its end")
 
-// Open joins an index with the trace's bytes: the same as were read when it
-// was filled, unpacked. They must not change.
+// Open combines an index with the trace's bytes: the unpacked bytes from which it was filled. They must not
+// change.
 func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 	if len(x.gens) == 0 || x.master == nil {
 		return nil, errEmptyIndex
@@ -67,7 +67,7 @@ func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 		goroutineSearches:   newCache[string](keepSearches, unitSize[bitset]),
 		functionSums:        newCache[[2]int64](keepSearches, unitSize[[]FunctionSum]),
 	}
-	// One search through the whole trace at a time.
+	// At most one search through the whole trace runs at a time.
 	t.goroutineSearches.makeSlot, t.functionSums.makeSlot = t.requestSearches.makeSlot, t.requestSearches.makeSlot
 	for i := range x.gens {
 		if g := x.decoded[i]; g != nil {
@@ -78,7 +78,8 @@ func Open(x *Index, src io.ReaderAt, size int64) (*Trace, error) {
 	return t, nil
 }
 
-// generation returns a decoded generation. Others wait for theirs: decoding uses all processors by itself.
+// generation returns a decoded generation. It decodes one generation at a time, because decoding uses all
+// processors.
 func (t *Trace) generation(ctx context.Context, i int) (*timeline.Gen, error) {
 	return t.gens.getOrMake(ctx, i, func() (*timeline.Gen, error) {
 		t.redecoded.Add(1)
@@ -90,12 +91,11 @@ func (t *Trace) generation(ctx context.Context, i int) (*timeline.Gen, error) {
 	})
 }
 
-// decode reads one generation from the trace.
+// decode decodes one generation from the file.
 func (t *Trace) decode(info *genInfo) (*timeline.Gen, error) {
 	header := make([]byte, 16)
 	copy(header, fmt.Sprintf("go 1.%d trace", t.index.minor))
-	// The reader goes on to the start of the next generation: before Go 1.26
-	// nothing else marks the end.
+	// The reader continues to the start of the next generation: before Go 1.26 nothing else marks the end.
 	rest := io.NewSectionReader(t.src, info.offset, t.size-info.offset)
 	rd, err := tracefmt.NewReader(io.MultiReader(bytes.NewReader(header), rest), tracefmt.Options{MaxGeneration: 1 << 40})
 	if err != nil {
@@ -111,15 +111,14 @@ func (t *Trace) decode(info *genInfo) (*timeline.Gen, error) {
 	return t.decoder.DecodeAgain(src, info.resume)
 }
 
-// overlap is how much later than the next one's beginning a generation's
-// events may be (see package timeline).
+// overlap is how much later than the base of the next generation a generation's events may be (see package
+// timeline).
 const overlap = 20e6
 
-// slack is how long before a time its generation should begin at least.
+// slack is the minimal time between the begin of the first generation of a window and the queried time.
 const slack = 50e6
 
-// generationsIn returns the generations that hold what happened in [from, to), on the
-// trace's clock.
+// generationsIn returns the generations that contain the events in [from, to), on the trace's clock.
 func (t *Trace) generationsIn(from, to int64) (first, last int) {
 	gens := t.index.gens
 	first = max(sort.Search(len(gens), func(i int) bool { return gens[i].base > from-slack })-1, 0)
@@ -127,11 +126,11 @@ func (t *Trace) generationsIn(from, to int64) (first, last int) {
 	return first, last
 }
 
-// maxWindow bounds how many generations one question may hold at once.
+// maxWindow bounds the number of generations that one query uses together.
 const maxWindow = 16
 
-// window returns a window of generations first to last, less those before a
-// gap: what was on its other side cannot be joined.
+// window returns a window of generations first to last. It leaves out generations before a gap, because timelines
+// cannot be joined over a gap.
 func (t *Trace) window(ctx context.Context, first, last int) (*timeline.Window, error) {
 	first = max(first, last-maxWindow+1)
 	for i := last; i > first; i-- {
@@ -153,7 +152,7 @@ func (t *Trace) window(ctx context.Context, first, last int) (*timeline.Window, 
 	return timeline.NewWindow(gens, func(id uint64) (timeline.Span, bool) { return t.index.carried.spanAt(first, id) }), nil
 }
 
-// acquireSlot waits for a place among the questions that take long.
+// acquireSlot waits for a slot for a long query.
 func (t *Trace) acquireSlot(ctx context.Context) (release func(), err error) {
 	select {
 	case t.slots <- struct{}{}:
@@ -163,25 +162,25 @@ func (t *Trace) acquireSlot(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Facts describe what an index holds and costs.
+// Facts describe the contents and the memory of an index.
 type Facts struct {
 	Requests        int   `json:"requests"`         // in the index
-	RequestsSeen    int   `json:"requests_seen"`    // that there were
-	AtLeastNS       int64 `json:"at_least_ns"`      // shorter ones were left out; 0: none
+	RequestsSeen    int   `json:"requests_seen"`    // requests in the trace
+	AtLeastNS       int64 `json:"at_least_ns"`      // shorter requests were left out; 0 if none were
 	RequestBytes    int64 `json:"request_bytes"`    // memory of their columns
 	Goroutines      int   `json:"goroutines"`       // in the index
 	GoroutineBytes  int64 `json:"goroutine_bytes"`  // memory of their columns, about
 	Generations     int   `json:"generations"`      //
-	Decoded         int   `json:"decoded"`          // of them, in memory
+	Decoded         int   `json:"decoded"`          // number of them in memory
 	DecodedBytes    int64 `json:"decoded_bytes"`    //
-	DecodedAgain    int   `json:"decoded_again"`    // times that one was read from the file again
+	DecodedAgain    int   `json:"decoded_again"`    // number of times that one was decoded again
 	GenerationBytes int64 `json:"generation_bytes"` // the limit of DecodedBytes
 	Events          int64 `json:"events"`
 	DurationNS      int64 `json:"duration_ns"`
-	Procs           int   `json:"procs"` // Ps that the trace names
+	Procs           int   `json:"procs"` // number of Ps that the trace names
 }
 
-// Facts returns what the index holds now.
+// Facts returns the current facts.
 func (t *Trace) Facts() Facts {
 	c, g := &t.index.requests, &t.index.goroutines
 	f := Facts{

@@ -35,13 +35,13 @@ func (s *Server) requests(r *http.Request) (any, error) {
 	return page, parameterErrorOf(r, err)
 }
 
-// openedRequest is a request in full, and its place among those that a query selects.
+// An openedRequest is a request in full, with its position among the requests that a query selects.
 type openedRequest struct {
 	Request  *report.Request `json:"request"`
 	Group    string          `json:"group"`
 	N        int             `json:"n"`
-	Position int             `json:"position"` // -1: not among them
-	Before   int             `json:"before"`   // the numbers of its neighbours, -1 for none
+	Position int             `json:"position"` // -1 if the query does not select it
+	Before   int             `json:"before"`   // numbers of the requests before and after it, -1 for none
 	After    int             `json:"after"`
 }
 
@@ -100,7 +100,7 @@ func (s *Server) functions(r *http.Request) (any, error) {
 	return map[string]any{"total": total, "functions": list}, nil
 }
 
-// functionOrders are the orders of goroutines by function.
+// functionOrders are the orders of sums by function.
 var functionOrders = map[string]func(a, b *inspect.FunctionSum) int{
 	"name":       func(a, b *inspect.FunctionSum) int { return cmp.Compare(a.Name, b.Name) },
 	"goroutines": func(a, b *inspect.FunctionSum) int { return cmp.Compare(a.Goroutines, b.Goroutines) },
@@ -150,8 +150,7 @@ func (s *Server) area(r *http.Request) (any, error) {
 	return map[string]any{"from_ns": from, "to_ns": to, "goroutines": ids, "sums": sums}, err
 }
 
-// patience is how long one answer may decode generations; the page asks again
-// for what it did not get.
+// patience bounds the time in which one answer decodes generations; the page requests missing intervals again.
 const patience = 150 * time.Millisecond
 
 func (s *Server) strips(r *http.Request) (any, error) {
@@ -180,7 +179,7 @@ func (s *Server) strips(r *http.Request) (any, error) {
 	return s.tileAnswer(strips, t.Buckets), nil
 }
 
-// tileJSON is the answer to a tile, written briefly. Texts and sites are numbered; 0 is none.
+// tileJSON is the compact answer to a tile. Texts and sites are numbered; 0 is none.
 type tileJSON struct {
 	From     int64          `json:"from"`
 	To       int64          `json:"to"`
@@ -191,9 +190,9 @@ type tileJSON struct {
 	Missing  [][2]int64     `json:"missing,omitempty"`
 }
 
-// stripJSON is the strip of a P or a goroutine. Pieces are rows of six numbers: offset from the tile's start, length, state,
-// goroutine, text, site, where text is a reason, or for a P the name of the goroutine. Sums are bytes, one a state and
-// bucket, 255 for all of it.
+// stripJSON is the strip of a P or a goroutine. Each piece is six numbers: offset from the tile's start, length,
+// state, goroutine, text, site. The text is a reason or, for a P, the name of the goroutine. Sums are bytes, one
+// for each state and bucket, 255 for the whole bucket.
 type stripJSON struct {
 	P      *uint64 `json:"p,omitempty"`
 	G      *uint64 `json:"g,omitempty"`
@@ -201,7 +200,7 @@ type stripJSON struct {
 	Pieces []int64 `json:"pieces,omitzero"`
 }
 
-// A numbering gives values places in a list, as they are first asked for; that of a zero key is 0.
+// A numbering numbers the keys that occur and lists their values; the zero key has number 0.
 type numbering[K comparable, V any] struct {
 	valueOf func(K) V
 	numbers map[K]int
@@ -252,8 +251,7 @@ func (s *Server) tileAnswer(in *inspect.Strips, buckets int) *tileJSON {
 	return out
 }
 
-// quantized turns sums into bytes, state by state. What is more than nothing is
-// at least 1.
+// quantized converts sums to bytes, state by state. A sum above 0 becomes at least 1.
 func quantized(in *inspect.Strips, sums *inspect.Sums, buckets int) []byte {
 	out := make([]byte, 0, len(sums)*buckets)
 	for _, bs := range sums {

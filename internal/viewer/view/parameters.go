@@ -12,7 +12,7 @@ import (
 	"github.com/whylate/whylate/internal/viewer/inspect"
 )
 
-// A parameterError is an invalid query parameter (status 400).
+// A parameterError reports an invalid query parameter (status 400).
 type parameterError struct{ name, problem string }
 
 func (e *parameterError) Error() string { return e.name + ": " + e.problem }
@@ -27,13 +27,13 @@ func parameterErrorOf(r *http.Request, err error) error {
 	return err
 }
 
-// parameters reads a request's query; the first mistake stays in err.
+// parameters parse the query of a request; err is the first error.
 type parameters struct {
 	values url.Values
 	err    error
 }
 
-// maxText bounds a text that is looked for.
+// maxText bounds texts in bytes.
 const maxText = 500
 
 func newParameters(r *http.Request) *parameters {
@@ -60,7 +60,7 @@ func (p *parameters) text(name string) string {
 	return v
 }
 
-// maxNumber bounds times and counts so that sums of a few cannot overflow.
+// maxNumber bounds times and counts, so that sums of a few cannot overflow.
 const maxNumber = 1 << 60
 
 func (p *parameters) number(name string, usual int64) int64 {
@@ -76,7 +76,7 @@ func (p *parameters) number(name string, usual int64) int64 {
 	return n
 }
 
-// upTo is a number that must not be more than most.
+// upTo returns a number that must not exceed limit.
 func (p *parameters) upTo(name string, usual, limit int64) int64 {
 	n := p.number(name, usual)
 	if n > limit {
@@ -86,7 +86,7 @@ func (p *parameters) upTo(name string, usual, limit int64) int64 {
 	return n
 }
 
-// offset is the first row that is wanted of a list, and limit how many are.
+// offset returns the index of the first row of a page.
 func (p *parameters) offset() int { return int(p.upTo("offset", 0, 1<<31-1)) }
 
 func (p *parameters) limit() int { return int(p.upTo("limit", 100, inspect.MaxRows)) }
@@ -126,7 +126,7 @@ func (p *parameters) flag(name string) bool {
 	return false
 }
 
-// ids are numbers with commas between.
+// ids returns numbers that are separated by commas.
 func (p *parameters) ids(name string, limit int) []uint64 {
 	v := p.values.Get(name)
 	if v == "" {

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// readingState is how far a trace is read. Who watches asks repeatedly.
+// A readingState is the progress of reading a trace, which the page polls.
 type readingState struct {
 	mu           sync.Mutex
 	state        Progress
 	lastAsked    time.Time
-	failureShown chan struct{} // closed when a page has shown a failure
+	failureShown chan struct{} // closed when a page has received a failure
 }
 
-// Progress is how far reading is, in words and as a share, -1 if that is not
-// known.
+// Progress is the progress of reading in words and as a share, -1 if that is not known.
 type Progress struct {
 	Reading bool    `json:"reading"`
 	Label   string  `json:"label,omitempty"`
 	Text    string  `json:"text,omitempty"`
 	Share   float64 `json:"share"`
-	Error   string  `json:"error,omitempty"` // reading failed
-	Before  bool    `json:"before"`          // a trace that was read before is still there
+	Error   string  `json:"error,omitempty"` // error with which reading failed
+	Before  bool    `json:"before"`          // an earlier trace is still available
 }
 
 func (r *readingState) init() { r.state = Progress{Reading: true, Share: -1} }
 
+// isBusy reports whether the page must show the progress instead of a trace.
 func (r *readingState) isBusy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *readingState) set(label, text string, share float64) {
 	r.state = Progress{Reading: true, Label: label, Text: text, Share: share, Before: r.state.Before}
 }
 
-// begin begins to read again.
+// begin starts another reading.
 func (r *readingState) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,6 +61,7 @@ func (r *readingState) done(err error) {
 	r.failureShown = make(chan struct{})
 }
 
+// takeProgress returns the progress for a page, and records that a page has received it.
 func (r *readingState) takeProgress() Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,15 +73,14 @@ func (r *readingState) takeProgress() Progress {
 	return r.state
 }
 
-// SetProgress says how far reading a trace is; a share below 0 is not known.
+// SetProgress reports the progress of reading a trace; a negative share is unknown.
 func (s *Server) SetProgress(label, text string, share float64) { s.reading.set(label, text, share) }
 
-// watchTimeout is how long after its last question a page counts as open: it asks
-// several times a second.
+// watchTimeout is how long after its last poll a page counts as open: it polls several times a second.
 const watchTimeout = 2 * time.Second
 
-// Fail says that reading failed. A trace that was shown before is shown again.
-// It returns when a page that watches has been told, at once if there is none.
+// Fail reports that reading failed. An earlier trace is shown again. Fail returns when an open page has received
+// the failure, at once if no page is open.
 func (s *Server) Fail(err error) {
 	s.reading.done(err)
 	s.reading.mu.Lock()
@@ -95,8 +95,8 @@ func (s *Server) Fail(err error) {
 	}
 }
 
-// recordAgain asks for a new recording: the one thing that can be changed. Only this
-// server's own page may.
+// recordAgain starts a new recording, the only state that a request can change. Only this server's page may
+// request it.
 func (s *Server) recordAgain(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodPost:

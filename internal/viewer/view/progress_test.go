@@ -14,11 +14,10 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// TestReading follows a server from its first byte over a failure and a
-// recording that is made again to the page.
+// TestReading follows a server from the begin of reading over a failure and a second recording to the page.
 func TestReading(t *testing.T) {
 	rep, tr, fileServer := newShownServer(t, Options{})
-	// Fail waits for pages that no longer ask.
+	// Fail waits for the timeout of pages that no longer poll.
 	synctest.Test(t, func(t *testing.T) { checkProgress(t, rep, tr, fileServer) })
 }
 
@@ -29,14 +28,14 @@ func checkProgress(t *testing.T, rep *report.Report, tr *inspect.Trace, fileServ
 		return string(must.Have(io.ReadAll(call(s, "GET", "/", nil).Body))(t))
 	}
 	if got := page(); !strings.Contains(got, "<progress") || strings.Contains(got, `id="report"`) {
-		t.Errorf("before the first byte of the trace: %.300s", got)
+		t.Errorf("before the trace is read: %.300s", got)
 	}
 	if res := call(s, "GET", "/api/requests", nil); res.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("a question before the trace is read: %d", res.StatusCode)
+		t.Errorf("a request before the trace is read: %d", res.StatusCode)
 	}
 	unwatched := must.Have(New(Options{}))(t)
-	unwatched.Fail(errors.New("nobody watches")) // returns at once
-	unwatched.SetProgress("late", "words of a reading that is over", -1)
+	unwatched.Fail(errors.New("no page is open")) // must return at once
+	unwatched.SetProgress("late", "progress after the end", -1)
 	if got := answer[Progress](t, unwatched, "/api/reading"); got.Reading || got.Error == "" {
 		t.Errorf("after a failure: %+v", got)
 	}
@@ -44,7 +43,7 @@ func checkProgress(t *testing.T, rep *report.Report, tr *inspect.Trace, fileServ
 	if got := answer[Progress](t, s, "/api/reading"); got != (Progress{Reading: true, Label: "<b>x.trace", Text: "35% of 84.0 MB", Share: 0.35}) {
 		t.Errorf("a third is read: %+v", got)
 	}
-	// A page that watches is told of a failure before Fail returns.
+	// An open page receives a failure before Fail returns.
 	var shown atomic.Bool
 	done := make(chan struct{})
 	go func() {
@@ -82,9 +81,9 @@ func checkProgress(t *testing.T, rep *report.Report, tr *inspect.Trace, fileServ
 		}
 	}
 	if requests != 1 || !strings.Contains(page(), "<progress") {
-		t.Errorf("asked %d times for a new recording", requests)
+		t.Errorf("%d new recordings were requested", requests)
 	}
-	// One that fails leaves what was there.
+	// After a failed recording, the earlier trace remains.
 	s.Fail(errors.New("connection refused"))
 	if got := answer[Progress](t, s, "/api/reading"); got.Error == "" || !got.Before || !strings.Contains(page(), `id="report"`) {
 		t.Errorf("after a recording that failed: %+v", got)

@@ -1,12 +1,10 @@
-// Package view serves the page of a report over HTTP, and beside it answers
-// about what a report has no room for: every request, timelines of goroutines
-// and Ps, who was in which function (see package inspect).
+// Package view serves the page of a report over HTTP, and an API for data that a report has no space for: each
+// request, the timelines of goroutines and Ps, and which of them were in a function (see package inspect).
 //
-// It is meant for the machine that it runs on, and reads only: GET and HEAD.
-// Answers go to those who name this server as their host, so that a page of
-// another site cannot reach it by a name of its own that leads here (DNS
-// rebinding), and not to pages of other origins. All text of a trace goes out
-// as JSON and is put into the page as text.
+// It is intended for use on the same machine, and is read-only: GET and HEAD. It only answers requests that name
+// an address or localhost as their host, so that a page of another site cannot reach it through a domain name that
+// resolves to this machine (DNS rebinding), and none from pages of other origins. All texts of a trace are sent as
+// JSON and inserted into the page as text.
 package view
 
 import (
@@ -25,33 +23,33 @@ import (
 	"github.com/whylate/whylate/report/html"
 )
 
-// Options say how a trace is served.
+// Options configure a Server.
 type Options struct {
-	// Page says how the page is written.
+	// Page configures the page.
 	Page html.Options
-	// Remote lets others than this machine in: requests may then name any
-	// address as their host, but still no name other than localhost.
+	// Remote allows requests from other machines: they may name any address as their host, but still no name
+	// except localhost.
 	Remote bool
-	// RecordAgain, if not nil, is called when the page asks for a new recording.
+	// RecordAgain, if not nil, starts a new recording. It is called when the page requests one.
 	RecordAgain func()
 }
 
-// A Server answers about one trace, and before that how far reading it is.
-// Many goroutines may use it at once.
+// A Server answers requests about one trace, and reports the progress while the trace is read. Many goroutines may
+// use it concurrently.
 type Server struct {
 	opts    Options
-	waiting []byte // the page while a trace is read
+	waiting []byte // page shown while a trace is read
 	routes  map[string]func(*http.Request) (any, error)
 	reading readingState
 
-	mu    sync.RWMutex // held for reading by who answers about the trace
+	mu    sync.RWMutex // read-locked by requests about the trace
 	trace *inspect.Trace
 	page  []byte
-	// recording is the number of the recording that is shown, 0 if there is no other.
+	// recording is the number of the recording that is shown, 0 if the trace cannot be recorded again.
 	recording int
 }
 
-// New returns a Server that has no trace yet: it says how far reading is.
+// New returns a Server without a trace, which reports the progress of reading.
 func New(opts Options) (*Server, error) {
 	opts.Page.Live = true
 	var waiting bytes.Buffer
@@ -74,8 +72,7 @@ func New(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Show serves a trace and the report about it from now on. When it returns,
-// nobody uses the trace that was shown before.
+// Show serves a trace and its report from now on. When it returns, no request uses the previous trace.
 func (s *Server) Show(t *inspect.Trace, rep *report.Report) error {
 	var page bytes.Buffer
 	opts := s.opts.Page
@@ -92,7 +89,7 @@ func (s *Server) Show(t *inspect.Trace, rep *report.Report) error {
 	return nil
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -101,8 +98,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	// The page has a policy of its own beside this one, with the hashes of its
-	// script and style.
+	// The page also has another policy, with the hashes of its script and style.
 	h.Set("Content-Security-Policy", "frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
 	if err := s.checkAllowed(r); err != nil {
 		sendError(w, http.StatusForbidden, err)
@@ -118,7 +114,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch r.URL.Path {
-	case "/favicon.ico": // browsers ask for it by themselves
+	case "/favicon.ico": // browsers request it automatically
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case "/api/reading":
@@ -156,7 +152,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var wrong *parameterError
 	switch {
 	case r.Context().Err() != nil:
-		return // nobody waits for it any more
+		return // the client has left
 	case errors.As(err, &wrong):
 		sendError(w, http.StatusBadRequest, err)
 	case err != nil:
@@ -166,7 +162,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// checkAllowed reports why a request is not answered, whatever it asks for.
+// checkAllowed returns an error for a request that must not be answered, whatever its path is.
 func (s *Server) checkAllowed(r *http.Request) error {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {
@@ -178,10 +174,10 @@ func (s *Server) checkAllowed(r *http.Request) error {
 			return fmt.Errorf("this server answers to loopback addresses and localhost")
 		}
 	} else if !strings.EqualFold(name, "localhost") {
-		// A name that leads here may belong to anybody.
+		// Anybody may own a name that resolves to this machine.
 		return fmt.Errorf("this server answers to addresses and localhost, not to other names")
 	}
-	// A link from elsewhere may lead to the page; nothing else is for others.
+	// A link on another site may lead to the page, but to no other path.
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		if r.URL.Path != "/" || r.Header.Get("Sec-Fetch-Mode") != "navigate" {
 			return fmt.Errorf("this server answers to its own page")

@@ -23,13 +23,12 @@ import (
 	"github.com/whylate/whylate/report"
 )
 
-// hostileNames are names that must stay text wherever they go.
+// hostileNames are names that must always be treated as text.
 var hostileNames = []string{
 	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "quote\"'`", "control\x00\x1b[31m\n", "::error::x", "\u202eturned", `</script><svg onload=alert(1)>`, "{{report}}",
 }
 
-// recordTasks is a trace of this process: tasks with hostile names that wait for
-// each other.
+// recordTasks returns a trace of this process: tasks with hostile names that wait for each other.
 var recordTasks = sync.OnceValues(func() ([]byte, error) {
 	var out bytes.Buffer
 	if err := trace.Start(&out); err != nil {
@@ -66,7 +65,7 @@ func newShownServer(t *testing.T, opts Options) (*report.Report, *inspect.Trace,
 	return rep, tr, s
 }
 
-// call asks the server as a client on this machine does.
+// call sends a request to the server like a client on this machine.
 func call(s *Server, method, target string, change func(*http.Request)) *http.Response {
 	r := httptest.NewRequest(method, target, nil)
 	r.Host = "127.0.0.1:8080"
@@ -165,12 +164,11 @@ func TestHeaders(t *testing.T) {
 	}
 	page, _ := io.ReadAll(call(s, "GET", "/", nil).Body)
 	if !bytes.Contains(page, []byte("default-src 'none'")) || !bytes.Contains(page, []byte("connect-src 'self'")) {
-		t.Error("the page has no policy of its own")
+		t.Error("the page has no content security policy")
 	}
 }
 
-// TestParameters sends what no page sends; every answer is small, or says what
-// is wrong.
+// TestParameters sends requests that no page sends. Each answer must be small or describe the error.
 func TestParameters(t *testing.T) {
 	_, _, s := newShownServer(t, Options{})
 	long := strings.Repeat("x", 501)
@@ -199,7 +197,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestSameAsReport holds the answers to the report.
+// TestSameAsReport compares the answers with the report.
 func TestSameAsReport(t *testing.T) {
 	rep, _, s := newShownServer(t, Options{})
 	total := 0
@@ -221,7 +219,7 @@ func TestSameAsReport(t *testing.T) {
 	if page := answer[inspect.Page](t, s, "/api/requests"); page.Total != total || len(page.Rows) != min(100, total) || total == 0 {
 		t.Errorf("%d rows of %d, the report has %d requests", len(page.Rows), page.Total, total)
 	}
-	// Hostile names come as they are, as data.
+	// Hostile names are unchanged in the data.
 	names := map[string]bool{}
 	for _, g := range rep.Groups {
 		names[g.Name] = true
@@ -237,7 +235,7 @@ func TestSameAsReport(t *testing.T) {
 	}
 }
 
-// TestStripsJSON holds the brief form to what it stands for.
+// TestStripsJSON compares the compact form with the strips.
 func TestStripsJSON(t *testing.T) {
 	rep, tr, s := newShownServer(t, Options{})
 	type strip struct {
@@ -295,7 +293,7 @@ func TestStripsJSON(t *testing.T) {
 	}
 }
 
-// TestConcurrentClients asks from many goroutines, some of which go away.
+// TestConcurrentClients sends requests from many goroutines, some of which cancel them.
 func TestConcurrentClients(t *testing.T) {
 	_, _, s := newShownServer(t, Options{})
 	server := httptest.NewServer(s)
@@ -308,7 +306,7 @@ func TestConcurrentClients(t *testing.T) {
 			for _, path := range []string{"/", "/api/facts", "/api/requests?function=main", fmt.Sprint("/api/request?n=", i), "/api/goroutines?sort=run&stack=1&function=view", "/api/strips?from=0&to=1000000&g=1,2,3&p=0", "/api/functions?q=a", "/api/byfunction?sort=waiting", "/api/area?from=0&to=1000000&g=1,2,3"} {
 				ctx, cancel := context.WithCancel(context.Background())
 				if i%4 == 3 {
-					cancel() // gone before it is answered
+					cancel() // cancelled before the answer
 				}
 				r, err := http.NewRequestWithContext(ctx, "GET", server.URL+path, nil)
 				if err != nil {
