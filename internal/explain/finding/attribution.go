@@ -2,7 +2,6 @@ package finding
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -341,18 +340,20 @@ func (c *candidate) slowRoute(route *causeRoute) *causeRoute {
 	return firstMatch(c.slowRoutes, func(s *causeRoute) bool { return causeSiteOf(s.Cause) == causeSiteOf(route.Cause) })
 }
 
-// requestCountEvidence counts the requests that have a route's wait: the slow ones, as the mean time in the same finding is
-// over those. If the group has no band of slow requests, it counts all.
-func (a *attribution) requestCountEvidence(cand *candidate, route *causeRoute) report.Evidence {
+// addSlowMean adds the mean time of the slow requests as evidence, and how many of them have a route's wait. If the group has no
+// band of slow requests, it counts all.
+func (a *attribution) addSlowMean(v *Verdict, mean textKey, cand *candidate, route *causeRoute, via []report.Via) {
+	v.addSlowEvidence(evidenceOf(mean, cand.gain.Slow.NS, "ns", "goroutine", goroutineText(via)))
 	band := a.group.Tail()
 	if band.Band == report.BandAll {
-		return measurement("requests that have this wait", route.Requests, "count")
+		v.addEvidence(evidenceOf("evidence requests-with-wait", route.Requests, "count"))
+		return
 	}
 	count := 0
 	if s := cand.slowRoute(route); s != nil {
 		count = s.Requests
 	}
-	return measurement(fmt.Sprintf("slow requests that have this wait, of %d", band.Count), count, "count")
+	v.addSlowEvidence(evidenceOf("evidence slow-requests-with-wait", count, "count", "n", band.Count))
 }
 
 // A causeRoute is a cause with one of the routes that lead to it.

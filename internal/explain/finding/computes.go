@@ -34,28 +34,27 @@ func checkComputes(in *Input, group *report.Group) []Verdict {
 	if site == nil {
 		return nil
 	}
-	funcText, verbText := shortFunc(site.Func), " computes"
+	funcText, title := shortFunc(site.Func), textKey("title computes")
 	if c := site.CalledFrom; c != nil {
-		funcText, verbText = funcText+", "+names.Lead(c)+shortFunc(c.Func), ", computes"
+		funcText, title = funcText+", "+names.Lead(c)+shortFunc(c.Func), "title computes-called"
 	}
 	v := Verdict{Gain: gain, Finding: report.Finding{
-		Title: funcText + verbText, Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
-		Evidence: []report.Evidence{measurement("mean computing per slow request", gain.Slow.NS, "ns")},
-		Fix:      "make it cheaper (whylate export --to pprof shows where), limit what one request may ask for, or compute it in advance",
+		Title: textOf(title, "function", funcText), Fix: textOf("fix computes"), Cause: report.CauseCPU, Site: site, Group: group.ID, Share: share, Confidence: 0.8,
 	}}
+	v.addSlowEvidence(evidenceOf("evidence computing", gain.Slow.NS, "ns"))
 	if inferred {
 		v.Confidence = 0.6
-		v.addEvidence(report.Evidence{Text: "the line is inferred from the events around it: no CPU samples show what ran"})
+		v.addEvidence(statementOf("evidence line-inferred"))
 	}
 	if in.hasDominantAllocSite() && in.Allocs.Sites[0].Site.Equal(site) {
-		v.addEvidence(measurement("share of the bytes allocated at "+in.dominantAllocSiteText(), ratio(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), "share"))
+		v.addEvidence(evidenceOf("evidence allocated-bytes", ratio(in.Allocs.Sites[0].Bytes, in.Allocs.Bytes), "share", "site", in.dominantAllocSiteText()))
 	}
 	if extra, ok := measureExtra(group, isOwn); ok {
-		v.Title = "slow requests compute more than others, in " + funcText
+		v.Title = textOf("title computes-more", "function", funcText)
 		v.Gain.Slow.Share, v.Gain.Slow.NS, v.Gain.All, v.Gain.OtherTail = extra.share, extra.ns, Loss{}, Loss{}
 		v.addEvidence(
-			measurement("computing beyond that of a mean request", extra.ns, "ns"),
-			measurement("share of the slow requests' computing that CPU samples cover", extra.sampledShare, "share"))
+			evidenceOf("evidence computing-beyond-mean", extra.ns, "ns"),
+			evidenceOf("evidence computing-sampled", extra.sampledShare, "share"))
 	} else if share < 0.5 || 10*group.TotalNS < in.totalRequestNS() {
 		return nil // it neither makes requests slow nor is most of the service's work
 	} else if top := verdict.Causes(in.Report, group, group.Tail()); len(top) == 0 || top[0].Cause != report.CauseCPU || sampledShare(group.Tail(), isOwn) < threshold.HalfShare || site.OwnLine().Module != "" || isStdSite(site.OwnLine()) || in.UnawaitedGroups[group.ID] {

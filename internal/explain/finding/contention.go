@@ -27,7 +27,7 @@ func (a *attribution) findQueueWaits() {
 				if isNotification(wait, slots) {
 					break
 				}
-				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPools[wait.call].neverOpens || isSlotPool(slots) || service != nil && isQueue(service, cause, v) {
+				if service := a.in.serviceAt(cause, route.Via); isFanOutLimit(wait, slots) || isSemaphoreWait(wait) || stdPool(wait.call).slotWait == neverOpens || isSlotPool(slots) || service != nil && isQueue(service, cause, v) {
 					queuedNS[wait] += route.TotalNS
 				}
 				break
@@ -121,7 +121,7 @@ const (
 
 // isAcquireTimeout reports whether a request waits for a slot until its own deadline passes: no slot was released in time.
 func isAcquireTimeout(c *report.Cause) bool {
-	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == semaphoreAcquire || stdPools[c.Call].neverOpens)
+	return verdict.KindOf(c) == verdict.Deadline && c.Site != nil && (c.Site.Func == semaphoreAcquire || stdPool(c.Call).slotWait == neverOpens)
 }
 
 // serviceAt returns the facts about the goroutines for which requests waited at a cause, nil if there are none.

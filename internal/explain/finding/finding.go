@@ -2,9 +2,9 @@
 // a severity and a prediction of the gain.
 //
 // What goes in is Input: a report without findings, and sums that the report does not show, such as who waited for a slot and
-// who released it. All returns the rules (rules.go); rules/CODE.txt documents each of them. A rule neither prints nor reads a
-// trace. What comes out of Find are the findings, the most severe first. Judge reports which rules lacked the data to find
-// anything.
+// who released it. All returns the rules (rules.go); rules/CODE.txt has the documentation of each of them and the texts of its
+// findings (texts.go). A rule neither prints nor reads a trace. What comes out of Find are the findings, the most severe first.
+// Judge reports which rules lacked the data to find anything.
 //
 // One fault has several symptoms, but is reported once. Before the rules check anything, the time of requests is divided among
 // them: what requests wait for by attribution.go, their waits for a P by scheduling.go, the time that the garbage collector
@@ -22,7 +22,6 @@ package finding
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/allocs"
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -156,6 +155,8 @@ type Verdict struct {
 	// Changes are what the prediction assumes. Nil means half of the finding's cause at its site. An empty list means that
 	// requests cannot be timed again with the fix.
 	Changes []predict.Change
+	// slowEvidence is the evidence that is about slow requests only.
+	slowEvidence []report.Evidence
 }
 
 // capSeverity lowers the severity to s if it is higher.
@@ -168,6 +169,12 @@ func (v *Verdict) capSeverity(s report.Severity) {
 // addEvidence appends evidence.
 func (v *Verdict) addEvidence(evidence ...report.Evidence) {
 	v.Evidence = append(v.Evidence, evidence...)
+}
+
+// addSlowEvidence appends evidence about slow requests.
+func (v *Verdict) addSlowEvidence(evidence report.Evidence) {
+	v.addEvidence(evidence)
+	v.slowEvidence = append(v.slowEvidence, evidence)
 }
 
 // prependEvidence puts evidence before the evidence that the verdict has.
@@ -229,22 +236,21 @@ func (in *Input) completeVerdict(v *Verdict) bool {
 
 // replaceSlowEvidence replaces evidence of 0 s about slow requests if the time of all requests decided the severity.
 func replaceSlowEvidence(v *Verdict) {
-	isZero := func(e report.Evidence) bool { return e.Value == 0 && strings.Contains(e.Text, "slow request") }
+	isZero := func(e report.Evidence) bool { return e.Value == 0 && slices.Contains(v.slowEvidence, e) }
 	if v.Decided == nil || v.Decided.Requests != report.DecidedByAll || !slices.ContainsFunc(v.Evidence, isZero) {
 		return
 	}
 	v.Evidence = slices.DeleteFunc(v.Evidence, isZero)
-	v.prependEvidence(measurement("mean of all requests; slow ones spent none of their time on it", v.Gain.All.NS, "ns"))
+	v.prependEvidence(evidenceOf("evidence mean-of-all", v.Gain.All.NS, "ns"))
 }
 
 // otherTailEvidence returns the evidence for a severity that the other band of slow requests decided (see Gain.OtherTail): the
 // verdict's other evidence is about the first band.
 func (in *Input) otherTailEvidence(v *Verdict) report.Evidence {
-	text := "mean per request that is slow by percentiles"
 	if g := in.Report.Group(v.Group); g != nil && g.Tail().Band != report.BandOutliers {
-		text = fmt.Sprintf("mean per request of the %d far slower ones", g.Band(report.BandOutliers).Count)
+		return evidenceOf("evidence mean-of-outliers", v.Gain.OtherTail.NS, "ns", "n", g.Band(report.BandOutliers).Count)
 	}
-	return measurement(text, v.Gain.OtherTail.NS, "ns")
+	return evidenceOf("evidence mean-of-slow-by-percentiles", v.Gain.OtherTail.NS, "ns")
 }
 
 // discountRareHandler handles groups of few requests that show their handler only because they waited, while many times as many

@@ -160,10 +160,12 @@ func TestRareNamedHandler(t *testing.T) {
 
 // TestReplaceSlowEvidence: if all requests decide the severity and slow ones lost nothing, no evidence is 0 s.
 func TestReplaceSlowEvidence(t *testing.T) {
-	v := Verdict{Gain: Gain{All: Loss{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{Requests: report.DecidedByAll}, Evidence: []report.Evidence{
-		{Text: "mean per slow request, on the request's own goroutine", Unit: "ns"}, {Text: "of 12 slow requests, those that met it", Unit: "count"}, {Text: "mean length of one sleep", Value: 1e6, Unit: "ns"}}}}
+	v := Verdict{Gain: Gain{All: Loss{Share: 0.4, NS: 2e6}}, Finding: report.Finding{Decided: &report.Decided{Requests: report.DecidedByAll}}}
+	v.addSlowEvidence(evidenceOf("evidence slow-mean", 0, "ns"))
+	v.addSlowEvidence(evidenceOf("evidence slow-requests-with-wait", 0, "count", "n", 12))
+	v.addEvidence(evidenceOf("evidence sleep-length", 1e6, "ns"), evidenceOf("evidence polls", 0, "count"))
 	replaceSlowEvidence(&v)
-	if len(v.Evidence) != 2 || v.Evidence[0].Value != 2e6 || v.Evidence[1].Value != 1e6 {
+	if len(v.Evidence) != 3 || v.Evidence[0].Value != 2e6 || v.Evidence[1].Value != 1e6 || v.Evidence[2].Value != 0 {
 		t.Errorf("%+v", v.Evidence)
 	}
 }

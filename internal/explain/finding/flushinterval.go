@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"fmt"
-
 	"github.com/whylate/whylate/internal/explain/queues"
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
@@ -32,11 +30,10 @@ func checkFlushInterval(attr *attribution, cand *candidate) Verdict {
 	service := attr.flushInterval(top.Cause)
 	v := attr.newVerdict(cand, top)
 	v.Cause = report.CauseSleep
-	v.Title = fmt.Sprintf("requests wait for the next tick of a %s interval at %s", words.Brief(service.PeriodNS), siteText(v.Site))
-	v.addEvidence(
-		measurement("interval between the ends of the waits (or a multiple of it)", service.PeriodNS, "ns"),
-		measurement("mean wait per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"),
-		measurement("requests served by one tick, on average", service.BatchSize, "count"))
-	v.Fix = fmt.Sprintf("serve the batch as soon as no other request is waiting to join it, or make the interval shorter than %s: requests wait half of it on average", words.Brief(service.PeriodNS))
+	interval := words.Brief(service.PeriodNS)
+	v.Title, v.Fix = textOf("title flush-interval", "interval", interval, "site", v.Site), textOf("fix flush-interval", "interval", interval)
+	v.addEvidence(evidenceOf("evidence flush-interval", service.PeriodNS, "ns"))
+	v.addSlowEvidence(evidenceOf("evidence slow-wait-on", cand.gain.Slow.NS, "ns", "goroutine", goroutineText(top.via)))
+	v.addEvidence(evidenceOf("evidence flush-batch", service.BatchSize, "count"))
 	return v
 }

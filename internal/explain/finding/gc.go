@@ -92,17 +92,17 @@ func (in *Input) collectorVerdict(group *report.Group, part func(*report.Cause) 
 func collectorEvidence(group *report.Group) []report.Evidence {
 	var out []report.Evidence
 	for _, kind := range []struct {
-		text string
+		key  textKey
 		part func(*report.Cause) float64
 	}{
-		{"share of the group's time spent on GC assists", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCAssist) }},
-		{"spent in the collector's stops of the world", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
-		{"spent waiting for the collector", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
-		{"spent waiting for a P while mark workers ran", workersPart},
-		{"spent waiting for a P while others helped to mark", helpersPart},
+		{"evidence assists", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCAssist) }},
+		{"evidence collector-stops", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseSTW && isGCStop(c.Kind)) }},
+		{"evidence collector-waits", func(c *report.Cause) float64 { return oneIf(c.Cause == report.CauseGCWait && !isForcedWait(c)) }},
+		{"evidence mark-worker-waits", workersPart},
+		{"evidence mark-help-waits", helpersPart},
 	} {
 		if share, _ := weighPart(group, kind.part); share >= 0.01 {
-			out = append(out, measurement(kind.text, share, "share"))
+			out = append(out, evidenceOf(kind.key, share, "share"))
 		}
 	}
 	return out
@@ -134,16 +134,15 @@ func checkMarkAssist(in *Input, group *report.Group) []Verdict {
 	gc := &in.Process.GC
 	site, causes := in.topAllocSite()
 	v.Cause, v.Site, v.Changes = report.CauseGCAssist, site, []predict.Change{predict.Halve(report.CauseGCAssist, "")}
-	v.Title = "requests help the garbage collector instead of doing their own work"
+	v.Title, v.Fix = textOf("title mark-assist"), textOf("fix mark-assist")
+	v.addSlowEvidence(evidenceOf("evidence slow-mean", v.Gain.Slow.NS, "ns"))
 	v.addEvidence(
-		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),
-		measurement("collections", float64(gc.Cycles)/float64(max(in.Process.SpanNS, 1))*1e9, "1/s"),
-		measurement("mean live heap", gc.LiveBytes, "bytes"))
+		evidenceOf("evidence collections", float64(gc.Cycles)/float64(max(in.Process.SpanNS, 1))*1e9, "1/s"),
+		evidenceOf("evidence live-heap", gc.LiveBytes, "bytes"))
 	v.addEvidence(collectorEvidence(group)...)
 	v.addEvidence(causes...)
-	v.Fix = "allocate less in requests: do not format text that is never read, reuse buffers, keep fewer pointers alive"
 	if site != nil {
-		v.Fix = "allocate less, starting at " + siteText(site) + ": do not format text that is never read, reuse buffers (sync.Pool), keep fewer pointers alive; or " + growthAdvice(in.Process)
+		v.Fix = textOf("fix mark-assist-at", "site", site, "advice", growthAdvice(in.Process))
 	}
 	return []Verdict{v}
 }
@@ -158,19 +157,18 @@ func checkGCTakesPs(in *Input, group *report.Group) []Verdict {
 	site, causes := in.topAllocSite()
 	if in.Allocs == nil && gc.BegunAt != nil { // goroutines that assist are not those whose allocations start the cycles
 		site = gc.BegunAt
-		causes = []report.Evidence{measurement("share of the collections started by allocations at "+siteText(site), gc.BegunShare, "share")}
+		causes = []report.Evidence{evidenceOf("evidence collections-begun", gc.BegunShare, "share", "site", site)}
 	}
 	v.Cause, v.Site, v.Confidence, v.Changes = report.CauseSched, site, 0.8, []predict.Change{}
-	v.Title = "requests wait for a P while the garbage collector's workers run"
+	v.Title, v.Fix = textOf("title gc-takes-ps"), textOf("fix gc-takes-ps", "advice", growthAdvice(in.Process))
+	v.addSlowEvidence(evidenceOf("evidence slow-mean", v.Gain.Slow.NS, "ns"))
 	v.addEvidence(
-		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),
-		measurement("share of the Ps' time used by dedicated workers", float64(gc.DedicatedNS)/psTimeNS, "share"),
-		measurement("by fractional workers", float64(gc.FractionalNS)/psTimeNS, "share"),
-		measurement("by idle workers", float64(gc.IdleNS)/psTimeNS, "share"),
-		measurement("share of time spent marking", float64(gc.MarkNS)/float64(max(in.Process.SpanNS, 1)), "share"),
-		measurement("mean live heap", gc.LiveBytes, "bytes"))
+		evidenceOf("evidence dedicated-workers", float64(gc.DedicatedNS)/psTimeNS, "share"),
+		evidenceOf("evidence fractional-workers", float64(gc.FractionalNS)/psTimeNS, "share"),
+		evidenceOf("evidence idle-workers", float64(gc.IdleNS)/psTimeNS, "share"),
+		evidenceOf("evidence marking", float64(gc.MarkNS)/float64(max(in.Process.SpanNS, 1)), "share"),
+		evidenceOf("evidence live-heap", gc.LiveBytes, "bytes"))
 	v.addEvidence(causes...)
-	v.Fix = "give the collector less to mark: keep fewer pointers alive (indices instead of pointers, larger objects, data outside of the heap); or collect less often: allocate less, or " + growthAdvice(in.Process)
 	return []Verdict{v}
 }
 
@@ -196,20 +194,18 @@ func checkForcedGC(in *Input, group *report.Group) []Verdict {
 		}
 		return oneIf(mostlyForced) * collectorPart(c)
 	})
-	v.Confidence, v.Fix = 0.95, "remove the call; to keep memory down, set GOMEMLIMIT"
+	v.Confidence, v.Fix = 0.95, textOf("fix forced-gc")
 	if isIndirect {
 		if !isMuch {
 			return nil
 		}
-		v.Title, v.Site = "requests are slowed down by garbage collections that another goroutine forces, at "+siteText(gc.ForcedAt), gc.ForcedAt
+		v.Title, v.Site = textOf("title forced-gc-elsewhere", "site", gc.ForcedAt), gc.ForcedAt
 		v.Changes = []predict.Change{} // predictions do not cover waits for Ps
 	} else {
-		v.Title, v.Site, v.Cause = "requests wait for a garbage collection that is forced at "+siteText(site), site, report.CauseGCWait
+		v.Title, v.Site, v.Cause = textOf("title forced-gc", "site", site), site, report.CauseGCWait
 		v.Changes = []predict.Change{predict.Remove(report.FamilyGC, "")}
 	}
-	v.addEvidence(
-		measurement("mean per slow request", v.Gain.Slow.NS, "ns"),
-		measurement("collections forced by code", gc.Forced, "count"),
-		measurement("all collections", gc.Cycles, "count"))
+	v.addSlowEvidence(evidenceOf("evidence slow-mean", v.Gain.Slow.NS, "ns"))
+	v.addEvidence(evidenceOf("evidence forced-collections", gc.Forced, "count"), evidenceOf("evidence all-collections", gc.Cycles, "count"))
 	return []Verdict{v}
 }

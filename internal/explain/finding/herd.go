@@ -1,10 +1,6 @@
 package finding
 
-import (
-	"fmt"
-
-	"github.com/whylate/whylate/internal/output/words"
-)
+import "github.com/whylate/whylate/internal/output/words"
 
 // checkHerd is WL1004, herd: many goroutines wake at the same time and occupy the Ps.
 func checkHerd(in *Input, wait *runQueueWait) []Verdict {
@@ -13,19 +9,19 @@ func checkHerd(in *Input, wait *runQueueWait) []Verdict {
 		herd = herdOf(in.Process, &wait.occupants[i])
 	}
 	v := wait.newVerdict(herd.Site, 0.85)
-	v.Title = fmt.Sprintf("%d goroutines of %s wake together and occupy the Ps", herd.Largest, shortFunc(herd.Start))
+	v.Title, v.Fix = textOf("title herd", "n", herd.Largest, "start", shortFunc(herd.Start)), textOf("fix herd")
 	v.addEvidence(
-		measurement("goroutines in the largest herd, woken within "+words.Brief(herd.WithinNS), herd.Largest, "count"),
-		measurement("time until the last of them ran", herd.LateNS, "ns"),
-		wait.waitEvidence(),
-		measurement("time until the last of a herd ran, on average", float64(herd.ClearNS)/float64(herd.Times), "ns"),
-		measurement("mean time for which each runs", float64(herd.RanNS)/float64(herd.Wakes), "ns"),
-		measurement("share that ran for less than 50 us and waited again", float64(herd.Empty)/float64(herd.Wakes), "share"),
-		measurement("herds", herd.Times, "count"),
-		measurement("share of the herd in the time that goroutines ran while requests waited", wait.kindShare, "share"))
+		evidenceOf("evidence herd-size", herd.Largest, "count", "time", words.Brief(herd.WithinNS)),
+		evidenceOf("evidence herd-last", herd.LateNS, "ns"))
+	wait.addWaitEvidence(&v)
+	v.addEvidence(
+		evidenceOf("evidence herd-mean-last", float64(herd.ClearNS)/float64(herd.Times), "ns"),
+		evidenceOf("evidence herd-run", float64(herd.RanNS)/float64(herd.Wakes), "ns"),
+		evidenceOf("evidence herd-empty-runs", float64(herd.Empty)/float64(herd.Wakes), "share"),
+		evidenceOf("evidence herds", herd.Times, "count"),
+		evidenceOf("evidence herd-share", wait.kindShare, "share"))
 	if wait.herd != nil {
-		v.addEvidence(measurement("share of the requests' waits for a P in the herds' moments", wait.herdShare, "share"))
+		v.addEvidence(evidenceOf("evidence herd-moments", wait.herdShare, "share"))
 	}
-	v.Fix = "one goroutine with one ticker for all of them, or a random delay before each one's first tick"
 	return []Verdict{v}
 }

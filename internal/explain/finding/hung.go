@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -65,47 +63,42 @@ func (in *Input) hungVerdict(group *report.Group, wait *report.OpenWait) (v Verd
 		hanging = wait.Count // only these ages are known; and if no request proceeds, later ones hang as well
 	}
 	v = Verdict{Gain: Gain{TotalNS: totalNS}, Changes: []predict.Change{}, Finding: report.Finding{
-		Title: plural(hanging, "1 request hangs, ", "%d requests hang, ") + openWaitText(wait), Cause: wait.Cause, Site: openWaitSite(wait), Group: group.ID,
+		Cause: wait.Cause, Site: openWaitSite(wait), Group: group.ID, Fix: textOf("fix hung"),
 		Evidence: []report.Evidence{
-			measurement("longest time in this wait", wait.StuckNS[0], "ns"),
-			measurement("age of the oldest", wait.OldestNS, "ns"),
-			measurement("requests there at the end of the trace", wait.Count, "count"),
+			evidenceOf("evidence hung-longest", wait.StuckNS[0], "ns"),
+			evidenceOf("evidence hung-oldest", wait.OldestNS, "ns"),
+			evidenceOf("evidence hung-requests", wait.Count, "count"),
 		},
-		Fix: "end the wait with the request's context, a deadline, or an answer in every case, also after an error; the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show which goroutine should have ended it",
 	}}
-	if hasUsual {
-		quantile := "99th percentile"
-		if group.LatencyNS.P99 == nil {
-			quantile = "maximum"
-		}
-		v.addEvidence(measurement(quantile+" of the group's requests that ended", usualNS, "ns"))
-	} else {
-		v.addEvidence(measurement("requests of the group that ended", group.Count, "count"))
+	switch {
+	case !hasUsual:
+		v.addEvidence(evidenceOf("evidence hung-ended", group.Count, "count"))
+	case group.LatencyNS.P99 != nil:
+		v.addEvidence(evidenceOf("evidence hung-usual-p99", usualNS, "ns"))
+	default:
+		v.addEvidence(evidenceOf("evidence hung-usual-maximum", usualNS, "ns"))
 	}
 	isMany := hanging >= threshold.SmallSample || float64(hanging) >= threshold.NoticeableShare*float64(group.Count+group.Open.Count)
 	v.FixedSeverity, v.Confidence, v.Fact = judgeHang(wait, isStuck, hasUsual, isMany)
+	title := plural(hanging, "title hung-one", "title hung-many")
 	switch {
 	case !isStuck:
-		v.Title = plural(hanging, "1 request does not end: it keeps working", "%d requests do not end: they keep working") + ", at the end " + openWaitText(wait)
-		v.Fix = "limit how often one request retries, by its context or by a number; if it is a stream, give it its own handler"
+		title, v.Fix = plural(hanging, "title endless-one", "title endless-many"), textOf("fix endless")
 	case v.Fact:
-		v.Title = plural(hanging, "1 request was open for the whole trace, ", "%d requests were open for the whole trace, ") + openWaitText(wait) +
-			plural(hanging, ": it is a stream with nothing to send, or it hangs", ": they are streams with nothing to send, or they hang")
-		v.Fix = "if it is not a stream: end the wait with the request's context or a deadline"
+		title, v.Fix = plural(hanging, "title open-stream-one", "title open-stream-many"), textOf("fix open-stream")
 	case wait.Cause == report.CauseLock && !strings.Contains(wait.Call, "WaitGroup"):
-		v.Fix = "find the holder that never releases the lock: the stacks of all goroutines (/debug/pprof/goroutine?debug=2) show it; hold no lock across calls that may not return, and unlock with defer"
+		v.Fix = textOf("fix hung-lock")
 		if site, reason, ns := in.holdingGoroutine(wait); site != nil {
-			holderText := fmt.Sprintf("at %s (%s)", siteText(site), reason)
-			v.prependEvidence(measurement("perhaps held by the goroutine "+holderText+", which stopped there before the first of them, by", ns-wait.StuckNS[0], "ns"))
-			v.Fix = "look first at the goroutine " + holderText + "; else " + v.Fix
+			v.prependEvidence(evidenceOf("evidence hung-holder-goroutine", ns-wait.StuckNS[0], "ns", "site", site, "reason", reason))
+			v.Fix = textOf("fix hung-lock-goroutine", "site", site, "reason", reason, "fix", v.Fix)
 		} else if o, before := in.holdingRequest(wait); o != nil {
-			holderText := openWaitText(o)
-			v.prependEvidence(measurement("perhaps held by the request "+holderText+", which stopped there before the first of them, by", before, "ns"))
-			v.Fix = "look first at the request " + holderText + "; else " + v.Fix
+			v.prependEvidence(evidenceOf("evidence hung-holder-request", before, "ns", "wait", openWaitText(o)))
+			v.Fix = textOf("fix hung-lock-request", "wait", openWaitText(o), "fix", v.Fix)
 		}
-	case stdPools[wait.Call].leakAdvice != "":
-		v.Fix = stdPools[wait.Call].leakAdvice
+	case stdPool(wait.Call).leakAdvice != "":
+		v.Fix = stdPool(wait.Call).leakAdvice
 	}
+	v.Title = textOf(title, "n", hanging, "wait", openWaitText(wait))
 	return v, true
 }
 
@@ -138,12 +131,12 @@ func judgeHang(wait *report.OpenWait, isStuck, hasUsual, isMany bool) (severity 
 	return severity, 0.6, false // only the awaited event can end it, not even a client that gives up
 }
 
-// plural returns oneText for 1 and manyText for other numbers, with n in place of its %d.
-func plural(n int, oneText, manyText string) string {
+// plural returns one for 1 and many for other numbers.
+func plural(n int, one, many textKey) textKey {
 	if n == 1 {
-		return oneText
+		return one
 	}
-	return strings.Replace(manyText, "%d", strconv.Itoa(n), 1)
+	return many
 }
 
 // isReadingStream reports whether a request reads an answer of which more may come at any time, or asks a library for the next
@@ -207,31 +200,30 @@ func openWaitSite(wait *report.OpenWait) *report.Site {
 
 // openWaitText describes what the requests in an open wait do.
 func openWaitText(wait *report.OpenWait) string {
-	site := openWaitSite(wait)
-	atPlace := " at " + siteText(site)
+	key, slot := textKey("phrase waiting"), stdPool(wait.Call)
 	switch {
 	case wait.Cause == report.CauseCPU:
-		return "computing in " + siteText(site)
-	case stdPools[wait.Call].neverOpens:
-		return "waiting for " + stdPools[wait.Call].slotName + atPlace
+		key = "phrase computing"
+	case slot.slotWait == neverOpens:
+		key = "phrase waiting-for-slot"
 	case wait.Cause == report.CauseLock && strings.Contains(wait.Call, "WaitGroup"):
-		return "waiting for a WaitGroup" + atPlace
+		key = "phrase waiting-for-waitgroup"
 	case wait.Cause == report.CauseLock && strings.Contains(wait.Call, "Cond)"):
-		return "waiting for a Cond" + atPlace
+		key = "phrase waiting-for-cond"
 	case wait.Cause == report.CauseLock:
-		return "waiting for a lock" + atPlace
+		key = "phrase waiting-for-lock"
 	case wait.Call == selectCall:
-		return "waiting in a select" + atPlace
+		key = "phrase waiting-in-select"
 	case wait.Cause == report.CauseChan:
-		return "waiting on a channel" + atPlace
+		key = "phrase waiting-on-channel"
 	case wait.Cause == report.CauseNetwork:
-		return "waiting for a peer" + atPlace
+		key = "phrase waiting-for-peer"
 	case wait.Cause == report.CauseSyscall && wait.Kind == report.InC:
-		return "in C code, called" + atPlace
+		key = "phrase in-c-code"
 	case wait.Cause == report.CauseSyscall:
-		return "in the kernel, called" + atPlace
+		key = "phrase in-kernel"
 	case wait.Cause == report.CauseSleep:
-		return "asleep" + atPlace
+		key = "phrase asleep"
 	}
-	return "waiting" + atPlace
+	return textOf(key, "slot", slot.slotName, "site", openWaitSite(wait))
 }

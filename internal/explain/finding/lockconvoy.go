@@ -2,7 +2,6 @@ package finding
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -130,48 +129,47 @@ func convoyVerdict(attr *attribution, cand *candidate) Verdict {
 		if route.Cause.Cause == report.CauseLock {
 			unseenNS += route.routeNS
 		}
-		if text := lockText(wait) + " at " + siteText(wait.site.Site()); !isListed[text] && len(lockTexts) < 3 {
+		if text := textOf("phrase lock-at", "lock", lockText(wait), "site", wait.site.Site()); !isListed[text] && len(lockTexts) < 3 {
 			isListed[text] = true
 			lockTexts = append(lockTexts, text)
 		}
 	}
 	top := heaviestContendedRoute(attr, cand.reportedRoutes())
 	v := attr.newVerdict(cand, top)
-	v.Title = fmt.Sprintf("requests queue for %s while its holder %s", lockText(cand.wait), top.activity())
+	v.Title = textOf("title lock-convoy", "lock", lockText(cand.wait), "activity", top.activity())
 	if isBehindReader(top.via) {
-		v.Title = fmt.Sprintf("requests queue for %s behind a writer that waits for a reader that %s", lockText(cand.wait), top.activity())
+		v.Title = textOf("title lock-convoy-behind-reader", "lock", lockText(cand.wait), "activity", top.activity())
 	}
 	v.Confidence = 0.95 * (1 - float64(unseenNS)/float64(max(totalNS, 1)))
-	v.addEvidence(
-		measurement("mean per slow request", cand.gain.Slow.NS, "ns"),
-		measurement("share of it spent waiting for "+strings.Join(lockTexts, ", "), ratio(queuedNS, totalNS), "share"))
+	v.addSlowEvidence(evidenceOf("evidence slow-mean", cand.gain.Slow.NS, "ns"))
+	v.addEvidence(evidenceOf("evidence lock-wait-share", ratio(queuedNS, totalNS), "share", "locks", strings.Join(lockTexts, ", ")))
 	if siteTime := attr.siteTimeOfAllGroups(causeSiteOf(top.Cause)); 2*queuedNS < totalNS && siteTime.isMainlyQueued() {
-		v.addEvidence(measurement("share of all groups' time there spent waiting for the holders", ratio(siteTime.queuedNS, siteTime.queuedNS+siteTime.directNS), "share"))
+		v.addEvidence(evidenceOf("evidence lock-wait-share-of-all", ratio(siteTime.queuedNS, siteTime.queuedNS+siteTime.directNS), "share"))
 	}
 	v.addEvidence(holderEvidence(attr, cand, queuedNS)...)
 	if siteTime := attr.in.serviceAt(top.Cause, top.via); siteTime != nil {
-		v.addEvidence(measurement("requests waiting for one holder at the same time, on average", siteTime.WaitersPerServer, "count"))
+		v.addEvidence(evidenceOf("evidence lock-waiters", siteTime.WaitersPerServer, "count"))
 	}
 	switch {
 	case isBehindReader(top.via):
-		v.Fix = fmt.Sprintf("hold the lock for less time at %s, although it only reads: once a writer waits, all later readers wait behind it; read in parts, or read a copy that writers replace (an atomic.Pointer)", siteText(v.Site))
+		v.Fix = textOf("fix lock-behind-reader", "site", v.Site)
 	case cand.wait.kind == report.WaitOnce:
-		v.Fix = "initialise before the first request arrives, or let requests that do not need it continue without it"
+		v.Fix = textOf("fix lock-once")
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(cand.wait.call, writeLock):
 		// The wait of a writer does not show whether a reader or another writer holds it up.
-		v.Fix = fmt.Sprintf("hold the lock for less time at %s: a writer builds the new state outside of the lock and takes the lock, or swaps an atomic.Pointer, only to put it in place; a reader takes a copy, or reads in parts", siteText(v.Site))
+		v.Fix = textOf("fix lock-of-writers", "site", v.Site)
 	case top.Cause.Cause == report.CauseCPU && strings.Contains(cand.wait.call, "RWMutex"):
-		v.Fix = "build the new state outside of the lock and take the lock, or swap an atomic.Pointer, only to put it in place"
+		v.Fix = textOf("fix lock-of-readers")
 	case top.Cause.Cause == report.CauseCPU:
-		v.Fix = "compute outside of the lock, or split what it guards so that requests take different locks"
-	case top.Cause.Cause == report.CauseSyscall && syscallOf(top.Cause).name == "sync":
-		v.Fix = "do not sync with the lock held: let one goroutine sync once for all requests that arrived since its last sync (group commit)"
+		v.Fix = textOf("fix lock-computes")
+	case top.Cause.Cause == report.CauseSyscall && syscallOf(top.Cause) == diskSync:
+		v.Fix = textOf("fix lock-syncs")
 	case top.Cause.Cause == report.CauseNetwork && isFileCall(top.Cause.Call) && strings.Contains(top.Cause.Call, "Write"):
-		v.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow, and all writers queue: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", siteText(v.Site))
+		v.Fix = textOf("fix lock-writes-pipe", "site", v.Site)
 	case isInDependency(v.Site, dependencyLock(cand)):
-		v.Fix = fmt.Sprintf("have the library do that in the background, or once for several calls, if it can, or call it less often: the lock is its own (%s)", dependencyLock(cand).Module)
+		v.Fix = textOf("fix lock-in-dependency", "module", dependencyLock(cand).Module)
 	default:
-		v.Fix = fmt.Sprintf("move %s out of the lock: copy what it needs, release the lock, then do it", siteText(attr.movableWork(cand, top)))
+		v.Fix = textOf("fix lock-move-work", "site", attr.movableWork(cand, top))
 	}
 	v.Queue = attr.reportQueue(cand, lockText(cand.wait))
 	return v
@@ -234,7 +232,7 @@ func holderEvidence(attr *attribution, cand *candidate, totalNS int64) []report.
 	var out []report.Evidence
 	for _, s := range sums[:min(len(sums), 3)] {
 		if ratio(s.ns, totalNS) >= 0.03 {
-			out = append(out, measurement("share of the waiting in which the holder "+s.p.activity(), ratio(s.ns, totalNS), "share"))
+			out = append(out, evidenceOf("evidence lock-holder", ratio(s.ns, totalNS), "share", "activity", s.p.activity()))
 		}
 	}
 	return out
@@ -252,13 +250,13 @@ func ratio(a, b int64) float64 {
 func lockText(wait waitKey) string {
 	switch {
 	case wait.kind == report.WaitOnce:
-		return "a sync.Once"
+		return textOf("phrase once")
 	case strings.Contains(wait.call, readLock):
-		return "an RWMutex (to read)"
+		return textOf("phrase rwmutex-read")
 	case strings.Contains(wait.call, "RWMutex"):
-		return "an RWMutex (to write)"
+		return textOf("phrase rwmutex-write")
 	case strings.Contains(wait.call, "Mutex"):
-		return "a Mutex"
+		return textOf("phrase mutex")
 	}
-	return "a lock"
+	return textOf("phrase lock")
 }

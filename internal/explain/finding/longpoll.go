@@ -1,7 +1,6 @@
 package finding
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -147,32 +146,31 @@ func (a *attribution) longPollOf(c *report.Cause, via []report.Via) *longPoll {
 // pollVerdict returns the verdict of WL2001 on a long poll.
 func pollVerdict(attr *attribution, cand *candidate, poll *longPoll) Verdict {
 	v := Verdict{Gain: cand.gain, Changes: []predict.Change{}, FixedSeverity: report.SeverityLow, Finding: report.Finding{
-		Cause: report.CauseSleep, Site: poll.site, Group: attr.group.ID, Share: cand.share, Confidence: 0.5,
-		Fix: "nothing, if requests wait there for an event that may come at any time: their latency is then intended; ignore the finding with that reason, or mark only what follows the wait as the request",
+		Cause: report.CauseSleep, Site: poll.site, Group: attr.group.ID, Share: cand.share, Confidence: 0.5, Fix: textOf("fix long-poll"),
 	}}
-	condition := "something arrives"
+	condition, limit := textOf("phrase long-poll-until-news"), words.Brief(poll.limitNS)
 	if poll.timedOut != nil {
 		v.Site = nonStdSite(poll.timedOut, nil)
-		v.addEvidence(measurement("requests that timed out", poll.timedOut.Requests, "count"))
+		v.addEvidence(evidenceOf("evidence long-poll-timed-out", poll.timedOut.Requests, "count"))
 		if poll.limitNS > 0 {
-			v.addEvidence(measurement("after", poll.limitNS, "ns"))
-			condition += fmt.Sprintf(" or %s have passed", words.Brief(poll.limitNS))
+			v.addEvidence(evidenceOf("evidence long-poll-limit", poll.limitNS, "ns"))
+			condition = textOf("phrase long-poll-until-limit", "limit", limit)
 		} else {
-			condition += " or they time out"
+			condition = textOf("phrase long-poll-until-timeout")
 		}
 	}
 	if poll.periodNS > 0 {
-		v.Title = fmt.Sprintf("requests wait at %s until %s, at intervals of %s: a long poll, or a batch that they join under a lock", siteText(v.Site), condition, words.Brief(poll.periodNS))
-		v.Fix += "; if they leave work there that is done at that interval, do the work as soon as no other request is waiting to join"
+		v.Title = textOf("title long-poll-periodic", "site", v.Site, "condition", condition, "period", words.Brief(poll.periodNS))
+		v.Fix = textOf("fix long-poll-periodic", "fix", v.Fix)
 		v.Fact = poll.newsNS <= 2*poll.boundNS
 		return v
 	}
 	if poll.newsNS > 0 {
-		v.Title = fmt.Sprintf("requests wait at %s until %s: a long poll", siteText(v.Site), condition)
+		v.Title = textOf("title long-poll", "site", v.Site, "condition", condition)
 		v.Fact, v.Confidence = true, 0.8
 		return v
 	}
-	v.Title = fmt.Sprintf("requests wait at %s until %s have passed: a long poll without news, or a pause", siteText(v.Site), words.Brief(poll.limitNS))
-	v.Fix += "; if nothing can arrive there, make the pause shorter"
+	v.Title = textOf("title long-poll-without-news", "site", v.Site, "limit", limit)
+	v.Fix = textOf("fix long-poll-without-news", "fix", v.Fix)
 	return v
 }

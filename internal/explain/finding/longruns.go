@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"fmt"
-
 	"github.com/whylate/whylate/internal/explain/process"
 	"github.com/whylate/whylate/report"
 )
@@ -20,14 +18,13 @@ func checkLongRuns(in *Input, wait *runQueueWait) []Verdict {
 		}
 	}
 	v := wait.newVerdict(t.site, 0.8)
-	v.Title = fmt.Sprintf("%s computes on all Ps for a long time without yielding", t.name())
+	v.Title, v.Fix = textOf("title long-runs", "function", t.name()), textOf("fix long-runs")
+	v.addEvidence(evidenceOf("evidence long-runs-mean", float64(ns)/float64(max(runs, 1)), "ns"))
+	wait.addWaitEvidence(&v)
 	v.addEvidence(
-		measurement("mean run without yielding", float64(ns)/float64(max(runs, 1)), "ns"),
-		wait.waitEvidence(),
-		measurement("share of long runs in the time that goroutines ran while requests waited", wait.kindShare, "share"),
-		measurement("Ps in use over the whole trace", psInUse(in), "share"),
-		measurement("longest run", longest, "ns"),
-		measurement(fmt.Sprintf("runs of %d ms or more", int(process.LongNS/1e6)), runs, "count"))
-	v.Fix = "compute on fewer goroutines than there are Ps, and call runtime.Gosched every 100 us or so"
+		evidenceOf("evidence long-runs-share", wait.kindShare, "share"),
+		evidenceOf("evidence ps-in-use", psInUse(in), "share"),
+		evidenceOf("evidence longest-run", longest, "ns"),
+		evidenceOf("evidence long-runs", runs, "count", "ms", int(process.LongNS/1e6)))
 	return []Verdict{v}
 }

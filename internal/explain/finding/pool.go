@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -95,9 +96,9 @@ func (a *attribution) poolFactsOf(cand *candidate, top *causeRoute) *poolFacts {
 		queuedNS = max(0, queuedNS-int64(holdNS*float64(requests)))
 	}
 	if share := a.sameWorkShare(cand, top); facts.holdersCompute && share < threshold.HalfShare {
-		facts.holderActivity, facts.isScattered = fmt.Sprintf("computes, %s of that in %s", words.Percent(share), siteText(top.nonStdSite())), true
+		facts.holderActivity, facts.isScattered = textOf("phrase pool-computes", "share", words.Percent(share), "site", top.nonStdSite()), true
 	} else if facts.holdersCompute && top.Cause.SiteFrom == inferredSource && facts.slots != nil {
-		facts.holderActivity, facts.isScattered = facts.holderActivity+" (inferred)", true // the line may be that of the release
+		facts.holderActivity, facts.isScattered = textOf("phrase pool-inferred", "activity", facts.holderActivity), true // the line may be that of the release
 	}
 	if hasServers && facts.isScattered && ownNS > 0 {
 		holdNS = float64(a.ownServiceNS(top.Cause.Cause)) / float64(max(requests, 1))
@@ -155,7 +156,11 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	}
 	facts := attr.poolFactsOf(cand, top)
 	v := attr.newVerdict(cand, top)
-	v.Title = fmt.Sprintf("requests queue for %s while %s %s", facts.kind.name, facts.kind.holder, facts.holderActivity)
+	title := textKey("title pool")
+	if facts.kind.hasHolder {
+		title = "title pool-held"
+	}
+	v.Title = textOf(title, "pool", facts.kind.name, "activity", facts.holderActivity)
 	if facts.holdersCompute {
 		v.Confidence = 0.7
 	}
@@ -179,7 +184,7 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 		// so the change applies to all queueing.
 		v.Predicted = attr.in.predict(attr.group.ID, predict.Change{Cause: predict.Queue, Relative: true, Scale: 0.5})
 	}
-	v.Queue = attr.reportQueue(cand, facts.kind.nameWithoutSite())
+	v.Queue = attr.reportQueue(cand, facts.kind.nameWithoutSite)
 	v.Queue.OwnNS = facts.serviceNS
 	return v
 }
@@ -187,61 +192,60 @@ func poolVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 // addNumbers adds the numbers of a pool as evidence.
 func (p *poolFacts) addNumbers(v *Verdict, c *candidate) {
 	if p.slots == nil {
-		v.addEvidence(measurement("requests that need "+p.kind.name, p.rate, "1/s"))
+		v.addEvidence(evidenceOf("evidence pool-rate", p.rate, "1/s", "pool", p.kind.name))
 	} else {
-		v.addEvidence(measurement("largest number of requests waiting for "+p.kind.shortName()+" at once", p.slots.MaxWaiters, "count"))
+		v.addEvidence(evidenceOf("evidence pool-max-waiters", p.slots.MaxWaiters, "count", "pool", p.kind.shortName()))
 	}
 	v.addEvidence(
-		measurement("mean wait for it, at "+siteText(c.wait.site.Site()), p.waitNS, "ns"),
-		measurement("mean time for which it is held", p.holdNS, "ns"),
-		measurement("mean number waiting (rate x wait)", p.waiting, "count"),
-		measurement("mean number in use (rate x time)", p.inUse, "count"))
+		evidenceOf("evidence pool-wait", p.waitNS, "ns", "site", c.wait.site.Site()),
+		evidenceOf("evidence pool-hold", p.holdNS, "ns"),
+		evidenceOf("evidence pool-waiting", p.waiting, "count"),
+		evidenceOf("evidence pool-in-use", p.inUse, "count"))
 	if p.slots != nil {
-		v.addEvidence(measurement("requests that need "+p.kind.shortName(), p.rate, "1/s"))
+		v.addEvidence(evidenceOf("evidence pool-rate", p.rate, "1/s", "pool", p.kind.shortName()))
 		if p.slots.Slots > 0 {
-			v.addEvidence(measurement("pool size seen in use", p.slots.Slots, "count"))
+			v.addEvidence(evidenceOf("evidence pool-size", p.slots.Slots, "count"))
 		}
 	}
 	if p.hasServers {
-		v.addEvidence(measurement("goroutines that serve the queue", p.service.MaxServers, "count"))
+		v.addEvidence(evidenceOf("evidence pool-goroutines", p.service.MaxServers, "count"))
 	}
 	if !p.isBursty && p.isSizeKnown() {
-		v.addEvidence(measurement("places sufficient at this load", p.sufficient, "count"))
+		v.addEvidence(evidenceOf("evidence pool-sufficient", p.sufficient, "count"))
 	}
 }
 
 // slotAdvice returns the advice to add slots, or to hold them for less time.
 func (a *attribution) slotAdvice(cand *candidate, top *causeRoute, facts *poolFacts) string {
-	fix, workSite, holdText := facts.kind.advice, siteText(top.nonStdSite()), words.Brief(int64(facts.holdNS))
+	fix, workSite, holdText := facts.kind.advice, top.nonStdSite(), words.Brief(int64(facts.holdNS))
 	if facts.hasServers && isSerialAsker(facts.service, top.Cause) {
-		fix = "let it ask on another goroutine and continue with what arrives meanwhile; or let more goroutines serve the queue"
+		fix = textOf("fix pool-asks-elsewhere")
 	}
 	if facts.isSizeKnown() {
-		fix += fmt.Sprintf(": about %d are enough for this load", facts.sufficient)
+		fix = textOf("fix pool-enough", "fix", fix, "n", facts.sufficient)
 	}
 	switch {
 	case facts.isSizeKnown() && facts.isScattered:
-		fix += fmt.Sprintf(", or compute for less than %s while holding it", holdText)
+		fix = textOf("fix pool-or-compute-less", "fix", fix, "time", holdText)
 	case facts.isSizeKnown():
-		fix += fmt.Sprintf(", or make the work at %s shorter than %s", workSite, holdText)
+		fix = textOf("fix pool-or-shorter-work", "fix", fix, "site", workSite, "time", holdText)
 	default:
-		fix += fmt.Sprintf(", or find out why its holders wait so long at %s", workSite)
+		fix = textOf("fix pool-or-find-out", "fix", fix, "site", workSite)
 	}
-	if pool := stdPools[cand.wait.call]; facts.isSizeKnown() && pool.unusedAdvice != "" {
-		fix += "; " + pool.unusedAdvice
+	if advice := stdPool(cand.wait.call).unusedAdvice; facts.isSizeKnown() && advice != "" {
+		fix = textOf("fix pool-unused", "fix", fix, "advice", advice)
 	}
 	if r := a.in.longWaitsAt(cand.wait.site.Site()); facts.hasServers && top.Call == sleepCall && cand.wait.kind != report.WaitChanSend && r != nil && r.HandoverShare <= threshold.NoticeableShare {
-		fix += "; if the pause is an intended limit, reject the excess immediately"
+		fix = textOf("fix pool-intended-pause", "fix", fix)
 	}
 	if facts.kind.isSingleSlot {
-		fix = fmt.Sprintf("hold it for less time: do the work at %s before taking it or after returning it; if it guards no data, %s", siteText(a.movableWork(cand, top)), fix)
+		fix = textOf("fix pool-single-slot", "site", a.movableWork(cand, top), "fix", fix)
 	}
 	if facts.isBursty {
-		fix = fmt.Sprintf("return it before the work at %s, or make that work shorter than %s; or %s: %.2g were in use on average, and all of them when requests arrived together", workSite, holdText, facts.kind.advice, facts.inUse)
+		fix = textOf("fix pool-bursty", "site", workSite, "time", holdText, "advice", facts.kind.advice, "number", fmt.Sprintf("%.2g", facts.inUse))
 	}
 	if facts.holdersCompute {
-		fix += fmt.Sprintf("; the holders compute, so more places help only while processors are free (GOMAXPROCS %d, all busy %.0f %% of the time)",
-			a.in.Report.Input.GOMAXPROCS, 100*(1-a.in.Report.Runtime.Sched.PsIdle))
+		fix = textOf("fix pool-holders-compute", "fix", fix, "ps", a.in.Report.Input.GOMAXPROCS, "busy", fmt.Sprintf("%.0f", 100*(1-a.in.Report.Runtime.Sched.PsIdle)))
 	}
 	return fix
 }
@@ -254,18 +258,17 @@ var backlogKey = candidateKey{code: report.RulePoolTooSmall}
 // not show when a message arrived, so the verdict states neither its time in the queue nor a gain.
 func backlogVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	queuedShare, meanNS := attr.in.BacklogShares[attr.group.ID], attr.group.TotalNS/int64(max(attr.group.Count, 1))
-	evidenceText, groupAdvice := "share of messages that were already waiting when the previous one was done (since when is not in the trace)", ", or subscribe several times as a group"
+	queued, fix := textKey("evidence pool-backlog"), textKey("fix pool-backlog")
 	if attr.group.Kind == report.KindWebSocket {
-		evidenceText, groupAdvice = "share of handling time at whose end the next message already lay unread in its connection (since when is not in the trace)", ""
+		queued, fix = "evidence pool-backlog-websocket", "fix pool-backlog-websocket"
 	}
 	v := attr.newVerdict(cand, top)
 	v.Changes = []predict.Change{}
-	v.Title = fmt.Sprintf("messages queue for %s, which serves them one after another, while it %s", attr.group.Name, top.activity())
+	v.Title, v.Fix = textOf("title pool-backlog", "group", attr.group.Name, "activity", top.activity()), textOf(fix, "site", v.Site)
 	v.addEvidence(
-		measurement(evidenceText, queuedShare, "share"),
-		measurement("mean time for one message", meanNS, "ns"),
-		measurement("mean time per slow message spent on that", cand.gain.Slow.NS, "ns"))
-	v.Fix = fmt.Sprintf("serve several at once: hand each message to a goroutine of its own, and limit how many there are%s; or make the work at %s shorter", groupAdvice, siteText(v.Site))
+		evidenceOf(queued, queuedShare, "share"),
+		evidenceOf("evidence pool-message", meanNS, "ns"),
+		evidenceOf("evidence pool-slow-message", cand.gain.Slow.NS, "ns"))
 	return v
 }
 
@@ -339,45 +342,39 @@ func (a *attribution) sameWorkShare(cand *candidate, p *causeRoute) float64 {
 // goroutines a request starts, which waits do not show.
 func fanOutVerdict(attr *attribution, cand *candidate, top *causeRoute, slotWaits *queues.SlotWaits) Verdict {
 	queuedNS, _, requests := attr.queueTimes(cand)
-	limiter, fix := "an errgroup", "the limit given to SetLimit"
+	limiter, limit := textKey("phrase errgroup"), textKey("phrase errgroup-limit")
 	if !strings.HasPrefix(cand.wait.site.Func, "golang.org/x/sync/errgroup.") {
-		limiter, fix = "their limiter", "the limit"
+		limiter, limit = "phrase own-limiter", "phrase own-limit"
 	}
 	v := attr.newVerdict(cand, top)
-	v.Title = fmt.Sprintf("requests cannot start all their goroutines at once: %s has too few places, while one %s", limiter, top.activity())
-	v.addEvidence(
-		measurement("mean per slow request", cand.gain.Slow.NS, "ns"),
-		measurement("mean wait per request for a place, at "+siteText(cand.wait.site.Site()), float64(queuedNS)/float64(max(requests, 1)), "ns"))
+	v.Title = textOf("title pool-fan-out", "limiter", textOf(limiter), "activity", top.activity())
+	v.Fix = textOf("fix pool-fan-out", "limit", textOf(limit), "site", v.Site)
+	v.addSlowEvidence(evidenceOf("evidence slow-mean", cand.gain.Slow.NS, "ns"))
+	v.addEvidence(evidenceOf("evidence pool-fan-out-wait", float64(queuedNS)/float64(max(requests, 1)), "ns", "site", cand.wait.site.Site()))
 	if slotWaits != nil && slotWaits.Slots > 0 {
-		v.addEvidence(measurement("goroutines of one request seen at the same time", slotWaits.Slots, "count"))
+		v.addEvidence(evidenceOf("evidence pool-fan-out-goroutines", slotWaits.Slots, "count"))
 	}
-	v.Queue = attr.reportQueue(cand, "a place among the goroutines that a request may start")
-	v.Fix = fmt.Sprintf("raise %s to the number that a request starts, if what is behind %s can take it, or make that work shorter", fix, siteText(v.Site))
+	v.Queue = attr.reportQueue(cand, textOf("phrase fan-out-place"))
 	if top.Cause.Cause == report.CauseCPU {
 		v.Confidence = 0.7
-		v.Fix += fmt.Sprintf("; they compute, so more places help only while processors are free (GOMAXPROCS %d)", attr.in.Report.Input.GOMAXPROCS)
+		v.Fix = textOf("fix pool-fan-out-computes", "fix", v.Fix, "ps", attr.in.Report.Input.GOMAXPROCS)
 	}
 	return v
 }
 
 // A poolKind is the kind of slot that requests wait for, and how to get more of them.
 type poolKind struct {
-	name, holder, advice string
-	isSingleSlot         bool // its holder releases it, like a lock; it may guard data, which excludes more slots
+	name, nameWithoutSite, advice string
+	hasHolder                     bool // requests hold the slot, and no goroutine or connection serves them
+	isSingleSlot                  bool // its holder releases it, like a lock; it may guard data, which excludes more slots
 }
 
 // shortName returns a short name of the slot.
 func (k *poolKind) shortName() string {
-	if k.holder == "it" {
-		return k.name
+	if k.hasHolder {
+		return textOf("phrase place")
 	}
-	return "a place"
-}
-
-// nameWithoutSite returns the name of the slot without its site.
-func (k *poolKind) nameWithoutSite() string {
-	name, _, _ := strings.Cut(strings.TrimSuffix(k.name, ","), " at ")
-	return name
+	return k.name
 }
 
 // poolKindOf returns the kind of a candidate's pool. A library may build its pool on a semaphore, a Cond or a channel,
@@ -385,7 +382,7 @@ func (k *poolKind) nameWithoutSite() string {
 func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
 	if v := firstMatch(top.via, func(v *report.Via) bool { return waitKeyOf(v) == cand.wait }); v != nil && !isStdPool(cand.wait.call) {
 		if l := libraryAt(v.Site); l != nil && l.poolAdvice != "" {
-			return poolKind{name: "a connection of " + l.name, holder: "it", advice: l.poolAdvice}
+			return served(textOf("phrase connection", "library", l.name), l.poolAdvice)
 		}
 	}
 	return poolKindAtWait(cand.wait, service, slotWaits)
@@ -393,28 +390,48 @@ func poolKindOf(cand *candidate, top *causeRoute, service *queues.ServiceStats, 
 
 // poolKindAtWait returns the kind of pool of a wait; slotWaits is nil if its slots are unknown.
 func poolKindAtWait(wait waitKey, service *queues.ServiceStats, slotWaits *queues.SlotWaits) poolKind {
-	const moreSlots, moreWeight, moreGoroutines = "give the semaphore or pool more places", "give the semaphore a larger weight", "let more goroutines serve the queue"
-	switch p, isStd := stdPools[wait.call]; {
-	case isStd:
-		return poolKind{name: p.slotName, holder: "it", advice: p.sizeAdvice}
-	case isSemaphoreWait(wait) && slotWaits != nil && slotWaits.Slots == 1:
-		return poolKind{"the only place of a golang.org/x/sync/semaphore", "its holder", moreWeight, true}
-	case isSemaphoreWait(wait) && slotWaits != nil && slotWaits.Slots > 1:
-		return poolKind{name: fmt.Sprintf("one of %d places of a golang.org/x/sync/semaphore", slotWaits.Slots), holder: "its holder", advice: moreWeight}
-	case strings.HasPrefix(wait.site.Func, semaphorePackage):
-		return poolKind{name: "a golang.org/x/sync/semaphore", holder: "its holder", advice: moreWeight}
-	case slotWaits != nil && slotWaits.Slots == 1:
-		return poolKind{"the only place at " + siteText(wait.site.Site()) + ",", "its holder", moreSlots, isSlotPool(slotWaits)}
-	case slotWaits != nil && slotWaits.Slots > 1:
-		return poolKind{name: fmt.Sprintf("one of %d places at %s,", slotWaits.Slots, siteText(wait.site.Site())), holder: "its holder", advice: moreSlots}
-	case service != nil && service.OtherRequestShare > 0.5 || slotWaits != nil:
-		return poolKind{name: "a place that other requests hold", holder: "its holder", advice: moreSlots}
-	case service != nil && service.MaxServers > 1 && service.Requests >= 5*service.MaxServers:
-		return poolKind{name: fmt.Sprintf("one of %d worker goroutines", service.MaxServers), holder: "it", advice: moreGoroutines}
-	case service != nil && service.MaxServers == 1:
-		return poolKind{name: "the only goroutine that serves it", holder: "it", advice: moreGoroutines}
+	n, site, serverAdvice := 0, wait.site.Site(), textOf("fix pool-more-goroutines")
+	if slotWaits != nil {
+		n = slotWaits.Slots
 	}
-	return poolKind{name: "a worker goroutine", holder: "it", advice: moreGoroutines}
+	switch p := stdPool(wait.call); {
+	case p.slotName != "":
+		return served(p.slotName, p.sizeAdvice)
+	case strings.HasPrefix(wait.site.Func, semaphorePackage):
+		kind := held(textOf("phrase semaphore"), textOf("fix pool-more-weight"))
+		switch {
+		case isSemaphoreWait(wait) && n == 1:
+			kind.name, kind.isSingleSlot = textOf("phrase only-place-of-semaphore"), true
+		case isSemaphoreWait(wait) && n > 1:
+			kind.name = textOf("phrase place-of-semaphore", "n", n)
+		}
+		kind.nameWithoutSite = kind.name
+		return kind
+	case n == 1:
+		kind := held(textOf("phrase only-place"), textOf("fix pool-more-places"))
+		kind.name, kind.isSingleSlot = textOf("phrase only-place-at", "site", site), isSlotPool(slotWaits)
+		return kind
+	case n > 1:
+		kind := held(textOf("phrase one-place", "n", n), textOf("fix pool-more-places"))
+		kind.name = textOf("phrase one-place-at", "n", n, "site", site)
+		return kind
+	case service != nil && service.OtherRequestShare > 0.5 || slotWaits != nil:
+		return held(textOf("phrase place-held-by-requests"), textOf("fix pool-more-places"))
+	case service != nil && service.MaxServers > 1 && service.Requests >= 5*service.MaxServers:
+		return served(textOf("phrase one-worker", "n", service.MaxServers), serverAdvice)
+	case service != nil && service.MaxServers == 1:
+		return served(textOf("phrase only-worker"), serverAdvice)
+	}
+	return served(textOf("phrase worker"), serverAdvice)
+}
+
+// held and served return the kind of a slot that requests hold, and of a goroutine or connection that serves them.
+func held(name, advice string) poolKind {
+	return poolKind{name: name, nameWithoutSite: name, advice: advice, hasHolder: true}
+}
+
+func served(name, advice string) poolKind {
+	return poolKind{name: name, nameWithoutSite: name, advice: advice}
 }
 
 // paceNS returns the interval at which a ticker releases requests one after another: an intended limit such as a rate
@@ -433,18 +450,14 @@ func (a *attribution) paceNS(top *causeRoute) int64 {
 func acquireTimeoutVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict {
 	name := poolKindAtWait(waitKey{kind: report.WaitSelect, call: top.Call, site: top.Site.LineKey()}, nil, nil).name
 	if l := libraryAt(top.Site); l != nil && l.poolAdvice != "" {
-		name = "a connection of " + l.name
-	}
-	fix := "find out what keeps the places: return each one on every path, also after an error (defer), and hold it for less time; a shorter deadline only limits the damage"
-	if p := stdPools[top.Call]; p.leakAdvice != "" {
-		fix = p.leakAdvice
+		name = textOf("phrase connection", "library", l.name)
 	}
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
-	v.Title, v.Fix = "requests wait for "+name+" until their own deadline, at "+siteText(v.Site), fix
+	v.Title, v.Fix = textOf("title pool-timeout", "pool", name, "site", v.Site), cmp.Or(stdPool(top.Call).leakAdvice, textOf("fix pool-leak"))
 	v.addEvidence(
-		measurement("requests whose wait a deadline ended", top.Requests, "count"),
-		measurement("mean wait of each", float64(top.TotalNS)/float64(max(top.Requests, 1)), "ns"))
+		evidenceOf("evidence pool-timeouts", top.Requests, "count"),
+		evidenceOf("evidence pool-timeout-wait", float64(top.TotalNS)/float64(max(top.Requests, 1)), "ns"))
 	return v
 }
 
@@ -453,15 +466,13 @@ func limiterVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict
 	l := newLittleLaw(top.Requests, attr.in.Report.Input.DurationNS, top.routeNS, 0)
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Changes = report.CauseSleep, []predict.Change{}
-	v.Title = "requests wait for a rate limiter"
+	v.Title, v.Fix = textOf("title limiter"), textOf("fix limiter")
 	v.addEvidence(
-		measurement("requests held up by it", l.rate, "1/s"),
-		measurement("mean wait for it", l.waitNS, "ns"),
-		measurement("mean number waiting (rate x wait)", l.waiting, "count"))
-	v.Fix = "requests come faster than it lets them through, at least in bursts: reject the excess immediately (Allow instead of Wait); or, if what is behind it can take more, raise its rate or its burst"
+		evidenceOf("evidence limiter-rate", l.rate, "1/s"),
+		evidenceOf("evidence limiter-wait", l.waitNS, "ns"),
+		evidenceOf("evidence pool-waiting", l.waiting, "count"))
 	if intervalNS := attr.paceNS(top); intervalNS != 0 {
-		v.Title = fmt.Sprintf("requests are paced: one every %s, set at %s", words.Brief(intervalNS), siteText(v.Site))
-		v.Fix = "requests come faster than that lets them through: if the limit is intended, reject the excess immediately, or ask less often; if not, make the interval shorter"
+		v.Title, v.Fix = textOf("title limiter-paced", "interval", words.Brief(intervalNS), "site", v.Site), textOf("fix limiter-paced")
 	}
 	return v
 }

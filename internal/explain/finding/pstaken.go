@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"fmt"
-
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/report"
 )
@@ -17,26 +15,24 @@ func checkPsTaken(in *Input, wait *runQueueWait) []Verdict {
 	if t.share > 0.5 {
 		v.Confidence = 0.85
 	}
-	v.addEvidence(wait.waitEvidence())
+	wait.addWaitEvidence(&v)
 	v.addEvidence(occupantEvidence(wait.occupants)...)
 	if in.Process.SpanNS > 0 {
-		v.addEvidence(measurement("Ps in use over the whole trace", psInUse(in), "share"))
+		v.addEvidence(evidenceOf("evidence ps-in-use", psInUse(in), "share"))
 	}
 	if t.longShare > 0.5 {
-		v.addEvidence(measurement("share of its time in runs of 9 ms or more without yielding", t.longShare, "share"))
+		v.addEvidence(evidenceOf("evidence ps-taken-long-runs", t.longShare, "share"))
 	}
-	v.Title = fmt.Sprintf("requests wait for a P while %s occupies the Ps", t.name())
-	v.Fix = "give the service more CPUs, make the requests cheaper, or admit fewer at a time: they compete for the Ps"
+	v.Title, v.Fix = textOf("title ps-taken", "function", t.name()), textOf("fix ps-taken-by-requests")
 	if !t.servesRequests(in) {
-		v.Fix = "run " + shortFunc(t.site.Func) + " on fewer goroutines at a time, make it cheaper, or yield in it; or give the service more CPUs"
+		v.Fix = textOf("fix ps-taken", "function", shortFunc(t.site.Func))
 	}
 	if wait.isBurst(in) {
 		v.MaxSeverity = report.SeverityLow
-		v.Title = "requests that arrive together wait for each other, on Ps that are idle nearly all the time"
+		v.Title, v.Fix = textOf("title burst"), textOf("fix burst")
 		if v.Site = computeSite(wait.group); v.Site != nil {
-			v.Title += ": " + shortFunc(v.Site.Func) + " computes"
+			v.Title = textOf("title burst-computes", "function", shortFunc(v.Site.Func))
 		}
-		v.Fix = "if clients do not have to ask at the same time, spread their requests; otherwise make the requests cheaper, or give the service more CPUs"
 	}
 	return []Verdict{v}
 }

@@ -17,9 +17,8 @@ func checkFewRequests(in *Input) []Verdict {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: "the trace has only " + plural(g.Count, "one request", "%d requests") + " of " + shortFunc(g.Name), Group: g.ID, Confidence: 1,
-		Evidence: []report.Evidence{measurement("requests", g.Count, "count")},
-		Fix:      "record longer, or while the service is busier",
+		Title: textOf(plural(g.Count, "title few-requests-one", "title few-requests-many"), "n", g.Count, "group", shortFunc(g.Name)), Fix: textOf("fix few-requests"),
+		Group: g.ID, Confidence: 1, Evidence: []report.Evidence{evidenceOf("evidence requests", g.Count, "count")},
 	})
 }
 
@@ -45,9 +44,8 @@ func checkTruncated(in *Input) []Verdict {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: "the trace is cut: only whole generations before that are reported", Confidence: 1,
-		Evidence: []report.Evidence{measurement("reported", in.Report.Input.DurationNS, "ns")},
-		Fix:      "let the recording end by itself: stop the trace before the process exits, or close the connection after the last byte",
+		Title: textOf("title truncated"), Fix: textOf("fix truncated"), Confidence: 1,
+		Evidence: []report.Evidence{evidenceOf("evidence reported", in.Report.Input.DurationNS, "ns")},
 	})
 }
 
@@ -57,10 +55,7 @@ func checkClock(in *Input) []Verdict {
 	if len(texts) == 0 {
 		return nil
 	}
-	return doubt(report.Finding{
-		Title: "times in the trace contradict each other: " + texts[0], Confidence: 1,
-		Fix: "record on another machine; check the clock source (/sys/devices/system/clocksource)",
-	})
+	return doubt(report.Finding{Title: textOf("title clock", "warning", texts[0]), Fix: textOf("fix clock"), Confidence: 1})
 }
 
 // checkLostEvents is WL5008, lost-events.
@@ -69,10 +64,7 @@ func checkLostEvents(in *Input) []Verdict {
 	if len(texts) == 0 {
 		return nil
 	}
-	return doubt(report.Finding{
-		Title: "parts of the trace were left out: " + strings.Join(texts, "; "), Confidence: 1,
-		Fix: "use a whylate that knows this version of Go; allow more memory (--max-memory)",
-	})
+	return doubt(report.Finding{Title: textOf("title lost-events", "warnings", strings.Join(texts, "; ")), Fix: textOf("fix lost-events"), Confidence: 1})
 }
 
 // checkShortWindow is WL5009, short-window.
@@ -89,12 +81,11 @@ func checkShortWindow(in *Input) []Verdict {
 		return nil
 	}
 	return doubt(report.Finding{
-		Title: "the trace is short compared with its slowest requests", Group: g.ID, Confidence: 1,
+		Title: textOf("title short-window"), Fix: textOf("fix short-window"), Group: g.ID, Confidence: 1,
 		Evidence: []report.Evidence{
-			measurement("slowest request", slowest, "ns"),
-			measurement("length of the trace", in.Report.Input.DurationNS, "ns"),
-			measurement("requests cut off at its ends", g.CutAtStart+g.Open.Count, "count"),
+			evidenceOf("evidence slowest-request", slowest, "ns"),
+			evidenceOf("evidence trace-length", in.Report.Input.DurationNS, "ns"),
+			evidenceOf("evidence requests-cut", g.CutAtStart+g.Open.Count, "count"),
 		},
-		Fix: "record longer: at least ten times the slowest request",
 	})
 }

@@ -222,7 +222,7 @@ func (t *occupant) name() string {
 	if t.startFunc == "" || t.startFunc == t.site.Func {
 		return shortFunc(t.site.Func)
 	}
-	return shortFunc(t.site.Func) + " (of " + shortFunc(t.startFunc) + ")"
+	return textOf("phrase occupant", "function", shortFunc(t.site.Func), "start", shortFunc(t.startFunc))
 }
 
 // occupantEvidence lists the largest occupants.
@@ -230,7 +230,7 @@ func occupantEvidence(occupants []occupant) []report.Evidence {
 	var out []report.Evidence
 	for i := range occupants {
 		if t := &occupants[i]; len(out) < 3 && (t.share >= 0.1 || i == 0) {
-			out = append(out, measurement(t.name()+" ran meanwhile", t.share, "share"))
+			out = append(out, evidenceOf("evidence ran-meanwhile", t.share, "share", "function", t.name()))
 		}
 	}
 	return out
@@ -241,9 +241,9 @@ func (q *runQueueWait) newVerdict(site *report.Site, confidence float64) Verdict
 	return Verdict{Gain: q.gain, Changes: q.predictedChanges(), Finding: report.Finding{Cause: report.CauseSched, Site: site, Group: q.group.ID, Share: q.share, Confidence: confidence}}
 }
 
-// waitEvidence returns the first evidence of all rules about waits for a P.
-func (q *runQueueWait) waitEvidence() report.Evidence {
-	return measurement("mean wait for a P per slow request", q.gain.Slow.NS, "ns")
+// addWaitEvidence adds the first evidence of all rules about waits for a P.
+func (q *runQueueWait) addWaitEvidence(v *Verdict) {
+	v.addSlowEvidence(evidenceOf("evidence p-wait", q.gain.Slow.NS, "ns"))
 }
 
 // servesRequests reports whether an occupant belongs to requests of the report.

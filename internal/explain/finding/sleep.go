@@ -1,9 +1,7 @@
 package finding
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
 	"github.com/whylate/whylate/internal/explain/queues"
@@ -24,37 +22,37 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 	}
 	v := attr.newVerdict(cand, top)
 	v.Changes = halfAtAllSites(attr, cand)
-	v.Title, v.Cause = "requests wait while "+goroutineActivity(top), report.CauseSleep
-	v.addEvidence(measurement("mean per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.Title, v.Cause = textOf("title sleep", "goroutine", goroutineActivity(top)), report.CauseSleep
+	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, top.via)
 	if t := attr.in.serviceAt(top.Cause, top.via); t != nil && t.Sleeps > 0 {
-		v.addEvidence(measurement("mean length of one sleep", t.SleepNS, "ns"))
+		v.addEvidence(evidenceOf("evidence sleep-length", t.SleepNS, "ns"))
 		if t.BatchSize > 1.5 {
-			v.addEvidence(measurement("requests that wait for the same sleep, on average", t.BatchSize, "count"))
+			v.addEvidence(evidenceOf("evidence sleep-sharers", t.BatchSize, "count"))
 		}
 	}
 	switch {
 	case verdict.KindOf(top.Cause) == verdict.Deadline:
-		v.Fix = "find out why the awaited answer does not come; a shorter deadline only limits the damage"
+		v.Fix = textOf("fix sleep-until-deadline")
 	case top.Site != nil && top.Site.Module != "":
-		v.Fix = "if this is a pause before a retry, find out why the first try fails; the library's options set its length"
+		v.Fix = textOf("fix sleep-in-dependency")
 	case top.Call == sleepCall:
-		v.Fix = "block on a channel or sync.Cond instead of polling, or make the pause shorter"
+		v.Fix = textOf("fix sleep-call")
 	default:
-		v.Fix = "make the timer's or ticker's interval shorter, or also wait for the event itself; before a retry, find out why the first try fails"
+		v.Fix = textOf("fix sleep-of-timer")
 	}
 	if l := libraryOfRoute(top); l != nil && l.pauseAdvice != "" {
-		v.Fix = "in " + l.name + ": " + l.pauseAdvice
+		v.Fix = textOf("fix in-library", "library", l.name, "advice", l.pauseAdvice)
 	}
 	switch {
 	case len(top.via) > 0 && top.via[0].Wait == report.WaitChanSend:
-		v.Fix += fmt.Sprintf("; or give the channel sent to at %s a larger buffer, so that more run at a time", siteText(top.via[0].Site))
+		v.Fix = textOf("fix sleep-or-larger-buffer", "fix", v.Fix, "site", top.via[0].Site)
 	case len(top.via) > 0:
-		v.Fix += fmt.Sprintf("; or do not wait for it at %s", siteText(top.via[0].Site))
+		v.Fix = textOf("fix sleep-or-no-wait", "fix", v.Fix, "site", top.via[0].Site)
 	}
 	v.addEvidence(otherSiteEvidence(cand, top)...)
 	if attr.in.Polls != nil {
 		if p := attr.in.Polls(attr.group.ID, v.Changes); p != nil {
-			describePolling(attr.in, &v, p)
+			describePolling(attr.in, &v, top, p)
 		}
 	}
 	return v
@@ -62,11 +60,14 @@ func checkSleep(attr *attribution, cand *candidate) Verdict {
 
 // describePolling rewrites a verdict on sleeps that are the pauses of a poll. Only the last pause can be saved; the
 // trace does not show what fulfils the condition that is polled.
-func describePolling(in *Input, v *Verdict, p *predict.Poll) {
-	pauseText := words.Brief(p.PauseNS)
-	v.Title = fmt.Sprintf("%s every %s for an event that comes after %s", strings.Replace(v.Title, " sleeps at ", " polls at ", 1), pauseText, words.Brief(p.TotalNS))
-	v.Fix = fmt.Sprintf("block on a channel or sync.Cond instead of polling every %s: that saves about one pause; the rest is the time until the event, which a shorter pause does not change", pauseText)
-	v.addEvidence(measurement("polls per request, on average", p.Pauses, "count"))
+func describePolling(in *Input, v *Verdict, top *causeRoute, p *predict.Poll) {
+	pauseText, activity := words.Brief(p.PauseNS), top.activity()
+	if activityOf(top.Cause) == "phrase sleeps" {
+		activity = textOf("phrase polls", "site", top.nonStdSite())
+	}
+	v.Title = textOf("title sleep-polling", "goroutine", goroutineDoes(top, activity), "pause", pauseText, "total", words.Brief(p.TotalNS))
+	v.Fix = textOf("fix sleep-polling", "pause", pauseText)
+	v.addEvidence(evidenceOf("evidence polls", p.Pauses, "count"))
 	if in.severity(v) == "" {
 		return
 	}
@@ -92,17 +93,18 @@ func streamVerdict(attr *attribution, cand *candidate, top *causeRoute) Verdict 
 	if v.Site = nonStdSite(top.Cause, nil); len(top.via) > 0 {
 		v.Site = top.via[0].Site
 	}
-	v.Title = "requests send a stream: they write to their client between the waits at " + siteText(v.Site)
-	v.addEvidence(measurement("mean per slow request, "+goroutineText(nil), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
-	v.Fix = "nothing, if the pace is intended: the client receives each part immediately; if it waits for the whole response, do not pause between the parts"
+	v.Title, v.Fix = textOf("title stream", "site", v.Site), textOf("fix stream")
+	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, nil)
 	return v
 }
 
 // goroutineActivity returns a phrase for the activity at the end of a route, and whose goroutine it is on.
-func goroutineActivity(p *causeRoute) string {
-	goroutine := "another goroutine "
+func goroutineActivity(p *causeRoute) string { return goroutineDoes(p, p.activity()) }
+
+// goroutineDoes is goroutineActivity for another activity.
+func goroutineDoes(p *causeRoute, activity string) string {
 	if len(p.via) == 0 {
-		goroutine = "their own goroutine "
+		return textOf("phrase own-goroutine-does", "activity", activity)
 	}
-	return goroutine + p.activity()
+	return textOf("phrase other-goroutine-does", "activity", activity)
 }

@@ -1,7 +1,6 @@
 package finding
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/whylate/whylate/report"
@@ -12,16 +11,14 @@ func checkSlowClient(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
 	v := attr.newVerdict(cand, top)
 	v.Cause, v.Confidence, v.MaxSeverity = report.CauseNetwork, 0.95, report.SeverityLow // only the client itself is delayed
-	v.Title = "the server waits for its client to send at " + siteText(v.Site)
-	v.addEvidence(measurement("mean wait per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
-	v.Fix = "read the body before taking anything that other requests need, limit it (http.MaxBytesReader, ReadTimeout), and leave slow clients to a proxy that buffers bodies"
-	if top.Call == "net/http.checkConnErrorWriter.Write" || isFlowControlWait(top) {
-		v.Title = fmt.Sprintf("the server waits for its client to read the answer at %s", siteText(v.Site))
-		v.Fix = "release what other requests need before writing the answer, make it smaller (compress, page), set WriteTimeout, and leave slow clients to a proxy that buffers answers"
-	}
-	if top.Call == "crypto/tls.(*Conn).HandshakeContext" {
-		v.Title = "the server waits for its client's part of a TLS handshake"
-		v.Fix = "let clients keep connections and resume sessions (keep-alives on, session tickets enabled): each handshake takes one or two round trips before its first request"
+	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
+	switch {
+	case top.Call == "crypto/tls.(*Conn).HandshakeContext":
+		v.Title, v.Fix = textOf("title slow-client-handshake"), textOf("fix slow-client-handshake")
+	case top.Call == "net/http.checkConnErrorWriter.Write" || isFlowControlWait(top):
+		v.Title, v.Fix = textOf("title slow-client-read", "site", v.Site), textOf("fix slow-client-read")
+	default:
+		v.Title, v.Fix = textOf("title slow-client", "site", v.Site), textOf("fix slow-client")
 	}
 	return v
 }

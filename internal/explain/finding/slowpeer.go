@@ -1,7 +1,7 @@
 package finding
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -18,12 +18,12 @@ import (
 func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 	v, holdsWhenBusy := peerVerdict(attr, cand)
 	if n, isKnown := attr.in.OutlierMoments[attr.group.ID]; isKnown && n < attr.group.Band(report.BandOutliers).Count {
-		v.addEvidence(measurement("separate moments in which the far slower requests were open", n, "count"))
+		v.addEvidence(evidenceOf("evidence outlier-moments", n, "count"))
 	}
 	v.addEvidence(networkEvidence(attr.in.Report.Host)...)
 	if n, hasOtherLoad := measureOtherLoad(attr.in); hasOtherLoad && !holdsWhenBusy {
 		v.Confidence *= 1 - n.waitShare
-		v.addEvidence(measurement("share of runnable time in which the service's threads waited for a CPU (WL1009): answers may have lain unread meanwhile", n.waitShare, "share"))
+		v.addEvidence(evidenceOf("evidence peer-without-cpu", n.waitShare, "share"))
 	}
 	return v
 }
@@ -32,40 +32,41 @@ func checkSlowPeer(attr *attribution, cand *candidate) Verdict {
 // and missing answers do not depend on the machine, but the time of answers does.
 func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	top := &cand.routes[0]
-	awaited, fix := peerAnswer, "call the peer less often, for several things at once, or in parallel; or find out on the peer's side why it is slow"
+	awaited, fix, isAnswer := textOf("phrase peer-answer"), textOf("fix slow-peer"), false
 	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
-		fix = "in " + l.name + ": " + l.peerAdvice
+		fix = textOf("fix in-library", "library", l.name, "advice", l.peerAdvice)
 	}
 	switch call := top.Call; {
 	case isDNS(call) || top.Site != nil && isDNS(top.Site.Func):
-		awaited, fix = "a name server", "keep connections open so that names are looked up less often, or cache addresses; check why the name server is slow (search domains and ndots ask it several times)"
+		awaited, fix = textOf("phrase name-server"), textOf("fix name-server")
 	case isConnWrite(call):
-		awaited, fix = "a peer to read what is sent", "find out why the peer reads slowly; send less, limit the write (SetWriteDeadline), or give a slow reader a separate queue that may overflow"
+		awaited, fix = textOf("phrase slow-reader"), textOf("fix slow-reader")
 	case strings.HasPrefix(call, "net.(*Dialer)."), strings.Contains(call, "dial"):
-		awaited, fix = "a connection to be opened", "reuse connections ("+httpReuseAdvice+")"
+		awaited, fix = textOf("phrase connection-opening"), textOf("fix dial", "advice", stdPool(httpSlotFunc).reuseAdvice)
 	case strings.HasPrefix(call, "crypto/tls."):
-		awaited, fix = "a TLS handshake", "reuse connections, or resume sessions (ClientSessionCache)"
+		awaited, fix = textOf("phrase tls-handshake"), textOf("fix tls-handshake")
+	default:
+		isAnswer = true
 	}
 	calls := attr.peerCallsAt(top)
 	isParallel := calls != nil && calls.FanOut >= 2*calls.Requests
-	isAnswer := awaited == peerAnswer
 	maybeClient := isAnswer && attr.mayBeClient(top.Cause, top.via)
 	sequential := calls
 	if calls == nil || calls.Calls < threshold.Repeats*calls.Requests || calls.AnswerNS == 0 || isParallel || !isAnswer || attr.group.Peer != nil || maybeClient {
 		sequential = nil // other advice is better
 	}
-	isElsewhere, extraEvidence := false, []report.Evidence(nil)
+	var peer knownPeer
 	if attr.group.Peer != nil && isAnswer {
-		awaited, fix, extraEvidence, isElsewhere = describeKnownPeer(attr.in.Report, attr.group.Peer, fix)
+		peer = describeKnownPeer(attr.in.Report, attr.group.Peer, fix)
+		awaited, fix, isAnswer = peer.awaited, peer.fix, peer.isUncertain
 	}
 	confidence := 0.9
 	if maybeClient {
-		awaited, confidence = "the client's next message, or perhaps for a peer's answer,", 0.4
-		fix = "nothing, if it is the client's connection: a wait for what the client sends when it chooses is not a request's latency"
+		awaited, fix, confidence, isAnswer = textOf("phrase maybe-client"), textOf("fix maybe-client"), 0.4, false
 	}
 	gain := attr.peerGain(cand)
 	if delay := cand.readDelay(attr.group.Tail()); delay.NS*10 > cand.gain.Slow.NS {
-		extraEvidence = append(extraEvidence, measurement("part of a slow request's time in which the reader of the answers ran late; the same is assumed for the sender", delay.NS, "ns"))
+		peer.evidence = append(peer.evidence, evidenceOf("evidence reader-late", delay.NS, "ns"))
 		// The trace does not show the sender, which was probably as late.
 		gain.All = gain.All.minus(cand.readDelay(attr.group.All()))
 		gain.Slow = gain.Slow.minus(delay)
@@ -74,30 +75,31 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	if lostShare := retransmitWaitShare(attr.group, attr.in.Report.Host); lostShare > 0 && slices.ContainsFunc(attr.in.Report.Host.Network.Requests, func(w report.HostWait) bool {
 		return w.Group == attr.group.ID && slices.ContainsFunc(cand.routes, func(p causeRoute) bool { return p.Site.Matches(w.Site) })
 	}) {
-		extraEvidence = append(extraEvidence, measurement("share of the slowest requests' network waits that passed before a retransmission, which is not the peer's time (WL2008)", lostShare, "share"))
+		peer.evidence = append(peer.evidence, evidenceOf("evidence peer-retransmission", lostShare, "share"))
 		withoutLost := func(l Loss) Loss { return l.minus(l.scaled(lostShare)) }
 		gain.All, gain.Slow, gain.OtherTail = withoutLost(gain.All), withoutLost(gain.Slow), withoutLost(gain.OtherTail)
 	}
 	v := attr.newVerdict(cand, top)
-	v.Gain, v.Fact, v.Fix, v.Cause = gain, isElsewhere, fix, report.CauseNetwork
+	v.Gain, v.Fact, v.Fix, v.Cause = gain, peer.isElsewhere, fix, report.CauseNetwork
 	if attr.group.Kind == report.KindLoop && isConnWrite(top.Call) && len(top.via) == 0 {
 		v.FixedSeverity = report.SeverityLow // requests that wait for a writer have another finding
 	}
-	v.Title, v.Confidence = fmt.Sprintf("requests wait for %s at %s", awaited, siteText(v.Site)), confidence*(1-min(0.5, pollGapShare(attr.group)))
-	v.addEvidence(measurement("mean wait per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
-	v.addEvidence(extraEvidence...)
+	awaited = textOf("phrase awaited-at", "awaited", awaited, "site", v.Site)
+	v.Title, v.Confidence = textOf("title slow-peer", "awaited", awaited), confidence*(1-min(0.5, pollGapShare(attr.group)))
+	attr.addSlowMean(&v, "evidence slow-wait-on", cand, top, top.via)
+	v.addEvidence(peer.evidence...)
 	v.addEvidence(callEvidence(cand, top)...)
 	switch {
-	case !strings.HasPrefix(awaited, peerAnswer):
+	case !isAnswer:
 	case attr.group.Peer == nil && calls != nil && 2*calls.UnansweredNS >= calls.AnswerNS && calls.Unanswered >= threshold.SmallSample:
 		describeUnanswered(&v, calls)
 		v.Gain = cand.gain // no part of it is the time of an answer
 		return v, true
 	case attr.group.Peer == nil && !maybeClient && calls != nil && calls.ConnOpenNS > 0 && float64(calls.ConnOpenNS) >= threshold.MajorShare*float64(calls.TotalNS):
 		if isParallel {
-			describeParallelCalls(&v, calls)
+			awaited = describeParallelCalls(&v, calls)
 		}
-		return v, attr.describeConnOpens(&v, cand, calls)
+		return v, attr.describeConnOpens(&v, cand, calls, awaited)
 	case sequential != nil:
 		attr.describeSequentialCalls(&v, top, sequential)
 		return v, true
@@ -109,77 +111,77 @@ func peerVerdict(attr *attribution, cand *candidate) (Verdict, bool) {
 	return v, false
 }
 
-const peerAnswer = "a peer's answer"
+// A knownPeer describes a peer that may be this process itself, or that has another recording.
+type knownPeer struct {
+	awaited, fix string
+	evidence     []report.Evidence
+	isUncertain  bool // the peer may be another one
+	isElsewhere  bool // most of the wait belongs to requests of a group that has other findings
+}
 
-// describeKnownPeer describes a peer that may be this process itself, or that has another recording. It returns what
-// requests wait for, the advice, evidence, and whether most of the wait belongs to requests of a group that has other
-// findings.
-func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (awaited, fix string, evidence []report.Evidence, isElsewhere bool) {
+// describeKnownPeer describes the peer of a group.
+func describeKnownPeer(r *report.Report, peer *report.Peer, peerAdvice string) (out knownPeer) {
 	name, waitText, servedText := names.PeerNames(peer), words.Brief(peer.WaitNS), words.Brief(peer.ServedNS)
 	if peer.Followed() {
 		// The work there has findings of its requests: this is the rest.
-		return fmt.Sprintf("the round trip to this process's own %s over the network", name),
-			fmt.Sprintf("call it without the network where possible: of each wait of %s it was served for %s", waitText, servedText), nil, false
+		return knownPeer{awaited: textOf("phrase own-round-trip", "peer", name), fix: textOf("fix own-round-trip", "wait", waitText, "served", servedText)}
 	}
-	restText := fmt.Sprintf("which was served for %s of the %s of each wait; the rest is the way there and back, and waiting for a CPU on either side", servedText, waitText)
+	restText := textOf("phrase served-for", "served", servedText, "wait", waitText)
 	switch {
 	case peer.Recording != "":
-		awaited, fix = fmt.Sprintf("%s in %s,", name, peer.Recording), fmt.Sprintf("look at %s in %s, %s", name, peer.Recording, restText)
+		out.awaited = textOf("phrase recorded-peer", "peer", name, "recording", peer.Recording)
+		out.fix = textOf("fix recorded-peer", "peer", name, "recording", peer.Recording, "rest", restText)
 	case peer.Confidence < 0.8:
 		// Only the times fit: the wait and its usual advice are certain.
-		awaited, fix = peerAnswer+", perhaps this process's own "+name+",", peerAdvice
+		out.awaited, out.fix, out.isUncertain = textOf("phrase perhaps-own-peer", "peer", name), peerAdvice, true
 		if r.Host == nil {
-			fix += fmt.Sprintf(". The process's sockets show whether the peer is this process itself: run whylate record -o x.whylate %s on the service's host", traceURL(r))
+			out.fix = textOf("fix perhaps-own-peer", "fix", peerAdvice, "url", traceURL(r))
 		}
 	default:
-		awaited = "this process's own " + name + ","
-		fix = fmt.Sprintf("look at %s in this report%s, %s. Call it without the network where possible", name, largestCauseText(r, peer.Group), restText)
-		isElsewhere = r.Group(peer.Group) != nil && 2*peer.ServedNS >= peer.WaitNS
+		out.awaited, out.fix = textOf("phrase own-peer", "peer", name), textOf("fix own-peer", "peer", name, "rest", restText)
+		if c := largestCause(r, peer.Group); c != nil {
+			out.fix = textOf("fix own-peer-cause", "peer", name, "share", words.Percent(c.Share), "cause", c.Cause, "site", c.Site, "rest", restText)
+		}
+		out.isElsewhere = r.Group(peer.Group) != nil && 2*peer.ServedNS >= peer.WaitNS
 	}
-	evidence = []report.Evidence{
-		measurement(fmt.Sprintf("share of %d waits that contain one request of %s", peer.Waits, name), float64(peer.Held)/float64(max(peer.Waits, 1)), "share"),
-		measurement("share of the same waits, shifted in time, that do", peer.ByChance, "share"),
+	out.evidence = []report.Evidence{
+		evidenceOf("evidence peer-waits", float64(peer.Held)/float64(max(peer.Waits, 1)), "share", "n", peer.Waits, "peer", name),
+		evidenceOf("evidence peer-waits-by-chance", peer.ByChance, "share"),
 	}
 	for _, part := range []struct {
-		text string
-		ns   *int64
+		key textKey
+		ns  *int64
 	}{
-		{"part of a wait before the request began there", peer.ThereNS}, {"part of that in which it may have lain unread there", peer.UnseenNS},
-		{"part of a wait after the request had ended there", peer.BackNS}, {"part of a wait's end in which the waiting goroutine had no P", &peer.LateNS},
+		{"evidence peer-before", peer.ThereNS}, {"evidence peer-unread", peer.UnseenNS}, {"evidence peer-after", peer.BackNS}, {"evidence peer-late", &peer.LateNS},
 	} {
 		if part.ns != nil && *part.ns > 0 {
-			evidence = append(evidence, measurement(part.text, *part.ns, "ns"))
+			out.evidence = append(out.evidence, evidenceOf(part.key, *part.ns, "ns"))
 		}
 	}
-	return awaited, fix, evidence, isElsewhere
+	return out
 }
 
 // describeUnanswered rewrites a verdict on waits that mostly ended without an answer.
 func describeUnanswered(v *Verdict, calls *queues.PeerCalls) {
-	v.Title = fmt.Sprintf("requests wait for a peer that does not answer, until a deadline passes, at %s", siteText(v.Site))
-	v.Fix = "make that deadline shorter, or stop calling a peer that did not answer for a while (a circuit breaker), and find out why it does not answer"
+	v.Title, v.Fix = textOf("title unanswered", "site", v.Site), textOf("fix unanswered")
 	v.prependEvidence(
-		measurement("waits after which nothing was read: a deadline had passed, or the connection was closed", calls.Unanswered, "count"),
-		measurement("their mean length", float64(calls.UnansweredNS)/float64(calls.Unanswered), "ns"))
+		evidenceOf("evidence unanswered", calls.Unanswered, "count"),
+		evidenceOf("evidence unanswered-length", float64(calls.UnansweredNS)/float64(calls.Unanswered), "ns"))
 }
 
-// describeConnOpens adds to a verdict that part of the wait opens connections, which reuse would save. If most
+// describeConnOpens adds to a verdict on a wait that part of it opens connections, which reuse would save. If most
 // requests open one, this holds on any machine and its time counts in full. It reports whether that is so.
-func (a *attribution) describeConnOpens(v *Verdict, cand *candidate, calls *queues.PeerCalls) bool {
+func (a *attribution) describeConnOpens(v *Verdict, cand *candidate, calls *queues.PeerCalls, awaited string) bool {
 	openShare := float64(calls.ConnOpenNS) / float64(calls.TotalNS)
-	v.Title = strings.Replace(v.Title, "requests wait for ", fmt.Sprintf("requests open connections (%s of this wait), then wait for ", words.Percent(openShare)), 1)
-	reuseAdvice := stdPools[calls.ConnOpenFunc].reuseAdvice
-	if reuseAdvice == "" {
-		reuseAdvice = "have the pool keep more of them, or share one client"
-	}
-	otherFix := v.Fix
-	v.Fix = reuseAdvice + ", so that connections stay open for later requests"
+	v.Title = textOf("title open-connections", "share", words.Percent(openShare), "awaited", awaited)
 	v.prependEvidence(
-		measurement("part of the wait in which connections are opened", openShare, "share"),
-		measurement("requests that open one", calls.ConnOpenRequests, "count"))
+		evidenceOf("evidence connection-openings", openShare, "share"),
+		evidenceOf("evidence connection-openers", calls.ConnOpenRequests, "count"))
+	fix := textOf("fix open-connections", "advice", cmp.Or(stdPool(calls.ConnOpenFunc).reuseAdvice, textOf("phrase reuse-connections")))
 	if openShare < threshold.HalfShare {
-		v.Fix += "; of the rest, " + otherFix
+		fix = textOf("fix open-connections-and-rest", "fix", fix, "rest", v.Fix)
 	}
+	v.Fix = fix
 	v.Share *= openShare
 	if calls.ConnOpenRequests < threshold.MedianSample || float64(calls.ConnOpenRequests) < threshold.HalfShare*float64(a.group.Count) {
 		v.MaxSeverityByAll = report.SeverityLow
@@ -190,22 +192,22 @@ func (a *attribution) describeConnOpens(v *Verdict, cand *candidate, calls *queu
 	return true
 }
 
-// describeParallelCalls rewrites a verdict on parallel calls, of which the slowest decides. If no answer is far slower
-// than the others, all peers take that long, and the service cannot change it.
-func describeParallelCalls(v *Verdict, calls *queues.PeerCalls) {
+// describeParallelCalls rewrites a verdict on parallel calls, of which the slowest decides, and returns a phrase for the answer
+// that requests wait for. If no answer is far slower than the others, all peers take that long, and the service cannot change
+// it.
+func describeParallelCalls(v *Verdict, calls *queues.PeerCalls) (awaited string) {
 	n := float64(calls.FanOut) / float64(calls.Requests)
-	times := words.Figure(n)
 	v.prependEvidence(
-		measurement("goroutines that ask at the same time, per request", n, "count"),
-		measurement("mean time of the last of them", float64(calls.FanOutLastNS)/float64(calls.Requests), "ns"),
-		measurement("mean time of the others", float64(calls.FanOutOthersNS)/float64(calls.Requests), "ns"))
-	v.Title = fmt.Sprintf("requests wait for the last of %s answers that they ask for in parallel, at %s", times, siteText(v.Site))
-	v.Fix = "find out why that peer is slow, or answer without it after a deadline"
+		evidenceOf("evidence parallel-askers", n, "count"),
+		evidenceOf("evidence last-answer", float64(calls.FanOutLastNS)/float64(calls.Requests), "ns"),
+		evidenceOf("evidence other-answers", float64(calls.FanOutOthersNS)/float64(calls.Requests), "ns"))
+	awaited = textOf("phrase last-answer", "n", words.Figure(n), "site", v.Site)
+	v.Title, v.Fix = textOf("title slow-peer", "awaited", awaited), textOf("fix last-answer")
 	if calls.FanOutLastNS < threshold.FarFactor*calls.FanOutOthersNS {
-		v.Fix = fmt.Sprintf("nothing here, unless the peers are slower than they should be: the calls already run in parallel, the last answer takes %s, and the others %s on average",
-			words.Brief(calls.FanOutLastNS/calls.Requests), words.Brief(calls.FanOutOthersNS/calls.Requests))
+		v.Fix = textOf("fix parallel-answers", "last", words.Brief(calls.FanOutLastNS/calls.Requests), "others", words.Brief(calls.FanOutOthersNS/calls.Requests))
 		v.MaxSeverity, v.Changes = report.SeverityLow, []predict.Change{}
 	}
+	return awaited
 }
 
 // mayBeClient reports whether a network wait may be for a client's next message: in a process that accepts connections
@@ -235,14 +237,13 @@ func (a *attribution) peerCallsAt(p *causeRoute) *queues.PeerCalls {
 func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls *queues.PeerCalls) {
 	n := float64(calls.Calls) / float64(calls.Requests)
 	times := words.Figure(n)
-	v.Title = fmt.Sprintf("requests ask a peer %s times one after the other, at %s", times, siteText(v.Site))
-	v.Fix = "ask once for all of it (a join, a list of keys, a batch or a pipeline), or ask in parallel"
+	v.Title, v.Fix = textOf("title sequential-calls", "n", times, "site", v.Site), textOf("fix sequential-calls")
 	if l := libraryOfRoute(top); l != nil && l.peerAdvice != "" {
-		v.Fix = "ask once for all of it, or ask in parallel; in " + l.name + ": " + l.peerAdvice
+		v.Fix = textOf("fix sequential-calls-in-library", "library", l.name, "advice", l.peerAdvice)
 	}
 	v.prependEvidence(
-		measurement("sequential answers per request, asked for at one line", n, "count"),
-		measurement("mean wait for each", float64(calls.AnswerNS)/float64(calls.Calls), "ns"))
+		evidenceOf("evidence sequential-answers", n, "count"),
+		evidenceOf("evidence sequential-wait", float64(calls.AnswerNS)/float64(calls.Calls), "ns"))
 	v.Changes = nil
 	// The reader of a shared connection waits for the calls of all lines.
 	lineShare := 1.0
@@ -253,10 +254,10 @@ func (a *attribution) describeSequentialCalls(v *Verdict, top *causeRoute, calls
 		return a.in.predict(a.group.ID, predict.Change{Cause: report.CauseNetwork, Site: predict.SiteText(top.Site, report.CauseNetwork), Relative: true, Scale: 1 - (1-scale)*lineShare, OwnWork: true})
 	}
 	if v.Predicted = predicted(1 / n); v.Predicted != nil {
-		v.Predicted.ChangeText = "with one call instead of " + times
+		v.Predicted.ChangeText = textOf("phrase one-call", "n", times)
 	}
 	if p := predicted(float64(calls.LongestNS) / float64(calls.AnswerNS)); p != nil {
-		v.addEvidence(measurement("p50 if all were asked for in parallel, each answer taking as long as the longest", p.P50NS.Est, "ns"))
+		v.addEvidence(evidenceOf("evidence all-in-parallel", p.P50NS.Est, "ns"))
 	}
 }
 
@@ -281,18 +282,13 @@ func isConnWrite(call string) bool {
 	return strings.HasPrefix(call, "net.(*") && strings.HasSuffix(call, ").Write") || call == "net.(*Buffers).WriteTo" || call == "crypto/tls.(*Conn).Write"
 }
 
-// largestCauseText returns, in brackets, the largest cause of a group's slow requests; "" if it is unknown.
-func largestCauseText(r *report.Report, id string) string {
+// largestCause returns the largest cause of a group's slow requests; nil if it is unknown.
+func largestCause(r *report.Report, id string) *report.Cause {
 	g := r.Group(id)
 	if g == nil {
-		return ""
+		return nil
 	}
-	for k := range g.Tail().Causes {
-		if c := &g.Tail().Causes[k]; c.Site != nil && c.Share >= 0.2 { // the largest comes first
-			return fmt.Sprintf(" (%s of its slow requests' time is %s at %s)", words.Percent(c.Share), c.Cause, siteText(c.Site))
-		}
-	}
-	return ""
+	return firstMatch(g.Tail().Causes, func(c *report.Cause) bool { return c.Site != nil && c.Share >= 0.2 }) // the largest comes first
 }
 
 // readDelay returns the loss of a band's requests because the goroutine that reads their answers was ready, or had its
@@ -361,7 +357,7 @@ func callEvidence(cand *candidate, p *causeRoute) []report.Evidence {
 		p = s
 	}
 	if call := libraryCall(p.Call); call != "" {
-		out = append(out, measurement("in "+call+": mean latency of those requests", float64(p.TotalNS)/float64(max(p.Requests, 1)), "ns"))
+		out = append(out, evidenceOf("evidence in-call", float64(p.TotalNS)/float64(max(p.Requests, 1)), "ns", "call", call))
 	}
 	return out
 }

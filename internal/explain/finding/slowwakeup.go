@@ -18,14 +18,12 @@ func checkSlowWakeup(in *Input, g *report.Group) []Verdict {
 		return nil
 	}
 	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Halve(report.CauseSchedWake, "")}, Finding: report.Finding{
-		Title: "goroutines wait to be woken although Ps are idle", Cause: report.CauseSchedWake, Site: site, Group: g.ID, Share: share, Confidence: 0.7,
-		Evidence: []report.Evidence{
-			measurement("mean wake-up latency per slow request, over all hand-overs", gain.Slow.NS, "ns"),
-			measurement("share of time in which at least one P was idle", in.Report.Runtime.Sched.PsIdle, "share"),
-			measurement("Ps", in.Report.Input.GOMAXPROCS, "count"),
-		},
-		Fix: "use fewer hand-overs between goroutines in a request; check that the machine's CPUs are free when threads wake up (limits, other processes)",
+		Title: textOf("title slow-wakeup"), Fix: textOf("fix slow-wakeup"), Cause: report.CauseSchedWake, Site: site, Group: g.ID, Share: share, Confidence: 0.7,
 	}}
+	v.addSlowEvidence(evidenceOf("evidence wakeup-latency", gain.Slow.NS, "ns"))
+	v.addEvidence(
+		evidenceOf("evidence wakeup-idle-p", in.Report.Runtime.Sched.PsIdle, "share"),
+		evidenceOf("evidence wakeup-ps", in.Report.Input.GOMAXPROCS, "count"))
 	if in.severity(&v) == "" {
 		return nil
 	}

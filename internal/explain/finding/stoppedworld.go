@@ -1,7 +1,6 @@
 package finding
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/whylate/whylate/internal/explain/predict"
@@ -44,23 +43,23 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 		sum.StoppingNS += s.StoppingNS
 	}
 	v := Verdict{Gain: gain, Changes: []predict.Change{predict.Halve(report.CauseSTW, "")}, Finding: report.Finding{
-		Title: fmt.Sprintf("requests stop while the world is stopped (%s)", kind), Cause: report.CauseSTW, Group: g.ID, Share: share, Confidence: 0.95,
+		Title: textOf("title stopped-world", "kind", kind), Cause: report.CauseSTW, Group: g.ID, Share: share, Confidence: 0.95,
 	}}
+	v.addSlowEvidence(evidenceOf("evidence slow-mean", gain.Slow.NS, "ns"))
 	v.addEvidence(
-		measurement("mean per slow request", gain.Slow.NS, "ns"),
-		measurement("stops", sum.Count, "count"),
-		measurement("mean length of a stop", float64(sum.TotalNS)/float64(max(sum.Count, 1)), "ns"),
-		measurement("longest stop", sum.MaxNS, "ns"))
+		evidenceOf("evidence stops", sum.Count, "count"),
+		evidenceOf("evidence stop-length", float64(sum.TotalNS)/float64(max(sum.Count, 1)), "ns"),
+		evidenceOf("evidence longest-stop", sum.MaxNS, "ns"))
 	stoppingShare := ratio(sum.StoppingNS, sum.ExaminedNS)
 	if sum.ExaminedNS > 0 {
-		v.addEvidence(measurement("share of the longest stops before the last goroutine had stopped", stoppingShare, "share"))
+		v.addEvidence(evidenceOf("evidence stopping-share", stoppingShare, "share"))
 	}
 	isGC := isGCStop(kind)
 	if top != nil {
 		v.Site = top.Site
 		for _, s := range top.SlowStoppers {
 			if stoppingShare >= 0.2 && s.Share >= 0.1 && s.Site != nil {
-				v.addEvidence(measurement("part of that due to code that kept running at "+siteText(s.Site), s.Share, "share"))
+				v.addEvidence(evidenceOf("evidence slow-stopper", s.Share, "share", "site", s.Site))
 			}
 		}
 		if isGC && stoppingShare >= 0.5 && len(top.SlowStoppers) > 0 && top.SlowStoppers[0].Site != nil {
@@ -69,17 +68,17 @@ func stopVerdict(in *Input, g *report.Group, kind string) Verdict {
 	}
 	switch {
 	case kind == "read mem stats":
-		v.Fix = "read what you need from runtime/metrics, which does not stop the world, or read it rarely"
+		v.Fix = textOf("fix stop-for-mem-stats")
 	case strings.Contains(kind, "stack") || strings.Contains(kind, "goroutine"):
-		v.Fix = "do not take the stacks of all goroutines while requests are served; runtime/metrics counts them"
+		v.Fix = textOf("fix stop-for-stacks")
 	case kind == "GOMAXPROCS":
-		v.Fix = "set GOMAXPROCS once"
+		v.Fix = textOf("fix stop-for-gomaxprocs")
 	case isGC && stoppingShare >= 0.5:
-		v.Fix = "code that keeps running after the request to stop holds up all goroutines: split long copies and clears of memory, and calls that cannot be interrupted; a thread that the kernel or a quota held back looks the same (see WL4)"
+		v.Fix = textOf("fix stop-slow")
 	case isGC:
-		v.Fix = "collect less often: allocate less, or " + growthAdvice(in.Process)
+		v.Fix = textOf("fix stop-for-gc", "advice", growthAdvice(in.Process))
 	default:
-		v.Fix = "do it rarely, or while no requests are served"
+		v.Fix = textOf("fix stop")
 	}
 	return v
 }

@@ -1,18 +1,19 @@
 package finding
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/whylate/whylate/report"
 )
 
-// A syscallKind is the purpose of a system call.
-type syscallKind struct {
-	name     string
-	activity string
-	fix      string
-}
+// A syscallKind is the purpose of a system call, and the texts for its activity and its fix.
+type syscallKind struct{ activity, fix textKey }
+
+// Kinds of system calls that rules distinguish.
+var (
+	diskSync        = syscallKind{"phrase syncs", "fix sync"}
+	otherSystemCall = syscallKind{"phrase is-in-system-call", "fix system-call"}
+)
 
 func syscallOf(cause *report.Cause) syscallKind {
 	call, site := cause.Call, ""
@@ -21,22 +22,21 @@ func syscallOf(cause *report.Cause) syscallKind {
 	}
 	switch {
 	case call == "os.(*File).Sync", call == "syscall.Fsync", call == "syscall.Fdatasync":
-		return syscallKind{"sync", "syncs to disk", "sync once for several requests (group commit), or answer before the sync where that is allowed"}
+		return diskSync
 	case call == "syscall.Flock", call == "syscall.FcntlFlock", isFileLock(site):
-		return syscallKind{"flock", "waits for the lock of a file", "its holder opened the file separately, in this process or in another one: hold the lock for less time; " +
-			"if the holder may be in this process, take a sync.Mutex first, so that a trace shows what holders do"}
+		return syscallKind{"phrase waits-for-file-lock", "fix file-lock"}
 	case strings.HasPrefix(call, "os/exec."), call == "os.(*Process).Wait":
-		return syscallKind{"child", "waits for a child process", "do the work in this process, or keep children running and send them work, or answer before the child ends"}
+		return syscallKind{"phrase waits-for-child", "fix child-process"}
 	case isDNS(call), isDNS(site):
-		return syscallKind{"dns", "looks a name up in the C library", "use the Go resolver (GODEBUG=netdns=go, or the build tag netgo), keep connections open, or cache addresses"}
+		return syscallKind{"phrase looks-name-up", "fix c-resolver"}
 	case isFileCall(call) && strings.Contains(call, "Write"), isLoggerCall(call):
-		return syscallKind{"write", "writes to a file or pipe", "write from a separate goroutine through a bounded buffer that drops or counts what does not fit; log less in requests"}
+		return syscallKind{"phrase writes-file", "fix file-write"}
 	case isFileCall(call):
-		return syscallKind{"file", "reads a file", "keep what is often read in memory, or read it in advance"}
+		return syscallKind{"phrase reads-file", "fix file-read"}
 	case cause.Kind == report.InC:
-		return syscallKind{"cgo", "runs C code", "make the C call shorter, or run it outside of the request"}
+		return syscallKind{"phrase runs-c-code", "fix c-code"}
 	}
-	return syscallKind{"", "is in a system call", "do it outside of the request, less often, or in larger pieces"}
+	return otherSystemCall
 }
 
 // isFileLock reports whether a function of golang.org/x/sys locks a file.
@@ -53,14 +53,14 @@ func checkBlockingSyscall(attr *attribution, cand *candidate) Verdict {
 	top := &cand.routes[0]
 	k := syscallOf(top.Cause)
 	v := attr.newVerdict(cand, top)
-	v.Title, v.Fix = "requests wait while "+goroutineActivity(top), k.fix
-	v.addEvidence(measurement("mean per slow request, "+goroutineText(top.via), cand.gain.Slow.NS, "ns"), attr.requestCountEvidence(cand, top))
+	v.Title, v.Fix = textOf("title blocking-syscall", "goroutine", goroutineActivity(top)), textOf(k.fix)
+	attr.addSlowMean(&v, "evidence slow-mean-on", cand, top, top.via)
 	v.addEvidence(callEvidence(cand, top)...)
-	if k.name == "" {
+	if k == otherSystemCall {
 		v.Confidence = 0.6
 	}
 	if top.Cause.Cause == report.CauseNetwork {
-		v.Fix = fmt.Sprintf("the reader of the pipe written at %s is slow: write from a separate goroutine through a bounded buffer that drops or counts what does not fit, and make the reader faster", siteText(v.Site))
+		v.Fix = textOf("fix pipe-reader", "site", v.Site)
 	}
 	return v
 }

@@ -1,8 +1,6 @@
 package finding
 
 import (
-	"fmt"
-
 	"github.com/whylate/whylate/internal/explain/threshold"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -12,14 +10,11 @@ import (
 func checkTooFewPs(in *Input, wait *runQueueWait) []Verdict {
 	cpus := usableCPUs(&in.Report.Host.Facts)
 	v := wait.newVerdict(wait.occupants[0].site, 0.8)
-	v.Title = fmt.Sprintf("requests wait for a P: GOMAXPROCS is %d, but %s are available", in.Process.Procs, words.CPUs(cpus))
-	v.addEvidence(
-		measurement("GOMAXPROCS", in.Process.Procs, "Ps"),
-		measurement("CPUs available to the process", cpus, "CPUs"),
-		wait.waitEvidence(),
-		measurement("Ps in use over the whole trace", psInUse(in), "share"))
+	v.Title, v.Fix = textOf("title too-few-ps", "ps", in.Process.Procs, "cpus", words.CPUs(cpus)), textOf("fix too-few-ps")
+	v.addEvidence(evidenceOf("evidence gomaxprocs", in.Process.Procs, "Ps"), evidenceOf("evidence available-cpus", cpus, "CPUs"))
+	wait.addWaitEvidence(&v)
+	v.addEvidence(evidenceOf("evidence ps-in-use", psInUse(in), "share"))
 	v.addEvidence(occupantEvidence(wait.occupants)...)
-	v.Fix = "leave GOMAXPROCS to the runtime (Go 1.25 and later), or set it from the limit: whylate limits"
 	return []Verdict{v}
 }
 

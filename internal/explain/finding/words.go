@@ -13,11 +13,8 @@ import (
 
 // siteText names a site briefly: store.(*DB).get (db.go:12), with its caller.
 func siteText(s *report.Site) string {
-	if s == nil {
-		return "an unknown place"
-	}
 	text := lineText(s)
-	if s.CalledFrom != nil {
+	if s != nil && s.CalledFrom != nil {
 		text += ", " + names.Lead(s.CalledFrom) + siteText(s.CalledFrom.Site())
 	}
 	return text
@@ -26,7 +23,7 @@ func siteText(s *report.Site) string {
 // lineText is siteText without the caller, for texts that name the caller elsewhere.
 func lineText(s *report.Site) string {
 	if s == nil {
-		return "an unknown place"
+		return textOf("phrase unknown-site")
 	}
 	does := ""
 	if s.Does != "" {
@@ -39,17 +36,17 @@ func lineText(s *report.Site) string {
 // lead to it.
 func goroutineText(via []report.Via) string {
 	if len(via) == 0 {
-		return "on its own goroutine"
+		return textOf("phrase own-goroutine")
 	}
-	var waits []string
+	waits := ""
 	for i := range via {
-		waits = append(waits, string(via[i].Wait)+" at "+lineText(via[i].Site))
+		wait := textOf("phrase wait-at", "wait", via[i].Wait, "line", lineText(via[i].Site))
+		if i > 0 {
+			wait = textOf("phrase wait-then", "waits", waits, "wait", wait)
+		}
+		waits = wait
 	}
-	s := "on another goroutine, reached through " + waits[0]
-	for _, w := range waits[1:] {
-		s += ", then " + w
-	}
-	return s
+	return textOf("phrase other-goroutine", "waits", waits)
 }
 
 // Calls that rules distinguish.
@@ -71,53 +68,48 @@ func libraryCall(call string) string {
 
 // activityAt returns a phrase for the activity of a cause.
 func activityAt(cause *report.Cause, via []report.Via) string {
-	location := siteText(nonStdSite(cause, via))
-	call := libraryCall(cause.Call)
-	if nonStdSite(cause, via) != cause.Site {
-		call = "" // the call belongs to the line of the standard library, which is not named
+	site := nonStdSite(cause, via)
+	where := textOf("phrase at", "site", site)
+	if call := libraryCall(cause.Call); call != "" && site == cause.Site { // else the call belongs to the line of the standard library, which is not named
+		where = textOf("phrase in-call-at", "call", call, "site", site)
 	}
-	if call != "" {
-		call = " in " + call
+	return textOf(activityOf(cause), "site", site, "where", where)
+}
+
+// activityOf returns the text for the activity of a cause.
+func activityOf(cause *report.Cause) textKey {
+	switch {
+	case cause.Cause == report.CauseCPU:
+		return "phrase computes"
+	case cause.Cause == report.CauseSleep:
+		return timerActivity(cause)
+	case cause.Cause == report.CauseSyscall:
+		return syscallOf(cause).activity
+	case cause.Cause != report.CauseNetwork:
+		return "phrase waits"
+	case isFileCall(cause.Call):
+		return "phrase waits-for-pipe"
+	case cause.Kind == "inbound":
+		return "phrase waits-for-client"
 	}
-	switch cause.Cause {
-	case report.CauseCPU:
-		return "computes in " + location
-	case report.CauseSleep:
-		return timerActivity(cause) + " at " + location
-	case report.CauseNetwork:
-		switch {
-		case isFileCall(cause.Call):
-			return "waits for a pipe" + call + " at " + location
-		case cause.Kind == "inbound":
-			return "waits for the client at " + location
-		}
-		return "waits for the network" + call + " at " + location
-	case report.CauseSyscall:
-		return syscallOf(cause).activity + call + " at " + location
-	}
-	return "waits" + call + " at " + location
+	return "phrase waits-for-network"
 }
 
 // activity returns a phrase for the activity at the end of a route.
 func (p *causeRoute) activity() string { return activityAt(p.Cause, p.via) }
 
-// timerActivity returns a phrase for the kind of timer of a sleep.
-func timerActivity(c *report.Cause) string {
+// timerActivity returns the text for the kind of timer of a sleep.
+func timerActivity(c *report.Cause) textKey {
 	switch verdict.KindOf(c) {
 	case verdict.Deadline:
 		if strings.HasPrefix(c.Call, "net/http.") {
-			return "waits for a time-out of net/http"
+			return "phrase waits-for-http-timeout"
 		}
-		return "waits for a context's deadline"
+		return "phrase waits-for-deadline"
 	case verdict.Timer:
-		return "waits for a timer or ticker"
+		return "phrase waits-for-timer"
 	case verdict.Limiter:
-		return "waits for a rate limiter"
+		return "phrase waits-for-limiter"
 	}
-	return "sleeps"
-}
-
-// measurement returns evidence with a number.
-func measurement[N int | int64 | float64](text string, value N, unit string) report.Evidence {
-	return report.Evidence{Text: text, Value: float64(value), Unit: unit}
+	return "phrase sleeps"
 }
