@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"github.com/whylate/whylate/internal/cli"
+	"github.com/whylate/whylate/internal/cli/experiments"
+	"github.com/whylate/whylate/internal/experiment/demo/client"
 )
 
-func main() { os.Exit(cli.Main()) }
+func main() { os.Exit(cli.Main(append(cli.DemoVerbs(client.Load), experiments.Verbs()...)...)) }

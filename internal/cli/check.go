@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/judge/budget"
 	"github.com/whylate/whylate/internal/judge/verify"
@@ -35,21 +36,21 @@ func newCheck(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags] TRACE|REPORT|-",
 		Short: "Check a recording against budgets, for CI",
-		Args: cobra.MatchAll(exactly(1, "name one trace or report, or - for standard input, got {n}"), func(cmd *cobra.Command, args []string) error {
+		Args: cobra.MatchAll(command.Exactly(1, "name one trace or report, or - for standard input, got {n}"), func(cmd *cobra.Command, args []string) error {
 			if c.baseline != "" {
 				args = []string{c.baseline, args[0]}
 			}
 			return twoInputs(cmd, args)
 		}),
-		RunE: verb(func(cmd *cobra.Command, args []string) error { return c.run(cmd, s, args[0]) }),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error { return c.run(cmd, s, args[0]) }),
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&c.budgets, "budget", nil, "check these `limits`: [group=NAME,]p99=50ms,sched=5%,p99-max:gc=20% (may be repeated)")
-	choose(cmd, &c.failOn, "fail-on", "findings of this severity and worse are violations: "+words.List(failLevels), failLevels...)
+	command.Choose(cmd, &c.failOn, "fail-on", "findings of this severity and worse are violations: "+words.List(failLevels), failLevels...)
 	f.StringVar(&c.baseline, "baseline", "", "compare with this earlier `trace` or report: being slower is a violation")
 	f.StringVar(&c.ledger, "ledger", "", "a `file` of whylate verify: a finding that it calls fixed, and that is back, is a violation")
 	f.StringVar(&c.tolerance, "tolerance", "5%", "allow requests to be slower than the baseline by this `share`")
-	choose(cmd, &c.format, "format", "format of violations: "+words.List(checkFormats), checkFormats...)
+	command.Choose(cmd, &c.format, "format", "format of violations: "+words.List(checkFormats), checkFormats...)
 	f.StringVarP(&c.output, "output", "o", "", "write to this `file` instead")
 	c.add(cmd, "request", "path-map", "max-memory", "ignore")
 	return cmd
@@ -61,18 +62,18 @@ func (c *checking) rules(cmd *cobra.Command) (budget.Rules, error) {
 	for _, b := range c.budgets {
 		limits, err := budget.Parse(b)
 		if err != nil {
-			return rules, usage(cmd, "--budget: %v", err)
+			return rules, command.Usage(cmd, "--budget: %v", err)
 		}
 		rules.Limits = append(rules.Limits, limits...)
 	}
 	var err error
 	switch rules.Tolerance, err = budget.ParsePercent(c.tolerance); {
 	case err != nil:
-		return rules, usage(cmd, "--tolerance: %v", err)
+		return rules, command.Usage(cmd, "--tolerance: %v", err)
 	case cmd.Flags().Changed("tolerance") && c.baseline == "":
-		return rules, usage(cmd, "--tolerance needs --baseline")
+		return rules, command.Usage(cmd, "--tolerance needs --baseline")
 	case len(rules.Limits) == 0 && c.failOn == "" && c.baseline == "" && c.ledger == "":
-		return rules, usage(cmd, "say what to check: give --budget, --fail-on, --baseline or --ledger")
+		return rules, command.Usage(cmd, "say what to check: give --budget, --fail-on, --baseline or --ledger")
 	}
 	return rules, c.check(cmd)
 }
@@ -88,11 +89,11 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 		}
 	}
 	if c.ledger != "" {
-		if rules.Ledger, err = waitFor(cmd.Context(), c.ledger, func() ([]verify.Verdict, error) { return verify.Read(c.ledger) }); err != nil {
+		if rules.Ledger, err = command.WaitFor(cmd.Context(), c.ledger, func() ([]verify.Verdict, error) { return verify.Read(c.ledger) }); err != nil {
 			return err
 		}
 		if len(rules.Ledger) == 0 {
-			fmt.Fprintf(s.err, "whylate: note: the ledger %s has no verdicts yet\n", oneLine(c.ledger))
+			fmt.Fprintf(s.Err, "whylate: note: the ledger %s has no verdicts yet\n", command.OneLine(c.ledger))
 		}
 	}
 	rep, err := c.readReport(cmd, s, arg)
@@ -102,13 +103,13 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 	finding.MarkIgnored(rep.Findings, c.ignored)
 	res := budget.Check(rep, rules)
 	for _, n := range res.Notes {
-		fmt.Fprintf(s.err, "whylate: note: %s\n", oneLine(n.Text))
+		fmt.Fprintf(s.Err, "whylate: note: %s\n", command.OneLine(n.Text))
 	}
 	root, _ := os.Getwd() // without it, files are named as they are
-	if err := s.writeTo(c.output, func(w io.Writer) error {
+	if err := s.WriteTo(c.output, func(w io.Writer) error {
 		switch c.format {
 		case "json":
-			return writeJSON(w, res)
+			return command.WriteJSON(w, res)
 		case "sarif":
 			return violations.WriteSARIF(w, res, root, readBuild().Version)
 		case "github":
@@ -119,7 +120,7 @@ func (c *checking) run(cmd *cobra.Command, s *streams, arg string) error {
 		return err
 	}
 	if !res.OK {
-		return &statusError{ExitCheck, nil}
+		return command.Exit(ExitCheck, nil)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/cli/command"
+)
 
 // addCompletion adds cobra's own completion command, with texts like those of the other verbs. A shell that it has no script for
 // is wrong use: cobra would print its help, which then lies in the file of a script.
@@ -11,6 +15,6 @@ func addCompletion(root *cobra.Command) {
 	c.Short = "Print a script that completes commands and flags in a shell"
 	c.Args = nil // then cobra suggests a shell
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		return usage(cmd, "name one shell: bash, zsh, fish or powershell")
+		return command.Usage(cmd, "name one shell: bash, zsh, fish or powershell")
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/command"
 )
 
 // Variables of the environment that hold credentials, so that no command line has to.
@@ -70,13 +70,13 @@ func addTLS(f *pflag.FlagSet, t *record.TLSFiles, server string) {
 func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Options, error), error) {
 	opt := c.recording
 	if opt.Duration <= 0 {
-		return nil, usage(cmd, "--duration must be positive, not %v", opt.Duration)
+		return nil, command.Usage(cmd, "--duration must be positive, not %v", opt.Duration)
 	}
 	if c.timeout <= 0 {
-		return nil, usage(cmd, "--timeout must be positive, not %v", c.timeout)
+		return nil, command.Usage(cmd, "--timeout must be positive, not %v", c.timeout)
 	}
 	if opt.PID < 0 || opt.PID > 0 && opt.NoHost {
-		return nil, usage(cmd, "--pid samples a process, and --no-host samples none: give one of them")
+		return nil, command.Usage(cmd, "--pid samples a process, and --no-host samples none: give one of them")
 	}
 	fromStdin := 0
 	for _, name := range []string{c.headerFile, c.password, c.token} {
@@ -85,7 +85,7 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 		}
 	}
 	if fromStdin > 1 {
-		return nil, usage(cmd, "only one of --header-file, --password-file and --token-file can be - (standard input)")
+		return nil, command.Usage(cmd, "only one of --header-file, --password-file and --token-file can be - (standard input)")
 	}
 	opt.Header, opt.ConnectTimeout, opt.Grace, opt.UserAgent = http.Header{}, c.timeout, c.timeout, "whylate/"+readBuild().Version
 	opt.Dial, _ = cmd.Context().Value(dialKey{}).(func(ctx context.Context, network, addr string) (net.Conn, error))
@@ -101,7 +101,7 @@ func (c *connection) options(cmd *cobra.Command) (func(target string) (record.Op
 			return nil, err
 		}
 		if opt.Token == "" {
-			return nil, usage(cmd, "the file of --token-file is empty")
+			return nil, command.Usage(cmd, "the file of --token-file is empty")
 		}
 	}
 	envToken := strings.TrimSpace(os.Getenv(envToken))
@@ -126,14 +126,14 @@ func (c *connection) optionsFor(cmd *cobra.Command, target string) (opt record.O
 		opt, err = options(target)
 	}
 	if err != nil {
-		return opt, recordError(err)
+		return opt, command.RecordError(err)
 	}
 	return opt, nil
 }
 
 // secret reads a file of credentials, and ends with cmd's context.
 func secret(cmd *cobra.Command, name string) (string, error) {
-	return waitFor(cmd.Context(), name, func() (string, error) { return record.SecretFile(name, cmd.InOrStdin()) })
+	return command.WaitFor(cmd.Context(), name, func() (string, error) { return record.SecretFile(name, cmd.InOrStdin()) })
 }
 
 func (c *connection) readHeaders(cmd *cobra.Command, h http.Header) error {
@@ -165,11 +165,11 @@ func (c *connection) login(cmd *cobra.Command) (*record.Login, error) {
 	user, password, both := strings.Cut(c.user, ":")
 	switch {
 	case c.user == "" && c.password != "":
-		return nil, usage(cmd, "--password-file needs --user")
+		return nil, command.Usage(cmd, "--password-file needs --user")
 	case c.user == "":
 		return nil, nil
 	case both && c.password != "":
-		return nil, usage(cmd, "--user holds a password and --password-file names another")
+		return nil, command.Usage(cmd, "--user holds a password and --password-file names another")
 	case both:
 	case c.password != "":
 		var err error
@@ -179,23 +179,10 @@ func (c *connection) login(cmd *cobra.Command) (*record.Login, error) {
 	default:
 		var set bool
 		if password, set = os.LookupEnv(envPassword); !set {
-			return nil, usage(cmd, "--user without a password: set %s, give --password-file, or write USER: for an empty one", envPassword)
+			return nil, command.Usage(cmd, "--user without a password: set %s, give --password-file, or write USER: for an empty one", envPassword)
 		}
 	}
 	return &record.Login{User: user, Password: password}, nil
-}
-
-// recordStatus gives a failed recording its exit status.
-func recordStatus(err error) int {
-	if e, ok := errors.AsType[*record.Error](err); ok {
-		switch e.Kind {
-		case record.Usage:
-			return ExitUsage
-		case record.Interrupted:
-			return ExitInterrupted
-		}
-	}
-	return ExitFailed
 }
 
 // eachService calls f for each of the services that a verb is given, with the options of its connection. A service that is given
@@ -205,19 +192,19 @@ func eachService(cmd *cobra.Command, targets []string, options func(target strin
 	for i, target := range targets {
 		if ext := filepath.Ext(target); ext == record.BundleExt || ext == ".trace" {
 			if _, err := os.Stat(target); err == nil {
-				return usage(cmd, "%s is a file, not a service: `whylate explain` reads it", target)
+				return command.Usage(cmd, "%s is a file, not a service: `whylate explain` reads it", target)
 			}
 		}
 		opt, err := options(target)
 		if err != nil {
-			return recordError(err)
+			return command.RecordError(err)
 		}
 		end, _, err := record.ParseEndpoint(target)
 		if err != nil {
-			return recordError(err)
+			return command.RecordError(err)
 		}
 		if seen[end.String()] {
-			return usage(cmd, "%s is given twice: a process can have only one trace at a time", end)
+			return command.Usage(cmd, "%s is given twice: a process can have only one trace at a time", end)
 		}
 		seen[end.String()] = true
 		f(i, opt, end)

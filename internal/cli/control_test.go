@@ -110,7 +110,7 @@ func TestNothingObeyed(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		Run(ctx, args, strings.NewReader(""), &out, &errs)
+		Run(ctx, args, strings.NewReader(""), &out, &errs, allVerbs()...)
 		cancel()
 		for name, text := range map[string][]byte{"output": out.Bytes(), "error": errs.Bytes()} {
 			if around, bad := obeyed(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))); bad {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/experiment/demo"
 	"github.com/whylate/whylate/internal/explain/verdict"
 	"github.com/whylate/whylate/internal/output/names"
@@ -34,17 +35,27 @@ const (
 	demoStart   = 10 * time.Second // for the service to begin, on a machine that is busy
 )
 
-func newDemo(s *streams) *cobra.Command {
+// A demoLoad sends requests to the demo's service until ctx ends, and returns what it saw of each route, by path.
+type demoLoad func(ctx context.Context, url string) map[string]demo.Result
+
+// DemoVerbs are the demo and its service; load sends the requests.
+func DemoVerbs(load func(ctx context.Context, url string) map[string]demo.Result) []command.Verb {
+	newVerb := func(s *command.Streams) *cobra.Command { return newDemo(&streams{*s}, load) }
+	return []command.Verb{newVerb, newDemoService}
+}
+
+func newDemo(s *streams, load demoLoad) *cobra.Command {
 	var (
 		color colorFlag
 		keep  string
 		fly   bool
 	)
 	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "Show whylate on a small service with known faults",
-		Args:  noArgs,
-		RunE: verb(func(cmd *cobra.Command, _ []string) error {
+		GroupID: command.GroupExplain,
+		Use:     "demo",
+		Short:   "Show whylate on a small service with known faults",
+		Args:    command.NoArgs,
+		RunE: command.RunE(func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
 			var (
@@ -54,26 +65,26 @@ func newDemo(s *streams) *cobra.Command {
 				err   error
 			)
 			if fly {
-				rep, route, err = flightDemo(ctx, s, keep)
-			} else if rep, seen, err = runDemo(ctx, s, keep); err == nil && demo.Missed(demo.Judge(rep)) > 0 {
+				rep, route, err = flightDemo(ctx, s, load, keep)
+			} else if rep, seen, err = runDemo(ctx, s, load, keep); err == nil && demo.Missed(demo.Judge(rep)) > 0 {
 				// The faults are about CPUs; on a machine that has none to spare, others' load can hide one for a while.
-				fmt.Fprintln(s.err, "whylate: not all faults were found, perhaps because this machine is busy: trying again")
-				rep, seen, err = runDemo(ctx, s, keep)
+				fmt.Fprintln(s.Err, "whylate: not all faults were found, perhaps because this machine is busy: trying again")
+				rep, seen, err = runDemo(ctx, s, load, keep)
 			}
 			if cmd.Context().Err() != nil {
-				return &statusError{ExitInterrupted, errors.New("interrupted")}
+				return command.Exit(ExitInterrupted, errors.New("interrupted"))
 			}
 			if err != nil {
 				return err
 			}
 			rep.Input.Name = filepath.Base(cmp.Or(keep, "demo"))
-			if err := text.Write(s.out, rep, text.Options{Width: width(s.out), Color: color.on(s.out, os.Getenv)}); err != nil {
+			if err := text.Write(s.Out, rep, text.Options{Width: width(s.Out), Color: color.on(s.Out, os.Getenv)}); err != nil {
 				return err
 			}
 			if fly {
-				return writeFlightStory(s.out, rep, route, keep)
+				return writeFlightStory(s.Out, rep, route, keep)
 			}
-			return writeVerdicts(s.out, demo.Judge(rep), seen)
+			return writeVerdicts(s.Out, demo.Judge(rep), seen)
 		}),
 	}
 	color.add(cmd)
@@ -83,25 +94,25 @@ func newDemo(s *streams) *cobra.Command {
 }
 
 // newDemoService is the service's process. It ends with its standard input, so that it never outlives the demo.
-func newDemoService(s *streams) *cobra.Command {
+func newDemoService(s *command.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:    "demo-service STORE [RECORDINGS]",
 		Hidden: true,
 		Args:   cobra.RangeArgs(1, 2),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
 			go func() {
-				io.Copy(io.Discard, s.in)
+				io.Copy(io.Discard, s.In)
 				cancel()
 			}()
-			return demo.Serve(ctx, args[0], strings.Join(args[1:], ""), func(url string) { fmt.Fprintln(s.out, url) })
+			return demo.Serve(ctx, args[0], strings.Join(args[1:], ""), func(url string) { fmt.Fprintln(s.Out, url) })
 		}),
 	}
 }
 
 // runDemo returns the report about the service, and what its client saw.
-func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[string]demo.Result, error) {
+func runDemo(ctx context.Context, s *streams, load demoLoad, keep string) (*report.Report, map[string]demo.Result, error) {
 	var file *atomicfile.File
 	if keep != "" {
 		var err error
@@ -118,13 +129,13 @@ func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[
 	loading, done := context.WithCancel(ctx)
 	defer done()
 	results := make(chan map[string]demo.Result, 1)
-	go func() { results <- demo.Load(loading, url) }()
+	go func() { results <- load(loading, url) }()
 	select {
 	case <-time.After(demoWarm):
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	bar := newRecordBar(s.bar(), []string{url})
+	bar := newRecordBar(s.Bar(), []string{url})
 	in, err := openURL(ctx, url, record.Options{Duration: demoRecords, NoCPU: true, NoAllocs: true, Proxy: "none", Progress: bar.of(0)})
 	if err != nil {
 		bar.clear()
@@ -149,7 +160,7 @@ func runDemo(ctx context.Context, s *streams, keep string) (*report.Report, map[
 }
 
 // flightDemo returns the report about the recording that the service kept by itself, and the route of the request for which it did.
-func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Report, route string, err error) {
+func flightDemo(ctx context.Context, s *streams, load demoLoad, keep string) (rep *report.Report, route string, err error) {
 	dir, err := os.MkdirTemp("", "whylate-demo-")
 	if err != nil {
 		return nil, "", fmt.Errorf("creating a directory for the demo: %w", err)
@@ -162,8 +173,8 @@ func flightDemo(ctx context.Context, s *streams, keep string) (rep *report.Repor
 	defer stop()
 	loading, done := context.WithCancel(ctx)
 	defer done()
-	go demo.Load(loading, url)
-	fmt.Fprintf(s.err, "the service records itself, and keeps the seconds around a request that takes longer than %v\n", demo.Slow)
+	go load(loading, url)
+	fmt.Fprintf(s.Err, "the service records itself, and keeps the seconds around a request that takes longer than %v\n", demo.Slow)
 	var kept []string
 	for end := time.Now().Add(demoStart); len(kept) == 0; {
 		select {

@@ -22,7 +22,7 @@ func TestDemo(t *testing.T) {
 	var out []byte
 	for range 3 {
 		var err error
-		if out, err = command(t, "demo", "-o", name).CombinedOutput(); err == nil {
+		if out, err = program(t, "demo", "-o", name).CombinedOutput(); err == nil {
 			break
 		}
 		t.Logf("an attempt: %v\n%s", err, out)
@@ -38,7 +38,7 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	// The hogs are named as what held the CPUs, though they never show a stack of their own.
-	if out, err := command(t, "explain", "--json", "--group", `price$`, name).Output(); err != nil {
+	if out, err := program(t, "explain", "--json", "--group", `price$`, name).Output(); err != nil {
 		t.Errorf("explaining the trace that was kept: %v", err)
 	} else if rep, err := report.ReadJSON(bytes.NewReader(out)); err != nil || len(rep.Groups) != 1 {
 		t.Errorf("explaining the trace that was kept: %v", err)
@@ -61,21 +61,21 @@ func TestDemo(t *testing.T) {
 		`price$`: "Requests of demo.(*service).price (p50",
 		`order$`: "requests queue for a Mutex while its holder waits for the network", // one screen of all groups has no room for it
 	} {
-		if out, err := command(t, "explain", "--group", group, name).CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+		if out, err := program(t, "explain", "--group", group, name).CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("explain --group %s does not say %q: %v\n%s", group, want, err, out)
 		}
 	}
 }
 
 func TestDemoCannotKeepTheTrace(t *testing.T) {
-	out, err := command(t, "demo", "-o", filepath.Join(t.TempDir(), "no", "x.trace")).CombinedOutput()
+	out, err := program(t, "demo", "-o", filepath.Join(t.TempDir(), "no", "x.trace")).CombinedOutput()
 	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != ExitFailed || strings.Count(string(out), "\n") != 1 {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// command is this test binary as the program: TestMain looks at the name it is called by.
-func command(t *testing.T, args ...string) *exec.Cmd {
+// program is this test binary as the program: TestMain looks at the name it is called by.
+func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	self := must.Have(os.Executable())(t)
 	cmd := exec.Command(self, args...)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/output/difftext"
 	"github.com/whylate/whylate/internal/output/progress"
@@ -31,8 +32,8 @@ func newDiff(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [flags] OLD NEW",
 		Short: "Say what got slower or faster, and why",
-		Args:  cobra.MatchAll(exactly(2, "name two traces or reports, got {n}"), twoInputs),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:  cobra.MatchAll(command.Exactly(2, "name two traces or reports, got {n}"), twoInputs),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err
 			}
@@ -54,7 +55,7 @@ func newDiff(s *streams) *cobra.Command {
 			}
 			return e.writeTo(s, func(w io.Writer, color bool, columns int) error {
 				if e.asJSON() {
-					return writeJSON(w, d)
+					return command.WriteJSON(w, d)
 				}
 				return difftext.Write(w, d, difftext.Options{Width: columns, Color: color, Full: full})
 			})
@@ -77,10 +78,10 @@ func newDiff(s *streams) *cobra.Command {
 func twoInputs(cmd *cobra.Command, args []string) error {
 	for i, arg := range args {
 		if isURL(arg) {
-			return usage(cmd, "record %s first: whylate record -o x.whylate %s", arg, arg)
+			return command.Usage(cmd, "record %s first: whylate record -o x.whylate %s", arg, arg)
 		}
 		if arg == "-" && slices.Contains(args[:i], arg) {
-			return usage(cmd, "only one input can be standard input")
+			return command.Usage(cmd, "only one input can be standard input")
 		}
 	}
 	return nil
@@ -94,7 +95,7 @@ const bothAtOnce = 4
 func (e *explanation) readBoth(cmd *cobra.Command, s *streams, before, after string) (old, new *report.Report, err error) {
 	old, new, err = e.readSides(cmd, s, before, after)
 	if err == nil && e.group != "" && len(old.Groups)+len(new.Groups) == 0 {
-		fmt.Fprintf(s.err, "whylate: no group's name matches --group %s in either recording\n", words.ShellQuote(e.group))
+		fmt.Fprintf(s.Err, "whylate: no group's name matches --group %s in either recording\n", words.ShellQuote(e.group))
 	}
 	return old, new, err
 }
@@ -125,7 +126,7 @@ func (e *explanation) readSides(cmd *cobra.Command, s *streams, before, after st
 		sides.Go(func() {
 			var bar *progress.Bar
 			if arg == shown {
-				bar = s.bar()
+				bar = s.Bar()
 			}
 			if reps[i], errs[i] = half.reportOf(ctx, cmd, s, bar, arg); errs[i] != nil {
 				cancel()
@@ -135,7 +136,7 @@ func (e *explanation) readSides(cmd *cobra.Command, s *streams, before, after st
 	sides.Wait()
 	beyondLimit(reps[1], restore())
 	err := errs[0]
-	if st := new(statusError); err == nil || errors.As(err, &st) && st.status == ExitInterrupted && errs[1] != nil {
+	if st := new(command.StatusError); err == nil || errors.As(err, &st) && st.Status == ExitInterrupted && errs[1] != nil {
 		err = errs[1] // which may be why the first was left
 	}
 	return reps[0], reps[1], err
@@ -158,7 +159,7 @@ func longer(a, b string) string {
 
 // readReport reads a report, or explains a trace.
 func (e *explanation) readReport(cmd *cobra.Command, s *streams, arg string) (*report.Report, error) {
-	return e.reportOf(cmd.Context(), cmd, s, s.bar(), arg)
+	return e.reportOf(cmd.Context(), cmd, s, s.Bar(), arg)
 }
 
 func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *streams, bar *progress.Bar, arg string) (*report.Report, error) {
@@ -170,7 +171,7 @@ func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *strea
 	var rep *report.Report
 	if in.isReport {
 		if cmd.Flags().Changed("request") {
-			return nil, usage(cmd, "--request needs the trace: %s is a report", in.name)
+			return nil, command.Usage(cmd, "--request needs the trace: %s is a report", in.name)
 		}
 		if rep, err = in.readReport(ctx); err == nil {
 			e.mapPaths(rep)
@@ -181,14 +182,14 @@ func (e *explanation) reportOf(ctx context.Context, cmd *cobra.Command, s *strea
 	switch {
 	// Half of a trace is not what was to be compared.
 	case ctx.Err() != nil:
-		return nil, interruptedReading(in.name)
+		return nil, command.InterruptedReading(in.name)
 	case err != nil:
 		return nil, err
 	}
 	if e.group != "" {
 		match, err := namePattern(e.group)
 		if err != nil {
-			return nil, usage(cmd, "--group: %v", err)
+			return nil, command.Usage(cmd, "--group: %v", err)
 		}
 		rep.Groups = slices.DeleteFunc(rep.Groups, func(g report.Group) bool { return !match.MatchString(g.Name) })
 	}

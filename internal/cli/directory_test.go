@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/testing/must"
 )
 
@@ -27,7 +28,7 @@ func TestDirectoryOfMany(t *testing.T) {
 	binary.LittleEndian.PutUint32(end[16:], uint32(len(head)))
 	name := filepath.Join(t.TempDir(), "x.whylate")
 	must.Do(t, os.WriteFile(name, bytes.Join([][]byte{head, bytes.Repeat(entry, entries), end}, nil), 0o600))
-	s := &streams{out: io.Discard, err: new(bytes.Buffer)}
+	s := &streams{command.Streams{Out: io.Discard, Err: new(bytes.Buffer)}}
 	if in, err := s.openInput(context.Background(), name); !errors.Is(err, bundle.ErrDirectory) {
 		t.Errorf("%+v, %v", in, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/cli/command"
 )
 
 // newDocs writes the command's pages from the same texts as its help.
@@ -24,11 +25,11 @@ func newDocs() *cobra.Command {
   whylate docs man /usr/local/share/man/man1`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 || args[0] != "markdown" && args[0] != "man" {
-				return usage(cmd, "name markdown or man, and a directory")
+				return command.Usage(cmd, "name markdown or man, and a directory")
 			}
 			return nil
 		},
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[1], 0o755); err != nil {
 				return fmt.Errorf("making the directory: %w", err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/peers"
@@ -31,14 +32,14 @@ func newExplain(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [flags] TRACE|URL|-",
 		Short: "Say why requests were late",
-		Args:  cobra.MatchAll(atLeast(1, "name a trace, a URL, or - for standard input"), exactly(1, "name one trace, got {n}")),
+		Args:  cobra.MatchAll(command.AtLeast(1, "name a trace, a URL, or - for standard input"), command.Exactly(1, "name one trace, got {n}")),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 			return nil, cobra.ShellCompDirectiveDefault
 		},
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err
 			}
@@ -61,7 +62,7 @@ func newExplain(s *streams) *cobra.Command {
 	cmd.Flags().BoolVar(&e.validate, "validate", false, "also check that the results are consistent, and fail if they are not")
 	e.addPage(cmd)
 	conn.addFlags(cmd.Flags())
-	usual(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "full", "summary", "json", "output")
+	command.ShowFlags(cmd, "duration", "group", "request", "band", "slowest", "from", "to", "what-if", "slo", "ignore", "html", "full", "summary", "json", "output")
 	return cmd
 }
 
@@ -73,7 +74,7 @@ func (e *explanation) validated(s *streams, err error) error {
 	if err := e.checks.Err(); err != nil {
 		return fmt.Errorf("the report contradicts itself, which is a bug in whylate: please send the trace or these lines: %w", err)
 	}
-	fmt.Fprintf(s.err, "whylate: consistent: %s\n", e.checks)
+	fmt.Fprintf(s.Err, "whylate: consistent: %s\n", e.checks)
 	return nil
 }
 
@@ -83,10 +84,10 @@ func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error
 		return nil
 	}
 	if isURL(e.peer) || isURL(arg) {
-		return usage(cmd, "--peer needs two recordings that were made at the same time: whylate record -o server.whylate URL & whylate record -o client.whylate URL")
+		return command.Usage(cmd, "--peer needs two recordings that were made at the same time: whylate record -o server.whylate URL & whylate record -o client.whylate URL")
 	}
 	if e.peer == "-" && arg == "-" {
-		return usage(cmd, "only one input can be standard input")
+		return command.Usage(cmd, "only one input can be standard input")
 	}
 	in, err := s.openInput(cmd.Context(), e.peer)
 	if err != nil {
@@ -94,7 +95,7 @@ func (e *explanation) readPeer(cmd *cobra.Command, s *streams, arg string) error
 	}
 	defer in.Close()
 	if in.isReport {
-		return usage(cmd, "--peer needs the trace: %s is a report", in.name)
+		return command.Usage(cmd, "--peer needs the trace: %s is a report", in.name)
 	}
 	e.served = new(peers.Recording)
 	_, err = explain.Explain(cmd.Context(), in, explain.Options{Name: in.name, ServedRecording: e.served, PathMap: e.given.PathMap, MaxMemory: int64(e.maxMemory), Slowest: -1})
@@ -111,7 +112,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 	if in.isReport {
 		return e.runReport(cmd, s, in)
 	}
-	rep, err := e.explainShown(cmd.Context(), in, s.bar())
+	rep, err := e.explainShown(cmd.Context(), in, s.Bar())
 	return e.finish(cmd, s, arg, rep, err)
 }
 
@@ -119,7 +120,7 @@ func (e *explanation) runFile(cmd *cobra.Command, s *streams, arg string) error 
 func (e *explanation) runReport(cmd *cobra.Command, s *streams, in *input) error {
 	for _, flag := range []string{"request", "group", "trace-id", "no-marks", "module", "thresholds", e.part[0], e.part[1], "path-map", "max-memory", "what-if", "slo", "validate", "peer"} {
 		if cmd.Flags().Changed(flag) {
-			return usage(cmd, "--%s needs the trace: %s is a report", flag, in.name)
+			return command.Usage(cmd, "--%s needs the trace: %s is a report", flag, in.name)
 		}
 	}
 	rep, err := in.readReport(cmd.Context())
@@ -139,12 +140,12 @@ func (e *explanation) runURL(cmd *cobra.Command, s *streams, target string, opt 
 		rep, err := e.explain(cmd.Context(), in)
 		return e.finish(cmd, s, in.name, rep, err)
 	}
-	bar := newRecordBar(s.bar(), []string{target})
+	bar := newRecordBar(s.Bar(), []string{target})
 	opt.Progress = bar.of(0)
 	in, err := openURL(cmd.Context(), target, opt)
 	if err != nil {
 		bar.clear()
-		return recordError(err)
+		return command.RecordError(err)
 	}
 	defer in.Close()
 	rep, err := e.explain(cmd.Context(), in)
@@ -217,14 +218,14 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 		return err
 	}
 	if errors.Is(err, explain.ErrWhatIf) && !errors.Is(err, explain.ErrRefused) {
-		return usage(cmd, "%v", err)
+		return command.Usage(cmd, "%v", err)
 	}
 	if werr := e.write(cmd.Context(), s, e.again(cmd, arg), rep); werr != nil {
 		return werr
 	}
 	switch {
 	case interrupted:
-		return &statusError{ExitInterrupted, errors.New("interrupted: the report covers what was read until then")}
+		return command.Exit(ExitInterrupted, errors.New("interrupted: the report covers what was read until then"))
 	case err != nil:
 		return err
 	}
@@ -238,14 +239,14 @@ func (e *explanation) finish(cmd *cobra.Command, s *streams, arg string, rep *re
 func notThere(rep *report.Report) error {
 	for _, w := range rep.Input.Warnings {
 		if len(rep.Groups) == 0 && (w.Code == explain.NoGroup || w.Code == explain.NoMatch) {
-			return &statusError{ExitFailed, errors.New(w.Text)}
+			return command.Exit(ExitFailed, errors.New(w.Text))
 		}
 	}
 	return nil
 }
 
 func interruptedEarly() error {
-	return &statusError{ExitInterrupted, errors.New("interrupted before a whole second of the trace was read")}
+	return command.Exit(ExitInterrupted, errors.New("interrupted before a whole second of the trace was read"))
 }
 
 // again is the command that makes the same report, for hints. Credentials are no part of it.

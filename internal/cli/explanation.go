@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/explain/peers"
@@ -118,7 +119,7 @@ func (e *explanation) addPart(cmd *cobra.Command, from, to, fromText, toText str
 // addLength adds the flags that say how much a report says as text.
 func (e *explanation) addLength(cmd *cobra.Command) {
 	bands := report.BandNames()
-	choose(cmd, &e.band, "band", "show one latency band in detail: "+words.List(bands), bands...)
+	command.Choose(cmd, &e.band, "band", "show one latency band in detail: "+words.List(bands), bands...)
 	cmd.Flags().BoolVar(&e.full, "full", false, "also show evidence, causes by latency band, the slowest request, and the runtime")
 	cmd.Flags().BoolVar(&e.summary, "summary", false, "print the answer in one line")
 }
@@ -131,19 +132,19 @@ func (e *explanation) check(cmd *cobra.Command) error {
 	}
 	switch {
 	case e.before != "" && e.page == "" && !isPage(e.output):
-		return usage(cmd, "--before is for pages: name one with --html")
+		return command.Usage(cmd, "--before is for pages: name one with --html")
 	case e.editor != "" && e.page == "" && !isPage(e.output) && cmd.Name() != "view":
-		return usage(cmd, "--editor is for pages: name one with --html")
+		return command.Usage(cmd, "--editor is for pages: name one with --html")
 	case e.checkEditor(cmd) != nil:
 		return e.checkEditor(cmd)
 	case e.slowest < 0:
-		return usage(cmd, "--slowest must not be negative")
+		return command.Usage(cmd, "--slowest must not be negative")
 	case e.given.From < 0 || e.given.To < 0:
-		return usage(cmd, "--%s and --%s count from the trace's start and cannot be negative", e.part[0], e.part[1])
+		return command.Usage(cmd, "--%s and --%s count from the trace's start and cannot be negative", e.part[0], e.part[1])
 	case e.given.To > 0 && e.given.To <= e.given.From:
-		return usage(cmd, "--%s %v is not after --%s %v", e.part[1], e.given.To, e.part[0], e.given.From)
+		return command.Usage(cmd, "--%s %v is not after --%s %v", e.part[1], e.given.To, e.part[0], e.given.From)
 	case e.maxMemory > 0 && e.maxMemory < minMemory:
-		return usage(cmd, "--max-memory must be at least %s", words.Binary(minMemory))
+		return command.Usage(cmd, "--max-memory must be at least %s", words.Binary(minMemory))
 	}
 	return e.readIgnores(cmd)
 }
@@ -161,21 +162,21 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			continue
 		}
 		if *p.to, err = namePattern(p.pattern); err != nil {
-			return usage(cmd, "--%s: %v", p.flag, err)
+			return command.Usage(cmd, "--%s: %v", p.flag, err)
 		}
 	}
 	if e.given.TraceID, e.given.SpanID, err = spanIDs(e.traceID); err != nil {
-		return usage(cmd, "--trace-id %q: %v", e.traceID, err)
+		return command.Usage(cmd, "--trace-id %q: %v", e.traceID, err)
 	}
 	for _, m := range e.pathMap {
 		old, with, ok := strings.Cut(m, "=")
 		if !ok || old == "" {
-			return usage(cmd, "--path-map %q: write OLD=NEW", m)
+			return command.Usage(cmd, "--path-map %q: write OLD=NEW", m)
 		}
 		e.given.PathMap = append(e.given.PathMap, spell.PathRewrite{Old: old, New: with})
 	}
 	if e.thresholds != "" {
-		if e.given.Thresholds, err = readOption(cmd, e.thresholds, finding.ReadThresholds); err != nil {
+		if e.given.Thresholds, err = command.ReadOption(cmd, e.thresholds, finding.ReadThresholds); err != nil {
 			return err
 		}
 	}
@@ -184,7 +185,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 			name, value, ok := strings.Cut(strings.TrimSpace(goal), "=")
 			d, err := time.ParseDuration(value)
 			if !ok || err != nil || d <= 0 || name != "p50" && name != "p99" {
-				return usage(cmd, "--slo %q: write p50 or p99 and a time, such as p99=20ms; other percentiles cannot be predicted", goal)
+				return command.Usage(cmd, "--slo %q: write p50 or p99 and a time, such as p99=20ms; other percentiles cannot be predicted", goal)
 			}
 			e.given.Goals = append(e.given.Goals, explain.Goal{Percentile: name, Limit: d})
 		}
@@ -192,7 +193,7 @@ func (e *explanation) read(cmd *cobra.Command) (err error) {
 	for _, text := range e.whatIf {
 		c, err := explain.ParseChange(text)
 		if err != nil {
-			return usage(cmd, "--%s", strings.TrimPrefix(err.Error(), explain.ErrWhatIf.Error()+": "))
+			return command.Usage(cmd, "--%s", strings.TrimPrefix(err.Error(), explain.ErrWhatIf.Error()+": "))
 		}
 		e.given.WhatIf = append(e.given.WhatIf, c)
 	}
@@ -235,7 +236,7 @@ func spanIDs(text string) (trace [16]byte, span [8]byte, err error) {
 // readIgnores reads the file that --ignore names.
 func (e *explanation) readIgnores(cmd *cobra.Command) (err error) {
 	if e.ignore != "" {
-		e.ignored, err = readOption(cmd, e.ignore, finding.ReadIgnoreEntries)
+		e.ignored, err = command.ReadOption(cmd, e.ignore, finding.ReadIgnoreEntries)
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/output/otlphttp"
@@ -48,7 +49,7 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	defer in.Close()
 	if in.isReport {
 		if x.options.All || x.options.Rows == export.RowRequests {
-			return usage(cmd, "--all and --rows requests need the trace: %s is a report", in.name)
+			return command.Usage(cmd, "--all and --rows requests need the trace: %s is a report", in.name)
 		}
 		return e.runReport(cmd, s, in)
 	}
@@ -57,9 +58,9 @@ func (x *exportAs) run(cmd *cobra.Command, s *streams, e *explanation, arg strin
 	}
 	x.kept = new(explain.Replayer)
 	e.keep = x.kept
-	rep, err := e.explainShown(cmd.Context(), in, s.bar())
+	rep, err := e.explainShown(cmd.Context(), in, s.Bar())
 	if rep != nil && int64(e.given.From) >= rep.Input.DurationNS {
-		fmt.Fprintf(s.err, "whylate: the trace ends after %s, before --since %v\n", words.Duration(rep.Input.DurationNS), e.given.From)
+		fmt.Fprintf(s.Err, "whylate: the trace ends after %s, before --since %v\n", words.Duration(rep.Input.DurationNS), e.given.From)
 	}
 	return e.finish(cmd, s, arg, rep, err)
 }
@@ -89,7 +90,7 @@ func (x *exportAs) write(s *streams, output string, rep *report.Report) error {
 	if isEndpoint(output) {
 		return x.send(s, output, rep)
 	}
-	return s.writeTo(output, func(w io.Writer) error {
+	return s.WriteTo(output, func(w io.Writer) error {
 		if !strings.HasSuffix(output, ".gz") || x.format.Name == "pprof" { // a profile is compressed already
 			return x.writeTo(s, w, rep)
 		}
@@ -114,7 +115,7 @@ func (x *exportAs) writeTo(s *streams, w io.Writer, rep *report.Report) error {
 		return x.format.Write(w, rep)
 	}
 	if c, ok := sink.(interface{ Chosen() string }); ok && c.Chosen() != "" {
-		fmt.Fprintf(s.err, "whylate: %s\n", c.Chosen())
+		fmt.Fprintf(s.Err, "whylate: %s\n", c.Chosen())
 	}
 	return x.replay(s, sink)
 }
@@ -128,12 +129,12 @@ func (x *exportAs) replay(s *streams, sink export.Sink) error {
 		return err
 	}
 	defer in.Close()
-	bar := s.bar()
+	bar := s.Bar()
 	in.Reader = progress.NewReader(in.Reader, bar, "writing "+x.format.Name, in.size)
 	err = x.kept.Replay(x.ctx, in, sink)
 	bar.Clear()
 	if x.ctx.Err() != nil && err != nil {
-		return &statusError{ExitInterrupted, errors.New("interrupted while the trace was read for the second time: the output is incomplete")}
+		return command.Exit(ExitInterrupted, errors.New("interrupted while the trace was read for the second time: the output is incomplete"))
 	}
 	return err
 }
@@ -152,7 +153,7 @@ func (x *exportAs) spans(s *streams, rep *report.Report, emit func([]byte, int) 
 		return err
 	}
 	if spans.Joined > 0 {
-		fmt.Fprintf(s.err, "whylate: %d requests belong to traces of a tracer, by the ids that it wrote into this one\n", spans.Joined)
+		fmt.Fprintf(s.Err, "whylate: %d requests belong to traces of a tracer, by the ids that it wrote into this one\n", spans.Joined)
 	}
 	return nil
 }
@@ -173,7 +174,7 @@ func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
 	defer c.Close()
 	err = x.spans(s, rep, func(body []byte, n int) error { return c.Send(x.ctx, body, n) })
 	if c.Retries > 0 {
-		fmt.Fprintf(s.err, "whylate: the endpoint was busy: %d messages were sent again\n", c.Retries)
+		fmt.Fprintf(s.Err, "whylate: the endpoint was busy: %d messages were sent again\n", c.Retries)
 	}
 	switch {
 	case err != nil && c.Spans > 0:
@@ -185,7 +186,7 @@ func (x *exportAs) send(s *streams, endpoint string, rep *report.Report) error {
 	case c.Rejected > 0:
 		return fmt.Errorf("sending spans: the endpoint rejected %d of %d: %s", c.Rejected, c.Spans, termtext.Escape(c.Message))
 	case c.Message != "": // a warning, by the specification
-		fmt.Fprintf(s.err, "whylate: the endpoint accepted all spans and answered: %s\n", termtext.Escape(c.Message))
+		fmt.Fprintf(s.Err, "whylate: the endpoint accepted all spans and answered: %s\n", termtext.Escape(c.Message))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/report"
@@ -41,13 +42,13 @@ func TestFeatures(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(newRoot(&streams{}))
+	walk(newRoot(&streams{}, allVerbs()...))
 	for _, f := range export.Formats() {
 		fmt.Fprintln(&b, "export", f.Name)
 	}
 	for what, names := range map[string][]string{
-		"check": checkFormats, "band": strs(report.BandNames()), "cause": strs(report.Causes()), "wait": strs(report.WaitKinds()),
-		"rule": strs(report.RuleCodes()), "variable": {envHeaders, envPassword, envToken},
+		"check": checkFormats, "band": command.Strings(report.BandNames()), "cause": command.Strings(report.Causes()), "wait": command.Strings(report.WaitKinds()),
+		"rule": command.Strings(report.RuleCodes()), "variable": {envHeaders, envPassword, envToken},
 	} {
 		for _, name := range names {
 			fmt.Fprintln(&b, what, name)

@@ -3,50 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/whylate/whylate/internal/output/words"
 )
-
-// A choice is a flag's value that is one of several words.
-type choice[S ~string] struct {
-	value *S
-	of    []S
-	kind  string // what help calls it
-}
-
-func (c *choice[S]) Type() string   { return c.kind }
-func (c *choice[S]) String() string { return string(*c.value) }
-func (c *choice[S]) Set(text string) error {
-	if !slices.Contains(c.of, S(text)) {
-		return fmt.Errorf("use one of %s", words.List(c.of))
-	}
-	*c.value = S(text)
-	return nil
-}
-
-// choose adds a flag whose value is one of several words, which completion offers. What to holds is the default.
-func choose[S ~string](cmd *cobra.Command, to *S, name, usage string, of ...S) {
-	addChoice(cmd, &choice[S]{to, of, "string"}, name, usage)
-}
-
-func addChoice[S ~string](cmd *cobra.Command, c *choice[S], name, usage string) {
-	cmd.Flags().Var(c, name, usage)
-	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(strs(c.of), cobra.ShellCompDirectiveNoFileComp))
-}
-
-// strs returns names as plain strings.
-func strs[S ~string](names []S) []string {
-	out := make([]string, len(names))
-	for i, n := range names {
-		out[i] = string(n)
-	}
-	return out
-}
 
 // sizeFlag is a flag's value in bytes: 300MB, 1.5GiB, 268435456.
 type sizeFlag int64

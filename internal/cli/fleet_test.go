@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/report"
 )
 
@@ -26,7 +27,7 @@ func TestFleet(t *testing.T) {
 	defer fleet.Close()
 	t.Setenv(envFleet, fleet.URL+"/")
 	t.Setenv(envFleetToken, "secret")
-	s := &streams{out: io.Discard, err: new(bytes.Buffer)}
+	s := &streams{command.Streams{Out: io.Discard, Err: new(bytes.Buffer)}}
 	in, err := s.openInput(context.Background(), "fleet://shop@v1+a")
 	if err != nil || !in.isReport {
 		t.Fatal(in, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/output/words"
 )
 
@@ -32,7 +33,7 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 	named, may := record.Flight(target)
 	if flag := wantsTrace(cmd); flag != "" {
 		if named {
-			return nil, usage(cmd, "--%s is for a trace that is recorded now, but %s names a flight recorder: leave the path out", flag, record.FlightPath)
+			return nil, command.Usage(cmd, "--%s is for a trace that is recorded now, but %s names a flight recorder: leave the path out", flag, record.FlightPath)
 		}
 		return nil, nil
 	}
@@ -45,10 +46,10 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 	case cmd.Context().Err() != nil:
 		return nil, interruptedEarly()
 	case named || unreached(err):
-		return nil, recordError(err)
+		return nil, command.RecordError(err)
 	default:
 		if e, ok := errors.AsType[*record.Error](err); ok && e.Kind == record.Empty {
-			fmt.Fprintf(s.err, "whylate: %s (%s): recording %v instead\n", e.Text, oneLine(e.Do), opt.Duration)
+			fmt.Fprintf(s.Err, "whylate: %s (%s): recording %v instead\n", e.Text, command.OneLine(e.Do), opt.Duration)
 		}
 		return nil, nil
 	}
@@ -56,7 +57,7 @@ func (s *streams) openFlight(cmd *cobra.Command, target string, opt record.Optio
 	if m := in.meta; m != nil && m.GotNS > 0 {
 		held = "the last " + words.Rough(m.GotNS) + " that its flight recorder holds"
 	}
-	fmt.Fprintf(s.err, "whylate: %s: %s, without waiting (-d %v records the next seconds instead)\n", in.name, held, opt.Duration)
+	fmt.Fprintf(s.Err, "whylate: %s: %s, without waiting (-d %v records the next seconds instead)\n", in.name, held, opt.Duration)
 	return in, nil
 }
 

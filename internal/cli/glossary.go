@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/output/termtext"
 	"github.com/whylate/whylate/internal/output/words"
 )
@@ -16,7 +17,7 @@ func newGlossary() *cobra.Command {
 		Short:   "Explain the words of reports",
 		Long:    glossary(),
 		Example: "  whylate glossary",
-		Args:    exactly(0, "glossary takes no arguments"),
+		Args:    command.Exactly(0, "glossary takes no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := cmd.OutOrStdout().Write([]byte(glossary()))
 			return err

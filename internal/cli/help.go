@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/output/export"
 	"github.com/whylate/whylate/internal/output/termtext"
@@ -96,16 +97,11 @@ func writeHelp(w io.Writer, c *cobra.Command, columns int) {
 	_, _ = io.WriteString(w, b.String())
 }
 
-// usual says which flags the help of a verb with many of them shows. The others stand under --help-all.
-func usual(c *cobra.Command, names ...string) {
-	c.Annotations = map[string]string{"usual": strings.Join(append(names, "help", "help-all"), " ")}
-}
-
 // addHelpAll adds --help-all. Every command knows it, but help names it only where it shows more.
 func addHelpAll(c *cobra.Command) {
 	all := c.Flags().VarPF(new(helpAll), "help-all", "", "help for "+c.Name()+", with all flags")
 	all.NoOptDefVal = "true"
-	_, more := c.Annotations["usual"]
+	_, more := c.Annotations[command.UsualFlags]
 	all.Hidden = !more
 }
 
@@ -121,7 +117,7 @@ func (h *helpAll) Set(string) error {
 
 // shownFlags returns the flags that help shows, and how many it does not.
 func shownFlags(c *cobra.Command) (shown *pflag.FlagSet, left int) {
-	names, some := c.Annotations["usual"]
+	names, some := c.Annotations[command.UsualFlags]
 	if all := c.Flags().Lookup("help-all"); !some || bool(*all.Value.(*helpAll)) {
 		return c.LocalFlags(), 0
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/trace/modules"
 	"github.com/whylate/whylate/report"
 )
@@ -98,7 +99,7 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 	in := &input{name: arg}
 	defer func() {
 		if ctx.Err() != nil {
-			err = interruptedReading(in.name)
+			err = command.InterruptedReading(in.name)
 		}
 		if err != nil {
 			in.Close()
@@ -106,8 +107,8 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 	}()
 	var file *os.File
 	if arg == "-" {
-		in.name, in.Reader = "standard input", s.in
-		if f, ok := s.in.(*os.File); ok {
+		in.name, in.Reader = "standard input", s.In
+		if f, ok := s.In.(*os.File); ok {
 			if term.IsTerminal(int(f.Fd())) {
 				return nil, errors.New("standard input is a terminal, not a trace: pipe one in, or name a file")
 			}
@@ -147,7 +148,7 @@ func (s *streams) openInput(ctx context.Context, arg string) (_ *input, err erro
 	in.Reader = head
 	first, err := head.Peek(bundle.MagicLen)
 	if err != nil && err != io.EOF && len(first) == 0 {
-		return nil, fmt.Errorf("reading %s: %w", in.name, pathless(err))
+		return nil, fmt.Errorf("reading %s: %w", in.name, command.WithoutPath(err))
 	}
 	switch {
 	case bundle.IsZip(first):
@@ -171,36 +172,11 @@ func (in *input) readReport(ctx context.Context) (*report.Report, error) {
 	rep, err := report.ReadJSON(in)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, interruptedReading(in.name)
+		return nil, command.InterruptedReading(in.name)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", in.name, err)
 	}
 	return rep, nil
-}
-
-// openFile opens a file with messages for the usual mistakes.
-func openFile(name string) (*os.File, error) {
-	if name == "" {
-		return nil, errors.New("the name of the file is empty")
-	}
-	f, err := os.Open(name)
-	switch {
-	case err == nil:
-		return f, nil
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no file %s", name)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("no permission to read %s", name)
-	}
-	return nil, fmt.Errorf("opening %s: %w", name, pathless(err))
-}
-
-// pathless drops the path, which the message has already, from an error.
-func pathless(err error) error {
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return pe.Err
-	}
-	return err
 }
 
 // unpack makes the input the trace of a recording. A zip has its directory at the end, so one that comes through a pipe

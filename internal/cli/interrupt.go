@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/spf13/cobra"
+	"github.com/whylate/whylate/internal/cli/command"
 )
 
 // interruptible ends a Read when its context does, whatever the reader under it waits for. That Read is left to itself.
@@ -51,47 +51,7 @@ func openWhile(ctx context.Context, name string) (*os.File, error) {
 	case errors.Is(err, fs.ErrNotExist) && name != "":
 		return nil, fmt.Errorf("there is no file %s: name a trace, a URL, or - for standard input", name)
 	case err != nil || info.Mode()&fs.ModeNamedPipe == 0:
-		return openFile(name)
+		return command.OpenFile(name)
 	}
-	return waitFor(ctx, name, func() (*os.File, error) { return openFile(name) })
-}
-
-func interruptedReading(name string) error {
-	return &statusError{ExitInterrupted, errors.New("interrupted while reading " + name)}
-}
-
-// waitFor returns what get makes of the named file, or ends with ctx: opening and reading a named pipe, as shells make one of <(...), waits
-// for who writes to it. Where that never comes, get is left to itself.
-func waitFor[T any](ctx context.Context, name string, get func() (T, error)) (T, error) {
-	type result struct {
-		got T
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		got, err := get()
-		done <- result{got, err}
-	}()
-	select {
-	case r := <-done:
-		return r.got, r.err
-	case <-ctx.Done():
-		var none T
-		return none, interruptedReading(name)
-	}
-}
-
-// readOption reads a small file that a flag names, and ends with cmd's context.
-func readOption[T any](cmd *cobra.Command, name string, read func(r io.Reader, name string) (T, error)) (T, error) {
-	return waitFor(cmd.Context(), name, func() (got T, err error) {
-		f, err := openFile(name)
-		if err != nil {
-			return got, err
-		}
-		defer f.Close()
-		if got, err = read(f, name); err != nil {
-			err = usage(cmd, "%v", err)
-		}
-		return got, err
-	})
+	return command.WaitFor(ctx, name, func() (*os.File, error) { return command.OpenFile(name) })
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/limits"
 	"github.com/whylate/whylate/internal/output/limitstext"
 )
@@ -15,10 +16,10 @@ func newLimits() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits [flags]",
 		Short: "Show what a process may use, and which file limits it",
-		Args:  noArgs,
-		RunE: verb(func(cmd *cobra.Command, _ []string) error {
+		Args:  command.NoArgs,
+		RunE: command.RunE(func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("pid") && pid <= 0 {
-				return usage(cmd, "--pid %d: a process id is a positive number", pid)
+				return command.Usage(cmd, "--pid %d: a process id is a positive number", pid)
 			}
 			f, err := limits.Gather(pid)
 			if err != nil {
@@ -26,7 +27,7 @@ func newLimits() *cobra.Command {
 			}
 			a := limits.Judge(f)
 			if asJSON {
-				err = writeJSON(cmd.OutOrStdout(), a)
+				err = command.WriteJSON(cmd.OutOrStdout(), a)
 			} else {
 				err = limitstext.Write(cmd.OutOrStdout(), a)
 			}

@@ -11,7 +11,7 @@ func TestIsPatient(t *testing.T) {
 		"explain x.trace": false, "export --to perfetto -o y x.trace": false, "view x.trace": false, "check x.trace": false, "diff a b": false, "verify a b": false,
 		"record http://x": true, "load http://x": true, "demo": true, "watch http://x": true,
 	} {
-		if got := isPatient(strings.Fields(line)); got != want {
+		if got := isPatient(strings.Fields(line), allVerbs()...); got != want {
 			t.Errorf("%q: %v", line, got)
 		}
 	}

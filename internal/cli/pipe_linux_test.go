@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/judge/verify"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/testing/must"
@@ -26,7 +27,7 @@ func TestPipeWithoutWriter(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := openWhile(ctx, name); (&streams{err: io.Discard}).exit(err) != ExitInterrupted {
+	if _, err := openWhile(ctx, name); command.Report(io.Discard, err) != ExitInterrupted {
 		t.Errorf("opening ended with %v", err)
 	}
 	// The open that was left to itself must not keep the pipe.
@@ -63,7 +64,7 @@ func TestPipeInterrupted(t *testing.T) {
 			for j := range args {
 				args[j] = strings.ReplaceAll(args[j], "PIPE", pipe)
 			}
-			cmd := command(t, args...)
+			cmd := program(t, args...)
 			var errs bytes.Buffer
 			cmd.Stderr = &errs
 			must.Do(t, cmd.Start())

@@ -20,6 +20,7 @@ import (
 	"github.com/whylate/whylate"
 	"github.com/whylate/whylate/internal/capture/bundle"
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/report"
@@ -35,11 +36,11 @@ func newRecord(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record [flags] URL...",
 		Short: "Record a trace of a running service",
-		Args:  atLeast(1, "name at least one URL"),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:  command.AtLeast(1, "name at least one URL"),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			var err error
 			if r.options, err = conn.options(cmd); err != nil {
-				return recordError(err)
+				return command.RecordError(err)
 			}
 			if flight {
 				return r.flight(cmd, args)
@@ -53,17 +54,17 @@ func newRecord(s *streams) *cobra.Command {
 	cmd.Flags().BoolVar(&r.explain, "explain", false, "also explain what was recorded")
 	cmd.Flags().BoolVar(&flight, "flight", false, "fetch the last seconds from the service's flight recorder, without waiting (URL, or URL"+record.FlightPath+")")
 	r.color.add(cmd)
-	usual(cmd, "duration", "output", "explain", "flight", "json", "pid", "no-host", "header", "user", "token-file", "cacert")
+	command.ShowFlags(cmd, "duration", "output", "explain", "flight", "json", "pid", "no-host", "header", "user", "token-file", "cacert")
 	return cmd
 }
 
 // flight fetches what flight recorders hold.
 func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
 	if r.json || r.explain {
-		return usage(cmd, "--flight fetches a file and excludes --json and --explain: explain the file")
+		return command.Usage(cmd, "--flight fetches a file and excludes --json and --explain: explain the file")
 	}
 	if r.output != "" && r.output != "-" && !strings.EqualFold(filepath.Ext(r.output), record.BundleExt) {
-		return usage(cmd, "--flight writes a recording with its metadata: name the file x%s", record.BundleExt)
+		return command.Usage(cmd, "--flight writes a recording with its metadata: name the file x%s", record.BundleExt)
 	}
 	names, err := r.names(cmd, targets)
 	if err != nil {
@@ -72,25 +73,17 @@ func (r *recorder) flight(cmd *cobra.Command, targets []string) error {
 	for i, target := range targets {
 		opt, err := r.options(target)
 		if err != nil {
-			return recordError(err)
+			return command.RecordError(err)
 		}
-		size, err := record.SaveFlight(cmd.Context(), target, opt, names[i], r.s.out)
+		size, err := record.SaveFlight(cmd.Context(), target, opt, names[i], r.s.Out)
 		if err != nil {
-			return recordError(err)
+			return command.RecordError(err)
 		}
 		if names[i] != "" {
-			fmt.Fprintf(r.s.out, "%s: %s\n", names[i], words.Bytes(size))
+			fmt.Fprintf(r.s.Out, "%s: %s\n", names[i], words.Bytes(size))
 		}
 	}
 	return nil
-}
-
-// recordError gives an error of package record its exit status, and leaves one that has a status alone.
-func recordError(err error) error {
-	if _, ok := errors.AsType[*statusError](err); ok {
-		return err
-	}
-	return &statusError{recordStatus(err), err}
 }
 
 // recorder is one run of the verb.
@@ -108,7 +101,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	if err != nil {
 		return err
 	}
-	stderr, _ := r.s.err.(*os.File)
+	stderr, _ := r.s.Err.(*os.File)
 	bar := newRecordBar(progress.On(stderr, os.Getenv), targets)
 	jobs := make([]record.Job, len(targets))
 	err = eachService(cmd, targets, r.options, func(i int, opt record.Options, _ record.Endpoint) {
@@ -119,7 +112,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 		return err
 	}
 	if len(targets) > 1 && jobs[0].Options.PID > 0 {
-		return usage(cmd, "--pid names one process, but you gave %d services", len(targets))
+		return command.Usage(cmd, "--pid names one process, but you gave %d services", len(targets))
 	}
 	answers := make([]chan answer, len(targets))
 	if r.explain {
@@ -135,7 +128,7 @@ func (r *recorder) run(cmd *cobra.Command, targets []string) error {
 	var outcomes []record.Outcome
 	if r.output == "-" {
 		outcomes = make([]record.Outcome, 1)
-		outcomes[0].Result, outcomes[0].Err = record.Save(cmd.Context(), jobs[0].Target, jobs[0].Options, "", version, r.s.out)
+		outcomes[0].Result, outcomes[0].Err = record.Save(cmd.Context(), jobs[0].Target, jobs[0].Options, "", version, r.s.Out)
 	} else {
 		outcomes = record.SaveAll(cmd.Context(), jobs, version)
 	}
@@ -174,16 +167,16 @@ func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error)
 	switch {
 	case r.output == "-":
 		if len(targets) > 1 {
-			return nil, usage(cmd, "only one trace can go to standard output")
+			return nil, command.Usage(cmd, "only one trace can go to standard output")
 		}
 		if r.json {
-			return nil, usage(cmd, "--json and -o - both write to standard output")
+			return nil, command.Usage(cmd, "--json and -o - both write to standard output")
 		}
 		if r.explain {
-			return nil, usage(cmd, "--explain and -o - both write to standard output: use whylate explain for the report alone")
+			return nil, command.Usage(cmd, "--explain and -o - both write to standard output: use whylate explain for the report alone")
 		}
-		if f, ok := r.s.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-			return nil, usage(cmd, "standard output is a terminal, and a trace is not text: name a file with -o, or redirect it")
+		if f, ok := r.s.Out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+			return nil, command.Usage(cmd, "standard output is a terminal, and a trace is not text: name a file with -o, or redirect it")
 		}
 		return []string{""}, nil
 	case r.output != "" && len(targets) == 1:
@@ -191,7 +184,7 @@ func (r *recorder) names(cmd *cobra.Command, targets []string) ([]string, error)
 	}
 	names, err := record.FileNames(cmp.Or(r.output, timedName("recording")), targets)
 	if err != nil {
-		return nil, recordError(err)
+		return nil, command.RecordError(err)
 	}
 	return names, nil
 }
@@ -234,9 +227,9 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 		}
 	}
 	list := make([]recording, len(jobs))
-	out := r.s.out
+	out := r.s.Out
 	if r.output == "-" {
-		out = r.s.err
+		out = r.s.Err
 	}
 	for i, o := range outcomes {
 		end, _, _ := record.ParseEndpoint(jobs[i].Target)
@@ -248,11 +241,11 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			}
 			list[i].Error = e
 			if o.Result == nil || !o.Usable || e.Kind == record.Interrupted {
-				raise(recordStatus(o.Err))
+				raise(command.RecordStatus(o.Err))
 			}
 		}
 		if o.Result == nil {
-			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(o.Err.Error()))
+			fmt.Fprintf(r.s.Err, "whylate: %s\n", command.OneLine(o.Err.Error()))
 			continue
 		}
 		res := o.Result
@@ -261,19 +254,19 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			GotNS: int64(res.Got), Bytes: res.Bytes, TraceVersion: res.TraceVersion, Truncated: res.Partial, CPUProfile: res.CPUProfile,
 			AllocsProfile: res.AllocsProfile, Warnings: append([]bundle.Warning{}, res.Warnings...), Error: list[i].Error}
 		for _, w := range res.Warnings {
-			fmt.Fprintf(r.s.err, "whylate: warning: %s\n", oneLine(res.Host+": "+w.Text))
+			fmt.Fprintf(r.s.Err, "whylate: warning: %s\n", command.OneLine(res.Host+": "+w.Text))
 		}
 		if !res.Usable {
-			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(res.Host+": what arrived cannot be analysed: it has no complete second of the trace"))
+			fmt.Fprintf(r.s.Err, "whylate: %s\n", command.OneLine(res.Host+": what arrived cannot be analysed: it has no complete second of the trace"))
 		}
 		if a := &answers[i]; a.Report != nil {
 			warn(a.Report, res.Warnings)
 		} else if a.err != nil && res.Usable {
 			raise(ExitFailed)
-			fmt.Fprintf(r.s.err, "whylate: %s\n", oneLine(a.err.Error()))
+			fmt.Fprintf(r.s.Err, "whylate: %s\n", command.OneLine(a.err.Error()))
 		}
 		if !r.json {
-			if _, err := fmt.Fprintln(out, oneLine(summary(res, jobs[i].Name))); err != nil {
+			if _, err := fmt.Fprintln(out, command.OneLine(summary(res, jobs[i].Name))); err != nil {
 				return fmt.Errorf("writing the result: %w", err)
 			}
 		}
@@ -282,12 +275,12 @@ func (r *recorder) report(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 		return err
 	}
 	if r.json {
-		if err := writeJSON(r.s.out, map[string]any{"recordings": list}); err != nil {
+		if err := command.WriteJSON(r.s.Out, map[string]any{"recordings": list}); err != nil {
 			return err
 		}
 	}
 	if status != ExitOK {
-		return &statusError{status, nil} // everything has been said
+		return command.Exit(status, nil) // everything has been said
 	}
 	return nil
 }
@@ -307,7 +300,7 @@ func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 			list[i].Report = b.Bytes()
 			continue
 		}
-		fmt.Fprintln(r.s.out)
+		fmt.Fprintln(r.s.Out)
 		e := explanation{color: r.color}
 		if err := e.write(cmd.Context(), r.s, e.again(cmd, jobs[i].Name), a.Report); err != nil {
 			return err
@@ -319,8 +312,8 @@ func (r *recorder) answer(cmd *cobra.Command, jobs []record.Job, outcomes []reco
 	if len(several) < 2 {
 		return nil
 	}
-	fmt.Fprintln(r.s.out)
-	return text.WriteSummary(r.s.out, several, text.Options{Width: width(r.s.out), Color: r.color.on(r.s.out, os.Getenv)})
+	fmt.Fprintln(r.s.Out)
+	return text.WriteSummary(r.s.Out, several, text.Options{Width: width(r.s.Out), Color: r.color.on(r.s.Out, os.Getenv)})
 }
 
 // summary says in a line what was recorded.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/report"
 	"github.com/whylate/whylate/report/html"
 )
@@ -19,8 +20,8 @@ func newReport(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report [flags] REPORT|-",
 		Short: "Show a report from its JSON",
-		Args:  exactly(1, "name one report, or - for standard input"),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:  command.Exactly(1, "name one report, or - for standard input"),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err
 			}
@@ -67,11 +68,11 @@ func (e *explanation) checkEditor(cmd *cobra.Command) error {
 	if !ok || !strings.Contains(e.editor, "{file}") || strings.ContainsFunc(scheme, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '+' && r != '.'
 	}) {
-		return usage(cmd, "--editor %q: name vscode or idea, or an address with {file} and {line} in it, such as 'zed://file{file}:{line}'", e.editor)
+		return command.Usage(cmd, "--editor %q: name vscode or idea, or an address with {file} and {line} in it, such as 'zed://file{file}:{line}'", e.editor)
 	}
 	switch scheme {
 	case "javascript", "data", "vbscript", "blob":
-		return usage(cmd, "--editor %q: this is not the address of an editor", e.editor)
+		return command.Usage(cmd, "--editor %q: this is not the address of an editor", e.editor)
 	}
 	return nil
 }

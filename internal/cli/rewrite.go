@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/capture/rewrite"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/service/redact"
 )
@@ -22,15 +23,15 @@ func newCut(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cut [flags] IN OUT",
 		Short: "Write a part of a recording as a new recording",
-		Args:  exactly(2, "name the recording to read and the file to write, got {n}"),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:  command.Exactly(2, "name the recording to read and the file to write, got {n}"),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			switch {
 			case from < 0 || to < 0:
-				return usage(cmd, "--from and --to count from the trace's start and cannot be negative")
+				return command.Usage(cmd, "--from and --to count from the trace's start and cannot be negative")
 			case to > 0 && to <= from:
-				return usage(cmd, "--to %v is not after --from %v", to, from)
+				return command.Usage(cmd, "--to %v is not after --from %v", to, from)
 			case from == 0 && to == 0:
-				return usage(cmd, "name the part with --from and --to")
+				return command.Usage(cmd, "name the part with --from and --to")
 			}
 			var p rewrite.Part
 			err := s.rewrite(cmd, args[0], args[1], func(w io.Writer, src *rewrite.Source) (err error) {
@@ -40,7 +41,7 @@ func newCut(s *streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(s.err, "whylate: kept %v to %v of %s, in whole generations\n", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond), args[0])
+			fmt.Fprintf(s.Err, "whylate: kept %v to %v of %s, in whole generations\n", p.From.Round(time.Millisecond), p.To.Round(time.Millisecond), args[0])
 			s.warnOfLoss(args[0], p.Loss)
 			return nil
 		}),
@@ -61,8 +62,8 @@ func newRedact(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redact [flags] IN OUT",
 		Short: "Hide the texts of a recording before you share it",
-		Args:  exactly(2, "name the recording to read and the file to write, got {n}"),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:  command.Exactly(2, "name the recording to read and the file to write, got {n}"),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			mode := redact.Hash
 			o.Files = redact.Trim
 			if drop {
@@ -73,7 +74,7 @@ func newRedact(s *streams) *cobra.Command {
 			for _, k := range keep {
 				re, err := regexp.Compile(k)
 				if err != nil {
-					return usage(cmd, "--keep: %v", err)
+					return command.Usage(cmd, "--keep: %v", err)
 				}
 				allowed = append(allowed, re)
 			}
@@ -81,12 +82,12 @@ func newRedact(s *streams) *cobra.Command {
 				return slices.ContainsFunc(allowed, func(re *regexp.Regexp) bool { return re.MatchString(text) })
 			}
 			if keyFile != "" {
-				key, err := waitFor(cmd.Context(), keyFile, func() ([]byte, error) { return os.ReadFile(keyFile) })
+				key, err := command.WaitFor(cmd.Context(), keyFile, func() ([]byte, error) { return os.ReadFile(keyFile) })
 				if err != nil {
 					return fmt.Errorf("reading the key: %w", err)
 				}
 				if len(key) < 16 {
-					return usage(cmd, "--key-file: a key has at least 16 bytes, this one has %d", len(key))
+					return command.Usage(cmd, "--key-file: a key has at least 16 bytes, this one has %d", len(key))
 				}
 				o.Key = key
 			}
@@ -113,10 +114,10 @@ func newRedact(s *streams) *cobra.Command {
 // warnOfLoss says what could not be read of the recording that a new one was written from.
 func (s *streams) warnOfLoss(name string, loss rewrite.Loss) {
 	if loss.Truncated {
-		fmt.Fprintf(s.err, "whylate: %s is cut or damaged: what was written ends where it can no longer be read\n", name)
+		fmt.Fprintf(s.Err, "whylate: %s is cut or damaged: what was written ends where it can no longer be read\n", name)
 	}
 	if len(loss.Entries) > 0 {
-		fmt.Fprintf(s.err, "whylate: %s is damaged: it could not be read, or not to its end: %s\n", name, strings.Join(loss.Entries, ", "))
+		fmt.Fprintf(s.Err, "whylate: %s is damaged: it could not be read, or not to its end: %s\n", name, strings.Join(loss.Entries, ", "))
 	}
 }
 
@@ -131,9 +132,9 @@ func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Wri
 		return fmt.Errorf("%s is a report, not a recording", in.name)
 	}
 	if to == from && to != "-" {
-		return usage(cmd, "IN and OUT are both %s: write to another file", from)
+		return command.Usage(cmd, "IN and OUT are both %s: write to another file", from)
 	}
-	bar := s.bar()
+	bar := s.Bar()
 	defer bar.Clear()
 	src := &rewrite.Source{Name: in.name, Trace: &interruptible{ctx: cmd.Context(), r: progress.NewReader(in.Reader, bar, in.name, in.size)}, Bundle: in.bundle}
 	if in.bundle == nil {
@@ -141,11 +142,11 @@ func (s *streams) rewrite(cmd *cobra.Command, from, to string, write func(io.Wri
 	}
 	switch {
 	case to == "":
-		return usage(cmd, "the name of OUT is empty")
-	case to == "-" && width(s.out) > 0:
-		return usage(cmd, "a recording cannot be shown on a terminal: name a file")
+		return command.Usage(cmd, "the name of OUT is empty")
+	case to == "-" && width(s.Out) > 0:
+		return command.Usage(cmd, "a recording cannot be shown on a terminal: name a file")
 	}
-	return s.writeTo(to, func(w io.Writer) error {
+	return s.WriteTo(to, func(w io.Writer) error {
 		out := bufio.NewWriterSize(w, 1<<20)
 		if err := write(out, src); err != nil {
 			return err

@@ -6,10 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/whylate/whylate/internal/cli/command"
 )
 
-// newRoot builds the whole command.
-func newRoot(s *streams) *cobra.Command {
+// newRoot builds the whole command, with more verbs at the end of their groups.
+func newRoot(s *streams, more ...command.Verb) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "whylate",
 		Short:         "Why is this Go service late?",
@@ -24,11 +26,11 @@ func newRoot(s *streams) *cobra.Command {
 			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 				hint = "; did you mean `whylate " + strings.Join(near, "` or `whylate ") + "`?"
 			}
-			return usage(cmd, "unknown command %q%s", args[0], hint)
+			return command.Usage(cmd, "unknown command %q%s", args[0], hint)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			writeHelp(s.err, cmd, width(s.err))
-			return &statusError{ExitUsage, nil}
+			writeHelp(s.Err, cmd, width(s.Err))
+			return command.Exit(ExitUsage, nil)
 		},
 
 		SuggestionsMinimumDistance: alikeDistance,
@@ -36,25 +38,31 @@ func newRoot(s *streams) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(cmd.OutOrStdout(), cmd, width(cmd.OutOrStdout())) })
-	root.SetOut(s.out)
+	root.SetOut(s.Out)
+	byGroup := map[string][]*cobra.Command{"": {newDocs()}}
+	for _, newVerb := range more {
+		v := newVerb(&s.Streams)
+		byGroup[v.GroupID] = append(byGroup[v.GroupID], v)
+	}
 	for _, g := range []struct {
 		title string
 		verbs []*cobra.Command
 	}{
-		{"Find out why requests are late", []*cobra.Command{newExplain(s), newRecord(s), newWatch(s), newView(s), newReport(s), newDemo(s)}},
-		{"Compare recordings, and check them", []*cobra.Command{newDiff(s), newCheck(s), newVerify(s)}},
-		{"Pass recordings on", []*cobra.Command{newExport(s), newCut(s), newRedact(s)}},
-		{"Try limits and load", []*cobra.Command{newLimits(), newLoad(s), newSweep(s)}},
-		{"Look something up", []*cobra.Command{newRules(s), newGlossary(), newVersion()}},
+		{command.GroupExplain, []*cobra.Command{newExplain(s), newRecord(s), newWatch(s), newView(s), newReport(s)}},
+		{command.GroupCompare, []*cobra.Command{newDiff(s), newCheck(s), newVerify(s)}},
+		{command.GroupPassOn, []*cobra.Command{newExport(s), newCut(s), newRedact(s)}},
+		{command.GroupTry, []*cobra.Command{newLimits()}},
+		{command.GroupLookUp, []*cobra.Command{newRules(s), newGlossary(), newVersion()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		g.verbs = append(g.verbs, byGroup[g.title]...)
 		for _, v := range g.verbs {
 			v.GroupID = g.title
 		}
 		root.AddCommand(g.verbs...)
 		root.SetCompletionCommandGroupID(g.title)
 	}
-	root.AddCommand(newDocs(), newDemoService(s), newSweepGuard(s)) // hidden
+	root.AddCommand(byGroup[""]...) // hidden
 	addCompletion(root)
 	addHelp(append(root.Commands(), root)...)
 	return root
@@ -76,7 +84,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			}
 		})
 		if near := alike(unknown.GetSpecifiedName(), names); len(near) > 0 {
-			return usage(cmd, "%v; did you mean --%s?", err, strings.Join(near, " or --"))
+			return command.Usage(cmd, "%v; did you mean --%s?", err, strings.Join(near, " or --"))
 		}
 	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
@@ -87,9 +95,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		case "int", "uint64":
 			wrong = errors.New("write a whole number")
 		}
-		return usage(cmd, "--%s %q: %v", f.Name, invalid.GetValue(), wrong)
+		return command.Usage(cmd, "--%s %q: %v", f.Name, invalid.GetValue(), wrong)
 	}
-	return usage(cmd, "%v", err)
+	return command.Usage(cmd, "%v", err)
 }
 
 // alike returns which of names was probably meant by word: cobra's own suggestions for verbs, of other names.

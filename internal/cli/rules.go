@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/report"
 )
@@ -25,7 +26,7 @@ func newRules(s *streams) *cobra.Command {
 			}
 			return codes, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			rules := finding.All()
 			if len(args) > 0 {
 				var err error
@@ -35,13 +36,13 @@ func newRules(s *streams) *cobra.Command {
 			}
 			switch {
 			case asJSON:
-				return writeJSON(s.out, describe(rules))
+				return command.WriteJSON(s.Out, describe(rules))
 			case len(args) == 0:
-				return listRules(s.out, rules)
+				return listRules(s.Out, rules)
 			}
-			columns := cmp.Or(width(s.out), widestHelp)
+			columns := cmp.Or(width(s.Out), widestHelp)
 			for i := range rules {
-				if err := explainRule(s.out, &rules[i], i == 0, min(max(columns, narrowest), widestHelp)); err != nil {
+				if err := explainRule(s.Out, &rules[i], i == 0, min(max(columns, narrowest), widestHelp)); err != nil {
 					return err
 				}
 			}
@@ -66,7 +67,7 @@ func named(cmd *cobra.Command, rules []finding.Rule, args []string) ([]finding.R
 			if near := alike(a, names); len(near) > 0 {
 				hint = "did you mean " + strings.Join(near, " or ") + "? " + hint
 			}
-			return nil, usage(cmd, "there is no rule %q; %s", a, hint)
+			return nil, command.Usage(cmd, "there is no rule %q; %s", a, hint)
 		}
 		out = append(out, rules[i])
 	}

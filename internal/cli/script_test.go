@@ -27,6 +27,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/whylate/whylate/internal/capture/bundle"
+	"github.com/whylate/whylate/internal/cli/command"
+	"github.com/whylate/whylate/internal/cli/experiments"
+	"github.com/whylate/whylate/internal/experiment/demo/client"
 	"github.com/whylate/whylate/internal/output/words"
 	"github.com/whylate/whylate/internal/testing/must"
 	"github.com/whylate/whylate/internal/testing/schematest"
@@ -35,8 +38,11 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"whylate": func() { os.Exit(Main()) }})
+	testscript.Main(m, map[string]func(){"whylate": func() { os.Exit(Main(allVerbs()...)) }})
 }
+
+// allVerbs are the verbs that only the whylate command has.
+func allVerbs() []command.Verb { return append(DemoVerbs(client.Load), experiments.Verbs()...) }
 
 // TestScripts runs the command as a process of its own, as a shell would.
 func TestScripts(t *testing.T) {

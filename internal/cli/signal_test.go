@@ -29,7 +29,7 @@ func TestInterruptSignal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := command(t, "explain", "--json", "-")
+	cmd := program(t, "explain", "--json", "-")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestRecordEnds(t *testing.T) {
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, os.Kill} {
 		t.Run(sig.String(), func(t *testing.T) {
 			dir := t.TempDir()
-			cmd := command(t, "record", "-d", "1h", "--no-cpu", "--no-host", "-o", filepath.Join(dir, "x.whylate"), srv.URL)
+			cmd := program(t, "record", "-d", "1h", "--no-cpu", "--no-host", "-o", filepath.Join(dir, "x.whylate"), srv.URL)
 			var errs bytes.Buffer
 			cmd.Stderr = &errs
 			must.Do(t, cmd.Start())
@@ -135,7 +135,7 @@ func TestUnasked(t *testing.T) {
 		io.Copy(io.Discard, c)
 	}))
 	defer srv.Close()
-	cmd := command(t, "record", "-d", "1s", "-o", filepath.Join(t.TempDir(), "x.whylate"), srv.URL)
+	cmd := program(t, "record", "-d", "1s", "-o", filepath.Join(t.TempDir(), "x.whylate"), srv.URL)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	if err := cmd.Run(); cmd.ProcessState.ExitCode() != ExitFailed {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/whylate/whylate/internal/output/progress"
+	"github.com/whylate/whylate/internal/cli/command"
 )
 
 // colorFlag is the value of --color.
@@ -16,8 +16,7 @@ type colorFlag string
 
 func (f *colorFlag) add(cmd *cobra.Command) {
 	*f = "auto"
-	c := &choice[colorFlag]{f, []colorFlag{"auto", "always", "never"}, "when"}
-	addChoice(cmd, c, "color", "colours: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never")
+	command.ChooseKind(cmd, f, "when", "color", "colours: auto (on a terminal, unless NO_COLOR is set or TERM is dumb), always, never", "auto", "always", "never")
 }
 
 // on decides whether what goes to w is coloured.
@@ -50,10 +49,4 @@ func width(w io.Writer) int {
 		return n
 	}
 	return 0
-}
-
-// bar returns a progress bar on standard error, nil if it is no place for one.
-func (s *streams) bar() *progress.Bar {
-	f, _ := s.err.(*os.File)
-	return progress.On(f, os.Getenv)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/explain/finding"
 	"github.com/whylate/whylate/internal/judge/verify"
 	"github.com/whylate/whylate/internal/output/termtext"
@@ -25,8 +26,8 @@ func newVerify(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [flags] BEFORE AFTER",
 		Short: "Check whether predictions came true",
-		Args:  cobra.MatchAll(exactly(2, "name two traces or reports, got {n}"), twoInputs),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:  cobra.MatchAll(command.Exactly(2, "name two traces or reports, got {n}"), twoInputs),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := e.check(cmd); err != nil {
 				return err
 			}
@@ -43,9 +44,9 @@ func newVerify(s *streams) *cobra.Command {
 				}
 				res.Ledger = verify.Sum(all)
 			}
-			return s.writeTo(e.output, func(w io.Writer) error {
+			return s.WriteTo(e.output, func(w io.Writer) error {
 				if e.json {
-					return writeJSON(w, res)
+					return command.WriteJSON(w, res)
 				}
 				return writeVerified(w, res, ledger)
 			})

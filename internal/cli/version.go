@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/whylate/whylate/internal/cli/command"
 )
 
 // build is what the Go toolchain recorded about this binary.
@@ -83,11 +85,11 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show which build this is",
-		Args:  noArgs,
-		RunE: verb(func(cmd *cobra.Command, _ []string) error {
+		Args:  command.NoArgs,
+		RunE: command.RunE(func(cmd *cobra.Command, _ []string) error {
 			b := readBuild()
 			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), b)
+				return command.WriteJSON(cmd.OutOrStdout(), b)
 			}
 			var out strings.Builder
 			fmt.Fprintf(&out, "%s\n%s %s\n", b.line(), b.Go, b.Platform)

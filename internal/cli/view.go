@@ -22,6 +22,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/trace/tracefmt"
 	"github.com/whylate/whylate/internal/viewer/inspect"
@@ -45,8 +46,8 @@ func newView(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "view [flags] TRACE|URL|-",
 		Short: "Open a trace in the browser: every request, every timeline",
-		Args:  exactly(1, "name one trace, a URL, or - for standard input"),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		Args:  command.Exactly(1, "name one trace, a URL, or - for standard input"),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := v.check(cmd); err != nil {
 				return err
 			}
@@ -63,7 +64,7 @@ func newView(s *streams) *cobra.Command {
 	f.BoolVar(&v.open, "open", false, "open the page in the browser")
 	v.addEditor(cmd)
 	conn.addFlags(f)
-	usual(cmd, "duration", "group", "request", "listen", "allow-remote", "open", "editor", "max-memory", "header", "user")
+	command.ShowFlags(cmd, "duration", "group", "request", "listen", "allow-remote", "open", "editor", "max-memory", "header", "user")
 	return cmd
 }
 
@@ -71,22 +72,22 @@ func newView(s *streams) *cobra.Command {
 func (v *viewing) checkAddress(cmd *cobra.Command) error {
 	host, port, err := net.SplitHostPort(v.listen)
 	if err != nil {
-		return usage(cmd, "--listen %q: write ADDRESS:PORT, such as 127.0.0.1:8080", v.listen)
+		return command.Usage(cmd, "--listen %q: write ADDRESS:PORT, such as 127.0.0.1:8080", v.listen)
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
-		return usage(cmd, "--listen %q: %q is not a port", v.listen, port)
+		return command.Usage(cmd, "--listen %q: %q is not a port", v.listen, port)
 	}
 	ip := net.ParseIP(host)
 	if host == "localhost" || ip != nil && ip.IsLoopback() || v.remote {
 		return nil
 	}
-	return usage(cmd, "--listen %s can be reached from other machines, which would see everything in the trace; add --allow-remote to allow that", v.listen)
+	return command.Usage(cmd, "--listen %s can be reached from other machines, which would see everything in the trace; add --allow-remote to allow that", v.listen)
 }
 
 func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connection) error {
 	ctx := cmd.Context()
 	served := &served{}
-	served.begin(s.bar())
+	served.begin(s.Bar())
 	opts := view.Options{Remote: v.remote, Page: html.Options{Command: v.again(cmd, arg), Version: readBuild().Version, Editor: v.editor}}
 	again := make(chan struct{}, 1)
 	if isURL(arg) {
@@ -130,7 +131,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 		case <-again:
 		}
 		debug.SetGCPercent(usual)
-		served.begin(s.bar())
+		served.begin(s.Bar())
 		next, err := v.input(cmd, s, arg, conn, served)
 		if err == nil {
 			if err = v.read(ctx, served, next); err != nil {
@@ -141,7 +142,7 @@ func (v *viewing) run(cmd *cobra.Command, s *streams, arg string, conn *connecti
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			fmt.Fprintf(s.err, "whylate: %s\n", oneLine(err.Error()))
+			fmt.Fprintf(s.Err, "whylate: %s\n", command.OneLine(err.Error()))
 			served.Fail(err)
 		default:
 			in.Close()
@@ -233,7 +234,7 @@ func (v *viewing) input(cmd *cobra.Command, s *streams, arg string, conn *connec
 	in, err := openURL(cmd.Context(), arg, opt)
 	if err != nil {
 		bar.clear()
-		return nil, recordError(err)
+		return nil, command.RecordError(err)
 	}
 	in.closers = append(in.closers, func() error { bar.clear(); return nil })
 	return in, nil
@@ -292,7 +293,7 @@ type keeping struct {
 func (k *keeping) Read(p []byte) (int, error) {
 	n, err := k.from.Read(p)
 	if _, werr := k.to.Write(p[:n]); werr != nil {
-		err = fmt.Errorf("keeping the trace for viewing: %w", pathless(werr))
+		err = fmt.Errorf("keeping the trace for viewing: %w", command.WithoutPath(werr))
 	}
 	k.size += int64(n)
 	if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -311,16 +312,16 @@ func (v *viewing) serve(ctx context.Context, s *streams, listener net.Listener, 
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		// Requests end with the program.
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    log.New(s.err, "whylate: ", 0),
+		ErrorLog:    log.New(s.Err, "whylate: ", 0),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	url := "http://" + listener.Addr().String() + "/"
-	fmt.Fprintln(s.out, url)
-	fmt.Fprintln(s.err, "whylate: the page is served until you stop whylate (Ctrl-C)")
+	fmt.Fprintln(s.Out, url)
+	fmt.Fprintln(s.Err, "whylate: the page is served until you stop whylate (Ctrl-C)")
 	if v.open {
 		if err := openBrowser(url); err != nil {
-			fmt.Fprintf(s.err, "whylate: opening the browser: %s\n", oneLine(err.Error()))
+			fmt.Fprintf(s.Err, "whylate: opening the browser: %s\n", command.OneLine(err.Error()))
 		}
 	}
 	return func() {

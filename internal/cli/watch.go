@@ -21,6 +21,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/cli/screen"
 	"github.com/whylate/whylate/internal/judge/compare"
 	"github.com/whylate/whylate/internal/judge/watch"
@@ -53,13 +54,13 @@ func newWatch(s *streams) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return usage(cmd, "name at least one URL")
+				return command.Usage(cmd, "name at least one URL")
 			case len(args) > maxWatched:
-				return usage(cmd, "watch shows at most %d services at once, but you named %d: name those that are late, or start one watch for every %d", maxWatched, len(args), maxWatched)
+				return command.Usage(cmd, "watch shows at most %d services at once, but you named %d: name those that are late, or start one watch for every %d", maxWatched, len(args), maxWatched)
 			}
 			return nil
 		},
-		RunE: verb(func(cmd *cobra.Command, args []string) error { return v.run(cmd, s, args) }),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error { return v.run(cmd, s, args) }),
 	}
 	f := cmd.Flags()
 	v.conn.addFlags(f)
@@ -79,7 +80,7 @@ func newWatch(s *streams) *cobra.Command {
 	f.StringVar(&v.group, "group", "", "show only groups whose name matches this regular `expression`")
 	v.add(cmd, "request", "no-marks", "module", "thresholds", "ignore")
 	v.color.add(cmd)
-	usual(cmd, "window", "every", "budget", "looks", "plain", "json", "group", "trace", "header", "user")
+	command.ShowFlags(cmd, "window", "every", "budget", "looks", "plain", "json", "group", "trace", "header", "user")
 	return cmd
 }
 
@@ -123,19 +124,19 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	}
 	switch {
 	case cmd.Flags().Changed("duration"):
-		return usage(cmd, "watch has no --duration: --window is the length of the trace at each look")
+		return command.Usage(cmd, "watch has no --duration: --window is the length of the trace at each look")
 	case v.window < time.Second || v.window > time.Minute || v.window != v.window.Truncate(time.Second):
-		return usage(cmd, "--window %v: give whole seconds, from 1s to 1m", v.window)
+		return command.Usage(cmd, "--window %v: give whole seconds, from 1s to 1m", v.window)
 	case v.every < v.window:
-		return usage(cmd, "--every %v is shorter than --window %v", v.every, v.window)
+		return command.Usage(cmd, "--every %v is shorter than --window %v", v.every, v.window)
 	case v.looks < 0:
-		return usage(cmd, "--looks must not be negative")
+		return command.Usage(cmd, "--looks must not be negative")
 	case v.conn.recording.PID > 0 && len(targets) > 1:
-		return usage(cmd, "--pid names one process, but you gave %d services", len(targets))
+		return command.Usage(cmd, "--pid names one process, but you gave %d services", len(targets))
 	}
 	options, err := v.conn.options(cmd)
 	if err != nil {
-		return recordError(err)
+		return command.RecordError(err)
 	}
 	list := make([]*watched, len(targets))
 	err = eachService(cmd, targets, options, func(i int, opt record.Options, end record.Endpoint) {
@@ -191,8 +192,8 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 		case <-time.After(lastSecond / 2):
 		}
 	}()
-	in, _ := s.in.(*os.File)
-	out, _ := s.out.(*os.File)
+	in, _ := s.In.(*os.File)
+	out, _ := s.Out.(*os.File)
 	if !v.plain && !v.json && screen.Fits(in, out, os.Getenv) {
 		err = v.full(ctx, s, in, out, list, events)
 	} else {
@@ -211,7 +212,7 @@ func (v *watching) run(cmd *cobra.Command, s *streams, targets []string) (err er
 	if trouble == "" {
 		return nil // it was ended before anything was known
 	}
-	return &statusError{ExitFailed, errors.New("no look at any service succeeded: " + trouble)}
+	return command.Exit(ExitFailed, errors.New("no look at any service succeeded: "+trouble))
 }
 
 // removeAll removes a folder in which a goroutine may still create a file.
@@ -291,12 +292,12 @@ const slack = 10 * time.Second
 // look records and explains once. However slowly a service answers, it ends.
 func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file string, turn chan struct{}, events chan<- event) watch.Look {
 	failed := func(err error) watch.Look {
-		l := watch.Look{At: time.Now(), Trouble: oneLine(err.Error())}
+		l := watch.Look{At: time.Now(), Trouble: command.OneLine(err.Error())}
 		if re, ok := errors.AsType[*record.Error](err); ok {
 			l.Busy = re.Kind == record.Busy
-			l.Trouble = oneLine(re.Text)
+			l.Trouble = command.OneLine(re.Text)
 			if re.Do != "" {
-				l.Trouble += ": " + oneLine(re.Do)
+				l.Trouble += ": " + command.OneLine(re.Do)
 			}
 		}
 		return l
@@ -333,8 +334,8 @@ func (v *watching) look(ctx context.Context, s *streams, i int, w *watched, file
 		out.Bytes, out.Window = res.Bytes, res.Got
 		if err != nil {
 			var re *record.Error
-			if out.Note = oneLine(err.Error()); errors.As(err, &re) {
-				out.Note = oneLine(re.Text)
+			if out.Note = command.OneLine(err.Error()); errors.As(err, &re) {
+				out.Note = command.OneLine(re.Text)
 			}
 		}
 		if !res.Usable {
@@ -403,8 +404,8 @@ func saveFlight(ctx context.Context, target string, opt record.Options, name str
 
 // lines writes a block, or a line of JSON, for every look.
 func (v *watching) lines(ctx context.Context, s *streams, list []*watched, events <-chan event) error {
-	plain := screen.NewPlain(s.out, width(s.out), v.color.on(s.out, os.Getenv))
-	encoder := json.NewEncoder(s.out)
+	plain := screen.NewPlain(s.Out, width(s.Out), v.color.on(s.Out, os.Getenv))
+	encoder := json.NewEncoder(s.Out)
 	encoder.SetEscapeHTML(false)
 	for left := len(list); left > 0; {
 		select {
@@ -440,7 +441,7 @@ func (v *watching) lines(ctx context.Context, s *streams, list []*watched, event
 
 // full shows everything on a terminal of its own, until it is told to quit.
 func (v *watching) full(ctx context.Context, s *streams, in, out *os.File, list []*watched, events <-chan event) error {
-	colored := v.color.on(s.out, os.Getenv)
+	colored := v.color.on(s.Out, os.Getenv)
 	enableColors(out)
 	t, err := screen.Take(in, out)
 	if err != nil {
@@ -552,7 +553,7 @@ func saveLook(w *watched) string {
 func copyTo(name, from string) (size int64, err error) {
 	src, err := os.Open(from)
 	if err != nil {
-		return 0, fmt.Errorf("the last recording is gone: %w", pathless(err))
+		return 0, fmt.Errorf("the last recording is gone: %w", command.WithoutPath(err))
 	}
 	defer src.Close()
 	return size, atomicfile.WriteTo(name, func(w io.Writer) (err error) { size, err = io.Copy(w, src); return err })

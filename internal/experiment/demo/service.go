@@ -20,8 +20,8 @@ import (
 
 // How slow the faults are. They are large beside what a busy machine adds by itself.
 const (
-	backoff   = 80 * time.Millisecond // the sleep
-	slowWrite = 25 * time.Millisecond // the journal's, in the store
+	Backoff   = 80 * time.Millisecond // the sleep
+	SlowWrite = 25 * time.Millisecond // the journal's, in the store
 	hogCPU    = 10 * time.Millisecond // of each hog
 	hogs      = 6                     // for each batch; the service has Procs to run them on
 )
@@ -99,7 +99,7 @@ func (s *service) fetch(result chan<- string) {
 	result <- "report\n"
 }
 
-func (s *service) backoff() { time.Sleep(backoff) }
+func (s *service) backoff() { time.Sleep(Backoff) }
 
 // Fault 2: a lock is held across a slow write, so that one slow write is many slow requests.
 
@@ -200,7 +200,7 @@ func Store(l net.Listener) {
 					return
 				}
 				if op[0] == 'j' {
-					time.Sleep(slowWrite)
+					time.Sleep(SlowWrite)
 				}
 				if _, err := conn.Write(op[:]); err != nil {
 					return

@@ -1,4 +1,4 @@
-package cli
+package experiments
 
 import (
 	"cmp"
@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/experiment/guard"
 	"github.com/whylate/whylate/internal/experiment/sweep"
 	"github.com/whylate/whylate/internal/output/progress"
@@ -47,18 +48,19 @@ type sweeping struct {
 	jsonFile, html, resume string
 }
 
-func newSweep(s *streams) *cobra.Command {
+func newSweep(s *command.Streams) *cobra.Command {
 	v := sweeping{axes: make([]string, len(sweepAxes))}
 	cmd := &cobra.Command{
-		Use:   "sweep [flags] --url URL -- COMMAND [ARGUMENTS]",
-		Short: "Try settings on your own service, in real limits, under load",
+		GroupID: command.GroupTry,
+		Use:     "sweep [flags] --url URL -- COMMAND [ARGUMENTS]",
+		Short:   "Try settings on your own service, in real limits, under load",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) == 0 || at != 0 {
-				return usage(cmd, "write the service's command after --, and only flags before it")
+				return command.Usage(cmd, "write the service's command after --, and only flags before it")
 			}
 			return nil
 		},
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if err := v.read(cmd, args); err != nil {
 				return err
 			}
@@ -93,7 +95,7 @@ func newSweep(s *streams) *cobra.Command {
 	f.StringVar(&v.resume, "resume", "", "continue with this `file` of --json, and write to it")
 	v.load.add(cmd)
 	f.Lookup("seed").Usage = "seed of the order of runs and of the arrivals"
-	usual(cmd, "url", "rate", "load-share", "gomaxprocs", "gogc", "gomemlimit", "quota", "memory", "env", "runs", "duration", "slo", "json", "html", "resume")
+	command.ShowFlags(cmd, "url", "rate", "load-share", "gomaxprocs", "gogc", "gomemlimit", "quota", "memory", "env", "runs", "duration", "slo", "json", "html", "resume")
 	return cmd
 }
 
@@ -103,7 +105,7 @@ func (v *sweeping) read(cmd *cobra.Command, args []string) (err error) {
 	for _, e := range v.env {
 		name, values, ok := strings.Cut(e, "=")
 		if !ok || name == "" {
-			return usage(cmd, "--env %q: write NAME=V1,V2", e)
+			return command.Usage(cmd, "--env %q: write NAME=V1,V2", e)
 		}
 		v.Axes = append(v.Axes, sweep.Axis{Name: name, Values: list(values)})
 	}
@@ -113,7 +115,7 @@ func (v *sweeping) read(cmd *cobra.Command, args []string) (err error) {
 		}
 	}
 	if v.url == "" {
-		return usage(cmd, "give the service's address with --url")
+		return command.Usage(cmd, "give the service's address with --url")
 	}
 	filled := strings.NewReplacer("{port}", "1", "{instance}", "0").Replace(v.url)
 	if v.Load, err = v.load.options(cmd, filled); err != nil {
@@ -127,57 +129,57 @@ func (v *sweeping) read(cmd *cobra.Command, args []string) (err error) {
 	v.Pace, v.PaceShared = v.load.paceFor(true), v.load.paceFor(false)
 	if v.slo != "" {
 		if v.SLO, err = sweep.ParseSLO(v.slo); err != nil {
-			return usage(cmd, "%v", err)
+			return command.Usage(cmd, "%v", err)
 		}
 	}
 	if v.CPUs, err = parseCPUs(v.cpus); err != nil {
-		return usage(cmd, "%v", err)
+		return command.Usage(cmd, "%v", err)
 	}
 	if v.LoadCPUs, err = parseCPUs(v.loadCPUs); err != nil {
-		return usage(cmd, "%v", err)
+		return command.Usage(cmd, "%v", err)
 	}
 	if _, err := exec.LookPath(args[0]); err != nil && !strings.Contains(args[0], "{") {
-		return usage(cmd, "the command %s: %v", args[0], errors.Unwrap(err))
+		return command.Usage(cmd, "the command %s: %v", args[0], errors.Unwrap(err))
 	}
 	if err := v.Check(); err != nil {
-		return usage(cmd, "%v", err)
+		return command.Usage(cmd, "%v", err)
 	}
 	return nil
 }
 
-func (v *sweeping) run(cmd *cobra.Command, s *streams) error {
+func (v *sweeping) run(cmd *cobra.Command, s *command.Streams) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program, to start it as the service's guard: %w", err)
 	}
 	v.Guard = func() *exec.Cmd { return exec.Command(self, "sweep-guard") }
-	bar := s.bar()
+	bar := s.Bar()
 	v.Note = func(text string) {
 		bar.Clear()
-		fmt.Fprintf(s.err, "whylate: %s\n", oneLine(text))
+		fmt.Fprintf(s.Err, "whylate: %s\n", command.OneLine(text))
 	}
 	v.Progress = func(p sweep.Progress) {
 		line := fmt.Sprintf("run %d of %d, %v left: %s", p.Done+1, p.Total, p.Left.Round(time.Second), termtext.Escape(p.Arm.String()))
 		if bar != nil {
 			bar.Set(progress.State{Note: line})
 		} else {
-			fmt.Fprintln(s.err, line)
+			fmt.Fprintln(s.Err, line)
 		}
 	}
 	if v.jsonFile != "" {
 		v.Save = func(r *sweep.Result) error {
-			return atomicfile.WriteTo(v.jsonFile, func(w io.Writer) error { return writeJSON(w, r) })
+			return atomicfile.WriteTo(v.jsonFile, func(w io.Writer) error { return command.WriteJSON(w, r) })
 		}
 	}
 	res, err := sweep.Do(cmd.Context(), v.Options)
 	bar.Clear()
 	if res == nil {
 		if cmd.Context().Err() != nil {
-			return &statusError{ExitInterrupted, errors.New("interrupted before the first run was finished")}
+			return command.Exit(command.ExitInterrupted, errors.New("interrupted before the first run was finished"))
 		}
 		return err
 	}
-	if e := sweep.WriteText(s.out, res); e != nil {
+	if e := sweep.WriteText(s.Out, res); e != nil {
 		return e
 	}
 	if v.html != "" {
@@ -187,28 +189,28 @@ func (v *sweeping) run(cmd *cobra.Command, s *streams) error {
 	}
 	switch {
 	case cmd.Context().Err() != nil:
-		return &statusError{ExitInterrupted, nil}
+		return command.Exit(command.ExitInterrupted, nil)
 	case err != nil:
 		return err
 	case !slices.ContainsFunc(res.Arms, func(a sweep.Arm) bool { return a.Runs > 0 }):
-		return &statusError{ExitFailed, errors.New("no run could be measured")}
+		return command.Exit(command.ExitFailed, errors.New("no run could be measured"))
 	}
 	return nil
 }
 
 // newSweepGuard is the process that starts a sweep's service and ends all of it.
-func newSweepGuard(s *streams) *cobra.Command {
+func newSweepGuard(s *command.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:    "sweep-guard",
 		Hidden: true,
-		Args:   noArgs,
-		RunE:   verb(func(*cobra.Command, []string) error { return guard.Run(s.in, s.out) }),
+		Args:   command.NoArgs,
+		RunE:   command.RunE(func(*cobra.Command, []string) error { return guard.Run(s.In, s.Out) }),
 	}
 }
 
 // resumeFrom reads an earlier result, unless the file does not exist yet.
 func resumeFrom(ctx context.Context, o *sweep.Options, name string) error {
-	r, err := waitFor(ctx, name, func() (*sweep.Result, error) {
+	r, err := command.WaitFor(ctx, name, func() (*sweep.Result, error) {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, err

@@ -1,4 +1,5 @@
-package cli
+// Package experiments has the verbs of the whylate command that run services under load.
+package experiments
 
 import (
 	"crypto/tls"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/whylate/whylate/internal/capture/atomicfile"
 	"github.com/whylate/whylate/internal/capture/record"
+	"github.com/whylate/whylate/internal/cli/command"
 	"github.com/whylate/whylate/internal/experiment/load"
 	"github.com/whylate/whylate/internal/output/progress"
 	"github.com/whylate/whylate/internal/output/termtext"
@@ -36,8 +38,8 @@ const paceAuto load.Pace = "auto"
 func (l *loadFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	l.Arrivals, l.Pace = load.Poisson, paceAuto
-	choose(cmd, &l.Arrivals, "arrivals", "distribution of arrivals: poisson, like users, or constant", load.Poisson, load.Constant)
-	choose(cmd, &l.Pace, "pace", "how the generator waits: sleep, spin (needs its own core), timer, or auto", load.PaceSleep, load.PaceSpin, load.PaceTimer, paceAuto)
+	command.Choose(cmd, &l.Arrivals, "arrivals", "distribution of arrivals: poisson, like users, or constant", load.Poisson, load.Constant)
+	command.Choose(cmd, &l.Pace, "pace", "how the generator waits: sleep, spin (needs its own core), timer, or auto", load.PaceSleep, load.PaceSpin, load.PaceTimer, paceAuto)
 	f.Uint64Var(&l.Seed, "seed", 1, "seed of the arrivals: equal seeds give equal schedules")
 	f.IntVar(&l.MaxInFlight, "max-in-flight", 0, "allow this many requests in flight; any beyond are counted, and make the run invalid (default 4096)")
 	f.DurationVar(&l.Timeout, "timeout", 30*time.Second, "give up on a request after this time")
@@ -65,14 +67,14 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 	}
 	header := http.Header{}
 	if err := record.AddHeaders(header, "--header", l.header); err != nil {
-		return o, recordError(err)
+		return o, command.RecordError(err)
 	}
 	one := load.Target{URL: target, Method: l.method, Body: []byte(l.body), Header: header, Weight: 1}
 	if l.bodyIn != "" {
 		if l.body != "" {
-			return o, usage(cmd, "--body and --body-file exclude each other")
+			return o, command.Usage(cmd, "--body and --body-file exclude each other")
 		}
-		b, err := waitFor(cmd.Context(), l.bodyIn, func() ([]byte, error) { return load.ReadBody(l.bodyIn) })
+		b, err := command.WaitFor(cmd.Context(), l.bodyIn, func() ([]byte, error) { return load.ReadBody(l.bodyIn) })
 		if err != nil {
 			return o, err
 		}
@@ -81,10 +83,10 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 	o.Targets = []load.Target{one}
 	if l.targets != "" {
 		if l.method != "" || len(one.Body) > 0 {
-			return o, usage(cmd, "--targets names methods and bodies itself: leave --method, --body and --body-file out")
+			return o, command.Usage(cmd, "--targets names methods and bodies itself: leave --method, --body and --body-file out")
 		}
 		var err error
-		o.Targets, err = readOption(cmd, l.targets, func(r io.Reader, name string) ([]load.Target, error) {
+		o.Targets, err = command.ReadOption(cmd, l.targets, func(r io.Reader, name string) ([]load.Target, error) {
 			targets, err := load.ReadTargets(r, target, filepath.Dir(name))
 			if err != nil {
 				err = fmt.Errorf("%s: %w", name, err)
@@ -107,12 +109,12 @@ func (l *loadFlags) options(cmd *cobra.Command, target string) (load.Options, er
 		}
 	}
 	if !l.remote && !load.Loopback(o.Targets) {
-		return o, usage(cmd, "%s is not this machine: --allow-remote says that you may load it", redactedURL(target))
+		return o, command.Usage(cmd, "%s is not this machine: --allow-remote says that you may load it", redactedURL(target))
 	}
 	if l.caCert != "" || l.insecure {
 		c, err := record.TLSFiles{CACert: l.caCert, Insecure: l.insecure}.Config(cmd.Context())
 		if err != nil {
-			return o, recordError(err)
+			return o, command.RecordError(err)
 		}
 		o.HTTP.TLS = c
 	} else {
@@ -140,7 +142,10 @@ func redactedURL(s string) string {
 	return u.Redacted()
 }
 
-func newLoad(s *streams) *cobra.Command {
+// Verbs are the verbs of this package.
+func Verbs() []command.Verb { return []command.Verb{newLoad, newSweep, newSweepGuard} }
+
+func newLoad(s *command.Streams) *cobra.Command {
 	var (
 		l                loadFlags
 		rate             string
@@ -149,15 +154,16 @@ func newLoad(s *streams) *cobra.Command {
 		output, histFile string
 	)
 	cmd := &cobra.Command{
-		Use:   "load [flags] URL",
-		Short: "Send requests at a steady rate and measure latency honestly",
-		Args:  exactly(1, "name one URL, got {n}"),
-		RunE: verb(func(cmd *cobra.Command, args []string) error {
+		GroupID: command.GroupTry,
+		Use:     "load [flags] URL",
+		Short:   "Send requests at a steady rate and measure latency honestly",
+		Args:    command.Exactly(1, "name one URL, got {n}"),
+		RunE: command.RunE(func(cmd *cobra.Command, args []string) error {
 			if rate == "" && l.Closed == 0 {
-				return usage(cmd, "set the requests per second with --rate")
+				return command.Usage(cmd, "set the requests per second with --rate")
 			}
 			if asJSON && bench {
-				return usage(cmd, "--json and --bench exclude each other")
+				return command.Usage(cmd, "--json and --bench exclude each other")
 			}
 			o, err := l.options(cmd, args[0])
 			if err != nil {
@@ -165,7 +171,7 @@ func newLoad(s *streams) *cobra.Command {
 			}
 			if rate != "" {
 				if o.Phases, err = load.ParseRate(rate, duration); err != nil {
-					return usage(cmd, "%v", err)
+					return command.Usage(cmd, "%v", err)
 				}
 			} else {
 				o.Phases = []load.Phase{{Duration: duration}}
@@ -173,7 +179,7 @@ func newLoad(s *streams) *cobra.Command {
 			o.Pace = l.paceFor(runtime.NumCPU() >= 4)
 			// A goroutine that sleeps in the kernel holds a P for a moment.
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 1))
-			bar := s.bar()
+			bar := s.Bar()
 			if bar != nil {
 				label := redactedURL(o.Targets[0].URL)
 				o.Progress = func(done, total time.Duration, sent int64) {
@@ -184,9 +190,9 @@ func newLoad(s *streams) *cobra.Command {
 			bar.Clear()
 			if res == nil {
 				if cmd.Context().Err() != nil {
-					return &statusError{ExitInterrupted, errors.New("interrupted before a request was answered")}
+					return command.Exit(command.ExitInterrupted, errors.New("interrupted before a request was answered"))
 				}
-				return &statusError{ExitUsage, err}
+				return command.Exit(command.ExitUsage, err)
 			}
 			name := redactedURL(o.Targets[0].URL)
 			if l.targets != "" {
@@ -197,10 +203,10 @@ func newLoad(s *streams) *cobra.Command {
 					return err
 				}
 			}
-			if err := s.writeTo(output, func(w io.Writer) error {
+			if err := s.WriteTo(output, func(w io.Writer) error {
 				switch {
 				case asJSON:
-					return writeJSON(w, res)
+					return command.WriteJSON(w, res)
 				case bench:
 					return load.WriteBench(w, res, pathOf(o.Targets[0].URL))
 				}
@@ -210,14 +216,14 @@ func newLoad(s *streams) *cobra.Command {
 			}
 			if (asJSON || bench) && !res.Valid {
 				for _, w := range res.Warnings {
-					fmt.Fprintf(s.err, "whylate: %s\n", termtext.Escape(w.Text))
+					fmt.Fprintf(s.Err, "whylate: %s\n", termtext.Escape(w.Text))
 				}
 			}
 			switch {
 			case cmd.Context().Err() != nil:
-				return &statusError{ExitInterrupted, nil}
+				return command.Exit(command.ExitInterrupted, nil)
 			case res.Requests == res.Errors:
-				return &statusError{ExitFailed, nil}
+				return command.Exit(command.ExitFailed, nil)
 			}
 			return nil
 		}),
@@ -232,7 +238,7 @@ func newLoad(s *streams) *cobra.Command {
 	f.BoolVar(&bench, "bench", false, "print the result as a line of the Go benchmark format, for benchstat")
 	f.StringVar(&histFile, "hdr", "", "write the latencies to this `file` as a histogram log of HdrHistogram")
 	f.StringVarP(&output, "output", "o", "", "write to this `file` instead of standard output")
-	usual(cmd, "rate", "duration", "warmup", "closed", "timeout", "method", "body", "header", "targets", "http2", "allow-remote", "json", "output")
+	command.ShowFlags(cmd, "rate", "duration", "warmup", "closed", "timeout", "method", "body", "header", "targets", "http2", "allow-remote", "json", "output")
 	return cmd
 }
 
